@@ -1,0 +1,23 @@
+package deps
+import (
+ _ "github.com/vmware/govmomi"
+ _ "github.com/vmware/govmomi/simulator"
+ _ "github.com/vmware/govmomi/cli"
+ _ "github.com/vmware/govmomi/simulator/esx"
+ _ "github.com/vmware/govmomi/property"
+ _ "github.com/vmware/govmomi/session/keepalive"
+ _ "github.com/dbos-inc/dbos-transact-golang/dbos"
+ _ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite"
+ _ "github.com/zeebo/blake3"
+ _ "golang.org/x/sync/errgroup"
+ _ "golang.org/x/sync/semaphore"
+ _ "golang.org/x/sys/unix"
+ _ "golang.org/x/term"
+ _ "golang.org/x/time/rate"
+ _ "github.com/spf13/cobra"
+ _ "github.com/vbauerster/mpb/v8"
+ _ "libvirt.org/go/libvirtxml"
+ _ "github.com/diskfs/go-diskfs"
+ _ "github.com/diskfs/go-diskfs/filesystem/ext4"
+ _ "honnef.co/go/tools/staticcheck"
+)

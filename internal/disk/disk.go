@@ -1,0 +1,152 @@
+// Package disk holds the words for a disk's bytes: a Source they are read from,
+// a Target they are written to, and the Ranges and Extents that describe them.
+//
+// A Source is one disk at one moment. A Target is the image those bytes become.
+// Everything that moves bytes in decamp stands between these two interfaces:
+// transports give Sources, image formats give Targets, blockcopy joins them.
+//
+// The package also has the disks that tests and benchmarks are made of: Pattern
+// (a Source whose every word holds its own offset), Check (a Target that compares
+// what it is given with a Source) and Null (a Target that forgets).
+//
+// All offsets and lengths are bytes. Disk sizes are multiples of 512; nothing here
+// requires more.
+package disk
+
+import (
+	"context"
+	"fmt"
+	"io"
+)
+
+// SectorSize is the logical sector of every virtual disk VMware makes, in bytes.
+const SectorSize = 512
+
+// A Range is the bytes [Off, Off+Len) of a disk.
+type Range struct {
+	Off int64
+	Len int64
+}
+
+// End returns the offset of the first byte after r.
+func (r Range) End() int64 { return r.Off + r.Len }
+
+// Empty reports whether r holds no byte.
+func (r Range) Empty() bool { return r.Len <= 0 }
+
+// Intersect returns the bytes that r and s share; it is empty if there are none.
+func (r Range) Intersect(s Range) Range {
+	off, end := max(r.Off, s.Off), min(r.End(), s.End())
+	if end <= off {
+		return Range{Off: off}
+	}
+	return Range{Off: off, Len: end - off}
+}
+
+// String gives the range as [off, end) in bytes.
+func (r Range) String() string { return fmt.Sprintf("[%d, %d)", r.Off, r.End()) }
+
+// Kind says what an Extent holds.
+type Kind uint8
+
+const (
+	Data Kind = iota // Must be read; the zero value is the safe one.
+	Zero             // Reads as zeros.
+)
+
+// String returns "data" or "zero".
+func (k Kind) String() string {
+	if k == Zero {
+		return "zero"
+	}
+	return "data"
+}
+
+// An Extent is a Range that is data or zero.
+type Extent struct {
+	Range
+	Kind Kind
+}
+
+// Hints say how a Source or Target likes to be used. They are advice, not limits:
+// a caller that ignores them is slower, never wrong. Zero fields mean no preference.
+type Hints struct {
+	// Request is the preferred size of one ReadAt or WriteAt.
+	Request int64
+
+	// Streams is how many calls in parallel are still useful.
+	Streams int
+
+	// Span is how many consecutive bytes one Stream should cover: long enough to
+	// hide the latency of a request, short enough that the end of a disk balances.
+	Span int64
+
+	// Align is the alignment of offset, length and memory that lets a Target take
+	// the fast path (O_DIRECT). A last partial sector may be shorter.
+	Align int
+
+	// Stream opens a range of a Source for one pass from front to back, where that
+	// is cheaper than many ReadAts (the body of one HTTP request). It may wait for
+	// a free connection; it returns when the first bytes are near. The caller reads
+	// to the end or closes early, from one goroutine. A clean io.EOF comes only
+	// after the last byte of the range. Nil means ReadAt is as good.
+	Stream func(ctx context.Context, r Range) (io.ReadCloser, error)
+}
+
+// A Source reads one disk as it was at one moment.
+// Its methods may be called concurrently.
+type Source interface {
+	// Size returns the virtual size in bytes. It never changes.
+	Size() int64
+
+	// ReadAt fills p from off. It returns an error rather than a short read, also
+	// when the range does not lie within the disk.
+	ReadAt(ctx context.Context, p []byte, off int64) error
+
+	// Extents describes r in order and without gaps. Callers ask for a window
+	// at a time: some sources take minutes to describe a whole disk. Neighbouring
+	// extents may have the same Kind.
+	Extents(ctx context.Context, r Range) ([]Extent, error)
+
+	// Hints says how the source likes to be read. It is advice, not a limit.
+	Hints() Hints
+
+	// Close releases the source. No other method may be running or called after it.
+	Close() error
+}
+
+// A Target receives the contents of one disk. Its data methods may be called
+// concurrently for ranges that do not overlap. It does not keep p.
+type Target interface {
+	// Size returns the virtual size in bytes. It never changes.
+	Size() int64
+
+	// WriteAt writes all of p at off. It may still be volatile on return.
+	WriteAt(ctx context.Context, p []byte, off int64) error
+
+	// Zero makes r read as zeros, by the cheapest means the target has: nothing at
+	// all on an image that never held anything there.
+	Zero(ctx context.Context, r Range) error
+
+	// Sync returns once everything written before it would survive power loss.
+	Sync(ctx context.Context) error
+
+	// Hints says how the target likes to be written. It is advice, not a limit.
+	Hints() Hints
+
+	// Finish syncs and completes the image.
+	Finish(ctx context.Context) error
+
+	// Close releases the target. Without Finish it leaves an unfinished image
+	// that a later run can resume. After Finish it does nothing.
+	Close() error
+}
+
+// CheckRange returns an error unless r lies within a disk of size bytes. Sources and
+// Targets call it first, so that a wrong offset is told the same way everywhere.
+func CheckRange(size int64, r Range) error {
+	if r.Off < 0 || r.Len < 0 || r.Off > size || r.Len > size-r.Off {
+		return fmt.Errorf("range %v is outside the disk of %d bytes", r, size)
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+// Package fault gives errors a Kind and a remedy.
+//
+// The Kind is a closed list. Retry loops, exit codes and colours look at it; nobody
+// matches error strings. The Hint is for the operator: what to do, as a command to
+// paste where there is one. Both survive wrapping with %w.
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Kind classifies an error by what the caller can do about it.
+type Kind uint8
+
+const (
+	Internal    Kind = iota // a broken invariant of ours; the zero value is the honest one
+	Transient               // may succeed if tried again: a reset, a 503, a timeout
+	Unreachable             // nobody answers at that address
+	Denied                  // wrong password, missing privilege, changed certificate
+	NotFound                // the VM, disk, file or run is not there
+	Conflict                // something is in the way: VM running, image exists, run in progress
+	Unsupported             // decamp cannot do this; the remedy says what can
+	Corrupt                 // bytes are not what they must be
+	Full                    // no space left
+	Invalid                 // the user's input is wrong
+	Canceled                // somebody asked to stop
+)
+
+var kindNames = [...]string{
+	"internal", "transient", "unreachable", "denied", "not-found", "conflict",
+	"unsupported", "corrupt", "full", "invalid", "canceled",
+}
+
+// String returns the kind's fixed name, as used in --json output.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind(%d)", k)
+}
+
+// Error is an error with a Kind and, where there is one, a remedy.
+type Error struct {
+	Kind Kind
+	Hint string // what to do, as a sentence or a command; may be empty
+	Err  error  // what happened
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// New returns an error of kind k, formatted as fmt.Errorf does (%w wraps).
+func New(k Kind, format string, args ...any) *Error {
+	return &Error{Kind: k, Err: fmt.Errorf(format, args...)}
+}
+
+// WithHint adds the remedy and returns e.
+func (e *Error) WithHint(format string, args ...any) *Error {
+	e.Hint = fmt.Sprintf(format, args...)
+	return e
+}
+
+// Wrap gives err a kind. It returns nil for a nil err.
+func Wrap(k Kind, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Kind: k, Err: err}
+}
+
+// KindOf returns the kind of the outermost Error in err's tree. A cancelled context
+// is Canceled, a passed deadline Transient, anything unknown Internal.
+func KindOf(err error) Kind {
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+		return e.Kind
+	case errors.Is(err, context.Canceled):
+		return Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		return Transient
+	}
+	return Internal
+}
+
+// Is reports whether err is of kind k.
+func Is(err error, k Kind) bool { return err != nil && KindOf(err) == k }
+
+// HintOf returns the first remedy found in err's tree, outermost first, or "".
+func HintOf(err error) string {
+	for err != nil {
+		if e, ok := err.(*Error); ok && e.Hint != "" {
+			return e.Hint
+		}
+		if j, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, inner := range j.Unwrap() {
+				if h := HintOf(inner); h != "" {
+					return h
+				}
+			}
+			return ""
+		}
+		err = errors.Unwrap(err)
+	}
+	return ""
+}

@@ -1,0 +1,62 @@
+// Package target has the word for where a VM will live, and what every such place must
+// be able to do. dir is the first; libvirt, proxmox and kubevirt follow.
+package target
+
+import (
+	"context"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// Format is how an image is written.
+type Format string
+
+const (
+	Raw   Format = "raw"
+	QCOW2 Format = "qcow2"
+)
+
+// Image is one disk's place on the target.
+type Image struct {
+	Key      int32  `json:"key"`      // the source disk's device key
+	Path     string `json:"path"`     // where the image is now: temporary until published
+	Final    string `json:"final"`    // where it will be once published
+	Manifest string `json:"manifest"` // the manifest beside Path
+	Format   Format `json:"format"`
+	Size     int64  `json:"size"`
+	Root     string `json:"root,omitempty"` // the sealed manifest's root hash, hex
+}
+
+// Definition is all that is needed to define the VM on the target.
+type Definition struct {
+	VM       *inventory.VM
+	Images   []Image
+	Guest    []guest.Report // what detect found, in the order of Images
+	Decamp   string         // our version
+	Warnings []inventory.Warning
+}
+
+// Target is a place for VMs. Its methods are idempotent: each may run again after a
+// crash. Nothing is visible to the target's users before Publish returned.
+type Target interface {
+	// Plan decides names and places for vm's images and checks that they fit: name
+	// clashes are fault.Conflict, missing space is fault.Full. It creates nothing.
+	Plan(ctx context.Context, vm *inventory.VM) ([]Image, error)
+
+	// Open creates the image under its temporary name, or opens the unfinished one a
+	// crash left. created says which: a created image reads as zeros everywhere.
+	Open(ctx context.Context, img Image) (t disk.Target, created bool, err error)
+
+	// Read opens an image, published or not, for verification: from the medium, not
+	// from the page cache, where the place allows it.
+	Read(ctx context.Context, img Image) (disk.Source, error)
+
+	// Publish makes the VM real: finished images get their final names, the definition
+	// is written. It is the only step that cannot be undone silently.
+	Publish(ctx context.Context, def Definition) error
+
+	// Discard removes what Open and a failed Publish left, never a published VM.
+	Discard(ctx context.Context, imgs []Image) error
+}
