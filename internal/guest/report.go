@@ -1,0 +1,85 @@
+// Package guest reads what is inside an image: its partition table, its file systems
+// and the operating system that lives there.
+//
+// Detect only reads, through a disk.Source, so that it runs on a source as well as on
+// a finished image. Everything it reads was written by strangers: each parser is
+// bounded in work and memory and fuzzed, and what cannot be read becomes a Warning of
+// the Report, never a panic and never a guess.
+//
+// Words: a Table is the partition scheme, a Partition one slice of the disk, a File
+// System what the first bytes of a slice say it is. An OS comes from os-release and
+// only from there.
+package guest
+
+import "github.com/decamp/decamp/internal/disk"
+
+// Table is the way a disk is cut into partitions.
+type Table string
+
+const (
+	None Table = "none" // no table: an empty disk, or a file system on the whole of it
+	MBR  Table = "mbr"
+	GPT  Table = "gpt"
+)
+
+// FileSystem is what a partition or a whole disk holds, by its magic number. The names
+// are those blkid uses.
+type FileSystem string
+
+const (
+	Ext2      FileSystem = "ext2"
+	Ext3      FileSystem = "ext3"
+	Ext4      FileSystem = "ext4"
+	XFS       FileSystem = "xfs"
+	Btrfs     FileSystem = "btrfs"
+	NTFS      FileSystem = "ntfs"
+	FAT       FileSystem = "vfat"
+	LVM2      FileSystem = "LVM2_member"
+	LUKS      FileSystem = "crypto_LUKS"
+	BitLocker FileSystem = "BitLocker"
+	Swap      FileSystem = "swap"
+	Unknown   FileSystem = ""
+)
+
+// Partition is one slice of a disk.
+type Partition struct {
+	Number     int        `json:"number"` // as Linux counts: 5 is the first logical one of an MBR
+	Range      disk.Range `json:"range"`  // bytes of the disk
+	Type       string     `json:"type"`   // MBR: two hex digits; GPT: type GUID, lower case
+	UUID       string     `json:"uuid,omitempty"`
+	Name       string     `json:"name,omitempty"` // GPT only
+	Active     bool       `json:"active,omitempty"`
+	FileSystem FileSystem `json:"fileSystem,omitempty"`
+	FSUUID     string     `json:"fsUUID,omitempty"` // of ext2, ext3, ext4 and XFS
+}
+
+// OS is the operating system that an image's os-release names. The zero OS means that
+// none was found, not that there is none.
+type OS struct {
+	ID      string `json:"id,omitempty"`      // "debian"
+	Name    string `json:"name,omitempty"`    // "Debian GNU/Linux 12 (bookworm)"
+	Version string `json:"version,omitempty"` // "12"
+}
+
+// Boot is what an image offers to firmware.
+type Boot struct {
+	MBRCode bool `json:"mbrCode"` // sector 0 holds boot code: BIOS may boot from here
+	ESP     bool `json:"esp"`     // there is an EFI system partition
+}
+
+// Warning is something found in the image that may stand in the way of its guest.
+// Code is stable.
+type Warning struct {
+	Code string `json:"code"`
+	Text string `json:"text"`
+}
+
+// Report is what Detect found in one image.
+type Report struct {
+	Table      Table       `json:"table"`
+	Partitions []Partition `json:"partitions,omitempty"`
+	WholeDisk  FileSystem  `json:"wholeDisk,omitempty"` // where there is no table
+	OS         OS          `json:"os"`
+	Boot       Boot        `json:"boot"`
+	Warnings   []Warning   `json:"warnings,omitempty"`
+}
