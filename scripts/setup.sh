@@ -1,0 +1,113 @@
+#!/bin/sh
+# Installs what this machine lacks for a make target, and nothing else.
+#
+#   scripts/setup.sh [demo|test|slow|bench]...     (default: test)
+#
+# It is called by every make target that needs tools, so it must be quick when there is
+# nothing to do: one dpkg-query, no network, no root. It starts no services.
+# Debian 12 or later, or a derivative; root or sudo where something has to be installed.
+# shellcheck disable=SC2046,SC2086 # package lists are split into words on purpose
+set -eu
+cd "$(dirname "$0")/.."
+
+# Building the test guests and booting them.
+demo='qemu-system-x86 qemu-utils ovmf seabios e2fsprogs fdisk dosfstools mtools
+      grub-common grub-pc-bin grub-efi-amd64-bin'
+# Judges of what decamp writes: curl and libvirt's own schema of a domain.
+test='curl util-linux libxml2-utils libvirt0'
+# A libvirt that the slow tests start by hand.
+slow='libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients'
+# The peers that the benchmarks run beside decamp.
+bench='aria2 rclone nbdkit libnbd-bin'
+
+fail() {
+	echo "setup: $*" >&2
+	exit 1
+}
+
+fail_with_log() {
+	cat "$tmp/log" >&2
+	fail "$@"
+}
+
+# wanted GROUP... prints the packages those groups need.
+wanted() {
+	for group in "$@"; do
+		case $group in
+		demo) echo $demo ;;
+		test) echo $demo $test ;;
+		slow) echo $demo $test $slow ;;
+		bench) echo $demo $test $bench ;;
+		esac
+	done | tr ' ' '\n' | sort -u
+}
+
+# missing PACKAGE... prints those that are not installed.
+missing() {
+	for package in "$@"; do
+		echo "$package"
+	done | sort >"$tmp/wanted"
+	dpkg-query -W -f '${Package} ${db:Status-Status}\n' "$@" 2>/dev/null |
+		sed -n 's/ installed$//p' | sort -u >"$tmp/present"
+	comm -23 "$tmp/wanted" "$tmp/present"
+}
+
+as_root() {
+	if [ "$(id -u)" -eq 0 ]; then
+		"$@"
+	elif command -v sudo >/dev/null; then
+		sudo "$@"
+	else
+		fail "needs root or sudo; as root, run: $*"
+	fi
+}
+
+apt() {
+	as_root env DEBIAN_FRONTEND=noninteractive \
+		apt-get -q -y -o DPkg::Lock::Timeout=300 -o APT::Install-Recommends=false "$@"
+}
+
+# refresh fetches apt's lists, once per run: an old list names packages that are gone.
+refresh() {
+	[ ! -e "$tmp/refreshed" ] || return 0
+	apt update >"$tmp/log" 2>&1 || cat "$tmp/log" >&2 # one broken source need not matter
+	: >"$tmp/refreshed"
+}
+
+install_packages() {
+	lacking=$(missing $(wanted "$@"))
+	[ -n "$lacking" ] || return 0
+	command -v apt-get >/dev/null || fail "this machine has no apt-get; install by hand:" $lacking
+	echo "setup: installing" $lacking >&2
+	refresh
+	apt install $lacking >"$tmp/log" 2>&1 || fail_with_log "could not install" $lacking
+}
+
+# fetch_kernel unpacks Debian's cloud kernel into build/kernel for the test guests. It
+# is not installed: this machine's own boot loader is none of our business.
+fetch_kernel() {
+	[ ! -e build/kernel/boot ] || return 0
+	echo "setup: fetching a kernel for the test guests" >&2
+	refresh
+	package=$(apt-cache depends --important linux-image-cloud-amd64 | sed -n 's/^ *Depends: //p')
+	[ -n "$package" ] || fail "apt knows no linux-image-cloud-amd64"
+	chmod 755 "$tmp" # apt fetches as its own user where it can
+	(cd "$tmp" && apt-get -q download "$package" >log 2>&1) || fail_with_log "could not fetch $package"
+	mkdir -p build
+	new=$(mktemp -d build/kernel.XXXXXX)
+	dpkg-deb -x "$tmp/$package"_*.deb "$new"
+	mv -T "$new" build/kernel || { rm -rf "$new"; [ -e build/kernel/boot ]; } # another run was first
+}
+
+[ $# -gt 0 ] || set -- test
+for group in "$@"; do
+	case $group in
+	demo | test | slow | bench) ;;
+	*) fail "no group \"$group\"; there are demo, test, slow and bench" ;;
+	esac
+done
+command -v dpkg-query >/dev/null || fail "this is not Debian; install the counterparts of:" $(wanted "$@")
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+install_packages "$@"
+fetch_kernel
