@@ -1,0 +1,126 @@
+package guest
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+)
+
+// sources are what the images depend on besides the kernel.
+//
+//go:embed *.go init/*.go
+var sources embed.FS
+
+// Build makes every image of the repository at repo that is missing or stale. It may
+// run in several processes at once: one builds, the others wait.
+func Build(ctx context.Context, repo string) error {
+	dir := filepath.Join(repo, "build", "guest")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	unlock, err := lock(filepath.Join(dir, "lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	k, err := findKernel(filepath.Join(repo, "build", "kernel"))
+	if err != nil {
+		return err
+	}
+	key, err := cacheKey(k)
+	if err != nil {
+		return err
+	}
+	if fresh(repo, key) {
+		return nil
+	}
+	if err := buildAll(ctx, repo, k); err != nil {
+		return err
+	}
+	return os.WriteFile(keyFile(repo), []byte(key), 0o644)
+}
+
+// lock takes path's lock, waiting for its holder.
+func lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+func keyFile(repo string) string { return filepath.Join(repo, "build", "guest", "key") }
+
+// cacheKey names everything the images depend on.
+func cacheKey(k kernel) (string, error) {
+	h := sha256.New()
+	fmt.Fprintln(h, k.release)
+	err := fs.WalkDir(sources, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := sources.ReadFile(path)
+		fmt.Fprintf(h, "%s %d\n%s", path, len(text), text)
+		return err
+	})
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// fresh reports whether all images were built under key.
+func fresh(repo, key string) bool {
+	for _, name := range Names() {
+		if _, err := os.Stat(File(repo, name)); err != nil {
+			return false
+		}
+	}
+	built, err := os.ReadFile(keyFile(repo))
+	return err == nil && string(built) == key
+}
+
+// buildAll builds the images in a scratch folder and moves each into place.
+func buildAll(ctx context.Context, repo string, k kernel) error {
+	dir, err := os.MkdirTemp(filepath.Join(repo, "build", "guest"), "tmp-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	initProgram := filepath.Join(dir, "init")
+	if err := buildInit(ctx, repo, initProgram); err != nil {
+		return err
+	}
+	for _, v := range variants() {
+		scratch := filepath.Join(dir, string(v.name))
+		if err := os.Mkdir(scratch, 0o755); err != nil {
+			return err
+		}
+		b := builder{ctx: ctx, dir: scratch, kernel: k, init: initProgram, variant: v}
+		if err := b.build(); err != nil {
+			return fmt.Errorf("build guest %s: %w", v.name, err)
+		}
+		if err := os.Rename(b.image(), File(repo, v.name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func buildInit(ctx context.Context, repo, out string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, "./test/guest/init")
+	cmd.Dir = repo
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the guest's init: %w: %s", err, text)
+	}
+	return nil
+}

@@ -1,0 +1,24 @@
+// Command buildguest builds the test guests into build/guest and prints their paths.
+// It is run in the repository's root folder.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/decamp/decamp/test/guest"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := guest.Build(ctx, "."); err != nil {
+		fmt.Fprintln(os.Stderr, "buildguest:", err)
+		os.Exit(1)
+	}
+	for _, name := range guest.Names() {
+		fmt.Println(guest.File(".", name))
+	}
+}

@@ -1,0 +1,69 @@
+// Package guest builds the test guests: the smallest Linux disks that really boot, with
+// Debian's cloud kernel, one Go program as init, GRUB and an ext4 root. They are built in
+// seconds, by an ordinary user, without loop devices or mounts.
+//
+// A guest counts its boots on its own disk and prints a marker line on the serial port
+// (package init has its form), so that a test can ask from inside: which disk driver,
+// which MAC, which SMBIOS UUID. Package boot reads it.
+//
+// Images are kept in build/guest and rebuilt when this package or the kernel changes.
+package guest
+
+import (
+	"fmt"
+	"path/filepath"
+)
+
+// Name names one of the guests.
+type Name string
+
+const (
+	// BIOS boots through GRUB from an MBR disk; it has virtio drivers too.
+	BIOS Name = "bios"
+	// NoVirtio is a guest as VMware leaves it: root=/dev/sda1 and no virtio in its
+	// initramfs, so that it only boots on hardware VMware has.
+	NoVirtio Name = "novirtio"
+	// UEFI boots from the EFI system partition of a GPT disk; it has virtio drivers too.
+	UEFI Name = "uefi"
+)
+
+// Names lists all guests.
+func Names() []Name { return []Name{BIOS, NoVirtio, UEFI} }
+
+const (
+	mib = 1 << 20
+
+	// Size is every image's size in bytes.
+	Size = 64 * mib
+
+	// RootUUID is the UUID of every image's root file system, DiskID that of its GPT.
+	RootUUID = "8d1a40a3-9a52-4b93-a2cc-5a4dd15c4d2b"
+	DiskID   = "0b6a2d36-61a9-4b86-8f04-3e1b7c0d5e11"
+
+	// OSID and OSName are what every image's os-release says.
+	OSID   = "decamp-tiny"
+	OSName = "decamp tiny guest 1"
+)
+
+// A variant is what makes one guest differ from the others.
+type variant struct {
+	name    Name
+	gpt     bool     // GPT with an ESP instead of an MBR
+	root    string   // the kernel's root=
+	modules []string // in the initramfs, without what they depend on
+}
+
+func variants() []variant {
+	vmware := []string{"vmw_pvscsi", "ata_piix", "sd_mod", "vmxnet3"}
+	virtio := append([]string{"virtio_pci", "virtio_blk", "virtio_scsi", "virtio_net"}, vmware...)
+	return []variant{
+		{name: BIOS, root: "UUID=" + RootUUID, modules: virtio},
+		{name: NoVirtio, root: "/dev/sda1", modules: vmware},
+		{name: UEFI, root: "UUID=" + RootUUID, modules: virtio, gpt: true},
+	}
+}
+
+// File returns where name's image is kept, given the repository's root folder.
+func File(repo string, name Name) string {
+	return filepath.Join(repo, "build", "guest", fmt.Sprintf("tiny-%s.raw", name))
+}

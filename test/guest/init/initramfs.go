@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// rootWait is how long the root disk may take to appear. A disk whose driver is in
+// the initramfs is there within two seconds even under emulation.
+const rootWait = 10 * time.Second
+
+// firstHalf is the initramfs: from no driver at all to the root file system's init.
+func firstHalf() error {
+	if err := loadModules(); err != nil {
+		return err
+	}
+	root, err := bootArg("root")
+	if err != nil {
+		return err
+	}
+	dev, err := waitFor(root)
+	if err != nil {
+		return err
+	}
+	return switchRoot(dev)
+}
+
+// loadModules inserts the modules of /modules.order, which are in order of dependence.
+// A module that finds no device is not an error.
+func loadModules() error {
+	list, err := os.ReadFile("/modules.order")
+	if err != nil {
+		return err
+	}
+	for path := range strings.FieldsSeq(string(list)) {
+		if err := loadModule(path); err != nil {
+			return fmt.Errorf("load %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+func loadModule(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	noParams := []byte{0}
+	const finitModule = 313 // amd64
+	_, _, errno := syscall.Syscall(finitModule, f.Fd(), uintptr(unsafe.Pointer(&noParams[0])), 0)
+	if errno != 0 && errno != syscall.EEXIST {
+		return errno
+	}
+	return nil
+}
+
+// waitFor returns the block device that root ("/dev/sda1" or "UUID=…") names.
+func waitFor(root string) (string, error) {
+	for end := time.Now().Add(rootWait); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if dev := find(root); dev != "" {
+			return dev, nil
+		}
+	}
+	return "", fmt.Errorf("no root device %s", root)
+}
+
+func find(root string) string {
+	uuid, byUUID := strings.CutPrefix(root, "UUID=")
+	if !byUUID {
+		if _, err := os.Stat(root); err != nil {
+			return ""
+		}
+		return root
+	}
+	blocks, _ := filepath.Glob("/sys/class/block/*")
+	for _, b := range blocks {
+		dev := "/dev/" + filepath.Base(b)
+		if got, err := ext4UUID(dev); err == nil && got == uuid {
+			return dev
+		}
+	}
+	return ""
+}
+
+// ext4UUID returns the UUID of the ext file system on dev.
+func ext4UUID(dev string) (string, error) {
+	f, err := os.Open(dev)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	super := make([]byte, 0x78)
+	if _, err := f.ReadAt(super, 1024); err != nil {
+		return "", err
+	}
+	if super[0x38] != 0x53 || super[0x39] != 0xef {
+		return "", errors.New("no ext file system")
+	}
+	u := hex.EncodeToString(super[0x68:0x78])
+	return u[:8] + "-" + u[8:12] + "-" + u[12:16] + "-" + u[16:20] + "-" + u[20:], nil
+}
+
+// switchRoot mounts dev, makes it / and becomes its init.
+func switchRoot(dev string) error {
+	if err := syscall.Mount(dev, "/root", "ext4", 0, ""); err != nil {
+		return fmt.Errorf("mount %s: %w", dev, err)
+	}
+	for _, dir := range []string{"/proc", "/sys", "/dev"} {
+		if err := syscall.Mount(dir, "/root"+dir, "", syscall.MS_MOVE, ""); err != nil {
+			return fmt.Errorf("move %s: %w", dir, err)
+		}
+	}
+	if err := os.Chdir("/root"); err != nil {
+		return err
+	}
+	if err := syscall.Mount(".", "/", "", syscall.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("move root: %w", err)
+	}
+	if err := syscall.Chroot("."); err != nil {
+		return err
+	}
+	return syscall.Exec("/sbin/init", []string{"/sbin/init"}, []string{"ROOT_DEVICE=" + dev})
+}

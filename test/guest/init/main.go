@@ -1,0 +1,70 @@
+// Command init is the whole user space of the test guest: /init of its initramfs and
+// /sbin/init of its root file system. It uses the standard library only and is built
+// without cgo.
+//
+// As /init it loads the kernel modules listed in /modules.order, waits for the disk
+// that root= names and starts the other half from it. As /sbin/init it counts the
+// boot, prints one marker line on the console and powers off:
+//
+//	DECAMP-MARKER boot=ok n=1 root=/dev/sda1 disk=sda,vmw_pvscsi
+//	net=eth0=00:50:56:00:00:01/vmxnet3 uuid=564d… fw=bios up=3.86
+//
+// (one line). A failure prints DECAMP-MARKER boot=failed and the reason.
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	if err := mountKernelTrees(); err != nil {
+		fail(err)
+	}
+	half := secondHalf
+	if _, err := os.Stat("/modules.order"); err == nil {
+		half = firstHalf
+	}
+	if err := half(); err != nil {
+		fail(err)
+	}
+	powerOff()
+}
+
+func fail(err error) {
+	fmt.Printf("DECAMP-MARKER boot=failed %v\n", err)
+	powerOff()
+}
+
+// powerOff does not return: PID 1 that exits is a kernel panic.
+func powerOff() {
+	syscall.Sync()
+	_ = syscall.Reboot(syscall.LINUX_REBOOT_CMD_POWER_OFF)
+	select {}
+}
+
+// mountKernelTrees mounts /proc, /sys and /dev where they are not mounted yet.
+func mountKernelTrees() error {
+	for dir, fs := range map[string]string{"/proc": "proc", "/sys": "sysfs", "/dev": "devtmpfs"} {
+		if err := syscall.Mount(fs, dir, fs, 0, ""); err != nil && err != syscall.EBUSY {
+			return fmt.Errorf("mount %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// bootArg returns the value of name= on the kernel's command line.
+func bootArg(name string) (string, error) {
+	line, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return "", err
+	}
+	for word := range strings.FieldsSeq(string(line)) {
+		if value, ok := strings.CutPrefix(word, name+"="); ok {
+			return value, nil
+		}
+	}
+	return "", fmt.Errorf("no %s= on the kernel's command line", name)
+}

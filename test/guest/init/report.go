@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// secondHalf runs on the root file system: it says what the machine looks like.
+func secondHalf() error {
+	n, err := countBoot("/var/lib/boots")
+	if err != nil {
+		return err
+	}
+	root := os.Getenv("ROOT_DEVICE")
+	fmt.Printf("\nDECAMP-MARKER boot=ok n=%d root=%s disk=%s net=%s uuid=%s fw=%s up=%s\n",
+		n, root, disk(root), nets(), productUUID(), firmware(), uptime())
+	return nil
+}
+
+// countBoot adds one to the number kept in path. That the count survives shows that
+// the guest can write to its disk.
+func countBoot(path string) (int, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0, err
+	}
+	return n + 1, os.WriteFile(path, fmt.Appendln(nil, n+1), 0o644)
+}
+
+// disk names the disk that holds the root partition, and its driver: "sda,vmw_pvscsi".
+func disk(root string) string {
+	part, err := filepath.EvalSymlinks("/sys/class/block/" + filepath.Base(root))
+	if err != nil {
+		return "?"
+	}
+	whole := filepath.Dir(part)
+	return filepath.Base(whole) + "," + driver(whole+"/device")
+}
+
+// nets lists the network cards as NAME=MAC/DRIVER, comma separated; "none" without.
+func nets() string {
+	var cards []string
+	links, _ := filepath.Glob("/sys/class/net/*")
+	for _, link := range links {
+		if d := driver(link + "/device"); d != "?" {
+			cards = append(cards, filepath.Base(link)+"="+read(link+"/address")+"/"+d)
+		}
+	}
+	if cards == nil {
+		return "none"
+	}
+	return strings.Join(cards, ",")
+}
+
+// driver returns the driver of the controller that device belongs to: the first one
+// above it that is not a mere SCSI disk driver.
+func driver(device string) string {
+	dir, err := filepath.EvalSymlinks(device)
+	if err != nil {
+		return "?"
+	}
+	for ; len(dir) > len("/sys"); dir = filepath.Dir(dir) {
+		link, err := os.Readlink(dir + "/driver")
+		if name := filepath.Base(link); err == nil && name != "sd" {
+			return name
+		}
+	}
+	return "?"
+}
+
+func productUUID() string { return read("/sys/class/dmi/id/product_uuid") }
+
+func firmware() string {
+	if _, err := os.Stat("/sys/firmware/efi"); err == nil {
+		return "efi"
+	}
+	return "bios"
+}
+
+func uptime() string {
+	seconds, _, _ := strings.Cut(read("/proc/uptime"), " ")
+	return seconds
+}
+
+// read returns the file's one line, or "?".
+func read(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "?"
+	}
+	return strings.TrimSpace(string(text))
+}

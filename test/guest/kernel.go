@@ -1,0 +1,95 @@
+package guest
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A kernel is Debian's kernel package, unpacked.
+type kernel struct {
+	dir     string
+	release string            // "6.1.0-56-cloud-amd64"
+	modules map[string]string // name -> path under dir
+}
+
+func (k kernel) image() string { return filepath.Join(k.dir, "boot", "vmlinuz-"+k.release) }
+
+// findKernel looks at what scripts/setup.sh unpacked into dir.
+func findKernel(dir string) (kernel, error) {
+	images, err := filepath.Glob(filepath.Join(dir, "boot", "vmlinuz-*"))
+	if err != nil || len(images) != 1 {
+		return kernel{}, fmt.Errorf("no kernel in %s: run scripts/setup.sh demo", dir)
+	}
+	k := kernel{dir: dir, modules: map[string]string{}}
+	k.release = strings.TrimPrefix(filepath.Base(images[0]), "vmlinuz-")
+	err = filepath.WalkDir(filepath.Join(dir, "lib", "modules"), func(path string, _ fs.DirEntry, err error) error {
+		if name, ok := strings.CutSuffix(filepath.Base(path), ".ko"); ok {
+			rel, _ := filepath.Rel(dir, path)
+			k.modules[moduleName(name)] = rel
+		}
+		return err
+	})
+	return k, err
+}
+
+// moduleName spells a module as the kernel does: file names and dependence lists mix
+// "-" and "_".
+func moduleName(s string) string { return strings.ReplaceAll(s, "-", "_") }
+
+// load returns the paths of the named modules and of all they need, in an order in
+// which each can be inserted.
+func (k kernel) load(names ...string) ([]string, error) {
+	var order []string
+	for _, name := range names {
+		path, ok := k.modules[moduleName(name)]
+		if !ok {
+			return nil, fmt.Errorf("kernel %s has no module %s", k.release, name)
+		}
+		if slices.Contains(order, path) {
+			continue
+		}
+		needs, err := depends(filepath.Join(k.dir, path))
+		if err != nil {
+			return nil, err
+		}
+		first, err := k.load(needs...)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range append(first, path) {
+			if !slices.Contains(order, p) {
+				order = append(order, p)
+			}
+		}
+	}
+	return order, nil
+}
+
+// depends returns the "depends=" entry of a module's .modinfo section; depmod, which
+// writes modules.dep from it, is not everywhere.
+func depends(path string) ([]string, error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read module %s: %w", path, err)
+	}
+	defer f.Close()
+	section := f.Section(".modinfo")
+	if section == nil {
+		return nil, fmt.Errorf("module %s has no .modinfo", path)
+	}
+	info, err := section.Data()
+	if err != nil {
+		return nil, fmt.Errorf("read module %s: %w", path, err)
+	}
+	for entry := range bytes.SplitSeq(info, []byte{0}) {
+		if list, ok := bytes.CutPrefix(entry, []byte("depends=")); ok && len(list) > 0 {
+			return strings.Split(string(list), ","), nil
+		}
+	}
+	return nil, nil
+}

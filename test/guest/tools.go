@@ -1,0 +1,22 @@
+package guest
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+)
+
+// Tools lists the programs that Build runs.
+func Tools() []string {
+	return []string{"sfdisk", "mke2fs", "grub-mkimage", "mkfs.fat", "mmd", "mcopy", "go"}
+}
+
+// lookTool finds a program also where Debian keeps it out of an ordinary user's PATH.
+func lookTool(name string) (string, error) {
+	for _, dir := range []string{"", "/usr/sbin", "/sbin"} {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("no %s: run scripts/setup.sh demo", name)
+}
