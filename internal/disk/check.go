@@ -1,0 +1,133 @@
+package disk
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync/atomic"
+)
+
+// Check is a Target that stores nothing: it compares every write with a Source, and
+// Finish fails unless every byte was written or zeroed exactly once. It proves a copy of
+// any size; its memory is 4 bytes per MiB of disk.
+type Check struct {
+	want    Source
+	covered []atomic.Int32 // bytes seen, per checkGrain of the disk
+}
+
+const checkGrain = 1 << 20
+
+// NewCheck returns a Check that expects the content of want.
+func NewCheck(want Source) *Check {
+	return &Check{want: want, covered: make([]atomic.Int32, (want.Size()+checkGrain-1)/checkGrain)}
+}
+
+// Size returns the size of the expected disk.
+func (c *Check) Size() int64 { return c.want.Size() }
+
+// Hints has no preference.
+func (c *Check) Hints() Hints { return Hints{} }
+
+// WriteAt compares b with the expected content and names the first byte that differs.
+func (c *Check) WriteAt(ctx context.Context, b []byte, off int64) error {
+	r := Range{off, int64(len(b))}
+	if err := CheckRange(c.Size(), r); err != nil {
+		return err
+	}
+	if err := c.compare(ctx, b, off); err != nil {
+		return err
+	}
+	return c.cover(r)
+}
+
+// Zero fails unless the expected content of r is zeros.
+func (c *Check) Zero(ctx context.Context, r Range) error {
+	if err := CheckRange(c.Size(), r); err != nil {
+		return err
+	}
+	extents, err := c.want.Extents(ctx, r)
+	if err != nil {
+		return err
+	}
+	for _, e := range extents {
+		if e.Kind == Zero {
+			continue
+		}
+		if err := c.compareZero(ctx, e.Range); err != nil {
+			return err
+		}
+	}
+	return c.cover(r)
+}
+
+// compareZero reads r, which the source calls data, and fails unless it is zeros.
+func (c *Check) compareZero(ctx context.Context, r Range) error {
+	zero := make([]byte, min(r.Len, checkGrain))
+	for off := r.Off; off < r.End(); off += checkGrain {
+		if err := c.compare(ctx, zero[:min(checkGrain, r.End()-off)], off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Check) compare(ctx context.Context, got []byte, off int64) error {
+	if p, ok := c.want.(*Pattern); ok && p.matches(got, off) {
+		return nil
+	}
+	want := make([]byte, len(got))
+	if err := c.want.ReadAt(ctx, want, off); err != nil {
+		return err
+	}
+	if bytes.Equal(want, got) {
+		return nil
+	}
+	i := 0
+	for want[i] == got[i] {
+		i++
+	}
+	return fmt.Errorf("wrong byte at %d: got %#02x, want %#02x", off+int64(i), got[i], want[i])
+}
+
+// matches compares got with p without a second buffer; false means look closer.
+func (p *Pattern) matches(got []byte, off int64) bool {
+	same := true
+	p.walk(Range{off, int64(len(got))}, func(e Extent) {
+		same = same && e.Kind == Data && wordsMatch(got[e.Off-off:e.End()-off], e.Off)
+	})
+	return same
+}
+
+// cover counts the bytes of r as seen.
+func (c *Check) cover(r Range) error {
+	for off := r.Off; off < r.End(); {
+		grain := off / checkGrain
+		end := min((grain+1)*checkGrain, r.End())
+		if c.covered[grain].Add(int32(end-off)) > c.grainLen(grain) {
+			return fmt.Errorf("%v was written twice", Range{grain * checkGrain, int64(c.grainLen(grain))})
+		}
+		off = end
+	}
+	return nil
+}
+
+func (c *Check) grainLen(grain int64) int32 {
+	return int32(min(checkGrain, c.Size()-grain*checkGrain))
+}
+
+// Sync does nothing: nothing is kept.
+func (c *Check) Sync(context.Context) error { return nil }
+
+// Finish fails unless the whole disk was covered.
+func (c *Check) Finish(context.Context) error {
+	for grain := range c.covered {
+		want := c.grainLen(int64(grain))
+		if got := c.covered[grain].Load(); got != want {
+			return fmt.Errorf("only %d of %d bytes were written at %d", got, want, int64(grain)*checkGrain)
+		}
+	}
+	return nil
+}
+
+// Close does nothing.
+func (c *Check) Close() error { return nil }

@@ -1,0 +1,125 @@
+package disk_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/disktest"
+)
+
+func TestPatternConforms(t *testing.T) {
+	disktest.TestSource(t, func(_ *testing.T, want disk.Source) disk.Source { return want })
+}
+
+func TestPatternWordsHoldTheirOffset(t *testing.T) {
+	p := disk.NewPattern(1 << 20)
+	b := make([]byte, 16)
+	if err := p.ReadAt(t.Context(), b, 0x1230); err != nil {
+		t.Fatal(err)
+	}
+	if binary.BigEndian.Uint64(b) != 0x1230 || binary.BigEndian.Uint64(b[8:]) != 0x1238 {
+		t.Fatalf("got % x", b)
+	}
+	odd := make([]byte, 9)
+	if err := p.ReadAt(t.Context(), odd, 0x1233); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(odd, b[3:12]) {
+		t.Fatalf("odd offset: got % x, want % x", odd, b[3:12])
+	}
+}
+
+func TestSparsePatternHasAboutItsFill(t *testing.T) {
+	const size = 16 << 30
+	p := disk.NewSparsePattern(size, 0.5, 7)
+	extents, err := p.Extents(t.Context(), disk.Range{Len: size})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var data int64
+	for _, e := range extents {
+		if e.Kind == disk.Data {
+			data += e.Len
+		}
+	}
+	if share := float64(data) / size; share < 0.35 || share > 0.55 {
+		t.Fatalf("%.2f of the disk is data", share)
+	}
+}
+
+func TestCheckFindsOneWrongBit(t *testing.T) {
+	p := disk.NewPattern(1 << 20)
+	b := make([]byte, 4096)
+	if err := p.ReadAt(t.Context(), b, 8192); err != nil {
+		t.Fatal(err)
+	}
+	b[100] ^= 4
+	err := disk.NewCheck(p).WriteAt(t.Context(), b, 8192)
+	if err == nil || !strings.Contains(err.Error(), "8292") {
+		t.Fatalf("got %v, want an error naming byte 8292", err)
+	}
+}
+
+func TestCheckWantsEveryByteOnce(t *testing.T) {
+	ctx := context.Background()
+	p := disk.NewSparsePattern(8<<20, 0, 0) // all zero
+	c := disk.NewCheck(p)
+	if err := c.Zero(ctx, disk.Range{Len: 7 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Finish(ctx); err == nil {
+		t.Fatal("a missing MiB was not noticed")
+	}
+	if err := c.Zero(ctx, disk.Range{Off: 6 << 20, Len: 2 << 20}); err == nil {
+		t.Fatal("a MiB covered twice was not noticed")
+	}
+}
+
+func TestCheckRefusesZeroOverData(t *testing.T) {
+	c := disk.NewCheck(disk.NewPattern(2 << 20))
+	if err := c.Zero(t.Context(), disk.Range{Off: 1 << 20, Len: 4096}); err == nil {
+		t.Fatal("zeroing data was not noticed")
+	}
+}
+
+func TestRangeIntersect(t *testing.T) {
+	a := disk.Range{Off: 10, Len: 10}
+	for _, c := range []struct{ b, want disk.Range }{
+		{disk.Range{Off: 0, Len: 100}, a},
+		{disk.Range{Off: 15, Len: 100}, disk.Range{Off: 15, Len: 5}},
+		{disk.Range{Off: 20, Len: 5}, disk.Range{Off: 20}},
+	} {
+		if got := a.Intersect(c.b); got != c.want {
+			t.Errorf("%v ∩ %v = %v, want %v", a, c.b, got, c.want)
+		}
+	}
+}
+
+func BenchmarkPattern(b *testing.B) {
+	p := disk.NewPattern(1 << 40)
+	buf := make([]byte, 1<<20)
+	b.SetBytes(1 << 20)
+	for b.Loop() {
+		if err := p.ReadAt(context.Background(), buf, 1<<30); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkCheck(b *testing.B) {
+	p := disk.NewPattern(1 << 30)
+	buf := make([]byte, 1<<20)
+	if err := p.ReadAt(context.Background(), buf, 0); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(1 << 20)
+	for b.Loop() {
+		if err := disk.NewCheck(p).WriteAt(context.Background(), buf, 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package disktest
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// Image is one image under test: how to create it, open it again unfinished, and read it
+// once finished. Each function is about the same image, in a folder of the test.
+type Image struct {
+	Create func() (disk.Target, error) // a fresh image: reads as zeros everywhere
+	Resume func() (disk.Target, error) // the unfinished image Close left
+	Source func() (disk.Source, error) // the finished image
+}
+
+// TestTarget checks a Target. image returns how to make one image of size bytes in a
+// folder of its own.
+func TestTarget(t *testing.T, image func(t *testing.T, size int64) Image) {
+	cases := []struct {
+		name string
+		run  func(*testing.T, Image, *disk.Pattern)
+	}{
+		{"holds what was written", holdsWhatWasWritten},
+		{"takes writes in any order", takesAnyOrder},
+		{"unwritten is zero", unwrittenIsZero},
+		{"zeroes what was written", zeroesWhatWasWritten},
+		{"resumes after close", resumesAfterClose},
+		{"refuses what lies outside", targetRefusesOutside},
+	}
+	for _, size := range sizes {
+		want := disk.NewSparsePattern(size, 0.5, uint64(size)+1)
+		for _, c := range cases {
+			t.Run(c.name, func(t *testing.T) { c.run(t, image(t, size), want) })
+		}
+	}
+}
+
+func holdsWhatWasWritten(t *testing.T, im Image, want *disk.Pattern) {
+	dst := create(t, im)
+	for _, r := range pieces(want.Size(), 1<<20) {
+		put(t, dst, want, r)
+	}
+	finishAndCompare(t, im, dst, want)
+}
+
+func takesAnyOrder(t *testing.T, im Image, want *disk.Pattern) {
+	dst := create(t, im)
+	rnd := rand.New(rand.NewPCG(8, 9))
+	todo := pieces(want.Size(), 192<<10+disk.SectorSize)
+	rnd.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
+	var g errgroup.Group
+	g.SetLimit(4)
+	for _, r := range todo {
+		g.Go(func() error { put(t, dst, want, r); return nil })
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	finishAndCompare(t, im, dst, want)
+}
+
+func unwrittenIsZero(t *testing.T, im Image, want *disk.Pattern) {
+	dst := create(t, im)
+	finishAndCompare(t, im, dst, disk.NewSparsePattern(want.Size(), 0, 0))
+}
+
+func zeroesWhatWasWritten(t *testing.T, im Image, want *disk.Pattern) {
+	dst := create(t, im)
+	full := disk.NewPattern(want.Size())
+	for _, r := range pieces(want.Size(), 4<<20) {
+		put(t, dst, full, r)
+	}
+	if err := dst.Zero(t.Context(), disk.Range{Len: want.Size()}); err != nil {
+		t.Fatalf("zero: %v", err)
+	}
+	for _, r := range pieces(want.Size(), 1<<20) {
+		put(t, dst, want, r)
+	}
+	finishAndCompare(t, im, dst, want)
+}
+
+// resumesAfterClose leaves garbage where the second run must write zeros.
+func resumesAfterClose(t *testing.T, im Image, want *disk.Pattern) {
+	dst := create(t, im)
+	all := pieces(want.Size(), 1<<20)
+	for _, r := range all[:(len(all)+1)/2] {
+		put(t, dst, disk.NewPattern(want.Size()), r)
+	}
+	if err := dst.Sync(t.Context()); err != nil {
+		t.Fatalf("sync: %v", err)
+	}
+	if err := dst.Close(); err != nil {
+		t.Fatalf("close: %v", err)
+	}
+	again, err := im.Resume()
+	if err != nil {
+		t.Fatalf("resume: %v", err)
+	}
+	for _, r := range all {
+		put(t, again, want, r)
+	}
+	finishAndCompare(t, im, again, want)
+}
+
+func targetRefusesOutside(t *testing.T, im Image, want *disk.Pattern) {
+	dst := create(t, im)
+	defer dst.Close()
+	size := want.Size()
+	if err := dst.WriteAt(t.Context(), make([]byte, 2*disk.SectorSize), size-disk.SectorSize); err == nil {
+		t.Error("a write across the end gave no error")
+	}
+	if err := dst.WriteAt(t.Context(), make([]byte, disk.SectorSize), -disk.SectorSize); err == nil {
+		t.Error("a write before the start gave no error")
+	}
+	if err := dst.Zero(t.Context(), disk.Range{Off: size, Len: disk.SectorSize}); err == nil {
+		t.Error("zeroing past the end gave no error")
+	}
+}
+
+func create(t *testing.T, im Image) disk.Target {
+	t.Helper()
+	dst, err := im.Create()
+	if err != nil {
+		t.Fatalf("create: %v", err)
+	}
+	return dst
+}
+
+// put writes want's content of r: data as writes, holes as zeros.
+func put(t *testing.T, dst disk.Target, want *disk.Pattern, r disk.Range) {
+	t.Helper()
+	extents, err := want.Extents(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range extents {
+		if e.Kind == disk.Zero {
+			err = dst.Zero(t.Context(), e.Range)
+		} else {
+			err = dst.WriteAt(t.Context(), read(t, want, e.Range), e.Off)
+		}
+		if err != nil {
+			t.Errorf("put %v %v: %v", e.Kind, e.Range, err)
+		}
+	}
+}
+
+func finishAndCompare(t *testing.T, im Image, dst disk.Target, want disk.Source) {
+	t.Helper()
+	if err := dst.Finish(t.Context()); err != nil {
+		t.Fatalf("finish: %v", err)
+	}
+	if err := dst.Close(); err != nil {
+		t.Fatalf("close after finish: %v", err)
+	}
+	src, err := im.Source()
+	if err != nil {
+		t.Fatalf("open the finished image: %v", err)
+	}
+	defer src.Close()
+	if src.Size() != want.Size() {
+		t.Fatalf("finished image has %d bytes, want %d", src.Size(), want.Size())
+	}
+	compare(t, src, want, disk.Range{Len: want.Size()}, 1<<20)
+}
+
+// pieces cuts a disk into ranges of n bytes; the last may be shorter.
+func pieces(size, n int64) []disk.Range {
+	var out []disk.Range
+	for off := int64(0); off < size; off += n {
+		out = append(out, disk.Range{Off: off, Len: min(n, size-off)})
+	}
+	return out
+}
