@@ -1,0 +1,215 @@
+package vmdk
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// MaxDescriptor is the largest descriptor that is parsed, in bytes. Real ones have
+// about 600; one of 2 GiB pieces needs 40 for each. qemu has the same limit.
+const MaxDescriptor = 1 << 20
+
+// NoParent is the ParentCID of a base disk.
+const NoParent CID = math.MaxUint32
+
+// CID is a content id: it changes with the first write after a disk was opened, so a
+// delta whose ParentCID is not its parent's CID stands on a changed parent.
+type CID uint32
+
+// A Descriptor says what files a disk consists of.
+type Descriptor struct {
+	Version        int               // 1 to 3; 4 was seen on vSAN
+	Encoding       string            // of file names; "UTF-8" unless the text says otherwise
+	CID            CID               // content id
+	ParentCID      CID               // NoParent for a base disk
+	ParentFile     string            // parentFileNameHint: as written, may be absolute; empty for a base disk
+	NativeSnapshot bool              // the array keeps the delta: there is none to read
+	CreateType     string            // as written; advice only
+	ChangeTrack    string            // changeTrackPath, the CBT bitmap; empty if there is none
+	Extents        []ExtentLine      // in the order of the disk's bytes; at least one
+	DDB            map[string]string // the "ddb." entries, lower-cased and without that prefix
+}
+
+// Size returns the disk's virtual size in bytes.
+func (d *Descriptor) Size() int64 {
+	var sectors int64
+	for _, x := range d.Extents {
+		sectors += x.Sectors
+	}
+	return sectors * disk.SectorSize
+}
+
+// IsDelta reports whether the disk needs a parent to be read.
+func (d *Descriptor) IsDelta() bool { return d.ParentCID != NoParent || d.ParentFile != "" }
+
+// ParseDescriptor parses the text of a descriptor file, or of one embedded in a sparse
+// file (which ends in NULs). Errors are fault.Corrupt or fault.Unsupported and name
+// the line.
+//
+// It is lenient where real files differ (case, blanks, line ends, missing section
+// comments, unknown keys) and strict where a mistake would change the disk: a line that
+// is neither comment, entry nor extent is refused, because dropping it could shift all
+// that follows.
+func ParseDescriptor(text []byte) (*Descriptor, error) {
+	if len(text) > MaxDescriptor {
+		return nil, corrupt("it has %d bytes, more than the %d a descriptor can have", len(text), MaxDescriptor)
+	}
+	text = bytes.TrimRight(text, "\x00")
+	if i := bytes.IndexFunc(text, notText); i >= 0 {
+		return nil, corrupt("byte %#02x at offset %d: this is not text", text[i], i)
+	}
+	p := parser{d: Descriptor{ParentCID: NoParent, Encoding: "UTF-8", DDB: map[string]string{}}, seen: map[string]string{}}
+	for line := range strings.Lines(string(text)) {
+		p.number++
+		if err := p.line(strings.TrimSpace(line)); err != nil {
+			return nil, err
+		}
+	}
+	return p.finish()
+}
+
+// notText reports characters that no text descriptor has. Bytes that are not UTF-8 pass:
+// they may belong to another encoding.
+func notText(r rune) bool { return r < ' ' && r != '\n' && r != '\r' && r != '\t' || r == 0x7f }
+
+// parser collects a Descriptor line by line.
+type parser struct {
+	d       Descriptor
+	number  int               // of the current line, from 1
+	seen    map[string]string // entries by lower-case key
+	sectors int64             // of all extents so far
+}
+
+func (p *parser) line(line string) error {
+	if line == "" || line[0] == '#' {
+		return nil
+	}
+	word, rest := cutWord(line)
+	if a, ok := parseAccess(word); ok {
+		return p.extent(a, rest)
+	}
+	key, value, ok := strings.Cut(line, "=")
+	if !ok {
+		return p.corrupt("%q is neither an entry nor an extent", line)
+	}
+	return p.entry(strings.ToLower(strings.TrimSpace(key)), unquote(strings.TrimSpace(value)))
+}
+
+// entry takes one "key = value". The same key twice is accepted if both agree.
+func (p *parser) entry(key, value string) error {
+	if old, dup := p.seen[key]; dup && old != value {
+		return p.corrupt("%s is %q here and %q before", key, value, old)
+	}
+	p.seen[key] = value
+	if name, ok := strings.CutPrefix(key, "ddb."); ok {
+		p.d.DDB[name] = value
+		return nil
+	}
+	return p.header(key, value)
+}
+
+func (p *parser) header(key, value string) (err error) {
+	switch key {
+	case "version":
+		p.d.Version, err = strconv.Atoi(value)
+	case "encoding":
+		p.d.Encoding = value
+	case "cid":
+		p.d.CID, err = parseCID(value)
+	case "parentcid":
+		p.d.ParentCID, err = parseCID(value)
+	case "parentfilenamehint":
+		p.d.ParentFile = value
+	case "isnativesnapshot":
+		p.d.NativeSnapshot = strings.EqualFold(value, "yes")
+	case "createtype":
+		p.d.CreateType = value
+	case "changetrackpath":
+		p.d.ChangeTrack = value
+	}
+	if err != nil {
+		return p.corrupt("%s is %q, not a number", key, value)
+	}
+	return nil
+}
+
+// parseCID parses up to eight hex digits; qemu leaves out leading zeros.
+func parseCID(s string) (CID, error) {
+	n, err := strconv.ParseUint(s, 16, 32)
+	return CID(n), err
+}
+
+// finish checks what only the whole text can tell.
+func (p *parser) finish() (*Descriptor, error) {
+	if len(p.d.Extents) == 0 {
+		return nil, corrupt("it has no extent line, so it describes no disk")
+	}
+	if p.d.Version < 0 || p.d.Version > 4 {
+		return nil, unsupported("descriptor version %d is not known", p.d.Version).
+			WithHint("export the disk as OVF, or clone it with vmkfstools -i, and migrate that")
+	}
+	for _, x := range p.d.Extents {
+		if err := checkEncoding(p.d.Encoding, x); err != nil {
+			return nil, err
+		}
+	}
+	return &p.d, nil
+}
+
+// checkEncoding refuses names whose characters cannot be told. The host's file has the
+// name in its own bytes; guessing would look for, or worse find, another file.
+func checkEncoding(encoding string, x ExtentLine) error {
+	utf := strings.EqualFold(encoding, "UTF-8")
+	switch {
+	case utf && !utf8.ValidString(x.File):
+		return corruptLine(x.Line, "file name %q is not UTF-8, the descriptor's encoding", x.File)
+	case !utf && !isASCII(x.File):
+		return unsupported("line %d: file name %q is in encoding %q", x.Line, x.File, encoding).
+			WithHint("rename the disk to plain ASCII: vmkfstools -E old.vmdk new.vmdk on the host, then edit the VM's disk path")
+	}
+	return nil
+}
+
+func isASCII(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
+}
+
+// cutWord splits off the first word; both parts come without surrounding blanks.
+func cutWord(s string) (word, rest string) {
+	s = strings.TrimLeft(s, " \t")
+	if i := strings.IndexAny(s, " \t"); i >= 0 {
+		return s[:i], strings.TrimSpace(s[i:])
+	}
+	return s, ""
+}
+
+// unquote takes the quotes off a value, if it has both.
+func unquote(s string) string {
+	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
+		return s[1 : len(s)-1]
+	}
+	return s
+}
+
+func corrupt(format string, args ...any) *fault.Error {
+	return fault.New(fault.Corrupt, "descriptor: "+format, args...).
+		WithHint("open it with a text editor: it must be the small x.vmdk, not x-flat.vmdk or another data file")
+}
+
+func corruptLine(line int, format string, args ...any) *fault.Error {
+	return corrupt("line %d: "+format, append([]any{line}, args...)...)
+}
+
+func (p *parser) corrupt(format string, args ...any) error {
+	return corruptLine(p.number, format, args...)
+}
+
+func unsupported(format string, args ...any) *fault.Error {
+	return fault.New(fault.Unsupported, "descriptor: "+format, args...)
+}

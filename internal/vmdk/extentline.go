@@ -1,0 +1,151 @@
+package vmdk
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Access says what a VM may do with an extent. It does not change what the disk holds,
+// but for NoAccess, which reads as zeros.
+type Access string
+
+const (
+	ReadWrite Access = "RW"
+	ReadOnly  Access = "RDONLY"
+	NoAccess  Access = "NOACCESS"
+)
+
+func parseAccess(word string) (Access, bool) {
+	a := Access(strings.ToUpper(word))
+	return a, a == ReadWrite || a == ReadOnly || a == NoAccess
+}
+
+// ExtentType is the keyword that says how an extent's file holds its sectors.
+type ExtentType string
+
+const (
+	Flat       ExtentType = "FLAT"       // raw bytes (Workstation, VirtualBox)
+	VMFS       ExtentType = "VMFS"       // raw bytes, whatever file system they are on
+	ZeroExtent ExtentType = "ZERO"       // no file: reads as zeros
+	Sparse     ExtentType = "SPARSE"     // hosted sparse or stream-optimized
+	VMFSSparse ExtentType = "VMFSSPARSE" // COWD delta
+	SESparse   ExtentType = "SESPARSE"   // seSparse delta
+	VSANSparse ExtentType = "VSANSPARSE" // delta object on vSAN
+	VMFSRDM    ExtentType = "VMFSRDM"    // raw device mapping
+	VMFSRaw    ExtentType = "VMFSRAW"    // a whole device
+)
+
+// An ExtentLine is one piece of a disk.
+type ExtentLine struct {
+	Line    int // in the descriptor, from 1
+	Access  Access
+	Sectors int64
+	Type    ExtentType
+	File    string // relative to the descriptor's folder and inside it; empty if there is none
+	Object  string // what holds the data instead of a file: vsan://…, vvol://…, a device
+	Offset  int64  // of the first byte in File
+}
+
+// extent takes "sectors type ["file" [offset …]]", the rest of a line after its access.
+// What may follow the offset (partition UUID, device id) has no use here.
+func (p *parser) extent(a Access, rest string) error {
+	count, rest := cutWord(rest)
+	kind, rest := cutWord(rest)
+	x := ExtentLine{Line: p.number, Access: a, Type: ExtentType(strings.ToUpper(kind))}
+	var err error
+	if x.Sectors, err = p.sectorCount(count); err != nil {
+		return err
+	}
+	name, rest, err := p.quoted(rest)
+	if err != nil {
+		return err
+	}
+	if err := p.locate(&x, name); err != nil {
+		return err
+	}
+	if x.Offset, err = p.offset(rest); err != nil {
+		return err
+	}
+	p.d.Extents = append(p.d.Extents, x)
+	return nil
+}
+
+// sectorCount parses an extent's length and adds it to the disk's.
+func (p *parser) sectorCount(s string) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n <= 0 || n > math.MaxInt64/disk.SectorSize-p.sectors {
+		return 0, p.corrupt("%q is not a length in sectors", s)
+	}
+	p.sectors += n
+	return n, nil
+}
+
+// quoted splits off a name in double quotes, which may contain blanks.
+func (p *parser) quoted(s string) (name, rest string, err error) {
+	if s == "" {
+		return "", "", nil
+	}
+	name, rest, ok := strings.Cut(strings.TrimPrefix(s, `"`), `"`)
+	if s[0] != '"' || !ok {
+		return "", "", p.corrupt("the file name in %s has no quotes around it", s)
+	}
+	return name, strings.TrimSpace(rest), nil
+}
+
+// locate decides whether name is a file that may be opened.
+func (p *parser) locate(x *ExtentLine, name string) error {
+	switch {
+	case x.Type == ZeroExtent || x.Access == NoAccess:
+		return nil
+	case name == "":
+		return p.corrupt("a %s extent without a file", x.Type)
+	case isObject(name) || x.Type == VMFSRaw:
+		x.Object = name
+		return nil
+	}
+	x.File = name
+	if reason := outside(name); reason != "" {
+		return fault.New(fault.Corrupt, "descriptor: line %d: file %q %s", p.number, name, reason).
+			WithHint("a disk's files must lie in its own folder: move the disk there with Storage vMotion or vmkfstools -E")
+	}
+	return nil
+}
+
+func isObject(name string) bool {
+	return strings.HasPrefix(name, "vsan://") || strings.HasPrefix(name, "vvol://")
+}
+
+// outside says why name could leave the descriptor's folder, or "".
+func outside(name string) string {
+	switch {
+	case name[0] == '/':
+		return "is an absolute path"
+	case strings.Contains(name, `\`) || strings.Contains(name, "://") || strings.Index(name, ":") == 1:
+		return "has a drive, a scheme or a backslash in it"
+	case strings.IndexFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) >= 0:
+		return "has control characters in it"
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == ".." || part == "." || part == "" {
+			return "does not stay in the descriptor's folder"
+		}
+	}
+	return ""
+}
+
+// offset parses the optional offset, in sectors, and returns bytes.
+func (p *parser) offset(rest string) (int64, error) {
+	word, _ := cutWord(rest)
+	if word == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(word, 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64/disk.SectorSize-p.sectors {
+		return 0, p.corrupt("%q is not an offset in sectors", word)
+	}
+	return n * disk.SectorSize, nil
+}
