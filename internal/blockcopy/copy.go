@@ -1,0 +1,194 @@
+// Package blockcopy is the engine that copies one disk: from any disk.Source to any
+// disk.Target, hashing every chunk into a manifest on the way.
+//
+//	describe   one goroutine     asks the source for extents a window at a time, leaves out
+//	                             what the manifest has, cuts the rest into spans
+//	read       Readers in turn   takes a span, streams its data into windows
+//	hash       (in the reader)   looks for zeros and hashes each chunk while it is hot
+//	write      Writers in turn   writes the data of a window, zeroes the rest
+//	checkpoint one writer at a time syncs the image, then lists the chunks as safe
+//
+// # Terms
+//
+// A span is a run of whole chunks that one reader takes at once (16 MiB, less near the
+// end of the disk so that the last readers finish together). A window is the part of a
+// span that is in memory: whole chunks, filled by one reader, emptied by one writer.
+//
+// # Memory
+//
+// (Readers + Writers) x Window bytes of buffers, plus 40 bytes for each chunk held since
+// the last checkpoint. With the defaults, 16 readers and 4 writers of 2 MiB: 40 MiB for
+// disks of any size. Every reader can always have a window, which is what keeps a
+// source with fewer connections than readers from locking up.
+//
+// # What is promised
+//
+// Zero runs of at least zeroGrain bytes are handed to Target.Zero, never to WriteAt.
+// Chunks the manifest has are neither read nor written. However Copy ends, every chunk
+// that was held and could be synced is in the manifest, so that a later Copy goes on.
+//
+// Not promised: any order of reads and writes.
+package blockcopy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// Options say how to copy. The zero value of each field means its default.
+type Options struct {
+	// Manifest is where chunk hashes go and what was copied before is known from. Nil
+	// copies everything and keeps no hashes: for benchmarks of an end alone.
+	Manifest *manifest.Log
+
+	// Window is the size of one buffer in bytes, a multiple of the chunk. Default 2 MiB:
+	// large enough that O_DIRECT writes cost little, small enough that twenty fit in
+	// 40 MiB.
+	Window int64
+
+	// Readers and Writers are how many windows are filled and emptied at once. Default:
+	// what the ends hint, else 4 each.
+	Readers, Writers int
+
+	// Span is how many bytes a reader takes at once. Default: the source's hint, else
+	// 16 MiB.
+	Span int64
+
+	// CheckpointBytes and CheckpointEvery bound what a crash costs: after so many bytes
+	// held, or so long since the last, the image is synced and the manifest written.
+	// Defaults 1 GiB and 5 s.
+	CheckpointBytes int64
+	CheckpointEvery time.Duration
+
+	// Progress is told the totals after every window, one call at a time. It must be
+	// quick. Nil is fine.
+	Progress func(Progress)
+
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+}
+
+// Progress counts bytes of the disk. Done + Skipped reaches Size at the end.
+type Progress struct {
+	Size    int64 `json:"size"`    // the whole disk
+	Done    int64 `json:"done"`    // held by this Copy: data and zeros
+	Skipped int64 `json:"skipped"` // safe before this Copy began
+	Read    int64 `json:"read"`    // asked of the source
+	Written int64 `json:"written"` // given to Target.WriteAt
+}
+
+// Result is what happened, in numbers that tell which end was slow.
+type Result struct {
+	Progress
+	Elapsed     time.Duration `json:"elapsed"`
+	ReadTime    time.Duration `json:"readTime"`    // readers waiting for the source, added up
+	HashTime    time.Duration `json:"hashTime"`    // readers checking for zeros and hashing
+	WindowWait  time.Duration `json:"windowWait"`  // readers waiting for an empty window: the target is slow
+	WriteTime   time.Duration `json:"writeTime"`   // writers waiting for the target, added up
+	Checkpoints int           `json:"checkpoints"` // times the image was synced
+	SyncTime    time.Duration `json:"syncTime"`    // spent in those syncs
+}
+
+// Copy copies src into dst, which must be of the same size. On success the whole disk is
+// in the manifest and dst is synced, but not finished. Cancelling ctx stops within the
+// requests in flight and leaves an image that a later Copy resumes.
+func Copy(ctx context.Context, src disk.Source, dst disk.Target, o Options) (Result, error) {
+	if src.Size() != dst.Size() {
+		return Result{}, fmt.Errorf("source has %d bytes, target %d", src.Size(), dst.Size())
+	}
+	return newCopy(src, dst, o).run(ctx)
+}
+
+// run wires the stages of the package comment, in its order.
+func (c *copier) run(ctx context.Context) (Result, error) {
+	g, gctx := errgroup.WithContext(ctx)
+	spans := make(chan span)                // closed by describe
+	filled := make(chan *window, c.Writers) // closed when the last reader is done
+	g.Go(func() error { defer close(spans); return c.describe(gctx, spans, filled) })
+	var reading sync.WaitGroup
+	for range c.Readers {
+		reading.Add(1)
+		g.Go(func() error { defer reading.Done(); return c.read(gctx, spans, filled) })
+	}
+	g.Go(func() error { reading.Wait(); close(filled); return nil })
+	for range c.Writers {
+		g.Go(func() error { return c.write(gctx, filled) })
+	}
+	return c.finish(ctx, g.Wait())
+}
+
+// copier is one Copy under way.
+type copier struct {
+	Options
+	src     disk.Source
+	dst     disk.Target
+	windows *windowPool
+	ledger  *ledger
+	times   times
+	began   time.Time
+}
+
+func newCopy(src disk.Source, dst disk.Target, o Options) *copier {
+	from, to := src.Hints(), dst.Hints()
+	o.Window = roundUp(cmp.Or(o.Window, defaultWindow), manifest.ChunkSize)
+	o.Readers = max(cmp.Or(o.Readers, from.Streams, defaultWorkers), 1)
+	o.Writers = max(cmp.Or(o.Writers, to.Streams, defaultWorkers), 1)
+	o.Span = roundUp(cmp.Or(o.Span, from.Span, defaultSpan), manifest.ChunkSize)
+	o.CheckpointBytes = cmp.Or(o.CheckpointBytes, defaultCheckpointBytes)
+	o.CheckpointEvery = cmp.Or(o.CheckpointEvery, defaultCheckpointEvery)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	c := &copier{Options: o, src: src, dst: dst, began: o.Now()}
+	c.windows = newWindowPool(o.Readers+o.Writers, o.Window)
+	c.ledger = newLedger(o, dst, src.Size())
+	return c
+}
+
+const (
+	defaultWindow          = 2 << 20
+	defaultWorkers         = 4
+	defaultSpan            = 16 << 20
+	defaultCheckpointBytes = 1 << 30
+	defaultCheckpointEvery = 5 * time.Second
+
+	// lastSync is how long the final sync of a cancelled copy may take before we leave
+	// without it: the chunks it would have made safe are copied again.
+	lastSync = 2 * time.Minute
+)
+
+// finish makes what is held safe, whatever ended the copy, and adds up the result.
+func (c *copier) finish(ctx context.Context, err error) (Result, error) {
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSync)
+	defer cancel()
+	err = errors.Join(err, c.ledger.checkpoint(last))
+	res := c.ledger.result()
+	res.Elapsed = c.Now().Sub(c.began)
+	res.ReadTime, res.HashTime = c.times.read.Duration(), c.times.hash.Duration()
+	res.WindowWait, res.WriteTime = c.times.wait.Duration(), c.times.write.Duration()
+	if err == nil && res.Done+res.Skipped != res.Size {
+		err = fmt.Errorf("copied %d and skipped %d of %d bytes", res.Done, res.Skipped, res.Size)
+	}
+	return res, err
+}
+
+// times adds up where the workers spent their time.
+type times struct{ read, hash, wait, write stopwatch }
+
+// stopwatch adds up durations from many goroutines.
+type stopwatch struct{ ns atomic.Int64 }
+
+func (s *stopwatch) since(t time.Time)       { s.ns.Add(int64(time.Since(t))) }
+func (s *stopwatch) Duration() time.Duration { return time.Duration(s.ns.Load()) }
+
+func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }

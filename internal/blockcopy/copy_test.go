@@ -1,0 +1,332 @@
+package blockcopy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// memImage is a Target in memory with the durability of a disk: what was not synced is
+// gone after a crash. fail, if set, is asked before every operation.
+type memImage struct {
+	mu     sync.Mutex
+	now    []byte // what reads would see
+	safe   []byte // what a crash leaves
+	ops    int
+	fail   func(op string, n int) error
+	writes int64 // bytes written
+	zeroed int64
+}
+
+func newMemImage(size int64) *memImage {
+	return &memImage{now: make([]byte, size), safe: make([]byte, size)}
+}
+
+func (m *memImage) step(op string) error {
+	m.ops++
+	if m.fail == nil {
+		return nil
+	}
+	return m.fail(op, m.ops)
+}
+
+func (m *memImage) Size() int64 { return int64(len(m.now)) }
+
+func (m *memImage) WriteAt(ctx context.Context, p []byte, off int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := errors.Join(m.step("write"), ctx.Err()); err != nil {
+		return err
+	}
+	copy(m.now[off:], p)
+	m.writes += int64(len(p))
+	return nil
+}
+
+func (m *memImage) Zero(ctx context.Context, r disk.Range) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := errors.Join(m.step("zero"), ctx.Err()); err != nil {
+		return err
+	}
+	clear(m.now[r.Off:r.End()])
+	m.zeroed += r.Len
+	return nil
+}
+
+func (m *memImage) Sync(context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.step("sync"); err != nil {
+		return err
+	}
+	copy(m.safe, m.now)
+	return nil
+}
+
+// crash forgets what was not synced and leaves garbage where writes were under way.
+func (m *memImage) crash() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.now {
+		if m.now[i] != m.safe[i] && i%3 == 0 {
+			m.safe[i] = m.now[i] // some of it reached the medium all the same
+		}
+	}
+	copy(m.now, m.safe)
+	m.fail = nil
+}
+
+func (m *memImage) Hints() disk.Hints            { return disk.Hints{} }
+func (m *memImage) Finish(context.Context) error { return nil }
+func (m *memImage) Close() error                 { return nil }
+
+func newLog(t *testing.T, size int64) (*manifest.Log, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "disk.manifest")
+	log, err := manifest.Create(path, manifest.Info{Disk: "disk 2000", Size: size})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	return log, path
+}
+
+// expect fails the test unless the image and the manifest both hold want.
+func expect(t *testing.T, img *memImage, log *manifest.Log, want disk.Source) {
+	t.Helper()
+	b := make([]byte, want.Size())
+	if err := want.ReadAt(t.Context(), b, 0); err != nil {
+		t.Fatal(err)
+	}
+	for i := range b {
+		if b[i] != img.now[i] {
+			t.Fatalf("byte %d of the image is %#02x, want %#02x", i, img.now[i], b[i])
+		}
+	}
+	if !log.Complete() {
+		t.Fatalf("the manifest lacks %d chunks", log.Missing())
+	}
+}
+
+func TestCopyIsRightForAnyShape(t *testing.T) {
+	for _, size := range []int64{512, 1 << 20, 5<<20 + 512, 70<<20 + 3*512} {
+		for _, fill := range []float64{0, 0.4, 1} {
+			for _, o := range []Options{
+				{},
+				{Window: 1 << 20, Readers: 1, Writers: 1, Span: 1 << 20},
+				{Window: 4 << 20, Readers: 7, Writers: 3, Span: 8 << 20},
+			} {
+				name := fmt.Sprintf("%d bytes, %.1f full, %d readers", size, fill, o.Readers)
+				t.Run(name, func(t *testing.T) {
+					src := disk.NewSparsePattern(size, fill, 11)
+					check := disk.NewCheck(src)
+					o.Manifest, _ = newLog(t, size)
+					if _, err := Copy(t.Context(), src, check, o); err != nil {
+						t.Fatal(err)
+					}
+					if err := check.Finish(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					if !o.Manifest.Complete() {
+						t.Fatalf("the manifest lacks %d chunks", o.Manifest.Missing())
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestCopyNeverWritesZeros(t *testing.T) {
+	src := blind{disk.NewSparsePattern(64<<20, 0.5, 3)}
+	img := newMemImage(src.Size())
+	log, _ := newLog(t, src.Size())
+	res, err := Copy(t.Context(), src, img, Options{Manifest: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, img, log, src)
+	var data int64
+	extents, err := src.Pattern.Extents(t.Context(), disk.Range{Len: src.Size()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range extents {
+		if e.Kind == disk.Data {
+			data += e.Len
+		}
+	}
+	if img.writes != data || res.Written != data || res.Read != src.Size() {
+		t.Errorf("wrote %d (result says %d) and read %d; want %d written, all read", img.writes, res.Written, res.Read, data)
+	}
+}
+
+// blind is a source that does not know its holes.
+type blind struct{ *disk.Pattern }
+
+func (b blind) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
+	return []disk.Extent{{Range: r}}, nil
+}
+
+func TestCopyReadsOnlyData(t *testing.T) {
+	src := disk.NewSparsePattern(64<<20, 0.3, 5)
+	res, err := Copy(t.Context(), src, disk.NewNull(src.Size()), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Read >= src.Size()/2 || res.Read != res.Written || res.Done != src.Size() {
+		t.Errorf("result %+v", res.Progress)
+	}
+}
+
+func TestCopyResumesAfterACrashAtEveryOperation(t *testing.T) {
+	src := disk.NewSparsePattern(10<<20, 0.6, 9)
+	o := Options{Window: 1 << 20, Readers: 3, Writers: 2, Span: 4 << 20, CheckpointBytes: 2 << 20}
+	crash := errors.New("power cut")
+	for at := 1; ; at++ {
+		img := newMemImage(src.Size())
+		log, path := newLog(t, src.Size())
+		o.Manifest = log
+		img.fail = func(_ string, n int) error {
+			if n >= at {
+				return crash
+			}
+			return nil
+		}
+		_, err := Copy(t.Context(), src, img, o)
+		if err == nil {
+			break // more operations than the copy has: every one of them was tried
+		}
+		if !errors.Is(err, crash) {
+			t.Fatalf("crash at operation %d: %v", at, err)
+		}
+		resume(t, src, img, log, path, o)
+	}
+}
+
+// resume crashes the image, opens the manifest again and copies what is missing; it
+// fails the test if a safe chunk is touched.
+func resume(t *testing.T, src disk.Source, img *memImage, log *manifest.Log, path string, o Options) {
+	t.Helper()
+	img.crash()
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := manifest.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	missing := again.Missing()
+	o.Manifest = again
+	res, err := Copy(t.Context(), src, img, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := (res.Done + manifest.ChunkSize - 1) / manifest.ChunkSize; got != missing {
+		t.Fatalf("copied %d bytes, %d chunks were missing", res.Done, missing)
+	}
+	expect(t, img, again, src)
+}
+
+func TestCancelledCopyKeepsWhatItHeld(t *testing.T) {
+	src := disk.NewPattern(32 << 20)
+	img := newMemImage(src.Size())
+	log, path := newLog(t, src.Size())
+	ctx, cancel := context.WithCancel(t.Context())
+	o := Options{Manifest: log, Window: 1 << 20, Readers: 2, Writers: 2, Progress: func(p Progress) {
+		if p.Done >= 8<<20 {
+			cancel()
+		}
+	}}
+	res, err := Copy(ctx, src, img, o)
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	if got := (log.Chunks() - log.Missing()) * manifest.ChunkSize; got != res.Done || got < 8<<20 {
+		t.Fatalf("%d bytes are safe, %d were held", got, res.Done)
+	}
+	o.Progress = nil
+	resume(t, src, img, log, path, o)
+}
+
+func TestCopyNamesWhereReadingFailed(t *testing.T) {
+	broken := errors.New("bad sector")
+	src := faulty{Source: disk.NewPattern(8 << 20), at: 5 << 20, err: broken}
+	_, err := Copy(t.Context(), src, disk.NewNull(8<<20), Options{Window: 1 << 20, Span: 1 << 20})
+	if !errors.Is(err, broken) || err.Error() != "read [5242880, 6291456): bad sector" {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// faulty fails reads that cover the byte at.
+type faulty struct {
+	disk.Source
+	at  int64
+	err error
+}
+
+func (f faulty) ReadAt(ctx context.Context, p []byte, off int64) error {
+	if off <= f.at && f.at < off+int64(len(p)) {
+		return f.err
+	}
+	return f.Source.ReadAt(ctx, p, off)
+}
+
+func TestCopyRefusesDifferentSizes(t *testing.T) {
+	if _, err := Copy(t.Context(), disk.NewPattern(1024), disk.NewNull(512), Options{}); err == nil {
+		t.Fatal("no error")
+	}
+}
+
+func TestCheckpointsComeByBytesAndByTime(t *testing.T) {
+	src := disk.NewPattern(64 << 20)
+	now := time.Unix(0, 0)
+	var mu sync.Mutex
+	clock := func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
+	for _, c := range []struct {
+		name string
+		o    Options
+		step time.Duration // time that passes with every MiB
+		want int
+	}{
+		{"by bytes", Options{CheckpointBytes: 8 << 20, CheckpointEvery: time.Hour}, 0, 8},
+		{"by time", Options{CheckpointBytes: 1 << 40, CheckpointEvery: 16 * time.Second}, time.Second, 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			log, _ := newLog(t, src.Size())
+			c.o.Manifest, c.o.Now, c.o.Window, c.o.Readers, c.o.Writers = log, clock, 1<<20, 1, 1
+			c.o.Progress = func(Progress) { mu.Lock(); now = now.Add(c.step); mu.Unlock() }
+			res, err := Copy(t.Context(), src, newMemImage(src.Size()), c.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.Checkpoints < c.want-1 || res.Checkpoints > c.want+1 {
+				t.Errorf("%d checkpoints, want about %d", res.Checkpoints, c.want)
+			}
+		})
+	}
+}
+
+func TestWindowsComeBack(t *testing.T) {
+	src := disk.NewSparsePattern(64<<20, 0.5, 1)
+	c := newCopy(src, disk.NewNull(src.Size()), Options{Window: 1 << 20})
+	w, err := c.take(t.Context(), disk.Range{Len: 4096})
+	if err != nil || c.windows.out() != 1 {
+		t.Fatalf("%d windows out, error %v", c.windows.out(), err)
+	}
+	c.windows.put(w)
+	if _, err := c.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if out := c.windows.out(); out != 0 {
+		t.Fatalf("%d windows did not come back", out)
+	}
+}

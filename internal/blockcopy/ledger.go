@@ -1,0 +1,124 @@
+package blockcopy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// ledger keeps what is held and turns it into what is safe.
+type ledger struct {
+	o   Options
+	dst disk.Target
+
+	read, written atomic.Int64 // bytes asked of the source, given to the target
+
+	syncing sync.Mutex // held by the one writer that checkpoints; never waited for in hold
+
+	mu       sync.Mutex
+	held     []manifest.Run // chunks in the image that no sync covers yet
+	unsynced int64          // their bytes
+	synced   time.Time      // when the last checkpoint began
+	total    Progress
+	syncs    int
+	syncTime time.Duration
+}
+
+func newLedger(o Options, dst disk.Target, size int64) *ledger {
+	return &ledger{o: o, dst: dst, synced: o.Now(), total: Progress{Size: size}}
+}
+
+// skip books n bytes that were safe before.
+func (l *ledger) skip(n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.total.Skipped += n
+}
+
+// hold books the window's chunks as written, reports progress, and makes a checkpoint
+// when one is due and nobody else is at it.
+func (l *ledger) hold(ctx context.Context, w *window) error {
+	if !l.book(w) || !l.syncing.TryLock() {
+		return nil
+	}
+	defer l.syncing.Unlock()
+	return l.makeSafe(ctx)
+}
+
+// book reports whether a checkpoint is due.
+func (l *ledger) book(w *window) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.total.Done += w.Len
+	l.unsynced += w.Len
+	if l.o.Manifest != nil {
+		l.held = append(l.held, runOf(w))
+	}
+	if l.o.Progress != nil {
+		l.o.Progress(l.progress())
+	}
+	return l.o.Manifest != nil &&
+		(l.unsynced >= l.o.CheckpointBytes || l.o.Now().Sub(l.synced) >= l.o.CheckpointEvery)
+}
+
+// progress needs mu.
+func (l *ledger) progress() Progress {
+	p := l.total
+	p.Read, p.Written = l.read.Load(), l.written.Load()
+	return p
+}
+
+// runOf describes the window's chunks for the manifest.
+func runOf(w *window) manifest.Run {
+	first := w.Off / manifest.ChunkSize
+	if len(w.data) > 0 {
+		return manifest.Run{First: first, Hashes: slices.Clone(w.hashes)}
+	}
+	return manifest.Run{First: first, Zeros: (w.Len + manifest.ChunkSize - 1) / manifest.ChunkSize}
+}
+
+// checkpoint makes all that is held safe, waiting for one under way.
+func (l *ledger) checkpoint(ctx context.Context) error {
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	return l.makeSafe(ctx)
+}
+
+// makeSafe syncs the image, then lists what was held before the sync. It needs syncing.
+func (l *ledger) makeSafe(ctx context.Context) error {
+	runs, began := l.takeHeld()
+	if len(runs) == 0 {
+		return nil
+	}
+	if err := l.dst.Sync(ctx); err != nil {
+		return fmt.Errorf("sync image: %w", err)
+	}
+	if err := l.o.Manifest.Append(ctx, runs); err != nil {
+		return fmt.Errorf("write manifest: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.syncs++
+	l.syncTime += l.o.Now().Sub(began)
+	return nil
+}
+
+func (l *ledger) takeHeld() ([]manifest.Run, time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	runs := l.held
+	l.held, l.unsynced, l.synced = nil, 0, l.o.Now()
+	return runs, l.synced
+}
+
+func (l *ledger) result() Result {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Result{Progress: l.progress(), Checkpoints: l.syncs, SyncTime: l.syncTime}
+}

@@ -1,0 +1,175 @@
+package blockcopy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// read is one reader: it takes spans until there are no more.
+func (c *copier) read(ctx context.Context, spans <-chan span, filled chan<- *window) error {
+	for {
+		select {
+		case s, ok := <-spans:
+			if !ok {
+				return nil
+			}
+			if err := c.readSpan(ctx, s, filled); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// readSpan reads a span window by window and passes each on.
+func (c *copier) readSpan(ctx context.Context, s span, filled chan<- *window) error {
+	p := newPass(c, s)
+	defer p.close()
+	for off := s.Off; off < s.End(); off += c.Window {
+		r := disk.Range{Off: off, Len: min(c.Window, s.End()-off)}
+		// Wait for the source first and for memory second: a reader that waits for its
+		// turn on a connection must not hold a window that another needs to end its own.
+		if err := p.open(ctx); err != nil {
+			return err
+		}
+		w, err := c.take(ctx, r)
+		if err != nil {
+			return err
+		}
+		if err := p.fill(ctx, w); err != nil {
+			c.windows.put(w)
+			return err
+		}
+		c.inspect(w)
+		if err := send(ctx, filled, w); err != nil {
+			c.windows.put(w)
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *copier) take(ctx context.Context, r disk.Range) (*window, error) {
+	defer c.times.wait.since(time.Now())
+	return c.windows.take(ctx, r)
+}
+
+// A pass reads the data of one span from front to back.
+type pass struct {
+	c      *copier
+	stream func(context.Context, disk.Range) (io.ReadCloser, error)
+	todo   []disk.Range  // data not read yet; the first is what body delivers
+	body   io.ReadCloser // open on todo[0]; nil when no stream is open
+}
+
+func newPass(c *copier, s span) *pass {
+	return &pass{c: c, stream: c.src.Hints().Stream, todo: s.data}
+}
+
+// open opens the stream of the next data, if there is any and it is not open.
+func (p *pass) open(ctx context.Context) error {
+	if p.stream == nil || p.body != nil || len(p.todo) == 0 {
+		return nil
+	}
+	defer p.c.times.read.since(time.Now())
+	body, err := p.stream(ctx, p.todo[0])
+	if err != nil {
+		return fmt.Errorf("read %v: %w", p.todo[0], err)
+	}
+	p.body = body
+	return nil
+}
+
+// fill fills the window: data from the source, zeros between.
+func (p *pass) fill(ctx context.Context, w *window) error {
+	pos := w.Off
+	for len(p.todo) > 0 {
+		part := p.todo[0].Intersect(w.Range)
+		if part.Empty() {
+			break
+		}
+		clear(w.buf[pos-w.Off : part.Off-w.Off])
+		if err := p.get(ctx, w.buf[part.Off-w.Off:part.End()-w.Off], part); err != nil {
+			return fmt.Errorf("read %v: %w", part, err)
+		}
+		pos = part.End()
+	}
+	clear(w.buf[pos-w.Off:])
+	return nil
+}
+
+// get reads part, which is the front of todo[0], and takes it off.
+func (p *pass) get(ctx context.Context, b []byte, part disk.Range) error {
+	if err := p.open(ctx); err != nil {
+		return err
+	}
+	defer p.c.times.read.since(time.Now())
+	var err error
+	if p.body != nil {
+		_, err = io.ReadFull(p.body, b)
+	} else {
+		err = p.c.src.ReadAt(ctx, b, part.Off)
+	}
+	if err != nil {
+		return err
+	}
+	p.c.ledger.read.Add(part.Len)
+	p.todo[0] = disk.Range{Off: part.End(), Len: p.todo[0].End() - part.End()}
+	if p.todo[0].Empty() {
+		p.todo = p.todo[1:]
+		return p.close()
+	}
+	return nil
+}
+
+func (p *pass) close() error {
+	if p.body == nil {
+		return nil
+	}
+	err := p.body.Close()
+	p.body = nil
+	return err
+}
+
+// zeroGrain is the smallest run of zeros that is kept out of the image: a qcow2 cluster,
+// and a length any file system can leave as a hole.
+const zeroGrain = 64 << 10
+
+var zeros [zeroGrain]byte
+
+// inspect finds what of the window is not zero, and hashes its chunks, while they are
+// still in the processor's cache.
+func (c *copier) inspect(w *window) {
+	defer c.times.hash.since(time.Now())
+	for off := int64(0); off < w.Len; off += manifest.ChunkSize {
+		chunk := w.buf[off:min(off+manifest.ChunkSize, w.Len)]
+		found := findData(w, chunk, w.Off+off)
+		switch {
+		case c.Manifest == nil:
+		case found:
+			w.hashes = append(w.hashes, manifest.HashOf(chunk))
+		default:
+			w.hashes = append(w.hashes, manifest.ZeroHash(len(chunk)))
+		}
+	}
+}
+
+// findData adds the grains of chunk that are not zero to w.data.
+func findData(w *window, chunk []byte, off int64) (found bool) {
+	for len(chunk) > 0 {
+		grain := chunk[:min(zeroGrain, len(chunk))]
+		if !bytes.Equal(grain, zeros[:len(grain)]) {
+			w.data = addRange(w.data, disk.Range{Off: off, Len: int64(len(grain))})
+			found = true
+		}
+		chunk, off = chunk[len(grain):], off+int64(len(grain))
+	}
+	return found
+}

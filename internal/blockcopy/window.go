@@ -1,0 +1,83 @@
+package blockcopy
+
+import (
+	"context"
+	"unsafe"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// A window is a run of whole chunks on its way from a reader to a writer. Between take
+// and put exactly one goroutine owns it. A window without a buffer is a run of zeros.
+type window struct {
+	disk.Range
+	buf    []byte          // the bytes of Range; nil for zeros
+	data   []disk.Range    // what of Range is not zero, found by looking
+	hashes []manifest.Hash // of each chunk; nil when nothing keeps them
+}
+
+// windowPool bounds the memory of a Copy: windows are made when first needed, never more
+// than its capacity.
+type windowPool struct {
+	idle chan *window  // never closed
+	made chan struct{} // one token for each window made
+	size int64
+}
+
+func newWindowPool(n int, size int64) *windowPool {
+	return &windowPool{idle: make(chan *window, n), made: make(chan struct{}, n), size: size}
+}
+
+// take returns an empty window for r, waiting for one if all are in use.
+func (p *windowPool) take(ctx context.Context, r disk.Range) (*window, error) {
+	w, err := p.idleOrNew(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w.Range = r
+	w.buf = w.buf[:r.Len]
+	w.data = w.data[:0]
+	w.hashes = w.hashes[:0]
+	return w, nil
+}
+
+func (p *windowPool) idleOrNew(ctx context.Context) (*window, error) {
+	select {
+	case w := <-p.idle:
+		return w, nil
+	default:
+	}
+	select {
+	case w := <-p.idle:
+		return w, nil
+	case p.made <- struct{}{}:
+		return &window{buf: alignedBytes(p.size)}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// put gives a window back. Runs of zeros have no buffer and are not ours.
+func (p *windowPool) put(w *window) {
+	if w.buf != nil {
+		p.idle <- w
+	}
+}
+
+// out returns how many windows are in use; tests want zero at the end.
+func (p *windowPool) out() int { return len(p.made) - len(p.idle) }
+
+// directAlign is the alignment that O_DIRECT wants of memory, offset and length on every
+// device with sectors up to 4 KiB.
+const directAlign = 4096
+
+// alignedBytes returns n bytes at an address that O_DIRECT accepts.
+func alignedBytes(n int64) []byte {
+	b := make([]byte, n+directAlign)
+	skip := int64(0)
+	if rest := int64(uintptr(unsafe.Pointer(&b[0])) % directAlign); rest != 0 {
+		skip = directAlign - rest
+	}
+	return b[skip : skip+n : skip+n]
+}
