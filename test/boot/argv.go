@@ -1,0 +1,170 @@
+package boot
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"libvirt.org/go/libvirtxml"
+)
+
+// A command is a QEMU command line being made.
+type command struct {
+	args []string
+}
+
+func (c *command) add(args ...string) { c.args = append(c.args, args...) }
+
+// argv returns QEMU's arguments for d. With EFI firmware it makes the variable store
+// at nvram.
+func argv(d *libvirtxml.Domain, nvram string) ([]string, error) {
+	if d.OS == nil || d.OS.Type == nil || d.Devices == nil {
+		return nil, fmt.Errorf("no <os> with a <type>, or no <devices>")
+	}
+	c := &command{}
+	c.add("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio")
+	steps := []func(*libvirtxml.Domain) error{
+		c.machine, c.memory, c.processors, c.identity, c.clock,
+		func(d *libvirtxml.Domain) error { return c.firmware(d.OS, nvram) },
+		c.controllers, c.disks, c.cards, c.screen,
+	}
+	for _, step := range steps {
+		if err := step(d); err != nil {
+			return nil, err
+		}
+	}
+	return c.args, nil
+}
+
+func (c *command) machine(d *libvirtxml.Domain) error {
+	if d.Type != "kvm" && d.Type != "qemu" {
+		return fmt.Errorf("domain type %q is not understood", d.Type)
+	}
+	t := d.OS.Type
+	if t.Type != "hvm" || t.Arch != "x86_64" || (t.Machine != "pc" && t.Machine != "q35") {
+		return fmt.Errorf("machine %q of arch %q, type %q, is not understood", t.Machine, t.Arch, t.Type)
+	}
+	machine := t.Machine + ",accel=tcg"
+	if t.Machine == "q35" {
+		machine += ",smm=on"
+	}
+	if d.Features == nil || d.Features.ACPI == nil {
+		machine += ",acpi=off"
+	}
+	c.add("-machine", machine)
+	return nil
+}
+
+func (c *command) memory(d *libvirtxml.Domain) error {
+	if d.Memory == nil {
+		return fmt.Errorf("no <memory>")
+	}
+	shift := map[string]int{"MiB": 0, "GiB": 10}
+	by, ok := shift[d.Memory.Unit]
+	if !ok {
+		return fmt.Errorf("memory unit %q is not understood", d.Memory.Unit)
+	}
+	c.add("-m", fmt.Sprint(d.Memory.Value<<by))
+	return nil
+}
+
+// processors uses TCG's best CPU whatever the domain asks for: a trial boot has no host
+// CPU to pass through.
+func (c *command) processors(d *libvirtxml.Domain) error {
+	if d.VCPU == nil {
+		return fmt.Errorf("no <vcpu>")
+	}
+	smp := fmt.Sprint(d.VCPU.Value)
+	if d.CPU != nil && d.CPU.Topology != nil {
+		t := d.CPU.Topology
+		if uint(t.Sockets*max(t.Dies, 1)*t.Cores*t.Threads) != d.VCPU.Value {
+			return fmt.Errorf("topology of %d sockets, %d cores, %d threads is not %d vcpus", t.Sockets, t.Cores, t.Threads, d.VCPU.Value)
+		}
+		smp += fmt.Sprintf(",sockets=%d,cores=%d,threads=%d", t.Sockets, t.Cores, t.Threads)
+	}
+	c.add("-cpu", "max", "-smp", smp)
+	return nil
+}
+
+// identity is what the guest reads from SMBIOS.
+func (c *command) identity(d *libvirtxml.Domain) error {
+	c.add("-uuid", d.UUID)
+	if d.OS.SMBios == nil {
+		return nil
+	}
+	if d.OS.SMBios.Mode != "sysinfo" || len(d.SysInfo) != 1 || d.SysInfo[0].SMBIOS == nil {
+		return fmt.Errorf("smbios mode %q without one <sysinfo> is not understood", d.OS.SMBios.Mode)
+	}
+	words := []string{"type=1"}
+	for _, e := range d.SysInfo[0].SMBIOS.System.Entry {
+		if e.Name == "uuid" && !strings.EqualFold(e.Value, d.UUID) {
+			return fmt.Errorf("sysinfo's uuid %s is not the domain's %s", e.Value, d.UUID)
+		}
+		words = append(words, e.Name+"="+escape(e.Value))
+	}
+	c.add("-smbios", strings.Join(words, ","))
+	return nil
+}
+
+func (c *command) clock(d *libvirtxml.Domain) error {
+	if d.Clock == nil {
+		return nil
+	}
+	if d.Clock.Offset != "utc" && d.Clock.Offset != "localtime" {
+		return fmt.Errorf("clock offset %q is not understood", d.Clock.Offset)
+	}
+	c.add("-rtc", "base="+d.Clock.Offset)
+	return nil
+}
+
+// firmware picks OVMF as libvirt's auto-selection does, by the secure-boot feature.
+func (c *command) firmware(o *libvirtxml.DomainOS, nvram string) error {
+	if o.Firmware == "" || o.Firmware == "bios" {
+		return nil
+	}
+	if o.Firmware != "efi" {
+		return fmt.Errorf("firmware %q is not understood", o.Firmware)
+	}
+	suffix := ""
+	if o.FirmwareInfo != nil {
+		for _, f := range o.FirmwareInfo.Features {
+			if f.Enabled == "yes" {
+				suffix = ".ms" // Microsoft's keys are enrolled
+			}
+		}
+	}
+	const dir = "/usr/share/OVMF/"
+	vars, err := os.ReadFile(dir + "OVMF_VARS_4M" + suffix + ".fd")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(nvram, vars, 0o600); err != nil {
+		return err
+	}
+	c.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+dir+"OVMF_CODE_4M"+suffix+".fd",
+		"-drive", "if=pflash,unit=1,format=raw,file="+escape(nvram))
+	if suffix != "" {
+		c.add("-global", "driver=cfi.pflash01,property=secure,value=on")
+	}
+	return nil
+}
+
+// screen gives the guest the display adapter it expects, shown to nobody.
+func (c *command) screen(d *libvirtxml.Domain) error {
+	for _, v := range d.Devices.Videos {
+		if v.Model.Type != "vga" {
+			return fmt.Errorf("video model %q is not understood", v.Model.Type)
+		}
+		c.add("-device", "VGA")
+	}
+	if b := d.Devices.MemBalloon; b != nil && b.Model != "none" {
+		return fmt.Errorf("memballoon model %q is not understood", b.Model)
+	}
+	if len(d.Devices.Serials) > 1 {
+		return fmt.Errorf("%d serial ports are not understood, only one", len(d.Devices.Serials))
+	}
+	return nil
+}
+
+// escape doubles the commas of a value inside QEMU's comma-separated options.
+func escape(s string) string { return strings.ReplaceAll(s, ",", ",,") }

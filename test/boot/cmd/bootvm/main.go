@@ -1,0 +1,66 @@
+// Command bootvm boots the VM of a libvirt domain XML and prints what its guest reports.
+// Flags say what it must report; anything else is exit status 1.
+//
+//	bootvm -mac 00:50:56:00:00:01 -uuid 564d… -driver vmw_pvscsi domain.xml
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/test/boot"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := bootVM(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "bootvm:", err)
+		os.Exit(1)
+	}
+}
+
+func bootVM(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("bootvm", flag.ContinueOnError)
+	deadline := flags.Duration("deadline", 2*time.Minute, "how long the guest may take")
+	log := flags.String("log", "", "write what the guest printed to this `file`")
+	mac := flags.String("mac", "", "the first network card's MAC must be this")
+	uuid := flags.String("uuid", "", "the SMBIOS UUID must be this")
+	driver := flags.String("driver", "", "the root disk's driver must be this")
+	card := flags.String("card", "", "the first network card's driver must be this")
+	firmware := flags.String("firmware", "", "the firmware must be this: bios or efi")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() != 1 {
+		return fmt.Errorf("one domain XML file is needed, %d were given", flags.NArg())
+	}
+	m, err := boot.Domain(ctx, flags.Arg(0), boot.Options{Deadline: *deadline, Log: *log})
+	if err != nil {
+		return err
+	}
+	first := append(m.Cards, boot.Card{})[0]
+	fmt.Printf("booted: disk %s on %s, %s %s, uuid %s, firmware %s, boot %d of this disk, up after %v\n",
+		m.Disk, m.Driver, first.Driver, first.MAC, m.UUID, m.Firmware, m.Boots, m.Uptime)
+	return errors.Join(
+		expect("MAC", first.MAC, *mac),
+		expect("UUID", m.UUID, *uuid),
+		expect("disk driver", m.Driver, *driver),
+		expect("network card driver", first.Driver, *card),
+		expect("firmware", m.Firmware, *firmware),
+	)
+}
+
+// expect compares what the guest reported with a flag; an empty flag asks for nothing.
+func expect(what, got, want string) error {
+	if want == "" || strings.EqualFold(got, want) {
+		return nil
+	}
+	return fmt.Errorf("%s is %s, expected %s", what, got, want)
+}

@@ -1,0 +1,167 @@
+package boot
+
+import (
+	"fmt"
+	"strings"
+
+	"libvirt.org/go/libvirtxml"
+)
+
+// scsiModels are the QEMU devices behind libvirt's names for SCSI controllers.
+func scsiModels() map[string]string {
+	return map[string]string{
+		"vmpvscsi":    "pvscsi",
+		"virtio-scsi": "virtio-scsi-pci",
+		"lsilogic":    "lsi53c895a",
+		"lsisas1068":  "mptsas1068",
+	}
+}
+
+func (c *command) controllers(d *libvirtxml.Domain) error {
+	for _, ctl := range d.Devices.Controllers {
+		if err := c.controller(d, ctl); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *command) controller(d *libvirtxml.Domain, ctl libvirtxml.DomainController) error {
+	if ctl.Index == nil {
+		return fmt.Errorf("%s controller without an index is not understood", ctl.Type)
+	}
+	builtIn := *ctl.Index == 0 && ctl.Model == ""
+	switch model, known := scsiModels()[ctl.Model]; {
+	case ctl.Type == "scsi" && known:
+		c.add("-device", fmt.Sprintf("%s,id=scsi%d", model, *ctl.Index))
+	case ctl.Type == "sata" && ctl.Model == "" && !hasBuiltInSATA(d, ctl):
+		c.add("-device", fmt.Sprintf("ahci,id=sata%d", *ctl.Index))
+	case ctl.Type == "sata" && builtIn:
+	case ctl.Type == "ide" && builtIn && d.OS.Type.Machine == "pc":
+	case ctl.Type == "usb" && ctl.Model == "none":
+	default:
+		return fmt.Errorf("%s controller %d of model %q is not understood on %s", ctl.Type, *ctl.Index, ctl.Model, d.OS.Type.Machine)
+	}
+	return nil
+}
+
+// hasBuiltInSATA reports whether ctl is the AHCI controller that every q35 has.
+func hasBuiltInSATA(d *libvirtxml.Domain, ctl libvirtxml.DomainController) bool {
+	return d.OS.Type.Machine == "q35" && *ctl.Index == 0
+}
+
+func (c *command) disks(d *libvirtxml.Domain) error {
+	for i, disk := range d.Devices.Disks {
+		if err := c.disk(d, disk, fmt.Sprintf("drive%d", i)); err != nil {
+			return fmt.Errorf("disk %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (c *command) disk(d *libvirtxml.Domain, disk libvirtxml.DomainDisk, id string) error {
+	place, err := placement(d, disk)
+	if err != nil {
+		return err
+	}
+	file := sourceFile(disk)
+	if disk.Device == "cdrom" && file == "" {
+		c.add("-device", strings.Replace(place, "-hd", "-cd", 1)+bootIndex(disk.Boot))
+		return nil
+	}
+	if disk.Device != "disk" || file == "" || disk.Driver == nil {
+		return fmt.Errorf("only file images with a <driver>, and empty CD-ROM drives, are understood")
+	}
+	if disk.Driver.Type != "raw" && disk.Driver.Type != "qcow2" {
+		return fmt.Errorf("image format %q is not understood", disk.Driver.Type)
+	}
+	c.add("-drive", fmt.Sprintf("if=none,id=%s,format=%s,snapshot=on,file=%s", id, disk.Driver.Type, escape(file)))
+	place += ",drive=" + id + bootIndex(disk.Boot)
+	if disk.Serial != "" {
+		place += ",serial=" + escape(disk.Serial)
+	}
+	c.add("-device", place)
+	return nil
+}
+
+func sourceFile(disk libvirtxml.DomainDisk) string {
+	if disk.Source == nil || disk.Source.File == nil {
+		return ""
+	}
+	return disk.Source.File.File
+}
+
+func bootIndex(b *libvirtxml.DomainDeviceBoot) string {
+	if b == nil {
+		return ""
+	}
+	return fmt.Sprintf(",bootindex=%d", b.Order)
+}
+
+// placement returns the disk's -device with its place on a controller.
+func placement(d *libvirtxml.Domain, disk libvirtxml.DomainDisk) (string, error) {
+	if disk.Target == nil {
+		return "", fmt.Errorf("no <target>")
+	}
+	if disk.Target.Bus == "virtio" {
+		return "virtio-blk-pci", nil
+	}
+	if disk.Address == nil || disk.Address.Drive == nil {
+		return "", fmt.Errorf("no drive <address>")
+	}
+	a := disk.Address.Drive
+	index, bus, target, unit := number(a.Controller), number(a.Bus), number(a.Target), number(a.Unit)
+	model, err := controllerModel(d, disk.Target.Bus, index)
+	if err != nil {
+		return "", err
+	}
+	switch disk.Target.Bus {
+	case "ide":
+		return fmt.Sprintf("ide-hd,bus=ide.%d,unit=%d", bus, unit), nil
+	case "sata":
+		if d.OS.Type.Machine == "q35" && index == 0 {
+			return fmt.Sprintf("ide-hd,bus=ide.%d", unit), nil
+		}
+		return fmt.Sprintf("ide-hd,bus=sata%d.%d", index, unit), nil
+	case "scsi":
+		if model == "lsilogic" { // it has no targets in libvirt, units are its SCSI ids
+			target, unit = unit, 0
+		}
+		return fmt.Sprintf("scsi-hd,bus=scsi%d.0,channel=%d,scsi-id=%d,lun=%d", index, bus, target, unit), nil
+	}
+	return "", fmt.Errorf("bus %q is not understood", disk.Target.Bus)
+}
+
+// controllerModel finds the controller that a disk's address names.
+func controllerModel(d *libvirtxml.Domain, bus string, index uint) (string, error) {
+	for _, ctl := range d.Devices.Controllers {
+		if ctl.Type == bus && ctl.Index != nil && *ctl.Index == index {
+			return ctl.Model, nil
+		}
+	}
+	return "", fmt.Errorf("no %s controller %d", bus, index)
+}
+
+func number(p *uint) uint {
+	if p == nil {
+		return 0
+	}
+	return *p
+}
+
+// cards connects every network card to a network of its own that leads nowhere.
+func (c *command) cards(d *libvirtxml.Domain) error {
+	models := map[string]string{"virtio": "virtio-net-pci", "vmxnet3": "vmxnet3", "e1000": "e1000", "e1000e": "e1000e", "pcnet": "pcnet"}
+	for i, card := range d.Devices.Interfaces {
+		if card.Model == nil || card.MAC == nil {
+			return fmt.Errorf("interface %d: no <model> or no <mac>", i)
+		}
+		device, ok := models[card.Model.Type]
+		if !ok {
+			return fmt.Errorf("interface %d: model %q is not understood", i, card.Model.Type)
+		}
+		c.add("-netdev", fmt.Sprintf("user,id=net%d,restrict=on", i),
+			"-device", fmt.Sprintf("%s,netdev=net%d,mac=%s%s", device, i, card.MAC.Address, bootIndex(card.Boot)))
+	}
+	return nil
+}

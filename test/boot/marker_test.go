@@ -1,0 +1,48 @@
+package boot
+
+import (
+	"testing"
+	"time"
+)
+
+const wholeMarker = "DECAMP-MARKER boot=ok n=3 root=/dev/sda1 disk=sda,vmw_pvscsi net=eth0=00:50:56:ab:cd:01/vmxnet3,eth1=00:50:56:ab:cd:02/e1000 uuid=564d1234-0000-1111-2222-333344445555 fw=bios up=3.86"
+
+func TestParseMarker(t *testing.T) {
+	m, ok, err := ParseMarker("[    2.4] " + wholeMarker + "\r\n")
+	if !ok || err != nil {
+		t.Fatalf("ok %v, err %v", ok, err)
+	}
+	if m.Boots != 3 || m.Root != "/dev/sda1" || m.Driver != "vmw_pvscsi" || m.Uptime != 3860*time.Millisecond {
+		t.Errorf("marker %+v", m)
+	}
+	if len(m.Cards) != 2 || m.Cards[1] != (Card{"eth1", "00:50:56:ab:cd:02", "e1000"}) {
+		t.Errorf("cards %+v", m.Cards)
+	}
+}
+
+func TestParseMarkerSaysWhatIsWrong(t *testing.T) {
+	for _, line := range []string{
+		"DECAMP-MARKER boot=failed no root device /dev/sda1",
+		"DECAMP-MARKER boot=ok n=3",
+		"DECAMP-MARKER boot=ok n=x root=/dev/sda1 disk=sda,d net=none uuid=u fw=bios up=3",
+		"DECAMP-MARKER boot=ok n=1 root=/dev/sda1 disk=sda,d net=eth0 uuid=u fw=bios up=3",
+	} {
+		if _, ok, err := ParseMarker(line); !ok || err == nil {
+			t.Errorf("%q: ok %v, err %v", line, ok, err)
+		}
+	}
+	if _, ok, err := ParseMarker("SeaBIOS (version 1.16)"); ok || err != nil {
+		t.Errorf("a line without a marker: ok %v, err %v", ok, err)
+	}
+}
+
+func FuzzParseMarker(f *testing.F) {
+	f.Add(wholeMarker)
+	f.Add("DECAMP-MARKER boot=ok n=1 root=r disk=d net=a=b/c,, uuid=u fw=efi up=1e9")
+	f.Fuzz(func(t *testing.T, line string) {
+		m, ok, err := ParseMarker(line)
+		if ok && err == nil && (m.Root == "" || m.UUID == "" || m.Firmware == "") {
+			t.Errorf("%q: taken for whole: %+v", line, m)
+		}
+	})
+}

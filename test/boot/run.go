@@ -1,0 +1,82 @@
+package boot
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// program is the emulator; it comes from Debian's qemu-system-x86.
+const program = "qemu-system-x86_64"
+
+// run starts QEMU and reads its serial port until the marker, QEMU's end or ctx's. QEMU
+// and nothing else is killed before it returns.
+func run(ctx context.Context, args []string, log string) (Marker, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = 5 * time.Second
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	serial, err := cmd.StdoutPipe()
+	if err != nil {
+		return Marker{}, err
+	}
+	if err := cmd.Start(); err != nil {
+		return Marker{}, fmt.Errorf("start %s: %w (scripts/setup.sh demo installs it)", program, err)
+	}
+	m, text, err := watch(serial)
+	cut := ctx.Err()
+	stop()
+	_ = cmd.Wait() // the marker decides, not how QEMU ended
+	if log != "" {
+		err = errors.Join(err, os.WriteFile(log, []byte(text), 0o644))
+	}
+	if errors.Is(err, ErrNoMarker) {
+		err = fmt.Errorf("%w; serial port: %s; QEMU: %s", err, tail(text, 6), tail(complaints.String(), 3))
+	}
+	if cut != nil && err != nil {
+		err = fmt.Errorf("%w (%w)", err, cut)
+	}
+	return m, err
+}
+
+// watch reads lines until one is a marker. It returns what it read.
+func watch(serial io.Reader) (Marker, string, error) {
+	const limit = 4 << 20 // a guest that prints for ever is not one of ours
+	lines := bufio.NewReader(io.LimitReader(serial, limit))
+	var text strings.Builder
+	for {
+		line, err := lines.ReadString('\n')
+		text.WriteString(line)
+		if m, ok, bad := ParseMarker(line); ok {
+			return m, text.String(), bad
+		}
+		if err != nil {
+			return Marker{}, text.String(), ErrNoMarker
+		}
+	}
+}
+
+// tail returns the last n lines that say anything, joined by " | ".
+func tail(text string, n int) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) == 0 {
+		return "nothing"
+	}
+	return strings.Join(lines[max(0, len(lines)-n):], " | ")
+}

@@ -1,0 +1,43 @@
+package guest
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Image returns the path of a test guest's image, built if need be. The file is shared:
+// a test that writes works on a copy. The test is skipped where the tools or the kernel
+// that scripts/setup.sh installs are missing.
+func Image(t testing.TB, name Name) string {
+	t.Helper()
+	repo := repository(t)
+	for _, tool := range Tools() {
+		if _, err := lookTool(tool); err != nil {
+			t.Skip(err)
+		}
+	}
+	if _, err := findKernel(filepath.Join(repo, "build", "kernel")); err != nil {
+		t.Skip(err)
+	}
+	if err := Build(t.Context(), repo); err != nil {
+		t.Fatal(err)
+	}
+	return File(repo, name)
+}
+
+// repository finds the folder of go.mod above the test's own.
+func repository(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+	}
+	t.Fatal("no go.mod above the test's folder")
+	return ""
+}
