@@ -1,0 +1,119 @@
+package manifest
+
+import (
+	"encoding/hex"
+	"fmt"
+	"sync"
+
+	"github.com/zeebo/blake3"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// ChunkSize is the bytes one hash covers. 1 MiB keeps the hashes of a 6 TiB disk under
+// 200 MiB and what must be copied again after a flipped bit small.
+const ChunkSize = 1 << 20
+
+// MaxSize is the largest disk a manifest describes, in bytes: four times what VMware
+// allows (62 TiB). It bounds what a damaged or hostile file can make us allocate.
+const MaxSize = 256 << 40
+
+// A Hash is the BLAKE3-256 of one chunk, or the root over all of them.
+type Hash [32]byte
+
+// String gives the hash in lower-case hex.
+func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+
+// MarshalText makes hashes readable in JSON.
+func (h Hash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (h *Hash) UnmarshalText(text []byte) error {
+	b, err := hex.DecodeString(string(text))
+	if err != nil || len(b) != len(h) {
+		return fault.New(fault.Invalid, "hash %q is not %d hex digits", text, 2*len(h))
+	}
+	copy(h[:], b)
+	return nil
+}
+
+// HashOf returns the hash of a chunk that holds p.
+func HashOf(p []byte) Hash { return blake3.Sum256(p) }
+
+// ZeroHash returns the hash of n zero bytes, n at most ChunkSize. A whole chunk costs
+// nothing.
+func ZeroHash(n int) Hash {
+	if n == ChunkSize {
+		return zeroChunkHash()
+	}
+	return HashOf(zeroChunk()[:n])
+}
+
+// Both are made once, by the first caller, and never written after that.
+var (
+	zeroChunk     = sync.OnceValue(func() []byte { return make([]byte, ChunkSize) })
+	zeroChunkHash = sync.OnceValue(func() Hash { return HashOf(zeroChunk()) })
+)
+
+// A Run is neighbouring chunks, the first of them number First: one for each of Hashes,
+// or Zeros chunks that hold nothing but zeros. Exactly one of the two is set.
+type Run struct {
+	First  int64
+	Hashes []Hash
+	Zeros  int64
+}
+
+// Count returns the number of chunks in r.
+func (r Run) Count() int64 { return int64(len(r.Hashes)) + r.Zeros }
+
+func (r Run) end() int64 { return r.First + r.Count() }
+
+// check refuses runs that no disk of that many chunks has.
+func (r Run) check(chunks int64) error {
+	if r.Zeros < 0 || (len(r.Hashes) > 0) == (r.Zeros > 0) {
+		return fault.New(fault.Internal, "a run has %d hashes and %d zero chunks: want one of the two", len(r.Hashes), r.Zeros)
+	}
+	return checkSpan(r.First, r.Count(), chunks)
+}
+
+func checkSpan(first, n, chunks int64) error {
+	if first < 0 || n <= 0 || first > chunks || n > chunks-first {
+		return fault.New(fault.Internal, "chunks %d+%d lie outside a disk of %d chunks", first, n, chunks)
+	}
+	return nil
+}
+
+// Info says which disk a manifest belongs to. It is written once, by Create; a caller
+// that resumes compares it with the disk it wants.
+type Info struct {
+	Disk   string // what errors and reports call the disk, for example "2001"
+	Size   int64  // virtual size in bytes
+	Source string // where it comes from: endpoint, VM, disk key
+}
+
+// Chunks returns the number of chunks; the last may be short.
+func (i Info) Chunks() int64 { return (i.Size + ChunkSize - 1) / ChunkSize }
+
+// Chunk returns the bytes of the disk that chunk n covers.
+func (i Info) Chunk(n int64) disk.Range {
+	off := n * ChunkSize
+	return disk.Range{Off: off, Len: min(ChunkSize, i.Size-off)}
+}
+
+// zeroHash returns the hash that chunk n has when it is all zeros.
+func (i Info) zeroHash(n int64) Hash { return ZeroHash(int(i.Chunk(n).Len)) }
+
+const maxName = 4096 // bytes of Disk and of Source
+
+func (i Info) check() error {
+	switch {
+	case i.Size < 0 || i.Size > MaxSize:
+		return fault.New(fault.Unsupported, "disk of %d bytes: a manifest takes 0 to %d", i.Size, int64(MaxSize))
+	case len(i.Disk) > maxName || len(i.Source) > maxName:
+		return fault.New(fault.Invalid, "disk and source names of %d and %d bytes: at most %d each", len(i.Disk), len(i.Source), maxName)
+	}
+	return nil
+}
+
+func (i Info) String() string { return fmt.Sprintf("disk %s of %s", i.Disk, i.Source) }

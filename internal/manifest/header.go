@@ -1,0 +1,99 @@
+package manifest
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Offsets and lengths of the header; docs/formats/manifest.md explains them.
+const (
+	magic     = "DECAMPMF"
+	version   = 1
+	fixedHead = 40                             // bytes before the names
+	maxHead   = fixedHead + 2*maxName + sumLen // bytes of the longest header
+	sumLen    = 4                              // bytes of a checksum
+)
+
+var (
+	le         = binary.LittleEndian
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+)
+
+// A header opens the file. The id is random, so that no record of another log can ever
+// continue this one's checksums.
+type header struct {
+	id   uint64
+	info Info
+}
+
+// encode returns the header's bytes and the place where the first record goes.
+func (h header) encode() ([]byte, tail) {
+	n := fixedHead + len(h.info.Disk) + len(h.info.Source) + sumLen
+	b := append(make([]byte, 0, n), magic...)
+	b = le.AppendUint32(b, version)
+	b = le.AppendUint32(b, uint32(n))
+	b = le.AppendUint64(b, h.id)
+	b = le.AppendUint64(b, uint64(h.info.Size))
+	b = le.AppendUint32(b, ChunkSize)
+	b = le.AppendUint16(b, uint16(len(h.info.Disk)))
+	b = le.AppendUint16(b, uint16(len(h.info.Source)))
+	b = append(append(b, h.info.Disk...), h.info.Source...)
+	sum := crc32.Checksum(b, castagnoli)
+	return le.AppendUint32(b, sum), tail{off: int64(n), sum: sum}
+}
+
+// readHeader reads the header from the start of a file.
+func readHeader(r io.ReaderAt) (header, tail, error) {
+	b := make([]byte, maxHead)
+	n, err := r.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return header{}, tail{}, err
+	}
+	return parseHeader(b[:n])
+}
+
+// parseHeader checks the checksum before the version: its place is the same in every
+// version, so that damage is never mistaken for a newer decamp.
+func parseHeader(b []byte) (header, tail, error) {
+	if len(b) < fixedHead+sumLen || string(b[:8]) != magic {
+		return header{}, tail{}, damagedHeader("it does not start as one")
+	}
+	n := int64(le.Uint32(b[12:]))
+	if n < fixedHead+sumLen || n > int64(len(b)) {
+		return header{}, tail{}, damagedHeader("header length %d, file has %d bytes", n, len(b))
+	}
+	b = b[:n]
+	sum := crc32.Checksum(b[:n-sumLen], castagnoli)
+	if want := le.Uint32(b[n-sumLen:]); sum != want {
+		return header{}, tail{}, damagedHeader("header checksum %08x, want %08x", sum, want)
+	}
+	h, err := parseFields(b[:n-sumLen])
+	return h, tail{off: n, sum: sum}, err
+}
+
+func parseFields(b []byte) (header, error) {
+	if v := le.Uint32(b[8:]); v != version {
+		return header{}, fault.New(fault.Unsupported, "version %d, this decamp reads up to %d", v, version).
+			WithHint("use the newer decamp that wrote it")
+	}
+	names, d, s := b[fixedHead:], int(le.Uint16(b[36:])), int(le.Uint16(b[38:]))
+	if len(names) != d+s {
+		return header{}, damagedHeader("names of %d and %d bytes in %d", d, s, len(names))
+	}
+	if c := le.Uint32(b[32:]); c != ChunkSize {
+		return header{}, damagedHeader("chunk size %d, want %d", c, ChunkSize)
+	}
+	h := header{id: le.Uint64(b[16:]), info: Info{
+		Disk: string(names[:d]), Source: string(names[d:]), Size: int64(le.Uint64(b[24:])),
+	}}
+	return h, h.info.check()
+}
+
+func damagedHeader(format string, args ...any) error {
+	return fault.New(fault.Corrupt, "not a manifest: "+format, args...).
+		WithHint("delete the manifest; the disk is then copied again from the start")
+}

@@ -1,0 +1,235 @@
+package manifest
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// A Log is a manifest that can be added to. Its methods may be called concurrently. It
+// holds an exclusive lock on the file until Close.
+type Log struct {
+	path    string
+	head    header
+	dropped int64
+	step    func(name string) error // called before each step a crash may come before; tests set it
+
+	// io lets one caller at a time write the file. It is held across I/O; mu is not.
+	io     sync.Mutex
+	f      *os.File
+	tail   tail     // behind the last record
+	torn   bool     // bytes may follow tail that a failed append left
+	index  []record // hashes and zeros, in any order
+	sealed bool
+	root   Hash // if sealed
+
+	mu      sync.RWMutex
+	have    bitset
+	missing int64
+}
+
+// Create makes an empty manifest and makes it durable. It is Conflict if path exists or
+// is being created.
+func Create(path string, info Info) (*Log, error) {
+	l, err := create(path, info)
+	if err != nil {
+		return nil, fmt.Errorf("create manifest %s: %w", path, err)
+	}
+	return l, nil
+}
+
+func create(path string, info Info) (*Log, error) {
+	if err := info.check(); err != nil {
+		return nil, err
+	}
+	head, err := newHeader(info)
+	if err != nil {
+		return nil, err
+	}
+	f, err := newFile(path)
+	if err != nil {
+		return nil, err
+	}
+	l := newLog(path, head, f)
+	if err := l.begin(); err != nil {
+		return nil, errors.Join(err, discard(f))
+	}
+	if err := syncDir(path); err != nil {
+		return nil, errors.Join(err, unlock(f))
+	}
+	return l, nil
+}
+
+func newHeader(info Info) (header, error) {
+	var id [8]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		return header{}, err
+	}
+	return header{id: le.Uint64(id[:]), info: info}, nil
+}
+
+func newLog(path string, head header, f *os.File) *Log {
+	n := head.info.Chunks()
+	return &Log{path: path, head: head, f: f, have: newBitset(n), missing: n, step: func(string) error { return nil }}
+}
+
+// begin writes the header and gives the file its name. The lock on the temporary name
+// keeps any other Create away between the look and the rename.
+func (l *Log) begin() error {
+	if _, err := os.Lstat(l.path); err == nil {
+		return fault.New(fault.Conflict, "it exists").
+			WithHint("open it to resume, or delete it to copy the disk again")
+	}
+	b, t := l.head.encode()
+	if _, err := l.f.WriteAt(b, 0); err != nil {
+		return kindOfIO(err)
+	}
+	l.tail = t
+	if err := l.f.Sync(); err != nil {
+		return kindOfIO(err)
+	}
+	return kindOfIO(os.Rename(l.f.Name(), l.path))
+}
+
+// Open reads the manifest at path and locks it. A torn tail is cut off (Dropped says how
+// much); what is left is what was durable. A damaged header is Corrupt, a manifest of a
+// newer decamp Unsupported, one that is in use Conflict; in these cases nothing changed.
+func Open(path string) (*Log, error) {
+	l, err := open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open manifest %s: %w", path, err)
+	}
+	return l, nil
+}
+
+func open(path string) (*Log, error) {
+	f, err := openLocked(path, 0)
+	if err != nil {
+		return nil, err
+	}
+	l, err := replay(path, f)
+	if err != nil {
+		return nil, errors.Join(err, unlock(f))
+	}
+	return l, nil
+}
+
+func replay(path string, f *os.File) (*Log, error) {
+	head, t, err := readHeader(f)
+	if err != nil {
+		return nil, err
+	}
+	l := newLog(path, head, f)
+	s := newScanner(f, t, l.Chunks())
+	for err == nil {
+		err = l.replayOne(s)
+	}
+	if err != io.EOF && err != errTorn {
+		return nil, err
+	}
+	l.tail = s.tail
+	return l, l.cut()
+}
+
+func (l *Log) replayOne(s *scanner) error {
+	before := s.tail
+	r, payload, err := s.next()
+	if err != nil {
+		return err
+	}
+	if r.kind == kindSeal && l.missing > 0 {
+		s.tail = before
+		return errTorn
+	}
+	l.apply(r)
+	if l.sealed {
+		l.root = Hash(payload)
+	}
+	return nil
+}
+
+// cut removes what follows the last whole record, so that the next one touches it.
+func (l *Log) cut() error {
+	st, err := l.f.Stat()
+	if err != nil {
+		return err
+	}
+	l.dropped = st.Size() - l.tail.off
+	if l.dropped == 0 {
+		return nil
+	}
+	if err := l.f.Truncate(l.tail.off); err != nil {
+		return kindOfIO(err)
+	}
+	return kindOfIO(datasync(l.f))
+}
+
+// apply takes a record that is in the file into account.
+func (l *Log) apply(r record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch r.kind {
+	case kindHashes, kindZeros:
+		l.index = append(l.index, r)
+		l.missing -= l.have.set(int64(r.first), int64(r.count))
+	case kindDrop:
+		l.missing += l.have.clear(int64(r.first), int64(r.count))
+	}
+	l.sealed = r.kind == kindSeal
+}
+
+// Info returns what Create was given.
+func (l *Log) Info() Info { return l.head.info }
+
+// Chunks returns the number of chunks of the disk.
+func (l *Log) Chunks() int64 { return l.head.info.Chunks() }
+
+// Dropped returns how many bytes of the file Open had to cut off.
+func (l *Log) Dropped() int64 { return l.dropped }
+
+// Has reports whether a chunk is safe. Chunks outside the disk never are.
+func (l *Log) Has(chunk int64) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return chunk >= 0 && chunk < l.Chunks() && l.have.has(chunk)
+}
+
+// Missing returns how many chunks are not safe yet.
+func (l *Log) Missing() int64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.missing
+}
+
+// Complete reports whether every chunk is safe.
+func (l *Log) Complete() bool { return l.Missing() == 0 }
+
+// Close releases the file and its lock. Everything appended is durable already.
+func (l *Log) Close() error {
+	l.io.Lock()
+	defer l.io.Unlock()
+	return unlock(l.f)
+}
+
+// Remove deletes the manifest at path and what an interrupted Create or Seal left beside
+// it. It is Conflict while a Log has it open, and nil if there is none.
+func Remove(path string) error {
+	for _, name := range []string{path, path + ".new"} {
+		f, err := openLocked(name, 0)
+		if fault.Is(err, fault.NotFound) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("remove manifest %s: %w", path, err)
+		}
+		if err := discard(f); err != nil {
+			return fmt.Errorf("remove manifest %s: %w", path, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,357 @@
+package manifest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// testInfo is a disk of n chunks, the last of them short.
+func testInfo(n int64) Info {
+	return Info{Disk: "2001", Size: n*ChunkSize - 512, Source: "esxi://esx1/vm-42/2001"}
+}
+
+// testHash is what the tests say chunk n hashes to.
+func testHash(n int64) Hash { return HashOf(le.AppendUint64(nil, uint64(n))) }
+
+func testRun(first, n int64) Run {
+	r := Run{First: first}
+	for c := first; c < first+n; c++ {
+		r.Hashes = append(r.Hashes, testHash(c))
+	}
+	return r
+}
+
+func mustCreate(t *testing.T, path string, info Info) *Log {
+	t.Helper()
+	l, err := Create(path, info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() }) // a second Close only errs
+	return l
+}
+
+func mustOpen(t *testing.T, path string) *Log {
+	t.Helper()
+	l, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func mustAppend(t *testing.T, l *Log, runs ...Run) {
+	t.Helper()
+	if err := l.Append(context.Background(), runs); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustSeal(t *testing.T, l *Log) Hash {
+	t.Helper()
+	root, err := l.Seal(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+func mustClose(t *testing.T, c io.Closer) {
+	t.Helper()
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustLoad(t *testing.T, path string) *Sealed {
+	t.Helper()
+	s, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// hashesOf reads all hashes of a sealed manifest, n at a time.
+func hashesOf(t *testing.T, s *Sealed, n int64) []Hash {
+	t.Helper()
+	all := make([]Hash, s.Info().Chunks())
+	h := s.Hashes()
+	for part := range slices.Chunk(all, int(n)) {
+		if err := h.Next(part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// held lists the chunks a log has.
+func held(l *Log) (chunks []int64) {
+	for c := range l.Chunks() {
+		if l.Has(c) {
+			chunks = append(chunks, c)
+		}
+	}
+	return chunks
+}
+
+func wantFault(t *testing.T, err error, k fault.Kind) {
+	t.Helper()
+	if !fault.Is(err, k) {
+		t.Fatalf("error is %v (%v), want %v", err, fault.KindOf(err), k)
+	}
+}
+
+func TestZeroHashIsTheHashOfZeros(t *testing.T) {
+	for _, n := range []int{0, 1, 512, ChunkSize - 512, ChunkSize} {
+		if ZeroHash(n) != HashOf(make([]byte, n)) {
+			t.Errorf("ZeroHash(%d) is wrong", n)
+		}
+	}
+	// The official BLAKE3 test vector for empty input.
+	const empty = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
+	if got := HashOf(nil).String(); got != empty {
+		t.Errorf("BLAKE3 of nothing is %s", got)
+	}
+}
+
+func TestLogRemembersWhatWasAppended(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.manifest")
+	l := mustCreate(t, path, testInfo(100))
+	mustAppend(t, l, testRun(7, 3), Run{First: 90, Zeros: 10}, testRun(0, 2))
+	mustAppend(t, l, testRun(50, 1))
+	check := func(l *Log) {
+		t.Helper()
+		want := []int64{0, 1, 7, 8, 9, 50, 90, 91, 92, 93, 94, 95, 96, 97, 98, 99}
+		if got := held(l); !slices.Equal(got, want) || l.Missing() != 84 || l.Complete() {
+			t.Fatalf("held %v, %d missing", got, l.Missing())
+		}
+		if l.Info() != testInfo(100) || l.Chunks() != 100 || l.Dropped() != 0 {
+			t.Fatalf("info %+v, %d chunks, %d dropped", l.Info(), l.Chunks(), l.Dropped())
+		}
+		if l.Has(-1) || l.Has(100) {
+			t.Fatal("has a chunk outside the disk")
+		}
+	}
+	check(l)
+	mustClose(t, l)
+	check(mustOpen(t, path))
+}
+
+func TestDropMakesChunksMissingDurably(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	l := mustCreate(t, path, testInfo(200))
+	mustAppend(t, l, Run{First: 0, Zeros: 200})
+	if err := l.Drop(63, 66); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, l, testRun(64, 1))
+	mustClose(t, l)
+	l = mustOpen(t, path)
+	if l.Missing() != 65 || l.Has(63) || !l.Has(64) || l.Has(65) || l.Has(128) || !l.Has(129) || !l.Has(62) {
+		t.Fatalf("%d missing, held %v", l.Missing(), held(l))
+	}
+}
+
+func TestSealedHashesAreInChunkOrderAndLatestWins(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	l := mustCreate(t, path, testInfo(40))
+	wrong := Run{First: 10, Hashes: make([]Hash, 12)}
+	mustAppend(t, l, Run{First: 30, Zeros: 10}, Run{First: 0, Zeros: 15})
+	mustAppend(t, l, wrong)
+	mustAppend(t, l, testRun(5, 25))
+	mustAppend(t, l, Run{First: 20, Zeros: 3})
+	root := mustSeal(t, l)
+	s := mustLoad(t, path)
+	var want []Hash
+	for c := range int64(40) {
+		if c < 5 || c >= 30 || (c >= 20 && c < 23) {
+			want = append(want, testInfo(40).zeroHash(c))
+		} else {
+			want = append(want, testHash(c))
+		}
+	}
+	if got := hashesOf(t, s, 7); !reflect.DeepEqual(got, want) {
+		t.Fatal("hashes differ from what was appended last")
+	}
+	if s.Root() != root || s.Info() != testInfo(40) {
+		t.Fatalf("root %v, info %+v", s.Root(), s.Info())
+	}
+	if err := s.Hashes().Next(make([]Hash, 41)); err != io.ErrUnexpectedEOF {
+		t.Fatalf("reading past the end: %v", err)
+	}
+}
+
+func TestRootDependsOnContentOnly(t *testing.T) {
+	seal := func(info Info, runs ...Run) Hash {
+		l := mustCreate(t, filepath.Join(t.TempDir(), "m"), info)
+		for _, r := range runs {
+			mustAppend(t, l, r)
+		}
+		return mustSeal(t, l)
+	}
+	info := testInfo(4)
+	zeros := Run{First: 2, Hashes: []Hash{ZeroHash(ChunkSize), ZeroHash(ChunkSize - 512)}}
+	root := seal(info, testRun(0, 2), Run{First: 2, Zeros: 2})
+	if got := seal(Info{Size: info.Size}, zeros, testRun(1, 1), testRun(0, 1)); got != root {
+		t.Error("the same content in other records has another root")
+	}
+	if got := seal(info, testRun(0, 3), Run{First: 3, Zeros: 1}); got == root {
+		t.Error("other content has the same root")
+	}
+	info.Size += 512
+	if got := seal(info, testRun(0, 2), zeros); got == root {
+		t.Error("another size has the same root")
+	}
+}
+
+func TestSealIsIdempotentAndNeedsEverything(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	l := mustCreate(t, path, testInfo(9))
+	mustAppend(t, l, testRun(0, 8))
+	_, err := l.Seal(context.Background())
+	wantFault(t, err, fault.Conflict)
+	_, err = Load(path)
+	wantFault(t, err, fault.Conflict)
+	mustAppend(t, l, Run{First: 8, Zeros: 1})
+	root := mustSeal(t, l)
+	before, _ := os.ReadFile(path)
+	if again := mustSeal(t, l); again != root {
+		t.Fatal("another root the second time")
+	}
+	mustClose(t, l)
+	l = mustOpen(t, path)
+	if again := mustSeal(t, l); again != root || !l.Complete() {
+		t.Fatal("another root after opening")
+	}
+	if after, _ := os.ReadFile(path); !slices.Equal(before, after) {
+		t.Fatal("sealing again changed the file")
+	}
+}
+
+func TestSealedManifestCanBeReopened(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	l := mustCreate(t, path, testInfo(9))
+	mustAppend(t, l, testRun(0, 9))
+	root := mustSeal(t, l)
+	if err := l.Drop(3, 2); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Load(path)
+	wantFault(t, err, fault.Conflict)
+	_, err = l.Seal(context.Background())
+	wantFault(t, err, fault.Conflict)
+	mustAppend(t, l, testRun(3, 2))
+	if mustSeal(t, l) != root || mustLoad(t, path).Root() != root {
+		t.Fatal("another root for the same content")
+	}
+}
+
+func TestOnlyOneLogAtATime(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	l := mustCreate(t, path, testInfo(1))
+	_, err := Open(path)
+	wantFault(t, err, fault.Conflict)
+	_, err = Create(path, testInfo(1))
+	wantFault(t, err, fault.Conflict)
+	wantFault(t, Remove(path), fault.Conflict)
+	mustAppend(t, l, testRun(0, 1))
+	mustSeal(t, l)
+	_, err = Open(path) // the lock went with the new file
+	wantFault(t, err, fault.Conflict)
+	mustClose(t, l)
+	mustClose(t, mustOpen(t, path))
+	_, err = Create(path, testInfo(1))
+	wantFault(t, err, fault.Conflict)
+	if names, _ := filepath.Glob(path + "*"); len(names) != 1 {
+		t.Fatalf("left behind: %v", names)
+	}
+}
+
+func TestRemoveLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "m")
+	mustClose(t, mustCreate(t, path, testInfo(1)))
+	if err := os.WriteFile(path+".new", []byte("half"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Fatalf("left behind: %v", left)
+	}
+	_, err := Open(path)
+	wantFault(t, err, fault.NotFound)
+}
+
+func TestAppendRefusesWhatMakesNoSense(t *testing.T) {
+	l := mustCreate(t, filepath.Join(t.TempDir(), "m"), testInfo(10))
+	for name, runs := range map[string][]Run{
+		"beyond the end": {testRun(8, 3)},
+		"negative":       {{First: -1, Zeros: 2}},
+		"empty":          {{First: 1}},
+		"both":           {{First: 1, Zeros: 1, Hashes: make([]Hash, 1)}},
+		"overlap":        {testRun(3, 2), {First: 0, Zeros: 4}},
+		"huge":           {{First: 1, Zeros: 1<<63 - 1}},
+	} {
+		if err := l.Append(context.Background(), runs); !fault.Is(err, fault.Internal) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := l.Append(ctx, []Run{testRun(0, 1)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if err := l.Drop(9, 2); !fault.Is(err, fault.Internal) {
+		t.Errorf("drop beyond the end: %v", err)
+	}
+	if l.Missing() != 10 {
+		t.Errorf("%d missing", l.Missing())
+	}
+}
+
+func TestSizesAtTheLimits(t *testing.T) {
+	dir := t.TempDir()
+	l := mustCreate(t, filepath.Join(dir, "empty"), Info{})
+	mustSeal(t, l)
+	if s := mustLoad(t, filepath.Join(dir, "empty")); s.Info().Chunks() != 0 {
+		t.Fatal("an empty disk has chunks")
+	}
+	l = mustCreate(t, filepath.Join(dir, "largest"), Info{Size: MaxSize})
+	mustAppend(t, l, Run{Zeros: l.Chunks()})
+	if !l.Complete() {
+		t.Fatal("largest disk is not complete")
+	}
+	_, err := Create(filepath.Join(dir, "more"), Info{Size: MaxSize + 1})
+	wantFault(t, err, fault.Unsupported)
+	_, err = Create(filepath.Join(dir, "less"), Info{Size: -1})
+	wantFault(t, err, fault.Unsupported)
+}
+
+// A run of many hashes is split, and neighbouring runs are joined.
+func TestRecordsAreFew(t *testing.T) {
+	l := mustCreate(t, filepath.Join(t.TempDir(), "m"), Info{Size: 3 * maxHashes * ChunkSize})
+	long := Run{First: 5, Hashes: make([]Hash, 2*maxHashes+1)}
+	mustAppend(t, l, long)
+	if len(l.index) != 3 || l.index[2].count != 1 || l.index[1].first != 5+maxHashes {
+		t.Fatalf("long run became %+v", l.index)
+	}
+	mustAppend(t, l, Run{First: 4, Zeros: 1}, testRun(2, 1), testRun(1, 1), testRun(3, 1), Run{First: 0, Zeros: 1})
+	if len(l.index) != 6 || l.index[4].count != 3 {
+		t.Fatalf("neighbours became %+v", l.index[3:])
+	}
+}

@@ -1,0 +1,154 @@
+package manifest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// kind says what a record does to its chunks. Numbers are part of the file format.
+type kind uint8
+
+const (
+	kindHashes kind = 1 // safe, one hash each in the payload
+	kindZeros  kind = 2 // safe and all zeros; no payload
+	kindDrop   kind = 3 // no longer safe; no payload
+	kindSeal   kind = 4 // all safe and above in chunk order; the payload is the root
+)
+
+const (
+	recordHead = 24      // bytes of a record before its payload
+	maxHashes  = 1 << 15 // chunks in one hashes record: a payload of 1 MiB
+	hashLen    = int64(len(Hash{}))
+)
+
+// A record is what a Log remembers of one: 24 bytes. MaxSize makes 32 bits enough.
+type record struct {
+	off   int64 // of the payload in the file; grows with every record, so it is also the age
+	first uint32
+	count uint32
+	kind  kind
+}
+
+func (r record) end() uint32 { return r.first + r.count }
+
+// part returns the part of r that covers the chunks [first, end).
+func (r record) part(first, end uint32) record {
+	p := record{kind: r.kind, first: first, count: end - first, off: r.off}
+	if r.kind == kindHashes {
+		p.off += int64(first-r.first) * hashLen
+	}
+	return p
+}
+
+// A tail is a place between two records: where the next begins, and the CRC-32C of all
+// bytes before it but the checksums themselves. Because each checksum continues the one
+// before, a record is valid only in its own place in its own log: remains of an earlier
+// one never pass.
+type tail struct {
+	off int64
+	sum uint32
+}
+
+// encode appends a record to b and moves t behind it.
+func (t *tail) encode(b []byte, k kind, first, count int64, hashes []Hash) []byte {
+	start := len(b)
+	b = le.AppendUint32(b, uint32(k))
+	b = le.AppendUint32(b, uint32(len(hashes))*uint32(hashLen))
+	b = le.AppendUint64(b, uint64(first))
+	b = le.AppendUint64(b, uint64(count))
+	for i := range hashes {
+		b = append(b, hashes[i][:]...)
+	}
+	t.sum = crc32.Update(t.sum, castagnoli, b[start:])
+	b = le.AppendUint32(b, t.sum)
+	t.off += int64(len(b) - start)
+	return b
+}
+
+// errTorn says that no whole record follows: the file was cut, filled or damaged there.
+var errTorn = errors.New("no whole record")
+
+// A scanner reads records from front to back. Its tail is behind the last whole one.
+type scanner struct {
+	tail
+	r      *bufio.Reader
+	chunks int64
+	buf    []byte // one record; at most recordHead + maxHashes*hashLen + sumLen
+}
+
+// newScanner reads the records that follow t in f.
+func newScanner(f io.ReaderAt, t tail, chunks int64) *scanner {
+	rest := io.NewSectionReader(f, t.off, 1<<62-t.off)
+	return &scanner{tail: t, r: bufio.NewReaderSize(rest, 256<<10), chunks: chunks}
+}
+
+// next returns the next record and its payload, which is valid until the next call. The
+// error is io.EOF after the last, errTorn where a record is damaged, Unsupported for a
+// whole record of an unknown kind, or what reading the file gave.
+func (s *scanner) next() (record, []byte, error) {
+	if err := s.fill(0, recordHead); err != nil {
+		return record{}, nil, err
+	}
+	n := int64(le.Uint32(s.buf[4:]))
+	if n > maxHashes*hashLen {
+		return record{}, nil, errTorn
+	}
+	if err := s.fill(recordHead, int(n)+sumLen); err != nil {
+		return record{}, nil, err
+	}
+	end := recordHead + n
+	sum := crc32.Update(s.sum, castagnoli, s.buf[:end])
+	if le.Uint32(s.buf[end:]) != sum {
+		return record{}, nil, errTorn
+	}
+	r, err := s.parse(s.buf[:end])
+	if err == nil {
+		s.tail = tail{off: s.off + end + sumLen, sum: sum}
+	}
+	return r, s.buf[recordHead:end], err
+}
+
+// fill reads n bytes into the buffer at offset at. Only a file that ends before the
+// first byte of a record ends well.
+func (s *scanner) fill(at, n int) error {
+	if need := at + n; need > len(s.buf) {
+		s.buf = append(s.buf, make([]byte, need-len(s.buf))...)
+	}
+	_, err := io.ReadFull(s.r, s.buf[at:at+n])
+	if errors.Is(err, io.ErrUnexpectedEOF) || (at > 0 && errors.Is(err, io.EOF)) {
+		return errTorn
+	}
+	return err
+}
+
+// parse reads the fields of a record whose checksum is right.
+func (s *scanner) parse(b []byte) (record, error) {
+	k, payload := le.Uint32(b), int64(len(b)-recordHead)
+	first, count := int64(le.Uint64(b[8:])), int64(le.Uint64(b[16:]))
+	want := int64(0)
+	switch kind(min(k, 0xff)) {
+	case kindHashes:
+		want = count * hashLen
+	case kindZeros, kindDrop:
+	case kindSeal:
+		if first != 0 || count != s.chunks || payload != hashLen {
+			return record{}, errTorn
+		}
+		return record{kind: kindSeal, count: uint32(count), off: s.off + recordHead}, nil
+	default:
+		return record{}, fault.New(fault.Unsupported, "record of unknown kind %d at byte %d", k, s.off).
+			WithHint("use the newer decamp that wrote it")
+	}
+	if checkSpan(first, count, s.chunks) != nil || payload != want {
+		return record{}, errTorn
+	}
+	return record{kind: kind(k), first: uint32(first), count: uint32(count), off: s.off + recordHead}, nil
+}
+
+// tornAt names the place of an errTorn.
+func (s *scanner) tornAt() error { return fmt.Errorf("%w at byte %d", errTorn, s.off) }

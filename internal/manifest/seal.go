@@ -1,0 +1,231 @@
+package manifest
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"slices"
+
+	"github.com/zeebo/blake3"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Seal writes the manifest anew in chunk order and puts it in the log's place, durably.
+// It needs every chunk (Conflict otherwise) and, beside the index it has anyway, a
+// constant few MiB. A crash leaves the log or the sealed file, never less. Sealing what
+// is sealed returns the same root.
+func (l *Log) Seal(ctx context.Context) (Hash, error) {
+	l.io.Lock()
+	defer l.io.Unlock()
+	if err := l.seal(ctx); err != nil {
+		return Hash{}, fmt.Errorf("seal manifest %s: %w", l.path, err)
+	}
+	return l.root, nil
+}
+
+// seal syncs the folder also if the file was sealed before: a crash may have come
+// between the two.
+func (l *Log) seal(ctx context.Context) error {
+	if n := l.Missing(); n > 0 {
+		return fault.New(fault.Conflict, "%d of %d chunks are missing", n, l.Chunks()).
+			WithHint("finish the copy first")
+	}
+	if !l.sealed {
+		if err := l.rewrite(ctx); err != nil {
+			return err
+		}
+	}
+	if err := l.step("sync folder"); err != nil {
+		return err
+	}
+	return syncDir(l.path)
+}
+
+// rewrite replaces the log by a sealed file; on an error the log is as it was.
+func (l *Log) rewrite(ctx context.Context) error {
+	if err := l.step("create"); err != nil {
+		return err
+	}
+	f, err := newFile(l.path)
+	if err != nil {
+		return err
+	}
+	s := newSealer(l.head, f)
+	if err := l.publish(ctx, s); err != nil {
+		return errors.Join(err, discard(f))
+	}
+	old := l.f
+	l.f, l.tail, l.torn, l.index = f, s.tail, false, s.index
+	l.root, l.sealed = s.root.sum(), true
+	return unlock(old)
+}
+
+func (l *Log) publish(ctx context.Context, s *sealer) error {
+	if err := l.step("write"); err != nil {
+		return err
+	}
+	if err := s.writeAll(ctx, l.index, l.f); err != nil {
+		return err
+	}
+	if err := l.step("sync"); err != nil {
+		return err
+	}
+	if err := s.f.Sync(); err != nil {
+		return kindOfIO(err)
+	}
+	if err := l.step("rename"); err != nil {
+		return err
+	}
+	return kindOfIO(os.Rename(s.f.Name(), l.path))
+}
+
+// A sealer writes the records of a log to a new file, in chunk order.
+type sealer struct {
+	journal
+	f      *os.File
+	info   Info
+	root   *rootHash
+	page   []byte // hashes of one record, as read back from the log
+	hashes []Hash // the same
+}
+
+func newSealer(h header, f *os.File) *sealer {
+	s := &sealer{f: f, info: h.info, root: newRootHash(h.info), page: make([]byte, maxHashes*hashLen)}
+	s.buf, s.tail = h.encode()
+	return s
+}
+
+func (s *sealer) writeAll(ctx context.Context, index []record, log *os.File) error {
+	for r := range inOrder(index) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := s.copy(r, log); err != nil {
+			return err
+		}
+		if len(s.buf) < maxHashes*int(hashLen) {
+			continue
+		}
+		if err := s.spill(); err != nil {
+			return err
+		}
+	}
+	s.flush()
+	s.buf = s.tail.encode(s.buf, kindSeal, 0, s.info.Chunks(), []Hash{s.root.sum()})
+	return s.spill()
+}
+
+// copy adds a record, or a part of one, of the log.
+func (s *sealer) copy(r record, log *os.File) error {
+	if r.kind == kindZeros {
+		s.add(Run{First: int64(r.first), Zeros: int64(r.count)})
+		s.root.addZeros(int64(r.first), int64(r.count))
+		return nil
+	}
+	page := s.page[:int64(r.count)*hashLen]
+	if _, err := log.ReadAt(page, r.off); err != nil {
+		return err
+	}
+	s.hashes = s.hashes[:0]
+	for h := range slices.Chunk(page, int(hashLen)) {
+		s.hashes = append(s.hashes, Hash(h))
+	}
+	s.root.add(s.hashes)
+	s.add(Run{First: int64(r.first), Hashes: s.hashes})
+	return nil
+}
+
+// spill writes the records that are ready to the file.
+func (s *sealer) spill() error {
+	at := s.tail.off - int64(len(s.buf))
+	if _, err := s.f.WriteAt(s.buf, at); err != nil {
+		return kindOfIO(err)
+	}
+	s.buf = s.buf[:0]
+	return nil
+}
+
+// inOrder sorts index by chunk and yields the parts that count, in chunk order: where
+// records overlap, the latest. A sweep from front to back that keeps the records covering
+// the current chunk in a heap, the latest on top.
+func inOrder(index []record) iter.Seq[record] {
+	slices.SortFunc(index, func(a, b record) int { return cmp.Compare(a.first, b.first) })
+	return func(yield func(record) bool) {
+		var covering latestFirst
+		pos, rest := uint32(0), index
+		for len(rest) > 0 || len(covering) > 0 {
+			if len(covering) == 0 {
+				pos = max(pos, rest[0].first)
+			}
+			for ; len(rest) > 0 && rest[0].first <= pos; rest = rest[1:] {
+				heap.Push(&covering, rest[0])
+			}
+			top := covering[0]
+			if top.end() <= pos {
+				heap.Pop(&covering)
+				continue
+			}
+			end := top.end()
+			if len(rest) > 0 {
+				end = min(end, rest[0].first)
+			}
+			if !yield(top.part(pos, end)) {
+				return
+			}
+			pos = end
+		}
+	}
+}
+
+// latestFirst is a heap of records; see container/heap.
+type latestFirst []record
+
+func (h latestFirst) Len() int           { return len(h) }
+func (h latestFirst) Less(i, j int) bool { return h[i].off > h[j].off }
+func (h latestFirst) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *latestFirst) Push(r any)        { *h = append(*h, r.(record)) }
+func (h *latestFirst) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
+
+// rootContext keeps roots apart from every other use of BLAKE3; see docs/formats.
+const rootContext = "github.com/decamp/decamp manifest root v1"
+
+// A rootHash computes the root: it depends on size, chunk size and the hashes in chunk
+// order, and on nothing else in the file.
+type rootHash struct {
+	info Info
+	h    *blake3.Hasher
+}
+
+func newRootHash(info Info) *rootHash {
+	h := blake3.NewDeriveKey(rootContext)
+	b := le.AppendUint64(nil, uint64(info.Size))
+	h.Write(le.AppendUint64(b, ChunkSize)) // a Hasher never fails
+	return &rootHash{info: info, h: h}
+}
+
+func (r *rootHash) add(hashes []Hash) {
+	for i := range hashes {
+		r.h.Write(hashes[i][:])
+	}
+}
+
+func (r *rootHash) addZeros(first, n int64) {
+	for c := first; c < first+n; c++ {
+		h := r.info.zeroHash(c)
+		r.h.Write(h[:])
+	}
+}
+
+func (r *rootHash) sum() (root Hash) {
+	r.h.Sum(root[:0])
+	return root
+}

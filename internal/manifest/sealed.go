@@ -1,0 +1,168 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Sealed is a complete manifest whose checksums and root were found right.
+type Sealed struct {
+	path  string
+	f     *os.File
+	info  Info
+	root  Hash
+	start tail
+}
+
+// Load opens a sealed manifest for reading and checks all of it, in constant memory. A
+// manifest still being written is Conflict, a damaged one Corrupt. It takes no lock.
+func Load(path string) (*Sealed, error) {
+	s, err := load(path)
+	if err != nil {
+		return nil, fmt.Errorf("load manifest %s: %w", path, err)
+	}
+	return s, nil
+}
+
+func load(path string) (*Sealed, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, kindOfIO(err)
+	}
+	s := &Sealed{path: path, f: f}
+	if err := s.check(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return s, nil
+}
+
+func (s *Sealed) check() error {
+	head, t, err := readHeader(s.f)
+	if err != nil {
+		return err
+	}
+	s.info, s.start = head.info, t
+	hashes, root := s.Hashes(), newRootHash(s.info)
+	page := make([]Hash, 4096)
+	for left := s.info.Chunks(); left > 0; left -= int64(len(page)) {
+		page = page[:min(left, int64(len(page)))]
+		if err := hashes.Next(page); err != nil {
+			return err
+		}
+		root.add(page)
+	}
+	if s.root, err = hashes.seal(); err != nil {
+		return err
+	}
+	if got := root.sum(); got != s.root {
+		return damaged("root is %v, its hashes give %v", s.root, got)
+	}
+	return nil
+}
+
+// Info returns which disk the manifest belongs to.
+func (s *Sealed) Info() Info { return s.info }
+
+// Root returns the hash over all hashes: the same for the same disk content, however it
+// was copied.
+func (s *Sealed) Root() Hash { return s.root }
+
+// Close releases the file.
+func (s *Sealed) Close() error { return s.f.Close() }
+
+// Hashes returns a reader of the hashes in chunk order, from the first. Several may be
+// in use at once.
+func (s *Sealed) Hashes() *Hashes {
+	return &Hashes{scan: newScanner(s.f, s.start, s.info.Chunks()), info: s.info}
+}
+
+// Hashes reads the hashes of a sealed manifest from front to back.
+type Hashes struct {
+	scan  *scanner
+	info  Info
+	chunk int64  // the next one
+	page  []byte // hashes of the current record not given yet
+	zeros int64  // zero chunks of the current record not given yet
+}
+
+// Next fills dst with the hashes of the next chunks. It is io.ErrUnexpectedEOF if there
+// are fewer.
+func (h *Hashes) Next(dst []Hash) error {
+	if int64(len(dst)) > h.info.Chunks()-h.chunk {
+		return io.ErrUnexpectedEOF
+	}
+	for i := range dst {
+		if err := h.turn(); err != nil {
+			return err
+		}
+		if h.zeros > 0 {
+			dst[i] = h.info.zeroHash(h.chunk)
+			h.zeros--
+		} else {
+			dst[i] = Hash(h.page)
+			h.page = h.page[hashLen:]
+		}
+		h.chunk++
+	}
+	return nil
+}
+
+// turn goes to the next record when the current one is used up.
+func (h *Hashes) turn() error {
+	if h.zeros > 0 || len(h.page) > 0 {
+		return nil
+	}
+	r, payload, err := h.scan.next()
+	switch {
+	case err == io.EOF:
+		return notSealed()
+	case err == errTorn:
+		return damaged("%w", h.scan.tornAt())
+	case err != nil:
+		return err
+	case int64(r.first) != h.chunk || r.kind == kindDrop || r.kind == kindSeal:
+		return notSealed()
+	case r.kind == kindZeros:
+		h.zeros = int64(r.count)
+	case r.kind == kindHashes:
+		h.page = payload
+	}
+	return nil
+}
+
+// seal reads the last record and returns the root in it.
+func (h *Hashes) seal() (Hash, error) {
+	r, payload, err := h.scan.next()
+	switch {
+	case err == io.EOF || (err == nil && r.kind != kindSeal):
+		return Hash{}, notSealed()
+	case err == errTorn:
+		return Hash{}, damaged("%w", h.scan.tornAt())
+	case err != nil:
+		return Hash{}, err
+	}
+	root := Hash(payload)
+	switch _, _, err = h.scan.next(); err {
+	case io.EOF:
+		return root, nil
+	case nil:
+		return Hash{}, notSealed()
+	case errTorn:
+		return Hash{}, damaged("%w", h.scan.tornAt())
+	}
+	return Hash{}, err
+}
+
+func notSealed() error {
+	return fault.New(fault.Conflict, "not sealed: the copy of this disk is not finished").
+		WithHint("run the migration again; it continues where it stopped")
+}
+
+func damaged(format string, args ...any) error {
+	return fault.New(fault.Corrupt, format, args...).
+		WithHint("run the migration again: it keeps the part of the manifest that is whole and copies the rest again")
+}
