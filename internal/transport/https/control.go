@@ -1,0 +1,134 @@
+package https
+
+import "time"
+
+// The controller's figures. Those of dataplane.md are kept; quickStep is new: with steady
+// steps alone a short copy would be over before the connections were found.
+const (
+	startConnections = 4
+
+	quickStep   = 500 * time.Millisecond // at the start: two more connections each
+	steadyStep  = 2 * time.Second        // later: one more each
+	restAfter   = 30 * time.Second       // after an addition that brought nothing
+	firstHold   = 2 * time.Second        // after a cut; doubles with each cut in a row
+	longestHold = 30 * time.Second
+
+	// growth is by how much goodput must rise for an addition to have been worth it.
+	growth = 1.07
+
+	// A first byte is late when it takes more than lateFactor times the best smoothed time
+	// and more than late.
+	lateFactor = 3
+	late       = 500 * time.Millisecond
+	smoothing  = 8 // weight of the past in the smoothed time
+)
+
+// control finds how many connections a host should have. It is a state machine without
+// clock or I/O: callers tell it the time and what they saw, and do what want says.
+//
+// While goodput grows with the connections, each connection is at its own limit ("bound
+// by connections") and one more is worth it. When it does not, something shared is the
+// limit, usually the datastore; the connections are left as they are and the question is
+// asked again later. Any sign of distress halves them.
+//
+//	quick --no growth--> resting --restAfter--> steady --no growth--> resting
+//	  any --distress--> holding --hold--> steady
+type control struct {
+	want int       // connections there should be now
+	due  time.Time // when tick has something to decide
+
+	most   int
+	step   time.Duration // quickStep or steadyStep
+	trying bool          // connections were added at since; goodput before was before
+	before float64
+	rate   float64 // goodput of the last step, bytes/s
+
+	since time.Time // start of the current step, when bytes were handed out
+	bytes int64
+
+	hold   time.Duration // the pause after the next cut
+	calm   time.Time     // distress before it belongs to the cut already made
+	smooth time.Duration // smoothed time to first byte; 0 before the first
+	best   time.Duration // lowest smoothed time
+	seen   int           // first bytes since the last cut
+}
+
+func newControl(most int, now time.Time) *control {
+	return &control{
+		want: min(startConnections, most), most: most,
+		step: quickStep, due: now.Add(quickStep), since: now, hold: firstHold,
+	}
+}
+
+// tick decides about more connections when it is time to. bytes is all goodput so far;
+// hungry says that requests wait for a connection.
+func (c *control) tick(now time.Time, bytes int64, hungry bool) {
+	if now.Before(c.due) {
+		return
+	}
+	c.rate = float64(bytes-c.bytes) / now.Sub(c.since).Seconds()
+	grew := c.rate >= growth*c.before
+	switch {
+	case !hungry || c.want == c.most:
+		c.rest(now, c.step)
+	case c.trying && !grew:
+		c.step = steadyStep
+		c.rest(now, restAfter)
+	case now.Sub(c.since) > 2*c.step:
+		c.rest(now, c.step) // the step began before a pause: measure afresh
+	default:
+		c.add(now)
+	}
+	c.since, c.bytes = now, bytes
+}
+
+// add opens more connections and notes the goodput they must beat.
+func (c *control) add(now time.Time) {
+	if c.trying {
+		c.hold = firstHold
+	}
+	more := 1
+	if c.step == quickStep {
+		more = 2
+	}
+	c.want = min(c.want+more, c.most)
+	c.before, c.trying = c.rate, true
+	c.due = now.Add(c.step)
+}
+
+// rest leaves the connections as they are for d.
+func (c *control) rest(now time.Time, d time.Duration) {
+	c.trying = false
+	c.due = now.Add(d)
+}
+
+// distress halves the connections, once for all that one overload brings.
+func (c *control) distress(now time.Time) {
+	if now.Before(c.calm) {
+		return
+	}
+	c.want = max(1, c.want/2)
+	c.step = steadyStep
+	c.rest(now, c.hold)
+	c.calm = now.Add(c.hold / 2)
+	c.hold = min(2*c.hold, longestHold)
+	c.smooth, c.seen = 0, 0
+}
+
+// firstByte takes the time an answer took to begin, and treats a lasting rise as distress.
+func (c *control) firstByte(now time.Time, d time.Duration) {
+	if c.seen++; c.seen == 1 {
+		c.smooth = d
+	} else {
+		c.smooth += (d - c.smooth) / smoothing
+	}
+	if c.seen < smoothing {
+		return
+	}
+	if c.best == 0 || c.smooth < c.best {
+		c.best = c.smooth
+	}
+	if c.smooth > late && c.smooth > lateFactor*c.best {
+		c.distress(now)
+	}
+}

@@ -1,0 +1,137 @@
+package https
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/vmdk"
+)
+
+// Probe reads the disk's descriptor and the first sector of its flat file: that proves
+// access, lock, ranges and size at once. (HEAD would prove less: ESXi answers it for
+// files it then refuses to open.)
+func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offer, error) {
+	src, err := t.Open(ctx, d)
+	if err != nil {
+		return refusal(err)
+	}
+	defer src.Close()
+	if err := src.ReadAt(ctx, make([]byte, min(disk.SectorSize, src.size)), 0); err != nil {
+		return refusal(err)
+	}
+	offer := transport.Offer{Usable: true, Streams: src.Hints().Streams}
+	offer.Map = src.alloc.available(ctx)
+	offer.Reason = fmt.Sprintf("%v can be read in ranges", src.path)
+	return offer, ctx.Err()
+}
+
+// refusal makes an offer of errors that are an answer to "can this disk be moved?", and
+// passes on those that only say that nobody could be asked.
+func refusal(err error) (transport.Offer, error) {
+	switch fault.KindOf(err) {
+	case fault.Unsupported, fault.Conflict, fault.NotFound, fault.Corrupt:
+		return transport.Offer{Reason: withRemedy(err)}, nil
+	}
+	return transport.Offer{}, err
+}
+
+func withRemedy(err error) string {
+	if hint := fault.HintOf(err); hint != "" {
+		return err.Error() + "; " + hint
+	}
+	return err.Error()
+}
+
+// Open finds the flat file of a disk. It reads nothing but the descriptor.
+func (t *Transport) Open(ctx context.Context, d transport.Disk) (*Source, error) {
+	src, err := t.open(ctx, d)
+	if err != nil {
+		return nil, fmt.Errorf("open disk %d: %w", d.Disk.Key, err)
+	}
+	return src, nil
+}
+
+func (t *Transport) open(ctx context.Context, d transport.Disk) (*Source, error) {
+	if err := refuse(d); err != nil {
+		return nil, err
+	}
+	flat, size, err := t.locate(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	uri, err := t.host.FileURI(d.VM.Datacenter, flat)
+	if err != nil {
+		return nil, err
+	}
+	src := &Source{disk: d, path: flat, uri: uri, size: size, pool: t.pool, line: t.pool.join()}
+	src.report = func(r Report) { t.opts.Report(d, r) }
+	src.alloc = newAllocation(src, t.opts)
+	return src, nil
+}
+
+// refuse names what /folder cannot deliver, before the host is asked.
+func refuse(d transport.Disk) error {
+	switch {
+	case d.Snapshot != "":
+		return fault.New(fault.Unsupported, "https reads no snapshots").
+			WithHint("power the VM off and migrate it as it is")
+	case d.VM.Power != inventory.PoweredOff:
+		return fault.New(fault.Conflict, "the VM is powered %s; ESXi locks its disks", d.VM.Power).
+			WithHint("power it off first (shut down, not suspend)")
+	case d.Disk.Encrypted:
+		return fault.New(fault.Unsupported, "the disk is encrypted").
+			WithHint("decrypt it first: VM Policies > Edit VM Storage Policies > Datastore Default")
+	case d.Disk.Layers > 1 || d.Disk.Backing == inventory.Delta || d.Disk.Backing == inventory.SESparse:
+		return fault.New(fault.Unsupported, "the disk has snapshots").
+			WithHint("remove them (Snapshots > Delete All), consolidate, then try again")
+	case d.Disk.Backing != inventory.Flat:
+		return fault.New(fault.Unsupported, "the disk is %s: there is no file to read", d.Disk.Backing).
+			WithHint("move the disk to a VMFS or NFS datastore with Storage vMotion, as thin or thick")
+	}
+	return nil
+}
+
+// locate reads the descriptor and returns the file with the disk's bytes.
+func (t *Transport) locate(ctx context.Context, d transport.Disk) (inventory.Path, int64, error) {
+	text, err := t.host.ReadFile(ctx, d.VM.Datacenter, d.Disk.Path, vmdk.MaxDescriptor)
+	if err != nil {
+		return inventory.Path{}, 0, err
+	}
+	desc, err := vmdk.ParseDescriptor(text)
+	if err != nil {
+		return inventory.Path{}, 0, fmt.Errorf("%v: %w", d.Disk.Path, err)
+	}
+	flat, err := flatFile(desc, d.Disk.Path)
+	if err != nil {
+		return inventory.Path{}, 0, fmt.Errorf("%v: %w", d.Disk.Path, err)
+	}
+	if desc.Size() != d.Disk.Capacity {
+		return inventory.Path{}, 0, fault.New(fault.Corrupt, "%v describes %d bytes, the VM's disk has %d", d.Disk.Path, desc.Size(), d.Disk.Capacity).
+			WithHint("the descriptor is of another disk or an older size; check it on the host: vmkfstools -q disk.vmdk")
+	}
+	return flat, desc.Size(), nil
+}
+
+// flatFile returns the one file beside the descriptor that a flat disk of ESXi has.
+func flatFile(desc *vmdk.Descriptor, descriptor inventory.Path) (inventory.Path, error) {
+	pieces, err := desc.Flat()
+	if err != nil {
+		return inventory.Path{}, err
+	}
+	if len(pieces) != 1 || pieces[0].File == "" || pieces[0].Offset != 0 {
+		return inventory.Path{}, fault.New(fault.Unsupported, "the disk consists of %d pieces", len(pieces)).
+			WithHint("make one file of it: vmkfstools -i old.vmdk -d thin new.vmdk on the host")
+	}
+	name := pieces[0].File
+	if name == "." || name == ".." || strings.ContainsAny(name, `/\`) {
+		return inventory.Path{}, fault.New(fault.Corrupt, "the data file %q lies outside the disk's folder", name).
+			WithHint("decamp reads no files outside a VM's folder; check the descriptor by hand")
+	}
+	return inventory.Path{Datastore: descriptor.Datastore, File: path.Join(path.Dir(descriptor.File), name)}, nil
+}

@@ -1,0 +1,254 @@
+package https
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// pool is the connections to one host, shared by all its disks. It starts no goroutine:
+// whoever needs a new connection dials it, whoever receives bytes moves the clock of the
+// controller.
+type pool struct {
+	host Host
+	opts Options
+
+	body atomic.Int64 // bytes of bodies handed to readers
+	wire atomic.Int64 // bytes received below TLS
+	due  atomic.Int64 // when the controller wants to be asked next, Unix nanoseconds
+
+	mu      sync.Mutex
+	conns   []*conn
+	lines   rotation
+	control *control
+	closed  bool
+}
+
+func newPool(host Host, opts Options) *pool {
+	return &pool{host: host, opts: opts, control: newControl(opts.MaxConnections, opts.Now())}
+}
+
+// join gives a disk its line; leave takes it away.
+func (p *pool) join() *line {
+	l := new(line)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lines.join(l)
+	return l
+}
+
+func (p *pool) leave(l *line) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lines.leave(l)
+}
+
+// acquire returns a connection that has room for one more request, dialling a new one if
+// its number allows. The caller sends on it or drops it.
+func (p *pool) acquire(ctx context.Context, l *line, urgent bool) (*conn, error) {
+	c, err := p.claim(ctx, l, urgent)
+	if err != nil || c.wire != nil {
+		return c, err
+	}
+	if err := c.dial(ctx); err != nil {
+		p.drop(c)
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.ready = true
+	p.grant()
+	return c, nil
+}
+
+// exchange sends a request on the first connection with room for it.
+func (p *pool) exchange(ctx context.Context, l *line, urgent bool, request []byte) (*exchange, error) {
+	c, err := p.acquire(ctx, l, urgent)
+	if err != nil {
+		return nil, err
+	}
+	x, err := c.send(request)
+	if err != nil {
+		p.drop(c)
+		return nil, err
+	}
+	return x, nil
+}
+
+// claim waits for the disk's turn and for room on a connection.
+func (p *pool) claim(ctx context.Context, l *line, urgent bool) (*conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	t := &ticket{urgent: urgent, served: make(chan *conn, 1)}
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil, errClosed()
+	}
+	p.lines.push(l, t)
+	p.grant()
+	p.mu.Unlock()
+	select {
+	case c := <-t.served:
+		if c == nil {
+			return nil, errClosed()
+		}
+		return c, nil
+	case <-ctx.Done():
+		p.forget(l, t)
+		return nil, ctx.Err()
+	}
+}
+
+// forget takes back a ticket, or what it was served in the meantime.
+func (p *pool) forget(l *line, t *ticket) {
+	p.mu.Lock()
+	waiting := p.lines.remove(l, t)
+	p.mu.Unlock()
+	if waiting {
+		return
+	}
+	if c := <-t.served; c != nil {
+		p.release(c)
+	}
+}
+
+func errClosed() error {
+	return fault.New(fault.Canceled, "the transport was closed")
+}
+
+// grant serves waiting requests as long as there is room. p.mu is held.
+func (p *pool) grant() {
+	for p.lines.waiting() > 0 {
+		c := p.room()
+		if c == nil {
+			return
+		}
+		c.busy++
+		p.lines.pop().served <- c
+	}
+}
+
+// room returns the connection that the next request should use: an idle one, else a new
+// one, else the least busy; nil if there is no room.
+func (p *pool) room() *conn {
+	var best *conn
+	for _, c := range p.conns {
+		if c.ready && !c.retiring && c.busy < depth && (best == nil || c.busy < best.busy) {
+			best = c
+		}
+	}
+	if len(p.conns) < p.control.want && (best == nil || best.busy > 0) {
+		best = &conn{pool: p, gone: make(chan struct{})}
+		p.conns = append(p.conns, best)
+	}
+	return best
+}
+
+// release gives back room on a connection in good order.
+func (p *pool) release(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.busy--
+	if c.busy == 0 && (c.retiring || !c.ready) {
+		p.remove(c)
+	}
+	p.grant()
+}
+
+// abandon gives back room on a connection that still owes an answer nobody will read.
+func (p *pool) abandon(c *conn) {
+	p.mu.Lock()
+	c.retiring = true
+	p.mu.Unlock()
+	p.release(c)
+}
+
+// drop closes a connection.
+func (p *pool) drop(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.remove(c)
+	p.grant()
+}
+
+// remove closes c and forgets it. p.mu is held; closing a socket does not block.
+func (p *pool) remove(c *conn) {
+	c.shut()
+	p.conns = slices.DeleteFunc(p.conns, func(other *conn) bool { return other == c })
+}
+
+// received counts what came from a socket and asks the controller when it is time.
+func (p *pool) received(n int) {
+	p.wire.Add(int64(n))
+	if now := p.opts.Now(); now.UnixNano() >= p.due.Load() {
+		p.decide(now)
+	}
+}
+
+func (p *pool) decide(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.control.tick(now, p.body.Load(), p.lines.waiting() > 0)
+	p.apply()
+}
+
+// distress tells the controller that the host refused or reset something.
+func (p *pool) distress() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.control.distress(p.opts.Now())
+	p.apply()
+}
+
+// firstByte tells the controller how long the host took to begin an answer.
+func (p *pool) firstByte(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.control.firstByte(p.opts.Now(), d)
+	p.apply()
+}
+
+// apply does what the controller decided. p.mu is held.
+func (p *pool) apply() {
+	p.due.Store(p.control.due.UnixNano())
+	surplus := -p.control.want
+	for _, c := range p.conns {
+		if !c.retiring {
+			surplus++
+		}
+	}
+	for _, c := range slices.Clone(p.conns) {
+		if surplus > 0 && !c.retiring {
+			surplus--
+			p.retire(c)
+		}
+	}
+	p.grant()
+}
+
+// retire closes a connection when its last answer was read. p.mu is held.
+func (p *pool) retire(c *conn) {
+	c.retiring = true
+	if c.busy == 0 {
+		p.remove(c)
+	}
+}
+
+// close ends all connections and sends the waiting away.
+func (p *pool) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for t := p.lines.pop(); t != nil; t = p.lines.pop() {
+		t.served <- nil
+	}
+	for _, c := range slices.Clone(p.conns) {
+		p.remove(c)
+	}
+}

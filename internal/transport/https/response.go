@@ -1,0 +1,192 @@
+package https
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+const (
+	// headBuffer is the longest header line that is understood, in bytes.
+	headBuffer = 16 << 10
+	// mostHeadLines bounds a head together with headBuffer; ESXi sends about ten.
+	mostHeadLines = 128
+)
+
+// response is the head of an answer, as far as it matters here.
+type response struct {
+	status     int
+	length     int64         // Content-Length; -1 if it was not sent
+	part       disk.Range    // Content-Range; empty if it was not sent or names no bytes
+	total      int64         // the file's size by Content-Range; -1 if it was not sent
+	chunked    bool          // some Transfer-Encoding is used; the body cannot be delimited here
+	close      bool          // the server closes the connection after the body
+	retryAfter time.Duration // 0 if it was not sent in seconds
+}
+
+// readResponse reads one head, skipping interim answers (1xx). io.EOF means that not one
+// byte of an answer arrived; a head that ends early is io.ErrUnexpectedEOF.
+func readResponse(br *bufio.Reader) (response, error) {
+	if _, err := br.Peek(1); err != nil {
+		return response{}, err
+	}
+	for lines := 0; ; {
+		r, n, err := readHead(br, mostHeadLines-lines)
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil || r.status >= 200 {
+			return r, err
+		}
+		lines += n
+	}
+}
+
+// readHead reads one head of at most the given number of lines and tells how many it had.
+func readHead(br *bufio.Reader, most int) (response, int, error) {
+	line, err := readLine(br)
+	if err != nil {
+		return response{}, 0, err
+	}
+	r, err := parseStatusLine(string(line))
+	if err != nil {
+		return r, 0, err
+	}
+	for n := 1; n < most; n++ {
+		line, err := readLine(br)
+		if err != nil {
+			return r, n, err
+		}
+		if len(line) == 0 {
+			return r, n, nil
+		}
+		if err := r.field(line); err != nil {
+			return r, n, err
+		}
+	}
+	return r, most, malformed("the head has more than %d lines", mostHeadLines)
+}
+
+// readLine returns the next line without its end; it is valid until the next read.
+func readLine(br *bufio.Reader) ([]byte, error) {
+	line, err := br.ReadSlice('\n')
+	if err == bufio.ErrBufferFull {
+		return nil, malformed("a line of the head is longer than %d bytes", headBuffer)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(line[:len(line)-1], []byte{'\r'}), nil
+}
+
+func parseStatusLine(line string) (response, error) {
+	r := response{length: -1, total: -1}
+	version, rest, _ := strings.Cut(line, " ")
+	code, _, _ := strings.Cut(rest, " ")
+	status, err := strconv.ParseUint(code, 10, 16)
+	if err != nil || len(code) != 3 || status < 100 {
+		return r, malformed("the status line is %.60q", line)
+	}
+	switch version {
+	case "HTTP/1.1":
+	case "HTTP/1.0":
+		r.close = true
+	default:
+		return r, malformed("the status line is %.60q", line)
+	}
+	r.status = int(status)
+	return r, nil
+}
+
+// field takes one header line.
+func (r *response) field(line []byte) error {
+	name, value, ok := strings.Cut(string(line), ":")
+	if !ok {
+		return malformed("header line %.60q", line)
+	}
+	value = strings.TrimSpace(value)
+	switch strings.ToLower(name) {
+	case "content-length":
+		return r.contentLength(value)
+	case "content-range":
+		return r.contentRange(value)
+	case "transfer-encoding":
+		r.chunked = true
+	case "connection":
+		r.close = r.close || strings.Contains(strings.ToLower(value), "close")
+	case "retry-after":
+		if n, err := strconv.ParseUint(value, 10, 16); err == nil {
+			r.retryAfter = time.Duration(n) * time.Second
+		}
+	}
+	return nil
+}
+
+func (r *response) contentLength(value string) error {
+	n, err := strconv.ParseUint(value, 10, 63)
+	if err != nil {
+		return malformed("Content-Length is %.40q", value)
+	}
+	if r.length >= 0 && r.length != int64(n) {
+		return malformed("two Content-Lengths, %d and %d", r.length, n)
+	}
+	r.length = int64(n)
+	return nil
+}
+
+// contentRange parses "bytes FIRST-LAST/TOTAL"; FIRST-LAST may be "*" (with 416) and so
+// may TOTAL.
+func (r *response) contentRange(value string) error {
+	spec, ok := strings.CutPrefix(value, "bytes ")
+	part, total, slash := strings.Cut(spec, "/")
+	if !ok || !slash {
+		return malformed("Content-Range is %.60q", value)
+	}
+	var err error
+	if total != "*" {
+		r.total, err = parseOffset(total)
+	}
+	if part != "*" && err == nil {
+		r.part, err = parsePart(part)
+	}
+	if err != nil || r.total >= 0 && r.part.End() > r.total {
+		return malformed("Content-Range is %.60q", value)
+	}
+	return nil
+}
+
+func parsePart(s string) (disk.Range, error) {
+	a, b, _ := strings.Cut(s, "-")
+	first, err := parseOffset(a)
+	if err != nil {
+		return disk.Range{}, err
+	}
+	last, err := parseOffset(b)
+	if err != nil {
+		return disk.Range{}, err
+	}
+	if last < first {
+		return disk.Range{}, errors.New("ends before it starts")
+	}
+	return disk.Range{Off: first, Len: last - first + 1}, nil
+}
+
+// parseOffset parses an offset small enough that one more still fits.
+func parseOffset(s string) (int64, error) {
+	n, err := strconv.ParseUint(s, 10, 62)
+	return int64(n), err
+}
+
+// errMalformed marks answers that are not HTTP/1.1 as this package speaks it.
+var errMalformed = errors.New("malformed answer")
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{errMalformed}, args...)...)
+}

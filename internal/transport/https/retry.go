@@ -1,0 +1,82 @@
+package https
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+const (
+	firstBackOff   = time.Second
+	longestBackOff = 30 * time.Second
+)
+
+// patience is how many failures in a row, without a byte in between, a request survives.
+// Ten are about three minutes with the back-off: longer than a management agent's
+// restart, shorter than a night. Kinds that are not listed fail at once.
+var patience = map[fault.Kind]int{
+	fault.Transient:   10,
+	fault.Unreachable: 10,
+	fault.Corrupt:     3, // a wrong answer may be a proxy's hiccup
+	fault.Conflict:    2, // hostd also answers 500 when it is only out of breath
+}
+
+// retry is the patience of one stream. Progress renews it.
+type retry struct {
+	failures int
+	stale    string // the cookie that was refused last
+	renewed  bool   // the session was renewed since the last progress
+}
+
+func (t *retry) progress() { *t = retry{stale: t.stale} }
+
+// wait returns nil when the request should be tried again, after the back-off that err
+// asks for, and err when it should not.
+func (t *retry) wait(ctx context.Context, p *pool, err error) error {
+	t.failures++
+	if errors.Is(err, errGone) && t.failures == 1 {
+		return nil
+	}
+	kind := fault.KindOf(err)
+	if errors.Is(err, errGone) {
+		kind = fault.Transient
+	}
+	if ctx.Err() != nil || patience[kind] == 0 {
+		return err
+	}
+	if t.failures > patience[kind] {
+		return t.giveUp(kind, err)
+	}
+	if kind == fault.Transient || kind == fault.Unreachable {
+		p.distress()
+	}
+	p.opts.Log.Debug("request failed, will be repeated", "err", err, "failures", t.failures)
+	return p.opts.Sleep(ctx, backOff(t.failures, err))
+}
+
+// giveUp says how often it was tried. The remedy is err's own, if it has one.
+func (t *retry) giveUp(kind fault.Kind, err error) error {
+	final := fault.New(kind, "gave up after %d attempts: %w", t.failures, err)
+	if fault.HintOf(err) == "" {
+		return final.WithHint("look at the host's load and its network, then start again: the copy goes on where it stopped")
+	}
+	return final.WithHint("%s", fault.HintOf(err))
+}
+
+// backOff doubles from one second to thirty and takes up to half off, at random, so that
+// streams that failed together do not come back together. A host's Retry-After is obeyed.
+func backOff(failures int, err error) time.Duration {
+	d := longestBackOff
+	if failures < 6 {
+		d = min(d, firstBackOff<<(failures-1))
+	}
+	d -= rand.N(d / 2)
+	var busy *busyError
+	if errors.As(err, &busy) {
+		d = max(d, min(busy.after, longestBackOff))
+	}
+	return d
+}

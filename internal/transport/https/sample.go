@@ -1,0 +1,94 @@
+package https
+
+import (
+	"math/rand/v2"
+	"sort"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+const (
+	sampleSize  = 16 << 10 // one TLS record
+	mostSamples = 64
+	// leastSamples are taken however little is allocated.
+	leastSamples = 4
+	// sampleShare bounds the samples to 1/sampleShare of the allocated bytes.
+	sampleShare = 512
+)
+
+// samples picks ranges outside of runs to be read. Half lie anywhere, each free byte as
+// likely as any other: they find a map that ends early or misses an area. Half lie at the
+// ends of gaps, where a map with the wrong granularity is wrong. The disk's own ends come
+// first: partition tables live there.
+func samples(runs []disk.Range, size int64, rnd *rand.Rand) []disk.Range {
+	gaps := complement(runs, size)
+	if len(gaps) == 0 {
+		return nil
+	}
+	count := sampleCount(runs)
+	picks := edges(gaps, size)
+	for i := len(picks); i < count; i++ {
+		if i%2 == 0 {
+			picks = append(picks, anywhere(gaps, rnd))
+		} else {
+			picks = append(picks, atEnd(gaps[rnd.IntN(len(gaps))], rnd.IntN(2) == 0))
+		}
+	}
+	return picks
+}
+
+func sampleCount(runs []disk.Range) int {
+	var allocated int64
+	for _, r := range runs {
+		allocated += r.Len
+	}
+	return int(min(max(allocated/sampleShare/sampleSize, leastSamples), mostSamples))
+}
+
+// complement returns the gaps between the runs of a disk.
+func complement(runs []disk.Range, size int64) []disk.Range {
+	var gaps []disk.Range
+	for _, e := range cut(runs, disk.Range{Len: size}) {
+		if e.Kind == disk.Zero {
+			gaps = append(gaps, e.Range)
+		}
+	}
+	return gaps
+}
+
+// edges returns the first and last bytes of the disk, where they are in a gap.
+func edges(gaps []disk.Range, size int64) []disk.Range {
+	var out []disk.Range
+	if first := gaps[0]; first.Off == 0 {
+		out = append(out, atEnd(first, false))
+	}
+	if last := gaps[len(gaps)-1]; last.End() == size {
+		out = append(out, atEnd(last, true))
+	}
+	return out
+}
+
+// atEnd returns a sample at the start or at the end of a gap.
+func atEnd(gap disk.Range, end bool) disk.Range {
+	n := min(gap.Len, sampleSize)
+	if end {
+		return disk.Range{Off: gap.End() - n, Len: n}
+	}
+	return disk.Range{Off: gap.Off, Len: n}
+}
+
+// anywhere returns a sample around a free byte chosen at random.
+func anywhere(gaps []disk.Range, rnd *rand.Rand) disk.Range {
+	ends := make([]int64, len(gaps)) // free bytes up to and including each gap
+	var free int64
+	for i, g := range gaps {
+		free += g.Len
+		ends[i] = free
+	}
+	at := rnd.Int64N(free)
+	gap := gaps[sort.Search(len(ends), func(i int) bool { return ends[i] > at })]
+	off := gap.Off + rnd.Int64N(gap.Len)
+	off -= off % disk.SectorSize
+	off = max(off, gap.Off)
+	return disk.Range{Off: off, Len: min(sampleSize, gap.End()-off)}
+}

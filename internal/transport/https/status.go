@@ -1,0 +1,62 @@
+package https
+
+import (
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// busyError is an answer that asks for patience.
+type busyError struct {
+	error
+	after time.Duration // as the host asked; 0 if it did not
+}
+
+func (e *busyError) Unwrap() error { return e.error }
+
+// check returns nil if the answer carries exactly the bytes of r of a file of size bytes.
+func (a response) check(r disk.Range, size int64) error {
+	if a.status != 206 {
+		return a.fault(r, size)
+	}
+	switch {
+	case a.chunked:
+		return badAnswer("the body has a transfer encoding")
+	case a.length != r.Len:
+		return badAnswer("%d bytes announced, %d asked for", a.length, r.Len)
+	case a.part != r:
+		return badAnswer("it holds bytes %v, %v asked for", a.part, r)
+	case a.total != size:
+		return badAnswer("the file has %d bytes now, the disk %d", a.total, size)
+	}
+	return nil
+}
+
+// fault explains an answer that carries no data. 401 is the caller's business: it is
+// final only after the session was renewed.
+func (a response) fault(r disk.Range, size int64) error {
+	switch a.status {
+	case 200:
+		return badAnswer("the whole file instead of the range %v", r)
+	case 401:
+		return fault.New(fault.Denied, "the host refused the session (401)").
+			WithHint("check user and password; look for failed logins in Monitor > Events before the account locks")
+	case 403:
+		return fault.New(fault.Denied, "the host refused access to the file (403)").
+			WithHint("the user needs Datastore.Browse and Datastore.FileManagement on the datastore, and VirtualMachine.Provisioning.GetVmFiles on the VM")
+	case 404:
+		return fault.New(fault.NotFound, "the host has no such file (404)").
+			WithHint("the disk was moved or removed; list the VM again: decamp ls")
+	case 416:
+		return fault.New(fault.Corrupt, "the file ends before %v (416), the disk has %d bytes", r, size).
+			WithHint("check the disk on the host: vmkfstools -x check disk.vmdk")
+	case 429, 502, 503, 504:
+		return &busyError{fault.New(fault.Transient, "the host is busy (%d)", a.status), a.retryAfter}
+	case 500:
+		return fault.New(fault.Conflict, "the host cannot open the file (500): it is locked").
+			WithHint("power the VM off; if it is off, another host or a backup holds the lock: vmkfstools -D disk-flat.vmdk names the owner's MAC")
+	}
+	return fault.New(fault.Unsupported, "the host answered with status %d", a.status).
+		WithHint("check that the address is an ESXi host or a vCenter, not a proxy or a portal")
+}

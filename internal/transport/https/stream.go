@@ -1,0 +1,157 @@
+package https
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// stream reads one range of the disk's file from front to back, over as many connections
+// as that takes. It is used by one goroutine.
+type stream struct {
+	ctx    context.Context
+	src    *Source
+	left   disk.Range // what was not read yet
+	urgent bool
+	retry  retry
+	x      *exchange // the answer that is being read; nil between two
+}
+
+// open returns a stream whose first answer has begun.
+func (s *Source) open(ctx context.Context, r disk.Range, urgent bool) (*stream, error) {
+	if err := disk.CheckRange(s.size, r); err != nil {
+		return nil, fmt.Errorf("read %v: %w", s.path, err)
+	}
+	st := &stream{ctx: ctx, src: s, left: r, urgent: urgent}
+	if r.Empty() {
+		return st, nil
+	}
+	return st, st.connect()
+}
+
+// Read reads the next bytes of the range, straight from the connection into p.
+func (s *stream) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for !s.left.Empty() {
+		if s.x == nil {
+			if err := s.connect(); err != nil {
+				return 0, err
+			}
+		}
+		n, err := s.x.Read(p)
+		if n > 0 {
+			s.advance(n)
+			return n, nil
+		}
+		if err := s.resume(err); err != nil {
+			return 0, err
+		}
+	}
+	return 0, io.EOF
+}
+
+// advance notes n bytes as read, and passes the connection on after the last.
+func (s *stream) advance(n int) {
+	s.left.Off += int64(n)
+	s.left.Len -= int64(n)
+	s.src.pool.body.Add(int64(n))
+	s.src.counts.body.Add(int64(n))
+	s.retry.progress()
+	if s.left.Empty() {
+		s.x.finish()
+		s.x = nil
+	}
+}
+
+// resume gives up the connection that failed; the next Read goes on with another.
+func (s *stream) resume(err error) error {
+	err = s.x.lost(s.ctx, err)
+	s.x.abort()
+	s.x = nil
+	s.src.counts.resumes.Add(1)
+	return s.again(err)
+}
+
+// connect asks for what is left until an answer has begun.
+func (s *stream) connect() error {
+	for {
+		err := s.try()
+		if err == nil {
+			return nil
+		}
+		if err := s.again(err); err != nil {
+			return err
+		}
+	}
+}
+
+// again waits before the next attempt, or returns why there is none.
+func (s *stream) again(err error) error {
+	s.src.counts.failures.Add(1)
+	if err := s.retry.wait(s.ctx, s.src.pool, err); err != nil {
+		return fmt.Errorf("read %v at %d: %w", s.src.path, s.left.Off, err)
+	}
+	return nil
+}
+
+// try sends one request for what is left and reads the head of its answer.
+func (s *stream) try() error {
+	cookie, err := s.src.pool.host.Cookie(s.ctx, s.retry.stale)
+	if err != nil {
+		return err
+	}
+	request, err := appendRequest(nil, s.src.pool.host.Addr(), s.src.uri, cookie, s.left)
+	if err != nil {
+		return err
+	}
+	x, err := s.src.pool.exchange(s.ctx, s.src.line, s.urgent, request)
+	if err != nil {
+		return err
+	}
+	s.src.counts.requests.Add(1)
+	resp, err := x.answer(s.ctx)
+	if err != nil {
+		return err
+	}
+	if err := resp.check(s.left, s.src.size); err != nil {
+		x.drain()
+		return s.refused(resp, cookie, err)
+	}
+	s.x = x
+	return nil
+}
+
+// refused turns the first 401 since the last progress into another attempt, with a
+// renewed session.
+func (s *stream) refused(resp response, cookie string, err error) error {
+	if resp.status != 401 || s.retry.renewed {
+		return err
+	}
+	s.retry.stale, s.retry.renewed = cookie, true
+	return s.try()
+}
+
+// Close gives the connection back if the range was read to its end, and closes it if not.
+func (s *stream) Close() error {
+	if s.x != nil {
+		s.x.drain()
+		s.x = nil
+	}
+	s.left.Len = 0
+	return nil
+}
+
+// readFull reads p at off as one urgent request.
+func (s *Source) readFull(ctx context.Context, p []byte, off int64) error {
+	st, err := s.open(ctx, disk.Range{Off: off, Len: int64(len(p))}, true)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	_, err = io.ReadFull(st, p)
+	return err
+}
