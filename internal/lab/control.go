@@ -1,0 +1,155 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// control is the JSON API by which another process drives the lab. It asks for no password
+// and therefore listens on loopback alone.
+type control struct {
+	server *http.Server
+	addr   string
+	served chan error
+}
+
+// ControlURL is the address of the control API.
+func (l *Lab) ControlURL() string { return "http://" + l.control.addr }
+
+func (l *Lab) startControl() error {
+	ln, err := net.Listen("tcp", l.cfg.ControlAddr)
+	if err != nil {
+		return fmt.Errorf("listen for the control API: %w", err)
+	}
+	if !ln.Addr().(*net.TCPAddr).IP.IsLoopback() {
+		return errors.Join(fmt.Errorf("control API: %s is not a loopback address", ln.Addr()), ln.Close())
+	}
+	c := &control{addr: ln.Addr().String(), served: make(chan error, 1)}
+	c.server = &http.Server{Handler: l.controlMux(), ReadHeaderTimeout: 10 * time.Second}
+	go func() { c.served <- c.server.Serve(ln) }()
+	l.control = c
+	return nil
+}
+
+// close lets requests finish: one of them may be restarting the lab.
+func (c *control) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	err := c.server.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, c.server.Close())
+	}
+	<-c.served
+	return err
+}
+
+// Info is what GET / of the control API says about the lab.
+type Info struct {
+	URL         string            `json:"url"`
+	Fingerprint string            `json:"fingerprint"`
+	User        string            `json:"user"`
+	Hosts       map[string]string `json:"hosts,omitempty"` // host name to address, with Config.HostListeners
+	VMs         []string          `json:"vms"`
+	Limits      Limits            `json:"limits"`
+}
+
+func (l *Lab) info() Info {
+	i := Info{URL: l.URL(), Fingerprint: l.Fingerprint(), User: l.cfg.User, Limits: l.limits(), Hosts: map[string]string{}}
+	for name, e := range l.hosts {
+		i.Hosts[name] = e.addr
+	}
+	for _, v := range l.cfg.VMs {
+		i.VMs = append(i.VMs, v.Name)
+	}
+	return i
+}
+
+func (l *Lab) controlMux() *http.ServeMux {
+	mux := http.NewServeMux()
+	handle := func(pattern string, f func(*http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { respond(w, r, f) })
+	}
+	act := func(pattern string, f func() error) {
+		handle(pattern, func(*http.Request) (any, error) { return struct{}{}, f() })
+	}
+	handle("GET /{$}", func(*http.Request) (any, error) { return l.info(), nil })
+	handle("GET /stats", func(*http.Request) (any, error) { return l.Stats(), nil })
+	act("DELETE /stats", func() error { l.ResetStats(); return nil })
+	handle("GET /faults", func(*http.Request) (any, error) { return l.faults.List(), nil })
+	handle("POST /faults", l.postFault)
+	handle("DELETE /faults/{id}", l.deleteFault)
+	act("DELETE /faults", func() error { l.faults.Clear(); return nil })
+	act("POST /release", func() error { l.faults.Release(); return nil })
+	handle("PUT /limits", l.putLimits)
+	handle("PUT /power/{vm}", l.putPower)
+	act("POST /certificate", l.ChangeCertificate)
+	act("POST /restart", l.Restart)
+	act("POST /stop", l.Stop)
+	act("POST /resume", l.Resume)
+	act("DELETE /sessions", func() error { l.KillSessions(); return nil })
+	return mux
+}
+
+// respond writes what f returns as JSON; an error becomes 400 and its text.
+func respond(w http.ResponseWriter, r *http.Request, f func(*http.Request) (any, error)) {
+	v, err := f(r)
+	w.Header().Set("Content-Type", "application/json")
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		v = map[string]string{"error": err.Error()}
+	}
+	_ = json.NewEncoder(w).Encode(v) // the client has gone; nobody to tell
+}
+
+func decode(r *http.Request, v any) error {
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return fmt.Errorf("decode request: %w", err)
+	}
+	return nil
+}
+
+func (l *Lab) postFault(r *http.Request) (any, error) {
+	var f Fault
+	if err := decode(r, &f); err != nil {
+		return nil, err
+	}
+	id, err := l.faults.Add(f)
+	return map[string]int{"id": id}, err
+}
+
+func (l *Lab) deleteFault(r *http.Request) (any, error) {
+	id, err := strconv.Atoi(r.PathValue("id"))
+	if err != nil {
+		return nil, fmt.Errorf("fault id: %w", err)
+	}
+	l.faults.Remove(id)
+	return struct{}{}, nil
+}
+
+// putLimits changes the limits named in the request and keeps the others.
+func (l *Lab) putLimits(r *http.Request) (any, error) {
+	limits := l.limits()
+	if err := decode(r, &limits); err != nil {
+		return nil, err
+	}
+	l.SetLimits(limits)
+	return limits, nil
+}
+
+func (l *Lab) putPower(r *http.Request) (any, error) {
+	var want struct {
+		On bool `json:"on"`
+	}
+	if err := decode(r, &want); err != nil {
+		return nil, err
+	}
+	return want, l.SetPower(r.PathValue("vm"), want.On)
+}

@@ -1,0 +1,43 @@
+// Package lab is an emulated ESXi host or vCenter: the API of govmomi's simulator with the
+// parts added that a mover of disks depends on. Tests, benchmarks and `decamp lab` use it.
+//
+//	l, err := lab.Start(ctx, lab.Config{
+//		VMs: []lab.VM{{
+//			Name:  "web01",
+//			Disks: []lab.Disk{{Capacity: 64 << 20, Fill: 30, Seed: 1}},
+//		}},
+//	})
+//	defer l.Close()
+//	l.URL()         // https://127.0.0.1:PORT/sdk
+//	l.Fingerprint() // SHA-256 of the certificate, hex in pairs with colons
+//	l.Disk("web01", 0).ReadAt(p, off) // what the disk must read as
+//
+// # What is emulated
+//
+//   - /sdk: logins, inventory, power, snapshots trees, tasks (the simulator), and
+//     QueryChangedDiskAreas, guest shutdown with a will of its own, sessions that expire,
+//     accounts that lock, service tickets, a read-only licence (ours).
+//   - /folder: Basic and cookie login, listings, ranged GET, HEAD, 401, 404, 416, 500 for
+//     files a running VM holds open, 503 when busy.
+//   - the wire: caps per connection and per datastore, latency, limits on requests and
+//     connections, and faults switched on and off at run time (Faults, or the JSON API at
+//     ControlURL for another process).
+//
+// The behaviour comes from documentation, knowledge-base articles and reports about real
+// hosts, never from decamp's own client; docs/lab.md names the source of each pathology.
+//
+// # Terms
+//
+// A disk's content is a raw file opened read-only in place, or generated: runs of data and
+// holes derived from a seed, computed on each read, so that a 6 TiB disk costs nothing.
+// An endpoint is one listening address with its own certificate, sessions and limits: the
+// ESXi or the vCenter, and, if asked for, each ESXi of a vCenter.
+//
+// # What it does not do
+//
+// It writes nothing a client could ask it to write into a datastore: PUT and DELETE answer
+// 405. Snapshots taken at run time are entries in the tree, without delta disks. NFC,
+// export leases, CopyVirtualDisk, NFS mounts and SSH are not emulated.
+//
+// Rates and latency use real time; sessions, lockout and guest shutdown use Config.Clock.
+package lab

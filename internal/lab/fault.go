@@ -1,0 +1,231 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// FaultKind says what goes wrong.
+type FaultKind string
+
+// The kinds. At counts bytes of the reply's body.
+const (
+	FaultStatus      FaultKind = "status"       // Status in place of the file: 503 is the busy host
+	FaultSlow        FaultKind = "slow"         // Delay before the first byte
+	FaultStall       FaultKind = "stall"        // nothing after At bytes, until Release
+	FaultReset       FaultKind = "reset"        // TCP reset after At bytes
+	FaultShort       FaultKind = "short"        // the connection ends cleanly after At bytes, before Content-Length
+	FaultShortLength FaultKind = "short-length" // At bytes and a Content-Length that says so, whatever Content-Range promises
+	FaultWrongRange  FaultKind = "wrong-range"  // the right bytes, a Content-Range that is At bytes off
+	FaultOtherBytes  FaultKind = "other-bytes"  // the right Content-Range, bytes from At further on
+	FaultIgnoreRange FaultKind = "ignore-range" // 200 with the whole file in place of 206
+	FaultFlip        FaultKind = "flip"         // the byte at At has one bit flipped
+)
+
+var faultKinds = []FaultKind{
+	FaultStatus, FaultSlow, FaultStall, FaultReset, FaultShort, FaultShortLength, FaultWrongRange, FaultOtherBytes, FaultIgnoreRange, FaultFlip,
+}
+
+// A Fault happens to /folder requests while it is active.
+type Fault struct {
+	ID          int       `json:"id,omitempty"` // set by Add
+	Kind        FaultKind `json:"kind"`
+	Path        string    `json:"path,omitempty"`        // only requests whose decoded path contains it
+	Method      string    `json:"method,omitempty"`      // only this method
+	Skip        int       `json:"skip,omitempty"`        // let so many matching requests pass first
+	Count       int       `json:"count,omitempty"`       // then hit so many; 0 is all
+	Probability float64   `json:"probability,omitempty"` // chance of each; 0 is certain
+	Status      int       `json:"status,omitempty"`      // for "status"; default 503
+	At          int64     `json:"at,omitempty"`
+	Delay       Duration  `json:"delay,omitempty"` // for "slow"
+}
+
+func (f Fault) check() error {
+	switch {
+	case !slices.Contains(faultKinds, f.Kind):
+		return fmt.Errorf("fault %q: unknown kind", f.Kind)
+	case f.Probability < 0 || f.Probability > 1:
+		return fmt.Errorf("fault %q: probability %v: want 0 to 1", f.Kind, f.Probability)
+	case f.Status != 0 && (f.Status < 400 || f.Status > 599):
+		return fmt.Errorf("fault %q: status %d: want 4xx or 5xx", f.Kind, f.Status)
+	case f.At < 0 || f.Skip < 0 || f.Count < 0:
+		return fmt.Errorf("fault %q: at, skip and count must not be negative", f.Kind)
+	}
+	return nil
+}
+
+// Faults is the set of active faults. Requests meet the first that matches.
+type Faults struct {
+	mu      sync.Mutex
+	active  []*Fault
+	lastID  int
+	release chan struct{} // closed to let stalled replies go on
+}
+
+func newFaults(initial []Fault) *Faults {
+	fs := &Faults{release: make(chan struct{})}
+	for _, f := range initial {
+		fs.insert(f)
+	}
+	return fs
+}
+
+// Add activates a fault and returns its id. It reports a fault that makes no sense.
+func (fs *Faults) Add(f Fault) (int, error) {
+	if err := f.check(); err != nil {
+		return 0, err
+	}
+	return fs.insert(f), nil
+}
+
+func (fs *Faults) insert(f Fault) int {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.lastID++
+	f.ID = fs.lastID
+	fs.active = append(fs.active, &f)
+	return f.ID
+}
+
+// Remove ends a fault. An id that is not active is no error: counted faults end by
+// themselves.
+func (fs *Faults) Remove(id int) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.active = slices.DeleteFunc(fs.active, func(f *Fault) bool { return f.ID == id })
+}
+
+// Clear ends every fault and releases what is stalled.
+func (fs *Faults) Clear() {
+	fs.mu.Lock()
+	fs.active = nil
+	fs.mu.Unlock()
+	fs.Release()
+}
+
+// List returns the active faults with the counts that remain.
+func (fs *Faults) List() []Fault {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	list := []Fault{}
+	for _, f := range fs.active {
+		list = append(list, *f)
+	}
+	return list
+}
+
+// Release lets stalled replies go on. Later stalls wait for the next Release.
+func (fs *Faults) Release() {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	close(fs.release)
+	fs.release = make(chan struct{})
+}
+
+// take returns the fault that happens to r, or nil.
+func (fs *Faults) take(r *http.Request) *injected {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for i, f := range fs.active {
+		if !f.hits(r) {
+			continue
+		}
+		hit := &injected{Fault: *f, release: fs.release}
+		if f.Count > 0 {
+			if f.Count--; f.Count == 0 {
+				fs.active = slices.Delete(fs.active, i, i+1)
+			}
+		}
+		return hit
+	}
+	return nil
+}
+
+func (f *Fault) hits(r *http.Request) bool {
+	if !strings.Contains(r.URL.Path, f.Path) || f.Method != "" && f.Method != r.Method {
+		return false
+	}
+	if f.Skip > 0 {
+		f.Skip--
+		return false
+	}
+	return f.Probability == 0 || rand.Float64() < f.Probability
+}
+
+// injected is a fault that happens to one request. All methods do nothing on nil.
+type injected struct {
+	Fault
+	release <-chan struct{}
+}
+
+// errShort ends a body early, on purpose and cleanly.
+var errShort = errors.New("short body")
+
+func (f *injected) is(kind FaultKind) bool { return f != nil && f.Kind == kind }
+
+// beforeReply delays or replaces the whole reply.
+func (f *injected) beforeReply(ctx context.Context) error {
+	if f.is(FaultSlow) {
+		return pause(ctx, time.Duration(f.Delay))
+	}
+	if f.is(FaultStatus) {
+		status := f.Status
+		setDefault(&status, http.StatusServiceUnavailable)
+		return &reply{status, http.StatusText(status)}
+	}
+	return nil
+}
+
+// bend makes head and body of the reply disagree.
+func (f *injected) bend(a *head, size int64) {
+	switch {
+	case f.is(FaultIgnoreRange):
+		*a = head{status: http.StatusOK, length: size, shown: size}
+	case f.is(FaultShortLength):
+		a.length = min(a.length, f.At)
+		a.shown = a.length
+	case f.is(FaultWrongRange) && a.contentRange != "":
+		a.contentRange = fmt.Sprintf("bytes %d-%d/%d", a.first+f.At, a.first+f.At+a.length-1, size)
+	case f.is(FaultOtherBytes):
+		a.first = min(a.first+f.At, size-a.length)
+	}
+}
+
+// atByte is asked before each piece of a body. It returns how much of the next n bytes to
+// send, having cut the piece so that the next one begins at the fault.
+func (f *injected) atByte(ctx context.Context, w *wire, sent, n int64) (int64, error) {
+	if !f.is(FaultReset) && !f.is(FaultShort) && !f.is(FaultStall) {
+		return n, nil
+	}
+	if sent < f.At {
+		return min(n, f.At-sent), nil
+	}
+	switch f.Kind {
+	case FaultReset:
+		w.reset()
+		return 0, fmt.Errorf("reset at byte %d", sent)
+	case FaultShort:
+		return 0, errShort
+	}
+	select {
+	case <-f.release:
+		f.At = 1 << 62
+		return n, nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// spoil flips one bit if it lies in p, which is at sent in the body.
+func (f *injected) spoil(p []byte, sent int64) {
+	if f.is(FaultFlip) && f.At >= sent && f.At < sent+int64(len(p)) {
+		p[f.At-sent] ^= 1
+	}
+}

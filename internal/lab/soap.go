@@ -1,0 +1,188 @@
+package lab
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// serveSDK passes a request to the simulator with the lab's rules for sessions around it:
+// the cookie of an expired session never reaches the simulator, and the cookie of a new one
+// is written as hosts write it.
+func (e *endpoint) serveSDK(w http.ResponseWriter, r *http.Request) {
+	e.lab.stats.request(r)
+	if c, err := r.Cookie(sessionCookie); err == nil && !e.door.touch(c.Value) {
+		r.Header.Del("Cookie")
+	}
+	defer e.watchWait(r)()
+	e.sdk.ServeHTTP(&cookieWriter{ResponseWriter: w, door: e.door}, r)
+}
+
+// cookieWriter learns the sessions that the simulator opens.
+type cookieWriter struct {
+	http.ResponseWriter
+	door *door
+	done bool
+}
+
+func (w *cookieWriter) WriteHeader(status int) {
+	w.learn()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *cookieWriter) Write(p []byte) (int, error) {
+	w.learn()
+	return w.ResponseWriter.Write(p)
+}
+
+func (w *cookieWriter) learn() {
+	if w.done {
+		return
+	}
+	w.done = true
+	if id := sessionOf(w.Header()); id != "" {
+		w.door.add(id)
+		w.Header().Del("Set-Cookie")
+		http.SetCookie(w.ResponseWriter, newCookie(id))
+	}
+}
+
+func sessionOf(h http.Header) string {
+	for _, c := range (&http.Response{Header: h}).Cookies() {
+		if c.Name == sessionCookie {
+			return c.Value
+		}
+	}
+	return ""
+}
+
+// openSession logs in to the simulator on behalf of a Basic login, so that its cookie is
+// good for SOAP calls too.
+func (e *endpoint) openSession() (string, error) {
+	if e.sdk == nil {
+		return newID(), nil
+	}
+	var user, pass bytes.Buffer
+	if err := errors.Join(xml.EscapeText(&user, []byte(e.lab.cfg.User)), xml.EscapeText(&pass, []byte(e.lab.cfg.Password))); err != nil {
+		return "", err
+	}
+	manager := e.lab.model.ServiceContent.SessionManager.Value
+	body := fmt.Sprintf(`<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/"><Body><Login xmlns="urn:vim25">`+
+		`<_this type="SessionManager">%s</_this><userName>%s</userName><password>%s</password></Login></Body></Envelope>`, manager, &user, &pass)
+	r, err := http.NewRequest(http.MethodPost, "/sdk", strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	w := headerWriter{}
+	e.sdk.ServeHTTP(w, r)
+	if id := sessionOf(http.Header(w)); id != "" {
+		return id, nil
+	}
+	return "", errLogin
+}
+
+// headerWriter keeps the headers of a response and drops the rest.
+type headerWriter http.Header
+
+func (w headerWriter) Header() http.Header         { return http.Header(w) }
+func (w headerWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (w headerWriter) WriteHeader(int)             {}
+
+// hook sees every SOAP call before the simulator does. It may refuse the call or name
+// another object to take it.
+//
+// The object it names replaces the real one for this session only: an object put into the
+// global registry makes the simulator's own tasks panic on a type assertion, and one merely
+// returned is overridden by the session's view.
+func (l *Lab) hook(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
+	l.stats.soap(method.Name)
+	if ctx.Session == nil {
+		return nil, l.checkLogin(method)
+	}
+	if l.cfg.ReadOnlyLicence && changes(method.Name) {
+		return nil, &types.RestrictedVersion{}
+	}
+	l.followSessions(ctx, method)
+	l.waits.add(ctx, method)
+	obj := l.override(ctx, method)
+	if obj == nil {
+		return nil, nil
+	}
+	ctx.Session.Registry.Put(obj)
+	return obj, nil
+}
+
+// checkLogin refuses a login above the session limit. What a host answers then is not
+// documented for SOAP; the lab makes it a plain system error.
+func (l *Lab) checkLogin(method *simulator.Method) types.BaseMethodFault {
+	if method.Name == "Login" && l.main.door.full() {
+		return &types.SystemError{Reason: errSessions.Error()}
+	}
+	return nil
+}
+
+func (l *Lab) followSessions(ctx *simulator.Context, method *simulator.Method) {
+	switch req := method.Body.(type) {
+	case *types.Logout:
+		l.main.door.remove(ctx.Session.Key)
+	case *types.TerminateSession:
+		for _, id := range req.SessionId {
+			l.main.door.remove(id)
+		}
+	}
+}
+
+// override returns the lab's object for the methods the lab implements itself.
+func (l *Lab) override(ctx *simulator.Context, method *simulator.Method) mo.Reference {
+	switch method.Name {
+	case "QueryChangedDiskAreas", "ShutdownGuest":
+		if vm, ok := ctx.Map.Get(method.This).(*simulator.VirtualMachine); ok {
+			return &virtualMachine{VirtualMachine: vm, lab: l, machine: l.machines[vm.Self]}
+		}
+	case "AcquireGenericServiceTicket":
+		return &sessionManager{SessionManager: ctx.Map.SessionManager(), lab: l}
+	}
+	return nil
+}
+
+// virtualMachine is a simulator VM with the lab's methods in front.
+type virtualMachine struct {
+	*simulator.VirtualMachine
+	lab     *Lab
+	machine *machine // nil for a VM made at run time
+}
+
+// readOnly are beginnings of the names of calls that change nothing on the host.
+var readOnly = []string{
+	"Retrieve", "Query", "Find", "Log", "Wait", "Check", "Continue", "Current", "Fetch", "Search", "Acquire", "Session", "Cancel",
+	"CreateFilter", "CreatePropertyCollector", "CreateContainerView", "CreateListView", "CreateCollector", "CreateInventoryView",
+	"Destroy", "List", "Read", "Rewind", "Refresh", "Terminate", "Validate", "Get", "Has", "SetCollectorPageSize",
+}
+
+// changes reports whether a call needs more than the free licence allows. Destroy is for
+// views and filters; Destroy_Task is the call that removes things.
+func changes(method string) bool {
+	if method == "Destroy_Task" {
+		return true
+	}
+	return !slices.ContainsFunc(readOnly, func(p string) bool { return strings.HasPrefix(method, p) })
+}
+
+// parseTicketURL takes from a URL what a ticket is good for.
+func parseTicketURL(method, raw string) (ticket, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return ticket{}, fmt.Errorf("parse ticket URL: %w", err)
+	}
+	method = strings.ToUpper(strings.TrimPrefix(method, "http"))
+	return ticket{method: method, path: u.Path, query: u.Query()}, nil
+}
