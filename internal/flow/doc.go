@@ -1,0 +1,33 @@
+// Package flow makes runs durable: a run is a named flow over plain data, cut into
+// named steps whose results are remembered across kill -9 and power loss. It is the
+// only importer of the engine behind it (DBOS Transact over SQLite), and the door is
+// narrow enough that another engine fits: names and JSON cross it, closures do not.
+//
+// # Terms
+//
+// A flow is registered code; a run is one execution of it under an id the caller chose.
+// A step is a named function from plain data to plain data. An attempt is one try of a
+// run: the first is called like the run ("web01-3f9a1c"), later ones "run/2", "run/3" …
+// A signal is a message for a run, kept until the run takes it with WaitSignal.
+//
+// # What is promised
+//
+//   - A step that returned without error is never run again for that run.
+//   - A step that was interrupted (kill -9, power, Close) runs again, from its start,
+//     with the same input: steps must be safe to re-enter.
+//   - A step that returned an error ends the attempt. Start on a failed or canceled run
+//     forks it into a new attempt, which keeps the results of the good steps before the
+//     first bad one and runs the rest. Every attempt stays on record.
+//   - A run that was pending when the process died continues when it is started again,
+//     or at Launch already where Config.Resume says so. Nothing else has to ask.
+//   - One process owns a state directory at a time; a second one is refused by name.
+//
+// # What is not
+//
+// The engine does not interrupt a running step. Cancel and Close end the context that
+// the step was given, and then wait for it: a step that ignores its context holds them
+// up. A flow's body must be deterministic: what it does between steps is done again on
+// every continuation. A signal that an attempt did not take is not seen by the next
+// one; send it again. Data crossing the door must survive a JSON round trip and must
+// hold no secret: it lies in the state directory as readable text.
+package flow

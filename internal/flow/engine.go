@@ -1,0 +1,149 @@
+package flow
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+const (
+	// version is what recorded runs are bound to. The engine's default is a hash of the
+	// binary, which would strand every pending run at an upgrade. It changes only when
+	// the order of steps changes in a way that old records cannot follow; the state
+	// directories in testdata, one per release, must load.
+	version = "decamp-1"
+
+	// executor is whose pending runs are continued after a crash. One process owns the
+	// state directory, so one name is enough.
+	executor = "decamp"
+
+	appName = "decamp"
+)
+
+// Config says where the state lives and how the engine behaves.
+type Config struct {
+	Dir    string                // state directory; made if missing, private to the user
+	Log    *slog.Logger          // nil: silent
+	Resume func(run string) bool // which pending runs continue at Launch, unasked; nil: none, they wait for Start
+	Grace  time.Duration         // how long Close waits for running steps; 0: 30 s
+}
+
+// An Engine executes runs. Register all flows and steps, then Launch.
+type Engine struct {
+	lock  *os.File
+	db    *sql.DB
+	root  dbos.Context
+	cfg   Config
+	flows map[string]flowFunc
+	steps map[string]stepFunc
+
+	mu   sync.Mutex
+	runs map[string]*live // attempts known to this process, by run
+}
+
+// Open locks the state directory and opens the state in it. It fails with
+// fault.Conflict, naming the process, if another one has it.
+func Open(ctx context.Context, cfg Config) (*Engine, error) {
+	cfg = cfg.withDefaults()
+	if err := checkEnvironment(os.Environ()); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make state directory: %w", err)
+	}
+	l, err := lock(filepath.Join(cfg.Dir, "lock"))
+	if err != nil {
+		return nil, fmt.Errorf("open state %s: %w", cfg.Dir, err)
+	}
+	e := &Engine{
+		lock: l, cfg: cfg,
+		flows: map[string]flowFunc{}, steps: map[string]stepFunc{}, runs: map[string]*live{},
+	}
+	if err := e.open(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open state %s: %w", cfg.Dir, err), e.release())
+	}
+	return e, nil
+}
+
+func (c Config) withDefaults() Config {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Resume == nil {
+		c.Resume = func(string) bool { return false }
+	}
+	if c.Grace == 0 {
+		c.Grace = 30 * time.Second
+	}
+	return c
+}
+
+// open starts the engine on a context of its own: if the caller's were to end, the
+// engine would record every pending run as canceled. Close ends it the right way.
+func (e *Engine) open(ctx context.Context) (err error) {
+	if e.db, err = openSQLite(filepath.Join(e.cfg.Dir, "state.db")); err != nil {
+		return err
+	}
+	e.root, err = dbos.NewContext(context.WithoutCancel(ctx), dbos.Config{
+		AppName:            appName,
+		SQLiteSystemDB:     e.db,
+		Logger:             slog.New(quiet{e.cfg.Log.Handler()}),
+		ApplicationVersion: version,
+		ExecutorID:         executor,
+	})
+	if err != nil {
+		return fmt.Errorf("start engine: %w", err)
+	}
+	// 0 is "no limit": a run may be killed and continued any number of times.
+	dbos.RegisterWorkflow(e.root, e.body, dbos.WithWorkflowName("run"), dbos.WithMaxRecoveryAttempts(0))
+	return nil
+}
+
+// checkEnvironment refuses the engine's own environment variables: they override the
+// version and executor above, and DBOS__CLOUD makes it dial out.
+func checkEnvironment(environ []string) error {
+	for _, kv := range environ {
+		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "DBOS__") {
+			return fault.New(fault.Invalid, "environment variable %s would redirect the engine", name).
+				WithHint("unset %s", name)
+		}
+	}
+	return nil
+}
+
+// Launch begins to execute. Runs that were pending when the last process ended are
+// picked up within about a second of being admitted (Config.Resume, Start).
+func (e *Engine) Launch() error {
+	if err := e.root.Launch(); err != nil {
+		return fmt.Errorf("launch engine: %w", err)
+	}
+	return nil
+}
+
+// Close ends the contexts of running steps, waits for them, and releases the state
+// directory. Unfinished runs stay pending. If a step does not end within Config.Grace
+// the directory stays locked until the process ends, because that step still writes.
+func (e *Engine) Close() error {
+	if err := dbos.Shutdown(e.root, e.cfg.Grace); err != nil {
+		return fault.New(fault.Internal, "close state %s: %w", e.cfg.Dir, err)
+	}
+	return e.release()
+}
+
+func (e *Engine) release() error {
+	var err error
+	if e.db != nil {
+		err = e.db.Close()
+	}
+	return errors.Join(err, e.lock.Close())
+}

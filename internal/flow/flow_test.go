@@ -1,0 +1,326 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// open returns a launched engine with the flows that setup registers.
+func open(t *testing.T, dir string, setup func(*Engine)) *Engine {
+	t.Helper()
+	e, err := Open(t.Context(), Config{Dir: dir, Grace: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	setup(e)
+	if err := e.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pair registers a flow of two steps, "first" and "second".
+func pair(first, second func(context.Context, int) (int, error)) func(*Engine) {
+	return func(e *Engine) {
+		RegisterStep(e, "first", first)
+		RegisterStep(e, "second", second)
+		Register(e, "pair", func(c *Context, n int) error {
+			return errors.Join(c.Step("first", n, &n), c.Step("second", n, &n))
+		})
+	}
+}
+
+func addOne(_ context.Context, n int) (int, error) { return n + 1, nil }
+
+func TestStepsPassPlainDataAndAreOnRecord(t *testing.T) {
+	e := open(t, t.TempDir(), pair(addOne, addOne))
+	ok(t, e.Start(t.Context(), "r1", "pair", 40))
+	ok(t, e.Wait(t.Context(), "r1"))
+	st, err := e.Status(t.Context(), "r1")
+	ok(t, err)
+	var n int
+	if found, err := st.Result("second", &n); !found || err != nil || n != 42 {
+		t.Fatalf("result of second: %d, found %v, %v", n, found, err)
+	}
+	if st.State != Done || st.Attempt != 1 || len(st.Steps) != 2 {
+		t.Fatalf("status %+v", st)
+	}
+}
+
+func TestFailedRunContinuesAfterTheLastGoodStep(t *testing.T) {
+	firsts, seconds := 0, 0
+	broken := true
+	e := open(t, t.TempDir(), pair(
+		func(context.Context, int) (int, error) { firsts++; return 7, nil },
+		func(_ context.Context, n int) (int, error) {
+			if seconds++; broken {
+				return 0, fault.New(fault.Full, "no space left on %s", "/srv").WithHint("free 3 GiB")
+			}
+			return n * 6, nil
+		}))
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	err := e.Wait(t.Context(), "r1")
+	if fault.KindOf(err) != fault.Full || fault.HintOf(err) != "free 3 GiB" {
+		t.Fatalf("error %v, kind %v, hint %q", err, fault.KindOf(err), fault.HintOf(err))
+	}
+	broken = false
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	ok(t, e.Wait(t.Context(), "r1"))
+	st, err := e.Status(t.Context(), "r1")
+	ok(t, err)
+	var n int
+	st.Result("second", &n)
+	if st.Attempt != 2 || n != 42 || firsts != 1 || seconds != 2 {
+		t.Fatalf("attempt %d, result %d, first ran %d times, second %d", st.Attempt, n, firsts, seconds)
+	}
+}
+
+func TestRecordedErrorKeepsKindAndRemedy(t *testing.T) {
+	dir := t.TempDir()
+	fail := func(context.Context, int) (int, error) {
+		return 0, fault.New(fault.Corrupt, "chunk 7 differs").WithHint("run the same command again")
+	}
+	e := open(t, dir, pair(addOne, fail))
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	if err := e.Wait(t.Context(), "r1"); err == nil {
+		t.Fatal("run did not fail")
+	}
+	ok(t, e.Close())
+	e = open(t, dir, pair(addOne, fail))
+	st, err := e.Status(t.Context(), "r1")
+	ok(t, err)
+	if fault.KindOf(st.Err) != fault.Corrupt || fault.HintOf(st.Err) == "" || st.Err.Error() != "chunk 7 differs" {
+		t.Fatalf("recorded %v, kind %v, hint %q", st.Err, fault.KindOf(st.Err), fault.HintOf(st.Err))
+	}
+}
+
+// A step that waits for its context, and says when it began.
+func hang(began chan<- struct{}) func(context.Context, int) (int, error) {
+	return func(ctx context.Context, _ int) (int, error) {
+		began <- struct{}{}
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+}
+
+func TestCancelEndsTheStepAndTheNextStartGoesOn(t *testing.T) {
+	began := make(chan struct{}, 1)
+	second := hang(began)
+	e := open(t, t.TempDir(), pair(addOne, func(ctx context.Context, n int) (int, error) { return second(ctx, n) }))
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	<-began
+	ok(t, e.Cancel(t.Context(), "r1"))
+	if err := e.Wait(t.Context(), "r1"); fault.KindOf(err) != fault.Canceled {
+		t.Fatalf("canceled run ended with %v", err)
+	}
+	second = addOne
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	ok(t, e.Wait(t.Context(), "r1"))
+}
+
+func TestCloseLeavesTheRunPending(t *testing.T) {
+	dir, began := t.TempDir(), make(chan struct{}, 1)
+	e := open(t, dir, pair(addOne, hang(began)))
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	<-began
+	ok(t, e.Close())
+	e = open(t, dir, pair(hang(began), addOne)) // first would hang if it ran again
+	st, err := e.Status(t.Context(), "r1")
+	ok(t, err)
+	if st.State != Pending {
+		t.Fatalf("state %s", st.State)
+	}
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	ok(t, e.Wait(t.Context(), "r1"))
+}
+
+func TestPendingRunsWaitUntilTheyAreStartedOrResumed(t *testing.T) {
+	dir, began := t.TempDir(), make(chan struct{}, 2)
+	e := open(t, dir, pair(addOne, hang(began)))
+	for _, run := range []string{"asked", "unasked"} {
+		ok(t, e.Start(t.Context(), run, "pair", 0))
+		<-began
+	}
+	ok(t, e.Close())
+
+	e = open(t, dir, pair(addOne, addOne))
+	ok(t, e.Start(t.Context(), "asked", "pair", 0))
+	ok(t, e.Wait(t.Context(), "asked"))
+	if st, err := e.Status(t.Context(), "unasked"); err != nil || st.State != Pending || len(st.Steps) != 1 {
+		t.Fatalf("unasked run: %+v, %v", st, err)
+	}
+	ok(t, e.Close())
+
+	e, err := Open(t.Context(), Config{Dir: dir, Resume: func(string) bool { return true }})
+	ok(t, err)
+	defer e.Close()
+	pair(addOne, addOne)(e)
+	ok(t, e.Launch())
+	ok(t, e.Wait(t.Context(), "unasked"))
+}
+
+func TestSecondProcessIsRefusedByPid(t *testing.T) {
+	dir := t.TempDir()
+	open(t, dir, pair(addOne, addOne))
+	_, err := Open(t.Context(), Config{Dir: dir})
+	if fault.KindOf(err) != fault.Conflict || !strings.Contains(err.Error(), pid()) {
+		t.Fatalf("second open: %v", err)
+	}
+}
+
+func TestEveryConnectionIsDurable(t *testing.T) {
+	e := open(t, t.TempDir(), pair(addOne, addOne))
+	for range 8 { // the pool's size: eight held at once are eight connections
+		c, err := e.db.Conn(t.Context())
+		ok(t, err)
+		defer c.Close()
+		var journal string
+		var sync int
+		ok(t, c.QueryRowContext(t.Context(), "PRAGMA journal_mode").Scan(&journal))
+		ok(t, c.QueryRowContext(t.Context(), "PRAGMA synchronous").Scan(&sync))
+		if journal != "wal" || sync != 2 {
+			t.Fatalf("journal_mode %s, synchronous %d; want wal, 2 (FULL)", journal, sync)
+		}
+	}
+}
+
+func TestStateIsPrivate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	open(t, dir, pair(addOne, addOne))
+	for _, name := range []string{".", "state.db", "lock"} {
+		fi, err := os.Stat(filepath.Join(dir, name))
+		ok(t, err)
+		if fi.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v", name, fi.Mode())
+		}
+	}
+}
+
+func TestForgottenRunStartsAfresh(t *testing.T) {
+	runs := 0
+	e := open(t, t.TempDir(), pair(func(context.Context, int) (int, error) { runs++; return 0, nil }, addOne))
+	for range 2 {
+		ok(t, e.Start(t.Context(), "r1", "pair", 0))
+		ok(t, e.Wait(t.Context(), "r1"))
+		ok(t, e.Forget(t.Context(), "r1"))
+	}
+	if st, err := e.Status(t.Context(), "r1"); err != nil || st.State != None || runs != 2 {
+		t.Fatalf("status %+v, %v; first ran %d times", st, err, runs)
+	}
+}
+
+func TestDoneRunIsNotRunAgain(t *testing.T) {
+	runs := 0
+	e := open(t, t.TempDir(), pair(func(context.Context, int) (int, error) { runs++; return 0, nil }, addOne))
+	for range 2 {
+		ok(t, e.Start(t.Context(), "r1", "pair", 0))
+		ok(t, e.Wait(t.Context(), "r1"))
+	}
+	if runs != 1 {
+		t.Fatalf("first ran %d times", runs)
+	}
+}
+
+func TestRunsThatShareAPrefixAreApart(t *testing.T) {
+	e := open(t, t.TempDir(), pair(addOne, addOne))
+	ok(t, e.Start(t.Context(), "web-10", "pair", 0))
+	ok(t, e.Wait(t.Context(), "web-10"))
+	for _, run := range []string{"web-1", "web_10"} { // the engine's look-up is a LIKE
+		if st, err := e.Status(t.Context(), run); err != nil || st.State != None {
+			t.Errorf("%s: %+v, %v", run, st, err)
+		}
+	}
+}
+
+func TestSignals(t *testing.T) {
+	var got []string
+	e := open(t, t.TempDir(), func(e *Engine) {
+		Register(e, "listen", func(c *Context, n int) error {
+			for range n {
+				var msg string
+				heard, err := c.WaitSignal("word", time.Minute, &msg)
+				if err != nil || !heard {
+					return errors.Join(err, errors.New("nothing heard"))
+				}
+				got = append(got, msg)
+			}
+			heard, err := c.WaitSignal("word", 10*time.Millisecond, nil)
+			if heard {
+				return errors.New("heard something nobody said")
+			}
+			return err
+		})
+	})
+	ok(t, e.Start(t.Context(), "r1", "listen", 2))
+	ok(t, e.Signal(t.Context(), "r1", "word", "one"))
+	ok(t, e.Signal(t.Context(), "r1", "word", "two"))
+	ok(t, e.Wait(t.Context(), "r1"))
+	if !slices.Equal(got, []string{"one", "two"}) {
+		t.Fatalf("heard %q", got)
+	}
+	if err := e.Signal(t.Context(), "r1", "word", "late"); fault.KindOf(err) != fault.Conflict {
+		t.Fatalf("signal to a finished run: %v", err)
+	}
+}
+
+func TestCancelEndsAWait(t *testing.T) {
+	e := open(t, t.TempDir(), func(e *Engine) {
+		Register(e, "listen", func(c *Context, _ int) error {
+			_, err := c.WaitSignal("never", time.Hour, nil)
+			return err
+		})
+	})
+	ok(t, e.Start(t.Context(), "r1", "listen", 0))
+	ok(t, e.Cancel(t.Context(), "r1"))
+	if err := e.Wait(t.Context(), "r1"); fault.KindOf(err) != fault.Canceled {
+		t.Fatalf("ended with %v", err)
+	}
+}
+
+func TestBadRunIDsAreRefused(t *testing.T) {
+	e := open(t, t.TempDir(), pair(addOne, addOne))
+	for _, id := range []string{"", "a/2", "../x", "A b", strings.Repeat("x", 200)} {
+		if err := e.Start(t.Context(), id, "pair", 0); fault.KindOf(err) != fault.Invalid {
+			t.Errorf("run id %q: %v", id, err)
+		}
+	}
+}
+
+func TestEngineVariablesAreRefused(t *testing.T) {
+	t.Setenv("DBOS__APPVERSION", "other")
+	_, err := Open(t.Context(), Config{Dir: t.TempDir()})
+	if fault.KindOf(err) != fault.Invalid || fault.HintOf(err) != "unset DBOS__APPVERSION" {
+		t.Fatalf("got %v, hint %q", err, fault.HintOf(err))
+	}
+}
+
+func TestEngineIsQuietAtInfo(t *testing.T) {
+	var buf strings.Builder
+	e, err := Open(t.Context(), Config{Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&buf, nil))})
+	ok(t, err)
+	pair(addOne, addOne)(e)
+	ok(t, e.Launch())
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	ok(t, e.Wait(t.Context(), "r1"))
+	ok(t, e.Close())
+	if buf.Len() > 0 {
+		t.Fatalf("logged at Info or above:\n%s", buf.String())
+	}
+}
