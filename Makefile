@@ -1,0 +1,58 @@
+# decamp: `make demo` shows the main job, `make test` runs all tests. Both install what
+# they need (scripts/setup.sh); nothing else has to be set up. `make help` lists the rest.
+
+export CGO_ENABLED = 0
+GO ?= go
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  \1\t/' | expand -t 14
+
+.PHONY: build
+build: ## build ./decamp, one static binary
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o decamp ./cmd/decamp
+
+.PHONY: demo
+demo: build ## move a real Linux guest off an emulated ESXi, prove it, boot it
+	@scripts/setup.sh demo
+	@scripts/demo.sh
+
+.PHONY: test
+test: ## run all tests and checks, as CI does
+	@scripts/setup.sh test
+	@scripts/test.sh
+
+.PHONY: test-slow
+test-slow: ## boots under a real libvirtd, long crash runs
+	@scripts/setup.sh slow
+	$(GO) test -tags slow -timeout 60m ./test/... ./internal/...
+
+.PHONY: test-race
+test-race: ## all tests under the race detector (needs a C compiler)
+	@scripts/setup.sh test
+	CGO_ENABLED=1 $(GO) test -race -timeout 60m ./...
+
+# Every fuzz target for FUZZTIME each, one after the other.
+FUZZTIME ?= 30s
+.PHONY: fuzz
+fuzz: ## fuzz every parser for FUZZTIME (30s) each
+	@scripts/fuzz.sh $(FUZZTIME)
+
+# make bench ONLY=https runs one part.
+.PHONY: bench
+bench: ## print every figure with its bound, peers beside it (ONLY=https for a part)
+	@scripts/setup.sh bench
+	$(GO) build -trimpath -o build/bin/govc ./test/govc
+	$(GO) build -trimpath -o build/bin/bench ./test/bench
+	@PATH="$(CURDIR)/build/bin:$$PATH" build/bin/bench $(if $(ONLY),-only $(ONLY))
+
+.PHONY: guest
+guest: ## build the test guests
+	@scripts/setup.sh demo
+	$(GO) run ./test/guest/cmd/buildguest
+
+.PHONY: clean
+clean: ## remove what make built
+	rm -rf build decamp

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# All checks and tests, as CI runs them. The full log is build/test.log. A skipped test
+# fails the run: setup.sh has installed what every test here needs, so a skip means that
+# something was not tested.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+mkdir -p build
+
+fail() {
+	echo "test: $*" >&2
+	exit 1
+}
+
+unformatted=$(gofmt -l cmd internal test) || fail "gofmt could not read the tree"
+[ -z "$unformatted" ] || fail "not gofmt'd: $unformatted"
+go vet ./... || fail "go vet"
+go tool staticcheck ./... || fail "staticcheck"
+go run ./test/guest/cmd/buildguest >/dev/null || fail "could not build the test guests"
+
+go test -timeout 60m -v "$@" ./... >build/test.log 2>&1
+status=$?
+grep -E '^(ok|FAIL|panic:)' build/test.log
+if [ "$status" -ne 0 ]; then
+	# What failed, with the lines around it; the log has the rest.
+	grep -nE -B 30 '^ *--- FAIL|^panic:' build/test.log | grep -vE '=== (RUN|PAUSE|CONT)' | tail -200
+	fail "go test failed; see build/test.log"
+fi
+skipped=$(grep -E -A 2 '^ *--- SKIP' build/test.log)
+[ -z "$skipped" ] || fail "skipped, but nothing may be:
+$skipped"
+echo "test: $(grep -cE '^ *--- PASS' build/test.log) passed, none skipped"
