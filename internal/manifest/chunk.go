@@ -15,9 +15,9 @@ import (
 // 200 MiB and what must be copied again after a flipped bit small.
 const ChunkSize = 1 << 20
 
-// MaxSize is the largest disk a manifest describes, in bytes: four times what VMware
-// allows (62 TiB). It bounds what a damaged or hostile file can make us allocate.
-const MaxSize = 256 << 40
+// MaxSize is the largest disk a manifest describes, in bytes; VMware's limit is 62 TiB. It
+// bounds what a damaged or hostile file can make us allocate: 8 MiB of bits.
+const MaxSize = 64 << 40
 
 // A Hash is the BLAKE3-256 of one chunk, or the root over all of them.
 type Hash [32]byte
@@ -109,9 +109,11 @@ const maxName = 4096 // bytes of Disk and of Source
 func (i Info) check() error {
 	switch {
 	case i.Size < 0 || i.Size > MaxSize:
-		return fault.New(fault.Unsupported, "disk of %d bytes: a manifest takes 0 to %d", i.Size, int64(MaxSize))
+		return fault.New(fault.Unsupported, "disk of %d bytes: a manifest takes 0 to %d", i.Size, int64(MaxSize)).
+			WithHint("VMware has no such disk: look what reported that size")
 	case len(i.Disk) > maxName || len(i.Source) > maxName:
-		return fault.New(fault.Invalid, "disk and source names of %d and %d bytes: at most %d each", len(i.Disk), len(i.Source), maxName)
+		return fault.New(fault.Invalid, "disk and source names of %d and %d bytes: at most %d each", len(i.Disk), len(i.Source), maxName).
+			WithHint("use shorter names")
 	}
 	return nil
 }
