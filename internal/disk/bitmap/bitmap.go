@@ -1,0 +1,81 @@
+// Package bitmap remembers one bit for each grain of a disk: which parts of an image
+// were ever written.
+//
+// A Bitmap takes size/grain/8 bytes and may be used from many goroutines.
+package bitmap
+
+import (
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// A Bitmap holds one bit for every grain bytes of a disk of size bytes.
+type Bitmap struct {
+	size, grain int64
+	words       []atomic.Uint64
+}
+
+// New returns a Bitmap without a bit set.
+func New(size, grain int64) *Bitmap {
+	n := (size + grain - 1) / grain
+	return &Bitmap{size: size, grain: grain, words: make([]atomic.Uint64, (n+63)/64)}
+}
+
+// Set sets the bits of all grains that r touches.
+func (b *Bitmap) Set(r disk.Range) {
+	if r.Empty() {
+		return
+	}
+	for i := r.Off / b.grain; i <= (r.End()-1)/b.grain; i++ {
+		if w := &b.words[i/64]; w.Load()&(1<<(i%64)) == 0 {
+			w.Or(1 << (i % 64))
+		}
+	}
+}
+
+// Clear clears the bits of the grains that lie within r as a whole. The disk's last
+// grain may be shorter than the others.
+func (b *Bitmap) Clear(r disk.Range) {
+	first, end := (r.Off+b.grain-1)/b.grain, r.End()/b.grain
+	if r.End() == b.size {
+		end = (r.End() + b.grain - 1) / b.grain
+	}
+	for i := first; i < end; i++ {
+		b.words[i/64].And(^uint64(1 << (i % 64)))
+	}
+}
+
+// Has reports whether the grain at off has its bit set.
+func (b *Bitmap) Has(off int64) bool {
+	i := off / b.grain
+	return b.words[i/64].Load()&(1<<(i%64)) != 0
+}
+
+// Next returns the first run of grains with their bits set that touches r, cut to r. It
+// is empty, and starts at r's end, if there is none.
+func (b *Bitmap) Next(r disk.Range) disk.Range {
+	first := b.seek(r.Off/b.grain, 0)
+	off := max(first*b.grain, r.Off)
+	if off >= r.End() {
+		return disk.Range{Off: r.End()}
+	}
+	end := min(b.seek(first, ^uint64(0))*b.grain, r.End())
+	return disk.Range{Off: off, Len: end - off}
+}
+
+// seek returns the first bit from i on that is set after its word was xored with flip;
+// with all ones that is the first clear bit. Without any it returns one past the last.
+func (b *Bitmap) seek(i int64, flip uint64) int64 {
+	for w := i / 64; w < int64(len(b.words)); w++ {
+		word := b.words[w].Load() ^ flip
+		if w == i/64 {
+			word &= ^uint64(0) << (i % 64)
+		}
+		if word != 0 {
+			return w*64 + int64(bits.TrailingZeros64(word))
+		}
+	}
+	return int64(len(b.words)) * 64
+}

@@ -1,0 +1,44 @@
+package rawfile
+
+import "unsafe"
+
+const (
+	bufferSize  = 1 << 20
+	bufferCount = 4
+)
+
+// buffers lends aligned memory. At most bufferCount are out; take waits for one.
+type buffers struct {
+	free chan []byte // never closed; nil stands for one not made yet
+}
+
+func newBuffers() *buffers {
+	b := &buffers{free: make(chan []byte, bufferCount)}
+	for range bufferCount {
+		b.free <- nil
+	}
+	return b
+}
+
+// take lends a buffer of bufferSize bytes until give. Nobody takes a second one before
+// giving back the first, so takers never wait for each other in a circle.
+func (b *buffers) take() []byte {
+	if p := <-b.free; p != nil {
+		return p
+	}
+	return alignedBuffer(bufferSize)
+}
+
+func (b *buffers) give(p []byte) { b.free <- p }
+
+// alignedBuffer returns n bytes of memory that direct I/O takes.
+func alignedBuffer(n int) []byte {
+	p := make([]byte, n+Align)
+	skip := -address(p) & (Align - 1)
+	return p[skip : skip+uintptr(n) : skip+uintptr(n)]
+}
+
+// aligned reports whether p may be used for direct I/O.
+func aligned(p []byte) bool { return address(p)&(Align-1) == 0 }
+
+func address(p []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p))) }

@@ -1,0 +1,61 @@
+package rawfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// fault gives an error of this image its kind and remedy. r is what it was about.
+func (f *File) fault(verb string, r disk.Range, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	err = fmt.Errorf("%s image %s at %v: %w", verb, f.path, r, err)
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fault.New(fault.Full, "%w", err).WithHint("%s", spaceHint(f.path))
+	case errors.Is(err, unix.EFBIG):
+		return fault.New(fault.Unsupported, "%w", err).
+			WithHint("the file system of %s holds no file of %d bytes: use XFS, or a block device", filepath.Dir(f.path), f.size)
+	}
+	return err
+}
+
+// spaceHint says what to do about a full file system, with what it has left.
+func spaceHint(path string) string {
+	folder := filepath.Dir(path)
+	const again = "then start again: it continues where it stopped"
+	var st unix.Statfs_t
+	if err := unix.Statfs(folder, &st); err != nil {
+		return fmt.Sprintf("make room in %s (or raise the quota), %s", folder, again)
+	}
+	return fmt.Sprintf("make room in %s, which has %d bytes free (or raise the quota), %s",
+		folder, int64(st.Bavail)*st.Frsize, again)
+}
+
+// openFault gives an error of open(2) its kind and remedy. err names the path.
+func openFault(verb, path string, err error) error {
+	err = fmt.Errorf("%s image: %w", verb, err)
+	switch {
+	case errors.Is(err, os.ErrExist):
+		return fault.New(fault.Conflict, "%w", err).WithHint("move %s away, or resume the run it belongs to", path)
+	case errors.Is(err, fs.ErrNotExist):
+		return fault.New(fault.NotFound, "%w", err).WithHint("create the folder first: mkdir -p %s", filepath.Dir(path))
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
+		return fault.New(fault.Denied, "%w", err).WithHint("run as a user who may write to %s", filepath.Dir(path))
+	case errors.Is(err, unix.EBUSY):
+		return fault.New(fault.Conflict, "%w", err).WithHint("the device is mounted or part of another: lsblk %s", path)
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fault.New(fault.Full, "%w", err).WithHint("%s", spaceHint(path))
+	}
+	return err
+}

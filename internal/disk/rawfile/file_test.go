@@ -1,0 +1,429 @@
+package rawfile
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/disktest"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// requires skips a test on a machine that lacks something: "root" or a program.
+func requires(t testing.TB, what string) {
+	t.Helper()
+	if what == "root" {
+		if os.Geteuid() != 0 {
+			t.Skip("needs root, to mount file systems")
+		}
+		return
+	}
+	if _, err := exec.LookPath(what); err != nil {
+		t.Skipf("needs %s in PATH", what)
+	}
+}
+
+var modes = []Mode{Direct, Uncached, Behind}
+
+func TestTargetConformance(t *testing.T) {
+	for _, m := range modes {
+		t.Run(m.String(), func(t *testing.T) {
+			disktest.TestTarget(t, func(t *testing.T, size int64) disktest.Image {
+				path := filepath.Join(t.TempDir(), "disk.raw")
+				return disktest.Image{
+					Create: func() (disk.Target, error) { return Create(path, size, Options{Mode: m}) },
+					Resume: func() (disk.Target, error) { return Open(path, Options{Mode: m, Size: size}) },
+					Source: func() (disk.Source, error) { return OpenSource(path, SourceOptions{Direct: true}) },
+				}
+			})
+		})
+	}
+}
+
+func TestSourceConformance(t *testing.T) {
+	open := map[string]func(t *testing.T, path string) *Source{
+		"page cache": func(t *testing.T, path string) *Source { return openSource(t, path, false) },
+		"direct":     func(t *testing.T, path string) *Source { return openSource(t, path, true) },
+		"dropped": func(t *testing.T, path string) *Source {
+			s := openSource(t, path, false)
+			s.startDropping()
+			return s
+		},
+	}
+	for name, o := range open {
+		t.Run(name, func(t *testing.T) {
+			disktest.TestSource(t, func(t *testing.T, want disk.Source) disk.Source {
+				path := filepath.Join(t.TempDir(), "disk.raw")
+				writeImage(t, path, want)
+				s := o(t, path)
+				t.Cleanup(func() { wantIdle(t, s.buffers) })
+				return s
+			})
+		})
+	}
+}
+
+func openSource(t *testing.T, path string, direct bool) *Source {
+	t.Helper()
+	s, err := OpenSource(path, SourceOptions{Direct: direct})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// writeImage writes src to a new image, holes left out.
+func writeImage(t *testing.T, path string, src disk.Source) {
+	t.Helper()
+	f, err := Create(path, src.Size(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, f, src, disk.Range{Len: src.Size()})
+	if err := f.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantIdle(t, f.buffers)
+}
+
+// put writes r of src in pieces of up to 1 MiB.
+func put(t *testing.T, dst disk.Target, src disk.Source, r disk.Range) {
+	t.Helper()
+	extents, err := src.Extents(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range extents {
+		for off := e.Off; off < e.End() && e.Kind == disk.Data; off += 1 << 20 {
+			p := make([]byte, min(1<<20, e.End()-off))
+			if err := errors.Join(src.ReadAt(t.Context(), p, off), dst.WriteAt(t.Context(), p, off)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func wantIdle(t *testing.T, b *buffers) {
+	t.Helper()
+	if out := bufferCount - len(b.free); out != 0 {
+		t.Errorf("%d buffers were not given back", out)
+	}
+}
+
+// TestOverlay writes random pieces at any byte, from memory at any address, in parallel,
+// and compares with a slice that got the same.
+func TestOverlay(t *testing.T) {
+	const size = 6<<20 + 1536 // ends inside a block
+	for _, m := range modes {
+		t.Run(m.String(), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "disk.raw")
+			f, err := Create(path, size, Options{Mode: m})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := make([]byte, size)
+			rnd := rand.New(rand.NewPCG(uint64(m), 1))
+			for round := range 6 {
+				if round == 3 { // the second half is a resumed run
+					f = reopen(t, f, path, m)
+				}
+				scribble(t, rnd, f, want)
+			}
+			wantIdle(t, f.buffers)
+			if err := f.Finish(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(path)
+			if err != nil || !bytes.Equal(got, want) {
+				t.Fatalf("content differs (%v)", err)
+			}
+		})
+	}
+}
+
+func reopen(t *testing.T, f *File, path string, m Mode) *File {
+	t.Helper()
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(path, Options{Mode: m, Size: f.Size()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// scribble cuts the disk into random pieces and writes, zeroes or leaves each.
+func scribble(t *testing.T, rnd *rand.Rand, f *File, want []byte) {
+	t.Helper()
+	var g errgroup.Group
+	g.SetLimit(8)
+	memory := make([]byte, len(want)+Align)
+	for off := 0; off < len(want); {
+		n := min(1+rnd.IntN(300<<10), len(want)-off)
+		r := disk.Range{Off: int64(off), Len: int64(n)}
+		piece := want[off : off+n]
+		switch rnd.IntN(3) {
+		case 0:
+			clear(piece)
+			g.Go(func() error { return f.Zero(t.Context(), r) })
+		case 1:
+			fill(rnd, piece)
+			shift := rnd.IntN(2) * rnd.IntN(Align) // half of them as aligned as they come
+			p := memory[off+shift : off+shift+n]
+			if shift != 0 {
+				p = make([]byte, n+shift)[shift:]
+			}
+			copy(p, piece)
+			g.Go(func() error { return f.WriteAt(t.Context(), p, r.Off) })
+		}
+		off += n
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func fill(rnd *rand.Rand, p []byte) {
+	for i := range p {
+		p[i] = byte(rnd.Uint32()) | 1
+	}
+}
+
+func TestFreshFileStaysSparse(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.raw")
+	src := disk.NewSparsePattern(64<<20, 0.3, 7)
+	writeImage(t, path, src)
+	if got, want := allocated(t, path), dataIn(t, src); got > want+64<<10 {
+		t.Errorf("%d bytes are allocated for %d of data", got, want)
+	}
+}
+
+func TestZeroOnResumedFileGivesBackSpace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.raw")
+	writeImage(t, path, disk.NewPattern(8<<20))
+	f, err := Open(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Zero(t.Context(), disk.Range{Len: 8 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	if got := allocated(t, path); got > 64<<10 {
+		t.Errorf("%d bytes are still allocated", got)
+	}
+}
+
+func allocated(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Sys().(*syscall.Stat_t).Blocks * 512
+}
+
+func dataIn(t *testing.T, src disk.Source) (n int64) {
+	t.Helper()
+	extents, err := src.Extents(t.Context(), disk.Range{Len: src.Size()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range extents {
+		if e.Kind == disk.Data {
+			n += e.Len
+		}
+	}
+	return n
+}
+
+func TestOneWriterAtATime(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.raw")
+	f, err := Create(path, 1<<20, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(path, Options{}); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+		t.Errorf("second writer: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(path, Options{})
+	if err != nil {
+		t.Fatalf("after close: %v", err)
+	}
+	defer again.Close()
+}
+
+func TestRefusedOpens(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "disk.raw")
+	writeImage(t, path, disk.NewPattern(1<<20))
+	create := func(p string) error { _, err := Create(p, 1<<20, Options{}); return err }
+	open := func(p string, size int64) error { _, err := Open(p, Options{Size: size}); return err }
+	for name, c := range map[string]struct {
+		err  error
+		want fault.Kind
+	}{
+		"create over a file":  {create(path), fault.Conflict},
+		"create in no folder": {create(filepath.Join(dir, "none", "x")), fault.NotFound},
+		"open nothing":        {open(filepath.Join(dir, "none"), 0), fault.NotFound},
+		"open another size":   {open(path, 2<<20), fault.Conflict},
+		"open a smaller disk": {open(path, 512), fault.Conflict},
+		"open no image":       {open("/dev/null", 0), fault.Invalid},
+	} {
+		if !fault.Is(c.err, c.want) || fault.HintOf(c.err) == "" {
+			t.Errorf("%s: %v (%v)", name, c.err, fault.KindOf(c.err))
+		}
+	}
+	if err := create(filepath.Join(dir, "huge")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTooLargeForTheFileSystem(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.raw")
+	_, err := Create(path, 1<<62, Options{})
+	if !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {
+		t.Fatalf("4 EiB: %v", err)
+	}
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("the file was left behind: %v", err)
+	}
+}
+
+func TestModeFallsDown(t *testing.T) {
+	dir := t.TempDir()
+	for _, m := range modes {
+		f, err := Create(filepath.Join(dir, m.String()), 1<<20, Options{Mode: m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Mode() < m || (f.direct != nil) != (f.Mode() == Direct) {
+			t.Errorf("asked for %v, got %v", m, f.Mode())
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestReadsPassTheCache(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.raw")
+	src := disk.NewPattern(4 << 20)
+	writeImage(t, path, src)
+	for name, prepare := range map[string]func(*Source){
+		MediumDirect:  func(s *Source) { s.bypassCache() },
+		MediumDropped: func(s *Source) { s.startDropping() },
+	} {
+		s := openSource(t, path, false)
+		if s.memory {
+			t.Skip("the temporary folder is in memory: there is no medium to read from")
+		}
+		prepare(s)
+		p := make([]byte, 4<<20)
+		for _, off := range []int64{0, 512, 5000, 1 << 20} {
+			if err := s.ReadAt(t.Context(), p[:1<<20], off); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s.Medium() != name {
+			t.Errorf("medium %q, want %q", s.Medium(), name)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestUnprovenReadsAreAdmitted holds a page in the cache by a lock on memory.
+func TestUnprovenReadsAreAdmitted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.raw")
+	writeImage(t, path, disk.NewPattern(1<<20))
+	s := openSource(t, path, false)
+	defer s.Close()
+	mem, err := unix.Mmap(int(s.cached.Fd()), 0, 1<<20, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mem)
+	s.memory = false
+	s.startDropping()
+	if err := s.ReadAt(t.Context(), make([]byte, 1<<20), 0); err != nil {
+		t.Fatal(err)
+	}
+	if s.Medium() != MediumCache {
+		t.Errorf("medium %q, though the pages were mapped", s.Medium())
+	}
+}
+
+func TestShortFileIsNotZeros(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.raw")
+	writeImage(t, path, disk.NewPattern(1<<20))
+	for _, direct := range []bool{false, true} {
+		s := openSource(t, path, direct)
+		if err := os.Truncate(path, 1<<19); err != nil {
+			t.Fatal(err)
+		}
+		err := s.ReadAt(t.Context(), make([]byte, 1<<20), 0)
+		if err == nil || !strings.Contains(err.Error(), "ends at 524288") {
+			t.Errorf("direct %v: %v", direct, err)
+		}
+		if err := errors.Join(s.Close(), os.Truncate(path, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestCallsAllocateNothing(t *testing.T) {
+	for _, m := range modes {
+		f, err := Create(filepath.Join(t.TempDir(), "disk.raw"), 1<<20, Options{Mode: m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		p := make([]byte, 64<<10+512)
+		ctx := t.Context()
+		got := testing.AllocsPerRun(20, func() {
+			err = errors.Join(f.WriteAt(ctx, p, 512), f.Zero(ctx, disk.Range{Len: 64 << 10}))
+		})
+		if err != nil || got > 0 {
+			t.Errorf("%v: %v allocations, %v", f.Mode(), got, err)
+		}
+	}
+}
+
+func TestAlignedBuffer(t *testing.T) {
+	for n := range 100 {
+		if b := alignedBuffer(n + 1); !aligned(b) || len(b) != n+1 {
+			t.Fatalf("buffer of %d at %#x", len(b), address(b))
+		}
+	}
+}
+
+func TestSplit(t *testing.T) {
+	for _, c := range []struct {
+		off        int64
+		n          int
+		head, body int
+	}{
+		{0, 4096, 0, 4096}, {0, 5000, 0, 4096}, {512, 100, 100, 0}, {512, 3584, 3584, 0},
+		{512, 8192, 3584, 4096}, {4096, 0, 0, 0}, {4095, 4097, 1, 4096},
+	} {
+		if head, body := split(c.off, c.n); head != c.head || body != c.body {
+			t.Errorf("split(%d, %d) = %d, %d, want %d, %d", c.off, c.n, head, body, c.head, c.body)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package rawfile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+const (
+	victimEnv  = "RAWFILE_TEST_VICTIM" // path of the image the child writes until it is killed
+	victimSize = 24<<20 + 1024
+)
+
+// TestMain turns the test binary into the child that TestKill9 kills.
+func TestMain(m *testing.M) {
+	if path := os.Getenv(victimEnv); path != "" {
+		fmt.Println(victim(path))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// victim writes wrong content at random until it dies, telling each write.
+func victim(path string) error {
+	f, err := Open(path, Options{})
+	if err != nil {
+		return err
+	}
+	rnd, p := rand.New(rand.NewPCG(1, 2)), bytes.Repeat([]byte{0xdb}, 700<<10)
+	for {
+		off := rnd.Int64N(victimSize)
+		r := disk.Range{Off: off, Len: min(1+rnd.Int64N(int64(len(p))), victimSize-off)}
+		if rnd.IntN(4) == 0 {
+			err = f.Zero(context.Background(), r)
+		} else {
+			err = f.WriteAt(context.Background(), p[:r.Len], r.Off)
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Println(".")
+	}
+}
+
+// TestKill9 kills a writer after a number of its writes: the lock must be gone, and the
+// image take what it should have held.
+func TestKill9(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.raw")
+	f, err := Create(path, victimSize, Options{})
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, writes := range []int{1, 3, 17, 60} {
+		killWriter(t, path, writes)
+		want := disk.NewSparsePattern(victimSize, 0.6, uint64(writes))
+		rewrite(t, path, want)
+		got, content := make([]byte, victimSize), make([]byte, victimSize)
+		s := openSource(t, path, true)
+		err := errors.Join(s.ReadAt(t.Context(), got, 0), want.ReadAt(t.Context(), content, 0), s.Close())
+		if err != nil || !bytes.Equal(got, content) {
+			t.Fatalf("after a kill at write %d: content differs (%v)", writes, err)
+		}
+	}
+}
+
+// killWriter runs a victim and kills it after it told of that many writes.
+func killWriter(t *testing.T, path string, writes int) {
+	t.Helper()
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), victimEnv+"="+path)
+	out, err := child.StdoutPipe()
+	if err == nil {
+		err = child.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make([]byte, 2)
+	for range writes {
+		if _, err := out.Read(told); err != nil || told[0] != '.' {
+			t.Errorf("the child said %q, %v", told, err)
+			break
+		}
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = child.Wait() // killed, it always fails
+}
+
+// rewrite resumes the image and puts want over whatever is there.
+func rewrite(t *testing.T, path string, want disk.Source) {
+	t.Helper()
+	f, err := Open(path, Options{Size: want.Size()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	extents, err := want.Extents(t.Context(), disk.Range{Len: want.Size()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range extents {
+		if e.Kind == disk.Zero {
+			err = f.Zero(t.Context(), e.Range)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, f, want, disk.Range{Len: want.Size()})
+	if err := f.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}

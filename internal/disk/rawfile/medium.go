@@ -1,0 +1,80 @@
+package rawfile
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// Where a Source's bytes came from, in the words of a report.
+const (
+	MediumDirect  = "O_DIRECT"
+	MediumDropped = "medium, cache dropped and proven empty before each read"
+	MediumCache   = "page cache"
+	MediumMemory  = "memory: the file system has no other medium"
+)
+
+// Medium says where all bytes read so far came from. Ask after reading: where the cache
+// has to be dropped for each read, one that could not be proven decides.
+func (s *Source) Medium() string {
+	switch {
+	case s.memory:
+		return MediumMemory
+	case s.direct != nil:
+		return MediumDirect
+	case s.drop && !s.unproven.Load():
+		return MediumDropped
+	}
+	return MediumCache
+}
+
+// bypassCache finds a way past the page cache: O_DIRECT, else dropping pages.
+func (s *Source) bypassCache() {
+	if s.direct = openDirect(s.cached, os.O_RDONLY); s.direct != nil {
+		return
+	}
+	s.startDropping()
+}
+
+// startDropping prepares for reads that drop the cache first: what is dirty is written,
+// so that it can be dropped, and nothing is read ahead.
+func (s *Source) startDropping() {
+	fd := int(s.cached.Fd())
+	s.drop = true
+	if unix.Fdatasync(fd) != nil || unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM) != nil {
+		s.unproven.Store(true)
+	}
+}
+
+// dropCached takes r out of the page cache and reports whether that is proven: the
+// kernel says of each page that it is not there.
+func dropCached(file *os.File, r disk.Range) bool {
+	if r.Empty() {
+		return true
+	}
+	page := int64(os.Getpagesize())
+	start := r.Off &^ (page - 1)
+	n := (r.End() - start + page - 1) &^ (page - 1)
+	if unix.Fadvise(int(file.Fd()), start, n, unix.FADV_DONTNEED) != nil {
+		return false
+	}
+	mem, err := unix.Mmap(int(file.Fd()), start, int(n), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return false
+	}
+	defer unix.Munmap(mem)
+	return noneResident(mem, int(n/page))
+}
+
+// inMemory reports a file on tmpfs or ramfs. A device node lies on one too, its bytes
+// do not.
+func inMemory(file *os.File) bool {
+	if isDevice(file.Name()) {
+		return false
+	}
+	var st unix.Statfs_t
+	err := unix.Fstatfs(int(file.Fd()), &st)
+	return err == nil && (st.Type == unix.TMPFS_MAGIC || st.Type == unix.RAMFS_MAGIC)
+}

@@ -1,0 +1,162 @@
+package rawfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// SourceOptions say how an image is read.
+type SourceOptions struct {
+	// Size is the disk's size in bytes; 0 takes what the file or device has.
+	Size int64
+
+	// Direct reads from the medium, past the page cache, if there is any way to.
+	// Source.Medium says which way it was.
+	Direct bool
+}
+
+// Source reads a raw image. It is a disk.Source.
+type Source struct {
+	path     string
+	size     int64
+	cached   *os.File
+	direct   *os.File    // O_DIRECT; nil if not wanted or refused
+	drop     bool        // take pages out of the cache before each read, and prove it
+	unproven atomic.Bool // some read may have come from the cache after all
+	memory   bool        // the file system has no medium but memory
+	buffers  *buffers
+}
+
+// OpenSource opens an image, or a block device, for reading.
+func OpenSource(path string, o SourceOptions) (*Source, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, openFault("open", path, err)
+	}
+	size, err := imageSize(file, o.Size)
+	if err != nil {
+		_ = file.Close() // nothing was done with it
+		return nil, err
+	}
+	s := &Source{path: path, size: size, cached: file, buffers: newBuffers(), memory: inMemory(file)}
+	if o.Direct && !s.memory {
+		s.bypassCache()
+	}
+	return s, nil
+}
+
+// Size returns the disk's size in bytes.
+func (s *Source) Size() int64 { return s.size }
+
+// Hints: as for a File.
+func (s *Source) Hints() disk.Hints {
+	return disk.Hints{Request: 1 << 20, Streams: 4, Align: Align}
+}
+
+// Close releases the image.
+func (s *Source) Close() error {
+	var err error
+	if s.direct != nil {
+		err = s.direct.Close()
+	}
+	return errors.Join(err, s.cached.Close())
+}
+
+// Extents describes r by the file's holes.
+func (s *Source) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
+	if err := s.check(ctx, r); err != nil {
+		return nil, err
+	}
+	var out []disk.Extent
+	add := func(off, end int64, k disk.Kind) {
+		if end > off {
+			out = append(out, disk.Extent{Range: disk.Range{Off: off, Len: end - off}, Kind: k})
+		}
+	}
+	for off := r.Off; off < r.End(); {
+		data := nextData(s.cached, disk.Range{Off: off, Len: r.End() - off})
+		end := nextHole(s.cached, disk.Range{Off: data, Len: r.End() - data})
+		add(off, data, disk.Zero)
+		add(data, end, disk.Data)
+		off = end
+	}
+	return out, ctx.Err()
+}
+
+// ReadAt fills p from off.
+func (s *Source) ReadAt(ctx context.Context, p []byte, off int64) error {
+	r := disk.Range{Off: off, Len: int64(len(p))}
+	if err := s.check(ctx, r); err != nil {
+		return err
+	}
+	if err := s.read(p, off); err != nil {
+		return fmt.Errorf("read image %s at %v: %w", s.path, r, err)
+	}
+	return nil
+}
+
+func (s *Source) check(ctx context.Context, r disk.Range) error {
+	if err := disk.CheckRange(s.size, r); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+func (s *Source) read(p []byte, off int64) error {
+	if s.direct != nil {
+		return s.readDirect(p, off)
+	}
+	if s.drop && !dropCached(s.cached, disk.Range{Off: off, Len: int64(len(p))}) {
+		s.unproven.Store(true)
+	}
+	return readAll(s.cached, p, off)
+}
+
+// readDirect reads whole blocks in aligned memory at once, all else by way of a buffer.
+func (s *Source) readDirect(p []byte, off int64) error {
+	if off&(Align-1) == 0 && len(p)&(Align-1) == 0 && aligned(p) {
+		return readAll(s.direct, p, off)
+	}
+	b := s.buffers.take()
+	defer s.buffers.give(b)
+	for len(p) > 0 {
+		start := off &^ (Align - 1)
+		skip := int(off - start)
+		n := min(len(p), bufferSize-skip)
+		blocks := (skip + n + Align - 1) &^ (Align - 1)
+		if err := readAtLeast(s.direct, b[:blocks], start, skip+n); err != nil {
+			return err
+		}
+		copy(p[:n], b[skip:])
+		p, off = p[n:], off+int64(n)
+	}
+	return nil
+}
+
+// readAll fills p.
+func readAll(file *os.File, p []byte, off int64) error { return readAtLeast(file, p, off, len(p)) }
+
+// readAtLeast reads the first least bytes of p, and more if the file has them.
+func readAtLeast(file *os.File, p []byte, off int64, least int) error {
+	for done := 0; done < least; {
+		n, err := unix.Pread(int(file.Fd()), p[done:], off+int64(done))
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return fmt.Errorf("the file ends at %d: %w", off+int64(done), io.ErrUnexpectedEOF)
+		}
+		done += n
+	}
+	return nil
+}

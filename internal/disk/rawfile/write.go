@@ -1,0 +1,151 @@
+package rawfile
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// WriteAt writes all of p at off. Whole blocks in aligned memory go straight to the
+// medium where the mode is Direct.
+func (f *File) WriteAt(ctx context.Context, p []byte, off int64) error {
+	r := disk.Range{Off: off, Len: int64(len(p))}
+	if err := f.check(ctx, r); err != nil {
+		return err
+	}
+	if f.written != nil {
+		f.written.Set(r)
+	}
+	if err := f.write(p, off); err != nil {
+		return f.fault("write", r, err)
+	}
+	return nil
+}
+
+func (f *File) check(ctx context.Context, r disk.Range) error {
+	if err := disk.CheckRange(f.size, r); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+func (f *File) write(p []byte, off int64) error {
+	switch f.mode {
+	case Direct:
+		return f.writeSplit(p, off)
+	case Uncached:
+		return writeUncached(f.cached, p, off)
+	}
+	if err := writeAll(f.cached, p, off); err != nil {
+		return err
+	}
+	return f.behind.wrote(disk.Range{Off: off, Len: int64(len(p))})
+}
+
+// writeSplit writes the whole blocks in p directly and what is left at both ends through
+// the page cache.
+func (f *File) writeSplit(p []byte, off int64) error {
+	head, body := split(off, len(p))
+	if err := writeAll(f.cached, p[:head], off); err != nil {
+		return err
+	}
+	p, off = p[head:], off+int64(head)
+	if err := f.writeBlocks(p[:body], off); err != nil {
+		return err
+	}
+	return writeAll(f.cached, p[body:], off+int64(body))
+}
+
+// split returns how many of the n bytes at off come before the first whole block, and
+// how many are in whole blocks.
+func split(off int64, n int) (head, body int) {
+	head = min(int(-off&(Align-1)), n)
+	return head, (n - head) &^ (Align - 1)
+}
+
+// writeBlocks writes whole blocks at an aligned offset.
+func (f *File) writeBlocks(p []byte, off int64) error {
+	if aligned(p) {
+		return f.writeDirect(p, off)
+	}
+	b := f.buffers.take()
+	defer f.buffers.give(b)
+	for len(p) > 0 {
+		n := copy(b, p)
+		if err := f.writeDirect(b[:n], off); err != nil {
+			return err
+		}
+		p, off = p[n:], off+int64(n)
+	}
+	return nil
+}
+
+// writeDirect writes aligned memory. What the kernel does not take this way (a device
+// that wants more than Align, the last blocks of a full disk) goes through the page
+// cache, which has the final word on the error.
+func (f *File) writeDirect(p []byte, off int64) error {
+	if len(p) == 0 {
+		return nil
+	}
+	n, err := pwrite(f.direct, p, off)
+	if n == len(p) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	return writeAll(f.cached, p[n:], off+int64(n))
+}
+
+// writeAll writes p through the page cache.
+func writeAll(file *os.File, p []byte, off int64) error {
+	for len(p) > 0 {
+		n, err := pwrite(file, p, off)
+		if err != nil {
+			return err
+		}
+		p, off = p[n:], off+int64(n)
+	}
+	return nil
+}
+
+// writeUncached writes p so that its pages leave the cache once they are written.
+func writeUncached(file *os.File, p []byte, off int64) error {
+	for len(p) > 0 {
+		n, err := pwritev2(int(file.Fd()), p, off, unix.RWF_DONTCACHE)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		p, off = p[n:], off+int64(n)
+	}
+	return nil
+}
+
+// pwrite writes once. It returns an error if nothing at all was written.
+func pwrite(file *os.File, p []byte, off int64) (n int, err error) {
+	err = retry(func() error {
+		n, err = unix.Pwrite(int(file.Fd()), p, off)
+		return err
+	})
+	if err == nil && n == 0 {
+		err = io.ErrShortWrite
+	}
+	return max(n, 0), err
+}
+
+// retry repeats a system call that a signal interrupted.
+func retry(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package rawfile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// zeroStep is how much is zeroed between two looks at the context: a device may have
+// to write all of it.
+const zeroStep = 1 << 30
+
+// Zero makes r read as zeros: not at all where a fresh file was never written, by
+// punching a hole where there is data, and by writing zeros where the file system has
+// no holes.
+func (f *File) Zero(ctx context.Context, r disk.Range) error {
+	if err := f.check(ctx, r); err != nil {
+		return err
+	}
+	if f.written == nil {
+		return f.clear(ctx, r)
+	}
+	for rest := r; ; {
+		run := f.written.Next(rest)
+		if run.Empty() {
+			return nil
+		}
+		if err := f.clear(ctx, run); err != nil {
+			return err
+		}
+		rest = disk.Range{Off: run.End(), Len: r.End() - run.End()}
+	}
+}
+
+// clear zeroes the part of r that is not a hole already.
+func (f *File) clear(ctx context.Context, r disk.Range) error {
+	for off := nextData(f.cached, r); off < r.End(); {
+		step := disk.Range{Off: off, Len: min(zeroStep, r.End()-off)}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := f.clearStep(step); err != nil {
+			return f.fault("zero", step, err)
+		}
+		off = nextData(f.cached, disk.Range{Off: step.End(), Len: r.End() - step.End()})
+	}
+	return nil
+}
+
+// clearStep tries the cheapest first.
+func (f *File) clearStep(r disk.Range) error {
+	fd := int(f.cached.Fd())
+	err := retry(func() error {
+		return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, r.Off, r.Len)
+	})
+	if f.device && refused(err) {
+		err = blockZeroOut(f.cached, r)
+	}
+	if refused(err) {
+		return f.blank(r)
+	}
+	return err
+}
+
+// refused reports that a call is not there, or not for this file.
+func refused(err error) bool {
+	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) ||
+		errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTTY)
+}
+
+// blockZeroOut has the kernel write zeros to a device.
+func blockZeroOut(device *os.File, r disk.Range) error {
+	span := [2]uint64{uint64(r.Off), uint64(r.Len)}
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, device.Fd(), unix.BLKZEROOUT, uintptr(unsafe.Pointer(&span)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// blank writes zeros over what is not zero. It reads first: on NFS before 4.2 holes
+// cannot be told from data, and writing would fill them all.
+func (f *File) blank(r disk.Range) error {
+	b := f.buffers.take()
+	defer f.buffers.give(b)
+	for off := r.Off; off < r.End(); off += bufferSize {
+		p := b[:min(bufferSize, r.End()-off)]
+		if err := readAll(f.cached, p, off); err != nil {
+			return err
+		}
+		if bytes.Equal(p, zeros[:len(p)]) {
+			continue
+		}
+		clear(p)
+		if err := f.writeLent(p, off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeLent is write for a lent buffer, which must not wait for another one: it goes
+// through the page cache unless it is aligned.
+func (f *File) writeLent(p []byte, off int64) error {
+	if off&(Align-1) != 0 {
+		return writeAll(f.cached, p, off)
+	}
+	return f.write(p, off)
+}
+
+// zeros is what blank compares with; it is never written to.
+var zeros [bufferSize]byte
+
+// nextData returns where the first data in r begins, or r's end if there is none. Where
+// the file system cannot tell, all is data.
+func nextData(file *os.File, r disk.Range) int64 {
+	if r.Empty() {
+		return r.End()
+	}
+	off, err := unix.Seek(int(file.Fd()), r.Off, unix.SEEK_DATA)
+	switch {
+	case errors.Is(err, unix.ENXIO):
+		return r.End()
+	case err != nil:
+		return r.Off
+	}
+	return min(off, r.End())
+}
+
+// nextHole returns where the first hole in r begins, or r's end if there is none.
+func nextHole(file *os.File, r disk.Range) int64 {
+	off, err := unix.Seek(int(file.Fd()), r.Off, unix.SEEK_HOLE)
+	if err != nil {
+		return r.End()
+	}
+	return min(off, r.End())
+}
