@@ -2,16 +2,19 @@ package https
 
 import "time"
 
-// The controller's figures. Those of dataplane.md are kept; quickStep is new: with steady
-// steps alone a short copy would be over before the connections were found.
 const (
 	startConnections = 4
 
-	quickStep   = 500 * time.Millisecond // at the start: two more connections each
-	steadyStep  = 2 * time.Second        // later: one more each
-	restAfter   = 30 * time.Second       // after an addition that brought nothing
-	firstHold   = 2 * time.Second        // after a cut; doubles with each cut in a row
+	// At the start two connections are added at a time, and often: with steady steps alone
+	// a small disk would be copied before its connections were found.
+	quickStep   = 250 * time.Millisecond
+	steadyStep  = 2 * time.Second  // later: one more at a time
+	restAfter   = 30 * time.Second // after a steady step that brought nothing
+	firstHold   = 2 * time.Second  // after a cut; doubles with each cut soon after another
 	longestHold = 30 * time.Second
+
+	oneOverload = time.Second // distress so soon after a cut has the same cause
+	forgotten   = time.Minute // a cut so long ago does not lengthen the next hold
 
 	// growth is by how much goodput must rise for an addition to have been worth it.
 	growth = 1.07
@@ -20,7 +23,8 @@ const (
 	// and more than late.
 	lateFactor = 3
 	late       = 500 * time.Millisecond
-	smoothing  = 8 // weight of the past in the smoothed time
+	smoothing  = 8                // weight of the past in the smoothed time
+	firstSeen  = startConnections // first bytes before anything is concluded from them
 )
 
 // control finds how many connections a host should have. It is a state machine without
@@ -31,8 +35,8 @@ const (
 // limit, usually the datastore; the connections are left as they are and the question is
 // asked again later. Any sign of distress halves them.
 //
-//	quick --no growth--> resting --restAfter--> steady --no growth--> resting
-//	  any --distress--> holding --hold--> steady
+//	quick  --no growth--> steady --no growth--> resting --restAfter--> steady
+//	any    --distress--> holding --hold--> steady
 type control struct {
 	want int       // connections there should be now
 	due  time.Time // when tick has something to decide
@@ -47,7 +51,7 @@ type control struct {
 	bytes int64
 
 	hold   time.Duration // the pause after the next cut
-	calm   time.Time     // distress before it belongs to the cut already made
+	cut    time.Time     // when the last cut was made
 	smooth time.Duration // smoothed time to first byte; 0 before the first
 	best   time.Duration // lowest smoothed time
 	seen   int           // first bytes since the last cut
@@ -71,8 +75,10 @@ func (c *control) tick(now time.Time, bytes int64, hungry bool) {
 	switch {
 	case !hungry || c.want == c.most:
 		c.rest(now, c.step)
+	case c.trying && !grew && c.step == quickStep:
+		c.step = steadyStep // the steps were short: what they say is not certain
+		c.rest(now, c.step)
 	case c.trying && !grew:
-		c.step = steadyStep
 		c.rest(now, restAfter)
 	case now.Sub(c.since) > 2*c.step:
 		c.rest(now, c.step) // the step began before a pause: measure afresh
@@ -84,9 +90,6 @@ func (c *control) tick(now time.Time, bytes int64, hungry bool) {
 
 // add opens more connections and notes the goodput they must beat.
 func (c *control) add(now time.Time) {
-	if c.trying {
-		c.hold = firstHold
-	}
 	more := 1
 	if c.step == quickStep {
 		more = 2
@@ -104,25 +107,26 @@ func (c *control) rest(now time.Time, d time.Duration) {
 
 // distress halves the connections, once for all that one overload brings.
 func (c *control) distress(now time.Time) {
-	if now.Before(c.calm) {
+	since := now.Sub(c.cut)
+	if since < oneOverload {
 		return
 	}
+	if since > forgotten {
+		c.hold = firstHold
+	}
 	c.want = max(1, c.want/2)
+	c.cut = now
 	c.step = steadyStep
 	c.rest(now, c.hold)
-	c.calm = now.Add(c.hold / 2)
 	c.hold = min(2*c.hold, longestHold)
 	c.smooth, c.seen = 0, 0
 }
 
 // firstByte takes the time an answer took to begin, and treats a lasting rise as distress.
 func (c *control) firstByte(now time.Time, d time.Duration) {
-	if c.seen++; c.seen == 1 {
-		c.smooth = d
-	} else {
-		c.smooth += (d - c.smooth) / smoothing
-	}
-	if c.seen < smoothing {
+	c.seen++
+	c.smooth += (d - c.smooth) / time.Duration(min(c.seen, smoothing))
+	if c.seen < firstSeen {
 		return
 	}
 	if c.best == 0 || c.smooth < c.best {

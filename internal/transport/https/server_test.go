@@ -45,6 +45,7 @@ type server struct {
 	requests atomic.Int64
 	paths    sync.Map // request URIs seen
 
+	wrap     func(net.Conn) net.Conn // around the socket, below TLS; nil: none
 	listener net.Listener
 	wg       sync.WaitGroup
 	mu       sync.Mutex
@@ -54,16 +55,28 @@ type server struct {
 
 func startServer(tb testing.TB, content disk.Source) *server {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	s, err := newServer(content, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &server{content: content, listener: l, conns: map[net.Conn]bool{}}
-	s.cookie.Store("")
-	s.cert.Store(newCertificate(tb))
-	s.wg.Go(s.accept)
 	tb.Cleanup(s.stop)
 	return s
+}
+
+func newServer(content disk.Source, wrap func(net.Conn) net.Conn) (*server, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	cert, err := newCertificate()
+	if err != nil {
+		return nil, err
+	}
+	s := &server{content: content, listener: l, wrap: wrap, conns: map[net.Conn]bool{}}
+	s.cookie.Store("")
+	s.cert.Store(cert)
+	s.wg.Go(s.accept)
+	return s, nil
 }
 
 func (s *server) play(sc script) { s.script.Store(&sc) }
@@ -103,7 +116,11 @@ func (s *server) serve(raw net.Conn) {
 		delete(s.conns, raw)
 		s.mu.Unlock()
 	}()
-	c := tls.Server(raw, &tls.Config{
+	below := raw
+	if s.wrap != nil {
+		below = s.wrap(raw)
+	}
+	c := tls.Server(below, &tls.Config{
 		NextProtos:     []string{"h2", "http/1.1"}, // as ESXi 8 offers
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.cert.Load(), nil },
 	})
@@ -237,11 +254,10 @@ func requestedRange(h string) (disk.Range, error) {
 	return disk.Range{Off: first, Len: last - first + 1}, nil
 }
 
-func newCertificate(tb testing.TB) *tls.Certificate {
-	tb.Helper()
+func newCertificate() (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		tb.Fatal(err)
+		return nil, err
 	}
 	tmpl := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()),
@@ -250,10 +266,7 @@ func newCertificate(tb testing.TB) *tls.Certificate {
 		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
 // host is the Host of a server: its disk is [ds] vm/disk.vmdk.

@@ -135,11 +135,15 @@ func TestFileOfAnotherSizeIsRefused(t *testing.T) {
 func TestChangedCertificateIsFinal(t *testing.T) {
 	want := disk.NewPattern(4 << 20)
 	src, s := openTest(t, want, nil)
+	other, err := newCertificate()
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.play(func(n int64, _ disk.Range) answer {
-		s.cert.Store(newCertificate(t))
+		s.cert.Store(other)
 		return reset(1 << 20)
 	})
-	err := readStream(t, src, want, disk.Range{Len: 4 << 20})
+	err = readStream(t, src, want, disk.Range{Len: 4 << 20})
 	if !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
 		t.Errorf("got %v, want Denied with a hint", err)
 	}

@@ -1,0 +1,203 @@
+package https
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// mapOf answers with the extents of a disk.
+func mapOf(d disk.Source) func(disk.Range) ([]disk.Extent, error) {
+	return func(r disk.Range) ([]disk.Extent, error) { return d.Extents(context.Background(), r) }
+}
+
+func all(src *Source) disk.Range { return disk.Range{Len: src.Size()} }
+
+func TestRightMapIsTrusted(t *testing.T) {
+	want := disk.NewSparsePattern(256<<20, 0.3, 7)
+	src, _ := openTest(t, want, func(_ *server, h *host, o *Options) { h.allocated, o.Seed = mapOf(want), 1 })
+	extents, err := src.Extents(t.Context(), all(src))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var data, allocated int64
+	for _, e := range extents {
+		if e.Kind == disk.Data {
+			data += e.Len
+		}
+	}
+	real, _ := want.Extents(t.Context(), all(src))
+	for _, e := range real {
+		if e.Kind == disk.Data {
+			allocated += e.Len
+		}
+	}
+	r := src.Report()
+	if r.Map != MapTrusted || r.MapNote == "" {
+		t.Errorf("report %+v", r)
+	}
+	if wire := data + r.Body; data < allocated || float64(wire) > 1.01*float64(allocated) {
+		t.Errorf("%d bytes to read and %d sampled for %d allocated", data, r.Body, allocated)
+	}
+}
+
+// A map that leaves out a part of the data must be caught wherever that part is.
+func TestLyingMapIsDropped(t *testing.T) {
+	want := disk.NewPattern(1 << 30)
+	half := want.Size() / 2
+	lies := map[string]func(int64) bool{ // what the map calls free, by MiB
+		"it ends early":          func(mib int64) bool { return mib >= 512 },
+		"the first block":        func(mib int64) bool { return mib == 0 },
+		"the last block":         func(mib int64) bool { return mib == 1023 },
+		"every other MiB":        func(mib int64) bool { return mib%2 == 1 },
+		"an eighth in the midst": func(mib int64) bool { return mib >= half>>20 && mib < half>>20+128 },
+	}
+	for name, lie := range lies {
+		t.Run(name, func(t *testing.T) {
+			src, _ := openTest(t, want, func(_ *server, h *host, o *Options) {
+				o.Seed = 3
+				h.allocated = func(r disk.Range) (out []disk.Extent, err error) {
+					for off := r.Off; off < r.End(); off += 1 << 20 {
+						e := disk.Extent{Range: disk.Range{Off: off, Len: min(1<<20, r.End()-off)}}
+						if lie(off >> 20) {
+							e.Kind = disk.Zero
+						}
+						out = append(out, e)
+					}
+					return out, nil
+				}
+			})
+			extents, err := src.Extents(t.Context(), all(src))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(extents) != 1 || extents[0].Kind != disk.Data || extents[0].Range != all(src) {
+				t.Errorf("%d extents, the first %+v; want all data", len(extents), extents[0])
+			}
+			if r := src.Report(); r.Map != MapDropped || r.MapNote == "" {
+				t.Errorf("report %+v", r)
+			}
+		})
+	}
+}
+
+func TestWithoutAUsableMapAllIsData(t *testing.T) {
+	holes := func(r disk.Range) []disk.Extent {
+		return []disk.Extent{{Range: disk.Range{Off: r.Off, Len: r.Len / 2}}, {Range: disk.Range{Off: r.Off + r.Len/2 + 512, Len: r.Len/2 - 512}}}
+	}
+	answers := map[string]func(disk.Range) ([]disk.Extent, error){
+		"none":      nil,
+		"fault":     func(disk.Range) ([]disk.Extent, error) { return nil, fault.New(fault.Transient, "vpxd is restarting") },
+		"a gap":     func(r disk.Range) ([]disk.Extent, error) { return holes(r), nil },
+		"too short": func(r disk.Range) ([]disk.Extent, error) { return holes(r)[:1], nil },
+		"nothing":   func(disk.Range) ([]disk.Extent, error) { return nil, nil },
+	}
+	want := disk.NewPattern(1 << 20)
+	for name, answer := range answers {
+		t.Run(name, func(t *testing.T) {
+			src, _ := openTest(t, want, func(_ *server, h *host, _ *Options) { h.allocated = answer })
+			extents, err := src.Extents(t.Context(), all(src))
+			if err != nil || len(extents) != 1 || extents[0].Kind != disk.Data {
+				t.Errorf("extents %v, error %v", extents, err)
+			}
+			if r := src.Report(); r.Map != MapAbsent || r.MapNote == "" {
+				t.Errorf("report %+v", r)
+			}
+		})
+	}
+}
+
+func TestLostSessionIsNotAMissingMap(t *testing.T) {
+	src, _ := openTest(t, disk.NewPattern(1<<20), func(_ *server, h *host, _ *Options) {
+		h.allocated = func(disk.Range) ([]disk.Extent, error) { return nil, fault.New(fault.Denied, "no") }
+	})
+	if _, err := src.Extents(t.Context(), all(src)); !fault.Is(err, fault.Denied) {
+		t.Errorf("got %v, want Denied", err)
+	}
+}
+
+func TestMapIsAskedOnceAndByWindow(t *testing.T) {
+	const size = 150 << 30
+	var asked []disk.Range
+	want := disk.NewSparsePattern(size, 0, 0)
+	src, _ := openTest(t, want, func(_ *server, h *host, _ *Options) {
+		h.allocated = func(r disk.Range) ([]disk.Extent, error) {
+			asked = append(asked, r)
+			return []disk.Extent{{Range: r, Kind: disk.Zero}}, nil
+		}
+	})
+	for _, r := range []disk.Range{{Len: 1 << 20}, {Off: size - 512, Len: 512}, {Off: 1 << 30, Len: 5 << 30}} {
+		extents, err := src.Extents(t.Context(), r)
+		if err != nil || len(extents) != 1 || extents[0].Range != r || extents[0].Kind != disk.Zero {
+			t.Fatalf("extents of %v: %v, error %v", r, extents, err)
+		}
+	}
+	want3 := []disk.Range{{Len: 64 << 30}, {Off: 64 << 30, Len: 64 << 30}, {Off: 128 << 30, Len: 22 << 30}}
+	if fmt.Sprint(asked) != fmt.Sprint(want3) {
+		t.Errorf("asked for %v, want %v", asked, want3)
+	}
+}
+
+// Merging may cover more than was given, never less, and only a little more.
+func TestMergerCoversAllAndCostsLittle(t *testing.T) {
+	for seed := range uint64(20) {
+		rnd := rand.New(rand.NewPCG(seed, 2))
+		var m merger
+		var given []disk.Range
+		var at, sum int64
+		for range 3000 {
+			at += 512 * rnd.Int64N(1<<uint(rnd.IntN(14)))
+			r := disk.Range{Off: at, Len: 512 * (1 + rnd.Int64N(1<<uint(rnd.IntN(14))))}
+			at = r.End()
+			given, sum = append(given, r), sum+r.Len
+			m.add(r)
+		}
+		var merged int64
+		for i, r := range m.runs {
+			merged += r.Len
+			if i > 0 && r.Off <= m.runs[i-1].End() {
+				t.Fatalf("seed %d: runs %v and %v touch", seed, m.runs[i-1], r)
+			}
+		}
+		if extra := merged - sum; extra < 0 || extra > sum/mergeShare {
+			t.Errorf("seed %d: %d bytes more than the %d given", seed, extra, sum)
+		}
+		for _, r := range given {
+			if e := cut(m.runs, r); len(e) != 1 || e[0].Kind != disk.Data {
+				t.Fatalf("seed %d: %v is described as %v", seed, r, e)
+			}
+		}
+	}
+}
+
+func TestSamplesLieInGaps(t *testing.T) {
+	for seed := range uint64(50) {
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		p := disk.NewSparsePattern(4<<30, rnd.Float64(), seed)
+		extents, _ := p.Extents(t.Context(), disk.Range{Len: p.Size()})
+		var runs []disk.Range
+		var allocated, sampled int64
+		for _, e := range extents {
+			if e.Kind == disk.Data {
+				runs = append(runs, e.Range)
+				allocated += e.Len
+			}
+		}
+		for _, r := range samples(runs, p.Size(), rnd) {
+			sampled += r.Len
+			if e := cut(runs, r); r.Empty() || r.End() > p.Size() || len(e) != 1 || e[0].Kind != disk.Zero {
+				t.Fatalf("seed %d: sample %v is described as %v", seed, r, e)
+			}
+		}
+		if sampled > max(allocated/sampleShare, leastSamples*sampleSize) {
+			t.Errorf("seed %d: %d bytes sampled of %d allocated", seed, sampled, allocated)
+		}
+	}
+	if s := samples([]disk.Range{{Len: 1 << 20}}, 1<<20, nil); s != nil {
+		t.Errorf("samples %v of a disk without gaps", s)
+	}
+}

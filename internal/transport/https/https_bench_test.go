@@ -1,0 +1,203 @@
+package https
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// The benchmarks read from a server in a process of its own, so that getrusage tells the
+// client's CPU alone. The test binary is that server when benchServer is set.
+const benchServer = "HTTPS_BENCH_SERVER"
+
+func TestMain(m *testing.M) {
+	if conf := os.Getenv(benchServer); conf != "" {
+		if err := serveBench(conf); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// benchConfig says what the server is; rates are bytes/s, 0 is none.
+type benchConfig struct {
+	Size     int64
+	ConnRate int64
+	DiskRate int64
+}
+
+// benchAddress is what the server prints when it is ready.
+type benchAddress struct {
+	Addr string
+	Cert []byte
+}
+
+func serveBench(conf string) error {
+	var c benchConfig
+	if err := json.Unmarshal([]byte(conf), &c); err != nil {
+		return err
+	}
+	all := limiter(c.DiskRate)
+	s, err := newServer(newNoise(c.Size), func(raw net.Conn) net.Conn {
+		return &pacedConn{Conn: raw, limits: []*rate.Limiter{limiter(c.ConnRate), all}}
+	})
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	out, err := json.Marshal(benchAddress{s.listener.Addr().String(), s.cert.Load().Certificate[0]})
+	if err != nil {
+		return err
+	}
+	fmt.Println(string(out))
+	_, err = io.Copy(io.Discard, os.Stdin) // until the benchmark ends
+	return err
+}
+
+const paceUnit = 64 << 10
+
+func limiter(bytesPerSecond int64) *rate.Limiter {
+	if bytesPerSecond == 0 {
+		return rate.NewLimiter(rate.Inf, 0)
+	}
+	return rate.NewLimiter(rate.Limit(bytesPerSecond), 4*paceUnit)
+}
+
+// pacedConn gathers records to make the server cheap, and holds to its rates.
+type pacedConn struct {
+	net.Conn
+	limits []*rate.Limiter
+	buf    []byte
+}
+
+// Write gathers large records; a short one ends an answer or belongs to the handshake.
+func (c *pacedConn) Write(p []byte) (int, error) {
+	c.buf = append(c.buf, p...)
+	if len(c.buf) < paceUnit && len(p) > 16<<10 {
+		return len(p), nil
+	}
+	for _, l := range c.limits {
+		if l.Limit() != rate.Inf {
+			if err := l.WaitN(context.Background(), min(len(c.buf), 4*paceUnit)); err != nil {
+				return 0, err
+			}
+		}
+	}
+	_, err := c.Conn.Write(c.buf)
+	c.buf = c.buf[:0]
+	return len(p), err
+}
+
+// noise is a disk that costs a memory copy: one block of random bytes again and again.
+type noise struct {
+	*disk.Pattern
+	block []byte
+}
+
+func newNoise(size int64) noise {
+	n := noise{disk.NewPattern(size), make([]byte, 1<<20)}
+	src := rand.NewChaCha8([32]byte{})
+	_, _ = src.Read(n.block)
+	return n
+}
+
+func (n noise) ReadAt(_ context.Context, p []byte, off int64) error {
+	for done := 0; done < len(p); {
+		done += copy(p[done:], n.block[(off+int64(done))%int64(len(n.block)):])
+	}
+	return nil
+}
+
+// startBench starts the server and opens its disk.
+func startBench(b *testing.B, c benchConfig) (*Source, *Transport) {
+	b.Helper()
+	conf, err := json.Marshal(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), benchServer+"="+string(conf))
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { stdin.Close(); _ = cmd.Wait() })
+	line, err := bufio.NewReader(stdout).ReadBytes('\n')
+	if err != nil {
+		b.Fatal(err)
+	}
+	var a benchAddress
+	if err := json.Unmarshal(bytes.TrimSpace(line), &a); err != nil {
+		b.Fatal(err)
+	}
+	h := &host{addr: a.Addr, pinned: a.Cert, size: c.Size, uri: "/folder/vm/disk-flat.vmdk"}
+	h.cookie.Store("")
+	tr := New(h, Options{})
+	b.Cleanup(func() { tr.Close() })
+	src, err := tr.Open(b.Context(), testDisk(c.Size))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return src, tr
+}
+
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkPull reads a disk to Null through blockcopy.
+func BenchmarkPull(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		conf benchConfig
+	}{
+		{"uncapped", benchConfig{Size: 4 << 30}},
+		{"capped", benchConfig{Size: 4 << 30, ConnRate: 55e6, DiskRate: 300e6}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			src, tr := startBench(b, c.conf)
+			b.SetBytes(c.conf.Size)
+			b.ReportAllocs()
+			cpu := cpuTime(b)
+			var copied int64
+			for b.Loop() {
+				if _, err := blockcopy.Copy(b.Context(), src, disk.NewNull(c.conf.Size), blockcopy.Options{}); err != nil {
+					b.Fatal(err)
+				}
+				copied += c.conf.Size
+			}
+			b.ReportMetric((cpuTime(b)-cpu).Seconds()/(float64(copied)/(1<<30)), "cpu-s/GiB")
+			b.ReportMetric(float64(tr.pool.wire.Load())/float64(copied), "wire/byte")
+			b.ReportMetric(float64(tr.pool.control.want), "conns")
+		})
+	}
+}

@@ -1,0 +1,106 @@
+package https
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+func TestLinesAreServedInTurn(t *testing.T) {
+	var r rotation
+	a, b := new(line), new(line)
+	r.join(a)
+	r.join(b)
+	owner := map[*ticket]string{}
+	add := func(l *line, name string, n int) {
+		for range n {
+			tk := &ticket{}
+			owner[tk] = name
+			r.push(l, tk)
+		}
+	}
+	add(a, "a", 6) // a came first and wants much
+	add(b, "b", 3)
+	got := ""
+	for tk := r.pop(); tk != nil; tk = r.pop() {
+		got += owner[tk]
+	}
+	if got != "ababab"+"aaa" {
+		t.Errorf("served %s", got)
+	}
+}
+
+func TestUrgentComesFirstButNotAlways(t *testing.T) {
+	var r rotation
+	l := new(line)
+	r.join(l)
+	for range 6 {
+		r.push(l, &ticket{})
+		r.push(l, &ticket{urgent: true})
+	}
+	got := ""
+	for tk := r.pop(); tk != nil; tk = r.pop() {
+		if tk.urgent {
+			got += "u"
+		} else {
+			got += "-"
+		}
+	}
+	if got != "uuu-uuu-----" {
+		t.Errorf("served %s", got)
+	}
+}
+
+// TestRotationModel compares with the simplest thing that could be right: nobody is
+// lost, nobody is served twice, each line keeps its order.
+func TestRotationModel(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 1))
+	var r rotation
+	lines := []*line{new(line), new(line), new(line)}
+	for _, l := range lines {
+		r.join(l)
+	}
+	type place struct {
+		l      *line
+		urgent bool
+	}
+	queues := map[place][]*ticket{}
+	where := map[*ticket]place{}
+	waiting := 0
+	for range 5000 {
+		l := lines[rnd.IntN(len(lines))]
+		switch rnd.IntN(3) {
+		case 0:
+			tk := &ticket{urgent: rnd.IntN(3) == 0}
+			p := place{l, tk.urgent}
+			where[tk], queues[p] = p, append(queues[p], tk)
+			r.push(l, tk)
+			waiting++
+		case 1:
+			p := place{l, rnd.IntN(2) == 0}
+			if q := queues[p]; len(q) > 0 {
+				i := rnd.IntN(len(q))
+				if !r.remove(l, q[i]) || r.remove(l, q[i]) {
+					t.Fatal("a waiting ticket could not be removed exactly once")
+				}
+				queues[p] = append(append([]*ticket{}, q[:i]...), q[i+1:]...)
+				waiting--
+			}
+		default:
+			tk := r.pop()
+			if (tk == nil) != (waiting == 0) {
+				t.Fatalf("popped %v with %d waiting", tk, waiting)
+			}
+			if tk != nil {
+				p := where[tk]
+				if queues[p][0] != tk {
+					t.Fatal("served out of order")
+				}
+				queues[p] = queues[p][1:]
+				waiting--
+			}
+		}
+		if r.waiting() != waiting {
+			t.Fatalf("%d waiting, want %d", r.waiting(), waiting)
+		}
+	}
+}
