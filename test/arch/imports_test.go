@@ -1,0 +1,139 @@
+// Package arch holds the architecture's rules as tests: who may import whom. They read
+// `go list`, so they see what the compiler sees.
+package arch
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/decamp/decamp/"
+
+// tiers are the packages of internal/ from the words up. A package imports only packages
+// of lower tiers; siblings do not know each other. The few that may are in friends.
+var tiers = [][]string{
+	{"disk", "fault", "inventory"},
+	{"manifest", "vmdk", "qcow2", "guest", "esx", "flow"},
+	{"blockcopy", "plan"},
+	{"transport", "target"},
+	{"migrate"},
+}
+
+// friends are the exceptions, each with its reason.
+var friends = map[[2]string]string{
+	{"disk", "fault"}:      "an image that is full or locked is a fault with a remedy",
+	{"inventory", "fault"}: "a bad datastore path is the user's input",
+}
+
+// doors name the only packages that may import a foreign world; lab emulates one.
+var doors = map[string][]string{
+	"github.com/vmware/govmomi":                {"internal/esx", "internal/lab", "test/govc"},
+	"github.com/dbos-inc/dbos-transact-golang": {"internal/flow"},
+	"libvirt.org/go/libvirtxml":                {"internal/target/dir", "test/boot"},
+	"github.com/spf13/cobra":                   {"cmd/decamp"},
+	"github.com/vbauerster/mpb/v8":             {"cmd/decamp"},
+}
+
+type pkg struct {
+	ImportPath string
+	Imports    []string
+}
+
+func TestImportsPointDownwards(t *testing.T) {
+	level := map[string]int{}
+	for i, tier := range tiers {
+		for _, name := range tier {
+			level[name] = i
+		}
+	}
+	for _, p := range list(t) {
+		from, ok := internalName(p.ImportPath)
+		if !ok || from == "lab" {
+			continue
+		}
+		own, known := level[from]
+		if !known {
+			t.Errorf("package internal/%s is in no tier: say where it stands", from)
+			continue
+		}
+		for _, imported := range p.Imports {
+			to, ok := internalName(imported)
+			if !ok || to == from || friends[[2]string{from, to}] != "" {
+				continue
+			}
+			if level[to] >= own {
+				t.Errorf("%s imports %s, which does not stand below it", p.ImportPath, imported)
+			}
+		}
+	}
+}
+
+func TestForeignWorldsHaveOneDoor(t *testing.T) {
+	for _, p := range list(t) {
+		for _, imported := range p.Imports {
+			for world, allowed := range doors {
+				if under(imported, world) && !slices.ContainsFunc(allowed, func(d string) bool { return under(p.ImportPath, module+d) }) {
+					t.Errorf("%s imports %s; its door is %v", p.ImportPath, imported, allowed)
+				}
+			}
+		}
+	}
+}
+
+func TestLabSharesNothingWithWhatItTests(t *testing.T) {
+	for _, p := range list(t) {
+		if !under(p.ImportPath, module+"internal/lab") {
+			continue
+		}
+		for _, imported := range p.Imports {
+			if name, ok := internalName(imported); ok && name != "lab" {
+				t.Errorf("%s imports %s", p.ImportPath, imported)
+			}
+		}
+	}
+}
+
+// list returns the packages of the module without their tests.
+func list(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", module+"...")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var all []pkg
+	for dec := json.NewDecoder(out); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 5 {
+		t.Fatalf("go list found %d packages", len(all))
+	}
+	return all
+}
+
+// internalName returns the first element below internal/: "transport" for
+// internal/transport/https.
+func internalName(path string) (string, bool) {
+	rest, ok := strings.CutPrefix(path, module+"internal/")
+	name, _, _ := strings.Cut(rest, "/")
+	return name, ok
+}
+
+func under(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }
