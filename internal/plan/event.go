@@ -1,0 +1,85 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// EventKind says what happened. The words are part of the --json output and of
+// journals; they never change meaning.
+type EventKind string
+
+const (
+	RunBegan     EventKind = "run-began"     // also when a run continues
+	RunDone      EventKind = "run-done"      // the VM is published
+	RunFailed    EventKind = "run-failed"    // Failure says why; the run can be started again
+	RunStopped   EventKind = "run-stopped"   // somebody asked; the run can be started again
+	RunDiscarded EventKind = "run-discarded" // everything that was not published is gone
+	StepBegan    EventKind = "step-began"
+	StepDone     EventKind = "step-done"
+	StepRetried  EventKind = "step-retried" // Failure says what went wrong this time
+	DiskBegan    EventKind = "disk-began"   // Message says whether anew or from where
+	DiskDone     EventKind = "disk-done"    // Message is the manifest's root
+	DiskAnew     EventKind = "disk-anew"    // what was copied could not be trusted: all of it again
+	ChunkBad     EventKind = "chunk-bad"    // verify found a chunk that differs
+	Progressed   EventKind = "progress"     // not journaled
+	Noted        EventKind = "note"         // Message
+	Warned       EventKind = "warning"      // Warning
+	PowerChanged EventKind = "power"        // the one thing that may change at the source
+	Summarized   EventKind = "summary"      // Stages: where the time went
+)
+
+// Event is one thing that happened in a run.
+type Event struct {
+	Time    time.Time          `json:"time"`
+	Run     ID                 `json:"run"`
+	Step    string             `json:"step,omitempty"`
+	Kind    EventKind          `json:"kind"`
+	Disk    int32              `json:"disk,omitempty"` // device key
+	Bytes   *Bytes             `json:"bytes,omitempty"`
+	Message string             `json:"message,omitempty"`
+	Warning *inventory.Warning `json:"warning,omitempty"`
+	Failure *Failure           `json:"failure,omitempty"`
+	Stages  []Stage            `json:"stages,omitempty"`
+}
+
+// Bytes is how far a disk is. Done + Skipped reaches Total.
+type Bytes struct {
+	Total   int64 `json:"total"`
+	Done    int64 `json:"done"`    // held by this attempt, data and zeros
+	Skipped int64 `json:"skipped"` // proven by an earlier one
+	Read    int64 `json:"read"`    // asked of the source, or of the image by verify
+	Zero    int64 `json:"zero"`    // done without being read: known or found to be zeros
+	Rate    int64 `json:"rate"`    // Done and Skipped per second, lately
+}
+
+// Failure is an error as it is shown and journaled.
+type Failure struct {
+	Kind string `json:"kind"` // fault.Kind's name
+	Text string `json:"text"`
+	Hint string `json:"hint,omitempty"`
+}
+
+// FailureOf returns nil for nil.
+func FailureOf(err error) *Failure {
+	if err == nil {
+		return nil
+	}
+	return &Failure{Kind: fault.KindOf(err).String(), Text: err.Error(), Hint: fault.HintOf(err)}
+}
+
+// Stage is where some of a run's time went. Working and Waiting are summed over parallel
+// workers, so they may exceed Elapsed.
+type Stage struct {
+	Name    string        `json:"name"` // "copy", "copy 2000" …
+	Bytes   int64         `json:"bytes"`
+	Elapsed time.Duration `json:"elapsed"`
+	Working time.Duration `json:"working"` // own work: hashing, comparing
+	Source  time.Duration `json:"source"`  // waiting for the source
+	Target  time.Duration `json:"target"`  // waiting for the target
+}
+
+// Subscriber is told events, one call at a time. It must be quick and must not block.
+type Subscriber func(Event)
