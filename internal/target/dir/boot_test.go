@@ -1,0 +1,62 @@
+package dir
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/test/boot"
+	tinyguest "github.com/decamp/decamp/test/guest"
+)
+
+// A published VM is right when its guest comes up and finds the hardware it had.
+func TestPublishedVMsBoot(t *testing.T) {
+	requires(t, "qemu-system-x86_64")
+	tests := []struct {
+		name     string
+		vm       *inventory.VM
+		guest    tinyguest.Name
+		driver   string
+		firmware string
+	}{
+		{"bios", biosVM(), tinyguest.NoVirtio, "vmw_pvscsi", "bios"},
+		{"ide", onBus(inventory.IDE), tinyguest.NoVirtio, "ata_piix", "bios"},
+		{"efi", efiVM(), tinyguest.UEFI, "virtio_scsi", "efi"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newTarget(t)
+			folder := publishGuest(t, d, tt.vm, tinyguest.Image(t, tt.guest))
+			m, err := boot.Domain(t.Context(), filepath.Join(folder, "domain.xml"), boot.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			nic := boot.Card{Name: "eth0", MAC: tt.vm.NICs[0].MAC, Driver: "vmxnet3"}
+			if m.Driver != tt.driver || m.UUID != tt.vm.UUID || m.Firmware != tt.firmware || len(m.Cards) != 1 || m.Cards[0] != nic {
+				t.Errorf("the guest sees %+v", m)
+			}
+		})
+	}
+}
+
+// publishGuest publishes vm with a test guest's image and returns its folder.
+func publishGuest(t *testing.T, d *Target, vm *inventory.VM, image string) string {
+	t.Helper()
+	images, err := d.Plan(t.Context(), vm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	images[0].Root = "aa55"
+	write(t, d, images[0], data)
+	if err := d.Publish(t.Context(), target.Definition{VM: vm, Images: images, Decamp: "v0.0.0-test"}); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Dir(images[0].Final)
+}

@@ -1,0 +1,193 @@
+// Package dir is the target that needs nothing but a folder: every VM becomes a folder
+// with its images, their manifests, a libvirt domain and vm.json.
+//
+//	web01/web01-disk0.raw            the first disk
+//	web01/web01-disk0.raw.manifest   the hash of each of its chunks
+//	web01/domain.xml                 for virsh define
+//	web01/vm.json                    where it came from, what was found in it, warnings
+//
+// Until Publish the same files stand in a folder of their own beside it, such as
+// web01.partial-9f86d081. Publish renames that folder, which is atomic: a folder named
+// after a VM is complete, always. The partial folder's name carries the source VM's
+// identity, so that a run started again finds its own and no other VM's.
+//
+// The domain is the compat profile: the hardware that QEMU has in common with VMware,
+// so that a guest boots with the drivers it has. Domain says where that cannot be.
+package dir
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/target"
+)
+
+// Options say how VMs are written.
+type Options struct {
+	Format target.Format // of the images; raw if empty
+	Domain DomainOptions
+}
+
+// Target writes VMs into one root folder. It satisfies target.Target.
+type Target struct {
+	root string
+	opts Options
+	free func(dir string) (int64, error) // bytes free; replaced by tests
+}
+
+var _ target.Target = (*Target)(nil)
+
+// New returns the target that keeps VMs below root, an existing folder.
+func New(root string, opts Options) (*Target, error) {
+	abs, err := filepath.Abs(root)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(abs); err != nil || !info.IsDir() {
+		return nil, fault.New(fault.NotFound, "target dir:%s is not a folder", abs).WithHint("mkdir -p %s", abs)
+	}
+	if opts.Format == "" {
+		opts.Format = target.Raw
+	}
+	return &Target{root: abs, opts: opts, free: freeBytes}, nil
+}
+
+// Plan names vm's images. Two VMs that come to the same folder name are a Conflict, and
+// so is a folder that is already there.
+func (t *Target) Plan(_ context.Context, vm *inventory.VM) ([]target.Image, error) {
+	if err := checkHardware(vm); err != nil {
+		return nil, err
+	}
+	name := SafeName(vm.Name)
+	if err := t.checkFolder(vm, name); err != nil {
+		return nil, err
+	}
+	if err := t.checkSpace(vm); err != nil {
+		return nil, err
+	}
+	images := make([]target.Image, len(vm.Disks))
+	for i, d := range vm.Disks {
+		file := fmt.Sprintf("%s-disk%d.%s", name, i, t.opts.Format)
+		path := filepath.Join(t.partial(vm), file)
+		images[i] = target.Image{
+			Key: d.Key, Path: path, Manifest: path + ".manifest",
+			Final: filepath.Join(t.root, name, file), Format: t.opts.Format, Size: d.Capacity,
+		}
+	}
+	return images, nil
+}
+
+// partial is the folder in which vm grows until it is published.
+func (t *Target) partial(vm *inventory.VM) string {
+	return filepath.Join(t.root, SafeName(vm.Name)+partialMark+identity(vm))
+}
+
+const (
+	partialMark = ".partial-"
+	partialTail = len(partialMark) + 8 // with the identity
+)
+
+// identity tells one source VM from any other, in eight hex digits.
+func identity(vm *inventory.VM) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", vm.Ref, vm.InstanceUUID, vm.UUID))
+	return hex.EncodeToString(sum[:4])
+}
+
+func (t *Target) checkFolder(vm *inventory.VM, name string) error {
+	final := filepath.Join(t.root, name)
+	if _, err := os.Lstat(final); err == nil {
+		return fault.New(fault.Conflict, "%s exists already", final).
+			WithHint("move it away, or migrate %q to another folder", vm.Name)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	others, err := partials(t.root, name)
+	if err != nil {
+		return err
+	}
+	for _, other := range others {
+		if other != t.partial(vm) {
+			return fault.New(fault.Conflict, "another VM is on its way to the name %s: %s", name, other).
+				WithHint("let that run finish, or remove %s if its run was given up", other)
+		}
+	}
+	return nil
+}
+
+// partials lists the partial folders of VMs called name.
+func partials(root, name string) ([]string, error) {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, e := range entries {
+		if isPartial(e.Name()) && e.Name()[:len(e.Name())-partialTail] == name {
+			found = append(found, filepath.Join(root, e.Name()))
+		}
+	}
+	return found, nil
+}
+
+// isPartial reports whether a folder's name is that of a VM that is not published.
+func isPartial(folder string) bool {
+	at := len(folder) - partialTail
+	if at <= 0 || folder[at:at+len(partialMark)] != partialMark {
+		return false
+	}
+	_, err := hex.DecodeString(folder[at+len(partialMark):])
+	return err == nil
+}
+
+// checkSpace compares the free space with what the VM's thin disks take on their
+// datastores. Thick disks are not counted: their images are sparse, and how much of
+// them is zeros shows only during the copy.
+func (t *Target) checkSpace(vm *inventory.VM) error {
+	var need int64
+	for _, d := range vm.Disks {
+		if d.Thin && d.Used > 0 {
+			need += d.Used
+		}
+	}
+	have, err := t.free(t.root)
+	if err != nil {
+		return err
+	}
+	have += allocated(t.partial(vm))
+	if need > have {
+		return fault.New(fault.Full, "VM %s needs %d MiB in %s, %d MiB are free", vm.Name, need>>20, t.root, have>>20).
+			WithHint("free %d MiB, or choose another folder", (need-have)>>20+1)
+	}
+	return nil
+}
+
+func freeBytes(dir string) (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	return int64(s.Bavail) * s.Bsize, nil
+}
+
+// allocated is what an earlier attempt has already written to dir, in bytes.
+func allocated(dir string) int64 {
+	var sum int64
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		var s unix.Stat_t
+		if unix.Lstat(filepath.Join(dir, e.Name()), &s) == nil {
+			sum += s.Blocks * 512
+		}
+	}
+	return sum
+}

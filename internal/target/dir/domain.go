@@ -1,0 +1,215 @@
+package dir
+
+import (
+	"cmp"
+	"encoding/xml"
+	"fmt"
+	"strings"
+
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/target"
+)
+
+// DomainOptions are the choices that the source VM does not make.
+type DomainOptions struct {
+	// Type is libvirt's: "kvm", or "qemu" for hosts without it. kvm if empty.
+	Type string
+
+	// Network is the libvirt network that all cards join; "default" if empty. The
+	// name of the VMware network stays in the domain's metadata.
+	Network string
+}
+
+// Domain returns the libvirt domain for def, and a warning for each thing that is not
+// as it was on VMware. Images are named by their final places.
+//
+// Two things of VMware's have no counterpart. A disk's NAA identifier is 128 bits and
+// libvirt's wwn 64, so names under /dev/disk/by-id change; the serial number stays. The
+// variables of EFI firmware stay behind, so the guest boots from the fallback path
+// \EFI\BOOT\BOOTX64.EFI.
+func Domain(def target.Definition, opts DomainOptions) (string, []inventory.Warning, error) {
+	b := &domainBuilder{vm: def.VM, def: def, opts: opts}
+	b.opts.Type = cmp.Or(opts.Type, "kvm")
+	b.opts.Network = cmp.Or(opts.Network, "default")
+	b.domain.Devices = &libvirtxml.DomainDeviceList{}
+	steps := []func() error{b.identity, b.processors, b.firmware, b.storage, b.cards, b.consoles}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return "", nil, fmt.Errorf("define VM %s: %w", def.VM.Name, err)
+		}
+	}
+	text, err := b.domain.Marshal()
+	return text + "\n", b.warnings, err
+}
+
+// A domainBuilder collects one domain.
+type domainBuilder struct {
+	vm       *inventory.VM
+	def      target.Definition
+	opts     DomainOptions
+	domain   libvirtxml.Domain
+	warnings []inventory.Warning
+}
+
+func (b *domainBuilder) warn(code, remedy, format string, args ...any) {
+	b.warnings = append(b.warnings, inventory.Warning{Code: code, Text: fmt.Sprintf(format, args...), Remedy: remedy})
+}
+
+func (b *domainBuilder) efi() bool { return b.vm.Firmware == inventory.EFI }
+
+func (b *domainBuilder) windows() bool {
+	return strings.HasPrefix(strings.ToLower(b.vm.GuestID), "win")
+}
+
+// linux reports whether the guest is known to be Linux: from its os-release, or else
+// from what VMware was told.
+func (b *domainBuilder) linux() bool {
+	for _, g := range b.def.Guest {
+		if g.OS.ID != "" {
+			return true
+		}
+	}
+	id := strings.ToLower(b.vm.GuestID)
+	for _, word := range []string{
+		"linux", "debian", "ubuntu", "rhel", "redhat", "centos", "fedora", "sles", "suse", "photon", "coreos",
+	} {
+		if strings.Contains(id, word) {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *domainBuilder) identity() error {
+	d := &b.domain
+	d.Type, d.UUID = b.opts.Type, b.vm.UUID
+	d.Name = domainName(b.vm.Name)
+	d.Description = b.vm.Annotation
+	metadata, err := sourceMetadata(b.vm)
+	d.Metadata = &libvirtxml.DomainMetadata{XML: metadata}
+	d.OS = &libvirtxml.DomainOS{
+		Type:   &libvirtxml.DomainOSType{Arch: "x86_64", Machine: "pc", Type: "hvm"},
+		SMBios: &libvirtxml.DomainSMBios{Mode: "sysinfo"},
+	}
+	d.SysInfo = []libvirtxml.DomainSysInfo{{SMBIOS: &libvirtxml.DomainSysInfoSMBIOS{
+		System: &libvirtxml.DomainSysInfoSystem{Entry: []libvirtxml.DomainSysInfoEntry{
+			{Name: "serial", Value: vmwareSerial(b.vm.UUID)},
+		}},
+	}}}
+	return err
+}
+
+// domainName returns name where libvirt takes it, else the folder's name.
+func domainName(name string) string {
+	for _, r := range name {
+		if r == '/' || r < ' ' || r == 0x7f || r == 0xfffd {
+			return SafeName(name)
+		}
+	}
+	return cmp.Or(strings.TrimSpace(name), SafeName(name))
+}
+
+// vmwareSerial is the SMBIOS serial number that VMware derives from the UUID, to which
+// licences are bound: "VMware-56 4d 12 34 00 00 11 11-22 22 33 33 44 44 55 55".
+func vmwareSerial(uuid string) string {
+	digits := strings.ReplaceAll(uuid, "-", "")
+	var s strings.Builder
+	s.WriteString("VMware")
+	for i := 0; i+1 < len(digits); i += 2 {
+		s.WriteByte("- "[min(i%16, 1)])
+		s.WriteString(digits[i : i+2])
+	}
+	return s.String()
+}
+
+// source is where a domain came from, kept in its metadata.
+type source struct {
+	XMLName      xml.Name `xml:"urn:decamp:source:1 source"`
+	Ref          string   `xml:"ref,attr"`
+	InstanceUUID string   `xml:"instanceUuid,attr,omitempty"`
+	Host         string   `xml:"host,attr,omitempty"`
+	VMX          string   `xml:"vmx,attr,omitempty"`
+	Name         string   `xml:"name,attr"`
+	Networks     []struct {
+		MAC  string `xml:"mac,attr"`
+		Name string `xml:"name,attr"`
+	} `xml:"network"`
+}
+
+func sourceMetadata(vm *inventory.VM) (string, error) {
+	s := source{Ref: string(vm.Ref), InstanceUUID: vm.InstanceUUID, Host: vm.HostName, VMX: vm.VMX.String(), Name: vm.Name}
+	for _, n := range vm.NICs {
+		s.Networks = append(s.Networks, struct {
+			MAC  string `xml:"mac,attr"`
+			Name string `xml:"name,attr"`
+		}{n.MAC, n.Network})
+	}
+	text, err := xml.Marshal(s)
+	return string(text), err
+}
+
+func (b *domainBuilder) processors() error {
+	sockets, cores := b.vm.CPUs, 1
+	if n := b.vm.CoresPerSocket; n > 0 && b.vm.CPUs%n == 0 {
+		sockets, cores = b.vm.CPUs/n, n
+	}
+	// Without KVM the default is a CPU older than today's distributions accept.
+	mode := map[string]string{"kvm": "host-model", "qemu": "maximum"}[b.opts.Type]
+	d := &b.domain
+	d.Memory = &libvirtxml.DomainMemory{Value: uint(b.vm.MemoryMiB), Unit: "MiB"}
+	d.VCPU = &libvirtxml.DomainVCPU{Value: uint(b.vm.CPUs)}
+	d.CPU = &libvirtxml.DomainCPU{Mode: mode, Topology: &libvirtxml.DomainCPUTopology{Sockets: sockets, Cores: cores, Threads: 1}}
+	d.Features = &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}, APIC: &libvirtxml.DomainFeatureAPIC{}}
+	d.Clock = &libvirtxml.DomainClock{Offset: "utc", Timer: []libvirtxml.DomainTimer{
+		{Name: "rtc", TickPolicy: "catchup"}, {Name: "pit", TickPolicy: "delay"}, {Name: "hpet", Present: "no"},
+	}}
+	if b.windows() {
+		d.Clock.Offset = "localtime"
+	}
+	return nil
+}
+
+// firmware asks libvirt to pick OVMF itself: its path differs among distributions.
+func (b *domainBuilder) firmware() error {
+	if !b.efi() {
+		return nil
+	}
+	o := b.domain.OS
+	o.Type.Machine, o.Firmware = "q35", "efi"
+	o.FirmwareInfo = &libvirtxml.DomainOSFirmwareInfo{Features: []libvirtxml.DomainOSFirmwareFeature{
+		{Enabled: "no", Name: "secure-boot"},
+	}}
+	if b.vm.SecureBoot {
+		o.FirmwareInfo.Features = []libvirtxml.DomainOSFirmwareFeature{
+			{Enabled: "yes", Name: "secure-boot"}, {Enabled: "yes", Name: "enrolled-keys"},
+		}
+	}
+	if b.vm.VTPM {
+		b.domain.Devices.TPMs = []libvirtxml.DomainTPM{{Model: "tpm-crb", Backend: &libvirtxml.DomainTPMBackend{
+			Emulator: &libvirtxml.DomainTPMBackendEmulator{Version: "2.0"},
+		}}}
+		b.warn("vtpm", "keep the BitLocker or LUKS recovery key at hand for the first boot",
+			"the virtual TPM starts empty: VMware does not give its contents away")
+	}
+	return nil
+}
+
+func (b *domainBuilder) consoles() error {
+	port := uint(0)
+	pty := func() *libvirtxml.DomainChardevSource {
+		return &libvirtxml.DomainChardevSource{Pty: &libvirtxml.DomainChardevSourcePty{}}
+	}
+	d := b.domain.Devices
+	d.Serials = []libvirtxml.DomainSerial{{Source: pty(), Target: &libvirtxml.DomainSerialTarget{Port: &port}}}
+	d.Consoles = []libvirtxml.DomainConsole{{Source: pty(), Target: &libvirtxml.DomainConsoleTarget{Type: "serial", Port: &port}}}
+	d.Graphics = []libvirtxml.DomainGraphic{{VNC: &libvirtxml.DomainGraphicVNC{
+		Port: -1, AutoPort: "yes", Listeners: []libvirtxml.DomainGraphicListener{
+			{Address: &libvirtxml.DomainGraphicListenerAddress{Address: "127.0.0.1"}},
+		},
+	}}}
+	d.Videos = []libvirtxml.DomainVideo{{Model: libvirtxml.DomainVideoModel{Type: "vga"}}}
+	d.MemBalloon = &libvirtxml.DomainMemBalloon{Model: "none"}
+	return nil
+}

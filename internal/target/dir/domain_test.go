@@ -1,0 +1,168 @@
+package dir
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+var update = flag.Bool("update", false, "write the golden files of testdata")
+
+const schema = "/usr/share/libvirt/schemas/domain.rng"
+
+// requires skips the test where a tool or a file is missing.
+func requires(t *testing.T, what ...string) {
+	t.Helper()
+	for _, w := range what {
+		if _, err := exec.LookPath(w); err == nil {
+			continue
+		}
+		if _, err := os.Stat(w); err != nil {
+			t.Skipf("no %s: run scripts/setup.sh test", w)
+		}
+	}
+}
+
+func domains() map[string]*inventory.VM {
+	return map[string]*inventory.VM{
+		"bios":       biosVM(),
+		"efi":        efiVM(),
+		"big":        bigVM(),
+		"efi-big":    with(bigVM(), func(vm *inventory.VM) { vm.Firmware = inventory.EFI }),
+		"lsilogic":   onBus(inventory.LSILogic),
+		"lsisas":     onBus(inventory.LSISAS),
+		"nvme":       onBus(inventory.NVMe),
+		"ahci":       onBus(inventory.AHCI),
+		"ide":        onBus(inventory.IDE),
+		"secureboot": with(efiVM(), func(vm *inventory.VM) { vm.SecureBoot, vm.VTPM = true, true }),
+		"diskless": with(biosVM(), func(vm *inventory.VM) {
+			vm.Disks, vm.Controllers, vm.BootOrder = nil, nil, []string{"net:4000"}
+		}),
+	}
+}
+
+// TestDomainGolden compares each domain, and its warnings, with the reviewed text.
+func TestDomainGolden(t *testing.T) {
+	for name, vm := range domains() {
+		t.Run(name, func(t *testing.T) {
+			xml, warnings, err := Domain(definition(vm), DomainOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var text strings.Builder
+			text.WriteString(xml)
+			for _, w := range warnings {
+				fmt.Fprintf(&text, "<!-- %s: %s. %s. -->\n", w.Code, w.Text, w.Remedy)
+			}
+			golden(t, filepath.Join("testdata", name+".xml"), text.String())
+		})
+	}
+}
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (go test -update, then review):\n%s", path, got)
+	}
+}
+
+func TestDomainsSatisfyLibvirtsSchema(t *testing.T) {
+	requires(t, "xmllint", schema)
+	for name, vm := range domains() {
+		for _, kind := range []string{"kvm", "qemu"} {
+			xml, _, err := Domain(definition(vm), DomainOptions{Type: kind, Network: "prod"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out, err := validate(xml); err != nil {
+				t.Errorf("%s as %s: %s", name, kind, out)
+			}
+		}
+	}
+}
+
+// A schema that takes everything would prove nothing.
+func TestSchemaRefusesNonsense(t *testing.T) {
+	requires(t, "xmllint", schema)
+	xml, _, err := Domain(definition(biosVM()), DomainOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := validate(strings.Replace(xml, "vmpvscsi", "no such model", 1)); err == nil {
+		t.Error("libvirt's schema took a controller model that does not exist")
+	}
+}
+
+func validate(xml string) (string, error) {
+	cmd := exec.Command("xmllint", "--noout", "--relaxng", schema, "-")
+	cmd.Stdin = strings.NewReader(xml)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func TestEFIFallsBackToWhatTheGuestProbablyHas(t *testing.T) {
+	unknown := with(efiVM(), func(vm *inventory.VM) { vm.GuestID = "otherGuest64" })
+	tests := []struct {
+		name    string
+		vm      *inventory.VM
+		reports []guest.Report
+		want    string
+	}{
+		{"Linux by guest id", efiVM(), nil, "virtio-scsi"},
+		{"unknown", unknown, nil, `type="sata"`},
+		{"Linux by os-release", unknown, []guest.Report{{OS: guest.OS{ID: "alpine"}}}, "virtio-scsi"},
+		{"Windows", with(efiVM(), func(vm *inventory.VM) { vm.GuestID = "windows11_64Guest" }), nil, `type="sata"`},
+	}
+	for _, tt := range tests {
+		xml, warnings, err := Domain(definition(tt.vm, tt.reports...), DomainOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(xml, tt.want) || strings.Contains(xml, "vmpvscsi") {
+			t.Errorf("%s: no %s in\n%s", tt.name, tt.want, xml)
+		}
+		if len(warnings) != 1 || warnings[0].Code != "efi-boot" || warnings[0].Remedy == "" {
+			t.Errorf("%s: warnings %+v", tt.name, warnings)
+		}
+	}
+}
+
+func TestUnknownControllersAreRefusedBeforeTheCopy(t *testing.T) {
+	root, err := New(t.TempDir(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bus := range []inventory.Bus{inventory.BusLogic, ""} {
+		_, err := root.Plan(t.Context(), onBus(bus))
+		if !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {
+			t.Errorf("bus %q: %v, want unsupported with a remedy", bus, err)
+		}
+		if _, _, err := Domain(definition(onBus(bus)), DomainOptions{}); !fault.Is(err, fault.Unsupported) {
+			t.Errorf("bus %q: domain: %v", bus, err)
+		}
+	}
+}
+
+func TestVMwareSerial(t *testing.T) {
+	const want = "VMware-56 4d 12 34 00 00 11 11-22 22 33 33 44 44 55 55"
+	if got := vmwareSerial("564d1234-0000-1111-2222-333344445555"); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

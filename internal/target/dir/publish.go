@@ -1,0 +1,157 @@
+package dir
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/target"
+)
+
+// Publish writes the domain and vm.json beside the images and gives the folder its
+// final name. After a crash at any point it may run again: until the rename there is
+// nothing to see, after it everything is there.
+func (t *Target) Publish(_ context.Context, def target.Definition) error {
+	final := filepath.Join(t.root, SafeName(def.VM.Name))
+	done, err := published(final, def)
+	if done {
+		return syncFolder(t.root)
+	}
+	if err != nil {
+		return err
+	}
+	partial := t.partial(def.VM)
+	if err := t.describe(partial, def); err != nil {
+		return fmt.Errorf("publish VM %s: %w", def.VM.Name, err)
+	}
+	if err := syncAll(partial); err != nil {
+		return fmt.Errorf("publish VM %s: %w", def.VM.Name, err)
+	}
+	if err := rename(partial, final); err != nil {
+		return err
+	}
+	return syncFolder(t.root)
+}
+
+// published reports whether final already holds just what def says.
+func published(final string, def target.Definition) (bool, error) {
+	r, err := ReadRecord(final)
+	if fault.Is(err, fault.NotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	same := func(have RecordedImage, want target.Image) bool {
+		return have.Key == want.Key && have.Root == want.Root
+	}
+	if identity(r.Source) == identity(def.VM) && slices.EqualFunc(r.Images, def.Images, same) {
+		return true, nil
+	}
+	return false, occupied(final)
+}
+
+func occupied(final string) error {
+	return fault.New(fault.Conflict, "%s holds another VM", final).
+		WithHint("move it away and run the same command again: the copied images are kept")
+}
+
+// describe writes the two files that make images a VM. It takes proven images only.
+func (t *Target) describe(partial string, def target.Definition) error {
+	for _, img := range def.Images {
+		if img.Root == "" {
+			return fault.New(fault.Internal, "image %s was not verified", img.Path)
+		}
+		if filepath.Dir(img.Path) != partial {
+			return fault.New(fault.Internal, "image %s is not in %s", img.Path, partial)
+		}
+		if _, err := os.Lstat(img.Path); err != nil {
+			return fault.New(fault.NotFound, "image is gone: %w", err).WithHint("migrate the VM again")
+		}
+	}
+	if err := makeFolder(partial); err != nil { // a VM without disks has none yet
+		return err
+	}
+	domain, warnings, err := Domain(def, t.opts.Domain)
+	if err != nil {
+		return err
+	}
+	record, err := json.MarshalIndent(newRecord(def, warnings), "", "  ")
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		writeFile(filepath.Join(partial, "domain.xml"), []byte(domain)),
+		writeFile(filepath.Join(partial, recordFile), append(record, '\n')),
+	)
+}
+
+func writeFile(path string, text []byte) error { return ioFault(os.WriteFile(path, text, 0o644)) }
+
+// syncAll makes every file of dir, and their names, durable.
+func syncAll(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := syncFolder(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return syncFolder(dir)
+}
+
+// syncFolder makes what path names durable; fsync is the same for files and folders.
+func syncFolder(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return ioFault(errors.Join(f.Sync(), f.Close()))
+}
+
+// rename gives the folder its final name. The kernel refuses where that name is taken
+// by a file or by a folder with anything in it.
+func rename(partial, final string) error {
+	err := unix.Rename(partial, final)
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTDIR) {
+		return occupied(final)
+	}
+	if err != nil {
+		return ioFault(fmt.Errorf("rename %s to %s: %w", partial, final, err))
+	}
+	return nil
+}
+
+// Discard removes the partial folders of imgs. A published VM has none.
+func (t *Target) Discard(_ context.Context, imgs []target.Image) error {
+	var errs []error
+	for _, img := range imgs {
+		folder := filepath.Dir(img.Path)
+		if filepath.Dir(folder) != t.root || !isPartial(filepath.Base(folder)) {
+			errs = append(errs, fault.New(fault.Internal, "discard %s: not in a partial folder of %s", img.Path, t.root))
+			continue
+		}
+		errs = append(errs, os.RemoveAll(folder))
+	}
+	return errors.Join(append(errs, syncFolder(t.root))...)
+}
+
+// ioFault gives the errors of a file system their kind.
+func ioFault(err error) error {
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fault.New(fault.Full, "%w", err).WithHint("make room and run the same command again")
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
+		return fault.New(fault.Denied, "%w", err).WithHint("run as a user who may write there")
+	}
+	return err
+}

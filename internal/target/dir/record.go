@@ -1,0 +1,97 @@
+package dir
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/target"
+)
+
+// recordFile is what makes a folder a published VM.
+const recordFile = "vm.json"
+
+// recordVersion is the version of vm.json that this package writes.
+const recordVersion = 1
+
+// A Record is the content of vm.json: all that is known of a VM that was moved. Files
+// are named without folders, so that the VM's folder may be moved.
+type Record struct {
+	Version  int                 `json:"version"`
+	Decamp   string              `json:"decamp"` // version that wrote it
+	Source   *inventory.VM       `json:"source"`
+	Images   []RecordedImage     `json:"images"`
+	Guest    []guest.Report      `json:"guest,omitempty"` // in the order of Images
+	Warnings []inventory.Warning `json:"warnings,omitempty"`
+}
+
+// A RecordedImage is one disk of a Record.
+type RecordedImage struct {
+	Key      int32         `json:"key"`
+	File     string        `json:"file"`
+	Manifest string        `json:"manifest"`
+	Format   target.Format `json:"format"`
+	Size     int64         `json:"size"`
+	Root     string        `json:"root"` // the manifest's root hash, hex
+}
+
+func newRecord(def target.Definition, warnings []inventory.Warning) Record {
+	r := Record{
+		Version: recordVersion, Decamp: def.Decamp, Source: def.VM, Guest: def.Guest,
+		Warnings: append(append([]inventory.Warning{}, def.Warnings...), warnings...),
+	}
+	for _, img := range def.Images {
+		r.Images = append(r.Images, RecordedImage{
+			Key: img.Key, File: filepath.Base(img.Final), Manifest: filepath.Base(img.Manifest),
+			Format: img.Format, Size: img.Size, Root: img.Root,
+		})
+	}
+	return r
+}
+
+// ReadRecord reads the vm.json of a published VM's folder.
+func ReadRecord(folder string) (*Record, error) {
+	path := filepath.Join(folder, recordFile)
+	text, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return nil, fault.New(fault.NotFound, "%s is not the folder of a migrated VM: %w", folder, err).
+			WithHint("name a folder that decamp migrate has published; it holds a %s", recordFile)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r, err := parseRecord(text)
+	if err != nil {
+		return nil, fault.New(fault.Corrupt, "%s: %w", path, err)
+	}
+	return r, nil
+}
+
+// parseRecord takes no file name that leads out of the folder.
+func parseRecord(text []byte) (*Record, error) {
+	var r Record
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, err
+	}
+	if r.Version != recordVersion {
+		return nil, fmt.Errorf("version %d is not known, only %d", r.Version, recordVersion)
+	}
+	if r.Source == nil {
+		return nil, fmt.Errorf("no source VM")
+	}
+	for i, img := range r.Images {
+		for _, name := range []string{img.File, img.Manifest} {
+			if !filepath.IsLocal(name) || filepath.Base(name) != name || name == "." {
+				return nil, fmt.Errorf("image %d: %q is not a file name", i, name)
+			}
+		}
+		if img.Size < 0 {
+			return nil, fmt.Errorf("image %d: size %d", i, img.Size)
+		}
+	}
+	return &r, nil
+}
