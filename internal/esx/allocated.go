@@ -1,0 +1,102 @@
+package esx
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// inUse is the change id that asks for the areas in use.
+const inUse = inventory.ChangeID("*")
+
+// Allocated describes r of a disk, in order and without gaps: data where the disk has
+// blocks, zero where it has none. snapshot is empty for a powered-off VM. Where there
+// is no map, or one that contradicts itself, the error is fault.Unsupported and says
+// why; the disk can be read without it.
+//
+// On NFS, vSAN and vVol the map may be one area that covers the whole disk. That is
+// true, if not useful, and returned as it is.
+func (s *Session) Allocated(ctx context.Context, vm, snapshot inventory.MoRef, key int32, r disk.Range) ([]disk.Extent, error) {
+	if r.Off < 0 || r.Len < 0 || r.Len > math.MaxInt64-r.Off {
+		return nil, fault.New(fault.Invalid, "map of disk %d: range %v is no range", key, r)
+	}
+	req := &types.QueryChangedDiskAreas{This: reference("VirtualMachine", vm), DeviceKey: key, ChangeId: string(inUse)}
+	if snapshot != "" {
+		ref := reference("VirtualMachineSnapshot", snapshot)
+		req.Snapshot = &ref
+	}
+	areas, err := s.changedAreas(ctx, req, r)
+	if err != nil {
+		return nil, fmt.Errorf("map of disk %d of VM %s: %w", key, vm, mapError(err))
+	}
+	return cover(r, areas), nil
+}
+
+// changedAreas asks page by page. A page without areas means that none of its Length is
+// in use; only the end of the range ends the loop.
+func (s *Session) changedAreas(ctx context.Context, req *types.QueryChangedDiskAreas, r disk.Range) ([]disk.Range, error) {
+	var areas []disk.Range
+	for at := r.Off; at < r.End(); {
+		req.StartOffset = at
+		res, err := methods.QueryChangedDiskAreas(ctx, s, req)
+		if err != nil {
+			return nil, err
+		}
+		next, err := checkPage(&res.Returnval, at)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range res.Returnval.ChangedArea {
+			areas = append(areas, disk.Range{Off: a.Start, Len: a.Length})
+		}
+		at = next
+	}
+	return areas, nil
+}
+
+// checkPage returns where the page asked for at ends. It refuses pages that do not
+// begin at or before it, do not get further, or hold areas that cannot be.
+func checkPage(page *types.DiskChangeInfo, at int64) (int64, error) {
+	if page.StartOffset < 0 || page.Length <= 0 || page.Length > math.MaxInt64-page.StartOffset {
+		return 0, badMap("page of %d bytes at %d, asked for %d", page.Length, page.StartOffset, at)
+	}
+	next := page.StartOffset + page.Length
+	if page.StartOffset > at || next <= at {
+		return 0, badMap("page [%d, %d) does not hold offset %d, which was asked for", page.StartOffset, next, at)
+	}
+	for _, a := range page.ChangedArea {
+		if a.Start < 0 || a.Length < 0 || a.Length > math.MaxInt64-a.Start {
+			return 0, badMap("area of %d bytes at %d", a.Length, a.Start)
+		}
+	}
+	return next, nil
+}
+
+func badMap(format string, args ...any) error {
+	return fault.New(fault.Unsupported, "the server's map contradicts itself: "+format, args...).
+		WithHint("the disk is read in full instead")
+}
+
+// mapError turns the API's own refusals into Unsupported: without change tracking "*"
+// is a FileFault, on some datastores NotSupported or InvalidArgument, and whichever it
+// is, the map is what is missing. Network and login errors stay what they are, and so
+// does a VM that is gone.
+func mapError(err error) error {
+	switch vimFault(err).(type) {
+	case nil, *types.NotAuthenticated, *types.ManagedObjectNotFound:
+		return classify(err)
+	}
+	return fault.New(fault.Unsupported, "the server gives none (is change tracking on?): %w", err).
+		WithHint("the disk is read in full instead; change block tracking must be on before the last power-on or snapshot for a map")
+}
+
+func reference(kind string, ref inventory.MoRef) types.ManagedObjectReference {
+	return types.ManagedObjectReference{Type: kind, Value: string(ref)}
+}

@@ -1,0 +1,145 @@
+package esx
+
+import (
+	"strings"
+
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// layer is one file of a disk's chain, told alike for the API's many backing types.
+type layer struct {
+	kind      inventory.Backing // before the datastore is looked at
+	file      types.VirtualDeviceFileBackingInfo
+	mode      string
+	sharing   string
+	uuid      string
+	changeID  string
+	thin      bool
+	encrypted bool
+}
+
+func (t *tree) disk(d *types.VirtualDisk, layout *types.VirtualMachineFileLayoutEx) inventory.Disk {
+	out := inventory.Disk{
+		Key:        d.Key,
+		Label:      label(d),
+		Capacity:   d.CapacityInBytes,
+		Used:       usedBytes(d.Key, layout),
+		Controller: d.ControllerKey,
+		Backing:    inventory.UnknownBacking,
+	}
+	if out.Capacity == 0 {
+		out.Capacity = d.CapacityInKB << 10 // before API 5.5
+	}
+	if d.UnitNumber != nil {
+		out.Unit = int(*d.UnitNumber)
+	}
+	chain := layers(d.Backing)
+	if len(chain) == 0 {
+		return out
+	}
+	top, bottom := chain[0], chain[len(chain)-1]
+	out.Path, _ = inventory.ParsePath(top.file.FileName) // empty on a path that is none
+	out.Base, _ = inventory.ParsePath(bottom.file.FileName)
+	out.Backing = t.backing(top)
+	out.Thin, out.Mode = bottom.thin, top.mode
+	out.Shared = top.sharing == string(types.VirtualDiskSharingSharingMultiWriter)
+	out.UUID, out.ChangeID = top.uuid, inventory.ChangeID(top.changeID)
+	out.Layers = len(chain)
+	for _, l := range chain {
+		out.Encrypted = out.Encrypted || l.encrypted
+	}
+	return out
+}
+
+// backing is where a disk's top layer is kept: the datastore decides before the type,
+// since a vSAN object is a FlatVer2 to the API.
+func (t *tree) backing(top layer) inventory.Backing {
+	if top.kind == inventory.RDM || top.kind == inventory.UnknownBacking || top.file.Datastore == nil {
+		return top.kind
+	}
+	switch strings.ToLower(t.datastores[*top.file.Datastore].Summary.Type) {
+	case "vsan", "vsand":
+		return inventory.VSAN
+	case "vvol":
+		return inventory.VVol
+	}
+	return top.kind
+}
+
+// layers walks a backing's parents, the layer the VM writes to first. It is empty for
+// backings without files.
+func layers(backing types.BaseVirtualDeviceBackingInfo) []layer {
+	var out []layer
+	for backing != nil {
+		l, parent, ok := oneLayer(backing)
+		if !ok {
+			break
+		}
+		if l.kind == inventory.Flat && parent != nil {
+			l.kind = inventory.Delta // ESXi tells a vmfsSparse layer as FlatVer2 with a parent
+		}
+		out = append(out, l)
+		backing = parent
+	}
+	return out
+}
+
+// oneLayer returns a backing's layer and its parent, which is nil at the bottom.
+func oneLayer(backing types.BaseVirtualDeviceBackingInfo) (layer, types.BaseVirtualDeviceBackingInfo, bool) {
+	switch b := backing.(type) {
+	case *types.VirtualDiskFlatVer2BackingInfo:
+		return layer{inventory.Flat, b.VirtualDeviceFileBackingInfo, b.DiskMode, b.Sharing, b.Uuid, b.ChangeId,
+			isTrue(b.ThinProvisioned), b.KeyId != nil}, parentOf(b.Parent), true
+	case *types.VirtualDiskSeSparseBackingInfo:
+		return layer{inventory.SESparse, b.VirtualDeviceFileBackingInfo, b.DiskMode, "", b.Uuid, b.ChangeId,
+			true, b.KeyId != nil}, parentOf(b.Parent), true
+	case *types.VirtualDiskSparseVer2BackingInfo:
+		return layer{inventory.Delta, b.VirtualDeviceFileBackingInfo, b.DiskMode, "", b.Uuid, b.ChangeId,
+			true, b.KeyId != nil}, parentOf(b.Parent), true
+	case *types.VirtualDiskRawDiskMappingVer1BackingInfo:
+		return layer{inventory.RDM, b.VirtualDeviceFileBackingInfo, b.DiskMode, b.Sharing, b.Uuid, b.ChangeId,
+			false, false}, parentOf(b.Parent), true
+	case *types.VirtualDiskLocalPMemBackingInfo:
+		return layer{inventory.UnknownBacking, b.VirtualDeviceFileBackingInfo, b.DiskMode, "", b.Uuid, "",
+			false, false}, nil, true
+	}
+	return layer{}, nil, false
+}
+
+// parentOf makes a nil pointer a nil interface.
+func parentOf[T any, P interface {
+	*T
+	types.BaseVirtualDeviceBackingInfo
+}](p P) types.BaseVirtualDeviceBackingInfo {
+	if p == nil {
+		return nil
+	}
+	return p
+}
+
+// usedBytes sums the sizes of all files of all layers of a disk; -1 if the layout does
+// not tell.
+func usedBytes(key int32, layout *types.VirtualMachineFileLayoutEx) int64 {
+	if layout == nil {
+		return -1
+	}
+	sizes := map[int32]int64{}
+	for _, f := range layout.File {
+		sizes[f.Key] = f.Size
+	}
+	for _, d := range layout.Disk {
+		if d.Key != key {
+			continue
+		}
+		var sum int64
+		for _, unit := range d.Chain {
+			for _, file := range unit.FileKey {
+				sum += sizes[file]
+			}
+		}
+		return sum
+	}
+	return -1
+}

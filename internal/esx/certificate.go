@@ -1,0 +1,107 @@
+package esx
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Certificate is what a server shows, for an operator to compare with what the host's
+// console or the vCenter shows.
+type Certificate struct {
+	Fingerprint string    `json:"fingerprint"` // SHA-256 as AA:BB:…
+	Subject     string    `json:"subject"`
+	Issuer      string    `json:"issuer"`
+	NotBefore   time.Time `json:"notBefore"`
+	NotAfter    time.Time `json:"notAfter"`
+}
+
+// Fingerprint connects to addr ("host" or "host:port", 443 by default) and returns the
+// certificate it shows. It sends nothing but the handshake and believes nothing.
+func Fingerprint(ctx context.Context, addr string) (Certificate, error) {
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		addr = net.JoinHostPort(strings.Trim(addr, "[]"), "443")
+	}
+	host, _, _ := net.SplitHostPort(addr)
+	dialer := &tls.Dialer{
+		NetDialer: &net.Dialer{Timeout: 15 * time.Second},
+		Config:    &tls.Config{ServerName: host, InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}},
+	}
+	conn, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return Certificate{}, fmt.Errorf("read the certificate of %s: %w", addr, classify(err))
+	}
+	defer conn.Close()
+	leaf := conn.(*tls.Conn).ConnectionState().PeerCertificates[0]
+	return Certificate{
+		Fingerprint: colons(sha256.Sum256(leaf.Raw)),
+		Subject:     leaf.Subject.String(),
+		Issuer:      leaf.Issuer.String(),
+		NotBefore:   leaf.NotBefore,
+		NotAfter:    leaf.NotAfter,
+	}, nil
+}
+
+// pinnedTLS returns a configuration that accepts the certificate with that fingerprint
+// and no other. VerifyConnection also runs on resumed connections, which
+// VerifyPeerCertificate does not.
+func pinnedTLS(e endpoint, fingerprint string) (*tls.Config, error) {
+	pin, err := parseFingerprint(fingerprint)
+	if err != nil {
+		return nil, fmt.Errorf("log in to %s: %w", e.addr, err)
+	}
+	return &tls.Config{
+		ServerName:         e.host,
+		InsecureSkipVerify: true, // the pin is compared instead
+		NextProtos:         []string{"http/1.1"},
+		VerifyConnection: func(c tls.ConnectionState) error {
+			return checkPin(e.addr, pin, c.PeerCertificates)
+		},
+	}, nil
+}
+
+func checkPin(addr string, pin [32]byte, shown []*x509.Certificate) error {
+	if len(shown) == 0 {
+		return fault.New(fault.Denied, "%s shows no certificate", addr)
+	}
+	got := sha256.Sum256(shown[0].Raw)
+	if subtle.ConstantTimeCompare(got[:], pin[:]) == 1 {
+		return nil
+	}
+	return fault.New(fault.Denied, "the certificate of %s is not the pinned one: pinned %s, shown %s", addr, colons(pin), colons(got)).
+		WithHint("find out why it changed (renewed, or somebody in between); if it is right, pass --fingerprint %s", colons(got))
+}
+
+// parseFingerprint reads 64 hex digits in either case, with or without colons.
+func parseFingerprint(s string) (pin [32]byte, err error) {
+	if s == "" {
+		return pin, fault.New(fault.Invalid, "no certificate fingerprint is pinned").
+			WithHint("confirm the certificate once, or pass --fingerprint")
+	}
+	b, err := hex.DecodeString(strings.ReplaceAll(s, ":", ""))
+	if err == nil && len(b) != len(pin) {
+		err = errors.New("it must have 64 hex digits (SHA-256)")
+	}
+	if err != nil {
+		return pin, fault.New(fault.Invalid, "fingerprint %q: %w", s, err)
+	}
+	return [32]byte(b), nil
+}
+
+func colons(sum [32]byte) string {
+	parts := make([]string, len(sum))
+	for i, b := range sum {
+		parts[i] = fmt.Sprintf("%02X", b)
+	}
+	return strings.Join(parts, ":")
+}

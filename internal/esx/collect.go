@@ -1,0 +1,258 @@
+package esx
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// wanted lists, per type of object, the properties that the inventory is made of.
+var wanted = map[string][]string{
+	"Datacenter":                  {"name", "parent"},
+	"Folder":                      {"name", "parent"},
+	"VirtualApp":                  {"name", "parent", "parentFolder"},
+	"DistributedVirtualPortgroup": {"name"},
+	"Datastore":                   {"name", "parent", "summary", "host"},
+	"HostSystem": {"name", "parent", "runtime.connectionState", "runtime.inMaintenanceMode",
+		"config.product", "config.virtualNicManagerInfo"},
+	"VirtualMachine": {"name", "parent", "parentVApp", "runtime", "guest.toolsRunningStatus", "layoutEx", "snapshot",
+		"config.uuid", "config.instanceUuid", "config.template", "config.guestId", "config.guestFullName",
+		"config.version", "config.annotation", "config.hardware", "config.firmware", "config.bootOptions",
+		"config.keyId", "config.changeTrackingEnabled", "config.files", "config.extraConfig", "config.managedBy"},
+}
+
+// places are the types that inventory paths are made of.
+var places = []string{"Datacenter", "Folder", "VirtualApp"}
+
+// tree is the inventory as one collector round gave it.
+type tree struct {
+	root       types.ManagedObjectReference
+	nodes      map[types.ManagedObjectReference]node
+	vms        []mo.VirtualMachine
+	hosts      map[types.ManagedObjectReference]mo.HostSystem
+	datastores map[types.ManagedObjectReference]mo.Datastore
+	portgroups map[string]string // name by key
+}
+
+// node is an element of inventory paths.
+type node struct {
+	name   string // escaped, as paths are written
+	parent *types.ManagedObjectReference
+}
+
+// collect reads all objects of the given types in one view and one retrieval, whatever
+// their number: per-object calls are what makes inventories of thousands hang.
+func (s *Session) collect(ctx context.Context, kinds ...string) (*tree, error) {
+	content := s.vim.ServiceContent
+	view, err := methods.CreateContainerView(ctx, s, &types.CreateContainerView{
+		This: *content.ViewManager, Container: content.RootFolder, Type: kinds, Recursive: true,
+	})
+	if err != nil {
+		return nil, classify(err)
+	}
+	defer s.destroyView(ctx, view.Returnval)
+	objects, err := mo.RetrievePropertiesEx(ctx, s, types.RetrievePropertiesEx{
+		This:    content.PropertyCollector,
+		SpecSet: []types.PropertyFilterSpec{viewSpec(view.Returnval, kinds)},
+	})
+	if err != nil {
+		return nil, classify(err)
+	}
+	return newTree(content.RootFolder, objects)
+}
+
+// destroyView drops the view. It would end with the session anyway.
+func (s *Session) destroyView(ctx context.Context, view types.ManagedObjectReference) {
+	_, err := methods.DestroyView(context.WithoutCancel(ctx), s.soap, &types.DestroyView{This: view})
+	if err != nil {
+		s.cfg.Log.Debug("destroy view", "host", s.end.addr, "err", err)
+	}
+}
+
+func viewSpec(view types.ManagedObjectReference, kinds []string) types.PropertyFilterSpec {
+	spec := types.PropertyFilterSpec{ObjectSet: []types.ObjectSpec{{
+		Obj:       view,
+		Skip:      types.NewBool(true),
+		SelectSet: []types.BaseSelectionSpec{&types.TraversalSpec{Type: view.Type, Path: "view"}},
+	}}}
+	for _, k := range kinds {
+		spec.PropSet = append(spec.PropSet, types.PropertySpec{Type: k, PathSet: wanted[k]})
+	}
+	return spec
+}
+
+func newTree(root types.ManagedObjectReference, objects []types.ObjectContent) (*tree, error) {
+	t := &tree{
+		root:       root,
+		nodes:      map[types.ManagedObjectReference]node{},
+		hosts:      map[types.ManagedObjectReference]mo.HostSystem{},
+		datastores: map[types.ManagedObjectReference]mo.Datastore{},
+		portgroups: map[string]string{},
+	}
+	for _, o := range objects {
+		if err := missing(o); err != nil {
+			return nil, classify(err)
+		}
+		o.MissingSet = nil // a property that is not there is a zero field
+		object, err := mo.ObjectContentToType(o)
+		if err != nil {
+			return nil, fmt.Errorf("read %s %s: %w", o.Obj.Type, o.Obj.Value, err)
+		}
+		t.add(object)
+	}
+	return t, nil
+}
+
+// missing returns the error if properties are missing because the session ended: some
+// servers tell it this way. Others are missing for one object's own reasons.
+func missing(o types.ObjectContent) error {
+	for _, p := range o.MissingSet {
+		if err := soap.WrapVimFault(p.Fault.Fault); lapsed(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tree) add(object any) {
+	switch o := object.(type) {
+	case mo.Datacenter:
+		t.nodes[o.Self] = node{o.Name, o.Parent}
+	case mo.Folder:
+		t.nodes[o.Self] = node{o.Name, o.Parent}
+	case mo.VirtualApp:
+		parent := o.ParentFolder
+		if parent == nil {
+			parent = o.Parent // an app within an app
+		}
+		t.nodes[o.Self] = node{o.Name, parent}
+	case mo.DistributedVirtualPortgroup:
+		t.portgroups[o.Self.Value] = unescapeName(o.Name)
+	case mo.Datastore:
+		t.datastores[o.Self] = o
+	case mo.HostSystem:
+		t.hosts[o.Self] = o
+	case mo.VirtualMachine:
+		t.vms = append(t.vms, o)
+	}
+}
+
+// locate walks up from an object's parent. It returns the inventory path of the
+// datacenter and that of the folder within the datacenter's own vm, datastore or host
+// folder; both as VMware writes them, with / in a name as %2f.
+func (t *tree) locate(parent *types.ManagedObjectReference) (datacenter, folder string) {
+	var up []string
+	for ; parent != nil && *parent != t.root; parent = t.nodes[*parent].parent {
+		n, ok := t.nodes[*parent]
+		if !ok {
+			break // not ours to see
+		}
+		if parent.Type == "Datacenter" {
+			folder, up = strings.Join(tail(up), "/"), nil
+		}
+		up = append([]string{n.name}, up...)
+	}
+	return strings.Join(up, "/"), folder
+}
+
+// tail drops the datacenter's own folder ("vm"), which every path has.
+func tail(path []string) []string {
+	if len(path) == 0 {
+		return nil
+	}
+	return path[1:]
+}
+
+// Hosts lists the ESXi hosts, sorted by name.
+func (s *Session) Hosts(ctx context.Context) ([]inventory.Host, error) {
+	t, err := s.collect(ctx, "HostSystem")
+	if err != nil {
+		return nil, fmt.Errorf("list hosts of %s: %w", s.end.addr, err)
+	}
+	var out []inventory.Host
+	for _, h := range t.hosts {
+		out = append(out, s.host(h))
+	}
+	slices.SortFunc(out, func(a, b inventory.Host) int { return byName(a.Name, b.Name, a.Ref, b.Ref) })
+	return out, nil
+}
+
+func (s *Session) host(h mo.HostSystem) inventory.Host {
+	out := inventory.Host{
+		Ref:             inventory.MoRef(h.Self.Value),
+		Name:            unescapeName(h.Name),
+		MaintenanceMode: h.Runtime.InMaintenanceMode,
+		Connected:       h.Runtime.ConnectionState == types.HostSystemConnectionStateConnected,
+	}
+	if c := h.Config; c != nil {
+		out.Version, out.Build = c.Product.Version, c.Product.Build
+	}
+	out.Address = s.end.host
+	if s.about.VCenter {
+		out.Address = managementAddress(h)
+	}
+	return out
+}
+
+// managementAddress returns the address of the first NIC selected for management
+// traffic, or "".
+func managementAddress(h mo.HostSystem) string {
+	if h.Config == nil || h.Config.VirtualNicManagerInfo == nil {
+		return ""
+	}
+	for _, net := range h.Config.VirtualNicManagerInfo.NetConfig {
+		if net.NicType != string(types.HostVirtualNicManagerNicTypeManagement) {
+			continue
+		}
+		for _, nic := range net.CandidateVnic {
+			if slices.Contains(net.SelectedVnic, nic.Key) && nic.Spec.Ip != nil {
+				return nic.Spec.Ip.IpAddress
+			}
+		}
+	}
+	return ""
+}
+
+// Datastores lists the datastores, sorted by name.
+func (s *Session) Datastores(ctx context.Context) ([]inventory.Datastore, error) {
+	t, err := s.collect(ctx, append([]string{"Datastore"}, places...)...)
+	if err != nil {
+		return nil, fmt.Errorf("list datastores of %s: %w", s.end.addr, err)
+	}
+	var out []inventory.Datastore
+	for _, d := range t.datastores {
+		out = append(out, t.datastore(d))
+	}
+	slices.SortFunc(out, func(a, b inventory.Datastore) int { return byName(a.Name, b.Name, a.Ref, b.Ref) })
+	return out, nil
+}
+
+func (t *tree) datastore(d mo.Datastore) inventory.Datastore {
+	out := inventory.Datastore{
+		Ref:      inventory.MoRef(d.Self.Value),
+		Name:     unescapeName(d.Name),
+		Type:     d.Summary.Type,
+		Capacity: d.Summary.Capacity,
+		Free:     d.Summary.FreeSpace,
+	}
+	out.Datacenter, _ = t.locate(d.Parent)
+	for _, m := range d.Host {
+		out.Hosts = append(out.Hosts, inventory.MoRef(m.Key.Value))
+	}
+	return out
+}
+
+func byName(a, b string, aRef, bRef inventory.MoRef) int {
+	if c := strings.Compare(a, b); c != 0 {
+		return c
+	}
+	return strings.Compare(string(aRef), string(bRef))
+}

@@ -1,0 +1,137 @@
+package esx
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// cookieLife is how long a cookie that only /folder knows is used. It lives 30 minutes
+// without use of the API; virt-v2v renews it at the same age.
+const cookieLife = 25 * time.Minute
+
+// folder is what is known about the cookie for /folder.
+type folder struct {
+	turn chan struct{} // holds one token; taken while a cookie is looked after
+
+	mu      sync.Mutex
+	lastUse time.Time // of the API session
+	checked string    // the pass that /folder was seen to accept
+	basic   string    // cookie that /folder gave for Basic, where it refuses the pass
+	born    time.Time // of basic
+}
+
+func newFolder() *folder {
+	f := &folder{turn: make(chan struct{}, 1)}
+	f.turn <- struct{}{}
+	return f
+}
+
+// used notes that the API session was in use at t.
+func (f *folder) used(t time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lastUse = t
+}
+
+// current returns the cookie to use now, or "" if it must be looked after first.
+func (f *folder) current(pass string, now time.Time) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.basic != "" && now.Sub(f.born) < cookieLife:
+		return f.basic
+	case f.basic == "" && f.checked == pass && now.Sub(f.lastUse) < touchEvery:
+		return pass
+	}
+	return ""
+}
+
+// Cookie returns the Cookie header's value for /folder. stale is the one that was just
+// refused with 401, or "". It is the API session's own cookie; where a server refuses
+// that one, it is what the server gives for Basic authentication, asked for once in 25
+// minutes. Callers at the same time share what renewal it takes.
+func (s *Session) Cookie(ctx context.Context, stale string) (string, error) {
+	if c := s.folder.current(s.pass.get(), s.cfg.Now()); c != "" && c != stale {
+		return c, nil
+	}
+	select {
+	case <-s.folder.turn:
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	defer func() { s.folder.turn <- struct{}{} }()
+	if c := s.folder.current(s.pass.get(), s.cfg.Now()); c != "" && c != stale {
+		return c, nil
+	}
+	c, err := s.freshCookie(ctx, stale)
+	if err != nil {
+		return "", fmt.Errorf("open /folder on %s: %w", s.end.addr, classify(err))
+	}
+	return c, nil
+}
+
+func (s *Session) freshCookie(ctx context.Context, stale string) (string, error) {
+	if s.pass.get() == stale {
+		if err := s.renew(ctx, stale); err != nil {
+			return "", err
+		}
+	} else if err := s.touch(ctx); err != nil {
+		return "", err
+	}
+	pass := s.pass.get()
+	status, _, err := s.headFolder(ctx, func(r *http.Request) { r.Header.Set("Cookie", pass) })
+	switch {
+	case err != nil:
+		return "", err
+	case status == http.StatusUnauthorized:
+		return s.basicCookie(ctx)
+	}
+	s.folder.mu.Lock()
+	defer s.folder.mu.Unlock()
+	s.folder.checked, s.folder.basic = pass, ""
+	return pass, nil
+}
+
+// basicCookie authenticates once and takes the cookie it is given.
+func (s *Session) basicCookie(ctx context.Context) (string, error) {
+	secret, err := s.secret(ctx)
+	if err != nil {
+		return "", err
+	}
+	status, header, err := s.headFolder(ctx, func(r *http.Request) { r.SetBasicAuth(s.end.user, string(secret)) })
+	if err != nil {
+		return "", err
+	}
+	if status == http.StatusUnauthorized {
+		return "", s.loginError(&statusError{status})
+	}
+	cookie := sessionCookie(header)
+	if cookie == "" {
+		return "", fault.New(fault.Denied, "it takes neither the session's cookie nor gives one of its own (HTTP %d)", status).
+			WithHint("check that user %s may browse datastores (Datastore.Browse, Datastore.FileManagement)", s.end.user)
+	}
+	s.folder.mu.Lock()
+	defer s.folder.mu.Unlock()
+	s.folder.basic, s.folder.born = cookie, s.cfg.Now()
+	return cookie, nil
+}
+
+// headFolder asks for nothing but a status. Only 401 tells about the cookie.
+func (s *Session) headFolder(ctx context.Context, auth func(*http.Request)) (int, http.Header, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodHead, "https://"+s.end.addr+"/folder", nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	auth(req)
+	res, err := s.web.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	res.Body.Close()
+	return res.StatusCode, res.Header, nil
+}

@@ -1,0 +1,156 @@
+package esx
+
+import (
+	"reflect"
+	"strings"
+
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// addDevices sorts the VM's devices into m.
+func (t *tree) addDevices(m *machine, v *mo.VirtualMachine) {
+	for _, device := range v.Config.Hardware.Device {
+		switch d := device.(type) {
+		case *types.VirtualDisk:
+			m.addDisk(t.disk(d, v.LayoutEx), d)
+		case types.BaseVirtualEthernetCard:
+			m.NICs = append(m.NICs, t.nic(d))
+			if sriov, ok := d.(*types.VirtualSriovEthernetCard); ok {
+				m.passthrough = append(m.passthrough, label(sriov))
+			}
+		case types.BaseVirtualController:
+			if c, ok := controller(d); ok {
+				m.Controllers = append(m.Controllers, c)
+			}
+		case *types.VirtualCdrom:
+			m.CDROMs++
+			if hasMedium(d) {
+				m.media = append(m.media, label(d))
+			}
+		case *types.VirtualTPM:
+			m.VTPM = true
+		case *types.VirtualPCIPassthrough, *types.VirtualSCSIPassthrough, *types.VirtualUSB:
+			m.passthrough = append(m.passthrough, label(d))
+		}
+	}
+}
+
+func (m *machine) addDisk(d inventory.Disk, v *types.VirtualDisk) {
+	m.Disks = append(m.Disks, d)
+	m.Provisioned += d.Capacity
+	m.Used += max(d.Used, 0)
+	m.Encrypted = m.Encrypted || d.Encrypted
+	rdm, ok := v.Backing.(*types.VirtualDiskRawDiskMappingVer1BackingInfo)
+	if ok && rdm.CompatibilityMode == string(types.VirtualDiskCompatibilityModePhysicalMode) {
+		m.physicalRDM = append(m.physicalRDM, d.Key)
+	}
+}
+
+// controller describes a storage controller; false for the other controllers.
+func controller(c types.BaseVirtualController) (inventory.Controller, bool) {
+	out := inventory.Controller{Key: c.GetVirtualController().Key, Number: int(c.GetVirtualController().BusNumber)}
+	if scsi, ok := c.(types.BaseVirtualSCSIController); ok {
+		shared := scsi.GetVirtualSCSIController().SharedBus
+		out.SharedBus = shared != "" && shared != types.VirtualSCSISharingNoSharing
+	}
+	switch c := c.(type) {
+	case *types.ParaVirtualSCSIController:
+		out.Bus = inventory.PVSCSI
+	case *types.VirtualLsiLogicSASController:
+		out.Bus = inventory.LSISAS
+	case *types.VirtualLsiLogicController:
+		out.Bus = inventory.LSILogic
+	case *types.VirtualBusLogicController:
+		out.Bus = inventory.BusLogic
+	case *types.VirtualNVMEController:
+		out.Bus = inventory.NVMe
+		out.SharedBus = c.SharedBus != "" && c.SharedBus != string(types.VirtualSCSISharingNoSharing)
+	case *types.VirtualAHCIController:
+		out.Bus = inventory.AHCI
+	case *types.VirtualIDEController:
+		out.Bus = inventory.IDE
+	case types.BaseVirtualSCSIController, types.BaseVirtualSATAController, *types.VirtualNVDIMMController:
+		out.Unexpected = typeName(c)
+	default:
+		return out, false // keyboard, PCI, USB …
+	}
+	return out, true
+}
+
+func (t *tree) nic(card types.BaseVirtualEthernetCard) inventory.NIC {
+	c := card.GetVirtualEthernetCard()
+	out := inventory.NIC{
+		Key:         c.Key,
+		Label:       label(card.(types.BaseVirtualDevice)),
+		Model:       nicModel(card),
+		MAC:         strings.ToLower(c.MacAddress),
+		AddressType: c.AddressType,
+		Network:     t.network(c.Backing),
+	}
+	if c.Connectable != nil {
+		out.Connected, out.StartConnected = c.Connectable.Connected, c.Connectable.StartConnected
+	}
+	return out
+}
+
+func nicModel(card types.BaseVirtualEthernetCard) string {
+	switch card.(type) {
+	case *types.VirtualVmxnet3, *types.VirtualVmxnet3Vrdma:
+		return "vmxnet3"
+	case *types.VirtualVmxnet2, *types.VirtualVmxnet:
+		return "vmxnet2"
+	case *types.VirtualE1000e:
+		return "e1000e"
+	case *types.VirtualE1000:
+		return "e1000"
+	case *types.VirtualPCNet32:
+		return "pcnet32"
+	case *types.VirtualSriovEthernetCard:
+		return "sriov"
+	}
+	return typeName(card)
+}
+
+// network names what a card is plugged into. A distributed port knows its port group
+// by key only.
+func (t *tree) network(backing types.BaseVirtualDeviceBackingInfo) string {
+	switch b := backing.(type) {
+	case *types.VirtualEthernetCardNetworkBackingInfo:
+		return unescapeName(b.DeviceName)
+	case *types.VirtualEthernetCardDistributedVirtualPortBackingInfo:
+		if name, ok := t.portgroups[b.Port.PortgroupKey]; ok {
+			return name
+		}
+		return b.Port.PortgroupKey
+	case *types.VirtualEthernetCardOpaqueNetworkBackingInfo:
+		return b.OpaqueNetworkId
+	case *types.VirtualEthernetCardLegacyNetworkBackingInfo:
+		return b.DeviceName
+	}
+	return ""
+}
+
+// hasMedium reports whether a drive holds something now or at the next power-on.
+func hasMedium(d *types.VirtualCdrom) bool {
+	c := d.Connectable
+	if c == nil || !c.Connected && !c.StartConnected {
+		return false
+	}
+	iso, ok := d.Backing.(*types.VirtualCdromIsoBackingInfo)
+	return !ok || iso.FileName != ""
+}
+
+func label(d types.BaseVirtualDevice) string {
+	if info := d.GetVirtualDevice().DeviceInfo; info != nil {
+		return info.GetDescription().Label
+	}
+	return typeName(d)
+}
+
+// typeName is the API's name of a value's type, such as VirtualNVDIMMController.
+func typeName(v any) string {
+	return reflect.Indirect(reflect.ValueOf(v)).Type().Name()
+}

@@ -1,0 +1,193 @@
+// Package esx is decamp's side of the vSphere API: one session with an ESXi host or a
+// vCenter, the inventory behind it, the files in its datastores, and the power switch.
+// It is the only importer of govmomi, and no govmomi type leaves it.
+//
+// Terms:
+//
+//   - A Session is one login, kept for days. Every 10 minutes it touches the server, since
+//     /folder transfers do not count as use of the session and ESXi ends an idle one
+//     after 30. A session that ended all the same is replaced by one new login, which
+//     all calls that found out share.
+//   - The pass is the session's cookie. It opens both the API and /folder, so that no
+//     request authenticates by itself: Basic authentication on each request opens a
+//     session each time, and ESXi has 500.
+//   - The pin is the SHA-256 of the server's certificate. Nothing else is believed:
+//     no CA, no host name. Package esx shows a certificate (Fingerprint) and compares
+//     it with the pin; asking the operator is the command's business.
+//
+// Promises: at most two wrong passwords are sent in 15 minutes, because ESXi locks the
+// account at the fifth. Errors carry a fault.Kind, and a remedy where there is one.
+//
+// The source is never changed, with one exception: PowerOff, when it is called. Apart
+// from login, logout and the collector's own view, the package has no call that writes;
+// a test compares the list of called methods with that sentence.
+package esx
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// Config says where to log in and how.
+type Config struct {
+	// URL is esxi://user@host[:port] or vcenter://user@host[:port]; see ParseURL.
+	URL *url.URL
+
+	// Password is asked before a login, and again after the server refused the answer.
+	// A password that was accepted is remembered for later logins.
+	Password func(context.Context) (Secret, error)
+
+	// Fingerprint is the SHA-256 of the server's certificate in hex, with or without
+	// colons. It is required; Fingerprint gives what the server shows.
+	Fingerprint string
+
+	Log *slog.Logger // nil: no log
+
+	Now   func() time.Time                     // nil: time.Now
+	After func(time.Duration) <-chan time.Time // nil: time.After
+}
+
+// Session is a login to one ESXi or vCenter. Its methods may be called concurrently.
+type Session struct {
+	cfg   Config
+	end   endpoint
+	tls   *tls.Config
+	base  *http.Transport
+	web   *http.Client // for /folder
+	soap  *soap.Client // carries the pass, never renews it
+	vim   *vim25.Client
+	about inventory.About
+
+	pass    pass
+	login   *login
+	folder  *folder
+	encoded encodings
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+// Dial logs in. It keeps the session alive until Close; ctx is for the login alone.
+func Dial(ctx context.Context, cfg Config) (*Session, error) {
+	s, err := newSession(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.open(ctx); err != nil {
+		s.base.CloseIdleConnections()
+		return nil, fmt.Errorf("log in to %s: %w", s.end.addr, classify(err))
+	}
+	s.startKeepAlive()
+	return s, nil
+}
+
+func newSession(cfg Config) (*Session, error) {
+	end, err := parseEndpoint(cfg.URL)
+	if err != nil {
+		return nil, err
+	}
+	pinned, err := pinnedTLS(end, cfg.Fingerprint)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Password == nil {
+		return nil, fault.New(fault.Invalid, "log in to %s: no password given", end.addr)
+	}
+	s := &Session{cfg: cfg.withDefaults(), end: end, tls: pinned, login: newLogin(), folder: newFolder()}
+	s.base = newTransport(pinned)
+	s.web = &http.Client{Transport: s.base, CheckRedirect: noRedirect}
+	s.soap = s.newSOAP(&door{base: s.base, pass: &s.pass})
+	return s, nil
+}
+
+func (c Config) withDefaults() Config {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.After == nil {
+		c.After = time.After
+	}
+	return c
+}
+
+// newTransport returns a transport for API calls and small files: HTTP/1.1, pinned, and
+// direct, as the data connections are.
+func newTransport(pinned *tls.Config) *http.Transport {
+	dialer := &net.Dialer{Timeout: 15 * time.Second, KeepAlive: 30 * time.Second}
+	return &http.Transport{
+		DialContext:           dialer.DialContext,
+		TLSClientConfig:       pinned.Clone(),
+		TLSHandshakeTimeout:   15 * time.Second,
+		ResponseHeaderTimeout: 3 * time.Minute, // a slow hostd, not a dead one
+		IdleConnTimeout:       60 * time.Second,
+		MaxIdleConnsPerHost:   4,
+	}
+}
+
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// open reads what the server is, and logs in.
+func (s *Session) open(ctx context.Context) error {
+	content, err := methods.GetServiceContent(ctx, s.soap)
+	if err != nil {
+		return err
+	}
+	s.vim = &vim25.Client{Client: s.soap, ServiceContent: content, RoundTripper: s}
+	s.about = about(content.About)
+	if err := s.end.matches(s.about); err != nil {
+		return err
+	}
+	return s.renew(ctx, "")
+}
+
+func about(a types.AboutInfo) inventory.About {
+	return inventory.About{
+		Name:         a.Name,
+		Version:      a.Version,
+		Build:        a.Build,
+		APIVersion:   a.ApiVersion,
+		InstanceUUID: a.InstanceUuid,
+		VCenter:      a.ApiType == "VirtualCenter",
+	}
+}
+
+// About returns what was logged in to.
+func (s *Session) About() inventory.About { return s.about }
+
+// Addr returns the host:port that serves the API and /folder.
+func (s *Session) Addr() string { return s.end.addr }
+
+// TLS returns the pinned configuration for connections to Addr. Callers clone it.
+func (s *Session) TLS() *tls.Config { return s.tls }
+
+// Close logs out and waits for what Dial started.
+func (s *Session) Close() error {
+	s.stop()
+	s.done.Wait()
+	defer s.base.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err := methods.Logout(ctx, s.soap, &types.Logout{This: *s.vim.ServiceContent.SessionManager})
+	if err != nil && !lapsed(err) {
+		return fmt.Errorf("log out of %s: %w", s.end.addr, classify(err))
+	}
+	return nil
+}

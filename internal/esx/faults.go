@@ -1,0 +1,143 @@
+package esx
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// classify gives an error of the API or the network its kind and remedy. It is called
+// where errors leave the package, and leaves alone what has a kind already.
+func classify(err error) error {
+	var known *fault.Error
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err // fault knows these
+	}
+	if f := vimFault(err); f != nil {
+		return vimError(f, err)
+	}
+	var status *statusError
+	if errors.As(err, &status) {
+		return httpError(status.code, err)
+	}
+	return netError(err)
+}
+
+// vimFault returns the API's own fault in err's tree, or nil.
+func vimFault(err error) types.BaseMethodFault {
+	var f interface{ Fault() types.BaseMethodFault }
+	if errors.As(err, &f) {
+		return f.Fault()
+	}
+	return nil
+}
+
+// lapsed reports whether the server no longer knows the session.
+func lapsed(err error) bool {
+	if err == nil {
+		return false
+	}
+	_, ok := vimFault(err).(*types.NotAuthenticated)
+	return ok || isStatus(err, http.StatusUnauthorized)
+}
+
+func isInvalidLogin(err error) bool {
+	_, ok := vimFault(err).(*types.InvalidLogin)
+	return ok
+}
+
+func isStatus(err error, code int) bool {
+	var s *statusError
+	return errors.As(err, &s) && s.code == code
+}
+
+// vimError maps the API's faults. What is not listed is a fault nobody expected here:
+// Internal, with the server's own words.
+func vimError(f types.BaseMethodFault, err error) error {
+	switch f := f.(type) {
+	case *types.RestrictedVersion:
+		return fault.New(fault.Unsupported, "%w", err).
+			WithHint("the host's licence (free ESXi) forbids this call; do it by hand on the host, or use an evaluation or paid licence")
+	case *types.NoPermission:
+		return fault.New(fault.Denied, "%w (privilege %s)", err, f.PrivilegeId).
+			WithHint("give the user the privilege %s, or log in as another", f.PrivilegeId)
+	case *types.InvalidLogin:
+		return fault.New(fault.Denied, "%w", err).WithHint("check user and password; %s", lockoutHint)
+	case *types.NotAuthenticated:
+		return fault.New(fault.Denied, "%w", err).WithHint("the server ended the session at once; see its hostd or vpxd log")
+	case *types.ManagedObjectNotFound:
+		return fault.New(fault.NotFound, "%s %s is gone: %w", f.Obj.Type, f.Obj.Value, err).WithHint("list the inventory again: decamp ls")
+	}
+	return fault.Wrap(vimKind(f), err)
+}
+
+func vimKind(f types.BaseMethodFault) fault.Kind {
+	switch f.(type) {
+	case *types.NotFound, *types.FileNotFound:
+		return fault.NotFound
+	case *types.InvalidPowerState, *types.InvalidState, *types.TaskInProgress, *types.ResourceInUse,
+		*types.FileLocked, *types.ToolsUnavailable, *types.VmToolsUpgradeFault:
+		return fault.Conflict
+	case *types.NotSupported, *types.NotImplemented, *types.MethodNotFound:
+		return fault.Unsupported
+	case *types.HostCommunication, *types.HostNotConnected, *types.HostNotReachable, *types.Timedout:
+		return fault.Transient
+	case *types.NoDiskSpace:
+		return fault.Full
+	case *types.RequestCanceled:
+		return fault.Canceled
+	}
+	return fault.Internal
+}
+
+// httpError maps the statuses that ESXi's front end and /folder answer with. 500 is
+// what /folder says to a file that somebody holds open; 503 is a front end with too
+// many requests.
+func httpError(code int, err error) error {
+	switch code {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return fault.New(fault.Denied, "%w", err).WithHint("check the user's privileges: Datastore.Browse, Datastore.FileManagement")
+	case http.StatusNotFound:
+		return fault.Wrap(fault.NotFound, err)
+	case http.StatusInternalServerError:
+		return fault.New(fault.Conflict, "%w", err).WithHint("ESXi answers so for a file in use: power the VM off, or remove its lock")
+	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout, http.StatusTooManyRequests:
+		return fault.Wrap(fault.Transient, err)
+	}
+	return fault.Wrap(fault.Internal, err)
+}
+
+// netError maps what goes wrong before there is an answer.
+func netError(err error) error {
+	var (
+		dns    *net.DNSError
+		op     *net.OpError
+		noTLS  tls.RecordHeaderError
+		timely net.Error
+	)
+	switch {
+	case errors.As(err, &dns):
+		return fault.New(fault.Unreachable, "%w", err).WithHint("check the host's name")
+	case errors.As(err, &noTLS):
+		return fault.New(fault.Unreachable, "%w", err).WithHint("that port does not speak HTTPS; ESXi and vCenter do on 443")
+	case errors.As(err, &op) && op.Op == "dial":
+		return fault.New(fault.Unreachable, "%w", err).WithHint("check the address, and that its TCP port is open from here")
+	case errors.As(err, &timely) && timely.Timeout(),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return fault.Wrap(fault.Transient, err)
+	}
+	return fault.Wrap(fault.Internal, fmt.Errorf("unexpected: %w", err))
+}

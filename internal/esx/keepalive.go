@@ -1,0 +1,71 @@
+package esx
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/vmware/govmomi/session"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/soap"
+)
+
+// touchEvery is how often an otherwise silent session is used. ESXi ends one that was
+// idle for 30 minutes; two touches may fail before that.
+const touchEvery = 10 * time.Minute
+
+// RoundTrip makes one API call; it is what govmomi calls. A call that finds the session
+// ended is repeated once, after one new login.
+func (s *Session) RoundTrip(ctx context.Context, req, res soap.HasFault) error {
+	seen := s.pass.get()
+	err := s.soap.RoundTrip(ctx, req, res)
+	if lapsed(err) {
+		s.cfg.Log.Debug("session ended", "host", s.end.addr)
+		if err := s.renew(ctx, seen); err != nil {
+			return err
+		}
+		reflect.ValueOf(res).Elem().SetZero() // the fault would outlive the second answer
+		err = s.soap.RoundTrip(ctx, req, res)
+	}
+	if err == nil {
+		s.folder.used(s.cfg.Now())
+	}
+	return err
+}
+
+// startKeepAlive touches the session until Close.
+func (s *Session) startKeepAlive() {
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.done.Go(func() { s.keepAlive(ctx) })
+}
+
+func (s *Session) keepAlive(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.cfg.After(touchEvery):
+		}
+		if err := s.touch(ctx); err != nil && ctx.Err() == nil {
+			s.cfg.Log.Warn("keep session alive", "host", s.end.addr, "err", err)
+		}
+	}
+}
+
+// touch uses the session, and renews it if the server no longer knows it.
+func (s *Session) touch(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	seen := s.pass.get()
+	plain := &vim25.Client{Client: s.soap, ServiceContent: s.vim.ServiceContent, RoundTripper: s.soap}
+	user, err := session.NewManager(plain).UserSession(ctx)
+	if err != nil && !lapsed(err) {
+		return err
+	}
+	if user == nil {
+		return s.renew(ctx, seen)
+	}
+	s.folder.used(s.cfg.Now())
+	return nil
+}

@@ -1,0 +1,180 @@
+package esx
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// login makes logins one at a time, shared by whoever waited for one.
+type login struct {
+	turn chan struct{} // holds one token; taken while logging in
+
+	mu       sync.Mutex
+	attempts int   // finished attempts
+	err      error // of the last one
+	secret   Secret
+	known    bool // secret was accepted before, or was not refused yet
+	lockout  lockout
+}
+
+func newLogin() *login {
+	l := &login{turn: make(chan struct{}, 1)}
+	l.turn <- struct{}{}
+	return l
+}
+
+// renew replaces the pass that was seen to be refused ("" before the first login) by
+// that of a new session. Callers that saw the same pass refused share one login and
+// its outcome.
+func (s *Session) renew(ctx context.Context, seen string) error {
+	before := s.login.finished()
+	select {
+	case <-s.login.turn:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { s.login.turn <- struct{}{} }()
+	if s.pass.get() != seen {
+		return nil // somebody renewed it while we waited
+	}
+	if err := s.login.failedSince(before); err != nil {
+		return err
+	}
+	err := s.logIn(ctx)
+	if ctx.Err() == nil {
+		s.login.finish(err)
+	}
+	return err
+}
+
+func (l *login) finished() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.attempts
+}
+
+func (l *login) failedSince(before int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.attempts == before {
+		return nil
+	}
+	return l.err
+}
+
+func (l *login) finish(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.attempts++
+	l.err = err
+}
+
+// logIn opens a session. It goes in without a cookie: a server refuses a login within
+// a live session as if the password were wrong.
+func (s *Session) logIn(ctx context.Context) error {
+	secret, err := s.secret(ctx)
+	if err != nil {
+		return err
+	}
+	var fresh pass
+	c := s.newSOAP(&door{base: s.base, pass: &fresh, learn: true})
+	_, err = methods.Login(ctx, c, &types.Login{
+		This:     *s.vim.ServiceContent.SessionManager,
+		UserName: s.end.user,
+		Password: string(secret),
+	})
+	if err != nil {
+		return s.loginError(err)
+	}
+	if fresh.get() == "" {
+		return fault.New(fault.Internal, "the login gave no session cookie")
+	}
+	s.pass.set(fresh.get())
+	s.login.accepted()
+	s.folder.used(s.cfg.Now())
+	s.cfg.Log.Info("logged in", "host", s.end.addr, "user", s.end.user)
+	return nil
+}
+
+// secret returns the password, unless the account is close to its lock.
+func (s *Session) secret(ctx context.Context) (Secret, error) {
+	s.login.mu.Lock()
+	err := s.login.lockout.check(s.cfg.Now())
+	secret, known := s.login.secret, s.login.known
+	s.login.mu.Unlock()
+	if err != nil || known {
+		return secret, err
+	}
+	if secret, err = s.cfg.Password(ctx); err != nil {
+		return "", err
+	}
+	s.login.mu.Lock()
+	defer s.login.mu.Unlock()
+	s.login.secret, s.login.known = secret, true
+	return secret, nil
+}
+
+func (l *login) accepted() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lockout.clear()
+}
+
+// refused counts a wrong password and forgets it.
+func (l *login) refused(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lockout.fail(now)
+	l.secret, l.known = "", false
+}
+
+func (s *Session) loginError(err error) error {
+	if !isInvalidLogin(err) && !isStatus(err, 401) {
+		return err
+	}
+	s.login.refused(s.cfg.Now())
+	hint := "check user and password; " + lockoutHint
+	if s.about.VCenter {
+		hint = "check user and password, and that the user has its SSO domain (administrator@vsphere.local); " + lockoutHint
+	}
+	return fault.New(fault.Denied, "user %s: %w", s.end.user, err).WithHint("%s", hint)
+}
+
+// lockout counts refused passwords, so that decamp stops before the account locks:
+// Security.AccountLockFailures is 5 and AccountUnlockTime 900 s by default. It knows
+// this session's failures only, hence the distance.
+type lockout struct{ failures []time.Time }
+
+const (
+	lockoutWindow = 900 * time.Second
+	lockoutLimit  = 2
+	lockoutHint   = "the account locks after 5 failures in 15 minutes, so decamp stops after 2"
+)
+
+var errLockout = errors.New("not tried again after 2 refused passwords in 15 minutes")
+
+// check says whether one more password may be tried.
+func (l *lockout) check(now time.Time) error {
+	recent := l.failures[:0]
+	for _, t := range l.failures {
+		if now.Sub(t) < lockoutWindow {
+			recent = append(recent, t)
+		}
+	}
+	l.failures = recent
+	if len(recent) < lockoutLimit {
+		return nil
+	}
+	return fault.New(fault.Denied, "%w", errLockout).
+		WithHint("wait %v or start again with the right password; %s", recent[0].Add(lockoutWindow).Sub(now).Round(time.Second), lockoutHint)
+}
+
+func (l *lockout) fail(now time.Time) { l.failures = append(l.failures, now) }
+func (l *lockout) clear()             { l.failures = nil }

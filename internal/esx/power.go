@@ -1,0 +1,185 @@
+package esx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// PowerOffOptions say how far PowerOff may go.
+type PowerOffOptions struct {
+	Wait  time.Duration // for the guest to shut down; 0 means 5 minutes
+	Force bool          // then cut the power, as pulling the plug does
+}
+
+const (
+	guestWait = 5 * time.Minute
+	taskWait  = 5 * time.Minute
+	pollEvery = 2 * time.Second
+)
+
+// PowerOff brings a VM to power-off: nothing if it is off; else a shutdown by the guest,
+// where VMware Tools run, and a wait; and only with Force the switch. Without Force a
+// VM that stays on is fault.Conflict. A suspended VM has no guest to ask.
+func (s *Session) PowerOff(ctx context.Context, ref inventory.MoRef, o PowerOffOptions) error {
+	if err := s.powerOff(ctx, ref, o); err != nil {
+		return fmt.Errorf("power off VM %s: %w", ref, classify(err))
+	}
+	return nil
+}
+
+func (s *Session) powerOff(ctx context.Context, ref inventory.MoRef, o PowerOffOptions) error {
+	vm := reference("VirtualMachine", ref)
+	now, err := s.powerState(ctx, vm)
+	if err != nil || now.power == types.VirtualMachinePowerStatePoweredOff {
+		return err
+	}
+	if o.Wait == 0 {
+		o.Wait = guestWait
+	}
+	asked := now.power == types.VirtualMachinePowerStatePoweredOn && now.tools
+	if asked {
+		off, err := s.shutDown(ctx, vm, o.Wait)
+		if off || err != nil {
+			return err
+		}
+	}
+	if !o.Force {
+		return stillOn(now, asked, o.Wait)
+	}
+	return s.cutPower(ctx, vm)
+}
+
+func stillOn(now vmState, asked bool, wait time.Duration) error {
+	switch {
+	case now.power == types.VirtualMachinePowerStateSuspended:
+		return fault.New(fault.Conflict, "it is suspended").WithHint("resume it and shut the guest down, or use --force and lose its memory")
+	case asked:
+		return fault.New(fault.Conflict, "the guest did not shut down within %v", wait).WithHint("shut it down from within, wait longer, or use --force")
+	}
+	return fault.New(fault.Conflict, "VMware Tools do not run, so the guest cannot be asked to shut down").
+		WithHint("shut it down from within, or use --force, which is like pulling the plug")
+}
+
+// shutDown asks the guest and waits. It reports whether the VM is off.
+func (s *Session) shutDown(ctx context.Context, vm types.ManagedObjectReference, wait time.Duration) (bool, error) {
+	_, err := methods.ShutdownGuest(ctx, s, &types.ShutdownGuest{This: vm})
+	switch vimFault(err).(type) {
+	case *types.ToolsUnavailable, *types.InvalidPowerState:
+		err = nil // tools just went, or the VM did: the state tells
+	}
+	if err != nil {
+		return false, err
+	}
+	s.cfg.Log.Info("guest asked to shut down", "vm", vm.Value)
+	return s.waitOff(ctx, vm, wait)
+}
+
+// cutPower switches the VM off. A VM that went off in the meantime is off.
+func (s *Session) cutPower(ctx context.Context, vm types.ManagedObjectReference) error {
+	s.cfg.Log.Info("power is cut", "vm", vm.Value)
+	res, err := methods.PowerOffVM_Task(ctx, s, &types.PowerOffVM_Task{This: vm})
+	if err == nil {
+		err = s.waitTask(ctx, res.Returnval, taskWait)
+	}
+	if _, gone := vimFault(err).(*types.InvalidPowerState); err != nil && !gone {
+		return err
+	}
+	off, err := s.waitOff(ctx, vm, taskWait)
+	if err == nil && !off {
+		err = fault.New(fault.Conflict, "it is still on after the power was cut")
+	}
+	return err
+}
+
+// vmState is what the ladder looks at.
+type vmState struct {
+	power types.VirtualMachinePowerState
+	tools bool
+}
+
+func (s *Session) powerState(ctx context.Context, vm types.ManagedObjectReference) (vmState, error) {
+	var v mo.VirtualMachine
+	if err := s.properties(ctx, vm, &v, "runtime.powerState", "guest.toolsRunningStatus"); err != nil {
+		return vmState{}, err
+	}
+	tools := v.Guest != nil && v.Guest.ToolsRunningStatus == string(types.VirtualMachineToolsRunningStatusGuestToolsRunning)
+	return vmState{v.Runtime.PowerState, tools}, nil
+}
+
+func (s *Session) waitOff(ctx context.Context, vm types.ManagedObjectReference, wait time.Duration) (bool, error) {
+	return s.poll(ctx, wait, func() (bool, error) {
+		now, err := s.powerState(ctx, vm)
+		return now.power == types.VirtualMachinePowerStatePoweredOff, err
+	})
+}
+
+func (s *Session) waitTask(ctx context.Context, ref types.ManagedObjectReference, wait time.Duration) error {
+	done, err := s.poll(ctx, wait, func() (bool, error) {
+		var task mo.Task
+		if err := s.properties(ctx, ref, &task, "info"); err != nil {
+			return false, err
+		}
+		return taskDone(task.Info)
+	})
+	if err == nil && !done {
+		err = fault.New(fault.Transient, "task %s is not done after %v", ref.Value, wait)
+	}
+	return err
+}
+
+func taskDone(info types.TaskInfo) (bool, error) {
+	switch info.State {
+	case types.TaskInfoStateSuccess:
+		return true, nil
+	case types.TaskInfoStateError:
+		if info.Error == nil || info.Error.Fault == nil {
+			return false, errors.New("the task ended with an error it does not name")
+		}
+		return false, fmt.Errorf("%s: %w", info.Error.LocalizedMessage, soap.WrapVimFault(info.Error.Fault))
+	}
+	return false, nil
+}
+
+// poll calls done until it says so or wait has passed. Polling survives a session that
+// is renewed in between, which a property filter would not.
+func (s *Session) poll(ctx context.Context, wait time.Duration, done func() (bool, error)) (bool, error) {
+	deadline := s.cfg.Now().Add(wait)
+	for {
+		if ok, err := done(); ok || err != nil {
+			return ok, err
+		}
+		if !s.cfg.Now().Before(deadline) {
+			return false, nil
+		}
+		select {
+		case <-s.cfg.After(pollEvery):
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+}
+
+// properties reads some properties of one object into dst.
+func (s *Session) properties(ctx context.Context, ref types.ManagedObjectReference, dst any, paths ...string) error {
+	objects, err := mo.RetrievePropertiesEx(ctx, s, types.RetrievePropertiesEx{
+		This: s.vim.ServiceContent.PropertyCollector,
+		SpecSet: []types.PropertyFilterSpec{{
+			ObjectSet: []types.ObjectSpec{{Obj: ref}},
+			PropSet:   []types.PropertySpec{{Type: ref.Type, PathSet: paths}},
+		}},
+	})
+	if err != nil {
+		return err
+	}
+	return mo.LoadObjectContent(objects, dst)
+}

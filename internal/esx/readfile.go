@@ -1,0 +1,97 @@
+package esx
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// ReadFile reads a small datastore file, such as a descriptor. A file of more than
+// limit bytes is refused with fault.Unsupported: it is not what it was taken for.
+func (s *Session) ReadFile(ctx context.Context, datacenter string, p inventory.Path, limit int64) ([]byte, error) {
+	at := place{datacenter, p.Datastore}
+	twice := s.encoded.get(at)
+	data, err := s.readFile(ctx, at, p.File, twice, limit)
+	if !twice && s.maybeTwice(at, err) {
+		if again, err := s.readFile(ctx, at, p.File, true, limit); err == nil {
+			s.encoded.set(at)
+			return again, nil
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", p, classify(err))
+	}
+	return data, nil
+}
+
+// maybeTwice reports whether a refusal may come from a vCenter that decodes names twice.
+func (s *Session) maybeTwice(at place, err error) bool {
+	encodes := percent(at.datacenter) != at.datacenter || percent(at.datastore) != at.datastore
+	return s.about.VCenter && encodes &&
+		(isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusBadRequest) || isStatus(err, http.StatusInternalServerError))
+}
+
+func (s *Session) readFile(ctx context.Context, at place, file string, twice bool, limit int64) ([]byte, error) {
+	uri, err := folderURI(at, file, twice)
+	if err != nil {
+		return nil, err
+	}
+	res, err := s.get(ctx, uri)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return nil, &statusError{res.StatusCode}
+	}
+	return readAtMost(res, limit)
+}
+
+// get asks for uri, a second time if the cookie was refused.
+func (s *Session) get(ctx context.Context, uri string) (*http.Response, error) {
+	cookie, err := s.Cookie(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	res, err := s.getWith(ctx, uri, cookie)
+	if err != nil || res.StatusCode != http.StatusUnauthorized {
+		return res, err
+	}
+	res.Body.Close()
+	if cookie, err = s.Cookie(ctx, cookie); err != nil {
+		return nil, err
+	}
+	return s.getWith(ctx, uri, cookie)
+}
+
+func (s *Session) getWith(ctx context.Context, uri, cookie string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.end.addr+uri, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Cookie", cookie)
+	return s.web.Do(req)
+}
+
+func readAtMost(res *http.Response, limit int64) ([]byte, error) {
+	if res.ContentLength > limit {
+		return nil, tooLarge(limit)
+	}
+	data, err := io.ReadAll(io.LimitReader(res.Body, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > limit {
+		return nil, tooLarge(limit)
+	}
+	return data, nil
+}
+
+func tooLarge(limit int64) error {
+	return fault.New(fault.Unsupported, "it is larger than %d bytes", limit).
+		WithHint("a descriptor is small; this is data, or a file in a format that is not known")
+}

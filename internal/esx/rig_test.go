@@ -1,0 +1,308 @@
+package esx_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vmware/govmomi/simulator"
+
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+const password = "p:a#s%s'w+o*r/d\" é" // every character somebody's tool choked on
+
+// rig is govmomi's simulator behind a door that does what the simulator does not: it
+// issues quoted cookies, ends sessions when told, asks for a cookie on /folder, serves
+// files there by name, keeps a log of the API's methods, and answers as a test wants.
+type rig struct {
+	*httptest.Server
+	model *simulator.Model
+	clock *clock
+
+	mu       sync.Mutex
+	calls    []string          // API methods, in order
+	lines    []string          // HTTP requests other than the API's
+	sessions map[string]string // our cookie value -> the simulator's, "" where it has ended
+	files    map[file][]byte
+	basic    bool // /folder refuses the API's cookie
+	twice    bool // /folder decodes the query's values twice
+	issued   int
+	answer   func(method string, w http.ResponseWriter) bool // true: answered
+}
+
+type file struct{ datacenter, datastore, path string }
+
+func newESX(t *testing.T) *rig { return newRig(t, simulator.ESX()) }
+func newVPX(t *testing.T) *rig { return newRig(t, simulator.VPX()) }
+
+func newRig(t *testing.T, m *simulator.Model) *rig {
+	t.Helper()
+	m.Autostart = true
+	if err := m.Create(); err != nil {
+		t.Fatal(err)
+	}
+	m.Service.Listen = &url.URL{User: url.UserPassword("root", password)}
+	plain := m.Service.NewServer()
+	r := &rig{model: m, clock: newClock(), sessions: map[string]string{}, files: map[file][]byte{}}
+	r.Server = httptest.NewTLSServer(http.HandlerFunc(r.serve))
+	r.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	t.Cleanup(func() {
+		r.Close()
+		plain.Close()
+		m.Remove()
+	})
+	return r
+}
+
+// config is what a client needs to log in.
+func (r *rig) config() esx.Config {
+	scheme := "esxi"
+	if !r.model.Map().IsESX() {
+		scheme = "vcenter"
+	}
+	return esx.Config{
+		URL:         &url.URL{Scheme: scheme, User: url.User("root"), Host: r.addr()},
+		Password:    func(context.Context) (esx.Secret, error) { return password, nil },
+		Fingerprint: r.fingerprint(),
+		Now:         r.clock.Now,
+		After:       r.clock.After,
+	}
+}
+
+func (r *rig) addr() string { return strings.TrimPrefix(r.URL, "https://") }
+
+func (r *rig) fingerprint() string {
+	sum := sha256.Sum256(r.Certificate().Raw)
+	return hex.EncodeToString(sum[:])
+}
+
+func (r *rig) dial(t *testing.T) *esx.Session { return dial(t, r.config()) }
+
+func dial(t *testing.T, cfg esx.Config) *esx.Session {
+	t.Helper()
+	s, err := esx.Dial(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil && !strings.Contains(err.Error(), "refused") {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// set changes the rig's behaviour.
+func (r *rig) set(change func(*rig)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(r)
+}
+
+// expire ends all sessions, as a host that restarts or a long idle time does.
+func (r *rig) expire() {
+	r.set(func(r *rig) {
+		for c := range r.sessions {
+			r.sessions[c] = ""
+		}
+	})
+}
+
+// count returns how often the API's method was called.
+func (r *rig) count(method string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, c := range r.calls {
+		if c == method {
+			n++
+		}
+	}
+	return n
+}
+
+// methods returns the distinct methods called, sorted.
+func (r *rig) methods() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen := map[string]bool{}
+	for _, c := range r.calls {
+		seen[c] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// requests returns the HTTP requests other than the API's.
+func (r *rig) requests() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.lines)
+}
+
+func (r *rig) put(datacenter string, p inventory.Path, data []byte) {
+	r.set(func(r *rig) { r.files[file{datacenter, p.Datastore, p.File}] = data })
+}
+
+func (r *rig) serve(w http.ResponseWriter, req *http.Request) {
+	if req.ProtoMajor != 1 {
+		http.Error(w, "HTTP/2", http.StatusHTTPVersionNotSupported)
+		return
+	}
+	if strings.HasPrefix(req.URL.Path, "/sdk") {
+		r.serveAPI(w, req)
+		return
+	}
+	r.serveFolder(w, req)
+}
+
+var bodyElement = regexp.MustCompile(`<[^>]*Body[^>]*><([A-Za-z_]+)`)
+
+func (r *rig) serveAPI(w http.ResponseWriter, req *http.Request) {
+	body, _ := io.ReadAll(req.Body)
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	method := "?"
+	if m := bodyElement.FindSubmatch(body); m != nil {
+		method = string(m[1])
+	}
+	r.mu.Lock()
+	r.calls = append(r.calls, method)
+	answer := r.answer
+	inner := r.sessions[req.Header.Get("Cookie")]
+	r.mu.Unlock()
+	if answer != nil && answer(method, w) {
+		return
+	}
+	req.Header.Del("Cookie")
+	if inner != "" {
+		req.Header.Set("Cookie", inner)
+	}
+	res := httptest.NewRecorder()
+	r.model.Service.ServeMux.ServeHTTP(res, req)
+	if given := res.Header().Get("Set-Cookie"); given != "" {
+		value, _, _ := strings.Cut(given, ";")
+		res.Header().Set("Set-Cookie", r.issue(value)+"; Path=/; HttpOnly; Secure; SameSite=Strict")
+	}
+	maps.Copy(w.Header(), res.Header())
+	w.WriteHeader(res.Code)
+	w.Write(res.Body.Bytes())
+}
+
+// issue makes a cookie that stands for the simulator's, quoted as ESXi quotes it.
+func (r *rig) issue(inner string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.issued++
+	c := fmt.Sprintf(`vmware_soap_session="52%04x/+=="`, r.issued)
+	r.sessions[c] = inner
+	return c
+}
+
+func (r *rig) serveFolder(w http.ResponseWriter, req *http.Request) {
+	cookie := req.Header.Get("Cookie")
+	user, pass, hasBasic := req.BasicAuth()
+	r.mu.Lock()
+	how := "none"
+	if hasBasic {
+		how = "basic"
+	} else if cookie != "" {
+		how = "cookie"
+	}
+	r.lines = append(r.lines, req.Method+" "+req.RequestURI+" "+how)
+	inner := r.sessions[cookie]
+	live := inner != "" && r.basic == strings.HasPrefix(inner, "folder")
+	twice := r.twice
+	r.mu.Unlock()
+	switch {
+	case hasBasic && user == "root" && pass == password:
+		w.Header().Set("Set-Cookie", r.issue("folder")+"; Path=/")
+	case !live:
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	q := req.URL.Query()
+	at := file{q.Get("dcPath"), q.Get("dsName"), strings.TrimPrefix(req.URL.Path, "/folder/")}
+	if twice {
+		at.datacenter, _ = url.QueryUnescape(at.datacenter)
+		at.datastore, _ = url.QueryUnescape(at.datastore)
+	}
+	r.mu.Lock()
+	data, ok := r.files[at]
+	r.mu.Unlock()
+	if !ok {
+		http.NotFound(w, req)
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(data))
+}
+
+// clock is a time that tests move. Whoever waits on After is woken by tick, or by
+// advance when the clock passes the moment.
+type clock struct {
+	mu      sync.Mutex
+	now     time.Time
+	waiting []alarm
+	asked   chan struct{} // one for each After
+	auto    bool          // After advances the clock itself
+}
+
+type alarm struct {
+	at time.Time
+	c  chan time.Time
+}
+
+func newClock() *clock {
+	return &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), asked: make(chan struct{}, 1000)}
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) After(d time.Duration) <-chan time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ring := make(chan time.Time, 1)
+	if c.auto && d < time.Minute {
+		c.now = c.now.Add(d)
+		ring <- c.now
+	} else {
+		c.waiting = append(c.waiting, alarm{c.now.Add(d), ring})
+	}
+	c.asked <- struct{}{}
+	return ring
+}
+
+// advance moves the clock and wakes whoever waited for that.
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+	var later []alarm
+	for _, a := range c.waiting {
+		if a.at.After(c.now) {
+			later = append(later, a)
+			continue
+		}
+		a.c <- c.now
+	}
+	c.waiting = later
+}

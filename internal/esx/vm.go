@@ -1,0 +1,167 @@
+package esx
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// VMs lists all VMs with their disks, cards and warnings, sorted by name. Templates,
+// VMs without disks and vSphere's own agents are in it, warned about.
+func (s *Session) VMs(ctx context.Context) ([]inventory.VM, error) {
+	kinds := append([]string{"VirtualMachine", "HostSystem", "Datastore", "DistributedVirtualPortgroup"}, places...)
+	if !s.about.VCenter {
+		kinds = slices.DeleteFunc(kinds, func(k string) bool { return k == "DistributedVirtualPortgroup" })
+	}
+	t, err := s.collect(ctx, kinds...)
+	if err != nil {
+		return nil, fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
+	}
+	return t.machines(), nil
+}
+
+// machines describes the VMs, each with its warnings.
+func (t *tree) machines() []inventory.VM {
+	names := map[string]int{}
+	for i := range t.vms {
+		names[t.vms[i].Name]++
+	}
+	out := make([]inventory.VM, 0, len(t.vms))
+	for i := range t.vms {
+		m := t.machine(&t.vms[i])
+		m.twins = names[t.vms[i].Name] - 1
+		m.Warnings = m.warnings()
+		out = append(out, m.VM)
+	}
+	slices.SortFunc(out, func(a, b inventory.VM) int { return byName(a.Name, b.Name, a.Ref, b.Ref) })
+	return out
+}
+
+// machine is a VM with what only its warnings need.
+type machine struct {
+	inventory.VM
+	unreadable  string   // why the VM has no configuration; empty: it has
+	agent       bool     // vSphere's own (vCLS)
+	twins       int      // other VMs of that name
+	media       []string // labels of CD-ROM drives with a medium
+	passthrough []string // labels of devices of the host
+	physicalRDM []int32  // keys of disks
+}
+
+func (t *tree) machine(v *mo.VirtualMachine) *machine {
+	m := &machine{VM: inventory.VM{
+		Ref:                 inventory.MoRef(v.Self.Value),
+		Name:                unescapeName(v.Name),
+		Power:               power(v.Runtime.PowerState),
+		Snapshots:           snapshots(v.Snapshot),
+		ConsolidationNeeded: v.Runtime.ConsolidationNeeded,
+	}}
+	parent := v.Parent
+	if parent == nil {
+		parent = v.ParentVApp
+	}
+	m.Datacenter, m.Folder = t.locate(parent)
+	if h := v.Runtime.Host; h != nil {
+		m.Host, m.HostName = inventory.MoRef(h.Value), unescapeName(t.hosts[*h].Name)
+	}
+	if v.Guest != nil {
+		m.ToolsRunning = v.Guest.ToolsRunningStatus == string(types.VirtualMachineToolsRunningStatusGuestToolsRunning)
+	}
+	if v.Config == nil || v.Runtime.ConnectionState != types.VirtualMachineConnectionStateConnected {
+		m.unreadable = string(v.Runtime.ConnectionState)
+	}
+	if v.Config != nil {
+		m.configure(v.Config)
+		t.addDevices(m, v)
+	}
+	return m
+}
+
+// configure fills in what the VM's configuration says, but for its devices.
+func (m *machine) configure(c *types.VirtualMachineConfigInfo) {
+	m.UUID = strings.ToLower(c.Uuid)
+	m.InstanceUUID = strings.ToLower(c.InstanceUuid)
+	m.Template = c.Template
+	m.GuestID, m.GuestName = c.GuestId, c.GuestFullName
+	m.HardwareVersion, _ = strconv.Atoi(strings.TrimPrefix(c.Version, "vmx-"))
+	m.Annotation = c.Annotation
+	m.VMX, _ = inventory.ParsePath(c.Files.VmPathName) // an odd one stays empty
+	m.CPUs, m.MemoryMiB = int(c.Hardware.NumCPU), int64(c.Hardware.MemoryMB)
+	m.CoresPerSocket = 1
+	if n := c.Hardware.NumCoresPerSocket; n != nil && *n > 0 {
+		m.CoresPerSocket = int(*n)
+	}
+	m.Firmware = inventory.BIOS // also where it is not said
+	if c.Firmware == string(types.GuestOsDescriptorFirmwareTypeEfi) {
+		m.Firmware = inventory.EFI
+	}
+	if b := c.BootOptions; b != nil {
+		m.SecureBoot = isTrue(b.EfiSecureBootEnabled)
+		m.BootOrder = bootOrder(b.BootOrder)
+	}
+	m.Encrypted = c.KeyId != nil
+	m.ChangeTracking = isTrue(c.ChangeTrackingEnabled)
+	m.agent = isAgent(c)
+}
+
+// isAgent reports whether the VM is one of vSphere's cluster agents (vCLS).
+func isAgent(c *types.VirtualMachineConfigInfo) bool {
+	for _, o := range c.ExtraConfig {
+		v := o.GetOptionValue()
+		if text, _ := v.Value.(string); v.Key == "HDCS.agent" && strings.EqualFold(text, "true") {
+			return true
+		}
+	}
+	return c.ManagedBy != nil && c.ManagedBy.ExtensionKey == "com.vmware.vim.eam"
+}
+
+func power(p types.VirtualMachinePowerState) inventory.Power {
+	switch p {
+	case types.VirtualMachinePowerStatePoweredOn:
+		return inventory.PoweredOn
+	case types.VirtualMachinePowerStateSuspended:
+		return inventory.Suspended
+	}
+	return inventory.PoweredOff
+}
+
+func snapshots(info *types.VirtualMachineSnapshotInfo) int {
+	if info == nil {
+		return 0
+	}
+	return countTree(info.RootSnapshotList)
+}
+
+func countTree(list []types.VirtualMachineSnapshotTree) int {
+	n := len(list)
+	for _, s := range list {
+		n += countTree(s.ChildSnapshotList)
+	}
+	return n
+}
+
+func bootOrder(devices []types.BaseVirtualMachineBootOptionsBootableDevice) []string {
+	var out []string
+	for _, d := range devices {
+		switch d := d.(type) {
+		case *types.VirtualMachineBootOptionsBootableDiskDevice:
+			out = append(out, fmt.Sprintf("disk:%d", d.DeviceKey))
+		case *types.VirtualMachineBootOptionsBootableEthernetDevice:
+			out = append(out, fmt.Sprintf("net:%d", d.DeviceKey))
+		case *types.VirtualMachineBootOptionsBootableCdromDevice:
+			out = append(out, "cdrom")
+		case *types.VirtualMachineBootOptionsBootableFloppyDevice:
+			out = append(out, "floppy")
+		}
+	}
+	return out
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }

@@ -1,0 +1,136 @@
+package esx
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// warnings says what stands in the way of moving m, or should be known before. The
+// codes are part of the --json output and never change meaning.
+func (m *machine) warnings() []inventory.Warning {
+	w := m.stateWarnings()
+	for i := range m.Disks {
+		w = append(w, m.diskWarnings(&m.Disks[i])...)
+	}
+	w = append(w, m.controllerWarnings()...)
+	return append(w, m.deviceWarnings()...)
+}
+
+// blocks and warns make a warning that stops migrate and one that does not.
+func blocks(code, text, remedy string) inventory.Warning {
+	return inventory.Warning{Code: code, Text: text, Remedy: remedy, Blocks: true}
+}
+
+func warns(code, text, remedy string) inventory.Warning {
+	return inventory.Warning{Code: code, Text: text, Remedy: remedy}
+}
+
+func (m *machine) stateWarnings() []inventory.Warning {
+	var w []inventory.Warning
+	add := func(when bool, warning inventory.Warning) {
+		if when {
+			w = append(w, warning)
+		}
+	}
+	add(m.unreadable != "", blocks("inaccessible", "the host cannot read the VM's configuration ("+m.unreadable+")",
+		"bring its datastore or host back, or register the VM again"))
+	add(m.agent, blocks("system-vm", "vSphere runs this VM for itself (vCLS)", "leave it where it is; vCenter makes and removes it"))
+	add(m.Template, warns("template", "it is a template", "nothing: it arrives as a powered-off VM"))
+	add(m.Power == inventory.PoweredOn, blocks("running", "the VM is powered on", "shut it down first: its disks are locked and changing"))
+	add(m.Power == inventory.Suspended, blocks("suspended", "the VM is suspended: part of its state is in memory, not on its disks",
+		"resume it and shut the guest down"))
+	add(m.Snapshots > 0, blocks("snapshots", fmt.Sprintf("it has %d snapshots", m.Snapshots),
+		"delete all snapshots (Snapshots > Delete All) when they are no longer needed"))
+	add(m.ConsolidationNeeded, blocks("consolidation", "disks are left over from a deleted snapshot", "consolidate the disks (Snapshots > Consolidate)"))
+	add(m.Encrypted, blocks("encrypted", "the VM or a disk of it is encrypted: its files are ciphertext",
+		"decrypt it (VM Policies > Edit VM Storage Policies), or wait for a transport that reads through the host"))
+	add(len(m.Disks) == 0 && m.unreadable == "", blocks("no-disks", "it has no disks, so there is nothing to copy", "make it anew on the target"))
+	add(m.VTPM, warns("vtpm", "it has a virtual TPM, whose contents cannot be taken along",
+		"have the BitLocker recovery key or a LUKS passphrase at hand, or suspend BitLocker before the move"))
+	add(m.SecureBoot, warns("secure-boot", "secure boot is on; its variables (NVRAM) stay behind",
+		"check that the target firmware has the keys the guest's boot loader was signed with"))
+	add(m.twins > 0, warns("duplicate-name", fmt.Sprintf("%d more VMs have this name", m.twins), "name it by its reference: "+string(m.Ref)))
+	return w
+}
+
+func (m *machine) diskWarnings(d *inventory.Disk) []inventory.Warning {
+	var w []inventory.Warning
+	name := fmt.Sprintf("disk %d (%s)", d.Key, d.Label)
+	switch d.Backing {
+	case inventory.RDM:
+		w = append(w, m.rdmWarning(d, name))
+	case inventory.VSAN:
+		w = append(w, blocks("vsan", name+" is on vSAN: an object without a data file", "move it to a VMFS or NFS datastore with Storage vMotion"))
+	case inventory.VVol:
+		w = append(w, blocks("vvol", name+" is a vVol: an object without a data file", "move it to a VMFS or NFS datastore with Storage vMotion"))
+	case inventory.UnknownBacking:
+		w = append(w, blocks("unknown-backing", name+" is kept in a way decamp does not know", "clone it to a VMFS or NFS datastore as an ordinary disk"))
+	case inventory.Delta, inventory.SESparse:
+		if m.Snapshots == 0 && !m.ConsolidationNeeded {
+			w = append(w, blocks("linked-clone", name+" is a layer on a disk that belongs to another VM", "clone the VM in full and move the clone"))
+		}
+	}
+	if strings.HasPrefix(d.Mode, "independent") {
+		w = append(w, warns("independent", name+" is independent: snapshots leave it out", "nothing while the VM is powered off"))
+	}
+	if strings.HasSuffix(d.Mode, "nonpersistent") {
+		w = append(w, warns("nonpersistent", name+" forgets its changes at power-off", "nothing: what is copied is what the next power-on would see"))
+	}
+	if d.Shared {
+		w = append(w, blocks("shared-disk", name+" is shared with other VMs (multi-writer)", "power off all that use it, and set its sharing to none"))
+	}
+	return w
+}
+
+func (m *machine) rdmWarning(d *inventory.Disk, name string) inventory.Warning {
+	for _, key := range m.physicalRDM {
+		if key == d.Key {
+			return blocks("rdm-physical", name+" is a raw device in physical mode", "give the LUN to the target host, or copy it inside the guest")
+		}
+	}
+	return blocks("rdm", name+" is a raw device mapping: its data is on a LUN",
+		"turn it into a virtual disk (vmkfstools -i, or Storage vMotion with a format), or give the LUN to the target host")
+}
+
+func (m *machine) controllerWarnings() []inventory.Warning {
+	var w []inventory.Warning
+	for _, c := range m.Controllers {
+		name := fmt.Sprintf("controller %d (%s%d)", c.Key, c.Bus, c.Number)
+		switch {
+		case c.Bus == "" && m.uses(c.Key):
+			w = append(w, blocks("unknown-controller", fmt.Sprintf("controller %d is a %s, and disks hang on it", c.Key, c.Unexpected),
+				"move the disks to a SCSI, NVMe or SATA controller"))
+		case c.Bus == "":
+			w = append(w, warns("unknown-controller", fmt.Sprintf("controller %d is a %s", c.Key, c.Unexpected), "nothing: no disk uses it"))
+		case c.Bus == inventory.BusLogic:
+			w = append(w, warns("buslogic", name+" is one that KVM does not emulate", "expect the disks on another controller; the guest needs its driver"))
+		}
+		if c.SharedBus {
+			w = append(w, blocks("shared-bus", name+" shares its bus with other VMs (a cluster)", "power off the cluster's nodes and set bus sharing to none"))
+		}
+	}
+	return w
+}
+
+// uses reports whether a disk hangs on the controller.
+func (m *machine) uses(controller int32) bool {
+	for _, d := range m.Disks {
+		if d.Controller == controller {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *machine) deviceWarnings() []inventory.Warning {
+	var w []inventory.Warning
+	for _, label := range m.media {
+		w = append(w, warns("cdrom", label+" has a medium", "nothing: the drive arrives empty"))
+	}
+	for _, label := range m.passthrough {
+		w = append(w, warns("passthrough", label+" is a device of the host", "give the VM a like device on the target, or do without"))
+	}
+	return w
+}
