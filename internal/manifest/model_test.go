@@ -1,0 +1,83 @@
+package manifest
+
+import (
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// Random histories of appends, drops, reopenings and seals, against one hash per chunk.
+func TestLogAgreesWithModel(t *testing.T) {
+	for seed := range uint64(30) {
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		info := testInfo(1 + rnd.Int64N(300))
+		path := filepath.Join(t.TempDir(), "m")
+		l, model := mustCreate(t, path, info), map[int64]Hash{}
+		for range 60 {
+			first := rnd.Int64N(info.Chunks())
+			n := 1 + rnd.Int64N(info.Chunks()-first)
+			switch op := rnd.IntN(10); {
+			case op < 4:
+				r := Run{First: first}
+				for c := first; c < first+n; c++ {
+					model[c] = testHash(rnd.Int64())
+					r.Hashes = append(r.Hashes, model[c])
+				}
+				mustAppend(t, l, r)
+			case op < 6:
+				for c := first; c < first+n; c++ {
+					model[c] = info.zeroHash(c)
+				}
+				mustAppend(t, l, Run{First: first, Zeros: n})
+			case op < 8:
+				for c := first; c < first+n; c++ {
+					delete(model, c)
+				}
+				if err := l.Drop(first, n); err != nil {
+					t.Fatal(err)
+				}
+			case op < 9:
+				mustClose(t, l)
+				l = mustOpen(t, path)
+			default:
+				sealAndCompare(t, l, model)
+			}
+			compareHeld(t, l, model)
+		}
+		mustAppend(t, l, Run{Zeros: info.Chunks()})
+		for c := range info.Chunks() {
+			model[c] = info.zeroHash(c)
+		}
+		sealAndCompare(t, l, model)
+		mustClose(t, l)
+	}
+}
+
+func compareHeld(t *testing.T, l *Log, model map[int64]Hash) {
+	t.Helper()
+	for c := range l.Chunks() {
+		if _, has := model[c]; has != l.Has(c) {
+			t.Fatalf("chunk %d: has %v, want %v", c, l.Has(c), has)
+		}
+	}
+	if l.Missing() != l.Chunks()-int64(len(model)) {
+		t.Fatalf("%d missing, want %d", l.Missing(), l.Chunks()-int64(len(model)))
+	}
+}
+
+func sealAndCompare(t *testing.T, l *Log, model map[int64]Hash) {
+	t.Helper()
+	if !l.Complete() {
+		return
+	}
+	root := mustSeal(t, l)
+	s := mustLoad(t, l.path)
+	var want []Hash
+	for c := range l.Chunks() {
+		want = append(want, model[c])
+	}
+	if got := hashesOf(t, s, 11); !slices.Equal(got, want) || s.Root() != root {
+		t.Fatal("sealed hashes are not the model's")
+	}
+}
