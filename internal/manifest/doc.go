@@ -15,17 +15,26 @@
 // checksum; a record torn by a crash, and anything after it, is dropped when the file
 // is opened again, which loses at most the chunks of that record: they are copied once
 // more. Later records win over earlier ones. Sealing writes the same content in chunk
-// order to a new file, fsyncs and renames it over the log. docs/formats/manifest.md has
-// the layout to the byte.
+// order to a new file, fsyncs and renames it over the log; chunks dropped or appended
+// after that make it a log again. docs/formats/manifest.md has the layout to the byte.
+// One process at a time writes a manifest; its lock needs Linux.
+//
+// # Proof
+//
+// A manifest says what the image must hold, not that it does. Verify reads the image
+// back, compares every chunk and gives the SHA-256 and MD5 that WriteAudit puts beside
+// the image. Spot compares parts of the image with a second read of the source, for
+// what was wrong before it was hashed.
 //
 // # Memory
 //
 // A Log keeps one bit per chunk and 24 bytes per record (a record covers a run of
 // neighbouring chunks); hashes stay on disk. 6 TiB copied in 16 MiB runs: 0.8 MiB of
-// bits and 9 MiB of records. Reading a sealed manifest takes a constant buffer.
+// bits and 9 MiB of records. Zeros are one record, whatever their length. Reading a
+// sealed manifest takes a constant buffer, Verify its windows.
 //
 // # What it does not promise
 //
-// A manifest says what the image must hold, not that it does: that is Verify's job,
-// which reads the image back from the medium.
+// Checksums find accidents. Nothing here stops somebody who may write the manifest from
+// writing another one; keep the root elsewhere against that.
 package manifest

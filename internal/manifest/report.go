@@ -1,0 +1,52 @@
+package manifest
+
+import (
+	"fmt"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// A Report is what Verify found. Sums are of the bytes it saw, so they are those of the
+// source disk only if nothing is bad.
+type Report struct {
+	Disk      string `json:"disk"`
+	Bytes     int64  `json:"bytes"`         // of the disk, all of them compared
+	Zero      int64  `json:"zero"`          // of these, how many the image has as holes: known to be zeros, not read
+	Chunks    int64  `json:"chunks"`        // compared
+	BadChunks int64  `json:"badChunks"`     // that differ
+	Bad       []Bad  `json:"bad,omitempty"` // the first of them, in disk order
+	Root      Hash   `json:"root"`          // the manifest's
+	SHA256    string `json:"sha256"`        // of the logical disk, lower-case hex
+	MD5       string `json:"md5"`           // of the logical disk, lower-case hex
+	Medium    string `json:"medium"`        // where the bytes came from, in the image's words
+}
+
+// Bad is a chunk that is not what the manifest says.
+type Bad struct {
+	Disk string `json:"disk"`
+	Off  int64  `json:"off"` // bytes
+	Len  int64  `json:"len"` // bytes
+	Want Hash   `json:"want"`
+	Got  Hash   `json:"got"`
+}
+
+// Chunk returns the chunk's number, for Log.Drop.
+func (b Bad) Chunk() int64 { return b.Off / ChunkSize }
+
+// String names the chunk as errors do.
+func (b Bad) String() string {
+	return fmt.Sprintf("disk %s at %d (%d bytes): expected BLAKE3 %v, seen %v", b.Disk, b.Off, b.Len, b.Want, b.Got)
+}
+
+// err is Corrupt if anything is bad, and names the first.
+func (r *Report) err() error {
+	if r.BadChunks == 0 {
+		return nil
+	}
+	more := ""
+	if r.BadChunks > 1 {
+		more = fmt.Sprintf(", and %d more chunks", r.BadChunks-1)
+	}
+	return fault.New(fault.Corrupt, "%v%s", r.Bad[0], more).
+		WithHint("the image does not hold what was copied: look for errors of its storage (dmesg, smartctl), then copy the disk again")
+}

@@ -1,0 +1,230 @@
+package manifest
+
+import (
+	"context"
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// VerifyOptions tune Verify; the zero value is right for images on local storage.
+type VerifyOptions struct {
+	// Window is the bytes read and compared at once, rounded up to whole chunks.
+	// Default 4 MiB, or what the source prefers if that is more.
+	Window int64
+
+	// Windows is how many are in memory at once. Default 8: reading and BLAKE3 are
+	// several times faster than MD5, so that more only wait for it.
+	Windows int
+
+	// MaxBad is how many bad chunks the report names; all are counted. Default 100.
+	MaxBad int
+
+	// Progress is told how many of the disk's bytes are done, in order, from one
+	// goroutine. It may be nil.
+	Progress func(done, size int64)
+}
+
+func (o VerifyOptions) withDefaults(src disk.Source) VerifyOptions {
+	if o.Window <= 0 {
+		o.Window = max(4<<20, src.Hints().Request)
+	}
+	o.Window = (o.Window + ChunkSize - 1) / ChunkSize * ChunkSize
+	if o.Windows <= 0 {
+		o.Windows = 8
+	}
+	if o.MaxBad <= 0 {
+		o.MaxBad = 100
+	}
+	if o.Progress == nil {
+		o.Progress = func(int64, int64) {}
+	}
+	return o
+}
+
+// Verify reads all of src, compares every chunk with the manifest, and computes SHA-256
+// and MD5 of the logical disk in the same pass:
+//
+//	describe  (one)      cut the disk into windows; holes are known and not read
+//	compare   (Windows)  read a window, BLAKE3 each chunk, compare
+//	SHA-256   (one)      in order
+//	MD5       (one)      in order
+//	account   (one)      in order: count, note what is bad, tell progress
+//
+// A hole must have the hash of zeros and is hashed as zeros. Memory is Windows x Window
+// and 2 MiB, whatever the size of the disk: 34 MiB by default.
+//
+// Bad chunks make a Corrupt error that names the first, and the report is complete also
+// then. After any other error it is empty. Whether src reads the medium or a cache is
+// the caller's choice; a src with a method Medium() string has it reported.
+func Verify(ctx context.Context, src disk.Source, s *Sealed, o VerifyOptions) (Report, error) {
+	if src.Size() != s.info.Size {
+		return Report{}, fault.New(fault.Corrupt, "verify disk %s: the image has %d bytes, the manifest %d", s.info.Disk, src.Size(), s.info.Size).
+			WithHint("the image was replaced or cut: copy the disk again")
+	}
+	v := newVerifier(src, s, o.withDefaults(src))
+	if err := v.run(ctx); err != nil {
+		return Report{}, fmt.Errorf("verify disk %s: %w", s.info.Disk, err)
+	}
+	if err := v.report.err(); err != nil {
+		return v.report, fmt.Errorf("verify: %w", err)
+	}
+	return v.report, nil
+}
+
+type verifier struct {
+	src    disk.Source
+	want   *Hashes
+	info   Info
+	o      VerifyOptions
+	work   chan *window   // to compare; describe closes it
+	queues []chan *window // to each follower, in disk order; describe closes them
+	free   chan *window   // never closed
+	report Report
+}
+
+func newVerifier(src disk.Source, s *Sealed, o VerifyOptions) *verifier {
+	v := &verifier{src: src, want: s.Hashes(), info: s.info, o: o}
+	v.report = Report{Disk: s.info.Disk, Root: s.root}
+	v.work = make(chan *window, o.Windows)
+	v.free = make(chan *window, o.Windows)
+	for range o.Windows {
+		v.free <- &window{}
+	}
+	return v
+}
+
+func (v *verifier) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	sha, md := sha256.New(), md5.New()
+	v.follow(ctx, g, func(w *window) { w.sum(sha) })
+	v.follow(ctx, g, func(w *window) { w.sum(md) })
+	v.follow(ctx, g, v.account)
+	for range v.o.Windows {
+		g.Go(func() error { return v.compare(ctx) })
+	}
+	g.Go(func() error { return v.describe(ctx) })
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	v.report.SHA256, v.report.MD5 = hex.EncodeToString(sha.Sum(nil)), hex.EncodeToString(md.Sum(nil))
+	if m, ok := v.src.(interface{ Medium() string }); ok {
+		v.report.Medium = m.Medium()
+	}
+	return nil
+}
+
+// describe sends the windows of the disk, in order, to compare and to the followers.
+// Their channels have room for all windows there are, so only free is waited for.
+func (v *verifier) describe(ctx context.Context) error {
+	for off := int64(0); off < v.info.Size; off += v.o.Window {
+		w, err := next(ctx, v.free)
+		if err != nil {
+			return err
+		}
+		if err := v.prepare(ctx, w, off); err != nil {
+			return err
+		}
+		v.work <- w
+		for _, q := range v.queues {
+			q <- w
+		}
+	}
+	close(v.work)
+	for _, q := range v.queues {
+		close(q)
+	}
+	return nil
+}
+
+// prepare makes w the window at off.
+func (v *verifier) prepare(ctx context.Context, w *window, off int64) error {
+	r := disk.Range{Off: off, Len: min(v.o.Window, v.info.Size-off)}
+	extents, err := v.src.Extents(ctx, r)
+	if err != nil {
+		return fmt.Errorf("describe %v: %w", r, err)
+	}
+	w.reset(r, holes(extents) == r.Len, len(v.queues))
+	if err := v.want.Next(w.want); err != nil {
+		return fmt.Errorf("read hashes of %v: %w", r, err)
+	}
+	return nil
+}
+
+// holes returns how many bytes the extents call zeros.
+func holes(extents []disk.Extent) (n int64) {
+	for _, e := range extents {
+		if e.Kind == disk.Zero {
+			n += e.Len
+		}
+	}
+	return n
+}
+
+// compare reads windows and notes which of their chunks differ.
+func (v *verifier) compare(ctx context.Context) error {
+	for {
+		w, err := next(ctx, v.work)
+		if w == nil {
+			return err
+		}
+		if !w.zero {
+			if err := v.src.ReadAt(ctx, w.memory(v.o.Window), w.Off); err != nil {
+				return fmt.Errorf("read %v: %w", w.Range, err)
+			}
+		}
+		w.compare(v.info)
+		close(w.ready)
+	}
+}
+
+// follow adds a stage that sees the windows in disk order, once they are compared.
+func (v *verifier) follow(ctx context.Context, g *errgroup.Group, stage func(*window)) {
+	queue := make(chan *window, v.o.Windows)
+	v.queues = append(v.queues, queue)
+	g.Go(func() error {
+		for {
+			w, err := next(ctx, queue)
+			if w == nil {
+				return err
+			}
+			if _, err := next(ctx, w.ready); err != nil {
+				return err
+			}
+			stage(w)
+			if w.users.Add(-1) == 0 {
+				v.free <- w
+			}
+		}
+	})
+}
+
+func (v *verifier) account(w *window) {
+	r := &v.report
+	r.Bytes += w.Len
+	r.Chunks += int64(len(w.want))
+	r.BadChunks += int64(len(w.bad))
+	if w.zero {
+		r.Zero += w.Len
+	}
+	r.Bad = append(r.Bad, w.bad[:min(len(w.bad), v.o.MaxBad-len(r.Bad))]...)
+	v.o.Progress(r.Bytes, v.info.Size)
+}
+
+// next receives from c. It returns the zero value when c is closed or ctx ends, and an
+// error only in the second case.
+func next[T any](ctx context.Context, c <-chan T) (T, error) {
+	select {
+	case v := <-c:
+		return v, nil
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}

@@ -1,0 +1,84 @@
+package manifest
+
+import (
+	"io"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// A window is a part of the disk on its way through Verify. describe owns it until it is
+// sent, one compare until ready is closed; from then on it is only read, until the last
+// of its users hands it back.
+type window struct {
+	disk.Range
+	zero  bool   // a hole: buf is not used
+	buf   []byte // of the largest window, once one was read
+	want  []Hash
+	bad   []Bad
+	ready chan struct{}
+	users atomic.Int32
+}
+
+func (w *window) reset(r disk.Range, zero bool, users int) {
+	w.Range, w.zero, w.bad = r, zero, w.bad[:0]
+	w.ready = make(chan struct{})
+	w.users.Store(int32(users))
+	if n := int((r.Len + ChunkSize - 1) / ChunkSize); n <= cap(w.want) {
+		w.want = w.want[:n]
+	} else {
+		w.want = make([]Hash, n)
+	}
+}
+
+// memory returns room for the window's bytes; size is that of the largest window.
+func (w *window) memory(size int64) []byte {
+	if w.buf == nil {
+		w.buf = aligned(size)
+	}
+	return w.buf[:w.Len]
+}
+
+// chunk returns the bytes of the window's chunk number i.
+func (w *window) chunk(i int) []byte {
+	off := int64(i) * ChunkSize
+	n := min(ChunkSize, w.Len-off)
+	if w.zero {
+		return zeroChunk()[:n]
+	}
+	return w.buf[off : off+n]
+}
+
+// compare notes the chunks that are not what the manifest says.
+func (w *window) compare(info Info) {
+	for i, want := range w.want {
+		n := w.Off/ChunkSize + int64(i)
+		if got := w.hash(info, i, n); got != want {
+			r := info.Chunk(n)
+			w.bad = append(w.bad, Bad{Disk: info.Disk, Off: r.Off, Len: r.Len, Want: want, Got: got})
+		}
+	}
+}
+
+func (w *window) hash(info Info, i int, n int64) Hash {
+	if w.zero {
+		return info.zeroHash(n)
+	}
+	return HashOf(w.chunk(i))
+}
+
+// sum adds the window's bytes to a hash, which never fails.
+func (w *window) sum(to io.Writer) {
+	for i := range w.want {
+		to.Write(w.chunk(i))
+	}
+}
+
+// aligned returns n bytes at a multiple of 4096, as O_DIRECT wants them.
+func aligned(n int64) []byte {
+	const align = 4096
+	b := make([]byte, n+align)
+	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (align - 1)
+	return b[skip : int64(skip)+n : int64(skip)+n]
+}
