@@ -1,7 +1,9 @@
 package https
 
 import (
+	"errors"
 	"net"
+	"os"
 	"time"
 )
 
@@ -19,6 +21,10 @@ const (
 	// yet. The low-water mark stays below what is still to come by at least that much, or
 	// the last bytes would never reach it.
 	lowWaterSlack = 64 << 10
+
+	// gather is how long the low-water mark may hold back what has arrived: on a wire of
+	// less than 256 KiB/s, or when the host pauses, the reader takes what there is.
+	gather = time.Second
 )
 
 // wire is a connection's socket, below TLS.
@@ -54,11 +60,14 @@ func (w *wire) Read(p []byte) (int, error) {
 }
 
 func (w *wire) fill() error {
-	w.setMark()
-	if err := w.SetReadDeadline(time.Now().Add(w.stall)); err != nil {
-		return err
+	mark := 1
+	if w.expect-lowWaterSlack >= lowWater {
+		mark = lowWater
 	}
-	n, err := w.Conn.Read(w.buf)
+	n, err := w.receive(mark)
+	if mark > 1 && errors.Is(err, os.ErrDeadlineExceeded) {
+		n, err = w.receive(1)
+	}
 	w.r, w.w = 0, n
 	w.tick(n)
 	if n > 0 {
@@ -67,14 +76,19 @@ func (w *wire) fill() error {
 	return err
 }
 
-// setMark sets the low-water mark for the next read. Failing to is harmless.
-func (w *wire) setMark() {
-	mark := 1
-	if w.expect-lowWaterSlack >= lowWater {
-		mark = lowWater
+// receive waits for mark bytes: one for the stall time, many only as long as gathering is
+// worth it.
+func (w *wire) receive(mark int) (int, error) {
+	patience := w.stall
+	if mark > 1 {
+		patience = min(gather, patience)
 	}
 	if mark != w.mark {
 		setLowWater(w.Conn, mark)
 		w.mark = mark
 	}
+	if err := w.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return 0, err
+	}
+	return w.Conn.Read(w.buf)
 }

@@ -1,0 +1,128 @@
+package transporttest
+
+import (
+	"context"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// image is a disk in memory with its manifest in a folder of the test, and the content it
+// must end up with.
+type image struct {
+	t    *testing.T
+	want disk.Source
+	path string // of the manifest
+	log  *manifest.Log
+
+	bytes []byte
+
+	mu    sync.Mutex
+	wrote int64
+}
+
+var _ disk.Target = (*image)(nil)
+
+func newImage(t *testing.T, want disk.Source) *image {
+	t.Helper()
+	im := &image{t: t, want: want, path: filepath.Join(t.TempDir(), "manifest"), bytes: make([]byte, want.Size())}
+	log, err := manifest.Create(im.path, manifest.Info{Disk: "disk", Size: want.Size(), Source: "transporttest"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	im.log = log
+	t.Cleanup(func() { im.log.Close() })
+	return im
+}
+
+// reopen closes the manifest and opens it from its file.
+func (im *image) reopen() {
+	im.t.Helper()
+	if err := im.log.Close(); err != nil {
+		im.t.Fatal(err)
+	}
+	log, err := manifest.Open(im.path)
+	if err != nil {
+		im.t.Fatal(err)
+	}
+	im.log = log
+}
+
+// transfer moves the rig's n-th disk into the image.
+func (im *image) transfer(ctx context.Context, rig Rig, n int, progress func(blockcopy.Progress)) (blockcopy.Result, error) {
+	return rig.Transport.Transfer(ctx, transport.Job{Disk: rig.Disks[n], Target: im, Manifest: im.log, Progress: progress})
+}
+
+// verify fails the test unless image and manifest are what they must be.
+func (im *image) verify() {
+	im.t.Helper()
+	if !im.log.Complete() {
+		im.t.Errorf("the manifest lacks %d chunks", im.log.Missing())
+	}
+	check := disk.NewCheck(im.want)
+	for off := int64(0); off < im.Size(); off += manifest.ChunkSize {
+		chunk := im.bytes[off:min(off+manifest.ChunkSize, im.Size())]
+		if err := check.WriteAt(im.t.Context(), chunk, off); err != nil {
+			im.t.Fatalf("image: %v", err)
+		}
+	}
+}
+
+func (im *image) written() int64 {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	return im.wrote
+}
+
+func (im *image) Size() int64 { return int64(len(im.bytes)) }
+
+func (im *image) WriteAt(_ context.Context, p []byte, off int64) error {
+	if err := disk.CheckRange(im.Size(), disk.Range{Off: off, Len: int64(len(p))}); err != nil {
+		return err
+	}
+	copy(im.bytes[off:], p)
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	im.wrote += int64(len(p))
+	return nil
+}
+
+func (im *image) Zero(_ context.Context, r disk.Range) error {
+	if err := disk.CheckRange(im.Size(), r); err != nil {
+		return err
+	}
+	clear(im.bytes[r.Off:r.End()])
+	return nil
+}
+
+func (im *image) Sync(context.Context) error   { return nil }
+func (im *image) Hints() disk.Hints            { return disk.Hints{} }
+func (im *image) Finish(context.Context) error { return nil }
+func (im *image) Close() error                 { return nil }
+
+// start builds a rig and sees to it that nothing of it is left when the test ends.
+func start(t *testing.T, h Harness, disks ...disk.Source) Rig {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	t.Cleanup(func() { nothingRuns(t, before) }) // runs last
+	return h.New(t, disks...)
+}
+
+// nothingRuns waits for goroutines that were told to end, and fails if some stay.
+func nothingRuns(t *testing.T, before int) {
+	deadline := time.Now().Add(5 * time.Second)
+	for runtime.NumGoroutine() > before {
+		if time.Now().After(deadline) {
+			buf := make([]byte, 1<<20)
+			t.Fatalf("%d goroutines more than before:\n%s", runtime.NumGoroutine()-before, buf[:runtime.Stack(buf, true)])
+		}
+		runtime.Gosched()
+	}
+}
