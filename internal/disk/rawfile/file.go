@@ -26,7 +26,8 @@ const writtenGrain = 1 << 20
 // Options say how an image is written. The zero value is right for nearly everybody.
 type Options struct {
 	// Size is the disk's size in bytes for Open; 0 takes what the file or device has.
-	// A device may be larger than the disk (LVM rounds up), a file may not.
+	// A device may be larger than the disk (LVM rounds up), a file may not; but one
+	// without a byte, which a Create that was killed leaves, becomes that large.
 	Size int64
 
 	// Mode is the first Mode to try; those after it follow where it is refused.
@@ -101,12 +102,27 @@ func (f *File) open(o Options) error {
 	if err := lock(f.cached); err != nil {
 		return err
 	}
+	if err := f.completeCreate(o.Size); err != nil {
+		return err
+	}
 	size, err := imageSize(f.cached, o.Size)
 	if err != nil {
 		return err
 	}
 	f.size = size
 	f.chooseMode(o.Mode)
+	return nil
+}
+
+// completeCreate gives a file without a byte its size.
+func (f *File) completeCreate(size int64) error {
+	info, err := f.cached.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() > 0 || size == 0 {
+		return err
+	}
+	if err := f.cached.Truncate(size); err != nil {
+		return f.fault("create", disk.Range{Len: size}, err)
+	}
 	return nil
 }
 

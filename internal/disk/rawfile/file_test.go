@@ -293,6 +293,21 @@ func TestRefusedOpens(t *testing.T) {
 	}
 }
 
+func TestOpenCompletesAKilledCreate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.raw")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(path, Options{Size: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if info, err := os.Stat(path); err != nil || info.Size() != 1<<20 || f.Size() != 1<<20 {
+		t.Errorf("size %d, file %v, %v", f.Size(), info, err)
+	}
+}
+
 func TestTooLargeForTheFileSystem(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.raw")
 	_, err := Create(path, 1<<62, Options{})

@@ -1,0 +1,396 @@
+package qcow2
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/disktest"
+	"github.com/decamp/decamp/internal/disk/rawfile"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+func TestTargetConformance(t *testing.T) {
+	for _, m := range []rawfile.Mode{rawfile.Direct, rawfile.Behind} {
+		t.Run(m.String(), func(t *testing.T) {
+			disktest.TestTarget(t, func(t *testing.T, size int64) disktest.Image {
+				path := filepath.Join(t.TempDir(), "disk.qcow2")
+				return disktest.Image{
+					Create: func() (disk.Target, error) { return Create(path, size, Options{Mode: m}) },
+					Resume: func() (disk.Target, error) { return Open(path, Options{Mode: m, Size: size}) },
+					Source: func() (disk.Source, error) {
+						src, err := OpenSource(path, SourceOptions{Direct: true})
+						if err == nil {
+							judge(t, path, src)
+						}
+						return src, err
+					},
+				}
+			})
+		})
+	}
+}
+
+// memory is a disk held in a slice, the model of what an image must hold.
+type memory []byte
+
+func (m memory) Size() int64       { return int64(len(m)) }
+func (m memory) Hints() disk.Hints { return disk.Hints{} }
+func (m memory) Close() error      { return nil }
+func (m memory) ReadAt(ctx context.Context, p []byte, off int64) error {
+	if err := disk.CheckRange(m.Size(), disk.Range{Off: off, Len: int64(len(p))}); err != nil {
+		return err
+	}
+	copy(p, m[off:])
+	return ctx.Err()
+}
+func (m memory) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
+	return []disk.Extent{{Range: r}}, disk.CheckRange(m.Size(), r)
+}
+
+// TestOverlay writes and zeroes random pieces at any byte in parallel, resumes the image
+// unfinished and finished, and has qemu compare it with a slice that got the same.
+func TestOverlay(t *testing.T) {
+	const size = 9<<20 + 1536 // ends inside a cluster
+	path := filepath.Join(t.TempDir(), "disk.qcow2")
+	im, err := Create(path, size, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, rnd := make(memory, size), rand.New(rand.NewPCG(3, 1))
+	for round := range 8 {
+		scribble(t, rnd, im, want)
+		if round%3 == 2 {
+			if err := im.Finish(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			judge(t, path, want)
+		}
+		if err := im.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if im, err = Open(path, Options{Size: size}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := im.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	judge(t, path, want)
+	readBack(t, path, want)
+}
+
+// scribble cuts the disk into random pieces and writes, zeroes or leaves each.
+func scribble(t *testing.T, rnd *rand.Rand, im *Image, want memory) {
+	t.Helper()
+	var g errgroup.Group
+	g.SetLimit(8)
+	for off := 0; off < len(want); {
+		n := min(1+rnd.IntN(300<<10), len(want)-off)
+		r, piece := disk.Range{Off: int64(off), Len: int64(n)}, want[off:off+n]
+		switch rnd.IntN(3) {
+		case 0:
+			clear(piece)
+			g.Go(func() error { return im.Zero(t.Context(), r) })
+		case 1:
+			for i := range piece {
+				piece[i] = byte(rnd.Uint32()) | 1
+			}
+			g.Go(func() error { return im.WriteAt(t.Context(), piece, r.Off) })
+		}
+		off += n
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readBack compares an image with want by our own reader.
+func readBack(t *testing.T, path string, want disk.Source) {
+	t.Helper()
+	src, err := OpenSource(path, SourceOptions{Direct: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	got, content := make([]byte, want.Size()), make([]byte, want.Size())
+	err = errors.Join(src.ReadAt(t.Context(), got, 0), want.ReadAt(t.Context(), content, 0))
+	if err != nil || !bytes.Equal(got, content) {
+		t.Fatalf("our reader sees other content (%v)", err)
+	}
+}
+
+func TestUnfinishedImageIsNoImage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.qcow2")
+	im, err := Create(path, 8<<20, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, im, disk.NewPattern(8<<20))
+	if err := errors.Join(im.Sync(t.Context()), im.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenSource(path, SourceOptions{}); !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), "unfinished") {
+		t.Errorf("our reader: %v", err)
+	}
+	if head, err := os.ReadFile(path); err != nil || !strings.HasPrefix(string(head), "decamp: this qcow2 image is not finished") {
+		t.Errorf("the file does not say what it is (%v)", err)
+	}
+	requires(t, "qemu-img")
+	if out, err := exec.Command("qemu-img", "info", "-f", "qcow2", path).CombinedOutput(); err == nil {
+		t.Errorf("qemu takes it for an image:\n%s", out)
+	}
+}
+
+// TestFinishWritesHeaderLast lets Finish fail at the header: the note must still be there.
+func TestFinishWritesHeaderLast(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.qcow2")
+	im, err := Create(path, 8<<20, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, im, disk.NewSparsePattern(8<<20, 0.5, 1))
+	if err := im.writeTables(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := im.Finish(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("finish: %v", err)
+	}
+	if err := im.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenSource(path, SourceOptions{}); !fault.Is(err, fault.Corrupt) {
+		t.Errorf("it opens: %v", err)
+	}
+	again, err := Open(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	judge(t, path, disk.NewSparsePattern(8<<20, 0.5, 1))
+}
+
+func TestImageIsAsSparseAsTheDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.qcow2")
+	src := disk.NewSparsePattern(256<<20, 0.3, 5)
+	finish(t, path, src)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var data int64
+	extents, err := src.Extents(t.Context(), disk.Range{Len: src.Size()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range extents {
+		if e.Kind == disk.Data {
+			data += e.Len
+		}
+	}
+	if got := info.Sys().(*syscall.Stat_t).Blocks * 512; got > data+1<<20 {
+		t.Errorf("%d bytes allocated for %d of data", got, data)
+	}
+}
+
+// finish makes a finished image of src.
+func finish(t testing.TB, path string, src disk.Source) {
+	t.Helper()
+	im, err := Create(path, src.Size(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, im, src)
+	if err := im.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestZeroFreesClustersOnResume(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.qcow2")
+	finish(t, path, disk.NewPattern(8<<20))
+	im, err := Open(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := im.Zero(t.Context(), disk.Range{Off: 100, Len: 8<<20 - 100}); err != nil {
+		t.Fatal(err)
+	}
+	if err := im.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	src, err := OpenSource(path, SourceOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	extents, err := src.Extents(t.Context(), disk.Range{Len: 8 << 20})
+	if err != nil || len(extents) != 2 || extents[0].Len != clusterSize || extents[1].Kind != disk.Zero {
+		t.Errorf("extents %v, %v", extents, err)
+	}
+}
+
+// TestSixTiB writes near the ends of a disk of 6 TiB and in its middle.
+func TestSixTiB(t *testing.T) {
+	requires(t, "qemu-img")
+	const size = 6<<40 + 512
+	path := filepath.Join(t.TempDir(), "disk.qcow2")
+	im, err := Create(path, size, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := disk.NewPattern(size)
+	offsets := []int64{0, 3<<40 - 100, size - 700}
+	p, q := make([]byte, 700), make([]byte, 700)
+	for _, off := range offsets {
+		if err := errors.Join(src.ReadAt(t.Context(), p, off), im.WriteAt(t.Context(), p, off)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := im.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	qemuImg(t, "check", "-q", "-f", "qcow2", path)
+	s, err := OpenSource(path, SourceOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, off := range offsets {
+		err := errors.Join(src.ReadAt(t.Context(), p, off), s.ReadAt(t.Context(), q, off))
+		if err != nil || !bytes.Equal(p, q) {
+			t.Errorf("at %d: content differs (%v)", off, err)
+		}
+	}
+	extents, err := s.Extents(t.Context(), disk.Range{Len: size})
+	if err != nil || len(extents) != 5 {
+		t.Errorf("%d extents, %v", len(extents), err)
+	}
+}
+
+func TestResumeRefusals(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "disk.qcow2")
+	finish(t, path, disk.NewPattern(4<<20))
+	other := filepath.Join(dir, "other")
+	if err := os.WriteFile(other, bytes.Repeat([]byte("x"), 8<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := func(p string, size int64) error { _, err := Open(p, Options{Size: size}); return err }
+	create := func(p string, size int64) error { _, err := Create(p, size, Options{}); return err }
+	for name, c := range map[string]struct {
+		err  error
+		want fault.Kind
+	}{
+		"another size":       {open(path, 5<<20), fault.Conflict},
+		"same file size":     {open(path, 4<<20-512), fault.Conflict},
+		"no qcow2":           {open(other, 0), fault.Conflict},
+		"no qcow2, size":     {open(other, 4<<20), fault.Conflict},
+		"nothing":            {open(filepath.Join(dir, "none"), 0), fault.NotFound},
+		"create over a file": {create(path, 4<<20), fault.Conflict},
+		"size 0":             {create(filepath.Join(dir, "zero"), 0), fault.Unsupported},
+		"8 PiB":              {create(filepath.Join(dir, "huge"), 8<<50), fault.Unsupported},
+	} {
+		if !fault.Is(c.err, c.want) || fault.HintOf(c.err) == "" {
+			t.Errorf("%s: %v (%v)", name, c.err, fault.KindOf(c.err))
+		}
+	}
+	readBack(t, path, disk.NewPattern(4<<20)) // none of the attempts changed it
+}
+
+func TestOneWriterAtATime(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.qcow2")
+	im, err := Create(path, 1<<20, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer im.Close()
+	if _, err := Open(path, Options{}); !fault.Is(err, fault.Conflict) {
+		t.Errorf("second writer: %v", err)
+	}
+}
+
+func TestOpenCompletesAKilledCreate(t *testing.T) {
+	l, err := newLayout(3 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int64{0, l.data.End()} {
+		path := filepath.Join(t.TempDir(), "disk.qcow2")
+		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, size)); err != nil {
+			t.Fatal(err)
+		}
+		im, err := Open(path, Options{Size: 3 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, im, disk.NewPattern(3<<20))
+		if err := im.Finish(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		judge(t, path, disk.NewPattern(3<<20))
+	}
+}
+
+// TestResumeAfterQEMU: writes in place do no harm, a cluster that qemu put elsewhere would.
+func TestResumeAfterQEMU(t *testing.T) {
+	requires(t, "qemu-io")
+	path := filepath.Join(t.TempDir(), "disk.qcow2")
+	im, err := Create(path, 8<<20, Options{})
+	if err == nil {
+		err = im.WriteAt(t.Context(), []byte("data"), 0)
+	}
+	if err := errors.Join(err, im.Finish(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		command string
+		resumes bool
+	}{
+		{"write -P 7 0 64k", true},
+		{"write -P 7 4M 64k", false},
+	} {
+		if out, err := exec.Command("qemu-io", "-f", "qcow2", "-c", c.command, path).CombinedOutput(); err != nil {
+			t.Fatalf("qemu-io: %v\n%s", err, out)
+		}
+		im, err := Open(path, Options{})
+		if (err == nil) != c.resumes {
+			t.Errorf("after %q: %v", c.command, err)
+		}
+		if err != nil {
+			continue
+		}
+		if err := im.Finish(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestCallsAllocateNothing(t *testing.T) {
+	im, err := Create(filepath.Join(t.TempDir(), "disk.qcow2"), 1<<20, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer im.Close()
+	p, ctx := make([]byte, 128<<10), t.Context()
+	got := testing.AllocsPerRun(20, func() {
+		err = errors.Join(im.WriteAt(ctx, p, 512), im.Zero(ctx, disk.Range{Len: 64 << 10}))
+	})
+	if err != nil || got > 0 {
+		t.Errorf("%v allocations, %v", got, err)
+	}
+}

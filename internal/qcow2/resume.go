@@ -1,0 +1,146 @@
+package qcow2
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/rawfile"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Open opens an image that Create made, to go on writing it: one that was never
+// finished, or one that was, which becomes unfinished again. A finished image that
+// something else has allocated clusters in since is refused.
+func Open(path string, o Options) (*Image, error) {
+	var expect layout
+	if o.Size > 0 {
+		var err error
+		if expect, err = newLayout(o.Size); err != nil {
+			return nil, err
+		}
+	}
+	file, err := rawfile.Open(path, rawfile.Options{Mode: o.Mode, Size: expect.data.End()})
+	if err != nil {
+		return nil, err
+	}
+	im, err := resume(path, file, o.Size)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return im, nil
+}
+
+// resume finds out which clusters are in use. It holds the lock, by file.
+func resume(path string, file *rawfile.File, want int64) (*Image, error) {
+	src, err := rawfile.OpenSource(path, rawfile.SourceOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	first := make([]byte, min(rawfile.Align, src.Size()))
+	if err := src.ReadAt(context.Background(), first, 0); err != nil {
+		return nil, err
+	}
+	size, finished, err := diskSize(path, first, want)
+	if err != nil {
+		return nil, err
+	}
+	l, err := newLayout(size)
+	if err != nil {
+		return nil, err
+	}
+	if l.data.End() != file.Size() {
+		return nil, notOurs(path, "it has %d bytes, not %d", file.Size(), l.data.End())
+	}
+	im := newImage(l, file)
+	if finished {
+		err = im.adoptTables(path, src)
+	} else {
+		err = im.adoptHoles(src)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return im, im.markUnfinished(context.Background())
+}
+
+// diskSize tells from its first bytes what kind of file this is: unfinished, finished,
+// or one whose Create was killed before it could say.
+func diskSize(path string, first []byte, want int64) (size int64, finished bool, err error) {
+	size, ok := parseNote(first)
+	if !ok {
+		h, err := parseHeader(first)
+		switch {
+		case err == nil:
+			size, finished = h.size, true
+		case want > 0 && allZero(first):
+			size = want
+		default:
+			return 0, false, notOurs(path, "it begins neither as finished nor as unfinished")
+		}
+	}
+	if want > 0 && size != want {
+		return 0, false, notOurs(path, "its disk has %d bytes, not %d", size, want)
+	}
+	return size, finished, nil
+}
+
+func allZero(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func notOurs(path, format string, args ...any) error {
+	return fault.New(fault.Conflict, "resume qcow2 image %s: "+format, append([]any{path}, args...)...).
+		WithHint("move %s away and start again", path)
+}
+
+// adoptHoles takes every cluster for used that the file has data in.
+func (im *Image) adoptHoles(file disk.Source) error {
+	const window = 64 << 30 // of the file, so that the list stays short
+	for off := im.data.Off; off < im.data.End(); off += window {
+		r := disk.Range{Off: off, Len: min(window, im.data.End()-off)}
+		extents, err := file.Extents(context.Background(), r)
+		if err != nil {
+			return err
+		}
+		for _, e := range extents {
+			if e.Kind == disk.Data {
+				im.used.Set(im.onDisk(e.Range))
+			}
+		}
+	}
+	return nil
+}
+
+// adoptTables takes the clusters that a finished image's tables map, all of which must
+// be where we put them.
+func (im *Image) adoptTables(path string, file disk.Source) error {
+	src, err := newSource(file)
+	if err != nil {
+		return fmt.Errorf("resume qcow2 image %s: %w", path, err)
+	}
+	if *src.header != *im.header() {
+		return notOurs(path, "it was made by another tool")
+	}
+	for off := int64(0); off < im.data.Len; off += clusterSize {
+		e, err := src.lookup(off)
+		switch {
+		case err != nil:
+			return fmt.Errorf("resume qcow2 image %s: %w", path, err)
+		case e.kind == unallocated:
+			off = max(off, src.emptyUntil(off)-clusterSize)
+		case e.kind != standard || e.off != im.data.Off+off:
+			return notOurs(path, "another tool has written to it")
+		default:
+			im.used.Set(disk.Range{Off: off, Len: clusterSize})
+		}
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package qcow2
+
+import (
+	"context"
+	"encoding/binary"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// copied is the flag of L1 and L2 entries whose cluster has a refcount of one, which is
+// all we write.
+const copied = 1 << 63
+
+// writeTables writes L2 tables, L1 table, refcount blocks and refcount table, each only
+// where there is something in it.
+func (im *Image) writeTables(ctx context.Context) error {
+	if err := im.writeL2(ctx); err != nil {
+		return err
+	}
+	if err := im.writeRefBlocks(ctx); err != nil {
+		return err
+	}
+	err := im.writeList(ctx, im.l1, im.tables(), func(i int64) uint64 {
+		if !im.tableUsed(i) {
+			return 0
+		}
+		return uint64(im.l2.Off+i*clusterSize) | copied
+	})
+	if err != nil {
+		return err
+	}
+	return im.writeList(ctx, im.refTable, im.refBlocks.Len/clusterSize, func(i int64) uint64 {
+		if !im.blockUsed(i) {
+			return 0
+		}
+		return uint64(im.refBlocks.Off + i*clusterSize)
+	})
+}
+
+// writeList writes a table of n entries that fills region.
+func (im *Image) writeList(ctx context.Context, region disk.Range, n int64, entry func(int64) uint64) error {
+	b := make([]byte, clusterSize)
+	for off := int64(0); off < region.Len; off += clusterSize {
+		clear(b)
+		for i := off / 8; i < min(n, (off+clusterSize)/8); i++ {
+			binary.BigEndian.PutUint64(b[i*8-off:], entry(i))
+		}
+		if err := im.file.WriteAt(ctx, b, region.Off+off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tableUsed reports whether any cluster that L2 table i maps is in use.
+func (im *Image) tableUsed(i int64) bool { return !im.used.Next(im.mapped(i)).Empty() }
+
+func (im *Image) writeL2(ctx context.Context) error {
+	b := make([]byte, clusterSize)
+	for i := range im.tables() {
+		if !im.tableUsed(i) {
+			continue
+		}
+		clear(b)
+		span := im.mapped(i)
+		im.eachUsed(span, func(off int64) {
+			binary.BigEndian.PutUint64(b[(off-span.Off)/clusterSize*8:], uint64(im.data.Off+off)|copied)
+		})
+		if err := im.file.WriteAt(ctx, b, im.l2.Off+i*clusterSize); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachUsed calls f with the offset of each cluster in use in r, whole clusters.
+func (im *Image) eachUsed(r disk.Range, f func(off int64)) {
+	for {
+		run := im.used.Next(r)
+		if run.Empty() {
+			return
+		}
+		for off := run.Off; off < run.End(); off += clusterSize {
+			f(off)
+		}
+		r = disk.Range{Off: run.End(), Len: r.End() - run.End()}
+	}
+}
+
+// blockUsed reports whether refcount block i counts any cluster in use. All that count
+// tables are taken to: it saves asking whether a block counts itself.
+func (im *Image) blockUsed(i int64) bool {
+	r := im.counted(i)
+	return r.Off < im.data.Off || !im.used.Next(im.onDisk(r)).Empty()
+}
+
+// onDisk returns the part of the disk that lies in r of the file.
+func (im *Image) onDisk(r disk.Range) disk.Range {
+	r = r.Intersect(im.data)
+	return disk.Range{Off: r.Off - im.data.Off, Len: r.Len}
+}
+
+func (im *Image) writeRefBlocks(ctx context.Context) error {
+	b := make([]byte, clusterSize)
+	for i := range im.refBlocks.Len / clusterSize {
+		if !im.blockUsed(i) {
+			continue
+		}
+		clear(b)
+		im.count(b, im.counted(i))
+		if err := im.file.WriteAt(ctx, b, im.refBlocks.Off+i*clusterSize); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// count fills a refcount block for span of the file: one for each cluster in use.
+func (im *Image) count(block []byte, span disk.Range) {
+	one := func(off int64) {
+		binary.BigEndian.PutUint16(block[(off-span.Off)/clusterSize*2:], 1)
+	}
+	for off := span.Off; off < min(span.End(), im.l2.End()); off += clusterSize {
+		if im.metaUsed(off) {
+			one(off)
+		}
+	}
+	if r := im.onDisk(span); !r.Empty() {
+		im.eachUsed(r, func(off int64) { one(im.data.Off + off) })
+	}
+}
+
+// metaUsed reports whether the cluster at off of the file, before the data, is in use.
+func (im *Image) metaUsed(off int64) bool {
+	switch {
+	case off < im.refBlocks.Off:
+		return true // header and refcount table
+	case off < im.l1.Off:
+		return im.blockUsed((off - im.refBlocks.Off) / clusterSize)
+	case off < im.l2.Off:
+		return true
+	}
+	return im.tableUsed((off - im.l2.Off) / clusterSize)
+}
