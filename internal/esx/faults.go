@@ -54,7 +54,7 @@ func lapsed(err error) bool {
 }
 
 func isInvalidLogin(err error) bool {
-	_, ok := vimFault(err).(*types.InvalidLogin)
+	_, ok := vimFault(err).(types.BaseInvalidLogin)
 	return ok
 }
 
@@ -73,7 +73,7 @@ func vimError(f types.BaseMethodFault, err error) error {
 	case *types.NoPermission:
 		return fault.New(fault.Denied, "%w (privilege %s)", err, f.PrivilegeId).
 			WithHint("give the user the privilege %s, or log in as another", f.PrivilegeId)
-	case *types.InvalidLogin:
+	case types.BaseInvalidLogin:
 		return fault.New(fault.Denied, "%w", err).WithHint("check user and password; %s", lockoutHint)
 	case *types.NotAuthenticated:
 		return fault.New(fault.Denied, "%w", err).WithHint("the server ended the session at once; see its hostd or vpxd log")
@@ -87,12 +87,11 @@ func vimKind(f types.BaseMethodFault) fault.Kind {
 	switch f.(type) {
 	case *types.NotFound, *types.FileNotFound:
 		return fault.NotFound
-	case *types.InvalidPowerState, *types.InvalidState, *types.TaskInProgress, *types.ResourceInUse,
-		*types.FileLocked, *types.ToolsUnavailable, *types.VmToolsUpgradeFault:
+	case types.BaseInvalidState, *types.TaskInProgress, *types.ResourceInUse, *types.FileLocked, *types.ToolsUnavailable:
 		return fault.Conflict
-	case *types.NotSupported, *types.NotImplemented, *types.MethodNotFound:
+	case types.BaseNotSupported, *types.NotImplemented, *types.MethodNotFound:
 		return fault.Unsupported
-	case *types.HostCommunication, *types.HostNotConnected, *types.HostNotReachable, *types.Timedout:
+	case types.BaseHostCommunication, *types.Timedout:
 		return fault.Transient
 	case *types.NoDiskSpace:
 		return fault.Full

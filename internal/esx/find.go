@@ -110,10 +110,10 @@ func byDistance(vms []inventory.VM, what string) []string {
 	return names
 }
 
-// isNear accepts a name that contains what was typed, or differs in a third of it.
+// isNear accepts a name that contains what was typed, or differs in a quarter of it.
 func isNear(name, what string) bool {
 	a, b := strings.ToLower(name), strings.ToLower(what)
-	return b != "" && strings.Contains(a, b) || distance(name, what) <= max(1, len(what)/3)
+	return b != "" && strings.Contains(a, b) || distance(name, what) <= (len(what)+3)/4
 }
 
 // distance is the number of edits between a and b, ignoring case (Levenshtein).

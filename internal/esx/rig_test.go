@@ -43,7 +43,13 @@ type rig struct {
 	basic    bool // /folder refuses the API's cookie
 	twice    bool // /folder decodes the query's values twice
 	issued   int
-	answer   func(method string, w http.ResponseWriter) bool // true: answered
+	answer   func(call call, w http.ResponseWriter) bool // true: answered
+}
+
+// call is one call of the API.
+type call struct {
+	method string
+	body   []byte // the SOAP envelope
 }
 
 type file struct{ datacenter, datastore, path string }
@@ -185,7 +191,7 @@ func (r *rig) serveAPI(w http.ResponseWriter, req *http.Request) {
 	answer := r.answer
 	inner := r.sessions[req.Header.Get("Cookie")]
 	r.mu.Unlock()
-	if answer != nil && answer(method, w) {
+	if answer != nil && answer(call{method, body}, w) {
 		return
 	}
 	req.Header.Del("Cookie")
@@ -250,6 +256,25 @@ func (r *rig) serveFolder(w http.ResponseWriter, req *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(data))
+}
+
+// soapFault answers an API call with a fault.
+func soapFault(w http.ResponseWriter, kind, members string) bool {
+	w.WriteHeader(http.StatusInternalServerError)
+	fmt.Fprintf(w, `<?xml version="1.0" encoding="UTF-8"?>
+<soapenv:Envelope xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">
+<soapenv:Body><soapenv:Fault><faultcode>ServerFaultCode</faultcode><faultstring>said by the test: %s</faultstring>
+<detail><%sFault xmlns="urn:vim25" xsi:type="%s">%s</%sFault></detail></soapenv:Fault></soapenv:Body></soapenv:Envelope>`,
+		kind, kind, kind, members, kind)
+	return true
+}
+
+// soapReply answers an API call with its response's content.
+func soapReply(w http.ResponseWriter, method, content string) bool {
+	fmt.Fprintf(w, `<?xml version="1.0" encoding="UTF-8"?>
+<soapenv:Envelope xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">
+<soapenv:Body><%sResponse xmlns="urn:vim25">%s</%sResponse></soapenv:Body></soapenv:Envelope>`, method, content, method)
+	return true
 }
 
 // clock is a time that tests move. Whoever waits on After is woken by tick, or by

@@ -90,8 +90,8 @@ func TestHTTP401FromTheAPIRenewsTheSession(t *testing.T) {
 	s := r.dial(t)
 	refused := false
 	r.set(func(r *rig) {
-		r.answer = func(method string, w http.ResponseWriter) bool {
-			if method != "CreateContainerView" || refused {
+		r.answer = func(c call, w http.ResponseWriter) bool {
+			if c.method != "CreateContainerView" || refused {
 				return false
 			}
 			refused = true
@@ -255,7 +255,9 @@ func TestLoginsStopBeforeTheAccountLocks(t *testing.T) {
 	}
 	s := dial(t, cfg)
 	r.set(func(r *rig) {
-		r.answer = func(method string, w http.ResponseWriter) bool { return method == "Login" && invalidLogin(w) }
+		r.answer = func(c call, w http.ResponseWriter) bool {
+			return c.method == "Login" && soapFault(w, "InvalidLogin", "")
+		}
 	})
 	r.expire()
 	for range 20 {
@@ -278,19 +280,6 @@ func TestLoginsStopBeforeTheAccountLocks(t *testing.T) {
 	if _, err := s.VMs(t.Context()); err != nil {
 		t.Fatalf("with the right password: %v", err)
 	}
-}
-
-func invalidLogin(w http.ResponseWriter) bool { return soapFault(w, "InvalidLogin", "") }
-
-// soapFault answers an API call with a fault.
-func soapFault(w http.ResponseWriter, kind, members string) bool {
-	w.WriteHeader(http.StatusInternalServerError)
-	fmt.Fprintf(w, `<?xml version="1.0" encoding="UTF-8"?>
-<soapenv:Envelope xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">
-<soapenv:Body><soapenv:Fault><faultcode>ServerFaultCode</faultcode><faultstring>said by the test: %s</faultstring>
-<detail><%sFault xmlns="urn:vim25" xsi:type="%s">%s</%sFault></detail></soapenv:Fault></soapenv:Body></soapenv:Envelope>`,
-		kind, kind, kind, members, kind)
-	return true
 }
 
 func TestNobodyAnswers(t *testing.T) {

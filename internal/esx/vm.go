@@ -74,14 +74,23 @@ func (t *tree) machine(v *mo.VirtualMachine) *machine {
 	if v.Guest != nil {
 		m.ToolsRunning = v.Guest.ToolsRunningStatus == string(types.VirtualMachineToolsRunningStatusGuestToolsRunning)
 	}
-	if v.Config == nil || v.Runtime.ConnectionState != types.VirtualMachineConnectionStateConnected {
-		m.unreadable = string(v.Runtime.ConnectionState)
-	}
+	m.unreadable = unreadable(v)
 	if v.Config != nil {
 		m.configure(v.Config)
 		t.addDevices(m, v)
 	}
 	return m
+}
+
+// unreadable says why a VM cannot be looked into, or moved, as it is; "" if it can.
+func unreadable(v *mo.VirtualMachine) string {
+	switch {
+	case v.Runtime.ConnectionState != types.VirtualMachineConnectionStateConnected:
+		return string(v.Runtime.ConnectionState)
+	case v.Config == nil:
+		return "it is not shown to this user"
+	}
+	return ""
 }
 
 // configure fills in what the VM's configuration says, but for its devices.

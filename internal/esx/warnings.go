@@ -34,8 +34,8 @@ func (m *machine) stateWarnings() []inventory.Warning {
 			w = append(w, warning)
 		}
 	}
-	add(m.unreadable != "", blocks("inaccessible", "the host cannot read the VM's configuration ("+m.unreadable+")",
-		"bring its datastore or host back, or register the VM again"))
+	add(m.unreadable != "", blocks("inaccessible", "the VM's configuration cannot be read: "+m.unreadable,
+		"bring its datastore or host back, give the user the privilege to see it, or register the VM again"))
 	add(m.agent, blocks("system-vm", "vSphere runs this VM for itself (vCLS)", "leave it where it is; vCenter makes and removes it"))
 	add(m.Template, warns("template", "it is a template", "nothing: it arrives as a powered-off VM"))
 	add(m.Power == inventory.PoweredOn, blocks("running", "the VM is powered on", "shut it down first: its disks are locked and changing"))
@@ -127,7 +127,7 @@ func (m *machine) uses(controller int32) bool {
 func (m *machine) deviceWarnings() []inventory.Warning {
 	var w []inventory.Warning
 	for _, label := range m.media {
-		w = append(w, warns("cdrom", label+" has a medium", "nothing: the drive arrives empty"))
+		w = append(w, warns("cdrom", label+" is connected", "nothing: the drive arrives empty"))
 	}
 	for _, label := range m.passthrough {
 		w = append(w, warns("passthrough", label+" is a device of the host", "give the VM a like device on the target, or do without"))

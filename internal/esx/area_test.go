@@ -1,0 +1,52 @@
+package esx
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// FuzzCover checks cover against a map of single bytes: the range is covered once, in
+// order, and a byte is data exactly if an area holds it.
+func FuzzCover(f *testing.F) {
+	f.Add([]byte{}, uint8(0), uint8(100))
+	f.Add([]byte{0, 10, 10, 10, 30, 5}, uint8(5), uint8(30))      // touching, then apart
+	f.Add([]byte{20, 10, 0, 50, 5, 5, 5, 5}, uint8(10), uint8(0)) // nested, repeated, out of order
+	f.Add([]byte{255, 255, 0, 255}, uint8(0), uint8(255))
+	f.Fuzz(func(t *testing.T, raw []byte, off, n uint8) {
+		var areas []disk.Range
+		var used [512]bool
+		for ; len(raw) >= 2; raw = raw[2:] {
+			v := binary.BigEndian.Uint16(raw)
+			a := disk.Range{Off: int64(v >> 8), Len: int64(v & 255)}
+			areas = append(areas, a)
+			for i := a.Off; i < a.End(); i++ {
+				used[i] = true
+			}
+		}
+		r := disk.Range{Off: int64(off), Len: int64(n)}
+		at := r.Off
+		for i, e := range cover(r, areas) {
+			if e.Off != at || e.Len <= 0 {
+				t.Fatalf("extent %d is %v, want it at %d and not empty", i, e, at)
+			}
+			for b := e.Off; b < e.End(); b++ {
+				if used[b] != (e.Kind == disk.Data) {
+					t.Fatalf("byte %d is in %v extent %v; areas %v", b, e.Kind, e.Range, areas)
+				}
+			}
+			at = e.End()
+		}
+		if at != r.End() {
+			t.Fatalf("covered to %d of %v", at, r)
+		}
+	})
+}
+
+func TestMergeJoinsWhatTouches(t *testing.T) {
+	got := cover(disk.Range{Len: 100}, []disk.Range{{Off: 30, Len: 10}, {Off: 10, Len: 20}, {Off: 35, Len: 20}})
+	if len(got) != 3 || got[1].Range != (disk.Range{Off: 10, Len: 45}) {
+		t.Fatalf("%v", got)
+	}
+}

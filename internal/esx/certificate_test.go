@@ -1,0 +1,80 @@
+package esx_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+func TestFingerprintShowsTheServersCertificate(t *testing.T) {
+	r := newESX(t)
+	c, err := esx.Fingerprint(t.Context(), r.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := strings.ToLower(strings.ReplaceAll(c.Fingerprint, ":", ""))
+	if plain != r.fingerprint() || !c.NotAfter.Equal(r.Certificate().NotAfter) || c.Issuer == "" {
+		t.Fatalf("%+v, want %s", c, r.fingerprint())
+	}
+	for _, form := range []string{c.Fingerprint, plain, strings.ToUpper(plain)} {
+		cfg := r.config()
+		cfg.Fingerprint = form
+		dial(t, cfg)
+	}
+	if n := r.count("Login"); n != 3 {
+		t.Fatalf("%d logins, want 3", n)
+	}
+}
+
+func TestFingerprintOfNobody(t *testing.T) {
+	r := newESX(t)
+	addr := r.addr()
+	r.Close()
+	if _, err := esx.Fingerprint(t.Context(), addr); !fault.Is(err, fault.Unreachable) {
+		t.Fatal(err)
+	}
+}
+
+// Another certificate than the pinned one is refused before anything is sent.
+func TestChangedCertificateIsDenied(t *testing.T) {
+	r := newESX(t)
+	cfg := r.config()
+	shown := r.fingerprint()
+	cfg.Fingerprint = strings.Repeat("ab", 32)
+	_, err := esx.Dial(t.Context(), cfg)
+	if !fault.Is(err, fault.Denied) {
+		t.Fatalf("%v", err)
+	}
+	text := strings.ToLower(strings.ReplaceAll(err.Error(), ":", ""))
+	if !strings.Contains(text, shown) || !strings.Contains(text, cfg.Fingerprint) || !strings.Contains(fault.HintOf(err), "--fingerprint") {
+		t.Errorf("%v; hint %q", err, fault.HintOf(err))
+	}
+	if got := r.methods(); len(got) != 0 {
+		t.Errorf("called %q", got)
+	}
+}
+
+func TestPinIsRequiredAndRead(t *testing.T) {
+	r := newESX(t)
+	for _, pin := range []string{"", "xyz", "abcd", strings.Repeat("ab", 33), strings.Repeat("AA:", 31)} {
+		cfg := r.config()
+		cfg.Fingerprint = pin
+		if _, err := esx.Dial(t.Context(), cfg); !fault.Is(err, fault.Invalid) {
+			t.Errorf("%q: %v", pin, err)
+		}
+	}
+}
+
+// The transport's connections are pinned by the same configuration, and never HTTP/2.
+func TestTLSIsPinned(t *testing.T) {
+	a, b := newESX(t), newESX(t)
+	s := a.dial(t)
+	if p := s.TLS().NextProtos; len(p) != 1 || p[0] != "http/1.1" {
+		t.Errorf("offers %q", p)
+	}
+	if s.TLS().VerifyConnection == nil || s.Addr() != a.addr() || a.addr() == b.addr() {
+		t.Error("nothing is compared")
+	}
+}
