@@ -11,8 +11,6 @@
 // only from there.
 package guest
 
-import "github.com/decamp/decamp/internal/disk"
-
 // Table is the way a disk is cut into partitions.
 type Table string
 
@@ -44,8 +42,9 @@ const (
 // Partition is one slice of a disk.
 type Partition struct {
 	Number     int        `json:"number"` // as Linux counts: 5 is the first logical one of an MBR
-	Range      disk.Range `json:"range"`  // bytes of the disk
-	Type       string     `json:"type"`   // MBR: two hex digits; GPT: type GUID, lower case
+	Off        int64      `json:"off"`
+	Len        int64      `json:"len"`
+	Type       string     `json:"type"` // MBR: two hex digits; GPT: type GUID, lower case
 	UUID       string     `json:"uuid,omitempty"`
 	Name       string     `json:"name,omitempty"` // GPT only
 	Active     bool       `json:"active,omitempty"`

@@ -1,0 +1,84 @@
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// memory is a disk in memory that counts what is read of it.
+type memory struct {
+	data []byte
+	read int64
+}
+
+func (m *memory) Size() int64       { return int64(len(m.data)) }
+func (m *memory) Hints() disk.Hints { return disk.Hints{} }
+func (m *memory) Close() error      { return nil }
+
+func (m *memory) ReadAt(_ context.Context, p []byte, off int64) error {
+	if err := disk.CheckRange(m.Size(), disk.Range{Off: off, Len: int64(len(p))}); err != nil {
+		return err
+	}
+	m.read += int64(copy(p, m.data[off:]))
+	return nil
+}
+
+func (m *memory) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
+	return []disk.Extent{{Range: r}}, nil
+}
+
+// FuzzDetect lays pieces of foreign bytes over the sectors that tables live in. Detect
+// must end, within its bound, with a report that JSON can carry.
+func FuzzDetect(f *testing.F) {
+	mbr, gpt := sample(f, "mbr.bin"), sample(f, "gpt.bin")
+	f.Add(mbr, []byte{}, 0)
+	f.Add(gpt, gpt[len(gpt)-512:], 1<<20)
+	f.Add(gpt[:512], []byte("LUKS\xba\xbe"), 2048*512)
+	f.Fuzz(func(t *testing.T, start, piece []byte, at int) {
+		const size = 2 << 20
+		m := &memory{data: make([]byte, size)}
+		copy(m.data, start)
+		if at >= 0 && at < size {
+			copy(m.data[at:], piece)
+		}
+		r, err := Detect(context.Background(), m)
+		if err != nil {
+			t.Fatalf("a disk that reads well: %v", err)
+		}
+		if m.read > maxRead {
+			t.Errorf("%d bytes read", m.read)
+		}
+		if _, err := json.Marshal(r); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func sample(f *testing.F, name string) []byte {
+	f.Helper()
+	data, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return data
+}
+
+// FuzzParseGPT skips the checksum that keeps FuzzDetect out of the entries.
+func FuzzParseGPT(f *testing.F) {
+	f.Add(sample(f, "gpt.bin")[1024:], 128)
+	f.Add(make([]byte, 4096), 4096)
+	f.Fuzz(func(t *testing.T, array []byte, size int) {
+		if size < 128 || size > 4096 {
+			return
+		}
+		for _, p := range parseGPT(array, size) {
+			if p.Number < 1 || p.Off < 0 || p.Len <= 0 || p.Off+p.Len < 0 {
+				t.Errorf("partition %+v", p)
+			}
+		}
+	})
+}

@@ -1,0 +1,85 @@
+package guest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+)
+
+// A magic is a file system's mark: text at an offset.
+type magic struct {
+	fs   FileSystem
+	off  int
+	text string
+}
+
+// magics are the marks that need no second look. LVM's label may be in any of the
+// first four sectors, swap's ends the first page, whose size is the architecture's.
+func magics() []magic {
+	return []magic{
+		{XFS, 0, "XFSB"},
+		{LUKS, 0, "LUKS\xba\xbe"},
+		{BitLocker, 3, "-FVE-FS-"},
+		{NTFS, 3, "NTFS    "},
+		{FAT, 54, "FAT12   "},
+		{FAT, 54, "FAT16   "},
+		{FAT, 82, "FAT32   "},
+		{Btrfs, 0x10040, "_BHRfS_M"},
+		{LVM2, 0x018, "LVM2 001"},
+		{LVM2, 0x218, "LVM2 001"},
+		{LVM2, 0x418, "LVM2 001"},
+		{LVM2, 0x618, "LVM2 001"},
+		{Swap, 4096 - 10, "SWAPSPACE2"},
+		{Swap, 65536 - 10, "SWAPSPACE2"},
+	}
+}
+
+// headLen is how much of a slice identify wants to see: up to Btrfs' mark.
+const headLen = 0x10040 + 8
+
+// identify says what begins with head by its magic number, and its UUID where that is
+// at a fixed place.
+func identify(head []byte) (FileSystem, string) {
+	if fs := identifyExt(head); fs != Unknown {
+		return fs, uuidAt(head, 1024+0x68)
+	}
+	for _, m := range magics() {
+		if len(head) < m.off+len(m.text) || string(head[m.off:m.off+len(m.text)]) != m.text {
+			continue
+		}
+		if m.fs == XFS {
+			return XFS, uuidAt(head, 32)
+		}
+		return m.fs, ""
+	}
+	return Unknown, ""
+}
+
+// identifyExt tells ext2, 3 and 4 apart by their features, as blkid does.
+func identifyExt(head []byte) FileSystem {
+	if len(head) < 2048 || binary.LittleEndian.Uint16(head[1024+0x38:]) != 0xef53 {
+		return Unknown
+	}
+	const (
+		hasJournal   = 0x4
+		ext3Incompat = 0x2 | 0x4 | 0x10 // filetype, recover, meta_bg
+		ext3ROCompat = 0x1 | 0x2 | 0x4  // sparse_super, large_file, btree_dir
+	)
+	compat := binary.LittleEndian.Uint32(head[1024+0x5c:])
+	incompat, roCompat := binary.LittleEndian.Uint32(head[1024+0x60:]), binary.LittleEndian.Uint32(head[1024+0x64:])
+	switch {
+	case incompat&^ext3Incompat != 0 || roCompat&^ext3ROCompat != 0:
+		return Ext4
+	case compat&hasJournal != 0:
+		return Ext3
+	}
+	return Ext2
+}
+
+func uuidAt(head []byte, off int) string {
+	if len(head) < off+16 || bytes.Equal(head[off:off+16], make([]byte, 16)) {
+		return ""
+	}
+	h := hex.EncodeToString(head[off : off+16])
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}
