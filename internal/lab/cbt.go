@@ -94,8 +94,11 @@ func (d *vdisk) page(off int64, cfg CBT) (areas []types.DiskChangeExtent, length
 		if err != nil {
 			return nil, 0, err
 		}
-		if cfg.EmptyPages && at == off && start > off {
-			return nil, start - off, nil // the page describes the hole alone
+		if cfg.EmptyPages && start > at {
+			if len(areas) == 0 {
+				at = start // the page describes the hole alone
+			}
+			break
 		}
 		if start < end && len(areas) == cfg.MaxAreas {
 			break

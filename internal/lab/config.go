@@ -60,7 +60,7 @@ type Sessions struct {
 type CBT struct {
 	Granularity Bytes `json:"granularity,omitempty"` // areas are rounded out to it; default 64 KiB
 	MaxAreas    int   `json:"maxAreas,omitempty"`    // areas in one answer; default 2000
-	EmptyPages  bool  `json:"emptyPages,omitempty"`  // answer for a hole alone, with no area: legal, and known to end careless callers' loops early
+	EmptyPages  bool  `json:"emptyPages,omitempty"`  // a page of its own for each hole, with no area: legal, and known to end careless callers' loops early
 }
 
 // LockMode says which files of a running VM /folder refuses.

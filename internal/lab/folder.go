@@ -86,7 +86,7 @@ func (e *endpoint) locate(r *http.Request) (place, error) {
 	query := r.URL.Query()
 	p := place{path: strings.Trim(strings.TrimPrefix(r.URL.Path, "/folder"), "/")}
 	dcPath := strings.Trim(query.Get("dcPath"), "/")
-	if dcPath == "" && !e.needsDatacenter() {
+	if dcPath == "" && query.Has("dsName") && !e.needsDatacenter() {
 		dcPath = e.dcs[0].path
 	}
 	for _, dc := range e.dcs {

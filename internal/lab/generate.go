@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	noiseSize  = 1 << 20 // reused all over a disk; stamps make every block different
+	noiseSize  = 1 << 20  // reused all over a disk: it stays in cache, and stamps make every block different
 	blockSize  = 4 << 10  // one stamp in each
 	regionSize = 64 << 20 // data and holes are laid out anew in each region
 	runAlign   = 64 << 10

@@ -76,7 +76,7 @@ func (p place) files() (all []entry, err error) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		href := (&url.URL{Path: "/folder/" + path.Join(p.path, name)}).EscapedPath()
+		href := (&url.URL{Path: path.Join("/folder", p.path) + "/" + name}).EscapedPath()
 		all = append(all, entry{name, href + p.query(p.ds)})
 	}
 	return all, nil

@@ -43,7 +43,7 @@ func newModel(cfg Config) (*simulator.Model, error) {
 // build creates datacenters, hosts, datastores and VMs in this order: each needs the last.
 func (b *builder) build() error {
 	for _, spec := range b.lab.cfg.Datacenters {
-		dc := &datacenter{spec: spec, path: strings.TrimPrefix(spec.Folder+"/"+spec.Name, "/")}
+		dc := &datacenter{spec: spec, path: strings.TrimPrefix(escapeName(spec.Folder)+"/"+escapeName(spec.Name), "/")}
 		b.lab.datacenters = append(b.lab.datacenters, dc)
 		if err := b.addDatacenter(dc); err != nil {
 			return fmt.Errorf("datacenter %q: %w", spec.Name, err)
@@ -74,7 +74,7 @@ func (b *builder) addDatacenter(dc *datacenter) error {
 	if err != nil {
 		return err
 	}
-	res := parent.CreateDatacenter(b.ctx, &types.CreateDatacenter{This: parent.Self, Name: dc.spec.Name})
+	res := parent.CreateDatacenter(b.ctx, &types.CreateDatacenter{This: parent.Self, Name: escapeName(dc.spec.Name)})
 	if err := faultOf(res); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (b *builder) folder(name string) (*simulator.Folder, error) {
 	if name == "" {
 		return root, nil
 	}
-	if e := b.reg.FindByName(name, root.ChildEntity); e != nil {
+	if e := b.reg.FindByName(escapeName(name), root.ChildEntity); e != nil {
 		return e.(*simulator.Folder), nil
 	}
 	res := root.CreateFolder(b.ctx, &types.CreateFolder{This: root.Self, Name: name})

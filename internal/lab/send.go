@@ -93,6 +93,9 @@ type sender struct {
 func (s *sender) run(ctx context.Context, off, length int64) error {
 	buf := s.lab.buffers.get()
 	defer s.lab.buffers.put(buf)
+	if err := s.flushHead(); err != nil {
+		return err
+	}
 	for sent := int64(0); sent < length; {
 		n, err := s.fault.atByte(ctx, s.wire, sent, min(length-sent, s.piece()))
 		if err != nil {
@@ -112,6 +115,14 @@ func (s *sender) run(ctx context.Context, off, length int64) error {
 		sent += n
 	}
 	return nil
+}
+
+// flushHead sends the head ahead of a fault in the body, which may come before any of it.
+func (s *sender) flushHead() error {
+	if s.fault == nil {
+		return nil
+	}
+	return http.NewResponseController(s.w.ResponseWriter).Flush()
 }
 
 func (s *sender) piece() int64 { return int64(min(s.wire.rate.piece(), s.body.ds.rate.piece())) }
