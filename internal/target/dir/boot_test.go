@@ -18,17 +18,18 @@ func TestPublishedVMsBoot(t *testing.T) {
 		name     string
 		vm       *inventory.VM
 		guest    tinyguest.Name
+		format   target.Format
 		driver   string
 		firmware string
 	}{
-		{"bios", biosVM(), tinyguest.NoVirtio, "vmw_pvscsi", "bios"},
-		{"ide", onBus(inventory.IDE), tinyguest.NoVirtio, "ata_piix", "bios"},
-		{"efi", efiVM(), tinyguest.UEFI, "virtio_scsi", "efi"},
+		{"bios", biosVM(), tinyguest.NoVirtio, target.Raw, "vmw_pvscsi", "bios"},
+		{"ide", onBus(inventory.IDE), tinyguest.NoVirtio, target.QCOW2, "ata_piix", "bios"},
+		{"efi", efiVM(), tinyguest.UEFI, target.QCOW2, "virtio_scsi", "efi"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			d := newTarget(t)
+			d := newTarget(t, Options{Format: tt.format})
 			folder := publishGuest(t, d, tt.vm, tinyguest.Image(t, tt.guest))
 			m, err := boot.Domain(t.Context(), filepath.Join(folder, "domain.xml"), boot.Options{})
 			if err != nil {

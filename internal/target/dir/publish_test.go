@@ -16,9 +16,11 @@ import (
 )
 
 // newTarget returns a target on an empty folder.
-func newTarget(t *testing.T) *Target {
+func newTarget(t *testing.T, opts ...Options) *Target {
 	t.Helper()
-	d, err := New(t.TempDir(), Options{Domain: DomainOptions{Type: "qemu"}})
+	o := append(opts, Options{})[0]
+	o.Domain.Type = "qemu"
+	d, err := New(t.TempDir(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,14 +215,20 @@ func TestPlanRefusesWhatDoesNotFit(t *testing.T) {
 }
 
 func TestOpenResumesAndReadSeesEitherPlace(t *testing.T) {
-	d := newTarget(t)
+	for _, format := range []target.Format{target.Raw, target.QCOW2} {
+		t.Run(string(format), func(t *testing.T) { resumesAndReads(t, newTarget(t, Options{Format: format})) })
+	}
+}
+
+func resumesAndReads(t *testing.T, d *Target) {
+	t.Helper()
 	def := copied(t, d, biosVM())
 	img := def.Images[0]
 	w, created, err := d.Open(t.Context(), img)
 	if err != nil || created {
 		t.Fatalf("opened again: created %v, err %v", created, err)
 	}
-	if err := w.Close(); err != nil {
+	if err := w.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	checkRead(t, d, img)
