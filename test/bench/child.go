@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// taken is what one role of this program did and cost, printed as JSON by child.
+type taken struct {
+	Bytes   int64   `json:"bytes"`   // of data, as the figure counts them
+	Seconds float64 `json:"seconds"` // of wall time, without the process's start
+	CPU     float64 `json:"cpu"`     // processor seconds of the same stretch
+	Peak    int64   `json:"peak"`    // bytes resident at most, of the whole process
+	Wire    int64   `json:"wire"`    // bytes of answers taken from the network
+	Note    string  `json:"note"`
+}
+
+func (t taken) rate() float64      { return float64(t.Bytes) / 1e6 / t.Seconds }
+func (t taken) cpuPerGiB() float64 { return t.CPU / (float64(t.Bytes) / (1 << 30)) }
+
+// child is the other side of runChild: one role, one measurement, JSON on stdout.
+func child(args []string) error {
+	roles := map[string]func(context.Context, []string) (taken, error){
+		"pull":  childPull,
+		"write": childWrite,
+		"check": childCheck,
+	}
+	ctx := context.Background()
+	if args[0] == "lab" {
+		return childLab(ctx, args[1:])
+	}
+	role, ok := roles[args[0]]
+	if !ok {
+		return fmt.Errorf("no child role %q", args[0])
+	}
+	t, err := role(ctx, args[1:])
+	if err != nil {
+		return err
+	}
+	t.Peak = peakResident()
+	return json.NewEncoder(os.Stdout).Encode(t)
+}
+
+// timed runs f between two readings of the clocks.
+func timed(f func() error) (taken, error) {
+	runtime.GC()
+	cpu, began := cpuSeconds(), time.Now()
+	err := f()
+	return taken{Seconds: time.Since(began).Seconds(), CPU: cpuSeconds() - cpu}, err
+}
+
+func cpuSeconds() float64 {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		return 0
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano()).Seconds()
+}
+
+// peakResident returns VmHWM in bytes. (ru_maxrss would do, but a child inherits its
+// parent's between fork and exec.)
+func peakResident() int64 {
+	var kib int64
+	if _, err := fmt.Sscan(strings.Fields(field("/proc/self/status", "VmHWM"))[0], &kib); err != nil {
+		return 0
+	}
+	return kib << 10
+}

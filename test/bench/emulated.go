@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+
+	"github.com/decamp/decamp/internal/lab"
+)
+
+// emulated is an ESXi in a process of its own with one VM of one disk.
+type emulated struct {
+	facts labFacts
+	cmd   *exec.Cmd
+	stdin io.Closer // closing it ends the process
+}
+
+// labFacts is what the lab's process says once it listens.
+type labFacts struct {
+	Addr        string `json:"addr"`
+	User        string `json:"user"`
+	Password    string `json:"password"`
+	Fingerprint string `json:"fingerprint"`
+	Control     string `json:"control"`
+	Size        int64  `json:"size"`
+	Allocated   int64  `json:"allocated"`
+}
+
+const benchVM = "bench"
+
+// startLab starts an emulated ESXi whose VM has one generated disk.
+func startLab(ctx context.Context, d lab.Disk, limits lab.Limits) (*emulated, error) {
+	cfg, err := json.Marshal(lab.Config{
+		VMs:    []lab.VM{{Name: benchVM, ChangeTracking: true, Disks: []lab.Disk{d}}},
+		Limits: limits,
+	})
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	e := &emulated{cmd: exec.CommandContext(ctx, self, "child", "lab", string(cfg))}
+	e.cmd.Stderr = os.Stderr
+	stdin, err := e.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := e.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	e.stdin = stdin
+	if err := e.cmd.Start(); err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(stdout).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &e.facts)
+	}
+	if err != nil {
+		e.stop()
+		return nil, fmt.Errorf("start lab: %w", err)
+	}
+	return e, nil
+}
+
+func (e *emulated) stop() {
+	e.stdin.Close()
+	_ = e.cmd.Wait() // it ends when its input does; its errors are on stderr
+}
+
+// url is the disk's flat file as any HTTP client would ask for it.
+func (e *emulated) url() string {
+	return fmt.Sprintf("https://%s/folder/%s/%s-flat.vmdk?dcPath=ha-datacenter&dsName=datastore1", e.facts.Addr, benchVM, benchVM)
+}
+
+// sent returns the bytes of files the lab has sent since it started.
+func (e *emulated) sent(ctx context.Context) (int64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.facts.Control+"/stats", nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	var s lab.Stats
+	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil {
+		return 0, err
+	}
+	return s.BodyBytes, nil
+}
+
+// childLab is the lab's process: it serves until its input ends.
+func childLab(ctx context.Context, args []string) error {
+	var cfg lab.Config
+	if err := json.Unmarshal([]byte(args[0]), &cfg); err != nil {
+		return err
+	}
+	l, err := lab.Start(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	d, err := l.Disk(benchVM, 0)
+	if err != nil {
+		return err
+	}
+	facts := labFacts{Addr: l.Addr(), User: l.User(), Password: l.Password(), Fingerprint: l.Fingerprint(),
+		Control: l.ControlURL(), Size: d.Size, Allocated: d.Allocated}
+	if err := json.NewEncoder(os.Stdout).Encode(facts); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}

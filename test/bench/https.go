@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/transport/https"
+)
+
+const (
+	connCap      = 55_000_000  // bytes/s of one connection, as measured on real hosts
+	datastoreCap = 300_000_000 // bytes/s of a datastore
+
+	httpsRuns = 3 // odd; the median counts
+)
+
+// httpsFigures measures the https transport against an emulated ESXi: uncapped to Null
+// (the source's end alone), into an image (the target's end alone is part writers), then
+// under the caps of a real host beside the peers, then over a sparse disk.
+func httpsFigures(ctx context.Context, b *bench) error {
+	return errors.Join(
+		b.uncapped(ctx),
+		b.capped(ctx),
+		b.sparse(ctx),
+	)
+}
+
+// pullJob is what childPull is told.
+type pullJob struct {
+	Lab      labFacts `json:"lab"`
+	Path     string   `json:"path"` // of the image; empty pulls to Null
+	Format   string   `json:"format"`
+	Manifest bool     `json:"manifest"`
+}
+
+func (b *bench) pull(ctx context.Context, e *emulated, job pullJob) (taken, error) {
+	job.Lab = e.facts
+	spec, err := json.Marshal(job)
+	if err != nil {
+		return taken{}, err
+	}
+	if job.Path != "" {
+		defer os.Remove(job.Path)
+	}
+	var t taken
+	return t, runChild(ctx, &t, "pull", string(spec))
+}
+
+// pulls repeats a pull and returns the medians of rate and processor time.
+func (b *bench) pulls(ctx context.Context, e *emulated, job pullJob) (rate, cpu float64, err error) {
+	var rates, cpus []float64
+	for range httpsRuns {
+		t, err := b.pull(ctx, e, job)
+		if err != nil {
+			return 0, 0, err
+		}
+		rates, cpus = append(rates, t.rate()), append(cpus, t.cpuPerGiB())
+	}
+	return median(rates), median(cpus), nil
+}
+
+func (b *bench) uncapped(ctx context.Context) error {
+	e, err := startLab(ctx, lab.Disk{Capacity: 4 << 30, Fill: 100, Thick: true}, lab.Limits{})
+	if err != nil {
+		return err
+	}
+	defer e.stop()
+	note := func(rate float64) string { return fmt.Sprintf("%.0f MB/s with the lab on the same cores", rate) }
+	rate, cpu, err := b.pulls(ctx, e, pullJob{})
+	if err != nil {
+		return err
+	}
+	row := Row{Figure: "https uncapped, to Null: client CPU", Value: cpu, Unit: "CPU s/GiB", Note: note(rate)}
+	row.Peers = b.uncappedPeers(ctx, e)
+	b.atMost(0.75, row)
+	image := filepath.Join(b.dir, "pull.raw")
+	if rate, cpu, err = b.pulls(ctx, e, pullJob{Path: image, Format: "raw", Manifest: true}); err != nil {
+		return err
+	}
+	b.atMost(1.7, Row{Figure: "https with manifest, into a raw file: client CPU", Value: cpu, Unit: "CPU s/GiB", Note: note(rate)})
+	image = filepath.Join(b.dir, "pull.qcow2")
+	if rate, cpu, err = b.pulls(ctx, e, pullJob{Path: image, Format: "qcow2", Manifest: true}); err != nil {
+		return err
+	}
+	b.add(Row{Figure: "https with manifest, into a qcow2 file: client CPU", Value: cpu, Unit: "CPU s/GiB", Note: note(rate)})
+	return nil
+}
+
+func (b *bench) capped(ctx context.Context) error {
+	limits := lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap}
+	e, err := startLab(ctx, lab.Disk{Capacity: 8 << 30, Fill: 100, Thick: true}, limits)
+	if err != nil {
+		return err
+	}
+	defer e.stop()
+	t, err := b.pull(ctx, e, pullJob{Path: filepath.Join(b.dir, "capped.raw"), Format: "raw", Manifest: true})
+	if err != nil {
+		return err
+	}
+	row := Row{Figure: "https capped at 55 MB/s a connection, 300 MB/s a datastore: share of the cap",
+		Value: 100 * t.rate() / (datastoreCap / 1e6), Unit: "%",
+		Note: fmt.Sprintf("%.1f MB/s into a raw file with manifest, %.2f CPU s/GiB, %s", t.rate(), t.cpuPerGiB(), t.Note)}
+	row.Peers = b.cappedPeers(ctx, limits)
+	b.atLeast(97, row)
+	b.atMost(128, Row{Figure: "https at 300 MB/s: peak memory", Value: float64(t.Peak) / (1 << 20), Unit: "MiB"})
+	return nil
+}
+
+func (b *bench) sparse(ctx context.Context) error {
+	e, err := startLab(ctx, lab.Disk{Capacity: 8 << 30, Fill: 25, Seed: 1}, lab.Limits{})
+	if err != nil {
+		return err
+	}
+	defer e.stop()
+	before, err := e.sent(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := b.pull(ctx, e, pullJob{Path: filepath.Join(b.dir, "sparse.raw"), Format: "raw", Manifest: true})
+	if err != nil {
+		return err
+	}
+	after, err := e.sent(ctx)
+	if err != nil {
+		return err
+	}
+	share := float64(after-before) / float64(e.facts.Allocated)
+	b.atMost(1.01, Row{Figure: "https, sparse disk with a map: bytes on the wire", Value: share, Unit: "x allocated",
+		Note: fmt.Sprintf("%.2f of %.0f GiB allocated; %.0f MB/s of virtual disk",
+			float64(e.facts.Allocated)/(1<<30), float64(e.facts.Size)/(1<<30), float64(e.facts.Size)/1e6/t.Seconds),
+		Peers: []Peer{{Name: "curl, aria2c, govc, nbdkit", Value: float64(e.facts.Size) / float64(e.facts.Allocated), Note: "all provisioned bytes: they have no map"}}})
+	return nil
+}
+
+// childPull moves the lab's only disk with decamp's own code.
+func childPull(ctx context.Context, args []string) (taken, error) {
+	var job pullJob
+	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
+		return taken{}, err
+	}
+	host, err := esx.Dial(ctx, esx.Config{
+		URL:         &url.URL{Scheme: "esxi", Host: job.Lab.Addr, User: url.User(job.Lab.User)},
+		Password:    func(context.Context) (esx.Secret, error) { return esx.Secret(job.Lab.Password), nil },
+		Fingerprint: job.Lab.Fingerprint,
+	})
+	if err != nil {
+		return taken{}, err
+	}
+	defer host.Close()
+	vm, err := host.VM(ctx, benchVM)
+	if err != nil {
+		return taken{}, err
+	}
+	pull := https.New(host, https.Options{})
+	defer pull.Close()
+	src, err := pull.Open(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[0]})
+	if err != nil {
+		return taken{}, err
+	}
+	defer src.Close()
+	return job.into(ctx, src)
+}
+
+// into copies src to where the job says.
+func (job pullJob) into(ctx context.Context, src *https.Source) (t taken, err error) {
+	var dst disk.Target = disk.NewNull(src.Size())
+	if job.Path != "" {
+		if dst, err = createImage(job.Format, job.Path, src.Size()); err != nil {
+			return taken{}, err
+		}
+	}
+	defer dst.Close()
+	log, done, err := tempManifest(job.Manifest, src.Size())
+	if err != nil {
+		return taken{}, err
+	}
+	defer done()
+	t, err = copyTimed(ctx, src, dst, log)
+	t.Wire = src.Report().Body
+	t.Note = fmt.Sprintf("%d requests, map %s", src.Report().Requests, src.Report().Map)
+	return t, err
+}

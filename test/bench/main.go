@@ -1,0 +1,96 @@
+// Bench measures decamp beside its peers and prints a table of figures, each with what it
+// must reach. The rows also go to a JSON file, where a run of one part replaces that
+// part's rows only.
+//
+//	go run ./test/bench [-only https,engine] [-out build/bench.json]
+//
+// Every part measures the two ends alone before the pair: the pair cannot beat the slower
+// end. Whatever is measured runs in a process of its own, so that its processor time and
+// peak memory are its own: the emulated ESXi in one, decamp's code or the peer in another.
+// docs/benchmarking.md says what makes the numbers meaningless.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+)
+
+// A part is a group of figures that is measured together.
+type part struct {
+	name string
+	run  func(context.Context, *bench) error
+}
+
+var parts = []part{
+	{"engine", engineFigures},
+	{"writers", writerFigures},
+	{"https", httpsFigures},
+	{"huge", hugeFigures},
+}
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "child" {
+		exitOn(child(os.Args[2:]))
+		return
+	}
+	only := flag.String("only", "", "parts to run, separated by commas; default all")
+	out := flag.String("out", "build/bench.json", "file for the rows")
+	dir := flag.String("dir", "build/bench", "folder for images; its file system is what writers are measured on")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	exitOn(runParts(ctx, *only, *out, *dir))
+}
+
+func runParts(ctx context.Context, only, out, dir string) error {
+	b, err := newBench(dir)
+	if err != nil {
+		return err
+	}
+	chosen, err := choose(only)
+	if err != nil {
+		return err
+	}
+	var failed []error // a part that fails does not take the others' figures with it
+	for _, p := range chosen {
+		b.part = p.name
+		fmt.Fprintf(os.Stderr, "\n%s\n", p.name)
+		if err := p.run(ctx, b); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", p.name, err))
+		}
+	}
+	b.report.print(os.Stdout)
+	return errors.Join(append(failed, b.report.save(out, chosen))...)
+}
+
+// choose returns the parts named in only, in the table's order.
+func choose(only string) ([]part, error) {
+	if only == "" {
+		return parts, nil
+	}
+	var chosen []part
+	wanted := strings.Split(only, ",")
+	for _, p := range parts {
+		for _, w := range wanted {
+			if w == p.name {
+				chosen = append(chosen, p)
+			}
+		}
+	}
+	if len(chosen) != len(wanted) {
+		return nil, fmt.Errorf("unknown part in %q; the parts are engine, writers, https and huge", only)
+	}
+	return chosen, nil
+}
+
+func exitOn(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}

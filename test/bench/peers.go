@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/decamp/decamp/internal/lab"
+)
+
+// peerSize is the disk that peers pull: smaller than ours, since some take a second for
+// each 50 MB. Their rates are steady from the first second.
+const peerSize = 1 << 30
+
+// A httpPeer is another program that pulls a flat file from an ESXi.
+type httpPeer struct {
+	name  string
+	needs []string
+	note  string
+	argv  func(e *emulated, dir string) []string
+}
+
+// httpPeers run as people run them: first as shipped, then tuned by hand. They write
+// nowhere where they can, which favours them.
+var httpPeers = []httpPeer{
+	{"curl", []string{"curl"}, "one connection", func(e *emulated, dir string) []string {
+		return []string{"curl", "-fsSk", "-u", e.login(), "-o", "/dev/null", e.url()}
+	}},
+	{"govc datastore.download", []string{"govc"}, "one connection", func(e *emulated, dir string) []string {
+		return []string{"env", "GOVC_INSECURE=1", "GOVC_URL=https://" + e.login() + "@" + e.facts.Addr + "/sdk",
+			"govc", "datastore.download", "-ds", "datastore1", benchVM + "/" + benchVM + "-flat.vmdk", "/dev/null"}
+	}},
+	{"rclone copyurl", []string{"rclone"}, "as shipped; its parallel mode cannot pass the dsName query", func(e *emulated, dir string) []string {
+		return []string{"rclone", "copyurl", "--config", "/dev/null", "--no-check-certificate",
+			"https://" + e.login() + "@" + e.url()[len("https://"):], filepath.Join(dir, "peer")}
+	}},
+	{"aria2c", []string{"aria2c"}, "as shipped", func(e *emulated, dir string) []string {
+		return aria2c(e, dir)
+	}},
+	{"aria2c -x8 -s8 -k16M", []string{"aria2c"}, "tuned by hand", func(e *emulated, dir string) []string {
+		return append(aria2c(e, dir), "-x8", "-s8", "-k16M")
+	}},
+	{"nbdkit curl + nbdcopy", []string{"nbdkit", "nbdcopy"}, "as shipped", func(e *emulated, dir string) []string {
+		return []string{"nbdkit", "-U", "-", "curl", e.url(), "sslverify=false",
+			"user=" + e.facts.User, "password=" + e.facts.Password, "--run", `nbdcopy "$uri" null:`}
+	}},
+	{"nbdkit curl + nbdcopy, 8 threads, multi-conn unsafe", []string{"nbdkit", "nbdcopy"}, "tuned by hand", func(e *emulated, dir string) []string {
+		return []string{"nbdkit", "-U", "-", "--threads=8", "--filter=multi-conn", "curl", e.url(), "sslverify=false",
+			"user=" + e.facts.User, "password=" + e.facts.Password, "multi-conn-mode=unsafe",
+			"--run", `nbdcopy --threads=8 --connections=8 --request-size=4194304 "$uri" null:`}
+	}},
+}
+
+// aria2c can only write files; a tmpfs costs it least.
+func aria2c(e *emulated, dir string) []string {
+	return []string{"aria2c", "-q", "--check-certificate=false", "--file-allocation=none", "--allow-overwrite=true",
+		"--http-auth-challenge=false", "--http-user=" + e.facts.User, "--http-passwd=" + e.facts.Password,
+		"-d", dir, "-o", "peer", e.url()}
+}
+
+func (e *emulated) login() string { return e.facts.User + ":" + e.facts.Password }
+
+// cappedPeers gives each peer's share of the datastore's cap, in per cent.
+func (b *bench) cappedPeers(ctx context.Context, limits lab.Limits) []Peer {
+	e, err := startLab(ctx, lab.Disk{Capacity: peerSize, Fill: 100, Thick: true}, limits)
+	if err != nil {
+		return []Peer{{Name: "peers", Note: err.Error()}}
+	}
+	defer e.stop()
+	return eachPeer(ctx, e, func(u usage) (float64, string) {
+		rate := u.rate(peerSize)
+		return 100 * rate / (datastoreCap / 1e6), fmt.Sprintf("%.1f MB/s, %.2f CPU s/GiB", rate, u.cpuPerGiB(peerSize))
+	})
+}
+
+// uncappedPeers gives each peer's processor time, in s/GiB.
+func (b *bench) uncappedPeers(ctx context.Context, e *emulated) []Peer {
+	return eachPeer(ctx, e, func(u usage) (float64, string) {
+		return u.cpuPerGiB(e.facts.Size), fmt.Sprintf("%.0f MB/s", u.rate(e.facts.Size))
+	})
+}
+
+// eachPeer runs every peer once. A peer that is not installed or fails stays in the
+// table with the reason, so that nobody takes its absence for a result.
+func eachPeer(ctx context.Context, e *emulated, figure func(usage) (float64, string)) []Peer {
+	var peers []Peer
+	for _, p := range httpPeers {
+		row := Peer{Name: p.name, Note: p.note}
+		u, err := p.measure(ctx, e)
+		if err != nil {
+			row.Note = "no figure: " + err.Error()
+		} else {
+			value, note := figure(u)
+			row.Value, row.Note = value, p.note+"; "+note
+		}
+		peers = append(peers, row)
+	}
+	return peers
+}
+
+func (p httpPeer) measure(ctx context.Context, e *emulated) (usage, error) {
+	if err := available(p.needs...); err != nil {
+		return usage{}, err
+	}
+	dir, err := os.MkdirTemp("/dev/shm", "decamp-bench")
+	if err != nil {
+		return usage{}, err
+	}
+	defer os.RemoveAll(dir)
+	argv := p.argv(e, dir)
+	return measure(ctx, argv[0], argv[1:]...)
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/rawfile"
+	"github.com/decamp/decamp/internal/qcow2"
+)
+
+const (
+	writerSize = 4 << 30
+	writerFill = 0.6
+	writerSeed = 1
+	writerRuns = 5 // odd; the median counts
+)
+
+// qemuImg are the ways the peer is run: as shipped, and tuned by hand.
+var qemuImg = []struct {
+	name string
+	args []string
+	note string
+}{
+	{"qemu-img convert", nil, "as shipped: leaves the page cache unwritten"},
+	{"qemu-img convert -m 16 -W", []string{"-m", "16", "-W"}, "leaves the page cache unwritten"},
+	{"qemu-img convert -t none -m 16 -W", []string{"-t", "none", "-m", "16", "-W"}, "O_DIRECT, as ours"},
+}
+
+// writerFigures measures image formats alone: a Pattern into an image, synced, beside
+// qemu-img converting the same content from the page cache.
+func writerFigures(ctx context.Context, b *bench) error {
+	if err := available("qemu-img"); err != nil {
+		return err
+	}
+	src := filepath.Join(b.dir, "writers.raw")
+	defer os.Remove(src)
+	if err := makeCached(ctx, src); err != nil {
+		return err
+	}
+	for _, format := range []string{"raw", "qcow2"} {
+		if err := b.writerFigure(ctx, format, src); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeCached writes the pattern to a sparse file and reads it into the page cache.
+func makeCached(ctx context.Context, path string) error {
+	dst, err := rawfile.Create(path, writerSize, rawfile.Options{})
+	if err != nil {
+		return err
+	}
+	defer dst.Close()
+	if _, err := copyTimed(ctx, disk.NewSparsePattern(writerSize, writerFill, writerSeed), dst, nil); err != nil {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(io.Discard, f)
+	return err
+}
+
+// writerFigure takes turns between ours and each peer, so that a slow minute of the
+// machine meets them all.
+func (b *bench) writerFigure(ctx context.Context, format, src string) error {
+	out := filepath.Join(b.dir, "writers."+format+".out")
+	defer os.Remove(out)
+	var ours, cpu []float64
+	peers := make([][]float64, len(qemuImg))
+	for range writerRuns {
+		var t taken
+		if err := runChild(ctx, &t, "write", "-format", format, "-path", out); err != nil {
+			return err
+		}
+		ours, cpu = append(ours, t.rate()), append(cpu, t.cpuPerGiB())
+		for i, q := range qemuImg {
+			if err := os.Remove(out); err != nil {
+				return err
+			}
+			u, err := measure(ctx, "qemu-img", append(append([]string{"convert", "-f", "raw", "-O", format}, q.args...), src, out)...)
+			if err != nil {
+				return err
+			}
+			peers[i] = append(peers[i], u.rate(t.Bytes))
+		}
+		if err := os.Remove(out); err != nil {
+			return err
+		}
+	}
+	row := Row{Figure: format + " writer alone: Pattern to image, synced", Value: median(ours), Unit: "MB/s",
+		Note: fmt.Sprintf("%.2f CPU s/GiB; median of %d", median(cpu), writerRuns)}
+	for i, q := range qemuImg {
+		row.Peers = append(row.Peers, Peer{Name: q.name, Value: median(peers[i]), Note: q.note})
+	}
+	b.add(row)
+	b.atLeast(1, Row{Figure: format + " writer alone, against qemu-img as shipped", Value: median(ours) / median(peers[0]), Unit: "x"})
+	return nil
+}
+
+// childWrite copies a Pattern into a new image.
+func childWrite(ctx context.Context, args []string) (taken, error) {
+	fs := flag.NewFlagSet("write", flag.ContinueOnError)
+	format := fs.String("format", "raw", "raw or qcow2")
+	path := fs.String("path", "", "image")
+	if err := fs.Parse(args); err != nil {
+		return taken{}, err
+	}
+	dst, err := createImage(*format, *path, writerSize)
+	if err != nil {
+		return taken{}, err
+	}
+	defer dst.Close()
+	return copyTimed(ctx, disk.NewSparsePattern(writerSize, writerFill, writerSeed), dst, nil)
+}
+
+func createImage(format, path string, size int64) (disk.Target, error) {
+	if format == "qcow2" {
+		return qcow2.Create(path, size, qcow2.Options{})
+	}
+	return rawfile.Create(path, size, rawfile.Options{})
+}
