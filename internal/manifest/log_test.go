@@ -10,6 +10,8 @@ import (
 	"slices"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -275,6 +277,43 @@ func TestOnlyOneLogAtATime(t *testing.T) {
 	wantFault(t, err, fault.Conflict)
 	if names, _ := filepath.Glob(path + "*"); len(names) != 1 {
 		t.Fatalf("left behind: %v", names)
+	}
+}
+
+// Whoever gets the lock has the file that is at the path, also when it is replaced all
+// the time, as Seal does.
+func TestLockIsOfTheFileAtThePath(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	mustClose(t, mustCreate(t, path, testInfo(1)))
+	replace := func() error {
+		f, err := openLocked(path, 0)
+		if err != nil {
+			return err
+		}
+		defer unlock(f)
+		if !isAt(f, path) {
+			return fault.New(fault.Corrupt, "locked a file that was replaced")
+		}
+		g, err := newFile(path)
+		if err != nil {
+			return err
+		}
+		defer unlock(g)
+		return os.Rename(g.Name(), path)
+	}
+	var all errgroup.Group
+	for range 8 {
+		all.Go(func() error {
+			for range 300 {
+				if err := replace(); err != nil && !fault.Is(err, fault.Conflict) {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Fatal(err)
 	}
 }
 
