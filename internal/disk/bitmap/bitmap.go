@@ -56,26 +56,27 @@ func (b *Bitmap) Has(off int64) bool {
 // Next returns the first run of grains with their bits set that touches r, cut to r. It
 // is empty, and starts at r's end, if there is none.
 func (b *Bitmap) Next(r disk.Range) disk.Range {
-	first := b.seek(r.Off/b.grain, 0)
-	off := max(first*b.grain, r.Off)
-	if off >= r.End() {
+	limit := (r.End() + b.grain - 1) / b.grain
+	first := b.seek(r.Off/b.grain, limit, 0)
+	if r.Empty() || first == limit {
 		return disk.Range{Off: r.End()}
 	}
-	end := min(b.seek(first, ^uint64(0))*b.grain, r.End())
+	off := max(first*b.grain, r.Off)
+	end := min(b.seek(first, limit, ^uint64(0))*b.grain, r.End())
 	return disk.Range{Off: off, Len: end - off}
 }
 
-// seek returns the first bit from i on that is set after its word was xored with flip;
-// with all ones that is the first clear bit. Without any it returns one past the last.
-func (b *Bitmap) seek(i int64, flip uint64) int64 {
-	for w := i / 64; w < int64(len(b.words)); w++ {
+// seek returns the first bit in [i, limit) that is set after its word was xored with
+// flip; with all ones that is the first clear bit. Without any it returns limit.
+func (b *Bitmap) seek(i, limit int64, flip uint64) int64 {
+	for w := i / 64; w*64 < limit; w++ {
 		word := b.words[w].Load() ^ flip
 		if w == i/64 {
 			word &= ^uint64(0) << (i % 64)
 		}
 		if word != 0 {
-			return w*64 + int64(bits.TrailingZeros64(word))
+			return min(w*64+int64(bits.TrailingZeros64(word)), limit)
 		}
 	}
-	return int64(len(b.words)) * 64
+	return limit
 }

@@ -1,0 +1,104 @@
+package qcow2
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+const (
+	victimEnv  = "QCOW2_TEST_VICTIM" // path of the image the child writes until it is killed
+	victimSize = 24<<20 + 1024
+)
+
+// TestMain turns the test binary into the child that TestKill9 kills.
+func TestMain(m *testing.M) {
+	if path := os.Getenv(victimEnv); path != "" {
+		fmt.Println(victim(path))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// victim writes wrong content at random, finishes the image now and then, and opens it
+// again, until it dies. It tells each step before it takes it, so that a kill falls into
+// any of them.
+func victim(path string) error {
+	ctx, p, rnd := context.Background(), bytes.Repeat([]byte{0xdb}, 700<<10), rand.New(rand.NewPCG(1, 2))
+	for {
+		fmt.Println(".")
+		im, err := Open(path, Options{Size: victimSize})
+		if err != nil {
+			return err
+		}
+		for range 3 {
+			fmt.Println(".")
+			off := rnd.Int64N(victimSize)
+			r := disk.Range{Off: off, Len: min(1+rnd.Int64N(int64(len(p))), victimSize-off)}
+			if err := errors.Join(im.WriteAt(ctx, p[:r.Len], off), im.Zero(ctx, disk.Range{Off: off, Len: r.Len / 2})); err != nil {
+				return err
+			}
+		}
+		fmt.Println(".")
+		if err := im.Finish(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// TestKill9 kills a writer at each of its steps: what it leaves must resume, take what it
+// should have held, and satisfy qemu.
+func TestKill9(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.qcow2")
+	im, err := Create(path, victimSize, Options{})
+	if err := errors.Join(err, im.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for steps := 1; steps <= 12; steps++ {
+		killWriter(t, path, steps)
+		want := disk.NewSparsePattern(victimSize, 0.6, uint64(steps))
+		im, err := Open(path, Options{Size: victimSize})
+		if err != nil {
+			t.Fatalf("after a kill at step %d: %v", steps, err)
+		}
+		put(t, im, want)
+		if err := im.Finish(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		readBack(t, path, want)
+		judge(t, path, want)
+	}
+}
+
+// killWriter runs a victim and kills it after it told of that many steps.
+func killWriter(t *testing.T, path string, steps int) {
+	t.Helper()
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), victimEnv+"="+path)
+	out, err := child.StdoutPipe()
+	if err == nil {
+		err = child.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make([]byte, 2)
+	for range steps {
+		if _, err := out.Read(told); err != nil || told[0] != '.' {
+			t.Errorf("the child said %q, %v", told, err)
+			break
+		}
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = child.Wait() // killed, it always fails
+}

@@ -1,0 +1,283 @@
+package qcow2
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/disktest"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+func TestSourceConformance(t *testing.T) {
+	disktest.TestSource(t, func(t *testing.T, want disk.Source) disk.Source {
+		path := filepath.Join(t.TempDir(), "disk.qcow2")
+		finish(t, path, want)
+		return open(t, path)
+	})
+}
+
+// TestSourceReadsWhatQEMUWrites runs the suite on images that qemu-img made.
+func TestSourceReadsWhatQEMUWrites(t *testing.T) {
+	requires(t, "qemu-img")
+	for name, options := range map[string][]string{
+		"default":            nil,
+		"version 2":          {"-o", "compat=0.10"},
+		"512-byte clusters":  {"-o", "cluster_size=512"},
+		"2 MiB clusters":     {"-o", "cluster_size=2M"},
+		"one-bit refcounts":  {"-o", "refcount_bits=1"},
+		"metadata allocated": {"-o", "preallocation=metadata"},
+		"no zero detection":  {"-S", "0"},
+		"compressed":         {"-c"},
+		"compressed, 4 KiB":  {"-c", "-o", "cluster_size=4k"},
+		"compressed, 2 MiB":  {"-c", "-o", "cluster_size=2M"},
+		"compressed, v2":     {"-c", "-o", "compat=0.10"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			disktest.TestSource(t, func(t *testing.T, want disk.Source) disk.Source {
+				path := filepath.Join(dir, strconv.FormatInt(want.Size(), 10)) // the suite has one disk of each size
+				if _, err := os.Stat(path); err != nil {
+					args := append([]string{"convert", "-f", "raw", "-O", "qcow2"}, options...)
+					qemuImg(t, append(args, writeRaw(t, want), path)...)
+				}
+				return open(t, path)
+			})
+		})
+	}
+}
+
+// TestZeroClusters has qemu write, discard and zero by flag.
+func TestZeroClusters(t *testing.T) {
+	requires(t, "qemu-io")
+	path := filepath.Join(t.TempDir(), "disk.qcow2")
+	qemuImg(t, "create", "-q", "-f", "qcow2", path, "8M")
+	out, err := exec.Command("qemu-io", "-f", "qcow2", "-c", "write -P 5 0 4M", "-c", "write -z 1M 1M", "-c", "write -z 6M 64k", path).CombinedOutput()
+	if err != nil {
+		t.Fatalf("qemu-io: %v\n%s", err, out)
+	}
+	want := make(memory, 8<<20)
+	for i := range 4 << 20 {
+		if i < 1<<20 || i >= 2<<20 {
+			want[i] = 5
+		}
+	}
+	readBack(t, path, want)
+	extents, err := open(t, path).Extents(t.Context(), disk.Range{Len: 8 << 20})
+	if err != nil || len(extents) != 4 || extents[1] != (disk.Extent{Range: disk.Range{Off: 1 << 20, Len: 1 << 20}, Kind: disk.Zero}) {
+		t.Errorf("extents %v, %v", extents, err)
+	}
+}
+
+func open(t *testing.T, path string) *Source {
+	t.Helper()
+	src, err := OpenSource(path, SourceOptions{Direct: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return src
+}
+
+func TestForeignFeaturesAreRefused(t *testing.T) {
+	requires(t, "qemu-img")
+	dir := t.TempDir()
+	backing := filepath.Join(dir, "backing.qcow2")
+	qemuImg(t, "create", "-q", "-f", "qcow2", backing, "1M")
+	for want, args := range map[string][]string{
+		"backing file":    {"-b", backing, "-F", "qcow2"},
+		"another file":    {"-o", "data_file=" + filepath.Join(dir, "data")},
+		"other than zlib": {"-o", "compression_type=zstd"},
+		"subclusters":     {"-o", "extended_l2=on"},
+		"encrypted":       {"--object", "secret,id=s,data=x", "-o", "encrypt.format=aes,encrypt.key-secret=s"},
+	} {
+		path := filepath.Join(dir, strings.ReplaceAll(want, " ", "-"))
+		qemuImg(t, append(append([]string{"create", "-q", "-f", "qcow2"}, args...), path, "1M")...)
+		_, err := OpenSource(path, SourceOptions{})
+		if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), want) || fault.HintOf(err) == "" {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// small returns the bytes of a finished image of 3 MiB and its layout.
+func small(t testing.TB) ([]byte, layout) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "disk.qcow2")
+	finish(t, path, disk.NewPattern(3<<20))
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := newLayout(3 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, l
+}
+
+// TestDamageIsNamed changes one number of an image at a time.
+func TestDamageIsNamed(t *testing.T) {
+	good, l := small(t)
+	l2 := l.l2.Off + 8*5 // entry of the sixth cluster
+	for name, c := range map[string]struct {
+		at    int64
+		value uint64
+		want  string
+		kind  fault.Kind
+	}{
+		"magic":              {0, 0x514649fa_00000003, "no qcow2 header", fault.Corrupt},
+		"version 4":          {0, magic<<32 | 4, "version 4", fault.Unsupported},
+		"version 1":          {0, magic<<32 | 1, "version 1", fault.Unsupported},
+		"backing file":       {8, 4096, "backing", fault.Unsupported},
+		"tiny clusters":      {16, 8, "1<<8", fault.Corrupt},
+		"huge clusters":      {16, 22, "1<<22", fault.Corrupt},
+		"negative size":      {24, 1 << 63, "size", fault.Corrupt},
+		"huge size":          {24, 1<<63 - 1<<20, "can map", fault.Corrupt},
+		"size beyond L1":     {24, 600 << 20, "L1 table has 1 entries", fault.Corrupt},
+		"encryption":         {32, 1<<32 | 1, "encrypted", fault.Unsupported},
+		"L1 in the header":   {40, 0, "L1 table is at", fault.Corrupt},
+		"L1 between":         {40, 512, "L1 table is at", fault.Corrupt},
+		"L1 outside":         {40, 1 << 40, "outside the file", fault.Corrupt},
+		"L1 far outside":     {40, 1<<64 - 1<<16, "L1 table is at", fault.Corrupt},
+		"dirty":              {72, featureDirty, "not closed cleanly", fault.Conflict},
+		"corrupt":            {72, featureCorrupt, "marked it", fault.Corrupt},
+		"unknown feature":    {72, 1 << 40, "not known", fault.Unsupported},
+		"short header":       {96, 4<<32 | 100, "shorter", fault.Corrupt},
+		"L1 entry reserved":  {l.l1.Off, uint64(l.l2.Off) | copied | 1<<60, "L1 entry 0", fault.Corrupt},
+		"L1 entry between":   {l.l1.Off, uint64(l.l2.Off+512) | copied, "L1 entry 0", fault.Corrupt},
+		"L1 entry outside":   {l.l1.Off, 1 << 40, "L1 entry 0", fault.Corrupt},
+		"L2 entry reserved":  {l2, uint64(l.data.Off) | 1<<3, "cluster 5", fault.Corrupt},
+		"L2 entry between":   {l2, uint64(l.data.Off + 512), "cluster 5", fault.Corrupt},
+		"L2 entry outside":   {l2, 1 << 40, "after the end", fault.Corrupt},
+		"compressed outside": {l2, flagCompressed | 1<<40, "compressed cluster 5", fault.Corrupt},
+		"compressed header":  {l2, flagCompressed | 100, "compressed cluster 5", fault.Corrupt},
+		"not compressed":     {l2, flagCompressed | uint64(l.data.Off), "of 65536 bytes", fault.Corrupt},
+	} {
+		bad := append(memory(nil), good...)
+		binary.BigEndian.PutUint64(bad[c.at:], c.value)
+		_, err := readImage(t, bad)
+		if err == nil || !strings.Contains(err.Error(), c.want) || !fault.Is(err, c.kind) || fault.HintOf(err) == "" {
+			t.Errorf("%s: %v (%v), want %q", name, err, fault.KindOf(err), c.want)
+		}
+	}
+}
+
+// readImage reads the whole disk of an image.
+func readImage(t testing.TB, image memory) ([]byte, error) {
+	src, err := newSource(image)
+	if err != nil {
+		return nil, err
+	}
+	p := make([]byte, src.Size())
+	return p, src.ReadAt(t.Context(), p, 0)
+}
+
+// TestTruncationIsSeen cuts an image at every 32 KiB.
+func TestTruncationIsSeen(t *testing.T) {
+	good, l := small(t)
+	last := l.data.End() - clusterSize // of the last cluster some may be missing, see readStandard
+	for end := int64(0); end <= last; end += clusterSize / 2 {
+		if _, err := readImage(t, good[:end]); !fault.Is(err, fault.Corrupt) {
+			t.Errorf("cut at %d: %v", end, err)
+		}
+	}
+	if _, err := readImage(t, good); err != nil {
+		t.Errorf("whole: %v", err)
+	}
+}
+
+// TestFlipsInTables flips each bit that says where data is. The format has no checksums:
+// a flip may lead to other data of the same file (which the manifest finds), but never to
+// a panic or to an error without a remedy.
+func TestFlipsInTables(t *testing.T) {
+	image, l := small(t)
+	for _, r := range []disk.Range{{Len: headerV3}, {Off: l.l1.Off, Len: 8}, {Off: l.l2.Off, Len: 16}} {
+		for bit := r.Off * 8; bit < r.End()*8; bit++ {
+			image[bit/8] ^= 1 << (bit % 8)
+			if _, err := readImage(t, image); err != nil && fault.HintOf(err) == "" {
+				t.Errorf("bit %d of byte %d: %v", bit%8, bit/8, err)
+			}
+			image[bit/8] ^= 1 << (bit % 8)
+		}
+	}
+}
+
+// fuzzLimit is the largest disk a fuzzed header may claim and have read.
+const fuzzLimit = 4 << 20
+
+func FuzzSource(f *testing.F) {
+	f.Add(tinyImage(f, "-o", "cluster_size=512"))
+	f.Add(tinyImage(f, "-c", "-o", "cluster_size=512"))
+	f.Add(tinyImage(f, "-o", "compat=0.10,cluster_size=512"))
+	f.Fuzz(func(t *testing.T, image []byte) {
+		src, err := newSource(memory(image))
+		if err != nil {
+			checkFault(t, err)
+			return
+		}
+		r := disk.Range{Len: min(src.Size(), fuzzLimit)}
+		extents, err := src.Extents(t.Context(), r)
+		if err != nil {
+			checkFault(t, err)
+			return
+		}
+		checkExtents(t, src, r, extents)
+	})
+}
+
+// checkExtents demands that extents are gapless and that what they call zero is.
+func checkExtents(t *testing.T, src *Source, r disk.Range, extents []disk.Extent) {
+	p := make([]byte, r.Len)
+	err := src.ReadAt(t.Context(), p, 0)
+	if err != nil {
+		checkFault(t, err)
+	}
+	end := r.Off
+	for _, e := range extents {
+		if e.Off != end || e.Empty() {
+			t.Fatalf("extent %v after %d", e, end)
+		}
+		end = e.End()
+		if err == nil && e.Kind == disk.Zero && !allZero(p[e.Off:end]) {
+			t.Fatalf("%v is not zero", e)
+		}
+	}
+	if end != r.End() {
+		t.Fatalf("extents end at %d of %d", end, r.End())
+	}
+}
+
+func checkFault(t *testing.T, err error) {
+	t.Helper()
+	var known *fault.Error
+	if !errors.As(err, &known) || known.Hint == "" {
+		t.Errorf("no kind or remedy: %v", err)
+	}
+}
+
+// tinyImage returns an image of a few KiB: by qemu-img, so that the fuzzer starts from
+// what others write; without it, by hand.
+func tinyImage(f *testing.F, options ...string) []byte {
+	f.Helper()
+	if _, err := exec.LookPath("qemu-img"); err != nil {
+		return (&header{version: 3, clusterBits: 9, size: 512, l1Entries: 1, l1Offset: 512}).encode()
+	}
+	dir := f.TempDir()
+	raw, path := filepath.Join(dir, "raw"), filepath.Join(dir, "qcow2")
+	content := strings.Repeat("disk", 1<<10) + strings.Repeat("\x00", 4<<10)
+	if err := os.WriteFile(raw, []byte(content), 0o600); err != nil {
+		f.Fatal(err)
+	}
+	qemuImg(f, append(append([]string{"convert", "-O", "qcow2", "-f", "raw"}, options...), raw, path)...)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return b
+}
