@@ -1,0 +1,47 @@
+package migrate
+
+import (
+	"context"
+	"slices"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
+)
+
+// commitStep publishes the VM. It is the point of no return: before it nothing is
+// visible on the target, after it nothing is undone. The source VM stays as it is, off.
+type commitStep struct{}
+
+func (commitStep) Name() string { return "commit" }
+
+func (commitStep) Run(ctx context.Context, r *Run) error {
+	if err := r.proven(); err != nil {
+		return err
+	}
+	err := r.Rig.Target.Publish(ctx, target.Definition{
+		VM: r.Facts.VM, Images: r.Facts.Images, Guest: r.Facts.Guest,
+		Decamp: r.opts.Version, Warnings: r.Facts.Warnings,
+	})
+	if err != nil {
+		return err
+	}
+	r.tell(plan.Event{Kind: plan.Summarized, Stages: r.Facts.Stages})
+	return nil
+}
+
+// Undo does nothing: what Publish made visible is not removed, and what a failed Publish
+// left goes with the images, by copy's Undo.
+func (commitStep) Undo(context.Context, *Run) error { return nil }
+
+// proven is the last look before the point of no return: every image was verified with
+// the root that copy sealed.
+func (r *Run) proven() error {
+	same := func(img target.Image, v Verified) bool {
+		return img.Key == v.Key && img.Root != "" && img.Root == v.Root
+	}
+	if len(r.Facts.Images) == 0 || !slices.EqualFunc(r.Facts.Images, r.Facts.Verified, same) {
+		return fault.New(fault.Internal, "not every image of VM %s was verified", r.Facts.VM.Name)
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// copyStep fills every image, in parallel, and seals its manifest.
+type copyStep struct{}
+
+func (copyStep) Name() string { return "copy" }
+
+func (copyStep) Run(ctx context.Context, r *Run) error {
+	if err := r.unchanged(ctx); err != nil {
+		return err
+	}
+	stages := make([]plan.Stage, len(r.Facts.Images))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(r.opts.Disks)
+	for i := range r.Facts.Images {
+		g.Go(func() (err error) {
+			stages[i], err = r.copyDisk(ctx, &r.Facts.Images[i])
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for _, s := range stages {
+		r.addStage(s)
+	}
+	return nil
+}
+
+// Undo removes the images and their manifests.
+func (copyStep) Undo(ctx context.Context, r *Run) error {
+	if len(r.Facts.Images) == 0 {
+		return nil
+	}
+	var errs []error
+	for _, img := range r.Facts.Images {
+		errs = append(errs, manifest.Remove(img.Manifest))
+	}
+	return errors.Join(append(errs, r.Rig.Target.Discard(ctx, r.Facts.Images))...)
+}
+
+// unchanged makes sure that the VM is still off and is what it was when the run began:
+// days may lie between two attempts.
+func (r *Run) unchanged(ctx context.Context) error {
+	vm, err := r.plannedVM(ctx)
+	if err != nil {
+		return err
+	}
+	if err := sameDisks(r.Facts.VM, vm); err != nil {
+		return err
+	}
+	if err := refuse(vm, Permit{}); err != nil {
+		e := fault.New(fault.KindOf(err), "the VM changed since this run began: %w", err)
+		return e.WithHint("%s; what was copied so far may be stale: give this run up with --discard and begin again", fault.HintOf(err))
+	}
+	return nil
+}
+
+// copyDisk copies one disk, again and again while it fails for reasons that pass. Chunks
+// that were copied in between count as getting further.
+func (r *Run) copyDisk(ctx context.Context, img *target.Image) (plan.Stage, error) {
+	var total blockcopy.Result
+	began, missing := r.opts.Now(), int64(-1)
+	err := r.retry(ctx, img.Key, func() (bool, error) {
+		res, left, err := r.copyOnce(ctx, img)
+		total = add(total, res)
+		further := left >= 0 && left < missing
+		missing = left
+		return further, err
+	})
+	if err != nil {
+		return plan.Stage{}, fmt.Errorf("disk %d: %w", img.Key, err)
+	}
+	r.tell(plan.Event{Kind: plan.DiskDone, Disk: img.Key, Message: img.Root})
+	return stageOf(fmt.Sprintf("copy %d", img.Key), total, r.opts.Now().Sub(began)), nil
+}
+
+// copyOnce does one try and returns how many chunks are missing after it, -1 if unknown.
+func (r *Run) copyOnce(ctx context.Context, img *target.Image) (res blockcopy.Result, missing int64, err error) {
+	c, err := r.openImage(ctx, *img)
+	if err != nil {
+		return res, -1, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	if !c.log.Complete() {
+		res, err = r.transfer(ctx, c)
+	}
+	if err == nil {
+		img.Root, err = c.complete(ctx)
+	}
+	return res, c.log.Missing(), err
+}
+
+func (r *Run) transfer(ctx context.Context, c *copying) (blockcopy.Result, error) {
+	from := "from its beginning"
+	if had := c.log.Chunks() - c.log.Missing(); had > 0 {
+		from = fmt.Sprintf("with %d of %d chunks proven", had, c.log.Chunks())
+	}
+	r.tell(plan.Event{Kind: plan.DiskBegan, Disk: c.img.Key, Message: from})
+	d, ok := r.Facts.VM.Disk(c.img.Key)
+	if !ok {
+		return blockcopy.Result{}, fault.New(fault.Internal, "image is of no disk of VM %s", r.Facts.VM.Name)
+	}
+	return r.Rig.Transport.Transfer(ctx, transport.Job{
+		Disk:     transport.Disk{VM: r.Facts.VM, Disk: d},
+		Target:   c.target,
+		Manifest: c.log,
+		Progress: r.meter(c.img.Key).copying,
+	})
+}
+
+// add sums what several tries did.
+func add(a, b blockcopy.Result) blockcopy.Result {
+	a.Done += b.Done
+	a.Read += b.Read
+	a.Written += b.Written
+	a.ReadTime += b.ReadTime
+	a.HashTime += b.HashTime
+	a.WindowWait += b.WindowWait
+	a.WriteTime += b.WriteTime
+	a.SyncTime += b.SyncTime
+	return a
+}
+
+func stageOf(name string, r blockcopy.Result, elapsed time.Duration) plan.Stage {
+	return plan.Stage{
+		Name: name, Bytes: r.Done, Elapsed: elapsed,
+		Working: r.HashTime, Source: r.ReadTime, Target: r.WriteTime + r.SyncTime,
+	}
+}

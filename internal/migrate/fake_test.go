@@ -1,0 +1,286 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// world is everything outside of decamp: a host with one VM, and a target. It outlives
+// the process under test, and can lose power.
+type world struct {
+	vm    *inventory.VM
+	disks map[int32][]byte
+
+	before func(ctx context.Context, op string) error // called before every operation; never nil
+
+	mu        sync.Mutex
+	images    map[string]*memImage
+	published *target.Definition
+	reads     map[int32][]disk.Range // what Transfer read, by disk
+	ops       []string
+}
+
+const mib = 1 << 20
+
+// newWorld has a VM with two disks: runs of data and zeros, one not of whole chunks.
+func newWorld() *world {
+	w := &world{
+		vm: &inventory.VM{
+			Ref: "7", Name: "web01", UUID: "4203-u", InstanceUUID: "5203-i",
+			Power: inventory.PoweredOff, Firmware: inventory.BIOS,
+		},
+		disks: map[int32][]byte{}, images: map[string]*memImage{}, reads: map[int32][]disk.Range{},
+		before: func(context.Context, string) error { return nil },
+	}
+	w.addDisk(2000, 5*mib+512)
+	w.addDisk(2001, 3*mib)
+	return w
+}
+
+func (w *world) addDisk(key int32, size int64) {
+	data := make([]byte, size)
+	rnd := rand.NewChaCha8([32]byte{byte(key)})
+	for off := int64(0); off < size; off += 2 * mib {
+		rnd.Read(data[off:min(off+mib+4096, size)])
+	}
+	w.disks[key] = data
+	w.vm.Disks = append(w.vm.Disks, inventory.Disk{
+		Key: key, Capacity: size, Backing: inventory.Flat, Layers: 1,
+		Path: inventory.Path{Datastore: "ds1", File: fmt.Sprintf("web01/web01_%d.vmdk", key)},
+	})
+}
+
+// op is one operation of the outside world.
+func (w *world) op(ctx context.Context, name string) error {
+	if err := w.before(ctx, name); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ops = append(w.ops, name)
+	return ctx.Err()
+}
+
+// fakeSource is the host.
+type fakeSource struct{ w *world }
+
+func (s fakeSource) VM(ctx context.Context, ref string) (*inventory.VM, error) {
+	if err := s.w.op(ctx, "vm"); err != nil {
+		return nil, err
+	}
+	if ref != string(s.w.vm.Ref) {
+		return nil, fault.New(fault.NotFound, "no VM %s", ref)
+	}
+	vm := *s.w.vm
+	vm.Disks = append([]inventory.Disk(nil), s.w.vm.Disks...)
+	return &vm, nil
+}
+
+func (s fakeSource) PowerOff(ctx context.Context, _ inventory.MoRef, _ time.Duration, _ bool) error {
+	if err := s.w.op(ctx, "power off"); err != nil {
+		return err
+	}
+	s.w.vm.Power = inventory.PoweredOff
+	return nil
+}
+
+// fakeTransport pulls from the world's disks.
+type fakeTransport struct{ w *world }
+
+func (fakeTransport) Name() string { return "fake" }
+func (fakeTransport) Close() error { return nil }
+
+func (t fakeTransport) Probe(ctx context.Context, _ transport.Disk) (transport.Offer, error) {
+	return transport.Offer{Usable: true}, t.w.op(ctx, "probe")
+}
+
+func (t fakeTransport) Transfer(ctx context.Context, job transport.Job) (blockcopy.Result, error) {
+	return transport.Pull(ctx, func(_ context.Context, d transport.Disk) (disk.Source, error) {
+		return &memSource{w: t.w, key: d.Disk.Key, data: t.w.disks[d.Disk.Key], count: true}, nil
+	}, job)
+}
+
+// memSource reads a disk of the VM, or an image.
+type memSource struct {
+	w     *world
+	key   int32
+	data  []byte
+	count bool // these reads are the wire
+}
+
+func (s *memSource) Size() int64       { return int64(len(s.data)) }
+func (s *memSource) Hints() disk.Hints { return disk.Hints{Span: mib, Streams: 2} }
+func (s *memSource) Close() error      { return nil }
+
+func (s *memSource) ReadAt(ctx context.Context, p []byte, off int64) error {
+	r := disk.Range{Off: off, Len: int64(len(p))}
+	if err := disk.CheckRange(s.Size(), r); err != nil {
+		return err
+	}
+	if s.count {
+		if err := s.w.op(ctx, "read"); err != nil {
+			return err
+		}
+		s.w.mu.Lock()
+		s.w.reads[s.key] = append(s.w.reads[s.key], r)
+		s.w.mu.Unlock()
+	}
+	copy(p, s.data[off:])
+	return ctx.Err()
+}
+
+func (s *memSource) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
+	return []disk.Extent{{Range: r, Kind: disk.Data}}, nil
+}
+
+// memTarget keeps images in memory, with the durability of a disk: what was not synced
+// is gone after powerCut. Manifests are real files in dir.
+type memTarget struct {
+	w   *world
+	dir string
+}
+
+type memImage struct {
+	mu       sync.Mutex
+	now      []byte // what a read returns
+	medium   []byte // what survives
+	finished bool
+}
+
+func (t memTarget) Plan(ctx context.Context, vm *inventory.VM) ([]target.Image, error) {
+	if err := t.w.op(ctx, "plan"); err != nil {
+		return nil, err
+	}
+	if t.w.published != nil {
+		return nil, fault.New(fault.Conflict, "web01 exists")
+	}
+	var images []target.Image
+	for _, d := range vm.Disks {
+		path := filepath.Join(t.dir, fmt.Sprint(d.Key))
+		images = append(images, target.Image{Key: d.Key, Path: path, Final: path + ".raw", Manifest: path + ".manifest", Format: target.Raw, Size: d.Capacity})
+	}
+	return images, nil
+}
+
+func (t memTarget) Open(ctx context.Context, img target.Image) (disk.Target, bool, error) {
+	if err := t.w.op(ctx, "open image"); err != nil {
+		return nil, false, err
+	}
+	t.w.mu.Lock()
+	defer t.w.mu.Unlock()
+	m, there := t.w.images[img.Path]
+	if !there {
+		m = &memImage{now: make([]byte, img.Size), medium: make([]byte, img.Size)}
+		t.w.images[img.Path] = m
+	}
+	return &openImage{memImage: m, w: t.w}, !there, nil
+}
+
+func (t memTarget) Read(_ context.Context, img target.Image) (disk.Source, error) {
+	t.w.mu.Lock()
+	defer t.w.mu.Unlock()
+	m, ok := t.w.images[img.Path]
+	if !ok {
+		return nil, fault.New(fault.NotFound, "no image %s", img.Path)
+	}
+	return &memSource{w: t.w, key: img.Key, data: m.now}, nil
+}
+
+func (t memTarget) Publish(ctx context.Context, def target.Definition) error {
+	if err := t.w.op(ctx, "publish"); err != nil {
+		return err
+	}
+	t.w.published = &def
+	return t.w.op(ctx, "published")
+}
+
+func (t memTarget) Discard(ctx context.Context, images []target.Image) error {
+	if err := t.w.op(ctx, "discard"); err != nil {
+		return err
+	}
+	for _, img := range images {
+		delete(t.w.images, img.Path)
+	}
+	return nil
+}
+
+// openImage is a memImage open for writing.
+type openImage struct {
+	*memImage
+	w *world
+}
+
+func (o *openImage) Size() int64       { return int64(len(o.now)) }
+func (o *openImage) Hints() disk.Hints { return disk.Hints{} }
+func (o *openImage) Close() error      { return nil }
+
+func (o *openImage) WriteAt(ctx context.Context, p []byte, off int64) error {
+	if err := o.w.op(ctx, "write"); err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if n := copy(o.now[off:], p); n != len(p) {
+		return errors.New("write outside the image")
+	}
+	return nil
+}
+
+func (o *openImage) Zero(ctx context.Context, r disk.Range) error {
+	if err := o.w.op(ctx, "zero"); err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.now[r.Off:r.End()])
+	return nil
+}
+
+func (o *openImage) Sync(ctx context.Context) error {
+	if err := o.w.op(ctx, "sync"); err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	copy(o.medium, o.now)
+	return nil
+}
+
+func (o *openImage) Finish(ctx context.Context) error {
+	if err := o.w.op(ctx, "finish"); err != nil {
+		return err
+	}
+	o.finished = true
+	return o.Sync(ctx)
+}
+
+// powerCut forgets what was not synced.
+func (w *world) powerCut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range w.images {
+		copy(m.now, m.medium)
+	}
+}
+
+// rig is the world as a run sees it.
+func (w *world) rig(t *testing.T, dir string) Rig {
+	t.Helper()
+	return Rig{Source: fakeSource{w}, Transport: fakeTransport{w}, Target: memTarget{w, dir},
+		Open: func(_ context.Context, d transport.Disk) (disk.Source, error) {
+			return &memSource{w: w, key: d.Disk.Key, data: w.disks[d.Disk.Key]}, nil
+		}}
+}

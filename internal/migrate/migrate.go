@@ -1,0 +1,333 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/flow"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// Source is what a run needs of the host a VM lives on.
+type Source interface {
+	// VM reads a VM's description anew, by its reference.
+	VM(ctx context.Context, ref string) (*inventory.VM, error)
+
+	// PowerOff asks the guest to shut down, waits, and only with force pulls the plug. A
+	// VM that stays on is fault.Conflict.
+	PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error
+}
+
+// Rig is what one run works with. The caller opens and closes its parts.
+type Rig struct {
+	Source    Source
+	Transport transport.Transport
+	Target    target.Target
+
+	// Open opens a disk of the source for a second, independent reading: the spot check,
+	// and the look at the source when a copy is resumed. Nil leaves both out.
+	Open func(ctx context.Context, d transport.Disk) (disk.Source, error)
+}
+
+// Permit is what the user allows this time. It is not part of the plan.
+type Permit struct {
+	PowerOff bool          // shut the VM down if it runs
+	Wait     time.Duration // for the guest to shut down; 0 is the source's default
+	Force    bool          // then pull the plug
+
+	SpotFirst  int64 // verify re-reads so many first bytes of each disk from the source
+	SpotRanges int   // and so many random ranges of 1 MiB
+}
+
+// Options are the same for all runs of a Migrator.
+type Options struct {
+	Version  string          // decamp's, for the record of a published VM
+	Disks    int             // copied at once; default 4
+	Log      *slog.Logger    // default discards
+	Notify   plan.Subscriber // told everything; nil is fine
+	Attempts int             // at a disk that fails for a passing reason without getting further; default 6
+	Now      func() time.Time
+	Sleep    func(context.Context, time.Duration) error
+	Seed     uint64 // of samples; default random
+}
+
+func (o Options) withDefaults() Options {
+	if o.Disks <= 0 {
+		o.Disks = 4
+	}
+	if o.Attempts <= 0 {
+		o.Attempts = 6
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Notify == nil {
+		o.Notify = func(plan.Event) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Sleep == nil {
+		o.Sleep = sleep
+	}
+	if o.Seed == 0 {
+		o.Seed = rand.Uint64()
+	}
+	return o
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A Migrator drives runs over a flow engine. Several may be under way at once.
+type Migrator struct {
+	engine *flow.Engine
+	store  *plan.Store
+	opts   Options
+
+	mu   sync.Mutex
+	runs map[plan.ID]*attendance // by Migrate, while it is there
+
+	telling sync.Mutex // held while one event is journaled and told: they come in order
+}
+
+// attendance is what a run needs of the process that drives it.
+type attendance struct {
+	rig     Rig
+	permit  Permit
+	journal *plan.Journal
+}
+
+// New registers the migration with engine, which must not be launched yet.
+func New(engine *flow.Engine, store *plan.Store, o Options) *Migrator {
+	m := &Migrator{engine: engine, store: store, opts: o.withDefaults(), runs: map[plan.ID]*attendance{}}
+	m.register()
+	return m
+}
+
+// Outcome is what a finished run leaves.
+type Outcome struct {
+	Run      plan.ID `json:"run"`
+	Facts    Facts   `json:"facts"`
+	Repeated bool    `json:"repeated,omitempty"` // it was done before, and nothing was done now
+}
+
+// Migrate carries out p, or continues it where an earlier attempt ended. A plan that is
+// done and still published is not done again. If ctx ends, the step under way is stopped
+// and the run can be continued; the error is then fault.Canceled.
+func (m *Migrator) Migrate(ctx context.Context, p plan.Plan, rig Rig, permit Permit) (Outcome, error) {
+	p, repeated, err := m.admit(ctx, p, rig)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if !repeated {
+		if err := m.attend(ctx, p, &attendance{rig: rig, permit: permit}); err != nil {
+			return Outcome{}, err
+		}
+	}
+	facts, err := m.facts(ctx, p.ID)
+	return Outcome{Run: p.ID, Facts: facts, Repeated: repeated}, err
+}
+
+// admit records the plan. A run that is done begins afresh if what it published is gone,
+// and so does one that is not the same intent but got no further than preflight.
+func (m *Migrator) admit(ctx context.Context, p plan.Plan, rig Rig) (_ plan.Plan, repeated bool, err error) {
+	st, err := m.engine.Status(ctx, string(p.ID))
+	if err != nil {
+		return p, false, err
+	}
+	facts, err := factsOf(st)
+	if err != nil {
+		return p, false, err
+	}
+	if st.State == flow.Done {
+		if _, err := rig.Target.Plan(ctx, facts.VM); fault.Is(err, fault.Conflict) {
+			return p, true, nil
+		}
+	}
+	recorded, err := m.store.Create(p)
+	if st.State == flow.Done || fault.Is(err, fault.Conflict) && len(facts.Images) == 0 {
+		return m.replace(ctx, p, st)
+	}
+	return recorded, false, err
+}
+
+// replace forgets a run of which nothing is left but its record.
+func (m *Migrator) replace(ctx context.Context, p plan.Plan, st flow.Status) (plan.Plan, bool, error) {
+	if err := m.halt(ctx, st); err != nil {
+		return p, false, err
+	}
+	if err := m.forget(ctx, p.ID); err != nil {
+		return p, false, err
+	}
+	p, err := m.store.Create(p)
+	return p, false, err
+}
+
+// attend runs p to its end, or until ctx ends, with its journal open.
+func (m *Migrator) attend(ctx context.Context, p plan.Plan, a *attendance) (err error) {
+	if a.journal, err = m.store.Journal(p.ID); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.journal.Close()) }()
+	if err := m.enter(p.ID, a); err != nil {
+		return err
+	}
+	defer m.leave(p.ID)
+	m.tell(p.ID, plan.Event{Kind: plan.RunBegan})
+	err = m.drive(ctx, p)
+	m.tell(p.ID, ending(err))
+	return err
+}
+
+func (m *Migrator) enter(id plan.ID, a *attendance) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.runs[id] != nil {
+		return fault.New(fault.Conflict, "run %s is under way in this process", id)
+	}
+	m.runs[id] = a
+	return nil
+}
+
+func (m *Migrator) leave(id plan.ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.runs, id)
+}
+
+// drive starts the flow and waits for it. When ctx ends it stops the flow and waits for
+// the step to let go of the images.
+func (m *Migrator) drive(ctx context.Context, p plan.Plan) error {
+	run := string(p.ID)
+	if err := m.engine.Start(ctx, run, flowName, p); err != nil {
+		return err
+	}
+	err := m.engine.Wait(ctx, run)
+	if ctx.Err() == nil {
+		return err
+	}
+	return m.stop(run)
+}
+
+// stop cancels a run and waits until its step has returned.
+func (m *Migrator) stop(run string) error {
+	ctx := context.Background() // cleaning up outlives the cancellation; Wait ends when the step does
+	if err := m.engine.Cancel(ctx, run); err != nil {
+		return err
+	}
+	if err := m.engine.Wait(ctx, run); err == nil || !fault.Is(err, fault.Canceled) {
+		return err
+	}
+	return fault.New(fault.Canceled, "run %s was stopped", run).
+		WithHint("run the same command again to continue it, or with --discard to give it up")
+}
+
+func ending(err error) plan.Event {
+	kind := plan.RunFailed
+	switch {
+	case err == nil:
+		kind = plan.RunDone
+	case fault.Is(err, fault.Canceled):
+		kind = plan.RunStopped
+	}
+	return plan.Event{Kind: kind, Failure: plan.FailureOf(err)}
+}
+
+// facts returns what the last step of a run recorded.
+func (m *Migrator) facts(ctx context.Context, id plan.ID) (Facts, error) {
+	st, err := m.engine.Status(ctx, string(id))
+	if err != nil {
+		return Facts{}, err
+	}
+	return factsOf(st)
+}
+
+func factsOf(st flow.Status) (Facts, error) {
+	for i := len(st.Steps) - 1; i >= 0; i-- {
+		var f Facts
+		if found, err := st.Result(st.Steps[i].Name, &f); found || err != nil {
+			return f, err
+		}
+	}
+	return Facts{}, nil
+}
+
+// Discard gives up a run: every step is undone in reverse, then the run is forgotten. A
+// run that is done is a Conflict: what is published is not ours to remove. A run that
+// does not exist is fault.NotFound.
+func (m *Migrator) Discard(ctx context.Context, id plan.ID, t target.Target) error {
+	p, err := m.store.Plan(id)
+	if err != nil {
+		return err
+	}
+	st, err := m.engine.Status(ctx, string(id))
+	if err != nil {
+		return err
+	}
+	if st.State == flow.Done {
+		return fault.New(fault.Conflict, "run %s is done and its VM published", id).
+			WithHint("remove the VM from %s by hand if it is not wanted", p.Target)
+	}
+	if err := m.halt(ctx, st); err != nil {
+		return err
+	}
+	facts, err := factsOf(st)
+	if err != nil {
+		return err
+	}
+	if err := m.undo(ctx, p, facts, t); err != nil {
+		return fmt.Errorf("discard run %s: %w", id, err)
+	}
+	m.tell(id, plan.Event{Kind: plan.RunDiscarded})
+	return m.forget(ctx, id)
+}
+
+// halt cancels a pending run durably: killed from here on, it will not go on by itself.
+func (m *Migrator) halt(ctx context.Context, st flow.Status) error {
+	if st.State != flow.Pending {
+		return nil
+	}
+	if err := m.engine.Cancel(ctx, st.Run); err != nil {
+		return err
+	}
+	if err := m.engine.Wait(ctx, st.Run); err != nil && !fault.Is(err, fault.Canceled) {
+		return err
+	}
+	return ctx.Err()
+}
+
+func (m *Migrator) undo(ctx context.Context, p plan.Plan, f Facts, t target.Target) error {
+	r := &Run{Plan: p, Facts: f, Rig: Rig{Target: t}, opts: m.opts, m: m}
+	var errs []error
+	steps := Steps()
+	for i := len(steps) - 1; i >= 0; i-- {
+		if err := steps[i].Undo(ctx, r); err != nil {
+			errs = append(errs, fmt.Errorf("undo %s: %w", steps[i].Name(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Migrator) forget(ctx context.Context, id plan.ID) error {
+	if err := m.engine.Forget(ctx, string(id)); err != nil {
+		return err
+	}
+	return m.store.Remove(id)
+}

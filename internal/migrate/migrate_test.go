@@ -1,0 +1,504 @@
+package migrate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/flow"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
+)
+
+// bench is a world and a state directory; process opens decamp on them.
+type bench struct {
+	*world
+	t   *testing.T
+	dir string
+
+	mu     sync.Mutex
+	events []plan.Event
+}
+
+func newBench(t *testing.T) *bench {
+	return &bench{world: newWorld(), t: t, dir: t.TempDir()}
+}
+
+func (b *bench) notify(e plan.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events = append(b.events, e)
+}
+
+func (b *bench) told(k plan.EventKind) (found []plan.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.events {
+		if e.Kind == k {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+func (b *bench) plan() plan.Plan {
+	return plan.New(&url.URL{Scheme: "esxi", Host: "esx1"}, b.vm, "mem:/", "raw", "fake", time.Unix(0, 0))
+}
+
+// process is decamp running on the bench.
+type process struct {
+	*Migrator
+	engine *flow.Engine
+	store  *plan.Store
+}
+
+func (b *bench) process() *process {
+	b.t.Helper()
+	e, err := flow.Open(b.t.Context(), flow.Config{Dir: filepath.Join(b.dir, "state"), Grace: 10 * time.Second})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	store := plan.NewStore(filepath.Join(b.dir, "state"))
+	m := New(e, store, Options{
+		Notify: b.notify, Version: "test", Seed: 1,
+		Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
+	})
+	if err := e.Launch(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { e.Close() })
+	return &process{m, e, store}
+}
+
+// migrate runs decamp once, as a process of its own.
+func (b *bench) migrate(permit Permit) (Outcome, error) {
+	b.t.Helper()
+	p := b.process()
+	out, err := p.Migrate(b.t.Context(), b.plan(), b.rig(b.t, b.dir), permit)
+	if cerr := p.engine.Close(); cerr != nil {
+		b.t.Fatal(cerr)
+	}
+	return out, err
+}
+
+// checkPublished compares what was published with the VM's disks.
+func (b *bench) checkPublished(out Outcome) {
+	b.t.Helper()
+	if b.published == nil {
+		b.t.Fatal("nothing was published")
+	}
+	if len(b.published.Images) != len(b.vm.Disks) || len(out.Facts.Verified) != len(b.vm.Disks) {
+		b.t.Fatalf("published %d images, verified %d", len(b.published.Images), len(out.Facts.Verified))
+	}
+	for _, img := range b.published.Images {
+		m := b.images[img.Path]
+		if !m.finished || !bytes.Equal(m.medium, b.disks[img.Key]) {
+			b.t.Errorf("image of disk %d differs from the disk, or is not finished (%v)", img.Key, m.finished)
+		}
+		if !sealed(img) {
+			b.t.Errorf("manifest of disk %d is not sealed with root %s", img.Key, img.Root)
+		}
+	}
+}
+
+func TestMigrate(t *testing.T) {
+	b := newBench(t)
+	out, err := b.migrate(Permit{SpotFirst: mib, SpotRanges: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.checkPublished(out)
+	var steps []string
+	for _, e := range b.told(plan.StepBegan) {
+		steps = append(steps, e.Step)
+	}
+	if want := []string{"preflight", "copy", "detect", "convert", "verify", "commit"}; !slices.Equal(steps, want) {
+		t.Errorf("steps %v, want %v", steps, want)
+	}
+	for _, op := range b.ops {
+		if op == "power off" {
+			t.Error("the power state of a VM that was off was changed")
+		}
+	}
+	if s := out.Facts.Verified[0].Spot; s == nil || s.Bytes != 3*mib {
+		t.Errorf("spot check %+v", s)
+	}
+	if len(b.told(plan.RunDone)) != 1 || len(b.told(plan.Summarized)) != 1 {
+		t.Errorf("events %+v", b.events)
+	}
+}
+
+func TestAuditFilesNameTheSums(t *testing.T) {
+	b := newBench(t)
+	out, err := b.migrate(Permit{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(b.dir, "2000.sha256"))
+	if want := out.Facts.Verified[0].SHA256 + "  2000.raw\n"; err != nil || string(text) != want {
+		t.Fatalf("audit file %q, %v; want %q", text, err, want)
+	}
+}
+
+func TestSummarySaysWhereTheTimeWent(t *testing.T) {
+	b := newBench(t)
+	out, err := b.migrate(Permit{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	var copied int64
+	for _, s := range out.Facts.Stages {
+		names = append(names, s.Name)
+		if strings.HasPrefix(s.Name, "copy ") {
+			copied += s.Bytes
+		}
+	}
+	want := []string{"preflight", "copy 2000", "copy 2001", "copy", "detect", "convert", "verify 2000", "verify 2001", "verify", "commit"}
+	if !slices.Equal(names, want) || copied != 8*mib+512 {
+		t.Fatalf("stages %v, copied %d", names, copied)
+	}
+}
+
+func TestDoneRunIsNotDoneAgain(t *testing.T) {
+	b := newBench(t)
+	first, err := b.migrate(Permit{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.reads = nil
+	again, err := b.migrate(Permit{})
+	if err != nil || !again.Repeated || len(b.reads) > 0 || again.Facts.Verified[0] != first.Facts.Verified[0] {
+		t.Fatalf("again: %+v, %v; read %v", again, err, b.reads)
+	}
+}
+
+func TestRunBeginsAfreshWhenThePublishedVMIsGone(t *testing.T) {
+	b := newBench(t)
+	if _, err := b.migrate(Permit{}); err != nil {
+		t.Fatal(err)
+	}
+	b.published, b.images = nil, map[string]*memImage{}
+	out, err := b.migrate(Permit{})
+	if err != nil || out.Repeated {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	b.checkPublished(out)
+}
+
+func TestRefusals(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(vm *inventory.VM)
+		kind   fault.Kind
+		hint   string
+	}{
+		"running":        {func(vm *inventory.VM) { vm.Power = inventory.PoweredOn }, fault.Conflict, "--power-off"},
+		"suspended":      {func(vm *inventory.VM) { vm.Power = inventory.Suspended }, fault.Conflict, "resume"},
+		"snapshots":      {func(vm *inventory.VM) { vm.Snapshots = 2 }, fault.Conflict, "snapshots"},
+		"consolidation":  {func(vm *inventory.VM) { vm.ConsolidationNeeded = true }, fault.Conflict, "consolidate"},
+		"encrypted":      {func(vm *inventory.VM) { vm.Encrypted = true }, fault.Unsupported, "decrypt"},
+		"encrypted disk": {func(vm *inventory.VM) { vm.Disks[1].Encrypted = true }, fault.Unsupported, "decrypt"},
+		"rdm":            {func(vm *inventory.VM) { vm.Disks[0].Backing = inventory.RDM }, fault.Unsupported, "ordinary disk"},
+		"vsan":           {func(vm *inventory.VM) { vm.Disks[0].Backing = inventory.VSAN }, fault.Unsupported, "ordinary disk"},
+		"vvol":           {func(vm *inventory.VM) { vm.Disks[0].Backing = inventory.VVol }, fault.Unsupported, "ordinary disk"},
+		"unknown":        {func(vm *inventory.VM) { vm.Disks[0].Backing = inventory.UnknownBacking }, fault.Unsupported, "ordinary disk"},
+		"multi-writer":   {func(vm *inventory.VM) { vm.Disks[0].Shared = true }, fault.Unsupported, "sharing"},
+		"shared bus": {func(vm *inventory.VM) {
+			vm.Controllers = []inventory.Controller{{Key: 1000, SharedBus: true}}
+		}, fault.Unsupported, "sharing"},
+		"any warning that blocks": {func(vm *inventory.VM) {
+			vm.Warnings = []inventory.Warning{{Code: "new", Text: "odd", Remedy: "do this", Blocks: true}}
+		}, fault.Unsupported, "do this"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			tc.change(b.vm)
+			_, err := b.migrate(Permit{})
+			if fault.KindOf(err) != tc.kind || !strings.Contains(fault.HintOf(err), tc.hint) {
+				t.Fatalf("got %v (%v), remedy %q", err, fault.KindOf(err), fault.HintOf(err))
+			}
+			if len(b.images) > 0 || b.published != nil {
+				t.Error("something was created")
+			}
+		})
+	}
+}
+
+func TestWarningsAreToldOnce(t *testing.T) {
+	w := inventory.Warning{Code: "running", Text: "the VM is powered on", Remedy: "shut it down first", Blocks: true}
+	err := refuse(&inventory.VM{Name: "x", Power: inventory.PoweredOn, Warnings: []inventory.Warning{w}}, Permit{})
+	if strings.Count(err.Error(), "powered on") != 1 {
+		t.Fatal(err)
+	}
+}
+
+func TestPowerOffOnlyWhenAskedAndNothingElseStandsInTheWay(t *testing.T) {
+	b := newBench(t)
+	b.vm.Power, b.vm.Snapshots = inventory.PoweredOn, 1
+	if _, err := b.migrate(Permit{PowerOff: true}); !fault.Is(err, fault.Conflict) || b.vm.Power != inventory.PoweredOn {
+		t.Fatalf("VM with a snapshot is %s after %v", b.vm.Power, err)
+	}
+	b.vm.Snapshots = 0
+	if _, err := b.migrate(Permit{}); !fault.Is(err, fault.Conflict) || b.vm.Power != inventory.PoweredOn {
+		t.Fatalf("VM is %s after %v", b.vm.Power, err)
+	}
+	out, err := b.migrate(Permit{PowerOff: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.checkPublished(out)
+	if out.Facts.VM.Power != inventory.PoweredOff || len(b.told(plan.PowerChanged)) != 2 {
+		t.Fatalf("power %s, events %v", out.Facts.VM.Power, b.told(plan.PowerChanged))
+	}
+}
+
+func TestAnotherVMUnderTheSameReferenceIsRefused(t *testing.T) {
+	b := newBench(t)
+	p := b.process()
+	pl := b.plan()
+	b.vm.UUID = "somebody else"
+	_, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), Permit{})
+	if !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+		t.Fatal(err)
+	}
+}
+
+func TestOptionsMayChangeUntilSomethingWasCopied(t *testing.T) {
+	b := newBench(t)
+	b.vm.Snapshots = 1
+	p := b.process()
+	pl := b.plan()
+	if _, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), Permit{}); !fault.Is(err, fault.Conflict) {
+		t.Fatal(err)
+	}
+	b.vm.Snapshots = 0
+	pl.Format = "qcow2"
+	b.before = failing("write", fault.New(fault.Full, "no space"))
+	if _, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), Permit{}); !fault.Is(err, fault.Full) {
+		t.Fatal(err)
+	}
+	pl.Format = "raw"
+	if _, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), Permit{}); !fault.Is(err, fault.Conflict) {
+		t.Fatalf("another format after the copy began: %v", err)
+	}
+}
+
+// failing fails every op of that name.
+func failing(name string, err error) func(context.Context, string) error {
+	return func(_ context.Context, op string) error {
+		if op == name {
+			return err
+		}
+		return nil
+	}
+}
+
+func TestFullTargetIsContinuedOnceThereIsRoom(t *testing.T) {
+	b := newBench(t)
+	b.before = failing("sync", fault.New(fault.Full, "no space left").WithHint("free 3 GiB"))
+	_, err := b.migrate(Permit{})
+	if !fault.Is(err, fault.Full) || fault.HintOf(err) != "free 3 GiB" || b.published != nil {
+		t.Fatalf("%v, remedy %q", err, fault.HintOf(err))
+	}
+	b.before = failing("", nil)
+	out, err := b.migrate(Permit{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.checkPublished(out)
+}
+
+func TestPassingFaultsAreRetried(t *testing.T) {
+	b := newBench(t)
+	var mu sync.Mutex
+	failures := 0
+	b.before = func(_ context.Context, op string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if failures < 4 && (op == "read" || op == "vm") {
+			failures++
+			return fault.New(fault.Transient, "connection reset")
+		}
+		return nil
+	}
+	out, err := b.migrate(Permit{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.checkPublished(out)
+	if n := len(b.told(plan.StepRetried)); n < 2 {
+		t.Errorf("%d retries told", n)
+	}
+}
+
+func TestLastingFaultsAreNotRetried(t *testing.T) {
+	b := newBench(t)
+	b.before = failing("vm", fault.New(fault.Denied, "wrong password"))
+	if _, err := b.migrate(Permit{}); !fault.Is(err, fault.Denied) || len(b.told(plan.StepRetried)) > 0 {
+		t.Fatalf("%v after %d retries", err, len(b.told(plan.StepRetried)))
+	}
+	b.before = failing("vm", fault.New(fault.Transient, "503"))
+	if _, err := b.migrate(Permit{}); !fault.Is(err, fault.Transient) || len(b.told(plan.StepRetried)) != 5 {
+		t.Fatalf("%v after %d retries, want 5", err, len(b.told(plan.StepRetried)))
+	}
+}
+
+func TestFlippedBitIsNamedAndNothingPublished(t *testing.T) {
+	b := newBench(t)
+	flip := func(ctx context.Context, op string) error {
+		if op == "finish" { // of the second disk, after everything was hashed
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			m := b.images[filepath.Join(b.dir, "2001")]
+			m.now[2*mib+77] ^= 0x10
+		}
+		return nil
+	}
+	once := sync.OnceFunc(func() { flip(nil, "finish") })
+	b.before = func(_ context.Context, op string) error {
+		if op == "finish" && manifestSealed(filepath.Join(b.dir, "2001.manifest")) {
+			once()
+		}
+		return nil
+	}
+	_, err := b.migrate(Permit{})
+	if !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), fmt.Sprintf("disk 2001 at %d", 2*mib)) {
+		t.Fatalf("got %v", err)
+	}
+	if !strings.Contains(fault.HintOf(err), "run the same command again") || b.published != nil {
+		t.Fatalf("remedy %q, published %v", fault.HintOf(err), b.published)
+	}
+	if bad := b.told(plan.ChunkBad); len(bad) != 1 || bad[0].Disk != 2001 {
+		t.Fatalf("bad chunks told: %+v", bad)
+	}
+	b.reads = map[int32][]disk.Range{}
+	out, err := b.migrate(Permit{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.checkPublished(out)
+	if len(b.reads[2000]) > 0 || len(b.reads[2001]) != 1 || b.reads[2001][0].Off != 2*mib {
+		t.Errorf("read again %v, want just the bad chunk", b.reads)
+	}
+}
+
+func manifestSealed(path string) bool {
+	s, err := manifest.Load(path)
+	if err != nil {
+		return false
+	}
+	s.Close()
+	return true
+}
+
+func TestWrongBytesFromTheSourceAreFoundBySpot(t *testing.T) {
+	b := newBench(t)
+	rig := b.rig(t, b.dir)
+	p := b.process()
+	b.before = func(_ context.Context, op string) error {
+		if op == "finish" {
+			b.disks[2000] = bytes.Clone(b.disks[2000])
+			b.disks[2000][100] ^= 1 // a second read gives other bytes than the first
+		}
+		return nil
+	}
+	b.vm.Disks = b.vm.Disks[:1]
+	_, err := p.Migrate(t.Context(), b.plan(), rig, Permit{SpotFirst: 4096})
+	if !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), "byte 100") || b.published != nil {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestCancelStopsAndTheNextRunContinues(t *testing.T) {
+	b := newBench(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	b.before = func(ctx context.Context, op string) error {
+		if op == "sync" {
+			cancel()
+			<-ctx.Done()
+		}
+		return ctx.Err()
+	}
+	p := b.process()
+	_, err := p.Migrate(ctx, b.plan(), b.rig(t, b.dir), Permit{})
+	if !fault.Is(err, fault.Canceled) || !strings.Contains(fault.HintOf(err), "same command again") {
+		t.Fatalf("got %v, remedy %q", err, fault.HintOf(err))
+	}
+	if r, err := p.store.Run(b.plan().ID); err != nil || r.State != plan.Stopped {
+		t.Fatalf("run is %s, %v", r.State, err)
+	}
+	b.before = failing("", nil)
+	out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), Permit{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.checkPublished(out)
+}
+
+func TestDiscardRemovesEverything(t *testing.T) {
+	b := newBench(t)
+	b.before = failing("finish", errors.New("broken"))
+	if _, err := b.migrate(Permit{}); err == nil {
+		t.Fatal("did not fail")
+	}
+	p := b.process()
+	if err := p.Discard(t.Context(), b.plan().ID, memTarget{b.world, b.dir}); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(filepath.Join(b.dir, "*.manifest*"))
+	if err != nil || len(left) > 0 || len(b.images) > 0 {
+		t.Fatalf("left %v, %d images, %v", left, len(b.images), err)
+	}
+	if _, err := p.store.Plan(b.plan().ID); !fault.Is(err, fault.NotFound) {
+		t.Fatalf("plan after discard: %v", err)
+	}
+	b.before = failing("", nil)
+	out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), Permit{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.checkPublished(out)
+	if err := p.Discard(t.Context(), b.plan().ID, memTarget{b.world, b.dir}); !fault.Is(err, fault.Conflict) || b.published == nil {
+		t.Fatalf("discard of a published VM: %v", err)
+	}
+}
+
+func TestUndoIsSafeIfNothingRan(t *testing.T) {
+	b := newBench(t)
+	p := b.process()
+	if err := p.undo(t.Context(), b.plan(), Facts{}, memTarget{b.world, b.dir}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Discard(t.Context(), b.plan().ID, memTarget{b.world, b.dir}); !fault.Is(err, fault.NotFound) {
+		t.Fatalf("discard of no run: %v", err)
+	}
+}
+
+func TestCommitRefusesWhatWasNotVerified(t *testing.T) {
+	img := target.Image{Key: 2000, Root: "abc"}
+	for name, f := range map[string]Facts{
+		"nothing":      {},
+		"not verified": {Images: []target.Image{img}},
+		"another root": {Images: []target.Image{img}, Verified: []Verified{{Key: 2000, Root: "abd"}}},
+		"no root":      {Images: []target.Image{{Key: 2000}}, Verified: []Verified{{Key: 2000}}},
+	} {
+		f.VM = &inventory.VM{}
+		if err := (commitStep{}).Run(t.Context(), &Run{Facts: f}); err == nil {
+			t.Errorf("%s: published", name)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// runPreflight looks before anything is created or switched off: the VM is the one that
+// was planned, nothing about it stands in the way, the transport can read its disks and
+// the target has a place for them. Only then is the VM powered off.
+func runPreflight(ctx context.Context, r *Run) error {
+	vm, err := r.plannedVM(ctx)
+	if err != nil {
+		return err
+	}
+	if err := refuse(vm, r.Permit); err != nil {
+		return err
+	}
+	images, err := r.place(ctx, vm)
+	if err != nil {
+		return err
+	}
+	if vm, err = r.powerOff(ctx, vm); err != nil {
+		return err
+	}
+	if err := r.probe(ctx, vm); err != nil {
+		return err
+	}
+	r.Facts.VM, r.Facts.Images = vm, images
+	for _, w := range vm.Warnings {
+		r.warn(w)
+	}
+	return nil
+}
+
+// plannedVM reads the VM anew and makes sure that its reference still means it: after a
+// host was set up again, reference 12 is another machine.
+func (r *Run) plannedVM(ctx context.Context) (*inventory.VM, error) {
+	vm, err := r.readVM(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if vm.UUID != r.Plan.VM.UUID || vm.InstanceUUID != r.Plan.VM.InstanceUUID {
+		return nil, fault.New(fault.Conflict, "VM %s is now %q with UUID %s; planned was %q with %s",
+			vm.Ref, vm.Name, vm.UUID, r.Plan.VM.Name, r.Plan.VM.UUID).
+			WithHint("look up the VM again with decamp ls, and give this run up with --discard")
+	}
+	return vm, nil
+}
+
+func (r *Run) readVM(ctx context.Context) (vm *inventory.VM, err error) {
+	err = r.retry(ctx, 0, func() (bool, error) {
+		vm, err = r.Rig.Source.VM(ctx, string(r.Plan.VM.Ref))
+		return false, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read VM %s: %w", r.Plan.VM.Name, err)
+	}
+	return vm, nil
+}
+
+// place asks the target for images and holds it to its contract: one for each disk, in
+// order and of its size.
+func (r *Run) place(ctx context.Context, vm *inventory.VM) ([]target.Image, error) {
+	images, err := r.Rig.Target.Plan(ctx, vm)
+	if err != nil {
+		return nil, fmt.Errorf("plan images of VM %s: %w", vm.Name, err)
+	}
+	if len(images) != len(vm.Disks) {
+		return nil, fault.New(fault.Internal, "target planned %d images for %d disks", len(images), len(vm.Disks))
+	}
+	for i, d := range vm.Disks {
+		if images[i].Key != d.Key || images[i].Size != d.Capacity {
+			return nil, fault.New(fault.Internal, "target planned image %d of %d bytes for disk %d of %d",
+				images[i].Key, images[i].Size, d.Key, d.Capacity)
+		}
+	}
+	return images, nil
+}
+
+// powerOff does so if it must, and returns the VM as it is then.
+func (r *Run) powerOff(ctx context.Context, vm *inventory.VM) (*inventory.VM, error) {
+	if vm.Power == inventory.PoweredOff {
+		return vm, nil
+	}
+	r.tell(plan.Event{Kind: plan.PowerChanged, Message: "powering off"})
+	if err := r.Rig.Source.PowerOff(ctx, vm.Ref, r.Permit.Wait, r.Permit.Force); err != nil {
+		return nil, fmt.Errorf("power off VM %s: %w", vm.Name, err)
+	}
+	r.tell(plan.Event{Kind: plan.PowerChanged, Message: "powered off"})
+	off, err := r.plannedVM(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := sameDisks(vm, off); err != nil {
+		return nil, err
+	}
+	return off, refuse(off, Permit{})
+}
+
+// probe asks the transport whether it can move every disk.
+func (r *Run) probe(ctx context.Context, vm *inventory.VM) error {
+	for i := range vm.Disks {
+		var offer transport.Offer
+		err := r.retry(ctx, vm.Disks[i].Key, func() (_ bool, err error) {
+			offer, err = r.Rig.Transport.Probe(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[i]})
+			return false, err
+		})
+		if err != nil {
+			return fmt.Errorf("probe disk %d: %w", vm.Disks[i].Key, err)
+		}
+		if !offer.Usable {
+			return fault.New(fault.Unsupported, "%s cannot move disk %d: %s", r.Rig.Transport.Name(), vm.Disks[i].Key, offer.Reason).
+				WithHint("move the VM with another transport, or change the disk as said")
+		}
+	}
+	return nil
+}

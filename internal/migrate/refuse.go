@@ -1,0 +1,118 @@
+package migrate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// refuse returns everything that stands in the way of moving vm, as one error: what the
+// inventory warns of, and what would silently make a wrong copy even if it did not. It
+// is a Conflict if the operator can clear all of it on the VM as it is, else Unsupported.
+func refuse(vm *inventory.VM, p Permit) error {
+	blocking := blockers(vm)
+	if p.PowerOff {
+		blocking = slices.DeleteFunc(blocking, func(w inventory.Warning) bool {
+			return w.Code == "running" || w.Code == "suspended" && p.Force
+		})
+	}
+	if len(blocking) == 0 {
+		return nil
+	}
+	kind := fault.Conflict
+	var texts, remedies []string
+	for _, w := range blocking {
+		if !clearable[w.Code] {
+			kind = fault.Unsupported
+		}
+		texts, remedies = append(texts, w.Text), append(remedies, w.Remedy)
+	}
+	return fault.New(kind, "VM %s cannot be moved as it is: %s", vm.Name, strings.Join(texts, "; ")).
+		WithHint("%s", strings.Join(remedies, "; "))
+}
+
+// clearable are the states that pass, as opposed to ways a VM is built.
+var clearable = map[string]bool{"running": true, "suspended": true, "snapshots": true, "consolidation": true}
+
+// blockers joins the warnings that block with our own look at the facts behind the worst
+// of them. A code that was warned of is not told twice.
+func blockers(vm *inventory.VM) []inventory.Warning {
+	var all []inventory.Warning
+	add := func(when bool, w inventory.Warning) {
+		if when && !slices.ContainsFunc(all, func(have inventory.Warning) bool { return have.Code == w.Code }) {
+			all = append(all, w)
+		}
+	}
+	for _, w := range vm.Warnings {
+		if w.Blocks {
+			all = append(all, w)
+		}
+	}
+	add(vm.Power == inventory.PoweredOn, inventory.Warning{Code: "running", Text: "it is powered on", Remedy: "shut it down, or let decamp do it with --power-off"})
+	add(vm.Power == inventory.Suspended, inventory.Warning{Code: "suspended", Text: "it is suspended", Remedy: "resume it and shut the guest down"})
+	add(vm.Snapshots > 0, inventory.Warning{Code: "snapshots", Text: fmt.Sprintf("it has %d snapshots", vm.Snapshots), Remedy: "delete all its snapshots"})
+	add(vm.ConsolidationNeeded, inventory.Warning{Code: "consolidation", Text: "its disks need consolidation", Remedy: "consolidate its disks"})
+	add(vm.Encrypted, inventory.Warning{Code: "encrypted", Text: "it is encrypted", Remedy: "decrypt it"})
+	for _, c := range vm.Controllers {
+		add(c.SharedBus, inventory.Warning{Code: "shared-bus", Text: fmt.Sprintf("controller %d shares its bus", c.Key), Remedy: "set bus sharing to none"})
+	}
+	for i := range vm.Disks {
+		w, blocks := diskBlocker(&vm.Disks[i])
+		add(blocks, w)
+	}
+	return all
+}
+
+// diskBlocker: only flat disks that nobody else writes can be copied by reading a file.
+func diskBlocker(d *inventory.Disk) (inventory.Warning, bool) {
+	name := fmt.Sprintf("disk %d", d.Key)
+	switch {
+	case d.Shared:
+		return inventory.Warning{Code: "shared-disk", Text: name + " is shared with other VMs", Remedy: "set its sharing to none"}, true
+	case d.Encrypted:
+		return inventory.Warning{Code: "encrypted", Text: name + " is encrypted", Remedy: "decrypt it"}, true
+	case d.Backing == inventory.Delta || d.Backing == inventory.SESparse || d.Layers > 1:
+		return inventory.Warning{Code: "snapshots", Text: name + " is a layer on another disk", Remedy: "delete all snapshots, or clone the VM in full"}, true
+	case d.Backing != inventory.Flat:
+		return inventory.Warning{Code: string(d.Backing), Text: fmt.Sprintf("%s is kept as %s", name, d.Backing), Remedy: "move it to a VMFS or NFS datastore as an ordinary disk"}, true
+	}
+	return inventory.Warning{}, false
+}
+
+// sameDisks compares what a copy depends on. A difference is a Conflict.
+func sameDisks(was, is *inventory.VM) error {
+	changed := func(what string, a, b any) error {
+		return fault.New(fault.Conflict, "VM %s was changed since this run began: %s was %v, is %v", is.Name, what, a, b).
+			WithHint("change it back, or give this run up with --discard and begin again")
+	}
+	switch {
+	case was.UUID != is.UUID:
+		return changed("its UUID", was.UUID, is.UUID)
+	case was.InstanceUUID != is.InstanceUUID:
+		return changed("its instance UUID", was.InstanceUUID, is.InstanceUUID)
+	case len(was.Disks) != len(is.Disks):
+		return changed("the number of its disks", len(was.Disks), len(is.Disks))
+	}
+	for i, a := range was.Disks {
+		if b := is.Disks[i]; identityOf(a) != identityOf(b) {
+			return changed("disk "+fmt.Sprint(a.Key), identityOf(a), identityOf(b))
+		}
+	}
+	return nil
+}
+
+// diskIdentity is what makes a disk another disk.
+type diskIdentity struct {
+	Key      int32
+	Path     inventory.Path
+	Capacity int64
+	UUID     string
+	ChangeID inventory.ChangeID // moves with every write where change tracking is on
+}
+
+func identityOf(d inventory.Disk) diskIdentity {
+	return diskIdentity{d.Key, d.Path, d.Capacity, d.UUID, d.ChangeID}
+}

@@ -1,0 +1,102 @@
+package migrate
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// tell completes an event and hands it to the journal and to whoever listens. A journal
+// that cannot be written is no reason to stop a migration; flow's record decides.
+func (m *Migrator) tell(id plan.ID, e plan.Event) {
+	m.telling.Lock()
+	defer m.telling.Unlock()
+	e.Time, e.Run = m.opts.Now(), id
+	if a := m.attending(id); a != nil {
+		if err := a.journal.Append(e); err != nil {
+			m.opts.Log.Error("event is not journaled", "run", id, "err", err)
+		}
+	}
+	m.opts.Notify(e)
+}
+
+func (m *Migrator) attending(id plan.ID) *attendance {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.runs[id]
+}
+
+func (r *Run) tell(e plan.Event) {
+	e.Step = r.step
+	r.m.tell(r.Plan.ID, e)
+}
+
+// warn adds a warning once: a step that runs again finds the same things.
+func (r *Run) warn(w inventory.Warning) {
+	if slices.Contains(r.Facts.Warnings, w) {
+		return
+	}
+	r.Facts.Warnings = append(r.Facts.Warnings, w)
+	r.tell(plan.Event{Kind: plan.Warned, Warning: &w})
+}
+
+func (r *Run) addStage(s plan.Stage) { r.Facts.Stages = append(r.Facts.Stages, s) }
+
+// A meter turns the progress of one disk into events, a few a second, with the rate of
+// the last seconds.
+type meter struct {
+	r   *Run
+	key int32
+
+	mu   sync.Mutex
+	past []reading // the last few seconds, oldest first
+	told time.Time
+}
+
+type reading struct {
+	at   time.Time
+	done int64
+}
+
+const (
+	meterEvery  = 200 * time.Millisecond
+	meterWindow = 5 * time.Second
+)
+
+func (r *Run) meter(key int32) *meter { return &meter{r: r, key: key} }
+
+func (m *meter) copying(p blockcopy.Progress) {
+	m.show(plan.Bytes{Total: p.Size, Done: p.Done, Skipped: p.Skipped, Read: p.Read, Zero: max(p.Done-p.Written, 0)})
+}
+
+func (m *meter) verifying(done, size int64) { m.show(plan.Bytes{Total: size, Done: done, Read: done}) }
+
+func (m *meter) show(b plan.Bytes) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.r.opts.Now()
+	last := b.Done+b.Skipped == b.Total
+	if now.Sub(m.told) < meterEvery && !last {
+		return
+	}
+	m.told = now
+	b.Rate = m.rate(reading{now, b.Done})
+	m.r.tell(plan.Event{Kind: plan.Progressed, Disk: m.key, Bytes: &b})
+}
+
+// rate is over the readings of the last meterWindow, in bytes per second.
+func (m *meter) rate(now reading) int64 {
+	m.past = append(m.past, now)
+	for len(m.past) > 2 && now.at.Sub(m.past[1].at) >= meterWindow {
+		m.past = m.past[1:]
+	}
+	first := m.past[0]
+	if d := now.at.Sub(first.at); d > 0 {
+		return int64(float64(now.done-first.done) / d.Seconds())
+	}
+	return 0
+}

@@ -1,0 +1,193 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// Verified is what verify proved of one image.
+type Verified struct {
+	Key    int32                `json:"key"`
+	Root   string               `json:"root"`
+	SHA256 string               `json:"sha256"` // of the logical disk
+	MD5    string               `json:"md5"`
+	Medium string               `json:"medium"`         // where the bytes were read from
+	Spot   *manifest.SpotReport `json:"spot,omitempty"` // what was compared with the source
+}
+
+// verifyStep reads every image back from the medium and compares all of it with its
+// manifest. Chunks that differ are no longer safe: the step fails, and the next attempt,
+// which begins here again, copies just these first.
+type verifyStep struct{}
+
+func (verifyStep) Name() string { return "verify" }
+
+func (verifyStep) Run(ctx context.Context, r *Run) error {
+	if err := r.mend(ctx); err != nil {
+		return err
+	}
+	r.Facts.Verified = make([]Verified, len(r.Facts.Images))
+	stages := make([]plan.Stage, len(r.Facts.Images))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(r.opts.Disks)
+	for i, img := range r.Facts.Images {
+		g.Go(func() (err error) {
+			r.Facts.Verified[i], stages[i], err = r.verify(ctx, img)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for _, s := range stages {
+		r.addStage(s)
+	}
+	return nil
+}
+
+// Undo: the audit files go with the images.
+func (verifyStep) Undo(context.Context, *Run) error { return nil }
+
+// mend copies what an earlier verify found bad, and looks into the images again.
+func (r *Run) mend(ctx context.Context) error {
+	whole := true
+	for _, img := range r.Facts.Images {
+		whole = whole && sealed(img)
+	}
+	if whole {
+		return nil
+	}
+	for _, s := range []Step{copyStep{}, detectStep{}, convertStep{}} {
+		if err := s.Run(ctx, r); err != nil {
+			return fmt.Errorf("%s again: %w", s.Name(), err)
+		}
+	}
+	return nil
+}
+
+// sealed reports whether the image's manifest is complete and the one that copy sealed.
+func sealed(img target.Image) bool {
+	s, err := manifest.Load(img.Manifest)
+	if err != nil {
+		return false
+	}
+	defer s.Close()
+	return s.Root().String() == img.Root
+}
+
+func (r *Run) verify(ctx context.Context, img target.Image) (Verified, plan.Stage, error) {
+	began := r.opts.Now()
+	v, err := r.readBack(ctx, img)
+	if err == nil {
+		v.Spot, err = r.spot(ctx, img)
+	}
+	stage := plan.Stage{Name: fmt.Sprintf("verify %d", img.Key), Bytes: img.Size, Elapsed: r.opts.Now().Sub(began)}
+	return v, stage, err
+}
+
+// readBack compares the image with its manifest and writes the audit files.
+func (r *Run) readBack(ctx context.Context, img target.Image) (_ Verified, err error) {
+	s, err := manifest.Load(img.Manifest)
+	if err != nil {
+		return Verified{}, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	src, err := r.Rig.Target.Read(ctx, img)
+	if err != nil {
+		return Verified{}, fmt.Errorf("open image of disk %d: %w", img.Key, err)
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	report, err := manifest.Verify(ctx, src, s, manifest.VerifyOptions{MaxBad: maxBad, Progress: r.meter(img.Key).verifying})
+	if report.BadChunks > 0 {
+		return Verified{}, r.distrust(img, report, err)
+	}
+	if err != nil {
+		return Verified{}, err
+	}
+	if err := manifest.WriteAudit(img.Path, r.auditName(img), report); err != nil {
+		return Verified{}, err
+	}
+	return Verified{Key: img.Key, Root: report.Root.String(), SHA256: report.SHA256, MD5: report.MD5, Medium: report.Medium}, nil
+}
+
+// maxBad is how many bad chunks are named; with more, the whole image is copied again.
+const maxBad = 4096
+
+// distrust takes the bad chunks out of the manifest and says how they are mended.
+func (r *Run) distrust(img target.Image, report manifest.Report, found error) (err error) {
+	for _, b := range report.Bad {
+		r.tell(plan.Event{Kind: plan.ChunkBad, Disk: img.Key, Message: b.String()})
+	}
+	log, err := manifest.Open(img.Manifest)
+	if err != nil {
+		return errors.Join(found, err)
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	if err := drop(log, report); err != nil {
+		return errors.Join(found, err)
+	}
+	return fault.New(fault.Corrupt, "%w", found).
+		WithHint("run the same command again: it copies the %d bad chunks anew; if it happens again, look at the target's storage (dmesg, smartctl)", report.BadChunks)
+}
+
+func drop(log *manifest.Log, report manifest.Report) error {
+	if report.BadChunks > int64(len(report.Bad)) {
+		return log.Drop(0, log.Chunks())
+	}
+	for _, b := range report.Bad {
+		if err := log.Drop(b.Chunk(), 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// auditName is the file the audit lines name: the published image where it is byte for
+// byte the disk, else the flat file on the host that has the same sum.
+func (r *Run) auditName(img target.Image) string {
+	if d, ok := r.Facts.VM.Disk(img.Key); ok && img.Format != target.Raw {
+		file := path.Base(d.Path.File)
+		return file[:len(file)-len(path.Ext(file))] + "-flat.vmdk"
+	}
+	return filepath.Base(img.Final)
+}
+
+// spot reads a part of the source a second time and compares it with the image: it
+// finds what was wrong already when it came in.
+func (r *Run) spot(ctx context.Context, img target.Image) (_ *manifest.SpotReport, err error) {
+	if r.Rig.Open == nil || r.Permit.SpotFirst == 0 && r.Permit.SpotRanges == 0 {
+		return nil, nil
+	}
+	d, ok := r.Facts.VM.Disk(img.Key)
+	if !ok {
+		return nil, fault.New(fault.Internal, "no disk %d", img.Key)
+	}
+	source, err := r.Rig.Open(ctx, transport.Disk{VM: r.Facts.VM, Disk: d})
+	if err != nil {
+		return nil, fmt.Errorf("open disk %d for the spot check: %w", img.Key, err)
+	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	image, err := r.Rig.Target.Read(ctx, img)
+	if err != nil {
+		return nil, fmt.Errorf("open image of disk %d for the spot check: %w", img.Key, err)
+	}
+	defer func() { err = errors.Join(err, image.Close()) }()
+	report, err := manifest.Spot(ctx, source, image, manifest.SpotOptions{
+		First: r.Permit.SpotFirst, Ranges: r.Permit.SpotRanges, Seed: r.opts.Seed,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("disk %d: %w", img.Key, err)
+	}
+	return &report, nil
+}
