@@ -66,15 +66,3 @@ func TestPinIsRequiredAndRead(t *testing.T) {
 		}
 	}
 }
-
-// The transport's connections are pinned by the same configuration, and never HTTP/2.
-func TestTLSIsPinned(t *testing.T) {
-	a, b := newESX(t), newESX(t)
-	s := a.dial(t)
-	if p := s.TLS().NextProtos; len(p) != 1 || p[0] != "http/1.1" {
-		t.Errorf("offers %q", p)
-	}
-	if s.TLS().VerifyConnection == nil || s.Addr() != a.addr() || a.addr() == b.addr() {
-		t.Error("nothing is compared")
-	}
-}

@@ -110,8 +110,8 @@ func newSession(cfg Config) (*Session, error) {
 	}
 	s := &Session{cfg: cfg.withDefaults(), end: end, tls: pinned, login: newLogin(), folder: newFolder()}
 	s.base = newTransport(pinned)
-	s.web = &http.Client{Transport: s.base, CheckRedirect: noRedirect}
-	s.soap = s.newSOAP(&door{base: s.base, pass: &s.pass})
+	s.web = &http.Client{Transport: redial{s.base}, CheckRedirect: noRedirect}
+	s.soap = s.newSOAP(&door{base: redial{s.base}, pass: &s.pass})
 	return s, nil
 }
 

@@ -8,7 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"syscall"
+	"net/url"
 
 	"github.com/vmware/govmomi/vim25/types"
 
@@ -121,10 +121,10 @@ func httpError(code int, err error) error {
 // netError maps what goes wrong before there is an answer.
 func netError(err error) error {
 	var (
-		dns    *net.DNSError
-		op     *net.OpError
-		noTLS  tls.RecordHeaderError
-		timely net.Error
+		dns   *net.DNSError
+		op    *net.OpError
+		noTLS tls.RecordHeaderError
+		web   *url.Error
 	)
 	switch {
 	case errors.As(err, &dns):
@@ -133,10 +133,8 @@ func netError(err error) error {
 		return fault.New(fault.Unreachable, "%w", err).WithHint("that port does not speak HTTPS; ESXi and vCenter do on 443")
 	case errors.As(err, &op) && op.Op == "dial":
 		return fault.New(fault.Unreachable, "%w", err).WithHint("check the address, and that its TCP port is open from here")
-	case errors.As(err, &timely) && timely.Timeout(),
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return fault.Wrap(fault.Transient, err)
+	case errors.As(err, &op), errors.As(err, &web), errors.Is(err, io.ErrUnexpectedEOF):
+		return fault.Wrap(fault.Transient, err) // there was a connection, and it was lost
 	}
 	return fault.Wrap(fault.Internal, fmt.Errorf("unexpected: %w", err))
 }

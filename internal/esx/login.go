@@ -76,15 +76,18 @@ func (l *login) finish(err error) {
 	l.err = err
 }
 
-// logIn opens a session. It goes in without a cookie: a server refuses a login within
-// a live session as if the password were wrong.
+// logIn opens a session. It goes in without a cookie, because a server refuses a login
+// within a live session as if the password were wrong; and on a new connection, because
+// an old one may be dead, and a login is not one to send twice.
 func (s *Session) logIn(ctx context.Context) error {
 	secret, err := s.secret(ctx)
 	if err != nil {
 		return err
 	}
 	var fresh pass
-	c := s.newSOAP(&door{base: s.base, pass: &fresh, learn: true})
+	base := s.base.Clone()
+	base.DisableKeepAlives = true
+	c := s.newSOAP(&door{base: base, pass: &fresh, learn: true})
 	_, err = methods.Login(ctx, c, &types.Login{
 		This:     *s.vim.ServiceContent.SessionManager,
 		UserName: s.end.user,

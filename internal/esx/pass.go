@@ -34,7 +34,7 @@ func (p *pass) set(value string) {
 // parses and quotes values anew, and would take the cookie of an anonymous session that
 // a server hands out along with "not authenticated".
 type door struct {
-	base  *http.Transport
+	base  http.RoundTripper
 	pass  *pass
 	learn bool // take the pass from the answer: for a login
 }
