@@ -78,10 +78,15 @@ func newRig(t *testing.T, disks ...disk.Source) transporttest.Rig {
 }
 
 func playing(name string, sc script) transporttest.Trouble {
-	return transporttest.Trouble{Name: name, Start: func(_ *testing.T, r transporttest.Rig) func() {
+	return transporttest.Trouble{Name: name, Start: func(t *testing.T, r transporttest.Rig) func() {
 		s := r.Data.(*rigSite).server
 		s.play(sc)
-		return func() { s.play(always(nil)) }
+		return func() {
+			if s.trouble.Load() == 0 {
+				t.Error("it never happened")
+			}
+			s.play(always(nil))
+		}
 	}}
 }
 

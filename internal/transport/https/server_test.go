@@ -43,7 +43,8 @@ type server struct {
 	script  atomic.Pointer[script]
 
 	requests atomic.Int64
-	paths    sync.Map // request URIs seen
+	trouble  atomic.Int64 // requests the script answered
+	paths    sync.Map     // request URIs seen
 
 	wrap     func(net.Conn) net.Conn // around the socket, below TLS; nil: none
 	listener net.Listener
@@ -148,6 +149,7 @@ func (s *server) answer(c net.Conn, req *http.Request) bool {
 	}
 	if sc := s.script.Load(); sc != nil {
 		if a := (*sc)(n, r); a != nil {
+			s.trouble.Add(1)
 			return a(s, c, r)
 		}
 	}

@@ -1,0 +1,322 @@
+package https_test
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/transport/https"
+	"github.com/decamp/decamp/internal/transport/transporttest"
+)
+
+// TestConformanceAgainstTheLab runs the suite against the emulated ESXi, through a real
+// session. The lab was written from what is known of ESXi, not from this client.
+func TestConformanceAgainstTheLab(t *testing.T) {
+	transporttest.Run(t, transporttest.Harness{
+		New: newLabRig,
+		Passes: []transporttest.Trouble{
+			injected(lab.Fault{Kind: lab.FaultReset, At: 1 << 20, Skip: 2, Count: 5}),
+			injected(lab.Fault{Kind: lab.FaultShort, At: 700_000, Skip: 2, Count: 5}),
+			injected(lab.Fault{Kind: lab.FaultStall, At: 1 << 20, Skip: 6, Count: 2}),
+			injected(lab.Fault{Kind: lab.FaultStatus, Status: 503, Skip: 2, Count: 9}),
+			injected(lab.Fault{Kind: lab.FaultShortLength, At: 4096, Skip: 6, Count: 3}),
+			injected(lab.Fault{Kind: lab.FaultWrongRange, At: 512, Skip: 6, Count: 3}),
+			injected(lab.Fault{Kind: lab.FaultIgnoreRange, Skip: 6, Count: 2}),
+			{Name: "an expired session", Start: func(_ *testing.T, r transporttest.Rig) func() {
+				labOf(r).KillSessions()
+				return func() {}
+			}},
+			{Name: "few connections", Start: func(_ *testing.T, r transporttest.Rig) func() {
+				labOf(r).SetLimits(lab.Limits{MaxConns: 4}) // of them some belong to the session
+				return func() {}
+			}},
+			{Name: "few requests", Start: func(_ *testing.T, r transporttest.Rig) func() {
+				labOf(r).SetLimits(lab.Limits{MaxRequests: 3})
+				return func() {}
+			}},
+		},
+		Stops: []transporttest.Trouble{
+			lasting(lab.Fault{Kind: lab.FaultStatus, Status: 500, Skip: 8}, fault.Conflict),
+			lasting(lab.Fault{Kind: lab.FaultStatus, Status: 404, Skip: 8}, fault.NotFound),
+			lasting(lab.Fault{Kind: lab.FaultStatus, Status: 503, Skip: 8}, fault.Transient),
+			lasting(lab.Fault{Kind: lab.FaultShortLength, At: 4096, Skip: 8}, fault.Corrupt),
+			lasting(lab.Fault{Kind: lab.FaultWrongRange, At: 512, Skip: 8}, fault.Corrupt),
+			lasting(lab.Fault{Kind: lab.FaultIgnoreRange, Skip: 8}, fault.Corrupt),
+		},
+	})
+}
+
+const flatFile = "-flat.vmdk"
+
+func injected(f lab.Fault) transporttest.Trouble {
+	f.Path = flatFile
+	return transporttest.Trouble{Name: string(f.Kind), Start: func(t *testing.T, r transporttest.Rig) func() {
+		l := labOf(r)
+		if _, err := l.Faults().Add(f); err != nil {
+			t.Fatal(err)
+		}
+		return func() {
+			if left := l.Faults().List(); f.Count > 0 && len(left) > 0 {
+				t.Errorf("%d faults never happened", left[0].Count)
+			}
+			l.Faults().Clear()
+		}
+	}}
+}
+
+func lasting(f lab.Fault, kind fault.Kind) transporttest.Trouble {
+	tr := injected(f)
+	tr.Name, tr.Kind = tr.Name+" "+strconv.Itoa(f.Status), kind
+	return tr
+}
+
+func labOf(r transporttest.Rig) *lab.Lab { return r.Data.(*lab.Lab) }
+
+// newLabRig starts a lab with one VM that has the given disks, and logs in.
+func newLabRig(t *testing.T, disks ...disk.Source) transporttest.Rig {
+	vm := lab.VM{Name: "web 01", ChangeTracking: true}
+	for i, d := range disks {
+		vm.Disks = append(vm.Disks, lab.Disk{File: sparseFile(t, d, strconv.Itoa(i))})
+	}
+	return startLab(t, lab.Config{VMs: []lab.VM{vm}}, https.Options{})
+}
+
+// startLab starts a lab, logs in, and gives the disks of its first VM. The transport does
+// not wait between attempts.
+func startLab(t *testing.T, cfg lab.Config, opts https.Options) transporttest.Rig {
+	t.Helper()
+	l, err := lab.Start(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	scheme := "esxi"
+	if cfg.VCenter {
+		scheme = "vcenter"
+	}
+	s, err := esx.Dial(t.Context(), esx.Config{
+		URL:         &url.URL{Scheme: scheme, User: url.User(l.User()), Host: l.Addr()},
+		Password:    func(context.Context) (esx.Secret, error) { return esx.Secret(l.Password()), nil },
+		Fingerprint: l.Fingerprint(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	vm, err := s.VM(t.Context(), cfg.VMs[0].Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Stall = 300 * time.Millisecond
+	if opts.Sleep == nil {
+		opts.Sleep = func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
+	}
+	tr := https.New(s, opts)
+	t.Cleanup(func() { tr.Close() })
+	rig := transporttest.Rig{Transport: tr, Data: l}
+	for i := range vm.Disks {
+		rig.Disks = append(rig.Disks, transport.Disk{VM: vm, Disk: &vm.Disks[i]})
+	}
+	return rig
+}
+
+// sparseFile writes the data of d to a file with holes.
+func sparseFile(t *testing.T, d disk.Source, name string) string {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), name+".raw"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(d.Size()); err != nil {
+		t.Fatal(err)
+	}
+	extents, err := d.Extents(t.Context(), disk.Range{Len: d.Size()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range extents {
+		if e.Kind == disk.Zero {
+			continue
+		}
+		b := make([]byte, e.Len)
+		if err := d.ReadAt(t.Context(), b, e.Off); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(b, e.Off); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f.Name()
+}
+
+// content returns what a disk of the lab holds, as a Source to compare with.
+func content(t *testing.T, l *lab.Lab, vm string) labContent {
+	t.Helper()
+	c, err := l.Disk(vm, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return labContent{disk.NewPattern(c.Size), c}
+}
+
+type labContent struct {
+	*disk.Pattern // for all but the bytes
+	lab.DiskContent
+}
+
+func (c labContent) Size() int64 { return c.Pattern.Size() }
+func (c labContent) ReadAt(_ context.Context, p []byte, off int64) error {
+	_, err := c.DiskContent.ReadAt(p, off)
+	return err
+}
+
+// move copies the rig's first disk, comparing every byte with the lab's; at is called once,
+// when a quarter is done.
+func move(t *testing.T, r transporttest.Rig, vm string, at func()) error {
+	t.Helper()
+	check := disk.NewCheck(content(t, labOf(r), vm))
+	quarter := sync.OnceFunc(at)
+	_, err := r.Transport.Transfer(t.Context(), transport.Job{
+		Disk: r.Disks[0], Target: check,
+		Progress: func(p blockcopy.Progress) {
+			if p.Done > p.Size/4 {
+				quarter()
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return check.Finish(t.Context())
+}
+
+func generated(name string) lab.VM {
+	return lab.VM{Name: name, ChangeTracking: true, Disks: []lab.Disk{{Capacity: 200 << 20, Fill: 60, Seed: 9}}}
+}
+
+func TestRestartOfTheHostIsSurvived(t *testing.T) {
+	var r transporttest.Rig
+	var once sync.Once
+	back := func(ctx context.Context, _ time.Duration) error { // the first back-off lasts until the host is back
+		once.Do(func() {
+			if err := labOf(r).Resume(); err != nil {
+				t.Error(err)
+			}
+		})
+		return ctx.Err()
+	}
+	r = startLab(t, lab.Config{VMs: []lab.VM{generated("web01")}}, https.Options{Sleep: back})
+	err := move(t, r, "web01", func() {
+		if err := labOf(r).Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestChangedCertificateStopsTheCopy(t *testing.T) {
+	r := startLab(t, lab.Config{VMs: []lab.VM{generated("web01")}}, https.Options{})
+	err := move(t, r, "web01", func() {
+		if err := labOf(r).ChangeCertificate(); err != nil {
+			t.Error(err)
+		}
+		if _, err := labOf(r).Faults().Add(lab.Fault{Kind: lab.FaultReset, Path: flatFile}); err != nil {
+			t.Error(err)
+		}
+	})
+	if !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
+		t.Errorf("got %v (%v), want Denied with a remedy", err, fault.KindOf(err))
+	}
+}
+
+func TestLyingMapOfTheHostLosesNothing(t *testing.T) {
+	vm := generated("web01")
+	vm.Disks[0].Fill = 100
+	vm.Disks[0].Hide = []lab.Span{{Offset: 100 << 20, Length: 50 << 20}}
+	var seen https.Report
+	r := startLab(t, lab.Config{VMs: []lab.VM{vm}}, https.Options{
+		Report: func(_ transport.Disk, r https.Report) { seen = r },
+	})
+	if err := move(t, r, "web01", func() {}); err != nil {
+		t.Fatal(err)
+	}
+	if seen.Map != https.MapDropped {
+		t.Errorf("report %+v", seen)
+	}
+}
+
+func TestOnlyAllocatedBytesCrossTheWire(t *testing.T) {
+	vm := generated("web01")
+	vm.Disks[0].Capacity, vm.Disks[0].Fill = 1<<30, 25
+	r := startLab(t, lab.Config{VMs: []lab.VM{vm}, CBT: lab.CBT{EmptyPages: true, MaxAreas: 3}}, https.Options{})
+	labOf(r).ResetStats()
+	if err := move(t, r, "web01", func() {}); err != nil {
+		t.Fatal(err)
+	}
+	c := content(t, labOf(r), "web01")
+	if sent := labOf(r).Stats().BodyBytes; sent < c.Allocated || float64(sent) > 1.01*float64(c.Allocated) {
+		t.Errorf("%d bytes sent for %d allocated", sent, c.Allocated)
+	}
+}
+
+func TestDatastoresWithoutAMapAreReadWhole(t *testing.T) {
+	for _, kind := range []lab.MapKind{lab.MapWhole, lab.MapFault} {
+		r := startLab(t, lab.Config{
+			Datastores: []lab.Datastore{{Name: "nfs 1", Type: "NFS", Map: kind}},
+			VMs:        []lab.VM{generated("web01")},
+		}, https.Options{})
+		if err := move(t, r, "web01", func() {}); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
+
+func TestHostileNamesAndVCenter(t *testing.T) {
+	for _, vcenter := range []bool{false, true} {
+		for _, name := range []string{"100% + *'ä&=?#;", "a/b", "..."} {
+			r := startLab(t, lab.Config{VCenter: vcenter, VMs: []lab.VM{generated(name)}}, https.Options{})
+			offer, err := r.Transport.Probe(t.Context(), r.Disks[0])
+			if err != nil || !offer.Usable || !offer.Map {
+				t.Errorf("%q, vCenter %v: offer %+v, error %v", name, vcenter, offer, err)
+			}
+		}
+	}
+}
+
+func TestRunningVMIsRefused(t *testing.T) {
+	vm := generated("web01")
+	vm.PoweredOn = true
+	r := startLab(t, lab.Config{VMs: []lab.VM{vm}}, https.Options{})
+	offer, err := r.Transport.Probe(t.Context(), r.Disks[0])
+	if err != nil || offer.Usable || offer.Reason == "" {
+		t.Errorf("offer %+v, error %v", offer, err)
+	}
+	d := r.Disks[0]
+	off := *d.VM
+	off.Power = inventory.PoweredOff // as if it was started since the inventory was read
+	d.VM = &off
+	offer, err = r.Transport.Probe(t.Context(), d)
+	if err != nil || offer.Usable || !strings.Contains(offer.Reason, "locked") {
+		t.Errorf("offer %+v, error %v", offer, err)
+	}
+}
