@@ -32,28 +32,37 @@ func (s *Session) Allocated(ctx context.Context, vm, snapshot inventory.MoRef, k
 		ref := reference("VirtualMachineSnapshot", snapshot)
 		req.Snapshot = &ref
 	}
-	areas, err := s.changedAreas(ctx, req, r)
+	areas, err := readMap(r, func(at int64) (*types.DiskChangeInfo, error) {
+		req.StartOffset = at
+		res, err := methods.QueryChangedDiskAreas(ctx, s, req)
+		if err != nil {
+			return nil, err
+		}
+		return &res.Returnval, nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("map of disk %d of VM %s: %w", key, vm, mapError(err))
 	}
 	return cover(r, areas), nil
 }
 
-// changedAreas asks page by page. A page without areas means that none of its Length is
-// in use; only the end of the range ends the loop.
-func (s *Session) changedAreas(ctx context.Context, req *types.QueryChangedDiskAreas, r disk.Range) ([]disk.Range, error) {
+// readMap asks page by page, each time for the page at the end of the one before. A page
+// without areas means that none of its Length is in use; only r's end ends the loop.
+func readMap(r disk.Range, ask func(at int64) (*types.DiskChangeInfo, error)) ([]disk.Range, error) {
 	var areas []disk.Range
 	for at := r.Off; at < r.End(); {
-		req.StartOffset = at
-		res, err := methods.QueryChangedDiskAreas(ctx, s, req)
+		page, err := ask(at)
 		if err != nil {
 			return nil, err
 		}
-		next, err := checkPage(&res.Returnval, at)
+		next, err := checkPage(page, at)
 		if err != nil {
 			return nil, err
 		}
-		for _, a := range res.Returnval.ChangedArea {
+		if next-at < disk.SectorSize && next < r.End() {
+			return nil, badMap("page [%d, %d) ends within a sector", page.StartOffset, next)
+		}
+		for _, a := range page.ChangedArea {
 			areas = append(areas, disk.Range{Off: a.Start, Len: a.Length})
 		}
 		at = next

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"github.com/vmware/govmomi/vim25/types"
+
 	"github.com/decamp/decamp/internal/disk"
 )
 
@@ -42,6 +44,52 @@ func FuzzCover(f *testing.F) {
 			t.Fatalf("covered to %d of %v", at, r)
 		}
 	})
+}
+
+// FuzzReadMap lets a server answer with anything. The map ends after at most one query
+// a sector, and is refused or covers the range once.
+func FuzzReadMap(f *testing.F) {
+	f.Add(int64(0), int64(8192), []byte{0, 4, 0, 1, 4, 4, 5, 9})
+	f.Add(int64(512), int64(1024), []byte{1, 0, 0, 0})
+	f.Add(int64(0), int64(4096), []byte{0, 200, 200, 200})
+	f.Fuzz(func(t *testing.T, off, n int64, answers []byte) {
+		r := disk.Range{Off: abs(off) % (1 << 20), Len: abs(n) % (1 << 16)}
+		queries := int64(0)
+		next := func() (v int64) {
+			if len(answers) > 0 {
+				v, answers = int64(int8(answers[0]))*512, answers[1:]
+			}
+			return v
+		}
+		areas, err := readMap(r, func(at int64) (*types.DiskChangeInfo, error) {
+			if queries++; queries > r.Len/512+1 {
+				t.Fatalf("query %d for %v", queries, r)
+			}
+			page := &types.DiskChangeInfo{StartOffset: at + min(next(), 0), Length: next()}
+			page.ChangedArea = append(page.ChangedArea, types.DiskChangeExtent{Start: next(), Length: next()})
+			return page, nil
+		})
+		if err != nil {
+			return
+		}
+		at := r.Off
+		for _, e := range cover(r, areas) {
+			if e.Off != at || e.Len <= 0 {
+				t.Fatalf("extent %v at %d", e, at)
+			}
+			at = e.End()
+		}
+		if at != r.End() {
+			t.Fatalf("covered to %d of %v", at, r)
+		}
+	})
+}
+
+func abs(v int64) int64 {
+	if v < 0 {
+		v = -(v + 1)
+	}
+	return v
 }
 
 func TestMergeJoinsWhatTouches(t *testing.T) {

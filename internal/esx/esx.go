@@ -178,7 +178,8 @@ func (s *Session) Addr() string { return s.end.addr }
 // TLS returns the pinned configuration for connections to Addr. Callers clone it.
 func (s *Session) TLS() *tls.Config { return s.tls }
 
-// Close logs out and waits for what Dial started.
+// Close logs out and waits for what Dial started. A host that cannot be reached any more
+// is no error: the session ends there by itself.
 func (s *Session) Close() error {
 	s.stop()
 	s.done.Wait()
@@ -186,8 +187,14 @@ func (s *Session) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	_, err := methods.Logout(ctx, s.soap, &types.Logout{This: *s.vim.ServiceContent.SessionManager})
-	if err != nil && !lapsed(err) {
-		return fmt.Errorf("log out of %s: %w", s.end.addr, classify(err))
+	if err == nil || lapsed(err) {
+		return nil
 	}
-	return nil
+	err = fmt.Errorf("log out of %s: %w", s.end.addr, classify(err))
+	switch fault.KindOf(err) {
+	case fault.Unreachable, fault.Transient, fault.Denied:
+		s.cfg.Log.Warn("session is left to end by itself", "host", s.end.addr, "err", err)
+		return nil
+	}
+	return err
 }

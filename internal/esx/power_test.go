@@ -199,8 +199,8 @@ func TestFreeLicenceRefusesThePowerSwitch(t *testing.T) {
 func TestCancelledPowerOffStopsWaiting(t *testing.T) {
 	l := newLadder(t, true)
 	l.deafGuest()
-	l.clock.auto = false
 	<-l.clock.asked // the keep-alive
+	l.clock.stand()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		<-l.clock.asked

@@ -314,6 +314,18 @@ func TestCloseLogsOut(t *testing.T) {
 	}
 }
 
+func TestCloseAfterTheHostWent(t *testing.T) {
+	r := newESX(t)
+	s, err := esx.Dial(t.Context(), r.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestSecretDoesNotTell(t *testing.T) {
 	const s = esx.Secret("hunter2")
 	var log bytes.Buffer
