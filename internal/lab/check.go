@@ -11,6 +11,7 @@ var (
 	diskControllers = []string{"pvscsi", "lsilogic", "lsisas", "buslogic", "nvme", "ahci", "ide"}
 	nicModels       = []string{"vmxnet3", "vmxnet2", "e1000", "e1000e", "pcnet32"}
 	datastoreTypes  = []string{"VMFS", "NFS", "vsan"}
+	mapKinds        = []string{string(MapAreas), string(MapWhole), string(MapFault)}
 	rdmModes        = []string{"", "physicalMode", "virtualMode"}
 )
 
@@ -31,20 +32,30 @@ func (c Config) check() error {
 	for _, f := range c.Faults {
 		errs = append(errs, f.check())
 	}
-	if c.Locks != LockAll && c.Locks != LockActive {
-		errs = append(errs, fmt.Errorf("locks %q: want %q or %q", c.Locks, LockAll, LockActive))
-	}
+	errs = append(errs, c.checkNumbers(), oneOf("locks", string(c.Locks), []string{string(LockAll), string(LockActive)}))
 	return errors.Join(errs...)
+}
+
+func (c Config) checkNumbers() error {
+	switch l, s := c.Limits, c.Sessions; {
+	case l.ConnRate < 0 || l.DatastoreRate < 0 || l.Latency < 0 || l.MaxRequests < 0 || l.MaxConns < 0:
+		return fmt.Errorf("limits %+v: want nothing negative", l)
+	case s.Idle < 0 || s.Max < 0 || s.LockAfter < 0 || s.LockFor < 0:
+		return fmt.Errorf("sessions %+v: want nothing negative", s)
+	case c.CBT.Granularity < 512 || c.CBT.Granularity%512 != 0 || c.CBT.MaxAreas < 1:
+		return fmt.Errorf("cbt %+v: want a granularity that is a multiple of 512, and at least one area", c.CBT)
+	}
+	return nil
 }
 
 func (c Config) checkDatastore(ds Datastore) error {
 	switch {
-	case ds.Name == "" || strings.ContainsAny(ds.Name, "[]/"):
-		return fmt.Errorf("datastore %q: want a name without [ ] and /", ds.Name)
+	case ds.Name == "" || strings.ContainsAny(ds.Name, `[]/\%`):
+		return fmt.Errorf("datastore %q: want a name without [ ] / \\ and %%", ds.Name)
 	case c.datacenter(ds.Datacenter) == nil:
 		return fmt.Errorf("datastore %q: no datacenter %q", ds.Name, ds.Datacenter)
 	}
-	return oneOf("datastore "+ds.Name+" type", ds.Type, datastoreTypes)
+	return errors.Join(oneOf("datastore "+ds.Name+" type", ds.Type, datastoreTypes), oneOf("datastore "+ds.Name+" map", string(ds.Map), mapKinds))
 }
 
 func (c Config) checkVM(v VM) error {

@@ -58,6 +58,10 @@ func TestConfigMistakesAreNamed(t *testing.T) {
 		`{"vcenter": true, "vms": [{"name": "a", "host": "esx9"}]}`:                      `no host "esx9"`,
 		`{"datastores": [{"name": "[x]"}]}`:                                              "datastore",
 		`{"datastores": [{"name": "x", "type": "tape"}]}`:                                `type "tape"`,
+		`{"limits": {"connRate": -1}}`:                                                   "negative",
+		`{"sessions": {"max": -1}}`:                                                      "negative",
+		`{"cbt": {"granularity": 1000}}`:                                                 "multiple of 512",
+		`{"datastores": [{"name": "x", "map": "treasure"}]}`:                             `map "treasure"`,
 		`{"locks": "none"}`:                                                              "locks",
 		`{"faults": [{"kind": "fire"}]}`:                                                 "unknown kind",
 	} {
@@ -109,4 +113,25 @@ func FuzzParseTicketURL(f *testing.F) {
 			t.Errorf("method %q", ticket.method)
 		}
 	})
+}
+
+// The example in the manual must be one that starts.
+func TestManualExample(t *testing.T) {
+	data, err := os.ReadFile("../../docs/lab.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(data), "```json\n")
+	text, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("docs/lab.md has no JSON example")
+	}
+	cfg, err := parseConfig([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Addr = ""
+	if l := start(t, cfg); len(l.machines) != 2 {
+		t.Errorf("%d VMs", len(l.machines))
+	}
 }

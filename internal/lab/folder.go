@@ -165,7 +165,14 @@ func (e *endpoint) serveSmall(w *recorder, r *http.Request, p place, f *injected
 
 // isLocked reports whether a running VM keeps others from the file.
 func (l *Lab) isLocked(f *dataFile) bool {
-	return f.disk.vm.running.Load() && (f.active || l.cfg.Locks == LockAll)
+	return f.disk.vm.running.Load() && (l.cfg.Locks == LockAll || f.written())
+}
+
+// written reports whether the file is the link that its VM writes to. A snapshot taken at
+// run time makes no delta here, but freezes the base all the same.
+func (f *dataFile) written() bool {
+	frozenBase := len(f.disk.links) == 1 && f.disk.vm.frozen.Load() && snapshotted(f.disk.spec)
+	return f.active && !frozenBase
 }
 
 // fail sends err as hosts do: a status and a short HTML page.

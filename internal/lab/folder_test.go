@@ -205,6 +205,18 @@ func TestLocks(t *testing.T) {
 	}
 }
 
+func TestSnapshotAtRunTimeFreezesTheBaseOfOldHosts(t *testing.T) {
+	for mode, want := range map[LockMode][2]int{LockAll: {500, 500}, LockActive: {500, 200}} {
+		l := start(t, Config{Locks: mode, VMs: []VM{running(Guest{})}})
+		sdk, c := login(t, l), client(t, l)
+		before := status(t, c, request(t, l, "HEAD", folderURL(l, flat)))
+		createSnapshot(t, sdk.Client, allVMs(t, sdk.Client)["web01"].Self)
+		if after := status(t, c, request(t, l, "HEAD", folderURL(l, flat))); before != want[0] || after != want[1] {
+			t.Errorf("%s: %d before, %d after; want %v", mode, before, after, want)
+		}
+	}
+}
+
 func TestHTTP2OnlyWhenAsked(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		l := start(t, Config{HTTP2: on, VMs: []VM{web01()}})

@@ -55,7 +55,12 @@ func Start(ctx context.Context, cfg Config) (*Lab, error) {
 	if err := l.start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start lab: %w", err), l.Close())
 	}
-	l.detach = context.AfterFunc(ctx, func() { _ = l.Close() }) // a later Close returns the error
+	started := make(chan struct{}) // closed once detach is set: ctx may end at once
+	l.detach = context.AfterFunc(ctx, func() {
+		<-started
+		_ = l.Close() // a later Close returns the error
+	})
+	close(started)
 	return l, nil
 }
 

@@ -46,6 +46,7 @@ type machine struct {
 	disks []*vdisk
 
 	running    atomic.Bool // follows runtime.powerState
+	frozen     atomic.Bool // has a snapshot: its base disks are no longer written
 	shutdownAt time.Time   // guarded by guests.mu; zero when no shutdown is pending
 }
 

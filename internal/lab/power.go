@@ -170,6 +170,7 @@ func (w *watcher) UpdateObject(_ *simulator.Context, obj mo.Reference, changes [
 			m.setTools(vm, on)
 			m.cancelShutdown(w.lab)
 		case "snapshot", "snapshot.rootSnapshotList", "snapshot.currentSnapshot":
+			m.frozen.Store(vm.Snapshot != nil)
 			m.setLayout(vm)
 		}
 	}
