@@ -50,8 +50,8 @@ func (c Config) checkNumbers() error {
 
 func (c Config) checkDatastore(ds Datastore) error {
 	switch {
-	case ds.Name == "" || strings.ContainsAny(ds.Name, `[]/\%`):
-		return fmt.Errorf("datastore %q: want a name without [ ] / \\ and %%", ds.Name)
+	case ds.Name == "" || strings.ContainsAny(ds.Name, "[]/"):
+		return fmt.Errorf("datastore %q: want a name without [ ] and /", ds.Name)
 	case c.datacenter(ds.Datacenter) == nil:
 		return fmt.Errorf("datastore %q: no datacenter %q", ds.Name, ds.Datacenter)
 	}

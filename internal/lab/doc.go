@@ -14,7 +14,7 @@
 //
 // # What is emulated
 //
-//   - /sdk: logins, inventory, power, snapshots trees, tasks (the simulator), and
+//   - /sdk: logins, inventory, power, snapshot trees, tasks (the simulator), and
 //     QueryChangedDiskAreas, guest shutdown with a will of its own, sessions that expire,
 //     accounts that lock, service tickets, a read-only licence (ours).
 //   - /folder: Basic and cookie login, listings, ranged GET, HEAD, 401, 404, 416, 500 for

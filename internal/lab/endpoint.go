@@ -5,9 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 )
@@ -78,7 +80,7 @@ func (e *endpoint) newServer() *http.Server {
 	s := &http.Server{
 		Handler:     e,
 		TLSConfig:   e.tlsConfig(),
-		ErrorLog:    log.New(discard{}, "", 0), // handshakes that clients break off are what tests do
+		ErrorLog:    log.New(io.Discard, "", 0), // handshakes that clients break off are what tests do
 		BaseContext: func(net.Listener) context.Context { return e.ctx },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, wireKey{}, c.(*tls.Conn).NetConn())
@@ -133,7 +135,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	e.lab.settle()
 	switch path := r.URL.Path; {
-	case path == "/folder" || len(path) > 8 && path[:8] == "/folder/" || path == "/folder/":
+	case path == "/folder" || strings.HasPrefix(path, "/folder/"):
 		e.serveFolder(w, r)
 	case e.sdk != nil:
 		e.serveSDK(w, r)
@@ -142,8 +144,3 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 	}
 }
-
-// discard is an io.Writer for a log nobody reads.
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }

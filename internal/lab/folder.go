@@ -85,32 +85,35 @@ type place struct {
 func (e *endpoint) locate(r *http.Request) (place, error) {
 	query := r.URL.Query()
 	p := place{path: strings.Trim(strings.TrimPrefix(r.URL.Path, "/folder"), "/")}
-	dcPath := strings.Trim(query.Get("dcPath"), "/")
-	if dcPath == "" && query.Has("dsName") && !e.needsDatacenter() {
+	dcPath, dsName := strings.Trim(query.Get("dcPath"), "/"), query.Get("dsName")
+	if dcPath == "" && dsName != "" && !e.needsDatacenter() {
 		dcPath = e.dcs[0].path
 	}
-	for _, dc := range e.dcs {
-		if named(dcPath, dc.path) {
-			p.dc = dc
-		}
+	p.dc = e.datacenterAt(dcPath)
+	if p.dc != nil {
+		p.ds = p.dc.datastoreNamed(dsName)
 	}
-	if p.dc == nil && dcPath != "" {
-		return p, errAbsent
-	}
-	if name := query.Get("dsName"); name != "" && p.dc != nil {
-		for _, ds := range p.dc.datastores {
-			if named(name, ds.spec.Name) {
-				p.ds = ds
-			}
-		}
-		if p.ds == nil {
-			return p, errAbsent
-		}
-	}
-	if p.ds == nil && p.path != "" {
+	unknown := p.dc == nil && dcPath != "" || p.ds == nil && dsName != ""
+	if unknown || p.ds == nil && p.path != "" {
 		return p, errAbsent
 	}
 	return p, nil
+}
+
+func (e *endpoint) datacenterAt(path string) *datacenter {
+	i := slices.IndexFunc(e.dcs, func(dc *datacenter) bool { return named(path, dc.path) })
+	if i < 0 {
+		return nil
+	}
+	return e.dcs[i]
+}
+
+func (dc *datacenter) datastoreNamed(name string) *datastore {
+	i := slices.IndexFunc(dc.datastores, func(ds *datastore) bool { return named(name, ds.spec.Name) })
+	if i < 0 {
+		return nil
+	}
+	return dc.datastores[i]
 }
 
 func (e *endpoint) needsDatacenter() bool { return e == e.lab.main && e.lab.cfg.VCenter }
