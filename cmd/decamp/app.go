@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// app is what every command stands on: the streams, the global flags and the log.
+type app struct {
+	out  io.Writer // results
+	err  *screen   // everything for eyes
+	env  func(string) string
+	tty  func() (*terminal, error) // whom to ask; an error if nobody is there
+	argv []string                  // the command as typed, for remedies that repeat it
+
+	state   string
+	json    bool
+	verbose bool
+	logFile string
+	log     *slog.Logger
+}
+
+// run executes one command and returns the process's exit code.
+func (a *app) run(ctx context.Context, args []string) int {
+	a.log = slog.New(slog.DiscardHandler)
+	root := newRoot(a)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if slices.Contains(args, "--json") {
+		a.json = true // also if an error kept the flags from being read
+	}
+	a.report(err)
+	return fault.ExitCode(err)
+}
+
+// report tells the error and what to do about it: one line each, or one JSON object.
+func (a *app) report(err error) {
+	switch {
+	case err == nil:
+	case a.json:
+		a.print(struct {
+			Error problem `json:"error"`
+		}{problemOf(err)})
+	default:
+		p := problemOf(err)
+		fmt.Fprintf(a.err, "decamp: %s\n", p.Message)
+		if p.Remedy != "" {
+			fmt.Fprintf(a.err, "Remedy: %s\n", p.Remedy)
+		}
+	}
+}
+
+// problem is an error as --json prints it.
+type problem struct {
+	Kind    string `json:"kind"` // fault.Kind
+	Message string `json:"message"`
+	Remedy  string `json:"remedy,omitempty"`
+}
+
+func problemOf(err error) problem {
+	return problem{fault.KindOf(err).String(), oneLine(err.Error()), oneLine(fault.HintOf(err))}
+}
+
+// oneLine joins the lines that errors.Join puts between errors.
+func oneLine(s string) string {
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' }), "; ")
+}
+
+// print writes v as one line of JSON.
+func (a *app) print(v any) error {
+	enc := json.NewEncoder(a.out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// warn tells something that does not stop the command. With --json only the log has it.
+func (a *app) warn(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !a.json {
+		fmt.Fprintf(a.err, "Warning: %s\n", text)
+	}
+}
+
+// stateDir returns where decamp remembers things between commands, and makes it.
+func (a *app) stateDir() (string, error) {
+	dir := a.state
+	if dir == "" {
+		dir = a.defaultState()
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fault.New(fault.Denied, "make state directory: %w", err).
+			WithHint("name a directory you may write with --state DIR")
+	}
+	return dir, nil
+}
+
+func (a *app) defaultState() string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/decamp"
+	}
+	base := a.env("XDG_STATE_HOME")
+	if !filepath.IsAbs(base) { // the XDG specification: a relative one is to be ignored
+		base = filepath.Join(a.env("HOME"), ".local", "state")
+	}
+	return filepath.Join(base, "decamp")
+}
+
+// startLog opens the log: warnings on the screen, with -v everything; everything also in
+// the file, if there is one.
+func (a *app) startLog() (stop func() error, err error) {
+	level := slog.LevelWarn
+	if a.verbose {
+		level = slog.LevelDebug
+	}
+	handler := slog.Handler(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))
+	stop = func() error { return nil }
+	if a.logFile != "" {
+		f, err := os.OpenFile(a.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "open log file: %w", err)
+		}
+		handler = slog.NewMultiHandler(handler, slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		stop = f.Close
+	}
+	a.log = slog.New(handler)
+	return stop, nil
+}
+
+// closing joins what close returns to err: for defer, where an error would be lost.
+func closing(err *error, close func() error) { *err = errors.Join(*err, close()) }

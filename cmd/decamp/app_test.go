@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// rig is an app with its streams in memory and nobody at the terminal.
+type rig struct {
+	*app
+	t      *testing.T
+	out    *bytes.Buffer
+	screen *os.File
+	vars   map[string]string
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	r := &rig{t: t, out: &bytes.Buffer{}, screen: f, vars: map[string]string{}}
+	r.app = &app{
+		out: r.out, err: newScreen(f),
+		env:  func(name string) string { return r.vars[name] },
+		tty:  func() (*terminal, error) { return nil, errors.New("no terminal") },
+		argv: []string{"decamp"}, state: t.TempDir(),
+	}
+	return r
+}
+
+// stderr is what was written for eyes so far.
+func (r *rig) stderr() string {
+	r.t.Helper()
+	text, err := os.ReadFile(r.screen.Name())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// golden compares got with testdata/name, or writes it with -update.
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (go test ./cmd/decamp -update writes it anew); got:\n%s", path, got)
+	}
+}
+
+func mustContain(t *testing.T, text string, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			t.Errorf("no %q in:\n%s", w, text)
+		}
+	}
+}
+
+func TestWrongUsageIsExitCode2WithARemedy(t *testing.T) {
+	for _, c := range []struct{ name, args, says, remedy string }{
+		{"unknown command", "migrat", `"migrat" is not a command`, "did you mean: decamp migrate"},
+		{"far from any command", "xyzzy", `"xyzzy" is not a command`, "run: decamp --help"},
+		{"unknown flag", "ls --bogus", "unknown flag: --bogus", "run: decamp ls --help"},
+		{"argument missing", "migrate esxi://root@h", "VM is missing", "run: decamp migrate --help"},
+		{"both missing", "migrate", "URL and VM is missing", "run: decamp migrate --help"},
+		{"one too many", "verify a b", `"b" is one argument too many`, "run: decamp verify --help"},
+		{"no target", "migrate esxi://root@h vm", `--to ""`, "run: decamp migrate --help"},
+		{"odd target", "migrate esxi://root@h vm --to /srv", "want dir:FOLDER", "run: decamp migrate --help"},
+		{"odd format", "migrate esxi://root@h vm --to dir:/x --format vhd", "want raw or qcow2", "--help"},
+		{"force alone", "migrate esxi://root@h vm --to dir:/x --force", "needs --power-off", "--help"},
+		{"too many connections", "migrate esxi://root@h vm --to dir:/x --connections 99", "want 1 to 12", "--help"},
+		{"spot without source", "verify /x --spot 1M", "need each other", "--help"},
+		{"odd spot", "verify /x --spot 1M,many", "no number of ranges", "--help"},
+		{"unknown shell", "completion tcsh", "bash, zsh or fish", "--help"},
+		{"password in URL", "ls esxi://root:sesame@h", "holds a password", "name the file"},
+		{"no such scheme", "ls http://h", "neither esxi nor vcenter", "esxi://root@HOST"},
+		{"odd lab disk", "lab --disk web01", "want NAME=FILE", ""},
+		{"no lab disk file", "lab --disk web01=/nonexistent", "no such file", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t)
+			if code := r.run(t.Context(), append(strings.Fields(c.args), "--state", r.state)); code != 2 {
+				t.Errorf("exit code %d, want 2", code)
+			}
+			mustContain(t, r.stderr(), "decamp: ", c.says, c.remedy)
+			if strings.Contains(r.stderr(), "sesame") {
+				t.Error("the password was repeated")
+			}
+			if r.out.Len() > 0 {
+				t.Errorf("wrote to the standard output: %s", r.out)
+			}
+		})
+	}
+}
+
+func TestErrorsAsJSON(t *testing.T) {
+	r := newRig(t)
+	r.run(t.Context(), []string{"ls", "--bogus", "--json"})
+	want := `{"error":{"kind":"invalid","message":"decamp ls: unknown flag: --bogus","remedy":"run: decamp ls --help"}}` + "\n"
+	if r.out.String() != want {
+		t.Errorf("got %swant %s", r.out, want)
+	}
+	if r.stderr() != "" {
+		t.Errorf("wrote to the standard error: %s", r.stderr())
+	}
+}
+
+func TestJoinedErrorsStayOnOneLine(t *testing.T) {
+	r := newRig(t)
+	r.report(errors.Join(errors.New("first"), errors.New("second")))
+	if got := r.stderr(); got != "decamp: first; second\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestStateDirectory(t *testing.T) {
+	r := newRig(t)
+	r.state = ""
+	r.vars["HOME"] = "/home/ada"
+	want := "/home/ada/.local/state/decamp"
+	if os.Geteuid() == 0 {
+		want = "/var/lib/decamp"
+	}
+	if got := r.defaultState(); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	r := newRig(t)
+	if code := r.run(t.Context(), []string{"version"}); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	mustContain(t, r.out.String(), "decamp "+version, "go1.")
+}
+
+func TestLogFileHasWhatTheScreenHasNot(t *testing.T) {
+	r := newRig(t)
+	r.logFile = filepath.Join(t.TempDir(), "log")
+	stop, err := r.startLog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.log.Debug("quiet words")
+	r.log.Warn("loud words")
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(r.logFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustContain(t, string(text), "quiet words", "loud words")
+	if got := r.stderr(); strings.Contains(got, "quiet") || !strings.Contains(got, "loud words") {
+		t.Errorf("screen has %q", got)
+	}
+}
+
+func TestCommandIsQuotedForAShell(t *testing.T) {
+	r := newRig(t)
+	r.argv = []string{"decamp", "ls", "esxi://root@h", "it's; rm"}
+	want := `decamp ls esxi://root@h 'it'\''s; rm' --fingerprint AA:BB`
+	if got := r.command("--fingerprint", "AA:BB"); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// bars draws the pipeline with the step it is in, and a bar for each disk that is under
+// way; what else happens scrolls above.
+type bars struct {
+	screen *screen
+	pool   *mpb.Progress
+	byDisk map[diskOf]*bar
+	stages *mpb.Bar     // nil before the first step
+	step   atomic.Value // string: the step under way
+}
+
+// bar is one disk's bar and the numbers beside it.
+type bar struct {
+	*mpb.Bar
+	mu    sync.Mutex
+	bytes plan.Bytes
+}
+
+func newBars(s *screen) *bars {
+	b := &bars{screen: s, pool: mpb.New(mpb.WithOutput(s.file)), byDisk: map[diskOf]*bar{}}
+	s.divert(b.pool)
+	return b
+}
+
+func (b *bars) event(e plan.Event) {
+	switch e.Kind {
+	case plan.StepBegan:
+		b.enter(e.Step)
+		return
+	case plan.Progressed:
+		if e.Bytes != nil {
+			b.bar(diskOf{e.Step, e.Disk}).set(*e.Bytes)
+		}
+		return
+	case plan.DiskDone:
+		b.drop(func(d diskOf) bool { return d == diskOf{e.Step, e.Disk} })
+	case plan.StepDone, plan.StepRetried, plan.RunFailed, plan.RunStopped:
+		b.drop(func(diskOf) bool { return true })
+	}
+	if line := say(e); line != "" {
+		fmt.Fprintln(b.screen, line)
+	}
+}
+
+// enter shows that a step has begun.
+func (b *bars) enter(step string) {
+	b.step.Store(step)
+	if b.stages == nil {
+		b.stages = b.pool.New(0, mpb.NopStyle(), mpb.BarPriority(-1),
+			mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return pipeline(b.step.Load().(string)) })))
+	}
+}
+
+// pipeline is "copy -> [detect] -> convert -> verify -> commit". What is none of these
+// comes before them.
+func pipeline(now string) string {
+	var words []string
+	for _, s := range migrate.Steps() {
+		words = append(words, s.Name())
+	}
+	if i := slices.Index(words, now); i >= 0 {
+		words[i] = "[" + now + "]"
+	} else {
+		words = append([]string{"[" + now + "]"}, words...)
+	}
+	return strings.Join(words, " -> ")
+}
+
+func (b *bars) bar(d diskOf) *bar {
+	if have := b.byDisk[d]; have != nil {
+		return have
+	}
+	n := &bar{}
+	label := fmt.Sprintf("%s %d", d.step, d.disk)
+	n.Bar = b.pool.New(0, mpb.BarStyle().Lbound("[").Filler("=").Tip(">").Padding(" ").Rbound("]"),
+		mpb.PrependDecorators(decor.Name(label, decor.WCSyncSpaceR)),
+		mpb.AppendDecorators(decor.Any(n.text)))
+	b.byDisk[d] = n
+	return n
+}
+
+func (b *bar) set(s plan.Bytes) {
+	b.mu.Lock()
+	b.bytes = s
+	b.mu.Unlock()
+	b.SetTotal(s.Total, false)
+	b.SetCurrent(s.Done + s.Skipped)
+}
+
+func (b *bar) text(decor.Statistics) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return state(b.bytes)
+}
+
+// drop takes bars away: their disks are done, or the step is over.
+func (b *bars) drop(which func(diskOf) bool) {
+	for d, bar := range b.byDisk {
+		if which(d) {
+			bar.Abort(true)
+			delete(b.byDisk, d)
+		}
+	}
+}
+
+func (b *bars) close() {
+	b.drop(func(diskOf) bool { return true })
+	if b.stages != nil {
+		b.stages.Abort(true)
+	}
+	b.pool.Wait()
+	b.screen.divert(nil)
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// TestCommandReference keeps docs/commands.md what the help texts say; -update writes it.
+func TestCommandReference(t *testing.T) {
+	root := newRoot(newRig(t).app)
+	var b strings.Builder
+	b.WriteString("# Commands\n\nMade from the help texts: `go test ./cmd/decamp -run CommandReference -update`.\n")
+	for _, cmd := range append([]*cobra.Command{root}, root.Commands()...) {
+		if !cmd.Hidden {
+			writeReference(&b, cmd)
+		}
+	}
+	golden(t, filepath.Join("..", "..", "docs", "commands.md"), b.String())
+}
+
+func writeReference(b *strings.Builder, cmd *cobra.Command) {
+	fmt.Fprintf(b, "\n## %s\n\n%s\n", cmd.CommandPath(), cmd.Long)
+	for _, s := range sections(cmd) {
+		if s.body != "" && (s.title != "Global flags" || !cmd.HasParent()) {
+			fmt.Fprintf(b, "\n%s:\n\n```\n%s\n```\n", s.title, s.body)
+		}
+	}
+}
+
+func TestEveryCommandDocumentsItself(t *testing.T) {
+	for _, cmd := range newRoot(newRig(t).app).Commands() {
+		if cmd.Hidden {
+			continue
+		}
+		if cmd.Short == "" || cmd.Long == "" || cmd.Annotations[exitNote] == "" {
+			t.Errorf("%s lacks a short text, a long text or exit codes", cmd.Name())
+		}
+		for line := range strings.Lines(cmd.Long + "\n" + cmd.Example) {
+			if len(strings.TrimRight(line, "\n")) > 96 {
+				t.Errorf("%s: help line is too long: %s", cmd.Name(), line)
+			}
+		}
+	}
+}
+
+func TestHelpIsTheSameByEveryDoor(t *testing.T) {
+	var first string
+	for _, args := range []string{"ls --help", "ls -h"} {
+		r := newRig(t)
+		if code := r.run(t.Context(), strings.Fields(args)); code != 0 {
+			t.Fatalf("%s: exit code %d: %s", args, code, r.stderr())
+		}
+		if first == "" {
+			first = r.out.String()
+		}
+		if r.out.String() != first {
+			t.Errorf("%s shows another help", args)
+		}
+	}
+	golden(t, "testdata/help-ls.txt", first)
+}
+
+func TestCompletionScripts(t *testing.T) {
+	for shell, word := range map[string]string{"bash": "__start_decamp", "zsh": "#compdef decamp", "fish": "complete -c decamp"} {
+		r := newRig(t)
+		if code := r.run(t.Context(), []string{"completion", shell}); code != 0 {
+			t.Fatalf("%s: exit code %d: %s", shell, code, r.stderr())
+		}
+		mustContain(t, r.out.String(), word)
+	}
+}
+
+func TestCompletionOffersCommandsAndNoNames(t *testing.T) {
+	r := newRig(t)
+	r.run(t.Context(), []string{"__complete", "m"})
+	mustContain(t, r.out.String(), "migrate")
+	r = newRig(t)
+	r.run(t.Context(), []string{"__complete", "migrate", "esxi://root@192.0.2.1", ""})
+	if got := r.out.String(); got != ":4\n" { // ShellCompDirectiveNoFileComp
+		t.Errorf("completing a VM's name gave %q", got)
+	}
+}
+
+func TestPrintConfigIsReadBack(t *testing.T) {
+	r := newRig(t)
+	if code := r.run(t.Context(), []string{"lab", "--vcenter", "--conn-rate", "55M", "--latency", "20ms", "--print-config"}); code != 0 {
+		t.Fatalf("exit code %d: %s", code, r.stderr())
+	}
+	path := filepath.Join(t.TempDir(), "lab.json")
+	if err := os.WriteFile(path, r.out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := newRig(t)
+	if code := again.run(t.Context(), []string{"lab", "--config", path, "--print-config"}); code != 0 {
+		t.Fatalf("exit code %d: %s", code, again.stderr())
+	}
+	if again.out.String() != r.out.String() {
+		t.Errorf("the printed configuration is read back as another:\n%s", again.out)
+	}
+	mustContain(t, r.out.String(), `"connRate": 55000000`, `"latency": "20ms"`, `"vcenter": true`)
+}

@@ -1,0 +1,25 @@
+// Command decamp moves virtual machines off VMware ESXi and vCenter onto KVM.
+//
+// Each command has a file of its own with its help text at the top. wire.go is the one
+// place that names concrete types: which session, transport and target the packages
+// below are given. Everything else here speaks in their words.
+//
+// Results go to the standard output, everything meant for eyes (progress, questions,
+// warnings, errors) to the standard error. With --json the standard output is one JSON
+// object per line, the last of them the result or the error. Exit codes come from
+// fault.ExitCode and nowhere else.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // gives signals their default action back: a second one ends the process at once
+	a := &app{out: os.Stdout, err: newScreen(os.Stderr), env: os.Getenv, tty: openTerminal, argv: os.Args}
+	os.Exit(a.run(ctx, os.Args[1:]))
+}

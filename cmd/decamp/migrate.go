@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+const migrateHelp = `
+Move one VM: copy -> detect -> convert -> verify -> commit.
+
+The VM must be powered off, or be powered off by --power-off: decamp asks the guest to
+shut down and waits; only with --force does it then cut the power. Nothing else about
+the source ever changes.
+
+The images grow under a temporary name. They are published, with a libvirt domain and
+the manifests that prove them, once every byte was read back from the medium and found
+right. Interrupted or killed, the same command continues: what is proven is not copied
+again. --discard gives the unfinished run up and removes what it copied.
+`
+
+const migrateExamples = `
+decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm
+decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --format qcow2 --power-off
+decamp migrate vcenter://ops@vsphere.local@vc1 /DC1/vm/prod/db01 --to dir:/srv/vm --spot 100M
+`
+
+// migrateOptions are the flags of decamp migrate.
+type migrateOptions struct {
+	login
+	to           string
+	format       string
+	powerOff     bool
+	force        bool
+	shutdownWait time.Duration
+	transport    string
+	connections  int
+	domainType   string
+	spot         spot
+	discard      bool
+}
+
+func newMigrate(a *app) *cobra.Command {
+	var o migrateOptions
+	cmd := &cobra.Command{
+		Use:     "migrate URL VM --to dir:FOLDER",
+		Short:   "Move one VM",
+		Long:    text(migrateHelp) + "\n\n" + text(sourceHelp),
+		Example: text(migrateExamples),
+		Args:    takes("URL", "VM"),
+		Annotations: exits(append(slices.Clone(sourceExits),
+			exit{fault.Conflict, "something is in the way: the VM runs, the folder exists, another decamp works here"},
+			exit{fault.Unsupported, "the VM has something decamp cannot move; the remedy says what to do"},
+			exit{fault.Corrupt, "an image does not hold what was copied; nothing was published"},
+			exit{fault.Full, "no space left; make room and run the command again"},
+			exit{fault.Transient, "the host failed again and again; run the command again to continue"})...),
+		ValidArgsFunction: cobra.NoFileCompletions, // names would have to be asked of the host
+		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
+			if err := o.check(cmd); err != nil {
+				return err
+			}
+			return a.migrate(cmd.Context(), o, args[0], args[1])
+		}),
+	}
+	o.register(cmd)
+	return cmd
+}
+
+func (o *migrateOptions) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.to, "to", "", "where the VM is to live: `dir:FOLDER`, an existing folder")
+	f.StringVar(&o.format, "format", "raw", "of the images: `raw or qcow2`")
+	f.BoolVar(&o.powerOff, "power-off", false, "shut the guest down if the VM runs")
+	f.BoolVar(&o.force, "force", false, "with --power-off: cut the power of a guest that stays up")
+	f.DurationVar(&o.shutdownWait, "shutdown-wait", 5*time.Minute, "with --power-off: `TIME` the guest may take")
+	f.Var(&o.spot, "spot", "after verify, read the first bytes and N random MiB of each disk once more from the source (N: 16)")
+	f.BoolVar(&o.discard, "discard", false, "give up the unfinished run of this VM, remove what it copied, and exit")
+	f.StringVar(&o.domainType, "domain-type", "kvm", "of the libvirt domain: `kvm or qemu`, which needs no KVM")
+	f.StringVar(&o.transport, "transport", "https", "how the disks are read: `https`")
+	f.IntVar(&o.connections, "connections", 8, "at most `N` connections to the host, 12 at the most")
+	o.login.register(cmd)
+}
+
+// check refuses flags that do not fit, before anything is asked or opened.
+func (o *migrateOptions) check(cmd *cobra.Command) error {
+	folder, isDir := strings.CutPrefix(o.to, "dir:")
+	switch {
+	case !isDir || folder == "":
+		return badUsage(cmd, "--to %q: want dir:FOLDER", o.to)
+	case o.format != "raw" && o.format != "qcow2":
+		return badUsage(cmd, "--format %q: want raw or qcow2", o.format)
+	case o.transport != "https":
+		return badUsage(cmd, "--transport %q: want https", o.transport)
+	case o.domainType != "kvm" && o.domainType != "qemu":
+		return badUsage(cmd, "--domain-type %q: want kvm or qemu", o.domainType)
+	case o.connections < 1 || o.connections > 12:
+		return badUsage(cmd, "--connections %d: want 1 to 12", o.connections)
+	case o.force && !o.powerOff:
+		return badUsage(cmd, "--force says how to power off: it needs --power-off")
+	}
+	return nil
+}
+
+func (o *migrateOptions) folder() string { return strings.TrimPrefix(o.to, "dir:") }
+
+// permit is what is allowed this time; it is not part of the plan.
+func (o *migrateOptions) permit() migrate.Permit {
+	return migrate.Permit{
+		PowerOff: o.powerOff, Wait: o.shutdownWait, Force: o.force,
+		SpotFirst: o.spot.first, SpotRanges: o.spot.ranges,
+	}
+}
+
+func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string) (err error) {
+	w, err := a.openWorks(ctx, o, rawURL)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, w.Close)
+	vm, err := w.session.VM(ctx, name)
+	if err != nil {
+		return err
+	}
+	p, err := w.plan(vm, o)
+	if err != nil {
+		return err
+	}
+	if o.discard {
+		return a.discard(ctx, w, p.ID)
+	}
+	if err := a.announceRun(ctx, w, p.ID, vm); err != nil {
+		return err
+	}
+	w.shown = a.newProgress()
+	out, err := w.migrator.Migrate(ctx, p, w.rig(), o.permit())
+	w.shown.close()
+	if err != nil {
+		return fmt.Errorf("migrate %s: %w", vm.Name, err)
+	}
+	return a.writeOutcome(out)
+}
+
+func (a *app) discard(ctx context.Context, w *works, id plan.ID) error {
+	w.shown = a.newProgress()
+	err := w.migrator.Discard(ctx, id, w.target)
+	w.shown.close()
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.print(map[string]plan.ID{"discarded": id})
+	}
+	_, err = fmt.Fprintf(a.out, "Run %s is given up; what it copied is removed.\n", id)
+	return err
+}

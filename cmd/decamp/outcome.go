@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
+)
+
+// announceRun says if this run continues an earlier one, and how much of it is done.
+func (a *app) announceRun(ctx context.Context, w *works, id plan.ID, vm *inventory.VM) error {
+	run, err := w.store.Run(id)
+	if fault.Is(err, fault.NotFound) || run.State == plan.Done || a.json {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	images, err := w.target.Plan(ctx, vm)
+	if err != nil { // Migrate may know better: published, but not recorded as done yet
+		fmt.Fprintf(a.err, "continuing run %s\n", id)
+		return nil
+	}
+	held, total := proven(images)
+	fmt.Fprintf(a.err, "continuing run %s: %s was already proven\n", id, percent(held, total))
+	return nil
+}
+
+// proven adds up what the images' manifests hold, in bytes. A manifest that is not
+// there yet holds nothing; one that is damaged is the copy step's business.
+func proven(images []target.Image) (held, total int64) {
+	for _, img := range images {
+		total += img.Size
+		if log, err := manifest.Open(img.Manifest); err == nil {
+			held += max(img.Size-log.Missing()*manifest.ChunkSize, 0)
+			_ = log.Close() // nothing was written
+		}
+	}
+	return held, total
+}
+
+// writeOutcome tells what was made, where it is and what to do with it.
+func (a *app) writeOutcome(out migrate.Outcome) error {
+	folder := filepath.Dir(out.Facts.Images[0].Final)
+	if a.json {
+		return a.print(struct {
+			migrate.Outcome
+			Folder string `json:"folder"`
+			Domain string `json:"domain"`
+		}{out, folder, filepath.Join(folder, "domain.xml")})
+	}
+	if out.Repeated {
+		fmt.Fprintf(a.out, "%s was moved before (run %s): nothing is left to do.\n", plain(out.Facts.VM.Name), out.Run)
+	} else {
+		fmt.Fprintf(a.out, "\n%s is moved, proven and published in %s (run %s).\n", plain(out.Facts.VM.Name), folder, out.Run)
+	}
+	writeImages(a.out, out.Facts.Images)
+	if !out.Repeated {
+		writeStages(a.out, out.Facts.Stages)
+	}
+	if len(out.Facts.Warnings) > 0 {
+		fmt.Fprintln(a.out, "\nWhat to know before it starts")
+		writeWarningList(a.out, out.Facts.Warnings)
+	}
+	fmt.Fprintf(a.out, "\nStart it:        virsh define %s && virsh start %s\n",
+		shellQuote(filepath.Join(folder, "domain.xml")), shellQuote(out.Facts.VM.Name))
+	fmt.Fprintf(a.out, "Prove it again:  decamp verify %s\n", shellQuote(folder))
+	return nil
+}
+
+func writeImages(w io.Writer, images []target.Image) {
+	fmt.Fprintln(w)
+	t := newTable("IMAGE", "SIZE", "FORMAT", "ROOT HASH")
+	t.alignRight(1)
+	for _, img := range images {
+		t.add(filepath.Base(img.Final), size(img.Size), string(img.Format), img.Root)
+	}
+	t.write(w)
+}
+
+// writeStages tells where the time went. Working and waiting are sums over parallel
+// workers and may exceed what the clock shows.
+func writeStages(w io.Writer, stages []plan.Stage) {
+	fmt.Fprintln(w)
+	t := newTable("WHERE THE TIME WENT", "CLOCK", "BYTES", "RATE", "WORKING", "WAITING FOR SOURCE", "FOR TARGET")
+	t.alignRight(1, 2, 3, 4, 5, 6)
+	for _, s := range stages {
+		bytes, speed := "", ""
+		if s.Bytes > 0 {
+			bytes, speed = size(s.Bytes), rate(s.Bytes, s.Elapsed)
+		}
+		t.add(s.Name, duration(s.Elapsed), bytes, speed, spent(s.Working), spent(s.Source), spent(s.Target))
+	}
+	t.write(w)
+}
+
+func spent(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return duration(d)
+}

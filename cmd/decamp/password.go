@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// passwordEnv names the environment variable that names a password file. The password
+// itself is never taken from the environment: /proc shows it to others.
+const passwordEnv = "DECAMP_PASSWORD_FILE"
+
+// longestPassword bounds what is read from a password file, in bytes.
+const longestPassword = 4096
+
+// password returns the password of who ("root@esx1") from the file named by the flag or
+// the environment, or else asks for it.
+func (a *app) password(ctx context.Context, who, file string) (string, error) {
+	if file == "" {
+		file = a.env(passwordEnv)
+	}
+	if file != "" {
+		return a.passwordFrom(file)
+	}
+	t, err := a.tty()
+	if err != nil {
+		return "", fault.New(fault.Invalid, "no password for %s: there is no terminal to ask on", who).
+			WithHint("put it in a file that only you can read, and name the file with --password-file or %s", passwordEnv)
+	}
+	defer t.Close()
+	return t.askSecret(ctx, fmt.Sprintf("Password for %s: ", who))
+}
+
+// passwordFrom reads the first line's worth: all of the file but one newline at its end.
+// Blanks belong to the password.
+func (a *app) passwordFrom(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fault.New(fault.Invalid, "read password file: %w", err)
+	}
+	if len(text) > longestPassword {
+		return "", fault.New(fault.Invalid, "password file %s has %d bytes: that is no password", path, len(text))
+	}
+	a.warnIfShared(path)
+	password := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
+	if password == "" {
+		return "", fault.New(fault.Invalid, "password file %s is empty", path)
+	}
+	return password, nil
+}
+
+func (a *app) warnIfShared(path string) {
+	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 {
+		a.warn("others on this machine may read %s; run: chmod 600 %s", path, shellQuote(path))
+	}
+}

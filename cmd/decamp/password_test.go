@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+func passwordFile(t *testing.T, content string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "pw")
+	if err := os.WriteFile(path, []byte(content), mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestPasswordFileLosesOneNewlineAndNothingElse(t *testing.T) {
+	for content, want := range map[string]string{
+		"sesame": "sesame", "sesame\n": "sesame", "sesame\r\n": "sesame", " se same \n": " se same ", "sesame\n\n": "sesame\n",
+	} {
+		r := newRig(t)
+		got, err := r.password(t.Context(), "root@h", passwordFile(t, content, 0o600))
+		if err != nil || got != want {
+			t.Errorf("%q: got %q, %v", content, got, err)
+		}
+		if r.stderr() != "" {
+			t.Errorf("%q: warned: %s", content, r.stderr())
+		}
+	}
+}
+
+func TestPasswordFileFromTheEnvironment(t *testing.T) {
+	r := newRig(t)
+	r.vars[passwordEnv] = passwordFile(t, "from-env\n", 0o600)
+	if got, err := r.password(t.Context(), "root@h", ""); err != nil || got != "from-env" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if got, err := r.password(t.Context(), "root@h", passwordFile(t, "from-flag", 0o600)); err != nil || got != "from-flag" {
+		t.Errorf("the flag does not win: %q, %v", got, err)
+	}
+}
+
+func TestPasswordFileThatOthersReadIsWarnedAbout(t *testing.T) {
+	r := newRig(t)
+	if _, err := r.password(t.Context(), "root@h", passwordFile(t, "x", 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	mustContain(t, r.stderr(), "Warning: others on this machine may read", "chmod 600")
+}
+
+func TestPasswordThatCannotBeHad(t *testing.T) {
+	for name, file := range map[string]string{
+		"nobody to ask": "", "no file": "/nonexistent/pw", "empty": passwordFile(t, "\n", 0o600),
+		"huge": passwordFile(t, string(make([]byte, 5000)), 0o600),
+	} {
+		_, err := newRig(t).password(t.Context(), "root@h", file)
+		if !fault.Is(err, fault.Invalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if file == "" {
+			mustContain(t, fault.HintOf(err), "--password-file", passwordEnv)
+		}
+	}
+}

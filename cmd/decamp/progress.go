@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// progress shows events while they happen. event is called one call at a time, and must
+// not block; close is called once, after the last event.
+type progress interface {
+	event(plan.Event)
+	close()
+}
+
+// newProgress returns bars on a terminal, lines elsewhere, and objects with --json.
+func (a *app) newProgress() progress {
+	switch {
+	case a.json:
+		return &objects{a: a, last: map[diskOf]time.Time{}}
+	case a.err.isTerminal():
+		return newBars(a.err)
+	}
+	return &lines{w: a.err, last: map[diskOf]time.Time{}}
+}
+
+// diskOf tells the bars of one step from those of another.
+type diskOf struct {
+	step string
+	disk int32
+}
+
+// due reports whether so much time has passed since the disk's last event that was shown,
+// or since its first.
+func due(last map[diskOf]time.Time, e plan.Event, every time.Duration) bool {
+	k := diskOf{e.Step, e.Disk}
+	before, seen := last[k]
+	if seen && e.Time.Sub(before) < every {
+		return false
+	}
+	last[k] = e.Time
+	return seen
+}
+
+// objects prints events as JSON, progress once a second for each disk.
+type objects struct {
+	a    *app
+	last map[diskOf]time.Time
+}
+
+func (o *objects) event(e plan.Event) {
+	if e.Kind == plan.Progressed && !due(o.last, e, time.Second) {
+		return
+	}
+	_ = o.a.print(struct { // nobody to tell that nobody reads
+		Event plan.Event `json:"event"`
+	}{e})
+}
+
+func (o *objects) close() {}
+
+// lines prints events as text, progress every ten seconds for each disk.
+type lines struct {
+	w    io.Writer
+	last map[diskOf]time.Time
+}
+
+func (l *lines) event(e plan.Event) {
+	if e.Kind == plan.Progressed && e.Bytes != nil {
+		if due(l.last, e, 10*time.Second) {
+			fmt.Fprintf(l.w, "  %s disk %d: %s\n", e.Step, e.Disk, state(*e.Bytes))
+		}
+		return
+	}
+	if line := say(e); line != "" {
+		fmt.Fprintln(l.w, line)
+	}
+}
+
+func (l *lines) close() {}
+
+// state says how far a disk is: "61 %, 4.9 GiB of 8 GiB, 230 MB/s, 14s left".
+func state(b plan.Bytes) string {
+	done := b.Done + b.Skipped
+	s := fmt.Sprintf("%s, %s of %s", percent(done, b.Total), size(done), size(b.Total))
+	if b.Rate > 0 {
+		left := time.Duration(float64(b.Total-done) / float64(b.Rate) * float64(time.Second))
+		s += fmt.Sprintf(", %s, %s left", rate(b.Rate, time.Second), duration(left))
+	}
+	return s
+}
+
+// say puts an event into words; "" if people need not know. How the run ended is said by
+// the command itself.
+func say(e plan.Event) string {
+	switch e.Kind {
+	case plan.StepBegan:
+		return e.Step
+	case plan.StepRetried:
+		if e.Failure == nil {
+			return ""
+		}
+		return fmt.Sprintf("  %s is tried again: %s", e.Step, plain(e.Failure.Text))
+	case plan.DiskBegan, plan.DiskDone, plan.DiskAnew:
+		return fmt.Sprintf("  disk %d: %s", e.Disk, diskWords(e))
+	case plan.ChunkBad:
+		return fmt.Sprintf("  disk %d: BAD CHUNK: %s", e.Disk, plain(e.Message))
+	case plan.RunBegan, plan.Noted, plan.PowerChanged:
+		return plain(e.Message)
+	case plan.Warned:
+		if e.Warning == nil {
+			return ""
+		}
+		return fmt.Sprintf("  warning %s: %s", e.Warning.Code, plain(e.Warning.Text))
+	}
+	return ""
+}
+
+func diskWords(e plan.Event) string {
+	if e.Kind == plan.DiskDone {
+		return "done, root " + e.Message
+	}
+	return plain(e.Message)
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// someRun is a run in which everything happens that people are told about.
+func someRun() []plan.Event {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	tick := func(d time.Duration) time.Time { at = at.Add(d); return at }
+	moved := func(step string, after time.Duration, done, rate int64) plan.Event {
+		return plan.Event{Time: tick(after), Kind: plan.Progressed, Step: step, Disk: 2000,
+			Bytes: &plan.Bytes{Total: 8 << 30, Skipped: 1 << 30, Done: done, Rate: rate}}
+	}
+	return []plan.Event{
+		{Time: tick(0), Kind: plan.RunBegan, Run: "web01-3f9a1c"},
+		{Time: tick(0), Kind: plan.StepBegan, Step: "preflight"},
+		{Time: tick(0), Kind: plan.PowerChanged, Step: "preflight", Message: "powering off"},
+		{Time: tick(0), Kind: plan.StepDone, Step: "preflight"},
+		{Time: tick(0), Kind: plan.StepBegan, Step: "copy"},
+		{Time: tick(0), Kind: plan.DiskBegan, Step: "copy", Disk: 2000, Message: "from its beginning"},
+		moved("copy", 0, 0, 0),
+		moved("copy", time.Second, 1<<30, 500e6),
+		moved("copy", 10*time.Second, 4<<30, 300e6),
+		{Time: tick(0), Kind: plan.StepRetried, Step: "copy", Disk: 2000, Failure: plan.FailureOf(errors.New("connection reset"))},
+		moved("copy", 10*time.Second, 7<<30, 300e6),
+		{Time: tick(0), Kind: plan.DiskDone, Step: "copy", Disk: 2000, Message: "c0ffee"},
+		{Time: tick(0), Kind: plan.StepDone, Step: "copy"},
+		{Time: tick(0), Kind: plan.StepBegan, Step: "verify"},
+		{Time: tick(0), Kind: plan.ChunkBad, Step: "verify", Disk: 2000, Message: "disk 2000 at 4096"},
+		{Time: tick(0), Kind: plan.Warned, Step: "convert", Warning: &inventory.Warning{Code: "ide", Text: "IDE became SATA"}},
+		{Time: tick(0), Kind: plan.RunDone},
+	}
+}
+
+func TestProgressAsLines(t *testing.T) {
+	var out bytes.Buffer
+	l := &lines{w: &out, last: map[diskOf]time.Time{}}
+	for _, e := range someRun() {
+		l.event(e)
+	}
+	l.close()
+	golden(t, "testdata/progress.txt", out.String())
+}
+
+func TestProgressAsJSON(t *testing.T) {
+	r := newRig(t)
+	r.json = true
+	p := r.newProgress()
+	for _, e := range someRun() {
+		p.event(e)
+	}
+	p.close()
+	kinds := map[plan.EventKind]int{}
+	for line := range strings.Lines(r.out.String()) {
+		var o struct{ Event *plan.Event }
+		if err := json.Unmarshal([]byte(line), &o); err != nil || o.Event == nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		kinds[o.Event.Kind]++
+	}
+	if kinds[plan.StepBegan] != 3 || kinds[plan.Progressed] != 3 || kinds[plan.RunDone] != 1 {
+		t.Errorf("printed %v: want 3 steps, progress at most once a second, the end", kinds)
+	}
+}
+
+func TestProgressAsBars(t *testing.T) {
+	p := newPerson(t)
+	near, err := p.terminal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	s := newScreen(near.f)
+	if !s.isTerminal() {
+		t.Fatal("a pseudo terminal is no terminal")
+	}
+	b := newBars(s)
+	for _, e := range someRun()[:9] {
+		b.event(e)
+	}
+	p.sees("62 %")
+	p.sees("left")
+	mustContain(t, string(p.seen), "powering off", "[copy] -> detect -> convert -> verify -> commit", "copy 2000")
+	for _, e := range someRun()[9:] {
+		b.event(e)
+	}
+	b.close()
+	s.Write([]byte("after\n"))
+	p.sees("after\r\n")
+	mustContain(t, string(p.seen), "connection reset", "root c0ffee")
+}
+
+func TestPipelineShowsTheStep(t *testing.T) {
+	for step, want := range map[string]string{
+		"verify":    "copy -> detect -> convert -> [verify] -> commit",
+		"preflight": "[preflight] -> copy -> detect -> convert -> verify -> commit",
+	} {
+		if got := pipeline(step); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestScreenGoesBackToItsFile(t *testing.T) {
+	r := newRig(t)
+	var above bytes.Buffer
+	r.err.divert(&above)
+	r.warn("one")
+	r.err.divert(nil)
+	r.warn("two")
+	text, err := os.ReadFile(r.screen.Name())
+	if err != nil || string(text) != "Warning: two\n" || above.String() != "Warning: one\n" {
+		t.Errorf("screen %q, above %q, %v", text, above.String(), err)
+	}
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// terminal is the person at the controlling terminal. It is asked there and not on the
+// standard input, which may be a pipe.
+type terminal struct{ f *os.File }
+
+// openTerminal fails if there is no controlling terminal: under cron, systemd and most
+// CI systems.
+func openTerminal() (*terminal, error) {
+	f, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &terminal{f}, nil
+}
+
+func (t *terminal) Close() error { return t.f.Close() }
+
+// ask prints prompt and returns the line that is typed.
+func (t *terminal) ask(ctx context.Context, prompt string) (string, error) {
+	if _, err := fmt.Fprint(t.f, prompt); err != nil {
+		return "", err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = t.f.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	line, err := bufio.NewReader(t.f).ReadString('\n')
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return "", fault.Wrap(fault.Canceled, ctx.Err())
+	}
+	return strings.TrimRight(line, "\r\n"), err
+}
+
+// askSecret is ask without echo.
+func (t *terminal) askSecret(ctx context.Context, prompt string) (string, error) {
+	before, err := t.echo(nil)
+	if err != nil {
+		return "", fmt.Errorf("turn echo off: %w", err)
+	}
+	line, err := t.ask(ctx, prompt)
+	fmt.Fprintln(t.f) // the newline that was not echoed
+	_, restored := t.echo(before)
+	return line, errors.Join(err, restored)
+}
+
+// echo turns echo off, or restores the settings it returned before.
+func (t *terminal) echo(settings *unix.Termios) (before *unix.Termios, err error) {
+	conn, err := t.f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	controlErr := conn.Control(func(fd uintptr) {
+		if settings == nil {
+			if before, err = unix.IoctlGetTermios(int(fd), unix.TCGETS); err != nil {
+				return
+			}
+			quiet := *before
+			quiet.Lflag &^= unix.ECHO
+			settings = &quiet
+		}
+		err = unix.IoctlSetTermios(int(fd), unix.TCSETSF, settings)
+	})
+	return before, errors.Join(controlErr, err)
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+const host = "esx1:443"
+
+func shownCertificate(fingerprint string) certificate {
+	return certificate{
+		Fingerprint: fingerprint, Subject: "CN=esx1", Issuer: "CN=VMware",
+		NotBefore: time.Date(2025, 1, 2, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2035, 1, 2, 0, 0, 0, 0, time.UTC),
+	}
+}
+
+func (r *rig) mustTrust(fingerprint, given string) {
+	r.t.Helper()
+	if err := r.trust(r.t.Context(), host, shownCertificate(fingerprint), given); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// mustNotTrust checks that the refusal is Denied and its remedy a command.
+func (r *rig) mustNotTrust(fingerprint, given string, hint ...string) {
+	r.t.Helper()
+	err := r.trust(r.t.Context(), host, shownCertificate(fingerprint), given)
+	if !fault.Is(err, fault.Denied) {
+		r.t.Fatalf("got %v", err)
+	}
+	mustContain(r.t, fault.HintOf(err), hint...)
+}
+
+func TestUnknownCertificateNeedsSomebodyToConfirmIt(t *testing.T) {
+	r := newRig(t)
+	r.argv = []string{"decamp", "ls", "esxi://root@esx1"}
+	r.mustNotTrust("AA:01", "", "openssl x509", "decamp ls esxi://root@esx1 --fingerprint AA:01")
+	r.mustNotTrust("AA:01", "", "--fingerprint") // refusing does not remember
+}
+
+func TestStatedFingerprintIsRemembered(t *testing.T) {
+	r := newRig(t)
+	r.mustTrust("AA:01", "aa01")
+	r.mustTrust("AA:01", "")
+	r.mustNotTrust("AA:02", "aa:01", "openssl x509")
+	st, err := os.Stat(filepath.Join(r.state, "known_hosts.json"))
+	if err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("known hosts: %v, %v", st.Mode(), err)
+	}
+}
+
+func TestChangedCertificateIsRefusedUntilStated(t *testing.T) {
+	r := newRig(t)
+	r.mustTrust("AA:01", "AA:01")
+	r.mustNotTrust("BB:02", "", "find out why", "--fingerprint BB:02")
+	r.mustTrust("BB:02", "BB:02")
+	r.mustTrust("BB:02", "")
+	r.mustNotTrust("AA:01", "", "find out why")
+}
+
+func TestOperatorConfirmsACertificate(t *testing.T) {
+	r, p := newRig(t), newPerson(t)
+	r.tty = p.terminal
+	p.answer("Type yes to go on: ", "yes\n", func() { r.mustTrust("AA:01", "") })
+	mustContain(t, string(p.seen), "SHA-256  AA:01", "subject  CN=esx1", "2025-01-02 to 2035-01-02")
+	r.mustTrust("AA:01", "") // asks no more: nobody would answer
+}
+
+func TestAnythingButYesIsNo(t *testing.T) {
+	for _, typed := range []string{"\n", "no\n", "y\n", "YES\n"} {
+		r, p := newRig(t), newPerson(t)
+		r.tty = p.terminal
+		p.answer("Type yes to go on: ", typed, func() { r.mustNotTrust("AA:01", "", "--fingerprint") })
+		if _, err := os.Stat(filepath.Join(r.state, "known_hosts.json")); err == nil {
+			t.Errorf("%q was remembered as a yes", typed)
+		}
+	}
+}
+
+func TestDamagedKnownHostsAreNotIgnored(t *testing.T) {
+	r := newRig(t)
+	path := filepath.Join(r.state, "known_hosts.json")
+	if err := os.WriteFile(path, []byte("{torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := r.trust(t.Context(), host, shownCertificate("AA:01"), "AA:01")
+	if !fault.Is(err, fault.Corrupt) || !strings.Contains(fault.HintOf(err), path) {
+		t.Errorf("got %v, hint %q", err, fault.HintOf(err))
+	}
+}

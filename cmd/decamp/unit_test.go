@@ -1,0 +1,97 @@
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+func TestSizesAreShownInBinaryUnits(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0 B", 512: "512 B", 1024: "1 KiB", 1536: "1.5 KiB", 64 << 20: "64 MiB", 150<<20 + 1: "150 MiB",
+		8 << 30: "8 GiB", 3 << 40: "3 TiB", 2000 << 50: "2000 PiB",
+	} {
+		if got := size(n); got != want {
+			t.Errorf("size(%d) = %q, want %q", n, got, want)
+		}
+	}
+}
+
+func TestRatesAreShownInDecimalUnits(t *testing.T) {
+	if got := rate(55_000_000, time.Second); got != "55 MB/s" {
+		t.Errorf("got %q", got)
+	}
+	if got := rate(3_200_000, time.Second); got != "3.2 MB/s" {
+		t.Errorf("got %q", got)
+	}
+	if got := rate(1, 0); got != "- MB/s" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestPercentIsWholeOnlyAtTheEnd(t *testing.T) {
+	for _, c := range []struct {
+		part, whole int64
+		want        string
+	}{{0, 10, "0 %"}, {6, 10, "60 %"}, {999_999, 1_000_000, "99 %"}, {10, 10, "100 %"}, {0, 0, "100 %"}} {
+		if got := percent(c.part, c.whole); got != c.want {
+			t.Errorf("percent(%d, %d) = %q, want %q", c.part, c.whole, got, c.want)
+		}
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	for s, want := range map[string]int64{"0": 0, "512": 512, "512B": 512, "100M": 100 << 20, "8GiB": 8 << 30, "6T": 6 << 40, "1K": 1024} {
+		if got, err := parseSize(s); err != nil || got != want {
+			t.Errorf("parseSize(%q) = %d, %v, want %d", s, got, err, want)
+		}
+	}
+	for _, s := range []string{"", "M", "-1", "1.5G", "1X", "1MM", "9999999999T", "1 M", "1iB"} {
+		if got, err := parseSize(s); err == nil {
+			t.Errorf("parseSize(%q) = %d, want an error", s, got)
+		}
+	}
+}
+
+func TestParseRate(t *testing.T) {
+	for s, want := range map[string]int64{"55M": 55_000_000, "1.5G": 1_500_000_000, "300": 300, "0": 0} {
+		if got, err := parseRate(s); err != nil || got != want {
+			t.Errorf("parseRate(%q) = %d, %v, want %d", s, got, err, want)
+		}
+	}
+	for _, s := range []string{"", "M", "-1M", "NaN", "Inf", "1e300", "5X", "1MK"} {
+		if got, err := parseRate(s); err == nil {
+			t.Errorf("parseRate(%q) = %d, want an error", s, got)
+		}
+	}
+}
+
+func TestSpotFlag(t *testing.T) {
+	for text, want := range map[string]spot{"100M": {100 << 20, spotRanges}, "100M,4": {100 << 20, 4}, "0,8": {0, 8}} {
+		var s spot
+		if err := s.Set(text); err != nil || s != want {
+			t.Errorf("%q: %+v, %v, want %+v", text, s, err, want)
+		}
+	}
+	for _, text := range []string{"", ",", "1M,", "1M,-1", "x,1"} {
+		var s spot
+		if err := s.Set(text); err == nil {
+			t.Errorf("%q: %+v, want an error", text, s)
+		}
+	}
+}
+
+func TestDuration(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 1234 * time.Microsecond: "1ms", 3240 * time.Millisecond: "3.2s", 65400 * time.Millisecond: "1m5s",
+	} {
+		if got := duration(d); got != want {
+			t.Errorf("%v: %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestPlainMakesNamesSafeToPrint(t *testing.T) {
+	if got := plain("a\x1b[31mb\nc\u202eВ Büro"); got != "a?[31mb?c?В Büro" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
+)
+
+const verifyHelp = `
+Read the images of a migrated VM back from the medium and compare every MiB with the
+manifest that was made while they were copied.
+
+FOLDER is what decamp migrate published; it holds a vm.json. A bit that flipped is named:
+disk, offset, the hash expected and the hash seen. Where they are missing, the audit
+files NAME.sha256 and NAME.md5 are written; sha256sum -c takes them, and md5sum on the
+host gives the same sum for the flat file. Nothing else in the folder is touched.
+
+--spot also reads the first bytes and some random ranges of each disk once more from the
+source, named by --source, and compares them. It means something until either VM runs.
+`
+
+const verifyExamples = `
+decamp verify /srv/vm/web01
+decamp verify /srv/vm/web01 --json | tail -1
+decamp verify /srv/vm/web01 --spot 100M,32 --source esxi://root@esx1
+`
+
+// verifyOptions are the flags of decamp verify.
+type verifyOptions struct {
+	login
+	spot   spot
+	source string
+}
+
+func newVerify(a *app) *cobra.Command {
+	var o verifyOptions
+	cmd := &cobra.Command{
+		Use:     "verify FOLDER",
+		Short:   "Prove the images of a migrated VM again",
+		Long:    text(verifyHelp),
+		Example: text(verifyExamples),
+		Args:    takes("FOLDER"),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		},
+		Annotations: exits(
+			exit{fault.NotFound, "that is not the folder of a migrated VM, or an image is gone"},
+			exit{fault.Denied, "files cannot be read; with --spot also: wrong password, certificate unknown or changed"},
+			exit{fault.Unreachable, "with --spot: nobody answers at that address"},
+			exit{fault.Conflict, "with --spot: the VM runs"},
+			exit{fault.Corrupt, "an image is not what was copied"}),
+		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
+			if o.spot.asked() != (o.source != "") {
+				return badUsage(cmd, "--spot and --source need each other")
+			}
+			return a.verify(cmd.Context(), o, args[0])
+		}),
+	}
+	f := cmd.Flags()
+	f.Var(&o.spot, "spot", "read the first bytes and N random MiB of each disk once more from the source (N: 16)")
+	f.StringVar(&o.source, "source", "", "where the VM came from, for --spot: `URL` as in decamp ls")
+	o.login.register(cmd)
+	return cmd
+}
+
+// verified is what decamp verify found of one image.
+type verified struct {
+	File string `json:"file"`
+	manifest.Report
+	Audit []string             `json:"audit,omitempty"` // files written
+	Spot  *manifest.SpotReport `json:"spot,omitempty"`
+}
+
+func (a *app) verify(ctx context.Context, o verifyOptions, folder string) (err error) {
+	p, err := openPublished(folder)
+	if err != nil {
+		return err
+	}
+	v := &verifier{p: p, shown: a.newProgress()}
+	found, err := v.all(ctx)
+	v.shown.close()
+	if err == nil && o.spot.asked() {
+		err = a.spotCheck(ctx, p, o, found)
+	}
+	return errors.Join(err, a.writeVerified(folder, found, err))
+}
+
+// verifier verifies the images of one folder, one after the other: they are on one
+// medium.
+type verifier struct {
+	p     *published
+	shown progress
+}
+
+// all goes on after an image that is corrupt: all bad ones are to be named.
+func (v *verifier) all(ctx context.Context) (found []verified, err error) {
+	for _, img := range v.p.images() {
+		one, badErr := v.one(ctx, img)
+		err = errors.Join(err, badErr)
+		if badErr != nil && !fault.Is(badErr, fault.Corrupt) {
+			return found, err
+		}
+		if one.Chunks > 0 {
+			found = append(found, one)
+		}
+	}
+	return found, err
+}
+
+func (v *verifier) one(ctx context.Context, img target.Image) (_ verified, err error) {
+	s, err := manifest.Load(img.Manifest)
+	if err != nil {
+		return verified{}, err
+	}
+	defer closing(&err, s.Close)
+	if s.Root().String() != img.Root {
+		return verified{}, fault.New(fault.Corrupt, "manifest %s has the root %v, vm.json says %s", img.Manifest, s.Root(), img.Root).
+			WithHint("one of the two was changed after the migration: take both from a backup")
+	}
+	src, err := v.p.target.Read(ctx, img)
+	if err != nil {
+		return verified{}, err
+	}
+	defer closing(&err, src.Close)
+	found := verified{File: filepath.Base(img.Path)}
+	found.Report, err = manifest.Verify(ctx, src, s, manifest.VerifyOptions{Progress: v.progressOf(img.Key)})
+	if err != nil {
+		return found, fmt.Errorf("%s: %w", img.Path, err)
+	}
+	found.Audit, err = v.audit(img, found.Report)
+	return found, err
+}
+
+// progressOf tells how far an image is, with the rate since its beginning.
+func (v *verifier) progressOf(key int32) func(done, size int64) {
+	began := time.Now()
+	return func(done, size int64) {
+		now := time.Now()
+		b := plan.Bytes{Total: size, Done: done, Read: done}
+		if d := now.Sub(began); d > 0 {
+			b.Rate = int64(float64(done) / d.Seconds())
+		}
+		v.shown.event(plan.Event{Time: now, Kind: plan.Progressed, Step: "verify", Disk: key, Bytes: &b})
+	}
+}
+
+// audit writes the audit files unless both are there.
+func (v *verifier) audit(img target.Image, r manifest.Report) (written []string, err error) {
+	for _, ext := range []string{".sha256", ".md5"} {
+		if _, err := os.Lstat(img.Path + ext); errors.Is(err, fs.ErrNotExist) {
+			written = append(written, filepath.Base(img.Path)+ext)
+		}
+	}
+	if len(written) == 0 {
+		return nil, nil
+	}
+	return written, manifest.WriteAudit(img.Path, v.auditName(img), r)
+}
+
+// auditName is the file that the sums are of: the image where it is byte for byte the
+// disk, else the flat file on the host.
+func (v *verifier) auditName(img target.Image) string {
+	d, ok := v.p.record.Source.Disk(img.Key)
+	if img.Format == target.Raw || !ok {
+		return filepath.Base(img.Path)
+	}
+	file := path.Base(d.Base.File)
+	return strings.TrimSuffix(file, path.Ext(file)) + "-flat.vmdk"
+}
+
+// spotCheck compares samples of the images with the source.
+func (a *app) spotCheck(ctx context.Context, p *published, o verifyOptions, found []verified) (err error) {
+	from, err := a.openOrigin(ctx, o.source, o.login, p.record.Source.Ref)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, from.Close)
+	for i, img := range p.images() {
+		report, err := spotOne(ctx, p, from, img, o.spot)
+		if err != nil {
+			return fmt.Errorf("disk %d: %w", img.Key, err)
+		}
+		found[i].Spot = &report
+	}
+	return nil
+}
+
+func spotOne(ctx context.Context, p *published, from *origin, img target.Image, s spot) (_ manifest.SpotReport, err error) {
+	var ends [2]disk.Source
+	if ends[0], err = from.disk(ctx, img.Key); err != nil {
+		return manifest.SpotReport{}, err
+	}
+	defer closing(&err, ends[0].Close)
+	if ends[1], err = p.target.Read(ctx, img); err != nil {
+		return manifest.SpotReport{}, err
+	}
+	defer closing(&err, ends[1].Close)
+	return manifest.Spot(ctx, ends[0], ends[1], manifest.SpotOptions{First: s.first, Ranges: s.ranges, Seed: rand.Uint64()})
+}
+
+// writeVerified prints what was found, bad chunks included.
+func (a *app) writeVerified(folder string, found []verified, bad error) error {
+	if a.json {
+		return a.print(struct {
+			Folder string     `json:"folder"`
+			OK     bool       `json:"ok"`
+			Images []verified `json:"images"`
+		}{folder, bad == nil, slices.Concat([]verified{}, found)})
+	}
+	for _, v := range found {
+		a.writeVerifiedImage(v)
+	}
+	if bad == nil {
+		fmt.Fprintf(a.out, "%s is what was copied.\n", folder)
+	}
+	return nil
+}
+
+func (a *app) writeVerifiedImage(v verified) {
+	for _, b := range v.Bad {
+		fmt.Fprintf(a.out, "BAD  disk %s at %d, %s: expected %v, seen %v\n", b.Disk, b.Off, size(b.Len), b.Want, b.Got)
+	}
+	if v.BadChunks > 0 {
+		fmt.Fprintf(a.out, "%s: %d of %d MiB chunks are not what was copied\n\n", v.File, v.BadChunks, v.Chunks)
+		return
+	}
+	t := newTable(v.File, "")
+	t.add("  compared", fmt.Sprintf("%s in %d chunks, read from %s", size(v.Bytes), v.Chunks, v.Medium))
+	t.add("  root", v.Root.String())
+	t.add("  sha256", v.SHA256)
+	t.add("  md5", v.MD5)
+	if v.Spot != nil {
+		t.add("  spot", fmt.Sprintf("%s in %d ranges are the same at the source (seed %d)", size(v.Spot.Bytes), len(v.Spot.Ranges), v.Spot.Seed))
+	}
+	for _, file := range v.Audit {
+		t.add("  written", file)
+	}
+	t.write(a.out)
+	fmt.Fprintln(a.out)
+}

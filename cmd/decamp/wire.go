@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/flow"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/transport/https"
+)
+
+// dial logs in to the ESXi or vCenter at rawURL, once its certificate is trusted.
+func (a *app) dial(ctx context.Context, rawURL string, l login) (*esx.Session, error) {
+	u, err := esx.ParseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	shown, err := esx.Fingerprint(ctx, u.Host)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.trust(ctx, withPort(u), certificate(shown), l.fingerprint); err != nil {
+		return nil, err
+	}
+	who := u.User.Username() + "@" + u.Host
+	return esx.Dial(ctx, esx.Config{
+		URL:         u,
+		Fingerprint: shown.Fingerprint,
+		Log:         a.log,
+		Password: func(ctx context.Context) (esx.Secret, error) {
+			password, err := a.password(ctx, who, l.passwordFile)
+			return esx.Secret(password), err
+		},
+	})
+}
+
+func withPort(u *url.URL) string {
+	if u.Port() != "" {
+		return u.Host
+	}
+	return net.JoinHostPort(u.Hostname(), "443")
+}
+
+// works is all that decamp migrate works with, open and logged in.
+type works struct {
+	url       *url.URL
+	session   *esx.Session
+	transport *https.Transport
+	target    *dir.Target
+	store     *plan.Store
+	engine    *flow.Engine
+	migrator  *migrate.Migrator
+	shown     progress // who is told the events; nil until there is something to show
+}
+
+// openWorks opens the parts in the order in which they are cheap to refuse: the folder,
+// the state directory, and last the host, which may mean typing a password.
+func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w *works, err error) {
+	w = &works{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.Close())
+		}
+	}()
+	if w.url, err = esx.ParseURL(rawURL); err != nil {
+		return w, err
+	}
+	if err := w.openTarget(o); err != nil {
+		return w, err
+	}
+	if err := a.openState(ctx, w); err != nil {
+		return w, err
+	}
+	if w.session, err = a.dial(ctx, rawURL, o.login); err != nil {
+		return w, err
+	}
+	w.transport = https.New(w.session, https.Options{MaxConnections: o.connections, Log: a.log})
+	return w, nil
+}
+
+func (w *works) openTarget(o migrateOptions) (err error) {
+	w.target, err = dir.New(o.folder(), dir.Options{
+		Format: target.Format(o.format),
+		Domain: dir.DomainOptions{Type: o.domainType},
+	})
+	return err
+}
+
+func (a *app) openState(ctx context.Context, w *works) error {
+	state, err := a.stateDir()
+	if err != nil {
+		return err
+	}
+	if w.engine, err = flow.Open(ctx, flow.Config{Dir: state, Log: a.log}); err != nil {
+		return err
+	}
+	w.store = plan.NewStore(state)
+	w.migrator = migrate.New(w.engine, w.store, migrate.Options{Version: version, Log: a.log, Notify: w.notify})
+	return w.engine.Launch()
+}
+
+func (w *works) notify(e plan.Event) {
+	if w.shown != nil {
+		w.shown.event(e)
+	}
+}
+
+// Close closes what is open, in reverse.
+func (w *works) Close() error {
+	var errs []error
+	if w.engine != nil {
+		errs = append(errs, w.engine.Close())
+	}
+	if w.transport != nil {
+		errs = append(errs, w.transport.Close())
+	}
+	if w.session != nil {
+		errs = append(errs, w.session.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// plan is the intent to move vm as the options say. The target's folder goes in by its
+// absolute name, so that the run is found from any working directory.
+func (w *works) plan(vm *inventory.VM, o migrateOptions) (plan.Plan, error) {
+	folder, err := filepath.Abs(o.folder())
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	return plan.New(w.url, vm, "dir:"+folder, o.format, o.transport, time.Now()), nil
+}
+
+func (w *works) rig() migrate.Rig {
+	return migrate.Rig{Source: planned{w.session}, Transport: w.transport, Target: w.target, Open: w.open}
+}
+
+func (w *works) open(ctx context.Context, d transport.Disk) (disk.Source, error) {
+	return openDisk(ctx, w.transport, d)
+}
+
+// openDisk keeps a nil *https.Source from becoming a disk.Source that is not nil.
+func openDisk(ctx context.Context, t *https.Transport, d transport.Disk) (disk.Source, error) {
+	src, err := t.Open(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	return src, nil
+}
+
+// planned is a session as migrate sees it: the plan names its VM by reference.
+type planned struct{ *esx.Session }
+
+func (p planned) VM(ctx context.Context, ref string) (*inventory.VM, error) {
+	return p.VMByRef(ctx, inventory.MoRef(ref))
+}
+
+func (p planned) PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error {
+	return p.Session.PowerOff(ctx, vm, esx.PowerOffOptions{Wait: wait, Force: force})
+}
+
+// published is a VM's folder, for decamp verify.
+type published struct {
+	folder string
+	record *dir.Record
+	target *dir.Target
+}
+
+func openPublished(folder string) (*published, error) {
+	record, err := dir.ReadRecord(folder)
+	if err != nil {
+		return nil, err
+	}
+	t, err := dir.New(filepath.Dir(filepath.Clean(folder)), dir.Options{})
+	return &published{folder, record, t}, err
+}
+
+// images are the published images where they stand now: the folder may have been moved.
+func (p *published) images() []target.Image {
+	var images []target.Image
+	for _, img := range p.record.Images {
+		path := filepath.Join(p.folder, img.File)
+		images = append(images, target.Image{
+			Key: img.Key, Path: path, Final: path, Manifest: filepath.Join(p.folder, img.Manifest),
+			Format: img.Format, Size: img.Size, Root: img.Root,
+		})
+	}
+	return images
+}
+
+// origin is the VM that a published one came from, open for a second reading.
+type origin struct {
+	session   *esx.Session
+	transport *https.Transport
+	vm        *inventory.VM
+}
+
+func (a *app) openOrigin(ctx context.Context, rawURL string, l login, ref inventory.MoRef) (*origin, error) {
+	session, err := a.dial(ctx, rawURL, l)
+	if err != nil {
+		return nil, err
+	}
+	o := &origin{session: session, transport: https.New(session, https.Options{Log: a.log})}
+	if o.vm, err = session.VMByRef(ctx, ref); err != nil {
+		return nil, errors.Join(err, o.Close())
+	}
+	return o, nil
+}
+
+func (o *origin) disk(ctx context.Context, key int32) (disk.Source, error) {
+	d, ok := o.vm.Disk(key)
+	if !ok {
+		return nil, fault.New(fault.NotFound, "VM %s has no disk %d any more", o.vm.Name, key)
+	}
+	return openDisk(ctx, o.transport, transport.Disk{VM: o.vm, Disk: d})
+}
+
+func (o *origin) Close() error { return errors.Join(o.transport.Close(), o.session.Close()) }
