@@ -80,7 +80,7 @@ func (b *bench) uncapped(ctx context.Context) error {
 		return err
 	}
 	row := Row{Figure: "https uncapped, to Null: client CPU", Value: cpu, Unit: "CPU s/GiB", Note: note(rate)}
-	row.Peers = b.uncappedPeers(ctx, e)
+	row.Peers = b.uncappedPeers(ctx)
 	b.atMost(0.75, row)
 	image := filepath.Join(b.dir, "pull.raw")
 	if rate, cpu, err = b.pulls(ctx, e, pullJob{Path: image, Format: "raw", Manifest: true}); err != nil {
