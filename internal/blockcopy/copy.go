@@ -113,9 +113,10 @@ func Copy(ctx context.Context, src disk.Source, dst disk.Target, o Options) (Res
 func (c *copier) run(ctx context.Context) (Result, error) {
 	g, gctx := errgroup.WithContext(ctx)
 	spans := make(chan span)                // closed by describe
-	filled := make(chan *window, c.Writers) // closed when the last reader is done
-	g.Go(func() error { defer close(spans); return c.describe(gctx, spans, filled) })
+	filled := make(chan *window, c.Writers) // closed when describe and the last reader are done
 	var reading sync.WaitGroup
+	reading.Add(1)
+	g.Go(func() error { defer reading.Done(); defer close(spans); return c.describe(gctx, spans, filled) })
 	for range c.Readers {
 		reading.Add(1)
 		g.Go(func() error { defer reading.Done(); return c.read(gctx, spans, filled) })
