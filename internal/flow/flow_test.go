@@ -50,6 +50,7 @@ func pair(first, second func(context.Context, int) (int, error)) func(*Engine) {
 func addOne(_ context.Context, n int) (int, error) { return n + 1, nil }
 
 func TestStepsPassPlainDataAndAreOnRecord(t *testing.T) {
+	t.Parallel()
 	e := open(t, t.TempDir(), pair(addOne, addOne))
 	ok(t, e.Start(t.Context(), "r1", "pair", 40))
 	ok(t, e.Wait(t.Context(), "r1"))
@@ -65,6 +66,7 @@ func TestStepsPassPlainDataAndAreOnRecord(t *testing.T) {
 }
 
 func TestFailedRunContinuesAfterTheLastGoodStep(t *testing.T) {
+	t.Parallel()
 	firsts, seconds := 0, 0
 	broken := true
 	e := open(t, t.TempDir(), pair(
@@ -93,6 +95,7 @@ func TestFailedRunContinuesAfterTheLastGoodStep(t *testing.T) {
 }
 
 func TestRecordedErrorKeepsKindAndRemedy(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	fail := func(context.Context, int) (int, error) {
 		return 0, fault.New(fault.Corrupt, "chunk 7 differs").WithHint("run the same command again")
@@ -121,6 +124,7 @@ func hang(began chan<- struct{}) func(context.Context, int) (int, error) {
 }
 
 func TestCancelEndsTheStepAndTheNextStartGoesOn(t *testing.T) {
+	t.Parallel()
 	began := make(chan struct{}, 1)
 	second := hang(began)
 	e := open(t, t.TempDir(), pair(addOne, func(ctx context.Context, n int) (int, error) { return second(ctx, n) }))
@@ -136,6 +140,7 @@ func TestCancelEndsTheStepAndTheNextStartGoesOn(t *testing.T) {
 }
 
 func TestCloseLeavesTheRunPending(t *testing.T) {
+	t.Parallel()
 	dir, began := t.TempDir(), make(chan struct{}, 1)
 	e := open(t, dir, pair(addOne, hang(began)))
 	ok(t, e.Start(t.Context(), "r1", "pair", 0))
@@ -152,6 +157,7 @@ func TestCloseLeavesTheRunPending(t *testing.T) {
 }
 
 func TestPendingRunsWaitUntilTheyAreStartedOrResumed(t *testing.T) {
+	t.Parallel()
 	dir, began := t.TempDir(), make(chan struct{}, 2)
 	e := open(t, dir, pair(addOne, hang(began)))
 	for _, run := range []string{"asked", "unasked"} {
@@ -177,6 +183,7 @@ func TestPendingRunsWaitUntilTheyAreStartedOrResumed(t *testing.T) {
 }
 
 func TestSecondProcessIsRefusedByPid(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	open(t, dir, pair(addOne, addOne))
 	_, err := Open(t.Context(), Config{Dir: dir})
@@ -186,6 +193,7 @@ func TestSecondProcessIsRefusedByPid(t *testing.T) {
 }
 
 func TestEveryConnectionIsDurable(t *testing.T) {
+	t.Parallel()
 	e := open(t, t.TempDir(), pair(addOne, addOne))
 	for range 8 { // the pool's size: eight held at once are eight connections
 		c, err := e.db.Conn(t.Context())
@@ -202,6 +210,7 @@ func TestEveryConnectionIsDurable(t *testing.T) {
 }
 
 func TestStateIsPrivate(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	open(t, dir, pair(addOne, addOne))
 	for _, name := range []string{".", "state.db", "lock"} {
@@ -214,6 +223,7 @@ func TestStateIsPrivate(t *testing.T) {
 }
 
 func TestForgottenRunStartsAfresh(t *testing.T) {
+	t.Parallel()
 	runs := 0
 	e := open(t, t.TempDir(), pair(func(context.Context, int) (int, error) { runs++; return 0, nil }, addOne))
 	for range 2 {
@@ -227,6 +237,7 @@ func TestForgottenRunStartsAfresh(t *testing.T) {
 }
 
 func TestDoneRunIsNotRunAgain(t *testing.T) {
+	t.Parallel()
 	runs := 0
 	e := open(t, t.TempDir(), pair(func(context.Context, int) (int, error) { runs++; return 0, nil }, addOne))
 	for range 2 {
@@ -239,6 +250,7 @@ func TestDoneRunIsNotRunAgain(t *testing.T) {
 }
 
 func TestRunsThatShareAPrefixAreApart(t *testing.T) {
+	t.Parallel()
 	e := open(t, t.TempDir(), pair(addOne, addOne))
 	ok(t, e.Start(t.Context(), "web-10", "pair", 0))
 	ok(t, e.Wait(t.Context(), "web-10"))
@@ -250,6 +262,7 @@ func TestRunsThatShareAPrefixAreApart(t *testing.T) {
 }
 
 func TestSignals(t *testing.T) {
+	t.Parallel()
 	var got []string
 	e := open(t, t.TempDir(), func(e *Engine) {
 		Register(e, "listen", func(c *Context, n int) error {
@@ -281,6 +294,7 @@ func TestSignals(t *testing.T) {
 }
 
 func TestCancelEndsAWait(t *testing.T) {
+	t.Parallel()
 	e := open(t, t.TempDir(), func(e *Engine) {
 		Register(e, "listen", func(c *Context, _ int) error {
 			_, err := c.WaitSignal("never", time.Hour, nil)
@@ -295,6 +309,7 @@ func TestCancelEndsAWait(t *testing.T) {
 }
 
 func TestBadRunIDsAreRefused(t *testing.T) {
+	t.Parallel()
 	e := open(t, t.TempDir(), pair(addOne, addOne))
 	for _, id := range []string{"", "a/2", "../x", "A b", strings.Repeat("x", 200)} {
 		if err := e.Start(t.Context(), id, "pair", 0); fault.KindOf(err) != fault.Invalid {
@@ -312,6 +327,7 @@ func TestEngineVariablesAreRefused(t *testing.T) {
 }
 
 func TestEngineIsQuietAtInfo(t *testing.T) {
+	t.Parallel()
 	var buf strings.Builder
 	e, err := Open(t.Context(), Config{Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&buf, nil))})
 	ok(t, err)

@@ -27,6 +27,7 @@ type world struct {
 	before func(ctx context.Context, op string) error // called before every operation; never nil
 
 	mu        sync.Mutex
+	outer     context.Context // of the step under way, or a child of it: ends with the process
 	images    map[string]*memImage
 	published *target.Definition
 	reads     map[int32][]disk.Range // what Transfer read, by disk
@@ -65,6 +66,11 @@ func (w *world) addDisk(key int32, size int64) {
 
 // op is one operation of the outside world.
 func (w *world) op(ctx context.Context, name string) error {
+	if !inner[name] {
+		w.mu.Lock()
+		w.outer = ctx
+		w.mu.Unlock()
+	}
 	if err := w.before(ctx, name); err != nil {
 		return err
 	}
@@ -72,6 +78,18 @@ func (w *world) op(ctx context.Context, name string) error {
 	defer w.mu.Unlock()
 	w.ops = append(w.ops, name)
 	return ctx.Err()
+}
+
+// inner are the operations that may come with a context of their own: the checkpoint
+// that ends a canceled copy does.
+var inner = map[string]bool{"read": true, "write": true, "zero": true, "sync": true, "finish": true}
+
+// stopped waits for the process to end.
+func (w *world) stopped() {
+	w.mu.Lock()
+	ctx := w.outer
+	w.mu.Unlock()
+	<-ctx.Done()
 }
 
 // fakeSource is the host.

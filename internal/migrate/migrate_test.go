@@ -115,6 +115,7 @@ func (b *bench) checkPublished(out Outcome) {
 }
 
 func TestMigrate(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	out, err := b.migrate(Permit{SpotFirst: mib, SpotRanges: 2})
 	if err != nil {
@@ -142,6 +143,7 @@ func TestMigrate(t *testing.T) {
 }
 
 func TestAuditFilesNameTheSums(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	out, err := b.migrate(Permit{})
 	if err != nil {
@@ -154,6 +156,7 @@ func TestAuditFilesNameTheSums(t *testing.T) {
 }
 
 func TestSummarySaysWhereTheTimeWent(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	out, err := b.migrate(Permit{})
 	if err != nil {
@@ -174,6 +177,7 @@ func TestSummarySaysWhereTheTimeWent(t *testing.T) {
 }
 
 func TestDoneRunIsNotDoneAgain(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	first, err := b.migrate(Permit{})
 	if err != nil {
@@ -187,6 +191,7 @@ func TestDoneRunIsNotDoneAgain(t *testing.T) {
 }
 
 func TestRunBeginsAfreshWhenThePublishedVMIsGone(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	if _, err := b.migrate(Permit{}); err != nil {
 		t.Fatal(err)
@@ -200,6 +205,7 @@ func TestRunBeginsAfreshWhenThePublishedVMIsGone(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		change func(vm *inventory.VM)
 		kind   fault.Kind
@@ -239,6 +245,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestWarningsAreToldOnce(t *testing.T) {
+	t.Parallel()
 	w := inventory.Warning{Code: "running", Text: "the VM is powered on", Remedy: "shut it down first", Blocks: true}
 	err := refuse(&inventory.VM{Name: "x", Power: inventory.PoweredOn, Warnings: []inventory.Warning{w}}, Permit{})
 	if strings.Count(err.Error(), "powered on") != 1 {
@@ -247,6 +254,7 @@ func TestWarningsAreToldOnce(t *testing.T) {
 }
 
 func TestPowerOffOnlyWhenAskedAndNothingElseStandsInTheWay(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.vm.Power, b.vm.Snapshots = inventory.PoweredOn, 1
 	if _, err := b.migrate(Permit{PowerOff: true}); !fault.Is(err, fault.Conflict) || b.vm.Power != inventory.PoweredOn {
@@ -267,6 +275,7 @@ func TestPowerOffOnlyWhenAskedAndNothingElseStandsInTheWay(t *testing.T) {
 }
 
 func TestAnotherVMUnderTheSameReferenceIsRefused(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	p := b.process()
 	pl := b.plan()
@@ -278,6 +287,7 @@ func TestAnotherVMUnderTheSameReferenceIsRefused(t *testing.T) {
 }
 
 func TestOptionsMayChangeUntilSomethingWasCopied(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.vm.Snapshots = 1
 	p := b.process()
@@ -308,6 +318,7 @@ func failing(name string, err error) func(context.Context, string) error {
 }
 
 func TestFullTargetIsContinuedOnceThereIsRoom(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.before = failing("sync", fault.New(fault.Full, "no space left").WithHint("free 3 GiB"))
 	_, err := b.migrate(Permit{})
@@ -323,6 +334,7 @@ func TestFullTargetIsContinuedOnceThereIsRoom(t *testing.T) {
 }
 
 func TestPassingFaultsAreRetried(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	var mu sync.Mutex
 	failures := 0
@@ -346,6 +358,7 @@ func TestPassingFaultsAreRetried(t *testing.T) {
 }
 
 func TestLastingFaultsAreNotRetried(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.before = failing("vm", fault.New(fault.Denied, "wrong password"))
 	if _, err := b.migrate(Permit{}); !fault.Is(err, fault.Denied) || len(b.told(plan.StepRetried)) > 0 {
@@ -358,20 +371,12 @@ func TestLastingFaultsAreNotRetried(t *testing.T) {
 }
 
 func TestFlippedBitIsNamedAndNothingPublished(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
-	flip := func(ctx context.Context, op string) error {
-		if op == "finish" { // of the second disk, after everything was hashed
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			m := b.images[filepath.Join(b.dir, "2001")]
-			m.now[2*mib+77] ^= 0x10
-		}
-		return nil
-	}
-	once := sync.OnceFunc(func() { flip(nil, "finish") })
+	flip := sync.OnceFunc(func() { b.images[filepath.Join(b.dir, "2001")].now[2*mib+77] ^= 0x10 })
 	b.before = func(_ context.Context, op string) error {
 		if op == "finish" && manifestSealed(filepath.Join(b.dir, "2001.manifest")) {
-			once()
+			flip() // everything was hashed, nothing verified
 		}
 		return nil
 	}
@@ -406,6 +411,7 @@ func manifestSealed(path string) bool {
 }
 
 func TestWrongBytesFromTheSourceAreFoundBySpot(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	rig := b.rig(t, b.dir)
 	p := b.process()
@@ -424,12 +430,13 @@ func TestWrongBytesFromTheSourceAreFoundBySpot(t *testing.T) {
 }
 
 func TestCancelStopsAndTheNextRunContinues(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	ctx, cancel := context.WithCancel(t.Context())
+	var first sync.Once // the checkpoint that ends a canceled copy syncs too
 	b.before = func(ctx context.Context, op string) error {
 		if op == "sync" {
-			cancel()
-			<-ctx.Done()
+			first.Do(func() { cancel(); b.stopped() })
 		}
 		return ctx.Err()
 	}
@@ -450,6 +457,7 @@ func TestCancelStopsAndTheNextRunContinues(t *testing.T) {
 }
 
 func TestDiscardRemovesEverything(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.before = failing("finish", errors.New("broken"))
 	if _, err := b.migrate(Permit{}); err == nil {
@@ -478,6 +486,7 @@ func TestDiscardRemovesEverything(t *testing.T) {
 }
 
 func TestUndoIsSafeIfNothingRan(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	p := b.process()
 	if err := p.undo(t.Context(), b.plan(), Facts{}, memTarget{b.world, b.dir}); err != nil {
@@ -489,6 +498,7 @@ func TestUndoIsSafeIfNothingRan(t *testing.T) {
 }
 
 func TestCommitRefusesWhatWasNotVerified(t *testing.T) {
+	t.Parallel()
 	img := target.Image{Key: 2000, Root: "abc"}
 	for name, f := range map[string]Facts{
 		"nothing":      {},
