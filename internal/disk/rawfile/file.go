@@ -1,19 +1,11 @@
 package rawfile
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/disk/bitmap"
-	"github.com/decamp/decamp/internal/fault"
 )
 
 // Align is the block size of direct I/O, in bytes: offset, length and memory are
@@ -114,49 +106,6 @@ func (f *File) open(o Options) error {
 	return nil
 }
 
-// completeCreate gives a file without a byte its size.
-func (f *File) completeCreate(size int64) error {
-	info, err := f.cached.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() > 0 || size == 0 {
-		return err
-	}
-	if err := f.cached.Truncate(size); err != nil {
-		return f.fault("create", disk.Range{Len: size}, err)
-	}
-	return nil
-}
-
-// imageSize returns the size of the disk in file: want, or all there is if want is 0.
-func imageSize(file *os.File, want int64) (int64, error) {
-	info, err := file.Stat()
-	if err != nil {
-		return 0, fmt.Errorf("open image %s: %w", file.Name(), err)
-	}
-	device := info.Mode().Type() == os.ModeDevice
-	if !device && !info.Mode().IsRegular() {
-		return 0, fault.New(fault.Invalid, "open image %s: neither a file nor a block device", file.Name()).
-			WithHint("name a file or a block device")
-	}
-	has, err := file.Seek(0, io.SeekEnd) // a device's Stat has no size
-	if err != nil {
-		return 0, fmt.Errorf("size of image %s: %w", file.Name(), err)
-	}
-	if want == 0 {
-		want = has
-	}
-	if want == has || device && want < has {
-		return want, nil
-	}
-	return 0, fault.New(fault.Conflict, "open image %s: it has %d bytes, the disk %d", file.Name(), has, want).
-		WithHint("it belongs to another disk, or the disk was resized: move %s away and start again", file.Name())
-}
-
-// isDevice reports a block device.
-func isDevice(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().Type() == os.ModeDevice // character devices have another bit set
-}
-
 // Size returns the disk's size in bytes.
 func (f *File) Size() int64 { return f.size }
 
@@ -166,73 +115,4 @@ func (f *File) Mode() Mode { return f.mode }
 // Hints: 1 MiB and more is fast; four streams fill what one leaves idle.
 func (f *File) Hints() disk.Hints {
 	return disk.Hints{Request: 4 << 20, Streams: 4, Align: Align}
-}
-
-// Sync returns once all that was written would survive power loss. After one failure it
-// fails for good: the kernel reports a lost page once and then forgets it. Opened again,
-// the image goes on from its manifest.
-func (f *File) Sync(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	f.mu.Lock()
-	broken := f.broken
-	f.mu.Unlock()
-	if broken != nil {
-		return broken
-	}
-	err := retry(func() error { return unix.Fdatasync(int(f.cached.Fd())) })
-	if err == nil {
-		return nil
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.broken = f.fault("sync", disk.Range{Len: f.size}, err)
-	return f.broken
-}
-
-// Finish syncs the image and its folder and releases it.
-func (f *File) Finish(ctx context.Context) error {
-	if err := f.Sync(ctx); err != nil {
-		return err
-	}
-	if !f.device {
-		if err := f.cached.Sync(); err != nil { // what fdatasync leaves out: times, owner
-			return f.fault("sync", disk.Range{Len: f.size}, err)
-		}
-		if err := syncFolder(f.path); err != nil {
-			return err
-		}
-	}
-	return f.Close()
-}
-
-// Close releases the image. Without Finish what was written since the last Sync may be
-// lost in a power cut.
-func (f *File) Close() error {
-	f.mu.Lock()
-	closed := f.closed
-	f.closed = true
-	f.mu.Unlock()
-	if closed {
-		return nil
-	}
-	var err error
-	if f.direct != nil {
-		err = f.direct.Close()
-	}
-	return errors.Join(err, f.cached.Close())
-}
-
-// syncFolder makes the name of a file in its folder durable.
-func syncFolder(path string) error {
-	folder, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return fmt.Errorf("sync folder of %s: %w", path, err)
-	}
-	defer folder.Close()
-	if err := folder.Sync(); err != nil {
-		return fmt.Errorf("sync folder of %s: %w", path, err)
-	}
-	return nil
 }

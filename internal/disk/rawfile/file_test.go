@@ -7,12 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/disk/disktest"
@@ -48,38 +46,6 @@ func TestTargetConformance(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestSourceConformance(t *testing.T) {
-	open := map[string]func(t *testing.T, path string) *Source{
-		"page cache": func(t *testing.T, path string) *Source { return openSource(t, path, false) },
-		"direct":     func(t *testing.T, path string) *Source { return openSource(t, path, true) },
-		"dropped": func(t *testing.T, path string) *Source {
-			s := openSource(t, path, false)
-			s.startDropping()
-			return s
-		},
-	}
-	for name, o := range open {
-		t.Run(name, func(t *testing.T) {
-			disktest.TestSource(t, func(t *testing.T, want disk.Source) disk.Source {
-				path := filepath.Join(t.TempDir(), "disk.raw")
-				writeImage(t, path, want)
-				s := o(t, path)
-				t.Cleanup(func() { wantIdle(t, s.buffers) })
-				return s
-			})
-		})
-	}
-}
-
-func openSource(t *testing.T, path string, direct bool) *Source {
-	t.Helper()
-	s, err := OpenSource(path, SourceOptions{Direct: direct})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }
 
 // writeImage writes src to a new image, holes left out.
@@ -331,73 +297,6 @@ func TestModeFallsDown(t *testing.T) {
 		}
 		if err := f.Close(); err != nil {
 			t.Error(err)
-		}
-	}
-}
-
-func TestReadsPassTheCache(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "disk.raw")
-	src := disk.NewPattern(4 << 20)
-	writeImage(t, path, src)
-	for name, prepare := range map[string]func(*Source){
-		MediumDirect:  func(s *Source) { s.bypassCache() },
-		MediumDropped: func(s *Source) { s.startDropping() },
-	} {
-		s := openSource(t, path, false)
-		if s.memory {
-			t.Skip("the temporary folder is in memory: there is no medium to read from")
-		}
-		prepare(s)
-		p := make([]byte, 4<<20)
-		for _, off := range []int64{0, 512, 5000, 1 << 20} {
-			if err := s.ReadAt(t.Context(), p[:1<<20], off); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if s.Medium() != name {
-			t.Errorf("medium %q, want %q", s.Medium(), name)
-		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// TestUnprovenReadsAreAdmitted holds a page in the cache by a lock on memory.
-func TestUnprovenReadsAreAdmitted(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "disk.raw")
-	writeImage(t, path, disk.NewPattern(1<<20))
-	s := openSource(t, path, false)
-	defer s.Close()
-	mem, err := unix.Mmap(int(s.cached.Fd()), 0, 1<<20, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(mem)
-	s.memory = false
-	s.startDropping()
-	if err := s.ReadAt(t.Context(), make([]byte, 1<<20), 0); err != nil {
-		t.Fatal(err)
-	}
-	if s.Medium() != MediumCache {
-		t.Errorf("medium %q, though the pages were mapped", s.Medium())
-	}
-}
-
-func TestShortFileIsNotZeros(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "disk.raw")
-	writeImage(t, path, disk.NewPattern(1<<20))
-	for _, direct := range []bool{false, true} {
-		s := openSource(t, path, direct)
-		if err := os.Truncate(path, 1<<19); err != nil {
-			t.Fatal(err)
-		}
-		err := s.ReadAt(t.Context(), make([]byte, 1<<20), 0)
-		if err == nil || !strings.Contains(err.Error(), "ends at 524288") {
-			t.Errorf("direct %v: %v", direct, err)
-		}
-		if err := errors.Join(s.Close(), os.Truncate(path, 1<<20)); err != nil {
-			t.Fatal(err)
 		}
 	}
 }

@@ -1,0 +1,53 @@
+package rawfile
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// completeCreate gives a file without a byte its size.
+func (f *File) completeCreate(size int64) error {
+	info, err := f.cached.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() > 0 || size == 0 {
+		return err
+	}
+	if err := f.cached.Truncate(size); err != nil {
+		return f.fault("create", disk.Range{Len: size}, err)
+	}
+	return nil
+}
+
+// imageSize returns the size of the disk in file: want, or all there is if want is 0.
+func imageSize(file *os.File, want int64) (int64, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("open image %s: %w", file.Name(), err)
+	}
+	device := info.Mode().Type() == os.ModeDevice
+	if !device && !info.Mode().IsRegular() {
+		return 0, fault.New(fault.Invalid, "open image %s: neither a file nor a block device", file.Name()).
+			WithHint("name a file or a block device")
+	}
+	has, err := file.Seek(0, io.SeekEnd) // a device's Stat has no size
+	if err != nil {
+		return 0, fmt.Errorf("size of image %s: %w", file.Name(), err)
+	}
+	if want == 0 {
+		want = has
+	}
+	if want == has || device && want < has {
+		return want, nil
+	}
+	return 0, fault.New(fault.Conflict, "open image %s: it has %d bytes, the disk %d", file.Name(), has, want).
+		WithHint("it belongs to another disk, or the disk was resized: move %s away and start again", file.Name())
+}
+
+// isDevice reports a block device.
+func isDevice(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().Type() == os.ModeDevice // character devices have another bit set
+}

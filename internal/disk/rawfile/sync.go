@@ -1,0 +1,82 @@
+package rawfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// Sync returns once all that was written would survive power loss. After one failure it
+// fails for good: the kernel reports a lost page once and then forgets it. Opened again,
+// the image goes on from its manifest.
+func (f *File) Sync(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	broken := f.broken
+	f.mu.Unlock()
+	if broken != nil {
+		return broken
+	}
+	err := retry(func() error { return unix.Fdatasync(int(f.cached.Fd())) })
+	if err == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.broken = f.fault("sync", disk.Range{Len: f.size}, err)
+	return f.broken
+}
+
+// Finish syncs the image and its folder and releases it.
+func (f *File) Finish(ctx context.Context) error {
+	if err := f.Sync(ctx); err != nil {
+		return err
+	}
+	if !f.device {
+		if err := f.cached.Sync(); err != nil { // what fdatasync leaves out: times, owner
+			return f.fault("sync", disk.Range{Len: f.size}, err)
+		}
+		if err := syncFolder(f.path); err != nil {
+			return err
+		}
+	}
+	return f.Close()
+}
+
+// Close releases the image. Without Finish what was written since the last Sync may be
+// lost in a power cut.
+func (f *File) Close() error {
+	f.mu.Lock()
+	closed := f.closed
+	f.closed = true
+	f.mu.Unlock()
+	if closed {
+		return nil
+	}
+	var err error
+	if f.direct != nil {
+		err = f.direct.Close()
+	}
+	return errors.Join(err, f.cached.Close())
+}
+
+// syncFolder makes the name of a file in its folder durable.
+func syncFolder(path string) error {
+	folder, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("sync folder of %s: %w", path, err)
+	}
+	defer folder.Close()
+	if err := folder.Sync(); err != nil {
+		return fmt.Errorf("sync folder of %s: %w", path, err)
+	}
+	return nil
+}
