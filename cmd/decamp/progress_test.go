@@ -11,6 +11,7 @@ import (
 
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/test/pty"
 )
 
 // someRun is a run in which everything happens that people are told about.
@@ -74,13 +75,8 @@ func TestProgressAsJSON(t *testing.T) {
 }
 
 func TestProgressAsBars(t *testing.T) {
-	p := newPerson(t)
-	near, err := p.terminal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer near.Close()
-	s := newScreen(near.f)
+	p := pty.New(t)
+	s := newScreen(p.Open())
 	if !s.isTerminal() {
 		t.Fatal("a pseudo terminal is no terminal")
 	}
@@ -88,16 +84,16 @@ func TestProgressAsBars(t *testing.T) {
 	for _, e := range someRun()[:9] {
 		b.event(e)
 	}
-	p.sees("62 %")
-	p.sees("left")
-	mustContain(t, string(p.seen), "powering off", "[copy] -> detect -> convert -> verify -> commit", "copy 2000")
+	p.Sees("62 %")
+	p.Sees("left")
+	mustContain(t, p.Seen(), "powering off", "[copy] -> detect -> convert -> verify -> commit", "copy 2000")
 	for _, e := range someRun()[9:] {
 		b.event(e)
 	}
 	b.close()
 	s.Write([]byte("after\n"))
-	p.sees("after\r\n")
-	mustContain(t, string(p.seen), "connection reset", "root c0ffee")
+	p.Sees("after\r\n")
+	mustContain(t, p.Seen(), "connection reset", "root c0ffee")
 }
 
 func TestPipelineShowsTheStep(t *testing.T) {

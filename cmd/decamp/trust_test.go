@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/test/pty"
 )
 
 const host = "esx1:443"
@@ -64,18 +65,18 @@ func TestChangedCertificateIsRefusedUntilStated(t *testing.T) {
 }
 
 func TestOperatorConfirmsACertificate(t *testing.T) {
-	r, p := newRig(t), newPerson(t)
-	r.tty = p.terminal
-	p.answer("Type yes to go on: ", "yes\n", func() { r.mustTrust("AA:01", "") })
-	mustContain(t, string(p.seen), "SHA-256  AA:01", "subject  CN=esx1", "2025-01-02 to 2035-01-02")
+	r, p := newRig(t), pty.New(t)
+	r.tty = terminalOf(p)
+	answer(p, "Type yes to go on: ", "yes\n", func() { r.mustTrust("AA:01", "") })
+	mustContain(t, p.Seen(), "SHA-256  AA:01", "subject  CN=esx1", "2025-01-02 to 2035-01-02")
 	r.mustTrust("AA:01", "") // asks no more: nobody would answer
 }
 
 func TestAnythingButYesIsNo(t *testing.T) {
 	for _, typed := range []string{"\n", "no\n", "y\n", "YES\n"} {
-		r, p := newRig(t), newPerson(t)
-		r.tty = p.terminal
-		p.answer("Type yes to go on: ", typed, func() { r.mustNotTrust("AA:01", "", "--fingerprint") })
+		r, p := newRig(t), pty.New(t)
+		r.tty = terminalOf(p)
+		answer(p, "Type yes to go on: ", typed, func() { r.mustNotTrust("AA:01", "", "--fingerprint") })
 		if _, err := os.Stat(filepath.Join(r.state, "known_hosts.json")); err == nil {
 			t.Errorf("%q was remembered as a yes", typed)
 		}

@@ -1,0 +1,304 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+func contains(text, part string) bool { return strings.Contains(text, part) }
+
+// decodeLine decodes the next line of r.
+func decodeLine(t *testing.T, r io.Reader, v any) {
+	t.Helper()
+	line, err := bufio.NewReader(r).ReadBytes('\n')
+	must(t, err)
+	must(t, json.Unmarshal(line, v))
+}
+
+func requires(t *testing.T, tool string) {
+	t.Helper()
+	if _, err := exec.LookPath(tool); err != nil {
+		t.Skipf("%s is not installed", tool)
+	}
+}
+
+func TestMigrateAndVerify(t *testing.T) {
+	for _, format := range []string{"raw", "qcow2"} {
+		t.Run(format, func(t *testing.T) {
+			r := newRig(t, small()).trusting()
+			r.migrate("web01", "--format", format, "--spot", "4M,3").ends(0).
+				says("is moved, proven and published", "virsh define", "decamp verify", "WHERE THE TIME WENT")
+			folder := filepath.Join(r.vms(), "web01")
+			r.matchesSource(folder, format)
+			r.run("verify", folder).ends(0).says("is what was copied", "sha256")
+			r.source("verify", folder, "--spot", "1M,2", "--source", r.url()).ends(0).says("are the same at the source")
+			r.migrate("web01", "--format", format).ends(0).says("was moved before")
+		})
+	}
+}
+
+// matchesSource compares the published images with the lab's disks, by tools that are
+// not decamp's.
+func (r *rig) matchesSource(folder, format string) {
+	r.t.Helper()
+	for n := range 2 {
+		image := filepath.Join(folder, fmt.Sprintf("web01-disk%d.%s", n, format))
+		if format == "qcow2" {
+			requires(r.t, "qemu-img")
+			raw := filepath.Join(r.dir, fmt.Sprint(n))
+			out, err := exec.CommandContext(r.t.Context(), "qemu-img", "convert", "-O", "raw", image, raw).CombinedOutput()
+			if err != nil {
+				r.t.Fatalf("qemu-img convert: %v: %s", err, out)
+			}
+			image = raw
+		}
+		r.sameAsSource(image, "web01", n)
+	}
+}
+
+func TestMigrateAsJSONEndsInTheOutcome(t *testing.T) {
+	r := newRig(t, small()).trusting()
+	var out struct {
+		Run, Folder, Domain string
+		Facts               struct {
+			Images []struct{ Final, Root string }
+		}
+	}
+	res := r.migrate("web01", "--json").ends(0)
+	res.last(&out)
+	if out.Run == "" || out.Folder != filepath.Join(r.vms(), "web01") || len(out.Facts.Images) != 2 || len(out.Facts.Images[0].Root) != 64 {
+		t.Errorf("outcome %+v", out)
+	}
+	if _, err := os.Stat(out.Domain); err != nil {
+		t.Error(err)
+	}
+	kinds := map[plan.EventKind]bool{}
+	for line := range strings.Lines(res.stdout) {
+		var o struct{ Event plan.Event }
+		must(t, json.Unmarshal([]byte(line), &o))
+		kinds[o.Event.Kind] = true
+	}
+	if !kinds[plan.RunBegan] || !kinds[plan.StepDone] || !kinds[plan.RunDone] || res.stderr != "" {
+		t.Errorf("events %v; stderr %q", kinds, res.stderr)
+	}
+}
+
+// flip changes one bit of a file.
+func flip(t *testing.T, path string, off int64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	must(t, err)
+	defer f.Close()
+	var b [1]byte
+	_, err = f.ReadAt(b[:], off)
+	must(t, err)
+	b[0] ^= 0x10
+	_, err = f.WriteAt(b[:], off)
+	must(t, err)
+}
+
+func TestVerifyNamesTheFlippedBit(t *testing.T) {
+	r := newRig(t, small()).trusting()
+	r.migrate("web01").ends(0)
+	folder := filepath.Join(r.vms(), "web01")
+	must(t, os.Remove(filepath.Join(folder, "web01-disk1.raw.md5")))
+	r.run("verify", folder).ends(0).says("web01-disk1.raw.md5") // written again
+
+	flip(t, filepath.Join(folder, "web01-disk1.raw"), 5<<20+77)
+	r.run("verify", folder).ends(8).says("disk 2001 at 5242880", "expected", "seen", "Remedy: ")
+	var report struct {
+		OK     bool
+		Images []struct {
+			File string
+			Bad  []struct {
+				Disk string
+				Off  int64
+			}
+		}
+	}
+	res := r.run("verify", folder, "--json").ends(8)
+	lines := strings.Split(strings.TrimSpace(res.stdout), "\n")
+	must(t, json.Unmarshal([]byte(lines[len(lines)-2]), &report))
+	if report.OK || len(report.Images) != 2 || len(report.Images[1].Bad) != 1 || report.Images[1].Bad[0].Off != 5<<20 {
+		t.Errorf("report %+v", report)
+	}
+	var e struct{ Error struct{ Kind string } }
+	if res.last(&e); e.Error.Kind != "corrupt" {
+		t.Errorf("last line %+v", e)
+	}
+}
+
+func TestVerifyOfSomethingElse(t *testing.T) {
+	r := newRig(t, small())
+	r.run("verify", r.dir).ends(3).says("is not the folder of a migrated VM", "vm.json")
+}
+
+func TestRunningVMIsRefusedUntilPowerOffIsAllowed(t *testing.T) {
+	cfg := small()
+	cfg.VMs[0].PoweredOn = true
+	r := newRig(t, cfg).trusting()
+	r.migrate("web01").ends(6).says("powered on", "Remedy: ")
+	if left, _ := os.ReadDir(r.vms()); len(left) > 0 {
+		t.Errorf("a refused VM left %v", left)
+	}
+	r.migrate("web01", "--power-off").ends(0)
+	r.sameAsSource(filepath.Join(r.vms(), "web01", "web01-disk0.raw"), "web01", 0)
+}
+
+// slow is a lab whose one disk takes long enough to be interrupted.
+func slow() lab.Config {
+	return lab.Config{
+		VMs:    []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: 192 << 20, Fill: 100, Seed: 3}}}},
+		Limits: lab.Limits{DatastoreRate: 20 << 20},
+	}
+}
+
+// under is a migration under way in a process of its own.
+type under struct {
+	*exec.Cmd
+	t      *testing.T
+	events *bufio.Scanner
+	screen bytes.Buffer // the standard error; read it after end
+}
+
+func (r *rig) begin(vm string) *under {
+	r.t.Helper()
+	args := append([]string{"migrate", r.url(), vm, "--to", "dir:" + r.vms(), "--json"}, r.extra...)
+	u := &under{Cmd: r.command(args...), t: r.t}
+	out, err := u.StdoutPipe()
+	must(r.t, err)
+	u.events = bufio.NewScanner(out)
+	u.Stderr = &u.screen
+	must(r.t, u.Start())
+	return u
+}
+
+// until reads events until one has the disk that far.
+func (u *under) until(done int64) {
+	u.t.Helper()
+	for u.events.Scan() {
+		var o struct{ Event plan.Event }
+		must(u.t, json.Unmarshal(u.events.Bytes(), &o))
+		if b := o.Event.Bytes; b != nil && b.Done >= done {
+			return
+		}
+	}
+	u.t.Fatalf("the migration ended before %d bytes were copied", done)
+}
+
+// end sends a signal and drains what is left; it returns the wait status.
+func (u *under) end(s syscall.Signal) syscall.WaitStatus {
+	u.t.Helper()
+	must(u.t, u.Process.Signal(s))
+	for u.events.Scan() {
+	}
+	_ = u.Wait() // the status says it
+	return u.ProcessState.Sys().(syscall.WaitStatus)
+}
+
+// restarted runs the migration to its end, at full speed, and checks that it continued.
+func (r *rig) restarted(moreThan int) {
+	r.t.Helper()
+	r.lab.SetLimits(lab.Limits{})
+	res := r.migrate("web01").ends(0).says("continuing run web01-", "was already proven")
+	_, after, _ := strings.Cut(res.stderr, ": ")
+	var proven int
+	if _, err := fmt.Sscanf(after, "%d %% was already proven", &proven); err != nil || proven <= moreThan {
+		r.t.Errorf("%d %% was proven (%v), want more than %d %%: %s", proven, err, moreThan, res.stderr)
+	}
+	r.sameAsSource(filepath.Join(r.vms(), "web01", "web01-disk0.raw"), "web01", 0)
+	r.run("verify", filepath.Join(r.vms(), "web01")).ends(0)
+}
+
+func TestInterruptedMigrationContinues(t *testing.T) {
+	r := newRig(t, slow()).trusting()
+	u := r.begin("web01")
+	u.until(16 << 20)
+	r.migrate("web01").ends(6).says("in use by process", "Remedy: ") // one process at a time
+	if s := u.end(syscall.SIGINT); s.ExitStatus() != 130 {
+		t.Errorf("ended with %v", s)
+	}
+	if _, err := os.Stat(filepath.Join(r.vms(), "web01")); !os.IsNotExist(err) {
+		t.Error("something is published")
+	}
+	r.restarted(5)
+}
+
+func TestKilledMigrationContinues(t *testing.T) {
+	r := newRig(t, slow()).trusting()
+	u := r.begin("web01")
+	u.until(150 << 20) // the first checkpoint comes after five seconds: 100 MiB
+	if s := u.end(syscall.SIGKILL); s.Signal() != syscall.SIGKILL {
+		t.Errorf("ended with %v", s)
+	}
+	r.restarted(20)
+}
+
+func TestDiscardRemovesWhatWasCopied(t *testing.T) {
+	r := newRig(t, slow()).trusting()
+	u := r.begin("web01")
+	u.until(8 << 20)
+	u.end(syscall.SIGINT)
+	r.migrate("web01", "--discard").ends(0).says("is given up")
+	if left, _ := os.ReadDir(r.vms()); len(left) > 0 {
+		t.Errorf("discard left %v", left)
+	}
+	r.migrate("web01", "--discard").ends(3).says("there is no run")
+	r.lab.SetLimits(lab.Limits{})
+	if res := r.migrate("web01").ends(0); contains(res.stderr, "continuing") {
+		t.Errorf("it continued what was discarded: %s", res.stderr)
+	}
+}
+
+func TestPasswordStaysWhereItIs(t *testing.T) {
+	r := newRig(t, slow()).trusting()
+	r.extra = append(r.extra, "-v", "--log-file", filepath.Join(r.dir, "log"))
+	u := r.begin("web01")
+	u.until(4 << 20)
+	for _, name := range []string{"cmdline", "environ"} {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", u.Process.Pid, name))
+		must(t, err)
+		if len(text) == 0 || contains(string(text), secret) {
+			t.Errorf("/proc/PID/%s: empty, or it holds the password", name)
+		}
+	}
+	u.end(syscall.SIGINT)
+	if screen := u.screen.String(); !contains(screen, "logged in") || contains(screen, secret) {
+		t.Errorf("the screen lacks the log, or shows the password: %s", screen)
+	}
+	if seen := r.filesWith(secret); len(seen) != 1 || seen[0] != r.password {
+		t.Errorf("the password is in %v", seen)
+	}
+	if seen := r.filesWith("logged in"); len(seen) != 1 {
+		t.Errorf("the search does not find what is there: %v", seen)
+	}
+}
+
+// filesWith lists the files below the rig's folder that hold text.
+func (r *rig) filesWith(text string) (paths []string) {
+	r.t.Helper()
+	must(r.t, filepath.WalkDir(r.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if contains(string(content), text) {
+			paths = append(paths, path)
+		}
+		return err
+	}))
+	return paths
+}

@@ -1,0 +1,220 @@
+// Package cli runs the real decamp binary against the lab, the way a shell or a script
+// does, and looks at what each of them would see: output, exit codes, files.
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/decamp/decamp/internal/lab"
+)
+
+// binary is the decamp that TestMain built.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "decamp-cli-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "decamp")
+	build := exec.Command("go", "build", "-o", binary, "github.com/decamp/decamp/cmd/decamp")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build decamp:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+// secret is the lab's password; no file but the password file may hold it.
+const secret = "hush-4f2a91-do-not-tell"
+
+// rig is a lab, a place for VMs and a state directory.
+type rig struct {
+	t        *testing.T
+	lab      *lab.Lab
+	dir      string
+	password string // file
+	extra    []string
+}
+
+func newRig(t *testing.T, cfg lab.Config) *rig {
+	t.Helper()
+	cfg.Password = secret
+	l, err := lab.Start(context.Background(), cfg)
+	must(t, err)
+	t.Cleanup(func() { must(t, l.Close()) })
+	r := &rig{t: t, lab: l, dir: t.TempDir()}
+	r.password = r.write("password", secret+"\n")
+	must(t, os.Mkdir(r.vms(), 0o755))
+	return r
+}
+
+// trusting makes every command state the fingerprint.
+func (r *rig) trusting() *rig {
+	r.extra = []string{"--fingerprint", r.lab.Fingerprint()}
+	return r
+}
+
+func (r *rig) vms() string   { return filepath.Join(r.dir, "vms") }
+func (r *rig) state() string { return filepath.Join(r.dir, "state") }
+func (r *rig) url() string   { return "esxi://root@" + r.lab.Addr() }
+
+func (r *rig) write(name, content string) string {
+	r.t.Helper()
+	path := filepath.Join(r.dir, name)
+	must(r.t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+// result is what a command left.
+type result struct {
+	t      *testing.T
+	code   int
+	stdout string
+	stderr string
+}
+
+// command prepares decamp without a terminal: in a session of its own.
+func (r *rig) command(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(r.t.Context(), binary, append(args, "--state", r.state())...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Env = append(os.Environ(), "DECAMP_PASSWORD_FILE="+r.password)
+	return cmd
+}
+
+// run runs decamp to its end.
+func (r *rig) run(args ...string) result {
+	r.t.Helper()
+	return r.finish(r.command(args...))
+}
+
+// source runs a command that logs in.
+func (r *rig) source(args ...string) result {
+	r.t.Helper()
+	return r.run(append(args, r.extra...)...)
+}
+
+func (r *rig) migrate(vm string, more ...string) result {
+	r.t.Helper()
+	return r.source(append([]string{"migrate", r.url(), vm, "--to", "dir:" + r.vms()}, more...)...)
+}
+
+func (r *rig) finish(cmd *exec.Cmd) result {
+	r.t.Helper()
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		r.t.Fatal(err)
+	}
+	return result{r.t, cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// ends checks the exit code.
+func (r result) ends(code int) result {
+	r.t.Helper()
+	if r.code != code {
+		r.t.Fatalf("exit code %d, want %d\nstdout: %s\nstderr: %s", r.code, code, r.stdout, r.stderr)
+	}
+	return r
+}
+
+// says checks that the person was told these words.
+func (r result) says(words ...string) result {
+	r.t.Helper()
+	for _, w := range words {
+		if !strings.Contains(r.stdout+r.stderr, w) {
+			r.t.Errorf("nobody was told %q\nstdout: %s\nstderr: %s", w, r.stdout, r.stderr)
+		}
+	}
+	return r
+}
+
+// remedy is the command that the error's remedy ends in.
+func (r result) remedy() string {
+	r.t.Helper()
+	_, after, ok := strings.Cut(r.stderr, "Remedy: ")
+	_, command, run := strings.Cut(after, "run: ")
+	if !ok || !run {
+		r.t.Fatalf("no remedy with a command in: %s", r.stderr)
+	}
+	return strings.TrimSpace(command)
+}
+
+// last decodes the last line of the standard output: the result, or the error.
+func (r result) last(v any) {
+	r.t.Helper()
+	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), v); err != nil {
+		r.t.Fatalf("%v in the last line of: %s", err, r.stdout)
+	}
+}
+
+// sameAsSource compares a raw image with the lab's disk, byte by byte.
+func (r *rig) sameAsSource(image, vm string, n int) {
+	r.t.Helper()
+	want, err := r.lab.Disk(vm, n)
+	must(r.t, err)
+	f, err := os.Open(image)
+	must(r.t, err)
+	defer f.Close()
+	st, err := f.Stat()
+	must(r.t, err)
+	if st.Size() != want.Size {
+		r.t.Fatalf("%s has %d bytes, the disk %d", image, st.Size(), want.Size)
+	}
+	if at := firstDifference(r.t, f, want.ReaderAt, want.Size); at >= 0 {
+		r.t.Fatalf("%s differs from the source within the MiB at %d", image, at)
+	}
+}
+
+// firstDifference returns the offset of the first MiB that differs, or -1.
+func firstDifference(t *testing.T, a, b io.ReaderAt, size int64) int64 {
+	t.Helper()
+	x, y := make([]byte, 1<<20), make([]byte, 1<<20)
+	for off := int64(0); off < size; off += 1 << 20 {
+		n := min(1<<20, size-off)
+		if _, err := a.ReadAt(x[:n], off); err != nil && err != io.EOF {
+			t.Fatal(err)
+		}
+		if _, err := b.ReadAt(y[:n], off); err != nil && err != io.EOF {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(x[:n], y[:n]) {
+			return off
+		}
+	}
+	return -1
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// small is a lab with one VM that moves within a second.
+func small() lab.Config {
+	return lab.Config{VMs: []lab.VM{{
+		Name: "web01", ChangeTracking: true, NICs: []lab.NIC{{}},
+		Disks: []lab.Disk{{Capacity: 48 << 20, Fill: 40, Seed: 1}, {Capacity: 16<<20 + 512, Fill: 80, Seed: 2}},
+	}}}
+}

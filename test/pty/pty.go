@@ -1,0 +1,88 @@
+// Package pty plays the person at a terminal: tests type, and read what is shown. It
+// is for tests only; every failure ends the test.
+package pty
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Person is the far end of a pseudo terminal of 120 columns and 24 rows.
+type Person struct {
+	Near string // path of the near end, which programs open
+
+	t    *testing.T
+	far  *os.File
+	seen []byte
+}
+
+// New returns a person at a new terminal, who leaves when the test ends.
+func New(t *testing.T) *Person {
+	t.Helper()
+	far, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { far.Close() })
+	p := &Person{t: t, far: far}
+	conn, err := far.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if controlErr := conn.Control(func(fd uintptr) { err = p.setUp(int(fd)) }); controlErr != nil || err != nil {
+		t.Fatal(controlErr, err)
+	}
+	return p
+}
+
+// setUp unlocks the near end, finds its name and gives the terminal a size.
+func (p *Person) setUp(fd int) error {
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		return fmt.Errorf("unlock: %w", err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		return fmt.Errorf("find near end: %w", err)
+	}
+	p.Near = fmt.Sprintf("/dev/pts/%d", n)
+	return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 120})
+}
+
+// Open opens the near end. The test's end closes it.
+func (p *Person) Open() *os.File {
+	p.t.Helper()
+	f, err := os.OpenFile(p.Near, os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// Sees reads what is shown until it ends in text.
+func (p *Person) Sees(text string) {
+	p.t.Helper()
+	for !strings.HasSuffix(string(p.seen), text) {
+		var b [1]byte
+		if _, err := p.far.Read(b[:]); err != nil {
+			p.t.Fatalf("waiting for %q, seen %q: %v", text, p.seen, err)
+		}
+		p.seen = append(p.seen, b[0])
+	}
+}
+
+// Seen is all that was read by Sees.
+func (p *Person) Seen() string { return string(p.seen) }
+
+// Types sends keys, a newline for Enter.
+func (p *Person) Types(keys string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.far, keys); err != nil {
+		p.t.Fatal(err)
+	}
+}
