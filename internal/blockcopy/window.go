@@ -2,7 +2,6 @@ package blockcopy
 
 import (
 	"context"
-	"unsafe"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/manifest"
@@ -52,7 +51,7 @@ func (p *windowPool) idleOrNew(ctx context.Context) (*window, error) {
 	case w := <-p.idle:
 		return w, nil
 	case p.made <- struct{}{}:
-		return &window{buf: alignedBytes(p.size)}, nil
+		return &window{buf: disk.AlignedMemory(p.size)}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -67,17 +66,3 @@ func (p *windowPool) put(w *window) {
 
 // out returns how many windows are in use; tests want zero at the end.
 func (p *windowPool) out() int { return len(p.made) - len(p.idle) }
-
-// directAlign is the alignment that O_DIRECT wants of memory, offset and length on every
-// device with sectors up to 4 KiB.
-const directAlign = 4096
-
-// alignedBytes returns n bytes at an address that O_DIRECT accepts.
-func alignedBytes(n int64) []byte {
-	b := make([]byte, n+directAlign)
-	skip := int64(0)
-	if rest := int64(uintptr(unsafe.Pointer(&b[0])) % directAlign); rest != 0 {
-		skip = directAlign - rest
-	}
-	return b[skip : skip+n : skip+n]
-}

@@ -86,6 +86,17 @@ func TestCheckRefusesZeroOverData(t *testing.T) {
 	}
 }
 
+func TestAlignedMemoryIsAlignedAndWhole(t *testing.T) {
+	for n := range int64(100) {
+		if b := disk.AlignedMemory(n); !disk.IsAligned(b) || int64(len(b)) != n || cap(b) != len(b) {
+			t.Fatalf("%d bytes: aligned %v, length %d, capacity %d", n, disk.IsAligned(b), len(b), cap(b))
+		}
+	}
+	if disk.IsAligned(disk.AlignedMemory(2)[1:]) {
+		t.Fatal("one byte further counts as aligned")
+	}
+}
+
 func TestRangeIntersect(t *testing.T) {
 	a := disk.Range{Off: 10, Len: 10}
 	for _, c := range []struct{ b, want disk.Range }{

@@ -40,7 +40,7 @@ func Spot(ctx context.Context, source, image disk.Source, o SpotOptions) (SpotRe
 		return report, fault.New(fault.Corrupt, "spot check: the source has %d bytes, the image %d", source.Size(), image.Size()).
 			WithHint("the disk was resized since the copy began: copy it again")
 	}
-	s := spotter{source: source, image: image, a: aligned(spotPiece), b: aligned(spotPiece)}
+	s := spotter{source: source, image: image, a: disk.AlignedMemory(spotPiece), b: disk.AlignedMemory(spotPiece)}
 	for _, r := range o.pick(source.Size()) {
 		if err := s.compare(ctx, r); err != nil {
 			return report, fmt.Errorf("spot check: %w", err)

@@ -3,7 +3,6 @@ package manifest
 import (
 	"io"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/decamp/decamp/internal/disk"
 )
@@ -35,7 +34,7 @@ func (w *window) reset(r disk.Range, zero bool, users int) {
 // memory returns room for the window's bytes; size is that of the largest window.
 func (w *window) memory(size int64) []byte {
 	if w.buf == nil {
-		w.buf = aligned(size)
+		w.buf = disk.AlignedMemory(size)
 	}
 	return w.buf[:w.Len]
 }
@@ -73,12 +72,4 @@ func (w *window) sum(to io.Writer) {
 	for i := range w.want {
 		to.Write(w.chunk(i))
 	}
-}
-
-// aligned returns n bytes at a multiple of 4096, as O_DIRECT wants them.
-func aligned(n int64) []byte {
-	const align = 4096
-	b := make([]byte, n+align)
-	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (align - 1)
-	return b[skip : int64(skip)+n : int64(skip)+n]
 }

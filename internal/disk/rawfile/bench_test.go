@@ -57,7 +57,7 @@ func land(b *testing.B, dst disk.Target, src disk.Source, request int64) int64 {
 	var g errgroup.Group
 	for range dst.Hints().Streams {
 		g.Go(func() error {
-			p := alignedBuffer(int(request))
+			p := disk.AlignedMemory(request)
 			for {
 				i := int(next.Add(1)) - 1
 				if i >= len(extents) {

@@ -1,6 +1,6 @@
 package rawfile
 
-import "unsafe"
+import "github.com/decamp/decamp/internal/disk"
 
 const (
 	bufferSize  = 1 << 20
@@ -26,19 +26,7 @@ func (b *buffers) take() []byte {
 	if p := <-b.free; p != nil {
 		return p
 	}
-	return alignedBuffer(bufferSize)
+	return disk.AlignedMemory(bufferSize)
 }
 
 func (b *buffers) give(p []byte) { b.free <- p }
-
-// alignedBuffer returns n bytes of memory that direct I/O takes.
-func alignedBuffer(n int) []byte {
-	p := make([]byte, n+Align)
-	skip := -address(p) & (Align - 1)
-	return p[skip : skip+uintptr(n) : skip+uintptr(n)]
-}
-
-// aligned reports whether p may be used for direct I/O.
-func aligned(p []byte) bool { return address(p)&(Align-1) == 0 }
-
-func address(p []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p))) }

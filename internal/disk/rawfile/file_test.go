@@ -319,14 +319,6 @@ func TestCallsAllocateNothing(t *testing.T) {
 	}
 }
 
-func TestAlignedBuffer(t *testing.T) {
-	for n := range 100 {
-		if b := alignedBuffer(n + 1); !aligned(b) || len(b) != n+1 {
-			t.Fatalf("buffer of %d at %#x", len(b), address(b))
-		}
-	}
-}
-
 func TestSplit(t *testing.T) {
 	for _, c := range []struct {
 		off        int64

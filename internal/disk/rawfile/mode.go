@@ -6,6 +6,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/disk"
 )
 
 // Mode is a way to write without filling the host's memory. See the package comment.
@@ -68,7 +70,7 @@ func directWorks(link string) bool {
 		return false
 	}
 	defer file.Close()
-	_, err = unix.Pread(int(file.Fd()), alignedBuffer(Align), 0)
+	_, err = unix.Pread(int(file.Fd()), disk.AlignedMemory(Align), 0)
 	return err == nil
 }
 

@@ -9,7 +9,7 @@ import (
 // noneResident reports whether none of the pages of mem is in the page cache.
 func noneResident(mem []byte, pages int) bool {
 	present := make([]byte, pages)
-	_, _, errno := unix.Syscall(unix.SYS_MINCORE, address(mem), uintptr(len(mem)), uintptr(unsafe.Pointer(&present[0])))
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)), uintptr(unsafe.Pointer(&present[0])))
 	if errno != 0 {
 		return false
 	}

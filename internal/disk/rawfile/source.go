@@ -122,7 +122,7 @@ func (s *Source) read(p []byte, off int64) error {
 
 // readDirect reads whole blocks in aligned memory at once, all else by way of a buffer.
 func (s *Source) readDirect(p []byte, off int64) error {
-	if off&(Align-1) == 0 && len(p)&(Align-1) == 0 && aligned(p) {
+	if off&(Align-1) == 0 && len(p)&(Align-1) == 0 && disk.IsAligned(p) {
 		return readAll(s.direct, p, off)
 	}
 	b := s.buffers.take()

@@ -70,7 +70,7 @@ func split(off int64, n int) (head, body int) {
 
 // writeBlocks writes whole blocks at an aligned offset.
 func (f *File) writeBlocks(p []byte, off int64) error {
-	if aligned(p) {
+	if disk.IsAligned(p) {
 		return f.writeDirect(p, off)
 	}
 	b := f.buffers.take()
