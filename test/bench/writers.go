@@ -20,15 +20,30 @@ const (
 	writerRuns = 5 // odd; the median counts
 )
 
-// qemuImg are the ways the peer is run: as shipped, and tuned by hand.
+// qemuImg are the ways the peer is run: as shipped, and tuned by hand. Alone it returns
+// when its output is in the page cache; ours when it is on the disk, so each also runs
+// with a sync of its output.
 var qemuImg = []struct {
 	name string
-	args []string
+	args string
+	sync bool
 	note string
 }{
-	{"qemu-img convert", nil, "as shipped: leaves the page cache unwritten"},
-	{"qemu-img convert -m 16 -W", []string{"-m", "16", "-W"}, "leaves the page cache unwritten"},
-	{"qemu-img convert -t none -m 16 -W", []string{"-t", "none", "-m", "16", "-W"}, "O_DIRECT, as ours"},
+	{"qemu-img convert", "", false, "as shipped; leaves the page cache unwritten"},
+	{"qemu-img convert, sync", "", true, "as shipped, then as durable as ours"},
+	{"qemu-img convert -m 16 -W", "-m 16 -W", false, "tuned; leaves the page cache unwritten"},
+	{"qemu-img convert -m 16 -W, sync", "-m 16 -W", true, "tuned, then as durable as ours"},
+	{"qemu-img convert -t none -m 16 -W, sync", "-t none -m 16 -W", true, "tuned, O_DIRECT as ours"},
+}
+
+// qemuImgArgs is the shell command that runs way i.
+func qemuImgArgs(i int, format, src, out string) []string {
+	q := qemuImg[i]
+	script := fmt.Sprintf("qemu-img convert -f raw -O %s %s %q %q", format, q.args, src, out)
+	if q.sync {
+		script += fmt.Sprintf(" && sync %q", out)
+	}
+	return []string{"-c", script}
 }
 
 // writerFigures measures image formats alone: a Pattern into an image, synced, beside
@@ -82,11 +97,11 @@ func (b *bench) writerFigure(ctx context.Context, format, src string) error {
 			return err
 		}
 		ours, cpu = append(ours, t.rate()), append(cpu, t.cpuPerGiB())
-		for i, q := range qemuImg {
+		for i := range qemuImg {
 			if err := os.Remove(out); err != nil {
 				return err
 			}
-			u, err := measure(ctx, "qemu-img", append(append([]string{"convert", "-f", "raw", "-O", format}, q.args...), src, out)...)
+			u, err := measure(ctx, "sh", qemuImgArgs(i, format, src, out)...)
 			if err != nil {
 				return err
 			}
@@ -102,7 +117,8 @@ func (b *bench) writerFigure(ctx context.Context, format, src string) error {
 		row.Peers = append(row.Peers, Peer{Name: q.name, Value: median(peers[i]), Note: q.note})
 	}
 	b.add(row)
-	b.atLeast(1, Row{Figure: format + " writer alone, against qemu-img as shipped", Value: median(ours) / median(peers[0]), Unit: "x"})
+	b.atLeast(1, Row{Figure: format + " writer alone, against qemu-img as shipped", Value: median(ours) / median(peers[0]), Unit: "x",
+		Note: fmt.Sprintf("%.2f x when both are synced", median(ours)/median(peers[1]))})
 	return nil
 }
 
