@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -174,9 +175,9 @@ type under struct {
 	screen bytes.Buffer // the standard error; read it after end
 }
 
-func (r *rig) begin(vm string) *under {
+func (r *rig) begin(vm string, more ...string) *under {
 	r.t.Helper()
-	args := append([]string{"migrate", r.url(), vm, "--to", "dir:" + r.vms(), "--json"}, r.extra...)
+	args := slices.Concat([]string{"migrate", r.url(), vm, "--to", "dir:" + r.vms(), "--json"}, r.extra, more)
 	u := &under{Cmd: r.command(args...), t: r.t}
 	out, err := u.StdoutPipe()
 	must(r.t, err)

@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// untilEvent reads events until one is of that kind and step.
+func (u *under) untilEvent(kind plan.EventKind, step string) plan.Event {
+	u.t.Helper()
+	for u.events.Scan() {
+		var o struct{ Event plan.Event }
+		must(u.t, json.Unmarshal(u.events.Bytes(), &o))
+		if o.Event.Kind == kind && o.Event.Step == step {
+			return o.Event
+		}
+	}
+	u.t.Fatalf("the migration ended without %s %s", kind, step)
+	return plan.Event{}
+}
+
+// A moment is an event after which decamp is killed.
+type moment struct {
+	kind plan.EventKind
+	step string
+}
+
+func moments() []moment {
+	all := []moment{{plan.RunBegan, ""}, {plan.DiskBegan, "copy"}, {plan.DiskDone, "copy"}, {plan.Summarized, "commit"}}
+	for _, step := range []string{"preflight", "copy", "detect", "convert", "verify", "commit"} {
+		all = append(all, moment{plan.StepBegan, step}, moment{plan.StepDone, step})
+	}
+	return all
+}
+
+func TestKilledAtEveryRecordedStep(t *testing.T) {
+	for _, m := range moments() {
+		t.Run(fmt.Sprintf("%s %s", m.kind, m.step), func(t *testing.T) {
+			cfg := small()
+			cfg.VMs[0].PoweredOn = true
+			r := newRig(t, cfg).trusting()
+			u := r.begin("web01", "--power-off")
+			u.untilEvent(m.kind, m.step)
+			u.end(syscall.SIGKILL)
+			copied := len(r.journaled(plan.StepDone, "copy")) > 0
+
+			r.lab.ResetStats()
+			r.migrate("web01", "--power-off").ends(0)
+			for n := range 2 {
+				r.sameAsSource(filepath.Join(r.vms(), "web01", fmt.Sprintf("web01-disk%d.raw", n)), "web01", n)
+			}
+			r.run("verify", filepath.Join(r.vms(), "web01")).ends(0)
+			if wire := r.diskBytes(); copied && wire > 0 {
+				t.Errorf("copy was done, and %d bytes of disks were read again", wire)
+			}
+			r.onlyPublished("web01")
+		})
+	}
+}
+
+// journaled returns the events of that kind and step in the only run's journal.
+func (r *rig) journaled(kind plan.EventKind, step string) (found []plan.Event) {
+	r.t.Helper()
+	s := plan.NewStore(r.state())
+	runs, err := s.Runs()
+	must(r.t, err)
+	if len(runs) != 1 {
+		r.t.Fatalf("%d runs on record", len(runs))
+	}
+	events, err := s.Events(runs[0].Plan.ID)
+	must(r.t, err)
+	for _, e := range events {
+		if e.Kind == kind && e.Step == step {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// diskBytes is how much of the VM's disks the lab has sent.
+func (r *rig) diskBytes() (n int64) {
+	for path, s := range r.lab.Stats().Paths {
+		if strings.HasSuffix(path, "-flat.vmdk") {
+			n += s.Bytes
+		}
+	}
+	return n
+}
+
+// onlyPublished checks that nothing but the VM's folder is left.
+func (r *rig) onlyPublished(name string) {
+	r.t.Helper()
+	entries, err := os.ReadDir(r.vms())
+	must(r.t, err)
+	if len(entries) != 1 || entries[0].Name() != name {
+		r.t.Errorf("the target holds %v", entries)
+	}
+}
+
+// Killed at random bytes of the copy, each time further on, then left alone.
+func TestKilledAtRandomBytes(t *testing.T) {
+	cfg := slow()
+	cfg.VMs[0].Disks = append(cfg.VMs[0].Disks, lab.Disk{Capacity: 33<<20 + 512, Fill: 50, Seed: 9})
+	r := newRig(t, cfg).trusting()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	for range 4 {
+		u := r.begin("web01")
+		u.until(1<<20 + rnd.Int64N(30<<20))
+		u.end(syscall.SIGKILL)
+	}
+	r.lab.SetLimits(lab.Limits{})
+	r.migrate("web01").ends(0)
+	for n := range 2 {
+		r.sameAsSource(filepath.Join(r.vms(), "web01", fmt.Sprintf("web01-disk%d.raw", n)), "web01", n)
+	}
+	r.run("verify", filepath.Join(r.vms(), "web01")).ends(0)
+	r.onlyPublished("web01")
+}
