@@ -130,7 +130,6 @@ func (a *allocation) load(ctx context.Context) error {
 	if err := a.judge(ctx); err != nil {
 		return err
 	}
-	a.log.Info("allocation map", "disk", a.src.disk.Disk.Key, "map", a.use, "note", a.note)
 	close(a.loaded)
 	return nil
 }
@@ -146,6 +145,7 @@ func (a *allocation) judge(ctx context.Context) error {
 		return err
 	case err != nil:
 		a.use, a.note = MapAbsent, err.Error()
+		a.log.Info("no allocation map, everything is read", "disk", a.src.disk.Disk.Key, "err", err)
 		return nil
 	}
 	picks := samples(runs, a.src.size, rand.New(rand.NewPCG(a.seed, uint64(a.src.size))))
@@ -155,7 +155,7 @@ func (a *allocation) judge(ctx context.Context) error {
 		return err
 	case !bad.Empty():
 		a.use, a.note = MapDropped, fmt.Sprintf("it calls %v free, which holds data", bad)
-		a.log.Warn("the allocation map is wrong, everything is read", "disk", a.src.disk.Disk.Key, "off", bad.Off)
+		a.log.Warn("the allocation map is wrong, everything is read", "disk", a.src.disk.Disk.Key, "off", bad.Off, "len", bad.Len)
 	default:
 		a.use, a.note = MapTrusted, fmt.Sprintf("%d samples of free areas were zero", len(picks))
 		a.runs = runs

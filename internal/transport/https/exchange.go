@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -30,7 +31,7 @@ func (x *exchange) answer(ctx context.Context) (response, error) {
 		return response{}, err
 	}
 	begun := time.Now()
-	resp, err := readResponse(x.conn.br)
+	resp, err := x.head()
 	if err != nil {
 		err = x.lost(ctx, err)
 		x.abort()
@@ -40,6 +41,19 @@ func (x *exchange) answer(ctx context.Context) (response, error) {
 	x.left = max(resp.length, 0)
 	x.last = resp.close || resp.chunked || resp.length < 0
 	return resp, nil
+}
+
+// head reads the head of the answer. A connection that was used before and ends without a
+// byte of this answer was closed by the host while idle.
+func (x *exchange) head() (response, error) {
+	_, err := x.conn.br.Peek(1)
+	if err == nil {
+		return readResponse(x.conn.br)
+	}
+	if x.conn.served > 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
+		err = errGone
+	}
+	return response{}, err
 }
 
 // await waits until the answers before this one were read. If ctx ends first the
@@ -85,7 +99,7 @@ func (x *exchange) lost(ctx context.Context, err error) error {
 		return ctx.Err()
 	case errors.Is(err, errMalformed):
 		return badAnswer("%w", err)
-	case x.conn.isGone(), err == io.EOF && x.conn.served > 0:
+	case x.conn.isGone(), err == errGone:
 		return errGone
 	}
 	return fault.New(fault.Transient, "connection to %s: %w", x.conn.pool.host.Addr(), err)

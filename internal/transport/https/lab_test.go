@@ -30,11 +30,11 @@ func TestConformanceAgainstTheLab(t *testing.T) {
 		Passes: []transporttest.Trouble{
 			injected(lab.Fault{Kind: lab.FaultReset, At: 1 << 20, Skip: 2, Count: 5}),
 			injected(lab.Fault{Kind: lab.FaultShort, At: 700_000, Skip: 2, Count: 5}),
-			injected(lab.Fault{Kind: lab.FaultStall, At: 1 << 20, Skip: 6, Count: 2}),
+			injected(lab.Fault{Kind: lab.FaultStall, At: 1 << 20, Skip: 4, Count: 2}),
 			injected(lab.Fault{Kind: lab.FaultStatus, Status: 503, Skip: 2, Count: 9}),
-			injected(lab.Fault{Kind: lab.FaultShortLength, At: 4096, Skip: 6, Count: 3}),
-			injected(lab.Fault{Kind: lab.FaultWrongRange, At: 512, Skip: 6, Count: 3}),
-			injected(lab.Fault{Kind: lab.FaultIgnoreRange, Skip: 6, Count: 2}),
+			injected(lab.Fault{Kind: lab.FaultShortLength, At: 4096, Skip: 4, Count: 3}),
+			injected(lab.Fault{Kind: lab.FaultWrongRange, At: 512, Skip: 4, Count: 3}),
+			injected(lab.Fault{Kind: lab.FaultIgnoreRange, Skip: 4, Count: 2}),
 			{Name: "an expired session", Start: func(_ *testing.T, r transporttest.Rig) func() {
 				labOf(r).KillSessions()
 				return func() {}
@@ -49,12 +49,12 @@ func TestConformanceAgainstTheLab(t *testing.T) {
 			}},
 		},
 		Stops: []transporttest.Trouble{
-			lasting(lab.Fault{Kind: lab.FaultStatus, Status: 500, Skip: 8}, fault.Conflict),
-			lasting(lab.Fault{Kind: lab.FaultStatus, Status: 404, Skip: 8}, fault.NotFound),
-			lasting(lab.Fault{Kind: lab.FaultStatus, Status: 503, Skip: 8}, fault.Transient),
-			lasting(lab.Fault{Kind: lab.FaultShortLength, At: 4096, Skip: 8}, fault.Corrupt),
-			lasting(lab.Fault{Kind: lab.FaultWrongRange, At: 512, Skip: 8}, fault.Corrupt),
-			lasting(lab.Fault{Kind: lab.FaultIgnoreRange, Skip: 8}, fault.Corrupt),
+			lasting(lab.Fault{Kind: lab.FaultStatus, Status: 500, Skip: 4}, fault.Conflict),
+			lasting(lab.Fault{Kind: lab.FaultStatus, Status: 404, Skip: 4}, fault.NotFound),
+			lasting(lab.Fault{Kind: lab.FaultStatus, Status: 503, Skip: 4}, fault.Transient),
+			lasting(lab.Fault{Kind: lab.FaultShortLength, At: 4096, Skip: 4}, fault.Corrupt),
+			lasting(lab.Fault{Kind: lab.FaultWrongRange, At: 512, Skip: 4}, fault.Corrupt),
+			lasting(lab.Fault{Kind: lab.FaultIgnoreRange, Skip: 4}, fault.Corrupt),
 		},
 	})
 }
@@ -209,7 +209,7 @@ func move(t *testing.T, r transporttest.Rig, vm string, at func()) error {
 }
 
 func generated(name string) lab.VM {
-	return lab.VM{Name: name, ChangeTracking: true, Disks: []lab.Disk{{Capacity: 200 << 20, Fill: 60, Seed: 9}}}
+	return lab.VM{Name: name, ChangeTracking: true, Disks: []lab.Disk{{Capacity: 96 << 20, Fill: 60, Seed: 9}}}
 }
 
 func TestRestartOfTheHostIsSurvived(t *testing.T) {
@@ -252,7 +252,7 @@ func TestChangedCertificateStopsTheCopy(t *testing.T) {
 func TestLyingMapOfTheHostLosesNothing(t *testing.T) {
 	vm := generated("web01")
 	vm.Disks[0].Fill = 100
-	vm.Disks[0].Hide = []lab.Span{{Offset: 100 << 20, Length: 50 << 20}}
+	vm.Disks[0].Hide = []lab.Span{{Offset: 40 << 20, Length: 25 << 20}}
 	var seen https.Report
 	r := startLab(t, lab.Config{VMs: []lab.VM{vm}}, https.Options{
 		Report: func(_ transport.Disk, r https.Report) { seen = r },
@@ -267,7 +267,7 @@ func TestLyingMapOfTheHostLosesNothing(t *testing.T) {
 
 func TestOnlyAllocatedBytesCrossTheWire(t *testing.T) {
 	vm := generated("web01")
-	vm.Disks[0].Capacity, vm.Disks[0].Fill = 1<<30, 25
+	vm.Disks[0].Capacity, vm.Disks[0].Fill = 512<<20, 25
 	r := startLab(t, lab.Config{VMs: []lab.VM{vm}, CBT: lab.CBT{EmptyPages: true, MaxAreas: 3}}, https.Options{})
 	labOf(r).ResetStats()
 	if err := move(t, r, "web01", func() {}); err != nil {

@@ -25,9 +25,11 @@ func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offe
 	if err := src.ReadAt(ctx, make([]byte, min(disk.SectorSize, src.size)), 0); err != nil {
 		return refusal(err)
 	}
-	offer := transport.Offer{Usable: true, Streams: src.Hints().Streams}
-	offer.Map = src.alloc.available(ctx)
+	offer := transport.Offer{Usable: true, Streams: src.Hints().Streams, Map: src.alloc.available(ctx)}
 	offer.Reason = fmt.Sprintf("%v can be read in ranges", src.path)
+	if !offer.Map {
+		offer.Reason += "; which areas are free is not known, so all of it is read"
+	}
 	return offer, ctx.Err()
 }
 

@@ -31,12 +31,9 @@ type response struct {
 	retryAfter time.Duration // 0 if it was not sent in seconds
 }
 
-// readResponse reads one head, skipping interim answers (1xx). io.EOF means that not one
-// byte of an answer arrived; a head that ends early is io.ErrUnexpectedEOF.
+// readResponse reads one head, skipping interim answers (1xx). A head that ends early is
+// io.ErrUnexpectedEOF.
 func readResponse(br *bufio.Reader) (response, error) {
-	if _, err := br.Peek(1); err != nil {
-		return response{}, err
-	}
 	for lines := 0; ; {
 		r, n, err := readHead(br, mostHeadLines-lines)
 		if err == io.EOF {

@@ -44,7 +44,7 @@ type server struct {
 
 	requests atomic.Int64
 	trouble  atomic.Int64 // requests the script answered
-	paths    sync.Map     // request URIs seen
+	peak     atomic.Int64 // connections at a time
 
 	wrap     func(net.Conn) net.Conn // around the socket, below TLS; nil: none
 	listener net.Listener
@@ -104,6 +104,7 @@ func (s *server) accept() {
 			raw.Close()
 		} else {
 			s.conns[raw] = true
+			s.peak.Store(max(s.peak.Load(), int64(len(s.conns))))
 			s.wg.Go(func() { s.serve(raw) })
 		}
 		s.mu.Unlock()
@@ -139,7 +140,6 @@ func (s *server) serve(raw net.Conn) {
 
 func (s *server) answer(c net.Conn, req *http.Request) bool {
 	n := s.requests.Add(1)
-	s.paths.Store(req.RequestURI, true)
 	r, err := requestedRange(req.Header.Get("Range"))
 	if err != nil {
 		return plain(400)(s, c, r)

@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-const bigDisk = 64 << 20
+const bigDisk = 48 << 20
 
 func sparse(seed uint64) *disk.Pattern { return disk.NewSparsePattern(bigDisk, 0.6, seed) }
 

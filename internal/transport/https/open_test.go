@@ -1,0 +1,98 @@
+package https
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+const header = "# Disk DescriptorFile\nversion=1\nCID=fffffffe\nparentCID=ffffffff\ncreateType=\"vmfs\"\n"
+
+// What /folder cannot deliver is refused with a remedy, as an offer by Probe and as an
+// error by Open, and without a request for the data.
+func TestUnreadableDisksAreRefused(t *testing.T) {
+	cases := []struct {
+		name   string
+		kind   fault.Kind
+		change func(*transport.Disk)
+		text   string
+	}{
+		{"running VM", fault.Conflict, func(d *transport.Disk) { d.VM.Power = inventory.PoweredOn }, ""},
+		{"suspended VM", fault.Conflict, func(d *transport.Disk) { d.VM.Power = inventory.Suspended }, ""},
+		{"snapshot asked for", fault.Unsupported, func(d *transport.Disk) { d.Snapshot = "snapshot-1" }, ""},
+		{"disk with snapshots", fault.Unsupported, func(d *transport.Disk) { d.Disk.Layers = 2 }, ""},
+		{"seSparse", fault.Unsupported, func(d *transport.Disk) { d.Disk.Backing = inventory.SESparse }, ""},
+		{"RDM", fault.Unsupported, func(d *transport.Disk) { d.Disk.Backing = inventory.RDM }, ""},
+		{"vSAN", fault.Unsupported, func(d *transport.Disk) { d.Disk.Backing = inventory.VSAN }, ""},
+		{"encrypted", fault.Unsupported, func(d *transport.Disk) { d.Disk.Encrypted = true }, ""},
+		{"outside the folder", fault.Corrupt, nil, header + "RW 2048 VMFS \"../other/disk-flat.vmdk\"\n"},
+		{"absolute", fault.Corrupt, nil, header + "RW 2048 VMFS \"/vmfs/volumes/x/disk-flat.vmdk\"\n"},
+		{"in a subfolder", fault.Corrupt, nil, header + "RW 2048 VMFS \"sub/disk-flat.vmdk\"\n"},
+		{"dots", fault.Corrupt, nil, header + "RW 2048 VMFS \"..\"\n"},
+		{"two pieces", fault.Unsupported, nil, header + "RW 1024 VMFS \"a-flat.vmdk\"\nRW 1024 VMFS \"b-flat.vmdk\"\n"},
+		{"a piece within a file", fault.Unsupported, nil, header + "RW 2048 FLAT \"disk-flat.vmdk\" 63\n"},
+		{"another size", fault.Corrupt, nil, header + "RW 1024 VMFS \"disk-flat.vmdk\"\n"},
+		{"no descriptor", fault.Corrupt, nil, "\x00\x01\x02"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			s := startServer(t, disk.NewPattern(1<<20))
+			h := newHost(s)
+			h.text = c.text
+			tr := New(h, Options{Sleep: func(context.Context, time.Duration) error { return nil }})
+			defer tr.Close()
+			d := testDisk(1 << 20)
+			if c.change != nil {
+				c.change(&d)
+			}
+			if _, err := tr.Open(t.Context(), d); !fault.Is(err, c.kind) || fault.HintOf(err) == "" {
+				t.Errorf("open: %v (%v, hint %q), want %v with a remedy", err, fault.KindOf(err), fault.HintOf(err), c.kind)
+			}
+			offer, err := tr.Probe(t.Context(), d)
+			if err != nil || offer.Usable || offer.Reason == "" {
+				t.Errorf("offer %+v, error %v", offer, err)
+			}
+			if n := s.requests.Load(); n != 0 {
+				t.Errorf("%d requests", n)
+			}
+		})
+	}
+}
+
+func TestProbeOffers(t *testing.T) {
+	for _, mapped := range []bool{false, true} {
+		want := disk.NewSparsePattern(1<<20, 0.5, 1)
+		s := startServer(t, want)
+		h := newHost(s)
+		if mapped {
+			h.allocated = mapOf(want)
+		}
+		tr := New(h, Options{})
+		defer tr.Close()
+		offer, err := tr.Probe(t.Context(), testDisk(1<<20))
+		if err != nil || !offer.Usable || offer.Map != mapped || offer.Running || offer.Delta || offer.Streams != 16 {
+			t.Errorf("map %v: offer %+v, error %v", mapped, offer, err)
+		}
+		if n := s.requests.Load(); n != 1 {
+			t.Errorf("%d requests, want one", n)
+		}
+	}
+}
+
+func TestUnreachableHostIsAnErrorAndNoOffer(t *testing.T) {
+	s := startServer(t, disk.NewPattern(1<<20))
+	h := newHost(s)
+	s.stop()
+	tr := New(h, Options{Sleep: func(context.Context, time.Duration) error { return nil }})
+	defer tr.Close()
+	_, err := tr.Probe(t.Context(), testDisk(1<<20))
+	if !fault.Is(err, fault.Unreachable) || !strings.Contains(fault.HintOf(err), "curl") {
+		t.Errorf("got %v (hint %q)", err, fault.HintOf(err))
+	}
+}
