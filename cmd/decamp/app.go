@@ -53,9 +53,9 @@ func (a *app) report(err error) {
 		}{problemOf(err)})
 	default:
 		p := problemOf(err)
-		fmt.Fprintf(a.err, "decamp: %s\n", p.Message)
+		fmt.Fprintf(a.err, "decamp: %s\n", plain(p.Message))
 		if p.Remedy != "" {
-			fmt.Fprintf(a.err, "Remedy: %s\n", p.Remedy)
+			fmt.Fprintf(a.err, "Remedy: %s\n", plain(p.Remedy))
 		}
 	}
 }

@@ -125,8 +125,8 @@ func TestErrorsAsJSON(t *testing.T) {
 
 func TestJoinedErrorsStayOnOneLine(t *testing.T) {
 	r := newRig(t)
-	r.report(errors.Join(errors.New("first"), errors.New("second")))
-	if got := r.stderr(); got != "decamp: first; second\n" {
+	r.report(errors.Join(errors.New("first \x1b[2J"), errors.New("second")))
+	if got := r.stderr(); got != "decamp: first ?[2J; second\n" {
 		t.Errorf("got %q", got)
 	}
 }

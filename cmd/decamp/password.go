@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -16,15 +17,27 @@ const passwordEnv = "DECAMP_PASSWORD_FILE"
 // longestPassword bounds what is read from a password file, in bytes.
 const longestPassword = 4096
 
-// password returns the password of who ("root@esx1") from the file named by the flag or
-// the environment, or else asks for it.
-func (a *app) password(ctx context.Context, who, file string) (string, error) {
+// password returns what gives the password of who ("root@esx1"): from the file named by
+// the flag or the environment, read again each time, or from the terminal, once. A host
+// that changes its mind in mid-run must not stop it with a question nobody sees.
+func (a *app) password(who, file string) func(context.Context) (string, error) {
 	if file == "" {
 		file = a.env(passwordEnv)
 	}
 	if file != "" {
-		return a.passwordFrom(file)
+		return func(context.Context) (string, error) { return a.passwordFrom(file) }
 	}
+	var asked atomic.Bool
+	return func(ctx context.Context) (string, error) {
+		if asked.Swap(true) {
+			return "", fault.New(fault.Denied, "the password of %s is not accepted any more", who).
+				WithHint("run the same command again: it asks for the password and continues")
+		}
+		return a.askPassword(ctx, who)
+	}
+}
+
+func (a *app) askPassword(ctx context.Context, who string) (string, error) {
 	t, err := a.tty()
 	if err != nil {
 		return "", fault.New(fault.Invalid, "no password for %s: there is no terminal to ask on", who).

@@ -22,7 +22,7 @@ func TestPasswordFileLosesOneNewlineAndNothingElse(t *testing.T) {
 		"sesame": "sesame", "sesame\n": "sesame", "sesame\r\n": "sesame", " se same \n": " se same ", "sesame\n\n": "sesame\n",
 	} {
 		r := newRig(t)
-		got, err := r.password(t.Context(), "root@h", passwordFile(t, content, 0o600))
+		got, err := r.password("root@h", passwordFile(t, content, 0o600))(t.Context())
 		if err != nil || got != want {
 			t.Errorf("%q: got %q, %v", content, got, err)
 		}
@@ -35,17 +35,17 @@ func TestPasswordFileLosesOneNewlineAndNothingElse(t *testing.T) {
 func TestPasswordFileFromTheEnvironment(t *testing.T) {
 	r := newRig(t)
 	r.vars[passwordEnv] = passwordFile(t, "from-env\n", 0o600)
-	if got, err := r.password(t.Context(), "root@h", ""); err != nil || got != "from-env" {
+	if got, err := r.password("root@h", "")(t.Context()); err != nil || got != "from-env" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if got, err := r.password(t.Context(), "root@h", passwordFile(t, "from-flag", 0o600)); err != nil || got != "from-flag" {
+	if got, err := r.password("root@h", passwordFile(t, "from-flag", 0o600))(t.Context()); err != nil || got != "from-flag" {
 		t.Errorf("the flag does not win: %q, %v", got, err)
 	}
 }
 
 func TestPasswordFileThatOthersReadIsWarnedAbout(t *testing.T) {
 	r := newRig(t)
-	if _, err := r.password(t.Context(), "root@h", passwordFile(t, "x", 0o644)); err != nil {
+	if _, err := r.password("root@h", passwordFile(t, "x", 0o644))(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	mustContain(t, r.stderr(), "Warning: others on this machine may read", "chmod 600")
@@ -56,12 +56,37 @@ func TestPasswordThatCannotBeHad(t *testing.T) {
 		"nobody to ask": "", "no file": "/nonexistent/pw", "empty": passwordFile(t, "\n", 0o600),
 		"huge": passwordFile(t, string(make([]byte, 5000)), 0o600),
 	} {
-		_, err := newRig(t).password(t.Context(), "root@h", file)
+		_, err := newRig(t).password("root@h", file)(t.Context())
 		if !fault.Is(err, fault.Invalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if file == "" {
 			mustContain(t, fault.HintOf(err), "--password-file", passwordEnv)
+		}
+	}
+}
+
+func TestTerminalIsAskedOnce(t *testing.T) {
+	r := newRig(t)
+	ask := r.password("root@h", "")
+	if _, err := ask(t.Context()); !fault.Is(err, fault.Invalid) {
+		t.Errorf("first: %v", err)
+	}
+	if _, err := ask(t.Context()); !fault.Is(err, fault.Denied) {
+		t.Errorf("second: %v", err)
+	}
+}
+
+func TestPasswordFileIsReadAgain(t *testing.T) {
+	r := newRig(t)
+	path := passwordFile(t, "old", 0o600)
+	ask := r.password("root@h", path)
+	for _, want := range []string{"old", "new"} {
+		if got, err := ask(t.Context()); err != nil || got != want {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+		if err := os.WriteFile(path, []byte("new"), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func TestPasswordIsAskedForWithoutEcho(t *testing.T) {
 	hold := p.Open() // keeps the near end there between two openings
 	r.tty = terminalOf(p)
 	answer(p, "Password for root@esx1: ", " open sesame \n", func() {
-		if got, err := r.password(t.Context(), "root@esx1", ""); err != nil || got != " open sesame " {
+		if got, err := r.password("root@esx1", "")(t.Context()); err != nil || got != " open sesame " {
 			t.Errorf("got %q, %v", got, err)
 		}
 	})

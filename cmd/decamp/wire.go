@@ -34,14 +34,14 @@ func (a *app) dial(ctx context.Context, rawURL string, l login) (*esx.Session, e
 	if err := a.trust(ctx, withPort(u), certificate(shown), l.fingerprint); err != nil {
 		return nil, err
 	}
-	who := u.User.Username() + "@" + u.Host
+	password := a.password(u.User.Username()+"@"+u.Host, l.passwordFile)
 	return esx.Dial(ctx, esx.Config{
 		URL:         u,
 		Fingerprint: shown.Fingerprint,
 		Log:         a.log,
 		Password: func(ctx context.Context) (esx.Secret, error) {
-			password, err := a.password(ctx, who, l.passwordFile)
-			return esx.Secret(password), err
+			text, err := password(ctx)
+			return esx.Secret(text), err
 		},
 	})
 }

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+func TestRunsSayWhereTheyStand(t *testing.T) {
+	r := newRig(t)
+	r.run(t.Context(), []string{"runs", "--state", r.state})
+	mustContain(t, r.out.String(), "No runs in "+r.state)
+
+	store := plan.NewStore(r.state)
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	p, err := store.Create(plan.New(&url.URL{Scheme: "esxi", Host: "esx1"}, &inventory.VM{Ref: "7", Name: "web01"}, "dir:/srv/vm", "raw", "https", at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	journal, err := store.Journal(p.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failure := plan.FailureOf(fault.Wrap(fault.Full, errors.New("no space left")))
+	for _, e := range []plan.Event{
+		{Time: at, Kind: plan.RunBegan}, {Time: at, Kind: plan.StepBegan, Step: "copy"}, {Time: at, Kind: plan.RunFailed, Failure: failure},
+	} {
+		if err := journal.Append(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := journal.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.out.Reset()
+	r.run(t.Context(), []string{"runs", "--state", r.state})
+	mustContain(t, r.out.String(), string(p.ID), "web01", "failed", "copy", "dir:/srv/vm", "no space left")
+
+	r.out.Reset()
+	r.run(t.Context(), []string{"runs", "--state", r.state, "--json"})
+	var got struct{ Runs []plan.Run }
+	if err := json.Unmarshal(r.out.Bytes(), &got); err != nil || len(got.Runs) != 1 || got.Runs[0].Failure.Kind != "full" {
+		t.Errorf("%v in %s", err, r.out)
+	}
+}
