@@ -53,10 +53,13 @@ type Engine struct {
 
 // Open locks the state directory and opens the state in it. It fails with
 // fault.Conflict, naming the process, if another one has it.
-func Open(ctx context.Context, cfg Config) (*Engine, error) {
+func Open(ctx context.Context, cfg Config) (_ *Engine, err error) {
 	cfg = cfg.withDefaults()
 	if err := checkEnvironment(os.Environ()); err != nil {
 		return nil, err
+	}
+	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil { // SQLite takes a relative one for a host
+		return nil, fmt.Errorf("find state directory: %w", err)
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make state directory: %w", err)

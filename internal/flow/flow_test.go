@@ -209,6 +209,19 @@ func TestEveryConnectionIsDurable(t *testing.T) {
 	}
 }
 
+func TestStateDirectoryMayHaveAnyName(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, dir := range []string{"relative", "a b/c%20d", "q?x=1#y&_pragma=synchronous(OFF)"} {
+		e := open(t, dir, pair(addOne, addOne))
+		ok(t, e.Start(t.Context(), "r1", "pair", 0))
+		ok(t, e.Wait(t.Context(), "r1"))
+		ok(t, e.Close())
+		if _, err := os.Stat(filepath.Join(dir, "state.db")); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestStateIsPrivate(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")

@@ -10,13 +10,17 @@ import (
 )
 
 // commitStep publishes the VM. It is the point of no return: before it nothing is
-// visible on the target, after it nothing is undone. The source VM stays as it is, off.
+// visible on the target, after it nothing is undone. The source VM stays as it is, off;
+// one that was powered on since it was copied is not published: there would be two.
 type commitStep struct{}
 
 func (commitStep) Name() string { return "commit" }
 
 func (commitStep) Run(ctx context.Context, r *Run) error {
 	if err := r.proven(); err != nil {
+		return err
+	}
+	if err := r.unchanged(ctx); err != nil {
 		return err
 	}
 	err := r.Rig.Target.Publish(ctx, target.Definition{

@@ -56,7 +56,7 @@ func (copyStep) Undo(ctx context.Context, r *Run) error {
 }
 
 // unchanged makes sure that the VM is still off and is what it was when the run began:
-// days may lie between two attempts.
+// days may lie between two attempts, and hours between copy and commit.
 func (r *Run) unchanged(ctx context.Context) error {
 	vm, err := r.plannedVM(ctx)
 	if err != nil {

@@ -286,3 +286,22 @@ func TestVMThatChangedInBetweenIsAConflict(t *testing.T) {
 		})
 	}
 }
+
+func TestVMPoweredOnBeforeCommitIsNotPublished(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	finished := 0
+	b.before = func(_ context.Context, op string) error {
+		if op == "finish" {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if finished++; finished == len(b.vm.Disks) {
+				b.vm.Power = inventory.PoweredOn
+			}
+		}
+		return nil
+	}
+	if _, err := b.migrate(Permit{PowerOff: true}); !fault.Is(err, fault.Conflict) || b.published != nil {
+		t.Fatalf("got %v, published %v", err, b.published)
+	}
+}

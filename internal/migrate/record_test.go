@@ -1,0 +1,87 @@
+package migrate
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/decamp/decamp/internal/target"
+)
+
+// recordBench is a bench whose paths are the same wherever the state directory is.
+func recordBench(t *testing.T) *bench {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir("images", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t)
+	b.dir = "images"
+	return b
+}
+
+// Each directory in testdata is the state of one release, killed in commit after every
+// other step was recorded (see testdata/README.md). Every later release must publish
+// from it what that release would have published.
+func TestRecordedStateOfEveryReleaseIsPublished(t *testing.T) {
+	releases, err := filepath.Glob("testdata/v*")
+	if err != nil || len(releases) == 0 {
+		t.Fatalf("no recorded state in testdata: %v", err)
+	}
+	for _, release := range releases {
+		t.Run(filepath.Base(release), func(t *testing.T) {
+			state, err := filepath.Abs(release)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := recordBench(t)
+			if err := os.CopyFS(filepath.Join("images", "state"), os.DirFS(state)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.migrate(Permit{}); err != nil {
+				t.Fatal(err)
+			}
+			var want target.Definition
+			text, err := os.ReadFile(filepath.Join(state, "published.json"))
+			if err := errors.Join(err, json.Unmarshal(text, &want)); err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(*b.published, want) {
+				t.Errorf("published %+v, want %+v", *b.published, want)
+			}
+			if len(b.reads) > 0 {
+				t.Error("disks were read again")
+			}
+		})
+	}
+}
+
+// TestRecord writes the state directory of this release: see testdata/README.md.
+func TestRecord(t *testing.T) {
+	dir := os.Getenv("MIGRATE_RECORD")
+	if dir == "" {
+		dir = filepath.Join(t.TempDir(), "state") // recording itself is tested on every run
+	}
+	whole := recordBench(t)
+	if _, err := whole.migrate(Permit{SpotFirst: mib}); err != nil {
+		t.Fatal(err)
+	}
+	b := recordBench(t)
+	if !b.crash(int64(len(whole.ops)), Permit{SpotFirst: mib}) || b.published == nil {
+		t.Fatal("did not stop in commit, behind its effect")
+	}
+	text, err := json.MarshalIndent(b.published, "", "  ")
+	if err == nil {
+		err = os.WriteFile("images/state/published.json", append(text, '\n'), 0o600)
+	}
+	err = errors.Join(err, os.Remove("images/state/lock"), os.CopyFS(dir, os.DirFS("images/state")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "state.db")); err != nil {
+		t.Fatal(err)
+	}
+}
