@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -178,7 +180,7 @@ func (a *app) runLab(ctx context.Context, cfg lab.Config) (err error) {
 	defer closing(&err, func() error { return os.RemoveAll(dir) })
 	l, err := lab.Start(ctx, cfg)
 	if err != nil {
-		return fault.Wrap(fault.Unreachable, err)
+		return labFault(err)
 	}
 	defer closing(&err, l.Close)
 	facts := labFactsOf(l, cfg, filepath.Join(dir, "password"))
@@ -194,6 +196,15 @@ func (a *app) runLab(ctx context.Context, cfg lab.Config) (err error) {
 		<-ctx.Done()
 	}
 	return err
+}
+
+// labFault tells an address that is taken from a lab that cannot be.
+func labFault(err error) error {
+	var listen *net.OpError
+	if errors.As(err, &listen) {
+		return fault.New(fault.Unreachable, "%w", err).WithHint("give another address: --listen 127.0.0.1:0 takes a free port")
+	}
+	return fault.Wrap(fault.Invalid, err)
 }
 
 // labFacts is what one needs to know to use a lab.

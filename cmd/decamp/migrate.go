@@ -136,7 +136,7 @@ func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string
 	if o.discard {
 		return a.discard(ctx, w, p.ID)
 	}
-	if err := a.announceRun(ctx, w, p.ID, vm); err != nil {
+	if err := a.announceRun(ctx, w, p, vm); err != nil {
 		return err
 	}
 	w.shown = a.newProgress()

@@ -16,21 +16,23 @@ import (
 )
 
 // announceRun says if this run continues an earlier one, and how much of it is done.
-func (a *app) announceRun(ctx context.Context, w *works, id plan.ID, vm *inventory.VM) error {
-	run, err := w.store.Run(id)
-	if fault.Is(err, fault.NotFound) || run.State == plan.Done || a.json {
+func (a *app) announceRun(ctx context.Context, w *works, p plan.Plan, vm *inventory.VM) error {
+	run, err := w.store.Run(p.ID)
+	switch {
+	case fault.Is(err, fault.NotFound), a.json:
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return err
+	case run.State == plan.Done, run.Plan.Same(p) != nil: // nothing to continue, or Migrate will refuse to
+		return nil
 	}
 	images, err := w.target.Plan(ctx, vm)
 	if err != nil { // Migrate may know better: published, but not recorded as done yet
-		fmt.Fprintf(a.err, "continuing run %s\n", id)
+		fmt.Fprintf(a.err, "continuing run %s\n", p.ID)
 		return nil
 	}
 	held, total := proven(images)
-	fmt.Fprintf(a.err, "continuing run %s: %s was already proven\n", id, percent(held, total))
+	fmt.Fprintf(a.err, "continuing run %s: %s was already proven\n", p.ID, percent(held, total))
 	return nil
 }
 

@@ -43,28 +43,33 @@ func moments() []moment {
 }
 
 func TestKilledAtEveryRecordedStep(t *testing.T) {
-	for _, m := range moments() {
-		t.Run(fmt.Sprintf("%s %s", m.kind, m.step), func(t *testing.T) {
-			cfg := small()
-			cfg.VMs[0].PoweredOn = true
-			r := newRig(t, cfg).trusting()
-			u := r.begin("web01", "--power-off")
-			u.untilEvent(m.kind, m.step)
-			u.end(syscall.SIGKILL)
-			copied := len(r.journaled(plan.StepDone, "copy")) > 0
-
-			r.lab.ResetStats()
-			r.migrate("web01", "--power-off").ends(0)
-			for n := range 2 {
-				r.sameAsSource(filepath.Join(r.vms(), "web01", fmt.Sprintf("web01-disk%d.raw", n)), "web01", n)
-			}
-			r.run("verify", filepath.Join(r.vms(), "web01")).ends(0)
-			if wire := r.diskBytes(); copied && wire > 0 {
-				t.Errorf("copy was done, and %d bytes of disks were read again", wire)
-			}
-			r.onlyPublished("web01")
-		})
+	for _, format := range []string{"raw", "qcow2"} {
+		for _, m := range moments() {
+			t.Run(fmt.Sprintf("%s %s %s", format, m.kind, m.step), func(t *testing.T) {
+				t.Parallel()
+				killedAt(t, m, format)
+			})
+		}
 	}
+}
+
+func killedAt(t *testing.T, m moment, format string) {
+	cfg := small()
+	cfg.VMs[0].PoweredOn = true
+	r := newRig(t, cfg).trusting()
+	u := r.begin("web01", "--power-off", "--format", format)
+	u.untilEvent(m.kind, m.step)
+	u.end(syscall.SIGKILL)
+	copied := len(r.journaled(plan.StepDone, "copy")) > 0
+
+	r.lab.ResetStats()
+	r.migrate("web01", "--power-off", "--format", format).ends(0)
+	r.matchesSource(filepath.Join(r.vms(), "web01"), format)
+	r.run("verify", filepath.Join(r.vms(), "web01")).ends(0)
+	if wire := r.diskBytes(); copied && wire > 0 {
+		t.Errorf("copy was done, and %d bytes of disks were read again", wire)
+	}
+	r.onlyPublished("web01")
 }
 
 // journaled returns the events of that kind and step in the only run's journal.
@@ -106,24 +111,27 @@ func (r *rig) onlyPublished(name string) {
 	}
 }
 
-// Killed at random bytes of the copy, each time further on, then left alone.
+// Killed at random bytes of the copy, again and again, then left alone.
 func TestKilledAtRandomBytes(t *testing.T) {
-	cfg := slow()
-	cfg.VMs[0].Disks = append(cfg.VMs[0].Disks, lab.Disk{Capacity: 33<<20 + 512, Fill: 50, Seed: 9})
-	r := newRig(t, cfg).trusting()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0))
-	for range 4 {
-		u := r.begin("web01")
-		u.until(1<<20 + rnd.Int64N(30<<20))
-		u.end(syscall.SIGKILL)
+	for _, format := range []string{"raw", "qcow2"} {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			cfg := slow()
+			cfg.VMs[0].Disks = append(cfg.VMs[0].Disks, lab.Disk{Capacity: 33<<20 + 512, Fill: 50, Seed: 9})
+			r := newRig(t, cfg).trusting()
+			seed := rand.Uint64()
+			t.Logf("seed %d", seed)
+			rnd := rand.New(rand.NewPCG(seed, 0))
+			for range 4 {
+				u := r.begin("web01", "--format", format)
+				u.until(1<<20 + rnd.Int64N(30<<20))
+				u.end(syscall.SIGKILL)
+			}
+			r.lab.SetLimits(lab.Limits{})
+			r.migrate("web01", "--format", format).ends(0)
+			r.matchesSource(filepath.Join(r.vms(), "web01"), format)
+			r.run("verify", filepath.Join(r.vms(), "web01")).ends(0)
+			r.onlyPublished("web01")
+		})
 	}
-	r.lab.SetLimits(lab.Limits{})
-	r.migrate("web01").ends(0)
-	for n := range 2 {
-		r.sameAsSource(filepath.Join(r.vms(), "web01", fmt.Sprintf("web01-disk%d.raw", n)), "web01", n)
-	}
-	r.run("verify", filepath.Join(r.vms(), "web01")).ends(0)
-	r.onlyPublished("web01")
 }

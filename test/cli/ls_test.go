@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -136,6 +137,8 @@ func TestLabCommand(t *testing.T) {
 	}
 	decodeLine(t, out, &facts)
 	r.password = facts.PasswordFile
+	_, addr, _ := strings.Cut(facts.URL, "@")
+	r.run("lab", "--listen", addr).ends(5).says("address already in use", "127.0.0.1:0")
 	r.source("ls", facts.URL, "--fingerprint", facts.Fingerprint).ends(0).says("web01", "db01", "running!", "snapshots!")
 	must(t, cmd.Process.Signal(syscall.SIGINT))
 	must(t, cmd.Wait())

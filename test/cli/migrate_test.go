@@ -253,11 +253,15 @@ func TestDiscardRemovesWhatWasCopied(t *testing.T) {
 	u := r.begin("web01")
 	u.until(8 << 20)
 	u.end(syscall.SIGINT)
+	if res := r.migrate("web01", "--format", "qcow2").ends(6).says("was begun with format raw", "--discard"); contains(res.stderr, "continuing") {
+		t.Errorf("it continued what it refused: %s", res.stderr)
+	}
 	r.migrate("web01", "--discard").ends(0).says("is given up")
 	if left, _ := os.ReadDir(r.vms()); len(left) > 0 {
 		t.Errorf("discard left %v", left)
 	}
-	r.migrate("web01", "--discard").ends(3).says("there is no run")
+	r.migrate("web01", "--discard").ends(3).says("there is no run", "decamp runs")
+	r.run("runs").ends(0).says("No runs in")
 	r.lab.SetLimits(lab.Limits{})
 	if res := r.migrate("web01").ends(0); contains(res.stderr, "continuing") {
 		t.Errorf("it continued what was discarded: %s", res.stderr)
