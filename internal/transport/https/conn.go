@@ -69,10 +69,12 @@ func (c *conn) dial(ctx context.Context) error {
 	return nil
 }
 
-// tlsConfig keeps the Host's rules and takes away HTTP/2.
+// tlsConfig keeps the Host's rules and takes away HTTP/2, and the resumption of sessions,
+// which would not look at the certificate again.
 func tlsConfig(base *tls.Config, addr string) *tls.Config {
 	conf := base.Clone()
 	conf.NextProtos = []string{"http/1.1"}
+	conf.ClientSessionCache = nil
 	if conf.ServerName == "" {
 		conf.ServerName, _, _ = net.SplitHostPort(addr)
 	}

@@ -58,11 +58,20 @@ func (p *pool) acquire(ctx context.Context, l *line, urgent bool) (*conn, error)
 		p.drop(c)
 		return nil, err
 	}
+	return c, p.admit(c)
+}
+
+// admit lets others use a connection that was just dialled.
+func (p *pool) admit(c *conn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed {
+		p.remove(c)
+		return errClosed()
+	}
 	c.ready = true
 	p.grant()
-	return c, nil
+	return nil
 }
 
 // exchange sends a request on the first connection with room for it.
@@ -240,7 +249,8 @@ func (p *pool) retire(c *conn) {
 	}
 }
 
-// close ends all connections and sends the waiting away.
+// close ends all connections and sends the waiting away. Connections being dialled are
+// ended by those who dial.
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -249,6 +259,8 @@ func (p *pool) close() {
 		t.served <- nil
 	}
 	for _, c := range slices.Clone(p.conns) {
-		p.remove(c)
+		if c.ready {
+			p.remove(c)
+		}
 	}
 }

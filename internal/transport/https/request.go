@@ -21,7 +21,7 @@ func appendRequest(b []byte, addr, uri, cookie string, r disk.Range) ([]byte, er
 	b = append(b, "GET "...)
 	b = append(b, uri...)
 	b = append(b, " HTTP/1.1\r\nHost: "...)
-	b = append(b, addr...)
+	b = append(b, strings.TrimSuffix(addr, ":443")...) // as browsers do: proxies compare it
 	b = append(b, "\r\nUser-Agent: decamp\r\nAccept-Encoding: identity\r\nRange: bytes="...)
 	b = strconv.AppendInt(b, r.Off, 10)
 	b = append(b, '-')

@@ -104,7 +104,7 @@ func FuzzResponse(f *testing.F) {
 
 func TestRequest(t *testing.T) {
 	got, err := appendRequest(nil, "esx1:443", "/folder/a%20b-flat.vmdk?dcPath=x", "vmware_soap_session=\"1\"", disk.Range{Off: 10, Len: 5})
-	want := "GET /folder/a%20b-flat.vmdk?dcPath=x HTTP/1.1\r\nHost: esx1:443\r\nUser-Agent: decamp\r\nAccept-Encoding: identity\r\n" +
+	want := "GET /folder/a%20b-flat.vmdk?dcPath=x HTTP/1.1\r\nHost: esx1\r\nUser-Agent: decamp\r\nAccept-Encoding: identity\r\n" +
 		"Range: bytes=10-14\r\nCookie: vmware_soap_session=\"1\"\r\n\r\n"
 	if err != nil || string(got) != want {
 		t.Errorf("got %q, error %v", got, err)

@@ -15,30 +15,31 @@ type busyError struct {
 
 func (e *busyError) Unwrap() error { return e.error }
 
-// check returns nil if the answer carries exactly the bytes of r of a file of size bytes.
-func (a response) check(r disk.Range, size int64) error {
-	if a.status != 206 {
-		return a.fault(r, size)
+// check returns nil if the answer carries exactly the bytes asked for, of a file of size
+// bytes.
+func (r response) check(asked disk.Range, size int64) error {
+	if r.status != 206 {
+		return r.fault(asked, size)
 	}
 	switch {
-	case a.chunked:
+	case r.chunked:
 		return badAnswer("the body has a transfer encoding")
-	case a.length != r.Len:
-		return badAnswer("%d bytes announced, %d asked for", a.length, r.Len)
-	case a.part != r:
-		return badAnswer("it holds bytes %v, %v asked for", a.part, r)
-	case a.total != size:
-		return badAnswer("the file has %d bytes now, the disk %d", a.total, size)
+	case r.length != asked.Len:
+		return badAnswer("%d bytes announced, %d asked for", r.length, asked.Len)
+	case r.part != asked:
+		return badAnswer("it holds bytes %v, %v asked for", r.part, asked)
+	case r.total != size:
+		return badAnswer("the file has %d bytes now, the disk %d", r.total, size)
 	}
 	return nil
 }
 
 // fault explains an answer that carries no data. 401 is the caller's business: it is
 // final only after the session was renewed.
-func (a response) fault(r disk.Range, size int64) error {
-	switch a.status {
+func (r response) fault(asked disk.Range, size int64) error {
+	switch r.status {
 	case 200:
-		return badAnswer("the whole file instead of the range %v", r)
+		return badAnswer("the whole file instead of the range %v", asked)
 	case 401:
 		return fault.New(fault.Denied, "the host refused the session (401)").
 			WithHint("check user and password; look for failed logins in Monitor > Events before the account locks")
@@ -49,14 +50,14 @@ func (a response) fault(r disk.Range, size int64) error {
 		return fault.New(fault.NotFound, "the host has no such file (404)").
 			WithHint("the disk was moved or removed; list the VM again: decamp ls")
 	case 416:
-		return fault.New(fault.Corrupt, "the file ends before %v (416), the disk has %d bytes", r, size).
+		return fault.New(fault.Corrupt, "the file ends before %v (416), the disk has %d bytes", asked, size).
 			WithHint("check the disk on the host: vmkfstools -x check disk.vmdk")
 	case 429, 502, 503, 504:
-		return &busyError{fault.New(fault.Transient, "the host is busy (%d)", a.status), a.retryAfter}
+		return &busyError{fault.New(fault.Transient, "the host is busy (%d)", r.status), r.retryAfter}
 	case 500:
 		return fault.New(fault.Conflict, "the host cannot open the file (500): it is locked").
 			WithHint("power the VM off; if it is off, another host or a backup holds the lock: vmkfstools -D disk-flat.vmdk names the owner's MAC")
 	}
-	return fault.New(fault.Unsupported, "the host answered with status %d", a.status).
+	return fault.New(fault.Unsupported, "the host answered with status %d", r.status).
 		WithHint("check that the address is an ESXi host or a vCenter, not a proxy or a portal")
 }
