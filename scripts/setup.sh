@@ -4,7 +4,7 @@
 #   scripts/setup.sh [demo|test|slow|bench]...     (default: test)
 #
 # It is called by every make target that needs tools, so it must be quick when there is
-# nothing to do: one dpkg-query, no network, no root. It starts no services.
+# nothing to do: one dpkg-query, no network, no root.
 # Debian 12 or later, or a derivative; root or sudo where something has to be installed.
 # shellcheck disable=SC2046,SC2086 # package lists are split into words on purpose
 set -eu
@@ -15,7 +15,7 @@ demo='qemu-system-x86 qemu-utils ovmf seabios e2fsprogs fdisk dosfstools mtools
       grub-common grub-pc-bin grub-efi-amd64-bin'
 # Judges of what decamp writes: curl and libvirt's own schema of a domain.
 test='curl util-linux libxml2-utils libvirt0'
-# A libvirt that the slow tests start by hand.
+# A libvirt that the slow tests start by hand. Debian may start its service too.
 slow='libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients'
 # The peers that the benchmarks run beside decamp.
 bench='aria2 rclone nbdkit libnbd-bin'

@@ -186,6 +186,8 @@ func (b *domainBuilder) firmware() error {
 			{Enabled: "yes", Name: "secure-boot"}, {Enabled: "yes", Name: "enrolled-keys"},
 		}
 	}
+	b.warn("efi-variables", `make sure the guest has \EFI\BOOT\BOOTX64.EFI (grub-install --removable), or choose its loader in the firmware's menu`,
+		"the boot entries in the EFI variables stay behind: the guest boots from the fallback path")
 	if b.vm.VTPM {
 		b.domain.Devices.TPMs = []libvirtxml.DomainTPM{{Model: "tpm-crb", Backend: &libvirtxml.DomainTPMBackend{
 			Emulator: &libvirtxml.DomainTPMBackendEmulator{Version: "2.0"},
