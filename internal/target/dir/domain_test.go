@@ -61,9 +61,9 @@ func TestDomainGolden(t *testing.T) {
 			var text strings.Builder
 			text.WriteString(xml)
 			for _, w := range warnings {
-				fmt.Fprintf(&text, "<!-- %s: %s. %s. -->\n", w.Code, w.Text, w.Remedy)
+				fmt.Fprintf(&text, "warning %s: %s: %s\n", w.Code, w.Text, w.Remedy)
 			}
-			golden(t, filepath.Join("testdata", name+".xml"), text.String())
+			golden(t, filepath.Join("testdata", name+".golden"), text.String())
 		})
 	}
 }
