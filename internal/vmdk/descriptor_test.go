@@ -43,6 +43,21 @@ func TestDescriptorAsESXiWritesIt(t *testing.T) {
 	}
 }
 
+func TestQuotesInsideAName(t *testing.T) {
+	for line, want := range map[string]ExtentLine{
+		`RW 8 VMFS "the "old" box-flat.vmdk"`:    {File: `the "old" box-flat.vmdk`},
+		`RW 8 FLAT "the "old" box-f001.vmdk" 16`: {File: `the "old" box-f001.vmdk`, Offset: 16 * disk.SectorSize},
+	} {
+		d, err := ParseDescriptor([]byte(base + line))
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if x := d.Extents[0]; x.File != want.File || x.Offset != want.Offset {
+			t.Errorf("%s: file %q at %d", line, x.File, x.Offset)
+		}
+	}
+}
+
 func TestPiecesConcatenate(t *testing.T) {
 	pieces, err := parseFile(t, "twogb.vmdk").Flat()
 	want := []Piece{

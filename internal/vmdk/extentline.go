@@ -84,16 +84,20 @@ func (p *parser) sectorCount(s string) (int64, error) {
 	return n, nil
 }
 
-// quoted splits off a name in double quotes, which may contain blanks.
+// quoted splits off a name in double quotes, which may contain blanks. A VM's name, and so
+// its files', may hold a quote itself, unescaped: the one that closes the name is the
+// first with nothing or a number behind it.
 func (p *parser) quoted(s string) (name, rest string, err error) {
 	if s == "" {
 		return "", "", nil
 	}
-	name, rest, ok := strings.Cut(strings.TrimPrefix(s, `"`), `"`)
-	if s[0] != '"' || !ok {
-		return "", "", p.corrupt("the file name in %s has no quotes around it", s)
+	for i := 1; s[0] == '"' && i < len(s); i++ {
+		rest := strings.TrimSpace(s[i+1:])
+		if s[i] == '"' && (rest == "" || strings.IndexByte("-0123456789", rest[0]) >= 0) {
+			return s[1:i], rest, nil
+		}
 	}
-	return name, strings.TrimSpace(rest), nil
+	return "", "", p.corrupt("the file name in %s has no quotes around it", s)
 }
 
 // locate decides whether name is a file that may be opened.

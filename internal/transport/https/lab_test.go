@@ -293,7 +293,7 @@ func TestDatastoresWithoutAMapAreReadWhole(t *testing.T) {
 
 func TestHostileNamesAndVCenter(t *testing.T) {
 	for _, vcenter := range []bool{false, true} {
-		for _, name := range []string{"100% + *'ä&=?#;", "a/b", "..."} {
+		for _, name := range []string{"100% + *'ä&=?#;", `the "old" box`, "a/b", "..."} {
 			r := startLab(t, lab.Config{VCenter: vcenter, VMs: []lab.VM{generated(name)}}, https.Options{})
 			offer, err := r.Transport.Probe(t.Context(), r.Disks[0])
 			if err != nil || !offer.Usable || !offer.Map {
