@@ -280,6 +280,26 @@ func (f faulty) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return f.Source.ReadAt(ctx, p, off)
 }
 
+// Readers that fail while describe still hands out zero runs must not close the queue
+// under it: that was a panic once.
+func TestReadersMayFailBeforeDescribeIsDone(t *testing.T) {
+	broken := errors.New("host is gone")
+	for seed := range uint64(50) {
+		src := failing{disk.NewSparsePattern(512<<20, 0.5, seed), broken}
+		if _, err := Copy(t.Context(), src, disk.NewNull(src.Size()), Options{Readers: 1, Writers: 1}); !errors.Is(err, broken) {
+			t.Fatalf("got %v", err)
+		}
+	}
+}
+
+// failing fails every read.
+type failing struct {
+	disk.Source
+	err error
+}
+
+func (f failing) ReadAt(context.Context, []byte, int64) error { return f.err }
+
 func TestCopyRefusesDifferentSizes(t *testing.T) {
 	if _, err := Copy(t.Context(), disk.NewPattern(1024), disk.NewNull(512), Options{}); err == nil {
 		t.Fatal("no error")
