@@ -1,9 +1,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/target"
 )
 
 // spot says what a spot check re-reads of each disk: the first bytes, and random ranges
@@ -32,3 +38,33 @@ func (s *spot) Set(text string) (err error) {
 }
 
 func (s *spot) asked() bool { return s.first > 0 || s.ranges > 0 }
+
+// spotCheck compares samples of the images with the source.
+func (a *app) spotCheck(ctx context.Context, p *published, o verifyOptions, found []verified) (err error) {
+	from, err := a.openOrigin(ctx, o.source, o.login, p.record.Source.Ref)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, from.Close)
+	for i, img := range p.images() {
+		report, err := spotOne(ctx, p, from, img, o.spot)
+		if err != nil {
+			return fmt.Errorf("disk %d: %w", img.Key, err)
+		}
+		found[i].Spot = &report
+	}
+	return nil
+}
+
+func spotOne(ctx context.Context, p *published, from *origin, img target.Image, s spot) (_ manifest.SpotReport, err error) {
+	var ends [2]disk.Source
+	if ends[0], err = from.disk(ctx, img.Key); err != nil {
+		return manifest.SpotReport{}, err
+	}
+	defer closing(&err, ends[0].Close)
+	if ends[1], err = p.target.Read(ctx, img); err != nil {
+		return manifest.SpotReport{}, err
+	}
+	defer closing(&err, ends[1].Close)
+	return manifest.Spot(ctx, ends[0], ends[1], manifest.SpotOptions{First: s.first, Ranges: s.ranges, Seed: rand.Uint64()})
+}

@@ -5,17 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
@@ -182,75 +179,4 @@ func (v *verifier) auditName(img target.Image) string {
 	}
 	file := path.Base(d.Base.File)
 	return strings.TrimSuffix(file, path.Ext(file)) + "-flat.vmdk"
-}
-
-// spotCheck compares samples of the images with the source.
-func (a *app) spotCheck(ctx context.Context, p *published, o verifyOptions, found []verified) (err error) {
-	from, err := a.openOrigin(ctx, o.source, o.login, p.record.Source.Ref)
-	if err != nil {
-		return err
-	}
-	defer closing(&err, from.Close)
-	for i, img := range p.images() {
-		report, err := spotOne(ctx, p, from, img, o.spot)
-		if err != nil {
-			return fmt.Errorf("disk %d: %w", img.Key, err)
-		}
-		found[i].Spot = &report
-	}
-	return nil
-}
-
-func spotOne(ctx context.Context, p *published, from *origin, img target.Image, s spot) (_ manifest.SpotReport, err error) {
-	var ends [2]disk.Source
-	if ends[0], err = from.disk(ctx, img.Key); err != nil {
-		return manifest.SpotReport{}, err
-	}
-	defer closing(&err, ends[0].Close)
-	if ends[1], err = p.target.Read(ctx, img); err != nil {
-		return manifest.SpotReport{}, err
-	}
-	defer closing(&err, ends[1].Close)
-	return manifest.Spot(ctx, ends[0], ends[1], manifest.SpotOptions{First: s.first, Ranges: s.ranges, Seed: rand.Uint64()})
-}
-
-// writeVerified prints what was found, bad chunks included.
-func (a *app) writeVerified(folder string, found []verified, bad error) error {
-	if a.json {
-		return a.print(struct {
-			Folder string     `json:"folder"`
-			OK     bool       `json:"ok"`
-			Images []verified `json:"images"`
-		}{folder, bad == nil, slices.Concat([]verified{}, found)})
-	}
-	for _, v := range found {
-		a.writeVerifiedImage(v)
-	}
-	if bad == nil {
-		fmt.Fprintf(a.out, "%s is what was copied.\n", folder)
-	}
-	return nil
-}
-
-func (a *app) writeVerifiedImage(v verified) {
-	for _, b := range v.Bad {
-		fmt.Fprintf(a.out, "BAD  disk %s at %d, %s: expected %v, seen %v\n", b.Disk, b.Off, size(b.Len), b.Want, b.Got)
-	}
-	if v.BadChunks > 0 {
-		fmt.Fprintf(a.out, "%s: %d of %d MiB chunks are not what was copied\n\n", v.File, v.BadChunks, v.Chunks)
-		return
-	}
-	t := newTable(v.File, "")
-	t.add("  compared", fmt.Sprintf("%s in %d chunks, read from %s", size(v.Bytes), v.Chunks, v.Medium))
-	t.add("  root", v.Root.String())
-	t.add("  sha256", v.SHA256)
-	t.add("  md5", v.MD5)
-	if v.Spot != nil {
-		t.add("  spot", fmt.Sprintf("%s in %d ranges are the same at the source (seed %d)", size(v.Spot.Bytes), len(v.Spot.Ranges), v.Spot.Seed))
-	}
-	for _, file := range v.Audit {
-		t.add("  written", file)
-	}
-	t.write(a.out)
-	fmt.Fprintln(a.out)
 }
