@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +26,8 @@ type world struct {
 	disks map[int32][]byte
 
 	before func(ctx context.Context, op string) error // called before every operation; never nil
+
+	written atomic.Int64 // writes, zeros included, that are done
 
 	mu        sync.Mutex
 	outer     context.Context // of the step under way, or a child of it: ends with the process
@@ -217,6 +220,11 @@ func (t memTarget) Read(_ context.Context, img target.Image) (disk.Source, error
 	return &memSource{w: t.w, key: img.Key, data: m.now}, nil
 }
 
+// ReadUnfinished reads like Read: what is in memory has no header to miss.
+func (t memTarget) ReadUnfinished(ctx context.Context, img target.Image) (disk.Source, error) {
+	return t.Read(ctx, img)
+}
+
 func (t memTarget) Publish(ctx context.Context, def target.Definition) error {
 	if err := t.w.op(ctx, "publish"); err != nil {
 		return err
@@ -254,6 +262,7 @@ func (o *openImage) WriteAt(ctx context.Context, p []byte, off int64) error {
 	if n := copy(o.now[off:], p); n != len(p) {
 		return errors.New("write outside the image")
 	}
+	o.w.written.Add(1)
 	return nil
 }
 
@@ -264,6 +273,7 @@ func (o *openImage) Zero(ctx context.Context, r disk.Range) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	clear(o.now[r.Off:r.End()])
+	o.w.written.Add(1)
 	return nil
 }
 

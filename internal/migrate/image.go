@@ -21,14 +21,15 @@ type copying struct {
 
 func (c *copying) close() error { return errors.Join(c.target.Close(), c.log.Close()) }
 
-// complete seals the manifest and finishes the image; both may be done already.
+// complete finishes the image, then seals the manifest: a sealed manifest says that the
+// image beside it is finished. Either may have been done before.
 func (c *copying) complete(ctx context.Context) (root string, err error) {
+	if err := c.target.Finish(ctx); err != nil {
+		return "", fmt.Errorf("finish image: %w", err)
+	}
 	hash, err := c.log.Seal(ctx)
 	if err != nil {
 		return "", err
-	}
-	if err := c.target.Finish(ctx); err != nil {
-		return "", fmt.Errorf("finish image: %w", err)
 	}
 	return hash.String(), nil
 }

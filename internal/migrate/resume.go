@@ -46,7 +46,7 @@ func (r *Run) checkResumed(ctx context.Context, c *copying) error {
 
 // checkImage returns the first chunk of the sample that differs, or -1.
 func (r *Run) checkImage(ctx context.Context, c *copying) (bad int64, err error) {
-	src, err := r.Rig.Target.Read(ctx, c.img)
+	src, err := r.Rig.Target.ReadUnfinished(ctx, c.img)
 	if err != nil {
 		return 0, err
 	}

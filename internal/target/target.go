@@ -49,9 +49,14 @@ type Target interface {
 	// crash left. created says which: a created image reads as zeros everywhere.
 	Open(ctx context.Context, img Image) (t disk.Target, created bool, err error)
 
-	// Read opens an image, published or not, for verification: from the medium, not
-	// from the page cache, where the place allows it.
+	// Read opens a finished image, published or not, for verification: from the medium,
+	// not from the page cache, where the place allows it. An image that Finish has not
+	// completed is fault.Corrupt, where the format can tell.
 	Read(ctx context.Context, img Image) (disk.Source, error)
+
+	// ReadUnfinished opens the image that Open returned and that is not finished, to
+	// compare what it holds with its manifest before it is resumed.
+	ReadUnfinished(ctx context.Context, img Image) (disk.Source, error)
 
 	// Publish makes the VM real: finished images get their final names, the definition
 	// is written. It is the only step that cannot be undone silently.

@@ -87,6 +87,19 @@ func (t *Target) Read(_ context.Context, img target.Image) (disk.Source, error) 
 	return OpenImage(path, img.Format, img.Size)
 }
 
+// ReadUnfinished opens img for the check before it is resumed, past the page cache. A raw
+// image is the same before and after Finish.
+func (t *Target) ReadUnfinished(ctx context.Context, img target.Image) (disk.Source, error) {
+	if img.Format != target.QCOW2 {
+		return t.Read(ctx, img)
+	}
+	src, err := qcow2.OpenUnfinished(img.Path, qcow2.SourceOptions{Direct: true})
+	if err != nil {
+		return nil, err
+	}
+	return src, nil
+}
+
 // OpenImage opens the finished image of a disk of size bytes, past the page cache where
 // there is a way.
 func OpenImage(path string, format target.Format, size int64) (disk.Source, error) {
