@@ -1,8 +1,8 @@
 package lab
 
 import (
+	"crypto/sha256"
 	"fmt"
-	"hash/fnv"
 	"path"
 	"strings"
 )
@@ -97,10 +97,10 @@ func (d *vdisk) contentID() string { return uuidOf(d.id + "content") }
 
 // The ids below are derived from names, so that a lab started twice is the same lab.
 
+// hashOf must spread names that differ only in their last letter: two cards of one VM.
 func hashOf(s string, n int) []byte {
-	h := fnv.New128a()
-	fmt.Fprint(h, s)
-	return h.Sum(nil)[:n]
+	sum := sha256.Sum256([]byte(s))
+	return sum[:n]
 }
 
 func cidOf(s string) string { return fmt.Sprintf("%x", hashOf(s, 4)) }

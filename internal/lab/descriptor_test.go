@@ -53,3 +53,16 @@ func TestDescriptors(t *testing.T) {
 		}
 	}
 }
+
+func TestCardsOfAVMHaveAddressesOfTheirOwn(t *testing.T) {
+	seen := map[string]bool{}
+	for _, vm := range []string{"web01", "web02", "Files & Büro"} {
+		for i := range 10 {
+			mac := macOf(vm, i)
+			if seen[mac] {
+				t.Errorf("card %d of %s has %s, which another has", i, vm, mac)
+			}
+			seen[mac] = true
+		}
+	}
+}
