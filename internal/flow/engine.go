@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
@@ -46,6 +47,8 @@ type Engine struct {
 	cfg   Config
 	flows map[string]flowFunc
 	steps map[string]stepFunc
+
+	closing atomic.Bool
 
 	mu   sync.Mutex
 	runs map[string]*live // attempts known to this process, by run
@@ -100,7 +103,7 @@ func (e *Engine) open(ctx context.Context) (err error) {
 	e.root, err = dbos.NewContext(context.WithoutCancel(ctx), dbos.Config{
 		AppName:            appName,
 		SQLiteSystemDB:     e.db,
-		Logger:             slog.New(quiet{e.cfg.Log.Handler()}),
+		Logger:             slog.New(quiet{e.cfg.Log.Handler(), &e.closing}),
 		ApplicationVersion: version,
 		ExecutorID:         executor,
 	})
@@ -137,6 +140,7 @@ func (e *Engine) Launch() error {
 // directory. Unfinished runs stay pending. If a step does not end within Config.Grace
 // the directory stays locked until the process ends, because that step still writes.
 func (e *Engine) Close() error {
+	e.closing.Store(true)
 	if err := dbos.Shutdown(e.root, e.cfg.Grace); err != nil {
 		return fault.New(fault.Internal, "close state %s: %w", e.cfg.Dir, err)
 	}

@@ -139,6 +139,29 @@ func TestCancelEndsTheStepAndTheNextStartGoesOn(t *testing.T) {
 	ok(t, e.Wait(t.Context(), "r1"))
 }
 
+func TestWaitReturnsAfterTheCanceledStep(t *testing.T) {
+	t.Parallel()
+	began, release := make(chan struct{}), make(chan struct{})
+	e := open(t, t.TempDir(), pair(addOne, func(ctx context.Context, _ int) (int, error) {
+		close(began)
+		<-ctx.Done()
+		<-release // cleaning up
+		return 0, ctx.Err()
+	}))
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	<-began
+	ok(t, e.Cancel(t.Context(), "r1"))
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := e.Wait(short, "r1"); short.Err() == nil {
+		t.Fatalf("Wait returned %v while the step was running", err)
+	}
+	close(release)
+	if err := e.Wait(t.Context(), "r1"); fault.KindOf(err) != fault.Canceled {
+		t.Fatal(err)
+	}
+}
+
 func TestCloseLeavesTheRunPending(t *testing.T) {
 	t.Parallel()
 	dir, began := t.TempDir(), make(chan struct{}, 1)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 	"github.com/decamp/decamp/internal/fault"
@@ -21,6 +22,7 @@ type live struct {
 	cancel   context.CancelFunc
 	admitted chan struct{} // closed by admit
 	admit    func()
+	begun    atomic.Bool   // body was entered
 	ended    chan struct{} // closed by end
 	end      func(error)   // called by body once the flow returned
 	err      error         // what it returned; read after ended
@@ -81,6 +83,7 @@ func (e *Engine) body(ctx dbos.Context, in envelope) (struct{}, error) {
 		return struct{}{}, err
 	}
 	l := e.live(id)
+	l.begun.Store(true) // before drive looks whether the run was canceled: see unwound
 	err = e.drive(ctx, l, in)
 	l.end(err)
 	return struct{}{}, store(err)

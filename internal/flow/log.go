@@ -3,26 +3,34 @@ package flow
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 )
 
 // quiet demotes the engine's Info to Debug: it greets, counts and says goodbye at Info,
-// which here is kept for what an operator wants to read in the morning.
-type quiet struct{ slog.Handler }
+// which here is kept for what an operator wants to read in the morning. Once closing is
+// set it demotes everything: the engine's loops complain that their context has ended,
+// and what really went wrong is returned by Close.
+type quiet struct {
+	slog.Handler
+	closing *atomic.Bool
+}
 
 func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
-	return q.Handler.Enabled(ctx, demoted(l))
+	return q.Handler.Enabled(ctx, q.demoted(l))
 }
 
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
-	r.Level = demoted(r.Level)
+	r.Level = q.demoted(r.Level)
 	return q.Handler.Handle(ctx, r)
 }
 
-func (q quiet) WithAttrs(a []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(a)} }
-func (q quiet) WithGroup(name string) slog.Handler   { return quiet{q.Handler.WithGroup(name)} }
+func (q quiet) WithAttrs(a []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(a), q.closing} }
+func (q quiet) WithGroup(name string) slog.Handler {
+	return quiet{q.Handler.WithGroup(name), q.closing}
+}
 
-func demoted(l slog.Level) slog.Level {
-	if l == slog.LevelInfo {
+func (q quiet) demoted(l slog.Level) slog.Level {
+	if l == slog.LevelInfo || q.closing.Load() {
 		return slog.LevelDebug
 	}
 	return l

@@ -75,7 +75,7 @@ func (e *Engine) begin(run, flow string, in any) error {
 // again forks the run behind its last good step. A canceled attempt may still be
 // unwinding in this process; two attempts must not work at the same time.
 func (e *Engine) again(ctx context.Context, st Status) error {
-	if err := e.unwound(ctx, st.Run); err != nil {
+	if err := e.unwound(ctx, st); err != nil {
 		return err
 	}
 	next := attemptID(st.Run, st.Attempt+1)
@@ -88,22 +88,23 @@ func (e *Engine) again(ctx context.Context, st Status) error {
 	return err
 }
 
-func (e *Engine) unwound(ctx context.Context, run string) error {
-	e.mu.Lock()
-	l := e.runs[run]
-	e.mu.Unlock()
-	if l == nil || l.ctx.Err() == nil {
+// unwound waits until the body of a canceled attempt has returned. One that was not
+// entered by now will find the cancellation before its first step.
+func (e *Engine) unwound(ctx context.Context, st Status) error {
+	l := e.live(attemptID(st.Run, st.Attempt))
+	if !l.begun.Load() {
 		return nil
 	}
 	select {
 	case <-l.ended:
 		return nil
 	case <-ctx.Done():
-		return fault.Wrap(fault.Canceled, ctx.Err())
+		return fault.New(fault.Canceled, "wait for run %s: %w", st.Run, ctx.Err())
 	}
 }
 
-// Wait returns when the run's current attempt is over, with the error it ended with.
+// Wait returns when the run's current attempt is over, with the error it ended with; no
+// step of it is running any more.
 // It returns a fault.Canceled if ctx or the engine ends first; the run stays pending.
 func (e *Engine) Wait(ctx context.Context, run string) error {
 	for {
@@ -112,7 +113,7 @@ func (e *Engine) Wait(ctx context.Context, run string) error {
 			return err
 		}
 		if st.State != Pending {
-			return e.outcome(st)
+			return e.outcome(ctx, st)
 		}
 		l := e.live(attemptID(run, st.Attempt))
 		select {
@@ -142,7 +143,10 @@ func (e *Engine) recorded(ctx context.Context) error {
 }
 
 // outcome prefers the error as it was over the one on record.
-func (e *Engine) outcome(st Status) error {
+func (e *Engine) outcome(ctx context.Context, st Status) error {
+	if err := e.unwound(ctx, st); err != nil {
+		return err
+	}
 	switch st.State {
 	case Done:
 		return nil
@@ -202,7 +206,7 @@ func (e *Engine) Forget(ctx context.Context, run string) error {
 	for n := 1; n <= st.Attempt; n++ {
 		ids = append(ids, attemptID(run, n))
 	}
-	err = errors.Join(e.unwound(ctx, run), dbos.DeleteWorkflows(e.root, ids))
+	err = errors.Join(e.unwound(ctx, st), dbos.DeleteWorkflows(e.root, ids))
 	e.mu.Lock()
 	delete(e.runs, run)
 	e.mu.Unlock()
