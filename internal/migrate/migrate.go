@@ -3,7 +3,6 @@ package migrate
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -267,67 +266,4 @@ func factsOf(st flow.Status) (Facts, error) {
 		}
 	}
 	return Facts{}, nil
-}
-
-// Discard gives up a run: every step is undone in reverse, then the run is forgotten. A
-// run that is done is a Conflict: what is published is not ours to remove. A run that
-// does not exist is fault.NotFound.
-func (m *Migrator) Discard(ctx context.Context, id plan.ID, t target.Target) error {
-	p, err := m.store.Plan(id)
-	if err != nil {
-		return err
-	}
-	st, err := m.engine.Status(ctx, string(id))
-	if err != nil {
-		return err
-	}
-	if st.State == flow.Done {
-		return fault.New(fault.Conflict, "run %s is done and its VM published", id).
-			WithHint("remove the VM from %s by hand if it is not wanted", p.Target)
-	}
-	if err := m.halt(ctx, st); err != nil {
-		return err
-	}
-	facts, err := factsOf(st)
-	if err != nil {
-		return err
-	}
-	if err := m.undo(ctx, p, facts, t); err != nil {
-		return fmt.Errorf("discard run %s: %w", id, err)
-	}
-	m.tell(id, plan.Event{Kind: plan.RunDiscarded})
-	return m.forget(ctx, id)
-}
-
-// halt cancels a pending run durably: killed from here on, it will not go on by itself.
-func (m *Migrator) halt(ctx context.Context, st flow.Status) error {
-	if st.State != flow.Pending {
-		return nil
-	}
-	if err := m.engine.Cancel(ctx, st.Run); err != nil {
-		return err
-	}
-	if err := m.engine.Wait(ctx, st.Run); err != nil && !fault.Is(err, fault.Canceled) {
-		return err
-	}
-	return ctx.Err()
-}
-
-func (m *Migrator) undo(ctx context.Context, p plan.Plan, f Facts, t target.Target) error {
-	r := &Run{Plan: p, Facts: f, Rig: Rig{Target: t}, opts: m.opts, m: m}
-	var errs []error
-	steps := Steps()
-	for i := len(steps) - 1; i >= 0; i-- {
-		if err := steps[i].Undo(ctx, r); err != nil {
-			errs = append(errs, fmt.Errorf("undo %s: %w", steps[i].Name(), err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (m *Migrator) forget(ctx context.Context, id plan.ID) error {
-	if err := m.engine.Forget(ctx, string(id)); err != nil {
-		return err
-	}
-	return m.store.Remove(id)
 }
