@@ -93,6 +93,10 @@ func (r *Run) copyDisk(ctx context.Context, img *target.Image) (plan.Stage, erro
 
 // copyOnce does one try and returns how many chunks are missing after it, -1 if unknown.
 func (r *Run) copyOnce(ctx context.Context, img *target.Image) (res blockcopy.Result, missing int64, err error) {
+	if root, ok := r.finished(ctx, *img); ok {
+		img.Root = root
+		return res, 0, nil
+	}
 	c, err := r.openImage(ctx, *img)
 	if err != nil {
 		return res, -1, err

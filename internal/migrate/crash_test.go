@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync/atomic"
 	"testing"
 
@@ -109,6 +110,26 @@ func TestCrashAtEveryOperation(t *testing.T) {
 	}
 }
 
+// The same while a chunk that verify found bad is mended.
+func TestCrashWhileMending(t *testing.T) {
+	t.Parallel()
+	for n := range 15 {
+		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
+			t.Parallel()
+			b := flipped(t)
+			crashed := b.crash(int64(n+1), Permit{})
+			if n < 8 && !crashed {
+				t.Fatalf("only %d operations", n)
+			}
+			out, err := b.migrate(Permit{})
+			if err != nil {
+				t.Fatalf("after %v: %v", b.ops, err)
+			}
+			b.checkPublished(out)
+		})
+	}
+}
+
 func (b *bench) checkNotReadAgain(safe map[int32][]disk.Range) {
 	b.t.Helper()
 	for key, chunks := range safe {
@@ -161,11 +182,14 @@ func interrupted(t *testing.T) *bench {
 	b := newBench(t)
 	b.vm.Disks = b.vm.Disks[:1]
 	var reads atomic.Int64
-	b.before = func(_ context.Context, op string) error {
-		if op == "read" && reads.Add(1) > 3 {
-			return fault.New(fault.Denied, "enough")
+	b.before = func(ctx context.Context, op string) error {
+		if op != "read" || reads.Add(1) <= 2 {
+			return nil
 		}
-		return nil
+		for b.written.Load() == 0 && ctx.Err() == nil {
+			runtime.Gosched()
+		}
+		return fault.New(fault.Denied, "enough")
 	}
 	if _, err := b.migrate(Permit{}); !fault.Is(err, fault.Denied) {
 		t.Fatal(err)

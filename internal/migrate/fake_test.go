@@ -207,22 +207,30 @@ func (t memTarget) Open(ctx context.Context, img target.Image) (disk.Target, boo
 		m = &memImage{now: make([]byte, img.Size), medium: make([]byte, img.Size)}
 		t.w.images[img.Path] = m
 	}
+	m.finished = false
 	return &openImage{memImage: m, w: t.w}, !there, nil
 }
 
+// Read takes finished images only, as one that keeps its tables until Finish must.
 func (t memTarget) Read(_ context.Context, img target.Image) (disk.Source, error) {
+	return t.read(img, true)
+}
+
+func (t memTarget) ReadUnfinished(_ context.Context, img target.Image) (disk.Source, error) {
+	return t.read(img, false)
+}
+
+func (t memTarget) read(img target.Image, finished bool) (disk.Source, error) {
 	t.w.mu.Lock()
 	defer t.w.mu.Unlock()
 	m, ok := t.w.images[img.Path]
-	if !ok {
+	switch {
+	case !ok:
 		return nil, fault.New(fault.NotFound, "no image %s", img.Path)
+	case m.finished != finished:
+		return nil, fault.New(fault.Corrupt, "image %s: finished is %v", img.Path, m.finished)
 	}
 	return &memSource{w: t.w, key: img.Key, data: m.now}, nil
-}
-
-// ReadUnfinished reads like Read: what is in memory has no header to miss.
-func (t memTarget) ReadUnfinished(ctx context.Context, img target.Image) (disk.Source, error) {
-	return t.Read(ctx, img)
 }
 
 func (t memTarget) Publish(ctx context.Context, def target.Definition) error {
@@ -291,8 +299,13 @@ func (o *openImage) Finish(ctx context.Context) error {
 	if err := o.w.op(ctx, "finish"); err != nil {
 		return err
 	}
+	if err := o.Sync(ctx); err != nil {
+		return err
+	}
+	o.w.mu.Lock()
+	defer o.w.mu.Unlock()
 	o.finished = true
-	return o.Sync(ctx)
+	return nil
 }
 
 // powerCut forgets what was not synced.

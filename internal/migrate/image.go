@@ -34,6 +34,22 @@ func (c *copying) complete(ctx context.Context) (root string, err error) {
 	return hash.String(), nil
 }
 
+// finished reports whether an earlier try completed the image, and with what root. Such
+// an image is not opened for writing again: that would make it an unfinished one beside
+// a manifest that says otherwise, should a crash come then. Verify reads it anyway.
+func (r *Run) finished(ctx context.Context, img target.Image) (root string, ok bool) {
+	s, err := manifest.Load(img.Manifest)
+	if err != nil {
+		return "", false
+	}
+	defer s.Close()
+	src, err := r.Rig.Target.Read(ctx, img)
+	if err != nil {
+		return "", false
+	}
+	return s.Root().String(), src.Close() == nil && s.Info() == r.info(img)
+}
+
 // openImage opens or creates the image and its manifest, and makes them agree: a
 // manifest never lists a chunk that the image may not hold.
 //
