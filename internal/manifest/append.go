@@ -63,6 +63,10 @@ func (l *Log) write(fill func(*journal)) error {
 	if len(j.index) == 0 {
 		return nil
 	}
+	if j.tail.off-l.safe.start > maxRecords {
+		return fault.New(fault.Unsupported, "write manifest %s: it has %d bytes and cannot grow", l.path, l.tail.off).
+			WithHint("delete it to copy the disk again")
+	}
 	if err := l.persist(j.buf); err != nil {
 		return fmt.Errorf("write manifest %s at byte %d: %w", l.path, l.tail.off, err)
 	}

@@ -16,7 +16,7 @@ import (
 const ChunkSize = 1 << 20
 
 // MaxSize is the largest disk a manifest describes, in bytes; VMware's limit is 62 TiB. It
-// bounds what a damaged or hostile file can make us allocate: 8 MiB of bits.
+// bounds what a damaged or hostile file can make us allocate: 256 MiB.
 const MaxSize = 64 << 40
 
 // A Hash is the BLAKE3-256 of one chunk, or the root over all of them.

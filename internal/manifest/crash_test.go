@@ -138,7 +138,7 @@ func TestEveryFlippedBitOfASealedFileIsFound(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, testInfo(9))
 	mustAppend(t, l, testRun(0, 3), Run{First: 3, Zeros: 6})
-	ends := []int64{l.index[0].off - recordHead, l.tail.off - recordHead - sumLen, l.tail.off}
+	ends := []int64{l.safe.recent[0].off - recordHead, l.tail.off - recordHead - sumLen, l.tail.off}
 	mustSeal(t, l)
 	mustClose(t, l)
 	whole, err := os.ReadFile(path)

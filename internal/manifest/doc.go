@@ -28,10 +28,9 @@
 //
 // # Memory
 //
-// A Log keeps one bit per chunk and 24 bytes per record (a record covers a run of
-// neighbouring chunks); hashes stay on disk. 6 TiB copied in 16 MiB runs: 0.8 MiB of
-// bits and 9 MiB of records. Zeros are one record, whatever their length. Reading a
-// sealed manifest takes a constant buffer, Verify its windows.
+// A Log keeps 4 bytes per chunk, in whatever order they came: 24 MiB for 6 TiB. Seal takes
+// as much again and 2 MiB. Hashes stay on disk. Reading a sealed manifest takes a
+// constant buffer, Verify its windows.
 //
 // # What it does not promise
 //

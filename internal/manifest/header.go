@@ -30,9 +30,14 @@ type header struct {
 	info Info
 }
 
+// len returns the number of bytes that encode gives.
+func (h header) len() int64 {
+	return int64(fixedHead + len(h.info.Disk) + len(h.info.Source) + sumLen)
+}
+
 // encode returns the header's bytes and the place where the first record goes.
 func (h header) encode() ([]byte, tail) {
-	n := fixedHead + len(h.info.Disk) + len(h.info.Source) + sumLen
+	n := h.len()
 	b := append(make([]byte, 0, n), magic...)
 	b = le.AppendUint32(b, version)
 	b = le.AppendUint32(b, uint32(n))
@@ -43,7 +48,7 @@ func (h header) encode() ([]byte, tail) {
 	b = le.AppendUint16(b, uint16(len(h.info.Source)))
 	b = append(append(b, h.info.Disk...), h.info.Source...)
 	sum := crc32.Checksum(b, castagnoli)
-	return le.AppendUint32(b, sum), tail{off: int64(n), sum: sum}
+	return le.AppendUint32(b, sum), tail{off: n, sum: sum}
 }
 
 // readHeader reads the header from the start of a file.

@@ -22,15 +22,13 @@ type Log struct {
 	// io lets one caller at a time write the file. It is held across I/O; mu is not.
 	io     sync.Mutex
 	f      *os.File
-	tail   tail     // behind the last record
-	torn   bool     // bytes may follow tail that a failed append left
-	index  []record // hashes and zeros, in any order
+	tail   tail // behind the last record
+	torn   bool // bytes may follow tail that a failed append left
 	sealed bool
 	root   Hash // if sealed
 
-	mu      sync.RWMutex
-	have    bitset
-	missing int64
+	mu   sync.RWMutex
+	safe *safe // changed with io held as well
 }
 
 // Create makes an empty manifest and makes it durable. It is Conflict if path exists or
@@ -74,8 +72,8 @@ func newHeader(info Info) (header, error) {
 }
 
 func newLog(path string, head header, f *os.File) *Log {
-	n := head.info.Chunks()
-	return &Log{path: path, head: head, f: f, have: newBitset(n), missing: n, step: func(string) error { return nil }}
+	safe := newSafe(head.len(), head.info.Chunks())
+	return &Log{path: path, head: head, f: f, safe: safe, step: func(string) error { return nil }}
 }
 
 // begin writes the header and gives the file its name. The lock on the temporary name
@@ -142,7 +140,7 @@ func (l *Log) replayOne(s *scanner) error {
 	if err != nil {
 		return err
 	}
-	if r.kind == kindSeal && l.missing > 0 {
+	if r.kind == kindSeal && l.safe.missing > 0 || r.off-l.safe.start > maxRecords {
 		s.tail = before
 		return errTorn
 	}
@@ -173,13 +171,7 @@ func (l *Log) cut() error {
 func (l *Log) apply(r record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch r.kind {
-	case kindHashes, kindZeros:
-		l.index = append(l.index, r)
-		l.missing -= l.have.set(int64(r.first), int64(r.count))
-	case kindDrop:
-		l.missing += l.have.clear(int64(r.first), int64(r.count))
-	}
+	l.safe.apply(r)
 	l.sealed = r.kind == kindSeal
 }
 
@@ -196,14 +188,14 @@ func (l *Log) Dropped() int64 { return l.dropped }
 func (l *Log) Has(chunk int64) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return chunk >= 0 && chunk < l.Chunks() && l.have.has(chunk)
+	return l.safe.has(chunk)
 }
 
 // Missing returns how many chunks are not safe yet.
 func (l *Log) Missing() int64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.missing
+	return l.safe.missing
 }
 
 // Complete reports whether every chunk is safe.

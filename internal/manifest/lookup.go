@@ -1,32 +1,25 @@
 package manifest
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 )
 
 // Hash returns the hash of a safe chunk, and false if the chunk is not safe. It reads
-// the file and looks through the whole index: it is meant for samples.
+// the file each time: it is meant for samples.
 func (l *Log) Hash(chunk int64) (Hash, bool, error) {
 	l.io.Lock()
 	defer l.io.Unlock()
 	if !l.Has(chunk) {
 		return Hash{}, false, nil
 	}
-	var newest record
-	for _, r := range l.index {
-		if int64(r.first) <= chunk && chunk < int64(r.end()) && r.off >= newest.off {
-			newest = r
-		}
-	}
-	if newest.kind == kindZeros {
+	at := l.safe.run(uint32(chunk))
+	if at.kind == kindZeros {
 		return l.head.info.zeroHash(chunk), true, nil
 	}
 	var h Hash
-	at := newest.part(uint32(chunk), uint32(chunk)+1).off
-	if _, err := l.f.ReadAt(h[:], at); err != nil {
-		return Hash{}, false, fmt.Errorf("read manifest %s at byte %d: %w", l.path, at, err)
+	if _, err := l.f.ReadAt(h[:], at.off); err != nil {
+		return Hash{}, false, fmt.Errorf("read manifest %s at byte %d: %w", l.path, at.off, err)
 	}
 	return h, true, nil
 }
@@ -35,14 +28,12 @@ func (l *Log) Hash(chunk int64) (Hash, bool, error) {
 // of the storage would have hit first.
 func (l *Log) Recent(n int) []int64 {
 	const each = 4
-	l.io.Lock()
-	defer l.io.Unlock()
-	records := slices.Clone(l.index)
-	slices.SortFunc(records, func(a, b record) int { return cmp.Compare(b.off, a.off) })
+	l.mu.RLock()
+	defer l.mu.RUnlock()
 	var chunks []int64
-	for _, r := range records {
+	for _, r := range slices.Backward(l.safe.recent) {
 		for c := int64(r.end()) - 1; c >= max(int64(r.first), int64(r.end())-each) && len(chunks) < n; c-- {
-			if l.Has(c) {
+			if l.safe.has(c) {
 				chunks = append(chunks, c)
 			}
 		}

@@ -26,24 +26,15 @@ const (
 	hashLen    = int64(len(Hash{}))
 )
 
-// A record is what a Log remembers of one: 24 bytes. MaxSize makes 32 bits enough.
+// A record without its payload. MaxSize makes 32 bits enough.
 type record struct {
-	off   int64 // of the payload in the file; grows with every record, so it is also the age
+	off   int64 // of the payload in the file
 	first uint32
 	count uint32
 	kind  kind
 }
 
 func (r record) end() uint32 { return r.first + r.count }
-
-// part returns the part of r that covers the chunks [first, end).
-func (r record) part(first, end uint32) record {
-	p := record{kind: r.kind, first: first, count: end - first, off: r.off}
-	if r.kind == kindHashes {
-		p.off += int64(first-r.first) * hashLen
-	}
-	return p
-}
 
 // A tail is a place between two records: where the next begins, and the CRC-32C of all
 // bytes before it but the checksums themselves. Because each checksum continues the one

@@ -1,12 +1,9 @@
 package manifest
 
 import (
-	"cmp"
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"os"
 	"slices"
 
@@ -16,9 +13,8 @@ import (
 )
 
 // Seal writes the manifest anew in chunk order and puts it in the log's place, durably.
-// It needs every chunk (Conflict otherwise) and, beside the index it has anyway, a
-// constant few MiB. A crash leaves the log or the sealed file, never less. Sealing what
-// is sealed returns the same root.
+// It needs every chunk (Conflict otherwise). A crash leaves the log or the sealed file,
+// never less. Sealing what is sealed returns the same root.
 func (l *Log) Seal(ctx context.Context) (Hash, error) {
 	l.io.Lock()
 	defer l.io.Unlock()
@@ -60,16 +56,23 @@ func (l *Log) rewrite(ctx context.Context) error {
 		return errors.Join(err, discard(f))
 	}
 	old := l.f
-	l.f, l.tail, l.torn, l.index = f, s.tail, false, s.index
-	l.root, l.sealed = s.root.sum(), true
+	l.adopt(s)
 	return unlock(old)
+}
+
+// adopt goes on with the file that s wrote.
+func (l *Log) adopt(s *sealer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.f, l.tail, l.torn, l.safe = s.f, s.tail, false, s.safe
+	l.root, l.sealed = s.root.sum(), true
 }
 
 func (l *Log) publish(ctx context.Context, s *sealer) error {
 	if err := l.step("write"); err != nil {
 		return err
 	}
-	if err := s.writeAll(ctx, l.index, l.f); err != nil {
+	if err := s.writeAll(ctx, l.safe, l.f); err != nil {
 		return err
 	}
 	if err := l.step("sync"); err != nil {
@@ -89,19 +92,23 @@ type sealer struct {
 	journal
 	f      *os.File
 	info   Info
+	safe   *safe // of the new file
 	root   *rootHash
 	page   []byte // hashes of one record, as read back from the log
 	hashes []Hash // the same
 }
 
 func newSealer(h header, f *os.File) *sealer {
-	s := &sealer{f: f, info: h.info, root: newRootHash(h.info), page: make([]byte, maxHashes*hashLen)}
+	s := &sealer{
+		f: f, info: h.info, safe: newSafe(h.len(), h.info.Chunks()),
+		root: newRootHash(h.info), page: make([]byte, maxHashes*hashLen),
+	}
 	s.buf, s.tail = h.encode()
 	return s
 }
 
-func (s *sealer) writeAll(ctx context.Context, index []record, log *os.File) error {
-	for r := range inOrder(index) {
+func (s *sealer) writeAll(ctx context.Context, from *safe, log *os.File) error {
+	for r := range from.inOrder() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -120,7 +127,7 @@ func (s *sealer) writeAll(ctx context.Context, index []record, log *os.File) err
 	return s.spill()
 }
 
-// copy adds a record, or a part of one, of the log.
+// copy adds a run of chunks of the log.
 func (s *sealer) copy(r record, log *os.File) error {
 	if r.kind == kindZeros {
 		s.add(Run{First: int64(r.first), Zeros: int64(r.count)})
@@ -146,53 +153,11 @@ func (s *sealer) spill() error {
 	if _, err := s.f.WriteAt(s.buf, at); err != nil {
 		return kindOfIO(err)
 	}
-	s.buf = s.buf[:0]
-	return nil
-}
-
-// inOrder sorts index by chunk and yields the parts that count, in chunk order: where
-// records overlap, the latest. A sweep from front to back that keeps the records covering
-// the current chunk in a heap, the latest on top.
-func inOrder(index []record) iter.Seq[record] {
-	slices.SortFunc(index, func(a, b record) int { return cmp.Compare(a.first, b.first) })
-	return func(yield func(record) bool) {
-		var covering latestFirst
-		pos, rest := uint32(0), index
-		for len(rest) > 0 || len(covering) > 0 {
-			if len(covering) == 0 {
-				pos = max(pos, rest[0].first)
-			}
-			for ; len(rest) > 0 && rest[0].first <= pos; rest = rest[1:] {
-				heap.Push(&covering, rest[0])
-			}
-			top := covering[0]
-			if top.end() <= pos {
-				heap.Pop(&covering)
-				continue
-			}
-			end := top.end()
-			if len(rest) > 0 {
-				end = min(end, rest[0].first)
-			}
-			if !yield(top.part(pos, end)) {
-				return
-			}
-			pos = end
-		}
+	for _, r := range s.index {
+		s.safe.apply(r)
 	}
-}
-
-// latestFirst is a heap of records; see container/heap.
-type latestFirst []record
-
-func (h latestFirst) Len() int           { return len(h) }
-func (h latestFirst) Less(i, j int) bool { return h[i].off > h[j].off }
-func (h latestFirst) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *latestFirst) Push(r any)        { *h = append(*h, r.(record)) }
-func (h *latestFirst) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
+	s.buf, s.index = s.buf[:0], s.index[:0]
+	return nil
 }
 
 // rootContext keeps roots apart from every other use of BLAKE3; see docs/formats.
