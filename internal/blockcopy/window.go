@@ -2,6 +2,7 @@ package blockcopy
 
 import (
 	"context"
+	"slices"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/manifest"
@@ -16,16 +17,21 @@ type window struct {
 	hashes []manifest.Hash // of each chunk; nil when nothing keeps them
 }
 
-// windowPool bounds the memory of a Copy: windows are made when first needed, never more
-// than its capacity.
+// windowPool bounds the memory of a Copy: windows are cut off one piece of memory when
+// first needed, and untouched memory takes none.
 type windowPool struct {
-	idle chan *window  // never closed
-	made chan struct{} // one token for each window made
-	size int64
+	idle   chan *window // never closed
+	uncut  chan []byte  // never closed; room for windows not made yet
+	number int
 }
 
 func newWindowPool(n int, size int64) *windowPool {
-	return &windowPool{idle: make(chan *window, n), made: make(chan struct{}, n), size: size}
+	p := &windowPool{idle: make(chan *window, n), uncut: make(chan []byte, n), number: n}
+	memory := disk.AlignedMemory(int64(n) * size)
+	for room := range slices.Chunk(memory, int(size)) {
+		p.uncut <- room
+	}
+	return p
 }
 
 // take returns an empty window for r, waiting for one if all are in use.
@@ -50,8 +56,8 @@ func (p *windowPool) idleOrNew(ctx context.Context) (*window, error) {
 	select {
 	case w := <-p.idle:
 		return w, nil
-	case p.made <- struct{}{}:
-		return &window{buf: disk.AlignedMemory(p.size)}, nil
+	case room := <-p.uncut:
+		return &window{buf: room}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -65,4 +71,4 @@ func (p *windowPool) put(w *window) {
 }
 
 // out returns how many windows are in use; tests want zero at the end.
-func (p *windowPool) out() int { return len(p.made) - len(p.idle) }
+func (p *windowPool) out() int { return p.number - len(p.uncut) - len(p.idle) }
