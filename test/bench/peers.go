@@ -41,15 +41,21 @@ var httpPeers = []httpPeer{
 	{"aria2c -x8 -s8 -k16M", []string{"aria2c"}, "tuned by hand", func(e *emulated, dir string) []string {
 		return append(aria2c(e, dir), "-x8", "-s8", "-k16M")
 	}},
-	{"nbdkit curl + nbdcopy", []string{"nbdkit", "nbdcopy"}, "as shipped", func(e *emulated, dir string) []string {
-		return []string{"nbdkit", "-U", "-", "curl", e.url(), "sslverify=false",
-			"user=" + e.facts.User, "password=" + e.facts.Password, "--run", `nbdcopy "$uri" null:`}
+	{"nbdkit curl + nbdcopy", []string{"nbdkit", "nbdcopy", "curl"}, "as shipped", func(e *emulated, dir string) []string {
+		return []string{"nbdkit", "-U", "-", "curl", e.url(), "sslverify=false", e.cookieScript(),
+			"--run", `nbdcopy "$uri" null:`}
 	}},
-	{"nbdkit curl + nbdcopy, 8 threads, multi-conn unsafe", []string{"nbdkit", "nbdcopy"}, "tuned by hand", func(e *emulated, dir string) []string {
-		return []string{"nbdkit", "-U", "-", "--threads=8", "--filter=multi-conn", "curl", e.url(), "sslverify=false",
-			"user=" + e.facts.User, "password=" + e.facts.Password, "multi-conn-mode=unsafe",
+	{"nbdkit curl + nbdcopy, 8 threads, multi-conn unsafe", []string{"nbdkit", "nbdcopy", "curl"}, "tuned by hand", func(e *emulated, dir string) []string {
+		return []string{"nbdkit", "-U", "-", "--threads=8", "--filter=multi-conn", "curl", e.url(), "sslverify=false", e.cookieScript(),
+			"multi-conn-mode=unsafe",
 			"--run", `nbdcopy --threads=8 --connections=8 --request-size=4194304 "$uri" null:`}
 	}},
+}
+
+// cookieScript has nbdkit log in once, as virt-v2v does. With a password it would log in
+// for each request and use up the host's sessions.
+func (e *emulated) cookieScript() string {
+	return fmt.Sprintf(`cookie-script=curl -fsSk -I -u '%s' '%s' | sed -n 's/^[Ss]et-[Cc]ookie: \([^;]*\).*/\1/p'`, e.login(), e.url())
 }
 
 // aria2c can only write files; a tmpfs costs it least.
@@ -93,8 +99,8 @@ func peersOn(ctx context.Context, limits lab.Limits, figure func(usage) (float64
 	return peers
 }
 
-// measure runs the peer against a lab of its own: those that log in for every request
-// leave hundreds of sessions behind, and a host takes 500.
+// measure runs the peer against a lab of its own, so that none meets the sessions that
+// another left behind.
 func (p httpPeer) measure(ctx context.Context, limits lab.Limits) (usage, error) {
 	if err := available(p.needs...); err != nil {
 		return usage{}, err
