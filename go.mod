@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/dbos-inc/dbos-transact-golang v1.4.0
+	github.com/hanwen/go-fuse/v2 v2.12.1
 	github.com/klauspost/compress v1.20.3
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
