@@ -1,0 +1,78 @@
+package vmdktest
+
+// cowd writes a COWD extent: a header of four sectors, the directory at sector 4, then
+// tables of 4096 entries and grains, mixed as a delta grows.
+func (l *layer) cowd(f *file, p *plan) {
+	tables := make([][]uint32, (len(p.grains)+4095)/4096)
+	for g, s := range p.grains {
+		if s == absent {
+			continue
+		}
+		if tables[g/4096] == nil {
+			tables[g/4096] = make([]uint32, 4096)
+		}
+		if s == zeroed {
+			tables[g/4096][g%4096] = 1
+		}
+	}
+	pieces := l.pieces(p, tables)
+	entries, end := l.place(pieces, tables, 4+directorySectors(len(tables)))
+	f.write(l.cowdHeader(p, len(tables), end))
+	f.write(words(entries))
+	f.pad()
+	buf := make([]byte, l.Grain*sector)
+	for _, piece := range pieces {
+		if piece < 0 {
+			f.write(words(tables[-piece-1]))
+		} else {
+			f.write(l.grain(buf, p, piece))
+		}
+	}
+}
+
+// pieces lists what follows the directory in the order of the file: grains by number,
+// tables by number from -1 down.
+func (l *layer) pieces(p *plan, tables [][]uint32) []int64 {
+	var out []int64
+	for i, t := range tables {
+		if t != nil {
+			out = append(out, int64(-i-1))
+		}
+	}
+	for _, g := range l.order(p) {
+		out = append(out, int64(g))
+	}
+	if !l.InOrder {
+		l.rnd.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	}
+	return out
+}
+
+// place gives each piece its sector and returns the directory and the end of the file.
+func (l *layer) place(pieces []int64, tables [][]uint32, at int64) (entries []uint32, end int64) {
+	entries = make([]uint32, len(tables))
+	for _, piece := range pieces {
+		if piece < 0 {
+			entries[-piece-1] = uint32(at)
+			at += 32
+			continue
+		}
+		tables[piece/4096][piece%4096] = uint32(at)
+		at += l.Grain
+	}
+	return entries, at
+}
+
+func (l *layer) cowdHeader(p *plan, tables int, end int64) []byte {
+	h := make([]byte, 4*sector)
+	copy(h, "COWD")
+	le.PutUint32(h[4:], 1)
+	le.PutUint32(h[8:], 3)
+	le.PutUint32(h[12:], uint32(p.sectors))
+	le.PutUint32(h[16:], uint32(l.Grain))
+	le.PutUint32(h[20:], 4)
+	le.PutUint32(h[24:], uint32(tables))
+	le.PutUint32(h[28:], uint32(end))
+	le.PutUint32(h[1060:], 1)
+	return h
+}

@@ -1,0 +1,165 @@
+package vmdktest
+
+import "encoding/binary"
+
+// Hosted says how a hosted sparse file is laid out.
+type Hosted struct {
+	Version   uint32 // 1 to 3; default 1
+	Zeroed    bool   // flag 0x4: entry 1 is a zero grain
+	Redundant bool   // flag 0x2: a second directory with tables of its own
+	Separate  bool   // the descriptor is a file of its own
+	ShortEnd  bool   // the file ends with the disk, in the middle of the last grain
+	AllTables bool   // tables also where a span has no grain
+}
+
+var le = binary.LittleEndian
+
+// directory is a grain directory with its tables, and where it is put: the directory at
+// a sector, the tables behind it.
+type directory struct {
+	at     int64      // sector
+	tables [][]uint32 // of 512 entries; nil: none
+}
+
+// sectors is what the directory and its tables take.
+func (d *directory) sectors() int64 {
+	n := directorySectors(len(d.tables))
+	for _, t := range d.tables {
+		if t != nil {
+			n += 4
+		}
+	}
+	return n
+}
+
+func directorySectors(entries int) int64 { return (int64(entries)*4 + sector - 1) / sector }
+
+// write writes the directory and the tables behind it.
+func (d *directory) write(f *file) {
+	f.skip(d.at)
+	next := d.at + directorySectors(len(d.tables))
+	var entries []byte
+	for _, t := range d.tables {
+		if t == nil {
+			entries = le.AppendUint32(entries, 0)
+			continue
+		}
+		entries = le.AppendUint32(entries, uint32(next))
+		next += 4
+	}
+	f.write(entries)
+	for _, t := range d.tables {
+		if t != nil {
+			f.pad()
+			f.write(words(t))
+		}
+	}
+	f.pad()
+}
+
+func words(t []uint32) []byte {
+	b := make([]byte, 0, 4*len(t))
+	for _, w := range t {
+		b = le.AppendUint32(b, w)
+	}
+	return b
+}
+
+// hosted writes a hosted sparse extent:
+//
+//	header | descriptor at 1 | redundant directory and tables at 21 | directory and tables | grains
+func (l *layer) hosted(f *file, p *plan) {
+	order := l.orderHosted(p)
+	main := directory{at: 21, tables: l.emptyTables(p)}
+	second := directory{at: 21, tables: main.tables} // the same tables, stored twice
+	if l.Hosted.Redundant {
+		main.at += second.sectors()
+	}
+	first := main.at + main.sectors()
+	first = (first + l.Grain - 1) / l.Grain * l.Grain
+	for i, g := range order {
+		main.tables[g/512][g%512] = uint32(first + int64(i)*l.Grain)
+	}
+	f.write(l.hostedHeader(p, main.at, second.at, first))
+	if l.embedded() {
+		f.write([]byte(l.text()))
+	}
+	if l.Hosted.Redundant {
+		second.write(f)
+	}
+	main.write(f)
+	f.skip(first)
+	l.grains(f, p, order)
+}
+
+// orderHosted keeps the last grain last if the file is to end with the disk.
+func (l *layer) orderHosted(p *plan) []uint32 {
+	order := l.order(p)
+	last := uint32(len(p.grains) - 1)
+	for i, g := range order {
+		if l.Hosted.ShortEnd && g == last {
+			order[i], order[len(order)-1] = order[len(order)-1], g
+		}
+	}
+	return order
+}
+
+// emptyTables makes the tables of p, with the zeroed grains in them.
+func (l *layer) emptyTables(p *plan) [][]uint32 {
+	tables := make([][]uint32, (len(p.grains)+511)/512)
+	for g, s := range p.grains {
+		if tables[g/512] == nil && (s != absent || l.Hosted.AllTables) {
+			tables[g/512] = make([]uint32, 512)
+		}
+		if s == zeroed {
+			tables[g/512][g%512] = 1
+		}
+	}
+	return tables
+}
+
+func (l *layer) grains(f *file, p *plan, order []uint32) {
+	buf := make([]byte, l.Grain*sector)
+	for i, g := range order {
+		b := l.grain(buf, p, int64(g))
+		if l.Hosted.ShortEnd && i == len(order)-1 {
+			b = b[:min(l.Grain, p.sectors-int64(g)*l.Grain)*sector]
+		}
+		f.write(b)
+	}
+}
+
+func (l *layer) hostedHeader(p *plan, gd, rgd, overhead int64) []byte {
+	flags := uint32(0x1)
+	if l.Hosted.Redundant {
+		flags |= 0x2
+	}
+	if l.Hosted.Zeroed {
+		flags |= 0x4
+	}
+	if !l.Hosted.Redundant {
+		rgd = 0
+	}
+	return l.kdmv(p, flags, 20, rgd, gd, overhead, 0)
+}
+
+// kdmv is the header sector. gd is all ones where the directory is at the end.
+func (l *layer) kdmv(p *plan, flags uint32, descriptorSize, rgd, gd, overhead int64, compress uint16) []byte {
+	h := make([]byte, sector)
+	copy(h, "KDMV")
+	le.PutUint32(h[4:], max(l.Hosted.Version, 1))
+	le.PutUint32(h[8:], flags)
+	le.PutUint64(h[12:], uint64(p.sectors))
+	le.PutUint64(h[20:], uint64(l.Grain))
+	if l.embedded() {
+		le.PutUint64(h[28:], 1)
+		le.PutUint64(h[36:], uint64(descriptorSize))
+	}
+	le.PutUint32(h[44:], 512)
+	le.PutUint64(h[48:], uint64(rgd))
+	le.PutUint64(h[56:], uint64(gd))
+	le.PutUint64(h[64:], uint64(overhead))
+	copy(h[73:], "\n \r\n")
+	le.PutUint16(h[77:], compress)
+	return h
+}

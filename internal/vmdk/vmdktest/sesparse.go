@@ -1,0 +1,177 @@
+package vmdktest
+
+import "slices"
+
+// regions are the parts of a seSparse file, each at and as many sectors.
+type regions struct {
+	journal, directory, tables, bitmap, backmap, grains region
+}
+
+type region struct{ at, sectors int64 }
+
+// mib is what regions are rounded up to, in sectors.
+const mib = 2048
+
+// regionsOf lays out a file for so many grains, grain tables and physical grains.
+func regionsOf(directory, tables, physical int64) regions {
+	next := int64(mib)
+	take := func(bytes int64) region {
+		r := region{next, max((bytes+mib*sector-1)/(mib*sector), 1) * mib}
+		next += r.sectors
+		return r
+	}
+	return regions{
+		journal:   take(1),
+		directory: take(directory * 8),
+		tables:    take(tables * 64 * sector),
+		bitmap:    take(physical/8 + 1),
+		backmap:   take(physical * 8),
+		grains:    take(physical * 8 * sector),
+	}
+}
+
+// sesparse writes a seSparse extent. Tables are numbered as they were first written to,
+// and grains have numbers well past 4095, so that the rotation inside an entry matters.
+func (l *layer) sesparse(f *file, p *plan) {
+	order := l.order(p)
+	space := int64(len(order)) + 6000 // the free ones are spread among them
+	where := l.scatter(order, space)
+	spans := int64(len(p.grains)+4095) / 4096
+	r := regionsOf(spans, spans, space)
+	tables := l.tablesOf(p, where)
+	f.write(l.sesparseHeader(p, r))
+	f.write(volatileHeader(len(tables.numbered)))
+	f.write(journalHeader())
+	f.skip(r.directory.at)
+	f.write(quads(tables.directory))
+	f.skip(r.tables.at)
+	for _, t := range tables.numbered {
+		f.write(quads(t))
+	}
+	f.skip(r.bitmap.at)
+	f.write(bitmapOf(where, space))
+	f.skip(r.backmap.at)
+	f.write(quads(backmapOf(where, space)))
+	l.scattered(f, p, where, r.grains.at)
+	f.skip(r.grains.at + r.grains.sectors)
+}
+
+// scatter gives each grain of order its physical number below space, increasing in the
+// order given: that is the order of the file.
+func (l *layer) scatter(order []uint32, space int64) []placed {
+	where := make([]placed, 0, len(order))
+	free := space - int64(len(order))
+	at := int64(0)
+	for i, g := range order {
+		if gap := free / int64(len(order)-i); gap > 0 {
+			n := l.rnd.Int64N(2*gap + 1)
+			n = min(n, free)
+			at, free = at+n, free-n
+		}
+		where = append(where, placed{g, uint32(at)})
+		at++
+	}
+	return where
+}
+
+// placed is a grain of the disk and its physical number.
+type placed struct{ logical, physical uint32 }
+
+// seTables are the tables by number, and the directory that names them.
+type seTables struct {
+	numbered  [][]uint64
+	directory []uint64
+}
+
+func (l *layer) tablesOf(p *plan, where []placed) seTables {
+	bySpan := make([][]uint64, (len(p.grains)+4095)/4096)
+	put := func(g int, entry uint64) {
+		if bySpan[g/4096] == nil {
+			bySpan[g/4096] = make([]uint64, 4096)
+		}
+		bySpan[g/4096][g%4096] = entry
+	}
+	for g, s := range p.grains {
+		switch s {
+		case zeroed:
+			put(g, 0x2<<60)
+		case unmapped:
+			put(g, 0x1<<60|rotated(uint64(l.rnd.Uint32N(1<<20))))
+		}
+	}
+	for _, w := range where {
+		put(int(w.logical), 0x3<<60|rotated(uint64(w.physical)))
+	}
+	return l.number(bySpan)
+}
+
+// number hands out table numbers in no particular order.
+func (l *layer) number(bySpan [][]uint64) seTables {
+	t := seTables{directory: make([]uint64, len(bySpan))}
+	for i, span := range l.rnd.Perm(len(bySpan)) {
+		if l.InOrder {
+			span = i
+		}
+		if bySpan[span] != nil {
+			t.directory[span] = 0x1<<60 | uint64(len(t.numbered))
+			t.numbered = append(t.numbered, bySpan[span])
+		}
+	}
+	return t
+}
+
+// rotated puts the low twelve bits of a grain's number above the rest.
+func rotated(n uint64) uint64 { return n>>12 | n&0xfff<<48 }
+
+func (l *layer) scattered(f *file, p *plan, where []placed, at int64) {
+	buf := make([]byte, l.Grain*sector)
+	for _, w := range where {
+		f.skip(at + int64(w.physical)*l.Grain)
+		f.write(l.grain(buf, p, int64(w.logical)))
+	}
+}
+
+func bitmapOf(where []placed, space int64) []byte {
+	b := make([]byte, (space+7)/8)
+	for _, w := range where {
+		b[w.physical/8] |= 1 << (w.physical % 8)
+	}
+	return b
+}
+
+func backmapOf(where []placed, space int64) []uint64 {
+	b := make([]uint64, space)
+	for _, w := range where {
+		b[w.physical] = 0x1<<60 | rotated(uint64(w.logical))
+	}
+	return b
+}
+
+func quads(t []uint64) []byte {
+	b := make([]byte, 0, 8*len(t))
+	for _, q := range t {
+		b = le.AppendUint64(b, q)
+	}
+	return b
+}
+
+func (l *layer) sesparseHeader(p *plan, r regions) []byte {
+	return sectorOf(0xCAFEBABE, 2<<32|1, uint64(p.sectors), uint64(l.Grain), 64, 0, 0, 0, 0, 0,
+		1, 1, 2, 2,
+		uint64(r.journal.at), uint64(r.journal.sectors),
+		uint64(r.directory.at), uint64(r.directory.sectors),
+		uint64(r.tables.at), uint64(r.tables.sectors),
+		uint64(r.bitmap.at), uint64(r.bitmap.sectors),
+		uint64(r.backmap.at), uint64(r.backmap.sectors),
+		uint64(r.grains.at), uint64(r.grains.sectors))
+}
+
+func volatileHeader(tables int) []byte { return sectorOf(0xCAFECAFE, uint64(tables), 36, 0) }
+
+func journalHeader() []byte { return slices.Concat(sectorOf(0xDEAFC0DE, 36, 1), sectorOf(1)) }
+
+// sectorOf is a sector that begins with these words.
+func sectorOf(words ...uint64) []byte {
+	b := quads(words)
+	return append(b, make([]byte, sector-len(b))...)
+}

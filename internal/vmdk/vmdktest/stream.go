@@ -1,0 +1,171 @@
+package vmdktest
+
+import (
+	"bytes"
+	"compress/zlib"
+)
+
+// Layout is who wrote a streamOptimized file.
+type Layout uint8
+
+const (
+	AtEnd   Layout = iota // ESXi, ovftool: markers, directory at the end, footer
+	UpFront               // Workstation: directory and tables in front, end-of-stream
+	Both                  // converters: directory named in front, yet markers for all
+	Padded                // qemu-img: directories in front, no end-of-stream, zeros behind
+)
+
+// Marker types.
+const (
+	markEnd    = 0
+	markTable  = 1
+	markDir    = 2
+	markFooter = 3
+)
+
+// stream writes a streamOptimized file.
+func (l *layer) stream(f *file, p *plan) {
+	l.Hosted.Version = max(l.Hosted.Version, 3)
+	w := &streamWriter{layer: l, f: f, p: p, tables: make([][]uint32, (len(p.grains)+511)/512)}
+	w.zip, _ = zlib.NewWriterLevel(&w.packed, 1+int(l.seed%9)) // the level is in range
+	switch l.Layout {
+	case UpFront, Padded:
+		w.inFront()
+	default:
+		w.withMarkers()
+	}
+}
+
+type streamWriter struct {
+	*layer
+	f      *file
+	p      *plan
+	tables [][]uint32
+	packed bytes.Buffer
+	zip    *zlib.Writer
+}
+
+// inFront keeps room for directory and tables, and fills it in when all grains are
+// written.
+func (w *streamWriter) inFront() {
+	text := []byte(w.text())
+	flags, rgd := uint32(0x30001), int64(0)
+	dir := directory{at: 1 + textSectors(text), tables: w.allTables()}
+	if w.Layout == Padded {
+		flags, rgd = 0x30003, dir.at
+		dir.at += dir.sectors()
+	}
+	overhead := (dir.at + dir.sectors() + 127) / 128 * 128
+	w.f.write(w.kdmv(w.p, flags, textSectors(text), rgd, dir.at, overhead, 1))
+	w.f.write(text)
+	w.f.skip(overhead)
+	w.tables = dir.tables
+	for g, s := range w.p.grains {
+		if s == data {
+			w.grain(int64(g))
+		}
+	}
+	if w.Layout == UpFront {
+		w.marker(0, markEnd)
+	} else {
+		w.f.skip((w.f.sector()/128 + 1) * 128)
+	}
+	w.patchDirectory(dir, dir.at)
+	if rgd != 0 {
+		w.patchDirectory(dir, rgd)
+	}
+}
+
+func textSectors(text []byte) int64 { return (int64(len(text)) + sector - 1) / sector }
+
+func (w *streamWriter) patchDirectory(dir directory, at int64) {
+	next := at + directorySectors(len(dir.tables))
+	var entries []uint32
+	for _, t := range dir.tables {
+		entries = append(entries, uint32(next))
+		w.f.patch(words(t), next)
+		next += 4
+	}
+	w.f.patch(words(entries), at)
+}
+
+func (w *streamWriter) allTables() [][]uint32 {
+	tables := make([][]uint32, len(w.tables))
+	for i := range tables {
+		tables[i] = make([]uint32, 512)
+	}
+	return tables
+}
+
+// withMarkers writes a table behind the grains of each span, then directory and footer.
+func (w *streamWriter) withMarkers() {
+	const overhead, unknown = 128, -1
+	text := []byte(w.text())
+	w.f.write(w.kdmv(w.p, 0x30001, textSectors(text), 0, unknown, overhead, 1))
+	w.f.write(text)
+	w.f.skip(overhead)
+	entries := make([]uint32, len(w.tables))
+	for span := range w.tables {
+		entries[span] = w.span(span)
+	}
+	w.marker(directorySectors(len(entries)), markDir)
+	gd := w.f.sector()
+	w.f.write(words(entries))
+	w.f.pad()
+	header := w.kdmv(w.p, 0x30001, textSectors(text), 0, gd, overhead, 1)
+	w.marker(1, markFooter)
+	w.f.write(header)
+	w.marker(0, markEnd)
+	if w.Layout == Both {
+		w.f.patch(header, 0)
+	}
+}
+
+// span writes the grains of one table and the table, and returns where that is: 0 if
+// there was nothing to write.
+func (w *streamWriter) span(n int) uint32 {
+	for g := n * 512; g < min((n+1)*512, len(w.p.grains)); g++ {
+		if w.p.grains[g] != data {
+			continue
+		}
+		if w.tables[n] == nil {
+			w.tables[n] = make([]uint32, 512)
+		}
+		w.grain(int64(g))
+	}
+	if w.tables[n] == nil {
+		return 0
+	}
+	w.marker(4, markTable)
+	at := w.f.sector()
+	w.f.write(words(w.tables[n]))
+	return uint32(at)
+}
+
+// grain writes one compressed grain. The last of an odd disk is padded with zeros or, if
+// the file is to be short, ends with the disk.
+func (w *streamWriter) grain(g int64) {
+	b := w.layer.grain(make([]byte, w.Grain*sector), w.p, g)
+	n := min(w.Grain, w.p.sectors-g*w.Grain) * sector
+	clear(b[n:])
+	if w.Hosted.ShortEnd {
+		b = b[:n]
+	}
+	w.packed.Reset()
+	w.zip.Reset(&w.packed)
+	w.zip.Write(b) // into memory: cannot fail
+	w.zip.Close()
+	w.tables[g/512][g%512] = uint32(w.f.sector())
+	head := le.AppendUint64(nil, uint64(g*w.Grain))
+	w.f.write(le.AppendUint32(head, uint32(w.packed.Len())))
+	w.f.write(w.packed.Bytes())
+	w.f.pad()
+}
+
+// marker writes a metadata marker, one sector.
+func (w *streamWriter) marker(sectors int64, kind uint32) {
+	m := make([]byte, sector)
+	le.PutUint64(m, uint64(sectors))
+	le.PutUint32(m[12:], kind)
+	w.f.write(m)
+}

@@ -1,0 +1,124 @@
+package vmdktest
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
+
+// Text says how a layer's descriptor is written. The zero value is what the product
+// writes.
+type Text struct {
+	CreateType string // default by format
+	Parent     string // the parentFileNameHint, if another than the name of the layer below
+	ParentCID  string // hex, if another than the parent's CID
+	Version    int    // default 1
+	Encoding   string // default "UTF-8"; "-" leaves it out
+	CRLF       bool   // line ends
+	Bare       bool   // no comments, no blank lines, blanks at the ends of lines
+	Native     bool   // isNativeSnapshot="yes"
+	Offsets    bool   // VMFS extents with an offset, too
+	More       string // lines put after the header entries
+	DDB        string // lines put at the end
+}
+
+// text is the layer's descriptor.
+func (l *layer) text() string {
+	var b strings.Builder
+	l.header(&b)
+	for i, x := range l.Extents {
+		b.WriteString(l.line(i, x) + "\n")
+	}
+	b.WriteString("\n# The Disk Data Base\n#DDB\n\n" + l.ddb())
+	return l.Text.finish(b.String())
+}
+
+func (l *layer) header(b *strings.Builder) {
+	fmt.Fprintf(b, "# Disk DescriptorFile\nversion=%d\n", cmp.Or(l.Text.Version, 1))
+	if enc := cmp.Or(l.Text.Encoding, "UTF-8"); enc != "-" {
+		fmt.Fprintf(b, "encoding=%q\n", enc)
+	}
+	fmt.Fprintf(b, "CID=%08x\nparentCID=%s\n", l.cid, cmp.Or(l.Text.ParentCID, fmt.Sprintf("%08x", l.under)))
+	if l.Text.Native {
+		b.WriteString("isNativeSnapshot=\"yes\"\n")
+	}
+	fmt.Fprintf(b, "createType=\"%s\"\n", cmp.Or(l.Text.CreateType, l.createType()))
+	if hint := cmp.Or(l.Text.Parent, l.parent); hint != "" {
+		fmt.Fprintf(b, "parentFileNameHint=\"%s\"\n", hint)
+	}
+	b.WriteString(l.Text.More + "\n# Extent description\n")
+}
+
+// createType is what the product calls such a disk.
+func (l *layer) createType() string {
+	switch {
+	case l.Format == Stream:
+		return "streamOptimized"
+	case l.Format == COWD:
+		return "vmfsSparse"
+	case l.Format == SESparse:
+		return "seSparse"
+	case l.Format == Sparse && l.embedded():
+		return "monolithicSparse"
+	case l.Format == Sparse:
+		return "twoGbMaxExtentSparse"
+	case len(l.Extents) > 1:
+		return "twoGbMaxExtentFlat"
+	}
+	return "vmfs"
+}
+
+func (l *layer) line(i int, x Extent) string {
+	access := map[Format]string{Stream: "RDONLY"}[l.Format]
+	words := []string{cmp.Or(x.Access, access, "RW"), fmt.Sprint(x.Sectors), l.keyword(x)}
+	if !x.zero() {
+		words = append(words, `"`+l.fileName(i)+`"`)
+	}
+	if k := l.keyword(x); k == "FLAT" || l.Format == Flat && (l.Text.Offsets || x.Offset != 0) && k != "ZERO" {
+		words = append(words, fmt.Sprint(x.Offset))
+	}
+	return strings.Join(words, " ")
+}
+
+func (l *layer) keyword(x Extent) string {
+	if x.Type != "" {
+		return x.Type
+	}
+	switch l.Format {
+	case Sparse, Stream:
+		return "SPARSE"
+	case COWD:
+		return "VMFSSPARSE"
+	case SESparse:
+		return "SESPARSE"
+	}
+	if len(l.Extents) > 1 {
+		return "FLAT"
+	}
+	return "VMFS"
+}
+
+func (l *layer) ddb() string {
+	text := "ddb.adapterType = \"lsilogic\"\nddb.virtualHWVersion = \"14\"\n"
+	if l.Format == SESparse {
+		text += "ddb.grain = \"8\"\n"
+	}
+	return text + l.Text.DDB
+}
+
+// finish applies what concerns all lines.
+func (t Text) finish(text string) string {
+	if t.Bare {
+		var keep []string
+		for line := range strings.Lines(text) {
+			if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+				keep = append(keep, line+" \t")
+			}
+		}
+		text = strings.Join(keep, "\n") + "\n"
+	}
+	if t.CRLF {
+		text = strings.ReplaceAll(text, "\n", "\r\n")
+	}
+	return text
+}
