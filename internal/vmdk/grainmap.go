@@ -1,0 +1,168 @@
+package vmdk
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// Entries of a decoded grain table that are no offset.
+const (
+	absentGrain = 0
+	zeroGrain   = -1
+)
+
+// directoryEntries is how many directory entries are read at once.
+const directoryEntries = 512
+
+// A grainMap is the layer of every format that has grains, grain tables and a directory
+// of tables. What differs between them are its parameters and two functions.
+type grainMap struct {
+	file    *file
+	cache   *tableCache
+	bytes   int64 // of the disk
+	grain   int64 // bytes
+	entries int64 // in a table, at most maxTable
+
+	// tables is how many tables, and so directory entries, the disk needs.
+	tables int64
+	// pieceOf reads n entries of the directory from entry first. 0: no table.
+	pieceOf func(ctx context.Context, first, n int64) (table, error)
+	// tableOf makes grain table n from its directory entry, which is not 0: the offset in
+	// the file of each grain, checked to begin within it, or absentGrain or zeroGrain.
+	tableOf func(ctx context.Context, n, entry int64) (table, error)
+}
+
+// A region is an array of unsigned numbers in a file.
+type region struct {
+	at    int64 // byte offset
+	width int64 // of a number: 4 or 8 bytes
+}
+
+func (m *grainMap) size() int64    { return m.bytes }
+func (m *grainMap) cursor() cursor { return &grainCursor{grainMap: m, number: -1, piece: -1} }
+
+// span is how much of the disk a table maps, in bytes.
+func (m *grainMap) span() int64 { return m.grain * m.entries }
+
+// readRegion reads n numbers of g from number first. A number with its highest bit set is
+// no offset, entry or index in any format, and comes out negative.
+func (f *file) readRegion(ctx context.Context, g region, first, n int64) (table, error) {
+	raw := make([]byte, n*g.width)
+	if err := f.readWhole(ctx, raw, g.at+first*g.width); err != nil {
+		return nil, err
+	}
+	t := make(table, n)
+	for i := range t {
+		if g.width == 4 {
+			t[i] = int64(binary.LittleEndian.Uint32(raw[i*4:]))
+		} else {
+			t[i] = int64(binary.LittleEndian.Uint64(raw[i*8:]))
+		}
+	}
+	return t, nil
+}
+
+// piece returns piece n of the directory.
+func (m *grainMap) piece(ctx context.Context, n int64) (table, error) {
+	key := tableKey{file: m.file.index, kind: directoryPiece, n: n}
+	return m.cache.get(key, func() (table, error) {
+		first := n * directoryEntries
+		return m.pieceOf(ctx, first, min(directoryEntries, m.tables-first))
+	})
+}
+
+// table returns grain table n, whose directory entry is not 0.
+func (m *grainMap) table(ctx context.Context, n, entry int64) (table, error) {
+	key := tableKey{file: m.file.index, kind: grainTable, n: n}
+	return m.cache.get(key, func() (table, error) { return m.tableOf(ctx, n, entry) })
+}
+
+// grainCursor stands on a table of a grainMap, and on the piece of the directory that
+// has the table's entry.
+type grainCursor struct {
+	*grainMap
+	number    int64 // of the table; -1 before the first
+	table     table // nil: the directory has none
+	piece     int64 // of the directory; -1 before the first
+	directory table
+}
+
+func (c *grainCursor) run(ctx context.Context, r disk.Range) (Run, error) {
+	n := r.Off / c.span()
+	if n != c.number {
+		if err := c.move(ctx, n); err != nil {
+			return Run{}, fmt.Errorf("map disk at %d: %w", r.Off, err)
+		}
+	}
+	if c.table == nil {
+		return c.emptyRun(r), nil
+	}
+	return c.tableRun(r), nil
+}
+
+// move goes to table n.
+func (c *grainCursor) move(ctx context.Context, n int64) error {
+	entry, err := c.entry(ctx, n)
+	if err != nil {
+		return err
+	}
+	var t table
+	if entry != 0 {
+		if t, err = c.grainMap.table(ctx, n, entry); err != nil {
+			return err
+		}
+	}
+	c.number, c.table = n, t
+	return nil
+}
+
+// entry returns entry n of the directory.
+func (c *grainCursor) entry(ctx context.Context, n int64) (int64, error) {
+	if piece := n / directoryEntries; piece != c.piece {
+		t, err := c.grainMap.piece(ctx, piece)
+		if err != nil {
+			return 0, err
+		}
+		c.piece, c.directory = piece, t
+	}
+	return c.directory[n%directoryEntries], nil
+}
+
+// emptyRun returns the absent run from r.Off to the next table there is, or to the end
+// of this piece of the directory.
+func (c *grainCursor) emptyRun(r disk.Range) Run {
+	first := c.piece * directoryEntries
+	next := c.number + 1
+	for next-first < int64(len(c.directory)) && next*c.span() < r.End() && c.directory[next-first] == 0 {
+		next++
+	}
+	return Run{Range: disk.Range{Off: r.Off, Len: min(next*c.span(), r.End()) - r.Off}}
+}
+
+// tableRun returns the longest run at the beginning of r that the table has.
+func (c *grainCursor) tableRun(r disk.Range) Run {
+	start := c.number * c.span()
+	first := (r.Off - start) / c.grain
+	last := min((r.End()-1-start)/c.grain, c.entries-1)
+	at := c.table[first]
+	step := int64(0)
+	if at > 0 {
+		step = c.grain
+	}
+	i := first + 1
+	for want := at + step; i <= last && c.table[i] == want; i++ {
+		want += step
+	}
+	begin := start + first*c.grain
+	run := Run{Range: disk.Range{Off: begin, Len: (i - first) * c.grain}}
+	switch {
+	case at == zeroGrain:
+		run.Kind = Zero
+	case at > 0:
+		run.Kind, run.File, run.At = Data, c.file.index, at
+	}
+	return run.within(r)
+}

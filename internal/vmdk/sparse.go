@@ -1,0 +1,106 @@
+package vmdk
+
+import (
+	"context"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// sparse is a hosted sparse extent whose grains are not packed.
+type sparse struct {
+	*sparseHeader
+	file      *file
+	first     region
+	redundant *region // the second directory; nil if there is none
+	warn      warner
+}
+
+// newSparse makes the layer of the extent in f. warn is told when a damaged table was
+// replaced by its copy.
+func newSparse(f *file, h *sparseHeader, cache *tableCache, warn warner) (layer, error) {
+	if h.directory == gdAtEnd {
+		return nil, corruptFile(f.name, "its directory is at the end, which only a compressed disk's can be")
+	}
+	s := &sparse{sparseHeader: h, file: f, warn: warn, first: region{at: int64(h.directory) * disk.SectorSize, width: 4}}
+	if h.flags&flagRedundant != 0 && h.redundant > 0 {
+		s.redundant = &region{at: h.redundant * disk.SectorSize, width: 4}
+	}
+	if end := s.first.at + h.tables()*4; end > f.size() && s.redundant == nil {
+		return nil, corruptFile(f.name, "its directory ends at %d, the file at %d", end, f.size())
+	}
+	return &grainMap{
+		file: f, cache: cache, bytes: h.size(), grain: h.grainBytes(), entries: h.tableEntries,
+		tables: h.tables(), pieceOf: s.directoryPiece, tableOf: s.table,
+	}, nil
+}
+
+// directoryPiece reads entries of the first directory and replaces what cannot be right
+// by those of the redundant one. An entry that is 0 in one and not in the other was lost:
+// tables are never given back.
+func (s *sparse) directoryPiece(ctx context.Context, first, n int64) (table, error) {
+	t, err := s.file.readRegion(ctx, s.first, first, n)
+	if s.redundant == nil || ctx.Err() != nil {
+		return t, err
+	}
+	spare, spareErr := s.file.readRegion(ctx, *s.redundant, first, n)
+	switch {
+	case spareErr != nil:
+		return t, err
+	case err != nil:
+		s.warn("%s: the grain directory cannot be read; its redundant copy is used", s.file.name)
+		return spare, nil
+	}
+	for i := range t {
+		if !s.plausible(t[i]) && s.plausible(spare[i]) {
+			s.warn("%s: the grain directory is damaged; its redundant copy is used", s.file.name)
+			t[i] = spare[i]
+		}
+	}
+	return t, nil
+}
+
+// plausible reports whether a table can be at sector entry.
+func (s *sparse) plausible(entry int64) bool {
+	return entry > 0 && entry*disk.SectorSize+s.tableEntries*4 <= s.file.size()
+}
+
+// table reads table n, or its copy if it is damaged.
+func (s *sparse) table(ctx context.Context, n, entry int64) (table, error) {
+	t, err := s.tableAt(ctx, n, entry)
+	if err == nil || s.redundant == nil || ctx.Err() != nil {
+		return t, err
+	}
+	spare, spareErr := s.file.readRegion(ctx, *s.redundant, n, 1)
+	if spareErr != nil || spare[0] == entry {
+		return nil, err
+	}
+	if t, spareErr = s.tableAt(ctx, n, spare[0]); spareErr != nil {
+		return nil, err
+	}
+	s.warn("%s: a grain table is damaged; its redundant copy is used", s.file.name)
+	return t, nil
+}
+
+// tableAt reads the table at sector entry and turns sectors into offsets.
+func (s *sparse) tableAt(ctx context.Context, n, entry int64) (table, error) {
+	if !s.plausible(entry) {
+		return nil, corruptFile(s.file.name, "grain table %d is at sector %d, beyond the end of the file", n, entry)
+	}
+	t, err := s.file.readRegion(ctx, region{at: entry * disk.SectorSize, width: 4}, 0, s.tableEntries)
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range t {
+		switch {
+		case e == 0:
+			t[i] = absentGrain
+		case e == 1 && s.flags&flagZeroGrain != 0:
+			t[i] = zeroGrain
+		case e == 1 || e*disk.SectorSize >= s.file.size():
+			return nil, corruptFile(s.file.name, "grain %d of table %d is at sector %d, where no grain can be", i, n, e)
+		default:
+			t[i] = e * disk.SectorSize
+		}
+	}
+	return t, nil
+}
