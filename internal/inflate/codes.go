@@ -1,0 +1,211 @@
+package inflate
+
+import "encoding/binary"
+
+const (
+	// fastIn and fastOut are what one turn of the fast loop may use up: two fills of 8
+	// bytes that advance by 7 at most; two literals, and the longest match with the 7
+	// bytes that copying by words may write behind it.
+	fastIn  = 16
+	fastOut = 2 + 258 + 8
+)
+
+// codes decodes a block of literals and matches up to and with its end.
+func (s *input) codes(lit *litTable, dist *distTable) error {
+	for {
+		ended, err := s.fast(lit, dist)
+		if ended || err != nil {
+			return err
+		}
+		// The buffers may end soon: one symbol with care, then look again. A block that
+		// begins near the end of the output stays here.
+		if ended, err = s.careful(lit, dist); ended || err != nil {
+			return err
+		}
+	}
+}
+
+// fast decodes while neither buffer can end within a turn. It reports whether the block
+// ended. What it keeps in locals stays in registers; that, one branch a literal, and no
+// bounds to check in the tables are what makes it fast.
+func (s *input) fast(lit *litTable, dist *distTable) (ended bool, err error) {
+	src, dst := s.src, s.dst
+	pos, out, bits, n := s.pos, s.out, s.bits, s.n
+	for pos <= len(src)-fastIn && out <= len(dst)-fastOut {
+		bits |= binary.LittleEndian.Uint64(src[pos:]) << (n & 63)
+		pos += int((63 - n) >> 3)
+		n |= 56
+		e := lit[bits&litMask]
+		if e&literal != 0 {
+			bits >>= e & 63
+			n -= uint(e & 63)
+			dst[out] = byte(e >> 16)
+			out++
+			e = lit[bits&litMask]
+			if e&literal != 0 {
+				bits >>= e & 63
+				n -= uint(e & 63)
+				dst[out] = byte(e >> 16)
+				out++
+				e = lit[bits&litMask]
+				if e&literal != 0 {
+					bits >>= e & 63
+					n -= uint(e & 63)
+					dst[out] = byte(e >> 16)
+					out++
+					continue
+				}
+			}
+		}
+		if e&special != 0 {
+			if e&subtable != 0 {
+				bits >>= litBits
+				n -= litBits
+				e = lit[(e>>16+uint32(bits)&(1<<(e>>8&15)-1))&(litSize-1)]
+			}
+			if e&literal != 0 {
+				bits >>= e & 63
+				n -= uint(e & 63)
+				dst[out] = byte(e >> 16)
+				out++
+				continue
+			}
+			if e&special != 0 {
+				bits >>= e & 63
+				n -= uint(e & 63)
+				if e&endOfBlock == 0 {
+					err = ErrCorrupt
+				}
+				ended = true
+				break
+			}
+		}
+		length := int(e>>16 + uint32(bits)&(1<<(e&63)-1)>>(e>>8&15))
+		bits >>= e & 63
+		n -= uint(e & 63)
+
+		bits |= binary.LittleEndian.Uint64(src[pos:]) << (n & 63)
+		pos += int((63 - n) >> 3)
+		n |= 56
+		e = dist[bits&distMask]
+		if e&special != 0 {
+			if e&subtable == 0 {
+				err = ErrCorrupt
+				break
+			}
+			bits >>= distBits
+			n -= distBits
+			e = dist[(e>>16+uint32(bits)&(1<<(e>>8&15)-1))&(distSize-1)]
+			if e&special != 0 {
+				err = ErrCorrupt
+				break
+			}
+		}
+		from := out - int(e>>16+uint32(bits)&(1<<(e&63)-1)>>(e>>8&15))
+		bits >>= e & 63
+		n -= uint(e & 63)
+		if from < 0 {
+			err = ErrCorrupt
+			break
+		}
+		end := out + length
+		switch {
+		case out-from >= 8:
+			for out < end {
+				word := binary.LittleEndian.Uint64(dst[from:])
+				binary.LittleEndian.PutUint64(dst[out:], word)
+				out += 8
+				from += 8
+			}
+		case out-from == 1:
+			word := uint64(dst[from]) * 0x0101010101010101
+			for out < end {
+				binary.LittleEndian.PutUint64(dst[out:], word)
+				out += 8
+			}
+		default:
+			for out < end {
+				dst[out] = dst[from]
+				out++
+				from++
+			}
+		}
+		out = end
+	}
+	s.pos, s.out, s.bits, s.n = pos, out, bits&(1<<(n&63)-1), n
+	return ended, err
+}
+
+// careful decodes one symbol, checking every step. It reports whether the block ended.
+func (s *input) careful(lit *litTable, dist *distTable) (ended bool, err error) {
+	e, err := s.symbol(lit[:], litBits)
+	switch {
+	case err != nil:
+		return false, err
+	case e&literal != 0:
+		if s.out == len(s.dst) {
+			return false, ErrTooLong
+		}
+		s.dst[s.out] = byte(e >> 16)
+		s.out++
+		return false, nil
+	case e&endOfBlock != 0:
+		return true, nil
+	}
+	length, err := s.value(e)
+	if err != nil {
+		return false, err
+	}
+	if e, err = s.symbol(dist[:], distBits); err != nil {
+		return false, err
+	}
+	distance, err := s.value(e)
+	if err != nil {
+		return false, err
+	}
+	return false, s.match(int(length), int(distance))
+}
+
+// symbol takes the code of the next symbol, but not its extra bits, and returns its
+// entry.
+func (s *input) symbol(table []uint32, primary uint) (uint32, error) {
+	s.fill()
+	skip := uint(0)
+	e := table[s.bits&(1<<primary-1)]
+	if e&subtable != 0 {
+		skip = primary
+		e = table[e>>16+uint32(s.bits>>primary)&(1<<(e>>8&15)-1)]
+	}
+	code := skip + uint(e>>8&15)
+	switch {
+	case e&flags == invalid && s.n < maxCode:
+		return 0, ErrTruncated // or it would be valid with the bits that are missing
+	case e&flags == invalid:
+		return 0, ErrCorrupt
+	case code > s.n:
+		return 0, ErrTruncated
+	}
+	s.bits >>= code
+	s.n -= code
+	return e, nil
+}
+
+// value adds the extra bits of a length or distance to its base.
+func (s *input) value(e uint32) (uint, error) {
+	extra, err := s.take(uint(e&63) - uint(e>>8&15))
+	return uint(e>>16) + extra, err
+}
+
+// match copies length bytes from distance bytes back.
+func (s *input) match(length, distance int) error {
+	if distance > s.out {
+		return ErrCorrupt
+	}
+	if length > len(s.dst)-s.out {
+		return ErrTooLong
+	}
+	for end := s.out + length; s.out < end; s.out++ {
+		s.dst[s.out] = s.dst[s.out-distance]
+	}
+	return nil
+}
