@@ -10,6 +10,7 @@ import (
 
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/target"
@@ -93,39 +94,28 @@ func (r *Run) copyDisk(ctx context.Context, img *target.Image) (plan.Stage, erro
 
 // copyOnce does one try and returns how many chunks are missing after it, -1 if unknown.
 func (r *Run) copyOnce(ctx context.Context, img *target.Image) (res blockcopy.Result, missing int64, err error) {
-	if root, ok := r.finished(ctx, *img); ok {
-		img.Root = root
-		return res, 0, nil
-	}
-	c, err := r.openImage(ctx, *img)
-	if err != nil {
-		return res, -1, err
-	}
-	defer func() { err = errors.Join(err, c.close()) }()
-	if !c.log.Complete() {
-		res, err = r.transfer(ctx, c)
-	}
+	var root manifest.Hash
+	root, missing, err = r.job(*img).Fill(ctx, func(ctx context.Context, c *image.Copying) (err error) {
+		res, err = r.transfer(ctx, *img, c)
+		return err
+	})
 	if err == nil {
-		img.Root, err = c.complete(ctx)
+		img.Root = root.String()
 	}
-	return res, c.log.Missing(), err
+	return res, missing, err
 }
 
-func (r *Run) transfer(ctx context.Context, c *copying) (blockcopy.Result, error) {
-	from := "from its beginning"
-	if had := c.log.Chunks() - c.log.Missing(); had > 0 {
-		from = fmt.Sprintf("with %d of %d chunks proven", had, c.log.Chunks())
-	}
-	r.tell(plan.Event{Kind: plan.DiskBegan, Disk: c.img.Key, Message: from})
-	d, ok := r.Facts.VM.Disk(c.img.Key)
+func (r *Run) transfer(ctx context.Context, img target.Image, c *image.Copying) (blockcopy.Result, error) {
+	r.tell(plan.Event{Kind: plan.DiskBegan, Disk: img.Key, Message: c.From()})
+	d, ok := r.Facts.VM.Disk(img.Key)
 	if !ok {
 		return blockcopy.Result{}, fault.New(fault.Internal, "image is of no disk of VM %s", r.Facts.VM.Name)
 	}
 	return r.Rig.Transport.Transfer(ctx, transport.Job{
 		Disk:     transport.Disk{VM: r.Facts.VM, Disk: d},
-		Target:   c.target,
-		Manifest: c.log,
-		Progress: r.meter(c.img.Key).copying,
+		Target:   c.Target,
+		Manifest: c.Log,
+		Progress: r.meter(img.Key).copying,
 	})
 }
 

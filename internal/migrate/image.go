@@ -2,120 +2,54 @@ package migrate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/transport"
 )
 
-// copying is one image open for writing, with its manifest.
-type copying struct {
+// placed is one image of a target, as an image.Place.
+type placed struct {
+	target target.Target
 	img    target.Image
-	target disk.Target
-	log    *manifest.Log
 }
 
-func (c *copying) close() error { return errors.Join(c.target.Close(), c.log.Close()) }
-
-// complete finishes the image, then seals the manifest: a sealed manifest says that the
-// image beside it is finished. Either may have been done before.
-func (c *copying) complete(ctx context.Context) (root string, err error) {
-	if err := c.target.Finish(ctx); err != nil {
-		return "", fmt.Errorf("finish image: %w", err)
-	}
-	hash, err := c.log.Seal(ctx)
-	if err != nil {
-		return "", err
-	}
-	return hash.String(), nil
+func (p placed) Open(ctx context.Context) (disk.Target, bool, error) {
+	return p.target.Open(ctx, p.img)
 }
 
-// finished reports whether an earlier try completed the image, and with what root. Such
-// an image is not opened for writing again: that would make it an unfinished one beside
-// a manifest that says otherwise, should a crash come then. Verify reads it anyway.
-func (r *Run) finished(ctx context.Context, img target.Image) (root string, ok bool) {
-	s, err := manifest.Load(img.Manifest)
-	if err != nil {
-		return "", false
-	}
-	defer s.Close()
-	src, err := r.Rig.Target.Read(ctx, img)
-	if err != nil {
-		return "", false
-	}
-	return s.Root().String(), src.Close() == nil && s.Info() == r.info(img)
+func (p placed) Read(ctx context.Context) (disk.Source, error) { return p.target.Read(ctx, p.img) }
+
+func (p placed) ReadUnfinished(ctx context.Context) (disk.Source, error) {
+	return p.target.ReadUnfinished(ctx, p.img)
 }
 
-// openImage opens or creates the image and its manifest, and makes them agree: a
-// manifest never lists a chunk that the image may not hold.
-//
-//	image    manifest             then
-//	new      any                  the manifest is made anew
-//	there    of this disk         what it lists is trusted, after a sample was checked
-//	there    of another, damaged  it is made anew, and everything is copied again
-//	there    none                 likewise
-func (r *Run) openImage(ctx context.Context, img target.Image) (_ *copying, err error) {
-	t, created, err := r.Rig.Target.Open(ctx, img)
-	if err != nil {
-		return nil, fmt.Errorf("open image: %w", err)
+// job is what is to become of img.
+func (r *Run) job(img target.Image) image.Job {
+	j := image.Job{
+		Place: placed{r.Rig.Target, img}, Path: img.Path, Manifest: img.Manifest, Info: r.info(img),
+		Anew:   func(why string) { r.anew(img, why) },
+		GiveUp: "give this run up with --discard and begin again",
+		Seed:   r.opts.Seed,
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, t.Close())
-		}
-	}()
-	if t.Size() != img.Size {
-		return nil, fault.New(fault.Conflict, "image %s has %d bytes, the disk %d", img.Path, t.Size(), img.Size).
-			WithHint("give this run up with --discard and begin again")
+	if r.Rig.Open != nil {
+		j.Source = func(ctx context.Context) (disk.Source, error) { return r.openAgain(ctx, img) }
 	}
-	log, err := r.openManifest(img, created)
-	if err != nil {
-		return nil, err
-	}
-	c := &copying{img: img, target: t, log: log}
-	if err := r.checkResumed(ctx, c); err != nil {
-		return nil, errors.Join(err, log.Close())
-	}
-	return c, nil
+	return j
 }
 
-func (r *Run) openManifest(img target.Image, created bool) (*manifest.Log, error) {
-	if created {
-		return r.newManifest(img)
+// openAgain opens the source of img for a second reading.
+func (r *Run) openAgain(ctx context.Context, img target.Image) (disk.Source, error) {
+	d, ok := r.Facts.VM.Disk(img.Key)
+	if !ok {
+		return nil, fault.New(fault.Internal, "no disk %d", img.Key)
 	}
-	log, err := manifest.Open(img.Manifest)
-	switch {
-	case fault.Is(err, fault.NotFound):
-		return r.newManifest(img)
-	case fault.Is(err, fault.Corrupt):
-		r.anew(img, err.Error())
-		return r.newManifest(img)
-	case err != nil:
-		return nil, err
-	}
-	if log.Info() != r.info(img) {
-		r.anew(img, fmt.Sprintf("its manifest is of %v", log.Info()))
-		return r.renewManifest(img, log)
-	}
-	return log, nil
-}
-
-func (r *Run) renewManifest(img target.Image, old *manifest.Log) (*manifest.Log, error) {
-	if err := old.Close(); err != nil {
-		return nil, err
-	}
-	return r.newManifest(img)
-}
-
-func (r *Run) newManifest(img target.Image) (*manifest.Log, error) {
-	if err := manifest.Remove(img.Manifest); err != nil {
-		return nil, err
-	}
-	return manifest.Create(img.Manifest, r.info(img))
+	return r.Rig.Open(ctx, transport.Disk{VM: r.Facts.VM, Disk: d})
 }
 
 // anew tells that an image is copied again from its beginning, and why.

@@ -13,7 +13,6 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/target"
-	"github.com/decamp/decamp/internal/transport"
 )
 
 // Verified is what verify proved of one image.
@@ -169,11 +168,7 @@ func (r *Run) spot(ctx context.Context, img target.Image) (_ *manifest.SpotRepor
 	if r.Rig.Open == nil || r.Permit.SpotFirst == 0 && r.Permit.SpotRanges == 0 {
 		return nil, nil
 	}
-	d, ok := r.Facts.VM.Disk(img.Key)
-	if !ok {
-		return nil, fault.New(fault.Internal, "no disk %d", img.Key)
-	}
-	source, err := r.Rig.Open(ctx, transport.Disk{VM: r.Facts.VM, Disk: d})
+	source, err := r.openAgain(ctx, img)
 	if err != nil {
 		return nil, fmt.Errorf("open disk %d for the spot check: %w", img.Key, err)
 	}

@@ -7,15 +7,16 @@ import (
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
 )
 
 // Format is how an image is written.
-type Format string
+type Format = image.Format
 
 const (
-	Raw   Format = "raw"
-	QCOW2 Format = "qcow2"
+	Raw   = image.Raw
+	QCOW2 = image.QCOW2
 )
 
 // Image is one disk's place on the target.

@@ -1,4 +1,4 @@
-package migrate
+package image
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/transport"
 )
 
 // How much of an image is read before its manifest is trusted: enough to notice an image
@@ -25,59 +24,58 @@ const (
 // checkResumed compares a sample of the chunks that the manifest lists with the image:
 // a difference makes the whole image untrusted, and all of it is copied again. Then it
 // compares a sample with the source, where there is a second way to read it: a
-// difference means that the VM ran in between, and is a Conflict.
-func (r *Run) checkResumed(ctx context.Context, c *copying) error {
-	if c.log.Missing() == c.log.Chunks() {
+// difference means that the disk was written to in between, and is a Conflict.
+func (j Job) checkResumed(ctx context.Context, log *manifest.Log) error {
+	if log.Missing() == log.Chunks() {
 		return nil
 	}
-	bad, err := r.checkImage(ctx, c)
+	bad, err := j.checkImage(ctx, log)
 	if err != nil {
 		return fmt.Errorf("check image before resuming: %w", err)
 	}
 	if bad >= 0 {
-		r.anew(c.img, fmt.Sprintf("chunk %d is not what its manifest says", bad))
-		return c.log.Drop(0, c.log.Chunks())
+		j.anew(fmt.Sprintf("chunk %d is not what its manifest says", bad))
+		return log.Drop(0, log.Chunks())
 	}
-	if r.Rig.Open == nil || c.log.Complete() {
+	if j.Source == nil || log.Complete() {
 		return nil
 	}
-	return r.checkSource(ctx, c)
-}
-
-// checkImage returns the first chunk of the sample that differs, or -1.
-func (r *Run) checkImage(ctx context.Context, c *copying) (bad int64, err error) {
-	src, err := r.Rig.Target.ReadUnfinished(ctx, c.img)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, src.Close()) }()
-	sample := append(c.log.Recent(sampleRecent), r.pick(c.log, sampleRandom)...)
-	return differing(ctx, c.log, src, sample)
-}
-
-// checkSource reads some chunks again. The first ones are where file systems note that
-// they were mounted.
-func (r *Run) checkSource(ctx context.Context, c *copying) (err error) {
-	d, _ := r.Facts.VM.Disk(c.img.Key)
-	src, err := r.Rig.Open(ctx, transport.Disk{VM: r.Facts.VM, Disk: d})
-	if err != nil {
+	if err := j.checkSource(ctx, log); err != nil {
 		return fmt.Errorf("check source before resuming: %w", err)
-	}
-	defer func() { err = errors.Join(err, src.Close()) }()
-	bad, err := differing(ctx, c.log, src, append([]int64{0, 1, 2, 3}, r.pick(c.log, sampleSource)...))
-	if err != nil {
-		return fmt.Errorf("check source before resuming: %w", err)
-	}
-	if bad >= 0 {
-		return fault.New(fault.Conflict, "disk %d was written to since this run began: chunk %d at the source differs from what was copied", c.img.Key, bad).
-			WithHint("the VM must have run in between; give this run up with --discard and begin again")
 	}
 	return nil
 }
 
-// pick returns up to n safe chunks from anywhere, by Options.Seed, in disk order.
-func (r *Run) pick(log *manifest.Log, n int) []int64 {
-	rnd := rand.New(rand.NewPCG(r.opts.Seed, uint64(log.Chunks())))
+// checkImage returns the first chunk of the sample that differs, or -1.
+func (j Job) checkImage(ctx context.Context, log *manifest.Log) (bad int64, err error) {
+	src, err := j.Place.ReadUnfinished(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	sample := append(log.Recent(sampleRecent), j.pick(log, sampleRandom)...)
+	return differing(ctx, log, src, sample)
+}
+
+// checkSource reads some chunks again. The first ones are where file systems note that
+// they were mounted.
+func (j Job) checkSource(ctx context.Context, log *manifest.Log) (err error) {
+	src, err := j.Source(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	bad, err := differing(ctx, log, src, append([]int64{0, 1, 2, 3}, j.pick(log, sampleSource)...))
+	if err == nil && bad >= 0 {
+		return fault.New(fault.Conflict, "disk %s was written to since this was begun: chunk %d at the source differs from what was copied", j.Info.Disk, bad).
+			WithHint("the VM must have run in between; %s", j.GiveUp)
+	}
+	return err
+}
+
+// pick returns up to n safe chunks from anywhere, by Seed, in disk order.
+func (j Job) pick(log *manifest.Log, n int) []int64 {
+	rnd := rand.New(rand.NewPCG(j.Seed, uint64(log.Chunks())))
 	var chunks []int64
 	for range 4 * n {
 		if c := rnd.Int64N(log.Chunks()); log.Has(c) && len(chunks) < n {

@@ -1,0 +1,125 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/rawfile"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/qcow2"
+)
+
+// Format is how an image is written.
+type Format string
+
+const (
+	Raw   Format = "raw"
+	QCOW2 Format = "qcow2"
+)
+
+// A File is an image on a file system. It is a Place.
+type File struct {
+	Path   string
+	Format Format
+	Size   int64 // of the disk, in bytes
+}
+
+// Open creates the image, or opens the unfinished one a crash left. created says which:
+// a created image reads as zeros everywhere.
+func (f File) Open(context.Context) (t disk.Target, created bool, err error) {
+	left, err := f.leftover()
+	if err != nil {
+		return nil, false, err
+	}
+	if left {
+		t, err = f.resume()
+	} else {
+		t, err = f.create()
+	}
+	return t, err == nil && !left, err
+}
+
+func (f File) create() (disk.Target, error) {
+	switch f.Format {
+	case Raw:
+		return orNil(rawfile.Create(f.Path, f.Size, rawfile.Options{}))
+	case QCOW2:
+		return orNil(qcow2.Create(f.Path, f.Size, qcow2.Options{}))
+	}
+	return nil, f.unknownFormat()
+}
+
+func (f File) resume() (disk.Target, error) {
+	switch f.Format {
+	case Raw:
+		return orNil(rawfile.Open(f.Path, rawfile.Options{Size: f.Size}))
+	case QCOW2:
+		return orNil(qcow2.Open(f.Path, qcow2.Options{Size: f.Size}))
+	}
+	return nil, f.unknownFormat()
+}
+
+// orNil keeps a nil pointer from becoming an interface that is not nil.
+func orNil[T disk.Target](t T, err error) (disk.Target, error) {
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func sourceOrNil[S disk.Source](s S, err error) (disk.Source, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// leftover reports whether there is an unfinished image. An empty one was created the
+// moment before a crash and never got its size: it is removed.
+func (f File) leftover() (bool, error) {
+	info, err := os.Lstat(f.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, err
+	case info.Mode().IsRegular() && info.Size() == 0:
+		return false, os.Remove(f.Path)
+	}
+	return true, nil
+}
+
+// Read opens the finished image for verification: from the medium, past the page cache,
+// where there is a way. One that Finish has not completed is fault.Corrupt, where the
+// format can tell.
+func (f File) Read(context.Context) (disk.Source, error) {
+	switch f.Format {
+	case Raw:
+		return sourceOrNil(rawfile.OpenSource(f.Path, rawfile.SourceOptions{Size: f.Size, Direct: true}))
+	case QCOW2:
+		src, err := sourceOrNil(qcow2.OpenSource(f.Path, qcow2.SourceOptions{Direct: true}))
+		if err == nil && src.Size() != f.Size {
+			err := fault.New(fault.Corrupt, "image %s is of a disk of %d bytes, expected %d", f.Path, src.Size(), f.Size)
+			return nil, errors.Join(err, src.Close())
+		}
+		return src, err
+	}
+	return nil, f.unknownFormat()
+}
+
+// ReadUnfinished opens the image for the check before it is resumed, past the page cache.
+// A raw image is the same before and after Finish.
+func (f File) ReadUnfinished(ctx context.Context) (disk.Source, error) {
+	if f.Format != QCOW2 {
+		return f.Read(ctx)
+	}
+	return sourceOrNil(qcow2.OpenUnfinished(f.Path, qcow2.SourceOptions{Direct: true}))
+}
+
+func (f File) unknownFormat() error {
+	return fault.New(fault.Unsupported, "image %s: no format %q", f.Path, f.Format).
+		WithHint("use %s or %s", Raw, QCOW2)
+}

@@ -1,0 +1,171 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// A Place is where one image is opened: a File, or what a target has.
+type Place interface {
+	// Open creates the image, or opens the unfinished one a crash left. created says
+	// which: a created image reads as zeros everywhere.
+	Open(ctx context.Context) (t disk.Target, created bool, err error)
+
+	// Read opens the finished image for verification.
+	Read(ctx context.Context) (disk.Source, error)
+
+	// ReadUnfinished opens the image that Open returned and that is not finished.
+	ReadUnfinished(ctx context.Context) (disk.Source, error)
+}
+
+// A Job is one image to be filled, over as many attempts as it takes.
+type Job struct {
+	Place    Place
+	Path     string        // of the image, for errors
+	Manifest string        // path of the manifest
+	Info     manifest.Info // the disk it is bound to
+
+	// Source opens the disk for a second look at what an earlier attempt copied. Nil: no
+	// second look.
+	Source func(ctx context.Context) (disk.Source, error)
+
+	// Anew is told why an image is copied again from its beginning.
+	Anew func(why string)
+
+	// GiveUp is what to do to begin again, for remedies: "remove x and begin again".
+	GiveUp string
+
+	// Seed picks the samples.
+	Seed uint64
+}
+
+// A Copying is one image open for writing, with its manifest.
+type Copying struct {
+	Target disk.Target
+	Log    *manifest.Log
+}
+
+// From says where the copy begins, in words.
+func (c *Copying) From() string {
+	if had := c.Log.Chunks() - c.Log.Missing(); had > 0 {
+		return fmt.Sprintf("with %d of %d chunks proven", had, c.Log.Chunks())
+	}
+	return "from its beginning"
+}
+
+func (c *Copying) close() error { return errors.Join(c.Target.Close(), c.Log.Close()) }
+
+// complete finishes the image, then seals the manifest. Either may have been done before.
+func (c *Copying) complete(ctx context.Context) (root manifest.Hash, err error) {
+	if err := c.Target.Finish(ctx); err != nil {
+		return root, fmt.Errorf("finish image: %w", err)
+	}
+	return c.Log.Seal(ctx)
+}
+
+// Fill does one attempt: copy is called for what the manifest lacks, unless it lacks
+// nothing. It returns the root of the sealed manifest, and how many chunks are missing if
+// the attempt failed, -1 if that is unknown.
+func (j Job) Fill(ctx context.Context, copy func(context.Context, *Copying) error) (root manifest.Hash, missing int64, err error) {
+	if root, ok := j.finished(ctx); ok {
+		return root, 0, nil
+	}
+	c, err := j.open(ctx)
+	if err != nil {
+		return root, -1, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	if !c.Log.Complete() {
+		err = copy(ctx, c)
+	}
+	if err == nil {
+		root, err = c.complete(ctx)
+	}
+	return root, c.Log.Missing(), err
+}
+
+// finished reports whether an earlier attempt completed the image, and with what root.
+func (j Job) finished(ctx context.Context) (root manifest.Hash, ok bool) {
+	s, err := manifest.Load(j.Manifest)
+	if err != nil {
+		return root, false
+	}
+	defer s.Close()
+	src, err := j.Place.Read(ctx)
+	if err != nil {
+		return root, false
+	}
+	return s.Root(), src.Close() == nil && s.Info() == j.Info
+}
+
+// open opens or creates the image and its manifest, and makes them agree: see the
+// package comment.
+func (j Job) open(ctx context.Context) (_ *Copying, err error) {
+	t, created, err := j.Place.Open(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open image: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.Close())
+		}
+	}()
+	if t.Size() != j.Info.Size {
+		return nil, fault.New(fault.Conflict, "image %s has %d bytes, the disk %d", j.Path, t.Size(), j.Info.Size).
+			WithHint("%s", j.GiveUp)
+	}
+	log, err := j.openManifest(created)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.checkResumed(ctx, log); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	return &Copying{Target: t, Log: log}, nil
+}
+
+func (j Job) openManifest(created bool) (*manifest.Log, error) {
+	if created {
+		return j.newManifest()
+	}
+	log, err := manifest.Open(j.Manifest)
+	switch {
+	case fault.Is(err, fault.NotFound):
+		return j.newManifest()
+	case fault.Is(err, fault.Corrupt):
+		j.anew(err.Error())
+		return j.newManifest()
+	case err != nil:
+		return nil, err
+	}
+	if log.Info() != j.Info {
+		j.anew(fmt.Sprintf("its manifest is of %v", log.Info()))
+		return j.renewManifest(log)
+	}
+	return log, nil
+}
+
+func (j Job) renewManifest(old *manifest.Log) (*manifest.Log, error) {
+	if err := old.Close(); err != nil {
+		return nil, err
+	}
+	return j.newManifest()
+}
+
+func (j Job) newManifest() (*manifest.Log, error) {
+	if err := manifest.Remove(j.Manifest); err != nil {
+		return nil, err
+	}
+	return manifest.Create(j.Manifest, j.Info)
+}
+
+func (j Job) anew(why string) {
+	if j.Anew != nil {
+		j.Anew(why)
+	}
+}

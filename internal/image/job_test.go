@@ -1,0 +1,196 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+const testSize = 5<<20 + disk.SectorSize
+
+var errStop = errors.New("killed here")
+
+// rig is a job for a disk of six chunks in a folder, and what happened to it.
+type rig struct {
+	t       *testing.T
+	job     Job
+	src     *disk.Pattern
+	anew    []string
+	written int // chunks
+}
+
+func newRig(t *testing.T, format Format) *rig {
+	path := filepath.Join(t.TempDir(), "image")
+	r := &rig{t: t, src: disk.NewPattern(testSize)}
+	r.job = Job{
+		Place: File{Path: path, Format: format, Size: testSize}, Path: path, Manifest: path + ".manifest",
+		Info:   manifest.Info{Disk: "d", Size: testSize, Source: "here"},
+		Source: func(context.Context) (disk.Source, error) { return r.src, nil },
+		Anew:   func(why string) { r.anew = append(r.anew, why) },
+		GiveUp: "remove it", Seed: 1,
+	}
+	return r
+}
+
+// copy copies chunks the manifest lacks, n of them at most, and then stops.
+func (r *rig) copy(n int) func(context.Context, *Copying) error {
+	return func(ctx context.Context, c *Copying) error {
+		for chunk := range c.Log.Chunks() {
+			if c.Log.Has(chunk) {
+				continue
+			}
+			if n--; n < 0 {
+				return errStop
+			}
+			if err := r.copyChunk(ctx, c, chunk); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func (r *rig) copyChunk(ctx context.Context, c *Copying, chunk int64) error {
+	at := c.Log.Info().Chunk(chunk)
+	buf := make([]byte, at.Len)
+	r.written++
+	return errors.Join(r.src.ReadAt(ctx, buf, at.Off), c.Target.WriteAt(ctx, buf, at.Off), c.Target.Sync(ctx),
+		c.Log.Append(ctx, []manifest.Run{{First: chunk, Hashes: []manifest.Hash{manifest.HashOf(buf)}}}))
+}
+
+func (r *rig) fill(n int) (manifest.Hash, int64, error) {
+	r.t.Helper()
+	return r.job.Fill(r.t.Context(), r.copy(n))
+}
+
+// stopAfter fills n chunks and no more.
+func (r *rig) stopAfter(n int) {
+	r.t.Helper()
+	if _, missing, err := r.fill(n); !errors.Is(err, errStop) || missing != int64(6-n) {
+		r.t.Fatalf("%d chunks missing, %v", missing, err)
+	}
+}
+
+// done fills the rest, and compares the image with the disk.
+func (r *rig) done(written int) {
+	r.t.Helper()
+	r.written = 0
+	if _, missing, err := r.fill(6); err != nil || missing != 0 || r.written != written {
+		r.t.Fatalf("%d chunks missing, %d written, want %d: %v", missing, r.written, written, err)
+	}
+	src, err := r.job.Place.Read(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer src.Close()
+	buf := make([]byte, testSize)
+	if err := errors.Join(src.ReadAt(r.t.Context(), buf, 0), disk.NewCheck(r.src).WriteAt(r.t.Context(), buf, 0)); err != nil {
+		r.t.Error(err)
+	}
+}
+
+func each(t *testing.T, run func(t *testing.T, r *rig)) {
+	for _, format := range []Format{Raw, QCOW2} {
+		t.Run(string(format), func(t *testing.T) { run(t, newRig(t, format)) })
+	}
+}
+
+func TestFillGoesOnWhereItStopped(t *testing.T) {
+	each(t, func(t *testing.T, r *rig) {
+		r.stopAfter(2)
+		r.done(4)
+		r.done(0) // finished: not touched again
+		if len(r.anew) > 0 {
+			t.Errorf("copied anew: %v", r.anew)
+		}
+	})
+}
+
+func TestImageAndManifestThatDisagreeAreCopiedAnew(t *testing.T) {
+	spoil := map[string]struct {
+		do  func(*rig) error
+		why string
+	}{
+		"manifest gone":    {func(r *rig) error { return os.Remove(r.job.Manifest) }, ""},
+		"manifest damaged": {func(r *rig) error { return os.WriteFile(r.job.Manifest, []byte("no manifest"), 0o600) }, "manifest"},
+		"image gone":       {func(r *rig) error { return os.Remove(r.job.Path) }, ""},
+		"of another disk":  {func(r *rig) error { r.job.Info.Source = "there"; return nil }, "its manifest is of"},
+		"image lost bytes": {func(r *rig) error { return zeroData(r.job.Path) }, "is not what its manifest says"},
+	}
+	for name, s := range spoil {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, r *rig) {
+				r.stopAfter(3)
+				if err := s.do(r); err != nil {
+					t.Fatal(err)
+				}
+				r.done(6)
+				if s.why != "" && (len(r.anew) != 1 || !strings.Contains(r.anew[0], s.why)) {
+					t.Errorf("told %q, want %q", r.anew, s.why)
+				}
+			})
+		})
+	}
+}
+
+// zeroData writes zeros over the second half of what the image's file holds.
+func zeroData(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	from := info.Size() - testSize // the disk begins here in both formats
+	_, err = f.WriteAt(make([]byte, 1<<20), from+1<<20)
+	return err
+}
+
+func TestSourceThatChangedIsAConflict(t *testing.T) {
+	each(t, func(t *testing.T, r *rig) {
+		r.stopAfter(3)
+		r.job.Source = func(context.Context) (disk.Source, error) { return disk.NewSparsePattern(testSize, 0, 1), nil }
+		_, _, err := r.fill(6)
+		if !fault.Is(err, fault.Conflict) || !strings.Contains(fault.HintOf(err), "remove it") {
+			t.Errorf("got %v, remedy %q", err, fault.HintOf(err))
+		}
+	})
+}
+
+func TestImageOfAnotherSizeIsAConflict(t *testing.T) {
+	each(t, func(t *testing.T, r *rig) {
+		r.stopAfter(1)
+		r.job.Info.Size = 8 << 20
+		if _, _, err := r.fill(6); !fault.Is(err, fault.Conflict) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestUnknownFormat(t *testing.T) {
+	f := File{Path: filepath.Join(t.TempDir(), "image"), Format: "vhd", Size: 512}
+	_, _, openErr := f.Open(t.Context())
+	_, readErr := f.Read(t.Context())
+	if !fault.Is(openErr, fault.Unsupported) || !fault.Is(readErr, fault.Unsupported) {
+		t.Errorf("got %v and %v", openErr, readErr)
+	}
+}
+
+func TestEmptyLeftoverIsMadeAnew(t *testing.T) {
+	each(t, func(t *testing.T, r *rig) {
+		if err := os.WriteFile(r.job.Path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.done(6)
+	})
+}
