@@ -1,5 +1,6 @@
 // Package blockcopy is the engine that copies one disk: from any disk.Source to any
-// disk.Target, hashing every chunk into a manifest on the way.
+// disk.Target, hashing every chunk into a manifest on the way. A disk that passes by once,
+// a disk.Feed, takes the same way behind another front: see Receive.
 //
 //	describe   one goroutine     asks the source for extents a window at a time, leaves out
 //	                             what the manifest has, cuts the rest into spans
@@ -131,7 +132,8 @@ func (c *copier) run(ctx context.Context) (Result, error) {
 // copier is one Copy under way.
 type copier struct {
 	Options
-	src     disk.Source
+	size    int64       // of the disk
+	src     disk.Source // nil for a feed
 	dst     disk.Target
 	windows *windowPool
 	ledger  *ledger
@@ -140,7 +142,14 @@ type copier struct {
 }
 
 func newCopy(src disk.Source, dst disk.Target, o Options) *copier {
-	from, to := src.Hints(), dst.Hints()
+	c := newCopier(src.Size(), src.Hints(), dst, o)
+	c.src = src
+	return c
+}
+
+// newCopier is for a disk of size bytes that likes to be read as from says.
+func newCopier(size int64, from disk.Hints, dst disk.Target, o Options) *copier {
+	to := dst.Hints()
 	o.Window = roundUp(cmp.Or(o.Window, defaultWindow), manifest.ChunkSize)
 	o.Readers = max(cmp.Or(o.Readers, from.Streams, defaultWorkers), 1)
 	o.Writers = max(cmp.Or(o.Writers, to.Streams, defaultWorkers), 1)
@@ -150,9 +159,9 @@ func newCopy(src disk.Source, dst disk.Target, o Options) *copier {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	c := &copier{Options: o, src: src, dst: dst, began: o.Now()}
+	c := &copier{Options: o, size: size, dst: dst, began: o.Now()}
 	c.windows = newWindowPool(o.Readers+o.Writers, o.Window)
-	c.ledger = newLedger(o, dst, src.Size())
+	c.ledger = newLedger(o, dst, size)
 	return c
 }
 

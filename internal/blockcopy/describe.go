@@ -21,8 +21,8 @@ const describeWindow = 4 << 30
 // describe walks the disk and hands out what must be copied: spans with data to the
 // readers, zero runs straight to the writers.
 func (c *copier) describe(ctx context.Context, spans chan<- span, filled chan<- *window) error {
-	for off := int64(0); off < c.src.Size(); {
-		todo, ok := c.nextMissing(off)
+	for off := int64(0); off < c.size; {
+		todo, ok := c.nextMissing(off, c.size)
 		if !ok {
 			return nil
 		}
@@ -38,23 +38,23 @@ func (c *copier) describe(ctx context.Context, spans chan<- span, filled chan<- 
 	return nil
 }
 
-// nextMissing returns the next run of chunks at or after off that the manifest lacks,
-// cut to describeWindow. What it passes over counts as skipped.
-func (c *copier) nextMissing(off int64) (disk.Range, bool) {
-	size := c.src.Size()
+// nextMissing returns the next run of chunks from off to limit that the manifest lacks,
+// cut to describeWindow. What it passes over counts as skipped. limit is at the end of
+// a chunk.
+func (c *copier) nextMissing(off, limit int64) (disk.Range, bool) {
 	start := off
-	for start < size && c.has(start) {
+	for start < limit && c.has(start) {
 		start += manifest.ChunkSize
 	}
-	c.ledger.skip(min(start, size) - off)
-	if start >= size {
+	c.ledger.skip(min(start, limit) - off)
+	if start >= limit {
 		return disk.Range{}, false
 	}
 	end := start
-	for end < size && end-start < describeWindow && !c.has(end) {
+	for end < limit && end-start < describeWindow && !c.has(end) {
 		end += manifest.ChunkSize
 	}
-	return disk.Range{Off: start, Len: min(end, size) - start}, true
+	return disk.Range{Off: start, Len: min(end, limit) - start}, true
 }
 
 func (c *copier) has(off int64) bool {
@@ -88,7 +88,7 @@ func (c *copier) hand(ctx context.Context, r disk.Range, extents []disk.Extent, 
 // spanAt returns the length of a span at off: shorter near the end of the disk, so that
 // no reader is left alone with a long one.
 func (c *copier) spanAt(off int64) int64 {
-	if c.src.Size()-off > int64(c.Readers)*c.Span {
+	if c.size-off > int64(c.Readers)*c.Span {
 		return c.Span
 	}
 	return roundUp(c.Span/4, manifest.ChunkSize)

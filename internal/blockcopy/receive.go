@@ -1,0 +1,167 @@
+package blockcopy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// Receive writes a disk that passes by once into dst, which must be of the same size. It
+// is Copy with another front:
+//
+//	receive    one goroutine     takes parts from the feed, leaves out what the manifest
+//	                             has, makes zero runs of what lies between
+//	fill       Readers in turn   fills a window from a part (inflates it, say)
+//	hash, write, checkpoint      as Copy does
+//
+// To resume, the feed is sent again from its start: parts that are safe are passed over
+// without being filled. It must be the same disk at the same moment, which only the
+// caller can know. Options.Span means nothing here; Readers default to one for each
+// processor. At most 2 x Readers + 1 parts are held at once; their memory is the feed's.
+//
+// If the feed recalls what it delivered (disk.ErrRecalled), all chunks are dropped from
+// the manifest: nothing of the image is known to be right.
+func Receive(ctx context.Context, feed disk.Feed, dst disk.Target, o Options) (Result, error) {
+	if feed.Size() != dst.Size() {
+		return Result{}, fmt.Errorf("source has %d bytes, target %d", feed.Size(), dst.Size())
+	}
+	c := newCopier(feed.Size(), disk.Hints{Streams: runtime.GOMAXPROCS(0)}, dst, o)
+	res, err := c.runFeed(ctx, feed)
+	if errors.Is(err, disk.ErrRecalled) && c.Manifest != nil {
+		err = errors.Join(err, c.Manifest.Drop(0, c.Manifest.Chunks()))
+	}
+	return res, err
+}
+
+// runFeed wires the stages.
+func (c *copier) runFeed(ctx context.Context, feed disk.Feed) (Result, error) {
+	g, gctx := errgroup.WithContext(ctx)
+	parts := make(chan disk.Part, c.Readers) // closed by receive
+	filled := make(chan *window, c.Writers)  // closed when receive and the last filler are done
+	filling, fctx := errgroup.WithContext(gctx)
+	filling.Go(func() error { defer close(parts); return c.receive(fctx, feed, parts, filled) })
+	for range c.Readers {
+		filling.Go(func() error { return c.fill(fctx, parts, filled) })
+	}
+	g.Go(func() error { defer close(filled); return filling.Wait() })
+	for range c.Writers {
+		g.Go(func() error { return c.write(gctx, filled) })
+	}
+	err := g.Wait()
+	for p := range parts { // what nobody came to fill
+		p.Release()
+	}
+	return c.finish(ctx, err)
+}
+
+// receive takes the feed apart.
+func (c *copier) receive(ctx context.Context, feed disk.Feed, parts chan<- disk.Part, filled chan<- *window) error {
+	var pos int64
+	for {
+		p, err := c.next(ctx, feed)
+		if err == io.EOF {
+			return c.gap(ctx, disk.Range{Off: pos, Len: c.size - pos}, filled)
+		}
+		if err != nil {
+			return err
+		}
+		r := p.Range()
+		if err := c.pass(ctx, pos, p, parts, filled); err != nil {
+			p.Release()
+			return err
+		}
+		pos = r.End()
+	}
+}
+
+// next waits for the feed.
+func (c *copier) next(ctx context.Context, feed disk.Feed) (disk.Part, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	defer c.times.read.since(time.Now())
+	return feed.Next(ctx, c.Window)
+}
+
+// pass hands on the zeros from pos to p, and p, unless it is safe.
+func (c *copier) pass(ctx context.Context, pos int64, p disk.Part, parts chan<- disk.Part, filled chan<- *window) error {
+	r := p.Range()
+	whole := disk.Range{Off: r.Off, Len: min(c.Window, c.size-r.Off)}
+	if r != whole || r.Off%c.Window != 0 || r.Off < pos {
+		return fault.New(fault.Internal, "a part %v came behind byte %d: want windows of %d bytes in order", r, pos, c.Window)
+	}
+	if err := c.gap(ctx, disk.Range{Off: pos, Len: r.Off - pos}, filled); err != nil {
+		return err
+	}
+	if c.safe(r) {
+		c.ledger.skip(r.Len)
+		p.Release()
+		return nil
+	}
+	return send(ctx, parts, p)
+}
+
+// safe reports whether the manifest has every chunk of r.
+func (c *copier) safe(r disk.Range) bool {
+	for off := r.Off; off < r.End(); off += manifest.ChunkSize {
+		if !c.has(off) {
+			return false
+		}
+	}
+	return true
+}
+
+// gap hands on the zeros of r, without the chunks that are safe.
+func (c *copier) gap(ctx context.Context, r disk.Range, filled chan<- *window) error {
+	for off := r.Off; off < r.End(); {
+		todo, ok := c.nextMissing(off, r.End())
+		if !ok {
+			return nil
+		}
+		if err := sendZero(ctx, filled, todo); err != nil {
+			return err
+		}
+		off = todo.End()
+	}
+	return nil
+}
+
+// fill is one filler: it takes parts until there are no more.
+func (c *copier) fill(ctx context.Context, parts <-chan disk.Part, filled chan<- *window) error {
+	for p := range parts {
+		err := c.fillPart(ctx, p, filled)
+		p.Release()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fillPart makes a window of a part and passes it on.
+func (c *copier) fillPart(ctx context.Context, p disk.Part, filled chan<- *window) error {
+	w, err := c.take(ctx, p.Range())
+	if err != nil {
+		return err
+	}
+	if err := p.Fill(ctx, w.buf); err != nil {
+		c.windows.put(w)
+		return fmt.Errorf("read %v: %w", w.Range, err)
+	}
+	c.ledger.read.Add(w.Len)
+	c.inspect(w)
+	if err := send(ctx, filled, w); err != nil {
+		c.windows.put(w)
+		return err
+	}
+	return nil
+}

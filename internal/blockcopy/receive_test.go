@@ -1,0 +1,189 @@
+package blockcopy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+	"testing"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// passing is a Feed of a Source, window by window. It leaves out windows of zeros.
+type passing struct {
+	disk.Source
+	at     int64
+	out    atomic.Int64                                        // parts not released
+	filled atomic.Int64                                        // parts filled
+	next   func(p *passing, off int64) (r disk.Range, e error) // nil: in order
+	end    error                                               // instead of io.EOF
+}
+
+func (p *passing) Next(ctx context.Context, window int64) (disk.Part, error) {
+	for ; p.at < p.Size(); p.at += window {
+		r := disk.Range{Off: p.at, Len: min(window, p.Size()-p.at)}
+		if p.next != nil {
+			var err error
+			if r, err = p.next(p, p.at); err != nil {
+				return nil, err
+			}
+		} else if zero, err := allZero(ctx, p.Source, r); err != nil || zero {
+			continue
+		}
+		p.at += window
+		p.out.Add(1)
+		return &passingPart{p, r}, nil
+	}
+	if p.end != nil {
+		return nil, p.end
+	}
+	return nil, io.EOF
+}
+
+func allZero(ctx context.Context, src disk.Source, r disk.Range) (bool, error) {
+	extents, err := src.Extents(ctx, r)
+	for _, e := range extents {
+		if e.Kind == disk.Data {
+			return false, err
+		}
+	}
+	return true, err
+}
+
+type passingPart struct {
+	p *passing
+	r disk.Range
+}
+
+func (p *passingPart) Range() disk.Range { return p.r }
+func (p *passingPart) Release()          { p.p.out.Add(-1) }
+func (p *passingPart) Fill(ctx context.Context, b []byte) error {
+	p.p.filled.Add(1)
+	return p.p.ReadAt(ctx, b, p.r.Off)
+}
+
+func TestReceiveIsRightForAnyShape(t *testing.T) {
+	for _, size := range []int64{512, 1 << 20, 5<<20 + 512, 70<<20 + 3*512} {
+		for _, share := range []float64{0, 0.4, 1} {
+			for _, o := range []Options{{}, {Window: 1 << 20, Readers: 1, Writers: 1}, {Window: 4 << 20, Readers: 5, Writers: 3}} {
+				src := disk.NewSparsePattern(size, share, 11)
+				feed, check := &passing{Source: src}, disk.NewCheck(src)
+				if _, err := Receive(t.Context(), feed, check, o); err != nil {
+					t.Fatalf("%d bytes, fill %v, %+v: %v", size, share, o, err)
+				}
+				if err := check.Finish(t.Context()); err != nil {
+					t.Fatalf("%d bytes, fill %v, %+v: %v", size, share, o, err)
+				}
+				if n := feed.out.Load(); n != 0 {
+					t.Fatalf("%d parts were not released", n)
+				}
+			}
+		}
+	}
+}
+
+func TestReceiveResumesAfterACrashAtEveryOperation(t *testing.T) {
+	src := disk.NewSparsePattern(24<<20, 0.6, 9)
+	o := Options{Window: 1 << 20, Readers: 3, Writers: 2, CheckpointBytes: 2 << 20}
+	crash := errors.New("power cut")
+	for at := 1; ; at++ {
+		img := newMemImage(src.Size())
+		log, path := newLog(t, src.Size())
+		o.Manifest = log
+		img.fail = func(_ string, n int) error {
+			if n >= at {
+				return crash
+			}
+			return nil
+		}
+		feed := &passing{Source: src}
+		_, err := Receive(t.Context(), feed, img, o)
+		if n := feed.out.Load(); n != 0 {
+			t.Fatalf("crash at operation %d: %d parts were not released", at, n)
+		}
+		if err == nil {
+			break // every operation was tried
+		}
+		if !errors.Is(err, crash) {
+			t.Fatalf("crash at operation %d: %v", at, err)
+		}
+		receiveAgain(t, src, img, log, path, o)
+	}
+}
+
+// receiveAgain crashes the image and receives the same feed from its start; it fails the
+// test if a safe chunk is filled or written again.
+func receiveAgain(t *testing.T, src disk.Source, img *memImage, log *manifest.Log, path string, o Options) {
+	t.Helper()
+	img.crash()
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := manifest.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	o.Manifest = again
+	missing, feed := again.Missing(), &passing{Source: src}
+	res, err := Receive(t.Context(), feed, img, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := res.Done / manifest.ChunkSize; got != missing || feed.filled.Load() > missing {
+		t.Fatalf("received %d chunks and filled %d, %d were missing", got, feed.filled.Load(), missing)
+	}
+	expect(t, img, again, src)
+}
+
+func TestReceiveKeepsWhatCameBeforeAnError(t *testing.T) {
+	cut := errors.New("the line went dead")
+	src := disk.NewPattern(16 << 20)
+	log, _ := newLog(t, src.Size())
+	feed := &passing{Source: src, end: cut}
+	_, err := Receive(t.Context(), feed, newMemImage(src.Size()), Options{Manifest: log, Window: 1 << 20})
+	if !errors.Is(err, cut) || feed.out.Load() != 0 {
+		t.Fatalf("%v, %d parts out", err, feed.out.Load())
+	}
+}
+
+func TestReceiveDropsWhatIsRecalled(t *testing.T) {
+	src := disk.NewPattern(16 << 20)
+	log, _ := newLog(t, src.Size())
+	if err := log.Append(t.Context(), []manifest.Run{{First: 3, Zeros: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	feed := &passing{Source: src, end: fault.Wrap(fault.Corrupt, disk.ErrRecalled)}
+	_, err := Receive(t.Context(), feed, newMemImage(src.Size()), Options{Manifest: log, Window: 1 << 20})
+	if !fault.Is(err, fault.Corrupt) {
+		t.Fatalf("got %v", err)
+	}
+	if log.Missing() != log.Chunks() {
+		t.Fatalf("%d of %d chunks still count as safe", log.Chunks()-log.Missing(), log.Chunks())
+	}
+}
+
+func TestReceiveRefusesPartsOutOfOrder(t *testing.T) {
+	for _, wrong := range []disk.Range{{Off: 0, Len: 1 << 20}, {Off: 5<<20 + 512, Len: 1 << 20}, {Off: 8 << 20, Len: 512}, {Off: 8 << 20, Len: 2 << 20}, {Off: 16 << 20, Len: 1 << 20}} {
+		feed := &passing{Source: disk.NewPattern(16 << 20)}
+		feed.next = func(_ *passing, off int64) (disk.Range, error) {
+			if off == 4<<20 {
+				return wrong, nil
+			}
+			return disk.Range{Off: off, Len: 1 << 20}, nil
+		}
+		_, err := Receive(t.Context(), feed, disk.NewNull(feed.Size()), Options{Window: 1 << 20})
+		if err == nil || feed.out.Load() != 0 {
+			t.Fatalf("%v: error %v, %d parts out", wrong, err, feed.out.Load())
+		}
+	}
+}
+
+func TestReceiveRefusesDifferentSizes(t *testing.T) {
+	if _, err := Receive(t.Context(), &passing{Source: disk.NewPattern(1024)}, disk.NewNull(512), Options{}); err == nil {
+		t.Fatal("no error")
+	}
+}

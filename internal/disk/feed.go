@@ -1,0 +1,40 @@
+package disk
+
+import (
+	"context"
+	"errors"
+)
+
+// A Feed is a disk that passes by once, from front to back, and cannot be asked for
+// anything: the body of an export, a pipe. What is lost must be sent again from the
+// start.
+type Feed interface {
+	// Size returns the virtual size in bytes. It never changes.
+	Size() int64
+
+	// Next returns the next part that may hold data: the bytes [n*window, (n+1)*window)
+	// of the disk for some n, less at its end. Parts come in ascending order; what lies
+	// between them is zeros. window is a multiple of 1 MiB and the same in every call.
+	//
+	// io.EOF says that the feed is complete and was found to be so, which is more than
+	// that its bytes ended. It is called by one goroutine, which may wait in it for
+	// bytes; ending ctx need not end that wait, closing what they come from does.
+	Next(ctx context.Context, window int64) (Part, error)
+}
+
+// A Part is a window of a disk on its way. Its methods may run while the Feed goes on.
+type Part interface {
+	// Range returns the bytes of the disk that the part is.
+	Range() Range
+
+	// Fill fills p, which is as long as the range. It is called once at most.
+	Fill(ctx context.Context, p []byte) error
+
+	// Release gives the part's memory back. It is called once, after Fill or without
+	// it, and nothing after it.
+	Release()
+}
+
+// ErrRecalled is part of an error of Feed.Next that casts doubt on what came before it:
+// parts that were delivered may lack data. Whoever kept them must not keep them.
+var ErrRecalled = errors.New("what was delivered before may be incomplete")
