@@ -34,6 +34,8 @@ type Descriptor struct {
 	ChangeTrack    string            // changeTrackPath, the CBT bitmap; empty if there is none
 	Extents        []ExtentLine      // in the order of the disk's bytes; at least one
 	DDB            map[string]string // the "ddb." entries, lower-cased and without that prefix
+
+	hasKeys bool // the disk is encrypted with keys that the descriptor names
 }
 
 // Size returns the disk's virtual size in bytes.
@@ -107,6 +109,9 @@ func (p *parser) entry(key, value string) error {
 		return p.corrupt("%s is %q here and %q before", key, value, old)
 	}
 	p.seen[key] = value
+	if value != "" && (strings.Contains(key, "keysafe") || strings.Contains(key, "encryptionkey") || strings.Contains(key, "keyid")) {
+		p.d.hasKeys = true
+	}
 	if name, ok := strings.CutPrefix(key, "ddb."); ok {
 		p.d.DDB[name] = value
 		return nil
@@ -212,4 +217,21 @@ func (p *parser) corrupt(format string, args ...any) error {
 
 func unsupported(format string, args ...any) *fault.Error {
 	return fault.New(fault.Unsupported, "descriptor: "+format, args...)
+}
+
+// parent returns the name of the disk's parent, or "" for a base disk, as seen from where
+// the descriptor called name is.
+func (d *Descriptor) parent(name string) (string, error) {
+	if !d.IsDelta() {
+		return "", nil
+	}
+	if d.ParentFile == "" {
+		return "", fault.New(fault.Corrupt, "%s: it is a delta on a parent with CID %08x, but does not name it", name, d.ParentCID).
+			WithHint("add the parent's name to the descriptor: parentFileNameHint=\"parent.vmdk\"")
+	}
+	if reason := outside(d.ParentFile); reason != "" {
+		return "", fault.New(fault.Corrupt, "%s: parentFileNameHint %q %s", name, d.ParentFile, reason).
+			WithHint("copy the parent and its files beside the delta, and write their plain name into parentFileNameHint")
+	}
+	return beside(name, d.ParentFile), nil
 }

@@ -45,7 +45,7 @@ type ExtentLine struct {
 	Access  Access
 	Sectors int64
 	Type    ExtentType
-	File    string // relative to the descriptor's folder and inside it; empty if there is none
+	File    string // relative to the descriptor's folder and inside it, or below /vmfs/volumes/; empty if there is none
 	Object  string // what holds the data instead of a file: vsan://…, vvol://…, a device
 	Offset  int64  // of the first byte in File
 }
@@ -59,6 +59,10 @@ func (p *parser) extent(a Access, rest string) error {
 	var err error
 	if x.Sectors, err = p.sectorCount(count); err != nil {
 		return err
+	}
+	if x.Type == ZeroExtent || a == NoAccess {
+		p.d.Extents = append(p.d.Extents, x)
+		return nil // whatever a file and an offset would say, it reads as zeros
 	}
 	name, rest, err := p.quoted(rest)
 	if err != nil {
@@ -103,8 +107,6 @@ func (p *parser) quoted(s string) (name, rest string, err error) {
 // locate decides whether name is a file that may be opened.
 func (p *parser) locate(x *ExtentLine, name string) error {
 	switch {
-	case x.Type == ZeroExtent || x.Access == NoAccess:
-		return nil
 	case name == "":
 		return p.corrupt("a %s extent without a file", x.Type)
 	case isObject(name) || x.Type == VMFSRaw:
@@ -123,17 +125,21 @@ func isObject(name string) bool {
 	return strings.HasPrefix(name, "vsan://") || strings.HasPrefix(name, "vvol://")
 }
 
-// outside says why name could leave the descriptor's folder, or "".
+// datastores is where a host has its datastores. Names below it are looked up, not opened
+// as they stand.
+const datastores = "/vmfs/volumes/"
+
+// outside says why name could leave the descriptor's folder and the datastores, or "".
 func outside(name string) string {
 	switch {
-	case name[0] == '/':
+	case name[0] == '/' && !strings.HasPrefix(name, datastores):
 		return "is an absolute path"
 	case strings.Contains(name, `\`) || strings.Contains(name, "://") || strings.Index(name, ":") == 1:
 		return "has a drive, a scheme or a backslash in it"
 	case strings.IndexFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) >= 0:
 		return "has control characters in it"
 	}
-	for part := range strings.SplitSeq(name, "/") {
+	for part := range strings.SplitSeq(strings.TrimPrefix(name, datastores), "/") {
 		if part == ".." || part == "." || part == "" {
 			return "does not stay in the descriptor's folder"
 		}

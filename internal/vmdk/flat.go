@@ -1,8 +1,6 @@
 package vmdk
 
 import (
-	"strings"
-
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -37,45 +35,27 @@ func (d *Descriptor) Flat() ([]Piece, error) {
 
 // refuse looks at what concerns the disk as a whole.
 func (d *Descriptor) refuse() error {
-	switch {
-	case d.NativeSnapshot:
-		return unsupported("the disk is a native snapshot that only the storage array can read").
-			WithHint("remove the VM's snapshots (Snapshots > Delete All), then try again")
-	case d.IsDelta():
+	if err := d.unreadable(); err != nil {
+		return err
+	}
+	if d.IsDelta() {
 		return unsupported("the disk is a snapshot delta on %q", d.ParentFile).
 			WithHint("remove the VM's snapshots (Snapshots > Delete All), then try again")
-	case d.encrypted():
-		return unsupported("the disk is encrypted; its files hold only ciphertext").
-			WithHint("decrypt it first: VM Policies > Edit VM Storage Policies > Datastore Default")
 	}
 	return nil
 }
 
-// encrypted reports VM encryption, an I/O filter named in the disk's data base.
-func (d *Descriptor) encrypted() bool {
-	return strings.Contains(strings.ToLower(d.DDB["iofilters"]), "vmcrypt")
-}
-
 // refuse looks at one extent.
 func (x ExtentLine) refuse() error {
+	if err := x.unreadable(); err != nil {
+		return err
+	}
 	switch x.Type {
-	case ZeroExtent:
+	case ZeroExtent, Flat, VMFS:
 		return nil
-	case VMFSRDM, VMFSRaw:
-		return x.unsupported("it maps a LUN, whose bytes are in no file").
-			WithHint("migrate the LUN by presenting it to the target, or turn it into a file: vmkfstools -i rdm.vmdk -d thin copy.vmdk")
-	case Flat, VMFS:
-		if x.Object != "" {
-			return x.unsupported("its data is the object %s, not a file", x.Object).
-				WithHint("move the VM to a VMFS or NFS datastore with Storage vMotion")
-		}
-		return nil
-	case VSANSparse:
-		return x.unsupported("it is a delta on vSAN").
-			WithHint("remove the VM's snapshots and move it to a VMFS or NFS datastore with Storage vMotion")
 	}
 	return x.unsupported("its file is not flat").
-		WithHint("clone the disk to a flat one: vmkfstools -i old.vmdk -d thin new.vmdk on the host")
+		WithHint("%s", cloneHint)
 }
 
 func (x ExtentLine) unsupported(format string, args ...any) *fault.Error {

@@ -1,0 +1,112 @@
+package vmdk
+
+import (
+	"context"
+	"encoding/binary"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+const (
+	cowdMagic = "COWD"
+
+	// cowdHeaderSize is how long the header is; all that is read of it is in the first 32
+	// bytes and one flag.
+	cowdHeaderSize  = 2048
+	cowdUncleanAt   = 1648
+	cowdTableGrains = 4096
+)
+
+// cowdHeader is the header of a delta on VMFS5 or NFS ("vmfsSparse"). Sizes are in
+// sectors, as in the file.
+type cowdHeader struct {
+	capacity  int64
+	grain     int64 // 1 on ESXi
+	directory int64
+	entries   int64 // of the directory
+	unclean   bool
+}
+
+func (h *cowdHeader) tables() int64 {
+	span := h.grain * cowdTableGrains
+	return (h.capacity + span - 1) / span
+}
+
+// parseCOWD parses the first 2048 bytes of a COWD file.
+func parseCOWD(name string, b []byte) (*cowdHeader, error) {
+	if len(b) < cowdHeaderSize || string(b[:4]) != cowdMagic {
+		return nil, corruptFile(name, "it has no COWD header")
+	}
+	u32 := func(at int) int64 { return int64(binary.LittleEndian.Uint32(b[at:])) }
+	h := &cowdHeader{capacity: u32(12), grain: u32(16), directory: u32(20), entries: u32(24), unclean: u32(cowdUncleanAt) != 0}
+	switch version := u32(4); {
+	case version == 3:
+		return nil, fault.New(fault.Unsupported, "%s: it is a COWD file of Workstation 3 (version 3)", name).
+			WithHint("open the VM with a current Workstation, which converts its disks, or: vmware-vdiskmanager -r old.vmdk -t 0 new.vmdk")
+	case version != 1:
+		return nil, unsupportedFile(name, "COWD version %d is not known", version)
+	case h.capacity == 0:
+		return nil, corruptFile(name, "the COWD header says it has no sectors (offset 12)")
+	case h.grain == 0 || h.grain > maxGrainSectors:
+		return nil, corruptFile(name, "the COWD header says a grain has %d sectors (offset 16)", h.grain)
+	case h.entries < h.tables():
+		return nil, corruptFile(name, "the COWD directory has %d entries, a disk of %d sectors needs %d", h.entries, h.capacity, h.tables())
+	}
+	return h, nil
+}
+
+// cowd is a COWD extent.
+type cowd struct {
+	*cowdHeader
+	file *file
+}
+
+// newCOWD makes the layer of a COWD file that begins with head, and returns its grain in
+// bytes.
+func newCOWD(f *file, head []byte, cache *tableCache, warn warner) (layer, int64, error) {
+	h, err := parseCOWD(f.name, head)
+	if err != nil {
+		return nil, 0, err
+	}
+	if h.unclean {
+		warn("%s was not closed properly, or is in use; what was written last may be missing", f.name)
+	}
+	c := cowd{h, f}
+	if end := c.region().at + h.tables()*4; end > f.size() {
+		return nil, 0, corruptFile(f.name, "its directory ends at %d, the file at %d", end, f.size())
+	}
+	m := &grainMap{
+		file: f, cache: cache, bytes: h.capacity * disk.SectorSize, grain: h.grain * disk.SectorSize,
+		entries: cowdTableGrains, tables: h.tables(), pieceOf: c.directoryPiece, tableOf: c.table,
+	}
+	return m, m.grain, nil
+}
+
+func (c cowd) region() region { return region{at: c.directory * disk.SectorSize, width: 4} }
+
+func (c cowd) directoryPiece(ctx context.Context, first, n int64) (table, error) {
+	return c.file.readRegion(ctx, c.region(), first, n)
+}
+
+// table reads the table at sector entry. Entry 1 of a table is a grain of zeros: ESXi does
+// not document it, other readers know it, and no grain can lie in the header.
+func (c cowd) table(ctx context.Context, n, entry int64) (table, error) {
+	t, err := c.file.readRegion(ctx, region{at: entry * disk.SectorSize, width: 4}, 0, cowdTableGrains)
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range t {
+		switch at := e * disk.SectorSize; {
+		case e == 0:
+			t[i] = absentGrain
+		case e == 1:
+			t[i] = zeroGrain
+		case at < cowdHeaderSize || at >= c.file.size():
+			return nil, corruptFile(c.file.name, "grain %d of table %d is at sector %d, where no grain can be", i, n, e)
+		default:
+			t[i] = at
+		}
+	}
+	return t, nil
+}

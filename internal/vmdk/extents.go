@@ -1,0 +1,103 @@
+package vmdk
+
+import (
+	"context"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+const (
+	// minHole is the shortest hole between data that Extents tells: finding a shorter
+	// one by looking at the bytes is cheaper than handing it around, and the list stays
+	// small however fragmented the disk is.
+	minHole = 64 << 10
+
+	// askHoles is how much of a file is asked at once where its holes are.
+	askHoles = 256 << 20
+)
+
+// Extents describes r by what the layers have, and by the holes that the file system
+// knows of in flat files. Holes shorter than 64 KiB between data are called data.
+func (d *Disk) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
+	if err := disk.CheckRange(d.Size(), r); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	list := extentList{off: r.Off}
+	var inner error
+	err := walk(ctx, d.chain.cursor(), r, func(run Run) bool {
+		inner = d.describe(ctx, &list, run)
+		return inner == nil
+	})
+	if err == nil {
+		err = inner
+	}
+	if err != nil {
+		return nil, err
+	}
+	return list.end(), nil
+}
+
+// describe adds a run to the list, with the holes of a flat file in it.
+func (d *Disk) describe(ctx context.Context, list *extentList, run Run) error {
+	if run.Kind != Data {
+		list.add(disk.Zero, run.Len)
+		return nil
+	}
+	f := d.files[run.File]
+	if !f.holes || run.Len < minHole {
+		list.add(disk.Data, run.Len)
+		return nil
+	}
+	for at := run.At; at < run.At+run.Len; at += askHoles {
+		part := disk.Range{Off: at, Len: min(askHoles, run.At+run.Len-at)}
+		extents, err := f.src.Extents(ctx, part)
+		if err != nil {
+			return err
+		}
+		for _, e := range extents {
+			list.add(e.Kind, e.Len)
+		}
+	}
+	return nil
+}
+
+// extentList joins what comes in order.
+type extentList struct {
+	off  int64 // where the next comes
+	hole int64 // zeros up to off that are not in list yet
+	list []disk.Extent
+}
+
+func (l *extentList) add(k disk.Kind, n int64) {
+	if k == disk.Zero {
+		l.hole += n
+		l.off += n
+		return
+	}
+	last := len(l.list) - 1
+	switch {
+	case last >= 0 && l.hole < minHole:
+		l.list[last].Len += l.hole + n
+	default:
+		l.flush()
+		l.list = append(l.list, disk.Extent{Range: disk.Range{Off: l.off, Len: n}, Kind: disk.Data})
+	}
+	l.hole = 0
+	l.off += n
+}
+
+// flush writes the hole down.
+func (l *extentList) flush() {
+	if l.hole > 0 {
+		l.list = append(l.list, disk.Extent{Range: disk.Range{Off: l.off - l.hole, Len: l.hole}, Kind: disk.Zero})
+		l.hole = 0
+	}
+}
+
+func (l *extentList) end() []disk.Extent {
+	l.flush()
+	return l.list
+}

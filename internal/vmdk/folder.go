@@ -1,0 +1,154 @@
+package vmdk
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Folder returns the files of a local folder. Nothing outside it is opened, not by way
+// of symbolic links either. An absolute name of a datastore is looked for by its last
+// parts, the longest first: /vmfs/volumes/ds/base/base.vmdk as ds/base/base.vmdk, then
+// base/base.vmdk, then base.vmdk; in more folders, too, if some are named.
+func Folder(folder string, more ...string) Files {
+	return folders(append([]string{folder}, more...))
+}
+
+type folders []string
+
+func (f folders) Open(_ context.Context, name string) (disk.Source, error) {
+	list := f[:1]
+	names := []string{name}
+	if path.IsAbs(name) {
+		list, names = f, tails(name)
+	}
+	for _, n := range names {
+		for _, folder := range list {
+			src, err := openLocal(folder, n)
+			if !errors.Is(err, fs.ErrNotExist) {
+				return src, err
+			}
+		}
+	}
+	return nil, fault.New(fault.NotFound, "%s is not in %s", name, strings.Join(list, ", ")).
+		WithHint("copy it there: a disk needs all files its descriptors name")
+}
+
+// tails returns the names that a file of a datastore may have in a copy of it.
+func tails(name string) []string {
+	var out []string
+	name = strings.TrimPrefix(name, datastores)
+	for ok := true; ok; _, name, ok = strings.Cut(name, "/") {
+		out = append(out, name)
+	}
+	return out
+}
+
+// localFile is an open file.
+type localFile struct {
+	*os.File
+	size int64
+}
+
+// openLocal opens a file of a folder. It does not wait for the other end of a pipe.
+func openLocal(folder, name string) (disk.Source, error) {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close() // the file stays open
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, localFault(err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fault.New(fault.Invalid, "%s is not a file", f.Name()).WithHint("name a .vmdk file")
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &localFile{f, info.Size()}, nil
+}
+
+func localFault(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fault.New(fault.Denied, "%w", err).WithHint("run as a user who may read the file")
+	case errors.Is(err, unix.EMFILE):
+		return fault.New(fault.Full, "%w", err).WithHint("allow more open files: ulimit -n 8192")
+	}
+	return err
+}
+
+func (f *localFile) Size() int64       { return f.size }
+func (f *localFile) Hints() disk.Hints { return disk.Hints{} }
+
+func (f *localFile) ReadAt(ctx context.Context, p []byte, off int64) error {
+	if err := f.check(ctx, disk.Range{Off: off, Len: int64(len(p))}); err != nil {
+		return err
+	}
+	n, err := f.File.ReadAt(p, off)
+	if n == len(p) {
+		return nil
+	}
+	if err == io.EOF {
+		return fault.New(fault.Conflict, "%s became shorter while it was read: it ends at %d", f.Name(), off+int64(n)).
+			WithHint("read disks that nobody writes: a closed snapshot, or a VM that is powered off")
+	}
+	return err
+}
+
+func (f *localFile) check(ctx context.Context, r disk.Range) error {
+	if err := disk.CheckRange(f.size, r); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// Extents describes r by the file's holes; all of it is data where the file system cannot
+// tell.
+func (f *localFile) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
+	if err := f.check(ctx, r); err != nil {
+		return nil, err
+	}
+	var out []disk.Extent
+	for off := r.Off; off < r.End(); {
+		data := f.seek(off, r.End(), unix.SEEK_DATA)
+		end := f.seek(data, r.End(), unix.SEEK_HOLE)
+		if data > off {
+			out = append(out, disk.Extent{Range: disk.Range{Off: off, Len: data - off}, Kind: disk.Zero})
+		}
+		if end > data {
+			out = append(out, disk.Extent{Range: disk.Range{Off: data, Len: end - data}, Kind: disk.Data})
+		}
+		off = end
+	}
+	return out, ctx.Err()
+}
+
+// seek returns where the next data or hole from off begins, at most limit.
+func (f *localFile) seek(off, limit int64, whence int) int64 {
+	if off >= limit {
+		return limit
+	}
+	at, err := unix.Seek(int(f.Fd()), off, whence)
+	switch {
+	case err == nil:
+		return min(max(at, off), limit)
+	case errors.Is(err, unix.ENXIO): // no data up to the end
+		return limit
+	case whence == unix.SEEK_DATA: // the file system cannot tell
+		return off
+	}
+	return limit
+}

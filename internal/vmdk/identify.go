@@ -1,0 +1,70 @@
+package vmdk
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// headSize is how much of a file is read to find out what it is: the longest header.
+const headSize = 2048
+
+// identify reads the beginning of a file and tells its format by the signature. "" is
+// none: a descriptor, or a flat file.
+func identify(ctx context.Context, name string, src disk.Source) (Format, []byte, error) {
+	head := make([]byte, min(headSize, src.Size()))
+	if err := src.ReadAt(ctx, head, 0); err != nil {
+		return "", nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return formatOf(head), head, nil
+}
+
+func formatOf(head []byte) Format {
+	switch {
+	case bytes.HasPrefix(head, []byte(sparseMagic)):
+		return FormatSparse
+	case bytes.HasPrefix(head, []byte(cowdMagic)):
+		return FormatCOWD
+	case len(head) >= 8 && binary.LittleEndian.Uint64(head) == seMagic:
+		return FormatSESparse
+	}
+	return ""
+}
+
+// readText reads a descriptor that is a file of its own.
+func readText(ctx context.Context, name string, src disk.Source) ([]byte, error) {
+	if src.Size() > MaxDescriptor {
+		return nil, corruptFile(name, "it has %d bytes and no signature: it is neither a descriptor nor a sparse file", src.Size()).
+			WithHint("name the small x.vmdk, not x-flat.vmdk or another data file")
+	}
+	text := make([]byte, src.Size())
+	if err := src.ReadAt(ctx, text, 0); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return text, nil
+}
+
+// embeddedText reads the descriptor in a hosted sparse file. There is none if it is
+// empty. What follows its first NUL is left over from a longer one.
+func embeddedText(ctx context.Context, f *file, head []byte) ([]byte, error) {
+	h, err := parseSparseHeader(head)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.name, err)
+	}
+	if h.descriptor == 0 || h.descriptorSize == 0 {
+		return nil, nil
+	}
+	size := h.descriptorSize * disk.SectorSize
+	if h.descriptorSize > MaxDescriptor/disk.SectorSize {
+		return nil, corruptFile(f.name, "its descriptor has %d bytes, more than the %d one can have", size, MaxDescriptor)
+	}
+	text := make([]byte, size)
+	if err := f.readWhole(ctx, text, h.descriptor*disk.SectorSize); err != nil {
+		return nil, err
+	}
+	text, _, _ = bytes.Cut(text, []byte{0})
+	return text, nil
+}

@@ -1,0 +1,150 @@
+package vmdk
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+const (
+	// readPiece is how much of the disk is mapped and sorted at once. Grains of 512 bytes
+	// make 8192 runs of it at most.
+	readPiece = 4 << 20
+
+	// joinSize is the most that is read of a file at once to take several runs from it.
+	joinSize = 1 << 20
+
+	// joinGap is how many bytes nobody wants are read over: copying them from the page
+	// cache takes as long as another system call.
+	joinGap = 8 << 10
+
+	// aloneSize is the length from which a run is read straight to where it belongs.
+	aloneSize = 64 << 10
+)
+
+// A reader is what one ReadAt needs. It is kept for the next one, which often goes on
+// where this one ended.
+type reader struct {
+	disk   *Disk
+	cursor cursor
+	runs   []Run  // of the piece being read, data only
+	buf    []byte // file bytes that several runs are taken from
+}
+
+// ReadAt fills p from off. Data is read in the order of the files, not of the disk.
+func (d *Disk) ReadAt(ctx context.Context, p []byte, off int64) error {
+	if err := disk.CheckRange(d.Size(), disk.Range{Off: off, Len: int64(len(p))}); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r := d.readers.Get().(*reader)
+	defer d.readers.Put(r)
+	for len(p) > 0 {
+		n := min(int64(len(p)), readPiece-off%readPiece)
+		if err := r.read(ctx, p[:n], off); err != nil {
+			return err
+		}
+		p, off = p[n:], off+n
+	}
+	return nil
+}
+
+// read fills p from off: zeros first, then the data.
+func (r *reader) read(ctx context.Context, p []byte, off int64) error {
+	r.runs = r.runs[:0]
+	err := walk(ctx, r.cursor, disk.Range{Off: off, Len: int64(len(p))}, func(run Run) bool {
+		if run.Kind == Data {
+			r.runs = append(r.runs, run)
+		} else {
+			clear(p[run.Off-off : run.End()-off])
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(r.runs, inFileOrder)
+	for rest := r.runs; len(rest) > 0; {
+		n, end := join(rest)
+		if err := r.readJoined(ctx, p, off, rest[:n], end); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
+
+func inFileOrder(a, b Run) int {
+	if a.File != b.File {
+		return cmp.Compare(a.File, b.File)
+	}
+	return cmp.Compare(a.At, b.At)
+}
+
+// join returns how many of the runs are best read at once, and where in the file the
+// last of their bytes ends.
+func join(runs []Run) (n int, end int64) {
+	first := runs[0]
+	end = first.At + first.stored()
+	if first.stored() >= aloneSize {
+		return 1, end
+	}
+	for n = 1; n < len(runs); n++ {
+		next := runs[n]
+		last := max(end, next.At+next.stored())
+		if next.File != first.File || next.At-end > joinGap || last-first.At > joinSize {
+			break
+		}
+		end = last
+	}
+	return n, end
+}
+
+// readJoined reads runs, which lie in one file up to end, to where they belong in p, which
+// is the disk from off.
+func (r *reader) readJoined(ctx context.Context, p []byte, off int64, runs []Run, end int64) error {
+	f, start := r.disk.files[runs[0].File], runs[0].At
+	if len(runs) == 1 && runs[0].Packed == 0 {
+		return f.readAt(ctx, p[runs[0].Off-off:runs[0].End()-off], start)
+	}
+	end = min(end, f.size())
+	b := r.room(end - start)
+	if err := f.readAt(ctx, b, start); err != nil {
+		return err
+	}
+	for _, run := range runs {
+		dst := p[run.Off-off : run.End()-off]
+		if err := f.take(b[run.At-start:min(run.At+run.stored(), end)-start], run, dst); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// room returns n bytes to read into.
+func (r *reader) room(n int64) []byte {
+	if int64(cap(r.buf)) < n {
+		r.buf = disk.AlignedMemory(max(n, joinSize))
+	}
+	return r.buf[:n]
+}
+
+// take fills p from the run's bytes in the file, which end early where the file does.
+func (f *file) take(stored []byte, run Run, p []byte) error {
+	if run.Packed == 0 {
+		clear(p[copy(p, stored):])
+		return nil
+	}
+	if f.unpack == nil {
+		return fmt.Errorf("%s has a packed grain at %d, and nothing to unpack it", f.name, run.At)
+	}
+	if err := f.unpack(stored, run, p); err != nil {
+		return fmt.Errorf("unpack %s at %d: %w", f.name, run.At, err)
+	}
+	return nil
+}

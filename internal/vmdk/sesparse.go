@@ -1,0 +1,173 @@
+package vmdk
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+const (
+	seMagic         = 0x00000000CAFEBABE
+	seVolatileMagic = 0x00000000CAFECAFE
+	seVersion       = 0x0000000200000001 // 2.1, the only one ever seen
+
+	seGrain      = 8 * disk.SectorSize
+	seTableSize  = 64 * disk.SectorSize
+	seEntries    = seTableSize / 8
+	seMostSize   = 64 << 40 // bytes; the directory numbers tables with 32 bits
+	seTypeShift  = 60
+	seTypeAbsent = 0
+	seTypeUnmap  = 1 // the guest gave the grain back: zeros, though its old place stays noted
+	seTypeZero   = 2
+	seTypeData   = 3
+)
+
+// seHeader is the constant header of a delta on VMFS6 ("seSparse"), and what of its
+// volatile header matters. All that is known of the format comes from qemu and one file
+// of an ESXi host: what is not as there is refused. Offsets are bytes.
+type seHeader struct {
+	capacity  int64 // bytes
+	volatile  int64
+	directory int64
+	tables    int64
+	grains    int64
+}
+
+// parseSESparse parses the first sector of an seSparse file.
+func parseSESparse(name string, b []byte) (*seHeader, error) {
+	if len(b) < disk.SectorSize || binary.LittleEndian.Uint64(b) != seMagic {
+		return nil, corruptFile(name, "it has no seSparse header")
+	}
+	u64 := func(at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
+	for _, want := range []struct {
+		at    int
+		value uint64
+		what  string
+	}{
+		{8, seVersion, "version"},
+		{24, seGrain / disk.SectorSize, "grain size"},
+		{32, seTableSize / disk.SectorSize, "grain table size"},
+		{40, 0, "flags"},
+		{48, 0, "reserved field 1"},
+		{56, 0, "reserved field 2"},
+		{64, 0, "reserved field 3"},
+		{72, 0, "reserved field 4"},
+	} {
+		if got := u64(want.at); got != want.value {
+			return nil, unsupportedFile(name, "seSparse %s is %#x, only %#x is known", want.what, got, want.value)
+		}
+	}
+	if slices.ContainsFunc(b[208:disk.SectorSize], func(c byte) bool { return c != 0 }) {
+		return nil, unsupportedFile(name, "the seSparse header has fields that are not known")
+	}
+	h := &seHeader{}
+	for at, to := range map[int]*int64{16: &h.capacity, 80: &h.volatile, 128: &h.directory, 144: &h.tables, 192: &h.grains} {
+		n := sectors(b[at:])
+		if n <= 0 {
+			return nil, corruptFile(name, "the seSparse header has no sensible number at offset %d", at)
+		}
+		*to = n * disk.SectorSize
+	}
+	if h.capacity > seMostSize {
+		return nil, corruptFile(name, "the seSparse header says it has %d bytes, more than ESXi allows", h.capacity)
+	}
+	return h, nil
+}
+
+// seSparse is an seSparse extent.
+type seSparse struct {
+	*seHeader
+	file *file
+}
+
+// newSESparse makes the layer of an seSparse file that begins with head, and returns its
+// grain in bytes.
+func newSESparse(ctx context.Context, f *file, head []byte, cache *tableCache) (layer, int64, error) {
+	h, err := parseSESparse(f.name, head)
+	if err != nil {
+		return nil, 0, err
+	}
+	s := seSparse{h, f}
+	if err := s.checkJournal(ctx); err != nil {
+		return nil, 0, err
+	}
+	const span = seGrain * seEntries
+	m := &grainMap{
+		file: f, cache: cache, bytes: h.capacity, grain: seGrain, entries: seEntries,
+		tables: (h.capacity + span - 1) / span, pieceOf: s.directoryPiece, tableOf: s.table,
+	}
+	if end := h.directory + m.tables*8; end > f.size() {
+		return nil, 0, corruptFile(f.name, "its directory ends at %d, the file at %d", end, f.size())
+	}
+	return m, seGrain, nil
+}
+
+// checkJournal refuses a file whose tables are right only after its journal was replayed,
+// which nobody but ESXi can do.
+func (s seSparse) checkJournal(ctx context.Context) error {
+	b := make([]byte, disk.SectorSize)
+	if err := s.file.readWhole(ctx, b, s.volatile); err != nil {
+		return err
+	}
+	if magic := binary.LittleEndian.Uint64(b); magic != seVolatileMagic {
+		return corruptFile(s.file.name, "the volatile header at %d begins with %#x, not %#x", s.volatile, magic, uint64(seVolatileMagic))
+	}
+	if binary.LittleEndian.Uint64(b[24:]) != 0 {
+		return fault.New(fault.Conflict, "%s: its journal must be replayed first: the delta is in use, or its host crashed", s.file.name).
+			WithHint("take another snapshot of the VM, which closes this delta, or power the VM on and off again; then copy the file again")
+	}
+	return nil
+}
+
+// directoryPiece reads entries of the directory and turns them into offsets of tables.
+func (s seSparse) directoryPiece(ctx context.Context, first, n int64) (table, error) {
+	t, err := s.file.readRegion(ctx, region{at: s.directory, width: 8}, first, n)
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range t {
+		switch {
+		case e == 0:
+		case e>>32 != 1<<28:
+			return nil, corruptFile(s.file.name, "entry %d of the directory is %#x", first+int64(i), uint64(e))
+		default:
+			t[i] = s.tables + e&(1<<32-1)*seTableSize
+		}
+	}
+	return t, nil
+}
+
+// table reads the table at offset at.
+func (s seSparse) table(ctx context.Context, n, at int64) (table, error) {
+	t, err := s.file.readRegion(ctx, region{at: at, width: 8}, 0, seEntries)
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range t {
+		at, ok := s.grain(uint64(e))
+		if !ok {
+			return nil, corruptFile(s.file.name, "grain %d of table %d has entry %#x", i, n, uint64(e))
+		}
+		t[i] = at
+	}
+	return t, nil
+}
+
+// grain decodes a table's entry: its type in the upper 4 bits, then the lowest 12 bits of
+// the grain's number, then the other 48.
+func (s seSparse) grain(e uint64) (at int64, ok bool) {
+	switch e >> seTypeShift {
+	case seTypeAbsent:
+		return absentGrain, e == 0
+	case seTypeUnmap, seTypeZero:
+		return zeroGrain, true
+	case seTypeData:
+		number := e>>48&0xfff | e&(1<<48-1)<<12
+		most := uint64(s.file.size()-s.grains+seGrain-1) / seGrain
+		return s.grains + int64(number)*seGrain, s.grains < s.file.size() && number < most
+	}
+	return 0, false
+}
