@@ -151,7 +151,7 @@ func zeroData(path string) error {
 	if err != nil {
 		return err
 	}
-	from := info.Size() - testSize // the disk begins here in both formats
+	from := (info.Size() - testSize) &^ 0xffff // the disk begins here in both formats
 	_, err = f.WriteAt(make([]byte, 1<<20), from+1<<20)
 	return err
 }

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/target"
@@ -96,20 +95,10 @@ func (r *Run) verify(ctx context.Context, img target.Image) (Verified, plan.Stag
 }
 
 // readBack compares the image with its manifest and writes the audit files.
-func (r *Run) readBack(ctx context.Context, img target.Image) (_ Verified, err error) {
-	s, err := manifest.Load(img.Manifest)
-	if err != nil {
-		return Verified{}, err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	src, err := r.Rig.Target.Read(ctx, img)
-	if err != nil {
-		return Verified{}, fmt.Errorf("open image of disk %d: %w", img.Key, err)
-	}
-	defer func() { err = errors.Join(err, src.Close()) }()
-	report, err := manifest.Verify(ctx, src, s, manifest.VerifyOptions{MaxBad: maxBad, Progress: r.meter(img.Key).verifying})
-	if report.BadChunks > 0 {
-		return Verified{}, r.distrust(img, report, err)
+func (r *Run) readBack(ctx context.Context, img target.Image) (Verified, error) {
+	report, err := r.job(img).Verify(ctx, r.meter(img.Key).verifying)
+	for _, b := range report.Bad {
+		r.tell(plan.Event{Kind: plan.ChunkBad, Disk: img.Key, Message: b.String()})
 	}
 	if err != nil {
 		return Verified{}, err
@@ -118,38 +107,6 @@ func (r *Run) readBack(ctx context.Context, img target.Image) (_ Verified, err e
 		return Verified{}, err
 	}
 	return Verified{Key: img.Key, Root: report.Root.String(), SHA256: report.SHA256, MD5: report.MD5, Medium: report.Medium}, nil
-}
-
-// maxBad is how many bad chunks are named; with more, the whole image is copied again.
-const maxBad = 4096
-
-// distrust takes the bad chunks out of the manifest and says how they are mended.
-func (r *Run) distrust(img target.Image, report manifest.Report, found error) (err error) {
-	for _, b := range report.Bad {
-		r.tell(plan.Event{Kind: plan.ChunkBad, Disk: img.Key, Message: b.String()})
-	}
-	log, err := manifest.Open(img.Manifest)
-	if err != nil {
-		return errors.Join(found, err)
-	}
-	defer func() { err = errors.Join(err, log.Close()) }()
-	if err := drop(log, report); err != nil {
-		return errors.Join(found, err)
-	}
-	return fault.New(fault.Corrupt, "%w", found).
-		WithHint("run the same command again: it copies the %d bad chunks anew; if it happens again, look at the target's storage (dmesg, smartctl)", report.BadChunks)
-}
-
-func drop(log *manifest.Log, report manifest.Report) error {
-	if report.BadChunks > int64(len(report.Bad)) {
-		return log.Drop(0, log.Chunks())
-	}
-	for _, b := range report.Bad {
-		if err := log.Drop(b.Chunk(), 1); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // auditName is the file the audit lines name: the published image where it is byte for

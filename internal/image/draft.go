@@ -1,0 +1,140 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// A Draft is a File that grows beside its final name, as PATH.partial with a manifest
+// PATH.partial.manifest, until Publish gives both their names. An image under its final
+// name is complete, with its manifest beside it, always.
+type Draft struct {
+	Final   File
+	Replace bool // an image that is there may be replaced
+}
+
+// File is the image under its temporary name.
+func (d Draft) File() File {
+	f := d.Final
+	f.Path += ".partial"
+	return f
+}
+
+// Manifest is the path of the temporary image's manifest.
+func (d Draft) Manifest() string { return manifestOf(d.File().Path) }
+
+func manifestOf(path string) string { return path + ".manifest" }
+
+// Prepare looks whether the final name can be had: fault.Conflict if it is taken. If a
+// crash came between the two renames of Publish, it takes the manifest back.
+func (d Draft) Prepare() error {
+	if err := d.checkFinal(); err != nil {
+		return err
+	}
+	if !exists(d.File().Path) || exists(d.Manifest()) || !exists(manifestOf(d.Final.Path)) {
+		return nil
+	}
+	return ioFault(os.Rename(manifestOf(d.Final.Path), d.Manifest()))
+}
+
+func (d Draft) checkFinal() error {
+	info, err := os.Lstat(d.Final.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return d.checkFolder()
+	case err != nil:
+		return ioFault(err)
+	case !info.Mode().IsRegular():
+		return fault.New(fault.Conflict, "%s is there and is no file", d.Final.Path).
+			WithHint("name a file that decamp may create")
+	case !d.Replace:
+		return occupied(d.Final.Path)
+	}
+	return nil
+}
+
+func (d Draft) checkFolder() error {
+	folder := filepath.Dir(d.Final.Path)
+	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+		return fault.New(fault.NotFound, "there is no folder %s", folder).WithHint("mkdir -p %s", folder)
+	}
+	return nil
+}
+
+func occupied(path string) error {
+	return fault.New(fault.Conflict, "%s exists already", path).
+		WithHint("choose another name, or replace it with --force")
+}
+
+// Publish gives the manifest its name, then the image: as of then it is there. Both are
+// durable on return. They must be closed.
+func (d Draft) Publish() error {
+	if err := ioFault(os.Rename(d.Manifest(), manifestOf(d.Final.Path))); err != nil {
+		return fmt.Errorf("publish manifest: %w", err)
+	}
+	if err := d.rename(); err != nil {
+		back := os.Rename(manifestOf(d.Final.Path), d.Manifest())
+		return errors.Join(fmt.Errorf("publish image: %w", err), back)
+	}
+	return syncFolder(filepath.Dir(d.Final.Path))
+}
+
+// rename refuses a name that was taken in the meantime, where the file system can tell.
+func (d Draft) rename() error {
+	from, to := d.File().Path, d.Final.Path
+	if d.Replace {
+		return ioFault(os.Rename(from, to))
+	}
+	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+	switch {
+	case errors.Is(err, unix.EEXIST):
+		return occupied(to)
+	case errors.Is(err, unix.EINVAL): // NFS has no such rename
+		if exists(to) {
+			return occupied(to)
+		}
+		return ioFault(os.Rename(from, to))
+	}
+	return ioFault(err)
+}
+
+// Discard removes the temporary image and its manifest, if they are there.
+func (d Draft) Discard() error {
+	err := os.Remove(d.File().Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(ioFault(err), manifest.Remove(d.Manifest()))
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func syncFolder(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return ioFault(errors.Join(f.Sync(), f.Close()))
+}
+
+// ioFault gives the errors of a file system their kind.
+func ioFault(err error) error {
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fault.New(fault.Full, "%w", err).WithHint("make room and run the same command again")
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
+		return fault.New(fault.Denied, "%w", err).WithHint("run as a user who may write there")
+	}
+	return err
+}
