@@ -6,32 +6,108 @@ import (
 	"io"
 
 	"github.com/klauspost/compress/flate"
+	kzstd "github.com/klauspost/compress/zstd"
+
+	"github.com/decamp/decamp/internal/disk"
 )
 
-// inflater is what one compressed cluster takes to read. Sources keep idle ones: each has
-// 40 KiB of tables. There are never more than calls of ReadAt.
+// zstdWindow is the largest window of a zstd frame that is accepted, in bytes: what every
+// decoder must have, and four times the largest cluster.
+const zstdWindow = 8 << 20
+
+// inflater is what one call that reads compressed clusters takes. There are never more
+// than such calls.
 type inflater struct {
 	in, out []byte
-	flate   io.ReadCloser
+	decoder io.Reader
+	reset   func(*bytes.Reader) error
 }
 
-func newInflater() any { return &inflater{flate: flate.NewReader(nil)} }
+func newFlate() any {
+	r := flate.NewReader(nil)
+	return &inflater{decoder: r, reset: func(in *bytes.Reader) error { return r.(flate.Resetter).Reset(in, nil) }}
+}
 
-// readCompressed fills p from the compressed cluster e, beginning skip bytes into it.
-func (s *Source) readCompressed(ctx context.Context, p []byte, e entry, skip int64) error {
-	z := s.inflaters.Get().(*inflater)
-	defer s.inflaters.Put(z)
-	z.in, z.out = grow(z.in, e.size), grow(z.out, s.cluster())
-	if err := s.file.ReadAt(ctx, z.in, e.off); err != nil {
+func newZstd() any {
+	// With these options it fails for no reason but theirs, and starts no goroutine.
+	r, err := kzstd.NewReader(nil, kzstd.WithDecoderConcurrency(1), kzstd.WithDecoderLowmem(true),
+		kzstd.WithDecoderMaxWindow(zstdWindow), kzstd.WithDecoderMaxMemory(zstdWindow))
+	return &inflater{decoder: r, reset: func(in *bytes.Reader) error {
+		if err != nil {
+			return err
+		}
+		return r.Reset(in)
+	}}
+}
+
+// inflate fills p, a cluster's bytes, from in, which may be longer than what it takes.
+func (z *inflater) inflate(p, in []byte) (n int, err error) {
+	if err := z.reset(bytes.NewReader(in)); err != nil {
+		return 0, err
+	}
+	return io.ReadFull(z.decoder, p)
+}
+
+// readCompressed fills p from a run of compressed clusters.
+func (s *Source) readCompressed(ctx context.Context, p []byte, r run) error {
+	if !s.isWhole(r.Range) {
+		return s.readPart(ctx, p, r)
+	}
+	z := s.shared.inflater(s.compression)
+	defer s.shared.putInflater(s.compression, z)
+	z.in = grow(z.in, r.size)
+	if err := s.file.ReadAt(ctx, z.in, r.entry.off); err != nil {
 		return err
 	}
-	if err := z.flate.(flate.Resetter).Reset(bytes.NewReader(z.in), nil); err != nil {
-		return err
+	for off := r.Range.Off; off < r.End(); off += s.cluster() {
+		e, err := s.lookup(ctx, off)
+		if err != nil {
+			return err
+		}
+		n := min(s.cluster(), r.End()-off)
+		if err := s.inflateOne(z, p[:n], r.entry, e); err != nil {
+			return err
+		}
+		p = p[n:]
 	}
-	if n, err := io.ReadFull(z.flate, z.out); err != nil {
-		return corrupt("compressed cluster at %#x gives %d of %d bytes: %w", e.off, n, len(z.out), err)
+	return nil
+}
+
+// inflateOne fills p from the beginning of cluster e, one of the run that z.in holds.
+func (s *Source) inflateOne(z *inflater, p []byte, all, e entry) error {
+	skip := e.off - all.off
+	if e.kind != compressed || skip < 0 || skip+e.size > int64(len(z.in)) {
+		return s.path.corrupt("compressed cluster at %#x moved while it was read", e.off)
 	}
-	copy(p, z.out[skip:])
+	out := p
+	if int64(len(p)) < s.cluster() { // the disk's last
+		z.out = grow(z.out, s.cluster())
+		out = z.out
+	}
+	if n, err := z.inflate(out, z.in[skip:skip+e.size]); err != nil {
+		return s.path.corrupt("compressed cluster at %#x gives %d of %d bytes: %w", e.off, n, len(out), err)
+	}
+	if len(p) < len(out) {
+		copy(p, out)
+	}
+	return nil
+}
+
+// readPart fills p from a part of one compressed cluster, and keeps the rest of it for
+// who reads on.
+func (s *Source) readPart(ctx context.Context, p []byte, r run) error {
+	key := clusterKey{s, r.entry.off}
+	whole := s.shared.clusters.get(key)
+	if whole == nil {
+		whole = make([]byte, s.cluster())
+		start := r.Range.Off &^ (s.cluster() - 1)
+		one := run{disk.Range{Off: start, Len: min(s.cluster(), s.size-start)}, r.entry}
+		if err := s.readCompressed(ctx, whole[:one.Len], one); err != nil {
+			return err
+		}
+		s.shared.clusters.put(key, whole)
+	}
+	copy(p, whole[r.Range.Off&(s.cluster()-1):])
 	return nil
 }
 

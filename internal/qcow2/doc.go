@@ -31,10 +31,31 @@
 //
 // # Reading
 //
-// A Source reads versions 2 and 3 with standard, zero and zlib-compressed clusters. It
-// refuses what would need another file or a key (backing file, data file, encryption),
-// what it does not know (any other incompatible feature) and what is damaged.
+// A Source reads versions 2 and 3 with clusters of 512 bytes to 2 MiB: plain ones, ones
+// known to be zero, ones compressed by zlib or zstd, and ones of 32 subclusters (extended
+// L2). Neighbouring clusters are read at once. A compressed cluster that is read piece by
+// piece is inflated once.
 //
-// Memory: the L1 table (8 bytes for 512 MiB of disk) and at most 4 MiB of L2 tables, or
-// one table if that is larger.
+// Files beneath an image (backing files, raw or qcow2) are read only where the caller
+// gives an Opener; what lies after the end of a smaller one is zeros. Its format must be
+// in the header above it. The chain has up to 200 files and no loop.
+//
+// Internal snapshots are not read and an image that was not closed cleanly is: Warnings
+// says so. Refused, each with the command that helps: encryption, data in another file,
+// what is not known (any other incompatible feature), and what is damaged: a table
+// outside the file, in another table or used twice, a cluster in a table or after the
+// end. Refcounts are not looked at, except for where they are.
+//
+// What a reader sees of an image that is written to meanwhile is not defined; it does no
+// harm to the reader.
+//
+// Memory, for a disk of n files:
+//
+//	L1 and the list of L2 tables   16 bytes for each L2 table, at most 128 MiB in all
+//	slices of L2 tables            4 MiB a file; in all 16 MiB, or n x 64 KiB if that is more
+//	inflated clusters              8 MiB
+//	each call in a packed image    1 MiB, or two clusters if that is more, and a cluster;
+//	                               with zstd a window of up to 8 MiB, twice
+//
+// and what disk/rawfile takes for each file. While a file is opened, its first cluster.
 package qcow2

@@ -3,8 +3,6 @@ package qcow2
 import (
 	"encoding/binary"
 	"math"
-
-	"github.com/decamp/decamp/internal/fault"
 )
 
 // Offsets and limits of the header, from qemu's docs/interop/qcow2.txt. All numbers are
@@ -15,41 +13,62 @@ const (
 	headerV2 = 72
 	headerV3 = 104
 
-	minClusterBits = 9
-	maxClusterBits = 21
-	maxL1          = 32 << 20 // bytes, qemu's limit
-)
-
-// Incompatible features, by bit.
-const (
-	featureDirty       = 1 << 0 // refcounts are out of date
-	featureCorrupt     = 1 << 1
-	featureDataFile    = 1 << 2
-	featureCompression = 1 << 3 // another algorithm than zlib
-	featureExtendedL2  = 1 << 4
+	minClusterBits  = 9
+	maxClusterBits  = 21
+	minExtendedBits = 14       // a cluster has 32 subclusters of at least a sector
+	maxL1           = 32 << 20 // bytes, qemu's limit
+	maxRefTable     = 8 << 20  // bytes, qemu's limit
+	maxBackingName  = 1023     // bytes
 )
 
 // header is what a reader needs to know, and a writer to say.
 type header struct {
 	version       uint32
+	length        uint32 // of the header; extensions follow
 	clusterBits   uint32
 	size          int64 // of the disk
 	l1Entries     uint32
 	l1Offset      int64
 	refTable      int64
 	refTableCount uint32 // clusters
+	snapshots     uint32 // internal ones
+	backing       int64  // offset of the backing file's name; 0 if there is none
+	backingLen    uint32
+	dirty         bool // refcounts are out of date; nothing else is
+	extendedL2    bool // L2 entries have 16 bytes, clusters 32 parts
+	compression   compression
 }
 
 func (h *header) cluster() int64 { return 1 << h.clusterBits }
 
+// grain returns the bytes that can be allocated on their own.
+func (h *header) grain() int64 {
+	if h.extendedL2 {
+		return h.cluster() / subclusters
+	}
+	return h.cluster()
+}
+
+// entrySize returns the bytes of an L2 entry.
+func (h *header) entrySize() int64 {
+	if h.extendedL2 {
+		return 16
+	}
+	return 8
+}
+
 // l2Entries returns how many clusters one L2 table maps.
-func (h *header) l2Entries() int64 { return h.cluster() / 8 }
+func (h *header) l2Entries() int64 { return h.cluster() / h.entrySize() }
 
 // l1Needed returns how many L1 entries the disk's size takes.
 func (h *header) l1Needed() int64 {
 	clusters := ceilDiv(h.size, h.cluster())
 	return ceilDiv(clusters, h.l2Entries())
 }
+
+// hasBacking reports whether there is a file beneath this one. A name without a byte is
+// none, as in qemu.
+func (h *header) hasBacking() bool { return h.backing != 0 && h.backingLen > 0 }
 
 // encode returns the header of a version 3 image without optional features. What
 // follows it in its cluster is zeros: the end of the list of extensions.
@@ -69,78 +88,73 @@ func (h *header) encode() []byte {
 	return b
 }
 
-// parseHeader reads a header from the first bytes of an image and refuses what this
+// parseHeader reads a header from the first bytes of the image at p and refuses what this
 // package cannot read.
-func parseHeader(b []byte) (*header, error) {
+func parseHeader(p filePath, b []byte) (*header, error) {
 	be := binary.BigEndian
 	if len(b) < headerV2 || be.Uint32(b) != magic {
-		return nil, corrupt("there is no qcow2 header")
+		return nil, p.corrupt("there is no qcow2 header")
+	}
+	if err := checkBase(p, b); err != nil {
+		return nil, err
 	}
 	h := &header{
 		version:       be.Uint32(b[4:]),
+		length:        headerV2,
+		backing:       int64(be.Uint64(b[8:])),
+		backingLen:    be.Uint32(b[16:]),
 		clusterBits:   be.Uint32(b[20:]),
 		size:          int64(be.Uint64(b[24:])),
 		l1Entries:     be.Uint32(b[36:]),
 		l1Offset:      int64(be.Uint64(b[40:])),
 		refTable:      int64(be.Uint64(b[48:])),
 		refTableCount: be.Uint32(b[56:]),
+		snapshots:     be.Uint32(b[60:]),
 	}
-	if err := checkFeatures(b, h.version); err != nil {
-		return nil, err
+	if h.version == 3 {
+		h.length = be.Uint32(b[100:])
+		if err := h.readFeatures(p, b); err != nil {
+			return nil, err
+		}
 	}
-	return h, h.check()
-}
-
-// checkFeatures looks at what decides whether the rest can be understood.
-func checkFeatures(b []byte, version uint32) error {
-	be := binary.BigEndian
-	switch {
-	case version < 2 || version > 3:
-		return unsupported("version %d is not known", version)
-	case be.Uint64(b[8:]) != 0:
-		return unsupported("it has a backing file")
-	case be.Uint32(b[32:]) != 0:
-		return unsupported("it is encrypted")
-	case version == 2:
-		return nil
-	case len(b) < headerV3 || be.Uint32(b[100:]) < headerV3:
-		return corrupt("its header is shorter than %d bytes", headerV3)
-	}
-	return checkIncompatible(be.Uint64(b[72:]))
-}
-
-func checkIncompatible(features uint64) error {
-	switch {
-	case features&featureCorrupt != 0:
-		return corrupt("qemu marked it as corrupt")
-	case features&featureDirty != 0:
-		return fault.New(fault.Conflict, "it is in use, or was not closed cleanly").
-			WithHint("shut down the VM that uses it, then: qemu-img check -r all IMAGE")
-	case features&featureDataFile != 0:
-		return unsupported("its data is in another file")
-	case features&featureCompression != 0:
-		return unsupported("it is compressed with something other than zlib")
-	case features&featureExtendedL2 != 0:
-		return unsupported("it has subclusters (extended L2)")
-	case features != 0:
-		return unsupported("it has features that are not known (bits %#x)", features)
-	}
-	return nil
+	return h, h.check(p)
 }
 
 // check refuses numbers that cannot be.
-func (h *header) check() error {
+func (h *header) check(p filePath) error {
 	switch {
 	case h.clusterBits < minClusterBits || h.clusterBits > maxClusterBits:
-		return corrupt("its cluster size is 1<<%d", h.clusterBits)
+		return p.corrupt("its cluster size is 1<<%d", h.clusterBits)
+	case h.extendedL2 && h.clusterBits < minExtendedBits:
+		return p.corrupt("its cluster size is 1<<%d, too small for subclusters", h.clusterBits)
+	case int64(h.length) > h.cluster():
+		return p.corrupt("its header has %d bytes, more than a cluster", h.length)
 	case h.size < 0 || h.size > math.MaxInt64-h.cluster():
-		return corrupt("its size is %d", uint64(h.size))
+		return p.corrupt("its size is %d", uint64(h.size))
 	case h.l1Needed() > maxL1/8:
-		return corrupt("its size, %d, is more than clusters of %d can map", h.size, h.cluster())
+		return p.corrupt("its size, %d, is more than clusters of %d can map", h.size, h.cluster())
+	case h.l1Entries > maxL1/8:
+		return p.corrupt("its L1 table has %d entries", h.l1Entries)
 	case int64(h.l1Entries) < h.l1Needed():
-		return corrupt("its L1 table has %d entries, its size needs %d", h.l1Entries, h.l1Needed())
+		return p.corrupt("its L1 table has %d entries, its size needs %d", h.l1Entries, h.l1Needed())
 	case h.l1Needed() > 0 && !h.isCluster(h.l1Offset):
-		return corrupt("its L1 table is at %#x", uint64(h.l1Offset))
+		return p.corrupt("its L1 table is at %#x", uint64(h.l1Offset))
+	}
+	return h.checkPlaces(p)
+}
+
+// checkPlaces refuses a refcount table or a name in places where they cannot be.
+func (h *header) checkPlaces(p filePath) error {
+	table, l1 := h.refTableRange(), h.l1Range()
+	switch {
+	case h.hasBacking() && (h.backing < int64(h.length) || h.backing > h.cluster()-int64(min(h.backingLen, maxBackingName+1)) || h.backingLen > maxBackingName):
+		return p.corrupt("the name of its backing file has %d bytes at %#x", h.backingLen, uint64(h.backing))
+	case h.refTableCount == 0:
+		return nil // qemu refuses it; nothing is missing to read the disk
+	case !h.isCluster(h.refTable) || table.Len > maxRefTable:
+		return p.corrupt("its refcount table has %d clusters at %#x", h.refTableCount, uint64(h.refTable))
+	case !table.Intersect(l1).Empty():
+		return p.corrupt("its refcount table at %v and its L1 table at %v overlap", table, l1)
 	}
 	return nil
 }
@@ -151,13 +165,3 @@ func (h *header) isCluster(off int64) bool {
 }
 
 func ceilDiv(n, by int64) int64 { return (n + by - 1) / by }
-
-func corrupt(format string, args ...any) *fault.Error {
-	return fault.New(fault.Corrupt, format, args...).
-		WithHint("the image is damaged or not qcow2: qemu-img check IMAGE tells more; copy the disk again")
-}
-
-func unsupported(format string, args ...any) *fault.Error {
-	return fault.New(fault.Unsupported, format, args...).
-		WithHint("make a plain copy of it: qemu-img convert -O qcow2 IMAGE COPY")
-}

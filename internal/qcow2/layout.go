@@ -71,6 +71,7 @@ func (l *layout) place(blocks, tables int64) {
 func (l *layout) header() *header {
 	return &header{
 		version:       3,
+		length:        headerV3,
 		clusterBits:   clusterBits,
 		size:          l.size,
 		l1Entries:     uint32(l.tables()),

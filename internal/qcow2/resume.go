@@ -71,7 +71,7 @@ func resume(path string, file *rawfile.File, want int64) (*Image, error) {
 func diskSize(path string, first []byte, want int64) (size int64, finished bool, err error) {
 	size, ok := parseNote(first)
 	if !ok {
-		h, err := parseHeader(first)
+		h, err := parseHeader(filePath(path), first)
 		switch {
 		case err == nil:
 			size, finished = h.size, true
@@ -122,15 +122,17 @@ func (im *Image) adoptHoles(file disk.Source) error {
 // adoptTables takes the clusters that a finished image's tables map, all of which must
 // be where we put them.
 func (im *Image) adoptTables(path string, file disk.Source) error {
-	src, err := newSource(file)
+	src, err := newSource(file, filePath(path), newShared())
 	if err != nil {
 		return fmt.Errorf("resume qcow2 image %s: %w", path, err)
 	}
-	if *src.header != *im.header() {
+	found := *src.header
+	found.length = headerV3 // qemu writes a longer one
+	if found != *im.header() {
 		return notOurs(path, "it was made by another tool")
 	}
 	for off := int64(0); off < im.data.Len; off += clusterSize {
-		e, err := src.lookup(off)
+		e, err := src.lookup(context.Background(), off)
 		switch {
 		case err != nil:
 			return fmt.Errorf("resume qcow2 image %s: %w", path, err)

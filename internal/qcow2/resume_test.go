@@ -64,7 +64,7 @@ func TestZeroFreesClustersOnResume(t *testing.T) {
 	}
 	defer src.Close()
 	extents, err := src.Extents(t.Context(), disk.Range{Len: 8 << 20})
-	if err != nil || len(extents) != 2 || extents[0].Len != clusterSize || extents[1].Kind != disk.Zero {
+	if err != nil || len(extents) != 2 || extents[0].Len > clusterSize || extents[1].Kind != disk.Zero {
 		t.Errorf("extents %v, %v", extents, err)
 	}
 }

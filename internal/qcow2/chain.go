@@ -1,0 +1,148 @@
+package qcow2
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/rawfile"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// maxChain is how many files a disk may consist of; libvirt allows as many.
+const maxChain = 200
+
+// Opener opens a file beneath an image, as its bytes. The path is as in the image's
+// header, taken from the folder of the image unless it is absolute. An opener decides
+// which files may be read.
+type Opener func(path string, o rawfile.SourceOptions) (disk.Source, error)
+
+// OpenFile is the Opener that allows every file and block device of this machine.
+func OpenFile(path string, o rawfile.SourceOptions) (disk.Source, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() && info.Mode().Type() != os.ModeDevice {
+		// Opening a pipe would wait for its writer for ever.
+		return nil, fault.New(fault.Invalid, "%s is neither a file nor a block device", path)
+	}
+	src, err := rawfile.OpenSource(path, o)
+	if err != nil {
+		return nil, err
+	}
+	return src, nil
+}
+
+// chain is what is known of a disk's files while they are opened, the topmost first.
+type chain struct {
+	SourceOptions
+	images []*Source
+	layers []Layer
+	paths  []string // of layers, cleaned
+	shared *shared
+}
+
+// openChain opens the image in file and all that is beneath it. It takes file over.
+func openChain(file disk.Source, path string, o SourceOptions) (*Source, error) {
+	c := &chain{SourceOptions: o, shared: newShared()}
+	top, err := c.openImage(file, path)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range c.images {
+		s.shrinkCache(len(c.images))
+	}
+	top.layers = c.layers
+	return top, nil
+}
+
+// openImage opens the qcow2 image in file, which it takes over, and what is beneath.
+func (c *chain) openImage(file disk.Source, path string) (*Source, error) {
+	s, err := newSource(file, filePath(path), c.shared)
+	if err == nil {
+		c.add(s.layer(), file)
+		c.images = append(c.images, s)
+		err = c.openBacking(s)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open qcow2 image %s: %w", path, err), file.Close())
+	}
+	return s, nil
+}
+
+func (c *chain) add(l Layer, file disk.Source) {
+	l.file = file
+	c.layers = append(c.layers, l)
+	c.paths = append(c.paths, filepath.Clean(l.Path))
+}
+
+// openBacking opens what is beneath s, if anything is.
+func (c *chain) openBacking(s *Source) error {
+	if !s.hasBacking() {
+		return nil
+	}
+	ref, err := s.readBackingRef()
+	if err != nil {
+		return err
+	}
+	path, err := c.backingPath(s.path, ref)
+	if err != nil {
+		return err
+	}
+	file, err := c.Backing(path, rawfile.SourceOptions{Direct: c.Direct})
+	if err != nil {
+		return fault.New(fault.KindOf(err), "open its backing file: %w", err).
+			WithHint("make %s readable, or name the right one: qemu-img rebase -u -b RIGHT -F FORMAT %s", filePath(path).quoted(), s.path.quoted())
+	}
+	if ref.format == "raw" {
+		c.add(Layer{Path: path, Format: "raw", Size: file.Size()}, file)
+		s.backing = file
+		return nil
+	}
+	below, err := c.openImage(file, path)
+	if err != nil {
+		return err
+	}
+	s.backing = below
+	return nil
+}
+
+// readBackingRef reads what is said of the backing file in the first cluster.
+func (s *Source) readBackingRef() (backingRef, error) {
+	first := make([]byte, min(s.cluster(), s.file.Size()))
+	if err := s.file.ReadAt(context.Background(), first, 0); err != nil {
+		return backingRef{}, err
+	}
+	return s.parseBacking(s.path, first)
+}
+
+// backingPath returns the path of the backing file, unless it must not be opened.
+func (c *chain) backingPath(image filePath, ref backingRef) (string, error) {
+	if c.Backing == nil {
+		return "", image.unsupported("it has a backing file, %q", ref.name)
+	}
+	if colon := strings.IndexAny(ref.name, ":/"); colon >= 0 && ref.name[colon] == ':' {
+		return "", image.unsupported("its backing file, %q, is not a path", ref.name)
+	}
+	path := ref.name
+	if !filepath.IsAbs(path) { // not filepath.Join, to which a/link/.. is a
+		path = string(image[:strings.LastIndexByte(string(image), '/')+1]) + path
+	}
+	switch {
+	case ref.format == "":
+		// Looking at the bytes instead would let the guest, which writes those of a raw
+		// file, name a file that it wants to read.
+		return "", fault.New(fault.Unsupported, "it does not say what format its backing file, %s, has", path).
+			WithHint("say it, raw or qcow2: qemu-img rebase -u -b %s -F FORMAT %s", filePath(ref.name).quoted(), image.quoted())
+	case ref.format != "raw" && ref.format != "qcow2":
+		return "", image.unsupported("its backing file, %s, has the format %q", path, ref.format)
+	case len(c.layers) >= maxChain || slices.Contains(c.paths, filepath.Clean(path)):
+		return "", fault.New(fault.Corrupt, "its backing file, %s, makes the chain a loop, or longer than %d files", path, maxChain).
+			WithHint("see which file names which: qemu-img info %s; then name the right one: qemu-img rebase -u -b RIGHT -F FORMAT %s",
+				image.quoted(), image.quoted())
+	}
+	return path, nil
+}

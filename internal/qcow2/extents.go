@@ -1,0 +1,76 @@
+package qcow2
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// Extents describes r by what is allocated, and of that by the file's holes: an image
+// with preallocated tables has a cluster for every byte, and data in few of them.
+func (s *Source) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
+	if err := s.check(ctx, r); err != nil {
+		return nil, err
+	}
+	var out extents
+	for off := r.Off; off < r.End(); {
+		run, err := s.run(ctx, disk.Range{Off: off, Len: r.End() - off})
+		if err == nil {
+			err = s.describe(ctx, &out, run)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("describe qcow2 image %s at %d of the disk: %w", s.path, off, err)
+		}
+		off = run.End()
+	}
+	return out, nil
+}
+
+// describe adds what is in a run.
+func (s *Source) describe(ctx context.Context, out *extents, r run) error {
+	switch r.kind {
+	case standard:
+		at := r.entry.off + r.Range.Off - s.grainOf(r.Range.Off)
+		return out.addPadded(ctx, s.file, r.Range, at)
+	case compressed:
+		out.add(r.Range, disk.Data)
+		return nil
+	case unallocated:
+		if s.backing != nil {
+			return out.addPadded(ctx, s.backing, r.Range, r.Range.Off)
+		}
+	}
+	out.add(r.Range, disk.Zero)
+	return nil
+}
+
+// extents are in order; neighbours differ.
+type extents []disk.Extent
+
+func (x *extents) add(r disk.Range, k disk.Kind) {
+	if r.Empty() {
+		return
+	}
+	if n := len(*x); n > 0 && (*x)[n-1].Kind == k {
+		(*x)[n-1].Len += r.Len
+		return
+	}
+	*x = append(*x, disk.Extent{Range: r, Kind: k})
+}
+
+// addPadded adds r, which readPadded reads from at of src.
+func (x *extents) addPadded(ctx context.Context, src disk.Source, r disk.Range, at int64) error {
+	have := max(min(r.Len, src.Size()-at), 0)
+	if have > 0 {
+		found, err := src.Extents(ctx, disk.Range{Off: at, Len: have})
+		if err != nil {
+			return err
+		}
+		for _, e := range found {
+			x.add(disk.Range{Off: r.Off + e.Off - at, Len: e.Len}, e.Kind)
+		}
+	}
+	x.add(disk.Range{Off: r.Off + have, Len: r.Len - have}, disk.Zero)
+	return nil
+}

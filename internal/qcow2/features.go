@@ -1,0 +1,89 @@
+package qcow2
+
+import (
+	"encoding/binary"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Incompatible features, by bit.
+const (
+	featureDirty       = 1 << 0 // refcounts are out of date
+	featureCorrupt     = 1 << 1
+	featureDataFile    = 1 << 2
+	featureCompression = 1 << 3 // another algorithm than zlib
+	featureExtendedL2  = 1 << 4
+
+	featuresKnown = featureDirty | featureCompression | featureExtendedL2
+)
+
+// compression is the algorithm of all compressed clusters of an image, as the header has it.
+type compression uint8
+
+const (
+	zlib compression = iota // raw deflate
+	zstd
+)
+
+// String returns "zlib" or "zstd".
+func (c compression) String() string {
+	if c == zstd {
+		return "zstd"
+	}
+	return "zlib"
+}
+
+// checkBase looks at what decides whether the rest of a header can be understood.
+func checkBase(p filePath, b []byte) error {
+	be := binary.BigEndian
+	version := be.Uint32(b[4:])
+	switch {
+	case version < 2 || version > 3:
+		return p.unsupported("version %d is not known", version)
+	case be.Uint32(b[32:]) != 0:
+		return p.encrypted()
+	case version == 3 && (len(b) < headerV3 || be.Uint32(b[100:]) < headerV3):
+		return p.corrupt("its header is shorter than %d bytes", headerV3)
+	}
+	return nil
+}
+
+func (p filePath) encrypted() error {
+	const command = "qemu-img convert --object secret,id=key,file=PASSWORDFILE --image-opts %s -O qcow2 %s"
+	source := filePath("driver=qcow2,encrypt.key-secret=key,file.filename=" + string(p))
+	return fault.New(fault.Unsupported, "it is encrypted").
+		WithHint("make a plain copy, with its password in a file: "+command, source.quoted(), (p + ".plain").quoted())
+}
+
+// readFeatures takes the incompatible features of a version 3 header and refuses those
+// that this package cannot read.
+func (h *header) readFeatures(p filePath, b []byte) error {
+	features := binary.BigEndian.Uint64(b[72:])
+	h.dirty = features&featureDirty != 0
+	h.extendedL2 = features&featureExtendedL2 != 0
+	switch {
+	case features&featureCorrupt != 0:
+		return fault.New(fault.Corrupt, "qemu marked it as corrupt").
+			WithHint("keep a copy of the file, then: qemu-img check -r all %s", p.quoted())
+	case features&featureDataFile != 0:
+		return p.unsupported("its data is in another file")
+	case features&^featuresKnown != 0:
+		return p.unsupported("it has features that are not known (bits %#x)", features&^featuresKnown)
+	case features&featureCompression != 0:
+		return h.readCompression(p, b)
+	}
+	return nil
+}
+
+// readCompression takes the compression type, which lies after the 104 bytes that every
+// header of version 3 has.
+func (h *header) readCompression(p filePath, b []byte) error {
+	if h.length <= headerV3 || len(b) <= headerV3 {
+		return p.corrupt("its header has %d bytes, too few to name its compression", h.length)
+	}
+	h.compression = compression(b[headerV3])
+	if h.compression > zstd {
+		return p.unsupported("its compression, type %d, is not known", h.compression)
+	}
+	return nil
+}

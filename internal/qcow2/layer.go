@@ -1,0 +1,76 @@
+package qcow2
+
+import (
+	"fmt"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/rawfile"
+)
+
+// Layer describes one file of a disk.
+type Layer struct {
+	Path   string
+	Format string // "qcow2" or "raw"
+	Size   int64  // of its disk, in bytes
+
+	// Of qcow2 alone.
+	Version     int
+	ClusterSize int64  // bytes
+	Compression string // "zlib" or "zstd": what compressed clusters, if there are any, have
+	ExtendedL2  bool
+	Snapshots   int  // internal ones, which are not read
+	Dirty       bool // not closed cleanly, or in use
+
+	file disk.Source
+}
+
+func (s *Source) layer() Layer {
+	return Layer{
+		Path: string(s.path), Format: "qcow2", Size: s.size,
+		Version: int(s.version), ClusterSize: s.cluster(), Compression: s.compression.String(),
+		ExtendedL2: s.extendedL2, Snapshots: int(s.snapshots), Dirty: s.dirty,
+	}
+}
+
+// Layers describes the files of the disk, the image itself first.
+func (s *Source) Layers() []Layer { return append([]Layer(nil), s.layers...) }
+
+// Warnings says what whoever reads the disk should know, a sentence each.
+func (s *Source) Warnings() []string {
+	var out []string
+	for _, l := range s.layers {
+		if l.Snapshots > 0 {
+			out = append(out, fmt.Sprintf("%s has %d internal snapshots, which are not read: only its present state is", l.Path, l.Snapshots))
+		}
+		if l.Dirty {
+			out = append(out, fmt.Sprintf("%s was not closed cleanly, or a VM has it open: make sure that none has, "+
+				"what a running VM writes may be read or missed", l.Path))
+		}
+	}
+	return out
+}
+
+// Medium says where all bytes read so far came from, as rawfile.Source.Medium does: of
+// several files, what promises least.
+func (s *Source) Medium() string {
+	least := len(media) - 1
+	for _, l := range s.layers {
+		least = min(least, mediumRank(l.file))
+	}
+	return media[least]
+}
+
+// media are in the order of what they promise, least first.
+var media = [...]string{rawfile.MediumCache, rawfile.MediumMemory, rawfile.MediumDropped, rawfile.MediumDirect}
+
+// mediumRank returns the index in media; that of the page cache for a file that does not say.
+func mediumRank(file disk.Source) int {
+	if f, ok := file.(interface{ Medium() string }); ok {
+		for i, m := range media {
+			if m == f.Medium() {
+				return i
+			}
+		}
+	}
+	return 0
+}

@@ -1,0 +1,41 @@
+package qcow2
+
+import (
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// filePath is where an image is. It makes the errors about it, whose remedies are
+// commands to paste.
+type filePath string
+
+// quoted returns the path as a word for a shell that no command takes for a flag.
+func (p filePath) quoted() string {
+	s := string(p)
+	if strings.HasPrefix(s, "-") {
+		s = "./" + s
+	}
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./@%+,", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// copyCommand makes a copy without whatever it is that this package does not read.
+func (p filePath) copyCommand() string {
+	return "qemu-img convert -f qcow2 -O qcow2 " + p.quoted() + " " + (p + ".plain").quoted()
+}
+
+func (p filePath) corrupt(format string, args ...any) *fault.Error {
+	return fault.New(fault.Corrupt, format, args...).
+		WithHint("the image is damaged or not qcow2, and this tells more: qemu-img check %s; copy the disk again", p.quoted())
+}
+
+func (p filePath) unsupported(format string, args ...any) *fault.Error {
+	return fault.New(fault.Unsupported, format, args...).
+		WithHint("make a plain copy of it: %s", p.copyCommand())
+}
