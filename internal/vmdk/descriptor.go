@@ -25,7 +25,7 @@ type CID uint32
 // A Descriptor says what files a disk consists of.
 type Descriptor struct {
 	Version        int               // 1 to 3; 4 was seen on vSAN
-	Encoding       string            // of file names; "UTF-8" unless the text says otherwise
+	Encoding       string            // of the text; "UTF-8" unless it says otherwise. All names here are UTF-8
 	CID            CID               // content id
 	ParentCID      CID               // NoParent for a base disk
 	ParentFile     string            // parentFileNameHint: as written, may be absolute; empty for a base disk
@@ -62,7 +62,10 @@ func ParseDescriptor(text []byte) (*Descriptor, error) {
 	if len(text) > MaxDescriptor {
 		return nil, corrupt("it has %d bytes, more than the %d a descriptor can have", len(text), MaxDescriptor)
 	}
-	text = bytes.TrimRight(text, "\x00")
+	text, err := decode(bytes.TrimRight(bytes.TrimPrefix(text, []byte("\ufeff")), "\x00"))
+	if err != nil {
+		return nil, err
+	}
 	if i := bytes.IndexFunc(text, notText); i >= 0 {
 		return nil, corrupt("byte %#02x at offset %d: this is not text", text[i], i)
 	}
@@ -160,25 +163,14 @@ func (p *parser) finish() (*Descriptor, error) {
 			WithHint("export the disk as OVF, or clone it with vmkfstools -i, and migrate that")
 	}
 	for _, x := range p.d.Extents {
-		if err := checkEncoding(p.d.Encoding, x); err != nil {
-			return nil, err
+		if undecoded(x.File) {
+			return nil, corruptLine(x.Line, "file name %q is not in %s, the descriptor's encoding", x.File, p.d.Encoding)
 		}
 	}
-	return &p.d, nil
-}
-
-// checkEncoding refuses names whose characters cannot be told. The host's file has the
-// name in its own bytes; guessing would look for, or worse find, another file.
-func checkEncoding(encoding string, x ExtentLine) error {
-	utf := strings.EqualFold(encoding, "UTF-8")
-	switch {
-	case utf && !utf8.ValidString(x.File):
-		return corruptLine(x.Line, "file name %q is not UTF-8, the descriptor's encoding", x.File)
-	case !utf && !isASCII(x.File):
-		return unsupported("line %d: file name %q is in encoding %q", x.Line, x.File, encoding).
-			WithHint("rename the disk to plain ASCII: vmkfstools -E old.vmdk new.vmdk on the host, then edit the VM's disk path")
+	if undecoded(p.d.ParentFile) {
+		return nil, corrupt("the parent's name %q is not in %s, the descriptor's encoding", p.d.ParentFile, p.d.Encoding)
 	}
-	return nil
+	return &p.d, nil
 }
 
 func isASCII(s string) bool {

@@ -95,6 +95,9 @@ func TestLenientText(t *testing.T) {
 		"partition id":           base + `RW 8 FLAT "x-flat.vmdk" 0 partitionUUID device`,
 		"UTF-8 name":             base + `RW 8 VMFS "büro-flat.vmdk"`,
 		"ASCII name, other code": base + "encoding=\"GBK\"\nRW 8 VMFS \"x-flat.vmdk\"",
+		"byte order mark":        "\ufeff" + base + `RW 8 VMFS "x-flat.vmdk"`,
+		"absolute name":          base + `RW 8 VMFS "/vmfs/volumes/ds 1/web01/x-flat.vmdk"`,
+		"zeros with a file":      base + `RW 8 ZERO "../x" 5`,
 		"colon in a name":        base + `RW 8 VMFS "web:01-flat.vmdk"`,
 	} {
 		d, err := ParseDescriptor([]byte(text))
@@ -104,6 +107,26 @@ func TestLenientText(t *testing.T) {
 		}
 		if _, err := d.Flat(); err != nil || d.Size() != 4096 {
 			t.Errorf("%s: %d bytes, %v", name, d.Size(), err)
+		}
+	}
+}
+
+func TestNamesInOtherEncodings(t *testing.T) {
+	for encoding, c := range map[string]struct{ bytes, want string }{
+		"windows-1252": {"b\xfcro \x80.vmdk", "büro €.vmdk"},
+		"GBK":          {"\xc4\xe3\xba\xc3\x81\x5c.vmdk", "你好乗.vmdk"},
+		"Big5":         {"\xa7\x41\xa6\x6e\xa5\x5c.vmdk", "你好功.vmdk"},
+		"Shift_JIS":    {"\x83\x5c\x83\x74\x83\x67.vmdk", "ソフト.vmdk"},
+		"UTF-8":        {"büro.vmdk", "büro.vmdk"},
+	} {
+		text := base + "encoding=\"" + encoding + "\"\nparentFileNameHint=\"" + c.bytes + "\"\nRW 8 VMFS \"" + c.bytes + "\""
+		d, err := ParseDescriptor([]byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", encoding, err)
+			continue
+		}
+		if d.Extents[0].File != c.want || d.ParentFile != c.want {
+			t.Errorf("%s: file %q, parent %q, want %q", encoding, d.Extents[0].File, d.ParentFile, c.want)
 		}
 	}
 }
@@ -127,7 +150,7 @@ func TestRefusedDescriptors(t *testing.T) {
 		"half quotes":        {base + `RW 8 VMFS "x`, "no quotes"},
 		"CID":                {"CID=xyz\n", "line 1: cid"},
 		"two parents":        {"parentCID=1\nparentCID=2\n", "line 2: parentcid"},
-		"name not UTF-8":     {base + "RW 8 VMFS \"b\xfcro\"", "not UTF-8"},
+		"name not UTF-8":     {base + "RW 8 VMFS \"b\xfcro\"", "not in UTF-8"},
 		"version":            {"version=9\nRW 8 VMFS \"x\"", "version 9"},
 		"absolute":           {base + `RW 8 VMFS "/etc/shadow"`, "absolute"},
 		"parent folder":      {base + `RW 8 VMFS "../other/x-flat.vmdk"`, "folder"},
@@ -139,7 +162,12 @@ func TestRefusedDescriptors(t *testing.T) {
 		"tab in a name":      {base + "RW 8 VMFS \"a\tb\"", "control"},
 		"newline in a name":  {base + "RW 8 VMFS \"a\nb\"", "quotes"},
 		"NUL in a name":      {base + "RW 8 VMFS \"a\x00b\"\n", "not text"},
-		"name in GBK":        {base + "encoding=\"GBK\"\nRW 8 VMFS \"\xc4\xe3\"", "encoding \"GBK\""},
+		"name not GBK":       {base + "encoding=\"GBK\"\nRW 8 VMFS \"\xff\xff\"", "not in GBK"},
+		"unknown encoding":   {base + "encoding=\"KOI7\"\nRW 8 VMFS \"\xc4\"", "encoding \"KOI7\""},
+		"parent not UTF-8":   {"parentCID=1\nparentFileNameHint=\"b\xfc\"\nRW 8 VMFS \"x\"", "not in UTF-8"},
+		"datastore and out":  {base + `RW 8 VMFS "/vmfs/volumes/../../etc/shadow"`, "folder"},
+		"datastore itself":   {base + `RW 8 VMFS "/vmfs/volumes/"`, "folder"},
+		"device":             {base + `RW 8 VMFS "/vmfs/devices/disks/naa.1"`, "absolute"},
 		"escape in the text": {base + "# \x1b[2J\nRW 8 VMFS \"x\"", "0x1b"},
 	} {
 		_, err := ParseDescriptor([]byte(c.text))
@@ -220,7 +248,11 @@ func FuzzParseDescriptor(f *testing.F) {
 func checkParsed(t *testing.T, d *Descriptor) {
 	t.Helper()
 	for _, x := range d.Extents {
-		if x.File != "" && (!filepath.IsLocal(x.File) || !utf8.ValidString(x.File) || filepath.Clean(x.File) != x.File) {
+		if x.File == "" {
+			continue
+		}
+		inDatastore, _ := strings.CutPrefix(x.File, "/vmfs/volumes/")
+		if !filepath.IsLocal(inDatastore) || !utf8.ValidString(x.File) || filepath.Clean(x.File) != x.File {
 			t.Errorf("file %q was let through", x.File)
 		}
 	}

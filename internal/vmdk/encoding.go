@@ -1,0 +1,74 @@
+package vmdk
+
+import (
+	"bytes"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/charmap"
+	"golang.org/x/text/encoding/japanese"
+	"golang.org/x/text/encoding/korean"
+	"golang.org/x/text/encoding/simplifiedchinese"
+	"golang.org/x/text/encoding/traditionalchinese"
+)
+
+// encodingOf returns the encoding that a descriptor names, nil for UTF-8. VMware's
+// products write the code page of the machine they run on.
+func encodingOf(name string) (e encoding.Encoding, ok bool) {
+	plain := strings.NewReplacer("-", "", "_", "", " ", "").Replace(strings.ToLower(name))
+	switch plain {
+	case "utf8", "usascii", "ascii":
+		return nil, true
+	case "windows1250":
+		return charmap.Windows1250, true
+	case "windows1251":
+		return charmap.Windows1251, true
+	case "windows1252", "iso88591":
+		return charmap.Windows1252, true
+	case "gbk", "gb2312", "gb18030", "windows936":
+		return simplifiedchinese.GB18030, true // a superset of the others
+	case "big5", "windows950":
+		return traditionalchinese.Big5, true
+	case "shiftjis", "sjis", "windows932":
+		return japanese.ShiftJIS, true
+	case "euckr", "windows949":
+		return korean.EUCKR, true
+	}
+	return nil, false
+}
+
+// decode returns the text of a descriptor in UTF-8. Text that is ASCII, as most is, needs
+// no encoding that is known. An unknown byte becomes U+FFFD, which no file name may have.
+func decode(text []byte) ([]byte, error) {
+	name := encodingName(text)
+	if name == "" || isASCII(string(text)) {
+		return text, nil
+	}
+	e, ok := encodingOf(name)
+	if !ok {
+		return nil, unsupported("it is in encoding %q, which is not known", name).
+			WithHint("rename the disk to plain ASCII: vmkfstools -E old.vmdk new.vmdk on the host, then edit the VM's disk path")
+	}
+	if e == nil {
+		return text, nil
+	}
+	return e.NewDecoder().Bytes(text)
+}
+
+// encodingName finds the entry that names the encoding. It is ASCII in all of them.
+func encodingName(text []byte) string {
+	for line := range bytes.Lines(text) {
+		key, value, ok := strings.Cut(string(line), "=")
+		if ok && strings.EqualFold(strings.TrimSpace(key), "encoding") {
+			return unquote(strings.TrimSpace(value))
+		}
+	}
+	return ""
+}
+
+// undecoded reports whether a name has characters that cannot be told. The host's file
+// has its own bytes; guessing would look for, or worse find, another file.
+func undecoded(name string) bool {
+	return !utf8.ValidString(name) || strings.ContainsRune(name, utf8.RuneError)
+}
