@@ -40,7 +40,7 @@ func (s *Session) readFile(ctx context.Context, at place, file string, twice boo
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.get(ctx, uri)
+	res, err := s.request(ctx, http.MethodGet, uri)
 	if err != nil {
 		return nil, err
 	}
@@ -51,13 +51,13 @@ func (s *Session) readFile(ctx context.Context, at place, file string, twice boo
 	return readAtMost(res, limit)
 }
 
-// get asks for uri, a second time if the cookie was refused.
-func (s *Session) get(ctx context.Context, uri string) (*http.Response, error) {
+// request asks for uri, a second time if the cookie was refused.
+func (s *Session) request(ctx context.Context, method, uri string) (*http.Response, error) {
 	cookie, err := s.Cookie(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.getWith(ctx, uri, cookie)
+	res, err := s.requestWith(ctx, method, uri, cookie)
 	if err != nil || res.StatusCode != http.StatusUnauthorized {
 		return res, err
 	}
@@ -65,11 +65,11 @@ func (s *Session) get(ctx context.Context, uri string) (*http.Response, error) {
 	if cookie, err = s.Cookie(ctx, cookie); err != nil {
 		return nil, err
 	}
-	return s.getWith(ctx, uri, cookie)
+	return s.requestWith(ctx, method, uri, cookie)
 }
 
-func (s *Session) getWith(ctx context.Context, uri, cookie string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.end.addr+uri, nil)
+func (s *Session) requestWith(ctx context.Context, method, uri, cookie string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "https://"+s.end.addr+uri, nil)
 	if err != nil {
 		return nil, err
 	}

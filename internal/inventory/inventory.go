@@ -36,6 +36,13 @@ func ParsePath(s string) (Path, error) {
 // String returns the path in VMware's notation.
 func (p Path) String() string { return "[" + p.Datastore + "] " + p.File }
 
+// File is an entry of a datastore's folder.
+type File struct {
+	Name   string `json:"name"`
+	Size   int64  `json:"size"` // bytes; 0 for folders and in listings, which do not tell
+	Folder bool   `json:"folder,omitempty"`
+}
+
 // Power is a VM's power state.
 type Power string
 

@@ -60,6 +60,14 @@ func newAllocation(src *Source, opts Options) *allocation {
 	}
 }
 
+// noAllocation is the map of a file that is no disk: there is none.
+func noAllocation(src *Source, opts Options) *allocation {
+	a := newAllocation(src, opts)
+	a.use, a.note = MapAbsent, "not a disk of a VM"
+	close(a.loaded)
+	return a
+}
+
 // state returns what became of the map, and why.
 func (a *allocation) state() (MapUse, string) {
 	select {

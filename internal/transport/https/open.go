@@ -77,6 +77,20 @@ func (t *Transport) open(ctx context.Context, d transport.Disk) (*Source, error)
 	return src, nil
 }
 
+// OpenFile opens any datastore file of size bytes, with the pool that disks are read
+// with. Nothing is asked of the host: a file that is not there, or has another size, is
+// told by the first read. There is no map of it; all of it is data.
+func (t *Transport) OpenFile(datacenter string, p inventory.Path, size int64) (*Source, error) {
+	uri, err := t.host.FileURI(datacenter, p)
+	if err != nil {
+		return nil, fmt.Errorf("open %v: %w", p, err)
+	}
+	src := &Source{path: p, uri: uri, size: size, pool: t.pool, line: t.pool.join()}
+	src.report = func(Report) {}
+	src.alloc = noAllocation(src, t.opts)
+	return src, nil
+}
+
 // refuse names what /folder cannot deliver, before the host is asked.
 func refuse(d transport.Disk) error {
 	switch {

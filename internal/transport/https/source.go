@@ -43,6 +43,9 @@ type Report struct {
 	MapNote  string `json:"mapNote"`  // why not, or how it was tested
 }
 
+// Path returns the datastore file that is read.
+func (s *Source) Path() inventory.Path { return s.path }
+
 // Size returns the disk's capacity in bytes.
 func (s *Source) Size() int64 { return s.size }
 
