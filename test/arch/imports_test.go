@@ -21,7 +21,7 @@ var tiers = [][]string{
 	{"manifest", "vmdk", "qcow2", "guest", "esx", "flow"},
 	{"blockcopy", "plan", "image"},
 	{"transport", "target"},
-	{"migrate"},
+	{"migrate", "mount"},
 }
 
 // friends are the exceptions, each with its reason.

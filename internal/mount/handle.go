@@ -1,0 +1,145 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// handle is one open of a file.
+type handle struct {
+	node *fileNode
+	file *file
+}
+
+var (
+	_ fs.FileReader   = (*handle)(nil)
+	_ fs.FileLseeker  = (*handle)(nil)
+	_ fs.FileReleaser = (*handle)(nil)
+)
+
+// Open is part of fs.NodeOpener. Handles of the same file share what is known of it,
+// unless it has another size by now.
+func (n *fileNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	if flags&syscall.O_ACCMODE != syscall.O_RDONLY {
+		return nil, 0, syscall.EROFS
+	}
+	ctx, cancel := n.m.bounded(ctx)
+	defer cancel()
+	size, err := n.refresh(ctx)
+	if err != nil {
+		return nil, 0, n.m.refuse("open "+n.at.String(), err)
+	}
+	f := n.shared(size)
+	if f == nil {
+		src, err := n.m.host.Open(ctx, n.datacenter, n.at, size)
+		if err != nil {
+			return nil, 0, n.m.refuse("open "+n.at.String(), err)
+		}
+		f = n.admit(newFile(n.m.ctx, n.at.String(), src, n.m.cache, n.m.opts.Log))
+	}
+	return &handle{node: n, file: f}, fuse.FOPEN_DIRECT_IO, fs.OK
+}
+
+// shared returns the open file of that size, with one more handle; nil if there is none.
+func (n *fileNode) shared(size int64) *file {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, f := range n.opens {
+		if f.size == size {
+			f.handles++
+			return f
+		}
+	}
+	return nil
+}
+
+// admit makes f known to later opens.
+func (n *fileNode) admit(f *file) *file {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f.handles = 1
+	n.opens = append(n.opens, f)
+	n.m.opened(f, +1)
+	return f
+}
+
+// Release is part of fs.FileReleaser.
+func (h *handle) Release(context.Context) syscall.Errno {
+	h.node.mu.Lock()
+	h.file.handles--
+	last := h.file.handles == 0
+	if last {
+		h.node.opens = slices.DeleteFunc(h.node.opens, func(f *file) bool { return f == h.file })
+	}
+	h.node.mu.Unlock()
+	if last {
+		if err := h.file.close(); err != nil {
+			h.node.m.opts.Log.Warn("close file", "file", h.file.name, "err", err)
+		}
+		h.node.m.opened(h.file, -1)
+	}
+	return fs.OK
+}
+
+// Read is part of fs.FileReader.
+func (h *handle) Read(ctx context.Context, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
+	ctx, cancel := h.node.m.bounded(ctx)
+	defer cancel()
+	r, err := h.file.read(ctx, dest, off)
+	if err != nil {
+		return nil, h.fail(ctx, disk.Range{Off: off, Len: int64(len(dest))}, err)
+	}
+	return r, fs.OK
+}
+
+// fail logs why a read failed, but not that its process was killed.
+func (h *handle) fail(ctx context.Context, r disk.Range, err error) syscall.Errno {
+	if errors.Is(context.Cause(ctx), context.Canceled) && h.node.m.ctx.Err() == nil {
+		return syscall.EINTR
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	h.file.tell(h.node.m.opts.Now(), r, err)
+	return syscall.EIO
+}
+
+// Lseek is part of fs.FileLseeker: SEEK_DATA and SEEK_HOLE, by the allocation map.
+func (h *handle) Lseek(ctx context.Context, off uint64, whence uint32) (uint64, syscall.Errno) {
+	const seekData, seekHole = 3, 4
+	kind := disk.Data
+	switch {
+	case whence != seekData && whence != seekHole:
+		return 0, syscall.EINVAL
+	case off >= uint64(h.file.size):
+		return 0, syscall.ENXIO
+	case whence == seekHole:
+		kind = disk.Zero
+	}
+	ctx, cancel := h.node.m.bounded(ctx)
+	defer cancel()
+	at, found, err := h.file.seek(ctx, int64(off), kind)
+	switch {
+	case err != nil:
+		return 0, h.fail(ctx, disk.Range{Off: int64(off)}, err)
+	case !found:
+		return 0, syscall.ENXIO
+	}
+	return uint64(at), fs.OK
+}
+
+// Bytes is part of fuse.ReadResult.
+func (r reply) Bytes([]byte) ([]byte, fuse.Status) { return r.data, fuse.OK }
+
+// Size is part of fuse.ReadResult.
+func (r reply) Size() int { return len(r.data) }
+
+// Done is part of fuse.ReadResult.
+func (r reply) Done() { r.done() }

@@ -1,0 +1,252 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+const (
+	attrAge     = 5 * time.Second // how long a name and a size are believed
+	missingAge  = time.Second     // how long the absence of a name is
+	maxRequest  = 1 << 20         // bytes of one read
+	maxParallel = 64              // requests of the kernel's own accord
+
+	goodbye = time.Second // how long a clean unmount is tried before a lazy one
+)
+
+// Mount is a mounted host.
+type Mount struct {
+	host    Host
+	dir     string
+	opts    Options
+	cache   *cache
+	catalog *catalog
+	server  *fuse.Server
+	uid     uint32
+	gid     uint32
+	begun   time.Time
+	minor   uint32 // of the file system's device: its name in /sys/fs/fuse/connections
+
+	ctx    context.Context // ends all reads
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when the kernel has let go of the file system
+
+	mu    sync.Mutex
+	files map[*file]bool // open
+}
+
+// New mounts host at dir, which must be a folder. A stale mount of ours there is detached
+// first. When New returns, the mount is in use: Close ends it.
+func New(ctx context.Context, host Host, dir string, o Options) (*Mount, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	if err := detach(dir, o); err != nil {
+		return nil, fmt.Errorf("mount at %s: %w", dir, err)
+	}
+	m := &Mount{
+		host: host, dir: dir, opts: o, cache: newCache(o), catalog: &catalog{host: host, now: o.Now},
+		uid: uint32(os.Geteuid()), gid: uint32(os.Getegid()), begun: o.Now(),
+		done: make(chan struct{}), files: map[*file]bool{},
+	}
+	m.ctx, m.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	if err := m.start(); err != nil {
+		m.cancel(err)
+		return nil, fmt.Errorf("mount at %s: %w", dir, mountFault(err))
+	}
+	o.Log.Info("mounted", "dir", dir)
+	return m, nil
+}
+
+func (m *Mount) start() (err error) {
+	second, missing := attrAge, missingAge
+	kernel := fuse.MountOptions{
+		Name: m.opts.Name, FsName: m.opts.Source, AllowOther: m.opts.AllowOther,
+		Options: []string{"ro"}, DisableSplice: true,
+		MaxWrite: maxRequest, MaxBackground: maxParallel, MaxReadAhead: maxRequest,
+		Logger: slog.NewLogLogger(m.opts.Log.Handler(), slog.LevelDebug),
+	}
+	if os.Geteuid() == 0 { // no need of fusermount3; "ro" is a flag then
+		kernel.DirectMountStrict, kernel.Options = true, nil
+		kernel.DirectMountFlags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV
+	}
+	m.server, err = fs.Mount(m.dir, &rootNode{m: m}, &fs.Options{
+		EntryTimeout: &second, AttrTimeout: &second, NegativeTimeout: &missing, MountOptions: kernel,
+	})
+	if err != nil {
+		return err
+	}
+	if at, ok := topMount(m.dir); ok {
+		m.minor = at.minor
+	}
+	go func() {
+		m.server.Wait()
+		close(m.done)
+	}()
+	return nil
+}
+
+func mountFault(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):
+		return fault.New(fault.NotFound, "%w", err).WithHint("name a folder that exists")
+	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
+		return fault.New(fault.Denied, "%w", err).WithHint("run it as root, or install fuse3 (fusermount3)")
+	}
+	if _, missing := os.Stat("/dev/fuse"); missing != nil {
+		return fault.New(fault.Unsupported, "%w", err).WithHint("/dev/fuse is missing: modprobe fuse")
+	}
+	return fault.New(fault.Unsupported, "%w", err).WithHint("install fuse3 (fusermount3), or run it as root")
+}
+
+// Done is closed when the file system was unmounted, by Close or by anybody.
+func (m *Mount) Done() <-chan struct{} { return m.done }
+
+// errUnmounted is why reads fail after Close.
+var errUnmounted = fault.New(fault.Canceled, "the file system was unmounted")
+
+// Close unmounts. Reads under way fail; files still open elsewhere fail from now on. It
+// returns when all that was started has ended.
+func (m *Mount) Close() error {
+	m.cancel(errUnmounted)
+	err := m.unmount()
+	if err != nil {
+		return fmt.Errorf("unmount %s: %w", m.dir, err)
+	}
+	m.closeFiles()
+	return m.cache.close()
+}
+
+// unmount tries the clean way, and detaches when files are open: a mount point must never
+// outlive the process that serves it.
+func (m *Mount) unmount() error {
+	for end := time.Now().Add(goodbye); ; {
+		err := unix.Unmount(m.dir, 0)
+		if err != nil && errors.Is(err, unix.EPERM) {
+			err = m.server.Unmount() // by fusermount3, which may
+		}
+		if err == nil || m.wait(0) {
+			break
+		}
+		if time.Now().After(end) {
+			m.opts.Log.Warn("files are still open, the mount is detached", "dir", m.dir)
+			if err := unix.Unmount(m.dir, unix.MNT_DETACH); err != nil {
+				return err
+			}
+			m.abort()
+			break
+		}
+		m.wait(goodbye / 20)
+	}
+	if !m.wait(goodbye) {
+		m.abort()
+	}
+	if !m.wait(goodbye) {
+		return errors.New("the kernel does not let go of it")
+	}
+	return nil
+}
+
+// wait waits d for the end of the mount.
+func (m *Mount) wait(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-m.done:
+		return true
+	case <-t.C:
+		select {
+		case <-m.done:
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// abort has the kernel end the connection, whoever still uses it.
+func (m *Mount) abort() {
+	name := fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", m.minor)
+	if err := os.WriteFile(name, []byte("1"), 0); err != nil {
+		m.opts.Log.Debug("abort connection", "err", err)
+	}
+}
+
+// opened keeps track of the files that are open: after a lazy unmount no release comes.
+func (m *Mount) opened(f *file, by int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if by > 0 {
+		m.files[f] = true
+	} else {
+		delete(m.files, f)
+	}
+}
+
+func (m *Mount) closeFiles() {
+	m.mu.Lock()
+	left := m.files
+	m.files = map[*file]bool{}
+	m.mu.Unlock()
+	for f := range left {
+		if err := f.close(); err != nil {
+			m.opts.Log.Warn("close file", "file", f.name, "err", err)
+		}
+	}
+}
+
+// errDeadline is why a read failed that took too long.
+var errDeadline = fault.New(fault.Transient, "the host did not answer in time")
+
+// bounded gives a request its deadline, and ends it with the mount.
+func (m *Mount) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeoutCause(ctx, m.opts.ReadTimeout, errDeadline)
+	stop := context.AfterFunc(m.ctx, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+func (m *Mount) tree(ctx context.Context) (map[string]map[string]inventory.Datastore, error) {
+	ctx, cancel := m.bounded(ctx)
+	defer cancel()
+	return patiently(ctx, func() (map[string]map[string]inventory.Datastore, error) { return m.catalog.datacenters(ctx) })
+}
+
+func (m *Mount) stat(ctx context.Context, datacenter string, p inventory.Path) (inventory.File, error) {
+	return patiently(ctx, func() (inventory.File, error) { return m.host.Stat(ctx, datacenter, p) })
+}
+
+// refuse turns an error into what a program is told, and logs what no number can say.
+func (m *Mount) refuse(doing string, err error) syscall.Errno {
+	switch fault.KindOf(err) {
+	case fault.NotFound:
+		return syscall.ENOENT
+	case fault.Canceled:
+		return syscall.EINTR
+	case fault.Invalid:
+		return syscall.EINVAL
+	}
+	m.opts.Log.Warn("refused", "step", doing, "err", err)
+	switch fault.KindOf(err) {
+	case fault.Denied:
+		return syscall.EACCES
+	case fault.Conflict:
+		return syscall.EBUSY
+	}
+	return syscall.EIO
+}

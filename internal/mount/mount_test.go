@@ -1,0 +1,103 @@
+package mount_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/lab"
+)
+
+func TestTreeHasDatacentersDatastoresAndPaths(t *testing.T) {
+	r := newRig(t, rigOptions{lab: lab.Config{
+		Datastores: []lab.Datastore{{Name: "datastore1"}, {Name: "nas 50% 1", Type: "NFS"}},
+		VMs: []lab.VM{
+			{Name: "web 01", Disks: []lab.Disk{{Capacity: 1 << 20, Fill: 50}}},
+			{Name: "Žižkov & söhne", Datastore: "nas 50% 1", Disks: []lab.Disk{{Capacity: 1 << 20}}},
+		},
+	}})
+	var got []string
+	err := filepath.WalkDir(r.dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && path != r.dir {
+			got = append(got, strings.TrimPrefix(path, r.dir+"/"))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"ha-datacenter", "ha-datacenter/datastore1", "ha-datacenter/nas 50% 1",
+		"ha-datacenter/datastore1/web 01/web 01.vmdk", "ha-datacenter/datastore1/web 01/web 01-flat.vmdk",
+		"ha-datacenter/datastore1/web 01/web 01.vmx", "ha-datacenter/nas 50% 1/Žižkov & söhne/Žižkov & söhne-flat.vmdk",
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%s is missing among %q", want, got)
+		}
+	}
+}
+
+func TestDescriptorIsTextAndFlatHasTheDisksSize(t *testing.T) {
+	r := newRig(t, rigOptions{lab: lab.Config{VMs: []lab.VM{{Name: "vm", Disks: []lab.Disk{{Capacity: 5 << 20, Fill: 50}}}}}})
+	text, err := os.ReadFile(r.path("vm/vm.vmdk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(text), "# Disk DescriptorFile") || !strings.Contains(string(text), "vm-flat.vmdk") {
+		t.Errorf("the descriptor reads as %q", text)
+	}
+	st, err := os.Stat(r.path("vm/vm-flat.vmdk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st.Size() != 5<<20 || st.Mode() != 0o444 {
+		t.Errorf("the flat file has %d bytes and mode %v", st.Size(), st.Mode())
+	}
+}
+
+func TestNothingCanBeWritten(t *testing.T) {
+	r := newRig(t, rigOptions{lab: lab.Config{VMs: []lab.VM{{Name: "vm", Disks: []lab.Disk{{Capacity: 1 << 20}}}}}})
+	if f, err := os.OpenFile(r.path("vm/vm.vmdk"), os.O_RDWR, 0); err == nil {
+		f.Close()
+		t.Error("a descriptor opens for writing")
+	}
+	if err := os.WriteFile(r.path("vm/new"), nil, 0o644); err == nil {
+		t.Error("a file was created")
+	}
+	if err := os.Remove(r.path("vm/vm.vmdk")); err == nil {
+		t.Error("a file was removed")
+	}
+}
+
+func TestEveryReaderGetsTheSameBytes(t *testing.T) {
+	requires(t, "qemu-img")
+	raw := image(t, 96<<20+512*3, 7)
+	r := diskRig(t, raw, rigOptions{})
+	out := filepath.Join(t.TempDir(), "out")
+	t.Run("cmp", func(t *testing.T) { r.same(raw, r.flat()) })
+	for name, args := range map[string][]string{
+		"dd bs=4M":         {"dd", "if=" + r.flat(), "of=" + out, "bs=4M", "status=none"},
+		"dd bs=4k":         {"dd", "if=" + r.flat(), "of=" + out, "bs=4k", "status=none"},
+		"dd bs=3000001":    {"dd", "if=" + r.flat(), "of=" + out, "bs=3000001", "status=none"},
+		"dd direct":        {"dd", "if=" + r.flat(), "of=" + out, "bs=1M", "iflag=direct", "status=none"},
+		"cp":               {"cp", r.flat(), out},
+		"qemu-img":         {"qemu-img", "convert", "-f", "raw", "-O", "raw", r.flat(), out},
+		"qemu-img -m 16":   {"qemu-img", "convert", "-m", "16", "-W", "-f", "raw", "-O", "raw", r.flat(), out},
+		"qemu-img of vmdk": {"qemu-img", "convert", "-f", "vmdk", "-O", "raw", r.path("web 01/web 01.vmdk"), out},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if msg, err := r.try(args[0], args[1:]...); err != nil {
+				t.Fatalf("%v: %s", err, msg)
+			}
+			if msg, err := r.try("cmp", raw, out); err != nil {
+				t.Fatalf("%v: %s", err, msg)
+			}
+			if err := os.Remove(out); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,257 @@
+package mount
+
+import (
+	"context"
+	"maps"
+	"path"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+const (
+	folderMode = 0o555
+	fileMode   = 0o444
+)
+
+// rootNode is the mount's root: a folder for each datacenter.
+type rootNode struct {
+	fs.Inode
+	m *Mount
+}
+
+// datacenterNode has a folder for each datastore.
+type datacenterNode struct {
+	fs.Inode
+	m    *Mount
+	name string
+}
+
+// folderNode is a folder of a datastore, or its root.
+type folderNode struct {
+	fs.Inode
+	m          *Mount
+	datacenter string
+	at         inventory.Path // File is "" for the root
+}
+
+// fileNode is a file of a datastore.
+type fileNode struct {
+	fs.Inode
+	m          *Mount
+	datacenter string
+	at         inventory.Path
+
+	mu    sync.Mutex
+	size  int64     // as it was seen last
+	seen  time.Time // when that was
+	opens []*file   // open ones, of the same name but maybe of different sizes
+}
+
+var (
+	_ fs.NodeLookuper  = (*rootNode)(nil)
+	_ fs.NodeReaddirer = (*rootNode)(nil)
+	_ fs.NodeGetattrer = (*rootNode)(nil)
+	_ fs.NodeLookuper  = (*datacenterNode)(nil)
+	_ fs.NodeReaddirer = (*datacenterNode)(nil)
+	_ fs.NodeGetattrer = (*datacenterNode)(nil)
+	_ fs.NodeLookuper  = (*folderNode)(nil)
+	_ fs.NodeReaddirer = (*folderNode)(nil)
+	_ fs.NodeGetattrer = (*folderNode)(nil)
+	_ fs.NodeGetattrer = (*fileNode)(nil)
+	_ fs.NodeOpener    = (*fileNode)(nil)
+)
+
+func (m *Mount) folderAttr(out *fuse.Attr) {
+	out.Mode = syscall.S_IFDIR | folderMode
+	out.Nlink = 2
+	m.stamp(out)
+}
+
+func (m *Mount) fileAttr(out *fuse.Attr, size int64) {
+	out.Mode = syscall.S_IFREG | fileMode
+	out.Nlink = 1
+	out.Size, out.Blocks = uint64(size), uint64(size+511)/512
+	m.stamp(out)
+}
+
+// stamp sets owner and times: ESXi tells no dates, so they are the mount's.
+func (m *Mount) stamp(out *fuse.Attr) {
+	out.Owner = fuse.Owner{Uid: m.uid, Gid: m.gid}
+	out.Blksize = leastPageSize
+	out.SetTimes(nil, &m.begun, &m.begun)
+}
+
+// Getattr is part of fs.NodeGetattrer.
+func (n *rootNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	n.m.folderAttr(&out.Attr)
+	return fs.OK
+}
+
+// Getattr is part of fs.NodeGetattrer.
+func (n *datacenterNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	n.m.folderAttr(&out.Attr)
+	return fs.OK
+}
+
+// Getattr is part of fs.NodeGetattrer.
+func (n *folderNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	n.m.folderAttr(&out.Attr)
+	return fs.OK
+}
+
+// Readdir is part of fs.NodeReaddirer.
+func (n *rootNode) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) {
+	tree, err := n.m.tree(ctx)
+	if err != nil {
+		return nil, n.m.refuse("list datacenters", err)
+	}
+	return folders(slices.Sorted(maps.Keys(tree))), fs.OK
+}
+
+// Readdir is part of fs.NodeReaddirer.
+func (n *datacenterNode) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) {
+	tree, err := n.m.tree(ctx)
+	if err != nil {
+		return nil, n.m.refuse("list datastores", err)
+	}
+	return folders(slices.Sorted(maps.Keys(tree[n.name]))), fs.OK
+}
+
+func folders(names []string) fs.DirStream {
+	var list []fuse.DirEntry
+	for _, name := range names {
+		list = append(list, fuse.DirEntry{Name: name, Mode: syscall.S_IFDIR})
+	}
+	return fs.NewListDirStream(list)
+}
+
+// Readdir is part of fs.NodeReaddirer.
+func (n *folderNode) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) {
+	ctx, cancel := n.m.bounded(ctx)
+	defer cancel()
+	files, err := patiently(ctx, func() ([]inventory.File, error) { return n.m.host.List(ctx, n.datacenter, n.at) })
+	if err != nil {
+		return nil, n.m.refuse("list "+n.at.String(), err)
+	}
+	var list []fuse.DirEntry
+	for _, f := range files {
+		mode := uint32(syscall.S_IFREG)
+		if f.Folder {
+			mode = syscall.S_IFDIR
+		}
+		list = append(list, fuse.DirEntry{Name: f.Name, Mode: mode})
+	}
+	return fs.NewListDirStream(list), fs.OK
+}
+
+// Lookup is part of fs.NodeLookuper.
+func (n *rootNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	tree, err := n.m.tree(ctx)
+	if err != nil {
+		return nil, n.m.refuse("look for datacenter "+name, err)
+	}
+	if tree[name] == nil {
+		return nil, syscall.ENOENT
+	}
+	n.m.folderAttr(&out.Attr)
+	if child := n.GetChild(name); child != nil {
+		return child, fs.OK
+	}
+	return n.NewInode(ctx, &datacenterNode{m: n.m, name: name}, fs.StableAttr{Mode: syscall.S_IFDIR}), fs.OK
+}
+
+// Lookup is part of fs.NodeLookuper.
+func (n *datacenterNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	tree, err := n.m.tree(ctx)
+	if err != nil {
+		return nil, n.m.refuse("look for datastore "+name, err)
+	}
+	ds, ok := tree[n.name][name]
+	if !ok {
+		return nil, syscall.ENOENT
+	}
+	n.m.folderAttr(&out.Attr)
+	if child := n.GetChild(name); child != nil {
+		return child, fs.OK
+	}
+	node := &folderNode{m: n.m, datacenter: ds.Datacenter, at: inventory.Path{Datastore: ds.Name}}
+	return n.NewInode(ctx, node, fs.StableAttr{Mode: syscall.S_IFDIR}), fs.OK
+}
+
+// Lookup is part of fs.NodeLookuper. It asks for the one name, not for the listing: that
+// has no sizes, and on some hosts not all files.
+func (n *folderNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	at := inventory.Path{Datastore: n.at.Datastore, File: path.Join(n.at.File, name)}
+	ctx, cancel := n.m.bounded(ctx)
+	defer cancel()
+	f, err := n.m.stat(ctx, n.datacenter, at)
+	if err != nil {
+		return nil, n.m.refuse("look at "+at.String(), err)
+	}
+	child := n.GetChild(name)
+	if f.Folder {
+		n.m.folderAttr(&out.Attr)
+		if child != nil && child.IsDir() {
+			return child, fs.OK
+		}
+		return n.NewInode(ctx, &folderNode{m: n.m, datacenter: n.datacenter, at: at}, fs.StableAttr{Mode: syscall.S_IFDIR}), fs.OK
+	}
+	n.m.fileAttr(&out.Attr, f.Size)
+	if child != nil && !child.IsDir() {
+		child.Operations().(*fileNode).saw(f.Size)
+		return child, fs.OK
+	}
+	node := &fileNode{m: n.m, datacenter: n.datacenter, at: at, size: f.Size, seen: n.m.opts.Now()}
+	return n.NewInode(ctx, node, fs.StableAttr{Mode: syscall.S_IFREG}), fs.OK
+}
+
+// saw notes the file's size as the host tells it now.
+func (n *fileNode) saw(size int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.size, n.seen = size, n.m.opts.Now()
+}
+
+// Getattr is part of fs.NodeGetattrer. An open file has the size it had when opened.
+func (n *fileNode) Getattr(ctx context.Context, h fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	if h, ok := h.(*handle); ok {
+		n.m.fileAttr(&out.Attr, h.file.size)
+		return fs.OK
+	}
+	n.mu.Lock()
+	size, age := n.size, n.m.opts.Now().Sub(n.seen)
+	n.mu.Unlock()
+	if age < attrAge {
+		n.m.fileAttr(&out.Attr, size)
+		return fs.OK
+	}
+	ctx, cancel := n.m.bounded(ctx)
+	defer cancel()
+	size, err := n.refresh(ctx)
+	if err != nil {
+		return n.m.refuse("look at "+n.at.String(), err)
+	}
+	n.m.fileAttr(&out.Attr, size)
+	return fs.OK
+}
+
+// refresh asks for the size anew.
+func (n *fileNode) refresh(ctx context.Context) (int64, error) {
+	f, err := n.m.stat(ctx, n.datacenter, n.at)
+	if err != nil {
+		return 0, err
+	}
+	if f.Folder {
+		return 0, fault.New(fault.NotFound, "%v is a folder now", n.at)
+	}
+	n.saw(f.Size)
+	return f.Size, nil
+}

@@ -1,0 +1,106 @@
+package mount
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// mounted is one line of the table of mounts.
+type mounted struct {
+	dir   string
+	kind  string // file system type
+	minor uint32 // of its device
+}
+
+// topMount returns what is mounted at dir itself, the uppermost if there are several.
+func topMount(dir string) (top mounted, ok bool) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return mounted{}, false
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if m, good := parseMount(lines.Text()); good && m.dir == dir {
+			top, ok = m, true
+		}
+	}
+	return top, ok
+}
+
+// parseMount reads a line of mountinfo (proc_pid_mountinfo(5)):
+//
+//	36 35 0:98 / /mnt/esx1 rw,nosuid shared:1 - fuse.decamp esxi://root@esx1 rw,user_id=0
+func parseMount(line string) (mounted, bool) {
+	before, after, ok := strings.Cut(line, " - ")
+	front, back := strings.Fields(before), strings.Fields(after)
+	if !ok || len(front) < 5 || len(back) < 1 {
+		return mounted{}, false
+	}
+	_, minor, _ := strings.Cut(front[2], ":")
+	n, err := strconv.ParseUint(minor, 10, 32)
+	if err != nil {
+		return mounted{}, false
+	}
+	return mounted{dir: unescapeMount(front[4]), kind: back[0], minor: uint32(n)}, true
+}
+
+// unescapeMount undoes \040 and the like.
+func unescapeMount(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if c, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(c))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// mostStale bounds how many mounts lie on top of one another.
+const mostStale = 32
+
+// detach takes away what an earlier process of ours left at dir: a file system that nobody
+// serves any more. With Options.Replace every FUSE file system goes, as Proxmox's importer
+// does it. One that is alive is a conflict; other file systems are mounted over.
+func detach(dir string, o Options) error {
+	for range mostStale {
+		top, ok := topMount(dir)
+		if !ok || !strings.HasPrefix(top.kind, "fuse") {
+			return nil
+		}
+		dead := isDead(dir)
+		switch {
+		case dead || o.Replace:
+		case top.kind == "fuse."+o.Name:
+			return fault.New(fault.Conflict, "a host is mounted there already").
+				WithHint("unmount it first: umount %s", dir)
+		default:
+			return nil
+		}
+		o.Log.Info("detach a stale mount", "dir", dir, "type", top.kind)
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			return fault.New(fault.Denied, "detach the stale mount: %w", err).WithHint("umount -l %s", dir)
+		}
+	}
+	return fault.New(fault.Conflict, "more than %d mounts lie on top of one another", mostStale)
+}
+
+// isDead reports whether nobody serves the FUSE file system at dir.
+func isDead(dir string) bool {
+	var st unix.Statfs_t
+	err := unix.Statfs(dir, &st)
+	return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED)
+}
