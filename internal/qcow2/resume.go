@@ -98,7 +98,7 @@ func allZero(b []byte) bool {
 
 func notOurs(path, format string, args ...any) error {
 	return fault.New(fault.Conflict, "resume qcow2 image %s: "+format, append([]any{path}, args...)...).
-		WithHint("move %s away and start again", path)
+		WithHint("move %s away and start again", filePath(path).quoted())
 }
 
 // adoptHoles takes every cluster for used that the file has data in.

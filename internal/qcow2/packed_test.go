@@ -1,0 +1,152 @@
+package qcow2
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// counted counts what is read of a file.
+type counted struct {
+	memory
+	calls, bytes atomic.Int64
+}
+
+func (c *counted) ReadAt(ctx context.Context, p []byte, off int64) error {
+	c.calls.Add(1)
+	c.bytes.Add(int64(len(p)))
+	return c.memory.ReadAt(ctx, p, off)
+}
+
+// packed returns a compressed image of a full disk of size bytes, by qemu-img.
+func packed(t testing.TB, size int64, options string) *counted {
+	t.Helper()
+	requires(t, "qemu-img")
+	path := filepath.Join(t.TempDir(), "disk.qcow2")
+	qemuImg(t, "convert", "-c", "-f", "raw", "-O", "qcow2", "-o", options, writeRaw(t, disk.NewPattern(size)), path)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &counted{memory: b}
+}
+
+// TestPackedClustersAreReadOnce reads a compressed disk in requests of 4 KiB, four readers
+// at a time, and whole: either way each byte of the file is read about once, and whole in
+// few requests.
+func TestPackedClustersAreReadOnce(t *testing.T) {
+	const size = 8 << 20
+	want := disk.NewPattern(size)
+	for _, options := range []string{"cluster_size=4k", "cluster_size=64k", "cluster_size=2M", "cluster_size=64k,compression_type=zstd", "cluster_size=2M,compression_type=zstd"} {
+		image := packed(t, size, options).memory
+		for _, c := range []struct{ readers, request, calls int64 }{{1, size, 24}, {1, 4 << 10, 2500}, {4, 4 << 10, 2500}} {
+			file := &counted{memory: image}
+			src, err := openChain(file, "disk.qcow2", SourceOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := readInTurn(t, src, want, c.readers, c.request); err != nil {
+				t.Fatal(err)
+			}
+			if n, most := file.bytes.Load(), file.Size()*13/10+256<<10; n > most || file.calls.Load() > c.calls {
+				t.Errorf("%s, %d readers, %d bytes a request: %d bytes of %d read in %d calls", options, c.readers, c.request, n, file.Size(), file.calls.Load())
+			}
+		}
+	}
+}
+
+// readInTurn reads a disk with several readers, each of which takes its part from front
+// to back, and compares.
+func readInTurn(t *testing.T, src, want disk.Source, readers, request int64) error {
+	var g errgroup.Group
+	part := src.Size() / readers
+	for i := range readers {
+		g.Go(func() error {
+			got, content := make([]byte, request), make([]byte, request)
+			for off := i * part; off < (i+1)*part; off += request {
+				if err := src.ReadAt(t.Context(), got, off); err != nil {
+					return err
+				}
+				if err := want.ReadAt(t.Context(), content, off); err != nil {
+					return err
+				}
+				if string(got) != string(content) {
+					return fmt.Errorf("at %d content differs", off)
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// TestKeptClustersAreBounded reads a byte of each of many clusters.
+func TestKeptClustersAreBounded(t *testing.T) {
+	for _, options := range []string{"cluster_size=512", "cluster_size=64k", "cluster_size=2M"} {
+		src, err := openChain(packed(t, 16<<20, options), "disk.qcow2", SourceOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := make([]byte, 1)
+		for off := int64(1); off < src.Size(); off += max(src.cluster(), 64<<10) {
+			if err := src.ReadAt(t.Context(), p, off); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := &src.shared.clusters
+		var held int64
+		for _, k := range c.kept {
+			held += int64(len(k.data))
+		}
+		if held != c.bytes || held > keptBytes || len(c.kept) > keptClusters || len(c.kept) < 4 {
+			t.Errorf("%s: %d clusters of %d bytes kept, %d counted", options, len(c.kept), held, c.bytes)
+		}
+	}
+}
+
+// TestInflatersLeaveNothingRunning: idle ones are dropped without a word.
+func TestInflatersLeaveNothingRunning(t *testing.T) {
+	before := runtime.NumGoroutine()
+	src, err := openChain(packed(t, 4<<20, "compression_type=zstd"), "disk.qcow2", SourceOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readAll(t, src); err != nil {
+		t.Fatal(err)
+	}
+	if after := runtime.NumGoroutine(); after > before {
+		t.Errorf("%d goroutines, %d before", after, before)
+	}
+}
+
+// TestPackedDamageIsNamed flips bytes of compressed data. Deflate has no checksum: some
+// flips give other bytes, which a manifest finds; none a fault without kind and remedy.
+func TestPackedDamageIsNamed(t *testing.T) {
+	for _, options := range []string{"cluster_size=4k", "cluster_size=4k,compression_type=zstd"} {
+		file := packed(t, 256<<10, options)
+		refused := 0
+		for at := 20 << 10; at < len(file.memory); at += 997 {
+			file.memory[at] ^= 0x55
+			if _, err := readImage(t, file.memory); err != nil {
+				refused++
+				if !fault.Is(err, fault.Corrupt) || !strings.Contains(fault.HintOf(err), "disk.qcow2") {
+					t.Errorf("%s: flip at %d: %v", options, at, err)
+				}
+			}
+			file.memory[at] ^= 0x55
+		}
+		if refused == 0 {
+			t.Errorf("%s: no flip was seen", options)
+		}
+	}
+}
