@@ -299,7 +299,8 @@ func (o *opener) sparse(ctx context.Context, f *file, head []byte) (layer, Forma
 		o.disk.warn("%s was not closed properly; what was written last may be missing", f.name)
 	}
 	if h.compressed() {
-		return nil, "", 0, unsupportedFile(f.name, "it is streamOptimized")
+		l, err := newPacked(ctx, f, h, &o.disk.cache, o.disk.warn)
+		return l, FormatStream, h.grainBytes(), err
 	}
 	l, err := newSparse(f, h, &o.disk.cache, o.disk.warn)
 	return l, FormatSparse, h.grainBytes(), err

@@ -1,0 +1,363 @@
+package vmdk
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+const (
+	// maxPackedGrain is the largest grain that may be compressed, in sectors: 1 MiB. 64
+	// KiB is what everybody writes.
+	maxPackedGrain = 2048
+
+	// maxStreamTables bounds what is kept of a stream's tables: 4 Mi of them are 128 TiB
+	// of 64 KiB grains.
+	maxStreamTables = 4 << 20
+
+	// streamBuffer is how much is read of the input at once.
+	streamBuffer = 256 << 10
+)
+
+// A Stream is a streamOptimized disk that passes by once, as it comes from an OVF export,
+// an HTTP body or a pipe. It is a disk.Feed: blockcopy.Receive copies it.
+//
+// It follows the grains and the markers between them and never seeks. That reads what
+// every known writer makes: ESXi and ovftool (directory and footer at the end),
+// Workstation (directory in front), qemu-img (directory in front, no end marker) and
+// converters that do a bit of each.
+//
+// # What it checks
+//
+// Each grain: its Adler-32, its length, that it lies on the disk. Their order: it
+// ascends, so that what is passed over is known to be zeros; writers that write in
+// another order exist (qemu-img convert -W) and are refused with the advice to make it
+// a file, which Open reads in any order. The end: the end-of-stream marker, or else a
+// directory in front that the grains match; every grain table and directory that passes
+// must name the grains that passed, and no others, which finds grains that were lost. If
+// they do not, what was delivered is recalled (disk.ErrRecalled).
+//
+// # Memory
+//
+// streamBuffer; 32 bytes for each table's worth of grains (32 MiB of disk) that has data,
+// and 4 for each there could be: 3 MiB for a full disk of 2 TiB, 144 MiB for the largest
+// that is not refused. And the parts that are held at once, each with the packed bytes
+// of its window: less than the window, if it was worth compressing, and never more than
+// twice as much.
+type Stream struct {
+	in       *bufio.Reader
+	at       int64 // bytes read
+	header   *sparseHeader
+	text     *Descriptor
+	warnings []string
+	tables   streamTables
+	unpacker *unpacker
+	free     chan *streamPart // never closed; parts for reuse
+
+	sector [disk.SectorSize]byte // the last one read at the front of a record
+	head   grainHead             // of a grain not delivered yet; size 0: none
+	behind int64                 // sector of the disk behind the last grain
+	grains int64                 // whole ones that passed
+	footer *sparseHeader         // nil until it passed
+	ended  bool                  // complete
+}
+
+// A grainHead is what stands before the bytes of a packed grain.
+type grainHead struct {
+	sector int64  // of the disk
+	size   uint32 // of the zlib data
+	at     int64  // byte of the file or stream
+}
+
+// grainHeadSize is what of a grain's first sector its head takes.
+const grainHeadSize = 12
+
+// ReadStream reads the header, the descriptor and the tables in front of a stream. The
+// Stream reads on in r, to its end, only in Next. The caller closes r, which also ends a
+// Next that waits for bytes.
+func ReadStream(ctx context.Context, r io.Reader) (*Stream, error) {
+	s := &Stream{in: bufio.NewReaderSize(r, streamBuffer), free: make(chan *streamPart, 64)}
+	if err := s.open(ctx); err != nil {
+		return nil, fmt.Errorf("read VMDK stream: %w", err)
+	}
+	return s, nil
+}
+
+func (s *Stream) open(ctx context.Context) error {
+	if n, err := s.readSector(); err != nil || n < len(s.sector) {
+		return errors.Join(err, s.notAStream("it has %d bytes", n))
+	}
+	if !bytes.HasPrefix(s.sector[:], []byte(sparseMagic)) {
+		return s.notAStream("it begins with % x", s.sector[:4])
+	}
+	h, err := parseSparseHeader(s.sector[:])
+	if err != nil {
+		return err
+	}
+	if err := h.checkStream(); err != nil {
+		return err
+	}
+	s.header = h
+	s.unpacker = newUnpacker(h)
+	s.tables = newStreamTables(h)
+	text, err := s.front(ctx)
+	if err != nil {
+		return err
+	}
+	return s.describe(text)
+}
+
+func (s *Stream) notAStream(format string, args ...any) error {
+	return fault.New(fault.Unsupported, "this is no streamOptimized VMDK: "+format, args...).
+		WithHint("only streamOptimized disks, as OVF exports have them, can be read from a pipe: give any other disk as a file")
+}
+
+// checkStream refuses what no stream has, and what would cost too much to look at.
+func (h *sparseHeader) checkStream() error {
+	const convert = "write it anew: qemu-img convert -O vmdk -o subformat=streamOptimized old.vmdk new.vmdk"
+	switch {
+	case !h.compressed():
+		return unsupportedSparse("its grains are not compressed, so they may come in any order").
+			WithHint("only streamOptimized disks can be read from a pipe: give this one as a file")
+	case h.flags&flagMarkers == 0:
+		return unsupportedSparse("its grains are compressed and have no markers").WithHint(convert)
+	case h.grain > maxPackedGrain:
+		return unsupportedSparse("its packed grains have %d sectors, more than %d", h.grain, maxPackedGrain).WithHint(convert)
+	case h.tables() > maxStreamTables:
+		return corruptSparse("capacity %d, grain %d and %d entries a table make a directory of %d tables",
+			h.capacity, h.grain, h.tableEntries, h.tables())
+	}
+	return nil
+}
+
+// describe takes the embedded descriptor. The header, not the text, says how large the
+// disk is.
+func (s *Stream) describe(text []byte) error {
+	text, _, _ = bytes.Cut(text, []byte{0})
+	if len(text) == 0 {
+		s.warn("the stream has no descriptor")
+		return nil
+	}
+	d, err := ParseDescriptor(text)
+	if err != nil {
+		return err
+	}
+	if err := d.unreadable(); err != nil {
+		return err
+	}
+	if d.IsDelta() {
+		return unsupported("the stream is a snapshot delta on %q", d.ParentFile).
+			WithHint("export the VM without snapshots, or give the delta and its parents as files")
+	}
+	if d.Size() != s.Size() {
+		s.warn("the stream has %d bytes, its descriptor says %d", s.Size(), d.Size())
+	}
+	s.text = d
+	return nil
+}
+
+// Size returns the virtual size in bytes.
+func (s *Stream) Size() int64 { return s.header.size() }
+
+// Descriptor returns the embedded descriptor; nil if there was none.
+func (s *Stream) Descriptor() *Descriptor { return s.text }
+
+// Grain returns the grain size in bytes.
+func (s *Stream) Grain() int64 { return s.header.grainBytes() }
+
+// Grains returns how many whole grains passed.
+func (s *Stream) Grains() int64 { return s.grains }
+
+// Read returns how many bytes of the input were read.
+func (s *Stream) Read() int64 { return s.at }
+
+// Warnings returns what the operator should know, in the order it was found. It may grow
+// until Next gives io.EOF, and must not be asked while Next runs.
+func (s *Stream) Warnings() []string { return s.warnings }
+
+func (s *Stream) warn(format string, args ...any) {
+	s.warnings = append(s.warnings, fmt.Sprintf(format, args...))
+}
+
+// Next returns the next window that has a grain; see disk.Feed. The caller fills and
+// releases parts while it goes on.
+func (s *Stream) Next(ctx context.Context, window int64) (disk.Part, error) {
+	var p *streamPart
+	for {
+		g, err := s.peek(ctx)
+		switch {
+		case err == io.EOF && p != nil:
+			return p, nil
+		case err == io.EOF:
+			return nil, io.EOF
+		case err == nil && p == nil:
+			p = s.newPart(g, window)
+		case err == nil && !p.covers(g):
+			return p, nil
+		}
+		if err == nil {
+			err = s.take(g, p)
+		}
+		if err != nil {
+			if p != nil {
+				p.Release()
+			}
+			return nil, fmt.Errorf("read VMDK stream: %w", err)
+		}
+	}
+}
+
+// peek returns the head of the next grain without taking it: what stands before it is
+// read and checked. io.EOF says that there is none, and that all is well.
+func (s *Stream) peek(ctx context.Context) (grainHead, error) {
+	for s.head.size == 0 {
+		if s.ended {
+			return grainHead{}, io.EOF
+		}
+		if err := ctx.Err(); err != nil {
+			return grainHead{}, err
+		}
+		if err := s.record(); err != nil {
+			return grainHead{}, err
+		}
+	}
+	return s.head, nil
+}
+
+// record reads the first sector of a record: the front of a grain, or a marker and what
+// belongs to it.
+func (s *Stream) record() error {
+	at := s.at
+	n, err := s.readSector()
+	switch {
+	case err != nil:
+		return err
+	case n == 0:
+		return s.end(false)
+	case isZero(s.sector[:n]):
+		return s.end(true)
+	case n < grainHeadSize:
+		return s.truncated("within a marker")
+	}
+	g := grainHead{sector: sectors(s.sector[:]), size: binary.LittleEndian.Uint32(s.sector[8:]), at: at}
+	if g.size > 0 {
+		s.head = g
+		return s.checkHead(g, n)
+	}
+	if n < len(s.sector) {
+		return s.truncated("within a marker")
+	}
+	return s.marker(binary.LittleEndian.Uint32(s.sector[12:]), g.sector)
+}
+
+// checkHead looks at the head of a grain of whose first sector n bytes are there.
+func (s *Stream) checkHead(g grainHead, n int) error {
+	if err := s.header.checkGrain(g); err != nil {
+		return err
+	}
+	if g.sector < s.behind {
+		return fault.New(fault.Unsupported, "grain at sector %d (byte %d of the stream) comes behind that at sector %d: %w",
+			g.sector, g.at, s.behind-s.header.grain, disk.ErrRecalled).
+			WithHint("its grains are not in order, or come twice: save the stream to a file and give that, a file is read in any order")
+	}
+	if want := min(grainHeadSize+int64(g.size), disk.SectorSize); int64(n) < want {
+		return s.truncated("within a grain")
+	}
+	return nil
+}
+
+// checkGrain refuses heads that no grain of the disk has.
+func (h *sparseHeader) checkGrain(g grainHead) error {
+	switch {
+	case g.sector < 0 || g.sector >= h.capacity || g.sector%h.grain != 0:
+		return corruptSparse("a grain at byte %d claims sector %d: the disk has %d sectors in grains of %d", g.at, g.sector, h.capacity, h.grain)
+	case int64(g.size) > h.maxPacked():
+		return corruptSparse("the grain at byte %d claims %d packed bytes, more than %d", g.at, g.size, h.maxPacked())
+	}
+	return nil
+}
+
+// maxPacked returns the most bytes that a packed grain may have. Zlib needs a few more
+// than it is given if that cannot be compressed; qemu reads up to twice as many.
+func (h *sparseHeader) maxPacked() int64 { return 2 * h.grainBytes() }
+
+// take reads the bytes of the grain that peek gave into p.
+func (s *Stream) take(g grainHead, p *streamPart) error {
+	b := p.room(g)
+	n := copy(b, s.sector[grainHeadSize:])
+	if err := s.readFull(b[n:], "within a grain"); err != nil {
+		return err
+	}
+	if pad := -s.at & (disk.SectorSize - 1); n < len(b) && pad > 0 {
+		// The last one of a file may end without it.
+		if err := s.skip(pad); err != nil && err != io.EOF {
+			return err
+		}
+	}
+	s.head = grainHead{}
+	s.behind = g.sector + s.header.grain
+	s.grains++
+	s.tables.grain(g.sector/s.header.grain, g.at/disk.SectorSize)
+	return nil
+}
+
+// truncated is the error of a stream that ends where it must not.
+func (s *Stream) truncated(where string) error { return truncatedAt(s.at, where, s.grains) }
+
+func truncatedAt(at int64, where string, grains int64) error {
+	return corruptSparse("the stream is truncated: it ends at byte %d, %s, after %d whole grains", at, where, grains).
+		WithHint("export or download the disk again, and compare the size and checksum with those in the OVF's manifest (.mf)")
+}
+
+// readSector reads up to a sector, less at the end of the input only.
+func (s *Stream) readSector() (int, error) {
+	n, err := io.ReadFull(s.in, s.sector[:])
+	s.at += int64(n)
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		err = nil
+	}
+	return n, s.inputError(err)
+}
+
+// readFull fills b; where says what is truncated if that is too much.
+func (s *Stream) readFull(b []byte, where string) error {
+	n, err := io.ReadFull(s.in, b)
+	s.at += int64(n)
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return s.truncated(where)
+	}
+	return s.inputError(err)
+}
+
+// skip passes over n bytes; io.EOF if there are not as many.
+func (s *Stream) skip(n int64) error {
+	done, err := io.CopyN(io.Discard, s.in, n)
+	s.at += done
+	if err == io.EOF {
+		return err
+	}
+	return s.inputError(err)
+}
+
+func (s *Stream) inputError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("at byte %d: %w", s.at, err)
+}
+
+func isZero(b []byte) bool {
+	for _, x := range b {
+		if x != 0 {
+			return false
+		}
+	}
+	return true
+}

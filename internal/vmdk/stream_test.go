@@ -1,0 +1,342 @@
+package vmdk_test
+
+import (
+	"bytes"
+	"compress/zlib"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/vmdk"
+	"github.com/decamp/decamp/internal/vmdk/vmdktest"
+)
+
+// streamRecipes returns the recipes that are one streamOptimized file.
+func streamRecipes() (out []vmdktest.Recipe) {
+	for _, r := range vmdktest.Recipes() {
+		if len(r.Chain.Layers) == 1 && r.Chain.Layers[0].Format == vmdktest.Stream {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// receive copies a stream into a Check of want.
+func receive(t *testing.T, r io.Reader, want disk.Source, o blockcopy.Options) (*vmdk.Stream, error) {
+	t.Helper()
+	s, err := vmdk.ReadStream(t.Context(), r)
+	if err != nil {
+		return nil, err
+	}
+	check := disk.NewCheck(want)
+	if _, err := blockcopy.Receive(t.Context(), s, check, o); err != nil {
+		return s, err
+	}
+	return s, check.Finish(t.Context())
+}
+
+func TestStreamReadsAsTheOverlay(t *testing.T) {
+	for _, r := range streamRecipes() {
+		t.Run(r.Name, func(t *testing.T) {
+			t.Parallel()
+			d := write(t, r.Chain)
+			f, err := os.Open(d.Path())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			s, err := receive(t, f, d.Want, blockcopy.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(s.Warnings()) > 0 || s.Descriptor() == nil {
+				t.Errorf("descriptor %v, warnings %q", s.Descriptor(), s.Warnings())
+			}
+		})
+	}
+}
+
+func TestStreamTakesItsInputAsItComes(t *testing.T) {
+	for _, r := range streamRecipes() {
+		d, b := small(t, r, 39)
+		for name, in := range map[string]io.Reader{
+			"in halves":     iotest.HalfReader(bytes.NewReader(b)),
+			"byte by byte":  iotest.OneByteReader(bytes.NewReader(b)),
+			"EOF with data": iotest.DataErrReader(bytes.NewReader(b)),
+			"zeros behind":  io.MultiReader(bytes.NewReader(b), bytes.NewReader(make([]byte, 3000))),
+		} {
+			if _, err := receive(t, in, d.Want, blockcopy.Options{Window: 1 << 20, Readers: 1}); err != nil {
+				t.Fatalf("%s, %s: %v", r.Name, name, err)
+			}
+		}
+	}
+}
+
+// small makes a stream of some grains and a piece of one, as the recipe does.
+func small(t testing.TB, r vmdktest.Recipe, grains int64) (*vmdktest.Disk, []byte) {
+	t.Helper()
+	l := r.Chain.Layers[0]
+	l.Sectors, l.Data = grains*128+5, max(l.Data, 0.5)
+	d, err := vmdktest.Chain{Seed: r.Chain.Seed, Layers: []vmdktest.Layer{l}}.Write(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(d.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, b
+}
+
+// handmade writes streams that no recipe has: grains in any order, wrong tables, markers
+// in odd places. It is as little a copy of the reader as vmdktest is.
+type handmade struct {
+	bytes.Buffer
+	capacity int64
+	places   map[int64]uint32
+}
+
+const handGrain = 128 // sectors
+
+// hand begins a stream of capacity sectors; edit may change the header.
+func hand(capacity int64, edit func(h []byte)) *handmade {
+	w := &handmade{capacity: capacity, places: map[int64]uint32{}}
+	w.Write(w.header(-1, edit))
+	text := fmt.Sprintf("# Disk DescriptorFile\nversion=1\nCID=12345678\nparentCID=ffffffff\ncreateType=\"streamOptimized\"\nRW %d SPARSE \"x.vmdk\"\n", capacity)
+	w.WriteString(text)
+	w.pad()
+	return w
+}
+
+func (w *handmade) header(gd int64, edit func(h []byte)) []byte {
+	h := make([]byte, 512)
+	copy(h, "KDMV\x03\x00\x00\x00\x01\x00\x03\x00")
+	for at, v := range map[int]int64{12: w.capacity, 20: handGrain, 28: 1, 36: 1, 56: gd, 64: 2} {
+		binary.LittleEndian.PutUint64(h[at:], uint64(v))
+	}
+	binary.LittleEndian.PutUint32(h[44:], 512)
+	copy(h[73:], "\n \r\n\x01")
+	if edit != nil {
+		edit(h)
+	}
+	return h
+}
+
+func (w *handmade) sector() int64 { return int64(w.Len()) / 512 }
+func (w *handmade) pad()          { w.Write(make([]byte, -w.Len()&511)) }
+
+func (w *handmade) grain(n int64, content []byte) {
+	w.places[n] = uint32(w.sector())
+	var z bytes.Buffer
+	zw := zlib.NewWriter(&z)
+	zw.Write(content) // into memory: cannot fail
+	zw.Close()
+	w.raw(n*handGrain, z.Bytes())
+}
+
+func (w *handmade) raw(sector int64, packed []byte) {
+	head := binary.LittleEndian.AppendUint64(nil, uint64(sector))
+	w.Write(binary.LittleEndian.AppendUint32(head, uint32(len(packed))))
+	w.Write(packed)
+	w.pad()
+}
+
+func (w *handmade) marker(count int64, kind uint32) {
+	m := make([]byte, 512)
+	binary.LittleEndian.PutUint64(m, uint64(count))
+	binary.LittleEndian.PutUint32(m[12:], kind)
+	w.Write(m)
+}
+
+// end writes the one table that these small disks need, directory, footer and end.
+func (w *handmade) end() []byte {
+	w.marker(4, 1)
+	table, gt := make([]byte, 2048), w.sector()
+	for n, at := range w.places {
+		binary.LittleEndian.PutUint32(table[n*4:], at)
+	}
+	w.Write(table)
+	w.marker(1, 2)
+	gd := w.sector()
+	w.Write(binary.LittleEndian.AppendUint32(nil, uint32(gt)))
+	w.pad()
+	w.marker(1, 3)
+	w.Write(w.header(gd, nil))
+	w.marker(0, 0)
+	return w.Bytes()
+}
+
+func full(b byte) []byte { return bytes.Repeat([]byte{b}, handGrain*512) }
+
+// good returns a whole stream of four grains.
+func good() *handmade {
+	w := hand(10*handGrain, nil)
+	for n := range int64(4) {
+		w.grain(2*n, full(byte(n)+1))
+	}
+	return w
+}
+
+func TestStreamRefuses(t *testing.T) {
+	set64 := func(at int, v int64) func([]byte) {
+		return func(h []byte) { binary.LittleEndian.PutUint64(h[at:], uint64(v)) }
+	}
+	for _, c := range []struct {
+		name   string
+		b      func() []byte
+		kind   fault.Kind
+		text   string
+		recall bool
+	}{
+		{"nothing", func() []byte { return nil }, fault.Unsupported, "it has 0 bytes", false},
+		{"a raw disk", func() []byte { return make([]byte, 4096) }, fault.Unsupported, "00 00 00 00", false},
+		{"a sparse disk", func() []byte { return hand(1280, func(h []byte) { h[10], h[77] = 0, 0 }).Bytes() }, fault.Unsupported, "not compressed", false},
+		{"another algorithm", func() []byte { return hand(1280, func(h []byte) { h[77] = 2 }).Bytes() }, fault.Unsupported, "compression 2", false},
+		{"an unknown flag", func() []byte { return hand(1280, func(h []byte) { h[10] |= 8 }).Bytes() }, fault.Unsupported, "flags 0xb0001", false},
+		{"no markers", func() []byte { return hand(1280, func(h []byte) { h[10] = 1 }).Bytes() }, fault.Unsupported, "no markers", false},
+		{"version 4", func() []byte { return hand(1280, func(h []byte) { h[4] = 4 }).Bytes() }, fault.Unsupported, "version 4", false},
+		{"grains of 2 MiB", func() []byte { return hand(1280, set64(20, 4096)).Bytes() }, fault.Unsupported, "4096 sectors", false},
+		{"an absurd directory", func() []byte { return hand(1280, set64(12, 1<<53)).Bytes() }, fault.Corrupt, "directory of", false},
+		{"an absurd descriptor", func() []byte { return hand(1280, set64(36, 1<<40)).Bytes() }, fault.Corrupt, "descriptor", false},
+		{"no first grain", func() []byte { return hand(1280, set64(64, 1<<40)).Bytes() }, fault.Corrupt, "before the first grain", false},
+		{"a delta", func() []byte {
+			return bytes.Replace(good().end(), []byte("parentCID=ffffffff"), []byte("parentCID=00000001"), 1)
+		}, fault.Unsupported, "snapshot delta", false},
+		{"grains swapped", func() []byte {
+			w := hand(1280, nil)
+			w.grain(2, full(2))
+			w.grain(1, full(1))
+			return w.end()
+		}, fault.Unsupported, "comes behind that at sector 256", true},
+		{"a grain twice", func() []byte { w := good(); w.grain(6, full(9)); return w.end() }, fault.Unsupported, "comes behind", true},
+		{"a grain not in the tables", func() []byte { w := good(); delete(w.places, 4); return w.end() }, fault.Corrupt, "does not match", true},
+		{"a grain lost", func() []byte { w := good(); w.places[5] = 7; return w.end() }, fault.Corrupt, "does not match", true},
+		{"no table", func() []byte {
+			w := good()
+			w.marker(1, 2)
+			gd := w.sector()
+			w.Write(binary.LittleEndian.AppendUint32(nil, 77))
+			w.pad()
+			w.marker(1, 3)
+			w.Write(w.header(gd, nil))
+			w.marker(0, 0)
+			return w.Bytes()
+		}, fault.Corrupt, "at sector 77, where none came", true},
+		{"a grain behind the disk", func() []byte { w := good(); w.grain(10, full(1)); return w.end() }, fault.Corrupt, "claims sector 1280", false},
+		{"a grain between grains", func() []byte { w := good(); w.raw(7*handGrain+1, []byte{1}); return w.end() }, fault.Corrupt, "claims sector 897", false},
+		{"a giant grain", func() []byte { w := good(); w.raw(7*handGrain, make([]byte, 140_000)); return w.end() }, fault.Corrupt, "140000 packed bytes", false},
+		{"a grain that is no zlib", func() []byte {
+			w := good()
+			w.places[7] = uint32(w.sector())
+			w.raw(7*handGrain, []byte("hello world"))
+			return w.end()
+		}, fault.Corrupt, "zlib header", false},
+		{"a short grain", func() []byte { w := good(); w.grain(7, []byte{1}); return w.end() }, fault.Corrupt, "less than a grain", false},
+		{"a long grain", func() []byte { w := good(); w.grain(7, make([]byte, 70_000)); return w.end() }, fault.Corrupt, "more than fits", false},
+		{"a changed grain", func() []byte {
+			w := good()
+			w.grain(7, full(1))
+			b := w.Bytes()
+			b[int64(w.places[7])*512+12+2+5] ^= 1
+			return w.end()
+		}, fault.Corrupt, "", false},
+		{"an unknown marker", func() []byte { w := good(); w.marker(1, 9); return w.end() }, fault.Corrupt, "type 9", false},
+		{"a table too long", func() []byte { w := good(); w.marker(5, 1); return w.end() }, fault.Corrupt, "5 sectors, not 4", false},
+		{"a directory too long", func() []byte { w := good(); w.marker(1<<40, 2); return w.end() }, fault.Corrupt, "sectors, not 1", false},
+		{"progress without end", func() []byte { w := good(); w.marker(1<<40, 4); return w.Bytes() }, fault.Corrupt, "after 4 whole grains", false},
+		{"a footer of another disk", func() []byte {
+			w := good()
+			w.marker(1, 3)
+			w.Write(w.header(9, set64(12, 99)))
+			return w.end()
+		}, fault.Corrupt, "contradict", false},
+		{"a footer that points elsewhere", func() []byte {
+			b := good().end()
+			b[len(b)-1024+56]++
+			return b
+		}, fault.Corrupt, "footer says", false},
+		{"data behind the end", func() []byte { return append(good().end(), 1) }, fault.Corrupt, "data follows", false},
+		{"no footer", func() []byte { w := good(); w.marker(0, 0); return w.Bytes() }, fault.Corrupt, "before its footer, after 4 whole grains", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := drainAll(t, bytes.NewReader(c.b()))
+			if !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) {
+				t.Fatalf("got %v (%v), want %v with %q", err, fault.KindOf(err), c.kind, c.text)
+			}
+			if fault.HintOf(err) == "" {
+				t.Errorf("%v: no remedy", err)
+			}
+			if errors.Is(err, disk.ErrRecalled) != c.recall {
+				t.Errorf("%v: recalled %v, want %v", err, !c.recall, c.recall)
+			}
+		})
+	}
+}
+
+// drainAll reads a stream to its end and fills every part.
+func drainAll(t testing.TB, r io.Reader) error {
+	t.Helper()
+	const window = 1 << 20
+	s, err := vmdk.ReadStream(t.Context(), r)
+	for err == nil {
+		var p disk.Part
+		if p, err = s.Next(t.Context(), window); err == nil {
+			err = p.Fill(t.Context(), make([]byte, p.Range().Len))
+			p.Release()
+		}
+	}
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+// Wherever a stream is cut, that is noticed, and the whole grains are counted. Only the
+// padding behind the last byte may be missing.
+func TestTruncatedStreamIsRefused(t *testing.T) {
+	for _, r := range streamRecipes() {
+		t.Run(r.Name, func(t *testing.T) {
+			_, b := small(t, r, 6)
+			end := len(bytes.TrimRight(b, "\x00"))
+			if l := r.Chain.Layers[0].Layout; l == vmdktest.UpFront || l == vmdktest.Padded {
+				end++ // the tables in front say that all is there
+			}
+			for cut := 0; cut < end; cut += 1 + cut%1511 {
+				err := drainAll(t, bytes.NewReader(b[:cut]))
+				if kind := fault.KindOf(err); err == nil || kind != fault.Corrupt && cut >= 512 {
+					t.Fatalf("cut at %d of %d: %v", cut, len(b), err)
+				}
+				if errors.Is(err, disk.ErrRecalled) {
+					t.Fatalf("cut at %d of %d: recalled: %v", cut, len(b), err)
+				}
+			}
+		})
+	}
+}
+
+func TestTruncatedStreamSaysHowManyGrainsAreWhole(t *testing.T) {
+	w := good()
+	third := int(w.places[4])*512 + 100
+	err := drainAll(t, bytes.NewReader(w.end()[:third]))
+	if want := fmt.Sprintf("ends at byte %d, within a grain, after 2 whole grains", third); err == nil || !strings.Contains(err.Error(), want) {
+		t.Fatalf("got %v, want %q", err, want)
+	}
+}
+
+// An error of the input keeps its kind: a connection that broke can be tried again.
+func TestStreamPassesOnTheErrorOfItsInput(t *testing.T) {
+	b := good().end()
+	broken := fault.New(fault.Transient, "connection reset")
+	err := drainAll(t, io.MultiReader(bytes.NewReader(b[:3000]), iotest.ErrReader(broken)))
+	if !errors.Is(err, broken) || !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "at byte 3000") {
+		t.Fatalf("got %v", err)
+	}
+}

@@ -1,0 +1,186 @@
+package vmdk
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Types of metadata markers.
+const (
+	markEnd       = 0
+	markTable     = 1
+	markDirectory = 2
+	markFooter    = 3
+	markProgress  = 4 // by its name in open-vmdk; means nothing to a reader
+)
+
+// front reads what stands before the first grain and returns the descriptor's text.
+func (s *Stream) front(ctx context.Context) ([]byte, error) {
+	h := s.header
+	if h.descriptorSize > MaxDescriptor/disk.SectorSize {
+		return nil, corruptSparse("its descriptor has %d sectors, more than one can have", h.descriptorSize)
+	}
+	var text []byte
+	first := max(1, h.overhead, h.descriptor+h.descriptorSize)
+	for n := int64(1); n < first; n++ {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := s.readFull(s.sector[:], "before the first grain"); err != nil {
+			return nil, err
+		}
+		if n >= h.descriptor && n < h.descriptor+h.descriptorSize {
+			text = append(text, s.sector[:]...)
+		}
+		s.tables.front(n, s.sector[:])
+	}
+	return text, nil
+}
+
+// marker takes a metadata marker and the sectors that belong to it.
+func (s *Stream) marker(kind uint32, count int64) error {
+	switch kind {
+	case markTable:
+		return s.table(count)
+	case markDirectory:
+		return s.directory(count)
+	case markFooter:
+		return s.takeFooter(count)
+	case markProgress:
+		if err := s.skip(max(count, 0) * disk.SectorSize); err == io.EOF {
+			return s.truncated("behind a progress marker")
+		} else if err != nil {
+			return err
+		}
+		return nil
+	}
+	return corruptSparse("the marker at byte %d is of type %d with %d sectors, which nobody writes", s.at-disk.SectorSize, kind, count)
+}
+
+// table takes a grain table.
+func (s *Stream) table(count int64) error {
+	want := sectorsOf(s.header.tableEntries * 4)
+	if count != want {
+		return corruptSparse("the grain table at byte %d has %d sectors, not %d", s.at, count, want)
+	}
+	at := s.at / disk.SectorSize
+	b := make([]byte, want*disk.SectorSize)
+	if err := s.readFull(b, "within a grain table"); err != nil {
+		return err
+	}
+	s.tables.table(at, b)
+	return nil
+}
+
+// directory takes the grain directory, sector by sector: the count is foreign.
+func (s *Stream) directory(count int64) error {
+	if want := sectorsOf(s.header.tables() * 4); count < want || count > want+maxDirectoryPad {
+		return corruptSparse("the grain directory at byte %d has %d sectors, not %d", s.at, count, want)
+	}
+	s.tables.startDirectory(s.at / disk.SectorSize)
+	for range count {
+		if err := s.readFull(s.sector[:], "within the grain directory"); err != nil {
+			return err
+		}
+		s.tables.addDirectory(s.sector[:])
+	}
+	return nil
+}
+
+// maxDirectoryPad is how many sectors a directory may be longer than needed: to the end
+// of a grain.
+const maxDirectoryPad = 128
+
+func sectorsOf(n int64) int64 { return (n + disk.SectorSize - 1) / disk.SectorSize }
+
+// takeFooter takes the second copy of the header, which knows where the directory is.
+func (s *Stream) takeFooter(count int64) error {
+	if count != 1 {
+		return corruptSparse("the footer at byte %d has %d sectors, not 1", s.at, count)
+	}
+	if err := s.readFull(s.sector[:], "within the footer"); err != nil {
+		return err
+	}
+	f, err := parseSparseHeader(s.sector[:])
+	if err != nil {
+		return fmt.Errorf("footer: %w", err)
+	}
+	s.footer = f
+	return s.header.checkFooter(f)
+}
+
+// checkFooter refuses a footer of another disk, and one without a directory.
+func (h *sparseHeader) checkFooter(f *sparseHeader) error {
+	switch {
+	case f.capacity != h.capacity || f.grain != h.grain || f.tableEntries != h.tableEntries || f.flags != h.flags:
+		return corruptSparse("header and footer contradict each other: capacity %d and %d, grain %d and %d, flags %#x and %#x",
+			h.capacity, f.capacity, h.grain, f.grain, h.flags, f.flags)
+	case f.directory == gdAtEnd || f.directory == 0:
+		return corruptSparse("the footer does not say where the grain directory is")
+	}
+	return nil
+}
+
+// end decides, at the end of the input or at a sector of zeros, whether the stream is
+// complete. marked says that it was a sector of zeros: the end-of-stream marker, or
+// padding.
+func (s *Stream) end(marked bool) error {
+	if marked {
+		if err := s.drain(); err != nil {
+			return err
+		}
+	}
+	atEnd := s.header.directory == gdAtEnd
+	switch {
+	case atEnd && s.footer == nil:
+		return s.truncated("before its footer")
+	case atEnd && int64(s.footer.directory) != s.tables.directoryAt:
+		return corruptSparse("the footer says that the grain directory is at sector %d, it came at sector %d", s.footer.directory, s.tables.directoryAt)
+	}
+	switch s.tables.known() {
+	case tablesNone, tablesEmpty:
+		if !marked {
+			return s.truncated("without an end-of-stream marker or a directory")
+		}
+		s.warn("the stream has no grain directory to compare its grains with")
+	case tablesFull:
+		if err := s.tables.verify(); err != nil {
+			return s.recall(err, marked)
+		}
+	}
+	s.ended = true
+	return nil
+}
+
+// recall is the error of a stream whose tables do not match its grains.
+func (s *Stream) recall(err error, marked bool) error {
+	if !marked && s.footer == nil && s.tables.expects() > s.grains {
+		return s.truncated(fmt.Sprintf("of %d that its tables name", s.tables.expects()))
+	}
+	return fault.New(fault.Corrupt, "sparse extent: %w, after %d grains: %w", err, s.grains, disk.ErrRecalled).
+		WithHint("a part of the stream was lost or changed on its way: export or download the disk again")
+}
+
+// drain reads on to the end of the input, where nothing but zeros may be.
+func (s *Stream) drain() error {
+	for {
+		at := s.at
+		n, err := s.readSector()
+		switch {
+		case err != nil:
+			return err
+		case n == 0:
+			return nil
+		case !isZero(s.sector[:n]):
+			return corruptSparse("data follows the end of the stream at byte %d", at)
+		}
+	}
+}
+
+// entry32 returns number i of a table or directory.
+func entry32(b []byte, i int64) uint32 { return binary.LittleEndian.Uint32(b[i*4:]) }

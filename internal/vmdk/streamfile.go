@@ -1,0 +1,185 @@
+package vmdk
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// packed is a streamOptimized extent in a file, whose grains are found by their tables.
+type packed struct {
+	*sparse
+	unpacker *unpacker
+}
+
+// newPacked makes the layer of the extent in f and tells f how its grains are unpacked.
+func newPacked(ctx context.Context, f *file, h *sparseHeader, cache *tableCache, warn warner) (layer, error) {
+	if err := h.checkStream(); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.name, err)
+	}
+	if h.directory == gdAtEnd {
+		var err error
+		if h, err = f.findFooter(ctx, h); err != nil {
+			return nil, err
+		}
+	}
+	s := &sparse{sparseHeader: h, file: f, warn: warn, first: region{at: int64(h.directory) * disk.SectorSize, width: 4}}
+	if h.flags&flagRedundant != 0 && h.redundant > 0 {
+		s.redundant = &region{at: h.redundant * disk.SectorSize, width: 4}
+	}
+	if end := s.first.at + h.tables()*4; end > f.size() {
+		return nil, f.truncatedStream(ctx, h, "before its grain directory")
+	}
+	p := &packed{sparse: s, unpacker: newUnpacker(h)}
+	f.unpack = p.unpack
+	return &packedMap{grainMap{
+		file: f, cache: cache, bytes: h.size(), grain: h.grainBytes(), entries: h.tableEntries,
+		tables: h.tables(), pieceOf: s.directoryPiece, tableOf: s.table,
+	}}, nil
+}
+
+// footerSearch is how much behind the footer may be zeros: the end-of-stream marker and
+// what a copy by blocks fills up.
+const footerSearch = 1 << 20
+
+// findFooter returns the footer, which stands in the last sector that is not zeros, or
+// says how far a truncated file is whole.
+func (f *file) findFooter(ctx context.Context, h *sparseHeader) (*sparseHeader, error) {
+	tail := make([]byte, min(f.size(), footerSearch))
+	start := f.size() - int64(len(tail))
+	if err := f.readAt(ctx, tail, start); err != nil {
+		return nil, err
+	}
+	last := len(tail) - 1
+	for last >= 0 && tail[last] == 0 {
+		last--
+	}
+	at := (start + int64(last)) / disk.SectorSize * disk.SectorSize
+	if at < 2*disk.SectorSize || at-disk.SectorSize < start || at+disk.SectorSize > f.size() {
+		return nil, f.truncatedStream(ctx, h, "before its footer")
+	}
+	mark, b := tail[at-disk.SectorSize-start:], tail[at-start:]
+	if string(b[:4]) != sparseMagic || binary.LittleEndian.Uint32(mark[12:]) != markFooter {
+		return nil, f.truncatedStream(ctx, h, "before its footer")
+	}
+	footer, err := parseSparseHeader(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: footer: %w", f.name, err)
+	}
+	if err := h.checkFooter(footer); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.name, err)
+	}
+	return footer, nil
+}
+
+// truncatedStream is the error of a file that ends early. It follows the grains to say
+// how many of them are there.
+func (f *file) truncatedStream(ctx context.Context, h *sparseHeader, where string) error {
+	grains, err := f.wholeGrains(ctx, h)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", f.name, truncatedAt(f.size(), where, grains))
+}
+
+// wholeGrains counts the grains that are there to their last byte, from the first to
+// where the markers stop making sense.
+func (f *file) wholeGrains(ctx context.Context, h *sparseHeader) (n int64, err error) {
+	var head [16]byte
+	at := max(1, h.overhead, h.descriptor+h.descriptorSize) * disk.SectorSize
+	for at >= 0 && at+int64(len(head)) <= f.size() {
+		if err := f.readAt(ctx, head[:], at); err != nil {
+			return n, err
+		}
+		g := grainHead{sector: sectors(head[:]), size: binary.LittleEndian.Uint32(head[8:]), at: at}
+		kind := binary.LittleEndian.Uint32(head[12:])
+		switch {
+		case g.size > 0 && h.checkGrain(g) == nil && at+grainHeadSize+int64(g.size) <= f.size():
+			n++
+			at += sectorsOf(grainHeadSize+int64(g.size)) * disk.SectorSize
+		case g.size == 0 && kind != markEnd && kind <= markProgress && g.sector >= 0 && g.sector < f.size():
+			at += (1 + g.sector) * disk.SectorSize
+		default:
+			return n, nil
+		}
+	}
+	return n, nil
+}
+
+// unpack gives p its part of the grain in b; see file.unpack.
+func (s *packed) unpack(b []byte, r Run, p []byte) error {
+	if int64(len(b)) < grainHeadSize {
+		return corruptFile(s.file.name, "the grain at %d is cut by the end of the file", r.At)
+	}
+	g := grainHead{sector: sectors(b), size: binary.LittleEndian.Uint32(b[8:]), at: r.At}
+	if err := s.checkGrain(g); err != nil {
+		return err
+	}
+	b = b[grainHeadSize:]
+	if int64(g.size) > int64(len(b)) {
+		return corruptFile(s.file.name, "the grain at %d has %d packed bytes, more than the %d up to what follows", r.At, g.size, len(b))
+	}
+	if err := s.inflate(g, b[:g.size], r.Skip, p); err != nil {
+		return corruptFile(s.file.name, "the grain of sector %d at %d: %w", g.sector, r.At, err)
+	}
+	return nil
+}
+
+// inflate gives p what stands skip bytes into grain g.
+func (s *packed) inflate(g grainHead, b []byte, skip int64, p []byte) error {
+	size := min(s.grainBytes(), s.size()-g.sector*disk.SectorSize)
+	if skip == 0 && int64(len(p)) == size {
+		return s.unpacker.grain(p, b)
+	}
+	return s.unpacker.piece(p, b, g.at, skip, size)
+}
+
+// packedMap is a grainMap whose grains are packed.
+type packedMap struct{ grainMap }
+
+func (m *packedMap) cursor() cursor {
+	return &packedCursor{grainCursor: m.grainMap.cursor().(*grainCursor)}
+}
+
+// packedCursor cuts the runs of a grainCursor's table into grains.
+type packedCursor struct {
+	*grainCursor
+	number int64   // of the table that places is of; -1: none
+	places []int64 // its grains in the file, in order
+}
+
+func (c *packedCursor) run(ctx context.Context, r disk.Range) (Run, error) {
+	run, err := c.grainCursor.run(ctx, r)
+	if err != nil || run.Kind != Data {
+		return run, err
+	}
+	begin := r.Off / c.grain * c.grain
+	run.Range = run.Intersect(disk.Range{Off: begin, Len: c.grain})
+	run.Skip = r.Off - begin
+	run.At -= run.Skip
+	run.Packed = c.bound(run.At)
+	return run, nil
+}
+
+// bound returns how many bytes of the file the grain at at can have, without looking at
+// its head: up to the next grain of the same table.
+func (c *packedCursor) bound(at int64) int64 {
+	if c.places == nil || c.number != c.grainCursor.number {
+		c.number, c.places = c.grainCursor.number, c.places[:0]
+		for _, at := range c.table {
+			if at > 0 {
+				c.places = append(c.places, at)
+			}
+		}
+		slices.Sort(c.places)
+	}
+	most := sectorsOf(grainHeadSize+2*c.grain) * disk.SectorSize
+	i, _ := slices.BinarySearch(c.places, at+1)
+	if i < len(c.places) {
+		return min(most, c.places[i]-at)
+	}
+	return most
+}
