@@ -80,6 +80,7 @@ func newCOWD(f *file, head []byte, cache *tableCache, warn warner) (layer, int64
 		file: f, cache: cache, bytes: h.capacity * disk.SectorSize, grain: h.grain * disk.SectorSize,
 		entries: cowdTableGrains, tables: h.tables(), pieceOf: c.directoryPiece, tableOf: c.table,
 	}
+	f.mapIfSmall(m.grain)
 	return m, m.grain, nil
 }
 

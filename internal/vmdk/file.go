@@ -28,6 +28,9 @@ type file struct {
 	// be called concurrently. Nil: no grain is packed.
 	unpack func(packed []byte, r Run, p []byte) error
 
+	// memory is the file mapped, from which its small runs are copied; nil if it is not.
+	memory []byte
+
 	// holes says that the file system may know of zeros in it that no table tells.
 	holes bool
 }

@@ -56,7 +56,8 @@ func tails(name string) []string {
 // localFile is an open file.
 type localFile struct {
 	*os.File
-	size int64
+	size   int64
+	memory []byte // the file mapped; nil if it is not
 }
 
 // openLocal opens a file of a folder. It does not wait for the other end of a pipe.
@@ -77,7 +78,7 @@ func openLocal(folder, name string) (disk.Source, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &localFile{f, info.Size()}, nil
+	return &localFile{File: f, size: info.Size()}, nil
 }
 
 func localFault(err error) error {
@@ -92,6 +93,7 @@ func localFault(err error) error {
 
 func (f *localFile) Size() int64       { return f.size }
 func (f *localFile) Hints() disk.Hints { return disk.Hints{} }
+func (f *localFile) Close() error      { return errors.Join(f.unmap(), f.File.Close()) }
 
 func (f *localFile) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if err := f.check(ctx, disk.Range{Off: off, Len: int64(len(p))}); err != nil {

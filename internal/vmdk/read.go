@@ -54,18 +54,9 @@ func (d *Disk) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// read fills p from off: zeros first, then the data.
+// read fills p from off: first what takes no system call, then the data that does.
 func (r *reader) read(ctx context.Context, p []byte, off int64) error {
-	r.runs = r.runs[:0]
-	err := walk(ctx, r.cursor, disk.Range{Off: off, Len: int64(len(p))}, func(run Run) bool {
-		if run.Kind == Data {
-			r.runs = append(r.runs, run)
-		} else {
-			clear(p[run.Off-off : run.End()-off])
-		}
-		return true
-	})
-	if err != nil {
+	if err := guard(func() error { return r.sort(ctx, p, off) }); err != nil {
 		return err
 	}
 	slices.SortFunc(r.runs, inFileOrder)
@@ -77,6 +68,23 @@ func (r *reader) read(ctx context.Context, p []byte, off int64) error {
 		rest = rest[n:]
 	}
 	return nil
+}
+
+// sort clears what is zero, copies what is in mapped memory and lists the rest in runs.
+func (r *reader) sort(ctx context.Context, p []byte, off int64) error {
+	r.runs = r.runs[:0]
+	return walk(ctx, r.cursor, disk.Range{Off: off, Len: int64(len(p))}, func(run Run) bool {
+		dst := p[run.Off-off : run.End()-off]
+		switch {
+		case run.Kind != Data:
+			clear(dst)
+		case r.disk.files[run.File].inMemory(run):
+			r.disk.files[run.File].copyMapped(dst, run.At)
+		default:
+			r.runs = append(r.runs, run)
+		}
+		return true
+	})
 }
 
 func inFileOrder(a, b Run) int {
