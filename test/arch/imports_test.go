@@ -19,7 +19,7 @@ const module = "github.com/decamp/decamp/"
 var tiers = [][]string{
 	{"disk", "fault", "inventory"},
 	{"manifest", "vmdk", "qcow2", "guest", "esx", "flow"},
-	{"blockcopy", "plan", "image"},
+	{"blockcopy", "plan", "image", "diskfile"},
 	{"transport", "target"},
 	{"migrate", "mount"},
 }

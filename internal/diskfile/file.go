@@ -1,0 +1,122 @@
+package diskfile
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/rawfile"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/qcow2"
+	"github.com/decamp/decamp/internal/vmdk"
+)
+
+// Options say how a disk is opened.
+type Options struct {
+	Kind Kind // empty: found out
+
+	// Folders are where else the parents of a VMDK are looked for that are named by a
+	// datastore path.
+	Folders []string
+
+	// IgnoreCID reads a VMDK chain although a parent was written to.
+	IgnoreCID bool
+
+	// Backing reads the files beneath a qcow2 image. Their names come from the image:
+	// whoever made it chose them.
+	Backing bool
+}
+
+// A File is an open disk. It is a disk.Source.
+type File struct {
+	disk.Source
+	Path  string // absolute, without symbolic links
+	Kind  Kind
+	vmdk  *vmdk.Disk // nil if it is none
+	qcow2 *qcow2.Source
+	files *record
+}
+
+// Open opens the disk whose topmost file is at path.
+func Open(ctx context.Context, path string, o Options) (*File, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, openFault(err)
+	}
+	if real, err = filepath.Abs(real); err != nil {
+		return nil, err
+	}
+	f := &File{Path: real, Kind: o.Kind, files: &record{}}
+	if f.Kind == "" {
+		if f.Kind, err = kindOf(real); err != nil {
+			return nil, err
+		}
+	}
+	if err := f.open(ctx, o); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *File) open(ctx context.Context, o Options) (err error) {
+	switch f.Kind {
+	case VMDK:
+		return f.openVMDK(ctx, o)
+	case QCOW2:
+		return f.openQCOW2(o)
+	case Raw:
+		return f.openRaw()
+	}
+	return fault.New(fault.Invalid, "no kind of disk is called %q", f.Kind).WithHint("use %s, %s or %s", VMDK, QCOW2, Raw)
+}
+
+func (f *File) openVMDK(ctx context.Context, o Options) (err error) {
+	folder, name := filepath.Split(f.Path)
+	f.files.from = vmdk.Folder(folder, o.Folders...)
+	if f.vmdk, err = vmdk.Open(ctx, f.files, name, vmdk.Options{IgnoreCID: o.IgnoreCID}); err != nil {
+		return err
+	}
+	f.Source = f.vmdk
+	return nil
+}
+
+func (f *File) openQCOW2(o Options) (err error) {
+	var opts qcow2.SourceOptions
+	if o.Backing {
+		opts.Backing = qcow2.OpenFile
+	}
+	if f.qcow2, err = qcow2.OpenSource(f.Path, opts); err != nil {
+		return err
+	}
+	f.Source = f.qcow2
+	for _, l := range f.qcow2.Layers() {
+		f.files.stat(l.Path)
+	}
+	return nil
+}
+
+func (f *File) openRaw() error {
+	src, err := rawfile.OpenSource(f.Path, rawfile.SourceOptions{})
+	if err != nil {
+		return err
+	}
+	f.Source = src
+	f.files.stat(f.Path)
+	return nil
+}
+
+// Warnings returns what the operator should know about the disk. Some are found only when
+// the place is read: ask again after reading.
+func (f *File) Warnings() []string {
+	switch f.Kind {
+	case VMDK:
+		return f.vmdk.Warnings()
+	case QCOW2:
+		return f.qcow2.Warnings()
+	}
+	return nil
+}
+
+// Identity changes with the name, size or time of any file of the disk.
+func (f *File) Identity() string { return fmt.Sprintf("%s %s", f.Path, f.files.sum()) }
