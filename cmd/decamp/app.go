@@ -17,6 +17,7 @@ import (
 
 // app is what every command stands on: the streams, the global flags and the log.
 type app struct {
+	in   *os.File  // the standard input, for commands that read a disk from it
 	out  io.Writer // results
 	err  *screen   // everything for eyes
 	env  func(string) string

@@ -30,7 +30,7 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(func() { f.Close() })
 	r := &rig{t: t, out: &bytes.Buffer{}, screen: f, vars: map[string]string{}}
 	r.app = &app{
-		out: r.out, err: newScreen(f),
+		in: f, out: r.out, err: newScreen(f),
 		env:  func(name string) string { return r.vars[name] },
 		tty:  func() (*terminal, error) { return nil, errors.New("no terminal") },
 		argv: []string{"decamp"}, state: t.TempDir(),

@@ -44,7 +44,7 @@ func (b *bars) event(e plan.Event) {
 		return
 	case plan.Progressed:
 		if e.Bytes != nil {
-			b.bar(diskOf{e.Step, e.Disk}).set(*e.Bytes)
+			b.bar(e).set(*e.Bytes)
 		}
 		return
 	case plan.DiskDone:
@@ -81,14 +81,14 @@ func pipeline(now string) string {
 	return strings.Join(words, " -> ")
 }
 
-func (b *bars) bar(d diskOf) *bar {
+func (b *bars) bar(e plan.Event) *bar {
+	d := diskOf{e.Step, e.Disk}
 	if have := b.byDisk[d]; have != nil {
 		return have
 	}
 	n := &bar{}
-	label := fmt.Sprintf("%s %d", d.step, d.disk)
 	n.Bar = b.pool.New(0, mpb.BarStyle().Lbound("[").Filler("=").Tip(">").Padding(" ").Rbound("]"),
-		mpb.PrependDecorators(decor.Name(label, decor.WCSyncSpaceR)),
+		mpb.PrependDecorators(decor.Name(label(e, ""), decor.WCSyncSpaceR)),
 		mpb.AppendDecorators(decor.Any(n.text)))
 	b.byDisk[d] = n
 	return n

@@ -14,12 +14,16 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // gives signals their default action back: a second one ends the process at once
-	a := &app{out: os.Stdout, err: newScreen(os.Stderr), env: os.Getenv, tty: openTerminal, argv: os.Args}
+	a := &app{in: os.Stdin, out: os.Stdout, err: newScreen(os.Stderr), env: os.Getenv, tty: openTerminal, argv: os.Args}
+	if filepath.Base(os.Args[0]) == folderFuse {
+		os.Exit(a.folderFuse(ctx, os.Args[1:]))
+	}
 	os.Exit(a.run(ctx, os.Args[1:]))
 }

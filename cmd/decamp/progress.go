@@ -70,7 +70,7 @@ type lines struct {
 func (l *lines) event(e plan.Event) {
 	if e.Kind == plan.Progressed && e.Bytes != nil {
 		if due(l.last, e, 10*time.Second) {
-			fmt.Fprintf(l.w, "  %s disk %d: %s\n", e.Step, e.Disk, state(*e.Bytes))
+			fmt.Fprintf(l.w, "  %s: %s\n", label(e, " disk"), state(*e.Bytes))
 		}
 		return
 	}
@@ -80,6 +80,14 @@ func (l *lines) event(e plan.Event) {
 }
 
 func (l *lines) close() {}
+
+// label names a step on a disk. Where there is but one disk, it has no number.
+func label(e plan.Event, disk string) string {
+	if e.Disk == 0 {
+		return e.Step
+	}
+	return fmt.Sprintf("%s%s %d", e.Step, disk, e.Disk)
+}
 
 // state says how far a disk is: "61 %, 4.9 GiB of 8 GiB, 230 MB/s, 14s left".
 func state(b plan.Bytes) string {

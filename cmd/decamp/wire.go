@@ -14,6 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/mount"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/dir"
@@ -227,3 +228,48 @@ func (o *origin) disk(ctx context.Context, key int32) (disk.Source, error) {
 }
 
 func (o *origin) Close() error { return errors.Join(o.transport.Close(), o.session.Close()) }
+
+// mounted is a host shown as a folder, with what it stands on.
+type mounted struct {
+	session   *esx.Session
+	transport *https.Transport
+	mount     *mount.Mount
+}
+
+// mountStall is how long a connection of a mount may deliver nothing: others wait behind
+// it, and a read has its own deadline, before which another connection should be tried.
+const mountStall = 20 * time.Second
+
+// openMount mounts the host of session at dir, and takes the session over. Where stores is
+// not nil, the root is what it says and not what the host says.
+func (a *app) openMount(ctx context.Context, session *esx.Session, stores []inventory.Datastore, dir string, connections int, o mount.Options) (*mounted, error) {
+	o.Log = a.log
+	m := &mounted{session: session}
+	m.transport = https.New(session, https.Options{MaxConnections: connections, Stall: mountStall, Log: a.log})
+	var host mount.Host = mount.NewRemote(session, m.transport, a.log)
+	if stores != nil {
+		host = mount.Listed{Host: host, Stores: stores}
+	}
+	var err error
+	if m.mount, err = mount.New(ctx, host, dir, o); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// wait returns when ctx ends or the file system was unmounted.
+func (m *mounted) wait(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-m.mount.Done():
+	}
+}
+
+// Close unmounts and logs out.
+func (m *mounted) Close() error {
+	var errs []error
+	if m.mount != nil {
+		errs = append(errs, m.mount.Close())
+	}
+	return errors.Join(append(errs, m.transport.Close(), m.session.Close())...)
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/image"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+const convertHelp = `
+Convert the files of one disk into one raw or qcow2 image.
+
+IN is the disk as the VM has it: x.vmdk of any flavour, or the newest delta of a snapshot
+chain, whose parents are found beside it; a qcow2 image; a raw one (.raw, .img). With - a
+streamOptimized VMDK, which is what exports hold, is read from the standard input.
+
+OUT's name says its format (.qcow2; .raw or .img), or --format does. The image grows as
+OUT.partial. Every MiB is hashed into a manifest, read back from the medium and compared.
+Only then it gets its name, with the manifest beside it as OUT.manifest. Interrupted or
+killed, the same command continues; only the standard input is read from its beginning.
+
+Nothing is ever written to IN, and an OUT that is there is not touched without --force.
+`
+
+const convertExamples = `
+decamp convert web01-000002.vmdk web01.qcow2
+decamp convert web01.vmdk /srv/vm/web01.raw --folder /mnt/datastore2
+curl -s http://files/web01-disk1.vmdk | decamp convert - web01.qcow2
+`
+
+// convertOptions are the flags of decamp convert.
+type convertOptions struct {
+	inputOptions
+	format   string
+	force    bool
+	noVerify bool
+}
+
+func newConvert(a *app) *cobra.Command {
+	var o convertOptions
+	cmd := &cobra.Command{
+		Use:     "convert IN OUT",
+		Short:   "Convert a disk of any flavour into a raw or qcow2 image",
+		Long:    text(convertHelp),
+		Example: text(convertExamples),
+		Args:    takes("IN", "OUT"),
+		Annotations: exits(
+			exit{fault.NotFound, "a file of the disk is not there; a parent may need --folder"},
+			exit{fault.Denied, "a file cannot be read or written"},
+			exit{fault.Conflict, "OUT exists, another decamp writes it, or the disk was written to"},
+			exit{fault.Unsupported, "the disk is nothing that decamp can read; the remedy says what to do"},
+			exit{fault.Corrupt, "the disk is damaged, or the image does not hold what was written"},
+			exit{fault.Full, "no space left; make room and run the command again"}),
+		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
+			if err := o.check(cmd, args[0], args[1]); err != nil {
+				return err
+			}
+			return a.convert(cmd.Context(), o, args[0], args[1])
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.format, "format", "", "of OUT: `raw or qcow2` (default by its name)")
+	f.BoolVar(&o.force, "force", false, "replace OUT if it is there")
+	f.BoolVar(&o.noVerify, "no-verify", false, "do not read the image back; the manifest is written all the same")
+	o.inputOptions.register(cmd)
+	return cmd
+}
+
+// check refuses flags that do not fit, and finds out what OUT is to be.
+func (o *convertOptions) check(cmd *cobra.Command, in, out string) error {
+	if o.format == "" {
+		o.format = map[string]string{".qcow2": "qcow2", ".raw": "raw", ".img": "raw"}[strings.ToLower(filepath.Ext(out))]
+	}
+	switch {
+	case o.format == "":
+		return badUsage(cmd, "%s does not say what it is to be: name it .raw, .img or .qcow2, or say --format", out)
+	case o.format != "raw" && o.format != "qcow2":
+		return badUsage(cmd, "--format %q: want raw or qcow2", o.format)
+	}
+	return o.inputOptions.check(cmd, in)
+}
+
+// converted is what decamp convert made.
+type converted struct {
+	Out      string           `json:"out"`
+	Format   image.Format     `json:"format"`
+	Manifest string           `json:"manifest"`
+	Size     int64            `json:"size"`
+	Root     manifest.Hash    `json:"root"`
+	Copied   blockcopy.Result `json:"copied"`             // by this attempt
+	Verified *manifest.Report `json:"verified,omitempty"` // nil with --no-verify
+	Warnings []string         `json:"warnings"`
+}
+
+func (a *app) convert(ctx context.Context, o convertOptions, inPath, outPath string) (err error) {
+	in, err := a.openInput(ctx, inPath, o.inputOptions)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, in.close)
+	if same(inPath, outPath) {
+		return fault.New(fault.Invalid, "%s is the disk that is read", outPath).WithHint("choose another name for the image")
+	}
+	c, err := newConversion(in, o, outPath)
+	if err != nil {
+		return err
+	}
+	c.shown = a.newProgress()
+	made, err := c.run(ctx)
+	c.shown.close()
+	for _, w := range made.Warnings {
+		a.warn("%s", plain(w))
+	}
+	if err != nil {
+		return fmt.Errorf("convert %s: %w", inPath, err)
+	}
+	return a.writeConverted(made)
+}
+
+// same reports whether both names are one file.
+func same(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+// conversion is one disk on its way into an image.
+type conversion struct {
+	in     *input
+	o      convertOptions
+	draft  image.Draft
+	job    image.Job
+	shown  progress
+	copied blockcopy.Result
+}
+
+func newConversion(in *input, o convertOptions, out string) (*conversion, error) {
+	out, err := filepath.Abs(out)
+	if err != nil {
+		return nil, err
+	}
+	c := &conversion{in: in, o: o}
+	c.draft = image.Draft{Final: image.File{Path: out, Format: image.Format(o.format), Size: in.size}, Replace: o.force}
+	growing := c.draft.File()
+	c.job = image.Job{
+		Place: growing, Path: growing.Path, Manifest: c.draft.Manifest(),
+		Info:   manifest.Info{Disk: filepath.Base(out), Size: in.size, Source: in.identity},
+		Source: in.again,
+		Anew:   func(why string) { c.note("%s is written anew: %s", growing.Path, why) },
+		GiveUp: fmt.Sprintf("rm %s %s, and begin again", shellQuote(growing.Path), shellQuote(c.draft.Manifest())),
+		Seed:   1,
+	}
+	return c, nil
+}
+
+// run fills the image, proves it and gives it its name.
+func (c *conversion) run(ctx context.Context) (made converted, err error) {
+	final := c.draft.Final
+	made = converted{Out: final.Path, Format: final.Format, Manifest: final.Path + ".manifest", Size: final.Size}
+	defer func() { made.Warnings = append([]string{}, c.in.warnings()...) }()
+	if err := c.draft.Prepare(); err != nil {
+		return made, err
+	}
+	if made.Root, _, err = c.job.Fill(ctx, c.copy); err != nil {
+		return made, err
+	}
+	made.Copied = c.copied
+	c.shown.event(plan.Event{Kind: plan.StepDone, Step: "copy"})
+	if !c.o.noVerify {
+		report, err := c.job.Verify(ctx, c.meter("verify").verifying)
+		if err != nil {
+			return made, err
+		}
+		made.Verified = &report
+	}
+	return made, c.draft.Publish()
+}
+
+// copy fills what the manifest lacks.
+func (c *conversion) copy(ctx context.Context, into *image.Copying) (err error) {
+	c.note("writing %s %s", c.draft.Final.Path, into.From())
+	c.copied, err = c.in.copy(ctx, into.Target, blockcopy.Options{Manifest: into.Log, Progress: c.meter("copy").copying})
+	return err
+}
+
+func (c *conversion) note(format string, args ...any) {
+	c.shown.event(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf(format, args...)})
+}

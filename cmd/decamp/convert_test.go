@@ -1,0 +1,356 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/rawfile"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/qcow2"
+	"github.com/decamp/decamp/internal/vmdk/vmdktest"
+)
+
+// chain is a disk of three layers that has everything: data, zeros, an odd size, and a
+// part that came with a later layer.
+func chain(t *testing.T) *vmdktest.Disk {
+	t.Helper()
+	return written(t, vmdktest.Chain{Seed: 1, Name: "web01", Layers: []vmdktest.Layer{
+		{Sectors: vmdktest.Odd, Data: 0.5},
+		{Format: vmdktest.SESparse, Data: 0.2, Zero: 0.1, Unmapped: 0.1, Run: 3},
+		{Format: vmdktest.SESparse, Sectors: vmdktest.Odd + 4096, Data: 0.1, Zero: 0.1, Run: 3},
+	}})
+}
+
+// stream is a disk as OVF exports hold it.
+func stream(t *testing.T) *vmdktest.Disk {
+	t.Helper()
+	return written(t, vmdktest.Chain{Seed: 2, Name: "web01", Layers: []vmdktest.Layer{
+		{Format: vmdktest.Stream, Sectors: vmdktest.Odd, Data: 0.3, Run: 5},
+	}})
+}
+
+func written(t *testing.T, c vmdktest.Chain) *vmdktest.Disk {
+	t.Helper()
+	d, err := c.Write(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// ends runs decamp and checks its exit code.
+func (r *rig) ends(code int, args ...string) {
+	r.t.Helper()
+	if got := r.run(r.t.Context(), args); got != code {
+		r.t.Fatalf("decamp %s: exit code %d, want %d: %s%s", strings.Join(args, " "), got, code, r.stderr(), r.out)
+	}
+}
+
+// imageOf opens what was converted.
+func imageOf(t *testing.T, path string) disk.Source {
+	t.Helper()
+	var src disk.Source
+	var err error
+	if filepath.Ext(path) == ".qcow2" {
+		src, err = qcow2.OpenSource(path, qcow2.SourceOptions{})
+	} else {
+		src, err = rawfile.OpenSource(path, rawfile.SourceOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { src.Close() })
+	return src
+}
+
+// holds checks that the image is want, that its manifest is sealed, and that nothing
+// else is left.
+func holds(t *testing.T, path string, want *vmdktest.Overlay) {
+	t.Helper()
+	if err := want.Compare(t.Context(), imageOf(t, path)); err != nil {
+		t.Error(err)
+	}
+	s, err := manifest.Load(path + ".manifest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Info().Size != want.Size() {
+		t.Errorf("the manifest is of %v", s.Info())
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob(path + ".partial*"); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestConvertAChain(t *testing.T) {
+	d := chain(t)
+	for _, name := range []string{"x.raw", "x.img", "x.qcow2"} {
+		out := filepath.Join(t.TempDir(), name)
+		r := newRig(t)
+		r.ends(0, "convert", d.Path(), out)
+		holds(t, out, d.Want)
+		mustContain(t, r.out.String(), out, "root", "sha256", "all of it, read from")
+		if r.stderr() != "writing "+out+" from its beginning\n" {
+			t.Errorf("said %q", r.stderr())
+		}
+	}
+}
+
+func TestConvertTheStandardInput(t *testing.T) {
+	d := stream(t)
+	r := newRig(t)
+	var err error
+	if r.in, err = os.Open(d.Path()); err != nil {
+		t.Fatal(err)
+	}
+	defer r.in.Close()
+	out := filepath.Join(t.TempDir(), "x.qcow2")
+	r.ends(0, "convert", "-", out)
+	holds(t, out, d.Want)
+}
+
+func TestConvertStopsWhileNobodyWritesTheStandardInput(t *testing.T) {
+	d := stream(t)
+	whole, err := os.ReadFile(d.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe, into, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	defer into.Close()           // after the command: until then the pipe stays open
+	go into.Write(whole[:1<<16]) // less than the pipe holds
+	r := newRig(t)
+	r.in = pipe
+	out := filepath.Join(t.TempDir(), "x.raw")
+	ctx, cancel := contextUntil(t, func() bool { return fileExists(out + ".partial") })
+	defer cancel()
+	if code := r.run(ctx, []string{"convert", "-", out}); code != 130 {
+		t.Errorf("exit code %d: %s", code, r.stderr())
+	}
+}
+
+func TestConvertACutStreamPublishesNothing(t *testing.T) {
+	d := stream(t)
+	if err := os.Truncate(d.Path(), 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t)
+	var err error
+	if r.in, err = os.Open(d.Path()); err != nil {
+		t.Fatal(err)
+	}
+	defer r.in.Close()
+	out := filepath.Join(t.TempDir(), "x.raw")
+	r.ends(8, "convert", "-", out)
+	if fileExists(out) || fileExists(out+".manifest") {
+		t.Error("an image of half a disk was published")
+	}
+}
+
+func TestConvertAsJSON(t *testing.T) {
+	d := chain(t)
+	r := newRig(t)
+	out := filepath.Join(t.TempDir(), "x.qcow2")
+	r.ends(0, "convert", d.Path(), out, "--json")
+	lines := strings.Split(strings.TrimSpace(r.out.String()), "\n")
+	var got converted
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Out != out || got.Size != d.Want.Size() || got.Verified == nil || got.Verified.Root != got.Root || got.Warnings == nil {
+		t.Errorf("got %+v", got)
+	}
+	if r.stderr() != "" {
+		t.Errorf("wrote to the standard error: %s", r.stderr())
+	}
+}
+
+func TestConvertNeverOverwritesUnasked(t *testing.T) {
+	d := chain(t)
+	out := filepath.Join(t.TempDir(), "x.raw")
+	if err := os.WriteFile(out, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t)
+	r.ends(6, "convert", d.Path(), out)
+	mustContain(t, r.stderr(), "exists already", "--force")
+	if text, err := os.ReadFile(out); string(text) != "mine" {
+		t.Fatalf("it holds %d bytes now, %v", len(text), err)
+	}
+	r.ends(0, "convert", d.Path(), out, "--force", "--no-verify")
+	holds(t, out, d.Want)
+	mustContain(t, r.out.String(), "no, as asked")
+}
+
+// What an earlier attempt left is used if the disk is the same, and only then.
+func TestConvertGoesOn(t *testing.T) {
+	d := chain(t)
+	out := filepath.Join(t.TempDir(), "x.raw")
+	newRig(t).ends(0, "convert", d.Path(), out)
+	interrupt(t, out)
+	r := newRig(t)
+	r.ends(0, "convert", d.Path(), out)
+	holds(t, out, d.Want)
+	mustContain(t, r.stderr(), "with 9 of 12 chunks proven")
+
+	interrupt(t, out)
+	base := filepath.Join(d.Folder, "web01-flat.vmdk")
+	if err := os.Chtimes(base, time.Time{}, time.Unix(1e9, 0)); err != nil {
+		t.Fatal(err)
+	}
+	r = newRig(t)
+	r.ends(0, "convert", d.Path(), out)
+	holds(t, out, d.Want)
+	mustContain(t, r.stderr(), "is written anew", "from its beginning")
+}
+
+// interrupt makes a finished image what it was when three chunks were missing.
+func interrupt(t *testing.T, out string) {
+	t.Helper()
+	if err := errors.Join(os.Rename(out, out+".partial"), os.Rename(out+".manifest", out+".partial.manifest")); err != nil {
+		t.Fatal(err)
+	}
+	log, err := manifest.Open(out + ".partial.manifest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(log.Drop(4, 3), log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(out+".partial", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(bytes.Repeat([]byte{0xEE}, 3<<20), 4<<20)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestConvertQCOW2AndRaw(t *testing.T) {
+	d := chain(t)
+	dir := t.TempDir()
+	steps := []string{d.Path(), filepath.Join(dir, "a.qcow2"), filepath.Join(dir, "b.raw"), filepath.Join(dir, "c.qcow2")}
+	for i := range 3 {
+		newRig(t).ends(0, "convert", steps[i], steps[i+1])
+		holds(t, steps[i+1], d.Want)
+	}
+	if _, err := exec.LookPath("qemu-img"); err != nil {
+		t.Fatal("qemu-img is not installed: run scripts/setup.sh")
+	}
+	if out, err := exec.Command("qemu-img", "compare", steps[2], steps[3]).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestConvertRefuses(t *testing.T) {
+	d := chain(t)
+	dir := t.TempDir()
+	out := filepath.Join(dir, "x.raw")
+	noise := filepath.Join(dir, "noise")
+	if err := os.WriteFile(noise, []byte("\x00\x01\x02"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		code int
+		args []string
+		says string
+	}{
+		{"no format", 2, []string{d.Path(), filepath.Join(dir, "x")}, "say --format"},
+		{"odd format", 2, []string{d.Path(), out, "--format", "vhd"}, "want raw or qcow2"},
+		{"odd kind", 2, []string{d.Path(), out, "--from", "vhd"}, "want vmdk, qcow2 or raw"},
+		{"flags of files for a stream", 2, []string{"-", out, "--ignore-cid"}, "do not fit"},
+		{"no such file", 3, []string{filepath.Join(dir, "gone.vmdk"), out}, "no such file"},
+		{"no such folder", 3, []string{d.Path(), filepath.Join(dir, "no", "x.raw")}, "mkdir -p"},
+		{"flat file", 2, []string{filepath.Join(d.Folder, "web01-flat.vmdk"), out}, "web01.vmdk"},
+		{"noise", 7, []string{noise, out}, "--from raw"},
+		{"onto itself", 2, []string{d.Path(), d.Path(), "--format", "raw", "--force"}, "is the disk that is read"},
+		{"a folder", 6, []string{d.Path(), dir, "--format", "raw", "--force"}, "is no file"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t)
+			r.ends(c.code, append([]string{"convert"}, c.args...)...)
+			mustContain(t, r.stderr(), c.says)
+			if left, _ := filepath.Glob(out + "*"); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+func TestInspectAChain(t *testing.T) {
+	d := chain(t)
+	r := newRig(t)
+	r.ends(0, "inspect", d.Path())
+	golden(t, "testdata/inspect.txt", r.out.String())
+
+	r = newRig(t)
+	r.ends(0, "inspect", d.Path(), "--json")
+	var got inspected
+	if err := json.Unmarshal(r.out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Layers) != 3 || got.Size != d.Want.Size() || got.Usage.Data+got.Usage.Zero != got.Size {
+		t.Errorf("got %+v", got)
+	}
+	for _, l := range got.Layers {
+		if l.Usage.Data+l.Usage.Zero+l.Usage.Absent != l.Size {
+			t.Errorf("%s: %+v of %d bytes", l.Name, l.Usage, l.Size)
+		}
+	}
+}
+
+func TestInspectImages(t *testing.T) {
+	d := chain(t)
+	out := filepath.Join(t.TempDir(), "x.qcow2")
+	newRig(t).ends(0, "convert", d.Path(), out)
+	r := newRig(t)
+	r.ends(0, "inspect", out)
+	mustContain(t, r.out.String(), "x.qcow2: qcow2", "64 KiB")
+}
+
+func TestInspectShowsWarnings(t *testing.T) {
+	d := chain(t)
+	r := newRig(t)
+	r.ends(0, "inspect", filepath.Join(d.Folder, "web01-000002-sesparse.vmdk"))
+	mustContain(t, r.out.String(), "Warnings", "has no descriptor")
+	r = newRig(t)
+	r.ends(2, "inspect", "-")
+}
+
+// contextUntil is canceled once cond holds.
+func contextUntil(t *testing.T, cond func() bool) (context.Context, func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		for ctx.Err() == nil && !cond() {
+			runtime.Gosched()
+		}
+		cancel()
+	}()
+	return ctx, func() { cancel(); <-watching }
+}
+
+func fileExists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
