@@ -124,7 +124,7 @@ func (c *chain) backingPath(image filePath, ref backingRef) (string, error) {
 	if c.Backing == nil {
 		return "", image.unsupported("it has a backing file, %q", ref.name)
 	}
-	if colon := strings.IndexAny(ref.name, ":/"); colon >= 0 && ref.name[colon] == ':' {
+	if filePath(ref.name).isAddress() {
 		return "", image.unsupported("its backing file, %q, is not a path", ref.name)
 	}
 	path := ref.name

@@ -2,6 +2,7 @@ package qcow2
 
 import (
 	"encoding/binary"
+	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -49,10 +50,10 @@ func checkBase(p filePath, b []byte) error {
 }
 
 func (p filePath) encrypted() error {
-	const command = "qemu-img convert --object secret,id=key,file=PASSWORDFILE --image-opts %s -O qcow2 %s"
-	source := filePath("driver=qcow2,encrypt.key-secret=key,file.filename=" + string(p))
+	source := "driver=qcow2,encrypt.key-secret=key,file.driver=file,file.filename=" + strings.ReplaceAll(string(p), ",", ",,")
 	return fault.New(fault.Unsupported, "it is encrypted").
-		WithHint("make a plain copy, with its password in a file: "+command, source.quoted(), (p + ".plain").quoted())
+		WithHint("make a plain copy, with its password in a file: qemu-img convert --object secret,id=key,file=PASSWORDFILE --image-opts %s -O qcow2 %s",
+			quote(source), (p + ".plain").quoted())
 }
 
 // readFeatures takes the incompatible features of a version 3 header and refuses those

@@ -10,14 +10,26 @@ import (
 // commands to paste.
 type filePath string
 
-// quoted returns the path as a word for a shell that no command takes for a flag.
+// quoted returns the path as a word for a shell that qemu-img takes neither for a flag nor
+// for an address (nbd:…).
 func (p filePath) quoted() string {
-	s := string(p)
-	if strings.HasPrefix(s, "-") {
-		s = "./" + s
+	if strings.HasPrefix(string(p), "-") || p.isAddress() {
+		p = "./" + p
 	}
+	return quote(string(p))
+}
+
+// isAddress reports whether qemu takes p for something else than a path: there is a colon
+// before the first slash.
+func (p filePath) isAddress() bool {
+	i := strings.IndexAny(string(p), ":/")
+	return i >= 0 && p[i] == ':'
+}
+
+// quote writes a word so that a shell reads it back as it is.
+func quote(s string) string {
 	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./@%+,", r)
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=@%+,", r)
 	}
 	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
 		return s

@@ -105,7 +105,7 @@ func TestForeignFeaturesAreRefused(t *testing.T) {
 		"another file": {"-o", "data_file=" + filepath.Join(dir, "data")},
 		"encrypted":    {"--object", "secret,id=s,data=x", "-o", "encrypt.format=aes,encrypt.key-secret=s"},
 	} {
-		path := filepath.Join(dir, want)
+		path := filepath.Join(dir, "is "+want)
 		qemuImg(t, append(append([]string{"create", "-q", "-f", "qcow2"}, args...), path, "1M")...)
 		_, err := OpenSource(path, SourceOptions{})
 		if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), want) || !strings.Contains(fault.HintOf(err), want+"'") {

@@ -1,0 +1,80 @@
+package qcow2
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// TestRemediesWork pastes the remedy of each refusal into a shell, for images with names
+// that shells and qemu-img take for something else; afterwards there is an image to read.
+func TestRemediesWork(t *testing.T) {
+	requires(t, "qemu-img")
+	requires(t, "qemu-io")
+	const key = "secret,id=s,data=x"
+	for name, c := range map[string]struct {
+		args []string
+		open string // the options that qemu-io takes to write
+	}{
+		"it's, a disk": {[]string{"--object", key, "-o", "encrypt.format=luks,encrypt.key-secret=s,encrypt.iter-time=10"}, "encrypt.key-secret=s,"},
+		"$HOME":        {[]string{"-o", "data_file=data"}, ""},
+		"-rf":          {[]string{"-b", "base", "-F", "qcow2"}, ""},
+		"nbd:disk":     {[]string{"-b", "base", "-F", "qcow2"}, ""},
+	} {
+		dir := t.TempDir()
+		t.Chdir(dir)
+		if err := os.WriteFile("password", []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		qemuImg(t, "create", "-q", "-f", "qcow2", "base", "1M")
+		qemuImg(t, append(append([]string{"create", "-q", "-f", "qcow2"}, c.args...), "image", "1M")...)
+		opts := "driver=qcow2," + c.open + "file.filename=image"
+		if out, err := exec.Command("qemu-io", "--object", key, "--image-opts", "-c", "write -P 6 64k 64k", opts).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if err := os.Rename("image", name); err != nil {
+			t.Fatal(err)
+		}
+		_, err := OpenSource(name, SourceOptions{})
+		hint := fault.HintOf(err)
+		_, command, found := strings.Cut(hint, ": ")
+		if !fault.Is(err, fault.Unsupported) || !found {
+			t.Fatalf("%s: %v: %s", name, err, hint)
+		}
+		command = strings.ReplaceAll(command, "PASSWORDFILE", "password")
+		if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", command, err, out)
+			continue
+		}
+		want := make(memory, 1<<20)
+		for i := 64 << 10; i < 128<<10; i++ {
+			want[i] = 6
+		}
+		readBack(t, filepath.Join(dir, name+".plain"), want)
+	}
+}
+
+// TestRebaseRemedyWorks says what format a backing file has, as the remedy tells.
+func TestRebaseRemedyWorks(t *testing.T) {
+	requires(t, "qemu-img")
+	t.Chdir(t.TempDir())
+	base := writeRaw(t, disk.NewPattern(1<<20))
+	qemuImg(t, "create", "-q", "-f", "qcow2", "my disk", "1M")
+	setBacking(t, "my disk", base, "")
+	_, err := OpenSource("my disk", SourceOptions{Backing: OpenFile})
+	_, command, _ := strings.Cut(fault.HintOf(err), ": ")
+	command = strings.ReplaceAll(command, "FORMAT", "raw")
+	if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+	judgeReader(t, "my disk")
+	got, err := readAll(t, openAll(t, "my disk"))
+	if err != nil || allZero(got) {
+		t.Errorf("the raw file is not read (%v)", err)
+	}
+}
