@@ -29,7 +29,7 @@ ESXi locks the disks of a running VM: reading them fails until it is powered off
 
 const mountExamples = `
 decamp mount esxi://root@esx1 /mnt/esx1
-qemu-img convert -m 16 -W -f raw -O qcow2 /mnt/esx1/ha-datacenter/datastore1/web01/web01-flat.vmdk web01.qcow2
+qemu-img convert -m 16 -W /mnt/esx1/ha-datacenter/datastore1/web01/web01.vmdk web01.raw
 umount /mnt/esx1
 `
 

@@ -121,13 +121,17 @@ func (m *Mount) Done() <-chan struct{} { return m.done }
 // errUnmounted is why reads fail after Close.
 var errUnmounted = fault.New(fault.Canceled, "the file system was unmounted")
 
-// Close unmounts. Reads under way fail; files still open elsewhere fail from now on. It
-// returns when all that was started has ended.
+// Close unmounts. Reads under way fail, and so do those of files that stay open elsewhere.
+// It returns when all that was started has ended; where files stay open and the kernel
+// has no /sys/fs/fuse/connections, some of it ends with the process only.
 func (m *Mount) Close() error {
 	m.cancel(errUnmounted)
 	err := m.unmount()
 	if err != nil {
 		return fmt.Errorf("unmount %s: %w", m.dir, err)
+	}
+	if !m.wait(0) {
+		return nil // the kernel may still ask: what it may touch stays until the process ends
 	}
 	m.closeFiles()
 	return m.cache.close()
@@ -136,29 +140,36 @@ func (m *Mount) Close() error {
 // unmount tries the clean way, and detaches when files are open: a mount point must never
 // outlive the process that serves it.
 func (m *Mount) unmount() error {
-	for end := time.Now().Add(goodbye); ; {
+	for end := time.Now().Add(goodbye); !m.wait(0); m.wait(goodbye / 20) {
 		err := unix.Unmount(m.dir, 0)
-		if err != nil && errors.Is(err, unix.EPERM) {
-			err = m.server.Unmount() // by fusermount3, which may
+		if errors.Is(err, os.ErrPermission) && m.server.Unmount() != nil { // fusermount3 may what we may not
+			return fault.New(fault.Denied, "%w", err).WithHint("unmount it as root: umount -l %s", m.dir)
 		}
-		if err == nil || m.wait(0) {
+		if err == nil {
 			break
 		}
 		if time.Now().After(end) {
-			m.opts.Log.Warn("files are still open, the mount is detached", "dir", m.dir)
-			if err := unix.Unmount(m.dir, unix.MNT_DETACH); err != nil {
-				return err
-			}
-			m.abort()
-			break
+			return m.detach()
 		}
-		m.wait(goodbye / 20)
 	}
 	if !m.wait(goodbye) {
 		m.abort()
 	}
 	if !m.wait(goodbye) {
 		return errors.New("the kernel does not let go of it")
+	}
+	return nil
+}
+
+// detach unmounts although files are open.
+func (m *Mount) detach() error {
+	m.opts.Log.Warn("files are still open, the mount is detached", "dir", m.dir)
+	if err := unix.Unmount(m.dir, unix.MNT_DETACH); err != nil {
+		return err
+	}
+	m.abort()
+	if !m.wait(goodbye) { // no fusectl: it ends with the process, or the last open file
+		m.opts.Log.Warn("the kernel keeps the connection until files are closed", "dir", m.dir)
 	}
 	return nil
 }
