@@ -3,12 +3,13 @@ package qcow2
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 
-	"github.com/klauspost/compress/flate"
 	kzstd "github.com/klauspost/compress/zstd"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/inflate"
 )
 
 // zstdWindow is the largest window of a zstd frame that is accepted, in bytes: what every
@@ -19,33 +20,36 @@ const zstdWindow = 8 << 20
 // than such calls.
 type inflater struct {
 	in, out []byte
-	decoder io.Reader
-	reset   func(*bytes.Reader) error
+	inflate func(p, in []byte) (n int, err error) // fills p, a cluster, from in or a part of it
 }
 
 func newFlate() any {
-	r := flate.NewReader(nil)
-	return &inflater{decoder: r, reset: func(in *bytes.Reader) error { return r.(flate.Resetter).Reset(in, nil) }}
+	var d inflate.Decoder
+	return &inflater{inflate: func(p, in []byte) (int, error) {
+		n, _, err := d.Raw(p, in)
+		if n == len(p) && (errors.Is(err, inflate.ErrTooLong) || errors.Is(err, inflate.ErrTruncated)) {
+			err = nil // qemu does not mind what comes after the cluster either
+		}
+		if n < len(p) && err == nil {
+			err = io.ErrUnexpectedEOF
+		}
+		return n, err
+	}}
 }
 
 func newZstd() any {
 	// With these options it fails for no reason but theirs, and starts no goroutine.
-	r, err := kzstd.NewReader(nil, kzstd.WithDecoderConcurrency(1), kzstd.WithDecoderLowmem(true),
+	r, broken := kzstd.NewReader(nil, kzstd.WithDecoderConcurrency(1), kzstd.WithDecoderLowmem(true),
 		kzstd.WithDecoderMaxWindow(zstdWindow), kzstd.WithDecoderMaxMemory(zstdWindow))
-	return &inflater{decoder: r, reset: func(in *bytes.Reader) error {
-		if err != nil {
-			return err
+	return &inflater{inflate: func(p, in []byte) (int, error) {
+		if broken != nil {
+			return 0, broken
 		}
-		return r.Reset(in)
+		if err := r.Reset(bytes.NewReader(in)); err != nil {
+			return 0, err
+		}
+		return io.ReadFull(r, p)
 	}}
-}
-
-// inflate fills p, a cluster's bytes, from in, which may be longer than what it takes.
-func (z *inflater) inflate(p, in []byte) (n int, err error) {
-	if err := z.reset(bytes.NewReader(in)); err != nil {
-		return 0, err
-	}
-	return io.ReadFull(z.decoder, p)
 }
 
 // readCompressed fills p from a run of compressed clusters.
