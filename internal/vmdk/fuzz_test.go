@@ -1,0 +1,127 @@
+package vmdk
+
+import (
+	"bytes"
+	"runtime"
+	"testing"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+const (
+	// fuzzRuns is how many runs of a fuzzed disk are looked at, from each end.
+	fuzzRuns = 5000
+
+	// fuzzMemory is what opening and walking a hostile file may allocate beyond its own
+	// size: the tables of one pass over it.
+	fuzzMemory = 64 << 20
+)
+
+func FuzzSparse(f *testing.F) {
+	whole := setNewlines(miniSparse(7))
+	f.Add(whole)
+	f.Add(with(whole, 2*512, uint32(1<<31)))
+	f.Add(with(whole, 12, uint64(1<<50)))
+	f.Add(with(whole, 20, uint64(1)))
+	embedded := with(whole, 28, uint64(len(whole)/disk.SectorSize), uint64(1))
+	embedded = append(embedded, text(1, NoParent, "", `RW 63 SPARSE "x"`, `RW 5 ZERO`)...)
+	f.Add(append(embedded, make([]byte, disk.SectorSize)...))
+	fuzzDisk(f)
+}
+
+func FuzzCOWD(f *testing.F) {
+	f.Add(miniCOWD())
+	f.Add(with(miniCOWD(), 16, uint32(8)))
+	f.Add(with(miniCOWD(), 12, uint32(1<<32-1)))
+	fuzzDisk(f)
+}
+
+func FuzzSESparse(f *testing.F) {
+	f.Add(miniSESparse())
+	f.Add(with(miniSESparse(), 16, uint64(1<<37)))
+	f.Add(with(miniSESparse(), 68*512+24, uint64(0x2fffffffffffffff)))
+	fuzzDisk(f)
+}
+
+// fuzzDisk opens what it is given as a disk, with whatever its signature says it is.
+func fuzzDisk(f *testing.F) {
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		readHostile(t, b)
+		runtime.ReadMemStats(&after)
+		if n := after.TotalAlloc - before.TotalAlloc; n > fuzzMemory+uint64(len(b)) {
+			t.Errorf("a file of %d bytes made it allocate %d", len(b), n)
+		}
+	})
+}
+
+// readHostile reads a disk that may be wrong in any way. Errors are right; what is not
+// refused must hold together.
+func readHostile(t *testing.T, b []byte) {
+	d, err := Open(t.Context(), memory{"x": b}, "x", Options{})
+	if err != nil {
+		checkHostile(t, "open", err)
+		return
+	}
+	defer d.Close()
+	for _, r := range []disk.Range{{Len: d.Size()}, {Off: d.Size() / 2, Len: d.Size() - d.Size()/2}} {
+		checkRuns(t, d, r, int64(len(b)))
+	}
+	n := min(d.Size(), 1<<20)
+	for _, off := range []int64{0, d.Size() - n} {
+		checkContent(t, d, b, disk.Range{Off: off, Len: n})
+	}
+}
+
+func checkHostile(t *testing.T, doing string, err error) {
+	t.Helper()
+	if k := fault.KindOf(err); k == fault.Internal || k == fault.Transient || fault.HintOf(err) == "" {
+		t.Errorf("%s: %v (%v, hint %q)", doing, err, k, fault.HintOf(err))
+	}
+}
+
+// checkRuns demands runs without gaps whose data begins in the file.
+func checkRuns(t *testing.T, d *Disk, r disk.Range, size int64) {
+	t.Helper()
+	next, count := r.Off, 0
+	err := d.Runs(t.Context(), r, func(run Run) bool {
+		if run.Off != next || run.Len <= 0 || run.End() > r.End() {
+			t.Errorf("run %+v after %d", run, next)
+		}
+		if run.Kind == Data && (run.At < 0 || run.At >= size) {
+			t.Errorf("run %+v in a file of %d bytes", run, size)
+		}
+		next = run.End()
+		count++
+		return count < fuzzRuns && !t.Failed()
+	})
+	if err != nil {
+		checkHostile(t, "walk", err)
+	} else if next != r.End() && count < fuzzRuns && !t.Failed() {
+		t.Errorf("runs end at %d of %v", next, r)
+	}
+}
+
+// checkContent compares what is read with what the runs say should be.
+func checkContent(t *testing.T, d *Disk, file []byte, r disk.Range) {
+	t.Helper()
+	got := make([]byte, r.Len)
+	if err := d.ReadAt(t.Context(), got, r.Off); err != nil {
+		checkHostile(t, "read", err)
+		return
+	}
+	want := make([]byte, r.Len)
+	packed := false
+	err := d.Runs(t.Context(), r, func(run Run) bool {
+		packed = packed || run.Packed > 0
+		if run.Kind == Data {
+			copy(want[run.Off-r.Off:run.End()-r.Off], file[run.At:])
+		}
+		return true
+	})
+	if err != nil || !packed && !bytes.Equal(got, want) {
+		t.Errorf("%v does not read as its runs say, %v", r, err)
+	}
+}
