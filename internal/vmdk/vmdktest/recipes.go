@@ -38,7 +38,7 @@ func bases() []Recipe {
 		{Name: "sparse v2, zeroed grains", Chain: of(11, hostedLayer(Hosted{Version: 2, Zeroed: true}))},
 		{Name: "sparse v3, redundant", Chain: of(12, hostedLayer(Hosted{Version: 3, Redundant: true, AllTables: true}))},
 		{Name: "sparse, ends with the disk", Chain: of(13, hostedLayer(Hosted{ShortEnd: true}))},
-		{Name: "sparse in order", Chain: of(14, Layer{Format: Sparse, Sectors: 1 << 17, Data: 0.3, Run: 20, InOrder: true})},
+		{Name: "sparse in order", Chain: of(14, Layer{Format: Sparse, Sectors: 1 << 16, Data: 0.3, Run: 20, InOrder: true})},
 		{Name: "sparse, grain 8 KiB", Chain: of(15, Layer{Format: Sparse, Sectors: Odd, Grain: 16, Data: 0.5})},
 		{Name: "sparse in pieces", Chain: of(16, Layer{Format: Sparse, Data: 0.5, Sectors: Odd,
 			Extents: []Extent{{Sectors: 8192}, {Sectors: Odd - 8192}}})},
@@ -47,7 +47,7 @@ func bases() []Recipe {
 
 func streams() []Recipe {
 	l := func(layout Layout, h Hosted) Layer {
-		return Layer{Format: Stream, Sectors: 3<<16 + 77, Data: 0.2, Run: 10, Layout: layout, Hosted: h}
+		return Layer{Format: Stream, Sectors: 1<<16 + 77, Data: 0.2, Run: 10, Layout: layout, Hosted: h}
 	}
 	return []Recipe{
 		{Name: "stream of ESXi", Chain: of(20, l(AtEnd, Hosted{}))},
@@ -71,7 +71,7 @@ func chains() []Recipe {
 		{Name: "COWD, zeroed grains of 8 sectors", Chain: of(42, base, Layer{Format: COWD, Grain: 8, Data: 0.4, Zero: 0.1}),
 			Unread: "takes a zeroed grain for the one at sector 1, where the directory is"},
 		{Name: "two seSparse", Chain: of(33, base, se, se)},
-		{Name: "seSparse over several tables", Chain: of(34, grown(base, 5<<16+9), se, se)},
+		{Name: "seSparse over several tables", Chain: of(34, grown(base, 3<<15+9), se, se)},
 		{Name: "COWD on sparse", Chain: of(35, hostedLayer(Hosted{Zeroed: true}), cowd)},
 		{Name: "sparse on sparse", Chain: of(36, hostedLayer(Hosted{}), withoutSectors(hostedLayer(Hosted{Zeroed: true})))},
 		{Name: "mixed grains", Chain: of(37, hostedLayer(Hosted{}), se, cowd, Layer{Format: Sparse, Grain: 16, Data: 0.1})},
@@ -86,7 +86,7 @@ func chains() []Recipe {
 func of(seed uint64, layers ...Layer) Chain { return Chain{Seed: seed, Layers: layers} }
 
 func hostedLayer(h Hosted) Layer {
-	return Layer{Format: Sparse, Sectors: Odd + 1<<16, Data: 0.4, Zero: 0.2, Run: 4, Hosted: h}
+	return Layer{Format: Sparse, Sectors: Odd + 1<<15, Data: 0.4, Zero: 0.2, Run: 4, Hosted: h}
 }
 
 func withText(l Layer, t Text) Layer        { l.Text = t; return l }

@@ -71,7 +71,7 @@ func (l *layer) createType() string {
 func (l *layer) line(i int, x Extent) string {
 	access := map[Format]string{Stream: "RDONLY"}[l.Format]
 	words := []string{cmp.Or(x.Access, access, "RW"), fmt.Sprint(x.Sectors), l.keyword(x)}
-	if !x.zero() {
+	if l.keyword(x) != "ZERO" { // the file of a NOACCESS extent is named, but was not made
 		words = append(words, `"`+l.fileName(i)+`"`)
 	}
 	if k := l.keyword(x); k == "FLAT" || l.Format == Flat && (l.Text.Offsets || x.Offset != 0) && k != "ZERO" {

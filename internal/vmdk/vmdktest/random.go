@@ -1,0 +1,78 @@
+package vmdktest
+
+import "math/rand/v2"
+
+// Random returns a chain drawn by seed: any base, up to four deltas of any format, odd
+// sizes, disks that grow, several extents, all kinds of grains. A few MiB in all.
+func Random(seed uint64) Chain {
+	r := roll{rand.New(rand.NewPCG(seed, 0x6465636d70))}
+	c := Chain{Seed: seed, Layers: []Layer{r.base()}}
+	sectors := c.Layers[0].Sectors
+	for range r.IntN(5) {
+		l := r.delta(sectors)
+		sectors = max(l.Sectors, sectors)
+		c.Layers = append(c.Layers, l)
+	}
+	return c
+}
+
+// roll draws layers.
+type roll struct{ *rand.Rand }
+
+func (r roll) base() Layer {
+	l := r.any([]Format{Flat, Flat, Sparse, Stream})
+	l.Sectors = 1 + r.Int64N(30000)
+	r.split(&l)
+	return l
+}
+
+func (r roll) delta(sectors int64) Layer {
+	l := r.any([]Format{Sparse, COWD, COWD, SESparse, SESparse})
+	if r.IntN(4) == 0 {
+		l.Sectors = sectors + r.Int64N(20000)
+	}
+	if l.Sectors == 0 {
+		l.Sectors = sectors
+	}
+	r.split(&l)
+	return l
+}
+
+// any draws all that does not depend on the size.
+func (r roll) any(formats []Format) Layer {
+	l := Layer{
+		Format: formats[r.IntN(len(formats))], Run: 1 + r.IntN(8), InOrder: r.IntN(4) == 0,
+		Data: r.Float64() * 0.8, Zero: r.Float64() * 0.2, Unmapped: r.Float64() * 0.2,
+		Layout: Layout(r.IntN(4)),
+		Text:   Text{CRLF: r.IntN(4) == 0, Bare: r.IntN(4) == 0},
+		Hosted: Hosted{
+			Version: 1 + r.Uint32N(3), Zeroed: r.IntN(2) == 0, Redundant: r.IntN(2) == 0,
+			Separate: r.IntN(2) == 0, ShortEnd: r.IntN(2) == 0, AllTables: r.IntN(2) == 0,
+		},
+	}
+	switch l.Format {
+	case Sparse, Stream:
+		l.Grain = []int64{16, 32, 128, 256}[r.IntN(4)]
+	case COWD:
+		l.Grain = []int64{1, 1, 1, 8}[r.IntN(4)]
+	}
+	return l
+}
+
+// split cuts one layer in three into several extents, some without a file.
+func (r roll) split(l *Layer) {
+	if l.Format == Stream || l.Sectors < 4096 || r.IntN(3) > 0 {
+		return
+	}
+	for left := l.Sectors; left > 0; {
+		x := Extent{Sectors: min(left, 512+r.Int64N(8000))}
+		if r.IntN(6) == 0 {
+			x.Type = "ZERO"
+		}
+		if x.Type == "" && l.Format == Flat && r.IntN(3) == 0 {
+			x.Offset = r.Int64N(100)
+		}
+		l.Extents = append(l.Extents, x)
+		left -= x.Sectors
+	}
+}
