@@ -31,6 +31,9 @@ type file struct {
 	// memory is the file mapped, from which its small runs are copied; nil if it is not.
 	memory []byte
 
+	// start is where on the disk the extent begins that the file holds.
+	start int64
+
 	// holes says that the file system may know of zeros in it that no table tells.
 	holes bool
 }

@@ -207,6 +207,9 @@ func (o *opener) extents(ctx context.Context, name string, d *Descriptor, self *
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		p.Range = disk.Range{Off: off, Len: x.Sectors * disk.SectorSize}
+		if p.File >= 0 {
+			o.disk.files[p.File].start = off
+		}
 		layers, list = append(layers, fit(l, p.Len)), append(list, p)
 		off = p.End()
 	}

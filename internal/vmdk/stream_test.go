@@ -29,8 +29,8 @@ func streamRecipes() (out []vmdktest.Recipe) {
 	return out
 }
 
-// receive copies a stream into a Check of want.
-func receive(t *testing.T, r io.Reader, want disk.Source, o blockcopy.Options) (*vmdk.Stream, error) {
+// receiveStream copies a stream into a Check of want.
+func receiveStream(t *testing.T, r io.Reader, want disk.Source, o blockcopy.Options) (*vmdk.Stream, error) {
 	t.Helper()
 	s, err := vmdk.ReadStream(t.Context(), r)
 	if err != nil {
@@ -53,7 +53,7 @@ func TestStreamReadsAsTheOverlay(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			s, err := receive(t, f, d.Want, blockcopy.Options{})
+			s, err := receiveStream(t, f, d.Want, blockcopy.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +73,7 @@ func TestStreamTakesItsInputAsItComes(t *testing.T) {
 			"EOF with data": iotest.DataErrReader(bytes.NewReader(b)),
 			"zeros behind":  io.MultiReader(bytes.NewReader(b), bytes.NewReader(make([]byte, 3000))),
 		} {
-			if _, err := receive(t, in, d.Want, blockcopy.Options{Window: 1 << 20, Readers: 1}); err != nil {
+			if _, err := receiveStream(t, in, d.Want, blockcopy.Options{Window: 1 << 20, Readers: 1}); err != nil {
 				t.Fatalf("%s, %s: %v", r.Name, name, err)
 			}
 		}
@@ -81,11 +81,18 @@ func TestStreamTakesItsInputAsItComes(t *testing.T) {
 }
 
 // small makes a stream of some grains and a piece of one, as the recipe does.
-func small(t testing.TB, r vmdktest.Recipe, grains int64) (*vmdktest.Disk, []byte) {
+func small(t *testing.T, r vmdktest.Recipe, grains int64) (*vmdktest.Disk, []byte) {
 	t.Helper()
 	l := r.Chain.Layers[0]
 	l.Sectors, l.Data = grains*128+5, max(l.Data, 0.5)
-	d, err := vmdktest.Chain{Seed: r.Chain.Seed, Layers: []vmdktest.Layer{l}}.Write(t.TempDir())
+	c := vmdktest.Chain{Seed: r.Chain.Seed, Layers: []vmdktest.Layer{l}}
+	return write(t, c), written(t, c)
+}
+
+// written returns the bytes of a chain of one file.
+func written(t testing.TB, c vmdktest.Chain) []byte {
+	t.Helper()
+	d, err := c.Write(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +100,7 @@ func small(t testing.TB, r vmdktest.Recipe, grains int64) (*vmdktest.Disk, []byt
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d, b
+	return b
 }
 
 // handmade writes streams that no recipe has: grains in any order, wrong tables, markers

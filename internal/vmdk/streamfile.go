@@ -118,6 +118,9 @@ func (s *packed) unpack(b []byte, r Run, p []byte) error {
 	if err := s.checkGrain(g); err != nil {
 		return err
 	}
+	if want := (r.Off - r.Skip - s.file.start) / disk.SectorSize; g.sector != want {
+		return corruptFile(s.file.name, "the grain at %d claims sector %d, its table says %d", r.At, g.sector, want)
+	}
 	b = b[grainHeadSize:]
 	if int64(g.size) > int64(len(b)) {
 		return corruptFile(s.file.name, "the grain at %d has %d packed bytes, more than the %d up to what follows", r.At, g.size, len(b))

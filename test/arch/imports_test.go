@@ -17,7 +17,7 @@ const module = "github.com/decamp/decamp/"
 // tiers are the packages of internal/ from the words up. A package imports only packages
 // of lower tiers; siblings do not know each other. The few that may are in friends.
 var tiers = [][]string{
-	{"disk", "fault", "inventory"},
+	{"disk", "fault", "inventory", "inflate"},
 	{"manifest", "vmdk", "qcow2", "guest", "esx", "flow"},
 	{"blockcopy", "plan", "image", "diskfile"},
 	{"transport", "target"},
