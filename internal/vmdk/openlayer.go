@@ -1,0 +1,168 @@
+package vmdk
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// bare opens a layer that has no descriptor.
+func (o *opener) bare(ctx context.Context, f *file, kind Format) error {
+	l, p, err := o.extent(ctx, f)
+	if err != nil {
+		return err
+	}
+	o.disk.warn("%s has no descriptor: if it is a piece of a disk, or a delta, the rest is missing and reads as zeros", f.name)
+	o.add(Layer{Name: f.name, ParentCID: NoParent}, []layer{l}, []Part{p})
+	return nil
+}
+
+// described opens the layer that a descriptor describes. self is the file the text is in,
+// nil if it is a file of its own.
+func (o *opener) described(ctx context.Context, name string, text []byte, self *file) (parent string, err error) {
+	d, err := ParseDescriptor(text)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", name, err)
+	}
+	if err := d.unreadable(); err != nil {
+		return "", fmt.Errorf("%s: %w", name, err)
+	}
+	if err := o.checkCID(name, d); err != nil {
+		return "", err
+	}
+	if err := o.extents(ctx, name, d, self); err != nil {
+		return "", err
+	}
+	return d.parent(name)
+}
+
+// checkCID compares the layer that was opened before this one, its child, with it.
+func (o *opener) checkCID(name string, d *Descriptor) error {
+	n := len(o.disk.layers)
+	if n == 0 || o.disk.layers[n-1].ParentCID == d.CID {
+		return nil
+	}
+	child := o.disk.layers[n-1]
+	if o.IgnoreCID {
+		o.disk.warn("%s was written to after %s was made (CID %08x, not %08x): data may be damaged", name, child.Name, d.CID, child.ParentCID)
+		return nil
+	}
+	return fault.New(fault.Conflict, "%s has CID %08x, but its child %s was made on CID %08x: it was written to since, or is another disk",
+		name, d.CID, child.Name, child.ParentCID).
+		WithHint("use the chain as the VM has it; if the parent is known to be unchanged, say so with --ignore-cid")
+}
+
+// extents opens what the descriptor's extent lines name.
+func (o *opener) extents(ctx context.Context, name string, d *Descriptor, self *file) error {
+	layers := make([]layer, 0, len(d.Extents))
+	list := make([]Part, 0, len(d.Extents))
+	var off int64
+	for _, x := range d.Extents {
+		l, p, err := o.line(ctx, name, d, x, self)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		p.Range = disk.Range{Off: off, Len: x.Sectors * disk.SectorSize}
+		if p.File >= 0 {
+			o.disk.files[p.File].start = off
+		}
+		layers, list = append(layers, fit(l, p.Len)), append(list, p)
+		off = p.End()
+	}
+	o.add(Layer{Name: name, Descriptor: d, CreateType: d.CreateType, CID: d.CID, ParentCID: d.ParentCID}, layers, list)
+	return nil
+}
+
+// add puts a layer below those that are there.
+func (o *opener) add(l Layer, layers []layer, list []Part) {
+	all := newParts(layers)
+	l.Size, l.Parts = all.size(), list
+	for _, p := range list {
+		if l.Format == "" || l.Format == FormatZero {
+			l.Format, l.Grain = p.Format, p.Grain
+		}
+	}
+	o.disk.chain = append(o.disk.chain, all)
+	o.disk.layers = append(o.disk.layers, l)
+}
+
+// line opens one extent.
+func (o *opener) line(ctx context.Context, name string, d *Descriptor, x ExtentLine, self *file) (layer, Part, error) {
+	size := x.Sectors * disk.SectorSize
+	if err := x.unreadable(); err != nil {
+		return nil, Part{}, err
+	}
+	if x.File == "" {
+		return newZeros(size), Part{Format: FormatZero, File: -1}, nil
+	}
+	f := self
+	// A file that has its descriptor inside was often renamed since: the descriptor's
+	// only extent is the file itself.
+	if self == nil || len(d.Extents) > 1 {
+		var err error
+		if f, err = o.data(ctx, x.File, name); err != nil {
+			return nil, Part{}, err
+		}
+	}
+	if x.Type == Flat || x.Type == VMFS {
+		return newFlat(f, x.Offset, size)
+	}
+	l, p, err := o.extent(ctx, f)
+	if err == nil && l.size() != size {
+		o.disk.warn("%s has %d bytes, its descriptor says %d", f.name, l.size(), size)
+	}
+	return l, p, err
+}
+
+// newFlat makes the layer of size bytes of a flat file from off.
+func newFlat(f *file, off, size int64) (layer, Part, error) {
+	if off > f.size() || size > f.size()-off {
+		return nil, Part{}, corruptFile(f.name, "it has %d bytes, the descriptor wants %d from %d", f.size(), size, off)
+	}
+	f.holes = true
+	return plain{Run{Range: disk.Range{Len: size}, Kind: Data, File: f.index, At: off}}, Part{Format: FormatFlat, File: f.index}, nil
+}
+
+// extent makes the layer of a sparse file by its signature.
+func (o *opener) extent(ctx context.Context, f *file) (layer, Part, error) {
+	kind, head, err := identify(ctx, f.name, f.src)
+	if err != nil {
+		return nil, Part{}, err
+	}
+	p := Part{Format: kind, File: f.index}
+	var l layer
+	switch kind {
+	case FormatSparse:
+		l, p.Format, p.Grain, err = o.sparse(ctx, f, head)
+	case FormatCOWD:
+		l, p.Grain, err = newCOWD(f, head, &o.disk.cache, o.disk.warn)
+	case FormatSESparse:
+		l, p.Grain, err = newSESparse(ctx, f, head, &o.disk.cache)
+	default:
+		err = corruptFile(f.name, "it is no sparse file: it begins with none of their signatures")
+	}
+	if err != nil {
+		return nil, Part{}, err
+	}
+	p.Len = l.size()
+	return l, p, nil
+}
+
+// sparse makes the layer of a hosted sparse file.
+func (o *opener) sparse(ctx context.Context, f *file, head []byte) (layer, Format, int64, error) {
+	h, err := parseSparseHeader(head)
+	if err != nil {
+		return nil, "", 0, fmt.Errorf("%s: %w", f.name, err)
+	}
+	if h.unclean {
+		o.disk.warn("%s was not closed properly; what was written last may be missing", f.name)
+	}
+	if h.compressed() {
+		l, err := newPacked(ctx, f, h, &o.disk.cache, o.disk.warn)
+		return l, FormatStream, h.grainBytes(), err
+	}
+	l, err := newSparse(f, h, &o.disk.cache, o.disk.warn)
+	return l, FormatSparse, h.grainBytes(), err
+}
