@@ -31,6 +31,7 @@ var parts = []part{
 	{"writers", writerFigures},
 	{"https", httpsFigures},
 	{"huge", hugeFigures},
+	{"formats", formatFigures},
 }
 
 func main() {
@@ -83,7 +84,7 @@ func choose(only string) ([]part, error) {
 		}
 	}
 	if len(chosen) != len(wanted) {
-		return nil, fmt.Errorf("unknown part in %q; the parts are engine, writers, https and huge", only)
+		return nil, fmt.Errorf("unknown part in %q; the parts are engine, writers, https, huge and formats", only)
 	}
 	return chosen, nil
 }

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/diskfile"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/vmdk"
+)
+
+const formatRuns = 3 // odd; the median counts
+
+// A formatCase is a disk that decamp and qemu-img convert, both to a durable image.
+type formatCase struct {
+	figure string
+	input  func(ctx context.Context, dir string) (path string, err error)
+	to     string  // raw or qcow2
+	pipe   bool    // ours also reads it from a pipe
+	must   float64 // times qemu-img's rate
+	peers  int     // runs of qemu-img: one where it takes minutes
+}
+
+var formatCases = []formatCase{
+	{"three COWD layers, grains in random order, to raw", cowdChain, "raw", false, 40, 1},
+	{"two seSparse layers, shuffled tables, to raw", seSparseChain, "raw", false, 8, 1},
+	{"streamOptimized to raw", streamDisk, "raw", true, 1.8, formatRuns},
+	{"monolithicSparse to raw", sparseDisk, "raw", false, 1.5, formatRuns},
+	{"flat to raw", flatDisk, "raw", false, 1, formatRuns},
+	{"raw to qcow2", rawDisk, "qcow2", false, 1, formatRuns},
+}
+
+// formatFigures measures what decamp convert does, hashing into a manifest as it does,
+// beside qemu-img converting the same files from the page cache.
+func formatFigures(ctx context.Context, b *bench) error {
+	if err := available("qemu-img"); err != nil {
+		return err
+	}
+	var failed []error
+	for _, c := range formatCases {
+		failed = append(failed, b.formatFigure(ctx, c))
+	}
+	return errors.Join(append(failed, b.hugeDelta(ctx))...)
+}
+
+// formatFigure makes the disk, measures it and removes it.
+func (b *bench) formatFigure(ctx context.Context, c formatCase) error {
+	dir, err := os.MkdirTemp(b.dir, "formats")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	in, err := c.input(ctx, dir)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.figure, err)
+	}
+	f := &formatRun{formatCase: c, in: in, out: filepath.Join(dir, "out."+c.to)}
+	if err := f.takeTurns(ctx); err != nil {
+		return fmt.Errorf("%s: %w", c.figure, err)
+	}
+	b.atLeast(c.must, f.row(c.figure, f.ours))
+	if c.pipe {
+		b.atLeast(c.must, f.row(c.figure+", forward-only from a pipe", f.piped))
+	}
+	return nil
+}
+
+// formatRun is the figures of one case.
+type formatRun struct {
+	formatCase
+	in, out           string
+	ours, bare, piped []taken   // with a manifest, without, and from a pipe with one
+	peer              []float64 // MB/s
+}
+
+// takeTurns measures both in turn, so that a slow minute of the machine meets both.
+func (f *formatRun) takeTurns(ctx context.Context) error {
+	for i := range formatRuns {
+		if err := f.convert(ctx, &f.ours, "-manifest"); err != nil {
+			return err
+		}
+		if err := f.convert(ctx, &f.bare); err != nil {
+			return err
+		}
+		if f.pipe {
+			if err := f.convert(ctx, &f.piped, "-manifest", "-pipe"); err != nil {
+				return err
+			}
+		}
+		if i >= f.peers {
+			continue
+		}
+		if err := f.convertPeer(ctx, f.ours[0].Bytes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *formatRun) convert(ctx context.Context, to *[]taken, args ...string) error {
+	defer os.Remove(f.out)
+	var t taken
+	err := runChild(ctx, &t, "convert", append([]string{"-in", f.in, "-out", f.out, "-format", f.to}, args...)...)
+	*to = append(*to, t)
+	return err
+}
+
+// convertPeer runs qemu-img as shipped, and syncs what it wrote: ours is durable too.
+func (f *formatRun) convertPeer(ctx context.Context, size int64) error {
+	defer os.Remove(f.out)
+	from := "vmdk"
+	if filepath.Ext(f.in) == ".raw" {
+		from = "raw"
+	}
+	script := fmt.Sprintf("qemu-img convert -f %s -O %s %q %q && sync %q", from, f.to, f.in, f.out, f.out)
+	u, err := measure(ctx, "sh", "-c", script)
+	f.peer = append(f.peer, u.rate(size))
+	return err
+}
+
+// row compares the median of ours with that of qemu-img.
+func (f *formatRun) row(figure string, ours []taken) Row {
+	rate := func(list []taken) float64 {
+		var rates []float64
+		for _, t := range list {
+			rates = append(rates, t.rate())
+		}
+		return median(rates)
+	}
+	peer := median(f.peer)
+	return Row{Figure: figure, Value: rate(ours) / peer, Unit: "x",
+		Note:  fmt.Sprintf("%.0f MB/s of data, synced, with manifest; %.0f without", rate(ours), rate(f.bare)),
+		Peers: []Peer{{Name: "qemu-img convert, sync", Value: 1, Note: fmt.Sprintf("%.0f MB/s; as shipped, then as durable as ours", peer)}}}
+}
+
+// hugeDelta reads a delta of the largest disk there is, to nothing: its figure is memory.
+func (b *bench) hugeDelta(ctx context.Context) error {
+	dir, err := os.MkdirTemp(b.dir, "formats")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "huge-sesparse.vmdk")
+	if err := makeHugeDelta(path); err != nil {
+		return err
+	}
+	var t taken
+	if err := runChild(ctx, &t, "convert", "-in", path, "-format", "null"); err != nil {
+		return err
+	}
+	const mib = 1 << 20
+	b.atMost(256, Row{Figure: "62 TiB seSparse disk, 1 % allocated: peak memory", Value: float64(t.Peak) / mib, Unit: "MiB",
+		Note: fmt.Sprintf("%.2f TiB read at %.0f MB/s; a manifest adds 4 bytes for each MiB of disk: %d MiB",
+			float64(t.Bytes)/(1<<40), t.rate(), hugeDeltaSize/manifest.ChunkSize*4/mib)})
+	return nil
+}
+
+// childConvert copies a disk into an image, as decamp convert does.
+func childConvert(ctx context.Context, args []string) (t taken, err error) {
+	fs := flag.NewFlagSet("convert", flag.ContinueOnError)
+	in := fs.String("in", "", "disk")
+	pipe := fs.Bool("pipe", false, "read it from a pipe")
+	out := fs.String("out", "", "image")
+	format := fs.String("format", "raw", "raw, qcow2 or null")
+	hashed := fs.Bool("manifest", false, "hash into a manifest")
+	if err := fs.Parse(args); err != nil {
+		return taken{}, err
+	}
+	var res blockcopy.Result
+	t, err = timed(func() (err error) {
+		src, err := openFormat(ctx, *in, *pipe)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, src.close()) }()
+		dst, err := createFormat(*format, *out, src.size)
+		if err != nil {
+			return err
+		}
+		defer dst.Close()
+		log, done, err := tempManifest(*hashed, src.size)
+		if err != nil {
+			return err
+		}
+		defer done()
+		if res, err = src.copy(ctx, dst, blockcopy.Options{Manifest: log}); err != nil {
+			return err
+		}
+		return dst.Finish(ctx)
+	})
+	t.Bytes = res.Read
+	return t, err
+}
+
+func createFormat(format, path string, size int64) (disk.Target, error) {
+	if format == "null" {
+		return disk.NewNull(size), nil
+	}
+	return createImage(format, path, size)
+}
+
+// formatSource is a disk in files, or one that passes by.
+type formatSource struct {
+	size  int64
+	copy  func(context.Context, disk.Target, blockcopy.Options) (blockcopy.Result, error)
+	close func() error
+}
+
+func openFormat(ctx context.Context, path string, pipe bool) (*formatSource, error) {
+	if pipe {
+		return openPipe(ctx, path)
+	}
+	f, err := diskfile.Open(ctx, path, diskfile.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &formatSource{f.Size(), func(ctx context.Context, dst disk.Target, o blockcopy.Options) (blockcopy.Result, error) {
+		return blockcopy.Copy(ctx, f, dst, o)
+	}, f.Close}, nil
+}
+
+// openPipe reads the file from a real pipe, whose other end has processor time to take
+// as well.
+func openPipe(ctx context.Context, path string) (*formatSource, error) {
+	cat := exec.CommandContext(ctx, "cat", path)
+	out, err := cat.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cat.Start(); err != nil {
+		return nil, err
+	}
+	s, err := vmdk.ReadStream(ctx, out)
+	if err != nil {
+		return nil, errors.Join(err, out.Close(), cat.Wait())
+	}
+	return &formatSource{s.Size(), func(ctx context.Context, dst disk.Target, o blockcopy.Options) (blockcopy.Result, error) {
+		return blockcopy.Receive(ctx, s, dst, o)
+	}, cat.Wait}, nil
+}
