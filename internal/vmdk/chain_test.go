@@ -109,6 +109,7 @@ func TestParentsThatAreRefused(t *testing.T) {
 		"not named":      {memory{"child.vmdk": text(8, 7, "", extent)}, fault.Corrupt, "does not name it"},
 		"not there":      {memory{"child.vmdk": text(8, 7, "gone.vmdk", extent)}, fault.NotFound, "gone.vmdk"},
 		"above":          {memory{"child.vmdk": text(8, 7, "../base.vmdk", extent)}, fault.Corrupt, "folder"},
+		"object":         {memory{"child.vmdk": text(8, 7, "vsan://52d1", extent)}, fault.Unsupported, "object"},
 		"absolute":       {memory{"child.vmdk": text(8, 7, "/etc/passwd", extent)}, fault.Corrupt, "absolute"},
 		"out of a store": {memory{"child.vmdk": text(8, 7, "/vmfs/volumes/../../etc/passwd", extent)}, fault.Corrupt, "folder"},
 		"data file":      {memory{"child.vmdk": text(8, 7, "base-flat.vmdk", extent)}, fault.Corrupt, "neither a descriptor"},
@@ -166,6 +167,28 @@ func TestParentOfAnotherDatastore(t *testing.T) {
 		if got, _ := readAll(t, m, "vm/child.vmdk"); !bytes.Equal(got, snapshotContent()) {
 			t.Errorf("%s: content differs", name)
 		}
+	}
+}
+
+func TestGrandparentBesideAParentThatWasMoved(t *testing.T) {
+	s := snapshot()
+	m := memory{
+		"vm/top.vmdk": text(9, 8, "/vmfs/volumes/ds/x/child.vmdk", `RW 5000 ZERO`), "vm/child.vmdk": text(8, 7, "/vmfs/volumes/ds/y/base.vmdk", `RW 5000 VMFSSPARSE "child-delta.vmdk"`),
+		"vm/child-delta.vmdk": s["child-delta.vmdk"], "vm/base.vmdk": s["base.vmdk"], "vm/base-flat.vmdk": s["base-flat.vmdk"],
+	}
+	_, d := readAll(t, m, "vm/top.vmdk")
+	if l := d.Layers(); len(l) != 3 || l[2].Name != "vm/base.vmdk" {
+		t.Errorf("layers %+v", l)
+	}
+}
+
+func TestParentWithoutADescriptorCannotBeChecked(t *testing.T) {
+	m := snapshot()
+	m["child.vmdk"] = text(8, 7, "bare", `RW 63 ZERO`)
+	m["bare"] = setNewlines(miniSparse(7))
+	_, d := readAll(t, m, "child.vmdk")
+	if w := d.Warnings(); len(w) != 2 || !strings.Contains(strings.Join(w, ";"), "cannot be checked") {
+		t.Errorf("warnings %q", w)
 	}
 }
 

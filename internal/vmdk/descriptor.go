@@ -221,6 +221,10 @@ func (d *Descriptor) parent(name string) (string, error) {
 		return "", fault.New(fault.Corrupt, "%s: it is a delta on a parent with CID %08x, but does not name it", name, d.ParentCID).
 			WithHint("add the parent's name to the descriptor: parentFileNameHint=\"parent.vmdk\"")
 	}
+	if isObject(d.ParentFile) {
+		return "", unsupported("the parent is the object %s, not a file", d.ParentFile).
+			WithHint("move the VM to a VMFS or NFS datastore with Storage vMotion")
+	}
 	if reason := outside(d.ParentFile); reason != "" {
 		return "", fault.New(fault.Corrupt, "%s: parentFileNameHint %q %s", name, d.ParentFile, reason).
 			WithHint("copy the parent and its files beside the delta, and write their plain name into parentFileNameHint")

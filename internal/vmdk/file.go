@@ -34,6 +34,8 @@ type file struct {
 	// start is where on the disk the extent begins that the file holds.
 	start int64
 
+	ahead *ahead // of its small reads; nil if it cannot be read ahead
+
 	// holes says that the file system may know of zeros in it that no table tells.
 	holes bool
 }

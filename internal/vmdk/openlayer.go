@@ -15,6 +15,9 @@ func (o *opener) bare(ctx context.Context, f *file, kind Format) error {
 		return err
 	}
 	o.disk.warn("%s has no descriptor: if it is a piece of a disk, or a delta, the rest is missing and reads as zeros", f.name)
+	if n := len(o.disk.layers); n > 0 {
+		o.disk.warn("%s has no CID: whether it is what %s was made on cannot be checked", f.name, o.disk.layers[n-1].Name)
+	}
 	o.add(Layer{Name: f.name, ParentCID: NoParent}, []layer{l}, []Part{p})
 	return nil
 }

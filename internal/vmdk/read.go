@@ -117,6 +117,9 @@ func join(runs []Run) (n int, end int64) {
 // is the disk from off.
 func (r *reader) readJoined(ctx context.Context, p []byte, off int64, runs []Run, end int64) error {
 	f, start := r.disk.files[runs[0].File], runs[0].At
+	if end-start < aloneSize {
+		f.ahead.read(start)
+	}
 	if len(runs) == 1 && runs[0].Packed == 0 {
 		return f.readAt(ctx, p[runs[0].Off-off:runs[0].End()-off], start)
 	}

@@ -109,8 +109,8 @@ func (h *sparseHeader) check() error {
 		return corruptSparse("a table of %d entries at offset 44; 512 is usual and the most", h.tableEntries)
 	case h.descriptor < 0 || h.descriptorSize < 0 || h.overhead < 0:
 		return corruptSparse("the descriptor, or the first grain, is beyond any file")
-	case h.directory != gdAtEnd && h.directory > 1<<32:
-		return corruptSparse("the directory at sector %d is beyond any file", h.directory)
+	case h.directory == 0 || h.directory != gdAtEnd && h.directory > 1<<32:
+		return corruptSparse("a directory cannot be at sector %d", h.directory)
 	}
 	return nil
 }

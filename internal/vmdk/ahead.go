@@ -1,0 +1,63 @@
+package vmdk
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+const (
+	// aheadSegment is how much of a file is read ahead at once, where its small reads
+	// are many; larger in files of more than 256 GiB, so that a file has at most
+	// aheadSegments of them.
+	aheadSegment  = 4 << 20
+	aheadSegments = 1 << 16
+
+	// aheadEvery is how many bytes of a segment each small read stands for: that many
+	// are read in the time of a seek.
+	aheadEvery = 512 << 10
+)
+
+// An ahead makes large reads of many small ones. A delta whose grains lie in the order
+// they were written in is read here and there, a grain at a time; from a cold disk that
+// takes a hundred times as long as reading all of it. So a segment in which a number of
+// small reads came is fetched whole, once. Files of which little is wanted are left
+// alone, and no file is fetched twice.
+type ahead struct {
+	fetch   func(disk.Range) // starts to read a range of the file; it does not wait
+	segment int64            // bytes
+	small   []atomic.Uint32  // reads of each segment
+}
+
+// fetcher is a file that can be read ahead: a local one.
+type fetcher interface {
+	fetch(disk.Range)
+}
+
+// newAhead returns nil for a file that cannot be read ahead.
+func newAhead(src disk.Source) *ahead {
+	f, ok := src.(fetcher)
+	if !ok {
+		return nil
+	}
+	segment := max(aheadSegment, src.Size()/aheadSegments+1)
+	return &ahead{fetch: f.fetch, segment: segment, small: make([]atomic.Uint32, src.Size()/segment+1)}
+}
+
+// read is told of each read from at that is shorter than aloneSize.
+func (a *ahead) read(at int64) {
+	if a == nil {
+		return
+	}
+	n := at / a.segment
+	if a.small[n].Add(1) == uint32(a.segment/aheadEvery) {
+		a.fetch(disk.Range{Off: n * a.segment, Len: a.segment})
+	}
+}
+
+// fetch asks the kernel for r. It is advice: what fails costs time only.
+func (f *localFile) fetch(r disk.Range) {
+	_ = unix.Fadvise(int(f.Fd()), r.Off, r.Len, unix.FADV_WILLNEED)
+}
