@@ -71,7 +71,7 @@ func TestMemoryForADiskOf62TiB(t *testing.T) {
 	}
 	defer d.Close()
 	const window, ceiling = 4 << 30, 128 << 20 // what was collected late counts
-	runtime.GC() // what other tests left
+	runtime.GC()                               // what other tests left
 	var peak uint64
 	var stats runtime.MemStats
 	buf := make([]byte, 2<<20)
