@@ -27,7 +27,6 @@ package inflate
 import (
 	"encoding/binary"
 	"errors"
-	"hash/adler32"
 )
 
 // What can be wrong with compressed data. Callers know the offset and the thing.
@@ -67,7 +66,7 @@ func (d *Decoder) Zlib(dst, src []byte) (n, used int, err error) {
 	if len(src)-used < tail {
 		return n, used, ErrTruncated
 	}
-	if binary.BigEndian.Uint32(src[used:]) != adler32.Checksum(dst[:n]) {
+	if binary.BigEndian.Uint32(src[used:]) != adler(dst[:n]) {
 		return n, used, ErrChecksum
 	}
 	return n, used + tail, nil
