@@ -243,6 +243,35 @@ func interrupt(t *testing.T, out string) {
 	}
 }
 
+// A chunk that went wrong on the medium is found before the image gets its name, and
+// mended by the same command.
+func TestConvertFindsWhatWentWrongOnTheMedium(t *testing.T) {
+	d := chain(t)
+	out := filepath.Join(t.TempDir(), "x.raw")
+	newRig(t).ends(0, "convert", d.Path(), out)
+	if err := errors.Join(os.Rename(out, out+".partial"), os.Rename(out+".manifest", out+".partial.manifest")); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(out+".partial", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt([]byte("flipped bits"), 5<<20+77)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t)
+	r.ends(8, "convert", d.Path(), out)
+	mustContain(t, r.stderr(), "at 5242880", "run the same command again")
+	if fileExists(out) {
+		t.Error("it was published all the same")
+	}
+	r = newRig(t)
+	r.ends(0, "convert", d.Path(), out)
+	holds(t, out, d.Want)
+	mustContain(t, r.stderr(), "with 11 of 12 chunks proven")
+}
+
 func TestConvertQCOW2AndRaw(t *testing.T) {
 	d := chain(t)
 	dir := t.TempDir()
@@ -323,7 +352,7 @@ func TestInspectImages(t *testing.T) {
 	newRig(t).ends(0, "convert", d.Path(), out)
 	r := newRig(t)
 	r.ends(0, "inspect", out)
-	mustContain(t, r.out.String(), "x.qcow2: qcow2", "64 KiB")
+	mustContain(t, r.out.String(), "x.qcow2: qcow2", "64 KiB  -    -       10.0 MiB  1.9 MiB")
 }
 
 func TestInspectShowsWarnings(t *testing.T) {

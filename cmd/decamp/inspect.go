@@ -74,6 +74,9 @@ func (a *app) inspect(ctx context.Context, o inputOptions, path string) (err err
 	if found.Usage, err = f.Usage(ctx); err != nil {
 		return err
 	}
+	if len(found.Layers) == 1 && found.Layers[0].Usage == nil {
+		found.Layers[0].Usage = &found.Usage
+	}
 	found.Warnings = append([]string{}, f.Warnings()...)
 	return a.writeInspected(found)
 }

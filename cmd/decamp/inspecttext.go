@@ -15,7 +15,7 @@ func (a *app) writeInspected(d inspected) error {
 		return a.print(d)
 	}
 	fmt.Fprintf(a.out, "%s: %s, %s (%d bytes)\n", plain(filepath.Base(d.File)), d.Kind, size(d.Size), d.Size)
-	fmt.Fprintf(a.out, "Reads as %s of data and %s of zeros, in %d runs.\n\n", size(d.Usage.Data), size(d.Usage.Zero), d.Usage.Runs)
+	fmt.Fprintf(a.out, "Reads as %s of data and %s of zeros (runs: %d).\n\n", size(d.Usage.Data), size(d.Usage.Zero), d.Usage.Runs)
 	a.writeLayers(d.Layers)
 	a.writeExtents(d.Layers)
 	if len(d.Warnings) > 0 {
@@ -35,12 +35,16 @@ func (a *app) writeLayers(layers []diskfile.Layer) {
 			plain(l.Name), cmp.Or(plain(l.CreateType), "-"), l.Format, size(l.Size),
 			sizeOrNone(l.Grain), cmp.Or(l.CID, "-"), cmp.Or(l.ParentCID, "-"),
 		}
-		if u := l.Usage; u != nil {
-			row = append(row, size(u.Data), size(u.Zero), size(u.Absent), fmt.Sprint(u.Runs))
-		}
-		t.add(row...)
+		t.add(append(row, usageCells(l.Usage)...)...)
 	}
 	t.write(a.out)
+}
+
+func usageCells(u *diskfile.Usage) []string {
+	if u == nil {
+		return []string{"-", "-", "-", "-"}
+	}
+	return []string{size(u.Data), size(u.Zero), size(u.Absent), fmt.Sprint(u.Runs)}
 }
 
 func sizeOrNone(n int64) string {

@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/image"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/vmdk/vmdktest"
+)
+
+// bench is a disk to convert, and a folder for the image.
+type bench struct {
+	*rig
+	disk *vmdktest.Disk
+	out  string
+}
+
+func newBench(t *testing.T, format string, megabytes int64) *bench {
+	t.Helper()
+	d, err := vmdktest.Chain{Seed: 3, Layers: []vmdktest.Layer{
+		{Sectors: megabytes<<11 + 77, Data: 0.8, Run: 20},
+		{Format: vmdktest.SESparse, Data: 0.2, Zero: 0.1, Unmapped: 0.1, Run: 40},
+	}}.Write(t.TempDir())
+	must(t, err)
+	r := &rig{t: t, dir: t.TempDir()}
+	return &bench{rig: r, disk: d, out: filepath.Join(r.dir, "x."+format)}
+}
+
+// begins starts a conversion.
+func (b *bench) begins() *under {
+	b.t.Helper()
+	u := &under{Cmd: b.command("convert", b.disk.Path(), b.out, "--json"), t: b.t}
+	out, err := u.StdoutPipe()
+	must(b.t, err)
+	u.events = bufio.NewScanner(out)
+	u.Stderr = &u.screen
+	must(b.t, u.Start())
+	return u
+}
+
+// completes gives the command again and checks what it leaves.
+func (b *bench) completes() result {
+	b.t.Helper()
+	res := b.run("convert", b.disk.Path(), b.out).ends(0)
+	f := image.File{Path: b.out, Format: image.Format(filepath.Ext(b.out)[1:]), Size: b.disk.Want.Size()}
+	src, err := f.Read(b.t.Context())
+	must(b.t, err)
+	defer src.Close()
+	if err := b.disk.Want.Compare(b.t.Context(), src); err != nil {
+		b.t.Error(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(b.dir, "*.partial*")); len(left) > 0 {
+		b.t.Errorf("left behind: %v", left)
+	}
+	return res
+}
+
+// unpublished checks that nothing has the image's name.
+func (b *bench) unpublished() {
+	b.t.Helper()
+	if _, err := os.Lstat(b.out); err == nil {
+		b.t.Errorf("%s is there before it is whole", b.out)
+	}
+}
+
+func TestConversionKilledOrInterruptedGoesOn(t *testing.T) {
+	for _, format := range []string{"raw", "qcow2"} {
+		for _, m := range []moment{{plan.Noted, ""}, {plan.StepDone, "copy"}} {
+			for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
+				t.Run(fmt.Sprintf("%s %s %v", format, m.kind, s), func(t *testing.T) {
+					t.Parallel()
+					b := newBench(t, format, 48)
+					u := b.begins()
+					u.untilEvent(m.kind, m.step)
+					b.unpublished()
+					u.end(s)
+					if _, err := os.Lstat(b.out); err == nil {
+						return // it was faster than the signal
+					}
+					res := b.completes()
+					if m.kind == plan.StepDone && strings.Contains(res.stderr, "writing ") {
+						t.Errorf("the image was complete and is written again: %s", res.stderr)
+					}
+				})
+			}
+		}
+	}
+}
+
+// Killed after a random time, again and again, each time a little later.
+func TestConversionKilledAtRandomTimes(t *testing.T) {
+	for _, format := range []string{"raw", "qcow2"} {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, format, 96)
+			for try := range time.Duration(12) {
+				u := b.begins()
+				timer := time.AfterFunc(rand.N(try*40*time.Millisecond+time.Millisecond), func() { _ = u.Process.Kill() })
+				for u.events.Scan() {
+				}
+				killed := u.Wait() != nil
+				timer.Stop()
+				if !killed {
+					must(t, os.Remove(b.out)) // done: from the beginning
+				}
+			}
+			b.completes()
+		})
+	}
+}
+
+func TestTwoConversionsIntoOneImage(t *testing.T) {
+	b := newBench(t, "raw", 64)
+	file := image.File{Path: b.out + ".partial", Format: image.Raw, Size: b.disk.Want.Size()}
+	first, _, err := file.Open(t.Context())
+	must(t, err)
+	b.run("convert", b.disk.Path(), b.out).ends(6).says("Remedy: ")
+	must(t, first.Close())
+	b.completes()
+}
+
+func TestConversionWithoutSpaceGoesOn(t *testing.T) {
+	for _, format := range []string{"raw", "qcow2"} {
+		t.Run(format, func(t *testing.T) {
+			b := newBench(t, format, 32)
+			mount(t, b.dir, "size=16m")
+			b.run("convert", b.disk.Path(), b.out).ends(9).says("Remedy: ")
+			b.unpublished()
+			remount(t, b.dir, "size=200m")
+			b.completes()
+		})
+	}
+}
