@@ -42,13 +42,15 @@ func Receive(ctx context.Context, feed disk.Feed, dst disk.Target, o Options) (R
 	return res, err
 }
 
-// runFeed wires the stages.
+// runFeed wires the stages. A feed that fails ends the parts, but nothing else: those that
+// came are written, so that less is missing the next time.
 func (c *copier) runFeed(ctx context.Context, feed disk.Feed) (Result, error) {
 	g, gctx := errgroup.WithContext(ctx)
 	parts := make(chan disk.Part, c.Readers) // closed by receive
 	filled := make(chan *window, c.Writers)  // closed when receive and the last filler are done
 	filling, fctx := errgroup.WithContext(gctx)
-	filling.Go(func() error { defer close(parts); return c.receive(fctx, feed, parts, filled) })
+	var fed error
+	filling.Go(func() error { defer close(parts); fed = c.receive(fctx, feed, parts, filled); return nil })
 	for range c.Readers {
 		filling.Go(func() error { return c.fill(fctx, parts, filled) })
 	}
@@ -60,7 +62,18 @@ func (c *copier) runFeed(ctx context.Context, feed disk.Feed) (Result, error) {
 	for p := range parts { // what nobody came to fill
 		p.Release()
 	}
-	return c.finish(ctx, err)
+	return c.finish(ctx, joinFed(err, fed))
+}
+
+// joinFed returns what went wrong: in the feed, or elsewhere, which cancels the feed.
+func joinFed(err, fed error) error {
+	switch {
+	case err == nil:
+		return fed
+	case fed == nil || errors.Is(fed, context.Canceled):
+		return err
+	}
+	return errors.Join(fed, err)
 }
 
 // receive takes the feed apart.

@@ -148,6 +148,9 @@ func TestReceiveKeepsWhatCameBeforeAnError(t *testing.T) {
 	if !errors.Is(err, cut) || feed.out.Load() != 0 {
 		t.Fatalf("%v, %d parts out", err, feed.out.Load())
 	}
+	if !log.Complete() {
+		t.Fatalf("%d of %d chunks that came are not safe", log.Missing(), log.Chunks())
+	}
 }
 
 func TestReceiveDropsWhatIsRecalled(t *testing.T) {

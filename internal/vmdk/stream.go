@@ -34,6 +34,12 @@ const (
 // Workstation (directory in front), qemu-img (directory in front, no end marker) and
 // converters that do a bit of each.
 //
+// It is no disk.Source: it cannot describe what has not come yet, nor read anything twice,
+// and a Source that expects its calls in one order would break whoever reads in parallel
+// or verifies. Nor does it write by itself: hashing, checkpoints and resuming are
+// blockcopy's. So it hands out windows of packed grains in order, and inflating them
+// (Part.Fill) is left to as many goroutines as the copy has.
+//
 // # What it checks
 //
 // Each grain: its Adler-32, its length, that it lies on the disk. Their order: it

@@ -8,21 +8,25 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
 
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/rawfile"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/vmdk"
 	"github.com/decamp/decamp/internal/vmdk/vmdktest"
 )
 
-// streamRecipes returns the recipes that are one streamOptimized file.
+// streamRecipes returns the recipes that are one streamOptimized file with its grains in
+// order.
 func streamRecipes() (out []vmdktest.Recipe) {
 	for _, r := range vmdktest.Recipes() {
-		if len(r.Chain.Layers) == 1 && r.Chain.Layers[0].Format == vmdktest.Stream {
+		if len(r.Chain.Layers) == 1 && r.Chain.Layers[0].Format == vmdktest.Stream && r.Chain.Layers[0].Layout <= vmdktest.Padded {
 			out = append(out, r)
 		}
 	}
@@ -345,5 +349,134 @@ func TestStreamPassesOnTheErrorOfItsInput(t *testing.T) {
 	err := drainAll(t, io.MultiReader(bytes.NewReader(b[:3000]), iotest.ErrReader(broken)))
 	if !errors.Is(err, broken) || !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "at byte 3000") {
 		t.Fatalf("got %v", err)
+	}
+}
+
+// A stream that broke off is sent again from its start: what is safe is passed over.
+func TestStreamResumesFromItsStart(t *testing.T) {
+	d, b := small(t, streamRecipes()[0], 200)
+	log, err := manifest.Create(filepath.Join(t.TempDir(), "manifest"), manifest.Info{Disk: "disk 2000", Size: d.Want.Size()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	path := filepath.Join(t.TempDir(), "image")
+	dst, err := rawfile.Create(path, d.Want.Size(), rawfile.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dst.Close()
+	o := blockcopy.Options{Manifest: log, Window: 1 << 20}
+	half := bytes.NewReader(b[:len(b)/2])
+	if _, err := receiveInto(t, half, dst, o); !fault.Is(err, fault.Corrupt) {
+		t.Fatalf("half a stream: %v", err)
+	}
+	safe := log.Chunks() - log.Missing()
+	if safe == 0 || log.Complete() {
+		t.Fatalf("%d of %d chunks are safe after half a stream", safe, log.Chunks())
+	}
+	res, err := receiveInto(t, bytes.NewReader(b), dst, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Skipped != safe*manifest.ChunkSize || !log.Complete() {
+		t.Errorf("%d bytes were passed over, %d chunks were safe; %d are missing", res.Skipped, safe, log.Missing())
+	}
+	if err := dst.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make([]byte, d.Want.Size())
+	if err := d.Want.ReadAt(t.Context(), want, 0); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("the image is not what the overlay says")
+	}
+}
+
+func receiveInto(t *testing.T, r io.Reader, dst disk.Target, o blockcopy.Options) (blockcopy.Result, error) {
+	t.Helper()
+	s, err := vmdk.ReadStream(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return blockcopy.Receive(t.Context(), s, dst, o)
+}
+
+// Files are refused as streams are, where their tables are looked at or when the grain is
+// read.
+func TestStreamFileRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		b    func() []byte
+		text string
+	}{
+		{"cut in a grain", func() []byte { w := good(); b := w.end(); return b[:int(w.places[4])*512+100] }, "before its footer, after 2 whole grains"},
+		{"cut between grains", func() []byte { w := good(); b := w.end(); return b[:int(w.places[4])*512] }, "before its footer, after 2 whole grains"},
+		{"cut before the footer", func() []byte { b := good().end(); return b[:len(b)-1536] }, "before its footer, after 4 whole grains"},
+		{"a footer of another disk", func() []byte { b := good().end(); b[len(b)-1024+12]++; return b }, "contradict"},
+		{"a footer without directory", func() []byte { b := good().end(); clear(b[len(b)-1024+56:][:8]); return b }, "cannot be at sector 0"},
+		{"a directory behind the end", func() []byte { b := good().end(); b[len(b)-1024+58]++; return b }, "before its grain directory"},
+		{"a table behind the end", func() []byte { b := good().end(); b[len(b)-2048+3]++; return b }, "beyond the end of the file"},
+		{"an absurd directory", func() []byte {
+			return hand(1280, func(h []byte) { binary.LittleEndian.PutUint64(h[12:], 1<<53) }).Bytes()
+		}, "directory of"},
+		{"grains swapped in the table", func() []byte {
+			w := good()
+			w.places[0], w.places[2] = w.places[2], w.places[0]
+			return w.end()
+		}, "its table says"},
+		{"no grain where the table says", func() []byte { w := good(); w.places[1] = 1; return w.end() }, ""},
+		{"a changed grain", func() []byte { w := good(); w.Bytes()[int(w.places[0])*512+12+2+5] ^= 1; return w.end() }, "grain of sector 0"},
+		{"another algorithm", func() []byte { return hand(1280, func(h []byte) { h[77] = 2 }).Bytes() }, "compression 2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, err := vmdk.Open(t.Context(), memory(c.b()), "x.vmdk", vmdk.Options{})
+			if err == nil {
+				defer d.Close()
+				err = d.ReadAt(t.Context(), make([]byte, d.Size()), 0)
+			}
+			if err == nil || !strings.Contains(err.Error(), c.text) {
+				t.Fatalf("got %v, want %q", err, c.text)
+			}
+			if kind := fault.KindOf(err); kind != fault.Corrupt && kind != fault.Unsupported || fault.HintOf(err) == "" {
+				t.Errorf("%v: kind %v, remedy %q", err, kind, fault.HintOf(err))
+			}
+		})
+	}
+}
+
+// A grain is inflated once for all pieces that the layers above leave of it, and each
+// piece is right.
+func TestPiecesOfAPackedGrain(t *testing.T) {
+	w := hand(3*handGrain+9, nil)
+	want := make([]byte, (3*handGrain+9)*512)
+	for n := range int64(4) {
+		g := full(0)
+		for i := range g {
+			g[i] = byte(i*7>>3) + byte(n)
+		}
+		copy(want[n*handGrain*512:], g)
+		w.grain(n, g)
+	}
+	d, err := vmdk.Open(t.Context(), memory(w.end()), "x.vmdk", vmdk.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for off := 0; off < len(want); off += 1777 {
+		for _, n := range []int{1, 512, 5000, 70_000} {
+			got := make([]byte, min(n, len(want)-off))
+			if err := d.ReadAt(t.Context(), got, int64(off)); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got, want[off:off+len(got)]) {
+				t.Fatalf("%d bytes at %d are wrong", len(got), off)
+			}
+		}
 	}
 }
