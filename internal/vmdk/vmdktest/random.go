@@ -43,7 +43,7 @@ func (r roll) any(formats []Format) Layer {
 	l := Layer{
 		Format: formats[r.IntN(len(formats))], Run: 1 + r.IntN(8), InOrder: r.IntN(4) == 0,
 		Data: r.Float64() * 0.8, Zero: r.Float64() * 0.2, Unmapped: r.Float64() * 0.2,
-		Layout: Layout(r.IntN(4)),
+		Layout: Layout(r.IntN(5)),
 		Text:   Text{CRLF: r.IntN(4) == 0, Bare: r.IntN(4) == 0},
 		Hosted: Hosted{
 			Version: 1 + r.Uint32N(3), Zeroed: r.IntN(2) == 0, Redundant: r.IntN(2) == 0,

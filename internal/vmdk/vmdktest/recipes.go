@@ -55,6 +55,7 @@ func streams() []Recipe {
 		{Name: "stream of Workstation", Chain: of(22, l(UpFront, Hosted{}))},
 		{Name: "stream of a converter", Chain: of(23, l(Both, Hosted{}))},
 		{Name: "stream of qemu-img", Chain: of(24, l(Padded, Hosted{}))},
+		{Name: "stream of qemu-img -W", Chain: of(26, l(Scattered, Hosted{}))},
 		{Name: "stream of an empty disk", Chain: of(25, withData(l(AtEnd, Hosted{}), 0))},
 	}
 }

@@ -9,10 +9,11 @@ import (
 type Layout uint8
 
 const (
-	AtEnd   Layout = iota // ESXi, ovftool: markers, directory at the end, footer
-	UpFront               // Workstation: directory and tables in front, end-of-stream
-	Both                  // converters: directory named in front, yet markers for all
-	Padded                // qemu-img: directories in front, no end-of-stream, zeros behind
+	AtEnd     Layout = iota // ESXi, ovftool: markers, directory at the end, footer
+	UpFront                 // Workstation: directory and tables in front, end-of-stream
+	Both                    // converters: directory named in front, yet markers for all
+	Padded                  // qemu-img: directories in front, no end-of-stream, zeros behind
+	Scattered               // qemu-img convert -W: the same, with the grains in any order
 )
 
 // Marker types.
@@ -29,7 +30,7 @@ func (l *layer) stream(f *file, p *plan) {
 	w := &streamWriter{layer: l, f: f, p: p, tables: make([][]uint32, (len(p.grains)+511)/512)}
 	w.zip, _ = zlib.NewWriterLevel(&w.packed, 1+int(l.seed%9)) // the level is in range
 	switch l.Layout {
-	case UpFront, Padded:
+	case UpFront, Padded, Scattered:
 		w.inFront()
 	default:
 		w.withMarkers()
@@ -51,7 +52,7 @@ func (w *streamWriter) inFront() {
 	text := []byte(w.text())
 	flags, rgd := uint32(0x30001), int64(0)
 	dir := directory{at: 1 + textSectors(text), tables: w.allTables()}
-	if w.Layout == Padded {
+	if w.Layout != UpFront {
 		flags, rgd = 0x30003, dir.at
 		dir.at += dir.sectors()
 	}
@@ -60,10 +61,9 @@ func (w *streamWriter) inFront() {
 	w.f.write(text)
 	w.f.skip(overhead)
 	w.tables = dir.tables
-	for g, s := range w.p.grains {
-		if s == data {
-			w.grain(int64(g))
-		}
+	w.InOrder = w.Layout != Scattered
+	for _, g := range w.order(w.p) {
+		w.grain(int64(g))
 	}
 	if w.Layout == UpFront {
 		w.marker(0, markEnd)
