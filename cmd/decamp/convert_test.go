@@ -109,6 +109,20 @@ func TestConvertAChain(t *testing.T) {
 	}
 }
 
+// What convert makes of every flavour is what its generator says, and so what qemu-img
+// makes of it where qemu-img is right: vmdktest's own tests compare the two.
+func TestConvertEveryFlavour(t *testing.T) {
+	for _, recipe := range vmdktest.Recipes() {
+		t.Run(recipe.Name, func(t *testing.T) {
+			t.Parallel()
+			d := written(t, recipe.Chain)
+			out := filepath.Join(t.TempDir(), "x.qcow2")
+			newRig(t).ends(0, "convert", d.Path(), out, "--no-verify")
+			holds(t, out, d.Want)
+		})
+	}
+}
+
 func TestConvertTheStandardInput(t *testing.T) {
 	d := stream(t)
 	r := newRig(t)
@@ -160,6 +174,37 @@ func TestConvertACutStreamPublishesNothing(t *testing.T) {
 	r.ends(8, "convert", "-", out)
 	if fileExists(out) || fileExists(out+".manifest") {
 		t.Error("an image of half a disk was published")
+	}
+}
+
+func TestVerifyAConvertedImage(t *testing.T) {
+	d := chain(t)
+	for _, name := range []string{"x.raw", "x.qcow2"} {
+		out := filepath.Join(t.TempDir(), name)
+		newRig(t).ends(0, "convert", d.Path(), out)
+		r := newRig(t)
+		r.ends(0, "verify", out)
+		mustContain(t, r.out.String(), name, "sha256", out+" is what was copied.")
+		newRig(t).ends(2, "verify", out, "--spot", "1M", "--source", "esxi://root@h")
+
+		f, err := os.OpenFile(out, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := f.Stat()
+		if err == nil {
+			_, err = f.WriteAt(bytes.Repeat([]byte{0xEE}, 1<<20), info.Size()-6<<20)
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		r = newRig(t)
+		r.ends(8, "verify", out)
+		mustContain(t, r.out.String(), "BAD")
+		if err := os.Remove(out + ".manifest"); err != nil {
+			t.Fatal(err)
+		}
+		newRig(t).ends(3, "verify", out)
 	}
 }
 

@@ -20,10 +20,11 @@ import (
 )
 
 const verifyHelp = `
-Read the images of a migrated VM back from the medium and compare every MiB with the
-manifest that was made while they were copied.
+Read the images of a migrated VM, or one converted image, back from the medium and compare
+every MiB with the manifest that was made while they were copied.
 
-FOLDER is what decamp migrate published; it holds a vm.json. A bit that flipped is named:
+FOLDER is what decamp migrate published; it holds a vm.json. IMAGE is what decamp convert
+wrote; its manifest lies beside it. A bit that flipped is named:
 disk, offset, the hash expected and the hash seen. Where they are missing, the audit
 files NAME.sha256 and NAME.md5 are written; sha256sum -c takes them, and md5sum on the
 host gives the same sum for the flat file. Nothing else in the folder is touched.
@@ -36,6 +37,7 @@ const verifyExamples = `
 decamp verify /srv/vm/web01
 decamp verify /srv/vm/web01 --json | tail -1
 decamp verify /srv/vm/web01 --spot 100M,32 --source esxi://root@esx1
+decamp verify web01.qcow2
 `
 
 // verifyOptions are the flags of decamp verify.
@@ -48,14 +50,11 @@ type verifyOptions struct {
 func newVerify(a *app) *cobra.Command {
 	var o verifyOptions
 	cmd := &cobra.Command{
-		Use:     "verify FOLDER",
-		Short:   "Prove the images of a migrated VM again",
+		Use:     "verify FOLDER|IMAGE",
+		Short:   "Prove the images of a migrated VM, or a converted one, again",
 		Long:    text(verifyHelp),
 		Example: text(verifyExamples),
-		Args:    takes("FOLDER"),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return nil, cobra.ShellCompDirectiveFilterDirs
-		},
+		Args:    takes("FOLDER or IMAGE"),
 		Annotations: exits(
 			exit{fault.NotFound, "that is not the folder of a migrated VM, or an image is gone"},
 			exit{fault.Denied, "files cannot be read; with --spot also: wrong password, certificate unknown or changed"},
@@ -85,6 +84,9 @@ type verified struct {
 }
 
 func (a *app) verify(ctx context.Context, o verifyOptions, folder string) (err error) {
+	if info, err := os.Stat(folder); err == nil && info.Mode().IsRegular() {
+		return a.verifyImage(ctx, o, folder)
+	}
 	p, err := openPublished(folder)
 	if err != nil {
 		return err
