@@ -8,7 +8,7 @@
 // The kernel caches nothing (FOPEN_DIRECT_IO): its page cache would cost four times the
 // processor and copy what is read once. What is cached is cached here:
 //
-//   - pages, 8 MiB, hold what a sequential reader is about to want. They are filled ahead
+//   - pages, 4 MiB, hold what a sequential reader is about to want. They are filled ahead
 //     of it, several at once, and served from as the bytes arrive. The reply points into
 //     the page; a count of readers keeps it from being reused meanwhile.
 //   - blocks, 64 KiB, hold what a random reader wanted: a boot reads the same places

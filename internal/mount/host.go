@@ -53,8 +53,11 @@ type Remote struct {
 	asked time.Time
 }
 
-// NewRemote returns the Host of a session and a transport of the same host.
+// NewRemote returns the Host of a session and a transport of the same host. log may be nil.
 func NewRemote(s Session, t *https.Transport, log *slog.Logger) *Remote {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
 	return &Remote{Session: s, transport: t, log: log}
 }
 

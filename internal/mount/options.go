@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	defaultPageSize = 8 << 20
+	defaultPageSize = 4 << 20
 	leastPageSize   = 1 << 20 // the largest request of the kernel
 	mostPageSize    = 32 << 20
 	leastPages      = 4
@@ -22,12 +22,12 @@ const (
 // Options change how a mount behaves. The zero value is right for most.
 type Options struct {
 	// PageSize is how much is asked of the host with one request when a file is read
-	// sequentially, in bytes. Default 8 MiB: less shows the latency of requests, more makes
-	// the first bytes of a page no faster and takes memory. It is bounded to 1 to 32 MiB and
-	// rounded up to a power of two.
+	// sequentially, in bytes. Default 4 MiB: less shows the latency of requests; with more,
+	// fewer fit in the memory, and connections stand idle when several files are read at
+	// once. It is bounded to 1 to 32 MiB and rounded up to a power of two.
 	PageSize int64
 
-	// Pages is how many pages there are, for all files together. Default 16. It is bounded
+	// Pages is how many pages there are, for all files together. Default 32. It is bounded
 	// to at least 4, and to what fits in 128 MiB.
 	Pages int
 

@@ -10,7 +10,8 @@ const (
 	// sequentialAfter is how much must be read in a row before anything is read ahead. A
 	// booting guest reads many files of 100 KiB; a copy is past this at once.
 	sequentialAfter = 256 << 10
-	// leastWindow is how far is read ahead at first. It doubles with what was read.
+	// leastWindow is how far is read ahead at first. It grows with what was read, to four
+	// times of it.
 	leastWindow = 1 << 20
 	// mostDisorder is how far a reader may jump back and forth and be one reader: qemu-img
 	// convert -m 16 -W has 16 reads of 2 MiB under way.
@@ -81,5 +82,5 @@ func (s *stream) absorb(t *stream) {
 // quarter stays for what is behind its furthest read and not consumed.
 func (s *stream) window(share int, size int64) int64 {
 	most := max(int64(share)*3/4, 1) * size
-	return min(max(2*s.run, leastWindow), most)
+	return min(max(4*s.run, leastWindow), most)
 }

@@ -1,0 +1,192 @@
+package mount_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/transport/https"
+)
+
+// bytesSent is how much the lab has sent of the disk.
+func (r *rig) bytesSent() int64 {
+	return r.lab.Stats().Paths["/folder/web 01/web 01-flat.vmdk"].Bytes
+}
+
+// open opens the disk's file until the test ends.
+func (r *rig) open() *os.File {
+	r.Helper()
+	f, err := os.Open(r.flat())
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { f.Close() })
+	return f
+}
+
+// generated mounts a lab with one disk that takes no storage.
+func generated(t *testing.T, d lab.Disk, o rigOptions) *rig {
+	t.Helper()
+	o.lab.VMs = []lab.VM{{Name: "web 01", ChangeTracking: true, Disks: []lab.Disk{d}}}
+	return newRig(t, o)
+}
+
+func TestRandomReadsFetchOneBlockEach(t *testing.T) {
+	const size, reads = 1 << 30, 300
+	r := generated(t, lab.Disk{Capacity: size, Fill: 100, Thick: true}, rigOptions{})
+	f, rnd, p := r.open(), rand.New(rand.NewPCG(3, 4)), make([]byte, 4<<10)
+	want, err := r.lab.Disk("web 01", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := make([]byte, len(p))
+	for range reads {
+		off := rnd.Int64N(size/4096) * 4096
+		if _, err := f.ReadAt(p, off); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := want.ReadAt(good, off); err != nil && err != io.EOF {
+			t.Fatal(err)
+		}
+		if string(p) != string(good) {
+			t.Fatalf("the bytes at %d are wrong", off)
+		}
+	}
+	if got := r.bytesSent() / reads; got > 64<<10 {
+		t.Errorf("each read of 4 KiB fetched %d bytes", got)
+	}
+}
+
+func TestPlacesReadAgainAreNotFetchedAgain(t *testing.T) {
+	r := generated(t, lab.Disk{Capacity: 1 << 30, Fill: 100, Thick: true}, rigOptions{})
+	f, p := r.open(), make([]byte, 4<<10)
+	for range 3 {
+		for i := range int64(50) {
+			if _, err := f.ReadAt(p, i*(20<<20)+i*4096); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := r.bytesSent(); got > 50*64<<10 {
+		t.Errorf("50 places took %d bytes", got)
+	}
+}
+
+func TestSequentialReaderKeepsManyConnectionsBusy(t *testing.T) {
+	limits := lab.Limits{ConnRate: 8 << 20}
+	r := generated(t, lab.Disk{Capacity: 96 << 20, Fill: 100, Thick: true}, rigOptions{lab: lab.Config{Limits: limits}})
+	f := r.open()
+	if n, err := io.CopyBuffer(io.Discard, onlyReader{f}, make([]byte, 1<<20)); err != nil || n != 96<<20 {
+		t.Fatal(n, err)
+	}
+	if peak := r.lab.Stats().ConnsPeak; peak < 6 {
+		t.Errorf("there were %d connections at most, of them some of the session's", peak)
+	}
+	if got := r.bytesSent(); got > 97<<20 {
+		t.Errorf("96 MiB took %d bytes", got)
+	}
+}
+
+// onlyReader hides what would let io.Copy go another way.
+type onlyReader struct{ io.Reader }
+
+func TestHolesAreAnsweredFromTheMap(t *testing.T) {
+	r := generated(t, lab.Disk{Capacity: 4 << 30, Fill: 2, Seed: 5}, rigOptions{})
+	disk, err := r.lab.Disk("web 01", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.run("cp", "--sparse=always", r.flat(), filepath.Join(t.TempDir(), "out"))
+	if got := r.bytesSent(); got > disk.Allocated+disk.Allocated/20+4<<20 {
+		t.Errorf("%d bytes of data took %d bytes", disk.Allocated, got)
+	}
+}
+
+func TestSeekFindsDataAndHoles(t *testing.T) {
+	raw := filepath.Join(t.TempDir(), "raw")
+	f, err := os.Create(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []int64{0, 10 << 20, 63 << 20} {
+		if _, err := f.WriteAt(make([]byte, 1<<20), at); err != nil { // data to the host, if zero
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(f.Truncate(64<<20), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r := diskRig(t, raw, rigOptions{})
+	fd := int(r.open().Fd())
+	for _, c := range []struct {
+		off    int64
+		whence int
+		want   int64
+	}{
+		{0, unix.SEEK_DATA, 0}, {0, unix.SEEK_HOLE, 1 << 20}, {1 << 20, unix.SEEK_DATA, 10 << 20},
+		{5 << 20, unix.SEEK_HOLE, 5 << 20}, {11 << 20, unix.SEEK_DATA, 63 << 20}, {63 << 20, unix.SEEK_HOLE, 64 << 20},
+	} {
+		if got, err := unix.Seek(fd, c.off, c.whence); err != nil || got != c.want {
+			t.Errorf("from %d, whence %d: got %d (%v), want %d", c.off, c.whence, got, err, c.want)
+		}
+	}
+	if _, err := unix.Seek(fd, 64<<20, unix.SEEK_DATA); err != unix.ENXIO {
+		t.Errorf("data behind the end: %v", err)
+	}
+}
+
+// TestLyingMapIsNotBelieved has a map that leaves out data at the disk's end, which is
+// always looked at: then everything must come from the wire.
+func TestLyingMapIsNotBelieved(t *testing.T) {
+	raw := image(t, 64<<20, 21)
+	f, err := os.OpenFile(raw, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("data"), 64<<20-4); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, rigOptions{lab: lab.Config{VMs: []lab.VM{{Name: "web 01", ChangeTracking: true, Disks: []lab.Disk{
+		{File: raw, Hide: []lab.Span{{Offset: 32 << 20, Length: 32 << 20}}},
+	}}}}})
+	r.same(raw, r.flat())
+}
+
+func TestManyReadersOfManyFilesGetTheirOwnBytes(t *testing.T) {
+	var disks []lab.Disk
+	var raws []string
+	for i := range 4 {
+		raws = append(raws, image(t, 24<<20, uint64(30+i)))
+		disks = append(disks, lab.Disk{File: raws[i]})
+	}
+	r := newRig(t, rigOptions{
+		lab:   lab.Config{VMs: []lab.VM{{Name: "web 01", ChangeTracking: true, Disks: disks}}},
+		https: https.Options{MaxConnections: 3},
+	})
+	var readers sync.WaitGroup
+	for i, raw := range raws {
+		name := r.flat()
+		if i > 0 {
+			name = r.path(fmt.Sprintf("web 01/web 01_%d-flat.vmdk", i))
+		}
+		for range 3 {
+			readers.Go(func() {
+				if msg, err := r.try("cmp", raw, name); err != nil {
+					t.Errorf("%v: %s", err, msg)
+				}
+			})
+		}
+	}
+	readers.Wait()
+}
