@@ -36,6 +36,9 @@ func child(args []string) error {
 	if args[0] == "lab" {
 		return childLab(ctx, args[1:])
 	}
+	if args[0] == "mount" {
+		return childMount(ctx, args[1:])
+	}
 	role, ok := roles[args[0]]
 	if !ok {
 		return fmt.Errorf("no child role %q", args[0])

@@ -35,8 +35,13 @@ const benchVM = "bench"
 
 // startLab starts an emulated ESXi whose VM has one generated disk.
 func startLab(ctx context.Context, d lab.Disk, limits lab.Limits) (*emulated, error) {
+	return startLabOf(ctx, []lab.Disk{d}, limits)
+}
+
+// startLabOf starts an emulated ESXi whose VM has several.
+func startLabOf(ctx context.Context, disks []lab.Disk, limits lab.Limits) (*emulated, error) {
 	cfg, err := json.Marshal(lab.Config{
-		VMs:    []lab.VM{{Name: benchVM, ChangeTracking: true, Disks: []lab.Disk{d}}},
+		VMs:    []lab.VM{{Name: benchVM, ChangeTracking: true, Disks: disks}},
 		Limits: limits,
 	})
 	if err != nil {

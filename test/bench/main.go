@@ -32,6 +32,7 @@ var parts = []part{
 	{"https", httpsFigures},
 	{"huge", hugeFigures},
 	{"formats", formatFigures},
+	{"mount", mountFigures},
 }
 
 func main() {
@@ -84,7 +85,7 @@ func choose(only string) ([]part, error) {
 		}
 	}
 	if len(chosen) != len(wanted) {
-		return nil, fmt.Errorf("unknown part in %q; the parts are engine, writers, https, huge and formats", only)
+		return nil, fmt.Errorf("unknown part in %q; the parts are engine, writers, https, huge, formats and mount", only)
 	}
 	return chosen, nil
 }

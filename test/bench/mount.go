@@ -1,0 +1,331 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/mount"
+	"github.com/decamp/decamp/internal/transport/https"
+)
+
+const (
+	mountShare = 0.9 // of the cap that each reader must reach
+	mountDisk  = 2 << 30
+	mountFiles = 4 // read at once
+	randomDisk = 8 << 30
+	randomSize = 4 << 10
+	randomRead = 3000
+)
+
+// mountFigures measures programs that read through decamp mount: under the caps of a real
+// host, uncapped, several files at once, and at random.
+func mountFigures(ctx context.Context, b *bench) error {
+	return errors.Join(
+		b.mountCapped(ctx),
+		b.mountUncapped(ctx),
+		b.mountFair(ctx),
+		b.mountRandom(ctx),
+	)
+}
+
+// mountReaders are the programs people read with.
+func mountReaders(file string) []struct {
+	name string
+	argv []string
+} {
+	null := fmt.Sprintf("driver=null-co,size=%d", mountDisk)
+	return []struct {
+		name string
+		argv []string
+	}{
+		{"dd bs=4M", []string{"dd", "if=" + file, "of=/dev/null", "bs=4M", "status=none"}},
+		{"qemu-img convert", []string{"qemu-img", "convert", "-f", "raw", "-n", "--target-image-opts", file, null}},
+		{"qemu-img convert -m 16 -W", []string{"qemu-img", "convert", "-m", "16", "-W", "-f", "raw", "-n", "--target-image-opts", file, null}},
+	}
+}
+
+func (b *bench) mountCapped(ctx context.Context) error {
+	m, err := b.startMount(ctx, lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap}, lab.Disk{Capacity: mountDisk, Fill: 100, Thick: true})
+	if err != nil {
+		return err
+	}
+	defer m.stop()
+	for _, reader := range mountReaders(m.file(0)) {
+		u, err := m.read(ctx, reader.argv)
+		if err != nil {
+			return err
+		}
+		row := Row{Figure: "mount capped at 55 MB/s a connection, 300 MB/s a datastore, " + reader.name + ": share of the cap",
+			Value: 100 * u.rate(mountDisk) / (datastoreCap / 1e6), Unit: "%",
+			Note: fmt.Sprintf("%.0f MB/s, %.2f CPU s/GiB with the reader's", u.rate(mountDisk), u.cpuPerGiB(mountDisk))}
+		row.Peers = []Peer{{Name: "Proxmox's importer, its read path rebuilt", Value: 100 * 48 / (datastoreCap / 1e6), Note: "45 to 48 MB/s, measured when this was designed"}}
+		b.atLeast(100*mountShare, row)
+	}
+	u, err := m.usage()
+	if err != nil {
+		return err
+	}
+	b.atMost(256, Row{Figure: "mount at 300 MB/s: peak memory", Value: float64(u.Peak) / (1 << 20), Unit: "MiB"})
+	return nil
+}
+
+func (b *bench) mountUncapped(ctx context.Context) error {
+	m, err := b.startMount(ctx, lab.Limits{}, lab.Disk{Capacity: mountDisk, Fill: 100, Thick: true})
+	if err != nil {
+		return err
+	}
+	defer m.stop()
+	for _, reader := range mountReaders(m.file(0)) {
+		var rates, cpus []float64
+		for range httpsRuns {
+			u, err := m.read(ctx, reader.argv)
+			if err != nil {
+				return err
+			}
+			rates, cpus = append(rates, u.rate(mountDisk)), append(cpus, u.cpuPerGiB(mountDisk))
+		}
+		row := Row{Figure: "mount uncapped, " + reader.name + ": client CPU, the reader's included", Value: median(cpus), Unit: "CPU s/GiB",
+			Note: fmt.Sprintf("%.0f MB/s with the lab on the same cores", median(rates))}
+		b.atMost(1.3, row)
+	}
+	u, err := m.usage()
+	if err != nil {
+		return err
+	}
+	b.atMost(256, Row{Figure: "mount uncapped: peak memory", Value: float64(u.Peak) / (1 << 20), Unit: "MiB"})
+	return nil
+}
+
+// mountFair reads four files at once, for as long as the first one takes, and compares how
+// far each came.
+func (b *bench) mountFair(ctx context.Context) error {
+	disks := slices.Repeat([]lab.Disk{{Capacity: mountDisk, Fill: 100, Thick: true}}, mountFiles)
+	m, err := b.startMount(ctx, lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap}, disks...)
+	if err != nil {
+		return err
+	}
+	defer m.stop()
+	ctx, cancel := context.WithTimeout(ctx, 8*time.Second)
+	defer cancel()
+	got := make([]float64, mountFiles)
+	var readers sync.WaitGroup
+	began := time.Now()
+	for i := range got {
+		readers.Go(func() { got[i] = float64(readUntil(ctx, m.file(i))) })
+	}
+	readers.Wait()
+	var sum float64
+	for _, n := range got {
+		sum += n
+	}
+	least, most := slices.Min(got), slices.Max(got)
+	b.atLeast(0.8, Row{Figure: "mount, 4 files at once: what the slowest reader gets of what the fastest gets", Value: least / most, Unit: "x",
+		Note: fmt.Sprintf("together %.0f MB/s of 300", sum/1e6/time.Since(began).Seconds())})
+	return nil
+}
+
+// readUntil reads a file from its start until ctx ends, and returns how far it came.
+func readUntil(ctx context.Context, name string) int64 {
+	f, err := os.Open(name)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	b, sum := make([]byte, 1<<20), int64(0)
+	for ctx.Err() == nil {
+		n, err := f.Read(b)
+		sum += int64(n)
+		if err != nil {
+			break
+		}
+	}
+	return sum
+}
+
+func (b *bench) mountRandom(ctx context.Context) error {
+	m, err := b.startMount(ctx, lab.Limits{}, lab.Disk{Capacity: randomDisk, Fill: 100, Thick: true})
+	if err != nil {
+		return err
+	}
+	defer m.stop()
+	before, err := m.lab.sent(ctx)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := readRandomly(m.file(0)); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	after, err := m.lab.sent(ctx)
+	if err != nil {
+		return err
+	}
+	fetched := float64(after-before) / randomRead
+	b.atMost(64, Row{Figure: "mount, random reads of 4 KiB: bytes fetched for each", Value: fetched / (1 << 10), Unit: "KiB",
+		Note: fmt.Sprintf("%.1f bytes for each byte asked; %.0f reads a second, one at a time", fetched/randomSize, randomRead/took.Seconds())})
+	return nil
+}
+
+func readRandomly(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	rnd, p := rand.New(rand.NewPCG(1, 2)), make([]byte, randomSize)
+	for range randomRead {
+		if _, err := f.ReadAt(p, rnd.Int64N(randomDisk/randomSize)*randomSize); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mountedLab is a lab, and decamp's mount of it in a process of its own.
+type mountedLab struct {
+	lab   *emulated
+	dir   string
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	out   *json.Decoder
+}
+
+// mountJob is what childMount is told.
+type mountJob struct {
+	Lab labFacts `json:"lab"`
+	Dir string   `json:"dir"`
+}
+
+func (b *bench) startMount(ctx context.Context, limits lab.Limits, disks ...lab.Disk) (*mountedLab, error) {
+	e, err := startLabOf(ctx, disks, limits)
+	if err != nil {
+		return nil, err
+	}
+	m := &mountedLab{lab: e, dir: filepath.Join(b.dir, "mnt")}
+	if err := m.start(ctx); err != nil {
+		m.stop()
+		return nil, fmt.Errorf("start mount: %w", err)
+	}
+	return m, nil
+}
+
+func (m *mountedLab) start(ctx context.Context) error {
+	if err := os.MkdirAll(m.dir, 0o755); err != nil {
+		return err
+	}
+	spec, err := json.Marshal(mountJob{m.lab.facts, m.dir})
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	m.cmd = exec.CommandContext(ctx, self, "child", "mount", string(spec))
+	m.cmd.Stderr = os.Stderr
+	if m.stdin, err = m.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	out, err := m.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := m.cmd.Start(); err != nil {
+		return err
+	}
+	m.out = json.NewDecoder(out)
+	_, err = m.usage()
+	return err
+}
+
+// stop unmounts, whatever became of the process.
+func (m *mountedLab) stop() {
+	if m.stdin != nil {
+		m.stdin.Close()
+		_ = m.cmd.Wait() // its errors are on stderr
+	}
+	_ = unix.Unmount(m.dir, unix.MNT_DETACH) // there is nothing left, unless the process died
+	_ = os.Remove(m.dir)
+	m.lab.stop()
+}
+
+// file is the flat file of the VM's nth disk.
+func (m *mountedLab) file(n int) string {
+	name := benchVM
+	if n > 0 {
+		name = fmt.Sprintf("%s_%d", benchVM, n)
+	}
+	return filepath.Join(m.dir, "ha-datacenter", "datastore1", benchVM, name+"-flat.vmdk")
+}
+
+// usage asks the mount's process what it has taken so far.
+func (m *mountedLab) usage() (t taken, err error) {
+	if _, err := fmt.Fprintln(m.stdin); err != nil {
+		return t, err
+	}
+	return t, m.out.Decode(&t)
+}
+
+// read runs a reader, and counts the mount's processor time with the reader's.
+func (m *mountedLab) read(ctx context.Context, argv []string) (usage, error) {
+	before, err := m.usage()
+	if err != nil {
+		return usage{}, err
+	}
+	u, err := measure(ctx, argv[0], argv[1:]...)
+	if err != nil {
+		return usage{}, err
+	}
+	after, err := m.usage()
+	u.CPU += time.Duration((after.CPU - before.CPU) * float64(time.Second))
+	return u, err
+}
+
+// childMount mounts the lab until its input ends. Each line of it is answered with what
+// the process has taken.
+func childMount(ctx context.Context, args []string) error {
+	var job mountJob
+	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
+		return err
+	}
+	host, err := esx.Dial(ctx, esx.Config{
+		URL:         &url.URL{Scheme: "esxi", Host: job.Lab.Addr, User: url.User(job.Lab.User)},
+		Password:    func(context.Context) (esx.Secret, error) { return esx.Secret(job.Lab.Password), nil },
+		Fingerprint: job.Lab.Fingerprint,
+	})
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	pull := https.New(host, https.Options{})
+	defer pull.Close()
+	m, err := mount.New(ctx, mount.NewRemote(host, pull, nil), job.Dir, mount.Options{})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	out := json.NewEncoder(os.Stdout)
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		if err := out.Encode(taken{CPU: cpuSeconds(), Peak: peakResident()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
