@@ -167,7 +167,6 @@ func TestRefusedDescriptors(t *testing.T) {
 		"parent not UTF-8":   {"parentCID=1\nparentFileNameHint=\"b\xfc\"\nRW 8 VMFS \"x\"", "not in UTF-8"},
 		"datastore and out":  {base + `RW 8 VMFS "/vmfs/volumes/../../etc/shadow"`, "folder"},
 		"datastore itself":   {base + `RW 8 VMFS "/vmfs/volumes/"`, "folder"},
-		"device":             {base + `RW 8 VMFS "/vmfs/devices/disks/naa.1"`, "absolute"},
 		"escape in the text": {base + "# \x1b[2J\nRW 8 VMFS \"x\"", "0x1b"},
 	} {
 		_, err := ParseDescriptor([]byte(c.text))
@@ -187,6 +186,9 @@ func TestDisksThatAreNotFlat(t *testing.T) {
 		"native snapshot": {"isNativeSnapshot=\"yes\"\nRW 8 VMFS \"x\"", "native"},
 		"virtual RDM":     {ext(`RW 8 VMFSRDM "x-rdm.vmdk"`), "LUN"},
 		"raw device":      {ext(`RW 8 VMFSRAW "/vmfs/devices/disks/naa.1"`), "LUN"},
+		"device":          {ext(`RW 8 FLAT "/dev/sda" 0`), "device /dev/sda"},
+		"device of ESXi":  {ext(`RW 8 VMFS "/vmfs/devices/disks/naa.1"`), "device /vmfs"},
+		"Windows device":  {ext(`RW 8 FLAT "\\.\PhysicalDrive0" 63`), "device"},
 		"vSAN":            {ext(`RW 8 VMFS "vsan://52d1"`), "vsan://52d1"},
 		"vVol":            {ext(`RW 8 VMFS "vvol://52d1"`), "object"},
 		"vSAN delta":      {ext(`RW 8 VSANSPARSE "vsan://52d1"`), "vSAN"},

@@ -109,7 +109,7 @@ func (p *parser) locate(x *ExtentLine, name string) error {
 	switch {
 	case name == "":
 		return p.corrupt("a %s extent without a file", x.Type)
-	case isObject(name) || x.Type == VMFSRaw:
+	case isObject(name) || isDevice(name) || x.Type == VMFSRaw:
 		x.Object = name
 		return nil
 	}
@@ -123,6 +123,11 @@ func (p *parser) locate(x *ExtentLine, name string) error {
 
 func isObject(name string) bool {
 	return strings.HasPrefix(name, "vsan://") || strings.HasPrefix(name, "vvol://")
+}
+
+// isDevice reports what a partitionedDevice or fullDevice disk stands on.
+func isDevice(name string) bool {
+	return strings.HasPrefix(name, "/dev/") || strings.HasPrefix(name, "/vmfs/devices/") || strings.HasPrefix(name, `\\.\`)
 }
 
 // datastores is where a host has its datastores. Names below it are looked up, not opened

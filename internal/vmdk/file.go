@@ -34,10 +34,17 @@ type file struct {
 	// start is where on the disk the extent begins that the file holds.
 	start int64
 
+	gap   int64  // bytes nobody wants that are read over to take two runs at once
 	ahead *ahead // of its small reads; nil if it cannot be read ahead
 
 	// holes says that the file system may know of zeros in it that no table tells.
 	holes bool
+}
+
+func newFile(name string, index int, src disk.Source) *file {
+	// Where a request is dear, as over a network, its preferred size tells how dear.
+	gap := max(joinGap, src.Hints().Request/4)
+	return &file{name: name, index: index, src: src, gap: gap, ahead: newAhead(src)}
 }
 
 func (f *file) size() int64 { return f.src.Size() }

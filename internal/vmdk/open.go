@@ -131,7 +131,7 @@ func (o *opener) keep(name string, src disk.Source) (*file, error) {
 	if len(o.disk.files) == maxFiles {
 		return nil, errors.Join(unsupportedFile(name, "the disk has more than %d files", maxFiles), src.Close())
 	}
-	f := &file{name: name, index: len(o.disk.files), src: src, ahead: newAhead(src)}
+	f := newFile(name, len(o.disk.files), src)
 	o.disk.files = append(o.disk.files, f)
 	o.byName[name] = f
 	return f, nil

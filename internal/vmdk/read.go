@@ -17,8 +17,8 @@ const (
 	// joinSize is the most that is read of a file at once to take several runs from it.
 	joinSize = 1 << 20
 
-	// joinGap is how many bytes nobody wants are read over: copying them from the page
-	// cache takes as long as another system call.
+	// joinGap is how many bytes nobody wants are read over in a local file: copying them
+	// from the page cache takes as long as another system call.
 	joinGap = 8 << 10
 
 	// aloneSize is the length from which a run is read straight to where it belongs.
@@ -61,7 +61,7 @@ func (r *reader) read(ctx context.Context, p []byte, off int64) error {
 	}
 	slices.SortFunc(r.runs, inFileOrder)
 	for rest := r.runs; len(rest) > 0; {
-		n, end := join(rest)
+		n, end := join(rest, r.disk.files[rest[0].File].gap)
 		if err := r.readJoined(ctx, p, off, rest[:n], end); err != nil {
 			return err
 		}
@@ -94,9 +94,9 @@ func inFileOrder(a, b Run) int {
 	return cmp.Compare(a.At, b.At)
 }
 
-// join returns how many of the runs are best read at once, and where in the file the
-// last of their bytes ends.
-func join(runs []Run) (n int, end int64) {
+// join returns how many of the runs, which are in file order, are best read at once if gap
+// bytes are read over, and where in the file the last of their bytes ends.
+func join(runs []Run, gap int64) (n int, end int64) {
 	first := runs[0]
 	end = first.At + first.stored()
 	if first.stored() >= aloneSize {
@@ -105,7 +105,7 @@ func join(runs []Run) (n int, end int64) {
 	for n = 1; n < len(runs); n++ {
 		next := runs[n]
 		last := max(end, next.At+next.stored())
-		if next.File != first.File || next.At-end > joinGap || last-first.At > joinSize {
+		if next.File != first.File || next.At-end > gap || last-first.At > joinSize {
 			break
 		}
 		end = last

@@ -41,7 +41,28 @@ func parseSESparse(name string, b []byte) (*seHeader, error) {
 	if len(b) < disk.SectorSize || binary.LittleEndian.Uint64(b) != seMagic {
 		return nil, corruptFile(name, "it has no seSparse header")
 	}
-	u64 := func(at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
+	if err := checkSE(name, b); err != nil {
+		return nil, err
+	}
+	h := &seHeader{}
+	for _, field := range []struct {
+		at int
+		to *int64
+	}{{16, &h.capacity}, {80, &h.volatile}, {128, &h.directory}, {144, &h.tables}, {192, &h.grains}} {
+		n := sectors(b[field.at:])
+		if n <= 0 {
+			return nil, corruptFile(name, "the seSparse header has no sensible number at offset %d", field.at)
+		}
+		*field.to = n * disk.SectorSize
+	}
+	if h.capacity > seMostSize {
+		return nil, corruptFile(name, "the seSparse header says it has %d bytes, more than ESXi allows", h.capacity)
+	}
+	return h, nil
+}
+
+// checkSE refuses a header that is not of the one kind that is known.
+func checkSE(name string, b []byte) error {
 	for _, want := range []struct {
 		at    int
 		value uint64
@@ -56,25 +77,14 @@ func parseSESparse(name string, b []byte) (*seHeader, error) {
 		{64, 0, "reserved field 3"},
 		{72, 0, "reserved field 4"},
 	} {
-		if got := u64(want.at); got != want.value {
-			return nil, unsupportedFile(name, "seSparse %s is %#x, only %#x is known", want.what, got, want.value)
+		if got := binary.LittleEndian.Uint64(b[want.at:]); got != want.value {
+			return unsupportedFile(name, "seSparse %s is %#x, only %#x is known", want.what, got, want.value)
 		}
 	}
 	if slices.ContainsFunc(b[208:disk.SectorSize], func(c byte) bool { return c != 0 }) {
-		return nil, unsupportedFile(name, "the seSparse header has fields that are not known")
+		return unsupportedFile(name, "the seSparse header has fields that are not known")
 	}
-	h := &seHeader{}
-	for at, to := range map[int]*int64{16: &h.capacity, 80: &h.volatile, 128: &h.directory, 144: &h.tables, 192: &h.grains} {
-		n := sectors(b[at:])
-		if n <= 0 {
-			return nil, corruptFile(name, "the seSparse header has no sensible number at offset %d", at)
-		}
-		*to = n * disk.SectorSize
-	}
-	if h.capacity > seMostSize {
-		return nil, corruptFile(name, "the seSparse header says it has %d bytes, more than ESXi allows", h.capacity)
-	}
-	return h, nil
+	return nil
 }
 
 // seSparse is an seSparse extent.

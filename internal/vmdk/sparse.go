@@ -64,21 +64,31 @@ func (s *sparse) plausible(entry int64) bool {
 	return entry > 0 && entry*disk.SectorSize+s.tableEntries*4 <= s.file.size()
 }
 
-// table reads table n, or its copy if it is damaged.
+// table reads table n, or its copy if it is damaged. One that is all zeros, while its copy
+// is not, was overwritten: grains are never given back.
 func (s *sparse) table(ctx context.Context, n, entry int64) (table, error) {
 	t, err := s.tableAt(ctx, n, entry)
-	if err == nil || s.redundant == nil || ctx.Err() != nil {
+	if s.redundant == nil || err == nil && !t.empty() || ctx.Err() != nil {
 		return t, err
 	}
-	spare, spareErr := s.file.readRegion(ctx, *s.redundant, n, 1)
-	if spareErr != nil || spare[0] == entry {
-		return nil, err
-	}
-	if t, spareErr = s.tableAt(ctx, n, spare[0]); spareErr != nil {
-		return nil, err
+	spare, spareErr := s.spare(ctx, n, entry)
+	if spareErr != nil || err == nil && spare.empty() {
+		return t, err
 	}
 	s.warn("%s: a grain table is damaged; its redundant copy is used", s.file.name)
-	return t, nil
+	return spare, nil
+}
+
+// spare reads the copy of table n, which is elsewhere than entry.
+func (s *sparse) spare(ctx context.Context, n, entry int64) (table, error) {
+	at, err := s.file.readRegion(ctx, *s.redundant, n, 1)
+	if err == nil && at[0] == entry {
+		err = corruptFile(s.file.name, "grain table %d has no copy", n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.tableAt(ctx, n, at[0])
 }
 
 // tableAt reads the table at sector entry and turns sectors into offsets.

@@ -1,10 +1,18 @@
 package vmdk
 
-import "sync/atomic"
+import (
+	"slices"
+	"sync/atomic"
+)
 
 // A table is a grain table or a piece of a directory, decoded. It is never changed once
 // it was made, so it can be shared.
 type table []int64
+
+// empty reports whether a grain table has nothing but absent grains, or is none.
+func (t table) empty() bool {
+	return !slices.ContainsFunc(t, func(e int64) bool { return e != absentGrain })
+}
 
 const (
 	// cacheSlots and maxTable bound the cache: 256 x 4096 x 8 bytes = 8 MiB.
@@ -24,7 +32,6 @@ type tableKind uint8
 const (
 	grainTable tableKind = iota
 	directoryPiece
-	redundantPiece
 )
 
 // tableCache keeps the tables that were used last, for callers that read little at a

@@ -32,6 +32,9 @@ func (x ExtentLine) unreadable() error {
 	case x.Type == VSANSparse:
 		return x.unsupported("it is a delta on vSAN").
 			WithHint("remove the VM's snapshots and move it to a VMFS or NFS datastore with Storage vMotion")
+	case isDevice(x.Object):
+		return x.unsupported("its data is the device %s, not a file", x.Object).
+			WithHint("copy the device on its machine: dd if=DEVICE of=disk.raw bs=1M conv=sparse, then migrate disk.raw")
 	case x.Object != "":
 		return x.unsupported("its data is the object %s, not a file", x.Object).
 			WithHint("move the VM to a VMFS or NFS datastore with Storage vMotion")
