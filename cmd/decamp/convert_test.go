@@ -333,6 +333,30 @@ func TestConvertQCOW2AndRaw(t *testing.T) {
 	}
 }
 
+func TestConvertAChainThatIsNotInOrder(t *testing.T) {
+	d := written(t, vmdktest.Chain{Seed: 4, Name: "web01", Layers: []vmdktest.Layer{
+		{Sectors: vmdktest.Odd, Data: 0.5},
+		{Format: vmdktest.COWD, Data: 0.2, Run: 5, Text: vmdktest.Text{
+			Parent: "/vmfs/volumes/5f0c-11/base/web01.vmdk", ParentCID: "12345678",
+		}},
+	}})
+	elsewhere := t.TempDir()
+	for _, name := range []string{"web01.vmdk", "web01-flat.vmdk"} {
+		if err := os.Rename(filepath.Join(d.Folder, name), filepath.Join(elsewhere, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := filepath.Join(t.TempDir(), "x.raw")
+	newRig(t).ends(3, "convert", d.Path(), out)
+	r := newRig(t)
+	r.ends(6, "convert", d.Path(), out, "--folder", elsewhere)
+	mustContain(t, r.stderr(), "12345678", "--ignore-cid")
+	r = newRig(t)
+	r.ends(0, "convert", d.Path(), out, "--folder", elsewhere, "--ignore-cid")
+	holds(t, out, d.Want)
+	mustContain(t, r.stderr(), "Warning: ", "12345678")
+}
+
 func TestConvertRefuses(t *testing.T) {
 	d := chain(t)
 	dir := t.TempDir()

@@ -15,7 +15,8 @@ has, how much of it is data, and what is odd about it.
 
 IN is named as for decamp convert. Only headers and tables are read, never data.
 DATA is what a layer has in its files, ZERO what it says reads as zeros, and ABSENT what
-it leaves to the layer below it.
+it leaves to the layer below it. What the disk reads as takes holes of flat files into
+account, and counts holes of less than 64 KiB as data.
 `
 
 const inspectExamples = `

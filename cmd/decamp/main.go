@@ -1,8 +1,9 @@
 // Command decamp moves virtual machines off VMware ESXi and vCenter onto KVM.
 //
-// Each command has a file of its own with its help text at the top. wire.go is the one
-// place that names concrete types: which session, transport and target the packages
-// below are given. Everything else here speaks in their words.
+// Each command has a file of its own with its help text at the top. Two places name
+// concrete types: wire.go says which session, transport and target the packages below
+// are given, input.go how a disk's files are opened. Everything else here speaks in
+// their words.
 //
 // Results go to the standard output, everything meant for eyes (progress, questions,
 // warnings, errors) to the standard error. With --json the standard output is one JSON
