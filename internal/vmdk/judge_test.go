@@ -2,8 +2,10 @@ package vmdk_test
 
 import (
 	"context"
+	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/decamp/decamp/internal/disk"
@@ -111,4 +113,67 @@ func cover(ctx context.Context, check *disk.Check, src disk.Source, e disk.Exten
 		return err
 	}
 	return check.WriteAt(ctx, buf, e.Off)
+}
+
+// Files that qemu-img wrote from known content: another writer than ours.
+func TestReadsWhatQEMUWrites(t *testing.T) {
+	requires(t, "qemu-img")
+	for _, sectors := range []int64{vmdktest.Odd, 2 * 65536} {
+		for _, options := range []string{
+			"subformat=monolithicSparse", "subformat=monolithicSparse,zeroed_grain=on", "subformat=monolithicSparse,compat6",
+			"subformat=monolithicFlat", "subformat=twoGbMaxExtentSparse", "subformat=twoGbMaxExtentFlat", "subformat=streamOptimized",
+		} {
+			t.Run(fmt.Sprintf("%s of %d sectors", options, sectors), func(t *testing.T) {
+				t.Parallel()
+				d := write(t, vmdktest.Chain{Seed: 7, Layers: []vmdktest.Layer{{Sectors: sectors, Data: 0.4, Run: 3}}})
+				out := filepath.Join(t.TempDir(), "q.vmdk")
+				cmd := exec.Command("qemu-img", "convert", "-f", "raw", "-O", "vmdk", "-o", options, filepath.Join(d.Folder, "disk-flat.vmdk"), out)
+				if words, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("qemu-img: %v: %s", err, words)
+				}
+				src := open(t, filepath.Dir(out), filepath.Base(out))
+				if err := d.Want.Compare(t.Context(), src); err != nil {
+					t.Error(err)
+				}
+				if err := zerosAreZeros(t.Context(), src, d.Want); err != nil {
+					t.Error(err)
+				}
+				if strings.HasSuffix(options, "streamOptimized") {
+					if err := receive(t.Context(), out, -1, d.Want); err != nil {
+						t.Errorf("in one pass: %v", err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A chain whose top qemu-img made: a delta of Workstation's kind.
+func TestReadsADeltaThatQEMUWrites(t *testing.T) {
+	requires(t, "qemu-img")
+	d := write(t, vmdktest.Chain{Seed: 8, Layers: []vmdktest.Layer{{Format: vmdktest.Sparse, Sectors: vmdktest.Odd, Data: 0.5, Run: 3}}})
+	top := filepath.Join(d.Folder, "top.vmdk")
+	for _, args := range [][]string{
+		{"qemu-img", "create", "-q", "-f", "vmdk", "-b", d.Name, "-F", "vmdk", top},
+		{"qemu-io", "-f", "vmdk", "-c", "write -P 0xAB 1M 100k", "-c", "write -P 0xCD 70k 512", top},
+	} {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Dir = d.Folder
+		if words, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", args, err, words)
+		}
+	}
+	raw, err := vmdktest.QEMU(t.Context(), top, filepath.Join(d.Folder, "raw"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	src := open(t, d.Folder, "top.vmdk")
+	whole := disk.Range{Len: raw.Size()}
+	if src.Size() != raw.Size() || string(reads(t, src, whole)) != string(reads(t, raw, whole)) {
+		t.Errorf("%d bytes differ from the %d that qemu-img reads", src.Size(), raw.Size())
+	}
+	if got := reads(t, src, disk.Range{Off: 70 << 10, Len: 2}); got[0] != 0xCD || got[1] != 0xCD {
+		t.Errorf("what was written to the delta reads as %x", got)
+	}
 }
