@@ -54,9 +54,9 @@ const (
 //
 // streamBuffer; 32 bytes for each table's worth of grains (32 MiB of disk) that has data,
 // and 4 for each there could be: 3 MiB for a full disk of 2 TiB, 144 MiB for the largest
-// that is not refused. And the parts that are held at once, each with the packed bytes
-// of its window: less than the window, if it was worth compressing, and never more than
-// twice as much.
+// that is not refused, and as much again while a list grows. And the parts that are held
+// at once, each as large as its window and a 64th; twice that, and as much again while it
+// grows, if somebody packs grains so that they become larger.
 type Stream struct {
 	in       *bufio.Reader
 	at       int64 // bytes read

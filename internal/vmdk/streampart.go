@@ -27,13 +27,14 @@ type partGrain struct {
 // newPart starts the part that g is in.
 func (s *Stream) newPart(g grainHead, window int64) *streamPart {
 	off := g.sector * disk.SectorSize / window * window
-	p := &streamPart{stream: s}
+	r := disk.Range{Off: off, Len: min(window, s.Size()-off)}
 	select {
-	case p = <-s.free:
+	case p := <-s.free:
+		p.r = r
+		return p
 	default:
+		return &streamPart{stream: s, r: r, packed: make([]byte, 0, r.Len+r.Len/64)}
 	}
-	p.r = disk.Range{Off: off, Len: min(window, s.Size()-off)}
-	return p
 }
 
 func (p *streamPart) covers(g grainHead) bool { return g.sector*disk.SectorSize < p.r.End() }
