@@ -120,6 +120,9 @@ func (a *app) convert(ctx context.Context, o convertOptions, inPath, outPath str
 	for _, w := range made.Warnings {
 		a.warn("%s", plain(w))
 	}
+	if fault.Is(err, fault.Canceled) && in.again != nil {
+		return fault.New(fault.Canceled, "convert %s: %w", inPath, err).WithHint("run the same command again: it continues")
+	}
 	if err != nil {
 		return fmt.Errorf("convert %s: %w", inPath, err)
 	}

@@ -90,7 +90,7 @@ func holds(t *testing.T, path string, want *vmdktest.Overlay) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if left, _ := filepath.Glob(path + ".partial*"); len(left) > 0 {
+	if left, _ := filepath.Glob(path + ".[pr]*"); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }

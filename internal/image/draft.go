@@ -10,12 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/manifest"
 )
 
 // A Draft is a File that grows beside its final name, as PATH.partial with a manifest
 // PATH.partial.manifest, until Publish gives both their names. An image under its final
-// name is complete, with its manifest beside it, always.
+// name is complete, with its manifest beside it, always:
+//
+//	x.partial  x.partial.manifest    growing, or complete
+//	x.ready    x.partial.manifest    being published
+//	x.ready    x.manifest            likewise: the manifest is that of x.ready
+//	x          x.manifest            published
+//
+// Without the name in between, a manifest of an earlier x could be taken for that of an
+// x.partial which a crash left without any.
 type Draft struct {
 	Final   File
 	Replace bool // an image that is there may be replaced
@@ -33,16 +40,28 @@ func (d Draft) Manifest() string { return manifestOf(d.File().Path) }
 
 func manifestOf(path string) string { return path + ".manifest" }
 
+func (d Draft) ready() string { return d.Final.Path + ".ready" }
+
 // Prepare looks whether the final name can be had: fault.Conflict if it is taken. If a
-// crash came between the two renames of Publish, it takes the manifest back.
+// crash came while the image was published, it is a draft again.
 func (d Draft) Prepare() error {
 	if err := d.checkFinal(); err != nil {
 		return err
 	}
-	if !exists(d.File().Path) || exists(d.Manifest()) || !exists(manifestOf(d.Final.Path)) {
+	if !exists(d.ready()) {
 		return nil
 	}
-	return ioFault(os.Rename(manifestOf(d.Final.Path), d.Manifest()))
+	return d.takeBack()
+}
+
+// takeBack undoes as much of Publish as was done before the last rename.
+func (d Draft) takeBack() error {
+	if !exists(d.Manifest()) {
+		if err := os.Rename(manifestOf(d.Final.Path), d.Manifest()); err != nil {
+			return ioFault(err)
+		}
+	}
+	return ioFault(os.Rename(d.ready(), d.File().Path))
 }
 
 func (d Draft) checkFinal() error {
@@ -77,19 +96,36 @@ func occupied(path string) error {
 // Publish gives the manifest its name, then the image: as of then it is there. Both are
 // durable on return. They must be closed.
 func (d Draft) Publish() error {
-	if err := ioFault(os.Rename(d.Manifest(), manifestOf(d.Final.Path))); err != nil {
-		return fmt.Errorf("publish manifest: %w", err)
+	err := d.publish()
+	if err != nil && exists(d.ready()) {
+		err = errors.Join(err, d.takeBack())
 	}
-	if err := d.rename(); err != nil {
-		back := os.Rename(manifestOf(d.Final.Path), d.Manifest())
-		return errors.Join(fmt.Errorf("publish image: %w", err), back)
+	if err != nil {
+		return fmt.Errorf("publish image: %w", err)
 	}
-	return syncFolder(filepath.Dir(d.Final.Path))
+	return nil
+}
+
+func (d Draft) publish() error {
+	if exists(d.Final.Path) && !d.Replace {
+		return occupied(d.Final.Path) // before the manifest beside it is replaced
+	}
+	folder := filepath.Dir(d.Final.Path)
+	if err := os.Rename(d.File().Path, d.ready()); err != nil {
+		return ioFault(err)
+	}
+	if err := errors.Join(syncFolder(folder), os.Rename(d.Manifest(), manifestOf(d.Final.Path))); err != nil {
+		return ioFault(err)
+	}
+	if err := errors.Join(syncFolder(folder), d.rename()); err != nil {
+		return err
+	}
+	return syncFolder(folder)
 }
 
 // rename refuses a name that was taken in the meantime, where the file system can tell.
 func (d Draft) rename() error {
-	from, to := d.File().Path, d.Final.Path
+	from, to := d.ready(), d.Final.Path
 	if d.Replace {
 		return ioFault(os.Rename(from, to))
 	}
@@ -104,15 +140,6 @@ func (d Draft) rename() error {
 		return ioFault(os.Rename(from, to))
 	}
 	return ioFault(err)
-}
-
-// Discard removes the temporary image and its manifest, if they are there.
-func (d Draft) Discard() error {
-	err := os.Remove(d.File().Path)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return errors.Join(ioFault(err), manifest.Remove(d.Manifest()))
 }
 
 func exists(path string) bool {

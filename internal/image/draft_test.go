@@ -10,8 +10,24 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
+// filled fills what is left of a draft, and checks how many chunks that were.
+func filled(t *testing.T, path string, chunks int) Draft {
+	t.Helper()
+	d, _, written := fillDraft(t, path, false)
+	if written != chunks {
+		t.Errorf("%d chunks were written, want %d", written, chunks)
+	}
+	return d
+}
+
 // drafted fills a draft and returns it with the root of its manifest.
 func drafted(t *testing.T, path string, replace bool) (Draft, manifest.Hash) {
+	t.Helper()
+	d, root, _ := fillDraft(t, path, replace)
+	return d, root
+}
+
+func fillDraft(t *testing.T, path string, replace bool) (Draft, manifest.Hash, int) {
 	t.Helper()
 	d := Draft{Final: File{Path: path, Format: Raw, Size: testSize}, Replace: replace}
 	if err := d.Prepare(); err != nil {
@@ -23,7 +39,7 @@ func drafted(t *testing.T, path string, replace bool) (Draft, manifest.Hash) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d, root
+	return d, root, r.written
 }
 
 // published checks that path is complete and nothing else is left beside it.
@@ -38,7 +54,7 @@ func published(t *testing.T, path string, root manifest.Hash) {
 	if err != nil || info.Size() != testSize || s.Root() != root {
 		t.Errorf("%v, %v, root %v", info, err, s.Root())
 	}
-	if left, _ := filepath.Glob(path + ".partial*"); len(left) > 0 {
+	if left, _ := filepath.Glob(path + ".[pr]*"); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }
@@ -56,12 +72,41 @@ func TestPublish(t *testing.T) {
 }
 
 func TestCrashBetweenTheRenamesIsMended(t *testing.T) {
+	for done := range 3 {
+		path := filepath.Join(t.TempDir(), "x.raw")
+		d, root := drafted(t, path, false)
+		renames := [][2]string{{d.File().Path, path + ".ready"}, {d.Manifest(), path + ".manifest"}}
+		for _, r := range renames[:done] {
+			if err := os.Rename(r[0], r[1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again := filled(t, path, 0)
+		if err := again.Publish(); err != nil {
+			t.Fatal(err)
+		}
+		published(t, path, root)
+	}
+}
+
+// An image that a crash left without a manifest must not get that of an earlier one.
+func TestManifestOfAnEarlierImageIsNotTaken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.raw")
 	d, root := drafted(t, path, false)
-	if err := os.Rename(d.Manifest(), path+".manifest"); err != nil {
+	if err := d.Publish(); err != nil {
 		t.Fatal(err)
 	}
-	again, _ := drafted(t, path, false) // copies nothing: the rig would need its source
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	left, _, err := d.File().Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := left.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := filled(t, path, 6)
 	if err := again.Publish(); err != nil {
 		t.Fatal(err)
 	}
@@ -100,19 +145,6 @@ func TestPrepareRefusesWhatIsNoPlaceForAFile(t *testing.T) {
 		if err := d.Prepare(); !fault.Is(err, kind) {
 			t.Errorf("%s: %v", path, err)
 		}
-	}
-}
-
-func TestDiscardLeavesNothing(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "x.raw")
-	d, _ := drafted(t, path, false)
-	for range 2 {
-		if err := d.Discard(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if left, _ := filepath.Glob(path + "*"); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
 	}
 }
 

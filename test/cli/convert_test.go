@@ -57,7 +57,7 @@ func (b *bench) completes() result {
 	if err := b.disk.Want.Compare(b.t.Context(), src); err != nil {
 		b.t.Error(err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(b.dir, "*.partial*")); len(left) > 0 {
+	if left, _ := filepath.Glob(b.out + ".[pr]*"); len(left) > 0 {
 		b.t.Errorf("left behind: %v", left)
 	}
 	return res
