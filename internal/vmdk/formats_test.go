@@ -36,6 +36,38 @@ func TestHandMadeFilesReadAsMeant(t *testing.T) {
 	}
 }
 
+// The last grain of a file need not be there to its end; what begins behind that is zeros,
+// also next to a grain that is there.
+func TestReadsBehindTheEndOfTheFile(t *testing.T) {
+	b := setNewlines(miniSparse(7))
+	b = b[:len(b)-miniGrain/2]
+	put(b, 6*disk.SectorSize, uint32(16), uint32(24), uint32(24)) // grains 4 to 7: b, c, c, c
+	put(b, 6*disk.SectorSize+12, uint32(24))
+	d, err := Open(t.Context(), memory{"x": b}, "x", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for off := int64(4 * miniGrain); off < d.Size(); off += disk.SectorSize {
+		p := make([]byte, d.Size()-off)
+		if err := d.ReadAt(t.Context(), p, off); err != nil {
+			t.Fatal(err)
+		}
+		for i, got := range p {
+			at, want := off+int64(i), byte('c')
+			switch {
+			case at < 5*miniGrain:
+				want = 'b'
+			case at%miniGrain >= miniGrain/2:
+				want = 0
+			}
+			if got != want {
+				t.Fatalf("from %d: byte %d is %q, want %q", off, at, got, want)
+			}
+		}
+	}
+}
+
 // setNewlines adds what flag 1 of a sparse header says is there.
 func setNewlines(b []byte) []byte {
 	if string(b[:4]) == "KDMV" {

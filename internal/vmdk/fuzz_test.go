@@ -24,6 +24,7 @@ func FuzzSparse(f *testing.F) {
 	f.Add(with(whole, 2*512, uint32(1<<31)))
 	f.Add(with(whole, 12, uint64(1<<50)))
 	f.Add(with(whole, 20, uint64(1)))
+	f.Add(with(whole, 20, uint64(1<<19))) // the last grain reaches far behind the file
 	embedded := with(whole, 28, uint64(len(whole)/disk.SectorSize), uint64(1))
 	embedded = append(embedded, text(1, NoParent, "", `RW 63 SPARSE "x"`, `RW 5 ZERO`)...)
 	f.Add(append(embedded, make([]byte, disk.SectorSize)...))

@@ -164,5 +164,9 @@ func (c *grainCursor) tableRun(r disk.Range) Run {
 	case at > 0:
 		run.Kind, run.File, run.At = Data, c.file.index, at
 	}
-	return run.within(r)
+	run = run.within(r)
+	if run.Kind == Data && run.At >= c.file.size() {
+		return Run{Range: run.Range, Kind: Zero} // of the last grain, which is not there to its end
+	}
+	return run
 }
