@@ -25,6 +25,9 @@ not answer, a read fails with an I/O error after --read-timeout and decamp says 
 never hangs. What a decamp that was killed left mounted at DIR is detached first.
 
 ESXi locks the disks of a running VM: reading them fails until it is powered off.
+
+Installed or linked as esxi-folder-fuse, decamp takes the place of the program of that name
+in Proxmox's importer, with its arguments: esxi-folder-fuse --help.
 `
 
 const mountExamples = `

@@ -220,16 +220,31 @@ func (f *file) isZero(r disk.Range) bool {
 	if !f.mapped.Load() {
 		return false
 	}
-	extents, err := f.src.Extents(f.ctx, r)
-	return err == nil && len(extents) == 1 && extents[0].Kind == disk.Zero
+	_, found, err := f.find(f.ctx, r, disk.Data)
+	return err == nil && !found
 }
 
 // seek returns the next byte from off on that is of that kind; the file's end is a hole.
 func (f *file) seek(ctx context.Context, off int64, kind disk.Kind) (int64, bool, error) {
-	const window = 64 << 30
-	for off < f.size {
-		r := disk.Range{Off: off, Len: min(window, f.size-off)}
-		extents, err := f.extents(ctx, r)
+	at, found, err := f.find(ctx, disk.Range{Off: off, Len: f.size - off}, kind)
+	if err != nil || found {
+		return at, found, err
+	}
+	return f.size, kind == disk.Zero, nil
+}
+
+// The map is looked at in windows that grow: what is near is found without describing a
+// disk of a million runs, and what is far lies behind few.
+const (
+	leastLook = 4 << 20
+	mostLook  = 64 << 30
+)
+
+// find returns the first byte in r of that kind.
+func (f *file) find(ctx context.Context, r disk.Range, kind disk.Kind) (int64, bool, error) {
+	for look := int64(leastLook); r.Len > 0; look = min(4*look, mostLook) {
+		n := min(look, r.Len)
+		extents, err := f.extents(ctx, disk.Range{Off: r.Off, Len: n})
 		if err != nil {
 			return 0, false, err
 		}
@@ -238,9 +253,9 @@ func (f *file) seek(ctx context.Context, off int64, kind disk.Kind) (int64, bool
 				return e.Off, true, nil
 			}
 		}
-		off = r.End()
+		r = disk.Range{Off: r.Off + n, Len: r.Len - n}
 	}
-	return f.size, kind == disk.Zero, nil
+	return 0, false, nil
 }
 
 // tell logs why a read failed, once a second at most: a reader may go on for ever.
