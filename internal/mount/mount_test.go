@@ -101,3 +101,19 @@ func TestEveryReaderGetsTheSameBytes(t *testing.T) {
 		})
 	}
 }
+
+func TestVCenterWithOddNames(t *testing.T) {
+	raw := image(t, 3<<20, 9)
+	r := newRig(t, rigOptions{lab: lab.Config{
+		VCenter:     true,
+		Datacenters: []lab.Datacenter{{Name: "DC / 1", Folder: "Europa & co", Hosts: []string{"esx1.lab"}}, {Name: "DC2", Hosts: []string{"esx2.lab"}}},
+		Datastores:  []lab.Datastore{{Name: "50% + nas", Datacenter: "DC / 1"}, {Name: "other", Datacenter: "DC2"}},
+		VMs:         []lab.VM{{Name: "web 01", Datacenter: "DC / 1", ChangeTracking: true, Disks: []lab.Disk{{File: raw}}}},
+	}})
+	found, err := filepath.Glob(filepath.Join(r.dir, "*", "50% + nas", "web 01", "web 01-flat.vmdk"))
+	if err != nil || len(found) != 1 {
+		entries, _ := filepath.Glob(filepath.Join(r.dir, "*", "*"))
+		t.Fatalf("found %q (%v) among %q", found, err, entries)
+	}
+	r.same(raw, found[0])
+}
