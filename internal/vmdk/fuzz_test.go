@@ -71,7 +71,7 @@ func readHostile(t *testing.T, b []byte) {
 		checkRuns(t, d, r, int64(len(b)))
 	}
 	n := min(d.Size(), 1<<20)
-	for _, off := range []int64{0, d.Size() - n} {
+	for _, off := range []int64{0, min(d.Size()/3, d.Size()-n), min(777, d.Size()-n), d.Size() - n} {
 		checkContent(t, d, b, disk.Range{Off: off, Len: n})
 	}
 }
