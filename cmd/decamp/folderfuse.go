@@ -62,7 +62,7 @@ func (o *folderFuseOptions) flags() *pflag.FlagSet {
 	f.StringVar(&o.changeGroup, "change-group", "", "become this `GROUP` once mounted")
 	f.StringSliceVarP(&o.fuse, "options", "o", nil, "FUSE `OPTIONS`: allow_other; ro, nosuid, nodev, noexec and default_permissions change nothing")
 	f.IntVar(&o.readyFD, "ready-fd", -1, "close this file `DESCRIPTOR` when the mount can be used")
-	f.Int64Var(&o.pageSize, "cache-page-size", 0, "`BYTES` asked for at a time; bounded to 1 to 32 MiB")
+	f.Int64Var(&o.pageSize, "cache-page-size", 0, "`BYTES` asked for at a time; bounded to 1 to 8 MiB")
 	f.IntVar(&o.pageCount, "cache-page-count", 0, "`N` pages in memory; bounded to 128 MiB together")
 	return f
 }

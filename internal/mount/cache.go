@@ -54,7 +54,7 @@ func (c *cache) reader(f *file, r disk.Range, known bool) *stream {
 		}
 		if s.reaches(r, known) || r.Off > s.end && s.sequential() && f.isZero(disk.Range{Off: s.end, Len: r.Off - s.end}) {
 			if r.Off > s.end && s.sequential() {
-				s.end = max(s.end, r.Off-s.gap()) // the hole in between was skipped, not jumped over
+				s.end = r.Off // the hole in between was skipped, not jumped over
 			}
 			return s
 		}
@@ -125,7 +125,7 @@ func (c *cache) readAhead(s *stream, r disk.Range) {
 	if target-at < min(window/2, size) && target < s.file.size && at >= r.End() {
 		return // little is missing: one larger request later is better
 	}
-	for turns := 0; at < target && turns < mostTurns; turns++ {
+	for at < target {
 		next := min((at/size+1)*size, target)
 		if !c.ask(s, disk.Range{Off: at, Len: next - at}) {
 			break
@@ -134,9 +134,6 @@ func (c *cache) readAhead(s *stream, r disk.Range) {
 	}
 	s.ahead = max(s.ahead, at)
 }
-
-// mostTurns bounds how many pages one read looks at: most of them may be holes.
-const mostTurns = 256
 
 // ask has r, which lies in one page, fetched. It reports false when there is no memory.
 func (c *cache) ask(s *stream, r disk.Range) bool {

@@ -131,7 +131,7 @@ func TestWindowGrowsWithWhatWasRead(t *testing.T) {
 
 func TestOptionsAreBounded(t *testing.T) {
 	for _, c := range []struct{ size, count, wantSize, wantCount int64 }{
-		{0, 0, 4 << 20, 32}, {128 << 20, 16, 32 << 20, 4}, {1, 1, 1 << 20, 4}, {5 << 20, 1 << 30, 8 << 20, 16}, {1 << 62, -1, 32 << 20, 4},
+		{0, 0, 4 << 20, 32}, {128 << 20, 16, 8 << 20, 16}, {1, 1, 1 << 20, 4}, {5 << 20, 1 << 30, 8 << 20, 16}, {1 << 62, -1, 8 << 20, 16},
 	} {
 		o := Options{PageSize: c.size, Pages: int(c.count)}.withDefaults()
 		if o.PageSize != c.wantSize || int64(o.Pages) != c.wantCount {

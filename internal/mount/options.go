@@ -9,7 +9,7 @@ import (
 const (
 	defaultPageSize = 4 << 20
 	leastPageSize   = 1 << 20 // the largest request of the kernel
-	mostPageSize    = 32 << 20
+	mostPageSize    = 8 << 20
 	leastPages      = 4
 	mostMemory      = 128 << 20 // of all pages together
 
@@ -24,7 +24,7 @@ type Options struct {
 	// PageSize is how much is asked of the host with one request when a file is read
 	// sequentially, in bytes. Default 4 MiB: less shows the latency of requests; with more,
 	// fewer fit in the memory, and connections stand idle when several files are read at
-	// once. It is bounded to 1 to 32 MiB and rounded up to a power of two.
+	// once. It is bounded to 1 to 8 MiB and rounded up to a power of two.
 	PageSize int64
 
 	// Pages is how many pages there are, for all files together. Default 32. It is bounded
