@@ -81,6 +81,9 @@ func chains() []Recipe {
 		{Name: "delta on a stream", Chain: of(40, Layer{Format: Stream, Sectors: Odd, Data: 0.5}, cowd)},
 		{Name: "deltas in pieces", Chain: of(41, base,
 			Layer{Format: COWD, Data: 0.4, Zero: 0.1, Extents: []Extent{{Sectors: 8192}, {Sectors: Odd - 8192}}})},
+		{Name: "pieces that fill no grain", Chain: of(43, base,
+			Layer{Format: SESparse, Data: 0.6, Zero: 0.1, Extents: []Extent{{Sectors: 5260}, {Sectors: 77}, {Sectors: Odd - 5337}}}),
+			Unread: "goes on in the last grain of a piece where the next one begins"},
 	}
 }
 
