@@ -68,10 +68,10 @@ func (c *Copying) complete(ctx context.Context) (root manifest.Hash, err error) 
 	return c.Log.Seal(ctx)
 }
 
-// Fill does one attempt: copy is called for what the manifest lacks, unless it lacks
+// Fill does one attempt: fill is called for what the manifest lacks, unless it lacks
 // nothing. It returns the root of the sealed manifest, and how many chunks are missing if
 // the attempt failed, -1 if that is unknown.
-func (j Job) Fill(ctx context.Context, copy func(context.Context, *Copying) error) (root manifest.Hash, missing int64, err error) {
+func (j Job) Fill(ctx context.Context, fill func(context.Context, *Copying) error) (root manifest.Hash, missing int64, err error) {
 	if root, ok := j.finished(ctx); ok {
 		return root, 0, nil
 	}
@@ -81,7 +81,7 @@ func (j Job) Fill(ctx context.Context, copy func(context.Context, *Copying) erro
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
 	if !c.Log.Complete() {
-		err = copy(ctx, c)
+		err = fill(ctx, c)
 	}
 	if err == nil {
 		root, err = c.complete(ctx)
