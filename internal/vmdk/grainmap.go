@@ -105,6 +105,7 @@ func (c *grainCursor) run(ctx context.Context, r disk.Range) (Run, error) {
 
 // move goes to table n.
 func (c *grainCursor) move(ctx context.Context, n int64) error {
+	c.number = -1 // until all of it has worked
 	entry, err := c.entry(ctx, n)
 	if err != nil {
 		return err
