@@ -155,16 +155,17 @@ type packedCursor struct {
 }
 
 func (c *packedCursor) run(ctx context.Context, r disk.Range) (Run, error) {
-	run, err := c.grainCursor.run(ctx, r)
-	if err != nil || run.Kind != Data {
-		return run, err
-	}
+	// Ask from where the grain begins: inside of a packed one there are no offsets.
 	begin := r.Off / c.grain * c.grain
-	run.Range = run.Intersect(disk.Range{Off: begin, Len: c.grain})
-	run.Skip = r.Off - begin
-	run.At -= run.Skip
-	run.Packed = c.bound(run.At)
-	return run, nil
+	run, err := c.grainCursor.run(ctx, disk.Range{Off: begin, Len: r.End() - begin})
+	if err != nil {
+		return Run{}, err
+	}
+	if run.Kind == Data {
+		run.Range = run.Intersect(disk.Range{Off: begin, Len: c.grain})
+		run.Packed = c.bound(run.At)
+	}
+	return run.within(r), nil
 }
 
 // bound returns how many bytes of the file the grain at at can have, without looking at
