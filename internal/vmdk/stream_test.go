@@ -480,3 +480,21 @@ func TestPiecesOfAPackedGrain(t *testing.T) {
 		}
 	}
 }
+
+// What qemu-img convert -W writes is a file to be read in any order, and no stream.
+func TestScatteredStreamIsForFilesOnly(t *testing.T) {
+	l := vmdktest.Layer{Format: vmdktest.Stream, Layout: vmdktest.Scattered, Sectors: 60 * handGrain, Data: 0.7}
+	d := write(t, vmdktest.Chain{Seed: 5, Layers: []vmdktest.Layer{l}})
+	if err := d.Want.Compare(t.Context(), open(t, d.Folder, d.Name)); err != nil {
+		t.Errorf("as a file: %v", err)
+	}
+	f, err := os.Open(d.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	err = drainAll(t, f)
+	if !errors.Is(err, disk.ErrRecalled) || !strings.Contains(fault.HintOf(err), "save the stream to a file") {
+		t.Errorf("as a stream: %v, remedy %q", err, fault.HintOf(err))
+	}
+}
