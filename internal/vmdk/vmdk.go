@@ -44,7 +44,8 @@
 //	                    2 MiB at most), and a table and 4 KiB of directory for each layer:
 //	                    1.5 MiB + layers x 36 KiB; kept for the next until it is collected
 //	each Extents        768 bytes for each MiB described, at most; layers x 36 KiB
-//	each file           a few hundred bytes, at most 4096 files
+//	each file           a few hundred bytes, and 1 for each MiB of a local one up to 256
+//	                    KiB; at most 4096 files
 //
 // With 16 readers of a chain of 3 layers that is 34 MiB, whatever the size of the disk: no
 // map of it is ever held. Local COWD files that are in the page cache are mapped into
