@@ -43,6 +43,7 @@ type convertOptions struct {
 	format   string
 	force    bool
 	noVerify bool
+	sums     bool
 }
 
 func newConvert(a *app) *cobra.Command {
@@ -71,6 +72,7 @@ func newConvert(a *app) *cobra.Command {
 	f.StringVar(&o.format, "format", "", "of OUT: `raw or qcow2` (default by its name)")
 	f.BoolVar(&o.force, "force", false, "replace OUT if it is there")
 	f.BoolVar(&o.noVerify, "no-verify", false, "do not read the image back; the manifest is written all the same")
+	f.BoolVar(&o.sums, "sums", false, "show SHA-256 and MD5 of the disk, too: they take time also for what is empty")
 	o.inputOptions.register(cmd)
 	return cmd
 }
@@ -85,6 +87,9 @@ func (o *convertOptions) check(cmd *cobra.Command, in, out string) error {
 		return badUsage(cmd, "%s does not say what it is to be: name it .raw, .img or .qcow2, or say --format", out)
 	case o.format != "raw" && o.format != "qcow2":
 		return badUsage(cmd, "--format %q: want raw or qcow2", o.format)
+	}
+	if o.sums && o.noVerify {
+		return badUsage(cmd, "--sums are taken while the image is verified: --no-verify does not fit")
 	}
 	return o.inputOptions.check(cmd, in)
 }
@@ -179,7 +184,7 @@ func (c *conversion) run(ctx context.Context) (made converted, err error) {
 	made.Copied = c.copied
 	c.shown.event(plan.Event{Kind: plan.StepDone, Step: "copy"})
 	if !c.o.noVerify {
-		report, err := c.job.Verify(ctx, c.meter("verify").verifying)
+		report, err := c.job.Verify(ctx, manifest.VerifyOptions{NoSums: !c.o.sums, Progress: c.meter("verify").verifying})
 		if err != nil {
 			return made, err
 		}

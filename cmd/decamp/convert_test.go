@@ -100,7 +100,7 @@ func TestConvertAChain(t *testing.T) {
 	for _, name := range []string{"x.raw", "x.img", "x.qcow2"} {
 		out := filepath.Join(t.TempDir(), name)
 		r := newRig(t)
-		r.ends(0, "convert", d.Path(), out)
+		r.ends(0, "convert", d.Path(), out, "--sums")
 		holds(t, out, d.Want)
 		mustContain(t, r.out.String(), out, "root", "sha256", "all of it, read from")
 		if r.stderr() != "writing "+out+" from its beginning\n" {
@@ -375,6 +375,7 @@ func TestConvertRefuses(t *testing.T) {
 		{"odd format", 2, []string{d.Path(), out, "--format", "vhd"}, "want raw or qcow2"},
 		{"odd kind", 2, []string{d.Path(), out, "--from", "vhd"}, "want vmdk, qcow2 or raw"},
 		{"flags of files for a stream", 2, []string{"-", out, "--ignore-cid"}, "do not fit"},
+		{"sums of nothing", 2, []string{d.Path(), out, "--sums", "--no-verify"}, "does not fit"},
 		{"no such file", 3, []string{filepath.Join(dir, "gone.vmdk"), out}, "no such file"},
 		{"no such folder", 3, []string{d.Path(), filepath.Join(dir, "no", "x.raw")}, "mkdir -p"},
 		{"flat file", 2, []string{filepath.Join(d.Folder, "web01-flat.vmdk"), out}, "web01.vmdk"},

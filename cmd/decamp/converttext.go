@@ -12,8 +12,10 @@ func (a *app) writeConverted(c converted) error {
 	t.add("  manifest", plain(c.Manifest))
 	t.add("  root", c.Root.String())
 	if v := c.Verified; v != nil {
-		t.add("  sha256", v.SHA256)
-		t.add("  md5", v.MD5)
+		if v.SHA256 != "" {
+			t.add("  sha256", v.SHA256)
+			t.add("  md5", v.MD5)
+		}
 		t.add("  verified", "all of it, read from "+v.Medium)
 	} else {
 		t.add("  verified", "no, as asked")

@@ -151,18 +151,18 @@ func TestPrepareRefusesWhatIsNoPlaceForAFile(t *testing.T) {
 func TestVerifyFindsAFlippedBitAndTheNextFillMendsIt(t *testing.T) {
 	each(t, func(t *testing.T, r *rig) {
 		r.done(6)
-		if report, err := r.job.Verify(t.Context(), nil); err != nil || report.Chunks != 6 {
+		if report, err := r.job.Verify(t.Context(), manifest.VerifyOptions{}); err != nil || report.Chunks != 6 {
 			t.Fatalf("%d chunks, %v", report.Chunks, err)
 		}
 		if err := zeroData(r.job.Path); err != nil {
 			t.Fatal(err)
 		}
-		report, err := r.job.Verify(t.Context(), nil)
+		report, err := r.job.Verify(t.Context(), manifest.VerifyOptions{})
 		if !fault.Is(err, fault.Corrupt) || report.BadChunks != 1 {
 			t.Fatalf("%d bad chunks, %v", report.BadChunks, err)
 		}
 		r.done(1)
-		if _, err := r.job.Verify(t.Context(), nil); err != nil {
+		if _, err := r.job.Verify(t.Context(), manifest.VerifyOptions{}); err != nil {
 			t.Error(err)
 		}
 	})

@@ -15,15 +15,16 @@ const maxBad = 4096
 // Verify reads the finished image back and compares all of it with its manifest. Chunks
 // that differ are no longer safe: Verify fails with fault.Corrupt, and the next Fill
 // copies just these. The report names them also then.
-func (j Job) Verify(ctx context.Context, progress func(done, size int64)) (manifest.Report, error) {
-	report, err := j.compare(ctx, progress)
+func (j Job) Verify(ctx context.Context, o manifest.VerifyOptions) (manifest.Report, error) {
+	o.MaxBad = maxBad
+	report, err := j.compare(ctx, o)
 	if report.BadChunks > 0 {
 		err = j.distrust(report, err)
 	}
 	return report, err
 }
 
-func (j Job) compare(ctx context.Context, progress func(done, size int64)) (_ manifest.Report, err error) {
+func (j Job) compare(ctx context.Context, o manifest.VerifyOptions) (_ manifest.Report, err error) {
 	s, err := manifest.Load(j.Manifest)
 	if err != nil {
 		return manifest.Report{}, err
@@ -34,7 +35,7 @@ func (j Job) compare(ctx context.Context, progress func(done, size int64)) (_ ma
 		return manifest.Report{}, fmt.Errorf("open image to verify it: %w", err)
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	return manifest.Verify(ctx, src, s, manifest.VerifyOptions{MaxBad: maxBad, Progress: progress})
+	return manifest.Verify(ctx, src, s, o)
 }
 
 // distrust takes the bad chunks out of the manifest and says how they are mended.

@@ -16,8 +16,8 @@ type Report struct {
 	BadChunks int64  `json:"badChunks"`     // that differ
 	Bad       []Bad  `json:"bad,omitempty"` // the first of them, in disk order
 	Root      Hash   `json:"root"`          // the manifest's
-	SHA256    string `json:"sha256"`        // of the logical disk, lower-case hex
-	MD5       string `json:"md5"`           // of the logical disk, lower-case hex
+	SHA256    string `json:"sha256"`        // of the logical disk, lower-case hex; empty with NoSums
+	MD5       string `json:"md5"`           // likewise
 	Medium    string `json:"medium"`        // where the bytes came from, in the image's words
 }
 

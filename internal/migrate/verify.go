@@ -96,7 +96,7 @@ func (r *Run) verify(ctx context.Context, img target.Image) (Verified, plan.Stag
 
 // readBack compares the image with its manifest and writes the audit files.
 func (r *Run) readBack(ctx context.Context, img target.Image) (Verified, error) {
-	report, err := r.job(img).Verify(ctx, r.meter(img.Key).verifying)
+	report, err := r.job(img).Verify(ctx, manifest.VerifyOptions{Progress: r.meter(img.Key).verifying})
 	for _, b := range report.Bad {
 		r.tell(plan.Event{Kind: plan.ChunkBad, Disk: img.Key, Message: b.String()})
 	}
