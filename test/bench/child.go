@@ -27,9 +27,10 @@ func (t taken) cpuPerGiB() float64 { return t.CPU / (float64(t.Bytes) / (1 << 30
 // child is the other side of runChild: one role, one measurement, JSON on stdout.
 func child(args []string) error {
 	roles := map[string]func(context.Context, []string) (taken, error){
-		"pull":  childPull,
-		"write": childWrite,
-		"check": childCheck,
+		"pull":   childPull,
+		"write":  childWrite,
+		"check":  childCheck,
+		"verify": childVerify,
 	}
 	ctx := context.Background()
 	if args[0] == "lab" {

@@ -29,6 +29,7 @@ type part struct {
 var parts = []part{
 	{"engine", engineFigures},
 	{"writers", writerFigures},
+	{"verify", verifyFigures},
 	{"https", httpsFigures},
 	{"huge", hugeFigures},
 }
@@ -83,7 +84,7 @@ func choose(only string) ([]part, error) {
 		}
 	}
 	if len(chosen) != len(wanted) {
-		return nil, fmt.Errorf("unknown part in %q; the parts are engine, writers, https and huge", only)
+		return nil, fmt.Errorf("unknown part in %q; the parts are engine, writers, verify, https and huge", only)
 	}
 	return chosen, nil
 }
