@@ -214,22 +214,29 @@ func generated(name string) lab.VM {
 
 func TestRestartOfTheHostIsSurvived(t *testing.T) {
 	var r transporttest.Rig
-	var once sync.Once
-	back := func(ctx context.Context, _ time.Duration) error { // the first back-off lasts until the host is back
-		once.Do(func() {
-			if err := labOf(r).Resume(); err != nil {
-				t.Error(err)
-			}
-		})
-		return ctx.Err()
-	}
-	r = startLab(t, lab.Config{VMs: []lab.VM{generated("web01")}}, https.Options{Sleep: back})
-	err := move(t, r, "web01", func() {
+	var mu sync.Mutex
+	var down bool
+	stop := func() {
+		mu.Lock()
+		defer mu.Unlock()
 		if err := labOf(r).Stop(); err != nil {
 			t.Error(err)
 		}
-	})
-	if err != nil {
+		down = true
+	}
+	back := func(ctx context.Context, _ time.Duration) error { // a back-off lasts until the host is back
+		mu.Lock()
+		defer mu.Unlock()
+		if down {
+			if err := labOf(r).Resume(); err != nil {
+				t.Error(err)
+			}
+			down = false
+		}
+		return ctx.Err()
+	}
+	r = startLab(t, lab.Config{VMs: []lab.VM{generated("web01")}}, https.Options{Sleep: back})
+	if err := move(t, r, "web01", stop); err != nil {
 		t.Fatal(err)
 	}
 }
