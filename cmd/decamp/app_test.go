@@ -182,3 +182,11 @@ func TestCommandIsQuotedForAShell(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
+
+func TestArgumentIsNoFlag(t *testing.T) {
+	for word, want := range map[string]string{"web01": "web01", "web 01": "'web 01'", "-rf": "-- -rf", "--json *": "-- '--json *'"} {
+		if got := shellArgument(word); got != want {
+			t.Errorf("%q: got %s, want %s", word, got, want)
+		}
+	}
+}

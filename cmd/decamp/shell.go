@@ -15,6 +15,14 @@ func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
+// shellArgument is shellQuote for a word that a program must not take for a flag.
+func shellArgument(s string) string {
+	if strings.HasPrefix(s, "-") {
+		return "-- " + shellQuote(s)
+	}
+	return shellQuote(s)
+}
+
 // command is the command as it was typed, with more flags: a remedy to paste.
 func (a *app) command(more ...string) string {
 	words := make([]string, 0, len(a.argv)+len(more))

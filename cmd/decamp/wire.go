@@ -186,6 +186,9 @@ func openPublished(folder string) (*published, error) {
 	return &published{folder, record, t}, err
 }
 
+// domainName is what virsh calls the VM.
+func (p *published) domainName() string { return dir.DomainName(p.record.Source.Name) }
+
 // images are the published images where they stand now: the folder may have been moved.
 func (p *published) images() []target.Image {
 	var images []target.Image

@@ -97,6 +97,20 @@ func TestMigrateAsJSONEndsInTheOutcome(t *testing.T) {
 	}
 }
 
+// The last words are what the operator acts on: the domain's name where it is not the
+// VM's, and what the target found to warn of.
+func TestOutcomeNamesTheDomainAndItsWarnings(t *testing.T) {
+	cfg := small()
+	cfg.VMs[0].Name, cfg.VMs[0].Firmware = "web/01 ", "efi"
+	r := newRig(t, cfg).trusting()
+	r.migrate("web/01 ").ends(0).says("&& virsh start web_01_\n", "efi-variables")
+	var again struct{ Warnings []struct{ Code string } }
+	r.migrate("web/01 ", "--json").ends(0).last(&again)
+	if len(again.Warnings) == 0 {
+		t.Error("no warnings as JSON")
+	}
+}
+
 // flip changes one bit of a file.
 func flip(t *testing.T, path string, off int64) {
 	t.Helper()
