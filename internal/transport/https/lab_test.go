@@ -91,7 +91,7 @@ func newLabRig(t *testing.T, disks ...disk.Source) transporttest.Rig {
 	for i, d := range disks {
 		vm.Disks = append(vm.Disks, lab.Disk{File: sparseFile(t, d, strconv.Itoa(i))})
 	}
-	return startLab(t, lab.Config{VMs: []lab.VM{vm}}, https.Options{})
+	return startLab(t, lab.Config{VMs: []lab.VM{vm}}, https.Options{Stall: 300 * time.Millisecond})
 }
 
 // startLab starts a lab, logs in, and gives the disks of its first VM. The transport does
@@ -124,7 +124,6 @@ func startLab(t *testing.T, cfg lab.Config, opts https.Options) transporttest.Ri
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts.Stall = 300 * time.Millisecond
 	if opts.Sleep == nil {
 		opts.Sleep = func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 	}
