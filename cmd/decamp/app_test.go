@@ -181,6 +181,10 @@ func TestCommandIsQuotedForAShell(t *testing.T) {
 	if got := r.command("--fingerprint", "AA:BB"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+	r.argv = []string{"decamp", "ls", "--", "esxi://root@h", "-rf"}
+	if got, want := r.command("--json"), "decamp ls --json -- esxi://root@h -rf"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
 }
 
 func TestArgumentIsNoFlag(t *testing.T) {

@@ -79,8 +79,8 @@ func (a *app) writeOutcome(out migrate.Outcome) error {
 		writeWarningList(a.out, p.record.Warnings)
 	}
 	fmt.Fprintf(a.out, "\nStart it:        virsh define %s && virsh start %s\n",
-		shellQuote(filepath.Join(folder, "domain.xml")), shellArgument(p.domainName()))
-	fmt.Fprintf(a.out, "Prove it again:  decamp verify %s\n", shellQuote(folder))
+		fault.Quote(filepath.Join(folder, "domain.xml")), shellArgument(p.domainName()))
+	fmt.Fprintf(a.out, "Prove it again:  decamp verify %s\n", fault.Quote(folder))
 	return nil
 }
 

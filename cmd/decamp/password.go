@@ -67,6 +67,6 @@ func (a *app) passwordFrom(path string) (string, error) {
 
 func (a *app) warnIfShared(path string) {
 	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 {
-		a.warn("others on this machine may read %s; run: chmod 600 %s", path, shellQuote(path))
+		a.warn("others on this machine may read %s; run: chmod 600 %s", path, fault.Quote(path))
 	}
 }

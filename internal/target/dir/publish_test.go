@@ -306,3 +306,16 @@ func FuzzParseRecord(f *testing.F) {
 		}
 	})
 }
+
+func TestRootThatIsNoFolder(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "it's a file")
+	if _, err := New(at, Options{}); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "mkdir -p "+fault.Quote(at)) {
+		t.Errorf("missing: %v, remedy %q", err, fault.HintOf(err))
+	}
+	if err := os.WriteFile(at, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(at, Options{}); !fault.Is(err, fault.NotFound) || strings.Contains(fault.HintOf(err), "mkdir") {
+		t.Errorf("a file: %v, remedy %q", err, fault.HintOf(err))
+	}
+}
