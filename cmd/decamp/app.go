@@ -33,14 +33,34 @@ type app struct {
 // run executes one command and returns the process's exit code.
 func (a *app) run(ctx context.Context, args []string) int {
 	a.log = slog.New(slog.DiscardHandler)
+	results := &results{w: a.out}
+	a.out = results
 	root := newRoot(a)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = results.err
+	}
 	if slices.Contains(args, "--json") {
 		a.json = true // also if an error kept the flags from being read
 	}
 	a.report(err)
 	return fault.ExitCode(err)
+}
+
+// results is the standard output. It remembers the first failure: a list that was cut
+// short by a full disk must not end with exit code 0.
+type results struct {
+	w   io.Writer
+	err error
+}
+
+func (r *results) Write(p []byte) (int, error) {
+	n, err := r.w.Write(p)
+	if r.err == nil && err != nil {
+		r.err = err
+	}
+	return n, err
 }
 
 // report tells the error and what to do about it: one line each, or one JSON object.

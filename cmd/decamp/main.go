@@ -25,8 +25,18 @@ const garbagePercent = 25
 
 func main() {
 	debug.SetGCPercent(garbagePercent)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
 	context.AfterFunc(ctx, stop) // gives signals their default action back: a second one ends the process at once
 	a := &app{out: os.Stdout, err: newScreen(os.Stderr), env: os.Getenv, tty: openTerminal, argv: os.Args}
 	os.Exit(a.run(ctx, os.Args[1:]))
+}
+
+// ending are the signals that stop a command in good order. A terminal that closes sends
+// SIGHUP; under nohup it is ignored, and stays so.
+func ending() []os.Signal {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
 }

@@ -239,17 +239,22 @@ func (r *rig) restarted(moreThan int) {
 }
 
 func TestInterruptedMigrationContinues(t *testing.T) {
-	r := newRig(t, slow()).trusting()
-	u := r.begin("web01")
-	u.until(16 << 20)
-	r.migrate("web01").ends(6).says("in use by process", "Remedy: ") // one process at a time
-	if s := u.end(syscall.SIGINT); s.ExitStatus() != 130 {
-		t.Errorf("ended with %v", s)
+	for name, signal := range map[string]syscall.Signal{"Ctrl-C": syscall.SIGINT, "closed terminal": syscall.SIGHUP} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, slow()).trusting()
+			u := r.begin("web01")
+			u.until(16 << 20)
+			r.migrate("web01").ends(6).says("in use by process", "Remedy: ") // one process at a time
+			if s := u.end(signal); s.ExitStatus() != 130 {
+				t.Errorf("ended with %v", s)
+			}
+			if _, err := os.Stat(filepath.Join(r.vms(), "web01")); !os.IsNotExist(err) {
+				t.Error("something is published")
+			}
+			r.restarted(5)
+		})
 	}
-	if _, err := os.Stat(filepath.Join(r.vms(), "web01")); !os.IsNotExist(err) {
-		t.Error("something is published")
-	}
-	r.restarted(5)
 }
 
 func TestKilledMigrationContinues(t *testing.T) {
