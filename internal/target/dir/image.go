@@ -64,7 +64,8 @@ func orNil[T disk.Target](t T, err error) (disk.Target, error) {
 }
 
 // leftover reports whether there is an unfinished image at path. An empty one was
-// created the moment before a crash and never got its size: it is removed.
+// created the moment before a crash and never got its size: it is removed. What Create
+// did not make is refused: writing to a symbolic link would destroy what it points to.
 func leftover(path string) (bool, error) {
 	info, err := os.Lstat(path)
 	switch {
@@ -72,10 +73,17 @@ func leftover(path string) (bool, error) {
 		return false, nil
 	case err != nil:
 		return false, err
-	case info.Mode().IsRegular() && info.Size() == 0:
+	case !info.Mode().IsRegular():
+		return false, replaced(path)
+	case info.Size() == 0:
 		return false, os.Remove(path)
 	}
 	return true, nil
+}
+
+func replaced(path string) error {
+	return fault.New(fault.Conflict, "%s is not what decamp made there: somebody replaced it", path).
+		WithHint("see what it is, move it away, and run the same command again: ls -ld %s", fault.Quote(path))
 }
 
 // Read opens img for verification, past the page cache.
@@ -133,9 +141,18 @@ func unknownFormat(img target.Image) error {
 func makeFolder(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return nil
+			return isFolder(dir)
 		}
 		return ioFault(fmt.Errorf("make the VM's folder: %w", err))
 	}
 	return syncFolder(filepath.Dir(dir))
+}
+
+// isFolder refuses a link in the place of the VM's folder.
+func isFolder(dir string) error {
+	info, err := os.Lstat(dir)
+	if err == nil && !info.IsDir() {
+		return replaced(dir)
+	}
+	return err
 }

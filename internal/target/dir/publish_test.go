@@ -2,6 +2,7 @@ package dir
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -317,5 +318,27 @@ func TestRootThatIsNoFolder(t *testing.T) {
 	}
 	if _, err := New(at, Options{}); !fault.Is(err, fault.NotFound) || strings.Contains(fault.HintOf(err), "mkdir") {
 		t.Errorf("a file: %v, remedy %q", err, fault.HintOf(err))
+	}
+}
+
+// A link in the place of an unfinished image leads to a file that is not decamp's.
+func TestReplacedImageIsNotWritten(t *testing.T) {
+	d := newTarget(t, Options{})
+	images, err := d.Plan(t.Context(), biosVM())
+	if err != nil {
+		t.Fatal(err)
+	}
+	precious := filepath.Join(t.TempDir(), "precious")
+	for _, link := range []string{images[0].Path, filepath.Dir(images[0].Path)} {
+		if err := os.RemoveAll(filepath.Dir(images[0].Path)); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(precious, link)); err != nil {
+			t.Fatal(err)
+		}
+		img, _, err := d.Open(t.Context(), images[0])
+		if !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+			t.Errorf("%s: opened %v, %v, remedy %q", link, img, err, fault.HintOf(err))
+		}
 	}
 }
