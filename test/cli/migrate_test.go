@@ -125,6 +125,21 @@ func flip(t *testing.T, path string, off int64) {
 	must(t, err)
 }
 
+func TestVerifyNamesEachPartThatIsGone(t *testing.T) {
+	r := newRig(t, small()).trusting()
+	r.migrate("web01").ends(0)
+	folder := filepath.Join(r.vms(), "web01")
+	first, second := filepath.Join(folder, "web01-disk0.raw"), filepath.Join(folder, "web01-disk1.raw")
+	must(t, os.Truncate(first, 1<<20))
+	must(t, os.Remove(second))
+	r.run("verify", folder).ends(8).says(first, second, "from a backup")
+
+	must(t, os.Remove(first+".manifest"))
+	if res := r.run("verify", folder).ends(3).says(first+".manifest", "from a backup"); contains(res.stderr, "mkdir") {
+		t.Errorf("a remedy for something else: %s", res.stderr)
+	}
+}
+
 func TestVerifyNamesTheFlippedBit(t *testing.T) {
 	r := newRig(t, small()).trusting()
 	r.migrate("web01").ends(0)
