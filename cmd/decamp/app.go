@@ -106,9 +106,11 @@ func (a *app) print(v any) error {
 // warn tells something that does not stop the command. With --json only the log has it.
 func (a *app) warn(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	if !a.json {
-		fmt.Fprintf(a.err, "Warning: %s\n", text)
+	if a.json {
+		a.log.Warn(text)
+		return
 	}
+	fmt.Fprintf(a.err, "Warning: %s\n", text)
 }
 
 // stateDir returns where decamp remembers things between commands, and makes it.
