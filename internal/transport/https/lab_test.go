@@ -91,7 +91,18 @@ func newLabRig(t *testing.T, disks ...disk.Source) transporttest.Rig {
 	for i, d := range disks {
 		vm.Disks = append(vm.Disks, lab.Disk{File: sparseFile(t, d, strconv.Itoa(i))})
 	}
-	return startLab(t, lab.Config{VMs: []lab.VM{vm}}, https.Options{Stall: 300 * time.Millisecond})
+	return startLab(t, lab.Config{VMs: []lab.VM{vm}}, https.Options{Stall: 300 * time.Millisecond, Sleep: hurriedly})
+}
+
+// hurriedly is the back-off at a hundred times its speed. Without any, eleven refusals by
+// a lab that is busy with other streams of the same test come within a millisecond.
+func hurriedly(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d / 100):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // startLab starts a lab, logs in, and gives the disks of its first VM. The transport does
