@@ -78,6 +78,9 @@ func (t *Target) Plan(_ context.Context, vm *inventory.VM) ([]target.Image, erro
 	if err := t.checkFolder(vm, name); err != nil {
 		return nil, err
 	}
+	if err := unix.Access(t.root, unix.W_OK|unix.X_OK); err != nil {
+		return nil, ioFault(fmt.Errorf("write to %s: %w", t.root, err))
+	}
 	if err := t.checkSpace(vm); err != nil {
 		return nil, err
 	}

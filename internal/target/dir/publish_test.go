@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/disk"
+	"golang.org/x/sys/unix"
+
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/target"
@@ -340,5 +342,29 @@ func TestReplacedImageIsNotWritten(t *testing.T) {
 		if !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 			t.Errorf("%s: opened %v, %v, remedy %q", link, img, err, fault.HintOf(err))
 		}
+	}
+}
+
+// It is found out before the VM is powered off for the copy.
+func TestReadOnlyRootIsDeniedByPlan(t *testing.T) {
+	root := t.TempDir()
+	if os.Getuid() == 0 { // permissions do not bind root
+		if err := unix.Mount("none", root, "tmpfs", unix.MS_RDONLY, "size=1m"); err != nil {
+			t.Skipf("needs to mount tmpfs, which the kernel refuses: %v", err)
+		}
+		defer func() {
+			if err := unix.Unmount(root, 0); err != nil {
+				t.Error(err)
+			}
+		}()
+	} else if err := os.Chmod(root, 0o555); err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(root, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Plan(t.Context(), biosVM()); !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
+		t.Errorf("got %v, remedy %q", err, fault.HintOf(err))
 	}
 }
