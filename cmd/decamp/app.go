@@ -34,14 +34,34 @@ type app struct {
 // run executes one command and returns the process's exit code.
 func (a *app) run(ctx context.Context, args []string) int {
 	a.log = slog.New(slog.DiscardHandler)
+	results := &results{w: a.out}
+	a.out = results
 	root := newRoot(a)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = results.err
+	}
 	if slices.Contains(args, "--json") {
 		a.json = true // also if an error kept the flags from being read
 	}
 	a.report(err)
 	return fault.ExitCode(err)
+}
+
+// results is the standard output. It remembers the first failure: a list that was cut
+// short by a full disk must not end with exit code 0.
+type results struct {
+	w   io.Writer
+	err error
+}
+
+func (r *results) Write(p []byte) (int, error) {
+	n, err := r.w.Write(p)
+	if r.err == nil && err != nil {
+		r.err = err
+	}
+	return n, err
 }
 
 // report tells the error and what to do about it: one line each, or one JSON object.
@@ -87,9 +107,11 @@ func (a *app) print(v any) error {
 // warn tells something that does not stop the command. With --json only the log has it.
 func (a *app) warn(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	if !a.json {
-		fmt.Fprintf(a.err, "Warning: %s\n", text)
+	if a.json {
+		a.log.Warn(text)
+		return
 	}
+	fmt.Fprintf(a.err, "Warning: %s\n", text)
 }
 
 // stateDir returns where decamp remembers things between commands, and makes it.

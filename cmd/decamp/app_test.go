@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -180,5 +181,32 @@ func TestCommandIsQuotedForAShell(t *testing.T) {
 	want := `decamp ls esxi://root@h 'it'\''s; rm' --fingerprint AA:BB`
 	if got := r.command("--fingerprint", "AA:BB"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	r.argv = []string{"decamp", "ls", "--", "esxi://root@h", "-rf"}
+	if got, want := r.command("--json"), "decamp ls --json -- esxi://root@h -rf"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestArgumentIsNoFlag(t *testing.T) {
+	for word, want := range map[string]string{"web01": "web01", "web 01": "'web 01'", "-rf": "-- -rf", "--json *": "-- '--json *'"} {
+		if got := shellArgument(word); got != want {
+			t.Errorf("%q: got %s, want %s", word, got, want)
+		}
+	}
+}
+
+// full is a standard output on a full disk.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+func TestResultsThatCannotBeWrittenAreAnError(t *testing.T) {
+	for _, args := range []string{"runs", "version", "version --json", "completion zsh", "--help", "migrate --help"} {
+		r := newRig(t)
+		r.app.out = full{}
+		if code := r.run(t.Context(), append(strings.Fields(args), "--state", r.state)); code == 0 {
+			t.Errorf("decamp %s: exit code 0, and nothing was written", args)
+		}
 	}
 }

@@ -164,7 +164,7 @@ func newConversion(in *input, o convertOptions, out string) (*conversion, error)
 		Info:   manifest.Info{Disk: filepath.Base(out), Size: in.size, Source: in.identity},
 		Source: in.again,
 		Anew:   func(why string) { c.note("%s is written anew: %s", growing.Path, why) },
-		GiveUp: fmt.Sprintf("rm %s %s, and begin again", shellQuote(growing.Path), shellQuote(c.draft.Manifest())),
+		GiveUp: fmt.Sprintf("rm %s %s, and begin again", fault.Quote(growing.Path), fault.Quote(c.draft.Manifest())),
 		Seed:   1,
 	}
 	return c, nil

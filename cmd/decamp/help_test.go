@@ -104,3 +104,13 @@ func TestPrintConfigIsReadBack(t *testing.T) {
 	}
 	mustContain(t, r.out.String(), `"connRate": 55000000`, `"latency": "20ms"`, `"vcenter": true`)
 }
+
+func TestCompletionKnowsTheWordsOfFlags(t *testing.T) {
+	for flag, want := range map[string]string{"--format": "raw\nqcow2\n:4", "--domain-type": "kvm\nqemu\n:4", "--transport": "https\n:4"} {
+		r := newRig(t)
+		r.run(t.Context(), []string{"__complete", "migrate", flag, ""})
+		if !strings.HasPrefix(r.out.String(), want) {
+			t.Errorf("%s: %q", flag, r.out)
+		}
+	}
+}

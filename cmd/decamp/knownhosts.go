@@ -42,7 +42,7 @@ func (a *app) knownHosts() (*knownHosts, error) {
 	}
 	if err := json.Unmarshal(text, &k.hosts); err != nil {
 		return nil, fault.New(fault.Corrupt, "read known hosts %s: %w", k.path, err).
-			WithHint("remove %s; decamp asks about each certificate again", shellQuote(k.path))
+			WithHint("remove %s; decamp asks about each certificate again", fault.Quote(k.path))
 	}
 	return k, nil
 }

@@ -170,7 +170,7 @@ Try, in another terminal:
   decamp ls %s --fingerprint %s
 `, f.API, f.User, f.PasswordFile, f.Fingerprint, f.Control, f.PasswordFile, f.URL, f.Fingerprint)
 	if len(f.VMs) > 0 {
-		fmt.Fprintf(w, "  decamp migrate %s %s --to dir:/var/tmp\n", f.URL, shellQuote(f.VMs[0]))
+		fmt.Fprintf(w, "  decamp migrate --to dir:/var/tmp %s %s\n", f.URL, shellArgument(f.VMs[0]))
 	}
 	fmt.Fprintf(w, "  curl -X POST %s/faults -d '{\"kind\":\"reset\",\"at\":1000000,\"count\":3}'   # break three answers\n", f.Control)
 }

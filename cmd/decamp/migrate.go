@@ -87,6 +87,9 @@ func (o *migrateOptions) register(cmd *cobra.Command) {
 	f.StringVar(&o.transport, "transport", "https", "how the disks are read: `https`")
 	f.IntVar(&o.connections, "connections", 8, "at most `N` connections to the host, 12 at the most")
 	o.login.register(cmd)
+	for flag, words := range map[string][]string{"format": {"raw", "qcow2"}, "domain-type": {"kvm", "qemu"}, "transport": {"https"}} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
+	}
 }
 
 // check refuses flags that do not fit, before anything is asked or opened.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -52,12 +53,17 @@ func proven(images []target.Image) (held, total int64) {
 // writeOutcome tells what was made, where it is and what to do with it.
 func (a *app) writeOutcome(out migrate.Outcome) error {
 	folder := filepath.Dir(out.Facts.Images[0].Final)
+	p, err := openPublished(folder)
+	if err != nil {
+		return err
+	}
 	if a.json {
 		return a.print(struct {
 			migrate.Outcome
-			Folder string `json:"folder"`
-			Domain string `json:"domain"`
-		}{out, folder, filepath.Join(folder, "domain.xml")})
+			Folder   string              `json:"folder"`
+			Domain   string              `json:"domain"`
+			Warnings []inventory.Warning `json:"warnings"` // from all steps and from the target
+		}{out, folder, filepath.Join(folder, "domain.xml"), slices.Concat([]inventory.Warning{}, p.record.Warnings)})
 	}
 	if out.Repeated {
 		fmt.Fprintf(a.out, "%s was moved before (run %s): nothing is left to do.\n", plain(out.Facts.VM.Name), out.Run)
@@ -68,13 +74,13 @@ func (a *app) writeOutcome(out migrate.Outcome) error {
 	if !out.Repeated {
 		writeStages(a.out, out.Facts.Stages)
 	}
-	if len(out.Facts.Warnings) > 0 {
+	if len(p.record.Warnings) > 0 {
 		fmt.Fprintln(a.out, "\nWhat to know before it starts")
-		writeWarningList(a.out, out.Facts.Warnings)
+		writeWarningList(a.out, p.record.Warnings)
 	}
 	fmt.Fprintf(a.out, "\nStart it:        virsh define %s && virsh start %s\n",
-		shellQuote(filepath.Join(folder, "domain.xml")), shellQuote(out.Facts.VM.Name))
-	fmt.Fprintf(a.out, "Prove it again:  decamp verify %s\n", shellQuote(folder))
+		fault.Quote(filepath.Join(folder, "domain.xml")), shellArgument(p.domainName()))
+	fmt.Fprintf(a.out, "Prove it again:  decamp verify %s\n", fault.Quote(folder))
 	return nil
 }
 

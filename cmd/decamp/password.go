@@ -44,7 +44,11 @@ func (a *app) askPassword(ctx context.Context, who string) (string, error) {
 			WithHint("put it in a file that only you can read, and name the file with --password-file or %s", passwordEnv)
 	}
 	defer t.Close()
-	return t.askSecret(ctx, fmt.Sprintf("Password for %s: ", who))
+	text, err := t.askSecret(ctx, fmt.Sprintf("Password for %s: ", who))
+	if err == nil && text == "" { // a host would count it as a wrong one
+		err = fault.New(fault.Invalid, "no password was typed")
+	}
+	return text, err
 }
 
 // passwordFrom reads the first line's worth: all of the file but one newline at its end.
@@ -67,6 +71,6 @@ func (a *app) passwordFrom(path string) (string, error) {
 
 func (a *app) warnIfShared(path string) {
 	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 {
-		a.warn("others on this machine may read %s; run: chmod 600 %s", path, shellQuote(path))
+		a.warn("others on this machine may read %s; run: chmod 600 %s", path, fault.Quote(path))
 	}
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -49,6 +51,16 @@ func TestPasswordFileThatOthersReadIsWarnedAbout(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustContain(t, r.stderr(), "Warning: others on this machine may read", "chmod 600")
+}
+
+func TestWarningsOfJSONAreInTheLog(t *testing.T) {
+	r := newRig(t)
+	var log strings.Builder
+	r.json, r.log = true, slog.New(slog.NewTextHandler(&log, nil))
+	r.warn("mind the gap")
+	if r.stderr() != "" || !strings.Contains(log.String(), "mind the gap") {
+		t.Errorf("screen %q, log %q", r.stderr(), log.String())
+	}
 }
 
 func TestPasswordThatCannotBeHad(t *testing.T) {

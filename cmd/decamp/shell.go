@@ -1,25 +1,29 @@
 package main
 
 import (
+	"slices"
 	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
 )
 
-// shellQuote writes a word so that a shell reads it back as it is.
-func shellQuote(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)
+// shellArgument is fault.Quote for a word that a program must not take for a flag.
+func shellArgument(s string) string {
+	if strings.HasPrefix(s, "-") {
+		return "-- " + fault.Quote(s)
 	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return fault.Quote(s)
 }
 
 // command is the command as it was typed, with more flags: a remedy to paste.
 func (a *app) command(more ...string) string {
-	words := make([]string, 0, len(a.argv)+len(more))
-	for _, w := range append(append([]string{}, a.argv...), more...) {
-		words = append(words, shellQuote(w))
+	end := slices.Index(a.argv, "--") // no flags behind it
+	if end < 0 {
+		end = len(a.argv)
+	}
+	words := slices.Insert(slices.Clone(a.argv), end, more...)
+	for i, w := range words {
+		words[i] = fault.Quote(w)
 	}
 	return strings.Join(words, " ")
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -40,6 +41,9 @@ func (t *terminal) ask(ctx context.Context, prompt string) (string, error) {
 	line, err := bufio.NewReader(t.f).ReadString('\n')
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return "", fault.Wrap(fault.Canceled, ctx.Err())
+	}
+	if errors.Is(err, io.EOF) {
+		return "", fault.New(fault.Invalid, "the question was not answered")
 	}
 	return strings.TrimRight(line, "\r\n"), err
 }

@@ -48,6 +48,19 @@ func TestPasswordIsAskedForWithoutEcho(t *testing.T) {
 	p.Sees("visible\r\n") // echo is on again
 }
 
+func TestNoAnswerIsNoPassword(t *testing.T) {
+	for name, typed := range map[string]string{"nothing": "\n", "Ctrl-D": "\x04"} {
+		r, p := newRig(t), pty.New(t)
+		p.Open() // keeps the near end there
+		r.tty = terminalOf(p)
+		answer(p, "Password for root@esx1: ", typed, func() {
+			if got, err := r.password("root@esx1", "")(t.Context()); !fault.Is(err, fault.Invalid) {
+				t.Errorf("%s: got %q, %v", name, got, err)
+			}
+		})
+	}
+}
+
 func TestQuestionEndsWithItsContext(t *testing.T) {
 	p := pty.New(t)
 	term := &terminal{p.Open()}

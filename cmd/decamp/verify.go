@@ -107,12 +107,12 @@ type verifier struct {
 	shown progress
 }
 
-// all goes on after an image that is corrupt: all bad ones are to be named.
+// all goes on after a bad image: all of them are to be named.
 func (v *verifier) all(ctx context.Context) (found []verified, err error) {
 	for _, img := range v.p.images() {
 		one, badErr := v.one(ctx, img)
 		err = errors.Join(err, badErr)
-		if badErr != nil && !fault.Is(badErr, fault.Corrupt) {
+		if ctx.Err() != nil {
 			return found, err
 		}
 		if one.Chunks > 0 {
@@ -125,7 +125,7 @@ func (v *verifier) all(ctx context.Context) (found []verified, err error) {
 func (v *verifier) one(ctx context.Context, img target.Image) (_ verified, err error) {
 	s, err := manifest.Load(img.Manifest)
 	if err != nil {
-		return verified{}, err
+		return verified{}, unfit(err)
 	}
 	defer closing(&err, s.Close)
 	if s.Root().String() != img.Root {
@@ -134,7 +134,7 @@ func (v *verifier) one(ctx context.Context, img target.Image) (_ verified, err e
 	}
 	src, err := v.p.target.Read(ctx, img)
 	if err != nil {
-		return verified{}, err
+		return verified{}, unfit(err)
 	}
 	defer closing(&err, src.Close)
 	found := verified{File: filepath.Base(img.Path)}
@@ -144,6 +144,20 @@ func (v *verifier) one(ctx context.Context, img target.Image) (_ verified, err e
 	}
 	found.Audit, err = v.audit(img, found.Report)
 	return found, err
+}
+
+// unfit gives a published file that is gone or damaged the remedy that is left. Those of
+// a copy that is under way, to give the same command again, lead nowhere here.
+func unfit(err error) error {
+	kind := fault.KindOf(err)
+	switch kind {
+	case fault.Conflict: // of another size than the disk
+		kind = fault.Corrupt
+	case fault.NotFound, fault.Corrupt:
+	default:
+		return err
+	}
+	return fault.New(kind, "%w", err).WithHint("take the file from a backup, or migrate the VM once more, to another folder")
 }
 
 // progressOf tells how far an image is, with the rate since its beginning.
@@ -169,7 +183,11 @@ func (v *verifier) audit(img target.Image, r manifest.Report) (written []string,
 	if len(written) == 0 {
 		return nil, nil
 	}
-	return written, manifest.WriteAudit(img.Path, v.auditName(img), r)
+	if err := manifest.WriteAudit(img.Path, v.auditName(img), r); err != nil {
+		return nil, fault.New(fault.KindOf(err), "%w", err).
+			WithHint("the image is what was copied; only its sums could not be written: make the folder writable")
+	}
+	return written, nil
 }
 
 // auditName is the file that the sums are of: the image where it is byte for byte the

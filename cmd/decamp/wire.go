@@ -35,12 +35,25 @@ func (a *app) dial(ctx context.Context, rawURL string, l login) (*esx.Session, e
 	if err := a.trust(ctx, withPort(u), certificate(shown), l.fingerprint); err != nil {
 		return nil, err
 	}
+	state, err := a.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	refused := &refusals{filepath.Join(state, "refused_logins.json"), u.User.Username() + "@" + withPort(u), time.Now}
 	password := a.password(u.User.Username()+"@"+u.Host, l.passwordFile)
 	return esx.Dial(ctx, esx.Config{
 		URL:         u,
 		Fingerprint: shown.Fingerprint,
 		Log:         a.log,
+		Judged: func(refusal error) {
+			if err := refused.note(refusal); err != nil {
+				a.log.Warn("login not noted", "err", err)
+			}
+		},
 		Password: func(ctx context.Context) (esx.Secret, error) {
+			if err := refused.check(); err != nil {
+				return "", err
+			}
 			text, err := password(ctx)
 			return esx.Secret(text), err
 		},
@@ -186,6 +199,9 @@ func openPublished(folder string) (*published, error) {
 	t, err := dir.New(filepath.Dir(filepath.Clean(folder)), dir.Options{})
 	return &published{folder, record, t}, err
 }
+
+// domainName is what virsh calls the VM.
+func (p *published) domainName() string { return dir.DomainName(p.record.Source.Name) }
 
 // images are the published images where they stand now: the folder may have been moved.
 func (p *published) images() []target.Image {

@@ -17,6 +17,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sort"
 )
 
 // SectorSize is the logical sector of every virtual disk VMware makes, in bytes.
@@ -66,6 +67,28 @@ func (k Kind) String() string {
 type Extent struct {
 	Range
 	Kind Kind
+}
+
+// Describe turns data, ranges in order that do not overlap, into extents that describe r
+// without gaps: what lies between them is zero.
+func Describe(r Range, data []Range) []Extent {
+	var out []Extent
+	at := r.Off
+	first := sort.Search(len(data), func(i int) bool { return data[i].End() > r.Off })
+	for _, d := range data[first:] {
+		if d = d.Intersect(r); d.Empty() {
+			break
+		}
+		if d.Off > at {
+			out = append(out, Extent{Range{at, d.Off - at}, Zero})
+		}
+		out = append(out, Extent{d, Data})
+		at = d.End()
+	}
+	if at < r.End() {
+		out = append(out, Extent{Range{at, r.End() - at}, Zero})
+	}
+	return out
 }
 
 // Hints say how a Source or Target likes to be used. They are advice, not limits:

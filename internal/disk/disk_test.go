@@ -15,6 +15,27 @@ func TestPatternConforms(t *testing.T) {
 	disktest.TestSource(t, func(_ *testing.T, want disk.Source) disk.Source { return want })
 }
 
+func TestDescribeHasNoGaps(t *testing.T) {
+	data := []disk.Range{{Off: 10, Len: 5}, {Off: 15, Len: 5}, {Off: 30, Len: 10}}
+	for off := range int64(45) {
+		for n := range 45 - off {
+			r := disk.Range{Off: off, Len: n}
+			at := off
+			for _, e := range disk.Describe(r, data) {
+				inside := 10 <= e.Off && e.End() <= 20 || 30 <= e.Off && e.End() <= 40
+				outside := e.End() <= 10 || 20 <= e.Off && e.End() <= 30 || 40 <= e.Off
+				if e.Off != at || e.Empty() || e.Kind == disk.Data && !inside || e.Kind == disk.Zero && !outside {
+					t.Fatalf("%v of %v at %d", e, r, at)
+				}
+				at = e.End()
+			}
+			if at != r.End() {
+				t.Fatalf("%v is described up to %d", r, at)
+			}
+		}
+	}
+}
+
 func TestPatternWordsHoldTheirOffset(t *testing.T) {
 	p := disk.NewPattern(1 << 20)
 	b := make([]byte, 16)

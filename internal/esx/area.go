@@ -8,22 +8,8 @@ import (
 )
 
 // cover turns areas in use, in any order and overlapping or not, into extents that
-// describe r in order and without gaps: data in the areas, zero between them.
-func cover(r disk.Range, areas []disk.Range) []disk.Extent {
-	var out []disk.Extent
-	at := r.Off
-	for _, a := range merge(r, areas) {
-		if a.Off > at {
-			out = append(out, disk.Extent{Range: disk.Range{Off: at, Len: a.Off - at}, Kind: disk.Zero})
-		}
-		out = append(out, disk.Extent{Range: a, Kind: disk.Data})
-		at = a.End()
-	}
-	if at < r.End() {
-		out = append(out, disk.Extent{Range: disk.Range{Off: at, Len: r.End() - at}, Kind: disk.Zero})
-	}
-	return out
-}
+// describe r: data in the areas, zero between them.
+func cover(r disk.Range, areas []disk.Range) []disk.Extent { return disk.Describe(r, merge(r, areas)) }
 
 // merge returns the areas' bytes within r as sorted ranges that do not touch.
 func merge(r disk.Range, areas []disk.Range) []disk.Range {

@@ -52,6 +52,10 @@ type Config struct {
 	// A password that was accepted is remembered for later logins.
 	Password func(context.Context) (Secret, error)
 
+	// Judged, if not nil, is told each login that the server judged: nil when it took the
+	// password, else its refusal.
+	Judged func(error)
+
 	// Fingerprint is the SHA-256 of the server's certificate in hex, with or without
 	// colons. It is required; Fingerprint gives what the server shows.
 	Fingerprint string

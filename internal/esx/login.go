@@ -101,6 +101,7 @@ func (s *Session) logIn(ctx context.Context) error {
 	}
 	s.pass.set(fresh.get())
 	s.login.accepted()
+	s.judged(nil)
 	s.folder.used(s.cfg.Now())
 	s.cfg.Log.Info("logged in", "host", s.end.addr, "user", s.end.user)
 	return nil
@@ -138,11 +139,18 @@ func (l *login) refused(now time.Time) {
 	l.secret, l.known = "", false
 }
 
+func (s *Session) judged(err error) {
+	if s.cfg.Judged != nil {
+		s.cfg.Judged(err)
+	}
+}
+
 func (s *Session) loginError(err error) error {
 	if !isInvalidLogin(err) && !isStatus(err, 401) {
 		return err
 	}
 	s.login.refused(s.cfg.Now())
+	s.judged(err)
 	hint := "check user and password; " + lockoutHint
 	if s.about.VCenter {
 		hint = "check user and password, and that the user has its SSO domain (administrator@vsphere.local); " + lockoutHint

@@ -7,7 +7,9 @@ import (
 )
 
 // quiet demotes the engine's Info to Debug: it greets, counts and says goodbye at Info,
-// which here is kept for what an operator wants to read in the morning. Once closing is
+// which here is kept for what an operator wants to read in the morning. Its warnings
+// become Info: they are about its own bookkeeping, one of them at every Ctrl-C, and what
+// comes of them is returned. Once closing is
 // set it demotes everything: the engine's loops complain that their context has ended,
 // and what really went wrong is returned by Close.
 type quiet struct {
@@ -30,8 +32,11 @@ func (q quiet) WithGroup(name string) slog.Handler {
 }
 
 func (q quiet) demoted(l slog.Level) slog.Level {
-	if l == slog.LevelInfo || q.closing.Load() {
+	switch {
+	case l == slog.LevelInfo || q.closing.Load():
 		return slog.LevelDebug
+	case l == slog.LevelWarn:
+		return slog.LevelInfo
 	}
 	return l
 }

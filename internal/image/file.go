@@ -78,7 +78,8 @@ func sourceOrNil[S disk.Source](s S, err error) (disk.Source, error) {
 }
 
 // leftover reports whether there is an unfinished image. An empty one was created the
-// moment before a crash and never got its size: it is removed.
+// moment before a crash and never got its size: it is removed. What create did not make
+// is refused: writing to a symbolic link would destroy what it points to.
 func (f File) leftover() (bool, error) {
 	info, err := os.Lstat(f.Path)
 	switch {
@@ -86,10 +87,19 @@ func (f File) leftover() (bool, error) {
 		return false, nil
 	case err != nil:
 		return false, err
-	case info.Mode().IsRegular() && info.Size() == 0:
+	case !info.Mode().IsRegular():
+		return false, Replaced(f.Path)
+	case info.Size() == 0:
 		return false, os.Remove(f.Path)
 	}
 	return true, nil
+}
+
+// Replaced is the error for something in a place where an earlier decamp made a file or
+// folder, and that is neither.
+func Replaced(path string) error {
+	return fault.New(fault.Conflict, "%s is not what decamp made there: somebody replaced it", path).
+		WithHint("see what it is, move it away, and run the same command again: ls -ld %s", fault.Quote(path))
 }
 
 // Read opens the finished image for verification: from the medium, past the page cache,

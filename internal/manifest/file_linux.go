@@ -90,7 +90,7 @@ func kindOfIO(err error) error {
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		return fault.Wrap(fault.NotFound, err)
-	case errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
 		return fault.Wrap(fault.Denied, err)
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EFBIG):
 		return fault.New(fault.Full, "%w", err).WithHint("free space there; the run continues where it stopped")

@@ -3,33 +3,10 @@ package qcow2
 import (
 	"path/filepath"
 	"strconv"
-	"sync/atomic"
 	"testing"
-	"time"
-
-	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/disk"
 )
-
-// BenchmarkWrite lands half a GiB of data of a 1 GiB disk, synced. Bytes are those of the
-// data.
-func BenchmarkWrite(b *testing.B) {
-	src := disk.NewSparsePattern(1<<30, 0.55, 1)
-	var data int64
-	before := cpu(b)
-	for i := 0; b.Loop(); i++ {
-		im, err := Create(filepath.Join(b.TempDir(), strconv.Itoa(i)), src.Size(), Options{})
-		if err != nil {
-			b.Fatal(err)
-		}
-		data = land(b, im, src, im.Hints().Request)
-	}
-	b.SetBytes(data)
-	gib := float64(data) * float64(b.N) / (1 << 30)
-	b.ReportMetric((cpu(b)-before).Seconds()/gib, "cpu-s/GiB")
-}
 
 // BenchmarkFinish writes the tables of a full disk of 1 TiB: 128 MiB.
 func BenchmarkFinish(b *testing.B) {
@@ -43,55 +20,4 @@ func BenchmarkFinish(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-}
-
-// cpu returns what this process has used, kernel included.
-func cpu(b *testing.B) time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// land copies src to dst with as many streams as dst wants, finishes it and returns how
-// many bytes of data there were.
-func land(b *testing.B, dst disk.Target, src disk.Source, request int64) int64 {
-	extents, err := src.Extents(b.Context(), disk.Range{Len: src.Size()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	var next, data atomic.Int64
-	var g errgroup.Group
-	for range dst.Hints().Streams {
-		g.Go(func() error {
-			p := make([]byte, request)
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= len(extents) {
-					return nil
-				}
-				if extents[i].Kind == disk.Zero {
-					continue
-				}
-				data.Add(extents[i].Len)
-				for off := extents[i].Off; off < extents[i].End(); off += request {
-					q := p[:min(request, extents[i].End()-off)]
-					if err := src.ReadAt(b.Context(), q, off); err != nil {
-						return err
-					}
-					if err := dst.WriteAt(b.Context(), q, off); err != nil {
-						return err
-					}
-				}
-			}
-		})
-	}
-	if err := g.Wait(); err != nil {
-		b.Fatal(err)
-	}
-	if err := dst.Finish(b.Context()); err != nil {
-		b.Fatal(err)
-	}
-	return data.Load()
 }

@@ -53,7 +53,7 @@ func (p filePath) encrypted() error {
 	source := "driver=qcow2,encrypt.key-secret=key,file.driver=file,file.filename=" + strings.ReplaceAll(string(p), ",", ",,")
 	return fault.New(fault.Unsupported, "it is encrypted").
 		WithHint("make a plain copy, with its password in a file: qemu-img convert --object secret,id=key,file=PASSWORDFILE --image-opts %s -O qcow2 %s",
-			quote(source), (p + ".plain").quoted())
+			fault.Quote(source), (p + ".plain").quoted())
 }
 
 // readFeatures takes the incompatible features of a version 3 header and refuses those

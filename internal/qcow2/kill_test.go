@@ -4,29 +4,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/disktest"
 )
 
-const (
-	victimEnv  = "QCOW2_TEST_VICTIM" // path of the image the child writes until it is killed
-	victimSize = 24<<20 + 1024
-)
+const victimSize = 24<<20 + 1024
 
-// TestMain turns the test binary into the child that TestKill9 kills.
-func TestMain(m *testing.M) {
-	if path := os.Getenv(victimEnv); path != "" {
-		fmt.Println(victim(path))
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
-}
+// TestMain turns the test binary into the process that TestKill9 kills.
+func TestMain(m *testing.M) { disktest.MainWithVictim(m, victim) }
 
 // victim writes wrong content at random, finishes the image now and then, and opens it
 // again, until it dies. It tells each step before it takes it, so that a kill falls into
@@ -34,20 +23,20 @@ func TestMain(m *testing.M) {
 func victim(path string) error {
 	ctx, p, rnd := context.Background(), bytes.Repeat([]byte{0xdb}, 700<<10), rand.New(rand.NewPCG(1, 2))
 	for {
-		fmt.Println(".")
+		disktest.Step()
 		im, err := Open(path, Options{Size: victimSize})
 		if err != nil {
 			return err
 		}
 		for range 3 {
-			fmt.Println(".")
+			disktest.Step()
 			off := rnd.Int64N(victimSize)
 			r := disk.Range{Off: off, Len: min(1+rnd.Int64N(int64(len(p))), victimSize-off)}
 			if err := errors.Join(im.WriteAt(ctx, p[:r.Len], off), im.Zero(ctx, disk.Range{Off: off, Len: r.Len / 2})); err != nil {
 				return err
 			}
 		}
-		fmt.Println(".")
+		disktest.Step()
 		if err := im.Finish(ctx); err != nil {
 			return err
 		}
@@ -63,7 +52,7 @@ func TestKill9(t *testing.T) {
 		t.Fatal(err)
 	}
 	for steps := 1; steps <= 12; steps++ {
-		killWriter(t, path, steps)
+		disktest.KillVictim(t, path, steps)
 		want := disk.NewSparsePattern(victimSize, 0.6, uint64(steps))
 		im, err := Open(path, Options{Size: victimSize})
 		if err != nil {
@@ -76,29 +65,4 @@ func TestKill9(t *testing.T) {
 		readBack(t, path, want)
 		judge(t, path, want)
 	}
-}
-
-// killWriter runs a victim and kills it after it told of that many steps.
-func killWriter(t *testing.T, path string, steps int) {
-	t.Helper()
-	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), victimEnv+"="+path)
-	out, err := child.StdoutPipe()
-	if err == nil {
-		err = child.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	told := make([]byte, 2)
-	for range steps {
-		if _, err := out.Read(told); err != nil || told[0] != '.' {
-			t.Errorf("the child said %q, %v", told, err)
-			break
-		}
-	}
-	if err := child.Process.Kill(); err != nil {
-		t.Error(err)
-	}
-	_ = child.Wait() // killed, it always fails
 }

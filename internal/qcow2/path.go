@@ -16,7 +16,7 @@ func (p filePath) quoted() string {
 	if strings.HasPrefix(string(p), "-") || p.isAddress() {
 		p = "./" + p
 	}
-	return quote(string(p))
+	return fault.Quote(string(p))
 }
 
 // isAddress reports whether qemu takes p for something else than a path: there is a colon
@@ -24,17 +24,6 @@ func (p filePath) quoted() string {
 func (p filePath) isAddress() bool {
 	i := strings.IndexAny(string(p), ":/")
 	return i >= 0 && p[i] == ':'
-}
-
-// quote writes a word so that a shell reads it back as it is.
-func quote(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=@%+,", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // copyCommand makes a copy without whatever it is that this package does not read.

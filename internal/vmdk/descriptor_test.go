@@ -46,6 +46,8 @@ func TestDescriptorAsESXiWritesIt(t *testing.T) {
 func TestQuotesInsideAName(t *testing.T) {
 	for line, want := range map[string]ExtentLine{
 		`RW 8 VMFS "the "old" box-flat.vmdk"`:    {File: `the "old" box-flat.vmdk`},
+		`RW 8 VMFS "it's "quoted"-flat.vmdk"`:    {File: `it's "quoted"-flat.vmdk`},
+		`RW 8 VMFS ""2" 3rd-flat.vmdk"`:          {File: `"2" 3rd-flat.vmdk`},
 		`RW 8 FLAT "the "old" box-f001.vmdk" 16`: {File: `the "old" box-f001.vmdk`, Offset: 16 * disk.SectorSize},
 	} {
 		d, err := ParseDescriptor([]byte(base + line))

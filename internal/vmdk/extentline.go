@@ -90,18 +90,23 @@ func (p *parser) sectorCount(s string) (int64, error) {
 
 // quoted splits off a name in double quotes, which may contain blanks. A VM's name, and so
 // its files', may hold a quote itself, unescaped: the one that closes the name is the
-// first with nothing or a number behind it.
+// first with nothing or, after a blank, a number behind it.
 func (p *parser) quoted(s string) (name, rest string, err error) {
 	if s == "" {
 		return "", "", nil
 	}
 	for i := 1; s[0] == '"' && i < len(s); i++ {
-		rest := strings.TrimSpace(s[i+1:])
-		if s[i] == '"' && (rest == "" || strings.IndexByte("-0123456789", rest[0]) >= 0) {
-			return s[1:i], rest, nil
+		if s[i] == '"' && closes(s[i+1:]) {
+			return s[1:i], strings.TrimSpace(s[i+1:]), nil
 		}
 	}
 	return "", "", p.corrupt("the file name in %s has no quotes around it", s)
+}
+
+// closes reports whether a quote with rest behind it is the one that closes a name.
+func closes(rest string) bool {
+	word, _ := cutWord(rest)
+	return word == "" || strings.IndexByte(" \t", rest[0]) >= 0 && strings.Trim(word, "-0123456789") == ""
 }
 
 // locate decides whether name is a file that may be opened.

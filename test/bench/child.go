@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -24,12 +25,15 @@ type taken struct {
 func (t taken) rate() float64      { return float64(t.Bytes) / 1e6 / t.Seconds }
 func (t taken) cpuPerGiB() float64 { return t.CPU / (float64(t.Bytes) / (1 << 30)) }
 
-// child is the other side of runChild: one role, one measurement, JSON on stdout.
+// child is the other side of runChild: one role, one measurement, JSON on stdout. The
+// collector is set as in decamp.
 func child(args []string) error {
+	debug.SetGCPercent(25)
 	roles := map[string]func(context.Context, []string) (taken, error){
 		"pull":    childPull,
 		"write":   childWrite,
 		"check":   childCheck,
+		"verify":  childVerify,
 		"convert": childConvert,
 	}
 	ctx := context.Background()

@@ -29,6 +29,7 @@ type part struct {
 var parts = []part{
 	{"engine", engineFigures},
 	{"writers", writerFigures},
+	{"verify", verifyFigures},
 	{"https", httpsFigures},
 	{"huge", hugeFigures},
 	{"formats", formatFigures},
@@ -85,7 +86,7 @@ func choose(only string) ([]part, error) {
 		}
 	}
 	if len(chosen) != len(wanted) {
-		return nil, fmt.Errorf("unknown part in %q; the parts are engine, writers, https, huge, formats and mount", only)
+		return nil, fmt.Errorf("unknown part in %q; the parts are engine, writers, verify, https, huge, formats and mount", only)
 	}
 	return chosen, nil
 }

@@ -66,6 +66,22 @@ func TestWrongPassword(t *testing.T) {
 	r.source("ls", r.url()).ends(4).says("user root", "Remedy: check user and password", "locks after 5 failures")
 }
 
+// A job that cron repeats with a wrong password must not lock the account.
+func TestRepeatedCommandsDoNotLockTheAccount(t *testing.T) {
+	r := newRig(t, small()).trusting()
+	right := r.password
+	r.password = r.write("wrong", "guess\n")
+	for range 6 {
+		r.source("ls", r.url()).ends(4)
+	}
+	if n := r.lab.Stats().SOAP["Login"]; n != 3 {
+		t.Errorf("%d logins, want 3 of the 5 that lock", n)
+	}
+	r.password = right
+	r.paste(r.source("ls", r.url()).ends(4).says("refused 3 times").remedy()).ends(0)
+	r.source("ls", r.url()).ends(0)
+}
+
 func TestNobodyThere(t *testing.T) {
 	r := newRig(t, small())
 	must(t, r.lab.Stop())

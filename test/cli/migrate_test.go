@@ -97,6 +97,20 @@ func TestMigrateAsJSONEndsInTheOutcome(t *testing.T) {
 	}
 }
 
+// The last words are what the operator acts on: the domain's name where it is not the
+// VM's, and what the target found to warn of.
+func TestOutcomeNamesTheDomainAndItsWarnings(t *testing.T) {
+	cfg := small()
+	cfg.VMs[0].Name, cfg.VMs[0].Firmware = "web/01 ", "efi"
+	r := newRig(t, cfg).trusting()
+	r.migrate("web/01 ").ends(0).says("&& virsh start web_01_\n", "efi-variables")
+	var again struct{ Warnings []struct{ Code string } }
+	r.migrate("web/01 ", "--json").ends(0).last(&again)
+	if len(again.Warnings) == 0 {
+		t.Error("no warnings as JSON")
+	}
+}
+
 // flip changes one bit of a file.
 func flip(t *testing.T, path string, off int64) {
 	t.Helper()
@@ -109,6 +123,21 @@ func flip(t *testing.T, path string, off int64) {
 	b[0] ^= 0x10
 	_, err = f.WriteAt(b[:], off)
 	must(t, err)
+}
+
+func TestVerifyNamesEachPartThatIsGone(t *testing.T) {
+	r := newRig(t, small()).trusting()
+	r.migrate("web01").ends(0)
+	folder := filepath.Join(r.vms(), "web01")
+	first, second := filepath.Join(folder, "web01-disk0.raw"), filepath.Join(folder, "web01-disk1.raw")
+	must(t, os.Truncate(first, 1<<20))
+	must(t, os.Remove(second))
+	r.run("verify", folder).ends(8).says(first, second, "from a backup")
+
+	must(t, os.Remove(first+".manifest"))
+	if res := r.run("verify", folder).ends(3).says(first+".manifest", "from a backup"); contains(res.stderr, "mkdir") {
+		t.Errorf("a remedy for something else: %s", res.stderr)
+	}
 }
 
 func TestVerifyNamesTheFlippedBit(t *testing.T) {
@@ -225,17 +254,22 @@ func (r *rig) restarted(moreThan int) {
 }
 
 func TestInterruptedMigrationContinues(t *testing.T) {
-	r := newRig(t, slow()).trusting()
-	u := r.begin("web01")
-	u.until(16 << 20)
-	r.migrate("web01").ends(6).says("in use by process", "Remedy: ") // one process at a time
-	if s := u.end(syscall.SIGINT); s.ExitStatus() != 130 {
-		t.Errorf("ended with %v", s)
+	for name, signal := range map[string]syscall.Signal{"Ctrl-C": syscall.SIGINT, "closed terminal": syscall.SIGHUP} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, slow()).trusting()
+			u := r.begin("web01")
+			u.until(16 << 20)
+			r.migrate("web01").ends(6).says("in use by process", "Remedy: ") // one process at a time
+			if s := u.end(signal); s.ExitStatus() != 130 {
+				t.Errorf("ended with %v", s)
+			}
+			if _, err := os.Stat(filepath.Join(r.vms(), "web01")); !os.IsNotExist(err) {
+				t.Error("something is published")
+			}
+			r.restarted(5)
+		})
 	}
-	if _, err := os.Stat(filepath.Join(r.vms(), "web01")); !os.IsNotExist(err) {
-		t.Error("something is published")
-	}
-	r.restarted(5)
 }
 
 func TestKilledMigrationContinues(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -22,7 +23,12 @@ import (
 // binary is the decamp that TestMain built.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+func TestMain(m *testing.M) {
+	// Tests that run under nohup, as some CI does, ignore SIGHUP, and what they start
+	// inherits that. A signal that is taken is given to children with its default action.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	os.Exit(buildAndRun(m))
+}
 
 func buildAndRun(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "decamp-cli-")

@@ -49,11 +49,11 @@ func openFault(verb, path string, err error) error {
 	case errors.Is(err, os.ErrExist):
 		return fault.New(fault.Conflict, "%w", err).WithHint("move %s away, or resume the run it belongs to", path)
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.New(fault.NotFound, "%w", err).WithHint("create the folder first: mkdir -p %s", filepath.Dir(path))
+		return fault.New(fault.NotFound, "%w", err).WithHint("create the folder first: mkdir -p %s", fault.Quote(filepath.Dir(path)))
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
 		return fault.New(fault.Denied, "%w", err).WithHint("run as a user who may write to %s", filepath.Dir(path))
 	case errors.Is(err, unix.EBUSY):
-		return fault.New(fault.Conflict, "%w", err).WithHint("the device is mounted or part of another: lsblk %s", path)
+		return fault.New(fault.Conflict, "%w", err).WithHint("the device is mounted or part of another: lsblk %s", fault.Quote(path))
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return fault.New(fault.Full, "%w", err).WithHint("%s", spaceHint(path))
 	}

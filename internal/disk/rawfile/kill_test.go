@@ -4,29 +4,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/disktest"
 )
 
-const (
-	victimEnv  = "RAWFILE_TEST_VICTIM" // path of the image the child writes until it is killed
-	victimSize = 24<<20 + 1024
-)
+const victimSize = 24<<20 + 1024
 
-// TestMain turns the test binary into the child that TestKill9 kills.
-func TestMain(m *testing.M) {
-	if path := os.Getenv(victimEnv); path != "" {
-		fmt.Println(victim(path))
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
-}
+// TestMain turns the test binary into the process that TestKill9 kills.
+func TestMain(m *testing.M) { disktest.MainWithVictim(m, victim) }
 
 // victim writes wrong content at random until it dies, telling each write.
 func victim(path string) error {
@@ -46,7 +35,7 @@ func victim(path string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Println(".")
+		disktest.Step()
 	}
 }
 
@@ -62,7 +51,7 @@ func TestKill9(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, writes := range []int{1, 3, 17, 60} {
-		killWriter(t, path, writes)
+		disktest.KillVictim(t, path, writes)
 		want := disk.NewSparsePattern(victimSize, 0.6, uint64(writes))
 		rewrite(t, path, want)
 		got, content := make([]byte, victimSize), make([]byte, victimSize)
@@ -72,31 +61,6 @@ func TestKill9(t *testing.T) {
 			t.Fatalf("after a kill at write %d: content differs (%v)", writes, err)
 		}
 	}
-}
-
-// killWriter runs a victim and kills it after it told of that many writes.
-func killWriter(t *testing.T, path string, writes int) {
-	t.Helper()
-	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), victimEnv+"="+path)
-	out, err := child.StdoutPipe()
-	if err == nil {
-		err = child.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	told := make([]byte, 2)
-	for range writes {
-		if _, err := out.Read(told); err != nil || told[0] != '.' {
-			t.Errorf("the child said %q, %v", told, err)
-			break
-		}
-	}
-	if err := child.Process.Kill(); err != nil {
-		t.Error(err)
-	}
-	_ = child.Wait() // killed, it always fails
 }
 
 // rewrite resumes the image and puts want over whatever is there.

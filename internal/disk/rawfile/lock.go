@@ -18,7 +18,7 @@ func lock(file *os.File) error {
 	err := retry(func() error { return unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &whole) })
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 		return fault.New(fault.Conflict, "image %s is in use by another process", file.Name()).
-			WithHint("wait for it, or see which one it is: fuser -v %s", file.Name())
+			WithHint("wait for it, or see which one it is: fuser -v %s", fault.Quote(file.Name()))
 	}
 	return nil // ENOLCK, EOPNOTSUPP: a file system without locks
 }

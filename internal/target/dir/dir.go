@@ -53,8 +53,14 @@ func New(root string, opts Options) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info, err := os.Stat(abs); err != nil || !info.IsDir() {
-		return nil, fault.New(fault.NotFound, "target dir:%s is not a folder", abs).WithHint("mkdir -p %s", abs)
+	info, err := os.Stat(abs)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fault.New(fault.NotFound, "target dir:%s does not exist", abs).WithHint("make it: mkdir -p %s", fault.Quote(abs))
+	case err != nil:
+		return nil, ioFault(fmt.Errorf("target dir:%s: %w", abs, err))
+	case !info.IsDir():
+		return nil, fault.New(fault.NotFound, "target dir:%s is not a folder", abs).WithHint("name a folder")
 	}
 	if opts.Format == "" {
 		opts.Format = target.Raw
@@ -71,6 +77,9 @@ func (t *Target) Plan(_ context.Context, vm *inventory.VM) ([]target.Image, erro
 	name := SafeName(vm.Name)
 	if err := t.checkFolder(vm, name); err != nil {
 		return nil, err
+	}
+	if err := unix.Access(t.root, unix.W_OK|unix.X_OK); err != nil {
+		return nil, ioFault(fmt.Errorf("write to %s: %w", t.root, err))
 	}
 	if err := t.checkSpace(vm); err != nil {
 		return nil, err

@@ -85,7 +85,7 @@ func (b *domainBuilder) linux() bool {
 func (b *domainBuilder) identity() error {
 	d := &b.domain
 	d.Type, d.UUID = b.opts.Type, b.vm.UUID
-	d.Name = domainName(b.vm.Name)
+	d.Name = DomainName(b.vm.Name)
 	d.Description = b.vm.Annotation
 	metadata, err := sourceMetadata(b.vm)
 	d.Metadata = &libvirtxml.DomainMetadata{XML: metadata}
@@ -101,8 +101,9 @@ func (b *domainBuilder) identity() error {
 	return err
 }
 
-// domainName returns name where libvirt takes it, else the folder's name.
-func domainName(name string) string {
+// DomainName is what libvirt calls the VM: its own name where libvirt takes it, else the
+// folder's.
+func DomainName(name string) string {
 	for _, r := range name {
 		if r == '/' || r < ' ' || r == 0x7f || r == 0xfffd {
 			return SafeName(name)

@@ -44,9 +44,18 @@ func file(img target.Image, path string) image.File {
 func makeFolder(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return nil
+			return isFolder(dir)
 		}
 		return ioFault(fmt.Errorf("make the VM's folder: %w", err))
 	}
 	return syncFolder(filepath.Dir(dir))
+}
+
+// isFolder refuses a link in the place of the VM's folder.
+func isFolder(dir string) error {
+	info, err := os.Lstat(dir)
+	if err == nil && !info.IsDir() {
+		return image.Replaced(dir)
+	}
+	return err
 }

@@ -2,6 +2,7 @@ package dir
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/disk"
+	"golang.org/x/sys/unix"
+
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/target"
@@ -305,4 +308,63 @@ func FuzzParseRecord(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestRootThatIsNoFolder(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "it's a file")
+	if _, err := New(at, Options{}); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "mkdir -p "+fault.Quote(at)) {
+		t.Errorf("missing: %v, remedy %q", err, fault.HintOf(err))
+	}
+	if err := os.WriteFile(at, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(at, Options{}); !fault.Is(err, fault.NotFound) || strings.Contains(fault.HintOf(err), "mkdir") {
+		t.Errorf("a file: %v, remedy %q", err, fault.HintOf(err))
+	}
+}
+
+// A link in the place of an unfinished image leads to a file that is not decamp's.
+func TestReplacedImageIsNotWritten(t *testing.T) {
+	d := newTarget(t, Options{})
+	images, err := d.Plan(t.Context(), biosVM())
+	if err != nil {
+		t.Fatal(err)
+	}
+	precious := filepath.Join(t.TempDir(), "precious")
+	for _, link := range []string{images[0].Path, filepath.Dir(images[0].Path)} {
+		if err := os.RemoveAll(filepath.Dir(images[0].Path)); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(precious, link)); err != nil {
+			t.Fatal(err)
+		}
+		img, _, err := d.Open(t.Context(), images[0])
+		if !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+			t.Errorf("%s: opened %v, %v, remedy %q", link, img, err, fault.HintOf(err))
+		}
+	}
+}
+
+// It is found out before the VM is powered off for the copy.
+func TestReadOnlyRootIsDeniedByPlan(t *testing.T) {
+	root := t.TempDir()
+	if os.Getuid() == 0 { // permissions do not bind root
+		if err := unix.Mount("none", root, "tmpfs", unix.MS_RDONLY, "size=1m"); err != nil {
+			t.Skipf("needs to mount tmpfs, which the kernel refuses: %v", err)
+		}
+		defer func() {
+			if err := unix.Unmount(root, 0); err != nil {
+				t.Error(err)
+			}
+		}()
+	} else if err := os.Chmod(root, 0o555); err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(root, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Plan(t.Context(), biosVM()); !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
+		t.Errorf("got %v, remedy %q", err, fault.HintOf(err))
+	}
 }

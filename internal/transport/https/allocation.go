@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
-	"sort"
 
 	"golang.org/x/sync/errgroup"
 
@@ -97,29 +96,7 @@ func (a *allocation) extents(ctx context.Context, r disk.Range) ([]disk.Extent, 
 	if a.use != MapTrusted {
 		return []disk.Extent{{Range: r, Kind: disk.Data}}, nil
 	}
-	return cut(a.runs, r), nil
-}
-
-// cut describes r by the runs of data in it.
-func cut(runs []disk.Range, r disk.Range) []disk.Extent {
-	var out []disk.Extent
-	at := r.Off
-	first := sort.Search(len(runs), func(i int) bool { return runs[i].End() > r.Off })
-	for _, run := range runs[first:] {
-		run = run.Intersect(r)
-		if run.Empty() {
-			break
-		}
-		if run.Off > at {
-			out = append(out, disk.Extent{Range: disk.Range{Off: at, Len: run.Off - at}, Kind: disk.Zero})
-		}
-		out = append(out, disk.Extent{Range: run, Kind: disk.Data})
-		at = run.End()
-	}
-	if at < r.End() {
-		out = append(out, disk.Extent{Range: disk.Range{Off: at, Len: r.End() - at}, Kind: disk.Zero})
-	}
-	return out
+	return disk.Describe(r, a.runs), nil
 }
 
 // load gets and tests the map, once. An error leaves it to the next caller.

@@ -167,7 +167,7 @@ func TestMergerCoversAllAndCostsLittle(t *testing.T) {
 			t.Errorf("seed %d: %d bytes more than the %d given", seed, extra, sum)
 		}
 		for _, r := range given {
-			if e := cut(m.runs, r); len(e) != 1 || e[0].Kind != disk.Data {
+			if e := disk.Describe(r, m.runs); len(e) != 1 || e[0].Kind != disk.Data {
 				t.Fatalf("seed %d: %v is described as %v", seed, r, e)
 			}
 		}
@@ -189,7 +189,7 @@ func TestSamplesLieInGaps(t *testing.T) {
 		}
 		for _, r := range samples(runs, p.Size(), rnd) {
 			sampled += r.Len
-			if e := cut(runs, r); r.Empty() || r.End() > p.Size() || len(e) != 1 || e[0].Kind != disk.Zero {
+			if e := disk.Describe(r, runs); r.Empty() || r.End() > p.Size() || len(e) != 1 || e[0].Kind != disk.Zero {
 				t.Fatalf("seed %d: sample %v is described as %v", seed, r, e)
 			}
 		}

@@ -14,9 +14,11 @@ const (
 	longestBackOff = 30 * time.Second
 )
 
-// patience is how many failures in a row, without a byte in between, a request survives.
+// patience is how many failures of a kind, without a byte in between, a request survives.
 // Ten are about three minutes with the back-off: longer than a management agent's
-// restart, shorter than a night. Kinds that are not listed fail at once.
+// restart, shorter than a night. Kinds that are not listed fail at once. Each kind is
+// counted by itself: the 500 of an agent that has just come back must not be the last
+// straw because nobody answered before.
 var patience = map[fault.Kind]int{
 	fault.Transient:   10,
 	fault.Unreachable: 10,
@@ -26,9 +28,10 @@ var patience = map[fault.Kind]int{
 
 // retry is the patience of one stream. Progress renews it.
 type retry struct {
-	failures int
-	stale    string // the cookie that was refused last
-	renewed  bool   // the session was renewed since the last progress
+	failures int                // of any kind, since the last progress
+	of       map[fault.Kind]int // the same by kind
+	stale    string             // the cookie that was refused last
+	renewed  bool               // the session was renewed since the last progress
 }
 
 func (t *retry) progress() { *t = retry{stale: t.stale} }
@@ -47,7 +50,7 @@ func (t *retry) wait(ctx context.Context, p *pool, err error) error {
 	if ctx.Err() != nil || patience[kind] == 0 {
 		return err
 	}
-	if t.failures > patience[kind] {
+	if t.count(kind) > patience[kind] {
 		return t.giveUp(kind, err)
 	}
 	if kind == fault.Transient || kind == fault.Unreachable {
@@ -55,6 +58,15 @@ func (t *retry) wait(ctx context.Context, p *pool, err error) error {
 	}
 	p.opts.Log.Debug("request failed, will be repeated", "host", p.host.Addr(), "err", err)
 	return p.opts.Sleep(ctx, backOff(t.failures, err))
+}
+
+// count notes a failure and returns how many of its kind there were.
+func (t *retry) count(kind fault.Kind) int {
+	if t.of == nil {
+		t.of = map[fault.Kind]int{}
+	}
+	t.of[kind]++
+	return t.of[kind]
 }
 
 // giveUp says how often it was tried. The remedy is err's own, if it has one.

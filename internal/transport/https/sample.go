@@ -48,7 +48,7 @@ func sampleCount(runs []disk.Range) int {
 // complement returns the gaps between the runs of a disk.
 func complement(runs []disk.Range, size int64) []disk.Range {
 	var gaps []disk.Range
-	for _, e := range cut(runs, disk.Range{Len: size}) {
+	for _, e := range disk.Describe(disk.Range{Len: size}, runs) {
 		if e.Kind == disk.Zero {
 			gaps = append(gaps, e.Range)
 		}

@@ -242,6 +242,16 @@ func firstN(n int64, a answer) script {
 	}
 }
 
+// inTurn gives each answer once, then good ones.
+func inTurn(answers ...answer) script {
+	return func(i int64, _ disk.Range) answer {
+		if i <= int64(len(answers)) {
+			return answers[i-1]
+		}
+		return nil
+	}
+}
+
 func always(a answer) script {
 	return func(int64, disk.Range) answer { return a }
 }

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// emulated starts decamp lab, under a wrapper such as nohup, and returns it with the
+// address of its control API.
+func emulated(t *testing.T, wrapper ...string) (*exec.Cmd, string) {
+	t.Helper()
+	argv := append(wrapper, binary, "lab", "--listen", "127.0.0.1:0", "--json")
+	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	var facts struct{ Control string }
+	decodeLine(t, out, &facts)
+	return cmd, strings.TrimPrefix(facts.Control, "http://")
+}
+
+// A lab that is told to end waits some seconds for a request that does not come. The
+// second signal does not.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	cmd, control := emulated(t)
+	silent, err := net.Dial("tcp", control)
+	must(t, err)
+	defer silent.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for {
+		select {
+		case <-ended:
+			if s := cmd.ProcessState.Sys().(syscall.WaitStatus); !s.Signaled() || s.Signal() != syscall.SIGINT {
+				t.Errorf("ended with %v, want by the signal", cmd.ProcessState)
+			}
+			return
+		default:
+			_ = cmd.Process.Signal(syscall.SIGINT) // it may have ended meanwhile
+		}
+	}
+}
+
+func TestNohupIsRespected(t *testing.T) {
+	requires(t, "nohup")
+	for wrapper, want := range map[string]bool{"env": false, "nohup": true} {
+		cmd, _ := emulated(t, wrapper)
+		if got := ignores(t, cmd.Process.Pid, syscall.SIGHUP); got != want {
+			t.Errorf("under %s: SIGHUP ignored %v, want %v", wrapper, got, want)
+		}
+		must(t, cmd.Process.Signal(syscall.SIGTERM))
+		must(t, cmd.Wait())
+	}
+}
+
+// ignores looks into a process's mask of ignored signals.
+func ignores(t *testing.T, pid int, s syscall.Signal) bool {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	must(t, err)
+	_, after, _ := strings.Cut(string(status), "SigIgn:\t")
+	mask, err := strconv.ParseUint(strings.Fields(after)[0], 16, 64)
+	must(t, err)
+	return mask&(1<<(s-1)) != 0
+}
