@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/url"
 	"os"
@@ -316,7 +317,8 @@ func childMount(ctx context.Context, args []string) error {
 	defer host.Close()
 	pull := https.New(host, https.Options{})
 	defer pull.Close()
-	m, err := mount.New(ctx, mount.NewRemote(host, pull, nil), job.Dir, mount.Options{})
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	m, err := mount.New(ctx, mount.NewRemote(host, pull, log), job.Dir, mount.Options{Log: log})
 	if err != nil {
 		return err
 	}
