@@ -2,13 +2,15 @@ package manifest
 
 import "iter"
 
-// safe is which chunks are safe, and where the file has their hashes: 4 bytes per chunk,
-// whatever order the records came in.
+// safe is which chunks are safe, and where the file has their hashes, whatever order the
+// records came in: at most 4 bytes per chunk, and much less for the long runs that most
+// disks are.
 type safe struct {
-	start   int64    // of the first record in the file
-	places  []uint32 // of each chunk
-	missing int64    // chunks without a place
-	recent  []record // the newest that gave a place to chunks, oldest first
+	start    int64 // of the first record in the file
+	chunks   uint32
+	segments []segment
+	missing  int64    // chunks without a place
+	recent   []record // the newest that gave a place to chunks, oldest first
 }
 
 // A place is none, zeros, or a hash at hashPlace + n, n placeUnits behind the start:
@@ -23,67 +25,85 @@ const (
 	hashStep = uint32(hashLen / placeUnit) // between the places of two hashes of a record
 )
 
+// placeAfter returns the place of the n-th chunk after one at a place, if they continue
+// one another.
+func placeAfter(at, n uint32) uint32 {
+	if at < hashPlace {
+		return at
+	}
+	return at + n*hashStep
+}
+
 // maxRecent is how many of the newest records are remembered.
 const maxRecent = 8
 
 func newSafe(start, chunks int64) *safe {
-	return &safe{start: start, places: make([]uint32, chunks), missing: chunks}
+	n := (chunks + segmentChunks - 1) / segmentChunks
+	return &safe{start: start, chunks: uint32(chunks), segments: make([]segment, n), missing: chunks}
 }
 
 // apply takes a record that is in the file into account. Later records win.
 func (s *safe) apply(r record) {
-	at, step := noPlace, uint32(0)
+	at := noPlace
 	switch r.kind {
 	case kindHashes:
-		at, step = hashPlace+uint32((r.off-s.start)/placeUnit), hashStep
+		at = hashPlace + uint32((r.off-s.start)/placeUnit)
 	case kindZeros:
 		at = zeroPlace
 	case kindDrop:
 	case kindSeal:
 		return
 	}
-	for c := r.first; c < r.end(); c++ {
-		s.set(c, at)
-		at += step
+	for c := r.first; c < r.end(); {
+		n := min(r.end()-c, segmentChunks-c%segmentChunks)
+		s.missing += s.segments[c/segmentChunks].set(c%segmentChunks, n, placeAfter(at, c-r.first))
+		c += n
 	}
 	if r.kind != kindDrop {
 		s.recent = append(s.recent[max(0, len(s.recent)-maxRecent+1):], r)
 	}
 }
 
-func (s *safe) set(chunk, place uint32) {
-	if s.places[chunk] == noPlace {
-		s.missing--
+func (s *safe) has(chunk int64) bool {
+	if chunk < 0 || chunk >= int64(s.chunks) {
+		return false
 	}
-	if place == noPlace {
-		s.missing++
-	}
-	s.places[chunk] = place
+	at, _ := s.piece(uint32(chunk))
+	return at != noPlace
 }
 
-func (s *safe) has(chunk int64) bool {
-	return chunk >= 0 && chunk < int64(len(s.places)) && s.places[chunk] != noPlace
+// piece returns the place of a chunk, and how many chunks from it on continue one another
+// within its segment and the disk.
+func (s *safe) piece(chunk uint32) (at, n uint32) {
+	at, n = s.segments[chunk/segmentChunks].piece(chunk % segmentChunks)
+	return at, min(n, s.chunks-chunk)
 }
 
 // run returns the longest run of safe chunks from first on that one record could hold:
 // zeros, or up to maxHashes hashes that follow each other in the file.
 func (s *safe) run(first uint32) record {
-	r := record{kind: kindZeros, first: first, count: 1}
-	limit, step := uint32(len(s.places))-first, uint32(0)
-	if at := s.places[first]; at != zeroPlace {
+	at, n := s.piece(first)
+	r := record{kind: kindZeros, first: first, count: n}
+	limit := s.chunks - first
+	if at != zeroPlace {
 		r.kind, r.off = kindHashes, s.start+int64(at-hashPlace)*placeUnit
-		limit, step = min(limit, maxHashes), hashStep
+		limit = min(limit, maxHashes)
 	}
-	for r.count < limit && s.places[first+r.count] == s.places[first]+r.count*step {
-		r.count++
+	for r.count < limit {
+		next, n := s.piece(r.end())
+		if next != placeAfter(at, r.count) {
+			break
+		}
+		r.count += n
 	}
+	r.count = min(r.count, limit)
 	return r
 }
 
 // inOrder yields all chunks, which must be safe, as runs in chunk order.
 func (s *safe) inOrder() iter.Seq[record] {
 	return func(yield func(record) bool) {
-		for c := uint32(0); c < uint32(len(s.places)); {
+		for c := uint32(0); c < s.chunks; {
 			r := s.run(c)
 			if !yield(r) {
 				return
