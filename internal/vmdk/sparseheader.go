@@ -17,6 +17,10 @@ const (
 	// maxGrainSectors is the largest grain that qemu reads: 1 GiB.
 	maxGrainSectors = 0x200000
 	maxTableEntries = 512
+
+	// maxSectors is more than any file or disk has. In bytes, and with a table's span
+	// added, it is still an int64.
+	maxSectors = 1 << 53
 )
 
 // Flags of a hosted sparse extent. The upper half must be understood to read the file.
@@ -31,7 +35,7 @@ const (
 )
 
 // sparseHeader is the header of a hosted sparse extent, or its footer. Offsets and sizes
-// are in sectors, as in the file, and checked to be less than 1<<54 of them.
+// are in sectors, as in the file, and checked to be less than maxSectors.
 type sparseHeader struct {
 	version        uint32
 	flags          uint32
@@ -87,7 +91,7 @@ func parseSparseHeader(b []byte) (*sparseHeader, error) {
 // sectors reads a 64-bit number of sectors; -1 if no file or disk can have so many.
 func sectors(b []byte) int64 {
 	n := binary.LittleEndian.Uint64(b)
-	if n > 1<<54 {
+	if n > maxSectors {
 		return -1
 	}
 	return int64(n)
