@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/vmdk/vmdktest"
 )
@@ -81,6 +83,13 @@ func TestKindOfAFile(t *testing.T) {
 	}
 	if _, err := kindOf(put(t, "empty", "", 0)); !fault.Is(err, fault.Unsupported) {
 		t.Errorf("an empty file: %v", err)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kindOf(pipe); !fault.Is(err, fault.Invalid) {
+		t.Errorf("a pipe: %v", err)
 	}
 }
 

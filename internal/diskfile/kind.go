@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -37,7 +39,8 @@ const maxText = 1 << 20
 
 // kindOf finds out what the file at path is.
 func kindOf(path string) (Kind, error) {
-	f, err := os.Open(path)
+	// O_NONBLOCK: opening a pipe would wait for its writer for ever.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return "", openFault(err)
 	}
@@ -49,7 +52,7 @@ func kindOf(path string) (Kind, error) {
 	case info.Mode().Type() == fs.ModeDevice:
 		return Raw, nil
 	case !info.Mode().IsRegular():
-		return "", fault.New(fault.Invalid, "%s is neither a file nor a block device", path).WithHint("name a disk's file")
+		return "", fault.New(fault.Invalid, "%s is neither a file nor a block device", path).WithHint("name a disk's file; a streamOptimized VMDK can come from a pipe: - for IN")
 	}
 	if kind, err := kindByName(path); kind != "" || err != nil {
 		return kind, err

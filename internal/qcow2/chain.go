@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,11 +23,6 @@ type Opener func(path string, o rawfile.SourceOptions) (disk.Source, error)
 
 // OpenFile is the Opener that allows every file and block device of this machine.
 func OpenFile(path string, o rawfile.SourceOptions) (disk.Source, error) {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() && info.Mode().Type() != os.ModeDevice {
-		// Opening a pipe would wait for its writer for ever.
-		return nil, fault.New(fault.Invalid, "%s is neither a file nor a block device", path)
-	}
 	src, err := rawfile.OpenSource(path, o)
 	if err != nil {
 		return nil, err

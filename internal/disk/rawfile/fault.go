@@ -42,7 +42,20 @@ func spaceHint(path string) string {
 		folder, int64(st.Bavail)*st.Frsize, again)
 }
 
-// openFault gives an error of open(2) its kind and remedy. err names the path.
+// readFault gives an error of opening an image to read it its kind and remedy.
+func readFault(err error) error {
+	err = fmt.Errorf("open image: %w", err)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fault.New(fault.NotFound, "%w", err).WithHint("name an image that is there")
+	case errors.Is(err, fs.ErrPermission):
+		return fault.New(fault.Denied, "%w", err).WithHint("run as a user who may read it")
+	}
+	return err
+}
+
+// openFault gives an error of opening an image to write it its kind and remedy. err names
+// the path.
 func openFault(verb, path string, err error) error {
 	err = fmt.Errorf("%s image: %w", verb, err)
 	switch {

@@ -37,9 +37,10 @@ type Source struct {
 
 // OpenSource opens an image, or a block device, for reading.
 func OpenSource(path string, o SourceOptions) (*Source, error) {
-	file, err := os.Open(path)
+	// O_NONBLOCK: opening a pipe would wait for its writer for ever.
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, openFault("open", path, err)
+		return nil, readFault(err)
 	}
 	size, err := imageSize(file, o.Size)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/disk/disktest"
+	"github.com/decamp/decamp/internal/fault"
 )
 
 func TestSourceConformance(t *testing.T) {
@@ -91,6 +92,27 @@ func TestUnprovenReadsAreAdmitted(t *testing.T) {
 	}
 	if s.Medium() != MediumCache {
 		t.Errorf("medium %q, though the pages were mapped", s.Medium())
+	}
+}
+
+func TestWhatCannotBeReadIsRefusedAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]struct {
+		kind fault.Kind
+		hint string
+	}{
+		filepath.Join(dir, "none"): {fault.NotFound, "an image that is there"},
+		pipe:                       {fault.Invalid, "a file or a block device"},
+		"/dev/zero":                {fault.Invalid, "a file or a block device"},
+	} {
+		_, err := OpenSource(path, SourceOptions{})
+		if !fault.Is(err, want.kind) || !strings.Contains(fault.HintOf(err), want.hint) {
+			t.Errorf("%s: %v (%s)", path, err, fault.HintOf(err))
+		}
 	}
 }
 
