@@ -7,6 +7,7 @@ import (
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/vmdk/vmdktest"
 )
 
 const (
@@ -16,6 +17,9 @@ const (
 	// fuzzMemory is what opening and walking a hostile file may allocate beyond its own
 	// size: the tables of one pass over it.
 	fuzzMemory = 64 << 20
+
+	// fuzzSample is how much of a sample is a seed.
+	fuzzSample = 256 << 10
 )
 
 func FuzzSparse(f *testing.F) {
@@ -47,6 +51,9 @@ func FuzzSESparse(f *testing.F) {
 
 // fuzzDisk opens what it is given as a disk, with whatever its signature says it is.
 func fuzzDisk(f *testing.F) {
+	for _, head := range vmdktest.SampleHeads(f, fuzzSample) {
+		f.Add(head)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

@@ -1,8 +1,6 @@
 package vmdk_test
 
 import (
-	"compress/bzip2"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,13 +15,10 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/vmdk"
+	"github.com/decamp/decamp/internal/vmdk/vmdktest"
 )
 
-// Files that VMware's products wrote, or fuzzers found, are not part of the project: they
-// have other licences. docs/formats/vmdk.md says where they come from. The tests read
-// those that lie in the folder $DECAMP_SAMPLES; what is generated is tested always.
-
-// sample is one file and what it must read as, by an independent reader.
+// sample is one file of vmdktest.Samples and what it must read as, by an independent reader.
 type sample struct {
 	file   string // as it lies in the folder: may end in .gz or .bz2
 	open   string // what to open, if not the file itself
@@ -43,9 +38,8 @@ var samples = []sample{
 }
 
 func TestSamples(t *testing.T) {
-	folder := os.Getenv("DECAMP_SAMPLES")
+	folder := vmdktest.Samples(t)
 	if folder == "" {
-		t.Log("DECAMP_SAMPLES names no folder of sample images: only generated ones are tested")
 		return
 	}
 	found := 0
@@ -94,27 +88,16 @@ func (s sample) judge(t *testing.T, as, sum string, size int64, err error) {
 // unpack puts a file into dir, decompressed, and returns its name there.
 func unpack(t *testing.T, path, dir string) string {
 	t.Helper()
-	in, err := os.Open(path)
+	in, name, err := vmdktest.OpenSample(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer in.Close()
-	r, name := io.Reader(in), filepath.Base(path)
-	switch filepath.Ext(name) {
-	case ".bz2":
-		r, name = bzip2.NewReader(in), strings.TrimSuffix(name, ".bz2")
-	case ".gz":
-		z, err := gzip.NewReader(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, name = z, strings.TrimSuffix(name, ".gz")
-	}
+	defer in.Close() // nothing was written
 	out, err := os.Create(filepath.Join(dir, name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = io.Copy(out, r)
+	_, err = io.Copy(out, in)
 	if err := errors.Join(err, out.Close()); err != nil {
 		t.Fatal(err)
 	}

@@ -55,10 +55,14 @@ func streamSeeds(f *testing.F) {
 // without a kind; and if the stream is whole, and no warning stands against either, they
 // hold the same.
 func FuzzStream(f *testing.F) {
+	const longest = 256 << 10 // than which a stream would only be slower
 	streamSeeds(f)
+	for _, head := range vmdktest.SampleHeads(f, longest) {
+		f.Add(head)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if len(b) > 256<<10 {
-			return // longer than any seed: it would only be slower
+		if len(b) > longest {
+			return
 		}
 		d, fileErr := vmdk.Open(t.Context(), memory(b), "x.vmdk", vmdk.Options{})
 		checkKind(t, fileErr)

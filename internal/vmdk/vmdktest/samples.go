@@ -1,0 +1,96 @@
+package vmdktest
+
+import (
+	"cmp"
+	"compress/bzip2"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Samples returns the folder of files that VMware's products wrote, or fuzzers found:
+// $DECAMP_SAMPLES, or else shared/samples beside the project. They are not part of it, they
+// have other licences; docs/formats/vmdk.md says where they come from. It is empty, and a
+// log says so, if there is none.
+func Samples(t testing.TB) string {
+	t.Helper()
+	folder := cmp.Or(os.Getenv("DECAMP_SAMPLES"), filepath.Join(projectRoot(t), "..", "shared", "samples"))
+	if _, err := os.Stat(folder); err != nil {
+		t.Logf("no sample images, only generated ones are tested: %v", err)
+		return ""
+	}
+	return folder
+}
+
+// projectRoot returns the folder of go.mod.
+func projectRoot(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	t.Fatalf("no go.mod above the test's folder, %v", err)
+	return ""
+}
+
+// OpenSample opens a file, decompressed if its name ends in .gz or .bz2, and returns its
+// name without that.
+func OpenSample(path string) (r io.ReadCloser, name string, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, "", err
+	}
+	name = filepath.Base(path)
+	switch filepath.Ext(name) {
+	case ".bz2":
+		return unpacked{bzip2.NewReader(f), f}, strings.TrimSuffix(name, ".bz2"), nil
+	case ".gz":
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			return nil, "", errors.Join(err, f.Close())
+		}
+		return unpacked{z, f}, strings.TrimSuffix(name, ".gz"), nil
+	}
+	return f, name, nil
+}
+
+type unpacked struct {
+	io.Reader
+	io.Closer
+}
+
+// SampleHeads returns the first bytes, at most so many, of each sample: seeds of a fuzzer.
+func SampleHeads(t testing.TB, most int64) [][]byte {
+	t.Helper()
+	folder := Samples(t)
+	if folder == "" {
+		return nil
+	}
+	paths, err := filepath.Glob(filepath.Join(folder, "*.*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var heads [][]byte
+	for _, path := range paths {
+		r, _, err := OpenSample(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, err := io.ReadAll(io.LimitReader(r, most))
+		if err := errors.Join(err, r.Close()); err != nil {
+			t.Fatal(err)
+		}
+		heads = append(heads, head)
+	}
+	return heads
+}
