@@ -24,9 +24,17 @@ type image struct {
 
 	bytes []byte
 
+	// slow, if set, makes the image take slowMiB for each MiB, one write at a time, and is
+	// told how much it has.
+	slow func(written int64)
+	pace sync.Mutex
+
 	mu    sync.Mutex
 	wrote int64
 }
+
+// slowMiB lets a slow image of 48 MiB take two seconds.
+const slowMiB = 40 * time.Millisecond
 
 var _ disk.Target = (*image)(nil)
 
@@ -88,10 +96,23 @@ func (im *image) WriteAt(_ context.Context, p []byte, off int64) error {
 		return err
 	}
 	copy(im.bytes[off:], p)
+	if im.slow == nil {
+		im.count(len(p))
+		return nil
+	}
+	im.pace.Lock()
+	defer im.pace.Unlock()
+	time.Sleep(slowMiB * time.Duration(len(p)) >> 20)
+	im.slow(im.count(len(p)))
+	return nil
+}
+
+// count adds n bytes to those written, and returns them all.
+func (im *image) count(n int) int64 {
 	im.mu.Lock()
 	defer im.mu.Unlock()
-	im.wrote += int64(len(p))
-	return nil
+	im.wrote += int64(n)
+	return im.wrote
 }
 
 func (im *image) Zero(_ context.Context, r disk.Range) error {
