@@ -122,10 +122,13 @@ func compareParts(t *testing.T, d *vmdk.Disk, parts map[int64][]byte) {
 	}
 	for n, want := range parts {
 		got := make([]byte, len(want))
-		if err := d.ReadAt(t.Context(), got, n*fuzzWindow); err != nil {
+		err := d.ReadAt(t.Context(), got, n*fuzzWindow)
+		switch {
+		case len(d.Warnings()) > 0: // of redundant tables, which a stream does without
+			checkKind(t, err)
+		case err != nil:
 			t.Fatalf("the stream is whole, but as a file: %v", err)
-		}
-		if len(d.Warnings()) == 0 && !bytes.Equal(got, want) {
+		case !bytes.Equal(got, want):
 			t.Fatalf("window %d is not the same in the file", n)
 		}
 	}
