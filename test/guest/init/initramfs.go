@@ -6,15 +6,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 	"unsafe"
 )
 
-// rootWait is how long the root disk may take to appear. A disk whose driver is in
-// the initramfs is there within two seconds even under emulation.
-const rootWait = 10 * time.Second
+// rootWait is how long the root disk may take to appear. A disk whose driver is in the
+// initramfs is there within two seconds, if an emulation has the machine for itself.
+const rootWait = 20 * time.Second
 
 // firstHalf is the initramfs: from no driver at all to the root file system's init.
 func firstHalf() error {
@@ -75,10 +77,7 @@ func waitFor(root string) (string, error) {
 func find(root string) string {
 	uuid, byUUID := strings.CutPrefix(root, "UUID=")
 	if !byUUID {
-		if _, err := os.Stat(root); err != nil {
-			return ""
-		}
-		return root
+		return scsiDisk(root)
 	}
 	blocks, _ := filepath.Glob("/sys/class/block/*")
 	for _, b := range blocks {
@@ -88,6 +87,37 @@ func find(root string) string {
 		}
 	}
 	return ""
+}
+
+// scsiDisk returns the partition that root ("/dev/sda1") means: sda is the first disk by
+// its address. The kernel names disks in the order their probes end, and of two that are
+// probed at once either can be sda.
+func scsiDisk(root string) string {
+	name, ok := strings.CutPrefix(root, "/dev/sd")
+	if !ok || name == "" {
+		return ""
+	}
+	disks, _ := filepath.Glob("/sys/class/scsi_disk/*/device/block/*")
+	slices.SortFunc(disks, func(a, b string) int { return slices.Compare(address(a), address(b)) })
+	n := int(name[0] - 'a')
+	if n >= len(disks) {
+		return ""
+	}
+	dev := "/dev/" + filepath.Base(disks[n]) + name[1:]
+	if _, err := os.Stat(dev); err != nil {
+		return ""
+	}
+	return dev
+}
+
+// address returns host, channel, target and unit of /sys/class/scsi_disk/H:C:T:U/….
+func address(disk string) []int {
+	var out []int
+	for part := range strings.SplitSeq(strings.Split(disk, "/")[4], ":") {
+		n, _ := strconv.Atoi(part) // the kernel writes numbers
+		out = append(out, n)
+	}
+	return out
 }
 
 // ext4UUID returns the UUID of the ext file system on dev.
