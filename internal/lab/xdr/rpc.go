@@ -1,0 +1,183 @@
+package xdr
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Numbers of RFC 5531 section 9.
+const (
+	msgCall    = 0
+	msgReply   = 1
+	rpcVersion = 2
+
+	AuthNone = 0
+	AuthSys  = 1
+
+	replyAccepted = 0
+	replyDenied   = 1
+
+	maxAuthBody  = 400 // RFC 5531 section 8.2
+	maxMachine   = 255 // appendix A
+	maxGroups    = 16
+	lastFragment = 1 << 31
+)
+
+// Status says how an RPC call was taken: accept_stat of RFC 5531.
+type Status uint32
+
+// The statuses of an accepted call.
+const (
+	Success Status = iota
+	ProgUnavail
+	ProgMismatch
+	ProcUnavail
+	GarbageArgs
+	SystemErr
+)
+
+func (s Status) String() string {
+	names := []string{"SUCCESS", "PROG_UNAVAIL", "PROG_MISMATCH", "PROC_UNAVAIL", "GARBAGE_ARGS", "SYSTEM_ERR"}
+	if int(s) < len(names) {
+		return names[s]
+	}
+	return fmt.Sprintf("accept_stat %d", uint32(s))
+}
+
+// RPCError is a call that the server took and did not carry out.
+type RPCError struct{ Status Status }
+
+func (e *RPCError) Error() string { return "RPC: " + e.Status.String() }
+
+// ErrDenied is a call that the server did not take: its credentials or its RPC version.
+var ErrDenied = errors.New("RPC: denied")
+
+// Call is the head of an RPC call.
+type Call struct {
+	XID              uint32
+	Prog, Vers, Proc uint32
+	Flavor           uint32 // of the credentials
+	Machine          string // AUTH_SYS: who calls
+	UID, GID         uint32
+}
+
+// Append writes the head; the arguments follow it.
+func (c Call) Append(e *Encoder) {
+	for _, v := range []uint32{c.XID, msgCall, rpcVersion, c.Prog, c.Vers, c.Proc, c.Flavor} {
+		e.Uint32(v)
+	}
+	var body Encoder
+	if c.Flavor == AuthSys {
+		body.Uint32(0) // stamp: arbitrary
+		body.String(c.Machine)
+		body.Uint32(c.UID)
+		body.Uint32(c.GID)
+		body.Uint32(0) // no further groups
+	}
+	e.Opaque(body.B)
+	e.Uint32(AuthNone)
+	e.Opaque(nil)
+}
+
+// ReadCall takes the head of a call.
+func ReadCall(d *Decoder) (c Call) {
+	c.XID = d.Uint32()
+	if t := d.Uint32(); t != msgCall {
+		d.Fail("message type %d: want a call", t)
+	}
+	if v := d.Uint32(); v != rpcVersion {
+		d.Fail("RPC version %d", v)
+	}
+	c.Prog, c.Vers, c.Proc, c.Flavor = d.Uint32(), d.Uint32(), d.Uint32(), d.Uint32()
+	body := d.Opaque(maxAuthBody)
+	if c.Flavor == AuthSys && d.err == nil {
+		c.readAuthSys(d, body)
+	}
+	d.Uint32() // the verifier's flavor
+	d.Opaque(maxAuthBody)
+	return c
+}
+
+func (c *Call) readAuthSys(d *Decoder, body []byte) {
+	auth := NewDecoder(body)
+	auth.Uint32()
+	c.Machine, c.UID, c.GID = auth.String(maxMachine), auth.Uint32(), auth.Uint32()
+	groups := auth.Uint32()
+	if groups > maxGroups {
+		auth.Fail("%d groups", groups)
+	}
+	for range min(groups, maxGroups) {
+		auth.Uint32()
+	}
+	if err := auth.End(); err != nil {
+		d.Fail("credentials: %w", err)
+	}
+}
+
+// AppendReply writes the head of a reply to an accepted call.
+func AppendReply(e *Encoder, xid uint32, s Status) {
+	for _, v := range []uint32{xid, msgReply, replyAccepted, AuthNone, 0, uint32(s)} {
+		e.Uint32(v)
+	}
+}
+
+// ReadReply takes the head of a reply. Its results follow if the error is nil.
+func ReadReply(d *Decoder) (xid uint32, err error) {
+	xid = d.Uint32()
+	if t := d.Uint32(); t != msgReply {
+		d.Fail("message type %d: want a reply", t)
+	}
+	switch stat := d.Uint32(); {
+	case d.err != nil:
+	case stat == replyDenied:
+		return xid, fmt.Errorf("%w: reject_stat %d, reason %d", ErrDenied, d.Uint32(), d.Uint32())
+	case stat != replyAccepted:
+		d.Fail("reply_stat %d", stat)
+	}
+	d.Uint32() // the verifier's flavor
+	d.Opaque(maxAuthBody)
+	if s := Status(d.Uint32()); d.err == nil && s != Success {
+		return xid, &RPCError{Status: s}
+	}
+	return xid, d.err
+}
+
+// ReadRecord reads one message of at most limit bytes, whatever number of fragments it
+// comes in (record marking, RFC 5531 section 11).
+func ReadRecord(r io.Reader, limit int) ([]byte, error) {
+	var msg []byte
+	for {
+		var mark [4]byte
+		if _, err := io.ReadFull(r, mark[:]); err != nil {
+			if len(msg) > 0 && errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+		v := binary.BigEndian.Uint32(mark[:])
+		n := int64(v &^ lastFragment)
+		if int64(len(msg))+n > int64(limit) {
+			return nil, fmt.Errorf("record of more than %d bytes", limit)
+		}
+		if n == 0 && v&lastFragment == 0 {
+			return nil, errors.New("record with an empty fragment") // would let a peer spin us
+		}
+		start := len(msg)
+		msg = append(msg, make([]byte, n)...)
+		if _, err := io.ReadFull(r, msg[start:]); err != nil {
+			return nil, fmt.Errorf("record cut short: %w", io.ErrUnexpectedEOF)
+		}
+		if v&lastFragment != 0 {
+			return msg, nil
+		}
+	}
+}
+
+// Mark is the record mark of a message that is sent as one fragment of n bytes.
+func Mark(n int) [4]byte {
+	var m [4]byte
+	binary.BigEndian.PutUint32(m[:], uint32(n)|lastFragment)
+	return m
+}
