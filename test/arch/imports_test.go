@@ -19,7 +19,7 @@ const module = "github.com/decamp/decamp/"
 var tiers = [][]string{
 	{"disk", "fault", "inventory", "inflate"},
 	{"manifest", "vmdk", "qcow2", "guest", "esx", "flow"},
-	{"blockcopy", "plan", "image", "diskfile"},
+	{"blockcopy", "behind", "plan", "image", "diskfile"},
 	{"transport", "target"},
 	{"migrate", "mount"},
 }
