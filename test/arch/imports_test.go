@@ -20,6 +20,7 @@ var tiers = [][]string{
 	{"disk", "fault", "inventory", "inflate"},
 	{"manifest", "vmdk", "qcow2", "guest", "esx", "flow"},
 	{"blockcopy", "behind", "plan", "image", "diskfile"},
+	{"nfs"},
 	{"transport", "target"},
 	{"migrate", "mount"},
 }

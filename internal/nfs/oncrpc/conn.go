@@ -1,0 +1,155 @@
+package oncrpc
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// readBuffer is what headers and small arguments are read through. What a payload has in
+// it is copied, the rest goes straight to its place.
+const readBuffer = 4 << 10
+
+// conn is one connection.
+type conn struct {
+	srv    *Server
+	socket *socket
+	ends   ends
+	record record
+	slots  chan struct{} // one for each call in work
+	calls  sync.WaitGroup
+
+	mu sync.Mutex // held while a reply is sent: replies do not mix
+}
+
+func newConn(s *Server, nc net.Conn) *conn {
+	c := &conn{
+		srv:    s,
+		socket: &socket{Conn: nc, hello: time.Now().Add(s.opts.Hello), stall: s.opts.Stall},
+		ends:   ends{peer: addrPort(nc.RemoteAddr()), local: addrPort(nc.LocalAddr())},
+		slots:  make(chan struct{}, s.opts.MaxCalls),
+	}
+	c.record.r = bufio.NewReaderSize(c.socket, readBuffer)
+	return c
+}
+
+// addrPort returns a socket's address; the zero one for a socket that has none.
+func addrPort(a net.Addr) netip.AddrPort {
+	var p netip.AddrPort
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		p = a.AddrPort()
+	case *net.UDPAddr:
+		p = a.AddrPort()
+	}
+	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+}
+
+// serve answers the connection's calls until it ends, and returns when the last answer is
+// given.
+func (c *conn) serve(ctx context.Context) {
+	stop := context.AfterFunc(ctx, c.cut)
+	defer stop()
+	defer c.calls.Wait()
+	defer c.cut()
+	for {
+		err := c.next(ctx)
+		if err != nil {
+			c.srv.opts.Log.Debug("connection ended", "host", c.ends.peer.String(), "err", err)
+			return
+		}
+	}
+}
+
+// next reads a call and starts its answer.
+func (c *conn) next(ctx context.Context) error {
+	c.socket.inside = false
+	if err := c.record.next(c.srv.opts.MaxRecord); err != nil {
+		return err
+	}
+	c.socket.inside = true
+	select {
+	case c.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := c.start(ctx); err != nil {
+		<-c.slots
+		return err
+	}
+	c.socket.spoke = true
+	return nil
+}
+
+func (c *conn) start(ctx context.Context) error {
+	j, err := c.srv.read(ctx, &c.record, c.ends)
+	if err != nil {
+		return err
+	}
+	if err := j.claim(ctx); err != nil {
+		return err
+	}
+	c.calls.Go(func() {
+		defer func() { <-c.slots }()
+		j.run(ctx, c.send)
+	})
+	return nil
+}
+
+// send sends a reply. A client that does not take it loses its connection.
+func (c *conn) send(reply []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.socket.put(reply); err != nil {
+		c.cut()
+	}
+}
+
+// cut ends the connection at once: both sides see a reset.
+func (c *conn) cut() { reset(c.socket.Conn) }
+
+// socket is a TCP connection with its deadlines. inside and spoke belong to the reader.
+type socket struct {
+	net.Conn
+	hello time.Time // until when something must have been said
+	stall time.Duration
+
+	spoke  bool // a whole call has come
+	inside bool // a record has begun and not ended
+	timed  bool // a deadline is set
+}
+
+// Read is part of io.Reader. Time that the server takes between two reads does not count
+// against the client.
+func (s *socket) Read(p []byte) (int, error) {
+	if err := s.await(); err != nil {
+		return 0, err
+	}
+	return s.Conn.Read(p)
+}
+
+func (s *socket) await() error {
+	switch {
+	case s.inside:
+		s.timed = true
+		return s.SetReadDeadline(time.Now().Add(s.stall))
+	case !s.spoke:
+		s.timed = true
+		return s.SetReadDeadline(s.hello)
+	case s.timed:
+		s.timed = false
+		return s.SetReadDeadline(time.Time{})
+	}
+	return nil
+}
+
+func (s *socket) put(p []byte) error {
+	if err := s.SetWriteDeadline(time.Now().Add(s.stall)); err != nil {
+		return err
+	}
+	_, err := s.Write(p)
+	return err
+}

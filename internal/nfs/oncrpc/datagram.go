@@ -1,0 +1,52 @@
+package oncrpc
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"time"
+)
+
+// maxDatagram is the largest UDP datagram.
+const maxDatagram = 64 << 10
+
+// ServePacket answers the calls that come in datagrams, one after the other, until ctx
+// ends; then it closes the socket. It is for programs that answer at once.
+func (s *Server) ServePacket(ctx context.Context, pc net.PacketConn) error {
+	stop := context.AfterFunc(ctx, func() { _ = pc.Close() })
+	defer stop()
+	buf := make([]byte, maxDatagram)
+	for wait := time.Duration(0); ; {
+		n, from, err := pc.ReadFrom(buf)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		case err != nil: // usually an earlier reply that could not be delivered
+			wait = s.hesitate(ctx, wait, err)
+			continue
+		}
+		wait = 0
+		e := ends{peer: addrPort(from), local: addrPort(pc.LocalAddr())}
+		if !s.opts.Admit(e.peer.Addr()) {
+			s.tell("peer is not admitted", e.peer.Addr())
+			continue
+		}
+		s.datagram(ctx, buf[:n], e, func(reply []byte) {
+			_, _ = pc.WriteTo(reply[markSize:], from) // lost like any datagram
+		})
+	}
+}
+
+// datagram answers one call. What is not a call is not answered.
+func (s *Server) datagram(ctx context.Context, p []byte, e ends, send func(reply []byte)) {
+	r := &record{r: bufio.NewReaderSize(bytes.NewReader(p), readBuffer), left: len(p), last: true}
+	j, err := s.read(ctx, r, e)
+	if err != nil || j.claim(ctx) != nil {
+		return
+	}
+	j.run(ctx, send)
+}

@@ -1,0 +1,27 @@
+package oncrpc
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"slices"
+)
+
+// Replay answers a stream of calls, one after the other, and returns the replies and how
+// the stream ended.
+func Replay(ctx context.Context, s *Server, stream []byte) (replies [][]byte, err error) {
+	r := &record{r: bufio.NewReader(bytes.NewReader(stream))}
+	for {
+		if err := r.next(s.opts.MaxRecord); err != nil {
+			return replies, err
+		}
+		j, err := s.read(ctx, r, ends{})
+		if err != nil {
+			return replies, err
+		}
+		if err := j.claim(ctx); err != nil {
+			return replies, err
+		}
+		j.run(ctx, func(reply []byte) { replies = append(replies, slices.Clone(reply)) })
+	}
+}

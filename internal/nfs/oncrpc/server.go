@@ -1,0 +1,169 @@
+package oncrpc
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/decamp/decamp/internal/nfs/xdr"
+)
+
+// A Server answers calls. It may serve several listeners, whose connections share its
+// bounds.
+type Server struct {
+	opts   Options
+	memory *semaphore.Weighted // bytes of large replies
+	told   atomic.Int64        // when a refused peer was logged last, Unix seconds
+
+	small, large sync.Pool // of *xdr.Encoder
+
+	mu     sync.Mutex
+	conns  map[ends]*conn
+	counts map[netip.Addr]int
+}
+
+// ends are the two ends of a connection.
+type ends struct{ peer, local netip.AddrPort }
+
+// NewServer returns a Server that does not serve anything yet.
+func NewServer(o Options) *Server {
+	o = o.withDefaults()
+	fresh := func() any { return new(xdr.Encoder) }
+	return &Server{
+		opts:   o,
+		memory: semaphore.NewWeighted(o.ReplyMemory),
+		small:  sync.Pool{New: fresh},
+		large:  sync.Pool{New: fresh},
+		conns:  make(map[ends]*conn),
+		counts: make(map[netip.Addr]int),
+	}
+}
+
+// Serve accepts connections until ctx ends, then closes the listener and every connection
+// and returns nil when the last call has ended. Any other end of the listener is an error.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	for wait := time.Duration(0); ; {
+		nc, err := l.Accept()
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				reset(nc)
+			}
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		case err != nil: // usually no file descriptors: connections that end give some back
+			wait = s.hesitate(ctx, wait, err)
+			continue
+		}
+		wait = 0
+		if c := s.admit(nc); c != nil {
+			calls.Go(func() {
+				defer s.forget(c)
+				c.serve(ctx)
+			})
+		}
+	}
+}
+
+// Bounds of the pause after a connection that could not be accepted.
+const (
+	leastPause = 5 * time.Millisecond
+	mostPause  = time.Second
+)
+
+func (s *Server) hesitate(ctx context.Context, wait time.Duration, err error) time.Duration {
+	wait = min(max(2*wait, leastPause), mostPause)
+	s.opts.Log.Warn("wait for calls", "err", err)
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return wait
+}
+
+// admit returns the connection, or closes it and returns nil.
+func (s *Server) admit(nc net.Conn) *conn {
+	c := newConn(s, nc)
+	addr := c.ends.peer.Addr()
+	if !s.opts.Admit(addr) {
+		s.tell("peer is not admitted", addr)
+		reset(nc)
+		return nil
+	}
+	old, ok := s.register(c)
+	if old != nil {
+		old.cut()
+	}
+	if !ok {
+		s.tell("too many connections", addr)
+		reset(nc)
+		return nil
+	}
+	tune(nc, s.opts.Stall)
+	return c
+}
+
+// register counts a connection, and returns the one whose ends it took over.
+func (s *Server) register(c *conn) (old *conn, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old = s.conns[c.ends]
+	addr := c.ends.peer.Addr()
+	if old == nil && (len(s.conns) >= s.opts.MaxConnections || s.counts[addr] >= s.opts.MaxPerAddress) {
+		return nil, false
+	}
+	if old == nil {
+		s.counts[addr]++
+	}
+	s.conns[c.ends] = c
+	return old, true
+}
+
+// forget ends the count of a connection, unless a newer one has its place.
+func (s *Server) forget(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conns[c.ends] != c {
+		return
+	}
+	delete(s.conns, c.ends)
+	addr := c.ends.peer.Addr()
+	if s.counts[addr]--; s.counts[addr] == 0 {
+		delete(s.counts, addr)
+	}
+}
+
+// tellEvery keeps whoever knocks without end from filling the log.
+const tellEvery = 10 // seconds
+
+func (s *Server) tell(what string, peer netip.Addr) {
+	now, last := time.Now().Unix(), s.told.Load()
+	if now-last >= tellEvery && s.told.CompareAndSwap(last, now) {
+		s.opts.Log.Warn("connection refused", "host", peer.String(), "err", what)
+	}
+}
+
+// program returns the program of that number, nil if there is none.
+func (s *Server) program(number uint32) *Program {
+	for _, p := range s.opts.Programs {
+		if p.Number == number {
+			return p
+		}
+	}
+	return nil
+}
