@@ -1,0 +1,110 @@
+package nfsclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/lab/xdr"
+)
+
+// Entry is one name in a folder.
+type Entry struct {
+	Name string
+	Attr Attr
+}
+
+const (
+	dirCount   = 8 << 10  // bytes of names wanted in one READDIRPLUS
+	dirMax     = 32 << 10 // bytes of its whole reply
+	maxEntries = 1 << 20  // a listing that is longer does not end
+)
+
+// page is one READDIRPLUS: where it begins and what came of it.
+type page struct {
+	cookie  uint64
+	verf    [cookieVerf]byte
+	entries []dirEntry
+	eof     bool
+}
+
+type dirEntry struct {
+	name   string
+	fileID uint64
+	attr   postOp
+	handle Handle // may be empty
+}
+
+// readDir lists a folder without "." and "..".
+func (d *Datastore) readDir(ctx context.Context, dir Handle) (all []Entry, err error) {
+	p := page{}
+	names := map[string]bool{}
+	for !p.eof {
+		if err := d.readPage(ctx, dir, &p); err != nil {
+			return nil, err
+		}
+		for _, e := range p.entries {
+			if names[e.name] || len(names) > maxEntries {
+				return nil, fmt.Errorf("READDIRPLUS: %q comes twice, or the listing does not end", e.name)
+			}
+			names[e.name] = true
+			if e.name == "." || e.name == ".." {
+				continue
+			}
+			entry, err := d.entry(ctx, dir, e)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, entry)
+		}
+	}
+	return all, nil
+}
+
+// entry fills in the attributes a server may leave out of a listing.
+func (d *Datastore) entry(ctx context.Context, dir Handle, e dirEntry) (Entry, error) {
+	if !e.attr.present {
+		_, a, err := d.lookup(ctx, dir, e.name)
+		return Entry{e.name, a}, err
+	}
+	if e.fileID != e.attr.FileID {
+		return Entry{}, fmt.Errorf("READDIRPLUS: %q has fileid %d in the listing, %d in its attributes: %w", e.name, e.fileID, e.attr.FileID, ErrFileID)
+	}
+	return Entry{e.name, e.attr.Attr}, d.seen(e.handle, e.attr)
+}
+
+func (d *Datastore) readPage(ctx context.Context, dir Handle, p *page) error {
+	from := *p
+	err := d.call(ctx, request{
+		proc: procReadDir,
+		args: func(e *xdr.Encoder) {
+			e.Opaque([]byte(dir))
+			e.Uint64(from.cookie)
+			e.Fixed(from.verf[:])
+			e.Uint32(dirCount)
+			e.Uint32(dirMax)
+		},
+		ok: p.take, failed: ignorePostOp,
+	})
+	if err == nil && len(p.entries) == 0 && !p.eof {
+		err = errors.New("READDIRPLUS: no entries and not the end")
+	}
+	return err
+}
+
+func (p *page) take(x *xdr.Decoder) {
+	takePostOp(x)
+	copy(p.verf[:], x.Fixed(cookieVerf))
+	p.entries = nil
+	for x.Bool() {
+		var e dirEntry
+		e.fileID, e.name = x.Uint64(), x.String(maxName)
+		p.cookie = x.Uint64()
+		e.attr = takePostOp(x)
+		if x.Bool() {
+			e.handle = takeHandle(x)
+		}
+		p.entries = append(p.entries, e)
+	}
+	p.eof = x.Bool()
+}

@@ -1,0 +1,48 @@
+package nfsclient
+
+import (
+	"testing"
+
+	"github.com/decamp/decamp/internal/lab/xdr"
+)
+
+// What a server sends is never trusted.
+func FuzzReplies(f *testing.F) {
+	f.Add(uint32(procRead), []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 4, 1, 2, 3, 4})
+	f.Add(uint32(procReadDir), append(make([]byte, 16), 0, 0, 0, 0, 0, 0, 0, 1))
+	f.Add(uint32(procGetAttr), make([]byte, 88))
+	f.Fuzz(func(t *testing.T, proc uint32, reply []byte) { fuzzReply(t, proc, reply) })
+}
+
+// fuzzReply feeds bytes to the readers of results.
+func fuzzReply(t *testing.T, proc uint32, reply []byte) {
+	t.Helper()
+	var a Attr
+	var p page
+	var h Handle
+	ok := map[uint32]func(*xdr.Decoder){
+		procGetAttr: takeInto(&a),
+		procLookup: func(x *xdr.Decoder) {
+			h = takeHandle(x)
+			takePostOp(x)
+			takePostOp(x)
+		},
+		procReadDir: p.take,
+	}[proc]
+	if ok == nil {
+		ok = ignoreWcc
+	}
+	r := request{proc: proc, ok: ok, failed: ignoreWcc}
+	if r.take(xdr.NewDecoder(reply)) != nil {
+		return
+	}
+	if proc == procGetAttr && (a.Type < Regular || a.Type > lastType) {
+		t.Errorf("type %d", a.Type)
+	}
+	if proc == procLookup && (h == "" || len(h) > maxHandleV3) {
+		t.Errorf("handle of %d bytes", len(h))
+	}
+	if len(p.entries) > len(reply)/28 { // the least an entry takes
+		t.Errorf("%d entries of %d bytes", len(p.entries), len(reply))
+	}
+}

@@ -1,0 +1,226 @@
+package nfsclient
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/bits"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+)
+
+// lockSize is what one renewal writes (KB 1007909).
+const lockSize = 84
+
+// lockName is the lock file of the file with this id: the id's bytes in hex, least
+// significant first (KB 340515).
+func lockName(fileID uint64) string { return fmt.Sprintf(".lck-%016x", bits.ReverseBytes64(fileID)) }
+
+// A lock is the .lck file of an open file. A goroutine of the datastore renews it.
+type lock struct {
+	d      *Datastore
+	dir    Handle
+	name   string
+	handle Handle
+	fileID uint64 // of the file that is locked
+
+	stop    context.CancelFunc
+	stopped chan struct{}
+
+	mu      sync.Mutex
+	counter uint64
+	lost    error
+}
+
+// content is what a lock file holds: a counter, so that others see it renewed, and who
+// holds it. Where they stand in it is not documented; this layout is the lab's own.
+type content [lockSize]byte
+
+func newContent(counter uint64, machine string) (c content) {
+	binary.LittleEndian.PutUint64(c[:], counter)
+	copy(c[8:lockSize-1], machine)
+	return c
+}
+
+func (c content) holder() string { return strings.TrimRight(string(c[8:]), "\x00") }
+
+// acquire locks a file, waiting for a lock that is stale and breaking it.
+func (d *Datastore) acquire(ctx context.Context, dir Handle, fileID uint64) (*lock, error) {
+	l := &lock{d: d, dir: dir, name: lockName(fileID), fileID: fileID, stopped: make(chan struct{})}
+	if err := d.claim(l); err != nil {
+		return nil, err
+	}
+	if err := l.take(ctx); err != nil {
+		d.unclaim(l)
+		return nil, fmt.Errorf("lock %s: %w", l.name, err)
+	}
+	renew, stop := context.WithCancel(d.background)
+	l.stop = stop
+	d.running.Go(func() {
+		defer close(l.stopped)
+		l.renewAll(renew)
+	})
+	return l, nil
+}
+
+// claim notes that this host locks the file, once.
+func (d *Datastore) claim(l *lock) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.locks[l.fileID] != nil {
+		return fmt.Errorf("fileid %d is open on this host already: %w", l.fileID, ErrLocked)
+	}
+	d.locks[l.fileID] = l
+	return nil
+}
+
+func (d *Datastore) unclaim(l *lock) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.locks, l.fileID)
+}
+
+func (l *lock) take(ctx context.Context) (err error) {
+	for {
+		verf := rand.Uint64()
+		if l.handle, _, err = l.d.create(ctx, l.dir, l.name, &verf); err == nil {
+			if err = l.write(ctx); err != nil { // a full disk, say
+				err = errors.Join(err, l.d.unlink(context.WithoutCancel(ctx), procRemove, l.dir, l.name))
+			}
+			return err
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err := l.breakStale(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// breakStale watches another's lock. It returns nil once that is gone, and ErrLocked if it
+// is being renewed.
+func (l *lock) breakStale(ctx context.Context) error {
+	times := l.d.cfg.Times
+	before, err := l.peek(ctx)
+	for _, wait := range []time.Duration{times.staleAfter(), times.LockBreak} {
+		if err != nil {
+			return ignoreGone(err)
+		}
+		sleep(ctx, wait)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		var now content
+		if now, err = l.peek(ctx); err == nil && now != before {
+			return fmt.Errorf("%w: %s", ErrLocked, now.holder())
+		}
+	}
+	if err != nil {
+		return ignoreGone(err)
+	}
+	l.d.cfg.OnEvent(Event{Kind: LockBroken})
+	return ignoreGone(l.d.unlink(ctx, procRemove, l.dir, l.name))
+}
+
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// peek reads another's lock. One that is just being made is shorter than it should be.
+func (l *lock) peek(ctx context.Context) (c content, err error) {
+	h, _, err := l.d.lookup(ctx, l.dir, l.name)
+	if err != nil {
+		return c, err
+	}
+	_, _, err = l.d.read(ctx, h, c[:], 0)
+	return c, err
+}
+
+func (l *lock) write(ctx context.Context) error {
+	l.mu.Lock()
+	l.counter++
+	c := newContent(l.counter, l.d.cfg.Machine)
+	l.mu.Unlock()
+	n, _, err := l.d.write(ctx, l.handle, c[:], 0, fileSync)
+	if err == nil && n != lockSize {
+		err = fmt.Errorf("WRITE of a lock: %d of %d bytes", n, lockSize)
+	}
+	return err
+}
+
+// renewAll renews the lock until it is released. Three failures in a row lose it.
+func (l *lock) renewAll(ctx context.Context) {
+	tick := time.NewTicker(l.d.cfg.Times.LockUpdate)
+	defer tick.Stop()
+	for failed := 0; failed < lockMaxFailure; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		err := l.renew(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			failed = 0
+			l.d.cfg.OnEvent(Event{Kind: LockRenewed})
+			continue
+		}
+		failed++
+		l.d.cfg.OnEvent(Event{Kind: LockNotRenewed, Err: err, N: failed})
+		if failed == lockMaxFailure {
+			l.lose(err)
+		}
+	}
+}
+
+func (l *lock) renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.d.cfg.Times.LockTimeout)
+	defer cancel()
+	return l.write(ctx)
+}
+
+func (l *lock) lose(err error) {
+	l.mu.Lock()
+	l.lost = fmt.Errorf("%w: %w", ErrLockLost, err)
+	l.mu.Unlock()
+	l.d.cfg.OnEvent(Event{Kind: LockLost, Err: err})
+}
+
+// check is asked before I/O: ESXi verifies that it still has the lock.
+func (l *lock) check() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost
+}
+
+// verify asks the server whether the lock file is still the one we made.
+func (l *lock) verify(ctx context.Context) error {
+	a, err := l.d.getAttr(ctx, l.handle)
+	if err == nil && a.Size != lockSize {
+		err = fmt.Errorf("it has %d bytes, %d were written", a.Size, lockSize)
+	}
+	return wrap(err, "lock "+l.name)
+}
+
+// release stops the renewals and removes the lock file.
+func (l *lock) release(ctx context.Context) error {
+	l.stop()
+	<-l.stopped
+	defer l.d.unclaim(l)
+	if err := l.check(); err != nil {
+		return err // it may be another's by now
+	}
+	l.d.forgetHandle(l.handle)
+	// Gone already: a REMOVE that was sent twice because the server went away.
+	return wrap(ignoreGone(l.d.unlink(ctx, procRemove, l.dir, l.name)), "release "+l.name)
+}

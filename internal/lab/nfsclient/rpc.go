@@ -1,0 +1,133 @@
+package nfsclient
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/decamp/decamp/internal/lab/xdr"
+)
+
+// Programs, versions and procedures of RFC 1833 and of RFC 1813 appendix I.
+const (
+	progPortmap = 100000
+	versPortmap = 2
+	procGetPort = 3
+	protoTCP    = 6
+
+	progMount = 100005
+	versMount = 3
+	procMnt   = 1
+	procUmnt  = 3
+
+	maxReply = 2 << 20 // bytes of one reply: the largest READ and its head fit
+)
+
+var lastXID atomic.Uint32
+
+func init() { lastXID.Store(rand.Uint32()) } // a client that restarts must not repeat its xids
+
+// rpcOnce makes one call on a connection of its own, as mounting does.
+func (c *Config) rpcOnce(ctx context.Context, addr string, call xdr.Call, args func(*xdr.Encoder)) (*xdr.Decoder, error) {
+	conn, err := dialTCP(ctx, addr, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer abort(conn)
+	defer context.AfterFunc(ctx, func() { abort(conn) })()
+	call.XID = lastXID.Add(1)
+	c.sign(&call)
+	var e xdr.Encoder
+	call.Append(&e)
+	args(&e)
+	mark := xdr.Mark(len(e.B))
+	if _, err := (&net.Buffers{mark[:], e.B}).WriteTo(conn); err != nil {
+		return nil, ctxOr(ctx, err)
+	}
+	msg, err := xdr.ReadRecord(conn, maxReply)
+	if err != nil {
+		return nil, ctxOr(ctx, err)
+	}
+	d := xdr.NewDecoder(msg)
+	if xid, err := xdr.ReadReply(d); err != nil {
+		return nil, err
+	} else if xid != call.XID {
+		return nil, fmt.Errorf("reply to call %#x, the only call was %#x", xid, call.XID)
+	}
+	return d, nil
+}
+
+// sign fills in the credentials: ESXi calls as root (no_root_squash is a must for it).
+func (c *Config) sign(call *xdr.Call) { call.Flavor, call.Machine = xdr.AuthSys, c.Machine }
+
+func ctxOr(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// getPort asks the portmapper where a program listens.
+func (c *Config) getPort(ctx context.Context, prog, vers uint32) (string, error) {
+	call := xdr.Call{Prog: progPortmap, Vers: versPortmap, Proc: procGetPort}
+	d, err := c.rpcOnce(ctx, c.PortmapAddr, call, func(e *xdr.Encoder) {
+		for _, v := range []uint32{prog, vers, protoTCP, 0} {
+			e.Uint32(v)
+		}
+	})
+	if err != nil {
+		return "", fmt.Errorf("portmapper at %s: %w", c.PortmapAddr, err)
+	}
+	port := d.Uint32()
+	switch err := d.End(); {
+	case err != nil:
+		return "", fmt.Errorf("portmapper at %s: GETPORT: %w", c.PortmapAddr, err)
+	case port == 0:
+		return "", fmt.Errorf("portmapper at %s: program %d version %d over TCP: %w", c.PortmapAddr, prog, vers, ErrNotRegistered)
+	case port > 65535:
+		return "", fmt.Errorf("portmapper at %s: port %d", c.PortmapAddr, port)
+	}
+	return net.JoinHostPort(c.Host, strconv.Itoa(int(port))), nil
+}
+
+// mnt asks for the root handle of the export (RFC 1813 section 5.2.1).
+func (c *Config) mnt(ctx context.Context, addr string) (Handle, error) {
+	d, err := c.rpcOnce(ctx, addr, xdr.Call{Prog: progMount, Vers: versMount, Proc: procMnt}, func(e *xdr.Encoder) { e.String(c.Path) })
+	if err != nil {
+		return "", fmt.Errorf("MNT %s: %w", c.Path, err)
+	}
+	if s := Status(d.Uint32()); s != OK {
+		if err := d.End(); err != nil {
+			return "", fmt.Errorf("MNT %s: %w", c.Path, err)
+		}
+		return "", &StatusError{Proc: "MNT", Status: s}
+	}
+	root := takeHandle(d)
+	sys := false
+	flavors := d.Uint32()
+	for i := uint32(0); i < flavors && d.Err() == nil; i++ {
+		sys = d.Uint32() == xdr.AuthSys || sys
+	}
+	if flavors > 0 && !sys && d.Err() == nil {
+		return "", fmt.Errorf("MNT %s: AUTH_SYS is not among the %d flavors offered", c.Path, flavors)
+	}
+	return root, wrap(d.End(), "MNT "+c.Path)
+}
+
+func (c *Config) umnt(ctx context.Context, addr string) error {
+	d, err := c.rpcOnce(ctx, addr, xdr.Call{Prog: progMount, Vers: versMount, Proc: procUmnt}, func(e *xdr.Encoder) { e.String(c.Path) })
+	if err != nil {
+		return fmt.Errorf("UMNT %s: %w", c.Path, err)
+	}
+	return wrap(d.End(), "UMNT "+c.Path)
+}
+
+func wrap(err error, doing string) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+// Package nfstest is a small NFSv3 server in memory that tests of the lab mount: portmapper,
+// MOUNT and NFS on one loopback port, as much of them as a host uses. It keeps what was
+// written when it is stopped and started, and misbehaves on request. It is not decamp's
+// server and shares nothing with it.
+package nfstest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/decamp/decamp/internal/lab/xdr"
+)
+
+// Export is the path the server exports.
+const Export = "/srv/land"
+
+// An Op is one NFS call the server was sent.
+type Op struct {
+	Proc   string // "WRITE"
+	XID    uint32
+	Name   string // of the file, where the call names one or its handle is known
+	Offset int64  // WRITE, READ
+	Length int    // WRITE, READ
+	Stable uint32 // WRITE
+	Port   int    // the caller's
+	UID    uint32
+}
+
+// Verdict is what a hook makes of a call.
+type Verdict struct {
+	Status uint32                // not zero: fail with this nfsstat3
+	Drop   bool                  // do not answer, and do not carry out
+	Mute   bool                  // carry out, and do not answer
+	Bend   func(b []byte) []byte // change the results, which begin with the status
+}
+
+// Server is running until Close.
+type Server struct {
+	mu       sync.Mutex
+	addr     string
+	ln       net.Listener // nil while stopped
+	conns    map[net.Conn]bool
+	ops      []Op
+	hook     func(Op) Verdict
+	files    map[uint64]*file
+	lastID   uint64
+	used     int64
+	room     int64 // bytes of blocks; 0 is a TiB
+	pad      int   // further bytes in each handle
+	boot     uint64
+	serving  sync.WaitGroup
+	maxWrite uint32
+}
+
+// Start serves on a free port of 127.0.0.1.
+func Start() (*Server, error) {
+	s := &Server{addr: "127.0.0.1:0", files: map[uint64]*file{}, lastID: rootID, maxWrite: 1 << 20, boot: 1}
+	s.files[rootID] = &file{id: rootID, dir: map[string]uint64{}, nlink: 2, mode: 0o755}
+	return s, s.Resume()
+}
+
+// Addr is where everything listens: host:port.
+func (s *Server) Addr() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.addr
+}
+
+// Stop drops every connection and the port, as a server that dies does.
+func (s *Server) Stop() error {
+	s.mu.Lock()
+	ln := s.ln
+	s.ln = nil
+	for c := range s.conns {
+		if tcp, ok := c.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0) // the close is what matters
+		}
+		_ = c.Close() // its reader sees it
+	}
+	s.mu.Unlock()
+	if ln == nil {
+		return errors.New("nfstest: stopped already")
+	}
+	err := ln.Close()
+	s.serving.Wait()
+	return err
+}
+
+// Resume listens again where Stop left off; the write verifier is another one.
+func (s *Server) Resume() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ln, err := net.Listen("tcp", s.addr)
+	if err != nil {
+		return fmt.Errorf("nfstest: %w", err)
+	}
+	s.ln, s.addr, s.conns = ln, ln.Addr().String(), map[net.Conn]bool{}
+	s.boot++
+	s.serving.Go(func() { s.accept(ln) })
+	return nil
+}
+
+// Close stops the server if it runs.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	running := s.ln != nil
+	s.mu.Unlock()
+	if !running {
+		return nil
+	}
+	return s.Stop()
+}
+
+// Hook makes f see every NFS call from now on; nil ends it.
+func (s *Server) Hook(f func(Op) Verdict) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hook = f
+}
+
+// SetRoom limits what the files' data may take.
+func (s *Server) SetRoom(bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.room = bytes
+}
+
+// SetHandleSize makes every handle so long from now on.
+func (s *Server) SetHandleSize(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pad = n - idSize
+}
+
+// SetMaxWrite sets wtmax, and what one WRITE takes of more than it.
+func (s *Server) SetMaxWrite(n uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.maxWrite = n
+}
+
+// Ops returns the NFS calls so far.
+func (s *Server) Ops() []Op {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Op(nil), s.ops...)
+}
+
+func (s *Server) accept(ln net.Listener) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		stopped := s.ln != ln
+		if !stopped {
+			s.conns[c] = true
+			s.serving.Go(func() { s.serve(c) })
+		}
+		s.mu.Unlock()
+		if stopped {
+			_ = c.Close() // nobody will miss it
+		}
+	}
+}
+
+func (s *Server) serve(c net.Conn) {
+	defer func() {
+		s.mu.Lock()
+		delete(s.conns, c)
+		s.mu.Unlock()
+		_ = c.Close() // the client has what it gets
+	}()
+	for {
+		msg, err := xdr.ReadRecord(c, 4<<20)
+		if err != nil {
+			return
+		}
+		reply := s.answer(c, msg)
+		if reply == nil {
+			continue
+		}
+		mark := xdr.Mark(len(reply))
+		if _, err := (&net.Buffers{mark[:], reply}).WriteTo(c); err != nil {
+			return
+		}
+	}
+}
+
+// answer carries out one call; nil is no answer.
+func (s *Server) answer(c net.Conn, msg []byte) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := xdr.NewDecoder(msg)
+	call := xdr.ReadCall(d)
+	if d.Err() != nil {
+		return nil
+	}
+	var head, body xdr.Encoder
+	status := xdr.Success
+	muted := false
+	switch call.Prog {
+	case 100000:
+		s.portmap(call, d, &body)
+	case 100005:
+		status = s.mount(call, d, &body)
+	case 100003:
+		op := Op{XID: call.XID, UID: call.UID, Port: c.RemoteAddr().(*net.TCPAddr).Port}
+		muted = s.nfs(call.Proc, op, d, &body)
+	default:
+		status = xdr.ProgUnavail
+	}
+	if muted {
+		return nil
+	}
+	xdr.AppendReply(&head, call.XID, status)
+	return append(head.B, body.B...)
+}
+
+func (s *Server) portmap(call xdr.Call, d *xdr.Decoder, e *xdr.Encoder) {
+	prog := d.Uint32()
+	if port := s.ln.Addr().(*net.TCPAddr).Port; call.Proc == 3 && (prog == 100003 || prog == 100005) {
+		e.Uint32(uint32(port))
+		return
+	}
+	e.Uint32(0)
+}
+
+func (s *Server) mount(call xdr.Call, d *xdr.Decoder, e *xdr.Encoder) xdr.Status {
+	switch call.Proc {
+	case 1:
+		switch d.String(1024) {
+		case Export:
+			e.Uint32(0)
+			e.Opaque(s.handle(rootID))
+			e.Uint32(1)
+			e.Uint32(xdr.AuthSys)
+		case Export + "/denied":
+			e.Uint32(13) // MNT3ERR_ACCES
+		default:
+			e.Uint32(2) // MNT3ERR_NOENT
+		}
+	case 0, 3:
+	default:
+		return xdr.ProcUnavail
+	}
+	return xdr.Success
+}
