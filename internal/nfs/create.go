@@ -1,0 +1,234 @@
+package nfs
+
+import (
+	"context"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/nfs/xdr"
+)
+
+// createmode3 (RFC 1813 section 3.3.8).
+const (
+	createUnchecked = 0
+	createGuarded   = 1
+	createExclusive = 2
+)
+
+// Modes of what a call does not say the mode of.
+const (
+	fileMode   = 0o644
+	folderMode = 0o755
+
+	// privateMode is that of what is not ready yet.
+	privateMode = 0o600
+)
+
+// createArgs is CREATE3args.
+type createArgs struct {
+	nameArgs
+	how  uint32
+	attr newAttr
+	verf uint64 // of an exclusive CREATE
+}
+
+func (s *Server) createArgs(d *xdr.Decoder) createArgs {
+	a := createArgs{nameArgs: s.nameArgs(d), how: d.Uint32()}
+	switch a.how {
+	case createUnchecked, createGuarded:
+		a.attr = decodeNewAttr(d)
+	case createExclusive:
+		a.verf = d.Uint64()
+		a.attr.atime, a.attr.mtime = verifierTimes(a.verf)
+	default:
+		d.Fail("createmode3 %d", a.how)
+	}
+	return a
+}
+
+// verifierTimes is where the verifier of an exclusive CREATE is kept: in the file's times,
+// as the Linux server does, so that a repetition is known also after a restart. The client
+// sets the real times next (RFC 1813 section 3.3.8). One bit of each half is given up,
+// for file systems that keep times to 2038 only.
+func verifierTimes(verf uint64) (atime, mtime unix.Timespec) {
+	const half, bits = 32, 0x7fffffff
+	return unix.Timespec{Sec: int64(verf >> half & bits)}, unix.Timespec{Sec: int64(verf & bits)}
+}
+
+// create answers CREATE.
+func (s *Server) create(ctx context.Context, by caller, a createArgs) result {
+	var n *node
+	wcc, err := s.in(a.dir, a.name, func(folder *object) (err error) {
+		n, err = s.createIn(ctx, by, a, folder)
+		return err
+	})
+	return s.created(n, wcc, err)
+}
+
+func (s *Server) createIn(ctx context.Context, by caller, a createArgs, folder *object) (*node, error) {
+	if err := checkNew(a.name); err != nil {
+		return nil, err
+	}
+	const flags = unix.O_CREAT | unix.O_EXCL | unix.O_RDWR | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat(folder.fd, a.name, flags, privateMode)
+	if isErrno(err, unix.EEXIST) {
+		return s.existing(ctx, a, folder)
+	}
+	if err != nil {
+		return nil, err
+	}
+	o := &object{fd: fd}
+	defer o.close()
+	n, err := s.settle(o, by, a.nameArgs, a.attr, fileMode)
+	if err == nil && a.attr.size != nil && *a.attr.size > 0 {
+		err = s.resize(ctx, target{node: n}, *a.attr.size)
+	}
+	if err != nil {
+		_ = unix.Unlinkat(folder.fd, a.name, 0) // the first error counts
+		return nil, err
+	}
+	return n, nil
+}
+
+// existing is a CREATE of what is there.
+func (s *Server) existing(ctx context.Context, a createArgs, folder *object) (*node, error) {
+	n, at, err := a.dir.node.export.lookup(a.dir.node, folder, a.name)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case at.format != formatFile, a.how == createGuarded:
+		return nil, statusExist
+	case a.how == createExclusive:
+		if !isRepeated(a, at) {
+			return nil, statusExist
+		}
+	case a.attr.size != nil: // of the attributes, only the size is applied to a file that is there
+		return n, s.resize(ctx, target{node: n}, *a.attr.size)
+	}
+	return n, nil
+}
+
+// isRepeated reports whether a file was made by the same exclusive CREATE.
+func isRepeated(a createArgs, at *attr) bool {
+	atime, mtime := verifierTimes(a.verf)
+	return at.size == 0 && at.atime == (moment{sec: uint32(atime.Sec)}) && at.mtime == (moment{sec: uint32(mtime.Sec)})
+}
+
+// settle gives something new its owner and attributes, and makes it known.
+func (s *Server) settle(o *object, by caller, where nameArgs, a newAttr, mode uint32) (*node, error) {
+	if s.root {
+		if a.uid == nil {
+			a.uid = &by.uid
+		}
+		if a.gid == nil {
+			a.gid = &by.gid
+		}
+	}
+	if a.mode == nil {
+		a.mode = &mode
+	}
+	var err error
+	if o.attr, err = o.stat(); err != nil {
+		return nil, err
+	}
+	if err := a.apply(o); err != nil {
+		return nil, err
+	}
+	return where.dir.node.export.meet(where.dir.node, where.name, o.attr), nil
+}
+
+// isRoot reports whether the server may give files away.
+func isRoot() bool { return os.Geteuid() == 0 }
+
+// mkdirArgs is MKDIR3args.
+type mkdirArgs struct {
+	nameArgs
+	attr newAttr
+}
+
+func (s *Server) mkdirArgs(d *xdr.Decoder) mkdirArgs {
+	return mkdirArgs{s.nameArgs(d), decodeNewAttr(d)}
+}
+
+// mkdir answers MKDIR.
+func (s *Server) mkdir(_ context.Context, by caller, a mkdirArgs) result {
+	var n *node
+	wcc, err := s.in(a.dir, a.name, func(folder *object) (err error) {
+		if err = checkNew(a.name); err != nil {
+			return err
+		}
+		if err = unix.Mkdirat(folder.fd, a.name, folderMode); err != nil {
+			return err
+		}
+		n, err = s.settleNamed(folder, by, a.nameArgs, a.attr, folderMode)
+		return err
+	})
+	return s.created(n, wcc, err)
+}
+
+// settleNamed settles what was just made under a name.
+func (s *Server) settleNamed(folder *object, by caller, where nameArgs, a newAttr, mode uint32) (*node, error) {
+	o, err := openAt(folder.fd, where.name)
+	if err != nil {
+		return nil, err
+	}
+	defer o.close()
+	return s.settle(o, by, where, a, mode)
+}
+
+// symlinkArgs is SYMLINK3args.
+type symlinkArgs struct {
+	nameArgs
+	attr newAttr
+	to   string
+}
+
+func (s *Server) symlinkArgs(d *xdr.Decoder) symlinkArgs {
+	return symlinkArgs{s.nameArgs(d), decodeNewAttr(d), d.String(maxPath)}
+}
+
+// symlink answers SYMLINK. Where the link leads is the client's business: it is never
+// followed here.
+func (s *Server) symlink(_ context.Context, by caller, a symlinkArgs) result {
+	var n *node
+	wcc, err := s.in(a.dir, a.name, func(folder *object) (err error) {
+		if err = checkNew(a.name); err != nil {
+			return err
+		}
+		if err = checkLink(a.to); err != nil {
+			return err
+		}
+		if err = unix.Symlinkat(a.to, folder.fd, a.name); err != nil {
+			return err
+		}
+		n, err = s.settleNamed(folder, by, a.nameArgs, a.attr, permBits)
+		return err
+	})
+	return s.created(n, wcc, err)
+}
+
+func checkLink(to string) error {
+	switch {
+	case to == "":
+		return statusInval
+	case len(to) >= maxPath:
+		return statusNameTooLong
+	}
+	for _, c := range []byte(to) {
+		if c == 0 {
+			return statusInval
+		}
+	}
+	return nil
+}
+
+// mknod answers MKNOD: there are no devices, sockets and pipes on a datastore.
+func (s *Server) mknod(_ context.Context, _ caller, a nameArgs) result {
+	err := a.dir.err
+	if err == nil {
+		err = statusNotSupp
+	}
+	return result{err: err, fail: change{after: s.view(a.dir)}.encode}
+}

@@ -1,0 +1,212 @@
+package nfs
+
+import (
+	"container/list"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/decamp/decamp/internal/behind"
+)
+
+// fileState is what a node keeps of a regular file.
+type fileState struct {
+	opening sync.Mutex // held while it is opened: a Content is opened once
+	open    *file      // the cache's mu guards it
+
+	// plain is set once Export.Open had nothing for the file.
+	plain atomic.Bool
+
+	// touched is when a Content was last changed, in Unix nanoseconds. The file in the
+	// folder does not know of it.
+	touched atomic.Int64
+}
+
+// file is a regular file that is open.
+type file struct {
+	*os.File
+	content Content
+	special bool // the Content came from Export.Open
+
+	refs   int           // the cache's mu guards these three
+	doomed bool          // to be closed by the last who uses it
+	idle   *list.Element // nil while somebody uses it
+}
+
+// shut closes what is open.
+func (f *file) shut() error {
+	if f.special {
+		return errors.Join(f.content.Close(), f.File.Close())
+	}
+	return f.File.Close()
+}
+
+// maxIdle is how many files stay open that nobody uses right now.
+const maxIdle = 128
+
+// files keeps files open between calls: NFSv3 has no open and no close. A file with a
+// Content of its own stays open until it is removed or forgotten.
+type files struct {
+	mu      sync.Mutex
+	idle    *list.List // of *idleFile, the oldest first
+	special map[*node]*file
+}
+
+type idleFile struct {
+	node *node
+	file *file
+}
+
+func newFiles() *files { return &files{idle: list.New(), special: make(map[*node]*file)} }
+
+// acquire returns the node's file, opened. The caller releases it.
+func (c *files) acquire(n *node) (*file, error) {
+	if f := c.take(n); f != nil {
+		return f, nil
+	}
+	n.file.opening.Lock()
+	defer n.file.opening.Unlock()
+	if f := c.take(n); f != nil {
+		return f, nil
+	}
+	f, err := openFile(n)
+	if err != nil {
+		return nil, err
+	}
+	c.add(n, f)
+	return f, nil
+}
+
+// openFile opens a regular file and asks what holds its bytes.
+func openFile(n *node) (*file, error) {
+	o, err := n.export.hold(n)
+	if err != nil {
+		return nil, err
+	}
+	defer o.close()
+	osFile, err := o.open()
+	if err != nil {
+		return nil, err
+	}
+	f := &file{File: osFile, content: plain{osFile}}
+	if n.export.Open == nil || n.file.plain.Load() {
+		return f, nil
+	}
+	content, err := n.export.Open(n.export.pathOf(n))
+	switch {
+	case err != nil:
+		return nil, errors.Join(err, osFile.Close())
+	case content == nil:
+		n.file.plain.Store(true)
+	default:
+		f.content, f.special = content, true
+	}
+	return f, nil
+}
+
+func (c *files) take(n *node) *file {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := n.file.open
+	if f == nil {
+		return nil
+	}
+	f.refs++
+	if f.idle != nil {
+		c.idle.Remove(f.idle)
+		f.idle = nil
+	}
+	return f
+}
+
+func (c *files) add(n *node, f *file) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.refs = 1
+	n.file.open = f
+	if f.special {
+		c.special[n] = f
+	}
+}
+
+// release ends the use of a file.
+func (c *files) release(n *node, f *file) {
+	if closing := c.put(n, f); closing != nil {
+		_ = closing.shut() // what was written was answered for; a Content reports its own errors
+	}
+}
+
+// put returns the file that is to be closed for it.
+func (c *files) put(n *node, f *file) *file {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.refs--
+	switch {
+	case f.refs > 0:
+		return nil
+	case f.doomed:
+		return f
+	case f.special:
+		return nil
+	}
+	f.idle = c.idle.PushBack(&idleFile{n, f})
+	if c.idle.Len() <= maxIdle {
+		return nil
+	}
+	oldest := c.idle.Remove(c.idle.Front()).(*idleFile)
+	oldest.node.file.open = nil
+	return oldest.file
+}
+
+// forget closes the node's file as soon as nobody uses it. The next use opens it anew.
+func (c *files) forget(n *node) error {
+	n.file.plain.Store(false)
+	c.mu.Lock()
+	f := n.file.open
+	n.file.open = nil
+	delete(c.special, n)
+	if f == nil || f.refs > 0 {
+		if f != nil {
+			f.doomed = true
+		}
+		c.mu.Unlock()
+		return nil
+	}
+	if f.idle != nil {
+		c.idle.Remove(f.idle)
+		f.idle = nil
+	}
+	c.mu.Unlock()
+	return f.shut()
+}
+
+// close closes everything. Nobody uses a file any more.
+func (c *files) close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for n, f := range c.special {
+		n.file.open = nil
+		errs = append(errs, f.shut())
+	}
+	clear(c.special)
+	for c.idle.Len() > 0 {
+		i := c.idle.Remove(c.idle.Front()).(*idleFile)
+		i.node.file.open = nil
+		errs = append(errs, i.file.shut())
+	}
+	return errors.Join(errs...)
+}
+
+// now is what a changed Content's times become.
+func (s *fileState) touch() { s.touched.Store(time.Now().UnixNano()) }
+
+// pool returns where the payload of a write to the file comes from.
+func (f *file) pool(s *Server) *behind.Pool {
+	if f.special && s.opts.Pool != nil {
+		return s.opts.Pool
+	}
+	return s.plain
+}

@@ -1,0 +1,204 @@
+package nfs
+
+import (
+	"context"
+	"net/netip"
+	"path"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/nfs/oncrpc"
+	"github.com/decamp/decamp/internal/nfs/xdr"
+)
+
+// The MOUNT program (RFC 1813 appendix I).
+const (
+	mountProgram = 100005
+	mountVersion = 3
+
+	maxMountPath = 1024 // MNTPATHLEN
+
+	// maxMounts is how many mounts DUMP tells of. The list is a courtesy: a mount that is
+	// not in it works as well.
+	maxMounts = 1024
+)
+
+// mountd is the MOUNT program: it gives out the first handle.
+type mountd struct {
+	server *Server
+
+	mu     sync.Mutex
+	mounts []mounted
+}
+
+type mounted struct {
+	host netip.Addr
+	path string
+}
+
+func (m *mountd) program() *oncrpc.Program {
+	procedures := []*oncrpc.Procedure{
+		0: oncrpc.Null,
+		1: m.define("MNT", m.mnt),
+		2: m.define("DUMP", m.dump),
+		3: m.define("UMNT", m.umnt),
+		4: m.define("UMNTALL", m.umntall),
+		5: m.define("EXPORT", m.export),
+	}
+	return &oncrpc.Program{
+		Number: mountProgram, Name: "mount", Low: mountVersion, High: mountVersion,
+		Procedure: func(_, n uint32) *oncrpc.Procedure { return at(procedures, n) },
+	}
+}
+
+// at returns the procedure of a number; nil if there is none.
+func at(list []*oncrpc.Procedure, n uint32) *oncrpc.Procedure {
+	if n >= uint32(len(list)) {
+		return nil
+	}
+	return list[n]
+}
+
+// define makes a procedure whose arguments are a path or nothing.
+func (m *mountd) define(name string, answer func(host netip.Addr, args string, e *xdr.Encoder)) *oncrpc.Procedure {
+	takesPath := name == "MNT" || name == "UMNT"
+	return &oncrpc.Procedure{Name: name, Decode: func(_ context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
+		var arg string
+		if takesPath {
+			arg = c.Args.String(maxMountPath)
+		}
+		host := c.Peer.Addr()
+		return func(_ context.Context, e *xdr.Encoder) error {
+			answer(host, arg, e)
+			return nil
+		}, c.Args.Err()
+	}}
+}
+
+// mnt answers MNT with the export's handle, or with that of a folder in it, as other
+// servers do: libnfs mounts the folder of the file it copies.
+func (m *mountd) mnt(host netip.Addr, arg string, e *xdr.Encoder) {
+	n, err := m.server.mountPoint(arg)
+	e.Uint32(uint32(statusOf(err))) // the numbers of mountstat3 are those of nfsstat3
+	if err != nil {
+		m.server.opts.Log.Info("mount refused", "host", host.String(), "path", arg, "err", err)
+		return
+	}
+	m.server.opts.Log.Info("mounted", "host", host.String(), "path", arg)
+	m.add(mounted{host, arg})
+	e.Opaque(encodeHandle(n.export.id, n.id))
+	flavors := [...]uint32{oncrpc.AuthSys, oncrpc.AuthNone}
+	e.Uint32(uint32(len(flavors)))
+	for _, f := range flavors {
+		e.Uint32(f)
+	}
+}
+
+// mountPoint finds the folder that a mount names.
+func (s *Server) mountPoint(arg string) (*node, error) {
+	if !path.IsAbs(arg) || strings.Contains(arg, "\x00") {
+		return nil, statusNoEnt
+	}
+	for _, part := range strings.Split(arg, "/") {
+		if isDot(part) {
+			return nil, statusAcces
+		}
+	}
+	arg = path.Clean(arg)
+	for _, x := range s.exports {
+		if rest, ok := below(arg, x.Path); ok {
+			return x.folder(rest)
+		}
+	}
+	return nil, statusNoEnt
+}
+
+// below returns what a path is relative to a folder it is in.
+func below(p, folder string) (rest []string, ok bool) {
+	if p == folder {
+		return nil, true
+	}
+	tail, ok := strings.CutPrefix(p, strings.TrimSuffix(folder, "/")+"/")
+	return strings.Split(tail, "/"), ok
+}
+
+// folder finds a folder by the names on the way to it.
+func (x *export) folder(way []string) (*node, error) {
+	n := x.root
+	for _, name := range way {
+		o, err := x.hold(n)
+		if err != nil {
+			return nil, err
+		}
+		n, _, err = x.lookup(n, o, name)
+		o.close()
+		if err != nil {
+			return nil, err
+		}
+		if n.format != unix.S_IFDIR {
+			return nil, statusNotDir
+		}
+	}
+	return n, nil
+}
+
+func (m *mountd) add(new mounted) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, old := range m.mounts {
+		if old == new {
+			return
+		}
+	}
+	if len(m.mounts) == maxMounts {
+		m.mounts = m.mounts[1:]
+	}
+	m.mounts = append(m.mounts, new)
+}
+
+// drop forgets a host's mounts of a path, or all where the path is empty.
+func (m *mountd) drop(host netip.Addr, p string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var kept []mounted
+	for _, old := range m.mounts {
+		if old.host != host || p != "" && old.path != p {
+			kept = append(kept, old)
+		}
+	}
+	m.mounts = kept
+}
+
+// dump answers DUMP with the list of mounts.
+func (m *mountd) dump(_ netip.Addr, _ string, e *xdr.Encoder) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, mounted := range m.mounts {
+		e.Bool(true)
+		e.String(mounted.host.String())
+		e.String(mounted.path)
+	}
+	e.Bool(false)
+}
+
+// umnt answers UMNT.
+func (m *mountd) umnt(host netip.Addr, arg string, _ *xdr.Encoder) {
+	if arg != "" {
+		m.drop(host, arg)
+	}
+}
+
+// umntall answers UMNTALL.
+func (m *mountd) umntall(host netip.Addr, _ string, _ *xdr.Encoder) { m.drop(host, "") }
+
+// export answers EXPORT. Who may mount is not told: whoever reads this may.
+func (m *mountd) export(_ netip.Addr, _ string, e *xdr.Encoder) {
+	for _, x := range m.server.exports {
+		e.Bool(true)
+		e.String(x.Path)
+		e.Bool(false) // no groups
+	}
+	e.Bool(false)
+}

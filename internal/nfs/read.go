@@ -1,0 +1,87 @@
+package nfs
+
+import (
+	"context"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/nfs/oncrpc"
+	"github.com/decamp/decamp/internal/nfs/xdr"
+)
+
+// formatFile is the format of a regular file.
+const formatFile = unix.S_IFREG
+
+// replyRoom is what a reply takes beside its data.
+const replyRoom = 512
+
+// readArgs is READ3args.
+type readArgs struct {
+	target
+	off   uint64
+	count uint32
+}
+
+// read decodes READ. A large reply waits for memory before it is made.
+func (s *Server) read(_ context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
+	a := readArgs{target: s.handle(c.Args), off: c.Args.Uint64(), count: min(c.Args.Uint32(), maxTransfer)}
+	c.Expect = int(a.count) + replyRoom
+	return func(ctx context.Context, e *xdr.Encoder) error {
+		start := e.Len()
+		err := s.readInto(ctx, a, e)
+		if err == nil {
+			return nil
+		}
+		e.Truncate(start)
+		return encodeResult(ctx, e, result{err: err, fail: s.view(a.target).encode})
+	}, nil
+}
+
+// readInto reads straight into the reply: READ3resok.
+func (s *Server) readInto(ctx context.Context, a readArgs, e *xdr.Encoder) error {
+	f, err := s.openRegular(a.target)
+	if err != nil {
+		return err
+	}
+	defer s.files.release(a.node, f)
+	if a.off > maxFileSize {
+		return statusInval
+	}
+	at, err := f.attributes(a.node)
+	if err != nil {
+		return err
+	}
+	e.Uint32(uint32(statusOK))
+	view{at, a.node.export.id}.encode(e)
+	counts := e.Len()
+	for range 3 { // count, eof and the length of the data follow when they are known
+		e.Uint32(0)
+	}
+	data := e.Extend(int(a.count))
+	n, err := f.content.ReadAt(ctx, data, int64(a.off))
+	if err != nil && !isEnd(err) {
+		return err
+	}
+	e.PutUint32(counts, uint32(n))
+	if n < len(data) || a.off+uint64(n) >= at.size {
+		e.PutUint32(counts+4, 1)
+	}
+	e.PutUint32(counts+8, uint32(n))
+	e.Truncate(counts + 12 + n)
+	e.Pad(n)
+	return nil
+}
+
+// openRegular returns the open file of a handle. The caller releases it.
+func (s *Server) openRegular(t target) (*file, error) {
+	if t.err != nil {
+		return nil, t.err
+	}
+	switch t.node.format {
+	case unix.S_IFDIR:
+		return nil, statusIsDir
+	case formatFile:
+		return s.files.acquire(t.node)
+	}
+	return nil, statusInval
+}

@@ -1,0 +1,160 @@
+package nfs
+
+import (
+	"context"
+
+	"github.com/decamp/decamp/internal/nfs/xdr"
+)
+
+// maxListing is the most that a listing's reply takes, in bytes. Clients ask for less.
+const maxListing = 64 << 10
+
+// Sizes in a listing's reply (RFC 1813 sections 3.3.16 and 3.3.17).
+const (
+	wordBytes    = 4
+	hyperBytes   = 8
+	verfBytes    = 8
+	listingEnd   = 2 * wordBytes            // no further entry, and eof
+	fixedOfEntry = wordBytes + 2*hyperBytes // an entry follows, fileid, cookie
+)
+
+// readdirArgs is READDIR3args and READDIRPLUS3args. The verifier is not looked at: cookies
+// are good for ever, see cookieOf.
+type readdirArgs struct {
+	target
+	cookie   uint64
+	names    int // bytes of names, fileids and cookies: dircount; READDIR has no such bound
+	all      int // bytes of the whole result
+	withAttr bool
+}
+
+func (s *Server) readdirArgs(d *xdr.Decoder) readdirArgs {
+	a := readdirArgs{target: s.handle(d), cookie: d.Uint64()}
+	_ = d.Uint64()
+	a.all = int(min(d.Uint32(), maxListing))
+	a.names = a.all
+	return a
+}
+
+func (s *Server) readdirplusArgs(d *xdr.Decoder) readdirArgs {
+	a := readdirArgs{target: s.handle(d), cookie: d.Uint64(), withAttr: true}
+	_ = d.Uint64()
+	a.names, a.all = int(min(d.Uint32(), maxListing)), int(min(d.Uint32(), maxListing))
+	return a
+}
+
+// replySize is what the reply may take.
+func (a readdirArgs) replySize() int { return a.all + replyRoom }
+
+// readdir answers READDIR.
+func (s *Server) readdir(_ context.Context, _ caller, a readdirArgs) result { return s.listFolder(a) }
+
+// readdirplus answers READDIRPLUS.
+func (s *Server) readdirplus(_ context.Context, _ caller, a readdirArgs) result {
+	return s.listFolder(a)
+}
+
+func (s *Server) listFolder(a readdirArgs) result {
+	if err := holdable(a.target); err != nil {
+		return result{err: err, fail: s.view(a.target).encode}
+	}
+	folder, err := a.node.export.hold(a.node)
+	if err != nil {
+		return result{err: err, fail: view{}.encode}
+	}
+	defer folder.close()
+	v := view{folder.attr, a.node.export.id}
+	entries, err := s.entries(a, folder)
+	if err != nil {
+		return result{err: err, fail: v.encode}
+	}
+	page := s.page(a, folder, entries)
+	if page == nil {
+		return result{err: statusTooSmall, fail: v.encode}
+	}
+	return result{ok: func(e *xdr.Encoder) {
+		v.encode(e)
+		e.Uint64(0) // the verifier
+		e.Raw(page)
+	}}
+}
+
+// entries returns what is listed from the cookie on.
+func (s *Server) entries(a readdirArgs, folder *object) ([]entry, error) {
+	a.node.changing.Lock()
+	listed, err := a.node.list(folder)
+	a.node.changing.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	var out []entry
+	if a.cookie < cookieDot {
+		out = append(out, entry{name: ".", ino: a.node.id.ino, cookie: cookieDot})
+	}
+	if a.cookie < cookieDotDot {
+		out = append(out, entry{name: "..", ino: a.node.export.up(a.node).id.ino, cookie: cookieDotDot})
+	}
+	return append(out, behindCookie(listed, a.cookie)...), nil
+}
+
+// page encodes as many entries as may be sent, with the list's end; nil if not even one
+// fits.
+func (s *Server) page(a readdirArgs, folder *object, entries []entry) []byte {
+	room := a.all - postOpAttrSize - verfBytes - listingEnd
+	var e xdr.Encoder
+	names := 0
+	for i, entry := range entries {
+		size := fixedOfEntry + xdr.OpaqueSize(len(entry.name))
+		before := e.Len()
+		e.Bool(true)
+		e.Uint64(entry.ino)
+		e.String(entry.name)
+		e.Uint64(entry.cookie)
+		if a.withAttr {
+			s.encodeEntry(&e, a.node, folder, entry.name)
+		}
+		if names += size; names > a.names || e.Len() > room {
+			e.Truncate(before)
+			if i == 0 {
+				return nil
+			}
+			e.Bool(false)
+			e.Bool(false) // not the end
+			return e.Bytes()
+		}
+	}
+	e.Bool(false)
+	e.Bool(true)
+	return e.Bytes()
+}
+
+// postOpAttrSize is a post_op_attr that has attributes.
+const postOpAttrSize = wordBytes + 84
+
+// encodeEntry appends the attributes and the handle of an entry. One that is just being
+// removed has none.
+func (s *Server) encodeEntry(e *xdr.Encoder, parent *node, folder *object, name string) {
+	n := s.listed(parent, folder, name)
+	if n == nil {
+		view{}.encode(e)
+		e.Bool(false)
+		return
+	}
+	s.view(target{node: n}).encode(e)
+	e.Bool(true)
+	e.Opaque(encodeHandle(n.export.id, n.id))
+}
+
+func (s *Server) listed(parent *node, folder *object, name string) *node {
+	switch name {
+	case ".":
+		return parent
+	case "..":
+		return parent.export.up(parent)
+	}
+	n, _, err := parent.export.lookup(parent, folder, name)
+	if err != nil {
+		return nil
+	}
+	return n
+}

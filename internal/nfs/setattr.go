@@ -1,0 +1,169 @@
+package nfs
+
+import (
+	"context"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/nfs/xdr"
+)
+
+// time_how (RFC 1813 section 2.6).
+const (
+	timeKeep   = 0
+	timeServer = 1
+	timeClient = 2
+)
+
+// permBits are the bits of a mode that can be set.
+const permBits = 0o7777
+
+// newAttr is sattr3: what is to be set. A nil field is left as it is.
+type newAttr struct {
+	mode, uid, gid *uint32
+	size           *uint64
+	atime, mtime   unix.Timespec
+}
+
+func decodeNewAttr(d *xdr.Decoder) newAttr {
+	var a newAttr
+	a.mode, a.uid, a.gid = optional(d), optional(d), optional(d)
+	if d.Bool() {
+		size := d.Uint64()
+		a.size = &size
+	}
+	a.atime, a.mtime = decodeTime(d), decodeTime(d)
+	return a
+}
+
+func optional(d *xdr.Decoder) *uint32 {
+	if !d.Bool() {
+		return nil
+	}
+	v := d.Uint32()
+	return &v
+}
+
+// decodeTime takes set_atime or set_mtime.
+func decodeTime(d *xdr.Decoder) unix.Timespec {
+	switch how := d.Uint32(); how {
+	case timeKeep:
+		return unix.Timespec{Nsec: unix.UTIME_OMIT}
+	case timeServer:
+		return unix.Timespec{Nsec: unix.UTIME_NOW}
+	case timeClient:
+		sec, nsec := d.Uint32(), d.Uint32()
+		const second = 1e9
+		if nsec >= second { // the special values of utimensat among them
+			d.Fail("%d nanoseconds", nsec)
+		}
+		return unix.Timespec{Sec: int64(sec), Nsec: int64(nsec)}
+	default:
+		d.Fail("time_how %d", how)
+		return unix.Timespec{}
+	}
+}
+
+func (a newAttr) setsTimes() bool {
+	return a.atime.Nsec != unix.UTIME_OMIT || a.mtime.Nsec != unix.UTIME_OMIT
+}
+
+// setattrArgs is SETATTR3args.
+type setattrArgs struct {
+	target
+	attr  newAttr
+	guard *moment // the file's ctime must be this
+}
+
+func (s *Server) setattrArgs(d *xdr.Decoder) setattrArgs {
+	a := setattrArgs{target: s.handle(d), attr: decodeNewAttr(d)}
+	if d.Bool() {
+		a.guard = &moment{d.Uint32(), d.Uint32()}
+	}
+	return a
+}
+
+// setattr answers SETATTR.
+func (s *Server) setattr(ctx context.Context, _ caller, a setattrArgs) result {
+	wcc, err := s.setAttributes(ctx, a)
+	return result{err: err, ok: wcc.encode, fail: wcc.encode}
+}
+
+func (s *Server) setAttributes(ctx context.Context, a setattrArgs) (wcc change, err error) {
+	if a.err != nil {
+		return wcc, a.err
+	}
+	n := a.node
+	n.changing.Lock()
+	defer n.changing.Unlock()
+	if wcc.before, err = s.attributes(n); err != nil {
+		return wcc, err
+	}
+	defer func() { wcc.after = s.view(a.target) }()
+	if err := n.export.mayChange(n.export.pathOf(n)); err != nil {
+		return wcc, err
+	}
+	if a.guard != nil && *a.guard != wcc.before.ctime {
+		return wcc, statusNotSync
+	}
+	if a.attr.size != nil {
+		if err := s.resize(ctx, a.target, *a.attr.size); err != nil {
+			return wcc, err
+		}
+	}
+	o, err := n.export.hold(n)
+	if err != nil {
+		return wcc, err
+	}
+	defer o.close()
+	if a.attr.setsTimes() {
+		n.file.touched.Store(0)
+	}
+	return wcc, a.attr.apply(o)
+}
+
+// resize sets a file's size.
+func (s *Server) resize(ctx context.Context, t target, size uint64) error {
+	f, err := s.openRegular(t)
+	if err != nil {
+		return err
+	}
+	defer s.files.release(t.node, f)
+	if size > maxFileSize {
+		return statusFBig
+	}
+	if err := f.content.Truncate(ctx, int64(size)); err != nil {
+		return err
+	}
+	t.node.file.touch()
+	if s.opts.Durable {
+		return f.content.Commit(ctx)
+	}
+	return nil
+}
+
+// apply sets everything but the size. The owner comes before the mode, which it clears
+// bits of; the times are last.
+func (a newAttr) apply(o *object) error {
+	if a.uid != nil || a.gid != nil {
+		if err := o.chown(orKeep(a.uid), orKeep(a.gid)); err != nil {
+			return err
+		}
+	}
+	if a.mode != nil && o.attr.format != unix.S_IFLNK { // a link's mode means nothing
+		if err := o.chmod(*a.mode & permBits); err != nil {
+			return err
+		}
+	}
+	if a.setsTimes() {
+		return o.setTimes(a.atime, a.mtime)
+	}
+	return nil
+}
+
+func orKeep(id *uint32) int {
+	if id == nil {
+		return keepID
+	}
+	return int(*id)
+}
