@@ -25,6 +25,7 @@ type Config struct {
 	Datastores    []Datastore  `json:"datastores,omitempty"`
 	VMs           []VM         `json:"vms,omitempty"`
 
+	NFS      NFS      `json:"nfs,omitzero"`
 	Limits   Limits   `json:"limits"`
 	Sessions Sessions `json:"sessions"`
 	CBT      CBT      `json:"cbt"`

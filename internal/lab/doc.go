@@ -19,6 +19,8 @@
 //     accounts that lock, service tickets, a read-only licence (ours).
 //   - /folder: Basic and cookie login, listings, ranged GET, HEAD, 401, 404, 416, 500 for
 //     files a running VM holds open, 503 when busy.
+//   - NFS datastores that are really mounted (package nfsclient), and copies of disks to
+//     them: CopyVirtualDisk_Task and Clone.
 //   - the wire: caps per connection and per datastore, latency, limits on requests and
 //     connections, and faults switched on and off at run time (Faults, or the JSON API at
 //     ControlURL for another process).
@@ -36,8 +38,8 @@
 // # What it does not do
 //
 // It writes nothing a client could ask it to write into a datastore: PUT and DELETE answer
-// 405. Snapshots taken at run time are entries in the tree, without delta disks. NFC,
-// export leases, CopyVirtualDisk, NFS mounts and SSH are not emulated.
+// 405. Snapshots taken at run time are entries in the tree, without delta disks. NFC and
+// export leases are not emulated.
 //
 // Rates and latency use real time; sessions, lockout and guest shutdown use Config.Clock.
 package lab

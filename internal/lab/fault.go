@@ -27,13 +27,22 @@ const (
 	FaultOtherBytes  FaultKind = "other-bytes"  // the right Content-Range, bytes from At further on
 	FaultIgnoreRange FaultKind = "ignore-range" // 200 with the whole file in place of 206
 	FaultFlip        FaultKind = "flip"         // the byte at At has one bit flipped
+
+	// These happen to copies of disks on the host. At counts bytes of the disk, Path is part
+	// of the destination's path.
+	FaultCloneKill  FaultKind = "clone-kill"  // the process is killed; what it wrote stays
+	FaultCloneFail  FaultKind = "clone-fail"  // it fails with an I/O error
+	FaultCloneStall FaultKind = "clone-stall" // it goes no further until Release
 )
+
+var cloneFaults = []FaultKind{FaultCloneKill, FaultCloneFail, FaultCloneStall}
 
 var faultKinds = []FaultKind{
 	FaultStatus, FaultSlow, FaultStall, FaultReset, FaultShort, FaultShortLength, FaultWrongRange, FaultOtherBytes, FaultIgnoreRange, FaultFlip,
+	FaultCloneKill, FaultCloneFail, FaultCloneStall,
 }
 
-// A Fault happens to /folder requests while it is active.
+// A Fault happens to /folder requests, or to copies on the host, while it is active.
 type Fault struct {
 	ID          int       `json:"id,omitempty"` // set by Add
 	Kind        FaultKind `json:"kind"`
@@ -131,10 +140,19 @@ func (fs *Faults) Release() {
 
 // take returns the fault that happens to r, or nil.
 func (fs *Faults) take(r *http.Request) *injected {
+	return fs.takeIf(func(f *Fault) bool { return !slices.Contains(cloneFaults, f.Kind) && f.hits(r.URL.Path, r.Method) })
+}
+
+// takeClone returns the fault that happens to a copy, or nil.
+func (fs *Faults) takeClone(path string) *injected {
+	return fs.takeIf(func(f *Fault) bool { return slices.Contains(cloneFaults, f.Kind) && f.hits(path, "") })
+}
+
+func (fs *Faults) takeIf(hits func(*Fault) bool) *injected {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	for i, f := range fs.active {
-		if !f.hits(r) {
+		if !hits(f) {
 			continue
 		}
 		hit := &injected{Fault: *f, release: fs.release}
@@ -148,8 +166,8 @@ func (fs *Faults) take(r *http.Request) *injected {
 	return nil
 }
 
-func (f *Fault) hits(r *http.Request) bool {
-	if !strings.Contains(r.URL.Path, f.Path) || f.Method != "" && f.Method != r.Method {
+func (f *Fault) hits(path, method string) bool {
+	if !strings.Contains(path, f.Path) || f.Method != "" && f.Method != method {
 		return false
 	}
 	if f.Skip > 0 {
@@ -227,5 +245,25 @@ func (f *injected) atByte(ctx context.Context, w *wire, sent, n int64) (int64, e
 func (f *injected) spoil(p []byte, sent int64) {
 	if f.is(FaultFlip) && f.At >= sent && f.At < sent+int64(len(p)) {
 		p[f.At-sent] ^= 1
+	}
+}
+
+// atBlock is asked before each block of a copy.
+func (f *injected) atBlock(ctx context.Context, off int64) error {
+	if f == nil || off < f.At {
+		return nil
+	}
+	switch f.Kind {
+	case FaultCloneKill:
+		return errKilled
+	case FaultCloneFail:
+		return errInjected
+	}
+	select {
+	case <-f.release:
+		f.At = 1 << 62
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }

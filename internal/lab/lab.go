@@ -32,6 +32,8 @@ type Lab struct {
 	faults  *Faults
 	stats   *counters
 	guests  guests
+	nas     nasTable
+	jobs    jobs
 
 	serving sync.RWMutex // held for reading by each request
 	closed  bool         // guarded by serving
@@ -51,6 +53,7 @@ func Start(ctx context.Context, cfg Config) (*Lab, error) {
 		return nil, fmt.Errorf("lab config: %w", err)
 	}
 	l.shape.Store(&l.cfg.Limits)
+	l.jobs.init()
 	l.faults = newFaults(l.cfg.Faults)
 	if err := l.start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start lab: %w", err), l.Close())
@@ -168,6 +171,8 @@ func (l *Lab) close() error {
 	}
 	l.faults.Release()
 	l.guests.stop()
+	l.jobs.close()
+	l.nas.abandon()
 	for _, e := range l.endpoints() {
 		errs = append(errs, e.close())
 	}

@@ -148,6 +148,18 @@ func (l *Lab) override(ctx *simulator.Context, method *simulator.Method) mo.Refe
 		if vm, ok := ctx.Map.Get(method.This).(*simulator.VirtualMachine); ok {
 			return &virtualMachine{VirtualMachine: vm, lab: l, machine: l.machines[vm.Self]}
 		}
+	case "CreateNasDatastore", "RemoveDatastore":
+		if dss, ok := ctx.Map.Get(method.This).(*simulator.HostDatastoreSystem); ok {
+			return &datastoreSystem{HostDatastoreSystem: dss, lab: l}
+		}
+	case "DestroyDatastore", "Destroy_Task":
+		if ds, ok := ctx.Map.Get(method.This).(*simulator.Datastore); ok {
+			return &nasDatastore{Datastore: ds, lab: l}
+		}
+	case "CopyVirtualDisk_Task":
+		if vdm, ok := ctx.Map.Get(method.This).(*simulator.VirtualDiskManager); ok {
+			return &diskManager{VirtualDiskManager: vdm, lab: l}
+		}
 	case "AcquireGenericServiceTicket":
 		return &sessionManager{SessionManager: ctx.Map.SessionManager(), lab: l}
 	}
@@ -168,10 +180,10 @@ var readOnly = []string{
 	"Destroy", "List", "Read", "Rewind", "Refresh", "Terminate", "Validate", "Get", "Has", "SetCollectorPageSize",
 }
 
-// changes reports whether a call needs more than the free licence allows. Destroy is for
-// views and filters; Destroy_Task is the call that removes things.
+// changes reports whether a call needs more than the free licence allows. DestroyView and
+// the like are for what a session made itself; two calls remove real things.
 func changes(method string) bool {
-	if method == "Destroy_Task" {
+	if method == "Destroy_Task" || method == "DestroyDatastore" {
 		return true
 	}
 	return !slices.ContainsFunc(readOnly, func(p string) bool { return strings.HasPrefix(method, p) })

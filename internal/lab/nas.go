@@ -1,0 +1,204 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/lab/nfsclient"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// NFS is how the emulated hosts mount NFS datastores. Zero fields are what real hosts do,
+// as far as that is known (package nfsclient).
+type NFS struct {
+	Portmap     string `json:"portmap,omitempty"`     // host:port of every server's portmapper; default port 111 of the server
+	Connections int    `json:"connections,omitempty"` // per datastore, where the mount asks for no number; default 1
+	Unstable    bool   `json:"unstable,omitempty"`    // WRITE UNSTABLE and COMMIT in place of FILE_SYNC
+	WriteSize   Bytes  `json:"writeSize,omitempty"`   // bytes in one WRITE; default 64 KiB
+	InFlight    int    `json:"inFlight,omitempty"`    // WRITEs in flight for one file; default 11 to 30 by Seed
+	Seed        uint64 `json:"seed,omitempty"`        // of the order of WRITEs
+
+	Times nfsclient.Times `json:"-"` // how long they wait for what
+
+	// OnEvent hears of heartbeats, lost connections and locks of every mount. It must not
+	// block.
+	OnEvent func(host, datastore string, e nfsclient.Event) `json:"-"`
+}
+
+// maxVolumes is how many NFS datastores a host mounts (NFS.MaxVolumes since 7.0).
+const maxVolumes = 32
+
+// unmountTimeout bounds how long taking leave of a server may take.
+const unmountTimeout = 30 * time.Second
+
+// nas is a datastore that one host has mounted at run time.
+type nas struct {
+	host   types.ManagedObjectReference
+	spec   types.HostNasVolumeSpec
+	client *nfsclient.Datastore
+	ref    types.ManagedObjectReference // of the datastore; hosts share it
+}
+
+// nasTable is every mount of every host.
+type nasTable struct {
+	mu  sync.Mutex
+	all []*nas
+}
+
+func (t *nasTable) find(host types.ManagedObjectReference, name string) *nas {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, n := range t.all {
+		if n.host == host && n.spec.LocalPath == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// of lists the mounts of one host; a zero reference is all.
+func (t *nasTable) of(host types.ManagedObjectReference) (all []*nas) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, n := range t.all {
+		if n.host == host || host.Value == "" {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// at lists the mounts of one datastore.
+func (t *nasTable) at(ref types.ManagedObjectReference) (all []*nas) {
+	for _, n := range t.of(types.ManagedObjectReference{}) {
+		if n.ref == ref {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+func (t *nasTable) add(n *nas) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.all = append(t.all, n)
+}
+
+func (t *nasTable) remove(n *nas) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.all = slices.DeleteFunc(t.all, func(o *nas) bool { return o == n })
+}
+
+// abandon drops every mount without a word to the servers.
+func (t *nasTable) abandon() {
+	for _, n := range t.of(types.ManagedObjectReference{}) {
+		n.client.Abandon()
+		t.remove(n)
+	}
+}
+
+// mountNAS mounts an export on a host as its name in the inventory.
+func (l *Lab) mountNAS(host types.ManagedObjectReference, machine string, spec types.HostNasVolumeSpec) (*nas, error) {
+	ctx, cancel := l.jobs.context(context.Background())
+	defer cancel()
+	cfg := l.cfg.NFS
+	connections := int(spec.Connections)
+	setDefault(&connections, cfg.Connections)
+	client, err := nfsclient.Mount(ctx, nfsclient.Config{
+		Host: spec.RemoteHost, Path: spec.RemotePath, PortmapAddr: cfg.Portmap, Machine: machine, Connections: connections,
+		Unstable: cfg.Unstable, WriteSize: int(cfg.WriteSize), Seed: cfg.Seed, Times: cfg.Times,
+		OnEvent: func(e nfsclient.Event) {
+			if cfg.OnEvent != nil {
+				cfg.OnEvent(machine, spec.LocalPath, e)
+			}
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &nas{host: host, spec: spec, client: client}, nil
+}
+
+// unmount takes a datastore off its host. The server is told, and need not answer.
+func (l *Lab) unmount(n *nas) {
+	l.nas.remove(n)
+	ctx, cancel := l.jobs.context(context.Background())
+	defer cancel()
+	if err := n.client.Unmount(ctx); err != nil {
+		l.cfg.Log.Debug("unmount", "datastore", n.spec.LocalPath, "err", err)
+	}
+}
+
+// Mounts lists what the hosts have mounted: host, datastore name and server:path.
+func (l *Lab) Mounts() (all []Mount) {
+	for _, n := range l.nas.of(types.ManagedObjectReference{}) {
+		all = append(all, Mount{
+			Host: n.host.Value, Datastore: n.spec.LocalPath, Server: n.spec.RemoteHost, Path: n.spec.RemotePath,
+			OpenFiles: n.client.OpenFiles(), Down: n.client.Down(),
+		})
+	}
+	return all
+}
+
+// Mount is one NFS datastore on one host.
+type Mount struct {
+	Host      string `json:"host"` // managed object id
+	Datastore string `json:"datastore"`
+	Server    string `json:"server"`
+	Path      string `json:"path"`
+	OpenFiles int    `json:"openFiles"`
+	Down      bool   `json:"down"` // all paths down
+}
+
+// PowerCutHost makes the hosts forget every NFS mount without a word, as a host that loses
+// power does: locks stay behind, copies end nowhere.
+func (l *Lab) PowerCutHost() {
+	l.jobs.cut()
+	l.nas.abandon()
+}
+
+// jobs are what the hosts do by themselves: copies, mounts, processes.
+type jobs struct {
+	mu      sync.Mutex
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	running sync.WaitGroup
+}
+
+// errHostGone ends the jobs of a host that is no more.
+var errHostGone = errors.New("the host is gone")
+
+func (j *jobs) init() { j.ctx, j.cancel = context.WithCancelCause(context.Background()) }
+
+// context returns one that ends with ctx and with the host.
+func (j *jobs) context(ctx context.Context) (context.Context, context.CancelFunc) {
+	j.mu.Lock()
+	host := j.ctx
+	j.mu.Unlock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(host, func() { cancel(context.Cause(host)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// cut ends every job; those that come later run again.
+func (j *jobs) cut() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.cancel(errHostGone)
+	j.init()
+}
+
+// close ends every job for good and waits for them.
+func (j *jobs) close() {
+	j.mu.Lock()
+	j.cancel(errHostGone)
+	j.mu.Unlock()
+	j.running.Wait()
+}

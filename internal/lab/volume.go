@@ -1,0 +1,90 @@
+package lab
+
+import (
+	"fmt"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// volumePath is a file of a datastore.
+type volumePath struct{ datastore, path string }
+
+func (p volumePath) String() string { return datastorePath(p.datastore, "", p.path) }
+
+// volumesRoot is where a host keeps its datastores.
+const volumesRoot = "/vmfs/volumes"
+
+// parseVolumePath takes "[datastore] folder/file", /vmfs/volumes/datastore/folder/file or
+// a /folder URL.
+func parseVolumePath(s string) (p volumePath, err error) {
+	switch rest, ok := strings.CutPrefix(s, "["); {
+	case ok:
+		var found bool
+		if p.datastore, rest, found = strings.Cut(rest, "]"); !found {
+			return p, fmt.Errorf("datastore path %q: want \"[datastore] path\"", s)
+		}
+		p.path = strings.TrimPrefix(rest, " ")
+	case strings.HasPrefix(s, volumesRoot+"/"):
+		p.datastore, p.path, _ = strings.Cut(s[len(volumesRoot)+1:], "/")
+	case strings.HasPrefix(s, "http://"), strings.HasPrefix(s, "https://"):
+		u, err := url.Parse(s)
+		if err != nil || !strings.HasPrefix(u.Path, "/folder/") {
+			return p, fmt.Errorf("datastore URL %q: want https://host/folder/path?dsName=datastore", s)
+		}
+		p.datastore, p.path = u.Query().Get("dsName"), strings.TrimPrefix(u.Path, "/folder/")
+	default:
+		return p, fmt.Errorf("path %q: it names no datastore", s)
+	}
+	p.path = strings.TrimPrefix(path.Clean("/"+p.path), "/")
+	if p.datastore == "" {
+		return p, fmt.Errorf("path %q: it names no datastore", s)
+	}
+	return p, nil
+}
+
+// diskLink is one link of a disk's chain as a source of copies.
+type diskLink struct {
+	disk *vdisk
+	link int
+}
+
+// findLink returns the disk that a descriptor describes.
+func (l *Lab) findLink(dc *datacenter, p volumePath) (diskLink, bool) {
+	for _, m := range l.machines {
+		for _, d := range m.disks {
+			if d.ds.dc != dc || d.ds.spec.Name != p.datastore {
+				continue
+			}
+			for i, link := range d.links {
+				if path.Join(m.spec.Folder, link.name) == p.path {
+					return diskLink{d, i}, true
+				}
+			}
+		}
+	}
+	return diskLink{}, false
+}
+
+// written reports whether a running VM writes to the link. The base below a snapshot is
+// frozen: the VMkernel opens it for a second reader, as it does for vmkfstools and NFC.
+func (k diskLink) written() bool {
+	vm := k.disk.vm
+	frozenBase := len(k.disk.links) == 1 && vm.frozen.Load() && snapshotted(k.disk.spec)
+	return vm.running.Load() && k.link == len(k.disk.links)-1 && !frozenBase
+}
+
+// hostOf returns the datacenter of a host.
+func (l *Lab) hostDatacenter(host types.ManagedObjectReference) *datacenter {
+	b := &builder{lab: l, ctx: l.context(), reg: l.model.Map()}
+	for _, dc := range l.datacenters {
+		for _, h := range b.hosts(dc) {
+			if h.Self == host {
+				return dc
+			}
+		}
+	}
+	return nil
+}
