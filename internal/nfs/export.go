@@ -183,7 +183,10 @@ func (x *export) hold(n *node) (*object, error) {
 	if n = x.walk(n.id); n == nil {
 		return nil, statusStale
 	}
-	return x.follow(n)
+	if o, err = x.follow(n); err != nil && isStale(err) {
+		err = statusStale
+	}
+	return o, err
 }
 
 // isStale reports whether a file may be found under another name.

@@ -3,7 +3,6 @@ package nfs_test
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"log/slog"
 	"net"
 	"os"
@@ -355,5 +354,3 @@ func (l *logbook) String() string {
 
 // clock encodes seconds as nfstime3.
 func clock(sec uint32) uint64 { return uint64(sec) << 32 }
-
-func be64(v uint64) []byte { return binary.BigEndian.AppendUint64(nil, v) }

@@ -1,0 +1,401 @@
+package nfs_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/decamp/decamp/internal/behind"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/nfs"
+	"github.com/decamp/decamp/internal/nfs/rpctest"
+)
+
+// fakeContent keeps a file's bytes in memory.
+type fakeContent struct {
+	mu      sync.Mutex
+	bytes   []byte
+	commits int
+	closed  int
+	err     error // what every write fails with
+
+	hold chan struct{} // where it is set, writes wait for it with their buffer
+}
+
+func (c *fakeContent) Write(ctx context.Context, b *nfs.Buffer, off int64) error {
+	defer b.Release()
+	if c.hold != nil {
+		select {
+		case <-c.hold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.err
+	}
+	c.resize(max(int64(len(c.bytes)), off+int64(len(b.Bytes()))))
+	copy(c.bytes[off:], b.Bytes())
+	return nil
+}
+
+func (c *fakeContent) resize(n int64) {
+	c.bytes = append(c.bytes, make([]byte, max(0, n-int64(len(c.bytes))))...)[:n]
+}
+
+func (c *fakeContent) ReadAt(_ context.Context, p []byte, off int64) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return bytes.NewReader(c.bytes).ReadAt(p, off)
+}
+
+func (c *fakeContent) Truncate(_ context.Context, size int64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.resize(size)
+	return nil
+}
+
+func (c *fakeContent) Commit(context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.commits++
+	return nil
+}
+
+func (c *fakeContent) Size() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return int64(len(c.bytes))
+}
+
+func (c *fakeContent) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed++
+	return nil
+}
+
+func (c *fakeContent) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+}
+
+// landed serves the names that end in -flat.vmdk from a fake.
+func landed(c *fakeContent) func(*nfs.Options) {
+	return func(o *nfs.Options) {
+		o.Exports[0].Open = func(name string) (nfs.Content, error) {
+			if strings.HasSuffix(name, "-flat.vmdk") {
+				return c, nil
+			}
+			return nil, nil
+		}
+	}
+}
+
+// A disk that lands is not in the folder, but for its name.
+func TestContentOfItsOwn(t *testing.T) {
+	c := &fakeContent{}
+	r := newRig(t, landed(c))
+	h := r.create(r.root, "web-flat.vmdk")
+	first := r.getattr(h)
+	r.nfs(pSetattr, h, sized(1<<20), 0).ok()
+	want := pattern(128 << 10)
+	r.write(h, 4096, want)
+	if a := r.getattr(h); a.size != 1<<20 || a.mtime <= first.mtime || a.ctime <= first.ctime || a.fileid != first.fileid {
+		t.Errorf("attributes %+v, before %+v", a, first)
+	}
+	if got, eof := r.read(h, 4096, len(want)); !bytes.Equal(got, want) || eof {
+		t.Errorf("%d bytes, eof %v", len(got), eof)
+	}
+	if _, eof := r.read(h, 1<<20-10, 100); !eof {
+		t.Error("no eof at the end")
+	}
+	if r.get("web-flat.vmdk") != "" {
+		t.Error("the bytes are in the folder")
+	}
+	r.nfs(pCommit, h, uint64(0), 0).ok()
+	if c.commits != 1 {
+		t.Errorf("%d commits", c.commits)
+	}
+	for _, e := range r.list(pReaddirplus, r.root, 4096) {
+		if e.name == "web-flat.vmdk" && e.attr.size != 1<<20 {
+			t.Errorf("listed with %d bytes", e.attr.size)
+		}
+	}
+	r.nfs(pSetattr, h, raw(args(0, 0, 0, 0, 0, 2, 77, 0)), 0).ok()
+	if a := r.getattr(h); a.mtime != clock(77) {
+		t.Errorf("mtime %x after it was set", a.mtime)
+	}
+	r.nfs(pRemove, r.root, "web-flat.vmdk").ok()
+	if c.closed != 1 {
+		t.Errorf("closed %d times", c.closed)
+	}
+	r.nfs(pWrite, h, uint64(0), 1, 2, "x").is(errStale)
+}
+
+// A server that ends closes the Contents, and commits nothing.
+func TestCloseClosesContents(t *testing.T) {
+	c := &fakeContent{}
+	r := newRig(t, landed(c))
+	r.write(r.create(r.root, "a-flat.vmdk"), 0, []byte("x"))
+	r.stop()
+	if c.closed != 1 || c.commits != 0 {
+		t.Errorf("closed %d times, %d commits", c.closed, c.commits)
+	}
+}
+
+func TestErrorsOfAContent(t *testing.T) {
+	c := &fakeContent{}
+	r := newRig(t, landed(c))
+	h := r.create(r.root, "a-flat.vmdk")
+	for _, e := range []struct {
+		err    error
+		status uint32
+	}{
+		{fault.New(fault.Full, "no room"), errNoSpc},
+		{fmt.Errorf("write: %w", syscall.ENOSPC), errNoSpc},
+		{fault.New(fault.Transient, "busy"), errJukebox},
+		{fault.New(fault.Conflict, "the copy has ended"), errROFS},
+		{fault.New(fault.Corrupt, "odd"), 5},
+		{errors.New("odd"), 5},
+		{io.ErrUnexpectedEOF, 5},
+	} {
+		c.fail(e.err)
+		p := r.nfs(pWrite, h, uint64(0), 1, 2, "x")
+		if p.is(e.status); p.status != e.status {
+			t.Errorf("for %v", e.err)
+		}
+		p.wcc()
+		p.end()
+	}
+}
+
+// A file whose Content cannot be had is not served as the empty file that stands for it.
+func TestAContentThatCannotBeOpened(t *testing.T) {
+	refused := fault.New(fault.Conflict, "another run has it")
+	r := newRig(t, func(o *nfs.Options) {
+		o.Exports[0].Open = func(string) (nfs.Content, error) { return nil, refused }
+	})
+	r.put("a-flat.vmdk", "placeholder")
+	h := r.lookup(r.root, "a-flat.vmdk")
+	r.nfs(pRead, h, uint64(0), 100).is(errROFS)
+	r.nfs(pWrite, h, uint64(0), 1, 2, "x").is(errROFS)
+}
+
+func TestForget(t *testing.T) {
+	c := &fakeContent{}
+	var mu sync.Mutex
+	lands := false
+	r := newRig(t, func(o *nfs.Options) {
+		o.Exports[0].Open = func(name string) (nfs.Content, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if lands && name == "d/a" {
+				return c, nil
+			}
+			return nil, nil
+		}
+	})
+	h := r.create(r.mkdir(r.root, "d"), "a")
+	r.write(h, 0, []byte("plain"))
+	mu.Lock()
+	lands = true
+	mu.Unlock()
+	forget := func() {
+		t.Helper()
+		if err := r.server.Forget("/land", "d/a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.getattr(h).size != 5 {
+		t.Error("the file changed by itself")
+	}
+	forget()
+	r.write(h, 0, []byte("landed"))
+	if r.get("d/a") != "plain" || r.getattr(h).size != 6 {
+		t.Error("the Content was not asked for again")
+	}
+	// Adopted: the file goes elsewhere, and what the client still has is stale.
+	if err := os.Rename(r.path("d/a"), t.TempDir()+"/adopted"); err != nil {
+		t.Fatal(err)
+	}
+	forget()
+	if c.closed != 1 {
+		t.Errorf("closed %d times", c.closed)
+	}
+	r.nfs(pWrite, h, uint64(0), 1, 2, "x").is(errStale)
+	if err := r.server.Forget("/absent", "a"); !fault.Is(err, fault.NotFound) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Where the memory of the disks is used up, their connection waits; lock files, and
+// everything on other connections, do not.
+func TestLocksDoNotWaitForDisks(t *testing.T) {
+	c := &fakeContent{hold: make(chan struct{})}
+	pool := behind.NewPool(behind.MinBudget)
+	r := newRig(t, func(o *nfs.Options) {
+		landed(c)(o)
+		o.Pool = pool
+	})
+	disk, lock := r.create(r.root, "a-flat.vmdk"), r.create(r.root, ".lck-1")
+	writer := rpctest.Dial(t, r.addr)
+	const writes, size = 24, 1 << 20
+	sent := make(chan struct{})
+	go func() { // it cannot send all of it before the disk moves
+		defer close(sent)
+		for i := range writes {
+			call := append(writer.Header(uint32(i), 100003, 3, pWrite), args(disk, uint64(i*size), size, 2, make([]byte, size))...)
+			if _, err := writer.Conn().Write(rpctest.Record(call)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	for pool.Lent() < pool.Budget()/2 { // most of it is windows and reserve
+		r.getattr(disk) // a call to the server for each look, so that it gets on
+	}
+	for i := range 20 {
+		r.write(lock, 0, fmt.Appendf(nil, "%84d", i))
+		r.getattr(r.root)
+	}
+	close(c.hold)
+	<-sent
+	for range writes {
+		if _, err := writer.TryReceive(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := pool.Lent(); n != 0 {
+		t.Errorf("%d bytes are not given back", n)
+	}
+	if c.Size() != writes*size {
+		t.Errorf("size %d", c.Size())
+	}
+}
+
+// With Durable, what is acknowledged as stable was committed.
+func TestDurable(t *testing.T) {
+	c := &fakeContent{}
+	r := newRig(t, func(o *nfs.Options) {
+		landed(c)(o)
+		o.Durable = true
+	})
+	h := r.create(r.root, "a-flat.vmdk")
+	for _, w := range []struct{ stable, committed, commits int }{{0, 0, 0}, {1, 2, 1}, {2, 2, 2}} {
+		p := r.nfs(pWrite, h, uint64(0), 1, w.stable, "x").ok()
+		if p.wcc(); p.Uint32() != 1 || int(p.Uint32()) != w.committed || c.commits != w.commits {
+			t.Errorf("stable_how %d: %d commits", w.stable, c.commits)
+		}
+	}
+	r.nfs(pCommit, h, uint64(0), 0).ok()
+	r.nfs(pSetattr, h, sized(10), 0).ok()
+	if c.commits != 4 {
+		t.Errorf("%d commits", c.commits)
+	}
+	// Plain files and folders go through their own flushes.
+	plain := r.create(r.root, "plain")
+	r.write(plain, 0, []byte("x"))
+	r.nfs(pRename, r.root, "plain", r.mkdir(r.root, "d"), "moved").ok()
+}
+
+// A server that ends says nothing about calls it cannot finish: the client asks the next.
+func TestNoAnswerIsBetterThanAnError(t *testing.T) {
+	c := &fakeContent{hold: make(chan struct{})}
+	r := newRig(t, landed(c))
+	h := r.create(r.root, "a-flat.vmdk")
+	r.Send(100003, 3, pWrite, args(h, uint64(0), 1, 2, "x"))
+	r.getattr(h) // the write is in work, or will be
+	r.stop()
+	for {
+		p, err := r.TryReceive()
+		if err != nil {
+			return
+		}
+		t.Errorf("answered with % x", p)
+	}
+}
+
+func TestOnlyAdmittedHosts(t *testing.T) {
+	var refuse bool
+	r := newRig(t, func(o *nfs.Options) {
+		o.Admit = func(a netip.Addr) bool { return !refuse && a.IsLoopback() }
+	})
+	refuse = true
+	nc, err := net.Dial("tcp", r.addr)
+	if err != nil {
+		return // reset at once
+	}
+	if _, err := rpctest.New(t, nc).TryReceive(); err == nil {
+		t.Error("a host that is not of the run was answered")
+	}
+}
+
+func TestExportsThatCannotBe(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		exports []nfs.Export
+		kind    fault.Kind
+	}{
+		"none":         {nil, fault.Invalid},
+		"no path":      {[]nfs.Export{{Dir: dir}}, fault.Invalid},
+		"relative":     {[]nfs.Export{{Path: "land", Dir: dir}}, fault.Invalid},
+		"not clean":    {[]nfs.Export{{Path: "/land/", Dir: dir}}, fault.Invalid},
+		"twice":        {[]nfs.Export{{Path: "/a", Dir: dir}, {Path: "/a", Dir: dir}}, fault.Invalid},
+		"not there":    {[]nfs.Export{{Path: "/a", Dir: dir + "/absent"}}, fault.NotFound},
+		"not a folder": {[]nfs.Export{{Path: "/a", Dir: os.Args[0]}}, fault.NotFound},
+	} {
+		s, err := nfs.New(nfs.Options{Exports: c.exports})
+		if !fault.Is(err, c.kind) || fault.HintOf(err) == "" {
+			t.Errorf("%s: got %v, hint %q", name, err, fault.HintOf(err))
+		}
+		if s != nil {
+			t.Errorf("%s: there is a server", name)
+		}
+	}
+}
+
+// More files than are kept open: none is closed while it is used.
+func TestManyOpenFiles(t *testing.T) {
+	r := newRig(t, nil)
+	const files = 400
+	var handles [][]byte
+	for i := range files {
+		handles = append(handles, r.create(r.root, fmt.Sprint(i)))
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		c := rpctest.Dial(t, r.addr)
+		wg.Go(func() {
+			for i, h := range handles {
+				c.Call(100003, 3, pWrite, args(h, uint64(0), 4, 2, fmt.Sprintf("%04d", i)))
+			}
+		})
+	}
+	wg.Wait()
+	for i := range handles {
+		if got := r.get(fmt.Sprint(i)); got != fmt.Sprintf("%04d", i) {
+			t.Errorf("file %d holds %q", i, got)
+		}
+	}
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(fds) > 250 {
+		t.Errorf("%d descriptors are open", len(fds))
+	}
+}
