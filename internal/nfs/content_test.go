@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -330,11 +331,11 @@ func TestNoAnswerIsBetterThanAnError(t *testing.T) {
 }
 
 func TestOnlyAdmittedHosts(t *testing.T) {
-	var refuse bool
+	var refuse atomic.Bool
 	r := newRig(t, func(o *nfs.Options) {
-		o.Admit = func(a netip.Addr) bool { return !refuse && a.IsLoopback() }
+		o.Admit = func(a netip.Addr) bool { return !refuse.Load() && a.IsLoopback() }
 	})
-	refuse = true
+	refuse.Store(true)
 	nc, err := net.Dial("tcp", r.addr)
 	if err != nil {
 		return // reset at once

@@ -1,6 +1,7 @@
 package portmap
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -180,7 +181,11 @@ func exchange(c io.ReadWriter, proc uint32, args rpcb) (*xdr.Decoder, error) {
 	if _, err := io.ReadFull(c, mark[:]); err != nil {
 		return nil, err
 	}
-	d := xdr.NewDecoder(io.LimitReader(c, int64(min(binary.BigEndian.Uint32(mark[:])&^lastMark, maxReply))))
+	reply := make([]byte, min(binary.BigEndian.Uint32(mark[:])&^lastMark, maxReply))
+	if _, err := io.ReadFull(c, reply); err != nil {
+		return nil, err
+	}
+	d := xdr.NewDecoder(bytes.NewReader(reply))
 	xid, kind, denied := d.Uint32(), d.Uint32(), d.Uint32()
 	_, _ = d.Uint32(), d.Opaque(maxReply) // the verifier
 	stat := d.Uint32()
