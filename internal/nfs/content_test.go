@@ -192,6 +192,7 @@ func TestAContentThatCannotBeOpened(t *testing.T) {
 	})
 	r.put("a-flat.vmdk", "placeholder")
 	h := r.lookup(r.root, "a-flat.vmdk")
+	r.nfs(pGetattr, h).is(errROFS)
 	r.nfs(pRead, h, uint64(0), 100).is(errROFS)
 	r.nfs(pWrite, h, uint64(0), 1, 2, "x").is(errROFS)
 }

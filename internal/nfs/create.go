@@ -1,6 +1,7 @@
 package nfs
 
 import (
+	"cmp"
 	"context"
 	"os"
 
@@ -118,13 +119,9 @@ func isRepeated(a createArgs, at *attr) bool {
 
 // settle gives something new its owner and attributes, and makes it known.
 func (s *Server) settle(o *object, by caller, where nameArgs, a newAttr, mode uint32) (*node, error) {
-	if s.root {
-		if a.uid == nil {
-			a.uid = &by.uid
-		}
-		if a.gid == nil {
-			a.gid = &by.gid
-		}
+	a.uid, a.gid = cmp.Or(a.uid, &by.uid), cmp.Or(a.gid, &by.gid)
+	if !s.root { // nobody but root gives files away
+		a.uid, a.gid = nil, nil
 	}
 	if a.mode == nil {
 		a.mode = &mode

@@ -79,6 +79,12 @@ func (c *files) acquire(n *node) (*file, error) {
 	return f, nil
 }
 
+// contentError is why there is no Content for a file that should have one. Nothing is said
+// of the file then, least of all the size of the empty one that stands for it.
+type contentError struct{ error }
+
+func (e *contentError) Unwrap() error { return e.error }
+
 // openFile opens a regular file and asks what holds its bytes.
 func openFile(n *node) (*file, error) {
 	o, err := n.export.hold(n)
@@ -97,7 +103,7 @@ func openFile(n *node) (*file, error) {
 	content, err := n.export.Open(n.export.pathOf(n))
 	switch {
 	case err != nil:
-		return nil, errors.Join(err, osFile.Close())
+		return nil, errors.Join(&contentError{err}, osFile.Close())
 	case content == nil:
 		n.file.plain.Store(true)
 	default:

@@ -2,6 +2,7 @@ package nfs
 
 import (
 	"context"
+	"errors"
 
 	"github.com/decamp/decamp/internal/nfs/oncrpc"
 	"github.com/decamp/decamp/internal/nfs/xdr"
@@ -134,7 +135,7 @@ func (s *Server) attributes(n *node) (*attr, error) {
 			defer s.files.release(n, f)
 			return f.attributes(n)
 		}
-		if statusOf(err) == statusStale {
+		if statusOf(err) == statusStale || errors.As(err, new(*contentError)) {
 			return nil, err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 )
 
 // A Cache remembers the replies of the last calls, so that one that is sent again gets the
@@ -23,12 +24,26 @@ type cacheKey struct {
 	peer                        netip.Addr
 	xid, program, version, proc uint32
 	sum                         uint32 // of the call's first bytes
+	payload                     uint32 // Call.Sum
 }
 
-// cached is one call. done is closed when reply is there, or stays nil for ever.
+// remembered is how long a call can be repeated. A client that was started anew may use
+// the same numbers for other calls; the Linux server keeps replies as long.
+const remembered = 2 * time.Minute
+
+// cached is one call.
 type cached struct {
-	done  chan struct{}
-	reply []byte // with its record mark; nil: it was not answered
+	from  *conn
+	at    time.Time
+	done  chan struct{} // closed when reply is there
+	reply []byte        // with its record mark; nil: it was not answered
+}
+
+// isRepeatedOn reports whether the same call on a connection is a repetition. A client
+// sends again what it lost the connection of. The same on another connection while the
+// first is well is another client's on the same host, whose numbers happen to be the same.
+func (e *cached) isRepeatedOn(c *conn) bool {
+	return time.Since(e.at) < remembered && (e.from == c || e.from.ends.peer == c.ends.peer || !e.from.isAlive())
 }
 
 // NewCache returns a Cache of n calls. An entry takes about 400 bytes.
@@ -39,19 +54,22 @@ func NewCache(n int) *Cache {
 func keyOf(c *Call, head []byte) cacheKey {
 	return cacheKey{
 		peer: c.Peer.Addr(), xid: c.XID, program: c.Program, version: c.Version, proc: c.Procedure,
-		sum: crc32.ChecksumIEEE(head),
+		sum: crc32.ChecksumIEEE(head), payload: c.Sum,
 	}
 }
 
 // begin returns the call's entry, and whether the caller is the first and has to do it.
-func (c *Cache) begin(key cacheKey) (entry *cached, first bool) {
+func (c *Cache) begin(key cacheKey, from *conn) (entry *cached, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e := c.entries[key]; e != nil {
+	e := c.entries[key]
+	if e != nil && e.isRepeatedOn(from) {
 		return e, false
 	}
-	c.remember(key)
-	e := &cached{done: make(chan struct{})}
+	if e == nil {
+		c.remember(key)
+	}
+	e = &cached{from: from, at: time.Now(), done: make(chan struct{})}
 	c.entries[key] = e
 	return e, true
 }

@@ -70,6 +70,10 @@ type Call struct {
 	// Decode sets it; the call is answered when memory of that size is free.
 	Expect int
 
+	// Sum tells the call from others that begin like it, for Procedure.Once. Decode sets it
+	// to a checksum of a payload, of which only the beginning is looked at otherwise.
+	Sum uint32
+
 	// Free is called when a call that was decoded is not going to be answered by its
 	// Answer: it was a repetition, or the server ends. Decode sets it where it took
 	// something. It may be nil.

@@ -13,7 +13,7 @@ import (
 // it is copied, the rest goes straight to its place.
 const readBuffer = 4 << 10
 
-// conn is one connection.
+// conn is one connection. That of a datagram has nothing but its ends.
 type conn struct {
 	srv    *Server
 	socket *socket
@@ -85,7 +85,7 @@ func (c *conn) next(ctx context.Context) error {
 }
 
 func (c *conn) start(ctx context.Context) error {
-	j, err := c.srv.read(ctx, &c.record, c.ends)
+	j, err := c.srv.read(ctx, &c.record, c)
 	if err != nil {
 		return err
 	}
@@ -107,6 +107,9 @@ func (c *conn) send(reply []byte) {
 		c.cut()
 	}
 }
+
+// isAlive reports whether both sides have the connection open.
+func (c *conn) isAlive() bool { return c.socket != nil && isEstablished(c.socket.Conn) }
 
 // cut ends the connection at once: both sides see a reset.
 func (c *conn) cut() { reset(c.socket.Conn) }

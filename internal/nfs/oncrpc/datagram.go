@@ -30,21 +30,21 @@ func (s *Server) ServePacket(ctx context.Context, pc net.PacketConn) error {
 			continue
 		}
 		wait = 0
-		e := ends{peer: addrPort(from), local: addrPort(pc.LocalAddr())}
-		if !s.opts.Admit(e.peer.Addr()) {
-			s.tell("peer is not admitted", e.peer.Addr())
+		c := &conn{ends: ends{peer: addrPort(from), local: addrPort(pc.LocalAddr())}}
+		if addr := c.ends.peer.Addr(); !s.opts.Admit(addr) {
+			s.tell("peer is not admitted", addr)
 			continue
 		}
-		s.datagram(ctx, buf[:n], e, func(reply []byte) {
+		s.datagram(ctx, buf[:n], c, func(reply []byte) {
 			_, _ = pc.WriteTo(reply[markSize:], from) // lost like any datagram
 		})
 	}
 }
 
 // datagram answers one call. What is not a call is not answered.
-func (s *Server) datagram(ctx context.Context, p []byte, e ends, send func(reply []byte)) {
+func (s *Server) datagram(ctx context.Context, p []byte, c *conn, send func(reply []byte)) {
 	r := &record{r: bufio.NewReaderSize(bytes.NewReader(p), readBuffer), left: len(p), last: true}
-	j, err := s.read(ctx, r, e)
+	j, err := s.read(ctx, r, c)
 	if err != nil || j.claim(ctx) != nil {
 		return
 	}

@@ -36,10 +36,12 @@
 // # Retransmissions
 //
 // After a reconnection a client sends again what was not answered, and some of that was
-// done. A procedure with a Cache is not done twice: the reply is remembered under the
-// client's address, the xid, the procedure and a checksum of the call's first bytes.
-// A repetition that arrives while the first is in work waits for it. The cache is in memory
-// and bounded: it does not help across a restart or after very many other calls.
+// done. A procedure with a Cache is not done twice: the reply is remembered for two minutes
+// under the client's address, the xid, the procedure and a checksum of the call. A repetition
+// that arrives while the first is in work waits for it. It is one only if the first's
+// connection is lost or has the same port, because two clients on one host may use the same
+// numbers. The cache is in memory and bounded: it does not help across a restart or after
+// very many other calls.
 //
 // # What it does not promise
 //

@@ -11,11 +11,12 @@ import (
 // the stream ended.
 func Replay(ctx context.Context, s *Server, stream []byte) (replies [][]byte, err error) {
 	r := &record{r: bufio.NewReader(bytes.NewReader(stream))}
+	c := new(conn)
 	for {
 		if err := r.next(s.opts.MaxRecord); err != nil {
 			return replies, err
 		}
-		j, err := s.read(ctx, r, ends{})
+		j, err := s.read(ctx, r, c)
 		if err != nil {
 			return replies, err
 		}

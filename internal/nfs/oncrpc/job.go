@@ -14,6 +14,7 @@ const largeReply = 8 << 10
 // job is a call that was read from its record.
 type job struct {
 	srv    *Server
+	conn   *conn
 	call   Call
 	proc   *Procedure
 	answer Answer
@@ -25,8 +26,8 @@ type job struct {
 
 // read takes a call from its record, to the record's end. An error means that the stream
 // is of no more use.
-func (s *Server) read(ctx context.Context, r *record, e ends) (*job, error) {
-	j := &job{srv: s, call: Call{Peer: e.peer, Local: e.local}}
+func (s *Server) read(ctx context.Context, r *record, c *conn) (*job, error) {
+	j := &job{srv: s, conn: c, call: Call{Peer: c.ends.peer, Local: c.ends.local}}
 	j.call.Args = xdr.NewDecoder(r)
 	err := decodeHeader(&j.call, j.call.Args)
 	switch {
@@ -147,7 +148,7 @@ func (j *job) reply(ctx context.Context, e *xdr.Encoder) []byte {
 	if j.proc.Once == nil {
 		return j.do(ctx, e)
 	}
-	entry, first := j.proc.Once.begin(j.key)
+	entry, first := j.proc.Once.begin(j.key, j.conn)
 	if !first {
 		j.drop()
 		return entry.wait(ctx)

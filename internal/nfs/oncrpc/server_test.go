@@ -399,6 +399,7 @@ func TestRepetitionsAreNotDoneAgain(t *testing.T) {
 	call := rpctest.Record(append(c.Header(77, echoProgram, 2, procCount), word(5)...))
 	c.SendRaw(call)
 	first := c.Receive()
+	c.Close()
 	again := rpctest.Dial(t, r.addr)
 	again.SendRaw(call)
 	if got := again.Receive(); !bytes.Equal(got, first) {
@@ -414,6 +415,18 @@ func TestRepetitionsAreNotDoneAgain(t *testing.T) {
 	again.SendRaw(rpctest.Record(append(c.Header(77, echoProgram, 2, procCount), word(6)...)))
 	if again.Receive(); r.done.Load() != 2 {
 		t.Errorf("done %d times, want 2", r.done.Load())
+	}
+}
+
+// Two clients on one host may use the same xids for the same calls.
+func TestTwoClientsOnOneHost(t *testing.T) {
+	r := newRig(t, oncrpc.Options{})
+	for i := range uint32(3) {
+		c := rpctest.Dial(t, r.addr)
+		c.SendRaw(rpctest.Record(append(c.Header(77, echoProgram, 2, procCount), word(5)...)))
+		if _, results := rpctest.Accepted(t, c.Receive()); results.Uint32() != i+1 {
+			t.Error("another client's call was taken for a repetition")
+		}
 	}
 }
 

@@ -39,3 +39,26 @@ func reset(nc net.Conn) {
 	}
 	_ = nc.Close()
 }
+
+// tcpEstablished is TCP_ESTABLISHED of the kernel's tcp_states.h.
+const tcpEstablished = 1
+
+// isEstablished reports whether neither side has closed a connection, as far as the
+// kernel knows: it knows before anybody has read so far.
+func isEstablished(nc net.Conn) bool {
+	tc, ok := nc.(*net.TCPConn)
+	if !ok {
+		return true
+	}
+	raw, err := tc.SyscallConn()
+	if err != nil {
+		return false
+	}
+	state := uint8(0)
+	err = raw.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			state = info.State
+		}
+	})
+	return err == nil && state == tcpEstablished
+}
