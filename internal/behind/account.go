@@ -3,7 +3,6 @@ package behind
 import (
 	"context"
 	"slices"
-	"sync/atomic"
 )
 
 // An account is what one file has of a pool. It keeps files fair to each other: a file may
@@ -12,12 +11,9 @@ import (
 type account struct {
 	press func() // makes the file write what it holds incomplete; never called with the pool's mu
 
-	// crowded counts the writes that wait to be admitted. The file looks at it without mu.
-	crowded atomic.Int32
-
 	held    int64 // bytes of buffers; all below need the pool's mu
 	windows int
-	waiting line
+	waiting line // to be admitted
 	shut    bool
 }
 
@@ -54,7 +50,6 @@ func (p *Pool) admit(ctx context.Context, a *account, b *Buffer) (bool, error) {
 	if t == nil {
 		return ok, nil
 	}
-	defer a.crowded.Add(-1)
 	a.press()
 	select {
 	case <-t.ready:
@@ -81,7 +76,6 @@ func (p *Pool) admitOrQueue(a *account, b *Buffer) (*ticket, bool) {
 	t := p.ticket()
 	t.account, t.buffer = a, b
 	a.waiting.join(t)
-	a.crowded.Add(1)
 	return t, false
 }
 
@@ -89,6 +83,17 @@ func (p *Pool) admitOrQueue(a *account, b *Buffer) (*ticket, bool) {
 // or nothing would ever move once all memory waits to be admitted. It needs mu.
 func (p *Pool) fits(a *account, n int64) bool {
 	return a.held == 0 || a.held+n <= max(p.free, p.floor)
+}
+
+// admitAll admits whoever waits for the account, whatever its share.
+func (p *Pool) admitAll(a *account) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a.waiting.answer(func(t *ticket) bool {
+		p.book(a, t.buffer)
+		t.ok = true
+		return true
+	})
 }
 
 // book adds b to what the file holds, until put takes it off again. It needs mu.

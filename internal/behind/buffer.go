@@ -20,8 +20,11 @@ func (b *Buffer) Bytes() []byte { return b.memory[:b.n] }
 // Release gives the memory back. Whoever owns the buffer calls it once; File.Write takes
 // the ownership over.
 func (b *Buffer) Release() {
-	if b.refs.Add(-1) == 0 {
+	switch n := b.refs.Add(-1); {
+	case n == 0:
 		b.pool.put(b)
+	case n < 0:
+		panic("behind: a buffer was released twice")
 	}
 }
 

@@ -50,42 +50,42 @@ func (ps *pieces) add(p piece) int64 {
 		*ps = append(*ps, p)
 		return p.Len
 	}
-	return p.Len - ps.replace(p.Range, p)
+	return p.Len - ps.addOver(p)
 }
 
-// cut takes out what lies in r. It returns how many bytes that were.
-func (ps *pieces) cut(r disk.Range) int64 { return ps.replace(r) }
-
-// replace takes out what lies in r, puts with in its place, and returns how many bytes
-// were taken out. A piece across an edge of r keeps what lies outside.
-func (ps *pieces) replace(r disk.Range, with ...piece) (removed int64) {
+// addOver puts p in and returns how many bytes it hides. A piece that reaches beyond p
+// keeps what lies outside.
+func (ps *pieces) addOver(p piece) (hidden int64) {
 	old := *ps
-	first := sort.Search(len(old), func(i int) bool { return old[i].End() > r.Off })
+	first := sort.Search(len(old), func(i int) bool { return old[i].End() > p.Off })
 	end := first
 	var room [3]piece
-	middle := room[:0]
-	for ; end < len(old) && old[end].Off < r.End(); end++ {
-		p := old[end]
-		removed += p.Intersect(r).Len
-		if p.Off < r.Off {
-			left := p.part(disk.Range{Off: p.Off, Len: r.Off - p.Off})
-			left.retain()
-			middle = append(middle, left)
-		}
+	now := room[:0]
+	for ; end < len(old) && old[end].Off < p.End(); end++ {
+		hidden += old[end].Intersect(p.Range).Len
 	}
-	middle = append(middle, with...)
-	if end > first {
-		if p := old[end-1]; p.End() > r.End() {
-			right := p.part(disk.Range{Off: r.End(), Len: p.End() - r.End()})
-			right.retain()
-			middle = append(middle, right)
-		}
+	if first < end {
+		now = old[first].keep(now, disk.Range{Off: old[first].Off, Len: p.Off - old[first].Off})
 	}
-	for _, p := range old[first:end] {
-		p.release()
+	now = append(now, p)
+	if first < end {
+		now = old[end-1].keep(now, disk.Range{Off: p.End(), Len: old[end-1].End() - p.End()})
 	}
-	*ps = slices.Replace(old, first, end, middle...)
-	return removed
+	for _, o := range old[first:end] {
+		o.release()
+	}
+	*ps = slices.Replace(old, first, end, now...)
+	return hidden
+}
+
+// keep appends the part of p that is r, if that is any, with a reference of its own.
+func (p piece) keep(to []piece, r disk.Range) []piece {
+	if r.Empty() {
+		return to
+	}
+	kept := p.part(r)
+	kept.retain()
+	return append(to, kept)
 }
 
 // release gives all references back and empties ps.

@@ -3,7 +3,6 @@ package behind
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
@@ -32,9 +31,6 @@ type Pool struct {
 	budget    int64
 	windowLen int64 // bytes of a window, whole chunks
 	floor     int64 // what every file may hold, whatever the others do
-
-	// starved counts the callers of Get that wait. Files look at it without mu.
-	starved atomic.Int32
 
 	mu       sync.Mutex
 	blocks   blocks
@@ -106,7 +102,6 @@ func (p *Pool) lendOrQueue(class int) (*Buffer, *ticket) {
 	t := p.ticket()
 	t.class = class
 	l.join(t)
-	p.starved.Add(1)
 	return nil, t
 }
 
@@ -118,7 +113,6 @@ func (p *Pool) lineFor(class int) *line {
 }
 
 func (p *Pool) waitForBuffer(ctx context.Context, t *ticket) (*Buffer, error) {
-	defer p.starved.Add(-1)
 	select {
 	case <-t.ready:
 		return p.redeem(t).buffer, nil
@@ -223,6 +217,9 @@ func (p *Pool) abandon(l *line, t *ticket) bool {
 	p.serve()
 	return left
 }
+
+// starved reports whether somebody waits for a buffer.
+func (p *Pool) starved() bool { return p.small.long() || p.large.long() }
 
 // press makes all files write what they hold incomplete: somebody needs the memory.
 func (p *Pool) press() {

@@ -1,5 +1,10 @@
 package behind
 
+import (
+	"slices"
+	"sync/atomic"
+)
+
 // A ticket is one caller's place in a line of the pool. Only its caller waits for it; the
 // pool answers once, with what was asked for or, to an account that is shut, with nothing.
 type ticket struct {
@@ -11,12 +16,19 @@ type ticket struct {
 	ok      bool // admitted
 }
 
-// A line is tickets in the order they came. It needs the pool's mu.
+// A line is tickets in the order they came. All but long needs the pool's mu.
 type line struct {
 	tickets []*ticket
+	n       atomic.Int32 // of tickets
 }
 
-func (l *line) join(t *ticket) { l.tickets = append(l.tickets, t) }
+// long reports whether anybody waits.
+func (l *line) long() bool { return l.n.Load() > 0 }
+
+func (l *line) join(t *ticket) {
+	l.tickets = append(l.tickets, t)
+	l.n.Add(1)
+}
 
 func (l *line) empty() bool { return len(l.tickets) == 0 }
 
@@ -26,6 +38,7 @@ func (l *line) answer(serve func(*ticket) bool) {
 	waiting := l.tickets[:0]
 	for _, t := range l.tickets {
 		if serve(t) {
+			l.n.Add(-1)
 			t.ready <- struct{}{}
 			continue
 		}
@@ -39,7 +52,8 @@ func (l *line) answer(serve func(*ticket) bool) {
 func (l *line) leave(t *ticket) bool {
 	for i := range l.tickets {
 		if l.tickets[i] == t {
-			l.tickets = append(l.tickets[:i], l.tickets[i+1:]...)
+			l.tickets = slices.Delete(l.tickets, i, i+1)
+			l.n.Add(-1)
 			return true
 		}
 	}

@@ -1,0 +1,154 @@
+package behind
+
+import (
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// maxPieces is how many pieces a chunk gathers before it is written although it is not
+// complete: what a chunk of 4 KiB writes in any order needs, twice.
+const maxPieces = 512
+
+// A chunk is one chunk of the disk that is not, or not only, what the target holds. It
+// exists while something of it is held, written or read. The file's mu guards it.
+type chunk struct {
+	number int64
+
+	held    pieces // newer than what is being written and what the target has
+	covered int64  // bytes of held
+	began   uint64 // the epoch in which held began
+	touched uint64 // the tick in which held was added to last
+	urgent  bool   // write it although it is not complete
+
+	busy    bool   // one writer has it
+	writing pieces // what that writer writes; nobody changes it until it is done
+	started uint64 // the epoch in which writing began to be held
+	void    bool   // it was cut off meanwhile: what the writer does no longer counts
+
+	pins   int  // readers that read the target here: no writer may begin
+	wanted bool // a writer waits for them: no reader may join
+
+	in         *queue
+	prev, next *chunk
+}
+
+// idle reports that nothing speaks against forgetting the chunk.
+func (c *chunk) idle() bool { return !c.busy && c.pins == 0 && len(c.held) == 0 }
+
+// ripe reports whether held should be written now. n is the chunk's length.
+func (c *chunk) ripe(n int64) bool {
+	return c.urgent || c.covered == n || len(c.held) >= maxPieces
+}
+
+// whole reports whether writing is the chunk's n bytes in one piece that can be written
+// without being gathered.
+func (c *chunk) whole(n int64) bool {
+	return len(c.writing) == 1 && c.writing[0].Len == n && c.writing[0].from != nil
+}
+
+// A queue is chunks in the order they came. A chunk is in one queue at most, and can leave
+// it from anywhere.
+type queue struct {
+	first, last *chunk
+	n           int
+}
+
+func (q *queue) push(c *chunk) {
+	c.in, c.prev, c.next = q, q.last, nil
+	if q.last != nil {
+		q.last.next = c
+	} else {
+		q.first = c
+	}
+	q.last = c
+	q.n++
+}
+
+// unlink takes c out of the queue it is in, if any.
+func (c *chunk) unlink() {
+	q := c.in
+	if q == nil {
+		return
+	}
+	if c.prev != nil {
+		c.prev.next = c.next
+	} else {
+		q.first = c.next
+	}
+	if c.next != nil {
+		c.next.prev = c.prev
+	} else {
+		q.last = c.prev
+	}
+	q.n--
+	c.in, c.prev, c.next = nil, nil, nil
+}
+
+// rangeOf returns the bytes of the disk that a chunk is.
+func (f *File) rangeOf(number int64) disk.Range {
+	off := number * manifest.ChunkSize
+	return disk.Range{Off: off, Len: min(manifest.ChunkSize, f.target.Size()-off)}
+}
+
+// chunk returns a chunk, which begins to exist if need be. It needs mu.
+func (f *File) chunk(number int64) *chunk {
+	if c := f.chunks[number]; c != nil {
+		return c
+	}
+	c := &chunk{}
+	if n := len(f.spare); n > 0 {
+		c, f.spare = f.spare[n-1], f.spare[:n-1]
+	}
+	c.number = number
+	f.chunks[number] = c
+	return c
+}
+
+// settle puts a chunk where it belongs now: among those to be written, among those that
+// wait for more, or nowhere. It needs mu.
+func (f *File) settle(c *chunk) {
+	var to *queue
+	switch {
+	case c.busy || len(c.held) == 0:
+	case c.ripe(f.rangeOf(c.number).Len):
+		to, c.urgent = &f.ripe, true // there it stays, whatever is added
+	default:
+		to = &f.partial
+	}
+	if to != c.in {
+		c.unlink()
+		if to != nil {
+			to.push(c)
+		}
+	}
+	if c.idle() {
+		f.forget(c)
+	}
+}
+
+func (f *File) forget(c *chunk) {
+	delete(f.chunks, c.number)
+	*c = chunk{held: c.held[:0], writing: c.writing[:0]}
+	f.spare = append(f.spare, c)
+}
+
+// hold adds a piece to its chunk and takes its reference over. It needs mu.
+func (f *File) hold(c *chunk, p piece) {
+	if len(c.held) == 0 {
+		c.began = f.epoch
+		f.batches++
+	}
+	c.covered += c.held.add(p)
+	c.touched = f.ticks
+}
+
+// drop forgets what is held of a chunk. It needs mu.
+func (f *File) drop(c *chunk) {
+	if len(c.held) == 0 {
+		return
+	}
+	c.held.release()
+	c.covered, c.urgent = 0, false
+	f.unwant(c)
+	f.ended(c.began)
+}

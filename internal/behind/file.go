@@ -1,0 +1,323 @@
+package behind
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/bitmap"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// Options say how a disk is landed. The zero value of each field means its default.
+type Options struct {
+	// Fresh says that the target reads as zeros, and that the log lists nothing. Otherwise
+	// the chunks that the log lists are what the target holds, and all others are zeros
+	// that are not there yet, whatever the target has.
+	Fresh bool
+
+	// Size is how many bytes the disk has at the beginning, for one that is resumed.
+	Size int64
+
+	// Source reads the target. It is needed where a chunk that was written is written to
+	// again in part, and by reads of what is not held; without one these fail. It must see
+	// what WriteAt and Zero of the target did as soon as they returned.
+	Source Reader
+
+	// Writers is how many runs are written at once. Default: what the target hints, but 2
+	// to 4: more did not help (two to four were enough in every measurement we have).
+	Writers int
+
+	// CheckpointBytes and CheckpointEvery bound what a crash costs: after so many bytes
+	// written, or so long, the target is synced and the manifest written. What waited in
+	// vain for its neighbours for that long is written, too. Defaults 1 GiB and 5 s.
+	CheckpointBytes int64
+	CheckpointEvery time.Duration
+
+	// AfterFunc calls f in a goroutine of its own after d, unless stop is called before.
+	// Default time.AfterFunc.
+	AfterFunc func(d time.Duration, f func()) (stop func() bool)
+}
+
+// A Reader reads what a target holds. It is the part of a disk.Source that File needs.
+type Reader interface {
+	// ReadAt fills p from off.
+	ReadAt(ctx context.Context, p []byte, off int64) error
+}
+
+const (
+	minWriters             = 2
+	maxWriters             = 4
+	defaultCheckpointBytes = 1 << 30
+	defaultCheckpointEvery = 5 * time.Second
+
+	// lastSync is how long Close lets the target take for what is under way and for the
+	// last checkpoint, before it leaves without them.
+	lastSync = 2 * time.Minute
+)
+
+// Stats count bytes of a disk since New.
+type Stats struct {
+	Held        int64 // taken by Write
+	Written     int64 // given to Target.WriteAt
+	Zeroed      int64 // given to Target.Zero
+	Left        int64 // not written, because the target has the same bytes
+	Runs        int   // written in so many runs
+	Checkpoints int
+}
+
+// A File is one disk that lands. Its methods may be called concurrently. The target, the
+// log and the pool stay the caller's: Finish and Close do not close them.
+type File struct {
+	target  disk.Target
+	log     *manifest.Log // nil keeps no hashes
+	pool    *Pool
+	o       Options
+	account *account
+
+	ctx    context.Context // of all calls of the target
+	cancel context.CancelFunc
+
+	syncing chan struct{} // has a token while somebody syncs, lists or cuts; never closed
+	failed  chan struct{} // closed with mu once nothing is written any more
+	group   sync.WaitGroup
+
+	mu      sync.Mutex
+	taken   sync.Cond // a wanted chunk was taken by its writer, or never will be
+	size    int64
+	blank   *bitmap.Bitmap // chunks that read as zeros but for what is held, whatever the target has
+	chunks  map[int64]*chunk
+	spare   []*chunk
+	ripe    queue // to be written, first come, first served
+	partial queue // may become complete
+	running int   // writers
+	busy    int   // chunks they have
+	runs    []*run
+
+	epoch    uint64 // goes up with every Commit
+	batches  int    // of pieces, held or being written
+	barriers []*barrier
+	ledger   ledger
+	stats    Stats
+
+	ticks uint64
+	armed bool
+	stop  func() bool // the timer
+
+	sealed bool  // by Finish
+	closed bool  // by Close
+	err    error // the first one of the target or the log
+}
+
+// New begins to land a disk on target, listing what is safe in log, with memory from pool.
+// A nil log keeps no hashes: for files that are not proven, and benchmarks.
+func New(target disk.Target, log *manifest.Log, pool *Pool, o Options) (*File, error) {
+	if err := o.check(target, log); err != nil {
+		return nil, err
+	}
+	f := &File{target: target, log: log, pool: pool, o: o.withDefaults(target), size: o.Size}
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	f.syncing, f.failed = make(chan struct{}, 1), make(chan struct{})
+	f.taken.L = &f.mu
+	f.chunks = map[int64]*chunk{}
+	f.ledger = newLedger()
+	f.blank = bitmap.New(target.Size(), manifest.ChunkSize)
+	f.blank.Set(disk.Range{Len: target.Size()})
+	f.account = pool.join(f.press)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.trust()
+	return f, nil
+}
+
+func (o Options) check(target disk.Target, log *manifest.Log) error {
+	size := target.Size()
+	switch {
+	case log != nil && log.Info().Size != size:
+		return fault.New(fault.Conflict, "the manifest is of a disk of %d bytes, the target has %d", log.Info().Size, size).
+			WithHint("delete the manifest to copy the disk again")
+	case o.Size < 0 || o.Size > size:
+		return fault.New(fault.Invalid, "%d bytes on a target of %d", o.Size, size).
+			WithHint("make the target as large as the disk")
+	case o.Fresh && log != nil && log.Missing() != log.Chunks():
+		return fault.New(fault.Conflict, "the manifest of a fresh target lists %d chunks", log.Chunks()-log.Missing()).
+			WithHint("delete the manifest to copy the disk again")
+	}
+	return nil
+}
+
+func (o Options) withDefaults(target disk.Target) Options {
+	o.Writers = cmp.Or(o.Writers, min(max(target.Hints().Streams, minWriters), maxWriters))
+	o.CheckpointBytes = cmp.Or(o.CheckpointBytes, defaultCheckpointBytes)
+	o.CheckpointEvery = cmp.Or(o.CheckpointEvery, defaultCheckpointEvery)
+	if o.AfterFunc == nil {
+		o.AfterFunc = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
+	}
+	return o
+}
+
+// trust takes what the target has for good where the log lists it, or everywhere without
+// a log. What lies behind the disk's size is zeros. It needs mu.
+func (f *File) trust() {
+	if f.o.Fresh {
+		return
+	}
+	for n := int64(0); n*manifest.ChunkSize < f.size; n++ {
+		if f.log == nil || f.log.Has(n) {
+			f.blank.Clear(f.rangeOf(n))
+		}
+	}
+	f.cutChunk(f.size)
+}
+
+// Size returns how many bytes the disk has: what Truncate said, or more once more was
+// written. The target has its full size from the beginning.
+func (f *File) Size() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.size
+}
+
+// Err returns the first error of the target or the log. What was held and not written is
+// lost with it, and every method that needs it fails.
+func (f *File) Err() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// Stats returns what happened so far.
+func (f *File) Stats() Stats {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stats
+}
+
+// Write takes b over, also if it fails, and returns when its bytes are held: whatever is
+// read from now on has them. It waits while the file has its share of the pool.
+func (f *File) Write(ctx context.Context, b *Buffer, off int64) error {
+	r := disk.Range{Off: off, Len: int64(b.n)}
+	if err := f.room(r); err != nil {
+		b.Release()
+		return err
+	}
+	admitted, err := f.pool.admit(ctx, f.account, b)
+	if err != nil {
+		b.Release()
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer b.Release() // the pieces have references of their own
+	if err := f.writable(); err != nil {
+		return err
+	}
+	if !admitted {
+		return fault.New(fault.Internal, "write %v: the account is shut and the file is not", r)
+	}
+	f.put(b, r)
+	return nil
+}
+
+// room refuses what does not lie within the target.
+func (f *File) room(r disk.Range) error {
+	if err := disk.CheckRange(f.target.Size(), r); err != nil {
+		return fault.New(fault.Invalid, "write: %w", err).WithHint("make the target as large as the disk")
+	}
+	return nil
+}
+
+// put holds the bytes of b, which are r of the disk. It needs mu.
+func (f *File) put(b *Buffer, r disk.Range) {
+	if r.Empty() {
+		return
+	}
+	f.size = max(f.size, r.End())
+	f.stats.Held += r.Len
+	for off := r.Off; off < r.End(); {
+		c := f.chunk(off / manifest.ChunkSize)
+		p := piece{Range: r.Intersect(f.rangeOf(c.number)), from: b, at: off - r.Off}
+		p.retain()
+		f.hold(c, p)
+		f.settle(c)
+		off = p.End()
+	}
+	f.arm()
+	f.kick()
+}
+
+// readable returns why nothing can be read, if so. It needs mu.
+func (f *File) readable() error {
+	switch {
+	case f.err != nil:
+		return f.err
+	case f.closed:
+		return fault.New(fault.Conflict, "the disk is closed").WithHint("open it again")
+	}
+	return nil
+}
+
+// writable returns why nothing can be written, if so. It needs mu.
+func (f *File) writable() error {
+	if err := f.readable(); err != nil {
+		return err
+	}
+	if f.sealed {
+		return fault.New(fault.Conflict, "the disk is finished").WithHint("write to another one")
+	}
+	return nil
+}
+
+// fail makes err stick. It needs mu.
+func (f *File) fail(err error) {
+	if f.err == nil {
+		f.err = err
+	}
+	f.abandon()
+}
+
+// abandon lets go of what is held, and of all who wait. It needs mu.
+func (f *File) abandon() {
+	select {
+	case <-f.failed:
+		return
+	default:
+	}
+	close(f.failed)
+	for _, c := range f.chunks {
+		f.drop(c)
+		f.settle(c)
+	}
+	f.pool.shut(f.account)
+	f.taken.Broadcast()
+}
+
+// Close stops writing. What is held and not written is lost; what is written becomes safe
+// if the target can still sync. After Commit or Finish nothing is lost.
+func (f *File) Close() error {
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return nil
+	}
+	f.closed = true
+	f.abandon()
+	if f.armed {
+		f.stop()
+	}
+	f.mu.Unlock()
+	end := time.AfterFunc(lastSync, f.cancel)
+	defer end.Stop()
+	defer f.cancel()
+	f.group.Wait()
+	told := f.Err()
+	err := f.checkpoint(f.ctx)
+	f.pool.part(f.account)
+	if told != nil {
+		return nil // the checkpoint was worth a try, no more
+	}
+	return err
+}
