@@ -182,11 +182,12 @@ func (s *Server) moveName(a renameArgs, source, dest *object) error {
 	}
 	if replaced.object != nil {
 		defer replaced.close()
-		if err := checkReplace(moved, replaced); err != nil {
-			return err
-		}
 	}
-	if err := unix.Renameat(source.fd, a.from.name, dest.fd, a.to.name); err != nil {
+	err = unix.Renameat(source.fd, a.from.name, dest.fd, a.to.name)
+	if isErrno(err, unix.EISDIR) || isErrno(err, unix.ENOTDIR) {
+		return statusExist // RFC 1813 section 3.3.14: the two are not of a kind
+	}
+	if err != nil {
 		return err
 	}
 	if replaced.object == nil || replaced.node != moved.node {
@@ -195,15 +196,6 @@ func (s *Server) moveName(a renameArgs, source, dest *object) error {
 	}
 	if replaced.object != nil && replaced.node != moved.node {
 		s.gone(x, replaced)
-	}
-	return nil
-}
-
-// checkReplace says what RENAME answers where the two are not of a kind (RFC 1813 section
-// 3.3.14 has NFS3ERR_EXIST for it).
-func checkReplace(moved, replaced named) error {
-	if (moved.attr.format == unix.S_IFDIR) != (replaced.attr.format == unix.S_IFDIR) {
-		return statusExist
 	}
 	return nil
 }
