@@ -13,8 +13,9 @@ cd "$(dirname "$0")/.."
 # Building the test guests and booting them.
 demo='qemu-system-x86 qemu-utils ovmf seabios e2fsprogs fdisk dosfstools mtools
       grub-common grub-pc-bin grub-efi-amd64-bin'
-# Judges of what decamp writes and builds: curl, cpio, blkid, libvirt's schema of a domain.
-test='curl cpio util-linux libxml2-utils libvirt0'
+# Judges of what decamp writes, builds and serves: curl, cpio, blkid, libvirt's schema of a
+# domain, libnfs.
+test='curl cpio util-linux libxml2-utils libvirt0 libnfs-utils'
 # A libvirt that the slow tests start by hand. Debian may start its service too.
 slow='libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients'
 # The peers that the benchmarks run beside decamp.

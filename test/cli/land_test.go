@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// landing is a decamp land that is ready.
+type landing struct {
+	*testing.T
+	cmd     *exec.Cmd
+	Address string
+	Port    int
+	Export  string
+}
+
+// land serves an export until the test ends.
+func land(t *testing.T, dir string, args ...string) *landing {
+	t.Helper()
+	args = append([]string{"land", "--export", dir, "--listen", "127.0.0.1:0", "--portmap", "none", "--json"}, args...)
+	l := &landing{T: t, cmd: exec.CommandContext(t.Context(), binary, args...)}
+	l.cmd.Stderr = os.Stderr
+	out, err := l.cmd.StdoutPipe()
+	must(t, err)
+	must(t, l.cmd.Start())
+	t.Cleanup(func() { _ = l.cmd.Process.Kill(); _ = l.cmd.Wait() }) // usually it has ended
+	decodeLine(t, out, l)
+	return l
+}
+
+// url is a file of the export as libnfs names it.
+func (l *landing) url(name string) string {
+	path := (&url.URL{Path: filepath.Join(l.Export, name)}).EscapedPath()
+	return fmt.Sprintf("nfs://127.0.0.1%s?nfsport=%d&mountport=%d", path, l.Port, l.Port)
+}
+
+func (l *landing) try(name string, args ...string) error {
+	out, err := exec.CommandContext(l.Context(), name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", name, err, out)
+	}
+	return nil
+}
+
+func TestLandTakesWhatIsCopiedThere(t *testing.T) {
+	requires(t, "nfs-cp")
+	dir := t.TempDir()
+	l := land(t, dir, "--allow", "127.0.0.1")
+	if l.Address != "127.0.0.1" || l.Export != dir {
+		t.Errorf("served as %s:%s", l.Address, l.Export)
+	}
+	in := filepath.Join(t.TempDir(), "in")
+	must(t, os.WriteFile(in, []byte(strings.Repeat("a disk ", 300_000)), 0o600))
+	must(t, l.try("nfs-cp", in, l.url("web01-flat.vmdk")))
+	must(t, l.try("cmp", in, filepath.Join(dir, "web01-flat.vmdk")))
+	must(t, l.cmd.Process.Signal(syscall.SIGTERM))
+	if code := exitCode(t, l.cmd); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestLandTalksToItsHostsOnly(t *testing.T) {
+	requires(t, "nfs-ls")
+	l := land(t, t.TempDir(), "--allow", "192.0.2.0/24", "--advertise", "192.0.2.1")
+	if err := l.try("nfs-ls", l.url("")); err == nil {
+		t.Error("a host that was not named may mount it")
+	}
+}
+
+func TestLandReadOnly(t *testing.T) {
+	requires(t, "nfs-cp")
+	dir := t.TempDir()
+	in := filepath.Join(dir, "in")
+	must(t, os.WriteFile(in, []byte("a disk"), 0o600))
+	l := land(t, dir, "--allow", "127.0.0.1", "--read-only")
+	must(t, l.try("nfs-cat", l.url("in")))
+	if err := l.try("nfs-cp", in, l.url("out")); err == nil {
+		t.Error("a read-only export was written to")
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
+		t.Errorf("it holds %v, %v", list, err)
+	}
+}
