@@ -26,6 +26,7 @@ type Config struct {
 	VMs           []VM         `json:"vms,omitempty"`
 
 	NFS      NFS      `json:"nfs,omitzero"`
+	SSH      SSH      `json:"ssh,omitzero"`
 	Limits   Limits   `json:"limits"`
 	Sessions Sessions `json:"sessions"`
 	CBT      CBT      `json:"cbt"`

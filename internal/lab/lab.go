@@ -33,6 +33,7 @@ type Lab struct {
 	stats   *counters
 	guests  guests
 	nas     nasTable
+	shells  []*shellHost // as the hosts were added
 	jobs    jobs
 
 	serving sync.RWMutex // held for reading by each request
@@ -171,6 +172,10 @@ func (l *Lab) close() error {
 	}
 	l.faults.Release()
 	l.guests.stop()
+	l.nas.abandon() // nothing waits for a server that is gone
+	for _, h := range l.shells {
+		errs = append(errs, h.close())
+	}
 	l.jobs.close()
 	l.nas.abandon()
 	for _, e := range l.endpoints() {

@@ -67,8 +67,9 @@ func (b *builder) build() error {
 func (b *builder) addDatacenter(dc *datacenter) error {
 	if !b.lab.cfg.VCenter {
 		dc.ref = b.reg.Any("Datacenter").Reference()
-		b.setProduct(b.reg.Any("HostSystem").(*simulator.HostSystem))
-		return nil
+		host := b.reg.Any("HostSystem").(*simulator.HostSystem)
+		b.setProduct(host)
+		return b.addServices(host)
 	}
 	parent, err := b.folder(dc.spec.Folder)
 	if err != nil {
@@ -116,7 +117,7 @@ func (b *builder) addHost(dc *datacenter, name string) error {
 		return err
 	}
 	b.setProduct(b.host(dc, name))
-	return nil
+	return b.addServices(b.host(dc, name))
 }
 
 // setProduct gives the host the lab's version, and no management address: clients would

@@ -155,10 +155,14 @@ type Mount struct {
 }
 
 // PowerCutHost makes the hosts forget every NFS mount without a word, as a host that loses
-// power does: locks stay behind, copies end nowhere.
+// power does: locks stay behind, copies end nowhere, and so do processes and SSH sessions.
 func (l *Lab) PowerCutHost() {
 	l.jobs.cut()
 	l.nas.abandon()
+	for _, h := range l.shells {
+		h.machine.KillAll()
+		h.dropConns()
+	}
 }
 
 // jobs are what the hosts do by themselves: copies, mounts, processes.

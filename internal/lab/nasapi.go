@@ -27,7 +27,7 @@ type datastoreSystem struct {
 // CreateNasDatastore mounts an export and puts the datastore into the inventory.
 func (s *datastoreSystem) CreateNasDatastore(ctx *simulator.Context, req *types.CreateNasDatastore) soap.HasFault {
 	body := &methods.CreateNasDatastoreBody{}
-	ref, fault := s.create(ctx, req)
+	ref, fault := s.create(ctx, *req)
 	if fault != nil {
 		body.Fault_ = simulator.Fault(fmt.Sprintf("%T", fault), fault)
 		return body
@@ -36,7 +36,7 @@ func (s *datastoreSystem) CreateNasDatastore(ctx *simulator.Context, req *types.
 	return body
 }
 
-func (s *datastoreSystem) create(ctx *simulator.Context, req *types.CreateNasDatastore) (ref types.ManagedObjectReference, _ types.BaseMethodFault) {
+func (s *datastoreSystem) create(ctx *simulator.Context, req types.CreateNasDatastore) (ref types.ManagedObjectReference, _ types.BaseMethodFault) {
 	spec := req.Spec
 	if fault := s.check(ctx, spec); fault != nil {
 		return ref, fault

@@ -80,7 +80,7 @@ func (x *interp) sh(c *Call) int {
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") && args[0] != "-c" {
 		args = args[1:]
 	}
-	child := &interp{m: x.m, p: c.Proc, std: std{c.In, c.Out, c.Err}, vars: maps.Clone(x.vars), args: []string{"sh"}, dir: c.Dir, pid: c.PID, children: map[int]*Proc{}}
+	child := &interp{m: x.m, p: c.Proc, std: std{c.In, unwrap(c.Out), unwrap(c.Err)}, vars: maps.Clone(x.vars), args: []string{"sh"}, dir: c.Dir, pid: c.PID, children: map[int]*Proc{}}
 	if len(args) > 1 && args[0] == "-c" {
 		if len(args) > 2 {
 			child.args = args[2:]
@@ -124,11 +124,22 @@ func (x *interp) fork(n node, s std) *Proc {
 // only runs the last node of a process: a simple command takes the process over, so that
 // the pid the parent knows is the command's.
 func (x *interp) only(n node) {
-	if c, ok := n.(*simple); ok {
-		x.simple(c, true)
-		return
+	switch n := n.(type) {
+	case *simple:
+		x.simple(n, true)
+	case *group:
+		s, closeAll, err := x.redirect(n.redirs)
+		defer closeAll()
+		if err != nil {
+			x.complain(err)
+			return
+		}
+		x.p.use(s)
+		x.std = s
+		x.list(n.body)
+	default:
+		x.run(n)
 	}
-	x.run(n)
 }
 
 func (x *interp) background(n node) {
@@ -298,6 +309,7 @@ func (x *interp) simple(n *simple, inPlace bool) {
 	}
 	s, closeAll, err := x.redirect(n.redirs)
 	if err == nil && len(args) == 1 && args[0] == "exec" {
+		x.p.use(s)
 		x.std = s // from now on, so the files stay open
 		return
 	}
@@ -319,6 +331,7 @@ func (x *interp) simple(n *simple, inPlace bool) {
 		return
 	}
 	if inPlace {
+		x.p.use(s)
 		x.status = x.external(x.p, args, s)
 		return
 	}

@@ -78,6 +78,7 @@ type Proc struct {
 	kill    context.CancelCauseFunc
 	done    chan struct{} // closed when the process has ended
 	status  int           // then
+	drop    func()        // lets go of the outputs; only the process itself calls it
 	group   int           // guarded by m.mu, as is what follows
 	session int
 	nohup   bool
@@ -105,7 +106,7 @@ func (m *Machine) spawn(parent *Proc, name string, std std, body func(p *Proc) i
 	}
 	m.procs[p.PID] = p
 	m.mu.Unlock()
-	drop := std.hold()
+	p.drop = std.hold()
 	m.running.Go(func() {
 		status := body(p)
 		var sig *errSignal
@@ -117,10 +118,17 @@ func (m *Machine) spawn(parent *Proc, name string, std std, body func(p *Proc) i
 		delete(m.procs, p.PID)
 		m.mu.Unlock()
 		p.kill(nil)
-		drop()
+		p.drop()
 		close(p.done)
 	})
 	return p
+}
+
+// use makes the process hold other outputs than it was started with: it was redirected.
+func (p *Proc) use(s std) {
+	before := p.drop
+	p.drop = s.hold()
+	before()
 }
 
 // wait returns the status of child, or p's own end if that comes first.
@@ -205,13 +213,18 @@ func (m *Machine) List() (all []Listing) {
 	return all
 }
 
-// Close kills every process and waits for them.
-func (m *Machine) Close() {
+// KillAll kills every process.
+func (m *Machine) KillAll() {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, p := range m.procs {
 		p.signal(KILL)
 	}
-	m.mu.Unlock()
+}
+
+// Close kills every process and waits for them.
+func (m *Machine) Close() {
+	m.KillAll()
 	m.running.Wait()
 }
 
@@ -245,4 +258,12 @@ func (b *brokenPipe) Write(p []byte) (int, error) {
 		b.p.kill(&errSignal{PIPE})
 	}
 	return n, err
+}
+
+// unwrap gives the output on to processes of their own, which die by themselves.
+func unwrap(w io.Writer) io.Writer {
+	if b, ok := w.(*brokenPipe); ok {
+		return b.Writer
+	}
+	return w
 }

@@ -275,6 +275,18 @@ func TestOutputIsHeldByBackgroundProcesses(t *testing.T) {
 	wait(t, released)
 }
 
+// What went elsewhere is not held, though the shell that started it had it open.
+func TestRedirectedBackgroundProcessesHoldNothing(t *testing.T) {
+	for _, script := range []string{"block x >/dev/null 2>&1 &", "(block x) >/dev/null 2>&1 &", "{ block x; } >/f 2>&1 &", detached} {
+		b := newBox(t)
+		h := holder{io.Discard, &sync.WaitGroup{}}
+		p := b.Start(script, noInput{}, h, h)
+		wait(t, p.Done())
+		<-b.block
+		h.wg.Wait() // would never return
+	}
+}
+
 func TestWriterToNobodyIsKilled(t *testing.T) {
 	b := newBox(t)
 	pr, pw := io.Pipe()

@@ -1,0 +1,472 @@
+package lab
+
+import (
+	"context"
+	"crypto/md5"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/lab/shell"
+)
+
+// ratedReader reads a disk as fast as its datastore goes.
+type ratedReader struct {
+	ctx  context.Context
+	src  content
+	rate *bucket
+}
+
+func (r *ratedReader) ReadAt(p []byte, off int64) (int, error) {
+	if err := pause(r.ctx, r.rate.reserve(len(p), time.Now())); err != nil {
+		return 0, err
+	}
+	return r.src.ReadAt(p, off)
+}
+
+// commands are the programs of a host. What they share with real ones is what callers rely
+// on: arguments, output, exit status.
+func (h *shellHost) commands() map[string]shell.Command {
+	all := map[string]shell.Command{
+		"vmkfstools": h.vmkfstools, "esxcli": h.esxcli, "localcli": h.esxcli, "vim-cmd": h.vimCmd,
+		"cat": h.cat, "ls": h.ls, "rm": h.rm, "mkdir": h.mkdirCmd, "touch": h.touch, "stat": h.stat, "head": h.head, "tail": h.tail, "wc": h.wc,
+		"md5sum": h.sum(md5.New), "openssl": h.openssl, "kill": h.kill, "ps": h.ps, "sleep": sleepCmd, "test": h.test, "[": h.test,
+		"hostname": h.print(h.name), "vmware": h.print("VMware ESXi " + h.lab.cfg.Version + " build-24022510"), "uname": h.print("VMkernel"),
+		"id": h.print("uid=0(root) gid=0(root)"), "sync": h.print(""),
+	}
+	if h.lab.cfg.SSH.SHA256Sum {
+		all["sha256sum"] = h.sum(sha256.New)
+	}
+	return all
+}
+
+func (h *shellHost) print(line string) shell.Command {
+	return func(c *shell.Call) int {
+		if line != "" {
+			fmt.Fprintln(c.Out, line)
+		}
+		return 0
+	}
+}
+
+// flags takes options off the arguments: single letters, in any grouping.
+func flags(args []string) (set map[byte]bool, rest []string) {
+	set = map[byte]bool{}
+	for i, a := range args {
+		if a == "--" {
+			return set, append(rest, args[i+1:]...)
+		}
+		if len(a) < 2 || a[0] != '-' {
+			rest = append(rest, a)
+			continue
+		}
+		for _, f := range []byte(a[1:]) {
+			set[f] = true
+		}
+	}
+	return set, rest
+}
+
+func abs(c *shell.Call, name string) string {
+	if path.IsAbs(name) {
+		return path.Clean(name)
+	}
+	return path.Join(c.Dir, name)
+}
+
+// each runs f for every path and counts a failure as status 1.
+func (h *shellHost) each(c *shell.Call, names []string, f func(name string) error) (status int) {
+	for _, name := range names {
+		if err := f(abs(c, name)); err != nil {
+			fmt.Fprintf(c.Err, "%s: %s: %v\n", c.Args[0], name, err)
+			status = 1
+		}
+	}
+	return status
+}
+
+// copyOut writes a file to w.
+func (h *shellHost) copyOut(c *shell.Call, w io.Writer, name string) error {
+	r, size, err := h.files.reader(c.Ctx, name)
+	if err != nil {
+		return fmt.Errorf("can't open '%s': %w", name, err)
+	}
+	buf := make([]byte, bufferSize)
+	for off := int64(0); off < size; off += int64(len(buf)) {
+		if c.Ctx.Err() != nil {
+			return context.Cause(c.Ctx)
+		}
+		p := buf[:min(int64(len(buf)), size-off)]
+		if n, err := r.ReadAt(p, off); n < len(p) {
+			return errors.Join(io.ErrUnexpectedEOF, err)
+		}
+		if _, err := w.Write(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *shellHost) cat(c *shell.Call) int {
+	if len(c.Args) == 1 {
+		_, err := io.Copy(c.Out, c.In)
+		return boolStatus(err == nil)
+	}
+	return h.each(c, c.Args[1:], func(name string) error { return h.copyOut(c, c.Out, name) })
+}
+
+func boolStatus(ok bool) int {
+	if ok {
+		return 0
+	}
+	return 1
+}
+
+// sum is md5sum, or one of its kind.
+func (h *shellHost) sum(newHash func() hash.Hash) shell.Command {
+	return func(c *shell.Call) int {
+		if len(c.Args) == 1 {
+			sum := newHash()
+			_, err := io.Copy(sum, c.In)
+			fmt.Fprintf(c.Out, "%x  -\n", sum.Sum(nil))
+			return boolStatus(err == nil)
+		}
+		return h.each(c, c.Args[1:], func(name string) error {
+			sum := newHash()
+			if err := h.copyOut(c, sum, name); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(c.Out, "%x  %s\n", sum.Sum(nil), name)
+			return err
+		})
+	}
+}
+
+// openssl is `openssl dgst -sha256 FILE` and -md5.
+func (h *shellHost) openssl(c *shell.Call) int {
+	algorithms := map[string]func() hash.Hash{"-sha256": sha256.New, "-md5": md5.New}
+	if len(c.Args) != 4 || c.Args[1] != "dgst" || algorithms[c.Args[2]] == nil {
+		fmt.Fprintln(c.Err, "openssl: the lab knows dgst -sha256 FILE and dgst -md5 FILE")
+		return 1
+	}
+	return h.each(c, c.Args[3:], func(name string) error {
+		sum := algorithms[c.Args[2]]()
+		if err := h.copyOut(c, sum, name); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(c.Out, "%s(%s)= %x\n", strings.ToUpper(c.Args[2][1:]), name, sum.Sum(nil))
+		return err
+	})
+}
+
+func (h *shellHost) ls(c *shell.Call) int {
+	set, names := flags(c.Args[1:])
+	if len(names) == 0 {
+		names = []string{"."}
+	}
+	return h.each(c, names, func(name string) error {
+		if set['d'] || !h.files.isDir(c.Ctx, name) {
+			return h.lsOne(c, set['l'], name, name)
+		}
+		entries, err := h.files.list(c.Ctx, name)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if strings.HasPrefix(e, ".") && !set['a'] && !set['A'] {
+				continue
+			}
+			if err := h.lsOne(c, set['l'], path.Join(name, e), e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (h *shellHost) lsOne(c *shell.Call, long bool, name, show string) error {
+	f, err := h.files.stat(c.Ctx, name)
+	if err != nil {
+		return err
+	}
+	if !long {
+		fmt.Fprintln(c.Out, show)
+		return nil
+	}
+	mode := "-rw-------"
+	if f.dir {
+		mode = "drwxr-xr-x"
+	}
+	fmt.Fprintf(c.Out, "%s    1 root     root     %12d Jan  1 00:00 %s\n", mode, f.size, show)
+	return nil
+}
+
+func (h *shellHost) rm(c *shell.Call) int {
+	set, names := flags(c.Args[1:])
+	return h.each(c, names, func(name string) error {
+		err := h.rmTree(c, name, set['r'] || set['R'])
+		if set['f'] && errors.Is(err, errNoFile) {
+			return nil
+		}
+		return err
+	})
+}
+
+func (h *shellHost) rmTree(c *shell.Call, name string, recursive bool) error {
+	if h.files.isDir(c.Ctx, name) {
+		if !recursive {
+			return errIsDir
+		}
+		entries, err := h.files.list(c.Ctx, name)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if err := h.rmTree(c, path.Join(name, e), true); err != nil {
+				return err
+			}
+		}
+	}
+	return h.files.remove(c.Ctx, name)
+}
+
+func (h *shellHost) mkdirCmd(c *shell.Call) int {
+	_, names := flags(c.Args[1:])
+	return h.each(c, names, func(name string) error { return h.files.mkdir(c.Ctx, name) })
+}
+
+func (h *shellHost) touch(c *shell.Call) int {
+	_, names := flags(c.Args[1:])
+	return h.each(c, names, func(name string) error {
+		_, err := h.files.create(name, false)
+		return err
+	})
+}
+
+// stat knows -c with %s and %n.
+func (h *shellHost) stat(c *shell.Call) int {
+	args := c.Args[1:]
+	format := "%n %s"
+	if len(args) > 1 && args[0] == "-c" {
+		format, args = args[1], args[2:]
+	}
+	return h.each(c, args, func(name string) error {
+		f, err := h.files.stat(c.Ctx, name)
+		if err == nil {
+			fmt.Fprintln(c.Out, strings.NewReplacer("%s", strconv.FormatInt(f.size, 10), "%n", name).Replace(format))
+		}
+		return err
+	})
+}
+
+// textOf is what head, tail and wc work on: a file, or the input.
+func (h *shellHost) textOf(c *shell.Call, names []string) ([]byte, error) {
+	var b strings.Builder
+	if len(names) == 0 {
+		_, err := io.Copy(&b, io.LimitReader(c.In, maxMemFile))
+		return []byte(b.String()), err
+	}
+	f, err := h.files.stat(c.Ctx, abs(c, names[0]))
+	if err == nil && f.size > maxMemFile {
+		err = errors.New("file is too large for the lab")
+	}
+	if err == nil {
+		err = h.copyOut(c, &b, abs(c, names[0]))
+	}
+	return []byte(b.String()), err
+}
+
+// countArgs takes -c N, -cN, -n N and -N off the arguments.
+func countArgs(args []string) (n int, bytes bool, rest []string) {
+	n = 10
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		if len(a) < 2 || a[0] != '-' {
+			rest = append(rest, a)
+			continue
+		}
+		bytes = bytes || a[1] == 'c'
+		digits := strings.TrimLeft(a, "-cn")
+		if digits == "" && i+1 < len(args) {
+			i++
+			digits = args[i]
+		}
+		if v, err := strconv.Atoi(digits); err == nil && v >= 0 {
+			n = v
+		}
+	}
+	return n, bytes, rest
+}
+
+func (h *shellHost) head(c *shell.Call) int {
+	return h.part(c, func(text []string, n int) []string { return text[:min(n, len(text))] })
+}
+
+func (h *shellHost) tail(c *shell.Call) int {
+	return h.part(c, func(text []string, n int) []string { return text[max(0, len(text)-n):] })
+}
+
+func (h *shellHost) part(c *shell.Call, choose func([]string, int) []string) int {
+	n, byBytes, names := countArgs(c.Args[1:])
+	text, err := h.textOf(c, names)
+	if err != nil {
+		fmt.Fprintf(c.Err, "%s: %v\n", c.Args[0], err)
+		return 1
+	}
+	units := strings.SplitAfter(string(text), "\n")
+	if byBytes {
+		units = strings.Split(string(text), "")
+	} else if units[len(units)-1] == "" {
+		units = units[:len(units)-1]
+	}
+	fmt.Fprint(c.Out, strings.Join(choose(units, n), ""))
+	return 0
+}
+
+func (h *shellHost) wc(c *shell.Call) int {
+	set, names := flags(c.Args[1:])
+	text, err := h.textOf(c, names)
+	if err != nil {
+		fmt.Fprintf(c.Err, "wc: %v\n", err)
+		return 1
+	}
+	n := len(text)
+	if set['l'] {
+		n = strings.Count(string(text), "\n")
+	}
+	fmt.Fprintln(c.Out, strings.TrimSpace(fmt.Sprint(n, " ", strings.Join(names, " "))))
+	return 0
+}
+
+// test knows -e -f -d -s -n -z, = != and -eq -ne.
+func (h *shellHost) test(c *shell.Call) int {
+	args := c.Args[1:]
+	if c.Args[0] == "[" {
+		if len(args) == 0 || args[len(args)-1] != "]" {
+			fmt.Fprintln(c.Err, "[: missing ]")
+			return 2
+		}
+		args = args[:len(args)-1]
+	}
+	if len(args) > 0 && args[0] == "!" {
+		return boolStatus(!h.holds(c, args[1:]))
+	}
+	return boolStatus(h.holds(c, args))
+}
+
+func (h *shellHost) holds(c *shell.Call, args []string) bool {
+	switch len(args) {
+	case 1:
+		return args[0] != ""
+	case 2:
+		switch args[0] {
+		case "-n":
+			return args[1] != ""
+		case "-z":
+			return args[1] == ""
+		}
+		f, err := h.files.stat(c.Ctx, abs(c, args[1]))
+		return err == nil && map[string]bool{"-e": true, "-f": !f.dir, "-d": f.dir, "-s": f.size > 0}[args[0]]
+	case 3:
+		a, _ := strconv.Atoi(args[0])
+		b, _ := strconv.Atoi(args[2])
+		return map[string]bool{"=": args[0] == args[2], "!=": args[0] != args[2], "-eq": a == b, "-ne": a != b}[args[1]]
+	}
+	return false
+}
+
+var signalNames = map[string]shell.Signal{"0": 0, "HUP": shell.HUP, "1": shell.HUP, "INT": shell.INT, "2": shell.INT, "KILL": shell.KILL, "9": shell.KILL, "TERM": shell.TERM, "15": shell.TERM}
+
+func (h *shellHost) kill(c *shell.Call) (status int) {
+	args, s := c.Args[1:], shell.TERM
+	if len(args) > 0 && strings.HasPrefix(args[0], "-") && args[0] != "--" {
+		name := strings.TrimPrefix(args[0], "-")
+		if args = args[1:]; name == "s" && len(args) > 0 {
+			name, args = args[0], args[1:]
+		}
+		var known bool
+		if s, known = signalNames[name]; !known {
+			fmt.Fprintf(c.Err, "sh: kill: bad signal name '%s'\n", name)
+			return 1
+		}
+	}
+	if len(args) > 0 && args[0] == "--" {
+		args = args[1:]
+	}
+	for _, a := range args {
+		pid, err := strconv.Atoi(a)
+		if err == nil {
+			err = h.machine.Signal(pid, s)
+		}
+		if err != nil {
+			fmt.Fprintf(c.Err, "sh: can't kill pid %s: No such process\n", a)
+			status = 1
+		}
+	}
+	return status
+}
+
+func (h *shellHost) ps(c *shell.Call) int {
+	procs := h.machine.List()
+	slices.SortFunc(procs, func(a, b shell.Listing) int { return a.PID - b.PID })
+	fmt.Fprintln(c.Out, "WID      CID      WorldName")
+	for _, p := range procs {
+		fmt.Fprintf(c.Out, "%-8d %-8d %s\n", p.PID, p.PID, path.Base(p.Name))
+	}
+	return 0
+}
+
+// sleepCmd sleeps real time: scripts poll.
+func sleepCmd(c *shell.Call) int {
+	if len(c.Args) < 2 {
+		return 1
+	}
+	seconds, err := strconv.ParseFloat(c.Args[1], 64)
+	if err != nil {
+		fmt.Fprintf(c.Err, "sleep: invalid number '%s'\n", c.Args[1])
+		return 1
+	}
+	_ = pause(c.Ctx, time.Duration(seconds*float64(time.Second))) // a signal ends it
+	return 0
+}
+
+// vimCmd knows the listings and the SSH service.
+func (h *shellHost) vimCmd(c *shell.Call) int {
+	if len(c.Args) < 2 {
+		return 1
+	}
+	switch strings.TrimPrefix(c.Args[1], "/") {
+	case "vmsvc/getallvms":
+		return h.listVMs(c)
+	case "hostsvc/start_ssh":
+		return boolStatus(h.services.start(h.lab.context(), serviceSSH) == nil)
+	case "hostsvc/stop_ssh":
+		return boolStatus(h.services.stop(h.lab.context(), serviceSSH) == nil)
+	case "hostsvc/enable_ssh":
+		h.services.change(h.lab.context(), serviceSSH, func(v *hostService) { v.Policy = "on" })
+		return 0
+	case "hostsvc/disable_ssh":
+		h.services.change(h.lab.context(), serviceSSH, func(v *hostService) { v.Policy = "off" })
+		return 0
+	}
+	fmt.Fprintf(c.Out, "Invalid command '%s'.\n", c.Args[1])
+	return 1
+}
+
+func (h *shellHost) listVMs(c *shell.Call) int {
+	fmt.Fprintln(c.Out, "Vmid   Name   File   Guest OS   Version   Annotation")
+	ids := slices.SortedFunc(maps.Keys(h.lab.machines), func(a, b managedRef) int { return strings.Compare(a.Value, b.Value) })
+	for _, id := range ids {
+		m := h.lab.machines[id]
+		fmt.Fprintf(c.Out, "%s   %s   %s   %s   vmx-21\n", id.Value, m.spec.Name, datastorePath(m.home.spec.Name, m.spec.Folder, m.spec.Folder+".vmx"), m.spec.GuestID)
+	}
+	return 0
+}

@@ -1,0 +1,344 @@
+package lab
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"sync"
+
+	"github.com/decamp/decamp/internal/lab/shell"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/types"
+	"golang.org/x/crypto/ssh"
+)
+
+// SSH is the hosts' SSH server. It is off until TSM-SSH is started through the API.
+type SSH struct {
+	Enabled        bool     `json:"enabled,omitempty"`        // TSM-SSH runs from the start
+	Unavailable    bool     `json:"unavailable,omitempty"`    // it cannot be started at all
+	Addr           string   `json:"addr,omitempty"`           // of the first host's server; default 127.0.0.1:0
+	AuthorizedKeys []string `json:"authorizedKeys,omitempty"` // keys that log in, as authorized_keys has them
+	PasswordAuth   bool     `json:"passwordAuth,omitempty"`   // offer "password" beside keyboard-interactive
+	NoPasswords    bool     `json:"noPasswords,omitempty"`    // keys only
+	MaxClones      int      `json:"maxClones,omitempty"`      // vmkfstools at a time, one more is killed: the memory of hostd-tmp; 0 is no limit
+	SHA256Sum      bool     `json:"sha256sum,omitempty"`      // the host has sha256sum; it is not known which do
+}
+
+// shellHost is one ESXi as somebody who logs in by SSH sees it.
+type shellHost struct {
+	lab      *Lab
+	name     string // in the inventory
+	ref      types.ManagedObjectReference
+	key      ssh.Signer
+	machine  *shell.Machine
+	files    *hostFiles
+	services *serviceSystem
+
+	serving sync.WaitGroup
+
+	mu     sync.Mutex
+	addr   string       // fixed once it listened
+	ln     net.Listener // nil while SSH is off
+	conns  map[net.Conn]bool
+	clones int
+	down   bool
+}
+
+var (
+	errNoSSH   = errors.New("this host has no SSH server")
+	errNoLogin = errors.New("permission denied")
+)
+
+func (l *Lab) newShellHost(h *simulator.HostSystem) (*shellHost, error) {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	key, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		return nil, err
+	}
+	host := &shellHost{lab: l, name: h.Name, ref: h.Self, key: key, addr: "127.0.0.1:0", conns: map[net.Conn]bool{}}
+	if len(l.shells) == 0 {
+		setDefault(&l.cfg.SSH.Addr, host.addr)
+		host.addr = l.cfg.SSH.Addr
+	}
+	host.files = newHostFiles(host)
+	host.machine = &shell.Machine{Open: host.files.open, Commands: host.commands()}
+	l.shells = append(l.shells, host)
+	return host, nil
+}
+
+// SSHAddr is where a host's SSH server listens, by the host's name in the inventory; "" is
+// the first host. It is empty while SSH was never started.
+func (l *Lab) SSHAddr(host string) string {
+	for _, h := range l.shells {
+		if host == "" || h.name == host {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if h.ln == nil {
+				return ""
+			}
+			return h.addr
+		}
+	}
+	return ""
+}
+
+// SSHHostKey is the public key of a host's SSH server, as known_hosts has it; "" is the
+// first host. Hosts have a key before SSH is started.
+func (l *Lab) SSHHostKey(host string) string {
+	for _, h := range l.shells {
+		if host == "" || h.name == host {
+			return string(ssh.MarshalAuthorizedKey(h.key.PublicKey()))
+		}
+	}
+	return ""
+}
+
+func (h *shellHost) listen() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lab.cfg.SSH.Unavailable || h.down {
+		return errNoSSH
+	}
+	if h.ln != nil {
+		return nil
+	}
+	ln, err := net.Listen("tcp", h.addr)
+	if err != nil {
+		return err
+	}
+	h.ln, h.addr = ln, ln.Addr().String()
+	h.serving.Go(func() { h.accept(ln) })
+	return nil
+}
+
+// unlisten stops taking connections; those there are go on.
+func (h *shellHost) unlisten() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ln == nil {
+		return nil
+	}
+	err := h.ln.Close()
+	h.ln = nil
+	return err
+}
+
+func (h *shellHost) accept(ln net.Listener) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		h.mu.Lock()
+		taken := !h.down
+		if taken {
+			h.conns[c] = true
+			h.serving.Go(func() { h.serve(c) })
+		}
+		h.mu.Unlock()
+		if !taken {
+			_ = c.Close() // nobody will miss it
+		}
+	}
+}
+
+// dropConns ends every session from outside, as a network that fails does.
+func (h *shellHost) dropConns() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c := range h.conns {
+		_ = c.Close() // its server sees it
+	}
+}
+
+func (h *shellHost) close() error {
+	h.mu.Lock()
+	h.down = true
+	h.mu.Unlock()
+	err := h.unlisten()
+	h.dropConns()
+	h.machine.Close()
+	h.serving.Wait()
+	return err
+}
+
+// DropSSH breaks every SSH connection to every host. Processes that were not detached are
+// hung up; the others go on.
+func (l *Lab) DropSSH() {
+	for _, h := range l.shells {
+		h.dropConns()
+	}
+}
+
+func (h *shellHost) serve(c net.Conn) {
+	defer func() {
+		h.mu.Lock()
+		delete(h.conns, c)
+		h.mu.Unlock()
+		_ = c.Close() // the client has gone or will notice
+	}()
+	conn, channels, requests, err := ssh.NewServerConn(c, h.serverConfig())
+	if err != nil {
+		return // a client that did not get in
+	}
+	var sessions sync.WaitGroup
+	sessions.Go(func() { ssh.DiscardRequests(requests) })
+	for ch := range channels {
+		if ch.ChannelType() != "session" {
+			_ = ch.Reject(ssh.Prohibited, "only sessions") // the connection tells if it fails
+			continue
+		}
+		channel, requests, err := ch.Accept()
+		if err != nil {
+			break
+		}
+		sessions.Go(func() { h.session(channel, requests) })
+	}
+	_ = conn.Close() // it has ended
+	sessions.Wait()
+}
+
+// serverConfig asks as ESXi's sshd does: keyboard-interactive through PAM, and keys. The
+// account is that of the API, with the same lock after wrong passwords.
+func (h *shellHost) serverConfig() *ssh.ServerConfig {
+	cfg := &ssh.ServerConfig{ServerVersion: "SSH-2.0-OpenSSH_9.1", MaxAuthTries: 6}
+	cfg.PublicKeyCallback = func(meta ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+		return nil, h.checkKey(meta.User(), key)
+	}
+	password := func(user, pass string) error {
+		if h.lab.main.door.password(user, pass) {
+			return nil
+		}
+		return errNoLogin
+	}
+	if !h.lab.cfg.SSH.NoPasswords {
+		cfg.KeyboardInteractiveCallback = func(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (*ssh.Permissions, error) {
+			answers, err := ask("", "", []string{"Password: "}, []bool{false})
+			if err != nil || len(answers) != 1 {
+				return nil, errNoLogin
+			}
+			return nil, password(meta.User(), answers[0])
+		}
+	}
+	if h.lab.cfg.SSH.PasswordAuth && !h.lab.cfg.SSH.NoPasswords {
+		cfg.PasswordCallback = func(meta ssh.ConnMetadata, pass []byte) (*ssh.Permissions, error) {
+			return nil, password(meta.User(), string(pass))
+		}
+	}
+	cfg.AddHostKey(h.key)
+	return cfg
+}
+
+// checkKey looks a key up in the config and in the host's authorized_keys.
+func (h *shellHost) checkKey(user string, key ssh.PublicKey) error {
+	if user != h.lab.cfg.User && user != "root" {
+		return errNoLogin
+	}
+	rest := h.files.text("/etc/ssh/keys-root/authorized_keys")
+	for _, line := range h.lab.cfg.SSH.AuthorizedKeys {
+		rest = append(rest, (line + "\n")...)
+	}
+	for len(rest) > 0 {
+		var known ssh.PublicKey
+		var err error
+		if known, _, _, rest, err = ssh.ParseAuthorizedKey(rest); err != nil {
+			break
+		}
+		if string(known.Marshal()) == string(key.Marshal()) {
+			return nil
+		}
+	}
+	return errNoLogin
+}
+
+// session runs one command. It lasts until the command and whoever else has its output
+// open has ended, or the client goes.
+func (h *shellHost) session(ch ssh.Channel, requests <-chan *ssh.Request) {
+	s := &sshSession{host: h, ch: ch, ended: make(chan struct{})}
+	for {
+		select {
+		case r, ok := <-requests:
+			if !ok { // the client went
+				if s.proc != nil {
+					s.proc.Hangup()
+					<-s.ended
+				}
+				return
+			}
+			good := s.request(r)
+			if r.WantReply {
+				_ = r.Reply(good, nil) // the channel tells if it fails
+			}
+		case <-s.ended:
+			ssh.DiscardRequests(requests) // until the client closes its side
+			return
+		}
+	}
+}
+
+type sshSession struct {
+	host   *shellHost
+	ch     ssh.Channel
+	proc   *shell.Proc // nil until the command is known
+	output sessionOutput
+	ended  chan struct{} // closed when the command has ended and nobody writes any more
+}
+
+// request answers what a client may ask of a session.
+func (s *sshSession) request(r *ssh.Request) bool {
+	switch {
+	case r.Type == "exec" && s.proc == nil:
+		var cmd struct{ Command string }
+		if ssh.Unmarshal(r.Payload, &cmd) != nil {
+			return false
+		}
+		s.output.Hold()
+		s.proc = s.host.machine.Start(cmd.Command, s.ch, held{s.ch, &s.output}, held{s.ch.Stderr(), &s.output})
+		s.host.serving.Go(s.finish)
+		return true
+	case r.Type == "signal" && s.proc != nil:
+		var name struct{ Name string }
+		if ssh.Unmarshal(r.Payload, &name) == nil {
+			s.host.signal(s.proc, name.Name)
+		}
+		return true
+	}
+	return r.Type == "pty-req"
+}
+
+// finish sends the exit status and closes the channel when nobody writes to it any more.
+func (s *sshSession) finish() {
+	defer close(s.ended)
+	<-s.proc.Done()
+	status := struct{ Status uint32 }{uint32(s.proc.Status())}
+	_, _ = s.ch.SendRequest("exit-status", false, ssh.Marshal(&status)) // the client may have gone
+	s.output.Drop()
+	s.output.Wait()
+	_ = s.ch.Close() // as above
+}
+
+func (h *shellHost) signal(p *shell.Proc, name string) {
+	if s, ok := map[string]shell.Signal{"HUP": shell.HUP, "INT": shell.INT, "KILL": shell.KILL, "TERM": shell.TERM}[name]; ok {
+		_ = h.machine.Signal(-p.PID, s) // gone already
+	}
+}
+
+// sessionOutput counts who has a session's output open.
+type sessionOutput struct{ sync.WaitGroup }
+
+// Hold is part of shell.Holder.
+func (o *sessionOutput) Hold() { o.Add(1) }
+
+// Drop is part of shell.Holder.
+func (o *sessionOutput) Drop() { o.Done() }
+
+// held is one of the two outputs.
+type held struct {
+	io.Writer
+	*sessionOutput
+}
