@@ -79,6 +79,8 @@ func vimError(f types.BaseMethodFault, err error) error {
 		return fault.New(fault.Denied, "%w", err).WithHint("the server ended the session at once; see its hostd or vpxd log")
 	case *types.ManagedObjectNotFound:
 		return fault.New(fault.NotFound, "%s %s is gone: %w", f.Obj.Type, f.Obj.Value, err).WithHint("list the inventory again: decamp ls")
+	case types.BaseNasConfigFault:
+		return nasError(f.(types.BaseMethodFault), err)
 	}
 	return fault.Wrap(vimKind(f), err)
 }
@@ -87,7 +89,8 @@ func vimKind(f types.BaseMethodFault) fault.Kind {
 	switch f.(type) {
 	case *types.NotFound, *types.FileNotFound:
 		return fault.NotFound
-	case types.BaseInvalidState, *types.TaskInProgress, *types.ResourceInUse, *types.FileLocked, *types.ToolsUnavailable:
+	case types.BaseInvalidState, *types.TaskInProgress, *types.ResourceInUse, *types.FileLocked, *types.ToolsUnavailable,
+		*types.AlreadyExists, *types.DuplicateName, *types.FileAlreadyExists:
 		return fault.Conflict
 	case types.BaseNotSupported, *types.NotImplemented, *types.MethodNotFound:
 		return fault.Unsupported

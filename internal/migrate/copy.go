@@ -116,6 +116,7 @@ func (r *Run) transfer(ctx context.Context, img target.Image, c *image.Copying) 
 		Target:   c.Target,
 		Manifest: c.Log,
 		Progress: r.meter(img.Key).copying,
+		ReadBack: placed{r.Rig.Target, img}.ReadUnfinished,
 	})
 }
 

@@ -39,6 +39,11 @@ type Job struct {
 	Target   disk.Target
 	Manifest *manifest.Log // chunks it already has are not copied again
 	Progress func(blockcopy.Progress)
+
+	// ReadBack opens what Target holds so far, for transports that cannot choose what they
+	// are sent when. It sees what was written to Target when that has returned. Nil: there
+	// is no way.
+	ReadBack func(ctx context.Context) (disk.Source, error)
 }
 
 // Transport moves disks. Its methods may be called concurrently for different disks.

@@ -1,0 +1,161 @@
+package esx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// NAS is an NFS version 3 export that a host mounts as a datastore. Hosts see one datastore
+// only where Server and Path are the same strings on each of them.
+type NAS struct {
+	Server string // address of the NFS server
+	Path   string // as exported
+	Name   string // of the datastore, at most 42 characters
+}
+
+// MountNAS makes a host mount an export, and returns the datastore's name, which is another
+// than wanted if the host has the export mounted already; mounted says which of the two.
+// There is no port to choose: hosts ask the server's port mapper on 111.
+func (s *Session) MountNAS(ctx context.Context, host inventory.MoRef, n NAS) (name string, mounted bool, err error) {
+	res, err := s.createNAS(ctx, host, n)
+	var exists *types.AlreadyExists
+	switch f := vimFault(err).(type) {
+	case nil:
+	case *types.AlreadyExists:
+		exists = f
+	case *types.DuplicateName:
+		err = fault.New(fault.Conflict, "the host has another datastore called %s: %w", n.Name, err).
+			WithHint("remove it there, or choose another name")
+	}
+	switch {
+	case exists != nil:
+		return exists.Name, false, nil
+	case err != nil:
+		return "", false, fmt.Errorf("mount %s:%s on host %s: %w", n.Server, n.Path, host, classify(err))
+	}
+	s.cfg.Log.Info("datastore mounted", "host", host, "server", n.Server, "path", n.Path, "datastore", n.Name, "ref", res.Returnval.Value)
+	return n.Name, true, nil
+}
+
+func (s *Session) createNAS(ctx context.Context, host inventory.MoRef, n NAS) (*types.CreateNasDatastoreResponse, error) {
+	system, err := s.datastoreSystem(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	return methods.CreateNasDatastore(ctx, s, &types.CreateNasDatastore{
+		This: system,
+		Spec: types.HostNasVolumeSpec{
+			RemoteHost: n.Server, RemotePath: n.Path, LocalPath: n.Name,
+			AccessMode: string(types.HostMountModeReadWrite), Type: string(types.HostFileSystemVolumeFileSystemTypeNFS),
+		},
+	})
+}
+
+// UnmountNAS makes a host forget a datastore; nothing is deleted on the server. A datastore
+// that is not there is no error. One with open files is fault.Conflict.
+func (s *Session) UnmountNAS(ctx context.Context, host inventory.MoRef, name string) error {
+	if err := s.removeNAS(ctx, host, name); err != nil {
+		return fmt.Errorf("unmount datastore %s of host %s: %w", name, host, classify(err))
+	}
+	return nil
+}
+
+func (s *Session) removeNAS(ctx context.Context, host inventory.MoRef, name string) error {
+	var h mo.HostSystem
+	if err := s.properties(ctx, reference("HostSystem", host), &h, "datastore", "configManager.datastoreSystem"); err != nil {
+		return err
+	}
+	ds, err := s.nasCalled(ctx, h.Datastore, name)
+	if err != nil || ds == nil {
+		return err
+	}
+	_, err = methods.RemoveDatastore(ctx, s, &types.RemoveDatastore{This: *h.ConfigManager.DatastoreSystem, Datastore: *ds})
+	switch vimFault(err).(type) {
+	case *types.NotFound, *types.ManagedObjectNotFound:
+		return nil // it went in the meantime
+	case *types.ResourceInUse:
+		return fault.New(fault.Conflict, "%w", err).WithHint("a file there is still open on the host: wait for what uses it, or end it, and try again")
+	}
+	return err
+}
+
+// nasCalled returns the NFS datastore of that name among those of a host; nil if none is.
+// Datastores of other kinds are not ours to remove.
+func (s *Session) nasCalled(ctx context.Context, list []types.ManagedObjectReference, name string) (*types.ManagedObjectReference, error) {
+	for _, ref := range list {
+		var ds mo.Datastore
+		if err := s.properties(ctx, ref, &ds, "name", "info"); err != nil {
+			return nil, err
+		}
+		if _, nas := ds.Info.(*types.NasDatastoreInfo); nas && unescapeName(ds.Name) == name {
+			return &ref, nil
+		}
+	}
+	return nil, nil
+}
+
+func (s *Session) datastoreSystem(ctx context.Context, host inventory.MoRef) (types.ManagedObjectReference, error) {
+	var h mo.HostSystem
+	if err := s.properties(ctx, reference("HostSystem", host), &h, "configManager.datastoreSystem"); err != nil {
+		return types.ManagedObjectReference{}, err
+	}
+	if h.ConfigManager.DatastoreSystem == nil {
+		return types.ManagedObjectReference{}, errors.New("the host has no datastore system")
+	}
+	return *h.ConfigManager.DatastoreSystem, nil
+}
+
+// nasError maps what a host says when it cannot mount. Which of them it picks when is not
+// documented: each remedy names what fits best.
+func nasError(f types.BaseMethodFault, err error) error {
+	const open = "check that the host reaches this machine on TCP 111 and 2049 (vmkping, nc -z), and that no firewall here refuses them"
+	switch f.(type) {
+	case *types.NetworkInaccessible, *types.NasVolumeNotMounted:
+		return fault.New(fault.Unreachable, "%w", err).WithHint(open)
+	case *types.InvalidNetworkResource:
+		return fault.New(fault.NotFound, "%w", err).WithHint("the server exports no such path, or the host does not reach it: %s", open)
+	case *types.NoPermissionOnNasVolume:
+		return fault.New(fault.Denied, "%w", err).WithHint("the server does not admit this host")
+	case *types.NasConnectionLimitReached:
+		return fault.New(fault.Full, "%w", err).WithHint("the host mounts as many NFS datastores as NFS.MaxVolumes allows: remove one, or raise it")
+	}
+	return fault.New(fault.Conflict, "%w", err).WithHint("see the host's vobd.log and vmkernel.log")
+}
+
+// HostAddresses returns the addresses that a host's VMkernel sends from, the one that this
+// session talks to first if it is the host's.
+func (s *Session) HostAddresses(ctx context.Context, host inventory.MoRef) ([]netip.Addr, error) {
+	var h mo.HostSystem
+	if err := s.properties(ctx, reference("HostSystem", host), &h, "config.network"); err != nil {
+		return nil, fmt.Errorf("list addresses of host %s: %w", host, classify(err))
+	}
+	var list []netip.Addr
+	if !s.about.VCenter {
+		own, err := net.DefaultResolver.LookupNetIP(ctx, "ip", s.end.host)
+		if err != nil {
+			return nil, classify(err)
+		}
+		list = own
+	}
+	if h.Config != nil && h.Config.Network != nil {
+		for _, nic := range h.Config.Network.Vnic {
+			if nic.Spec.Ip == nil {
+				continue
+			}
+			if addr, err := netip.ParseAddr(nic.Spec.Ip.IpAddress); err == nil {
+				list = append(list, addr)
+			}
+		}
+	}
+	return list, nil
+}

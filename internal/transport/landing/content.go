@@ -1,0 +1,133 @@
+package landing
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/decamp/decamp/internal/behind"
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/nfs"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// content is one disk that lands: what the host believes to be a -flat.vmdk.
+type content struct {
+	*behind.File
+	job        transport.Job
+	source     disk.Source // reads the target; nil if the job has no way to
+	folder     string      // in the export, used once
+	descriptor string      // in the export
+	flat       string
+	began      time.Time
+	safe       int64 // bytes that were safe before
+}
+
+var _ nfs.Content = (*content)(nil)
+
+// Close is part of nfs.Content. The disk is the Transfer's: a host that closes, or removes
+// the file because its copy failed, does not end it.
+func (c *content) Close() error { return nil }
+
+// open is what holds the bytes of a file of the export; nil: itself.
+func (t *Transport) open(name string) (nfs.Content, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c := t.disks[name]; c != nil {
+		return c, nil
+	}
+	return nil, nil
+}
+
+// land makes a place for the job's disk.
+func (t *Transport) land(ctx context.Context, job transport.Job) (*content, error) {
+	c := &content{job: job, folder: rand.Text(), began: time.Now()}
+	c.descriptor, c.flat = c.folder+"/disk.vmdk", c.folder+"/disk-flat.vmdk"
+	var o behind.Options
+	if job.ReadBack != nil {
+		var err error
+		if c.source, err = job.ReadBack(ctx); err != nil {
+			return nil, err
+		}
+		o.Source = c.source
+	}
+	if job.Manifest != nil {
+		c.safe = (job.Manifest.Chunks() - job.Manifest.Missing()) << 20
+		if c.safe > 0 {
+			o.Size = job.Target.Size()
+		}
+	}
+	var err error
+	if c.File, err = behind.New(job.Target, job.Manifest, t.pool, o); err != nil {
+		return nil, errors.Join(err, c.closeSource())
+	}
+	if err := os.Mkdir(filepath.Join(t.opts.Dir, c.folder), 0o700); err != nil {
+		return nil, errors.Join(err, c.File.Close(), c.closeSource())
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.disks[c.flat] = c
+	return c, nil
+}
+
+// leave takes the place away. What a host still writes there goes nowhere.
+func (t *Transport) leave(c *content) error {
+	t.mu.Lock()
+	delete(t.disks, c.flat)
+	s := t.served
+	t.mu.Unlock()
+	err := os.RemoveAll(filepath.Join(t.opts.Dir, c.folder))
+	if s != nil {
+		err = errors.Join(err, s.Forget(exportPath, c.flat))
+	}
+	return errors.Join(err, c.File.Close(), c.closeSource())
+}
+
+func (c *content) closeSource() error {
+	if c.source == nil {
+		return nil
+	}
+	return c.source.Close()
+}
+
+// whose replaces what the host says of its failure by our own error, if that is the reason.
+func (c *content) whose(err error) error {
+	if own := c.Err(); err != nil && own != nil {
+		return own
+	}
+	return err
+}
+
+// complete checks that the host made the disk it was asked for, and makes all of it safe.
+func (c *content) complete(ctx context.Context) error {
+	if got, want := c.Size(), c.job.Target.Size(); got != want {
+		return fault.New(fault.Corrupt, "the host made a disk of %d bytes, not of %d", got, want).
+			WithHint("see vmkernel.log on the host; copy by --transport https")
+	}
+	return c.Finish(ctx)
+}
+
+// report turns the host's percents into bytes.
+func (c *content) report(percent int) {
+	if c.job.Progress != nil {
+		p := c.progress()
+		p.Done = c.job.Target.Size() / 100 * int64(percent)
+		c.job.Progress(p)
+	}
+}
+
+func (c *content) progress() blockcopy.Progress {
+	s := c.Stats()
+	return blockcopy.Progress{Size: c.job.Target.Size(), Done: s.Held, Read: s.Held, Written: s.Written}
+}
+
+func (c *content) result() blockcopy.Result {
+	r := blockcopy.Result{Progress: c.progress(), Elapsed: time.Since(c.began), Checkpoints: c.Stats().Checkpoints}
+	r.Done = r.Size
+	return r
+}

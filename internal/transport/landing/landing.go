@@ -1,0 +1,185 @@
+// Package landing has ESXi push disks: it serves an NFS datastore, has the host mount it and
+// copy each disk onto it, thin. It is the way out that needs no library, works at the speed
+// of the host's own disk code, and is as slow as the export is wrong everywhere else: here
+// there is no export to get wrong.
+//
+// # How a byte gets here
+//
+//	Transfer -> Host.CopyDisk                          the host is asked, and followed
+//	            nfs WRITE -> content -> behind.File    what it sends, hashed while hot
+//	                                    -> Target      in large runs
+//
+// The -flat.vmdk that the host believes to write is a name without bytes: they go straight
+// into the target's image, raw or qcow2. So nothing is adopted, moved or copied afterwards.
+//
+// # What is promised
+//
+// A Transfer that returns nil has a complete manifest: what the host wrote, and zeros where
+// it wrote nothing. If anything fails in between, the host's copy fails too, or what it
+// still writes goes nowhere: names are used once, so its handles are stale. The host copies
+// from the beginning each time; chunks that are safe already are not written again.
+//
+// The datastore is mounted with the first Transfer and unmounted by Close. What a crash left
+// mounted has the same name for the same folder and address: the next Transport finds it.
+//
+// # Memory
+//
+// Options.Memory for everything that is held, and what package nfs takes besides.
+package landing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+
+	"github.com/decamp/decamp/internal/behind"
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/nfs"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// Host is what this package needs of a logged-in ESXi or vCenter.
+type Host interface {
+	MountNAS(ctx context.Context, host inventory.MoRef, n esx.NAS) (name string, mounted bool, err error)
+	UnmountNAS(ctx context.Context, host inventory.MoRef, name string) error
+	CopyDisk(ctx context.Context, c esx.DiskCopy) error
+
+	// HostAddresses returns the addresses that a host may send from.
+	HostAddresses(ctx context.Context, host inventory.MoRef) ([]netip.Addr, error)
+}
+
+// Options say where hosts land. Dir is needed, the rest has defaults.
+type Options struct {
+	// Dir is a folder for the names that hosts see; it holds no disks. It belongs to the
+	// Transport alone: what is in it is removed.
+	Dir string
+
+	// Advertise is the address of this machine that hosts are told. Default: the one on the
+	// way to the host.
+	Advertise netip.Addr
+
+	// Ports are where it is served. Default 2049, and the port mapper's 111.
+	Ports nfs.Ports
+
+	// Memory bounds what is held of all disks together, in bytes. Default 1 GiB.
+	Memory int64
+
+	Log *slog.Logger // default discards
+}
+
+const defaultMemory = 1 << 30
+
+// Transport lands disks. It is a transport.Transport.
+type Transport struct {
+	host Host
+	opts Options
+	pool *behind.Pool
+
+	mu      sync.Mutex
+	served  *served                    // nil before the first Transfer
+	mounted map[inventory.MoRef]string // the datastore's name, by host
+	disks   map[string]*content        // by name in the export
+}
+
+// New returns the transport of a host. It starts nothing.
+func New(host Host, o Options) *Transport {
+	o.Memory = cmp.Or(o.Memory, defaultMemory)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Transport{
+		host: host, opts: o, pool: behind.NewPool(o.Memory),
+		mounted: map[inventory.MoRef]string{}, disks: map[string]*content{},
+	}
+}
+
+// Name is part of transport.Transport.
+func (t *Transport) Name() string { return "landing" }
+
+// Probe is part of transport.Transport. Whether the host can reach us shows when it mounts.
+func (t *Transport) Probe(_ context.Context, d transport.Disk) (transport.Offer, error) {
+	if d.Snapshot != "" {
+		return transport.Offer{Reason: "only disks of VMs that are powered off are landed so far"}, nil
+	}
+	return transport.Offer{Usable: true, Reason: "the host copies to a datastore that decamp serves", Streams: 2}, nil
+}
+
+// Transfer is part of transport.Transport.
+func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockcopy.Result, err error) {
+	datastore, err := t.reach(ctx, job.Disk.VM.Host)
+	if err != nil {
+		return res, err
+	}
+	l, err := t.land(ctx, job)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, t.leave(l)) }()
+	err = t.host.CopyDisk(ctx, esx.DiskCopy{
+		Datacenter: job.Disk.VM.Datacenter,
+		From:       job.Disk.Disk.Path,
+		To:         inventory.Path{Datastore: datastore, File: l.descriptor},
+		Progress:   l.report,
+	})
+	if err = l.whose(err); err == nil {
+		err = l.complete(ctx)
+	}
+	return l.result(), err
+}
+
+// reach makes sure that the host has our datastore, and returns its name there.
+func (t *Transport) reach(ctx context.Context, host inventory.MoRef) (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if name, ok := t.mounted[host]; ok {
+		return name, nil
+	}
+	from, err := t.host.HostAddresses(ctx, host)
+	if err == nil && len(from) == 0 {
+		err = fault.New(fault.Unreachable, "host %s has no address", host)
+	}
+	if err != nil {
+		return "", err
+	}
+	if t.served == nil {
+		if t.served, err = t.serve(ctx); err != nil {
+			return "", err
+		}
+	}
+	t.served.admit(from)
+	export, err := t.export(from[0])
+	if err != nil {
+		return "", err
+	}
+	name, _, err := t.host.MountNAS(ctx, host, export)
+	if err != nil {
+		return "", err
+	}
+	t.mounted[host] = name
+	return name, nil
+}
+
+// Close unmounts the datastore from every host and ends the server.
+func (t *Transport) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var errs []error
+	for host, name := range t.mounted {
+		if err := t.host.UnmountNAS(context.Background(), host, name); err != nil {
+			errs = append(errs, fmt.Errorf("the datastore stays: %w", err))
+		}
+	}
+	clear(t.mounted)
+	if t.served != nil {
+		errs = append(errs, t.served.close())
+		t.served = nil
+	}
+	return errors.Join(errs...)
+}
