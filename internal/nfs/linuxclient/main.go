@@ -1,0 +1,147 @@
+// Linuxclient is the init of a virtual machine whose kernel mounts an NFS server and works
+// on it. What it finds wrong it prints as a line that begins with FAIL. It is half of
+// TestTheLinuxClient in package nfs.
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const mountPoint = "/mnt"
+
+func main() {
+	if err := prepare(); err != nil {
+		fail("prepare: %v", err)
+	} else {
+		work()
+	}
+	fmt.Println("DONE")
+	_ = syscall.Reboot(syscall.LINUX_REBOOT_CMD_POWER_OFF)
+}
+
+func fail(format string, args ...any) { fmt.Printf("FAIL "+format+"\n", args...) }
+
+func work() {
+	for _, c := range []struct {
+		name string
+		do   func() error
+	}{
+		{"names", names},
+		{"silly", removeWhileOpen},
+		{"telldir", telldir},
+		{"fsx", func() error { return fsx(1, 0) }},
+		{"fsx direct", func() error { return fsx(2, syscall.O_DIRECT) }},
+		{"unmount", func() error { return syscall.Unmount(mountPoint, 0) }},
+	} {
+		fmt.Println("begin", c.name)
+		if err := c.do(); err != nil {
+			fail("%s: %v", c.name, err)
+		}
+		fmt.Println("end", c.name)
+	}
+}
+
+// prepare mounts what a system has, loads the modules of /modules.order, brings the network
+// up and mounts the server of the kernel's command line.
+func prepare() error {
+	for _, m := range [][2]string{{"proc", "/proc"}, {"devtmpfs", "/dev"}} {
+		if err := os.MkdirAll(m[1], 0o755); err != nil {
+			return err
+		}
+		if err := syscall.Mount(m[0], m[1], m[0], 0, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", m[1], err)
+		}
+	}
+	if err := os.MkdirAll(mountPoint, 0o755); err != nil {
+		return err
+	}
+	if err := loadModules(); err != nil {
+		return err
+	}
+	if err := startNetwork(); err != nil {
+		return fmt.Errorf("network: %w", err)
+	}
+	port, err := argument("nfsport")
+	if err != nil {
+		return err
+	}
+	options := fmt.Sprintf("nolock,vers=3,tcp,port=%s,mountport=%[1]s,mountproto=tcp,addr=10.0.2.2,mountaddr=10.0.2.2", port)
+	for range 30 { // the link may take a while
+		if err = syscall.Mount("10.0.2.2:/land", mountPoint, "nfs", 0, options); err == nil {
+			return nil
+		}
+		time.Sleep(time.Second)
+	}
+	return fmt.Errorf("mount: %w", err)
+}
+
+// startNetwork gives the machine its address in QEMU's user network. 10.0.2.2 is the host.
+func startNetwork() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	card, err := unix.NewIfreq("eth0")
+	if err != nil {
+		return err
+	}
+	if err := card.SetInet4Addr([]byte{10, 0, 2, 15}); err != nil { // in a class A network, which will do
+		return err
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFADDR, card); err != nil {
+		return err
+	}
+	card.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, card)
+}
+
+// argument returns name's value on the kernel's command line.
+func argument(name string) (string, error) {
+	line, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return "", err
+	}
+	for word := range strings.FieldsSeq(string(line)) {
+		if value, ok := strings.CutPrefix(word, name+"="); ok {
+			return value, nil
+		}
+	}
+	return "", fmt.Errorf("the kernel's command line has no %s", name)
+}
+
+// loadModules inserts the modules in the order of the list.
+func loadModules() error {
+	list, err := os.ReadFile("/modules.order")
+	if err != nil {
+		return err
+	}
+	for path := range strings.FieldsSeq(string(list)) {
+		if err := loadModule("/modules/" + path); err != nil {
+			return fmt.Errorf("load %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+func loadModule(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	noParams := []byte{0}
+	const finitModule = 313 // amd64
+	_, _, errno := syscall.Syscall(finitModule, f.Fd(), uintptr(unsafe.Pointer(&noParams[0])), 0)
+	if errno != 0 && errno != syscall.EEXIST {
+		return errno
+	}
+	return nil
+}
