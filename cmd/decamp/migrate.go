@@ -43,6 +43,7 @@ type migrateOptions struct {
 	shutdownWait time.Duration
 	transport    string
 	connections  int
+	landing      landingOptions
 	domainType   string
 	spot         spot
 	discard      bool
@@ -84,10 +85,11 @@ func (o *migrateOptions) register(cmd *cobra.Command) {
 	f.Var(&o.spot, "spot", "after verify, read the first bytes and N random MiB of each disk once more from the source (N: 16)")
 	f.BoolVar(&o.discard, "discard", false, "give up the unfinished run of this VM, remove what it copied, and exit")
 	f.StringVar(&o.domainType, "domain-type", "kvm", "of the libvirt domain: `kvm or qemu`, which needs no KVM")
-	f.StringVar(&o.transport, "transport", "https", "how the disks are read: `https`")
+	f.StringVar(&o.transport, "transport", "https", "how the disks come here: `https or landing`, an NFS datastore that decamp serves")
 	f.IntVar(&o.connections, "connections", 8, "at most `N` connections to the host, 12 at the most")
+	o.landing.register(f)
 	o.login.register(cmd)
-	for flag, words := range map[string][]string{"format": {"raw", "qcow2"}, "domain-type": {"kvm", "qemu"}, "transport": {"https"}} {
+	for flag, words := range map[string][]string{"format": {"raw", "qcow2"}, "domain-type": {"kvm", "qemu"}, "transport": {"https", "landing"}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	}
 }
@@ -100,8 +102,8 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 		return badUsage(cmd, "--to %q: want dir:FOLDER", o.to)
 	case o.format != "raw" && o.format != "qcow2":
 		return badUsage(cmd, "--format %q: want raw or qcow2", o.format)
-	case o.transport != "https":
-		return badUsage(cmd, "--transport %q: want https", o.transport)
+	case o.transport != "https" && o.transport != "landing":
+		return badUsage(cmd, "--transport %q: want https or landing", o.transport)
 	case o.domainType != "kvm" && o.domainType != "qemu":
 		return badUsage(cmd, "--domain-type %q: want kvm or qemu", o.domainType)
 	case o.connections < 1 || o.connections > 12:

@@ -71,6 +71,31 @@ func parseSize(s string) (int64, error) {
 	return n << shift, nil
 }
 
+// sizeFlag is a size as a pflag value.
+type sizeFlag int64
+
+// String returns it in the largest unit that is whole.
+func (f *sizeFlag) String() string {
+	n, units := int64(*f), "KMGT"
+	if n == 0 {
+		return ""
+	}
+	unit := ""
+	for ; n%1024 == 0 && units != ""; units = units[1:] {
+		n, unit = n/1024, units[:1]
+	}
+	return strconv.FormatInt(n, 10) + unit
+}
+
+func (f *sizeFlag) Type() string { return "SIZE" }
+
+// Set reads what parseSize reads.
+func (f *sizeFlag) Set(s string) error {
+	n, err := parseSize(s)
+	*f = sizeFlag(n)
+	return err
+}
+
 // rateScale is what a rate's unit stands for: decimal, as rates are shown.
 var rateScale = map[string]float64{"": 1, "K": 1e3, "M": 1e6, "G": 1e9}
 

@@ -15,11 +15,13 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/mount"
+	"github.com/decamp/decamp/internal/nfs"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/dir"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/https"
+	"github.com/decamp/decamp/internal/transport/landing"
 )
 
 // dial logs in to the ESXi or vCenter at rawURL, once its certificate is trusted.
@@ -71,7 +73,8 @@ func withPort(u *url.URL) string {
 type works struct {
 	url       *url.URL
 	session   *esx.Session
-	transport *https.Transport
+	reader    *https.Transport    // of disks that are looked at a second time
+	transport transport.Transport // that moves them
 	target    *dir.Target
 	store     *plan.Store
 	engine    *flow.Engine
@@ -100,8 +103,24 @@ func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w
 	if w.session, err = a.dial(ctx, rawURL, o.login); err != nil {
 		return w, err
 	}
-	w.transport = https.New(w.session, https.Options{MaxConnections: o.connections, Log: a.log})
-	return w, nil
+	w.reader = https.New(w.session, https.Options{MaxConnections: o.connections, Log: a.log})
+	w.transport, err = a.newTransport(w, o)
+	return w, err
+}
+
+// newTransport returns what moves the disks.
+func (a *app) newTransport(w *works, o migrateOptions) (transport.Transport, error) {
+	if o.transport == "https" {
+		return w.reader, nil
+	}
+	state, err := a.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	return landing.New(w.session, landing.Options{
+		Dir: filepath.Join(state, "landing"), Advertise: o.landing.advertise, Memory: int64(o.landing.memory),
+		Ports: nfs.Ports{NFS: o.landing.listen, Portmap: o.landing.portmap}, Log: a.log,
+	}), nil
 }
 
 func (w *works) openTarget(o migrateOptions) (err error) {
@@ -137,8 +156,11 @@ func (w *works) Close() error {
 	if w.engine != nil {
 		errs = append(errs, w.engine.Close())
 	}
-	if w.transport != nil {
+	if w.transport != nil && w.transport != transport.Transport(w.reader) {
 		errs = append(errs, w.transport.Close())
+	}
+	if w.reader != nil {
+		errs = append(errs, w.reader.Close())
 	}
 	if w.session != nil {
 		errs = append(errs, w.session.Close())
@@ -161,7 +183,7 @@ func (w *works) rig() migrate.Rig {
 }
 
 func (w *works) open(ctx context.Context, d transport.Disk) (disk.Source, error) {
-	return openDisk(ctx, w.transport, d)
+	return openDisk(ctx, w.reader, d)
 }
 
 // openDisk keeps a nil *https.Source from becoming a disk.Source that is not nil.

@@ -48,7 +48,7 @@ type Plan struct {
 	VM        VM        `json:"vm"`
 	Target    string    `json:"target"`    // dir:/srv/vm
 	Format    string    `json:"format"`    // of the images: raw, qcow2
-	Transport string    `json:"transport"` // https
+	Transport string    `json:"transport"` // https, landing
 	Created   time.Time `json:"created"`
 }
 

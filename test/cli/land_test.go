@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/decamp/decamp/internal/lab"
 )
 
 // landing is a decamp land that is ready.
@@ -86,4 +89,34 @@ func TestLandReadOnly(t *testing.T) {
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
 		t.Errorf("it holds %v, %v", list, err)
 	}
+}
+
+// A whole migration by landing: the host mounts decamp's datastore, pushes its disks, and
+// forgets it.
+func TestMigrateByLanding(t *testing.T) {
+	for _, format := range []string{"raw", "qcow2"} {
+		t.Run(format, func(t *testing.T) {
+			portmap := freePort(t)
+			cfg := small()
+			cfg.NFS = lab.NFS{Portmap: portmap}
+			r := newRig(t, cfg).trusting()
+			r.migrate("web01", "--format", format, "--transport", "landing", "--landing-listen", "127.0.0.1:0", "--landing-portmap", portmap,
+				"--spot", "1M,2").ends(0).says("is moved, proven and published")
+			folder := filepath.Join(r.vms(), "web01")
+			r.matchesSource(folder, format)
+			r.run("verify", folder).ends(0).says("is what was copied")
+			if left := r.lab.Mounts(); len(left) > 0 {
+				t.Errorf("the host still has %v", left)
+			}
+		})
+	}
+}
+
+// freePort returns an address that nobody listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	return l.Addr().String()
 }
