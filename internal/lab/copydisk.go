@@ -67,7 +67,7 @@ func (m *diskManager) copy(t *labTask, req *types.CopyVirtualDisk_Task, format s
 	}
 	ctx, done := t.watch()
 	defer done()
-	c, err := m.lab.newClone(host, src, dst, format, func(percent int) { t.progress(percent) })
+	c, err := m.lab.newClone(host, src, dst, format, t.progress)
 	if err == nil {
 		err = c.run(ctx)
 	}

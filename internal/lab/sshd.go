@@ -270,10 +270,7 @@ func (h *shellHost) session(ch ssh.Channel, requests <-chan *ssh.Request) {
 				}
 				return
 			}
-			good := s.request(r)
-			if r.WantReply {
-				_ = r.Reply(good, nil) // the channel tells if it fails
-			}
+			s.request(r)
 		case <-s.ended:
 			ssh.DiscardRequests(requests) // until the client closes its side
 			return
@@ -290,25 +287,31 @@ type sshSession struct {
 }
 
 // request answers what a client may ask of a session.
-func (s *sshSession) request(r *ssh.Request) bool {
+func (s *sshSession) request(r *ssh.Request) {
+	var cmd struct{ Command string }
+	var sig struct{ Name string }
 	switch {
-	case r.Type == "exec" && s.proc == nil:
-		var cmd struct{ Command string }
-		if ssh.Unmarshal(r.Payload, &cmd) != nil {
-			return false
-		}
-		s.output.Hold()
-		s.proc = s.host.machine.Start(cmd.Command, s.ch, held{s.ch, &s.output}, held{s.ch.Stderr(), &s.output})
-		s.host.serving.Go(s.finish)
-		return true
-	case r.Type == "signal" && s.proc != nil:
-		var name struct{ Name string }
-		if ssh.Unmarshal(r.Payload, &name) == nil {
-			s.host.signal(s.proc, name.Name)
-		}
-		return true
+	case r.Type == "exec" && s.proc == nil && ssh.Unmarshal(r.Payload, &cmd) == nil:
+		answerRequest(r, true) // first: the command may end, and close the channel, at once
+		s.start(cmd.Command)
+	case r.Type == "signal" && s.proc != nil && ssh.Unmarshal(r.Payload, &sig) == nil:
+		s.host.signal(s.proc, sig.Name)
+		answerRequest(r, true)
+	default:
+		answerRequest(r, r.Type == "pty-req")
 	}
-	return r.Type == "pty-req"
+}
+
+func answerRequest(r *ssh.Request, good bool) {
+	if r.WantReply {
+		_ = r.Reply(good, nil) // the channel tells if it fails
+	}
+}
+
+func (s *sshSession) start(command string) {
+	s.output.Hold()
+	s.proc = s.host.machine.Start(command, s.ch, held{s.ch, &s.output}, held{s.ch.Stderr(), &s.output})
+	s.host.serving.Go(s.finish)
 }
 
 // finish sends the exit status and closes the channel when nobody writes to it any more.

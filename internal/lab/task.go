@@ -34,23 +34,21 @@ func (l *Lab) startTask(ctx *simulator.Context, entity types.ManagedObjectRefere
 		return f(t)
 	})
 	ref := t.task.Run(ctx)
-	t.set("info.entity", &entity)
+	own := l.context()
+	own.WithLock(t.task, func() { t.task.Info.Entity = &entity }) // nobody knows the task yet
 	return ref
 }
 
-func (t *labTask) set(name string, value any) {
-	reg := t.lab.model.Map()
-	reg.AtomicUpdate(t.lab.context(), t.task, []types.PropertyChange{{Name: name, Val: value}})
-}
-
-// progress shows a percentage, and reports whether the task was cancelled.
-func (t *labTask) progress(percent int) (cancelled bool) {
+// progress shows a percentage. It replaces the task's info as a whole: for a change of a
+// part, the simulator reads the rest without a lock when a client waits for all of it.
+func (t *labTask) progress(percent int) {
 	ctx := t.lab.context()
-	ctx.WithLock(t.task, func() { cancelled = t.task.Info.Cancelled })
-	if !cancelled {
-		t.set("info.progress", int32(percent))
-	}
-	return cancelled
+	ctx.WithLock(t.task, func() {
+		if info := t.task.Info; !info.Cancelled {
+			info.Progress = int32(percent)
+			ctx.Update(t.task, []types.PropertyChange{{Name: "info", Val: info}})
+		}
+	})
 }
 
 // watch cancels f's context when a client cancels the task. The simulator tells nobody, so
