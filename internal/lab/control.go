@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -57,6 +58,15 @@ type Info struct {
 	Hosts       map[string]string `json:"hosts,omitempty"` // host name to address, with Config.HostListeners
 	VMs         []string          `json:"vms"`
 	Limits      Limits            `json:"limits"`
+	SSH         []SSHInfo         `json:"ssh"`    // the hosts' SSH servers
+	Mounts      []Mount           `json:"mounts"` // NFS datastores mounted at run time
+}
+
+// SSHInfo is where one host takes SSH connections.
+type SSHInfo struct {
+	Host    string `json:"host"`           // as the inventory names it
+	Addr    string `json:"addr,omitempty"` // empty while the service is off
+	HostKey string `json:"hostKey"`
 }
 
 func (l *Lab) info() Info {
@@ -67,6 +77,10 @@ func (l *Lab) info() Info {
 	for _, v := range l.cfg.VMs {
 		i.VMs = append(i.VMs, v.Name)
 	}
+	for _, h := range l.shells {
+		i.SSH = append(i.SSH, SSHInfo{Host: h.name, Addr: l.SSHAddr(h.name), HostKey: strings.TrimSpace(l.SSHHostKey(h.name))})
+	}
+	i.Mounts = l.Mounts()
 	return i
 }
 
@@ -92,6 +106,8 @@ func (l *Lab) controlMux() *http.ServeMux {
 	act("POST /restart", l.Restart)
 	act("POST /stop", l.Stop)
 	act("POST /resume", l.Resume)
+	act("DELETE /ssh", func() error { l.DropSSH(); return nil })
+	act("POST /powercut", func() error { l.PowerCutHost(); return nil })
 	act("DELETE /sessions", func() error { l.KillSessions(); return nil })
 	return mux
 }

@@ -21,6 +21,8 @@
 //     files a running VM holds open, 503 when busy.
 //   - NFS datastores that are really mounted (package nfsclient), and copies of disks to
 //     them: CopyVirtualDisk_Task and Clone.
+//   - SSH, once TSM-SSH was started: a shell (package shell) with vmkfstools, esxcli storage
+//     nfs, md5sum and what it takes to run them detached.
 //   - the wire: caps per connection and per datastore, latency, limits on requests and
 //     connections, and faults switched on and off at run time (Faults, or the JSON API at
 //     ControlURL for another process).

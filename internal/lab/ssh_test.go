@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -372,6 +373,38 @@ func TestTooManyCopiesAreKilled(t *testing.T) {
 	waitFor(t, "the copy to begin", func() bool { m := l.Mounts(); return m[0].OpenFiles == 1 })
 	if _, status := do(t, c, vmkfstoolsCopy); status != 137 {
 		t.Errorf("one copy more than there is memory for: %d", status)
+	}
+}
+
+func TestControlTellsOfSSHAndMounts(t *testing.T) {
+	s := serveNFS(t)
+	l := start(t, withSSH(withNFS(Config{}, s)))
+	c := dialSSH(t, l)
+	must(t, c, addLanding)
+	i := l.info()
+	if len(i.SSH) != 1 || i.SSH[0].Addr != l.SSHAddr("") || !strings.HasPrefix(i.SSH[0].HostKey, "ssh-ed25519 ") || len(i.Mounts) != 1 {
+		t.Errorf("%+v %+v", i.SSH, i.Mounts)
+	}
+	for _, call := range []struct{ method, path string }{{"DELETE", "/ssh"}, {"POST", "/powercut"}} {
+		r, err := http.NewRequestWithContext(t.Context(), call.method, l.ControlURL()+call.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", call.path, resp.Status)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if len(l.Mounts()) != 0 {
+		t.Errorf("mounts after a power cut: %v", l.Mounts())
+	}
+	if err := c.Wait(); err == nil {
+		t.Error("the connection goes on")
 	}
 }
 
