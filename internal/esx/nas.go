@@ -28,23 +28,37 @@ type NAS struct {
 // There is no port to choose: hosts ask the server's port mapper on 111.
 func (s *Session) MountNAS(ctx context.Context, host inventory.MoRef, n NAS) (name string, mounted bool, err error) {
 	res, err := s.createNAS(ctx, host, n)
-	var exists *types.AlreadyExists
 	switch f := vimFault(err).(type) {
-	case nil:
 	case *types.AlreadyExists:
-		exists = f
+		return f.Name, false, nil
 	case *types.DuplicateName:
-		err = fault.New(fault.Conflict, "the host has another datastore called %s: %w", n.Name, err).
-			WithHint("remove it there, or choose another name")
+		if err = s.isNAS(ctx, host, n, err); err == nil {
+			return n.Name, false, nil
+		}
 	}
-	switch {
-	case exists != nil:
-		return exists.Name, false, nil
-	case err != nil:
+	if err != nil {
 		return "", false, fmt.Errorf("mount %s:%s on host %s: %w", n.Server, n.Path, host, classify(err))
 	}
 	s.cfg.Log.Info("datastore mounted", "host", host, "server", n.Server, "path", n.Path, "datastore", n.Name, "ref", res.Returnval.Value)
 	return n.Name, true, nil
+}
+
+// isNAS returns nil if the datastore that has the name already is n itself: which of the two
+// faults a host answers with then is not documented.
+func (s *Session) isNAS(ctx context.Context, host inventory.MoRef, n NAS, duplicate error) error {
+	var h mo.HostSystem
+	if err := s.properties(ctx, reference("HostSystem", host), &h, "datastore"); err != nil {
+		return err
+	}
+	_, info, err := s.nasCalled(ctx, h.Datastore, n.Name)
+	if err != nil {
+		return err
+	}
+	if info != nil && info.Nas != nil && info.Nas.RemoteHost == n.Server && info.Nas.RemotePath == n.Path {
+		return nil
+	}
+	return fault.New(fault.Conflict, "the host has another datastore called %s: %w", n.Name, duplicate).
+		WithHint("remove it there, or choose another name")
 }
 
 func (s *Session) createNAS(ctx context.Context, host inventory.MoRef, n NAS) (*types.CreateNasDatastoreResponse, error) {
@@ -75,11 +89,11 @@ func (s *Session) removeNAS(ctx context.Context, host inventory.MoRef, name stri
 	if err := s.properties(ctx, reference("HostSystem", host), &h, "datastore", "configManager.datastoreSystem"); err != nil {
 		return err
 	}
-	ds, err := s.nasCalled(ctx, h.Datastore, name)
-	if err != nil || ds == nil {
+	ds, info, err := s.nasCalled(ctx, h.Datastore, name)
+	if err != nil || info == nil {
 		return err
 	}
-	_, err = methods.RemoveDatastore(ctx, s, &types.RemoveDatastore{This: *h.ConfigManager.DatastoreSystem, Datastore: *ds})
+	_, err = methods.RemoveDatastore(ctx, s, &types.RemoveDatastore{This: *h.ConfigManager.DatastoreSystem, Datastore: ds})
 	switch vimFault(err).(type) {
 	case *types.NotFound, *types.ManagedObjectNotFound:
 		return nil // it went in the meantime
@@ -89,19 +103,19 @@ func (s *Session) removeNAS(ctx context.Context, host inventory.MoRef, name stri
 	return err
 }
 
-// nasCalled returns the NFS datastore of that name among those of a host; nil if none is.
-// Datastores of other kinds are not ours to remove.
-func (s *Session) nasCalled(ctx context.Context, list []types.ManagedObjectReference, name string) (*types.ManagedObjectReference, error) {
+// nasCalled returns the NFS datastore of that name among those of a host; no info if none
+// is. Datastores of other kinds are not ours to touch.
+func (s *Session) nasCalled(ctx context.Context, list []types.ManagedObjectReference, name string) (types.ManagedObjectReference, *types.NasDatastoreInfo, error) {
 	for _, ref := range list {
 		var ds mo.Datastore
 		if err := s.properties(ctx, ref, &ds, "name", "info"); err != nil {
-			return nil, err
+			return ref, nil, err
 		}
-		if _, nas := ds.Info.(*types.NasDatastoreInfo); nas && unescapeName(ds.Name) == name {
-			return &ref, nil
+		if info, nas := ds.Info.(*types.NasDatastoreInfo); nas && unescapeName(ds.Name) == name {
+			return ref, info, nil
 		}
 	}
-	return nil, nil
+	return types.ManagedObjectReference{}, nil, nil
 }
 
 func (s *Session) datastoreSystem(ctx context.Context, host inventory.MoRef) (types.ManagedObjectReference, error) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/decamp/decamp/internal/lab"
 )
@@ -110,6 +111,51 @@ func TestMigrateByLanding(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Killed in the middle of a copy, decamp leaves the host with a datastore whose server is
+// gone, and a copy that retries. The next run makes both its own or stale, and ends as if
+// nothing had been.
+func TestKilledLandingIsRunAgain(t *testing.T) {
+	portmap := freePort(t)
+	r := newRig(t, lab.Config{
+		NFS: lab.NFS{Portmap: portmap},
+		VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 1 << 30, Fill: 100, Seed: 3}}}},
+	}).trusting()
+	args := []string{"--transport", "landing", "--landing-listen", freePort(t), "--landing-portmap", portmap}
+	u := r.begin("web01", args...)
+	for r.landed() < 64<<20 {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-t.Context().Done():
+			t.Fatal("nothing lands")
+		}
+	}
+	u.end(syscall.SIGKILL)
+	if left := r.lab.Mounts(); len(left) != 1 {
+		t.Fatalf("the host has %v", left)
+	}
+	r.migrate("web01", args...).ends(0).says("is moved, proven and published")
+	r.sameAsSource(filepath.Join(r.vms(), "web01", "web01-disk0.raw"), "web01", 0)
+	if left := r.lab.Mounts(); len(left) > 0 {
+		t.Errorf("the host still has %v", left)
+	}
+}
+
+// landed is how many bytes the images that grow take on the disk.
+func (r *rig) landed() (n int64) {
+	r.t.Helper()
+	images, err := filepath.Glob(filepath.Join(r.vms(), "*", "*.raw*"))
+	must(r.t, err)
+	hidden, err := filepath.Glob(filepath.Join(r.vms(), ".*", "*.raw*"))
+	must(r.t, err)
+	for _, path := range append(images, hidden...) {
+		var st syscall.Stat_t
+		if syscall.Stat(path, &st) == nil { // it may have been renamed
+			n += st.Blocks * 512
+		}
+	}
+	return n
 }
 
 // freePort returns an address that nobody listens on.
