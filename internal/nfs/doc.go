@@ -27,7 +27,8 @@
 // there is nothing to guess, because what is not met below the folder is not found. The
 // price is that after a restart the first call reads the whole tree, and that about 300
 // bytes of memory are kept for each file seen. On file systems without times of birth
-// (most have them) a handle may outlive its file and mean the next one of that inode.
+// (most have them) a handle may outlive its file and mean the next one of that inode; so it
+// may where something beside the server replaces a file within a clock tick of its birth.
 //
 // fileids are inode numbers. ESXi makes the names of its lock files of them.
 //

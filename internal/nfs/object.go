@@ -3,6 +3,7 @@ package nfs
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -79,4 +80,15 @@ func (o *object) sync() error {
 	}
 	defer unix.Close(fd)
 	return unix.Fsync(fd)
+}
+
+// birthTick is more than the clock tick that file systems keep times of birth to.
+const birthTick = 20 * time.Millisecond
+
+// outliveTick keeps the inode of something that was removed until another one cannot be
+// born in the same tick: with the same inode number, it would have the same handle.
+func (o *object) outliveTick() {
+	if wait := birthTick - time.Since(time.Unix(0, o.attr.id.birth)); wait > 0 && wait <= birthTick {
+		time.Sleep(wait)
+	}
 }
