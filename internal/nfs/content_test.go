@@ -289,6 +289,40 @@ func TestLocksDoNotWaitForDisks(t *testing.T) {
 	}
 }
 
+// A disk that does not move at all keeps neither heartbeats nor locks waiting, although
+// they stand behind its writes in the same connection.
+func TestHeartbeatsPassAStuckDisk(t *testing.T) {
+	c := &fakeContent{hold: make(chan struct{})}
+	pool := behind.NewPool(behind.MinBudget)
+	r := newRig(t, func(o *nfs.Options) {
+		landed(c)(o)
+		o.Pool = pool
+	})
+	disk, lock := r.create(r.root, "a-flat.vmdk"), r.create(r.root, ".lck-1")
+	const writes, size = 24, 1 << 20
+	want := pattern(writes * size)
+	for i := range writes {
+		r.Send(100003, 3, pWrite, args(disk, uint64(i*size), size, 2, want[i*size:(i+1)*size]))
+	}
+	for i := range 3 {
+		r.getattr(disk)
+		r.write(lock, 0, fmt.Appendf(nil, "%84d", i))
+	}
+	if n := pool.Lent(); n == 0 || n > pool.Budget() {
+		t.Errorf("%d bytes are lent of %d", n, pool.Budget())
+	}
+	close(c.hold)
+	for range writes {
+		r.Receive()
+	}
+	if !bytes.Equal(c.bytes, want) {
+		t.Error("the disk differs")
+	}
+	if n := pool.Lent(); n != 0 {
+		t.Errorf("%d bytes are not given back", n)
+	}
+}
+
 // With Durable, what is acknowledged as stable was committed.
 func TestDurable(t *testing.T) {
 	c := &fakeContent{}

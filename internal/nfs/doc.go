@@ -17,7 +17,9 @@
 // The payload goes from the socket straight into the buffer that the Content then owns. The
 // file is known before, so that a lock file's 84 bytes never wait for the memory that the
 // disks compete for: plain files have a pool of their own. Where the pool of a disk is used
-// up, its connection is not read, and TCP slows the client down.
+// up, its connection is not read, and TCP slows the client down; but not for so long that
+// heartbeats and lock renewals, which stand behind the WRITEs in the same connection, are
+// late: see buffer.go.
 //
 // # What is promised
 //
@@ -65,7 +67,7 @@
 //
 // # Memory
 //
-//	payloads   Options.Pool + Options.PlainMemory
+//	payloads   Options.Pool + Options.PlainMemory + 32 MiB
 //	replies    64 MiB of large ones, and 8 KiB for each call in work
 //	files      about 300 bytes for each that was seen; 128 open at most, and the Contents
 //	names      of each folder that was listed and not changed since

@@ -31,9 +31,13 @@ type Server struct {
 	byID    map[uint64]*export
 	files   *files
 	plain   *behind.Pool // payloads of files that are themselves
+	spare   *behind.Pool // of payloads whose own memory is used up
 	once    *oncrpc.Cache
 	writes  *oncrpc.Cache
-	rpc     *oncrpc.Server
+
+	shortage shortage
+
+	rpc *oncrpc.Server
 
 	ctx     context.Context // ended by Close
 	cancel  context.CancelFunc
@@ -49,6 +53,7 @@ func New(o Options) (*Server, error) {
 		byID:   make(map[uint64]*export),
 		files:  newFiles(),
 		plain:  behind.NewPool(o.PlainMemory),
+		spare:  behind.NewPool(spareMemory),
 		once:   oncrpc.NewCache(rememberedCalls),
 		writes: oncrpc.NewCache(rememberedWrites),
 	}

@@ -25,6 +25,7 @@ type writeCall struct {
 	server *Server
 	file   *file   // nil if the call fails
 	buf    *Buffer // nil if there is nothing to write
+	spare  bool    // buf is spare memory, see payload
 	off    uint64
 	count  uint32
 	stable uint32
@@ -47,7 +48,7 @@ func (s *Server) write(ctx context.Context, c *oncrpc.Call) (oncrpc.Answer, erro
 		return nil, d.Err()
 	}
 	if w.err = w.open(ctx); w.err == nil && length > 0 {
-		w.buf, w.err = w.file.pool(s).Get(ctx, length)
+		w.buf, w.spare, w.err = s.payload(ctx, w.file, length)
 	}
 	if w.buf != nil {
 		d.Read(w.buf.Bytes())
@@ -125,6 +126,11 @@ func (w *writeCall) put(ctx context.Context) error {
 	if w.buf == nil {
 		return nil
 	}
+	if w.spare {
+		if err := w.exchange(ctx); err != nil {
+			return err
+		}
+	}
 	buf := w.buf
 	w.buf = nil // the Content owns it, also if it fails
 	if err := w.file.content.Write(ctx, buf, int64(w.off)); err != nil {
@@ -134,6 +140,18 @@ func (w *writeCall) put(ctx context.Context) error {
 	if w.server.opts.Durable && w.stable != unstable {
 		return w.file.content.Commit(ctx)
 	}
+	return nil
+}
+
+// exchange waits for the memory that the payload should have been read into.
+func (w *writeCall) exchange(ctx context.Context) error {
+	own, err := w.file.pool(w.server).Get(ctx, len(w.buf.Bytes()))
+	if err != nil {
+		return err
+	}
+	copy(own.Bytes(), w.buf.Bytes())
+	w.buf.Release()
+	w.buf, w.spare = own, false
 	return nil
 }
 
