@@ -1,0 +1,119 @@
+package behind
+
+import (
+	"context"
+	"testing"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// sourceFunc is a Reader that is a function.
+type sourceFunc func(p []byte, off int64) error
+
+func (f sourceFunc) ReadAt(_ context.Context, p []byte, off int64) error { return f(p, off) }
+
+// A reader that is half-way through the target must not find there what was written since.
+func TestNoWriterBeginsWhereAReaderIs(t *testing.T) {
+	img := newImage(t, chunkLen)
+	reading, goOn := make(chan struct{}), make(chan struct{})
+	source := sourceFunc(func(p []byte, off int64) error {
+		half := len(p) / 2
+		img.load(p[:half], off)
+		reading <- struct{}{}
+		<-goOn
+		img.load(p[half:], off+int64(half))
+		return nil
+	})
+	log, path := newLog(t, chunkLen)
+	r := openRig(t, img, log, path, NewPool(MinBudget), Options{Fresh: true, Source: source})
+	r.mustWrite(fill(chunkLen, 1), 0)
+	r.must(r.Commit(t.Context()))
+
+	read := func(want byte) <-chan struct{} {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			p := make([]byte, chunkLen)
+			if _, err := r.ReadAt(context.Background(), p, 0); err != nil {
+				t.Error(err)
+			}
+			for _, b := range p {
+				if b != want {
+					t.Errorf("a read saw %d, want %d", b, want)
+					return
+				}
+			}
+		}()
+		return done
+	}
+	first := read(1)
+	<-reading
+	r.mustWrite(fill(chunkLen, 2), 0)
+	waitFor(t, r.File, func() bool { return r.running == 0 })
+	r.mu.Lock()
+	wanted := r.chunks[0].wanted
+	r.mu.Unlock()
+	if !wanted {
+		t.Error("the writer does not wait for the reader, or lets others come before it")
+	}
+	second := read(2)
+	goOn <- struct{}{}
+	<-first
+	select { // the second found the bytes in memory, or on the target
+	case <-reading:
+		goOn <- struct{}{}
+		<-second
+	case <-second:
+	}
+}
+
+// What is written after Commit began, and is done before it, is not what Commit waits for.
+func TestCommitWaitsForWhatWasHeldAndNoOther(t *testing.T) {
+	img := newImage(t, 2*chunkLen)
+	g := newGate()
+	img.before = func(op string, at disk.Range) error {
+		if op == "write" && at.Off == 0 {
+			g.wait()
+		}
+		return nil
+	}
+	log, path := newLog(t, 2*chunkLen)
+	r := openRig(t, img, log, path, NewPool(roomy), Options{Fresh: true})
+	r.mustWrite(fill(chunkLen, 1), 0)
+	<-g.reached
+	committed := make(chan error, 1)
+	go func() { committed <- r.Commit(t.Context()) }()
+	waitFor(t, r.File, func() bool { return len(r.barriers) == 1 })
+	r.mustWrite(fill(chunkLen, 2), chunkLen)
+	waitFor(t, r.File, func() bool { return r.batches == 1 })
+	r.mu.Lock()
+	waiting := len(r.barriers)
+	r.mu.Unlock()
+	if waiting != 1 {
+		t.Error("Commit goes on before the target has what was held")
+	}
+	close(g.open)
+	r.must(<-committed)
+	if !log.Has(0) {
+		t.Error("what was held is not listed")
+	}
+}
+
+// What was cut off must not come back after a crash, whether it was listed or about to be.
+func TestWhatIsCutOffIsNotListed(t *testing.T) {
+	const size = 4 * chunkLen
+	for _, listed := range []bool{false, true} {
+		r := newRig(t, size, Options{})
+		r.mustWrite(fill(size, 1), 0)
+		if listed {
+			r.must(r.Commit(t.Context()))
+		}
+		waitFor(t, r.File, func() bool { return r.batches == 0 })
+		r.must(r.Truncate(t.Context(), chunkLen))
+		r.must(r.Truncate(t.Context(), size))
+		r.must(r.Commit(t.Context()))
+		if !r.log.Has(0) || r.log.Missing() != 3 {
+			t.Errorf("%d of 4 chunks are missing in the manifest, want the 3 that were cut off", r.log.Missing())
+		}
+	}
+}
