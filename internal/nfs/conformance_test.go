@@ -3,6 +3,7 @@ package nfs_test
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/nfs"
+	"github.com/decamp/decamp/internal/nfs/rpctest"
 )
 
 // Statuses of RFC 1813 section 2.6.
@@ -55,6 +57,54 @@ func TestGetattrToTheByte(t *testing.T) {
 	if d.Err() != nil || !bytes.Equal(got, want) {
 		t.Errorf("got\n% x, want\n% x", got, want)
 	}
+}
+
+// WRITE and READ, call and reply, to the byte (RFC 5531 section 9, RFC 1813 sections 3.3.6
+// and 3.3.7). H is a handle, A are attributes.
+func TestWriteAndReadToTheByte(t *testing.T) {
+	r := newRig(t, func(o *nfs.Options) { o.Verifier = 0x0102030405060708 })
+	h := r.create(r.root, "a")
+	const attrLen = 84
+	for _, c := range []struct{ name, call, reply string }{
+		{"WRITE 5 bytes at 2, UNSTABLE",
+			"80000068 0000beef 00000000 00000002 000186a3 00000003 00000007 00000000 00000000 00000000 00000000" +
+				"00000020 H 00000000 00000002 00000005 00000000 00000005 62797465 73000000",
+			"80000088 0000beef 00000001 00000000 00000000 00000000 00000000" +
+				"00000000 00000000 00000001 A 00000005 00000002 01020304 05060708"},
+		{"READ 4 bytes at 0",
+			"80000058 0000bef0 00000000 00000002 000186a3 00000003 00000006 00000000 00000000 00000000 00000000" +
+				"00000020 H 00000000 00000000 00000004",
+			"80000084 0000bef0 00000001 00000000 00000000 00000000 00000000" +
+				"00000000 00000001 A 00000004 00000000 00000004 00006279"},
+		{"READ 9 bytes at 4, which ends early",
+			"80000058 0000bef1 00000000 00000002 000186a3 00000003 00000006 00000000 00000000 00000000 00000000" +
+				"00000020 H 00000000 00000004 00000009",
+			"80000084 0000bef1 00000001 00000000 00000000 00000000 00000000" +
+				"00000000 00000001 A 00000003 00000001 00000003 74657300"},
+		{"COMMIT",
+			"80000058 0000bef2 00000000 00000002 000186a3 00000003 00000015 00000000 00000000 00000000 00000000" +
+				"00000020 H 00000000 00000000 00000000",
+			"80000080 0000bef2 00000001 00000000 00000000 00000000 00000000" +
+				"00000000 00000000 00000001 A 01020304 05060708"},
+	} {
+		call := strings.ReplaceAll(c.call, "H", fmt.Sprintf("%x", h))
+		r.SendRaw(unhex(t, call))
+		got := rpctest.Record(r.Receive())
+		before, after, _ := strings.Cut(c.reply, "A")
+		head, tail := unhex(t, before), unhex(t, after)
+		if len(got) != len(head)+attrLen+len(tail) || !bytes.HasPrefix(got, head) || !bytes.HasSuffix(got, tail) {
+			t.Errorf("%s:\n% x, want\n% x, attributes, % x", c.name, got, head, tail)
+		}
+	}
+}
+
+func unhex(t *testing.T, s string) []byte {
+	t.Helper()
+	p, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 func TestHandles(t *testing.T) {

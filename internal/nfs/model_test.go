@@ -23,7 +23,7 @@ func TestFileAgainstAModel(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 0))
 			h := r.create(r.root, "f")
 			var model []byte
-			const ops, largest = 1500, 256 << 10
+			const ops, largest = 600, 256 << 10
 			for op := range ops {
 				off, n := rnd.IntN(largest), rnd.IntN(32<<10)
 				switch rnd.IntN(6) {
@@ -72,7 +72,7 @@ func TestNamesAgainstTheSystem(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3, 4} {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			m := &namesModel{rig: newRig(t, nil), twin: t.TempDir(), rnd: rand.New(rand.NewPCG(seed, 0))}
-			const ops = 1500
+			const ops = 900
 			for op := range ops {
 				what, got, want := m.step()
 				if got != want {
