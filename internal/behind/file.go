@@ -37,7 +37,8 @@ type Options struct {
 	CheckpointBytes int64
 	CheckpointEvery time.Duration
 
-	// AfterFunc calls f in a goroutine of its own after d, unless stop is called before.
+	// AfterFunc calls f in a goroutine of its own after d, unless stop is called before. It
+	// must return without waiting for f.
 	// Default time.AfterFunc.
 	AfterFunc func(d time.Duration, f func()) (stop func() bool)
 }
