@@ -94,14 +94,31 @@ func (g *ganesha) start(t *testing.T) {
 			t.Skipf("nfs-ganesha does not run here: %v\n%s", err, text)
 		default:
 		}
-		if c, err := net.Dial("tcp", "127.0.0.1:2049"); err == nil {
-			c.Close()
+		if g.registered(t) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("nfs-ganesha does not listen")
+			t.Fatal("nfs-ganesha does not register and listen")
 		}
 	}
+}
+
+// registered asks the portmapper for both programs and tries their ports: after a restart
+// it may still know the ports of the server that was killed.
+func (g *ganesha) registered(t *testing.T) bool {
+	cfg := g.config().withDefaults()
+	for prog, vers := range map[uint32]uint32{progMount: versMount, progNFS: versNFS} {
+		addr, err := cfg.getPort(t.Context(), prog, vers)
+		if err != nil {
+			return false
+		}
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			return false
+		}
+		c.Close()
+	}
+	return true
 }
 
 func (g *ganesha) kill(t *testing.T) {
