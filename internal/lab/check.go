@@ -32,7 +32,7 @@ func (c Config) check() error {
 	for _, f := range c.Faults {
 		errs = append(errs, f.check())
 	}
-	errs = append(errs, c.checkNumbers(), oneOf("locks", string(c.Locks), []string{string(LockAll), string(LockActive)}))
+	errs = append(errs, c.checkNumbers(), c.checkNFS(), oneOf("locks", string(c.Locks), []string{string(LockAll), string(LockActive)}))
 	return errors.Join(errs...)
 }
 
@@ -44,6 +44,18 @@ func (c Config) checkNumbers() error {
 		return fmt.Errorf("sessions %+v: want nothing negative", s)
 	case c.CBT.Granularity < 512 || c.CBT.Granularity%512 != 0 || c.CBT.MaxAreas < 1:
 		return fmt.Errorf("cbt %+v: want a granularity that is a multiple of 512, and at least one area", c.CBT)
+	}
+	return nil
+}
+
+func (c Config) checkNFS() error {
+	switch n, s := c.NFS, c.SSH; {
+	case n.Connections < 0 || n.WriteSize < 0 || n.WriteSize > 1<<20 || n.InFlight < 0:
+		return fmt.Errorf("nfs: connections %d, writeSize %d, inFlight %d: want nothing negative and WRITEs of at most 1 MiB", n.Connections, n.WriteSize, n.InFlight)
+	case s.MaxClones < 0:
+		return fmt.Errorf("ssh: maxClones %d: want nothing negative", s.MaxClones)
+	case s.Enabled && s.Unavailable:
+		return errors.New("ssh: enabled and unavailable exclude each other")
 	}
 	return nil
 }

@@ -421,3 +421,35 @@ func TestEveryHostHasItsOwnSSH(t *testing.T) {
 		t.Errorf("service system of the second host: %v", err)
 	}
 }
+
+func TestConfigOfNFSAndSSHIsChecked(t *testing.T) {
+	for _, text := range []string{
+		`{"nfs":{"connections":-1}}`, `{"nfs":{"writeSize":"2MiB"}}`, `{"nfs":{"inFlight":-1}}`, `{"ssh":{"maxClones":-1}}`,
+		`{"ssh":{"enabled":true,"unavailable":true}}`, `{"nfs":{"port":2049}}`,
+	} {
+		if _, err := parseConfig([]byte(text)); err == nil {
+			t.Errorf("%s was taken", text)
+		}
+	}
+	if _, err := parseConfig([]byte(`{"nfs":{"portmap":"127.0.0.1:1111","unstable":true},"ssh":{"enabled":true,"sha256sum":true}}`)); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzArguments(f *testing.F) {
+	f.Add("-H 127.0.0.1 -s /land -v landing")
+	f.Add("--host=a --share b --readonly")
+	f.Add("-c -5 -n x --")
+	f.Fuzz(func(t *testing.T, line string) {
+		args := strings.Fields(line)
+		if opts, err := options(args); err == nil && len(opts) > len(args) {
+			t.Errorf("%q: %v", args, opts)
+		}
+		if n, _, rest := countArgs(args); n < 0 || len(rest) > len(args) {
+			t.Errorf("%q: %d, %q", args, n, rest)
+		}
+		if _, rest := flags(args); len(rest) > len(args) {
+			t.Errorf("%q: %q", args, rest)
+		}
+	})
+}
