@@ -36,8 +36,8 @@ func (c *content) Close() error { return nil }
 
 // open is what holds the bytes of a file of the export; nil: itself.
 func (t *Transport) open(name string) (nfs.Content, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.landing.Lock()
+	defer t.landing.Unlock()
 	if c := t.disks[name]; c != nil {
 		return c, nil
 	}
@@ -69,16 +69,18 @@ func (t *Transport) land(ctx context.Context, job transport.Job) (*content, erro
 	if err := os.Mkdir(filepath.Join(t.opts.Dir, c.folder), 0o700); err != nil {
 		return nil, errors.Join(err, c.File.Close(), c.closeSource())
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.landing.Lock()
+	defer t.landing.Unlock()
 	t.disks[c.flat] = c
 	return c, nil
 }
 
 // leave takes the place away. What a host still writes there goes nowhere.
 func (t *Transport) leave(c *content) error {
-	t.mu.Lock()
+	t.landing.Lock()
 	delete(t.disks, c.flat)
+	t.landing.Unlock()
+	t.mu.Lock()
 	s := t.served
 	t.mu.Unlock()
 	err := os.RemoveAll(filepath.Join(t.opts.Dir, c.folder))

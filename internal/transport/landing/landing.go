@@ -82,10 +82,12 @@ type Transport struct {
 	opts Options
 	pool *behind.Pool
 
-	mu      sync.Mutex
+	mu      sync.Mutex                 // held while a host mounts
 	served  *served                    // nil before the first Transfer
 	mounted map[inventory.MoRef]string // the datastore's name, by host
-	disks   map[string]*content        // by name in the export
+
+	landing sync.Mutex          // never held across I/O: hosts that write wait for it
+	disks   map[string]*content // by name in the export
 }
 
 // New returns the transport of a host. It starts nothing.
