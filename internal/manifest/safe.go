@@ -68,8 +68,7 @@ func (s *safe) has(chunk int64) bool {
 	if chunk < 0 || chunk >= int64(s.chunks) {
 		return false
 	}
-	at, _ := s.piece(uint32(chunk))
-	return at != noPlace
+	return s.segments[chunk/segmentChunks].place(uint32(chunk%segmentChunks)) != noPlace
 }
 
 // piece returns the place of a chunk, and how many chunks from it on continue one another

@@ -26,6 +26,15 @@ type piece struct {
 	at    uint32 // its place
 }
 
+// place returns the place of chunk c.
+func (s *segment) place(c uint32) uint32 {
+	if s.places != nil {
+		return s.places[c]
+	}
+	at, _ := s.piece(c)
+	return at
+}
+
 // piece returns the place of chunk c, and how many chunks from it on continue one another.
 func (s *segment) piece(c uint32) (at, n uint32) {
 	if s.places != nil {

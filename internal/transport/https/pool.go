@@ -25,11 +25,13 @@ type pool struct {
 	conns   []*conn
 	lines   rotation
 	control *control
+	want    int // connections, as applied last
 	closed  bool
 }
 
 func newPool(host Host, opts Options) *pool {
-	return &pool{host: host, opts: opts, control: newControl(opts.MaxConnections, opts.Now())}
+	c := newControl(opts.MaxConnections, opts.Now())
+	return &pool{host: host, opts: opts, control: c, want: c.want}
 }
 
 // join gives a disk its line; leave takes it away.
@@ -226,6 +228,10 @@ func (p *pool) firstByte(d time.Duration) {
 // apply does what the controller decided. p.mu is held.
 func (p *pool) apply() {
 	p.due.Store(p.control.due.UnixNano())
+	if p.want != p.control.want {
+		p.want = p.control.want
+		p.opts.Log.Debug("connections", "host", p.host.Addr(), "want", p.want, "rate", int64(p.control.rate))
+	}
 	surplus := -p.control.want
 	for _, c := range p.conns {
 		if !c.retiring {

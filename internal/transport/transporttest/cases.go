@@ -82,7 +82,7 @@ func resumesWhenCancelled(t *testing.T, h Harness) {
 }
 
 // sharesFairly copies two disks of the same size at once, to images that take their time:
-// when one has all its bytes, the other must have some. It is not half of them: on a loaded
+// when one has all its bytes, the other must have a good part. It is not half of them: on a loaded
 // machine one of the two may begin late.
 func sharesFairly(t *testing.T, h Harness) {
 	a, b := disk.NewPattern(bigDisk), disk.NewPattern(bigDisk)
@@ -108,7 +108,7 @@ func sharesFairly(t *testing.T, h Harness) {
 	for _, im := range images {
 		im.verify()
 	}
-	if got := other.Load(); got < bigDisk/16 {
+	if got := other.Load(); got < bigDisk/4 {
 		t.Errorf("when one disk was done the other had %d of %d bytes", got, int64(bigDisk))
 	}
 }
