@@ -19,8 +19,8 @@ import (
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/transport"
 )
 
 // bench is a world and a state directory; process opens decamp on them.
