@@ -36,6 +36,7 @@ const migrateExamples = `
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --format qcow2 --power-off
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --to dir:/mnt/second
+decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --landing tmpfs:16G
 decamp migrate vcenter://ops@vsphere.local@vc1 /DC1/vm/prod/db01 --to dir:/srv/vm --spot 100M
 `
 
@@ -117,7 +118,7 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 	case o.force && !o.powerOff:
 		return badUsage(cmd, "--force says how to power off: it needs --power-off")
 	}
-	return nil
+	return o.landing.check(cmd, &o.transport)
 }
 
 func (o *migrateOptions) checkTo(cmd *cobra.Command) error {
