@@ -18,6 +18,7 @@ type landingOptions struct {
 	listen    string
 	portmap   string
 	memory    sizeFlag
+	allow     []string
 }
 
 func (o *landingOptions) register(f *pflag.FlagSet) {
@@ -26,6 +27,7 @@ func (o *landingOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.listen, "landing-listen", ":2049", "with landing: `ADDR` to serve NFS on")
 	f.StringVar(&o.portmap, "landing-portmap", ":111", "with landing: `ADDR` of the port mapper, which ESXi looks for on 111")
 	f.Var(&o.into, "landing", "land in RAM first, `tmpfs:SIZE` at most, and write it to --to behind that; means --transport landing")
+	f.StringArrayVar(&o.allow, "landing-allow", nil, "with landing: `HOST` that may mount it too: name, address or network; may be repeated")
 	f.Var(&o.memory, "landing-memory", "with landing: bytes held of all disks together, such as 1G")
 }
 

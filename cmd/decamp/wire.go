@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/leftover"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/mount"
 	"github.com/decamp/decamp/internal/nfs"
@@ -81,7 +82,9 @@ type works struct {
 	store     *plan.Store
 	engine    *flow.Engine
 	migrator  *migrate.Migrator
-	shown     progress // who is told the events; nil until there is something to show
+	leftovers *leftover.Store // what was changed on hosts
+	left      func()          // tries once more to put back what an earlier run left; nil: it left nothing
+	shown     progress        // who is told the events; nil until there is something to show
 }
 
 // openWorks opens the parts in the order in which they are cheap to refuse: the folder,
@@ -105,13 +108,16 @@ func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w
 	if w.session, err = a.dial(ctx, rawURL, o.login); err != nil {
 		return w, err
 	}
+	if a.tidy(ctx, w.session, w.leftovers) {
+		w.left = func() { a.tidy(context.WithoutCancel(ctx), w.session, w.leftovers) }
+	}
 	w.reader = https.New(w.session, https.Options{MaxConnections: o.connections, Log: a.log})
-	w.transport, err = a.newTransport(w, o)
+	w.transport, err = a.newTransport(ctx, w, o)
 	return w, err
 }
 
 // newTransport returns what moves the disks.
-func (a *app) newTransport(w *works, o migrateOptions) (transport.Transport, error) {
+func (a *app) newTransport(ctx context.Context, w *works, o migrateOptions) (transport.Transport, error) {
 	if o.transport == "https" {
 		return w.reader, nil
 	}
@@ -119,9 +125,14 @@ func (a *app) newTransport(w *works, o migrateOptions) (transport.Transport, err
 	if err != nil {
 		return nil, err
 	}
+	allow, err := lookUp(ctx, "--landing-allow", o.landing.allow)
+	if err != nil {
+		return nil, err
+	}
 	return landing.New(w.session, landing.Options{
 		Dir: filepath.Join(state, "landing"), Advertise: o.landing.advertise, Memory: int64(o.landing.memory),
-		Ports: nfs.Ports{NFS: o.landing.listen, Portmap: o.landing.portmap}, Log: a.log,
+		Ports: nfs.Ports{NFS: o.landing.listen, Portmap: o.landing.portmap}, Allow: allow, Log: a.log,
+		Leftovers: w.leftovers, Server: serverOf(w.url), Stays: a.warnStays,
 	}), nil
 }
 
@@ -149,7 +160,7 @@ func (a *app) openState(ctx context.Context, w *works) error {
 	if w.engine, err = flow.Open(ctx, flow.Config{Dir: state, Log: a.log}); err != nil {
 		return err
 	}
-	w.store = plan.NewStore(state)
+	w.store, w.leftovers = plan.NewStore(state), leftover.NewStore(state)
 	w.migrator = migrate.New(w.engine, w.store, migrate.Options{Version: version, Log: a.log, Notify: w.notify})
 	return w.engine.Launch()
 }
@@ -172,11 +183,28 @@ func (w *works) Close() error {
 	if w.reader != nil {
 		errs = append(errs, w.reader.Close())
 	}
+	if w.left != nil {
+		w.left()
+	}
 	if w.session != nil {
 		errs = append(errs, w.session.Close())
 	}
 	return errors.Join(errs...)
 }
+
+// putBack undoes what is on record of the session's server.
+func putBack(ctx context.Context, session *esx.Session, store *leftover.Store) ([]leftover.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, putBackWait)
+	defer cancel()
+	return store.PutBack(ctx, strings.ToLower(session.Addr()), map[leftover.Kind]leftover.Undo{
+		leftover.NFSDatastore: func(ctx context.Context, r leftover.Record) error {
+			return session.UnmountNAS(ctx, r.Host, landing.Recorded(r))
+		},
+	})
+}
+
+// putBackWait bounds what looking after earlier runs may take from this one.
+const putBackWait = 2 * time.Minute
 
 func (w *works) open(ctx context.Context, d transport.Disk) (disk.Source, error) {
 	return openDisk(ctx, w.reader, d)
