@@ -71,6 +71,10 @@ type Options struct {
 	// Memory bounds what is held of all disks together, in bytes. Default 1 GiB.
 	Memory int64
 
+	// CheckpointBytes is how many bytes of a disk are written until they are made safe.
+	// Default: that of package behind.
+	CheckpointBytes int64
+
 	Log *slog.Logger // default discards
 }
 
