@@ -20,7 +20,20 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(run(m))
+}
+
+// scratch is a folder for what all tests share.
+var scratch string
+
+func run(m *testing.M) int {
+	var err error
+	if scratch, err = os.MkdirTemp("", "decamp-nfs-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(scratch)
+	return m.Run()
 }
 
 // Environment variables that say how much is tested, and repeat what failed.
