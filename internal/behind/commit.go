@@ -18,7 +18,7 @@ type barrier struct {
 }
 
 // Commit returns once all that Write had returned for is on the medium, and the manifest
-// lists it, but for the one chunk that would make it complete. If ctx ends before that, it goes on without anybody waiting for it.
+// lists it. If ctx ends before that, it goes on without anybody waiting for it.
 func (f *File) Commit(ctx context.Context) error {
 	b, err := f.flush()
 	if err != nil {
@@ -130,7 +130,6 @@ func (f *File) seal(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sealed = true
-	f.ledger.dirty = f.ledger.dirty || len(f.ledger.pending) > 0 // what keepLast took back
 	return nil
 }
 

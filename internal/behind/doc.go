@@ -33,12 +33,10 @@
 //  5. A checkpoint takes the chunks written so far, syncs, and lists those of them that no
 //     writer has begun with since. While the list is being written, no writer begins with
 //     a chunk that is on it.
-//  6. Until Finish the manifest lacks one chunk at least.
 //
-// The first three give every reader the last Write that returned, byte for byte; the next
+// The first three give every reader the last Write that returned, byte for byte; the last
 // two mean that the manifest never lists a chunk that the image does not hold, whenever
-// the lights go out. The last keeps it from being taken for a disk that has landed: what is
-// listed is what the image holds, and more may be to come.
+// the lights go out.
 //
 // # Zeros
 //

@@ -56,21 +56,6 @@ func (l *ledger) begin() bool {
 	return true
 }
 
-// keepLast takes the last chunk of the listing back, to be listed another time.
-func (l *ledger) keepLast() {
-	last := int64(-1)
-	for n := range l.listing {
-		last = max(last, n)
-	}
-	if last < 0 {
-		return
-	}
-	if _, again := l.pending[last]; !again {
-		l.pending[last] = l.listing[last]
-	}
-	delete(l.listing, last)
-}
-
 // append is called after the target was synced. It returns what is safe now: chunks that
 // changed since begin are not among them.
 func (l *ledger) append() []manifest.Run {
@@ -135,11 +120,6 @@ func (f *File) makeSafe() error {
 		return fmt.Errorf("sync: %w", err)
 	}
 	f.mu.Lock()
-	// A complete manifest says that the disk is, and a chunk may be listed with half of what
-	// is still to come: until Finish it must lack one.
-	if f.log != nil && !f.sealed && int64(len(f.ledger.listing)) == f.log.Missing() {
-		f.ledger.keepLast()
-	}
 	runs := f.ledger.append()
 	f.mu.Unlock()
 	if len(runs) == 0 {
