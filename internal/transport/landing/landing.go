@@ -87,6 +87,10 @@ type Options struct {
 	UnmountWait time.Duration                        // for files that the host holds open; default a minute
 	After       func(time.Duration) <-chan time.Time // default time.After
 
+	// CheckpointBytes is how many bytes of a disk are written until they are made safe.
+	// Default: that of package behind.
+	CheckpointBytes int64
+
 	Log *slog.Logger // default discards
 }
 
