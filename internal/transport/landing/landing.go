@@ -85,6 +85,7 @@ type Options struct {
 	Stays     func(error)
 
 	UnmountWait time.Duration                        // for files that the host holds open; default a minute
+	Stall       time.Duration                        // a copy that shows no sign of life for so long is ended; default an hour
 	After       func(time.Duration) <-chan time.Time // default time.After
 
 	Log *slog.Logger // default discards
@@ -140,11 +141,13 @@ func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockc
 		return res, err
 	}
 	defer func() { err = errors.Join(err, t.leave(l)) }()
-	err = t.host.CopyDisk(ctx, esx.DiskCopy{
-		Datacenter: job.Disk.VM.Datacenter,
-		From:       job.Disk.Disk.Path,
-		To:         inventory.Path{Datastore: datastore, File: l.descriptor},
-		Progress:   l.report,
+	err = t.attend(ctx, l, func(ctx context.Context) error {
+		return t.host.CopyDisk(ctx, esx.DiskCopy{
+			Datacenter: job.Disk.VM.Datacenter,
+			From:       job.Disk.Disk.Path,
+			To:         inventory.Path{Datastore: datastore, File: l.descriptor},
+			Progress:   l.report,
+		})
 	})
 	if err = l.whose(err); err == nil {
 		err = l.complete(ctx)

@@ -167,7 +167,7 @@ func towards(addr netip.Addr) (netip.Addr, error) {
 // withDefaults fills in what the owner left out.
 func (o Options) withDefaults() Options {
 	o.Memory = cmp.Or(o.Memory, defaultMemory)
-	o.UnmountWait = cmp.Or(o.UnmountWait, unmountWait)
+	o.UnmountWait, o.Stall = cmp.Or(o.UnmountWait, unmountWait), cmp.Or(o.Stall, stallAfter)
 	if o.After == nil {
 		o.After = time.After
 	}
