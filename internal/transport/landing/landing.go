@@ -102,6 +102,7 @@ type Transport struct {
 	mu      sync.Mutex // held while a host mounts
 	served  *served    // nil before the first Transfer
 	mounted map[inventory.MoRef]mount
+	doubted map[inventory.MoRef]bool // a copy failed there: it may have lost the mount
 
 	landing sync.Mutex          // never held across I/O: hosts that write wait for it
 	disks   map[string]*content // by name in the export
@@ -115,7 +116,7 @@ func New(host Host, o Options) *Transport {
 	}
 	return &Transport{
 		host: host, opts: o, pool: behind.NewPool(o.Memory),
-		mounted: map[inventory.MoRef]mount{}, disks: map[string]*content{},
+		mounted: map[inventory.MoRef]mount{}, doubted: map[inventory.MoRef]bool{}, disks: map[string]*content{},
 	}
 }
 
@@ -149,17 +150,18 @@ func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockc
 			Progress:   l.report,
 		})
 	})
-	if err = l.whose(err); err == nil {
-		err = l.complete(ctx)
+	if err != nil {
+		t.doubt(job.Disk.VM.Host)
+		return l.result(), l.whose(err)
 	}
-	return l.result(), err
+	return l.result(), l.complete(ctx)
 }
 
 // reach makes sure that the host has our datastore, and returns its name there.
 func (t *Transport) reach(ctx context.Context, host inventory.MoRef) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if m, ok := t.mounted[host]; ok {
+	if m, ok := t.mounted[host]; ok && !t.doubted[host] {
 		return m.nas.Name, nil
 	}
 	from, err := t.host.HostAddresses(ctx, host)
@@ -185,7 +187,16 @@ func (t *Transport) reach(ctx context.Context, host inventory.MoRef) (string, er
 		return "", t.served.explain(err, host, export.Server, from)
 	}
 	t.mounted[host] = m
+	delete(t.doubted, host)
 	return m.nas.Name, nil
+}
+
+// doubt has the next Transfer look whether the host still has the datastore: one that was
+// off in between need not.
+func (t *Transport) doubt(host inventory.MoRef) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.doubted[host] = true
 }
 
 // Close unmounts the datastore from every host and ends the server, which has to answer

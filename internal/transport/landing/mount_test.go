@@ -25,7 +25,7 @@ type odd struct {
 	mount     func(ctx context.Context, host inventory.MoRef, n esx.NAS) // before the real call
 	unmount   func() error                                               // in place of the real call, if it is an error
 	addresses []netip.Addr
-	copied    func(ctx context.Context, c esx.DiskCopy) // before the real call
+	progress  func(percent int) // told once there is some
 }
 
 func (o *odd) MountNAS(ctx context.Context, host inventory.MoRef, n esx.NAS) (string, bool, error) {
@@ -52,8 +52,13 @@ func (o *odd) HostAddresses(ctx context.Context, host inventory.MoRef) ([]netip.
 }
 
 func (o *odd) CopyDisk(ctx context.Context, c esx.DiskCopy) error {
-	if o.copied != nil {
-		o.copied(ctx, c)
+	if report := c.Progress; o.progress != nil {
+		c.Progress = func(percent int) {
+			report(percent)
+			if percent > 0 {
+				o.progress(percent)
+			}
+		}
 	}
 	return o.Host.CopyDisk(ctx, c)
 }
