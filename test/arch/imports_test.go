@@ -18,7 +18,7 @@ const module = "github.com/decamp/decamp/"
 // of lower tiers; siblings do not know each other. The few that may are in friends.
 var tiers = [][]string{
 	{"disk", "fault", "inventory", "inflate"},
-	{"manifest", "vmdk", "qcow2", "guest", "esx", "flow"},
+	{"manifest", "vmdk", "qcow2", "guest", "esx", "flow", "leftover"},
 	{"blockcopy", "behind", "plan", "image", "diskfile"},
 	{"nfs"},
 	{"transport", "target"},

@@ -35,6 +35,7 @@ func child(args []string) error {
 		"check":   childCheck,
 		"verify":  childVerify,
 		"convert": childConvert,
+		"fan":     childFan,
 	}
 	ctx := context.Background()
 	if args[0] == "lab" {

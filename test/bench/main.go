@@ -34,6 +34,7 @@ var parts = []part{
 	{"huge", hugeFigures},
 	{"formats", formatFigures},
 	{"mount", mountFigures},
+	{"fanout", fanoutFigures},
 }
 
 func main() {
@@ -86,7 +87,7 @@ func choose(only string) ([]part, error) {
 		}
 	}
 	if len(chosen) != len(wanted) {
-		return nil, fmt.Errorf("unknown part in %q; the parts are engine, writers, verify, https, huge, formats and mount", only)
+		return nil, fmt.Errorf("unknown part in %q; the parts are engine, writers, verify, https, huge, formats, mount and fanout", only)
 	}
 	return chosen, nil
 }

@@ -85,7 +85,7 @@ func (t *Transport) leave(c *content) error {
 	t.mu.Unlock()
 	err := os.RemoveAll(filepath.Join(t.opts.Dir, c.folder))
 	if s != nil {
-		err = errors.Join(err, s.Forget(exportPath, c.flat))
+		err = errors.Join(err, s.Forget(exportPath(t.opts.Dir), c.flat))
 	}
 	return errors.Join(err, c.File.Close(), c.closeSource())
 }
