@@ -171,7 +171,7 @@ func (a at) MountNAS(ctx context.Context, _ inventory.MoRef, n esx.NAS) (string,
 	return n.Name, true, a.mount(ctx, n.Server, n.Path)
 }
 
-func (a at) UnmountNAS(ctx context.Context, _ inventory.MoRef, _ string) error {
+func (a at) UnmountNAS(ctx context.Context, _ inventory.MoRef, _ esx.NAS) error {
 	return a.unmount(ctx)
 }
 

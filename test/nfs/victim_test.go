@@ -145,7 +145,7 @@ func (h *pipedHost) MountNAS(_ context.Context, _ inventory.MoRef, n esx.NAS) (s
 	return n.Name, true, h.ask(message{Mount: &n})
 }
 
-func (h *pipedHost) UnmountNAS(context.Context, inventory.MoRef, string) error {
+func (h *pipedHost) UnmountNAS(context.Context, inventory.MoRef, esx.NAS) error {
 	return h.ask(message{Leave: true})
 }
 
