@@ -87,7 +87,7 @@ func (a *app) land(ctx context.Context, o landOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	hosts, err := lookUp(ctx, o.allow)
+	hosts, err := lookUp(ctx, "--allow", o.allow)
 	if err != nil {
 		return err
 	}
@@ -121,8 +121,8 @@ func (o landOptions) exportOf(dir string) nfs.Export {
 // hosts are who may mount.
 type hosts []netip.Prefix
 
-// lookUp takes names, addresses and networks.
-func lookUp(ctx context.Context, list []string) (hosts, error) {
+// lookUp takes names, addresses and networks, as a flag was given them.
+func lookUp(ctx context.Context, flag string, list []string) (hosts, error) {
 	var out hosts
 	for _, name := range list {
 		if p, err := netip.ParsePrefix(name); err == nil {
@@ -131,7 +131,7 @@ func lookUp(ctx context.Context, list []string) (hosts, error) {
 		}
 		addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 		if err != nil {
-			return nil, fault.New(fault.NotFound, "--allow %s: %w", name, err).WithHint("give the host's address, or a network such as 10.0.0.0/24")
+			return nil, fault.New(fault.NotFound, "%s %s: %w", flag, name, err).WithHint("give the host's address, or a network such as 10.0.0.0/24")
 		}
 		for _, addr := range addrs {
 			addr = addr.Unmap()

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/decamp/decamp/internal/disk"
@@ -13,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/leftover"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/mount"
 	"github.com/decamp/decamp/internal/nfs"
@@ -75,11 +78,13 @@ type works struct {
 	session   *esx.Session
 	reader    *https.Transport    // of disks that are looked at a second time
 	transport transport.Transport // that moves them
-	target    *dir.Target
+	to        []*destination
 	store     *plan.Store
 	engine    *flow.Engine
 	migrator  *migrate.Migrator
-	shown     progress // who is told the events; nil until there is something to show
+	leftovers *leftover.Store // what was changed on hosts
+	left      func()          // tries once more to put back what an earlier run left; nil: it left nothing
+	shown     progress        // who is told the events; nil until there is something to show
 }
 
 // openWorks opens the parts in the order in which they are cheap to refuse: the folder,
@@ -94,7 +99,7 @@ func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w
 	if w.url, err = esx.ParseURL(rawURL); err != nil {
 		return w, err
 	}
-	if err := w.openTarget(o); err != nil {
+	if err := w.openTargets(o); err != nil {
 		return w, err
 	}
 	if err := a.openState(ctx, w); err != nil {
@@ -103,13 +108,16 @@ func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w
 	if w.session, err = a.dial(ctx, rawURL, o.login); err != nil {
 		return w, err
 	}
+	if a.tidy(ctx, w.session, w.leftovers) {
+		w.left = func() { a.tidy(context.WithoutCancel(ctx), w.session, w.leftovers) }
+	}
 	w.reader = https.New(w.session, https.Options{MaxConnections: o.connections, Log: a.log})
-	w.transport, err = a.newTransport(w, o)
+	w.transport, err = a.newTransport(ctx, w, o)
 	return w, err
 }
 
 // newTransport returns what moves the disks.
-func (a *app) newTransport(w *works, o migrateOptions) (transport.Transport, error) {
+func (a *app) newTransport(ctx context.Context, w *works, o migrateOptions) (transport.Transport, error) {
 	if o.transport == "https" {
 		return w.reader, nil
 	}
@@ -117,18 +125,31 @@ func (a *app) newTransport(w *works, o migrateOptions) (transport.Transport, err
 	if err != nil {
 		return nil, err
 	}
+	allow, err := lookUp(ctx, "--landing-allow", o.landing.allow)
+	if err != nil {
+		return nil, err
+	}
 	return landing.New(w.session, landing.Options{
 		Dir: filepath.Join(state, "landing"), Advertise: o.landing.advertise, Memory: int64(o.landing.memory),
-		Ports: nfs.Ports{NFS: o.landing.listen, Portmap: o.landing.portmap}, Log: a.log,
+		Ports: nfs.Ports{NFS: o.landing.listen, Portmap: o.landing.portmap}, Allow: allow, Log: a.log,
+		Leftovers: w.leftovers, Server: serverOf(w.url), Stays: a.warnStays,
 	}), nil
 }
 
-func (w *works) openTarget(o migrateOptions) (err error) {
-	w.target, err = dir.New(o.folder(), dir.Options{
-		Format: target.Format(o.format),
-		Domain: dir.DomainOptions{Type: o.domainType},
-	})
-	return err
+func (w *works) openTargets(o migrateOptions) error {
+	for _, to := range o.to {
+		d := &destination{name: strings.TrimPrefix(to, "dir:")}
+		var err error
+		d.target, err = dir.New(d.name, dir.Options{
+			Format: target.Format(o.format),
+			Domain: dir.DomainOptions{Type: o.domainType},
+		})
+		if err != nil {
+			return err
+		}
+		w.to = append(w.to, d)
+	}
+	return nil
 }
 
 func (a *app) openState(ctx context.Context, w *works) error {
@@ -139,7 +160,7 @@ func (a *app) openState(ctx context.Context, w *works) error {
 	if w.engine, err = flow.Open(ctx, flow.Config{Dir: state, Log: a.log}); err != nil {
 		return err
 	}
-	w.store = plan.NewStore(state)
+	w.store, w.leftovers = plan.NewStore(state), leftover.NewStore(state)
 	w.migrator = migrate.New(w.engine, w.store, migrate.Options{Version: version, Log: a.log, Notify: w.notify})
 	return w.engine.Launch()
 }
@@ -162,25 +183,28 @@ func (w *works) Close() error {
 	if w.reader != nil {
 		errs = append(errs, w.reader.Close())
 	}
+	if w.left != nil {
+		w.left()
+	}
 	if w.session != nil {
 		errs = append(errs, w.session.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// plan is the intent to move vm as the options say. The target's folder goes in by its
-// absolute name, so that the run is found from any working directory.
-func (w *works) plan(vm *inventory.VM, o migrateOptions) (plan.Plan, error) {
-	folder, err := filepath.Abs(o.folder())
-	if err != nil {
-		return plan.Plan{}, err
-	}
-	return plan.New(w.url, vm, "dir:"+folder, o.format, o.transport, time.Now()), nil
+// putBack undoes what is on record of the session's server.
+func putBack(ctx context.Context, session *esx.Session, store *leftover.Store) ([]leftover.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, putBackWait)
+	defer cancel()
+	return store.PutBack(ctx, strings.ToLower(session.Addr()), map[leftover.Kind]leftover.Undo{
+		leftover.NFSDatastore: func(ctx context.Context, r leftover.Record) error {
+			return session.UnmountNAS(ctx, r.Host, landing.Recorded(r))
+		},
+	})
 }
 
-func (w *works) rig() migrate.Rig {
-	return migrate.Rig{Source: planned{w.session}, Transport: w.transport, Target: w.target, Open: w.open}
-}
+// putBackWait bounds what looking after earlier runs may take from this one.
+const putBackWait = 2 * time.Minute
 
 func (w *works) open(ctx context.Context, d transport.Disk) (disk.Source, error) {
 	return openDisk(ctx, w.reader, d)
@@ -196,13 +220,18 @@ func openDisk(ctx context.Context, t *https.Transport, d transport.Disk) (disk.S
 }
 
 // planned is a session as migrate sees it: the plan names its VM by reference.
-type planned struct{ *esx.Session }
+type planned struct {
+	*esx.Session
+	off *sync.Mutex // held by the run that powers the VM off; the others find it off
+}
 
 func (p planned) VM(ctx context.Context, ref string) (*inventory.VM, error) {
 	return p.VMByRef(ctx, inventory.MoRef(ref))
 }
 
 func (p planned) PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error {
+	p.off.Lock()
+	defer p.off.Unlock()
 	return p.Session.PowerOff(ctx, vm, esx.PowerOffOptions{Wait: wait, Force: force})
 }
 

@@ -35,6 +35,7 @@ func child(args []string) error {
 		"check":   childCheck,
 		"verify":  childVerify,
 		"convert": childConvert,
+		"fan":     childFan,
 		"stream":  childStream,
 		"mounts":  childMounts,
 		"pwrite":  childPwrite,

@@ -107,6 +107,13 @@ func (d *Datastore) Unmount(ctx context.Context) error {
 // Abandon disconnects and tells nobody, as a host that loses power does.
 func (d *Datastore) Abandon() { d.close() }
 
+// Sever takes the network to the server away, or brings it back.
+func (d *Datastore) Sever(cut bool) {
+	for _, l := range d.links {
+		l.sever(cut)
+	}
+}
+
 func (d *Datastore) close() {
 	d.stop()
 	d.health.close()
