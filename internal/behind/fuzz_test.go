@@ -12,14 +12,16 @@ type choices struct {
 	n    uint64 // of numbers: no two are the same, or package rand might look for others for ever
 }
 
+const choiceLen = 2
+
 func (c *choices) Uint64() uint64 {
-	const bytes, spread = 2, 0x9e3779b97f4a7c15 // what is asked for are the highest bits
+	const spread = 0x9e3779b97f4a7c15 // what is asked for are the highest bits
 	c.n++
-	if len(c.left) < bytes {
+	if len(c.left) < choiceLen {
 		return c.n * spread
 	}
 	v := binary.BigEndian.Uint16(c.left)
-	c.left = c.left[bytes:]
+	c.left = c.left[choiceLen:]
 	return (uint64(v)<<32 + c.n) * spread
 }
 
@@ -28,7 +30,7 @@ func (c *choices) Uint64() uint64 {
 // between any two steps holds what its manifest lists and can be landed on.
 func FuzzFile(f *testing.F) {
 	rnd := rand.New(rand.NewPCG(12, 1))
-	for _, n := range []int{4, 60, 400, 1200} {
+	for _, n := range []int{3, 60, 400, 1200} {
 		seed := make([]byte, n)
 		for i := range seed {
 			seed[i] = byte(rnd.Uint32())
@@ -42,7 +44,7 @@ func FuzzFile(f *testing.F) {
 		}
 		c := &choices{left: in}
 		p := newFuzzed(t, rand.New(c))
-		for len(c.left) > 0 {
+		for len(c.left) >= choiceLen {
 			if p.rnd.IntN(16) == 0 {
 				resume(t, picture(t, p.img, p.path, p.rnd), p.rnd)
 			}
