@@ -13,13 +13,14 @@ import (
 	"github.com/decamp/decamp/internal/image"
 )
 
-// fullDisk is a program of a disk of so many MiB that is allocated as a whole.
-func fullDisk(mib int64) *program {
+// fullDisk is a program of a disk of so many MiB that is allocated as a whole, in writes
+// of so many bytes.
+func fullDisk(mib, each int64) *program {
 	p := &program{size: mib << 20}
 	p.resize(p.size)
 	r := round{resize: -1}
-	for off := int64(0); off < p.size; off += ioSize {
-		r.writes = append(r.writes, write{disk.Range{Off: off, Len: ioSize}, uint64(off) | 1})
+	for off := int64(0); off < p.size; off += each {
+		r.writes = append(r.writes, write{disk.Range{Off: off, Len: each}, uint64(off) | 1})
 	}
 	p.rounds = append(p.rounds, r)
 	return p
@@ -74,7 +75,7 @@ func TestFullDestinationGoesOnOnceThereIsRoom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			where := fill(t)
-			d := newDestination(t, where.dir, fullDisk(24), 1)
+			d := newDestination(t, where.dir, fullDisk(24, ioSize), 1)
 			wantFault(t, d.try(), fault.Full)
 			d.check()
 			where.room()
@@ -139,7 +140,7 @@ func TestDestinationThatGoesAway(t *testing.T) {
 // taken for a disk that landed.
 func TestDestinationThatIsUnmounted(t *testing.T) {
 	s := newTmpfs(t, "64m")
-	d := newDestination(t, s.dir, fullDisk(8), 3)
+	d := newDestination(t, s.dir, fullDisk(8, ioSize), 3)
 	d.host.onStep(60, func() { must(t, unix.Unmount(s.dir, unix.MNT_DETACH)); s.mounted = false })
 	err := d.try()
 	if err == nil {
