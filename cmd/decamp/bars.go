@@ -14,14 +14,14 @@ import (
 	"github.com/decamp/decamp/internal/plan"
 )
 
-// bars draws the pipeline with the step it is in, and a bar for each disk that is under
-// way; what else happens scrolls above.
+// bars draws the pipeline with the step it is in, for each run, and a bar for each disk
+// that is under way; what else happens scrolls above.
 type bars struct {
 	screen *screen
+	names  runNames
 	pool   *mpb.Progress
 	byDisk map[diskOf]*bar
-	stages *mpb.Bar     // nil before the first step
-	step   atomic.Value // string: the step under way
+	stages map[plan.ID]*stages
 }
 
 // bar is one disk's bar and the numbers beside it.
@@ -31,8 +31,17 @@ type bar struct {
 	bytes plan.Bytes
 }
 
-func newBars(s *screen) *bars {
-	b := &bars{screen: s, pool: mpb.New(mpb.WithOutput(s.file)), byDisk: map[diskOf]*bar{}}
+// stages is one run's pipeline.
+type stages struct {
+	*mpb.Bar
+	step atomic.Value // string: the step under way
+}
+
+func newBars(s *screen, names runNames) *bars {
+	b := &bars{
+		screen: s, names: names, pool: mpb.New(mpb.WithOutput(s.file)),
+		byDisk: map[diskOf]*bar{}, stages: map[plan.ID]*stages{},
+	}
 	s.divert(b.pool)
 	return b
 }
@@ -40,7 +49,7 @@ func newBars(s *screen) *bars {
 func (b *bars) event(e plan.Event) {
 	switch e.Kind {
 	case plan.StepBegan:
-		b.enter(e.Step)
+		b.enter(e)
 		return
 	case plan.Progressed:
 		if e.Bytes != nil {
@@ -48,22 +57,26 @@ func (b *bars) event(e plan.Event) {
 		}
 		return
 	case plan.DiskDone:
-		b.drop(func(d diskOf) bool { return d == diskOf{e.Step, e.Disk} })
+		b.drop(func(d diskOf) bool { return d == diskOf{e.Run, e.Step, e.Disk} })
 	case plan.StepDone, plan.StepRetried, plan.RunFailed, plan.RunStopped:
-		b.drop(func(diskOf) bool { return true })
+		b.drop(func(d diskOf) bool { return d.run == e.Run })
 	}
 	if line := say(e); line != "" {
-		fmt.Fprintln(b.screen, line)
+		fmt.Fprintln(b.screen, b.names.prefix(e)+line)
 	}
 }
 
 // enter shows that a step has begun.
-func (b *bars) enter(step string) {
-	b.step.Store(step)
-	if b.stages == nil {
-		b.stages = b.pool.New(0, mpb.NopStyle(), mpb.BarPriority(-1),
-			mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return pipeline(b.step.Load().(string)) })))
+func (b *bars) enter(e plan.Event) {
+	if s := b.stages[e.Run]; s != nil {
+		s.step.Store(e.Step)
+		return
 	}
+	s, prefix := &stages{}, b.names.prefix(e)
+	s.step.Store(e.Step)
+	s.Bar = b.pool.New(0, mpb.NopStyle(), mpb.BarPriority(-1),
+		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return prefix + pipeline(s.step.Load().(string)) })))
+	b.stages[e.Run] = s
 }
 
 // pipeline is "copy -> [detect] -> convert -> verify -> commit". What is none of these
@@ -82,13 +95,13 @@ func pipeline(now string) string {
 }
 
 func (b *bars) bar(e plan.Event) *bar {
-	d := diskOf{e.Step, e.Disk}
+	d := diskOf{e.Run, e.Step, e.Disk}
 	if have := b.byDisk[d]; have != nil {
 		return have
 	}
 	n := &bar{}
 	n.Bar = b.pool.New(0, mpb.BarStyle().Lbound("[").Filler("=").Tip(">").Padding(" ").Rbound("]"),
-		mpb.PrependDecorators(decor.Name(label(e, ""), decor.WCSyncSpaceR)),
+		mpb.PrependDecorators(decor.Name(b.names.prefix(e)+label(e, ""), decor.WCSyncSpaceR)),
 		mpb.AppendDecorators(decor.Any(n.text)))
 	b.byDisk[d] = n
 	return n
@@ -120,8 +133,8 @@ func (b *bars) drop(which func(diskOf) bool) {
 
 func (b *bars) close() {
 	b.drop(func(diskOf) bool { return true })
-	if b.stages != nil {
-		b.stages.Abort(true)
+	for _, s := range b.stages {
+		s.Abort(true)
 	}
 	b.pool.Wait()
 	b.screen.divert(nil)

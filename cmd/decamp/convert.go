@@ -119,7 +119,7 @@ func (a *app) convert(ctx context.Context, o convertOptions, inPath, outPath str
 	if err != nil {
 		return err
 	}
-	c.shown = a.newProgress()
+	c.shown = a.newProgress(nil)
 	made, err := c.run(ctx)
 	c.shown.close()
 	for _, w := range made.Warnings {

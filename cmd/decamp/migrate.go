@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -25,18 +27,23 @@ The images grow under a temporary name. They are published, with a libvirt domai
 the manifests that prove them, once every byte was read back from the medium and found
 right. Interrupted or killed, the same command continues: what is proven is not copied
 again. --discard gives the unfinished run up and removes what it copied.
+
+With several --to the VM is read once and lands in each folder, proven for itself. One
+that fails does not stop the others; the same command then continues with it alone.
 `
 
 const migrateExamples = `
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --format qcow2 --power-off
+decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --to dir:/mnt/second
+decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --landing tmpfs:16G
 decamp migrate vcenter://ops@vsphere.local@vc1 /DC1/vm/prod/db01 --to dir:/srv/vm --spot 100M
 `
 
 // migrateOptions are the flags of decamp migrate.
 type migrateOptions struct {
 	login
-	to           string
+	to           []string
 	format       string
 	powerOff     bool
 	force        bool
@@ -52,7 +59,7 @@ type migrateOptions struct {
 func newMigrate(a *app) *cobra.Command {
 	var o migrateOptions
 	cmd := &cobra.Command{
-		Use:     "migrate URL VM --to dir:FOLDER",
+		Use:     "migrate URL VM --to dir:FOLDER [--to dir:FOLDER ...]",
 		Short:   "Move one VM",
 		Long:    text(migrateHelp) + "\n\n" + text(sourceHelp),
 		Example: text(migrateExamples),
@@ -77,7 +84,7 @@ func newMigrate(a *app) *cobra.Command {
 
 func (o *migrateOptions) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.to, "to", "", "where the VM is to live: `dir:FOLDER`, an existing folder")
+	f.StringArrayVar(&o.to, "to", nil, "where the VM is to live: `dir:FOLDER`, an existing folder; repeated, it is read once and lands in each")
 	f.StringVar(&o.format, "format", "raw", "of the images: `raw or qcow2`")
 	f.BoolVar(&o.powerOff, "power-off", false, "shut the guest down if the VM runs")
 	f.BoolVar(&o.force, "force", false, "with --power-off: cut the power of a guest that stays up")
@@ -96,10 +103,10 @@ func (o *migrateOptions) register(cmd *cobra.Command) {
 
 // check refuses flags that do not fit, before anything is asked or opened.
 func (o *migrateOptions) check(cmd *cobra.Command) error {
-	folder, isDir := strings.CutPrefix(o.to, "dir:")
+	if err := o.checkTo(cmd); err != nil {
+		return err
+	}
 	switch {
-	case !isDir || folder == "":
-		return badUsage(cmd, "--to %q: want dir:FOLDER", o.to)
 	case o.format != "raw" && o.format != "qcow2":
 		return badUsage(cmd, "--format %q: want raw or qcow2", o.format)
 	case o.transport != "https" && o.transport != "landing":
@@ -111,10 +118,26 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 	case o.force && !o.powerOff:
 		return badUsage(cmd, "--force says how to power off: it needs --power-off")
 	}
-	return nil
+	return o.landing.check(cmd, &o.transport)
 }
 
-func (o *migrateOptions) folder() string { return strings.TrimPrefix(o.to, "dir:") }
+func (o *migrateOptions) checkTo(cmd *cobra.Command) error {
+	if len(o.to) == 0 {
+		return badUsage(cmd, "--to is missing: want dir:FOLDER")
+	}
+	seen := map[string]bool{}
+	for _, to := range o.to {
+		folder, isDir := strings.CutPrefix(to, "dir:")
+		switch {
+		case !isDir || folder == "":
+			return badUsage(cmd, "--to %q: want dir:FOLDER", to)
+		case seen[filepath.Clean(folder)]:
+			return badUsage(cmd, "--to %q: it is there twice", to)
+		}
+		seen[filepath.Clean(folder)] = true
+	}
+	return nil
+}
 
 // permit is what is allowed this time; it is not part of the plan.
 func (o *migrateOptions) permit() migrate.Permit {
@@ -134,35 +157,41 @@ func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string
 	if err != nil {
 		return err
 	}
-	p, err := w.plan(vm, o)
-	if err != nil {
+	if err := w.plan(vm, o); err != nil {
 		return err
 	}
 	if o.discard {
-		return a.discard(ctx, w, p.ID)
+		return a.discard(ctx, w)
 	}
-	if err := a.announceRun(ctx, w, p, vm); err != nil {
-		return err
+	for _, d := range w.to {
+		if err := a.announceRun(ctx, w, d, vm); err != nil {
+			return err
+		}
 	}
-	w.shown = a.newProgress()
-	out, err := w.migrator.Migrate(ctx, p, w.rig(), o.permit())
+	w.shown = a.newProgress(w.names())
+	ends := w.migrateAll(ctx, o.permit())
 	w.shown.close()
-	if err != nil {
-		return fmt.Errorf("migrate %s: %w", vm.Name, err)
-	}
-	return a.writeOutcome(out)
+	return a.writeEnds(vm, ends)
 }
 
-func (a *app) discard(ctx context.Context, w *works, id plan.ID) error {
-	w.shown = a.newProgress()
-	err := w.migrator.Discard(ctx, id, w.target)
-	w.shown.close()
-	if err != nil {
+// discard gives up the runs to all destinations.
+func (a *app) discard(ctx context.Context, w *works) error {
+	w.shown = a.newProgress(w.names())
+	defer w.shown.close()
+	var errs []error
+	for _, d := range w.to {
+		errs = append(errs, a.discardRun(ctx, w, d))
+	}
+	return errors.Join(errs...)
+}
+
+func (a *app) discardRun(ctx context.Context, w *works, d *destination) error {
+	if err := w.migrator.Discard(ctx, d.plan.ID, d.target); err != nil {
 		return err
 	}
 	if a.json {
-		return a.print(map[string]plan.ID{"discarded": id})
+		return a.print(map[string]plan.ID{"discarded": d.plan.ID})
 	}
-	_, err = fmt.Fprintf(a.out, "Run %s is given up; what it copied is removed.\n", id)
+	_, err := fmt.Fprintf(a.out, "Run %s is given up; what it copied is removed.\n", d.plan.ID)
 	return err
 }

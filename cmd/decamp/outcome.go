@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -17,7 +18,8 @@ import (
 )
 
 // announceRun says if this run continues an earlier one, and how much of it is done.
-func (a *app) announceRun(ctx context.Context, w *works, p plan.Plan, vm *inventory.VM) error {
+func (a *app) announceRun(ctx context.Context, w *works, d *destination, vm *inventory.VM) error {
+	p := d.plan
 	run, err := w.store.Run(p.ID)
 	switch {
 	case fault.Is(err, fault.NotFound), a.json:
@@ -27,7 +29,7 @@ func (a *app) announceRun(ctx context.Context, w *works, p plan.Plan, vm *invent
 	case run.State == plan.Done, run.Plan.Same(p) != nil: // nothing to continue, or Migrate will refuse to
 		return nil
 	}
-	images, err := w.target.Plan(ctx, vm)
+	images, err := d.target.Plan(ctx, vm)
 	if err != nil { // Migrate may know better: published, but not recorded as done yet
 		fmt.Fprintf(a.err, "continuing run %s\n", p.ID)
 		return nil
@@ -48,6 +50,24 @@ func proven(images []target.Image) (held, total int64) {
 		}
 	}
 	return held, total
+}
+
+// writeEnds tells what became of each destination. It fails if one of them did.
+func (a *app) writeEnds(vm *inventory.VM, ends []ended) error {
+	var errs []error
+	for _, e := range ends {
+		err := e.err
+		if err == nil {
+			err = a.writeOutcome(e.out)
+		} else if len(ends) > 1 {
+			err = fmt.Errorf("to %s: %w", e.to.name, err)
+		}
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("migrate %s: %w", vm.Name, err)
+	}
+	return nil
 }
 
 // writeOutcome tells what was made, where it is and what to do with it.

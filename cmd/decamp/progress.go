@@ -15,19 +15,31 @@ type progress interface {
 	close()
 }
 
+// runNames tell several runs apart for people. Empty where there is but one.
+type runNames map[plan.ID]string
+
+// prefix is what is said before anything about the run of e.
+func (n runNames) prefix(e plan.Event) string {
+	if name, ok := n[e.Run]; ok {
+		return name + ": "
+	}
+	return ""
+}
+
 // newProgress returns bars on a terminal, lines elsewhere, and objects with --json.
-func (a *app) newProgress() progress {
+func (a *app) newProgress(names runNames) progress {
 	switch {
 	case a.json:
 		return &objects{a: a, last: map[diskOf]time.Time{}}
 	case a.err.isTerminal():
-		return newBars(a.err)
+		return newBars(a.err, names)
 	}
-	return &lines{w: a.err, last: map[diskOf]time.Time{}}
+	return &lines{w: a.err, names: names, last: map[diskOf]time.Time{}}
 }
 
-// diskOf tells the bars of one step from those of another.
+// diskOf tells the disks of one step of a run from those of another.
 type diskOf struct {
+	run  plan.ID
 	step string
 	disk int32
 }
@@ -35,7 +47,7 @@ type diskOf struct {
 // due reports whether so much time has passed since the disk's last event that was shown,
 // or since its first.
 func due(last map[diskOf]time.Time, e plan.Event, every time.Duration) bool {
-	k := diskOf{e.Step, e.Disk}
+	k := diskOf{e.Run, e.Step, e.Disk}
 	before, seen := last[k]
 	if seen && e.Time.Sub(before) < every {
 		return false
@@ -63,19 +75,20 @@ func (o *objects) close() {}
 
 // lines prints events as text, progress every ten seconds for each disk.
 type lines struct {
-	w    io.Writer
-	last map[diskOf]time.Time
+	w     io.Writer
+	names runNames
+	last  map[diskOf]time.Time
 }
 
 func (l *lines) event(e plan.Event) {
 	if e.Kind == plan.Progressed && e.Bytes != nil {
 		if due(l.last, e, 10*time.Second) {
-			fmt.Fprintf(l.w, "  %s: %s\n", label(e, " disk"), state(*e.Bytes))
+			fmt.Fprintf(l.w, "%s  %s: %s\n", l.names.prefix(e), label(e, " disk"), state(*e.Bytes))
 		}
 		return
 	}
 	if line := say(e); line != "" {
-		fmt.Fprintln(l.w, line)
+		fmt.Fprintln(l.w, l.names.prefix(e)+line)
 	}
 }
 

@@ -56,7 +56,7 @@ func TestProgressAsLines(t *testing.T) {
 func TestProgressAsJSON(t *testing.T) {
 	r := newRig(t)
 	r.json = true
-	p := r.newProgress()
+	p := r.newProgress(nil)
 	for _, e := range someRun() {
 		p.event(e)
 	}
@@ -80,7 +80,7 @@ func TestProgressAsBars(t *testing.T) {
 	if !s.isTerminal() {
 		t.Fatal("a pseudo terminal is no terminal")
 	}
-	b := newBars(s)
+	b := newBars(s, nil)
 	for _, e := range someRun()[:9] {
 		b.event(e)
 	}

@@ -91,7 +91,7 @@ func (a *app) verify(ctx context.Context, o verifyOptions, folder string) (err e
 	if err != nil {
 		return err
 	}
-	v := &verifier{p: p, shown: a.newProgress()}
+	v := &verifier{p: p, shown: a.newProgress(nil)}
 	found, err := v.all(ctx)
 	v.shown.close()
 	if err == nil && o.spot.asked() {

@@ -19,7 +19,7 @@ func (a *app) verifyImage(ctx context.Context, o verifyOptions, path string) err
 		return fault.New(fault.Invalid, "%s is a converted image: --spot reads the source of a migrated VM", path).
 			WithHint("leave --spot and --source out")
 	}
-	m := &meter{shown: a.newProgress(), step: "verify", began: time.Now()}
+	m := &meter{shown: a.newProgress(nil), step: "verify", began: time.Now()}
 	found := verified{File: filepath.Base(path)}
 	var err error
 	found.Report, err = verifyFile(ctx, path, m.verifying)

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/decamp/decamp/internal/disk"
@@ -77,13 +78,13 @@ type works struct {
 	session   *esx.Session
 	reader    *https.Transport    // of disks that are looked at a second time
 	transport transport.Transport // that moves them
-	target    *dir.Target
+	to        []*destination
 	store     *plan.Store
 	engine    *flow.Engine
 	migrator  *migrate.Migrator
 	leftovers *leftover.Store // what was changed on hosts
 	left      func()          // tries once more to put back what an earlier run left; nil: it left nothing
-	shown     progress // who is told the events; nil until there is something to show
+	shown     progress        // who is told the events; nil until there is something to show
 }
 
 // openWorks opens the parts in the order in which they are cheap to refuse: the folder,
@@ -98,7 +99,7 @@ func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w
 	if w.url, err = esx.ParseURL(rawURL); err != nil {
 		return w, err
 	}
-	if err := w.openTarget(o); err != nil {
+	if err := w.openTargets(o); err != nil {
 		return w, err
 	}
 	if err := a.openState(ctx, w); err != nil {
@@ -135,12 +136,20 @@ func (a *app) newTransport(ctx context.Context, w *works, o migrateOptions) (tra
 	}), nil
 }
 
-func (w *works) openTarget(o migrateOptions) (err error) {
-	w.target, err = dir.New(o.folder(), dir.Options{
-		Format: target.Format(o.format),
-		Domain: dir.DomainOptions{Type: o.domainType},
-	})
-	return err
+func (w *works) openTargets(o migrateOptions) error {
+	for _, to := range o.to {
+		d := &destination{name: strings.TrimPrefix(to, "dir:")}
+		var err error
+		d.target, err = dir.New(d.name, dir.Options{
+			Format: target.Format(o.format),
+			Domain: dir.DomainOptions{Type: o.domainType},
+		})
+		if err != nil {
+			return err
+		}
+		w.to = append(w.to, d)
+	}
+	return nil
 }
 
 func (a *app) openState(ctx context.Context, w *works) error {
@@ -197,20 +206,6 @@ func putBack(ctx context.Context, session *esx.Session, store *leftover.Store) (
 // putBackWait bounds what looking after earlier runs may take from this one.
 const putBackWait = 2 * time.Minute
 
-// plan is the intent to move vm as the options say. The target's folder goes in by its
-// absolute name, so that the run is found from any working directory.
-func (w *works) plan(vm *inventory.VM, o migrateOptions) (plan.Plan, error) {
-	folder, err := filepath.Abs(o.folder())
-	if err != nil {
-		return plan.Plan{}, err
-	}
-	return plan.New(w.url, vm, "dir:"+folder, o.format, o.transport, time.Now()), nil
-}
-
-func (w *works) rig() migrate.Rig {
-	return migrate.Rig{Source: planned{w.session}, Transport: w.transport, Target: w.target, Open: w.open}
-}
-
 func (w *works) open(ctx context.Context, d transport.Disk) (disk.Source, error) {
 	return openDisk(ctx, w.reader, d)
 }
@@ -225,13 +220,18 @@ func openDisk(ctx context.Context, t *https.Transport, d transport.Disk) (disk.S
 }
 
 // planned is a session as migrate sees it: the plan names its VM by reference.
-type planned struct{ *esx.Session }
+type planned struct {
+	*esx.Session
+	off *sync.Mutex // held by the run that powers the VM off; the others find it off
+}
 
 func (p planned) VM(ctx context.Context, ref string) (*inventory.VM, error) {
 	return p.VMByRef(ctx, inventory.MoRef(ref))
 }
 
 func (p planned) PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error {
+	p.off.Lock()
+	defer p.off.Unlock()
 	return p.Session.PowerOff(ctx, vm, esx.PowerOffOptions{Wait: wait, Force: force})
 }
 

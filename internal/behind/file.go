@@ -74,7 +74,7 @@ type Stats struct {
 // log and the pool stay the caller's: Finish and Close do not close them.
 type File struct {
 	target  disk.Target
-	log     *manifest.Log // nil keeps no hashes
+	log     manifest.Ledger // nil keeps no hashes
 	pool    *Pool
 	o       Options
 	account *account
@@ -115,7 +115,7 @@ type File struct {
 
 // New begins to land a disk on target, listing what is safe in log, with memory from pool.
 // A nil log keeps no hashes: for files that are not proven, and benchmarks.
-func New(target disk.Target, log *manifest.Log, pool *Pool, o Options) (*File, error) {
+func New(target disk.Target, log manifest.Ledger, pool *Pool, o Options) (*File, error) {
 	if err := o.check(target, log); err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func New(target disk.Target, log *manifest.Log, pool *Pool, o Options) (*File, e
 	return f, nil
 }
 
-func (o Options) check(target disk.Target, log *manifest.Log) error {
+func (o Options) check(target disk.Target, log manifest.Ledger) error {
 	size := target.Size()
 	switch {
 	case log != nil && log.Info().Size != size:

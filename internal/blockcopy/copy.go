@@ -50,7 +50,7 @@ import (
 type Options struct {
 	// Manifest is where chunk hashes go and what was copied before is known from. Nil
 	// copies everything and keeps no hashes: for benchmarks of an end alone.
-	Manifest *manifest.Log
+	Manifest manifest.Ledger
 
 	// Window is the size of one buffer in bytes, a multiple of the chunk. Default 2 MiB:
 	// large enough that O_DIRECT writes cost little, small enough that twenty fit in

@@ -76,6 +76,7 @@ func (r *Run) unchanged(ctx context.Context) error {
 // copyDisk copies one disk, again and again while it fails for reasons that pass. Chunks
 // that were copied in between count as getting further.
 func (r *Run) copyDisk(ctx context.Context, img *target.Image) (plan.Stage, error) {
+	defer r.settle(img.Key)
 	var total blockcopy.Result
 	began, missing := r.opts.Now(), int64(-1)
 	err := r.retry(ctx, img.Key, func() (bool, error) {
@@ -90,6 +91,13 @@ func (r *Run) copyDisk(ctx context.Context, img *target.Image) (plan.Stage, erro
 	}
 	r.tell(plan.Event{Kind: plan.DiskDone, Disk: img.Key, Message: img.Root})
 	return stageOf(fmt.Sprintf("copy %d", img.Key), total, r.opts.Now().Sub(began)), nil
+}
+
+// settle says that a disk needs no transfer any more, for now.
+func (r *Run) settle(key int32) {
+	if r.Rig.Settled != nil {
+		r.Rig.Settled(key)
+	}
 }
 
 // copyOnce does one try and returns how many chunks are missing after it, -1 if unknown.

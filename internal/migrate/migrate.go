@@ -36,6 +36,10 @@ type Rig struct {
 	// Open opens a disk of the source for a second, independent reading: the spot check,
 	// and the look at the source when a copy is resumed. Nil leaves both out.
 	Open func(ctx context.Context, d transport.Disk) (disk.Source, error)
+
+	// Settled is told when the run needs no transfer of a disk, or no other one, by the
+	// disk's key; it may be told so more than once, and change its mind. Nil: nobody asks.
+	Settled func(disk int32)
 }
 
 // Permit is what the user allows this time. It is not part of the plan.

@@ -20,6 +20,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/transport"
 )
 
 // bench is a world and a state directory; process opens decamp on them.
@@ -438,6 +439,27 @@ func TestFlippedBitIsNamedAndNothingPublished(t *testing.T) {
 	b.checkPublished(out)
 	if len(b.reads[2000]) > 0 || len(b.reads[2001]) != 1 || b.reads[2001][0].Off != 2*mib {
 		t.Errorf("read again %v, want just the bad chunk", b.reads)
+	}
+}
+
+// Whoever shares a transfer with this run must not wait for a disk that it has: neither
+// when it copied it, nor when the run begins again at verify.
+func TestEveryDiskIsSettled(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.process()
+	for _, begins := range []string{"copy", "verify"} {
+		settled := map[int32]bool{}
+		var mu sync.Mutex
+		rig := b.rig(t, b.dir)
+		rig.Settled = func(disk int32) { mu.Lock(); defer mu.Unlock(); settled[disk] = true }
+		rig.Open = func(context.Context, transport.Disk) (disk.Source, error) { return nil, errors.New("not now") }
+		if _, err := p.Migrate(t.Context(), b.plan(), rig, Permit{SpotFirst: mib}); err == nil {
+			t.Fatal("verify did not fail")
+		}
+		if !settled[2000] || !settled[2001] {
+			t.Errorf("a run that begins at %s settled %v", begins, settled)
+		}
 	}
 }
 

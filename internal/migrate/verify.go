@@ -64,6 +64,9 @@ func (r *Run) mend(ctx context.Context) error {
 		whole = whole && sealed(img)
 	}
 	if whole {
+		for _, img := range r.Facts.Images {
+			r.settle(img.Key) // copy may have been done by an earlier process
+		}
 		return nil
 	}
 	for _, s := range []Step{copyStep{}, detectStep{}, convertStep{}} {

@@ -37,7 +37,7 @@ type Offer struct {
 type Job struct {
 	Disk     Disk
 	Target   disk.Target
-	Manifest *manifest.Log // chunks it already has are not copied again
+	Manifest manifest.Ledger // chunks it already has are not copied again
 	Progress func(blockcopy.Progress)
 
 	// ReadBack opens what Target holds so far, for transports that cannot choose what they

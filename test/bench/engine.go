@@ -72,11 +72,11 @@ func childCheck(ctx context.Context, args []string) (taken, error) {
 		return taken{}, err
 	}
 	defer done()
-	return copyTimed(ctx, src, dst, log)
+	return copyTimed(ctx, src, dst, ledger(log))
 }
 
 // copyTimed copies and finishes; the figure counts the bytes that were data.
-func copyTimed(ctx context.Context, src disk.Source, dst disk.Target, log *manifest.Log) (taken, error) {
+func copyTimed(ctx context.Context, src disk.Source, dst disk.Target, log manifest.Ledger) (taken, error) {
 	var res blockcopy.Result
 	t, err := timed(func() (err error) {
 		if res, err = blockcopy.Copy(ctx, src, dst, blockcopy.Options{Manifest: log}); err != nil {
@@ -99,4 +99,12 @@ func tempManifest(wanted bool, size int64) (log *manifest.Log, done func(), err 
 	}
 	log, err = manifest.Create(filepath.Join(dir, "manifest"), manifest.Info{Disk: "bench", Size: size})
 	return log, func() { log.Close(); os.RemoveAll(dir) }, err
+}
+
+// ledger keeps a nil Log from becoming a Ledger that is not nil.
+func ledger(log *manifest.Log) manifest.Ledger {
+	if log == nil {
+		return nil
+	}
+	return log
 }

@@ -191,7 +191,7 @@ func childConvert(ctx context.Context, args []string) (t taken, err error) {
 			return err
 		}
 		defer done()
-		if res, err = src.copy(ctx, dst, blockcopy.Options{Manifest: log}); err != nil {
+		if res, err = src.copy(ctx, dst, blockcopy.Options{Manifest: ledger(log)}); err != nil {
 			return err
 		}
 		if err = dst.Finish(ctx); err != nil || log == nil {

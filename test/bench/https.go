@@ -184,7 +184,7 @@ func (job pullJob) into(ctx context.Context, src *https.Source) (t taken, err er
 		return taken{}, err
 	}
 	defer done()
-	t, err = copyTimed(ctx, src, dst, log)
+	t, err = copyTimed(ctx, src, dst, ledger(log))
 	t.Wire = src.Report().Body
 	t.Note = fmt.Sprintf("%d requests, map %s", src.Report().Requests, src.Report().Map)
 	return t, err

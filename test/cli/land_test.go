@@ -113,6 +113,17 @@ func TestMigrateByLanding(t *testing.T) {
 	}
 }
 
+// Landing in RAM needs no other flag, and is as right onto a folder that is slow to fill.
+func TestMigrateByLandingInRAM(t *testing.T) {
+	portmap := freePort(t)
+	cfg := small()
+	cfg.NFS = lab.NFS{Portmap: portmap}
+	r := newRig(t, cfg).trusting()
+	mount(t, r.vms(), "size=200m")
+	r.migrate("web01", "--landing", "tmpfs:128M", "--landing-listen", "127.0.0.1:0", "--landing-portmap", portmap).ends(0)
+	r.matchesSource(filepath.Join(r.vms(), "web01"), "raw")
+}
+
 // Killed in the middle of a copy, decamp leaves the host with a datastore whose server is
 // gone, and a copy that retries. The next run makes both its own or stale, and ends as if
 // nothing had been.

@@ -50,7 +50,7 @@ func (t *Transport) open(name string) (nfs.Content, error) {
 func (t *Transport) land(ctx context.Context, job transport.Job) (*content, error) {
 	c := &content{job: job, folder: rand.Text(), began: time.Now()}
 	c.descriptor, c.flat = c.folder+"/disk.vmdk", c.folder+"/disk-flat.vmdk"
-	var o behind.Options
+	o := behind.Options{CheckpointBytes: t.opts.CheckpointBytes}
 	if job.ReadBack != nil {
 		var err error
 		if c.source, err = job.ReadBack(ctx); err != nil {

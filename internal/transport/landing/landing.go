@@ -95,6 +95,10 @@ type Options struct {
 	Stall       time.Duration                        // a copy that shows no sign of life for so long is ended; default an hour
 	After       func(time.Duration) <-chan time.Time // default time.After
 
+	// CheckpointBytes is how many bytes of a disk are written until they are made safe.
+	// Default: that of package behind.
+	CheckpointBytes int64
+
 	Log *slog.Logger // default discards
 }
 

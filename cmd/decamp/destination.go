@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/transport/fanout"
+)
+
+// destination is one --to: a place with a run of its own.
+type destination struct {
+	name   string // the folder, as it was given
+	target *dir.Target
+	plan   plan.Plan
+}
+
+// ended is how the run to one destination ended.
+type ended struct {
+	to  *destination
+	out migrate.Outcome
+	err error
+}
+
+// plan makes the intents to move vm, one for each destination. A target's folder goes in
+// by its absolute name, so that the run is found from any working directory.
+func (w *works) plan(vm *inventory.VM, o migrateOptions) error {
+	for _, d := range w.to {
+		folder, err := filepath.Abs(d.name)
+		if err != nil {
+			return err
+		}
+		d.plan = plan.New(w.url, vm, "dir:"+folder, o.format, o.transport, time.Now())
+	}
+	return nil
+}
+
+// names tell the runs apart, if there are several.
+func (w *works) names() runNames {
+	if len(w.to) == 1 {
+		return nil
+	}
+	names := runNames{}
+	for _, d := range w.to {
+		names[d.plan.ID] = strings.TrimRight(d.name, "/")
+	}
+	return names
+}
+
+// migrateAll does all runs at once. They share what is read of the source.
+func (w *works) migrateAll(ctx context.Context, permit migrate.Permit) []ended {
+	ends := make([]ended, len(w.to))
+	group := fanout.New(w.transport, len(w.to))
+	var off sync.Mutex
+	var runs sync.WaitGroup
+	for i, d := range w.to {
+		runs.Go(func() {
+			member := group.Member(i)
+			defer member.Close() // cannot fail
+			out, err := w.migrator.Migrate(ctx, d.plan, w.rig(d, member, &off), permit)
+			ends[i] = ended{d, out, err}
+		})
+	}
+	runs.Wait()
+	return ends
+}
+
+func (w *works) rig(d *destination, m *fanout.Member, off *sync.Mutex) migrate.Rig {
+	return migrate.Rig{
+		Source: planned{w.session, off}, Transport: m, Target: d.target,
+		Open: w.open, Settled: m.Settle,
+	}
+}

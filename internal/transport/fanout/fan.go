@@ -1,0 +1,133 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// fan is one transfer of a disk for several runs.
+type fan struct {
+	parts  []*part
+	left   atomic.Int64 // parts that are not gone
+	cancel context.CancelFunc
+}
+
+// newFan returns the transfer of parts, and its context: it ends when all are gone.
+func newFan(parts []*part) (context.Context, *fan) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(parts[0].ctx))
+	f := &fan{parts: parts, cancel: cancel}
+	f.left.Store(int64(len(parts)))
+	for _, p := range parts {
+		p.shared = f
+	}
+	return ctx, f
+}
+
+// without is told that a part is gone.
+func (f *fan) without() {
+	if f.left.Add(-1) == 0 {
+		f.cancel()
+	}
+}
+
+// end tells those that are still there how the transfer ended.
+func (f *fan) end(res blockcopy.Result, err error) {
+	for _, p := range f.parts {
+		p.end(res, err)
+	}
+}
+
+// job is what the transport is asked for. All runs ask for the same disk.
+func (f *fan) job() transport.Job {
+	j := f.parts[0].job
+	j.Target, j.Progress = target{f}, f.progress
+	if j.Manifest != nil {
+		j.Manifest = ledger{f}
+	}
+	if j.ReadBack != nil {
+		j.ReadBack = f.readBack
+	}
+	return j
+}
+
+func (f *fan) progress(p blockcopy.Progress) {
+	for _, part := range f.parts {
+		if part.job.Progress != nil && !part.isGone() {
+			part.job.Progress(p)
+		}
+	}
+}
+
+// each calls do for every part, at once, and returns when all did. Those that fail leave.
+// It fails when nobody is left, or ctx ended.
+func (f *fan) each(ctx context.Context, do func(*part) error) error {
+	var wg sync.WaitGroup
+	for _, p := range f.parts[1:] {
+		wg.Go(func() { _ = do(p) }) // p keeps its error
+	}
+	_ = do(f.parts[0])
+	wg.Wait()
+	if f.left.Load() == 0 {
+		return f.why()
+	}
+	return ctx.Err()
+}
+
+// why joins the errors of all parts.
+func (f *fan) why() error {
+	var errs []error
+	for _, p := range f.parts {
+		<-p.gone
+		errs = append(errs, p.err)
+	}
+	return errors.Join(errs...)
+}
+
+// target writes to the targets of all.
+type target struct{ *fan }
+
+var _ disk.Target = target{}
+
+func (t target) Size() int64 { return t.parts[0].job.Target.Size() }
+
+func (t target) WriteAt(ctx context.Context, p []byte, off int64) error {
+	return t.each(ctx, func(to *part) error {
+		return to.write(ctx, disk.Range{Off: off, Len: int64(len(p))}, func() error { return to.job.Target.WriteAt(ctx, p, off) })
+	})
+}
+
+func (t target) Zero(ctx context.Context, r disk.Range) error {
+	return t.each(ctx, func(to *part) error {
+		return to.write(ctx, r, func() error { return to.job.Target.Zero(ctx, r) })
+	})
+}
+
+func (t target) Sync(ctx context.Context) error {
+	return t.each(ctx, func(to *part) error {
+		return to.do(ctx, func() error { return to.job.Target.Sync(ctx) })
+	})
+}
+
+// Hints are those that suit all: the largest request, as many streams as the slowest takes.
+func (t target) Hints() disk.Hints {
+	h := t.parts[0].job.Target.Hints()
+	for _, p := range t.parts[1:] {
+		o := p.job.Target.Hints()
+		h.Request, h.Align = max(h.Request, o.Request), max(h.Align, o.Align)
+		if o.Streams > 0 && (h.Streams == 0 || o.Streams < h.Streams) {
+			h.Streams = o.Streams
+		}
+	}
+	return h
+}
+
+// Finish and Close are what each run does with its own image.
+func (t target) Finish(ctx context.Context) error { return t.Sync(ctx) }
+
+func (t target) Close() error { return nil }

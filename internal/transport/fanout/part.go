@@ -1,0 +1,108 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// errGone is what a part that is gone answers. Nobody is told: its error is kept.
+var errGone = errors.New("this destination is left out")
+
+// part is one run's end of a transfer that several share.
+type part struct {
+	member *Member
+	ctx    context.Context
+	job    transport.Job
+
+	shared *fan         // as of when the transfer begins
+	using  sync.RWMutex // held for reading by whoever uses the target or the manifest
+
+	once   sync.Once
+	gone   chan struct{} // closed when this part is over: the transfer ended, or it left
+	result blockcopy.Result
+	err    error
+}
+
+func newPart(ctx context.Context, m *Member, job transport.Job) *part {
+	return &part{member: m, ctx: ctx, job: job, gone: make(chan struct{})}
+}
+
+// do calls f with the target and the manifest, unless the part is gone. If f fails, it
+// leaves; but not if ctx ended, which is the whole transfer's end and no fault of its own.
+func (p *part) do(ctx context.Context, f func() error) error {
+	p.using.RLock()
+	defer p.using.RUnlock()
+	if p.isGone() {
+		return errGone
+	}
+	err := f()
+	if err != nil && ctx.Err() == nil {
+		p.fail(err)
+	}
+	return err
+}
+
+func (p *part) isGone() bool {
+	select {
+	case <-p.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// fail makes the part leave, at once: no further use begins.
+func (p *part) fail(err error) { p.end(blockcopy.Result{}, err) }
+
+// end says how the part ended. Only the first word counts.
+func (p *part) end(res blockcopy.Result, err error) {
+	p.once.Do(func() {
+		p.result, p.err = res, err
+		close(p.gone)
+		p.shared.without()
+	})
+}
+
+// quiet returns when the target and the manifest of a part that is gone are not used any
+// more.
+func (p *part) quiet() {
+	p.using.Lock()
+	defer p.using.Unlock()
+}
+
+// write takes the chunks of r off the manifest, as far as it lists them, before f changes
+// what the target has there.
+func (p *part) write(ctx context.Context, r disk.Range, f func() error) error {
+	return p.do(ctx, func() error {
+		if err := p.unlist(r); err != nil {
+			return err
+		}
+		return f()
+	})
+}
+
+func (p *part) unlist(r disk.Range) error {
+	if p.job.Manifest == nil {
+		return nil
+	}
+	end := (r.End() + manifest.ChunkSize - 1) / manifest.ChunkSize
+	for c := r.Off / manifest.ChunkSize; c < end; c++ {
+		first := c
+		for c < end && p.job.Manifest.Has(c) {
+			c++
+		}
+		if c == first {
+			continue
+		}
+		if err := p.job.Manifest.Drop(first, c-first); err != nil {
+			return err
+		}
+	}
+	return nil
+}
