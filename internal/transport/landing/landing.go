@@ -5,7 +5,7 @@
 //
 // # How a byte gets here
 //
-//	Transfer -> Host.CopyDisk                          the host is asked, and followed
+//	Transfer -> Copier.CopyDisk                        the host is asked, and followed
 //	            nfs WRITE -> content -> behind.File    what it sends, hashed while hot
 //	                                    -> Target      in large runs
 //
@@ -87,6 +87,9 @@ type Options struct {
 	UnmountWait time.Duration                        // for files that the host holds open; default a minute
 	After       func(time.Duration) <-chan time.Time // default time.After
 
+	// Copier is how the host is asked to copy. Default API.
+	Copier Copier
+
 	Log *slog.Logger // default discards
 }
 
@@ -111,6 +114,9 @@ func New(host Host, o Options) *Transport {
 	o = o.withDefaults()
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Copier == nil {
+		o.Copier = API{host}
 	}
 	return &Transport{
 		host: host, opts: o, pool: behind.NewPool(o.Memory),
@@ -140,7 +146,7 @@ func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockc
 		return res, err
 	}
 	defer func() { err = errors.Join(err, t.leave(l)) }()
-	err = t.host.CopyDisk(ctx, esx.DiskCopy{
+	err = t.opts.Copier.CopyDisk(ctx, job.Disk.VM.Host, esx.DiskCopy{
 		Datacenter: job.Disk.VM.Datacenter,
 		From:       job.Disk.Disk.Path,
 		To:         inventory.Path{Datastore: datastore, File: l.descriptor},
