@@ -2,19 +2,23 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/leftover"
 	"github.com/decamp/decamp/internal/plan"
 )
 
 const runsHelp = `
 List the migrations that the state directory remembers: what they move, where each one
 stands, and why it stopped. An open run is under way, or was killed; either way the
-command that began it continues it.
+command that began it continues it. Below stands what decamp changed on hosts and has not
+put back, because it was killed or the host did not let it.
 `
 
 const runsExamples = `
@@ -29,7 +33,7 @@ func newRuns(a *app) *cobra.Command {
 		Long:              text(runsHelp),
 		Example:           text(runsExamples),
 		Args:              takes(),
-		Annotations:       exits(),
+		Annotations:       exits(exit{fault.Corrupt, "a record cannot be read; the others are listed"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              a.logged(func(*cobra.Command, []string) error { return a.listRuns() }),
 	}
@@ -44,17 +48,20 @@ func (a *app) listRuns() error {
 	if err != nil {
 		return err
 	}
+	left, unread := leftover.NewStore(dir).List()
 	if a.json {
-		return a.print(struct {
-			Runs []plan.Run `json:"runs"`
-		}{append([]plan.Run{}, runs...)})
+		return errors.Join(a.print(struct {
+			Runs      []plan.Run        `json:"runs"`
+			Leftovers []leftover.Record `json:"leftovers"` // on hosts
+		}{append([]plan.Run{}, runs...), append([]leftover.Record{}, left...)}), unread)
 	}
 	if len(runs) == 0 {
-		_, err := fmt.Fprintf(a.out, "No runs in %s.\n", dir)
-		return err
+		fmt.Fprintf(a.out, "No runs in %s.\n", dir)
+	} else {
+		writeRuns(a, runs)
 	}
-	writeRuns(a, runs)
-	return nil
+	writeLeftovers(a, left)
+	return unread
 }
 
 func writeRuns(a *app, runs []plan.Run) {

@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/leftover"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/mount"
 	"github.com/decamp/decamp/internal/nfs"
@@ -59,6 +60,7 @@ func (a *app) dial(ctx context.Context, rawURL string, l login) (*esx.Session, e
 				return "", err
 			}
 			text, err := password(ctx)
+			a.remember(refused.who, text)
 			return esx.Secret(text), err
 		},
 	})
@@ -81,6 +83,9 @@ type works struct {
 	store     *plan.Store
 	engine    *flow.Engine
 	migrator  *migrate.Migrator
+	leftovers *leftover.Store // what was changed on hosts
+	shells    *hostShells
+	left      func()   // tries once more to put back what an earlier run left; nil: it left nothing
 	shown     progress // who is told the events; nil until there is something to show
 }
 
@@ -105,13 +110,17 @@ func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w
 	if w.session, err = a.dial(ctx, rawURL, o.login); err != nil {
 		return w, err
 	}
+	w.shells = a.newHostShells(w.session, loginOf(w.url, o.login), o.landing.ssh, w.leftovers)
+	if a.tidy(ctx, w.shells) {
+		w.left = func() { a.tidy(context.WithoutCancel(ctx), w.shells) }
+	}
 	w.reader = https.New(w.session, https.Options{MaxConnections: o.connections, Log: a.log})
-	w.transport, err = a.newTransport(w, o)
+	w.transport, err = a.newTransport(ctx, w, o)
 	return w, err
 }
 
 // newTransport returns what moves the disks.
-func (a *app) newTransport(w *works, o migrateOptions) (transport.Transport, error) {
+func (a *app) newTransport(ctx context.Context, w *works, o migrateOptions) (transport.Transport, error) {
 	if o.transport == "https" {
 		return w.reader, nil
 	}
@@ -119,10 +128,29 @@ func (a *app) newTransport(w *works, o migrateOptions) (transport.Transport, err
 	if err != nil {
 		return nil, err
 	}
-	return landing.New(w.session, landing.Options{
+	allow, err := lookUp(ctx, "--landing-allow", o.landing.allow)
+	if err != nil {
+		return nil, err
+	}
+	host := landing.WithShell{Host: w.session, Open: w.shells.Open}
+	return landing.New(host, landing.Options{
 		Dir: filepath.Join(state, "landing"), Advertise: o.landing.advertise, Memory: int64(o.landing.memory),
-		Ports: nfs.Ports{NFS: o.landing.listen, Portmap: o.landing.portmap}, Log: a.log,
+		Ports: nfs.Ports{NFS: o.landing.listen, Portmap: o.landing.portmap}, Allow: allow, Log: a.log,
+		Leftovers: w.leftovers, Server: serverOf(w.url), Stays: a.warnStays, Copier: a.newCopier(w, o.landing.copy),
 	}), nil
+}
+
+// newCopier returns how hosts are asked to copy.
+func (a *app) newCopier(w *works, how string) landing.Copier {
+	api := landing.API{Host: w.session}
+	ssh := &landing.SSH{Open: w.shells.Open, Leftovers: w.leftovers, Server: serverOf(w.url)}
+	switch how {
+	case "api":
+		return api
+	case "ssh":
+		return ssh
+	}
+	return &landing.Choice{API: api, SSH: ssh, Chosen: a.tellCopier}
 }
 
 func (w *works) openTargets(o migrateOptions) error {
@@ -149,7 +177,7 @@ func (a *app) openState(ctx context.Context, w *works) error {
 	if w.engine, err = flow.Open(ctx, flow.Config{Dir: state, Log: a.log}); err != nil {
 		return err
 	}
-	w.store = plan.NewStore(state)
+	w.store, w.leftovers = plan.NewStore(state), leftover.NewStore(state)
 	w.migrator = migrate.New(w.engine, w.store, migrate.Options{Version: version, Log: a.log, Notify: w.notify})
 	return w.engine.Launch()
 }
@@ -172,11 +200,44 @@ func (w *works) Close() error {
 	if w.reader != nil {
 		errs = append(errs, w.reader.Close())
 	}
+	if w.shells != nil {
+		errs = append(errs, w.shells.Close())
+	}
+	if w.left != nil {
+		w.left()
+		errs = append(errs, w.shells.Close())
+	}
 	if w.session != nil {
 		errs = append(errs, w.session.Close())
 	}
 	return errors.Join(errs...)
 }
+
+// putBack undoes what is on record of the server of a session.
+func putBack(ctx context.Context, shells *hostShells) ([]leftover.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, putBackWait)
+	defer cancel()
+	session := shells.session
+	host := landing.WithShell{Host: session, Open: shells.Open}
+	return shells.store.PutBack(ctx, strings.ToLower(session.Addr()), map[leftover.Kind]leftover.Undo{
+		leftover.NFSDatastore: func(ctx context.Context, r leftover.Record) error {
+			return host.UnmountNAS(ctx, r.Host, landing.Recorded(r))
+		},
+		leftover.ShellJob: func(ctx context.Context, r leftover.Record) error {
+			s, err := shells.Open(ctx, r.Host)
+			if err != nil {
+				return err
+			}
+			return s.End(ctx, landing.RecordedJob(r))
+		},
+		leftover.SSHService: func(ctx context.Context, r leftover.Record) error {
+			return shells.stop(ctx, r.Host)
+		},
+	})
+}
+
+// putBackWait bounds what looking after earlier runs may take from this one.
+const putBackWait = 2 * time.Minute
 
 func (w *works) open(ctx context.Context, d transport.Disk) (disk.Source, error) {
 	return openDisk(ctx, w.reader, d)

@@ -55,8 +55,25 @@ func (s *Session) copyDisk(ctx context.Context, c DiskCopy) error {
 	if err == nil {
 		err = s.followTask(ctx, res.Returnval, c.Progress)
 	}
-	if _, exists := vimFault(err).(*types.FileAlreadyExists); exists {
+	return copyError(err, c)
+}
+
+// copyError says what the faults of a copy mean. A plain FileFault is what is left of an
+// I/O error at either end; one of ours, a network that was away for longer than the host
+// waits (140 s), or a bad sector of its own.
+func copyError(err error, c DiskCopy) error {
+	switch vimFault(err).(type) {
+	case *types.FileAlreadyExists:
 		return fault.New(fault.Conflict, "%w", err).WithHint("remove %v on the host", c.To)
+	case *types.FileLocked:
+		return fault.New(fault.Conflict, "%w", err).
+			WithHint("something on the host has the disk open: power the VM off, and see who holds it with vmfsfilelockinfo")
+	case *types.RequestCanceled:
+		return fault.New(fault.Transient, "somebody canceled the task on the host: %w", err).
+			WithHint("see the host's recent tasks for who it was; run the command again to go on")
+	case *types.FileFault, *types.CannotAccessFile:
+		return fault.New(fault.Transient, "%w", err).
+			WithHint("the host could not read its disk or write to us: see vmkernel.log there; if it is the disk, copy by --transport https")
 	}
 	return err
 }

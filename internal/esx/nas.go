@@ -54,11 +54,16 @@ func (s *Session) isNAS(ctx context.Context, host inventory.MoRef, n NAS, duplic
 	if err != nil {
 		return err
 	}
-	if info != nil && info.Nas != nil && info.Nas.RemoteHost == n.Server && info.Nas.RemotePath == n.Path {
+	if info != nil && n.is(info) {
 		return nil
 	}
 	return fault.New(fault.Conflict, "the host has another datastore called %s: %w", n.Name, duplicate).
 		WithHint("remove it there, or choose another name")
+}
+
+// is reports whether a datastore is n, whatever its name.
+func (n NAS) is(info *types.NasDatastoreInfo) bool {
+	return info.Nas != nil && info.Nas.RemoteHost == n.Server && info.Nas.RemotePath == n.Path
 }
 
 func (s *Session) createNAS(ctx context.Context, host inventory.MoRef, n NAS) (*types.CreateNasDatastoreResponse, error) {
@@ -75,23 +80,28 @@ func (s *Session) createNAS(ctx context.Context, host inventory.MoRef, n NAS) (*
 	})
 }
 
-// UnmountNAS makes a host forget a datastore; nothing is deleted on the server. A datastore
-// that is not there is no error. One with open files is fault.Conflict.
-func (s *Session) UnmountNAS(ctx context.Context, host inventory.MoRef, name string) error {
-	if err := s.removeNAS(ctx, host, name); err != nil {
-		return fmt.Errorf("unmount datastore %s of host %s: %w", name, host, classify(err))
+// UnmountNAS makes a host forget a datastore; nothing is deleted on the server. One that is
+// not there, or has the name and is of another server or path, is no error: n is not
+// mounted. One with open files is fault.Conflict.
+func (s *Session) UnmountNAS(ctx context.Context, host inventory.MoRef, n NAS) error {
+	if err := s.removeNAS(ctx, host, n); err != nil {
+		return fmt.Errorf("unmount datastore %s of host %s: %w", n.Name, host, classify(err))
 	}
 	return nil
 }
 
-func (s *Session) removeNAS(ctx context.Context, host inventory.MoRef, name string) error {
+func (s *Session) removeNAS(ctx context.Context, host inventory.MoRef, n NAS) error {
 	var h mo.HostSystem
 	if err := s.properties(ctx, reference("HostSystem", host), &h, "datastore", "configManager.datastoreSystem"); err != nil {
 		return err
 	}
-	ds, info, err := s.nasCalled(ctx, h.Datastore, name)
+	ds, info, err := s.nasCalled(ctx, h.Datastore, n.Name)
 	if err != nil || info == nil {
 		return err
+	}
+	if !n.is(info) {
+		s.cfg.Log.Info("a datastore of that name is another", "host", host, "datastore", n.Name)
+		return nil
 	}
 	_, err = methods.RemoveDatastore(ctx, s, &types.RemoveDatastore{This: *h.ConfigManager.DatastoreSystem, Datastore: ds})
 	switch vimFault(err).(type) {

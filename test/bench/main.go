@@ -34,6 +34,8 @@ var parts = []part{
 	{"huge", hugeFigures},
 	{"formats", formatFigures},
 	{"mount", mountFigures},
+	{"fanout", fanoutFigures},
+	{"landing", landingFigures},
 }
 
 func main() {
@@ -86,9 +88,18 @@ func choose(only string) ([]part, error) {
 		}
 	}
 	if len(chosen) != len(wanted) {
-		return nil, fmt.Errorf("unknown part in %q; the parts are engine, writers, verify, https, huge, formats and mount", only)
+		return nil, fmt.Errorf("unknown part in %q; the parts are %s", only, partNames())
 	}
 	return chosen, nil
+}
+
+// partNames lists the parts, in the table's order.
+func partNames() string {
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.name)
+	}
+	return strings.Join(names, ", ")
 }
 
 func exitOn(err error) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
@@ -154,12 +155,12 @@ type mains struct {
 	medium *medium
 }
 
-func (m *mains) UnmountNAS(ctx context.Context, host inventory.MoRef, name string) error {
+func (m *mains) UnmountNAS(ctx context.Context, host inventory.MoRef, n esx.NAS) error {
 	m.medium.mu.Lock()
 	gone := m.medium.left != nil
 	m.medium.mu.Unlock()
 	if gone {
-		return fmt.Errorf("unmount %s: %w", name, errNoPower)
+		return fmt.Errorf("unmount %s: %w", n.Name, errNoPower)
 	}
-	return m.at.UnmountNAS(ctx, host, name)
+	return m.at.UnmountNAS(ctx, host, n)
 }

@@ -154,12 +154,16 @@ func (h *pipedHost) MountNAS(_ context.Context, _ inventory.MoRef, n esx.NAS) (s
 	return n.Name, true, h.ask(message{Mount: &n})
 }
 
-func (h *pipedHost) UnmountNAS(context.Context, inventory.MoRef, string) error {
+func (h *pipedHost) UnmountNAS(context.Context, inventory.MoRef, esx.NAS) error {
 	return h.ask(message{Leave: true})
 }
 
 func (h *pipedHost) CopyDisk(_ context.Context, c esx.DiskCopy) error {
 	return h.ask(message{Copy: c.To.File})
+}
+
+func (h *pipedHost) SnapshotDisk(context.Context, inventory.MoRef, int32) (inventory.Path, error) {
+	return inventory.Path{}, errors.New("the host has no snapshot")
 }
 
 func (h *pipedHost) HostAddresses(context.Context, inventory.MoRef) ([]netip.Addr, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/decamp/decamp/internal/behind"
@@ -26,6 +27,7 @@ type content struct {
 	flat       string
 	began      time.Time
 	safe       int64 // bytes that were safe before
+	percent    atomic.Int32
 }
 
 var _ nfs.Content = (*content)(nil)
@@ -85,7 +87,7 @@ func (t *Transport) leave(c *content) error {
 	t.mu.Unlock()
 	err := os.RemoveAll(filepath.Join(t.opts.Dir, c.folder))
 	if s != nil {
-		err = errors.Join(err, s.Forget(exportPath, c.flat))
+		err = errors.Join(err, s.Forget(exportPath(t.opts.Dir), c.flat))
 	}
 	return errors.Join(err, c.File.Close(), c.closeSource())
 }
@@ -116,6 +118,7 @@ func (c *content) complete(ctx context.Context) error {
 
 // report turns the host's percents into bytes.
 func (c *content) report(percent int) {
+	c.percent.Store(int32(percent))
 	if c.job.Progress != nil {
 		p := c.progress()
 		p.Done = c.job.Target.Size() / 100 * int64(percent)

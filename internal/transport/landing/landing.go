@@ -5,7 +5,7 @@
 //
 // # How a byte gets here
 //
-//	Transfer -> Host.CopyDisk                          the host is asked, and followed
+//	Transfer -> Copier.CopyDisk                        the host is asked, and followed
 //	            nfs WRITE -> content -> behind.File    what it sends, hashed while hot
 //	                                    -> Target      in large runs
 //
@@ -19,8 +19,13 @@
 // still writes goes nowhere: names are used once, so its handles are stale. The host copies
 // from the beginning each time; chunks that are safe already are not written again.
 //
-// The datastore is mounted with the first Transfer and unmounted by Close. What a crash left
-// mounted has the same name for the same folder and address: the next Transport finds it.
+// A disk of a running VM is landed as it was at a snapshot: the host may read what /folder
+// refuses. The snapshot is there before and after, or the Transfer fails.
+//
+// The datastore is mounted with the first Transfer and unmounted by Close. It is on record
+// (package leftover) from before it is mounted until it is unmounted, so that whoever comes
+// next can put back what a crash left; and it has the same name for the same folder and
+// address, so that the next Transport mounts it anew where nobody did.
 //
 // # Memory
 //
@@ -28,19 +33,20 @@
 package landing
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/decamp/decamp/internal/behind"
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/leftover"
 	"github.com/decamp/decamp/internal/nfs"
 	"github.com/decamp/decamp/internal/transport"
 )
@@ -48,8 +54,11 @@ import (
 // Host is what this package needs of a logged-in ESXi or vCenter.
 type Host interface {
 	MountNAS(ctx context.Context, host inventory.MoRef, n esx.NAS) (name string, mounted bool, err error)
-	UnmountNAS(ctx context.Context, host inventory.MoRef, name string) error
+	UnmountNAS(ctx context.Context, host inventory.MoRef, n esx.NAS) error
 	CopyDisk(ctx context.Context, c esx.DiskCopy) error
+
+	// SnapshotDisk returns the descriptor that holds a disk as it was at a snapshot.
+	SnapshotDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (inventory.Path, error)
 
 	// HostAddresses returns the addresses that a host may send from.
 	HostAddresses(ctx context.Context, host inventory.MoRef) ([]netip.Addr, error)
@@ -68,12 +77,30 @@ type Options struct {
 	// Ports are where it is served. Default 2049, and the port mapper's 111.
 	Ports nfs.Ports
 
+	// Allow are addresses that may mount it besides those that the host says it has: for
+	// hosts that are seen from here by another.
+	Allow []netip.Prefix
+
 	// Memory bounds what is held of all disks together, in bytes. Default 1 GiB.
 	Memory int64
+
+	// Leftovers is where a mount is recorded, as one of the ESXi or vCenter at Server, which
+	// is its host:port. Stays is told of one that could not be taken away and stays on
+	// record; nil makes that an error of Close. A nil Leftovers records nothing.
+	Leftovers *leftover.Store
+	Server    string
+	Stays     func(error)
+
+	UnmountWait time.Duration                        // for files that the host holds open; default a minute
+	Stall       time.Duration                        // a copy that shows no sign of life for so long is ended; default an hour
+	After       func(time.Duration) <-chan time.Time // default time.After
 
 	// CheckpointBytes is how many bytes of a disk are written until they are made safe.
 	// Default: that of package behind.
 	CheckpointBytes int64
+
+	// Copier is how the host is asked to copy. Default API.
+	Copier Copier
 
 	Log *slog.Logger // default discards
 }
@@ -86,9 +113,10 @@ type Transport struct {
 	opts Options
 	pool *behind.Pool
 
-	mu      sync.Mutex                 // held while a host mounts
-	served  *served                    // nil before the first Transfer
-	mounted map[inventory.MoRef]string // the datastore's name, by host
+	mu      sync.Mutex // held while a host mounts
+	served  *served    // nil before the first Transfer
+	mounted map[inventory.MoRef]mount
+	doubted map[inventory.MoRef]bool // a copy failed there: it may have lost the mount
 
 	landing sync.Mutex          // never held across I/O: hosts that write wait for it
 	disks   map[string]*content // by name in the export
@@ -96,13 +124,16 @@ type Transport struct {
 
 // New returns the transport of a host. It starts nothing.
 func New(host Host, o Options) *Transport {
-	o.Memory = cmp.Or(o.Memory, defaultMemory)
+	o = o.withDefaults()
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Copier == nil {
+		o.Copier = API{host}
+	}
 	return &Transport{
 		host: host, opts: o, pool: behind.NewPool(o.Memory),
-		mounted: map[inventory.MoRef]string{}, disks: map[string]*content{},
+		mounted: map[inventory.MoRef]mount{}, doubted: map[inventory.MoRef]bool{}, disks: map[string]*content{},
 	}
 }
 
@@ -110,15 +141,51 @@ func New(host Host, o Options) *Transport {
 func (t *Transport) Name() string { return "landing" }
 
 // Probe is part of transport.Transport. Whether the host can reach us shows when it mounts.
-func (t *Transport) Probe(_ context.Context, d transport.Disk) (transport.Offer, error) {
-	if d.Snapshot != "" {
-		return transport.Offer{Reason: "only disks of VMs that are powered off are landed so far"}, nil
+func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offer, error) {
+	o := transport.Offer{Usable: true, Reason: "the host copies to a datastore that decamp serves", Streams: 2}
+	if d.Snapshot == "" {
+		return o, nil
 	}
-	return transport.Offer{Usable: true, Reason: "the host copies to a datastore that decamp serves", Streams: 2}, nil
+	from, err := t.origin(ctx, d)
+	if fault.Is(err, fault.NotFound) {
+		return transport.Offer{Reason: fmt.Sprintf("%v; %s", err, fault.HintOf(err))}, nil
+	}
+	if err != nil {
+		return transport.Offer{}, err
+	}
+	o.Running, o.Reason = true, fmt.Sprintf("the host copies %v, which is frozen, to a datastore that decamp serves", from)
+	return o, nil
+}
+
+// origin is the descriptor that the host is to copy.
+func (t *Transport) origin(ctx context.Context, d transport.Disk) (inventory.Path, error) {
+	if d.Snapshot == "" {
+		return d.Disk.Path, nil
+	}
+	return t.host.SnapshotDisk(ctx, d.Snapshot, d.Disk.Key)
+}
+
+// unmoved makes sure that a disk that was copied at a snapshot was frozen all the time: when
+// the snapshot is removed, the base is written to.
+func (t *Transport) unmoved(ctx context.Context, d transport.Disk, from inventory.Path) error {
+	now, err := t.origin(ctx, d)
+	switch {
+	case fault.Is(err, fault.NotFound):
+		return fault.New(fault.Conflict, "the snapshot was removed while its disk was copied: %w", err).
+			WithHint("see the VM's recent tasks for who did so; take another and run the command again")
+	case err == nil && now != from:
+		return fault.New(fault.Conflict, "the disk at the snapshot was %v and is %v now", from, now).
+			WithHint("the VM was moved or its snapshots changed while it was copied; run the command again")
+	}
+	return err
 }
 
 // Transfer is part of transport.Transport.
 func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockcopy.Result, err error) {
+	from, err := t.origin(ctx, job.Disk)
+	if err != nil {
+		return res, err
+	}
 	datastore, err := t.reach(ctx, job.Disk.VM.Host)
 	if err != nil {
 		return res, err
@@ -128,13 +195,19 @@ func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockc
 		return res, err
 	}
 	defer func() { err = errors.Join(err, t.leave(l)) }()
-	err = t.host.CopyDisk(ctx, esx.DiskCopy{
-		Datacenter: job.Disk.VM.Datacenter,
-		From:       job.Disk.Disk.Path,
-		To:         inventory.Path{Datastore: datastore, File: l.descriptor},
-		Progress:   l.report,
+	err = t.attend(ctx, l, func(ctx context.Context) error {
+		return t.opts.Copier.CopyDisk(ctx, job.Disk.VM.Host, esx.DiskCopy{
+			Datacenter: job.Disk.VM.Datacenter,
+			From:       from,
+			To:         inventory.Path{Datastore: datastore, File: l.descriptor},
+			Progress:   l.report,
+		})
 	})
-	if err = l.whose(err); err == nil {
+	if err != nil {
+		t.doubt(job.Disk.VM.Host)
+		return l.result(), l.whose(err)
+	}
+	if err = t.unmoved(ctx, job.Disk, from); err == nil {
 		err = l.complete(ctx)
 	}
 	return l.result(), err
@@ -144,12 +217,12 @@ func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockc
 func (t *Transport) reach(ctx context.Context, host inventory.MoRef) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if name, ok := t.mounted[host]; ok {
-		return name, nil
+	if m, ok := t.mounted[host]; ok && !t.doubted[host] {
+		return m.nas.Name, nil
 	}
 	from, err := t.host.HostAddresses(ctx, host)
 	if err == nil && len(from) == 0 {
-		err = fault.New(fault.Unreachable, "host %s has no address", host)
+		err = fault.New(fault.Unreachable, "host %s has no address", host).WithHint("copy by --transport https")
 	}
 	if err != nil {
 		return "", err
@@ -164,23 +237,32 @@ func (t *Transport) reach(ctx context.Context, host inventory.MoRef) (string, er
 	if err != nil {
 		return "", err
 	}
-	name, _, err := t.host.MountNAS(ctx, host, export)
+	t.served.witness.began()
+	m, err := t.mount(ctx, host, export)
 	if err != nil {
-		return "", err
+		return "", t.served.explain(err, host, export.Server, from)
 	}
-	t.mounted[host] = name
-	return name, nil
+	t.mounted[host] = m
+	delete(t.doubted, host)
+	return m.nas.Name, nil
 }
 
-// Close unmounts the datastore from every host and ends the server.
+// doubt has the next Transfer look whether the host still has the datastore: one that was
+// off in between need not.
+func (t *Transport) doubt(host inventory.MoRef) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.doubted[host] = true
+}
+
+// Close unmounts the datastore from every host and ends the server, which has to answer
+// until then: hosts close their files.
 func (t *Transport) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var errs []error
-	for host, name := range t.mounted {
-		if err := t.host.UnmountNAS(context.Background(), host, name); err != nil {
-			errs = append(errs, fmt.Errorf("the datastore stays: %w", err))
-		}
+	for _, m := range t.mounted {
+		errs = append(errs, t.unmount(m))
 	}
 	clear(t.mounted)
 	if t.served != nil {

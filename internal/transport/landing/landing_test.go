@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/esx"
@@ -17,6 +20,7 @@ import (
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/leftover"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/nfs"
 	"github.com/decamp/decamp/internal/transport"
@@ -29,25 +33,38 @@ type rig struct {
 	lab     *lab.Lab
 	session *esx.Session
 	vm      *inventory.VM
+	state   string
 	dir     string // of the landing
 	ports   nfs.Ports
+	told    log
 }
 
 func newRig(t *testing.T, disks ...lab.Disk) *rig {
 	t.Helper()
-	r := &rig{T: t, dir: filepath.Join(t.TempDir(), "landing")}
-	r.ports = nfs.Ports{NFS: "127.0.0.1:0", Portmap: freePort(t)}
+	return newRigOf(t, lab.Config{VMs: []lab.VM{{Name: "web 01", Disks: disks}}})
+}
+
+// newRigOf is a rig whose lab is as it says, but for where the port mapper is.
+func newRigOf(t *testing.T, cfg lab.Config) *rig {
+	t.Helper()
+	r := &rig{T: t, state: t.TempDir()}
+	r.dir = filepath.Join(r.state, "landing")
+	r.ports = nfs.Ports{NFS: freePort(t), Portmap: freePort(t)} // the same after a restart: hosts do not ask again
+	if cfg.NFS.Portmap == "" {
+		cfg.NFS.Portmap = r.ports.Portmap
+	}
 	var err error
-	r.lab, err = lab.Start(context.Background(), lab.Config{
-		NFS: lab.NFS{Portmap: r.ports.Portmap},
-		VMs: []lab.VM{{Name: "web 01", Disks: disks}},
-	})
+	r.lab, err = lab.Start(context.Background(), cfg)
 	r.must(err)
 	t.Cleanup(func() { r.check(r.lab.Close()) })
+	scheme := "esxi"
+	if cfg.VCenter {
+		scheme = "vcenter"
+	}
 	r.session, err = esx.Dial(t.Context(), esx.Config{
-		URL:         &url.URL{Scheme: "esxi", User: url.User(r.lab.User()), Host: r.lab.Addr()},
+		URL:         &url.URL{Scheme: scheme, User: url.User(r.lab.User()), Host: r.lab.Addr()},
 		Password:    func(context.Context) (esx.Secret, error) { return esx.Secret(r.lab.Password()), nil },
-		Fingerprint: r.lab.Fingerprint(),
+		Fingerprint: r.lab.Fingerprint(), After: soon,
 	})
 	r.must(err)
 	t.Cleanup(func() { r.session.Close() })
@@ -70,6 +87,9 @@ func (r *rig) check(err error) {
 	}
 }
 
+// soon makes the looks at a task, and the attempts to unmount, follow each other quickly.
+func soon(d time.Duration) <-chan time.Time { return time.After(d / 40) }
+
 // freePort returns an address that nobody listens on.
 func freePort(t *testing.T) string {
 	t.Helper()
@@ -81,28 +101,63 @@ func freePort(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// log keeps what is logged.
+type log struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (r *rig) leftovers() *leftover.Store { return leftover.NewStore(r.state) }
+
+func (r *rig) options() landing.Options {
+	return landing.Options{
+		Dir: r.dir, Ports: r.ports, Memory: 64 << 20, Leftovers: r.leftovers(), Server: r.lab.Addr(),
+		After: soon, Log: slog.New(slog.NewTextHandler(&r.told, nil)),
+	}
+}
+
 func (r *rig) landing() *landing.Transport {
-	t := landing.New(r.session, landing.Options{Dir: r.dir, Ports: r.ports, Memory: 64 << 20})
+	t := landing.New(r.session, r.options())
 	r.Cleanup(func() { r.check(t.Close()) })
 	return t
 }
 
 // land moves a disk of the VM into an image, and returns the image and its report.
 func (r *rig) land(t *landing.Transport, n int, format image.Format) (image.File, error) {
-	d := &r.vm.Disks[n]
-	f := image.File{Path: filepath.Join(r.TempDir(), "disk."+string(format)), Format: format, Size: d.Capacity}
-	job := image.Job{Place: f, Path: f.Path, Manifest: f.Path + ".manifest", Info: manifest.Info{Disk: "disk", Size: d.Capacity, Source: "test"}}
+	f, job := jobOf(filepath.Join(r.TempDir(), "disk."+string(format)), &r.vm.Disks[n], format)
+	return f, r.fill(t, transport.Disk{VM: r.vm, Disk: &r.vm.Disks[n]}, job)
+}
+
+// landAt moves the first disk into the raw image at path, which may have been begun.
+func (r *rig) landAt(t *landing.Transport, path string) image.File {
+	r.Helper()
+	f, job := jobOf(path, &r.vm.Disks[0], image.Raw)
+	r.must(r.fill(t, transport.Disk{VM: r.vm, Disk: &r.vm.Disks[0]}, job))
+	return f
+}
+
+func (r *rig) fill(t *landing.Transport, d transport.Disk, job image.Job) error {
 	_, _, err := job.Fill(r.Context(), func(ctx context.Context, c *image.Copying) error {
-		_, err := t.Transfer(ctx, transport.Job{
-			Disk: transport.Disk{VM: r.vm, Disk: d}, Target: c.Target, Manifest: c.Log, ReadBack: f.ReadUnfinished,
-		})
+		_, err := t.Transfer(ctx, transport.Job{Disk: d, Target: c.Target, Manifest: c.Log, ReadBack: job.Place.ReadUnfinished})
 		return err
 	})
 	if err != nil {
-		return f, err
+		return err
 	}
 	_, err = job.Verify(r.Context(), manifest.VerifyOptions{})
-	return f, err
+	return err
 }
 
 // same compares an image with what the lab says the disk holds.

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/leftover"
+)
+
+const cleanHelp = `
+Put back what decamp changed on a host and could not put back itself: a datastore of a
+landing that is still mounted, a copy that goes on there, SSH that was started.
+
+Each change is on record before it is made, until it was taken back. Every migrate that
+logs in to the host does the same first, so this command is for hosts that nothing more is
+moved from. ` + "`decamp runs`" + ` lists what is on record. --forget drops the records of a host that
+is no more; it talks to nobody.
+`
+
+const cleanExamples = `
+decamp clean esxi://root@esx1
+decamp clean esxi://root@esx1 --forget
+`
+
+func newClean(a *app) *cobra.Command {
+	var l login
+	var ssh sshOptions
+	var forget bool
+	cmd := &cobra.Command{
+		Use:     "clean URL",
+		Short:   "Put back what was left on a host",
+		Long:    text(cleanHelp) + "\n\n" + text(sourceHelp),
+		Example: text(cleanExamples),
+		Args:    takes("URL"),
+		Annotations: exits(
+			exit{fault.NotFound, "the host of a record is not there any more: see --forget"},
+			exit{fault.Denied, "wrong password, missing privilege, certificate unknown or changed"},
+			exit{fault.Unreachable, "nobody answers at that address"},
+			exit{fault.Conflict, "the host holds a file open there, or another decamp works in the state directory"},
+			exit{fault.Unsupported, "a newer decamp made the record"},
+			exit{fault.Corrupt, "a record cannot be read; it stays"}),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
+			return a.clean(cmd.Context(), l, ssh, args[0], forget)
+		}),
+	}
+	cmd.Flags().BoolVar(&forget, "forget", false, "drop the records and ask no host")
+	ssh.register(cmd.Flags())
+	l.register(cmd)
+	return cmd
+}
+
+func (a *app) clean(ctx context.Context, l login, ssh sshOptions, rawURL string, forget bool) (err error) {
+	u, err := esx.ParseURL(rawURL)
+	if err != nil {
+		return err
+	}
+	state, err := a.stateDir()
+	if err != nil {
+		return err
+	}
+	unlock, err := a.lockState(ctx, state)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, unlock)
+	store := leftover.NewStore(state)
+	list, failed := recordsOf(store, serverOf(u))
+	var done []leftover.Record
+	switch {
+	case forget:
+		done, err = list, forgetAll(store, list)
+	case len(list) > 0:
+		done, err = a.cleanHost(ctx, l, ssh, u, store)
+		failed = nil // it has told of them
+	}
+	return errors.Join(a.tellCleaned(serverOf(u), done, forget), err, failed)
+}
+
+func (a *app) cleanHost(ctx context.Context, l login, ssh sshOptions, u *url.URL, store *leftover.Store) (_ []leftover.Record, err error) {
+	session, err := a.dial(ctx, u.String(), l)
+	if err != nil {
+		return nil, err
+	}
+	defer closing(&err, session.Close)
+	shells := a.newHostShells(session, loginOf(u, l), ssh, store)
+	defer closing(&err, shells.Close)
+	return putBack(ctx, shells)
+}
+
+// recordsOf lists what is on record of one server, and says what cannot be read.
+func recordsOf(store *leftover.Store, server string) (list []leftover.Record, err error) {
+	all, err := store.List()
+	for _, r := range all {
+		if r.Server == server {
+			list = append(list, r)
+		}
+	}
+	return list, err
+}
+
+func forgetAll(store *leftover.Store, list []leftover.Record) error {
+	var errs []error
+	for _, r := range list {
+		errs = append(errs, store.Remove(r.ID()))
+	}
+	return errors.Join(errs...)
+}
+
+func (a *app) tellCleaned(server string, done []leftover.Record, forgotten bool) error {
+	if a.json {
+		word := "putBack"
+		if forgotten {
+			word = "forgotten"
+		}
+		return a.print(map[string][]leftover.Record{word: append([]leftover.Record{}, done...)})
+	}
+	if len(done) == 0 {
+		_, err := fmt.Fprintf(a.out, "Nothing was put back on %s.\n", plain(server))
+		return err
+	}
+	for _, r := range done {
+		form := "Host %s has no %s any more.\n"
+		if forgotten {
+			form = "That host %s had %s is forgotten.\n"
+		}
+		if _, err := fmt.Fprintf(a.out, form, plain(string(r.Host)), plain(r.Text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,265 @@
+// Package leftover remembers what decamp changed on hosts until it is put back: a datastore
+// that was mounted, a service that was started.
+//
+// # The order of things
+//
+//	Add     the record is durable      before the host is asked
+//	        the host is changed, used, and changed back
+//	Remove  the record goes            after the host has confirmed
+//
+// Killed at any point, what is on record is all that may be left on a host, and perhaps a
+// record of something that never happened. So whoever puts back takes "there is no such
+// thing" for done. PutBack does it for all records of one server: the next decamp of the
+// same state folder that logs in there calls it, whatever it came for.
+//
+// The package talks to no host: what to do about a kind of record is the caller's. It has no
+// lock either: those who change hosts hold the state folder's.
+package leftover
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// Kind says what was changed, and with that how it is put back.
+type Kind string
+
+// What is changed on hosts.
+const (
+	NFSDatastore Kind = "nfs-datastore" // an export of ours that a host has mounted; What has server, path and name
+	ShellJob     Kind = "shell-job"     // a command that goes on there without us; What has its job's name
+	SSHService   Kind = "ssh-service"   // SSH that was off and was started
+)
+
+// Record is one change of one host.
+type Record struct {
+	Version int               `json:"version"`
+	Kind    Kind              `json:"kind"`
+	Server  string            `json:"server"` // host:port that was logged in to
+	Host    inventory.MoRef   `json:"host"`   // as that server calls it
+	What    map[string]string `json:"what,omitempty"`
+	Text    string            `json:"text"`             // for people: "datastore decamp-12ab34cd"
+	ByHand  string            `json:"byHand,omitempty"` // a command that puts it back
+	Since   time.Time         `json:"since"`
+}
+
+// version is that of the records' format.
+const version = 1
+
+// ID names a record: the same change of the same host has the same one.
+type ID string
+
+// idBytes of a SHA-256 are plenty for the handful of records there ever are.
+const idBytes = 8
+
+// ID returns the record's.
+func (r Record) ID() ID {
+	parts := []string{string(r.Kind), r.Server, string(r.Host)}
+	for name, value := range r.What {
+		parts = append(parts, name+"="+value)
+	}
+	slices.Sort(parts[3:])
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return ID(hex.EncodeToString(sum[:idBytes]))
+}
+
+// Store is the folder of the records below a state directory.
+type Store struct{ dir string }
+
+// NewStore returns the store in the state directory dir, which need not exist.
+func NewStore(dir string) *Store { return &Store{filepath.Join(dir, "leftovers")} }
+
+const suffix = ".json"
+
+func (s *Store) path(id ID) string { return filepath.Join(s.dir, string(id)+suffix) }
+
+// Add records a change that is about to be made. It is durable on return. Recorded before,
+// the record stays as it is.
+func (s *Store) Add(r Record) (ID, error) {
+	r.Version = version
+	id := r.ID()
+	if _, err := s.read(id); err == nil {
+		return id, nil
+	}
+	if err := s.write(id, r); err != nil {
+		return "", fault.New(fault.Denied, "record %s: %w", r.Text, err).
+			WithHint("nothing was changed on the host; make room in the state directory, or name another with --state DIR")
+	}
+	return id, nil
+}
+
+func (s *Store) write(id ID, r Record) error {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	if err := syncFolder(filepath.Dir(s.dir)); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return replace(s.path(id), append(text, '\n'))
+}
+
+// replace writes a file so that it is there whole or not at all, durably.
+func replace(path string, text []byte) error {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
+func syncFolder(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Remove forgets a change that was put back. One that is not on record is no error.
+func (s *Store) Remove(id ID) error {
+	err := os.Remove(s.path(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = syncFolder(s.dir)
+	}
+	if err != nil {
+		return fmt.Errorf("forget record %s: %w", id, err)
+	}
+	return nil
+}
+
+// List returns the records, oldest first. Those that cannot be read are in the error, each
+// by its file's name, and stay.
+func (s *Store) List() ([]Record, error) {
+	entries, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list records of changed hosts: %w", err)
+	}
+	var list []Record
+	var errs []error
+	for _, e := range entries {
+		id, isRecord := strings.CutSuffix(e.Name(), suffix)
+		if !isRecord {
+			continue // a crash came while it was written: nothing was changed yet
+		}
+		r, err := s.read(ID(id))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it went meanwhile
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b Record) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID(), b.ID())) })
+	return list, errors.Join(errs...)
+}
+
+func (s *Store) read(id ID) (Record, error) {
+	text, err := os.ReadFile(s.path(id))
+	if err != nil {
+		return Record{}, err
+	}
+	r, err := parse(text)
+	if err == nil && r.ID() != id {
+		err = fault.New(fault.Corrupt, "it is of another change (%s)", r.ID()).WithHint("%s", byHand)
+	}
+	if err != nil {
+		return Record{}, fmt.Errorf("read record %s: %w", s.path(id), err)
+	}
+	return r, nil
+}
+
+const byHand = "it tells of something changed on a host: see what it says, put that back by hand, and delete the file"
+
+func parse(text []byte) (Record, error) {
+	var r Record
+	if err := json.Unmarshal(text, &r); err != nil {
+		return r, fault.New(fault.Corrupt, "%w", err).WithHint("%s", byHand)
+	}
+	switch {
+	case r.Version != version:
+		return r, fault.New(fault.Unsupported, "its format is version %d, this decamp knows %d", r.Version, version).
+			WithHint("use the decamp that made it, or a newer one")
+	case r.Kind == "" || r.Server == "" || r.Host == "":
+		return r, fault.New(fault.Corrupt, "it does not say what was changed where").WithHint("%s", byHand)
+	}
+	return r, nil
+}
+
+// Undo puts one change back. What is not there any more is put back.
+type Undo func(ctx context.Context, r Record) error
+
+// PutBack undoes what is on record for a server, the newest first: a file is closed before
+// its datastore goes. It returns what it undid. What it could
+// not undo stays on record and is in the error, and so is every record that cannot be read.
+func (s *Store) PutBack(ctx context.Context, server string, undo map[Kind]Undo) (done []Record, err error) {
+	list, err := s.List()
+	errs := []error{err}
+	for _, r := range slices.Backward(list) {
+		if r.Server != server {
+			continue
+		}
+		if err := s.putBack(ctx, r, undo[r.Kind]); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		done = append(done, r)
+	}
+	return done, errors.Join(errs...)
+}
+
+func (s *Store) putBack(ctx context.Context, r Record, undo Undo) error {
+	if undo == nil {
+		return fault.New(fault.Unsupported, "host %s still has %s, and this decamp does not know how to take it back", r.Host, r.Text).
+			WithHint("use the decamp that made it, or a newer one")
+	}
+	if err := undo(ctx, r); err != nil {
+		return Stays(r, err)
+	}
+	return s.Remove(r.ID())
+}
+
+// Stays is the error for a change that could not be put back, and why.
+func Stays(r Record, why error) error {
+	e := fault.New(fault.KindOf(why), "host %s still has %s: %w", r.Host, r.Text, why)
+	remedy := "it is on record: the next decamp that logs in to " + r.Server + " takes it back, and so does decamp clean"
+	if r.ByHand != "" {
+		remedy += "; by hand, on the host: " + r.ByHand
+	}
+	if why := fault.HintOf(why); why != "" {
+		remedy = why + "; " + remedy
+	}
+	return e.WithHint("%s", remedy)
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/transport/fanout"
+)
+
+const (
+	fanSize = 2 << 30
+	fanRuns = 3 // odd; the median counts
+)
+
+// A place is one destination of a fan-out.
+type place struct {
+	Name   string
+	Path   string
+	Format string
+	Rate   int64 // bytes a second, of a disk that is slower than this machine's; 0: as it comes
+}
+
+// fanoutFigures lands a disk in three places at once, beside each of them alone: on disks
+// of three speeds, and on what this machine has.
+func fanoutFigures(ctx context.Context, b *bench) error {
+	ram, err := os.MkdirTemp("/dev/shm", "decamp-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(ram)
+	if err := b.fanoutFigure(ctx, "disks of 300, 400 and 500 MB/s", []place{
+		{Name: "raw on this disk", Path: filepath.Join(b.dir, "fan.raw"), Format: "raw", Rate: 300e6},
+		{Name: "raw in tmpfs", Path: filepath.Join(ram, "fan.raw"), Format: "raw", Rate: 400e6},
+		{Name: "qcow2 in tmpfs", Path: filepath.Join(ram, "fan.qcow2"), Format: "qcow2", Rate: 500e6},
+	}); err != nil {
+		return err
+	}
+	return b.fanoutFigure(ctx, "this disk, tmpfs, tmpfs", []place{
+		{Name: "raw on this disk", Path: filepath.Join(b.dir, "fan.raw"), Format: "raw"},
+		{Name: "raw in tmpfs", Path: filepath.Join(ram, "fan.raw"), Format: "raw"},
+		{Name: "qcow2 in tmpfs", Path: filepath.Join(ram, "fan.qcow2"), Format: "qcow2"},
+	})
+}
+
+func (b *bench) fanoutFigure(ctx context.Context, name string, places []place) error {
+	var all, cpu, wire []float64
+	alone := make([][]float64, len(places))
+	for range fanRuns {
+		t, err := b.fan(ctx, places)
+		if err != nil {
+			return err
+		}
+		all, cpu, wire = append(all, t.rate()), append(cpu, t.cpuPerGiB()), append(wire, float64(t.Wire)/float64(t.Bytes))
+		for i := range places {
+			if t, err = b.fan(ctx, places[i:i+1]); err != nil {
+				return err
+			}
+			alone[i] = append(alone[i], t.rate())
+		}
+	}
+	slowest := median(alone[0])
+	var peers []Peer
+	for i, p := range places {
+		slowest = min(slowest, median(alone[i]))
+		peers = append(peers, Peer{Name: p.Name + " alone", Value: median(alone[i])})
+	}
+	b.atMost(1, Row{Figure: "fan-out to " + name + ": source read", Value: median(wire), Unit: "x"})
+	b.add(Row{Figure: "fan-out to " + name, Value: median(all), Unit: "MB/s", Peers: peers,
+		Note: fmt.Sprintf("%.2f CPU s/GiB of source; median of %d", median(cpu), fanRuns)})
+	b.atLeast(0.85, Row{Figure: "fan-out to " + name + ", against the slowest alone", Value: median(all) / slowest, Unit: "x"})
+	return nil
+}
+
+// fan runs childFan, and removes what it wrote.
+func (b *bench) fan(ctx context.Context, places []place) (t taken, err error) {
+	job, err := json.Marshal(places)
+	if err != nil {
+		return t, err
+	}
+	defer func() {
+		for _, p := range places {
+			err = errors.Join(err, os.Remove(p.Path))
+		}
+	}()
+	return t, runChild(ctx, &t, "fan", string(job))
+}
+
+// childFan copies a Pattern into all places at once, with a manifest for each. Wire is
+// what was read of it.
+func childFan(ctx context.Context, args []string) (t taken, err error) {
+	var places []place
+	if err := json.Unmarshal([]byte(args[0]), &places); err != nil {
+		return t, err
+	}
+	src := &patternTransport{src: disk.NewPattern(fanSize)}
+	group := fanout.New(src, len(places))
+	t, err = timed(func() error {
+		var g errgroup.Group
+		for i, p := range places {
+			g.Go(func() error { return p.fill(ctx, group.Member(i)) })
+		}
+		return g.Wait()
+	})
+	t.Bytes, t.Wire = fanSize, src.read.Load()
+	return t, err
+}
+
+// fill moves the disk into the place.
+func (p place) fill(ctx context.Context, m *fanout.Member) (err error) {
+	dst, err := createImage(p.Format, p.Path, fanSize)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dst.Close()) }()
+	log, done, err := tempManifest(true, fanSize)
+	if err != nil {
+		return err
+	}
+	defer done()
+	_, err = m.Transfer(ctx, transport.Job{
+		Disk:   transport.Disk{VM: &inventory.VM{}, Disk: &inventory.Disk{Key: 2000}},
+		Target: &slowed{Target: dst, rate: p.Rate}, Manifest: manifest.Ledger(log),
+	})
+	if err != nil {
+		return err
+	}
+	return dst.Finish(ctx)
+}
+
+// patternTransport reads a Pattern, and counts.
+type patternTransport struct {
+	src  disk.Source
+	read atomic.Int64
+}
+
+func (*patternTransport) Name() string { return "pattern" }
+func (*patternTransport) Close() error { return nil }
+
+func (*patternTransport) Probe(context.Context, transport.Disk) (transport.Offer, error) {
+	return transport.Offer{Usable: true}, nil
+}
+
+func (t *patternTransport) Transfer(ctx context.Context, job transport.Job) (blockcopy.Result, error) {
+	return transport.Pull(ctx, func(context.Context, transport.Disk) (disk.Source, error) { return countedPattern{t.src, t}, nil }, job)
+}
+
+type countedPattern struct {
+	disk.Source
+	t *patternTransport
+}
+
+func (c countedPattern) ReadAt(ctx context.Context, p []byte, off int64) error {
+	c.t.read.Add(int64(len(p)))
+	return c.Source.ReadAt(ctx, p, off)
+}
+
+// slowed is a target whose disk takes so many bytes a second, one write after the other.
+type slowed struct {
+	disk.Target
+	rate int64
+
+	mu   sync.Mutex
+	free time.Time // when the disk is done with what it has
+}
+
+func (s *slowed) WriteAt(ctx context.Context, p []byte, off int64) error {
+	if s.rate > 0 {
+		time.Sleep(time.Until(s.book(len(p))))
+	}
+	return s.Target.WriteAt(ctx, p, off)
+}
+
+// book returns when a disk would have n more bytes.
+func (s *slowed) book(n int) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); s.free.Before(now) {
+		s.free = now
+	}
+	s.free = s.free.Add(time.Duration(n) * time.Second / time.Duration(s.rate))
+	return s.free
+}
