@@ -47,7 +47,12 @@ func newLand(t *testing.T) *land {
 
 func newLandAt(t *testing.T, address, portmap string) *land {
 	t.Helper()
-	l := &land{T: t, Address: address, portmap: portmap, dir: t.TempDir()}
+	return newLandIn(t, t.TempDir(), address, portmap)
+}
+
+func newLandIn(t *testing.T, dir, address, portmap string) *land {
+	t.Helper()
+	l := &land{T: t, Address: address, portmap: portmap, dir: dir}
 	binary(t)
 	l.start()
 	t.Cleanup(l.kill)

@@ -2,8 +2,11 @@ package nfs
 
 import (
 	"context"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -148,5 +151,25 @@ func TestDestinationThatIsUnmounted(t *testing.T) {
 	}
 	if err == nil {
 		t.Fatal("a disk landed on a file system that is gone")
+	}
+}
+
+// A disk that is provisioned thin runs out of room after decamp land has acknowledged what
+// it cannot keep: the page cache had it. That is said in the end, at the latest.
+func TestLandSaysWhatNeverReachedTheDisk(t *testing.T) {
+	pool := newTmpfs(t, "8m")
+	thin := newExt4In(t, pool.dir, 64<<20)
+	l := newLandIn(t, thin.dir, address(t), portmapPort)
+	ds := l.mount(newHost(fullDisk(1, ioSize), 2).cfg)
+	f, err := ds.Create(t.Context(), "web01-flat.vmdk")
+	must(t, err)
+	if err := errors.Join(fullDisk(24, ioSize).play(t.Context(), f, func() {}), f.Close(t.Context())); err != nil {
+		t.Logf("the host was told already: %v", err)
+	}
+	ds.Abandon()
+	must(t, l.cmd.Process.Signal(syscall.SIGTERM))
+	var exit *exec.ExitError
+	if err := l.cmd.Wait(); !errors.As(err, &exit) {
+		t.Errorf("decamp land ended with %v, and the disk lacks most of what landed", err)
 	}
 }
