@@ -100,8 +100,12 @@ func (s *storage) ballast(left int64) func() {
 	return func() { must(s.T, os.Remove(f.Name())) }
 }
 
-// quickShutdowns is how often a file system is shut down where there is little time.
-const quickShutdowns = 8
+// How often a file system is shut down where there is little time, and where there is
+// enough.
+const (
+	quickShutdowns = 8
+	longShutdowns  = 200
+)
 
 // The image's file system is gone from one moment to the next, with all that it had not
 // written: a disk that fails, a cable that is pulled, a power cut. The copy fails, the
@@ -109,7 +113,7 @@ const quickShutdowns = 8
 // and the same command goes on.
 func TestDestinationThatGoesAway(t *testing.T) {
 	needRoot(t)
-	eachSeed(t, kills(t, quickShutdowns), func(t *testing.T, seed uint64) int {
+	eachSeed(t, kills(t, quickShutdowns, longShutdowns), func(t *testing.T, seed uint64) int {
 		p := newProgram(seed)
 		rnd := generator(seed, forDeath)
 		s := newExt4(t, 32<<20)
