@@ -105,6 +105,38 @@ func TestCopyThatStandsStillIsEnded(t *testing.T) {
 	r.gone(again, told)
 }
 
+// A copy that waits for its turn does not stand still.
+func TestCopyThatWaitsForItsTurnIsNotEnded(t *testing.T) {
+	r := newRig(t, smallDisk())
+	const stall = time.Hour
+	looked := make(chan bool)
+	begun := make(chan bool)
+	tr, told := r.landingOf(&odd{turn: func() {
+		for range 20 { // several times as often as it takes
+			<-looked
+		}
+		close(begun)
+	}}, func(o *landing.Options) {
+		o.Stall = stall
+		o.After = func(d time.Duration) <-chan time.Time {
+			if d < time.Minute { // not of the watch
+				return soon(d)
+			}
+			c := make(chan time.Time, 1)
+			select {
+			case looked <- true:
+				c <- time.Now()
+			case <-begun: // it is not looked at any more
+			}
+			return c
+		}
+	})
+	f, err := r.land(tr, 0, image.Raw)
+	r.must(err)
+	r.same(f, 0)
+	r.gone(tr, told)
+}
+
 // The session ends while the task runs: the task is found again by a new one.
 func TestSessionLostWhileTheTaskRuns(t *testing.T) {
 	r := newRig(t, aDisk())

@@ -25,6 +25,7 @@ type odd struct {
 	answered  func() error                                               // in place of the real call's answer, if it is an error
 	unmount   func() error                                               // in place of the real call, if it is an error
 	addresses []netip.Addr
+	turn      func()            // returns when it is a copy's turn
 	progress  func(percent int) // told once there is some
 }
 
@@ -56,6 +57,9 @@ func (o *odd) HostAddresses(ctx context.Context, host inventory.MoRef) ([]netip.
 }
 
 func (o *odd) CopyDisk(ctx context.Context, c esx.DiskCopy) error {
+	if o.turn != nil {
+		o.turn()
+	}
 	if report := c.Progress; o.progress != nil {
 		c.Progress = func(percent int) {
 			report(percent)
