@@ -43,7 +43,7 @@ decamp answers there, or registers with the system's rpcbind. Both need root.
 const landExamples = `
 decamp land --export /srv/land --allow esx1.example.com
 decamp land --export /srv/land --allow 10.0.0.0/24 --advertise 10.0.1.5
-decamp land --export /srv/land --allow esx1 --json | jq -r 'select(.file.state == "landed").file.name'
+decamp land --export /srv/land --allow esx1 --json | jq .file.name
 `
 
 // landOptions are the flags of decamp land.
