@@ -85,6 +85,7 @@ type works struct {
 	migrator  *migrate.Migrator
 	leftovers *leftover.Store // what was changed on hosts
 	shells    *hostShells
+	sums      sums
 	left      func()   // tries once more to put back what an earlier run left; nil: it left nothing
 	shown     progress // who is told the events; nil until there is something to show
 }
