@@ -36,6 +36,7 @@ type Server struct {
 	writes  *oncrpc.Cache
 
 	shortage shortage
+	mountd   *mountd
 
 	rpc *oncrpc.Server
 
@@ -81,20 +82,21 @@ func (s *Server) open(e Export) error {
 		x.close()
 		return fault.New(fault.Invalid, "two exports are called %s", e.Path).WithHint("give each its own path")
 	}
-	s.byID[x.id] = x
+	x.fileID = fileExportID(x.Path, s.opts.Boot)
+	s.byID[x.id], s.byID[x.fileID] = x, x
 	s.exports = append(s.exports, x)
 	return nil
 }
 
 func (s *Server) programs() []*oncrpc.Program {
 	procedures := s.procedures()
-	mount := &mountd{server: s}
+	s.mountd = &mountd{server: s}
 	return []*oncrpc.Program{
 		{
 			Number: nfsProgram, Name: "nfs", Low: nfsVersion, High: nfsVersion,
 			Procedure: func(_, n uint32) *oncrpc.Procedure { return at(procedures, n) },
 		},
-		mount.program(),
+		s.mountd.program(),
 	}
 }
 

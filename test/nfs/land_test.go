@@ -34,15 +34,25 @@ var built = sync.OnceValues(func() (string, error) {
 type land struct {
 	*testing.T
 	Address string
+	portmap string // port
 	dir     string
-	more    []string
 	cmd     *exec.Cmd
 }
 
 // newLand serves an empty folder until the test ends.
-func newLand(t *testing.T, more ...string) *land {
+func newLand(t *testing.T) *land {
 	t.Helper()
-	l := &land{T: t, Address: address(t), dir: t.TempDir(), more: more}
+	return newLandAt(t, address(t), portmapPort)
+}
+
+func newLandAt(t *testing.T, address, portmap string) *land {
+	t.Helper()
+	return newLandIn(t, t.TempDir(), address, portmap)
+}
+
+func newLandIn(t *testing.T, dir, address, portmap string) *land {
+	t.Helper()
+	l := &land{T: t, Address: address, portmap: portmap, dir: dir}
 	binary(t)
 	l.start()
 	t.Cleanup(l.kill)
@@ -56,11 +66,8 @@ func (l *land) start() {
 		l.Error(err)
 		return
 	}
-	args := append([]string{
-		"land", "--export", l.dir, "--allow", "127.0.0.1", "--advertise", l.Address, "--json",
-		"--listen", l.Address + ":" + nfsPort, "--portmap", l.Address + ":" + portmapPort,
-	}, l.more...)
-	l.cmd = exec.Command(program, args...)
+	l.cmd = exec.Command(program, "land", "--export", l.dir, "--allow", "127.0.0.1", "--advertise", l.Address, "--json",
+		"--listen", l.Address+":"+nfsPort, "--portmap", l.Address+":"+l.portmap)
 	l.cmd.Stderr = os.Stderr
 	out, err := l.cmd.StdoutPipe()
 	if err == nil {
@@ -82,22 +89,25 @@ func (l *land) kill() {
 // mount mounts it.
 func (l *land) mount(cfg nfsclient.Config) *nfsclient.Datastore {
 	l.Helper()
-	cfg.Host, cfg.Path, cfg.PortmapAddr, cfg.Times = l.Address, l.dir, l.Address+":"+portmapPort, quick()
+	cfg.Host, cfg.Path, cfg.PortmapAddr, cfg.Times = l.Address, l.dir, l.Address+":"+l.portmap, quick()
 	ds, err := nfsclient.Mount(l.Context(), cfg)
 	must(l.T, err)
 	l.Cleanup(ds.Abandon)
 	return ds
 }
 
-// quickLandKills is how often decamp land is killed where there is little time.
-const quickLandKills = 20
+// How often decamp land is killed where there is little time, and where there is enough.
+const (
+	quickLandKills = 20
+	longLandKills  = 300
+)
 
 // decamp land is killed and started again, at the same place, while a host writes, which
 // sends again what was not answered. Handles, and what the page cache holds, survive: the
 // copy goes on and is right, or the host is told that it is not.
 func TestKilledLandGoesOn(t *testing.T) {
 	wentOn := 0
-	eachSeed(t, kills(t, quickLandKills), func(t *testing.T, seed uint64) int {
+	eachSeed(t, kills(t, quickLandKills, longLandKills), func(t *testing.T, seed uint64) int {
 		p := newProgram(seed)
 		rnd := generator(seed, forDeath)
 		l := newLand(t)

@@ -22,12 +22,12 @@ import (
 // in this process; that the manifest's records are durable when their calls return is
 // proven by the crash tests of package manifest.
 func TestPowerCutLeavesNoWrongByte(t *testing.T) {
-	eachSeed(t, kills(t, quickKills), func(t *testing.T, seed uint64) int {
+	eachSeed(t, kills(t, quickKills, longKills), func(t *testing.T, seed uint64) int {
 		p := newProgram(seed)
 		rnd := generator(seed, forDeath)
 		c := &cutting{
 			T: t, host: newHost(p, seed), rnd: rnd,
-			orders: orders{Dir: t.TempDir(), Size: p.size, Address: address(t)},
+			orders: orders{Dir: t.TempDir(), Names: t.TempDir(), Size: p.size, Address: address(t)},
 		}
 		c.medium = newMedium(p.size, filepath.Join(c.Dir, "disk.manifest"), generator(seed, forMedium))
 		t.Cleanup(c.host.abandon)
