@@ -457,3 +457,57 @@ func FuzzArguments(f *testing.F) {
 		}
 	})
 }
+
+// A connection takes so many commands at once, and refuses the next.
+func TestSessionsOfAConnectionAreLimited(t *testing.T) {
+	cfg := withSSH(Config{})
+	cfg.SSH.MaxSessions = 2
+	l := start(t, cfg)
+	c := dialSSH(t, l)
+	var held []*ssh.Session
+	for range 2 {
+		s, err := c.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Start("sleep 1000"); err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, s)
+	}
+	if _, err := c.NewSession(); err == nil {
+		t.Error("a third command at once was taken")
+	}
+	if out := must(t, dialSSH(t, l), "echo other"); out != "other\n" {
+		t.Errorf("another connection: %q", out)
+	}
+	held[0].Close()
+	waitFor(t, "room for another", func() bool {
+		s, err := c.NewSession()
+		if err != nil {
+			return false
+		}
+		s.Close()
+		return true
+	})
+}
+
+func TestLockdownModeLetsNobodyIn(t *testing.T) {
+	cfg := withSSH(Config{})
+	cfg.SSH.Lockdown = true
+	l := start(t, cfg)
+	if _, err := ssh.Dial("tcp", l.SSHAddr(""), clientConfig(t, l)); err == nil {
+		t.Error("the right password was taken")
+	}
+}
+
+func TestLabTellsWhereSSHIs(t *testing.T) {
+	l := start(t, Config{})
+	if s := l.SSHServers(); len(s) != 1 || s[0].Running || s[0].Addr != "" || !strings.HasPrefix(s[0].Fingerprint, "SHA256:") {
+		t.Errorf("off: %+v", s)
+	}
+	l = start(t, withSSH(Config{}))
+	if s := l.SSHServers(); len(s) != 1 || !s[0].Running || s[0].Addr != l.SSHAddr("") {
+		t.Errorf("on: %+v", s)
+	}
+}

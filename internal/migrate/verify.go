@@ -20,8 +20,9 @@ type Verified struct {
 	Root   string               `json:"root"`
 	SHA256 string               `json:"sha256"` // of the logical disk
 	MD5    string               `json:"md5"`
-	Medium string               `json:"medium"`         // where the bytes were read from
-	Spot   *manifest.SpotReport `json:"spot,omitempty"` // what was compared with the source
+	Medium string               `json:"medium"`           // where the bytes were read from
+	Spot   *manifest.SpotReport `json:"spot,omitempty"`   // what was compared with the source
+	Source *SourceSum           `json:"source,omitempty"` // what the host says the disk's hash is
 }
 
 // verifyStep reads every image back from the medium and compares all of it with its
@@ -89,7 +90,7 @@ func sealed(img target.Image) bool {
 
 func (r *Run) verify(ctx context.Context, img target.Image) (Verified, plan.Stage, error) {
 	began := r.opts.Now()
-	v, err := r.readBack(ctx, img)
+	v, err := r.readBoth(ctx, img)
 	if err == nil {
 		v.Spot, err = r.spot(ctx, img)
 	}

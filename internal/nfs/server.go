@@ -82,7 +82,8 @@ func (s *Server) open(e Export) error {
 		x.close()
 		return fault.New(fault.Invalid, "two exports are called %s", e.Path).WithHint("give each its own path")
 	}
-	s.byID[x.id] = x
+	x.fileID = fileExportID(x.Path, s.opts.Boot)
+	s.byID[x.id], s.byID[x.fileID] = x, x
 	s.exports = append(s.exports, x)
 	return nil
 }

@@ -3,6 +3,7 @@ package landing
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -13,15 +14,20 @@ import (
 // is, 62 TiB, that is 36 minutes at the 300 MB/s that are usual.
 const stallAfter = time.Hour
 
-// attend runs a copy at the host, and ends it if it stands still.
-func (t *Transport) attend(ctx context.Context, c *content, run func(context.Context) error) error {
+// attend runs a copy at the host, and ends it if it stands still. run tells when it has
+// begun: until then it may wait for others.
+func (t *Transport) attend(ctx context.Context, c *content, run func(ctx context.Context, began func()) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	watched := make(chan struct{})
+	watched, begun := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watched)
-		t.watch(ctx, c, cancel)
+		select {
+		case <-begun:
+			t.watch(ctx, c, cancel)
+		case <-ctx.Done():
+		}
 	}()
-	err := run(ctx)
+	err := run(ctx, sync.OnceFunc(func() { close(begun) }))
 	stalled := context.Cause(ctx)
 	cancel(nil)
 	<-watched

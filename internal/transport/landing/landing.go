@@ -195,13 +195,13 @@ func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockc
 		return res, err
 	}
 	defer func() { err = errors.Join(err, t.leave(l)) }()
-	err = t.attend(ctx, l, func(ctx context.Context) error {
+	err = t.attend(ctx, l, func(ctx context.Context, began func()) error {
 		return t.opts.Copier.CopyDisk(ctx, job.Disk.VM.Host, esx.DiskCopy{
 			Datacenter: job.Disk.VM.Datacenter,
 			From:       from,
 			To:         inventory.Path{Datastore: datastore, File: l.descriptor},
 			Progress:   l.report,
-		})
+		}, began)
 	})
 	if err != nil {
 		t.doubt(job.Disk.VM.Host)
