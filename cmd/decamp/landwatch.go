@@ -117,6 +117,7 @@ func (w *landWatch) look(now time.Time) (news []landFile) {
 func (w *landWatch) total() (files int, bytes int64, open []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	open = []string{} // never null, as JSON
 	for _, name := range slices.Sorted(maps.Keys(w.known)) {
 		switch f := w.known[name]; f.State {
 		case fileLanded:

@@ -72,7 +72,14 @@ func (l *Lab) newShellHost(h *simulator.HostSystem) (*shellHost, error) {
 		host.addr = l.cfg.SSH.Addr
 	}
 	host.files = newHostFiles(host)
-	host.machine = &shell.Machine{Open: host.files.open, Commands: host.commands(), IsDir: func(name string) bool { return host.files.isDir(host.background(), name) }}
+	host.machine = &shell.Machine{
+		Open: host.files.open, Commands: host.commands(),
+		IsDir: func(name string) bool { return host.files.isDir(host.background(), name) },
+		Files: func(name string) []string {
+			list, _ := host.files.list(host.background(), name) // no folder: no files
+			return list
+		},
+	}
 	l.shells = append(l.shells, host)
 	return host, nil
 }

@@ -54,7 +54,7 @@ func New(o Options) (*Server, error) {
 		byID:   make(map[uint64]*export),
 		files:  newFiles(),
 		plain:  behind.NewPool(o.PlainMemory),
-		spare:  behind.NewPool(spareMemory),
+		spare:  behind.NewPool(spareMemory + spareMemory/3), // a quarter is for writing behind, and never made
 		once:   oncrpc.NewCache(rememberedCalls),
 		writes: oncrpc.NewCache(rememberedWrites),
 	}

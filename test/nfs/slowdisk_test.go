@@ -114,7 +114,7 @@ func (p *pulse) regular(t *testing.T) {
 // ESXi has 2 MiB in flight for each disk.
 const (
 	largeWrite = 1 << 20
-	manyWrites = 30
+	manyWrites = 40
 )
 
 // busy is a host with several connections and too much in flight that expects what ESXi does of its heartbeats
