@@ -126,7 +126,7 @@ func (r *Run) auditName(img target.Image) string {
 // spot reads a part of the source a second time and compares it with the image: it
 // finds what was wrong already when it came in.
 func (r *Run) spot(ctx context.Context, img target.Image) (_ *manifest.SpotReport, err error) {
-	if r.Rig.Open == nil || r.Permit.SpotFirst == 0 && r.Permit.SpotRanges == 0 {
+	if !r.readable(img) || r.Permit.SpotFirst == 0 && r.Permit.SpotRanges == 0 {
 		return nil, nil
 	}
 	source, err := r.openAgain(ctx, img)

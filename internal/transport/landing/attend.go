@@ -40,13 +40,14 @@ func (t *Transport) attend(ctx context.Context, c *content, run func(ctx context
 
 var errStalled = errors.New("the host's copy stood still for too long and was canceled")
 
-// watch looks a few times in each Stall, until ctx ends.
+// watch looks a few times in each Stall, until ctx ends. A copy that waits for its turn, at
+// the host or in its Copier, has not begun, and may wait for days.
 func (t *Transport) watch(ctx context.Context, c *content, cancel context.CancelCauseFunc) {
 	const looks = 4
 	was, still := c.moved(), 0
 	for t.pause(ctx, t.opts.Stall/looks) {
 		now := c.moved()
-		if still++; now != was {
+		if still++; now != was || now == unbegun {
 			was, still = now, 0
 		}
 		if still >= looks {
@@ -55,6 +56,9 @@ func (t *Transport) watch(ctx context.Context, c *content, cancel context.Cancel
 		}
 	}
 }
+
+// unbegun is what has not moved at all: the first percent that is told is 0.
+var unbegun = movement{percent: -1}
 
 // movement is what changes as long as a copy gets on.
 type movement struct {

@@ -122,7 +122,8 @@ type Choice struct {
 	bySSH map[inventory.MoRef]bool
 }
 
-// CopyDisk is part of Copier. What the API refuses it refuses before it begins.
+// CopyDisk is part of Copier. What the API refuses it refuses before it begins. Disks without
+// a flat file are vmkfstools' own: of the API nobody knows.
 func (c *Choice) CopyDisk(ctx context.Context, host inventory.MoRef, d esx.DiskCopy, began func()) error {
 	if c.chosen(host) {
 		return c.SSH.CopyDisk(ctx, host, d, began)
@@ -156,3 +157,9 @@ func (c *Choice) Refused(host inventory.MoRef, why error) {
 		c.Chosen(host, why)
 	}
 }
+
+// Objects tells that disks without a flat file are copied, too.
+func (s *SSH) Objects() bool { return true }
+
+// Objects tells that disks without a flat file are copied, too.
+func (c *Choice) Objects() bool { return true }

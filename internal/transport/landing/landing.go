@@ -140,6 +140,13 @@ func New(host Host, o Options) *Transport {
 // Name is part of transport.Transport.
 func (t *Transport) Name() string { return "landing" }
 
+// Lifts is part of transport.Lifter. By SSH, the host copies what is behind the descriptor
+// of a raw device mapping or a vSAN object, which has no file that could be read.
+func (t *Transport) Lifts(code string) bool {
+	c, ok := t.opts.Copier.(interface{ Objects() bool })
+	return ok && c.Objects() && (code == "rdm" || code == "rdm-physical" || code == "vsan")
+}
+
 // Probe is part of transport.Transport. Whether the host can reach us shows when it mounts.
 func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offer, error) {
 	o := transport.Offer{Usable: true, Reason: "the host copies to a datastore that decamp serves", Streams: 2}
