@@ -73,10 +73,15 @@ func (f *File) relax() {
 	}
 }
 
+// backlog is how many ripe chunks there are for each writer before another one begins. Two
+// that take turns at single chunks mostly wait for the file's lock in the kernel. A Commit
+// does not wait for a writer that is busy with something else.
+const backlog = 1
+
 // kick starts another writer if there is work for it. Writers end when there is none, so a
 // file that is idle costs nothing. It needs mu.
 func (f *File) kick() {
-	if f.running == f.o.Writers {
+	if f.running == f.o.Writers || f.running > 0 && f.ripe.n <= backlog*f.running && len(f.barriers) == 0 {
 		return
 	}
 	if f.first() == nil {
