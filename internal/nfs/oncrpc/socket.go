@@ -1,12 +1,8 @@
 package oncrpc
 
 import (
-	"errors"
-	"io"
 	"net"
-	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -88,100 +84,6 @@ func (s *socket) put(p []byte) error {
 	}
 	_, err := s.conn.Write(p)
 	return err
-}
-
-// lull is after how long without a byte a stream rests. An emulated host that waits for its
-// own disk pauses for milliseconds; heartbeats come every ten seconds.
-const lull = time.Second
-
-// stream takes the connection out of the poller. Where that fails it stays there, which is
-// only slower.
-func (s *socket) stream() {
-	if s.fd != noFD || s.conn == nil || !s.sending.TryLock() {
-		return
-	}
-	defer s.sending.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over {
-		return
-	}
-	fd, ok := unpolled(s.conn, min(lull, s.stall), s.stall)
-	if !ok {
-		return
-	}
-	_ = s.conn.Close() // the connection lives on in fd
-	s.conn, s.fd = nil, fd
-}
-
-func (s *socket) streams() bool { return s.fd != noFD }
-
-// rest gives the connection back to the poller, unless a reply is being sent.
-func (s *socket) rest() error {
-	if !s.sending.TryLock() {
-		return nil
-	}
-	defer s.sending.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over {
-		return net.ErrClosed
-	}
-	var err error
-	s.conn, err = polled(s.fd, s.stall)
-	s.fd = noFD
-	s.timed = true // there is no deadline, but the next read must see to it
-	return err
-}
-
-// readStream reads as package net does, by the package that the race detector knows: it
-// would not see that reads and writes of x/sys/unix come one after the other.
-func (s *socket) readStream(p []byte) (int, error) {
-	wait := min(lull, s.stall)
-	for quiet := wait; ; {
-		n, _, err := syscall.Recvfrom(s.fd, p, syscall.MSG_DONTWAIT)
-		if errors.Is(err, syscall.EAGAIN) {
-			s.idle()
-			n, err = syscall.Read(s.fd, p)
-		}
-		switch {
-		case errors.Is(err, syscall.EINTR):
-		case errors.Is(err, syscall.EAGAIN) && s.inside:
-			if quiet >= s.stall {
-				return 0, os.ErrDeadlineExceeded
-			}
-			quiet += wait
-		case errors.Is(err, syscall.EAGAIN):
-			if err := s.rest(); err != nil {
-				return 0, err
-			}
-			if s.fd == noFD {
-				return s.Read(p)
-			}
-		case err != nil:
-			return 0, os.NewSyscallError("read", err)
-		case n == 0:
-			return 0, io.EOF
-		default:
-			return n, nil
-		}
-	}
-}
-
-func (s *socket) putStream(p []byte) error {
-	for len(p) > 0 {
-		n, err := syscall.Write(s.fd, p)
-		switch {
-		case errors.Is(err, syscall.EINTR):
-		case errors.Is(err, syscall.EAGAIN):
-			return os.ErrDeadlineExceeded
-		case err != nil:
-			return os.NewSyscallError("write", err)
-		default:
-			p = p[n:]
-		}
-	}
-	return nil
 }
 
 // cut ends the connection: both sides see a reset.
