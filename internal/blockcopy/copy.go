@@ -1,6 +1,7 @@
 // Package blockcopy is the engine that copies one disk: from any disk.Source to any
 // disk.Target, hashing every chunk into a manifest on the way. A disk that passes by once,
-// a disk.Feed, takes the same way behind another front: see Receive.
+// a disk.Feed, takes the same way behind another front: see Receive. A disk that changed
+// since it was copied is brought up to date by Patch.
 //
 //	describe   one goroutine     asks the source for extents a window at a time, leaves out
 //	                             what the manifest has, cuts the rest into spans
