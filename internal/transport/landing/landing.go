@@ -85,7 +85,12 @@ type Options struct {
 	Stays     func(error)
 
 	UnmountWait time.Duration                        // for files that the host holds open; default a minute
+	Stall       time.Duration                        // a copy that shows no sign of life for so long is ended; default an hour
 	After       func(time.Duration) <-chan time.Time // default time.After
+
+	// CheckpointBytes is how many bytes of a disk are written until they are made safe.
+	// Default: that of package behind.
+	CheckpointBytes int64
 
 	Log *slog.Logger // default discards
 }
@@ -101,6 +106,7 @@ type Transport struct {
 	mu      sync.Mutex // held while a host mounts
 	served  *served    // nil before the first Transfer
 	mounted map[inventory.MoRef]mount
+	doubted map[inventory.MoRef]bool // a copy failed there: it may have lost the mount
 
 	landing sync.Mutex          // never held across I/O: hosts that write wait for it
 	disks   map[string]*content // by name in the export
@@ -114,7 +120,7 @@ func New(host Host, o Options) *Transport {
 	}
 	return &Transport{
 		host: host, opts: o, pool: behind.NewPool(o.Memory),
-		mounted: map[inventory.MoRef]mount{}, disks: map[string]*content{},
+		mounted: map[inventory.MoRef]mount{}, doubted: map[inventory.MoRef]bool{}, disks: map[string]*content{},
 	}
 }
 
@@ -140,23 +146,26 @@ func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockc
 		return res, err
 	}
 	defer func() { err = errors.Join(err, t.leave(l)) }()
-	err = t.host.CopyDisk(ctx, esx.DiskCopy{
-		Datacenter: job.Disk.VM.Datacenter,
-		From:       job.Disk.Disk.Path,
-		To:         inventory.Path{Datastore: datastore, File: l.descriptor},
-		Progress:   l.report,
+	err = t.attend(ctx, l, func(ctx context.Context) error {
+		return t.host.CopyDisk(ctx, esx.DiskCopy{
+			Datacenter: job.Disk.VM.Datacenter,
+			From:       job.Disk.Disk.Path,
+			To:         inventory.Path{Datastore: datastore, File: l.descriptor},
+			Progress:   l.report,
+		})
 	})
-	if err = l.whose(err); err == nil {
-		err = l.complete(ctx)
+	if err != nil {
+		t.doubt(job.Disk.VM.Host)
+		return l.result(), l.whose(err)
 	}
-	return l.result(), err
+	return l.result(), l.complete(ctx)
 }
 
 // reach makes sure that the host has our datastore, and returns its name there.
 func (t *Transport) reach(ctx context.Context, host inventory.MoRef) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if m, ok := t.mounted[host]; ok {
+	if m, ok := t.mounted[host]; ok && !t.doubted[host] {
 		return m.nas.Name, nil
 	}
 	from, err := t.host.HostAddresses(ctx, host)
@@ -182,7 +191,16 @@ func (t *Transport) reach(ctx context.Context, host inventory.MoRef) (string, er
 		return "", t.served.explain(err, host, export.Server, from)
 	}
 	t.mounted[host] = m
+	delete(t.doubted, host)
 	return m.nas.Name, nil
+}
+
+// doubt has the next Transfer look whether the host still has the datastore: one that was
+// off in between need not.
+func (t *Transport) doubt(host inventory.MoRef) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.doubted[host] = true
 }
 
 // Close unmounts the datastore from every host and ends the server, which has to answer
