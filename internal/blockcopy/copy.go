@@ -53,6 +53,11 @@ type Options struct {
 	// copies everything and keeps no hashes: for benchmarks of an end alone.
 	Manifest manifest.Ledger
 
+	// Compare reads chunks also where the manifest lists them, and writes them if their
+	// hashes differ: for a disk of which nobody knows what changed since. It needs a
+	// Manifest.
+	Compare bool
+
 	// Window is the size of one buffer in bytes, a multiple of the chunk. Default 2 MiB:
 	// large enough that O_DIRECT writes cost little, small enough that twenty fit in
 	// 40 MiB.

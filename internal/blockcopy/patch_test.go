@@ -119,6 +119,52 @@ func TestPatchReadsAndWritesWhatChanged(t *testing.T) {
 	}
 }
 
+// TestCompareWritesWhatDiffers: without knowing what changed, everything is read, and only
+// chunks that differ are written; a crash in the middle leaves nothing wrong.
+func TestCompareWritesWhatDiffers(t *testing.T) {
+	for seed := range uint64(12) {
+		h := newHistory(seed, patchSize, 60)
+		img := newMemImage(patchSize)
+		log, path := newLog(t, patchSize)
+		if _, err := Copy(t.Context(), h.old, img, Options{Manifest: log}); err != nil {
+			t.Fatal(err)
+		}
+		killed, at := errors.New("killed"), img.ops+int(seed)
+		img.fail = func(_ string, n int) error {
+			if n > at {
+				return killed
+			}
+			return nil
+		}
+		if _, err := Copy(t.Context(), h.new, img, Options{Manifest: log, Compare: true}); err != nil && !errors.Is(err, killed) {
+			t.Fatal(err)
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+		img.crash()
+		log, err := manifest.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		provesOneOf(t, img, log, h.old, h.new)
+		for _, want := range []bool{true, false} { // the second time nothing differs
+			img.writes, img.zeroed = 0, 0
+			if _, err := Copy(t.Context(), h.new, img, Options{Manifest: log, Compare: true}); err != nil {
+				t.Fatal(err)
+			}
+			if wrote := img.writes+img.zeroed > 0; wrote && !want {
+				t.Errorf("seed %d: wrote %d and zeroed %d bytes of a disk that did not change", seed, img.writes, img.zeroed)
+			}
+		}
+		expect(t, img, log, h.new)
+		proves(t, log, h.new)
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestPatchCompletesACopy: what Copy did not get to is taken from the later state as a whole.
 func TestPatchCompletesACopy(t *testing.T) {
 	h := newHistory(20, patchSize, 5)
