@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -186,7 +187,7 @@ func (a *app) discard(ctx context.Context, w *works) error {
 }
 
 func (a *app) discardRun(ctx context.Context, w *works, d *destination) error {
-	if err := w.migrator.Discard(ctx, d.plan.ID, d.target); err != nil {
+	if err := w.migrator.Discard(ctx, d.plan.ID, migrate.Rig{Source: planned{w.session, new(sync.Mutex)}, Target: d.target}); err != nil {
 		return err
 	}
 	if a.json {

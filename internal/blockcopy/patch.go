@@ -33,7 +33,7 @@ type Reader interface {
 // that are wrong. To go on after one, Patch is called again with all that changed since the
 // state that was complete, from the same src or a later one.
 //
-// Result.Read counts bytes of src alone. Memory is Copy's, and 1 bit for each chunk.
+// Result.Read counts bytes of src alone, Result.Written those given to dst. Memory is Copy's, and 1 bit for each chunk.
 func Patch(ctx context.Context, src disk.Source, dst disk.Target, image Reader, changed *bitmap.Bitmap, o Options) (total Result, err error) {
 	p := &patch{Source: src, image: image, changed: changed, kept: bitmap.New(src.Size(), manifest.ChunkSize)}
 	todo := p.touched(o.Manifest)
@@ -45,7 +45,7 @@ func Patch(ctx context.Context, src disk.Source, dst disk.Target, image Reader, 
 		}
 		res, err := Copy(ctx, p, patchTarget{dst, p}, p.options(o, total))
 		total = total.then(res)
-		total.Read = p.read.Load()
+		total.Read, total.Written = p.read.Load(), p.written.Load()
 		if err != nil {
 			return total, err
 		}
@@ -88,7 +88,6 @@ func drop(m manifest.Ledger, chunks []int64) error {
 func (r Result) then(next Result) Result {
 	next.Done += r.Done
 	next.Skipped -= r.Done
-	next.Written += r.Written
 	next.Elapsed += r.Elapsed
 	next.ReadTime += r.ReadTime
 	next.HashTime += r.HashTime
@@ -106,7 +105,8 @@ type patch struct {
 	image   Reader
 	changed *bitmap.Bitmap // by grain
 	kept    *bitmap.Bitmap // by chunk: proven when Patch began
-	read    atomic.Int64   // of Source
+	read    atomic.Int64   // bytes of Source
+	written atomic.Int64   // bytes given to the target
 }
 
 func (p *patch) options(o Options, before Result) Options {
@@ -114,8 +114,7 @@ func (p *patch) options(o Options, before Result) Options {
 		o.Progress = func(now Progress) {
 			now.Done += before.Done
 			now.Skipped -= before.Done
-			now.Written += before.Written
-			now.Read = p.read.Load()
+			now.Read, now.Written = p.read.Load(), p.written.Load()
 			tell(now)
 		}
 	}
@@ -189,6 +188,7 @@ func (t patchTarget) WriteAt(ctx context.Context, b []byte, off int64) error {
 		if !comes {
 			return nil
 		}
+		t.p.written.Add(run.Len)
 		return t.Target.WriteAt(ctx, b[run.Off-off:run.End()-off], run.Off)
 	})
 }

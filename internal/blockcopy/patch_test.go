@@ -110,7 +110,7 @@ func TestPatchReadsAndWritesWhatChanged(t *testing.T) {
 		}
 		expect(t, img, log, h.new)
 		proves(t, log, h.new)
-		if res.Read > h.grains || img.writes+img.zeroed != h.grains {
+		if res.Read > h.grains || res.Written != img.writes || img.writes+img.zeroed != h.grains {
 			t.Errorf("seed %d: read %d, wrote %d and zeroed %d bytes for %d that changed", seed, res.Read, img.writes, img.zeroed, h.grains)
 		}
 		if res.Done+res.Skipped != patchSize || last.Done+last.Skipped != patchSize {

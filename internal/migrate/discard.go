@@ -8,13 +8,13 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
 )
 
 // Discard gives up a run: every step is undone in reverse, then the run is forgotten. A
+// warm run's VM is as it was found: without our snapshots, and on if it was. A
 // run that is done is a Conflict: what is published is not ours to remove. A run that
 // does not exist is fault.NotFound.
-func (m *Migrator) Discard(ctx context.Context, id plan.ID, t target.Target) error {
+func (m *Migrator) Discard(ctx context.Context, id plan.ID, rig Rig) error {
 	p, err := m.store.Plan(id)
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (m *Migrator) Discard(ctx context.Context, id plan.ID, t target.Target) err
 	if err != nil {
 		return err
 	}
-	if err := m.undo(ctx, p, facts, t); err != nil {
+	if err := m.undo(ctx, p, facts, rig); err != nil {
 		return fmt.Errorf("discard run %s: %w", id, err)
 	}
 	m.tell(id, plan.Event{Kind: plan.RunDiscarded})
@@ -55,8 +55,8 @@ func (m *Migrator) halt(ctx context.Context, st flow.Status) error {
 	return ctx.Err()
 }
 
-func (m *Migrator) undo(ctx context.Context, p plan.Plan, f Facts, t target.Target) error {
-	r := &Run{Plan: p, Facts: f, Rig: Rig{Target: t}, opts: m.opts, m: m}
+func (m *Migrator) undo(ctx context.Context, p plan.Plan, f Facts, rig Rig) error {
+	r := &Run{Plan: p, Facts: f, Rig: rig, opts: m.opts, m: m}
 	var errs []error
 	steps := Steps()
 	for i := len(steps) - 1; i >= 0; i-- {
@@ -64,7 +64,7 @@ func (m *Migrator) undo(ctx context.Context, p plan.Plan, f Facts, t target.Targ
 			errs = append(errs, fmt.Errorf("undo %s: %w", steps[i].Name(), err))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, r.revive(ctx))...)
 }
 
 func (m *Migrator) forget(ctx context.Context, id plan.ID) error {

@@ -48,6 +48,8 @@ type Permit struct {
 	Wait     time.Duration // for the guest to shut down; 0 is the source's default
 	Force    bool          // then pull the plug
 
+	Cutover Cutover // of a warm run
+
 	SpotFirst  int64 // verify re-reads so many first bytes of each disk from the source
 	SpotRanges int   // and so many random ranges of 1 MiB
 }
@@ -219,7 +221,7 @@ func (m *Migrator) leave(id plan.ID) {
 // the step to let go of the images.
 func (m *Migrator) drive(ctx context.Context, p plan.Plan) error {
 	run := string(p.ID)
-	if err := m.engine.Start(ctx, run, flowName, p); err != nil {
+	if err := m.engine.Start(ctx, run, flowOf(p), p); err != nil {
 		return err
 	}
 	err := m.engine.Wait(ctx, run)
@@ -227,6 +229,14 @@ func (m *Migrator) drive(ctx context.Context, p plan.Plan) error {
 		return err
 	}
 	return m.stop(run)
+}
+
+// flowOf is the pipeline of a plan.
+func flowOf(p plan.Plan) string {
+	if p.Warm {
+		return warmFlow
+	}
+	return flowName
 }
 
 // stop cancels a run and waits until its step has returned.

@@ -46,6 +46,7 @@ type Facts struct {
 	Verified []Verified          `json:"verified,omitempty"` // verify, in the order of Images
 	Warnings []inventory.Warning `json:"warnings,omitempty"` // from all steps
 	Stages   []plan.Stage        `json:"stages,omitempty"`   // where the time went
+	Warm     *Warm               `json:"warm,omitempty"`     // of a warm run
 }
 
 // A Run is the execution of a plan as a step sees it.
@@ -87,6 +88,7 @@ func (m *Migrator) register() {
 		}
 		return err
 	})
+	m.registerWarm()
 }
 
 func stepAfter(c *flow.Context, name string, s state) (Facts, error) {

@@ -23,6 +23,7 @@ const (
 	DiskBegan    EventKind = "disk-began"   // Message says whether anew or from where
 	DiskDone     EventKind = "disk-done"    // Message is the manifest's root
 	DiskAnew     EventKind = "disk-anew"    // what was copied could not be trusted: all of it again
+	RoundDone    EventKind = "round-done"   // of a warm run; Message
 	ChunkBad     EventKind = "chunk-bad"    // verify found a chunk that differs
 	Progressed   EventKind = "progress"     // not journaled
 	Noted        EventKind = "note"         // Message

@@ -46,9 +46,10 @@ type Plan struct {
 	ID        ID        `json:"id"`
 	Source    string    `json:"source"` // esxi://root@esx1; never with a password
 	VM        VM        `json:"vm"`
-	Target    string    `json:"target"`    // dir:/srv/vm
-	Format    string    `json:"format"`    // of the images: raw, qcow2
-	Transport string    `json:"transport"` // https, landing
+	Target    string    `json:"target"`         // dir:/srv/vm
+	Format    string    `json:"format"`         // of the images: raw, qcow2
+	Transport string    `json:"transport"`      // https, landing
+	Warm      bool      `json:"warm,omitempty"` // copied in rounds while the VM runs
 	Created   time.Time `json:"created"`
 }
 
@@ -107,6 +108,7 @@ func (p Plan) Same(q Plan) error {
 		{"target", p.Target, q.Target},
 		{"format", p.Format, q.Format},
 		{"transport", p.Transport, q.Transport},
+		{"warm", fmt.Sprint(p.Warm), fmt.Sprint(q.Warm)},
 	} {
 		if f.p != f.q {
 			return fault.New(fault.Conflict, "run %s was begun with %s %s, not %s", p.ID, f.word, f.p, f.q).

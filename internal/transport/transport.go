@@ -8,9 +8,12 @@ package transport
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/bitmap"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
 )
@@ -40,6 +43,15 @@ type Job struct {
 	Manifest manifest.Ledger // chunks it already has are not copied again
 	Progress func(blockcopy.Progress)
 
+	// Changed has the grains of the disk (of blockcopy.PatchGrain bytes) that may differ from
+	// the state that Target holds where Manifest proves it; all others are left alone. Nil:
+	// nothing that is proven changed.
+	Changed *bitmap.Bitmap
+
+	// Compare is for a disk that changed nobody knows where: all of it is read, and chunks
+	// that are not what Manifest says are written.
+	Compare bool
+
 	// ReadBack opens what Target holds so far, for transports that cannot choose what they
 	// are sent when. It sees what was written to Target when that has returned. Nil: there
 	// is no way.
@@ -68,8 +80,19 @@ func Pull(ctx context.Context, open func(context.Context, Disk) (disk.Source, er
 		return blockcopy.Result{}, err
 	}
 	defer src.Close()
-	return blockcopy.Copy(ctx, src, job.Target, blockcopy.Options{
-		Manifest: job.Manifest,
-		Progress: job.Progress,
-	})
+	o := blockcopy.Options{Manifest: job.Manifest, Compare: job.Compare, Progress: job.Progress}
+	if job.Changed == nil {
+		return blockcopy.Copy(ctx, src, job.Target, o)
+	}
+	return patch(ctx, src, job, o)
+}
+
+// patch is Copy for a disk that changed since it was copied.
+func patch(ctx context.Context, src disk.Source, job Job, o blockcopy.Options) (res blockcopy.Result, err error) {
+	image, err := job.ReadBack(ctx)
+	if err != nil {
+		return res, fmt.Errorf("open image to bring it up to date: %w", err)
+	}
+	defer func() { err = errors.Join(err, image.Close()) }()
+	return blockcopy.Patch(ctx, src, job.Target, image, job.Changed, o)
 }

@@ -1,0 +1,266 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/bitmap"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/image"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// freeze takes the snapshot of the next round. The moment of the first one is on record
+// before a byte of it is copied.
+func freeze(ctx context.Context, r *Run) error {
+	w := r.Facts.Warm
+	w.Snapshot = fmt.Sprintf("decamp %s %d", r.Plan.ID, len(w.Rounds)+1)
+	frozen, err := r.freeze(ctx)
+	if err != nil {
+		return err
+	}
+	if w.Since == nil {
+		w.Since = frozen.IDs
+	}
+	return nil
+}
+
+// freeze finds the round's snapshot, or takes it.
+func (r *Run) freeze(ctx context.Context) (frozen Frozen, err error) {
+	live, err := r.live()
+	if err != nil {
+		return frozen, err
+	}
+	vm, err := r.plannedVM(ctx)
+	if err != nil {
+		return frozen, err
+	}
+	if err := sameShape(r.Facts.VM, vm); err != nil {
+		return frozen, err
+	}
+	err = r.retry(ctx, 0, func() (bool, error) {
+		frozen, err = live.Freeze(ctx, vm.Ref, r.Facts.Warm.Snapshot)
+		return false, err
+	})
+	return frozen, err
+}
+
+// sameShape is sameDisks for a VM that runs: its files and moments change with snapshots.
+func sameShape(was, is *inventory.VM) error {
+	strip := func(vm *inventory.VM) *inventory.VM {
+		c := *vm
+		c.Disks = make([]inventory.Disk, len(vm.Disks))
+		for i, d := range vm.Disks {
+			c.Disks[i] = inventory.Disk{Key: d.Key, Capacity: d.Capacity, UUID: d.UUID}
+		}
+		return &c
+	}
+	return sameDisks(strip(was), strip(is))
+}
+
+// round brings the images up to the snapshot, and removes it. If it is gone, because
+// somebody removed it or cleaned up after a crash, there is another of a later moment.
+func round(ctx context.Context, r *Run) error {
+	began := r.opts.Now()
+	frozen, err := r.freeze(ctx)
+	if err != nil {
+		return err
+	}
+	done := Round{Began: began}
+	err = r.eachImage(ctx, func(ctx context.Context, img *target.Image) error {
+		return r.advance(ctx, img, frozen, &done)
+	})
+	if err != nil {
+		return err
+	}
+	live, err := r.live()
+	if err == nil {
+		err = live.Thaw(ctx, r.Facts.VM.Ref, r.Facts.Warm.Snapshot)
+	}
+	if err != nil {
+		return err
+	}
+	w := r.Facts.Warm
+	done.Took = r.opts.Now().Sub(began)
+	w.Since, w.Snapshot, w.Rounds = frozen.IDs, "", append(w.Rounds, done)
+	r.tell(plan.Event{Kind: plan.RoundDone, Message: r.describeRound(done)})
+	return nil
+}
+
+// eachImage calls do for all of them, in parallel.
+func (r *Run) eachImage(ctx context.Context, do func(context.Context, *target.Image) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(r.opts.Disks)
+	for i := range r.Facts.Images {
+		g.Go(func() error { return do(ctx, &r.Facts.Images[i]) })
+	}
+	return g.Wait()
+}
+
+// advance brings one image up to a frozen moment, again and again while it fails for
+// reasons that pass. It is not finished.
+func (r *Run) advance(ctx context.Context, img *target.Image, frozen Frozen, done *Round) error {
+	var total blockcopy.Result
+	missing := int64(-1)
+	err := r.retry(ctx, img.Key, func() (bool, error) {
+		left, err := r.job(*img).Advance(ctx, func(ctx context.Context, c *image.Copying) error {
+			res, err := r.transferChanges(ctx, *img, c, frozen.Snapshot)
+			total = add(total, res)
+			return err
+		})
+		further := left >= 0 && left < missing
+		missing = left
+		return further, err
+	})
+	done.add(total)
+	if err != nil {
+		return fmt.Errorf("disk %d: %w", img.Key, err)
+	}
+	return nil
+}
+
+// rounds guards the sums of rounds whose disks are copied in parallel.
+var rounds sync.Mutex
+
+func (d *Round) add(res blockcopy.Result) {
+	rounds.Lock()
+	defer rounds.Unlock()
+	d.Read += res.Read
+	d.Copied += res.Written
+}
+
+// transferChanges moves what changed of a disk since Warm.Since, and what its manifest
+// lacks. An empty snapshot means the powered-off VM.
+func (r *Run) transferChanges(ctx context.Context, img target.Image, c *image.Copying, snapshot inventory.MoRef) (res blockcopy.Result, err error) {
+	d, ok := r.Facts.VM.Disk(img.Key)
+	if !ok {
+		return res, fault.New(fault.Internal, "image is of no disk of VM %s", r.Facts.VM.Name)
+	}
+	job := transport.Job{
+		Disk:   transport.Disk{VM: r.Facts.VM, Disk: d, Snapshot: snapshot},
+		Target: c.Target, Manifest: c.Log, Progress: r.meter(img.Key).copying,
+		ReadBack: placed{r.Rig.Target, img}.ReadUnfinished,
+	}
+	if c.Log.Missing() < c.Log.Chunks() {
+		if job.Changed, err = r.changed(ctx, d, snapshot); err != nil {
+			return res, err
+		}
+		job.Compare = job.Changed == nil
+	}
+	r.tell(plan.Event{Kind: plan.DiskBegan, Disk: img.Key, Message: fromWhat(job, c)})
+	return r.Rig.Transport.Transfer(ctx, job)
+}
+
+// fromWhat says in words what a transfer begins with.
+func fromWhat(job transport.Job, c *image.Copying) string {
+	switch {
+	case job.Compare:
+		return "all of it is compared: nobody knows what changed"
+	case job.Changed != nil && c.Log.Complete():
+		return "with what changed"
+	}
+	return c.From()
+}
+
+// changed returns the grains of a disk that changed since Warm.Since; nil if nobody knows.
+func (r *Run) changed(ctx context.Context, d *inventory.Disk, snapshot inventory.MoRef) (*bitmap.Bitmap, error) {
+	live, err := r.live()
+	if err != nil {
+		return nil, err
+	}
+	since := r.Facts.Warm.Since[d.Key]
+	if r.Facts.Warm.Blind || since == "" {
+		return nil, nil
+	}
+	grains := bitmap.New(d.Capacity, blockcopy.PatchGrain)
+	err = live.Changed(ctx, r.Facts.VM.Ref, snapshot, d, since, func(a disk.Range) { grains.Set(a) })
+	if fault.Is(err, fault.Unsupported) {
+		r.warn(inventory.Warning{
+			Code: "changes-unknown", Text: fmt.Sprintf("what changed of disk %d is not known (%v): all of it was compared", d.Key, err),
+		})
+		return nil, nil
+	}
+	return grains, err
+}
+
+// lastRound brings the images up to the VM as it is now, off, and completes them.
+func lastRound(ctx context.Context, r *Run) error {
+	if err := r.unchanged(ctx); err != nil {
+		return err
+	}
+	began := r.opts.Now()
+	done := Round{Began: began}
+	err := r.eachImage(ctx, func(ctx context.Context, img *target.Image) error {
+		if err := r.advance(ctx, img, Frozen{}, &done); err != nil {
+			return err
+		}
+		root, err := r.job(*img).Complete(ctx)
+		if err != nil {
+			return fmt.Errorf("disk %d: %w", img.Key, err)
+		}
+		img.Root = root.String()
+		r.tell(plan.Event{Kind: plan.DiskDone, Disk: img.Key, Message: img.Root})
+		return nil
+	})
+	done.Took = r.opts.Now().Sub(began)
+	r.Facts.Warm.Rounds = append(r.Facts.Warm.Rounds, done)
+	return err
+}
+
+// powerOffForCutover begins the outage.
+func powerOffForCutover(ctx context.Context, r *Run) error {
+	vm, err := r.plannedVM(ctx)
+	if err != nil {
+		return err
+	}
+	if err := sameShape(r.Facts.VM, vm); err != nil {
+		return err
+	}
+	r.Facts.Warm.WasOn = r.Facts.Warm.WasOn || vm.Power == inventory.PoweredOn
+	off, err := r.powerOff(ctx, vm)
+	if err != nil {
+		return err
+	}
+	r.Facts.VM = off
+	return refuse(off, Permit{})
+}
+
+// revive undoes the cutover and the rounds: no snapshot of ours, tracking as it was, and
+// the VM on if it was.
+func (r *Run) revive(ctx context.Context) error {
+	w := r.Facts.Warm
+	if w == nil {
+		return nil
+	}
+	live, err := r.live()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if w.Snapshot != "" {
+		errs = append(errs, live.Thaw(ctx, r.Facts.VM.Ref, w.Snapshot))
+	}
+	if !w.Tracked && !w.Blind {
+		errs = append(errs, live.Track(ctx, r.Facts.VM.Ref, false))
+	}
+	if w.WasOn {
+		errs = append(errs, live.PowerOn(ctx, r.Facts.VM.Ref))
+	}
+	return errors.Join(errs...)
+}
+
+// describeRound is "round 3: 1.2 GiB changed, 14s".
+func (r *Run) describeRound(d Round) string {
+	return fmt.Sprintf("round %d: %d bytes read, %d written, in %v; cut over now, the VM would be out for about %v",
+		len(r.Facts.Warm.Rounds), d.Read, d.Copied, d.Took.Round(time.Millisecond), r.outage().Round(time.Second))
+}

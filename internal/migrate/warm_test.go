@@ -1,0 +1,172 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// warmBench is a bench whose VM runs and whose clock moves with every look at it.
+func warmBench(t *testing.T, seed uint64) *bench {
+	b := newBench(t)
+	b.runs(seed)
+	return b
+}
+
+func (b *bench) warmPlan() plan.Plan {
+	p := b.plan()
+	p.Warm = true
+	return p
+}
+
+// warm runs decamp once, as a process of its own, until it has done rounds and is told to
+// cut over.
+func (b *bench) warm(rounds int) (Outcome, error) {
+	b.t.Helper()
+	p := b.process()
+	clock := time.Unix(1_800_000_000, 0)
+	p.opts.Now = func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return clock }
+	p.opts.Sleep = func(ctx context.Context, d time.Duration) error {
+		b.work()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		clock = clock.Add(10 * time.Minute)
+		return ctx.Err()
+	}
+	had := len(b.told(plan.RoundDone))
+	b.onEvent = func(e plan.Event) {
+		if e.Kind == plan.RoundDone {
+			if had++; had >= rounds {
+				if err := p.store.Give(e.Run, plan.CutOver); err != nil {
+					b.t.Error(err)
+				}
+			}
+		}
+	}
+	out, err := p.Migrate(b.t.Context(), b.warmPlan(), b.rig(b.t, b.dir), Permit{})
+	if cerr := p.engine.Close(); cerr != nil {
+		b.t.Fatal(cerr)
+	}
+	return out, err
+}
+
+// nothingLeft checks that the host has nothing of ours.
+func (b *bench) nothingLeft() {
+	b.t.Helper()
+	for name := range b.guest.snapshots {
+		b.t.Errorf("snapshot %q is left", name)
+	}
+}
+
+func TestWarm(t *testing.T) {
+	t.Parallel()
+	for rounds := range 4 {
+		b := warmBench(t, uint64(rounds))
+		out, err := b.warm(rounds + 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.checkPublished(out)
+		b.nothingLeft()
+		if w := out.Facts.Warm; len(w.Rounds) != rounds+2 || w.Rounds[rounds+1].Read >= w.Rounds[0].Read/2 {
+			t.Errorf("rounds %+v: want %d, and less in the last", w.Rounds, rounds+2)
+		}
+		if b.vm.Power != inventory.PoweredOff {
+			t.Error("the source runs after the cutover")
+		}
+	}
+}
+
+// TestWarmWithoutTracking: nobody knows what changed, so everything is compared.
+func TestWarmWithoutTracking(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"refused", "forgotten"} {
+		b := warmBench(t, 5)
+		if how == "refused" {
+			b.vm.ChangeTracking, b.guest.tracking = false, false
+			b.before = failing("track", fault.New(fault.Unsupported, "the licence forbids it"))
+		}
+		b.guest.forgets = true
+		out, err := b.warm(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.checkPublished(out)
+		b.nothingLeft()
+		if w := out.Facts.Warm; w.Rounds[1].Read < w.Rounds[0].Read {
+			t.Errorf("%s: rounds %+v: want all of it read", how, w.Rounds)
+		}
+	}
+}
+
+// TestWarmKilledAnywhere kills decamp, and takes its power away, at any operation: the same
+// command ends with the image of the VM as it was when it was powered off.
+func TestWarmKilledAnywhere(t *testing.T) {
+	t.Parallel()
+	probe := warmBench(t, 7)
+	if _, err := probe.warm(2); err != nil {
+		t.Fatal(err)
+	}
+	steps := len(probe.ops)
+	for at := 0; at < steps; at += 2 + at/20 {
+		t.Run(fmt.Sprint(at), func(t *testing.T) {
+			t.Parallel()
+			b := warmBench(t, 7)
+			killed, n := errors.New("killed"), 0
+			b.before = func(context.Context, string) error {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if n++; n > at {
+					return killed
+				}
+				return nil
+			}
+			if _, err := b.warm(2); err == nil {
+				return
+			}
+			b.powerCut()
+			b.work()
+			if at%3 == 0 { // somebody cleans up
+				clear(b.guest.snapshots)
+			}
+			b.before = func(context.Context, string) error { return nil }
+			out, err := b.warm(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.checkPublished(out)
+			b.nothingLeft()
+		})
+	}
+}
+
+// TestWarmGivenUp: the VM is as it was found.
+func TestWarmGivenUp(t *testing.T) {
+	t.Parallel()
+	for _, op := range []string{"freeze", "changed", "finish", "publish"} {
+		b := warmBench(t, 8)
+		b.vm.ChangeTracking, b.guest.tracking = false, false
+		b.before = failing(op, fault.New(fault.Conflict, "not now"))
+		if _, err := b.warm(1); err == nil {
+			t.Fatalf("nothing failed at %s", op)
+		}
+		b.before = func(context.Context, string) error { return nil }
+		p := b.process()
+		if err := p.Discard(t.Context(), b.plan().ID, b.rig(t, b.dir)); err != nil {
+			t.Fatal(err)
+		}
+		b.nothingLeft()
+		if b.guest.tracking || b.vm.Power != inventory.PoweredOn || len(b.images) > 0 {
+			t.Errorf("given up at %s: tracking %v, power %s, %d images", op, b.guest.tracking, b.vm.Power, len(b.images))
+		}
+		if err := p.engine.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
