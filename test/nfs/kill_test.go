@@ -26,7 +26,7 @@ const quickKills = 60
 func TestKilledServerLeavesNoWrongByte(t *testing.T) {
 	eachSeed(t, kills(t, quickKills), func(t *testing.T, seed uint64) int {
 		p := newProgram(seed)
-		o := orders{Dir: t.TempDir(), Format: image.Raw, Size: p.size, Address: address(t)}
+		o := orders{Dir: t.TempDir(), Names: t.TempDir(), Format: image.Raw, Size: p.size, Address: address(t)}
 		rnd := generator(seed, forDeath)
 		if rnd.IntN(4) == 0 {
 			o.Format = image.QCOW2

@@ -34,15 +34,20 @@ var built = sync.OnceValues(func() (string, error) {
 type land struct {
 	*testing.T
 	Address string
+	portmap string // port
 	dir     string
-	more    []string
 	cmd     *exec.Cmd
 }
 
 // newLand serves an empty folder until the test ends.
-func newLand(t *testing.T, more ...string) *land {
+func newLand(t *testing.T) *land {
 	t.Helper()
-	l := &land{T: t, Address: address(t), dir: t.TempDir(), more: more}
+	return newLandAt(t, address(t), portmapPort)
+}
+
+func newLandAt(t *testing.T, address, portmap string) *land {
+	t.Helper()
+	l := &land{T: t, Address: address, portmap: portmap, dir: t.TempDir()}
 	binary(t)
 	l.start()
 	t.Cleanup(l.kill)
@@ -56,11 +61,8 @@ func (l *land) start() {
 		l.Error(err)
 		return
 	}
-	args := append([]string{
-		"land", "--export", l.dir, "--allow", "127.0.0.1", "--advertise", l.Address, "--json",
-		"--listen", l.Address + ":" + nfsPort, "--portmap", l.Address + ":" + portmapPort,
-	}, l.more...)
-	l.cmd = exec.Command(program, args...)
+	l.cmd = exec.Command(program, "land", "--export", l.dir, "--allow", "127.0.0.1", "--advertise", l.Address, "--json",
+		"--listen", l.Address+":"+nfsPort, "--portmap", l.Address+":"+l.portmap)
 	l.cmd.Stderr = os.Stderr
 	out, err := l.cmd.StdoutPipe()
 	if err == nil {
@@ -82,7 +84,7 @@ func (l *land) kill() {
 // mount mounts it.
 func (l *land) mount(cfg nfsclient.Config) *nfsclient.Datastore {
 	l.Helper()
-	cfg.Host, cfg.Path, cfg.PortmapAddr, cfg.Times = l.Address, l.dir, l.Address+":"+portmapPort, quick()
+	cfg.Host, cfg.Path, cfg.PortmapAddr, cfg.Times = l.Address, l.dir, l.Address+":"+l.portmap, quick()
 	ds, err := nfsclient.Mount(l.Context(), cfg)
 	must(l.T, err)
 	l.Cleanup(ds.Abandon)

@@ -27,7 +27,7 @@ func TestPowerCutLeavesNoWrongByte(t *testing.T) {
 		rnd := generator(seed, forDeath)
 		c := &cutting{
 			T: t, host: newHost(p, seed), rnd: rnd,
-			orders: orders{Dir: t.TempDir(), Size: p.size, Address: address(t)},
+			orders: orders{Dir: t.TempDir(), Names: t.TempDir(), Size: p.size, Address: address(t)},
 		}
 		c.medium = newMedium(p.size, filepath.Join(c.Dir, "disk.manifest"), generator(seed, forMedium))
 		t.Cleanup(c.host.abandon)

@@ -31,7 +31,8 @@ const victimEnv = "NFS_VICTIM"
 
 // orders are what a victim does.
 type orders struct {
-	Dir     string // of image, manifest and landing
+	Dir     string // of image and manifest
+	Names   string // folder of the landing, which has no disks in it
 	Format  image.Format
 	Size    int64
 	Address string
@@ -101,7 +102,7 @@ func (o orders) land(ctx context.Context, job image.Job, h landing.Host, target 
 
 func (o orders) transport(h landing.Host) *landing.Transport {
 	return landing.New(h, landing.Options{
-		Dir:             filepath.Join(o.Dir, "landing"),
+		Dir:             filepath.Join(o.Names, "landing"),
 		Advertise:       netip.MustParseAddr(o.Address),
 		Ports:           nfs.Ports{NFS: o.Address + ":" + nfsPort, Portmap: o.Address + ":" + portmapPort},
 		Memory:          32 << 20,
@@ -151,6 +152,10 @@ func (h *pipedHost) UnmountNAS(context.Context, inventory.MoRef, esx.NAS) error 
 
 func (h *pipedHost) CopyDisk(_ context.Context, c esx.DiskCopy) error {
 	return h.ask(message{Copy: c.To.File})
+}
+
+func (h *pipedHost) SnapshotDisk(context.Context, inventory.MoRef, int32) (inventory.Path, error) {
+	return inventory.Path{}, errors.New("the host has no snapshot")
 }
 
 func (h *pipedHost) HostAddresses(context.Context, inventory.MoRef) ([]netip.Addr, error) {

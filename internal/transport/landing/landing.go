@@ -5,7 +5,7 @@
 //
 // # How a byte gets here
 //
-//	Transfer -> Host.CopyDisk                          the host is asked, and followed
+//	Transfer -> Copier.CopyDisk                        the host is asked, and followed
 //	            nfs WRITE -> content -> behind.File    what it sends, hashed while hot
 //	                                    -> Target      in large runs
 //
@@ -18,6 +18,9 @@
 // it wrote nothing. If anything fails in between, the host's copy fails too, or what it
 // still writes goes nowhere: names are used once, so its handles are stale. The host copies
 // from the beginning each time; chunks that are safe already are not written again.
+//
+// A disk of a running VM is landed as it was at a snapshot: the host may read what /folder
+// refuses. The snapshot is there before and after, or the Transfer fails.
 //
 // The datastore is mounted with the first Transfer and unmounted by Close. It is on record
 // (package leftover) from before it is mounted until it is unmounted, so that whoever comes
@@ -32,6 +35,7 @@ package landing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -52,6 +56,9 @@ type Host interface {
 	MountNAS(ctx context.Context, host inventory.MoRef, n esx.NAS) (name string, mounted bool, err error)
 	UnmountNAS(ctx context.Context, host inventory.MoRef, n esx.NAS) error
 	CopyDisk(ctx context.Context, c esx.DiskCopy) error
+
+	// SnapshotDisk returns the descriptor that holds a disk as it was at a snapshot.
+	SnapshotDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (inventory.Path, error)
 
 	// HostAddresses returns the addresses that a host may send from.
 	HostAddresses(ctx context.Context, host inventory.MoRef) ([]netip.Addr, error)
@@ -92,6 +99,9 @@ type Options struct {
 	// Default: that of package behind.
 	CheckpointBytes int64
 
+	// Copier is how the host is asked to copy. Default API.
+	Copier Copier
+
 	Log *slog.Logger // default discards
 }
 
@@ -118,6 +128,9 @@ func New(host Host, o Options) *Transport {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Copier == nil {
+		o.Copier = API{host}
+	}
 	return &Transport{
 		host: host, opts: o, pool: behind.NewPool(o.Memory),
 		mounted: map[inventory.MoRef]mount{}, doubted: map[inventory.MoRef]bool{}, disks: map[string]*content{},
@@ -128,15 +141,51 @@ func New(host Host, o Options) *Transport {
 func (t *Transport) Name() string { return "landing" }
 
 // Probe is part of transport.Transport. Whether the host can reach us shows when it mounts.
-func (t *Transport) Probe(_ context.Context, d transport.Disk) (transport.Offer, error) {
-	if d.Snapshot != "" {
-		return transport.Offer{Reason: "only disks of VMs that are powered off are landed so far"}, nil
+func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offer, error) {
+	o := transport.Offer{Usable: true, Reason: "the host copies to a datastore that decamp serves", Streams: 2}
+	if d.Snapshot == "" {
+		return o, nil
 	}
-	return transport.Offer{Usable: true, Reason: "the host copies to a datastore that decamp serves", Streams: 2}, nil
+	from, err := t.origin(ctx, d)
+	if fault.Is(err, fault.NotFound) {
+		return transport.Offer{Reason: fmt.Sprintf("%v; %s", err, fault.HintOf(err))}, nil
+	}
+	if err != nil {
+		return transport.Offer{}, err
+	}
+	o.Running, o.Reason = true, fmt.Sprintf("the host copies %v, which is frozen, to a datastore that decamp serves", from)
+	return o, nil
+}
+
+// origin is the descriptor that the host is to copy.
+func (t *Transport) origin(ctx context.Context, d transport.Disk) (inventory.Path, error) {
+	if d.Snapshot == "" {
+		return d.Disk.Path, nil
+	}
+	return t.host.SnapshotDisk(ctx, d.Snapshot, d.Disk.Key)
+}
+
+// unmoved makes sure that a disk that was copied at a snapshot was frozen all the time: when
+// the snapshot is removed, the base is written to.
+func (t *Transport) unmoved(ctx context.Context, d transport.Disk, from inventory.Path) error {
+	now, err := t.origin(ctx, d)
+	switch {
+	case fault.Is(err, fault.NotFound):
+		return fault.New(fault.Conflict, "the snapshot was removed while its disk was copied: %w", err).
+			WithHint("see the VM's recent tasks for who did so; take another and run the command again")
+	case err == nil && now != from:
+		return fault.New(fault.Conflict, "the disk at the snapshot was %v and is %v now", from, now).
+			WithHint("the VM was moved or its snapshots changed while it was copied; run the command again")
+	}
+	return err
 }
 
 // Transfer is part of transport.Transport.
 func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockcopy.Result, err error) {
+	from, err := t.origin(ctx, job.Disk)
+	if err != nil {
+		return res, err
+	}
 	datastore, err := t.reach(ctx, job.Disk.VM.Host)
 	if err != nil {
 		return res, err
@@ -147,9 +196,9 @@ func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockc
 	}
 	defer func() { err = errors.Join(err, t.leave(l)) }()
 	err = t.attend(ctx, l, func(ctx context.Context) error {
-		return t.host.CopyDisk(ctx, esx.DiskCopy{
+		return t.opts.Copier.CopyDisk(ctx, job.Disk.VM.Host, esx.DiskCopy{
 			Datacenter: job.Disk.VM.Datacenter,
-			From:       job.Disk.Disk.Path,
+			From:       from,
 			To:         inventory.Path{Datastore: datastore, File: l.descriptor},
 			Progress:   l.report,
 		})
@@ -158,7 +207,10 @@ func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockc
 		t.doubt(job.Disk.VM.Host)
 		return l.result(), l.whose(err)
 	}
-	return l.result(), l.complete(ctx)
+	if err = t.unmoved(ctx, job.Disk, from); err == nil {
+		err = l.complete(ctx)
+	}
+	return l.result(), err
 }
 
 // reach makes sure that the host has our datastore, and returns its name there.
