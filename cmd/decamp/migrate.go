@@ -52,6 +52,7 @@ type migrateOptions struct {
 	transport    string
 	connections  int
 	landing      landingOptions
+	warm         warmOptions
 	domainType   string
 	spot         spot
 	discard      bool
@@ -95,6 +96,7 @@ func (o *migrateOptions) register(cmd *cobra.Command) {
 	f.StringVar(&o.domainType, "domain-type", "kvm", "of the libvirt domain: `kvm or qemu`, which needs no KVM")
 	f.StringVar(&o.transport, "transport", "https", "how the disks come here: `https or landing`, an NFS datastore that decamp serves")
 	f.IntVar(&o.connections, "connections", 8, "at most `N` connections to the host, 12 at the most")
+	o.warm.register(f)
 	o.landing.register(f)
 	o.login.register(cmd)
 	for flag, words := range map[string][]string{"format": {"raw", "qcow2"}, "domain-type": {"kvm", "qemu"}, "transport": {"https", "landing"}} {
@@ -118,6 +120,9 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 		return badUsage(cmd, "--connections %d: want 1 to 12", o.connections)
 	case o.force && !o.powerOff:
 		return badUsage(cmd, "--force says how to power off: it needs --power-off")
+	}
+	if err := o.warm.check(cmd, len(o.to)); err != nil {
+		return err
 	}
 	return o.landing.check(cmd, &o.transport)
 }
@@ -144,6 +149,7 @@ func (o *migrateOptions) checkTo(cmd *cobra.Command) error {
 func (o *migrateOptions) permit() migrate.Permit {
 	return migrate.Permit{
 		PowerOff: o.powerOff, Wait: o.shutdownWait, Force: o.force,
+		Cutover:   o.warm.cutover(),
 		SpotFirst: o.spot.first, SpotRanges: o.spot.ranges,
 	}
 }
@@ -187,7 +193,7 @@ func (a *app) discard(ctx context.Context, w *works) error {
 }
 
 func (a *app) discardRun(ctx context.Context, w *works, d *destination) error {
-	if err := w.migrator.Discard(ctx, d.plan.ID, migrate.Rig{Source: planned{w.session, new(sync.Mutex)}, Target: d.target}); err != nil {
+	if err := w.migrator.Discard(ctx, d.plan.ID, migrate.Rig{Source: w.source(new(sync.Mutex)), Target: d.target}); err != nil {
 		return err
 	}
 	if a.json {

@@ -128,7 +128,7 @@ func say(e plan.Event) string {
 		return fmt.Sprintf("  disk %d: %s", e.Disk, diskWords(e))
 	case plan.ChunkBad:
 		return fmt.Sprintf("  disk %d: BAD CHUNK: %s", e.Disk, plain(e.Message))
-	case plan.RunBegan, plan.Noted, plan.PowerChanged:
+	case plan.RunBegan, plan.Noted, plan.PowerChanged, plan.RoundDone:
 		return plain(e.Message)
 	case plan.Warned:
 		if e.Warning == nil {

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/decamp/decamp/internal/disk"
@@ -230,6 +229,9 @@ func putBack(ctx context.Context, shells *hostShells) ([]leftover.Record, error)
 			}
 			return s.End(ctx, landing.RecordedJob(r))
 		},
+		leftover.Snapshot: func(ctx context.Context, r leftover.Record) error {
+			return removeSnapshot(ctx, session, inventory.MoRef(r.What["vm"]), r.What["name"])
+		},
 		leftover.SSHService: func(ctx context.Context, r leftover.Record) error {
 			return shells.stop(ctx, r.Host)
 		},
@@ -250,22 +252,6 @@ func openDisk(ctx context.Context, t *https.Transport, d transport.Disk) (disk.S
 		return nil, err
 	}
 	return src, nil
-}
-
-// planned is a session as migrate sees it: the plan names its VM by reference.
-type planned struct {
-	*esx.Session
-	off *sync.Mutex // held by the run that powers the VM off; the others find it off
-}
-
-func (p planned) VM(ctx context.Context, ref string) (*inventory.VM, error) {
-	return p.VMByRef(ctx, inventory.MoRef(ref))
-}
-
-func (p planned) PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error {
-	p.off.Lock()
-	defer p.off.Unlock()
-	return p.Session.PowerOff(ctx, vm, esx.PowerOffOptions{Wait: wait, Force: force})
 }
 
 // published is a VM's folder, for decamp verify.

@@ -101,6 +101,28 @@ func (s *Session) cutPower(ctx context.Context, vm types.ManagedObjectReference)
 	return err
 }
 
+// PowerOn starts a VM. One that runs is no error.
+func (s *Session) PowerOn(ctx context.Context, ref inventory.MoRef) error {
+	if err := s.powerOn(ctx, ref); err != nil {
+		return fmt.Errorf("power on VM %s: %w", ref, classify(err))
+	}
+	return nil
+}
+
+func (s *Session) powerOn(ctx context.Context, ref inventory.MoRef) error {
+	vm := reference("VirtualMachine", ref)
+	now, err := s.powerState(ctx, vm)
+	if err != nil || now.power == types.VirtualMachinePowerStatePoweredOn {
+		return err
+	}
+	s.cfg.Log.Info("power on", "vm", vm.Value)
+	res, err := methods.PowerOnVM_Task(ctx, s, &types.PowerOnVM_Task{This: vm})
+	if err != nil {
+		return err
+	}
+	return s.waitTask(ctx, res.Returnval, taskWait)
+}
+
 // vmState is what the ladder looks at.
 type vmState struct {
 	power types.VirtualMachinePowerState

@@ -76,7 +76,7 @@ func round(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	done := Round{Began: began}
+	done := tally{Round: Round{Began: began}}
 	err = r.eachImage(ctx, func(ctx context.Context, img *target.Image) error {
 		return r.advance(ctx, img, frozen, &done)
 	})
@@ -92,8 +92,8 @@ func round(ctx context.Context, r *Run) error {
 	}
 	w := r.Facts.Warm
 	done.Took = r.opts.Now().Sub(began)
-	w.Since, w.Snapshot, w.Rounds = frozen.IDs, "", append(w.Rounds, done)
-	r.tell(plan.Event{Kind: plan.RoundDone, Message: r.describeRound(done)})
+	w.Since, w.Snapshot, w.Rounds = frozen.IDs, "", append(w.Rounds, done.Round)
+	r.tell(plan.Event{Kind: plan.RoundDone, Message: r.describeRound(done.Round)})
 	return nil
 }
 
@@ -109,7 +109,7 @@ func (r *Run) eachImage(ctx context.Context, do func(context.Context, *target.Im
 
 // advance brings one image up to a frozen moment, again and again while it fails for
 // reasons that pass. It is not finished.
-func (r *Run) advance(ctx context.Context, img *target.Image, frozen Frozen, done *Round) error {
+func (r *Run) advance(ctx context.Context, img *target.Image, frozen Frozen, done *tally) error {
 	var total blockcopy.Result
 	missing := int64(-1)
 	err := r.retry(ctx, img.Key, func() (bool, error) {
@@ -129,14 +129,17 @@ func (r *Run) advance(ctx context.Context, img *target.Image, frozen Frozen, don
 	return nil
 }
 
-// rounds guards the sums of rounds whose disks are copied in parallel.
-var rounds sync.Mutex
+// tally sums up what is done to disks in parallel.
+type tally struct {
+	mu sync.Mutex
+	Round
+}
 
-func (d *Round) add(res blockcopy.Result) {
-	rounds.Lock()
-	defer rounds.Unlock()
-	d.Read += res.Read
-	d.Copied += res.Written
+func (t *tally) add(res blockcopy.Result) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.Read += res.Read
+	t.Copied += res.Written
 }
 
 // transferChanges moves what changed of a disk since Warm.Since, and what its manifest
@@ -199,7 +202,7 @@ func lastRound(ctx context.Context, r *Run) error {
 		return err
 	}
 	began := r.opts.Now()
-	done := Round{Began: began}
+	done := tally{Round: Round{Began: began}}
 	err := r.eachImage(ctx, func(ctx context.Context, img *target.Image) error {
 		if err := r.advance(ctx, img, Frozen{}, &done); err != nil {
 			return err
@@ -213,7 +216,7 @@ func lastRound(ctx context.Context, r *Run) error {
 		return nil
 	})
 	done.Took = r.opts.Now().Sub(began)
-	r.Facts.Warm.Rounds = append(r.Facts.Warm.Rounds, done)
+	r.Facts.Warm.Rounds = append(r.Facts.Warm.Rounds, done.Round)
 	return err
 }
 
@@ -261,6 +264,7 @@ func (r *Run) revive(ctx context.Context) error {
 
 // describeRound is "round 3: 1.2 GiB changed, 14s".
 func (r *Run) describeRound(d Round) string {
-	return fmt.Sprintf("round %d: %d bytes read, %d written, in %v; cut over now, the VM would be out for about %v",
-		len(r.Facts.Warm.Rounds), d.Read, d.Copied, d.Took.Round(time.Millisecond), r.outage().Round(time.Second))
+	const mib = 1 << 20
+	return fmt.Sprintf("round %d: %d MiB read, %d MiB written, %v; cut over now, the VM would be out for about %v",
+		len(r.Facts.Warm.Rounds), d.Read/mib, d.Copied/mib, d.Took.Round(time.Second), r.outage().Round(time.Second))
 }
