@@ -32,6 +32,10 @@ const (
 	// landSmall is the size below which a file is not worth a line: descriptors and locks.
 	landSmall = 1 << 20
 
+	// landRest is the longest that a file that nobody writes to is not looked at: a folder
+	// may hold a hundred thousand of them.
+	landRest = time.Minute
+
 	lockPrefix = ".lck-" // of ESXi's lock files, beside what they lock
 )
 
@@ -68,6 +72,7 @@ type watchedFile struct {
 	began   time.Time
 	changed time.Time // when it last was another than before
 	told    time.Time
+	looked  time.Time
 	mtime   time.Time
 	locked  bool
 }
@@ -76,7 +81,9 @@ func newLandWatch(dir string) *landWatch {
 	return &landWatch{dir: dir, known: map[string]*watchedFile{}}
 }
 
-// used notes that a file is used. It may be called for any name.
+// used notes that a file is about to be used. It may be called for any name. What the file
+// is before that is what tells the copy that comes and goes between two looks from a file
+// that has been there for years.
 func (w *landWatch) used(name string) {
 	if strings.HasPrefix(filepath.Base(name), lockPrefix) {
 		return
@@ -84,7 +91,9 @@ func (w *landWatch) used(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.known[name] == nil {
-		w.known[name] = &watchedFile{landFile: landFile{Name: name}}
+		f := &watchedFile{landFile: landFile{Name: name}}
+		f.stat(w.dir)
+		w.known[name] = f
 	}
 }
 
@@ -94,6 +103,10 @@ func (w *landWatch) look(now time.Time) (news []landFile) {
 	defer w.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(w.known)) {
 		f := w.known[name]
+		if f.rests(now) {
+			continue
+		}
+		f.looked = now
 		if f.look(w.dir, now) {
 			news = append(news, f.landFile)
 		}
@@ -108,6 +121,7 @@ func (w *landWatch) look(now time.Time) (news []landFile) {
 func (w *landWatch) total() (files int, bytes int64, open []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	open = []string{} // never null, as JSON
 	for _, name := range slices.Sorted(maps.Keys(w.known)) {
 		switch f := w.known[name]; f.State {
 		case fileLanded:
@@ -120,24 +134,26 @@ func (w *landWatch) total() (files int, bytes int64, open []string) {
 	return files, bytes, open
 }
 
+// rests reports whether a file need not be looked at yet: the longer it was quiet, the more
+// seldom.
+func (f *watchedFile) rests(now time.Time) bool {
+	const share = 16 // of its quiet time
+	return (f.State == "" || f.State == fileLanded) && now.Sub(f.looked) < min(now.Sub(f.changed)/share, landRest)
+}
+
 // look reports whether there is something to tell.
 func (f *watchedFile) look(dir string, now time.Time) bool {
-	info, err := os.Lstat(filepath.Join(dir, f.Name))
-	if err != nil || !info.Mode().IsRegular() {
-		was := f.State
+	before := *f
+	heard, there := f.stat(dir)
+	if !there {
 		f.State = fileRemoved
-		return was == fileLanding || was == fileSilent
+		return before.State == fileLanding || before.State == fileSilent
 	}
-	st := info.Sys().(*syscall.Stat_t)
-	heard, locked := lockOf(filepath.Join(dir, filepath.Dir(f.Name)), st.Ino)
-	moved := st.Blocks*512 != f.Landed || info.Size() != f.Size || !info.ModTime().Equal(f.mtime)
-	first := f.changed.IsZero()
-	unlocked := f.locked && !locked
-	f.Size, f.Landed, f.mtime, f.locked = info.Size(), st.Blocks*512, info.ModTime(), locked
-	if moved {
+	moved := f.Landed != before.Landed || f.Size != before.Size || !f.mtime.Equal(before.mtime)
+	if moved || f.changed.IsZero() {
 		f.changed = now
 	}
-	switch next := f.next(now, moved && !first || locked, unlocked, locked && now.Sub(heard) > landSilent); {
+	switch next := f.next(now, moved || f.locked, before.locked && !f.locked, f.locked && now.Sub(heard) > landSilent); {
 	case f.Size < landSmall:
 		return false
 	case next != f.State:
@@ -146,6 +162,18 @@ func (f *watchedFile) look(dir string, now time.Time) bool {
 		return f.tell(now)
 	}
 	return false
+}
+
+// stat reads what the file is now, and when its lock was last renewed.
+func (f *watchedFile) stat(dir string) (heard time.Time, there bool) {
+	info, err := os.Lstat(filepath.Join(dir, f.Name))
+	if err != nil || !info.Mode().IsRegular() {
+		return time.Time{}, false
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	f.Size, f.Landed, f.mtime = info.Size(), st.Blocks*512, info.ModTime()
+	heard, f.locked = lockOf(filepath.Join(dir, filepath.Dir(f.Name)), st.Ino)
+	return heard, true
 }
 
 // next is the state after a look.

@@ -235,7 +235,7 @@ func powerOffForCutover(ctx context.Context, r *Run) error {
 		return err
 	}
 	r.Facts.VM = off
-	return refuse(off, Permit{})
+	return r.refuse(off, Permit{})
 }
 
 // revive undoes the cutover and the rounds: no snapshot of ours, tracking as it was, and

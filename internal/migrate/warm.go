@@ -107,7 +107,7 @@ func prepare(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	if err := refuse(vm, Permit{PowerOff: true}); err != nil {
+	if err := r.refuse(vm, Permit{PowerOff: true}); err != nil {
 		return err
 	}
 	for _, d := range vm.Disks {
