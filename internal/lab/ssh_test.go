@@ -202,7 +202,11 @@ func TestShellCommands(t *testing.T) {
 		"ls /vmfs/volumes/datastore1/web01":                          "vmware.log\nweb01-flat.vmdk\nweb01.nvram\nweb01.vmdk\nweb01.vmx\n",
 		"mkdir /tmp/l; cd /tmp/l; echo x >a; cat a; rm a; ls":        "x\n",
 		"mkdir -p /tmp/a/b; ls -d /tmp/a/b":                          "/tmp/a/b\n",
-		"printf '1\\r2' 2>&1 || true":                                "sh: printf: not found\n",
+		"nosuch '1\\r2' 2>&1 || true":                                "sh: nosuch: not found\n",
+		"printf '%s-%s\\n' a b c":                                    "a-b\nc-\n",
+		"sh -c 'shift 2; echo $1 $#' sh a b c":                       "c 1\n",
+		"mkdir /tmp/m; mkdir /tmp/m 2>&1; mkdir /no/where 2>&1":      "mkdir: /tmp/m: File exists\nmkdir: /no/where: No such file or directory\n",
+		"echo x >/tmp/m1; mv /tmp/m1 /tmp/m2; cat /tmp/m2":           "x\n",
 		"stat -c %s /vmfs/volumes/datastore1/web01/web01-flat.vmdk":  "8388608\n",
 		"test -e /nothing || echo no":                                "no\n",
 		"[ -d /tmp ] && echo yes":                                    "yes\n",
@@ -352,7 +356,7 @@ func TestKilledVmkfstools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	must(t, c, fmt.Sprintf("kill -9 -- -%d", pid))
+	must(t, c, fmt.Sprintf("kill -9 -%d", pid))
 	waitFor(t, "the copy to die", func() bool { m := l.Mounts(); return m[0].OpenFiles == 0 })
 	if _, status := do(t, c, fmt.Sprintf("kill -0 %d", pid)); status != 1 {
 		t.Error("the shell is still there")

@@ -66,7 +66,7 @@ func (l *Lab) newShellHost(h *simulator.HostSystem) (*shellHost, error) {
 		host.addr = l.cfg.SSH.Addr
 	}
 	host.files = newHostFiles(host)
-	host.machine = &shell.Machine{Open: host.files.open, Commands: host.commands()}
+	host.machine = &shell.Machine{Open: host.files.open, Commands: host.commands(), IsDir: func(name string) bool { return host.files.isDir(host.background(), name) }}
 	l.shells = append(l.shells, host)
 	return host, nil
 }

@@ -36,6 +36,7 @@ type Server struct {
 	writes  *oncrpc.Cache
 
 	shortage shortage
+	mountd   *mountd
 
 	rpc *oncrpc.Server
 
@@ -88,13 +89,13 @@ func (s *Server) open(e Export) error {
 
 func (s *Server) programs() []*oncrpc.Program {
 	procedures := s.procedures()
-	mount := &mountd{server: s}
+	s.mountd = &mountd{server: s}
 	return []*oncrpc.Program{
 		{
 			Number: nfsProgram, Name: "nfs", Low: nfsVersion, High: nfsVersion,
 			Procedure: func(_, n uint32) *oncrpc.Procedure { return at(procedures, n) },
 		},
-		mount.program(),
+		s.mountd.program(),
 	}
 }
 

@@ -36,13 +36,19 @@ func child(args []string) error {
 		"verify":  childVerify,
 		"convert": childConvert,
 		"fan":     childFan,
+		"stream":  childStream,
+		"mounts":  childMounts,
+		"pwrite":  childPwrite,
 	}
 	ctx := context.Background()
-	if args[0] == "lab" {
-		return childLab(ctx, args[1:])
+	servers := map[string]func(context.Context, []string) error{
+		"lab":   childLab,
+		"mount": childMount,
+		"serve": childServe,
+		"sink":  childSink,
 	}
-	if args[0] == "mount" {
-		return childMount(ctx, args[1:])
+	if serve, ok := servers[args[0]]; ok {
+		return serve(ctx, args[1:])
 	}
 	role, ok := roles[args[0]]
 	if !ok {

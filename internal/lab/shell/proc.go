@@ -61,6 +61,7 @@ const (
 type Machine struct {
 	Open     func(name string, mode Mode) (io.ReadWriteCloser, error)
 	Commands map[string]Command
+	IsDir    func(name string) bool // for cd; nil: everything is a folder
 
 	mu      sync.Mutex
 	procs   map[int]*Proc
