@@ -37,6 +37,7 @@ decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --format qcow2 --power-off
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --to dir:/mnt/second
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --landing tmpfs:16G
+decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --transport nfc
 decamp migrate vcenter://ops@vsphere.local@vc1 /DC1/vm/prod/db01 --to dir:/srv/vm --spot 100M
 `
 
@@ -51,6 +52,7 @@ type migrateOptions struct {
 	transport    string
 	connections  int
 	landing      landingOptions
+	nfc          nfcOptions
 	domainType   string
 	spot         spot
 	discard      bool
@@ -92,11 +94,12 @@ func (o *migrateOptions) register(cmd *cobra.Command) {
 	f.Var(&o.spot, "spot", "after verify, read the first bytes and N random MiB of each disk once more from the source (N: 16)")
 	f.BoolVar(&o.discard, "discard", false, "give up the unfinished run of this VM, remove what it copied, and exit")
 	f.StringVar(&o.domainType, "domain-type", "kvm", "of the libvirt domain: `kvm or qemu`, which needs no KVM")
-	f.StringVar(&o.transport, "transport", "https", "how the disks come here: `https or landing`, an NFS datastore that decamp serves")
+	f.StringVar(&o.transport, "transport", "https", "how the disks come here: `https, nfc` from port 902 `or landing`, an NFS datastore that decamp serves")
 	f.IntVar(&o.connections, "connections", 8, "at most `N` connections to the host, 12 at the most")
 	o.landing.register(f)
+	o.nfc.register(f)
 	o.login.register(cmd)
-	for flag, words := range map[string][]string{"format": {"raw", "qcow2"}, "domain-type": {"kvm", "qemu"}, "transport": {"https", "landing"}} {
+	for flag, words := range map[string][]string{"format": {"raw", "qcow2"}, "domain-type": {"kvm", "qemu"}, "transport": {"https", "nfc", "landing"}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	}
 }
@@ -109,8 +112,8 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 	switch {
 	case o.format != "raw" && o.format != "qcow2":
 		return badUsage(cmd, "--format %q: want raw or qcow2", o.format)
-	case o.transport != "https" && o.transport != "landing":
-		return badUsage(cmd, "--transport %q: want https or landing", o.transport)
+	case !slices.Contains([]string{"https", "nfc", "landing"}, o.transport):
+		return badUsage(cmd, "--transport %q: want https, nfc or landing", o.transport)
 	case o.domainType != "kvm" && o.domainType != "qemu":
 		return badUsage(cmd, "--domain-type %q: want kvm or qemu", o.domainType)
 	case o.connections < 1 || o.connections > 12:
@@ -118,7 +121,10 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 	case o.force && !o.powerOff:
 		return badUsage(cmd, "--force says how to power off: it needs --power-off")
 	}
-	return o.landing.check(cmd, &o.transport)
+	if err := o.landing.check(cmd, &o.transport); err != nil {
+		return err
+	}
+	return o.nfc.check(cmd, o.transport)
 }
 
 func (o *migrateOptions) checkTo(cmd *cobra.Command) error {

@@ -95,24 +95,6 @@ func noNFC() error {
 	return fault.New(fault.Unsupported, "the server has no NFC service").WithHint("use --transport https")
 }
 
-// SnapshotDisk returns a disk of a VM as it was at a snapshot: its Path is the file that
-// the snapshot froze, which can be read while the VM runs on. Its Backing is told without
-// a look at the datastore: a vSAN object is Flat.
-func (s *Session) SnapshotDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error) {
-	var snap mo.VirtualMachineSnapshot
-	if err := s.properties(ctx, reference("VirtualMachineSnapshot", snapshot), &snap, "config"); err != nil {
-		return nil, fmt.Errorf("read snapshot %s: %w", snapshot, classify(err))
-	}
-	for _, device := range snap.Config.Hardware.Device {
-		if d, ok := device.(*types.VirtualDisk); ok && d.Key == key {
-			out := (&tree{}).disk(d, nil)
-			return &out, nil
-		}
-	}
-	return nil, fault.New(fault.NotFound, "snapshot %s has no disk %d", snapshot, key).
-		WithHint("the disk was added later, or is independent, which snapshots leave out; take another snapshot, or power the VM off")
-}
-
 // HostVersion returns the product version of an ESXi host, such as 8.0.3.
 func (s *Session) HostVersion(ctx context.Context, host inventory.MoRef) (string, error) {
 	var h mo.HostSystem

@@ -57,8 +57,8 @@ type Host interface {
 	// NFCTicket returns a ticket for one connection to the disks of a VM.
 	NFCTicket(ctx context.Context, vm inventory.MoRef) (nfc.Ticket, error)
 
-	// SnapshotDisk returns a disk as it was at a snapshot.
-	SnapshotDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error)
+	// FrozenDisk returns a disk as it was at a snapshot.
+	FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error)
 
 	// HostVersion returns an ESXi host's product version.
 	HostVersion(ctx context.Context, host inventory.MoRef) (string, error)

@@ -100,7 +100,7 @@ func (t *Transport) locate(ctx context.Context, d transport.Disk) (*inventory.Di
 	if d.Snapshot == "" {
 		return d.Disk, nil
 	}
-	frozen, err := t.host.SnapshotDisk(ctx, d.Snapshot, d.Disk.Key)
+	frozen, err := t.host.FrozenDisk(ctx, d.Snapshot, d.Disk.Key)
 	if err != nil {
 		return nil, err
 	}
