@@ -32,7 +32,7 @@ func (c Config) check() error {
 	for _, f := range c.Faults {
 		errs = append(errs, f.check())
 	}
-	errs = append(errs, c.checkNumbers(), c.checkNFS(), oneOf("locks", string(c.Locks), []string{string(LockAll), string(LockActive)}))
+	errs = append(errs, c.checkNumbers(), c.checkNFS(), c.NFC.check(), oneOf("locks", string(c.Locks), []string{string(LockAll), string(LockActive)}))
 	return errors.Join(errs...)
 }
 

@@ -61,6 +61,8 @@ type vdisk struct {
 	content   content
 	allocated int64                  // bytes at the map's granularity
 	hide      atomic.Pointer[[]Span] // ranges the map omits
+	served    atomic.Int64           // /folder replies under way
+	opened    atomic.Int64           // NFC sessions that have it open
 }
 
 // newMachine opens the contents of v's disks and writes its descriptors.

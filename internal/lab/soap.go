@@ -106,7 +106,7 @@ func (w headerWriter) WriteHeader(int)             {}
 func (l *Lab) hook(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	l.stats.soap(method.Name)
 	if ctx.Session == nil {
-		return nil, l.checkLogin(method)
+		return l.override(ctx, method), l.checkLogin(method)
 	}
 	if l.cfg.ReadOnlyLicence && changes(method.Name) {
 		return nil, &types.RestrictedVersion{}
@@ -160,6 +160,10 @@ func (l *Lab) override(ctx *simulator.Context, method *simulator.Method) mo.Refe
 		if vdm, ok := ctx.Map.Get(method.This).(*simulator.VirtualDiskManager); ok {
 			return &diskManager{VirtualDiskManager: vdm, lab: l}
 		}
+	case "RetrieveInternalContent":
+		if si, ok := ctx.Map.Get(method.This).(*simulator.ServiceInstance); ok {
+			return &serviceInstance{ServiceInstance: si, lab: l}
+		}
 	case "AcquireGenericServiceTicket":
 		return &sessionManager{SessionManager: ctx.Map.SessionManager(), lab: l}
 	}
@@ -177,7 +181,7 @@ type virtualMachine struct {
 var readOnly = []string{
 	"Retrieve", "Query", "Find", "Log", "Wait", "Check", "Continue", "Current", "Fetch", "Search", "Acquire", "Session", "Cancel",
 	"CreateFilter", "CreatePropertyCollector", "CreateContainerView", "CreateListView", "CreateCollector", "CreateInventoryView",
-	"Destroy", "List", "Read", "Rewind", "Refresh", "Terminate", "Validate", "Get", "Has", "SetCollectorPageSize",
+	"Destroy", "List", "Read", "Rewind", "Refresh", "Terminate", "Validate", "Get", "Has", "Nfc", "SetCollectorPageSize",
 }
 
 // changes reports whether a call needs more than the free licence allows. DestroyView and
