@@ -94,7 +94,7 @@ func (o *migrateOptions) register(cmd *cobra.Command) {
 	f.Var(&o.spot, "spot", "after verify, read the first bytes and N random MiB of each disk once more from the source (N: 16)")
 	f.BoolVar(&o.discard, "discard", false, "give up the unfinished run of this VM, remove what it copied, and exit")
 	f.StringVar(&o.domainType, "domain-type", "kvm", "of the libvirt domain: `kvm or qemu`, which needs no KVM")
-	f.StringVar(&o.transport, "transport", "https", "how the disks come here: `https, nfc` from port 902 `or landing`, an NFS datastore that decamp serves")
+	f.StringVar(&o.transport, "transport", "https", "how the disks come here: `https, nfc or landing`; nfc reads from port 902, landing is an NFS datastore that decamp serves")
 	f.IntVar(&o.connections, "connections", 8, "at most `N` connections to the host, 12 at the most")
 	o.landing.register(f)
 	o.nfc.register(f)

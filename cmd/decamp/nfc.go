@@ -20,7 +20,7 @@ type nfcOptions struct {
 }
 
 func (o *nfcOptions) register(f *pflag.FlagSet) {
-	f.IntVar(&o.handles, "nfc-handles", 4, "with nfc: sessions on each disk, 16 at the most")
+	f.IntVar(&o.handles, "nfc-handles", 4, "with nfc: `N` sessions on each disk, 16 at the most")
 	f.Var(&o.buffer, "nfc-buffer", "with nfc: size of a session's buffers on the host, a multiple of 64K up to 2M (default 1M)")
 	f.IntVar(&o.buffers, "nfc-buffers", defaultBuffers, "with nfc: `N` such buffers; all of a session are 16M at the most")
 	f.StringVar(&o.network, "network", "", "with nfc: the host's `VMK` to read from: vmk1, its address, subnet or port group (default the one tagged for backups)")

@@ -31,6 +31,7 @@
 // bytes of memory are kept for each file seen. On file systems without times of birth
 // (most have them) a handle may outlive its file and mean the next one of that inode; so it
 // may where something beside the server replaces a file within a clock tick of its birth.
+// The server itself makes no file that could be taken for one that it removed (graves).
 //
 // fileids are inode numbers. ESXi makes the names of its lock files of them.
 //

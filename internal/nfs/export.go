@@ -41,6 +41,8 @@ type export struct {
 	dir  *object
 	root *node
 
+	graves graves
+
 	finding sync.Mutex // held by a walk: one at a time
 	walked  walkResult // of the last one
 

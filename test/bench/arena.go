@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,8 +20,8 @@ type arena struct {
 	dir     string // for configuration files and logs
 }
 
-// arenaScript sets up what unshare made, and becomes the port mapper.
-const arenaScript = `ip link set lo up && mount -t tmpfs tmpfs /run && mkdir -p /run/rpcbind && exec rpcbind -w -f`
+// arenaScript sets up what unshare made, says so, and becomes the port mapper.
+const arenaScript = `ip link set lo up && mount -t tmpfs tmpfs /run && mkdir -p /run/rpcbind && echo up && exec rpcbind -w -f`
 
 // arenaPatience is how long servers may take to come up.
 const arenaPatience = 30 * time.Second
@@ -33,8 +32,17 @@ func newArena(ctx context.Context, dir string) (*arena, error) {
 	}
 	a := &arena{dir: dir, rpcbind: exec.CommandContext(ctx, "unshare", "--net", "--mount", "sh", "-c", arenaScript)}
 	a.rpcbind.Stderr = os.Stderr
+	said, err := a.rpcbind.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
 	if err := a.rpcbind.Start(); err != nil {
 		return nil, err
+	}
+	// Before it has a network of its own, who follows it would stay in this machine's.
+	if _, err := bufio.NewReader(said).ReadString('\n'); err != nil {
+		a.close()
+		return nil, fmt.Errorf("start a network of one's own (needs root): %w", err)
 	}
 	return a, nil
 }
@@ -143,11 +151,7 @@ func (a *arena) ganesha(ctx context.Context, dir string) (*nfsServer, error) {
 // await waits until a server can be mounted.
 func (a *arena) await(ctx context.Context, s *nfsServer) error {
 	var t taken
-	return a.child(ctx, &t, "mounts", s.streamJob(0, 0, 0))
-}
-
-func (s *nfsServer) streamJob(size int64, block, inFlight int) streamJob {
-	return streamJob{Server: s.serverFacts, Path: s.path, Size: size, Block: block, InFlight: inFlight}
+	return a.child(ctx, &t, "mounts", streamJob{Server: s.serverFacts, Path: s.path})
 }
 
 func (s *nfsServer) stop() {
@@ -161,17 +165,17 @@ func (s *nfsServer) stop() {
 // ticksPerSecond is USER_HZ, what /proc counts processor time in.
 const ticksPerSecond = 100
 
-// cpu returns the processor seconds that the server has taken.
-func (s *nfsServer) cpu() (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+// cpuOf returns the processor seconds that a process has taken.
+func cpuOf(pid int) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
 	_, rest, ok := strings.Cut(string(text), ") ")
 	f := strings.Fields(rest)
-	const utime, stime = 11, 12 // proc_pid_stat(5): fields 14 and 15, two of which are cut off
+	const utime, stime = 11, 12 // proc_pid_stat(5): fields 14 and 15, of which two are cut off
 	if !ok || len(f) <= stime {
-		return 0, errors.New("/proc/PID/stat is not what it was")
+		return 0, fmt.Errorf("%q is no /proc/PID/stat", text)
 	}
 	var sum float64
 	for _, field := range []string{f[utime], f[stime]} {

@@ -19,6 +19,7 @@ type taken struct {
 	CPU     float64 `json:"cpu"`     // processor seconds of the same stretch
 	Peak    int64   `json:"peak"`    // bytes resident at most, of the whole process
 	Wire    int64   `json:"wire"`    // bytes of answers taken from the network
+	Server  float64 `json:"server"`  // processor seconds of the server that was written to
 	Note    string  `json:"note"`
 }
 
@@ -41,14 +42,15 @@ func child(args []string) error {
 		"pwrite":  childPwrite,
 	}
 	ctx := context.Background()
-	servers := map[string]func(context.Context, []string) error{
+	others := map[string]func(context.Context, []string) error{
 		"lab":   childLab,
+		"land":  childLand,
 		"mount": childMount,
 		"serve": childServe,
 		"sink":  childSink,
 	}
-	if serve, ok := servers[args[0]]; ok {
-		return serve(ctx, args[1:])
+	if other, ok := others[args[0]]; ok {
+		return other(ctx, args[1:])
 	}
 	role, ok := roles[args[0]]
 	if !ok {

@@ -5,168 +5,153 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"time"
 )
 
-const (
-	landRounds = 5 // odd; the median counts
-	landSize   = 2 << 30
-	kib        = 1 << 10
-)
-
-// landingFigures measures the landing beside ganesha and beside what bounds both: a server
-// that throws everything away, and the file system alone. All of them take turns.
+// landingFigures measures the landing beside ganesha, and beside what bounds both: a server
+// that throws everything away, and the file system alone. Then whole copies by emulated
+// hosts. All that is compared takes turns.
 func landingFigures(ctx context.Context, b *bench) error {
 	return errors.Join(
 		b.landMemory(ctx),
+		b.landDisk(ctx),
+		b.landThin(ctx),
+		b.landEight(ctx),
+		// fan-out: one source, three destinations
 	)
 }
 
-// contenders are servers that write to one file system, and the file system alone.
-type contenders struct {
-	arena   *arena
-	dir     string
-	servers map[string]*nfsServer
-}
-
-// who takes part, by the names that the table shows
 const (
-	ours     = "decamp"
+	kib = 1 << 10
+
+	landSize   = 1 << 30 // bytes of one file
+	landRounds = 5       // odd; the median counts
+	diskRounds = 3       // of those that wait for a disk
+
+	small, large = 64 * kib, 1024 * kib // what vmkfstools writes at a time, and the most that the server takes
+
+	commitTime = 10 * time.Millisecond // of a disk with a plate; a RAID of them takes as long
+	syncSize   = 32 << 20              // what is written to the server that waits for it
+)
+
+// who takes part, as the table shows it
+const (
+	decamp   = "decamp"
 	hashed   = "decamp with manifest"
-	ganesha  = "ganesha (VFS)"
+	ganesha  = "nfs-ganesha, FSAL VFS"
 	throwing = "a server that throws it away"
-	plainly  = "plain pwrite"
+	plainly  = "pwrite without a server"
 	syncing  = "a server on sync, 10 ms a commit"
 )
 
-// contend starts the servers on folders below dir.
-func contend(ctx context.Context, conf, dir string) (*contenders, error) {
-	c := &contenders{dir: dir, servers: map[string]*nfsServer{}}
-	var err error
-	if c.arena, err = newArena(ctx, conf); err != nil {
-		return nil, err
-	}
-	if err := c.start(ctx); err != nil {
-		c.stop()
-		return nil, err
-	}
-	return c, nil
-}
-
-func (c *contenders) start(ctx context.Context) error {
-	jobs := map[string]serverJob{ours: {}, hashed: {Manifest: true}, syncing: {Commit: commitTime}}
-	for name, job := range jobs {
-		job.Size = landSize
-		var err error
-		if job.Dir, err = os.MkdirTemp(c.dir, "land"); err != nil {
-			return err
-		}
-		if c.servers[name], err = c.arena.serve(ctx, "serve", job); err != nil {
-			return err
-		}
-	}
-	dir, err := os.MkdirTemp(c.dir, "ganesha")
-	if err != nil {
-		return err
-	}
-	if c.servers[ganesha], err = c.arena.ganesha(ctx, dir); err != nil {
-		return err
-	}
-	c.servers[throwing], err = c.arena.serve(ctx, "sink", struct{}{})
-	if err != nil {
-		return err
-	}
-	c.servers[throwing].path = ""
-	return nil
-}
-
-func (c *contenders) stop() {
-	for _, s := range c.servers {
-		if s != nil {
-			s.stop()
-		}
-	}
-	c.arena.close()
-}
-
-// writing is how a file is written.
-type writing struct {
-	size     int64
-	block    int
-	inFlight int
-	commit   bool
-}
-
-// result is what one contender reached, over all rounds.
-type result struct{ rate, server, client []float64 } // MB/s, and CPU s/GiB of either side
-
-func (r *result) String() string {
-	return fmt.Sprintf("%.0f MB/s, server %.2f CPU s/GiB", median(r.rate), median(r.server))
-}
-
-// rounds has contenders write in turn.
-func (c *contenders) rounds(ctx context.Context, n int, l writing, names ...string) (map[string]*result, error) {
-	results := map[string]*result{}
-	for range n {
-		for _, name := range names {
-			if results[name] == nil {
-				results[name] = &result{}
-			}
-			if err := c.once(ctx, name, l, results[name]); err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
-		}
-	}
-	return results, nil
-}
-
-func (c *contenders) once(ctx context.Context, name string, l writing, r *result) error {
-	var t taken
-	if name == plainly {
-		job := pwriteJob{Path: filepath.Join(c.dir, "pwrite"), Size: l.size, Block: l.block}
-		if err := c.arena.child(ctx, &t, "pwrite", job); err != nil {
-			return err
-		}
-		r.rate, r.server = append(r.rate, t.rate()), append(r.server, t.cpuPerGiB())
-		return nil
-	}
-	s := c.servers[name]
-	before, err := s.cpu()
-	if err != nil {
-		return err
-	}
-	job := s.streamJob(l.size, l.block, l.inFlight)
-	job.Commit = l.commit
-	if err := c.arena.child(ctx, &t, "stream", job); err != nil {
-		return err
-	}
-	after, err := s.cpu()
-	cost := taken{Bytes: t.Bytes, CPU: after - before}
-	r.rate, r.server, r.client = append(r.rate, t.rate()), append(r.server, cost.cpuPerGiB()), append(r.client, t.cpuPerGiB())
-	return err
-}
-
-const commitTime = 10e6
-
+// landMemory writes into a tmpfs: what is measured is the servers.
 func (b *bench) landMemory(ctx context.Context) error {
 	dir, err := os.MkdirTemp("/dev/shm", "decamp-bench")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	c, err := contend(ctx, b.dir, dir)
+	c, err := contend(ctx, b.dir, dir, decamp, hashed, ganesha, throwing)
 	if err != nil {
 		return err
 	}
 	defer c.stop()
-	for _, l := range []writing{{landSize, 64 * kib, 8, false}, {landSize, 64 * kib, 1, false}, {landSize, 1024 * kib, 8, false}} {
-		res, err := c.rounds(ctx, 3, l, ours, hashed, ganesha, throwing, plainly)
-		if err != nil {
-			return err
-		}
-		for k, v := range res {
-			fmt.Println(l, k, v, v.rate, v.client)
-		}
+	return errors.Join(b.smallWrites(ctx, c), b.singleWrites(ctx, c), b.largeWrites(ctx, c))
+}
+
+func (b *bench) smallWrites(ctx context.Context, c *contenders) error {
+	r, err := c.compete(ctx, landRounds, writing{size: landSize, block: small, inFlight: 8}, decamp, hashed, ganesha, throwing)
+	if err != nil {
+		return err
 	}
+	b.rates("64 KiB x 8 in flight, FILE_SYNC, into tmpfs", r, hashed, ganesha, throwing)
+	b.atLeast(1.7, r.against(ganesha, "64 KiB x 8 into tmpfs, against ganesha"))
+	extra := make([]float64, landRounds)
+	for i := range extra {
+		extra[i] = r[hashed].server[i] - r[decamp].server[i]
+	}
+	b.atMost(0.5, Row{Figure: "landing with a manifest: what that costs the server", Value: median(extra), Unit: "CPU s/GiB",
+		Note: fmt.Sprintf("64 KiB x 8; %.2f in all, %.0f MB/s", median(r[hashed].server), median(r[hashed].rate))})
 	return nil
+}
+
+func (b *bench) singleWrites(ctx context.Context, c *contenders) error {
+	r, err := c.compete(ctx, landRounds, writing{size: landSize, block: small, inFlight: 1}, decamp, ganesha, throwing)
+	if err != nil {
+		return err
+	}
+	b.rates("64 KiB x 1 in flight, FILE_SYNC, into tmpfs", r, ganesha, throwing)
+	b.atLeast(2.5, r.against(ganesha, "64 KiB x 1 into tmpfs, against ganesha"))
+	return nil
+}
+
+func (b *bench) largeWrites(ctx context.Context, c *contenders) error {
+	r, err := c.compete(ctx, landRounds, writing{size: landSize, block: large, inFlight: 8}, decamp, ganesha, throwing, plainly)
+	if err != nil {
+		return err
+	}
+	b.rates("1 MiB x 8 in flight, FILE_SYNC, into tmpfs", r, ganesha, throwing, plainly)
+	b.atLeast(1.2, r.against(ganesha, "1 MiB x 8 into tmpfs, against ganesha"))
+	b.atLeast(0.85, r.against(plainly, "1 MiB x 8 into tmpfs, against pwrite without a server"))
+	return nil
+}
+
+// published is what somebody else measured: the word sync in an export, on real hosts.
+var published = []Peer{
+	{Name: "published: async against sync, SSD to NVMe, 25G", Value: 289.7 / 12.3, Note: "cipeople/esx-migration, February 2026: 289.7 and 12.3 MiB/s"},
+	{Name: "published: async against sync, HDD to HDD, 1G", Value: 82.4 / 6.5, Note: "same: 82.4 and 6.5 MiB/s (by its duration, 19 GiB in 10198 s, the latter is 1.9)"},
+}
+
+// landDisk writes to the images' file system until all of it is on the medium.
+func (b *bench) landDisk(ctx context.Context) error {
+	dir, err := os.MkdirTemp(b.dir, "landing")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	c, err := contend(ctx, b.dir, dir, decamp, ganesha, syncing)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	l := writing{size: landSize, block: small, inFlight: 8, commit: true}
+	r, err := c.compete(ctx, diskRounds, l, decamp, ganesha)
+	if err != nil {
+		return err
+	}
+	l.size = syncSize
+	slow, err := c.compete(ctx, 1, l, syncing) // a rate that the clock makes
+	if err != nil {
+		return err
+	}
+	r[syncing] = slow[syncing]
+	onto := "64 KiB x 8 onto " + b.machine.FS + ", until synced"
+	b.rates(onto, r, ganesha, syncing)
+	b.atLeast(2.5, r.against(ganesha, onto+", against ganesha"))
+	row := r.against(syncing, onto+", against a server on sync whose disk commits in 10 ms")
+	row.Peers = published
+	b.atLeast(100, row)
+	return nil
+}
+
+// rates books what all reached, decamp first.
+func (b *bench) rates(figure string, r results, peers ...string) {
+	row := Row{Figure: figure, Value: median(r[decamp].rate), Unit: "MB/s", Note: r[decamp].cost() + fmt.Sprintf("; median of %d", len(r[decamp].rate))}
+	for _, name := range peers {
+		row.Peers = append(row.Peers, Peer{Name: name, Value: median(r[name].rate), Note: r[name].cost()})
+	}
+	b.add(row)
+}
+
+// against returns decamp's rate as a multiple of another's: the median over the rounds, each
+// of which met the same minute of the machine.
+func (r results) against(other, figure string) Row {
+	ours, theirs := r[decamp], r[other]
+	ratios := make([]float64, len(ours.rate))
+	for i := range ratios {
+		ratios[i] = ours.rate[i] / theirs.rate[min(i, len(theirs.rate)-1)]
+	}
+	return Row{Figure: figure, Value: median(ratios), Unit: "x",
+		Note: fmt.Sprintf("%.0f against %.0f MB/s; server %.2f against %.2f CPU s/GiB",
+			median(ours.rate), median(theirs.rate), median(ours.server), median(theirs.server))}
 }

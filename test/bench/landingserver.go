@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -48,7 +49,7 @@ func childServe(ctx context.Context, args []string) (err error) {
 	lander := &lander{job: job, pool: behind.NewPool(landMemory)}
 	s, err := nfs.New(nfs.Options{
 		Exports: []nfs.Export{{Path: landExport, Dir: job.Dir, Open: lander.open}},
-		Admit:   netip.Addr.IsLoopback, Pool: lander.pool,
+		Admit:   netip.Addr.IsLoopback, Pool: lander.pool, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
 		return err
@@ -61,12 +62,11 @@ func childServe(ctx context.Context, args []string) (err error) {
 	if err := json.NewEncoder(os.Stdout).Encode(facts); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, l) }()
-	_, err = io.Copy(io.Discard, os.Stdin)
-	cancel()
-	return errors.Join(err, <-ended, s.Close())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the sign, however it comes
+		_ = s.Close()                        // the contents are thrown away
+	}()
+	return s.Run(ctx, l)
 }
 
 // landMemory is what decamp holds as shipped, in bytes.
@@ -99,12 +99,14 @@ func (l *lander) land(path string) (nfs.Content, error) {
 	if c.target, err = rawfile.Create(path, l.job.Size, rawfile.Options{}); err != nil {
 		return nil, err
 	}
+	var log manifest.Ledger // nil keeps no hashes
 	if l.job.Manifest {
 		if c.log, err = manifest.Create(path+".manifest", manifest.Info{Disk: "bench", Size: l.job.Size}); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
+		log = c.log
 	}
-	if c.File, err = behind.New(c.target, c.log, l.pool, behind.Options{Fresh: true}); err != nil {
+	if c.File, err = behind.New(c.target, log, l.pool, behind.Options{Fresh: true}); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil

@@ -16,6 +16,7 @@ import (
 type streamJob struct {
 	Server   serverFacts `json:"server"`
 	Path     string      `json:"path"` // of the export; empty writes to Server.Addr without mounting
+	PID      int         `json:"pid"`  // of the server
 	Size     int64       `json:"size"`
 	Block    int         `json:"block"`    // bytes of one WRITE
 	InFlight int         `json:"inFlight"` // WRITEs not answered at a time
@@ -35,9 +36,7 @@ func childStream(ctx context.Context, args []string) (t taken, err error) {
 	block := bytes.Repeat([]byte{0xdc}, job.Block)
 	if job.Path == "" {
 		s := nfsclient.Stream{Addr: job.Server.Addr, Handle: "none", Size: job.Size, Block: block, InFlight: job.InFlight}
-		t, err = timed(func() error { return s.Write(ctx) })
-		t.Bytes = job.Size
-		return t, err
+		return job.timed(func() error { return s.Write(ctx) })
 	}
 	d, err := job.mount(ctx)
 	if err != nil {
@@ -87,13 +86,26 @@ func (job streamJob) write(ctx context.Context, d *nfsclient.Datastore, block []
 	if err := f.Truncate(ctx, job.Size); err != nil {
 		return t, err
 	}
-	t, err = timed(func() error {
+	return job.timed(func() error {
 		if err := f.Stream(block, job.InFlight, job.Size).Write(ctx); err != nil || !job.Commit {
 			return err
 		}
 		return f.Commit(ctx)
 	})
-	t.Bytes = job.Size
+}
+
+// timed counts what the server takes, too.
+func (job streamJob) timed(write func() error) (taken, error) {
+	before, err := cpuOf(job.PID)
+	if err != nil {
+		return taken{}, err
+	}
+	t, err := timed(write)
+	if err != nil {
+		return t, err
+	}
+	after, err := cpuOf(job.PID)
+	t.Bytes, t.Server = job.Size, after-before
 	return t, err
 }
 

@@ -191,3 +191,8 @@ func (a at) HostAddresses(context.Context, inventory.MoRef) ([]netip.Addr, error
 
 // loopback is where hosts of these tests send from.
 var loopback = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}
+
+// SnapshotDisk is not asked for: nothing here runs.
+func (a at) SnapshotDisk(context.Context, inventory.MoRef, int32) (inventory.Path, error) {
+	return inventory.Path{}, errors.New("the host has no snapshot")
+}

@@ -154,6 +154,10 @@ func (h *pipedHost) CopyDisk(_ context.Context, c esx.DiskCopy) error {
 	return h.ask(message{Copy: c.To.File})
 }
 
+func (h *pipedHost) SnapshotDisk(context.Context, inventory.MoRef, int32) (inventory.Path, error) {
+	return inventory.Path{}, errors.New("the host has no snapshot")
+}
+
 func (h *pipedHost) HostAddresses(context.Context, inventory.MoRef) ([]netip.Addr, error) {
 	return loopback, nil
 }

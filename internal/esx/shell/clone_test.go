@@ -96,8 +96,14 @@ func TestDatastoreIsMountedAndForgotten(t *testing.T) {
 	if _, _, err := l.shell.MountNAS(t.Context(), other); !fault.Is(err, fault.Unreachable) || fault.HintOf(err) == "" {
 		t.Errorf("a path that is not exported: %v", err)
 	}
+	must(t, l.shell.UnmountNAS(t.Context(), other)) // is not there
+	other.Name = export.Name
+	must(t, l.shell.UnmountNAS(t.Context(), other)) // is somebody else's
+	if n := len(l.lab.Mounts()); n != 1 {
+		t.Errorf("%d mounts", n)
+	}
 	for range 2 {
-		must(t, l.shell.UnmountNAS(t.Context(), export.Name))
+		must(t, l.shell.UnmountNAS(t.Context(), export))
 	}
 	if left := l.lab.Mounts(); len(left) > 0 {
 		t.Errorf("left: %v", left)

@@ -183,22 +183,25 @@ func (s *Shell) begin(ctx context.Context, j Job, command string) error {
 // patient looks at a job, again and again while the host is out of reach.
 func (s *Shell) patient(ctx context.Context, name string) (state, error) {
 	since := s.cfg.Now()
-	for {
+	for n := 0; ; n++ {
 		st, err := s.look(ctx, name)
 		passing := fault.Is(err, fault.Transient) || fault.Is(err, fault.Unreachable)
 		if !passing || ctx.Err() != nil || s.cfg.Now().Sub(since) >= s.cfg.Patience {
 			return st, err
 		}
 		s.cfg.Log.Warn("host is out of reach by SSH", "host", s.cfg.Addr, "err", err)
-		if err := s.pause(ctx); err != nil {
+		if err := s.pause(ctx, n); err != nil {
 			return st, err
 		}
 	}
 }
 
-func (s *Shell) pause(ctx context.Context) error {
+// pause waits the nth time for a host to get on: soon at first, since many jobs are short,
+// and in the end every Config.Poll.
+func (s *Shell) pause(ctx context.Context, n int) error {
+	const doublings = 5
 	select {
-	case <-s.cfg.After(s.cfg.Poll):
+	case <-s.cfg.After(s.cfg.Poll >> max(doublings-n, 0)):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -215,7 +218,7 @@ var errLost = errors.New("it is gone without an exit status")
 // await follows a job until it ends.
 func (s *Shell) await(ctx context.Context, j Job) (Result, error) {
 	began := s.cfg.Now()
-	for {
+	for n := 0; ; n++ {
 		st, err := s.patient(ctx, j.Name)
 		if err != nil {
 			return Result{}, err
@@ -230,7 +233,7 @@ func (s *Shell) await(ctx context.Context, j Job) (Result, error) {
 			return Result{Log: st.log}, fault.New(fault.Transient, "%w: %s", errLost, lastLines(string(st.log))).
 				WithHint("somebody killed it, the host was restarted, or it has no memory left for commands (hostd-tmp): copy fewer disks at once")
 		}
-		if err := s.pause(ctx); err != nil {
+		if err := s.pause(ctx, n); err != nil {
 			return Result{}, err
 		}
 	}
@@ -248,7 +251,7 @@ func (s *Shell) End(ctx context.Context, name string) error {
 		return fault.New(fault.Internal, "%q is no name for a job", name)
 	}
 	began, sent := s.cfg.Now(), ""
-	for {
+	for n := 0; ; n++ {
 		st, err := s.patient(ctx, name)
 		age := s.cfg.Now().Sub(began)
 		signal := "TERM"
@@ -269,7 +272,7 @@ func (s *Shell) End(ctx context.Context, name string) error {
 			}
 			sent = signal
 		}
-		if err := s.pause(ctx); err != nil {
+		if err := s.pause(ctx, n); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
@@ -46,30 +47,33 @@ func (s *Shell) mountNAS(ctx context.Context, n esx.NAS) (string, bool, error) {
 }
 
 // UnmountNAS makes the host forget a datastore; nothing is deleted on the server. One that
-// is not there is no error.
-func (s *Shell) UnmountNAS(ctx context.Context, name string) error {
-	if err := s.unmountNAS(ctx, name); err != nil {
-		return fmt.Errorf("unmount datastore %s of %s: %w", name, s.cfg.Addr, err)
+// is not there, or is another of that name, is no error.
+func (s *Shell) UnmountNAS(ctx context.Context, n esx.NAS) error {
+	if err := s.unmountNAS(ctx, n); err != nil {
+		return fmt.Errorf("unmount datastore %s of %s: %w", n.Name, s.cfg.Addr, err)
 	}
 	return nil
 }
 
-func (s *Shell) unmountNAS(ctx context.Context, name string) error {
-	out, err := s.Run(ctx, "esxcli", "storage", "nfs", "remove", "-v", name)
+func (s *Shell) unmountNAS(ctx context.Context, n esx.NAS) error {
+	there, err := s.hasNAS(ctx, n)
+	if err != nil || !there {
+		return err
+	}
+	out, err := s.Run(ctx, "esxcli", "storage", "nfs", "remove", "-v", n.Name)
 	if err != nil || out.Status == 0 {
 		return err
 	}
-	list, err := s.listNAS(ctx)
-	if err != nil {
+	if there, err := s.hasNAS(ctx, n); err != nil || !there {
 		return err
 	}
-	for _, have := range list {
-		if have.Name == name {
-			return fault.New(fault.Conflict, "%w", out.Err()).
-				WithHint("a file there is still open on the host: wait for what uses it, or end it, and try again")
-		}
-	}
-	return nil
+	return fault.New(fault.Conflict, "%w", out.Err()).
+		WithHint("a file there is still open on the host: wait for what uses it, or end it, and try again")
+}
+
+func (s *Shell) hasNAS(ctx context.Context, n esx.NAS) (bool, error) {
+	list, err := s.listNAS(ctx)
+	return slices.Contains(list, n), err
 }
 
 func (s *Shell) listNAS(ctx context.Context) ([]esx.NAS, error) {

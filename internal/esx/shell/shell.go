@@ -70,7 +70,7 @@ type Config struct {
 	// ends with the host's own end, as jobs do.
 	Jobs string
 
-	// Poll is how often a job is looked after. Default 2 s.
+	// Poll is how often a job is looked after once it has gone on for a while. Default 2 s.
 	Poll time.Duration
 
 	// Patience is how long a host may be out of reach while a job is followed, and how long
@@ -83,8 +83,10 @@ type Config struct {
 	After func(time.Duration) <-chan time.Time // default time.After
 }
 
+// DefaultJobs is the default of Config.Jobs.
+const DefaultJobs = "/tmp/decamp"
+
 const (
-	defaultJobs     = "/tmp/decamp"
 	defaultPoll     = 2 * time.Second
 	defaultPatience = 10 * time.Minute
 
@@ -98,7 +100,7 @@ const (
 
 func (c Config) withDefaults() Config {
 	if c.Jobs == "" {
-		c.Jobs = defaultJobs
+		c.Jobs = DefaultJobs
 	}
 	if c.Poll <= 0 {
 		c.Poll = defaultPoll

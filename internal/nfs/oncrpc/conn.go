@@ -92,6 +92,10 @@ func (c *conn) start(ctx context.Context) error {
 	if err := j.claim(ctx); err != nil {
 		return err
 	}
+	if c.answerNow(ctx, j) {
+		<-c.slots
+		return nil
+	}
 	c.calls.Go(func() {
 		defer func() { <-c.slots }()
 		j.run(ctx, c.send)
@@ -99,10 +103,30 @@ func (c *conn) start(ctx context.Context) error {
 	return nil
 }
 
-// send sends a reply. A client that does not take it loses its connection.
+// answerNow gives the answer of a quick call, unless another reply is being sent: for a
+// client that does not take that one before more of its calls are read, nobody must wait.
+func (c *conn) answerNow(ctx context.Context, j *job) bool {
+	if j.call.Quick == nil || !c.mu.TryLock() {
+		return false
+	}
+	defer c.mu.Unlock()
+	j.enter()
+	if !j.quick() {
+		return false
+	}
+	j.run(ctx, c.put)
+	return true
+}
+
+// send sends a reply.
 func (c *conn) send(reply []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.put(reply)
+}
+
+// put sends a reply. A client that does not take it loses its connection. It needs mu.
+func (c *conn) put(reply []byte) {
 	if err := c.socket.put(reply); err != nil {
 		c.cut()
 	}

@@ -5,7 +5,7 @@
 //
 // # How a byte gets here
 //
-//	Transfer -> Host.CopyDisk                          the host is asked, and followed
+//	Transfer -> Copier.CopyDisk                        the host is asked, and followed
 //	            nfs WRITE -> content -> behind.File    what it sends, hashed while hot
 //	                                    -> Target      in large runs
 //
@@ -99,6 +99,9 @@ type Options struct {
 	// Default: that of package behind.
 	CheckpointBytes int64
 
+	// Copier is how the host is asked to copy. Default API.
+	Copier Copier
+
 	Log *slog.Logger // default discards
 }
 
@@ -124,6 +127,9 @@ func New(host Host, o Options) *Transport {
 	o = o.withDefaults()
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Copier == nil {
+		o.Copier = API{host}
 	}
 	return &Transport{
 		host: host, opts: o, pool: behind.NewPool(o.Memory),
@@ -190,7 +196,7 @@ func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockc
 	}
 	defer func() { err = errors.Join(err, t.leave(l)) }()
 	err = t.attend(ctx, l, func(ctx context.Context) error {
-		return t.host.CopyDisk(ctx, esx.DiskCopy{
+		return t.opts.Copier.CopyDisk(ctx, job.Disk.VM.Host, esx.DiskCopy{
 			Datacenter: job.Disk.VM.Datacenter,
 			From:       from,
 			To:         inventory.Path{Datastore: datastore, File: l.descriptor},
