@@ -32,6 +32,7 @@ func child(args []string) error {
 	debug.SetGCPercent(25)
 	roles := map[string]func(context.Context, []string) (taken, error){
 		"pull":    childPull,
+		"nfc":     childNFC,
 		"write":   childWrite,
 		"check":   childCheck,
 		"verify":  childVerify,
