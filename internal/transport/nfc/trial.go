@@ -15,7 +15,9 @@ const (
 	heatTime    = 250 * time.Millisecond
 	longestHeat = 5 * time.Second
 
-	rounds = 2 // heats of each compression after the warm-up; the better one counts
+	// rounds is how many heats each compression has after the warm-up. Of the first the better
+	// counts, of the others the worse: a busy machine makes one heat in ten twice as fast.
+	rounds = 2
 
 	// fast is a rate at which the wire does not bind, in bytes/s: two and a half times 1 Gbit/s.
 	// Compression would only cost the host then.
@@ -36,7 +38,7 @@ const (
 type trial struct {
 	mu      sync.Mutex
 	among   []nfc.Compression
-	best    []float64 // bytes/s of each; 0: no heat yet
+	rates   []float64 // bytes/s of each; 0: no heat yet
 	current int       // index of the one in use
 	heat    int       // heats begun, the warm-up included
 	began   time.Time // first delivery of this heat; zero before
@@ -45,7 +47,7 @@ type trial struct {
 }
 
 func newTrial(among []nfc.Compression) *trial {
-	return &trial{among: among, best: make([]float64, len(among)), decided: len(among) == 1}
+	return &trial{among: among, rates: make([]float64, len(among)), decided: len(among) == 1}
 }
 
 // pick returns the compression that the next read should ask for.
@@ -78,7 +80,7 @@ func (t *trial) delivered(now time.Time, n int64, c nfc.Compression) {
 // ends books a heat and begins the next.
 func (t *trial) ends(rate float64) {
 	if t.heat > 0 { // the warm-up does not count
-		t.best[t.current] = max(t.best[t.current], rate)
+		t.book(rate)
 	}
 	if t.current == 0 && rate >= fast {
 		t.decide()
@@ -88,11 +90,22 @@ func (t *trial) ends(rate float64) {
 	t.began, t.bytes = time.Time{}, 0
 }
 
+func (t *trial) book(rate float64) {
+	switch have := t.rates[t.current]; {
+	case have == 0:
+		t.rates[t.current] = rate
+	case t.current == 0:
+		t.rates[0] = max(have, rate)
+	default:
+		t.rates[t.current] = min(have, rate)
+	}
+}
+
 // next chooses who runs the next heat, and decides after the last.
 func (t *trial) next() {
 	for t.heat++; t.heat <= rounds*len(t.among); t.heat++ {
 		i := (t.heat - 1) % len(t.among)
-		if t.best[i] == 0 || i == 0 || t.best[i] >= worse*t.best[0] {
+		if t.rates[i] == 0 || i == 0 || t.rates[i] >= worse*t.rates[0] {
 			t.current = i
 			return
 		}
@@ -104,7 +117,7 @@ func (t *trial) decide() {
 	t.decided = true
 	t.current = 0
 	for i := range t.among {
-		if t.best[i] > gain*t.best[0] && (t.current == 0 || t.best[i] > t.best[t.current]) {
+		if t.rates[i] > gain*t.rates[0] && (t.current == 0 || t.rates[i] > t.rates[t.current]) {
 			t.current = i
 		}
 	}
@@ -119,8 +132,8 @@ func (t *trial) outcome() (nfc.Compression, string) {
 	}
 	var rates []string
 	for i, c := range t.among {
-		if t.best[i] > 0 {
-			rates = append(rates, fmt.Sprintf("%v %.0f MB/s", c, t.best[i]/1e6))
+		if t.rates[i] > 0 {
+			rates = append(rates, fmt.Sprintf("%v %.0f MB/s", c, t.rates[i]/1e6))
 		}
 	}
 	return t.among[t.current], strings.Join(rates, ", ")
