@@ -22,6 +22,10 @@ const (
 	coldSize  = 1 << 20 // buffers for a VM that is off
 	coldCount = 4
 
+	// extraSetup bounds the opening of a handle when others are open: hosts of 8 let sessions
+	// wait for memory, and who waits with them reads nothing.
+	extraSetup = 10 * time.Second
+
 	// crowded is how long no more handles are opened after the host was out of memory.
 	crowded = time.Minute
 )
@@ -149,15 +153,19 @@ func (h *handles) open(ctx context.Context, x *handle) error {
 	}
 	x.disk = d
 	h.at = d.Addr()
-	open := 0
-	for _, y := range h.list {
-		if y.disk != nil {
-			open++
-		}
-	}
-	h.most = max(h.most, open)
+	h.most = max(h.most, h.opened())
 	h.stir()
 	return nil
+}
+
+// opened returns how many handles are open and in order. h.mu is held.
+func (h *handles) opened() (n int) {
+	for _, x := range h.list {
+		if x.disk != nil && x.disk.Failed() == nil {
+			n++
+		}
+	}
+	return n
 }
 
 // dial asks for a ticket and opens the disk with it.
@@ -171,6 +179,9 @@ func (h *handles) dial(ctx context.Context) (*nfc.Disk, error) {
 	o := nfc.Options{
 		Server: s.t.host.Addr(), Wire: s.t.opts.Wire, Stall: s.t.opts.Stall, Setup: s.t.opts.Stall,
 		Buffers: h.buffers, Request: h.request, Depth: depth, Dial: s.t.opts.Dial,
+	}
+	if h.opened() > 0 {
+		o.Setup = min(o.Setup, extraSetup)
 	}
 	h.mu.Unlock()
 	d, err := h.reach(ctx, ticket, o)
@@ -222,14 +233,12 @@ func (h *handles) reading() int64 {
 func (h *handles) spare(err error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, x := range h.list {
-		if x.disk != nil && x.disk.Failed() == nil {
-			h.rest = h.src.t.opts.Now().Add(crowded)
-			h.src.t.opts.Log.Debug("no more handles", "disk", h.src.file.Key, "err", err)
-			return true
-		}
+	if h.opened() == 0 {
+		return false
 	}
-	return false
+	h.rest = h.src.t.opts.Now().Add(crowded)
+	h.src.t.opts.Log.Debug("no more handles", "disk", h.src.file.Key, "err", err)
+	return true
 }
 
 // release gives a handle back. One that is over goes; so does one beyond the disk's share.
