@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"net"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -226,5 +229,50 @@ func TestTicketsAreNotTold(t *testing.T) {
 	}
 	if len(used) < 4 || !strings.Contains(log.String(), "disk opened over NFC") {
 		t.Errorf("%d tickets, log:\n%s", len(used), &log)
+	}
+}
+
+// moving is a vCenter as far as tickets go: they name the host the VM is on now.
+type moving struct {
+	nfc.Host
+	on atomic.Pointer[esx.Session]
+}
+
+func (h *moving) NFCTicket(ctx context.Context, vm inventory.MoRef) (wire.Ticket, error) {
+	s := h.on.Load()
+	t, err := s.NFCTicket(ctx, vm)
+	host, port, _ := net.SplitHostPort(t.Addr(s.Addr()))
+	t.Host = host
+	t.Port, _ = strconv.Atoi(port)
+	return t, err
+}
+
+// A VM that moved in the middle is read from its new host: nothing but the ticket knows.
+func TestVMThatMovesIsReadFromItsNewHost(t *testing.T) {
+	old := startLab(t, lab.Config{VMs: []lab.VM{generated(64)}}, nfc.Options{})
+	now := startLab(t, lab.Config{VMs: []lab.VM{generated(64)}}, nfc.Options{})
+	host := &moving{Host: login(t, labOf(old), false)}
+	host.on.Store(login(t, labOf(old), false))
+	there := login(t, labOf(now), false)
+	move := sync.OnceFunc(func() {
+		host.on.Store(there)
+		labOf(old).DropNFC()
+	})
+	var where string
+	tr := nfc.New(host, nfc.Options{Sleep: hurriedly, Report: func(_ transport.Disk, r nfc.Report) { where = r.Where }})
+	check := disk.NewCheck(contentOf(t, labOf(old), "web01"))
+	_, err := tr.Transfer(t.Context(), transport.Job{Disk: old.Disks[0], Target: check, Progress: func(p blockcopy.Progress) {
+		if p.Done > p.Size/3 {
+			move()
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := check.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if read := labOf(now).Stats().NFC.ReadBytes; read == 0 || where != labOf(now).NFCAddr("") {
+		t.Errorf("%d bytes from the new host, the last of %s", read, where)
 	}
 }
