@@ -52,7 +52,8 @@ type hostShells struct {
 
 	mu      sync.Mutex // held while one is opened
 	open    map[inventory.MoRef]*shell.Shell
-	started []leftover.Record // SSH that was off
+	denied  map[inventory.MoRef]error // for good: a password that was refused is not sent for each disk
+	started []leftover.Record         // SSH that was off
 }
 
 // sourceLogin is what the session was logged in with, where SSH takes the same.
@@ -79,7 +80,7 @@ func (a *app) tellCopier(host inventory.MoRef, why error) {
 }
 
 func (a *app) newHostShells(session *esx.Session, l sourceLogin, o sshOptions, store *leftover.Store) *hostShells {
-	return &hostShells{a: a, session: session, login: l, opts: o, store: store, open: map[inventory.MoRef]*shell.Shell{}}
+	return &hostShells{a: a, session: session, login: l, opts: o, store: store, open: map[inventory.MoRef]*shell.Shell{}, denied: map[inventory.MoRef]error{}}
 }
 
 // Open is a landing.Shells.
@@ -89,6 +90,21 @@ func (h *hostShells) Open(ctx context.Context, host inventory.MoRef) (*shell.She
 	if s := h.open[host]; s != nil {
 		return s, nil
 	}
+	if err := h.denied[host]; err != nil {
+		return nil, err
+	}
+	s, err := h.openOne(ctx, host)
+	if fault.Is(err, fault.Denied) {
+		h.denied[host] = err
+	}
+	if err != nil {
+		return nil, err
+	}
+	h.open[host] = s
+	return s, nil
+}
+
+func (h *hostShells) openOne(ctx context.Context, host inventory.MoRef) (*shell.Shell, error) {
 	name, err := h.nameOf(ctx, host)
 	if err != nil {
 		return nil, err
@@ -96,12 +112,7 @@ func (h *hostShells) Open(ctx context.Context, host inventory.MoRef) (*shell.She
 	if err := h.start(ctx, host, name); err != nil {
 		return nil, err
 	}
-	s, err := h.dial(ctx, net.JoinHostPort(name, strconv.Itoa(int(h.opts.port))))
-	if err != nil {
-		return nil, err
-	}
-	h.open[host] = s
-	return s, nil
+	return h.dial(ctx, net.JoinHostPort(name, strconv.Itoa(int(h.opts.port))))
 }
 
 // nameOf is where a host is reached: as it was typed, or as its vCenter calls it.

@@ -43,7 +43,7 @@ decamp answers there, or registers with the system's rpcbind. Both need root.
 const landExamples = `
 decamp land --export /srv/land --allow esx1.example.com
 decamp land --export /srv/land --allow 10.0.0.0/24 --advertise 10.0.1.5
-decamp land --export /srv/land --allow esx1 --json | jq -r 'select(.file.state == "landed").file.name'
+decamp land --export /srv/land --allow esx1 --json | jq .file.name
 `
 
 // landOptions are the flags of decamp land.
@@ -212,7 +212,7 @@ func (l *lander) finish(dir string, mounts []nfs.Mount) error {
 		return fault.New(fault.Internal, "sync %s: %w", dir, err).
 			WithHint("do not trust what landed there before it was compared with its source: see dmesg for what the disk says")
 	}
-	var end landEnd
+	end := landEnd{Mounts: []string{}}
 	end.Files, end.Bytes, end.Open = l.watch.total()
 	for _, m := range mounts {
 		if host := m.Host.Unmap().String(); !slices.Contains(end.Mounts, host) {
@@ -227,7 +227,14 @@ func (l *lander) finish(dir string, mounts []nfs.Mount) error {
 
 func (e landEnd) write(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d files landed, %s. All of it is on the medium.\n", e.Files, size(e.Bytes))
+	switch e.Files {
+	case 0:
+		b.WriteString("No file landed.\n")
+	case 1:
+		fmt.Fprintf(&b, "One file landed, %s. All of it is on the medium.\n", size(e.Bytes))
+	default:
+		fmt.Fprintf(&b, "%d files landed, %s. All of it is on the medium.\n", e.Files, size(e.Bytes))
+	}
 	for _, name := range e.Open {
 		fmt.Fprintf(&b, "Not complete: %s. Its host goes on if the same command is started again soon; it gives up after 140 s.\n", plain(name))
 	}

@@ -32,6 +32,10 @@ const (
 	// landSmall is the size below which a file is not worth a line: descriptors and locks.
 	landSmall = 1 << 20
 
+	// landRest is the longest that a file that nobody writes to is not looked at: a folder
+	// may hold a hundred thousand of them.
+	landRest = time.Minute
+
 	lockPrefix = ".lck-" // of ESXi's lock files, beside what they lock
 )
 
@@ -68,6 +72,7 @@ type watchedFile struct {
 	began   time.Time
 	changed time.Time // when it last was another than before
 	told    time.Time
+	looked  time.Time
 	mtime   time.Time
 	locked  bool
 }
@@ -94,6 +99,10 @@ func (w *landWatch) look(now time.Time) (news []landFile) {
 	defer w.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(w.known)) {
 		f := w.known[name]
+		if f.rests(now) {
+			continue
+		}
+		f.looked = now
 		if f.look(w.dir, now) {
 			news = append(news, f.landFile)
 		}
@@ -108,6 +117,7 @@ func (w *landWatch) look(now time.Time) (news []landFile) {
 func (w *landWatch) total() (files int, bytes int64, open []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	open = []string{} // never null, as JSON
 	for _, name := range slices.Sorted(maps.Keys(w.known)) {
 		switch f := w.known[name]; f.State {
 		case fileLanded:
@@ -118,6 +128,13 @@ func (w *landWatch) total() (files int, bytes int64, open []string) {
 		}
 	}
 	return files, bytes, open
+}
+
+// rests reports whether a file need not be looked at yet: the longer it was quiet, the more
+// seldom.
+func (f *watchedFile) rests(now time.Time) bool {
+	const share = 16 // of its quiet time
+	return (f.State == "" || f.State == fileLanded) && now.Sub(f.looked) < min(now.Sub(f.changed)/share, landRest)
 }
 
 // look reports whether there is something to tell.

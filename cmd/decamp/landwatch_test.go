@@ -132,3 +132,22 @@ func TestSmallFilesAreNotWorthALine(t *testing.T) {
 	l.must(os.WriteFile(name, []byte("# Disk DescriptorFile\n"), 0o600))
 	l.expect(time.Second, "")
 }
+
+func TestEndSaysWhatIsLeft(t *testing.T) {
+	for _, tc := range []struct {
+		end  landEnd
+		want []string
+	}{
+		{landEnd{}, []string{"No file landed."}},
+		{landEnd{Files: 1, Bytes: 3 << 30}, []string{"One file landed, 3 GiB. All of it is on the medium."}},
+		{landEnd{Files: 2, Bytes: 1 << 20, Open: []string{flat}, Mounts: []string{"10.0.0.7"}}, []string{
+			"2 files landed, 1 MiB.", "Not complete: " + flat, "Host 10.0.0.7 still has the datastore.",
+		}},
+	} {
+		var b strings.Builder
+		if err := tc.end.write(&b); err != nil {
+			t.Fatal(err)
+		}
+		mustContain(t, b.String(), tc.want...)
+	}
+}

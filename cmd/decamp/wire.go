@@ -85,6 +85,7 @@ type works struct {
 	migrator  *migrate.Migrator
 	leftovers *leftover.Store // what was changed on hosts
 	shells    *hostShells
+	sums      sums
 	left      func()   // tries once more to put back what an earlier run left; nil: it left nothing
 	shown     progress // who is told the events; nil until there is something to show
 }
@@ -136,10 +137,14 @@ func (a *app) newTransport(ctx context.Context, w *works, o migrateOptions) (tra
 		return nil, err
 	}
 	host := landing.WithShell{Host: w.session, Open: w.shells.Open}
+	copier := a.newCopier(w, o.landing.copy)
+	if choice, ok := copier.(*landing.Choice); ok {
+		host.Refused = choice.Refused
+	}
 	return landing.New(host, landing.Options{
 		Dir: filepath.Join(state, "landing"), Advertise: o.landing.advertise, Memory: int64(o.landing.memory),
 		Ports: nfs.Ports{NFS: o.landing.listen, Portmap: o.landing.portmap}, Allow: allow, Log: a.log,
-		Leftovers: w.leftovers, Server: serverOf(w.url), Stays: a.warnStays, Copier: a.newCopier(w, o.landing.copy),
+		Leftovers: w.leftovers, Server: serverOf(w.url), Stays: a.warnStays, Copier: copier,
 	}), nil
 }
 

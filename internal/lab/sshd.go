@@ -72,7 +72,14 @@ func (l *Lab) newShellHost(h *simulator.HostSystem) (*shellHost, error) {
 		host.addr = l.cfg.SSH.Addr
 	}
 	host.files = newHostFiles(host)
-	host.machine = &shell.Machine{Open: host.files.open, Commands: host.commands(), IsDir: func(name string) bool { return host.files.isDir(host.background(), name) }}
+	host.machine = &shell.Machine{
+		Open: host.files.open, Commands: host.commands(),
+		IsDir: func(name string) bool { return host.files.isDir(host.background(), name) },
+		Files: func(name string) []string {
+			list, _ := host.files.list(host.background(), name) // no folder: no files
+			return list
+		},
+	}
 	l.shells = append(l.shells, host)
 	return host, nil
 }
@@ -91,6 +98,29 @@ func (l *Lab) SSHAddr(host string) string {
 		}
 	}
 	return ""
+}
+
+// SSHServer is one host's SSH server, for whoever is to log in there.
+type SSHServer struct {
+	Host        string `json:"host"`           // as the inventory names it
+	Addr        string `json:"addr,omitempty"` // where it listens, or will; empty: on a free port once it is started
+	Running     bool   `json:"running"`
+	Fingerprint string `json:"fingerprint"` // of its key, as SHA256:…
+}
+
+// SSHServers are those of all hosts.
+func (l *Lab) SSHServers() []SSHServer {
+	all := []SSHServer{}
+	for _, h := range l.shells {
+		h.mu.Lock()
+		s := SSHServer{Host: h.name, Addr: h.addr, Running: h.ln != nil, Fingerprint: ssh.FingerprintSHA256(h.key.PublicKey())}
+		h.mu.Unlock()
+		if _, port, err := net.SplitHostPort(s.Addr); !s.Running && (err != nil || port == "0") {
+			s.Addr = ""
+		}
+		all = append(all, s)
+	}
+	return all
 }
 
 // SSHHostKey is the public key of a host's SSH server, as known_hosts has it; "" is the

@@ -88,7 +88,7 @@ func (m *mountd) mnt(host netip.Addr, arg string, e *xdr.Encoder) {
 	}
 	m.server.opts.Log.Info("mounted", "host", host.String(), "path", arg)
 	m.add(mounted{host, arg})
-	e.Opaque(encodeHandle(n.export.id, n.id))
+	e.Opaque(n.export.handle(n))
 	flavors := [...]uint32{oncrpc.AuthSys, oncrpc.AuthNone}
 	e.Uint32(uint32(len(flavors)))
 	for _, f := range flavors {

@@ -17,7 +17,7 @@ import (
 // that belong to NFS without meeting this machine's. It needs root.
 type arena struct {
 	rpcbind *exec.Cmd
-	dir     string // for configuration files and logs
+	dir     string // for ganesha's configuration, log and pid
 }
 
 // arenaScript sets up what unshare made, says so, and becomes the port mapper.
@@ -143,7 +143,8 @@ func (a *arena) ganesha(ctx context.Context, dir string) (*nfsServer, error) {
 	s.end = func() { _ = s.cmd.Process.Kill() } // it may have ended
 	if err := a.await(ctx, s); err != nil {
 		s.stop()
-		return nil, fmt.Errorf("start ganesha: %w; see %s", err, log)
+		said, _ := os.ReadFile(log) // the first error counts
+		return nil, fmt.Errorf("start ganesha: %w: %s", err, lastLine(string(said)))
 	}
 	return s, nil
 }

@@ -15,11 +15,11 @@ type contenders struct {
 	servers map[string]*nfsServer
 }
 
-// contend starts servers on folders below dir; ganesha's configuration goes to conf.
-func contend(ctx context.Context, conf, dir string, names ...string) (*contenders, error) {
+// contend starts servers on folders below dir.
+func contend(ctx context.Context, dir string, names ...string) (*contenders, error) {
 	c := &contenders{dir: dir, servers: map[string]*nfsServer{}}
 	var err error
-	if c.arena, err = newArena(ctx, conf); err != nil {
+	if c.arena, err = newArena(ctx, dir); err != nil {
 		return nil, err
 	}
 	for _, name := range names {

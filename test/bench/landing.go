@@ -51,7 +51,7 @@ func (b *bench) landMemory(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	c, err := contend(ctx, b.dir, dir, decamp, hashed, ganesha, throwing)
+	c, err := contend(ctx, dir, decamp, hashed, ganesha, throwing)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (b *bench) landDisk(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	c, err := contend(ctx, b.dir, dir, decamp, ganesha, syncing)
+	c, err := contend(ctx, dir, decamp, ganesha, syncing)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ func killedLanding(t *testing.T) (r *rig, args []string) {
 	portmap := freePort(t)
 	r = newRig(t, lab.Config{
 		NFS: lab.NFS{Portmap: portmap, Times: nfsclient.Times{
-			Heartbeat: 100 * time.Millisecond, HeartbeatTimeout: time.Second, APD: 100 * time.Millisecond,
+			Heartbeat: 100 * time.Millisecond, HeartbeatTimeout: 2 * time.Second, APD: 100 * time.Millisecond,
 		}},
 		VMs: []lab.VM{
 			{Name: "web01", Disks: []lab.Disk{{Capacity: 256 << 20, Fill: 100, Seed: 3}}},

@@ -171,3 +171,19 @@ func TestSSHOfAKilledRunIsStopped(t *testing.T) {
 	}
 	r.cleared()
 }
+
+// Raw device mappings and vSAN objects have no file to read, but a descriptor that the host
+// copies by. Other transports go on refusing them.
+func TestDisksWithoutAFileLandBySSH(t *testing.T) {
+	cfg := small()
+	cfg.SSH.Enabled = true
+	cfg.Datastores = []lab.Datastore{{Name: "datastore1"}, {Name: "vsan", Type: "vsan"}}
+	cfg.VMs[0].Disks[0].RDM, cfg.VMs[0].Disks[0].Mode = "physicalMode", "independent_persistent"
+	cfg.VMs[0].Disks[1].Datastore = "vsan"
+	r := newSSHRig(t, cfg)
+	r.migrate("web01").ends(7).says("raw device", "vSAN")
+	r.land("--landing-copy", "api").ends(7).says("raw device", "vSAN")
+	r.land("--spot", "1M,2").ends(0)
+	r.matchesSource(filepath.Join(r.vms(), "web01"), "raw")
+	r.cleared()
+}

@@ -150,7 +150,7 @@ func (p *program) play(ctx context.Context, f *nfsclient.File, step func()) erro
 				return fmt.Errorf("round %d: %w", i, err)
 			}
 		}
-		w := f.NewWriter(ctx, 0)
+		w := f.NewWriter(ctx, p.inFlight)
 		for _, write := range r.writes {
 			step()
 			if err := w.WriteAt(write.bytes(), write.Off); err != nil {

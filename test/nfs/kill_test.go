@@ -15,8 +15,11 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// quickKills is how often a process is killed where there is little time.
-const quickKills = 60
+// How often a process is killed where there is little time, and where there is enough.
+const (
+	quickKills = 60
+	longKills  = 1000
+)
 
 // The server's process is killed while a host writes, at a moment that the seed says: at,
 // in or after one of its writes, zeroes and syncs of the image, or after so many of the
@@ -24,7 +27,7 @@ const quickKills = 60
 // image does not hold; the host's copy to a server that is gone fails, and nothing of it
 // gets into the next one; and the run that is not killed has the disk, byte for byte.
 func TestKilledServerLeavesNoWrongByte(t *testing.T) {
-	eachSeed(t, kills(t, quickKills), func(t *testing.T, seed uint64) int {
+	eachSeed(t, kills(t, quickKills, longKills), func(t *testing.T, seed uint64) int {
 		p := newProgram(seed)
 		o := orders{Dir: t.TempDir(), Names: t.TempDir(), Format: image.Raw, Size: p.size, Address: address(t)}
 		rnd := generator(seed, forDeath)

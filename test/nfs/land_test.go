@@ -47,7 +47,12 @@ func newLand(t *testing.T) *land {
 
 func newLandAt(t *testing.T, address, portmap string) *land {
 	t.Helper()
-	l := &land{T: t, Address: address, portmap: portmap, dir: t.TempDir()}
+	return newLandIn(t, t.TempDir(), address, portmap)
+}
+
+func newLandIn(t *testing.T, dir, address, portmap string) *land {
+	t.Helper()
+	l := &land{T: t, Address: address, portmap: portmap, dir: dir}
 	binary(t)
 	l.start()
 	t.Cleanup(l.kill)
@@ -91,15 +96,18 @@ func (l *land) mount(cfg nfsclient.Config) *nfsclient.Datastore {
 	return ds
 }
 
-// quickLandKills is how often decamp land is killed where there is little time.
-const quickLandKills = 20
+// How often decamp land is killed where there is little time, and where there is enough.
+const (
+	quickLandKills = 20
+	longLandKills  = 300
+)
 
 // decamp land is killed and started again, at the same place, while a host writes, which
 // sends again what was not answered. Handles, and what the page cache holds, survive: the
 // copy goes on and is right, or the host is told that it is not.
 func TestKilledLandGoesOn(t *testing.T) {
 	wentOn := 0
-	eachSeed(t, kills(t, quickLandKills), func(t *testing.T, seed uint64) int {
+	eachSeed(t, kills(t, quickLandKills, longLandKills), func(t *testing.T, seed uint64) int {
 		p := newProgram(seed)
 		rnd := generator(seed, forDeath)
 		l := newLand(t)

@@ -42,8 +42,8 @@ const (
 	seedEnv  = "SEED"  // one seed alone
 )
 
-// kills is how often the server dies, quick where nobody says so.
-func kills(t *testing.T, quick int) int {
+// kills is how often the server dies where nobody says so: quick, or long with -tags slow.
+func kills(t *testing.T, quick, long int) int {
 	t.Helper()
 	if s := os.Getenv(killsEnv); s != "" {
 		n, err := strconv.Atoi(s)
@@ -53,7 +53,7 @@ func kills(t *testing.T, quick int) int {
 		return n
 	}
 	if slow {
-		return 1000
+		return long
 	}
 	return quick
 }

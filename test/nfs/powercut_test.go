@@ -22,7 +22,7 @@ import (
 // in this process; that the manifest's records are durable when their calls return is
 // proven by the crash tests of package manifest.
 func TestPowerCutLeavesNoWrongByte(t *testing.T) {
-	eachSeed(t, kills(t, quickKills), func(t *testing.T, seed uint64) int {
+	eachSeed(t, kills(t, quickKills, longKills), func(t *testing.T, seed uint64) int {
 		p := newProgram(seed)
 		rnd := generator(seed, forDeath)
 		c := &cutting{

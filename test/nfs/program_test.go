@@ -10,8 +10,9 @@ import (
 // one after the other, whose writes may overtake each other because they do not overlap. It
 // is the same each time a seed is played, as a copy of the same disk is.
 type program struct {
-	size   int64
-	rounds []round
+	size     int64
+	rounds   []round
+	inFlight int // writes; 0 for as many as ESXi has
 }
 
 // A round is writes that are in flight together, or one new size.

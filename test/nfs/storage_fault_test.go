@@ -2,8 +2,11 @@ package nfs
 
 import (
 	"context"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -13,13 +16,14 @@ import (
 	"github.com/decamp/decamp/internal/image"
 )
 
-// fullDisk is a program of a disk of so many MiB that is allocated as a whole.
-func fullDisk(mib int64) *program {
+// fullDisk is a program of a disk of so many MiB that is allocated as a whole, in writes
+// of so many bytes.
+func fullDisk(mib, each int64) *program {
 	p := &program{size: mib << 20}
 	p.resize(p.size)
 	r := round{resize: -1}
-	for off := int64(0); off < p.size; off += ioSize {
-		r.writes = append(r.writes, write{disk.Range{Off: off, Len: ioSize}, uint64(off) | 1})
+	for off := int64(0); off < p.size; off += each {
+		r.writes = append(r.writes, write{disk.Range{Off: off, Len: each}, uint64(off) | 1})
 	}
 	p.rounds = append(p.rounds, r)
 	return p
@@ -74,7 +78,7 @@ func TestFullDestinationGoesOnOnceThereIsRoom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			where := fill(t)
-			d := newDestination(t, where.dir, fullDisk(24), 1)
+			d := newDestination(t, where.dir, fullDisk(24, ioSize), 1)
 			wantFault(t, d.try(), fault.Full)
 			d.check()
 			where.room()
@@ -96,8 +100,12 @@ func (s *storage) ballast(left int64) func() {
 	return func() { must(s.T, os.Remove(f.Name())) }
 }
 
-// quickShutdowns is how often a file system is shut down where there is little time.
-const quickShutdowns = 8
+// How often a file system is shut down where there is little time, and where there is
+// enough.
+const (
+	quickShutdowns = 8
+	longShutdowns  = 200
+)
 
 // The image's file system is gone from one moment to the next, with all that it had not
 // written: a disk that fails, a cable that is pulled, a power cut. The copy fails, the
@@ -105,7 +113,7 @@ const quickShutdowns = 8
 // and the same command goes on.
 func TestDestinationThatGoesAway(t *testing.T) {
 	needRoot(t)
-	eachSeed(t, kills(t, quickShutdowns), func(t *testing.T, seed uint64) int {
+	eachSeed(t, kills(t, quickShutdowns, longShutdowns), func(t *testing.T, seed uint64) int {
 		p := newProgram(seed)
 		rnd := generator(seed, forDeath)
 		s := newExt4(t, 32<<20)
@@ -139,7 +147,7 @@ func TestDestinationThatGoesAway(t *testing.T) {
 // taken for a disk that landed.
 func TestDestinationThatIsUnmounted(t *testing.T) {
 	s := newTmpfs(t, "64m")
-	d := newDestination(t, s.dir, fullDisk(8), 3)
+	d := newDestination(t, s.dir, fullDisk(8, ioSize), 3)
 	d.host.onStep(60, func() { must(t, unix.Unmount(s.dir, unix.MNT_DETACH)); s.mounted = false })
 	err := d.try()
 	if err == nil {
@@ -147,5 +155,25 @@ func TestDestinationThatIsUnmounted(t *testing.T) {
 	}
 	if err == nil {
 		t.Fatal("a disk landed on a file system that is gone")
+	}
+}
+
+// A disk that is provisioned thin runs out of room after decamp land has acknowledged what
+// it cannot keep: the page cache had it. That is said in the end, at the latest.
+func TestLandSaysWhatNeverReachedTheDisk(t *testing.T) {
+	pool := newTmpfs(t, "8m")
+	thin := newExt4In(t, pool.dir, 64<<20)
+	l := newLandIn(t, thin.dir, address(t), portmapPort)
+	ds := l.mount(newHost(fullDisk(1, ioSize), 2).cfg)
+	f, err := ds.Create(t.Context(), "web01-flat.vmdk")
+	must(t, err)
+	if err := errors.Join(fullDisk(24, ioSize).play(t.Context(), f, func() {}), f.Close(t.Context())); err != nil {
+		t.Logf("the host was told already: %v", err)
+	}
+	ds.Abandon()
+	must(t, l.cmd.Process.Signal(syscall.SIGTERM))
+	var exit *exec.ExitError
+	if err := l.cmd.Wait(); !errors.As(err, &exit) {
+		t.Errorf("decamp land ended with %v, and the disk lacks most of what landed", err)
 	}
 }

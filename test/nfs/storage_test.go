@@ -39,8 +39,14 @@ func newTmpfs(t *testing.T, size string) *storage {
 // newExt4 mounts one of so many bytes on a loop device.
 func newExt4(t *testing.T, size int64) *storage {
 	t.Helper()
+	return newExt4In(t, t.TempDir(), size)
+}
+
+// newExt4In has its backing in a folder, which may have less room than it says.
+func newExt4In(t *testing.T, folder string, size int64) *storage {
+	t.Helper()
 	needRoot(t)
-	file := filepath.Join(t.TempDir(), "backing")
+	file := filepath.Join(folder, "backing")
 	must(t, os.WriteFile(file, nil, 0o600))
 	must(t, os.Truncate(file, size))
 	s := &storage{T: t, dir: t.TempDir(), fstype: "ext4"}
@@ -79,7 +85,11 @@ func (s *storage) unmount() {
 		return
 	}
 	s.mounted = false
-	must(s.T, unix.Unmount(s.dir, 0))
+	flags := 0
+	if s.device == "" {
+		flags = unix.MNT_DETACH // a loop device on it may take a moment to let go
+	}
+	must(s.T, unix.Unmount(s.dir, flags))
 }
 
 // resize makes a tmpfs larger or smaller.

@@ -37,6 +37,7 @@ type orders struct {
 	Size    int64
 	Address string
 	Death   death
+	Rate    int64 // bytes a second that its disk takes; 0: as many as come
 }
 
 // death is when the victim kills itself: at its target's operation number At, counted from
@@ -73,7 +74,11 @@ func beVictim() error {
 	}
 	h := &pipedHost{in: json.NewDecoder(bufio.NewReader(os.Stdin)), out: json.NewEncoder(os.Stdout)}
 	d := &doomed{death: o.Death}
-	if err := o.land(context.Background(), o.job(), h, d.dooms); err != nil {
+	target := d.dooms
+	if o.Rate > 0 {
+		target = func(t disk.Target) disk.Target { return &crawling{Target: t, rate: o.Rate} }
+	}
+	if err := o.land(context.Background(), o.job(), h, target); err != nil {
 		return err
 	}
 	return h.out.Encode(message{Landed: true})
@@ -86,6 +91,9 @@ func (o orders) job() image.Job {
 }
 
 func info(size int64) manifest.Info { return manifest.Info{Disk: "2000", Size: size, Source: "test"} }
+
+// landingMemory is the budget of a landing.
+const landingMemory = 32 << 20
 
 // checkpointEvery is how many bytes are written until they are made safe: few, or nothing
 // would be by the time the server dies.
@@ -105,7 +113,7 @@ func (o orders) transport(h landing.Host) *landing.Transport {
 		Dir:             filepath.Join(o.Names, "landing"),
 		Advertise:       netip.MustParseAddr(o.Address),
 		Ports:           nfs.Ports{NFS: o.Address + ":" + nfsPort, Portmap: o.Address + ":" + portmapPort},
-		Memory:          32 << 20,
+		Memory:          landingMemory,
 		CheckpointBytes: checkpointEvery,
 	})
 }
@@ -226,6 +234,7 @@ type victim struct {
 	*testing.T
 	host *esxi
 	cmd  *exec.Cmd
+	most int64 // bytes of memory it has had, when it left its host
 	in   *json.Encoder
 	out  chan message // what it says; closed when it has ended
 	errs *os.File
@@ -299,6 +308,7 @@ func (v *victim) answer(m message) (answer message) {
 	case m.Mount != nil:
 		err = v.host.mount(ctx, m.Mount.Server, m.Mount.Path)
 	case m.Leave:
+		v.most = v.memory()
 		err = v.host.unmount(ctx)
 	case m.Copy != "":
 		err = v.follow(v.host.begin(m.Copy))

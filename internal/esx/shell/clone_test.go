@@ -191,20 +191,26 @@ func TestSumsOfFlatFiles(t *testing.T) {
 	for _, has := range []bool{false, true} {
 		l := startLanding(t, lab.Config{SSH: lab.SSH{SHA256Sum: has}})
 		want := sha256.Sum256(l.source())
-		sum, err := l.shell.Sum(t.Context(), "sum", flat)
+		sum, err := l.shell.Sum(t.Context(), "sum", flat, 8<<20)
 		must(t, err)
 		if sum != (shell.Sum{Algorithm: "sha256", Hex: hex.EncodeToString(want[:])}) {
 			t.Errorf("%+v, want %x", sum, want)
 		}
+		if _, err := l.shell.Sum(t.Context(), "sum", flat, 9<<20); !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {
+			t.Errorf("of another size: %v", err)
+		}
+		if _, err := l.shell.Sum(t.Context(), "sum", "/nothing", 0); !fault.Is(err, fault.NotFound) {
+			t.Errorf("of nothing: %v", err)
+		}
 		must(t, l.lab.SetPower(vmName, true))
-		if _, err := l.shell.Sum(t.Context(), "sum", flat); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+		if _, err := l.shell.Sum(t.Context(), "sum", flat, 8<<20); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 			t.Errorf("of a running VM: %v", err)
 		}
 	}
 	for name, sh := range shells(t) {
 		t.Run(name, func(t *testing.T) {
 			s := dial(t, startReal(t, sh).config())
-			sum, err := s.Sum(t.Context(), "sum", "/dev/null")
+			sum, err := s.Sum(t.Context(), "sum", "/dev/null", 0)
 			must(t, err)
 			none, old := sha256.Sum256(nil), md5.Sum(nil)
 			if sum.Hex != hex.EncodeToString(none[:]) && sum.Hex != hex.EncodeToString(old[:]) {

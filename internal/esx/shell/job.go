@@ -189,7 +189,9 @@ func (s *Shell) patient(ctx context.Context, name string) (state, error) {
 		if !passing || ctx.Err() != nil || s.cfg.Now().Sub(since) >= s.cfg.Patience {
 			return st, err
 		}
-		s.cfg.Log.Warn("host is out of reach by SSH", "host", s.cfg.Addr, "err", err)
+		if n == 0 {
+			s.cfg.Log.Warn("host is out of reach by SSH", "host", s.cfg.Addr, "err", err)
+		}
 		if err := s.pause(ctx, n); err != nil {
 			return st, err
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path"
+	"strconv"
 
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -29,13 +30,37 @@ var summers = []struct {
 }
 
 // Sum hashes a file on the host, by its absolute path, with the best the host has. It reads
-// all of it: what takes hours goes on as a job of that name.
-func (s *Shell) Sum(ctx context.Context, name, file string) (Sum, error) {
+// all of it: what takes hours goes on as a job of that name. A file of another size than
+// that many bytes is fault.Unsupported: it is not what it was taken for.
+func (s *Shell) Sum(ctx context.Context, name, file string, size int64) (Sum, error) {
+	err := s.checkSize(ctx, file, size)
+	if err != nil {
+		return Sum{}, fmt.Errorf("hash %s on %s: %w", file, s.cfg.Addr, err)
+	}
 	sum, err := s.sum(ctx, name, file)
 	if err != nil {
 		return Sum{}, fmt.Errorf("hash %s on %s: %w", file, s.cfg.Addr, err)
 	}
 	return sum, nil
+}
+
+func (s *Shell) checkSize(ctx context.Context, file string, size int64) error {
+	out, err := s.Run(ctx, "stat", "-c", "%s", file)
+	if err != nil {
+		return err
+	}
+	if err := out.Err(); err != nil {
+		return fault.New(fault.NotFound, "%w", err).WithHint("see that the file is there on the host")
+	}
+	got, err := strconv.ParseInt(string(bytes.TrimSpace(out.Stdout)), 10, 64)
+	if err != nil {
+		return fault.New(fault.Corrupt, "its size is %.40q", out.Stdout)
+	}
+	if got != size {
+		return fault.New(fault.Unsupported, "it has %d bytes, the disk %d: it does not hold the disk byte for byte", got, size).
+			WithHint("leave --source-hash out; --spot compares a part of the disk")
+	}
+	return nil
 }
 
 func (s *Shell) sum(ctx context.Context, name, file string) (Sum, error) {

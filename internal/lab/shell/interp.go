@@ -178,6 +178,8 @@ func (x *interp) run(n node) {
 		x.list(n.otherwise)
 	case *loop:
 		x.loop(n)
+	case *each:
+		x.each(n)
 	}
 }
 
@@ -192,6 +194,24 @@ func (x *interp) loop(n *loop) {
 	}
 	if !x.exited {
 		x.status = status
+	}
+}
+
+func (x *interp) each(n *each) {
+	values := x.args[1:]
+	if !n.args {
+		values = nil
+		for _, w := range n.words {
+			values = append(values, x.names(w)...)
+		}
+	}
+	x.status = 0
+	for _, v := range values {
+		if x.over() {
+			return
+		}
+		x.vars[n.name] = v
+		x.list(n.body)
 	}
 }
 
@@ -305,7 +325,7 @@ func (x *interp) abs(name string) string {
 func (x *interp) simple(n *simple, inPlace bool) {
 	args := []string{}
 	for _, w := range n.words {
-		args = append(args, x.expand(w)...)
+		args = append(args, x.names(w)...)
 	}
 	s, closeAll, err := x.redirect(n.redirs)
 	if err == nil && len(args) == 1 && args[0] == "exec" {

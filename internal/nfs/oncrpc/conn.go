@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"time"
 )
 
 // readBuffer is what headers and small arguments are read through. What a payload has in
@@ -28,7 +27,7 @@ type conn struct {
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{
 		srv:    s,
-		socket: &socket{Conn: nc, hello: time.Now().Add(s.opts.Hello), stall: s.opts.Stall},
+		socket: newSocket(nc, s.opts.Hello, s.opts.Stall),
 		ends:   ends{peer: addrPort(nc.RemoteAddr()), local: addrPort(nc.LocalAddr())},
 		slots:  make(chan struct{}, s.opts.MaxCalls),
 	}
@@ -93,6 +92,7 @@ func (c *conn) start(ctx context.Context) error {
 		return err
 	}
 	if c.answerNow(ctx, j) {
+		c.socket.soon = true
 		<-c.slots
 		return nil
 	}
@@ -137,46 +137,3 @@ func (c *conn) isAlive() bool { return c.socket != nil && isEstablished(c.socket
 
 // cut ends the connection at once: both sides see a reset.
 func (c *conn) cut() { reset(c.socket.Conn) }
-
-// socket is a TCP connection with its deadlines. inside and spoke belong to the reader.
-type socket struct {
-	net.Conn
-	hello time.Time // until when something must have been said
-	stall time.Duration
-
-	spoke  bool // a whole call has come
-	inside bool // a record has begun and not ended
-	timed  bool // a deadline is set
-}
-
-// Read is part of io.Reader. Time that the server takes between two reads does not count
-// against the client.
-func (s *socket) Read(p []byte) (int, error) {
-	if err := s.await(); err != nil {
-		return 0, err
-	}
-	return s.Conn.Read(p)
-}
-
-func (s *socket) await() error {
-	switch {
-	case s.inside:
-		s.timed = true
-		return s.SetReadDeadline(time.Now().Add(s.stall))
-	case !s.spoke:
-		s.timed = true
-		return s.SetReadDeadline(s.hello)
-	case s.timed:
-		s.timed = false
-		return s.SetReadDeadline(time.Time{})
-	}
-	return nil
-}
-
-func (s *socket) put(p []byte) error {
-	if err := s.SetWriteDeadline(time.Now().Add(s.stall)); err != nil {
-		return err
-	}
-	_, err := s.Write(p)
-	return err
-}

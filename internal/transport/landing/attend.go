@@ -3,6 +3,7 @@ package landing
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -13,15 +14,20 @@ import (
 // is, 62 TiB, that is 36 minutes at the 300 MB/s that are usual.
 const stallAfter = time.Hour
 
-// attend runs a copy at the host, and ends it if it stands still.
-func (t *Transport) attend(ctx context.Context, c *content, run func(context.Context) error) error {
+// attend runs a copy at the host, and ends it if it stands still. run tells when it has
+// begun: until then it may wait for others.
+func (t *Transport) attend(ctx context.Context, c *content, run func(ctx context.Context, began func()) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	watched := make(chan struct{})
+	watched, begun := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watched)
-		t.watch(ctx, c, cancel)
+		select {
+		case <-begun:
+			t.watch(ctx, c, cancel)
+		case <-ctx.Done():
+		}
 	}()
-	err := run(ctx)
+	err := run(ctx, sync.OnceFunc(func() { close(begun) }))
 	stalled := context.Cause(ctx)
 	cancel(nil)
 	<-watched
@@ -34,13 +40,14 @@ func (t *Transport) attend(ctx context.Context, c *content, run func(context.Con
 
 var errStalled = errors.New("the host's copy stood still for too long and was canceled")
 
-// watch looks a few times in each Stall, until ctx ends.
+// watch looks a few times in each Stall, until ctx ends. A copy that waits for its turn, at
+// the host or in its Copier, has not begun, and may wait for days.
 func (t *Transport) watch(ctx context.Context, c *content, cancel context.CancelCauseFunc) {
 	const looks = 4
 	was, still := c.moved(), 0
 	for t.pause(ctx, t.opts.Stall/looks) {
 		now := c.moved()
-		if still++; now != was {
+		if still++; now != was || now == unbegun {
 			was, still = now, 0
 		}
 		if still >= looks {
@@ -49,6 +56,9 @@ func (t *Transport) watch(ctx context.Context, c *content, cancel context.Cancel
 		}
 	}
 }
+
+// unbegun is what has not moved at all: the first percent that is told is 0.
+var unbegun = movement{percent: -1}
 
 // movement is what changes as long as a copy gets on.
 type movement struct {

@@ -15,7 +15,8 @@ import (
 // free licence forbids that as it forbids copies.
 type WithShell struct {
 	Host
-	Open Shells
+	Open    Shells
+	Refused func(host inventory.MoRef, why error) // told that the API may not mount; nil: nobody
 }
 
 // MountNAS is part of Host.
@@ -23,6 +24,9 @@ func (w WithShell) MountNAS(ctx context.Context, host inventory.MoRef, n esx.NAS
 	name, mounted, refused := w.Host.MountNAS(ctx, host, n)
 	if !esx.Forbidden(refused) {
 		return name, mounted, refused
+	}
+	if w.Refused != nil {
+		w.Refused(host, refused)
 	}
 	sh, err := w.Open(ctx, host)
 	if err != nil {

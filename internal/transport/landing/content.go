@@ -49,6 +49,7 @@ func (t *Transport) open(name string) (nfs.Content, error) {
 // land makes a place for the job's disk.
 func (t *Transport) land(ctx context.Context, job transport.Job) (*content, error) {
 	c := &content{job: job, folder: rand.Text(), began: time.Now()}
+	c.percent.Store(unbegun.percent)
 	c.descriptor, c.flat = c.folder+"/disk.vmdk", c.folder+"/disk-flat.vmdk"
 	o := behind.Options{CheckpointBytes: t.opts.CheckpointBytes}
 	if job.ReadBack != nil {

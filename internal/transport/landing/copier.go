@@ -18,7 +18,8 @@ import (
 // A Copier has a host copy a disk to another of its datastores, thin, and waits for the end.
 // Both ways end in the same code of the host; they differ in who may ask.
 type Copier interface {
-	CopyDisk(ctx context.Context, host inventory.MoRef, c esx.DiskCopy) error
+	// CopyDisk calls began when the host is asked: it may have to wait for others before.
+	CopyDisk(ctx context.Context, host inventory.MoRef, c esx.DiskCopy, began func()) error
 }
 
 // API copies by CopyVirtualDisk_Task: it needs no shell, but a licence and privileges that
@@ -26,7 +27,8 @@ type Copier interface {
 type API struct{ Host Host }
 
 // CopyDisk is part of Copier.
-func (a API) CopyDisk(ctx context.Context, _ inventory.MoRef, c esx.DiskCopy) error {
+func (a API) CopyDisk(ctx context.Context, _ inventory.MoRef, c esx.DiskCopy, began func()) error {
+	began()
 	return a.Host.CopyDisk(ctx, c)
 }
 
@@ -62,7 +64,7 @@ const (
 // CopyDisk is part of Copier. A copy of the same disk to the same datastore that an earlier
 // run left is ended first: what it was told is written may be lost with that run's memory,
 // so it must not go on.
-func (s *SSH) CopyDisk(ctx context.Context, host inventory.MoRef, c esx.DiskCopy) (err error) {
+func (s *SSH) CopyDisk(ctx context.Context, host inventory.MoRef, c esx.DiskCopy, began func()) error {
 	slot := s.slot(host)
 	if err := slot.Acquire(ctx, 1); err != nil {
 		return err
@@ -77,6 +79,7 @@ func (s *SSH) CopyDisk(ctx context.Context, host inventory.MoRef, c esx.DiskCopy
 	if err != nil {
 		return err
 	}
+	began()
 	err = sh.CloneDisk(ctx, shell.Clone{Name: name, From: shell.VolumePath(c.From), To: shell.VolumePath(c.To), Progress: c.Progress})
 	if s.gone(ctx, sh, name, err) {
 		err = errors.Join(err, forget())
@@ -119,17 +122,18 @@ type Choice struct {
 	bySSH map[inventory.MoRef]bool
 }
 
-// CopyDisk is part of Copier. What the API refuses it refuses before it begins.
-func (c *Choice) CopyDisk(ctx context.Context, host inventory.MoRef, d esx.DiskCopy) error {
+// CopyDisk is part of Copier. What the API refuses it refuses before it begins. Disks without
+// a flat file are vmkfstools' own: of the API nobody knows.
+func (c *Choice) CopyDisk(ctx context.Context, host inventory.MoRef, d esx.DiskCopy, began func()) error {
 	if c.chosen(host) {
-		return c.SSH.CopyDisk(ctx, host, d)
+		return c.SSH.CopyDisk(ctx, host, d, began)
 	}
-	err := c.API.CopyDisk(ctx, host, d)
+	err := c.API.CopyDisk(ctx, host, d, began)
 	if !esx.Forbidden(err) {
 		return err
 	}
-	c.choose(host, err)
-	return c.SSH.CopyDisk(ctx, host, d)
+	c.Refused(host, err)
+	return c.SSH.CopyDisk(ctx, host, d, began)
 }
 
 func (c *Choice) chosen(host inventory.MoRef) bool {
@@ -138,7 +142,8 @@ func (c *Choice) chosen(host inventory.MoRef) bool {
 	return c.bySSH[host]
 }
 
-func (c *Choice) choose(host inventory.MoRef, why error) {
+// Refused says that the API may not change this host: what forbids a mount forbids copies.
+func (c *Choice) Refused(host inventory.MoRef, why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.bySSH[host] {
@@ -152,3 +157,9 @@ func (c *Choice) choose(host inventory.MoRef, why error) {
 		c.Chosen(host, why)
 	}
 }
+
+// Objects tells that disks without a flat file are copied, too.
+func (s *SSH) Objects() bool { return true }
+
+// Objects tells that disks without a flat file are copied, too.
+func (c *Choice) Objects() bool { return true }

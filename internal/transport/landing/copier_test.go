@@ -31,12 +31,13 @@ func (r *rig) shells() landing.Shells {
 // bySSH is a landing that asks by SSH where the API may not, and records what it begins.
 func (r *rig) bySSH(chosen func(inventory.MoRef, error), copies int64) *landing.Transport {
 	open := r.shells()
-	t := landing.New(landing.WithShell{Host: r.session, Open: open}, landing.Options{
+	choice := &landing.Choice{
+		API: landing.API{Host: r.session}, Chosen: chosen,
+		SSH: &landing.SSH{Open: open, Copies: copies, Leftovers: r.leftovers(), Server: r.lab.Addr()},
+	}
+	t := landing.New(landing.WithShell{Host: r.session, Open: open, Refused: choice.Refused}, landing.Options{
 		Dir: r.dir, Ports: r.ports, Memory: 64 << 20, Leftovers: r.leftovers(), Server: r.lab.Addr(), After: soon,
-		Copier: &landing.Choice{
-			API: landing.API{Host: r.session}, Chosen: chosen,
-			SSH: &landing.SSH{Open: open, Copies: copies, Leftovers: r.leftovers(), Server: r.lab.Addr()},
-		},
+		Copier: choice,
 	})
 	r.Cleanup(func() { r.check(t.Close()) })
 	return t

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/lab"
@@ -91,7 +93,7 @@ func TestCopyThatStandsStillIsEnded(t *testing.T) {
 	r := newRig(t, aDisk())
 	path := filepath.Join(t.TempDir(), "disk.raw")
 	host := &odd{}
-	tr, told := r.landingOf(host, func(o *landing.Options) { o.Stall = 40 * time.Second }) // a second, as soon counts
+	tr, told := r.landingOf(host, func(o *landing.Options) { o.Stall = 400 * time.Second }) // ten seconds, as soon counts
 	err := <-r.underWay(tr, host, path)
 	r.passes(err)
 	if !strings.Contains(fmt.Sprint(err), "stood still") {
@@ -101,6 +103,38 @@ func TestCopyThatStandsStillIsEnded(t *testing.T) {
 	again, told := r.landingOf(&odd{})
 	r.same(r.landAt(again, path), 0)
 	r.gone(again, told)
+}
+
+// A copy that waits for its turn does not stand still.
+func TestCopyThatWaitsForItsTurnIsNotEnded(t *testing.T) {
+	r := newRig(t, smallDisk())
+	const stall = time.Hour
+	looked := make(chan bool)
+	begun := make(chan bool)
+	tr, told := r.landingOf(&odd{turn: func() {
+		for range 20 { // several times as often as it takes
+			<-looked
+		}
+		close(begun)
+	}}, func(o *landing.Options) {
+		o.Stall = stall
+		o.After = func(d time.Duration) <-chan time.Time {
+			if d < time.Minute { // not of the watch
+				return soon(d)
+			}
+			c := make(chan time.Time, 1)
+			select {
+			case looked <- true:
+				c <- time.Now()
+			case <-begun: // it is not looked at any more
+			}
+			return c
+		}
+	})
+	f, err := r.land(tr, 0, image.Raw)
+	r.must(err)
+	r.same(f, 0)
+	r.gone(tr, told)
 }
 
 // The session ends while the task runs: the task is found again by a new one.
@@ -148,15 +182,15 @@ func TestNetworkIsAway(t *testing.T) {
 		when nfsclient.EventKind // it comes back
 	}{
 		"shorter than APD": {time.Hour, nfsclient.APDStarted},
-		"longer than APD":  {100 * time.Millisecond, nfsclient.APDTimedOut},
+		"longer than APD":  {time.Second, nfsclient.APDTimedOut},
 	} {
 		t.Run(name, func(t *testing.T) {
 			events := make(chan nfsclient.EventKind, 1000)
 			r := newRigOf(t, lab.Config{
 				NFS: lab.NFS{
 					Times: nfsclient.Times{
-						Heartbeat: 50 * time.Millisecond, HeartbeatTimeout: 50 * time.Millisecond, Reconnect: 20 * time.Millisecond, APD: tc.apd,
-						GiveUp: time.Hour,
+						Heartbeat: 50 * time.Millisecond, Reconnect: 20 * time.Millisecond, APD: tc.apd, GiveUp: time.Hour,
+						HeartbeatTimeout: 2 * time.Second, // a busy machine answers within it
 					},
 					OnEvent: func(_, _ string, e nfsclient.Event) {
 						select {
@@ -218,5 +252,27 @@ func TestLandingFromAVCenter(t *testing.T) {
 	if m := r.lab.Mounts(); len(m) != 1 || m[0].Host != string(r.vm.Host) {
 		t.Errorf("mounted on %+v, the VM is on %s", m, r.vm.Host)
 	}
+	r.gone(tr, told)
+}
+
+// One disk's copy fails while another of the same host lands: that one is not disturbed.
+func TestOneCopyFailsAndTheOtherGoesOn(t *testing.T) {
+	r := newRig(t, aDisk(), lab.Disk{Capacity: 32 << 20, Fill: 90, Seed: 9})
+	tr, told := r.landingOf(&odd{})
+	r.inject(lab.FaultCloneFail)
+	var g errgroup.Group
+	for n := range r.vm.Disks {
+		f, job := jobOf(filepath.Join(t.TempDir(), "disk.raw"), &r.vm.Disks[n], image.Raw)
+		d := transport.Disk{VM: r.vm, Disk: &r.vm.Disks[n]}
+		g.Go(func() error {
+			err := r.fill(tr, d, job)
+			if fault.Is(err, fault.Transient) {
+				err = r.fill(tr, d, job)
+			}
+			return err
+		})
+		defer func() { r.same(f, n) }()
+	}
+	r.must(g.Wait())
 	r.gone(tr, told)
 }

@@ -140,6 +140,13 @@ func New(host Host, o Options) *Transport {
 // Name is part of transport.Transport.
 func (t *Transport) Name() string { return "landing" }
 
+// Lifts is part of transport.Lifter. By SSH, the host copies what is behind the descriptor
+// of a raw device mapping or a vSAN object, which has no file that could be read.
+func (t *Transport) Lifts(code string) bool {
+	c, ok := t.opts.Copier.(interface{ Objects() bool })
+	return ok && c.Objects() && (code == "rdm" || code == "rdm-physical" || code == "vsan")
+}
+
 // Probe is part of transport.Transport. Whether the host can reach us shows when it mounts.
 func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offer, error) {
 	o := transport.Offer{Usable: true, Reason: "the host copies to a datastore that decamp serves", Streams: 2}
@@ -195,13 +202,13 @@ func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockc
 		return res, err
 	}
 	defer func() { err = errors.Join(err, t.leave(l)) }()
-	err = t.attend(ctx, l, func(ctx context.Context) error {
+	err = t.attend(ctx, l, func(ctx context.Context, began func()) error {
 		return t.opts.Copier.CopyDisk(ctx, job.Disk.VM.Host, esx.DiskCopy{
 			Datacenter: job.Disk.VM.Datacenter,
 			From:       from,
 			To:         inventory.Path{Datastore: datastore, File: l.descriptor},
 			Progress:   l.report,
-		})
+		}, began)
 	})
 	if err != nil {
 		t.doubt(job.Disk.VM.Host)

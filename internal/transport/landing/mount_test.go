@@ -15,7 +15,6 @@ import (
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/lab/nfsclient"
 	"github.com/decamp/decamp/internal/transport/landing"
 )
 
@@ -23,8 +22,10 @@ import (
 type odd struct {
 	landing.Host
 	mount     func(ctx context.Context, host inventory.MoRef, n esx.NAS) // before the real call
+	answered  func() error                                               // in place of the real call's answer, if it is an error
 	unmount   func() error                                               // in place of the real call, if it is an error
 	addresses []netip.Addr
+	turn      func()            // returns when it is a copy's turn
 	progress  func(percent int) // told once there is some
 }
 
@@ -32,7 +33,11 @@ func (o *odd) MountNAS(ctx context.Context, host inventory.MoRef, n esx.NAS) (st
 	if o.mount != nil {
 		o.mount(ctx, host, n)
 	}
-	return o.Host.MountNAS(ctx, host, n)
+	name, fresh, err := o.Host.MountNAS(ctx, host, n)
+	if err == nil && o.answered != nil {
+		err = o.answered()
+	}
+	return name, fresh, err
 }
 
 func (o *odd) UnmountNAS(ctx context.Context, host inventory.MoRef, n esx.NAS) error {
@@ -52,6 +57,9 @@ func (o *odd) HostAddresses(ctx context.Context, host inventory.MoRef) ([]netip.
 }
 
 func (o *odd) CopyDisk(ctx context.Context, c esx.DiskCopy) error {
+	if o.turn != nil {
+		o.turn()
+	}
 	if report := c.Progress; o.progress != nil {
 		c.Progress = func(percent int) {
 			report(percent)
@@ -107,6 +115,25 @@ var busy = fault.New(fault.Conflict, "a file is open")
 
 func smallDisk() lab.Disk { return lab.Disk{Capacity: 4 << 20, Fill: 50, Seed: 5} }
 
+// The answer to the mount is lost: whether it was made is not known, and it is taken off.
+func TestMountWhoseAnswerIsLostIsTakenOff(t *testing.T) {
+	r := newRig(t, smallDisk())
+	lost := fault.New(fault.Transient, "connection reset")
+	host := &odd{answered: func() error { return lost }}
+	tr, told := r.landingOf(host)
+	if _, err := r.land(tr, 0, image.Raw); !errors.Is(err, lost) {
+		t.Errorf("%v", err)
+	}
+	if r.mounted() || r.recorded() > 0 {
+		t.Errorf("mounted %v, %d on record", r.mounted(), r.recorded())
+	}
+	host.answered = nil
+	f, err := r.land(tr, 0, image.Raw)
+	r.must(err)
+	r.same(f, 0)
+	r.gone(tr, told)
+}
+
 func TestUnmountWaitsForOpenFiles(t *testing.T) {
 	r := newRig(t, smallDisk())
 	asked := 0
@@ -144,7 +171,11 @@ func TestWhatStaysIsSaidAndOnRecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, smallDisk())
 			host := &odd{}
-			tr, told := r.landingOf(host, func(o *landing.Options) { o.UnmountWait = 300 * time.Millisecond })
+			tr, told := r.landingOf(host, func(o *landing.Options) {
+				if tc.kind == fault.Conflict { // else it does not wait
+					o.UnmountWait = 300 * time.Millisecond
+				}
+			})
 			_, err := r.land(tr, 0, image.Raw)
 			r.must(err)
 			tc.begin(r, host)
@@ -285,9 +316,9 @@ func TestFirewallIsNamed(t *testing.T) {
 		"2049": {true, "a firewall drops TCP"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := lab.Config{NFS: lab.NFS{Times: nfsclient.Times{Mount: 500 * time.Millisecond}}, VMs: []lab.VM{{Name: "web 01", Disks: []lab.Disk{smallDisk()}}}}
+			cfg := lab.Config{VMs: []lab.VM{{Name: "web 01", Disks: []lab.Disk{smallDisk()}}}}
 			if !tc.mapper {
-				cfg.NFS.Portmap = silence(t)
+				cfg.NFS.Portmap, cfg.NFS.Times.Mount = silence(t), 500*time.Millisecond
 			}
 			r := newRigOf(t, cfg)
 			advertise := "127.0.0.1"
