@@ -29,6 +29,13 @@ test-slow: ## boots under a real libvirtd, long crash runs
 	@scripts/setup.sh slow
 	$(GO) test -tags slow -timeout 60m ./test/... ./internal/...
 
+# The server of a landing dies: killed, or without power, KILLS times in each test.
+KILLS ?= 1000
+.PHONY: test-kills
+test-kills: ## kill the landing server KILLS (1000) times in every way
+	@scripts/setup.sh test
+	KILLS=$(KILLS) $(GO) test -timeout 60m -count 1 -v -run 'Killed|PowerCut|GoesAway' ./test/nfs | grep -vE '^ *(=== |--- PASS: .*/|kill_test.go)'
+
 .PHONY: test-race
 test-race: ## all tests under the race detector (needs a C compiler)
 	@scripts/setup.sh test

@@ -14,10 +14,13 @@ cd "$(dirname "$0")/.."
 demo='qemu-system-x86 qemu-utils ovmf seabios e2fsprogs fdisk dosfstools mtools
       grub-common grub-pc-bin grub-efi-amd64-bin'
 # Judges of what decamp writes, builds and serves: curl, cpio, blkid, libvirt's schema of a
-# domain, libnfs, and a server for the emulated host to mount.
-test='curl cpio util-linux libxml2-utils libvirt0 libnfs-utils nfs-ganesha nfs-ganesha-vfs rpcbind iproute2'
-# A libvirt that the slow tests start by hand. Debian may start its service too.
-slow='libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients'
+# domain, libnfs, QEMU's driver for nfs://, a server for the emulated host to mount, OpenSSH,
+# and ESXi's shell.
+test='curl cpio util-linux libxml2-utils libvirt0 libnfs-utils qemu-block-extra nfs-ganesha nfs-ganesha-vfs rpcbind iproute2
+      openssh-client busybox-static'
+# A libvirt that the slow tests start by hand (Debian may start its service too), and
+# Wireshark, 120 MB, that dissects what others' clients and decamp land say to each other.
+slow='tshark libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients'
 # The peers that the benchmarks run beside decamp.
 bench='aria2 rclone nbdkit libnbd-bin'
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -23,6 +24,8 @@ type app struct {
 	env  func(string) string
 	tty  func() (*terminal, error) // whom to ask; an error if nobody is there
 	argv []string                  // the command as typed, for remedies that repeat it
+
+	secrets sync.Map // passwords that were given, by account: SSH takes the same one
 
 	state   string
 	json    bool

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +15,7 @@ import (
 
 const cleanHelp = `
 Put back what decamp changed on a host and could not put back itself: a datastore of a
-landing that is still mounted.
+landing that is still mounted, a copy that goes on there, SSH that was started.
 
 Each change is on record before it is made, until it was taken back. Every migrate that
 logs in to the host does the same first, so this command is for hosts that nothing more is
@@ -29,6 +30,7 @@ decamp clean esxi://root@esx1 --forget
 
 func newClean(a *app) *cobra.Command {
 	var l login
+	var ssh sshOptions
 	var forget bool
 	cmd := &cobra.Command{
 		Use:     "clean URL",
@@ -45,15 +47,16 @@ func newClean(a *app) *cobra.Command {
 			exit{fault.Corrupt, "a record cannot be read; it stays"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
-			return a.clean(cmd.Context(), l, args[0], forget)
+			return a.clean(cmd.Context(), l, ssh, args[0], forget)
 		}),
 	}
 	cmd.Flags().BoolVar(&forget, "forget", false, "drop the records and ask no host")
+	ssh.register(cmd.Flags())
 	l.register(cmd)
 	return cmd
 }
 
-func (a *app) clean(ctx context.Context, l login, rawURL string, forget bool) (err error) {
+func (a *app) clean(ctx context.Context, l login, ssh sshOptions, rawURL string, forget bool) (err error) {
 	u, err := esx.ParseURL(rawURL)
 	if err != nil {
 		return err
@@ -74,19 +77,21 @@ func (a *app) clean(ctx context.Context, l login, rawURL string, forget bool) (e
 	case forget:
 		done, err = list, forgetAll(store, list)
 	case len(list) > 0:
-		done, err = a.cleanHost(ctx, l, rawURL, store)
+		done, err = a.cleanHost(ctx, l, ssh, u, store)
 		failed = nil // it has told of them
 	}
 	return errors.Join(a.tellCleaned(serverOf(u), done, forget), err, failed)
 }
 
-func (a *app) cleanHost(ctx context.Context, l login, rawURL string, store *leftover.Store) (_ []leftover.Record, err error) {
-	session, err := a.dial(ctx, rawURL, l)
+func (a *app) cleanHost(ctx context.Context, l login, ssh sshOptions, u *url.URL, store *leftover.Store) (_ []leftover.Record, err error) {
+	session, err := a.dial(ctx, u.String(), l)
 	if err != nil {
 		return nil, err
 	}
 	defer closing(&err, session.Close)
-	return putBack(ctx, session, store)
+	shells := a.newHostShells(session, loginOf(u, l), ssh, store)
+	defer closing(&err, shells.Close)
+	return putBack(ctx, shells)
 }
 
 // recordsOf lists what is on record of one server, and says what cannot be read.

@@ -74,6 +74,6 @@ func (w *works) migrateAll(ctx context.Context, permit migrate.Permit) []ended {
 func (w *works) rig(d *destination, m *fanout.Member, off *sync.Mutex) migrate.Rig {
 	return migrate.Rig{
 		Source: planned{w.session, off}, Transport: m, Target: d.target,
-		Open: w.open, Settled: m.Settle,
+		Open: w.open, Sum: w.sum, Settled: m.Settle,
 	}
 }

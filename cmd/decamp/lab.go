@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -138,6 +139,8 @@ type labFacts struct {
 	Fingerprint  string   `json:"fingerprint"`
 	Control      string   `json:"control"`
 	VMs          []string `json:"vms"`
+
+	SSH []lab.SSHServer `json:"ssh"` // of each host
 }
 
 func labFactsOf(l *lab.Lab, cfg lab.Config, passwordFile string) labFacts {
@@ -147,7 +150,7 @@ func labFactsOf(l *lab.Lab, cfg lab.Config, passwordFile string) labFacts {
 	}
 	f := labFacts{
 		URL: u.String(), API: l.URL(), User: l.User(), PasswordFile: passwordFile,
-		Fingerprint: l.Fingerprint(), Control: l.ControlURL(), VMs: []string{},
+		Fingerprint: l.Fingerprint(), Control: l.ControlURL(), VMs: []string{}, SSH: l.SSHServers(),
 	}
 	for _, vm := range cfg.VMs {
 		f.VMs = append(f.VMs, vm.Name)
@@ -163,12 +166,17 @@ func (f labFacts) write(w io.Writer) {
   password     in %s
   SHA-256      %s
   control      %s
-
+`, f.API, f.User, f.PasswordFile, f.Fingerprint, f.Control)
+	for _, s := range f.SSH {
+		fmt.Fprintf(w, "  SSH          %s, host %s; %s\n", cmp.Or(s.Addr, "on a free port"), s.Host, map[bool]string{true: "on", false: "off until TSM-SSH is started: --enable-ssh"}[s.Running])
+		fmt.Fprintf(w, "  SSH key      %s\n", s.Fingerprint)
+	}
+	fmt.Fprintf(w, `
 Try, in another terminal:
 
   export DECAMP_PASSWORD_FILE=%s
   decamp ls %s --fingerprint %s
-`, f.API, f.User, f.PasswordFile, f.Fingerprint, f.Control, f.PasswordFile, f.URL, f.Fingerprint)
+`, f.PasswordFile, f.URL, f.Fingerprint)
 	if len(f.VMs) > 0 {
 		fmt.Fprintf(w, "  decamp migrate --to dir:/var/tmp %s %s\n", f.URL, shellArgument(f.VMs[0]))
 	}

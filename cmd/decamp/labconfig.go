@@ -23,6 +23,9 @@ func (o labOptions) labConfig() (cfg lab.Config, err error) {
 	set(&cfg.Limits.Latency, lab.Duration(o.latency))
 	if cfg.Addr == "" {
 		cfg.Addr = "127.0.0.1:8443"
+		if cfg.SSH.Addr == "" {
+			cfg.SSH.Addr = "127.0.0.1:8022" // taken when SSH is started
+		}
 	}
 	if err := addDisks(&cfg, o.disks); err != nil {
 		return cfg, err

@@ -7,11 +7,16 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/nfs"
@@ -20,19 +25,25 @@ import (
 const landHelp = `
 Serve a folder as an NFSv3 datastore that ESXi hosts can mount, without setting up anything.
 
-It has no export file and no sync to forget: writes are acknowledged when they are held in
-memory, which is 13 to 24 times as fast as an export left on sync. That is right for copies
-whose source stays until they were verified, and wrong for VMs that run there: for them say
---durable.
+It has no export file and no sync to forget: writes are acknowledged when this machine's
+memory has them, which is 13 to 24 times as fast as an export left on sync. They survive
+the end of decamp, also by kill: start the same command again and hosts go on where they
+were. They do not survive the end of the machine. That is right for copies whose source
+stays until they were verified, and wrong for VMs that run there: for them say --durable.
+
+What lands is told line by line. A file has landed when its host has let go of the lock
+beside it (.lck-...), not before. Interrupted, decamp puts everything onto the medium, and
+says what was not complete and which hosts still have the datastore.
 
 Only the hosts of --allow are talked to; they may do everything below DIR and nothing outside.
-ESXi looks for the port mapper on port 111: decamp answers there, or registers with the
-system's rpcbind. Both need root.
+Who is refused, and what, is said once each. ESXi looks for the port mapper on port 111:
+decamp answers there, or registers with the system's rpcbind. Both need root.
 `
 
 const landExamples = `
 decamp land --export /srv/land --allow esx1.example.com
 decamp land --export /srv/land --allow 10.0.0.0/24 --advertise 10.0.1.5
+decamp land --export /srv/land --allow esx1 --json | jq .file.name
 `
 
 // landOptions are the flags of decamp land.
@@ -91,31 +102,157 @@ func (a *app) land(ctx context.Context, o landOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	s, err := nfs.New(nfs.Options{Exports: []nfs.Export{o.exportOf(dir)}, Admit: hosts.admit, Durable: o.durable, Log: a.log})
+	l := &lander{app: a, watch: newLandWatch(dir), said: map[string]bool{}}
+	s, err := nfs.New(nfs.Options{Exports: []nfs.Export{l.exportOf(o, dir)}, Admit: l.doorOf(hosts), Durable: o.durable, Log: a.log})
 	if err != nil {
 		return err
 	}
 	defer closing(&err, s.Close)
-	l, err := nfs.Listen(ctx, nfs.Ports{NFS: o.listen, Portmap: o.portmap})
+	ports, err := nfs.Listen(ctx, nfs.Ports{NFS: o.listen, Portmap: o.portmap})
 	if err != nil {
 		return err
 	}
-	facts, err := o.facts(dir, hosts, l.NFS.Addr())
+	facts, err := o.facts(dir, hosts, ports.NFS.Addr())
 	if err == nil {
 		err = a.tellLanding(facts)
 	}
 	if err != nil {
-		return errors.Join(err, l.Close(ctx))
+		return errors.Join(err, ports.Close(ctx))
 	}
-	return s.Run(ctx, l)
+	return l.serve(ctx, s, ports, dir)
 }
 
-func (o landOptions) exportOf(dir string) nfs.Export {
-	e := nfs.Export{Path: dir, Dir: dir}
+// lander tells of a folder that is served.
+type lander struct {
+	*app
+	watch *landWatch
+
+	mu   sync.Mutex
+	said map[string]bool // refusals, each once
+}
+
+// exportOf is the folder as it is served.
+func (l *lander) exportOf(o landOptions, dir string) nfs.Export {
+	e := nfs.Export{Path: dir, Dir: dir, Open: func(name string) (nfs.Content, error) {
+		l.watch.used(name)
+		return nil, nil // the file itself
+	}}
 	if o.readOnly {
-		e.Writable = func(string) bool { return false }
+		e.Writable = func(name string) bool {
+			l.refuse("a change of "+strconv.Quote(name), "the folder is served with --read-only")
+			return false
+		}
 	}
 	return e
+}
+
+// doorOf lets in who is allowed, and says who is not.
+func (l *lander) doorOf(h hosts) func(netip.Addr) bool {
+	return func(addr netip.Addr) bool {
+		if h.admit(addr) {
+			return true
+		}
+		l.refuse("a connection from "+addr.Unmap().String(), "no --allow names it")
+		return false
+	}
+}
+
+// maxRefusals bounds what is remembered of what was refused.
+const maxRefusals = 1000
+
+func (l *lander) refuse(what, why string) {
+	l.mu.Lock()
+	again := l.said[what] || len(l.said) == maxRefusals
+	l.said[what] = true
+	l.mu.Unlock()
+	if !again {
+		l.warn("refused %s: %s", what, why)
+	}
+}
+
+// serve serves and tells until ctx ends. Then it makes sure of what landed.
+func (l *lander) serve(ctx context.Context, s *nfs.Server, ports *nfs.Listeners, dir string) error {
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx, ports) }()
+	tick := time.NewTicker(landLook)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			l.tell(now)
+		case err := <-ended:
+			l.tell(time.Now())
+			return errors.Join(err, l.finish(dir, s.Mounts()))
+		}
+	}
+}
+
+// tell says what is new of the files.
+func (l *lander) tell(now time.Time) {
+	for _, f := range l.watch.look(now) {
+		if l.json {
+			_ = l.print(map[string]landFile{"file": f}) // a reader that went away shows in the end
+			continue
+		}
+		fmt.Fprintln(l.err, f)
+	}
+}
+
+// landEnd is what is left behind.
+type landEnd struct {
+	Files  int      `json:"files"`  // that landed
+	Bytes  int64    `json:"bytes"`  // of theirs
+	Open   []string `json:"open"`   // not complete
+	Mounts []string `json:"mounts"` // hosts that did not unmount
+}
+
+// finish puts everything onto the medium.
+func (l *lander) finish(dir string, mounts []nfs.Mount) error {
+	if err := syncFileSystem(dir); err != nil {
+		return fault.New(fault.Internal, "sync %s: %w", dir, err).
+			WithHint("do not trust what landed there before it was compared with its source: see dmesg for what the disk says")
+	}
+	end := landEnd{Mounts: []string{}}
+	end.Files, end.Bytes, end.Open = l.watch.total()
+	for _, m := range mounts {
+		if host := m.Host.Unmap().String(); !slices.Contains(end.Mounts, host) {
+			end.Mounts = append(end.Mounts, host)
+		}
+	}
+	if l.json {
+		return l.print(map[string]landEnd{"ended": end})
+	}
+	return end.write(l.out)
+}
+
+func (e landEnd) write(w io.Writer) error {
+	var b strings.Builder
+	switch e.Files {
+	case 0:
+		b.WriteString("No file landed.\n")
+	case 1:
+		fmt.Fprintf(&b, "One file landed, %s. All of it is on the medium.\n", size(e.Bytes))
+	default:
+		fmt.Fprintf(&b, "%d files landed, %s. All of it is on the medium.\n", e.Files, size(e.Bytes))
+	}
+	for _, name := range e.Open {
+		fmt.Fprintf(&b, "Not complete: %s. Its host goes on if the same command is started again soon; it gives up after 140 s.\n", plain(name))
+	}
+	for _, host := range e.Mounts {
+		fmt.Fprintf(&b, "Host %s still has the datastore. Take it off there: esxcli storage nfs remove -v decamp\n", host)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// syncFileSystem returns when everything that was written to the file system that holds dir
+// is on the medium: names, too.
+func syncFileSystem(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
 }
 
 // hosts are who may mount.
@@ -152,32 +289,48 @@ func (h hosts) admit(addr netip.Addr) bool {
 
 // landFacts is what one needs to know to use the datastore.
 type landFacts struct {
-	Address string `json:"address"` // of this machine, as hosts see it
-	Port    uint16 `json:"port"`    // of NFS and MOUNT
-	Export  string `json:"export"`  // what hosts mount
-	Durable bool   `json:"durable"`
+	Address  string   `json:"address"` // of this machine, as hosts see it
+	Port     uint16   `json:"port"`    // of NFS and MOUNT
+	Portmap  bool     `json:"portmap"` // hosts can ask for the port
+	Export   string   `json:"export"`  // what hosts mount
+	Durable  bool     `json:"durable"`
+	ReadOnly bool     `json:"readOnly"`
+	Commands []string `json:"commands"` // to type on the host
 }
 
+// nfsPort is the port that hosts may expect whatever the port mapper says: whether ESXi
+// honours another is not known.
+const nfsPort = 2049
+
 func (o landOptions) facts(dir string, h hosts, at net.Addr) (landFacts, error) {
-	_, port, err := net.SplitHostPort(at.String())
+	port, err := netip.ParseAddrPort(at.String())
 	if err != nil {
 		return landFacts{}, err
 	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil {
-		return landFacts{}, err
+	f := landFacts{
+		Address: o.advertise, Port: port.Port(), Portmap: o.portmap != nfs.NoPortmap, Export: dir, Durable: o.durable, ReadOnly: o.readOnly,
 	}
-	f := landFacts{Address: o.advertise, Port: uint16(n), Export: dir, Durable: o.durable}
 	if f.Address == "" {
-		f.Address, err = addressTowards(h[0].Addr())
+		if f.Address, err = addressTowards(h[0].Addr()); err != nil {
+			return f, err
+		}
 	}
-	return f, err
+	f.Commands = []string{
+		"esxcli storage nfs add -H " + f.Address + " -s " + fault.Quote(f.Export) + " -v decamp",
+		"vmkfstools -i /vmfs/volumes/DATASTORE/VM/VM.vmdk -d thin /vmfs/volumes/decamp/VM.vmdk",
+		"esxcli storage nfs remove -v decamp",
+	}
+	if o.readOnly {
+		f.Commands[0] += " -r"
+		f.Commands = slices.Delete(f.Commands, 1, 2)
+	}
+	return f, nil
 }
 
 // addressTowards returns the address of this machine from which host is reached. Nothing is
 // sent: connecting a UDP socket only asks for the route.
 func addressTowards(host netip.Addr) (string, error) {
-	c, err := net.DialTimeout("udp", netip.AddrPortFrom(host, 2049).String(), time.Second)
+	c, err := net.DialTimeout("udp", netip.AddrPortFrom(host, nfsPort).String(), time.Second)
 	if err != nil {
 		return "", fault.New(fault.Unreachable, "find the way to %s: %w", host, err).
 			WithHint("say which address of this machine the host can reach: --advertise IP")
@@ -187,7 +340,14 @@ func addressTowards(host netip.Addr) (string, error) {
 	return ip, err
 }
 
+// tellLanding says how the datastore is used.
 func (a *app) tellLanding(f landFacts) error {
+	switch {
+	case !f.Portmap:
+		a.warn("without a port mapper ESXi cannot mount it; other clients are told the port, for both: mount -o vers=3,nolock,port=%d,mountport=%d", f.Port, f.Port)
+	case f.Port != nfsPort:
+		a.warn("it is served on port %d; that ESXi goes anywhere but to %d is not known", f.Port, nfsPort)
+	}
 	if a.json {
 		return a.print(f)
 	}
@@ -195,13 +355,14 @@ func (a *app) tellLanding(f landFacts) error {
 }
 
 func (f landFacts) write(w io.Writer) error {
-	_, err := fmt.Fprintf(w, `%s is served from %s. Interrupt to end it.
-
-On the host:
-
-  esxcli storage nfs add -H %s -s %s -v decamp
-  vmkfstools -i /vmfs/volumes/DATASTORE/VM/VM.vmdk -d thin /vmfs/volumes/decamp/VM.vmdk
-  esxcli storage nfs remove -v decamp
-`, f.Export, f.Address, f.Address, shellArgument(f.Export))
+	how := "writes are acknowledged when they are in memory"
+	switch {
+	case f.ReadOnly:
+		how = "nothing can be changed there"
+	case f.Durable:
+		how = "writes are acknowledged when they are on the medium"
+	}
+	_, err := fmt.Fprintf(w, "%s is served from %s; %s. Interrupt to end it.\n\nOn the host:\n\n  %s\n\n",
+		plain(f.Export), f.Address, how, strings.Join(f.Commands, "\n  "))
 	return err
 }

@@ -19,6 +19,8 @@ type landingOptions struct {
 	portmap   string
 	memory    sizeFlag
 	allow     []string
+	copy      string
+	ssh       sshOptions
 }
 
 func (o *landingOptions) register(f *pflag.FlagSet) {
@@ -28,6 +30,8 @@ func (o *landingOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.portmap, "landing-portmap", ":111", "with landing: `ADDR` of the port mapper, which ESXi looks for on 111")
 	f.Var(&o.into, "landing", "land in RAM first, `tmpfs:SIZE` at most, and write it to --to behind that; means --transport landing")
 	f.StringArrayVar(&o.allow, "landing-allow", nil, "with landing: `HOST` that may mount it too: name, address or network; may be repeated")
+	f.StringVar(&o.copy, "landing-copy", "auto", "with landing: how the host is asked to copy: `auto, api or ssh`; auto is by the API, and by SSH where licence or privileges forbid that")
+	o.ssh.register(f)
 	f.Var(&o.memory, "landing-memory", "with landing: bytes held of all disks together, such as 1G")
 }
 
@@ -41,6 +45,9 @@ func (o *landingOptions) check(cmd *cobra.Command, transport *string) error {
 			return badUsage(cmd, "--landing tmpfs:SIZE and --landing-memory SIZE are two words for the same: give one")
 		}
 		*transport, o.memory = "landing", sizeFlag(o.into)
+	}
+	if o.copy != "auto" && o.copy != "api" && o.copy != "ssh" {
+		return badUsage(cmd, "--landing-copy %q: want auto, api or ssh", o.copy)
 	}
 	if *transport != "landing" {
 		return nil

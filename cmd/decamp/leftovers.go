@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/leftover"
@@ -18,8 +17,8 @@ func serverOf(u *url.URL) string { return strings.ToLower(withPort(u)) }
 
 // tidy puts back what an earlier run left on the host, and says so. What stays is no reason
 // not to go on: it is tried once more in the end.
-func (a *app) tidy(ctx context.Context, session *esx.Session, store *leftover.Store) (left bool) {
-	done, err := putBack(ctx, session, store)
+func (a *app) tidy(ctx context.Context, shells *hostShells) (left bool) {
+	done, err := putBack(ctx, shells)
 	for _, r := range done {
 		a.log.Info("put back what an earlier run left", "host", r.Host, "what", r.Text)
 		if !a.json {

@@ -28,6 +28,11 @@ the manifests that prove them, once every byte was read back from the medium and
 right. Interrupted or killed, the same command continues: what is proven is not copied
 again. --discard gives the unfinished run up and removes what it copied.
 
+--source-hash proves the copy against the source itself: while decamp reads the images
+back, the host reads each disk once more, whole, and its sha256 (or md5) has to be that of
+the image, or nothing is published. That takes SSH to the host: see --ssh-host-key,
+--ssh-key and --enable-ssh.
+
 With several --to the VM is read once and lands in each folder, proven for itself. One
 that fails does not stop the others; the same command then continues with it alone.
 `
@@ -53,6 +58,7 @@ type migrateOptions struct {
 	landing      landingOptions
 	domainType   string
 	spot         spot
+	sourceHash   bool
 	discard      bool
 }
 
@@ -90,6 +96,7 @@ func (o *migrateOptions) register(cmd *cobra.Command) {
 	f.BoolVar(&o.force, "force", false, "with --power-off: cut the power of a guest that stays up")
 	f.DurationVar(&o.shutdownWait, "shutdown-wait", 5*time.Minute, "with --power-off: `TIME` the guest may take")
 	f.Var(&o.spot, "spot", "after verify, read the first bytes and N random MiB of each disk once more from the source (N: 16)")
+	f.BoolVar(&o.sourceHash, "source-hash", false, "in verify, have the host hash each disk (sha256, else md5) and compare: by SSH, and for one more read of the whole disk there")
 	f.BoolVar(&o.discard, "discard", false, "give up the unfinished run of this VM, remove what it copied, and exit")
 	f.StringVar(&o.domainType, "domain-type", "kvm", "of the libvirt domain: `kvm or qemu`, which needs no KVM")
 	f.StringVar(&o.transport, "transport", "https", "how the disks come here: `https or landing`, an NFS datastore that decamp serves")
@@ -143,7 +150,7 @@ func (o *migrateOptions) checkTo(cmd *cobra.Command) error {
 func (o *migrateOptions) permit() migrate.Permit {
 	return migrate.Permit{
 		PowerOff: o.powerOff, Wait: o.shutdownWait, Force: o.force,
-		SpotFirst: o.spot.first, SpotRanges: o.spot.ranges,
+		SpotFirst: o.spot.first, SpotRanges: o.spot.ranges, SourceHash: o.sourceHash,
 	}
 }
 
@@ -162,6 +169,11 @@ func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string
 	}
 	if o.discard {
 		return a.discard(ctx, w)
+	}
+	if o.sourceHash { // what it needs is to be missed now, not after hours of copying
+		if _, err := w.shells.Open(ctx, vm.Host); err != nil {
+			return fmt.Errorf("--source-hash: %w", err)
+		}
 	}
 	for _, d := range w.to {
 		if err := a.announceRun(ctx, w, d, vm); err != nil {

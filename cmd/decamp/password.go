@@ -37,6 +37,16 @@ func (a *app) password(who, file string) func(context.Context) (string, error) {
 	}
 }
 
+// remember keeps a password for the rest of this command; account is user@host:port.
+func (a *app) remember(account, password string) { a.secrets.Store(account, password) }
+
+// typed returns what was remembered, or nothing.
+func (a *app) typed(account string) string {
+	text, _ := a.secrets.Load(account)
+	password, _ := text.(string)
+	return password
+}
+
 func (a *app) askPassword(ctx context.Context, who string) (string, error) {
 	t, err := a.tty()
 	if err != nil {

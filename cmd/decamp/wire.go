@@ -60,6 +60,7 @@ func (a *app) dial(ctx context.Context, rawURL string, l login) (*esx.Session, e
 				return "", err
 			}
 			text, err := password(ctx)
+			a.remember(refused.who, text)
 			return esx.Secret(text), err
 		},
 	})
@@ -83,8 +84,10 @@ type works struct {
 	engine    *flow.Engine
 	migrator  *migrate.Migrator
 	leftovers *leftover.Store // what was changed on hosts
-	left      func()          // tries once more to put back what an earlier run left; nil: it left nothing
-	shown     progress        // who is told the events; nil until there is something to show
+	shells    *hostShells
+	sums      sums
+	left      func()   // tries once more to put back what an earlier run left; nil: it left nothing
+	shown     progress // who is told the events; nil until there is something to show
 }
 
 // openWorks opens the parts in the order in which they are cheap to refuse: the folder,
@@ -108,8 +111,9 @@ func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w
 	if w.session, err = a.dial(ctx, rawURL, o.login); err != nil {
 		return w, err
 	}
-	if a.tidy(ctx, w.session, w.leftovers) {
-		w.left = func() { a.tidy(context.WithoutCancel(ctx), w.session, w.leftovers) }
+	w.shells = a.newHostShells(w.session, loginOf(w.url, o.login), o.landing.ssh, w.leftovers)
+	if a.tidy(ctx, w.shells) {
+		w.left = func() { a.tidy(context.WithoutCancel(ctx), w.shells) }
 	}
 	w.reader = https.New(w.session, https.Options{MaxConnections: o.connections, Log: a.log})
 	w.transport, err = a.newTransport(ctx, w, o)
@@ -129,11 +133,29 @@ func (a *app) newTransport(ctx context.Context, w *works, o migrateOptions) (tra
 	if err != nil {
 		return nil, err
 	}
-	return landing.New(w.session, landing.Options{
+	host := landing.WithShell{Host: w.session, Open: w.shells.Open}
+	copier := a.newCopier(w, o.landing.copy)
+	if choice, ok := copier.(*landing.Choice); ok {
+		host.Refused = choice.Refused
+	}
+	return landing.New(host, landing.Options{
 		Dir: filepath.Join(state, "landing"), Advertise: o.landing.advertise, Memory: int64(o.landing.memory),
 		Ports: nfs.Ports{NFS: o.landing.listen, Portmap: o.landing.portmap}, Allow: allow, Log: a.log,
-		Leftovers: w.leftovers, Server: serverOf(w.url), Stays: a.warnStays,
+		Leftovers: w.leftovers, Server: serverOf(w.url), Stays: a.warnStays, Copier: copier,
 	}), nil
+}
+
+// newCopier returns how hosts are asked to copy.
+func (a *app) newCopier(w *works, how string) landing.Copier {
+	api := landing.API{Host: w.session}
+	ssh := &landing.SSH{Open: w.shells.Open, Leftovers: w.leftovers, Server: serverOf(w.url)}
+	switch how {
+	case "api":
+		return api
+	case "ssh":
+		return ssh
+	}
+	return &landing.Choice{API: api, SSH: ssh, Chosen: a.tellCopier}
 }
 
 func (w *works) openTargets(o migrateOptions) error {
@@ -183,8 +205,12 @@ func (w *works) Close() error {
 	if w.reader != nil {
 		errs = append(errs, w.reader.Close())
 	}
+	if w.shells != nil {
+		errs = append(errs, w.shells.Close())
+	}
 	if w.left != nil {
 		w.left()
+		errs = append(errs, w.shells.Close())
 	}
 	if w.session != nil {
 		errs = append(errs, w.session.Close())
@@ -192,13 +218,25 @@ func (w *works) Close() error {
 	return errors.Join(errs...)
 }
 
-// putBack undoes what is on record of the session's server.
-func putBack(ctx context.Context, session *esx.Session, store *leftover.Store) ([]leftover.Record, error) {
+// putBack undoes what is on record of the server of a session.
+func putBack(ctx context.Context, shells *hostShells) ([]leftover.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, putBackWait)
 	defer cancel()
-	return store.PutBack(ctx, strings.ToLower(session.Addr()), map[leftover.Kind]leftover.Undo{
+	session := shells.session
+	host := landing.WithShell{Host: session, Open: shells.Open}
+	return shells.store.PutBack(ctx, strings.ToLower(session.Addr()), map[leftover.Kind]leftover.Undo{
 		leftover.NFSDatastore: func(ctx context.Context, r leftover.Record) error {
-			return session.UnmountNAS(ctx, r.Host, landing.Recorded(r))
+			return host.UnmountNAS(ctx, r.Host, landing.Recorded(r))
+		},
+		leftover.ShellJob: func(ctx context.Context, r leftover.Record) error {
+			s, err := shells.Open(ctx, r.Host)
+			if err != nil {
+				return err
+			}
+			return s.End(ctx, landing.RecordedJob(r))
+		},
+		leftover.SSHService: func(ctx context.Context, r leftover.Record) error {
+			return shells.stop(ctx, r.Host)
 		},
 	})
 }

@@ -62,6 +62,17 @@ func (p *Pool) admit(ctx context.Context, a *account, b *Buffer) (bool, error) {
 	return p.redeem(t).ok, ctx.Err()
 }
 
+// tryAdmit books b to the account if that may have it at once.
+func (p *Pool) tryAdmit(a *account, b *Buffer) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a.shut || !a.waiting.empty() || !p.fits(a, int64(len(b.memory))) {
+		return false
+	}
+	p.book(a, b)
+	return true
+}
+
 func (p *Pool) admitOrQueue(a *account, b *Buffer) (*ticket, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,7 +23,16 @@ type block struct {
 	class  int
 	used   [blockLen / minSlot / 64]uint64 // one bit for each slot that is lent
 	lent   int
-	at     int // its place in blocks.room[class], -1 if it is not there
+	in     *[]*block // the list of blocks with room that it is in, nil if none
+	at     int       // its place there
+	home   home      // what its slots are kept for, if anything
+}
+
+// A home is the MiB of a disk whose pieces belong into one block, each at its own place: so
+// that they lie in memory as they do on the disk, and need not be gathered to be written.
+type home struct {
+	disk uint64 // 0 is no home
+	mib  int64
 }
 
 // blocks is the memory of a Pool. Slots are lent last in, first out: what was written to
@@ -32,7 +41,11 @@ type blocks struct {
 	idle  []*block
 	uncut int // blocks not allocated yet
 	room  [classes][]*block
+	kept  [classes][]*block // the same of blocks with a home: for others only in need
+	homes map[home]*block
 }
+
+func newBlocks() blocks { return blocks{homes: map[home]*block{}} }
 
 // classOf returns the class of the smallest slots that take n bytes, blockLen at most.
 func classOf(n int) int {
@@ -46,20 +59,50 @@ func (m *blocks) spare() int { return len(m.idle) + m.uncut }
 
 // lend lends a slot; nil without one. It leaves reserve whole blocks alone.
 func (m *blocks) lend(class, reserve int) (*block, int) {
-	room := m.room[class]
-	if len(room) == 0 {
-		if m.spare() <= reserve {
+	list := &m.room[class]
+	if len(*list) == 0 {
+		switch {
+		case m.spare() > reserve:
+			m.enter(m.whole(), class, list)
+		case len(m.kept[class]) > 0:
+			list = &m.kept[class]
+		default:
 			return nil, 0
 		}
-		m.enter(m.whole(), class)
-		room = m.room[class]
 	}
-	b := room[len(room)-1]
-	slot := b.take()
-	if int64(b.lent)*slotLen(class) == blockLen {
+	b := (*list)[len(*list)-1]
+	slot := b.free()
+	m.take(b, slot)
+	return b, slot
+}
+
+// lendAt lends the slot that belongs to what begins off bytes into a home, or else any.
+func (m *blocks) lendAt(class, reserve int, h home, off int) (*block, int) {
+	n := int(slotLen(class))
+	if h.disk == 0 || off%n != 0 {
+		return m.lend(class, reserve)
+	}
+	b := m.homes[h]
+	if b == nil && m.spare() > reserve {
+		b = m.whole()
+		b.home = h
+		m.homes[h] = b
+		m.enter(b, class, &m.kept[class])
+	}
+	if b == nil || b.class != class || b.isLent(off/n) {
+		return m.lend(class, reserve)
+	}
+	m.take(b, off/n)
+	return b, off / n
+}
+
+// take books a free slot of b as lent.
+func (m *blocks) take(b *block, slot int) {
+	b.used[slot/64] |= 1 << (slot % 64)
+	b.lent++
+	if int64(b.lent)*slotLen(b.class) == blockLen {
 		m.leave(b)
 	}
-	return b, slot
 }
 
 // give takes a slot back.
@@ -69,9 +112,13 @@ func (m *blocks) give(b *block, slot int) {
 	switch {
 	case b.lent == 0:
 		m.leave(b)
+		delete(m.homes, b.home)
+		b.home = home{}
 		m.idle = append(m.idle, b)
-	case b.at < 0:
-		m.enter(b, b.class)
+	case b.in == nil && b.home.disk != 0:
+		m.enter(b, b.class, &m.kept[b.class])
+	case b.in == nil:
+		m.enter(b, b.class, &m.room[b.class])
 	}
 }
 
@@ -90,40 +137,39 @@ func (m *blocks) allocate() {
 	m.uncut -= n
 	arena := disk.AlignedMemory(int64(n) * blockLen)
 	for len(arena) > 0 {
-		m.idle = append(m.idle, &block{memory: arena[:blockLen:blockLen], at: -1})
+		m.idle = append(m.idle, &block{memory: arena[:blockLen:blockLen]})
 		arena = arena[blockLen:]
 	}
 }
 
 // enter lists a block among those of a class that have room.
-func (m *blocks) enter(b *block, class int) {
-	b.class, b.at = class, len(m.room[class])
-	m.room[class] = append(m.room[class], b)
+func (m *blocks) enter(b *block, class int, list *[]*block) {
+	b.class, b.in, b.at = class, list, len(*list)
+	*list = append(*list, b)
 }
 
-// leave takes a block off that list, if it is there.
+// leave takes a block off the list it is in, if any.
 func (m *blocks) leave(b *block) {
-	if b.at < 0 {
+	if b.in == nil {
 		return
 	}
-	room := m.room[b.class]
-	last := room[len(room)-1]
-	room[b.at], last.at = last, b.at
-	m.room[b.class], b.at = room[:len(room)-1], -1
+	list := *b.in
+	last := list[len(list)-1]
+	list[b.at], last.at = last, b.at
+	*b.in, b.in = list[:len(list)-1], nil
 }
 
-// take lends the block's first free slot. There must be one.
-func (b *block) take() int {
+// free returns the block's first free slot. There must be one.
+func (b *block) free() int {
 	for i, word := range b.used {
 		if ^word != 0 {
-			bit := bits.TrailingZeros64(^word)
-			b.used[i] |= 1 << bit
-			b.lent++
-			return i*64 + bit
+			return i*64 + bits.TrailingZeros64(^word)
 		}
 	}
 	panic("behind: a full block is listed as one with room")
 }
+
+func (b *block) isLent(slot int) bool { return b.used[slot/64]>>(slot%64)&1 != 0 }
 
 func (b *block) slotMemory(slot int) []byte {
 	n := int(slotLen(b.class))

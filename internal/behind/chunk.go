@@ -40,10 +40,25 @@ func (c *chunk) ripe(n int64) bool {
 	return c.urgent || c.covered == n || len(c.held) >= maxPieces
 }
 
-// whole reports whether writing is the chunk's n bytes in one piece that can be written
-// without being gathered.
-func (c *chunk) whole(n int64) bool {
-	return len(c.writing) == 1 && c.writing[0].Len == n && c.writing[0].from != nil
+// whole returns what is being written if that is the chunk's n bytes and lies in memory as
+// one; nil if it must be gathered.
+func (c *chunk) whole(n int64) []byte {
+	if len(c.writing) == 0 || c.writing[0].from == nil {
+		return nil
+	}
+	block, start := c.writing[0].from.block, c.writing[0].blockOff()
+	for i, p := range c.writing {
+		if p.from == nil || p.from.block != block || p.blockOff()-start != p.Off-c.writing[0].Off {
+			return nil
+		}
+		if i > 0 && p.Off != c.writing[i-1].End() {
+			return nil
+		}
+	}
+	if last := c.writing[len(c.writing)-1]; last.End()-c.writing[0].Off != n {
+		return nil
+	}
+	return block.memory[start : start+n : start+n]
 }
 
 // A queue is chunks in the order they came. A chunk is in one queue at most, and can leave

@@ -5,7 +5,8 @@
 //
 //	Pool.Get   who sends         waits for memory: the back-pressure
 //	Write      who sends         waits for the file's share, then puts pieces into chunks
-//	gather     Writers in turn   takes neighbouring chunks, makes one run of their pieces
+//	gather     Writers in turn   makes one run of the pieces of neighbouring chunks, unless
+//	                             a chunk's lie in memory as on the disk (Pool.GetAt)
 //	hash       (in the writer)   looks for zeros and hashes each chunk while it is hot
 //	write      (in the writer)   writes the data of a run, zeroes the rest
 //	checkpoint one at a time     syncs the target, then lists the chunks as safe

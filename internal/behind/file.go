@@ -210,6 +210,21 @@ func (f *File) Write(ctx context.Context, b *Buffer, off int64) error {
 		b.Release()
 		return err
 	}
+	return f.accept(b, r, admitted)
+}
+
+// TryWrite is Write where that takes no waiting. Otherwise it reports false, without an
+// error, and b is still the caller's.
+func (f *File) TryWrite(b *Buffer, off int64) (taken bool, err error) {
+	r := disk.Range{Off: off, Len: int64(b.n)}
+	if f.room(r) != nil || !f.pool.tryAdmit(f.account, b) {
+		return false, nil
+	}
+	return true, f.accept(b, r, true)
+}
+
+// accept holds the bytes of b, which is released in any case.
+func (f *File) accept(b *Buffer, r disk.Range, admitted bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	defer b.Release() // the pieces have references of their own

@@ -53,14 +53,11 @@ func sendOne(ctx context.Context, f *File, pool *Pool, want *disk.Pattern, r dis
 	if err != nil || len(extents) == 1 && extents[0].Kind == disk.Zero {
 		return err
 	}
-	b, err := pool.Get(ctx, int(r.Len))
-	if err != nil {
+	p := make([]byte, r.Len)
+	if err := want.ReadAt(ctx, p, r.Off); err != nil {
 		return err
 	}
-	if err := want.ReadAt(ctx, b.Bytes(), r.Off); err != nil {
-		return err
-	}
-	return f.Write(ctx, b, r.Off)
+	return deliver(ctx, f, pool, p, r.Off)
 }
 
 func TestDiskLandsWholeWithACompleteManifest(t *testing.T) {
@@ -111,8 +108,81 @@ func TestStreamIsWrittenInLargeRuns(t *testing.T) {
 	}
 }
 
+// What arrives in any order is written from where it arrived: not gathered again.
+func TestPlacedWritesAreNotGathered(t *testing.T) {
+	const size, piece = chunkLen, 64 << 10
+	r := newRig(t, size, Options{})
+	var from []byte
+	r.img.before = func(op string, _ disk.Range) error {
+		if op == "write" {
+			r.File.mu.Lock()
+			defer r.File.mu.Unlock()
+			from = r.File.chunks[0].whole(size)
+		}
+		return nil
+	}
+	want := fill(size, 9)
+	var home *block
+	for _, n := range rand.Perm(size / piece) {
+		off := int64(n) * piece
+		b, err := r.pool.GetAt(t.Context(), piece, Place{Disk: 7, Off: off})
+		r.must(err)
+		home = b.block
+		copy(b.Bytes(), want[off:])
+		r.must(r.Write(t.Context(), b, off))
+	}
+	r.must(r.Commit(t.Context()))
+	if from == nil || &from[0] != &home.memory[0] || len(from) != size {
+		t.Errorf("the chunk was gathered into %d bytes", len(from))
+	}
+	r.wantImage(want)
+}
+
+// Pieces that do not fit together are gathered, wherever they lie.
+func TestMisplacedWritesAreGathered(t *testing.T) {
+	const size, piece = chunkLen, 64 << 10
+	r := newRig(t, size, Options{})
+	want := fill(size, 3)
+	for n := size/piece - 1; n >= 0; n-- {
+		off, place := int64(n*piece), int64(n^1)*piece // neighbours have each other's place
+		b, err := r.pool.GetAt(t.Context(), piece, Place{Disk: 7, Off: place})
+		r.must(err)
+		copy(b.Bytes(), want[off:])
+		r.must(r.Write(t.Context(), b, off))
+	}
+	r.must(r.Commit(t.Context()))
+	r.wantImage(want)
+}
+
+// TryWrite takes what there is room for, and leaves the rest to its caller.
+func TestTryWriteDoesNotWait(t *testing.T) {
+	const size = 64 << 20
+	r, g := stuck(t, NewPool(MinBudget), size)
+	var left int
+	for off := int64(0); off < size; off += MaxBuffer {
+		b := mustGet(t, r.pool, MaxBuffer)
+		taken, err := r.TryWrite(b, off)
+		r.must(err)
+		if !taken {
+			left++
+			b.Release()
+			break
+		}
+	}
+	if left == 0 {
+		t.Error("a file whose target is stuck took everything")
+	}
+	b := mustGet(t, r.pool, 512)
+	if taken, err := r.TryWrite(b, size-1); taken || err != nil {
+		t.Errorf("a write beyond the target: taken %v, %v", taken, err)
+	}
+	b.Release()
+	close(g.open)
+	r.must(r.Commit(t.Context()))
+}
+
 func TestSlowTargetGetsLongerRuns(t *testing.T) {
-	const size = 16 << 20
+	const size = 2 * lagging * chunkLen
 	img := newImage(t, size)
 	g := newGate()
 	img.before = func(op string, _ disk.Range) error {
@@ -130,7 +200,8 @@ func TestSlowTargetGetsLongerRuns(t *testing.T) {
 	<-g.reached
 	close(g.open)
 	r.must(r.Commit(t.Context()))
-	if n := len(img.writes); n > 1+(size/(4<<20)) {
+	const window = 4 << 20 // the last chunks do not lag and are written from where they are
+	if n := len(img.writes); n > 1+size/window+lagging {
 		t.Errorf("%d writes for %d MiB that were held", n, size>>20)
 	}
 }

@@ -239,17 +239,29 @@ func openRig(t *testing.T, img *image, log *manifest.Log, path string, pool *Poo
 // write writes p, cut to buffers.
 func (r *rig) write(p []byte, off int64) error {
 	for len(p) > 0 {
-		b, err := r.pool.Get(r.t.Context(), min(len(p), MaxBuffer))
-		if err != nil {
-			return err
-		}
-		n := copy(b.Bytes(), p)
-		if err := r.Write(r.t.Context(), b, off); err != nil {
+		n := min(len(p), MaxBuffer)
+		if err := deliver(r.t.Context(), r.File, r.pool, p[:n], off); err != nil {
 			return err
 		}
 		p, off = p[n:], off+int64(n)
 	}
 	return nil
+}
+
+// deliver writes p by one of the ways there are, at random: in place or anywhere, without
+// waiting where that goes or with.
+func deliver(ctx context.Context, f *File, pool *Pool, p []byte, off int64) error {
+	b, err := pool.GetAt(ctx, len(p), Place{Disk: rand.Uint64N(2), Off: off})
+	if err != nil {
+		return err
+	}
+	copy(b.Bytes(), p)
+	if rand.IntN(2) == 0 {
+		if taken, err := f.TryWrite(b, off); taken || err != nil {
+			return err
+		}
+	}
+	return f.Write(ctx, b, off)
 }
 
 func (r *rig) mustWrite(p []byte, off int64) {

@@ -22,6 +22,11 @@ func (p piece) bytes() []byte {
 	return p.from.memory[p.at : p.at+p.Len]
 }
 
+// blockOff returns where the piece begins in the block of its buffer, which it must have.
+func (p piece) blockOff() int64 {
+	return int64(p.from.slot)*slotLen(p.from.block.class) + p.at
+}
+
 // part returns the part of p within r, without a reference of its own.
 func (p piece) part(r disk.Range) piece {
 	r = p.Intersect(r)

@@ -50,7 +50,7 @@ type Pool struct {
 // NewPool returns a Pool that never has more than budget bytes.
 func NewPool(budget int64) *Pool {
 	budget = max(budget, MinBudget) / blockLen * blockLen
-	p := &Pool{budget: budget}
+	p := &Pool{budget: budget, blocks: newBlocks()}
 	p.windowLen = min(max(budget/windowShare/maxWindows/blockLen*blockLen, blockLen), maxWindow)
 	p.unmade = int(min(budget/windowShare/p.windowLen, maxWindows))
 	p.free = budget - int64(p.unmade)*p.windowLen
@@ -70,14 +70,30 @@ func (p *Pool) Lent() int64 {
 	return p.lent
 }
 
+// A Place says what a buffer is for: bytes of a disk, which any number other than 0 tells
+// from others, from an offset on. It is a hint. Writes of a power of two that begin at a
+// multiple of it then lie in memory as they do on the disk, whatever their order, and are
+// written from there.
+type Place struct {
+	Disk uint64
+	Off  int64
+}
+
+func (l Place) home() (home, int) {
+	return home{disk: l.Disk, mib: l.Off / blockLen}, int(l.Off % blockLen)
+}
+
 // Get lends a buffer of n bytes, MaxBuffer at most. It waits while the budget is used up,
 // which slows whoever sends down to the speed of the targets.
-func (p *Pool) Get(ctx context.Context, n int) (*Buffer, error) {
+func (p *Pool) Get(ctx context.Context, n int) (*Buffer, error) { return p.GetAt(ctx, n, Place{}) }
+
+// GetAt is Get for bytes of which it is known where they belong.
+func (p *Pool) GetAt(ctx context.Context, n int, at Place) (*Buffer, error) {
 	if n < 0 || n > MaxBuffer {
 		return nil, fault.New(fault.Unsupported, "a write of %d bytes", n).
 			WithHint("send at most %d bytes in one write", MaxBuffer)
 	}
-	b, t := p.lendOrQueue(classOf(n))
+	b, t := p.lendOrQueue(classOf(n), at)
 	if t != nil {
 		p.press()
 		var err error
@@ -90,17 +106,17 @@ func (p *Pool) Get(ctx context.Context, n int) (*Buffer, error) {
 }
 
 // lendOrQueue returns a buffer, or else a ticket for one.
-func (p *Pool) lendOrQueue(class int) (*Buffer, *ticket) {
+func (p *Pool) lendOrQueue(class int, at Place) (*Buffer, *ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.lineFor(class)
 	if l.empty() {
-		if b := p.lend(class); b != nil {
+		if b := p.lend(class, at); b != nil {
 			return b, nil
 		}
 	}
 	t := p.ticket()
-	t.class = class
+	t.class, t.place = class, at
 	l.join(t)
 	return nil, t
 }
@@ -127,12 +143,13 @@ func (p *Pool) waitForBuffer(ctx context.Context, t *ticket) (*Buffer, error) {
 }
 
 // lend returns a buffer of a class, nil if there is none. It needs mu.
-func (p *Pool) lend(class int) *Buffer {
+func (p *Pool) lend(class int, at Place) *Buffer {
 	reserve := smallReserve
 	if slotLen(class) <= smallSlot {
 		reserve = 0
 	}
-	block, slot := p.blocks.lend(class, reserve)
+	h, off := at.home()
+	block, slot := p.blocks.lendAt(class, reserve, h, off)
 	if block == nil {
 		return nil
 	}
@@ -179,7 +196,7 @@ func (p *Pool) serve() {
 		refused := false
 		l.answer(func(t *ticket) bool {
 			if !refused {
-				t.buffer = p.lend(t.class)
+				t.buffer = p.lend(t.class, t.place)
 				refused = t.buffer == nil
 			}
 			return !refused

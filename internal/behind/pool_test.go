@@ -23,7 +23,7 @@ func getAll(t *testing.T, p *Pool, n int) []*Buffer {
 	t.Helper()
 	var out []*Buffer
 	for {
-		b, ticket := p.lendOrQueue(classOf(n))
+		b, ticket := p.lendOrQueue(classOf(n), Place{})
 		if ticket != nil {
 			p.abandon(p.lineFor(ticket.class), ticket)
 			return out
@@ -321,12 +321,14 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 func FuzzBlocks(f *testing.F) {
 	f.Add([]byte{0, 4, 8, 128, 4, 4, 200})
 	f.Add([]byte{8, 8, 8, 8, 8, 128, 129, 0, 0})
+	f.Add([]byte{13, 31, 13, 49, 67, 85, 103, 121, 12, 128, 13, 17, 30})
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		type slot struct {
 			b *block
 			n int
 		}
-		m := blocks{uncut: 3}
+		m := newBlocks()
+		m.uncut = 3
 		var lent []slot
 		owner := map[*byte]bool{} // by page
 		pages := func(s slot, own bool) {
@@ -349,7 +351,9 @@ func FuzzBlocks(f *testing.F) {
 			case op >= 128 && len(lent) > 0:
 				back(int(op) % len(lent))
 			case op < 128:
-				if b, n := m.lend(int(op)%classes, 0); b != nil {
+				class, place := int(op)%classes, int(op)/classes
+				at := home{disk: uint64(place % 2), mib: int64(place % 3)} // every other has no home
+				if b, n := m.lendAt(class, 0, at, place*int(slotLen(class))%blockLen); b != nil {
 					lent = append(lent, slot{b, n})
 					pages(lent[len(lent)-1], true)
 				}
@@ -362,7 +366,7 @@ func FuzzBlocks(f *testing.F) {
 			t.Fatalf("%d blocks are whole at the end, want 3", m.spare())
 		}
 		for class := range m.room {
-			if len(m.room[class]) > 0 {
+			if len(m.room[class])+len(m.kept[class])+len(m.homes) > 0 {
 				t.Fatalf("a block of class %d is left", class)
 			}
 		}

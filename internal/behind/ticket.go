@@ -11,6 +11,7 @@ type ticket struct {
 	ready   chan struct{} // room for the one answer
 	account *account
 	class   int     // of the buffer asked for
+	place   Place   // what for
 	buffer  *Buffer // to be admitted, or the answer
 	window  []byte
 	ok      bool // admitted

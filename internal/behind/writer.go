@@ -35,6 +35,8 @@ type run struct {
 	written []written // of each chunk
 	memory  []byte    // the bytes of Range
 	actions []action  // of each grain
+
+	gathered bool // memory is a window; else it is where the only chunk lies
 }
 
 // written is what a writer finds out about one chunk.
@@ -159,19 +161,30 @@ func (f *File) take(r *run, window []byte) bool {
 		return false
 	}
 	r.Range = disk.Range{Off: c.number * manifest.ChunkSize}
-	r.chunks, r.written = r.chunks[:0], r.written[:0]
-	for room := int64(len(window)) / manifest.ChunkSize; room > 0; room-- {
-		f.takeChunk(r, c)
-		if c = f.chunks[c.number+1]; c == nil || c.in != &f.ripe || !f.free(c) {
-			break
-		}
-	}
-	r.memory = window[:r.Len]
-	if c := r.chunks[0]; len(r.chunks) == 1 && c.whole(r.Len) {
-		r.memory = c.writing[0].bytes()
+	r.chunks, r.written, r.gathered = r.chunks[:0], r.written[:0], false
+	f.takeChunk(r, c)
+	if r.memory = c.whole(r.Len); r.memory == nil || f.ripe.n >= lagging {
+		f.extend(r, window)
 	}
 	f.kick()
 	return true
+}
+
+// lagging is how many ripe chunks mean that the target is what everybody waits for: then
+// long writes are worth their copying. A target that keeps up has a few waiting.
+const lagging = 64
+
+// extend takes the chunks that follow too, as many as the window holds. It needs mu.
+func (f *File) extend(r *run, window []byte) {
+	r.gathered = true
+	for room := int64(len(window))/manifest.ChunkSize - 1; room > 0; room-- {
+		c := f.chunks[r.chunks[len(r.chunks)-1].number+1]
+		if c == nil || c.in != &f.ripe || !f.free(c) {
+			break
+		}
+		f.takeChunk(r, c)
+	}
+	r.memory = window[:r.Len]
 }
 
 // takeChunk makes what is held of a chunk what is being written. It needs mu.
@@ -218,7 +231,7 @@ func (f *File) write(r *run) error {
 // gather makes the whole chunk of its pieces, and of what lies between them.
 func (f *File) gather(r *run, i int) error {
 	c, within := r.chunks[i], f.rangeOf(r.chunks[i].number)
-	if len(r.chunks) == 1 && c.whole(within.Len) {
+	if !r.gathered {
 		return nil
 	}
 	to := r.chunkMemory(within)

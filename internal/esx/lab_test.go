@@ -314,6 +314,21 @@ func TestAccountDoesNotLockOnTheLab(t *testing.T) {
 	b.dial(t) // not locked
 }
 
+// A server that knows no session any more answers a question for properties, and lacks each
+// of them for want of a login.
+func TestPropertiesAfterTheSessionEnded(t *testing.T) {
+	b := startLab(t, oneVM)
+	s := b.dial(t)
+	vm, err := s.VM(t.Context(), oneVM.VMs[0].Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.KillSessions()
+	if list, err := s.HostAddresses(t.Context(), vm.Host); err != nil || len(list) == 0 {
+		t.Errorf("addresses %v: %v", list, err)
+	}
+}
+
 // The certificate is replaced while decamp runs: refused, with both fingerprints, and
 // on the transport's connections as well.
 func TestChangedCertificateOnTheLab(t *testing.T) {

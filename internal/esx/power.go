@@ -169,8 +169,22 @@ func (s *Session) poll(ctx context.Context, wait time.Duration, done func() (boo
 	}
 }
 
-// properties reads some properties of one object into dst.
+// properties reads some properties of one object into dst. A server may answer who is not
+// logged in, and name "not authenticated" as what each property lacks: RoundTrip cannot see
+// that the session ended.
 func (s *Session) properties(ctx context.Context, ref types.ManagedObjectReference, dst any, paths ...string) error {
+	seen := s.pass.get()
+	err := s.retrieve(ctx, ref, dst, paths)
+	if !lapsed(err) {
+		return err
+	}
+	if err := s.renew(ctx, seen); err != nil {
+		return err
+	}
+	return s.retrieve(ctx, ref, dst, paths)
+}
+
+func (s *Session) retrieve(ctx context.Context, ref types.ManagedObjectReference, dst any, paths []string) error {
 	objects, err := mo.RetrievePropertiesEx(ctx, s, types.RetrievePropertiesEx{
 		This: s.vim.ServiceContent.PropertyCollector,
 		SpecSet: []types.PropertyFilterSpec{{

@@ -62,7 +62,7 @@ func (m *machine) diskWarnings(d *inventory.Disk) []inventory.Warning {
 	case inventory.RDM:
 		w = append(w, m.rdmWarning(d, name))
 	case inventory.VSAN:
-		w = append(w, blocks("vsan", name+" is on vSAN: an object without a data file", "move it to a VMFS or NFS datastore with Storage vMotion"))
+		w = append(w, blocks("vsan", name+" is on vSAN: an object without a data file", "let the host copy it (--transport landing), or move it to a VMFS or NFS datastore with Storage vMotion"))
 	case inventory.VVol:
 		w = append(w, blocks("vvol", name+" is a vVol: an object without a data file", "move it to a VMFS or NFS datastore with Storage vMotion"))
 	case inventory.UnknownBacking:
@@ -87,11 +87,11 @@ func (m *machine) diskWarnings(d *inventory.Disk) []inventory.Warning {
 func (m *machine) rdmWarning(d *inventory.Disk, name string) inventory.Warning {
 	for _, key := range m.physicalRDM {
 		if key == d.Key {
-			return blocks("rdm-physical", name+" is a raw device in physical mode", "give the LUN to the target host, or copy it inside the guest")
+			return blocks("rdm-physical", name+" is a raw device in physical mode", "let the host copy it (--transport landing), or give the LUN to the target host")
 		}
 	}
 	return blocks("rdm", name+" is a raw device mapping: its data is on a LUN",
-		"turn it into a virtual disk (vmkfstools -i, or Storage vMotion with a format), or give the LUN to the target host")
+		"let the host copy it (--transport landing), or give the LUN to the target host")
 }
 
 func (m *machine) controllerWarnings() []inventory.Warning {

@@ -68,9 +68,13 @@ func (c *Copying) complete(ctx context.Context) (root manifest.Hash, err error) 
 	return c.Log.Seal(ctx)
 }
 
-// Fill does one attempt: fill is called for what the manifest lacks, unless it lacks
-// nothing. It returns the root of the sealed manifest, and how many chunks are missing if
-// the attempt failed, -1 if that is unknown.
+// Fill does one attempt: fill is called unless the image was completed, also where the
+// manifest lacks nothing. What it lists is what the image holds, and a host that pushes the
+// disk may have had more to say: half of a chunk is listed, too, where the rest of it had
+// not come yet. Only fill knows that nothing is missing, by returning nil.
+//
+// Fill returns the root of the sealed manifest, and how many chunks are missing if the
+// attempt failed, -1 if that is unknown.
 func (j Job) Fill(ctx context.Context, fill func(context.Context, *Copying) error) (root manifest.Hash, missing int64, err error) {
 	if root, ok := j.finished(ctx); ok {
 		return root, 0, nil
@@ -80,10 +84,7 @@ func (j Job) Fill(ctx context.Context, fill func(context.Context, *Copying) erro
 		return root, -1, err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	if !c.Log.Complete() {
-		err = fill(ctx, c)
-	}
-	if err == nil {
+	if err = fill(ctx, c); err == nil {
 		root, err = c.complete(ctx)
 	}
 	return root, c.Log.Missing(), err

@@ -113,6 +113,37 @@ func TestFillGoesOnWhereItStopped(t *testing.T) {
 	})
 }
 
+// A manifest that lacks nothing says that nothing was lost, not that all has come: a host
+// that pushes the disk may have been in the middle of its last chunk.
+func TestCompleteManifestIsNoCompleteDisk(t *testing.T) {
+	each(t, func(t *testing.T, r *rig) {
+		half := func(ctx context.Context, c *Copying) error {
+			if err := r.copy(6)(ctx, c); err != nil {
+				return err
+			}
+			return errStop
+		}
+		if _, missing, err := r.job.Fill(t.Context(), half); !errors.Is(err, errStop) || missing != 0 {
+			t.Fatalf("%d chunks missing, %v", missing, err)
+		}
+		asked := false
+		_, _, err := r.job.Fill(t.Context(), func(context.Context, *Copying) error {
+			asked = true
+			return nil
+		})
+		if err != nil || !asked {
+			t.Errorf("it was taken for complete, %v", err)
+		}
+		_, _, err = r.job.Fill(t.Context(), func(context.Context, *Copying) error {
+			t.Error("a completed image is filled again")
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestImageAndManifestThatDisagreeAreCopiedAnew(t *testing.T) {
 	spoil := map[string]struct {
 		do  func(*rig) error

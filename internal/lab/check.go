@@ -52,6 +52,8 @@ func (c Config) checkNFS() error {
 	switch n, s := c.NFS, c.SSH; {
 	case n.Connections < 0 || n.WriteSize < 0 || n.WriteSize > 1<<20 || n.InFlight < 0:
 		return fmt.Errorf("nfs: connections %d, writeSize %d, inFlight %d: want nothing negative and WRITEs of at most 1 MiB", n.Connections, n.WriteSize, n.InFlight)
+	case s.MaxSessions < 0:
+		return fmt.Errorf("ssh: maxSessions %d: want nothing negative", s.MaxSessions)
 	case s.MaxClones < 0:
 		return fmt.Errorf("ssh: maxClones %d: want nothing negative", s.MaxClones)
 	case s.Enabled && s.Unavailable:

@@ -115,6 +115,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.Sessions.LockFor, Duration(900*time.Second))
 	setDefault(&c.CBT.Granularity, 64<<10)
 	setDefault(&c.CBT.MaxAreas, 2000)
+	setDefault(&c.NFS.MaxVolumes, maxVolumes)
 	if c.VCenter {
 		setDefault(&c.User, "administrator@vsphere.local")
 		setDefault(&c.Limits.MaxConns, 2048)

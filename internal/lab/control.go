@@ -114,6 +114,9 @@ func (l *Lab) controlMux() *http.ServeMux {
 	act("POST /resume", l.Resume)
 	act("DELETE /ssh", func() error { l.DropSSH(); return nil })
 	act("POST /powercut", func() error { l.PowerCutHost(); return nil })
+	act("POST /boot", l.BootHost)
+	act("POST /cutnfs", func() error { l.CutNFS(); return nil })
+	act("POST /healnfs", func() error { l.HealNFS(); return nil })
 	act("DELETE /sessions", func() error { l.KillSessions(); return nil })
 	return mux
 }

@@ -137,6 +137,8 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case path == "/folder" || strings.HasPrefix(path, "/folder/"):
 		e.serveFolder(w, r)
+	case path == hostKeyPath && e == e.lab.main && !e.lab.cfg.VCenter && !e.lab.cfg.SSH.SecretKey:
+		e.serveHostKey(w, r)
 	case e.sdk != nil:
 		e.serveSDK(w, r)
 	default:

@@ -37,7 +37,7 @@ func (r *ratedReader) ReadAt(p []byte, off int64) (int, error) {
 func (h *shellHost) commands() map[string]shell.Command {
 	all := map[string]shell.Command{
 		"vmkfstools": h.vmkfstools, "esxcli": h.esxcli, "localcli": h.esxcli, "vim-cmd": h.vimCmd,
-		"cat": h.cat, "ls": h.ls, "rm": h.rm, "mkdir": h.mkdirCmd, "touch": h.touch, "stat": h.stat, "head": h.head, "tail": h.tail, "wc": h.wc,
+		"cat": h.cat, "ls": h.ls, "rm": h.rm, "mv": h.mv, "printf": printfCmd, "mkdir": h.mkdirCmd, "touch": h.touch, "stat": h.stat, "head": h.head, "tail": h.tail, "wc": h.wc,
 		"md5sum": h.sum(md5.New), "openssl": h.openssl, "kill": h.kill, "ps": h.ps, "sleep": sleepCmd, "test": h.test, "[": h.test,
 		"hostname": h.print(h.name), "vmware": h.print("VMware ESXi " + h.lab.cfg.Version + " build-24022510"), "uname": h.print("VMkernel"),
 		"id": h.print("uid=0(root) gid=0(root)"), "sync": h.print(""),
@@ -239,8 +239,18 @@ func (h *shellHost) rmTree(c *shell.Call, name string, recursive bool) error {
 }
 
 func (h *shellHost) mkdirCmd(c *shell.Call) int {
-	_, names := flags(c.Args[1:])
-	return h.each(c, names, func(name string) error { return h.files.mkdir(c.Ctx, name) })
+	set, names := flags(c.Args[1:])
+	return h.each(c, names, func(name string) error {
+		if !set['p'] {
+			if _, err := h.files.stat(c.Ctx, name); err == nil {
+				return errFileExists
+			}
+			if !h.files.isDir(c.Ctx, path.Dir(name)) {
+				return errNoFile
+			}
+		}
+		return h.files.mkdir(c.Ctx, name)
+	})
 }
 
 func (h *shellHost) touch(c *shell.Call) int {
@@ -398,10 +408,11 @@ func (h *shellHost) kill(c *shell.Call) (status int) {
 			return 1
 		}
 	}
-	if len(args) > 0 && args[0] == "--" {
-		args = args[1:]
-	}
 	for _, a := range args {
+		if a == "--" { // busybox: the group comes right behind the signal
+			fmt.Fprintln(c.Err, "sh: invalid number '--'")
+			return 1
+		}
 		pid, err := strconv.Atoi(a)
 		if err == nil {
 			err = h.machine.Signal(pid, s)
@@ -469,4 +480,36 @@ func (h *shellHost) listVMs(c *shell.Call) int {
 		fmt.Fprintf(c.Out, "%s   %s   %s   %s   vmx-21\n", id.Value, m.spec.Name, datastorePath(m.home.spec.Name, m.spec.Folder, m.spec.Folder+".vmx"), m.spec.GuestID)
 	}
 	return 0
+}
+
+// printfCmd knows %s and \n in its format, which it uses again while there are words.
+func printfCmd(c *shell.Call) int {
+	if len(c.Args) < 2 {
+		return 1
+	}
+	format, words := strings.ReplaceAll(c.Args[1], `\n`, "\n"), c.Args[2:]
+	for {
+		before, after, more := strings.Cut(format, "%s")
+		for more {
+			fmt.Fprint(c.Out, before)
+			if len(words) > 0 {
+				fmt.Fprint(c.Out, words[0])
+				words = words[1:]
+			}
+			before, after, more = strings.Cut(after, "%s")
+		}
+		if fmt.Fprint(c.Out, before); len(words) == 0 || !strings.Contains(format, "%s") {
+			return 0
+		}
+	}
+}
+
+// mv renames one file of the RAM disk.
+func (h *shellHost) mv(c *shell.Call) int {
+	_, names := flags(c.Args[1:])
+	if len(names) != 2 {
+		fmt.Fprintln(c.Err, "mv: the lab knows mv FROM TO")
+		return 1
+	}
+	return h.each(c, names[:1], func(name string) error { return h.files.rename(name, abs(c, names[1])) })
 }

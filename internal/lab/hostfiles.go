@@ -27,6 +27,8 @@ const (
 	errBusyFile = shellText("Device or resource busy")
 	errROFS     = shellText("Read-only file system")
 	errIsDir    = shellText("Is a directory")
+
+	errFileExists = shellText("File exists")
 )
 
 // maxMemFile bounds a file of the host's RAM disk.
@@ -291,6 +293,22 @@ func (f *hostFiles) remove(ctx context.Context, name string) error {
 	}
 	delete(f.mem, name)
 	delete(f.dirs, name)
+	return nil
+}
+
+// rename replaces what has the new name.
+func (f *hostFiles) rename(from, to string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	data, there := f.mem[from]
+	switch {
+	case !there || !f.dirs[path.Dir(to)]:
+		return errNoFile
+	case f.dirs[to]:
+		return errIsDir
+	}
+	f.mem[to] = data
+	delete(f.mem, from)
 	return nil
 }
 

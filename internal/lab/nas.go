@@ -20,6 +20,7 @@ type NFS struct {
 	WriteSize   Bytes  `json:"writeSize,omitempty"`   // bytes in one WRITE; default 64 KiB
 	InFlight    int    `json:"inFlight,omitempty"`    // WRITEs in flight for one file; default 11 to 30 by Seed
 	Seed        uint64 `json:"seed,omitempty"`        // of the order of WRITEs
+	MaxVolumes  int    `json:"maxVolumes,omitempty"`  // NFS datastores of one host; default 32 (NFS.MaxVolumes since 7.0)
 
 	Times nfsclient.Times `json:"-"` // how long they wait for what
 
@@ -28,7 +29,7 @@ type NFS struct {
 	OnEvent func(host, datastore string, e nfsclient.Event) `json:"-"`
 }
 
-// maxVolumes is how many NFS datastores a host mounts (NFS.MaxVolumes since 7.0).
+// maxVolumes is how many NFS datastores a host mounts where Config does not say.
 const maxVolumes = 32
 
 // unmountTimeout bounds how long taking leave of a server may take.
@@ -40,12 +41,15 @@ type nas struct {
 	spec   types.HostNasVolumeSpec
 	client *nfsclient.Datastore
 	ref    types.ManagedObjectReference // of the datastore; hosts share it
+
+	machine string // the host's name
 }
 
 // nasTable is every mount of every host.
 type nasTable struct {
-	mu  sync.Mutex
-	all []*nas
+	mu   sync.Mutex
+	all  []*nas
+	lost []*nas // of hosts that lost power: configured, and not mounted
 }
 
 func (t *nasTable) find(host types.ManagedObjectReference, name string) *nas {
@@ -98,7 +102,28 @@ func (t *nasTable) abandon() {
 	for _, n := range t.of(types.ManagedObjectReference{}) {
 		n.client.Abandon()
 		t.remove(n)
+		t.lose(n)
 	}
+}
+
+func (t *nasTable) lose(n *nas) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lost = append(t.lost, n)
+}
+
+// takeLost returns the lost mounts that match, and forgets them.
+func (t *nasTable) takeLost(match func(*nas) bool) (taken []*nas) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lost = slices.DeleteFunc(t.lost, func(n *nas) bool {
+		if !match(n) {
+			return false
+		}
+		taken = append(taken, n)
+		return true
+	})
+	return taken
 }
 
 // mountNAS mounts an export on a host as its name in the inventory.
@@ -120,7 +145,7 @@ func (l *Lab) mountNAS(host types.ManagedObjectReference, machine string, spec t
 	if err != nil {
 		return nil, err
 	}
-	return &nas{host: host, spec: spec, client: client}, nil
+	return &nas{host: host, spec: spec, client: client, machine: machine}, nil
 }
 
 // unmount takes a datastore off its host. The server is told, and need not answer.
@@ -154,8 +179,9 @@ type Mount struct {
 	Down      bool   `json:"down"` // all paths down
 }
 
-// PowerCutHost makes the hosts forget every NFS mount without a word, as a host that loses
+// PowerCutHost makes the hosts drop every NFS mount without a word, as a host that loses
 // power does: locks stay behind, copies end nowhere, and so do processes and SSH sessions.
+// The inventory keeps the datastores; see BootHost.
 func (l *Lab) PowerCutHost() {
 	l.jobs.cut()
 	l.nas.abandon()
@@ -163,6 +189,36 @@ func (l *Lab) PowerCutHost() {
 	for _, h := range l.shells {
 		h.machine.KillAll()
 		h.dropConns()
+	}
+}
+
+// BootHost has the hosts mount anew what a power cut took: NFS datastores are part of a host's
+// configuration. One whose server does not answer stays inaccessible, and is in the error.
+func (l *Lab) BootHost() error {
+	var errs []error
+	for _, n := range l.nas.takeLost(func(*nas) bool { return true }) {
+		again, err := l.mountNAS(n.host, n.machine, n.spec)
+		if err != nil {
+			l.nas.lose(n)
+			errs = append(errs, err)
+			continue
+		}
+		again.ref = n.ref
+		l.nas.add(again)
+	}
+	return errors.Join(errs...)
+}
+
+// CutNFS takes the network between the hosts and their NFS servers away; HealNFS brings it
+// back. Copies wait, and fail once all paths count as down (nfsclient.Times.APD).
+func (l *Lab) CutNFS() { l.severNFS(true) }
+
+// HealNFS ends what CutNFS began.
+func (l *Lab) HealNFS() { l.severNFS(false) }
+
+func (l *Lab) severNFS(cut bool) {
+	for _, n := range l.nas.of(types.ManagedObjectReference{}) {
+		n.client.Sever(cut)
 	}
 }
 

@@ -583,3 +583,80 @@ func TestMountsComeFromPrivilegedPorts(t *testing.T) {
 		}
 	}
 }
+
+// NFS datastores are part of a host's configuration: they are back after it lost power, if
+// their server is.
+func TestHostBootsWithItsDatastores(t *testing.T) {
+	s := serveNFS(t)
+	l := start(t, withNFS(Config{}, s))
+	c := login(t, l)
+	dss, hosts := systems(t, c.Client)
+	ds := mountLanding(t, c.Client)
+	l.PowerCutHost()
+	if len(l.Mounts()) > 0 || !slices.Contains(datastoreNames(t, c.Client, hosts[0]), "landing") {
+		t.Errorf("off: %v, in the inventory %v", l.Mounts(), datastoreNames(t, c.Client, hosts[0]))
+	}
+	if err := l.BootHost(); err != nil {
+		t.Fatal(err)
+	}
+	if m := l.Mounts(); len(m) != 1 || m[0].Datastore != "landing" {
+		t.Errorf("booted: %v", m)
+	}
+	l.PowerCutHost()
+	if err := dss[0].Remove(t.Context(), ds); err != nil { // it can be taken off while it is not there
+		t.Fatal(err)
+	}
+	if err := l.BootHost(); err != nil || len(l.Mounts()) > 0 {
+		t.Errorf("removed, and back: %v, %v", l.Mounts(), err)
+	}
+}
+
+func TestHostMountsAsManyAsItMay(t *testing.T) {
+	s := serveNFS(t)
+	cfg := withNFS(Config{}, s)
+	cfg.NFS.MaxVolumes = 1
+	c := login(t, start(t, cfg))
+	dss, _ := systems(t, c.Client)
+	mountLanding(t, c.Client)
+	spec := nasSpec("second")
+	spec.RemoteHost = "localhost"
+	if _, err := dss[0].CreateNasDatastore(t.Context(), spec); err == nil || !fault.Is(err, &types.NasConnectionLimitReached{}) {
+		t.Errorf("a second one: %v", err)
+	}
+}
+
+// What is written while the network is away waits, and arrives when it is back.
+func TestWritesWaitForTheNetwork(t *testing.T) {
+	s := serveNFS(t)
+	lost, back := make(chan bool, 10), make(chan bool, 10)
+	cfg := withNFS(Config{VMs: []VM{{Name: "web01", Disks: []Disk{{Capacity: 8 << 20, Fill: 100, Seed: 1}}}}}, s)
+	cfg.NFS.Times.Reconnect = 10 * time.Millisecond
+	cfg.NFS.OnEvent = func(_, _ string, e nfsclient.Event) {
+		switch e.Kind {
+		case nfsclient.ConnLost:
+			lost <- true
+		case nfsclient.ConnBack:
+			back <- true
+		}
+	}
+	l := start(t, cfg)
+	mountLanding(t, login(t, l).Client)
+	l.CutNFS()
+	<-lost
+	done := make(chan error, 1)
+	go func() {
+		done <- l.Clone(t.Context(), "[datastore1] web01/web01.vmdk", "[landing] web01.vmdk", "thin", nil)
+	}()
+	select {
+	case err := <-done:
+		t.Fatalf("copied without a network: %v", err)
+	case <-back:
+		t.Fatal("connected without a network")
+	default:
+	}
+	l.HealNFS()
+	<-back
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

@@ -76,7 +76,7 @@ func (s *datastoreSystem) check(ctx *simulator.Context, spec types.HostNasVolume
 			return &types.AlreadyExists{Name: n.spec.LocalPath}
 		}
 	}
-	if len(mounted) >= maxVolumes {
+	if len(mounted) >= s.lab.cfg.NFS.MaxVolumes {
 		return &types.NasConnectionLimitReached{NasConfigFault: nasFault(spec), RemoteHost: spec.RemoteHost, RemotePath: spec.RemotePath}
 	}
 	return nil
@@ -185,6 +185,13 @@ func (d *nasDatastore) DestroyTask(ctx *simulator.Context, req *types.Destroy_Ta
 // was not mounted at run time, or that has open files, is left as it is.
 func (l *Lab) removeNAS(ctx *simulator.Context, ref, host types.ManagedObjectReference) types.BaseMethodFault {
 	found := slices.DeleteFunc(l.nas.at(ref), func(n *nas) bool { return host.Value != "" && n.host != host })
+	lost := l.nas.takeLost(func(n *nas) bool { return n.ref == ref && (host.Value == "" || n.host == host) })
+	for _, n := range lost {
+		l.unlist(ctx, n)
+	}
+	if len(found) == 0 && len(lost) > 0 {
+		return nil
+	}
 	if len(found) == 0 {
 		if _, ok := ctx.Map.Get(ref).(*simulator.Datastore); ok {
 			return &types.ResourceInUse{Type: ref.Type, Name: ref.Value} // the VMs on it

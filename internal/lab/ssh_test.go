@@ -202,7 +202,15 @@ func TestShellCommands(t *testing.T) {
 		"ls /vmfs/volumes/datastore1/web01":                          "vmware.log\nweb01-flat.vmdk\nweb01.nvram\nweb01.vmdk\nweb01.vmx\n",
 		"mkdir /tmp/l; cd /tmp/l; echo x >a; cat a; rm a; ls":        "x\n",
 		"mkdir -p /tmp/a/b; ls -d /tmp/a/b":                          "/tmp/a/b\n",
-		"printf '1\\r2' 2>&1 || true":                                "sh: printf: not found\n",
+		"nosuch '1\\r2' 2>&1 || true":                                "sh: nosuch: not found\n",
+		"printf '%s-%s\\n' a b c":                                    "a-b\nc-\n",
+		"sh -c 'shift 2; echo $1 $#' sh a b c":                       "c 1\n",
+		"mkdir /tmp/m; mkdir /tmp/m 2>&1; mkdir /no/where 2>&1":      "mkdir: /tmp/m: File exists\nmkdir: /no/where: No such file or directory\n",
+		"cd /vmfs/volumes; echo */web01/*-flat.vmdk":                 "datastore1/web01/web01-flat.vmdk\n",
+		"for f in /vmfs/volumes/*/web01/web01.v*; do echo $f; done":  "/vmfs/volumes/datastore1/web01/web01.vmdk\n/vmfs/volumes/datastore1/web01/web01.vmx\n",
+		"for f in a 'b c' \"*\" no*where; do echo \"<$f>\"; done":    "<a>\n<b c>\n<*>\n<no*where>\n",
+		"sh -c 'for a; do echo $a; done' sh 1 2":                     "1\n2\n",
+		"echo x >/tmp/m1; mv /tmp/m1 /tmp/m2; cat /tmp/m2":           "x\n",
 		"stat -c %s /vmfs/volumes/datastore1/web01/web01-flat.vmdk":  "8388608\n",
 		"test -e /nothing || echo no":                                "no\n",
 		"[ -d /tmp ] && echo yes":                                    "yes\n",
@@ -352,7 +360,7 @@ func TestKilledVmkfstools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	must(t, c, fmt.Sprintf("kill -9 -- -%d", pid))
+	must(t, c, fmt.Sprintf("kill -9 -%d", pid))
 	waitFor(t, "the copy to die", func() bool { m := l.Mounts(); return m[0].OpenFiles == 0 })
 	if _, status := do(t, c, fmt.Sprintf("kill -0 %d", pid)); status != 1 {
 		t.Error("the shell is still there")
@@ -452,4 +460,58 @@ func FuzzArguments(f *testing.F) {
 			t.Errorf("%q: %q", args, rest)
 		}
 	})
+}
+
+// A connection takes so many commands at once, and refuses the next.
+func TestSessionsOfAConnectionAreLimited(t *testing.T) {
+	cfg := withSSH(Config{})
+	cfg.SSH.MaxSessions = 2
+	l := start(t, cfg)
+	c := dialSSH(t, l)
+	var held []*ssh.Session
+	for range 2 {
+		s, err := c.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Start("sleep 1000"); err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, s)
+	}
+	if _, err := c.NewSession(); err == nil {
+		t.Error("a third command at once was taken")
+	}
+	if out := must(t, dialSSH(t, l), "echo other"); out != "other\n" {
+		t.Errorf("another connection: %q", out)
+	}
+	held[0].Close()
+	waitFor(t, "room for another", func() bool {
+		s, err := c.NewSession()
+		if err != nil {
+			return false
+		}
+		s.Close()
+		return true
+	})
+}
+
+func TestLockdownModeLetsNobodyIn(t *testing.T) {
+	cfg := withSSH(Config{})
+	cfg.SSH.Lockdown = true
+	l := start(t, cfg)
+	if _, err := ssh.Dial("tcp", l.SSHAddr(""), clientConfig(t, l)); err == nil {
+		t.Error("the right password was taken")
+	}
+}
+
+func TestLabTellsWhereSSHIs(t *testing.T) {
+	l := start(t, Config{})
+	if s := l.SSHServers(); len(s) != 1 || s[0].Running || s[0].Addr != "" || !strings.HasPrefix(s[0].Fingerprint, "SHA256:") {
+		t.Errorf("off: %+v", s)
+	}
+	l = start(t, withSSH(Config{}))
+	if s := l.SSHServers(); len(s) != 1 || !s[0].Running || s[0].Addr != l.SSHAddr("") {
+		t.Errorf("on: %+v", s)
+	}
 }

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/decamp/decamp/internal/lab/shell"
 	"github.com/vmware/govmomi/simulator"
@@ -23,6 +25,9 @@ type SSH struct {
 	PasswordAuth   bool     `json:"passwordAuth,omitempty"`   // offer "password" beside keyboard-interactive
 	NoPasswords    bool     `json:"noPasswords,omitempty"`    // keys only
 	MaxClones      int      `json:"maxClones,omitempty"`      // vmkfstools at a time, one more is killed: the memory of hostd-tmp; 0 is no limit
+	Lockdown       bool     `json:"lockdown,omitempty"`       // lockdown mode without exception users: nobody logs in
+	MaxSessions    int      `json:"maxSessions,omitempty"`    // commands at a time on one connection, default 10 as with OpenSSH
+	SecretKey      bool     `json:"secretKey,omitempty"`      // the API does not tell the host key
 	SHA256Sum      bool     `json:"sha256sum,omitempty"`      // the host has sha256sum; it is not known which do
 }
 
@@ -63,10 +68,18 @@ func (l *Lab) newShellHost(h *simulator.HostSystem) (*shellHost, error) {
 	host := &shellHost{lab: l, name: h.Name, ref: h.Self, key: key, addr: "127.0.0.1:0", conns: map[net.Conn]bool{}}
 	if len(l.shells) == 0 {
 		setDefault(&l.cfg.SSH.Addr, host.addr)
+		setDefault(&l.cfg.SSH.MaxSessions, maxSessions)
 		host.addr = l.cfg.SSH.Addr
 	}
 	host.files = newHostFiles(host)
-	host.machine = &shell.Machine{Open: host.files.open, Commands: host.commands()}
+	host.machine = &shell.Machine{
+		Open: host.files.open, Commands: host.commands(),
+		IsDir: func(name string) bool { return host.files.isDir(host.background(), name) },
+		Files: func(name string) []string {
+			list, _ := host.files.list(host.background(), name) // no folder: no files
+			return list
+		},
+	}
 	l.shells = append(l.shells, host)
 	return host, nil
 }
@@ -87,6 +100,29 @@ func (l *Lab) SSHAddr(host string) string {
 	return ""
 }
 
+// SSHServer is one host's SSH server, for whoever is to log in there.
+type SSHServer struct {
+	Host        string `json:"host"`           // as the inventory names it
+	Addr        string `json:"addr,omitempty"` // where it listens, or will; empty: on a free port once it is started
+	Running     bool   `json:"running"`
+	Fingerprint string `json:"fingerprint"` // of its key, as SHA256:…
+}
+
+// SSHServers are those of all hosts.
+func (l *Lab) SSHServers() []SSHServer {
+	all := []SSHServer{}
+	for _, h := range l.shells {
+		h.mu.Lock()
+		s := SSHServer{Host: h.name, Addr: h.addr, Running: h.ln != nil, Fingerprint: ssh.FingerprintSHA256(h.key.PublicKey())}
+		h.mu.Unlock()
+		if _, port, err := net.SplitHostPort(s.Addr); !s.Running && (err != nil || port == "0") {
+			s.Addr = ""
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
 // SSHHostKey is the public key of a host's SSH server, as known_hosts has it; "" is the
 // first host. Hosts have a key before SSH is started.
 func (l *Lab) SSHHostKey(host string) string {
@@ -96,6 +132,24 @@ func (l *Lab) SSHHostKey(host string) string {
 		}
 	}
 	return ""
+}
+
+// maxSessions is OpenSSH's default of MaxSessions.
+const maxSessions = 10
+
+// hostKeyPath is where a host's API has the public part of its RSA key. The lab's hosts have
+// one key, of another kind, since RSA takes its time to make.
+const hostKeyPath = "/host/ssh_host_rsa_key_pub"
+
+// serveHostKey tells the key to whoever is logged in.
+func (e *endpoint) serveHostKey(w http.ResponseWriter, r *http.Request) {
+	e.lab.stats.request(r)
+	if err := e.admit(w, r); err != nil {
+		fail(&recorder{ResponseWriter: w}, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	_, _ = io.WriteString(w, e.lab.SSHHostKey("")) // the client may have gone
 }
 
 func (h *shellHost) listen() error {
@@ -188,16 +242,25 @@ func (h *shellHost) serve(c net.Conn) {
 	}
 	var sessions sync.WaitGroup
 	sessions.Go(func() { ssh.DiscardRequests(requests) })
+	var open atomic.Int64
 	for ch := range channels {
-		if ch.ChannelType() != "session" {
+		switch {
+		case ch.ChannelType() != "session":
 			_ = ch.Reject(ssh.Prohibited, "only sessions") // the connection tells if it fails
+			continue
+		case open.Load() >= int64(h.lab.cfg.SSH.MaxSessions):
+			_ = ch.Reject(ssh.Prohibited, "open failed") // as above; the words are OpenSSH's
 			continue
 		}
 		channel, requests, err := ch.Accept()
 		if err != nil {
 			break
 		}
-		sessions.Go(func() { h.session(channel, requests) })
+		open.Add(1)
+		sessions.Go(func() {
+			defer open.Add(-1)
+			h.session(channel, requests)
+		})
 	}
 	_ = conn.Close() // it has ended
 	sessions.Wait()
@@ -207,11 +270,15 @@ func (h *shellHost) serve(c net.Conn) {
 // account is that of the API, with the same lock after wrong passwords.
 func (h *shellHost) serverConfig() *ssh.ServerConfig {
 	cfg := &ssh.ServerConfig{ServerVersion: "SSH-2.0-OpenSSH_9.1", MaxAuthTries: 6}
+	open := !h.lab.cfg.SSH.Lockdown // else right keys and passwords are refused as wrong ones are
 	cfg.PublicKeyCallback = func(meta ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+		if !open {
+			return nil, errNoLogin
+		}
 		return nil, h.checkKey(meta.User(), key)
 	}
 	password := func(user, pass string) error {
-		if h.lab.main.door.password(user, pass) {
+		if open && h.lab.main.door.password(user, pass) {
 			return nil
 		}
 		return errNoLogin

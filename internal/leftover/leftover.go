@@ -38,8 +38,12 @@ import (
 // Kind says what was changed, and with that how it is put back.
 type Kind string
 
-// NFSDatastore is an export of ours that a host has mounted. What has server, path and name.
-const NFSDatastore Kind = "nfs-datastore"
+// What is changed on hosts.
+const (
+	NFSDatastore Kind = "nfs-datastore" // an export of ours that a host has mounted; What has server, path and name
+	ShellJob     Kind = "shell-job"     // a command that goes on there without us; What has its job's name
+	SSHService   Kind = "ssh-service"   // SSH that was off and was started
+)
 
 // Record is one change of one host.
 type Record struct {
@@ -217,12 +221,13 @@ func parse(text []byte) (Record, error) {
 // Undo puts one change back. What is not there any more is put back.
 type Undo func(ctx context.Context, r Record) error
 
-// PutBack undoes what is on record for a server, and returns what it undid. What it could
+// PutBack undoes what is on record for a server, the newest first: a file is closed before
+// its datastore goes. It returns what it undid. What it could
 // not undo stays on record and is in the error, and so is every record that cannot be read.
 func (s *Store) PutBack(ctx context.Context, server string, undo map[Kind]Undo) (done []Record, err error) {
 	list, err := s.List()
 	errs := []error{err}
-	for _, r := range list {
+	for _, r := range slices.Backward(list) {
 		if r.Server != server {
 			continue
 		}

@@ -94,6 +94,9 @@ func kindOfIO(err error) error {
 		return fault.Wrap(fault.Denied, err)
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EFBIG):
 		return fault.New(fault.Full, "%w", err).WithHint("free space there; the run continues where it stopped")
+	case errors.Is(err, unix.EIO), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ESTALE):
+		return fault.New(fault.Unreachable, "%w", err).
+			WithHint("the storage there fails: see dmesg; when it is back, start again: it continues where it stopped")
 	}
 	return err
 }

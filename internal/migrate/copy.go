@@ -66,7 +66,7 @@ func (r *Run) unchanged(ctx context.Context) error {
 	if err := sameDisks(r.Facts.VM, vm); err != nil {
 		return err
 	}
-	if err := refuse(vm, Permit{}); err != nil {
+	if err := r.refuse(vm, Permit{}); err != nil {
 		e := fault.New(fault.KindOf(err), "the VM changed since this run began: %w", err)
 		return e.WithHint("%s; what was copied so far may be stale: give this run up with --discard and begin again", fault.HintOf(err))
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
+	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/target"
@@ -37,10 +38,16 @@ func (r *Run) job(img target.Image) image.Job {
 		GiveUp: "give this run up with --discard and begin again",
 		Seed:   r.opts.Seed,
 	}
-	if r.Rig.Open != nil {
+	if r.readable(img) {
 		j.Source = func(ctx context.Context) (disk.Source, error) { return r.openAgain(ctx, img) }
 	}
 	return j
+}
+
+// readable reports whether there is a second way to the source of img: a file to be read.
+func (r *Run) readable(img target.Image) bool {
+	d, ok := r.Facts.VM.Disk(img.Key)
+	return r.Rig.Open != nil && ok && d.Backing == inventory.Flat
 }
 
 // openAgain opens the source of img for a second reading.

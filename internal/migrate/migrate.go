@@ -37,6 +37,10 @@ type Rig struct {
 	// and the look at the source when a copy is resumed. Nil leaves both out.
 	Open func(ctx context.Context, d transport.Disk) (disk.Source, error)
 
+	// Sum has the host itself hash a disk, and returns the hash. A disk that no file there
+	// holds byte for byte is fault.Unsupported. Nil: hosts are not asked.
+	Sum func(ctx context.Context, d transport.Disk) (SourceSum, error)
+
 	// Settled is told when the run needs no transfer of a disk, or no other one, by the
 	// disk's key; it may be told so more than once, and change its mind. Nil: nobody asks.
 	Settled func(disk int32)
@@ -50,6 +54,7 @@ type Permit struct {
 
 	SpotFirst  int64 // verify re-reads so many first bytes of each disk from the source
 	SpotRanges int   // and so many random ranges of 1 MiB
+	SourceHash bool  // verify has the host hash each disk, and compares
 }
 
 // Options are the same for all runs of a Migrator.

@@ -252,7 +252,7 @@ func TestRefusals(t *testing.T) {
 func TestWarningsAreToldOnce(t *testing.T) {
 	t.Parallel()
 	w := inventory.Warning{Code: "running", Text: "the VM is powered on", Remedy: "shut it down first", Blocks: true}
-	err := refuse(&inventory.VM{Name: "x", Power: inventory.PoweredOn, Warnings: []inventory.Warning{w}}, Permit{})
+	err := (&Run{}).refuse(&inventory.VM{Name: "x", Power: inventory.PoweredOn, Warnings: []inventory.Warning{w}}, Permit{})
 	if strings.Count(err.Error(), "powered on") != 1 {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func runPreflight(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	if err := refuse(vm, r.Permit); err != nil {
+	if err := r.refuse(vm, r.Permit); err != nil {
 		return err
 	}
 	images, err := r.place(ctx, vm)
@@ -101,7 +101,7 @@ func (r *Run) powerOff(ctx context.Context, vm *inventory.VM) (*inventory.VM, er
 	if err := sameDisks(vm, off); err != nil {
 		return nil, err
 	}
-	return off, refuse(off, Permit{})
+	return off, r.refuse(off, Permit{})
 }
 
 // probe asks the transport whether it can move every disk.

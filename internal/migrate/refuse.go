@@ -7,13 +7,17 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/transport"
 )
 
 // refuse returns everything that stands in the way of moving vm, as one error: what the
 // inventory warns of, and what would silently make a wrong copy even if it did not. It
 // is a Conflict if the operator can clear all of it on the VM as it is, else Unsupported.
-func refuse(vm *inventory.VM, p Permit) error {
-	blocking := blockers(vm)
+// What the transport lifts does not count.
+func (r *Run) refuse(vm *inventory.VM, p Permit) error {
+	blocking := slices.DeleteFunc(blockers(vm), func(w inventory.Warning) bool {
+		return transport.Lifts(r.Rig.Transport, w.Code)
+	})
 	if p.PowerOff {
 		blocking = slices.DeleteFunc(blocking, func(w inventory.Warning) bool {
 			return w.Code == "running" || w.Code == "suspended" && p.Force

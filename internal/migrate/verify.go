@@ -20,8 +20,9 @@ type Verified struct {
 	Root   string               `json:"root"`
 	SHA256 string               `json:"sha256"` // of the logical disk
 	MD5    string               `json:"md5"`
-	Medium string               `json:"medium"`         // where the bytes were read from
-	Spot   *manifest.SpotReport `json:"spot,omitempty"` // what was compared with the source
+	Medium string               `json:"medium"`           // where the bytes were read from
+	Spot   *manifest.SpotReport `json:"spot,omitempty"`   // what was compared with the source
+	Source *SourceSum           `json:"source,omitempty"` // what the host says the disk's hash is
 }
 
 // verifyStep reads every image back from the medium and compares all of it with its
@@ -89,7 +90,7 @@ func sealed(img target.Image) bool {
 
 func (r *Run) verify(ctx context.Context, img target.Image) (Verified, plan.Stage, error) {
 	began := r.opts.Now()
-	v, err := r.readBack(ctx, img)
+	v, err := r.readBoth(ctx, img)
 	if err == nil {
 		v.Spot, err = r.spot(ctx, img)
 	}
@@ -125,7 +126,7 @@ func (r *Run) auditName(img target.Image) string {
 // spot reads a part of the source a second time and compares it with the image: it
 // finds what was wrong already when it came in.
 func (r *Run) spot(ctx context.Context, img target.Image) (_ *manifest.SpotReport, err error) {
-	if r.Rig.Open == nil || r.Permit.SpotFirst == 0 && r.Permit.SpotRanges == 0 {
+	if !r.readable(img) || r.Permit.SpotFirst == 0 && r.Permit.SpotRanges == 0 {
 		return nil, nil
 	}
 	source, err := r.openAgain(ctx, img)

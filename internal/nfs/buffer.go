@@ -46,18 +46,18 @@ var expired = func() context.Context {
 	return ctx
 }()
 
-// payload returns memory for n bytes that are to be written to a file, and whether it is
-// spare.
-func (s *Server) payload(ctx context.Context, f *file, n int) (b *Buffer, spare bool, err error) {
+// payload returns memory for n bytes that are to be written to a file at a place, and
+// whether it is spare.
+func (s *Server) payload(ctx context.Context, f *file, n int, at behind.Place) (b *Buffer, spare bool, err error) {
 	pool := f.pool(s)
-	if b, err := pool.Get(expired, n); !errors.Is(err, context.Canceled) {
+	if b, err := pool.GetAt(expired, n, at); !errors.Is(err, context.Canceled) {
 		s.shortage.end()
 		return b, false, err
 	}
 	if wait := s.shortage.left(); wait > 0 {
 		patience, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
-		if b, err = pool.Get(patience, n); err == nil || ctx.Err() != nil {
+		if b, err = pool.GetAt(patience, n, at); err == nil || ctx.Err() != nil {
 			s.shortage.end()
 			return b, false, err
 		}

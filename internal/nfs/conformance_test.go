@@ -51,7 +51,7 @@ func TestGetattrToTheByte(t *testing.T) {
 	got := make([]byte, 4+84)
 	d := r.Call(100003, 3, pGetattr, args(h))
 	d.Read(got)
-	fsid := binary.BigEndian.Uint64(h[4:]) // as the handle has it
+	fsid := binary.BigEndian.Uint64(r.root[4:]) // as the handles of folders have it
 	want := args(0, 1, 0o640, 1, int(st.Uid), int(st.Gid), uint64(5), uint64(st.Blocks)*512, uint64(0), fsid, st.Ino,
 		1000, 1, 2000, 2, int(st.Ctim.Sec), int(st.Ctim.Nsec))
 	if d.Err() != nil || !bytes.Equal(got, want) {

@@ -32,6 +32,14 @@ type Content interface {
 	Close() error
 }
 
+// A Content that is an eager takes most writes without making anybody wait, which spares
+// each a goroutine.
+type eager interface {
+	// TryWrite is Write if that takes no waiting. Otherwise it reports false, without an
+	// error, and b stays the caller's.
+	TryWrite(b *Buffer, off int64) (taken bool, err error)
+}
+
 // plain is the Content of a file that is itself, written through to the system.
 type plain struct{ *os.File }
 

@@ -71,15 +71,13 @@ func (s *Server) createIn(ctx context.Context, by caller, a createArgs, folder *
 	if err := checkNew(a.name); err != nil {
 		return nil, err
 	}
-	const flags = unix.O_CREAT | unix.O_EXCL | unix.O_RDWR | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Openat(folder.fd, a.name, flags, privateMode)
+	o, err := a.dir.node.export.makeFile(folder, a.name)
 	if isErrno(err, unix.EEXIST) {
 		return s.existing(ctx, a, folder)
 	}
 	if err != nil {
 		return nil, err
 	}
-	o := &object{fd: fd}
 	defer o.close()
 	n, err := s.settle(o, by, a.nameArgs, a.attr, fileMode)
 	if err == nil && a.attr.size != nil && *a.attr.size > 0 {
@@ -126,10 +124,6 @@ func (s *Server) settle(o *object, by caller, where nameArgs, a newAttr, mode ui
 	if a.mode == nil {
 		a.mode = &mode
 	}
-	var err error
-	if o.attr, err = o.stat(); err != nil {
-		return nil, err
-	}
 	if err := a.apply(o); err != nil {
 		return nil, err
 	}
@@ -156,23 +150,15 @@ func (s *Server) mkdir(_ context.Context, by caller, a mkdirArgs) result {
 		if err = checkNew(a.name); err != nil {
 			return err
 		}
-		if err = unix.Mkdirat(folder.fd, a.name, folderMode); err != nil {
+		o, err := a.dir.node.export.makeFolder(folder, a.name)
+		if err != nil {
 			return err
 		}
-		n, err = s.settleNamed(folder, by, a.nameArgs, a.attr, folderMode)
+		defer o.close()
+		n, err = s.settle(o, by, a.nameArgs, a.attr, folderMode)
 		return err
 	})
 	return s.created(n, wcc, err)
-}
-
-// settleNamed settles what was just made under a name.
-func (s *Server) settleNamed(folder *object, by caller, where nameArgs, a newAttr, mode uint32) (*node, error) {
-	o, err := openAt(folder.fd, where.name)
-	if err != nil {
-		return nil, err
-	}
-	defer o.close()
-	return s.settle(o, by, where, a, mode)
 }
 
 // symlinkArgs is SYMLINK3args.
@@ -197,10 +183,12 @@ func (s *Server) symlink(_ context.Context, by caller, a symlinkArgs) result {
 		if err = checkLink(a.to); err != nil {
 			return err
 		}
-		if err = unix.Symlinkat(a.to, folder.fd, a.name); err != nil {
+		o, err := a.dir.node.export.makeLink(folder, a.name, a.to)
+		if err != nil {
 			return err
 		}
-		n, err = s.settleNamed(folder, by, a.nameArgs, a.attr, permBits)
+		defer o.close()
+		n, err = s.settle(o, by, a.nameArgs, a.attr, permBits)
 		return err
 	})
 	return s.created(n, wcc, err)

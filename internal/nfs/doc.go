@@ -24,13 +24,14 @@
 // # What is promised
 //
 // Handles are 32 bytes: export, inode number and time of birth. They stay good across a
-// restart of the server, and are found again by going through the export once (walk); no
+// restart of the server (those of files: within one boot of the machine), and are found again by going through the export once (walk); no
 // state is kept beside the files. A handle leads to a file of the export or is stale:
 // there is nothing to guess, because what is not met below the folder is not found. The
 // price is that after a restart the first call reads the whole tree, and that about 300
 // bytes of memory are kept for each file seen. On file systems without times of birth
 // (most have them) a handle may outlive its file and mean the next one of that inode; so it
 // may where something beside the server replaces a file within a clock tick of its birth.
+// The server itself makes no file that could be taken for one that it removed (graves).
 //
 // fileids are inode numbers. ESXi makes the names of its lock files of them.
 //
@@ -62,7 +63,8 @@
 // having been verified, a server that is started again behind a client's back while its
 // copy goes on, and nobody looks at what was lost. The write verifier, a new one with each
 // start, tells clients that asked for UNSTABLE writes; those that asked for FILE_SYNC
-// do not look at it. Where any of that may happen, set Durable: then FILE_SYNC and DATA_SYNC
+// do not look at it. What they do look at is the handle: after another boot of the machine
+// (Options.Boot) those of regular files are stale, and a copy that was under way fails. Where any of that may happen, set Durable: then FILE_SYNC and DATA_SYNC
 // writes are flushed one by one, UNSTABLE ones by COMMIT, and names with their folder.
 //
 // # Memory

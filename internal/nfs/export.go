@@ -37,9 +37,13 @@ type Export struct {
 // their identity; what it does not know it finds again, see walk.
 type export struct {
 	Export
-	id   uint64
+	id   uint64 // of folders and links, in handles; it stands for the file system as well
 	dir  *object
 	root *node
+
+	fileID uint64 // of regular files, in handles
+
+	graves graves
 
 	finding sync.Mutex // held by a walk: one at a time
 	walked  walkResult // of the last one

@@ -28,7 +28,8 @@ type fileState struct {
 type file struct {
 	*os.File
 	content Content
-	special bool // the Content came from Export.Open
+	special bool  // the Content came from Export.Open
+	eager   eager // the Content, nil if it is none
 
 	refs   int           // the cache's mu guards these three
 	doomed bool          // to be closed by the last who uses it
@@ -52,6 +53,7 @@ type files struct {
 	mu      sync.Mutex
 	idle    *list.List // of *idleFile, the oldest first
 	special map[*node]*file
+	closing sync.WaitGroup // of those that were forgotten while they were used
 }
 
 type idleFile struct {
@@ -108,6 +110,7 @@ func openFile(n *node) (*file, error) {
 		n.file.plain.Store(true)
 	default:
 		f.content, f.special = content, true
+		f.eager, _ = content.(eager)
 	}
 	return f, nil
 }
@@ -137,10 +140,12 @@ func (c *files) add(n *node, f *file) {
 	}
 }
 
-// release ends the use of a file.
+// release ends the use of a file. It does not wait: a Content may take long to close.
 func (c *files) release(n *node, f *file) {
 	if closing := c.put(n, f); closing != nil {
-		_ = closing.shut() // what was written was answered for; a Content reports its own errors
+		c.closing.Go(func() {
+			_ = closing.shut() // what was written was answered for; a Content reports its own errors
+		})
 	}
 }
 
@@ -190,6 +195,7 @@ func (c *files) forget(n *node) error {
 
 // close closes everything. Nobody uses a file any more.
 func (c *files) close() error {
+	c.closing.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var errs []error

@@ -54,7 +54,7 @@ func after(n *node, folder *object) view {
 func (s *Server) created(n *node, wcc change, err error) result {
 	return result{err: err, fail: wcc.encode, ok: func(e *xdr.Encoder) {
 		e.Bool(true)
-		e.Opaque(encodeHandle(n.export.id, n.id))
+		e.Opaque(n.export.handle(n))
 		s.view(target{node: n}).encode(e)
 		wcc.encode(e)
 	}}

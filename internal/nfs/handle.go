@@ -9,7 +9,7 @@ import (
 // A handle is 32 bytes, all big-endian:
 //
 //	 0  4  "dcp1"
-//	 4  8  the export: FNV-1a of its path
+//	 4  8  the export: FNV-1a of its path; of a regular file, of the boot's id too
 //	12  8  inode number
 //	20  8  time of birth in nanoseconds, 0 where the file system does not keep it
 //	28  4  CRC-32 (IEEE) of the bytes before
@@ -31,6 +31,22 @@ func exportID(path string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(path)) // a hash takes everything
 	return h.Sum64()
+}
+
+// fileExportID is what stands for the export in handles of regular files.
+func fileExportID(path, boot string) uint64 {
+	if boot == "" {
+		return exportID(path)
+	}
+	return exportID(path + "\x00" + boot)
+}
+
+// handle returns a file's handle.
+func (x *export) handle(n *node) []byte {
+	if n.format == formatFile {
+		return encodeHandle(x.fileID, n.id)
+	}
+	return encodeHandle(x.id, n.id)
 }
 
 func encodeHandle(export uint64, id ident) []byte {

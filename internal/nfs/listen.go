@@ -117,13 +117,23 @@ func portOf(a net.Addr) uint16 {
 func explain(err error, what, addr string) error {
 	switch {
 	case isErrno(err, syscall.EADDRINUSE):
-		return fault.New(fault.Conflict, "listen for %s: %w", what, err).
-			WithHint("another server has %s; see which: ss -ltnp; for the system's NFS server: systemctl stop nfs-server", addr)
+		return taken(err, what, addr)
 	case isErrno(err, syscall.EACCES):
 		return fault.New(fault.Denied, "listen for %s: %w", what, err).
 			WithHint("ports below 1024 are root's: run decamp as root, or allow it: sysctl net.ipv4.ip_unprivileged_port_start=%d", portmap.Port)
 	}
 	return fault.New(fault.Unreachable, "listen for %s: %w", what, err).WithHint("see which addresses this machine has: ip addr")
+}
+
+// taken says who has a port.
+func taken(err error, what, addr string) error {
+	who := holder(addr)
+	if who == "" {
+		return fault.New(fault.Conflict, "listen for %s: %w", what, err).
+			WithHint("another server has %s; see which: ss -ltnp; for the system's NFS server: systemctl stop nfs-server", addr)
+	}
+	return fault.New(fault.Conflict, "listen for %s: %s has the port: %w", what, who, err).
+		WithHint("end it, or wait for it if it is another decamp: hosts find one server on a machine, that of its port mapper")
 }
 
 // Close gives the ports back and takes the services out of the system's rpcbind.

@@ -22,7 +22,7 @@ func (s *Server) lookup(_ context.Context, _ caller, a nameArgs) result {
 	found, err := s.lookUp(a)
 	folder := s.view(a.dir)
 	return result{err: err, fail: folder.encode, ok: func(e *xdr.Encoder) {
-		e.Opaque(encodeHandle(found.export.id, found.id))
+		e.Opaque(found.export.handle(found))
 		s.view(target{node: found}).encode(e)
 		folder.encode(e)
 	}}

@@ -88,7 +88,7 @@ func (m *mountd) mnt(host netip.Addr, arg string, e *xdr.Encoder) {
 	}
 	m.server.opts.Log.Info("mounted", "host", host.String(), "path", arg)
 	m.add(mounted{host, arg})
-	e.Opaque(encodeHandle(n.export.id, n.id))
+	e.Opaque(n.export.handle(n))
 	flavors := [...]uint32{oncrpc.AuthSys, oncrpc.AuthNone}
 	e.Uint32(uint32(len(flavors)))
 	for _, f := range flavors {
@@ -142,6 +142,24 @@ func (x *export) folder(way []string) (*node, error) {
 		}
 	}
 	return n, nil
+}
+
+// Mount is what a client said it mounted and did not say it unmounted: a client that lost
+// power stays in the list, and one that mounted before the server was started is not in it.
+type Mount struct {
+	Host netip.Addr
+	Path string
+}
+
+// Mounts lists them, the first to mount first.
+func (s *Server) Mounts() []Mount {
+	s.mountd.mu.Lock()
+	defer s.mountd.mu.Unlock()
+	var list []Mount
+	for _, m := range s.mountd.mounts {
+		list = append(list, Mount{m.host, m.path})
+	}
+	return list
 }
 
 func (m *mountd) add(new mounted) {

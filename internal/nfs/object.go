@@ -3,7 +3,6 @@ package nfs
 import (
 	"fmt"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,12 +22,17 @@ func openAt(fd int, name string) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, err := stat(child, "")
+	return hold(child)
+}
+
+// hold makes an object of a descriptor, which it closes if that fails.
+func hold(fd int) (*object, error) {
+	a, err := stat(fd, "")
 	if err != nil {
-		unix.Close(child)
+		unix.Close(fd)
 		return nil, err
 	}
-	return &object{fd: child, attr: a}, nil
+	return &object{fd: fd, attr: a}, nil
 }
 
 // close lets go. Closing a descriptor of this kind cannot fail.
@@ -80,15 +84,4 @@ func (o *object) sync() error {
 	}
 	defer unix.Close(fd)
 	return unix.Fsync(fd)
-}
-
-// birthTick is more than the clock tick that file systems keep times of birth to.
-const birthTick = 20 * time.Millisecond
-
-// outliveTick keeps the inode of something that was removed until another one cannot be
-// born in the same tick: with the same inode number, it would have the same handle.
-func (o *object) outliveTick() {
-	if wait := birthTick - time.Since(time.Unix(0, o.attr.id.birth)); wait > 0 && wait <= birthTick {
-		time.Sleep(wait)
-	}
 }

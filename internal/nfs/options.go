@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"log/slog"
 	"net/netip"
+	"os"
 
 	"github.com/decamp/decamp/internal/behind"
 )
@@ -30,6 +31,12 @@ type Options struct {
 	// needed to land a disk.
 	Durable bool
 
+	// Boot is the machine's life so far: another one means that what was written and not
+	// flushed is lost. Handles of regular files are good for one boot, so that no client
+	// goes on in the middle of a file that has lost its beginning. Default: what the kernel
+	// calls its boot; with Durable nothing is lost, and handles are good for ever.
+	Boot string
+
 	// Verifier is the write verifier. 0: a random one, as RFC 1813 wants it of a server
 	// that may lose what it held when it ends.
 	Verifier uint64
@@ -47,6 +54,11 @@ func (o Options) withDefaults() Options {
 	if o.PlainMemory == 0 {
 		o.PlainMemory = defaultPlainMemory
 	}
+	if o.Durable {
+		o.Boot = ""
+	} else if o.Boot == "" {
+		o.Boot = thisBoot()
+	}
 	if o.Verifier == 0 {
 		o.Verifier = randomVerifier()
 	}
@@ -54,6 +66,15 @@ func (o Options) withDefaults() Options {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return o
+}
+
+// thisBoot returns the kernel's id of this boot; nothing where it does not tell.
+func thisBoot() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return string(id)
 }
 
 func randomVerifier() uint64 {

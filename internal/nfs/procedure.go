@@ -108,13 +108,14 @@ func (s *Server) find(handle []byte) (*node, error) {
 	if x == nil {
 		return nil, statusStale
 	}
-	if n := x.node(id); n != nil {
-		return n, nil
+	n := x.node(id)
+	if n == nil {
+		n = x.walk(id)
 	}
-	if n := x.walk(id); n != nil {
-		return n, nil
+	if n == nil || x.fileID != x.id && (n.format == formatFile) != (export == x.fileID) {
+		return nil, statusStale
 	}
-	return nil, statusStale
+	return n, nil
 }
 
 // nameArgs is diropargs3: a name in a folder.

@@ -142,7 +142,7 @@ func (s *Server) encodeEntry(e *xdr.Encoder, parent *node, folder *object, name 
 	}
 	s.view(target{node: n}).encode(e)
 	e.Bool(true)
-	e.Opaque(encodeHandle(n.export.id, n.id))
+	e.Opaque(n.export.handle(n))
 }
 
 func (s *Server) listed(parent *node, folder *object, name string) *node {

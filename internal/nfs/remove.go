@@ -80,7 +80,7 @@ func (s *Server) gone(x *export, old named) {
 	if err == nil && a.nlink > 0 && a.format != unix.S_IFDIR {
 		return
 	}
-	old.outliveTick()
+	x.graves.bury(old.attr.id)
 	x.lose(old.node)
 	if err := s.files.forget(old.node); err != nil {
 		s.opts.Log.Warn("close removed file", "file", x.pathOf(old.node), "err", err)

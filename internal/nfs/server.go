@@ -36,6 +36,7 @@ type Server struct {
 	writes  *oncrpc.Cache
 
 	shortage shortage
+	mountd   *mountd
 
 	rpc *oncrpc.Server
 
@@ -53,7 +54,7 @@ func New(o Options) (*Server, error) {
 		byID:   make(map[uint64]*export),
 		files:  newFiles(),
 		plain:  behind.NewPool(o.PlainMemory),
-		spare:  behind.NewPool(spareMemory),
+		spare:  behind.NewPool(spareMemory + spareMemory/3), // a quarter is for writing behind, and never made
 		once:   oncrpc.NewCache(rememberedCalls),
 		writes: oncrpc.NewCache(rememberedWrites),
 	}
@@ -81,20 +82,21 @@ func (s *Server) open(e Export) error {
 		x.close()
 		return fault.New(fault.Invalid, "two exports are called %s", e.Path).WithHint("give each its own path")
 	}
-	s.byID[x.id] = x
+	x.fileID = fileExportID(x.Path, s.opts.Boot)
+	s.byID[x.id], s.byID[x.fileID] = x, x
 	s.exports = append(s.exports, x)
 	return nil
 }
 
 func (s *Server) programs() []*oncrpc.Program {
 	procedures := s.procedures()
-	mount := &mountd{server: s}
+	s.mountd = &mountd{server: s}
 	return []*oncrpc.Program{
 		{
 			Number: nfsProgram, Name: "nfs", Low: nfsVersion, High: nfsVersion,
 			Procedure: func(_, n uint32) *oncrpc.Procedure { return at(procedures, n) },
 		},
-		mount.program(),
+		s.mountd.program(),
 	}
 }
 

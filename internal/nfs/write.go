@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/crc32"
 
+	"github.com/decamp/decamp/internal/behind"
 	"github.com/decamp/decamp/internal/nfs/oncrpc"
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
@@ -48,15 +49,39 @@ func (s *Server) write(ctx context.Context, c *oncrpc.Call) (oncrpc.Answer, erro
 		return nil, d.Err()
 	}
 	if w.err = w.open(ctx); w.err == nil && length > 0 {
-		w.buf, w.spare, w.err = s.payload(ctx, w.file, length)
+		w.buf, w.spare, w.err = s.payload(ctx, w.file, length, w.place())
 	}
 	if w.buf != nil {
 		d.Read(w.buf.Bytes())
 		d.Pad(length)
 		c.Sum = crc32.Checksum(w.buf.Bytes(), castagnoli)
 	}
-	c.Free = w.drop
+	c.Free, c.Quick = w.drop, w.quick
 	return w.answer, nil
+}
+
+// quick hands the payload over if the Content takes it at once.
+func (w *writeCall) quick() bool {
+	if w.buf == nil || w.spare || w.file.eager == nil || w.server.opts.Durable {
+		return false
+	}
+	taken, err := w.file.eager.TryWrite(w.buf, int64(w.off))
+	if !taken {
+		return false
+	}
+	if w.buf, w.err = nil, err; err == nil {
+		w.node.file.touch()
+	}
+	return true
+}
+
+// place is where the payload belongs. Inode numbers tell disks apart well enough: what they
+// mix up would only be slower.
+func (w *writeCall) place() behind.Place {
+	if !w.file.special {
+		return behind.Place{}
+	}
+	return behind.Place{Disk: w.node.id.ino, Off: int64(w.off)}
 }
 
 // open refuses what cannot be written before its payload is read.
@@ -145,7 +170,7 @@ func (w *writeCall) put(ctx context.Context) error {
 
 // exchange waits for the memory that the payload should have been read into.
 func (w *writeCall) exchange(ctx context.Context) error {
-	own, err := w.file.pool(w.server).Get(ctx, len(w.buf.Bytes()))
+	own, err := w.file.pool(w.server).GetAt(ctx, len(w.buf.Bytes()), w.place())
 	if err != nil {
 		return err
 	}

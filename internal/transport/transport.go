@@ -61,6 +61,18 @@ type Transport interface {
 	Close() error
 }
 
+// Lifter is a Transport that moves disks which others cannot: what the inventory warns of,
+// by the warning's code ("rdm", "vsan"), does not keep it from moving them.
+type Lifter interface {
+	Lifts(code string) bool
+}
+
+// Lifts reports whether t is a Lifter that lifts the code.
+func Lifts(t Transport, code string) bool {
+	l, ok := t.(Lifter)
+	return ok && l.Lifts(code)
+}
+
 // Pull is Transfer for transports that can open a disk as a Source.
 func Pull(ctx context.Context, open func(context.Context, Disk) (disk.Source, error), job Job) (blockcopy.Result, error) {
 	src, err := open(ctx, job.Disk)

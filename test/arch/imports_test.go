@@ -35,6 +35,7 @@ var friends = map[[2]string]string{
 var doors = map[string][]string{
 	"github.com/vmware/govmomi":                {"internal/esx", "internal/lab", "test/govc"},
 	"github.com/dbos-inc/dbos-transact-golang": {"internal/flow"},
+	"golang.org/x/crypto/ssh":                  {"internal/esx/shell", "internal/lab"},
 	"libvirt.org/go/libvirtxml":                {"internal/target/dir", "test/boot"},
 	"github.com/spf13/cobra":                   {"cmd/decamp"},
 	"github.com/vbauerster/mpb/v8":             {"cmd/decamp"},

@@ -19,6 +19,7 @@ type taken struct {
 	CPU     float64 `json:"cpu"`     // processor seconds of the same stretch
 	Peak    int64   `json:"peak"`    // bytes resident at most, of the whole process
 	Wire    int64   `json:"wire"`    // bytes of answers taken from the network
+	Server  float64 `json:"server"`  // processor seconds of the server that was written to
 	Note    string  `json:"note"`
 }
 
@@ -36,13 +37,20 @@ func child(args []string) error {
 		"verify":  childVerify,
 		"convert": childConvert,
 		"fan":     childFan,
+		"stream":  childStream,
+		"mounts":  childMounts,
+		"pwrite":  childPwrite,
 	}
 	ctx := context.Background()
-	if args[0] == "lab" {
-		return childLab(ctx, args[1:])
+	others := map[string]func(context.Context, []string) error{
+		"lab":   childLab,
+		"land":  childLand,
+		"mount": childMount,
+		"serve": childServe,
+		"sink":  childSink,
 	}
-	if args[0] == "mount" {
-		return childMount(ctx, args[1:])
+	if other, ok := others[args[0]]; ok {
+		return other(ctx, args[1:])
 	}
 	role, ok := roles[args[0]]
 	if !ok {

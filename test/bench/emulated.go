@@ -40,10 +40,15 @@ func startLab(ctx context.Context, d lab.Disk, limits lab.Limits) (*emulated, er
 
 // startLabOf starts an emulated ESXi whose VM has several.
 func startLabOf(ctx context.Context, disks []lab.Disk, limits lab.Limits) (*emulated, error) {
-	cfg, err := json.Marshal(lab.Config{
+	return startLabWith(ctx, lab.Config{
 		VMs:    []lab.VM{{Name: benchVM, ChangeTracking: true, Disks: disks}},
 		Limits: limits,
 	})
+}
+
+// startLabWith starts what config says, which has a VM of that name.
+func startLabWith(ctx context.Context, config lab.Config) (*emulated, error) {
+	cfg, err := json.Marshal(config)
 	if err != nil {
 		return nil, err
 	}

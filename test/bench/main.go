@@ -35,6 +35,7 @@ var parts = []part{
 	{"formats", formatFigures},
 	{"mount", mountFigures},
 	{"fanout", fanoutFigures},
+	{"landing", landingFigures},
 }
 
 func main() {
@@ -87,9 +88,18 @@ func choose(only string) ([]part, error) {
 		}
 	}
 	if len(chosen) != len(wanted) {
-		return nil, fmt.Errorf("unknown part in %q; the parts are engine, writers, verify, https, huge, formats, mount and fanout", only)
+		return nil, fmt.Errorf("unknown part in %q; the parts are %s", only, partNames())
 	}
 	return chosen, nil
+}
+
+// partNames lists the parts, in the table's order.
+func partNames() string {
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.name)
+	}
+	return strings.Join(names, ", ")
 }
 
 func exitOn(err error) {

@@ -67,6 +67,15 @@ func runChild(ctx context.Context, result any, role string, args ...string) erro
 	return json.Unmarshal(out, result)
 }
 
+// runJob is runChild for a role that takes a job.
+func runJob(ctx context.Context, result any, role string, job any) error {
+	spec, err := json.Marshal(job)
+	if err != nil {
+		return err
+	}
+	return runChild(ctx, result, role, string(spec))
+}
+
 // available reports whether the programs are installed; peers that are not get a row
 // that says so.
 func available(names ...string) error {

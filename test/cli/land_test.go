@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"bufio"
+	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/url"
@@ -12,7 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/nfsclient"
 )
 
 // landing is a decamp land that is ready.
@@ -24,18 +30,29 @@ type landing struct {
 	Export  string
 }
 
-// land serves an export until the test ends.
+// land serves an export, without a port mapper, until the test ends.
 func land(t *testing.T, dir string, args ...string) *landing {
 	t.Helper()
-	args = append([]string{"land", "--export", dir, "--listen", "127.0.0.1:0", "--portmap", "none", "--json"}, args...)
+	l, _ := landAt(t, dir, append([]string{"--listen", "127.0.0.1:0", "--portmap", "none"}, args...)...)
+	return l
+}
+
+// landAt serves an export until the test ends, and returns the lines that it prints.
+func landAt(t *testing.T, dir string, args ...string) (*landing, *bufio.Scanner) {
+	t.Helper()
+	args = append([]string{"land", "--export", dir, "--json"}, args...)
 	l := &landing{T: t, cmd: exec.CommandContext(t.Context(), binary, args...)}
 	l.cmd.Stderr = os.Stderr
 	out, err := l.cmd.StdoutPipe()
 	must(t, err)
 	must(t, l.cmd.Start())
 	t.Cleanup(func() { _ = l.cmd.Process.Kill(); _ = l.cmd.Wait() }) // usually it has ended
-	decodeLine(t, out, l)
-	return l
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() {
+		t.Fatal("it said nothing")
+	}
+	must(t, json.Unmarshal(lines.Bytes(), l))
+	return l, lines
 }
 
 // url is a file of the export as libnfs names it.
@@ -176,4 +193,75 @@ func freePort(t *testing.T) string {
 	must(t, err)
 	defer l.Close()
 	return l.Addr().String()
+}
+
+// An ESXi host copies a disk onto decamp land, as people do by hand; decamp is killed in the
+// middle and started again, and the copy goes on: what was acknowledged is in the page cache.
+func TestLandIsKilledAndTheHostGoesOn(t *testing.T) {
+	portmap, dir := freePort(t), t.TempDir()
+	r := newRig(t, lab.Config{
+		NFS: lab.NFS{Portmap: portmap, Times: nfsclient.Times{Reconnect: 50 * time.Millisecond}},
+		VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 256 << 20, Fill: 100, Seed: 3}}}},
+	}).trusting()
+	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultCloneStall, Path: "web01.vmdk", At: 64 << 20, Count: 1})
+	must(t, err)
+	t.Cleanup(r.lab.Faults().Release)
+	args := []string{"--allow", "127.0.0.1", "--listen", freePort(t), "--portmap", portmap}
+	first, _ := landAt(t, dir, args...)
+	host, err := esx.Dial(t.Context(), esx.Config{
+		URL:         &url.URL{Scheme: "esxi", User: url.User("root"), Host: r.lab.Addr()},
+		Fingerprint: r.lab.Fingerprint(),
+		Password:    func(context.Context) (esx.Secret, error) { return secret, nil },
+	})
+	must(t, err)
+	t.Cleanup(func() { must(t, host.Close()) })
+	vm, err := host.VM(t.Context(), "web01")
+	must(t, err)
+	_, _, err = host.MountNAS(t.Context(), vm.Host, esx.NAS{Server: first.Address, Path: dir, Name: "decamp"})
+	must(t, err)
+	copied := make(chan error, 1)
+	halfway := make(chan bool, 1)
+	go func() {
+		copied <- host.CopyDisk(t.Context(), esx.DiskCopy{
+			From: vm.Disks[0].Path, To: inventory.Path{Datastore: "decamp", File: "web01.vmdk"},
+			Progress: func(percent int) {
+				if percent > 0 {
+					select {
+					case halfway <- true:
+					default:
+					}
+				}
+			},
+		})
+	}()
+	<-halfway
+	must(t, first.cmd.Process.Kill())
+	_ = first.cmd.Wait() // it was killed
+	r.lab.Faults().Release()
+	second, lines := landAt(t, dir, args...)
+	must(t, <-copied)
+	r.sameAsSource(filepath.Join(dir, "web01-flat.vmdk"), "web01", 0)
+	for told := ""; told != "landed"; {
+		var o struct{ File struct{ Name, State string } }
+		if !lines.Scan() {
+			t.Fatal("it did not say that the disk landed")
+		}
+		must(t, json.Unmarshal(lines.Bytes(), &o))
+		if o.File.Name == "web01-flat.vmdk" {
+			told = o.File.State
+		}
+	}
+	must(t, second.cmd.Process.Signal(syscall.SIGTERM))
+	var end struct {
+		Ended struct {
+			Files        int
+			Open, Mounts []string
+		}
+	}
+	for lines.Scan() {
+		must(t, json.Unmarshal(lines.Bytes(), &end))
+	}
+	if code := exitCode(t, second.cmd); code != 0 || end.Ended.Files != 1 || len(end.Ended.Open) > 0 {
+		t.Errorf("exit code %d, ended with %+v", code, end)
+	}
 }

@@ -27,6 +27,18 @@ func (f *File) fault(verb string, r disk.Range, err error) error {
 		return fault.New(fault.Unsupported, "%w", err).
 			WithHint("the file system of %s holds no file of %d bytes: use XFS, or a block device", filepath.Dir(f.path), f.size)
 	}
+	return storageFault(f.path, err)
+}
+
+// storageFault gives an error of the storage below an image its kind and remedy: it fails,
+// was taken away, or the file system has shut itself down or gone read-only because of it.
+func storageFault(path string, err error) error {
+	for _, errno := range []unix.Errno{unix.EIO, unix.ENODEV, unix.ENXIO, unix.EROFS, unix.ESTALE, unix.EUCLEAN} {
+		if errors.Is(err, errno) {
+			return fault.New(fault.Unreachable, "%w", err).
+				WithHint("the storage of %s fails: see dmesg; when it is back, start again: it continues where it stopped", filepath.Dir(path))
+		}
+	}
 	return err
 }
 

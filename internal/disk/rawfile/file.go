@@ -38,6 +38,9 @@ type File struct {
 	behind  *behind        // nil unless mode is Behind
 	written *bitmap.Bitmap // of a fresh file; nil: any byte may hold something
 
+	inTurn bool       // writes do not run in parallel, and would only fight
+	turn   sync.Mutex // held by one, where inTurn is set
+
 	mu     sync.Mutex
 	broken error // the first Sync that failed: what came before it may be lost
 	closed bool

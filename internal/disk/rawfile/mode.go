@@ -34,7 +34,7 @@ func (m Mode) String() string {
 
 // chooseMode takes the first mode from m on that the file system lets us have.
 func (f *File) chooseMode(m Mode) {
-	f.mode = m
+	f.mode, f.inTurn = m, isTmpfs(f.cached)
 	if f.mode == Direct {
 		if f.direct = openDirect(f.cached, os.O_WRONLY); f.direct == nil {
 			f.mode = Uncached
@@ -46,6 +46,13 @@ func (f *File) chooseMode(m Mode) {
 	if f.mode == Behind {
 		f.behind = newBehind(f.cached)
 	}
+}
+
+// isTmpfs reports whether a file is in memory, where O_DIRECT is taken and means nothing: the
+// inode's lock is held while bytes are copied, and other writers wait for it by spinning.
+func isTmpfs(file *os.File) bool {
+	var s unix.Statfs_t
+	return unix.Fstatfs(int(file.Fd()), &s) == nil && s.Type == unix.TMPFS_MAGIC
 }
 
 // openDirect opens file a second time, for direct I/O; nil if that is refused. Going by

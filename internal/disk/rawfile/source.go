@@ -99,7 +99,7 @@ func (s *Source) ReadAt(ctx context.Context, p []byte, off int64) error {
 		return err
 	}
 	if err := s.read(p, off); err != nil {
-		return fmt.Errorf("read image %s at %v: %w", s.path, r, err)
+		return storageFault(s.path, fmt.Errorf("read image %s at %v: %w", s.path, r, err))
 	}
 	return nil
 }

@@ -21,6 +21,10 @@ func (f *File) WriteAt(ctx context.Context, p []byte, off int64) error {
 	if f.written != nil {
 		f.written.Set(r)
 	}
+	if f.inTurn {
+		f.turn.Lock()
+		defer f.turn.Unlock()
+	}
 	if err := f.write(p, off); err != nil {
 		return f.fault("write", r, err)
 	}

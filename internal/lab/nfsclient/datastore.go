@@ -16,6 +16,7 @@ import (
 type Datastore struct {
 	cfg    Config
 	root   Handle
+	addr   string // host:port of NFS
 	limits Limits
 	health *health
 	links  []*link
@@ -61,12 +62,11 @@ func (d *Datastore) mount(ctx context.Context) error {
 	if len(d.root) > maxHandle {
 		return fmt.Errorf("%w: it has %d", ErrHandleSize, len(d.root))
 	}
-	addr, err := d.cfg.getPort(ctx, progNFS, versNFS)
-	if err != nil {
+	if d.addr, err = d.cfg.getPort(ctx, progNFS, versNFS); err != nil {
 		return err
 	}
 	for range d.cfg.Connections {
-		l, err := newLink(ctx, &d.cfg, addr)
+		l, err := newLink(ctx, &d.cfg, d.addr)
 		if err != nil {
 			return err
 		}
@@ -106,6 +106,13 @@ func (d *Datastore) Unmount(ctx context.Context) error {
 
 // Abandon disconnects and tells nobody, as a host that loses power does.
 func (d *Datastore) Abandon() { d.close() }
+
+// Sever takes the network to the server away, or brings it back.
+func (d *Datastore) Sever(cut bool) {
+	for _, l := range d.links {
+		l.sever(cut)
+	}
+}
 
 func (d *Datastore) close() {
 	d.stop()

@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/decamp/decamp/internal/lab/xdr"
@@ -24,6 +25,8 @@ type link struct {
 
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has ended
+
+	cut atomic.Bool // the network is away
 
 	writing sync.Mutex // one message at a time; never taken while mu is held
 
@@ -65,6 +68,18 @@ func (l *link) close() {
 	<-l.done
 }
 
+// sever takes the network away, or brings it back. What is under way waits, or fails once all
+// paths count as down.
+func (l *link) sever(cut bool) {
+	l.cut.Store(cut)
+	l.mu.Lock()
+	conn := l.conn
+	l.mu.Unlock()
+	if cut && conn != nil {
+		abort(conn)
+	}
+}
+
 // run serves one connection after the other until ctx ends.
 func (l *link) run(ctx context.Context, conn net.Conn) {
 	for again := false; conn != nil; again = true {
@@ -75,6 +90,10 @@ func (l *link) run(ctx context.Context, conn net.Conn) {
 
 func (l *link) redial(ctx context.Context) net.Conn {
 	for ctx.Err() == nil {
+		if l.cut.Load() {
+			sleep(ctx, l.cfg.Times.Reconnect)
+			continue
+		}
 		dial, cancel := context.WithTimeout(ctx, l.cfg.Times.Silence)
 		conn, err := dialTCP(dial, l.addr, l.port) // port: nobody else writes it now
 		cancel()

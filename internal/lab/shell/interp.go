@@ -178,6 +178,8 @@ func (x *interp) run(n node) {
 		x.list(n.otherwise)
 	case *loop:
 		x.loop(n)
+	case *each:
+		x.each(n)
 	}
 }
 
@@ -192,6 +194,24 @@ func (x *interp) loop(n *loop) {
 	}
 	if !x.exited {
 		x.status = status
+	}
+}
+
+func (x *interp) each(n *each) {
+	values := x.args[1:]
+	if !n.args {
+		values = nil
+		for _, w := range n.words {
+			values = append(values, x.names(w)...)
+		}
+	}
+	x.status = 0
+	for _, v := range values {
+		if x.over() {
+			return
+		}
+		x.vars[n.name] = v
+		x.list(n.body)
 	}
 }
 
@@ -305,7 +325,7 @@ func (x *interp) abs(name string) string {
 func (x *interp) simple(n *simple, inPlace bool) {
 	args := []string{}
 	for _, w := range n.words {
-		args = append(args, x.expand(w)...)
+		args = append(args, x.names(w)...)
 	}
 	s, closeAll, err := x.redirect(n.redirs)
 	if err == nil && len(args) == 1 && args[0] == "exec" {
@@ -385,11 +405,10 @@ func (x *interp) builtin(args []string, s std) bool {
 		if len(args) > 1 {
 			status, _ = strconv.Atoi(args[1]) // 0 if it is no number
 		}
+	case "shift":
+		status = x.shift(args[1:], s)
 	case "cd":
-		x.dir = "/"
-		if len(args) > 1 {
-			x.dir = x.abs(args[1])
-		}
+		status = x.cd(args[1:], s)
 	case "wait":
 		status = x.waitFor(args[1:])
 	case "eval":
@@ -407,6 +426,34 @@ func (x *interp) builtin(args []string, s std) bool {
 	}
 	x.status = status
 	return true
+}
+
+// cd changes to a folder that is there.
+func (x *interp) cd(args []string, s std) int {
+	to := "/"
+	if len(args) > 0 {
+		to = x.abs(args[0])
+	}
+	if x.m.IsDir != nil && !x.m.IsDir(to) {
+		fmt.Fprintf(s.err, "sh: cd: can't cd to %s\n", to)
+		return 1
+	}
+	x.dir = to
+	return 0
+}
+
+// shift drops the first arguments.
+func (x *interp) shift(args []string, s std) int {
+	n := 1
+	if len(args) > 0 {
+		n, _ = strconv.Atoi(args[0]) // 0 if it is no number
+	}
+	if n < 0 || n > len(x.args)-1 {
+		fmt.Fprintln(s.err, "sh: shift: bad number")
+		return 1
+	}
+	x.args = append([]string{x.args[0]}, x.args[1+n:]...)
+	return 0
 }
 
 // script2 runs a script in this shell.

@@ -13,7 +13,7 @@ type item struct {
 	background bool
 }
 
-// A node is a *simple, *pipeline, *chain, *group, *branch or *loop.
+// A node is a *simple, *pipeline, *chain, *group, *branch, *loop or *each.
 type node any
 
 // A simple is one command with its redirections.
@@ -63,6 +63,14 @@ type branch struct{ cond, then, otherwise list }
 type loop struct {
 	cond, body list
 	until      bool
+}
+
+// An each is for NAME in WORDS; args says that there is no in: it is for the arguments.
+type each struct {
+	name  string
+	words []word
+	args  bool
+	body  list
 }
 
 type parser struct {
@@ -220,7 +228,9 @@ func (p *parser) command() (node, error) {
 		return p.branch()
 	case p.isWord("while", "until"):
 		return p.loop()
-	case p.isWord("for", "case", "function"):
+	case p.isWord("for"):
+		return p.each()
+	case p.isWord("case", "function"):
 		return nil, fmt.Errorf("syntax error: %q is not supported", p.tokens[p.i].word[0].text)
 	}
 	return p.simple()
@@ -300,6 +310,36 @@ func (p *parser) loop() (node, error) {
 	}
 	p.i++
 	return l, nil
+}
+
+func (p *parser) each() (node, error) {
+	p.i++
+	if p.i >= len(p.tokens) || p.tokens[p.i].op != "" || len(p.tokens[p.i].word) != 1 || !isName(p.tokens[p.i].word[0].text) {
+		return nil, p.unexpected()
+	}
+	n := &each{name: p.tokens[p.i].word[0].text, args: true}
+	p.i++
+	p.newlines()
+	if p.isWord("in") {
+		n.args = false
+		for p.i++; p.i < len(p.tokens) && p.tokens[p.i].op == ""; p.i++ {
+			n.words = append(n.words, p.tokens[p.i].word)
+		}
+	}
+	if p.isOp(";") {
+		p.i++
+	}
+	p.newlines()
+	if !p.isWord("do") {
+		return nil, p.unexpected()
+	}
+	p.i++
+	var err error
+	if n.body, err = p.section("done"); err != nil {
+		return nil, err
+	}
+	p.i++
+	return n, nil
 }
 
 func (p *parser) redir() (redir, error) {

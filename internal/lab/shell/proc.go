@@ -61,6 +61,8 @@ const (
 type Machine struct {
 	Open     func(name string, mode Mode) (io.ReadWriteCloser, error)
 	Commands map[string]Command
+	IsDir    func(name string) bool     // for cd; nil: everything is a folder
+	Files    func(name string) []string // what is in a folder, for patterns; nil: nothing
 
 	mu      sync.Mutex
 	procs   map[int]*Proc

@@ -152,7 +152,9 @@ func TestScripts(t *testing.T) {
 		`echo 'unterminated`:              `sh: unterminated quoted string`,
 		`echo a; )`:                       `sh: syntax error: unexpected ")"`,
 		`if true; then`:                   `sh: syntax error: unexpected end of file`,
-		`for x in a; do :; done`:          `sh: syntax error: "for" is not supported`,
+		`for x in a; echo; done`:          `sh: syntax error: unexpected "echo"`,
+		`for 1 in a; do :; done`:          `sh: syntax error: unexpected "1"`,
+		`case x in esac`:                  `sh: syntax error: "case" is not supported`,
 		`status 7 & wait $!; args $?`:     `["7"]`,
 		`echo "$$" | args`:                `[]`,
 	} {

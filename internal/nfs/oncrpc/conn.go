@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"time"
 )
 
 // readBuffer is what headers and small arguments are read through. What a payload has in
@@ -28,7 +27,7 @@ type conn struct {
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{
 		srv:    s,
-		socket: &socket{Conn: nc, hello: time.Now().Add(s.opts.Hello), stall: s.opts.Stall},
+		socket: newSocket(nc, s.opts.Hello, s.opts.Stall),
 		ends:   ends{peer: addrPort(nc.RemoteAddr()), local: addrPort(nc.LocalAddr())},
 		slots:  make(chan struct{}, s.opts.MaxCalls),
 	}
@@ -92,6 +91,11 @@ func (c *conn) start(ctx context.Context) error {
 	if err := j.claim(ctx); err != nil {
 		return err
 	}
+	if c.answerNow(ctx, j) {
+		c.socket.soon = true
+		<-c.slots
+		return nil
+	}
 	c.calls.Go(func() {
 		defer func() { <-c.slots }()
 		j.run(ctx, c.send)
@@ -99,10 +103,30 @@ func (c *conn) start(ctx context.Context) error {
 	return nil
 }
 
-// send sends a reply. A client that does not take it loses its connection.
+// answerNow gives the answer of a quick call, unless another reply is being sent: for a
+// client that does not take that one before more of its calls are read, nobody must wait.
+func (c *conn) answerNow(ctx context.Context, j *job) bool {
+	if j.call.Quick == nil || !c.mu.TryLock() {
+		return false
+	}
+	defer c.mu.Unlock()
+	j.enter()
+	if !j.quick() {
+		return false
+	}
+	j.run(ctx, c.put)
+	return true
+}
+
+// send sends a reply.
 func (c *conn) send(reply []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.put(reply)
+}
+
+// put sends a reply. A client that does not take it loses its connection. It needs mu.
+func (c *conn) put(reply []byte) {
 	if err := c.socket.put(reply); err != nil {
 		c.cut()
 	}
@@ -113,46 +137,3 @@ func (c *conn) isAlive() bool { return c.socket != nil && isEstablished(c.socket
 
 // cut ends the connection at once: both sides see a reset.
 func (c *conn) cut() { reset(c.socket.Conn) }
-
-// socket is a TCP connection with its deadlines. inside and spoke belong to the reader.
-type socket struct {
-	net.Conn
-	hello time.Time // until when something must have been said
-	stall time.Duration
-
-	spoke  bool // a whole call has come
-	inside bool // a record has begun and not ended
-	timed  bool // a deadline is set
-}
-
-// Read is part of io.Reader. Time that the server takes between two reads does not count
-// against the client.
-func (s *socket) Read(p []byte) (int, error) {
-	if err := s.await(); err != nil {
-		return 0, err
-	}
-	return s.Conn.Read(p)
-}
-
-func (s *socket) await() error {
-	switch {
-	case s.inside:
-		s.timed = true
-		return s.SetReadDeadline(time.Now().Add(s.stall))
-	case !s.spoke:
-		s.timed = true
-		return s.SetReadDeadline(s.hello)
-	case s.timed:
-		s.timed = false
-		return s.SetReadDeadline(time.Time{})
-	}
-	return nil
-}
-
-func (s *socket) put(p []byte) error {
-	if err := s.SetWriteDeadline(time.Now().Add(s.stall)); err != nil {
-		return err
-	}
-	_, err := s.Write(p)
-	return err
-}

@@ -19,6 +19,8 @@ type job struct {
 	proc   *Procedure
 	answer Answer
 	key    cacheKey // where proc.Once is set
+	entry  *cached  // of key, once entered
+	first  bool     // entry is this call's own
 
 	// refuse encodes why the call cannot be done; nil if it can.
 	refuse func(*xdr.Encoder)
@@ -124,8 +126,32 @@ func (j *job) claim(ctx context.Context) error {
 	return err
 }
 
+// enter finds out whether the call is a repetition, unless that was done. Who entered must
+// run.
+func (j *job) enter() {
+	if j.refuse == nil && j.proc.Once != nil && j.entry == nil {
+		j.entry, j.first = j.proc.Once.begin(j.key, j.conn)
+	}
+}
+
+// quick does the call if that takes no waiting, and reports whether only its answer is left.
+func (j *job) quick() (done bool) {
+	if j.refuse != nil || j.call.Quick == nil || j.entry != nil && !j.first {
+		return false
+	}
+	var err error
+	defer func() {
+		if err != nil {
+			done, j.answer = true, func(context.Context, *xdr.Encoder) error { return err }
+		}
+	}()
+	defer j.recovered(&err)
+	return j.call.Quick()
+}
+
 // run does the call and sends the reply, if there is one. It gives back what claim took.
 func (j *job) run(ctx context.Context, send func(reply []byte)) {
+	j.enter()
 	pool := &j.srv.small
 	if j.call.Expect >= largeReply {
 		pool = &j.srv.large
@@ -145,16 +171,15 @@ func (j *job) reply(ctx context.Context, e *xdr.Encoder) []byte {
 		j.refuse(e)
 		return finish(e)
 	}
-	if j.proc.Once == nil {
+	if j.entry == nil {
 		return j.do(ctx, e)
 	}
-	entry, first := j.proc.Once.begin(j.key, j.conn)
-	if !first {
+	if !j.first {
 		j.drop()
-		return entry.wait(ctx)
+		return j.entry.wait(ctx)
 	}
 	reply := j.do(ctx, e)
-	j.proc.Once.finish(j.key, entry, reply)
+	j.proc.Once.finish(j.key, j.entry, reply)
 	return reply
 }
 

@@ -31,13 +31,15 @@ const (
 	procGate  = 3 // waits for the rig's gate
 	procPanic = 4
 	procLarge = 5 // returns as many bytes as it is asked for
+	procQuick = 6 // returns how often it was done, by the reader unless its argument is 0; remembered
 )
 
 type rig struct {
 	*testing.T
 	addr  string
 	gate  chan struct{}
-	done  atomic.Uint32 // calls of procCount and procGate
+	done  atomic.Uint32 // calls of procCount, procGate and procQuick
+	quick atomic.Uint32 // calls of procQuick that the reader did
 	freed atomic.Int32
 	begun chan struct{} // one for each call that reached its Answer and waits
 }
@@ -104,12 +106,34 @@ func (r *rig) program() *oncrpc.Program {
 			c.Expect = int(n)
 			return func(_ context.Context, e *xdr.Encoder) error { e.Opaque(make([]byte, n)); return nil }, nil
 		}},
+		procQuick: {Name: "QUICK", Once: once, Decode: func(_ context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
+			how, did := c.Args.Uint32(), false
+			c.Quick = func() bool {
+				if how == quickPanic {
+					panic("in quick")
+				}
+				if did = how != 0; did {
+					r.quick.Add(1)
+					r.done.Add(1)
+				}
+				return did
+			}
+			return func(_ context.Context, e *xdr.Encoder) error {
+				if !did {
+					r.done.Add(1)
+				}
+				e.Uint32(r.done.Load())
+				return nil
+			}, nil
+		}},
 	}
 	return &oncrpc.Program{
 		Number: echoProgram, Name: "echo", Low: 2, High: 3,
 		Procedure: func(_, n uint32) *oncrpc.Procedure { return procs[n] },
 	}
 }
+
+const quickPanic = 13
 
 func word(v uint32) []byte { return binary.BigEndian.AppendUint32(nil, v) }
 
@@ -415,6 +439,35 @@ func TestRepetitionsAreNotDoneAgain(t *testing.T) {
 	again.SendRaw(rpctest.Record(append(c.Header(77, echoProgram, 2, procCount), word(6)...)))
 	if again.Receive(); r.done.Load() != 2 {
 		t.Errorf("done %d times, want 2", r.done.Load())
+	}
+}
+
+// What the reader does itself is done once too, and a panic there ends one call only.
+func TestQuickCalls(t *testing.T) {
+	r := newRig(t, oncrpc.Options{})
+	c := rpctest.Dial(t, r.addr)
+	call := rpctest.Record(append(c.Header(77, echoProgram, 2, procQuick), word(1)...))
+	var first []byte
+	for i := range 3 {
+		c.SendRaw(call)
+		got := c.Receive()
+		if first == nil {
+			first = got
+		}
+		if !bytes.Equal(got, first) {
+			t.Errorf("repetition %d got % x, the first % x", i, got, first)
+		}
+	}
+	if n, quick := r.done.Load(), r.quick.Load(); n != 1 || quick != 1 {
+		t.Errorf("done %d times, %d of them by the reader", n, quick)
+	}
+	c.SendRaw(rpctest.Record(append(c.Header(78, echoProgram, 2, procQuick), word(quickPanic)...)))
+	want := unhex(t, "0000004e 00000001 00000000 00000000 00000000 00000005")
+	if got := c.Receive(); !bytes.Equal(got, want) {
+		t.Errorf("a panic got % x, want % x", got, want)
+	}
+	if d := c.Call(echoProgram, 2, procQuick, word(0)); d.Uint32() != 2 || r.quick.Load() != 1 {
+		t.Errorf("done %d times, %d of them by the reader", r.done.Load(), r.quick.Load())
 	}
 }
 

@@ -19,6 +19,9 @@ var _ transport.Transport = (*Member)(nil)
 // Name is part of transport.Transport.
 func (m *Member) Name() string { return m.group.inner.Name() }
 
+// Lifts is part of transport.Lifter.
+func (m *Member) Lifts(code string) bool { return transport.Lifts(m.group.inner, code) }
+
 // Probe is part of transport.Transport.
 func (m *Member) Probe(ctx context.Context, d transport.Disk) (transport.Offer, error) {
 	return m.group.inner.Probe(ctx, d)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/decamp/decamp/internal/behind"
@@ -26,6 +27,7 @@ type content struct {
 	flat       string
 	began      time.Time
 	safe       int64 // bytes that were safe before
+	percent    atomic.Int32
 }
 
 var _ nfs.Content = (*content)(nil)
@@ -47,8 +49,9 @@ func (t *Transport) open(name string) (nfs.Content, error) {
 // land makes a place for the job's disk.
 func (t *Transport) land(ctx context.Context, job transport.Job) (*content, error) {
 	c := &content{job: job, folder: rand.Text(), began: time.Now()}
+	c.percent.Store(unbegun.percent)
 	c.descriptor, c.flat = c.folder+"/disk.vmdk", c.folder+"/disk-flat.vmdk"
-	var o behind.Options
+	o := behind.Options{CheckpointBytes: t.opts.CheckpointBytes}
 	if job.ReadBack != nil {
 		var err error
 		if c.source, err = job.ReadBack(ctx); err != nil {
@@ -116,6 +119,7 @@ func (c *content) complete(ctx context.Context) error {
 
 // report turns the host's percents into bytes.
 func (c *content) report(percent int) {
+	c.percent.Store(int32(percent))
 	if c.job.Progress != nil {
 		p := c.progress()
 		p.Done = c.job.Target.Size() / 100 * int64(percent)

@@ -5,7 +5,7 @@
 //
 // # How a byte gets here
 //
-//	Transfer -> Host.CopyDisk                          the host is asked, and followed
+//	Transfer -> Copier.CopyDisk                        the host is asked, and followed
 //	            nfs WRITE -> content -> behind.File    what it sends, hashed while hot
 //	                                    -> Target      in large runs
 //
@@ -18,6 +18,9 @@
 // it wrote nothing. If anything fails in between, the host's copy fails too, or what it
 // still writes goes nowhere: names are used once, so its handles are stale. The host copies
 // from the beginning each time; chunks that are safe already are not written again.
+//
+// A disk of a running VM is landed as it was at a snapshot: the host may read what /folder
+// refuses. The snapshot is there before and after, or the Transfer fails.
 //
 // The datastore is mounted with the first Transfer and unmounted by Close. It is on record
 // (package leftover) from before it is mounted until it is unmounted, so that whoever comes
@@ -32,6 +35,7 @@ package landing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -52,6 +56,9 @@ type Host interface {
 	MountNAS(ctx context.Context, host inventory.MoRef, n esx.NAS) (name string, mounted bool, err error)
 	UnmountNAS(ctx context.Context, host inventory.MoRef, n esx.NAS) error
 	CopyDisk(ctx context.Context, c esx.DiskCopy) error
+
+	// SnapshotDisk returns the descriptor that holds a disk as it was at a snapshot.
+	SnapshotDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (inventory.Path, error)
 
 	// HostAddresses returns the addresses that a host may send from.
 	HostAddresses(ctx context.Context, host inventory.MoRef) ([]netip.Addr, error)
@@ -85,7 +92,15 @@ type Options struct {
 	Stays     func(error)
 
 	UnmountWait time.Duration                        // for files that the host holds open; default a minute
+	Stall       time.Duration                        // a copy that shows no sign of life for so long is ended; default an hour
 	After       func(time.Duration) <-chan time.Time // default time.After
+
+	// CheckpointBytes is how many bytes of a disk are written until they are made safe.
+	// Default: that of package behind.
+	CheckpointBytes int64
+
+	// Copier is how the host is asked to copy. Default API.
+	Copier Copier
 
 	Log *slog.Logger // default discards
 }
@@ -101,6 +116,7 @@ type Transport struct {
 	mu      sync.Mutex // held while a host mounts
 	served  *served    // nil before the first Transfer
 	mounted map[inventory.MoRef]mount
+	doubted map[inventory.MoRef]bool // a copy failed there: it may have lost the mount
 
 	landing sync.Mutex          // never held across I/O: hosts that write wait for it
 	disks   map[string]*content // by name in the export
@@ -112,25 +128,71 @@ func New(host Host, o Options) *Transport {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Copier == nil {
+		o.Copier = API{host}
+	}
 	return &Transport{
 		host: host, opts: o, pool: behind.NewPool(o.Memory),
-		mounted: map[inventory.MoRef]mount{}, disks: map[string]*content{},
+		mounted: map[inventory.MoRef]mount{}, doubted: map[inventory.MoRef]bool{}, disks: map[string]*content{},
 	}
 }
 
 // Name is part of transport.Transport.
 func (t *Transport) Name() string { return "landing" }
 
+// Lifts is part of transport.Lifter. By SSH, the host copies what is behind the descriptor
+// of a raw device mapping or a vSAN object, which has no file that could be read.
+func (t *Transport) Lifts(code string) bool {
+	c, ok := t.opts.Copier.(interface{ Objects() bool })
+	return ok && c.Objects() && (code == "rdm" || code == "rdm-physical" || code == "vsan")
+}
+
 // Probe is part of transport.Transport. Whether the host can reach us shows when it mounts.
-func (t *Transport) Probe(_ context.Context, d transport.Disk) (transport.Offer, error) {
-	if d.Snapshot != "" {
-		return transport.Offer{Reason: "only disks of VMs that are powered off are landed so far"}, nil
+func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offer, error) {
+	o := transport.Offer{Usable: true, Reason: "the host copies to a datastore that decamp serves", Streams: 2}
+	if d.Snapshot == "" {
+		return o, nil
 	}
-	return transport.Offer{Usable: true, Reason: "the host copies to a datastore that decamp serves", Streams: 2}, nil
+	from, err := t.origin(ctx, d)
+	if fault.Is(err, fault.NotFound) {
+		return transport.Offer{Reason: fmt.Sprintf("%v; %s", err, fault.HintOf(err))}, nil
+	}
+	if err != nil {
+		return transport.Offer{}, err
+	}
+	o.Running, o.Reason = true, fmt.Sprintf("the host copies %v, which is frozen, to a datastore that decamp serves", from)
+	return o, nil
+}
+
+// origin is the descriptor that the host is to copy.
+func (t *Transport) origin(ctx context.Context, d transport.Disk) (inventory.Path, error) {
+	if d.Snapshot == "" {
+		return d.Disk.Path, nil
+	}
+	return t.host.SnapshotDisk(ctx, d.Snapshot, d.Disk.Key)
+}
+
+// unmoved makes sure that a disk that was copied at a snapshot was frozen all the time: when
+// the snapshot is removed, the base is written to.
+func (t *Transport) unmoved(ctx context.Context, d transport.Disk, from inventory.Path) error {
+	now, err := t.origin(ctx, d)
+	switch {
+	case fault.Is(err, fault.NotFound):
+		return fault.New(fault.Conflict, "the snapshot was removed while its disk was copied: %w", err).
+			WithHint("see the VM's recent tasks for who did so; take another and run the command again")
+	case err == nil && now != from:
+		return fault.New(fault.Conflict, "the disk at the snapshot was %v and is %v now", from, now).
+			WithHint("the VM was moved or its snapshots changed while it was copied; run the command again")
+	}
+	return err
 }
 
 // Transfer is part of transport.Transport.
 func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockcopy.Result, err error) {
+	from, err := t.origin(ctx, job.Disk)
+	if err != nil {
+		return res, err
+	}
 	datastore, err := t.reach(ctx, job.Disk.VM.Host)
 	if err != nil {
 		return res, err
@@ -140,13 +202,19 @@ func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockc
 		return res, err
 	}
 	defer func() { err = errors.Join(err, t.leave(l)) }()
-	err = t.host.CopyDisk(ctx, esx.DiskCopy{
-		Datacenter: job.Disk.VM.Datacenter,
-		From:       job.Disk.Disk.Path,
-		To:         inventory.Path{Datastore: datastore, File: l.descriptor},
-		Progress:   l.report,
+	err = t.attend(ctx, l, func(ctx context.Context, began func()) error {
+		return t.opts.Copier.CopyDisk(ctx, job.Disk.VM.Host, esx.DiskCopy{
+			Datacenter: job.Disk.VM.Datacenter,
+			From:       from,
+			To:         inventory.Path{Datastore: datastore, File: l.descriptor},
+			Progress:   l.report,
+		}, began)
 	})
-	if err = l.whose(err); err == nil {
+	if err != nil {
+		t.doubt(job.Disk.VM.Host)
+		return l.result(), l.whose(err)
+	}
+	if err = t.unmoved(ctx, job.Disk, from); err == nil {
 		err = l.complete(ctx)
 	}
 	return l.result(), err
@@ -156,7 +224,7 @@ func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockc
 func (t *Transport) reach(ctx context.Context, host inventory.MoRef) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if m, ok := t.mounted[host]; ok {
+	if m, ok := t.mounted[host]; ok && !t.doubted[host] {
 		return m.nas.Name, nil
 	}
 	from, err := t.host.HostAddresses(ctx, host)
@@ -182,7 +250,16 @@ func (t *Transport) reach(ctx context.Context, host inventory.MoRef) (string, er
 		return "", t.served.explain(err, host, export.Server, from)
 	}
 	t.mounted[host] = m
+	delete(t.doubted, host)
 	return m.nas.Name, nil
+}
+
+// doubt has the next Transfer look whether the host still has the datastore: one that was
+// off in between need not.
+func (t *Transport) doubt(host inventory.MoRef) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.doubted[host] = true
 }
 
 // Close unmounts the datastore from every host and ends the server, which has to answer

@@ -121,16 +121,15 @@ func (l *log) String() string {
 
 func (r *rig) leftovers() *leftover.Store { return leftover.NewStore(r.state) }
 
-// landing is one with what is changed in its options.
-func (r *rig) landing(change ...func(*landing.Options)) *landing.Transport {
-	o := landing.Options{
+func (r *rig) options() landing.Options {
+	return landing.Options{
 		Dir: r.dir, Ports: r.ports, Memory: 64 << 20, Leftovers: r.leftovers(), Server: r.lab.Addr(),
 		After: soon, Log: slog.New(slog.NewTextHandler(&r.told, nil)),
 	}
-	for _, f := range change {
-		f(&o)
-	}
-	t := landing.New(r.session, o)
+}
+
+func (r *rig) landing() *landing.Transport {
+	t := landing.New(r.session, r.options())
 	r.Cleanup(func() { r.check(t.Close()) })
 	return t
 }

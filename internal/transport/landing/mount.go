@@ -58,7 +58,7 @@ func (t *Transport) mount(ctx context.Context, host inventory.MoRef, n esx.NAS) 
 		return m, err
 	}
 	name, fresh, err := t.host.MountNAS(ctx, host, n)
-	if err == nil && !fresh && name == n.Name && t.host.UnmountNAS(ctx, host, n) == nil {
+	if err == nil && !fresh && name == n.Name && t.idle() && t.host.UnmountNAS(ctx, host, n) == nil {
 		name, _, err = t.host.MountNAS(ctx, host, n)
 	}
 	if err != nil {
@@ -71,6 +71,13 @@ func (t *Transport) mount(ctx context.Context, host inventory.MoRef, n esx.NAS) 
 		return m, t.forget(mount{host: host, nas: n})
 	}
 	return m, nil
+}
+
+// idle reports whether nothing lands at the moment: what does would lose its datastore.
+func (t *Transport) idle() bool {
+	t.landing.Lock()
+	defer t.landing.Unlock()
+	return len(t.disks) == 0
 }
 
 // unmount takes the datastore off the host, waiting for files that it holds open. What it
@@ -167,7 +174,7 @@ func towards(addr netip.Addr) (netip.Addr, error) {
 // withDefaults fills in what the owner left out.
 func (o Options) withDefaults() Options {
 	o.Memory = cmp.Or(o.Memory, defaultMemory)
-	o.UnmountWait = cmp.Or(o.UnmountWait, unmountWait)
+	o.UnmountWait, o.Stall = cmp.Or(o.UnmountWait, unmountWait), cmp.Or(o.Stall, stallAfter)
 	if o.After == nil {
 		o.After = time.After
 	}

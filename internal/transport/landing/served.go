@@ -2,6 +2,7 @@ package landing
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/nfs"
 )
 
@@ -43,11 +45,21 @@ func (t *Transport) serve(ctx context.Context) (*served, error) {
 	}
 	l, err := nfs.Listen(ctx, t.opts.Ports)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(elsewhere(err), s.Server.Close())
 	}
 	s.watch(l)
 	go func() { s.ended <- s.Run(context.WithoutCancel(ctx), l) }()
 	return s, nil
+}
+
+// elsewhere adds what can be done here about a port that is taken.
+func elsewhere(err error) error {
+	if !fault.Is(err, fault.Conflict) {
+		return err
+	}
+	return fault.New(fault.Conflict, "%w", err).
+		WithHint("%s; or serve on another address of this machine, which has to be told to the host: "+
+			"--landing-listen IP:2049 --landing-portmap IP:111 --advertise IP", fault.HintOf(err))
 }
 
 // watch has the witness see who comes.

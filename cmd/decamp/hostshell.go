@@ -1,0 +1,317 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/esx/shell"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/leftover"
+)
+
+// sshOptions are the flags of commands that log in to hosts by SSH where the API does not
+// do.
+type sshOptions struct {
+	user         string
+	port         uint16
+	keyFile      string
+	hostKey      string
+	passwordFile string
+	enable       bool
+}
+
+func (o *sshOptions) register(f *pflag.FlagSet) {
+	f.BoolVar(&o.enable, "enable-ssh", false, "start the host's SSH if it is off and needed, and stop it again in the end")
+	f.StringVar(&o.hostKey, "ssh-host-key", "", "`SHA256:…` of the host's SSH key to accept, also in place of a known one")
+	f.StringVar(&o.keyFile, "ssh-key", "", "`FILE` with a private key for SSH (default those of the agent at $SSH_AUTH_SOCK, then the password)")
+	f.StringVar(&o.user, "ssh-user", "", "`USER` for SSH (default the one of an esxi URL, else root)")
+	f.StringVar(&o.passwordFile, "ssh-password-file", "", "`FILE` that holds the password for SSH (default the one of an esxi URL's user)")
+	f.Uint16Var(&o.port, "ssh-port", 22, "`PORT` of SSH; ESXi has it on 22")
+}
+
+// hostShells are the logins by SSH to the hosts of a session. They are opened when they are
+// needed, which for most hosts is never.
+type hostShells struct {
+	a       *app
+	session *esx.Session
+	login   sourceLogin
+	opts    sshOptions
+	store   *leftover.Store
+
+	mu      sync.Mutex // held while one is opened
+	open    map[inventory.MoRef]*shell.Shell
+	denied  map[inventory.MoRef]error // for good: a password that was refused is not sent for each disk
+	started []leftover.Record         // SSH that was off
+}
+
+// sourceLogin is what the session was logged in with, where SSH takes the same.
+type sourceLogin struct {
+	server       string // host:port, as records have it
+	account      string // user@host:port, as refused logins have it
+	host         string
+	user         string
+	passwordFile string
+	vcenter      bool
+}
+
+// loginOf is the login that a session at u was opened with.
+func loginOf(u *url.URL, l login) sourceLogin {
+	return sourceLogin{serverOf(u), u.User.Username() + "@" + withPort(u), u.Hostname(), u.User.Username(), l.passwordFile, u.Scheme == "vcenter"}
+}
+
+// tellCopier says that a host is asked to copy by SSH, and why.
+func (a *app) tellCopier(host inventory.MoRef, why error) {
+	a.log.Info("disks are copied by SSH", "host", host, "err", why)
+	if !a.json {
+		fmt.Fprintf(a.err, "Disks are copied by SSH (vmkfstools on host %s): the API may not (%s).\n", plain(string(host)), plain(oneLine(why.Error())))
+	}
+}
+
+func (a *app) newHostShells(session *esx.Session, l sourceLogin, o sshOptions, store *leftover.Store) *hostShells {
+	return &hostShells{a: a, session: session, login: l, opts: o, store: store, open: map[inventory.MoRef]*shell.Shell{}, denied: map[inventory.MoRef]error{}}
+}
+
+// Open is a landing.Shells.
+func (h *hostShells) Open(ctx context.Context, host inventory.MoRef) (*shell.Shell, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s := h.open[host]; s != nil {
+		return s, nil
+	}
+	if err := h.denied[host]; err != nil {
+		return nil, err
+	}
+	s, err := h.openOne(ctx, host)
+	if fault.Is(err, fault.Denied) {
+		h.denied[host] = err
+	}
+	if err != nil {
+		return nil, err
+	}
+	h.open[host] = s
+	return s, nil
+}
+
+func (h *hostShells) openOne(ctx context.Context, host inventory.MoRef) (*shell.Shell, error) {
+	name, err := h.nameOf(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.start(ctx, host, name); err != nil {
+		return nil, err
+	}
+	return h.dial(ctx, net.JoinHostPort(name, strconv.Itoa(int(h.opts.port))))
+}
+
+// nameOf is where a host is reached: as it was typed, or as its vCenter calls it.
+func (h *hostShells) nameOf(ctx context.Context, host inventory.MoRef) (string, error) {
+	if !h.login.vcenter {
+		return h.login.host, nil
+	}
+	hosts, err := h.session.Hosts(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, each := range hosts {
+		if each.Ref == host {
+			return each.Name, nil
+		}
+	}
+	return "", fault.New(fault.NotFound, "host %s is gone", host).WithHint("list the inventory again: decamp ls")
+}
+
+// start starts SSH where it is off, if the user agreed. That is on record before it is done.
+// A host that does not say how it is may have it on.
+func (h *hostShells) start(ctx context.Context, host inventory.MoRef, name string) error {
+	runs, err := h.session.SSHRuns(ctx, host)
+	if err != nil {
+		h.a.log.Warn("it is not known whether SSH is on", "host", host, "err", err)
+		return nil
+	}
+	if runs {
+		return nil
+	}
+	if !h.opts.enable {
+		return fault.New(fault.Denied, "SSH is needed, and it is off on host %s", plain(name)).
+			WithHint("let decamp start it and stop it again in the end: --enable-ssh; or start the service TSM-SSH by hand; the firewall ruleset is sshServer")
+	}
+	r := leftover.Record{
+		Kind: leftover.SSHService, Server: h.login.server, Host: host, Since: time.Now(),
+		Text: "SSH on, which was off", ByHand: "vim-cmd hostsvc/stop_ssh",
+	}
+	if _, err := h.store.Add(r); err != nil {
+		return err
+	}
+	h.started = append(h.started, r)
+	return h.session.StartSSH(ctx, host)
+}
+
+func (h *hostShells) dial(ctx context.Context, addr string) (*shell.Shell, error) {
+	pin, err := h.pin(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	cfg := shell.Config{Addr: addr, User: h.user(), HostKey: pin, KeyFile: h.opts.keyFile, Agent: h.a.env("SSH_AUTH_SOCK"), Log: h.a.log}
+	if err := h.password(&cfg); err != nil {
+		return nil, err
+	}
+	return shell.Dial(ctx, cfg)
+}
+
+func (h *hostShells) user() string {
+	switch {
+	case h.opts.user != "":
+		return h.opts.user
+	case h.login.vcenter:
+		return "root"
+	}
+	return h.login.user
+}
+
+// password gives the session's password if it is for the same account, else one of its own.
+// Refusals add up with those of the API: the host counts both for one lock.
+func (h *hostShells) password(cfg *shell.Config) error {
+	state, err := h.a.stateDir()
+	if err != nil {
+		return err
+	}
+	who, account, file := cfg.User+"@"+cfg.Addr, cfg.User+"@"+cfg.Addr, h.opts.passwordFile
+	same := !h.login.vcenter && cfg.User == h.login.user
+	if same {
+		account = h.login.account
+		if file == "" {
+			file = h.login.passwordFile
+		}
+	}
+	var ask func(context.Context) (string, error)
+	switch known := h.a.typed(account); {
+	case file != "":
+		ask = func(context.Context) (string, error) { return h.a.passwordFrom(file) }
+	case same && known != "":
+		ask = func(context.Context) (string, error) { return known, nil }
+	case same:
+		ask = h.a.password(who, "")
+	default: // the password file in the environment is for another account
+		ask = func(ctx context.Context) (string, error) { return h.a.askPassword(ctx, who) }
+	}
+	refused := &refusals{filepath.Join(state, "refused_logins.json"), account, time.Now}
+	cfg.Judged = func(refusal error) {
+		if err := refused.note(refusal); err != nil {
+			h.a.log.Warn("login not noted", "err", err)
+		}
+	}
+	cfg.Password = func(ctx context.Context) (esx.Secret, error) {
+		if err := refused.check(); err != nil {
+			return "", err
+		}
+		text, err := ask(ctx)
+		return esx.Secret(text), err
+	}
+	return nil
+}
+
+// pin returns the keys that a host may show: the one that was stated; else the one that the
+// host itself tells over the API, whose certificate is pinned, and the one that was believed
+// before; else the user is asked.
+func (h *hostShells) pin(ctx context.Context, addr string) (string, error) {
+	known, err := h.a.knownHosts()
+	if err != nil {
+		return "", err
+	}
+	entry := "ssh://" + strings.ToLower(addr)
+	if h.opts.hostKey != "" {
+		return h.opts.hostKey, known.remember(entry, certificate{Fingerprint: h.opts.hostKey, Subject: "SSH"})
+	}
+	var pins []string
+	if key, err := h.told(ctx); err == nil {
+		pins = append(pins, key.Fingerprint)
+	} else {
+		h.a.log.Debug("the API does not tell the SSH host key", "host", addr, "err", err)
+	}
+	if before, seen := known.hosts[entry]; seen {
+		pins = append(pins, before.SHA256)
+	}
+	if len(pins) > 0 {
+		return strings.Join(pins, " "), nil
+	}
+	shown, err := shell.HostKeys(ctx, addr)
+	if err != nil {
+		return "", err
+	}
+	return h.a.confirmSSH(ctx, known, addr, shown)
+}
+
+func (h *hostShells) told(ctx context.Context) (shell.HostKey, error) {
+	public, err := h.session.SSHHostKey(ctx)
+	if err != nil {
+		return shell.HostKey{}, err
+	}
+	return shell.FingerprintOf(public)
+}
+
+// confirmSSH shows unknown keys to the operator and asks.
+func (a *app) confirmSSH(ctx context.Context, known *knownHosts, addr string, shown []shell.HostKey) (string, error) {
+	refused := fault.New(fault.Denied, "the SSH host key of %s is not known: it shows %s", addr, shell.Describe(shown)).
+		WithHint("compare it with what the host itself says (%s), then run: %s", shell.WhereToLook, a.command("--ssh-host-key", shown[0].Fingerprint))
+	t, err := a.tty()
+	if err != nil {
+		return "", refused
+	}
+	defer t.Close()
+	answer, err := t.ask(ctx, fmt.Sprintf("%s shows an SSH host key that is not known yet:\n  %s\nCompare it with what the host itself says: %s\nIs it the right one? Type yes to go on: ",
+		addr, shell.Describe(shown), shell.WhereToLook))
+	if err != nil {
+		return "", err
+	}
+	if answer != "yes" {
+		return "", refused
+	}
+	return shown[0].Fingerprint, known.remember("ssh://"+strings.ToLower(addr), certificate{Fingerprint: shown[0].Fingerprint, Subject: "SSH"})
+}
+
+// stop stops the SSH of a host, which an earlier run started.
+func (h *hostShells) stop(ctx context.Context, host inventory.MoRef) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	err := h.session.StopSSH(ctx, host)
+	if s := h.open[host]; s != nil && err == nil {
+		delete(h.open, host) // who needs one more has to ask for SSH first
+		return s.Close()
+	}
+	return err
+}
+
+// Close ends the logins, and stops the SSH that was started for them. What cannot be stopped
+// stays on record.
+func (h *hostShells) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var errs []error
+	for _, s := range h.open {
+		errs = append(errs, s.Close())
+	}
+	clear(h.open)
+	ctx, cancel := context.WithTimeout(context.Background(), putBackWait)
+	defer cancel()
+	for _, r := range h.started {
+		if err := h.session.StopSSH(ctx, r.Host); err != nil {
+			h.a.warnStays(leftover.Stays(r, err))
+			continue
+		}
+		errs = append(errs, h.store.Remove(r.ID()))
+	}
+	h.started = nil
+	return errors.Join(errs...)
+}

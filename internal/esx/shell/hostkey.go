@@ -1,0 +1,133 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// HostKey is a key that a host shows, for an operator to compare with what the host's
+// console says.
+type HostKey struct {
+	Kind        string `json:"kind"`        // ssh-ed25519, ssh-rsa, …
+	Fingerprint string `json:"fingerprint"` // SHA256:…, as ssh-keygen -l prints it
+}
+
+// WhereToLook tells how to see the right fingerprint without the network in between.
+const WhereToLook = "for k in /etc/ssh/ssh_host_*_key.pub; do ssh-keygen -lf $k; done"
+
+// keyKinds are the algorithms by the kind of key they sign with. Hosts have an RSA key, and
+// newer ones others besides.
+var keyKinds = [][]string{
+	{ssh.KeyAlgoED25519},
+	{ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521},
+	{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256, ssh.KeyAlgoRSA},
+}
+
+// showsAny reports whether a key of these kinds was shown.
+func showsAny(shown []HostKey, kinds []string) bool {
+	return slices.ContainsFunc(shown, func(k HostKey) bool { return slices.Contains(kinds, k.Kind) })
+}
+
+// FingerprintOf returns the fingerprint of a public key as authorized_keys and *.pub files
+// have it.
+func FingerprintOf(public []byte) (HostKey, error) {
+	key, _, _, _, err := ssh.ParseAuthorizedKey(public)
+	if err != nil {
+		return HostKey{}, fault.New(fault.Corrupt, "read a public key: %w", err)
+	}
+	return HostKey{key.Type(), ssh.FingerprintSHA256(key)}, nil
+}
+
+// pins are the fingerprints that are believed.
+type pins []string
+
+// fingerprintLen is the length of "SHA256:" and 32 bytes in base64 without padding.
+const fingerprintLen = 7 + 43
+
+// parsePins reads fingerprints as SHA256:…, with white space between them. The padding that
+// other tools print is not part of one.
+func parsePins(text string) (pins, error) {
+	var all pins
+	for _, word := range strings.Fields(text) {
+		word = strings.TrimRight(word, "=")
+		if !strings.HasPrefix(word, "SHA256:") || len(word) != fingerprintLen {
+			return nil, fault.New(fault.Invalid, "SSH host key %q: want SHA256:… as ssh-keygen -l prints it", word)
+		}
+		all = append(all, word)
+	}
+	if len(all) == 0 {
+		return nil, fault.New(fault.Invalid, "no SSH host key is pinned").WithHint("state it: --ssh-host-key SHA256:…")
+	}
+	return all, nil
+}
+
+func (p pins) mismatch(addr string, shown []HostKey) error {
+	return fault.New(fault.Denied, "the SSH host key of %s is not the pinned one: pinned %s, shown %s", addr, strings.Join(p, " "), Describe(shown)).
+		WithHint("find out why (reinstalled, or somebody in between; on the host: %s); if the new one is right, state it: --ssh-host-key SHA256:…", WhereToLook)
+}
+
+// Describe names keys for people.
+func Describe(keys []HostKey) string {
+	var words []string
+	for _, k := range keys {
+		words = append(words, k.Fingerprint+" ("+k.Kind+")")
+	}
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, ", ")
+}
+
+// errLooked ends a handshake that was for the key only.
+var errLooked = errors.New("only looking")
+
+// HostKeys connects to addr (host:port) and returns the keys it shows, of every kind it
+// has. It logs in nowhere and believes nothing.
+func HostKeys(ctx context.Context, addr string) ([]HostKey, error) {
+	var keys []HostKey
+	for _, kinds := range append([][]string{nil}, keyKinds...) {
+		if showsAny(keys, kinds) {
+			continue
+		}
+		key, err := look(ctx, addr, kinds)
+		if key != nil {
+			keys = append(keys, *key)
+		} else if kinds == nil {
+			return nil, fault.New(fault.KindOf(err), "read the SSH host key of %s: %w", addr, err).WithHint("%s", fault.HintOf(err))
+		}
+	}
+	return keys, nil
+}
+
+// look returns the key that is shown to one who knows these algorithms; nil are all.
+func look(ctx context.Context, addr string, kinds []string) (shown *HostKey, err error) {
+	conn, done, err := dialTCP(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	defer done()
+	cfg := &ssh.ClientConfig{
+		HostKeyAlgorithms: kinds,
+		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
+			shown = &HostKey{key.Type(), ssh.FingerprintSHA256(key)}
+			return errLooked
+		},
+	}
+	if err := conn.SetDeadline(time.Now().Add(handshakeWait)); err != nil {
+		return nil, fault.Wrap(fault.Transient, err)
+	}
+	_, _, _, err = ssh.NewClientConn(conn, addr, cfg)
+	if shown != nil {
+		return shown, nil
+	}
+	return nil, fault.Wrap(fault.Transient, err)
+}

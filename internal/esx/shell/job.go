@@ -1,0 +1,287 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// A Job is a command that goes on without its connection.
+//
+// It has a folder of its name below Config.Jobs, made by mkdir, of which only one can
+// succeed: there are never two jobs of one name. In it are
+//
+//	command  what runs, as a shell reads it
+//	pid      of the job's shell, which leads a process group of its own
+//	child    pid of the command
+//	log      both its outputs
+//	exit     its status, once it has ended
+//
+// pid and exit are renamed into place: who sees them sees all of them.
+type Job struct {
+	// Name finds the job again: letters, digits, - and _.
+	Name string
+
+	// Argv is the command.
+	Argv []string
+
+	// Progress, if not nil, is told the end of the log, again and again.
+	Progress func(log []byte)
+}
+
+// Result is how a job ended.
+type Result struct {
+	Status int
+	Log    []byte // the end of it
+}
+
+var jobName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
+
+// startScript makes the job's folder ($2) in the folder of all jobs ($1) and starts the
+// command ($4 and on) there, whose text is $3. It says what it found. Both shells end at the
+// first thing that fails, so that nothing runs that could not be found again.
+const startScript = `umask 077
+mkdir -p "$1" || exit 1
+if mkdir "$2" 2>/dev/null; then
+	cd "$2" || exit 1
+	printf "%s\n" "$3" >command || exit 1
+	shift 3
+	setsid sh -c 'echo $$ >pid.new && mv pid.new pid || exit 1
+"$@" >log 2>&1 &
+echo $! >child
+wait $!
+echo $? >exit.new
+mv exit.new exit' sh "$@" </dev/null >/dev/null 2>&1 &
+	echo started
+elif test -d "$2"; then
+	echo exists
+else
+	echo "cannot make $2" >&2
+	exit 1
+fi`
+
+// lookScript says how the job in the folder $1 is, then what runs, then the end of its log.
+// Whether it lives is asked before its exit is: one that ends in between has left it.
+const lookScript = `cd "$1" 2>/dev/null || { echo none; exit 0; }
+state=begun
+if test -s pid; then
+	state=dead
+	if kill -0 "$(cat pid)" 2>/dev/null; then state=running; fi
+fi
+if test -s exit; then state="exit $(cat exit)"; fi
+echo "$state"
+wc -c <command 2>/dev/null || echo 0
+cat command 2>/dev/null
+tail -c 2048 log 2>/dev/null
+true`
+
+// killScript sends the signal $2 to the job in the folder $1: to its group, and where a host
+// knows no groups to its two processes. There is no -- before the group: busybox's kill
+// takes it for a number.
+const killScript = `cd "$1" 2>/dev/null || exit 0
+p=$(cat pid 2>/dev/null)
+c=$(cat child 2>/dev/null)
+if test -n "$p"; then kill "-$2" "-$p" 2>/dev/null || kill "-$2" "$p" "$c" 2>/dev/null; fi
+true`
+
+// look returns the state of a job.
+func (s *Shell) look(ctx context.Context, name string) (state, error) {
+	out, err := s.sh(ctx, lookScript, s.folder(name))
+	if err != nil {
+		return state{}, err
+	}
+	return parseState(out.Stdout)
+}
+
+func (s *Shell) folder(name string) string { return path.Join(s.cfg.Jobs, name) }
+
+// sh runs a script with words for $1 and on; a status other than 0 is an error.
+func (s *Shell) sh(ctx context.Context, script string, words ...string) (Output, error) {
+	out, err := s.Run(ctx, append([]string{"sh", "-c", script, "sh"}, words...)...)
+	if err == nil {
+		err = out.Err()
+		if err != nil {
+			err = fault.New(fault.Conflict, "on %s: %w", s.cfg.Addr, err).WithHint("see that the host's RAM disk %s has room: vdf -h", path.Dir(s.cfg.Jobs))
+		}
+	}
+	return out, err
+}
+
+// Do runs a job to its end and cleans up after it. A job of that name that runs the same
+// command is followed, whoever started it; one that runs another is ended first. If ctx
+// ends, the job is ended.
+//
+// Connections that break are opened again, for as long as Config.Patience. A job that was
+// not there any more, killed or ended by a reboot, is fault.Transient.
+func (s *Shell) Do(ctx context.Context, j Job) (Result, error) {
+	r, err := s.do(ctx, j)
+	if err != nil {
+		return r, fmt.Errorf("job %s on %s: %w", j.Name, s.cfg.Addr, err)
+	}
+	return r, nil
+}
+
+func (s *Shell) do(ctx context.Context, j Job) (Result, error) {
+	if !jobName.MatchString(j.Name) {
+		return Result{}, fault.New(fault.Internal, "%q is no name for a job", j.Name)
+	}
+	command, err := quote(j.Argv)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := s.begin(ctx, j, command); err != nil {
+		return Result{}, err
+	}
+	r, err := s.await(ctx, j)
+	if err != nil && ctx.Err() != nil {
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Patience)
+		defer cancel()
+		return r, errors.Join(err, s.End(after, j.Name))
+	}
+	if err == nil || errors.Is(err, errLost) {
+		err = errors.Join(err, s.remove(ctx, j.Name))
+	}
+	return r, err
+}
+
+// begin starts the job, unless the same one is there.
+func (s *Shell) begin(ctx context.Context, j Job, command string) error {
+	for {
+		was, err := s.patient(ctx, j.Name)
+		if err != nil {
+			return err
+		}
+		if was.command == command && (was.kind == running || was.kind == exited) {
+			s.cfg.Log.Info("following a job that is there already", "host", s.cfg.Addr, "job", j.Name)
+			return nil
+		}
+		if was.kind != none {
+			s.cfg.Log.Info("ending a job of an earlier run", "host", s.cfg.Addr, "job", j.Name)
+			if err := s.End(ctx, j.Name); err != nil {
+				return err
+			}
+		}
+		words := append([]string{s.cfg.Jobs, s.folder(j.Name), command}, j.Argv...)
+		out, err := s.sh(ctx, startScript, words...)
+		if err != nil && !fault.Is(err, fault.Transient) {
+			return err
+		}
+		if err == nil && strings.TrimSpace(string(out.Stdout)) == "started" {
+			s.cfg.Log.Debug("job started", "host", s.cfg.Addr, "job", j.Name)
+			return nil
+		}
+		// It broke off, or somebody else was faster: look again.
+	}
+}
+
+// patient looks at a job, again and again while the host is out of reach.
+func (s *Shell) patient(ctx context.Context, name string) (state, error) {
+	since := s.cfg.Now()
+	for n := 0; ; n++ {
+		st, err := s.look(ctx, name)
+		passing := fault.Is(err, fault.Transient) || fault.Is(err, fault.Unreachable)
+		if !passing || ctx.Err() != nil || s.cfg.Now().Sub(since) >= s.cfg.Patience {
+			return st, err
+		}
+		if n == 0 {
+			s.cfg.Log.Warn("host is out of reach by SSH", "host", s.cfg.Addr, "err", err)
+		}
+		if err := s.pause(ctx, n); err != nil {
+			return st, err
+		}
+	}
+}
+
+// pause waits the nth time for a host to get on: soon at first, since many jobs are short,
+// and in the end every Config.Poll.
+func (s *Shell) pause(ctx context.Context, n int) error {
+	const doublings = 5
+	select {
+	case <-s.cfg.After(s.cfg.Poll >> max(doublings-n, 0)):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// beginWait is how long a job that has a folder may have no pid: its shell is about to
+// write it, or was never started.
+const beginWait = time.Minute
+
+// errLost is a job that is gone without a word.
+var errLost = errors.New("it is gone without an exit status")
+
+// await follows a job until it ends.
+func (s *Shell) await(ctx context.Context, j Job) (Result, error) {
+	began := s.cfg.Now()
+	for n := 0; ; n++ {
+		st, err := s.patient(ctx, j.Name)
+		if err != nil {
+			return Result{}, err
+		}
+		if j.Progress != nil && len(st.log) > 0 {
+			j.Progress(st.log)
+		}
+		switch {
+		case st.kind == exited:
+			return Result{st.status, st.log}, nil
+		case st.kind == dead, st.kind == none, st.kind == begun && s.cfg.Now().Sub(began) >= beginWait:
+			return Result{Log: st.log}, fault.New(fault.Transient, "%w: %s", errLost, lastLines(string(st.log))).
+				WithHint("somebody killed it, the host was restarted, or it has no memory left for commands (hostd-tmp): copy fewer disks at once")
+		}
+		if err := s.pause(ctx, n); err != nil {
+			return Result{}, err
+		}
+	}
+}
+
+const (
+	killAfter = 10 * time.Second // from TERM to KILL
+	endWait   = 2 * time.Minute  // from KILL to giving up: it may wait for storage
+)
+
+// End ends a job and removes what is left of it. One that is not there is no error; one that
+// does not end is fault.Conflict.
+func (s *Shell) End(ctx context.Context, name string) error {
+	if !jobName.MatchString(name) {
+		return fault.New(fault.Internal, "%q is no name for a job", name)
+	}
+	began, sent := s.cfg.Now(), ""
+	for n := 0; ; n++ {
+		st, err := s.patient(ctx, name)
+		age := s.cfg.Now().Sub(began)
+		signal := "TERM"
+		if age >= killAfter {
+			signal = "KILL"
+		}
+		switch {
+		case err != nil || st.kind == none:
+			return err
+		case st.kind == exited, st.kind == dead, st.kind == begun && age >= killAfter:
+			return s.remove(ctx, name)
+		case age >= endWait:
+			return fault.New(fault.Conflict, "job %s on %s does not end", name, s.cfg.Addr).
+				WithHint("end it on the host: kill -9 $(cat %s/pid); one that waits for storage ends when the storage answers", fault.Quote(s.folder(name)))
+		case st.kind == running && signal != sent:
+			if _, err := s.sh(ctx, killScript, s.folder(name), signal); err != nil && !fault.Is(err, fault.Transient) {
+				return err
+			}
+			sent = signal
+		}
+		if err := s.pause(ctx, n); err != nil {
+			return err
+		}
+	}
+}
+
+// remove removes the folder of a job that does not run.
+func (s *Shell) remove(ctx context.Context, name string) error {
+	_, err := s.sh(ctx, `rm -rf -- "$1"`, s.folder(name))
+	return err
+}

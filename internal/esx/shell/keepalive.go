@@ -1,0 +1,47 @@
+package shell
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"time"
+)
+
+const (
+	keepAliveEvery = 15 * time.Second
+	keepAliveWait  = 45 * time.Second // for an answer; then the connection is dead
+)
+
+// keepAlive asks the host for a sign of life until the connection ends. Firewalls forget
+// connections on which nothing moves, and a host that lost its power says nothing.
+func (s *Shell) keepAlive(l *link) {
+	for {
+		select {
+		case <-s.cfg.After(keepAliveEvery):
+		case <-l.gone:
+			return
+		}
+		answered := make(chan error, 1)
+		s.running.Go(func() {
+			_, _, err := l.SendRequest("keepalive@openssh.com", true, nil)
+			answered <- err
+		})
+		select {
+		case err := <-answered:
+			if err != nil {
+				return // it has ended
+			}
+		case <-s.cfg.After(keepAliveWait):
+			s.cfg.Log.Warn("the host does not answer on its SSH connection", "host", s.cfg.Addr)
+			s.drop(l)
+			return
+		}
+	}
+}
+
+// hungUp reports whether err is a connection that was there and ended.
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}

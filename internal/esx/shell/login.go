@@ -1,0 +1,242 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// mostKeys is how many keys of an agent are offered. A server hangs up after six offers
+// (MaxAuthTries), and the password is to have its turn.
+const mostKeys = 4
+
+// mostTries is how many passwords are sent without an answer. The host locks the account
+// for 15 minutes at the fifth that is wrong (Security.AccountLockFailures), and the API's
+// logins count there too.
+const mostTries = 2
+
+// attempt is one login on one connection.
+type attempt struct {
+	s     *Shell
+	kinds []string // of host keys that are asked for; nil: all
+
+	conn    net.Conn
+	shown   *HostKey
+	trusted bool  // the key shown is pinned
+	asked   bool  // the password was sent
+	failed  error // in giving what was asked for
+}
+
+// run connects and logs in.
+func (a *attempt) run(ctx context.Context) (*ssh.Client, error) {
+	conn, done, err := dialTCP(ctx, a.s.cfg.Addr)
+	if err != nil {
+		return nil, err
+	}
+	a.conn = conn
+	client, err := a.handshake(ctx)
+	if !done() && err == nil { // ctx ended and closed it
+		err = ctx.Err()
+	}
+	if err != nil {
+		_ = conn.Close() // the error says what is wrong
+		return nil, a.judge(ctx, err)
+	}
+	a.s.accepted(a.asked)
+	return client, nil
+}
+
+func (a *attempt) handshake(ctx context.Context) (*ssh.Client, error) {
+	methods, closeAll, err := a.methods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll()
+	cfg := &ssh.ClientConfig{User: a.s.cfg.User, Auth: methods, HostKeyCallback: a.checkKey, HostKeyAlgorithms: a.kinds}
+	if err := a.conn.SetDeadline(time.Now().Add(handshakeWait)); err != nil {
+		return nil, err
+	}
+	c, channels, requests, err := ssh.NewClientConn(a.conn, a.s.cfg.Addr, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return ssh.NewClient(c, channels, requests), a.conn.SetDeadline(time.Time{})
+}
+
+var errOtherKey = errors.New("the host key is not the pinned one")
+
+func (a *attempt) checkKey(_ string, _ net.Addr, key ssh.PublicKey) error {
+	a.shown = &HostKey{key.Type(), ssh.FingerprintSHA256(key)}
+	if a.trusted = slices.Contains(a.s.pins, a.shown.Fingerprint); !a.trusted {
+		return errOtherKey
+	}
+	return nil
+}
+
+// methods are the ways to log in: keys first, since they cost no tries.
+func (a *attempt) methods(ctx context.Context) (methods []ssh.AuthMethod, closeAll func(), err error) {
+	closeAll = func() {}
+	switch cfg := a.s.cfg; {
+	case cfg.KeyFile != "":
+		key, err := readKey(cfg.KeyFile)
+		if err != nil {
+			return nil, closeAll, err
+		}
+		methods = append(methods, ssh.PublicKeys(key))
+	case cfg.Agent != "":
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", cfg.Agent)
+		if err != nil {
+			a.s.cfg.Log.Debug("SSH agent is left out", "err", err)
+			break
+		}
+		closeAll = func() { _ = conn.Close() } // it was only asked
+		methods = append(methods, ssh.PublicKeysCallback(func() ([]ssh.Signer, error) {
+			keys, err := agent.NewClient(conn).Signers()
+			if err != nil {
+				a.s.cfg.Log.Debug("SSH agent is left out", "err", err)
+				return nil, nil
+			}
+			return keys[:min(len(keys), mostKeys)], nil
+		}))
+	}
+	if a.s.cfg.Password != nil {
+		methods = append(methods, ssh.KeyboardInteractive(a.answer(ctx)), ssh.PasswordCallback(a.password(ctx)))
+	}
+	return methods, closeAll, nil
+}
+
+func readKey(path string) (ssh.Signer, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "read SSH key: %w", err)
+	}
+	key, err := ssh.ParsePrivateKey(text)
+	var locked *ssh.PassphraseMissingError
+	switch {
+	case errors.As(err, &locked):
+		return nil, fault.New(fault.Invalid, "SSH key %s has a passphrase", path).
+			WithHint("put it into an agent: ssh-add %s; and leave --ssh-key out", fault.Quote(path))
+	case err != nil:
+		return nil, fault.New(fault.Invalid, "SSH key %s: %w", path, err)
+	}
+	return key, nil
+}
+
+// answer gives the password to a question that does not show what is typed. Other questions
+// (a code, a new password) are not ours to answer.
+func (a *attempt) answer(ctx context.Context) ssh.KeyboardInteractiveChallenge {
+	return func(_, _ string, questions []string, echos []bool) ([]string, error) {
+		switch {
+		case len(questions) == 0:
+			return nil, nil
+		case len(questions) > 1 || echos[0]:
+			a.failed = fault.New(fault.Denied, "the host asks %q", questions).WithHint("log in with a key: --ssh-key FILE, or an agent")
+			return nil, a.failed
+		}
+		text, err := a.password(ctx)()
+		return []string{text}, err
+	}
+}
+
+var errRefused = errors.New("the password was refused")
+
+// password gives the password once: a second question for it is a refusal, in whichever
+// way it is asked.
+func (a *attempt) password(ctx context.Context) func() (string, error) {
+	return func() (string, error) {
+		if a.failed != nil {
+			return "", a.failed
+		}
+		if a.asked {
+			a.failed = errRefused
+			return "", a.failed
+		}
+		if a.failed = a.s.mayTry(); a.failed != nil {
+			return "", a.failed
+		}
+		var secret esx.Secret
+		if secret, a.failed = a.ask(ctx); a.failed != nil {
+			return "", a.failed
+		}
+		a.asked = true
+		a.s.note(func() { a.s.tried++ })
+		return string(secret), nil
+	}
+}
+
+// ask gets the password, from somebody who may be slow to type it.
+func (a *attempt) ask(ctx context.Context) (esx.Secret, error) {
+	if err := a.conn.SetDeadline(time.Time{}); err != nil {
+		return "", err
+	}
+	secret, err := a.s.cfg.Password(ctx)
+	return secret, errors.Join(err, a.conn.SetDeadline(time.Now().Add(handshakeWait)))
+}
+
+func (s *Shell) note(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+func (s *Shell) mayTry() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tried < mostTries {
+		return nil
+	}
+	return fault.New(fault.Denied, "the host hung up on %d logins after the password, and the account locks at 5", s.tried).
+		WithHint("see the host's auth.log; then run the same command again")
+}
+
+// accepted forgets what was counted.
+func (s *Shell) accepted(password bool) {
+	s.note(func() { s.tried = 0 })
+	if password && s.cfg.Judged != nil {
+		s.cfg.Judged(nil)
+	}
+}
+
+// judge says what a failed handshake means. The library has no error for a refused login:
+// it is one if the key was right and the connection held.
+func (a *attempt) judge(ctx context.Context, err error) error {
+	var known *fault.Error
+	var lost net.Error
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case a.failed != nil && !errors.Is(a.failed, errRefused):
+		return a.failed
+	case errors.As(err, &known):
+		return err
+	case !a.trusted || errors.As(err, &lost) || hungUp(err):
+		return fault.Wrap(fault.Transient, err)
+	}
+	return a.refused(err)
+}
+
+// refused is a login that will not be tried again.
+func (a *attempt) refused(err error) error {
+	if a.asked {
+		if a.s.cfg.Judged != nil {
+			a.s.cfg.Judged(err)
+		}
+		err = fault.New(fault.Denied, "user %s: %w: %w", a.s.cfg.User, errRefused, err).
+			WithHint("check the password; by SSH, a host in lockdown mode takes none but its exception users; the account locks after 5 failures in 15 minutes, so this is not tried again")
+	} else {
+		err = fault.New(fault.Denied, "user %s: %w", a.s.cfg.User, err).
+			WithHint("the host takes none of the keys: put one into /etc/ssh/keys-%s/authorized_keys there, or give a password", a.s.cfg.User)
+	}
+	a.s.note(func() { a.s.refused = fmt.Errorf("not tried again: %w", err) })
+	return err
+}

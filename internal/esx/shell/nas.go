@@ -1,0 +1,134 @@
+package shell
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// MountNAS makes the host mount an export, and returns the datastore's name, which is
+// another than wanted if the host has the export mounted already; mounted says which of the
+// two. It is what esx.Session.MountNAS does, for hosts whose licence forbids that.
+func (s *Shell) MountNAS(ctx context.Context, n esx.NAS) (name string, mounted bool, err error) {
+	if name, mounted, err = s.mountNAS(ctx, n); err != nil {
+		return "", false, fmt.Errorf("mount %s:%s on %s: %w", n.Server, n.Path, s.cfg.Addr, err)
+	}
+	return name, mounted, nil
+}
+
+func (s *Shell) mountNAS(ctx context.Context, n esx.NAS) (string, bool, error) {
+	list, err := s.listNAS(ctx)
+	if err != nil {
+		return "", false, err
+	}
+	for _, have := range list {
+		if have.Server == n.Server && have.Path == n.Path {
+			return have.Name, false, nil
+		}
+		if have.Name == n.Name {
+			return "", false, fault.New(fault.Conflict, "the host has another datastore called %s", n.Name).
+				WithHint("remove it there, or choose another name")
+		}
+	}
+	out, err := s.Run(ctx, "esxcli", "storage", "nfs", "add", "-H", n.Server, "-s", n.Path, "-v", n.Name)
+	if err == nil {
+		err = out.Err()
+	}
+	if err != nil {
+		return "", false, fault.New(fault.Unreachable, "%w", err).
+			WithHint("check that the host reaches this machine on TCP 111 and 2049 (vmkping, nc -z), and that no firewall here refuses them; see vmkernel.log on the host")
+	}
+	s.cfg.Log.Info("datastore mounted by SSH", "host", s.cfg.Addr, "server", n.Server, "path", n.Path, "datastore", n.Name)
+	return n.Name, true, nil
+}
+
+// UnmountNAS makes the host forget a datastore; nothing is deleted on the server. One that
+// is not there, or is another of that name, is no error.
+func (s *Shell) UnmountNAS(ctx context.Context, n esx.NAS) error {
+	if err := s.unmountNAS(ctx, n); err != nil {
+		return fmt.Errorf("unmount datastore %s of %s: %w", n.Name, s.cfg.Addr, err)
+	}
+	return nil
+}
+
+func (s *Shell) unmountNAS(ctx context.Context, n esx.NAS) error {
+	there, err := s.hasNAS(ctx, n)
+	if err != nil || !there {
+		return err
+	}
+	out, err := s.Run(ctx, "esxcli", "storage", "nfs", "remove", "-v", n.Name)
+	if err != nil || out.Status == 0 {
+		return err
+	}
+	if there, err := s.hasNAS(ctx, n); err != nil || !there {
+		return err
+	}
+	return fault.New(fault.Conflict, "%w", out.Err()).
+		WithHint("a file there is still open on the host: wait for what uses it, or end it, and try again")
+}
+
+func (s *Shell) hasNAS(ctx context.Context, n esx.NAS) (bool, error) {
+	list, err := s.listNAS(ctx)
+	return slices.Contains(list, n), err
+}
+
+func (s *Shell) listNAS(ctx context.Context) ([]esx.NAS, error) {
+	out, err := s.Run(ctx, "esxcli", "storage", "nfs", "list")
+	if err == nil {
+		err = out.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parseNAS(out.Stdout)
+}
+
+// parseNAS reads the table of esxcli storage nfs list, whose columns are as wide as the
+// dashes of its second line: names may hold blanks. A host without NFS prints nothing, or
+// the head alone.
+func parseNAS(text []byte) ([]esx.NAS, error) {
+	lines := bytes.Split(bytes.TrimRight(text, "\n"), []byte("\n"))
+	if len(lines) < 2 {
+		return nil, nil
+	}
+	columns := columnsOf(lines[1])
+	at := map[string]int{}
+	for i, c := range columns {
+		at[string(cell(lines[0], c))] = i + 1
+	}
+	name, server, share := at["Volume Name"], at["Host"], at["Share"]
+	if name*server*share == 0 {
+		return nil, fault.New(fault.Unsupported, "esxcli storage nfs list begins with %.200q", lines[0]).
+			WithHint("mount by hand what decamp land shows, and copy with --transport https meanwhile")
+	}
+	var list []esx.NAS
+	for _, line := range lines[2:] {
+		list = append(list, esx.NAS{
+			Server: string(cell(line, columns[server-1])), Path: string(cell(line, columns[share-1])), Name: string(cell(line, columns[name-1])),
+		})
+	}
+	return list, nil
+}
+
+// column is where one begins and ends, in bytes.
+type column struct{ from, to int }
+
+// columnsOf finds the runs of dashes.
+func columnsOf(rule []byte) (all []column) {
+	for i := 0; i < len(rule); {
+		n := len(rule[i:]) - len(bytes.TrimLeft(rule[i:], "-"))
+		if n > 0 {
+			all = append(all, column{i, i + n})
+		}
+		i += n + 1
+	}
+	return all
+}
+
+func cell(line []byte, c column) []byte {
+	return bytes.TrimSpace(line[min(c.from, len(line)):min(c.to, len(line))])
+}

@@ -1,0 +1,190 @@
+package shell_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/esx/shell"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/lab"
+)
+
+// pollEvery is fast: what is waited for happens in this process.
+const pollEvery = 5 * time.Millisecond
+
+// fromLab is the way into a lab's first host.
+func fromLab(l *lab.Lab) shell.Config {
+	key, err := shell.FingerprintOf([]byte(l.SSHHostKey("")))
+	if err != nil {
+		panic(err)
+	}
+	return shell.Config{
+		Addr: l.SSHAddr(""), User: "root", HostKey: key.Fingerprint, Poll: pollEvery,
+		Password: func(context.Context) (esx.Secret, error) { return esx.Secret(l.Password()), nil },
+	}
+}
+
+func startLab(t *testing.T, cfg lab.Config) *lab.Lab {
+	t.Helper()
+	cfg.SSH.Enabled = true
+	l, err := lab.Start(context.Background(), cfg)
+	must(t, err)
+	t.Cleanup(func() { must(t, l.Close()) })
+	return l
+}
+
+func dial(t *testing.T, cfg shell.Config) *shell.Shell {
+	t.Helper()
+	s, err := shell.Dial(t.Context(), cfg)
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	return s
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%v (remedy: %s)", err, fault.HintOf(err))
+	}
+}
+
+// eventually waits for something that happens in another process or goroutine.
+func eventually(t *testing.T, what string, happened func() bool) {
+	t.Helper()
+	for !happened() {
+		select {
+		case <-time.After(pollEvery):
+		case <-t.Context().Done():
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// real is an SSH server that runs what it is told in a real shell of this machine: what the
+// lab's shell makes of a command is one answer, busybox's is the other. Nothing of the
+// machine is reached by it but what a test names.
+type real struct {
+	*testing.T
+	addr  string
+	key   ssh.Signer
+	shell []string // before the text that is run
+
+	serving sync.WaitGroup
+	mu      sync.Mutex
+	conns   map[net.Conn]bool
+}
+
+// shells are those that a test is run with: busybox is what ESXi has.
+func shells(t *testing.T) map[string][]string {
+	all := map[string][]string{"sh": {"sh", "-c"}}
+	if path, err := exec.LookPath("busybox"); err == nil {
+		all["busybox"] = []string{path, "sh", "-c"}
+	} else {
+		t.Log("busybox is not installed: its shell is left out")
+	}
+	return all
+}
+
+func startReal(t *testing.T, sh []string) *real {
+	t.Helper()
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	must(t, err)
+	r := &real{T: t, shell: sh, conns: map[net.Conn]bool{}}
+	r.key, err = ssh.NewSignerFromKey(private)
+	must(t, err)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	r.addr = ln.Addr().String()
+	r.serving.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			r.mu.Lock()
+			r.conns[c] = true
+			r.mu.Unlock()
+			r.serving.Go(func() { r.serve(c) })
+		}
+	})
+	t.Cleanup(func() {
+		must(t, ln.Close())
+		r.drop()
+		r.serving.Wait()
+	})
+	return r
+}
+
+func (r *real) config() shell.Config {
+	return shell.Config{
+		Addr: r.addr, User: "root", HostKey: ssh.FingerprintSHA256(r.key.PublicKey()), Poll: pollEvery, Jobs: r.TempDir(),
+		Password: func(context.Context) (esx.Secret, error) { return "secret", nil },
+	}
+}
+
+// drop breaks every connection.
+func (r *real) drop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.conns {
+		c.Close()
+	}
+	clear(r.conns)
+}
+
+func (r *real) serve(c net.Conn) {
+	defer c.Close()
+	cfg := &ssh.ServerConfig{PasswordCallback: func(_ ssh.ConnMetadata, p []byte) (*ssh.Permissions, error) {
+		if string(p) != "secret" {
+			return nil, errors.New("no")
+		}
+		return nil, nil
+	}}
+	cfg.AddHostKey(r.key)
+	_, channels, requests, err := ssh.NewServerConn(c, cfg)
+	if err != nil {
+		return
+	}
+	go ssh.DiscardRequests(requests)
+	for n := range channels {
+		ch, requests, err := n.Accept()
+		if err != nil {
+			return
+		}
+		r.serving.Go(func() { r.session(ch, requests) })
+	}
+}
+
+func (r *real) session(ch ssh.Channel, requests <-chan *ssh.Request) {
+	defer ch.Close()
+	for q := range requests {
+		var cmd struct{ Command string }
+		if q.Type != "exec" || ssh.Unmarshal(q.Payload, &cmd) != nil {
+			_ = q.Reply(false, nil)
+			continue
+		}
+		_ = q.Reply(true, nil)
+		run := exec.Command(r.shell[0], append(r.shell[1:], cmd.Command)...)
+		run.Stdout, run.Stderr = ch, ch.Stderr()
+		var status struct{ Status uint32 }
+		var exit *exec.ExitError
+		if err := run.Run(); errors.As(err, &exit) {
+			status.Status = uint32(exit.ExitCode())
+		} else if err != nil && !errors.Is(err, io.EOF) {
+			status.Status = 255
+		}
+		_, _ = ch.SendRequest("exit-status", false, ssh.Marshal(&status))
+		return
+	}
+}

@@ -1,0 +1,292 @@
+package shell_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/esx/shell"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/lab"
+)
+
+func TestCommandsAndTheirStatus(t *testing.T) {
+	s := dial(t, fromLab(startLab(t, lab.Config{})))
+	out, err := s.Run(t.Context(), "echo", "hello")
+	must(t, err)
+	if string(out.Stdout) != "hello\n" || out.Err() != nil {
+		t.Errorf("%+v", out)
+	}
+	out, err = s.Run(t.Context(), "cat", "/nothing")
+	must(t, err)
+	if e := out.Err(); out.Status != 1 || e == nil || !strings.Contains(e.Error(), "No such file") {
+		t.Errorf("%+v", out)
+	}
+	if out, err := s.Run(t.Context(), "nosuch"); err != nil || out.Status != 127 {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+// words are those that shells make something else of.
+var words = []string{
+	"plain", "", " ", "two words", "it's", `"quoted"`, `back\slash`, "$HOME", "$(reboot)", "`reboot`", "a;b", "a&b", "a|b", "*", "?", "[a-z]", "~", "~root",
+	"#no comment", "new\nline", "\n", "tab\t", "\r", "Füchse & Söhne", "日本語", "-leading", "--", "a=b", "!!", "{a,b}", "<in", ">out", "\xff\xfe", "'", "''", `\'`, "%s", "\x1b[31m",
+}
+
+func TestWordsArriveAsTheyAre(t *testing.T) {
+	check := func(t *testing.T, s *shell.Shell) {
+		for _, w := range words {
+			// echo would take -leading as options, and printf the %; expr a few others
+			out, err := s.Run(t.Context(), "sh", "-c", `echo "<$1>"`, "sh", w)
+			must(t, err)
+			if got, want := string(out.Stdout), "<"+w+">\n"; got != want && !strings.Contains(w, `\`) {
+				t.Errorf("%q arrived as %q", want, got)
+			} else if out.Err() != nil {
+				t.Errorf("%q: %v", w, out.Err())
+			}
+		}
+	}
+	t.Run("lab", func(t *testing.T) { check(t, dial(t, fromLab(startLab(t, lab.Config{})))) })
+	for name, sh := range shells(t) {
+		t.Run(name, func(t *testing.T) {
+			s := dial(t, startReal(t, sh).config())
+			check(t, s)
+			out, err := s.Run(t.Context(), append([]string{"printf", `%s\n`}, words...)...)
+			must(t, err)
+			if got, want := string(out.Stdout), strings.Join(words, "\n")+"\n"; got != want {
+				t.Errorf("got  %q\nwant %q", got, want)
+			}
+		})
+	}
+	if _, err := dial(t, fromLab(startLab(t, lab.Config{}))).Run(t.Context(), "echo", "a\x00b"); !fault.Is(err, fault.Invalid) {
+		t.Errorf("a zero byte: %v", err)
+	}
+}
+
+func TestHostKeyIsPinned(t *testing.T) {
+	l := startLab(t, lab.Config{})
+	cfg := fromLab(l)
+	keys, err := shell.HostKeys(t.Context(), cfg.Addr)
+	must(t, err)
+	if !slices.ContainsFunc(keys, func(k shell.HostKey) bool { return k.Fingerprint == cfg.HostKey }) {
+		t.Errorf("shown %v, not %s", keys, cfg.HostKey)
+	}
+	asked := false
+	cfg.Password = func(context.Context) (esx.Secret, error) { asked = true; return "", nil }
+	cfg.HostKey = "SHA256:" + strings.Repeat("A", 43)
+	_, err = shell.Dial(t.Context(), cfg)
+	if !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), keys[0].Fingerprint) || fault.HintOf(err) == "" || asked {
+		t.Errorf("another key: %v (asked for a password: %v)", err, asked)
+	}
+	for _, bad := range []string{"", "MD5:aa", "SHA256:short", "SHA256:" + strings.Repeat("A", 44)} {
+		cfg.HostKey = bad
+		if _, err := shell.Dial(t.Context(), cfg); !fault.Is(err, fault.Invalid) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+func TestWrongPasswordIsSentOnce(t *testing.T) {
+	l := startLab(t, lab.Config{SSH: lab.SSH{PasswordAuth: true}})
+	cfg := fromLab(l)
+	sent, judged := 0, 0
+	cfg.Password = func(context.Context) (esx.Secret, error) { sent++; return "wrong", nil }
+	cfg.Judged = func(err error) {
+		if err != nil {
+			judged++
+		}
+	}
+	_, err := shell.Dial(t.Context(), cfg)
+	if !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "lockdown") || sent != 1 || judged != 1 {
+		t.Errorf("%v (%s), %d passwords sent, %d judged", err, fault.HintOf(err), sent, judged)
+	}
+	if strings.Contains(err.Error(), "wrong") {
+		t.Errorf("the password is told: %v", err)
+	}
+}
+
+func TestPasswordByEitherMethod(t *testing.T) {
+	for _, ssh := range []lab.SSH{{}, {PasswordAuth: true}} {
+		dial(t, fromLab(startLab(t, lab.Config{SSH: ssh})))
+	}
+	dial(t, startReal(t, []string{"sh", "-c"}).config()) // "password" alone
+}
+
+func TestKeys(t *testing.T) {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	must(t, err)
+	signer, err := ssh.NewSignerFromKey(private)
+	must(t, err)
+	l := startLab(t, lab.Config{SSH: lab.SSH{NoPasswords: true, AuthorizedKeys: []string{string(ssh.MarshalAuthorizedKey(signer.PublicKey()))}}})
+	write := func(block *pem.Block, err error) string {
+		must(t, err)
+		path := filepath.Join(t.TempDir(), "key")
+		must(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
+		return path
+	}
+	cfg := fromLab(l)
+	cfg.KeyFile = write(ssh.MarshalPrivateKey(private, ""))
+	dial(t, cfg)
+	cfg.KeyFile = write(ssh.MarshalPrivateKeyWithPassphrase(private, "", []byte("secret")))
+	if _, err := shell.Dial(t.Context(), cfg); !fault.Is(err, fault.Invalid) || !strings.Contains(fault.HintOf(err), "ssh-add") {
+		t.Errorf("a key with a passphrase: %v", err)
+	}
+	_, other, err := ed25519.GenerateKey(rand.Reader)
+	must(t, err)
+	cfg.KeyFile = write(ssh.MarshalPrivateKey(other, ""))
+	if _, err := shell.Dial(t.Context(), cfg); !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "authorized_keys") {
+		t.Errorf("an unknown key: %v", err)
+	}
+	cfg.KeyFile, cfg.Password, cfg.Agent = "", nil, serveAgent(t, other, private)
+	dial(t, cfg)
+}
+
+// serveAgent is an agent with those keys.
+func serveAgent(t *testing.T, keys ...any) string {
+	t.Helper()
+	ring := agent.NewKeyring()
+	for _, k := range keys {
+		must(t, ring.Add(agent.AddedKey{PrivateKey: k}))
+	}
+	dir, err := os.MkdirTemp("", "agent") // a socket's name has to be short
+	must(t, err)
+	ln, err := net.Listen("unix", filepath.Join(dir, "socket"))
+	must(t, err)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { _ = agent.ServeAgent(ring, c); c.Close() })
+		}
+	})
+	t.Cleanup(func() { ln.Close(); serving.Wait(); os.RemoveAll(dir) })
+	return ln.Addr().String()
+}
+
+func TestBrokenConnectionIsReplaced(t *testing.T) {
+	l := startLab(t, lab.Config{})
+	s := dial(t, fromLab(l))
+	for range 3 {
+		l.DropSSH()
+		eventually(t, "a command that gets through", func() bool {
+			_, err := s.Run(t.Context(), "true")
+			if err != nil && !fault.Is(err, fault.Transient) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+	}
+}
+
+func TestCommandThatBreaksOffIsTransient(t *testing.T) {
+	l := startLab(t, lab.Config{})
+	s := dial(t, fromLab(l))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Run(t.Context(), "sh", "-c", "echo x >/tmp/began; sleep 1000")
+		ended <- err
+	}()
+	eventually(t, "the command", func() bool {
+		out, err := s.Run(t.Context(), "test", "-s", "/tmp/began")
+		return err == nil && out.Status == 0
+	})
+	l.DropSSH()
+	if err := <-ended; !fault.Is(err, fault.Transient) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestCanceledCommandIsHungUp(t *testing.T) {
+	s := dial(t, fromLab(startLab(t, lab.Config{})))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Run(ctx, "sh", "-c", "echo x >/tmp/began; sleep 1000; echo x >/tmp/ended")
+		ended <- err
+	}()
+	there := func(name string) func() bool {
+		return func() bool {
+			out, err := s.Run(t.Context(), "test", "-s", name)
+			must(t, err)
+			return out.Status == 0
+		}
+	}
+	eventually(t, "the command", there("/tmp/began"))
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	eventually(t, "the command's end", func() bool {
+		out, err := s.Run(t.Context(), "ps")
+		must(t, err)
+		return !strings.Contains(string(out.Stdout), "sleep")
+	})
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	l, err := lab.Start(context.Background(), lab.Config{})
+	must(t, err)
+	defer l.Close()
+	cfg := shell.Config{Addr: closedPort(t), User: "root", HostKey: "SHA256:" + strings.Repeat("A", 43)}
+	if _, err := shell.Dial(t.Context(), cfg); !fault.Is(err, fault.Unreachable) || !strings.Contains(fault.HintOf(err), "TSM-SSH") {
+		t.Errorf("%v (%s)", err, fault.HintOf(err))
+	}
+	if _, err := shell.HostKeys(t.Context(), cfg.Addr); !fault.Is(err, fault.Unreachable) || !strings.Contains(fault.HintOf(err), "TSM-SSH") {
+		t.Errorf("%v (%s)", err, fault.HintOf(err))
+	}
+}
+
+func closedPort(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// A host that has gone without a word is noticed by its silence.
+func TestSilentHostIsNoticed(t *testing.T) {
+	r := startReal(t, []string{"sh", "-c"})
+	relay := startRelay(t, r.addr)
+	ask, give := make(chan time.Time), make(chan time.Time)
+	cfg := r.config()
+	cfg.Addr = relay.addr
+	cfg.After = func(d time.Duration) <-chan time.Time {
+		if d < 30*time.Second {
+			return ask
+		}
+		return give
+	}
+	s := dial(t, cfg)
+	ask <- time.Now() // time for a sign of life, which comes
+	ask <- time.Now() // and for the next
+	relay.freeze()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Run(t.Context(), "true")
+		ended <- err
+	}()
+	select { // what was asked last may have been answered before, or not
+	case ask <- time.Now():
+		give <- time.Now()
+	case give <- time.Now(): // it gives up on that connection
+	}
+	must(t, <-ended) // and has another
+}

@@ -1,0 +1,106 @@
+package shell
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"path"
+	"strconv"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Sum is the hash of a file.
+type Sum struct {
+	Algorithm string `json:"algorithm"` // sha256 or md5
+	Hex       string `json:"hex"`
+}
+
+// summers are the commands that hash, best first, and the bytes of what they print: a
+// host's busybox has md5sum for certain, and sha256sum perhaps; openssl does it too.
+var summers = []struct {
+	algorithm string
+	size      int
+	argv      []string
+}{
+	{"sha256", 32, []string{"sha256sum"}},
+	{"sha256", 32, []string{"openssl", "dgst", "-sha256"}},
+	{"md5", 16, []string{"md5sum"}},
+}
+
+// Sum hashes a file on the host, by its absolute path, with the best the host has. It reads
+// all of it: what takes hours goes on as a job of that name. A file of another size than
+// that many bytes is fault.Unsupported: it is not what it was taken for.
+func (s *Shell) Sum(ctx context.Context, name, file string, size int64) (Sum, error) {
+	err := s.checkSize(ctx, file, size)
+	if err != nil {
+		return Sum{}, fmt.Errorf("hash %s on %s: %w", file, s.cfg.Addr, err)
+	}
+	sum, err := s.sum(ctx, name, file)
+	if err != nil {
+		return Sum{}, fmt.Errorf("hash %s on %s: %w", file, s.cfg.Addr, err)
+	}
+	return sum, nil
+}
+
+func (s *Shell) checkSize(ctx context.Context, file string, size int64) error {
+	out, err := s.Run(ctx, "stat", "-c", "%s", file)
+	if err != nil {
+		return err
+	}
+	if err := out.Err(); err != nil {
+		return fault.New(fault.NotFound, "%w", err).WithHint("see that the file is there on the host")
+	}
+	got, err := strconv.ParseInt(string(bytes.TrimSpace(out.Stdout)), 10, 64)
+	if err != nil {
+		return fault.New(fault.Corrupt, "its size is %.40q", out.Stdout)
+	}
+	if got != size {
+		return fault.New(fault.Unsupported, "it has %d bytes, the disk %d: it does not hold the disk byte for byte", got, size).
+			WithHint("leave --source-hash out; --spot compares a part of the disk")
+	}
+	return nil
+}
+
+func (s *Shell) sum(ctx context.Context, name, file string) (Sum, error) {
+	if !path.IsAbs(file) {
+		return Sum{}, fault.New(fault.Internal, "%q is no absolute path", file)
+	}
+	for _, by := range summers {
+		out, err := s.sh(ctx, `if command -v "$1" >/dev/null; then echo yes; fi`, by.argv[0])
+		if err != nil {
+			return Sum{}, err
+		}
+		if len(out.Stdout) == 0 {
+			continue
+		}
+		res, err := s.Do(ctx, Job{Name: name, Argv: append(by.argv[:len(by.argv):len(by.argv)], file)})
+		if err != nil {
+			return Sum{}, err
+		}
+		if res.Status != 0 {
+			return Sum{}, fault.New(fault.Conflict, "%s ended with status %d: %s", by.argv[0], res.Status, lastLines(string(res.Log))).
+				WithHint("ESXi does not open the disks of a running VM; see that it is off, and that the file is there")
+		}
+		text, err := findSum(res.Log, by.size)
+		return Sum{by.algorithm, text}, err
+	}
+	return Sum{}, fault.New(fault.Unsupported, "the host has neither sha256sum nor openssl nor md5sum")
+}
+
+// findSum takes the hash out of what a summer prints: at the beginning, md5sum's way (where
+// a backslash says that the name behind is escaped), or at the end behind =, openssl's.
+func findSum(log []byte, size int) (string, error) {
+	begin, end := bytes.TrimPrefix(log, []byte(`\`)), bytes.TrimSpace(log)
+	begin = begin[:min(len(begin), 2*size)]
+	if i := bytes.LastIndex(end, []byte("= ")); i >= 0 {
+		end = end[i+2:]
+	}
+	for _, text := range [][]byte{begin, end} {
+		if sum, err := hex.DecodeString(string(text)); err == nil && len(sum) == size {
+			return hex.EncodeToString(sum), nil
+		}
+	}
+	return "", fault.New(fault.Corrupt, "there is no hash in what the host answers: %.200q", log)
+}

@@ -1,0 +1,78 @@
+package nfs
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// holder names who listens on a port: "decamp (process 123)". It is "" where that cannot be
+// told: the process is another user's, or the kernel's own NFS server.
+func holder(addr string) string {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return ""
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return ""
+	}
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(table)
+		if err != nil {
+			continue
+		}
+		for _, inode := range listening(text, uint16(n)) {
+			if who := owner(inode); who != "" {
+				return who
+			}
+		}
+	}
+	return ""
+}
+
+// The columns of /proc/net/tcp, from 0, and the state LISTEN (proc_net_tcp in the kernel's
+// documentation).
+const (
+	localColumn = 1
+	stateColumn = 3
+	inodeColumn = 9
+
+	stateListen = "0A"
+)
+
+// listening returns the inodes of the sockets that listen on a port.
+func listening(table []byte, port uint16) (inodes []string) {
+	want := ":" + strings.ToUpper(hex.EncodeToString([]byte{byte(port >> 8), byte(port)}))
+	for s := bufio.NewScanner(bytes.NewReader(table)); s.Scan(); {
+		f := strings.Fields(s.Text())
+		if len(f) > inodeColumn && f[stateColumn] == stateListen && strings.HasSuffix(f[localColumn], want) {
+			inodes = append(inodes, f[inodeColumn])
+		}
+	}
+	return inodes
+}
+
+// owner names the process that has a socket open, among those that may be looked at.
+func owner(inode string) string {
+	socket := "socket:[" + inode + "]"
+	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*") // fails for a malformed pattern only
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err != nil || to != socket {
+			continue
+		}
+		pid := strings.Split(fd, "/")[2]
+		name, err := os.ReadFile("/proc/" + pid + "/comm")
+		if err != nil {
+			return ""
+		}
+		return fmt.Sprintf("%s (process %s)", strings.TrimSpace(string(name)), pid)
+	}
+	return ""
+}

@@ -1,0 +1,46 @@
+package nfs
+
+import (
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestHolderIsNamed(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:0", "[::]:0"} {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Skip("no listener:", err)
+		}
+		if who := holder(l.Addr().String()); !strings.HasSuffix(who, "(process "+strconv.Itoa(os.Getpid())+")") {
+			t.Errorf("%s is held by %q", l.Addr(), who)
+		}
+		addr := l.Addr().String()
+		l.Close()
+		if who := holder(addr); strings.HasSuffix(who, "(process "+strconv.Itoa(os.Getpid())+")") {
+			t.Errorf("%s, which is free, is held by %q", addr, who)
+		}
+	}
+	for _, addr := range []string{"", "nonsense", "127.0.0.1:http", "127.0.0.1:99999"} {
+		if who := holder(addr); who != "" {
+			t.Errorf("%q is held by %q", addr, who)
+		}
+	}
+}
+
+func TestListeningSockets(t *testing.T) {
+	const table = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 00000000:0801 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 101 1 0 100 0 0 10 0
+   1: 0100007F:0801 0100007F:9C4A 01 00000000:00000000 00:00000000 00000000     0        0 102 1 0 100 0 0 10 0
+   2: 0100007F:006F 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 103 1 0 100 0 0 10 0
+   3: short line
+`
+	if got := listening([]byte(table), 2049); len(got) != 1 || got[0] != "101" {
+		t.Errorf("on 2049: %v", got)
+	}
+	if got := listening([]byte(table), 111); len(got) != 1 || got[0] != "103" {
+		t.Errorf("on 111: %v", got)
+	}
+}

@@ -1,0 +1,112 @@
+package nfs_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"github.com/decamp/decamp/internal/behind"
+	"github.com/decamp/decamp/internal/nfs"
+	"github.com/decamp/decamp/internal/nfs/rpctest"
+)
+
+// A client that lies about lengths is told that its arguments are garbage, or loses its
+// connection. Nothing of what it said is written, no memory stays with it, and others go on.
+func TestLiesAboutLengths(t *testing.T) {
+	c := &fakeContent{}
+	pool := behind.NewPool(behind.MinBudget)
+	r := newRig(t, func(o *nfs.Options) {
+		landed(c)(o)
+		o.Pool = pool
+	})
+	h := r.create(r.root, "a-flat.vmdk")
+	r.write(h, 0, []byte("the truth"))
+	const garbage, reset = "garbage", "reset"
+	long := func(n int) raw { return raw(binary.BigEndian.AppendUint32(nil, uint32(n))) }
+	write := func(count int, rest ...any) []byte {
+		return args(append([]any{h, uint64(0), count, 2}, rest...)...)
+	}
+	data := bytes.Repeat([]byte("lie "), 64)
+	for name, lie := range map[string]struct {
+		procedure uint32
+		args      []byte
+		mark      func(n int) uint32 // of the record; nil for the truth
+		want      string
+	}{
+		"less is announced than sent":      {pWrite, write(10, data), nil, garbage},
+		"more is announced than sent":      {pWrite, write(1000, data), nil, garbage},
+		"the data is longer than the call": {pWrite, write(1000, long(1000), raw(data)), nil, garbage},
+		"the data is 4 GiB long":           {pWrite, write(-1, long(-1), raw(data)), nil, garbage},
+		"there is no padding":              {pWrite, write(3, long(3), raw("lie")), nil, garbage},
+		"the handle is longer than all":    {pGetattr, args(long(-1), raw(h)), nil, garbage},
+		"the handle has 65 bytes":          {pGetattr, args(make([]byte, 65)), nil, garbage},
+		"the handle has 64 bytes":          {pGetattr, args(make([]byte, 64)), nil, ""},
+		"the handle is half of one":        {pGetattr, args(h[:16]), nil, ""},
+		"the name is 4 GiB long":           {pLookup, args(r.root, long(-1), raw("name")), nil, garbage},
+		"the name ends with the call":      {pLookup, args(r.root, long(100), raw("name")), nil, garbage},
+		"the record is longer than any":    {pWrite, write(len(data), data), func(int) uint32 { return 1<<31 | 1<<30 }, reset},
+		"the record ends in the middle":    {pWrite, write(len(data), data), func(n int) uint32 { return 1<<31 | uint32(n-100) }, reset},
+	} {
+		t.Run(name, func(t *testing.T) {
+			liar := rpctest.Dial(t, r.addr)
+			body := append(liar.Header(7, 100003, 3, lie.procedure), lie.args...)
+			mark := uint32(len(body)) | 1<<31
+			if lie.mark != nil {
+				mark = lie.mark(len(body))
+			}
+			liar.SendRaw(append(binary.BigEndian.AppendUint32(nil, mark), body...))
+			reply, err := liar.TryReceive()
+			var results []byte
+			isGarbage := false
+			if err == nil {
+				results, isGarbage, err = accepted(reply)
+			}
+			switch {
+			case lie.want == reset && err != nil:
+			case lie.want == reset: // the record's end was believed, and what follows it is none
+				if _, err := liar.TryReceive(); err == nil || !isGarbage {
+					t.Errorf("answered with % x, and goes on", reply)
+				}
+			case err != nil:
+				t.Error(err)
+			case lie.want == garbage && !isGarbage:
+				t.Errorf("answered with % x", results)
+			case lie.want == "" && (isGarbage || binary.BigEndian.Uint32(results) != errBadHandle):
+				t.Errorf("answered with % x", results)
+			}
+			liar.Close()
+			if got, _ := r.read(h, 0, 100); string(got) != "the truth" {
+				t.Errorf("the file holds %q", got)
+			}
+		})
+	}
+	if n := pool.Lent(); n != 0 {
+		t.Errorf("%d bytes are not given back", n)
+	}
+}
+
+// A client that goes away in the middle of what it announced takes no memory with it, and
+// nothing of it is written.
+func TestAWriteThatNeverEnds(t *testing.T) {
+	c := &fakeContent{}
+	pool := behind.NewPool(behind.MinBudget)
+	r := newRig(t, func(o *nfs.Options) {
+		landed(c)(o)
+		o.Pool = pool
+	})
+	h := r.create(r.root, "a-flat.vmdk")
+	const size = 1 << 20
+	liar := rpctest.Dial(t, r.addr)
+	call := append(liar.Header(7, 100003, 3, pWrite), args(h, uint64(0), size, 2, make([]byte, size))...)
+	liar.SendRaw(rpctest.Record(call)[:size/2])
+	for pool.Lent() == 0 { // until the server has begun to read it
+		r.getattr(h)
+	}
+	liar.Close()
+	for pool.Lent() > 0 {
+		r.getattr(h)
+	}
+	if n := r.getattr(h).size; n != 0 {
+		t.Errorf("%d bytes were written", n)
+	}
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// An arena is a network of its own with a port mapper, where a server may take the ports
+// that belong to NFS without meeting this machine's. It needs root.
+type arena struct {
+	rpcbind *exec.Cmd
+	dir     string // for ganesha's configuration, log and pid
+}
+
+// arenaScript sets up what unshare made, says so, and becomes the port mapper.
+const arenaScript = `ip link set lo up && mount -t tmpfs tmpfs /run && mkdir -p /run/rpcbind && echo up && exec rpcbind -w -f`
+
+// arenaPatience is how long servers may take to come up.
+const arenaPatience = 30 * time.Second
+
+func newArena(ctx context.Context, dir string) (*arena, error) {
+	if err := available("unshare", "nsenter", "ip", "mount", "rpcbind", "ganesha.nfsd"); err != nil {
+		return nil, err
+	}
+	a := &arena{dir: dir, rpcbind: exec.CommandContext(ctx, "unshare", "--net", "--mount", "sh", "-c", arenaScript)}
+	a.rpcbind.Stderr = os.Stderr
+	said, err := a.rpcbind.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := a.rpcbind.Start(); err != nil {
+		return nil, err
+	}
+	// Before it has a network of its own, who follows it would stay in this machine's.
+	if _, err := bufio.NewReader(said).ReadString('\n'); err != nil {
+		a.close()
+		return nil, fmt.Errorf("start a network of one's own (needs root): %w", err)
+	}
+	return a, nil
+}
+
+func (a *arena) close() {
+	_ = a.rpcbind.Process.Kill() // it has nothing to lose
+	_ = a.rpcbind.Wait()
+}
+
+// command runs a program in the arena, as the very process that is started.
+func (a *arena) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	ns := fmt.Sprintf("/proc/%d/ns/", a.rpcbind.Process.Pid)
+	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + ns + "net", "--mount=" + ns + "mnt", name}, args...)...)
+}
+
+// child runs one of this program's roles there; see runChild.
+func (a *arena) child(ctx context.Context, result any, role string, job any) error {
+	cmd, err := a.role(ctx, role, job)
+	if err != nil {
+		return err
+	}
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("child %s: %w", role, err)
+	}
+	return json.Unmarshal(out, result)
+}
+
+func (a *arena) role(ctx context.Context, role string, job any) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	spec, err := json.Marshal(job)
+	if err != nil {
+		return nil, err
+	}
+	cmd := a.command(ctx, self, "child", role, string(spec))
+	cmd.Stderr = os.Stderr
+	return cmd, nil
+}
+
+// An nfsServer is a server in a process of its own.
+type nfsServer struct {
+	serverFacts
+	path string // of the export
+	cmd  *exec.Cmd
+	end  func()
+}
+
+// serve starts one of this program's servers.
+func (a *arena) serve(ctx context.Context, role string, job any) (*nfsServer, error) {
+	s := &nfsServer{path: landExport}
+	var err error
+	if s.cmd, err = a.role(ctx, role, job); err != nil {
+		return nil, err
+	}
+	stdin, err := s.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	s.end = func() { stdin.Close() }
+	line, err := bufio.NewReader(stdout).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &s.serverFacts)
+	}
+	if err != nil {
+		s.stop()
+		return nil, fmt.Errorf("start %s: %w", role, err)
+	}
+	return s, nil
+}
+
+// ganeshaConf is ganesha as people set it up for ESXi, and no more work than it must do.
+const ganeshaConf = `
+NFS_CORE_PARAM { Protocols = 3; Enable_NLM = false; Enable_RQUOTA = false; mount_path_pseudo = false; }
+EXPORT { Export_Id = 1; Path = %s; Pseudo = /x; Access_Type = RW; Squash = No_Root_Squash; SecType = sys; Protocols = 3; FSAL { Name = VFS; } }
+`
+
+// ganesha starts nfs-ganesha on a folder.
+func (a *arena) ganesha(ctx context.Context, dir string) (*nfsServer, error) {
+	conf, log := filepath.Join(a.dir, "ganesha.conf"), filepath.Join(a.dir, "ganesha.log")
+	if err := os.WriteFile(conf, fmt.Appendf(nil, ganeshaConf, dir), 0o600); err != nil {
+		return nil, err
+	}
+	s := &nfsServer{path: dir, serverFacts: serverFacts{Portmap: "127.0.0.1:111"}}
+	s.cmd = a.command(ctx, "ganesha.nfsd", "-F", "-f", conf, "-L", log, "-p", filepath.Join(a.dir, "ganesha.pid"))
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	s.end = func() { _ = s.cmd.Process.Kill() } // it may have ended
+	if err := a.await(ctx, s); err != nil {
+		s.stop()
+		said, _ := os.ReadFile(log) // the first error counts
+		return nil, fmt.Errorf("start ganesha: %w: %s", err, lastLine(string(said)))
+	}
+	return s, nil
+}
+
+// await waits until a server can be mounted.
+func (a *arena) await(ctx context.Context, s *nfsServer) error {
+	var t taken
+	return a.child(ctx, &t, "mounts", streamJob{Server: s.serverFacts, Path: s.path})
+}
+
+func (s *nfsServer) stop() {
+	if s.end == nil {
+		return
+	}
+	s.end()
+	_ = s.cmd.Wait() // its errors are on stderr
+}
+
+// ticksPerSecond is USER_HZ, what /proc counts processor time in.
+const ticksPerSecond = 100
+
+// cpuOf returns the processor seconds that a process has taken.
+func cpuOf(pid int) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, ok := strings.Cut(string(text), ") ")
+	f := strings.Fields(rest)
+	const utime, stime = 11, 12 // proc_pid_stat(5): fields 14 and 15, of which two are cut off
+	if !ok || len(f) <= stime {
+		return 0, fmt.Errorf("%q is no /proc/PID/stat", text)
+	}
+	var sum float64
+	for _, field := range []string{f[utime], f[stime]} {
+		ticks, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += ticks
+	}
+	return sum / ticksPerSecond, nil
+}

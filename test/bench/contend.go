@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// contenders are servers that write to one file system, each a process of its own.
+type contenders struct {
+	arena   *arena
+	dir     string
+	servers map[string]*nfsServer
+}
+
+// contend starts servers on folders below dir.
+func contend(ctx context.Context, dir string, names ...string) (*contenders, error) {
+	c := &contenders{dir: dir, servers: map[string]*nfsServer{}}
+	var err error
+	if c.arena, err = newArena(ctx, dir); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if c.servers[name], err = c.start(ctx, name); err != nil {
+			c.stop()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *contenders) start(ctx context.Context, name string) (*nfsServer, error) {
+	dir, err := os.MkdirTemp(c.dir, "export")
+	if err != nil {
+		return nil, err
+	}
+	switch name {
+	case ganesha:
+		return c.arena.ganesha(ctx, dir)
+	case throwing:
+		s, err := c.arena.serve(ctx, "sink", struct{}{})
+		if err == nil {
+			s.path = "" // it knows no names
+		}
+		return s, err
+	}
+	job := serverJob{Dir: dir, Size: landSize, Manifest: name == hashed}
+	if name == syncing {
+		job.Commit = commitTime
+	}
+	return c.arena.serve(ctx, "serve", job)
+}
+
+func (c *contenders) stop() {
+	for _, s := range c.servers {
+		if s != nil {
+			s.stop()
+		}
+	}
+	c.arena.close()
+}
+
+// writing is how a file is written.
+type writing struct {
+	size     int64
+	block    int
+	inFlight int
+	commit   bool // and the time ends when it is on the medium
+}
+
+// results are what contenders reached, by name.
+type results map[string]*reached
+
+// reached is what one contender did in each round.
+type reached struct{ rate, server, client []float64 } // MB/s, and CPU s/GiB of either side
+
+func (r *reached) cost() string {
+	if len(r.client) == 0 {
+		return fmt.Sprintf("%.2f CPU s/GiB", median(r.server))
+	}
+	return fmt.Sprintf("server %.2f, client %.2f CPU s/GiB", median(r.server), median(r.client))
+}
+
+// compete has contenders write in turn. The longest that anything may take is bounded: a
+// server that hangs must not hang the rest.
+func (c *contenders) compete(ctx context.Context, rounds int, w writing, names ...string) (results, error) {
+	r := results{}
+	for range rounds {
+		for _, name := range names {
+			if r[name] == nil {
+				r[name] = &reached{}
+			}
+			if err := c.once(ctx, name, w, r[name]); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	return r, nil
+}
+
+// writePatience bounds one file.
+const writePatience = 2 * time.Minute
+
+func (c *contenders) once(ctx context.Context, name string, w writing, r *reached) error {
+	ctx, cancel := context.WithTimeout(ctx, writePatience)
+	defer cancel()
+	var t taken
+	if name == plainly {
+		job := pwriteJob{Path: filepath.Join(c.dir, "pwrite"), Size: w.size, Block: w.block}
+		if err := c.arena.child(ctx, &t, "pwrite", job); err != nil {
+			return err
+		}
+		r.rate, r.server = append(r.rate, t.rate()), append(r.server, t.cpuPerGiB())
+		return nil
+	}
+	s := c.servers[name]
+	job := streamJob{Server: s.serverFacts, Path: s.path, PID: s.cmd.Process.Pid,
+		Size: w.size, Block: w.block, InFlight: w.inFlight, Commit: w.commit}
+	if err := c.arena.child(ctx, &t, "stream", job); err != nil {
+		return err
+	}
+	server := taken{Bytes: t.Bytes, CPU: t.Server}
+	r.rate, r.server, r.client = append(r.rate, t.rate()), append(r.server, server.cpuPerGiB()), append(r.client, t.cpuPerGiB())
+	return nil
+}

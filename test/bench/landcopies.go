@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/decamp/decamp/internal/lab"
+)
+
+const (
+	thinFill = 59 // percent: 19 of 32 GiB, the published benchmark's disk
+	thinSize = 8 << 30
+	fullThin = 32 << 30
+
+	// fullEnv makes the thin disk as large as the published one.
+	fullEnv = "DECAMP_BENCH_FULL"
+
+	eightHosts = 4
+	eightDisks = 8
+	eightSize  = 512 << 20
+
+	// landCeiling is what docs/architecture.md allows a landing: what is held, package nfs,
+	// and a quarter of both for the garbage collector.
+	landCeiling = 1.25 * (1024 + 100)
+)
+
+// landThin has an emulated host clone a thin disk onto the landing, and counts what is
+// written.
+func (b *bench) landThin(ctx context.Context) error {
+	size := int64(thinSize)
+	if os.Getenv(fullEnv) != "" {
+		size = fullThin
+	}
+	cfg := lab.Config{VMs: []lab.VM{{Name: benchVM, Disks: []lab.Disk{{Capacity: lab.Bytes(size), Fill: thinFill, Seed: 1}}}}}
+	l, e, err := b.land(ctx, cfg, "esxi", benchVM)
+	if err != nil {
+		return err
+	}
+	written := max(l.Written, l.Blocks)
+	b.atMost(1.01, Row{Figure: "thin clone by an emulated host: bytes written", Value: float64(written) / float64(e.Allocated), Unit: "x allocated",
+		Note: fmt.Sprintf("%.2f of %d GiB allocated (%s=1: 32 GiB); %.2f GiB written, %.2f occupied; %.0f MB/s with the lab on the same cores",
+			gib(e.Allocated), size>>30, fullEnv, gib(l.Written), gib(l.Blocks), l.rate())})
+	return nil
+}
+
+func gib(n int64) float64 { return float64(n) / (1 << 30) }
+
+// landEight has four emulated hosts clone two disks each at once.
+func (b *bench) landEight(ctx context.Context) error {
+	cfg := lab.Config{VCenter: true, Datacenters: []lab.Datacenter{{Name: "dc"}}}
+	for i := range eightHosts {
+		cfg.Datacenters[0].Hosts = append(cfg.Datacenters[0].Hosts, "esx"+strconv.Itoa(i))
+	}
+	var names []string
+	for i := range eightDisks {
+		name := benchVM
+		if i > 0 {
+			name += strconv.Itoa(i)
+		}
+		names = append(names, name)
+		cfg.VMs = append(cfg.VMs, lab.VM{Name: name, Host: "esx" + strconv.Itoa(i%eightHosts),
+			Disks: []lab.Disk{{Capacity: eightSize, Fill: 100, Seed: uint64(i + 1)}}})
+	}
+	l, _, err := b.land(ctx, cfg, "vcenter", names...)
+	if err != nil {
+		return err
+	}
+	b.atLeast(0.9, Row{Figure: "8 copies at once from 4 emulated hosts: what the slowest gets of what the fastest gets", Value: l.Fair, Unit: "x",
+		Note: fmt.Sprintf("over the %.1f s when all ran; together %.0f MB/s with the lab on the same cores", l.Together, l.rate())})
+	b.atMost(landCeiling, Row{Figure: "8 copies at once: peak memory", Value: float64(l.Peak) / (1 << 20), Unit: "MiB",
+		Note: "1 GiB held, 100 MiB of package nfs, a quarter for the collector; docs/architecture.md"})
+	return nil
+}
+
+// land lands the first disk of each VM of a lab, all at once.
+func (b *bench) land(ctx context.Context, cfg lab.Config, scheme string, vms ...string) (l landedDisks, facts labFacts, err error) {
+	dir, err := os.MkdirTemp(b.dir, "landing")
+	if err != nil {
+		return l, facts, err
+	}
+	defer os.RemoveAll(dir)
+	portmap, err := freeAddr(ctx)
+	if err != nil {
+		return l, facts, err
+	}
+	cfg.NFS.Portmap = portmap
+	e, err := startLabWith(ctx, cfg)
+	if err != nil {
+		return l, facts, err
+	}
+	defer e.stop()
+	return l, e.facts, runJob(ctx, &l, "land", landJob{Lab: e.facts, Scheme: scheme, VMs: vms, Dir: dir, Portmap: portmap})
+}
+
+// freeAddr returns an address that nobody listens on: the lab must know the port mapper's
+// before there is one.
+func freeAddr(ctx context.Context) (string, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// A sample is how many bytes of a copy had come, and when.
+type sample struct {
+	at  float64 // seconds
+	got float64 // bytes
+}
+
+// fairness compares how far copies came in the time when all of them ran: the least as a
+// share of the most, and how long that was.
+func fairness(copies [][]sample) (share, seconds float64) {
+	var from, to float64
+	for i, c := range copies {
+		if len(c) == 0 {
+			return 0, 0
+		}
+		from = max(from, c[0].at)
+		if last := c[len(c)-1].at; i == 0 || last < to {
+			to = last
+		}
+	}
+	if to <= from {
+		return 0, 0
+	}
+	var came []float64
+	for _, c := range copies {
+		came = append(came, at(c, to)-at(c, from))
+	}
+	return slices.Min(came) / slices.Max(came), to - from
+}
+
+// at returns how much had come at a moment, between two samples in proportion.
+func at(c []sample, t float64) float64 {
+	i := slices.IndexFunc(c, func(s sample) bool { return s.at >= t })
+	switch i {
+	case -1:
+		return c[len(c)-1].got
+	case 0:
+		return c[0].got
+	}
+	a, b := c[i-1], c[i]
+	return a.got + (b.got-a.got)*(t-a.at)/(b.at-a.at)
+}

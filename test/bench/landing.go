@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// landingFigures measures the landing beside ganesha, and beside what bounds both: a server
+// that throws everything away, and the file system alone. Then whole copies by emulated
+// hosts. All that is compared takes turns.
+func landingFigures(ctx context.Context, b *bench) error {
+	return errors.Join(
+		b.landMemory(ctx),
+		b.landDisk(ctx),
+		b.landThin(ctx),
+		b.landEight(ctx),
+		// fan-out: one source, three destinations
+	)
+}
+
+const (
+	kib = 1 << 10
+
+	landSize   = 1 << 30 // bytes of one file
+	landRounds = 5       // odd; the median counts
+	diskRounds = 3       // of those that wait for a disk
+
+	small, large = 64 * kib, 1024 * kib // what vmkfstools writes at a time, and the most that the server takes
+
+	commitTime = 10 * time.Millisecond // of a disk with a plate; a RAID of them takes as long
+	syncSize   = 32 << 20              // what is written to the server that waits for it
+)
+
+// who takes part, as the table shows it
+const (
+	decamp   = "decamp"
+	hashed   = "decamp with manifest"
+	ganesha  = "nfs-ganesha, FSAL VFS"
+	throwing = "a server that throws it away"
+	plainly  = "pwrite without a server"
+	syncing  = "a server on sync, 10 ms a commit"
+)
+
+// landMemory writes into a tmpfs: what is measured is the servers.
+func (b *bench) landMemory(ctx context.Context) error {
+	dir, err := os.MkdirTemp("/dev/shm", "decamp-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	c, err := contend(ctx, dir, decamp, hashed, ganesha, throwing)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	return errors.Join(b.smallWrites(ctx, c), b.singleWrites(ctx, c), b.largeWrites(ctx, c))
+}
+
+func (b *bench) smallWrites(ctx context.Context, c *contenders) error {
+	r, err := c.compete(ctx, landRounds, writing{size: landSize, block: small, inFlight: 8}, decamp, hashed, ganesha, throwing)
+	if err != nil {
+		return err
+	}
+	b.rates("64 KiB x 8 in flight, FILE_SYNC, into tmpfs", r, hashed, ganesha, throwing)
+	b.atLeast(1.7, r.against(ganesha, "64 KiB x 8 into tmpfs, against ganesha"))
+	extra := make([]float64, landRounds)
+	for i := range extra {
+		extra[i] = r[hashed].server[i] - r[decamp].server[i]
+	}
+	b.atMost(0.5, Row{Figure: "landing with a manifest: what that costs the server", Value: median(extra), Unit: "CPU s/GiB",
+		Note: fmt.Sprintf("64 KiB x 8; %.2f in all, %.0f MB/s", median(r[hashed].server), median(r[hashed].rate))})
+	return nil
+}
+
+func (b *bench) singleWrites(ctx context.Context, c *contenders) error {
+	r, err := c.compete(ctx, landRounds, writing{size: landSize, block: small, inFlight: 1}, decamp, ganesha, throwing)
+	if err != nil {
+		return err
+	}
+	b.rates("64 KiB x 1 in flight, FILE_SYNC, into tmpfs", r, ganesha, throwing)
+	b.atLeast(2.5, r.against(ganesha, "64 KiB x 1 into tmpfs, against ganesha"))
+	return nil
+}
+
+func (b *bench) largeWrites(ctx context.Context, c *contenders) error {
+	r, err := c.compete(ctx, landRounds, writing{size: landSize, block: large, inFlight: 8}, decamp, ganesha, throwing, plainly)
+	if err != nil {
+		return err
+	}
+	b.rates("1 MiB x 8 in flight, FILE_SYNC, into tmpfs", r, ganesha, throwing, plainly)
+	b.atLeast(1.2, r.against(ganesha, "1 MiB x 8 into tmpfs, against ganesha"))
+	b.atLeast(0.85, r.against(plainly, "1 MiB x 8 into tmpfs, against pwrite without a server"))
+	return nil
+}
+
+// published is what somebody else measured: the word sync in an export, on real hosts.
+var published = []Peer{
+	{Name: "published: async against sync, SSD to NVMe, 25G", Value: 289.7 / 12.3, Note: "cipeople/esx-migration, February 2026: 289.7 and 12.3 MiB/s"},
+	{Name: "published: async against sync, HDD to HDD, 1G", Value: 82.4 / 6.5, Note: "same: 82.4 and 6.5 MiB/s (by its duration, 19 GiB in 10198 s, the latter is 1.9)"},
+}
+
+// landDisk writes to the images' file system until all of it is on the medium.
+func (b *bench) landDisk(ctx context.Context) error {
+	dir, err := os.MkdirTemp(b.dir, "landing")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	c, err := contend(ctx, dir, decamp, ganesha, syncing)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	l := writing{size: landSize, block: small, inFlight: 8, commit: true}
+	r, err := c.compete(ctx, diskRounds, l, decamp, ganesha)
+	if err != nil {
+		return err
+	}
+	l.size = syncSize
+	slow, err := c.compete(ctx, 1, l, syncing) // a rate that the clock makes
+	if err != nil {
+		return err
+	}
+	r[syncing] = slow[syncing]
+	onto := "64 KiB x 8 onto " + b.machine.FS + ", until synced"
+	b.rates(onto, r, ganesha, syncing)
+	b.atLeast(2.5, r.against(ganesha, onto+", against ganesha"))
+	row := r.against(syncing, onto+", against a server on sync whose disk commits in 10 ms")
+	row.Peers = published
+	b.atLeast(100, row)
+	return nil
+}
+
+// rates books what all reached, decamp first.
+func (b *bench) rates(figure string, r results, peers ...string) {
+	row := Row{Figure: figure, Value: median(r[decamp].rate), Unit: "MB/s", Note: r[decamp].cost() + fmt.Sprintf("; median of %d", len(r[decamp].rate))}
+	for _, name := range peers {
+		row.Peers = append(row.Peers, Peer{Name: name, Value: median(r[name].rate), Note: r[name].cost()})
+	}
+	b.add(row)
+}
+
+// against returns decamp's rate as a multiple of another's: the median over the rounds, each
+// of which met the same minute of the machine.
+func (r results) against(other, figure string) Row {
+	ours, theirs := r[decamp], r[other]
+	ratios := make([]float64, len(ours.rate))
+	for i := range ratios {
+		ratios[i] = ours.rate[i] / theirs.rate[min(i, len(theirs.rate)-1)]
+	}
+	return Row{Figure: figure, Value: median(ratios), Unit: "x",
+		Note: fmt.Sprintf("%.0f against %.0f MB/s; server %.2f against %.2f CPU s/GiB",
+			median(ours.rate), median(theirs.rate), median(ours.server), median(theirs.server))}
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/behind"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/rawfile"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/nfs"
+)
+
+// landExport is what our own servers export.
+const landExport = "/land"
+
+// serverJob is what childServe is told.
+type serverJob struct {
+	Dir      string `json:"dir"`      // of the names and the images
+	Size     int64  `json:"size"`     // of every image
+	Manifest bool   `json:"manifest"` // hash every chunk
+
+	// Commit makes it a server that flushes each WRITE on a disk that takes so long for it.
+	Commit time.Duration `json:"commit"`
+}
+
+// serverFacts is what a server's process says once it listens.
+type serverFacts struct {
+	Addr    string `json:"addr"`    // of NFS
+	Portmap string `json:"portmap"` // of the port mapper
+}
+
+// childServe serves NFS until its input ends, with the contents that a landing has.
+func childServe(ctx context.Context, args []string) (err error) {
+	var job serverJob
+	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
+		return err
+	}
+	lander := &lander{job: job, pool: behind.NewPool(landMemory)}
+	s, err := nfs.New(nfs.Options{
+		Exports: []nfs.Export{{Path: landExport, Dir: job.Dir, Open: lander.open}},
+		Admit:   netip.Addr.IsLoopback, Pool: lander.pool, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+	if err != nil {
+		return err
+	}
+	l, err := nfs.Listen(ctx, nfs.Ports{NFS: "127.0.0.1:0", Portmap: "127.0.0.1:0"})
+	if err != nil {
+		return errors.Join(err, s.Close())
+	}
+	facts := serverFacts{Addr: l.NFS.Addr().String(), Portmap: l.Portmap.Addr().String()}
+	if err := json.NewEncoder(os.Stdout).Encode(facts); err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the sign, however it comes
+		_ = s.Close()                        // the contents are thrown away
+	}()
+	return s.Run(ctx, l)
+}
+
+// landMemory is what decamp holds as shipped, in bytes.
+const landMemory = 1 << 30
+
+// lander gives every file whose name says that it is a disk an image of its own.
+type lander struct {
+	job  serverJob
+	pool *behind.Pool
+	disk sync.Mutex // held for as long as a commit takes
+}
+
+func (l *lander) open(name string) (nfs.Content, error) {
+	if !strings.HasSuffix(name, diskSuffix) {
+		return nil, nil
+	}
+	if l.job.Commit > 0 {
+		f, err := os.OpenFile(filepath.Join(l.job.Dir, name), os.O_RDWR, 0)
+		return &synced{File: f, lander: l}, err
+	}
+	return l.land(filepath.Join(l.job.Dir, name+".image"))
+}
+
+const diskSuffix = "-flat.vmdk"
+
+// land creates an image.
+func (l *lander) land(path string) (nfs.Content, error) {
+	c := &landed{path: path}
+	var err error
+	if c.target, err = rawfile.Create(path, l.job.Size, rawfile.Options{}); err != nil {
+		return nil, err
+	}
+	var log manifest.Ledger // nil keeps no hashes
+	if l.job.Manifest {
+		if c.log, err = manifest.Create(path+".manifest", manifest.Info{Disk: "bench", Size: l.job.Size}); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		log = c.log
+	}
+	if c.File, err = behind.New(c.target, log, l.pool, behind.Options{Fresh: true}); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// landed is an image while it lands. It goes with its name.
+type landed struct {
+	*behind.File
+	target disk.Target
+	log    *manifest.Log // nil without hashes
+	path   string
+}
+
+// Close is part of nfs.Content.
+func (c *landed) Close() error {
+	var errs []error
+	if c.File != nil {
+		errs = append(errs, c.File.Close())
+	}
+	if c.log != nil {
+		errs = append(errs, c.log.Close(), os.Remove(c.path+".manifest"))
+	}
+	return errors.Join(append(errs, c.target.Close(), os.Remove(c.path))...)
+}
+
+// synced is a file on a server that is exported with sync: each WRITE is answered when its
+// own commit is over, and the disk does one at a time. Its bytes are in the page cache, so
+// the commits are all that it costs.
+type synced struct {
+	*os.File
+	lander *lander
+}
+
+// Write is part of nfs.Content.
+func (s *synced) Write(ctx context.Context, b *nfs.Buffer, off int64) error {
+	defer b.Release()
+	if _, err := s.WriteAt(b.Bytes(), off); err != nil {
+		return err
+	}
+	return s.Commit(ctx)
+}
+
+// Commit is part of nfs.Content.
+func (s *synced) Commit(context.Context) error {
+	s.lander.disk.Lock()
+	defer s.lander.disk.Unlock()
+	time.Sleep(s.lander.job.Commit)
+	return nil
+}
+
+// ReadAt is part of nfs.Content.
+func (s *synced) ReadAt(_ context.Context, p []byte, off int64) (int, error) {
+	return s.File.ReadAt(p, off)
+}
+
+// Truncate is part of nfs.Content.
+func (s *synced) Truncate(_ context.Context, size int64) error { return s.File.Truncate(size) }
+
+// Size is part of nfs.Content.
+func (s *synced) Size() int64 {
+	info, err := s.Stat()
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// childSink is the least a server can do: it reads WRITEs from one connection after the
+// other, throws them away and says that they were written.
+func childSink(_ context.Context, _ []string) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := json.NewEncoder(os.Stdout).Encode(serverFacts{Addr: l.Addr().String()}); err != nil {
+		return err
+	}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = sink(conn.(*net.TCPConn)) // it ends when its client does
+		}
+	}()
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/lab/nfsclient"
+)
+
+// streamJob is what childStream is told.
+type streamJob struct {
+	Server   serverFacts `json:"server"`
+	Path     string      `json:"path"` // of the export; empty writes to Server.Addr without mounting
+	PID      int         `json:"pid"`  // of the server
+	Size     int64       `json:"size"`
+	Block    int         `json:"block"`    // bytes of one WRITE
+	InFlight int         `json:"inFlight"` // WRITEs not answered at a time
+	Commit   bool        `json:"commit"`   // COMMIT at the end, within the time
+}
+
+// streamMount bounds mounting.
+const streamMount = 20 * time.Second
+
+// childStream writes one file over NFS. The time is that of the WRITEs; the CPU is the
+// client's, which is why it is worth a look.
+func childStream(ctx context.Context, args []string) (t taken, err error) {
+	var job streamJob
+	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
+		return t, err
+	}
+	block := bytes.Repeat([]byte{0xdc}, job.Block)
+	if job.Path == "" {
+		s := nfsclient.Stream{Addr: job.Server.Addr, Handle: "none", Size: job.Size, Block: block, InFlight: job.InFlight}
+		return job.timed(func() error { return s.Write(ctx) })
+	}
+	d, err := job.mount(ctx)
+	if err != nil {
+		return t, err
+	}
+	defer func() { err = errors.Join(err, d.Unmount(ctx)) }()
+	return job.write(ctx, d, block)
+}
+
+func (job streamJob) mount(ctx context.Context) (*nfsclient.Datastore, error) {
+	return nfsclient.Mount(ctx, nfsclient.Config{
+		Host: "127.0.0.1", Path: job.Path, PortmapAddr: job.Server.Portmap, Times: nfsclient.Times{Mount: streamMount},
+	})
+}
+
+// childMounts waits until a server can be mounted.
+func childMounts(ctx context.Context, args []string) (t taken, err error) {
+	var job streamJob
+	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
+		return t, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, arenaPatience)
+	defer cancel()
+	for {
+		d, err := job.mount(ctx)
+		if err == nil {
+			return t, d.Unmount(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			return t, err
+		case <-time.After(mountPause):
+		}
+	}
+}
+
+// mountPause is between two attempts to mount.
+const mountPause = 100 * time.Millisecond
+
+func (job streamJob) write(ctx context.Context, d *nfsclient.Datastore, block []byte) (t taken, err error) {
+	const name = "bench" + diskSuffix
+	f, err := d.Create(ctx, name)
+	if err != nil {
+		return t, err
+	}
+	defer func() { err = errors.Join(err, f.Close(ctx), d.Remove(ctx, name)) }()
+	if err := f.Truncate(ctx, job.Size); err != nil {
+		return t, err
+	}
+	return job.timed(func() error {
+		if err := f.Stream(block, job.InFlight, job.Size).Write(ctx); err != nil || !job.Commit {
+			return err
+		}
+		return f.Commit(ctx)
+	})
+}
+
+// timed counts what the server takes, too.
+func (job streamJob) timed(write func() error) (taken, error) {
+	before, err := cpuOf(job.PID)
+	if err != nil {
+		return taken{}, err
+	}
+	t, err := timed(write)
+	if err != nil {
+		return t, err
+	}
+	after, err := cpuOf(job.PID)
+	t.Bytes, t.Server = job.Size, after-before
+	return t, err
+}
+
+// pwriteJob is what childPwrite is told.
+type pwriteJob struct {
+	Path  string `json:"path"`
+	Size  int64  `json:"size"`
+	Block int    `json:"block"`
+}
+
+// childPwrite is the file system's own limit: one thread that writes the same bytes.
+func childPwrite(_ context.Context, args []string) (t taken, err error) {
+	var job pwriteJob
+	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
+		return t, err
+	}
+	f, err := os.Create(job.Path)
+	if err != nil {
+		return t, err
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(job.Path)) }()
+	block := disk.AlignedMemory(int64(job.Block))
+	for i := range block {
+		block[i] = 0xdc
+	}
+	t, err = timed(func() error {
+		for off := int64(0); off < job.Size; off += int64(job.Block) {
+			if _, err := f.WriteAt(block, off); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	t.Bytes = job.Size
+	return t, err
+}

@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/nfsclient"
+)
+
+// killedLanding is a host that a killed decamp left a datastore on; its copy has failed
+// since, as it does when its server stays away.
+func killedLanding(t *testing.T) (r *rig, args []string) {
+	portmap := freePort(t)
+	r = newRig(t, lab.Config{
+		NFS: lab.NFS{Portmap: portmap, Times: nfsclient.Times{
+			Heartbeat: 100 * time.Millisecond, HeartbeatTimeout: 2 * time.Second, APD: 100 * time.Millisecond,
+		}},
+		VMs: []lab.VM{
+			{Name: "web01", Disks: []lab.Disk{{Capacity: 256 << 20, Fill: 100, Seed: 3}}},
+			{Name: "web02", Disks: []lab.Disk{{Capacity: 4 << 20, Fill: 50, Seed: 4}}},
+		},
+	}).trusting()
+	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultCloneStall, Path: "disk.vmdk", At: 64 << 20, Count: 1})
+	must(t, err)
+	t.Cleanup(r.lab.Faults().Release)
+	args = []string{"--transport", "landing", "--landing-listen", freePort(t), "--landing-portmap", portmap}
+	u := r.begin("web01", args...)
+	u.until(1 << 20)
+	u.end(syscall.SIGKILL)
+	r.lab.Faults().Release()
+	for r.lab.Mounts()[0].OpenFiles > 0 {
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-t.Context().Done():
+			t.Fatal("the host's copy goes on without a server")
+		}
+	}
+	r.run("runs").ends(0).says("Left on hosts", "datastore decamp-", "esxcli storage nfs remove -v decamp-")
+	return r, args
+}
+
+// clear checks that nothing is left, and that nobody says so.
+func (r *rig) clear() {
+	r.t.Helper()
+	if left := r.lab.Mounts(); len(left) > 0 {
+		r.t.Errorf("the host still has %+v", left)
+	}
+	var o struct {
+		Leftovers []map[string]any
+	}
+	r.run("runs", "--json").ends(0).last(&o)
+	if o.Leftovers == nil || len(o.Leftovers) > 0 {
+		r.t.Errorf("on record: %v", o.Leftovers)
+	}
+}
+
+func TestWhateverComesNextTakesOffWhatWasLeft(t *testing.T) {
+	for name, next := range map[string]func(r *rig, args []string){
+		"clean": func(r *rig, _ []string) {
+			r.source("clean", r.url()).ends(0).says("Host ha-host has no datastore decamp-")
+			r.source("clean", r.url()).ends(0).says("Nothing was put back")
+		},
+		"another VM by https": func(r *rig, _ []string) {
+			r.migrate("web02").ends(0).says("An earlier run had left datastore decamp-")
+		},
+		"discard": func(r *rig, args []string) {
+			r.migrate("web01", append(args, "--discard")...).ends(0).says("An earlier run had left", "is given up")
+		},
+		"the same again": func(r *rig, args []string) {
+			r.migrate("web01", args...).ends(0).says("An earlier run had left", "is moved, proven and published")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, args := killedLanding(t)
+			next(r, args)
+			r.clear()
+		})
+	}
+}
+
+// A host that is no more is forgotten without being asked.
+func TestForgottenHostIsNotAsked(t *testing.T) {
+	r, _ := killedLanding(t)
+	must(t, r.lab.Stop())
+	r.source("clean", r.url()).ends(5)
+	r.run("runs").says("datastore decamp-")
+	r.source("clean", r.url(), "--forget").ends(0).says("is forgotten")
+	must(t, r.lab.Resume())
+	if left := r.lab.Mounts(); len(left) != 1 {
+		t.Errorf("the host has %+v", left)
+	}
+	var o struct{ Leftovers []map[string]any }
+	r.run("runs", "--json").ends(0).last(&o)
+	if len(o.Leftovers) > 0 {
+		t.Errorf("on record: %v", o.Leftovers)
+	}
+}
