@@ -14,8 +14,8 @@
 //
 // # What is emulated
 //
-//   - /sdk: logins, inventory, power, snapshot trees, tasks (the simulator), and
-//     QueryChangedDiskAreas, guest shutdown with a will of its own, sessions that expire,
+//   - /sdk: logins, inventory, power, tasks (the simulator), snapshots with deltas,
+//     QueryChangedDiskAreas, guests that write and shut down as they will, sessions that expire,
 //     accounts that lock, service tickets, a read-only licence (ours).
 //   - /folder: Basic and cookie login, listings, ranged GET, HEAD, 401, 404, 416, 500 for
 //     files a running VM holds open, 503 when busy.
@@ -42,8 +42,19 @@
 // # What it does not do
 //
 // It writes nothing a client could ask it to write into a datastore: PUT and DELETE answer
-// 405. Snapshots taken at run time are entries in the tree, without delta disks. Export
-// leases are not emulated, nor is writing over NFC.
+// 405. Nothing goes back to a snapshot. Export leases are not emulated, nor is writing over
+// NFC.
+//
+// # Disks that change
+//
+// A disk is a base content and a chain of links, each with a layer of what a guest wrote to
+// it. A snapshot freezes the last link and adds one; removing it merges the two. Guests write
+// when Guest.Writes.Rate says so, or Lab.GuestWrites does. Compare an image with the truth
+// like this:
+//
+//	l.GuestWrites("web01", 100)
+//	now, _ := l.Disk("web01", 0)           // what the disk holds, now
+//	then, _ := l.DiskAt("web01", 0, "s1") // what it held at a snapshot
 //
 // # NFC
 //

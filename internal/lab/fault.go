@@ -36,6 +36,13 @@ const (
 	FaultCloneFail  FaultKind = "clone-fail"  // it fails with an I/O error
 	FaultCloneStall FaultKind = "clone-stall" // it goes no further until Release
 
+	// These happen to snapshots and change tracking. Path is part of the VM's name.
+	FaultSnapshotCreate      FaultKind = "snapshot-create"      // the task fails
+	FaultSnapshotRemove      FaultKind = "snapshot-remove"      // the task fails, the snapshot stays
+	FaultSnapshotConsolidate FaultKind = "snapshot-consolidate" // the snapshot goes, its delta stays: consolidation is needed
+	FaultCBTFail             FaultKind = "cbt-fail"             // QueryChangedDiskAreas fails with FileFault
+	FaultCBTLose             FaultKind = "cbt-lose"             // its answer leaves out every other area, silently
+
 	// These happen to tickets for NFC. Path is part of the VM's name.
 	FaultNFCTicket     FaultKind = "nfc-no-ticket"  // NoPermission
 	FaultNFCThumbprint FaultKind = "nfc-thumbprint" // the ticket names another certificate
@@ -77,6 +84,12 @@ var cloneFaults = []FaultKind{FaultCloneKill, FaultCloneFail, FaultCloneStall}
 var faultKinds = []FaultKind{
 	FaultStatus, FaultSlow, FaultStall, FaultReset, FaultShort, FaultShortLength, FaultWrongRange, FaultOtherBytes, FaultIgnoreRange, FaultFlip,
 	FaultCloneKill, FaultCloneFail, FaultCloneStall, FaultNFCTicket, FaultNFCThumbprint,
+	FaultSnapshotCreate, FaultSnapshotRemove, FaultSnapshotConsolidate, FaultCBTFail, FaultCBTLose,
+}
+
+// vmFaults happen to VMs, not to files.
+var vmFaults = []FaultKind{
+	FaultNFCTicket, FaultNFCThumbprint, FaultSnapshotCreate, FaultSnapshotRemove, FaultSnapshotConsolidate, FaultCBTFail, FaultCBTLose,
 }
 
 // A Fault happens to /folder requests, or to copies on the host, while it is active.
@@ -184,7 +197,7 @@ func (fs *Faults) take(r *http.Request) *injected {
 
 // ofFolder reports whether a fault happens to /folder.
 func (f *Fault) ofFolder() bool {
-	return !slices.Contains(cloneFaults, f.Kind) && f.Kind != FaultNFCTicket && f.Kind != FaultNFCThumbprint && nfcKinds[f.Kind] == ""
+	return !slices.Contains(cloneFaults, f.Kind) && !slices.Contains(vmFaults, f.Kind) && nfcKinds[f.Kind] == ""
 }
 
 // takeClone returns the fault that happens to a copy, or nil.

@@ -133,7 +133,7 @@ func (e *endpoint) serve(w *recorder, r *http.Request, p place, f *injected) err
 	if p.ds == nil {
 		return e.list(w, r, p)
 	}
-	if d := p.ds.data[p.path]; d != nil {
+	if d := p.ds.file(p.path); d != nil {
 		if e.lab.isLocked(d) {
 			return errLocked
 		}
@@ -173,11 +173,10 @@ func (l *Lab) isLocked(f *dataFile) bool {
 	return f.disk.opened.Load() > 0 || f.disk.vm.running.Load() && (l.cfg.Locks == LockAll || f.written())
 }
 
-// written reports whether the file is the link that its VM writes to. A snapshot taken at
-// run time makes no delta here, but freezes the base all the same.
+// written reports whether the file is of the link that its VM writes to.
 func (f *dataFile) written() bool {
-	frozenBase := len(f.disk.links) == 1 && f.disk.vm.frozen.Load() && snapshotted(f.disk.spec)
-	return f.active && !frozenBase
+	links := f.disk.chain()
+	return links[len(links)-1].name == f.link
 }
 
 // fail sends err as hosts do: a status and a short HTML page.

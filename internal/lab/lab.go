@@ -187,6 +187,9 @@ func (l *Lab) close() error {
 		errs = append(errs, e.close())
 	}
 	l.drain()
+	for _, m := range l.machines {
+		m.writer.halt()
+	}
 	errs = append(errs, l.closeStorage())
 	if l.model != nil {
 		l.model.Remove()

@@ -10,10 +10,19 @@ import (
 
 // nfcDisk is a link of a chain opened over NFC: the host reads through its parents.
 type nfcDisk struct {
-	content
+	*chainView
 	lab    *Lab
 	link   diskLink
 	closed sync.Once
+}
+
+// ReadAt is part of nfchost.Disk. What a host does when the file is merged under a reader is
+// not known; here the read fails, and never mixes two states.
+func (d *nfcDisk) ReadAt(p []byte, off int64) (int, error) {
+	if d.stale() {
+		return 0, errStale
+	}
+	return d.chainView.ReadAt(p, off)
 }
 
 // NextData is part of nfchost.Disk.
@@ -30,7 +39,7 @@ func (d *nfcDisk) Allocated(off, length int64) (list []nfchost.Area, err error) 
 	}
 	granularity := int64(d.lab.cfg.CBT.Granularity)
 	for at, end := off, off+length; at < end; {
-		start, stop, err := nextArea(d.content, at, granularity)
+		start, stop, err := nextArea(d.mapped(), at, granularity)
 		if err != nil {
 			return nil, err
 		}
@@ -43,10 +52,20 @@ func (d *nfcDisk) Allocated(off, length int64) (list []nfchost.Area, err error) 
 	return list, nil
 }
 
+// mapped is what the allocation map speaks of.
+func (d *nfcDisk) mapped() content {
+	if !d.lab.nfc.rules.Load().OwnLinkMap || len(d.link.links) == 1 {
+		return d.chainView
+	}
+	own := *d.chainView
+	own.base, own.layers = &generated{size: d.Size()}, own.layers[len(own.layers)-1:]
+	return &own
+}
+
 // Entry is part of nfchost.Disk: a line of the descriptor's disk database.
 func (d *nfcDisk) Entry(key string) string {
 	v := d.link.disk
-	text, err := v.ds.root.ReadFile(filepath.Join(v.vm.spec.Folder, v.links[d.link.link].name))
+	text, err := v.ds.root.ReadFile(filepath.Join(v.vm.spec.Folder, d.link.name()))
 	if err != nil {
 		return ""
 	}

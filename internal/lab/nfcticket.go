@@ -74,7 +74,7 @@ func (g *nfcGrant) Open(path string) (nfchost.Disk, error) {
 		return nil, nfchost.Refuse("Cannot open %s: %s", path, nfcTextLocked)
 	}
 	link.disk.opened.Add(1)
-	return &nfcDisk{lab: g.lab, link: link, content: link.disk.content}, nil
+	return &nfcDisk{lab: g.lab, link: link, chainView: link.view()}, nil
 }
 
 // nfcService is the object behind the tickets. It is not in the public API.

@@ -144,9 +144,13 @@ func (l *Lab) followSessions(ctx *simulator.Context, method *simulator.Method) {
 // override returns the lab's object for the methods the lab implements itself.
 func (l *Lab) override(ctx *simulator.Context, method *simulator.Method) mo.Reference {
 	switch method.Name {
-	case "QueryChangedDiskAreas", "ShutdownGuest":
+	case "QueryChangedDiskAreas", "ShutdownGuest", "CreateSnapshot_Task", "CreateSnapshotEx_Task", "RemoveAllSnapshots_Task", "ConsolidateVMDisks_Task":
 		if vm, ok := ctx.Map.Get(method.This).(*simulator.VirtualMachine); ok {
 			return &virtualMachine{VirtualMachine: vm, lab: l, machine: l.machines[vm.Self]}
+		}
+	case "RemoveSnapshot_Task":
+		if s, ok := ctx.Map.Get(method.This).(*simulator.VirtualMachineSnapshot); ok && l.machines[s.Vm] != nil {
+			return &vmSnapshot{VirtualMachineSnapshot: s, lab: l, machine: l.machines[s.Vm]}
 		}
 	case "CreateNasDatastore", "RemoveDatastore":
 		if dss, ok := ctx.Map.Get(method.This).(*simulator.HostDatastoreSystem); ok {
