@@ -62,14 +62,23 @@ func (v *chainView) readBase(p []byte, off int64) error {
 
 // overlay puts the topmost version of a page over dst, which begins inside it.
 func (v *chainView) overlay(dst []byte, number, inside int64) {
+	p, ok := v.find(number)
+	if !ok {
+		return
+	}
+	var whole [pageSize]byte
+	p.fill(whole[:], v.layers[0].noise, number)
+	copy(dst, whole[inside:])
+}
+
+// find returns the topmost version of a page; without one the base has it.
+func (v *chainView) find(number int64) (page, bool) {
 	for i := len(v.layers) - 1; i >= 0; i-- {
 		if p, ok := v.layers[i].get(number); ok {
-			var whole [pageSize]byte
-			p.fill(whole[:], v.layers[i].noise, number)
-			copy(dst, whole[inside:])
-			return
+			return p, true
 		}
 	}
+	return page{}, false
 }
 
 // nextLayered returns the first granule that any layer has a page in.

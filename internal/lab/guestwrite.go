@@ -72,19 +72,15 @@ func (g *guestWriter) write() int64 {
 		case kind < 2: // zeros, or a discard: tracking takes both for changes
 			p = page{}
 		case kind == 2: // the same bytes again: a change that is none
-			p = d.pageAt(n)
+			var known bool
+			if p, known = d.top().find(n); !known {
+				continue // they are the base's
+			}
 		}
 		d.put(n, p)
 	}
 	d.changes.record(first*pageSize, length*pageSize)
 	return length * pageSize
-}
-
-// pageAt reads a page as it is, to be written again.
-func (d *vdisk) pageAt(number int64) page {
-	var data [pageSize]byte
-	_, _ = d.top().ReadAt(data[:], number*pageSize) // of a generated disk, which cannot fail
-	return page{data: &data}
 }
 
 // put writes a page to the active link.

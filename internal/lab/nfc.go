@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/decamp/decamp/internal/lab/nfchost"
 	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/types"
 )
 
@@ -20,6 +22,8 @@ import (
 type NFC struct {
 	Off  bool   `json:"off,omitempty"`  // nothing listens; tickets name a port nobody answers at
 	Addr string `json:"addr,omitempty"` // host:port; default the IP of Config.Addr and a free port. Hosts of a vCenter share the IP, the first has the port
+
+	Network string `json:"network,omitempty"` // IP of a vmknic that is tagged vSphereBackupNFC: NFC listens there and not at Addr, and a vCenter's tickets name it
 
 	LibVersion   uint32   `json:"libVersion,omitempty"`   // of the NFC library; default by version: 8 11, 7.0.3 9, 7.0 7, 6.7 2
 	NoSHA256     bool     `json:"noSha256,omitempty"`     // the banner lacks "SHA256 supported", message 43 is refused; always before 7.0.3
@@ -147,6 +151,7 @@ func (b *builder) addNFC(h *simulator.HostSystem) error {
 		host.cert = cert
 	}
 	l.nfc.all = append(l.nfc.all, host)
+	b.tagBackupNIC(h)
 	var err error
 	if l.cfg.NFC.Off {
 		host.addr, err = closedPort(host.addr)
@@ -164,6 +169,35 @@ func (b *builder) addNFC(h *simulator.HostSystem) error {
 	return nil
 }
 
+// backupNIC is the tag of the vmknic that NFC goes over (vSphere 7 and later).
+const backupNIC = "vSphereBackupNFC"
+
+// tagBackupNIC shows a vmknic of the host as tagged, at both places the API tells it.
+func (b *builder) tagBackupNIC(h *simulator.HostSystem) {
+	ip := b.lab.cfg.NFC.Network
+	if ip == "" {
+		return
+	}
+	key := backupNIC + ".key-vim.host.VirtualNic-vmk2"
+	tagged := types.VirtualNicManagerNetConfig{
+		NicType: backupNIC, MultiSelectAllowed: true, SelectedVnic: []string{key},
+		CandidateVnic: []types.HostVirtualNic{{Device: "vmk2", Key: key, Spec: types.HostVirtualNicSpec{Ip: &types.HostIpConfig{IpAddress: ip, SubnetMask: "255.0.0.0"}}}},
+	}
+	b.ctx.WithLock(h, func() {
+		info := types.HostVirtualNicManagerInfo{}
+		if h.Config.VirtualNicManagerInfo != nil {
+			info = *h.Config.VirtualNicManagerInfo
+		}
+		info.NetConfig = append(slices.Clone(info.NetConfig), tagged) // the simulator's hosts share theirs
+		h.Config.VirtualNicManagerInfo = &info
+	})
+	if ref := h.ConfigManager.VirtualNicManager; ref != nil {
+		if m, ok := b.reg.Get(*ref).(*simulator.HostVirtualNicManager); ok {
+			m.Info.NetConfig = append(slices.Clone(m.Info.NetConfig), tagged)
+		}
+	}
+}
+
 // closedPort is an address nobody listens at, at least for now.
 func closedPort(addr string) (string, error) {
 	ln, err := net.Listen("tcp", addr)
@@ -175,6 +209,9 @@ func closedPort(addr string) (string, error) {
 
 // nfcAddr is where the nth host listens. Only the first may have a port of its own choice.
 func (l *Lab) nfcAddr(n int) string {
+	if l.cfg.NFC.Network != "" {
+		return net.JoinHostPort(l.cfg.NFC.Network, "0")
+	}
 	if l.cfg.NFC.Addr != "" && n == 0 {
 		return l.cfg.NFC.Addr
 	}
@@ -266,11 +303,38 @@ func (l *Lab) DropNFC() {
 	})
 }
 
+// MoveVM moves a running or idle VM to another host of a vCenter, as vMotion does. NFC
+// sessions go on; tickets asked for from then on are for the new host.
+func (l *Lab) MoveVM(vm, host string) error {
+	m, err := l.machine(vm)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(l.nfc.all, func(h *nfcHost) bool { return h.name == host || h.endpointName() == host })
+	if i < 0 {
+		return fmt.Errorf("no host %q in the lab", host)
+	}
+	b := &builder{lab: l, ctx: l.context(), reg: l.model.Map()}
+	moved, ok := b.reg.Get(m.ref).(*simulator.VirtualMachine)
+	if !ok {
+		return fmt.Errorf("VM %q is no longer registered", vm)
+	}
+	var ref types.ManagedObjectReference
+	b.ctx.WithLock(moved, func() {
+		req := &types.RelocateVM_Task{This: moved.Self, Spec: types.VirtualMachineRelocateSpec{Host: &l.nfc.all[i].ref}}
+		ref = moved.RelocateVMTask(b.ctx, req).(*methods.RelocateVM_TaskBody).Res.Returnval
+	})
+	_, err = b.wait(ref)
+	return err
+}
+
 func (n NFC) check() error {
 	switch {
 	case n.MaxBuffer < 0 || n.SessionMemory < 0 || n.MaxRead < 0 || n.Memory < nfcUnlimited || n.SessionRate < 0 || n.HostRate < 0 || n.LinkRate < 0 ||
 		n.Latency < 0 || n.Hold < 0 || n.HoldFor < 0 || n.TicketFor < 0:
 		return fmt.Errorf("nfc: want nothing negative, except a memory of -1")
+	case n.Network != "" && net.ParseIP(n.Network) == nil:
+		return fmt.Errorf("nfc: network %q: want an IP", n.Network)
 	case n.Exhausted != nfchost.RefuseSession && n.Exhausted != nfchost.RefuseRead && n.Exhausted != nfchost.Queue:
 		return fmt.Errorf("nfc: exhausted %q: want nothing, read or queue", n.Exhausted)
 	case n.Order != nfchost.InOrder && n.Order != nfchost.Reversed && n.Order != nfchost.OddFirst && n.Order != nfchost.Mixed:

@@ -13,6 +13,7 @@ import (
 
 	"github.com/decamp/decamp/internal/lab/nfchost"
 	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/find"
 	"github.com/vmware/govmomi/vim25/types"
 )
 
@@ -20,7 +21,7 @@ import (
 const nfcPath = "[datastore1] web01/web01.vmdk"
 
 // opened takes a ticket for web01 and opens its disk in a session in clear.
-func opened(t *testing.T, l *Lab, size, count uint32) *nfcFile {
+func opened(t testing.TB, l *Lab, size, count uint32) *nfcFile {
 	t.Helper()
 	f, err := openNFC(t, l, "web01", nfcPath, false, size, count)
 	if err != nil {
@@ -29,7 +30,7 @@ func opened(t *testing.T, l *Lab, size, count uint32) *nfcFile {
 	return f
 }
 
-func openNFC(t *testing.T, l *Lab, vm, path string, secure bool, size, count uint32) (*nfcFile, error) {
+func openNFC(t testing.TB, l *Lab, vm, path string, secure bool, size, count uint32) (*nfcFile, error) {
 	t.Helper()
 	ticket := nfcTicketOf(t, l, vm)
 	c := dialNFC(t, ticket, secure)
@@ -38,7 +39,7 @@ func openNFC(t *testing.T, l *Lab, vm, path string, secure bool, size, count uin
 }
 
 // nfcTicketOf gets a ticket for a VM with a login of its own.
-func nfcTicketOf(t *testing.T, l *Lab, vm string) types.HostServiceTicket {
+func nfcTicketOf(t testing.TB, l *Lab, vm string) types.HostServiceTicket {
 	t.Helper()
 	c := login(t, l)
 	ticket, err := nfcTicketFor(c.Client, allVMs(t, c.Client)[vm].Self)
@@ -687,5 +688,66 @@ func TestNFCOff(t *testing.T) {
 	l := nfcLab(t, NFC{Off: true})
 	if _, err := loginNFC(t, nfcTicketOf(t, l, "web01"), true); err == nil {
 		t.Error("somebody answers")
+	}
+}
+
+// A session outlives a move of its VM; a ticket asked for afterwards is for the other host.
+func TestNFCSurvivesAMove(t *testing.T) {
+	vm := web01()
+	vm.PoweredOn, vm.Snapshots = true, []string{"s1"}
+	l := start(t, Config{VCenter: true, VMs: []VM{vm}})
+	before := nfcTicketOf(t, l, "web01")
+	c := dialNFC(t, before, true)
+	c.shake(true, "0b000000")
+	f, err := c.open(0, 0, nfcPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.MoveVM("web01", "esx2.lab"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := f.readAt(0, 1<<20, 3); err != nil || !bytes.Equal(got, diskBytes(t, l)[:1<<20]) {
+		t.Errorf("after the move: %v", err)
+	}
+	if after := nfcTicketOf(t, l, "web01"); after.Port == before.Port {
+		t.Error("the ticket is still for the host the VM has left")
+	}
+	if err := l.MoveVM("web01", "esx9"); err == nil {
+		t.Error("moved to a host that is not there")
+	}
+}
+
+func TestNFCBackupNetwork(t *testing.T) {
+	const ip = "127.0.0.2"
+	if ln, err := net.Listen("tcp", ip+":0"); err != nil {
+		t.Skipf("no second loopback address: %v", err)
+	} else {
+		ln.Close()
+	}
+	l := start(t, Config{VCenter: true, NFC: NFC{Network: ip}, VMs: []VM{web01()}})
+	if ticket := nfcTicketOf(t, l, "web01"); ticket.Host != ip {
+		t.Errorf("ticket for %s", ticket.Host)
+	}
+	c := login(t, l)
+	host, err := find.NewFinder(c.Client).HostSystem(t.Context(), "/Lab/DC1/host/esx1.lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ips, err := host.ConfigManager().VirtualNicManager(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := ips.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := ""
+	for _, n := range info.NetConfig {
+		if n.NicType == "vSphereBackupNFC" && len(n.SelectedVnic) == 1 && n.CandidateVnic[0].Key == n.SelectedVnic[0] {
+			found = n.CandidateVnic[0].Spec.Ip.IpAddress
+		}
+	}
+	if found != ip {
+		t.Errorf("the tagged NIC has address %q", found)
 	}
 }

@@ -59,7 +59,7 @@ func nfcServiceOf(c *vim25.Client) (types.ManagedObjectReference, error) {
 
 // nfcConn is a connection of the test's own client.
 type nfcConn struct {
-	t    *testing.T
+	t    testing.TB
 	raw  net.Conn
 	conn io.ReadWriter
 	opID uint32
@@ -67,7 +67,7 @@ type nfcConn struct {
 
 // dialNFC connects and speaks the part inside the first TLS session. How is "nfc" or
 // "nfcssl"; the ticket's service decides the rest.
-func dialNFC(t *testing.T, ticket types.HostServiceTicket, secure bool) *nfcConn {
+func dialNFC(t testing.TB, ticket types.HostServiceTicket, secure bool) *nfcConn {
 	t.Helper()
 	c, err := loginNFC(t, ticket, secure)
 	if err != nil {
@@ -76,7 +76,7 @@ func dialNFC(t *testing.T, ticket types.HostServiceTicket, secure bool) *nfcConn
 	return c
 }
 
-func loginNFC(t *testing.T, ticket types.HostServiceTicket, secure bool) (*nfcConn, error) {
+func loginNFC(t testing.TB, ticket types.HostServiceTicket, secure bool) (*nfcConn, error) {
 	t.Helper()
 	host := ticket.Host
 	if host == "" {
@@ -152,7 +152,7 @@ func lineOf(r io.Reader) (string, error) {
 }
 
 // hexBytes reads the notation of the vectors: hex with spaces, "NN x 00" for zeros.
-func hexBytes(t *testing.T, text string) []byte {
+func hexBytes(t testing.TB, text string) []byte {
 	t.Helper()
 	text, zeros, _ := strings.Cut(text, "+")
 	p, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(text), " ", ""))
