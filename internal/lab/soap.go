@@ -152,6 +152,9 @@ func (l *Lab) override(ctx *simulator.Context, method *simulator.Method) mo.Refe
 		if s, ok := ctx.Map.Get(method.This).(*simulator.VirtualMachineSnapshot); ok && l.machines[s.Vm] != nil {
 			return &vmSnapshot{VirtualMachineSnapshot: s, lab: l, machine: l.machines[s.Vm]}
 		}
+		if ctx.Session != nil { // it is gone: what took an earlier call must not outlive it
+			ctx.Session.Registry.Remove(ctx, method.This)
+		}
 	case "CreateNasDatastore", "RemoveDatastore":
 		if dss, ok := ctx.Map.Get(method.This).(*simulator.HostDatastoreSystem); ok {
 			return &datastoreSystem{HostDatastoreSystem: dss, lab: l}
