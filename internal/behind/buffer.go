@@ -10,6 +10,7 @@ type Buffer struct {
 	n       int    // how many bytes of it were asked for
 	block   *block
 	slot    int
+	start   int64        // of the slot in the block's memory
 	refs    atomic.Int32 // the owner, and every piece that shows part of it
 	account *account     // of the file that holds it; nil before that
 }

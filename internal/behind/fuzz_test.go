@@ -30,7 +30,7 @@ func (c *choices) Uint64() uint64 {
 // between any two steps holds what its manifest lists and can be landed on.
 func FuzzFile(f *testing.F) {
 	rnd := rand.New(rand.NewPCG(12, 1))
-	for _, n := range []int{3, 60, 400, 1200} {
+	for _, n := range []int{3, 60, 300, 1000} {
 		seed := make([]byte, n)
 		for i := range seed {
 			seed[i] = byte(rnd.Uint32())
@@ -38,7 +38,7 @@ func FuzzFile(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		const most = 4 << 10
+		const most = 1 << 10 // bytes: longer inputs take seconds each
 		if len(in) > most {
 			t.Skip()
 		}

@@ -23,9 +23,7 @@ func (p piece) bytes() []byte {
 }
 
 // blockOff returns where the piece begins in the block of its buffer, which it must have.
-func (p piece) blockOff() int64 {
-	return int64(p.from.slot)*slotLen(p.from.block.class) + p.at
-}
+func (p piece) blockOff() int64 { return p.from.start + p.at }
 
 // part returns the part of p within r, without a reference of its own.
 func (p piece) part(r disk.Range) piece {

@@ -157,6 +157,7 @@ func (p *Pool) lend(class int, at Place) *Buffer {
 	p.lent += slotLen(class)
 	b := p.idleBuffer()
 	b.block, b.slot, b.memory = block, slot, block.slotMemory(slot)
+	b.start = int64(slot) * slotLen(class)
 	b.refs.Store(1)
 	return b
 }

@@ -17,7 +17,7 @@ import (
 type DiskCopy struct {
 	Datacenter string // inventory path; asked for by a vCenter only
 	From, To   inventory.Path
-	Object     bool            // From has no flat file: a raw device mapping, a vSAN object
+	Object     bool              // From has no flat file: a raw device mapping, a vSAN object
 	Progress   func(percent int) // told what the task says; nil: nobody
 }
 

@@ -18,9 +18,10 @@
 // Promises: at most two wrong passwords are sent in 15 minutes, because ESXi locks the
 // account at the fifth. Errors carry a fault.Kind, and a remedy where there is one.
 //
-// The source is never changed, with one exception: PowerOff, when it is called. Apart
-// from login, logout and the collector's own view, the package has no call that writes;
-// a test compares the list of called methods with that sentence.
+// No disk of the source is ever written. What else changes there does when it is asked for,
+// by a call that says so: PowerOff; MountNAS, CopyDisk onto what was mounted, UnmountNAS;
+// CreateSnapshot and RemoveSnapshot; StartSSH and StopSSH. All others only read; tests
+// compare the list of called methods with that sentence.
 package esx
 
 import (

@@ -42,8 +42,8 @@ func (b *bench) landThin(ctx context.Context) error {
 	}
 	written := max(l.Written, l.Blocks)
 	b.atMost(1.01, Row{Figure: "thin clone by an emulated host: bytes written", Value: float64(written) / float64(e.Allocated), Unit: "x allocated",
-		Note: fmt.Sprintf("%.2f of %d GiB allocated (%s=1: 32 GiB); %.2f GiB written, %.2f occupied; %.0f MB/s with the lab on the same cores",
-			gib(e.Allocated), size>>30, fullEnv, gib(l.Written), gib(l.Blocks), l.rate())})
+		Note: fmt.Sprintf("%.2f of %d GiB allocated (%s=1: 32 GiB); %.2f GiB written, %.2f occupied; %.0f MB/s of virtual disk with the lab on the same cores; %.2f CPU s/GiB written",
+			gib(e.Allocated), size>>30, fullEnv, gib(l.Written), gib(l.Blocks), l.rate(), l.CPU/gib(l.Written))})
 	return nil
 }
 
@@ -70,7 +70,7 @@ func (b *bench) landEight(ctx context.Context) error {
 		return err
 	}
 	b.atLeast(0.9, Row{Figure: "8 copies at once from 4 emulated hosts: what the slowest gets of what the fastest gets", Value: l.Fair, Unit: "x",
-		Note: fmt.Sprintf("over the %.1f s when all ran; together %.0f MB/s with the lab on the same cores", l.Together, l.rate())})
+		Note: fmt.Sprintf("over the %.1f s when all ran; together %.0f MB/s with the lab on the same cores, %.2f CPU s/GiB", l.Together, l.rate(), l.cpuPerGiB())})
 	b.atMost(landCeiling, Row{Figure: "8 copies at once: peak memory", Value: float64(l.Peak) / (1 << 20), Unit: "MiB",
 		Note: "1 GiB held, 100 MiB of package nfs, a quarter for the collector; docs/architecture.md"})
 	return nil

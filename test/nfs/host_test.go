@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net/netip"
+	"os"
 	"path"
 	"strings"
 	"sync"
@@ -23,14 +25,12 @@ const (
 	portmapPort = "11111"
 )
 
-// address is the server's address for a test.
+// address is the server's address for a test, another one in each process.
 func address(t *testing.T) string {
 	t.Helper()
-	h := uint64(14695981039346656037)
-	for _, c := range []byte(t.Name()) {
-		h = (h ^ uint64(c)) * 1099511628211
-	}
-	rnd := generator(h, forAddress)
+	h := fnv.New64a()
+	fmt.Fprint(h, os.Getpid(), t.Name())
+	rnd := generator(h.Sum64(), forAddress)
 	return fmt.Sprintf("127.%d.%d.%d", 1+rnd.IntN(250), rnd.IntN(256), 1+rnd.IntN(250))
 }
 

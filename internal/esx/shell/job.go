@@ -145,7 +145,7 @@ func (s *Shell) do(ctx context.Context, j Job) (Result, error) {
 		return r, errors.Join(err, s.End(after, j.Name))
 	}
 	if err == nil || errors.Is(err, errLost) {
-		err = errors.Join(err, s.remove(ctx, j.Name))
+		err = errors.Join(err, s.remove(ctx, j.Name, command))
 	}
 	return r, err
 }
@@ -264,7 +264,7 @@ func (s *Shell) End(ctx context.Context, name string) error {
 		case err != nil || st.kind == none:
 			return err
 		case st.kind == exited, st.kind == dead, st.kind == begun && age >= killAfter:
-			return s.remove(ctx, name)
+			return s.remove(ctx, name, st.command)
 		case age >= endWait:
 			return fault.New(fault.Conflict, "job %s on %s does not end", name, s.cfg.Addr).
 				WithHint("end it on the host: kill -9 $(cat %s/pid); one that waits for storage ends when the storage answers", fault.Quote(s.folder(name)))
@@ -280,8 +280,12 @@ func (s *Shell) End(ctx context.Context, name string) error {
 	}
 }
 
+// removeScript removes the folder $1 if the job in it has the text $2 still: another may
+// have taken its place.
+const removeScript = `if test "$(cat "$1/command" 2>/dev/null)" = "$2"; then rm -rf -- "$1"; fi`
+
 // remove removes the folder of a job that does not run.
-func (s *Shell) remove(ctx context.Context, name string) error {
-	_, err := s.sh(ctx, `rm -rf -- "$1"`, s.folder(name))
+func (s *Shell) remove(ctx context.Context, name, command string) error {
+	_, err := s.sh(ctx, removeScript, s.folder(name), command)
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -169,7 +170,16 @@ func TestJobThatEndedMeanwhile(t *testing.T) {
 		other := do(t, t.Context(), first, "other", h.until("never"))
 		other.says("begun")
 		cfg := h.cfg
-		cfg.Poll = time.Hour // looks once, and not again
+		var blind atomic.Bool
+		stopped := make(chan struct{}) // closed when it looks no more
+		stop := sync.OnceFunc(func() { close(stopped) })
+		cfg.After = func(d time.Duration) <-chan time.Time {
+			if d <= cfg.Poll && blind.Load() {
+				stop()
+				return nil
+			}
+			return time.After(d)
+		}
 		cut, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		slow := do(t, cut, dial(t, cfg), "job", count)
@@ -177,6 +187,8 @@ func TestJobThatEndedMeanwhile(t *testing.T) {
 			out, err := first.Run(t.Context(), "test", "-s", h.file("count"))
 			return err == nil && out.Status == 0
 		})
+		blind.Store(true)
+		<-stopped
 		h.touch(t, first, "go")
 		eventually(t, "the job ends", func() bool {
 			out, err := first.Run(t.Context(), "test", "-s", h.cfg.Jobs+"/job/exit")

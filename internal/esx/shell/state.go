@@ -51,8 +51,11 @@ func parseState(text []byte) (state, error) {
 	}
 	word, rest, _ = bytes.Cut(rest, []byte("\n"))
 	n, err := strconv.Atoi(string(bytes.TrimSpace(word)))
-	if err != nil || n < 0 || n > len(rest) {
-		return st, fault.New(fault.Corrupt, "a job's command has %.40q bytes of %d", word, len(rest))
+	if err != nil || n < 0 {
+		return st, fault.New(fault.Corrupt, "a job's command has %.40q bytes", word)
+	}
+	if n > len(rest) { // its folder went while it was read: another look tells
+		return st, fault.New(fault.Transient, "a job's command has %d bytes of %d", len(rest), n)
 	}
 	st.command, st.log = string(bytes.TrimSuffix(rest[:n], []byte("\n"))), rest[n:]
 	return st, nil

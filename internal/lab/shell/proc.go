@@ -107,6 +107,9 @@ func (m *Machine) spawn(parent *Proc, name string, std std, body func(p *Proc) i
 		p.group, p.session, p.nohup = parent.group, parent.session, parent.nohup
 	}
 	m.procs[p.PID] = p
+	if parent != nil && parent.Ctx.Err() != nil {
+		p.kill(context.Cause(parent.Ctx)) // it was signaled before: the dead have no children
+	}
 	m.mu.Unlock()
 	p.drop = std.hold()
 	m.running.Go(func() {

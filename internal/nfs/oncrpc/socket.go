@@ -63,16 +63,18 @@ func (s *socket) Read(p []byte) (int, error) {
 // that are idle, or only knock, have no thread.
 const soon = 1
 
-// tryRead reads once, and reports whether that gave anything: bytes, the end or an error.
+// tryRead reads once, and reports whether that gave anything: bytes, the end or an error. It
+// reads as package net does: the race detector orders syscall's reads and writes, and would
+// not see those of x/sys/unix.
 func (s *socket) tryRead(fd uintptr) bool {
 	for waited := false; ; {
-		n, err := unix.Read(int(fd), s.into)
+		n, err := syscall.Read(int(fd), s.into)
 		switch {
 		case err == nil:
 			s.n = n
 			return true
-		case errors.Is(err, unix.EINTR):
-		case !errors.Is(err, unix.EAGAIN):
+		case errors.Is(err, syscall.EINTR):
+		case !errors.Is(err, syscall.EAGAIN):
 			s.err = err
 			return true
 		case waited || !s.soon:
