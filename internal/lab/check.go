@@ -85,6 +85,9 @@ func (c Config) checkVM(v VM) error {
 	case !slices.Contains(dc.Hosts, v.Host):
 		return fmt.Errorf("%s: no host %q in %s", where, v.Host, v.Datacenter)
 	}
+	if w := v.Guest.Writes; w.Rate < 0 || w.AtStop < 0 || w.Spread < 0 || w.Spread > 100 {
+		return fmt.Errorf("%s: writes %+v: want nothing negative and a spread of at most 100", where, w)
+	}
 	errs := []error{oneOf(where+" firmware", v.Firmware, []string{"bios", "efi"})}
 	for i, d := range v.Disks {
 		errs = append(errs, c.checkDisk(fmt.Sprintf("%s disk %d", where, i), v, d))
