@@ -114,24 +114,37 @@ func (s *Session) VMkernelNICs(ctx context.Context, host inventory.MoRef) ([]inv
 	if err := s.properties(ctx, reference("HostSystem", host), &h, "config.network", "config.virtualNicManagerInfo"); err != nil {
 		return nil, fmt.Errorf("list VMkernel interfaces of host %s: %w", host, classify(err))
 	}
-	if h.Config == nil || h.Config.Network == nil {
+	if h.Config == nil {
 		return nil, nil
 	}
-	tagged := taggedForBackup(h.Config.VirtualNicManagerInfo)
-	var out []inventory.VMkernelNIC
-	for _, nic := range h.Config.Network.Vnic {
-		if nic.Spec.Ip != nil && nic.Spec.Ip.IpAddress != "" {
-			out = append(out, inventory.VMkernelNIC{
-				Device: nic.Device, Address: nic.Spec.Ip.IpAddress, Network: nic.Portgroup,
-				Backup: slices.Contains(tagged, nic.Device),
-			})
-		}
+	var nics []types.HostVirtualNic
+	if h.Config.Network != nil {
+		nics = h.Config.Network.Vnic
 	}
-	return out, nil
+	return kernelNICs(nics, h.Config.VirtualNicManagerInfo), nil
 }
 
-// taggedForBackup returns the devices selected for backup traffic.
-func taggedForBackup(info *types.HostVirtualNicManagerInfo) (devices []string) {
+// kernelNICs lists the interfaces that have an address. What is tagged for backup traffic is
+// told in full a second time, with the tag.
+func kernelNICs(nics []types.HostVirtualNic, info *types.HostVirtualNicManagerInfo) []inventory.VMkernelNIC {
+	tagged := taggedForBackup(info)
+	var out []inventory.VMkernelNIC
+	for _, nic := range append(slices.Clone(nics), tagged...) {
+		device := func(other types.HostVirtualNic) bool { return other.Device == nic.Device }
+		known := slices.ContainsFunc(out, func(other inventory.VMkernelNIC) bool { return other.Device == nic.Device })
+		if known || nic.Spec.Ip == nil || nic.Spec.Ip.IpAddress == "" {
+			continue
+		}
+		out = append(out, inventory.VMkernelNIC{
+			Device: nic.Device, Address: nic.Spec.Ip.IpAddress, Network: nic.Portgroup,
+			Backup: slices.ContainsFunc(tagged, device),
+		})
+	}
+	return out
+}
+
+// taggedForBackup returns the interfaces selected for backup traffic.
+func taggedForBackup(info *types.HostVirtualNicManagerInfo) (tagged []types.HostVirtualNic) {
 	if info == nil {
 		return nil
 	}
@@ -141,9 +154,9 @@ func taggedForBackup(info *types.HostVirtualNicManagerInfo) (devices []string) {
 		}
 		for _, nic := range net.CandidateVnic {
 			if slices.Contains(net.SelectedVnic, nic.Key) {
-				devices = append(devices, nic.Device)
+				tagged = append(tagged, nic)
 			}
 		}
 	}
-	return devices
+	return tagged
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -274,5 +275,62 @@ func TestVMThatMovesIsReadFromItsNewHost(t *testing.T) {
 	}
 	if read := labOf(now).Stats().NFC.ReadBytes; read == 0 || where != labOf(now).NFCAddr("") {
 		t.Errorf("%d bytes from the new host, the last of %s", read, where)
+	}
+}
+
+// A host whose NFC is on a network of its own is found there: by the tag of its interface,
+// by what was asked for, or because a vCenter's ticket names it.
+func TestBackupNetworkIsFound(t *testing.T) {
+	for _, v := range []struct {
+		network, note string
+		vcenter       bool
+	}{
+		{"", "vmk2, tagged for backup traffic", false},
+		{"vmk2", "vmk2, as chosen", false},
+		{"127.0.0.2/32", "vmk2, as chosen", false},
+		{"", "vmk2, tagged for backup traffic", true},
+	} {
+		cfg := lab.Config{VCenter: v.vcenter, NFC: lab.NFC{Network: "127.0.0.2"}, VMs: []lab.VM{generated(4)}}
+		r := startLab(t, cfg, nfc.Options{Network: v.network})
+		offer, err := r.Transport.Probe(t.Context(), r.Disks[0])
+		if err != nil || !offer.Usable || !strings.Contains(offer.Reason, "127.0.0.2:") || !strings.Contains(offer.Reason, v.note) {
+			t.Errorf("%+v: offer %+v, error %v", v, offer, err)
+		}
+		if err := move(t, r, nil); err != nil {
+			t.Errorf("%+v: %v", v, err)
+		}
+	}
+}
+
+// A frozen disk of a running VM that is moved by vMotion in the middle.
+func TestVMotionInTheMiddle(t *testing.T) {
+	vm := generated(64)
+	vm.PoweredOn = true
+	r := startLab(t, lab.Config{VCenter: true, VMs: []lab.VM{vm}}, nfc.Options{})
+	l := labOf(r)
+	s := login(t, l, true)
+	snapshot, err := s.CreateSnapshot(t.Context(), r.Disks[0].VM.Ref, esx.SnapshotSpec{Name: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Disks[0].Snapshot = snapshot
+	hosts, err := s.Hosts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(hosts, func(h inventory.Host) bool { return h.Ref != r.Disks[0].VM.Host })
+	moves := sync.OnceFunc(func() {
+		if err := l.MoveVM("web01", hosts[i].Name); err != nil {
+			t.Error(err)
+		}
+		l.DropNFC()
+	})
+	err = move(t, r, func(p blockcopy.Progress) {
+		if p.Done > p.Size/3 {
+			moves()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
