@@ -81,7 +81,9 @@ func newLandWatch(dir string) *landWatch {
 	return &landWatch{dir: dir, known: map[string]*watchedFile{}}
 }
 
-// used notes that a file is used. It may be called for any name.
+// used notes that a file is about to be used. It may be called for any name. What the file
+// is before that is what tells the copy that comes and goes between two looks from a file
+// that has been there for years.
 func (w *landWatch) used(name string) {
 	if strings.HasPrefix(filepath.Base(name), lockPrefix) {
 		return
@@ -89,7 +91,9 @@ func (w *landWatch) used(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.known[name] == nil {
-		w.known[name] = &watchedFile{landFile: landFile{Name: name}}
+		f := &watchedFile{landFile: landFile{Name: name}}
+		f.stat(w.dir)
+		w.known[name] = f
 	}
 }
 
@@ -139,22 +143,17 @@ func (f *watchedFile) rests(now time.Time) bool {
 
 // look reports whether there is something to tell.
 func (f *watchedFile) look(dir string, now time.Time) bool {
-	info, err := os.Lstat(filepath.Join(dir, f.Name))
-	if err != nil || !info.Mode().IsRegular() {
-		was := f.State
+	before := *f
+	heard, there := f.stat(dir)
+	if !there {
 		f.State = fileRemoved
-		return was == fileLanding || was == fileSilent
+		return before.State == fileLanding || before.State == fileSilent
 	}
-	st := info.Sys().(*syscall.Stat_t)
-	heard, locked := lockOf(filepath.Join(dir, filepath.Dir(f.Name)), st.Ino)
-	moved := st.Blocks*512 != f.Landed || info.Size() != f.Size || !info.ModTime().Equal(f.mtime)
-	first := f.changed.IsZero()
-	unlocked := f.locked && !locked
-	f.Size, f.Landed, f.mtime, f.locked = info.Size(), st.Blocks*512, info.ModTime(), locked
-	if moved {
+	moved := f.Landed != before.Landed || f.Size != before.Size || !f.mtime.Equal(before.mtime)
+	if moved || f.changed.IsZero() {
 		f.changed = now
 	}
-	switch next := f.next(now, moved && !first || locked, unlocked, locked && now.Sub(heard) > landSilent); {
+	switch next := f.next(now, moved || f.locked, before.locked && !f.locked, f.locked && now.Sub(heard) > landSilent); {
 	case f.Size < landSmall:
 		return false
 	case next != f.State:
@@ -163,6 +162,18 @@ func (f *watchedFile) look(dir string, now time.Time) bool {
 		return f.tell(now)
 	}
 	return false
+}
+
+// stat reads what the file is now, and when its lock was last renewed.
+func (f *watchedFile) stat(dir string) (heard time.Time, there bool) {
+	info, err := os.Lstat(filepath.Join(dir, f.Name))
+	if err != nil || !info.Mode().IsRegular() {
+		return time.Time{}, false
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	f.Size, f.Landed, f.mtime = info.Size(), st.Blocks*512, info.ModTime()
+	heard, f.locked = lockOf(filepath.Join(dir, filepath.Dir(f.Name)), st.Ino)
+	return heard, true
 }
 
 // next is the state after a look.

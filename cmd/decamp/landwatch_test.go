@@ -109,6 +109,20 @@ func TestSilentHostIsTold(t *testing.T) {
 	l.expect(time.Second, "")
 }
 
+// A copy that begins and ends between two looks has landed like any other, also where an
+// earlier server of the folder had the most of it.
+func TestQuickCopyHasLanded(t *testing.T) {
+	l := newLandedFolder(t)
+	l.write(0)
+	lock := l.lock()
+	l.used(flat)
+	l.write(1)
+	l.must(os.Remove(lock))
+	l.expect(0, fileLanding)
+	l.expect(landQuiet, fileLanded)
+	l.expect(time.Hour, "")
+}
+
 // Clients without locks are done when nothing comes any more.
 func TestQuietFileHasLanded(t *testing.T) {
 	l := newLandedFolder(t)

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 )
@@ -25,8 +26,18 @@ import (
 // cheap, letting it double is not.
 const garbagePercent = 25
 
+// spareProcs are processors that Go's scheduler believes in and that are not there. Bytes
+// are moved by system calls, which keep a processor of the scheduler each; with none to
+// spare it takes them away and gives them back every 20 µs. On two cores that was a tenth of
+// the time: with four to spare the landing takes 64 KiB writes one at a time at 850 MB/s in
+// place of 690, and 1 MiB writes at 1950 in place of 1650.
+const spareProcs = 4
+
 func main() {
 	debug.SetGCPercent(garbagePercent)
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + spareProcs)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
 	context.AfterFunc(ctx, stop) // gives signals their default action back: a second one ends the process at once
 	a := &app{in: os.Stdin, out: os.Stdout, err: newScreen(os.Stderr), env: os.Getenv, tty: openTerminal, argv: os.Args}

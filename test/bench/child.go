@@ -27,9 +27,10 @@ func (t taken) rate() float64      { return float64(t.Bytes) / 1e6 / t.Seconds }
 func (t taken) cpuPerGiB() float64 { return t.CPU / (float64(t.Bytes) / (1 << 30)) }
 
 // child is the other side of runChild: one role, one measurement, JSON on stdout. The
-// collector is set as in decamp.
+// collector and the scheduler are set as in decamp.
 func child(args []string) error {
 	debug.SetGCPercent(25)
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 4)
 	roles := map[string]func(context.Context, []string) (taken, error){
 		"pull":    childPull,
 		"nfc":     childNFC,

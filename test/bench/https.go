@@ -57,13 +57,21 @@ func (b *bench) pull(ctx context.Context, e *emulated, job pullJob) (taken, erro
 
 // pulls repeats a pull and returns the medians of rate and processor time.
 func (b *bench) pulls(ctx context.Context, e *emulated, job pullJob) (rate, cpu float64, err error) {
+	return repeat(func() (rate, cpu float64, err error) {
+		t, err := b.pull(ctx, e, job)
+		return t.rate(), t.cpuPerGiB(), err
+	})
+}
+
+// repeat measures httpsRuns times, and returns the medians: MB/s and CPU seconds per GiB.
+func repeat(measure func() (rate, cpu float64, err error)) (rate, cpu float64, err error) {
 	var rates, cpus []float64
 	for range httpsRuns {
-		t, err := b.pull(ctx, e, job)
+		rate, cpu, err := measure()
 		if err != nil {
 			return 0, 0, err
 		}
-		rates, cpus = append(rates, t.rate()), append(cpus, t.cpuPerGiB())
+		rates, cpus = append(rates, rate), append(cpus, cpu)
 	}
 	return median(rates), median(cpus), nil
 }

@@ -68,7 +68,7 @@ func (b *bench) mountCapped(ctx context.Context) error {
 	}
 	defer m.stop()
 	for _, reader := range mountReaders(m.file(0)) {
-		rate, cpu, err := m.repeat(ctx, reader.argv)
+		rate, cpu, err := m.reads(ctx, reader.argv)
 		if err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func (b *bench) mountUncapped(ctx context.Context) error {
 	}
 	defer m.stop()
 	for _, reader := range mountReaders(m.file(0)) {
-		rate, cpu, err := m.repeat(ctx, reader.argv)
+		rate, cpu, err := m.reads(ctx, reader.argv)
 		if err != nil {
 			return err
 		}
@@ -295,17 +295,12 @@ func (m *mountedLab) read(ctx context.Context, argv []string) (usage, error) {
 	return u, err
 }
 
-// repeat reads several times, and returns the medians: MB/s and CPU seconds per GiB.
-func (m *mountedLab) repeat(ctx context.Context, argv []string) (rate, cpu float64, err error) {
-	var rates, cpus []float64
-	for range httpsRuns {
+// reads reads several times, and returns the medians: MB/s and CPU seconds per GiB.
+func (m *mountedLab) reads(ctx context.Context, argv []string) (rate, cpu float64, err error) {
+	return repeat(func() (rate, cpu float64, err error) {
 		u, err := m.read(ctx, argv)
-		if err != nil {
-			return 0, 0, err
-		}
-		rates, cpus = append(rates, u.rate(mountDisk)), append(cpus, u.cpuPerGiB(mountDisk))
-	}
-	return median(rates), median(cpus), nil
+		return u.rate(mountDisk), u.cpuPerGiB(mountDisk), err
+	})
 }
 
 // childMount mounts the lab until its input ends. Each line of it is answered with what

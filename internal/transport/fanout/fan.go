@@ -3,6 +3,7 @@ package fanout
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -31,9 +32,25 @@ func newFan(parts []*part) (context.Context, *fan) {
 
 // without is told that a part is gone.
 func (f *fan) without() {
-	if f.left.Add(-1) == 0 {
+	f.left.Add(-1)
+	if f.departed() {
 		f.cancel()
 	}
+}
+
+// departs is told that a part's run was canceled. It reports whether the transfer is, too.
+func (f *fan) departs(p *part) bool {
+	p.leaves.Store(true)
+	if !f.departed() {
+		return false
+	}
+	f.cancel()
+	return true
+}
+
+// departed reports whether nobody is there who wants the transfer to go on.
+func (f *fan) departed() bool {
+	return !slices.ContainsFunc(f.parts, func(p *part) bool { return !p.isGone() && !p.leaves.Load() })
 }
 
 // end tells those that are still there how the transfer ended.

@@ -178,6 +178,10 @@ func TestCanceledMember(t *testing.T) {
 		var cancels [3]context.CancelFunc
 		var once sync.Once
 		inner := &pull{src: want}
+		left := make(chan struct{}) // the first member is back
+		if canceled == 1 {
+			images[1].before = func(string) error { <-left; return nil }
+		}
 		images[0].before = func(string) error {
 			once.Do(func() {
 				for _, cancel := range cancels[:canceled] {
@@ -199,11 +203,45 @@ func TestCanceledMember(t *testing.T) {
 				if (i < canceled) != errors.Is(err, context.Canceled) {
 					t.Errorf("member %d of %d canceled: %v", i, canceled, err)
 				}
+				if i == 0 {
+					close(left)
+				}
 			})
 		}
 		within(t, wg.Wait)
 		for _, im := range images[canceled:] {
 			im.complete()
+		}
+	}
+}
+
+// TestCanceledTransferKeepsWhatItHas: when all runs are stopped, what was written is made
+// safe in each before Transfer returns.
+func TestCanceledTransferKeepsWhatItHas(t *testing.T) {
+	want := disk.NewPattern(testSize)
+	for _, members := range []int{1, 3} {
+		ctx, cancel := context.WithCancel(t.Context())
+		images, g := newImages(t, members, want), New(&pull{src: want}, members)
+		var writes atomic.Int64
+		images[0].before = func(op string) error {
+			if op == "write" && writes.Add(1) == 5 {
+				cancel()
+			}
+			return nil
+		}
+		var wg sync.WaitGroup
+		for i, im := range images {
+			wg.Go(func() {
+				if err := im.transfer(ctx, g.Member(i)); !errors.Is(err, context.Canceled) {
+					t.Errorf("member %d: %v", i, err)
+				}
+			})
+		}
+		within(t, wg.Wait)
+		for i, im := range images {
+			if im.log.Missing() == im.log.Chunks() {
+				t.Errorf("member %d of %d has nothing to go on with", i, members)
+			}
 		}
 	}
 }

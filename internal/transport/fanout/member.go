@@ -38,7 +38,7 @@ func (m *Member) Transfer(ctx context.Context, job transport.Job) (blockcopy.Res
 		if m.group.withdraw(at, p) {
 			return blockcopy.Result{}, ctx.Err()
 		}
-		p.fail(ctx.Err())
+		p.depart(ctx.Err())
 	}
 	p.quiet()
 	return p.result, p.err

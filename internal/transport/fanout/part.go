@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/disk"
@@ -21,6 +23,7 @@ type part struct {
 	job    transport.Job
 
 	shared *fan         // as of when the transfer begins
+	leaves atomic.Bool  // its run was canceled
 	using  sync.RWMutex // held for reading by whoever uses the target or the manifest
 
 	once   sync.Once
@@ -67,6 +70,25 @@ func (p *part) end(res blockcopy.Result, err error) {
 		close(p.gone)
 		p.shared.without()
 	})
+}
+
+// departWait is how long a part whose run was canceled stays, for the others to be canceled,
+// too: an operator who stops a command stops all of them.
+const departWait = time.Second
+
+// depart ends the part of a run that was canceled. If all are, the transfer is canceled, and
+// makes safe what it has before it ends. If not, the part leaves as it is.
+func (p *part) depart(err error) {
+	if !p.shared.departs(p) {
+		select {
+		case <-p.gone:
+		case <-time.After(departWait):
+		}
+	}
+	if !p.shared.departed() {
+		p.fail(err)
+	}
+	<-p.gone
 }
 
 // quiet returns when the target and the manifest of a part that is gone are not used any

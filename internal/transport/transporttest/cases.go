@@ -82,8 +82,8 @@ func resumesWhenCancelled(t *testing.T, h Harness) {
 }
 
 // sharesFairly copies two disks of the same size at once, to images that take their time:
-// when one has all its bytes, the other must have a good part. It is not half of them: on a loaded
-// machine one of the two may begin late.
+// when one has all its bytes, the other must have a good part. It is not half of them: on a
+// loaded machine one of the two may begin late.
 func sharesFairly(t *testing.T, h Harness) {
 	a, b := disk.NewPattern(bigDisk), disk.NewPattern(bigDisk)
 	rig := start(t, h, a, b)
