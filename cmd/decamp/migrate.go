@@ -43,6 +43,7 @@ decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --format qcow2 --power-off
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --to dir:/mnt/second
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --landing tmpfs:16G
+decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --transport nfc
 decamp migrate vcenter://ops@vsphere.local@vc1 /DC1/vm/prod/db01 --to dir:/srv/vm --spot 100M
 `
 
@@ -58,6 +59,7 @@ type migrateOptions struct {
 	connections  int
 	landing      landingOptions
 	warm         warmOptions
+	nfc          nfcOptions
 	domainType   string
 	spot         spot
 	sourceHash   bool
@@ -101,12 +103,13 @@ func (o *migrateOptions) register(cmd *cobra.Command) {
 	f.BoolVar(&o.sourceHash, "source-hash", false, "in verify, have the host hash each disk (sha256, else md5) and compare: by SSH, and for one more read of the whole disk there")
 	f.BoolVar(&o.discard, "discard", false, "give up the unfinished run of this VM, remove what it copied, and exit")
 	f.StringVar(&o.domainType, "domain-type", "kvm", "of the libvirt domain: `kvm or qemu`, which needs no KVM")
-	f.StringVar(&o.transport, "transport", "https", "how the disks come here: `https or landing`, an NFS datastore that decamp serves")
+	f.StringVar(&o.transport, "transport", "https", "how the disks come here: `https, nfc or landing`; nfc reads from port 902, landing is an NFS datastore that decamp serves")
 	f.IntVar(&o.connections, "connections", 8, "at most `N` connections to the host, 12 at the most")
 	o.warm.register(f)
 	o.landing.register(f)
+	o.nfc.register(f)
 	o.login.register(cmd)
-	for flag, words := range map[string][]string{"format": {"raw", "qcow2"}, "domain-type": {"kvm", "qemu"}, "transport": {"https", "landing"}} {
+	for flag, words := range map[string][]string{"format": {"raw", "qcow2"}, "domain-type": {"kvm", "qemu"}, "transport": {"https", "nfc", "landing"}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	}
 }
@@ -119,8 +122,8 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 	switch {
 	case o.format != "raw" && o.format != "qcow2":
 		return badUsage(cmd, "--format %q: want raw or qcow2", o.format)
-	case o.transport != "https" && o.transport != "landing":
-		return badUsage(cmd, "--transport %q: want https or landing", o.transport)
+	case !slices.Contains([]string{"https", "nfc", "landing"}, o.transport):
+		return badUsage(cmd, "--transport %q: want https, nfc or landing", o.transport)
 	case o.domainType != "kvm" && o.domainType != "qemu":
 		return badUsage(cmd, "--domain-type %q: want kvm or qemu", o.domainType)
 	case o.connections < 1 || o.connections > 12:
@@ -131,7 +134,10 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 	if err := o.warm.check(cmd, len(o.to)); err != nil {
 		return err
 	}
-	return o.landing.check(cmd, &o.transport)
+	if err := o.landing.check(cmd, &o.transport); err != nil {
+		return err
+	}
+	return o.nfc.check(cmd, o.transport)
 }
 
 func (o *migrateOptions) checkTo(cmd *cobra.Command) error {

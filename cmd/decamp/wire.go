@@ -121,8 +121,11 @@ func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w
 
 // newTransport returns what moves the disks.
 func (a *app) newTransport(ctx context.Context, w *works, o migrateOptions) (transport.Transport, error) {
-	if o.transport == "https" {
+	switch o.transport {
+	case "https":
 		return w.reader, nil
+	case "nfc":
+		return a.newNFC(w, o), nil
 	}
 	state, err := a.stateDir()
 	if err != nil {

@@ -31,6 +31,7 @@ var parts = []part{
 	{"writers", writerFigures},
 	{"verify", verifyFigures},
 	{"https", httpsFigures},
+	{"nfc", nfcFigures},
 	{"huge", hugeFigures},
 	{"formats", formatFigures},
 	{"mount", mountFigures},
