@@ -60,6 +60,12 @@ func (p planned) Freeze(ctx context.Context, vm inventory.MoRef, name string) (f
 	return migrate.Frozen{Snapshot: ref, IDs: ids}, err
 }
 
+// Frozen is part of migrate.Live.
+func (p planned) Frozen(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, error) {
+	ref, _, err := p.FindSnapshot(ctx, vm, name)
+	return ref, err
+}
+
 // Thaw is part of migrate.Live.
 func (p planned) Thaw(ctx context.Context, vm inventory.MoRef, name string) error {
 	if err := removeSnapshot(ctx, p.Session, vm, name); err != nil {
@@ -68,10 +74,14 @@ func (p planned) Thaw(ctx context.Context, vm inventory.MoRef, name string) erro
 	return p.store.Remove(p.record(vm, name).ID())
 }
 
+// removeSnapshot removes a snapshot of ours. If it is not there any more, its delta may be.
 func removeSnapshot(ctx context.Context, s *esx.Session, vm inventory.MoRef, name string) error {
 	ref, found, err := s.FindSnapshot(ctx, vm, name)
-	if err != nil || !found {
+	switch {
+	case err != nil:
 		return err
+	case !found:
+		return s.Consolidate(ctx, vm)
 	}
 	return s.RemoveSnapshot(ctx, vm, ref, nil)
 }

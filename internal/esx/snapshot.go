@@ -140,6 +140,15 @@ func (s *Session) removeSnapshot(ctx context.Context, vm, snapshot inventory.MoR
 	return s.consolidate(ctx, vm, progress)
 }
 
+// Consolidate merges deltas that no snapshot of a VM has any more, and waits. There may be
+// none.
+func (s *Session) Consolidate(ctx context.Context, vm inventory.MoRef) error {
+	if err := s.consolidate(ctx, vm, nil); err != nil {
+		return fmt.Errorf("consolidate disks of VM %s: %w", vm, classify(err))
+	}
+	return nil
+}
+
 // consolidate merges deltas that no snapshot has any more.
 func (s *Session) consolidate(ctx context.Context, vm inventory.MoRef, progress func(int)) error {
 	var v mo.VirtualMachine

@@ -18,6 +18,9 @@ type Live interface {
 	// is removed by Thaw, or by whoever cleans up after a run that was given up.
 	Freeze(ctx context.Context, vm inventory.MoRef, name string) (Frozen, error)
 
+	// Frozen returns the snapshot of that name; empty if there is none.
+	Frozen(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, error)
+
 	// Thaw removes our snapshot of that name, and merges what it left. None is no error.
 	Thaw(ctx context.Context, vm inventory.MoRef, name string) error
 

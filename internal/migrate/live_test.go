@@ -122,6 +122,18 @@ func (s fakeSource) Freeze(ctx context.Context, _ inventory.MoRef, name string) 
 	return f, s.w.op(ctx, "frozen")
 }
 
+func (s fakeSource) Frozen(ctx context.Context, _ inventory.MoRef, name string) (inventory.MoRef, error) {
+	if err := s.w.op(ctx, "find"); err != nil {
+		return "", err
+	}
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	if _, there := s.w.guest.snapshots[name]; !there {
+		return "", nil
+	}
+	return refOf(name), nil
+}
+
 func (s fakeSource) Thaw(ctx context.Context, _ inventory.MoRef, name string) error {
 	if err := s.w.op(ctx, "thaw"); err != nil {
 		return err

@@ -202,6 +202,9 @@ func (m *Migrator) attend(ctx context.Context, p plan.Plan, a *attendance) (err 
 	defer m.leave(p.ID)
 	m.tell(p.ID, plan.Event{Kind: plan.RunBegan})
 	err = m.drive(ctx, p)
+	if err != nil && p.Warm {
+		m.letGo(ctx, p, a)
+	}
 	m.tell(p.ID, ending(err))
 	return err
 }

@@ -23,16 +23,22 @@ import (
 // freeze takes the snapshot of the next round. The moment of the first one is on record
 // before a byte of it is copied.
 func freeze(ctx context.Context, r *Run) error {
-	w := r.Facts.Warm
-	w.Snapshot = fmt.Sprintf("decamp %s %d", r.Plan.ID, len(w.Rounds)+1)
 	frozen, err := r.freeze(ctx)
 	if err != nil {
 		return err
 	}
-	if w.Since == nil {
-		w.Since = frozen.IDs
+	w := r.Facts.Warm
+	if w.Since != nil {
+		return nil
 	}
-	return nil
+	w.Since = frozen.IDs
+	return r.probe(ctx, r.Facts.VM, frozen.Snapshot)
+}
+
+// snapshot is the name of the next round's: it is known before there is one, and which one
+// it is, is on record.
+func (r *Run) snapshot() string {
+	return fmt.Sprintf("decamp %s %d", r.Plan.ID, len(r.Facts.Warm.Rounds)+1)
 }
 
 // freeze finds the round's snapshot, or takes it.
@@ -49,7 +55,7 @@ func (r *Run) freeze(ctx context.Context) (frozen Frozen, err error) {
 		return frozen, err
 	}
 	err = r.retry(ctx, 0, func() (bool, error) {
-		frozen, err = live.Freeze(ctx, vm.Ref, r.Facts.Warm.Snapshot)
+		frozen, err = live.Freeze(ctx, vm.Ref, r.snapshot())
 		return false, err
 	})
 	return frozen, err
@@ -68,33 +74,83 @@ func sameShape(was, is *inventory.VM) error {
 	return sameDisks(strip(was), strip(is))
 }
 
-// round brings the images up to the snapshot, and removes it. If it is gone, because
-// somebody removed it or cleaned up after a crash, there is another of a later moment.
+// round brings the images up to the snapshot, and removes it.
 func round(ctx context.Context, r *Run) error {
-	began := r.opts.Now()
-	frozen, err := r.freeze(ctx)
+	frozen, done, err := r.catchUp(ctx)
 	if err != nil {
 		return err
 	}
-	done := tally{Round: Round{Began: began}}
-	err = r.eachImage(ctx, func(ctx context.Context, img *target.Image) error {
-		return r.advance(ctx, img, frozen, &done)
-	})
-	if err != nil {
-		return err
-	}
-	live, err := r.live()
-	if err == nil {
-		err = live.Thaw(ctx, r.Facts.VM.Ref, r.Facts.Warm.Snapshot)
-	}
-	if err != nil {
+	if err := r.thaw(ctx); err != nil {
 		return err
 	}
 	w := r.Facts.Warm
-	done.Took = r.opts.Now().Sub(began)
-	w.Since, w.Snapshot, w.Rounds = frozen.IDs, "", append(w.Rounds, done.Round)
-	r.tell(plan.Event{Kind: plan.RoundDone, Message: r.describeRound(done.Round)})
+	w.Since, w.Rounds = frozen.IDs, append(w.Rounds, done)
+	r.tell(plan.Event{Kind: plan.RoundDone, Message: r.describeRound(done)})
 	return nil
+}
+
+// snapshotsLost is how many snapshots may be removed under one round before it gives up.
+const snapshotsLost = 3
+
+// catchUp brings the images up to the snapshot. If that is gone, because somebody removed it
+// or cleaned up after a crash, there is another of a later moment, which is as good: what
+// changed is asked for since the moment on record.
+func (r *Run) catchUp(ctx context.Context) (frozen Frozen, _ Round, err error) {
+	for lost := 0; ; lost++ {
+		if frozen, err = r.freeze(ctx); err != nil {
+			return frozen, Round{}, err
+		}
+		done := tally{Round: Round{Began: r.opts.Now()}}
+		err = r.eachImage(ctx, func(ctx context.Context, img *target.Image) error {
+			return r.advance(ctx, img, frozen, &done)
+		})
+		if err == nil {
+			done.Took = r.opts.Now().Sub(done.Began)
+			return frozen, done.Round, nil
+		}
+		live, lerr := r.live()
+		if lerr != nil || ctx.Err() != nil || lost == snapshotsLost {
+			return frozen, Round{}, err
+		}
+		if there, terr := live.Frozen(ctx, r.Facts.VM.Ref, r.snapshot()); terr != nil || there == frozen.Snapshot {
+			return frozen, Round{}, err
+		}
+		r.opts.Log.Warn("snapshot was removed by somebody else", "run", r.Plan.ID, "snapshot", r.snapshot(), "err", err)
+	}
+}
+
+// thaw removes the round's snapshot, if it is there.
+func (r *Run) thaw(ctx context.Context) error {
+	live, err := r.live()
+	if err != nil {
+		return err
+	}
+	return r.retry(ctx, 0, func() (bool, error) {
+		return false, live.Thaw(ctx, r.Facts.VM.Ref, r.snapshot())
+	})
+}
+
+// letGoWait bounds what a run that stops waits for a snapshot to be merged; the host goes
+// on without us.
+const letGoWait = 2 * time.Minute
+
+// letGo removes the snapshot of a run that stops: it would grow until somebody comes back,
+// and the next round takes another. Where that fails it is on record as left over.
+func (m *Migrator) letGo(ctx context.Context, p plan.Plan, a *attendance) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), letGoWait)
+	defer cancel()
+	facts, err := m.facts(ctx, p.ID)
+	if err != nil || facts.Warm == nil {
+		return
+	}
+	r := &Run{Plan: p, Facts: facts, Rig: a.rig, opts: m.opts, m: m}
+	live, err := r.live()
+	if err == nil {
+		err = live.Thaw(ctx, facts.VM.Ref, r.snapshot())
+	}
+	if err != nil {
+		m.opts.Log.Warn("snapshot is left", "run", p.ID, "snapshot", r.snapshot(), "err", err)
+	}
 }
 
 // eachImage calls do for all of them, in parallel.
@@ -229,7 +285,6 @@ func powerOffForCutover(ctx context.Context, r *Run) error {
 	if err := sameShape(r.Facts.VM, vm); err != nil {
 		return err
 	}
-	r.Facts.Warm.WasOn = r.Facts.Warm.WasOn || vm.Power == inventory.PoweredOn
 	off, err := r.powerOff(ctx, vm)
 	if err != nil {
 		return err
@@ -249,13 +304,9 @@ func (r *Run) revive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	if w.Snapshot != "" {
-		errs = append(errs, live.Thaw(ctx, r.Facts.VM.Ref, w.Snapshot))
-	}
-	if !w.Tracked && !w.Blind {
-		errs = append(errs, live.Track(ctx, r.Facts.VM.Ref, false))
-	}
+	// In this order: tracking that is turned off ends when a snapshot is removed, or at the
+	// next start.
+	errs := []error{r.untrack(ctx, live), r.thaw(ctx)}
 	if w.WasOn {
 		errs = append(errs, live.PowerOn(ctx, r.Facts.VM.Ref))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
 )
 
@@ -25,7 +26,8 @@ const (
 	shutdownGuess = 30 * time.Second
 )
 
-// wait returns when it is time for the next round, or for the cutover, which it records.
+// wait returns when it is time for the next round, or for the cutover, which it records, and
+// with it whether the VM runs.
 func wait(ctx context.Context, r *Run) error {
 	w := r.Facts.Warm
 	last := w.Rounds[len(w.Rounds)-1]
@@ -37,8 +39,7 @@ func wait(ctx context.Context, r *Run) error {
 		}
 		switch now := r.opts.Now(); {
 		case order == plan.CutOver, r.due(now):
-			w.Cutover = true
-			return nil
+			return r.cutOver(ctx)
 		case order != plan.Pause && !now.Before(next):
 			return nil
 		}
@@ -46,6 +47,16 @@ func wait(ctx context.Context, r *Run) error {
 			return err
 		}
 	}
+}
+
+func (r *Run) cutOver(ctx context.Context) error {
+	vm, err := r.plannedVM(ctx)
+	if err != nil {
+		return err
+	}
+	w := r.Facts.Warm
+	w.Cutover, w.WasOn = true, vm.Power == inventory.PoweredOn
+	return nil
 }
 
 func (c Cutover) interval() time.Duration {

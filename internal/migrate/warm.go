@@ -13,7 +13,8 @@ import (
 
 // A warm run copies while the VM runs, in rounds, and switches it off for the last one:
 //
-//	prepare    preflight for a VM that runs; change tracking on, if it was off
+//	prepare    preflight for a VM that runs
+//	track      change tracking on, if it was off
 //	freeze     a snapshot of ours; the first one's moment is what the images begin with
 //	round      bring the images up to the snapshot, remove it
 //	wait       for the next round, or for the cutover
@@ -21,6 +22,12 @@ import (
 //	power off  the outage begins
 //	last       bring the images up to the VM as it is now, finish and seal them
 //	detect, convert, verify, commit, as in a cold run
+//	put back   change tracking as it was found
+//
+// What is changed on the host was found out, and recorded, by an earlier step: prepare says
+// whether changes were tracked, wait whether the VM ran, and a snapshot's name follows from
+// the number of rounds. So there is no moment at which a crash makes decamp forget how it
+// found the VM.
 //
 // What the images hold is never older than the moment on record (Warm.Since): so whatever
 // dies in between, a round that takes all that changed since then makes them right. The
@@ -30,11 +37,13 @@ const warmFlow = "migrate-warm"
 // The steps that only a warm run has. Names and order are part of the recorded state.
 const (
 	stepPrepare  = "prepare"
+	stepTrack    = "track"
 	stepFreeze   = "freeze"
 	stepRound    = "round"
 	stepWait     = "wait"
 	stepPowerOff = "power off"
 	stepLast     = "last round"
+	stepPutBack  = "put back"
 )
 
 // Warm is what a warm run found out so far.
@@ -42,10 +51,9 @@ type Warm struct {
 	Tracked  bool                         `json:"tracked"`            // changes were tracked before
 	Blind    bool                         `json:"blind,omitempty"`    // and cannot be: every round compares all of it
 	Since    map[int32]inventory.ChangeID `json:"since,omitempty"`    // the moment before which no proven chunk is
-	Snapshot string                       `json:"snapshot,omitempty"` // the name of the one that is there now
 	Rounds   []Round                      `json:"rounds,omitempty"`
 	Cutover  bool                         `json:"cutover,omitempty"` // no further round while the VM runs
-	WasOn    bool                         `json:"wasOn,omitempty"`   // when it was switched off for the last round
+	WasOn    bool                         `json:"wasOn,omitempty"`   // before it was switched off for the last round
 }
 
 // Round is one pass over the disks.
@@ -59,20 +67,21 @@ type Round struct {
 // registerWarm gives the engine the flow of warm runs and the steps it has of its own.
 func (m *Migrator) registerWarm() {
 	for name, run := range map[string]func(context.Context, *Run) error{
-		stepPrepare: prepare, stepFreeze: freeze, stepRound: round,
-		stepWait: wait, stepPowerOff: powerOffForCutover, stepLast: lastRound,
+		stepPrepare: prepare, stepTrack: track, stepFreeze: freeze, stepRound: round,
+		stepWait: wait, stepPowerOff: powerOffForCutover, stepLast: lastRound, stepPutBack: putBack,
 	} {
 		flow.RegisterStep(m.engine, name, m.stepFunc(name, run))
 	}
 	flow.Register(m.engine, warmFlow, func(c *flow.Context, p plan.Plan) error {
-		facts, err := stepAfter(c, stepPrepare, state{Plan: p})
+		facts, err := steps(c, p, Facts{}, stepPrepare, stepTrack)
 		for err == nil && !facts.Warm.Cutover {
 			facts, err = steps(c, p, facts, stepFreeze, stepRound, stepWait)
 		}
 		if err != nil {
 			return err
 		}
-		_, err = steps(c, p, facts, stepPowerOff, stepLast, detectStep{}.Name(), convertStep{}.Name(), verifyStep{}.Name(), commitStep{}.Name())
+		_, err = steps(c, p, facts, stepPowerOff, stepLast,
+			detectStep{}.Name(), convertStep{}.Name(), verifyStep{}.Name(), commitStep{}.Name(), stepPutBack)
 		return err
 	})
 }
@@ -97,10 +106,9 @@ func (r *Run) live() (Live, error) {
 	return l, nil
 }
 
-// prepare is the preflight of a VM that runs.
+// prepare is the preflight of a VM that runs. It changes nothing.
 func prepare(ctx context.Context, r *Run) error {
-	live, err := r.live()
-	if err != nil {
+	if _, err := r.live(); err != nil {
 		return err
 	}
 	vm, err := r.plannedVM(ctx)
@@ -126,15 +134,16 @@ func prepare(ctx context.Context, r *Run) error {
 			r.warn(w)
 		}
 	}
-	return r.track(ctx, live)
+	return nil
 }
 
 // track turns change tracking on. Where it cannot be had the run goes on without.
-func (r *Run) track(ctx context.Context, live Live) error {
-	if r.Facts.Warm.Tracked {
-		return nil
+func track(ctx context.Context, r *Run) error {
+	live, err := r.live()
+	if err != nil || r.Facts.Warm.Tracked {
+		return err
 	}
-	err := live.Track(ctx, r.Facts.VM.Ref, true)
+	err = r.retry(ctx, 0, func() (bool, error) { return false, live.Track(ctx, r.Facts.VM.Ref, true) })
 	if !fault.Is(err, fault.Unsupported) && !fault.Is(err, fault.Denied) {
 		return err
 	}
@@ -144,4 +153,30 @@ func (r *Run) track(ctx context.Context, live Live) error {
 		Remedy: fault.HintOf(err),
 	})
 	return nil
+}
+
+// putBack leaves the source as it was found, but off. The VM is published: what cannot be
+// put back now is told, and no reason to fail.
+func putBack(ctx context.Context, r *Run) error {
+	live, err := r.live()
+	if err != nil {
+		return err
+	}
+	err = r.retry(ctx, 0, func() (bool, error) { return false, r.untrack(ctx, live) })
+	if err != nil && ctx.Err() == nil {
+		r.warn(inventory.Warning{
+			Code: "change-tracking-stays", Text: fmt.Sprintf("change tracking of the source could not be turned off again: %v", err),
+			Remedy: "turn it off by hand if it is not wanted: ctkEnabled in the VM's advanced parameters",
+		})
+		return nil
+	}
+	return err
+}
+
+// untrack turns change tracking off if it was off.
+func (r *Run) untrack(ctx context.Context, live Live) error {
+	if w := r.Facts.Warm; w.Tracked || w.Blind {
+		return nil
+	}
+	return live.Track(ctx, r.Facts.VM.Ref, false)
 }
