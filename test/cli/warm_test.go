@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"context"
+	"net/url"
+	"testing"
+
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// writing is a lab with one VM that runs, and whose guest writes all the time.
+func writing() lab.Config {
+	cfg := small()
+	cfg.Locks = lab.LockActive // or /folder has nothing for https
+	vm := &cfg.VMs[0]
+	vm.PoweredOn, vm.ChangeTracking = true, false
+	vm.Guest.Writes = lab.Writes{Seed: 7, Rate: 2 << 20, Spread: 40, AtStop: 9}
+	return cfg
+}
+
+// warm begins a warm migration with rounds one after the other.
+func (r *rig) warm(more ...string) *under {
+	r.t.Helper()
+	return r.begin("web01", append([]string{"--warm", "--interval", "1ms"}, more...)...)
+}
+
+// rounds waits for n of them to be done.
+func (u *under) rounds(n int) {
+	u.t.Helper()
+	for range n {
+		u.untilEvent(plan.RoundDone, "round")
+	}
+}
+
+// onlyRun is the id of the only run.
+func (r *rig) onlyRun() string {
+	r.t.Helper()
+	runs, err := plan.NewStore(r.state()).Runs()
+	must(r.t, err)
+	if len(runs) != 1 {
+		r.t.Fatalf("%d runs on record", len(runs))
+	}
+	return string(runs[0].Plan.ID)
+}
+
+// vm looks at the VM as somebody else would.
+func (r *rig) vm(name string) *inventory.VM {
+	r.t.Helper()
+	host, err := esx.Dial(r.t.Context(), esx.Config{
+		URL:         &url.URL{Scheme: "esxi", User: url.User("root"), Host: r.lab.Addr()},
+		Fingerprint: r.lab.Fingerprint(),
+		Password:    func(context.Context) (esx.Secret, error) { return secret, nil },
+	})
+	must(r.t, err)
+	defer host.Close()
+	vm, err := host.VM(r.t.Context(), name)
+	must(r.t, err)
+	return vm
+}
+
+// asFound checks that the host has nothing of ours and the VM is in that state of power.
+func (r *rig) asFound(power inventory.Power) {
+	r.t.Helper()
+	vm := r.vm("web01")
+	if vm.Snapshots > 0 || vm.ConsolidationNeeded || vm.ChangeTracking || vm.Power != power {
+		r.t.Errorf("the VM has %d snapshots, consolidation needed %v, tracking %v, is %s; want none, and %s",
+			vm.Snapshots, vm.ConsolidationNeeded, vm.ChangeTracking, vm.Power, power)
+	}
+	if left := r.lab.Mounts(); len(left) > 0 {
+		r.t.Errorf("the host still has %v", left)
+	}
+}
+
+// moved checks that the images are what the disks were when the VM was powered off.
+func (r *rig) moved() {
+	r.t.Helper()
+	r.asFound(inventory.PoweredOff)
+	r.sameAsSource(r.image(0), "web01", 0)
+	r.sameAsSource(r.image(1), "web01", 1)
+	r.onlyPublished("web01")
+}
+
+func TestWarmMigration(t *testing.T) {
+	for _, transport := range []string{"https", "nfc"} {
+		t.Run(transport, func(t *testing.T) {
+			r := newRig(t, writing()).trusting()
+			u := r.warm("--transport", transport)
+			u.rounds(2)
+			r.run("cutover", r.onlyRun()).ends(0).says("cuts over as soon as no round is under way")
+			if code := u.finished(); code != 0 {
+				t.Fatalf("exit code %d: %s", code, u.screen.String())
+			}
+			r.moved()
+			r.run("verify", r.vms()+"/web01").ends(0)
+		})
+	}
+}
