@@ -98,12 +98,13 @@ type Progress struct {
 type Result struct {
 	Progress
 	Elapsed     time.Duration `json:"elapsed"`
-	ReadTime    time.Duration `json:"readTime"`    // readers waiting for the source, added up
-	HashTime    time.Duration `json:"hashTime"`    // readers checking for zeros and hashing
-	WindowWait  time.Duration `json:"windowWait"`  // readers waiting for an empty window: the target is slow
-	WriteTime   time.Duration `json:"writeTime"`   // writers waiting for the target, added up
-	Checkpoints int           `json:"checkpoints"` // times the image was synced
-	SyncTime    time.Duration `json:"syncTime"`    // spent in those syncs
+	ReadTime    time.Duration `json:"readTime"`         // readers waiting for the source, added up
+	HashTime    time.Duration `json:"hashTime"`         // readers checking for zeros and hashing
+	WindowWait  time.Duration `json:"windowWait"`       // readers waiting for an empty window: the target is slow
+	WriteTime   time.Duration `json:"writeTime"`        // writers waiting for the target, added up
+	Checkpoints int           `json:"checkpoints"`      // times the image was synced
+	SyncTime    time.Duration `json:"syncTime"`         // spent in those syncs
+	Rotten      int64         `json:"rotten,omitempty"` // chunks that Patch found the image to hold no longer
 }
 
 // Copy copies src into dst, which must be of the same size. On success the whole disk is

@@ -3,6 +3,7 @@ package blockcopy
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/decamp/decamp/internal/disk"
@@ -33,24 +34,49 @@ type Reader interface {
 // that are wrong. To go on after one, Patch is called again with all that changed since the
 // state that was complete, from the same src or a later one.
 //
-// Result.Read counts bytes of src alone, Result.Written those given to dst. Memory is Copy's, and 1 bit for each chunk.
+// What of such a chunk did not change is read from the image and becomes part of the new
+// hash. So it is held against the old hash first: a chunk that is not what its manifest said
+// is taken from src as a whole, and counted in Result.Rotten. Otherwise a byte that rotted on
+// the target would be proven from then on.
+//
+// Result.Read counts bytes of src alone, Result.Written those given to dst. Memory is Copy's,
+// 1 bit for each chunk, and keptWhole chunks.
 func Patch(ctx context.Context, src disk.Source, dst disk.Target, image Reader, changed *bitmap.Bitmap, o Options) (total Result, err error) {
 	p := &patch{Source: src, image: image, changed: changed, kept: bitmap.New(src.Size(), manifest.ChunkSize)}
+	p.whole = map[int64][]byte{}
 	todo := p.touched(o.Manifest)
 	for first := true; first || len(todo) > 0; first = false {
 		batch := todo[:min(patchBatch, len(todo))]
 		todo = todo[len(batch):]
-		if err := drop(o.Manifest, batch); err != nil {
-			return total, fmt.Errorf("write manifest: %w", err)
+		if err := p.begin(o.Manifest, batch); err != nil {
+			return total, err
 		}
 		res, err := Copy(ctx, p, patchTarget{dst, p}, p.options(o, total))
 		total = total.then(res)
-		total.Read, total.Written = p.read.Load(), p.written.Load()
+		total.Read, total.Written, total.Rotten = p.read.Load(), p.written.Load(), p.rotten.Load()
 		if err != nil {
 			return total, err
 		}
 	}
 	return total, nil
+}
+
+// begin takes chunks off the manifest, and remembers what their hashes were.
+func (p *patch) begin(m manifest.Ledger, chunks []int64) error {
+	p.hashes = make(map[int64]manifest.Hash, len(chunks))
+	for _, c := range chunks {
+		hash, ok, err := m.Hash(c)
+		if err != nil {
+			return fmt.Errorf("read manifest: %w", err)
+		}
+		if ok {
+			p.hashes[c] = hash
+		}
+	}
+	if err := m.DropAll(chunks); err != nil {
+		return fmt.Errorf("write manifest: %w", err)
+	}
+	return nil
 }
 
 // touched remembers which chunks the manifest proves, and returns those that changed.
@@ -67,21 +93,6 @@ func (p *patch) touched(m manifest.Ledger) (list []int64) {
 		}
 	}
 	return list
-}
-
-// drop takes chunks, in order, off the manifest.
-func drop(m manifest.Ledger, chunks []int64) error {
-	for len(chunks) > 0 {
-		n := 1
-		for n < len(chunks) && chunks[n] == chunks[0]+int64(n) {
-			n++
-		}
-		if err := m.Drop(chunks[0], int64(n)); err != nil {
-			return err
-		}
-		chunks = chunks[n:]
-	}
-	return nil
 }
 
 // then adds what was done after r. What an earlier batch did the later ones skip.
@@ -107,7 +118,17 @@ type patch struct {
 	kept    *bitmap.Bitmap // by chunk: proven when Patch began
 	read    atomic.Int64   // bytes of Source
 	written atomic.Int64   // bytes given to the target
+	rotten  atomic.Int64   // chunks of the image that were not what they had been
+
+	hashes map[int64]manifest.Hash // of the chunks under way, before; only read while they are
+
+	mu    sync.Mutex
+	whole map[int64][]byte // chunks of the image that are being read piece by piece
 }
+
+// keptWhole bounds how many chunks of the image are in memory: as many as there are readers
+// is enough, with fewer some are read again.
+const keptWhole = 32
 
 func (p *patch) options(o Options, before Result) Options {
 	if tell := o.Progress; tell != nil {
@@ -154,14 +175,68 @@ func (p *patch) ReadAt(ctx context.Context, b []byte, off int64) error {
 	return p.each(disk.Range{Off: off, Len: int64(len(b))}, func(run disk.Range, comes bool) error {
 		part := b[run.Off-off : run.End()-off]
 		if !comes {
-			if err := p.image.ReadAt(ctx, part, run.Off); err != nil {
-				return fmt.Errorf("read image: %w", err)
-			}
-			return nil
+			return p.readKept(ctx, part, run.Off)
 		}
-		p.read.Add(run.Len)
-		return p.Source.ReadAt(ctx, part, run.Off)
+		return p.readSource(ctx, part, run.Off)
 	})
+}
+
+func (p *patch) readSource(ctx context.Context, b []byte, off int64) error {
+	p.read.Add(int64(len(b)))
+	return p.Source.ReadAt(ctx, b, off)
+}
+
+// readKept reads what did not change, from chunks of the image that are what they were.
+func (p *patch) readKept(ctx context.Context, b []byte, off int64) error {
+	for len(b) > 0 {
+		chunk := off / manifest.ChunkSize
+		at := off - chunk*manifest.ChunkSize
+		n := min(int64(len(b)), manifest.ChunkSize-at)
+		bytes, err := p.chunk(ctx, chunk)
+		switch {
+		case err != nil:
+			return err
+		case bytes == nil:
+			if err := p.readSource(ctx, b[:n], off); err != nil {
+				return err
+			}
+		default:
+			copy(b[:n], bytes[at:])
+		}
+		b, off = b[n:], off+n
+	}
+	return nil
+}
+
+// chunk returns a chunk of the image; nil if it is not what it was, in which case all of it
+// comes from the source from now on. One goroutine at a time asks for a chunk.
+func (p *patch) chunk(ctx context.Context, c int64) ([]byte, error) {
+	p.mu.Lock()
+	have := p.whole[c]
+	p.mu.Unlock()
+	r := disk.Range{Off: c * manifest.ChunkSize, Len: min(manifest.ChunkSize, p.Size()-c*manifest.ChunkSize)}
+	if have != nil || p.changed.Has(r.Off) && p.changed.Next(r) == r {
+		return have, nil
+	}
+	b := disk.AlignedMemory(r.Len)
+	if err := p.image.ReadAt(ctx, b, r.Off); err != nil {
+		return nil, fmt.Errorf("read image: %w", err)
+	}
+	if want, known := p.hashes[c]; known && manifest.HashOf(b) != want {
+		p.rotten.Add(1)
+		p.changed.Set(r)
+		return nil, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for old := range p.whole {
+		if len(p.whole) < keptWhole {
+			break
+		}
+		delete(p.whole, old)
+	}
+	p.whole[c] = b
+	return b, nil
 }
 
 func (p *patch) Extents(ctx context.Context, r disk.Range) (list []disk.Extent, err error) {

@@ -296,3 +296,26 @@ type checkedImage struct {
 func (c *checkedImage) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return c.source.ReadAt(ctx, p, off)
 }
+
+// What rotted in the image next to what changed does not become part of what is proven; what
+// rotted elsewhere is left for those who read all of it.
+func TestPatchDoesNotProveWhatRotted(t *testing.T) {
+	h := newHistory(3, patchSize, 1<<30) // nothing changed
+	img := newMemImage(patchSize)
+	log, _ := newLog(t, patchSize)
+	if _, err := Copy(t.Context(), h.old, img, Options{Manifest: log}); err != nil {
+		t.Fatal(err)
+	}
+	h.new.bytes[5<<20+9] ^= 1
+	h.changed.Set(disk.Range{Off: 5 << 20, Len: PatchGrain})
+	for _, off := range []int64{6<<20 - 1, 8<<20 + 7} { // in the chunk that changed, and in another
+		img.now[off] ^= 1
+	}
+	res, err := Patch(t.Context(), h.new, img, img, h.changed, Options{Manifest: log})
+	if err != nil || res.Rotten != 1 || res.Read != manifest.ChunkSize {
+		t.Fatalf("%d rotten, %d read, %v", res.Rotten, res.Read, err)
+	}
+	img.now[8<<20+7] ^= 1
+	expect(t, img, log, h.new)
+	proves(t, log, h.new)
+}

@@ -62,7 +62,7 @@ func (c *copier) wanted(w *window) (parts []disk.Range, err error) {
 		}
 		parts = addRange(parts, r)
 	}
-	if err := drop(c.Manifest, listed); err != nil {
+	if err := c.Manifest.DropAll(listed); err != nil {
 		return nil, fmt.Errorf("write manifest: %w", err)
 	}
 	return parts, nil
