@@ -140,11 +140,15 @@ func (a *app) newTransport(ctx context.Context, w *works, o migrateOptions) (tra
 	if choice, ok := copier.(*landing.Choice); ok {
 		host.Refused = choice.Refused
 	}
-	return landing.New(host, landing.Options{
+	whole := landing.New(host, landing.Options{
 		Dir: filepath.Join(state, "landing"), Advertise: o.landing.advertise, Memory: int64(o.landing.memory),
 		Ports: nfs.Ports{NFS: o.landing.listen, Portmap: o.landing.portmap}, Allow: allow, Log: a.log,
 		Leftovers: w.leftovers, Server: serverOf(w.url), Stays: a.warnStays, Copier: copier,
-	}), nil
+	})
+	if o.warm.on { // a host pushes whole disks only
+		return transport.Deltas{Transport: whole, Changes: a.newNFC(w, o)}, nil
+	}
+	return whole, nil
 }
 
 // newCopier returns how hosts are asked to copy.

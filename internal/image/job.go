@@ -98,7 +98,8 @@ func (j Job) Advance(ctx context.Context, fill func(context.Context, *Copying) e
 		return -1, err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	return c.Log.Missing(), fill(ctx, c)
+	err = fill(ctx, c)
+	return c.Log.Missing(), err
 }
 
 // Complete finishes an image to which Advance has brought everything. It fails if its

@@ -138,6 +138,7 @@ func add(a, b blockcopy.Result) blockcopy.Result {
 	a.WindowWait += b.WindowWait
 	a.WriteTime += b.WriteTime
 	a.SyncTime += b.SyncTime
+	a.Rotten += b.Rotten
 	return a
 }
 

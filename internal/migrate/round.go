@@ -168,8 +168,10 @@ func (r *Run) eachImage(ctx context.Context, do func(context.Context, *target.Im
 func (r *Run) advance(ctx context.Context, img *target.Image, frozen Frozen, done *tally) error {
 	var total blockcopy.Result
 	missing := int64(-1)
+	job := r.job(*img)
+	job.Source = nil // what is proven is of an earlier moment: it may well differ
 	err := r.retry(ctx, img.Key, func() (bool, error) {
-		left, err := r.job(*img).Advance(ctx, func(ctx context.Context, c *image.Copying) error {
+		left, err := job.Advance(ctx, func(ctx context.Context, c *image.Copying) error {
 			res, err := r.transferChanges(ctx, *img, c, frozen.Snapshot)
 			total = add(total, res)
 			return err
@@ -179,6 +181,10 @@ func (r *Run) advance(ctx context.Context, img *target.Image, frozen Frozen, don
 		return further, err
 	})
 	done.add(total)
+	if total.Rotten > 0 {
+		r.tell(plan.Event{Kind: plan.ChunkBad, Disk: img.Key, Message: fmt.Sprintf(
+			"%d chunks of the image were not what was written there; they were copied again: look at the target's storage (dmesg, smartctl)", total.Rotten)})
+	}
 	if err != nil {
 		return fmt.Errorf("disk %d: %w", img.Key, err)
 	}
@@ -209,6 +215,7 @@ func (r *Run) transferChanges(ctx context.Context, img target.Image, c *image.Co
 		Disk:   transport.Disk{VM: r.Facts.VM, Disk: d, Snapshot: snapshot},
 		Target: c.Target, Manifest: c.Log, Progress: r.meter(img.Key).copying,
 		ReadBack: placed{r.Rig.Target, img}.ReadUnfinished,
+		Partial:  len(r.Facts.Warm.Rounds) == 0 && c.Log.Missing() < c.Log.Chunks(),
 	}
 	if c.Log.Missing() < c.Log.Chunks() {
 		if job.Changed, err = r.changed(ctx, d, snapshot); err != nil {

@@ -52,6 +52,10 @@ type Job struct {
 	// that are not what Manifest says are written.
 	Compare bool
 
+	// Partial says that what Manifest lists was listed by a Transfer that did not end well, of
+	// an earlier moment of the disk.
+	Partial bool
+
 	// ReadBack opens what Target holds so far, for transports that cannot choose what they
 	// are sent when. It sees what was written to Target when that has returned. Nil: there
 	// is no way.
@@ -84,6 +88,43 @@ func Lifts(t Transport, code string) bool {
 	l, ok := t.(Lifter)
 	return ok && l.Lifts(code)
 }
+
+// Deltas moves whole disks by one transport, and by another what changed of them since, for
+// one that can only push a disk as a whole.
+type Deltas struct {
+	Transport           // of whole disks
+	Changes   Transport // of changes
+}
+
+// Probe is part of Transport. Both must be able to move the disk.
+func (t Deltas) Probe(ctx context.Context, d Disk) (Offer, error) {
+	whole, err := t.Transport.Probe(ctx, d)
+	if err != nil || !whole.Usable {
+		return whole, err
+	}
+	changes, err := t.Changes.Probe(ctx, d)
+	if err == nil && !changes.Usable {
+		changes.Reason = fmt.Sprintf("what changes comes by %s: %s", t.Changes.Name(), changes.Reason)
+		return changes, nil
+	}
+	whole.Delta = true
+	return whole, err
+}
+
+// Transfer is part of Transport. A chunk that a push listed before it broke off need not be
+// complete: the rest of it had not come yet. So all of a partial image is compared.
+func (t Deltas) Transfer(ctx context.Context, job Job) (blockcopy.Result, error) {
+	if job.Partial {
+		job.Changed, job.Compare = nil, true
+	}
+	if job.Changed != nil || job.Compare {
+		return t.Changes.Transfer(ctx, job)
+	}
+	return t.Transport.Transfer(ctx, job)
+}
+
+// Close is part of Transport.
+func (t Deltas) Close() error { return errors.Join(t.Transport.Close(), t.Changes.Close()) }
 
 // Pull is Transfer for transports that can open a disk as a Source.
 func Pull(ctx context.Context, open func(context.Context, Disk) (disk.Source, error), job Job) (blockcopy.Result, error) {

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"math/rand/v2"
 	"net/url"
+	"syscall"
 	"testing"
 
 	"github.com/decamp/decamp/internal/esx"
@@ -83,18 +85,74 @@ func (r *rig) moved() {
 	r.onlyPublished("web01")
 }
 
+// ways are the transports that a running VM can be copied by, with their flags.
+func ways(t *testing.T, cfg *lab.Config) map[string][]string {
+	portmap := freePort(t)
+	cfg.NFS = lab.NFS{Portmap: portmap}
+	return map[string][]string{
+		"https":   {"--transport", "https"},
+		"nfc":     {"--transport", "nfc"},
+		"landing": {"--transport", "landing", "--landing-listen", "127.0.0.1:0", "--landing-portmap", portmap},
+	}
+}
+
 func TestWarmMigration(t *testing.T) {
-	for _, transport := range []string{"https", "nfc"} {
-		t.Run(transport, func(t *testing.T) {
-			r := newRig(t, writing()).trusting()
-			u := r.warm("--transport", transport)
+	for _, way := range []string{"https", "nfc", "landing"} {
+		t.Run(way, func(t *testing.T) {
+			cfg := writing()
+			args := ways(t, &cfg)[way]
+			r := newRig(t, cfg).trusting()
+			u := r.warm(args...)
 			u.rounds(2)
 			r.run("cutover", r.onlyRun()).ends(0).says("cuts over as soon as no round is under way")
-			if code := u.finished(); code != 0 {
-				t.Fatalf("exit code %d: %s", code, u.screen.String())
-			}
+			u.succeeds()
 			r.moved()
 			r.run("verify", r.vms()+"/web01").ends(0)
 		})
+	}
+}
+
+// succeeds waits for the end of a migration.
+func (u *under) succeeds() {
+	u.t.Helper()
+	if code := u.finished(); code != 0 {
+		u.t.Fatalf("exit code %d: %s", code, u.screen.String())
+	}
+}
+
+// Killed at any moment, snapshot and all, the same command goes on, and ends with the disks
+// as they were when the VM was powered off.
+func TestWarmMigrationKilledAtRandomMoments(t *testing.T) {
+	for _, way := range []string{"https", "nfc", "landing"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			cfg := writing()
+			args := ways(t, &cfg)[way]
+			r := newRig(t, cfg).trusting()
+			seed := rand.Uint64()
+			t.Logf("seed %d", seed)
+			rnd := rand.New(rand.NewPCG(seed, 0))
+			for range 4 {
+				u := r.warm(args...)
+				u.someEvents(1 + rnd.IntN(25))
+				u.end(syscall.SIGKILL)
+			}
+			u := r.warm(args...)
+			u.rounds(1)
+			r.run("cutover", r.onlyRun()).ends(0)
+			u.someEvents(rnd.IntN(20)) // somewhere in the cutover
+			u.end(syscall.SIGKILL)
+			r.warm(args...).succeeds()
+			r.moved()
+		})
+	}
+}
+
+// someEvents reads so many events, whatever they tell.
+func (u *under) someEvents(n int) {
+	for range n {
+		if !u.events.Scan() {
+			return
+		}
 	}
 }
