@@ -31,6 +31,8 @@ type bench struct {
 	attempts int              // Options.Attempts
 	onEvent  func(plan.Event) // may be nil
 
+	flipAtVerify func() int64 // where a bit of disk 2000's image flips when verify begins; may be nil
+
 	mu     sync.Mutex
 	events []plan.Event
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/transport"
@@ -171,8 +172,13 @@ func (r *Run) advance(ctx context.Context, img *target.Image, frozen Frozen, don
 	job := r.job(*img)
 	job.Source = nil // what is proven is of an earlier moment: it may well differ
 	err := r.retry(ctx, img.Key, func() (bool, error) {
-		left, err := job.Advance(ctx, func(ctx context.Context, c *image.Copying) error {
-			res, err := r.transferChanges(ctx, *img, c, frozen.Snapshot)
+		left, err := job.Advance(ctx, func(ctx context.Context, c *image.Copying) (err error) {
+			ledger, saved, err := r.proving(*img, c)
+			if err != nil {
+				return err
+			}
+			defer saved()
+			res, err := r.transferChanges(ctx, *img, c, ledger, frozen.Snapshot)
 			total = add(total, res)
 			return err
 		})
@@ -191,6 +197,39 @@ func (r *Run) advance(ctx context.Context, img *target.Image, frozen Frozen, don
 	return nil
 }
 
+// proving returns the manifest for somebody who writes to the image, and what saves the record
+// of what is proven when that is over.
+func (r *Run) proving(img target.Image, c *image.Copying) (_ manifest.Ledger, saved func(), err error) {
+	p, err := image.OpenProven(img.Manifest, r.info(img))
+	if err != nil {
+		return nil, nil, err
+	}
+	ledger, err := p.Ledger(c.Log)
+	return ledger, func() {
+		if err := p.Save(); err != nil { // without it more is read back, nothing worse
+			r.opts.Log.Warn("record of what is proven", "run", r.Plan.ID, "disk", img.Key, "err", err)
+		}
+	}, err
+}
+
+// prove reads back what was written since the last time, while the VM still runs: in the
+// outage only what the last round wrote is left to be read. What is found wrong is copied
+// again by the next round.
+func prove(ctx context.Context, r *Run) error {
+	return r.eachImage(ctx, func(ctx context.Context, img *target.Image) error {
+		began := r.opts.Now()
+		report, err := r.job(*img).Prove(ctx, r.meter(img.Key).verifying)
+		for _, b := range report.Bad {
+			r.tell(plan.Event{Kind: plan.ChunkBad, Disk: img.Key, Message: b.String()})
+		}
+		if err != nil {
+			return fmt.Errorf("read disk %d back: %w", img.Key, err)
+		}
+		r.opts.Log.Info("read back", "run", r.Plan.ID, "disk", img.Key, "len", report.Read, "elapsed", r.opts.Now().Sub(began))
+		return nil
+	})
+}
+
 // tally sums up what is done to disks in parallel.
 type tally struct {
 	mu sync.Mutex
@@ -206,14 +245,14 @@ func (t *tally) add(res blockcopy.Result) {
 
 // transferChanges moves what changed of a disk since Warm.Since, and what its manifest
 // lacks. An empty snapshot means the powered-off VM.
-func (r *Run) transferChanges(ctx context.Context, img target.Image, c *image.Copying, snapshot inventory.MoRef) (res blockcopy.Result, err error) {
+func (r *Run) transferChanges(ctx context.Context, img target.Image, c *image.Copying, ledger manifest.Ledger, snapshot inventory.MoRef) (res blockcopy.Result, err error) {
 	d, ok := r.Facts.VM.Disk(img.Key)
 	if !ok {
 		return res, fault.New(fault.Internal, "image is of no disk of VM %s", r.Facts.VM.Name)
 	}
 	job := transport.Job{
 		Disk:   transport.Disk{VM: r.Facts.VM, Disk: d, Snapshot: snapshot},
-		Target: c.Target, Manifest: c.Log, Progress: r.meter(img.Key).copying,
+		Target: c.Target, Manifest: ledger, Progress: r.meter(img.Key).copying,
 		ReadBack: placed{r.Rig.Target, img}.ReadUnfinished,
 		Partial:  len(r.Facts.Warm.Rounds) == 0 && c.Log.Missing() < c.Log.Chunks(),
 	}

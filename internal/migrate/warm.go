@@ -17,8 +17,9 @@ import (
 //	track      change tracking on, if it was off
 //	freeze     a snapshot of ours; the first one's moment is what the images begin with
 //	round      bring the images up to the snapshot, remove it
+//	prove      read back what the round wrote
 //	wait       for the next round, or for the cutover
-//	...        freeze, round, wait
+//	...        freeze, round, prove, wait
 //	power off  the outage begins
 //	last       bring the images up to the VM as it is now, finish and seal them
 //	detect, convert, verify, commit, as in a cold run
@@ -40,6 +41,7 @@ const (
 	stepTrack    = "track"
 	stepFreeze   = "freeze"
 	stepRound    = "round"
+	stepProve    = "prove"
 	stepWait     = "wait"
 	stepPowerOff = "power off"
 	stepLast     = "last round"
@@ -48,12 +50,12 @@ const (
 
 // Warm is what a warm run found out so far.
 type Warm struct {
-	Tracked  bool                         `json:"tracked"`            // changes were tracked before
-	Blind    bool                         `json:"blind,omitempty"`    // and cannot be: every round compares all of it
-	Since    map[int32]inventory.ChangeID `json:"since,omitempty"`    // the moment before which no proven chunk is
-	Rounds   []Round                      `json:"rounds,omitempty"`
-	Cutover  bool                         `json:"cutover,omitempty"` // no further round while the VM runs
-	WasOn    bool                         `json:"wasOn,omitempty"`   // before it was switched off for the last round
+	Tracked bool                         `json:"tracked"`         // changes were tracked before
+	Blind   bool                         `json:"blind,omitempty"` // and cannot be: every round compares all of it
+	Since   map[int32]inventory.ChangeID `json:"since,omitempty"` // the moment before which no proven chunk is
+	Rounds  []Round                      `json:"rounds,omitempty"`
+	Cutover bool                         `json:"cutover,omitempty"` // no further round while the VM runs
+	WasOn   bool                         `json:"wasOn,omitempty"`   // before it was switched off for the last round
 }
 
 // Round is one pass over the disks.
@@ -67,7 +69,7 @@ type Round struct {
 // registerWarm gives the engine the flow of warm runs and the steps it has of its own.
 func (m *Migrator) registerWarm() {
 	for name, run := range map[string]func(context.Context, *Run) error{
-		stepPrepare: prepare, stepTrack: track, stepFreeze: freeze, stepRound: round,
+		stepPrepare: prepare, stepTrack: track, stepFreeze: freeze, stepRound: round, stepProve: prove,
 		stepWait: wait, stepPowerOff: powerOffForCutover, stepLast: lastRound, stepPutBack: putBack,
 	} {
 		flow.RegisterStep(m.engine, name, m.stepFunc(name, run))
@@ -75,7 +77,7 @@ func (m *Migrator) registerWarm() {
 	flow.Register(m.engine, warmFlow, func(c *flow.Context, p plan.Plan) error {
 		facts, err := steps(c, p, Facts{}, stepPrepare, stepTrack)
 		for err == nil && !facts.Warm.Cutover {
-			facts, err = steps(c, p, facts, stepFreeze, stepRound, stepWait)
+			facts, err = steps(c, p, facts, stepFreeze, stepRound, stepProve, stepWait)
 		}
 		if err != nil {
 			return err

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
 )
 
@@ -40,7 +42,13 @@ func (b *bench) warm(rounds int) (Outcome, error) {
 		return ctx.Err()
 	}
 	had := len(b.told(plan.RoundDone))
+	flip := b.flipAtVerify
 	b.onEvent = func(e plan.Event) {
+		if e.Kind == plan.StepBegan && e.Step == "verify" && flip != nil {
+			off := flip()
+			b.image().now[off] ^= 1
+			flip = nil
+		}
 		if e.Kind == plan.RoundDone {
 			if had++; had >= rounds {
 				if err := p.store.Give(e.Run, plan.CutOver); err != nil {
@@ -169,4 +177,110 @@ func TestWarmGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// chunks tells which chunks of disk 2000 the guest wrote to since the last round, and which
+// it did not.
+func (b *bench) chunks() (touched, untouched []int64) {
+	b.world.mu.Lock()
+	defer b.world.mu.Unlock()
+	disk := b.vm.Disks[0]
+	for c := int64(0); c*mib < disk.Capacity; c++ {
+		hit := false
+		for _, w := range b.guest.writes {
+			hit = hit || w.disk == disk.Key && w.moment == b.guest.moment && w.Off < (c+1)*mib && w.End() > c*mib
+		}
+		if hit {
+			touched = append(touched, c)
+		} else {
+			untouched = append(untouched, c)
+		}
+	}
+	return touched, untouched
+}
+
+// In the outage only what the last round wrote is read back. What rots elsewhere after it was
+// proven is found by decamp verify, which reads everything.
+func TestWarmVerifyReadsWhatTheLastRoundWrote(t *testing.T) {
+	t.Parallel()
+	b := warmBench(t, 11)
+	var off int64
+	b.flipAtVerify = func() int64 {
+		_, elsewhere := b.chunks()
+		off = elsewhere[0]*mib + 99
+		return off
+	}
+	out, err := b.warm(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	touched, elsewhere := b.chunks()
+	v := out.Facts.Verified[0]
+	if v.Proven != int64(len(elsewhere))*mib-b.short(elsewhere) || len(touched) == 0 {
+		t.Errorf("%d bytes were not read again, with chunks %v written and %v not", v.Proven, touched, elsewhere)
+	}
+	s, err := manifest.Load(out.Facts.Images[0].Manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	report, err := manifest.Verify(t.Context(), &memSource{w: b.world, key: 2000, data: b.image().now}, s, manifest.VerifyOptions{})
+	if !fault.Is(err, fault.Corrupt) || len(report.Bad) != 1 || report.Bad[0].Off != off/mib*mib {
+		t.Errorf("what rotted at %d: %v, %+v", off, err, report.Bad)
+	}
+}
+
+// short is what the disk's last chunk lacks of a MiB, if it is among these.
+func (b *bench) short(chunks []int64) int64 {
+	size := b.vm.Disks[0].Capacity
+	if last := (size - 1) / mib; len(chunks) > 0 && chunks[len(chunks)-1] == last {
+		return (last+1)*mib - size
+	}
+	return 0
+}
+
+// What the last round wrote is proven before it is published.
+func TestWarmVerifyProvesWhatTheLastRoundWrote(t *testing.T) {
+	t.Parallel()
+	b := warmBench(t, 12)
+	b.flipAtVerify = func() int64 {
+		touched, _ := b.chunks()
+		return touched[0]*mib + 99
+	}
+	if _, err := b.warm(2); !fault.Is(err, fault.Corrupt) || b.published != nil {
+		t.Fatalf("got %v, published %v", err, b.published)
+	}
+	b.flipAtVerify = nil
+	out, err := b.warm(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.checkPublished(out)
+	b.nothingLeft()
+}
+
+// What rots between two rounds is found by the next, and copied again.
+func TestWarmRotBetweenRoundsIsMended(t *testing.T) {
+	t.Parallel()
+	b := warmBench(t, 13)
+	flips := 0
+	b.before = func(_ context.Context, op string) error {
+		b.world.mu.Lock()
+		defer b.world.mu.Unlock()
+		if m := b.images[filepath.Join(b.dir, "2000")]; op == "thaw" && m != nil { // written, and not read back
+			flips++
+			m.mu.Lock()
+			m.now[2*mib+5] ^= 1
+			m.mu.Unlock()
+		}
+		return nil
+	}
+	out, err := b.warm(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if flips == 0 || len(b.told(plan.ChunkBad)) == 0 {
+		t.Errorf("%d flips, told %v", flips, b.told(plan.ChunkBad))
+	}
+	b.checkPublished(out)
 }
