@@ -162,7 +162,7 @@ func (o *migrateOptions) checkTo(cmd *cobra.Command) error {
 func (o *migrateOptions) permit() migrate.Permit {
 	return migrate.Permit{
 		PowerOff: o.powerOff, Wait: o.shutdownWait, Force: o.force,
-		Cutover:   o.warm.cutover(),
+		Cutover: o.warm.cutover(), Paranoid: o.warm.paranoid,
 		SpotFirst: o.spot.first, SpotRanges: o.spot.ranges, SourceHash: o.sourceHash,
 	}
 }
@@ -196,7 +196,24 @@ func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string
 	w.shown = a.newProgress(w.names())
 	ends := w.migrateAll(ctx, o.permit())
 	w.shown.close()
+	if given, err := w.givenUp(); given || err != nil {
+		return errors.Join(err, a.discard(context.WithoutCancel(ctx), w))
+	}
 	return a.writeEnds(vm, ends)
+}
+
+// givenUp reports whether a warm run ended because decamp cancel said so.
+func (w *works) givenUp() (bool, error) {
+	d := w.to[0] // a warm run has no other
+	if !d.plan.Warm {
+		return false, nil
+	}
+	order, err := w.store.Order(d.plan.ID)
+	if err != nil || order != plan.GiveUp {
+		return false, err
+	}
+	run, err := w.store.Run(d.plan.ID)
+	return err == nil && run.State != plan.Done, err
 }
 
 // discard gives up the runs to all destinations.

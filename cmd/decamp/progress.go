@@ -113,6 +113,15 @@ func state(b plan.Bytes) string {
 	return s
 }
 
+// outlookWords is "212 MiB changed since, 3 MB/s; cut over now: out for 41s and its boot".
+func outlookWords(o plan.Outlook) string {
+	text := ""
+	if o.Dirty > 0 {
+		text = fmt.Sprintf("%s changed since, %s; ", size(o.Delta), rate(o.Dirty, time.Second))
+	}
+	return text + fmt.Sprintf("cut over now: out for %s and its boot", duration(o.Outage))
+}
+
 // say puts an event into words; "" if people need not know. How the run ended is said by
 // the command itself.
 func say(e plan.Event) string {

@@ -27,11 +27,14 @@ func (m *Migrator) Discard(ctx context.Context, id plan.ID, rig Rig) error {
 		return fault.New(fault.Conflict, "run %s is done and its VM published", id).
 			WithHint("remove the VM from %s by hand if it is not wanted", p.Target)
 	}
-	if err := m.halt(ctx, st); err != nil {
-		return err
-	}
 	facts, err := factsOf(st)
 	if err != nil {
+		return err
+	}
+	if err := isPublished(ctx, st, facts, rig); err != nil {
+		return err
+	}
+	if err := m.halt(ctx, st); err != nil {
 		return err
 	}
 	if err := m.undo(ctx, p, facts, rig); err != nil {
@@ -39,6 +42,21 @@ func (m *Migrator) Discard(ctx context.Context, id plan.ID, rig Rig) error {
 	}
 	m.tell(id, plan.Event{Kind: plan.RunDiscarded})
 	return m.forget(ctx, id)
+}
+
+// isPublished is a Conflict if the point of no return was passed, or nobody can rule it out:
+// a source that is powered on again would run twice.
+func isPublished(ctx context.Context, st flow.Status, f Facts, rig Rig) error {
+	var after Facts
+	committed, err := st.Result(commitStep{}.Name(), &after)
+	if err != nil || f.Warm == nil || !f.Warm.WasOn {
+		return err
+	}
+	if _, taken := rig.Target.Plan(ctx, f.VM); committed || fault.Is(taken, fault.Conflict) {
+		return fault.New(fault.Conflict, "VM %s was published", f.VM.Name).
+			WithHint("the same command that began the run ends it; if what is at the target is another VM, move it away and cancel again")
+	}
+	return nil
 }
 
 // halt cancels a pending run durably: killed from here on, it will not go on by itself.

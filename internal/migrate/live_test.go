@@ -21,7 +21,7 @@ type workload struct {
 	snapshots map[string]moment // ours and others', by name
 	tracking  bool
 	forgets   bool // the host no longer knows what changed
-	offs, ons int
+	ons       int
 }
 
 type written struct {

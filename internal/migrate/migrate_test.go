@@ -31,7 +31,9 @@ type bench struct {
 	attempts int              // Options.Attempts
 	onEvent  func(plan.Event) // may be nil
 
-	flipAtVerify func() int64 // where a bit of disk 2000's image flips when verify begins; may be nil
+	flipAtVerify func() int64          // where a bit of disk 2000's image flips when verify begins; may be nil
+	meddle       func(plan.Event) bool // done to the VM of a warm run, until it says that it was; may be nil
+	paranoid     bool
 
 	mu     sync.Mutex
 	events []plan.Event

@@ -86,7 +86,8 @@ func round(ctx context.Context, r *Run) error {
 	}
 	w := r.Facts.Warm
 	w.Since, w.Rounds = frozen.IDs, append(w.Rounds, done)
-	r.tell(plan.Event{Kind: plan.RoundDone, Message: r.describeRound(done)})
+	o := r.outlook(r.opts.Now())
+	r.tell(plan.Event{Kind: plan.RoundDone, Message: r.describeRound(done, o), Outlook: &o})
 	return nil
 }
 
@@ -178,7 +179,13 @@ func (r *Run) advance(ctx context.Context, img *target.Image, frozen Frozen, don
 				return err
 			}
 			defer saved()
-			res, err := r.transferChanges(ctx, *img, c, ledger, frozen.Snapshot)
+			job, err := r.changesJob(ctx, *img, c, ledger, frozen.Snapshot)
+			if err != nil {
+				return err
+			}
+			done.compares(job)
+			r.tell(plan.Event{Kind: plan.DiskBegan, Disk: img.Key, Message: r.fromWhat(job, c)})
+			res, err := r.Rig.Transport.Transfer(ctx, job)
 			total = add(total, res)
 			return err
 		})
@@ -216,8 +223,8 @@ func (r *Run) proving(img target.Image, c *image.Copying) (_ manifest.Ledger, sa
 // outage only what the last round wrote is left to be read. What is found wrong is copied
 // again by the next round.
 func prove(ctx context.Context, r *Run) error {
-	return r.eachImage(ctx, func(ctx context.Context, img *target.Image) error {
-		began := r.opts.Now()
+	began := r.opts.Now()
+	err := r.eachImage(ctx, func(ctx context.Context, img *target.Image) error {
 		report, err := r.job(*img).Prove(ctx, r.meter(img.Key).verifying)
 		for _, b := range report.Bad {
 			r.tell(plan.Event{Kind: plan.ChunkBad, Disk: img.Key, Message: b.String()})
@@ -225,15 +232,25 @@ func prove(ctx context.Context, r *Run) error {
 		if err != nil {
 			return fmt.Errorf("read disk %d back: %w", img.Key, err)
 		}
-		r.opts.Log.Info("read back", "run", r.Plan.ID, "disk", img.Key, "len", report.Read, "elapsed", r.opts.Now().Sub(began))
+		r.opts.Log.Info("read back", "run", r.Plan.ID, "disk", img.Key, "len", report.Read)
 		return nil
 	})
+	rounds := r.Facts.Warm.Rounds
+	rounds[len(rounds)-1].Proved = r.opts.Now().Sub(began)
+	return err
 }
 
 // tally sums up what is done to disks in parallel.
 type tally struct {
-	mu sync.Mutex
+	mu     sync.Mutex
+	missed []missedOf
 	Round
+}
+
+// missedOf is how much of a disk had changed without being told.
+type missedOf struct {
+	disk int32
+	n    int64 // bytes
 }
 
 func (t *tally) add(res blockcopy.Result) {
@@ -243,34 +260,39 @@ func (t *tally) add(res blockcopy.Result) {
 	t.Copied += res.Written
 }
 
-// transferChanges moves what changed of a disk since Warm.Since, and what its manifest
-// lacks. An empty snapshot means the powered-off VM.
-func (r *Run) transferChanges(ctx context.Context, img target.Image, c *image.Copying, ledger manifest.Ledger, snapshot inventory.MoRef) (res blockcopy.Result, err error) {
+func (t *tally) compares(job transport.Job) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.Compared = t.Compared || job.Compare
+}
+
+// changesJob moves what changed of a disk since Warm.Since, and what its manifest lacks. An
+// empty snapshot means the powered-off VM.
+func (r *Run) changesJob(ctx context.Context, img target.Image, c *image.Copying, ledger manifest.Ledger, snapshot inventory.MoRef) (job transport.Job, err error) {
 	d, ok := r.Facts.VM.Disk(img.Key)
 	if !ok {
-		return res, fault.New(fault.Internal, "image is of no disk of VM %s", r.Facts.VM.Name)
+		return job, fault.New(fault.Internal, "image is of no disk of VM %s", r.Facts.VM.Name)
 	}
-	job := transport.Job{
+	job = transport.Job{
 		Disk:   transport.Disk{VM: r.Facts.VM, Disk: d, Snapshot: snapshot},
 		Target: c.Target, Manifest: ledger, Progress: r.meter(img.Key).copying,
 		ReadBack: placed{r.Rig.Target, img}.ReadUnfinished,
 		Partial:  len(r.Facts.Warm.Rounds) == 0 && c.Log.Missing() < c.Log.Chunks(),
 	}
 	if c.Log.Missing() < c.Log.Chunks() {
-		if job.Changed, err = r.changed(ctx, d, snapshot); err != nil {
-			return res, err
-		}
+		job.Changed, err = r.changed(ctx, d, snapshot)
 		job.Compare = job.Changed == nil
 	}
-	r.tell(plan.Event{Kind: plan.DiskBegan, Disk: img.Key, Message: fromWhat(job, c)})
-	return r.Rig.Transport.Transfer(ctx, job)
+	return job, err
 }
 
 // fromWhat says in words what a transfer begins with.
-func fromWhat(job transport.Job, c *image.Copying) string {
+func (r *Run) fromWhat(job transport.Job, c *image.Copying) string {
 	switch {
+	case job.Compare && len(r.Facts.Warm.Rounds) > 0:
+		return fmt.Sprintf("all of it is read and compared: nobody knows what changed; the first round took %v", r.Facts.Warm.Rounds[0].Took.Round(time.Second))
 	case job.Compare:
-		return "all of it is compared: nobody knows what changed"
+		return "all of it is read and compared: nobody knows what changed"
 	case job.Changed != nil && c.Log.Complete():
 		return "with what changed"
 	}
@@ -309,6 +331,9 @@ func lastRound(ctx context.Context, r *Run) error {
 		if err := r.advance(ctx, img, Frozen{}, &done); err != nil {
 			return err
 		}
+		if err := r.doubt(ctx, img, &done); err != nil {
+			return err
+		}
 		root, err := r.job(*img).Complete(ctx)
 		if err != nil {
 			return fmt.Errorf("disk %d: %w", img.Key, err)
@@ -317,9 +342,35 @@ func lastRound(ctx context.Context, r *Run) error {
 		r.tell(plan.Event{Kind: plan.DiskDone, Disk: img.Key, Message: img.Root})
 		return nil
 	})
+	for _, m := range done.missed {
+		if m.n > 0 {
+			r.warn(inventory.Warning{Code: "changes-missed", Text: fmt.Sprintf("change tracking had not told of %d bytes of disk %d that changed; they were copied by comparing all of it", m.n, m.disk)})
+		}
+	}
 	done.Took = r.opts.Now().Sub(began)
 	r.Facts.Warm.Rounds = append(r.Facts.Warm.Rounds, done.Round)
 	return err
+}
+
+// doubt compares all of a disk with the image that is to be the same, for people who do not
+// take the host's word for what changed.
+func (r *Run) doubt(ctx context.Context, img *target.Image, done *tally) error {
+	if !r.Permit.Paranoid {
+		return nil
+	}
+	missed := tally{}
+	doubting := *r
+	warm := *r.Facts.Warm
+	warm.Blind, doubting.Facts.Warm = true, &warm // a run that knows of no changes compares
+	if err := doubting.advance(ctx, img, Frozen{}, &missed); err != nil {
+		return err
+	}
+	done.mu.Lock()
+	defer done.mu.Unlock()
+	done.Read += missed.Read
+	done.Copied += missed.Copied
+	done.missed = append(done.missed, missedOf{img.Key, missed.Copied})
+	return nil
 }
 
 // powerOffForCutover begins the outage.
@@ -329,6 +380,9 @@ func powerOffForCutover(ctx context.Context, r *Run) error {
 		return err
 	}
 	if err := sameShape(r.Facts.VM, vm); err != nil {
+		return err
+	}
+	if err := r.refuse(vm, Permit{PowerOff: true}); err != nil { // before the outage, not in it
 		return err
 	}
 	off, err := r.powerOff(ctx, vm)
@@ -357,11 +411,4 @@ func (r *Run) revive(ctx context.Context) error {
 		errs = append(errs, live.PowerOn(ctx, r.Facts.VM.Ref))
 	}
 	return errors.Join(errs...)
-}
-
-// describeRound is "round 3: 1.2 GiB changed, 14s".
-func (r *Run) describeRound(d Round) string {
-	const mib = 1 << 20
-	return fmt.Sprintf("round %d: %d MiB read, %d MiB written, %v; cut over now, the VM would be out for about %v",
-		len(r.Facts.Warm.Rounds), d.Read/mib, d.Copied/mib, d.Took.Round(time.Second), r.outage().Round(time.Second))
 }

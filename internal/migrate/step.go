@@ -116,10 +116,13 @@ func (m *Migrator) stepFunc(name string, run func(context.Context, *Run) error) 
 }
 
 func (m *Migrator) newRun(step string, s state) (*Run, error) {
-	a := m.attending(s.Plan.ID)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a := m.runs[s.Plan.ID]
 	if a == nil {
 		return nil, fault.New(fault.Internal, "run %s goes on without anybody attending it", s.Plan.ID)
 	}
+	a.late = a.late || step == commitStep{}.Name()
 	return &Run{Plan: s.Plan, Facts: s.Facts, Rig: a.rig, Permit: a.permit, opts: m.opts, m: m, step: step}, nil
 }
 

@@ -22,8 +22,8 @@ const (
 	// lookEvery is how often a waiting run looks for orders and at the clock.
 	lookEvery = time.Second
 
-	// shutdownGuess is what a guest takes to shut down, before anybody measured it.
-	shutdownGuess = 30 * time.Second
+	// tellEvery is how often a waiting run tells what a cutover now would mean.
+	tellEvery = 10 * time.Second
 )
 
 // wait returns when it is time for the next round, or for the cutover, which it records, and
@@ -32,7 +32,7 @@ func wait(ctx context.Context, r *Run) error {
 	w := r.Facts.Warm
 	last := w.Rounds[len(w.Rounds)-1]
 	next := last.Began.Add(r.Permit.Cutover.interval())
-	for {
+	for told := r.opts.Now(); ; {
 		order, err := r.m.store.Order(r.Plan.ID)
 		if err != nil {
 			return err
@@ -42,6 +42,11 @@ func wait(ctx context.Context, r *Run) error {
 			return r.cutOver(ctx)
 		case order != plan.Pause && !now.Before(next):
 			return nil
+		}
+		if now := r.opts.Now(); now.Sub(told) >= tellEvery {
+			o := r.outlook(now)
+			r.tell(plan.Event{Kind: plan.Projected, Outlook: &o})
+			told = now
 		}
 		if err := r.opts.Sleep(ctx, lookEvery); err != nil {
 			return err
@@ -69,24 +74,5 @@ func (c Cutover) interval() time.Duration {
 // due reports whether the clock or the budget says cutover.
 func (r *Run) due(now time.Time) bool {
 	c := r.Permit.Cutover
-	return !c.At.IsZero() && !now.Before(c.At) || c.Budget > 0 && len(r.Facts.Warm.Rounds) > 1 && r.outage() <= c.Budget
-}
-
-// outage is how long the VM would be out if it were cut over now: what the guest writes
-// between two moments, copied at the rate of the last rounds, and what comes around it.
-func (r *Run) outage() time.Duration {
-	rounds := r.Facts.Warm.Rounds
-	if len(rounds) == 0 {
-		return 0
-	}
-	last := rounds[len(rounds)-1]
-	copying := last.Took
-	if len(rounds) > 1 {
-		// As much is written in a second as was between the last two moments.
-		apart := last.Began.Sub(rounds[len(rounds)-2].Began)
-		if apart > 0 {
-			copying = time.Duration(float64(last.Took) * min(float64(last.Took)/float64(apart), 1))
-		}
-	}
-	return shutdownGuess + copying
+	return !c.At.IsZero() && !now.Before(c.At) || c.Budget > 0 && len(r.Facts.Warm.Rounds) > 1 && r.outlook(now).Outage <= c.Budget
 }

@@ -64,6 +64,9 @@ type Round struct {
 	Took   time.Duration `json:"took"`   // from there until the images were up to date
 	Read   int64         `json:"read"`   // bytes of the source
 	Copied int64         `json:"copied"` // bytes that were written
+
+	Compared bool          `json:"compared,omitempty"` // a disk that changed nobody knew where
+	Proved   time.Duration `json:"proved,omitempty"`   // reading back what was written
 }
 
 // registerWarm gives the engine the flow of warm runs and the steps it has of its own.

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -42,12 +43,15 @@ func (b *bench) warm(rounds int) (Outcome, error) {
 		return ctx.Err()
 	}
 	had := len(b.told(plan.RoundDone))
-	flip := b.flipAtVerify
+	flip, meddle := b.flipAtVerify, b.meddle
 	b.onEvent = func(e plan.Event) {
 		if e.Kind == plan.StepBegan && e.Step == "verify" && flip != nil {
 			off := flip()
 			b.image().now[off] ^= 1
 			flip = nil
+		}
+		if meddle != nil && meddle(e) {
+			meddle = nil
 		}
 		if e.Kind == plan.RoundDone {
 			if had++; had >= rounds {
@@ -57,7 +61,7 @@ func (b *bench) warm(rounds int) (Outcome, error) {
 			}
 		}
 	}
-	out, err := p.Migrate(b.t.Context(), b.warmPlan(), b.rig(b.t, b.dir), Permit{})
+	out, err := p.Migrate(b.t.Context(), b.warmPlan(), b.rig(b.t, b.dir), Permit{Paranoid: b.paranoid})
 	if cerr := p.engine.Close(); cerr != nil {
 		b.t.Fatal(cerr)
 	}
@@ -283,4 +287,125 @@ func TestWarmRotBetweenRoundsIsMended(t *testing.T) {
 		t.Errorf("%d flips, told %v", flips, b.told(plan.ChunkBad))
 	}
 	b.checkPublished(out)
+}
+
+// Disks that come, go or grow between two rounds: a conflict, before the VM is switched off,
+// with nothing of ours left; given up, the VM is as it was found.
+func TestWarmDisksThatChange(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(b *bench){
+		"added":   func(b *bench) { b.addDisk(2002, mib) },
+		"removed": func(b *bench) { b.vm.Disks = b.vm.Disks[:1] },
+		"grown": func(b *bench) {
+			b.vm.Disks[0].Capacity += mib
+			b.disks[2000] = append(bytes.Clone(b.disks[2000]), make([]byte, mib)...)
+		},
+	} {
+		for _, when := range []plan.EventKind{plan.RoundDone, plan.StepBegan} { // of the first round; of the cutover
+			t.Run(fmt.Sprint(name, when), func(t *testing.T) {
+				t.Parallel()
+				b := warmBench(t, 14)
+				b.vm.ChangeTracking, b.guest.tracking = false, false
+				b.meddle = func(e plan.Event) bool {
+					if e.Kind != when || e.Kind == plan.StepBegan && e.Step != stepPowerOff {
+						return false
+					}
+					b.world.mu.Lock()
+					defer b.world.mu.Unlock()
+					change(b)
+					return true
+				}
+				if _, err := b.warm(2); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+					t.Fatalf("got %v, remedy %q", err, fault.HintOf(err))
+				}
+				b.nothingLeft()
+				if b.vm.Power != inventory.PoweredOn {
+					t.Errorf("the VM is %s", b.vm.Power)
+				}
+				b.giveUp()
+			})
+		}
+	}
+}
+
+// giveUp discards the run, and checks that the VM is as it was found.
+func (b *bench) giveUp() {
+	b.t.Helper()
+	p := b.process()
+	if err := p.Discard(b.t.Context(), b.plan().ID, b.rig(b.t, b.dir)); err != nil {
+		b.t.Fatal(err)
+	}
+	b.nothingLeft()
+	if b.guest.tracking || b.vm.ChangeTracking || b.vm.Power != inventory.PoweredOn || len(b.images) > 0 {
+		b.t.Errorf("given up: tracking %v, power %s, %d images", b.guest.tracking, b.vm.Power, len(b.images))
+	}
+	if err := p.engine.Close(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// TestWarmGivenUpAnywhere kills decamp at any operation, and then gives the run up: the VM is
+// as it was found, whatever was done to it and not recorded any more.
+func TestWarmGivenUpAnywhere(t *testing.T) {
+	t.Parallel()
+	begin := func() *bench {
+		b := warmBench(t, 15)
+		b.vm.ChangeTracking, b.guest.tracking = false, false
+		return b
+	}
+	probe := begin()
+	if _, err := probe.warm(2); err != nil {
+		t.Fatal(err)
+	}
+	for at := 0; at < len(probe.ops); at += 1 + at/15 {
+		t.Run(fmt.Sprint(at), func(t *testing.T) {
+			t.Parallel()
+			b := begin()
+			b.t = t
+			killed, n := errors.New("killed"), 0
+			b.before = func(context.Context, string) error {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if n++; n > at {
+					return killed
+				}
+				return nil
+			}
+			_, err := b.warm(2)
+			b.before = failing("", nil)
+			b.powerCut()
+			if err == nil || b.published != nil {
+				return
+			}
+			b.giveUp()
+		})
+	}
+}
+
+// One history of guest writes gives one image, whatever way it came: by rounds or at once, by
+// changes told or compared, doubted or not, and wherever decamp was killed in between. The
+// guest's writes follow from the seed, and from how often the host was asked; so each way is
+// held against the disk at its power-off, and those that ask alike against each other.
+func TestWarmMetamorphic(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(3) {
+		roots := map[int]string{}
+		for rounds := 1; rounds <= 3; rounds++ {
+			for _, way := range []string{"told", "compared", "doubted"} {
+				b := warmBench(t, seed)
+				b.guest.forgets, b.paranoid = way == "compared", way == "doubted"
+				out, err := b.warm(rounds)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.checkPublished(out)
+				b.nothingLeft()
+				root := out.Facts.Images[0].Root + out.Facts.Images[1].Root
+				if had := roots[rounds]; had != "" && had != root {
+					t.Errorf("seed %d, %d rounds, %s: the same history is another image", seed, rounds, way)
+				}
+				roots[rounds] = root
+			}
+		}
+	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Order is what an operator wants of a warm run that waits between two rounds. It is a file
+// Order is what an operator wants of a warm run. It is a file
 // beside the plan: any process may give it, whichever drives the run obeys, at its next
 // start if none does now.
 type Order string
@@ -19,6 +19,7 @@ const (
 	GoOn    Order = ""        // rounds at their interval
 	Pause   Order = "pause"   // no further round
 	CutOver Order = "cutover" // switch the VM off as soon as the round is done
+	GiveUp  Order = "cancel"  // stop at once, and undo
 )
 
 // Order returns the last order for a run.
@@ -31,7 +32,7 @@ func (s *Store) Order(id ID) (Order, error) {
 		return GoOn, fmt.Errorf("read order for run %s: %w", id, err)
 	}
 	o := Order(strings.TrimSpace(string(text)))
-	if o != GoOn && o != Pause && o != CutOver {
+	if o != GoOn && o != Pause && o != CutOver && o != GiveUp {
 		return GoOn, fault.New(fault.Corrupt, "the order for run %s is %q", id, o).WithHint("give it again")
 	}
 	return o, nil

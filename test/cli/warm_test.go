@@ -1,13 +1,10 @@
 package cli
 
 import (
-	"context"
 	"math/rand/v2"
-	"net/url"
 	"syscall"
 	"testing"
 
-	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/plan"
@@ -51,14 +48,7 @@ func (r *rig) onlyRun() string {
 // vm looks at the VM as somebody else would.
 func (r *rig) vm(name string) *inventory.VM {
 	r.t.Helper()
-	host, err := esx.Dial(r.t.Context(), esx.Config{
-		URL:         &url.URL{Scheme: "esxi", User: url.User("root"), Host: r.lab.Addr()},
-		Fingerprint: r.lab.Fingerprint(),
-		Password:    func(context.Context) (esx.Secret, error) { return secret, nil },
-	})
-	must(r.t, err)
-	defer host.Close()
-	vm, err := host.VM(r.t.Context(), name)
+	vm, err := r.session().VM(r.t.Context(), name)
 	must(r.t, err)
 	return vm
 }
