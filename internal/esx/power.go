@@ -24,7 +24,8 @@ type PowerOffOptions struct {
 const (
 	guestWait = 5 * time.Minute
 	taskWait  = 5 * time.Minute
-	pollEvery = 2 * time.Second
+	pollFirst = 100 * time.Millisecond // most tasks are done at once, and some are part of an outage
+	pollEvery = 2 * time.Second        // later
 )
 
 // PowerOff brings a VM to power-off: nothing if it is off; else a shutdown by the guest,
@@ -172,11 +173,11 @@ func taskDone(info types.TaskInfo) (bool, error) {
 	return false, nil
 }
 
-// poll calls done until it says so or wait has passed. Polling survives a session that
+// poll calls done until it says so or wait has passed, soon at first and then less often. Polling survives a session that
 // is renewed in between, which a property filter would not.
 func (s *Session) poll(ctx context.Context, wait time.Duration, done func() (bool, error)) (bool, error) {
 	deadline := s.cfg.Now().Add(wait)
-	for {
+	for pause := pollFirst; ; pause = min(2*pause, pollEvery) {
 		if ok, err := done(); ok || err != nil {
 			return ok, err
 		}
@@ -184,7 +185,7 @@ func (s *Session) poll(ctx context.Context, wait time.Duration, done func() (boo
 			return false, nil
 		}
 		select {
-		case <-s.cfg.After(pollEvery):
+		case <-s.cfg.After(min(pause, deadline.Sub(s.cfg.Now()))):
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}
