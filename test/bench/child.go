@@ -34,6 +34,7 @@ func child(args []string) error {
 	roles := map[string]func(context.Context, []string) (taken, error){
 		"pull":    childPull,
 		"nfc":     childNFC,
+		"rounds":  childRounds,
 		"write":   childWrite,
 		"check":   childCheck,
 		"verify":  childVerify,

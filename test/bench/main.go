@@ -32,6 +32,8 @@ var parts = []part{
 	{"verify", verifyFigures},
 	{"https", httpsFigures},
 	{"nfc", nfcFigures},
+	{"warm", warmFigures},
+	{"fleet", fleetFigures},
 	{"huge", hugeFigures},
 	{"formats", formatFigures},
 	{"mount", mountFigures},
