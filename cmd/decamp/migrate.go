@@ -22,7 +22,7 @@ Move one VM: copy -> detect -> convert -> verify -> commit.
 
 The VM must be powered off, or be powered off by --power-off: decamp asks the guest to
 shut down and waits; only with --force does it then cut the power. Nothing else about
-the source ever changes.
+the source ever changes, but what --warm needs while it goes on.
 
 The images grow under a temporary name. They are published, with a libvirt domain and
 the manifests that prove them, once every byte was read back from the medium and found
@@ -34,6 +34,16 @@ back, the host reads each disk once more, whole, and its sha256 (or md5) has to 
 the image, or nothing is published. That takes SSH to the host: see --ssh-host-key,
 --ssh-key and --enable-ssh.
 
+With --warm the VM runs on while it is copied. A snapshot of ours freezes its disks, they
+are copied and read back, and the snapshot is removed; at every --interval what changed
+since is copied in the same way. Then the VM is shut down, what changed last is copied,
+proven and published: when decamp cutover RUN says so, at --cutover, or once the outage
+is expected to fit --downtime-budget. Change tracking is turned on if it is off, and off
+again in the end; where it cannot be had every round reads and compares everything.
+decamp pause RUN holds the rounds; decamp cancel RUN gives up, and leaves the VM as it
+was found. --transport nfc works on every host; https only where a running VM's base can
+be opened; landing brings the first copy, and nfc what changes.
+
 With several --to the VM is read once and lands in each folder, proven for itself. One
 that fails does not stop the others; the same command then continues with it alone.
 `
@@ -44,6 +54,7 @@ decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --format qcow2 --power-of
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --to dir:/mnt/second
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --landing tmpfs:16G
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --transport nfc
+decamp migrate esxi://root@esx1 db01 --to dir:/srv/vm --warm --transport nfc
 decamp migrate vcenter://ops@vsphere.local@vc1 /DC1/vm/prod/db01 --to dir:/srv/vm --spot 100M
 `
 
@@ -97,8 +108,8 @@ func (o *migrateOptions) register(cmd *cobra.Command) {
 	f.StringArrayVar(&o.to, "to", nil, "where the VM is to live: `dir:FOLDER`, an existing folder; repeated, it is read once and lands in each")
 	f.StringVar(&o.format, "format", "raw", "of the images: `raw or qcow2`")
 	f.BoolVar(&o.powerOff, "power-off", false, "shut the guest down if the VM runs")
-	f.BoolVar(&o.force, "force", false, "with --power-off: cut the power of a guest that stays up")
-	f.DurationVar(&o.shutdownWait, "shutdown-wait", 5*time.Minute, "with --power-off: `TIME` the guest may take")
+	f.BoolVar(&o.force, "force", false, "with --power-off or --warm: cut the power of a guest that stays up")
+	f.DurationVar(&o.shutdownWait, "shutdown-wait", 5*time.Minute, "with --power-off or --warm: `TIME` the guest may take")
 	f.Var(&o.spot, "spot", "after verify, read the first bytes and N random MiB of each disk once more from the source (N: 16)")
 	f.BoolVar(&o.sourceHash, "source-hash", false, "in verify, have the host hash each disk (sha256, else md5) and compare: by SSH, and for one more read of the whole disk there")
 	f.BoolVar(&o.discard, "discard", false, "give up the unfinished run of this VM, remove what it copied, and exit")
@@ -128,8 +139,8 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 		return badUsage(cmd, "--domain-type %q: want kvm or qemu", o.domainType)
 	case o.connections < 1 || o.connections > 12:
 		return badUsage(cmd, "--connections %d: want 1 to 12", o.connections)
-	case o.force && !o.powerOff:
-		return badUsage(cmd, "--force says how to power off: it needs --power-off")
+	case o.force && !o.powerOff && !o.warm.on:
+		return badUsage(cmd, "--force says how to power off: it needs --power-off or --warm")
 	}
 	if err := o.warm.check(cmd, len(o.to)); err != nil {
 		return err

@@ -14,7 +14,8 @@ decamp moves virtual machines off VMware ESXi and vCenter onto KVM.
 
 It reads the disks over HTTPS, hashes every MiB as it arrives, reads the images back
 from the medium before it calls a VM done, and writes a libvirt domain beside them. The
-source is never changed but for the power state you ask for. Kill it at any time: the
+source is never changed but for the power state you ask for, and a snapshot that comes and
+goes where you ask for --warm. Kill it at any time: the
 same command, given again, continues where it was.
 `
 

@@ -92,6 +92,14 @@ func TestWarm(t *testing.T) {
 		if b.vm.Power != inventory.PoweredOff {
 			t.Error("the source runs after the cutover")
 		}
+		for _, e := range b.told(plan.Projected) {
+			if e.Outlook == nil || e.Outlook.Outage < shutdownGuess {
+				t.Errorf("told %+v", e.Outlook)
+			}
+		}
+		if n := len(b.told(plan.Projected)); rounds > 0 && n == 0 {
+			t.Error("nobody was told what a cutover would mean")
+		}
 	}
 }
 

@@ -10,6 +10,7 @@
 //
 //	runs/web01-3f9a1c/plan.json       the plan
 //	runs/web01-3f9a1c/journal.jsonl   one Event a line, append only; progress is left out
+//	runs/web01-3f9a1c/order           what the operator of a warm run wants: pause, cutover, cancel
 //
 // Which step comes next is not read from the journal: package flow remembers that. The
 // journal is for people, for status and for the audit. Nothing here holds a secret.
