@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/behind"
+	"github.com/decamp/decamp/internal/nfs/oncrpc"
 )
 
 // Buffer is the memory that the payload of a WRITE is read into.
@@ -48,12 +49,13 @@ var expired = func() context.Context {
 
 // payload returns memory for n bytes that are to be written to a file at a place, and
 // whether it is spare.
-func (s *Server) payload(ctx context.Context, f *file, n int, at behind.Place) (b *Buffer, spare bool, err error) {
+func (s *Server) payload(ctx context.Context, c *oncrpc.Call, f *file, n int, at behind.Place) (b *Buffer, spare bool, err error) {
 	pool := f.pool(s)
 	if b, err := pool.GetAt(expired, n, at); !errors.Is(err, context.Canceled) {
 		s.shortage.end()
 		return b, false, err
 	}
+	c.Pause()
 	if wait := s.shortage.left(); wait > 0 {
 		patience, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()

@@ -115,6 +115,7 @@ func openFile(n *node) (*file, error) {
 	return f, nil
 }
 
+// take returns the file if it is open.
 func (c *files) take(n *node) *file {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -48,8 +48,8 @@ func (s *Server) write(ctx context.Context, c *oncrpc.Call) (oncrpc.Answer, erro
 	if d.Err() != nil {
 		return nil, d.Err()
 	}
-	if w.err = w.open(ctx); w.err == nil && length > 0 {
-		w.buf, w.spare, w.err = s.payload(ctx, w.file, length, w.place())
+	if w.err = w.open(c); w.err == nil && length > 0 {
+		w.buf, w.spare, w.err = s.payload(ctx, c, w.file, length, w.place())
 	}
 	if w.buf != nil {
 		d.Read(w.buf.Bytes())
@@ -85,7 +85,7 @@ func (w *writeCall) place() behind.Place {
 }
 
 // open refuses what cannot be written before its payload is read.
-func (w *writeCall) open(ctx context.Context) error {
+func (w *writeCall) open(c *oncrpc.Call) error {
 	if w.target.err != nil {
 		return w.target.err
 	}
@@ -98,6 +98,10 @@ func (w *writeCall) open(ctx context.Context) error {
 	if w.off > maxFileSize-uint64(w.count) {
 		return statusFBig
 	}
+	if w.file = w.server.files.take(w.node); w.file != nil {
+		return nil
+	}
+	c.Pause() // a Content may take long to open
 	var err error
 	w.file, err = w.server.openRegular(w.target)
 	return err

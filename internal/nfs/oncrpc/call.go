@@ -77,13 +77,23 @@ type Call struct {
 	// Quick tries to do the call without waiting for anything, and reports whether it is
 	// done; then the Answer, which only encodes, does not wait either, and the connection's
 	// reader gives it. Decode sets it for calls that come by the thousand: they are spared a
-	// goroutine, and its fight with the reader for the socket. It may be nil.
+	// goroutine, and their client a wake-up for each answer. It may be nil.
 	Quick func() bool
 
 	// Free is called when a call that was decoded is not going to be answered by its
 	// Answer: it was a repetition, or the server ends. Decode sets it where it took
 	// something. It may be nil.
 	Free func()
+
+	flush func() // nil where no answers are held back
+}
+
+// Pause is for a Decode that is going to wait for anything but its Args: answers to earlier
+// calls that are held back go out first.
+func (c *Call) Pause() {
+	if c.flush != nil {
+		c.flush()
+	}
 }
 
 func (c *Call) free() {

@@ -9,7 +9,13 @@
 // Decode takes the arguments from the stream of the record, so that a large payload goes
 // from the socket straight to where its owner wants it. It runs in the connection's reader:
 // as long as it waits, nothing more is read, and TCP holds the client back. Answer runs
-// beside the answers of other calls, and replies leave in the order they are ready.
+// beside the answers of other calls, and replies leave in the order they are ready. A call
+// that its Decode finds Quick is answered by the reader, which holds up to six answers back
+// while there is more to be read: waking a client for each of them costs more than they do.
+//
+// A connection that brings quick calls is a stream: its reader blocks in the system and not in
+// the runtime's poller. Of 64 KiB WRITEs, eight in flight, into a tmpfs, both together
+// took 1.5 times as many a second as before, and a fifth less processor time each.
 //
 // # Bounds
 //
@@ -19,7 +25,7 @@
 //	MaxConnections x MaxCalls x 8 KiB  +  ReplyMemory
 //
 // the second for calls that announce a large reply (Call.Expect). A connection costs 5 KiB
-// and a goroutine. A record longer than MaxRecord, in more than 1024 fragments or of something
+// and a goroutine, one that streams a thread. A record longer than MaxRecord, in more than 1024 fragments or of something
 // that is not a call closes its connection, before anything is allocated for it. So
 // does a client that begins a record and stalls, one that does not take its replies, and
 // one that connects and does not say anything.

@@ -26,3 +26,17 @@ func Replay(ctx context.Context, s *Server, stream []byte) (replies [][]byte, er
 		j.run(ctx, func(reply []byte) { replies = append(replies, slices.Clone(reply)) })
 	}
 }
+
+// Streams returns how many connections are out of the poller.
+func Streams(s *Server) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		c.socket.mu.Lock()
+		if c.socket.streams() {
+			n++
+		}
+		c.socket.mu.Unlock()
+	}
+	return n
+}

@@ -29,7 +29,7 @@ type job struct {
 // read takes a call from its record, to the record's end. An error means that the stream
 // is of no more use.
 func (s *Server) read(ctx context.Context, r *record, c *conn) (*job, error) {
-	j := &job{srv: s, conn: c, call: Call{Peer: c.ends.peer, Local: c.ends.local}}
+	j := &job{srv: s, conn: c, call: Call{Peer: c.ends.peer, Local: c.ends.local, flush: c.flush}}
 	j.call.Args = xdr.NewDecoder(r)
 	err := decodeHeader(&j.call, j.call.Args)
 	switch {
@@ -119,6 +119,7 @@ func (j *job) claim(ctx context.Context) error {
 		return nil
 	}
 	j.call.Expect = int(min(int64(j.call.Expect), j.srv.opts.ReplyMemory))
+	j.call.Pause()
 	err := j.srv.memory.Acquire(ctx, int64(j.call.Expect))
 	if err != nil {
 		j.drop()

@@ -32,16 +32,18 @@ const (
 	procPanic = 4
 	procLarge = 5 // returns as many bytes as it is asked for
 	procQuick = 6 // returns how often it was done, by the reader unless its argument is 0; remembered
+	procWait  = 7 // waits for the rig's gate before it is decoded
 )
 
 type rig struct {
 	*testing.T
-	addr  string
-	gate  chan struct{}
-	done  atomic.Uint32 // calls of procCount, procGate and procQuick
-	quick atomic.Uint32 // calls of procQuick that the reader did
-	freed atomic.Int32
-	begun chan struct{} // one for each call that reached its Answer and waits
+	server *oncrpc.Server
+	addr   string
+	gate   chan struct{}
+	done   atomic.Uint32 // calls of procCount, procGate and procQuick
+	quick  atomic.Uint32 // calls of procQuick that the reader did
+	freed  atomic.Int32
+	begun  chan struct{} // one for each call that reached its Answer and waits
 }
 
 func newRig(t *testing.T, o oncrpc.Options) *rig {
@@ -53,7 +55,8 @@ func newRig(t *testing.T, o oncrpc.Options) *rig {
 		t.Fatal(err)
 	}
 	r.addr = l.Addr().String()
-	serve(t, oncrpc.NewServer(o), l)
+	r.server = oncrpc.NewServer(o)
+	serve(t, r.server, l)
 	return r
 }
 
@@ -125,6 +128,15 @@ func (r *rig) program() *oncrpc.Program {
 				e.Uint32(r.done.Load())
 				return nil
 			}, nil
+		}},
+		procWait: {Name: "WAIT", Decode: func(ctx context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
+			c.Pause()
+			select {
+			case <-r.gate:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			return func(context.Context, *xdr.Encoder) error { return nil }, nil
 		}},
 	}
 	return &oncrpc.Program{

@@ -1,7 +1,9 @@
 package oncrpc
 
 import (
+	"errors"
 	"net"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,9 +45,14 @@ func reset(nc net.Conn) {
 // tcpEstablished is TCP_ESTABLISHED of the kernel's tcp_states.h.
 const tcpEstablished = 1
 
-// isEstablished reports whether neither side has closed a connection, as far as the
-// kernel knows: it knows before anybody has read so far.
-func isEstablished(nc net.Conn) bool {
+// isEstablished reports whether a TCP socket is in that state.
+func isEstablished(fd int) bool {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err == nil && info.State == tcpEstablished
+}
+
+// connEstablished is isEstablished of a connection. One that is not TCP counts as such.
+func connEstablished(nc net.Conn) (yes bool) {
 	tc, ok := nc.(*net.TCPConn)
 	if !ok {
 		return true
@@ -54,11 +61,51 @@ func isEstablished(nc net.Conn) bool {
 	if err != nil {
 		return false
 	}
-	state := uint8(0)
-	err = raw.Control(func(fd uintptr) {
-		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			state = info.State
-		}
-	})
-	return err == nil && state == tcpEstablished
+	err = raw.Control(func(fd uintptr) { yes = isEstablished(int(fd)) })
+	return err == nil && yes
+}
+
+// unpolled returns a second descriptor of a connection, which is going to be closed: there,
+// reads and writes block in the system, up to so long.
+func unpolled(nc net.Conn, read, write time.Duration) (fd int, ok bool) {
+	tc, ok := nc.(*net.TCPConn)
+	if !ok {
+		return noFD, false
+	}
+	raw, err := tc.SyscallConn()
+	if err != nil {
+		return noFD, false
+	}
+	if failed := raw.Control(func(of uintptr) { fd, err = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, 0) }); failed != nil || err != nil {
+		return noFD, false
+	}
+	r, w := unix.NsecToTimeval(read.Nanoseconds()), unix.NsecToTimeval(write.Nanoseconds())
+	err = errors.Join(
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &r),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &w),
+	)
+	if err == nil {
+		err = unix.SetNonblock(fd, false) // of the connection as a whole, so it is the last
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return noFD, false
+	}
+	return fd, true
+}
+
+// polled returns the connection of a descriptor, which it closes.
+func polled(fd int, stall time.Duration) (net.Conn, error) {
+	err := unix.SetNonblock(fd, true)
+	f := os.NewFile(uintptr(fd), "connection")
+	defer f.Close()
+	if err != nil {
+		return nil, err
+	}
+	nc, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	tune(nc, stall) // package net has set keepalive as it likes
+	return nc, nil
 }
