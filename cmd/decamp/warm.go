@@ -71,8 +71,9 @@ func (o *warmOptions) cutover() migrate.Cutover {
 }
 
 const cutoverHelp = `
-Have a warm migration cut over: the round under way, if any, is completed; then the VM is
-shut down, what changed last is copied, and the image is proven and published.
+Have a warm migration cut over: the round under way, if any, is completed, or another is
+done if the last one began more than a minute ago; then the VM is shut down, what changed
+last is copied, and the image is proven and published.
 
 The process that drives the run obeys within seconds. If none does, the order is kept until
 the run is continued.

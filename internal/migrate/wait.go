@@ -22,6 +22,10 @@ const (
 	// lookEvery is how often a waiting run looks for orders and at the clock.
 	lookEvery = time.Second
 
+	// freshFor is how long after its beginning a round is good enough to be the last before
+	// the VM is switched off: another takes about as long.
+	freshFor = time.Minute
+
 	// tellEvery is how often a waiting run tells what a cutover now would mean.
 	tellEvery = 10 * time.Second
 )
@@ -38,6 +42,9 @@ func wait(ctx context.Context, r *Run) error {
 			return err
 		}
 		switch now := r.opts.Now(); {
+		case r.approaches(order, now):
+			w.Approached = true
+			return nil
 		case order == plan.CutOver, r.due(now):
 			return r.cutOver(ctx)
 		case order != plan.Pause && !now.Before(next):
@@ -52,6 +59,18 @@ func wait(ctx context.Context, r *Run) error {
 			return err
 		}
 	}
+}
+
+// approaches reports whether one more round is to be done at once: the cutover is to come, and
+// what gathered since the last round is better copied while the VM runs. Where all is compared
+// anyway it would save nothing.
+func (r *Run) approaches(order plan.Order, now time.Time) bool {
+	w, at := r.Facts.Warm, r.Permit.Cutover.At
+	last := w.Rounds[len(w.Rounds)-1]
+	if w.Approached || last.Compared || now.Sub(last.Began) < freshFor {
+		return false
+	}
+	return order == plan.CutOver || !at.IsZero() && !now.Before(at.Add(-last.Took-last.Proved))
 }
 
 func (r *Run) cutOver(ctx context.Context) error {

@@ -56,6 +56,8 @@ type Warm struct {
 	Rounds  []Round                      `json:"rounds,omitempty"`
 	Cutover bool                         `json:"cutover,omitempty"` // no further round while the VM runs
 	WasOn   bool                         `json:"wasOn,omitempty"`   // before it was switched off for the last round
+
+	Approached bool `json:"approached,omitempty"` // the round before the cutover is done, or to be
 }
 
 // Round is one pass over the disks.

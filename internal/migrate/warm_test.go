@@ -103,6 +103,46 @@ func TestWarm(t *testing.T) {
 	}
 }
 
+// A run that is told to cut over long after its last round does another first: what gathered
+// is copied while the VM runs. At a time that was set it begins early enough.
+func TestWarmApproachesTheCutover(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"told", "at a time"} {
+		b := warmBench(t, 16)
+		p := b.process()
+		began := time.Unix(1_800_000_000, 0)
+		clock, looks := began, 0
+		p.opts.Now = func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return clock }
+		p.opts.Sleep = func(ctx context.Context, _ time.Duration) error {
+			b.work()
+			b.mu.Lock()
+			clock = clock.Add(20 * time.Second)
+			looks++
+			tell := looks == 10 && how == "told"
+			b.mu.Unlock()
+			if tell {
+				if err := p.store.Give(b.plan().ID, plan.CutOver); err != nil {
+					b.t.Error(err)
+				}
+			}
+			return ctx.Err()
+		}
+		permit := Permit{}
+		if how == "at a time" {
+			permit.Cutover.At = began.Add(200 * time.Second)
+		}
+		out, err := p.Migrate(t.Context(), b.warmPlan(), b.rig(t, b.dir), permit)
+		if err := errors.Join(err, p.engine.Close()); err != nil {
+			t.Fatal(err)
+		}
+		b.checkPublished(out)
+		w := out.Facts.Warm
+		if len(w.Rounds) != 3 || w.Rounds[2].Read >= w.Rounds[1].Read {
+			t.Errorf("%s: rounds %+v: want three, and less in the last", how, w.Rounds)
+		}
+	}
+}
+
 // TestWarmWithoutTracking: nobody knows what changed, so everything is compared.
 func TestWarmWithoutTracking(t *testing.T) {
 	t.Parallel()
