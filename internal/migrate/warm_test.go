@@ -405,7 +405,7 @@ func TestWarmGivenUpAnywhere(t *testing.T) {
 	if _, err := probe.warm(2); err != nil {
 		t.Fatal(err)
 	}
-	for at := 0; at < len(probe.ops); at += 1 + at/15 {
+	for at := 0; at < len(probe.ops); at += 2 + at/12 {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			t.Parallel()
 			b := begin()
