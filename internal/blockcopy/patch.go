@@ -124,6 +124,7 @@ type patch struct {
 
 	mu    sync.Mutex
 	whole map[int64][]byte // chunks of the image that are being read piece by piece
+	idle  [][]byte         // memory for more of them
 }
 
 // keptWhole bounds how many chunks of the image are in memory: as many as there are readers
@@ -218,7 +219,7 @@ func (p *patch) chunk(ctx context.Context, c int64) ([]byte, error) {
 	if have != nil || p.changed.Has(r.Off) && p.changed.Next(r) == r {
 		return have, nil
 	}
-	b := disk.AlignedMemory(r.Len)
+	b := p.memory()[:r.Len]
 	if err := p.image.ReadAt(ctx, b, r.Off); err != nil {
 		return nil, fmt.Errorf("read image: %w", err)
 	}
@@ -237,6 +238,29 @@ func (p *patch) chunk(ctx context.Context, c int64) ([]byte, error) {
 	}
 	p.whole[c] = b
 	return b, nil
+}
+
+func (p *patch) memory() []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.idle); n > 0 {
+		b := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		return b
+	}
+	return disk.AlignedMemory(manifest.ChunkSize)
+}
+
+// wasRead says that r is being written: nobody reads its chunks of the image any more.
+func (p *patch) wasRead(r disk.Range) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c, b := range p.whole {
+		if off := c * manifest.ChunkSize; off < r.End() && r.Off < off+manifest.ChunkSize {
+			delete(p.whole, c)
+			p.idle = append(p.idle, b[:manifest.ChunkSize])
+		}
+	}
 }
 
 func (p *patch) Extents(ctx context.Context, r disk.Range) (list []disk.Extent, err error) {
@@ -259,6 +283,7 @@ type patchTarget struct {
 }
 
 func (t patchTarget) WriteAt(ctx context.Context, b []byte, off int64) error {
+	t.p.wasRead(disk.Range{Off: off, Len: int64(len(b))})
 	return t.p.each(disk.Range{Off: off, Len: int64(len(b))}, func(run disk.Range, comes bool) error {
 		if !comes {
 			return nil
@@ -269,6 +294,7 @@ func (t patchTarget) WriteAt(ctx context.Context, b []byte, off int64) error {
 }
 
 func (t patchTarget) Zero(ctx context.Context, r disk.Range) error {
+	t.p.wasRead(r)
 	return t.p.each(r, func(run disk.Range, comes bool) error {
 		if !comes {
 			return nil
