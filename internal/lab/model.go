@@ -69,7 +69,7 @@ func (b *builder) addDatacenter(dc *datacenter) error {
 		dc.ref = b.reg.Any("Datacenter").Reference()
 		host := b.reg.Any("HostSystem").(*simulator.HostSystem)
 		b.setProduct(host)
-		return b.addServices(host)
+		return errors.Join(b.addServices(host), b.addNFC(host))
 	}
 	parent, err := b.folder(dc.spec.Folder)
 	if err != nil {
@@ -116,8 +116,9 @@ func (b *builder) addHost(dc *datacenter, name string) error {
 	if err != nil {
 		return err
 	}
-	b.setProduct(b.host(dc, name))
-	return b.addServices(b.host(dc, name))
+	host := b.host(dc, name)
+	b.setProduct(host)
+	return errors.Join(b.addServices(host), b.addNFC(host))
 }
 
 // setProduct gives the host the lab's version, and no management address: clients would

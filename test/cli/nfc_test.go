@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/lab"
+)
+
+func TestMigrateByNFC(t *testing.T) {
+	for name, args := range map[string][]string{
+		"raw":   {"--format", "raw", "--spot", "1M,2"},
+		"qcow2": {"--format", "qcow2", "--nfc-plain", "--nfc-handles", "2", "--nfc-buffer", "64K"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, small()).trusting()
+			r.migrate("web01", append(args, "--transport", "nfc")...).ends(0).says("is moved, proven and published")
+			folder := filepath.Join(r.vms(), "web01")
+			r.matchesSource(folder, name)
+			r.run("verify", folder).ends(0).says("is what was copied")
+			if stats := r.lab.Stats().NFC; stats.ReadBytes == 0 || stats.SessionsOpen > 0 {
+				t.Errorf("%+v", stats)
+			}
+		})
+	}
+}
+
+// Killed in the middle, the same command goes on: what is safe is not read again.
+func TestKilledNFCMigrationContinues(t *testing.T) {
+	r := newRig(t, lab.Config{
+		NFC: lab.NFC{HostRate: 60e6}, // five seconds and more, whatever the machine
+		VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 320 << 20, Fill: 100, Seed: 3}}}},
+	}).trusting()
+	u := r.begin("web01", "--transport", "nfc")
+	for r.landed() < 32<<20 {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-t.Context().Done():
+			t.Fatal("nothing comes")
+		}
+	}
+	u.end(syscall.SIGKILL)
+	must(t, r.lab.SetNFC(lab.NFC{}))
+	r.migrate("web01", "--transport", "nfc").ends(0).says("is moved, proven and published")
+	r.sameAsSource(filepath.Join(r.vms(), "web01", "web01-disk0.raw"), "web01", 0)
+}
