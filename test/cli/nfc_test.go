@@ -27,6 +27,19 @@ func TestMigrateByNFC(t *testing.T) {
 	}
 }
 
+// Which of a host's networks the disks come over is said, found by its tag or chosen.
+func TestNFCNetworkIsShown(t *testing.T) {
+	for want, args := range map[string][]string{
+		"(vmk2, tagged for backup traffic)": nil,
+		"(vmk2, as chosen)":                 {"--network", "vmk2"},
+	} {
+		cfg := small()
+		cfg.NFC.Network = "127.0.0.2"
+		r := newRig(t, cfg).trusting()
+		r.migrate("web01", append(args, "--transport", "nfc")...).ends(0).says("Disks are read over NFC from 127.0.0.2:").says(want)
+	}
+}
+
 // Killed in the middle, the same command goes on: what is safe is not read again.
 func TestKilledNFCMigrationContinues(t *testing.T) {
 	r := newRig(t, lab.Config{
