@@ -204,7 +204,8 @@ func (h *handles) dial(ctx context.Context) (*nfc.Disk, error) {
 func (h *handles) economize(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !errors.Is(err, nfc.ErrMemory) || h.buffers == (nfc.Buffers{}) || h.opened() > 0 {
+	short := errors.Is(err, nfc.ErrMemory) || errors.Is(err, nfc.ErrQueued)
+	if !short || h.buffers == (nfc.Buffers{}) || h.opened() > 0 {
 		return
 	}
 	h.src.t.opts.Log.Info("the host is short of NFC memory, its own buffers are used", "disk", h.src.file.Key, "err", err)

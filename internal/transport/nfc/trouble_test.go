@@ -232,26 +232,33 @@ func TestPackedFragmentsThatDoNotUnpack(t *testing.T) {
 	}
 }
 
-// A host that has hardly any NFC memory left is read with its own small buffers; one that
-// has none, until patience ends.
+// A host that has hardly any NFC memory left is read with its own small buffers, whether it
+// says so or lets sessions wait; one that has none refuses, with the remedy.
 func TestHostShortOfNFCMemory(t *testing.T) {
-	var seen nfc.Report
-	r := startLab(t, lab.Config{NFC: lab.NFC{Memory: 1 << 20}, VMs: []lab.VM{generated(8)}}, nfc.Options{
-		Sleep:  restless,
-		Report: func(_ transport.Disk, r nfc.Report) { seen = r },
-	})
-	if err := move(t, r, nil); err != nil {
-		t.Fatal(err)
-	}
-	if peak := labOf(r).Stats().NFC.MemoryPeak; peak > 1<<20 || seen.Handles < 1 {
-		t.Errorf("%d bytes of memory, %+v", peak, seen)
-	}
-	if err := labOf(r).SetNFC(lab.NFC{Memory: 64 << 10}); err != nil {
-		t.Fatal(err)
-	}
-	err := move(t, r, nil)
-	if !errors.Is(err, wire.ErrMemory) || !fault.Is(err, fault.Transient) || !strings.Contains(fault.HintOf(err), "--nfc-handles") {
-		t.Errorf("%v (%v), hint %q", err, fault.KindOf(err), fault.HintOf(err))
+	for policy, none := range map[nfchost.Policy]error{nfchost.RefuseSession: wire.ErrMemory, nfchost.Queue: wire.ErrQueued} {
+		var seen nfc.Report
+		r := startLab(t, lab.Config{NFC: lab.NFC{Memory: 1 << 20, Exhausted: policy}, VMs: []lab.VM{generated(8)}}, nfc.Options{
+			Sleep: restless, Stall: stall,
+			Report: func(_ transport.Disk, r nfc.Report) { seen = r },
+		})
+		if err := move(t, r, nil); err != nil {
+			t.Fatalf("%q: %v", policy, err)
+		}
+		if peak := labOf(r).Stats().NFC.MemoryPeak; peak > 1<<20 || seen.Handles < 1 {
+			t.Errorf("%q: %d bytes of memory, %+v", policy, peak, seen)
+		}
+		if err := labOf(r).SetNFC(lab.NFC{Memory: 64 << 10, Exhausted: policy}); err != nil {
+			t.Fatal(err)
+		}
+		host := login(t, labOf(r), false)
+		ticket, err := host.NFCTicket(t.Context(), r.Disks[0].VM.Ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = wire.Open(t.Context(), ticket, r.Disks[0].Disk.Path.String(), wire.Options{Server: host.Addr(), Setup: stall})
+		if !errors.Is(err, none) || !fault.Is(err, fault.Transient) || !strings.Contains(fault.HintOf(err), "--nfc-handles") {
+			t.Errorf("%q: %v (%v), hint %q", policy, err, fault.KindOf(err), fault.HintOf(err))
+		}
 	}
 }
 
