@@ -35,6 +35,23 @@ func midway(do func()) func(blockcopy.Progress) {
 	}
 }
 
+// full is a VM with 64 MiB of data.
+func full() lab.VM {
+	vm := generated(64)
+	vm.Disks[0].Fill = 100
+	return vm
+}
+
+// unfinished keeps the end of a full disk from coming, so that whatever happens midway meets
+// a transfer that is not done. The caller calls what it returns after that.
+func unfinished(t *testing.T, l *lab.Lab) (goOn func()) {
+	t.Helper()
+	if _, err := l.Faults().Add(lab.Fault{Kind: lab.FaultNFCStall, At: 63 << 20, Count: 1}); err != nil {
+		t.Fatal(err)
+	}
+	return l.Faults().Clear
+}
+
 // bounded fails a test whose transfer read much more than the disk holds: what was there
 // before a break stays.
 func bounded(t *testing.T, r transporttest.Rig, progress func(blockcopy.Progress)) error {
@@ -55,7 +72,7 @@ func TestHostRebootsInTheMiddle(t *testing.T) {
 	var l *lab.Lab
 	var down atomic.Bool
 	var rests atomic.Int64
-	r := startLab(t, lab.Config{VMs: []lab.VM{generated(64)}}, nfc.Options{
+	r := startLab(t, lab.Config{VMs: []lab.VM{full()}}, nfc.Options{
 		Sleep: func(ctx context.Context, d time.Duration) error {
 			const looks = 8 // of all readers together
 			if down.Load() && rests.Add(1) == looks {
@@ -68,11 +85,13 @@ func TestHostRebootsInTheMiddle(t *testing.T) {
 		},
 	})
 	l = labOf(r)
+	goOn := unfinished(t, l)
 	err := bounded(t, r, midway(func() {
-		down.Store(true)
 		if err := l.Stop(); err != nil {
 			t.Error(err)
 		}
+		goOn()
+		down.Store(true)
 	}))
 	if err != nil || rests.Load() == 0 {
 		t.Errorf("%v, after %d rests", err, rests.Load())
@@ -81,12 +100,14 @@ func TestHostRebootsInTheMiddle(t *testing.T) {
 
 // The API's session is over when new tickets are needed: one new login is made for all.
 func TestSessionExpiresInTheMiddle(t *testing.T) {
-	r := startLab(t, lab.Config{VMs: []lab.VM{generated(64)}}, nfc.Options{})
+	r := startLab(t, lab.Config{VMs: []lab.VM{full()}}, nfc.Options{})
 	l := labOf(r)
 	before := l.Stats().SOAP["Login"]
+	goOn := unfinished(t, l)
 	err := bounded(t, r, midway(func() {
 		l.KillSessions()
 		l.DropNFC()
+		goOn()
 	}))
 	if again := l.Stats().SOAP["Login"] - before; err != nil || again != 1 {
 		t.Errorf("%v, with %d logins", err, again)
@@ -96,17 +117,19 @@ func TestSessionExpiresInTheMiddle(t *testing.T) {
 // A VM that moves without its sessions noticing is read to the end over them, and nothing is
 // read twice.
 func TestVMotionThatSessionsSurvive(t *testing.T) {
-	r := startLab(t, lab.Config{VCenter: true, VMs: []lab.VM{generated(64)}}, nfc.Options{})
+	r := startLab(t, lab.Config{VCenter: true, VMs: []lab.VM{full()}}, nfc.Options{})
 	l := labOf(r)
 	hosts, err := login(t, l, true).Hosts(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(hosts, func(h inventory.Host) bool { return h.Ref != r.Disks[0].VM.Host })
+	goOn := unfinished(t, l)
 	err = bounded(t, r, midway(func() {
 		if err := l.MoveVM("web01", hosts[i].Name); err != nil {
 			t.Error(err)
 		}
+		goOn()
 	}))
 	if err != nil {
 		t.Fatal(err)
