@@ -18,6 +18,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/decamp/decamp/internal/fault"
 )
 
 // daemon plays authd from its banner to the reply to PROXY, and tells what it was asked.
@@ -158,5 +160,25 @@ func TestNothingIsSaidToAStranger(t *testing.T) {
 	}
 	if err := <-over; err == nil || strings.Contains(err.Error(), "secret") || len(d.heard) > 0 {
 		t.Errorf("error %v; the stranger heard %q", err, d.heard)
+	}
+}
+
+// A daemon that falls silent, before its banner or after it, is given up in the time there is.
+func TestSilentDaemonIsGivenUp(t *testing.T) {
+	for name, says := range map[string]string{"nothing": "", "half a banner": bannerNew[:40], "its banner": bannerNew + "\r\n"} {
+		d := newDaemon(t, bannerNew)
+		ours, theirs := net.Pipe()
+		go func() {
+			_, _ = io.WriteString(theirs, says)
+			_, _ = io.Copy(io.Discard, theirs) // whatever it is told
+		}()
+		_, err := Open(t.Context(), d.ticket(), "[ds] x.vmdk", Options{
+			Setup: 50 * time.Millisecond,
+			Dial:  func(context.Context, string) (net.Conn, error) { return ours, nil },
+		})
+		if !fault.Is(err, fault.Transient) || fault.HintOf(err) == "" {
+			t.Errorf("after %s: got %v (%v)", name, err, fault.KindOf(err))
+		}
+		theirs.Close()
 	}
 }

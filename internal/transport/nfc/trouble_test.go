@@ -312,3 +312,28 @@ func TestTwoDecampsOnOneHost(t *testing.T) {
 		}
 	}
 }
+
+// Every message may be the last for a while: the connection breaks there, or nothing more
+// comes. The transfer goes on, and closing does not wait for ever.
+func TestSilenceAtEveryMessage(t *testing.T) {
+	for _, kind := range []lab.FaultKind{lab.FaultNFCCut, lab.FaultNFCStall} {
+		for _, op := range []string{
+			nfchost.OpHandshake, nfchost.OpOpenSession, nfchost.OpOpenFile, nfchost.OpMap, nfchost.OpRead, nfchost.OpCloseFile, nfchost.OpCloseSession,
+		} {
+			t.Run(string(kind)+" "+op, func(t *testing.T) {
+				t.Parallel()
+				r := startLab(t, lab.Config{VMs: []lab.VM{generated(4)}}, nfc.Options{Handles: 1, Stall: stall})
+				l := labOf(r)
+				if _, err := l.Faults().Add(lab.Fault{Kind: kind, Method: op, Count: 1}); err != nil {
+					t.Fatal(err)
+				}
+				if err := move(t, r, nil); err != nil {
+					t.Error(err)
+				}
+				if left := l.Faults().List(); len(left) > 0 {
+					t.Errorf("it never happened: %+v", left)
+				}
+			})
+		}
+	}
+}
