@@ -1,11 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/decamp/decamp/internal/inventory"
 	wire "github.com/decamp/decamp/internal/nfc"
 	"github.com/decamp/decamp/internal/transport/nfc"
 )
@@ -68,7 +70,7 @@ func (o *nfcOptions) want() wire.Buffers {
 
 // newNFC returns the transport that reads from port 902.
 func (a *app) newNFC(w *works, o migrateOptions) *nfc.Transport {
-	opts := nfc.Options{Handles: o.nfc.handles, Network: o.nfc.network, Log: a.log}
+	opts := nfc.Options{Handles: o.nfc.handles, Network: o.nfc.network, Chosen: a.tellNFC, Log: a.log}
 	if o.nfc.buffer > 0 || o.nfc.buffers != defaultBuffers {
 		opts.Buffers = o.nfc.want()
 	}
@@ -76,6 +78,14 @@ func (a *app) newNFC(w *works, o migrateOptions) *nfc.Transport {
 		opts.Wire = wire.Plain
 	}
 	return nfc.New(w.session, opts)
+}
+
+// tellNFC says which address of a host its disks are read from, and why that one.
+func (a *app) tellNFC(host inventory.MoRef, where string) {
+	a.log.Info("disks are read over NFC", "host", host, "addr", where)
+	if !a.json {
+		fmt.Fprintf(a.err, "Disks are read over NFC from %s.\n", plain(where))
+	}
 }
 
 // defaultBuffers is of --nfc-buffers. Without another the transport chooses both, by

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/vmware/govmomi/simulator"
@@ -37,8 +38,14 @@ func newModel(cfg Config) (*simulator.Model, error) {
 		about.Name = "VMware vCenter Server"
 	}
 	about.FullName = fmt.Sprintf("%s %s build-%s", about.Name, about.Version, about.Build)
+	creating.Lock()
+	defer creating.Unlock()
 	return m, m.Create()
 }
+
+// creating is held while the simulator makes a model: it adds to its list of licences, of
+// which the process has one.
+var creating sync.Mutex
 
 // build creates datacenters, hosts, datastores and VMs in this order: each needs the last.
 func (b *builder) build() error {

@@ -18,13 +18,13 @@ func handshake(c io.ReadWriter, tagged bool) (version uint32, err error) {
 		hello = append(hello, tagMessage(tag))
 	}
 	hello = append(hello, classic(classicParams), classic(classicVersion, ownVersion))
-	if err := writeAll(c, hello); err != nil {
+	if err := say(c, hello); err != nil {
 		return 0, err
 	}
 	if version, err = readHello(c); err != nil {
 		return 0, err
 	}
-	err = writeAll(c, [][]byte{connectionMessage(client, operation), classic(classicFeatures, features), classic(classicAIO)})
+	err = say(c, [][]byte{connectionMessage(client, operation), classic(classicFeatures, features), classic(classicAIO)})
 	if err != nil {
 		return 0, err
 	}
@@ -32,9 +32,14 @@ func handshake(c io.ReadWriter, tagged bool) (version uint32, err error) {
 	return version, err
 }
 
-func writeAll(w io.Writer, messages [][]byte) error {
+// say writes the messages. A host that refuses one hangs up without waiting for the rest; then
+// what it said counts, not that it would not listen.
+func say(c io.ReadWriter, messages [][]byte) error {
 	for _, m := range messages {
-		if _, err := w.Write(m); err != nil {
+		if _, err := c.Write(m); err != nil {
+			if _, said := readClassic(c, classicParamsAck); fault.Is(said, fault.Denied) {
+				return said
+			}
 			return fmt.Errorf("send the handshake: %w", err)
 		}
 	}

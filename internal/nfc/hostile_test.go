@@ -258,6 +258,20 @@ func TestHandshakeRefused(t *testing.T) {
 	}
 }
 
+// deaf is a host that has said its word and takes nothing more.
+type deaf struct{ io.Reader }
+
+func (deaf) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestHandshakeRefusedBeforeItWasSent(t *testing.T) {
+	if _, err := handshake(deaf{bytes.NewReader(classic(classicComplete))}, true); !fault.Is(err, fault.Denied) {
+		t.Errorf("refused: got %v", err)
+	}
+	if _, err := handshake(deaf{bytes.NewReader(nil)}, true); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("hung up: got %v", err)
+	}
+}
+
 func TestBanners(t *testing.T) {
 	const real = "220 VMware Authentication Daemon Version 1.10: SSL Required, ServerDaemonProtocol:SOAP, MKSDisplayProtocol:VNC , VMXARGS supported, NFCSSL supported/t"
 	for line, want := range map[string]banner{

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -57,6 +58,10 @@ var (
 	// use, or less asked for, the same request may succeed.
 	ErrMemory = errors.New("the host's NFC is out of memory")
 
+	// ErrQueued is part of an error that says the host did not answer to the buffers asked for,
+	// in all the time there was: hosts of 8 let sessions wait until there is memory for them.
+	ErrQueued = errors.New("the host gives no session")
+
 	// ErrBuffers is part of an error that says the host refused the buffers asked for; it
 	// takes its own.
 	ErrBuffers = errors.New("the host refuses such buffers")
@@ -90,9 +95,15 @@ func refusedRead(r *Refusal) error {
 	return fault.New(fault.Transient, "%w", r).WithHint("see the host's hostd.log and vmkernel.log")
 }
 
+const hintMemory = "others read over NFC from this host too: let them end, or ask for less with --nfc-handles 1 --nfc-buffer 64K"
+
 func outOfMemory(r *Refusal) error {
-	return fault.New(fault.Transient, "%w: %w", ErrMemory, r).
-		WithHint("others read over NFC from this host too: let them end, or ask for less with --nfc-handles 1 --nfc-buffer 64K")
+	return fault.New(fault.Transient, "%w: %w", ErrMemory, r).WithHint(hintMemory)
+}
+
+// waitsForMemory is what an OPEN_SESSION without an answer most likely means.
+func waitsForMemory(d time.Duration) error {
+	return fault.New(fault.Transient, "%w within %v, as when its NFC memory is used up", ErrQueued, d).WithHint(hintMemory)
 }
 
 // refusedBuffers is the refusal of a session's buffers.

@@ -36,6 +36,7 @@ type session struct {
 	next    uint32
 	pending map[uint32]*op
 	refused map[uint32]bool // the host may answer these once more, with zeros
+	granted bool            // OPEN_SESSION was answered; belongs to setUp
 	err     error           // why the session is over; nil while it is not
 }
 
@@ -90,7 +91,11 @@ func setUp(ctx context.Context, t Ticket, o Options) (s *session, err error) {
 	}
 	w.stall = o.Stall
 	s = newSession(addr, w, conn)
-	return s, s.begin(o.Buffers)
+	err = s.begin(o.Buffers)
+	if err != nil && !s.granted && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = waitsForMemory(o.Setup)
+	}
+	return s, err
 }
 
 // unreachable explains why there was no connection at all.
@@ -127,6 +132,7 @@ func (s *session) begin(b Buffers) error {
 	if err != nil {
 		return err
 	}
+	s.granted = true
 	if _, err := s.call(&op{kind: frameSockOpts}, words(0, 0, 0), nil); err != nil {
 		return err
 	}

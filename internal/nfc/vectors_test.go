@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
 )
 
 // The vectors were composed from published layouts: handle 0x5C0DE1234, the path below,
@@ -185,6 +187,87 @@ func TestReadVectors(t *testing.T) {
 				t.Errorf("got %x, error %v", got, err)
 			}
 		})
+	}
+}
+
+// C1 to C6 as they go out, S1 to S3 (S2b) as they come; we have a name of our own.
+func TestHandshakeVectors(t *testing.T) {
+	const (
+		hello  = "2b000000 506c6169 6e546578 74000000 248x00 21000000 260x00 33000000 0b000000 256x00"
+		answer = "24000000 00000000 00000000 00000000 01000000 244x00 33000000 "
+		enter  = "36000000 06000000 07000000 252x00 646563616d70 6e62646d6f6465 37000000 03000000 256x00 34000000 260x00"
+		begins = "34000000 260x00"
+	)
+	for want, version := range map[uint32]string{11: "0b000000 256x00", 9: "09000000 256x00"} {
+		s := play(t, 0, exchange{hello, answer + version}, exchange{enter, begins})
+		if got, err := handshake(s.conn, true); err != nil || got != want {
+			t.Errorf("version %d, error %v", got, err)
+		}
+	}
+	untagged := strings.TrimPrefix(hello, "2b000000 506c6169 6e546578 74000000 248x00 ")
+	s := play(t, 0, exchange{untagged, answer + "0b000000 256x00"}, exchange{enter, begins})
+	if _, err := handshake(s.conn, false); err != nil {
+		t.Error(err)
+	}
+}
+
+// A4e: the refusal and its reply of zeros; the next open of the same session is not misled.
+func TestRefusalVector(t *testing.T) {
+	const ask = " 3c000000 %s 19000000 00000000 00000000 00000000 02000000 1e000000 36x00 5b6473315d20766d312f766d312d3030303030312e766d646b"
+	s := play(t, 3,
+		exchange{"7ada00a1 04000000" + strings.Replace(ask, "%s", "03000000", 1),
+			"7ada00a1 01000000 10000000 03000000 0b000000 00000000 00000000 0b000000 63616e6e6f74206f70656e 7ada00a1 04000000 3c000000 03000000 60x00"},
+		exchange{"7ada00a1 04000000" + strings.Replace(ask, "%s", "04000000", 1),
+			`7ada00a1 04000000 3c000000 04000000 00000000 00000000 3412dec0 05000000 02000000 1e000000 00000000
+			 00000040 01000000 00020000 8c020000 ff000000 3f000000 00000000 00000000`},
+	)
+	d := &Disk{session: s, path: vectorPath}
+	if err := d.open(); !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "cannot open") {
+		t.Errorf("refused with %v", err)
+	}
+	if err := d.open(); err != nil || d.handle != vectorHandle || d.size != vectorSize {
+		t.Errorf("after it: handle %x, size %d, error %v", d.handle, d.size, err)
+	}
+}
+
+// A6: one fragment from beyond 32 bits of anything but the offset.
+func TestReadAtAGigabyte(t *testing.T) {
+	want := bytes.Repeat([]byte{0xc5}, 512)
+	d := playDisk(t, 5, exchange{
+		"7ada00a1 07000000 2c000000 05000000 3412dec0 05000000 01000000 00000000 00000040 00000000 00020000 00000000 00020000 00020000 00000000",
+		"7ada00a1 07000000 2c000000 05000000 00000000 00000000 01000000 00000000 00000040 00000000 00020000 00000000 00020000 00020000 00000000 " + hex.EncodeToString(want),
+	})
+	got := make([]byte, 512)
+	if err := d.ReadAt(t.Context(), got, 1<<30); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("got %x, error %v", got, err)
+	}
+}
+
+// The second source's: a chunk of zeros on a handle like a kernel pointer, SkipZ with data
+// at both ends, zlib of the numbers 0 to 15, an error record.
+func TestVectorsOfTheSecondSource(t *testing.T) {
+	d := playDisk(t, 4, exchange{
+		"7ada00a1 07000000 2c000000 04000000 1f2a0080ffffffff 01000000 03000000 0000100000000000 0000010000000000 00000100 00000100 00000000",
+		"7ada00a1 07000000 2c000000 04000000 8x00 01000000 03000000 0000100000000000 00000100 00000000 00000100 08000000 00000000 00000100 00000000",
+	})
+	d.handle = 0xffffffff80002a1f
+	got := bytes.Repeat([]byte{0xee}, 64<<10)
+	if err := d.ReadAs(t.Context(), got, 1<<20, SkipZ); err != nil || !bytes.Equal(got, make([]byte, 64<<10)) {
+		t.Errorf("zero chunk: error %v", err)
+	}
+
+	short := bytes.Repeat([]byte{0xee}, 16)
+	err := unskip(short, unhex(t, "10000000 00000000 00000000 02000000 6162 0d000000 03000000 78797a"))
+	if err != nil || !bytes.Equal(short, unhex(t, "6162 11x00 78797a")) {
+		t.Errorf("SkipZ: %x, error %v", short, err)
+	}
+	f := fragments{packed: unhex(t, "789c6360646266616563e7e0e4e2e6e1e5e3070002b80079")}
+	if err := f.inflate(short); err != nil || !bytes.Equal(short, unhex(t, "000102030405060708090a0b0c0d0e0f")) {
+		t.Errorf("zlib: %x, error %v", short, err)
+	}
+	r, n, err := parseRefusal(unhex(t, "0b00000000000000 00000000 04000000"))
+	if err != nil || r.Code != codePermitted || n != len("nope") {
+		t.Errorf("error record: %+v, text of %d, error %v", r, n, err)
 	}
 }
 

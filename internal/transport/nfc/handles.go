@@ -145,17 +145,24 @@ func (h *handles) room(best *handle) *handle {
 // open opens x. When it fails x is out of the list again.
 func (h *handles) open(ctx context.Context, x *handle) error {
 	d, err := h.dial(ctx)
+	h.settle(x, d, err)
+	if err == nil {
+		h.src.t.reads(h.src.disk.VM.Host, h.where())
+	}
+	return err
+}
+
+func (h *handles) settle(x *handle, d *nfc.Disk, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil {
 		h.remove(x)
-		return err
+		return
 	}
 	x.disk = d
 	h.at = d.Addr()
 	h.most = max(h.most, h.opened())
 	h.stir()
-	return nil
 }
 
 // opened returns how many handles are open and in order. h.mu is held.
@@ -187,8 +194,22 @@ func (h *handles) dial(ctx context.Context) (*nfc.Disk, error) {
 	d, err := h.reach(ctx, ticket, o)
 	if err != nil {
 		h.learn(err)
+		h.economize(err)
 	}
 	return d, err
+}
+
+// economize asks for the host's own buffers from now on, a sixteenth of ours, when it had no
+// memory for the only handle: a slow one is better than none.
+func (h *handles) economize(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	short := errors.Is(err, nfc.ErrMemory) || errors.Is(err, nfc.ErrQueued)
+	if !short || h.buffers == (nfc.Buffers{}) || h.opened() > 0 {
+		return
+	}
+	h.src.t.opts.Log.Info("the host is short of NFC memory, its own buffers are used", "disk", h.src.file.Key, "err", err)
+	h.buffers = nfc.Buffers{}
 }
 
 // reach tries the addresses of the host one after the other. A ticket is used up only when

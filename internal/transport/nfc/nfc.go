@@ -103,6 +103,11 @@ type Options struct {
 	// Report, if set, is told how reading a disk went when it is closed.
 	Report func(transport.Disk, Report)
 
+	// Chosen, if set, is told once of each address that disks are read from, and why it is
+	// that one: "10.9.0.7:902 (vmk1, tagged for backup traffic)". host is where the VM was
+	// when it was looked at.
+	Chosen func(host inventory.MoRef, where string)
+
 	Log *slog.Logger // default discards
 
 	// Dial connects; Now and Sleep are the clock. Tests replace them. Sleep returns early
@@ -134,6 +139,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Report == nil {
 		o.Report = func(transport.Disk, Report) {}
+	}
+	if o.Chosen == nil {
+		o.Chosen = func(inventory.MoRef, string) {}
 	}
 	if o.Dial == nil {
 		o.Dial = dial
@@ -171,13 +179,25 @@ type Transport struct {
 
 	mu    sync.Mutex
 	esxis map[inventory.MoRef]*esxi
+	told  map[string]bool // where disks are read from
 }
 
 var _ transport.Transport = (*Transport)(nil)
 
 // New returns a Transport for host. It connects when the first disk is opened.
 func New(host Host, opts Options) *Transport {
-	return &Transport{host: host, opts: opts.withDefaults(), esxis: map[inventory.MoRef]*esxi{}}
+	return &Transport{host: host, opts: opts.withDefaults(), esxis: map[inventory.MoRef]*esxi{}, told: map[string]bool{}}
+}
+
+// reads tells where a host's disks are read from, once.
+func (t *Transport) reads(host inventory.MoRef, where string) {
+	t.mu.Lock()
+	told := t.told[where]
+	t.told[where] = true
+	t.mu.Unlock()
+	if !told {
+		t.opts.Chosen(host, where)
+	}
 }
 
 // Name returns "nfc".
