@@ -14,6 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/disk/bitmap"
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
 )
@@ -34,6 +35,20 @@ type Offer struct {
 	Delta   bool   // can send changes since a ChangeID
 	Map     bool   // knows the allocated areas before reading
 	Streams int    // parallel streams that are useful
+}
+
+// Refusal makes an Offer of errors that are an answer to "can this disk be moved?", and
+// passes on those that only say that nobody could be asked.
+func Refusal(err error) (Offer, error) {
+	switch fault.KindOf(err) {
+	case fault.Unsupported, fault.Conflict, fault.NotFound, fault.Corrupt:
+	default:
+		return Offer{}, err
+	}
+	if hint := fault.HintOf(err); hint != "" {
+		return Offer{Reason: err.Error() + "; " + hint}, nil
+	}
+	return Offer{Reason: err.Error()}, nil
 }
 
 // Job is one disk to be moved into one image.

@@ -20,11 +20,11 @@ import (
 func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offer, error) {
 	src, err := t.Open(ctx, d)
 	if err != nil {
-		return refusal(err)
+		return transport.Refusal(err)
 	}
 	defer src.Close()
 	if err := src.ReadAt(ctx, make([]byte, min(disk.SectorSize, src.size)), 0); err != nil {
-		return refusal(err)
+		return transport.Refusal(err)
 	}
 	offer := transport.Offer{Usable: true, Streams: src.Hints().Streams, Map: src.alloc.Available(ctx)}
 	offer.Reason = fmt.Sprintf("%v can be read in ranges", src.path)
@@ -32,23 +32,6 @@ func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offe
 		offer.Reason += "; which areas are free is not known, so all of it is read"
 	}
 	return offer, ctx.Err()
-}
-
-// refusal makes an offer of errors that are an answer to "can this disk be moved?", and
-// passes on those that only say that nobody could be asked.
-func refusal(err error) (transport.Offer, error) {
-	switch fault.KindOf(err) {
-	case fault.Unsupported, fault.Conflict, fault.NotFound, fault.Corrupt:
-		return transport.Offer{Reason: withRemedy(err)}, nil
-	}
-	return transport.Offer{}, err
-}
-
-func withRemedy(err error) string {
-	if hint := fault.HintOf(err); hint != "" {
-		return err.Error() + "; " + hint
-	}
-	return err.Error()
 }
 
 // Open finds the flat file of a disk. It reads nothing but the descriptor.
