@@ -265,6 +265,9 @@ type vmSnapshot struct {
 // RemoveSnapshotTask is the simulator's, unless a fault happens to it. A delta is left behind
 // if the caller asks for that, or a fault does.
 func (s *vmSnapshot) RemoveSnapshotTask(ctx *simulator.Context, req *types.RemoveSnapshot_Task) soap.HasFault {
+	if ctx.Session != nil { // which would go on showing it after its end
+		defer ctx.Session.Registry.Remove(ctx, req.This)
+	}
 	if s.lab.snapshotFault(s.machine, FaultSnapshotRemove) {
 		ref := s.lab.startTask(ctx, s.machine.ref, "removeSnapshot", func(*labTask) (types.AnyType, types.BaseMethodFault) {
 			return nil, &types.GenericVmConfigFault{Reason: lockedReason}

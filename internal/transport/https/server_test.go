@@ -342,7 +342,7 @@ func (h *host) ReadFile(context.Context, string, inventory.Path, int64) ([]byte,
 }
 
 func (h *host) FrozenDisk(context.Context, inventory.MoRef, int32) (*inventory.Disk, error) {
-	return nil, fault.New(fault.NotFound, "it has no snapshots")
+	return nil, fault.New(fault.NotFound, "it has no snapshots").WithHint("take one first")
 }
 
 func (h *host) Allocated(_ context.Context, _, _ inventory.MoRef, _ int32, r disk.Range) ([]disk.Extent, error) {
