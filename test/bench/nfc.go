@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 
 	"github.com/decamp/decamp/internal/disk"
-	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/lab"
 	wire "github.com/decamp/decamp/internal/nfc"
 	"github.com/decamp/decamp/internal/transport"
@@ -159,11 +157,7 @@ func childNFC(ctx context.Context, args []string) (taken, error) {
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return taken{}, err
 	}
-	host, err := esx.Dial(ctx, esx.Config{
-		URL:         &url.URL{Scheme: "esxi", Host: job.Lab.Addr, User: url.User(job.Lab.User)},
-		Password:    func(context.Context) (esx.Secret, error) { return esx.Secret(job.Lab.Password), nil },
-		Fingerprint: job.Lab.Fingerprint,
-	})
+	host, err := job.Lab.dial(ctx, "esxi")
 	if err != nil {
 		return taken{}, err
 	}

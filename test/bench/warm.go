@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -149,11 +148,7 @@ func startRounds(ctx context.Context, job roundsJob) (*roundsHost, error) {
 		return nil, err
 	}
 	h := &roundsHost{lab: l, slots: make(chan struct{}, atOnce)}
-	h.session, err = esx.Dial(ctx, esx.Config{
-		URL:         &url.URL{Scheme: "esxi", Host: l.Addr(), User: url.User(l.User())},
-		Password:    func(context.Context) (esx.Secret, error) { return esx.Secret(l.Password()), nil },
-		Fingerprint: l.Fingerprint(),
-	})
+	h.session, err = labFacts{Addr: l.Addr(), User: l.User(), Password: l.Password(), Fingerprint: l.Fingerprint()}.dial(ctx, "esxi")
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}

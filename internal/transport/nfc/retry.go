@@ -3,16 +3,10 @@ package nfc
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
-	"time"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/nfc"
-)
-
-const (
-	firstBackOff   = time.Second
-	longestBackOff = 30 * time.Second
+	"github.com/decamp/decamp/internal/transport"
 )
 
 // patience is how many failures of a kind a read survives. Ten are about three minutes
@@ -49,27 +43,8 @@ func (t *retry) wait(ctx context.Context, o Options, err error) error {
 		t.of = map[fault.Kind]int{}
 	}
 	if t.of[kind]++; t.of[kind] > patience[kind] {
-		return t.giveUp(kind, err)
+		return transport.GiveUp(t.failures, kind, err)
 	}
 	o.Log.Debug("read failed, will be repeated", "err", err)
-	return o.Sleep(ctx, backOff(t.failures))
-}
-
-// giveUp says how often it was tried. The remedy is err's own, if it has one.
-func (t *retry) giveUp(kind fault.Kind, err error) error {
-	final := fault.New(kind, "gave up after %d attempts: %w", t.failures, err)
-	if fault.HintOf(err) == "" {
-		return final.WithHint("look at the host's load and its network, then start again: the copy goes on where it stopped")
-	}
-	return final.WithHint("%s", fault.HintOf(err))
-}
-
-// backOff doubles from one second to thirty and takes up to half off, at random, so that
-// readers that failed together do not come back together.
-func backOff(failures int) time.Duration {
-	d := longestBackOff
-	if failures < 6 {
-		d = min(d, firstBackOff<<(failures-1))
-	}
-	return d - rand.N(d/2)
+	return o.Sleep(ctx, transport.BackOff(t.failures))
 }
