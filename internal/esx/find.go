@@ -1,14 +1,13 @@
 package esx
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/near"
 )
 
 // VM looks one VM up by its reference, its SMBIOS or instance UUID, its inventory path
@@ -89,51 +88,13 @@ func ambiguous(hits []*inventory.VM, what string) error {
 // notFound names up to three VMs whose names are close to what was asked for.
 func notFound(vms []inventory.VM, what string) error {
 	err := fault.New(fault.NotFound, "no VM is called %q", what)
-	var near []string
-	for _, name := range byDistance(vms, what) {
-		if len(near) < 3 && !slices.Contains(near, name) && isNear(name, what) {
-			near = append(near, name)
-		}
-	}
-	if len(near) == 0 {
-		return err.WithHint("decamp ls lists the VMs; a user sees only those it has privileges on")
-	}
-	return err.WithHint("near: %s", strings.Join(near, ", "))
-}
-
-func byDistance(vms []inventory.VM, what string) []string {
 	names := make([]string, len(vms))
 	for i := range vms {
 		names[i] = vms[i].Name
 	}
-	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(distance(a, what), distance(b, what)) })
-	return names
-}
-
-// isNear accepts a name that contains what was typed, or differs in a quarter of it.
-func isNear(name, what string) bool {
-	a, b := strings.ToLower(name), strings.ToLower(what)
-	return b != "" && strings.Contains(a, b) || distance(name, what) <= (len(what)+3)/4
-}
-
-// distance is the number of edits between a and b, ignoring case (Levenshtein).
-func distance(a, b string) int {
-	x, y := []rune(strings.ToLower(a)), []rune(strings.ToLower(b))
-	row := make([]int, len(y)+1)
-	for j := range row {
-		row[j] = j
+	nearest := near.Words(what, names)
+	if len(nearest) == 0 {
+		return err.WithHint("decamp ls lists the VMs; a user sees only those it has privileges on")
 	}
-	for i, r := range x {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j, q := range y {
-			edit := diagonal
-			if r != q {
-				edit++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(edit, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(y)]
+	return err.WithHint("near: %s", strings.Join(nearest, ", "))
 }
