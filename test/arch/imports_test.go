@@ -19,7 +19,7 @@ const module = "github.com/decamp/decamp/"
 var tiers = [][]string{
 	{"disk", "fault", "inventory", "inflate", "fastlz", "near", "unit"},
 	{"manifest", "vmdk", "qcow2", "guest", "esx", "nfc", "flow", "leftover", "selection"},
-	{"blockcopy", "behind", "plan", "image", "diskfile"},
+	{"blockcopy", "behind", "plan", "planfile", "image", "diskfile"},
 	{"nfs"},
 	{"transport", "target"},
 	{"migrate", "mount"},
@@ -37,6 +37,7 @@ var doors = map[string][]string{
 	"github.com/vmware/govmomi":                {"internal/esx", "internal/lab", "test/govc"},
 	"github.com/dbos-inc/dbos-transact-golang": {"internal/flow"},
 	"golang.org/x/crypto/ssh":                  {"internal/esx/shell", "internal/lab"},
+	"go.yaml.in/yaml/v3":                       {"internal/planfile"},
 	"libvirt.org/go/libvirtxml":                {"internal/target/dir", "test/boot"},
 	"github.com/spf13/cobra":                   {"cmd/decamp"},
 	"github.com/vbauerster/mpb/v8":             {"cmd/decamp"},
