@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -165,20 +164,20 @@ func counted(n int, one, many string) string {
 }
 
 // plainWord needs no quotes in YAML, if it is none of the words that mean something else.
-var plainWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._/-]*$`)
+const plainWord = `^(dir:/)?[A-Za-z][A-Za-z0-9._/-]*$`
 
 var reserved = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 // word writes text as a YAML value on one line. What JSON quotes, YAML reads.
 func word(s string) string {
-	if plainWord.MatchString(s) && !slices.Contains(reserved, strings.ToLower(s)) {
+	if matches(plainWord, s) && !slices.Contains(reserved, strings.ToLower(s)) || matches(uuidPattern, s) {
 		return s
 	}
-	text, err := json.Marshal(s)
-	if err != nil { // a string cannot fail to be one
-		return strconv.Quote(s)
-	}
-	return string(text)
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(s) // text is always encoded
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // printable makes text from the source fit for a comment: one line, no escapes.

@@ -12,7 +12,7 @@ import (
 // Finding is something that is wrong with a plan, or to be known about it.
 type Finding struct {
 	Code   string     `json:"code"`             // stable
-	Kind   string     `json:"kind"`             // a fault.Kind
+	Kind   string     `json:"kind,omitempty"`   // a fault.Kind, of what blocks
 	Line   int        `json:"line,omitempty"`   // of the file, from 1
 	Column int        `json:"column,omitempty"` // from 1
 	VM     string     `json:"vm,omitempty"`     // its name, if it is about one
@@ -24,18 +24,13 @@ type Finding struct {
 
 // Found makes a Finding that blocks of an error.
 func Found(code string, at Pos, vm string, err error) Finding {
-	f := Finding{Code: code, Line: at.Line, Column: at.Column, VM: vm, Text: err.Error(), Remedy: fault.HintOf(err), Blocks: true}
-	return f.as(fault.KindOf(err))
+	kind := fault.KindOf(err)
+	return Finding{Code: code, Kind: kind.String(), Line: at.Line, Column: at.Column, VM: vm, Text: err.Error(), Remedy: fault.HintOf(err), Blocks: true, kind: kind}
 }
 
 // Noted makes a Finding that does not block.
 func Noted(code string, at Pos, vm, remedy, format string, args ...any) Finding {
-	return Finding{Code: code, Line: at.Line, Column: at.Column, VM: vm, Text: fmt.Sprintf(format, args...), Remedy: remedy}.as(fault.Conflict)
-}
-
-func (f Finding) as(k fault.Kind) Finding {
-	f.kind, f.Kind = k, k.String()
-	return f
+	return Finding{Code: code, Line: at.Line, Column: at.Column, VM: vm, Text: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
 // Findings is all that was found. As an error it is what blocks.

@@ -55,7 +55,7 @@ func (r *resolver) named(entry *VM, names Finder) {
 }
 
 func (r *resolver) chosen(vms []*inventory.VM) {
-	at := r.file.at("select")
+	at := r.file.At("select")
 	if len(vms) == 0 {
 		r.found = append(r.found, Found("select", at, "",
 			fault.New(fault.NotFound, "no VM is chosen by: %s", r.file.Select).WithHint("decamp ls lists the VMs; a user sees only those it has privileges on")))

@@ -107,7 +107,7 @@ func TestADraftOfNothing(t *testing.T) {
 }
 
 func TestWord(t *testing.T) {
-	for in, want := range map[string]string{"web01": "web01", "": `""`, "yes": `"yes"`, "Null": `"Null"`, "007": `"007"`, "a b": `"a b"`, "a: b": `"a: b"`, "ä\n": `"ä\n"`, "dir:/x": `"dir:/x"`} {
+	for in, want := range map[string]string{"web01": "web01", "": `""`, "yes": `"yes"`, "Null": `"Null"`, "007": `"007"`, "a b": `"a b"`, "a: b": `"a: b"`, "ä\n": `"ä\n"`, "dir:/x": "dir:/x", "R&D": `"R&D"`, uuid1: uuid1} {
 		if got := word(in); got != want {
 			t.Errorf("%q is written %s, want %s", in, got, want)
 		}

@@ -30,11 +30,11 @@ type ruler struct {
 // wrong notes what is wrong at a key; if it is not in the file, at the one around it.
 func (r *ruler) wrong(path, remedy, format string, args ...any) {
 	err := fault.New(fault.Invalid, path+": "+format, args...).WithHint("%s", remedy)
-	r.found = append(r.found, Found("file", r.file.at(path), "", err))
+	r.found = append(r.found, Found("file", r.file.At(path), "", err))
 }
 
-// at is where a key stands, or else the nearest one around it.
-func (f *File) at(path string) Pos {
+// At is where a key stands, or else the nearest one around it.
+func (f *File) At(path string) Pos {
 	for path != "" {
 		if pos, ok := f.where[path]; ok {
 			return pos

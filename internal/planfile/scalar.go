@@ -163,8 +163,11 @@ func (t *Text) set(s string) error {
 	return nil
 }
 
+// IsName reports whether a plan may be called so.
+func IsName(s string) bool { return matches(namePattern, s) }
+
 func (n *Name) set(s string) error {
-	if !matches(namePattern, s) {
+	if !IsName(s) {
 		return fmt.Errorf("want a name of letters, digits, dots, dashes and underscores, %d at the most", longestName)
 	}
 	*n = Name(s)

@@ -191,6 +191,22 @@ func breakages(n *yaml.Node) []*yaml.Node {
 	return broken
 }
 
+// The example in the documentation is a plan.
+func TestTheDocumentedPlanIsOne(t *testing.T) {
+	text, err := os.ReadFile("../../docs/plan-files.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "```yaml\n")
+	example, _, ok := strings.Cut(after, "```")
+	if !ok {
+		t.Fatal("docs/plan-files.md has no example")
+	}
+	if f := mustParse(t, example); len(f.VMs) != 2 {
+		t.Errorf("the example has %d VMs", len(f.VMs))
+	}
+}
+
 // The documentation names every key.
 func TestEveryKeyIsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/plan-files.md")

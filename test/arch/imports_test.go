@@ -23,6 +23,7 @@ var tiers = [][]string{
 	{"nfs"},
 	{"transport", "target"},
 	{"migrate", "mount"},
+	{"preflight"},
 }
 
 // friends are the exceptions, each with its reason.
