@@ -34,7 +34,8 @@ type bar struct {
 // stages is one run's pipeline.
 type stages struct {
 	*mpb.Bar
-	step atomic.Value // string: the step under way
+	step    atomic.Value // string: the step under way
+	outlook atomic.Value // string: what a cutover now would mean; empty unless a warm run waits
 }
 
 func newBars(s *screen, names runNames) *bars {
@@ -50,6 +51,9 @@ func (b *bars) event(e plan.Event) {
 	switch e.Kind {
 	case plan.StepBegan:
 		b.enter(e)
+		return
+	case plan.Projected:
+		b.project(e)
 		return
 	case plan.Progressed:
 		if e.Bytes != nil {
@@ -70,13 +74,24 @@ func (b *bars) event(e plan.Event) {
 func (b *bars) enter(e plan.Event) {
 	if s := b.stages[e.Run]; s != nil {
 		s.step.Store(e.Step)
+		s.outlook.Store("")
 		return
 	}
 	s, prefix := &stages{}, b.names.prefix(e)
 	s.step.Store(e.Step)
+	s.outlook.Store("")
 	s.Bar = b.pool.New(0, mpb.NopStyle(), mpb.BarPriority(-1),
-		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return prefix + pipeline(s.step.Load().(string)) })))
+		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string {
+			return prefix + pipeline(s.step.Load().(string)) + s.outlook.Load().(string)
+		})))
 	b.stages[e.Run] = s
+}
+
+// project shows what a cutover now would mean.
+func (b *bars) project(e plan.Event) {
+	if s := b.stages[e.Run]; s != nil && e.Outlook != nil {
+		s.outlook.Store("; " + outlookWords(*e.Outlook))
+	}
 }
 
 // pipeline is "copy -> [detect] -> convert -> verify -> commit". What is none of these

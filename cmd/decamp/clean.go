@@ -15,7 +15,8 @@ import (
 
 const cleanHelp = `
 Put back what decamp changed on a host and could not put back itself: a datastore of a
-landing that is still mounted, a copy that goes on there, SSH that was started.
+landing that is still mounted, a copy that goes on there, SSH that was started, the
+snapshot of a warm migration.
 
 Each change is on record before it is made, until it was taken back. Every migrate that
 logs in to the host does the same first, so this command is for hosts that nothing more is

@@ -37,6 +37,7 @@ func (w *works) plan(vm *inventory.VM, o migrateOptions) error {
 			return err
 		}
 		d.plan = plan.New(w.url, vm, "dir:"+folder, o.format, o.transport, time.Now())
+		d.plan.Warm = o.warm.on
 	}
 	return nil
 }
@@ -73,7 +74,11 @@ func (w *works) migrateAll(ctx context.Context, permit migrate.Permit) []ended {
 
 func (w *works) rig(d *destination, m *fanout.Member, off *sync.Mutex) migrate.Rig {
 	return migrate.Rig{
-		Source: planned{w.session, off}, Transport: m, Target: d.target,
+		Source: w.source(off), Transport: m, Target: d.target,
 		Open: w.open, Sum: w.sum, Settled: m.Settle,
 	}
+}
+
+func (w *works) source(off *sync.Mutex) planned {
+	return planned{w.session, off, w.leftovers, serverOf(w.url)}
 }

@@ -106,7 +106,7 @@ func TestPrintConfigIsReadBack(t *testing.T) {
 }
 
 func TestCompletionKnowsTheWordsOfFlags(t *testing.T) {
-	for flag, want := range map[string]string{"--format": "raw\nqcow2\n:4", "--domain-type": "kvm\nqemu\n:4", "--transport": "https\nlanding\n:4"} {
+	for flag, want := range map[string]string{"--format": "raw\nqcow2\n:4", "--domain-type": "kvm\nqemu\n:4", "--transport": "https\nnfc\nlanding\n:4"} {
 		r := newRig(t)
 		r.run(t.Context(), []string{"__complete", "migrate", flag, ""})
 		if !strings.HasPrefix(r.out.String(), want) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +22,7 @@ Move one VM: copy -> detect -> convert -> verify -> commit.
 
 The VM must be powered off, or be powered off by --power-off: decamp asks the guest to
 shut down and waits; only with --force does it then cut the power. Nothing else about
-the source ever changes.
+the source ever changes, but what --warm needs while it goes on.
 
 The images grow under a temporary name. They are published, with a libvirt domain and
 the manifests that prove them, once every byte was read back from the medium and found
@@ -33,6 +34,16 @@ back, the host reads each disk once more, whole, and its sha256 (or md5) has to 
 the image, or nothing is published. That takes SSH to the host: see --ssh-host-key,
 --ssh-key and --enable-ssh.
 
+With --warm the VM runs on while it is copied. A snapshot of ours freezes its disks, they
+are copied and read back, and the snapshot is removed; at every --interval what changed
+since is copied in the same way. Then the VM is shut down, what changed last is copied,
+proven and published: when decamp cutover RUN says so, at --cutover, or once the outage
+is expected to fit --downtime-budget. Change tracking is turned on if it is off, and off
+again in the end; where it cannot be had every round reads and compares everything.
+decamp pause RUN holds the rounds; decamp cancel RUN gives up, and leaves the VM as it
+was found. --transport nfc works on every host; https only where a running VM's base can
+be opened; landing brings the first copy, and nfc what changes.
+
 With several --to the VM is read once and lands in each folder, proven for itself. One
 that fails does not stop the others; the same command then continues with it alone.
 `
@@ -42,6 +53,8 @@ decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --format qcow2 --power-off
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --to dir:/mnt/second
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --landing tmpfs:16G
+decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --transport nfc
+decamp migrate esxi://root@esx1 db01 --to dir:/srv/vm --warm --transport nfc
 decamp migrate vcenter://ops@vsphere.local@vc1 /DC1/vm/prod/db01 --to dir:/srv/vm --spot 100M
 `
 
@@ -56,6 +69,8 @@ type migrateOptions struct {
 	transport    string
 	connections  int
 	landing      landingOptions
+	warm         warmOptions
+	nfc          nfcOptions
 	domainType   string
 	spot         spot
 	sourceHash   bool
@@ -93,17 +108,19 @@ func (o *migrateOptions) register(cmd *cobra.Command) {
 	f.StringArrayVar(&o.to, "to", nil, "where the VM is to live: `dir:FOLDER`, an existing folder; repeated, it is read once and lands in each")
 	f.StringVar(&o.format, "format", "raw", "of the images: `raw or qcow2`")
 	f.BoolVar(&o.powerOff, "power-off", false, "shut the guest down if the VM runs")
-	f.BoolVar(&o.force, "force", false, "with --power-off: cut the power of a guest that stays up")
-	f.DurationVar(&o.shutdownWait, "shutdown-wait", 5*time.Minute, "with --power-off: `TIME` the guest may take")
+	f.BoolVar(&o.force, "force", false, "with --power-off or --warm: cut the power of a guest that stays up")
+	f.DurationVar(&o.shutdownWait, "shutdown-wait", 5*time.Minute, "with --power-off or --warm: `TIME` the guest may take")
 	f.Var(&o.spot, "spot", "after verify, read the first bytes and N random MiB of each disk once more from the source (N: 16)")
 	f.BoolVar(&o.sourceHash, "source-hash", false, "in verify, have the host hash each disk (sha256, else md5) and compare: by SSH, and for one more read of the whole disk there")
 	f.BoolVar(&o.discard, "discard", false, "give up the unfinished run of this VM, remove what it copied, and exit")
 	f.StringVar(&o.domainType, "domain-type", "kvm", "of the libvirt domain: `kvm or qemu`, which needs no KVM")
-	f.StringVar(&o.transport, "transport", "https", "how the disks come here: `https or landing`, an NFS datastore that decamp serves")
+	f.StringVar(&o.transport, "transport", "https", "how the disks come here: `https, nfc or landing`; nfc reads from port 902, landing is an NFS datastore that decamp serves")
 	f.IntVar(&o.connections, "connections", 8, "at most `N` connections to the host, 12 at the most")
+	o.warm.register(f)
 	o.landing.register(f)
+	o.nfc.register(f)
 	o.login.register(cmd)
-	for flag, words := range map[string][]string{"format": {"raw", "qcow2"}, "domain-type": {"kvm", "qemu"}, "transport": {"https", "landing"}} {
+	for flag, words := range map[string][]string{"format": {"raw", "qcow2"}, "domain-type": {"kvm", "qemu"}, "transport": {"https", "nfc", "landing"}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	}
 }
@@ -116,16 +133,22 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 	switch {
 	case o.format != "raw" && o.format != "qcow2":
 		return badUsage(cmd, "--format %q: want raw or qcow2", o.format)
-	case o.transport != "https" && o.transport != "landing":
-		return badUsage(cmd, "--transport %q: want https or landing", o.transport)
+	case !slices.Contains([]string{"https", "nfc", "landing"}, o.transport):
+		return badUsage(cmd, "--transport %q: want https, nfc or landing", o.transport)
 	case o.domainType != "kvm" && o.domainType != "qemu":
 		return badUsage(cmd, "--domain-type %q: want kvm or qemu", o.domainType)
 	case o.connections < 1 || o.connections > 12:
 		return badUsage(cmd, "--connections %d: want 1 to 12", o.connections)
-	case o.force && !o.powerOff:
-		return badUsage(cmd, "--force says how to power off: it needs --power-off")
+	case o.force && !o.powerOff && !o.warm.on:
+		return badUsage(cmd, "--force says how to power off: it needs --power-off or --warm")
 	}
-	return o.landing.check(cmd, &o.transport)
+	if err := o.warm.check(cmd, len(o.to)); err != nil {
+		return err
+	}
+	if err := o.landing.check(cmd, &o.transport); err != nil {
+		return err
+	}
+	return o.nfc.check(cmd, o.transport)
 }
 
 func (o *migrateOptions) checkTo(cmd *cobra.Command) error {
@@ -150,6 +173,7 @@ func (o *migrateOptions) checkTo(cmd *cobra.Command) error {
 func (o *migrateOptions) permit() migrate.Permit {
 	return migrate.Permit{
 		PowerOff: o.powerOff, Wait: o.shutdownWait, Force: o.force,
+		Cutover: o.warm.cutover(), Paranoid: o.warm.paranoid,
 		SpotFirst: o.spot.first, SpotRanges: o.spot.ranges, SourceHash: o.sourceHash,
 	}
 }
@@ -183,7 +207,24 @@ func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string
 	w.shown = a.newProgress(w.names())
 	ends := w.migrateAll(ctx, o.permit())
 	w.shown.close()
+	if given, err := w.givenUp(); given || err != nil {
+		return errors.Join(err, a.discard(context.WithoutCancel(ctx), w))
+	}
 	return a.writeEnds(vm, ends)
+}
+
+// givenUp reports whether a warm run ended because decamp cancel said so.
+func (w *works) givenUp() (bool, error) {
+	d := w.to[0] // a warm run has no other
+	if !d.plan.Warm {
+		return false, nil
+	}
+	order, err := w.store.Order(d.plan.ID)
+	if err != nil || order != plan.GiveUp {
+		return false, err
+	}
+	run, err := w.store.Run(d.plan.ID)
+	return err == nil && run.State != plan.Done, err
 }
 
 // discard gives up the runs to all destinations.
@@ -198,7 +239,7 @@ func (a *app) discard(ctx context.Context, w *works) error {
 }
 
 func (a *app) discardRun(ctx context.Context, w *works, d *destination) error {
-	if err := w.migrator.Discard(ctx, d.plan.ID, d.target); err != nil {
+	if err := w.migrator.Discard(ctx, d.plan.ID, migrate.Rig{Source: w.source(new(sync.Mutex)), Target: d.target}); err != nil {
 		return err
 	}
 	if a.json {

@@ -113,6 +113,15 @@ func state(b plan.Bytes) string {
 	return s
 }
 
+// outlookWords is "212 MiB changed since, 3 MB/s; cut over now: out for 41s and its boot".
+func outlookWords(o plan.Outlook) string {
+	text := ""
+	if o.Dirty > 0 {
+		text = fmt.Sprintf("%s changed since, %s; ", size(o.Delta), rate(o.Dirty, time.Second))
+	}
+	return text + fmt.Sprintf("cut over now: out for %s and its boot", duration(o.Outage))
+}
+
 // say puts an event into words; "" if people need not know. How the run ended is said by
 // the command itself.
 func say(e plan.Event) string {
@@ -128,7 +137,7 @@ func say(e plan.Event) string {
 		return fmt.Sprintf("  disk %d: %s", e.Disk, diskWords(e))
 	case plan.ChunkBad:
 		return fmt.Sprintf("  disk %d: BAD CHUNK: %s", e.Disk, plain(e.Message))
-	case plan.RunBegan, plan.Noted, plan.PowerChanged:
+	case plan.RunBegan, plan.Noted, plan.PowerChanged, plan.RoundDone:
 		return plain(e.Message)
 	case plan.Warned:
 		if e.Warning == nil {

@@ -14,7 +14,8 @@ decamp moves virtual machines off VMware ESXi and vCenter onto KVM.
 
 It reads the disks over HTTPS, hashes every MiB as it arrives, reads the images back
 from the medium before it calls a VM done, and writes a libvirt domain beside them. The
-source is never changed but for the power state you ask for. Kill it at any time: the
+source is never changed but for the power state you ask for, and a snapshot that comes and
+goes where you ask for --warm. Kill it at any time: the
 same command, given again, continues where it was.
 `
 
@@ -48,7 +49,7 @@ func newRoot(a *app) *cobra.Command {
 	g.BoolVar(&a.json, "json", false, "print one JSON object per line, the last one the result or the error")
 	g.BoolVarP(&a.verbose, "verbose", "v", false, "tell more; log everything to the standard error")
 	g.StringVar(&a.logFile, "log-file", "", "append a full log to `FILE`")
-	root.AddCommand(newLs(a), newMigrate(a), newRuns(a), newClean(a), newVerify(a), newConvert(a), newInspect(a), newMount(a), newLand(a), newLab(a), newCompletion(a), newVersion(a))
+	root.AddCommand(newLs(a), newMigrate(a), newRuns(a), newCutover(a), newPause(a), newCancel(a), newClean(a), newVerify(a), newConvert(a), newInspect(a), newMount(a), newLand(a), newLab(a), newCompletion(a), newVersion(a))
 	return root
 }
 

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/decamp/decamp/internal/disk"
@@ -122,8 +121,11 @@ func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w
 
 // newTransport returns what moves the disks.
 func (a *app) newTransport(ctx context.Context, w *works, o migrateOptions) (transport.Transport, error) {
-	if o.transport == "https" {
+	switch o.transport {
+	case "https":
 		return w.reader, nil
+	case "nfc":
+		return a.newNFC(w, o), nil
 	}
 	state, err := a.stateDir()
 	if err != nil {
@@ -138,11 +140,15 @@ func (a *app) newTransport(ctx context.Context, w *works, o migrateOptions) (tra
 	if choice, ok := copier.(*landing.Choice); ok {
 		host.Refused = choice.Refused
 	}
-	return landing.New(host, landing.Options{
+	whole := landing.New(host, landing.Options{
 		Dir: filepath.Join(state, "landing"), Advertise: o.landing.advertise, Memory: int64(o.landing.memory),
 		Ports: nfs.Ports{NFS: o.landing.listen, Portmap: o.landing.portmap}, Allow: allow, Log: a.log,
 		Leftovers: w.leftovers, Server: serverOf(w.url), Stays: a.warnStays, Copier: copier,
-	}), nil
+	})
+	if o.warm.on { // a host pushes whole disks only
+		return transport.Deltas{Transport: whole, Changes: a.newNFC(w, o)}, nil
+	}
+	return whole, nil
 }
 
 // newCopier returns how hosts are asked to copy.
@@ -235,6 +241,9 @@ func putBack(ctx context.Context, shells *hostShells) ([]leftover.Record, error)
 			}
 			return s.End(ctx, landing.RecordedJob(r))
 		},
+		leftover.Snapshot: func(ctx context.Context, r leftover.Record) error {
+			return removeSnapshot(ctx, session, inventory.MoRef(r.What["vm"]), r.What["name"])
+		},
 		leftover.SSHService: func(ctx context.Context, r leftover.Record) error {
 			return shells.stop(ctx, r.Host)
 		},
@@ -255,22 +264,6 @@ func openDisk(ctx context.Context, t *https.Transport, d transport.Disk) (disk.S
 		return nil, err
 	}
 	return src, nil
-}
-
-// planned is a session as migrate sees it: the plan names its VM by reference.
-type planned struct {
-	*esx.Session
-	off *sync.Mutex // held by the run that powers the VM off; the others find it off
-}
-
-func (p planned) VM(ctx context.Context, ref string) (*inventory.VM, error) {
-	return p.VMByRef(ctx, inventory.MoRef(ref))
-}
-
-func (p planned) PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error {
-	p.off.Lock()
-	defer p.off.Unlock()
-	return p.Session.PowerOff(ctx, vm, esx.PowerOffOptions{Wait: wait, Force: force})
 }
 
 // published is a VM's folder, for decamp verify.

@@ -1,6 +1,7 @@
 // Package blockcopy is the engine that copies one disk: from any disk.Source to any
 // disk.Target, hashing every chunk into a manifest on the way. A disk that passes by once,
-// a disk.Feed, takes the same way behind another front: see Receive.
+// a disk.Feed, takes the same way behind another front: see Receive. A disk that changed
+// since it was copied is brought up to date by Patch.
 //
 //	describe   one goroutine     asks the source for extents a window at a time, leaves out
 //	                             what the manifest has, cuts the rest into spans
@@ -52,6 +53,11 @@ type Options struct {
 	// copies everything and keeps no hashes: for benchmarks of an end alone.
 	Manifest manifest.Ledger
 
+	// Compare reads chunks also where the manifest lists them, and writes them if their
+	// hashes differ: for a disk of which nobody knows what changed since. It needs a
+	// Manifest.
+	Compare bool
+
 	// Window is the size of one buffer in bytes, a multiple of the chunk. Default 2 MiB:
 	// large enough that O_DIRECT writes cost little, small enough that twenty fit in
 	// 40 MiB.
@@ -92,12 +98,13 @@ type Progress struct {
 type Result struct {
 	Progress
 	Elapsed     time.Duration `json:"elapsed"`
-	ReadTime    time.Duration `json:"readTime"`    // readers waiting for the source, added up
-	HashTime    time.Duration `json:"hashTime"`    // readers checking for zeros and hashing
-	WindowWait  time.Duration `json:"windowWait"`  // readers waiting for an empty window: the target is slow
-	WriteTime   time.Duration `json:"writeTime"`   // writers waiting for the target, added up
-	Checkpoints int           `json:"checkpoints"` // times the image was synced
-	SyncTime    time.Duration `json:"syncTime"`    // spent in those syncs
+	ReadTime    time.Duration `json:"readTime"`         // readers waiting for the source, added up
+	HashTime    time.Duration `json:"hashTime"`         // readers checking for zeros and hashing
+	WindowWait  time.Duration `json:"windowWait"`       // readers waiting for an empty window: the target is slow
+	WriteTime   time.Duration `json:"writeTime"`        // writers waiting for the target, added up
+	Checkpoints int           `json:"checkpoints"`      // times the image was synced
+	SyncTime    time.Duration `json:"syncTime"`         // spent in those syncs
+	Rotten      int64         `json:"rotten,omitempty"` // chunks that Patch found the image to hold no longer
 }
 
 // Copy copies src into dst, which must be of the same size. On success the whole disk is

@@ -58,7 +58,7 @@ func (c *copier) nextMissing(off, limit int64) (disk.Range, bool) {
 }
 
 func (c *copier) has(off int64) bool {
-	return c.Manifest != nil && c.Manifest.Has(off/manifest.ChunkSize)
+	return c.Manifest != nil && !c.Compare && c.Manifest.Has(off/manifest.ChunkSize)
 }
 
 // hand cuts r into spans and zero runs of whole chunks and hands them out. Neighbouring

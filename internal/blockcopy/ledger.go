@@ -41,10 +41,10 @@ func (l *ledger) skip(n int64) {
 	l.total.Skipped += n
 }
 
-// hold books the window's chunks as written, reports progress, and makes a checkpoint
-// when one is due and nobody else is at it.
-func (l *ledger) hold(ctx context.Context, w *window) error {
-	if !l.book(w) || !l.syncing.TryLock() {
+// hold books those parts of the window as written, all of it as done, reports progress,
+// and makes a checkpoint when one is due and nobody else is at it.
+func (l *ledger) hold(ctx context.Context, w *window, parts []disk.Range) error {
+	if !l.book(w, parts) || !l.syncing.TryLock() {
 		return nil
 	}
 	defer l.syncing.Unlock()
@@ -52,13 +52,15 @@ func (l *ledger) hold(ctx context.Context, w *window) error {
 }
 
 // book reports whether a checkpoint is due.
-func (l *ledger) book(w *window) bool {
+func (l *ledger) book(w *window, parts []disk.Range) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total.Done += w.Len
-	l.unsynced += w.Len
-	if l.o.Manifest != nil {
-		l.held = append(l.held, runOf(w))
+	for _, r := range parts {
+		l.unsynced += r.Len
+		if l.o.Manifest != nil {
+			l.held = append(l.held, runOf(w, r))
+		}
 	}
 	if l.o.Progress != nil {
 		l.o.Progress(l.progress())
@@ -74,13 +76,14 @@ func (l *ledger) progress() Progress {
 	return p
 }
 
-// runOf describes the window's chunks for the manifest.
-func runOf(w *window) manifest.Run {
-	first := w.Off / manifest.ChunkSize
+// runOf describes chunks of the window for the manifest.
+func runOf(w *window, r disk.Range) manifest.Run {
+	first, n := r.Off/manifest.ChunkSize, (r.Len+manifest.ChunkSize-1)/manifest.ChunkSize
 	if len(w.data) > 0 {
-		return manifest.Run{First: first, Hashes: slices.Clone(w.hashes)}
+		at := first - w.Off/manifest.ChunkSize
+		return manifest.Run{First: first, Hashes: slices.Clone(w.hashes[at : at+n])}
 	}
-	return manifest.Run{First: first, Zeros: (w.Len + manifest.ChunkSize - 1) / manifest.ChunkSize}
+	return manifest.Run{First: first, Zeros: n}
 }
 
 // checkpoint makes all that is held safe, waiting for one under way.

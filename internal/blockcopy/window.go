@@ -17,6 +17,14 @@ type window struct {
 	hashes []manifest.Hash // of each chunk; nil when nothing keeps them
 }
 
+// hash returns that of one of its chunks.
+func (w *window) hash(chunk disk.Range) manifest.Hash {
+	if len(w.data) == 0 {
+		return manifest.ZeroHash(int(chunk.Len))
+	}
+	return w.hashes[(chunk.Off-w.Off)/manifest.ChunkSize]
+}
+
 // windowPool bounds the memory of a Copy: windows are cut off one piece of memory when
 // first needed, and untouched memory takes none.
 type windowPool struct {

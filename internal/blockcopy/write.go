@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/manifest"
 )
 
 // write is one writer: it empties windows until there are no more.
@@ -27,19 +28,54 @@ func (c *copier) write(ctx context.Context, filled <-chan *window) error {
 
 // empty writes one window, gives it back and books its chunks as held.
 func (c *copier) empty(ctx context.Context, w *window) error {
-	err := c.put(ctx, w)
+	parts, err := c.wanted(w)
+	for _, r := range parts {
+		if err == nil {
+			err = c.put(ctx, w, r)
+		}
+	}
 	if err == nil {
-		err = c.ledger.hold(ctx, w)
+		err = c.ledger.hold(ctx, w, parts)
 	}
 	c.windows.put(w)
 	return err
 }
 
-// put gives the target the window: its data as writes, the rest as zeros.
-func (c *copier) put(ctx context.Context, w *window) error {
+// wanted returns the chunks of the window that are to be written, as runs: all of them,
+// unless Compare leaves out those that the manifest lists with the same hash. What it lists
+// otherwise is taken off it.
+func (c *copier) wanted(w *window) (parts []disk.Range, err error) {
+	if !c.Compare {
+		return []disk.Range{w.Range}, nil
+	}
+	var listed []int64
+	for off := w.Off; off < w.End(); off += manifest.ChunkSize {
+		r := disk.Range{Off: off, Len: min(manifest.ChunkSize, w.End()-off)}
+		had, ok, err := c.Manifest.Hash(off / manifest.ChunkSize)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("read manifest: %w", err)
+		case ok && had == w.hash(r):
+			continue
+		case ok:
+			listed = append(listed, off/manifest.ChunkSize)
+		}
+		parts = addRange(parts, r)
+	}
+	if err := c.Manifest.DropAll(listed); err != nil {
+		return nil, fmt.Errorf("write manifest: %w", err)
+	}
+	return parts, nil
+}
+
+// put gives the target a part of the window: its data as writes, the rest as zeros.
+func (c *copier) put(ctx context.Context, w *window, part disk.Range) error {
 	defer c.times.write.since(time.Now())
-	pos := w.Off
+	pos := part.Off
 	for _, r := range w.data {
+		if r = r.Intersect(part); r.Empty() {
+			continue
+		}
 		if err := c.zero(ctx, disk.Range{Off: pos, Len: r.Off - pos}); err != nil {
 			return err
 		}
@@ -49,7 +85,7 @@ func (c *copier) put(ctx context.Context, w *window) error {
 		c.ledger.written.Add(r.Len)
 		pos = r.End()
 	}
-	return c.zero(ctx, disk.Range{Off: pos, Len: w.End() - pos})
+	return c.zero(ctx, disk.Range{Off: pos, Len: part.End() - pos})
 }
 
 func (c *copier) zero(ctx context.Context, r disk.Range) error {

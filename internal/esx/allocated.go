@@ -27,12 +27,21 @@ func (s *Session) Allocated(ctx context.Context, vm, snapshot inventory.MoRef, k
 	if r.Off < 0 || r.Len < 0 || r.Len > math.MaxInt64-r.Off {
 		return nil, fault.New(fault.Invalid, "map of disk %d: range %v is no range", key, r)
 	}
-	req := &types.QueryChangedDiskAreas{This: reference("VirtualMachine", vm), DeviceKey: key, ChangeId: string(inUse)}
+	areas, err := s.areas(ctx, vm, snapshot, key, inUse, r)
+	if err != nil {
+		return nil, fmt.Errorf("map of disk %d of VM %s: %w", key, vm, mapError(err))
+	}
+	return cover(r, areas), nil
+}
+
+// areas asks for those of r that were written since a change id.
+func (s *Session) areas(ctx context.Context, vm, snapshot inventory.MoRef, key int32, since inventory.ChangeID, r disk.Range) ([]disk.Range, error) {
+	req := &types.QueryChangedDiskAreas{This: reference("VirtualMachine", vm), DeviceKey: key, ChangeId: string(since)}
 	if snapshot != "" {
 		ref := reference("VirtualMachineSnapshot", snapshot)
 		req.Snapshot = &ref
 	}
-	areas, err := readMap(r, func(at int64) (*types.DiskChangeInfo, error) {
+	return readMap(r, func(at int64) (*types.DiskChangeInfo, error) {
 		req.StartOffset = at
 		res, err := methods.QueryChangedDiskAreas(ctx, s, req)
 		if err != nil {
@@ -40,10 +49,6 @@ func (s *Session) Allocated(ctx context.Context, vm, snapshot inventory.MoRef, k
 		}
 		return &res.Returnval, nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("map of disk %d of VM %s: %w", key, vm, mapError(err))
-	}
-	return cover(r, areas), nil
 }
 
 // readMap asks page by page, each time for the page at the end of the one before. A page

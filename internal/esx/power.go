@@ -24,7 +24,8 @@ type PowerOffOptions struct {
 const (
 	guestWait = 5 * time.Minute
 	taskWait  = 5 * time.Minute
-	pollEvery = 2 * time.Second
+	pollFirst = 100 * time.Millisecond // most tasks are done at once, and some are part of an outage
+	pollEvery = 2 * time.Second        // later
 )
 
 // PowerOff brings a VM to power-off: nothing if it is off; else a shutdown by the guest,
@@ -101,6 +102,28 @@ func (s *Session) cutPower(ctx context.Context, vm types.ManagedObjectReference)
 	return err
 }
 
+// PowerOn starts a VM. One that runs is no error.
+func (s *Session) PowerOn(ctx context.Context, ref inventory.MoRef) error {
+	if err := s.powerOn(ctx, ref); err != nil {
+		return fmt.Errorf("power on VM %s: %w", ref, classify(err))
+	}
+	return nil
+}
+
+func (s *Session) powerOn(ctx context.Context, ref inventory.MoRef) error {
+	vm := reference("VirtualMachine", ref)
+	now, err := s.powerState(ctx, vm)
+	if err != nil || now.power == types.VirtualMachinePowerStatePoweredOn {
+		return err
+	}
+	s.cfg.Log.Info("power on", "vm", vm.Value)
+	res, err := methods.PowerOnVM_Task(ctx, s, &types.PowerOnVM_Task{This: vm})
+	if err != nil {
+		return err
+	}
+	return s.waitTask(ctx, res.Returnval, taskWait)
+}
+
 // vmState is what the ladder looks at.
 type vmState struct {
 	power types.VirtualMachinePowerState
@@ -150,11 +173,11 @@ func taskDone(info types.TaskInfo) (bool, error) {
 	return false, nil
 }
 
-// poll calls done until it says so or wait has passed. Polling survives a session that
+// poll calls done until it says so or wait has passed, soon at first and then less often. Polling survives a session that
 // is renewed in between, which a property filter would not.
 func (s *Session) poll(ctx context.Context, wait time.Duration, done func() (bool, error)) (bool, error) {
 	deadline := s.cfg.Now().Add(wait)
-	for {
+	for pause := pollFirst; ; pause = min(2*pause, pollEvery) {
 		if ok, err := done(); ok || err != nil {
 			return ok, err
 		}
@@ -162,7 +185,7 @@ func (s *Session) poll(ctx context.Context, wait time.Duration, done func() (boo
 			return false, nil
 		}
 		select {
-		case <-s.cfg.After(pollEvery):
+		case <-s.cfg.After(min(pause, deadline.Sub(s.cfg.Now()))):
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}

@@ -140,6 +140,15 @@ func (s *Session) removeSnapshot(ctx context.Context, vm, snapshot inventory.MoR
 	return s.consolidate(ctx, vm, progress)
 }
 
+// Consolidate merges deltas that no snapshot of a VM has any more, and waits. There may be
+// none.
+func (s *Session) Consolidate(ctx context.Context, vm inventory.MoRef) error {
+	if err := s.consolidate(ctx, vm, nil); err != nil {
+		return fmt.Errorf("consolidate disks of VM %s: %w", vm, classify(err))
+	}
+	return nil
+}
+
 // consolidate merges deltas that no snapshot has any more.
 func (s *Session) consolidate(ctx context.Context, vm inventory.MoRef, progress func(int)) error {
 	var v mo.VirtualMachine
@@ -173,9 +182,30 @@ func (s *Session) SnapshotDisk(ctx context.Context, snapshot inventory.MoRef, ke
 }
 
 func (s *Session) snapshotDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (inventory.Path, error) {
+	d, err := s.diskAt(ctx, snapshot, key)
+	if err != nil {
+		return inventory.Path{}, err
+	}
+	return inventory.ParsePath(layers(d.Backing)[0].file.FileName)
+}
+
+// FrozenDisk returns a disk as it was at a snapshot, its chain included; Path is what
+// SnapshotDisk returns. Its Backing is told without a look at the datastore: a vSAN object
+// is Flat.
+func (s *Session) FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error) {
+	d, err := s.diskAt(ctx, snapshot, key)
+	if err != nil {
+		return nil, fmt.Errorf("find disk %d at snapshot %s: %w", key, snapshot, classify(err))
+	}
+	frozen := (&tree{}).disk(d, nil)
+	return &frozen, nil
+}
+
+// diskAt finds a disk of a snapshot. It has a file.
+func (s *Session) diskAt(ctx context.Context, snapshot inventory.MoRef, key int32) (*types.VirtualDisk, error) {
 	var at mo.VirtualMachineSnapshot
 	if err := s.properties(ctx, reference("VirtualMachineSnapshot", snapshot), &at, "config.hardware.device"); err != nil {
-		return inventory.Path{}, err
+		return nil, err
 	}
 	for _, d := range at.Config.Hardware.Device {
 		disk, ok := d.(*types.VirtualDisk)
@@ -186,9 +216,9 @@ func (s *Session) snapshotDisk(ctx context.Context, snapshot inventory.MoRef, ke
 		if len(chain) == 0 || isIndependent(chain[0].mode) {
 			break // it is in the configuration that was kept, and goes on being written to
 		}
-		return inventory.ParsePath(chain[0].file.FileName)
+		return disk, nil
 	}
-	return inventory.Path{}, fault.New(fault.NotFound, "it is not part of the snapshot").
+	return nil, fault.New(fault.NotFound, "it is not part of the snapshot").
 		WithHint("independent disks and physical RDMs are left out of snapshots: power the VM off to move them")
 }
 

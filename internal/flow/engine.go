@@ -67,7 +67,7 @@ func Open(ctx context.Context, cfg Config) (_ *Engine, err error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make state directory: %w", err)
 	}
-	l, err := lock(filepath.Join(cfg.Dir, "lock"))
+	l, err := lock(filepath.Join(cfg.Dir, lockName))
 	if err != nil {
 		return nil, fmt.Errorf("open state %s: %w", cfg.Dir, err)
 	}

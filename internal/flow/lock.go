@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
 	"golang.org/x/sys/unix"
 )
+
+const lockName = "lock" // in the state directory
 
 // lock takes the exclusive lock on path and writes our pid into it. The lock dies with
 // the process; the file stays. It is taken before anything else is opened because two
@@ -52,4 +55,14 @@ func heldBy(f *os.File) error {
 	}
 	return fault.New(fault.Conflict, "state directory is in use by process %s", pid).
 		WithHint("wait for process %s to end, or give another --state directory", pid)
+}
+
+// InUse reports whether a process has the state directory open.
+func InUse(dir string) bool {
+	f, err := os.Open(filepath.Join(dir, lockName))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil // closing gives it back
 }

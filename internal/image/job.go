@@ -90,6 +90,30 @@ func (j Job) Fill(ctx context.Context, fill func(context.Context, *Copying) erro
 	return root, c.Log.Missing(), err
 }
 
+// Advance does one attempt at bringing the image up to a moment of its disk that is not the
+// last: it stays open, and its manifest unsealed. It returns how many chunks are missing.
+func (j Job) Advance(ctx context.Context, fill func(context.Context, *Copying) error) (missing int64, err error) {
+	c, err := j.open(ctx)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	err = fill(ctx, c)
+	return c.Log.Missing(), err
+}
+
+// Complete finishes an image to which Advance has brought everything. It fails if its
+// manifest lacks anything.
+func (j Job) Complete(ctx context.Context) (root manifest.Hash, err error) {
+	root, _, err = j.Fill(ctx, func(_ context.Context, c *Copying) error {
+		if n := c.Log.Missing(); n > 0 {
+			return fault.New(fault.Internal, "%d chunks are missing", n)
+		}
+		return nil
+	})
+	return root, err
+}
+
 // finished reports whether an earlier attempt completed the image, and with what root.
 func (j Job) finished(ctx context.Context) (root manifest.Hash, ok bool) {
 	s, err := manifest.Load(j.Manifest)

@@ -81,6 +81,14 @@ type Host struct {
 	Connected       bool   `json:"connected"`
 }
 
+// VMkernelNIC is an interface that an ESXi host has for itself.
+type VMkernelNIC struct {
+	Device  string `json:"device"`  // vmk0
+	Address string `json:"address"` // its IP
+	Network string `json:"network"` // its port group; empty on a distributed switch
+	Backup  bool   `json:"backup"`  // tagged for backup traffic (vSphereBackupNFC)
+}
+
 // Datastore is where disks live.
 type Datastore struct {
 	Ref        MoRef   `json:"ref"`

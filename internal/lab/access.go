@@ -46,30 +46,41 @@ type DiskContent struct {
 	Key       int32 // device key in the API
 }
 
-// Disk returns the content of the nth disk of a VM, to compare copies with.
+// Disk returns what the nth disk of a VM holds, to compare copies with. While the guest
+// writes, each read sees the disk as it is then.
 func (l *Lab) Disk(vm string, n int) (DiskContent, error) {
-	m, err := l.machine(vm)
+	d, err := l.disk(vm, n)
 	if err != nil {
 		return DiskContent{}, err
 	}
-	if n < 0 || n >= len(m.disks) {
-		return DiskContent{}, fmt.Errorf("VM %q has no disk %d", vm, n)
-	}
-	d := m.disks[n]
 	return DiskContent{ReaderAt: d.content, Size: d.content.Size(), Allocated: d.allocated, Key: d.key}, nil
+}
+
+// DiskAt returns what the nth disk of a VM held when a snapshot was taken.
+func (l *Lab) DiskAt(vm string, n int, snapshot string) (DiskContent, error) {
+	d, err := l.disk(vm, n)
+	if err != nil {
+		return DiskContent{}, err
+	}
+	d.vm.writing.Lock()
+	defer d.vm.writing.Unlock()
+	for i, s := range d.vm.snaps {
+		if s.name == snapshot && s.ref.Value != "" && snapshotted(d.spec) {
+			v := d.through(d.chain()[:i+1])
+			return DiskContent{ReaderAt: v, Size: v.Size(), Allocated: d.allocated, Key: d.key}, nil
+		}
+	}
+	return DiskContent{}, fmt.Errorf("VM %q has no snapshot %q", vm, snapshot)
 }
 
 // HideFromMap makes the allocation map of a disk leave out ranges from now on, whether they
 // hold data or not: a lying map.
 func (l *Lab) HideFromMap(vm string, n int, spans ...Span) error {
-	m, err := l.machine(vm)
+	d, err := l.disk(vm, n)
 	if err != nil {
 		return err
 	}
-	if n < 0 || n >= len(m.disks) {
-		return fmt.Errorf("VM %q has no disk %d", vm, n)
-	}
-	m.disks[n].hide.Store(&spans)
+	d.hide.Store(&spans)
 	return nil
 }
 

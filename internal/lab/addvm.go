@@ -28,8 +28,8 @@ func (b *builder) addVM(spec VM) error {
 		return err
 	}
 	b.ctx.WithLock(vm, func() { b.configure(m, &vm.VirtualMachine, networks) })
-	for i, name := range spec.Snapshots {
-		if err := b.addSnapshot(m, vm, name, i+1); err != nil {
+	for _, name := range spec.Snapshots {
+		if err := b.addSnapshot(vm, name); err != nil {
 			return fmt.Errorf("snapshot %q: %w", name, err)
 		}
 	}
@@ -148,19 +148,11 @@ func (b *builder) addNetwork(dc *datacenter, name string) error {
 	return nil
 }
 
-// addSnapshot adds the nth snapshot: the simulator's tree entry, then the delta above it.
-func (b *builder) addSnapshot(m *machine, vm *simulator.VirtualMachine, name string, n int) error {
+// addSnapshot takes a snapshot. The watcher makes the deltas.
+func (b *builder) addSnapshot(vm *simulator.VirtualMachine, name string) error {
 	res := vm.CreateSnapshotExTask(b.ctx, &types.CreateSnapshotEx_Task{This: vm.Self, Name: name})
 	if _, err := b.wait(res.(*methods.CreateSnapshotEx_TaskBody).Res.Returnval); err != nil {
 		return err
 	}
-	b.ctx.WithLock(vm, func() {
-		for _, dev := range vm.Config.Hardware.Device {
-			if d := m.disk(dev.GetVirtualDevice().Key); d != nil {
-				dev.GetVirtualDevice().Backing = d.backing(n)
-			}
-		}
-		m.setLayout(&vm.VirtualMachine)
-	})
 	return nil
 }

@@ -1,54 +1,57 @@
 package lab
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// backing describes the link that is active after n snapshots, with its parents.
+// backing describes the nth link of the disk, with its parents, as the active one.
 func (d *vdisk) backing(n int) types.BaseVirtualDeviceBackingInfo {
+	return d.backingWith(n, d.changeID())
+}
+
+// backingWith describes the nth link with a change id.
+func (d *vdisk) backingWith(n int, id string) types.BaseVirtualDeviceBackingInfo {
 	if d.spec.RDM != "" {
 		return d.rdmBacking()
 	}
-	n = min(n, len(d.links)-1)
-	if n > 0 && strings.HasSuffix(d.links[n].data, "-sesparse.vmdk") {
-		return d.seSparse(n)
+	if links := d.chain(); n > 0 && strings.HasSuffix(links[n].data, "-sesparse.vmdk") {
+		return d.seSparse(n, id)
 	}
-	return d.flat(n)
+	return d.flat(n, id)
 }
 
 func (d *vdisk) file(n int) types.VirtualDeviceFileBackingInfo {
 	ref := d.ds.ref
 	return types.VirtualDeviceFileBackingInfo{
-		FileName:  datastorePath(d.ds.spec.Name, d.vm.spec.Folder, d.links[n].name),
+		FileName:  datastorePath(d.ds.spec.Name, d.vm.spec.Folder, d.chain()[n].name),
 		Datastore: &ref,
 	}
 }
 
-func (d *vdisk) flat(n int) *types.VirtualDiskFlatVer2BackingInfo {
+func (d *vdisk) flat(n int, id string) *types.VirtualDiskFlatVer2BackingInfo {
 	b := &types.VirtualDiskFlatVer2BackingInfo{
 		VirtualDeviceFileBackingInfo: d.file(n), DiskMode: d.spec.Mode, Sharing: d.spec.Sharing,
 		ThinProvisioned: types.NewBool(!d.spec.Thick), Uuid: diskUUID(d.id, 0), ContentId: strings.ReplaceAll(d.contentID(), "-", ""),
-		ChangeId: d.changeID(n), KeyId: d.vm.keyID(), DigestEnabled: types.NewBool(false),
+		ChangeId: id, KeyId: d.vm.keyID(), DigestEnabled: types.NewBool(false),
 	}
 	if n > 0 {
-		b.Parent = d.flat(n - 1)
+		b.Parent = d.flat(n-1, d.parentID(n-1))
 	}
 	return b
 }
 
 // seSparse is the delta of VMFS6; its parent is another, or the flat base.
-func (d *vdisk) seSparse(n int) types.BaseVirtualDeviceBackingInfo {
+func (d *vdisk) seSparse(n int, id string) types.BaseVirtualDeviceBackingInfo {
 	b := &types.VirtualDiskSeSparseBackingInfo{
 		VirtualDeviceFileBackingInfo: d.file(n), DiskMode: d.spec.Mode, Uuid: diskUUID(d.id, 0),
-		ContentId: strings.ReplaceAll(d.contentID(), "-", ""), ChangeId: d.changeID(n), KeyId: d.vm.keyID(),
+		ContentId: strings.ReplaceAll(d.contentID(), "-", ""), ChangeId: id, KeyId: d.vm.keyID(),
 	}
 	// The API types the parent as seSparse too, down to the base, whose file name is
 	// the base descriptor.
 	if n > 0 {
-		b.Parent, _ = d.seSparse(n - 1).(*types.VirtualDiskSeSparseBackingInfo)
+		b.Parent, _ = d.seSparse(n-1, d.parentID(n-1)).(*types.VirtualDiskSeSparseBackingInfo)
 	}
 	return b
 }
@@ -61,18 +64,22 @@ func (d *vdisk) rdmBacking() types.BaseVirtualDeviceBackingInfo {
 	}
 }
 
-// changeID is a disk's position in its change log: an id of the log and a counter, in the
-// form hosts write it. It is empty while changes are not tracked.
-func (d *vdisk) changeID(n int) string {
-	if !d.vm.spec.ChangeTracking {
+// parentID is the change id of the nth link, which a snapshot froze.
+func (d *vdisk) parentID(n int) string {
+	if n >= len(d.vm.snaps) {
 		return ""
 	}
-	return fmt.Sprintf("%s/%d", d.logID(), n+1)
+	at := d.vm.snaps[n].epochs[d]
+	if !at.on {
+		return ""
+	}
+	return d.idAt(at.log, at.epoch)
 }
 
-func (d *vdisk) logID() string {
-	text := fmt.Sprintf("% x", hashOf(d.id+"changes", 16))
-	return text[:23] + "-" + text[24:]
+// tracked reports whether changes are tracked now.
+func (d *vdisk) tracked() bool {
+	_, _, on := d.changes.moment()
+	return on
 }
 
 func (m *machine) keyID() *types.CryptoKeyId {

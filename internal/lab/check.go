@@ -32,7 +32,7 @@ func (c Config) check() error {
 	for _, f := range c.Faults {
 		errs = append(errs, f.check())
 	}
-	errs = append(errs, c.checkNumbers(), c.checkNFS(), oneOf("locks", string(c.Locks), []string{string(LockAll), string(LockActive)}))
+	errs = append(errs, c.checkNumbers(), c.checkNFS(), c.NFC.check(), oneOf("locks", string(c.Locks), []string{string(LockAll), string(LockActive)}))
 	return errors.Join(errs...)
 }
 
@@ -84,6 +84,9 @@ func (c Config) checkVM(v VM) error {
 		return fmt.Errorf("%s: no datacenter %q", where, v.Datacenter)
 	case !slices.Contains(dc.Hosts, v.Host):
 		return fmt.Errorf("%s: no host %q in %s", where, v.Host, v.Datacenter)
+	}
+	if w := v.Guest.Writes; w.Rate < 0 || w.AtStop < 0 || w.Spread < 0 || w.Spread > 100 {
+		return fmt.Errorf("%s: writes %+v: want nothing negative and a spread of at most 100", where, w)
 	}
 	errs := []error{oneOf(where+" firmware", v.Firmware, []string{"bios", "efi"})}
 	for i, d := range v.Disks {

@@ -108,7 +108,7 @@ func (c *clone) run(ctx context.Context) error {
 
 // fill writes the flat file.
 func (c *clone) fill(ctx context.Context, f *nfsclient.File) error {
-	data := c.source.disk.content
+	data := c.source.view()
 	if err := f.Truncate(ctx, data.Size()); err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (c *clone) describe(ctx context.Context, flat string) error {
 	d := c.source.disk
 	spec := d.spec
 	spec.Thick, spec.RDM = c.zeros, ""
-	copied := &vdisk{spec: spec, id: d.id + c.path, vm: &machine{}, ds: &datastore{spec: Datastore{Type: "NFS"}}, content: d.content}
+	copied := &vdisk{spec: spec, id: d.id + c.path, vm: &machine{}, ds: &datastore{spec: Datastore{Type: "NFS"}}, content: c.source.view(), changes: newChangeLog(false)}
 	f, err := c.client.Create(ctx, c.path)
 	if err != nil {
 		return err

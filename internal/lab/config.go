@@ -27,6 +27,7 @@ type Config struct {
 
 	NFS      NFS      `json:"nfs,omitzero"`
 	SSH      SSH      `json:"ssh,omitzero"`
+	NFC      NFC      `json:"nfc,omitzero"`
 	Limits   Limits   `json:"limits"`
 	Sessions Sessions `json:"sessions"`
 	CBT      CBT      `json:"cbt"`

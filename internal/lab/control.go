@@ -60,6 +60,7 @@ type Info struct {
 	Limits      Limits            `json:"limits"`
 	SSH         []SSHInfo         `json:"ssh"`    // the hosts' SSH servers
 	Mounts      []Mount           `json:"mounts"` // NFS datastores mounted at run time
+	NFC         map[string]string `json:"nfc"`    // host name to the address of its NFC server
 }
 
 // SSHInfo is where one host takes SSH connections.
@@ -70,7 +71,7 @@ type SSHInfo struct {
 }
 
 func (l *Lab) info() Info {
-	i := Info{URL: l.URL(), Fingerprint: l.Fingerprint(), User: l.cfg.User, Limits: l.limits(), Hosts: map[string]string{}}
+	i := Info{URL: l.URL(), Fingerprint: l.Fingerprint(), User: l.cfg.User, Limits: l.limits(), Hosts: map[string]string{}, NFC: map[string]string{}}
 	for name, e := range l.hosts {
 		i.Hosts[name] = e.addr
 	}
@@ -81,6 +82,9 @@ func (l *Lab) info() Info {
 		i.SSH = append(i.SSH, SSHInfo{Host: h.name, Addr: l.SSHAddr(h.name), HostKey: strings.TrimSpace(l.SSHHostKey(h.name))})
 	}
 	i.Mounts = l.Mounts()
+	for _, h := range l.nfc.all {
+		i.NFC[h.name] = h.addr
+	}
 	return i
 }
 
@@ -102,6 +106,8 @@ func (l *Lab) controlMux() *http.ServeMux {
 	act("POST /release", func() error { l.faults.Release(); return nil })
 	handle("PUT /limits", l.putLimits)
 	handle("PUT /power/{vm}", l.putPower)
+	handle("PUT /nfc", l.putNFC)
+	act("DELETE /nfc", func() error { l.DropNFC(); return nil })
 	act("POST /certificate", l.ChangeCertificate)
 	act("POST /restart", l.Restart)
 	act("POST /stop", l.Stop)
@@ -171,4 +177,13 @@ func (l *Lab) putPower(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return want, l.SetPower(r.PathValue("vm"), want.On)
+}
+
+// putNFC changes the NFC rules named in the request and keeps the others.
+func (l *Lab) putNFC(r *http.Request) (any, error) {
+	rules := l.NFC()
+	if err := decode(r, &rules); err != nil {
+		return nil, err
+	}
+	return rules, l.SetNFC(rules)
 }

@@ -12,25 +12,17 @@ type chainLink struct {
 	name   string // x.vmdk, x-000001.vmdk
 	parent string // empty for the base
 	data   string // name of the data file: x-flat.vmdk, x-000001-sesparse.vmdk
+	layer  *layer // what was written to it
 }
 
-// chain returns the links of a disk from base to active, one delta per snapshot.
-func chain(d Disk, snapshots int, vmfs bool) []chainLink {
+// baseLink is the first link of a disk.
+func baseLink(d Disk) chainLink {
 	stem := strings.TrimSuffix(d.Name, ".vmdk")
 	base := chainLink{name: d.Name, data: stem + "-flat.vmdk"}
 	if d.RDM != "" {
 		base.data = stem + map[string]string{"physicalMode": "-rdmp.vmdk", "virtualMode": "-rdm.vmdk"}[d.RDM]
 	}
-	links := []chainLink{base}
-	for i := 1; i <= snapshots && snapshotted(d); i++ {
-		name := fmt.Sprintf("%s-%06d", stem, i)
-		suffix := "-delta.vmdk" // NFS keeps vmfsSparse; VMFS6 always makes seSparse
-		if vmfs {
-			suffix = "-sesparse.vmdk"
-		}
-		links = append(links, chainLink{name: name + ".vmdk", parent: links[i-1].name, data: name + suffix})
-	}
-	return links
+	return base
 }
 
 // snapshotted reports whether snapshots include d: independent disks and physical RDMs are
@@ -53,7 +45,7 @@ func (d *vdisk) descriptor(l chainLink) string {
 		fmt.Fprintf(&b, "parentFileNameHint=\"%s\"\n", l.parent)
 	}
 	fmt.Fprintf(&b, "\n# Extent description\nRW %d %s \"%s\"\n", d.content.Size()/512, kind, file)
-	if d.vm.spec.ChangeTracking && l.parent == "" {
+	if d.tracked() && l.parent == "" {
 		fmt.Fprintf(&b, "\n# Change Tracking File\nchangeTrackPath=\"%s\"\n", ctkName(l.name))
 	}
 	b.WriteString("\n# The Disk Data Base\n#DDB\n\n")

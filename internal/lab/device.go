@@ -129,7 +129,7 @@ func (l *deviceList) addDisk(d *vdisk, i int) {
 	l.add(&types.VirtualDisk{
 		VirtualDevice: types.VirtualDevice{
 			Key: d.key, ControllerKey: ctrl, UnitNumber: &unit,
-			DeviceInfo: label(fmt.Sprintf("Hard disk %d", i+1)), Backing: d.backing(0),
+			DeviceInfo: label(fmt.Sprintf("Hard disk %d", i+1)), Backing: d.backing(d.last()),
 		},
 		CapacityInKB: d.content.Size() / 1024, CapacityInBytes: d.content.Size(),
 		VDiskId: nil, DiskObjectId: fmt.Sprintf("%d-%d", 1, d.key),

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/decamp/decamp/internal/lab/nfchost"
 )
 
 // FaultKind says what goes wrong.
@@ -33,13 +35,61 @@ const (
 	FaultCloneKill  FaultKind = "clone-kill"  // the process is killed; what it wrote stays
 	FaultCloneFail  FaultKind = "clone-fail"  // it fails with an I/O error
 	FaultCloneStall FaultKind = "clone-stall" // it goes no further until Release
+
+	// These happen to snapshots and change tracking. Path is part of the VM's name.
+	FaultSnapshotCreate      FaultKind = "snapshot-create"      // the task fails
+	FaultSnapshotRemove      FaultKind = "snapshot-remove"      // the task fails, the snapshot stays
+	FaultSnapshotConsolidate FaultKind = "snapshot-consolidate" // the snapshot goes, its delta stays: consolidation is needed
+	FaultCBTFail             FaultKind = "cbt-fail"             // QueryChangedDiskAreas fails with FileFault
+	FaultCBTLose             FaultKind = "cbt-lose"             // its answer leaves out every other area, silently
+
+	// These happen to tickets for NFC. Path is part of the VM's name.
+	FaultNFCTicket     FaultKind = "nfc-no-ticket"  // NoPermission
+	FaultNFCThumbprint FaultKind = "nfc-thumbprint" // the ticket names another certificate
+
+	// And these to NFC connections. Path is part of the datastore path, Method one of the
+	// nfchost.Op names; the default is the operation they make sense for, which for most is a
+	// read. At is an offset on the disk: only a read that holds it is hit, 0 is any.
+	FaultNFCError     FaultKind = "nfc-error"      // an ERROR record of Code and Text
+	FaultNFCStatus    FaultKind = "nfc-status"     // Code as status of a reply
+	FaultNFCRefuse    FaultKind = "nfc-refuse"     // the handshake ends with type 4; of Method SESSION: the ticket is not taken
+	FaultNFCOtherCert FaultKind = "nfc-other-cert" // the second TLS session shows another certificate
+	FaultNFCCut       FaultKind = "nfc-cut"        // TCP reset, in the middle of a fragment or at At
+	FaultNFCStall     FaultKind = "nfc-stall"      // nothing more, until Release
+	FaultNFCMagic     FaultKind = "nfc-magic"      // a reply's header has a wrong magic
+	FaultNFCOpID      FaultKind = "nfc-op-id"      // a reply names a request that was never made
+	FaultNFCRange     FaultKind = "nfc-range"      // a fragment from behind the end
+	FaultNFCOverlap   FaultKind = "nfc-overlap"    // a fragment twice
+	FaultNFCEmpty     FaultKind = "nfc-empty"      // a fragment of no length
+	FaultNFCLength    FaultKind = "nfc-length"     // a length on the wire that is one too small
+	FaultNFCHuge      FaultKind = "nfc-huge"       // a length on the wire of 4 GiB
+	FaultNFCSum       FaultKind = "nfc-checksum"   // zlib with a wrong checksum
+	FaultNFCRun       FaultKind = "nfc-run"        // SkipZ with a run past the end
+	FaultNFCFalling   FaultKind = "nfc-falling"    // SkipZ with runs in falling order
+	FaultNFCMatch     FaultKind = "nfc-match"      // FastLZ with a match from before the start
+	FaultNFCFlip      FaultKind = "nfc-flip"       // one bit is wrong and nothing says so
 )
+
+// nfcKinds are the kinds that happen to NFC connections, with the operation each is meant
+// for. The rest of a kind's name is the server's.
+var nfcKinds = map[FaultKind]string{
+	FaultNFCError: nfchost.OpRead, FaultNFCStatus: nfchost.OpRead, FaultNFCRefuse: nfchost.OpHandshake, FaultNFCOtherCert: nfchost.OpProxy,
+	FaultNFCCut: nfchost.OpRead, FaultNFCStall: nfchost.OpRead, FaultNFCMagic: nfchost.OpRead, FaultNFCOpID: nfchost.OpRead, FaultNFCRange: nfchost.OpRead,
+	FaultNFCOverlap: nfchost.OpRead, FaultNFCEmpty: nfchost.OpRead, FaultNFCLength: nfchost.OpRead, FaultNFCHuge: nfchost.OpRead, FaultNFCSum: nfchost.OpRead,
+	FaultNFCRun: nfchost.OpRead, FaultNFCFalling: nfchost.OpRead, FaultNFCMatch: nfchost.OpRead, FaultNFCFlip: nfchost.OpRead,
+}
 
 var cloneFaults = []FaultKind{FaultCloneKill, FaultCloneFail, FaultCloneStall}
 
 var faultKinds = []FaultKind{
 	FaultStatus, FaultSlow, FaultStall, FaultReset, FaultShort, FaultShortLength, FaultWrongRange, FaultOtherBytes, FaultIgnoreRange, FaultFlip,
-	FaultCloneKill, FaultCloneFail, FaultCloneStall,
+	FaultCloneKill, FaultCloneFail, FaultCloneStall, FaultNFCTicket, FaultNFCThumbprint,
+	FaultSnapshotCreate, FaultSnapshotRemove, FaultSnapshotConsolidate, FaultCBTFail, FaultCBTLose,
+}
+
+// vmFaults happen to VMs, not to files.
+var vmFaults = []FaultKind{
+	FaultNFCTicket, FaultNFCThumbprint, FaultSnapshotCreate, FaultSnapshotRemove, FaultSnapshotConsolidate, FaultCBTFail, FaultCBTLose,
 }
 
 // A Fault happens to /folder requests, or to copies on the host, while it is active.
@@ -54,11 +104,13 @@ type Fault struct {
 	Status      int       `json:"status,omitempty"`      // for "status"; default 503
 	At          int64     `json:"at,omitempty"`
 	Delay       Duration  `json:"delay,omitempty"` // for "slow"
+	Code        uint64    `json:"code,omitempty"`  // for "nfc-error" and "nfc-status"
+	Text        string    `json:"text,omitempty"`  // for "nfc-error"
 }
 
 func (f Fault) check() error {
 	switch {
-	case !slices.Contains(faultKinds, f.Kind):
+	case !slices.Contains(faultKinds, f.Kind) && nfcKinds[f.Kind] == "":
 		return fmt.Errorf("fault %q: unknown kind", f.Kind)
 	case f.Probability < 0 || f.Probability > 1:
 		return fmt.Errorf("fault %q: probability %v: want 0 to 1", f.Kind, f.Probability)
@@ -140,12 +192,41 @@ func (fs *Faults) Release() {
 
 // take returns the fault that happens to r, or nil.
 func (fs *Faults) take(r *http.Request) *injected {
-	return fs.takeIf(func(f *Fault) bool { return !slices.Contains(cloneFaults, f.Kind) && f.hits(r.URL.Path, r.Method) })
+	return fs.takeIf(func(f *Fault) bool { return f.ofFolder() && f.hits(r.URL.Path, r.Method) })
+}
+
+// ofFolder reports whether a fault happens to /folder.
+func (f *Fault) ofFolder() bool {
+	return !slices.Contains(cloneFaults, f.Kind) && !slices.Contains(vmFaults, f.Kind) && nfcKinds[f.Kind] == ""
 }
 
 // takeClone returns the fault that happens to a copy, or nil.
 func (fs *Faults) takeClone(path string) *injected {
 	return fs.takeIf(func(f *Fault) bool { return slices.Contains(cloneFaults, f.Kind) && f.hits(path, "") })
+}
+
+// takeTicket returns the fault that happens to a ticket for NFC, or nil.
+func (fs *Faults) takeTicket(vm string) *injected {
+	return fs.takeIf(func(f *Fault) bool {
+		return (f.Kind == FaultNFCTicket || f.Kind == FaultNFCThumbprint) && f.hits(vm, "")
+	})
+}
+
+// takeNFC returns the fault that happens to an operation on an NFC connection, or nil.
+func (fs *Faults) takeNFC(op nfchost.Op) *nfchost.Fault {
+	hit := fs.takeIf(func(f *Fault) bool {
+		meant := nfcKinds[f.Kind]
+		wrongPlace := f.At != 0 && (f.At < op.Offset || f.At >= op.Offset+op.Length)
+		if meant == "" || f.Method == "" && meant != op.Name || wrongPlace {
+			return false
+		}
+		return f.hits(op.Path, op.Name)
+	})
+	if hit == nil {
+		return nil
+	}
+	kind := nfchost.FaultKind(strings.TrimPrefix(string(hit.Kind), "nfc-"))
+	return &nfchost.Fault{Kind: kind, Code: hit.Code, Text: hit.Text, At: hit.At, Release: hit.release}
 }
 
 func (fs *Faults) takeIf(hits func(*Fault) bool) *injected {

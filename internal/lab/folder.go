@@ -133,10 +133,12 @@ func (e *endpoint) serve(w *recorder, r *http.Request, p place, f *injected) err
 	if p.ds == nil {
 		return e.list(w, r, p)
 	}
-	if d := p.ds.data[p.path]; d != nil {
+	if d := p.ds.file(p.path); d != nil {
 		if e.lab.isLocked(d) {
 			return errLocked
 		}
+		d.disk.served.Add(1)
+		defer d.disk.served.Add(-1)
 		return e.send(w, r, body{ReaderAt: d.content, size: d.content.Size(), ds: p.ds}, f)
 	}
 	return e.serveSmall(w, r, p, f)
@@ -166,16 +168,15 @@ func (e *endpoint) serveSmall(w *recorder, r *http.Request, p place, f *injected
 	return e.send(w, r, body{ReaderAt: file, size: info.Size(), ds: p.ds}, f)
 }
 
-// isLocked reports whether a running VM keeps others from the file.
+// isLocked reports whether a running VM, or a reader over NFC, keeps others from the file.
 func (l *Lab) isLocked(f *dataFile) bool {
-	return f.disk.vm.running.Load() && (l.cfg.Locks == LockAll || f.written())
+	return f.disk.opened.Load() > 0 || f.disk.vm.running.Load() && (l.cfg.Locks == LockAll || f.written())
 }
 
-// written reports whether the file is the link that its VM writes to. A snapshot taken at
-// run time makes no delta here, but freezes the base all the same.
+// written reports whether the file is of the link that its VM writes to.
 func (f *dataFile) written() bool {
-	frozenBase := len(f.disk.links) == 1 && f.disk.vm.frozen.Load() && snapshotted(f.disk.spec)
-	return f.active && !frozenBase
+	links := f.disk.chain()
+	return links[len(links)-1].name == f.link
 }
 
 // fail sends err as hosts do: a status and a short HTML page.

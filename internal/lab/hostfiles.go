@@ -150,7 +150,7 @@ func (f *hostFiles) reader(ctx context.Context, name string) (io.ReaderAt, int64
 	case ds == nil:
 		return nil, 0, errNoFile
 	}
-	if d := ds.data[rest]; d != nil {
+	if d := ds.file(rest); d != nil {
 		if f.h.lab.isLocked(d) {
 			return nil, 0, errBusyFile
 		}
@@ -192,7 +192,7 @@ func (f *hostFiles) stat(ctx context.Context, name string) (hostFile, error) {
 		return hostFile{name: path.Base(name), dir: true}, nil
 	}
 	if ds, _, rest, ok := f.volume(name); ok && ds != nil {
-		if d := ds.data[rest]; d != nil { // also one that cannot be opened
+		if d := ds.file(rest); d != nil { // also one that cannot be opened
 			return hostFile{name: path.Base(name), size: d.content.Size()}, nil
 		}
 	}

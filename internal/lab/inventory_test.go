@@ -17,7 +17,7 @@ import (
 )
 
 // allVMs retrieves every VM with all its properties, by name.
-func allVMs(t *testing.T, c *vim25.Client) map[string]mo.VirtualMachine {
+func allVMs(t testing.TB, c *vim25.Client) map[string]mo.VirtualMachine {
 	t.Helper()
 	ctx := context.Background()
 	v, err := view.NewManager(c).CreateContainerView(ctx, c.ServiceContent.RootFolder, []string{"VirtualMachine"}, true)

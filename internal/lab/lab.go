@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/decamp/decamp/internal/lab/nfchost"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/types"
 )
@@ -33,6 +34,7 @@ type Lab struct {
 	stats   *counters
 	guests  guests
 	nas     nasTable
+	nfc     *nfcHosts
 	shells  []*shellHost // as the hosts were added
 	jobs    jobs
 
@@ -56,6 +58,7 @@ func Start(ctx context.Context, cfg Config) (*Lab, error) {
 	l.shape.Store(&l.cfg.Limits)
 	l.jobs.init()
 	l.faults = newFaults(l.cfg.Faults)
+	l.nfc = newNFCHosts(l)
 	if err := l.start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start lab: %w", err), l.Close())
 	}
@@ -143,6 +146,7 @@ func (l *Lab) serveModel() {
 	sm.ServiceHostName = l.main.addr
 	sm.ValidLogin = func(req *types.Login) bool { return l.main.door.password(req.UserName, req.Password) }
 	svc.RegisterSDK(reg, reg.Path+"/vimService")
+	reg.Put(&nfcService{Self: nfcServiceRef(l.cfg.VCenter), lab: l})
 	svc.ServeMux.HandleFunc(reg.Path+"/vimServiceVersions.xml", svc.ServiceVersions)
 	l.main.sdk, l.main.dcs = svc.ServeMux, l.datacenters
 	for _, dc := range l.datacenters {
@@ -178,10 +182,14 @@ func (l *Lab) close() error {
 	}
 	l.jobs.close()
 	l.nas.abandon()
+	errs = append(errs, l.nfc.each((*nfchost.Server).Close))
 	for _, e := range l.endpoints() {
 		errs = append(errs, e.close())
 	}
 	l.drain()
+	for _, m := range l.machines {
+		m.writer.halt()
+	}
 	errs = append(errs, l.closeStorage())
 	if l.model != nil {
 		l.model.Remove()

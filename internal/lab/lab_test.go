@@ -72,7 +72,7 @@ func client(t testing.TB, l *Lab) *http.Client {
 }
 
 // login opens a SOAP session.
-func login(t *testing.T, l *Lab) *govmomi.Client {
+func login(t testing.TB, l *Lab) *govmomi.Client {
 	t.Helper()
 	u, err := soap.ParseURL(l.URL())
 	if err != nil {

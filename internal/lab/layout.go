@@ -25,7 +25,7 @@ func (m *machine) setLayout(vm *mo.VirtualMachine) {
 	disks := []types.VirtualMachineFileLayoutDiskLayout{}
 	for _, d := range m.disks {
 		l.addDisk(d)
-		disks = append(disks, types.VirtualMachineFileLayoutDiskLayout{Key: d.key, DiskFile: []string{d.file(len(d.links) - 1).FileName}})
+		disks = append(disks, types.VirtualMachineFileLayoutDiskLayout{Key: d.key, DiskFile: []string{d.file(d.last()).FileName}})
 	}
 	if vm.LayoutEx != nil {
 		l.ex.Snapshot = vm.LayoutEx.Snapshot
@@ -57,13 +57,13 @@ func (l *layout) addHome(m *machine) {
 
 func (l *layout) addDisk(d *vdisk) {
 	chain := types.VirtualMachineFileLayoutExDiskLayout{Key: d.key}
-	for i, link := range d.links {
+	for i, link := range d.chain() {
 		unit := types.VirtualMachineFileLayoutExDiskUnit{}
 		name := func(file string) string { return datastorePath(d.ds.spec.Name, d.vm.spec.Folder, file) }
 		unit.FileKey = append(unit.FileKey, l.add(d.ds, name(link.name), "diskDescriptor", 512))
 		size := d.allocated
 		if i > 0 {
-			size = deltaSize
+			size = d.fileSize(link)
 		}
 		if d.spec.RDM == "" {
 			unit.FileKey = append(unit.FileKey, l.add(d.ds, name(link.data), "diskExtent", size))
@@ -92,4 +92,12 @@ func (l *layout) on(ds *datastore) *types.VirtualMachineUsageOnDatastore {
 		l.order = append(l.order, ds)
 	}
 	return l.usage[ds]
+}
+
+// fileSize is the size of a link's data file.
+func (d *vdisk) fileSize(link chainLink) int64 {
+	if f := d.ds.file(filepath.Join(d.vm.spec.Folder, link.data)); f != nil {
+		return f.content.Size()
+	}
+	return 0
 }

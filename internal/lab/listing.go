@@ -69,7 +69,7 @@ func (p place) files() (all []entry, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for file := range p.ds.data {
+	for _, file := range p.ds.files() {
 		if path.Dir(file) == dir {
 			names = append(names, path.Base(file))
 		}

@@ -2,8 +2,12 @@ package lab
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,14 +31,16 @@ type datastore struct {
 	root *os.Root
 	rate *bucket
 	ref  types.ManagedObjectReference
-	data map[string]*dataFile // by path inside the datastore; complete before the lab serves
+
+	mu   sync.RWMutex
+	data map[string]*dataFile // by path inside the datastore
 }
 
 // dataFile is the data of one link of a disk's chain.
 type dataFile struct {
 	disk    *vdisk
 	content content
-	active  bool // the link a running VM writes to
+	link    string // name of its descriptor
 }
 
 // machine is one VM.
@@ -46,8 +52,12 @@ type machine struct {
 	disks []*vdisk
 
 	running    atomic.Bool // follows runtime.powerState
-	frozen     atomic.Bool // has a snapshot: its base disks are no longer written
 	shutdownAt time.Time   // guarded by guests.mu; zero when no shutdown is pending
+	writer     *guestWriter
+
+	writing    sync.Mutex // held for each write of the guest, and while chains change
+	snaps      []*snap    // oldest first
+	leaveDelta bool       // the next snapshot that is removed leaves its delta behind
 }
 
 // vdisk is one disk of a machine.
@@ -56,16 +66,23 @@ type vdisk struct {
 	id        string // seed of everything derived: uuid, CID
 	vm        *machine
 	ds        *datastore
-	key       int32 // device key
-	links     []chainLink
-	content   content
-	allocated int64                  // bytes at the map's granularity
+	key       int32                       // device key
+	links     atomic.Pointer[[]chainLink] // from the base up
+	base      content                     // what the disk held at first
+	content   content                     // what it holds now
+	size      atomic.Int64
+	changes   *changeLog
+	noise     []byte
+	allocated int64                  // bytes at the map's granularity, at first
 	hide      atomic.Pointer[[]Span] // ranges the map omits
+	served    atomic.Int64           // /folder replies under way
+	opened    atomic.Int64           // NFC sessions that have it open
 }
 
 // newMachine opens the contents of v's disks and writes its descriptors.
 func (l *Lab) newMachine(v VM, dc *datacenter) (*machine, error) {
 	m := &machine{spec: v, name: escapeName(v.Name), home: dc.datastore(v.Datastore)}
+	m.writer = newGuestWriter(m)
 	if m.home == nil {
 		return nil, fmt.Errorf("no datastore %q in %s", v.Datastore, dc.path)
 	}
@@ -85,57 +102,89 @@ func (l *Lab) newDisk(m *machine, dc *datacenter, spec Disk) (*vdisk, error) {
 	if err := l.openContent(d); err != nil {
 		return nil, err
 	}
-	d.links = chain(spec, len(m.spec.Snapshots), d.ds.spec.Type == "VMFS")
-	for i, link := range d.links {
-		if err := d.writeLink(link, i == len(d.links)-1); err != nil {
-			return nil, err
-		}
-	}
-	return d, nil
+	first := []chainLink{baseLink(spec)}
+	first[0].layer = newLayer(d.noise)
+	d.links.Store(&first)
+	return d, d.writeLink(first[0])
 }
 
 func (l *Lab) openContent(d *vdisk) (err error) {
+	d.noise, d.changes = l.noise(), newChangeLog(d.vm.spec.ChangeTracking)
 	if d.spec.File != "" {
-		d.content, err = openRaw(d.spec.File, int64(d.spec.Capacity))
+		d.base, err = openRaw(d.spec.File, int64(d.spec.Capacity))
 	} else {
-		d.content = &generated{noise: l.noise(), size: int64(d.spec.Capacity), seed: d.spec.Seed, fill: d.spec.Fill}
+		d.base = &generated{noise: l.noise(), size: int64(d.spec.Capacity), seed: d.spec.Seed, fill: d.spec.Fill}
 	}
 	if err != nil {
 		return fmt.Errorf("open content: %w", err)
 	}
-	l.contents = append(l.contents, d.content)
-	d.allocated = d.content.Size()
+	l.contents = append(l.contents, d.base)
+	d.content = live{d}
+	d.size.Store(d.base.Size())
+	d.allocated = d.base.Size()
 	if !d.spec.Thick {
-		d.allocated, err = allocated(d.content, int64(l.cfg.CBT.Granularity))
+		d.allocated, err = allocated(d.base, int64(l.cfg.CBT.Granularity))
 	}
 	return err
 }
 
 // writeLink writes the descriptor of one link and registers its data file. RDM pointers and
 // vSAN objects have none.
-func (d *vdisk) writeLink(link chainLink, active bool) error {
+func (d *vdisk) writeLink(link chainLink) error {
 	folder := d.vm.spec.Folder
 	if err := d.ds.write(filepath.Join(folder, link.name), d.descriptor(link)); err != nil {
 		return err
 	}
-	if d.vm.spec.ChangeTracking {
+	if d.tracked() {
 		if err := d.ds.write(filepath.Join(folder, ctkName(link.name)), ""); err != nil {
 			return err
 		}
 	}
-	if d.ds.spec.Type == "vsan" || (d.spec.RDM != "" && link.parent == "") {
-		return nil
-	}
-	f := &dataFile{disk: d, content: d.content, active: active}
-	if link.parent != "" {
-		f.content = &generated{size: deltaSize} // an empty delta; its format is not emulated
-	}
-	d.ds.data[filepath.Join(folder, link.data)] = f
+	d.registerData(link)
 	return nil
 }
 
-// deltaSize is the size of a snapshot's data file just after it was made.
-const deltaSize = 1 << 20
+// registerData makes the data file of a link known.
+func (d *vdisk) registerData(link chainLink) {
+	if d.ds.spec.Type == "vsan" || (d.spec.RDM != "" && link.parent == "") {
+		return
+	}
+	f := &dataFile{disk: d, link: link.name}
+	switch {
+	case link.parent == "":
+		f.content = d.through([]chainLink{link})
+	case strings.HasSuffix(link.data, "-sesparse.vmdk"):
+		f.content = &deltaFile{d: d, layer: link.layer, make: makeSESparse}
+	default:
+		f.content = &deltaFile{d: d, layer: link.layer, make: makeCOWD}
+	}
+	d.ds.setFile(filepath.Join(d.vm.spec.Folder, link.data), f)
+}
+
+// setFile makes a data file known under a path; nil forgets it.
+func (ds *datastore) setFile(path string, f *dataFile) {
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	if f == nil {
+		delete(ds.data, path)
+		return
+	}
+	ds.data[path] = f
+}
+
+// file returns the data file at a path, or nil.
+func (ds *datastore) file(path string) *dataFile {
+	ds.mu.RLock()
+	defer ds.mu.RUnlock()
+	return ds.data[path]
+}
+
+// files lists the paths of the data files.
+func (ds *datastore) files() []string {
+	ds.mu.RLock()
+	defer ds.mu.RUnlock()
+	return slices.Collect(maps.Keys(ds.data))
+}
 
 func (ds *datastore) write(name, text string) error {
 	if err := os.MkdirAll(filepath.Join(ds.dir, filepath.Dir(name)), 0o700); err != nil {

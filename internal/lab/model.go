@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/vmware/govmomi/simulator"
@@ -37,8 +38,14 @@ func newModel(cfg Config) (*simulator.Model, error) {
 		about.Name = "VMware vCenter Server"
 	}
 	about.FullName = fmt.Sprintf("%s %s build-%s", about.Name, about.Version, about.Build)
+	creating.Lock()
+	defer creating.Unlock()
 	return m, m.Create()
 }
+
+// creating is held while the simulator makes a model: it adds to its list of licences, of
+// which the process has one.
+var creating sync.Mutex
 
 // build creates datacenters, hosts, datastores and VMs in this order: each needs the last.
 func (b *builder) build() error {
@@ -69,7 +76,7 @@ func (b *builder) addDatacenter(dc *datacenter) error {
 		dc.ref = b.reg.Any("Datacenter").Reference()
 		host := b.reg.Any("HostSystem").(*simulator.HostSystem)
 		b.setProduct(host)
-		return b.addServices(host)
+		return errors.Join(b.addServices(host), b.addNFC(host))
 	}
 	parent, err := b.folder(dc.spec.Folder)
 	if err != nil {
@@ -116,8 +123,9 @@ func (b *builder) addHost(dc *datacenter, name string) error {
 	if err != nil {
 		return err
 	}
-	b.setProduct(b.host(dc, name))
-	return b.addServices(b.host(dc, name))
+	host := b.host(dc, name)
+	b.setProduct(host)
+	return errors.Join(b.addServices(host), b.addNFC(host))
 }
 
 // setProduct gives the host the lab's version, and no management address: clients would

@@ -185,6 +185,7 @@ type Mount struct {
 func (l *Lab) PowerCutHost() {
 	l.jobs.cut()
 	l.nas.abandon()
+	l.DropNFC()
 	for _, h := range l.shells {
 		h.machine.KillAll()
 		h.dropConns()

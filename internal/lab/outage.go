@@ -3,6 +3,8 @@ package lab
 import (
 	"errors"
 	"fmt"
+
+	"github.com/decamp/decamp/internal/lab/nfchost"
 )
 
 // KillSessions ends every session: cookies handed out so far stop working.
@@ -26,7 +28,7 @@ func (l *Lab) ChangeCertificate() error {
 // Stop closes every connection and the listening port; sessions end. Resume brings the lab
 // back at the same address.
 func (l *Lab) Stop() error {
-	var errs []error
+	errs := []error{l.nfc.each((*nfchost.Server).Close)}
 	for _, e := range l.endpoints() {
 		errs = append(errs, e.close())
 	}
@@ -36,7 +38,7 @@ func (l *Lab) Stop() error {
 
 // Resume listens again after Stop.
 func (l *Lab) Resume() error {
-	var errs []error
+	errs := []error{l.nfc.each((*nfchost.Server).Open)}
 	for _, e := range l.endpoints() {
 		errs = append(errs, e.open())
 	}

@@ -162,16 +162,19 @@ func (w *watcher) UpdateObject(_ *simulator.Context, obj mo.Reference, changes [
 	if m == nil {
 		return
 	}
+	followed := false // several changes tell of one snapshot
 	for _, c := range changes {
 		switch c.Name {
 		case "runtime.powerState":
 			on := vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn
-			m.running.Store(on)
+			m.switched(vm, on)
 			m.setTools(vm, on)
 			m.cancelShutdown(w.lab)
 		case "snapshot", "snapshot.rootSnapshotList", "snapshot.currentSnapshot":
-			m.frozen.Store(vm.Snapshot != nil)
-			m.setLayout(vm)
+			if !followed {
+				m.follow(w.lab, vm)
+				followed = true
+			}
 		}
 	}
 }
@@ -184,4 +187,49 @@ func (m *machine) cancelShutdown(l *Lab) {
 		m.shutdownAt = time.Time{}
 		l.guests.pending--
 	}
+}
+
+// switched is what a machine being switched on or off does to its disks. Being switched on
+// opens them: a change of tracking takes effect, and an epoch of changes begins.
+func (m *machine) switched(vm *mo.VirtualMachine, on bool) {
+	if on == m.running.Swap(on) {
+		return
+	}
+	if on {
+		m.openDisks(vm)
+	}
+	m.writer.switched(on)
+}
+
+func (m *machine) openDisks(vm *mo.VirtualMachine) {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	wanted := vm.Config.ChangeTrackingEnabled != nil && *vm.Config.ChangeTrackingEnabled
+	for _, d := range m.disks {
+		d.changes.stun(wanted, len(m.snaps) > 0)
+		d.changes.end()
+	}
+	m.showBackings(vm)
+}
+
+// refresh shows the disks' ids and sizes of now in the VM's config.
+func (l *Lab) refresh(m *machine) error {
+	ctx := l.context()
+	vm, ok := l.model.Map().Get(m.ref).(*simulator.VirtualMachine)
+	if !ok {
+		return fmt.Errorf("VM %q is no longer registered", m.spec.Name)
+	}
+	ctx.WithLock(vm, func() {
+		m.writing.Lock()
+		defer m.writing.Unlock()
+		m.showBackings(&vm.VirtualMachine)
+		for _, dev := range vm.Config.Hardware.Device {
+			if disk, ok := dev.(*types.VirtualDisk); ok && m.disk(disk.Key) != nil {
+				disk.CapacityInBytes = m.disk(disk.Key).size.Load()
+				disk.CapacityInKB = disk.CapacityInBytes / growUnit
+			}
+		}
+		m.setLayout(&vm.VirtualMachine)
+	})
+	return nil
 }

@@ -106,7 +106,7 @@ func (w headerWriter) WriteHeader(int)             {}
 func (l *Lab) hook(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	l.stats.soap(method.Name)
 	if ctx.Session == nil {
-		return nil, l.checkLogin(method)
+		return l.override(ctx, method), l.checkLogin(method)
 	}
 	if l.cfg.ReadOnlyLicence && changes(method.Name) {
 		return nil, &types.RestrictedVersion{}
@@ -144,9 +144,16 @@ func (l *Lab) followSessions(ctx *simulator.Context, method *simulator.Method) {
 // override returns the lab's object for the methods the lab implements itself.
 func (l *Lab) override(ctx *simulator.Context, method *simulator.Method) mo.Reference {
 	switch method.Name {
-	case "QueryChangedDiskAreas", "ShutdownGuest":
+	case "QueryChangedDiskAreas", "ShutdownGuest", "CreateSnapshot_Task", "CreateSnapshotEx_Task", "RemoveAllSnapshots_Task", "ConsolidateVMDisks_Task":
 		if vm, ok := ctx.Map.Get(method.This).(*simulator.VirtualMachine); ok {
 			return &virtualMachine{VirtualMachine: vm, lab: l, machine: l.machines[vm.Self]}
+		}
+	case "RemoveSnapshot_Task":
+		if s, ok := ctx.Map.Get(method.This).(*simulator.VirtualMachineSnapshot); ok && l.machines[s.Vm] != nil {
+			return &vmSnapshot{VirtualMachineSnapshot: s, lab: l, machine: l.machines[s.Vm]}
+		}
+		if ctx.Session != nil { // it is gone: what took an earlier call must not outlive it
+			ctx.Session.Registry.Remove(ctx, method.This)
 		}
 	case "CreateNasDatastore", "RemoveDatastore":
 		if dss, ok := ctx.Map.Get(method.This).(*simulator.HostDatastoreSystem); ok {
@@ -159,6 +166,10 @@ func (l *Lab) override(ctx *simulator.Context, method *simulator.Method) mo.Refe
 	case "CopyVirtualDisk_Task":
 		if vdm, ok := ctx.Map.Get(method.This).(*simulator.VirtualDiskManager); ok {
 			return &diskManager{VirtualDiskManager: vdm, lab: l}
+		}
+	case "RetrieveInternalContent":
+		if si, ok := ctx.Map.Get(method.This).(*simulator.ServiceInstance); ok {
+			return &serviceInstance{ServiceInstance: si, lab: l}
 		}
 	case "AcquireGenericServiceTicket":
 		return &sessionManager{SessionManager: ctx.Map.SessionManager(), lab: l}
@@ -177,7 +188,7 @@ type virtualMachine struct {
 var readOnly = []string{
 	"Retrieve", "Query", "Find", "Log", "Wait", "Check", "Continue", "Current", "Fetch", "Search", "Acquire", "Session", "Cancel",
 	"CreateFilter", "CreatePropertyCollector", "CreateContainerView", "CreateListView", "CreateCollector", "CreateInventoryView",
-	"Destroy", "List", "Read", "Rewind", "Refresh", "Terminate", "Validate", "Get", "Has", "SetCollectorPageSize",
+	"Destroy", "List", "Read", "Rewind", "Refresh", "Terminate", "Validate", "Get", "Has", "Nfc", "SetCollectorPageSize",
 }
 
 // changes reports whether a call needs more than the free licence allows. DestroyView and

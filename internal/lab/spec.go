@@ -68,6 +68,7 @@ type Guest struct {
 	NoTools         bool     `json:"noTools,omitempty"`         // VMware Tools absent: ShutdownGuest fails with ToolsUnavailable
 	IgnoresShutdown bool     `json:"ignoresShutdown,omitempty"` // the request is accepted and nothing happens
 	ShutdownDelay   Duration `json:"shutdownDelay,omitempty"`   // from the request to power off, on the lab's clock
+	Writes          Writes   `json:"writes,omitzero"`           // what it changes on its disks while it runs
 }
 
 // Disk is one virtual disk. Its content is File, or generated from Seed and Fill.

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"net/http"
 	"sync"
+
+	"github.com/decamp/decamp/internal/lab/nfchost"
 )
 
 // maxPaths bounds the memory that requests for ever new paths can take.
@@ -19,6 +21,7 @@ type Stats struct {
 	Status       map[int]int64        `json:"status"`       // /folder replies by status
 	SOAP         map[string]int64     `json:"soap"`         // SOAP calls by method
 	Paths        map[string]PathStats `json:"paths"`        // by decoded URL path
+	NFC          nfchost.Stats        `json:"nfc"`          // of all hosts
 }
 
 // PathStats is what happened to one path.
@@ -42,7 +45,9 @@ func newCounters() *counters {
 func (c *counters) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	open := c.s.NFC.SessionsOpen // they go on
 	c.s = Stats{Status: map[int]int64{}, SOAP: map[string]int64{}, Paths: map[string]PathStats{}}
+	c.s.NFC.SessionsOpen, c.s.NFC.SessionsPeak = open, open
 }
 
 func (c *counters) snapshot() Stats {
@@ -106,4 +111,11 @@ func (c *counters) soap(method string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.SOAP[method]++
+}
+
+// nfc changes the counters of NFC.
+func (c *counters) nfc(change func(*nfchost.Stats)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.s.NFC)
 }

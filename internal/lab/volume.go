@@ -47,9 +47,12 @@ func parseVolumePath(s string) (p volumePath, err error) {
 
 // diskLink is one link of a disk's chain as a source of copies.
 type diskLink struct {
-	disk *vdisk
-	link int
+	disk  *vdisk
+	links []chainLink // from the base up to this one, as they were when it was found
 }
+
+// name is that of the link's descriptor.
+func (k diskLink) name() string { return k.links[len(k.links)-1].name }
 
 // findLink returns the disk that a descriptor describes.
 func (l *Lab) findLink(dc *datacenter, p volumePath) (diskLink, bool) {
@@ -58,9 +61,10 @@ func (l *Lab) findLink(dc *datacenter, p volumePath) (diskLink, bool) {
 			if d.ds.dc != dc || d.ds.spec.Name != p.datastore {
 				continue
 			}
-			for i, link := range d.links {
+			links := d.chain()
+			for i, link := range links {
 				if path.Join(m.spec.Folder, link.name) == p.path {
-					return diskLink{d, i}, true
+					return diskLink{d, links[:i+1]}, true
 				}
 			}
 		}
@@ -71,9 +75,7 @@ func (l *Lab) findLink(dc *datacenter, p volumePath) (diskLink, bool) {
 // written reports whether a running VM writes to the link. The base below a snapshot is
 // frozen: the VMkernel opens it for a second reader, as it does for vmkfstools and NFC.
 func (k diskLink) written() bool {
-	vm := k.disk.vm
-	frozenBase := len(k.disk.links) == 1 && vm.frozen.Load() && snapshotted(k.disk.spec)
-	return vm.running.Load() && k.link == len(k.disk.links)-1 && !frozenBase
+	return k.disk.vm.running.Load() && k.name() == k.disk.chain()[k.disk.last()].name
 }
 
 // hostOf returns the datacenter of a host.

@@ -43,6 +43,7 @@ const (
 	NFSDatastore Kind = "nfs-datastore" // an export of ours that a host has mounted; What has server, path and name
 	ShellJob     Kind = "shell-job"     // a command that goes on there without us; What has its job's name
 	SSHService   Kind = "ssh-service"   // SSH that was off and was started
+	Snapshot     Kind = "snapshot"      // of a VM that is copied while it runs. What has vm and name
 )
 
 // Record is one change of one host.

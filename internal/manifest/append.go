@@ -38,6 +38,26 @@ func (l *Log) Drop(first, n int64) error {
 	return l.write(func(j *journal) { j.put(kindDrop, first, n, nil) })
 }
 
+// DropAll is Drop for chunks anywhere on the disk, given in order, with one durable write for
+// all of them: what changed of a disk lies in thousands of places.
+func (l *Log) DropAll(chunks []int64) error {
+	for _, c := range chunks {
+		if err := checkSpan(c, 1, l.Chunks()); err != nil {
+			return fmt.Errorf("drop from manifest %s: %w", l.path, err)
+		}
+	}
+	return l.write(func(j *journal) {
+		for len(chunks) > 0 {
+			n := 1
+			for n < len(chunks) && chunks[n] == chunks[0]+int64(n) {
+				n++
+			}
+			j.put(kindDrop, chunks[0], int64(n), nil)
+			chunks = chunks[n:]
+		}
+	})
+}
+
 // arrange checks runs and returns them in chunk order.
 func (l *Log) arrange(runs []Run) ([]Run, error) {
 	runs = slices.Clone(runs)

@@ -17,9 +17,10 @@ type Ledger interface {
 	// Hash returns the hash of a safe chunk, and false if there is none to tell.
 	Hash(chunk int64) (Hash, bool, error)
 
-	// Append lists runs as safe, Drop takes chunks back, both durably: see Log.
+	// Append lists runs as safe, Drop and DropAll take chunks back, durably: see Log.
 	Append(ctx context.Context, runs []Run) error
 	Drop(first, n int64) error
+	DropAll(chunks []int64) error
 }
 
 var _ Ledger = (*Log)(nil)

@@ -10,15 +10,16 @@ import (
 // source disk only if nothing is bad.
 type Report struct {
 	Disk      string `json:"disk"`
-	Bytes     int64  `json:"bytes"`         // of the disk, all of them compared
-	Zero      int64  `json:"zero"`          // of these, how many the image has as holes: known to be zeros, not read
-	Chunks    int64  `json:"chunks"`        // compared
-	BadChunks int64  `json:"badChunks"`     // that differ
-	Bad       []Bad  `json:"bad,omitempty"` // the first of them, in disk order
-	Root      Hash   `json:"root"`          // the manifest's
-	SHA256    string `json:"sha256"`        // of the logical disk, lower-case hex; empty with NoSums
-	MD5       string `json:"md5"`           // likewise
-	Medium    string `json:"medium"`        // where the bytes came from, in the image's words
+	Bytes     int64  `json:"bytes"`            // of the disk, all of them compared
+	Zero      int64  `json:"zero"`             // of these, how many the image has as holes: known to be zeros, not read
+	Proven    int64  `json:"proven,omitempty"` // of these, how many were proven before and not read
+	Chunks    int64  `json:"chunks"`           // compared
+	BadChunks int64  `json:"badChunks"`        // that differ
+	Bad       []Bad  `json:"bad,omitempty"`    // the first of them, in disk order
+	Root      Hash   `json:"root"`             // the manifest's
+	SHA256    string `json:"sha256"`           // of the logical disk, lower-case hex; empty with NoSums
+	MD5       string `json:"md5"`              // likewise
+	Medium    string `json:"medium"`           // where the bytes came from, in the image's words
 }
 
 // Bad is a chunk that is not what the manifest says.

@@ -12,12 +12,13 @@ import (
 // of its users hands it back.
 type window struct {
 	disk.Range
-	zero  bool   // a hole: buf is not used
-	buf   []byte // of the largest window, once one was read
-	want  []Hash
-	bad   []Bad
-	ready chan struct{}
-	users atomic.Int32
+	zero   bool   // a hole: buf is not used
+	proven bool   // it is not looked at
+	buf    []byte // of the largest window, once one was read
+	want   []Hash
+	bad    []Bad
+	ready  chan struct{}
+	users  atomic.Int32
 }
 
 func (w *window) reset(r disk.Range, zero bool, users int) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/target"
 )
@@ -22,6 +23,11 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 	}
 	if err := r.unchanged(ctx); err != nil {
 		return err
+	}
+	for _, img := range r.Facts.Images { // what is published is proven as a whole, or anew
+		if err := image.ForgetProven(img.Manifest); err != nil {
+			return err
+		}
 	}
 	err := r.Rig.Target.Publish(ctx, target.Definition{
 		VM: r.Facts.VM, Images: r.Facts.Images, Guest: r.Facts.Guest,

@@ -51,7 +51,7 @@ func (copyStep) Undo(ctx context.Context, r *Run) error {
 	}
 	var errs []error
 	for _, img := range r.Facts.Images {
-		errs = append(errs, manifest.Remove(img.Manifest))
+		errs = append(errs, manifest.Remove(img.Manifest), image.ForgetProven(img.Manifest))
 	}
 	return errors.Join(append(errs, r.Rig.Target.Discard(ctx, r.Facts.Images))...)
 }
@@ -138,6 +138,7 @@ func add(a, b blockcopy.Result) blockcopy.Result {
 	a.WindowWait += b.WindowWait
 	a.WriteTime += b.WriteTime
 	a.SyncTime += b.SyncTime
+	a.Rotten += b.Rotten
 	return a
 }
 

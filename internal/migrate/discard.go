@@ -8,13 +8,13 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
 )
 
 // Discard gives up a run: every step is undone in reverse, then the run is forgotten. A
+// warm run's VM is as it was found: without our snapshots, and on if it was. A
 // run that is done is a Conflict: what is published is not ours to remove. A run that
 // does not exist is fault.NotFound.
-func (m *Migrator) Discard(ctx context.Context, id plan.ID, t target.Target) error {
+func (m *Migrator) Discard(ctx context.Context, id plan.ID, rig Rig) error {
 	p, err := m.store.Plan(id)
 	if err != nil {
 		return err
@@ -27,18 +27,36 @@ func (m *Migrator) Discard(ctx context.Context, id plan.ID, t target.Target) err
 		return fault.New(fault.Conflict, "run %s is done and its VM published", id).
 			WithHint("remove the VM from %s by hand if it is not wanted", p.Target)
 	}
-	if err := m.halt(ctx, st); err != nil {
-		return err
-	}
 	facts, err := factsOf(st)
 	if err != nil {
 		return err
 	}
-	if err := m.undo(ctx, p, facts, t); err != nil {
+	if err := isPublished(ctx, st, facts, rig); err != nil {
+		return err
+	}
+	if err := m.halt(ctx, st); err != nil {
+		return err
+	}
+	if err := m.undo(ctx, p, facts, rig); err != nil {
 		return fmt.Errorf("discard run %s: %w", id, err)
 	}
 	m.tell(id, plan.Event{Kind: plan.RunDiscarded})
 	return m.forget(ctx, id)
+}
+
+// isPublished is a Conflict if the point of no return was passed, or nobody can rule it out:
+// a source that is powered on again would run twice.
+func isPublished(ctx context.Context, st flow.Status, f Facts, rig Rig) error {
+	var after Facts
+	committed, err := st.Result(commitStep{}.Name(), &after)
+	if err != nil || f.Warm == nil || !f.Warm.WasOn {
+		return err
+	}
+	if _, taken := rig.Target.Plan(ctx, f.VM); committed || fault.Is(taken, fault.Conflict) {
+		return fault.New(fault.Conflict, "VM %s was published", f.VM.Name).
+			WithHint("the same command that began the run ends it; if what is at the target is another VM, move it away and cancel again")
+	}
+	return nil
 }
 
 // halt cancels a pending run durably: killed from here on, it will not go on by itself.
@@ -55,8 +73,8 @@ func (m *Migrator) halt(ctx context.Context, st flow.Status) error {
 	return ctx.Err()
 }
 
-func (m *Migrator) undo(ctx context.Context, p plan.Plan, f Facts, t target.Target) error {
-	r := &Run{Plan: p, Facts: f, Rig: Rig{Target: t}, opts: m.opts, m: m}
+func (m *Migrator) undo(ctx context.Context, p plan.Plan, f Facts, rig Rig) error {
+	r := &Run{Plan: p, Facts: f, Rig: rig, opts: m.opts, m: m}
 	var errs []error
 	steps := Steps()
 	for i := len(steps) - 1; i >= 0; i-- {
@@ -64,7 +82,7 @@ func (m *Migrator) undo(ctx context.Context, p plan.Plan, f Facts, t target.Targ
 			errs = append(errs, fmt.Errorf("undo %s: %w", steps[i].Name(), err))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, r.revive(ctx))...)
 }
 
 func (m *Migrator) forget(ctx context.Context, id plan.ID) error {

@@ -35,6 +35,7 @@ type world struct {
 	published *target.Definition
 	reads     map[int32][]disk.Range // what Transfer read, by disk
 	ops       []string
+	guest     workload
 }
 
 const mib = 1 << 20
@@ -130,7 +131,8 @@ func (t fakeTransport) Probe(ctx context.Context, _ transport.Disk) (transport.O
 
 func (t fakeTransport) Transfer(ctx context.Context, job transport.Job) (blockcopy.Result, error) {
 	return transport.Pull(ctx, func(_ context.Context, d transport.Disk) (disk.Source, error) {
-		return &memSource{w: t.w, key: d.Disk.Key, data: t.w.disks[d.Disk.Key], count: true}, nil
+		data, err := t.w.readable(d)
+		return &memSource{w: t.w, key: d.Disk.Key, data: data, count: true}, err
 	}, job)
 }
 

@@ -52,6 +52,9 @@ type Permit struct {
 	Wait     time.Duration // for the guest to shut down; 0 is the source's default
 	Force    bool          // then pull the plug
 
+	Cutover  Cutover // of a warm run
+	Paranoid bool    // a warm run compares all of every disk in the end, whatever the host says changed
+
 	SpotFirst  int64 // verify re-reads so many first bytes of each disk from the source
 	SpotRanges int   // and so many random ranges of 1 MiB
 	SourceHash bool  // verify has the host hash each disk, and compares
@@ -113,6 +116,7 @@ type Migrator struct {
 	runs map[plan.ID]*attendance // by Migrate, while it is there
 
 	telling sync.Mutex // held while one event is journaled and told: they come in order
+	warning sync.Mutex // held while a run's warnings grow: its disks are copied in parallel
 }
 
 // attendance is what a run needs of the process that drives it.
@@ -120,6 +124,8 @@ type attendance struct {
 	rig     Rig
 	permit  Permit
 	journal *plan.Journal
+
+	late bool // to be given up: commit has begun. Migrator.mu guards it
 }
 
 // New registers the migration with engine, which must not be launched yet.
@@ -199,9 +205,51 @@ func (m *Migrator) attend(ctx context.Context, p plan.Plan, a *attendance) (err 
 	}
 	defer m.leave(p.ID)
 	m.tell(p.ID, plan.Event{Kind: plan.RunBegan})
-	err = m.drive(ctx, p)
+	err = m.obey(ctx, p)
+	if err != nil && p.Warm {
+		m.letGo(ctx, p, a)
+	}
 	m.tell(p.ID, ending(err))
 	return err
+}
+
+// obey drives the run until it is done, or until somebody orders to give it up. What then is
+// to be undone is Discard's.
+func (m *Migrator) obey(ctx context.Context, p plan.Plan) error {
+	if !p.Warm {
+		return m.drive(ctx, p)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer stop()
+	watching.Go(func() { m.watch(ctx, p.ID, stop) })
+	return m.drive(ctx, p)
+}
+
+// watch calls stop when the run is ordered to be given up. It returns when ctx ends.
+func (m *Migrator) watch(ctx context.Context, id plan.ID, stop func()) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		if o, err := m.store.Order(id); err == nil && o == plan.GiveUp {
+			m.unlessLate(id, stop)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// unlessLate calls stop unless commit has begun.
+func (m *Migrator) unlessLate(id plan.ID, stop func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if a := m.runs[id]; a != nil && !a.late {
+		stop()
+	}
 }
 
 func (m *Migrator) enter(id plan.ID, a *attendance) error {
@@ -224,7 +272,7 @@ func (m *Migrator) leave(id plan.ID) {
 // the step to let go of the images.
 func (m *Migrator) drive(ctx context.Context, p plan.Plan) error {
 	run := string(p.ID)
-	if err := m.engine.Start(ctx, run, flowName, p); err != nil {
+	if err := m.engine.Start(ctx, run, flowOf(p), p); err != nil {
 		return err
 	}
 	err := m.engine.Wait(ctx, run)
@@ -232,6 +280,14 @@ func (m *Migrator) drive(ctx context.Context, p plan.Plan) error {
 		return err
 	}
 	return m.stop(run)
+}
+
+// flowOf is the pipeline of a plan.
+func flowOf(p plan.Plan) string {
+	if p.Warm {
+		return warmFlow
+	}
+	return flowName
 }
 
 // stop cancels a run and waits until its step has returned.

@@ -31,6 +31,10 @@ type bench struct {
 	attempts int              // Options.Attempts
 	onEvent  func(plan.Event) // may be nil
 
+	flipAtVerify func() int64          // where a bit of disk 2000's image flips when verify begins; may be nil
+	meddle       func(plan.Event) bool // done to the VM of a warm run, until it says that it was; may be nil
+	paranoid     bool
+
 	mu     sync.Mutex
 	events []plan.Event
 }
@@ -517,7 +521,7 @@ func TestDiscardRemovesEverything(t *testing.T) {
 		t.Fatal("did not fail")
 	}
 	p := b.process()
-	if err := p.Discard(t.Context(), b.plan().ID, memTarget{b.world, b.dir}); err != nil {
+	if err := p.Discard(t.Context(), b.plan().ID, b.rig(t, b.dir)); err != nil {
 		t.Fatal(err)
 	}
 	left, err := filepath.Glob(filepath.Join(b.dir, "*.manifest*"))
@@ -533,7 +537,7 @@ func TestDiscardRemovesEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.checkPublished(out)
-	if err := p.Discard(t.Context(), b.plan().ID, memTarget{b.world, b.dir}); !fault.Is(err, fault.Conflict) || b.published == nil {
+	if err := p.Discard(t.Context(), b.plan().ID, b.rig(t, b.dir)); !fault.Is(err, fault.Conflict) || b.published == nil {
 		t.Fatalf("discard of a published VM: %v", err)
 	}
 }
@@ -542,10 +546,10 @@ func TestUndoIsSafeIfNothingRan(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.process()
-	if err := p.undo(t.Context(), b.plan(), Facts{}, memTarget{b.world, b.dir}); err != nil {
+	if err := p.undo(t.Context(), b.plan(), Facts{}, b.rig(t, b.dir)); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Discard(t.Context(), b.plan().ID, memTarget{b.world, b.dir}); !fault.Is(err, fault.NotFound) {
+	if err := p.Discard(t.Context(), b.plan().ID, b.rig(t, b.dir)); !fault.Is(err, fault.NotFound) {
 		t.Fatalf("discard of no run: %v", err)
 	}
 }

@@ -29,7 +29,7 @@ func runPreflight(ctx context.Context, r *Run) error {
 	if vm, err = r.powerOff(ctx, vm); err != nil {
 		return err
 	}
-	if err := r.probe(ctx, vm); err != nil {
+	if err := r.probe(ctx, vm, ""); err != nil {
 		return err
 	}
 	r.Facts.VM, r.Facts.Images = vm, images
@@ -98,18 +98,18 @@ func (r *Run) powerOff(ctx context.Context, vm *inventory.VM) (*inventory.VM, er
 	if err != nil {
 		return nil, err
 	}
-	if err := sameDisks(vm, off); err != nil {
+	if err := sameShape(vm, off); err != nil { // what the guest wrote last may have moved the change ids
 		return nil, err
 	}
 	return off, r.refuse(off, Permit{})
 }
 
-// probe asks the transport whether it can move every disk.
-func (r *Run) probe(ctx context.Context, vm *inventory.VM) error {
+// probe asks the transport whether it can move every disk, at a snapshot if there is one.
+func (r *Run) probe(ctx context.Context, vm *inventory.VM, snapshot inventory.MoRef) error {
 	for i := range vm.Disks {
 		var offer transport.Offer
 		err := r.retry(ctx, vm.Disks[i].Key, func() (_ bool, err error) {
-			offer, err = r.Rig.Transport.Probe(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[i]})
+			offer, err = r.Rig.Transport.Probe(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[i], Snapshot: snapshot})
 			return false, err
 		})
 		if err != nil {

@@ -46,6 +46,7 @@ type Facts struct {
 	Verified []Verified          `json:"verified,omitempty"` // verify, in the order of Images
 	Warnings []inventory.Warning `json:"warnings,omitempty"` // from all steps
 	Stages   []plan.Stage        `json:"stages,omitempty"`   // where the time went
+	Warm     *Warm               `json:"warm,omitempty"`     // of a warm run
 }
 
 // A Run is the execution of a plan as a step sees it.
@@ -87,6 +88,7 @@ func (m *Migrator) register() {
 		}
 		return err
 	})
+	m.registerWarm()
 }
 
 func stepAfter(c *flow.Context, name string, s state) (Facts, error) {
@@ -114,10 +116,13 @@ func (m *Migrator) stepFunc(name string, run func(context.Context, *Run) error) 
 }
 
 func (m *Migrator) newRun(step string, s state) (*Run, error) {
-	a := m.attending(s.Plan.ID)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a := m.runs[s.Plan.ID]
 	if a == nil {
 		return nil, fault.New(fault.Internal, "run %s goes on without anybody attending it", s.Plan.ID)
 	}
+	a.late = a.late || step == commitStep{}.Name()
 	return &Run{Plan: s.Plan, Facts: s.Facts, Rig: a.rig, Permit: a.permit, opts: m.opts, m: m, step: step}, nil
 }
 

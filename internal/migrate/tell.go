@@ -37,14 +37,34 @@ func (r *Run) tell(e plan.Event) {
 
 // warn adds a warning once: a step that runs again finds the same things.
 func (r *Run) warn(w inventory.Warning) {
-	if slices.Contains(r.Facts.Warnings, w) {
+	r.m.warning.Lock()
+	had := slices.Contains(r.Facts.Warnings, w)
+	if !had {
+		r.Facts.Warnings = append(r.Facts.Warnings, w)
+	}
+	r.m.warning.Unlock()
+	if had {
 		return
 	}
-	r.Facts.Warnings = append(r.Facts.Warnings, w)
 	r.tell(plan.Event{Kind: plan.Warned, Warning: &w})
 }
 
-func (r *Run) addStage(s plan.Stage) { r.Facts.Stages = append(r.Facts.Stages, s) }
+// addStage adds to where the time went. What a warm run does in every round is one stage.
+func (r *Run) addStage(s plan.Stage) {
+	if r.Facts.Warm != nil {
+		for i := range r.Facts.Stages {
+			if had := &r.Facts.Stages[i]; had.Name == s.Name {
+				had.Bytes += s.Bytes
+				had.Elapsed += s.Elapsed
+				had.Working += s.Working
+				had.Source += s.Source
+				had.Target += s.Target
+				return
+			}
+		}
+	}
+	r.Facts.Stages = append(r.Facts.Stages, s)
+}
 
 // A meter turns the progress of one disk into events, a few a second, with the rate of
 // the last seconds.

@@ -18,10 +18,10 @@ import (
 	"github.com/decamp/decamp/internal/transport/https"
 )
 
-// quickly makes a transport wait 20 ms where it would wait seconds.
+// quickly makes a transport wait 60 ms where it would wait seconds.
 func quickly(ctx context.Context, _ time.Duration) error {
 	select {
-	case <-time.After(20 * time.Millisecond):
+	case <-time.After(60 * time.Millisecond):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

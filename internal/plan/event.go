@@ -23,6 +23,8 @@ const (
 	DiskBegan    EventKind = "disk-began"   // Message says whether anew or from where
 	DiskDone     EventKind = "disk-done"    // Message is the manifest's root
 	DiskAnew     EventKind = "disk-anew"    // what was copied could not be trusted: all of it again
+	RoundDone    EventKind = "round-done"   // of a warm run; Message and Outlook
+	Projected    EventKind = "outlook"      // Outlook, while a warm run waits; not journaled
 	ChunkBad     EventKind = "chunk-bad"    // verify found a chunk that differs
 	Progressed   EventKind = "progress"     // not journaled
 	Noted        EventKind = "note"         // Message
@@ -43,6 +45,15 @@ type Event struct {
 	Warning *inventory.Warning `json:"warning,omitempty"`
 	Failure *Failure           `json:"failure,omitempty"`
 	Stages  []Stage            `json:"stages,omitempty"`
+	Outlook *Outlook           `json:"outlook,omitempty"`
+}
+
+// Outlook is what it would mean to cut a warm run over now.
+type Outlook struct {
+	Dirty  int64         `json:"dirty"`  // bytes that the guest changes in a second; 0: not known yet
+	Rate   int64         `json:"rate"`   // bytes copied in a second
+	Delta  int64         `json:"delta"`  // bytes that changed since the last round
+	Outage time.Duration `json:"outage"` // from the shutdown to the VM published; its boot comes on top
 }
 
 // Bytes is how far a disk is. Done + Skipped reaches Total.

@@ -47,9 +47,9 @@ func cutTornLine(f *os.File) error {
 	return err
 }
 
-// Append writes e durably. Progress is not journaled.
+// Append writes e durably. Progress and outlooks are not journaled.
 func (j *Journal) Append(e Event) error {
-	if e.Kind == Progressed {
+	if e.Kind == Progressed || e.Kind == Projected {
 		return nil
 	}
 	line, err := json.Marshal(e)

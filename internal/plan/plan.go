@@ -10,6 +10,7 @@
 //
 //	runs/web01-3f9a1c/plan.json       the plan
 //	runs/web01-3f9a1c/journal.jsonl   one Event a line, append only; progress is left out
+//	runs/web01-3f9a1c/order           what the operator of a warm run wants: pause, cutover, cancel
 //
 // Which step comes next is not read from the journal: package flow remembers that. The
 // journal is for people, for status and for the audit. Nothing here holds a secret.
@@ -46,9 +47,10 @@ type Plan struct {
 	ID        ID        `json:"id"`
 	Source    string    `json:"source"` // esxi://root@esx1; never with a password
 	VM        VM        `json:"vm"`
-	Target    string    `json:"target"`    // dir:/srv/vm
-	Format    string    `json:"format"`    // of the images: raw, qcow2
-	Transport string    `json:"transport"` // https, landing
+	Target    string    `json:"target"`         // dir:/srv/vm
+	Format    string    `json:"format"`         // of the images: raw, qcow2
+	Transport string    `json:"transport"`      // https, landing
+	Warm      bool      `json:"warm,omitempty"` // copied in rounds while the VM runs
 	Created   time.Time `json:"created"`
 }
 
@@ -107,6 +109,7 @@ func (p Plan) Same(q Plan) error {
 		{"target", p.Target, q.Target},
 		{"format", p.Format, q.Format},
 		{"transport", p.Transport, q.Transport},
+		{"warm", fmt.Sprint(p.Warm), fmt.Sprint(q.Warm)},
 	} {
 		if f.p != f.q {
 			return fault.New(fault.Conflict, "run %s was begun with %s %s, not %s", p.ID, f.word, f.p, f.q).

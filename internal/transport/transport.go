@@ -8,9 +8,13 @@ package transport
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/bitmap"
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
 )
@@ -33,12 +37,39 @@ type Offer struct {
 	Streams int    // parallel streams that are useful
 }
 
+// Refusal makes an Offer of errors that are an answer to "can this disk be moved?", and
+// passes on those that only say that nobody could be asked.
+func Refusal(err error) (Offer, error) {
+	switch fault.KindOf(err) {
+	case fault.Unsupported, fault.Conflict, fault.NotFound, fault.Corrupt:
+	default:
+		return Offer{}, err
+	}
+	if hint := fault.HintOf(err); hint != "" {
+		return Offer{Reason: err.Error() + "; " + hint}, nil
+	}
+	return Offer{Reason: err.Error()}, nil
+}
+
 // Job is one disk to be moved into one image.
 type Job struct {
 	Disk     Disk
 	Target   disk.Target
 	Manifest manifest.Ledger // chunks it already has are not copied again
 	Progress func(blockcopy.Progress)
+
+	// Changed has the grains of the disk (of blockcopy.PatchGrain bytes) that may differ from
+	// the state that Target holds where Manifest proves it; all others are left alone. Nil:
+	// nothing that is proven changed.
+	Changed *bitmap.Bitmap
+
+	// Compare is for a disk that changed nobody knows where: all of it is read, and chunks
+	// that are not what Manifest says are written.
+	Compare bool
+
+	// Partial says that what Manifest lists was listed by a Transfer that did not end well, of
+	// an earlier moment of the disk.
+	Partial bool
 
 	// ReadBack opens what Target holds so far, for transports that cannot choose what they
 	// are sent when. It sees what was written to Target when that has returned. Nil: there
@@ -73,6 +104,43 @@ func Lifts(t Transport, code string) bool {
 	return ok && l.Lifts(code)
 }
 
+// Deltas moves whole disks by one transport, and by another what changed of them since, for
+// one that can only push a disk as a whole.
+type Deltas struct {
+	Transport           // of whole disks
+	Changes   Transport // of changes
+}
+
+// Probe is part of Transport. Both must be able to move the disk.
+func (t Deltas) Probe(ctx context.Context, d Disk) (Offer, error) {
+	whole, err := t.Transport.Probe(ctx, d)
+	if err != nil || !whole.Usable {
+		return whole, err
+	}
+	changes, err := t.Changes.Probe(ctx, d)
+	if err == nil && !changes.Usable {
+		changes.Reason = fmt.Sprintf("what changes comes by %s: %s", t.Changes.Name(), changes.Reason)
+		return changes, nil
+	}
+	whole.Delta = true
+	return whole, err
+}
+
+// Transfer is part of Transport. A chunk that a push listed before it broke off need not be
+// complete: the rest of it had not come yet. So all of a partial image is compared.
+func (t Deltas) Transfer(ctx context.Context, job Job) (blockcopy.Result, error) {
+	if job.Partial {
+		job.Changed, job.Compare = nil, true
+	}
+	if job.Changed != nil || job.Compare {
+		return t.Changes.Transfer(ctx, job)
+	}
+	return t.Transport.Transfer(ctx, job)
+}
+
+// Close is part of Transport.
+func (t Deltas) Close() error { return errors.Join(t.Transport.Close(), t.Changes.Close()) }
+
 // Pull is Transfer for transports that can open a disk as a Source.
 func Pull(ctx context.Context, open func(context.Context, Disk) (disk.Source, error), job Job) (blockcopy.Result, error) {
 	src, err := open(ctx, job.Disk)
@@ -80,8 +148,19 @@ func Pull(ctx context.Context, open func(context.Context, Disk) (disk.Source, er
 		return blockcopy.Result{}, err
 	}
 	defer src.Close()
-	return blockcopy.Copy(ctx, src, job.Target, blockcopy.Options{
-		Manifest: job.Manifest,
-		Progress: job.Progress,
-	})
+	o := blockcopy.Options{Manifest: job.Manifest, Compare: job.Compare, Progress: job.Progress}
+	if job.Changed == nil {
+		return blockcopy.Copy(ctx, src, job.Target, o)
+	}
+	return patch(ctx, src, job, o)
+}
+
+// patch is Copy for a disk that changed since it was copied.
+func patch(ctx context.Context, src disk.Source, job Job, o blockcopy.Options) (res blockcopy.Result, err error) {
+	image, err := job.ReadBack(ctx)
+	if err != nil {
+		return res, fmt.Errorf("open image to bring it up to date: %w", err)
+	}
+	defer func() { err = errors.Join(err, image.Close()) }()
+	return blockcopy.Patch(ctx, src, job.Target, image, job.Changed, o)
 }

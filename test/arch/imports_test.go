@@ -17,8 +17,8 @@ const module = "github.com/decamp/decamp/"
 // tiers are the packages of internal/ from the words up. A package imports only packages
 // of lower tiers; siblings do not know each other. The few that may are in friends.
 var tiers = [][]string{
-	{"disk", "fault", "inventory", "inflate"},
-	{"manifest", "vmdk", "qcow2", "guest", "esx", "flow", "leftover"},
+	{"disk", "fault", "inventory", "inflate", "fastlz"},
+	{"manifest", "vmdk", "qcow2", "guest", "esx", "nfc", "flow", "leftover"},
 	{"blockcopy", "behind", "plan", "image", "diskfile"},
 	{"nfs"},
 	{"transport", "target"},
@@ -29,6 +29,7 @@ var tiers = [][]string{
 var friends = map[[2]string]string{
 	{"disk", "fault"}:      "an image that is full or locked is a fault with a remedy",
 	{"inventory", "fault"}: "a bad datastore path is the user's input",
+	{"esx", "nfc"}:         "a ticket is asked for over SOAP and spent on port 902",
 }
 
 // doors name the only packages that may import a foreign world; lab emulates one.

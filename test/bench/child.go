@@ -33,6 +33,8 @@ func child(args []string) error {
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 4)
 	roles := map[string]func(context.Context, []string) (taken, error){
 		"pull":    childPull,
+		"nfc":     childNFC,
+		"rounds":  childRounds,
 		"write":   childWrite,
 		"check":   childCheck,
 		"verify":  childVerify,

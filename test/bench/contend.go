@@ -39,8 +39,12 @@ func (c *contenders) start(ctx context.Context, name string) (*nfsServer, error)
 	switch name {
 	case ganesha:
 		return c.arena.ganesha(ctx, dir)
-	case throwing:
-		s, err := c.arena.serve(ctx, "sink", struct{}{})
+	case throwing, barely:
+		var job sinkJob
+		if name == barely {
+			job.File = filepath.Join(dir, "file")
+		}
+		s, err := c.arena.serve(ctx, "sink", job)
 		if err == nil {
 			s.path = "" // it knows no names
 		}

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 
+	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/lab"
 )
 
@@ -29,6 +31,15 @@ type labFacts struct {
 	Control     string `json:"control"`
 	Size        int64  `json:"size"`
 	Allocated   int64  `json:"allocated"`
+}
+
+// dial logs in as decamp does. scheme is "esxi" or "vcenter".
+func (f labFacts) dial(ctx context.Context, scheme string) (*esx.Session, error) {
+	return esx.Dial(ctx, esx.Config{
+		URL:         &url.URL{Scheme: scheme, Host: f.Addr, User: url.User(f.User)},
+		Password:    func(context.Context) (esx.Secret, error) { return esx.Secret(f.Password), nil },
+		Fingerprint: f.Fingerprint,
+	})
 }
 
 const benchVM = "bench"

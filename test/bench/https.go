@@ -5,12 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 
 	"github.com/decamp/decamp/internal/disk"
-	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/https"
@@ -155,11 +153,7 @@ func childPull(ctx context.Context, args []string) (taken, error) {
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return taken{}, err
 	}
-	host, err := esx.Dial(ctx, esx.Config{
-		URL:         &url.URL{Scheme: "esxi", Host: job.Lab.Addr, User: url.User(job.Lab.User)},
-		Password:    func(context.Context) (esx.Secret, error) { return esx.Secret(job.Lab.Password), nil },
-		Fingerprint: job.Lab.Fingerprint,
-	})
+	host, err := job.Lab.dial(ctx, "esxi")
 	if err != nil {
 		return taken{}, err
 	}

@@ -40,6 +40,7 @@ const (
 	hashed   = "decamp with manifest"
 	ganesha  = "nfs-ganesha, FSAL VFS"
 	throwing = "a server that throws it away"
+	barely   = "the least that receives and writes behind"
 	plainly  = "pwrite without a server"
 	syncing  = "a server on sync, 10 ms a commit"
 )
@@ -51,7 +52,7 @@ func (b *bench) landMemory(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	c, err := contend(ctx, dir, decamp, hashed, ganesha, throwing)
+	c, err := contend(ctx, dir, decamp, hashed, ganesha, throwing, barely)
 	if err != nil {
 		return err
 	}
@@ -76,26 +77,29 @@ func (b *bench) smallWrites(ctx context.Context, c *contenders) error {
 }
 
 func (b *bench) singleWrites(ctx context.Context, c *contenders) error {
-	r, err := c.compete(ctx, landRounds, writing{size: landSize, block: small, inFlight: 1}, decamp, ganesha, throwing)
+	r, err := c.compete(ctx, landRounds, writing{size: landSize, block: small, inFlight: 1}, decamp, ganesha, barely, throwing)
 	if err != nil {
 		return err
 	}
-	b.rates("64 KiB x 1 in flight, FILE_SYNC, into tmpfs", r, ganesha, throwing)
+	b.rates("64 KiB x 1 in flight, FILE_SYNC, into tmpfs", r, ganesha, throwing, barely)
 	row := r.against(ganesha, "64 KiB x 1 into tmpfs, against ganesha")
-	row.Peers = []Peer{{Name: "the most that it could be: " + throwing + ", against ganesha", Value: r.ratio(throwing, ganesha)}}
+	row.Peers = []Peer{
+		{Name: throwing + ", against ganesha", Value: r.ratio(throwing, ganesha)},
+		{Name: barely + ", against ganesha", Value: r.ratio(barely, ganesha)},
+	}
 	b.atLeast(2.5, row)
 	return nil
 }
 
 func (b *bench) largeWrites(ctx context.Context, c *contenders) error {
-	r, err := c.compete(ctx, landRounds, writing{size: landSize, block: large, inFlight: 8}, decamp, ganesha, throwing, plainly)
+	r, err := c.compete(ctx, landRounds, writing{size: landSize, block: large, inFlight: 8}, decamp, ganesha, barely, throwing, plainly)
 	if err != nil {
 		return err
 	}
-	b.rates("1 MiB x 8 in flight, FILE_SYNC, into tmpfs", r, ganesha, throwing, plainly)
+	b.rates("1 MiB x 8 in flight, FILE_SYNC, into tmpfs", r, ganesha, throwing, barely, plainly)
 	b.atLeast(1.2, r.against(ganesha, "1 MiB x 8 into tmpfs, against ganesha"))
 	row := r.against(plainly, "1 MiB x 8 into tmpfs, against pwrite without a server")
-	row.Peers = []Peer{b.ends(r)}
+	row.Peers = []Peer{b.ends(r), {Name: barely + ", against pwrite", Value: r.ratio(barely, plainly)}}
 	b.atLeast(0.85, row)
 	return nil
 }

@@ -175,8 +175,12 @@ func (s *synced) Size() int64 {
 }
 
 // childSink is the least a server can do: it reads WRITEs from one connection after the
-// other, throws them away and says that they were written.
-func childSink(_ context.Context, _ []string) error {
+// other, says that they were written, and throws them away or writes them behind.
+func childSink(_ context.Context, args []string) error {
+	var job sinkJob
+	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
+		return err
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -191,7 +195,7 @@ func childSink(_ context.Context, _ []string) error {
 			if err != nil {
 				return
 			}
-			_ = sink(conn.(*net.TCPConn)) // it ends when its client does
+			_ = job.sink(conn.(*net.TCPConn)) // it ends when its client does
 		}
 	}()
 	_, err = io.Copy(io.Discard, os.Stdin)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -46,11 +45,7 @@ func childLand(ctx context.Context, args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &l.job); err != nil {
 		return err
 	}
-	host, err := esx.Dial(ctx, esx.Config{
-		URL:         &url.URL{Scheme: l.job.Scheme, Host: l.job.Lab.Addr, User: url.User(l.job.Lab.User)},
-		Password:    func(context.Context) (esx.Secret, error) { return esx.Secret(l.job.Lab.Password), nil },
-		Fingerprint: l.job.Lab.Fingerprint,
-	})
+	host, err := l.job.Lab.dial(ctx, l.job.Scheme)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +18,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/mount"
 	"github.com/decamp/decamp/internal/transport/https"
@@ -310,11 +308,7 @@ func childMount(ctx context.Context, args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return err
 	}
-	host, err := esx.Dial(ctx, esx.Config{
-		URL:         &url.URL{Scheme: "esxi", Host: job.Lab.Addr, User: url.User(job.Lab.User)},
-		Password:    func(context.Context) (esx.Secret, error) { return esx.Secret(job.Lab.Password), nil },
-		Fingerprint: job.Lab.Fingerprint,
-	})
+	host, err := job.Lab.dial(ctx, "esxi")
 	if err != nil {
 		return err
 	}

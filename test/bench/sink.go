@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/lab/xdr"
 )
 
@@ -20,8 +21,15 @@ const (
 	writeHead    = 512 // bytes of a WRITE that its count is among, at least
 )
 
+// sinkJob is what childSink is told.
+type sinkJob struct {
+	// File makes it write all that it receives to this file, behind its answers. Empty
+	// throws it away.
+	File string `json:"file"`
+}
+
 // sink answers the WRITEs of one connection. It blocks in the system, as streams do.
-func sink(conn *net.TCPConn) error {
+func (job sinkJob) sink(conn *net.TCPConn) error {
 	file, err := conn.File()
 	conn.Close()
 	if err != nil {
@@ -29,6 +37,12 @@ func sink(conn *net.TCPConn) error {
 	}
 	defer file.Close()
 	s := &sinkConn{fd: int(file.Fd()), buf: make([]byte, sinkBuffer)}
+	if job.File != "" {
+		if s.behind, err = newSinkFile(job.File); err != nil {
+			return err
+		}
+		defer s.behind.close()
+	}
 	for err == nil {
 		err = s.next()
 	}
@@ -40,9 +54,10 @@ func sink(conn *net.TCPConn) error {
 
 // sinkConn is one connection.
 type sinkConn struct {
-	fd  int
-	buf []byte
-	n   int // bytes in buf
+	fd     int
+	buf    []byte
+	n      int       // bytes in buf
+	behind *sinkFile // nil throws away
 }
 
 // next reads one record, and answers it.
@@ -58,12 +73,17 @@ func (s *sinkConn) next() error {
 	if err := s.fill(size); err != nil {
 		return err
 	}
-	reply, err := sinkReply(s.buf[len(mark):min(size, writeHead)])
-	if err != nil {
-		return err
+	reply, off, count := sinkReply(s.buf[len(mark):min(size, writeHead)])
+	if count > size {
+		return fmt.Errorf("WRITE of %d bytes in %d", count, size)
 	}
-	s.n = copy(s.buf, s.buf[size:s.n])
-	_, err = unix.Write(s.fd, reply)
+	next := s.buf
+	if s.behind != nil {
+		next = s.behind.write(s.buf, size-count, size, off)
+	}
+	s.n = copy(next, s.buf[size:s.n])
+	s.buf = next
+	_, err := unix.Write(s.fd, reply)
 	return err
 }
 
@@ -83,22 +103,73 @@ func (s *sinkConn) fill(n int) error {
 	return nil
 }
 
-// sinkReply says that all of a WRITE was written.
-func sinkReply(head []byte) ([]byte, error) {
+// sinkReply says that all of a WRITE was written, and returns its offset and length.
+func sinkReply(head []byte) (reply []byte, off int64, count int) {
 	d := xdr.NewDecoder(head)
 	call := xdr.ReadCall(d)
 	_ = d.Opaque(64) // the handle
-	_ = d.Uint64()   // the offset
-	count := d.Uint32()
+	off = int64(d.Uint64())
+	count = int(d.Uint32())
 	e := xdr.Encoder{B: make([]byte, 4, 128)}
 	xdr.AppendReply(&e, call.XID, xdr.Success)
 	e.Uint32(0)   // NFS3_OK
 	e.Bool(false) // no attributes before,
 	e.Bool(false) // nor after
-	e.Uint32(count)
+	e.Uint32(uint32(count))
 	e.Uint32(fileSync)
 	e.Uint64(1) // the write verifier
 	mark := xdr.Mark(len(e.B) - 4)
 	copy(e.B, mark[:])
-	return e.B, nil
+	return e.B, off, count
+}
+
+// sinkFile writes behind with the least that takes: some buffers, and one thread.
+type sinkFile struct {
+	file *os.File
+	free chan []byte
+	full chan sinkWrite
+	done chan error
+}
+
+type sinkWrite struct {
+	buf        []byte
+	start, end int // of the payload
+	off        int64
+}
+
+// sinkBuffers is enough that more make no difference.
+const sinkBuffers = 32
+
+func newSinkFile(path string) (*sinkFile, error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &sinkFile{file: file, free: make(chan []byte, sinkBuffers), full: make(chan sinkWrite, sinkBuffers), done: make(chan error, 1)}
+	for range sinkBuffers {
+		s.free <- disk.AlignedMemory(2 * 1 << 20)[:sinkBuffer]
+	}
+	go func() { s.done <- s.run() }()
+	return s, nil
+}
+
+// write takes buf over, and returns another one.
+func (s *sinkFile) write(buf []byte, start, end int, off int64) []byte {
+	s.full <- sinkWrite{buf, start, end, off}
+	return <-s.free
+}
+
+func (s *sinkFile) run() (err error) {
+	for w := range s.full {
+		if _, e := s.file.WriteAt(w.buf[w.start:w.end], w.off); e != nil && err == nil {
+			err = e // it goes on, so that nobody waits for buffers
+		}
+		s.free <- w.buf
+	}
+	return err
+}
+
+func (s *sinkFile) close() {
+	close(s.full)
+	_ = errors.Join(<-s.done, s.file.Close(), os.Remove(s.file.Name())) // the connection is over
 }

@@ -172,21 +172,23 @@ var reading = []string{
 	"RetrieveServiceContent", "Login", "Logout", "SessionIsActive", "CurrentTime",
 	"RetrieveProperties", "RetrievePropertiesEx", "ContinueRetrievePropertiesEx", "CancelRetrievePropertiesEx",
 	"CreateContainerView", "DestroyView", "FindByUuid", "FindByInventoryPath", "FindAllByUuid", "FindChild",
-	"QueryChangedDiskAreas", "AcquireGenericServiceTicket",
+	"QueryChangedDiskAreas", "AcquireGenericServiceTicket", "RetrieveInternalContent", "NfcGetVmFiles",
 }
 
 // Nothing at the source is ever changed but the power state that the user asked for.
 func TestSourceIsOnlyReadAndPoweredOff(t *testing.T) {
-	for name, power := range map[string]bool{"off": false, "running": true} {
+	for name, v := range map[string]struct {
+		power bool
+		args  []string
+	}{"off": {}, "running": {power: true, args: []string{"--power-off"}}, "NFC": {args: []string{"--transport", "nfc"}}} {
 		t.Run(name, func(t *testing.T) {
 			cfg := small()
-			cfg.VMs[0].PoweredOn = power
+			cfg.VMs[0].PoweredOn = v.power
 			r := newRig(t, cfg).trusting()
 			allowed := reading
-			args := []string{"--spot", "1M,4"}
-			if power {
+			args := append([]string{"--spot", "1M,4"}, v.args...)
+			if v.power {
 				allowed = append(slices.Clone(reading), "ShutdownGuest")
-				args = append(args, "--power-off")
 			}
 			r.migrate("web01", args...).ends(0)
 			stats := r.lab.Stats()

@@ -240,10 +240,10 @@ func (u *under) end(s syscall.Signal) syscall.WaitStatus {
 }
 
 // restarted runs the migration to its end, at full speed, and checks that it continued.
-func (r *rig) restarted(moreThan int) {
+func (r *rig) restarted(moreThan int, args ...string) {
 	r.t.Helper()
 	r.lab.SetLimits(lab.Limits{})
-	res := r.migrate("web01").ends(0).says("continuing run web01-", "was already proven")
+	res := r.migrate("web01", args...).ends(0).says("continuing run web01-", "was already proven")
 	_, after, _ := strings.Cut(res.stderr, ": ")
 	var proven int
 	if _, err := fmt.Sscanf(after, "%d %% was already proven", &proven); err != nil || proven <= moreThan {

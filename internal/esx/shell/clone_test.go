@@ -175,15 +175,13 @@ func TestCloneThatIsKilledMayBeTriedAgain(t *testing.T) {
 
 // A copy of an earlier run to another name ends before this one begins.
 func TestCloneOfAnEarlierRunMakesWay(t *testing.T) {
-	l := startLanding(t, lab.Config{Faults: []lab.Fault{{Kind: lab.FaultCloneStall, At: 4 << 20}}})
+	l := startLanding(t, lab.Config{Faults: []lab.Fault{{Kind: lab.FaultCloneStall, At: 4 << 20, Path: "old"}}})
 	old := dial(t, fromLab(l.lab))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- old.CloneDisk(ctx, shell.Clone{Name: "clone", From: from, To: to("old.vmdk")}) }()
 	eventually(t, "the old copy", func() bool { m := l.lab.Mounts(); return m[0].OpenFiles == 1 })
-	l.lab.Faults().Clear()
-	l.lab.Faults().Add(lab.Fault{Kind: lab.FaultCloneStall, At: 4 << 20, Path: "old"})
 	must(t, l.shell.CloneDisk(t.Context(), shell.Clone{Name: "clone", From: from, To: to("new.vmdk")}))
 	l.landed("new-flat.vmdk")
 	if err := <-ended; err == nil {

@@ -65,3 +65,10 @@ func (l ledger) Drop(first, n int64) error {
 		return p.do(ctx, func() error { return p.job.Manifest.Drop(first, n) })
 	})
 }
+
+func (l ledger) DropAll(chunks []int64) error {
+	ctx := context.Background() // a drop is done, whatever comes
+	return l.each(ctx, func(p *part) error {
+		return p.do(ctx, func() error { return p.job.Manifest.DropAll(chunks) })
+	})
+}

@@ -68,6 +68,9 @@ type Host interface {
 	// ReadFile returns a small file, such as a descriptor, of at most limit bytes.
 	ReadFile(ctx context.Context, datacenter string, p inventory.Path, limit int64) ([]byte, error)
 
+	// FrozenDisk returns a disk as it was at a snapshot.
+	FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error)
+
 	// Allocated describes r, in order and without gaps, by the datastore's block map. It is
 	// fault.Unsupported where there is none.
 	Allocated(ctx context.Context, vm, snapshot inventory.MoRef, key int32, r disk.Range) ([]disk.Extent, error)

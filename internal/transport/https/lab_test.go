@@ -3,8 +3,6 @@ package https_test
 import (
 	"context"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -88,8 +86,8 @@ func labOf(r transporttest.Rig) *lab.Lab { return r.Data.(*lab.Lab) }
 // newLabRig starts a lab with one VM that has the given disks, and logs in.
 func newLabRig(t *testing.T, disks ...disk.Source) transporttest.Rig {
 	vm := lab.VM{Name: "web 01", ChangeTracking: true}
-	for i, d := range disks {
-		vm.Disks = append(vm.Disks, lab.Disk{File: sparseFile(t, d, strconv.Itoa(i))})
+	for _, d := range disks {
+		vm.Disks = append(vm.Disks, lab.Disk{File: transporttest.SparseFile(t, d)})
 	}
 	return startLab(t, lab.Config{VMs: []lab.VM{vm}}, https.Options{Stall: 300 * time.Millisecond, Sleep: hurriedly})
 }
@@ -145,36 +143,6 @@ func startLab(t *testing.T, cfg lab.Config, opts https.Options) transporttest.Ri
 		rig.Disks = append(rig.Disks, transport.Disk{VM: vm, Disk: &vm.Disks[i]})
 	}
 	return rig
-}
-
-// sparseFile writes the data of d to a file with holes.
-func sparseFile(t *testing.T, d disk.Source, name string) string {
-	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), name+".raw"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := f.Truncate(d.Size()); err != nil {
-		t.Fatal(err)
-	}
-	extents, err := d.Extents(t.Context(), disk.Range{Len: d.Size()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range extents {
-		if e.Kind == disk.Zero {
-			continue
-		}
-		b := make([]byte, e.Len)
-		if err := d.ReadAt(t.Context(), b, e.Off); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.WriteAt(b, e.Off); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return f.Name()
 }
 
 // content returns what a disk of the lab holds, as a Source to compare with.

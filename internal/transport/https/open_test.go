@@ -25,7 +25,7 @@ func TestUnreadableDisksAreRefused(t *testing.T) {
 	}{
 		{"running VM", fault.Conflict, func(d *transport.Disk) { d.VM.Power = inventory.PoweredOn }, ""},
 		{"suspended VM", fault.Conflict, func(d *transport.Disk) { d.VM.Power = inventory.Suspended }, ""},
-		{"snapshot asked for", fault.Unsupported, func(d *transport.Disk) { d.Snapshot = "snapshot-1" }, ""},
+		{"snapshot that is not there", fault.NotFound, func(d *transport.Disk) { d.Snapshot = "snapshot-1" }, ""},
 		{"disk with snapshots", fault.Unsupported, func(d *transport.Disk) { d.Disk.Layers = 2 }, ""},
 		{"seSparse", fault.Unsupported, func(d *transport.Disk) { d.Disk.Backing = inventory.SESparse }, ""},
 		{"RDM", fault.Unsupported, func(d *transport.Disk) { d.Disk.Backing = inventory.RDM }, ""},

@@ -3,15 +3,10 @@ package https
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-)
-
-const (
-	firstBackOff   = time.Second
-	longestBackOff = 30 * time.Second
+	"github.com/decamp/decamp/internal/transport"
 )
 
 // patience is how many failures of a kind, without a byte in between, a request survives.
@@ -51,7 +46,7 @@ func (t *retry) wait(ctx context.Context, p *pool, err error) error {
 		return err
 	}
 	if t.count(kind) > patience[kind] {
-		return t.giveUp(kind, err)
+		return transport.GiveUp(t.failures, kind, err)
 	}
 	if kind == fault.Transient || kind == fault.Unreachable {
 		p.distress()
@@ -69,26 +64,12 @@ func (t *retry) count(kind fault.Kind) int {
 	return t.of[kind]
 }
 
-// giveUp says how often it was tried. The remedy is err's own, if it has one.
-func (t *retry) giveUp(kind fault.Kind, err error) error {
-	final := fault.New(kind, "gave up after %d attempts: %w", t.failures, err)
-	if fault.HintOf(err) == "" {
-		return final.WithHint("look at the host's load and its network, then start again: the copy goes on where it stopped")
-	}
-	return final.WithHint("%s", fault.HintOf(err))
-}
-
-// backOff doubles from one second to thirty and takes up to half off, at random, so that
-// streams that failed together do not come back together. A host's Retry-After is obeyed.
+// backOff is transport's, but a host's Retry-After is obeyed.
 func backOff(failures int, err error) time.Duration {
-	d := longestBackOff
-	if failures < 6 {
-		d = min(d, firstBackOff<<(failures-1))
-	}
-	d -= rand.N(d / 2)
+	d := transport.BackOff(failures)
 	var busy *busyError
 	if errors.As(err, &busy) {
-		d = max(d, min(busy.after, longestBackOff))
+		d = max(d, min(busy.after, transport.LongestBackOff))
 	}
 	return d
 }

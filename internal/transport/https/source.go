@@ -8,6 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/transport/allocation"
 )
 
 // span is how much one Stream should cover. Shorter ranges show the latency of a request
@@ -23,7 +24,7 @@ type Source struct {
 
 	pool   *pool
 	line   *line
-	alloc  *allocation
+	alloc  *allocation.Map
 	counts counts
 	report func(Report)
 }
@@ -32,6 +33,17 @@ var _ disk.Source = (*Source)(nil)
 
 // counts are what a Report is made of.
 type counts struct{ body, requests, failures, resumes atomic.Int64 }
+
+// MapUse says what became of a disk's allocation map.
+type MapUse = allocation.Use
+
+// The words of MapUse.
+const (
+	MapUnasked = allocation.Unasked
+	MapTrusted = allocation.Trusted
+	MapAbsent  = allocation.Absent
+	MapDropped = allocation.Dropped
+)
 
 // Report says how reading a disk went.
 type Report struct {
@@ -60,7 +72,7 @@ func (s *Source) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, erro
 	if err := disk.CheckRange(s.size, r); err != nil {
 		return nil, err
 	}
-	return s.alloc.extents(ctx, r)
+	return s.alloc.Extents(ctx, r)
 }
 
 // Hints asks for two streams a connection: one that is read and one that is next.
@@ -81,7 +93,7 @@ func (s *Source) Hints() disk.Hints {
 
 // Report says how reading went so far.
 func (s *Source) Report() Report {
-	use, note := s.alloc.state()
+	use, note := s.alloc.State()
 	return Report{
 		Body:     s.counts.body.Load(),
 		Requests: s.counts.requests.Load(),

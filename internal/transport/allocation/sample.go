@@ -1,4 +1,4 @@
-package https
+package allocation
 
 import (
 	"math/rand/v2"

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/leftover"
+	"github.com/decamp/decamp/internal/migrate"
+)
+
+// planned is a session as migrate sees it: the plan names its VM by reference. Snapshots
+// are on record before they are taken, until they are removed.
+type planned struct {
+	*esx.Session
+	off    *sync.Mutex // held by the run that powers the VM off; the others find it off
+	store  *leftover.Store
+	server string // as records name it
+}
+
+var _ migrate.Live = planned{}
+
+func (p planned) VM(ctx context.Context, ref string) (*inventory.VM, error) {
+	return p.VMByRef(ctx, inventory.MoRef(ref))
+}
+
+func (p planned) PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error {
+	p.off.Lock()
+	defer p.off.Unlock()
+	return p.Session.PowerOff(ctx, vm, esx.PowerOffOptions{Wait: wait, Force: force})
+}
+
+// Track is part of migrate.Live. What a licence or a role forbids cannot be had.
+func (p planned) Track(ctx context.Context, vm inventory.MoRef, on bool) error {
+	err := p.TrackChanges(ctx, vm, on)
+	if esx.Forbidden(err) {
+		return fault.New(fault.Unsupported, "%w", err).WithHint("allow the user VirtualMachine.Config.ChangeTracking")
+	}
+	return err
+}
+
+// Freeze is part of migrate.Live.
+func (p planned) Freeze(ctx context.Context, vm inventory.MoRef, name string) (frozen migrate.Frozen, err error) {
+	if _, err := p.store.Add(p.record(vm, name)); err != nil {
+		return frozen, err
+	}
+	ref, found, err := p.FindSnapshot(ctx, vm, name)
+	if err == nil && !found {
+		ref, err = p.CreateSnapshot(ctx, vm, esx.SnapshotSpec{Name: name, Description: "taken by decamp, which copies this VM, and removed by it"})
+	}
+	if err != nil {
+		return frozen, err
+	}
+	ids, err := p.ChangeIDs(ctx, ref)
+	return migrate.Frozen{Snapshot: ref, IDs: ids}, err
+}
+
+// Frozen is part of migrate.Live.
+func (p planned) Frozen(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, error) {
+	ref, _, err := p.FindSnapshot(ctx, vm, name)
+	return ref, err
+}
+
+// Thaw is part of migrate.Live.
+func (p planned) Thaw(ctx context.Context, vm inventory.MoRef, name string) error {
+	if err := removeSnapshot(ctx, p.Session, vm, name); err != nil {
+		return err
+	}
+	return p.store.Remove(p.record(vm, name).ID())
+}
+
+// removeSnapshot removes a snapshot of ours. If it is not there any more, its delta may be.
+func removeSnapshot(ctx context.Context, s *esx.Session, vm inventory.MoRef, name string) error {
+	ref, found, err := s.FindSnapshot(ctx, vm, name)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return s.Consolidate(ctx, vm)
+	}
+	return s.RemoveSnapshot(ctx, vm, ref, nil)
+}
+
+func (p planned) record(vm inventory.MoRef, name string) leftover.Record {
+	return leftover.Record{
+		Kind: leftover.Snapshot, Server: p.server, What: map[string]string{"vm": string(vm), "name": name},
+		Text:   fmt.Sprintf("snapshot %q of VM %s", name, vm),
+		ByHand: fmt.Sprintf("vim-cmd vmsvc/snapshot.get %s", vm), // its number, for vmsvc/snapshot.remove
+		Since:  time.Now(),
+	}
+}
+
+// Changed is part of migrate.Live.
+func (p planned) Changed(ctx context.Context, vm, snapshot inventory.MoRef, d *inventory.Disk, since inventory.ChangeID, tell func(disk.Range)) error {
+	return p.Session.Changed(ctx, vm, snapshot, d.Key, since, d.Capacity, tell)
+}

@@ -1,0 +1,304 @@
+package blockcopy
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/bitmap"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// PatchGrain is the grain of the bitmap that Patch takes, in bytes: the finest that
+// changed block tracking reports.
+const PatchGrain = zeroGrain
+
+// patchBatch is how many chunks are taken off the manifest at once: what a crash makes
+// Patch read as a whole, 1 GiB of disk.
+const patchBatch = 1 << 10
+
+// A Reader reads what an image holds.
+type Reader interface {
+	ReadAt(ctx context.Context, p []byte, off int64) error
+}
+
+// Patch brings an image that holds an earlier state of a disk up to src, a later one.
+// Changed has a bit for every PatchGrain of the disk that may differ; image reads dst.
+//
+// Only grains that changed are asked of src and written, where the manifest proves the
+// chunk around them. Chunks it lacks are copied as a whole, so Patch also completes what
+// Copy began. A chunk is off the manifest before the first of its bytes changes, and back,
+// with its new hash, once it is synced: a crash leaves chunks that are missing, never ones
+// that are wrong. To go on after one, Patch is called again with all that changed since the
+// state that was complete, from the same src or a later one.
+//
+// What of such a chunk did not change is read from the image and becomes part of the new
+// hash. So it is held against the old hash first: a chunk that is not what its manifest said
+// is taken from src as a whole, and counted in Result.Rotten. Otherwise a byte that rotted on
+// the target would be proven from then on.
+//
+// Result.Read counts bytes of src alone, Result.Written those given to dst. Memory is Copy's,
+// 1 bit for each chunk, and keptWhole chunks.
+func Patch(ctx context.Context, src disk.Source, dst disk.Target, image Reader, changed *bitmap.Bitmap, o Options) (total Result, err error) {
+	p := &patch{Source: src, image: image, changed: changed, kept: bitmap.New(src.Size(), manifest.ChunkSize)}
+	p.whole = map[int64][]byte{}
+	todo := p.touched(o.Manifest)
+	for first := true; first || len(todo) > 0; first = false {
+		batch := todo[:min(patchBatch, len(todo))]
+		todo = todo[len(batch):]
+		if err := p.begin(o.Manifest, batch); err != nil {
+			return total, err
+		}
+		res, err := Copy(ctx, p, patchTarget{dst, p}, p.options(o, total))
+		total = total.then(res)
+		total.Read, total.Written, total.Rotten = p.read.Load(), p.written.Load(), p.rotten.Load()
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+// begin takes chunks off the manifest, and remembers what their hashes were.
+func (p *patch) begin(m manifest.Ledger, chunks []int64) error {
+	p.hashes = make(map[int64]manifest.Hash, len(chunks))
+	for _, c := range chunks {
+		hash, ok, err := m.Hash(c)
+		if err != nil {
+			return fmt.Errorf("read manifest: %w", err)
+		}
+		if ok {
+			p.hashes[c] = hash
+		}
+	}
+	if err := m.DropAll(chunks); err != nil {
+		return fmt.Errorf("write manifest: %w", err)
+	}
+	return nil
+}
+
+// touched remembers which chunks the manifest proves, and returns those that changed.
+func (p *patch) touched(m manifest.Ledger) (list []int64) {
+	size := p.Size()
+	for c := range m.Chunks() {
+		if !m.Has(c) {
+			continue
+		}
+		r := disk.Range{Off: c * manifest.ChunkSize, Len: min(manifest.ChunkSize, size-c*manifest.ChunkSize)}
+		p.kept.Set(r)
+		if !p.changed.Next(r).Empty() {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// then adds what was done after r. What an earlier batch did the later ones skip.
+func (r Result) then(next Result) Result {
+	next.Done += r.Done
+	next.Skipped -= r.Done
+	next.Elapsed += r.Elapsed
+	next.ReadTime += r.ReadTime
+	next.HashTime += r.HashTime
+	next.WindowWait += r.WindowWait
+	next.WriteTime += r.WriteTime
+	next.Checkpoints += r.Checkpoints
+	next.SyncTime += r.SyncTime
+	return next
+}
+
+// patch is a disk whose changed grains come from src, all else of proven chunks from the
+// image.
+type patch struct {
+	disk.Source
+	image   Reader
+	changed *bitmap.Bitmap // by grain
+	kept    *bitmap.Bitmap // by chunk: proven when Patch began
+	read    atomic.Int64   // bytes of Source
+	written atomic.Int64   // bytes given to the target
+	rotten  atomic.Int64   // chunks of the image that were not what they had been
+
+	hashes map[int64]manifest.Hash // of the chunks under way, before; only read while they are
+
+	mu    sync.Mutex
+	whole map[int64][]byte // chunks of the image that are being read piece by piece
+	idle  [][]byte         // memory for more of them
+}
+
+// keptWhole bounds how many chunks of the image are in memory: as many as there are readers
+// is enough, with fewer some are read again.
+const keptWhole = 32
+
+func (p *patch) options(o Options, before Result) Options {
+	if tell := o.Progress; tell != nil {
+		o.Progress = func(now Progress) {
+			now.Done += before.Done
+			now.Skipped -= before.Done
+			now.Read, now.Written = p.read.Load(), p.written.Load()
+			tell(now)
+		}
+	}
+	return o
+}
+
+// Hints are those of the source, but for streams: what changed lies here and there.
+func (p *patch) Hints() disk.Hints {
+	h := p.Source.Hints()
+	h.Stream = nil
+	return h
+}
+
+// comes reports whether the grain at off comes from the source.
+func (p *patch) comes(off int64) bool { return !p.kept.Has(off) || p.changed.Has(off) }
+
+// each cuts r into runs that come from the source and runs that do not.
+func (p *patch) each(r disk.Range, f func(run disk.Range, comes bool) error) error {
+	for off := r.Off; off < r.End(); {
+		comes := p.comes(off)
+		end := nextGrain(off)
+		for end < r.End() && p.comes(end) == comes {
+			end = nextGrain(end)
+		}
+		end = min(end, r.End())
+		if err := f(disk.Range{Off: off, Len: end - off}, comes); err != nil {
+			return err
+		}
+		off = end
+	}
+	return nil
+}
+
+func nextGrain(off int64) int64 { return (off/PatchGrain + 1) * PatchGrain }
+
+func (p *patch) ReadAt(ctx context.Context, b []byte, off int64) error {
+	return p.each(disk.Range{Off: off, Len: int64(len(b))}, func(run disk.Range, comes bool) error {
+		part := b[run.Off-off : run.End()-off]
+		if !comes {
+			return p.readKept(ctx, part, run.Off)
+		}
+		return p.readSource(ctx, part, run.Off)
+	})
+}
+
+func (p *patch) readSource(ctx context.Context, b []byte, off int64) error {
+	p.read.Add(int64(len(b)))
+	return p.Source.ReadAt(ctx, b, off)
+}
+
+// readKept reads what did not change, from chunks of the image that are what they were.
+func (p *patch) readKept(ctx context.Context, b []byte, off int64) error {
+	for len(b) > 0 {
+		chunk := off / manifest.ChunkSize
+		at := off - chunk*manifest.ChunkSize
+		n := min(int64(len(b)), manifest.ChunkSize-at)
+		bytes, err := p.chunk(ctx, chunk)
+		switch {
+		case err != nil:
+			return err
+		case bytes == nil:
+			if err := p.readSource(ctx, b[:n], off); err != nil {
+				return err
+			}
+		default:
+			copy(b[:n], bytes[at:])
+		}
+		b, off = b[n:], off+n
+	}
+	return nil
+}
+
+// chunk returns a chunk of the image; nil if it is not what it was, in which case all of it
+// comes from the source from now on. One goroutine at a time asks for a chunk.
+func (p *patch) chunk(ctx context.Context, c int64) ([]byte, error) {
+	p.mu.Lock()
+	have := p.whole[c]
+	p.mu.Unlock()
+	r := disk.Range{Off: c * manifest.ChunkSize, Len: min(manifest.ChunkSize, p.Size()-c*manifest.ChunkSize)}
+	if have != nil || p.changed.Has(r.Off) && p.changed.Next(r) == r {
+		return have, nil
+	}
+	b := p.memory()[:r.Len]
+	if err := p.image.ReadAt(ctx, b, r.Off); err != nil {
+		return nil, fmt.Errorf("read image: %w", err)
+	}
+	if want, known := p.hashes[c]; known && manifest.HashOf(b) != want {
+		p.rotten.Add(1)
+		p.changed.Set(r)
+		return nil, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for old := range p.whole {
+		if len(p.whole) < keptWhole {
+			break
+		}
+		delete(p.whole, old)
+	}
+	p.whole[c] = b
+	return b, nil
+}
+
+func (p *patch) memory() []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.idle); n > 0 {
+		b := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		return b
+	}
+	return disk.AlignedMemory(manifest.ChunkSize)
+}
+
+// wasRead says that r is being written: nobody reads its chunks of the image any more.
+func (p *patch) wasRead(r disk.Range) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c, b := range p.whole {
+		if off := c * manifest.ChunkSize; off < r.End() && r.Off < off+manifest.ChunkSize {
+			delete(p.whole, c)
+			p.idle = append(p.idle, b[:manifest.ChunkSize])
+		}
+	}
+}
+
+func (p *patch) Extents(ctx context.Context, r disk.Range) (list []disk.Extent, err error) {
+	err = p.each(r, func(run disk.Range, comes bool) error {
+		if !comes {
+			list = append(list, disk.Extent{Range: run})
+			return nil
+		}
+		of, err := p.Source.Extents(ctx, run)
+		list = append(list, of...)
+		return err
+	})
+	return list, err
+}
+
+// patchTarget leaves alone what did not come from the source.
+type patchTarget struct {
+	disk.Target
+	p *patch
+}
+
+func (t patchTarget) WriteAt(ctx context.Context, b []byte, off int64) error {
+	t.p.wasRead(disk.Range{Off: off, Len: int64(len(b))})
+	return t.p.each(disk.Range{Off: off, Len: int64(len(b))}, func(run disk.Range, comes bool) error {
+		if !comes {
+			return nil
+		}
+		t.p.written.Add(run.Len)
+		return t.Target.WriteAt(ctx, b[run.Off-off:run.End()-off], run.Off)
+	})
+}
+
+func (t patchTarget) Zero(ctx context.Context, r disk.Range) error {
+	t.p.wasRead(r)
+	return t.p.each(r, func(run disk.Range, comes bool) error {
+		if !comes {
+			return nil
+		}
+		return t.Target.Zero(ctx, run)
+	})
+}

@@ -1,0 +1,321 @@
+package blockcopy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/bitmap"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// state is a disk in memory at one moment; it counts what is read of it.
+type state struct {
+	bytes []byte
+	mu    sync.Mutex
+	read  []disk.Range
+}
+
+func (s *state) Size() int64       { return int64(len(s.bytes)) }
+func (s *state) Hints() disk.Hints { return disk.Hints{Streams: 3} }
+func (s *state) Close() error      { return nil }
+
+func (s *state) ReadAt(ctx context.Context, p []byte, off int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read = append(s.read, disk.Range{Off: off, Len: int64(len(p))})
+	copy(p, s.bytes[off:])
+	return ctx.Err()
+}
+
+// Extents calls a grain zero if it is, as maps do that are as fine as that.
+func (s *state) Extents(_ context.Context, r disk.Range) (list []disk.Extent, err error) {
+	for off := r.Off; off < r.End(); off = nextGrain(off) {
+		g := disk.Range{Off: off, Len: min(nextGrain(off), r.End()) - off}
+		e := disk.Extent{Range: g, Kind: disk.Zero}
+		if !bytes.Equal(s.bytes[g.Off:g.End()], zeros[:g.Len]) {
+			e.Kind = disk.Data
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+// history is a disk, what a guest made of it, and which grains it touched.
+type history struct {
+	old, new *state
+	changed  *bitmap.Bitmap
+	grains   int64 // bytes of changed grains
+}
+
+// newHistory changes about one in every grains at random: some to zeros, some to what they
+// were.
+func newHistory(seed uint64, size int64, every int) *history {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	h := &history{old: &state{bytes: make([]byte, size)}, new: &state{bytes: make([]byte, size)}, changed: bitmap.New(size, PatchGrain)}
+	noise := rand.NewChaCha8([32]byte{byte(seed)})
+	fill := func(b []byte) { noise.Read(b) }
+	for off := int64(0); off < size; off = nextGrain(off) {
+		r := disk.Range{Off: off, Len: min(nextGrain(off), size) - off}
+		if rnd.IntN(3) > 0 {
+			fill(h.old.bytes[r.Off:r.End()])
+		}
+		copy(h.new.bytes[r.Off:r.End()], h.old.bytes[r.Off:r.End()])
+		if rnd.IntN(every) > 0 {
+			continue
+		}
+		h.changed.Set(r)
+		h.grains += r.Len
+		switch rnd.IntN(4) {
+		case 0:
+			clear(h.new.bytes[r.Off:r.End()])
+		case 1: // written with the same bytes
+		default:
+			fill(h.new.bytes[r.Off+r.Len/3 : r.End()])
+		}
+	}
+	return h
+}
+
+// reader reads what the image holds.
+func (m *memImage) ReadAt(_ context.Context, p []byte, off int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.step("read"); err != nil {
+		return err
+	}
+	copy(p, m.now[off:])
+	return nil
+}
+
+const patchSize = 12<<20 + 3*disk.SectorSize
+
+func TestPatchReadsAndWritesWhatChanged(t *testing.T) {
+	for seed := range uint64(8) {
+		h := newHistory(seed, patchSize, 9)
+		img := newMemImage(patchSize)
+		log, _ := newLog(t, patchSize)
+		if _, err := Copy(t.Context(), h.old, img, Options{Manifest: log}); err != nil {
+			t.Fatal(err)
+		}
+		img.writes, img.zeroed = 0, 0
+		var last Progress
+		res, err := Patch(t.Context(), h.new, img, img, h.changed, Options{Manifest: log, Progress: func(p Progress) { last = p }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, img, log, h.new)
+		proves(t, log, h.new)
+		if res.Read > h.grains || res.Written != img.writes || img.writes+img.zeroed != h.grains {
+			t.Errorf("seed %d: read %d, wrote %d and zeroed %d bytes for %d that changed", seed, res.Read, img.writes, img.zeroed, h.grains)
+		}
+		if res.Done+res.Skipped != patchSize || last.Done+last.Skipped != patchSize {
+			t.Errorf("seed %d: result %+v, progress at the end %+v", seed, res.Progress, last)
+		}
+	}
+}
+
+// TestCompareWritesWhatDiffers: without knowing what changed, everything is read, and only
+// chunks that differ are written; a crash in the middle leaves nothing wrong.
+func TestCompareWritesWhatDiffers(t *testing.T) {
+	for seed := range uint64(12) {
+		h := newHistory(seed, patchSize, 60)
+		img := newMemImage(patchSize)
+		log, path := newLog(t, patchSize)
+		if _, err := Copy(t.Context(), h.old, img, Options{Manifest: log}); err != nil {
+			t.Fatal(err)
+		}
+		killed, at := errors.New("killed"), img.ops+int(seed)
+		img.fail = func(_ string, n int) error {
+			if n > at {
+				return killed
+			}
+			return nil
+		}
+		if _, err := Copy(t.Context(), h.new, img, Options{Manifest: log, Compare: true}); err != nil && !errors.Is(err, killed) {
+			t.Fatal(err)
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+		img.crash()
+		log, err := manifest.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		provesOneOf(t, img, log, h.old, h.new)
+		for _, want := range []bool{true, false} { // the second time nothing differs
+			img.writes, img.zeroed = 0, 0
+			if _, err := Copy(t.Context(), h.new, img, Options{Manifest: log, Compare: true}); err != nil {
+				t.Fatal(err)
+			}
+			if wrote := img.writes+img.zeroed > 0; wrote && !want {
+				t.Errorf("seed %d: wrote %d and zeroed %d bytes of a disk that did not change", seed, img.writes, img.zeroed)
+			}
+		}
+		expect(t, img, log, h.new)
+		proves(t, log, h.new)
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestPatchCompletesACopy: what Copy did not get to is taken from the later state as a whole.
+func TestPatchCompletesACopy(t *testing.T) {
+	h := newHistory(20, patchSize, 5)
+	img := newMemImage(patchSize)
+	log, _ := newLog(t, patchSize)
+	broken := errors.New("broken")
+	img.fail = func(op string, n int) error {
+		if op == "write" && n > 60 {
+			return broken
+		}
+		return nil
+	}
+	_, err := Copy(t.Context(), h.old, img, Options{Manifest: log, Window: 1 << 20, Readers: 1, Writers: 1})
+	if !errors.Is(err, broken) || log.Complete() || log.Missing() == log.Chunks() {
+		t.Fatalf("%v, %d chunks missing", err, log.Missing())
+	}
+	img.fail = nil
+	if _, err := Patch(t.Context(), h.new, img, img, h.changed, Options{Manifest: log}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, img, log, h.new)
+	proves(t, log, h.new)
+}
+
+// TestPatchSurvivesACrashAnywhere: after it, what the manifest lists is either of the old
+// state or of the new one, and untouched grains of listed chunks are right; and Patch with
+// the same changes, from the same state or a later one, completes the image.
+func TestPatchSurvivesACrashAnywhere(t *testing.T) {
+	for seed := range uint64(40) {
+		h := newHistory(seed, patchSize, 9)
+		img := newMemImage(patchSize)
+		log, path := newLog(t, patchSize)
+		o := Options{Manifest: log, Window: 1 << 20, Readers: 2, Writers: 2, CheckpointBytes: 1 << 20}
+		if _, err := Copy(t.Context(), h.old, img, o); err != nil {
+			t.Fatal(err)
+		}
+		killed, at := errors.New("killed"), img.ops+int(seed)*4
+		img.fail = func(_ string, n int) error {
+			if n > at {
+				return killed
+			}
+			return nil
+		}
+		_, err := Patch(t.Context(), h.new, img, img, h.changed, o)
+		if err != nil && !errors.Is(err, killed) {
+			t.Fatal(err)
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+		img.crash()
+		log, err = manifest.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		provesOneOf(t, img, log, h.old, h.new)
+		o.Manifest = log
+		if _, err := Patch(t.Context(), h.new, img, img, h.changed, o); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, img, log, h.new)
+		proves(t, log, h.new)
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// proves fails the test unless the manifest has the hash of every chunk of s.
+func proves(t *testing.T, log *manifest.Log, s *state) {
+	t.Helper()
+	for c := range log.Chunks() {
+		h, ok, err := log.Hash(c)
+		if err != nil || !ok || h != hashAt(s.bytes, c) {
+			t.Fatalf("chunk %d: hash %v, %v, %v", c, h, ok, err)
+		}
+	}
+}
+
+// provesOneOf fails the test if the manifest lists a chunk that the image does not hold, or
+// that is neither of the two states.
+func provesOneOf(t *testing.T, img *memImage, log *manifest.Log, states ...*state) {
+	t.Helper()
+	for c := range log.Chunks() {
+		h, ok, err := log.Hash(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			continue
+		}
+		if h != hashAt(img.now, c) {
+			t.Fatalf("the manifest lists chunk %d, the image holds another", c)
+		}
+		if h != hashAt(states[0].bytes, c) && h != hashAt(states[1].bytes, c) {
+			t.Fatalf("chunk %d is of neither state", c)
+		}
+	}
+}
+
+func hashAt(b []byte, chunk int64) manifest.Hash {
+	off := chunk * manifest.ChunkSize
+	return manifest.HashOf(b[off:min(off+manifest.ChunkSize, int64(len(b)))])
+}
+
+// TestPatchGoesInBatches: more chunks than one batch has, none of them twice.
+func TestPatchGoesInBatches(t *testing.T) {
+	const size = (patchBatch + 300) << 20
+	old, later := disk.NewSparsePattern(size, 0.01, 1), disk.NewSparsePattern(size, 0.01, 2)
+	log, _ := newLog(t, size)
+	check := &checkedImage{Target: disk.NewNull(size), source: old}
+	if _, err := Copy(t.Context(), old, check, Options{Manifest: log}); err != nil {
+		t.Fatal(err)
+	}
+	changed := bitmap.New(size, PatchGrain)
+	changed.Set(disk.Range{Len: size})
+	res, err := Patch(t.Context(), later, check, check, changed, Options{Manifest: log})
+	if err != nil || res.Done != size || res.Skipped != 0 {
+		t.Errorf("%+v, %v", res.Progress, err)
+	}
+}
+
+// checkedImage reads as source does.
+type checkedImage struct {
+	disk.Target
+	source disk.Source
+}
+
+func (c *checkedImage) ReadAt(ctx context.Context, p []byte, off int64) error {
+	return c.source.ReadAt(ctx, p, off)
+}
+
+// What rotted in the image next to what changed does not become part of what is proven; what
+// rotted elsewhere is left for those who read all of it.
+func TestPatchDoesNotProveWhatRotted(t *testing.T) {
+	h := newHistory(3, patchSize, 1<<30) // nothing changed
+	img := newMemImage(patchSize)
+	log, _ := newLog(t, patchSize)
+	if _, err := Copy(t.Context(), h.old, img, Options{Manifest: log}); err != nil {
+		t.Fatal(err)
+	}
+	h.new.bytes[5<<20+9] ^= 1
+	h.changed.Set(disk.Range{Off: 5 << 20, Len: PatchGrain})
+	for _, off := range []int64{6<<20 - 1, 8<<20 + 7} { // in the chunk that changed, and in another
+		img.now[off] ^= 1
+	}
+	res, err := Patch(t.Context(), h.new, img, img, h.changed, Options{Manifest: log})
+	if err != nil || res.Rotten != 1 || res.Read != manifest.ChunkSize {
+		t.Fatalf("%d rotten, %d read, %v", res.Rotten, res.Read, err)
+	}
+	img.now[8<<20+7] ^= 1
+	expect(t, img, log, h.new)
+	proves(t, log, h.new)
+}

@@ -1,0 +1,92 @@
+package esx
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// Changed tells the areas of a disk that were written between the state that since is of
+// and a later one: that of a snapshot, or, with an empty snapshot, that of the powered-off
+// VM. Areas may be told that did not change, none that did is left out, as far as the
+// host's own records are right.
+//
+// fault.Unsupported means that nobody knows: the id is of another log (change tracking was
+// reset, the disk restored), tracking is off, or what the server says contradicts itself.
+// The whole disk may have changed then.
+func (s *Session) Changed(ctx context.Context, vm, snapshot inventory.MoRef, key int32, since inventory.ChangeID, size int64, tell func(disk.Range)) error {
+	if since == "" || since == inUse {
+		return fault.New(fault.Unsupported, "changes of disk %d are asked for since no moment", key).WithHint("compare the whole disk")
+	}
+	areas, err := s.areas(ctx, vm, snapshot, key, since, disk.Range{Len: size})
+	if err != nil {
+		return fmt.Errorf("changes of disk %d of VM %s: %w", key, vm, mapError(err))
+	}
+	whole := disk.Range{Len: size}
+	for _, a := range areas {
+		if a = a.Intersect(whole); !a.Empty() {
+			tell(a)
+		}
+	}
+	return nil
+}
+
+// ChangeIDs returns, by the disks' keys, what the state of each at a snapshot is called. A
+// disk without change tracking has none.
+func (s *Session) ChangeIDs(ctx context.Context, snapshot inventory.MoRef) (map[int32]inventory.ChangeID, error) {
+	var at mo.VirtualMachineSnapshot
+	if err := s.properties(ctx, reference("VirtualMachineSnapshot", snapshot), &at, "config.hardware.device"); err != nil {
+		return nil, fmt.Errorf("read change ids of snapshot %s: %w", snapshot, classify(err))
+	}
+	ids := map[int32]inventory.ChangeID{}
+	for _, d := range at.Config.Hardware.Device {
+		if disk, ok := d.(*types.VirtualDisk); ok {
+			if chain := layers(disk.Backing); len(chain) > 0 && chain[0].changeID != "" {
+				ids[disk.Key] = inventory.ChangeID(chain[0].changeID)
+			}
+		}
+	}
+	return ids, nil
+}
+
+// TrackChanges turns change tracking of a VM on or off. It takes effect with the next
+// power-on, or the next snapshot that is taken or removed. Turned on while there are
+// snapshots it gives wrong answers (ESXi 6.5 and later do not refuse it), so that is
+// fault.Conflict here.
+func (s *Session) TrackChanges(ctx context.Context, vm inventory.MoRef, on bool) error {
+	if err := s.trackChanges(ctx, vm, on); err != nil {
+		return fmt.Errorf("change tracking of VM %s: %w", vm, classify(err))
+	}
+	s.cfg.Log.Info("change tracking", "vm", vm, "on", on)
+	return nil
+}
+
+func (s *Session) trackChanges(ctx context.Context, vm inventory.MoRef, on bool) error {
+	ref := reference("VirtualMachine", vm)
+	var v mo.VirtualMachine
+	if err := s.properties(ctx, ref, &v, "snapshot", "config.changeTrackingEnabled"); err != nil {
+		return err
+	}
+	now := v.Config != nil && v.Config.ChangeTrackingEnabled != nil && *v.Config.ChangeTrackingEnabled
+	switch {
+	case now == on:
+		return nil
+	case on && v.Snapshot != nil:
+		return fault.New(fault.Conflict, "the VM has snapshots: tracking that begins now would miss what they hold").WithHint("delete all its snapshots first")
+	}
+	res, err := methods.ReconfigVM_Task(ctx, s, &types.ReconfigVM_Task{This: ref, Spec: types.VirtualMachineConfigSpec{ChangeTrackingEnabled: &on}})
+	if err == nil {
+		err = s.followTask(ctx, res.Returnval, nil)
+	}
+	if _, not := vimFault(err).(*types.NotSupported); not {
+		return fault.New(fault.Unsupported, "%w", err).WithHint("upgrade the VM's virtual hardware to version 7 or later; without tracking every round compares all of its disks")
+	}
+	return err
+}

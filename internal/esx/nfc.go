@@ -1,0 +1,162 @@
+package esx
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/nfc"
+)
+
+// The calls for NFC are in no public WSDL, so that govmomi has no types for them. Both
+// are sent in urn:vim25, as VMware's library does.
+type (
+	internalContentRequest struct {
+		This types.ManagedObjectReference `xml:"_this"`
+	}
+	internalContentResponse struct {
+		Returnval struct {
+			NFC *types.ManagedObjectReference `xml:"nfcService"`
+		} `xml:"returnval"`
+	}
+	internalContentBody struct {
+		Req    *internalContentRequest  `xml:"urn:vim25 RetrieveInternalContent,omitempty"`
+		Res    *internalContentResponse `xml:"RetrieveInternalContentResponse,omitempty"`
+		Fault_ *soap.Fault              `xml:"http://schemas.xmlsoap.org/soap/envelope/ Fault,omitempty"`
+	}
+
+	vmFilesRequest struct {
+		This types.ManagedObjectReference `xml:"_this"`
+		VM   types.ManagedObjectReference `xml:"vm"`
+	}
+	vmFilesResponse struct {
+		Returnval types.HostServiceTicket `xml:"returnval"`
+	}
+	vmFilesBody struct {
+		Req    *vmFilesRequest  `xml:"urn:vim25 NfcGetVmFiles,omitempty"`
+		Res    *vmFilesResponse `xml:"NfcGetVmFilesResponse,omitempty"`
+		Fault_ *soap.Fault      `xml:"http://schemas.xmlsoap.org/soap/envelope/ Fault,omitempty"`
+	}
+)
+
+func (b *internalContentBody) Fault() *soap.Fault { return b.Fault_ }
+func (b *vmFilesBody) Fault() *soap.Fault         { return b.Fault_ }
+
+// NFCTicket asks for a ticket that opens one NFC connection for reading the disks of a VM.
+// Where the ticket names no host, the host is this session's server.
+func (s *Session) NFCTicket(ctx context.Context, vm inventory.MoRef) (nfc.Ticket, error) {
+	t, err := s.vmFiles(ctx, vm)
+	if err != nil {
+		return nfc.Ticket{}, fmt.Errorf("NFC ticket for VM %s: %w", vm, classify(err))
+	}
+	return nfc.Ticket{
+		Host: t.Host, Port: int(t.Port), Thumbprint: t.SslThumbprint, Certificate: t.SslCertificate,
+		Service: t.Service, Session: t.SessionId,
+	}, nil
+}
+
+func (s *Session) vmFiles(ctx context.Context, vm inventory.MoRef) (types.HostServiceTicket, error) {
+	service, err := s.nfcService(ctx)
+	if err != nil {
+		return types.HostServiceTicket{}, err
+	}
+	req := vmFilesBody{Req: &vmFilesRequest{This: service, VM: reference("VirtualMachine", vm)}}
+	var res vmFilesBody
+	if err := s.RoundTrip(ctx, &req, &res); err != nil {
+		return types.HostServiceTicket{}, err
+	}
+	if res.Res == nil {
+		return types.HostServiceTicket{}, noNFC()
+	}
+	return res.Res.Returnval, nil
+}
+
+// nfcService asks for the service's reference, which differs between ESXi (ha-nfc-service)
+// and vCenter (nfcService).
+func (s *Session) nfcService(ctx context.Context) (types.ManagedObjectReference, error) {
+	req := internalContentBody{Req: &internalContentRequest{This: reference("ServiceInstance", "ServiceInstance")}}
+	var res internalContentBody
+	if err := s.RoundTrip(ctx, &req, &res); err != nil {
+		return types.ManagedObjectReference{}, err
+	}
+	if res.Res == nil || res.Res.Returnval.NFC == nil {
+		return types.ManagedObjectReference{}, noNFC()
+	}
+	return reference("NfcService", inventory.MoRef(res.Res.Returnval.NFC.Value)), nil
+}
+
+func noNFC() error {
+	return fault.New(fault.Unsupported, "the server has no NFC service").WithHint("use --transport https")
+}
+
+// HostVersion returns the product version of an ESXi host, such as 8.0.3.
+func (s *Session) HostVersion(ctx context.Context, host inventory.MoRef) (string, error) {
+	var h mo.HostSystem
+	if err := s.properties(ctx, reference("HostSystem", host), &h, "config.product"); err != nil {
+		return "", fmt.Errorf("read version of host %s: %w", host, classify(err))
+	}
+	if h.Config == nil {
+		return "", nil
+	}
+	return h.Config.Product.Version, nil
+}
+
+// VMkernelNICs returns the addresses that a host has for itself, and which of them are
+// tagged for backup traffic (vSphereBackupNFC, 7.0 and later).
+func (s *Session) VMkernelNICs(ctx context.Context, host inventory.MoRef) ([]inventory.VMkernelNIC, error) {
+	var h mo.HostSystem
+	if err := s.properties(ctx, reference("HostSystem", host), &h, "config.network", "config.virtualNicManagerInfo"); err != nil {
+		return nil, fmt.Errorf("list VMkernel interfaces of host %s: %w", host, classify(err))
+	}
+	if h.Config == nil {
+		return nil, nil
+	}
+	var nics []types.HostVirtualNic
+	if h.Config.Network != nil {
+		nics = h.Config.Network.Vnic
+	}
+	return kernelNICs(nics, h.Config.VirtualNicManagerInfo), nil
+}
+
+// kernelNICs lists the interfaces that have an address. What is tagged for backup traffic is
+// told in full a second time, with the tag.
+func kernelNICs(nics []types.HostVirtualNic, info *types.HostVirtualNicManagerInfo) []inventory.VMkernelNIC {
+	tagged := taggedForBackup(info)
+	var out []inventory.VMkernelNIC
+	for _, nic := range append(slices.Clone(nics), tagged...) {
+		device := func(other types.HostVirtualNic) bool { return other.Device == nic.Device }
+		known := slices.ContainsFunc(out, func(other inventory.VMkernelNIC) bool { return other.Device == nic.Device })
+		if known || nic.Spec.Ip == nil || nic.Spec.Ip.IpAddress == "" {
+			continue
+		}
+		out = append(out, inventory.VMkernelNIC{
+			Device: nic.Device, Address: nic.Spec.Ip.IpAddress, Network: nic.Portgroup,
+			Backup: slices.ContainsFunc(tagged, device),
+		})
+	}
+	return out
+}
+
+// taggedForBackup returns the interfaces selected for backup traffic.
+func taggedForBackup(info *types.HostVirtualNicManagerInfo) (tagged []types.HostVirtualNic) {
+	if info == nil {
+		return nil
+	}
+	for _, net := range info.NetConfig {
+		if net.NicType != string(types.HostVirtualNicManagerNicTypeVSphereBackupNFC) {
+			continue
+		}
+		for _, nic := range net.CandidateVnic {
+			if slices.Contains(net.SelectedVnic, nic.Key) {
+				tagged = append(tagged, nic)
+			}
+		}
+	}
+	return tagged
+}

@@ -1,0 +1,168 @@
+// Package fastlz decodes FastLZ blocks, as ESXi sends them over NFC: one block in one
+// call, from a whole compressed buffer into a whole output buffer.
+//
+// # The format
+//
+// A block is a sequence of instructions. The first byte's top three bits are the level
+// less one; its low five bits are the first instruction, a run of literals. After it:
+//
+//	000nnnnn                  n+1 literal bytes follow
+//	lllddddd [more] dddddddd  copy l+2 bytes from distance d+1 before; l = 7: more length follows
+//
+// More length is one byte at level 1; at level 2 bytes are added up to the first that is
+// not 255. At level 2 a distance of all ones is followed by two more bytes, big-endian,
+// to which 8192 is added. The format is public (FastLZ, MIT); the level 2 test vector was
+// made with its C library.
+//
+// # What it promises
+//
+// It never reads outside src nor writes outside dst, whatever src holds, and allocates
+// nothing. On an error dst holds anything.
+package fastlz
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrCorrupt is part of every error: src is no FastLZ block of len(dst) bytes.
+var ErrCorrupt = errors.New("invalid FastLZ data")
+
+const (
+	levelShift  = 5    // of the first byte
+	runMask     = 0x1f // of the first byte: the first run of literals
+	firstMatch  = 1 << 5
+	matchExtra  = 2       // a match of length field 1 is 3 bytes
+	longMatch   = 7       // more length follows
+	moreLength  = 255     // at level 2: and still more
+	nearWindow  = 1 << 13 // distances that fit the instruction
+	farDistance = nearWindow
+)
+
+// Decode fills dst from src. A block that holds less or more than len(dst) bytes is
+// corrupt.
+func Decode(dst, src []byte) error {
+	if len(src) == 0 {
+		return corrupt(0, "the block is empty")
+	}
+	level := src[0]>>levelShift + 1
+	if level > 2 {
+		return corrupt(0, "level %d", level)
+	}
+	d := decoder{dst: dst, src: src, at: 1, two: level == 2}
+	return d.run(src[0] & runMask)
+}
+
+// decoder is one Decode under way.
+type decoder struct {
+	dst, src []byte
+	at       int // in src
+	out      int // in dst
+	two      bool
+}
+
+// run executes instructions from op on until src ends.
+func (d *decoder) run(op byte) error {
+	for {
+		var err error
+		if op < firstMatch {
+			err = d.literals(int(op) + 1)
+		} else {
+			err = d.match(op)
+		}
+		switch {
+		case err != nil:
+			return err
+		case d.at == len(d.src) && d.out == len(d.dst):
+			return nil
+		case d.at == len(d.src):
+			return corrupt(d.at, "it ends after %d of %d bytes", d.out, len(d.dst))
+		}
+		op = d.src[d.at]
+		d.at++
+	}
+}
+
+func (d *decoder) literals(n int) error {
+	if n > len(d.src)-d.at || n > len(d.dst)-d.out {
+		return corrupt(d.at, "%d literals do not fit", n)
+	}
+	copy(d.dst[d.out:d.out+n], d.src[d.at:])
+	d.at += n
+	d.out += n
+	return nil
+}
+
+func (d *decoder) match(op byte) error {
+	n := int(op>>levelShift) + matchExtra
+	if op>>levelShift == longMatch {
+		more, err := d.length()
+		if err != nil {
+			return err
+		}
+		n += more
+	}
+	distance, err := d.distance(int(op&runMask) << 8)
+	if err != nil {
+		return err
+	}
+	if distance > d.out || n > len(d.dst)-d.out {
+		return corrupt(d.at, "a match of %d bytes from %d before does not fit", n, distance)
+	}
+	d.repeat(distance, n)
+	return nil
+}
+
+// length reads the rest of a long match's length. It stops as soon as the sum is more
+// than dst could hold.
+func (d *decoder) length() (sum int, err error) {
+	for {
+		b, err := d.next()
+		if err != nil {
+			return 0, err
+		}
+		sum += int(b)
+		if !d.two || b != moreLength || sum > len(d.dst) {
+			return sum, nil
+		}
+	}
+}
+
+// distance reads the rest of a distance whose upper bits are high.
+func (d *decoder) distance(high int) (int, error) {
+	low, err := d.next()
+	if err != nil {
+		return 0, err
+	}
+	near := high + int(low) + 1
+	if !d.two || near != nearWindow {
+		return near, nil
+	}
+	if len(d.src)-d.at < 2 {
+		return 0, corrupt(d.at, "it ends within a distance")
+	}
+	far := int(d.src[d.at])<<8 | int(d.src[d.at+1])
+	d.at += 2
+	return far + farDistance, nil
+}
+
+func (d *decoder) next() (byte, error) {
+	if d.at == len(d.src) {
+		return 0, corrupt(d.at, "it ends within a match")
+	}
+	d.at++
+	return d.src[d.at-1], nil
+}
+
+// repeat copies n bytes from distance before. Where they overlap what is written, each
+// copy doubles what the next can take.
+func (d *decoder) repeat(distance, n int) {
+	from, end := d.out-distance, d.out+n
+	for d.out < end {
+		d.out += copy(d.dst[d.out:end], d.dst[from:d.out])
+	}
+}
+
+func corrupt(at int, format string, args ...any) error {
+	return fmt.Errorf("%w at %d: %s", ErrCorrupt, at, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,343 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/bitmap"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// Proven says which chunks of an image were read back from the medium, and found right,
+// since they were written. A copy that goes on for days while its VM runs keeps it beside the
+// manifest, so that the outage in the end need not wait for all of the image to be read.
+//
+// It is only ever too small. While an image is written to there is no file: Ledger removes
+// it before the first byte changes, Save puts it back when the writing is over. Whatever dies
+// in between, all of the image is read again.
+//
+// The file is
+//
+//	 0  magic, 16 bytes
+//	16  BLAKE3 of the manifest's identity (Info.String), 32 bytes
+//	48  runs of proven chunks, each two uvarints: how many are not before it, how many are
+//	 …  BLAKE3 of all before, 32 bytes
+type Proven struct {
+	path string
+	info manifest.Info
+	bits *bitmap.Bitmap // by chunk
+
+	mu   sync.Mutex // guards gone
+	gone bool       // there is no file
+}
+
+const (
+	provenMagic  = "decamp proven 1\n"
+	provenSuffix = ".proven"
+	sumLen       = 32
+)
+
+// OpenProven reads what is on record for the image with that manifest. What cannot be read,
+// or is of another disk, proves nothing.
+func OpenProven(manifestPath string, info manifest.Info) (*Proven, error) {
+	p := &Proven{path: manifestPath + provenSuffix, info: info, bits: bitmap.New(info.Size, manifest.ChunkSize)}
+	text, err := os.ReadFile(p.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		p.gone = true
+		return p, nil
+	case err != nil:
+		return nil, fmt.Errorf("read what of the image is proven: %w", err)
+	}
+	if bits, err := parseProven(text, info); err == nil {
+		p.bits = bits
+	}
+	return p, nil
+}
+
+// ForgetProven removes the record.
+func ForgetProven(manifestPath string) error {
+	err := os.Remove(manifestPath + provenSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, syncFolder(filepath.Dir(manifestPath)))
+}
+
+// Has reports whether a chunk is proven.
+func (p *Proven) Has(chunk int64) bool { return p.bits.Has(chunk * manifest.ChunkSize) }
+
+// Count returns how many chunks are.
+func (p *Proven) Count() (n int64) {
+	for c := range p.info.Chunks() {
+		if p.Has(c) {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *Proven) set(chunk int64)   { p.bits.Set(p.info.Chunk(chunk)) }
+func (p *Proven) clear(chunk int64) { p.bits.Clear(p.info.Chunk(chunk)) }
+
+// forget proves nothing any more, durably.
+func (p *Proven) forget() error {
+	p.bits.Clear(disk.Range{Len: p.info.Size})
+	return p.remove()
+}
+
+func (p *Proven) remove() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone {
+		return nil
+	}
+	err := os.Remove(p.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := syncFolder(filepath.Dir(p.path)); err != nil {
+		return err
+	}
+	p.gone = true
+	return nil
+}
+
+// Ledger is log for somebody who writes to the image: what is listed anew is not proven, and
+// nothing is while Save was not called. What log lacks is not proven, either.
+func (p *Proven) Ledger(log *manifest.Log) (manifest.Ledger, error) {
+	for c := range p.info.Chunks() {
+		if !log.Has(c) {
+			p.clear(c)
+		}
+	}
+	return provenLedger{log, p}, p.remove()
+}
+
+type provenLedger struct {
+	*manifest.Log
+	p *Proven
+}
+
+func (l provenLedger) Append(ctx context.Context, runs []manifest.Run) error {
+	for _, r := range runs {
+		for c := r.First; c < r.First+r.Count(); c++ {
+			l.p.clear(c)
+		}
+	}
+	return l.Log.Append(ctx, runs)
+}
+
+func (l provenLedger) Drop(first, n int64) error {
+	for c := first; c < first+n; c++ {
+		l.p.clear(c)
+	}
+	return l.Log.Drop(first, n)
+}
+
+func (l provenLedger) DropAll(chunks []int64) error {
+	for _, c := range chunks {
+		l.p.clear(c)
+	}
+	return l.Log.DropAll(chunks)
+}
+
+// Save makes the record durable. Nobody writes to the image any more.
+func (p *Proven) Save() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := replaceDurably(p.path, p.encode()); err != nil {
+		return fmt.Errorf("write down what of the image is proven: %w", err)
+	}
+	p.gone = false
+	return nil
+}
+
+func (p *Proven) encode() []byte {
+	b := append([]byte(provenMagic), identityOf(p.info)...)
+	done := int64(0) // chunks told
+	for next := p.bits.Next(disk.Range{Len: p.info.Size}); !next.Empty(); {
+		first, end := next.Off/manifest.ChunkSize, (next.End()+manifest.ChunkSize-1)/manifest.ChunkSize
+		b = binary.AppendUvarint(b, uint64(first-done))
+		b = binary.AppendUvarint(b, uint64(end-first))
+		done = end
+		next = p.bits.Next(disk.Range{Off: next.End(), Len: p.info.Size - next.End()})
+	}
+	sum := manifest.HashOf(b)
+	return append(b, sum[:]...)
+}
+
+func identityOf(info manifest.Info) []byte {
+	sum := manifest.HashOf(fmt.Appendf(nil, "%q %d %q", info.Disk, info.Size, info.Source))
+	return sum[:]
+}
+
+// parseProven is encode's inverse. What is not just that is fault.Corrupt.
+func parseProven(b []byte, info manifest.Info) (*bitmap.Bitmap, error) {
+	damaged := fault.New(fault.Corrupt, "the record of what is proven is damaged, or of another image")
+	head := len(provenMagic) + sumLen
+	if len(b) < head+sumLen || !bytes.HasPrefix(b, []byte(provenMagic)) {
+		return nil, damaged
+	}
+	body, sum := b[:len(b)-sumLen], b[len(b)-sumLen:]
+	want := manifest.HashOf(body)
+	if !bytes.Equal(sum, want[:]) || !bytes.Equal(body[len(provenMagic):head], identityOf(info)) {
+		return nil, damaged
+	}
+	bits := bitmap.New(info.Size, manifest.ChunkSize)
+	body = body[head:]
+	for at := int64(0); len(body) > 0; {
+		gap, n := binary.Uvarint(body)
+		if n <= 0 {
+			return nil, damaged
+		}
+		count, m := binary.Uvarint(body[n:])
+		room := uint64(info.Chunks() - at)
+		if m <= 0 || count == 0 || gap > room || count > room-gap {
+			return nil, damaged
+		}
+		first := at + int64(gap)
+		at = first + int64(count)
+		last := info.Chunk(at - 1)
+		bits.Set(disk.Range{Off: first * manifest.ChunkSize, Len: last.End() - first*manifest.ChunkSize})
+		body = body[n+m:]
+	}
+	return bits, nil
+}
+
+// provers is how many chunks Prove reads at once: enough to keep a disk busy, while the VM's
+// next round is to come.
+const provers = 4
+
+// ProveReport is what Prove did.
+type ProveReport struct {
+	Read int64          // bytes of the image
+	Bad  []manifest.Bad // chunks that were not what the manifest lists; they are off it
+}
+
+// Prove reads back what the manifest lists and was not read back yet, of an image that is not
+// finished and nobody writes to, and puts that on record. Chunks that differ are taken off the
+// manifest, and then nothing counts as proven any more: that storage is not to be trusted.
+func (j Job) Prove(ctx context.Context, progress func(done, size int64)) (report ProveReport, err error) {
+	log, err := manifest.Open(j.Manifest)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	p, err := OpenProven(j.Manifest, j.Info)
+	if err != nil {
+		return report, err
+	}
+	src, err := j.Place.ReadUnfinished(ctx)
+	if err != nil {
+		return report, fmt.Errorf("open image to read it back: %w", err)
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	if err := p.prove(ctx, log, src, &report, progress); err != nil {
+		return report, err
+	}
+	if len(report.Bad) > 0 {
+		return report, errors.Join(dropBad(log, report.Bad), p.forget())
+	}
+	return report, p.Save()
+}
+
+func (p *Proven) prove(ctx context.Context, log *manifest.Log, src disk.Source, report *ProveReport, progress func(done, size int64)) error {
+	todo := make(chan int64) // closed below
+	var mu sync.Mutex        // guards report
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer close(todo)
+		for c := range p.info.Chunks() {
+			if !log.Has(c) || p.Has(c) {
+				continue
+			}
+			select {
+			case todo <- c:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
+	for range provers {
+		g.Go(func() error {
+			b := disk.AlignedMemory(manifest.ChunkSize)
+			for c := range todo {
+				bad, err := p.check(ctx, log, src, c, b)
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				report.Read += p.info.Chunk(c).Len
+				if bad != nil {
+					report.Bad = append(report.Bad, *bad)
+				}
+				progress(report.Read, p.info.Size)
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// check reads a chunk and compares it.
+func (p *Proven) check(ctx context.Context, log *manifest.Log, src disk.Source, c int64, b []byte) (*manifest.Bad, error) {
+	r := p.info.Chunk(c)
+	want, ok, err := log.Hash(c)
+	if err != nil || !ok {
+		return nil, err
+	}
+	if want == manifest.ZeroHash(int(r.Len)) {
+		if extents, err := src.Extents(ctx, r); err == nil && len(extents) == 1 && extents[0].Kind == disk.Zero {
+			p.set(c) // a hole
+			return nil, nil
+		}
+	}
+	if err := src.ReadAt(ctx, b[:r.Len], r.Off); err != nil {
+		return nil, fmt.Errorf("read %v back: %w", r, err)
+	}
+	if got := manifest.HashOf(b[:r.Len]); got != want {
+		return &manifest.Bad{Disk: p.info.Disk, Off: r.Off, Len: r.Len, Want: want, Got: got}, nil
+	}
+	p.set(c)
+	return nil, nil
+}
+
+func dropBad(log *manifest.Log, bad []manifest.Bad) error {
+	for _, b := range bad {
+		if err := log.Drop(b.Chunk(), 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replaceDurably puts a file in place whole or not at all.
+func replaceDurably(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return syncFolder(filepath.Dir(path))
+}

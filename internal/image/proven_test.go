@@ -1,0 +1,133 @@
+package image
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+var provenInfo = manifest.Info{Disk: "2000", Size: 300*manifest.ChunkSize + 512, Source: "run 7"}
+
+func openProven(t *testing.T, path string, info manifest.Info) *Proven {
+	t.Helper()
+	p, err := OpenProven(path, info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// What is saved is read again, by nobody else, and never where it was damaged.
+func TestProvenIsRemembered(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "manifest")
+	p := openProven(t, path, provenInfo)
+	want := map[int64]bool{0: true, 300: true}
+	for range 150 {
+		want[rand.Int64N(301)] = true
+	}
+	for c := range want {
+		p.set(c)
+	}
+	if err := p.Save(); err != nil {
+		t.Fatal(err)
+	}
+	again := openProven(t, path, provenInfo)
+	for c := range int64(301) {
+		if again.Has(c) != want[c] {
+			t.Errorf("chunk %d: proven %v, want %v", c, again.Has(c), want[c])
+		}
+	}
+	other := provenInfo
+	other.Source = "run 8"
+	if n := openProven(t, path, other).Count(); n > 0 {
+		t.Errorf("%d chunks of another image are proven", n)
+	}
+	text, err := os.ReadFile(path + provenSuffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		bad := bytes.Clone(text)
+		bad[rand.IntN(len(bad))] ^= 1 << rand.IntN(8)
+		if _, err := parseProven(bad, provenInfo); err == nil {
+			t.Fatal("a flipped bit was not seen")
+		}
+		if _, err := parseProven(text[:rand.IntN(len(text))], provenInfo); err == nil {
+			t.Fatal("a cut file was not seen")
+		}
+	}
+}
+
+// While the image is written to there is no file: a crash then proves nothing.
+func TestNothingIsProvenWhileItIsWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "manifest")
+	log, err := manifest.Create(path, provenInfo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	if err := log.Append(t.Context(), []manifest.Run{{First: 0, Zeros: 200}}); err != nil {
+		t.Fatal(err)
+	}
+	p := openProven(t, path, provenInfo)
+	for c := range int64(301) {
+		p.set(c)
+	}
+	if err := p.Save(); err != nil {
+		t.Fatal(err)
+	}
+	p = openProven(t, path, provenInfo)
+	ledger, err := p.Ledger(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := openProven(t, path, provenInfo).Count(); n > 0 {
+		t.Errorf("%d chunks would be proven after a crash", n)
+	}
+	if err := ledger.DropAll([]int64{3, 4, 9}); err != nil {
+		t.Fatal(err)
+	}
+	if err := ledger.Append(t.Context(), []manifest.Run{{First: 20, Hashes: make([]manifest.Hash, 5)}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Save(); err != nil {
+		t.Fatal(err)
+	}
+	if n := openProven(t, path, provenInfo).Count(); n != 200-3-5 {
+		t.Errorf("%d chunks are proven, want what was listed and was not written", n)
+	}
+}
+
+// FuzzProven: whatever stands in the record, no chunk that the disk does not have is proven,
+// and what is read is what is written again.
+func FuzzProven(f *testing.F) {
+	for _, pairs := range [][]uint64{{}, {0, 301}, {3, 5, 0, 1, 100, 2}, {0, 302}, {1 << 63, 1 << 63}} {
+		var b []byte
+		for _, n := range pairs {
+			b = binary.AppendUvarint(b, n)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, runs []byte) {
+		b := append([]byte(provenMagic), identityOf(provenInfo)...)
+		b = append(b, runs...)
+		sum := manifest.HashOf(b)
+		bits, err := parseProven(append(b, sum[:]...), provenInfo)
+		if err != nil {
+			return
+		}
+		p := &Proven{info: provenInfo, bits: bits}
+		again, err := parseProven(p.encode(), provenInfo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q := (&Proven{info: provenInfo, bits: again}); q.Count() != p.Count() {
+			t.Fatalf("%d chunks, then %d", p.Count(), q.Count())
+		}
+	})
+}

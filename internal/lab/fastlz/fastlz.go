@@ -1,0 +1,223 @@
+// Package fastlz packs and unpacks blocks in the FastLZ format (public, MIT), the way hosts
+// do for NFC: no length in front, level 2 from 64 KiB on, level 1 below, and nothing at all
+// below 16 bytes. It is the emulated host's own and knows no client.
+//
+// A block is a row of instructions. One that begins with a byte below 32 is a run of
+// literals, byte+1 of them. Any other is a match: its top three bits are the length less
+// two, the low five and a byte that follows the distance less one. The first byte of a block
+// is always of the first kind; its top three bits are the level less one.
+package fastlz
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+const (
+	minInput   = 16 // below it nothing is packed
+	level2Size = 64 << 10
+
+	maxLiterals = 32
+	minMatch    = 3
+	maxLength1  = 264  // level 1: 2 + 7 + one byte
+	maxDistance = 8191 // level 2, before two more bytes are needed
+	maxFar      = maxDistance + 1 + 65535
+	minFarMatch = 5 // a far match takes five bytes
+	longMatch   = 7 // of the three bits: the length goes on
+	farHigh     = 31
+	farLow      = 255
+
+	hashBits = 13
+	// guard is how many bytes at the end are always literals.
+	guard = 12
+)
+
+// Compress appends the packed form of src to dst. It appends nothing if src is too short to
+// be packed; the result may be longer than src.
+func Compress(dst, src []byte) []byte {
+	if len(src) < minInput {
+		return dst
+	}
+	p := packer{dst: dst, src: src, level: 1, first: len(dst)}
+	if len(src) >= level2Size {
+		p.level = 2
+	}
+	p.run()
+	p.dst[p.first] |= byte(p.level-1) << 5
+	return p.dst
+}
+
+// packer is one block while it is packed.
+type packer struct {
+	dst, src []byte
+	first    int // where the block begins in dst
+	level    int
+	anchor   int // the first byte not yet packed
+	seen     [1 << hashBits]int32
+}
+
+func (p *packer) run() {
+	for at := 1; at < len(p.src)-guard; { // a block begins with a literal
+		from := p.find(at)
+		if from < 0 {
+			at++
+			continue
+		}
+		n := p.matchLength(from, at)
+		if distance := at - from; distance > maxDistance && n < minFarMatch {
+			at++
+			continue
+		}
+		p.literals(at)
+		p.match(at-from, n)
+		at += n
+		p.anchor = at
+	}
+	p.literals(len(p.src))
+}
+
+// find returns an earlier place with the same three bytes as at, or -1, and remembers at.
+func (p *packer) find(at int) int {
+	word := binary.LittleEndian.Uint32(p.src[at:]) & 0xffffff
+	h := word * 2654435769 >> (32 - hashBits)
+	from := int(p.seen[h]) - 1 // stored from one: zero is empty
+	p.seen[h] = int32(at + 1)
+	reach := maxDistance
+	if p.level == 2 {
+		reach = maxFar
+	}
+	if from < 0 || at-from > reach || binary.LittleEndian.Uint32(p.src[from:])&0xffffff != word {
+		return -1
+	}
+	return from
+}
+
+func (p *packer) matchLength(from, at int) int {
+	n, end := minMatch, len(p.src)-guard/2
+	if p.level == 1 {
+		end = min(end, at+maxLength1)
+	}
+	for at+n < end && p.src[from+n] == p.src[at+n] {
+		n++
+	}
+	return n
+}
+
+// literals packs what lies before end.
+func (p *packer) literals(end int) {
+	for p.anchor < end {
+		n := min(maxLiterals, end-p.anchor)
+		p.dst = append(p.dst, byte(n-1))
+		p.dst = append(p.dst, p.src[p.anchor:p.anchor+n]...)
+		p.anchor += n
+	}
+}
+
+func (p *packer) match(distance, length int) {
+	length -= 2
+	far := -1
+	if p.level == 2 && distance > maxDistance {
+		far = distance - maxDistance - 1
+		distance = farHigh<<8 + farLow + 1
+	}
+	distance--
+	p.dst = append(p.dst, byte(min(length, longMatch)<<5|distance>>8))
+	if length >= longMatch {
+		p.longer(length - longMatch)
+	}
+	p.dst = append(p.dst, byte(distance))
+	if far >= 0 {
+		p.dst = binary.BigEndian.AppendUint16(p.dst, uint16(far))
+	}
+}
+
+// longer packs the rest of a length: one byte at level 1, as many as it takes at level 2.
+func (p *packer) longer(rest int) {
+	for ; p.level == 2 && rest >= 255; rest -= 255 {
+		p.dst = append(p.dst, 255)
+	}
+	p.dst = append(p.dst, byte(rest))
+}
+
+var errShort = errors.New("fastlz: the block ends in the middle of an instruction")
+
+// Decompress unpacks src into dst, which must be exactly as long as what was packed.
+func Decompress(dst, src []byte) error {
+	if len(src) == 0 {
+		return errShort
+	}
+	u := unpacker{dst: dst, src: src, level: int(src[0]>>5) + 1}
+	if u.level > 2 {
+		return fmt.Errorf("fastlz: level %d", u.level)
+	}
+	control := u.next() & 31
+	for {
+		if err := u.step(control); err != nil {
+			return err
+		}
+		if len(u.src) == 0 {
+			break
+		}
+		control = u.next()
+	}
+	if u.at != len(dst) {
+		return fmt.Errorf("fastlz: %d bytes unpacked, want %d", u.at, len(dst))
+	}
+	return nil
+}
+
+type unpacker struct {
+	dst, src []byte
+	at       int
+	level    int
+	short    bool // more was asked for than there is
+}
+
+func (u *unpacker) next() byte {
+	if len(u.src) == 0 {
+		u.short = true
+		return 0
+	}
+	b := u.src[0]
+	u.src = u.src[1:]
+	return b
+}
+
+func (u *unpacker) step(control byte) error {
+	if control < maxLiterals {
+		n := int(control) + 1
+		if n > len(u.src) || n > len(u.dst)-u.at {
+			return errShort
+		}
+		u.at += copy(u.dst[u.at:], u.src[:n])
+		u.src = u.src[n:]
+		return nil
+	}
+	length := int(control>>5) + 2
+	if control>>5 == longMatch {
+		for b := byte(255); b == 255; {
+			b = u.next()
+			length += int(b)
+			if u.level == 1 || length > len(u.dst) {
+				break
+			}
+		}
+	}
+	high, low := int(control&31), int(u.next())
+	distance := high<<8 + low + 1
+	if u.level == 2 && high == farHigh && low == farLow {
+		distance = int(u.next())<<8 + int(u.next()) + maxDistance + 1
+	}
+	if u.short {
+		return errShort
+	}
+	if distance > u.at || length > len(u.dst)-u.at {
+		return fmt.Errorf("fastlz: match of %d bytes, %d back, at %d of %d", length, distance, u.at, len(u.dst))
+	}
+	for range length { // byte by byte: a match may overlap itself
+		u.dst[u.at] = u.dst[u.at-distance]
+		u.at++
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package nfchost
+
+import (
+	"encoding/binary"
+
+	"math"
+)
+
+// Offsets in a fragment's headers that faults bend.
+const (
+	atMagic  = 0
+	atOpID   = 12
+	atStatus = headerSize
+	atStart  = headerSize + 28
+	atLength = headerSize + 32
+	atWire   = headerSize + 36
+)
+
+// spoil flips one bit of the data.
+func (s *session) spoil(r *read, f *fragment) {
+	if !r.fault.is(FaultFlip) {
+		return
+	}
+	at := max(0, r.fault.At-r.offset-f.start)
+	if r.fault.At == 0 || r.fault.At >= r.offset+f.start && at < f.length {
+		f.data[at] ^= 1
+		r.fault = nil
+	}
+}
+
+// sendBent sends a fragment that something is wrong with. Faults at an offset wait for the
+// fragment that holds it; the others take the first.
+func (s *session) sendBent(r *read, f *fragment) error {
+	fault := r.fault
+	if fault.is(FaultCut) || fault.is(FaultStall) || fault.is(FaultFlip) {
+		return s.sendPart(r, f)
+	}
+	r.fault = nil
+	s.corrupt(fault, r.u32(12), f)
+	switch fault.Kind {
+	case FaultStatus:
+		r.pieces, f.data, f.packing = nil, f.data[:0], packNone
+		f.start, f.length = 0, 0
+	case FaultEmpty:
+		if err := s.sendAltered(&fragment{opID: f.opID, offset: f.offset, total: f.total, piece: piece{f.start, 0}}, nil); err != nil {
+			return err
+		}
+		return s.resend(r, f)
+	case FaultOverlap:
+		if err := s.sendFragment(f); err != nil {
+			return err
+		}
+	}
+	return s.sendAltered(f, func(p []byte) { fault.bend(p, f) })
+}
+
+// resend repeats a fragment whose data another took the place of.
+func (s *session) resend(r *read, f *fragment) error {
+	r.pieces = append([]piece{f.piece}, r.pieces...)
+	return s.sendPiece(r)
+}
+
+// bend alters the headers.
+func (f *Fault) bend(p []byte, frag *fragment) {
+	le := binary.LittleEndian
+	switch f.Kind {
+	case FaultStatus:
+		le.PutUint64(p[atStatus:], max(1, f.Code))
+	case FaultMagic:
+		le.PutUint32(p[atMagic:], aioMagic^1)
+	case FaultOpID:
+		le.PutUint32(p[atOpID:], frag.opID+maxQueue+1)
+	case FaultRange:
+		le.PutUint32(p[atStart:], uint32(frag.total))
+	case FaultLength:
+		le.PutUint32(p[atWire:], uint32(len(frag.data)-1))
+	case FaultHuge:
+		le.PutUint32(p[atWire:], math.MaxUint32)
+	}
+}
+
+// corrupt replaces compressed data by data that cannot be unpacked.
+func (s *session) corrupt(fault *Fault, asked uint32, f *fragment) {
+	word := binary.LittleEndian.AppendUint32
+	p := s.packed[:0]
+	if cap(s.packed) < fragmentRoom {
+		p = make([]byte, 0, fragmentRoom+2*s.buffer)
+	}
+	p = append(p, make([]byte, fragmentRoom)...)
+	raw := s.scratch[fragmentRoom : fragmentRoom+f.length]
+	switch {
+	case fault.is(FaultSum) && asked == packZlib:
+		p = appendZlib(p, raw)
+		p[len(p)-1] ^= 1
+	case fault.is(FaultRun) && asked == packSkipZ:
+		p = word(word(p, uint32(f.length)), 0)
+		p = append(word(word(p, uint32(f.length-1)), 2), 'x', 'y')
+	case fault.is(FaultFalling) && asked == packSkipZ:
+		p = word(word(p, uint32(f.length)), 0)
+		p = append(word(word(p, uint32(f.length-1)), 1), 'x')
+		p = append(word(word(p, 0), 1), 'y')
+	case fault.is(FaultMatch) && asked == packFastLZ:
+		p = append(p, 0, 'x', 0x3f, 0xf0) // a literal, then a match from 7920 bytes back
+	default:
+		return
+	}
+	s.usePacked(f, asked, p)
+}
+
+// sendAltered sends a fragment after change has had its headers.
+func (s *session) sendAltered(f *fragment, change func(p []byte)) error {
+	p := s.frame(f)
+	if change != nil {
+		change(p)
+	}
+	return s.out.send(p)
+}
+
+// sendPart sends a fragment up to the fault's offset, or half of it.
+func (s *session) sendPart(r *read, f *fragment) error {
+	at := len(f.data) / 2
+	if r.fault.At > 0 {
+		in := r.fault.At - r.offset - f.start
+		if in < 0 || in >= f.length {
+			return s.sendFragment(f)
+		}
+		at = min(int(in), len(f.data))
+	}
+	fault := r.fault
+	r.fault = nil
+	p := s.frame(f)
+	if err := s.out.send(p[:fragmentRoom+at]); err != nil {
+		return err
+	}
+	if fault.is(FaultCut) {
+		s.reset()
+		return errCut
+	}
+	if err := s.stall(fault); err != nil {
+		return err
+	}
+	if rest := p[fragmentRoom+at:]; len(rest) > 0 {
+		return s.out.send(rest)
+	}
+	return nil
+}

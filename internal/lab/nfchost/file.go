@@ -1,0 +1,138 @@
+package nfchost
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+const (
+	diskFile   = 2    // of OPEN_FILE's file types
+	flagsRead  = 0x1e // read-only
+	flagsWrite = 0x1a
+	sectorSize = 512
+
+	geometryHeads   = 255
+	geometrySectors = 63
+	maxCylinders    = 1<<32 - 1
+
+	// firstHandle looks like the kernel pointers that real handles seem to be.
+	firstHandle = 0xffffffff80002a00
+
+	minChunk  = 128 * sectorSize // of QUERY_ALLOCATED_BLOCKS
+	maxChunks = 512 << 10
+	mapUnit   = 4 // the bitmap is padded to a multiple of it
+)
+
+// openFile opens the one disk of the session. Nobody tried a second.
+func (s *session) openFile(q *request) ([]byte, error) {
+	switch flags := q.u32(20); {
+	case q.u32(16) != diskFile:
+		return nil, Refuse("file type %d", q.u32(16))
+	case flags == flagsWrite:
+		return nil, &Refusal{Code: CodeReadOnly, Text: "the ticket is read-only"}
+	case flags != flagsRead:
+		return nil, Refuse("flags %#x", flags)
+	case s.disk != nil:
+		return nil, Refuse("a file is open")
+	}
+	d, err := s.grant.Open(q.trailer)
+	if err != nil {
+		return nil, asRefusal(err)
+	}
+	s.disk, s.path = d, q.trailer
+	s.handle = firstHandle | uint64(q.opID&0xff)
+	return s.describe(q), nil
+}
+
+// describe is the reply to OPEN_FILE.
+func (s *session) describe(q *request) []byte {
+	p := make([]byte, openFileSize)
+	le := binary.LittleEndian
+	le.PutUint64(p[8:], s.handle)
+	le.PutUint32(p[16:], diskFile)
+	le.PutUint32(p[20:], q.u32(20))
+	le.PutUint64(p[28:], uint64(s.disk.Size()))
+	le.PutUint32(p[36:], sectorSize)
+	cylinders := s.disk.Size() / (geometryHeads * geometrySectors * sectorSize)
+	le.PutUint32(p[40:], uint32(min(cylinders, maxCylinders)))
+	le.PutUint32(p[44:], geometryHeads)
+	le.PutUint32(p[48:], geometrySectors)
+	return p
+}
+
+func (s *session) closeFile(q *request) ([]byte, error) {
+	if err := s.checkHandle(q); err != nil {
+		return nil, err
+	}
+	s.closeDisk()
+	return make([]byte, s.payloadSize(q)), nil
+}
+
+func (s *session) checkHandle(q *request) error {
+	if s.disk == nil || q.u64(0) != s.handle {
+		return Refuse("handle %#x is not open", q.u64(0))
+	}
+	return nil
+}
+
+// entry answers DDB_GET: the value as text, of length 0 if there is no such key.
+func (s *session) entry(q *request) ([]byte, error) {
+	if err := s.checkHandle(q); err != nil {
+		return nil, err
+	}
+	value := s.disk.Entry(q.trailer)
+	p := make([]byte, 12)
+	return append(binary.LittleEndian.AppendUint32(p, uint32(len(value))), value...), nil
+}
+
+// allocated answers QUERY_ALLOCATED_BLOCKS: a bitmap, lowest bit first, padded to whole words
+// of four bytes. The start is at 24. One at 8 is not seen for what it is: hosts answer zeros.
+func (s *session) allocated(q *request) ([]byte, error) {
+	if err := s.checkHandle(q); err != nil {
+		return nil, err
+	}
+	chunk, start, count := q.u64(16), q.u64(24), q.u64(32)
+	if chunk < minChunk || chunk%sectorSize != 0 || chunk > 1<<40 || count == 0 || count > maxChunks || start%chunk != 0 || start > 1<<62 ||
+		start+chunk*count > uint64(s.disk.Size()) {
+		return nil, Refuse("chunks of %d: %d from %d on", chunk, count, start)
+	}
+	s.server.count(func(st *Stats) { st.MapQueries++ })
+	bitmap := make([]byte, (count+8*mapUnit-1)/(8*mapUnit)*mapUnit)
+	if q.u64(8) == 0 {
+		if err := s.mark(bitmap, int64(start), int64(chunk), int64(count)); err != nil {
+			return nil, asRefusal(err)
+		}
+	}
+	if s.rules.DirtyTail {
+		for i := count; i < uint64(len(bitmap))*8; i++ {
+			bitmap[i/8] |= 1 << (i % 8)
+		}
+	}
+	p := make([]byte, mapSize)
+	binary.LittleEndian.PutUint64(p[32:], count)
+	return append(p, bitmap...), nil
+}
+
+// mark sets the bit of each chunk that holds data.
+func (s *session) mark(bitmap []byte, start, chunk, count int64) error {
+	areas, err := s.disk.Allocated(start, chunk*count)
+	if err != nil {
+		return err
+	}
+	for _, a := range areas {
+		for i := max(0, (a.Offset-start)/chunk); i < count && start+i*chunk < a.Offset+a.Length; i++ {
+			bitmap[i/8] |= 1 << (i % 8)
+		}
+	}
+	return nil
+}
+
+// asRefusal makes an ERROR record of any error but the end of the connection.
+func asRefusal(err error) error {
+	var r *Refusal
+	if errors.As(err, &r) || errors.Is(err, errCut) {
+		return err
+	}
+	return fmt.Errorf("%w", Refuse("%v", err))
+}

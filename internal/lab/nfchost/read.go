@@ -1,0 +1,297 @@
+package nfchost
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"time"
+)
+
+// fragmentRoom is what stands in front of a fragment's data: both headers.
+const fragmentRoom = headerSize + ioSize
+
+// read is a request for data while it is answered.
+type read struct {
+	*request
+	offset int64
+	length int64
+	pieces []piece // not sent yet
+	fault  *Fault
+}
+
+// piece is one fragment to be.
+type piece struct{ start, length int64 }
+
+// answerReads answers the reads that wait, or the first of them.
+func (s *session) answerReads() error {
+	if s.rules.Hold > 1 && !s.held {
+		return s.answerHeld()
+	}
+	if s.rules.Order == Mixed {
+		return s.answerMixed(s.takeReads())
+	}
+	q := s.pending[0]
+	s.pending = s.pending[1:]
+	return s.answerRead(q)
+}
+
+// takeReads removes the pending reads and returns them newest first.
+func (s *session) takeReads() []*request {
+	n := s.reads()
+	all := slices.Clone(s.pending[:n])
+	s.pending = s.pending[n:]
+	slices.Reverse(all)
+	return all
+}
+
+// answerHeld waits for the first reads of the session to be in flight together.
+func (s *session) answerHeld() error {
+	s.held = true
+	patience := time.NewTimer(s.rules.HoldFor)
+	defer patience.Stop()
+	met := s.collect(s.rules.Hold, patience.C)
+	s.noteDepth()
+	s.server.count(func(st *Stats) {
+		if met {
+			st.HoldsMet++
+		} else {
+			st.HoldsMissed++
+		}
+	})
+	for _, q := range s.takeReads() {
+		if err := s.answerRead(q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// collect waits until n reads are pending, another request comes, or patience ends.
+func (s *session) collect(n int, patience <-chan time.Time) bool {
+	for s.reads() < n {
+		if s.reads() < len(s.pending) {
+			return false
+		}
+		select {
+		case q, ok := <-s.arriving:
+			if !ok {
+				return false
+			}
+			s.pending = append(s.pending, q)
+		case <-patience:
+			return false
+		case <-s.gone:
+			return false
+		}
+	}
+	return true
+}
+
+// answerRead answers one read as a whole.
+func (s *session) answerRead(q *request) error {
+	r, err := s.begin(q)
+	for err == nil && len(r.pieces) > 0 {
+		err = s.sendPiece(r)
+	}
+	return s.end(q, err)
+}
+
+// answerMixed answers several reads, a fragment of each in turn.
+func (s *session) answerMixed(all []*request) error {
+	var open []*read
+	for _, q := range all {
+		r, err := s.begin(q)
+		if err != nil {
+			if err := s.end(q, err); err != nil {
+				return err
+			}
+			continue
+		}
+		open = append(open, r)
+	}
+	for len(open) > 0 {
+		for _, r := range open {
+			if err := s.sendPiece(r); err != nil {
+				return err
+			}
+		}
+		open = slices.DeleteFunc(open, func(r *read) bool {
+			done := len(r.pieces) == 0
+			if done {
+				_ = s.end(r.request, nil) // nothing to send
+			}
+			return done
+		})
+	}
+	return nil
+}
+
+// begin checks a read and cuts it into fragments.
+func (s *session) begin(q *request) (*read, error) {
+	r := &read{request: q, offset: int64(q.u64(16)), length: int64(q.u64(24))}
+	if q.refused != nil {
+		return nil, q.refused
+	}
+	if err := s.checkRead(r); err != nil {
+		return nil, err
+	}
+	if err := s.wait(time.Until(q.ready)); err != nil {
+		return nil, err
+	}
+	r.fault = s.fault(s.op(q))
+	if r.fault.is(FaultError) || r.fault.is(FaultStall) && r.fault.At == 0 {
+		if err := s.early(r.fault); err != nil {
+			return nil, err
+		}
+	}
+	s.server.count(func(st *Stats) { st.Reads++ })
+	r.pieces = s.cut(r.length)
+	return r, nil
+}
+
+func (s *session) checkRead(r *read) error {
+	if !s.opened {
+		return Refuse("no session")
+	}
+	if err := s.checkHandle(r.request); err != nil {
+		return err
+	}
+	switch {
+	case r.u32(8) == 0:
+		return &Refusal{Code: CodeReadOnly, Text: "the file is open for reading"}
+	case r.u32(8) != 1:
+		return Refuse("operation %d", r.u32(8))
+	case r.u32(12) > packSkipZ:
+		return Refuse("compression %d", r.u32(12))
+	case r.u64(24) != uint64(r.u32(32)):
+		return Refuse("lengths %d and %d", r.u64(24), r.u32(32))
+	case r.length == 0 || r.length%sectorSize != 0 || r.offset%sectorSize != 0:
+		return Refuse("%d bytes at %d: not whole sectors", r.length, r.offset)
+	case r.offset < 0 || r.offset > s.disk.Size()-r.length:
+		return Refuse("%d bytes at %d: past the end", r.length, r.offset)
+	}
+	return nil
+}
+
+// cut makes the fragments of a read, in the order of the rules.
+func (s *session) cut(length int64) (all []piece) {
+	for start := int64(0); start < length; {
+		n := int64(s.buffer)
+		if sizes := s.rules.Fragments; len(sizes) > 0 {
+			n = min(n, int64(sizes[s.turn%len(sizes)]))
+			s.turn++
+		}
+		n = min(n, length-start)
+		all = append(all, piece{start, n})
+		start += n
+	}
+	switch s.rules.Order {
+	case Reversed:
+		slices.Reverse(all)
+	case OddFirst:
+		all = oddFirst(all)
+	}
+	return all
+}
+
+func oddFirst(all []piece) []piece {
+	var odd, even []piece
+	for i, p := range all {
+		if i%2 == 1 {
+			odd = append(odd, p)
+		} else {
+			even = append(even, p)
+		}
+	}
+	return append(odd, even...)
+}
+
+// sendPiece sends the next fragment of a read.
+func (s *session) sendPiece(r *read) error {
+	p := r.pieces[0]
+	r.pieces = r.pieces[1:]
+	f := &fragment{offset: r.offset, total: r.length, piece: p, opID: r.opID}
+	f.data = s.scratch[fragmentRoom : fragmentRoom+p.length]
+	if n, err := s.disk.ReadAt(f.data, r.offset+p.start); n < len(f.data) {
+		return Refuse("read %d bytes at %d: %v", p.length, r.offset+p.start, err)
+	}
+	s.spoil(r, f)
+	s.pack(r, f)
+	if err := s.pace(r, f); err != nil {
+		return err
+	}
+	if r.fault != nil {
+		return s.sendBent(r, f)
+	}
+	return s.sendFragment(f)
+}
+
+// pace waits for every cap the fragment is under. The datastore's counts what is read from
+// it: holes are not.
+func (s *session) pace(r *read, f *fragment) error {
+	now := time.Now()
+	host, link := s.server.pacers()
+	n := int(f.length)
+	wait := max(s.cap.Reserve(n, now), host.Reserve(n, now), link.Reserve(fragmentRoom+len(f.data), now))
+	at := r.offset + f.start
+	if start, _, err := s.disk.NextData(at); err == nil && start < at+f.length {
+		wait = max(wait, s.disk.Pacer().Reserve(n, now))
+	}
+	return s.wait(wait)
+}
+
+// end closes the books of a read; an error becomes an ERROR record.
+func (s *session) end(q *request, err error) error {
+	s.server.memory.give(q.memory)
+	q.memory = 0
+	var refusal *Refusal
+	if errors.As(err, &refusal) {
+		return s.refuseRequest(q, refusal)
+	}
+	return err
+}
+
+// fragment is one reply to a read.
+type fragment struct {
+	piece
+	opID    uint32
+	offset  int64 // of the request
+	total   int64 // of the request
+	packing uint32
+	data    []byte // as it goes on the wire
+}
+
+// headers writes both into p, which has room for them.
+func (f *fragment) headers(p []byte) {
+	p = appendHeader(p[:0], aioIO, ioSize, f.opID)
+	le := binary.LittleEndian
+	p = le.AppendUint64(p, 0)
+	p = le.AppendUint32(p, 1)
+	p = le.AppendUint32(p, f.packing)
+	p = le.AppendUint64(p, uint64(f.offset))
+	p = le.AppendUint32(p, uint32(f.total))
+	p = le.AppendUint32(p, uint32(f.start))
+	p = le.AppendUint32(p, uint32(f.length))
+	p = le.AppendUint32(p, uint32(len(f.data)))
+	le.AppendUint32(p, 0)
+}
+
+// sendFragment sends headers and data in one write.
+func (s *session) sendFragment(f *fragment) error {
+	s.server.count(func(st *Stats) {
+		st.ReadBytes += f.length
+		st.WireBytes += int64(fragmentRoom + len(f.data))
+	})
+	return s.out.send(s.frame(f))
+}
+
+// frame is the fragment as it goes out. Its data lies in scratch or in packed, behind room
+// for the headers.
+func (s *session) frame(f *fragment) []byte {
+	buf := s.scratch
+	if f.packing != packNone {
+		buf = s.packed
+	}
+	f.headers(buf[:fragmentRoom])
+	return buf[:fragmentRoom+len(f.data)]
+}

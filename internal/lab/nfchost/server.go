@@ -1,0 +1,161 @@
+package nfchost
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+)
+
+// A Server is one host's port 902.
+type Server struct {
+	cfg    Config
+	addr   string // fixed once first bound
+	memory *memory
+
+	mu    sync.Mutex
+	rules Rules
+	host  Pacer // Rules.HostRate
+	link  Pacer // Rules.LinkRate
+	ln    net.Listener
+	conns map[*conn]bool
+	down  bool
+
+	running sync.WaitGroup
+}
+
+// Listen binds the address and serves it.
+func Listen(cfg Config) (*Server, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{cfg: cfg, addr: cfg.Addr, memory: newMemory(), conns: map[*conn]bool{}, down: true}
+	s.SetRules(cfg.Rules)
+	return s, s.Open()
+}
+
+// Addr is the host:port the server listens on.
+func (s *Server) Addr() string { return s.addr }
+
+// Rules returns the rules in force, with defaults.
+func (s *Server) Rules() Rules {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rules
+}
+
+// SetRules changes the rules. Caps change at once; the rest counts for new connections.
+func (s *Server) SetRules(r Rules) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.rules
+	s.rules = r.withDefaults()
+	if s.host == nil || old.HostRate != r.HostRate {
+		s.host = s.cfg.Pacer(r.HostRate)
+	}
+	if s.link == nil || old.LinkRate != r.LinkRate {
+		s.link = s.cfg.Pacer(r.LinkRate)
+	}
+	s.memory.setLimit(r.Memory)
+}
+
+// pacers returns the caps that all sessions share.
+func (s *Server) pacers() (host, link Pacer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.host, s.link
+}
+
+// Open listens, again after Close, at the same address.
+func (s *Server) Open() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.down {
+		return nil
+	}
+	ln, err := net.Listen("tcp", s.addr)
+	if err != nil {
+		return fmt.Errorf("listen for NFC: %w", err)
+	}
+	s.ln, s.addr, s.down = ln, ln.Addr().String(), false
+	s.running.Go(func() { s.accept(ln) })
+	return nil
+}
+
+// Close stops listening, breaks every connection and waits for what served them.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	var err error
+	if !s.down {
+		s.down = true
+		err = s.ln.Close()
+	}
+	s.mu.Unlock()
+	s.Drop()
+	s.running.Wait()
+	return err
+}
+
+// Drop breaks every connection with a TCP reset.
+func (s *Server) Drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.reset()
+	}
+}
+
+func (s *Server) accept(ln net.Listener) {
+	for {
+		raw, err := ln.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			s.cfg.Log.Warn("accept NFC connection", "err", err)
+			time.Sleep(acceptPause)
+			continue
+		}
+		c := &conn{server: s, raw: raw, gone: make(chan struct{})}
+		if !s.add(c) {
+			_ = raw.Close() // the server is closing
+			return
+		}
+		s.running.Go(func() {
+			defer s.remove(c)
+			if err := c.serve(); err != nil {
+				s.cfg.Log.Debug("NFC connection ended", "err", err)
+			}
+		})
+	}
+}
+
+// acceptPause is the rest after a failed accept: out of file descriptors, for example.
+const acceptPause = 10 * time.Millisecond
+
+func (s *Server) add(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return false
+	}
+	c.rules = s.rules
+	s.conns[c] = true
+	return true
+}
+
+func (s *Server) remove(c *conn) {
+	c.close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}
+
+// count changes the counters.
+func (s *Server) count(change func(*Stats)) {
+	if s.cfg.Count != nil {
+		s.cfg.Count(change)
+	}
+}

@@ -1,0 +1,39 @@
+package migrate
+
+import (
+	"context"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// Live is what a warm run needs of the host besides Source. Its methods are idempotent:
+// each may run again after a crash.
+type Live interface {
+	// Track turns change tracking on or off. fault.Unsupported: it cannot be had, be it for
+	// the VM or for the licence.
+	Track(ctx context.Context, vm inventory.MoRef, on bool) error
+
+	// Freeze takes a snapshot of that name, or finds the one that is there. What it makes
+	// is removed by Thaw, or by whoever cleans up after a run that was given up.
+	Freeze(ctx context.Context, vm inventory.MoRef, name string) (Frozen, error)
+
+	// Frozen returns the snapshot of that name; empty if there is none.
+	Frozen(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, error)
+
+	// Thaw removes our snapshot of that name, and merges what it left. None is no error.
+	Thaw(ctx context.Context, vm inventory.MoRef, name string) error
+
+	// Changed tells the areas of a disk that were written between the moment since and a
+	// snapshot, or with an empty one, the powered-off VM. fault.Unsupported: nobody knows.
+	Changed(ctx context.Context, vm, snapshot inventory.MoRef, disk *inventory.Disk, since inventory.ChangeID, tell func(disk.Range)) error
+
+	// PowerOn starts a VM. One that runs is no error.
+	PowerOn(ctx context.Context, vm inventory.MoRef) error
+}
+
+// Frozen is the disks of a VM at one moment.
+type Frozen struct {
+	Snapshot inventory.MoRef              `json:"snapshot"`
+	IDs      map[int32]inventory.ChangeID `json:"ids,omitempty"` // by disk; none without change tracking
+}

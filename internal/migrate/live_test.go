@@ -1,0 +1,185 @@
+package migrate
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// workload is what a running VM does to its disks, and what the host remembers of it. The
+// world's mu guards it.
+type workload struct {
+	rnd       *rand.Rand
+	moment    int               // goes up with every snapshot
+	writes    []written         // since tracking is on
+	snapshots map[string]moment // ours and others', by name
+	tracking  bool
+	forgets   bool // the host no longer knows what changed
+	ons       int
+}
+
+type written struct {
+	disk   int32
+	moment int
+	disk.Range
+}
+
+// moment is the disks as they were.
+type moment struct {
+	number int
+	disks  map[int32][]byte
+}
+
+// runs makes the world's VM a running one, whose guest writes by seed.
+func (w *world) runs(seed uint64) {
+	w.vm.Power, w.vm.ChangeTracking = inventory.PoweredOn, true
+	w.guest = workload{rnd: rand.New(rand.NewPCG(seed, 9)), snapshots: map[string]moment{}, tracking: true}
+}
+
+// work lets the guest write here and there, if it runs.
+func (w *world) work() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.vm.Power != inventory.PoweredOn || w.guest.rnd == nil {
+		return
+	}
+	g := &w.guest
+	for range 1 + g.rnd.IntN(4) {
+		d := w.vm.Disks[g.rnd.IntN(len(w.vm.Disks))]
+		off := g.rnd.Int64N(d.Capacity/512) * 512
+		r := disk.Range{Off: off, Len: min(int64(1+g.rnd.IntN(200))*512, d.Capacity-off)}
+		data := bytes.Clone(w.disks[d.Key])
+		for i := r.Off; i < r.End(); i++ {
+			data[i] = byte(g.rnd.Uint32())
+		}
+		if g.rnd.IntN(4) == 0 {
+			clear(data[r.Off:r.End()])
+		}
+		w.disks[d.Key] = data
+		g.writes = append(g.writes, written{d.Key, g.moment, r})
+	}
+}
+
+// readable is what a transport gets of a disk: nothing of a running VM's but at a snapshot.
+func (w *world) readable(d transport.Disk) ([]byte, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if d.Snapshot == "" {
+		if w.vm.Power == inventory.PoweredOn {
+			return nil, fault.New(fault.Conflict, "the file is locked")
+		}
+		return w.disks[d.Disk.Key], nil
+	}
+	for name, m := range w.guest.snapshots {
+		if refOf(name) == d.Snapshot {
+			return m.disks[d.Disk.Key], nil
+		}
+	}
+	return nil, fault.New(fault.Transient, "snapshot %s is gone", d.Snapshot)
+}
+
+func refOf(name string) inventory.MoRef { return inventory.MoRef("snap-" + name) }
+
+func (s fakeSource) Track(ctx context.Context, _ inventory.MoRef, on bool) error {
+	if err := s.w.op(ctx, "track"); err != nil {
+		return err
+	}
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	s.w.guest.tracking, s.w.vm.ChangeTracking = on, on
+	return nil
+}
+
+func (s fakeSource) Freeze(ctx context.Context, _ inventory.MoRef, name string) (Frozen, error) {
+	if err := s.w.op(ctx, "freeze"); err != nil {
+		return Frozen{}, err
+	}
+	s.w.work()
+	s.w.mu.Lock()
+	g := &s.w.guest
+	if _, there := g.snapshots[name]; !there {
+		g.moment++
+		m := moment{g.moment, map[int32][]byte{}}
+		for key, data := range s.w.disks {
+			m.disks[key] = data // writers clone
+		}
+		g.snapshots[name] = m
+	}
+	f := Frozen{Snapshot: refOf(name), IDs: map[int32]inventory.ChangeID{}}
+	if g.tracking {
+		for key := range s.w.disks {
+			f.IDs[key] = inventory.ChangeID(fmt.Sprint("log/", g.snapshots[name].number))
+		}
+	}
+	s.w.mu.Unlock()
+	s.w.work()
+	return f, s.w.op(ctx, "frozen")
+}
+
+func (s fakeSource) Frozen(ctx context.Context, _ inventory.MoRef, name string) (inventory.MoRef, error) {
+	if err := s.w.op(ctx, "find"); err != nil {
+		return "", err
+	}
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	if _, there := s.w.guest.snapshots[name]; !there {
+		return "", nil
+	}
+	return refOf(name), nil
+}
+
+func (s fakeSource) Thaw(ctx context.Context, _ inventory.MoRef, name string) error {
+	if err := s.w.op(ctx, "thaw"); err != nil {
+		return err
+	}
+	s.w.work()
+	s.w.mu.Lock()
+	delete(s.w.guest.snapshots, name)
+	s.w.mu.Unlock()
+	return s.w.op(ctx, "thawed")
+}
+
+func (s fakeSource) Changed(ctx context.Context, _, snapshot inventory.MoRef, d *inventory.Disk, since inventory.ChangeID, tell func(disk.Range)) error {
+	if err := s.w.op(ctx, "changed"); err != nil {
+		return err
+	}
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	g := &s.w.guest
+	if g.forgets {
+		return fault.New(fault.Unsupported, "the log was reset")
+	}
+	var from int
+	if _, err := fmt.Sscanf(string(since), "log/%d", &from); err != nil {
+		return err
+	}
+	until := g.moment + 1
+	for name, m := range g.snapshots {
+		if refOf(name) == snapshot {
+			until = m.number
+		}
+	}
+	for _, wr := range g.writes {
+		if wr.disk == d.Key && wr.moment >= from && wr.moment < until {
+			tell(wr.Range)
+		}
+	}
+	return nil
+}
+
+func (s fakeSource) PowerOn(ctx context.Context, _ inventory.MoRef) error {
+	if err := s.w.op(ctx, "power on"); err != nil {
+		return err
+	}
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	s.w.vm.Power = inventory.PoweredOn
+	s.w.guest.ons++
+	return nil
+}

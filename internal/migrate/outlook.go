@@ -1,0 +1,74 @@
+package migrate
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// shutdownGuess is what a guest takes to shut down, before anybody measured it.
+const shutdownGuess = 30 * time.Second
+
+// outlook is what a cutover now would mean, from what the rounds showed. How long the guest
+// takes to boot nobody here knows: that comes on top.
+//
+// As much changes in a second as did between the last two moments; it is copied at the best
+// rate of all rounds (that of a small one tells of its fixed costs, which are the shortest
+// round's), and read back at the rate of the last.
+func (r *Run) outlook(now time.Time) plan.Outlook {
+	rounds := r.Facts.Warm.Rounds
+	o := plan.Outlook{Outage: shutdownGuess}
+	if len(rounds) == 0 {
+		return o
+	}
+	first, last := rounds[0], rounds[len(rounds)-1]
+	if r.Permit.Paranoid {
+		o.Outage += first.Took
+	}
+	for _, d := range rounds {
+		o.Rate = max(o.Rate, perSecond(d.Read, d.Took))
+	}
+	if len(rounds) == 1 { // nobody knows what changes: at most all of it
+		o.Outage += last.Took + last.Proved
+		return o
+	}
+	o.Dirty = perSecond(last.Copied, last.Began.Sub(rounds[len(rounds)-2].Began))
+	o.Delta = int64(float64(o.Dirty) * now.Sub(last.Began).Seconds())
+	if last.Compared {
+		o.Outage += last.Took
+	} else {
+		shortest := last.Took
+		for _, d := range rounds {
+			shortest = min(shortest, d.Took)
+		}
+		o.Outage += max(at(o.Delta, o.Rate), shortest)
+	}
+	o.Outage += at(o.Delta, perSecond(last.Copied, last.Proved))
+	return o
+}
+
+func perSecond(n int64, d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64(float64(n) / d.Seconds())
+}
+
+// at is how long n bytes take at a rate in bytes per second; 0 if that is unknown.
+func at(n, rate int64) time.Duration {
+	if rate <= 0 {
+		return 0
+	}
+	return time.Duration(float64(n) / float64(rate) * float64(time.Second))
+}
+
+// describeRound is "round 3: 1200 MiB read, 1180 MiB written, 14s; …".
+func (r *Run) describeRound(d Round, o plan.Outlook) string {
+	const mib = 1 << 20
+	text := fmt.Sprintf("round %d: %d MiB read, %d MiB written, %v", len(r.Facts.Warm.Rounds), d.Read/mib, d.Copied/mib, d.Took.Round(time.Second))
+	if len(r.Facts.Warm.Rounds) > 1 {
+		text += fmt.Sprintf("; the guest changes %.1f MiB/s, which is copied at %d MiB/s", float64(o.Dirty)/mib, o.Rate/mib)
+	}
+	return text + fmt.Sprintf("; cut over now, the VM would be out for about %v and its boot", o.Outage.Round(time.Second))
+}

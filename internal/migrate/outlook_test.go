@@ -1,0 +1,46 @@
+package migrate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/plan"
+)
+
+func TestOutlook(t *testing.T) {
+	t.Parallel()
+	began := time.Unix(1_800_000_000, 0)
+	first := Round{Began: began, Took: 1000 * time.Second, Read: 100 << 30, Copied: 100 << 30, Proved: 200 * time.Second}
+	second := Round{Began: began.Add(time.Hour), Took: 36 * time.Second, Read: 3600 << 20, Copied: 3600 << 20, Proved: 18 * time.Second}
+	quiet := Round{Began: began.Add(time.Hour), Took: 5 * time.Second}
+	blind := second
+	blind.Compared, blind.Took = true, 900*time.Second
+	for name, c := range map[string]struct {
+		rounds   []Round
+		paranoid bool
+		after    time.Duration // the last round began
+		want     plan.Outlook
+	}{
+		"nothing copied yet": {want: plan.Outlook{Outage: shutdownGuess}},
+		"after one round it may be all of it": {rounds: []Round{first}, after: time.Hour,
+			want: plan.Outlook{Rate: 107374182, Outage: shutdownGuess + 1200*time.Second}},
+		// 1 MiB/s dirty, copied at 102.4 MiB/s, read back at 200 MiB/s; half an hour has gathered.
+		"two rounds": {rounds: []Round{first, second}, after: 30 * time.Minute,
+			want: plan.Outlook{Dirty: 1 << 20, Rate: 107374182, Delta: 1800 << 20, Outage: shutdownGuess + 36*time.Second + 9*time.Second}},
+		"a guest that writes nothing": {rounds: []Round{first, quiet}, after: time.Hour,
+			want: plan.Outlook{Rate: 107374182, Outage: shutdownGuess + 5*time.Second}},
+		"everything is compared": {rounds: []Round{first, blind}, after: 30 * time.Minute,
+			want: plan.Outlook{Dirty: 1 << 20, Rate: 107374182, Delta: 1800 << 20, Outage: shutdownGuess + 900*time.Second + 9*time.Second}},
+		"and once more": {rounds: []Round{first, quiet}, paranoid: true, after: time.Hour,
+			want: plan.Outlook{Rate: 107374182, Outage: shutdownGuess + 1005*time.Second}},
+	} {
+		r := &Run{Facts: Facts{Warm: &Warm{Rounds: c.rounds}}, Permit: Permit{Paranoid: c.paranoid}}
+		now := began
+		if n := len(c.rounds); n > 0 {
+			now = c.rounds[n-1].Began.Add(c.after)
+		}
+		if got := r.outlook(now); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}

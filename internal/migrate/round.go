@@ -1,0 +1,414 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/bitmap"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/image"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// freeze takes the snapshot of the next round. The moment of the first one is on record
+// before a byte of it is copied.
+func freeze(ctx context.Context, r *Run) error {
+	frozen, err := r.freeze(ctx)
+	if err != nil {
+		return err
+	}
+	w := r.Facts.Warm
+	if w.Since != nil {
+		return nil
+	}
+	w.Since = frozen.IDs
+	return r.probe(ctx, r.Facts.VM, frozen.Snapshot)
+}
+
+// snapshot is the name of the next round's: it is known before there is one, and which one
+// it is, is on record.
+func (r *Run) snapshot() string {
+	return fmt.Sprintf("decamp %s %d", r.Plan.ID, len(r.Facts.Warm.Rounds)+1)
+}
+
+// freeze finds the round's snapshot, or takes it.
+func (r *Run) freeze(ctx context.Context) (frozen Frozen, err error) {
+	live, err := r.live()
+	if err != nil {
+		return frozen, err
+	}
+	vm, err := r.plannedVM(ctx)
+	if err != nil {
+		return frozen, err
+	}
+	if err := sameShape(r.Facts.VM, vm); err != nil {
+		return frozen, err
+	}
+	err = r.retry(ctx, 0, func() (bool, error) {
+		frozen, err = live.Freeze(ctx, vm.Ref, r.snapshot())
+		return false, err
+	})
+	return frozen, err
+}
+
+// sameShape is sameDisks for a VM that runs: its files and moments change with snapshots.
+func sameShape(was, is *inventory.VM) error {
+	strip := func(vm *inventory.VM) *inventory.VM {
+		c := *vm
+		c.Disks = make([]inventory.Disk, len(vm.Disks))
+		for i, d := range vm.Disks {
+			c.Disks[i] = inventory.Disk{Key: d.Key, Capacity: d.Capacity, UUID: d.UUID}
+		}
+		return &c
+	}
+	return sameDisks(strip(was), strip(is))
+}
+
+// round brings the images up to the snapshot, and removes it.
+func round(ctx context.Context, r *Run) error {
+	frozen, done, err := r.catchUp(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.thaw(ctx); err != nil {
+		return err
+	}
+	w := r.Facts.Warm
+	w.Since, w.Rounds = frozen.IDs, append(w.Rounds, done)
+	o := r.outlook(r.opts.Now())
+	r.tell(plan.Event{Kind: plan.RoundDone, Message: r.describeRound(done, o), Outlook: &o})
+	return nil
+}
+
+// snapshotsLost is how many snapshots may be removed under one round before it gives up.
+const snapshotsLost = 3
+
+// catchUp brings the images up to the snapshot. If that is gone, because somebody removed it
+// or cleaned up after a crash, there is another of a later moment, which is as good: what
+// changed is asked for since the moment on record.
+func (r *Run) catchUp(ctx context.Context) (frozen Frozen, _ Round, err error) {
+	for lost := 0; ; lost++ {
+		if frozen, err = r.freeze(ctx); err != nil {
+			return frozen, Round{}, err
+		}
+		done := tally{Round: Round{Began: r.opts.Now()}}
+		err = r.eachImage(ctx, func(ctx context.Context, img *target.Image) error {
+			return r.advance(ctx, img, frozen, &done)
+		})
+		if err == nil {
+			done.Took = r.opts.Now().Sub(done.Began)
+			return frozen, done.Round, nil
+		}
+		live, lerr := r.live()
+		if lerr != nil || ctx.Err() != nil || lost == snapshotsLost {
+			return frozen, Round{}, err
+		}
+		if there, terr := live.Frozen(ctx, r.Facts.VM.Ref, r.snapshot()); terr != nil || there == frozen.Snapshot {
+			return frozen, Round{}, err
+		}
+		r.opts.Log.Warn("snapshot was removed by somebody else", "run", r.Plan.ID, "snapshot", r.snapshot(), "err", err)
+	}
+}
+
+// thaw removes the round's snapshot, if it is there.
+func (r *Run) thaw(ctx context.Context) error {
+	live, err := r.live()
+	if err != nil {
+		return err
+	}
+	return r.retry(ctx, 0, func() (bool, error) {
+		return false, live.Thaw(ctx, r.Facts.VM.Ref, r.snapshot())
+	})
+}
+
+// letGoWait bounds what a run that stops waits for a snapshot to be merged; the host goes
+// on without us.
+const letGoWait = 2 * time.Minute
+
+// letGo removes the snapshot of a run that stops: it would grow until somebody comes back,
+// and the next round takes another. Where that fails it is on record as left over.
+func (m *Migrator) letGo(ctx context.Context, p plan.Plan, a *attendance) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), letGoWait)
+	defer cancel()
+	facts, err := m.facts(ctx, p.ID)
+	if err != nil || facts.Warm == nil {
+		return
+	}
+	r := &Run{Plan: p, Facts: facts, Rig: a.rig, opts: m.opts, m: m}
+	live, err := r.live()
+	if err == nil {
+		err = live.Thaw(ctx, facts.VM.Ref, r.snapshot())
+	}
+	if err != nil {
+		m.opts.Log.Warn("snapshot is left", "run", p.ID, "snapshot", r.snapshot(), "err", err)
+	}
+}
+
+// eachImage calls do for all of them, in parallel.
+func (r *Run) eachImage(ctx context.Context, do func(context.Context, *target.Image) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(r.opts.Disks)
+	for i := range r.Facts.Images {
+		g.Go(func() error { return do(ctx, &r.Facts.Images[i]) })
+	}
+	return g.Wait()
+}
+
+// advance brings one image up to a frozen moment, again and again while it fails for
+// reasons that pass. It is not finished.
+func (r *Run) advance(ctx context.Context, img *target.Image, frozen Frozen, done *tally) error {
+	var total blockcopy.Result
+	missing := int64(-1)
+	job := r.job(*img)
+	job.Source = nil // what is proven is of an earlier moment: it may well differ
+	err := r.retry(ctx, img.Key, func() (bool, error) {
+		left, err := job.Advance(ctx, func(ctx context.Context, c *image.Copying) (err error) {
+			ledger, saved, err := r.proving(*img, c)
+			if err != nil {
+				return err
+			}
+			defer saved()
+			job, err := r.changesJob(ctx, *img, c, ledger, frozen.Snapshot)
+			if err != nil {
+				return err
+			}
+			done.compares(job)
+			r.tell(plan.Event{Kind: plan.DiskBegan, Disk: img.Key, Message: r.fromWhat(job, c)})
+			res, err := r.Rig.Transport.Transfer(ctx, job)
+			total = add(total, res)
+			return err
+		})
+		further := left >= 0 && left < missing
+		missing = left
+		return further, err
+	})
+	done.add(total)
+	if total.Rotten > 0 {
+		r.tell(plan.Event{Kind: plan.ChunkBad, Disk: img.Key, Message: fmt.Sprintf(
+			"%d chunks of the image were not what was written there; they were copied again: look at the target's storage (dmesg, smartctl)", total.Rotten)})
+	}
+	if err != nil {
+		return fmt.Errorf("disk %d: %w", img.Key, err)
+	}
+	return nil
+}
+
+// proving returns the manifest for somebody who writes to the image, and what saves the record
+// of what is proven when that is over.
+func (r *Run) proving(img target.Image, c *image.Copying) (_ manifest.Ledger, saved func(), err error) {
+	p, err := image.OpenProven(img.Manifest, r.info(img))
+	if err != nil {
+		return nil, nil, err
+	}
+	ledger, err := p.Ledger(c.Log)
+	return ledger, func() {
+		if err := p.Save(); err != nil { // without it more is read back, nothing worse
+			r.opts.Log.Warn("record of what is proven", "run", r.Plan.ID, "disk", img.Key, "err", err)
+		}
+	}, err
+}
+
+// prove reads back what was written since the last time, while the VM still runs: in the
+// outage only what the last round wrote is left to be read. What is found wrong is copied
+// again by the next round.
+func prove(ctx context.Context, r *Run) error {
+	began := r.opts.Now()
+	err := r.eachImage(ctx, func(ctx context.Context, img *target.Image) error {
+		report, err := r.job(*img).Prove(ctx, r.meter(img.Key).verifying)
+		for _, b := range report.Bad {
+			r.tell(plan.Event{Kind: plan.ChunkBad, Disk: img.Key, Message: b.String()})
+		}
+		if err != nil {
+			return fmt.Errorf("read disk %d back: %w", img.Key, err)
+		}
+		r.opts.Log.Info("read back", "run", r.Plan.ID, "disk", img.Key, "len", report.Read)
+		return nil
+	})
+	rounds := r.Facts.Warm.Rounds
+	rounds[len(rounds)-1].Proved = r.opts.Now().Sub(began)
+	return err
+}
+
+// tally sums up what is done to disks in parallel.
+type tally struct {
+	mu     sync.Mutex
+	missed []missedOf
+	Round
+}
+
+// missedOf is how much of a disk had changed without being told.
+type missedOf struct {
+	disk int32
+	n    int64 // bytes
+}
+
+func (t *tally) add(res blockcopy.Result) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.Read += res.Read
+	t.Copied += res.Written
+}
+
+func (t *tally) compares(job transport.Job) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.Compared = t.Compared || job.Compare
+}
+
+// changesJob moves what changed of a disk since Warm.Since, and what its manifest lacks. An
+// empty snapshot means the powered-off VM.
+func (r *Run) changesJob(ctx context.Context, img target.Image, c *image.Copying, ledger manifest.Ledger, snapshot inventory.MoRef) (job transport.Job, err error) {
+	d, ok := r.Facts.VM.Disk(img.Key)
+	if !ok {
+		return job, fault.New(fault.Internal, "image is of no disk of VM %s", r.Facts.VM.Name)
+	}
+	job = transport.Job{
+		Disk:   transport.Disk{VM: r.Facts.VM, Disk: d, Snapshot: snapshot},
+		Target: c.Target, Manifest: ledger, Progress: r.meter(img.Key).copying,
+		ReadBack: placed{r.Rig.Target, img}.ReadUnfinished,
+		Partial:  len(r.Facts.Warm.Rounds) == 0 && c.Log.Missing() < c.Log.Chunks(),
+	}
+	if c.Log.Missing() < c.Log.Chunks() {
+		job.Changed, err = r.changed(ctx, d, snapshot)
+		job.Compare = job.Changed == nil
+	}
+	return job, err
+}
+
+// fromWhat says in words what a transfer begins with.
+func (r *Run) fromWhat(job transport.Job, c *image.Copying) string {
+	switch {
+	case job.Compare && len(r.Facts.Warm.Rounds) > 0:
+		return fmt.Sprintf("all of it is read and compared: nobody knows what changed; the first round took %v", r.Facts.Warm.Rounds[0].Took.Round(time.Second))
+	case job.Compare:
+		return "all of it is read and compared: nobody knows what changed"
+	case job.Changed != nil && c.Log.Complete():
+		return "with what changed"
+	}
+	return c.From()
+}
+
+// changed returns the grains of a disk that changed since Warm.Since; nil if nobody knows.
+func (r *Run) changed(ctx context.Context, d *inventory.Disk, snapshot inventory.MoRef) (*bitmap.Bitmap, error) {
+	live, err := r.live()
+	if err != nil {
+		return nil, err
+	}
+	since := r.Facts.Warm.Since[d.Key]
+	if r.Facts.Warm.Blind || since == "" {
+		return nil, nil
+	}
+	grains := bitmap.New(d.Capacity, blockcopy.PatchGrain)
+	err = live.Changed(ctx, r.Facts.VM.Ref, snapshot, d, since, func(a disk.Range) { grains.Set(a) })
+	if fault.Is(err, fault.Unsupported) {
+		r.warn(inventory.Warning{
+			Code: "changes-unknown", Text: fmt.Sprintf("what changed of disk %d is not known (%v): all of it was compared", d.Key, err),
+		})
+		return nil, nil
+	}
+	return grains, err
+}
+
+// lastRound brings the images up to the VM as it is now, off, and completes them.
+func lastRound(ctx context.Context, r *Run) error {
+	if err := r.unchanged(ctx); err != nil {
+		return err
+	}
+	began := r.opts.Now()
+	done := tally{Round: Round{Began: began}}
+	err := r.eachImage(ctx, func(ctx context.Context, img *target.Image) error {
+		if err := r.advance(ctx, img, Frozen{}, &done); err != nil {
+			return err
+		}
+		if err := r.doubt(ctx, img, &done); err != nil {
+			return err
+		}
+		root, err := r.job(*img).Complete(ctx)
+		if err != nil {
+			return fmt.Errorf("disk %d: %w", img.Key, err)
+		}
+		img.Root = root.String()
+		r.tell(plan.Event{Kind: plan.DiskDone, Disk: img.Key, Message: img.Root})
+		return nil
+	})
+	for _, m := range done.missed {
+		if m.n > 0 {
+			r.warn(inventory.Warning{Code: "changes-missed", Text: fmt.Sprintf("change tracking had not told of %d bytes of disk %d that changed; they were copied by comparing all of it", m.n, m.disk)})
+		}
+	}
+	done.Took = r.opts.Now().Sub(began)
+	r.Facts.Warm.Rounds = append(r.Facts.Warm.Rounds, done.Round)
+	return err
+}
+
+// doubt compares all of a disk with the image that is to be the same, for people who do not
+// take the host's word for what changed.
+func (r *Run) doubt(ctx context.Context, img *target.Image, done *tally) error {
+	if !r.Permit.Paranoid {
+		return nil
+	}
+	missed := tally{}
+	doubting := *r
+	warm := *r.Facts.Warm
+	warm.Blind, doubting.Facts.Warm = true, &warm // a run that knows of no changes compares
+	if err := doubting.advance(ctx, img, Frozen{}, &missed); err != nil {
+		return err
+	}
+	done.mu.Lock()
+	defer done.mu.Unlock()
+	done.Read += missed.Read
+	done.Copied += missed.Copied
+	done.missed = append(done.missed, missedOf{img.Key, missed.Copied})
+	return nil
+}
+
+// powerOffForCutover begins the outage.
+func powerOffForCutover(ctx context.Context, r *Run) error {
+	vm, err := r.plannedVM(ctx)
+	if err != nil {
+		return err
+	}
+	if err := sameShape(r.Facts.VM, vm); err != nil {
+		return err
+	}
+	if err := r.refuse(vm, Permit{PowerOff: true}); err != nil { // before the outage, not in it
+		return err
+	}
+	off, err := r.powerOff(ctx, vm)
+	if err != nil {
+		return err
+	}
+	r.Facts.VM = off
+	return r.refuse(off, Permit{})
+}
+
+// revive undoes the cutover and the rounds: no snapshot of ours, tracking as it was, and
+// the VM on if it was.
+func (r *Run) revive(ctx context.Context) error {
+	w := r.Facts.Warm
+	if w == nil {
+		return nil
+	}
+	live, err := r.live()
+	if err != nil {
+		return err
+	}
+	// In this order: tracking that is turned off ends when a snapshot is removed, or at the
+	// next start.
+	errs := []error{r.untrack(ctx, live), r.thaw(ctx)}
+	if w.WasOn {
+		errs = append(errs, live.PowerOn(ctx, r.Facts.VM.Ref))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,97 @@
+package migrate
+
+import (
+	"context"
+	"time"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// Cutover says when a warm run switches the VM off. Whatever comes first counts; with none
+// of them the operator says so (plan.Order).
+type Cutover struct {
+	At       time.Time     // zero: no time is set
+	Budget   time.Duration // once the outage is expected to be at most so long; 0: no budget
+	Interval time.Duration // between the beginnings of two rounds; default an hour
+}
+
+const (
+	defaultInterval = time.Hour
+
+	// lookEvery is how often a waiting run looks for orders and at the clock.
+	lookEvery = time.Second
+
+	// freshFor is how long after its beginning a round is good enough to be the last before
+	// the VM is switched off: another takes about as long.
+	freshFor = time.Minute
+
+	// tellEvery is how often a waiting run tells what a cutover now would mean.
+	tellEvery = 10 * time.Second
+)
+
+// wait returns when it is time for the next round, or for the cutover, which it records, and
+// with it whether the VM runs.
+func wait(ctx context.Context, r *Run) error {
+	w := r.Facts.Warm
+	last := w.Rounds[len(w.Rounds)-1]
+	next := last.Began.Add(r.Permit.Cutover.interval())
+	for told := r.opts.Now(); ; {
+		order, err := r.m.store.Order(r.Plan.ID)
+		if err != nil {
+			return err
+		}
+		switch now := r.opts.Now(); {
+		case r.approaches(order, now):
+			w.Approached = true
+			return nil
+		case order == plan.CutOver, r.due(now):
+			return r.cutOver(ctx)
+		case order != plan.Pause && !now.Before(next):
+			return nil
+		}
+		if now := r.opts.Now(); now.Sub(told) >= tellEvery {
+			o := r.outlook(now)
+			r.tell(plan.Event{Kind: plan.Projected, Outlook: &o})
+			told = now
+		}
+		if err := r.opts.Sleep(ctx, lookEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// approaches reports whether one more round is to be done at once: the cutover is to come, and
+// what gathered since the last round is better copied while the VM runs. Where all is compared
+// anyway it would save nothing.
+func (r *Run) approaches(order plan.Order, now time.Time) bool {
+	w, at := r.Facts.Warm, r.Permit.Cutover.At
+	last := w.Rounds[len(w.Rounds)-1]
+	if w.Approached || last.Compared || now.Sub(last.Began) < freshFor {
+		return false
+	}
+	return order == plan.CutOver || !at.IsZero() && !now.Before(at.Add(-last.Took-last.Proved))
+}
+
+func (r *Run) cutOver(ctx context.Context) error {
+	vm, err := r.plannedVM(ctx)
+	if err != nil {
+		return err
+	}
+	w := r.Facts.Warm
+	w.Cutover, w.WasOn = true, vm.Power == inventory.PoweredOn
+	return nil
+}
+
+func (c Cutover) interval() time.Duration {
+	if c.Interval <= 0 {
+		return defaultInterval
+	}
+	return c.Interval
+}
+
+// due reports whether the clock or the budget says cutover.
+func (r *Run) due(now time.Time) bool {
+	c := r.Permit.Cutover
+	return !c.At.IsZero() && !now.Before(c.At) || c.Budget > 0 && len(r.Facts.Warm.Rounds) > 1 && r.outlook(now).Outage <= c.Budget
+}

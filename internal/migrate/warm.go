@@ -1,0 +1,189 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/flow"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// A warm run copies while the VM runs, in rounds, and switches it off for the last one:
+//
+//	prepare    preflight for a VM that runs
+//	track      change tracking on, if it was off
+//	freeze     a snapshot of ours; the first one's moment is what the images begin with
+//	round      bring the images up to the snapshot, remove it
+//	prove      read back what the round wrote
+//	wait       for the next round, or for the cutover
+//	...        freeze, round, prove, wait
+//	power off  the outage begins
+//	last       bring the images up to the VM as it is now, finish and seal them
+//	detect, convert, verify, commit, as in a cold run
+//	put back   change tracking as it was found
+//
+// What is changed on the host was found out, and recorded, by an earlier step: prepare says
+// whether changes were tracked, wait whether the VM ran, and a snapshot's name follows from
+// the number of rounds. So there is no moment at which a crash makes decamp forget how it
+// found the VM.
+//
+// What the images hold is never older than the moment on record (Warm.Since): so whatever
+// dies in between, a round that takes all that changed since then makes them right. The
+// moment moves on when a round is on record, not before.
+const warmFlow = "migrate-warm"
+
+// The steps that only a warm run has. Names and order are part of the recorded state.
+const (
+	stepPrepare  = "prepare"
+	stepTrack    = "track"
+	stepFreeze   = "freeze"
+	stepRound    = "round"
+	stepProve    = "prove"
+	stepWait     = "wait"
+	stepPowerOff = "power off"
+	stepLast     = "last round"
+	stepPutBack  = "put back"
+)
+
+// Warm is what a warm run found out so far.
+type Warm struct {
+	Tracked bool                         `json:"tracked"`         // changes were tracked before
+	Blind   bool                         `json:"blind,omitempty"` // and cannot be: every round compares all of it
+	Since   map[int32]inventory.ChangeID `json:"since,omitempty"` // the moment before which no proven chunk is
+	Rounds  []Round                      `json:"rounds,omitempty"`
+	Cutover bool                         `json:"cutover,omitempty"` // no further round while the VM runs
+	WasOn   bool                         `json:"wasOn,omitempty"`   // before it was switched off for the last round
+
+	Approached bool `json:"approached,omitempty"` // the round before the cutover is done, or to be
+}
+
+// Round is one pass over the disks.
+type Round struct {
+	Began  time.Time     `json:"began"`  // when the disks were frozen
+	Took   time.Duration `json:"took"`   // from there until the images were up to date
+	Read   int64         `json:"read"`   // bytes of the source
+	Copied int64         `json:"copied"` // bytes that were written
+
+	Compared bool          `json:"compared,omitempty"` // a disk that changed nobody knew where
+	Proved   time.Duration `json:"proved,omitempty"`   // reading back what was written
+}
+
+// registerWarm gives the engine the flow of warm runs and the steps it has of its own.
+func (m *Migrator) registerWarm() {
+	for name, run := range map[string]func(context.Context, *Run) error{
+		stepPrepare: prepare, stepTrack: track, stepFreeze: freeze, stepRound: round, stepProve: prove,
+		stepWait: wait, stepPowerOff: powerOffForCutover, stepLast: lastRound, stepPutBack: putBack,
+	} {
+		flow.RegisterStep(m.engine, name, m.stepFunc(name, run))
+	}
+	flow.Register(m.engine, warmFlow, func(c *flow.Context, p plan.Plan) error {
+		facts, err := steps(c, p, Facts{}, stepPrepare, stepTrack)
+		for err == nil && !facts.Warm.Cutover {
+			facts, err = steps(c, p, facts, stepFreeze, stepRound, stepProve, stepWait)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = steps(c, p, facts, stepPowerOff, stepLast,
+			detectStep{}.Name(), convertStep{}.Name(), verifyStep{}.Name(), commitStep{}.Name(), stepPutBack)
+		return err
+	})
+}
+
+// steps runs some of them, each with what the one before found out.
+func steps(c *flow.Context, p plan.Plan, facts Facts, names ...string) (Facts, error) {
+	for _, name := range names {
+		var err error
+		if facts, err = stepAfter(c, name, state{p, facts}); err != nil {
+			return facts, err
+		}
+	}
+	return facts, nil
+}
+
+// live returns the host of a warm run.
+func (r *Run) live() (Live, error) {
+	l, ok := r.Rig.Source.(Live)
+	if !ok {
+		return nil, fault.New(fault.Internal, "this source cannot be migrated warm")
+	}
+	return l, nil
+}
+
+// prepare is the preflight of a VM that runs. It changes nothing.
+func prepare(ctx context.Context, r *Run) error {
+	if _, err := r.live(); err != nil {
+		return err
+	}
+	vm, err := r.plannedVM(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.refuse(vm, Permit{PowerOff: true}); err != nil {
+		return err
+	}
+	for _, d := range vm.Disks {
+		if d.Mode != "" && d.Mode != "persistent" {
+			return fault.New(fault.Unsupported, "disk %d is %s: no snapshot holds it", d.Key, d.Mode).
+				WithHint("move the VM powered off, without --warm")
+		}
+	}
+	images, err := r.place(ctx, vm)
+	if err != nil {
+		return err
+	}
+	r.Facts.VM, r.Facts.Images, r.Facts.Warm = vm, images, &Warm{Tracked: vm.ChangeTracking}
+	for _, w := range vm.Warnings {
+		if !w.Blocks {
+			r.warn(w)
+		}
+	}
+	return nil
+}
+
+// track turns change tracking on. Where it cannot be had the run goes on without.
+func track(ctx context.Context, r *Run) error {
+	live, err := r.live()
+	if err != nil || r.Facts.Warm.Tracked {
+		return err
+	}
+	err = r.retry(ctx, 0, func() (bool, error) { return false, live.Track(ctx, r.Facts.VM.Ref, true) })
+	if !fault.Is(err, fault.Unsupported) && !fault.Is(err, fault.Denied) {
+		return err
+	}
+	r.Facts.Warm.Blind = true
+	r.warn(inventory.Warning{
+		Code: "no-change-tracking", Text: fmt.Sprintf("changes cannot be tracked (%v): every round reads all that the disks have allocated", err),
+		Remedy: fault.HintOf(err),
+	})
+	return nil
+}
+
+// putBack leaves the source as it was found, but off. The VM is published: what cannot be
+// put back now is told, and no reason to fail.
+func putBack(ctx context.Context, r *Run) error {
+	live, err := r.live()
+	if err != nil {
+		return err
+	}
+	err = r.retry(ctx, 0, func() (bool, error) { return false, r.untrack(ctx, live) })
+	if err != nil && ctx.Err() == nil {
+		r.warn(inventory.Warning{
+			Code: "change-tracking-stays", Text: fmt.Sprintf("change tracking of the source could not be turned off again: %v", err),
+			Remedy: "turn it off by hand if it is not wanted: ctkEnabled in the VM's advanced parameters",
+		})
+		return nil
+	}
+	return err
+}
+
+// untrack turns change tracking off if it was off.
+func (r *Run) untrack(ctx context.Context, live Live) error {
+	if w := r.Facts.Warm; w.Tracked || w.Blind {
+		return nil
+	}
+	return live.Track(ctx, r.Facts.VM.Ref, false)
+}

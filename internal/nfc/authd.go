@@ -1,0 +1,209 @@
+package nfc
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+const (
+	// longestLine bounds a line of authd; banners have about 200 bytes.
+	longestLine = 1024
+
+	// tag ties the dialogue to the first classic message: both carry the same text. It is the
+	// word that VMware's library sends; values with spaces or colons are refused.
+	tag = "PlainText"
+
+	codeReady = "220"
+	codeOK    = "200"
+)
+
+// authd is the dialogue with the daemon on port 902: it admits the holder of a ticket and
+// then makes the connection one to the NFC service.
+type authd struct {
+	ticket Ticket
+	wire   Wire
+	banner banner
+	leaf   *x509.Certificate // of the first TLS session
+	tls    *tls.Conn         // the first session; abandoned, never closed
+	lines  *bufio.Reader
+}
+
+// banner is what the daemon says about itself, in clear.
+type banner struct {
+	sha2   bool // THUMBPRINT_SHA2 and the tag message are known
+	nfcTLS bool // the NFC service has a TLS of its own
+}
+
+// admit makes a connection to authd one to the NFC service. What the service and we say
+// next goes over what it returns.
+func admit(ctx context.Context, c net.Conn, t Ticket, wire Wire) (net.Conn, *authd, error) {
+	a := &authd{ticket: t, wire: wire}
+	for _, step := range []func(context.Context, net.Conn) error{a.greet, a.protect, a.identify} {
+		if err := step(ctx, c); err != nil {
+			return nil, nil, err
+		}
+	}
+	if wire == Plain {
+		return c, a, nil
+	}
+	again, err := a.again(ctx, c)
+	return again, a, err
+}
+
+// greet reads the banner, byte by byte: what follows it belongs to TLS.
+func (a *authd) greet(_ context.Context, c net.Conn) error {
+	line, err := readLine(byteReader{c})
+	if err != nil {
+		return fmt.Errorf("read the banner: %w", err)
+	}
+	if a.banner, err = parseBanner(line); err != nil {
+		return err
+	}
+	if a.wire == TLS && !a.banner.nfcTLS {
+		return fault.New(fault.Unsupported, "the host offers NFC in clear only").
+			WithHint("use --transport https; or, on a network where anybody may read along, --nfc-plain")
+	}
+	return nil
+}
+
+// parseBanner reads the one line the daemon begins with: a list, separated by commas.
+func parseBanner(line string) (b banner, err error) {
+	if !strings.HasPrefix(line, codeReady+" ") {
+		return b, fault.New(fault.Unreachable, "what answers is not VMware's authentication daemon: %q", shorten(line)).
+			WithHint("check that the host's port 902 is open from here and not another service's")
+	}
+	for _, item := range strings.Split(line, ",") {
+		item = strings.TrimSpace(item)
+		b.sha2 = b.sha2 || strings.HasPrefix(item, "SHA256 supported")
+		b.nfcTLS = b.nfcTLS || strings.HasPrefix(item, "NFCSSL supported") // "/t" follows on real hosts
+	}
+	return b, nil
+}
+
+// protect starts the first TLS session.
+func (a *authd) protect(ctx context.Context, c net.Conn) error {
+	a.tls = tls.Client(c, a.ticket.pinned(func(leaf *x509.Certificate) error { a.leaf = leaf; return nil }))
+	if err := a.tls.HandshakeContext(ctx); err != nil {
+		return fmt.Errorf("TLS with authd: %w", err)
+	}
+	a.lines = bufio.NewReaderSize(a.tls, longestLine)
+	return nil
+}
+
+// identify shows the ticket and asks for the service. SESSION has no reply; whoever waits
+// for one hangs.
+func (a *authd) identify(context.Context, net.Conn) error {
+	if err := a.say("SESSION " + a.ticket.Session); err != nil {
+		return err
+	}
+	if _, err := a.ask("BANNER ", codeReady); err != nil {
+		return err
+	}
+	if a.banner.sha2 {
+		told, err := a.ask("THUMBPRINT_SHA2 "+tag, codeOK)
+		if err != nil {
+			return err
+		}
+		if !strings.EqualFold(told, thumbprint2(a.leaf)) {
+			return fault.New(fault.Denied, "the host says its certificate is %s, it shows %s", shorten(told), thumbprint2(a.leaf)).
+				WithHint("something between here and the host ends its TLS; connect to the host directly")
+		}
+	}
+	_, err := a.ask("PROXY "+a.service(), codeOK)
+	return err
+}
+
+// service is the ticket's, with TLS of its own by another name.
+func (a *authd) service() string {
+	if a.wire == TLS {
+		return a.ticket.Service + "ssl"
+	}
+	return a.ticket.Service
+}
+
+// again starts the second TLS session where the first is left: on the bare connection,
+// with no farewell. It must show the same certificate.
+func (a *authd) again(ctx context.Context, c net.Conn) (net.Conn, error) {
+	second := tls.Client(c, a.ticket.pinned(func(leaf *x509.Certificate) error {
+		if leaf.Equal(a.leaf) {
+			return nil
+		}
+		return fault.New(fault.Denied, "the NFC service shows another certificate than authd").
+			WithHint("find out what answers on port 902 in the host's place")
+	}))
+	if err := second.HandshakeContext(ctx); err != nil {
+		return nil, fmt.Errorf("TLS with the NFC service: %w", err)
+	}
+	return second, nil
+}
+
+func (a *authd) say(line string) error {
+	_, err := io.WriteString(a.tls, line+"\r\n")
+	return err
+}
+
+// ask says a line and returns the text of the reply, which must have the code. Only the
+// command's word is told in errors: a ticket may stand behind it.
+func (a *authd) ask(line, code string) (string, error) {
+	word, _, _ := strings.Cut(line, " ")
+	if err := a.say(line); err != nil {
+		return "", fmt.Errorf("%s: %w", word, err)
+	}
+	reply, err := readLine(a.lines)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", word, err)
+	}
+	got, text, _ := strings.Cut(reply, " ")
+	if got == code {
+		return text, nil
+	}
+	return "", fault.New(fault.Denied, "%s: the host answers %q", word, shorten(reply)).
+		WithHint("the host did not take the ticket: look at its hostd or vpxa log; a restart of the management agents helps where they lost each other")
+}
+
+// readLine reads up to LF and returns the line without its end.
+func readLine(r io.ByteReader) (string, error) {
+	var line []byte
+	for {
+		b, err := r.ReadByte()
+		switch {
+		case err != nil:
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return "", err
+		case b == '\n':
+			return strings.TrimSuffix(string(line), "\r"), nil
+		case len(line) == longestLine:
+			return "", badAnswer("a line of more than %d bytes", longestLine)
+		}
+		line = append(line, b)
+	}
+}
+
+// byteReader reads single bytes from a connection, and not one more.
+type byteReader struct{ io.Reader }
+
+func (r byteReader) ReadByte() (byte, error) {
+	var b [1]byte
+	_, err := io.ReadFull(r.Reader, b[:])
+	return b[0], err
+}
+
+// shorten is what of a host's text an error repeats.
+func shorten(s string) string {
+	const most = 120
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}

@@ -1,0 +1,215 @@
+package nfc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Disk is one open disk on a session of its own. It is over for good when its session
+// is; whoever wants to go on opens another.
+type Disk struct {
+	session *session
+	opts    Options
+	path    string
+	handle  uint64
+	size    int64
+
+	// room holds a token for each request under way.
+	room chan struct{}
+}
+
+var _ disk.Source = (*Disk)(nil)
+
+// Open spends the ticket and opens the disk with that descriptor's datastore path, such
+// as "[datastore1] web/web.vmdk". The host follows a chain of snapshots by itself. ctx
+// bounds the opening alone.
+func Open(ctx context.Context, t Ticket, path string, o Options) (*Disk, error) {
+	o = o.withDefaults()
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.Setup)
+	defer cancel()
+	s, err := setUp(ctx, t, o)
+	if err != nil {
+		return nil, err
+	}
+	d := &Disk{session: s, opts: o, path: path, room: make(chan struct{}, o.Depth)}
+	stop := context.AfterFunc(ctx, func() { s.abandon(errNobodyWaits) })
+	err = d.open()
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		s.abandon(errClosed)
+		if errors.Is(ctx.Err(), context.Canceled) {
+			err = ctx.Err()
+		}
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return d, nil
+}
+
+func (d *Disk) open() error {
+	payload, trailer := openFile(d.path)
+	reply, err := d.session.call(&op{kind: frameOpenFile}, payload, trailer)
+	if r := (*Refusal)(nil); errors.As(err, &r) {
+		return refusedOpen(r)
+	}
+	if err != nil {
+		return err
+	}
+	o, err := parseOpened(reply.payload)
+	d.handle, d.size = o.handle, o.capacity
+	return err
+}
+
+// errNobodyWaits ends a session when a read on it is cancelled: the answer is still on its
+// way, into a buffer that is no longer ours to write. For others on the session it passes.
+var errNobodyWaits = fault.New(fault.Transient, "another read on the same session was cancelled")
+
+// Addr returns the host:port that the disk is read from.
+func (d *Disk) Addr() string { return d.session.addr }
+
+// Size returns the disk's capacity in bytes, as the host told it.
+func (d *Disk) Size() int64 { return d.size }
+
+// Received returns how many bytes came over the wire so far.
+func (d *Disk) Received() int64 { return d.session.wire.received.Load() }
+
+// Failed returns why the session is over, and nil while it is not.
+func (d *Disk) Failed() error { return d.session.failed() }
+
+// ReadAt reads p, several requests at a time, as the options say.
+func (d *Disk) ReadAt(ctx context.Context, p []byte, off int64) error {
+	return d.ReadAs(ctx, p, off, d.opts.Compression)
+}
+
+// ReadAs is ReadAt with the host asked for that compression.
+func (d *Disk) ReadAs(ctx context.Context, p []byte, off int64, c Compression) error {
+	r := disk.Range{Off: off, Len: int64(len(p))}
+	if err := disk.CheckRange(d.size, r); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	stop := context.AfterFunc(ctx, func() { d.session.abandon(errNobodyWaits) })
+	defer stop()
+	err := d.readSectors(p, off, c)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("read %v: %w", r, err)
+}
+
+// readSectors reads whole sectors: how hosts take anything else is not known.
+func (d *Disk) readSectors(p []byte, off int64, c Compression) error {
+	lead := off % sectorSize
+	if lead == 0 && len(p)%sectorSize == 0 {
+		return d.pipeline(p, off, c)
+	}
+	whole := make([]byte, (lead+int64(len(p))+sectorSize-1)/sectorSize*sectorSize)
+	if err := d.pipeline(whole, off-lead, c); err != nil {
+		return err
+	}
+	copy(p, whole[lead:])
+	return nil
+}
+
+// pipeline keeps as many requests under way as there is room for. It returns when none of
+// its own is left, whatever happened: until then p is written to.
+func (d *Disk) pipeline(p []byte, off int64, c Compression) (err error) {
+	var under []*op // ours, the oldest first
+	for len(under) > 0 || len(p) > 0 && err == nil {
+		if len(p) > 0 && err == nil && d.claim(len(under) == 0) {
+			n := min(len(p), int(d.opts.Request))
+			var o *op
+			if o, err = d.request(p[:n:n], off, c); err == nil {
+				under, p, off = append(under, o), p[n:], off+int64(n)
+			}
+			continue
+		}
+		failed := d.session.await(under[0])
+		<-d.room
+		if under = under[1:]; err == nil {
+			err = failed
+		}
+	}
+	return err
+}
+
+// claim takes room for one request. It waits for it only if told to: who has requests under
+// way must receive, since everybody else may be waiting here.
+func (d *Disk) claim(wait bool) bool {
+	if wait {
+		d.room <- struct{}{}
+		return true
+	}
+	select {
+	case d.room <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// request asks for p, for which room was claimed.
+func (d *Disk) request(p []byte, off int64, c Compression) (*op, error) {
+	o := &op{kind: frameIO, read: &read{dst: p, off: off}}
+	if err := d.session.send(o, readRequest(d.handle, off, len(p), c), nil); err != nil {
+		<-d.room
+		return nil, err
+	}
+	return o, nil
+}
+
+// Extents describes r by the host's allocation map: data where the file, or the chain it
+// is the top of, has blocks. A part of a chunk at the end of the disk is data. Where the
+// host gives no map the error is fault.Unsupported, and reading goes on.
+//
+// Whether the map of a snapshot's layer includes its parents is not known for certain: it
+// must be tested before it is believed.
+func (d *Disk) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
+	if err := disk.CheckRange(d.size, r); err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { d.session.abandon(errNobodyWaits) })
+	defer stop()
+	var data []disk.Range
+	mapped := d.size / mapChunk * mapChunk
+	for at := r.Off / mapChunk * mapChunk; at < min(r.End(), mapped); {
+		count := int(min((min(r.End(), mapped)-at+mapChunk-1)/mapChunk, mostChunks))
+		used, err := d.allocated(at, count)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("map of %v: %w", r, err)
+		}
+		data = append(data, used...)
+		at += int64(count) * mapChunk
+	}
+	if r.End() > mapped {
+		data = append(data, disk.Range{Off: mapped, Len: d.size - mapped})
+	}
+	return disk.Describe(r, data), nil
+}
+
+// Hints asks for as many readers as requests can be under way.
+func (d *Disk) Hints() disk.Hints {
+	return disk.Hints{Request: d.opts.Request, Streams: d.opts.Depth}
+}
+
+// Close closes the file and the session, as far as the host still listens.
+func (d *Disk) Close() error {
+	d.session.close(d.handle)
+	return nil
+}

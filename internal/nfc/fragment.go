@@ -1,0 +1,151 @@
+package nfc
+
+import (
+	"errors"
+	"io"
+	"slices"
+
+	"github.com/decamp/decamp/internal/fastlz"
+	"github.com/decamp/decamp/internal/inflate"
+)
+
+const (
+	// packing is how much longer than its bytes a compressed fragment may be: it has a header
+	// of its own, and hosts send as it is what does not shrink.
+	packing = 64 << 10
+
+	// mostPieces bounds how many separate pieces of one request are remembered. A host sends
+	// fragments of its buffer size, 32 of a large request.
+	mostPieces = 4096
+)
+
+// read is a read request under way: where its bytes go, and which of them came.
+type read struct {
+	dst []byte
+	off int64 // on the disk
+	got pieces
+}
+
+// complete reports whether each byte came.
+func (r *read) complete() bool { return r.got.sum == len(r.dst) }
+
+// fragmentHeader describes a part of a read.
+type fragmentHeader struct {
+	compression Compression
+	start, size int // within the request
+	wire        int // bytes that follow
+}
+
+// parseFragment reads a read's reply and holds it to what was asked for.
+func parseFragment(p []byte, r *read) (f fragmentHeader, err error) {
+	if len(p) != ioSize {
+		return f, badAnswer("a read is answered in %d bytes", len(p))
+	}
+	if status := le.Uint64(p); status != 0 {
+		return f, refusedRead(&Refusal{Code: status})
+	}
+	compression, off, total := le.Uint32(p[12:]), le.Uint64(p[16:]), le.Uint32(p[24:])
+	start, size, wire := le.Uint32(p[28:]), le.Uint32(p[32:]), le.Uint32(p[36:])
+	whole := uint64(len(r.dst))
+	switch {
+	case le.Uint32(p[8:]) != ioRead:
+		return f, badAnswer("a read is answered as operation %d", le.Uint32(p[8:]))
+	case off != uint64(r.off) || uint64(total) != whole:
+		return f, badAnswer("%d bytes at %d, asked for were %d at %d", total, off, whole, r.off)
+	case size == 0 || uint64(start)+uint64(size) > whole:
+		return f, badAnswer("a fragment of %d bytes at %d of a request of %d", size, start, whole)
+	case compression > uint32(SkipZ):
+		return f, badAnswer("a fragment compressed in way %d", compression)
+	case Compression(compression) == Stored && wire != size:
+		return f, badAnswer("a fragment of %d bytes takes %d on the wire", size, wire)
+	case uint64(wire) > uint64(size)+packing:
+		return f, badAnswer("a compressed fragment of %d bytes takes %d on the wire", size, wire)
+	}
+	return fragmentHeader{Compression(compression), int(start), int(size), int(wire)}, nil
+}
+
+// fragments takes the parts of reads as they come.
+type fragments struct {
+	packed   []byte // a compressed fragment
+	inflater inflate.Decoder
+}
+
+// take reads what follows a reply's payload and puts it where it belongs.
+func (f *fragments) take(from io.Reader, r *read, payload []byte) error {
+	h, err := parseFragment(payload, r)
+	if err != nil {
+		return err
+	}
+	if err := r.got.add(h.start, h.start+h.size); err != nil {
+		return err
+	}
+	dst := r.dst[h.start : h.start+h.size]
+	if h.compression == Stored {
+		_, err := io.ReadFull(from, dst)
+		return noEOF(err)
+	}
+	f.packed = slices.Grow(f.packed[:0], h.wire)[:h.wire]
+	if _, err := io.ReadFull(from, f.packed); err != nil {
+		return noEOF(err)
+	}
+	return f.unpack(dst, h.compression)
+}
+
+// unpack decodes what was packed. A fragment that cannot be decoded is told as such.
+func (f *fragments) unpack(dst []byte, c Compression) (err error) {
+	switch c {
+	case Zlib:
+		err = f.inflate(dst)
+	case FastLZ:
+		err = fastlz.Decode(dst, f.packed)
+	case SkipZ:
+		err = unskip(dst, f.packed)
+	}
+	if err != nil {
+		return badAnswer("a fragment of %d bytes in %d of %v: %w", len(dst), len(f.packed), c, err)
+	}
+	return nil
+}
+
+var errLength = errors.New("it does not hold as many bytes")
+
+// inflate decodes one zlib stream that is all of the fragment.
+func (f *fragments) inflate(dst []byte) error {
+	n, used, err := f.inflater.Zlib(dst, f.packed)
+	if err == nil && (n != len(dst) || used != len(f.packed)) {
+		err = errLength
+	}
+	return err
+}
+
+// pieces are the parts of a request that came: in order, not touching.
+type pieces struct {
+	list []piece
+	sum  int
+}
+
+type piece struct{ from, to int }
+
+// add notes [from, to), which must be new.
+func (p *pieces) add(from, to int) error {
+	i, _ := slices.BinarySearchFunc(p.list, from, func(e piece, at int) int { return e.from - at })
+	if i > 0 && p.list[i-1].to > from || i < len(p.list) && p.list[i].from < to {
+		return badAnswer("a fragment of %d bytes at %d of a request came twice", to-from, from)
+	}
+	p.sum += to - from
+	before, after := i > 0 && p.list[i-1].to == from, i < len(p.list) && p.list[i].from == to
+	switch {
+	case before && after:
+		p.list[i-1].to = p.list[i].to
+		p.list = slices.Delete(p.list, i, i+1)
+	case before:
+		p.list[i-1].to = to
+	case after:
+		p.list[i].from = from
+	case len(p.list) == mostPieces:
+		return badAnswer("a request is answered in more than %d pieces", mostPieces)
+	default:
+		p.list = slices.Insert(p.list, i, piece{from, to})
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package nfc
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// handshake leads from the first byte of NFC to AIO. Every message is one write: over TLS a
+// host reads one message of each record.
+func handshake(c io.ReadWriter, tagged bool) (version uint32, err error) {
+	// Hosts of 7.0.3 answer the parameters only when the version has arrived, hosts of 8 at
+	// once; so all is sent before anything is read. Hosts that do not know THUMBPRINT_SHA2
+	// hang up at the tag.
+	var hello [][]byte
+	if tagged {
+		hello = append(hello, tagMessage(tag))
+	}
+	hello = append(hello, classic(classicParams), classic(classicVersion, ownVersion))
+	if err := say(c, hello); err != nil {
+		return 0, err
+	}
+	if version, err = readHello(c); err != nil {
+		return 0, err
+	}
+	err = say(c, [][]byte{connectionMessage(client, operation), classic(classicFeatures, features), classic(classicAIO)})
+	if err != nil {
+		return 0, err
+	}
+	_, err = readClassic(c, classicAIO)
+	return version, err
+}
+
+// say writes the messages. A host that refuses one hangs up without waiting for the rest; then
+// what it said counts, not that it would not listen.
+func say(c io.ReadWriter, messages [][]byte) error {
+	for _, m := range messages {
+		if _, err := c.Write(m); err != nil {
+			if _, said := readClassic(c, classicParamsAck); fault.Is(said, fault.Denied) {
+				return said
+			}
+			return fmt.Errorf("send the handshake: %w", err)
+		}
+	}
+	return nil
+}
+
+// readHello reads the parameters' reply and the host's version.
+func readHello(r io.Reader) (uint32, error) {
+	ack, err := readClassic(r, classicParamsAck)
+	if err != nil {
+		return 0, err
+	}
+	if le.Uint32(ack[ackOffset:]) == 0 {
+		return 0, tooOld("it knows no version message")
+	}
+	v, err := readClassic(r, classicVersion)
+	if err != nil {
+		return 0, err
+	}
+	version := le.Uint32(v[4:])
+	if version < leastVersion {
+		return version, tooOld(fmt.Sprintf("its NFC has version %d", version))
+	}
+	return version, nil
+}
+
+func tooOld(why string) error {
+	return fault.New(fault.Unsupported, "the host is too old for decamp's NFC: %s", why).
+		WithHint("use --transport https")
+}
+
+// readClassic reads one message, which must be of that type.
+func readClassic(r io.Reader, want uint32) ([]byte, error) {
+	b := make([]byte, classicSize)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return nil, fmt.Errorf("read handshake message %d: %w", want, noEOF(err))
+	}
+	switch got := le.Uint32(b); got {
+	case want:
+		return b, nil
+	case classicComplete:
+		return nil, fault.New(fault.Denied, "the host ended the NFC handshake where message %d was due", want).
+			WithHint("look at the host's hostd or vpxa log; use --transport https meanwhile")
+	default:
+		return nil, badAnswer("handshake message %d where %d was due", got, want)
+	}
+}
+
+// noEOF makes an end of the connection an error of its own: nowhere in NFC may it end.
+func noEOF(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

@@ -1,0 +1,331 @@
+package nfc
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// request is A8 with an id of 0 and that compression: 512 bytes at 0.
+func request(c Compression) string {
+	return hex.EncodeToString(frame(frameIO, 0, readRequest(vectorHandle, 0, 512, c), nil))
+}
+
+// fragmentOf is the reply to request with a fragment.
+func fragmentOf(c Compression, start, size, wire uint32, data []byte) string {
+	p := append(longs(0), words(ioRead, uint32(c))...)
+	p = append(p, longs(0)...)
+	p = append(p, words(512, start, size, wire, 0)...)
+	return hex.EncodeToString(frame(frameIO, 0, p, data)) + " "
+}
+
+// What cannot be is refused as Corrupt, the session is over, and nothing outside the
+// buffer was written.
+func TestHostileFragments(t *testing.T) {
+	half := make([]byte, 256)
+	for name, reply := range map[string]string{
+		"wrong magic":                  "00000000" + fragmentOf(Stored, 0, 512, 512, nil)[8:],
+		"another id":                   strings.Replace(fragmentOf(Stored, 0, 512, 512, nil), "2c00000000000000", "2c00000007000000", 1),
+		"another type":                 strings.Replace(fragmentOf(Stored, 0, 512, 512, nil), "7ada00a107", "7ada00a105", 1),
+		"a payload of 4 GiB":           "7ada00a1 07000000 ffffffff 00000000",
+		"a payload too short":          "7ada00a1 07000000 2b000000 00000000 43x00",
+		"past the end":                 fragmentOf(Stored, 256, 512, 512, nil),
+		"start of 4 GiB":               fragmentOf(Stored, 0xffffffff, 512, 512, nil),
+		"no length":                    fragmentOf(Stored, 0, 0, 0, nil),
+		"twice":                        fragmentOf(Stored, 0, 256, 256, half) + fragmentOf(Stored, 0, 256, 256, half),
+		"overlapping":                  fragmentOf(Stored, 0, 256, 256, half) + fragmentOf(Stored, 128, 256, 256, half),
+		"a length that disagrees":      fragmentOf(Stored, 0, 512, 511, nil),
+		"compressed to 4 GiB":          fragmentOf(SkipZ, 0, 512, 0xffffffff, nil),
+		"compressed in an unknown way": fragmentOf(9, 0, 512, 512, nil),
+		"SkipZ past the end":           fragmentOf(SkipZ, 0, 512, 17, unhex(t, "00020000 00000000 ff010000 02000000 41")),
+		"SkipZ of another length":      fragmentOf(SkipZ, 0, 512, 8, unhex(t, "00040000 00000000")),
+		"SkipZ falling":                fragmentOf(SkipZ, 0, 512, 26, unhex(t, "00020000 00000000 10000000 01000000 41 0f000000 01000000 42")),
+		"zlib with a wrong checksum":   fragmentOf(Zlib, 0, 512, 17, unhex(t, "78017374 7276711c c523360c 0049cb85 02")),
+		"zlib of another length":       fragmentOf(Zlib, 0, 256, 17, unhex(t, "78017374 7276711c c523360c 0049cb85 01")),
+		"FastLZ before the start":      fragmentOf(FastLZ, 0, 512, 4, unhex(t, "0041 20ff")),
+		"FastLZ past the end":          fragmentOf(FastLZ, 0, 512, 5, unhex(t, "0041 e0ff 00")),
+		"a text of 4 GiB":              "7ada00a1 01000000 10000000 00000000 05000000 00000000 00000000 ffffffff",
+		"a refusal of nothing":         "7ada00a1 01000000 10000000 09000000 05000000 00000000 00000000 00000000",
+		"another offset":               strings.Replace(fragmentOf(Stored, 0, 512, 512, nil), "0100000000000000"+"0000000000000000", "0100000000000000"+"0002000000000000", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := playDisk(t, 0, exchange{request(Stored), reply})
+			const guard = 64
+			room := bytes.Repeat([]byte{0xa5}, guard+512+guard)
+			err := d.ReadAt(t.Context(), room[guard:guard+512:guard+512], 0)
+			if !fault.Is(err, fault.Corrupt) || fault.HintOf(err) == "" || d.Failed() == nil {
+				t.Errorf("got %v (%v), session %v", err, fault.KindOf(err), d.Failed())
+			}
+			for _, b := range append(room[:guard:guard], room[guard+512:]...) {
+				if b != 0xa5 {
+					t.Fatal("a byte outside the buffer was written")
+				}
+			}
+		})
+	}
+}
+
+func TestBrokenConnections(t *testing.T) {
+	whole := fragmentOf(Stored, 0, 512, 512, make([]byte, 512))
+	for name, reply := range map[string]string{
+		"in a header": whole[:20], "in a payload": whole[:60], "in the data": whole[:600], "after half": fragmentOf(Stored, 0, 256, 256, make([]byte, 256)),
+	} {
+		ours, theirs := net.Pipe()
+		go func() {
+			defer theirs.Close()
+			_, _ = io.ReadFull(theirs, make([]byte, 60))
+			_, _ = theirs.Write(unhex(t, reply))
+		}()
+		w := &wire{Conn: ours, stall: testStall}
+		d := &Disk{session: newSession("test", w, w), opts: Options{}.withDefaults(), size: 512, room: make(chan struct{}, 1)}
+		if err := d.ReadAt(t.Context(), make([]byte, 512), 0); !fault.Is(err, fault.Transient) {
+			t.Errorf("%s: got %v (%v)", name, err, fault.KindOf(err))
+		}
+	}
+}
+
+// silent is a disk on a host that takes requests and never answers.
+func silent(t *testing.T, stall time.Duration) *Disk {
+	ours, theirs := net.Pipe()
+	go func() { _, _ = io.Copy(io.Discard, theirs) }()
+	t.Cleanup(func() { ours.Close(); theirs.Close() })
+	w := &wire{Conn: ours, stall: stall}
+	return &Disk{session: newSession("test", w, w), opts: Options{}.withDefaults(), size: 1 << 30, room: make(chan struct{}, 4)}
+}
+
+func TestStalledHostEndsTheSession(t *testing.T) {
+	d := silent(t, 50*time.Millisecond)
+	if err := d.ReadAt(t.Context(), make([]byte, 4096), 0); !fault.Is(err, fault.Transient) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Who cancels gets his own error at once; who reads beside him gets one that passes.
+func TestCancelledRead(t *testing.T) {
+	d := silent(t, testStall)
+	ctx, cancel := context.WithCancel(t.Context())
+	other := make(chan error, 1)
+	go func() { other <- d.ReadAt(context.Background(), make([]byte, 8<<20), 1<<20) }()
+	for len(d.room) < 4 { // until all its requests are under way
+		runtime.Gosched()
+	}
+	cancel()
+	if err := d.ReadAt(ctx, make([]byte, 512), 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if d.Failed() != nil {
+		t.Error("a read that never began broke the session")
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	mine := make(chan error, 1)
+	go func() { _, err := d.Extents(ctx, disk.Range{Len: 1 << 20}); mine <- err }()
+	cancel()
+	if err := <-mine; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if err := <-other; !fault.Is(err, fault.Transient) {
+		t.Errorf("got %v (%v)", err, fault.KindOf(err))
+	}
+}
+
+// A refused map is followed by a reply of zeros, or not; the next read must not take it
+// for its own.
+func TestGoesOnAfterARefusal(t *testing.T) {
+	ask := hex.EncodeToString(frame(frameAllocated, 0, allocatedRequest(vectorHandle, 0, 16), nil))
+	no := "7ada00a1 01000000 10000000 00000000 16000000 00000000 00000000 02000000 6e6f "
+	read := hex.EncodeToString(frame(frameIO, 1, readRequest(vectorHandle, 0, 512, Stored), nil))
+	data := strings.Replace(fragmentOf(Stored, 0, 512, 512, bytes.Repeat([]byte{7}, 512)), "2c00000000000000", "2c00000001000000", 1)
+	for name, zeros := range map[string]string{"with zeros": "7ada00a1 0d000000 30000000 00000000 48x00", "without": ""} {
+		d := playDisk(t, 0, exchange{ask, no + zeros}, exchange{read, data})
+		_, err := d.allocated(0, 16)
+		if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "no") {
+			t.Errorf("%s: got %v", name, err)
+		}
+		got := make([]byte, 512)
+		if err := d.ReadAt(t.Context(), got, 0); err != nil || got[511] != 7 {
+			t.Errorf("%s: read after it: %v", name, err)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for _, v := range []struct {
+		code uint64
+		text string
+		want fault.Kind
+	}{
+		{11, "NfcAioProcessOpenFileMsg: permission check failed", fault.Denied},
+		{13, "", fault.Denied},
+		{5, "failed to allocate the requested 2097176 bytes", fault.Transient},
+		{1, "Thin/TBZ/Sparse disks cannot be opened in multiwriter mode", fault.Conflict},
+		{1, "DiskLib error 16392: Failed to lock the file", fault.Conflict},
+		{99, "something else", fault.Conflict},
+	} {
+		err := refusedOpen(&Refusal{v.code, v.text})
+		if !fault.Is(err, v.want) || fault.HintOf(err) == "" || !strings.Contains(err.Error(), fmt.Sprint(v.code)) {
+			t.Errorf("%d %q: %v (%v)", v.code, v.text, err, fault.KindOf(err))
+		}
+	}
+	if err := refusedRead(&Refusal{Code: 5}); !errors.Is(err, ErrMemory) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// handshakePeer records writes and answers only when all of a step was written.
+type handshakePeer struct {
+	t       *testing.T
+	writes  [][]byte
+	replies bytes.Buffer
+	answer  func(p *handshakePeer)
+}
+
+func (p *handshakePeer) Write(b []byte) (int, error) {
+	p.writes = append(p.writes, bytes.Clone(b))
+	return len(b), nil
+}
+
+func (p *handshakePeer) Read(b []byte) (int, error) {
+	if p.replies.Len() == 0 {
+		p.answer(p)
+	}
+	return p.replies.Read(b)
+}
+
+// Tag, parameters and version are three writes, hence three TLS records, before anything
+// is read; the tag is sent exactly when the dialogue knew it.
+func TestHandshakeOrder(t *testing.T) {
+	for _, tagged := range []bool{true, false} {
+		var types []uint32
+		p := &handshakePeer{t: t}
+		p.answer = func(p *handshakePeer) {
+			types = types[:0]
+			for _, w := range p.writes {
+				types = append(types, le.Uint32(w))
+			}
+			switch last := types[len(types)-1]; last {
+			case classicVersion:
+				ack := classic(classicParamsAck)
+				le.PutUint32(ack[ackOffset:], 1)
+				p.replies.Write(ack)
+				p.replies.Write(classic(classicVersion, 9))
+			case classicAIO:
+				p.replies.Write(classic(classicAIO))
+			default:
+				p.t.Fatalf("it reads after message %d", last)
+			}
+		}
+		version, err := handshake(p, tagged)
+		want := []uint32{classicTag, classicParams, classicVersion, classicConnection, classicFeatures, classicAIO}
+		if !tagged {
+			want = want[1:]
+		}
+		if err != nil || version != 9 || fmt.Sprint(types) != fmt.Sprint(want) {
+			t.Errorf("tagged %v: sent %v, version %d, error %v", tagged, types, version, err)
+		}
+	}
+}
+
+func TestHandshakeRefused(t *testing.T) {
+	ack := func(word uint32) []byte {
+		b := classic(classicParamsAck)
+		le.PutUint32(b[ackOffset:], word)
+		return b
+	}
+	for name, v := range map[string]struct {
+		reply []byte
+		want  fault.Kind
+	}{
+		"refused":         {classic(classicComplete), fault.Denied},
+		"no version word": {ack(0), fault.Unsupported},
+		"version 2":       {append(ack(1), classic(classicVersion, 2)...), fault.Unsupported},
+		"nonsense":        {classic(77), fault.Corrupt},
+	} {
+		p := &handshakePeer{t: t, answer: func(p *handshakePeer) { p.replies.Write(v.reply) }}
+		if _, err := handshake(p, true); !fault.Is(err, v.want) || fault.HintOf(err) == "" {
+			t.Errorf("%s: got %v (%v)", name, err, fault.KindOf(err))
+		}
+	}
+}
+
+// deaf is a host that has said its word and takes nothing more.
+type deaf struct{ io.Reader }
+
+func (deaf) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestHandshakeRefusedBeforeItWasSent(t *testing.T) {
+	if _, err := handshake(deaf{bytes.NewReader(classic(classicComplete))}, true); !fault.Is(err, fault.Denied) {
+		t.Errorf("refused: got %v", err)
+	}
+	if _, err := handshake(deaf{bytes.NewReader(nil)}, true); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("hung up: got %v", err)
+	}
+}
+
+func TestBanners(t *testing.T) {
+	const real = "220 VMware Authentication Daemon Version 1.10: SSL Required, ServerDaemonProtocol:SOAP, MKSDisplayProtocol:VNC , VMXARGS supported, NFCSSL supported/t"
+	for line, want := range map[string]banner{
+		real + ", SHA256 supported":   {sha2: true, nfcTLS: true},
+		real:                          {nfcTLS: true},
+		"220 something: SSL Required": {},
+	} {
+		if got, err := parseBanner(line); err != nil || got != want {
+			t.Errorf("%q: %+v, %v", line, got, err)
+		}
+	}
+	if _, err := parseBanner("SSH-2.0-OpenSSH_9.6"); !fault.Is(err, fault.Unreachable) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTicketsThatCannotBe(t *testing.T) {
+	good := Ticket{Service: "nfc", Session: "52-ab", Thumbprint: "AA"}
+	for name, change := range map[string]func(*Ticket){
+		"no certificate": func(t *Ticket) { t.Thumbprint = "" },
+		"no session":     func(t *Ticket) { t.Session = "" },
+		"a second line":  func(t *Ticket) { t.Session = "52\r\nPROXY evil" },
+	} {
+		bad := good
+		change(&bad)
+		_, err := Open(t.Context(), bad, "[ds] x.vmdk", Options{Dial: func(context.Context, string) (net.Conn, error) {
+			t.Errorf("%s: it dialled", name)
+			return nil, net.ErrClosed
+		}})
+		if err == nil || strings.Contains(err.Error(), "52") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if got := (Ticket{}).Addr("vc.example:443"); got != "vc.example:902" {
+		t.Errorf("address %s", got)
+	}
+	if got := (Ticket{Host: "::1", Port: 903}).Addr("vc"); got != "[::1]:903" {
+		t.Errorf("address %s", got)
+	}
+}
+
+func TestPieces(t *testing.T) {
+	var p pieces
+	for _, e := range [][2]int{{4, 6}, {0, 2}, {8, 9}, {2, 4}, {6, 8}} {
+		if err := p.add(e[0], e[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p.sum != 9 || len(p.list) != 1 {
+		t.Errorf("%+v", p)
+	}
+	for _, e := range [][2]int{{0, 1}, {8, 10}, {3, 5}, {0, 20}} {
+		if p.add(e[0], e[1]) == nil {
+			t.Errorf("%v came twice", e)
+		}
+	}
+}

@@ -1,0 +1,301 @@
+package nfc
+
+import (
+	"bytes"
+	"encoding/hex"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// The vectors were composed from published layouts: handle 0x5C0DE1234, the path below,
+// 5 GiB, ids counted from 0.
+const (
+	vectorHandle = 0x00000005C0DE1234
+	vectorPath   = "[ds1] vm1/vm1-000001.vmdk"
+	vectorSize   = 5 << 30
+)
+
+// unhex reads hex with spaces; "248x00" stands for as many zeros.
+func unhex(t testing.TB, text string) []byte {
+	t.Helper()
+	var out []byte
+	for _, word := range strings.Fields(text) {
+		if n, ok := strings.CutSuffix(word, "x00"); ok {
+			count, err := strconv.Atoi(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, make([]byte, count)...)
+			continue
+		}
+		b, err := hex.DecodeString(word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, b...)
+	}
+	return out
+}
+
+func TestClassicVectors(t *testing.T) {
+	for name, v := range map[string]struct {
+		got  []byte
+		want string
+	}{
+		"C1":  {tagMessage("PlainText"), "2b000000 506c6169 6e546578 74000000 248x00"},
+		"C1b": {tagMessage("k3Vq9ZtR0aLmXw2B"), "2b000000 6b335671 395a7452 30614c6d 58773242 244x00"},
+		"C2":  {classic(classicParams), "21000000 260x00"},
+		"C3":  {classic(classicVersion, ownVersion), "33000000 0b000000 256x00"},
+		"C4":  {connectionMessage("vddk", "nbdmode"), "36000000 04000000 07000000 252x00 7664646b 6e62646d6f6465"},
+		"C5":  {classic(classicFeatures, features), "37000000 03000000 256x00"},
+		"C6":  {classic(classicAIO), "34000000 260x00"},
+		"C7":  {classic(classicComplete), "04000000 260x00"},
+	} {
+		if want := unhex(t, v.want); !bytes.Equal(v.got, want) {
+			t.Errorf("%s: got %x, want %x", name, v.got, want)
+		}
+	}
+}
+
+func TestFrameVectors(t *testing.T) {
+	path, trailer := openFile(vectorPath)
+	for name, v := range map[string]struct {
+		got  []byte
+		want string
+	}{
+		"A1":   {frame(frameOpenSession, 0, bufferWords(Buffers{}), nil), "7ada00a1 02000000 10000000 00000000 00000000 00000000 00000000 00000000"},
+		"A1b":  {frame(frameOpenSession, 0, bufferWords(Buffers{64 << 10, 1}), nil), "7ada00a1 02000000 10000000 00000000 00000000 00000100 01000000 00000000"},
+		"A1c":  {frame(frameOpenSession, 0, bufferWords(Buffers{1 << 20, 4}), nil), "7ada00a1 02000000 10000000 00000000 00000000 00001000 04000000 00000000"},
+		"A1d":  {frame(frameOpenSession, 0, bufferWords(Buffers{2 << 20, 4}), nil), "7ada00a1 02000000 10000000 00000000 00000000 00002000 04000000 00000000"},
+		"A2":   {frame(frameSockOpts, 1, words(0, 0, 0), nil), "7ada00a1 09000000 0c000000 01000000 00000000 00000000 00000000"},
+		"A3":   {frame(frameResPool, 2, words(1), nil), "7ada00a1 16000000 04000000 02000000 01000000"},
+		"A4":   {frame(frameOpenFile, 3, path, trailer), "7ada00a1 04000000 3c000000 03000000 19000000 00000000 00000000 00000000 02000000 1e000000 36x00 5b6473315d20766d312f766d312d3030303030312e766d646b"},
+		"A6":   {frame(frameIO, 5, readRequest(vectorHandle, 1<<30, 512, Stored), nil), "7ada00a1 07000000 2c000000 05000000 3412dec0 05000000 01000000 00000000 00000040 00000000 00020000 00000000 00020000 00020000 00000000"},
+		"A7":   {frame(frameIO, 6, readRequest(vectorHandle, 1<<20, 66048, Stored), nil), "7ada00a1 07000000 2c000000 06000000 3412dec0 05000000 01000000 00000000 00001000 00000000 00020100 00000000 00020100 00020100 00000000"},
+		"A8":   {frame(frameIO, 7, readRequest(vectorHandle, 0, 512, FastLZ), nil), "7ada00a1 07000000 2c000000 07000000 3412dec0 05000000 01000000 02000000 00000000 00000000 00020000 00000000 00020000 00020000 00000000"},
+		"A9":   {frame(frameIO, 8, readRequest(vectorHandle, 0, 512, Zlib), nil), "7ada00a1 07000000 2c000000 08000000 3412dec0 05000000 01000000 01000000 00000000 00000000 00020000 00000000 00020000 00020000 00000000"},
+		"A10":  {frame(frameIO, 9, readRequest(vectorHandle, 0, 512, SkipZ), nil), "7ada00a1 07000000 2c000000 09000000 3412dec0 05000000 01000000 03000000 00000000 00000000 00020000 00000000 00020000 00020000 00000000"},
+		"A11":  {frame(frameAllocated, 10, allocatedRequest(vectorHandle, 64<<20, 16), nil), "7ada00a1 0d000000 30000000 0a000000 3412dec0 05000000 00000000 00000000 00000100 00000000 00000004 00000000 10000000 00000000 00000000 00000000"},
+		"A12":  {frame(frameCloseFile, 11, longs(vectorHandle), nil), "7ada00a1 05000000 08000000 0b000000 3412dec0 05000000"},
+		"A13":  {frame(frameCloseAll, 12, words(0), nil), "7ada00a1 03000000 04000000 0c000000 00000000"},
+		"wide": {frame(frameIO, 4, readRequest(0xffffffff80002a1f, 1<<20, 64<<10, SkipZ), nil), "7ada00a1 07000000 2c000000 04000000 1f2a0080ffffffff 01000000 03000000 0000100000000000 0000010000000000 00000100 00000100 00000000"},
+	} {
+		if want := unhex(t, v.want); !bytes.Equal(v.got, want) {
+			t.Errorf("%s: got %x, want %x", name, v.got, want)
+		}
+	}
+}
+
+// An exchange is what a client sends and what the host answers with.
+type exchange struct{ request, reply string }
+
+// play runs a session against a host that knows the exchanges by heart: it takes each
+// request byte for byte, then sends the reply. It returns a session whose next request
+// has the given id.
+func play(t *testing.T, next uint32, script ...exchange) *session {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	end := make(chan struct{})
+	go func() {
+		defer close(end)
+		defer theirs.Close()
+		for i, x := range script {
+			want := unhex(t, x.request)
+			got := make([]byte, len(want))
+			if _, err := io.ReadFull(theirs, got); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("request %d: got %x (%v), want %x", i, got, err, want)
+				return
+			}
+			if _, err := theirs.Write(unhex(t, x.reply)); err != nil {
+				return // hung up on
+			}
+		}
+		_, _ = io.Copy(io.Discard, theirs)
+	}()
+	t.Cleanup(func() { ours.Close(); <-end })
+	w := &wire{Conn: ours, stall: testStall}
+	s := newSession("test", w, w)
+	s.next = next
+	return s
+}
+
+func playDisk(t *testing.T, next uint32, script ...exchange) *Disk {
+	s := play(t, next, script...)
+	o := Options{}.withDefaults()
+	return &Disk{session: s, opts: o, path: vectorPath, handle: vectorHandle, size: vectorSize, room: make(chan struct{}, o.Depth)}
+}
+
+func TestSetUpVectors(t *testing.T) {
+	s := play(t, 0,
+		exchange{"7ada00a1 02000000 10000000 00000000 00000000 00001000 04000000 00000000",
+			"7ada00a1 02000000 10000000 00000000 00000000 00000000 00000000 00000000"},
+		exchange{"7ada00a1 09000000 0c000000 01000000 00000000 00000000 00000000",
+			"7ada00a1 09000000 0c000000 01000000 00000400 00000400 01000000"},
+		exchange{"7ada00a1 16000000 04000000 02000000 01000000", "7ada00a1 16000000 04000000 02000000 00000000"},
+		exchange{"7ada00a1 04000000 3c000000 03000000 19000000 00000000 00000000 00000000 02000000 1e000000 36x00 5b6473315d20766d312f766d312d3030303030312e766d646b",
+			`7ada00a1 04000000 3c000000 03000000 00000000 00000000 3412dec0 05000000 02000000 1e000000 00000000
+			 00000040 01000000 00020000 8c020000 ff000000 3f000000 00000000 00000000`},
+		exchange{"7ada00a1 05000000 08000000 04000000 3412dec0 05000000", "7ada00a1 05000000 10000000 04000000 16x00"},
+		exchange{"7ada00a1 03000000 04000000 05000000 00000000", "7ada00a1 03000000 04000000 05000000 00000000"},
+		exchange{"04000000 260x00", ""},
+	)
+	if err := s.begin(Buffers{1 << 20, 4}); err != nil {
+		t.Fatal(err)
+	}
+	d := &Disk{session: s, path: vectorPath}
+	if err := d.open(); err != nil || d.handle != vectorHandle || d.size != vectorSize {
+		t.Errorf("handle %x, size %d, error %v", d.handle, d.size, err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReadVectors(t *testing.T) {
+	abcd := bytes.Repeat([]byte("ABCD"), 128)
+	skipped := make([]byte, 512)
+	copy(skipped[137:], "xyz")
+	skipped[500] = 'Q'
+	const at0 = "00000000 00000000 00020000 00000000 00020000 "
+	for name, v := range map[string]struct {
+		id      uint32
+		ask     Compression
+		request string
+		reply   string
+		want    []byte
+	}{
+		"A8": {7, FastLZ, "7ada00a1 07000000 2c000000 07000000 3412dec0 05000000 01000000 02000000 00000000 00000000 00020000 00000000 00020000 00020000 00000000",
+			"7ada00a1 07000000 2c000000 07000000 00000000 00000000 01000000 02000000 " + at0 + "11000000 00000000 0341424344 e0fd03 e0e803 044441424344", abcd},
+		"A8x": {7, FastLZ, "7ada00a1 07000000 2c000000 07000000 3412dec0 05000000 01000000 02000000 00000000 00000000 00020000 00000000 00020000 00020000 00000000",
+			"7ada00a1 07000000 2c000000 07000000 00000000 00000000 01000000 00000000 " + at0 + "00020000 00000000 " + hex.EncodeToString(abcd), abcd},
+		"A9": {8, Zlib, "7ada00a1 07000000 2c000000 08000000 3412dec0 05000000 01000000 01000000 00000000 00000000 00020000 00000000 00020000 00020000 00000000",
+			"7ada00a1 07000000 2c000000 08000000 00000000 00000000 01000000 01000000 " + at0 + "11000000 00000000 78017374 7276711c c523360c 0049cb85 01", abcd},
+		"A10": {9, SkipZ, "7ada00a1 07000000 2c000000 09000000 3412dec0 05000000 01000000 03000000 00000000 00000000 00020000 00000000 00020000 00020000 00000000",
+			"7ada00a1 07000000 2c000000 09000000 00000000 00000000 01000000 03000000 " + at0 + "1c000000 00000000 00020000 00000000 89000000 03000000 78797a f4010000 01000000 51", skipped},
+		"A10z": {9, SkipZ, "7ada00a1 07000000 2c000000 09000000 3412dec0 05000000 01000000 03000000 00000000 00000000 00020000 00000000 00020000 00020000 00000000",
+			"7ada00a1 07000000 2c000000 09000000 00000000 00000000 01000000 03000000 " + at0 + "08000000 00000000 00020000 00000000", make([]byte, 512)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := playDisk(t, v.id, exchange{v.request, v.reply})
+			got := bytes.Repeat([]byte{0xee}, 512)
+			if err := d.ReadAs(t.Context(), got, 0, v.ask); err != nil || !bytes.Equal(got, v.want) {
+				t.Errorf("got %x, error %v", got, err)
+			}
+		})
+	}
+}
+
+// C1 to C6 as they go out, S1 to S3 (S2b) as they come; we have a name of our own.
+func TestHandshakeVectors(t *testing.T) {
+	const (
+		hello  = "2b000000 506c6169 6e546578 74000000 248x00 21000000 260x00 33000000 0b000000 256x00"
+		answer = "24000000 00000000 00000000 00000000 01000000 244x00 33000000 "
+		enter  = "36000000 06000000 07000000 252x00 646563616d70 6e62646d6f6465 37000000 03000000 256x00 34000000 260x00"
+		begins = "34000000 260x00"
+	)
+	for want, version := range map[uint32]string{11: "0b000000 256x00", 9: "09000000 256x00"} {
+		s := play(t, 0, exchange{hello, answer + version}, exchange{enter, begins})
+		if got, err := handshake(s.conn, true); err != nil || got != want {
+			t.Errorf("version %d, error %v", got, err)
+		}
+	}
+	untagged := strings.TrimPrefix(hello, "2b000000 506c6169 6e546578 74000000 248x00 ")
+	s := play(t, 0, exchange{untagged, answer + "0b000000 256x00"}, exchange{enter, begins})
+	if _, err := handshake(s.conn, false); err != nil {
+		t.Error(err)
+	}
+}
+
+// A4e: the refusal and its reply of zeros; the next open of the same session is not misled.
+func TestRefusalVector(t *testing.T) {
+	const ask = " 3c000000 %s 19000000 00000000 00000000 00000000 02000000 1e000000 36x00 5b6473315d20766d312f766d312d3030303030312e766d646b"
+	s := play(t, 3,
+		exchange{"7ada00a1 04000000" + strings.Replace(ask, "%s", "03000000", 1),
+			"7ada00a1 01000000 10000000 03000000 0b000000 00000000 00000000 0b000000 63616e6e6f74206f70656e 7ada00a1 04000000 3c000000 03000000 60x00"},
+		exchange{"7ada00a1 04000000" + strings.Replace(ask, "%s", "04000000", 1),
+			`7ada00a1 04000000 3c000000 04000000 00000000 00000000 3412dec0 05000000 02000000 1e000000 00000000
+			 00000040 01000000 00020000 8c020000 ff000000 3f000000 00000000 00000000`},
+	)
+	d := &Disk{session: s, path: vectorPath}
+	if err := d.open(); !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "cannot open") {
+		t.Errorf("refused with %v", err)
+	}
+	if err := d.open(); err != nil || d.handle != vectorHandle || d.size != vectorSize {
+		t.Errorf("after it: handle %x, size %d, error %v", d.handle, d.size, err)
+	}
+}
+
+// A6: one fragment from beyond 32 bits of anything but the offset.
+func TestReadAtAGigabyte(t *testing.T) {
+	want := bytes.Repeat([]byte{0xc5}, 512)
+	d := playDisk(t, 5, exchange{
+		"7ada00a1 07000000 2c000000 05000000 3412dec0 05000000 01000000 00000000 00000040 00000000 00020000 00000000 00020000 00020000 00000000",
+		"7ada00a1 07000000 2c000000 05000000 00000000 00000000 01000000 00000000 00000040 00000000 00020000 00000000 00020000 00020000 00000000 " + hex.EncodeToString(want),
+	})
+	got := make([]byte, 512)
+	if err := d.ReadAt(t.Context(), got, 1<<30); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("got %x, error %v", got, err)
+	}
+}
+
+// The second source's: a chunk of zeros on a handle like a kernel pointer, SkipZ with data
+// at both ends, zlib of the numbers 0 to 15, an error record.
+func TestVectorsOfTheSecondSource(t *testing.T) {
+	d := playDisk(t, 4, exchange{
+		"7ada00a1 07000000 2c000000 04000000 1f2a0080ffffffff 01000000 03000000 0000100000000000 0000010000000000 00000100 00000100 00000000",
+		"7ada00a1 07000000 2c000000 04000000 8x00 01000000 03000000 0000100000000000 00000100 00000000 00000100 08000000 00000000 00000100 00000000",
+	})
+	d.handle = 0xffffffff80002a1f
+	got := bytes.Repeat([]byte{0xee}, 64<<10)
+	if err := d.ReadAs(t.Context(), got, 1<<20, SkipZ); err != nil || !bytes.Equal(got, make([]byte, 64<<10)) {
+		t.Errorf("zero chunk: error %v", err)
+	}
+
+	short := bytes.Repeat([]byte{0xee}, 16)
+	err := unskip(short, unhex(t, "10000000 00000000 00000000 02000000 6162 0d000000 03000000 78797a"))
+	if err != nil || !bytes.Equal(short, unhex(t, "6162 11x00 78797a")) {
+		t.Errorf("SkipZ: %x, error %v", short, err)
+	}
+	f := fragments{packed: unhex(t, "789c6360646266616563e7e0e4e2e6e1e5e3070002b80079")}
+	if err := f.inflate(short); err != nil || !bytes.Equal(short, unhex(t, "000102030405060708090a0b0c0d0e0f")) {
+		t.Errorf("zlib: %x, error %v", short, err)
+	}
+	r, n, err := parseRefusal(unhex(t, "0b00000000000000 00000000 04000000"))
+	if err != nil || r.Code != codePermitted || n != len("nope") {
+		t.Errorf("error record: %+v, text of %d, error %v", r, n, err)
+	}
+}
+
+// A7: the second half comes first.
+func TestFragmentsInAnyOrder(t *testing.T) {
+	want := make([]byte, 66048)
+	for i := range want {
+		want[i] = byte(i * 7 >> 3)
+	}
+	d := playDisk(t, 6, exchange{
+		"7ada00a1 07000000 2c000000 06000000 3412dec0 05000000 01000000 00000000 00001000 00000000 00020100 00000000 00020100 00020100 00000000",
+		"7ada00a1 07000000 2c000000 06000000 00000000 00000000 01000000 00000000 00001000 00000000 00020100 00000100 00020000 00020000 00000000 " + hex.EncodeToString(want[65536:]) +
+			" 7ada00a1 07000000 2c000000 06000000 00000000 00000000 01000000 00000000 00001000 00000000 00020100 00000000 00000100 00000100 00000000 " + hex.EncodeToString(want[:65536]),
+	})
+	got := make([]byte, len(want))
+	if err := d.ReadAt(t.Context(), got, 1<<20); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("error %v, equal %v", err, bytes.Equal(got, want))
+	}
+}
+
+// A11, with the byte after the last bit set: it means nothing.
+func TestAllocatedVector(t *testing.T) {
+	d := playDisk(t, 10, exchange{
+		"7ada00a1 0d000000 30000000 0a000000 3412dec0 05000000 00000000 00000000 00000100 00000000 00000004 00000000 10000000 00000000 00000000 00000000",
+		"7ada00a1 0d000000 30000000 0a000000 32x00 10000000 00000000 00000000 00000000 0302ff00",
+	})
+	got, err := d.allocated(64<<20, 16)
+	if err != nil || len(got) != 2 || got[0].Off != 64<<20 || got[0].Len != 128<<10 || got[1].Off != 64<<20+9*64<<10 || got[1].Len != 64<<10 {
+		t.Errorf("got %v, error %v", got, err)
+	}
+}

@@ -1,0 +1,50 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Order is what an operator wants of a warm run. It is a file
+// beside the plan: any process may give it, whichever drives the run obeys, at its next
+// start if none does now.
+type Order string
+
+const (
+	GoOn    Order = ""        // rounds at their interval
+	Pause   Order = "pause"   // no further round
+	CutOver Order = "cutover" // switch the VM off as soon as the round is done
+	GiveUp  Order = "cancel"  // stop at once, and undo
+)
+
+// Order returns the last order for a run.
+func (s *Store) Order(id ID) (Order, error) {
+	text, err := os.ReadFile(s.path(id, "order"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return GoOn, nil
+	}
+	if err != nil {
+		return GoOn, fmt.Errorf("read order for run %s: %w", id, err)
+	}
+	o := Order(strings.TrimSpace(string(text)))
+	if o != GoOn && o != Pause && o != CutOver && o != GiveUp {
+		return GoOn, fault.New(fault.Corrupt, "the order for run %s is %q", id, o).WithHint("give it again")
+	}
+	return o, nil
+}
+
+// Give replaces the order for a run, durably.
+func (s *Store) Give(id ID, o Order) error {
+	if _, err := s.Plan(id); err != nil {
+		return err
+	}
+	if err := replace(s.path(id, "order"), []byte(o+"\n")); err != nil {
+		return fmt.Errorf("give order to run %s: %w", id, err)
+	}
+	return nil
+}

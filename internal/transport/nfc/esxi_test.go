@@ -1,0 +1,110 @@
+package nfc
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+func TestMemoryOfVersions(t *testing.T) {
+	for version, want := range map[string]int64{
+		"6.5.0": 48 << 20, "7.0.3": 48 << 20, "8.0.3": 96 << 20, "9.0": 96 << 20, "10.1": 96 << 20, "": 48 << 20, "x": 48 << 20,
+	} {
+		if got := memoryOf(version); got != want {
+			t.Errorf("%q: %d MiB, want %d", version, got>>20, want>>20)
+		}
+	}
+}
+
+// With 42 MiB and handles of 4 one disk may have ten, two disks five each; a third makes
+// both give some back.
+func TestMemoryIsShared(t *testing.T) {
+	const handle = 4
+	m := newMemory(42)
+	grow := func(have int64) int64 {
+		for m.more(handle, have) {
+			have += handle
+		}
+		return have
+	}
+	if err := m.join(t.Context(), handle); err != nil {
+		t.Fatal(err)
+	}
+	a := grow(handle)
+	if a != 40 {
+		t.Errorf("a lone disk has %d, want 40", a)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := m.join(ctx, handle); !errors.Is(err, context.Canceled) {
+		t.Errorf("a second disk got memory that was not there: %v", err)
+	}
+	joined := make(chan error, 1)
+	go func() { joined <- m.join(t.Context(), handle) }()
+	for m.disks.Load() < 2 { // until the second waits
+		runtime.Gosched()
+	}
+	for m.surplus(a) {
+		a -= handle
+		m.release(handle)
+	}
+	if err := <-joined; err != nil {
+		t.Fatal(err)
+	}
+	if b := grow(handle); a != 20 || b != 20 {
+		t.Errorf("two disks have %d and %d, want 20 each", a, b)
+	}
+}
+
+func TestMemoryRefusesWhatNeverFits(t *testing.T) {
+	m := newMemory(42)
+	if err := m.join(t.Context(), 43); !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" {
+		t.Errorf("got %v", err)
+	}
+}
+
+var nics = []inventory.VMkernelNIC{
+	{Device: "vmk0", Address: "10.0.0.7", Network: "Management Network"},
+	{Device: "vmk1", Address: "10.9.0.7", Network: "Backup", Backup: true},
+	{Device: "vmk2", Address: "192.168.3.7", Network: "Storage"},
+}
+
+func TestNetworks(t *testing.T) {
+	const at, esxi = "vc.example:902", "10.0.0.7:902"
+	for _, v := range []struct {
+		want  string
+		at    string
+		named bool
+		list  []string
+	}{
+		{"", esxi, false, []string{"10.9.0.7:902", esxi}},
+		{"", esxi, true, []string{esxi}},
+		{"vmk2", esxi, false, []string{"192.168.3.7:902"}},
+		{"192.168.3.0/24", esxi, true, []string{"192.168.3.7:902"}},
+		{"Storage", esxi, true, []string{"192.168.3.7:902"}},
+		{"10.9.0.7", at, true, []string{"10.9.0.7:902"}},
+	} {
+		n, err := chooseNetwork(v.want, nics, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := n.addresses(v.at, v.named); !slices.Equal(got, v.list) {
+			t.Errorf("%+v: got %v", v, got)
+		}
+	}
+	if _, err := chooseNetwork("vmk9", nics, nil); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
+		t.Errorf("got %v", err)
+	}
+	broken := fault.New(fault.Unreachable, "no")
+	if _, err := chooseNetwork("vmk1", nil, broken); !fault.Is(err, fault.Unreachable) {
+		t.Errorf("got %v", err)
+	}
+	if n, err := chooseNetwork("", nil, broken); err != nil || !slices.Equal(n.addresses(esxi, false), []string{esxi}) {
+		t.Errorf("%+v, %v", n, err)
+	}
+}

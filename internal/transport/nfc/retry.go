@@ -1,0 +1,50 @@
+package nfc
+
+import (
+	"context"
+	"errors"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/nfc"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// patience is how many failures of a kind a read survives. Ten are about three minutes
+// with the back-off: longer than a management agent's restart, shorter than a night.
+// Kinds that are not listed fail at once.
+var patience = map[fault.Kind]int{
+	fault.Transient:   10,
+	fault.Unreachable: 10,
+	fault.Corrupt:     3, // a wrong answer may be an overloaded host's
+	fault.Conflict:    2, // a lock may be passing: hosts take it for a moment themselves
+	fault.Denied:      1, // a ticket may be refused after a restart, a certificate just renewed
+}
+
+// retry is the patience of one read.
+type retry struct {
+	failures int                // of any kind
+	of       map[fault.Kind]int // the same by kind
+}
+
+// wait returns nil when it should be tried again, after the back-off, and err when not.
+func (t *retry) wait(ctx context.Context, o Options, err error) error {
+	kind := fault.KindOf(err)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, nfc.ErrBuffers) && t.failures == 0:
+		t.failures++
+		return nil // with other buffers at once
+	case patience[kind] == 0:
+		return err
+	}
+	t.failures++
+	if t.of == nil {
+		t.of = map[fault.Kind]int{}
+	}
+	if t.of[kind]++; t.of[kind] > patience[kind] {
+		return transport.GiveUp(t.failures, kind, err)
+	}
+	o.Log.Debug("read failed, will be repeated", "err", err)
+	return o.Sleep(ctx, transport.BackOff(t.failures))
+}

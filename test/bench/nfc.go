@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/lab"
+	wire "github.com/decamp/decamp/internal/nfc"
+	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/transport/nfc"
+)
+
+const (
+	handleCap = 142_000_000 // bytes/s of one NFC session, as VDDK gets them from real hosts
+	hostCap   = 505_000_000 // bytes/s of ten of them on one host of 7.0.3
+
+	nfcRuns = 3 // odd; the median counts. What stands beside a figure is run once
+)
+
+// nfcFigures measures the nfc transport against an emulated ESXi: under the caps of a real
+// host, then without any to Null (the source's end alone), in clear and over TLS, and over
+// a link of 1 Gbit/s with data that packs.
+func nfcFigures(ctx context.Context, b *bench) error {
+	return errors.Join(
+		b.nfcCapped(ctx),
+		b.nfcUncapped(ctx),
+		b.nfcLink(ctx),
+	)
+}
+
+// nfcJob is what childNFC is told.
+type nfcJob struct {
+	Lab     labFacts `json:"lab"`
+	Plain   bool     `json:"plain"`
+	Handles int      `json:"handles"`
+	Stored  bool     `json:"stored"` // ask for no compression
+}
+
+// pullNFC repeats a pull to Null and returns the run with the median rate.
+func (b *bench) pullNFC(ctx context.Context, e *emulated, count int, job nfcJob) (taken, error) {
+	job.Lab = e.facts
+	var runs []taken
+	var rates []float64
+	for range count {
+		var t taken
+		if err := runJob(ctx, &t, "nfc", job); err != nil {
+			return taken{}, err
+		}
+		runs, rates = append(runs, t), append(rates, t.rate())
+	}
+	middle := median(rates)
+	for _, t := range runs {
+		if t.rate() == middle {
+			return t, nil
+		}
+	}
+	return runs[0], nil
+}
+
+// nfcLab starts an emulated ESXi whose VM has one disk, read under such rules.
+func nfcLab(ctx context.Context, d lab.Disk, rules lab.NFC) (*emulated, error) {
+	return startLabWith(ctx, lab.Config{VMs: []lab.VM{{Name: benchVM, ChangeTracking: true, Disks: []lab.Disk{d}}}, NFC: rules})
+}
+
+func (b *bench) nfcCapped(ctx context.Context) error {
+	caps := lab.NFC{SessionRate: handleCap, HostRate: hostCap}
+	one, err := b.oneHandle(ctx, caps)
+	if err != nil {
+		return err
+	}
+	e, err := nfcLab(ctx, lab.Disk{Capacity: 8 << 30, Fill: 100, Thick: true}, caps)
+	if err != nil {
+		return err
+	}
+	defer e.stop()
+	four, err := b.pullNFC(ctx, e, nfcRuns, nfcJob{Plain: true})
+	if err != nil {
+		return err
+	}
+	encrypted, err := b.pullNFC(ctx, e, 1, nfcJob{})
+	if err != nil {
+		return err
+	}
+	b.atLeast(95, Row{
+		Figure: "nfc, one disk, capped at 142 MB/s a handle and 505 MB/s a host: share of the host's cap",
+		Value:  100 * four.rate() / (hostCap / 1e6), Unit: "%",
+		Note:  fmt.Sprintf("%.0f MB/s with 4 handles, %.2f CPU s/GiB, %s; over TLS %.0f MB/s", four.rate(), four.cpuPerGiB(), four.Note, encrypted.rate()),
+		Peers: []Peer{{Name: "one handle, as VDDK tools have", Value: 100 * one / (hostCap / 1e6), Note: fmt.Sprintf("%.0f MB/s", one)}},
+	})
+	return nil
+}
+
+// oneHandle returns the rate of a single handle.
+func (b *bench) oneHandle(ctx context.Context, caps lab.NFC) (float64, error) {
+	e, err := nfcLab(ctx, lab.Disk{Capacity: 1 << 30, Fill: 100, Thick: true}, caps)
+	if err != nil {
+		return 0, err
+	}
+	defer e.stop()
+	t, err := b.pullNFC(ctx, e, 1, nfcJob{Handles: 1, Plain: true, Stored: true})
+	return t.rate(), err
+}
+
+func (b *bench) nfcUncapped(ctx context.Context) error {
+	e, err := nfcLab(ctx, lab.Disk{Capacity: 4 << 30, Fill: 100, Thick: true}, lab.NFC{})
+	if err != nil {
+		return err
+	}
+	defer e.stop()
+	for _, f := range []struct {
+		figure string
+		job    nfcJob
+		most   float64
+	}{
+		{"nfc uncapped, in clear, to Null: client CPU", nfcJob{Plain: true, Stored: true}, 0.6},
+		{"nfc uncapped, over TLS, to Null: client CPU", nfcJob{Stored: true}, 1.0},
+	} {
+		t, err := b.pullNFC(ctx, e, nfcRuns, f.job)
+		if err != nil {
+			return err
+		}
+		b.atMost(f.most, Row{Figure: f.figure, Value: t.cpuPerGiB(), Unit: "CPU s/GiB",
+			Note: fmt.Sprintf("%.0f MB/s with the lab on the same cores, %s", t.rate(), t.Note)})
+		b.add(Row{Figure: f.figure + ", peak memory", Value: float64(t.Peak) / (1 << 20), Unit: "MiB"})
+	}
+	return nil
+}
+
+// linkRate is 1 Gbit/s less what TCP takes.
+const linkRate = 117_000_000
+
+func (b *bench) nfcLink(ctx context.Context) error {
+	e, err := nfcLab(ctx, lab.Disk{Capacity: 2 << 30, Fill: 40, Thick: true, Seed: 1}, lab.NFC{LinkRate: linkRate})
+	if err != nil {
+		return err
+	}
+	defer e.stop()
+	plain, err := b.pullNFC(ctx, e, 1, nfcJob{Stored: true})
+	if err != nil {
+		return err
+	}
+	chosen, err := b.pullNFC(ctx, e, 1, nfcJob{})
+	if err != nil {
+		return err
+	}
+	b.atLeast(1.5, Row{Figure: "nfc over 1 Gbit/s, thick disk 40 % full: compression found by measuring", Value: chosen.rate() / plain.rate(), Unit: "x uncompressed",
+		Note: fmt.Sprintf("%.0f against %.0f MB/s; %s", chosen.rate(), plain.rate(), chosen.Note)})
+	return nil
+}
+
+// childNFC moves the lab's only disk to Null with decamp's own code.
+func childNFC(ctx context.Context, args []string) (taken, error) {
+	var job nfcJob
+	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
+		return taken{}, err
+	}
+	host, err := job.Lab.dial(ctx, "esxi")
+	if err != nil {
+		return taken{}, err
+	}
+	defer host.Close()
+	vm, err := host.VM(ctx, benchVM)
+	if err != nil {
+		return taken{}, err
+	}
+	pull := nfc.New(host, job.options())
+	defer pull.Close()
+	src, err := pull.Open(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[0]})
+	if err != nil {
+		return taken{}, err
+	}
+	defer src.Close()
+	t, err := copyTimed(ctx, src, disk.NewNull(src.Size()), nil)
+	r := src.Report()
+	t.Wire = r.Wire
+	t.Note = fmt.Sprintf("%d handles, compression %s (%s), map %s", r.Handles, r.Compression, r.Rates, r.Map)
+	return t, err
+}
+
+func (job nfcJob) options() nfc.Options {
+	o := nfc.Options{Handles: job.Handles}
+	if job.Plain {
+		o.Wire = wire.Plain
+	}
+	if job.Stored {
+		o.Compressions = []wire.Compression{wire.Stored}
+	}
+	return o
+}

@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/decamp/decamp/internal/lab"
+)
+
+func TestMigrateByNFC(t *testing.T) {
+	for name, args := range map[string][]string{
+		"raw":   {"--format", "raw", "--spot", "1M,2"},
+		"qcow2": {"--format", "qcow2", "--nfc-plain", "--nfc-handles", "2", "--nfc-buffer", "64K"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, small()).trusting()
+			r.migrate("web01", append(args, "--transport", "nfc")...).ends(0).says("is moved, proven and published")
+			folder := filepath.Join(r.vms(), "web01")
+			r.matchesSource(folder, name)
+			r.run("verify", folder).ends(0).says("is what was copied")
+			if stats := r.lab.Stats().NFC; stats.ReadBytes == 0 || stats.SessionsOpen > 0 {
+				t.Errorf("%+v", stats)
+			}
+		})
+	}
+}
+
+// Which of a host's networks the disks come over is said, found by its tag or chosen.
+func TestNFCNetworkIsShown(t *testing.T) {
+	for want, args := range map[string][]string{
+		"(vmk2, tagged for backup traffic)": nil,
+		"(vmk2, as chosen)":                 {"--network", "vmk2"},
+	} {
+		cfg := small()
+		cfg.NFC.Network = "127.0.0.2"
+		r := newRig(t, cfg).trusting()
+		r.migrate("web01", append(args, "--transport", "nfc")...).ends(0).says("Disks are read over NFC from 127.0.0.2:").says(want)
+	}
+}
+
+// Killed in the middle, the same command goes on: what is safe is not read again.
+func TestKilledNFCMigrationContinues(t *testing.T) {
+	const size = 192 << 20
+	r := newRig(t, lab.Config{
+		NFC: lab.NFC{HostRate: 20 << 20},
+		VMs: []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: size, Fill: 100, Seed: 3}}}},
+	}).trusting()
+	u := r.begin("web01", "--transport", "nfc")
+	u.until(150 << 20) // the first checkpoint comes after five seconds: 100 MiB
+	u.end(syscall.SIGKILL)
+	must(t, r.lab.SetNFC(lab.NFC{}))
+	r.lab.ResetStats()
+	const safe = 20 // percent
+	r.restarted(safe, "--transport", "nfc")
+	if again := r.lab.Stats().NFC.ReadBytes; again == 0 || again > size*(100-safe)/100 {
+		t.Errorf("%d MiB were read by the second run", again>>20)
+	}
+}

@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// writing is a lab with one VM that runs, and whose guest writes all the time.
+func writing() lab.Config {
+	cfg := small()
+	cfg.Locks = lab.LockActive // or /folder has nothing for https
+	vm := &cfg.VMs[0]
+	vm.PoweredOn, vm.ChangeTracking = true, false
+	vm.Guest.Writes = lab.Writes{Seed: 7, Rate: 2 << 20, Spread: 40, AtStop: 9}
+	return cfg
+}
+
+// warm begins a warm migration with rounds one after the other.
+func (r *rig) warm(more ...string) *under {
+	r.t.Helper()
+	return r.begin("web01", append([]string{"--warm", "--interval", "1ms"}, more...)...)
+}
+
+// rounds waits for n of them to be done.
+func (u *under) rounds(n int) {
+	u.t.Helper()
+	for range n {
+		u.untilEvent(plan.RoundDone, "round")
+	}
+}
+
+// onlyRun is the id of the only run.
+func (r *rig) onlyRun() string {
+	r.t.Helper()
+	runs, err := plan.NewStore(r.state()).Runs()
+	must(r.t, err)
+	if len(runs) != 1 {
+		r.t.Fatalf("%d runs on record", len(runs))
+	}
+	return string(runs[0].Plan.ID)
+}
+
+// vm looks at the VM as somebody else would.
+func (r *rig) vm(name string) *inventory.VM {
+	r.t.Helper()
+	vm, err := r.session().VM(r.t.Context(), name)
+	must(r.t, err)
+	return vm
+}
+
+// asFound checks that the host has nothing of ours and the VM is in that state of power.
+func (r *rig) asFound(power inventory.Power) {
+	r.t.Helper()
+	vm := r.vm("web01")
+	if vm.Snapshots > 0 || vm.ConsolidationNeeded || vm.ChangeTracking || vm.Power != power {
+		r.t.Errorf("the VM has %d snapshots, consolidation needed %v, tracking %v, is %s; want none, and %s",
+			vm.Snapshots, vm.ConsolidationNeeded, vm.ChangeTracking, vm.Power, power)
+	}
+	if left := r.lab.Mounts(); len(left) > 0 {
+		r.t.Errorf("the host still has %v", left)
+	}
+}
+
+// moved checks that the images are what the disks were when the VM was powered off.
+func (r *rig) moved() {
+	r.t.Helper()
+	r.asFound(inventory.PoweredOff)
+	r.sameAsSource(r.image(0), "web01", 0)
+	r.sameAsSource(r.image(1), "web01", 1)
+	r.onlyPublished("web01")
+}
+
+// ways are the transports that a running VM can be copied by, with their flags.
+func ways(t *testing.T, cfg *lab.Config) map[string][]string {
+	portmap := freePort(t)
+	cfg.NFS = lab.NFS{Portmap: portmap}
+	return map[string][]string{
+		"https":   {"--transport", "https"},
+		"nfc":     {"--transport", "nfc"},
+		"landing": {"--transport", "landing", "--landing-listen", "127.0.0.1:0", "--landing-portmap", portmap},
+	}
+}
+
+func TestWarmMigration(t *testing.T) {
+	for _, way := range []string{"https", "nfc", "landing"} {
+		t.Run(way, func(t *testing.T) {
+			cfg := writing()
+			args := ways(t, &cfg)[way]
+			r := newRig(t, cfg).trusting()
+			u := r.warm(args...)
+			u.rounds(2)
+			r.run("cutover", r.onlyRun()).ends(0).says("cuts over as soon as no round is under way")
+			u.succeeds()
+			r.moved()
+			r.run("verify", r.vms()+"/web01").ends(0)
+		})
+	}
+}
+
+// succeeds waits for the end of a migration.
+func (u *under) succeeds() {
+	u.t.Helper()
+	if code := u.finished(); code != 0 {
+		u.t.Fatalf("exit code %d: %s", code, u.screen.String())
+	}
+}
+
+// Killed at any moment, snapshot and all, the same command goes on, and ends with the disks
+// as they were when the VM was powered off.
+func TestWarmMigrationKilledAtRandomMoments(t *testing.T) {
+	for _, way := range []string{"https", "nfc", "landing"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			cfg := writing()
+			args := ways(t, &cfg)[way]
+			r := newRig(t, cfg).trusting()
+			seed := rand.Uint64()
+			t.Logf("seed %d", seed)
+			rnd := rand.New(rand.NewPCG(seed, 0))
+			for range 4 {
+				u := r.warm(args...)
+				u.someEvents(1 + rnd.IntN(25))
+				u.end(syscall.SIGKILL)
+			}
+			u := r.warm(args...)
+			u.rounds(1)
+			r.run("cutover", r.onlyRun()).ends(0)
+			u.someEvents(rnd.IntN(20)) // somewhere in the cutover
+			u.end(syscall.SIGKILL)
+			r.warm(args...).succeeds()
+			r.moved()
+		})
+	}
+}
+
+// someEvents reads so many events, whatever they tell.
+func (u *under) someEvents(n int) {
+	for range n {
+		if !u.events.Scan() {
+			return
+		}
+	}
+}
+
+// One history of guest writes gives one image, by every transport, with few rounds and many,
+// and wherever decamp was killed: the nth write of one lab is the nth of another.
+func TestWarmMetamorphicByEveryTransport(t *testing.T) {
+	var mu sync.Mutex
+	var first string // the sums of the first that was done
+	for _, way := range []string{"https", "nfc", "landing"} {
+		for _, rounds := range []int{1, 3} {
+			for _, killed := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %d rounds, killed %v", way, rounds, killed), func(t *testing.T) {
+					t.Parallel()
+					cfg := writing()
+					cfg.VMs[0].Guest.Writes.Rate = 0
+					args := ways(t, &cfg)[way]
+					r := newRig(t, cfg).trusting()
+					u := r.warm(args...)
+					const writes = 240
+					for range rounds {
+						must(t, r.lab.GuestWrites("web01", writes/rounds))
+						if killed {
+							u.someEvents(rand.IntN(12))
+							u.end(syscall.SIGKILL)
+							u = r.warm(args...)
+						}
+						u.rounds(1)
+					}
+					r.cutOver(u)
+					sums := r.sum(r.image(0)) + r.sum(r.image(1))
+					mu.Lock()
+					defer mu.Unlock()
+					if first == "" {
+						first = sums
+					}
+					if sums != first {
+						t.Error("the same history became another image")
+					}
+				})
+			}
+		}
+	}
+}
+
+func (r *rig) sum(path string) string {
+	r.t.Helper()
+	f, err := os.Open(path)
+	must(r.t, err)
+	defer f.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	must(r.t, err)
+	return hex.EncodeToString(h.Sum(nil))
+}
