@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/decamp/decamp/internal/esx"
@@ -18,7 +19,8 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// fioBinary is fio with its engine for NFS, which Debian's lacks: scripts/setup.sh builds it.
+// fioBinary is fio with its engine for NFS, which Debian's lacks: scripts/setup.sh builds it,
+// with the patch without which it neither waits for its last requests nor fails without them.
 const fioBinary = "../../build/fio"
 
 // fioJob is what fio writes, and then reads to compare.
@@ -29,13 +31,18 @@ type fioJob struct {
 
 // fioJobs are done one after the other on the same file. Each block that is written has its
 // place, its length, the number of its random bytes and a sum of all of them in it. fio does
-// not know the random numbers of blocks that overlap, which have a pattern instead. The last
-// job writes every byte of the file, once.
+// not know the random numbers of blocks that overlap, which have a pattern instead; those
+// are written with a COMMIT after every few, while others are on their way. The first job
+// makes the file, which fio does for writes in order only. The last one writes every byte
+// of it, once.
 var fioJobs = []fioJob{
-	{args: []string{"--rw=write", "--bs=64k", "--verify=crc32c", "--randseed=1"}},
-	{args: []string{"--rw=randwrite", "--bsrange=4k-256k", "--verify=crc32c", "--randseed=2", "--norandommap", "--serialize_overlap=1", "--verify_pattern=%o"}, over: true},
-	{args: []string{"--rw=randwrite", "--bsrange=4k-256k", "--verify=sha256", "--randseed=3"}},
+	{args: []string{"--rw=write", "--bs=64k", "--randseed=1"}},
+	{args: []string{"--rw=randwrite", "--bsrange=4k-256k", "--randseed=2", "--norandommap", "--serialize_overlap=1", "--verify_pattern=%o", "--fdatasync=16"}, over: true},
+	{args: []string{"--rw=randwrite", "--bsrange=4k-256k", "--randseed=3"}},
 }
+
+// lastFioJob is what the file holds in the end.
+var lastFioJob = fioJobs[len(fioJobs)-1]
 
 // fioDisk is a file that fio writes over NFS.
 type fioDisk struct {
@@ -108,27 +115,36 @@ type fioResult struct {
 	}
 }
 
-// fio runs one job.
+// fio runs one job. It ends fio with the processes of its jobs: they are of one group, which
+// is not the test's, because fio ends its group when it gives up.
 func fio(ctx context.Context, args ...string) (fioResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	args = append(args, "--verify_fatal=1", "--verify_state_save=0", "--output-format=json")
+	args = append(args, "--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0", "--output-format=json")
 	cmd := exec.CommandContext(ctx, fioBinary, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
-	failed := func(err error) (fioResult, error) {
-		return fioResult{}, fmt.Errorf("fio %s: %w\n%s", strings.Join(args, " "), err, errs.String())
+	r := fioResult{}
+	if err == nil {
+		r, err = fioSays(out)
 	}
 	if err != nil {
-		return failed(err)
+		return r, fmt.Errorf("fio %s: %w\n%s", strings.Join(args, " "), err, errs.String())
 	}
+	return r, nil
+}
+
+// fioSays reads what fio prints, which may begin with warnings.
+func fioSays(out []byte) (fioResult, error) {
 	var said struct{ Jobs []fioResult }
-	if err := json.Unmarshal(out[max(bytes.IndexByte(out, '{'), 0):], &said); err != nil { // it begins with warnings
-		return failed(err)
+	if err := json.Unmarshal(out[max(bytes.IndexByte(out, '{'), 0):], &said); err != nil {
+		return fioResult{}, err
 	}
 	if len(said.Jobs) != 1 || said.Jobs[0].Error != 0 {
-		return failed(fmt.Errorf("%+v", said.Jobs))
+		return fioResult{}, fmt.Errorf("%+v", said.Jobs)
 	}
 	return said.Jobs[0], nil
 }
@@ -140,15 +156,20 @@ const (
 	fioLanded = landingMemory + landingMemory/2
 )
 
-// fio is one of the clients of TestClientsOfOthers. It finds a byte that is wrong.
+// fio is one of the clients of TestClientsOfOthers. It finds a byte that is wrong, and the
+// last one just as well.
 func (c *clients) fio(t *testing.T) {
 	d := fioDisk{url: c.url(""), name: "fio-flat.vmdk", size: fioFile, path: filepath.Join(c.dir, "fio-flat.vmdk")}
 	must(t, d.exercise(t.Context()))
-	flip(t, d.path, d.size/3)
-	last := fioJobs[len(fioJobs)-1]
-	if err := last.compare(t.Context(), d.size, d.overNFS()...); err == nil {
-		t.Error("fio does not see that a byte is wrong")
+	for _, off := range []int64{0, d.size / 3, d.size - 1} {
+		flip(t, d.path, off)
+		err := lastFioJob.compare(t.Context(), d.size, d.overNFS()...)
+		if err == nil || !strings.Contains(err.Error(), "at file "+d.name+" offset ") {
+			t.Errorf("byte %d is wrong, and fio says: %v", off, err)
+		}
+		flip(t, d.path, off)
 	}
+	must(t, lastFioJob.compare(t.Context(), d.size, d.overNFS()...))
 }
 
 // flip changes a byte of a file.
@@ -199,8 +220,7 @@ func TestFioLands(t *testing.T) {
 			must(t, err)
 			raw := filepath.Join(t.TempDir(), "raw")
 			mustRun(t, "qemu-img", "convert", "-f", string(format), "-O", "raw", o.job().Path, raw)
-			last := fioJobs[len(fioJobs)-1]
-			must(t, last.compare(t.Context(), o.Size, onDisk(raw)...))
+			must(t, lastFioJob.compare(t.Context(), o.Size, onDisk(raw)...))
 		})
 	}
 }
