@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/image"
@@ -115,8 +116,14 @@ type fioResult struct {
 	}
 }
 
-// fio runs one job. It ends fio with the processes of its jobs: they are of one group, which
-// is not the test's, because fio ends its group when it gives up.
+// Bounds on fio when it gives up, or is given up.
+const (
+	fioDelay = 10 * time.Second // until a process of a job ends, that fio has left behind
+	fioWords = 4 << 10          // of its complaints, which it may repeat for ever
+)
+
+// fio runs one job, in a process group of its own: when a job does not start, fio ends its
+// group. With fio ends the process of a job over NFS, see scripts/fio-nfs.patch.
 func fio(ctx context.Context, args ...string) (fioResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -124,6 +131,7 @@ func fio(ctx context.Context, args ...string) (fioResult, error) {
 	cmd := exec.CommandContext(ctx, fioBinary, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = fioDelay
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
@@ -132,7 +140,7 @@ func fio(ctx context.Context, args ...string) (fioResult, error) {
 		r, err = fioSays(out)
 	}
 	if err != nil {
-		return r, fmt.Errorf("fio %s: %w\n%s", strings.Join(args, " "), err, errs.String())
+		return r, fmt.Errorf("fio %s: %w\n%.*s", strings.Join(args, " "), err, fioWords, errs.String())
 	}
 	return r, nil
 }
