@@ -107,9 +107,9 @@ func (r *Run) noteGrown(had map[int32]int64) {
 // afterGrowth says in words what becomes of a disk that grew.
 func (r *Run) afterGrowth(key int32) string {
 	d, _ := r.Facts.VM.Disk(key)
-	text := fmt.Sprintf("has grown from %d to %d MiB: all of it is read and compared once", r.Facts.Warm.Grown[key]>>20, d.Capacity>>20)
+	text := fmt.Sprintf("has grown from %d to %d MiB", r.Facts.Warm.Grown[key]>>20, d.Capacity>>20)
 	if rounds := r.Facts.Warm.Rounds; len(rounds) > 0 {
-		text += fmt.Sprintf("; the first round took %v", rounds[0].Took.Round(time.Second))
+		text += fmt.Sprintf(": all of it is read and compared once; the first round took %v", rounds[0].Took.Round(time.Second))
 	}
 	return text
 }

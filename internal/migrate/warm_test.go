@@ -461,29 +461,45 @@ func TestWarmGivenUpAnywhere(t *testing.T) {
 }
 
 // One history of guest writes gives one image, whatever way it came: by rounds or at once, by
-// changes told or compared, doubted or not, and wherever decamp was killed in between. The
-// guest's writes follow from the seed, and from how often the host was asked; so each way is
-// held against the disk at its power-off, and those that ask alike against each other.
+// changes told or compared, doubted or not, grown in the middle or not, and wherever decamp was
+// killed in between. The guest's writes follow from the seed, and from how often the host was
+// asked; so each way is held against the disk at its power-off, and those that ask alike against
+// each other.
 func TestWarmMetamorphic(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
-		roots := map[int]string{}
+		roots := map[string]string{}
 		for rounds := 1; rounds <= 3; rounds++ {
 			for _, way := range []string{"told", "compared", "doubted"} {
-				b := warmBench(t, seed)
-				b.guest.forgets, b.paranoid = way == "compared", way == "doubted"
-				out, err := b.warm(rounds)
-				if err != nil {
-					t.Fatal(err)
+				for _, grows := range []bool{false, true} {
+					if grows && seed > 0 {
+						continue
+					}
+					b := warmBench(t, seed)
+					b.guest.forgets, b.paranoid = way == "compared", way == "doubted"
+					if grows {
+						b.meddle = func(e plan.Event) bool { return e.Kind == plan.RoundDone && b.grow(2000, growth) }
+					}
+					root := b.rootsAfter(rounds)
+					history := fmt.Sprintf("seed %d, %d rounds, grows %v", seed, rounds, grows)
+					if had := roots[history]; had != "" && had != root {
+						t.Errorf("%s, %s: the same history is another image", history, way)
+					}
+					roots[history] = root
 				}
-				b.checkPublished(out)
-				b.nothingLeft()
-				root := out.Facts.Images[0].Root + out.Facts.Images[1].Root
-				if had := roots[rounds]; had != "" && had != root {
-					t.Errorf("seed %d, %d rounds, %s: the same history is another image", seed, rounds, way)
-				}
-				roots[rounds] = root
 			}
 		}
 	}
+}
+
+// rootsAfter moves the VM in so many rounds, and returns the roots of its images.
+func (b *bench) rootsAfter(rounds int) string {
+	b.t.Helper()
+	out, err := b.warm(rounds)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.checkPublished(out)
+	b.nothingLeft()
+	return out.Facts.Images[0].Root + out.Facts.Images[1].Root
 }

@@ -80,6 +80,9 @@ func FuzzHeader(f *testing.F) {
 			checkFault(t, err)
 			return
 		}
+		if l, err := finishedLayout(h); err == nil && (l.size != h.size || l.data.Off < dataAlign || l.end() < l.data.End()) {
+			t.Errorf("a file laid out as %+v", l)
+		}
 		if !h.hasBacking() {
 			return
 		}
