@@ -39,7 +39,8 @@ are copied and read back, and the snapshot is removed; at every --interval what 
 since is copied in the same way. Then the VM is shut down, what changed last is copied,
 proven and published: when decamp cutover RUN says so, at --cutover, or once the outage
 is expected to fit --downtime-budget. Change tracking is turned on if it is off, and off
-again in the end; where it cannot be had every round reads and compares everything.
+again in the end; where it cannot be had every round reads and compares everything. A
+disk that grows meanwhile is read and compared once, before the VM is switched off.
 decamp pause RUN holds the rounds; decamp cancel RUN gives up, and leaves the VM as it
 was found. --transport nfc works on every host; https only where a running VM's base can
 be opened; landing brings the first copy, and nfc what changes.

@@ -37,15 +37,14 @@ func unfinishedLayout(file disk.Source) (layout, error) {
 	if err := file.ReadAt(context.Background(), first, 0); err != nil {
 		return layout{}, err
 	}
-	size, ok := parseNote(first)
+	l, ok := parseNote(first)
 	if !ok {
 		return layout{}, fault.New(fault.Corrupt, "it does not begin as one of ours")
 	}
-	l, err := newLayout(size)
-	if err == nil && l.data.End() != file.Size() {
-		err = fault.New(fault.Corrupt, "it has %d bytes, not %d", file.Size(), l.data.End())
+	if l.end() != file.Size() {
+		return layout{}, fault.New(fault.Corrupt, "it has %d bytes, not %d", file.Size(), l.end())
 	}
-	return l, err
+	return l, nil
 }
 
 // Size returns the disk's size in bytes.
