@@ -77,7 +77,7 @@ all VMs of the plan together, or have a VM's name already; hosts that do not ans
 disk of each host is opened by the transport that is to move it. Nothing is changed.
 
 Findings that block end it with the exit code of their kind, or 6 if they are of several;
-the others are notes.
+the others are notes. --password-file and --fingerprint stand above what the plan says.
 `
 
 const planCheckExamples = `
@@ -86,7 +86,8 @@ decamp plan check plan.yaml --json | jq '.findings[] | select(.blocks)'
 `
 
 func newPlanCheck(a *app) *cobra.Command {
-	return &cobra.Command{
+	var l login
+	cmd := &cobra.Command{
 		Use: "check FILE", Short: "Say what would fail of a plan", Long: text(planCheckHelp), Example: text(planCheckExamples),
 		Args: takes("FILE"),
 		Annotations: exits(
@@ -96,18 +97,20 @@ func newPlanCheck(a *app) *cobra.Command {
 			exit{fault.Conflict, "something is in the way: a VM runs, a name is taken; or several things are"},
 			exit{fault.Unsupported, "a VM has something decamp cannot move"},
 			exit{fault.Full, "the VMs do not fit where they are to live"}),
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error { return a.planCheck(cmd.Context(), args[0]) }),
+		RunE: a.logged(func(cmd *cobra.Command, args []string) error { return a.planCheck(cmd.Context(), l, args[0]) }),
 	}
+	l.register(cmd)
+	return cmd
 }
 
-func (a *app) planCheck(ctx context.Context, path string) error {
+func (a *app) planCheck(ctx context.Context, l login, path string) error {
 	f, found, err := planfile.Load(path)
 	if err != nil {
 		return err
 	}
 	var r preflight.Report
 	if len(found) == 0 {
-		if r, err = a.checkPlan(ctx, f, filepath.Dir(path)); err != nil {
+		if r, err = a.checkPlan(ctx, l, f, filepath.Dir(path)); err != nil {
 			return err
 		}
 	} else {
@@ -124,9 +127,12 @@ func (a *app) planCheck(ctx context.Context, path string) error {
 
 // checkPlan looks at this machine first. A source that cannot be logged in to is a finding as
 // others are: what this machine lacks is told all the same.
-func (a *app) checkPlan(ctx context.Context, f *planfile.File, folder string) (r preflight.Report, err error) {
+func (a *app) checkPlan(ctx context.Context, l login, f *planfile.File, folder string) (r preflight.Report, err error) {
+	if l.passwordFile != "" {
+		f.Source.Credentials = planfile.Credentials{}
+	}
 	found := preflight.Local(f, folder, a.env)
-	w, err := a.openPlan(ctx, f, folder)
+	w, err := a.openPlan(ctx, l, f, folder)
 	defer closing(&err, w.Close)
 	if err == nil {
 		r, err = preflight.Check(ctx, f, w.rig(f))
@@ -200,11 +206,11 @@ func writeFinding(w io.Writer, path string, f planfile.Finding) {
 	}
 }
 
-// openPlan logs in to the source of a plan.
-func (a *app) openPlan(ctx context.Context, f *planfile.File, folder string) (*planWorks, error) {
-	p := &planWorks{a: a, works: &works{}}
+// openPlan logs in to the source of a plan; what l has stands above what the plan says.
+func (a *app) openPlan(ctx context.Context, l login, f *planfile.File, folder string) (*planWorks, error) {
+	p := &planWorks{a: a, works: &works{}, login: l}
 	var err error
-	if p.login, err = a.planLogin(f, folder); err != nil {
+	if err = a.planLogin(&p.login, f, folder); err != nil {
 		return p, err
 	}
 	if p.ssh, err = a.planSSH(f, folder); err != nil {
@@ -216,9 +222,11 @@ func (a *app) openPlan(ctx context.Context, f *planfile.File, folder string) (*p
 	return p, a.openSource(ctx, p)
 }
 
-func (a *app) planLogin(f *planfile.File, folder string) (login, error) {
+func (a *app) planLogin(l *login, f *planfile.File, folder string) error {
 	file, err := preflight.PasswordFile(f.Source.Credentials, folder, a.env)
-	return login{passwordFile: file, fingerprint: string(f.Source.Fingerprint)}, err
+	l.passwordFile = cmp.Or(l.passwordFile, file)
+	l.fingerprint = cmp.Or(l.fingerprint, string(f.Source.Fingerprint))
+	return err
 }
 
 func (a *app) planSSH(f *planfile.File, folder string) (sshOptions, error) {

@@ -127,6 +127,18 @@ func TestPlanCheckOfASourceThatIsAway(t *testing.T) {
 	r.run("plan", "check", path).ends(5).says("plan.yaml:3:10: source!: ")
 }
 
+// The remedy of a certificate that is not known is a command to paste here, too.
+func TestPlanCheckAsksForTheCertificate(t *testing.T) {
+	r := newRig(t, small())
+	path := r.write("plan.yaml", "version: 1\nname: p\nsource: {url: "+r.url()+", credentials: {file: password}}\ndefaults: {to: [dir:"+r.vms()+"]}\nvms: [{vm: web01}]\n")
+	refused := r.run("plan", "check", path).ends(4).says("source!", "is not known")
+	r.paste(refused.remedy()).ends(0).says("Nothing was found that would fail.")
+	cmd := r.command("plan", "check", path)
+	cmd.Env = os.Environ() // the password's file is the one that the plan names
+	r.finish(cmd).ends(0)
+	r.run("plan", "check", path, "--password-file", r.write("wrong", "guess\n")).ends(4).says("source!", "check user and password")
+}
+
 // Direct plans reach each host.
 func TestDirectPlanOfAVCenter(t *testing.T) {
 	cfg := mixed()
