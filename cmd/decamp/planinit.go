@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/selection"
 )
 
@@ -145,7 +146,7 @@ func (o *planInitOptions) draft(rawURL string, vms []inventory.VM, chosen select
 	permit := migrate.Permit{PowerOff: o.powerOff || o.warm}
 	for i := range vms {
 		if chosen.IsZero() || chosen.Match(&vms[i]) {
-			d.VMs = append(d.VMs, planfile.Candidate{VM: &vms[i], Obstacles: migrate.Obstacles(&vms[i], nil, permit)})
+			d.VMs = append(d.VMs, planfile.Candidate{VM: &vms[i], Obstacles: preflight.Obstacles(&vms[i], nil, permit)})
 		}
 	}
 	if len(d.VMs) == 0 && !chosen.IsZero() {

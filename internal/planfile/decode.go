@@ -66,12 +66,23 @@ func at(n *yaml.Node) Pos { return Pos{n.Line, n.Column} }
 
 // wrong notes what is wrong at a node.
 func (d *decoder) wrong(n *yaml.Node, path string, err error) {
-	text := err.Error()
+	text := short(err.Error())
 	if path != "" {
-		text = path + ": " + text
+		text = short(path) + ": " + text
 	}
 	f := Found("file", at(n), "", fault.New(fault.Invalid, "%s", text).WithHint("%s", fault.HintOf(err)))
 	d.found = append(d.found, f)
+}
+
+// longestTold is what is told of a text that somebody made to be long, in bytes.
+const longestTold = 300
+
+// short cuts a text at the end of a character.
+func short(s string) string {
+	if len(s) <= longestTold {
+		return s
+	}
+	return strings.ToValidUTF8(s[:longestTold], "") + "…"
 }
 
 func (d *decoder) wrongf(n *yaml.Node, path, remedy, format string, args ...any) {
@@ -298,7 +309,7 @@ func unknownRemedy(name string, names []string) string {
 	if slices.ContainsFunc(secretWords, func(w string) bool { return strings.Contains(strings.ToLower(name), w) }) {
 		return "take it out: a plan holds no secrets; put the password into a file that only you can read, and name it with credentials: {file: FILE}"
 	}
-	if meant, ok := near.Word(name, names); ok {
+	if meant, ok := near.Word(short(name), names); ok {
 		return "did you mean " + meant + "?"
 	}
 	return "there are: " + strings.Join(names, " ")

@@ -215,10 +215,19 @@ func TestBombs(t *testing.T) {
 		"many values":      whole + "x: [" + strings.Repeat("1,", mostNodes) + "1]",
 		"many keys":        whole + strings.Repeat("vms: []\n", 40_000),
 		"one long word":    whole + "x: " + strings.Repeat("a", 1<<20),
+		"one long key":     whole + strings.Repeat("a", 1000) + ": 1",
+		"one long value":   strings.Replace(whole, "{to", "{format: "+strings.Repeat("ä", 1<<20)+", to", 1),
+		"many mistakes":    whole + "x: 1\n" + strings.Repeat("y: 1\n", 100_000),
 	} {
 		began := time.Now()
-		if _, found := Parse([]byte(text)); len(found) == 0 || found.Err() == nil {
-			t.Errorf("%s: nothing was found", name)
+		_, found := Parse([]byte(text))
+		if len(found) == 0 || found.Err() == nil || len(found) > mostMistakes+1 {
+			t.Errorf("%s: %d things were found", name, len(found))
+		}
+		for _, f := range found {
+			if len(f.Text)+len(f.Remedy) > 4*longestTold {
+				t.Errorf("%s: %d bytes are told", name, len(f.Text)+len(f.Remedy))
+			}
 		}
 		if took := time.Since(began); took > 20*time.Second {
 			t.Errorf("%s: %v", name, took)

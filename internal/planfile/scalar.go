@@ -148,8 +148,8 @@ func among[T ~string](to *T, text string, f form) error {
 		*to = T(text)
 		return nil
 	}
-	err := fault.New(fault.Invalid, "%q is not one of %s", text, strings.Join(f.words, ", "))
-	if meant, ok := near.Word(text, f.words); ok {
+	err := fault.New(fault.Invalid, "%q is not one of %s", short(text), strings.Join(f.words, ", "))
+	if meant, ok := near.Word(short(text), f.words); ok {
 		return err.WithHint("did you mean %s?", meant)
 	}
 	return err

@@ -8,6 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/transport"
 )
 
 // vm looks at one VM by itself: its state, its build, its host.
@@ -18,12 +19,12 @@ func (c *check) vm(ctx context.Context, i int) error {
 		c.unmovable(i, err)
 		return ctx.Err()
 	}
-	for _, w := range migrate.Obstacles(m.VM, t, permit(m.Options)) {
+	for _, w := range Obstacles(m.VM, t, permit(m.Options)) {
 		kind := fault.Unsupported
 		if migrate.Passing(w) {
 			kind = fault.Conflict
 		}
-		c.add(i, planfile.Found(w.Code, m.Pos, m.VM.Name, fault.New(kind, "%s", w.Text).WithHint("%s", remedy(w))))
+		c.add(i, planfile.Found(w.Code, m.Pos, m.VM.Name, fault.New(kind, "%s", w.Text).WithHint("%s", w.Remedy)))
 	}
 	if h, ok := c.hosts[m.VM.Host]; ok && !h.Connected {
 		c.add(i, planfile.Found("host-down", m.Pos, m.VM.Name, fault.New(fault.Unreachable, "its host %s is not connected to the vCenter", h.Name).
@@ -45,12 +46,18 @@ func (c *check) unmovable(i int, err error) {
 	}
 }
 
-// remedy names what a plan can say, where that is one.
-func remedy(w inventory.Warning) string {
-	if w.Code == "running" || w.Code == "suspended" {
-		return w.Remedy + "; or say so in the plan: powerOff: guest (a suspended VM: force), or mode: warm"
+// Obstacles are those of package migrate. What a plan can say about one is part of its remedy.
+func Obstacles(vm *inventory.VM, t transport.Transport, p migrate.Permit) []inventory.Warning {
+	obstacles := migrate.Obstacles(vm, t, p)
+	for i := range obstacles {
+		switch w := &obstacles[i]; w.Code {
+		case "running":
+			w.Remedy += "; or say in the plan: powerOff: guest, or mode: warm"
+		case "suspended":
+			w.Remedy += "; or say in the plan: powerOff: force"
+		}
 	}
-	return w.Remedy
+	return obstacles
 }
 
 // oldestTracked is the first hardware version whose changes can be tracked (VDDK programming
