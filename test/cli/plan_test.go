@@ -139,6 +139,21 @@ func TestPlanCheckAsksForTheCertificate(t *testing.T) {
 	r.run("plan", "check", path, "--password-file", r.write("wrong", "guess\n")).ends(4).says("source!", "check user and password")
 }
 
+// What only a landing needs is looked at without serving anything.
+func TestPlanOfALanding(t *testing.T) {
+	r := newRig(t, mixed()).trusting()
+	plan := r.source("plan", "init", r.url(), "--to", "dir:"+r.vms()).ends(0).stdout
+	landing := func(options string) string {
+		return r.write("plan.yaml", strings.Replace(plan, "\ndefaults:\n", "\ndefaults:\n  transport: landing\n  landing: "+options+"\n", 1))
+	}
+	r.run("plan", "check", landing("{memory: 64M}")).ends(0)
+	r.run("plan", "check", landing("{memory: 64M, copy: ssh}")).ends(4).says("ssh-off!")
+	r.run("plan", "check", landing("{memory: 8000T}")).ends(2).says("transport!", "say less: landing: {memory:")
+	if n := r.lab.Stats().SOAP["CreateNasDatastore"]; n > 0 {
+		t.Errorf("%d datastores were mounted by a check", n)
+	}
+}
+
 // Direct plans reach each host.
 func TestDirectPlanOfAVCenter(t *testing.T) {
 	cfg := mixed()
