@@ -108,6 +108,24 @@ func TestCheckTables(t *testing.T) {
 	}
 }
 
+// With all of 100 GiB mapped that is 16 MiB.
+func TestCheckTablesOfAFullDisk(t *testing.T) {
+	const size = 100 << 30
+	path := filepath.Join(t.TempDir(), "disk.qcow2")
+	im, err := Create(path, size, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	im.used.Set(disk.Range{Len: size}) // as if it had been written
+	if err := im.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	file := openRotten(t, path)
+	if _, err := file.check(t, size); err != nil || file.read > 16<<20 {
+		t.Errorf("%d bytes were read, %v", file.read, err)
+	}
+}
+
 // Any bit that flips in anything that Finish wrote is found.
 func TestRottenTablesAreFound(t *testing.T) {
 	path, im := finished(t, proofSize)

@@ -19,6 +19,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/disk/bitmap"
 	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/manifest"
@@ -39,7 +40,7 @@ const (
 // warmFigures measures a round of a warm migration without storage, and the outage of a whole
 // one.
 func warmFigures(ctx context.Context, b *bench) error {
-	return errors.Join(b.warmRound(ctx), b.warmOutage(ctx))
+	return errors.Join(b.warmRound(ctx), b.warmOutage(ctx, image.Raw), b.warmOutage(ctx, image.QCOW2))
 }
 
 // warmRound is one round of a disk of which 1 % changed.
@@ -243,7 +244,7 @@ const lastDelta = 256 << 20
 
 // warmOutage migrates a VM warm with the real program, and measures from the moment at which
 // its power-off is asked for until it is published. Starting it is the user's.
-func (b *bench) warmOutage(ctx context.Context) error {
+func (b *bench) warmOutage(ctx context.Context, format image.Format) error {
 	dir, err := os.MkdirTemp(b.dir, "warm")
 	if err != nil {
 		return err
@@ -258,7 +259,7 @@ func (b *bench) warmOutage(ctx context.Context) error {
 		return err
 	}
 	defer l.Close()
-	m := &warmRun{lab: l, dir: dir, decamp: filepath.Join(dir, "decamp")}
+	m := &warmRun{lab: l, dir: dir, format: format, decamp: filepath.Join(dir, "decamp")}
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", m.decamp, "./cmd/decamp").CombinedOutput(); err != nil {
 		return fmt.Errorf("build decamp: %w: %s", err, lastLine(string(out)))
 	}
@@ -266,7 +267,7 @@ func (b *bench) warmOutage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.atMost(10, Row{Figure: "warm migration, 16 GiB disk, last delta of 256 MiB: outage", Value: m.ended.Sub(m.off).Seconds(), Unit: "s + shutdown and boot",
+	b.atMost(10, Row{Figure: fmt.Sprintf("warm migration, 16 GiB disk, %s, last delta of 256 MiB: outage", format), Value: m.ended.Sub(m.off).Seconds(), Unit: "s + shutdown and boot",
 		Note: "from power-off asked to published: " + stages})
 	return nil
 }
@@ -275,6 +276,7 @@ func (b *bench) warmOutage(ctx context.Context) error {
 type warmRun struct {
 	lab    *lab.Lab
 	dir    string
+	format image.Format
 	decamp string
 
 	off, ended time.Time
@@ -294,7 +296,7 @@ func (m *warmRun) outage(ctx context.Context) (stages string, err error) {
 		return "", err
 	}
 	cmd := m.command(ctx, "migrate", "esxi://"+m.lab.User()+"@"+m.lab.Addr(), benchVM, "--to", "dir:"+vms,
-		"--warm", "--transport", "nfc", "--json", "--fingerprint", m.lab.Fingerprint())
+		"--warm", "--transport", "nfc", "--format", string(m.format), "--json", "--fingerprint", m.lab.Fingerprint())
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return "", err
