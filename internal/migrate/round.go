@@ -55,9 +55,9 @@ func (r *Run) freeze(ctx context.Context) (frozen Frozen, err error) {
 	if err := sameShape(r.Facts.VM, vm); err != nil {
 		return frozen, err
 	}
-	err = r.retry(ctx, 0, func() (bool, error) {
+	err = r.retryBusy(ctx, func() (err error) {
 		frozen, err = live.Freeze(ctx, vm.Ref, r.snapshot())
-		return false, err
+		return err
 	})
 	return frozen, err
 }
@@ -127,9 +127,7 @@ func (r *Run) thaw(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.retry(ctx, 0, func() (bool, error) {
-		return false, live.Thaw(ctx, r.Facts.VM.Ref, r.snapshot())
-	})
+	return r.retryBusy(ctx, func() error { return live.Thaw(ctx, r.Facts.VM.Ref, r.snapshot()) })
 }
 
 // letGoWait bounds what a run that stops waits for a snapshot to be merged; the host goes
@@ -273,8 +271,12 @@ func (r *Run) changesJob(ctx context.Context, img target.Image, c *image.Copying
 	if !ok {
 		return job, fault.New(fault.Internal, "image is of no disk of VM %s", r.Facts.VM.Name)
 	}
+	vm, err := r.whereNow(ctx)
+	if err != nil {
+		return job, err
+	}
 	job = transport.Job{
-		Disk:   transport.Disk{VM: r.Facts.VM, Disk: d, Snapshot: snapshot},
+		Disk:   transport.Disk{VM: vm, Disk: d, Snapshot: snapshot},
 		Target: c.Target, Manifest: ledger, Progress: r.meter(img.Key).copying,
 		ReadBack: placed{r.Rig.Target, img}.ReadUnfinished,
 		Partial:  len(r.Facts.Warm.Rounds) == 0 && c.Log.Missing() < c.Log.Chunks(),
@@ -284,6 +286,18 @@ func (r *Run) changesJob(ctx context.Context, img target.Image, c *image.Copying
 		job.Compare = job.Changed == nil
 	}
 	return job, err
+}
+
+// whereNow is the VM on the host that it is on now: one that runs may be moved at any time, and
+// each host has networks and memory of its own.
+func (r *Run) whereNow(ctx context.Context) (*inventory.VM, error) {
+	now, err := r.plannedVM(ctx)
+	if err != nil {
+		return nil, err
+	}
+	vm := *r.Facts.VM
+	vm.Host = now.Host
+	return &vm, nil
 }
 
 // fromWhat says in words what a transfer begins with.
