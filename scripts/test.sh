@@ -21,8 +21,7 @@ go test -timeout 60m -v "$@" ./... >build/test.log 2>&1
 status=$?
 grep -E '^(ok|FAIL|panic:)' build/test.log
 if [ "$status" -ne 0 ]; then
-	# What failed, with the lines around it; the log has the rest.
-	grep -nE -B 30 '^ *--- FAIL|^panic:' build/test.log | grep -vE '=== (RUN|PAUSE|CONT)' | tail -200
+	awk -f scripts/failures.awk build/test.log | tail -200
 	fail "go test failed; see build/test.log"
 fi
 skipped=$(grep -E -A 2 '^ *--- SKIP' build/test.log)

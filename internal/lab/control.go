@@ -106,6 +106,7 @@ func (l *Lab) controlMux() *http.ServeMux {
 	act("POST /release", func() error { l.faults.Release(); return nil })
 	handle("PUT /limits", l.putLimits)
 	handle("PUT /power/{vm}", l.putPower)
+	handle("POST /writes/{vm}", l.postWrites)
 	handle("PUT /nfc", l.putNFC)
 	act("DELETE /nfc", func() error { l.DropNFC(); return nil })
 	act("POST /certificate", l.ChangeCertificate)
@@ -177,6 +178,17 @@ func (l *Lab) putPower(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return want, l.SetPower(r.PathValue("vm"), want.On)
+}
+
+// postWrites lets a guest make its next writes.
+func (l *Lab) postWrites(r *http.Request) (any, error) {
+	var want struct {
+		Count int `json:"count"`
+	}
+	if err := decode(r, &want); err != nil {
+		return nil, err
+	}
+	return want, l.GuestWrites(r.PathValue("vm"), want.Count)
 }
 
 // putNFC changes the NFC rules named in the request and keeps the others.

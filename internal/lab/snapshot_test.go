@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -532,6 +533,30 @@ func TestGuestWritesAreDeterministic(t *testing.T) {
 	}
 	if one, again, other := sum(1), sum(1), sum(2); one != again || one == other {
 		t.Errorf("%x %x %x", one, again, other)
+	}
+}
+
+// The control API lets a guest write what Go would.
+func TestControlLetsGuestsWrite(t *testing.T) {
+	sum := func(write func(r *rig)) [32]byte {
+		r := newRig(t, Config{VMs: []VM{writingVM()}})
+		write(r)
+		if err := r.lab.SetPower("web01", false); err != nil {
+			t.Fatal(err)
+		}
+		disk, err := r.lab.Disk("web01", 0)
+		return sha256.Sum256(all(t, disk, err))
+	}
+	post := func(r *rig) {
+		if got := ask(t, r.lab, "POST", "/writes/web01", `{"count": 5}`, nil); got != http.StatusOK {
+			t.Errorf("status %d", got)
+		}
+		if got := ask(t, r.lab, "POST", "/writes/nobody", `{"count": 5}`, nil); got != http.StatusBadRequest {
+			t.Errorf("a VM that is not there: status %d", got)
+		}
+	}
+	if byControl, byGo, none := sum(post), sum(func(r *rig) { r.write(5) }), sum(func(*rig) {}); byControl != byGo || byControl == none {
+		t.Errorf("%x by the control API, %x by Go, %x without", byControl, byGo, none)
 	}
 }
 

@@ -22,7 +22,7 @@
 // # What it promises
 //
 //   - A read ends: with the bytes, or with EIO after Options.ReadTimeout, and then the log
-//     says why. A read whose process was killed ends at once.
+//     says why. A read whose process was killed ends at once; no other signal ends it.
 //   - The bytes are those of the file as it was when it was opened, by its size: a file that
 //     grew or shrank fails with EIO until it is opened again. A file replaced by another of
 //     the same size cannot be told from it: ESXi gives no date.

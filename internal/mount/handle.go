@@ -101,10 +101,10 @@ func (h *handle) Read(ctx context.Context, dest []byte, off int64) (fuse.ReadRes
 
 // fail logs why a read failed, but not that its process was killed.
 func (h *handle) fail(ctx context.Context, r disk.Range, err error) syscall.Errno {
-	if errors.Is(context.Cause(ctx), context.Canceled) && h.node.m.ctx.Err() == nil {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, context.Canceled):
 		return syscall.EINTR
-	}
-	if cause := context.Cause(ctx); cause != nil {
+	case cause != nil:
 		err = cause
 	}
 	h.file.tell(h.node.m.opts.Now(), r, err)

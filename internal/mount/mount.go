@@ -225,13 +225,6 @@ func (m *Mount) closeFiles() {
 // errDeadline is why a read failed that took too long.
 var errDeadline = fault.New(fault.Transient, "the host did not answer in time")
 
-// bounded gives a request its deadline, and ends it with the mount.
-func (m *Mount) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeoutCause(ctx, m.opts.ReadTimeout, errDeadline)
-	stop := context.AfterFunc(m.ctx, cancel)
-	return ctx, func() { stop(); cancel() }
-}
-
 func (m *Mount) tree(ctx context.Context) (map[string]map[string]inventory.Datastore, error) {
 	ctx, cancel := m.bounded(ctx)
 	defer cancel()

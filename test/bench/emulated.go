@@ -2,10 +2,12 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/url"
 	"os"
@@ -57,7 +59,7 @@ func startLabOf(ctx context.Context, disks []lab.Disk, limits lab.Limits) (*emul
 	})
 }
 
-// startLabWith starts what config says, which has a VM of that name.
+// startLabWith starts what config says, which has a VM with a disk.
 func startLabWith(ctx context.Context, config lab.Config) (*emulated, error) {
 	cfg, err := json.Marshal(config)
 	if err != nil {
@@ -104,20 +106,45 @@ func (e *emulated) url() string {
 
 // sent returns the bytes of files the lab has sent since it started.
 func (e *emulated) sent(ctx context.Context) (int64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.facts.Control+"/stats", nil)
+	s, err := e.facts.stats(ctx)
+	return s.BodyBytes, err
+}
+
+// stats returns what the lab has counted since it started.
+func (f labFacts) stats(ctx context.Context) (s lab.Stats, err error) {
+	return s, f.control(ctx, http.MethodGet, "/stats", nil, &s)
+}
+
+// write has a guest make its next writes.
+func (f labFacts) write(ctx context.Context, vm string, count int64) error {
+	return f.control(ctx, http.MethodPost, "/writes/"+url.PathEscape(vm), map[string]int64{"count": count}, nil)
+}
+
+// control asks the lab's control API, and decodes what it answers into answer.
+func (f labFacts) control(ctx context.Context, method, path string, body, answer any) error {
+	b, err := json.Marshal(body)
 	if err != nil {
-		return 0, err
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, f.Control+path, bytes.NewReader(b))
+	if err != nil {
+		return err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer resp.Body.Close()
-	var s lab.Stats
-	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil {
-		return 0, err
+	text, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
+		return err
+	case resp.StatusCode != http.StatusOK:
+		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, text)
+	case answer == nil:
+		return nil
 	}
-	return s.BodyBytes, nil
+	return json.Unmarshal(text, answer)
 }
 
 // childLab is the lab's process: it serves until its input ends.
@@ -126,12 +153,13 @@ func childLab(ctx context.Context, args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &cfg); err != nil {
 		return err
 	}
+	log.SetOutput(io.Discard) // the simulator tells of every snapshot file that is there already
 	l, err := lab.Start(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	d, err := l.Disk(benchVM, 0)
+	d, err := l.Disk(cfg.VMs[0].Name, 0)
 	if err != nil {
 		return err
 	}

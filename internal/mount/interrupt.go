@@ -1,0 +1,71 @@
+package mount
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+)
+
+// lookAgain is how often an interrupted caller is looked at, as long as its request lasts.
+const lookAgain = 50 * time.Millisecond
+
+// bounded gives a request its deadline, and ends it with the mount or with the caller's life.
+//
+// An interrupt alone does not end it. The kernel interrupts a request when anything waits for
+// the thread that made it: a signal that its program handles, or work of the kernel's own, as
+// io_uring has it. A program that opens or reads a file does not expect that to fail with
+// EINTR; QEMU gives the disk up.
+func (m *Mount) bounded(caller context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeoutCause(m.ctx, m.opts.ReadTimeout, errDeadline)
+	stop := context.AfterFunc(caller, func() {
+		m.awaitNobody(ctx, caller)
+		cancel()
+	})
+	return ctx, func() { stop(); cancel() }
+}
+
+// awaitNobody returns when nobody waits for the answer any more, or when ctx ends.
+func (m *Mount) awaitNobody(ctx, caller context.Context) {
+	from, ok := fuse.FromContext(caller)
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
+	for ok && !killed(from.Pid) && !m.isCut() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// isCut reports whether somebody else unmounted it or aborted its connection, which interrupts
+// all requests.
+func (m *Mount) isCut() bool {
+	top, ok := topMount(m.dir)
+	return !ok || top.minor != m.minor || isDead(m.dir)
+}
+
+// killed reports whether a thread is about to end, whatever it is told. The kernel marks each
+// thread of a dying process with SIGKILL, whichever signal it dies of. A thread that cannot be
+// looked at, as one in another PID namespace, counts as killed: nobody should wait in vain.
+func killed(thread uint32) bool {
+	status, err := os.Open(fmt.Sprintf("/proc/%d/status", thread))
+	if err != nil {
+		return true
+	}
+	defer status.Close()
+	for lines := bufio.NewScanner(status); lines.Scan(); {
+		if mask, ok := strings.CutPrefix(lines.Text(), "SigPnd:"); ok {
+			pending, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+			return err != nil || pending&(1<<(syscall.SIGKILL-1)) != 0
+		}
+	}
+	return true
+}

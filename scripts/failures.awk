@@ -1,0 +1,42 @@
+# What failed in the output of go test -v: each failed test with the lines it printed, the
+# last of them if there are many; of a package that failed without a test, as by a panic or
+# a timeout, how its output ends.
+
+function most() { return 40 }
+
+function keep(name, line) {
+	n = ++count[name]
+	text[name, n % most()] = line
+}
+
+function show(name,    i) {
+	for (i = count[name] < most() ? 1 : count[name] - most() + 1; i <= count[name]; i++)
+		print "    " text[name, i % most()]
+}
+
+function forget() {
+	delete text; delete count; delete failed
+	failures = panicked = 0; test = ""
+}
+
+{ keep("", $0) }
+/^=== (RUN|CONT|NAME|PAUSE) / { test = $3; next }
+/^ *--- FAIL: / {
+	failed[++failures] = $3
+	next
+}
+/^ *--- (PASS|SKIP): |^(PASS|FAIL)$/ { next }
+/^panic: / { panicked = 1 }
+/^(ok|\?) *\t/ { forget(); next }
+/^FAIL\t/ {
+	print
+	for (f = 1; f <= failures; f++) {
+		print "  " failed[f]
+		show(failed[f])
+	}
+	if (failures == 0 || panicked)
+		show("")
+	forget()
+	next
+}
+test != "" { keep(test, $0) }
