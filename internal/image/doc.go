@@ -20,5 +20,6 @@
 // The image is finished first and the manifest sealed after that, so a sealed manifest
 // says that the image beside it is finished. A finished image is not opened for writing
 // again: that would make it an unfinished one beside a manifest that says otherwise,
-// should a crash come then.
+// should a crash come then. One whose tables are damaged is, by Verify, which finds such an
+// image to be damaged, too.
 package image

@@ -247,9 +247,12 @@ func TestUnmappedZerosStayProven(t *testing.T) {
 // writes it anew.
 func TestRottenTableIsMended(t *testing.T) {
 	for name, rot := range map[string]func(tables){
-		"count":   func(at tables) { at.put(at.refs+at.data/piece*2+1, 9) },
-		"flag":    func(at tables) { at.put(at.l2+16, 0) },
-		"padding": func(at tables) { at.put(at.l1()+4097, 1) },
+		"elsewhere": func(at tables) { at.put(at.l2+3*8, binary.BigEndian.AppendUint64(nil, uint64(at.data)|1<<63)...) },
+		"L1":        func(at tables) { at.put(at.l1()+7, 2) },
+		"count":     func(at tables) { at.put(at.refs+at.data/piece*2+1, 9) },
+		"flag":      func(at tables) { at.put(at.l2+16, 0) },
+		"header":    func(at tables) { at.put(0, 'X') },
+		"padding":   func(at tables) { at.put(at.l1()+4097, 1) },
 	} {
 		o := newOutage(t, QCOW2, 8<<20)
 		rot(o.tables())

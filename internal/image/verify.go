@@ -8,6 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/qcow2"
 )
 
 // maxBad is how many bad chunks are named; with more, the whole image is copied again.
@@ -42,7 +43,7 @@ func (j Job) compare(ctx context.Context, o manifest.VerifyOptions, p *Proven) (
 	defer func() { err = errors.Join(err, s.Close()) }()
 	src, err := j.Place.Read(ctx)
 	if err != nil {
-		return manifest.Report{}, fmt.Errorf("open image to verify it: %w", err)
+		return manifest.Report{}, j.reopen(fmt.Errorf("open image to verify it: %w", err))
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
 	if o.Proven, err = j.remaining(ctx, src, p); err != nil {
@@ -63,10 +64,12 @@ func (j Job) remaining(ctx context.Context, src disk.Source, p *Proven) (func(ch
 	return p.Has, nil
 }
 
-// reopen has the next Fill complete the image once more, if its tables are damaged: that writes
-// them anew. An open manifest says that the image is not finished.
+// reopen has the next Fill complete a qcow2 once more whose tables are damaged, which writes
+// them anew: it makes the image unfinished, and opens its manifest. A crash in between leaves an
+// unfinished image beside a sealed manifest; that is damaged, too, and comes here again. What is
+// no qcow2 of ours stays as it is.
 func (j Job) reopen(found error) (err error) {
-	if !fault.Is(found, fault.Corrupt) {
+	if !fault.Is(found, fault.Corrupt) || qcow2.Unfinish(j.Path, j.Info.Size) != nil {
 		return found
 	}
 	log, err := manifest.Open(j.Manifest)

@@ -48,6 +48,28 @@ func unfinishedLayout(file disk.Source) (layout, error) {
 	return l, err
 }
 
+// Unfinish makes an image of ours for a disk of size bytes an unfinished one again, whatever its
+// tables say: Open then finds by the file's holes what is in use, and Finish writes them anew.
+// It is for tables that are damaged. A file of another length is fault.Conflict: somebody else
+// wrote to it.
+func Unfinish(path string, size int64) (err error) {
+	l, err := newLayout(size)
+	if err != nil {
+		return err
+	}
+	file, err := rawfile.Open(path, rawfile.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	if file.Size() != l.data.End() {
+		return notOurs(path, "it has %d bytes, not %d", file.Size(), l.data.End())
+	}
+	note := make([]byte, clusterSize) // with the rest of the header's cluster, which nothing else writes
+	copy(note, encodeNote(size))
+	return errors.Join(file.WriteAt(context.Background(), note, 0), file.Sync(context.Background()))
+}
+
 // Size returns the disk's size in bytes.
 func (u *Unfinished) Size() int64 { return u.size }
 
