@@ -71,8 +71,15 @@ func (p planned) Freeze(ctx context.Context, vm inventory.MoRef, name string) (f
 	if err != nil {
 		return frozen, err
 	}
-	ids, err := p.ChangeIDs(ctx, ref)
-	return migrate.Frozen{Snapshot: ref, IDs: ids}, err
+	disks, err := p.FrozenDisks(ctx, ref)
+	frozen = migrate.Frozen{Snapshot: ref, IDs: map[int32]inventory.ChangeID{}, Sizes: map[int32]int64{}}
+	for _, d := range disks {
+		frozen.Sizes[d.Key] = d.Capacity
+		if d.ChangeID != "" {
+			frozen.IDs[d.Key] = d.ChangeID
+		}
+	}
+	return frozen, err
 }
 
 // Frozen is part of migrate.Live.

@@ -41,7 +41,8 @@ proven and published: when decamp cutover RUN says so, at --cutover, or once the
 is expected to fit --downtime-budget. The outage that is told ends with the VM published;
 nothing here starts it, and what its guest takes to boot counts if --boot-time says it.
 Change tracking is turned on if it is off, and off again in the end; where it cannot be
-had every round reads and compares everything. decamp pause RUN holds the rounds; decamp
+had every round reads and compares everything. A disk that grows meanwhile is read and
+compared once, before the VM is switched off. decamp pause RUN holds the rounds; decamp
 cancel RUN gives up, and leaves the VM as it was found. --transport nfc works on every
 host; https only where a running VM's base can be opened; landing brings the first copy,
 and nfc what changes.

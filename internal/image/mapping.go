@@ -71,6 +71,17 @@ func (p *Proven) noteZeros(r disk.Range, b []byte) {
 
 var zeroPiece [piece]byte
 
+// take proves a chunk that from has proven, of an image with the same base.
+func (p *Proven) take(chunk int64, from *Proven) {
+	r := p.info.Chunk(chunk)
+	for off := r.Off; off < r.End(); off += piece {
+		if from.zeros.Has(off) {
+			p.zeros.Set(disk.Range{Off: off, Len: min(piece, r.End()-off)})
+		}
+	}
+	p.set(chunk)
+}
+
 // remain keeps of what is proven the chunks all of whose pieces are where they were read back,
 // or were zeros then and are nowhere now.
 func (p *Proven) remain(m mapping) {

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -83,6 +84,9 @@ func OpenProven(manifestPath string, info manifest.Info) (*Proven, error) {
 	}
 	return p, nil
 }
+
+// manifest is the path of the manifest that the record is of.
+func (p *Proven) manifest() string { return strings.TrimSuffix(p.path, provenSuffix) }
 
 // ForgetProven removes the record.
 func ForgetProven(manifestPath string) error {

@@ -64,6 +64,7 @@ type Sessions struct {
 type CBT struct {
 	Granularity Bytes `json:"granularity,omitempty"` // areas are rounded out to it; default 64 KiB
 	MaxAreas    int   `json:"maxAreas,omitempty"`    // areas in one answer; default 2000
+	GrowthFails bool  `json:"growthFails,omitempty"` // a disk that grew is not answered for across that, instead of wrong
 	EmptyPages  bool  `json:"emptyPages,omitempty"`  // a page of its own for each hole, with no area: legal, and known to end careless callers' loops early
 }
 

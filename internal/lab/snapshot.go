@@ -86,7 +86,7 @@ func (m *machine) addSnapshot(l *Lab, vm *mo.VirtualMachine, s types.VirtualMach
 	m.snaps = append(m.snaps, added)
 }
 
-// showFrozen puts the link that a snapshot froze, and its change id, into the snapshot's
+// showFrozen puts the link that a snapshot froze, its size and its change id, into the snapshot's
 // config. The simulator copied the VM's before a change of tracking took effect.
 func (m *machine) showFrozen(l *Lab, ref types.ManagedObjectReference, d *vdisk, at tick) {
 	s, ok := l.model.Map().Get(ref).(*simulator.VirtualMachineSnapshot)
@@ -100,6 +100,10 @@ func (m *machine) showFrozen(l *Lab, ref types.ManagedObjectReference, d *vdisk,
 	for _, dev := range s.Config.Hardware.Device {
 		if dev.GetVirtualDevice().Key == d.key {
 			dev.GetVirtualDevice().Backing = d.backingWith(d.last(), id)
+			if disk, ok := dev.(*types.VirtualDisk); ok {
+				disk.CapacityInBytes = d.size.Load()
+				disk.CapacityInKB = disk.CapacityInBytes / growUnit
+			}
 		}
 	}
 }

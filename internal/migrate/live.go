@@ -40,5 +40,6 @@ type Live interface {
 // Frozen is the disks of a VM at one moment.
 type Frozen struct {
 	Snapshot inventory.MoRef              `json:"snapshot"`
-	IDs      map[int32]inventory.ChangeID `json:"ids,omitempty"` // by disk; none without change tracking
+	IDs      map[int32]inventory.ChangeID `json:"ids,omitempty"`   // by disk; none without change tracking
+	Sizes    map[int32]int64              `json:"sizes,omitempty"` // by disk, in bytes
 }

@@ -101,6 +101,9 @@ func (r *Run) powerOff(ctx context.Context, vm *inventory.VM) (*inventory.VM, er
 	if err != nil {
 		return nil, err
 	}
+	if r.Facts.Warm != nil {
+		vm = grownTo(vm, off) // disks of a warm run may grow
+	}
 	if err := sameShape(vm, off); err != nil { // what the guest wrote last may have moved the change ids
 		return nil, err
 	}

@@ -83,6 +83,9 @@ func (r *Run) cutOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if r.toCompareFirst(vm) {
+		return nil
+	}
 	w := r.Facts.Warm
 	w.Cutover, w.WasOn = true, vm.Power == inventory.PoweredOn
 	return nil

@@ -23,6 +23,11 @@
 // last, after a sync of all else. Until then the file begins with a note in plain text
 // that it is unfinished: nothing takes it for a qcow2 image, so nobody boots half a disk.
 //
+// Grow makes the image of a disk that became larger larger. Its data stays where it is: where
+// tables of the new size have no room before it, the order becomes
+//
+//	header | nothing | data | refcount table | refcount blocks | L1 | L2 tables
+//
 // Memory: size / 512 KiB bytes of bits, 12 MiB for a disk of 6 TiB, and what
 // disk/rawfile takes.
 //

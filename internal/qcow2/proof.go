@@ -47,11 +47,11 @@ func (s *Source) CheckTables(ctx context.Context, size int64) (*Tables, error) {
 
 // asWritten returns an Image of the same layout without a cluster in use, and without a file.
 func (s *Source) asWritten(size int64) (*Image, error) {
-	l, err := newLayout(size)
+	l, err := finishedLayout(s.header)
 	if err != nil {
 		return nil, err
 	}
-	if *s.header != *l.header() || s.file.Size() != l.data.End() {
+	if l.size != size || *s.header != *l.header() || s.file.Size() != l.end() {
 		return nil, s.path.corrupt("its header is not the one that was written")
 	}
 	return newImage(l, nil), nil

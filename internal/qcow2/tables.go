@@ -104,7 +104,7 @@ func (im *Image) eachUsed(r disk.Range, f func(off int64)) {
 // tables are taken to: it saves asking whether a block counts itself.
 func (im *Image) blockUsed(i int64) bool {
 	r := im.counted(i)
-	return r.Off < im.data.Off || !im.used.Next(im.onDisk(r)).Empty()
+	return r.Off < im.data.Off || r.End() > im.data.End() || !im.used.Next(im.onDisk(r)).Empty()
 }
 
 // onDisk returns the part of the disk that lies in r of the file.
@@ -143,15 +143,17 @@ func (im *Image) count(block []byte, span disk.Range) {
 	}
 }
 
-// metaUsed reports whether the cluster at off of the file, before the data, is in use.
+// metaUsed reports whether the cluster at off of the file, which is not one of the data, is in
+// use.
 func (im *Image) metaUsed(off int64) bool {
+	in := func(r disk.Range) bool { return off >= r.Off && off < r.End() }
 	switch {
-	case off < im.refBlocks.Off:
-		return true // header and refcount table
-	case off < im.l1.Off:
+	case off == 0, in(im.refTable), in(im.l1):
+		return true // the header, and tables that always are
+	case in(im.refBlocks):
 		return im.blockUsed((off - im.refBlocks.Off) / clusterSize)
-	case off < im.l2.Off:
-		return true
+	case in(im.l2):
+		return im.tableUsed((off - im.l2.Off) / clusterSize)
 	}
-	return im.tableUsed((off - im.l2.Off) / clusterSize)
+	return false
 }

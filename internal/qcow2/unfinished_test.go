@@ -40,7 +40,7 @@ func TestUnfinishedIsForUnfinishedImagesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	cut := filepath.Join(dir, "cut.qcow2")
-	if err := os.WriteFile(cut, encodeNote(1<<20), 0o600); err != nil {
+	if err := os.WriteFile(cut, noteOf(t, 1<<20, 0), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{finished, cut} {

@@ -150,22 +150,6 @@ func TestWarmSnapshotRemovedInTheMiddle(t *testing.T) {
 	r.cutOver(u)
 }
 
-// A disk that grew is another disk: nothing is switched off for it, and the run can only be
-// given up.
-func TestWarmDiskGrown(t *testing.T) {
-	r := newRig(t, writing()).trusting()
-	u := r.resting()
-	u.untilEvent(plan.StepBegan, "wait")
-	must(t, r.lab.GrowDisk("web01", 0, 64<<20))
-	r.run("cutover", r.onlyRun()).ends(0)
-	if code := u.finished(); code != conflict {
-		t.Fatalf("exit code %d, want that of a conflict", code)
-	}
-	r.stillRuns()
-	r.source("cancel", r.onlyRun()).ends(0).says("is given up")
-	r.givenUp()
-}
-
 // givenUp checks that nothing tells of the run any more.
 func (r *rig) givenUp() {
 	r.t.Helper()
