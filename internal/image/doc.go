@@ -23,5 +23,6 @@
 // says that the image beside it is finished. A finished image is not opened for writing
 // again: that would make it an unfinished one beside a manifest that says otherwise,
 // should a crash come then. (One whose disk grew is: its manifest is of a smaller disk, and
-// says nothing of this one until it grew, too, which opens it again.)
+// says nothing of this one until it grew, too, which opens it again. One whose tables are
+// damaged is, by Verify, which finds such an image to be damaged, too.)
 package image

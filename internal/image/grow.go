@@ -95,9 +95,10 @@ func (p *Proven) grow(info manifest.Info) error {
 	if err != nil {
 		return err
 	}
+	larger.base = p.base // the data stays where it is
 	for c := range p.info.Chunks() {
 		if p.Has(c) && p.info.Chunk(c) == info.Chunk(c) {
-			larger.set(c)
+			larger.take(c, p)
 		}
 	}
 	return larger.Save()

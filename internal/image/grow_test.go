@@ -242,6 +242,14 @@ func TestProvenFollowsADiskThatGrew(t *testing.T) {
 			if proven = openProven(t, r.job.Manifest, r.job.Info); proven.Count() != 5 || proven.Has(5) {
 				t.Errorf("%d chunks are proven, the one that was short %v", proven.Count(), proven.Has(5))
 			}
+			src, err := r.job.Place.ReadUnfinished(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer src.Close()
+			if proven.at(mappingOf(src)); proven.Count() != 5 {
+				t.Errorf("%d chunks are proven where the larger image has them", proven.Count())
+			}
 			r.grown(4)
 		})
 	}

@@ -23,7 +23,10 @@ type guests struct {
 
 // ShutdownGuest asks the guest, which may have no tools, may ignore it, and takes its time.
 func (v *virtualMachine) ShutdownGuest(ctx *simulator.Context, req *types.ShutdownGuest) soap.HasFault {
-	body := &methods.ShutdownGuestBody{}
+	body := &methods.ShutdownGuestBody{Fault_: v.lab.busy(v.machine)}
+	if body.Fault_ != nil {
+		return body
+	}
 	fault := v.canShutDown()
 	if fault != nil {
 		body.Fault_ = simulator.Fault("", fault)

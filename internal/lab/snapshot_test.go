@@ -378,9 +378,21 @@ func TestSnapshotFaults(t *testing.T) {
 	if !fault.Is(err, &types.GenericVmConfigFault{}) || r.now().Snapshot != nil {
 		t.Errorf("creation: %v", err)
 	}
+	add(FaultVMBusy)
+	if _, err := r.vm.CreateSnapshot(t.Context(), "s", "", false, false); !fault.Is(err, &types.TaskInProgress{}) {
+		t.Errorf("creation while it is busy: %v", err)
+	}
 	s1 := r.snapshot("s1")
 	_, id := r.frozen(s1, 0)
 	r.write(10)
+	add(FaultVMBusy)
+	if err := r.remove(s1); !fault.Is(err, &types.TaskInProgress{}) || r.now().Snapshot == nil {
+		t.Errorf("removal while it is busy: %v", err)
+	}
+	add(FaultVMBusy)
+	if err := r.vm.ShutdownGuest(t.Context()); !fault.Is(err, &types.TaskInProgress{}) {
+		t.Errorf("shutdown while it is busy: %v", err)
+	}
 	add(FaultSnapshotRemove)
 	if err := r.remove(s1); !fault.Is(err, &types.GenericVmConfigFault{}) || r.now().Snapshot == nil {
 		t.Errorf("removal: %v", err)

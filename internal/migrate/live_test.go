@@ -109,6 +109,8 @@ func (w *world) readable(d transport.Disk) ([]byte, error) {
 
 func refOf(name string) inventory.MoRef { return inventory.MoRef("snap-" + name) }
 
+func (s fakeSource) MayChange(ctx context.Context) error { return s.w.op(ctx, "may change") }
+
 func (s fakeSource) Track(ctx context.Context, _ inventory.MoRef, on bool) error {
 	if err := s.w.op(ctx, "track"); err != nil {
 		return err

@@ -200,6 +200,11 @@ func (m *Migrator) attend(ctx context.Context, p plan.Plan, a *attendance) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, a.journal.Close()) }()
+	if p.Warm {
+		if err := a.permit.Cutover.ready(m.store, p.ID); err != nil {
+			return err
+		}
+	}
 	if err := m.enter(p.ID, a); err != nil {
 		return err
 	}

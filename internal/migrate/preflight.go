@@ -90,7 +90,10 @@ func (r *Run) powerOff(ctx context.Context, vm *inventory.VM) (*inventory.VM, er
 		return vm, nil
 	}
 	r.tell(plan.Event{Kind: plan.PowerChanged, Message: "powering off"})
-	if err := r.Rig.Source.PowerOff(ctx, vm.Ref, r.Permit.Wait, r.Permit.Force); err != nil {
+	err := r.retryBusy(ctx, func() error {
+		return r.Rig.Source.PowerOff(ctx, vm.Ref, r.Permit.Wait, r.Permit.Force)
+	})
+	if err != nil {
 		return nil, fmt.Errorf("power off VM %s: %w", vm.Name, err)
 	}
 	r.tell(plan.Event{Kind: plan.PowerChanged, Message: "powered off"})

@@ -71,13 +71,13 @@ func (r *Run) findSnapshot(ctx context.Context) (frozen Frozen, err error) {
 	if err != nil {
 		return frozen, err
 	}
-	err = r.retry(ctx, 0, func() (_ bool, err error) {
+	err = r.retryBusy(ctx, func() (err error) {
 		frozen, err = live.Freeze(ctx, r.Facts.VM.Ref, r.snapshot())
 		if err != nil || len(larger(withSizes(r.Facts.VM, frozen.Sizes), r.Facts.VM)) == 0 {
-			return false, err
+			return err
 		}
 		old := fault.New(fault.Transient, "snapshot %q is of a smaller disk", r.snapshot())
-		return false, errors.Join(old, live.Thaw(ctx, r.Facts.VM.Ref, r.snapshot()))
+		return errors.Join(old, live.Thaw(ctx, r.Facts.VM.Ref, r.snapshot()))
 	})
 	return frozen, err
 }
@@ -158,9 +158,7 @@ func (r *Run) thaw(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.retry(ctx, 0, func() (bool, error) {
-		return false, live.Thaw(ctx, r.Facts.VM.Ref, r.snapshot())
-	})
+	return r.retryBusy(ctx, func() error { return live.Thaw(ctx, r.Facts.VM.Ref, r.snapshot()) })
 }
 
 // letGoWait bounds what a run that stops waits for a snapshot to be merged; the host goes
@@ -306,8 +304,12 @@ func (r *Run) changesJob(ctx context.Context, img target.Image, c *image.Copying
 	if !ok {
 		return job, fault.New(fault.Internal, "image is of no disk of VM %s", r.Facts.VM.Name)
 	}
+	vm, err := r.whereNow(ctx)
+	if err != nil {
+		return job, err
+	}
 	job = transport.Job{
-		Disk:   transport.Disk{VM: r.Facts.VM, Disk: d, Snapshot: snapshot},
+		Disk:   transport.Disk{VM: vm, Disk: d, Snapshot: snapshot},
 		Target: c.Target, Manifest: ledger, Progress: r.meter(img.Key).copying,
 		ReadBack: placed{r.Rig.Target, img}.ReadUnfinished,
 		Partial:  len(r.Facts.Warm.Rounds) == 0 && c.Log.Missing() < c.Log.Chunks(),
@@ -317,6 +319,18 @@ func (r *Run) changesJob(ctx context.Context, img target.Image, c *image.Copying
 		job.Compare = job.Changed == nil
 	}
 	return job, err
+}
+
+// whereNow is the VM on the host that it is on now: one that runs may be moved at any time, and
+// each host has networks and memory of its own.
+func (r *Run) whereNow(ctx context.Context) (*inventory.VM, error) {
+	now, err := r.plannedVM(ctx)
+	if err != nil {
+		return nil, err
+	}
+	vm := *r.Facts.VM
+	vm.Host = now.Host
+	return &vm, nil
 }
 
 // fromWhat says in words what a transfer begins with.

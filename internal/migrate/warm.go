@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -144,7 +145,11 @@ func (r *Run) live() (Live, error) {
 
 // prepare is the preflight of a VM that runs. It changes nothing.
 func prepare(ctx context.Context, r *Run) error {
-	if _, err := r.live(); err != nil {
+	live, err := r.live()
+	if err != nil {
+		return err
+	}
+	if err := r.retry(ctx, 0, func() (bool, error) { return false, live.MayChange(ctx) }); err != nil {
 		return err
 	}
 	vm, err := r.plannedVM(ctx)
@@ -178,7 +183,7 @@ func track(ctx context.Context, r *Run) error {
 		return err
 	}
 	err = r.retry(ctx, 0, func() (bool, error) { return false, live.Track(ctx, r.Facts.VM.Ref, true) })
-	if !fault.Is(err, fault.Unsupported) && !fault.Is(err, fault.Denied) {
+	if errors.Is(err, ErrReadOnly) || !fault.Is(err, fault.Unsupported) && !fault.Is(err, fault.Denied) {
 		return err
 	}
 	r.Facts.Warm.Blind = true

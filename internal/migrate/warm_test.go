@@ -503,3 +503,34 @@ func (b *bench) rootsAfter(rounds int) string {
 	b.nothingLeft()
 	return out.Facts.Images[0].Root + out.Facts.Images[1].Root
 }
+
+// A VM that is being moved takes no snapshots, gives none back and does not shut down. That is
+// waited for, for minutes; if it lasts the run ends, and the VM runs.
+func TestBusyVMIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	for _, op := range []string{"freeze", "thaw", "power off"} {
+		for _, times := range []int{busyAttempts - 1, busyAttempts} {
+			b := warmBench(t, 19)
+			busy := 0
+			b.before = func(_ context.Context, now string) error {
+				b.world.mu.Lock()
+				defer b.world.mu.Unlock()
+				if now != op || busy == times {
+					return nil
+				}
+				busy++
+				return fault.New(fault.Transient, "another task is in progress")
+			}
+			out, err := b.warm(1)
+			b.nothingLeft()
+			switch {
+			case times < busyAttempts && err != nil:
+				t.Errorf("%s, %d times: %v", op, times, err)
+			case times < busyAttempts:
+				b.checkPublished(out)
+			case !fault.Is(err, fault.Transient) || b.vm.Power != inventory.PoweredOn:
+				t.Errorf("%s, %d times: %v, and the VM is %s", op, times, err, b.vm.Power)
+			}
+		}
+	}
+}

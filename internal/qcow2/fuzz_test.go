@@ -137,6 +137,9 @@ func zstdFrames(f *testing.F) [][]byte {
 // checkSource reads and describes the beginning of a disk.
 func checkSource(t *testing.T, src *Source) {
 	t.Helper()
+	if _, err := src.CheckTables(t.Context(), src.Size()); err != nil {
+		checkFault(t, err)
+	}
 	r := disk.Range{Len: min(src.Size(), fuzzLimit)}
 	extents, err := src.Extents(t.Context(), r)
 	if err != nil {

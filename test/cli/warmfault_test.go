@@ -27,8 +27,10 @@ func (r *rig) resting(more ...string) *under {
 // session logs in as somebody else.
 func (r *rig) session() *esx.Session {
 	r.t.Helper()
+	at, err := url.Parse(r.url())
+	must(r.t, err)
 	host, err := esx.Dial(r.t.Context(), esx.Config{
-		URL:         &url.URL{Scheme: "esxi", User: url.User("root"), Host: r.lab.Addr()},
+		URL:         at,
 		Fingerprint: r.lab.Fingerprint(),
 		Password:    func(context.Context) (esx.Secret, error) { return secret, nil },
 	})
