@@ -30,7 +30,7 @@ func (c *check) onHosts(ctx context.Context) {
 		})
 	}
 	hosts, of := c.hostsOf(func(o planfile.Options) bool {
-		return o.SourceHash || o.Transport == "landing" && o.Landing.Copy == "ssh"
+		return o.SourceHash || o.Transport == "landing" && (o.Landing.Copy == "ssh" || c.free)
 	})
 	if c.file.Source.SSH.Enable {
 		return

@@ -30,6 +30,9 @@ type Source interface {
 	Datastores(ctx context.Context) ([]inventory.Datastore, error)
 	VMs(ctx context.Context) ([]inventory.VM, error)
 
+	// FreeLicence reports whether the host's licence is known to let its API change nothing.
+	FreeLicence(ctx context.Context) bool
+
 	// SSHRuns reports whether a host takes logins by SSH.
 	SSHRuns(ctx context.Context, host inventory.MoRef) (bool, error)
 }
@@ -85,6 +88,7 @@ type check struct {
 	rig   Rig
 	file  *planfile.File
 	hosts map[inventory.MoRef]inventory.Host
+	free  bool // the host's API changes nothing
 	moves []planfile.Move
 	found planfile.Findings
 
@@ -140,6 +144,7 @@ func (c *check) look(ctx context.Context) error {
 	for _, h := range hosts {
 		c.hosts[h.Ref] = h
 	}
+	c.free = c.rig.Source.FreeLicence(ctx)
 	c.moves, c.found = c.file.Resolve(vms, c.rig.Names(vms))
 	c.maps(vms, stores)
 	return nil

@@ -28,7 +28,11 @@ type fakeSource struct {
 	vms []inventory.VM
 	ssh map[inventory.MoRef]bool
 	err error
+
+	free bool
 }
+
+func (s *fakeSource) FreeLicence(context.Context) bool { return s.free }
 
 func (s *fakeSource) Hosts(context.Context) ([]inventory.Host, error) {
 	return []inventory.Host{{Ref: "host-1", Name: "esx1", Connected: true}, {Ref: "host-2", Name: "esx2", Connected: true}, {Ref: "host-3", Name: "esx3"}}, s.err
@@ -250,6 +254,41 @@ func TestWhatIsFound(t *testing.T) {
 				t.Errorf("found %q, want %q: %v", got, c.want, report.Findings)
 			}
 		})
+	}
+}
+
+// What a free ESXi is asked to land goes by SSH.
+func TestFreeLicenceLandsBySSHOnly(t *testing.T) {
+	r := newRig(vm("vm-1", "a", "host-1"))
+	r.source.free = true
+	report := r.check(t, "defaults: {to: [dir:/x], transport: landing}\nvms: [{vm: a}]")
+	if len(report.Findings) != 1 || report.Findings[0].Code != "ssh-off" {
+		t.Errorf("found %v", report.Findings)
+	}
+}
+
+// A free ESXi moves nothing warm, switches nothing and copies nothing by its API.
+func TestFreeLicence(t *testing.T) {
+	running := vm("vm-1", "a", "host-1")
+	running.Power = inventory.PoweredOn
+	off := vm("vm-2", "b", "host-1")
+	for text, want := range map[string]string{
+		"vms: [{vm: a, mode: warm, transport: nfc}]":                "licence",
+		"vms: [{vm: a, powerOff: guest}]":                           "licence",
+		"vms: [{vm: b, powerOff: guest}]":                           "",
+		"vms: [{vm: b, transport: landing, landing: {copy: api}}]":  "licence",
+		"vms: [{vm: b, transport: landing, landing: {memory: 1M}}]": "",
+		"vms: [{vm: b}, {vm: a, powerOff: force}]":                  "licence",
+	} {
+		r := newRig(running, off)
+		r.source.free, r.source.ssh = true, map[inventory.MoRef]bool{"host-1": true}
+		got := ""
+		for _, f := range r.check(t, "defaults: {to: [dir:/x]}\n"+text).Findings {
+			got += f.Code
+		}
+		if got != want {
+			t.Errorf("%s: found %q, want %q", text, got, want)
+		}
 	}
 }
 

@@ -33,6 +33,27 @@ func (c *check) vm(ctx context.Context, i int) error {
 	if m.Options.Mode == planfile.Warmly {
 		c.warm(i)
 	}
+	if err := c.licence(m); err != nil {
+		c.add(i, planfile.Found("licence", m.Pos, m.VM.Name, err))
+	}
+	return nil
+}
+
+// licence looks for what a free ESXi does not do for anybody: take snapshots, switch VMs, copy.
+func (c *check) licence(m planfile.Move) error {
+	o := m.Options
+	switch {
+	case !c.free:
+		return nil
+	case o.Mode == planfile.Warmly:
+		return migrate.ReadOnly()
+	case o.PowerOff != planfile.NeverOff && m.VM.Power != inventory.PoweredOff:
+		return fault.New(fault.Unsupported, "the host's licence (free ESXi) lets its API switch no VM off").
+			WithHint("shut the VM down by hand, or give the host a paid licence")
+	case o.Transport == "landing" && o.Landing.Copy == "api":
+		return fault.New(fault.Unsupported, "the host's licence (free ESXi) lets its API copy nothing").
+			WithHint("say landing: {copy: auto}, which copies by SSH there")
+	}
 	return nil
 }
 

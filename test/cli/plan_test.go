@@ -154,6 +154,13 @@ func TestPlanOfALanding(t *testing.T) {
 	}
 }
 
+func TestPlanForAFreeLicence(t *testing.T) {
+	r := newRig(t, free(mixed())).trusting()
+	made := r.source("plan", "init", r.url(), "--warm", "--to", "dir:"+r.vms(), "--select", "name=db01").ends(0)
+	path := r.write("plan.yaml", strings.Replace(made.stdout, "  # transport: https ", "  transport: nfc #", 1))
+	r.run("plan", "check", path).ends(unsupported).says("licence!: db01: ", "free ESXi", "paid licence")
+}
+
 // Direct plans reach each host.
 func TestDirectPlanOfAVCenter(t *testing.T) {
 	cfg := mixed()
