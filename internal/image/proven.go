@@ -17,6 +17,7 @@ import (
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/disk/bitmap"
+	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/manifest"
 )
@@ -94,7 +95,7 @@ func ForgetProven(manifestPath string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(err, syncFolder(filepath.Dir(manifestPath)))
+	return errors.Join(err, durable.Sync(filepath.Dir(manifestPath)))
 }
 
 // Has reports whether a chunk is proven.
@@ -129,7 +130,7 @@ func (p *Proven) remove() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := syncFolder(filepath.Dir(p.path)); err != nil {
+	if err := durable.Sync(filepath.Dir(p.path)); err != nil {
 		return err
 	}
 	p.gone = true
@@ -179,7 +180,7 @@ func (l provenLedger) DropAll(chunks []int64) error {
 func (p *Proven) Save() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := replaceDurably(p.path, p.encode()); err != nil {
+	if err := durable.Replace(p.path, p.encode(), 0o600); err != nil {
 		return fmt.Errorf("write down what of the image is proven: %w", err)
 	}
 	p.gone = false
@@ -380,21 +381,4 @@ func dropBad(log *manifest.Log, bad []manifest.Bad) error {
 		}
 	}
 	return nil
-}
-
-// replaceDurably puts a file in place whole or not at all.
-func replaceDurably(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return syncFolder(filepath.Dir(path))
 }
