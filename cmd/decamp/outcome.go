@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -83,7 +82,7 @@ func (a *app) writeOutcome(out migrate.Outcome) error {
 			Folder   string              `json:"folder"`
 			Domain   string              `json:"domain"`
 			Warnings []inventory.Warning `json:"warnings"` // from all steps and from the target
-		}{out, folder, filepath.Join(folder, "domain.xml"), slices.Concat([]inventory.Warning{}, p.record.Warnings)})
+		}{out, folder, filepath.Join(folder, "domain.xml"), append([]inventory.Warning{}, p.record.Warnings...)})
 	}
 	if out.Repeated {
 		fmt.Fprintf(a.out, "%s was moved before (run %s): nothing is left to do.\n", plain(out.Facts.VM.Name), out.Run)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 )
 
 // writeVerified prints what was found, bad chunks included.
@@ -12,7 +11,7 @@ func (a *app) writeVerified(folder string, found []verified, bad error) error {
 			Folder string     `json:"folder"`
 			OK     bool       `json:"ok"`
 			Images []verified `json:"images"`
-		}{folder, bad == nil, slices.Concat([]verified{}, found)})
+		}{folder, bad == nil, append([]verified{}, found...)})
 	}
 	for _, v := range found {
 		a.writeVerifiedImage(v)

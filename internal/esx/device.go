@@ -10,8 +10,9 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// addDevices sorts the VM's devices into m.
+// addDevices sorts the VM's devices into m. None of a kind is an empty list: JSON has [] then.
 func (t *tree) addDevices(m *machine, v *mo.VirtualMachine) {
+	m.Disks, m.NICs, m.Controllers = []inventory.Disk{}, []inventory.NIC{}, []inventory.Controller{}
 	for _, device := range v.Config.Hardware.Device {
 		switch d := device.(type) {
 		case *types.VirtualDisk:

@@ -169,8 +169,12 @@ func (r result) remedy() string {
 func (r result) last(v any) {
 	r.t.Helper()
 	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), v); err != nil {
+	last := lines[len(lines)-1]
+	if err := json.Unmarshal([]byte(last), v); err != nil {
 		r.t.Fatalf("%v in the last line of: %s", err, r.stdout)
+	}
+	if strings.Contains(last, `":null`) {
+		r.t.Errorf("an empty list is [], and what is unknown is left out: %s", last)
 	}
 }
 
