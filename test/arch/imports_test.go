@@ -18,7 +18,7 @@ const module = "github.com/decamp/decamp/"
 // of lower tiers; siblings do not know each other. The few that may are in friends.
 var tiers = [][]string{
 	{"disk", "fault", "inventory", "inflate", "fastlz"},
-	{"manifest", "vmdk", "qcow2", "guest", "esx", "nfc", "flow", "leftover"},
+	{"manifest", "vmdk", "qcow2", "guest", "esx", "nfc", "flow", "leftover", "sched"},
 	{"blockcopy", "behind", "plan", "image", "diskfile"},
 	{"nfs"},
 	{"transport", "target"},
