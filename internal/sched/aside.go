@@ -1,5 +1,7 @@
 package sched
 
+import "time"
+
 // pass notes that it was x's turn at a resource with room, and that x could not begin.
 // Once that has been so for the scheduler's patience, x is an elder: it goes before others
 // of its rank wherever it waits, and what it lacks is set aside for it. It reports whether
@@ -26,6 +28,18 @@ func (s *Scheduler) pass(x *run) bool {
 	return changed
 }
 
+// misses is how often a run's turn may come in vain, because it lacks something elsewhere,
+// before that counts as passing. A few times are the ordinary way to find out which of its
+// resources is the scarcest; elders at once cost 3 % of makespan on random fleets, at eight
+// misses nothing that can be measured.
+const misses = 8
+
+// miss notes that x has room here and none elsewhere.
+func (s *Scheduler) miss(x *run) bool {
+	x.missed++
+	return x.missed > misses && s.pass(x)
+}
+
 // grow makes x an elder, and moves it to the elders' lane.
 func (x *run) grow() bool {
 	if x.elder {
@@ -33,7 +47,7 @@ func (x *run) grow() bool {
 	}
 	r := x.at.lane.at
 	x.dequeue()
-	x.elder = true
+	x.elder, x.promise = true, x.readyBy()
 	r.enqueue(x)
 	return true
 }
@@ -92,4 +106,23 @@ func (s *Scheduler) letGoAt(r *resource) {
 			s.letGo(x)
 		}
 	}
+}
+
+// readyBy returns when the holders of what x lacks are expected to have ended; the zero
+// time if nobody knows.
+func (x *run) readyBy() time.Time {
+	var latest time.Time
+	for _, n := range x.needs {
+		if n.res.fits(x, n.weight) {
+			continue
+		}
+		free := n.res.freeFor(n.weight, report{}.holders(n.res))
+		if free.IsZero() {
+			return time.Time{}
+		}
+		if free.After(latest) {
+			latest = free
+		}
+	}
+	return latest
 }

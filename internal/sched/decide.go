@@ -90,7 +90,7 @@ func (s *Scheduler) begin(x *run) bool {
 		return false
 	}
 	r := s.blocker(x)
-	if r != nil && s.pass(x) {
+	if r != nil && s.miss(x) {
 		r = s.blocker(x)
 	}
 	if r != nil {
@@ -172,10 +172,8 @@ func (c claim) before(o claim) bool {
 		return c.run.senior(o.run)
 	case c.share != o.share || c.turn.stage != o.turn.stage:
 		return c.turn.before(o.turn)
-	case c.score != o.score:
-		return c.score > o.score
 	}
-	return c.run.ahead(o.run)
+	return c.run.precedes(c.score, o.run, o.score)
 }
 
 // dirt is a resource's place among those to look at.

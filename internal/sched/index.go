@@ -15,6 +15,7 @@ func (s *Scheduler) resource(name string) *resource {
 			owner:   s.owner(ownerOf(name)),
 			holders: map[*run]bool{},
 			uses:    map[*plan]*use{},
+			now:     &s.now,
 			line:    line{byKey: map[laneKey]*lane{}},
 		}
 		r.owner.resources = append(r.owner.resources, r)
@@ -95,7 +96,7 @@ func (s *Scheduler) leave(x *run, to state) {
 			n.res.backlog = 0 // not what rounding left
 		}
 	}
-	x.due, x.elder = time.Time{}, false
+	x.due, x.elder, x.missed = time.Time{}, false, 0
 	s.letGo(x)
 	if x.route.runs--; x.route.runs == 0 {
 		delete(s.routes, x.route.key)

@@ -118,25 +118,42 @@ func (l *lane) least() int64 {
 	return least
 }
 
-// first returns the lane's first run that is no heavier than limit, nil for none: the
-// longest of the route that has most left to do for what it has under way.
+// first returns the lane's first run that is no heavier than limit, nil for none.
 func (l *lane) first(limit int64) *run {
+	return l.pick(func(t *tree) *run { return t.first(limit) })
+}
+
+// pick returns the first of the runs that find finds in the buckets: the longest, and of
+// those that are about as long the one whose route has most left to do for what it has
+// under way.
+func (l *lane) pick(find func(*tree) *run) *run {
 	var best *run
-	var top float64
+	var score float64
 	for _, b := range l.buckets {
-		x := b.tree.first(limit)
+		x := find(&b.tree)
 		if x == nil {
 			continue
 		}
-		score := 0.0
+		s := 0.0
 		if len(l.buckets) > 1 {
-			score = b.route.score()
+			s = b.route.score()
 		}
-		if best == nil || score > top || score == top && x.ahead(best) {
-			best, top = x, score
+		if best == nil || x.precedes(s, best, score) {
+			best, score = x, s
 		}
 	}
 	return best
+}
+
+// precedes compares runs of two routes with these scores.
+func (x *run) precedes(score float64, y *run, other float64) bool {
+	switch {
+	case x.class() != y.class():
+		return x.class() > y.class()
+	case score != other:
+		return score > other
+	}
+	return x.ahead(y)
 }
 
 // A turn is what lanes go by: rank, then elders, then the plan that has the smallest share
@@ -202,7 +219,7 @@ func (r *resource) serves(l *lane) bool {
 	if l.elder {
 		return r.serve(l) != nil
 	}
-	return l.least() <= r.limit(l.rank, nil)
+	return l.least() <= r.limit(l.rank, nil) || r.lend(l) != nil
 }
 
 // serve returns the first in the lane for whom there is room, nil for none. The first of
@@ -213,7 +230,19 @@ func (r *resource) serve(l *lane) *run {
 			return x
 		}
 	}
-	return l.first(r.limit(l.rank, nil))
+	if x := l.first(r.limit(l.rank, nil)); x != nil {
+		return x
+	}
+	return r.lend(l)
+}
+
+// lend returns the first in the lane who may have what is set aside meanwhile.
+func (r *resource) lend(l *lane) *run {
+	limit := r.loan(l.rank)
+	if limit == 0 || l.elder || l.laneKey.stage != First {
+		return nil
+	}
+	return l.pick(func(t *tree) *run { return t.brief(r.aside.promise.Sub(*r.now), limit) })
 }
 
 // preferAside returns the run that has something set aside here where it waits here and

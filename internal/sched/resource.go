@@ -3,6 +3,7 @@ package sched
 import (
 	"math"
 	"strings"
+	"time"
 )
 
 // Unlimited is the capacity of a resource that is counted but never refuses.
@@ -43,6 +44,7 @@ type resource struct {
 
 	line
 	head dirt
+	now  *time.Time // of the decision under way, or the last
 }
 
 // A use is what the runs of one plan have of one resource.
@@ -90,7 +92,18 @@ func (r *resource) limit(rank int64, x *run) int64 {
 	return max(0, free)
 }
 
-func (r *resource) fits(x *run, weight int64) bool { return weight <= r.limit(x.rank(), x) }
+func (r *resource) fits(x *run, weight int64) bool {
+	return weight <= r.limit(x.rank(), x) || weight <= r.loan(x.rank()) && x.brief(r.aside, *r.now)
+}
+
+// loan is the largest weight that a run of this rank may take of what is set aside, if it
+// is brief: the elder is not there yet.
+func (r *resource) loan(rank int64) int64 {
+	if y := r.aside; y == nil || r.closed() || !y.binds(rank, nil) {
+		return 0
+	}
+	return max(0, r.capacity-r.used)
+}
 
 // take and give count what a run begins and ceases to hold.
 func (r *resource) take(x *run, weight int64) {

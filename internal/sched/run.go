@@ -2,6 +2,7 @@ package sched
 
 import (
 	"math"
+	"math/bits"
 	"time"
 )
 
@@ -26,11 +27,13 @@ type run struct {
 	state state
 	seq   uint64 // order of arrival
 
-	asked time.Time // zero for a restored run: nobody remembers
-	since time.Time // granted
-	until time.Time // expected end, once granted; zero is unknown
-	due   time.Time // first in line with room, but could not begin; zero is never
-	elder bool      // was so for longer than the scheduler's patience
+	asked   time.Time // zero for a restored run: nobody remembers
+	since   time.Time // granted
+	until   time.Time // expected end, once granted; zero is unknown
+	due     time.Time // first in line with room, but could not begin; zero is never
+	elder   bool      // was so for longer than the scheduler's patience
+	missed  int       // turns in vain
+	promise time.Time // when an elder was expected to begin, as it became one
 
 	at     *bucket // its place in line
 	node   node
@@ -68,6 +71,15 @@ func (x *run) ahead(y *run) bool {
 		return x.length() > y.length()
 	}
 	return x.seq < y.seq
+}
+
+// class is the length in octaves: runs of one class are about as long.
+func (x *run) class() int { return bits.Len64(uint64(x.length() / time.Second)) }
+
+// brief reports whether x is expected to end before y is to begin, so that it may have what
+// is set aside for y until then. Only what orders by length can be searched for it.
+func (x *run) brief(y *run, now time.Time) bool {
+	return !x.elder && x.length() > 0 && !now.Add(x.length()).After(y.promise)
 }
 
 // work is what a waiting run adds to the backlog of its resources, in seconds. A transfer
@@ -112,7 +124,6 @@ type plan struct {
 	name   string
 	seq    uint64
 	weight float64
-	kept   bool // has a weight of its own, or is paused: outlives its runs
 	paused bool
 
 	runs    int // on their way or granted

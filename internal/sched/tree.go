@@ -1,5 +1,7 @@
 package sched
 
+import "time"
+
 // A tree keeps runs in order (run.ahead) and finds the first of them that is light enough,
 // both in O(log n): a treap in which every node knows the least weight below it.
 type tree struct{ root *run }
@@ -42,6 +44,32 @@ func (t *tree) first(limit int64) *run {
 			x = x.node.right
 		}
 	}
+}
+
+// brief returns the first run that is no longer than longest, of known length, and of
+// weight limit or less: in a tree that is ordered by length.
+func (t *tree) brief(longest time.Duration, limit int64) *run {
+	x := brief(t.root, longest, limit)
+	if x == nil || x.length() == 0 {
+		return nil
+	}
+	return x
+}
+
+func brief(x *run, longest time.Duration, limit int64) *run {
+	switch {
+	case least(x) > limit || x == nil:
+		return nil
+	case x.length() > longest:
+		return brief(x.node.right, longest, limit)
+	}
+	if y := brief(x.node.left, longest, limit); y != nil {
+		return y
+	}
+	if x.node.weight <= limit {
+		return x
+	}
+	return (&tree{x.node.right}).first(limit)
 }
 
 func least(x *run) int64 {
