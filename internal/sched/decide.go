@@ -38,13 +38,13 @@ func (s *Scheduler) placeFresh() {
 		if x.state != fresh {
 			continue
 		}
+		x.home = narrowest(x.needs)
 		if r := s.blocker(x); r != nil {
 			r.enqueue(x)
 			continue
 		}
-		r := narrowest(x.needs)
-		r.enqueue(x)
-		s.touch(r)
+		x.home.enqueue(x)
+		s.touch(x.home)
 	}
 	s.fresh = nil
 }
@@ -157,7 +157,7 @@ func claimOf(r *resource, x *run) claim {
 	if x == nil {
 		return claim{}
 	}
-	return claim{run: x, aside: r.aside == x, turn: x.at.lane.turn(), score: x.route.score()}
+	return claim{run: x, aside: r.aside == x, turn: x.at.lane.turn(), score: x.score()}
 }
 
 func (c claim) before(o claim) bool {
@@ -172,8 +172,12 @@ func (c claim) before(o claim) bool {
 		return c.run.senior(o.run)
 	case c.share != o.share || c.turn.stage != o.turn.stage:
 		return c.turn.before(o.turn)
+	case c.run.class() != o.run.class():
+		return c.run.class() > o.run.class()
+	case c.score != o.score:
+		return c.score > o.score
 	}
-	return c.run.precedes(c.score, o.run, o.score)
+	return c.run.ahead(o.run)
 }
 
 // dirt is a resource's place among those to look at.

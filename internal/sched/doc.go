@@ -74,6 +74,6 @@
 //
 // A waiting run stands in the line of one resource that has no room for it, and costs
 // nothing until something is given back there. A decision costs, for each resource that
-// changed, the plans and routes (sets of resources) that wait in its line, and the logarithm
+// changed, the plans, and the hosts or datastores, that wait in its line, and the logarithm
 // of the runs; a run that turns out to lack something else is moved to that line once.
 package sched

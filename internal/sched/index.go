@@ -1,9 +1,6 @@
 package sched
 
-import (
-	"strings"
-	"time"
-)
+import "time"
 
 // resource returns the resource of that name, made when it is not there. Without a
 // capacity it is closed.
@@ -50,28 +47,9 @@ func (s *Scheduler) tidy(p *plan) {
 	}
 }
 
-// route returns the route over what x needs, and counts x to it.
-func (s *Scheduler) route(x *run) *route {
-	var key strings.Builder
-	for _, n := range x.needs {
-		key.WriteString(n.res.name)
-		key.WriteByte(0)
-	}
-	t := s.routes[key.String()]
-	if t == nil {
-		t = &route{key: key.String()}
-		for _, n := range x.needs {
-			t.resources = append(t.resources, n.res)
-		}
-		s.routes[t.key] = t
-	}
-	t.runs++
-	return t
-}
-
 // enter has x stand in line from the next decision on.
 func (s *Scheduler) enter(x *run) {
-	x.state, x.route = fresh, s.route(x)
+	x.state = fresh
 	s.fresh = append(s.fresh, x)
 	for _, n := range x.needs {
 		n.res.waiting++
@@ -98,8 +76,4 @@ func (s *Scheduler) leave(x *run, to state) {
 	}
 	x.due, x.elder, x.missed = time.Time{}, false, 0
 	s.letGo(x)
-	if x.route.runs--; x.route.runs == 0 {
-		delete(s.routes, x.route.key)
-	}
-	x.route = nil
 }

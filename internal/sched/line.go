@@ -1,9 +1,10 @@
 package sched
 
 // A line is the runs that wait at one resource: lanes by rank, plan and stage, in each a
-// bucket for every route, in each a tree. So the first that fits is found by looking at
-// plans and routes, of which there are few, and not at runs, of which there are many.
-// Elders have a lane for each rank, whatever their plan and route, before all others.
+// bucket for every home, in each a tree. A home is the resource that sets a run apart, as a
+// rule its host or datastore. So the first that fits is found by looking at plans and homes,
+// of which there are few, and not at runs, of which there are many. Elders have one lane for
+// each rank, whatever their plan and home, before all others.
 type line struct {
 	lanes []*lane
 	byKey map[laneKey]*lane
@@ -29,20 +30,20 @@ type lane struct {
 	use     *use // nil for elders
 	index   int  // in line.lanes
 	buckets []*bucket
-	byRoute map[*route]*bucket
+	byHome  map[*resource]*bucket
 }
 
 type bucket struct {
 	lane  *lane
-	route *route // nil for elders
-	index int    // in lane.buckets
+	home  *resource // nil for elders
+	index int       // in lane.buckets
 	tree  tree
 }
 
 // enqueue puts x into r's line.
 func (r *resource) enqueue(x *run) {
 	l := r.lane(x.laneKey())
-	b := l.bucket(x.route)
+	b := l.bucket(x.home)
 	b.tree.insert(x, x.weightOf(r))
 	x.at, x.state = b, parked
 }
@@ -62,7 +63,7 @@ func (r *resource) lane(key laneKey) *lane {
 	if l != nil {
 		return l
 	}
-	l = &lane{laneKey: key, at: r, index: len(r.lanes), byRoute: map[*route]*bucket{}}
+	l = &lane{laneKey: key, at: r, index: len(r.lanes), byHome: map[*resource]*bucket{}}
 	if !key.elder {
 		l.use = r.use(key.plan)
 		l.use.lanes++
@@ -72,14 +73,14 @@ func (r *resource) lane(key laneKey) *lane {
 	return l
 }
 
-func (l *lane) bucket(t *route) *bucket {
+func (l *lane) bucket(home *resource) *bucket {
 	if l.elder {
-		t = nil
+		home = nil
 	}
-	b := l.byRoute[t]
+	b := l.byHome[home]
 	if b == nil {
-		b = &bucket{lane: l, route: t, index: len(l.buckets)}
-		l.byRoute[t] = b
+		b = &bucket{lane: l, home: home, index: len(l.buckets)}
+		l.byHome[home] = b
 		l.buckets = append(l.buckets, b)
 	}
 	return b
@@ -91,7 +92,7 @@ func (l *lane) drop(b *bucket) {
 	l.buckets[b.index] = l.buckets[end]
 	l.buckets[b.index].index = b.index
 	l.buckets = l.buckets[:end]
-	delete(l.byRoute, b.route)
+	delete(l.byHome, b.home)
 	if end == 0 {
 		l.at.remove(l)
 	}
@@ -124,37 +125,31 @@ func (l *lane) first(limit int64) *run {
 }
 
 // pick returns the first of the runs that find finds in the buckets: the longest, and of
-// those that are about as long the one whose route has most left to do for what it has
-// under way.
+// those that are about as long the one with the highest score.
 func (l *lane) pick(find func(*tree) *run) *run {
 	var best *run
-	var score float64
+	score := unknown
 	for _, b := range l.buckets {
 		x := find(&b.tree)
-		if x == nil {
+		if x == nil || best != nil && x.class() < best.class() {
 			continue
 		}
-		s := 0.0
-		if len(l.buckets) > 1 {
-			s = b.route.score()
+		if best == nil || x.class() > best.class() {
+			best, score = x, unknown
+			continue
 		}
-		if best == nil || x.precedes(s, best, score) {
+		if score == unknown {
+			score = best.score()
+		}
+		if s := x.score(); s > score || s == score && x.ahead(best) {
 			best, score = x, s
 		}
 	}
 	return best
 }
 
-// precedes compares runs of two routes with these scores.
-func (x *run) precedes(score float64, y *run, other float64) bool {
-	switch {
-	case x.class() != y.class():
-		return x.class() > y.class()
-	case score != other:
-		return score > other
-	}
-	return x.ahead(y)
-}
+// unknown is a score that was not worked out: most are not needed.
+const unknown = -1.0
 
 // A turn is what lanes go by: rank, then elders, then the plan that has the smallest share
 // of what it waits for, then the stage of the plan that has the smaller one.
@@ -239,10 +234,11 @@ func (r *resource) serve(l *lane) *run {
 // lend returns the first in the lane who may have what is set aside meanwhile.
 func (r *resource) lend(l *lane) *run {
 	limit := r.loan(l.rank)
-	if limit == 0 || l.elder || l.laneKey.stage != First {
+	if limit == 0 || l.elder || l.laneKey.stage != First || !r.aside.promise.After(*r.now) {
 		return nil
 	}
-	return l.pick(func(t *tree) *run { return t.brief(r.aside.promise.Sub(*r.now), limit) })
+	longest := r.aside.promise.Sub(*r.now)
+	return l.pick(func(t *tree) *run { return t.brief(longest, limit) })
 }
 
 // preferAside returns the run that has something set aside here where it waits here and

@@ -231,8 +231,8 @@ func (o *oracle) drain() {
 // empty fails if the scheduler remembers anything of runs that are gone.
 func (o *oracle) empty() {
 	s := o.s
-	if len(s.runs)+len(s.routes)+len(s.fresh) > 0 {
-		o.t.Fatalf("left: %d runs, %d routes, %d fresh", len(s.runs), len(s.routes), len(s.fresh))
+	if len(s.runs)+len(s.fresh) > 0 {
+		o.t.Fatalf("left: %d runs, %d fresh", len(s.runs), len(s.fresh))
 	}
 	for name, r := range s.resources {
 		if len(r.holders)+len(r.uses)+len(r.lanes)+len(r.byKey)+r.waiting != 0 || r.used != 0 || r.backlog != 0 || r.aside != nil {

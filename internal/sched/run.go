@@ -1,7 +1,6 @@
 package sched
 
 import (
-	"math"
 	"math/bits"
 	"time"
 )
@@ -23,7 +22,7 @@ type run struct {
 	req   Request
 	needs []need
 	plan  *plan
-	route *route // nil while it is not in any line
+	home  *resource // the one that fewest waited for when it came into line
 	state state
 	seq   uint64 // order of arrival
 
@@ -136,23 +135,13 @@ func (p *plan) share(used, capacity int64) float64 {
 	return float64(used) / float64(max(capacity, 1)) / p.weight
 }
 
-// A route is a set of resources, whatever the weights: runs of one route spread alike.
-type route struct {
-	key       string
-	resources []*resource
-	runs      int
-}
-
-// score is how much work waits for each run that is under way, multiplied over the
-// resources: those that have most left to do and least under way come first. What all
-// routes share does not change their order.
-func (t *route) score() float64 {
+// score is how much work waits for each run that is under way, multiplied over what x
+// needs: where most is left to do and least is under way comes first. What all runs of a
+// line need does not change their order.
+func (x *run) score() float64 {
 	score := 1.0
-	for _, r := range t.resources {
-		score *= r.backlog / float64(len(r.holders)+1)
-	}
-	if math.IsNaN(score) {
-		return 0
+	for _, n := range x.needs {
+		score *= n.res.backlog / float64(len(n.res.holders)+1)
 	}
 	return score
 }

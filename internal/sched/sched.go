@@ -23,7 +23,6 @@ type Scheduler struct {
 	resources map[string]*resource
 	owners    map[string]*owner
 	plans     map[string]*plan
-	routes    map[string]*route
 	runs      map[string]*run
 	paused    map[string]bool // runs
 	fresh     []*run
@@ -47,7 +46,6 @@ func New(o Options) *Scheduler {
 		resources: map[string]*resource{},
 		owners:    map[string]*owner{},
 		plans:     map[string]*plan{},
-		routes:    map[string]*route{},
 		runs:      map[string]*run{},
 		paused:    map[string]bool{},
 		version:   1,
