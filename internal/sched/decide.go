@@ -78,7 +78,7 @@ func (s *Scheduler) candidate(r *resource) claim {
 	for first != nil && first != fit && r.limit(first.rank(), first) > 0 && s.pass(first) {
 		first, fit = r.choose()
 	}
-	return claimOf(r, fit)
+	return claimOf(fit)
 }
 
 // begin grants x what it needs, or moves it to the line of something that it lacks.
@@ -147,25 +147,22 @@ func narrowest(needs []need) *resource {
 // A claim is a candidate with what it is compared by. Between lines, a plan's share is
 // that of the resource it waits for.
 type claim struct {
-	run   *run
-	aside bool
+	run *run
 	turn
 	score float64
 }
 
-func claimOf(r *resource, x *run) claim {
+func claimOf(x *run) claim {
 	if x == nil {
 		return claim{}
 	}
-	return claim{run: x, aside: r.aside == x, turn: x.at.lane.turn(), score: x.score()}
+	return claim{run: x, turn: x.at.lane.turn(), score: x.score()}
 }
 
 func (c claim) before(o claim) bool {
 	switch {
 	case c.rank != o.rank:
 		return c.rank > o.rank
-	case c.aside != o.aside:
-		return c.aside
 	case c.elder != o.elder:
 		return c.elder
 	case c.elder:

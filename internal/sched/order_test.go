@@ -122,19 +122,46 @@ func TestRunsAreSpreadOverHosts(t *testing.T) {
 	m := newSim(t, caps)
 	for h := range 4 {
 		for i := range 100 {
-			q := vmOn(fmt.Sprint("esx", h), "p", i, 30*time.Minute)
+			q := vmOn(fmt.Sprint("esx", h), "p", i, time.Duration(18+i%16)*time.Minute)
 			q.Needs = append(q.Needs, Need{"target:kvm/vms", 1})
 			m.ask(q)
 		}
 	}
-	have := map[string]int{}
-	for _, run := range m.decide() {
-		have[run[:len("p-esx0")]]++
-	}
-	for host, n := range have {
-		if n != 3 || len(have) != 4 {
-			t.Errorf("%s has %d of 12: %v", host, n, have)
+	for m.now.Before(epoch.Add(8 * time.Hour)) {
+		m.decide()
+		for h := range 4 {
+			if n := len(m.s.resources[fmt.Sprintf("host:esx%d/vms", h)].holders); n < 2 || n > 4 {
+				t.Fatalf("at %v esx%d has %d of 12", m.now, h, n)
+			}
 		}
+		m.step()
+	}
+}
+
+// Whoever waits for a host that is paused keeps nobody from anything else that it needs.
+func TestNothingIsSetAsideForWhatIsPaused(t *testing.T) {
+	m := newSim(t, map[string]int64{"host:a/vms": 5, "host:b/vms": 5, "target:t/disks": 4})
+	small := func(i int) Request {
+		return Request{Run: fmt.Sprint("small", i), Plan: "s", Needs: needs("target:t/disks", 1, "host:b/vms", 1), Expected: time.Duration(10+i%4) * time.Minute}
+	}
+	n := 0
+	more := func(string) { m.ask(small(n)); n++ }
+	for range 8 {
+		more("")
+	}
+	m.decide()
+	for i := range 20 { // so that they stand in the target's line, which is the shorter one
+		m.ask(Request{Run: fmt.Sprint("large", i), Plan: "l", Needs: needs("target:t/disks", 3, "host:a/vms", 1), Expected: time.Hour})
+	}
+	m.after = more
+	m.until(epoch.Add(2 * time.Minute))
+	m.s.PauseOwner("host:a")
+	for m.now.Before(epoch.Add(5 * time.Hour)) {
+		m.decide()
+		if r := m.s.resources["target:t/disks"]; r.used < 4 {
+			t.Fatalf("at %v: %d of 4 in use, set aside: %v", m.now, r.used, r.aside != nil)
+		}
+		m.step()
 	}
 }
 
