@@ -4,7 +4,7 @@
 #   scripts/setup.sh [demo|test|slow|bench]...     (default: test)
 #
 # It is called by every make target that needs tools, so it must be quick when there is
-# nothing to do: one dpkg-query, no network, no root.
+# nothing to do: one dpkg-query, a look into build/, no network, no root.
 # Debian 12 or later, or a derivative; root or sudo where something has to be installed.
 # shellcheck disable=SC2046,SC2086 # package lists are split into words on purpose
 set -eu
@@ -18,6 +18,8 @@ demo='qemu-system-x86 qemu-utils ovmf seabios e2fsprogs fdisk dosfstools mtools
 # and ESXi's shell.
 test='curl cpio util-linux libxml2-utils libvirt0 libnfs-utils qemu-block-extra nfs-ganesha nfs-ganesha-vfs rpcbind iproute2
       openssh-client busybox-static'
+# What fio is built with: Debian's own has no engine for NFS.
+fio='gcc libc6-dev make patch libnfs-dev pkgconf'
 # A libvirt that the slow tests start by hand (Debian may start its service too), and
 # Wireshark, 120 MB, that dissects what others' clients and decamp land say to each other.
 slow='tshark libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients'
@@ -39,8 +41,8 @@ wanted() {
 	for group in "$@"; do
 		case $group in
 		demo) echo $demo ;;
-		test) echo $demo $test ;;
-		slow) echo $demo $test $slow ;;
+		test) echo $demo $test $fio ;;
+		slow) echo $demo $test $fio $slow ;;
 		bench) echo $demo $test $bench ;;
 		esac
 	done | tr ' ' '\n' | sort -u
@@ -103,6 +105,48 @@ fetch_kernel() {
 	mv -T "$new" build/kernel || { rm -rf "$new"; [ -e build/kernel/boot ]; } # another run was first
 }
 
+# The release of fio that is built, as Debian 12 has it, the SHA-256 of its source, and how
+# it is built: not optimised, as that takes three times as long.
+fio_release=3.33
+fio_sum=d2410e13e0f379d061d077cc5ae325835bb7c6186aa7bafc1df954cbc9b014fc
+fio_options='--enable-libnfs --disable-optimizations --disable-native'
+
+# fio_version prints the version that the build has, and no other: of its patch, too.
+fio_version() {
+	made=$(echo "$fio_sum $fio_options" | cat - scripts/fio-nfs.patch | sha256sum)
+	echo "fio-$fio_release-decamp-$(echo "$made" | cut -c 1-12)"
+}
+
+# fetch_fio unpacks fio's source into $tmp. It is next to the binary package on the mirror.
+fetch_fio() {
+	refresh
+	binary=$(apt-get -q download --print-uris fio | sed -n "s/^'\([^']*\)'.*/\1/p")
+	[ -n "$binary" ] || fail "apt knows no fio"
+	chmod 755 "$tmp" # apt fetches as its own user where it can
+	/usr/lib/apt/apt-helper download-file "${binary%/*}/fio_$fio_release.orig.tar.gz" "$tmp/fio.tar.gz" "SHA256:$fio_sum" \
+		>"$tmp/log" 2>&1 || fail_with_log "could not fetch the source of fio $fio_release"
+	tar -xzf "$tmp/fio.tar.gz" -C "$tmp"
+}
+
+# build_fio builds build/fio with its engine for NFS, mended by scripts/fio-nfs.patch, which
+# says why: a client that does not notice what is missing proves nothing.
+build_fio() {
+	version=$(fio_version)
+	[ "$(build/fio --version 2>/dev/null)" != "$version" ] || return 0
+	echo "setup: building fio with its engine for NFS" >&2
+	fetch_fio
+	(
+		unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL # of the make that called us
+		patch -d "$tmp/fio-$fio_release" -p 1 <scripts/fio-nfs.patch &&
+			cd "$tmp/fio-$fio_release" && echo "$version" >version &&
+			./configure $fio_options && make -j "$(nproc)" fio
+	) >"$tmp/log" 2>&1 || fail_with_log "could not build fio"
+	mkdir -p build
+	new=$(mktemp build/fio.XXXXXX)
+	install "$tmp/fio-$fio_release/fio" "$new"
+	mv "$new" build/fio # at once: another run may have been first, and use it
+}
+
 [ $# -gt 0 ] || set -- test
 for group in "$@"; do
 	case $group in
@@ -115,3 +159,6 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 install_packages "$@"
 fetch_kernel
+case " $* " in
+*" test "* | *" slow "*) build_fio ;;
+esac

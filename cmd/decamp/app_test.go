@@ -94,6 +94,8 @@ func TestWrongUsageIsExitCode2WithARemedy(t *testing.T) {
 		{"too much nfc", "migrate esxi://root@h vm --to dir:/x --transport nfc --nfc-buffer 2M --nfc-buffers 9", "16M at the most", "--help"},
 		{"too many handles", "migrate esxi://root@h vm --to dir:/x --transport nfc --nfc-handles 17", "want 1 to 16", "--help"},
 		{"odd format", "migrate esxi://root@h vm --to dir:/x --format vhd", "want raw or qcow2", "--help"},
+		{"boot of no warm run", "migrate esxi://root@h vm --to dir:/x --boot-time 90s", "it needs --warm", "--help"},
+		{"odd boot", "migrate esxi://root@h vm --to dir:/x --warm --boot-time -1s", "want times above 0", "--help"},
 		{"force alone", "migrate esxi://root@h vm --to dir:/x --force", "needs --power-off", "--help"},
 		{"too many connections", "migrate esxi://root@h vm --to dir:/x --connections 99", "want 1 to 12", "--help"},
 		{"spot without source", "verify /x --spot 1M", "need each other", "--help"},

@@ -131,7 +131,7 @@ func (a *app) tellCleaned(server string, done []leftover.Record, forgotten bool)
 		if forgotten {
 			form = "That host %s had %s is forgotten.\n"
 		}
-		if _, err := fmt.Fprintf(a.out, form, plain(string(r.Host)), plain(r.Text)); err != nil {
+		if _, err := fmt.Fprintf(a.out, form, plain(r.Where()), plain(r.Text)); err != nil {
 			return err
 		}
 	}

@@ -20,9 +20,9 @@ func serverOf(u *url.URL) string { return strings.ToLower(withPort(u)) }
 func (a *app) tidy(ctx context.Context, shells *hostShells) (left bool) {
 	done, err := putBack(ctx, shells)
 	for _, r := range done {
-		a.log.Info("put back what an earlier run left", "host", r.Host, "what", r.Text)
+		a.log.Info("put back what an earlier run left", "host", r.Where(), "what", r.Text)
 		if !a.json {
-			fmt.Fprintf(a.err, "An earlier run had left %s on host %s; it is taken off.\n", plain(r.Text), plain(string(r.Host)))
+			fmt.Fprintf(a.err, "An earlier run had left %s on host %s; it is taken off.\n", plain(r.Text), plain(r.Where()))
 		}
 	}
 	a.warnStays(err)

@@ -35,10 +35,22 @@ func (p planned) PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Dur
 	return p.Session.PowerOff(ctx, vm, esx.PowerOffOptions{Wait: wait, Force: force})
 }
 
-// Track is part of migrate.Live. What a licence or a role forbids cannot be had.
+// MayChange is part of migrate.Live. A licence that cannot be read is found out by what the
+// host refuses.
+func (p planned) MayChange(ctx context.Context) error {
+	if p.FreeLicence(ctx) {
+		return migrate.ReadOnly()
+	}
+	return ctx.Err()
+}
+
+// Track is part of migrate.Live. What a role forbids cannot be had.
 func (p planned) Track(ctx context.Context, vm inventory.MoRef, on bool) error {
 	err := p.TrackChanges(ctx, vm, on)
-	if esx.Forbidden(err) {
+	switch {
+	case esx.Restricted(err):
+		return migrate.ReadOnly()
+	case esx.Forbidden(err):
 		return fault.New(fault.Unsupported, "%w", err).WithHint("allow the user VirtualMachine.Config.ChangeTracking")
 	}
 	return err
@@ -53,11 +65,21 @@ func (p planned) Freeze(ctx context.Context, vm inventory.MoRef, name string) (f
 	if err == nil && !found {
 		ref, err = p.CreateSnapshot(ctx, vm, esx.SnapshotSpec{Name: name, Description: "taken by decamp, which copies this VM, and removed by it"})
 	}
+	if esx.Restricted(err) {
+		err = migrate.ReadOnly()
+	}
 	if err != nil {
 		return frozen, err
 	}
-	ids, err := p.ChangeIDs(ctx, ref)
-	return migrate.Frozen{Snapshot: ref, IDs: ids}, err
+	disks, err := p.FrozenDisks(ctx, ref)
+	frozen = migrate.Frozen{Snapshot: ref, IDs: map[int32]inventory.ChangeID{}, Sizes: map[int32]int64{}}
+	for _, d := range disks {
+		frozen.Sizes[d.Key] = d.Capacity
+		if d.ChangeID != "" {
+			frozen.IDs[d.Key] = d.ChangeID
+		}
+	}
+	return frozen, err
 }
 
 // Frozen is part of migrate.Live.

@@ -113,13 +113,17 @@ func state(b plan.Bytes) string {
 	return s
 }
 
-// outlookWords is "212 MiB changed since, 3 MB/s; cut over now: out for 41s and its boot".
+// outlookWords is "212 MiB changed since, 3 MB/s; cut over now: out for 41s, its boot not counted".
 func outlookWords(o plan.Outlook) string {
 	text := ""
 	if o.Dirty > 0 {
 		text = fmt.Sprintf("%s changed since, %s; ", size(o.Delta), rate(o.Dirty, time.Second))
 	}
-	return text + fmt.Sprintf("cut over now: out for %s and its boot", duration(o.Outage))
+	text += "cut over now: out for " + duration(o.Outage)
+	if o.Boot == 0 {
+		return text + ", its boot not counted"
+	}
+	return text + ", its boot of " + duration(o.Boot) + " included"
 }
 
 // say puts an event into words; "" if people need not know. How the run ended is said by

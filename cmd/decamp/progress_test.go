@@ -53,6 +53,17 @@ func TestProgressAsLines(t *testing.T) {
 	golden(t, "testdata/progress.txt", out.String())
 }
 
+func TestOutlookSaysWhetherTheBootCounts(t *testing.T) {
+	o := plan.Outlook{Dirty: 3e6, Delta: 212 << 20, Outage: 41 * time.Second}
+	if got, want := outlookWords(o), "212 MiB changed since, 3.0 MB/s; cut over now: out for 41s, its boot not counted"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	o.Boot, o.Dirty = 20*time.Second, 0
+	if got, want := outlookWords(o), "cut over now: out for 41s, its boot of 20s included"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestProgressAsJSON(t *testing.T) {
 	r := newRig(t)
 	r.json = true

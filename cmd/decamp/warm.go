@@ -21,6 +21,8 @@ type warmOptions struct {
 	at       string
 	interval time.Duration
 	budget   time.Duration
+	boot     time.Duration
+	bootSaid bool
 	paranoid bool
 	time     time.Time // of at; zero where the operator says when
 }
@@ -32,6 +34,7 @@ func (o *warmOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.at, "cutover", manually, "with warm: `TIME` of the last round, as 2026-12-01T02:00Z, or manual: when decamp cutover says so")
 	f.DurationVar(&o.interval, "interval", time.Hour, "with warm: `TIME` from the beginning of one round to the next")
 	f.DurationVar(&o.budget, "downtime-budget", 0, "with warm: cut over once the outage is expected to be at most this `TIME`")
+	f.DurationVar(&o.boot, "boot-time", 0, "with warm: `TIME` the guest takes to boot, counted into the outage; kept when the run is continued")
 	f.BoolVar(&o.paranoid, "paranoid", false, "with warm: after the last round, while the VM is off, read all of its disks once more and compare")
 }
 
@@ -41,7 +44,7 @@ var cutoverForms = []string{time.RFC3339, "2006-01-02T15:04Z07:00"}
 // check refuses flags that do not fit.
 func (o *warmOptions) check(cmd *cobra.Command, targets int) error {
 	if !o.on {
-		for _, name := range []string{"cutover", "interval", "downtime-budget", "paranoid"} {
+		for _, name := range []string{"cutover", "interval", "downtime-budget", "boot-time", "paranoid"} {
 			if cmd.Flags().Changed(name) {
 				return badUsage(cmd, "--%s says how a warm migration ends: it needs --warm", name)
 			}
@@ -51,8 +54,9 @@ func (o *warmOptions) check(cmd *cobra.Command, targets int) error {
 	if targets > 1 {
 		return badUsage(cmd, "--warm takes one --to")
 	}
-	if o.interval <= 0 || o.budget < 0 {
-		return badUsage(cmd, "--interval and --downtime-budget: want times above 0")
+	o.bootSaid = cmd.Flags().Changed("boot-time")
+	if o.interval <= 0 || o.budget < 0 || o.boot < 0 {
+		return badUsage(cmd, "--interval, --downtime-budget and --boot-time: want times above 0")
 	}
 	if o.at == manually {
 		return nil
@@ -67,7 +71,11 @@ func (o *warmOptions) check(cmd *cobra.Command, targets int) error {
 }
 
 func (o *warmOptions) cutover() migrate.Cutover {
-	return migrate.Cutover{At: o.time, Budget: o.budget, Interval: o.interval}
+	c := migrate.Cutover{At: o.time, Budget: o.budget, Interval: o.interval}
+	if o.bootSaid {
+		c.Boot = &o.boot
+	}
+	return c
 }
 
 const cutoverHelp = `

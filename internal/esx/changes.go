@@ -38,19 +38,33 @@ func (s *Session) Changed(ctx context.Context, vm, snapshot inventory.MoRef, key
 	return nil
 }
 
+// FrozenDisks returns the disks of a VM as a snapshot's configuration has them: their size and
+// what their state is called (ChangeID, empty without change tracking) are those of that
+// moment. Of what is on a datastore nothing is told.
+func (s *Session) FrozenDisks(ctx context.Context, snapshot inventory.MoRef) (disks []inventory.Disk, err error) {
+	var at mo.VirtualMachineSnapshot
+	if err := s.properties(ctx, reference("VirtualMachineSnapshot", snapshot), &at, "config.hardware.device"); err != nil {
+		return nil, fmt.Errorf("read disks of snapshot %s: %w", snapshot, classify(err))
+	}
+	for _, d := range at.Config.Hardware.Device {
+		if disk, ok := d.(*types.VirtualDisk); ok {
+			disks = append(disks, (&tree{}).disk(disk, nil))
+		}
+	}
+	return disks, nil
+}
+
 // ChangeIDs returns, by the disks' keys, what the state of each at a snapshot is called. A
 // disk without change tracking has none.
 func (s *Session) ChangeIDs(ctx context.Context, snapshot inventory.MoRef) (map[int32]inventory.ChangeID, error) {
-	var at mo.VirtualMachineSnapshot
-	if err := s.properties(ctx, reference("VirtualMachineSnapshot", snapshot), &at, "config.hardware.device"); err != nil {
-		return nil, fmt.Errorf("read change ids of snapshot %s: %w", snapshot, classify(err))
+	disks, err := s.FrozenDisks(ctx, snapshot)
+	if err != nil {
+		return nil, err
 	}
 	ids := map[int32]inventory.ChangeID{}
-	for _, d := range at.Config.Hardware.Device {
-		if disk, ok := d.(*types.VirtualDisk); ok {
-			if chain := layers(disk.Backing); len(chain) > 0 && chain[0].changeID != "" {
-				ids[disk.Key] = inventory.ChangeID(chain[0].changeID)
-			}
+	for _, d := range disks {
+		if d.ChangeID != "" {
+			ids[d.Key] = d.ChangeID
 		}
 	}
 	return ids, nil

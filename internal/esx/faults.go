@@ -79,6 +79,9 @@ func vimError(f types.BaseMethodFault, err error) error {
 		return fault.New(fault.Denied, "%w", err).WithHint("the server ended the session at once; see its hostd or vpxd log")
 	case *types.ManagedObjectNotFound:
 		return fault.New(fault.NotFound, "%s %s is gone: %w", f.Obj.Type, f.Obj.Value, err).WithHint("list the inventory again: decamp ls")
+	case *types.TaskInProgress:
+		return fault.New(fault.Transient, "%w", err).
+			WithHint("something else is done to it now, such as moving it to another host: see its recent tasks, wait for the end and run the command again")
 	case types.BaseNasConfigFault:
 		return nasError(f.(types.BaseMethodFault), err)
 	}
@@ -89,7 +92,7 @@ func vimKind(f types.BaseMethodFault) fault.Kind {
 	switch f.(type) {
 	case *types.NotFound, *types.FileNotFound:
 		return fault.NotFound
-	case types.BaseInvalidState, *types.TaskInProgress, *types.ResourceInUse, *types.FileLocked, *types.ToolsUnavailable,
+	case types.BaseInvalidState, *types.ResourceInUse, *types.FileLocked, *types.ToolsUnavailable,
 		*types.AlreadyExists, *types.DuplicateName, *types.FileAlreadyExists:
 		return fault.Conflict
 	case types.BaseNotSupported, *types.NotImplemented, *types.MethodNotFound:

@@ -33,7 +33,7 @@ func TestClassify(t *testing.T) {
 		{vim(&types.FileNotFound{}), fault.NotFound, false},
 		{vim(&types.InvalidPowerState{}), fault.Conflict, false},
 		{vim(&types.FileLocked{}), fault.Conflict, false},
-		{vim(&types.TaskInProgress{}), fault.Conflict, false},
+		{vim(&types.TaskInProgress{}), fault.Transient, true},
 		{vim(&types.NotSupported{}), fault.Unsupported, false},
 		{vim(&types.MethodNotFound{}), fault.Unsupported, false},
 		{vim(&types.HostCommunication{}), fault.Transient, false},

@@ -453,6 +453,25 @@ func TestPowerLadderOnTheLab(t *testing.T) {
 	}
 }
 
+// Only a host all of whose licences are the free hypervisor's is known to change nothing.
+func TestFreeLicenceIsRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg  lab.Config
+		free bool
+	}{
+		"free":                      {lab.Config{ReadOnlyLicence: true}, true},
+		"of a name nobody knows":    {lab.Config{ReadOnlyLicence: true, LicenceEdition: "esxNew"}, false},
+		"evaluation":                {lab.Config{}, false},
+		"a vCenter has no free one": {lab.Config{VCenter: true}, false},
+	} {
+		b := startLab(t, c.cfg)
+		s := b.dial(t)
+		if got := s.FreeLicence(t.Context()); got != c.free {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 func TestFreeLicenceOnTheLab(t *testing.T) {
 	b := startLab(t, lab.Config{ReadOnlyLicence: true, VMs: []lab.VM{{Name: "web", PoweredOn: true, Disks: []lab.Disk{{Capacity: 1 << 20}}}}})
 	s := b.dial(t)

@@ -60,8 +60,49 @@ func TestStepsPassPlainDataAndAreOnRecord(t *testing.T) {
 	if found, err := st.Result("second", &n); !found || err != nil || n != 42 {
 		t.Fatalf("result of second: %d, found %v, %v", n, found, err)
 	}
+	if found, err := st.Last(&n); !found || err != nil || n != 42 {
+		t.Fatalf("last result: %d, found %v, %v", n, found, err)
+	}
 	if st.State != Done || st.Attempt != 1 || len(st.Steps) != 2 {
 		t.Fatalf("status %+v", st)
+	}
+}
+
+// A step that was done before and fails now does not count with what it returned then: what is
+// known last is what the step before it returned.
+func TestLastResultIsNotThatOfAStepThatFailed(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	e := open(t, t.TempDir(), func(e *Engine) {
+		RegisterStep(e, "again", func(_ context.Context, n int) (int, error) {
+			if calls++; calls == 2 {
+				return 0, fault.New(fault.Full, "not now")
+			}
+			return n + 1, nil
+		})
+		RegisterStep(e, "other", addOne)
+		Register(e, "loop", func(c *Context, n int) error {
+			for _, step := range []string{"again", "other", "again"} {
+				if err := c.Step(step, n, &n); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	ok(t, e.Start(t.Context(), "r1", "loop", 40))
+	if err := e.Wait(t.Context(), "r1"); !fault.Is(err, fault.Full) {
+		t.Fatal(err)
+	}
+	st, err := e.Status(t.Context(), "r1")
+	ok(t, err)
+	var n int
+	if found, err := st.Last(&n); !found || err != nil || n != 42 {
+		t.Fatalf("last result: %d, found %v, %v", n, found, err)
+	}
+	var none Status
+	if found, err := none.Last(&n); found || err != nil {
+		t.Fatalf("found a result of no step: %v", err)
 	}
 }
 

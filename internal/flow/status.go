@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,6 +51,17 @@ func (s Status) Result(name string, out any) (bool, error) {
 	for i := len(s.Steps) - 1; i >= 0; i-- {
 		if r := s.Steps[i]; r.Name == name && r.Err == nil {
 			return true, decode(name, r.out, out)
+		}
+	}
+	return false, nil
+}
+
+// Last decodes the result of the last good step, whatever its name, and reports whether there
+// is one.
+func (s Status) Last(out any) (bool, error) {
+	for _, r := range slices.Backward(s.Steps) {
+		if r.Err == nil {
+			return true, decode(r.Name, r.out, out)
 		}
 	}
 	return false, nil

@@ -34,6 +34,11 @@ type Job struct {
 	// second look.
 	Source func(ctx context.Context) (disk.Source, error)
 
+	// Grow makes an image that is there one of Info.Size, durably: one of a disk that was
+	// smaller once, but had at least so many bytes. What is added reads as zeros. No image,
+	// or one that has that size, is no error. Nil: the disk does not grow while it is copied.
+	Grow func(ctx context.Context, least int64) error
+
 	// Anew is told why an image is copied again from its beginning.
 	Anew func(why string)
 
@@ -131,6 +136,9 @@ func (j Job) finished(ctx context.Context) (root manifest.Hash, ok bool) {
 // open opens or creates the image and its manifest, and makes them agree: see the
 // package comment.
 func (j Job) open(ctx context.Context) (_ *Copying, err error) {
+	if err := j.follow(ctx); err != nil {
+		return nil, fmt.Errorf("image of a disk that grew: %w", err)
+	}
 	t, created, err := j.Place.Open(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("open image: %w", err)

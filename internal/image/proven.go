@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -23,6 +25,9 @@ import (
 // since they were written. A copy that goes on for days while its VM runs keeps it beside the
 // manifest, so that the outage in the end need not wait for all of the image to be read.
 //
+// What was read back stood at a place of the file. An image whose tables are written in the end
+// has to map its disk to the same places, or what was proven is something else: mapping.go.
+//
 // It is only ever too small. While an image is written to there is no file: Ledger removes
 // it before the first byte changes, Save puts it back when the writing is over. Whatever dies
 // in between, all of the image is read again.
@@ -31,19 +36,33 @@ import (
 //
 //	 0  magic, 16 bytes
 //	16  BLAKE3 of the manifest's identity (Info.String), 32 bytes
-//	48  runs of proven chunks, each two uvarints: how many are not before it, how many are
+//	48  uvarint: base, where in its file the disk's first byte was
+//	 …  proven chunks: how many runs there are, and for each, how many are not before it and
+//	    how many are; all uvarints
+//	 …  pieces of 64 KiB that were zeros, likewise
 //	 …  BLAKE3 of all before, 32 bytes
 type Proven struct {
 	path string
 	info manifest.Info
-	bits *bitmap.Bitmap // by chunk
+	record
 
 	mu   sync.Mutex // guards gone
 	gone bool       // there is no file
 }
 
+// record is what was read back.
+type record struct {
+	bits  *bitmap.Bitmap // by chunk
+	base  int64          // where in the file the disk's first byte was, and so every other
+	zeros *bitmap.Bitmap // by piece: what of the chunks was nothing but zeros
+}
+
+func newRecord(info manifest.Info) record {
+	return record{bits: bitmap.New(info.Size, manifest.ChunkSize), zeros: bitmap.New(info.Size, piece)}
+}
+
 const (
-	provenMagic  = "decamp proven 1\n"
+	provenMagic  = "decamp proven 2\n"
 	provenSuffix = ".proven"
 	sumLen       = 32
 )
@@ -51,7 +70,7 @@ const (
 // OpenProven reads what is on record for the image with that manifest. What cannot be read,
 // or is of another disk, proves nothing.
 func OpenProven(manifestPath string, info manifest.Info) (*Proven, error) {
-	p := &Proven{path: manifestPath + provenSuffix, info: info, bits: bitmap.New(info.Size, manifest.ChunkSize)}
+	p := &Proven{path: manifestPath + provenSuffix, info: info, record: newRecord(info)}
 	text, err := os.ReadFile(p.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -60,11 +79,14 @@ func OpenProven(manifestPath string, info manifest.Info) (*Proven, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read what of the image is proven: %w", err)
 	}
-	if bits, err := parseProven(text, info); err == nil {
-		p.bits = bits
+	if r, err := parseProven(text, info); err == nil {
+		p.record = r
 	}
 	return p, nil
 }
+
+// manifest is the path of the manifest that the record is of.
+func (p *Proven) manifest() string { return strings.TrimSuffix(p.path, provenSuffix) }
 
 // ForgetProven removes the record.
 func ForgetProven(manifestPath string) error {
@@ -166,16 +188,25 @@ func (p *Proven) Save() error {
 
 func (p *Proven) encode() []byte {
 	b := append([]byte(provenMagic), identityOf(p.info)...)
-	done := int64(0) // chunks told
-	for next := p.bits.Next(disk.Range{Len: p.info.Size}); !next.Empty(); {
-		first, end := next.Off/manifest.ChunkSize, (next.End()+manifest.ChunkSize-1)/manifest.ChunkSize
-		b = binary.AppendUvarint(b, uint64(first-done))
-		b = binary.AppendUvarint(b, uint64(end-first))
-		done = end
-		next = p.bits.Next(disk.Range{Off: next.End(), Len: p.info.Size - next.End()})
-	}
+	b = binary.AppendUvarint(b, uint64(p.base))
+	b = appendRuns(b, p.bits, p.info.Size, manifest.ChunkSize)
+	b = appendRuns(b, p.zeros, p.info.Size, piece)
 	sum := manifest.HashOf(b)
 	return append(b, sum[:]...)
+}
+
+// appendRuns writes down which grains of a disk of size bytes have their bits set.
+func appendRuns(b []byte, bits *bitmap.Bitmap, size, grain int64) []byte {
+	var runs []byte
+	n, done := uint64(0), int64(0) // done: grains told
+	for next := bits.Next(disk.Range{Len: size}); !next.Empty(); n++ {
+		first, end := next.Off/grain, (next.End()+grain-1)/grain
+		runs = binary.AppendUvarint(runs, uint64(first-done))
+		runs = binary.AppendUvarint(runs, uint64(end-first))
+		done = end
+		next = bits.Next(disk.Range{Off: next.End(), Len: size - next.End()})
+	}
+	return append(binary.AppendUvarint(b, n), runs...)
 }
 
 func identityOf(info manifest.Info) []byte {
@@ -183,37 +214,60 @@ func identityOf(info manifest.Info) []byte {
 	return sum[:]
 }
 
+// errProven is the only thing that is wrong with a record.
+var errProven = fault.New(fault.Corrupt, "the record of what is proven is damaged, or of another image")
+
 // parseProven is encode's inverse. What is not just that is fault.Corrupt.
-func parseProven(b []byte, info manifest.Info) (*bitmap.Bitmap, error) {
-	damaged := fault.New(fault.Corrupt, "the record of what is proven is damaged, or of another image")
+func parseProven(b []byte, info manifest.Info) (r record, err error) {
 	head := len(provenMagic) + sumLen
 	if len(b) < head+sumLen || !bytes.HasPrefix(b, []byte(provenMagic)) {
-		return nil, damaged
+		return r, errProven
 	}
 	body, sum := b[:len(b)-sumLen], b[len(b)-sumLen:]
 	want := manifest.HashOf(body)
 	if !bytes.Equal(sum, want[:]) || !bytes.Equal(body[len(provenMagic):head], identityOf(info)) {
-		return nil, damaged
+		return r, errProven
 	}
-	bits := bitmap.New(info.Size, manifest.ChunkSize)
-	body = body[head:]
-	for at := int64(0); len(body) > 0; {
-		gap, n := binary.Uvarint(body)
+	base, n := binary.Uvarint(body[head:])
+	if n <= 0 || base > math.MaxInt64 {
+		return r, errProven
+	}
+	r = newRecord(info)
+	r.base = int64(base)
+	body, err = takeRuns(body[head+n:], r.bits, info.Size, manifest.ChunkSize)
+	if err == nil {
+		body, err = takeRuns(body, r.zeros, info.Size, piece)
+	}
+	if err == nil && len(body) > 0 {
+		err = errProven
+	}
+	return r, err
+}
+
+// takeRuns is appendRuns' inverse. It returns what is left of b.
+func takeRuns(b []byte, bits *bitmap.Bitmap, size, grain int64) ([]byte, error) {
+	runs, n := binary.Uvarint(b)
+	if n <= 0 {
+		return nil, errProven
+	}
+	b = b[n:]
+	all := (size + grain - 1) / grain
+	for at := int64(0); runs > 0; runs-- {
+		gap, n := binary.Uvarint(b)
 		if n <= 0 {
-			return nil, damaged
+			return nil, errProven
 		}
-		count, m := binary.Uvarint(body[n:])
-		room := uint64(info.Chunks() - at)
+		count, m := binary.Uvarint(b[n:])
+		room := uint64(all - at)
 		if m <= 0 || count == 0 || gap > room || count > room-gap {
-			return nil, damaged
+			return nil, errProven
 		}
 		first := at + int64(gap)
 		at = first + int64(count)
-		last := info.Chunk(at - 1)
-		bits.Set(disk.Range{Off: first * manifest.ChunkSize, Len: last.End() - first*manifest.ChunkSize})
-		body = body[n+m:]
+		bits.Set(disk.Range{Off: first * grain, Len: min(at*grain, size) - first*grain})
+		b = b[n+m:]
 	}
-	return bits, nil
+	return b, nil
 }
 
 // provers is how many chunks Prove reads at once: enough to keep a disk busy, while the VM's
@@ -244,6 +298,7 @@ func (j Job) Prove(ctx context.Context, progress func(done, size int64)) (report
 		return report, fmt.Errorf("open image to read it back: %w", err)
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
+	p.at(mappingOf(src))
 	if err := p.prove(ctx, log, src, &report, progress); err != nil {
 		return report, err
 	}
@@ -302,7 +357,8 @@ func (p *Proven) check(ctx context.Context, log *manifest.Log, src disk.Source, 
 	}
 	if want == manifest.ZeroHash(int(r.Len)) {
 		if extents, err := src.Extents(ctx, r); err == nil && len(extents) == 1 && extents[0].Kind == disk.Zero {
-			p.set(c) // a hole
+			p.zeros.Set(r) // a hole
+			p.set(c)
 			return nil, nil
 		}
 	}
@@ -312,6 +368,7 @@ func (p *Proven) check(ctx context.Context, log *manifest.Log, src disk.Source, 
 	if got := manifest.HashOf(b[:r.Len]); got != want {
 		return &manifest.Bad{Disk: p.info.Disk, Off: r.Off, Len: r.Len, Want: want, Got: got}, nil
 	}
+	p.noteZeros(r, b)
 	p.set(c)
 	return nil, nil
 }

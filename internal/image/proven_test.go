@@ -106,27 +106,30 @@ func TestNothingIsProvenWhileItIsWritten(t *testing.T) {
 // FuzzProven: whatever stands in the record, no chunk that the disk does not have is proven,
 // and what is read is what is written again.
 func FuzzProven(f *testing.F) {
-	for _, pairs := range [][]uint64{{}, {0, 301}, {3, 5, 0, 1, 100, 2}, {0, 302}, {1 << 63, 1 << 63}} {
+	for _, numbers := range [][]uint64{
+		{0, 0, 0}, {1 << 20, 1, 0, 301, 1, 3, 200}, {0, 2, 3, 5, 100, 2, 0}, {0, 1, 0, 302, 0}, {0, 1, 1 << 63, 1 << 63, 0}, {1 << 63, 0, 0},
+	} {
 		var b []byte
-		for _, n := range pairs {
+		for _, n := range numbers {
 			b = binary.AppendUvarint(b, n)
 		}
 		f.Add(b)
 	}
-	f.Fuzz(func(t *testing.T, runs []byte) {
+	f.Fuzz(func(t *testing.T, rest []byte) {
 		b := append([]byte(provenMagic), identityOf(provenInfo)...)
-		b = append(b, runs...)
+		b = append(b, rest...)
 		sum := manifest.HashOf(b)
-		bits, err := parseProven(append(b, sum[:]...), provenInfo)
+		r, err := parseProven(append(b, sum[:]...), provenInfo)
 		if err != nil {
 			return
 		}
-		p := &Proven{info: provenInfo, bits: bits}
+		p := &Proven{info: provenInfo, record: r}
 		again, err := parseProven(p.encode(), provenInfo)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if q := (&Proven{info: provenInfo, bits: again}); q.Count() != p.Count() {
+		q := &Proven{info: provenInfo, record: again}
+		if q.Count() != p.Count() || !bytes.Equal(q.encode(), p.encode()) {
 			t.Fatalf("%d chunks, then %d", p.Count(), q.Count())
 		}
 	})

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/qcow2"
 )
 
 // maxBad is how many bad chunks are named; with more, the whole image is copied again.
@@ -15,16 +17,25 @@ const maxBad = 4096
 // Verify reads the finished image back and compares all of it with its manifest. Chunks
 // that differ are no longer safe: Verify fails with fault.Corrupt, and the next Fill
 // copies just these. The report names them also then.
+//
+// Tables are read back, too, and compared with what was written: what no chunk shows, such as
+// a cluster that is not counted, would be overwritten later.
 func (j Job) Verify(ctx context.Context, o manifest.VerifyOptions) (manifest.Report, error) {
+	return j.VerifyRest(ctx, o, nil)
+}
+
+// VerifyRest is Verify without the chunks that are proven: they were read back since they were
+// written, and the finished image keeps them where they were then. p is nil if none are.
+func (j Job) VerifyRest(ctx context.Context, o manifest.VerifyOptions, p *Proven) (manifest.Report, error) {
 	o.MaxBad = maxBad
-	report, err := j.compare(ctx, o)
+	report, err := j.compare(ctx, o, p)
 	if report.BadChunks > 0 {
 		err = j.distrust(report, err)
 	}
 	return report, err
 }
 
-func (j Job) compare(ctx context.Context, o manifest.VerifyOptions) (_ manifest.Report, err error) {
+func (j Job) compare(ctx context.Context, o manifest.VerifyOptions, p *Proven) (_ manifest.Report, err error) {
 	s, err := manifest.Load(j.Manifest)
 	if err != nil {
 		return manifest.Report{}, err
@@ -32,10 +43,45 @@ func (j Job) compare(ctx context.Context, o manifest.VerifyOptions) (_ manifest.
 	defer func() { err = errors.Join(err, s.Close()) }()
 	src, err := j.Place.Read(ctx)
 	if err != nil {
-		return manifest.Report{}, fmt.Errorf("open image to verify it: %w", err)
+		return manifest.Report{}, j.reopen(fmt.Errorf("open image to verify it: %w", err))
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
+	if o.Proven, err = j.remaining(ctx, src, p); err != nil {
+		return manifest.Report{}, j.reopen(err)
+	}
 	return manifest.Verify(ctx, src, s, o)
+}
+
+// remaining returns what of the finished image is still proven, nil if nothing is.
+func (j Job) remaining(ctx context.Context, src disk.Source, p *Proven) (func(chunk int64) bool, error) {
+	m, err := checkTables(ctx, src, j.Info.Size)
+	if err != nil || p == nil {
+		return nil, err
+	}
+	if p.remain(m); p.Count() == 0 {
+		return nil, nil
+	}
+	return p.Has, nil
+}
+
+// reopen has the next Fill complete a qcow2 once more whose tables are damaged, which writes
+// them anew: it makes the image unfinished, and opens its manifest. A crash in between leaves an
+// unfinished image beside a sealed manifest; that is damaged, too, and comes here again. What is
+// no qcow2 of ours stays as it is.
+func (j Job) reopen(found error) (err error) {
+	if !fault.Is(found, fault.Corrupt) || qcow2.Unfinish(j.Path, j.Info.Size) != nil {
+		return found
+	}
+	log, err := manifest.Open(j.Manifest)
+	if err != nil {
+		return errors.Join(found, err)
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	if err := log.Drop(0, 1); err != nil {
+		return errors.Join(found, err)
+	}
+	return fault.New(fault.Corrupt, "%w", found).
+		WithHint("run the same command again: it writes the tables anew; if it happens again, look at the target's storage (dmesg, smartctl)")
 }
 
 // distrust takes the bad chunks out of the manifest and says how they are mended.

@@ -35,7 +35,7 @@ func (v *virtualMachine) changedAreas(ctx *simulator.Context, req *types.QueryCh
 	switch {
 	case req.ChangeId != "*":
 		from, ok := d.epochOf(req.ChangeId)
-		if !ok || from > q.epoch {
+		if !ok || from > q.epoch || v.lab.cfg.CBT.GrowthFails && d.changes.grewIn(from, q.epoch) {
 			return page, fileFault(d)
 		}
 		changed := &changeMap{set: d.changes.between(from, q.epoch), size: q.view.Size()}

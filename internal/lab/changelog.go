@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,11 +13,11 @@ import (
 type changeLog struct {
 	mu      sync.Mutex
 	on      bool
-	log     int   // counts how often tracking was enabled: each has a log, and so ids, of its own
-	epoch   int64 // the current one, from 1
-	since   int64 // the first epoch that was tracked as a whole
-	broken  bool  // enabled while there was a snapshot: answers are wrong and nothing says so
-	grown   int64 // the epoch in which the disk grew; answers across it are wrong
+	log     int     // counts how often tracking was enabled: each has a log, and so ids, of its own
+	epoch   int64   // the current one, from 1
+	since   int64   // the first epoch that was tracked as a whole
+	broken  bool    // enabled while there was a snapshot: answers are wrong and nothing says so
+	grown   []int64 // the epochs in which the disk grew; answers across them are wrong
 	changed map[int64]*granules
 }
 
@@ -56,7 +57,7 @@ func (c *changeLog) stun(wanted, snapshots bool) {
 // restart begins a log whose ids are new. The caller holds the lock.
 func (c *changeLog) restart() {
 	c.log++
-	c.since, c.changed, c.grown = c.epoch, map[int64]*granules{}, 0
+	c.since, c.changed, c.grown = c.epoch, map[int64]*granules{}, nil
 }
 
 // reset is what a move of the disk or a crash does: ids handed out so far are worth nothing.
@@ -69,7 +70,19 @@ func (c *changeLog) reset() {
 func (c *changeLog) grow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.grown = c.epoch
+	c.grown = append(c.grown, c.epoch)
+}
+
+// grewIn reports whether the disk grew in the epochs after from, up to to.
+func (c *changeLog) grewIn(from, to int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.grewBetween(from, to)
+}
+
+// grewBetween is grewIn; the caller holds the lock.
+func (c *changeLog) grewBetween(from, to int64) bool {
+	return slices.ContainsFunc(c.grown, func(epoch int64) bool { return epoch > from && epoch <= to })
 }
 
 // end closes the current epoch and returns it.
@@ -98,7 +111,7 @@ func (c *changeLog) between(from, to int64) *granules {
 			all.union(g)
 		}
 	}
-	if c.broken || c.grown > from && c.grown <= to {
+	if c.broken || c.grewBetween(from, to) {
 		const everyOther = 0x5555555555555555
 		for i := range all.words {
 			all.words[i] &= everyOther

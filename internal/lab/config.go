@@ -34,8 +34,9 @@ type Config struct {
 	Locks    LockMode `json:"locks,omitempty"`
 	Faults   []Fault  `json:"faults,omitempty"` // active from the start
 
-	ReadOnlyLicence bool `json:"readOnlyLicence,omitempty"` // the free licence: changes fail with RestrictedVersion
-	HTTP2           bool `json:"http2,omitempty"`           // offer h2 by ALPN, as ESXi 8 does
+	ReadOnlyLicence bool   `json:"readOnlyLicence,omitempty"` // the free licence: changes fail with RestrictedVersion
+	LicenceEdition  string `json:"licenceEdition,omitempty"`  // edition key of such a licence; default esxBasic
+	HTTP2           bool   `json:"http2,omitempty"`           // offer h2 by ALPN, as ESXi 8 does
 
 	Clock func() time.Time `json:"-"` // for sessions, lockout and guest shutdown; nil is the real one
 	Log   *slog.Logger     `json:"-"` // nil discards
@@ -63,6 +64,7 @@ type Sessions struct {
 type CBT struct {
 	Granularity Bytes `json:"granularity,omitempty"` // areas are rounded out to it; default 64 KiB
 	MaxAreas    int   `json:"maxAreas,omitempty"`    // areas in one answer; default 2000
+	GrowthFails bool  `json:"growthFails,omitempty"` // a disk that grew is not answered for across that, instead of wrong
 	EmptyPages  bool  `json:"emptyPages,omitempty"`  // a page of its own for each hole, with no area: legal, and known to end careless callers' loops early
 }
 

@@ -39,6 +39,7 @@ const (
 	// These happen to snapshots and change tracking. Path is part of the VM's name.
 	FaultSnapshotCreate      FaultKind = "snapshot-create"      // the task fails
 	FaultSnapshotRemove      FaultKind = "snapshot-remove"      // the task fails, the snapshot stays
+	FaultVMBusy              FaultKind = "vm-busy"              // snapshots and shutdowns are refused with TaskInProgress, as while it is moved
 	FaultSnapshotConsolidate FaultKind = "snapshot-consolidate" // the snapshot goes, its delta stays: consolidation is needed
 	FaultCBTFail             FaultKind = "cbt-fail"             // QueryChangedDiskAreas fails with FileFault
 	FaultCBTLose             FaultKind = "cbt-lose"             // its answer leaves out every other area, silently
@@ -84,12 +85,12 @@ var cloneFaults = []FaultKind{FaultCloneKill, FaultCloneFail, FaultCloneStall}
 var faultKinds = []FaultKind{
 	FaultStatus, FaultSlow, FaultStall, FaultReset, FaultShort, FaultShortLength, FaultWrongRange, FaultOtherBytes, FaultIgnoreRange, FaultFlip,
 	FaultCloneKill, FaultCloneFail, FaultCloneStall, FaultNFCTicket, FaultNFCThumbprint,
-	FaultSnapshotCreate, FaultSnapshotRemove, FaultSnapshotConsolidate, FaultCBTFail, FaultCBTLose,
+	FaultSnapshotCreate, FaultSnapshotRemove, FaultSnapshotConsolidate, FaultVMBusy, FaultCBTFail, FaultCBTLose,
 }
 
 // vmFaults happen to VMs, not to files.
 var vmFaults = []FaultKind{
-	FaultNFCTicket, FaultNFCThumbprint, FaultSnapshotCreate, FaultSnapshotRemove, FaultSnapshotConsolidate, FaultCBTFail, FaultCBTLose,
+	FaultNFCTicket, FaultNFCThumbprint, FaultSnapshotCreate, FaultSnapshotRemove, FaultSnapshotConsolidate, FaultVMBusy, FaultCBTFail, FaultCBTLose,
 }
 
 // A Fault happens to /folder requests, or to copies on the host, while it is active.

@@ -145,6 +145,7 @@ func (l *Lab) serveModel() {
 	sm := reg.SessionManager()
 	sm.ServiceHostName = l.main.addr
 	sm.ValidLogin = func(req *types.Login) bool { return l.main.door.password(req.UserName, req.Password) }
+	l.license(reg)
 	svc.RegisterSDK(reg, reg.Path+"/vimService")
 	reg.Put(&nfcService{Self: nfcServiceRef(l.cfg.VCenter), lab: l})
 	svc.ServeMux.HandleFunc(reg.Path+"/vimServiceVersions.xml", svc.ServiceVersions)

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +24,7 @@ type NFC struct {
 	Off  bool   `json:"off,omitempty"`  // nothing listens; tickets name a port nobody answers at
 	Addr string `json:"addr,omitempty"` // host:port; default the IP of Config.Addr and a free port. Hosts of a vCenter share the IP, the first has the port
 
-	Network string `json:"network,omitempty"` // IP of a vmknic that is tagged vSphereBackupNFC: NFC listens there and not at Addr, and a vCenter's tickets name it
+	Network string `json:"network,omitempty"` // IP of a vmknic that is tagged vSphereBackupNFC, the next ones of a vCenter's further hosts: NFC listens there and not at Addr, and a vCenter's tickets name it
 
 	LibVersion   uint32   `json:"libVersion,omitempty"`   // of the NFC library; default by version: 8 11, 7.0.3 9, 7.0 7, 6.7 2
 	NoSHA256     bool     `json:"noSha256,omitempty"`     // the banner lacks "SHA256 supported", message 43 is refused; always before 7.0.3
@@ -174,10 +175,10 @@ const backupNIC = "vSphereBackupNFC"
 
 // tagBackupNIC shows a vmknic of the host as tagged, at both places the API tells it.
 func (b *builder) tagBackupNIC(h *simulator.HostSystem) {
-	ip := b.lab.cfg.NFC.Network
-	if ip == "" {
+	if b.lab.cfg.NFC.Network == "" {
 		return
 	}
+	ip := b.lab.nfcNetwork(len(b.lab.nfc.all) - 1)
 	key := backupNIC + ".key-vim.host.VirtualNic-vmk2"
 	tagged := types.VirtualNicManagerNetConfig{
 		NicType: backupNIC, MultiSelectAllowed: true, SelectedVnic: []string{key},
@@ -210,7 +211,7 @@ func closedPort(addr string) (string, error) {
 // nfcAddr is where the nth host listens. Only the first may have a port of its own choice.
 func (l *Lab) nfcAddr(n int) string {
 	if l.cfg.NFC.Network != "" {
-		return net.JoinHostPort(l.cfg.NFC.Network, "0")
+		return net.JoinHostPort(l.nfcNetwork(n), "0")
 	}
 	if l.cfg.NFC.Addr != "" && n == 0 {
 		return l.cfg.NFC.Addr
@@ -223,6 +224,15 @@ func (l *Lab) nfcAddr(n int) string {
 		return "127.0.0.1:0" // Config.Addr was good enough to listen on
 	}
 	return net.JoinHostPort(host, "0")
+}
+
+// nfcNetwork is the address of the nth host's tagged vmknic: no two hosts have the same.
+func (l *Lab) nfcNetwork(n int) string {
+	ip, err := netip.ParseAddr(l.cfg.NFC.Network)
+	for ; n > 0 && err == nil; n-- {
+		ip = ip.Next()
+	}
+	return ip.String()
 }
 
 // certificate is the one a host shows on 443 too.

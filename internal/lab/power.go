@@ -23,7 +23,10 @@ type guests struct {
 
 // ShutdownGuest asks the guest, which may have no tools, may ignore it, and takes its time.
 func (v *virtualMachine) ShutdownGuest(ctx *simulator.Context, req *types.ShutdownGuest) soap.HasFault {
-	body := &methods.ShutdownGuestBody{}
+	body := &methods.ShutdownGuestBody{Fault_: v.lab.busy(v.machine)}
+	if body.Fault_ != nil {
+		return body
+	}
 	fault := v.canShutDown()
 	if fault != nil {
 		body.Fault_ = simulator.Fault("", fault)
@@ -213,7 +216,11 @@ func (m *machine) openDisks(vm *mo.VirtualMachine) {
 }
 
 // refresh shows the disks' ids and sizes of now in the VM's config.
-func (l *Lab) refresh(m *machine) error {
+func (l *Lab) refresh(m *machine) error { return l.reconfigure(m, func() error { return nil }) }
+
+// reconfigure changes a machine's disks and shows what became of them, with no snapshot in
+// between.
+func (l *Lab) reconfigure(m *machine, change func() error) (err error) {
 	ctx := l.context()
 	vm, ok := l.model.Map().Get(m.ref).(*simulator.VirtualMachine)
 	if !ok {
@@ -222,6 +229,9 @@ func (l *Lab) refresh(m *machine) error {
 	ctx.WithLock(vm, func() {
 		m.writing.Lock()
 		defer m.writing.Unlock()
+		if err = change(); err != nil {
+			return
+		}
 		m.showBackings(&vm.VirtualMachine)
 		for _, dev := range vm.Config.Hardware.Device {
 			if disk, ok := dev.(*types.VirtualDisk); ok && m.disk(disk.Key) != nil {
@@ -231,5 +241,5 @@ func (l *Lab) refresh(m *machine) error {
 		}
 		m.setLayout(&vm.VirtualMachine)
 	})
-	return nil
+	return err
 }

@@ -86,7 +86,7 @@ func (m *machine) addSnapshot(l *Lab, vm *mo.VirtualMachine, s types.VirtualMach
 	m.snaps = append(m.snaps, added)
 }
 
-// showFrozen puts the link that a snapshot froze, and its change id, into the snapshot's
+// showFrozen puts the link that a snapshot froze, its size and its change id, into the snapshot's
 // config. The simulator copied the VM's before a change of tracking took effect.
 func (m *machine) showFrozen(l *Lab, ref types.ManagedObjectReference, d *vdisk, at tick) {
 	s, ok := l.model.Map().Get(ref).(*simulator.VirtualMachineSnapshot)
@@ -100,6 +100,10 @@ func (m *machine) showFrozen(l *Lab, ref types.ManagedObjectReference, d *vdisk,
 	for _, dev := range s.Config.Hardware.Device {
 		if dev.GetVirtualDevice().Key == d.key {
 			dev.GetVirtualDevice().Backing = d.backingWith(d.last(), id)
+			if disk, ok := dev.(*types.VirtualDisk); ok {
+				disk.CapacityInBytes = d.size.Load()
+				disk.CapacityInKB = disk.CapacityInBytes / growUnit
+			}
 		}
 	}
 }
@@ -204,6 +208,9 @@ const (
 
 // CreateSnapshotTask is the simulator's, unless a fault happens to it.
 func (v *virtualMachine) CreateSnapshotTask(ctx *simulator.Context, req *types.CreateSnapshot_Task) soap.HasFault {
+	if f := v.lab.busy(v.machine); f != nil {
+		return &methods.CreateSnapshot_TaskBody{Fault_: f}
+	}
 	if v.lab.snapshotFault(v.machine, FaultSnapshotCreate) {
 		ref := v.failTask(ctx, "createSnapshot", quiesceReason)
 		return &methods.CreateSnapshot_TaskBody{Res: &types.CreateSnapshot_TaskResponse{Returnval: ref}}
@@ -213,6 +220,9 @@ func (v *virtualMachine) CreateSnapshotTask(ctx *simulator.Context, req *types.C
 
 // CreateSnapshotExTask is the simulator's, unless a fault happens to it.
 func (v *virtualMachine) CreateSnapshotExTask(ctx *simulator.Context, req *types.CreateSnapshotEx_Task) soap.HasFault {
+	if f := v.lab.busy(v.machine); f != nil {
+		return &methods.CreateSnapshotEx_TaskBody{Fault_: f}
+	}
 	if v.lab.snapshotFault(v.machine, FaultSnapshotCreate) {
 		ref := v.failTask(ctx, "createSnapshotEx", quiesceReason)
 		return &methods.CreateSnapshotEx_TaskBody{Res: &types.CreateSnapshotEx_TaskResponse{Returnval: ref}}
@@ -265,6 +275,9 @@ type vmSnapshot struct {
 // RemoveSnapshotTask is the simulator's, unless a fault happens to it. A delta is left behind
 // if the caller asks for that, or a fault does.
 func (s *vmSnapshot) RemoveSnapshotTask(ctx *simulator.Context, req *types.RemoveSnapshot_Task) soap.HasFault {
+	if f := s.lab.busy(s.machine); f != nil {
+		return &methods.RemoveSnapshot_TaskBody{Fault_: f}
+	}
 	if ctx.Session != nil { // which would go on showing it after its end
 		defer ctx.Session.Registry.Remove(ctx, req.This)
 	}
@@ -300,6 +313,15 @@ func (m *machine) setLeaveDelta(leave bool) {
 
 func (l *Lab) snapshotFault(m *machine, kind FaultKind) bool {
 	return m != nil && l.faults.takeIf(func(f *Fault) bool { return f.Kind == kind && f.hits(m.spec.Name, "") }) != nil
+}
+
+// busy is the fault of a VM that something else is done to: "TaskInProgress: if the virtual
+// machine is busy" (API reference, CreateSnapshot_Task and others). Nil: it is not.
+func (l *Lab) busy(m *machine) *soap.Fault {
+	if !l.snapshotFault(m, FaultVMBusy) {
+		return nil
+	}
+	return simulator.Fault("", &types.TaskInProgress{Task: types.ManagedObjectReference{Type: "Task", Value: "relocate-1"}})
 }
 
 // snapAt returns the index of a snapshot, or -1.

@@ -378,9 +378,21 @@ func TestSnapshotFaults(t *testing.T) {
 	if !fault.Is(err, &types.GenericVmConfigFault{}) || r.now().Snapshot != nil {
 		t.Errorf("creation: %v", err)
 	}
+	add(FaultVMBusy)
+	if _, err := r.vm.CreateSnapshot(t.Context(), "s", "", false, false); !fault.Is(err, &types.TaskInProgress{}) {
+		t.Errorf("creation while it is busy: %v", err)
+	}
 	s1 := r.snapshot("s1")
 	_, id := r.frozen(s1, 0)
 	r.write(10)
+	add(FaultVMBusy)
+	if err := r.remove(s1); !fault.Is(err, &types.TaskInProgress{}) || r.now().Snapshot == nil {
+		t.Errorf("removal while it is busy: %v", err)
+	}
+	add(FaultVMBusy)
+	if err := r.vm.ShutdownGuest(t.Context()); !fault.Is(err, &types.TaskInProgress{}) {
+		t.Errorf("shutdown while it is busy: %v", err)
+	}
 	add(FaultSnapshotRemove)
 	if err := r.remove(s1); !fault.Is(err, &types.GenericVmConfigFault{}) || r.now().Snapshot == nil {
 		t.Errorf("removal: %v", err)
@@ -498,9 +510,64 @@ func TestTrackingThatIsWrong(t *testing.T) {
 		t.Errorf("capacity %d", got)
 	}
 	r.write(50)
-	if s2 := r.snapshot("s2"); !missing(r, id, s2, since) {
+	s2 := r.snapshot("s2")
+	if !missing(r, id, s2, since) {
 		t.Error("grown since: the answer is right")
 	}
+	_, id = r.frozen(s2, 0)
+	at, err = r.lab.DiskAt("web01", 0, "s2")
+	since = all(t, at, err)
+	r.write(50)
+	if s3 := r.snapshot("s3"); missing(r, id, s3, since) {
+		t.Error("asked since a moment after it grew, changes are missing")
+	}
+}
+
+// What changed across two growths is not told right for either of them; where the host refuses
+// such questions it answers those of later moments.
+func TestQuestionsAcrossGrowth(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		r := newRig(t, Config{VMs: []VM{writingVM()}, CBT: CBT{GrowthFails: fails}})
+		var ids []string
+		for i := range int64(3) {
+			s := r.snapshot(fmt.Sprintf("s%d", i))
+			_, id := r.frozen(s, 0)
+			if d := r.sizeAt(s, 0); d != 32<<20+i<<20 {
+				t.Errorf("at snapshot %d it has %d bytes", i, d)
+			}
+			ids = append(ids, id)
+			r.write(30)
+			if err := r.remove(s); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.lab.GrowDisk("web01", 0, 33<<20+i<<20); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last := r.snapshot("last")
+		for i, id := range ids {
+			if _, err := r.changed(0, id, &last); (err != nil) != fails {
+				t.Errorf("since snapshot %d: %v", i, err)
+			}
+		}
+		_, id := r.frozen(last, 0)
+		r.write(30)
+		later := r.snapshot("later")
+		if _, err := r.changed(0, id, &later); err != nil {
+			t.Errorf("since it does not grow any more: %v", err)
+		}
+	}
+}
+
+// sizeAt is what a snapshot's config says of a disk.
+func (r *rig) sizeAt(ref types.ManagedObjectReference, disk int) int64 {
+	r.t.Helper()
+	var s mo.VirtualMachineSnapshot
+	if err := r.vm.Properties(context.Background(), ref, []string{"config"}, &s); err != nil {
+		r.t.Fatal(err)
+	}
+	disks := object.VirtualDeviceList(s.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil))
+	return disks[disk].(*types.VirtualDisk).CapacityInBytes
 }
 
 // The same seed writes the same, and other seeds do not.

@@ -51,12 +51,15 @@ type Record struct {
 	Version int               `json:"version"`
 	Kind    Kind              `json:"kind"`
 	Server  string            `json:"server"` // host:port that was logged in to
-	Host    inventory.MoRef   `json:"host"`   // as that server calls it
+	Host    inventory.MoRef   `json:"host"`   // as that server calls it; empty for what moves with its VM
 	What    map[string]string `json:"what,omitempty"`
 	Text    string            `json:"text"`             // for people: "datastore decamp-12ab34cd"
 	ByHand  string            `json:"byHand,omitempty"` // a command that puts it back
 	Since   time.Time         `json:"since"`
 }
+
+// Where names the host, or the server of what is on no host of its own, for people.
+func (r Record) Where() string { return cmp.Or(string(r.Host), r.Server) }
 
 // version is that of the records' format.
 const version = 1
@@ -213,7 +216,7 @@ func parse(text []byte) (Record, error) {
 	case r.Version != version:
 		return r, fault.New(fault.Unsupported, "its format is version %d, this decamp knows %d", r.Version, version).
 			WithHint("use the decamp that made it, or a newer one")
-	case r.Kind == "" || r.Server == "" || r.Host == "":
+	case r.Kind == "" || r.Server == "" || r.Host == "" && r.Kind != Snapshot:
 		return r, fault.New(fault.Corrupt, "it does not say what was changed where").WithHint("%s", byHand)
 	}
 	return r, nil

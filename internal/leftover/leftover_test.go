@@ -60,6 +60,32 @@ func TestRecordIsThereUntilItIsRemoved(t *testing.T) {
 	}
 }
 
+// A snapshot goes where its VM goes: it is on no host of its own. Anything else is.
+func TestSnapshotIsOnNoHost(t *testing.T) {
+	s := NewStore(t.TempDir())
+	snapshot := Record{Kind: Snapshot, Server: "vc1:443", What: map[string]string{"vm": "vm-7", "name": "decamp web01 2"}, Text: "snapshot"}
+	_, err := s.Add(snapshot)
+	must(t, err)
+	if list, err := s.List(); err != nil || len(list) != 1 || list[0].Where() != "vc1:443" || mounted("esx1:443", "a").Where() != "ha-host" {
+		t.Errorf("on record: %+v, %v", list, err)
+	}
+	var asked []string
+	done, err := s.PutBack(t.Context(), "vc1:443", map[Kind]Undo{Snapshot: func(_ context.Context, r Record) error {
+		asked = append(asked, r.What["name"])
+		return nil
+	}})
+	if err != nil || len(done) != 1 || len(asked) != 1 || s.texts(t) != "" {
+		t.Errorf("asked for %v, put back %v, %v", asked, done, err)
+	}
+	nowhere := mounted("esx1:443", "a")
+	nowhere.Host = ""
+	_, err = s.Add(nowhere)
+	must(t, err)
+	if _, err := s.List(); !fault.Is(err, fault.Corrupt) {
+		t.Errorf("a datastore on no host: %v", err)
+	}
+}
+
 func TestPutBackAsksForEachRecordOfTheServer(t *testing.T) {
 	s := NewStore(t.TempDir())
 	for _, r := range []Record{mounted("esx1:443", "a"), mounted("esx1:443", "busy"), mounted("esx2:443", "other")} {

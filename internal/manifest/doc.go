@@ -16,7 +16,8 @@
 // is opened again, which loses at most the chunks of that record: they are copied once
 // more. Later records win over earlier ones. Sealing writes the same content in chunk
 // order to a new file, fsyncs and renames it over the log; chunks dropped or appended
-// after that make it a log again. docs/formats/manifest.md has the layout to the byte.
+// after that make it a log again. A disk that became larger has its log written anew in the
+// same way (Log.Grow). docs/formats/manifest.md has the layout to the byte.
 // One process at a time writes a manifest; its lock needs Linux.
 //
 // # Proof

@@ -3,8 +3,10 @@ package manifest
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
+	"os"
 
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -59,6 +61,21 @@ func readHeader(r io.ReaderAt) (header, tail, error) {
 		return header{}, tail{}, err
 	}
 	return parseHeader(b[:n])
+}
+
+// ReadInfo says which disk the manifest at path is of, without a look at anything else of it.
+// It takes no lock.
+func ReadInfo(path string) (Info, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Info{}, fmt.Errorf("read manifest %s: %w", path, kindOfIO(err))
+	}
+	defer f.Close()
+	head, _, err := readHeader(f)
+	if err != nil {
+		return Info{}, fmt.Errorf("read manifest %s: %w", path, err)
+	}
+	return head.info, nil
 }
 
 // parseHeader checks the checksum before the version: its place is the same in every

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Random histories of appends, drops, reopenings and seals, against one hash per chunk.
+// Random histories of appends, drops, growth, reopenings and seals, against one hash per chunk.
 func TestLogAgreesWithModel(t *testing.T) {
 	for seed := range uint64(30) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
@@ -17,7 +17,7 @@ func TestLogAgreesWithModel(t *testing.T) {
 		for range 60 {
 			first := rnd.Int64N(info.Chunks())
 			n := 1 + rnd.Int64N(info.Chunks()-first)
-			switch op := rnd.IntN(10); {
+			switch op := rnd.IntN(11); {
 			case op < 4:
 				r := Run{First: first}
 				for c := first; c < first+n; c++ {
@@ -40,6 +40,8 @@ func TestLogAgreesWithModel(t *testing.T) {
 			case op < 9:
 				mustClose(t, l)
 				l = mustOpen(t, path)
+			case op < 10:
+				info = growTo(t, l, model, info.Size+rnd.Int64N(20*ChunkSize))
 			default:
 				sealAndCompare(t, l, model)
 			}
@@ -52,6 +54,21 @@ func TestLogAgreesWithModel(t *testing.T) {
 		sealAndCompare(t, l, model)
 		mustClose(t, l)
 	}
+}
+
+// growTo makes the disk larger, in the log and in the model.
+func growTo(t *testing.T, l *Log, model map[int64]Hash, size int64) Info {
+	t.Helper()
+	if was := l.Info(); size > was.Size && was.Size%ChunkSize > 0 {
+		delete(model, was.Chunks()-1)
+	}
+	if err := l.Grow(t.Context(), size); err != nil {
+		t.Fatal(err)
+	}
+	if l.Info().Size != size {
+		t.Fatalf("grown to %d bytes, want %d", l.Info().Size, size)
+	}
+	return l.Info()
 }
 
 func compareHeld(t *testing.T, l *Log, model map[int64]Hash) {

@@ -99,10 +99,14 @@ func (s *safe) run(first uint32) record {
 	return r
 }
 
-// inOrder yields all chunks, which must be safe, as runs in chunk order.
+// inOrder yields the chunks that are safe, as runs in chunk order.
 func (s *safe) inOrder() iter.Seq[record] {
 	return func(yield func(record) bool) {
 		for c := uint32(0); c < s.chunks; {
+			if at, n := s.piece(c); at == noPlace {
+				c += n
+				continue
+			}
 			r := s.run(c)
 			if !yield(r) {
 				return

@@ -42,8 +42,18 @@ func (l *Log) seal(ctx context.Context) error {
 	return syncDir(l.path)
 }
 
-// rewrite replaces the log by a sealed file; on an error the log is as it was.
+// rewrite replaces the log by a sealed file.
 func (l *Log) rewrite(ctx context.Context) error {
+	return l.replace(l.head, func(s *sealer) error {
+		if err := s.writeAll(ctx, l.safe, l.f); err != nil {
+			return err
+		}
+		return s.seal()
+	})
+}
+
+// replace puts the file that write makes in the log's place; on an error the log is as it was.
+func (l *Log) replace(head header, write func(*sealer) error) error {
 	if err := l.step("create"); err != nil {
 		return err
 	}
@@ -51,8 +61,8 @@ func (l *Log) rewrite(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := newSealer(l.head, f)
-	if err := l.publish(ctx, s); err != nil {
+	s := newSealer(head, f)
+	if err := l.publish(s, write); err != nil {
 		return errors.Join(err, discard(f))
 	}
 	old := l.f
@@ -64,15 +74,15 @@ func (l *Log) rewrite(ctx context.Context) error {
 func (l *Log) adopt(s *sealer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.f, l.tail, l.torn, l.safe = s.f, s.tail, false, s.safe
-	l.root, l.sealed = s.root.sum(), true
+	l.head, l.f, l.tail, l.torn, l.safe = s.head, s.f, s.tail, false, s.safe
+	l.root, l.sealed = s.root.sum(), s.sealed
 }
 
-func (l *Log) publish(ctx context.Context, s *sealer) error {
+func (l *Log) publish(s *sealer, write func(*sealer) error) error {
 	if err := l.step("write"); err != nil {
 		return err
 	}
-	if err := s.writeAll(ctx, l.safe, l.f); err != nil {
+	if err := write(s); err != nil {
 		return err
 	}
 	if err := l.step("sync"); err != nil {
@@ -91,22 +101,24 @@ func (l *Log) publish(ctx context.Context, s *sealer) error {
 type sealer struct {
 	journal
 	f      *os.File
-	info   Info
-	safe   *safe // of the new file
-	root   *rootHash
+	head   header
+	safe   *safe     // of the new file
+	root   *rootHash // of what was written so far
+	sealed bool
 	page   []byte // hashes of one record, as read back from the log
 	hashes []Hash // the same
 }
 
 func newSealer(h header, f *os.File) *sealer {
 	s := &sealer{
-		f: f, info: h.info, safe: newSafe(h.len(), h.info.Chunks()),
+		f: f, head: h, safe: newSafe(h.len(), h.info.Chunks()),
 		root: newRootHash(h.info), page: make([]byte, maxHashes*hashLen),
 	}
 	s.buf, s.tail = h.encode()
 	return s
 }
 
+// writeAll writes what is safe in a log.
 func (s *sealer) writeAll(ctx context.Context, from *safe, log *os.File) error {
 	for r := range from.inOrder() {
 		if err := ctx.Err(); err != nil {
@@ -123,7 +135,13 @@ func (s *sealer) writeAll(ctx context.Context, from *safe, log *os.File) error {
 		}
 	}
 	s.flush()
-	s.buf = s.tail.encode(s.buf, kindSeal, 0, s.info.Chunks(), []Hash{s.root.sum()})
+	return s.spill()
+}
+
+// seal ends the file with the root. Every chunk was written.
+func (s *sealer) seal() error {
+	s.buf = s.tail.encode(s.buf, kindSeal, 0, s.head.info.Chunks(), []Hash{s.root.sum()})
+	s.sealed = true
 	return s.spill()
 }
 

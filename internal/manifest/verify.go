@@ -163,16 +163,30 @@ func (v *verifier) describe(ctx context.Context) error {
 // prepare makes w the window at off.
 func (v *verifier) prepare(ctx context.Context, w *window, off int64) error {
 	r := disk.Range{Off: off, Len: min(v.o.Window, v.info.Size-off)}
-	extents, err := v.src.Extents(ctx, r)
+	proven := v.o.Proven != nil && v.o.Proven(off/ChunkSize) // then a window is a chunk
+	zero, err := v.isHole(ctx, r, proven)
 	if err != nil {
-		return fmt.Errorf("describe %v: %w", r, err)
+		return err
 	}
-	w.reset(r, holes(extents) == r.Len, len(v.queues))
-	w.proven = v.o.Proven != nil && v.o.Proven(off/ChunkSize) // then a window is a chunk
+	w.reset(r, zero, len(v.queues))
+	w.proven = proven
 	if err := v.want.Next(w.want); err != nil {
 		return fmt.Errorf("read hashes of %v: %w", r, err)
 	}
 	return nil
+}
+
+// isHole asks whether r needs no reading. What is proven is not asked for: that would take a
+// look into the tables of each chunk of the disk.
+func (v *verifier) isHole(ctx context.Context, r disk.Range, proven bool) (bool, error) {
+	if proven {
+		return false, nil
+	}
+	extents, err := v.src.Extents(ctx, r)
+	if err != nil {
+		return false, fmt.Errorf("describe %v: %w", r, err)
+	}
+	return holes(extents) == r.Len, nil
 }
 
 // holes returns how many bytes the extents call zeros.

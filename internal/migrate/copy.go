@@ -11,6 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
+	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/target"
@@ -63,7 +64,12 @@ func (r *Run) unchanged(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := sameDisks(r.Facts.VM, vm); err != nil {
+	return r.unchangedSince(r.Facts.VM, vm)
+}
+
+// unchangedSince makes sure that the VM is off, and what it was.
+func (r *Run) unchangedSince(was, vm *inventory.VM) error {
+	if err := sameDisks(was, vm); err != nil {
 		return err
 	}
 	if err := r.refuse(vm, Permit{}); err != nil {

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -213,6 +214,37 @@ func (t memTarget) Open(ctx context.Context, img target.Image) (disk.Target, boo
 	return &openImage{memImage: m, w: t.w}, !there, nil
 }
 
+// Grow is durable when it returns, and before nothing of it is.
+func (t memTarget) Grow(ctx context.Context, img target.Image, least int64) error {
+	if err := t.w.op(ctx, "grow image"); err != nil {
+		return err
+	}
+	if err := t.grow(img, least); err != nil {
+		return err
+	}
+	return t.w.op(ctx, "image grown")
+}
+
+func (t memTarget) grow(img target.Image, least int64) error {
+	t.w.mu.Lock()
+	defer t.w.mu.Unlock()
+	m, there := t.w.images[img.Path]
+	if !there {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	had := int64(len(m.now))
+	if had < least || had > img.Size {
+		return fault.New(fault.Conflict, "image %s has %d bytes, not %d to %d", img.Path, had, least, img.Size)
+	}
+	if had < img.Size {
+		more := make([]byte, img.Size-had)
+		m.now, m.medium, m.finished = append(m.now, more...), append(m.medium, more...), false
+	}
+	return nil
+}
+
 // Read takes finished images only, as one that keeps its tables until Finish must.
 func (t memTarget) Read(_ context.Context, img target.Image) (disk.Source, error) {
 	return t.read(img, true)
@@ -315,7 +347,7 @@ func (w *world) powerCut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, m := range w.images {
-		copy(m.now, m.medium)
+		m.now = bytes.Clone(m.medium)
 	}
 }
 

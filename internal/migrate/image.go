@@ -38,6 +38,9 @@ func (r *Run) job(img target.Image) image.Job {
 		GiveUp: "give this run up with --discard and begin again",
 		Seed:   r.opts.Seed,
 	}
+	if r.Facts.Warm != nil {
+		j.Grow = func(ctx context.Context, least int64) error { return r.Rig.Target.Grow(ctx, img, least) }
+	}
 	if r.readable(img) {
 		j.Source = func(ctx context.Context) (disk.Source, error) { return r.openAgain(ctx, img) }
 	}

@@ -10,11 +10,16 @@ import (
 // Live is what a warm run needs of the host besides Source. Its methods are idempotent:
 // each may run again after a crash.
 type Live interface {
+	// MayChange returns ErrReadOnly where the host is known to change nothing for us. Nil:
+	// it does, or nobody knows.
+	MayChange(ctx context.Context) error
+
 	// Track turns change tracking on or off. fault.Unsupported: it cannot be had, be it for
-	// the VM or for the licence.
+	// the VM or for the role. ErrReadOnly: nor can anything else.
 	Track(ctx context.Context, vm inventory.MoRef, on bool) error
 
-	// Freeze takes a snapshot of that name, or finds the one that is there. What it makes
+	// Freeze takes a snapshot of that name, or finds the one that is there. ErrReadOnly: the
+	// licence allows none. What it makes
 	// is removed by Thaw, or by whoever cleans up after a run that was given up.
 	Freeze(ctx context.Context, vm inventory.MoRef, name string) (Frozen, error)
 
@@ -35,5 +40,6 @@ type Live interface {
 // Frozen is the disks of a VM at one moment.
 type Frozen struct {
 	Snapshot inventory.MoRef              `json:"snapshot"`
-	IDs      map[int32]inventory.ChangeID `json:"ids,omitempty"` // by disk; none without change tracking
+	IDs      map[int32]inventory.ChangeID `json:"ids,omitempty"`   // by disk; none without change tracking
+	Sizes    map[int32]int64              `json:"sizes,omitempty"` // by disk, in bytes
 }

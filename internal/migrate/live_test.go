@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
@@ -20,7 +21,8 @@ type workload struct {
 	writes    []written         // since tracking is on
 	snapshots map[string]moment // ours and others', by name
 	tracking  bool
-	forgets   bool // the host no longer knows what changed
+	forgets   bool            // the host no longer knows what changed
+	grown     map[int32][]int // the moments in which disks grew: what is told across them is wrong
 	ons       int
 }
 
@@ -66,6 +68,27 @@ func (w *world) work() {
 	}
 }
 
+// grow makes a disk of the VM larger by n bytes. Like a host, it does not while there is a
+// snapshot, and says so.
+func (w *world) grow(key int32, n int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.guest.snapshots) > 0 {
+		return false
+	}
+	for i := range w.vm.Disks {
+		if d := &w.vm.Disks[i]; d.Key == key {
+			d.Capacity += n
+		}
+	}
+	w.disks[key] = append(bytes.Clone(w.disks[key]), make([]byte, n)...)
+	if w.guest.grown == nil {
+		w.guest.grown = map[int32][]int{}
+	}
+	w.guest.grown[key] = append(w.guest.grown[key], w.guest.moment)
+	return true
+}
+
 // readable is what a transport gets of a disk: nothing of a running VM's but at a snapshot.
 func (w *world) readable(d transport.Disk) ([]byte, error) {
 	w.mu.Lock()
@@ -85,6 +108,8 @@ func (w *world) readable(d transport.Disk) ([]byte, error) {
 }
 
 func refOf(name string) inventory.MoRef { return inventory.MoRef("snap-" + name) }
+
+func (s fakeSource) MayChange(ctx context.Context) error { return s.w.op(ctx, "may change") }
 
 func (s fakeSource) Track(ctx context.Context, _ inventory.MoRef, on bool) error {
 	if err := s.w.op(ctx, "track"); err != nil {
@@ -111,7 +136,10 @@ func (s fakeSource) Freeze(ctx context.Context, _ inventory.MoRef, name string) 
 		}
 		g.snapshots[name] = m
 	}
-	f := Frozen{Snapshot: refOf(name), IDs: map[int32]inventory.ChangeID{}}
+	f := Frozen{Snapshot: refOf(name), IDs: map[int32]inventory.ChangeID{}, Sizes: map[int32]int64{}}
+	for key, data := range g.snapshots[name].disks {
+		f.Sizes[key] = int64(len(data))
+	}
 	if g.tracking {
 		for key := range s.w.disks {
 			f.IDs[key] = inventory.ChangeID(fmt.Sprint("log/", g.snapshots[name].number))
@@ -164,6 +192,9 @@ func (s fakeSource) Changed(ctx context.Context, _, snapshot inventory.MoRef, d 
 		if refOf(name) == snapshot {
 			until = m.number
 		}
+	}
+	if slices.ContainsFunc(g.grown[d.Key], func(at int) bool { return at >= from && at < until }) {
+		return nil // KB 2090639: changes are missing, and nothing says so
 	}
 	for _, wr := range g.writes {
 		if wr.disk == d.Key && wr.moment >= from && wr.moment < until {

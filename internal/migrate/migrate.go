@@ -200,6 +200,11 @@ func (m *Migrator) attend(ctx context.Context, p plan.Plan, a *attendance) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, a.journal.Close()) }()
+	if p.Warm {
+		if err := a.permit.Cutover.ready(m.store, p.ID); err != nil {
+			return err
+		}
+	}
 	if err := m.enter(p.ID, a); err != nil {
 		return err
 	}
@@ -323,12 +328,7 @@ func (m *Migrator) facts(ctx context.Context, id plan.ID) (Facts, error) {
 	return factsOf(st)
 }
 
-func factsOf(st flow.Status) (Facts, error) {
-	for i := len(st.Steps) - 1; i >= 0; i-- {
-		var f Facts
-		if found, err := st.Result(st.Steps[i].Name, &f); found || err != nil {
-			return f, err
-		}
-	}
-	return Facts{}, nil
+func factsOf(st flow.Status) (f Facts, err error) {
+	_, err = st.Last(&f)
+	return f, err
 }

@@ -10,15 +10,16 @@ import (
 // shutdownGuess is what a guest takes to shut down, before anybody measured it.
 const shutdownGuess = 30 * time.Second
 
-// outlook is what a cutover now would mean, from what the rounds showed. How long the guest
-// takes to boot nobody here knows: that comes on top.
+// outlook is what a cutover now would mean, from what the rounds showed. Nothing here starts
+// the VM: how long its guest takes to boot is what the operator said.
 //
 // As much changes in a second as did between the last two moments; it is copied at the best
 // rate of all rounds (that of a small one tells of its fixed costs, which are the shortest
 // round's), and read back at the rate of the last.
 func (r *Run) outlook(now time.Time) plan.Outlook {
 	rounds := r.Facts.Warm.Rounds
-	o := plan.Outlook{Outage: shutdownGuess}
+	o := plan.Outlook{Boot: r.Permit.Cutover.boot()}
+	o.Outage = shutdownGuess + o.Boot
 	if len(rounds) == 0 {
 		return o
 	}
@@ -70,5 +71,12 @@ func (r *Run) describeRound(d Round, o plan.Outlook) string {
 	if len(r.Facts.Warm.Rounds) > 1 {
 		text += fmt.Sprintf("; the guest changes %.1f MiB/s, which is copied at %d MiB/s", float64(o.Dirty)/mib, o.Rate/mib)
 	}
-	return text + fmt.Sprintf("; cut over now, the VM would be out for about %v and its boot", o.Outage.Round(time.Second))
+	return text + fmt.Sprintf("; cut over now, the VM would be out for about %v, %s", o.Outage.Round(time.Second), bootWords(o.Boot))
+}
+
+func bootWords(boot time.Duration) string {
+	if boot == 0 {
+		return "its boot not counted"
+	}
+	return fmt.Sprintf("its boot of %v included", boot)
 }

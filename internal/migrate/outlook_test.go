@@ -18,6 +18,7 @@ func TestOutlook(t *testing.T) {
 	for name, c := range map[string]struct {
 		rounds   []Round
 		paranoid bool
+		boot     time.Duration
 		after    time.Duration // the last round began
 		want     plan.Outlook
 	}{
@@ -31,10 +32,12 @@ func TestOutlook(t *testing.T) {
 			want: plan.Outlook{Rate: 107374182, Outage: shutdownGuess + 5*time.Second}},
 		"everything is compared": {rounds: []Round{first, blind}, after: 30 * time.Minute,
 			want: plan.Outlook{Dirty: 1 << 20, Rate: 107374182, Delta: 1800 << 20, Outage: shutdownGuess + 900*time.Second + 9*time.Second}},
+		"the boot counts": {rounds: []Round{first, quiet}, boot: 40 * time.Second, after: time.Hour,
+			want: plan.Outlook{Rate: 107374182, Boot: 40 * time.Second, Outage: shutdownGuess + 45*time.Second}},
 		"and once more": {rounds: []Round{first, quiet}, paranoid: true, after: time.Hour,
 			want: plan.Outlook{Rate: 107374182, Outage: shutdownGuess + 1005*time.Second}},
 	} {
-		r := &Run{Facts: Facts{Warm: &Warm{Rounds: c.rounds}}, Permit: Permit{Paranoid: c.paranoid}}
+		r := &Run{Facts: Facts{Warm: &Warm{Rounds: c.rounds}}, Permit: Permit{Paranoid: c.paranoid, Cutover: Cutover{Boot: &c.boot}}}
 		now := began
 		if n := len(c.rounds); n > 0 {
 			now = c.rounds[n-1].Began.Add(c.after)

@@ -90,13 +90,19 @@ func (r *Run) powerOff(ctx context.Context, vm *inventory.VM) (*inventory.VM, er
 		return vm, nil
 	}
 	r.tell(plan.Event{Kind: plan.PowerChanged, Message: "powering off"})
-	if err := r.Rig.Source.PowerOff(ctx, vm.Ref, r.Permit.Wait, r.Permit.Force); err != nil {
+	err := r.retryBusy(ctx, func() error {
+		return r.Rig.Source.PowerOff(ctx, vm.Ref, r.Permit.Wait, r.Permit.Force)
+	})
+	if err != nil {
 		return nil, fmt.Errorf("power off VM %s: %w", vm.Name, err)
 	}
 	r.tell(plan.Event{Kind: plan.PowerChanged, Message: "powered off"})
 	off, err := r.plannedVM(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if r.Facts.Warm != nil {
+		vm = grownTo(vm, off) // disks of a warm run may grow
 	}
 	if err := sameShape(vm, off); err != nil { // what the guest wrote last may have moved the change ids
 		return nil, err

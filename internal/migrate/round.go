@@ -24,7 +24,7 @@ import (
 // freeze takes the snapshot of the next round. The moment of the first one is on record
 // before a byte of it is copied.
 func freeze(ctx context.Context, r *Run) error {
-	frozen, err := r.freeze(ctx)
+	frozen, _, err := r.freeze(ctx)
 	if err != nil {
 		return err
 	}
@@ -42,22 +42,42 @@ func (r *Run) snapshot() string {
 	return fmt.Sprintf("decamp %s %d", r.Plan.ID, len(r.Facts.Warm.Rounds)+1)
 }
 
-// freeze finds the round's snapshot, or takes it.
-func (r *Run) freeze(ctx context.Context) (frozen Frozen, err error) {
+// freeze finds the round's snapshot, or takes it. It reports whether disks became larger, which
+// is in the facts then. Whether there is room for them is seen before anything is frozen; those
+// that grew in between are what the snapshot says.
+func (r *Run) freeze(ctx context.Context) (frozen Frozen, grew bool, err error) {
+	vm, err := r.plannedVM(ctx)
+	if err != nil {
+		return frozen, false, err
+	}
+	if err := sameShape(grownTo(r.Facts.VM, vm), vm); err != nil {
+		return frozen, false, err
+	}
+	before, err := r.follow(ctx, vm)
+	if err != nil {
+		return frozen, false, err
+	}
+	if frozen, err = r.findSnapshot(ctx); err != nil {
+		return frozen, false, err
+	}
+	since, err := r.follow(ctx, withSizes(r.Facts.VM, frozen.Sizes))
+	return frozen, before || since, err
+}
+
+// findSnapshot finds the round's snapshot, or takes it. One that is of a smaller disk is of
+// another time, and makes room.
+func (r *Run) findSnapshot(ctx context.Context) (frozen Frozen, err error) {
 	live, err := r.live()
 	if err != nil {
 		return frozen, err
 	}
-	vm, err := r.plannedVM(ctx)
-	if err != nil {
-		return frozen, err
-	}
-	if err := sameShape(r.Facts.VM, vm); err != nil {
-		return frozen, err
-	}
-	err = r.retry(ctx, 0, func() (bool, error) {
-		frozen, err = live.Freeze(ctx, vm.Ref, r.snapshot())
-		return false, err
+	err = r.retryBusy(ctx, func() (err error) {
+		frozen, err = live.Freeze(ctx, r.Facts.VM.Ref, r.snapshot())
+		if err != nil || len(larger(withSizes(r.Facts.VM, frozen.Sizes), r.Facts.VM)) == 0 {
+			return err
+		}
+		old := fault.New(fault.Transient, "snapshot %q is of a smaller disk", r.snapshot())
+		return errors.Join(old, live.Thaw(ctx, r.Facts.VM.Ref, r.snapshot()))
 	})
 	return frozen, err
 }
@@ -75,9 +95,13 @@ func sameShape(was, is *inventory.VM) error {
 	return sameDisks(strip(was), strip(is))
 }
 
-// round brings the images up to the snapshot, and removes it.
+// round brings the images up to the snapshot, and removes it. If a disk turns out to have grown
+// the round is not done: it is to be done again.
 func round(ctx context.Context, r *Run) error {
 	frozen, done, err := r.catchUp(ctx)
+	if errors.Is(err, errGrew) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -85,11 +109,14 @@ func round(ctx context.Context, r *Run) error {
 		return err
 	}
 	w := r.Facts.Warm
-	w.Since, w.Rounds = frozen.IDs, append(w.Rounds, done)
+	w.Since, w.Rounds, w.Grown = frozen.IDs, append(w.Rounds, done), nil
 	o := r.outlook(r.opts.Now())
 	r.tell(plan.Event{Kind: plan.RoundDone, Message: r.describeRound(done, o), Outlook: &o})
 	return nil
 }
+
+// errGrew is catching up with a disk whose size is in the facts, but not on record yet.
+var errGrew = errors.New("a disk has grown")
 
 // snapshotsLost is how many snapshots may be removed under one round before it gives up.
 const snapshotsLost = 3
@@ -99,7 +126,11 @@ const snapshotsLost = 3
 // changed is asked for since the moment on record.
 func (r *Run) catchUp(ctx context.Context) (frozen Frozen, _ Round, err error) {
 	for lost := 0; ; lost++ {
-		if frozen, err = r.freeze(ctx); err != nil {
+		var grew bool
+		if frozen, grew, err = r.freeze(ctx); err == nil && grew {
+			err = errGrew
+		}
+		if err != nil {
 			return frozen, Round{}, err
 		}
 		done := tally{Round: Round{Began: r.opts.Now()}}
@@ -127,9 +158,7 @@ func (r *Run) thaw(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.retry(ctx, 0, func() (bool, error) {
-		return false, live.Thaw(ctx, r.Facts.VM.Ref, r.snapshot())
-	})
+	return r.retryBusy(ctx, func() error { return live.Thaw(ctx, r.Facts.VM.Ref, r.snapshot()) })
 }
 
 // letGoWait bounds what a run that stops waits for a snapshot to be merged; the host goes
@@ -183,7 +212,9 @@ func (r *Run) advance(ctx context.Context, img *target.Image, frozen Frozen, don
 			if err != nil {
 				return err
 			}
-			done.compares(job)
+			if r.Facts.Warm.Blind || !r.grew(img.Key) { // that is for once
+				done.compares(job)
+			}
 			r.tell(plan.Event{Kind: plan.DiskBegan, Disk: img.Key, Message: r.fromWhat(job, c)})
 			res, err := r.Rig.Transport.Transfer(ctx, job)
 			total = add(total, res)
@@ -273,8 +304,12 @@ func (r *Run) changesJob(ctx context.Context, img target.Image, c *image.Copying
 	if !ok {
 		return job, fault.New(fault.Internal, "image is of no disk of VM %s", r.Facts.VM.Name)
 	}
+	vm, err := r.whereNow(ctx)
+	if err != nil {
+		return job, err
+	}
 	job = transport.Job{
-		Disk:   transport.Disk{VM: r.Facts.VM, Disk: d, Snapshot: snapshot},
+		Disk:   transport.Disk{VM: vm, Disk: d, Snapshot: snapshot},
 		Target: c.Target, Manifest: ledger, Progress: r.meter(img.Key).copying,
 		ReadBack: placed{r.Rig.Target, img}.ReadUnfinished,
 		Partial:  len(r.Facts.Warm.Rounds) == 0 && c.Log.Missing() < c.Log.Chunks(),
@@ -286,9 +321,23 @@ func (r *Run) changesJob(ctx context.Context, img target.Image, c *image.Copying
 	return job, err
 }
 
+// whereNow is the VM on the host that it is on now: one that runs may be moved at any time, and
+// each host has networks and memory of its own.
+func (r *Run) whereNow(ctx context.Context) (*inventory.VM, error) {
+	now, err := r.plannedVM(ctx)
+	if err != nil {
+		return nil, err
+	}
+	vm := *r.Facts.VM
+	vm.Host = now.Host
+	return &vm, nil
+}
+
 // fromWhat says in words what a transfer begins with.
 func (r *Run) fromWhat(job transport.Job, c *image.Copying) string {
 	switch {
+	case job.Compare && r.grew(job.Disk.Disk.Key):
+		return r.afterGrowth(job.Disk.Disk.Key)
 	case job.Compare && len(r.Facts.Warm.Rounds) > 0:
 		return fmt.Sprintf("all of it is read and compared: nobody knows what changed; the first round took %v", r.Facts.Warm.Rounds[0].Took.Round(time.Second))
 	case job.Compare:
@@ -306,7 +355,7 @@ func (r *Run) changed(ctx context.Context, d *inventory.Disk, snapshot inventory
 		return nil, err
 	}
 	since := r.Facts.Warm.Since[d.Key]
-	if r.Facts.Warm.Blind || since == "" {
+	if r.Facts.Warm.Blind || since == "" || r.grew(d.Key) {
 		return nil, nil
 	}
 	grains := bitmap.New(d.Capacity, blockcopy.PatchGrain)
@@ -320,14 +369,22 @@ func (r *Run) changed(ctx context.Context, d *inventory.Disk, snapshot inventory
 	return grains, err
 }
 
-// lastRound brings the images up to the VM as it is now, off, and completes them.
+// lastRound brings the images up to the VM as it is now, off, and completes them. If a disk
+// turns out to have grown it is not done: it is to be done again.
 func lastRound(ctx context.Context, r *Run) error {
-	if err := r.unchanged(ctx); err != nil {
+	vm, err := r.plannedVM(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.unchangedSince(grownTo(r.Facts.VM, vm), vm); err != nil {
+		return err
+	}
+	if grew, err := r.follow(ctx, vm); err != nil || grew {
 		return err
 	}
 	began := r.opts.Now()
 	done := tally{Round: Round{Began: began}}
-	err := r.eachImage(ctx, func(ctx context.Context, img *target.Image) error {
+	err = r.eachImage(ctx, func(ctx context.Context, img *target.Image) error {
 		if err := r.advance(ctx, img, Frozen{}, &done); err != nil {
 			return err
 		}
@@ -355,7 +412,7 @@ func lastRound(ctx context.Context, r *Run) error {
 // doubt compares all of a disk with the image that is to be the same, for people who do not
 // take the host's word for what changed.
 func (r *Run) doubt(ctx context.Context, img *target.Image, done *tally) error {
-	if !r.Permit.Paranoid {
+	if !r.Permit.Paranoid || r.grew(img.Key) { // that was compared a moment ago
 		return nil
 	}
 	missed := tally{}
@@ -373,14 +430,18 @@ func (r *Run) doubt(ctx context.Context, img *target.Image, done *tally) error {
 	return nil
 }
 
-// powerOffForCutover begins the outage.
+// powerOffForCutover begins the outage; not if a disk of a VM that runs has grown: it is
+// compared before that. One that grows while the guest shuts down is compared in the outage.
 func powerOffForCutover(ctx context.Context, r *Run) error {
 	vm, err := r.plannedVM(ctx)
 	if err != nil {
 		return err
 	}
-	if err := sameShape(r.Facts.VM, vm); err != nil {
+	if err := sameShape(grownTo(r.Facts.VM, vm), vm); err != nil {
 		return err
+	}
+	if r.toCompareFirst(vm) {
+		return nil
 	}
 	if err := r.refuse(vm, Permit{PowerOff: true}); err != nil { // before the outage, not in it
 		return err
@@ -389,8 +450,22 @@ func powerOffForCutover(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
+	if _, err := r.follow(ctx, off); err != nil {
+		return err
+	}
 	r.Facts.VM = off
 	return r.refuse(off, Permit{})
+}
+
+// toCompareFirst reports whether there is to be another round before the cutover, because a
+// disk of a VM that runs has grown, and the facts say so then. That round takes long: what
+// gathers meanwhile is better copied by yet another.
+func (r *Run) toCompareFirst(vm *inventory.VM) bool {
+	if vm.Power != inventory.PoweredOn || len(larger(r.Facts.VM, vm)) == 0 {
+		return false
+	}
+	r.Facts.Warm.Cutover, r.Facts.Warm.Approached = false, false
+	return true
 }
 
 // revive undoes the cutover and the rounds: no snapshot of ours, tracking as it was, and

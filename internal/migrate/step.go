@@ -129,12 +129,30 @@ func (m *Migrator) newRun(step string, s state) (*Run, error) {
 // retry calls fn until it succeeds, fails for a reason that does not pass, or has failed
 // Options.Attempts times without getting further. fn reports whether it got further.
 func (r *Run) retry(ctx context.Context, diskKey int32, fn func() (further bool, err error)) error {
+	return r.retryTimes(ctx, r.opts.Attempts, diskKey, fn)
+}
+
+// busyAttempts is how often a VM that is busy is asked again: for some ten minutes.
+const busyAttempts = 24
+
+// retryBusy calls fn as retry does, for as long as a VM may be busy: it is moved to another
+// host, or backed up, and takes neither snapshots nor orders to shut down.
+func (r *Run) retryBusy(ctx context.Context, fn func() error) error {
+	return r.retryTimes(ctx, max(busyAttempts, r.opts.Attempts), 0, func() (bool, error) { return false, fn() })
+}
+
+// retryTimes is retry with another bound on failures that are fault.Transient.
+func (r *Run) retryTimes(ctx context.Context, transient int, diskKey int32, fn func() (further bool, err error)) error {
 	for failed := 1; ; failed++ {
 		further, err := fn()
 		if further {
 			failed = 1
 		}
-		if err == nil || ctx.Err() != nil || !passing(err) || failed >= r.opts.Attempts {
+		most := r.opts.Attempts
+		if fault.Is(err, fault.Transient) {
+			most = transient
+		}
+		if err == nil || ctx.Err() != nil || !passing(err) || failed >= most {
 			return err
 		}
 		r.tell(plan.Event{Kind: plan.StepRetried, Disk: diskKey, Failure: plan.FailureOf(err)})

@@ -107,11 +107,11 @@ func (r *Run) verify(ctx context.Context, img target.Image) (Verified, plan.Stag
 
 // readBack compares the image with its manifest and writes the audit files.
 func (r *Run) readBack(ctx context.Context, img target.Image) (Verified, error) {
-	o := manifest.VerifyOptions{Progress: r.meter(img.Key).verifying}
-	if err := r.skipProven(img, &o); err != nil {
+	p, err := r.provenBefore(img)
+	if err != nil {
 		return Verified{}, err
 	}
-	report, err := r.job(img).Verify(ctx, o)
+	report, err := r.job(img).VerifyRest(ctx, manifest.VerifyOptions{Progress: r.meter(img.Key).verifying}, p)
 	for _, b := range report.Bad {
 		r.tell(plan.Event{Kind: plan.ChunkBad, Disk: img.Key, Message: b.String()})
 	}
@@ -119,7 +119,7 @@ func (r *Run) readBack(ctx context.Context, img target.Image) (Verified, error) 
 		return Verified{}, errors.Join(err, image.ForgetProven(img.Manifest)) // that storage is not to be trusted
 	}
 	v := Verified{Key: img.Key, Root: report.Root.String(), Medium: report.Medium, Proven: report.Proven}
-	if o.Proven != nil {
+	if report.SHA256 == "" { // not all of it was read
 		return v, nil
 	}
 	v.SHA256, v.MD5 = report.SHA256, report.MD5
@@ -129,18 +129,13 @@ func (r *Run) readBack(ctx context.Context, img target.Image) (Verified, error) 
 	return v, nil
 }
 
-// skipProven leaves out what the rounds of a warm run read back since it was written: the VM
-// is off, and waits. Not where the sums of the whole disk are asked for, and not for a qcow2:
-// its tables, by which all of it is found, were written when it was finished.
-func (r *Run) skipProven(img target.Image, o *manifest.VerifyOptions) error {
-	if r.Facts.Warm == nil || r.Permit.SourceHash || img.Format != target.Raw {
-		return nil
+// provenBefore is what the rounds of a warm run read back since it was written, and need not be read
+// now: the VM is off, and waits. Nil where the sums of the whole disk are asked for.
+func (r *Run) provenBefore(img target.Image) (*image.Proven, error) {
+	if r.Facts.Warm == nil || r.Permit.SourceHash {
+		return nil, nil
 	}
-	p, err := image.OpenProven(img.Manifest, r.info(img))
-	if err == nil && p.Count() > 0 {
-		o.Proven = p.Has
-	}
-	return err
+	return image.OpenProven(img.Manifest, r.info(img))
 }
 
 // auditName is the file the audit lines name: the published image where it is byte for

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
 )
@@ -14,6 +15,10 @@ type Cutover struct {
 	At       time.Time     // zero: no time is set
 	Budget   time.Duration // once the outage is expected to be at most so long; 0: no budget
 	Interval time.Duration // between the beginnings of two rounds; default an hour
+
+	// Boot is how long the guest takes to boot, which counts as outage. Nil: what was said
+	// when the run was begun or continued before, else nothing.
+	Boot *time.Duration
 }
 
 const (
@@ -78,8 +83,45 @@ func (r *Run) cutOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if r.toCompareFirst(vm) {
+		return nil
+	}
 	w := r.Facts.Warm
 	w.Cutover, w.WasOn = true, vm.Power == inventory.PoweredOn
+	return nil
+}
+
+func (c Cutover) boot() time.Duration {
+	if c.Boot == nil {
+		return 0
+	}
+	return *c.Boot
+}
+
+// ready completes c by what is on record.
+func (c *Cutover) ready(s *plan.Store, id plan.ID) error {
+	if err := c.keepBoot(s, id); err != nil {
+		return err
+	}
+	return c.fits()
+}
+
+// keepBoot puts on record how long the guest takes to boot, or finds what is there.
+func (c *Cutover) keepBoot(s *plan.Store, id plan.ID) error {
+	if c.Boot != nil {
+		return s.SetBootTime(id, *c.Boot)
+	}
+	said, err := s.BootTime(id)
+	c.Boot = &said
+	return err
+}
+
+// fits refuses a budget that no outage fits.
+func (c Cutover) fits() error {
+	if c.Budget > 0 && c.boot() >= c.Budget {
+		return fault.New(fault.Invalid, "a boot of %v leaves nothing of an outage of %v: it would never fit", c.boot(), c.Budget).
+			WithHint("give a longer --downtime-budget, or leave it out; --boot-time 0 leaves out the boot")
+	}
 	return nil
 }
 

@@ -2,13 +2,16 @@ package migrate
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
 )
 
 // A warm run copies while the VM runs, in rounds, and switches it off for the last one:
@@ -24,6 +27,10 @@ import (
 //	last       bring the images up to the VM as it is now, finish and seal them
 //	detect, convert, verify, commit, as in a cold run
 //	put back   change tracking as it was found
+//
+// A step that finds a disk larger than it is on record does nothing but put that on record
+// (see grow.go): freeze and round are done again then, so is the last round, and instead of
+// powering off a VM that runs there is another round.
 //
 // What is changed on the host was found out, and recorded, by an earlier step: prepare says
 // whether changes were tracked, wait whether the VM ran, and a snapshot's name follows from
@@ -56,6 +63,7 @@ type Warm struct {
 	Rounds  []Round                      `json:"rounds,omitempty"`
 	Cutover bool                         `json:"cutover,omitempty"` // no further round while the VM runs
 	WasOn   bool                         `json:"wasOn,omitempty"`   // before it was switched off for the last round
+	Grown   map[int32]int64              `json:"grown,omitempty"`   // bytes that disks had, which became larger since the last round
 
 	Approached bool `json:"approached,omitempty"` // the round before the cutover is done, or to be
 }
@@ -67,7 +75,7 @@ type Round struct {
 	Read   int64         `json:"read"`   // bytes of the source
 	Copied int64         `json:"copied"` // bytes that were written
 
-	Compared bool          `json:"compared,omitempty"` // a disk that changed nobody knew where
+	Compared bool          `json:"compared,omitempty"` // a disk that changed nobody knew where, as it will again
 	Proved   time.Duration `json:"proved,omitempty"`   // reading back what was written
 }
 
@@ -82,15 +90,37 @@ func (m *Migrator) registerWarm() {
 	flow.Register(m.engine, warmFlow, func(c *flow.Context, p plan.Plan) error {
 		facts, err := steps(c, p, Facts{}, stepPrepare, stepTrack)
 		for err == nil && !facts.Warm.Cutover {
-			facts, err = steps(c, p, facts, stepFreeze, stepRound, stepProve, stepWait)
+			if facts, err = rounds(c, p, facts); err == nil {
+				facts, err = steps(c, p, facts, stepPowerOff)
+			}
+		}
+		for last := true; err == nil && last; last = !facts.rooted() {
+			facts, err = steps(c, p, facts, stepLast)
 		}
 		if err != nil {
 			return err
 		}
-		_, err = steps(c, p, facts, stepPowerOff, stepLast,
-			detectStep{}.Name(), convertStep{}.Name(), verifyStep{}.Name(), commitStep{}.Name(), stepPutBack)
+		_, err = steps(c, p, facts, detectStep{}.Name(), convertStep{}.Name(), verifyStep{}.Name(), commitStep{}.Name(), stepPutBack)
 		return err
 	})
+}
+
+// rounds goes on until the cutover. One that was not done is done again.
+func rounds(c *flow.Context, p plan.Plan, facts Facts) (Facts, error) {
+	var err error
+	for err == nil && !facts.Warm.Cutover {
+		done := len(facts.Warm.Rounds)
+		facts, err = steps(c, p, facts, stepFreeze, stepRound)
+		if err == nil && len(facts.Warm.Rounds) > done {
+			facts, err = steps(c, p, facts, stepProve, stepWait)
+		}
+	}
+	return facts, err
+}
+
+// rooted reports whether the last round was done: it ends with a root for every image.
+func (f Facts) rooted() bool {
+	return !slices.ContainsFunc(f.Images, func(img target.Image) bool { return img.Root == "" })
 }
 
 // steps runs some of them, each with what the one before found out.
@@ -115,7 +145,11 @@ func (r *Run) live() (Live, error) {
 
 // prepare is the preflight of a VM that runs. It changes nothing.
 func prepare(ctx context.Context, r *Run) error {
-	if _, err := r.live(); err != nil {
+	live, err := r.live()
+	if err != nil {
+		return err
+	}
+	if err := r.retry(ctx, 0, func() (bool, error) { return false, live.MayChange(ctx) }); err != nil {
 		return err
 	}
 	vm, err := r.plannedVM(ctx)
@@ -151,7 +185,7 @@ func track(ctx context.Context, r *Run) error {
 		return err
 	}
 	err = r.retry(ctx, 0, func() (bool, error) { return false, live.Track(ctx, r.Facts.VM.Ref, true) })
-	if !fault.Is(err, fault.Unsupported) && !fault.Is(err, fault.Denied) {
+	if errors.Is(err, ErrReadOnly) || !fault.Is(err, fault.Unsupported) && !fault.Is(err, fault.Denied) {
 		return err
 	}
 	r.Facts.Warm.Blind = true

@@ -1,7 +1,6 @@
 package migrate
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -231,6 +230,37 @@ func TestWarmGivenUp(t *testing.T) {
 	}
 }
 
+// A round whose snapshot was taken and not told of any more leaves none: neither when the run
+// stops nor when it is given up. (Its step was done before, in another round.)
+func TestWarmSnapshotOfAFailedStepIsRemoved(t *testing.T) {
+	t.Parallel()
+	for _, stays := range []bool{false, true} { // it cannot be removed when the run stops
+		b := warmBench(t, 17)
+		b.vm.ChangeTracking, b.guest.tracking = false, false
+		frozen, broken := 0, false
+		b.before = func(_ context.Context, op string) error {
+			b.world.mu.Lock()
+			defer b.world.mu.Unlock()
+			if op == "frozen" {
+				frozen++
+			}
+			broken = broken || frozen == 3 // the first round's is found once more by its second step
+			if broken && (op == "frozen" || op == "thaw" && stays) {
+				return fault.New(fault.Conflict, "not now")
+			}
+			return nil
+		}
+		if _, err := b.warm(3); err == nil {
+			t.Fatal("nothing failed")
+		}
+		if left := len(b.guest.snapshots); left != 0 != stays {
+			t.Errorf("%d snapshots are left", left)
+		}
+		b.before = failing("", nil)
+		b.giveUp()
+	}
+}
+
 // chunks tells which chunks of disk 2000 the guest wrote to since the last round, and which
 // it did not.
 func (b *bench) chunks() (touched, untouched []int64) {
@@ -337,16 +367,16 @@ func TestWarmRotBetweenRoundsIsMended(t *testing.T) {
 	b.checkPublished(out)
 }
 
-// Disks that come, go or grow between two rounds: a conflict, before the VM is switched off,
+// Disks that come, go or shrink between two rounds: a conflict, before the VM is switched off,
 // with nothing of ours left; given up, the VM is as it was found.
 func TestWarmDisksThatChange(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(b *bench){
 		"added":   func(b *bench) { b.addDisk(2002, mib) },
 		"removed": func(b *bench) { b.vm.Disks = b.vm.Disks[:1] },
-		"grown": func(b *bench) {
-			b.vm.Disks[0].Capacity += mib
-			b.disks[2000] = append(bytes.Clone(b.disks[2000]), make([]byte, mib)...)
+		"shrunk": func(b *bench) {
+			b.vm.Disks[0].Capacity -= mib
+			b.disks[2000] = b.disks[2000][:b.vm.Disks[0].Capacity]
 		},
 	} {
 		for _, when := range []plan.EventKind{plan.RoundDone, plan.StepBegan} { // of the first round; of the cutover
@@ -431,28 +461,75 @@ func TestWarmGivenUpAnywhere(t *testing.T) {
 }
 
 // One history of guest writes gives one image, whatever way it came: by rounds or at once, by
-// changes told or compared, doubted or not, and wherever decamp was killed in between. The
-// guest's writes follow from the seed, and from how often the host was asked; so each way is
-// held against the disk at its power-off, and those that ask alike against each other.
+// changes told or compared, doubted or not, grown in the middle or not, and wherever decamp was
+// killed in between. The guest's writes follow from the seed, and from how often the host was
+// asked; so each way is held against the disk at its power-off, and those that ask alike against
+// each other.
 func TestWarmMetamorphic(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
-		roots := map[int]string{}
+		roots := map[string]string{}
 		for rounds := 1; rounds <= 3; rounds++ {
 			for _, way := range []string{"told", "compared", "doubted"} {
-				b := warmBench(t, seed)
-				b.guest.forgets, b.paranoid = way == "compared", way == "doubted"
-				out, err := b.warm(rounds)
-				if err != nil {
-					t.Fatal(err)
+				for _, grows := range []bool{false, true} {
+					if grows && seed > 0 {
+						continue
+					}
+					b := warmBench(t, seed)
+					b.guest.forgets, b.paranoid = way == "compared", way == "doubted"
+					if grows {
+						b.meddle = func(e plan.Event) bool { return e.Kind == plan.RoundDone && b.grow(2000, growth) }
+					}
+					root := b.rootsAfter(rounds)
+					history := fmt.Sprintf("seed %d, %d rounds, grows %v", seed, rounds, grows)
+					if had := roots[history]; had != "" && had != root {
+						t.Errorf("%s, %s: the same history is another image", history, way)
+					}
+					roots[history] = root
 				}
+			}
+		}
+	}
+}
+
+// rootsAfter moves the VM in so many rounds, and returns the roots of its images.
+func (b *bench) rootsAfter(rounds int) string {
+	b.t.Helper()
+	out, err := b.warm(rounds)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.checkPublished(out)
+	b.nothingLeft()
+	return out.Facts.Images[0].Root + out.Facts.Images[1].Root
+}
+
+// A VM that is being moved takes no snapshots, gives none back and does not shut down. That is
+// waited for, for minutes; if it lasts the run ends, and the VM runs.
+func TestBusyVMIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	for _, op := range []string{"freeze", "thaw", "power off"} {
+		for _, times := range []int{busyAttempts - 1, busyAttempts} {
+			b := warmBench(t, 19)
+			busy := 0
+			b.before = func(_ context.Context, now string) error {
+				b.world.mu.Lock()
+				defer b.world.mu.Unlock()
+				if now != op || busy == times {
+					return nil
+				}
+				busy++
+				return fault.New(fault.Transient, "another task is in progress")
+			}
+			out, err := b.warm(1)
+			b.nothingLeft()
+			switch {
+			case times < busyAttempts && err != nil:
+				t.Errorf("%s, %d times: %v", op, times, err)
+			case times < busyAttempts:
 				b.checkPublished(out)
-				b.nothingLeft()
-				root := out.Facts.Images[0].Root + out.Facts.Images[1].Root
-				if had := roots[rounds]; had != "" && had != root {
-					t.Errorf("seed %d, %d rounds, %s: the same history is another image", seed, rounds, way)
-				}
-				roots[rounds] = root
+			case !fault.Is(err, fault.Transient) || b.vm.Power != inventory.PoweredOn:
+				t.Errorf("%s, %d times: %v, and the VM is %s", op, times, err, b.vm.Power)
 			}
 		}
 	}

@@ -178,17 +178,24 @@ func TestHostThatDiesDoesNotKeepTheMount(t *testing.T) {
 	}
 }
 
-func TestKilledReaderLeavesTheMountInOrder(t *testing.T) {
-	raw := image(t, 32<<20, 15)
-	r := diskRig(t, raw, rigOptions{})
+// stuckReader starts dd, which then waits for what the host does not send.
+func (r *rig) stuckReader() *exec.Cmd {
+	r.Helper()
 	if _, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultStall, At: 2 << 20, Path: "-flat"}); err != nil {
-		t.Fatal(err)
+		r.Fatal(err)
 	}
 	dd := exec.CommandContext(r.ctx, "dd", "if="+r.flat(), "of=/dev/null", "bs=4M")
 	if err := dd.Start(); err != nil {
-		t.Fatal(err)
+		r.Fatal(err)
 	}
 	r.sent(1 << 20)
+	return dd
+}
+
+func TestKilledReaderLeavesTheMountInOrder(t *testing.T) {
+	raw := image(t, 32<<20, 15)
+	r := diskRig(t, raw, rigOptions{})
+	dd := r.stuckReader()
 	if err := dd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

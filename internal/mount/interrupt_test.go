@@ -1,7 +1,6 @@
 package mount_test
 
 import (
-	"os/exec"
 	"runtime"
 	"testing"
 	"time"
@@ -65,14 +64,7 @@ func TestInterruptsAreNoErrors(t *testing.T) {
 // once nobody can get the answer.
 func TestForcedUnmountEndsReads(t *testing.T) {
 	r := diskRig(t, image(t, 32<<20, 18), rigOptions{})
-	if _, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultStall, At: 2 << 20, Path: "-flat"}); err != nil {
-		t.Fatal(err)
-	}
-	dd := exec.CommandContext(r.ctx, "dd", "if="+r.flat(), "of=/dev/null", "bs=4M")
-	if err := dd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	r.sent(1 << 20)
+	dd := r.stuckReader()
 	asked := time.Now()
 	_ = unix.Unmount(r.dir, unix.MNT_FORCE) // it is busy, but the connection is aborted
 	if err := dd.Wait(); err == nil {

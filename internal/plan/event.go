@@ -53,7 +53,8 @@ type Outlook struct {
 	Dirty  int64         `json:"dirty"`  // bytes that the guest changes in a second; 0: not known yet
 	Rate   int64         `json:"rate"`   // bytes copied in a second
 	Delta  int64         `json:"delta"`  // bytes that changed since the last round
-	Outage time.Duration `json:"outage"` // from the shutdown to the VM published; its boot comes on top
+	Boot   time.Duration `json:"boot"`   // what the guest takes to boot, as the operator said; 0: not known, and not counted
+	Outage time.Duration `json:"outage"` // from the shutdown to the VM published, and Boot
 }
 
 // Bytes is how far a disk is. Done + Skipped reaches Total.

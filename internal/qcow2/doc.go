@@ -23,8 +23,16 @@
 // last, after a sync of all else. Until then the file begins with a note in plain text
 // that it is unfinished: nothing takes it for a qcow2 image, so nobody boots half a disk.
 //
+// Grow makes the image of a disk that became larger larger. Its data stays where it is: where
+// tables of the new size have no room before it, the order becomes
+//
+//	header | nothing | data | refcount table | refcount blocks | L1 | L2 tables
+//
 // Memory: size / 512 KiB bytes of bits, 12 MiB for a disk of 6 TiB, and what
 // disk/rawfile takes.
+//
+// CheckTables reads what Finish wrote and compares it with what should be there, refcounts
+// included, and says what it maps.
 //
 // Where the file system cannot tell holes (NFS before 4.2), an image that was resumed
 // ends up with every cluster allocated: right, but not sparse in its tables.
@@ -44,7 +52,7 @@
 // says so. Refused, each with the command that helps: encryption, data in another file,
 // what is not known (any other incompatible feature), and what is damaged: a table
 // outside the file, in another table or used twice, a cluster in a table or after the
-// end. Refcounts are not looked at, except for where they are.
+// end. Refcounts are not looked at by a reader, except for where they are.
 //
 // What a reader sees of an image that is written to meanwhile is not defined; it does no
 // harm to the reader.

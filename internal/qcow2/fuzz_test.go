@@ -69,15 +69,19 @@ func FuzzHeader(f *testing.F) {
 		f.Add(image[:min(len(image), 512)])
 	}
 	f.Add(withBacking(make([]byte, 512), "b", "raw"))
-	f.Add(encodeNote(1 << 30))
+	f.Add(noteOf(f, 1<<30, 0))
+	f.Add(noteOf(f, 6<<40, 2<<20))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if size, ok := parseNote(b); ok && !bytes.Equal(b[:len(noteText)+16], encodeNote(size)[:len(noteText)+16]) {
-			t.Errorf("a note of %d bytes that is none of ours", size)
+		if l, ok := parseNote(b); ok && !bytes.HasPrefix(b, noteIn(encodeNote(l))) {
+			t.Errorf("a note of %+v that is none of ours", l)
 		}
 		h, err := parseHeader("a b", b)
 		if err != nil {
 			checkFault(t, err)
 			return
+		}
+		if l, err := finishedLayout(h); err == nil && (l.size != h.size || l.data.Off < dataAlign || l.end() < l.data.End()) {
+			t.Errorf("a file laid out as %+v", l)
 		}
 		if !h.hasBacking() {
 			return
@@ -133,6 +137,9 @@ func zstdFrames(f *testing.F) [][]byte {
 // checkSource reads and describes the beginning of a disk.
 func checkSource(t *testing.T, src *Source) {
 	t.Helper()
+	if _, err := src.CheckTables(t.Context(), src.Size()); err != nil {
+		checkFault(t, err)
+	}
 	r := disk.Range{Len: min(src.Size(), fuzzLimit)}
 	extents, err := src.Extents(t.Context(), r)
 	if err != nil {

@@ -34,7 +34,7 @@ func Create(path string, size int64, o Options) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := rawfile.Create(path, l.data.End(), rawfile.Options{Mode: o.Mode})
+	file, err := rawfile.Create(path, l.end(), rawfile.Options{Mode: o.Mode})
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func newImage(l layout, file *rawfile.File) *Image {
 
 // markUnfinished puts the note where a header would be, for good.
 func (im *Image) markUnfinished(ctx context.Context) error {
-	if err := im.file.WriteAt(ctx, encodeNote(im.size), 0); err != nil {
+	if err := im.file.WriteAt(ctx, encodeNote(im.layout), 0); err != nil {
 		return err
 	}
 	return im.file.Sync(ctx)

@@ -32,40 +32,67 @@ type layout struct {
 	data      disk.Range
 }
 
-// newLayout lays out a file. The refcount blocks count their own clusters too, so their
-// number is found by trying until it suffices.
+// newLayout lays out a file: the tables, then the data.
 func newLayout(size int64) (layout, error) {
 	l := layout{size: size, clusters: ceilDiv(size, clusterSize)}
-	tables := ceilDiv(l.clusters, entriesPerL2)
-	if size <= 0 || tables > maxL1/8 {
+	if size <= 0 || l.mapping() > maxL1/8 {
 		return layout{}, fault.New(fault.Unsupported, "qcow2 image of %d bytes", size).
 			WithHint("use a raw image: a qcow2 image holds up to 2 PiB")
 	}
+	l.fit(func(blocks int64) {
+		end := ceilDiv(l.place(clusterSize, blocks), dataAlign) * dataAlign
+		l.data = disk.Range{Off: end, Len: l.clusters * clusterSize}
+	})
+	return l, nil
+}
+
+// layoutAt lays out a file whose data begins at data; 0 is where newLayout puts it. That of a disk which was smaller once
+// has no room before it for larger tables: they come after it.
+func layoutAt(size, data int64) (layout, error) {
+	l, err := newLayout(size)
+	if err != nil || data == 0 || data == l.data.Off {
+		return l, err
+	}
+	if data < 0 || data%dataAlign != 0 || data > l.data.Off {
+		return layout{}, fault.New(fault.Corrupt, "qcow2 image of %d bytes with its data at %#x", size, data)
+	}
+	l.data.Off = data
+	l.fit(func(blocks int64) { l.place(l.data.End(), blocks) })
+	return l, nil
+}
+
+// fit calls place with a number of refcount blocks. They count their own clusters too, so it
+// is found by trying until it suffices.
+func (l *layout) fit(place func(blocks int64)) {
 	for blocks := int64(1); ; {
-		l.place(blocks, tables)
-		need := ceilDiv(l.data.End(), countsPerBlock*clusterSize)
+		place(blocks)
+		need := ceilDiv(l.end(), countsPerBlock*clusterSize)
 		if need == blocks {
-			return l, nil
+			return
 		}
 		blocks = need
 	}
 }
 
-// place puts the regions one after the other.
-func (l *layout) place(blocks, tables int64) {
-	end := int64(clusterSize) // the header's
+// place puts the tables one after the other from off on, and returns where they end.
+func (l *layout) place(off, blocks int64) (end int64) {
 	region := func(bytes int64) disk.Range {
-		r := disk.Range{Off: end, Len: ceilDiv(bytes, clusterSize) * clusterSize}
-		end = r.End()
+		r := disk.Range{Off: off, Len: ceilDiv(bytes, clusterSize) * clusterSize}
+		off = r.End()
 		return r
 	}
 	l.refTable = region(blocks * 8)
 	l.refBlocks = region(blocks * clusterSize)
-	l.l1 = region(tables * 8)
-	l.l2 = region(tables * clusterSize)
-	end = ceilDiv(end, dataAlign) * dataAlign
-	l.data = region(l.clusters * clusterSize)
+	l.l1 = region(l.mapping() * 8)
+	l.l2 = region(l.mapping() * clusterSize)
+	return off
 }
+
+// mapping returns how many L2 tables it takes to map the disk.
+func (l *layout) mapping() int64 { return ceilDiv(l.clusters, entriesPerL2) }
+
+// end returns the length of the file.
+func (l *layout) end() int64 { return max(l.data.End(), l.l2.End()) }
 
 // header returns the header of a file with this layout.
 func (l *layout) header() *header {
@@ -81,7 +108,7 @@ func (l *layout) header() *header {
 	}
 }
 
-// tables returns how many L2 tables map the disk.
+// tables returns how many L2 tables there are.
 func (l *layout) tables() int64 { return l.l2.Len / clusterSize }
 
 // mapped returns the bytes of the disk that table i maps, whole clusters.
@@ -93,7 +120,7 @@ func (l *layout) mapped(i int64) disk.Range {
 // counted returns the bytes of the file that refcount block i counts.
 func (l *layout) counted(i int64) disk.Range {
 	const span = countsPerBlock * clusterSize
-	return disk.Range{Off: i * span, Len: min(span, l.data.End()-i*span)}
+	return disk.Range{Off: i * span, Len: min(span, l.end()-i*span)}
 }
 
 // inFile returns where r of the disk lies in the file.

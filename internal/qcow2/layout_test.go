@@ -1,9 +1,11 @@
 package qcow2
 
 import (
+	"encoding/binary"
 	"testing"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
 )
 
 func TestLayoutHasRoomForEverything(t *testing.T) {
@@ -35,15 +37,67 @@ func TestLayoutHasRoomForEverything(t *testing.T) {
 }
 
 func TestNote(t *testing.T) {
-	b := encodeNote(6 << 40)
-	if size, ok := parseNote(b); !ok || size != 6<<40 {
-		t.Errorf("got %d, %v", size, ok)
-	}
-	for i := range len(noteText) + 16 {
-		b[i] ^= 4
-		if _, ok := parseNote(b); ok {
-			t.Errorf("a flip in byte %d goes unseen", i)
+	for _, data := range []int64{0, 2 << 20} { // as it was made, and grown
+		b := noteOf(t, 6<<40, data)
+		if l, ok := parseNote(b); !ok || l != mustLayout(t, 6<<40, data) {
+			t.Errorf("got %+v, %v", l, ok)
 		}
-		b[i] ^= 4
+		for i := range noteIn(b) {
+			b[i] ^= 4
+			if _, ok := parseNote(b); ok {
+				t.Errorf("a flip in byte %d goes unseen", i)
+			}
+			b[i] ^= 4
+		}
+	}
+}
+
+// noteOf is the note of a disk whose data begins at data, 0 for where it does at first.
+func noteOf(t testing.TB, size, data int64) []byte { return encodeNote(mustLayout(t, size, data)) }
+
+// noteIn is the note without the zeros after it.
+func noteIn(b []byte) []byte {
+	if binary.BigEndian.Uint32(b[len(noteText):]) == noteVersionMoved {
+		return b[:len(noteText)+24]
+	}
+	return b[:len(noteText)+16]
+}
+
+func mustLayout(t testing.TB, size, data int64) layout {
+	t.Helper()
+	l, err := newLayout(size)
+	if err == nil && data > 0 {
+		l, err = layoutAt(size, data)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// The tables of a disk that was smaller once lie behind its data, which stays where it is.
+func TestLayoutOfAGrownDisk(t *testing.T) {
+	for _, c := range []struct{ from, to int64 }{{512, 20 << 30}, {1 << 30, 100 << 30}, {100 << 30, 6 << 40}, {6 << 40, 62 << 40}, {1 << 50, 2 << 50}} {
+		data := mustLayout(t, c.from, 0).data.Off
+		l := mustLayout(t, c.to, data)
+		end := l.data.End()
+		for _, r := range []disk.Range{l.refTable, l.refBlocks, l.l1, l.l2} {
+			if r.Off < end || r.Off%clusterSize != 0 || r.Len%clusterSize != 0 || r.Empty() {
+				t.Errorf("%d to %d: region %v after %d", c.from, c.to, r, end)
+			}
+			end = r.End()
+		}
+		blocks := l.refBlocks.Len / clusterSize
+		if l.data.Off != data || l.end() != end || blocks*countsPerBlock*clusterSize < end || l.refTable.Len/8 < blocks || l.tables()*entriesPerL2 < l.clusters {
+			t.Errorf("%d to %d: tables too small, or in the wrong place: %+v", c.from, c.to, l)
+		}
+		if found, err := finishedLayout(l.header()); err != nil || found != l {
+			t.Errorf("%d to %d: found by its header as %+v, %v", c.from, c.to, found, err)
+		}
+	}
+	for _, data := range []int64{-1 << 20, 1 << 19, 1 << 40} {
+		if l, err := layoutAt(20<<30, data); !fault.Is(err, fault.Corrupt) {
+			t.Errorf("data at %d: %+v, %v", data, l, err)
+		}
 	}
 }

@@ -11,26 +11,57 @@ import (
 // whoever looks.
 const noteText = "decamp: this qcow2 image is not finished. Resume the run, or delete it.\n\x00"
 
-// noteVersion changes with the layout: a file laid out otherwise cannot be resumed.
-const noteVersion = 1
+// A note of version 1 is of a file as newLayout lays it out, one of version 2 of a disk that
+// was smaller once: it says where the data begins, too. A file laid out otherwise cannot be
+// resumed.
+const (
+	noteVersion      = 1
+	noteVersionMoved = 2
+)
 
-// encodeNote returns the first block of an unfinished file: text, version, disk size and
-// CRC-32C of all that.
-func encodeNote(size int64) []byte {
-	b := make([]byte, rawfile.Align)
-	n := copy(b, noteText)
-	binary.BigEndian.PutUint32(b[n:], noteVersion)
-	binary.BigEndian.PutUint64(b[n+4:], uint64(size))
-	binary.BigEndian.PutUint32(b[n+12:], crc32.Checksum(b[:n+12], crc32.MakeTable(crc32.Castagnoli)))
-	return b
+// encodeNote returns the first block of an unfinished file: text, version, disk size, where
+// the data begins in version 2, and CRC-32C of all that.
+func encodeNote(l layout) []byte {
+	b := append(make([]byte, 0, rawfile.Align), noteText...)
+	if fresh, err := newLayout(l.size); err == nil && fresh == l {
+		b = binary.BigEndian.AppendUint32(b, noteVersion)
+		b = binary.BigEndian.AppendUint64(b, uint64(l.size))
+	} else {
+		b = binary.BigEndian.AppendUint32(b, noteVersionMoved)
+		b = binary.BigEndian.AppendUint64(b, uint64(l.size))
+		b = binary.BigEndian.AppendUint64(b, uint64(l.data.Off))
+	}
+	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return b[:rawfile.Align]
 }
 
-// parseNote returns the disk size of an unfinished file.
-func parseNote(b []byte) (size int64, ok bool) {
-	n := len(noteText)
-	if len(b) < n+16 || string(b[:n]) != noteText || binary.BigEndian.Uint32(b[n:]) != noteVersion {
-		return 0, false
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// parseNote returns the layout of an unfinished file.
+func parseNote(b []byte) (l layout, ok bool) {
+	text, rest := len(noteText), 0
+	if len(b) < text+24 || string(b[:text]) != noteText {
+		return l, false
 	}
-	sum := crc32.Checksum(b[:n+12], crc32.MakeTable(crc32.Castagnoli))
-	return int64(binary.BigEndian.Uint64(b[n+4:])), sum == binary.BigEndian.Uint32(b[n+12:])
+	switch binary.BigEndian.Uint32(b[text:]) {
+	case noteVersion:
+		rest = text + 12
+	case noteVersionMoved:
+		rest = text + 20
+	default:
+		return l, false
+	}
+	if binary.BigEndian.Uint32(b[rest:]) != crc32.Checksum(b[:rest], castagnoli) {
+		return l, false
+	}
+	size := int64(binary.BigEndian.Uint64(b[text+4:]))
+	l, err := newLayout(size)
+	if err == nil && rest == text+20 {
+		data := int64(binary.BigEndian.Uint64(b[text+12:]))
+		if data == 0 || data == l.data.Off {
+			return l, false // version 1 would have done
+		}
+		l, err = layoutAt(size, data)
+	}
+	return l, err == nil
 }

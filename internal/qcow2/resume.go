@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/disk/rawfile"
@@ -21,7 +22,11 @@ func Open(path string, o Options) (*Image, error) {
 			return nil, err
 		}
 	}
-	file, err := rawfile.Open(path, rawfile.Options{Mode: o.Mode, Size: expect.data.End()})
+	length := expect.end()
+	if hasBytes(path) { // it says itself how many it must have
+		length = 0
+	}
+	file, err := rawfile.Open(path, rawfile.Options{Mode: o.Mode, Size: length})
 	if err != nil {
 		return nil, err
 	}
@@ -43,16 +48,12 @@ func resume(path string, file *rawfile.File, want int64) (*Image, error) {
 	if err := src.ReadAt(context.Background(), first, 0); err != nil {
 		return nil, err
 	}
-	size, finished, err := diskSize(path, first, want)
+	l, finished, err := foundLayout(path, first, want)
 	if err != nil {
 		return nil, err
 	}
-	l, err := newLayout(size)
-	if err != nil {
-		return nil, err
-	}
-	if l.data.End() != file.Size() {
-		return nil, notOurs(path, "it has %d bytes, not %d", file.Size(), l.data.End())
+	if l.end() != file.Size() {
+		return nil, notOurs(path, "it has %d bytes, not %d", file.Size(), l.end())
 	}
 	im := newImage(l, file)
 	if finished {
@@ -66,25 +67,49 @@ func resume(path string, file *rawfile.File, want int64) (*Image, error) {
 	return im, im.markUnfinished(context.Background())
 }
 
-// diskSize tells from its first bytes what kind of file this is: unfinished, finished,
-// or one whose Create was killed before it could say.
-func diskSize(path string, first []byte, want int64) (size int64, finished bool, err error) {
-	size, ok := parseNote(first)
+// hasBytes reports whether path is a file that is not empty.
+func hasBytes(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Size() > 0
+}
+
+// foundLayout tells from its first bytes what kind of file this is: unfinished, finished,
+// or one whose Create was killed before it could say. Its disk must have want bytes, unless
+// want is 0.
+func foundLayout(path string, first []byte, want int64) (l layout, finished bool, err error) {
+	l, ok := parseNote(first)
 	if !ok {
 		h, err := parseHeader(filePath(path), first)
 		switch {
 		case err == nil:
-			size, finished = h.size, true
+			l, err = finishedLayout(h)
+			finished = true
 		case want > 0 && allZero(first):
-			size = want
+			l, err = newLayout(want)
 		default:
-			return 0, false, notOurs(path, "it begins neither as finished nor as unfinished")
+			return l, false, notOurs(path, "it begins neither as finished nor as unfinished")
+		}
+		if err != nil {
+			return l, false, err
 		}
 	}
-	if want > 0 && size != want {
-		return 0, false, notOurs(path, "its disk has %d bytes, not %d", size, want)
+	if want > 0 && l.size != want {
+		return l, false, notOurs(path, "its disk has %d bytes, not %d", l.size, want)
 	}
-	return size, finished, nil
+	return l, finished, nil
+}
+
+// finishedLayout is that of a file with this header, if we wrote it.
+func finishedLayout(h *header) (layout, error) {
+	l, err := newLayout(h.size)
+	if err != nil || h.refTable == l.refTable.Off {
+		return l, err
+	}
+	moved, err := layoutAt(h.size, h.refTable-l.data.Len) // the refcount table follows the data
+	if err != nil {
+		return l, nil // another tool's, as adoptTables finds
+	}
+	return moved, nil
 }
 
 func allZero(b []byte) bool {

@@ -11,16 +11,35 @@ import (
 // all we write.
 const copied = 1 << 63
 
-// writeTables writes L2 tables, L1 table, refcount blocks and refcount table, each only
+// A block is one cluster of a table, and where it belongs in the file.
+type block struct {
+	off  int64
+	what string // "L2 table", for errors
+	data []byte // until the next one is told
+}
+
+// writeTables writes L2 tables, refcount blocks, L1 table and refcount table, each only
 // where there is something in it.
 func (im *Image) writeTables(ctx context.Context) error {
-	if err := im.writeL2(ctx); err != nil {
+	return im.eachBlock(func(b block) error { return im.file.WriteAt(ctx, b.data, b.off) })
+}
+
+// eachBlock tells what is in the tables of an image with these clusters in use, in the order
+// in which they are written.
+func (im *Image) eachBlock(tell func(block) error) error {
+	for i := range im.tables() {
+		if err := im.oneL2(i, tell); err != nil {
+			return err
+		}
+	}
+	return im.eachBesidesL2(tell)
+}
+
+func (im *Image) eachBesidesL2(tell func(block) error) error {
+	if err := im.eachRefBlock(tell); err != nil {
 		return err
 	}
-	if err := im.writeRefBlocks(ctx); err != nil {
-		return err
-	}
-	err := im.writeList(ctx, im.l1, im.tables(), func(i int64) uint64 {
+	err := eachOfList(im.l1, "L1 table", im.tables(), tell, func(i int64) uint64 {
 		if !im.tableUsed(i) {
 			return 0
 		}
@@ -29,7 +48,7 @@ func (im *Image) writeTables(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return im.writeList(ctx, im.refTable, im.refBlocks.Len/clusterSize, func(i int64) uint64 {
+	return eachOfList(im.refTable, "refcount table", im.refBlocks.Len/clusterSize, tell, func(i int64) uint64 {
 		if !im.blockUsed(i) {
 			return 0
 		}
@@ -37,15 +56,15 @@ func (im *Image) writeTables(ctx context.Context) error {
 	})
 }
 
-// writeList writes a table of n entries that fills region.
-func (im *Image) writeList(ctx context.Context, region disk.Range, n int64, entry func(int64) uint64) error {
+// eachOfList tells the blocks of a table of n entries that fills region.
+func eachOfList(region disk.Range, what string, n int64, tell func(block) error, entry func(int64) uint64) error {
 	b := make([]byte, clusterSize)
 	for off := int64(0); off < region.Len; off += clusterSize {
 		clear(b)
 		for i := off / 8; i < min(n, (off+clusterSize)/8); i++ {
 			binary.BigEndian.PutUint64(b[i*8-off:], entry(i))
 		}
-		if err := im.file.WriteAt(ctx, b, region.Off+off); err != nil {
+		if err := tell(block{region.Off + off, what, b}); err != nil {
 			return err
 		}
 	}
@@ -55,22 +74,16 @@ func (im *Image) writeList(ctx context.Context, region disk.Range, n int64, entr
 // tableUsed reports whether any cluster that L2 table i maps is in use.
 func (im *Image) tableUsed(i int64) bool { return !im.used.Next(im.mapped(i)).Empty() }
 
-func (im *Image) writeL2(ctx context.Context) error {
-	b := make([]byte, clusterSize)
-	for i := range im.tables() {
-		if !im.tableUsed(i) {
-			continue
-		}
-		clear(b)
-		span := im.mapped(i)
-		im.eachUsed(span, func(off int64) {
-			binary.BigEndian.PutUint64(b[(off-span.Off)/clusterSize*8:], uint64(im.data.Off+off)|copied)
-		})
-		if err := im.file.WriteAt(ctx, b, im.l2.Off+i*clusterSize); err != nil {
-			return err
-		}
+// oneL2 tells L2 table i, if there is anything in it.
+func (im *Image) oneL2(i int64, tell func(block) error) error {
+	if !im.tableUsed(i) {
+		return nil
 	}
-	return nil
+	b, span := make([]byte, clusterSize), im.mapped(i)
+	im.eachUsed(span, func(off int64) {
+		binary.BigEndian.PutUint64(b[(off-span.Off)/clusterSize*8:], uint64(im.data.Off+off)|copied)
+	})
+	return tell(block{im.l2.Off + i*clusterSize, "L2 table", b})
 }
 
 // eachUsed calls f with the offset of each cluster in use in r, whole clusters.
@@ -91,7 +104,7 @@ func (im *Image) eachUsed(r disk.Range, f func(off int64)) {
 // tables are taken to: it saves asking whether a block counts itself.
 func (im *Image) blockUsed(i int64) bool {
 	r := im.counted(i)
-	return r.Off < im.data.Off || !im.used.Next(im.onDisk(r)).Empty()
+	return r.Off < im.data.Off || r.End() > im.data.End() || !im.used.Next(im.onDisk(r)).Empty()
 }
 
 // onDisk returns the part of the disk that lies in r of the file.
@@ -100,7 +113,7 @@ func (im *Image) onDisk(r disk.Range) disk.Range {
 	return disk.Range{Off: r.Off - im.data.Off, Len: r.Len}
 }
 
-func (im *Image) writeRefBlocks(ctx context.Context) error {
+func (im *Image) eachRefBlock(tell func(block) error) error {
 	b := make([]byte, clusterSize)
 	for i := range im.refBlocks.Len / clusterSize {
 		if !im.blockUsed(i) {
@@ -108,7 +121,7 @@ func (im *Image) writeRefBlocks(ctx context.Context) error {
 		}
 		clear(b)
 		im.count(b, im.counted(i))
-		if err := im.file.WriteAt(ctx, b, im.refBlocks.Off+i*clusterSize); err != nil {
+		if err := tell(block{im.refBlocks.Off + i*clusterSize, "refcount block", b}); err != nil {
 			return err
 		}
 	}
@@ -130,15 +143,17 @@ func (im *Image) count(block []byte, span disk.Range) {
 	}
 }
 
-// metaUsed reports whether the cluster at off of the file, before the data, is in use.
+// metaUsed reports whether the cluster at off of the file, which is not one of the data, is in
+// use.
 func (im *Image) metaUsed(off int64) bool {
+	in := func(r disk.Range) bool { return off >= r.Off && off < r.End() }
 	switch {
-	case off < im.refBlocks.Off:
-		return true // header and refcount table
-	case off < im.l1.Off:
+	case off == 0, in(im.refTable), in(im.l1):
+		return true // the header, and tables that always are
+	case in(im.refBlocks):
 		return im.blockUsed((off - im.refBlocks.Off) / clusterSize)
-	case off < im.l2.Off:
-		return true
+	case in(im.l2):
+		return im.tableUsed((off - im.l2.Off) / clusterSize)
 	}
-	return im.tableUsed((off - im.l2.Off) / clusterSize)
+	return false
 }

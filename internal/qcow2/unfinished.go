@@ -37,14 +37,65 @@ func unfinishedLayout(file disk.Source) (layout, error) {
 	if err := file.ReadAt(context.Background(), first, 0); err != nil {
 		return layout{}, err
 	}
-	size, ok := parseNote(first)
+	l, ok := parseNote(first)
 	if !ok {
 		return layout{}, fault.New(fault.Corrupt, "it does not begin as one of ours")
 	}
-	l, err := newLayout(size)
-	if err == nil && l.data.End() != file.Size() {
-		err = fault.New(fault.Corrupt, "it has %d bytes, not %d", file.Size(), l.data.End())
+	if l.end() != file.Size() {
+		return layout{}, fault.New(fault.Corrupt, "it has %d bytes, not %d", file.Size(), l.end())
 	}
+	return l, nil
+}
+
+// Unfinish makes an image of ours for a disk of size bytes an unfinished one again, whatever its
+// tables say: Open then finds by the file's holes what is in use, and Finish writes them anew.
+// It is for tables that are damaged. A file of a length that is none of ours is fault.Conflict:
+// somebody else wrote to it.
+func Unfinish(path string, size int64) (err error) {
+	file, err := rawfile.Open(path, rawfile.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	l, err := damagedLayout(path, size, file.Size())
+	if err != nil {
+		return err
+	}
+	note := make([]byte, clusterSize) // with the rest of the header's cluster, which nothing else writes
+	copy(note, encodeNote(l))
+	return errors.Join(file.WriteAt(context.Background(), note, 0), file.Sync(context.Background()))
+}
+
+// damagedLayout finds out how a file of that length is laid out: as its header says, or if that
+// is damaged, as a file of that length can be.
+func damagedLayout(path string, size, length int64) (layout, error) {
+	if l, err := writtenLayout(path, size); err == nil && l.end() == length {
+		return l, nil
+	}
+	fresh, err := newLayout(size)
+	if err != nil {
+		return layout{}, err
+	}
+	for data := fresh.data.Off; data > 0; data -= dataAlign {
+		if l, err := layoutAt(size, data); err == nil && l.end() == length {
+			return l, nil
+		}
+	}
+	return layout{}, notOurs(path, "it has %d bytes, as no image of a disk of %d", length, size)
+}
+
+// writtenLayout is the one that the file's first bytes tell.
+func writtenLayout(path string, size int64) (l layout, err error) {
+	src, err := rawfile.OpenSource(path, rawfile.SourceOptions{})
+	if err != nil {
+		return l, err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	first := make([]byte, min(rawfile.Align, src.Size()))
+	if err := src.ReadAt(context.Background(), first, 0); err != nil {
+		return l, err
+	}
+	l, _, err = foundLayout(path, first, size)
 	return l, err
 }
 

@@ -1,6 +1,8 @@
 package qcow2
 
 import (
+	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -38,7 +40,7 @@ func TestUnfinishedIsForUnfinishedImagesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	cut := filepath.Join(dir, "cut.qcow2")
-	if err := os.WriteFile(cut, encodeNote(1<<20), 0o600); err != nil {
+	if err := os.WriteFile(cut, noteOf(t, 1<<20, 0), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{finished, cut} {
@@ -46,4 +48,40 @@ func TestUnfinishedIsForUnfinishedImagesOnly(t *testing.T) {
 			t.Errorf("%s: %v", filepath.Base(path), err)
 		}
 	}
+}
+
+// Tables that nobody can read are no loss: the disk is found without them. What is not of our
+// layout is left alone.
+func TestUnfinish(t *testing.T) {
+	src := disk.NewSparsePattern(24<<20+512, 0.5, 3)
+	path := filepath.Join(t.TempDir(), "disk.qcow2")
+	finish(t, path, src)
+	l, err := newLayout(src.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err == nil {
+		_, err = f.WriteAt(bytes.Repeat([]byte{0xdb}, int(l.data.Off)), 0)
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := Unfinish(path, src.Size()+64<<20); !fault.Is(err, fault.Conflict) {
+		t.Errorf("of another size: %v", err)
+	}
+	if err := Unfinish(path, src.Size()); err != nil {
+		t.Fatal(err)
+	}
+	im, err := Open(path, Options{Size: src.Size()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := im.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openRotten(t, path).check(t, src.Size()); err != nil {
+		t.Error(err)
+	}
+	judge(t, path, src)
 }

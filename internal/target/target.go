@@ -50,6 +50,11 @@ type Target interface {
 	// crash left. created says which: a created image reads as zeros everywhere.
 	Open(ctx context.Context, img Image) (t disk.Target, created bool, err error)
 
+	// Grow makes an image that Open returned for a disk which was smaller, but had at least
+	// so many bytes, one of img.Size, durably. What is added reads as zeros. No image, or one
+	// that has the size, is no error.
+	Grow(ctx context.Context, img Image, least int64) error
+
 	// Read opens a finished image, published or not, for verification: from the medium,
 	// not from the page cache, where the place allows it. An image that Finish has not
 	// completed is fault.Corrupt, where the format can tell.

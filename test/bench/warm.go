@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/plan"
 )
@@ -21,7 +22,7 @@ const guestWrite = 33 * 4 << 10
 // warmFigures measures a round of a warm migration without storage, and the outage of a whole
 // one.
 func warmFigures(ctx context.Context, b *bench) error {
-	return errors.Join(b.warmRound(ctx), b.warmOutage(ctx))
+	return errors.Join(b.warmRound(ctx), b.warmOutage(ctx, image.Raw), b.warmOutage(ctx, image.QCOW2))
 }
 
 // lastDelta is what the guest wrote since the last round when it is cut over.
@@ -29,7 +30,7 @@ const lastDelta = 256 << 20
 
 // warmOutage migrates a VM warm with the real program, and measures from the moment at which
 // its power-off is asked for until it is published. Starting it is the user's.
-func (b *bench) warmOutage(ctx context.Context) error {
+func (b *bench) warmOutage(ctx context.Context, format image.Format) error {
 	dir, err := os.MkdirTemp(b.dir, "warm")
 	if err != nil {
 		return err
@@ -44,7 +45,7 @@ func (b *bench) warmOutage(ctx context.Context) error {
 		return err
 	}
 	defer l.Close()
-	m := &warmRun{lab: l, dir: dir, decamp: filepath.Join(dir, "decamp")}
+	m := &warmRun{lab: l, dir: dir, format: format, decamp: filepath.Join(dir, "decamp")}
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", m.decamp, "./cmd/decamp").CombinedOutput(); err != nil {
 		return fmt.Errorf("build decamp: %w: %s", err, lastLine(string(out)))
 	}
@@ -52,7 +53,7 @@ func (b *bench) warmOutage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.atMost(10, Row{Figure: "warm migration, 16 GiB disk, last delta of 256 MiB: outage", Value: m.ended.Sub(m.off).Seconds(), Unit: "s + shutdown and boot",
+	b.atMost(10, Row{Figure: fmt.Sprintf("warm migration, 16 GiB disk, %s, last delta of 256 MiB: outage", format), Value: m.ended.Sub(m.off).Seconds(), Unit: "s + shutdown and boot",
 		Note: "from power-off asked to published: " + stages})
 	return nil
 }
@@ -61,6 +62,7 @@ func (b *bench) warmOutage(ctx context.Context) error {
 type warmRun struct {
 	lab    *lab.Lab
 	dir    string
+	format image.Format
 	decamp string
 
 	off, ended time.Time
@@ -80,7 +82,7 @@ func (m *warmRun) outage(ctx context.Context) (stages string, err error) {
 		return "", err
 	}
 	cmd := m.command(ctx, "migrate", "esxi://"+m.lab.User()+"@"+m.lab.Addr(), benchVM, "--to", "dir:"+vms,
-		"--warm", "--transport", "nfc", "--json", "--fingerprint", m.lab.Fingerprint())
+		"--warm", "--transport", "nfc", "--format", string(m.format), "--json", "--fingerprint", m.lab.Fingerprint())
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return "", err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/lab/nfsclient"
+	"github.com/decamp/decamp/internal/plan"
 )
 
 // killedLanding is a host that a killed decamp left a datastore on; its copy has failed
@@ -75,6 +76,32 @@ func TestWhateverComesNextTakesOffWhatWasLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, args := killedLanding(t)
 			next(r, args)
+			r.clear()
+		})
+	}
+}
+
+// The snapshot of a warm run that was killed is on record, and is removed by whatever comes next.
+func TestLeftSnapshotIsRemoved(t *testing.T) {
+	for name, next := range map[string]func(r *rig){
+		"clean": func(r *rig) { r.source("clean", r.url()).ends(0).says("has no snapshot \"decamp web01-") },
+		"another VM": func(r *rig) {
+			r.migrate("web02").ends(0).says("An earlier run had left snapshot \"decamp web01-")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := writing()
+			cfg.VMs = append(cfg.VMs, lab.VM{Name: "web02", Disks: []lab.Disk{{Capacity: 4 << 20, Fill: 50, Seed: 4}}})
+			r := newRig(t, cfg).trusting()
+			u := r.resting()
+			u.untilEvent(plan.DiskBegan, "round")
+			u.end(syscall.SIGKILL)
+			r.run("runs").ends(0).says("Left on hosts", "snapshot \"decamp web01-")
+			next(r)
+			if vm := r.vm("web01"); vm.Snapshots > 0 {
+				t.Errorf("the VM has %d snapshots", vm.Snapshots)
+			}
 			r.clear()
 		})
 	}

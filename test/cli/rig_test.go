@@ -56,6 +56,7 @@ type rig struct {
 	lab      *lab.Lab
 	dir      string
 	password string // file
+	login    string // scheme and user; that of an ESXi host unless it is another
 	extra    []string
 }
 
@@ -65,7 +66,7 @@ func newRig(t *testing.T, cfg lab.Config) *rig {
 	l, err := lab.Start(context.Background(), cfg)
 	must(t, err)
 	t.Cleanup(func() { must(t, l.Close()) })
-	r := &rig{t: t, lab: l, dir: t.TempDir()}
+	r := &rig{t: t, lab: l, dir: t.TempDir(), login: "esxi://root@"}
 	r.password = r.write("password", secret+"\n")
 	must(t, os.Mkdir(r.vms(), 0o755))
 	return r
@@ -79,7 +80,7 @@ func (r *rig) trusting() *rig {
 
 func (r *rig) vms() string   { return filepath.Join(r.dir, "vms") }
 func (r *rig) state() string { return filepath.Join(r.dir, "state") }
-func (r *rig) url() string   { return "esxi://root@" + r.lab.Addr() }
+func (r *rig) url() string   { return r.login + r.lab.Addr() }
 
 func (r *rig) write(name, content string) string {
 	r.t.Helper()

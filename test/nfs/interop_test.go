@@ -71,11 +71,11 @@ func mustRun(t *testing.T, name string, args ...string) string {
 }
 
 // Clients of others on decamp land, one after the other: libnfs' tools, QEMU over nfs://,
-// and the lab's ESXi. What they write is what is there, and what they read. With -tags slow
-// all of it is captured, and dissected by Wireshark: no frame is malformed, no call is
-// refused, and no status is one that the tools did not provoke.
+// fio, and the lab's ESXi. What they write is what is there, and what they read. With
+// -tags slow all of it is captured, and dissected by Wireshark: no frame is malformed, no
+// call is refused, and no status is one that the tools did not provoke.
 func TestClientsOfOthers(t *testing.T) {
-	requires(t, "nfs-ls", "nfs-cp", "nfs-cat", "qemu-img", "qemu-io")
+	requires(t, "nfs-ls", "nfs-cp", "nfs-cat", "qemu-img", "qemu-io", fioBinary)
 	if slow {
 		requires(t, "dumpcap", "tshark")
 	}
@@ -90,6 +90,7 @@ func TestClientsOfOthers(t *testing.T) {
 	t.Run("libnfs", c.libnfs)
 	t.Run("qemu-img", c.qemuImg)
 	t.Run("qemu-io", c.qemuIO)
+	t.Run("fio", c.fio)
 	t.Run("esxi", c.esxi)
 	if slow {
 		end()

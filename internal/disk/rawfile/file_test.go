@@ -274,6 +274,52 @@ func TestOpenCompletesAKilledCreate(t *testing.T) {
 	}
 }
 
+// A file that grows keeps what it has; what is added reads as zeros, takes no room and can be
+// written.
+func TestGrow(t *testing.T) {
+	const size, larger = 3<<20 + 512, 9<<20 + 1536
+	for _, m := range modes {
+		path := filepath.Join(t.TempDir(), "disk.raw")
+		writeImage(t, path, disk.NewPattern(size))
+		had := allocated(t, path)
+		f, err := Open(path, Options{Mode: m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Grow(t.Context(), size-512); !fault.Is(err, fault.Internal) {
+			t.Errorf("it shrinks: %v", err)
+		}
+		if err := f.Grow(t.Context(), larger); err != nil || f.Size() != larger {
+			t.Fatalf("%d bytes, %v", f.Size(), err)
+		}
+		if has := allocated(t, path); has > had {
+			t.Errorf("%d bytes are allocated, %d before", has, had)
+		}
+		want := make([]byte, larger)
+		tail := bytes.Repeat([]byte{7}, 700)
+		if err := errors.Join(disk.NewPattern(size).ReadAt(t.Context(), want[:size], 0), f.WriteAt(t.Context(), tail, larger-700), f.Finish(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		copy(want[larger-700:], tail)
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%v: content differs (%v)", m, err)
+		}
+	}
+}
+
+func TestGrowTooLargeForTheFileSystem(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.raw")
+	writeImage(t, path, disk.NewPattern(1<<20))
+	f, err := Open(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Grow(t.Context(), 1<<62); !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {
+		t.Errorf("4 EiB: %v", err)
+	}
+}
+
 func TestTooLargeForTheFileSystem(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.raw")
 	_, err := Create(path, 1<<62, Options{})

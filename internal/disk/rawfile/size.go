@@ -1,6 +1,7 @@
 package rawfile
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -19,6 +20,24 @@ func (f *File) completeCreate(size int64) error {
 		return f.fault("create", disk.Range{Len: size}, err)
 	}
 	return nil
+}
+
+// Grow makes the image one of a larger disk, of size bytes, durably: what is added reads as
+// zeros. It is for a file that was just opened, before anybody is told its size. After an
+// error it is of no use.
+func (f *File) Grow(ctx context.Context, size int64) error {
+	was := f.size
+	if size < was {
+		return fault.New(fault.Internal, "grow image %s from %d bytes to %d", f.path, was, size)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	f.size = size // which the remedy names
+	if err := f.cached.Truncate(size); err != nil {
+		return f.fault("grow", disk.Range{Off: was, Len: size - was}, err)
+	}
+	return f.Sync(ctx)
 }
 
 // imageSize returns the size of the disk in file: want, or all there is if want is 0.

@@ -21,6 +21,11 @@ func (t *Target) Open(ctx context.Context, img target.Image) (disk.Target, bool,
 	return file(img, img.Path).Open(ctx)
 }
 
+// Grow makes the image of a smaller disk one of img's.
+func (t *Target) Grow(ctx context.Context, img target.Image, least int64) error {
+	return file(img, img.Path).Grow(ctx, least)
+}
+
 // Read opens img for verification, past the page cache.
 func (t *Target) Read(ctx context.Context, img target.Image) (disk.Source, error) {
 	path := img.Path

@@ -1,0 +1,105 @@
+package image
+
+import (
+	"context"
+	"errors"
+
+	"github.com/decamp/decamp/internal/disk/rawfile"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/qcow2"
+)
+
+// Grow makes the unfinished image that is there one of a disk of Size bytes. One of a disk of
+// less than least bytes, or of more than Size, is fault.Conflict; none is no error. One that
+// was finished may not be after that.
+func (f File) Grow(ctx context.Context, least int64) error {
+	left, err := f.leftover()
+	if err != nil || !left {
+		return err
+	}
+	switch f.Format {
+	case Raw:
+		return f.growRaw(ctx, least)
+	case QCOW2:
+		return qcow2.Grow(ctx, f.Path, least, f.Size)
+	}
+	return f.unknownFormat()
+}
+
+func (f File) growRaw(ctx context.Context, least int64) error {
+	t, err := rawfile.Open(f.Path, rawfile.Options{})
+	if err != nil {
+		return err
+	}
+	switch had := t.Size(); {
+	case had < least || had > f.Size:
+		err = fault.New(fault.Conflict, "image %s has %d bytes, its disk had %d and has %d", f.Path, had, least, f.Size).
+			WithHint("somebody changed it: move it away, and run the same command again")
+	case had < f.Size:
+		err = t.Grow(ctx, f.Size)
+	}
+	return errors.Join(err, t.Close())
+}
+
+// follow lets an image and its manifest grow, if their disk did: the image first, so that the
+// manifest never lists what the image has no place for. Where a manifest is of no use it is
+// made anew, and what the image holds does not matter.
+func (j Job) follow(ctx context.Context) error {
+	if j.Grow == nil {
+		return nil
+	}
+	was, err := manifest.ReadInfo(j.Manifest)
+	larger := was
+	larger.Size = j.Info.Size
+	switch {
+	case err == nil && was == j.Info:
+		return nil
+	case fault.Is(err, fault.NotFound), fault.Is(err, fault.Corrupt):
+		return j.Grow(ctx, 0)
+	case err != nil:
+		return err
+	case larger != j.Info || was.Size > j.Info.Size:
+		return j.Grow(ctx, 0)
+	}
+	if err := j.Grow(ctx, was.Size); err != nil {
+		return err
+	}
+	return j.growManifest(ctx, was)
+}
+
+// growManifest lets the manifest follow the image, and the record of what is proven.
+func (j Job) growManifest(ctx context.Context, was manifest.Info) (err error) {
+	proven, err := OpenProven(j.Manifest, was)
+	if err != nil {
+		return err
+	}
+	log, err := manifest.Open(j.Manifest)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	if err := log.Grow(ctx, j.Info.Size); err != nil {
+		return err
+	}
+	return proven.grow(j.Info)
+}
+
+// grow keeps what is proven for a disk that became larger: all but a last chunk that was short.
+// A crash before it is done proves nothing: the record is of another disk.
+func (p *Proven) grow(info manifest.Info) error {
+	if p.gone {
+		return nil
+	}
+	larger, err := OpenProven(p.manifest(), info)
+	if err != nil {
+		return err
+	}
+	larger.base = p.base // the data stays where it is
+	for c := range p.info.Chunks() {
+		if p.Has(c) && p.info.Chunk(c) == info.Chunk(c) {
+			larger.take(c, p)
+		}
+	}
+	return larger.Save()
+}

@@ -1,0 +1,103 @@
+package image
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/qcow2"
+)
+
+// piece is what a finished image may map, or leave out, on its own: a cluster of the qcow2
+// images we write. Chunks are made of whole ones.
+const piece = 64 << 10
+
+// A mapping says where in an image's file the disk's bytes are kept, a piece at a time. One
+// that is not held is nowhere, and reads as zeros.
+type mapping interface {
+	At(off int64) (at int64, held bool)
+}
+
+// flat is the mapping of an image that is the disk byte for byte.
+type flat struct{}
+
+func (flat) At(off int64) (at int64, held bool) { return off, true }
+
+// mappingOf returns that of an unfinished image.
+func mappingOf(src disk.Source) mapping {
+	if m, ok := src.(mapping); ok {
+		return m
+	}
+	return flat{}
+}
+
+// checkTables reads the tables of a finished image back, if it has any, and returns what they
+// say. What is not as it was written is fault.Corrupt.
+func checkTables(ctx context.Context, src disk.Source, size int64) (mapping, error) {
+	s, ok := src.(interface {
+		CheckTables(ctx context.Context, size int64) (*qcow2.Tables, error)
+	})
+	if !ok {
+		return flat{}, nil
+	}
+	t, err := s.CheckTables(ctx, size)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// at is told where what will be read back stands. What was read back anywhere else is proven
+// no more.
+func (p *Proven) at(m mapping) {
+	base, _ := m.At(0)
+	if base != p.base {
+		p.record = newRecord(p.info)
+		p.base = base
+	}
+}
+
+// noteZeros notes which pieces of the chunk at r, which is in b, are zeros.
+func (p *Proven) noteZeros(r disk.Range, b []byte) {
+	for off := int64(0); off < r.Len; off += piece {
+		part := disk.Range{Off: r.Off + off, Len: min(piece, r.Len-off)}
+		if bytes.Equal(b[off:off+part.Len], zeroPiece[:part.Len]) {
+			p.zeros.Set(part)
+		} else {
+			p.zeros.Clear(part)
+		}
+	}
+}
+
+var zeroPiece [piece]byte
+
+// take proves a chunk that from has proven, of an image with the same base.
+func (p *Proven) take(chunk int64, from *Proven) {
+	r := p.info.Chunk(chunk)
+	for off := r.Off; off < r.End(); off += piece {
+		if from.zeros.Has(off) {
+			p.zeros.Set(disk.Range{Off: off, Len: min(piece, r.End()-off)})
+		}
+	}
+	p.set(chunk)
+}
+
+// remain keeps of what is proven the chunks all of whose pieces are where they were read back,
+// or were zeros then and are nowhere now.
+func (p *Proven) remain(m mapping) {
+	for c := range p.info.Chunks() {
+		if p.Has(c) && !p.isMapped(m, p.info.Chunk(c)) {
+			p.clear(c)
+		}
+	}
+}
+
+func (p *Proven) isMapped(m mapping, r disk.Range) bool {
+	for off := r.Off; off < r.End(); off += piece {
+		at, held := m.At(off)
+		if held && at != p.base+off || !held && !p.zeros.Has(off) {
+			return false
+		}
+	}
+	return true
+}

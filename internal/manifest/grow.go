@@ -1,0 +1,61 @@
+package manifest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Grow makes the log that of a disk which has become larger: size bytes. What is safe stays
+// so, but for a last chunk that was short and is longer now; what was added is missing. The
+// image must have that size already, durably.
+//
+// The log is written anew under another size, and takes the old one's place: a crash leaves
+// the one or the other. A sealed manifest becomes an open one. Nobody else may use the log
+// meanwhile, and the Info of before is not its Info any more.
+func (l *Log) Grow(ctx context.Context, size int64) error {
+	info := l.Info()
+	if size == info.Size {
+		return nil
+	}
+	if err := l.grow(ctx, info, size); err != nil {
+		return fmt.Errorf("grow manifest %s: %w", l.path, err)
+	}
+	return nil
+}
+
+func (l *Log) grow(ctx context.Context, was Info, size int64) error {
+	info := was
+	if info.Size = size; size < was.Size {
+		return fault.New(fault.Internal, "from %d bytes to %d: a disk does not shrink", was.Size, size)
+	}
+	if err := info.check(); err != nil {
+		return err
+	}
+	if err := l.dropShort(was); err != nil {
+		return err
+	}
+	head, err := newHeader(info)
+	if err != nil {
+		return err
+	}
+	l.io.Lock()
+	defer l.io.Unlock()
+	if err := l.replace(head, func(s *sealer) error { return s.writeAll(ctx, l.safe, l.f) }); err != nil {
+		return err
+	}
+	if err := l.step("sync folder"); err != nil {
+		return err
+	}
+	return syncDir(l.path)
+}
+
+// dropShort takes the last chunk off if it is shorter than the others: its hash is not that of
+// the longer one it becomes.
+func (l *Log) dropShort(info Info) error {
+	if last := info.Chunks() - 1; info.Size%ChunkSize > 0 && l.Has(last) {
+		return l.Drop(last, 1)
+	}
+	return nil
+}

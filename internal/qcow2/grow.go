@@ -1,0 +1,94 @@
+package qcow2
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/rawfile"
+)
+
+// Grow makes an image one of a larger disk, of size bytes, to be opened by Open after that. It
+// is for images that Create made: one that was finished is unfinished then. What is added
+// reads as zeros. One that has the size is left alone; one of a disk of less than least bytes,
+// or of more than size, is fault.Conflict.
+//
+// The data stays where it is. Where larger tables have no room before it they come after it,
+// and the note says so. A crash leaves the image as it was, the image that is larger, or the
+// one that was on a file which is too long: Grow mends that.
+func Grow(ctx context.Context, path string, least, size int64) error {
+	file, err := rawfile.Open(path, rawfile.Options{})
+	if err != nil {
+		return err
+	}
+	err = errors.Join(growFile(ctx, path, file, least, size), file.Close())
+	if err != nil {
+		return fmt.Errorf("grow qcow2 image: %w", err)
+	}
+	return nil
+}
+
+func growFile(ctx context.Context, path string, file *rawfile.File, least, size int64) error {
+	src, err := rawfile.OpenSource(path, rawfile.SourceOptions{})
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	was, finished, err := growing(ctx, path, src, least, size)
+	if err != nil {
+		return err
+	}
+	to, err := layoutAt(size, was.data.Off)
+	switch {
+	case err != nil:
+		return err
+	case was == to && file.Size() == to.end():
+		return nil
+	case file.Size() < was.end() || file.Size() > to.end():
+		return notOurs(path, "it has %d bytes, not %d to %d", file.Size(), was.end(), to.end())
+	}
+	im := newImage(was, file)
+	if finished {
+		if err := im.adoptTables(path, src); err != nil {
+			return err
+		}
+	}
+	return im.growTo(ctx, to)
+}
+
+// growing returns the layout of an image that is to grow. One whose Create was killed before
+// it could say its size has none, and no data.
+func growing(ctx context.Context, path string, src disk.Source, least, size int64) (was layout, finished bool, err error) {
+	first := make([]byte, min(rawfile.Align, src.Size()))
+	if err := src.ReadAt(ctx, first, 0); err != nil {
+		return was, false, err
+	}
+	if least == 0 && allZero(first) {
+		return layout{}, false, nil
+	}
+	was, finished, err = foundLayout(path, first, 0)
+	if err == nil && (was.size < least || was.size > size) {
+		err = notOurs(path, "its disk has %d bytes, not %d to %d", was.size, least, size)
+	}
+	return was, finished, err
+}
+
+// growTo makes the file one of a larger disk. Tables that an earlier Finish wrote behind the
+// data would be part of it: they go, and before them the header that leads to them.
+func (im *Image) growTo(ctx context.Context, to layout) error {
+	if im.size > 0 {
+		if err := im.markUnfinished(ctx); err != nil {
+			return err
+		}
+	}
+	behind := disk.Range{Off: im.data.End(), Len: im.file.Size() - im.data.End()}
+	if err := im.file.Zero(ctx, behind); err != nil {
+		return err
+	}
+	if err := im.file.Grow(ctx, to.end()); err != nil {
+		return err
+	}
+	im.layout = to
+	return im.markUnfinished(ctx)
+}

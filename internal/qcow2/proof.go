@@ -1,0 +1,124 @@
+package qcow2
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/bitmap"
+)
+
+// Tables are what the tables of a finished image say, as they were read back.
+type Tables struct {
+	layout
+	used *bitmap.Bitmap // clusters of the disk that the L2 tables map
+}
+
+// At returns where in the file the byte at off of the disk is kept, or held false: nowhere,
+// it reads as zero.
+func (t *Tables) At(off int64) (at int64, held bool) { return t.data.Off + off, t.used.Has(off) }
+
+// At returns where in the file the byte at off of the disk is kept. Every one has a place.
+func (u *Unfinished) At(off int64) (at int64, held bool) { return u.data.Off + off, true }
+
+// CheckTables reads header, refcounts, L1 and L2 of an image that Finish wrote for a disk of
+// size bytes, and nobody since, and compares every byte of them that means anything with what Finish writes for the
+// clusters that are mapped. A mapping other than ours, a count that does not fit, a bit that
+// flipped is fault.Corrupt. It reads each table once: 16 MiB for 100 GiB of data.
+//
+// What is mapped is found out by the code that reads images; what should stand there comes
+// from the code that writes them.
+func (s *Source) CheckTables(ctx context.Context, size int64) (*Tables, error) {
+	im, err := s.asWritten(size)
+	if err == nil {
+		err = s.checkL2(ctx, im)
+	}
+	if err == nil {
+		err = im.eachBesidesL2(func(b block) error { return s.compareBlock(ctx, b) })
+	}
+	if err == nil {
+		err = s.compareFirst(ctx, im)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("check tables of qcow2 image %s: %w", s.path, err)
+	}
+	return &Tables{im.layout, im.used}, nil
+}
+
+// asWritten returns an Image of the same layout without a cluster in use, and without a file.
+func (s *Source) asWritten(size int64) (*Image, error) {
+	l, err := finishedLayout(s.header)
+	if err != nil {
+		return nil, err
+	}
+	if l.size != size || *s.header != *l.header() || s.file.Size() != l.end() {
+		return nil, s.path.corrupt("its header is not the one that was written")
+	}
+	return newImage(l, nil), nil
+}
+
+// checkL2 notes which clusters are mapped, and compares the tables by which they are.
+func (s *Source) checkL2(ctx context.Context, im *Image) error {
+	for i := range im.tables() {
+		if err := s.takeMapped(ctx, im, im.mapped(i)); err != nil {
+			return err
+		}
+		err := im.oneL2(i, func(b block) error {
+			found, err := s.slice(ctx, b.off, i) // it was read a moment ago
+			if err != nil {
+				return err
+			}
+			return s.path.compare(b, found)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeMapped notes which clusters of r, all of one table, are mapped. They must lie where they
+// were written.
+func (s *Source) takeMapped(ctx context.Context, im *Image, r disk.Range) error {
+	if s.emptyUntil(r.Off) > r.Off {
+		return nil // no table
+	}
+	for off := r.Off; off < r.End(); off += clusterSize {
+		e, err := s.lookup(ctx, off)
+		switch {
+		case err != nil:
+			return err
+		case e.kind == unallocated:
+		case e.kind != standard || e.off != im.data.Off+off:
+			return s.path.corrupt("cluster %d of the disk is mapped to %#x of the file, it was written to %#x", off/clusterSize, e.off, im.data.Off+off)
+		default:
+			im.used.Set(disk.Range{Off: off, Len: clusterSize})
+		}
+	}
+	return nil
+}
+
+// compareFirst compares the first cluster: the header, and zeros.
+func (s *Source) compareFirst(ctx context.Context, im *Image) error {
+	first := make([]byte, clusterSize)
+	copy(first, im.header().encode())
+	return s.compareBlock(ctx, block{0, "header", first})
+}
+
+func (s *Source) compareBlock(ctx context.Context, b block) error {
+	found := make([]byte, len(b.data))
+	if err := s.file.ReadAt(ctx, found, b.off); err != nil {
+		return err
+	}
+	return s.path.compare(b, found)
+}
+
+// compare returns where found is not what was written.
+func (p filePath) compare(b block, found []byte) error {
+	for i := range b.data {
+		if found[i] != b.data[i] {
+			return p.corrupt("the %s at %#x has %#02x at byte %d, %#02x was written", b.what, b.off, found[i], i, b.data[i])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target/dir"
+)
+
+// What the disks of writing become: both end in the middle of a chunk.
+const grown0, grown1 = 70<<20 + 512<<10, 20<<20 + 3<<10
+
+// grow makes both disks larger, and lets the guest write to all of them.
+func (r *rig) grow() {
+	r.t.Helper()
+	must(r.t, r.lab.GrowDisk("web01", 0, grown0))
+	must(r.t, r.lab.GrowDisk("web01", 1, grown1))
+	if r.vm("web01").Power == inventory.PoweredOn {
+		must(r.t, r.lab.GuestWrites("web01", 60))
+	}
+}
+
+// movedGrown checks that the images are the larger disks as they were at the power-off, and
+// that everything says so.
+func (r *rig) movedGrown(format string) {
+	r.t.Helper()
+	folder := filepath.Join(r.vms(), "web01")
+	r.asFound(inventory.PoweredOff)
+	r.matchesSource(folder, format)
+	r.onlyPublished("web01")
+	record, err := dir.ReadRecord(folder)
+	must(r.t, err)
+	for i, want := range []int64{grown0, grown1} {
+		if got := record.Images[i].Size; got != want || record.Source.Disks[i].Capacity != want {
+			r.t.Errorf("disk %d is on record with %d bytes and an image of %d, want %d", i, record.Source.Disks[i].Capacity, got, want)
+		}
+	}
+	r.run("verify", folder).ends(0)
+}
+
+// Disks that grow while a run waits are compared in one more round, also if the order to cut
+// over came, and arrive as they are at the power-off; what changed across that is not asked.
+func TestWarmDiskGrown(t *testing.T) {
+	for _, c := range []struct {
+		way, format string
+		fails       bool
+	}{{"https", "qcow2", false}, {"nfc", "raw", false}, {"nfc", "qcow2", true}, {"landing", "raw", false}} {
+		t.Run(fmt.Sprintf("%s %s, fails %v", c.way, c.format, c.fails), func(t *testing.T) {
+			t.Parallel()
+			cfg := writing()
+			cfg.CBT.GrowthFails = c.fails
+			args := append(ways(t, &cfg)[c.way], "--warm", "--format", c.format)
+			r := newRig(t, cfg).trusting()
+			u := r.begin("web01", args...)
+			u.untilEvent(plan.StepBegan, "wait")
+			r.grow()
+			r.run("cutover", r.onlyRun()).ends(0)
+			told := u.untilEvent(plan.Noted, "freeze")
+			if !strings.Contains(told.Message, "has grown from 48 to 70 MiB: all of it is read and compared once; the first round took") {
+				t.Errorf("told %q", told.Message)
+			}
+			u.succeeds()
+			r.movedGrown(c.format)
+			if n := len(r.journaled(plan.RoundDone, "round")); n < 2 {
+				t.Errorf("%d rounds while the VM ran", n)
+			}
+		})
+	}
+}
+
+// Killed at any arrow after its disks grew, snapshot and all, the same command goes on.
+func TestWarmDiskGrownAndKilled(t *testing.T) {
+	for i, m := range []moment{
+		{plan.Noted, "freeze"}, {plan.StepDone, "freeze"}, {plan.DiskBegan, "round"}, {plan.RoundDone, "round"},
+		{plan.StepBegan, "prove"}, {plan.StepBegan, "wait"}, {plan.StepBegan, "power off"}, {plan.StepDone, "power off"},
+		{plan.DiskBegan, "last round"}, {plan.DiskDone, "last round"}, {plan.StepBegan, "verify"},
+	} {
+		format := []string{"raw", "qcow2"}[i%2]
+		t.Run(fmt.Sprint(format, " ", m.kind, " ", m.step), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, writing()).trusting()
+			u := r.resting("--format", format)
+			u.untilEvent(plan.StepBegan, "wait")
+			r.grow()
+			r.run("cutover", r.onlyRun()).ends(0)
+			u.untilEvent(m.kind, m.step)
+			u.end(syscall.SIGKILL)
+			r.resting("--format", format).succeeds()
+			r.movedGrown(format)
+		})
+	}
+}
+
+// Killed at any arrow, and its disks grow while nobody is there: the same command goes on,
+// unless all of them were copied and the VM is off.
+func TestWarmDiskGrowsWhileDead(t *testing.T) {
+	for i, m := range []moment{
+		{plan.StepDone, "freeze"}, {plan.DiskBegan, "round"}, {plan.RoundDone, "round"}, {plan.StepBegan, "prove"},
+		{plan.StepBegan, "wait"}, {plan.StepBegan, "power off"}, {plan.StepDone, "power off"},
+		{plan.DiskBegan, "last round"}, {plan.DiskDone, "last round"}, {plan.StepDone, "last round"},
+	} {
+		format := []string{"qcow2", "raw"}[i%2]
+		t.Run(fmt.Sprint(format, " ", m.kind, " ", m.step), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, writing()).trusting()
+			args := []string{"--format", format, "--cutover", "2026-01-01T00:00Z"} // at once
+			u := r.resting(args...)
+			u.untilEvent(m.kind, m.step)
+			u.end(syscall.SIGKILL)
+			r.source("clean", r.url()).ends(0) // a disk with a snapshot does not grow
+			r.grow()
+			u = r.resting(args...)
+			switch code := u.finished(); {
+			case code == 0:
+				r.movedGrown(format)
+			case code != conflict || len(r.journaled(plan.StepDone, "last round")) == 0:
+				t.Fatalf("exit code %d: %s", code, u.screen.String())
+			default:
+				r.source("cancel", r.onlyRun()).ends(0).says("is given up")
+				r.givenUp()
+			}
+		})
+	}
+}
+
+// A disk that grows while the guest shuts down is compared in the outage, and that is said.
+func TestWarmDiskGrowsInTheOutage(t *testing.T) {
+	cfg := writing()
+	r := newRig(t, cfg).trusting()
+	u := r.resting("--cutover", "2026-01-01T00:00Z")
+	u.untilEvent(plan.StepBegan, "last round")
+	u.end(syscall.SIGKILL)
+	r.grow()
+	u = r.resting()
+	told := u.untilEvent(plan.Noted, "last round")
+	if !strings.Contains(told.Message, "has grown from") {
+		t.Errorf("told %q", told.Message)
+	}
+	u.succeeds()
+	r.movedGrown("raw")
+}
