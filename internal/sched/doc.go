@@ -60,12 +60,15 @@
 //
 // # Nobody starves
 //
-// A request whose turn it was at a resource with room, and that still could not begin, is
-// an elder once that was Options.Patience ago. Then it goes before all of its rank, and what
+// A request whose turn it was at a resource with room, and that still could not begin (for
+// too little of it, or eight times for want of something else), is an elder once that was
+// Options.Patience ago. Then it goes before all of its rank, and what
 // it lacks is set aside. The most senior elder begins at the latest when those have ended
-// who hold what it lacks, one resource after the other: after patience plus, for each of its
-// needs, the longest transfer then under way. The next elder follows it. In practice the
-// needs drain together and it is one longest transfer.
+// who hold what it lacks, one resource after the other: after patience, until something is
+// given back next, plus, for each of its needs, the longest transfer then under way. The
+// next elder follows it. In practice the needs drain together and it is one longest
+// transfer. Meanwhile what is set aside is lent to runs that are expected to be gone by the
+// time that the elder was expected to begin as it became one.
 //
 // This holds within a rank. Higher ranks may keep lower ones out for ever, plans that are
 // added for ever may keep a plan at its share, which is never nothing.
