@@ -15,12 +15,21 @@ func TestCommandReference(t *testing.T) {
 	root := newRoot(newRig(t).app)
 	var b strings.Builder
 	b.WriteString("# Commands\n\nMade from the help texts: `go test ./cmd/decamp -run CommandReference -update`.\n")
-	for _, cmd := range append([]*cobra.Command{root}, root.Commands()...) {
-		if !cmd.Hidden {
-			writeReference(&b, cmd)
-		}
+	for _, cmd := range append([]*cobra.Command{root}, all(root)...) {
+		writeReference(&b, cmd)
 	}
 	golden(t, filepath.Join("..", "..", "docs", "commands.md"), b.String())
+}
+
+// all lists the commands below cmd, each before its own.
+func all(cmd *cobra.Command) []*cobra.Command {
+	var list []*cobra.Command
+	for _, c := range cmd.Commands() {
+		if !c.Hidden {
+			list = append(append(list, c), all(c)...)
+		}
+	}
+	return list
 }
 
 func writeReference(b *strings.Builder, cmd *cobra.Command) {
@@ -33,10 +42,7 @@ func writeReference(b *strings.Builder, cmd *cobra.Command) {
 }
 
 func TestEveryCommandDocumentsItself(t *testing.T) {
-	for _, cmd := range newRoot(newRig(t).app).Commands() {
-		if cmd.Hidden {
-			continue
-		}
+	for _, cmd := range all(newRoot(newRig(t).app)) {
 		if cmd.Short == "" || cmd.Long == "" || cmd.Annotations[exitNote] == "" {
 			t.Errorf("%s lacks a short text, a long text or exit codes", cmd.Name())
 		}

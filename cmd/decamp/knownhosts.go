@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -56,24 +57,8 @@ func (k *knownHosts) remember(addr string, c certificate) error {
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(k.path, append(text, '\n')); err != nil {
+	if err := durable.Replace(k.path, append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write known hosts: %w", err)
-	}
-	return nil
-}
-
-// replaceFile writes a private file so that a crash leaves the old one or the new one.
-func replaceFile(path string, text []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/unit"
 )
 
 // landingOptions are the flags of --transport landing.
@@ -81,7 +82,7 @@ func (f *tmpfsFlag) Type() string { return "tmpfs:SIZE" }
 // Set reads tmpfs:SIZE.
 func (f *tmpfsFlag) Set(s string) error {
 	digits, ok := strings.CutPrefix(s, "tmpfs:")
-	n, err := parseSize(digits)
+	n, err := unit.ParseSize(digits)
 	switch {
 	case !ok:
 		return errors.New("want tmpfs:SIZE, such as tmpfs:16G")

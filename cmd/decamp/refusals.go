@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -79,7 +80,7 @@ func (r *refusals) note(refused error) error {
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(r.path, append(text, '\n')); err != nil {
+	if err := durable.Replace(r.path, append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write refused logins: %w", err)
 	}
 	return nil

@@ -49,7 +49,7 @@ func newRoot(a *app) *cobra.Command {
 	g.BoolVar(&a.json, "json", false, "print one JSON object per line, the last one the result or the error")
 	g.BoolVarP(&a.verbose, "verbose", "v", false, "tell more; log everything to the standard error")
 	g.StringVar(&a.logFile, "log-file", "", "append a full log to `FILE`")
-	root.AddCommand(newLs(a), newMigrate(a), newRuns(a), newCutover(a), newPause(a), newCancel(a), newClean(a), newVerify(a), newConvert(a), newInspect(a), newMount(a), newLand(a), newLab(a), newCompletion(a), newVersion(a))
+	root.AddCommand(newLs(a), newMigrate(a), newPlan(a), newRuns(a), newCutover(a), newPause(a), newCancel(a), newClean(a), newVerify(a), newConvert(a), newInspect(a), newMount(a), newLand(a), newLab(a), newCompletion(a), newVersion(a))
 	return root
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/unit"
 )
 
 // spot says what a spot check re-reads of each disk: the first bytes, and random ranges
@@ -33,7 +34,7 @@ func (s *spot) Set(text string) (err error) {
 			return fmt.Errorf("%q is no number of ranges", ranges)
 		}
 	}
-	s.first, err = parseSize(first)
+	s.first, err = unit.ParseSize(first)
 	return err
 }
 

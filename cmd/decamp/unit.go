@@ -3,9 +3,9 @@ package main
 import (
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/decamp/decamp/internal/unit"
 )
 
 // Sizes are shown in binary units, as disks are made (GiB); rates in decimal ones, as
@@ -57,57 +57,24 @@ func duration(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// unitShift is the power of two behind a size's unit.
-var unitShift = map[string]int{"": 0, "B": 0, "K": 10, "M": 20, "G": 30, "T": 40, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
-
-// parseSize reads "100M", "8GiB" or a number of bytes; K, M, G and T are binary.
-func parseSize(s string) (int64, error) {
-	digits := strings.TrimRight(s, "BKMGTi")
-	n, err := strconv.ParseInt(digits, 10, 64)
-	shift, known := unitShift[s[len(digits):]]
-	if err != nil || n < 0 || !known || n > math.MaxInt64>>shift {
-		return 0, fmt.Errorf("size %q: want a whole number with K, M, G or T", s)
-	}
-	return n << shift, nil
-}
-
 // sizeFlag is a size as a pflag value.
 type sizeFlag int64
 
 // String returns it in the largest unit that is whole.
 func (f *sizeFlag) String() string {
-	n, units := int64(*f), "KMGT"
-	if n == 0 {
+	if *f == 0 {
 		return ""
 	}
-	unit := ""
-	for ; n%1024 == 0 && units != ""; units = units[1:] {
-		n, unit = n/1024, units[:1]
-	}
-	return strconv.FormatInt(n, 10) + unit
+	return unit.FormatSize(int64(*f))
 }
 
 func (f *sizeFlag) Type() string { return "SIZE" }
 
-// Set reads what parseSize reads.
+// Set reads what unit.ParseSize reads.
 func (f *sizeFlag) Set(s string) error {
-	n, err := parseSize(s)
+	n, err := unit.ParseSize(s)
 	*f = sizeFlag(n)
 	return err
-}
-
-// rateScale is what a rate's unit stands for: decimal, as rates are shown.
-var rateScale = map[string]float64{"": 1, "K": 1e3, "M": 1e6, "G": 1e9}
-
-// parseRate reads "55M": 55 MB/s.
-func parseRate(s string) (int64, error) {
-	digits := strings.TrimRight(s, "KMG")
-	v, err := strconv.ParseFloat(digits, 64)
-	scale, known := rateScale[s[len(digits):]]
-	if v *= scale; err != nil || !known || !(v >= 0 && v < 1e15) {
-		return 0, fmt.Errorf("rate %q: want a number of bytes a second with K, M or G", s)
-	}
-	return int64(v), nil
 }
 
 // rateFlag is a rate as a pflag value.
@@ -116,9 +83,9 @@ type rateFlag int64
 func (f *rateFlag) String() string { return "" }
 func (f *rateFlag) Type() string   { return "RATE" }
 
-// Set reads what parseRate reads.
+// Set reads what unit.ParseRate reads.
 func (f *rateFlag) Set(s string) error {
-	n, err := parseRate(s)
+	n, err := unit.ParseRate(s)
 	*f = rateFlag(n)
 	return err
 }

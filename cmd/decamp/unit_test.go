@@ -39,32 +39,6 @@ func TestPercentIsWholeOnlyAtTheEnd(t *testing.T) {
 	}
 }
 
-func TestParseSize(t *testing.T) {
-	for s, want := range map[string]int64{"0": 0, "512": 512, "512B": 512, "100M": 100 << 20, "8GiB": 8 << 30, "6T": 6 << 40, "1K": 1024} {
-		if got, err := parseSize(s); err != nil || got != want {
-			t.Errorf("parseSize(%q) = %d, %v, want %d", s, got, err, want)
-		}
-	}
-	for _, s := range []string{"", "M", "-1", "1.5G", "1X", "1MM", "9999999999T", "1 M", "1iB"} {
-		if got, err := parseSize(s); err == nil {
-			t.Errorf("parseSize(%q) = %d, want an error", s, got)
-		}
-	}
-}
-
-func TestParseRate(t *testing.T) {
-	for s, want := range map[string]int64{"55M": 55_000_000, "1.5G": 1_500_000_000, "300": 300, "0": 0} {
-		if got, err := parseRate(s); err != nil || got != want {
-			t.Errorf("parseRate(%q) = %d, %v, want %d", s, got, err, want)
-		}
-	}
-	for _, s := range []string{"", "M", "-1M", "NaN", "Inf", "1e300", "5X", "1MK"} {
-		if got, err := parseRate(s); err == nil {
-			t.Errorf("parseRate(%q) = %d, want an error", s, got)
-		}
-	}
-}
-
 func TestSpotFlag(t *testing.T) {
 	for text, want := range map[string]spot{"100M": {100 << 20, spotRanges}, "100M,4": {100 << 20, 4}, "0,8": {0, 8}} {
 		var s spot

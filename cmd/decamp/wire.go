@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -19,6 +20,8 @@ import (
 	"github.com/decamp/decamp/internal/mount"
 	"github.com/decamp/decamp/internal/nfs"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/dir"
 	"github.com/decamp/decamp/internal/transport"
@@ -370,4 +373,61 @@ func (m *mounted) Close() error {
 		errs = append(errs, m.mount.Close())
 	}
 	return errors.Join(append(errs, m.transport.Close(), m.session.Close())...)
+}
+
+// planWorks is what a plan is checked with, logged in.
+type planWorks struct {
+	*works
+	a     *app
+	login login
+	ssh   sshOptions
+}
+
+// openSource logs in, and prepares what hosts are asked by.
+func (a *app) openSource(ctx context.Context, p *planWorks) (err error) {
+	state, err := a.stateDir()
+	if err != nil {
+		return err
+	}
+	p.leftovers = leftover.NewStore(state)
+	if p.session, err = a.dial(ctx, p.url.String(), p.login); err != nil {
+		return err
+	}
+	p.shells = a.newHostShells(p.session, loginOf(p.url, p.login), p.ssh, p.leftovers)
+	return nil
+}
+
+func (p *planWorks) rig(f *planfile.File) preflight.Rig {
+	return preflight.Rig{
+		Source: p.session,
+		Names:  func(vms []inventory.VM) planfile.Finder { return esx.NewIndex(vms) },
+		Place: func(to planfile.Destination, o planfile.Options) (preflight.Place, error) {
+			t, err := dir.New(to.Folder(), dir.Options{Format: target.Format(o.Format), Domain: dir.DomainOptions{Type: string(o.DomainType)}})
+			if err != nil { // not a nil *dir.Target in the interface
+				return nil, err
+			}
+			return t, nil
+		},
+		Transport: p.mover,
+		Reach:     reachHost,
+		Now:       time.Now,
+	}
+}
+
+// mover returns a transport that the caller closes.
+func (p *planWorks) mover(ctx context.Context, o planfile.Options) (transport.Transport, error) {
+	if o.Transport == "https" {
+		return https.New(p.session, https.Options{MaxConnections: o.Connections, Log: p.a.log}), nil
+	}
+	if free, known := availableMemory(); o.Transport == "landing" && known && int64(o.Landing.Memory) > free {
+		return nil, fault.New(fault.Invalid, "a landing is to have %s of memory, and there are %s", size(int64(o.Landing.Memory)), size(free)).
+			WithHint("say less: landing: {memory: %dM} leaves room for the rest", free/4*3>>20)
+	}
+	return p.a.newTransport(ctx, p.works, p.optionsOf(o))
+}
+
+// reachHost has an ESXi host of a vCenter show its certificate.
+func reachHost(ctx context.Context, h inventory.Host) error {
+	_, err := esx.Fingerprint(ctx, cmp.Or(h.Address, h.Name))
+	return err
 }

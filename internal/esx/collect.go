@@ -19,6 +19,7 @@ var wanted = map[string][]string{
 	"Datacenter":                  {"name", "parent"},
 	"Folder":                      {"name", "parent"},
 	"VirtualApp":                  {"name", "parent", "parentFolder"},
+	"ClusterComputeResource":      {"name"},
 	"DistributedVirtualPortgroup": {"name"},
 	"Datastore":                   {"name", "parent", "summary", "host"},
 	"HostSystem": {"name", "parent", "runtime.connectionState", "runtime.inMaintenanceMode",
@@ -40,6 +41,7 @@ type tree struct {
 	hosts      map[types.ManagedObjectReference]mo.HostSystem
 	datastores map[types.ManagedObjectReference]mo.Datastore
 	portgroups map[string]string // name by key
+	clusters   map[types.ManagedObjectReference]string
 }
 
 // node is an element of inventory paths.
@@ -96,6 +98,7 @@ func newTree(root types.ManagedObjectReference, objects []types.ObjectContent) (
 		hosts:      map[types.ManagedObjectReference]mo.HostSystem{},
 		datastores: map[types.ManagedObjectReference]mo.Datastore{},
 		portgroups: map[string]string{},
+		clusters:   map[types.ManagedObjectReference]string{},
 	}
 	for _, o := range objects {
 		if err := missing(o); err != nil {
@@ -134,6 +137,8 @@ func (t *tree) add(object any) {
 			parent = o.Parent // an app within an app
 		}
 		t.nodes[o.Self] = node{o.Name, parent}
+	case mo.ClusterComputeResource:
+		t.clusters[o.Self] = unescapeName(o.Name)
 	case mo.DistributedVirtualPortgroup:
 		t.portgroups[o.Self.Value] = unescapeName(o.Name)
 	case mo.Datastore:
@@ -169,6 +174,14 @@ func tail(path []string) []string {
 		return nil
 	}
 	return path[1:]
+}
+
+// cluster is the name of the cluster that a host is in; "" where it is in none.
+func (t *tree) cluster(h mo.HostSystem) string {
+	if h.Parent == nil {
+		return ""
+	}
+	return t.clusters[*h.Parent]
 }
 
 // Hosts lists the ESXi hosts, sorted by name.

@@ -1,7 +1,6 @@
 package esx
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/near"
 )
 
 // VM looks one VM up by its reference, its SMBIOS or instance UUID, its inventory path
@@ -39,33 +39,69 @@ func (s *Session) VMByRef(ctx context.Context, ref inventory.MoRef) (*inventory.
 		WithHint("it was removed, or registered anew under another one: decamp ls")
 }
 
-func find(vms []inventory.VM, what string) (*inventory.VM, error) {
-	var hits []*inventory.VM
+func find(vms []inventory.VM, what string) (*inventory.VM, error) { return NewIndex(vms).Find(what) }
+
+// Index finds VMs by all that they are called, without asking the host for each.
+type Index struct {
+	vms    []inventory.VM
+	called map[string][]int // by name and reference
+	uuids  map[string][]int // in lower case
+	paths  map[string][]int // by the last element of the inventory path
+}
+
+// NewIndex returns the index of what Session.VMs gave. It keeps vms, which must not change.
+func NewIndex(vms []inventory.VM) *Index {
+	x := &Index{vms, map[string][]int{}, map[string][]int{}, map[string][]int{}}
 	for i := range vms {
-		if isCalled(&vms[i], what) {
-			hits = append(hits, &vms[i])
+		v := &vms[i]
+		note(x.called, i, v.Name, string(v.Ref))
+		note(x.uuids, i, strings.ToLower(v.UUID), strings.ToLower(v.InstanceUUID))
+		note(x.paths, i, escapeName(v.Name))
+	}
+	return x
+}
+
+// note puts i under each of the keys that is not empty, once. It is called with rising i.
+func note(index map[string][]int, i int, keys ...string) {
+	for _, k := range keys {
+		have := index[k]
+		if k != "" && (len(have) == 0 || have[len(have)-1] != i) {
+			index[k] = append(have, i)
 		}
 	}
+}
+
+// Find looks one VM up, as Session.VM does.
+func (x *Index) Find(what string) (*inventory.VM, error) {
+	hits := x.hits(what)
 	switch len(hits) {
 	case 1:
 		return hits[0], nil
 	case 0:
-		return nil, notFound(vms, what)
+		return nil, notFound(x.vms, what)
 	}
 	return nil, ambiguous(hits, what)
 }
 
-// isCalled reports whether what names the VM in one of the ways that VM documents.
-func isCalled(v *inventory.VM, what string) bool {
-	switch {
-	case what == "":
-		return false
-	case what == string(v.Ref), what == v.Name:
-		return true
-	case strings.EqualFold(what, v.UUID), strings.EqualFold(what, v.InstanceUUID):
-		return true
+// hits are the VMs that what names, in the order of the list.
+func (x *Index) hits(what string) []*inventory.VM {
+	if what == "" {
+		return nil
 	}
-	return strings.Contains(what, "/") && strings.HasSuffix(inventoryPath(v), "/"+strings.TrimPrefix(what, "/"))
+	found := slices.Concat(x.called[what], x.uuids[strings.ToLower(what)])
+	if at := strings.LastIndexByte(what, '/'); at >= 0 {
+		for _, i := range x.paths[what[at+1:]] {
+			if strings.HasSuffix(inventoryPath(&x.vms[i]), "/"+strings.TrimPrefix(what, "/")) {
+				found = append(found, i)
+			}
+		}
+	}
+	slices.Sort(found)
+	var hits []*inventory.VM
+	for _, i := range slices.Compact(found) {
+		hits = append(hits, &x.vms[i])
+	}
+	return hits
 }
 
 // inventoryPath is the VM's place as vSphere writes it.
@@ -89,51 +125,13 @@ func ambiguous(hits []*inventory.VM, what string) error {
 // notFound names up to three VMs whose names are close to what was asked for.
 func notFound(vms []inventory.VM, what string) error {
 	err := fault.New(fault.NotFound, "no VM is called %q", what)
-	var near []string
-	for _, name := range byDistance(vms, what) {
-		if len(near) < 3 && !slices.Contains(near, name) && isNear(name, what) {
-			near = append(near, name)
-		}
-	}
-	if len(near) == 0 {
-		return err.WithHint("decamp ls lists the VMs; a user sees only those it has privileges on")
-	}
-	return err.WithHint("near: %s", strings.Join(near, ", "))
-}
-
-func byDistance(vms []inventory.VM, what string) []string {
 	names := make([]string, len(vms))
 	for i := range vms {
 		names[i] = vms[i].Name
 	}
-	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(distance(a, what), distance(b, what)) })
-	return names
-}
-
-// isNear accepts a name that contains what was typed, or differs in a quarter of it.
-func isNear(name, what string) bool {
-	a, b := strings.ToLower(name), strings.ToLower(what)
-	return b != "" && strings.Contains(a, b) || distance(name, what) <= (len(what)+3)/4
-}
-
-// distance is the number of edits between a and b, ignoring case (Levenshtein).
-func distance(a, b string) int {
-	x, y := []rune(strings.ToLower(a)), []rune(strings.ToLower(b))
-	row := make([]int, len(y)+1)
-	for j := range row {
-		row[j] = j
+	nearest := near.Words(what, names)
+	if len(nearest) == 0 {
+		return err.WithHint("decamp ls lists the VMs; a user sees only those it has privileges on")
 	}
-	for i, r := range x {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j, q := range y {
-			edit := diagonal
-			if r != q {
-				edit++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(edit, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(y)]
+	return err.WithHint("near: %s", strings.Join(nearest, ", "))
 }

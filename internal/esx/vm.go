@@ -16,9 +16,9 @@ import (
 // VMs lists all VMs with their disks, cards and warnings, sorted by name. Templates,
 // VMs without disks and vSphere's own agents are in it, warned about.
 func (s *Session) VMs(ctx context.Context) ([]inventory.VM, error) {
-	kinds := append([]string{"VirtualMachine", "HostSystem", "Datastore", "DistributedVirtualPortgroup"}, places...)
-	if !s.about.VCenter {
-		kinds = slices.DeleteFunc(kinds, func(k string) bool { return k == "DistributedVirtualPortgroup" })
+	kinds := append([]string{"VirtualMachine", "HostSystem", "Datastore"}, places...)
+	if s.about.VCenter {
+		kinds = append(kinds, "DistributedVirtualPortgroup", "ClusterComputeResource")
 	}
 	t, err := s.collect(ctx, kinds...)
 	if err != nil {
@@ -70,6 +70,7 @@ func (t *tree) machine(v *mo.VirtualMachine) *machine {
 	m.Datacenter, m.Folder = t.locate(parent)
 	if h := v.Runtime.Host; h != nil {
 		m.Host, m.HostName = inventory.MoRef(h.Value), unescapeName(t.hosts[*h].Name)
+		m.Cluster = t.cluster(t.hosts[*h])
 	}
 	if v.Guest != nil {
 		m.ToolsRunning = v.Guest.ToolsRunningStatus == string(types.VirtualMachineToolsRunningStatusGuestToolsRunning)

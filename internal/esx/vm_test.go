@@ -32,7 +32,9 @@ func smallTree() *tree {
 	t.nodes[vms] = node{"vm", &dc}
 	t.nodes[prod] = node{"prod", &vms}
 	t.nodes[app] = node{"app", &prod}
-	t.hosts[ref("HostSystem", "host-1")] = mo.HostSystem{ManagedEntity: mo.ManagedEntity{Name: "esx1.example"}}
+	blue := ref("ClusterComputeResource", "domain-c7")
+	t.clusters[blue] = "blue"
+	t.hosts[ref("HostSystem", "host-1")] = mo.HostSystem{ManagedEntity: mo.ManagedEntity{Name: "esx1.example", Parent: &blue}}
 	for name, kind := range map[string]string{"vmfs": "VMFS", "vsan": "vsan", "vvol": "VVOL"} {
 		t.datastores[ref("Datastore", name)] = mo.Datastore{Summary: types.DatastoreSummary{Type: kind}}
 	}
@@ -99,7 +101,7 @@ func TestMachineIsDescribedInFull(t *testing.T) {
 	v.Self, v.Name, v.Parent = ref("VirtualMachine", "vm-42"), "web%2f01", &prod
 	want := inventory.VM{
 		Ref: "vm-42", Name: "web/01", UUID: "564d1234-0000-1111-2222-333344445555", InstanceUUID: "52ab",
-		Host: "host-1", HostName: "esx1.example", Datacenter: "F/DC%2f1", Folder: "prod",
+		Host: "host-1", HostName: "esx1.example", Cluster: "blue", Datacenter: "F/DC%2f1", Folder: "prod",
 		VMX:   inventory.Path{Datastore: "vmfs", File: "web/web.vmx"},
 		Power: inventory.PoweredOff, GuestID: "debian12_64Guest", GuestName: "Debian 12", HardwareVersion: 21, Annotation: "note",
 		CPUs: 4, CoresPerSocket: 2, MemoryMiB: 8192, Firmware: inventory.EFI, SecureBoot: true, VTPM: true,

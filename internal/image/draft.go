@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -114,13 +115,13 @@ func (d Draft) publish() error {
 	if err := os.Rename(d.File().Path, d.ready()); err != nil {
 		return ioFault(err)
 	}
-	if err := errors.Join(syncFolder(folder), os.Rename(d.Manifest(), manifestOf(d.Final.Path))); err != nil {
+	if err := errors.Join(ioFault(durable.Sync(folder)), os.Rename(d.Manifest(), manifestOf(d.Final.Path))); err != nil {
 		return ioFault(err)
 	}
-	if err := errors.Join(syncFolder(folder), d.rename()); err != nil {
+	if err := errors.Join(ioFault(durable.Sync(folder)), d.rename()); err != nil {
 		return err
 	}
-	return syncFolder(folder)
+	return ioFault(durable.Sync(folder))
 }
 
 // rename refuses a name that was taken in the meantime, where the file system can tell.
@@ -145,14 +146,6 @@ func (d Draft) rename() error {
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
-}
-
-func syncFolder(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return ioFault(errors.Join(f.Sync(), f.Close()))
 }
 
 // ioFault gives the errors of a file system their kind.

@@ -108,7 +108,8 @@ type VM struct {
 	InstanceUUID string `json:"instanceUuid"`
 	Host         MoRef  `json:"host"`
 	HostName     string `json:"hostName"`
-	Datacenter   string `json:"datacenter"` // inventory path for dcPath; "ha-datacenter" on ESXi
+	Cluster      string `json:"cluster,omitempty"` // of its host; vCenter only
+	Datacenter   string `json:"datacenter"`        // inventory path for dcPath; "ha-datacenter" on ESXi
 	Folder       string `json:"folder,omitempty"`
 	VMX          Path   `json:"vmx"`
 	Template     bool   `json:"template,omitempty"`

@@ -31,6 +31,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 )
@@ -110,38 +111,14 @@ func (s *Store) write(id ID, r Record) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
-	if err := syncFolder(filepath.Dir(s.dir)); err != nil {
+	if err := durable.Sync(filepath.Dir(s.dir)); err != nil {
 		return err
 	}
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
-	return replace(s.path(id), append(text, '\n'))
-}
-
-// replace writes a file so that it is there whole or not at all, durably.
-func replace(path string, text []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return err
-	}
-	return syncFolder(filepath.Dir(path))
-}
-
-func syncFolder(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.Replace(s.path(id), append(text, '\n'), 0o600)
 }
 
 // Remove forgets a change that was put back. One that is not on record is no error.
@@ -151,7 +128,7 @@ func (s *Store) Remove(id ID) error {
 		return nil
 	}
 	if err == nil {
-		err = syncFolder(s.dir)
+		err = durable.Sync(s.dir)
 	}
 	if err != nil {
 		return fmt.Errorf("forget record %s: %w", id, err)

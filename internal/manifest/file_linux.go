@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -70,15 +69,6 @@ func newFile(path string) (*os.File, error) {
 
 // discard removes a file that newFile made.
 func discard(f *os.File) error { return errors.Join(os.Remove(f.Name()), unlock(f)) }
-
-// syncDir makes names in path's folder durable.
-func syncDir(path string) error {
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return kindOfIO(err)
-	}
-	return kindOfIO(errors.Join(d.Sync(), d.Close()))
-}
 
 // datasync makes f's content and length durable.
 func datasync(f *os.File) error { return os.NewSyscallError("fdatasync", unix.Fdatasync(int(f.Fd()))) }

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 
+	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -57,7 +59,7 @@ func create(path string, info Info) (*Log, error) {
 	if err := l.begin(); err != nil {
 		return nil, errors.Join(err, discard(f))
 	}
-	if err := syncDir(path); err != nil {
+	if err := kindOfIO(durable.Sync(filepath.Dir(path))); err != nil {
 		return nil, errors.Join(err, unlock(f))
 	}
 	return l, nil

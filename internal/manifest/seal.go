@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/zeebo/blake3"
 
+	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -39,7 +41,7 @@ func (l *Log) seal(ctx context.Context) error {
 	if err := l.step("sync folder"); err != nil {
 		return err
 	}
-	return syncDir(l.path)
+	return kindOfIO(durable.Sync(filepath.Dir(l.path)))
 }
 
 // rewrite replaces the log by a sealed file.

@@ -15,27 +15,49 @@ import (
 // is a Conflict if the operator can clear all of it on the VM as it is, else Unsupported.
 // What the transport lifts does not count.
 func (r *Run) refuse(vm *inventory.VM, p Permit) error {
-	blocking := slices.DeleteFunc(blockers(vm), func(w inventory.Warning) bool {
-		return transport.Lifts(r.Rig.Transport, w.Code)
-	})
-	if p.PowerOff {
-		blocking = slices.DeleteFunc(blocking, func(w inventory.Warning) bool {
-			return w.Code == "running" || w.Code == "suspended" && p.Force
-		})
-	}
+	blocking := Obstacles(vm, r.Rig.Transport, p)
 	if len(blocking) == 0 {
 		return nil
 	}
 	kind := fault.Conflict
 	var texts, remedies []string
 	for _, w := range blocking {
-		if !clearable[w.Code] {
+		if !Passing(w) {
 			kind = fault.Unsupported
 		}
 		texts, remedies = append(texts, w.Text), append(remedies, w.Remedy)
 	}
 	return fault.New(kind, "VM %s cannot be moved as it is: %s", vm.Name, strings.Join(texts, "; ")).
 		WithHint("%s", strings.Join(remedies, "; "))
+}
+
+// Obstacles returns what stands in the way of moving vm by t, which may be nil where it is
+// not known by what, with what p permits.
+func Obstacles(vm *inventory.VM, t transport.Transport, p Permit) []inventory.Warning {
+	return slices.DeleteFunc(blockers(vm), func(w inventory.Warning) bool {
+		switch {
+		case transport.Lifts(t, w.Code):
+			return true
+		case !p.PowerOff:
+			return false
+		}
+		return w.Code == "running" || w.Code == "suspended" && p.Force
+	})
+}
+
+// Passing reports whether an obstacle is a state that passes, and no way in which the VM is
+// built.
+func Passing(w inventory.Warning) bool { return clearable[w.Code] }
+
+// Unfrozen returns the first disk of vm that no snapshot holds, so that it cannot be moved
+// while the VM runs; nil if there is none.
+func Unfrozen(vm *inventory.VM) *inventory.Disk {
+	for i, d := range vm.Disks {
+		if d.Mode != "" && d.Mode != "persistent" {
+			return &vm.Disks[i]
+		}
+	}
+	return nil
 }
 
 // clearable are the states that pass, as opposed to ways a VM is built.

@@ -159,11 +159,9 @@ func prepare(ctx context.Context, r *Run) error {
 	if err := r.refuse(vm, Permit{PowerOff: true}); err != nil {
 		return err
 	}
-	for _, d := range vm.Disks {
-		if d.Mode != "" && d.Mode != "persistent" {
-			return fault.New(fault.Unsupported, "disk %d is %s: no snapshot holds it", d.Key, d.Mode).
-				WithHint("move the VM powered off, without --warm")
-		}
+	if d := Unfrozen(vm); d != nil {
+		return fault.New(fault.Unsupported, "disk %d is %s: no snapshot holds it", d.Key, d.Mode).
+			WithHint("move the VM powered off, without --warm")
 	}
 	images, err := r.place(ctx, vm)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -30,7 +31,7 @@ func (s *Store) BootTime(id ID) (time.Duration, error) {
 // SetBootTime puts it on record beside the plan, durably: whoever continues the run counts
 // with it.
 func (s *Store) SetBootTime(id ID, d time.Duration) error {
-	if err := replace(s.path(id, "boot-time"), []byte(d.String()+"\n")); err != nil {
+	if err := durable.Replace(s.path(id, "boot-time"), []byte(d.String()+"\n"), private); err != nil {
 		return fmt.Errorf("record boot time of run %s: %w", id, err)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -43,7 +44,7 @@ func (s *Store) Give(id ID, o Order) error {
 	if _, err := s.Plan(id); err != nil {
 		return err
 	}
-	if err := replace(s.path(id, "order"), []byte(o+"\n")); err != nil {
+	if err := durable.Replace(s.path(id, "order"), []byte(o+"\n"), private); err != nil {
 		return fmt.Errorf("give order to run %s: %w", id, err)
 	}
 	return nil

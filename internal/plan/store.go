@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -43,32 +44,11 @@ func (s *Store) write(p Plan) error {
 	if err != nil {
 		return err
 	}
-	return replace(s.path(p.ID, "plan.json"), append(text, '\n'))
+	return durable.Replace(s.path(p.ID, "plan.json"), append(text, '\n'), private)
 }
 
-// replace writes a file so that it is there whole or not at all, durably.
-func replace(path string, text []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return err
-	}
-	return syncFolder(filepath.Dir(path))
-}
-
-func syncFolder(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
+// private is the mode of all files of a run.
+const private = 0o600
 
 // Plan returns the plan of a run. A plan that a newer decamp wrote is fault.Unsupported.
 func (s *Store) Plan(id ID) (Plan, error) {

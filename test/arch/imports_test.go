@@ -17,12 +17,14 @@ const module = "github.com/decamp/decamp/"
 // tiers are the packages of internal/ from the words up. A package imports only packages
 // of lower tiers; siblings do not know each other. The few that may are in friends.
 var tiers = [][]string{
-	{"disk", "fault", "inventory", "inflate", "fastlz"},
-	{"manifest", "vmdk", "qcow2", "guest", "esx", "nfc", "flow", "leftover", "sched"},
-	{"blockcopy", "behind", "plan", "image", "diskfile"},
+	{"durable"},
+	{"disk", "fault", "inventory", "inflate", "fastlz", "near", "unit"},
+	{"manifest", "vmdk", "qcow2", "guest", "esx", "nfc", "flow", "leftover", "selection", "sched"},
+	{"blockcopy", "behind", "plan", "planfile", "image", "diskfile"},
 	{"nfs"},
 	{"transport", "target"},
 	{"migrate", "mount"},
+	{"preflight"},
 }
 
 // friends are the exceptions, each with its reason.
@@ -37,6 +39,7 @@ var doors = map[string][]string{
 	"github.com/vmware/govmomi":                {"internal/esx", "internal/lab", "test/govc"},
 	"github.com/dbos-inc/dbos-transact-golang": {"internal/flow"},
 	"golang.org/x/crypto/ssh":                  {"internal/esx/shell", "internal/lab"},
+	"go.yaml.in/yaml/v3":                       {"internal/planfile"},
 	"libvirt.org/go/libvirtxml":                {"internal/target/dir", "test/boot"},
 	"github.com/spf13/cobra":                   {"cmd/decamp"},
 	"github.com/vbauerster/mpb/v8":             {"cmd/decamp"},

@@ -3,13 +3,12 @@ package rawfile
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/durable"
 )
 
 // Sync returns once all that was written would survive power loss. After one failure it
@@ -44,7 +43,7 @@ func (f *File) Finish(ctx context.Context) error {
 		if err := f.cached.Sync(); err != nil { // what fdatasync leaves out: times, owner
 			return f.fault("sync", disk.Range{Len: f.size}, err)
 		}
-		if err := syncFolder(f.path); err != nil {
+		if err := durable.Sync(filepath.Dir(f.path)); err != nil {
 			return err
 		}
 	}
@@ -66,17 +65,4 @@ func (f *File) Close() error {
 		err = f.direct.Close()
 	}
 	return errors.Join(err, f.cached.Close())
-}
-
-// syncFolder makes the name of a file in its folder durable.
-func syncFolder(path string) error {
-	folder, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return fmt.Errorf("sync folder of %s: %w", path, err)
-	}
-	defer folder.Close()
-	if err := folder.Sync(); err != nil {
-		return fmt.Errorf("sync folder of %s: %w", path, err)
-	}
-	return nil
 }

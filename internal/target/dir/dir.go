@@ -162,12 +162,7 @@ func isPartial(folder string) bool {
 // datastores. Thick disks are not counted: their images are sparse, and how much of
 // them is zeros shows only during the copy.
 func (t *Target) checkSpace(vm *inventory.VM) error {
-	var need int64
-	for _, d := range vm.Disks {
-		if d.Thin && d.Used > 0 {
-			need += d.Used
-		}
-	}
+	need := thin(vm)
 	have, err := t.free(t.root)
 	if err != nil {
 		return err
@@ -179,6 +174,46 @@ func (t *Target) checkSpace(vm *inventory.VM) error {
 	}
 	return nil
 }
+
+// thin is what the VM's thin disks take on their datastores, in bytes.
+func thin(vm *inventory.VM) int64 {
+	var n int64
+	for _, d := range vm.Disks {
+		if d.Thin && d.Used > 0 {
+			n += d.Used
+		}
+	}
+	return n
+}
+
+// Need returns how many bytes vm will take of the room beyond those it has: at least, which
+// is what its thin disks take at the source, and at most, which is all of its disks.
+func (t *Target) Need(vm *inventory.VM) (least, most int64) {
+	for _, d := range vm.Disks {
+		most += d.Capacity
+	}
+	have := allocated(t.partial(vm))
+	return max(thin(vm)-have, 0), max(most-have, 0)
+}
+
+// Room returns the bytes that are free, and which file system it is of: targets may share one.
+func (t *Target) Room() (free int64, device uint64, err error) {
+	var s unix.Stat_t
+	if err := unix.Stat(t.root, &s); err != nil {
+		return 0, 0, ioFault(fmt.Errorf("target dir:%s: %w", t.root, err))
+	}
+	free, err = t.free(t.root)
+	return free, s.Dev, err
+}
+
+// Holds reports whether vm was moved here and published.
+func (t *Target) Holds(vm *inventory.VM) bool {
+	r, err := ReadRecord(filepath.Join(t.root, SafeName(vm.Name)))
+	return err == nil && r.Source.UUID == vm.UUID && r.Source.InstanceUUID == vm.InstanceUUID
+}
+
+// Folder is where vm will stand.
+func (t *Target) Folder(vm *inventory.VM) string { return filepath.Join(t.root, SafeName(vm.Name)) }
 
 func freeBytes(dir string) (int64, error) {
 	var s unix.Statfs_t

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/target"
 )
@@ -22,7 +23,7 @@ func (t *Target) Publish(_ context.Context, def target.Definition) error {
 	final := filepath.Join(t.root, SafeName(def.VM.Name))
 	done, err := published(final, def)
 	if done {
-		return syncFolder(t.root)
+		return ioFault(durable.Sync(t.root))
 	}
 	if err != nil {
 		return err
@@ -37,7 +38,7 @@ func (t *Target) Publish(_ context.Context, def target.Definition) error {
 	if err := rename(partial, final); err != nil {
 		return err
 	}
-	return syncFolder(t.root)
+	return ioFault(durable.Sync(t.root))
 }
 
 // published reports whether final already holds just what def says.
@@ -102,20 +103,11 @@ func syncAll(dir string) error {
 		return err
 	}
 	for _, e := range entries {
-		if err := syncFolder(filepath.Join(dir, e.Name())); err != nil {
+		if err := ioFault(durable.Sync(filepath.Join(dir, e.Name()))); err != nil {
 			return err
 		}
 	}
-	return syncFolder(dir)
-}
-
-// syncFolder makes what path names durable; fsync is the same for files and folders.
-func syncFolder(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return ioFault(errors.Join(f.Sync(), f.Close()))
+	return ioFault(durable.Sync(dir))
 }
 
 // rename gives the folder its final name. The kernel refuses where that name is taken
@@ -142,7 +134,7 @@ func (t *Target) Discard(_ context.Context, imgs []target.Image) error {
 		}
 		errs = append(errs, os.RemoveAll(folder))
 	}
-	return errors.Join(append(errs, syncFolder(t.root))...)
+	return errors.Join(append(errs, ioFault(durable.Sync(t.root)))...)
 }
 
 // ioFault gives the errors of a file system their kind.

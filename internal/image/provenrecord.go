@@ -1,0 +1,121 @@
+package image
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/bitmap"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// record is what was read back. In its file it is
+//
+//	 0  magic, 16 bytes
+//	16  BLAKE3 of the manifest's identity (Info.String), 32 bytes
+//	48  uvarint: base, where in its file the disk's first byte was
+//	 …  proven chunks: how many runs there are, and for each, how many are not before it and
+//	    how many are; all uvarints
+//	 …  pieces of 64 KiB that were zeros, likewise
+//	 …  BLAKE3 of all before, 32 bytes
+type record struct {
+	bits  *bitmap.Bitmap // by chunk
+	base  int64          // where in the file the disk's first byte was, and so every other
+	zeros *bitmap.Bitmap // by piece: what of the chunks was nothing but zeros
+}
+
+func newRecord(info manifest.Info) record {
+	return record{bits: bitmap.New(info.Size, manifest.ChunkSize), zeros: bitmap.New(info.Size, piece)}
+}
+
+const (
+	provenMagic = "decamp proven 2\n"
+	sumLen      = 32
+)
+
+func (p *Proven) encode() []byte {
+	b := append([]byte(provenMagic), identityOf(p.info)...)
+	b = binary.AppendUvarint(b, uint64(p.base))
+	b = appendRuns(b, p.bits, p.info.Size, manifest.ChunkSize)
+	b = appendRuns(b, p.zeros, p.info.Size, piece)
+	sum := manifest.HashOf(b)
+	return append(b, sum[:]...)
+}
+
+// appendRuns writes down which grains of a disk of size bytes have their bits set.
+func appendRuns(b []byte, bits *bitmap.Bitmap, size, grain int64) []byte {
+	var runs []byte
+	n, done := uint64(0), int64(0) // done: grains told
+	for next := bits.Next(disk.Range{Len: size}); !next.Empty(); n++ {
+		first, end := next.Off/grain, (next.End()+grain-1)/grain
+		runs = binary.AppendUvarint(runs, uint64(first-done))
+		runs = binary.AppendUvarint(runs, uint64(end-first))
+		done = end
+		next = bits.Next(disk.Range{Off: next.End(), Len: size - next.End()})
+	}
+	return append(binary.AppendUvarint(b, n), runs...)
+}
+
+func identityOf(info manifest.Info) []byte {
+	sum := manifest.HashOf(fmt.Appendf(nil, "%q %d %q", info.Disk, info.Size, info.Source))
+	return sum[:]
+}
+
+// errProven is the only thing that is wrong with a record.
+var errProven = fault.New(fault.Corrupt, "the record of what is proven is damaged, or of another image")
+
+// parseProven is encode's inverse. What is not just that is fault.Corrupt.
+func parseProven(b []byte, info manifest.Info) (r record, err error) {
+	head := len(provenMagic) + sumLen
+	if len(b) < head+sumLen || !bytes.HasPrefix(b, []byte(provenMagic)) {
+		return r, errProven
+	}
+	body, sum := b[:len(b)-sumLen], b[len(b)-sumLen:]
+	want := manifest.HashOf(body)
+	if !bytes.Equal(sum, want[:]) || !bytes.Equal(body[len(provenMagic):head], identityOf(info)) {
+		return r, errProven
+	}
+	base, n := binary.Uvarint(body[head:])
+	if n <= 0 || base > math.MaxInt64 {
+		return r, errProven
+	}
+	r = newRecord(info)
+	r.base = int64(base)
+	body, err = takeRuns(body[head+n:], r.bits, info.Size, manifest.ChunkSize)
+	if err == nil {
+		body, err = takeRuns(body, r.zeros, info.Size, piece)
+	}
+	if err == nil && len(body) > 0 {
+		err = errProven
+	}
+	return r, err
+}
+
+// takeRuns is appendRuns' inverse. It returns what is left of b.
+func takeRuns(b []byte, bits *bitmap.Bitmap, size, grain int64) ([]byte, error) {
+	runs, n := binary.Uvarint(b)
+	if n <= 0 {
+		return nil, errProven
+	}
+	b = b[n:]
+	all := (size + grain - 1) / grain
+	for at := int64(0); runs > 0; runs-- {
+		gap, n := binary.Uvarint(b)
+		if n <= 0 {
+			return nil, errProven
+		}
+		count, m := binary.Uvarint(b[n:])
+		room := uint64(all - at)
+		if m <= 0 || count == 0 || gap > room || count > room-gap {
+			return nil, errProven
+		}
+		first := at + int64(gap)
+		at = first + int64(count)
+		bits.Set(disk.Range{Off: first * grain, Len: min(at*grain, size) - first*grain})
+		b = b[n+m:]
+	}
+	return b, nil
+}

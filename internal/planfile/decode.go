@@ -1,0 +1,316 @@
+package planfile
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/near"
+)
+
+// A key is a field of a struct that a file may hold.
+type key struct {
+	name     string
+	doc      string
+	required bool
+	min, max int
+	bounded  bool
+	index    []int
+	typ      reflect.Type
+}
+
+// keysOf lists the keys of a struct, those of its inlined structs in their place. The JSON
+// schema is made from the same list.
+func keysOf(t reflect.Type) []key {
+	var keys []key
+	for i := range t.NumField() {
+		f := t.Field(i)
+		tag, option, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		switch {
+		case option == "inline":
+			for _, k := range keysOf(f.Type) {
+				k.index = append([]int{i}, k.index...)
+				keys = append(keys, k)
+			}
+		case tag != "" && tag != "-":
+			k := key{name: tag, doc: f.Tag.Get("doc"), required: f.Tag.Get("required") == "true", index: []int{i}, typ: f.Type}
+			if f.Tag.Get("max") != "" {
+				k.bounded = true
+				k.min, _ = strconv.Atoi(f.Tag.Get("min"))
+				k.max, _ = strconv.Atoi(f.Tag.Get("max"))
+			}
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// decoder makes nodes Go values, and goes on after what is wrong.
+type decoder struct {
+	found  Findings
+	where  map[string]Pos
+	preset map[reflect.Type]reflect.Value // what elements of lists begin as
+	keys   map[reflect.Type][]key
+}
+
+func newDecoder() *decoder {
+	return &decoder{where: map[string]Pos{}, preset: map[reflect.Type]reflect.Value{}, keys: map[reflect.Type][]key{}}
+}
+
+func at(n *yaml.Node) Pos { return Pos{n.Line, n.Column} }
+
+// wrong notes what is wrong at a node.
+func (d *decoder) wrong(n *yaml.Node, path string, err error) {
+	text := short(err.Error())
+	if path != "" {
+		text = short(path) + ": " + text
+	}
+	f := Found("file", at(n), "", fault.New(fault.Invalid, "%s", text).WithHint("%s", fault.HintOf(err)))
+	d.found = append(d.found, f)
+}
+
+// longestTold is what is told of a text that somebody made to be long, in bytes.
+const longestTold = 300
+
+// short cuts a text at the end of a character.
+func short(s string) string {
+	if len(s) <= longestTold {
+		return s
+	}
+	return strings.ToValidUTF8(s[:longestTold], "") + "…"
+}
+
+func (d *decoder) wrongf(n *yaml.Node, path, remedy, format string, args ...any) {
+	d.wrong(n, path, fault.New(fault.Invalid, format, args...).WithHint("%s", remedy))
+}
+
+// value reads a node into v.
+func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
+	if !d.taken(n, path) {
+		return
+	}
+	if s, ok := v.Addr().Interface().(scalar); ok {
+		d.scalar(n, s, path)
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		d.structure(n, v, path)
+	case reflect.Slice:
+		d.list(n, v, path)
+	case reflect.Map:
+		d.mapping(n, v, path)
+	case reflect.Bool:
+		d.truth(n, v, path)
+	case reflect.Int:
+		d.number(n, v, path)
+	}
+}
+
+// taken refuses what a small text can become a large one by, and what says nothing.
+func (d *decoder) taken(n *yaml.Node, path string) bool {
+	switch {
+	case n.Kind == yaml.AliasNode || n.Anchor != "":
+		d.wrongf(n, path, "write it out, or put what many VMs share into defaults", "anchors and aliases are not taken")
+	case n.Style&yaml.TaggedStyle != 0:
+		d.wrongf(n, path, "write the value alone", "tags (%s) are not taken", n.Tag)
+	case n.ShortTag() == "!!null":
+		d.wrongf(n, path, "give it a value, or leave the key out", "there is no value")
+	default:
+		return true
+	}
+	return false
+}
+
+var kindWords = map[yaml.Kind]string{yaml.MappingNode: "keys with values", yaml.SequenceNode: "a list", yaml.ScalarNode: "one value"}
+
+// is refuses a node of another kind. It repeats nothing of it, which may be a secret.
+func (d *decoder) is(n *yaml.Node, kind yaml.Kind, path string) bool {
+	if n.Kind != kind {
+		d.wrongf(n, path, "", "want %s, not %s", kindWords[kind], kindWords[n.Kind])
+		return false
+	}
+	return true
+}
+
+func (d *decoder) scalar(n *yaml.Node, s scalar, path string) {
+	if !d.is(n, yaml.ScalarNode, path) {
+		return
+	}
+	f := s.form()
+	switch tag := n.ShortTag(); {
+	case tag == "!!str" || tag == "!!timestamp":
+	case tag == "!!int" && f.number:
+	default:
+		d.wrongf(n, path, "put it in quotes if it is meant as text", "want text, not a %s", tagWords[tag])
+		return
+	}
+	if err := s.set(n.Value); err != nil {
+		d.wrong(n, path, err)
+	}
+}
+
+var tagWords = map[string]string{"!!int": "number", "!!float": "number", "!!bool": "truth value", "!!binary": "binary", "!!merge": "merge key"}
+
+func (d *decoder) truth(n *yaml.Node, v reflect.Value, path string) {
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Value != "true" && n.Value != "false" {
+		d.wrongf(n, path, "", "want true or false")
+		return
+	}
+	v.SetBool(n.Value == "true")
+}
+
+func (d *decoder) number(n *yaml.Node, v reflect.Value, path string) {
+	i, err := strconv.Atoi(n.Value)
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || err != nil || strconv.Itoa(i) != n.Value {
+		d.wrongf(n, path, "", "want a whole number")
+		return
+	}
+	v.SetInt(int64(i))
+}
+
+func (d *decoder) list(n *yaml.Node, v reflect.Value, path string) {
+	if !d.is(n, yaml.SequenceNode, path) {
+		return
+	}
+	if len(n.Content) == 0 {
+		d.wrongf(n, path, "put something into it, or leave the key out", "the list is empty")
+	}
+	list := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
+	for i, item := range n.Content {
+		if preset, ok := d.preset[v.Type().Elem()]; ok {
+			list.Index(i).Set(preset)
+		}
+		each := fmt.Sprintf("%s[%d]", path, i)
+		d.where[each] = at(item)
+		d.value(item, list.Index(i), each)
+	}
+	v.Set(list)
+}
+
+// mapping reads names of the user's own, such as networks.
+func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string) {
+	if !d.is(n, yaml.MappingNode, path) {
+		return
+	}
+	m := reflect.MakeMap(v.Type())
+	for name, value := range d.pairs(n, path) {
+		each := reflect.New(v.Type().Elem()).Elem()
+		d.value(value, each, path+"."+name)
+		m.SetMapIndex(reflect.ValueOf(name), each)
+	}
+	v.Set(m)
+}
+
+// pairs returns the values of a mapping by their keys, each of which stands there once.
+func (d *decoder) pairs(n *yaml.Node, path string) map[string]*yaml.Node {
+	values, seen := map[string]*yaml.Node{}, map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k := n.Content[i]
+		switch line, twice := seen[k.Value]; {
+		case !d.taken(k, path):
+			continue
+		case k.Kind != yaml.ScalarNode || k.ShortTag() != "!!str":
+			d.wrongf(k, path, "put it in quotes if it is meant as text", "a key must be text")
+			continue
+		case k.Value == "":
+			d.wrongf(k, path, "", "a key is empty")
+			continue
+		case twice:
+			d.wrongf(k, path, "keep one of the two", "%q stands there twice, first in line %d", k.Value, line)
+			continue
+		}
+		seen[k.Value], values[k.Value] = k.Line, n.Content[i+1]
+		d.where[join(path, k.Value)] = at(k)
+	}
+	return values
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// structure reads the keys of a struct in the order in which it declares them.
+func (d *decoder) structure(n *yaml.Node, v reflect.Value, path string) {
+	if !d.is(n, yaml.MappingNode, path) {
+		return
+	}
+	if pos := v.FieldByName("Pos"); pos.IsValid() && pos.Type() == reflect.TypeFor[Pos]() {
+		pos.Set(reflect.ValueOf(at(n)))
+	}
+	keys := d.keysOf(v.Type())
+	values := d.pairs(n, path)
+	d.unknown(n, values, keys, path)
+	for _, k := range keys {
+		each := join(path, k.name)
+		value, ok := values[k.name]
+		if ok {
+			d.bounded(value, v.FieldByIndex(k.index), k, each)
+		} else if k.required {
+			d.wrongf(n, path, k.doc, "%s is missing", k.name)
+		}
+		if k.typ == reflect.TypeFor[Options]() {
+			d.presetVMs(v.FieldByIndex(k.index).Interface().(Options))
+		}
+	}
+}
+
+// presetVMs makes VMs begin with the defaults, so that what a VM says is on top of them. What
+// stands before its own destination is decided when it is known where the VM is.
+func (d *decoder) presetVMs(defaults Options) {
+	defaults.To = nil
+	d.preset[reflect.TypeFor[VM]()] = reflect.ValueOf(VM{Options: defaults})
+}
+
+func (d *decoder) keysOf(t reflect.Type) []key {
+	if d.keys[t] == nil {
+		d.keys[t] = keysOf(t)
+	}
+	return d.keys[t]
+}
+
+func (d *decoder) bounded(n *yaml.Node, v reflect.Value, k key, path string) {
+	before := len(d.found)
+	d.value(n, v, path)
+	if !k.bounded || len(d.found) > before {
+		return
+	}
+	if i := v.Int(); i < int64(k.min) || i > int64(k.max) {
+		d.wrongf(n, path, "", "%d is not in %d to %d", i, k.min, k.max)
+	}
+}
+
+// secretWords are in keys that people put secrets under.
+var secretWords = []string{"password", "passwd", "passphrase", "secret", "token"}
+
+func (d *decoder) unknown(n *yaml.Node, values map[string]*yaml.Node, keys []key, path string) {
+	names := make([]string, len(keys))
+	for i, k := range keys {
+		names[i] = k.name
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name := n.Content[i].Value
+		if values[name] != n.Content[i+1] || slices.Contains(names, name) {
+			continue
+		}
+		d.wrongf(n.Content[i], path, unknownRemedy(name, names), "%q is not a key here", name)
+	}
+}
+
+func unknownRemedy(name string, names []string) string {
+	if slices.ContainsFunc(secretWords, func(w string) bool { return strings.Contains(strings.ToLower(name), w) }) {
+		return "take it out: a plan holds no secrets; put the password into a file that only you can read, and name it with credentials: {file: FILE}"
+	}
+	if meant, ok := near.Word(short(name), names); ok {
+		return "did you mean " + meant + "?"
+	}
+	return "there are: " + strings.Join(names, " ")
+}

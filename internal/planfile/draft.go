@@ -1,0 +1,224 @@
+package planfile
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// Draft is what a new plan is made of.
+type Draft struct {
+	Name     string
+	URL      string // of the source
+	Select   string // by which the candidates were chosen; may be empty
+	To       []string
+	Mode     Mode
+	PowerOff PowerOff
+	VMs      []Candidate
+}
+
+// Candidate is a VM for a new plan.
+type Candidate struct {
+	VM        *inventory.VM
+	Obstacles []inventory.Warning // why it cannot be moved; it then becomes a comment
+}
+
+// callOf is what a plan calls a VM: its name, if that is text and means no other, or else its
+// reference.
+func callOf(vm *inventory.VM, names Finder) string {
+	if found, err := names.Find(vm.Name); err == nil && found.Ref == vm.Ref && utf8.ValidString(vm.Name) && len(vm.Name) <= longestText {
+		return vm.Name
+	}
+	return string(vm.Ref)
+}
+
+const draftHead = `# A plan for decamp, written by decamp plan init. Review it, change it, keep it in git.
+#
+#   decamp plan check FILE     says what would fail before anything is done
+#   decamp plan schema         prints the JSON schema, for editors
+#
+# What holds for all VMs stands in defaults; a VM's own keys are on top of it. No secret
+# belongs in here: passwords are in files that credentials name.
+`
+
+const draftCredentials = `  # credentials: {file: vc1.password}   # relative to this file; else $DECAMP_PASSWORD_FILE
+  # fingerprint: "AB:CD:…"              # of the certificate, for machines that do not know it yet
+`
+
+const draftDefaults = `  # format: raw              # or qcow2
+  # transport: https         # or nfc, landing
+  # warm: {interval: 1h, cutover: manual, downtimeBudget: 5m}
+  # sourceHash: false        # have the hosts hash their disks, and compare
+`
+
+const draftLimits = `
+# limits:
+#   host: {vms: 20, disks: 40}          # on each ESXi host at a time
+#   bandwidth:                          # the first entry that is in force counts
+#     - {rate: 100M, days: [mon, tue, wed, thu, fri], from: "08:00", to: "18:00", zone: Europe/Berlin}
+#     - {rate: 1G}
+`
+
+// Write writes the plan, with comments that say what else there is to say.
+func (d *Draft) Write(w io.Writer, names Finder) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%sversion: %d\nname: %s\n\nsource:\n  url: %s\n", draftHead, Version, word(d.Name), word(d.URL))
+	if strings.HasPrefix(d.URL, "vcenter:") {
+		b.WriteString("  # direct: true                        # fetch the disks from the ESXi hosts, not through the vCenter\n")
+	}
+	b.WriteString(draftCredentials + "\ndefaults:\n")
+	d.destinations(&b)
+	fmt.Fprintf(&b, "  mode: %-18s # %s\n", d.Mode, "cold, or warm: copied in rounds while the VM runs")
+	fmt.Fprintf(&b, "  powerOff: %-14s # %s\n", d.PowerOff, "never, guest: ask it to shut down, or force")
+	b.WriteString(draftDefaults + draftLimits)
+	d.list(&b, names)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (d *Draft) destinations(b *strings.Builder) {
+	if len(d.To) == 0 {
+		b.WriteString("  # to: [dir:/srv/vm]      # to be filled in: where the VMs are to live\n")
+		return
+	}
+	words := make([]string, len(d.To))
+	for i, to := range d.To {
+		words[i] = word(to)
+	}
+	fmt.Fprintf(b, "  to: [%s]\n", strings.Join(words, ", "))
+}
+
+// list writes the VMs, those that can be moved before those that cannot.
+func (d *Draft) list(b *strings.Builder, names Finder) {
+	movable, others := d.parted()
+	if d.Select != "" {
+		fmt.Fprintf(b, "\n# Chosen by: %s", printable(d.Select))
+	}
+	fmt.Fprintf(b, "\n# %s\n", counted(len(movable), "VM that can be moved", "VMs that can be moved"))
+	if len(movable) > 0 {
+		b.WriteString("vms:\n")
+	} else {
+		b.WriteString("# vms:\n")
+	}
+	for _, c := range movable {
+		d.entry(b, c, "  ", names)
+	}
+	if len(others) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n  # %s, with the reasons\n", counted(len(others), "VM that cannot be moved as it is", "VMs that cannot be moved as they are"))
+	for _, c := range others {
+		b.WriteString("  #\n")
+		for _, o := range c.Obstacles {
+			fmt.Fprintf(b, "  # %s: %s\n  #   Remedy: %s\n", o.Code, printable(o.Text), printable(o.Remedy))
+		}
+		d.entry(b, c, "  # ", names)
+	}
+}
+
+func (d *Draft) parted() (movable, others []Candidate) {
+	for _, c := range d.VMs {
+		if len(c.Obstacles) == 0 {
+			movable = append(movable, c)
+		} else {
+			others = append(others, c)
+		}
+	}
+	return movable, others
+}
+
+func (d *Draft) entry(b *strings.Builder, c Candidate, indent string, names Finder) {
+	fmt.Fprintf(b, "%s- vm: %s  # %s\n", indent, word(callOf(c.VM, names)), printable(described(c.VM)))
+	if c.VM.UUID != "" && matches(uuidPattern, c.VM.UUID) {
+		fmt.Fprintf(b, "%s  uuid: %s\n", indent, word(c.VM.UUID))
+	}
+}
+
+// described is what a reader wants to know of a VM.
+func described(v *inventory.VM) string {
+	parts := []string{string(v.Power), counted(len(v.Disks), "disk", "disks"), fmt.Sprintf("%d GiB", (v.Provisioned+1<<30-1)>>30)}
+	for _, s := range []string{v.Folder, v.GuestName} {
+		if s != "" {
+			parts = append(parts, s)
+		}
+	}
+	for _, w := range v.Warnings {
+		if !w.Blocks && !slices.Contains(parts, w.Code) {
+			parts = append(parts, w.Code)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// plainWord needs no quotes in YAML, if it is none of the words that mean something else.
+const plainWord = `^(dir:/)?[A-Za-z][A-Za-z0-9._/-]*$`
+
+var reserved = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+
+// word writes text as a YAML value on one line. What JSON quotes, YAML reads.
+func word(s string) string {
+	if matches(plainWord, s) && !slices.Contains(reserved, strings.ToLower(s)) || matches(uuidPattern, s) {
+		return s
+	}
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(s) // text is always encoded
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// printable makes text from the source fit for a comment: one line, no escapes.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// Left is a VM that a draft leaves out, and why.
+type Left struct {
+	VM        string              `json:"vm"`
+	Obstacles []inventory.Warning `json:"obstacles"`
+}
+
+// JSON returns the plan as a value that is the same plan once it is encoded, and what it
+// leaves out.
+func (d *Draft) JSON(names Finder) (plan map[string]any, left []Left) {
+	movable, others := d.parted()
+	defaults := map[string]any{"mode": d.Mode, "powerOff": d.PowerOff}
+	if len(d.To) > 0 {
+		defaults["to"] = d.To
+	}
+	plan = map[string]any{"version": Version, "name": d.Name, "source": map[string]any{"url": d.URL}, "defaults": defaults}
+	var vms []map[string]any
+	for _, c := range movable {
+		vm := map[string]any{"vm": callOf(c.VM, names)}
+		if matches(uuidPattern, c.VM.UUID) {
+			vm["uuid"] = c.VM.UUID
+		}
+		vms = append(vms, vm)
+	}
+	if vms != nil {
+		plan["vms"] = vms
+	}
+	left = []Left{}
+	for _, c := range others {
+		left = append(left, Left{callOf(c.VM, names), c.Obstacles})
+	}
+	return plan, left
+}

@@ -1,0 +1,164 @@
+package planfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Bounds on what is read and told. A node takes 200 to 450 bytes of memory, with its comments,
+// so the most is 230 MiB, for a second (measured with texts made to be bad).
+const (
+	mostBytes    = 4 << 20
+	mostNodes    = 500_000
+	mostMistakes = 100
+)
+
+// initial is a File with all that holds where it says nothing. The values are those of the
+// flags of decamp migrate.
+func initial() *File {
+	hooks := Hooks{Pre: Hook{Timeout: Duration(10 * time.Minute)}, Post: Hook{Timeout: Duration(10 * time.Minute)}}
+	return &File{
+		Source: Source{SSH: SSH{Port: 22}},
+		Hooks:  hooks,
+		Defaults: Options{
+			Format: "raw", DomainType: "kvm", Transport: "https", Connections: 8, Mode: Cold,
+			NFC:      NFC{Handles: 4, Buffers: 4},
+			Landing:  Landing{Memory: 1 << 30, Listen: ":2049", Portmap: ":111", Copy: "auto"},
+			Warm:     Warm{Interval: Duration(time.Hour)},
+			PowerOff: NeverOff, ShutdownWait: Duration(5 * time.Minute), Hooks: hooks,
+		},
+	}
+}
+
+// Load reads a file. It is Parse, and fault.NotFound or Invalid if it cannot be read.
+func Load(path string) (*File, Findings, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		kind := fault.Invalid
+		if errors.Is(err, os.ErrNotExist) {
+			kind = fault.NotFound
+		}
+		return nil, nil, fault.New(kind, "read the plan: %w", err).WithHint("decamp plan init URL > plan.yaml writes one")
+	}
+	defer f.Close() // only read
+	text, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
+	if err != nil {
+		return nil, nil, fault.New(fault.Invalid, "read the plan: %w", err)
+	}
+	file, found := Parse(text)
+	return file, found, nil
+}
+
+// Parse reads the text of a file. What is wrong with it is all told at once, in the order of
+// the text; a File with Findings is not to be used.
+func Parse(text []byte) (*File, Findings) {
+	file, found := parse(text)
+	if len(found) == 0 {
+		found = file.rules()
+	}
+	found.Sort()
+	if more := len(found) - mostMistakes; more > 0 {
+		found = append(found[:mostMistakes:mostMistakes], Found("file", Pos{}, "", fault.New(fault.Invalid, "there are %d mistakes more", more).
+			WithHint("correct those that are told; the others may be gone then")))
+	}
+	return file, found
+}
+
+// parse reads the text as far as each value by itself goes. The schema can say as much.
+func parse(text []byte) (*File, Findings) {
+	root, err := document(text)
+	if err != nil {
+		return nil, Findings{Found("file", Pos{Line: lineOf(err)}, "", err)}
+	}
+	d := newDecoder()
+	if !d.taken(root, "") || !d.is(root, yaml.MappingNode, "") || !d.version(root) {
+		return nil, d.found
+	}
+	file := initial()
+	d.presetVMs(file.Defaults)
+	d.value(root, reflect.ValueOf(file).Elem(), "")
+	file.where = d.where
+	return file, d.found
+}
+
+// version refuses files of other versions before all else: they are not to be read as this
+// one and found wrong.
+func (d *decoder) version(root *yaml.Node) bool {
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		v := root.Content[i+1]
+		if n, err := strconv.Atoi(v.Value); root.Content[i].Value == "version" && err == nil && n != Version {
+			d.wrongf(v, "version", "take a newer decamp for newer plans", "version %d is not known, only %d", n, Version)
+			return false
+		}
+	}
+	return true
+}
+
+// document reads the one document of a text.
+func document(text []byte) (*yaml.Node, error) {
+	if err := bounded(text); err != nil {
+		return nil, err
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	var doc, next yaml.Node
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+		return nil, fault.New(fault.Invalid, "the plan is empty").WithHint("decamp plan init URL > plan.yaml writes one")
+	} else if err != nil {
+		return nil, syntax(err)
+	}
+	if err := dec.Decode(&next); err == nil {
+		return nil, fault.New(fault.Invalid, "line %d: a second document begins", next.Line).WithHint("a plan is one document: take the line --- out, or make two files")
+	} else if !errors.Is(err, io.EOF) {
+		return nil, syntax(err)
+	}
+	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
+		return nil, fault.New(fault.Invalid, "the plan is empty").WithHint("decamp plan init URL > plan.yaml writes one")
+	}
+	return doc.Content[0], nil
+}
+
+// bounded refuses a text that would make too many nodes: each needs one of these characters
+// before or behind it.
+func bounded(text []byte) error {
+	nodes := 1
+	for _, c := range text {
+		if strings.IndexByte(",:[{?-\n", c) >= 0 {
+			nodes++
+		}
+	}
+	if len(text) > mostBytes || nodes > mostNodes {
+		return fault.New(fault.Invalid, "the plan is larger than %d MiB, or has more than %d values", mostBytes>>20, mostNodes).
+			WithHint("choose VMs with select, or make several plans")
+	}
+	return nil
+}
+
+// syntax takes the parser's own name off its errors.
+func syntax(err error) error {
+	return fault.New(fault.Invalid, "%s", short(strings.TrimPrefix(err.Error(), "yaml: "))).
+		WithHint("indent with blanks, keep lists and keys in line, and put text with : # or quotes in it in quotes")
+}
+
+var lineNumber = regexp.MustCompile(`line (\d+)`)
+
+// lineOf is the line that an error of the parser names; 0 if it names none.
+func lineOf(err error) int {
+	m := lineNumber.FindStringSubmatch(fmt.Sprint(err))
+	if m == nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(m[1])
+	return n
+}

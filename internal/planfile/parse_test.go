@@ -1,0 +1,263 @@
+package planfile
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// head is the beginning of a plan that is right.
+const head = "version: 1\nname: p\nsource: {url: esxi://root@esx1}\n"
+
+// whole is the least that a plan says.
+const whole = head + "defaults: {to: [dir:/srv/vm]}\nvms: [{vm: web01}]\n"
+
+func mustParse(t *testing.T, text string) *File {
+	t.Helper()
+	f, found := Parse([]byte(text))
+	if len(found) > 0 {
+		t.Fatalf("found %v in:\n%s", found, text)
+	}
+	return f
+}
+
+// Plans of earlier releases must load for ever: a file is added here and never changed.
+func TestPlansOfAllReleasesLoad(t *testing.T) {
+	files, err := filepath.Glob("testdata/v*/*.yaml")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		if f, found, err := Load(file); err != nil || len(found) > 0 || f.Name == "" {
+			t.Errorf("%s: %v, %v", file, found, err)
+		}
+	}
+}
+
+func TestWhatTheLeastPlanMeans(t *testing.T) {
+	f := mustParse(t, whole)
+	o := f.VMs[0].Options
+	if o.Format != "raw" || o.Transport != "https" || o.Connections != 8 || o.Mode != Cold || o.PowerOff != NeverOff ||
+		o.ShutdownWait != Duration(5*time.Minute) || o.Landing.Memory != 1<<30 || o.NFC.Handles != 4 || o.Warm.Interval != Duration(time.Hour) {
+		t.Errorf("a VM is moved with %+v", o)
+	}
+	if f.VMs[0].Pos != (Pos{5, 7}) {
+		t.Errorf("the VM stands at %+v", f.VMs[0].Pos)
+	}
+}
+
+func TestAVMIsOnTopOfTheDefaults(t *testing.T) {
+	f := mustParse(t, head+`vms:
+  - vm: a
+    warm: {paranoid: false, cutover: 2026-12-01T02:00Z}
+    nfc: {handles: 2}
+    priority: 0
+  - vm: b
+defaults:        # also where they stand behind the VMs
+  to: [dir:/srv/vm/]
+  transport: nfc
+  priority: 7
+  nfc: {buffer: 2M}
+  warm: {interval: 10m, paranoid: true}
+  hooks: {pre: {command: [/bin/x]}}
+`)
+	a, b := f.VMs[0].Options, f.VMs[1].Options
+	if a.Warm.Paranoid || !b.Warm.Paranoid || a.Warm.Interval != Duration(10*time.Minute) || a.Warm.Cutover.At.Hour() != 2 || !b.Warm.Cutover.At.IsZero() {
+		t.Errorf("warm is %+v and %+v", a.Warm, b.Warm)
+	}
+	if a.NFC != (NFC{Handles: 2, Buffer: 2 << 20, Buffers: 4}) || b.NFC.Handles != 4 || a.Priority != 0 || b.Priority != 7 || a.Transport != "nfc" {
+		t.Errorf("options are %+v and %+v", a, b)
+	}
+	if f.Defaults.To[0] != "dir:/srv/vm" || len(a.Hooks.Pre.Command) != 1 || a.Hooks.Pre.Timeout != Duration(10*time.Minute) {
+		t.Errorf("defaults are %+v, hooks %+v", f.Defaults.To, a.Hooks)
+	}
+}
+
+// mistakes are texts with one thing that is wrong, its place, what is said and the remedy.
+var mistakes = []struct {
+	name, text   string
+	line, column int
+	says, remedy string
+}{
+	{"nothing", "", 0, 0, "the plan is empty", "plan init"},
+	{"comments only", "# nothing\n", 0, 0, "the plan is empty", "plan init"},
+	{"a list", "- a\n", 1, 1, "want keys with values, not a list", ""},
+	{"no YAML", "version: 1\n\tname: x\n", 2, 0, "found a tab character", "indent with blanks"},
+	{"two documents", whole + "---\nversion: 1\n", 6, 0, "a second document", "one document"},
+	{"another version", strings.Replace(whole, "version: 1", "version: 2\nnmae: x", 1), 1, 10, "version 2 is not known", "newer decamp"},
+	{"no version", strings.Replace(whole, "version: 1\n", "", 1), 1, 1, "version is missing", ""},
+	{"no source", "version: 1\nname: p\ndefaults: {to: [dir:/x]}\nvms: [{vm: a}]\n", 1, 1, "source is missing", "where the VMs are"},
+	{"no VM", head, 0, 0, "moves no VM", "select"},
+	{"unknown key", whole + "slect: name=x\n", 6, 1, `"slect" is not a key`, "did you mean select?"},
+	{"unknown key deep", whole + "limits:\n  host: {vm: 3}\n", 7, 10, `limits.host: "vm" is not a key`, "did you mean vms?"},
+	{"key of elsewhere", whole + "landing: {}\n", 6, 1, `"landing" is not a key`, "there are: version"},
+	{"key twice", whole + "name: q\n", 6, 1, `"name" stands there twice, first in line 2`, "keep one"},
+	{"network twice", whole + "maps: {networks: {a: x, a: y}}\n", 6, 25, `"a" stands there twice`, "keep one"},
+	{"empty list", head + "  \nvms: []\n", 5, 6, "the list is empty", ""},
+	{"a password", strings.Replace(whole, "esxi://root@esx1}", "esxi://root@esx1, password: hunter2}", 1), 3, 33, `"password" is not a key`, "holds no secrets"},
+	{"a password in the URL", strings.Replace(whole, "root@", "root:hunter2@", 1), 3, 15, "holds a password", "name the file"},
+	{"a password for credentials", strings.Replace(whole, "esxi://root@esx1}", "esxi://root@esx1, credentials: hunter2}", 1), 3, 46, "want keys with values, not one value", ""},
+	{"a key for its file", strings.Replace(whole, "esxi://root@esx1}", `esxi://root@esx1, ssh: {key: "-----BEGIN hunter2"}}`, 1), 3, 44, "want the name of a file", "holds no secrets"},
+	{"two credentials", strings.Replace(whole, "esxi://root@esx1}", "esxi://root@esx1, credentials: {file: a, name: b}}", 1), 3, 33, "two ways", "keep one"},
+	{"no such scheme", strings.Replace(whole, "esxi:", "ssh:", 1), 3, 15, "neither esxi nor vcenter", "esxi://root@HOST"},
+	{"direct ESXi", strings.Replace(whole, "esx1}", "esx1, direct: true}", 1), 3, 33, "for a vCenter", "take it out"},
+	{"number for text", head + "defaults: {to: [dir:/x]}\nvms: [{vm: 007}]\n", 5, 12, "want text, not a number", "in quotes"},
+	{"truth for text", head + "defaults: {to: [dir:/x]}\nvms: [{vm: true}]\n", 5, 12, "want text, not a truth value", "in quotes"},
+	{"nothing for text", head + "defaults: {to: [dir:/x]}\nvms: [{vm: }]\n", 5, 12, "there is no value", "leave the key out"},
+	{"text for a list", head + "defaults: {to: dir:/x}\nvms: [{vm: a}]\n", 4, 16, "defaults.to: want a list, not one value", ""},
+	{"yes", strings.Replace(whole, "defaults: {", "defaults: {sourceHash: yes, ", 1), 4, 24, "want true or false", ""},
+	{"text for a number", strings.Replace(whole, "defaults: {", `defaults: {priority: "7", `, 1), 4, 22, "want a whole number", ""},
+	{"hexadecimal", strings.Replace(whole, "defaults: {", `defaults: {priority: 0x7, `, 1), 4, 22, "want a whole number", ""},
+	{"too much", strings.Replace(whole, "defaults: {", `defaults: {connections: 13, `, 1), 4, 25, "13 is not in 1 to 12", ""},
+	{"word", strings.Replace(whole, "defaults: {", `defaults: {transport: http, `, 1), 4, 23, `"http" is not one of https, nfc, landing`, "did you mean https?"},
+	{"relative folder", head + "defaults: {to: [\"dir:vm\"]}\nvms: [{vm: a}]\n", 4, 17, "does not begin at the root", "dir:/FOLDER"},
+	{"no folder", head + "defaults: {to: [/srv/vm]}\nvms: [{vm: a}]\n", 4, 17, "is not where a VM can live", "dir:/FOLDER"},
+	{"twice to one folder", head + "defaults: {to: [dir:/x, dir:/x/]}\nvms: [{vm: a}]\n", 4, 25, "is there twice", "keep one"},
+	{"nowhere", head + "vms: [{vm: a}]\n", 4, 7, "not said where the VM is to live", "defaults: {to:"},
+	{"chosen, to nowhere", head + "select: cbt\n", 4, 1, "not said where the VMs are to live", "defaults: {to:"},
+	{"one VM twice", strings.Replace(whole, "{vm: web01}", "{vm: web01}, {vm: web01}", 1), 5, 21, "web01 is there twice, first in line 5", "keep one"},
+	{"size", strings.Replace(whole, "defaults: {", `defaults: {landing: {memory: 1.5G}, `, 1), 4, 30, "want a whole number with K, M, G or T", ""},
+	{"rate in bits", whole + "limits: {bandwidth: [{rate: 10Gbit}]}\n", 6, 29, "want bytes a second", "1250M"},
+	{"time", strings.Replace(whole, "defaults: {", `defaults: {shutdownWait: 5, `, 1), 4, 26, "want text, not a number", ""},
+	{"time without a unit", strings.Replace(whole, "defaults: {", `defaults: {shutdownWait: "5", `, 1), 4, 26, "want a time such as 30s", ""},
+	{"negative time", strings.Replace(whole, "defaults: {", `defaults: {shutdownWait: -5m, `, 1), 4, 26, "want a time such as 30s", ""},
+	{"no interval", strings.Replace(whole, "defaults: {", `defaults: {warm: {interval: 0s}, `, 1), 4, 19, "want a time above 0", ""},
+	{"cutover without a zone", strings.Replace(whole, "defaults: {", `defaults: {warm: {cutover: 2026-12-01T02:00}, `, 1), 4, 28, "a time with its zone", ""},
+	{"cutover by no window", strings.Replace(whole, "defaults: {", `defaults: {warm: {cutover: window}, `, 1), 4, 19, "there is no window", "window: {from"},
+	{"window for nothing", strings.Replace(whole, "defaults: {", `defaults: {warm: {window: {days: [sat]}}, `, 1), 4, 19, "not by a window", "cutover: window"},
+	{"half a window", strings.Replace(whole, "defaults: {", `defaults: {warm: {cutover: window, window: {from: "22:00"}}, `, 1), 4, 36, "has from and to", "both or none"},
+	{"a window of no time", whole + `limits: {bandwidth: [{rate: 1M, from: "08:00", to: "08:00"}]}`, 6, 48, "ends when it begins", "leave both out"},
+	{"clock", whole + `limits: {bandwidth: [{rate: 1M, from: "8:00", to: "24:00"}]}`, 6, 39, "want a time of day", ""},
+	{"zone", whole + `limits: {bandwidth: [{rate: 1M, days: [mon], zone: Europe/Berln}]}`, 6, 52, "no time zone", "Europe/Berlin"},
+	{"zone of this machine", whole + `limits: {bandwidth: [{rate: 1M, days: [mon], zone: Local}]}`, 6, 52, "no time zone", "Europe/Berlin"},
+	{"zone of no times", whole + `limits: {bandwidth: [{rate: 1M, zone: UTC}]}`, 6, 33, "there are none", ""},
+	{"day", whole + `limits: {bandwidth: [{rate: 1M, days: [monday]}]}`, 6, 40, `"monday" is not one of`, "did you mean mon?"},
+	{"day twice", whole + `limits: {bandwidth: [{rate: 1M, days: [mon, mon]}]}`, 6, 45, "mon is there twice", "keep one"},
+	{"never in force", whole + `limits: {bandwidth: [{rate: 1M}, {rate: 2M}]}`, 6, 34, "never in force", "last"},
+	{"hook for a shell", whole + "hooks: {pre: {command: rm -rf /tmp/x}}\n", 6, 24, "want a list, not one value", ""},
+	{"hook without a command", whole + "hooks: {pre: {timeout: 1m}}\n", 6, 9, "there is no command", "command: ["},
+	{"hook without time", whole + "hooks: {pre: {command: [a], timeout: 0s}}\n", 6, 29, "want a time above 0", ""},
+	{"buffer", strings.Replace(whole, "defaults: {", `defaults: {nfc: {buffer: 100K}, `, 1), 4, 18, "multiple of 64K", ""},
+	{"buffers", strings.Replace(whole, "defaults: {", `defaults: {nfc: {buffer: 2M, buffers: 9}, `, 1), 4, 30, "16M at the most", ""},
+	{"warm to several", head + "defaults: {to: [dir:/a, dir:/b]}\nvms: [{vm: a, mode: warm}]\n", 5, 7, "one destination, not 2", "move it cold"},
+	{"selection", head + "defaults: {to: [dir:/x]}\nselect: fodler=prod\n", 5, 9, `select: column 1: "fodler" is not a field`, "did you mean folder?"},
+	{"UUID", strings.Replace(whole, "{vm: web01}", "{vm: web01, uuid: xyz}", 1), 5, 25, "want text such as", ""},
+	{"IP", strings.Replace(whole, "defaults: {", `defaults: {landing: {advertise: esx1}, `, 1), 4, 33, "want an IP address", ""},
+	{"fingerprint", strings.Replace(whole, "esx1}", `esx1, fingerprint: "AB:CD"}`, 1), 3, 46, "want a SHA-256", ""},
+	{"name", strings.Replace(whole, "name: p", "name: my plan", 1), 2, 7, "want a name of letters", ""},
+	{"anchor", strings.Replace(whole, "{to:", "&d {to:", 1), 4, 11, "anchors and aliases are not taken", "defaults"},
+	{"alias", whole + "hooks: *d\n", 0, 0, "unknown anchor", ""},
+	{"merge key", strings.Replace(whole, "{vm: web01}", "{vm: web01, <<: {priority: 1}}", 1), 5, 19, "a key must be text", ""},
+	{"tag", strings.Replace(whole, "vm: web01", "vm: !!str web01", 1), 5, 12, "tags (!!str) are not taken", "alone"},
+	{"key that is no text", whole + "maps: {networks: {12: br0}}\n", 6, 19, "a key must be text", "in quotes"},
+}
+
+func TestMistakesHaveAPlaceAndARemedy(t *testing.T) {
+	for _, c := range mistakes {
+		t.Run(c.name, func(t *testing.T) {
+			_, found := Parse([]byte(c.text))
+			if len(found) == 0 {
+				t.Fatalf("nothing was found in:\n%s", c.text)
+			}
+			f := found[0]
+			if !slices.ContainsFunc(found, func(f Finding) bool {
+				return f.Line == c.line && f.Column == c.column && strings.Contains(f.Text, c.says) && strings.Contains(f.Remedy, c.remedy)
+			}) {
+				t.Errorf("%v, remedy %q; want %d:%d %q, remedy %q", found, f.Remedy, c.line, c.column, c.says, c.remedy)
+			}
+			if fault.KindOf(found.Err()) != fault.Invalid {
+				t.Errorf("kind %v", fault.KindOf(found.Err()))
+			}
+			for _, f := range found {
+				if strings.Contains(f.Text+f.Remedy, "hunter2") {
+					t.Errorf("a secret was repeated: %v %s", f, f.Remedy)
+				}
+			}
+		})
+	}
+}
+
+func TestAllMistakesAreToldAtOnce(t *testing.T) {
+	_, found := Parse([]byte("version: 1\nname: a b\nsource: {url: x, bogus: 1}\nlimits: {host: {vms: 0}}\nvms: [{vm: 1}, {}, {vm: ok, spot: {first: x}}]\n"))
+	want := []string{"2:7: name: ", "3:15: source.url: ", `3:18: source: "bogus"`, "4:22: limits.host.vms: ", "5:12: vms[0].vm: ", "5:16: vms[1]: vm is missing", "5:43: vms[2].spot.first: "}
+	if len(found) != len(want) {
+		t.Fatalf("%d findings, want %d: %v", len(found), len(want), found)
+	}
+	for i, w := range want {
+		if !strings.HasPrefix(found[i].String(), w) {
+			t.Errorf("finding %d is %q, want %q…", i, found[i], w)
+		}
+	}
+}
+
+// A plan in JSON is one, too: YAML has it in it.
+func TestJSONIsTaken(t *testing.T) {
+	mustParse(t, `{"version": 1, "name": "p", "source": {"url": "esxi://root@h"}, "defaults": {"to": ["dir:/x"], "spot": {"first": 1024}}, "vms": [{"vm": "a"}]}`)
+}
+
+// Hostile texts are refused at once, and cost little.
+func TestBombs(t *testing.T) {
+	lol := "a: &a [x,x,x,x,x,x,x,x,x]\n"
+	for i := 'b'; i <= 'z'; i++ {
+		lol += string(i) + ": &" + string(i) + " [" + strings.Repeat("*"+string(i-1)+",", 8) + "*" + string(i-1) + "]\n"
+	}
+	for name, text := range map[string]string{
+		"a billion laughs": whole + lol,
+		"deep lists":       whole + "x: " + strings.Repeat("[", 100_000),
+		"deep keys":        whole + "x: " + strings.Repeat("{a: ", 100_000),
+		"deep dashes":      strings.Repeat("- ", 100_000),
+		"large":            whole + "# " + strings.Repeat("x", mostBytes),
+		"many values":      whole + "x: [" + strings.Repeat("1,", mostNodes) + "1]",
+		"many keys":        whole + strings.Repeat("vms: []\n", 40_000),
+		"one long word":    whole + "x: " + strings.Repeat("a", 1<<20),
+		"one long key":     whole + strings.Repeat("a", 1000) + ": 1",
+		"one long value":   strings.Replace(whole, "{to", "{format: "+strings.Repeat("ä", 1<<20)+", to", 1),
+		"many mistakes":    whole + "x: 1\n" + strings.Repeat("y: 1\n", 100_000),
+	} {
+		began := time.Now()
+		_, found := Parse([]byte(text))
+		if len(found) == 0 || found.Err() == nil || len(found) > mostMistakes+1 {
+			t.Errorf("%s: %d things were found", name, len(found))
+		}
+		for _, f := range found {
+			if len(f.Text)+len(f.Remedy) > 4*longestTold {
+				t.Errorf("%s: %d bytes are told", name, len(f.Text)+len(f.Remedy))
+			}
+		}
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("%s: %v", name, took)
+		}
+	}
+}
+
+// Whatever the text is, it is refused with a place in it, or is a plan.
+func FuzzParse(f *testing.F) {
+	for _, c := range mistakes {
+		f.Add([]byte(c.text))
+	}
+	files, _ := filepath.Glob("testdata/v*/*.yaml")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		file, found := Parse(text)
+		lines := strings.Count(string(text), "\n") + strings.Count(string(text), "\r") + 2
+		for _, each := range found {
+			if each.Text == "" || !each.Blocks || each.Line < 0 || each.Line > lines && !strings.ContainsAny(string(text), "\u0085\u2028\u2029") {
+				t.Fatalf("finding %+v in %d lines", each, lines)
+			}
+		}
+		if len(found) == 0 && (file == nil || file.Version != Version || file.Name == "" || file.Source.URL == "" || file.Select.IsZero() && len(file.VMs) == 0) {
+			t.Fatalf("a plan without what it must have: %+v", file)
+		}
+	})
+}

@@ -1,0 +1,133 @@
+package planfile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+const uuid1 = "42200b7e-5d1c-4c1f-9a55-0d4f6d1c9a01"
+
+// fleet has a name twice, and a VM that is called like another one's reference.
+var fleet = []inventory.VM{
+	{Ref: "vm-1", Name: "web01", UUID: uuid1, Datacenter: "DC1", Folder: "prod", VMX: inventory.Path{Datastore: "ssd"}, Power: inventory.PoweredOff},
+	{Ref: "vm-2", Name: "twin", Datacenter: "DC1", VMX: inventory.Path{Datastore: "hdd"}},
+	{Ref: "vm-3", Name: "twin", Datacenter: "DC2", VMX: inventory.Path{Datastore: "hdd"}},
+	{Ref: "vm-4", Name: "vm-5", VMX: inventory.Path{Datastore: "ssd"}},
+	{Ref: "vm-5", Name: "db: 01\n#", VMX: inventory.Path{Datastore: "ssd"}, Warnings: []inventory.Warning{{Code: "vtpm"}}, GuestName: "a\x1b[31mb"},
+}
+
+func resolved(t *testing.T, text string) (string, Findings) {
+	t.Helper()
+	moves, found := mustParse(t, text).Resolve(fleet, esx.NewIndex(fleet))
+	var out []string
+	for _, m := range moves {
+		out = append(out, fmt.Sprintf("%s %v %d", m.VM.Ref, m.Options.To, m.Pos.Line))
+	}
+	return strings.Join(out, "; "), found
+}
+
+func TestResolve(t *testing.T) {
+	for _, c := range []struct{ name, rest, want string }{
+		{"named", "defaults: {to: [dir:/d]}\nvms: [{vm: web01}, {vm: vm-3}, {vm: DC1/vm/twin, to: [dir:/own]}]", "vm-1 [dir:/d] 5; vm-3 [dir:/d] 5; vm-2 [dir:/own] 5"},
+		{"chosen", "defaults: {to: [dir:/d]}\nselect: name=twin", "vm-2 [dir:/d] 5; vm-3 [dir:/d] 5"},
+		{"both", "defaults: {to: [dir:/d]}\nselect: name=twin\nvms: [{vm: vm-3, to: [dir:/own]}]", "vm-3 [dir:/own] 6; vm-2 [dir:/d] 5"},
+		{"by datastore", "defaults: {to: [dir:/d]}\nmaps: {datastores: {ssd: dir:/s}}\nvms: [{vm: web01}, {vm: vm-2}, {vm: vm-3, to: [dir:/own]}]", "vm-1 [dir:/s] 6; vm-2 [dir:/d] 6; vm-3 [dir:/own] 6"},
+		{"by UUID", "defaults: {to: [dir:/d]}\nvms: [{vm: " + strings.ToUpper(uuid1) + ", uuid: " + uuid1 + "}]", "vm-1 [dir:/d] 5"},
+	} {
+		if got, found := resolved(t, head+c.rest); got != c.want || len(found) > 0 {
+			t.Errorf("%s: %s, %v; want %s", c.name, got, found, c.want)
+		}
+	}
+}
+
+func TestResolveNamesWhatItDoesNotFind(t *testing.T) {
+	for _, c := range []struct {
+		name, rest, code string
+		kind             fault.Kind
+		says             string
+	}{
+		{"gone", "vms: [{vm: web02, to: [dir:/d]}]", "vm", fault.NotFound, `4:7: no VM is called "web02"`},
+		{"ambiguous", "vms: [{vm: twin, to: [dir:/d]}]", "vm", fault.Conflict, "fits 2 VMs"},
+		{"like a reference", "vms: [{vm: vm-5, to: [dir:/d]}]", "vm", fault.Conflict, "fits 2 VMs"},
+		{"another's name now", "vms: [{vm: web01, to: [dir:/d], uuid: 00000000-5d1c-4c1f-9a55-0d4f6d1c9a01}]", "other-vm", fault.Conflict, "another VM's now"},
+		{"two entries", "vms: [{vm: web01, to: [dir:/d]}, {vm: vm-1, to: [dir:/d]}]", "twice", fault.Conflict, "the first in line 4"},
+		{"nothing chosen", "defaults: {to: [dir:/d]}\nselect: name=nobody", "select", fault.NotFound, "no VM is chosen by: name = nobody"},
+		{"nowhere", "maps: {datastores: {ssd: dir:/s}}\nvms: [{vm: vm-2}]", "no-destination", fault.Conflict, "datastore hdd is not in maps"},
+	} {
+		_, found := resolved(t, head+c.rest)
+		if len(found) != 1 || found[0].Code != c.code || found[0].Remedy == "" || fault.KindOf(found.Err()) != c.kind || !strings.Contains(found[0].String(), c.says) {
+			t.Errorf("%s: %+v, want %s %q", c.name, found, c.code, c.says)
+		}
+	}
+}
+
+// A draft is a plan of what can be moved, whatever VMs are called.
+func TestADraftIsReadBack(t *testing.T) {
+	names := esx.NewIndex(fleet)
+	d := &Draft{Name: "esx1", URL: "vcenter://a@b.local@vc1", To: []string{"dir:/srv/my vm"}, Mode: Cold, PowerOff: NeverOff, Select: "name ~ *"}
+	for i := range fleet {
+		d.VMs = append(d.VMs, Candidate{VM: &fleet[i]})
+	}
+	d.VMs[2].Obstacles = []inventory.Warning{{Code: "rdm", Text: "a\nname: x", Remedy: "do\nwithout"}}
+	var b strings.Builder
+	if err := d.Write(&b, names); err != nil {
+		t.Fatal(err)
+	}
+	f := mustParse(t, b.String())
+	moves, found := f.Resolve(fleet, names)
+	var refs []string
+	for _, m := range moves {
+		refs = append(refs, string(m.VM.Ref))
+	}
+	if !slices.Equal(refs, []string{"vm-1", "vm-2", "vm-4", "vm-5"}) || len(found) > 0 || f.Defaults.To[0] != "dir:/srv/my vm" {
+		t.Errorf("read back are %q, %v, from:\n%s", refs, found, b.String())
+	}
+	for _, says := range []string{"4 VMs that can be moved", "1 VM that cannot be moved", "# rdm: a?name: x", "Remedy: do?without", "# - vm: vm-3", "vtpm", "a?[31mb"} {
+		if !strings.Contains(b.String(), says) {
+			t.Errorf("the draft does not say %q:\n%s", says, b.String())
+		}
+	}
+}
+
+func TestADraftOfNothing(t *testing.T) {
+	var b strings.Builder
+	d := &Draft{Name: "p", URL: "esxi://root@h", Mode: Warmly, PowerOff: GuestOff}
+	if err := d.Write(&b, esx.NewIndex(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if _, found := parse([]byte(b.String())); len(found) > 0 {
+		t.Errorf("%v in:\n%s", found, b.String())
+	}
+}
+
+func TestWord(t *testing.T) {
+	for in, want := range map[string]string{"web01": "web01", "": `""`, "yes": `"yes"`, "Null": `"Null"`, "007": `"007"`, "a b": `"a b"`, "a: b": `"a: b"`, "ä\n": `"ä\n"`, "dir:/x": "dir:/x", "R&D": `"R&D"`, uuid1: uuid1} {
+		if got := word(in); got != want {
+			t.Errorf("%q is written %s, want %s", in, got, want)
+		}
+	}
+}
+
+// What blocks decides about the exit code: one kind keeps its own.
+func TestKindOfFindings(t *testing.T) {
+	gone, full := Found("a", Pos{}, "x", fault.New(fault.NotFound, "gone")), Found("b", Pos{3, 2}, "y", fault.New(fault.Full, "full").WithHint("room"))
+	note := Noted("c", Pos{}, "", "", "by the way")
+	for _, c := range []struct {
+		found Findings
+		kind  fault.Kind
+		says  string
+	}{{Findings{full, note}, fault.Full, "3:2: y: full"}, {Findings{gone, gone}, fault.NotFound, "2 things"}, {Findings{gone, note, full}, fault.Conflict, "2 things"}} {
+		if err := c.found.Err(); fault.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v is %v: %v", c.found, fault.KindOf(err), err)
+		}
+	}
+	if err := (Findings{note}).Err(); err != nil {
+		t.Errorf("a note is an error: %v", err)
+	}
+}

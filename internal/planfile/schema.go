@@ -1,0 +1,125 @@
+package planfile
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/unit"
+)
+
+// schemaID names the schema. Nothing is fetched from there.
+const schemaID = "https://github.com/decamp/decamp/plan-v1.schema.json"
+
+// Schema returns the JSON schema (2020-12) of a File, for editors. It is made from the types
+// that Parse reads into, so it knows the same keys, types and words. It takes all that Parse
+// takes; what one value says about another it cannot tell.
+func Schema() ([]byte, error) {
+	root := structureSchema(reflect.ValueOf(initial()).Elem())
+	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	root["$id"], root["title"] = schemaID, "decamp plan"
+	root["anyOf"] = []any{map[string]any{"required": []string{"select"}}, map[string]any{"required": []string{"vms"}}}
+	text, err := json.MarshalIndent(root, "", "  ")
+	return append(text, '\n'), err
+}
+
+// valueSchema describes one value by what a new File has in its place, which is the default.
+func valueSchema(v reflect.Value) map[string]any {
+	if s, ok := reflect.New(v.Type()).Interface().(scalar); ok {
+		return scalarSchema(s.form(), v)
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		return structureSchema(v)
+	case reflect.Slice:
+		return map[string]any{"type": "array", "minItems": 1, "items": valueSchema(element(v.Type().Elem()))}
+	case reflect.Map:
+		return map[string]any{"type": "object", "propertyNames": map[string]any{"minLength": 1}, "additionalProperties": valueSchema(reflect.Zero(v.Type().Elem()))}
+	case reflect.Bool:
+		return map[string]any{"type": "boolean", "default": v.Bool()}
+	}
+	return map[string]any{"type": "integer"}
+}
+
+// element is what a list's elements begin as.
+func element(t reflect.Type) reflect.Value {
+	if t == reflect.TypeFor[VM]() {
+		return reflect.ValueOf(VM{Options: initial().Defaults})
+	}
+	return reflect.Zero(t)
+}
+
+func structureSchema(v reflect.Value) map[string]any {
+	properties, required := map[string]any{}, []string{}
+	for _, k := range keysOf(v.Type()) {
+		p := valueSchema(v.FieldByIndex(k.index))
+		p["description"] = k.doc
+		if k.bounded {
+			p["minimum"], p["maximum"] = k.min, k.max
+			if n := v.FieldByIndex(k.index).Int(); n >= int64(k.min) && (n != 0 || k.min < 0) {
+				p["default"] = n
+			}
+		}
+		properties[k.name] = p
+		if k.required {
+			required = append(required, k.name)
+		}
+	}
+	return map[string]any{"type": "object", "additionalProperties": false, "properties": properties, "required": required}
+}
+
+func scalarSchema(f form, v reflect.Value) map[string]any {
+	text := map[string]any{"type": "string"}
+	switch {
+	case len(f.words) > 0:
+		text["enum"] = f.words
+	case f.pattern != "":
+		text["pattern"] = f.pattern
+	default:
+		text["minLength"] = 1
+	}
+	if f.example != "" {
+		text["examples"] = []string{strings.Trim(f.example, `"`)}
+	}
+	if f.number {
+		text = map[string]any{"oneOf": []any{text, map[string]any{"type": "integer", "minimum": 0, "maximum": f.maximum}}}
+	}
+	if d := written(v); d != "" {
+		text["default"] = d
+	}
+	return text
+}
+
+// written is a default as a file would say it; "" if there is none.
+func written(v reflect.Value) string {
+	switch x := v.Interface().(type) {
+	case Size:
+		if x > 0 {
+			return unit.FormatSize(int64(x))
+		}
+	case Duration:
+		if x > 0 {
+			return shortTime(time.Duration(x))
+		}
+	case Cutover:
+		return manual
+	}
+	if v.Kind() == reflect.String {
+		return v.String()
+	}
+	return ""
+}
+
+// shortTime writes a time without the zeros that time.Duration has at its end: 1h, not 1h0m0s.
+func shortTime(d time.Duration) string {
+	s := d.String()
+	s = strings.TrimSuffix(s, "0s")
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	if s == "" || d%time.Minute != 0 {
+		return d.String()
+	}
+	return s
+}

@@ -1,0 +1,44 @@
+package preflight
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var codeInSource = regexp.MustCompile(`(?:Found|Noted)\("([a-z-]+)"|each\(ctx, hosts, of, "([a-z-]+)"`)
+
+// Codes are what scripts look at: each that is told is documented.
+func TestEveryCodeIsDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/plan-files.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := 0
+	for _, pattern := range []string{"*.go", "../planfile/*.go", "../../cmd/decamp/plan*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, files, err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range codeInSource.FindAllStringSubmatch(string(text), -1) {
+				codes++
+				if code := m[1] + m[2]; !strings.Contains(string(doc), "`"+code+"`") {
+					t.Errorf("docs/plan-files.md does not say what %s is", code)
+				}
+			}
+		}
+	}
+	if codes < 20 {
+		t.Errorf("only %d codes were found: is the source being read right?", codes)
+	}
+}

@@ -1,0 +1,147 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// Bounds of what is asked of hosts.
+const (
+	mostProbes = 4           // at a time
+	probeWait  = time.Minute // for the answer of one
+)
+
+// onHosts looks at what the hosts of the plan must let in.
+func (c *check) onHosts(ctx context.Context) {
+	if c.file.Source.Direct {
+		hosts, of := c.hostsOf(func(planfile.Options) bool { return true })
+		c.each(ctx, hosts, of, "host-unreachable", func(ctx context.Context, h inventory.Host) error {
+			return c.rig.Reach(ctx, h)
+		})
+	}
+	hosts, of := c.hostsOf(func(o planfile.Options) bool {
+		return o.SourceHash || o.Transport == "landing" && (o.Landing.Copy == "ssh" || c.free)
+	})
+	if c.file.Source.SSH.Enable {
+		return
+	}
+	c.each(ctx, hosts, of, "ssh-off", func(ctx context.Context, h inventory.Host) error {
+		runs, err := c.rig.Source.SSHRuns(ctx, h.Ref)
+		if runs || err != nil { // a host that does not say may have it on
+			return nil
+		}
+		return fault.New(fault.Denied, "SSH is needed on host %s, and it is off", h.Name).
+			WithHint("say source: {ssh: {enable: true}}: it is started, and stopped again in the end; or start the service TSM-SSH by hand")
+	})
+}
+
+// each asks hosts side by side, and tells the answers in their order.
+func (c *check) each(ctx context.Context, hosts []inventory.Host, of map[inventory.MoRef]int, code string, ask func(context.Context, inventory.Host) error) {
+	answers := make([]error, len(hosts))
+	var g errgroup.Group
+	g.SetLimit(mostProbes)
+	for n, h := range hosts {
+		g.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, probeWait)
+			defer cancel()
+			answers[n] = ask(ctx, h)
+			return nil
+		})
+	}
+	_ = g.Wait() // nothing in it fails
+	for n, err := range answers {
+		if err != nil {
+			i := of[hosts[n].Ref]
+			c.add(i, planfile.Found(code, c.moves[i].Pos, "", err))
+		}
+	}
+}
+
+// transport opens each way of moving disks once.
+func (c *check) transport(ctx context.Context, o planfile.Options) (transport.Transport, error) {
+	key := transportKey(o)
+	if t := c.transports[key]; t != nil {
+		return t, nil
+	}
+	t, err := c.rig.Transport(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	c.transports[key] = t
+	return t, nil
+}
+
+func transportKey(o planfile.Options) string {
+	return fmt.Sprint(o.Transport, o.Mode, o.Connections, o.NFC, o.Landing)
+}
+
+// probes has one disk on each host opened by each transport that is to move VMs from there:
+// that proves network, rights and locks, and takes seconds for any number of VMs. VMs that
+// run are left alone.
+func (c *check) probes(ctx context.Context) error {
+	type pair struct {
+		host inventory.MoRef
+		key  string
+	}
+	tried := map[pair]bool{}
+	var g errgroup.Group
+	var mu sync.Mutex // of failed
+	failed := map[int]error{}
+	g.SetLimit(mostProbes)
+	for i, m := range c.moves {
+		p := pair{m.VM.Host, transportKey(m.Options)}
+		t := c.transports[p.key]
+		if tried[p] || c.bad[i] || t == nil || m.VM.Power != inventory.PoweredOff || len(m.VM.Disks) == 0 {
+			continue
+		}
+		tried[p] = true
+		g.Go(func() error {
+			if err := probe(ctx, t, m.VM); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed[i] = err
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // nothing in it fails
+	c.tellProbes(failed)
+	return ctx.Err()
+}
+
+func (c *check) tellProbes(failed map[int]error) {
+	var order []int
+	for i := range failed {
+		order = append(order, i)
+	}
+	slices.Sort(order)
+	for _, i := range order {
+		m := c.moves[i]
+		c.add(i, planfile.Found("transport", m.Pos, m.VM.Name, failed[i]))
+	}
+}
+
+func probe(ctx context.Context, t transport.Transport, vm *inventory.VM) error {
+	ctx, cancel := context.WithTimeout(ctx, probeWait)
+	defer cancel()
+	d := &vm.Disks[0]
+	offer, err := t.Probe(ctx, transport.Disk{VM: vm, Disk: d})
+	switch {
+	case err != nil:
+		return fmt.Errorf("try disk %d over %s: %w", d.Key, t.Name(), err)
+	case !offer.Usable:
+		return fault.New(fault.Unsupported, "%s cannot move disk %d: %s", t.Name(), d.Key, offer.Reason).
+			WithHint("give it another transport, or change the disk as said")
+	}
+	return nil
+}

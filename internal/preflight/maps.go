@@ -1,0 +1,50 @@
+package preflight
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/planfile"
+)
+
+// maps looks for names that the maps have and the source does not, and for networks of the
+// plan's VMs that have no place in a map.
+func (c *check) maps(vms []inventory.VM, stores []inventory.Datastore) {
+	haveStores, haveNets := map[string]bool{}, map[string]bool{}
+	for _, d := range stores {
+		haveStores[d.Name] = true
+	}
+	for i := range vms {
+		for _, n := range vms[i].NICs {
+			haveNets[n.Network] = true
+		}
+	}
+	c.unknown("maps.datastores", slices.Collect(maps.Keys(c.file.Maps.Datastores)), haveStores, "the source has no datastore called %s")
+	c.unknown("maps.networks", slices.Collect(maps.Keys(c.file.Maps.Networks)), haveNets, "no VM of the source is connected to a network called %s")
+	c.unmapped()
+}
+
+func (c *check) unknown(path string, names []string, have map[string]bool, format string) {
+	slices.Sort(names)
+	for _, name := range names {
+		if !have[name] {
+			c.found = append(c.found, planfile.Noted("map", c.file.At(path+"."+name), "", "correct the name, or take it out", format, name))
+		}
+	}
+}
+
+// unmapped tells each network once. A plan without a map of networks means none.
+func (c *check) unmapped() {
+	told := map[string]bool{}
+	for _, m := range c.moves {
+		for _, n := range m.VM.NICs {
+			_, mapped := c.file.Maps.Networks[n.Network]
+			if mapped || told[n.Network] || len(c.file.Maps.Networks) == 0 {
+				continue
+			}
+			told[n.Network] = true
+			c.found = append(c.found, planfile.Noted("map", c.file.At("maps.networks"), m.VM.Name, "add it to maps: {networks: …}", "its network %s is not in the map", n.Network))
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/planfile"
+)
+
+// settler finds out whether all VMs together have a place.
+type settler struct {
+	*check
+	spaces map[uint64]*Space
+	order  []uint64
+	at     map[uint64]planfile.Pos // of the first move there
+	taken  map[string]*inventory.VM
+	failed map[planfile.Destination]bool
+}
+
+// settle looks at the places of all moves, and at what they take of each file system.
+func (c *check) settle(ctx context.Context) []Space {
+	s := &settler{c, map[uint64]*Space{}, nil, map[uint64]planfile.Pos{}, map[string]*inventory.VM{}, map[planfile.Destination]bool{}}
+	for i := range c.moves {
+		for _, to := range c.moves[i].Options.To {
+			s.one(ctx, i, to)
+		}
+	}
+	spaces := []Space{}
+	for _, device := range s.order {
+		s.fits(device)
+		spaces = append(spaces, *s.spaces[device])
+	}
+	return spaces
+}
+
+func (s *settler) one(ctx context.Context, i int, to planfile.Destination) {
+	m := s.moves[i]
+	p, err := s.place(to, m.Options)
+	if err != nil { // once for each, not for each VM
+		s.bad[i] = true
+		if !s.failed[to] {
+			s.failed[to] = true
+			s.add(i, planfile.Found("target", m.Pos, "", err))
+		}
+		return
+	}
+	folder := p.Folder(m.VM)
+	if first := s.taken[folder]; first != nil {
+		s.add(i, planfile.Found("name", m.Pos, m.VM.Name, fault.New(fault.Conflict, "it and %s (%s) of this plan both come to %s", first.Name, first.Ref, folder).
+			WithHint("move one of them to another folder with a to of its own, or rename it")))
+		return
+	}
+	s.taken[folder] = m.VM
+	if p.Holds(m.VM) {
+		s.add(i, planfile.Noted("already", m.Pos, m.VM.Name, "take it out of the plan, or move that folder away to have it moved again", "it stands in %s already, moved", folder))
+		s.bad[i] = true // there is nothing to probe for it
+		return
+	}
+	_, err = p.Plan(ctx, m.VM)
+	if err != nil && !fault.Is(err, fault.Full) { // all VMs together are looked at below
+		s.add(i, planfile.Found("target", m.Pos, m.VM.Name, err))
+		return
+	}
+	s.count(i, to, p)
+}
+
+// count adds a VM to what its file system is to take.
+func (s *settler) count(i int, to planfile.Destination, p Place) {
+	m := s.moves[i]
+	free, device, err := p.Room()
+	if err != nil {
+		s.add(i, planfile.Found("target", m.Pos, m.VM.Name, err))
+		return
+	}
+	space := s.spaces[device]
+	if space == nil {
+		space = &Space{Free: free}
+		s.spaces[device], s.at[device], s.order = space, m.Pos, append(s.order, device)
+	}
+	least, most := p.Need(m.VM)
+	space.VMs, space.Least, space.Most = space.VMs+1, space.Least+least, space.Most+max(least, most)
+	if !slices.Contains(space.Folders, to.Folder()) {
+		space.Folders = append(space.Folders, to.Folder())
+	}
+}
+
+// fits compares what is needed on one file system with what is free.
+func (s *settler) fits(device uint64) {
+	space, at := s.spaces[device], s.at[device]
+	where := fmt.Sprintf("%d VMs of the plan need %%d MiB in %s, %d MiB are free", space.VMs, space.Folders[0], space.Free>>20)
+	if len(space.Folders) > 1 {
+		where += fmt.Sprintf(" (%d folders on one file system)", len(space.Folders))
+	}
+	switch {
+	case space.Least > space.Free:
+		s.found = append(s.found, planfile.Found("space", at, "", fault.New(fault.Full, where+" at least", space.Least>>20).
+			WithHint("free %d MiB, or have some of them moved to another folder", (space.Least-space.Free)>>20+1)))
+	case space.Most > space.Free:
+		s.found = append(s.found, planfile.Noted("space", at, "", "watch it, or make room: images take only what is not zeros, which nobody knows before the disks are read", where+" if all disks are full", space.Most>>20))
+	}
+}
+
+// place opens each destination once for each way in which VMs are written there.
+func (c *check) place(to planfile.Destination, o planfile.Options) (Place, error) {
+	key := fmt.Sprint(to, o.Format, o.DomainType)
+	if p := c.places[key]; p != nil {
+		return p, nil
+	}
+	p, err := c.rig.Place(to, o)
+	if err != nil {
+		return nil, err
+	}
+	c.places[key] = p
+	return p, nil
+}

@@ -1,0 +1,178 @@
+// Package preflight says of a whole plan what would fail, before anything is done: VMs that
+// are gone or cannot be moved, folders without room or with the name taken, hosts that do not
+// answer. It only looks: it changes nothing on hosts, and makes nothing at targets.
+//
+// What one VM's own run looks at before it begins is package migrate's; preflight asks the
+// same questions by the same functions, and adds those that only the VMs of a plan together
+// have an answer to: two that come to one name, all of them in one file system.
+//
+// A plan that passes may still fail: a VM may be changed in between, a disk hold more than it
+// takes, a network break.
+package preflight
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// Source is the ESXi or vCenter of the plan, logged in to.
+type Source interface {
+	Hosts(ctx context.Context) ([]inventory.Host, error)
+	Datastores(ctx context.Context) ([]inventory.Datastore, error)
+	VMs(ctx context.Context) ([]inventory.VM, error)
+
+	// FreeLicence reports whether the host's licence is known to let its API change nothing.
+	FreeLicence(ctx context.Context) bool
+
+	// SSHRuns reports whether a host takes logins by SSH.
+	SSHRuns(ctx context.Context, host inventory.MoRef) (bool, error)
+}
+
+// Place is where VMs of the plan are to live.
+type Place interface {
+	// Plan names the images of a VM, or says why it cannot live there.
+	Plan(ctx context.Context, vm *inventory.VM) ([]target.Image, error)
+
+	// Folder is where a VM will stand. It is another's if their names come to the same.
+	Folder(vm *inventory.VM) string
+
+	// Holds reports whether the VM stands there already.
+	Holds(vm *inventory.VM) bool
+
+	// Need returns how many bytes a VM takes there, at least and at most.
+	Need(vm *inventory.VM) (least, most int64)
+
+	// Room returns the bytes that are free, and the device they are on.
+	Room() (free int64, device uint64, err error)
+}
+
+// Rig is what a plan is checked with.
+type Rig struct {
+	Source    Source
+	Names     func([]inventory.VM) planfile.Finder
+	Place     func(planfile.Destination, planfile.Options) (Place, error)
+	Transport func(context.Context, planfile.Options) (transport.Transport, error)
+	Reach     func(ctx context.Context, host inventory.Host) error // whether it answers from here
+	Now       func() time.Time
+}
+
+// Report is what a plan amounts to.
+type Report struct {
+	VMs      int               `json:"vms"`
+	Disks    int               `json:"disks"`
+	Bytes    int64             `json:"bytes"` // of all disks
+	Places   []Space           `json:"places"`
+	Findings planfile.Findings `json:"findings"`
+}
+
+// Space is what VMs of the plan take of one file system.
+type Space struct {
+	Folders []string `json:"folders"`
+	VMs     int      `json:"vms"`
+	Least   int64    `json:"least"` // bytes: what thin disks take at the source
+	Most    int64    `json:"most"`  // bytes: all of the disks
+	Free    int64    `json:"free"`  // bytes
+}
+
+// check is one look at a plan.
+type check struct {
+	rig   Rig
+	file  *planfile.File
+	hosts map[inventory.MoRef]inventory.Host
+	free  bool // the host's API changes nothing
+	moves []planfile.Move
+	found planfile.Findings
+
+	places     map[string]Place
+	transports map[string]transport.Transport
+	lacking    map[string]bool // transports that cannot be had
+	bad        map[int]bool    // moves that something stands in the way of
+}
+
+// Check looks at all of a plan. Its error says that the source could not be asked.
+func Check(ctx context.Context, f *planfile.File, rig Rig) (Report, error) {
+	c := &check{rig: rig, file: f, hosts: map[inventory.MoRef]inventory.Host{}, places: map[string]Place{}, transports: map[string]transport.Transport{}, lacking: map[string]bool{}, bad: map[int]bool{}}
+	defer c.close()
+	if err := c.look(ctx); err != nil {
+		return Report{Findings: c.found}, err
+	}
+	for i := range c.moves {
+		if err := c.vm(ctx, i); err != nil {
+			return Report{Findings: c.found}, err
+		}
+	}
+	r := Report{Places: c.settle(ctx)}
+	c.onHosts(ctx)
+	if err := c.probes(ctx); err != nil {
+		return Report{Findings: c.found}, err
+	}
+	for _, m := range c.moves {
+		r.VMs, r.Disks, r.Bytes = r.VMs+1, r.Disks+len(m.VM.Disks), r.Bytes+m.VM.Provisioned
+	}
+	c.found.Sort()
+	r.Findings = append(planfile.Findings{}, c.found...)
+	return r, ctx.Err()
+}
+
+func (c *check) close() {
+	for _, t := range c.transports {
+		_ = t.Close() // nothing was moved
+	}
+}
+
+// look reads the inventory, once for all VMs.
+func (c *check) look(ctx context.Context) error {
+	var hosts []inventory.Host
+	var stores []inventory.Datastore
+	var vms []inventory.VM
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { hosts, err = c.rig.Source.Hosts(gctx); return err })
+	g.Go(func() (err error) { stores, err = c.rig.Source.Datastores(gctx); return err })
+	g.Go(func() (err error) { vms, err = c.rig.Source.VMs(gctx); return err })
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for _, h := range hosts {
+		c.hosts[h.Ref] = h
+	}
+	c.free = c.rig.Source.FreeLicence(ctx)
+	c.moves, c.found = c.file.Resolve(vms, c.rig.Names(vms))
+	c.maps(vms, stores)
+	return nil
+}
+
+// add notes what was found of a move; what blocks keeps it from being looked at further.
+func (c *check) add(i int, f planfile.Finding) {
+	c.bad[i] = c.bad[i] || f.Blocks
+	c.found = append(c.found, f)
+}
+
+// permit is what a VM's options allow, in the words of package migrate.
+func permit(o planfile.Options) migrate.Permit {
+	return migrate.Permit{
+		PowerOff: o.PowerOff != planfile.NeverOff || o.Mode == planfile.Warmly,
+		Force:    o.PowerOff == planfile.ForceOff && o.Mode != planfile.Warmly,
+	}
+}
+
+// hostsOf lists the hosts of the moves that a condition holds for, with one move of each.
+func (c *check) hostsOf(wanted func(planfile.Options) bool) (hosts []inventory.Host, of map[inventory.MoRef]int) {
+	of = map[inventory.MoRef]int{}
+	for i, m := range c.moves {
+		h, known := c.hosts[m.VM.Host]
+		if _, seen := of[h.Ref]; known && !seen && wanted(m.Options) {
+			hosts, of[h.Ref] = append(hosts, h), i
+		}
+	}
+	slices.SortFunc(hosts, func(a, b inventory.Host) int { return of[a.Ref] - of[b.Ref] })
+	return hosts, of
+}

@@ -1,0 +1,366 @@
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+const gib = 1 << 30
+
+// fakeSource is a vCenter with two hosts.
+type fakeSource struct {
+	vms []inventory.VM
+	ssh map[inventory.MoRef]bool
+	err error
+
+	free bool
+}
+
+func (s *fakeSource) FreeLicence(context.Context) bool { return s.free }
+
+func (s *fakeSource) Hosts(context.Context) ([]inventory.Host, error) {
+	return []inventory.Host{{Ref: "host-1", Name: "esx1", Connected: true}, {Ref: "host-2", Name: "esx2", Connected: true}, {Ref: "host-3", Name: "esx3"}}, s.err
+}
+
+func (s *fakeSource) Datastores(context.Context) ([]inventory.Datastore, error) {
+	return []inventory.Datastore{{Name: "ssd"}}, nil
+}
+
+func (s *fakeSource) VMs(context.Context) ([]inventory.VM, error) { return s.vms, nil }
+
+func (s *fakeSource) SSHRuns(_ context.Context, host inventory.MoRef) (bool, error) {
+	if host == "host-2" {
+		return false, errors.New("it does not say")
+	}
+	return s.ssh[host], nil
+}
+
+// fakePlace has so much room, and refuses VMs that are called so.
+type fakePlace struct {
+	folder string
+	device uint64
+	free   int64
+}
+
+func (p *fakePlace) Plan(_ context.Context, vm *inventory.VM) ([]target.Image, error) {
+	switch vm.Name {
+	case "refused":
+		return nil, fault.New(fault.Conflict, "it exists already").WithHint("move it away")
+	case "large":
+		return nil, fault.New(fault.Full, "it alone does not fit")
+	}
+	return nil, nil
+}
+
+func (p *fakePlace) Folder(vm *inventory.VM) string {
+	return p.folder + "/" + strings.ReplaceAll(vm.Name, " ", "_")
+}
+func (p *fakePlace) Holds(vm *inventory.VM) bool { return vm.Name == "moved" }
+func (p *fakePlace) Need(vm *inventory.VM) (least, most int64) {
+	return vm.Used, vm.Provisioned
+}
+func (p *fakePlace) Room() (int64, uint64, error) { return p.free, p.device, nil }
+
+// fakeTransport can move all disks but those of VMs that are called so.
+type fakeTransport struct {
+	name string
+	rig  *rig
+}
+
+func (t *fakeTransport) Name() string { return t.name }
+func (t *fakeTransport) Probe(_ context.Context, d transport.Disk) (transport.Offer, error) {
+	t.rig.mu.Lock()
+	t.rig.probed = append(t.rig.probed, t.name+" "+d.VM.Name)
+	t.rig.mu.Unlock()
+	switch d.VM.Name {
+	case "odd":
+		return transport.Offer{Reason: "it is odd"}, nil
+	case "mute":
+		return transport.Offer{}, fault.New(fault.Unreachable, "no answer").WithHint("open port 902")
+	}
+	return transport.Offer{Usable: true}, nil
+}
+func (t *fakeTransport) Transfer(context.Context, transport.Job) (blockcopy.Result, error) {
+	panic("a check moves nothing")
+}
+func (t *fakeTransport) Close() error { return nil }
+
+// vm returns one that can be moved.
+func vm(ref, name, host string) inventory.VM {
+	return inventory.VM{
+		Ref: inventory.MoRef(ref), Name: name, Host: inventory.MoRef(host), Power: inventory.PoweredOff, HardwareVersion: 19, VMX: inventory.Path{Datastore: "ssd"},
+		Disks: []inventory.Disk{{Key: 2000, Backing: inventory.Flat, Layers: 1}}, Used: gib, Provisioned: 4 * gib,
+	}
+}
+
+type rig struct {
+	Rig
+	source *fakeSource
+	mu     sync.Mutex // of probed
+	probed []string
+}
+
+func newRig(vms ...inventory.VM) *rig {
+	r := &rig{source: &fakeSource{vms: vms}}
+	r.Rig = Rig{
+		Source: r.source,
+		Names:  func(vms []inventory.VM) planfile.Finder { return esx.NewIndex(vms) },
+		Place: func(to planfile.Destination, _ planfile.Options) (Place, error) {
+			switch to.Folder() {
+			case "/missing":
+				return nil, fault.New(fault.NotFound, "target %s does not exist", to).WithHint("make it")
+			case "/small":
+				return &fakePlace{"/small", 2, 2 * gib}, nil
+			case "/small/too":
+				return &fakePlace{"/small/too", 2, 2 * gib}, nil
+			}
+			return &fakePlace{to.Folder(), 1, 100 * gib}, nil
+		},
+		Transport: func(_ context.Context, o planfile.Options) (transport.Transport, error) {
+			if o.NFC.Network == "vmk9" {
+				return nil, fault.New(fault.Invalid, "no such thing").WithHint("another")
+			}
+			return &fakeTransport{string(o.Transport), r}, nil
+		},
+		Reach: func(_ context.Context, h inventory.Host) error {
+			if h.Name == "esx2" {
+				return fault.New(fault.Unreachable, "esx2 does not answer").WithHint("look for a firewall")
+			}
+			return nil
+		},
+		Now: func() time.Time { return time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC) },
+	}
+	return r
+}
+
+const head = "version: 1\nname: p\nsource: {url: vcenter://a@h}\n"
+
+func plan(t *testing.T, text string) *planfile.File {
+	t.Helper()
+	f, found := planfile.Parse([]byte(head + text))
+	if len(found) > 0 {
+		t.Fatal(found)
+	}
+	return f
+}
+
+func (r *rig) check(t *testing.T, text string) Report {
+	t.Helper()
+	slices.SortFunc(r.source.vms, func(a, b inventory.VM) int { return strings.Compare(a.Name, b.Name) })
+	report, err := Check(t.Context(), plan(t, text), r.Rig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+func TestAPlanThatPasses(t *testing.T) {
+	r := newRig(vm("vm-1", "a", "host-1"), vm("vm-2", "b", "host-1"), vm("vm-3", "c", "host-2"))
+	report := r.check(t, "defaults: {to: [dir:/x]}\nselect: name ~ *\nvms: [{vm: c, transport: nfc}]")
+	if len(report.Findings) > 0 || report.VMs != 3 || report.Disks != 3 || report.Bytes != 12*gib {
+		t.Errorf("report %+v", report)
+	}
+	if len(report.Places) != 1 || report.Places[0].Least != 3*gib || report.Places[0].Most != 12*gib || report.Places[0].VMs != 3 {
+		t.Errorf("places %+v", report.Places)
+	}
+	slices.Sort(r.probed)
+	if !slices.Equal(r.probed, []string{"https a", "nfc c"}) { // one for each host and transport
+		t.Errorf("probed %q", r.probed)
+	}
+}
+
+func TestWhatIsFound(t *testing.T) {
+	with := func(change func(*inventory.VM)) inventory.VM {
+		v := vm("vm-1", "a", "host-1")
+		change(&v)
+		return v
+	}
+	blocks := func(code string) func(*inventory.VM) {
+		return func(v *inventory.VM) {
+			v.Warnings = append(v.Warnings, inventory.Warning{Code: code, Text: "it is " + code, Remedy: "do something", Blocks: true})
+		}
+	}
+	on := func(v *inventory.VM) { v.Power = inventory.PoweredOn }
+	const to = "defaults: {to: [dir:/x]}\nvms: [{vm: vm-1}]"
+	const warm = "defaults: {to: [dir:/x], mode: warm, transport: nfc}\nvms: [{vm: vm-1}]"
+	two := []inventory.VM{vm("vm-1", "a b", "host-1"), vm("vm-2", "a_b", "host-1")}
+	for _, c := range []struct {
+		name string
+		vms  []inventory.VM
+		text string
+		want []string // code, ! if it blocks, kind
+	}{
+		{"gone", nil, to, []string{"vm! not-found"}},
+		{"runs", []inventory.VM{with(on)}, to, []string{"running! conflict"}},
+		{"runs, and may be shut down", []inventory.VM{with(on)}, "defaults: {to: [dir:/x], powerOff: guest}\nvms: [{vm: vm-1}]", nil},
+		{"suspended, and only asked", []inventory.VM{with(func(v *inventory.VM) { v.Power = inventory.Suspended })}, "defaults: {to: [dir:/x], powerOff: guest}\nvms: [{vm: vm-1}]", []string{"suspended! conflict"}},
+		{"suspended, and forced", []inventory.VM{with(func(v *inventory.VM) { v.Power = inventory.Suspended })}, "defaults: {to: [dir:/x], powerOff: force}\nvms: [{vm: vm-1}]", nil},
+		{"warm", []inventory.VM{with(on)}, warm, nil},
+		{"warm over https", []inventory.VM{with(on)}, strings.Replace(warm, "nfc", "https", 1), []string{"warm-https "}},
+		{"warm, independent", []inventory.VM{with(func(v *inventory.VM) { v.Disks[0].Mode = "independent_persistent" })}, warm, []string{"no-snapshot! unsupported"}},
+		{"cold, independent", []inventory.VM{with(func(v *inventory.VM) { v.Disks[0].Mode = "independent_persistent" })}, to, nil},
+		{"warm, passthrough", []inventory.VM{with(func(v *inventory.VM) { v.Warnings = []inventory.Warning{{Code: "passthrough"}} })}, warm, []string{"no-snapshot! unsupported"}},
+		{"warm, old hardware", []inventory.VM{with(func(v *inventory.VM) { v.HardwareVersion = 4 })}, warm, []string{"no-cbt "}},
+		{"warm, too late", []inventory.VM{with(on)}, strings.Replace(warm, "mode", "warm: {cutover: 2026-11-30T00:00Z}, mode", 1), []string{"cutover-passed "}},
+		{"built so", []inventory.VM{with(blocks("vvol"))}, to, []string{"vvol! unsupported"}},
+		{"several things", []inventory.VM{with(func(v *inventory.VM) { on(v); blocks("vvol")(v) })}, to, []string{"vvol! unsupported", "running! conflict"}},
+		{"host is away", []inventory.VM{with(func(v *inventory.VM) { v.Host = "host-3" })}, to, []string{"host-down! unreachable"}},
+		{"no folder, told once", two, "defaults: {to: [dir:/missing]}\nselect: name ~ *", []string{"target! not-found"}},
+		{"name taken", []inventory.VM{with(func(v *inventory.VM) { v.Name = "refused" })}, to, []string{"target! conflict"}},
+		{"two come to one name", two, "defaults: {to: [dir:/x]}\nselect: name ~ *", []string{"name! conflict"}},
+		{"moved already", []inventory.VM{with(func(v *inventory.VM) { v.Name = "moved" })}, to, []string{"already "}},
+		{"no room for all, in folders of one file system", []inventory.VM{vm("vm-1", "a", "host-1"), vm("vm-2", "b", "host-1"), vm("vm-3", "c", "host-1")},
+			"defaults: {to: [dir:/small]}\nselect: name ~ *\nvms: [{vm: c, to: [dir:/small/too]}]", []string{"space! full"}},
+		{"no room for one, told once", []inventory.VM{with(func(v *inventory.VM) { v.Name, v.Used = "large", 3*gib })}, strings.Replace(to, "/x", "/small", 1), []string{"space! full"}},
+		{"perhaps no room", []inventory.VM{vm("vm-1", "a", "host-1")}, strings.Replace(to, "/x", "/small", 1), []string{"space "}},
+		{"transport cannot", []inventory.VM{with(func(v *inventory.VM) { v.Name = "odd" })}, to, []string{"transport! unsupported"}},
+		{"nobody answers the transport", []inventory.VM{with(func(v *inventory.VM) { v.Name = "mute" })}, to, []string{"transport! unreachable"}},
+		{"no such transport, told once", two, "defaults: {nfc: {network: vmk9}, to: [dir:/a]}\nselect: name ~ *\nvms: [{vm: vm-2, to: [dir:/b]}]", []string{"transport! invalid"}},
+		{"SSH off; unknown where a host does not say", []inventory.VM{vm("vm-1", "a", "host-1"), vm("vm-2", "b", "host-2")},
+			"defaults: {to: [dir:/x], sourceHash: true}\nselect: name ~ *", []string{"ssh-off! denied"}},
+		{"unknown in maps", []inventory.VM{with(func(v *inventory.VM) { v.NICs = []inventory.NIC{{Network: "n1"}} })},
+			to + "\nmaps: {networks: {n2: br0}, datastores: {hdd: dir:/x}}", []string{"map ", "map ", "map "}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			report := newRig(c.vms...).check(t, c.text)
+			var got []string
+			for _, f := range report.Findings {
+				code := f.Code
+				if f.Blocks {
+					code += "!"
+				}
+				got = append(got, code+" "+f.Kind)
+				if f.Text == "" || f.Remedy == "" || f.Line == 0 {
+					t.Errorf("finding without text, remedy or place: %+v", f)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("found %q, want %q: %v", got, c.want, report.Findings)
+			}
+		})
+	}
+}
+
+// What a free ESXi is asked to land goes by SSH.
+func TestFreeLicenceLandsBySSHOnly(t *testing.T) {
+	r := newRig(vm("vm-1", "a", "host-1"))
+	r.source.free = true
+	report := r.check(t, "defaults: {to: [dir:/x], transport: landing}\nvms: [{vm: a}]")
+	if len(report.Findings) != 1 || report.Findings[0].Code != "ssh-off" {
+		t.Errorf("found %v", report.Findings)
+	}
+}
+
+// A free ESXi moves nothing warm, switches nothing and copies nothing by its API.
+func TestFreeLicence(t *testing.T) {
+	running := vm("vm-1", "a", "host-1")
+	running.Power = inventory.PoweredOn
+	off := vm("vm-2", "b", "host-1")
+	for text, want := range map[string]string{
+		"vms: [{vm: a, mode: warm, transport: nfc}]":                "licence",
+		"vms: [{vm: a, powerOff: guest}]":                           "licence",
+		"vms: [{vm: b, powerOff: guest}]":                           "",
+		"vms: [{vm: b, transport: landing, landing: {copy: api}}]":  "licence",
+		"vms: [{vm: b, transport: landing, landing: {memory: 1M}}]": "",
+		"vms: [{vm: b}, {vm: a, powerOff: force}]":                  "licence",
+	} {
+		r := newRig(running, off)
+		r.source.free, r.source.ssh = true, map[inventory.MoRef]bool{"host-1": true}
+		got := ""
+		for _, f := range r.check(t, "defaults: {to: [dir:/x]}\n"+text).Findings {
+			got += f.Code
+		}
+		if got != want {
+			t.Errorf("%s: found %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestDirectPlansReachEachHost(t *testing.T) {
+	r := newRig(vm("vm-1", "a", "host-1"), vm("vm-2", "b", "host-2"), vm("vm-3", "c", "host-2"))
+	f, found := planfile.Parse([]byte(strings.Replace(head, "{url", "{direct: true, url", 1) + "defaults: {to: [dir:/x]}\nselect: name ~ *"))
+	if len(found) > 0 {
+		t.Fatal(found)
+	}
+	report, err := Check(t.Context(), f, r.Rig)
+	if err != nil || len(report.Findings) != 1 || report.Findings[0].Code != "host-unreachable" {
+		t.Errorf("found %v, %v", report.Findings, err)
+	}
+}
+
+func TestASourceThatCannotBeListedIsAnError(t *testing.T) {
+	r := newRig()
+	r.source.err = fault.New(fault.Denied, "no")
+	if _, err := Check(t.Context(), plan(t, "defaults: {to: [dir:/x]}\nselect: cbt"), r.Rig); !fault.Is(err, fault.Denied) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestManyVMs(t *testing.T) {
+	var vms []inventory.VM
+	var text strings.Builder
+	text.WriteString("defaults: {to: [dir:/x]}\nvms:\n")
+	for i := range 2000 {
+		name := fmt.Sprintf("vm%04d", i)
+		v := vm(fmt.Sprint("vm-", i), name, "host-1")
+		v.Used = 1 << 20
+		v.Provisioned = 1 << 20
+		vms = append(vms, v)
+		fmt.Fprintf(&text, "  - vm: %s\n", name)
+	}
+	if report := newRig(vms...).check(t, text.String()); report.VMs != 2000 || len(report.Findings) > 0 {
+		t.Errorf("%d VMs, found %v", report.VMs, report.Findings)
+	}
+}
+
+func TestLocal(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "here"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{"CREDENTIALS_DIRECTORY": folder}
+	for _, c := range []struct {
+		name, source, rest string
+		env                map[string]string
+		want               string // code and kind
+	}{
+		{"beside the plan", "credentials: {file: here}", "", nil, ""},
+		{"by its whole name", "credentials: {file: " + folder + "/here}", "", nil, ""},
+		{"gone", "credentials: {file: gone}", "", nil, "credentials not-found"},
+		{"of systemd", "credentials: {name: here}", "", env, ""},
+		{"of systemd, gone", "credentials: {name: gone}", "", env, "credentials not-found"},
+		{"not under systemd", "credentials: {name: here}", "", nil, "credentials invalid"},
+		{"for SSH", "ssh: {credentials: {file: gone}}", "", nil, "credentials not-found"},
+		{"key", "ssh: {key: gone}", "", nil, "credentials not-found"},
+		{"hook", "direct: false", "hooks: {pre: {command: [/nonexistent/hook]}, post: {command: [/nonexistent/hook, x]}}", nil, "hook not-found"},
+		{"hook that is there", "direct: false", "hooks: {pre: {command: [/bin/sh, -c, exit]}}", nil, ""},
+	} {
+		f, found := planfile.Parse([]byte("version: 1\nname: p\nsource: {url: vcenter://a@h, " + c.source + "}\nselect: cbt\ndefaults: {to: [dir:/x]}\n" + c.rest))
+		if len(found) > 0 {
+			t.Fatal(c.name, found)
+		}
+		got := ""
+		for _, f := range Local(f, folder, func(name string) string { return c.env[name] }) {
+			got += f.Code + " " + f.Kind
+		}
+		if got != c.want {
+			t.Errorf("%s: found %q, want %q", c.name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package preflight
+
+import (
+	"context"
+	"slices"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// vm looks at one VM by itself: its state, its build, its host.
+func (c *check) vm(ctx context.Context, i int) error {
+	m := c.moves[i]
+	t, err := c.transport(ctx, m.Options)
+	if err != nil {
+		c.unmovable(i, err)
+		return ctx.Err()
+	}
+	for _, w := range Obstacles(m.VM, t, permit(m.Options)) {
+		kind := fault.Unsupported
+		if migrate.Passing(w) {
+			kind = fault.Conflict
+		}
+		c.add(i, planfile.Found(w.Code, m.Pos, m.VM.Name, fault.New(kind, "%s", w.Text).WithHint("%s", w.Remedy)))
+	}
+	if h, ok := c.hosts[m.VM.Host]; ok && !h.Connected {
+		c.add(i, planfile.Found("host-down", m.Pos, m.VM.Name, fault.New(fault.Unreachable, "its host %s is not connected to the vCenter", h.Name).
+			WithHint("connect the host again, or have the VM moved to another")))
+	}
+	if m.Options.Mode == planfile.Warmly {
+		c.warm(i)
+	}
+	if err := c.licence(m); err != nil {
+		c.add(i, planfile.Found("licence", m.Pos, m.VM.Name, err))
+	}
+	return nil
+}
+
+// licence looks for what a free ESXi does not do for anybody: take snapshots, switch VMs, copy.
+func (c *check) licence(m planfile.Move) error {
+	o := m.Options
+	switch {
+	case !c.free:
+		return nil
+	case o.Mode == planfile.Warmly:
+		return migrate.ReadOnly()
+	case o.PowerOff != planfile.NeverOff && m.VM.Power != inventory.PoweredOff:
+		return fault.New(fault.Unsupported, "the host's licence (free ESXi) lets its API switch no VM off").
+			WithHint("shut the VM down by hand, or give the host a paid licence")
+	case o.Transport == "landing" && o.Landing.Copy == "api":
+		return fault.New(fault.Unsupported, "the host's licence (free ESXi) lets its API copy nothing").
+			WithHint("say landing: {copy: auto}, which copies by SSH there")
+	}
+	return nil
+}
+
+// unmovable tells a transport that cannot be had once, not for each VM.
+func (c *check) unmovable(i int, err error) {
+	m := c.moves[i]
+	c.bad[i] = true
+	if key := transportKey(m.Options); !c.lacking[key] {
+		c.lacking[key] = true
+		c.add(i, planfile.Found("transport", m.Pos, "", err))
+	}
+}
+
+// Obstacles are those of package migrate. What a plan can say about one is part of its remedy.
+func Obstacles(vm *inventory.VM, t transport.Transport, p migrate.Permit) []inventory.Warning {
+	obstacles := migrate.Obstacles(vm, t, p)
+	for i := range obstacles {
+		switch w := &obstacles[i]; w.Code {
+		case "running":
+			w.Remedy += "; or say in the plan: powerOff: guest, or mode: warm"
+		case "suspended":
+			w.Remedy += "; or say in the plan: powerOff: force"
+		}
+	}
+	return obstacles
+}
+
+// oldestTracked is the first hardware version whose changes can be tracked (VDDK programming
+// guide).
+const oldestTracked = 7
+
+// warm looks for what keeps a VM from being copied while it runs.
+func (c *check) warm(i int) {
+	m := c.moves[i]
+	frozen := func(format string, args ...any) {
+		c.add(i, planfile.Found("no-snapshot", m.Pos, m.VM.Name, fault.New(fault.Unsupported, format, args...).WithHint("move it powered off: mode: cold")))
+	}
+	if d := migrate.Unfrozen(m.VM); d != nil {
+		frozen("disk %d is %s: no snapshot holds it", d.Key, d.Mode)
+	}
+	for _, d := range m.VM.Disks {
+		if d.Backing == inventory.RDM && hasCode(m.VM, "rdm-physical") {
+			frozen("disk %d is a raw device in physical mode: no snapshot holds it", d.Key)
+			break
+		}
+	}
+	if hasCode(m.VM, "passthrough") {
+		frozen("it has a device of the host: vSphere takes no snapshot of it while it runs")
+	}
+	if v := m.VM.HardwareVersion; v > 0 && v < oldestTracked {
+		c.add(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "upgrade its virtual hardware, or expect each round to take as long as the first",
+			"hardware version %d has no change tracking: every round reads and compares all of it", v))
+	}
+	if m.Options.Transport == "https" && m.VM.Power == inventory.PoweredOn {
+		c.add(i, planfile.Noted("warm-https", m.Pos, m.VM.Name, "say transport: nfc, which reads every running VM",
+			"most hosts do not let the disks of a running VM be read over https"))
+	}
+	if at := m.Options.Warm.Cutover.At; !at.IsZero() && at.Before(c.rig.Now()) {
+		c.add(i, planfile.Noted("cutover-passed", m.Pos, m.VM.Name, "give a time that is still to come, or window, or manual",
+			"the time of its cutover, %s, is over: it would be cut over as soon as it is copied", at.Format("2006-01-02T15:04Z07:00")))
+	}
+}
+
+func hasCode(vm *inventory.VM, code string) bool {
+	return slices.ContainsFunc(vm.Warnings, func(w inventory.Warning) bool { return w.Code == code })
+}

@@ -1,0 +1,60 @@
+package dir
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+func TestWhatAVMTakes(t *testing.T) {
+	root := t.TempDir()
+	d, err := New(root, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	vm := &inventory.VM{Ref: "vm-1", Name: "a b", UUID: "u", Disks: []inventory.Disk{
+		{Capacity: 10 << 20, Used: 3 << 20, Thin: true}, {Capacity: 4 << 20, Used: 4 << 20}, {Capacity: 1 << 20, Used: -1, Thin: true},
+	}}
+	if least, most := d.Need(vm); least != 3<<20 || most != 15<<20 {
+		t.Errorf("it needs %d to %d", least, most)
+	}
+	if err := os.Mkdir(d.partial(vm), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(d.partial(vm), "disk0"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	had := allocated(d.partial(vm)) // a file system may take more than was written, or less
+	if least, most := d.Need(vm); least != max(3<<20-had, 0) || most != 15<<20-had {
+		t.Errorf("with %d bytes there it needs %d to %d", had, least, most)
+	}
+	if d.Folder(vm) != filepath.Join(root, "a_b") || d.Holds(vm) {
+		t.Errorf("it is to stand in %s, and does: %v", d.Folder(vm), d.Holds(vm))
+	}
+}
+
+func TestTargetsOnOneFileSystemShareItsRoom(t *testing.T) {
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	a, errA := New(root, Options{})
+	b, errB := New(filepath.Join(root, "x"), Options{})
+	if errA != nil || errB != nil {
+		t.Fatal(errA, errB)
+	}
+	a.free = func(string) (int64, error) { return 7, nil }
+	free, one, err := a.Room()
+	_, two, err2 := b.Room()
+	if err != nil || err2 != nil || free != 7 || one != two {
+		t.Errorf("%d free on %d and %d: %v, %v", free, one, two, err, err2)
+	}
+	if err := os.Remove(filepath.Join(root, "x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.Room(); err == nil {
+		t.Error("a folder that is gone has room")
+	}
+}
