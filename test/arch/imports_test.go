@@ -19,7 +19,7 @@ const module = "github.com/decamp/decamp/"
 var tiers = [][]string{
 	{"durable"},
 	{"disk", "fault", "inventory", "inflate", "fastlz", "near", "unit"},
-	{"manifest", "vmdk", "qcow2", "guest", "esx", "nfc", "flow", "leftover", "selection"},
+	{"manifest", "vmdk", "qcow2", "guest", "esx", "nfc", "flow", "leftover", "selection", "sched"},
 	{"blockcopy", "behind", "plan", "planfile", "image", "diskfile"},
 	{"nfs"},
 	{"transport", "target"},

@@ -1,0 +1,152 @@
+package budget
+
+import (
+	"container/heap"
+	"time"
+)
+
+// Burst is how much of a second's rate may gather while nobody waits: enough that a timer
+// that fires late loses nothing, little enough that it is no jump on the wire.
+const Burst = 50 * time.Millisecond
+
+// Piece is the most bytes that are let through at once. It bounds what one run is ahead
+// of another.
+const Piece = 1 << 20
+
+// A bucket is one budget: tokens that come with time, and who waits for them. It may go
+// into debt by one piece; the next waits until that is paid. So it is exact in the long
+// run for pieces of any size. It has no clock; Budgets tells it the time.
+type bucket struct {
+	name   string
+	week   Week
+	rate   int64     // as of tokens' time
+	tokens float64   // bytes; below zero is debt
+	when   time.Time // of tokens
+	virt   float64   // virtual time: where the fairest queue has got to
+	queue  queue
+	runs   map[string]*account
+	passed int64 // bytes let through since ever
+	seq    uint64
+}
+
+// An account is one run at one bucket.
+type account struct {
+	weight float64
+	flows  int
+	finish float64 // virtual time up to which it has been served
+}
+
+// A ticket is one piece that waits.
+type ticket struct {
+	bytes  int64
+	start  float64 // virtual times: who finishes first is served first
+	finish float64
+	seq    uint64
+	index  int // in the queue, -1 once it is not there
+	pass   chan struct{}
+}
+
+// ask queues a piece of the run's.
+func (b *bucket) ask(run string, bytes int64) *ticket {
+	a := b.runs[run]
+	start := max(b.virt, a.finish)
+	a.finish = start + float64(bytes)/a.weight
+	b.seq++
+	t := &ticket{bytes: bytes, start: start, finish: a.finish, seq: b.seq, pass: make(chan struct{})}
+	heap.Push(&b.queue, t)
+	return t
+}
+
+// cancel takes a piece out again. Its run was not served: the account is not given back,
+// which costs it one piece at most.
+func (b *bucket) cancel(t *ticket) {
+	if t.index >= 0 {
+		heap.Remove(&b.queue, t.index)
+	}
+}
+
+// advance brings the tokens up to now, an hour at a time, and lets through what they
+// cover. It returns when to do so again; the zero time if nobody waits.
+func (b *bucket) advance(now time.Time) time.Time {
+	b.earn(now)
+	for len(b.queue) > 0 && (b.rate == Unlimited || b.tokens > 0) {
+		t := heap.Pop(&b.queue).(*ticket)
+		b.tokens -= float64(t.bytes)
+		b.passed += t.bytes
+		b.virt = max(b.virt, t.start)
+		close(t.pass)
+	}
+	if len(b.queue) == 0 {
+		return time.Time{}
+	}
+	return b.next(now)
+}
+
+// earn adds what came in since, hour by hour. A clock that was set back earns nothing, and
+// one that was idle for a day starts from there: all the rest would be above the burst.
+func (b *bucket) earn(now time.Time) {
+	if day := now.Add(-hoursOfDay * time.Hour); b.when.Before(day) {
+		b.when, b.rate = day, b.week.at(day)
+	}
+	for b.when.Before(now) {
+		until := now
+		if turn := b.week.turn(b.when); turn.Before(now) {
+			until = turn
+		}
+		b.add(until.Sub(b.when))
+		b.when, b.rate = until, b.week.at(until)
+	}
+	b.when, b.rate = now, b.week.at(now)
+	b.add(0)
+}
+
+// add earns d at the rate of now.
+func (b *bucket) add(d time.Duration) {
+	if b.rate == Unlimited {
+		b.tokens = 0
+		return
+	}
+	b.tokens = min(b.tokens+float64(b.rate)*d.Seconds(), float64(b.rate)*Burst.Seconds())
+}
+
+// next returns when the debt is paid, or the rate may change before that.
+func (b *bucket) next(now time.Time) time.Time {
+	turn := b.week.turn(now)
+	if b.rate == 0 {
+		return turn
+	}
+	wait := time.Duration((1-b.tokens)/float64(b.rate)*float64(time.Second)) + 1
+	if paid := now.Add(wait); wait > 0 && paid.Before(turn) {
+		return paid
+	}
+	return turn
+}
+
+// set changes the rates from now on.
+func (b *bucket) set(now time.Time, w Week) {
+	b.earn(now)
+	b.week, b.rate = w, w.at(now)
+	b.add(0)
+}
+
+// queue is a heap: the first to finish is on top.
+type queue []*ticket
+
+func (q queue) Len() int { return len(q) }
+func (q queue) Less(i, j int) bool {
+	return q[i].finish < q[j].finish || q[i].finish == q[j].finish && q[i].seq < q[j].seq
+}
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+func (q *queue) Push(t any) {
+	t.(*ticket).index = len(*q)
+	*q = append(*q, t.(*ticket))
+}
+func (q *queue) Pop() any {
+	end := len(*q) - 1
+	t := (*q)[end]
+	(*q)[end], *q, t.index = nil, (*q)[:end], -1
+	return t
+}

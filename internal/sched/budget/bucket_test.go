@@ -1,0 +1,70 @@
+package budget
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// FuzzBucket changes rates, asks, cancels and lets time go by at random: what passes is
+// never above the sum of the rates, a burst and a piece, and nobody waits for nothing.
+func FuzzBucket(f *testing.F) {
+	for seed := range uint64(10) {
+		f.Add(dice(seed))
+	}
+	f.Fuzz(playBucket)
+}
+
+func TestBucketNeverLetsMoreThrough(t *testing.T) {
+	for seed := range uint64(50) {
+		playBucket(t, dice(seed))
+	}
+}
+
+func dice(seed uint64) []byte {
+	rng := rand.New(rand.NewPCG(seed, 9))
+	data := make([]byte, 300)
+	for i := range data {
+		data[i] = byte(rng.Uint32())
+	}
+	return data
+}
+
+func playBucket(t *testing.T, data []byte) {
+	now := time.Date(2026, 11, 20, 21, 0, 0, 0, time.UTC)
+	b := &bucket{when: now, runs: map[string]*account{"a": {weight: 1}, "b": {weight: 3}}}
+	var allowed, largest float64
+	var tickets []*ticket
+	b.set(now, Week{Zone: time.UTC, Rate: 1000})
+	for len(data) >= 2 {
+		what, v := data[0]%5, int64(data[1])
+		data = data[2:]
+		switch what {
+		case 0:
+			b.set(now, Week{Zone: time.UTC, Rate: v * v * 10, Rules: []Rule{{Days: Always, From: 22, To: 23, Rate: v}}})
+		case 1, 2:
+			tickets = append(tickets, b.ask([]string{"a", "b"}[v%2], 1+v*16))
+		case 3:
+			if len(tickets) > 0 {
+				b.cancel(tickets[int(v)%len(tickets)])
+			}
+		case 4:
+			until := now.Add(time.Duration(v*v) * 10 * time.Millisecond)
+			for at := now; at.Before(until); at = at.Add(10 * time.Millisecond) {
+				allowed += float64(b.week.at(at)) / 100
+			}
+			now = until
+		}
+		largest = max(largest, float64(b.week.Rate), float64(b.rate))
+		next := b.advance(now)
+		if bound := allowed + largest*(Burst.Seconds()+0.01) + 1 + 255*16; float64(b.passed) > bound {
+			t.Fatalf("%d bytes passed, %.0f may", b.passed, bound)
+		}
+		if (len(b.queue) > 0) != !next.IsZero() || !next.IsZero() && !next.After(now) {
+			t.Fatalf("%d wait at %v, next at %v", len(b.queue), now, next)
+		}
+		if len(b.queue) > 0 && b.tokens > 0 {
+			t.Fatalf("%d wait with %.0f tokens", len(b.queue), b.tokens)
+		}
+	}
+}

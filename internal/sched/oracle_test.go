@@ -1,0 +1,362 @@
+package sched
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var epoch = time.Date(2026, 11, 20, 22, 0, 0, 0, time.UTC)
+
+// An oracle is the rules without any thought of speed: every question looks at every run.
+// It is told what the scheduler was told and says what is wrong with what that did.
+type oracle struct {
+	t          *testing.T
+	s          *Scheduler
+	now        time.Time
+	patience   time.Duration
+	capacity   map[string]int64
+	paused     map[string]bool // runs, plans and owners, by "run x", "plan x", and name
+	waiting    map[string]Request
+	asked      map[string]time.Time
+	holding    map[string]Request
+	priorities bool // check that priorities are kept at every single grant
+}
+
+func newOracle(t *testing.T, patience time.Duration) *oracle {
+	return &oracle{
+		t: t, s: New(Options{Patience: patience}), now: epoch, patience: patience, capacity: map[string]int64{},
+		paused: map[string]bool{}, waiting: map[string]Request{}, asked: map[string]time.Time{}, holding: map[string]Request{},
+	}
+}
+
+func (o *oracle) setCapacity(name string, units int64) {
+	o.capacity[name] = units
+	if err := o.s.SetCapacity(name, units); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+func (o *oracle) submit(q Request) {
+	held, holds := o.holding[q.Run]
+	err := o.s.Submit(o.now, q)
+	if holds {
+		same := held.Plan == q.Plan && slices.Equal(sorted(held.Needs), sorted(q.Needs))
+		if (err == nil) != same {
+			o.t.Fatalf("submit %+v while %+v is held: %v", q, held, err)
+		}
+		return
+	}
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	if _, again := o.waiting[q.Run]; !again {
+		o.asked[q.Run] = o.now
+	}
+	o.waiting[q.Run] = q
+}
+
+func (o *oracle) release(run string) {
+	_, waits := o.waiting[run]
+	_, holds := o.holding[run]
+	if got := o.s.Release(run); got != (waits || holds) {
+		o.t.Fatalf("release of %s: %v", run, got)
+	}
+	delete(o.waiting, run)
+	delete(o.holding, run)
+}
+
+func (o *oracle) pause(kind, name string, on bool) {
+	calls := map[string][2]func(string){
+		"run ":  {o.s.ResumeRun, o.s.PauseRun},
+		"plan ": {o.s.ResumePlan, o.s.PausePlan},
+		"":      {o.s.ResumeOwner, o.s.PauseOwner},
+	}
+	o.paused[kind+name] = on
+	if on {
+		calls[kind][1](name)
+	} else {
+		calls[kind][0](name)
+	}
+}
+
+// decide has the scheduler decide, and checks every grant in turn and the whole in the end.
+func (o *oracle) decide() []Grant {
+	grants := o.s.Decide(o.now)
+	for _, g := range grants {
+		o.check(g)
+		o.holding[g.Run] = o.waiting[g.Run]
+		delete(o.waiting, g.Run)
+	}
+	o.idle()
+	if more := o.s.Decide(o.now); len(more) > 0 {
+		o.t.Fatalf("nothing changed, and %v were granted", more)
+	}
+	return grants
+}
+
+func (o *oracle) check(g Grant) {
+	q, ok := o.waiting[g.Run]
+	if !ok || !slices.Equal(sorted(q.Needs), g.Needs) || g.Plan != q.Plan {
+		o.t.Fatalf("granted %+v; asked for %+v (%v)", g, q, ok)
+	}
+	if !o.eligible(q) || !o.fits(q) {
+		o.t.Fatalf("granted %+v, which may not or does not fit", q)
+	}
+	for _, other := range o.waiting {
+		if o.priorities && rankOf(other) > rankOf(q) && o.eligible(other) && o.fits(other) {
+			o.t.Fatalf("granted %+v before %+v", q, other)
+		}
+	}
+}
+
+func rankOf(q Request) int64 { return (&run{req: q}).rank() }
+
+func (o *oracle) eligible(q Request) bool {
+	open := len(q.Windows) == 0
+	for _, w := range q.Windows {
+		open = open || (w.From.IsZero() || !o.now.Before(w.From)) && (w.To.IsZero() || o.now.Before(w.To))
+	}
+	return open && !o.paused["run "+q.Run] && !o.paused["plan "+q.Plan]
+}
+
+func (o *oracle) used(resource string) (used int64) {
+	for _, q := range o.holding {
+		used += weightIn(q, resource)
+	}
+	return used
+}
+
+func weightIn(q Request, resource string) (weight int64) {
+	for _, n := range q.Needs {
+		if n.Resource == resource {
+			weight += n.Weight
+		}
+	}
+	return weight
+}
+
+func (o *oracle) fits(q Request) bool {
+	for _, n := range q.Needs {
+		owner, _, _ := strings.Cut(n.Resource, "/")
+		used, capacity := o.used(n.Resource), o.capacity[n.Resource]
+		if capacity == 0 || o.paused[owner] || used > 0 && n.Weight > capacity-used {
+			return false
+		}
+	}
+	return true
+}
+
+// idle fails if something lies idle that somebody waits for, except what is set aside for
+// one who has waited for long.
+func (o *oracle) idle() {
+	aside := map[string]string{}
+	for _, r := range o.s.Snapshot().Resources {
+		if r.Used != o.used(r.Name) {
+			o.t.Fatalf("%s: %d in use, should be %d", r.Name, r.Used, o.used(r.Name))
+		}
+		if r.Aside != "" {
+			aside[r.Name] = r.Aside
+			o.checkAside(r)
+		}
+	}
+	for _, q := range o.waiting {
+		if o.eligible(q) && o.fits(q) && !o.yields(q, aside) {
+			o.t.Fatalf("%+v waits, and fits\naside: %v\nholding: %+v", q, aside, o.holding)
+		}
+	}
+}
+
+func (o *oracle) checkAside(r ResourceState) {
+	q, ok := o.waiting[r.Aside]
+	if !ok || !o.eligible(q) || weightIn(q, r.Name) == 0 || o.now.Sub(o.asked[q.Run]) < o.patience {
+		o.t.Fatalf("%s is set aside for %s: %+v asked for at %v, it is %v", r.Name, r.Aside, q, o.asked[q.Run], o.now)
+	}
+}
+
+// yields reports whether q fits only into what is set aside for somebody of its rank or above.
+func (o *oracle) yields(q Request, aside map[string]string) bool {
+	for _, n := range q.Needs {
+		y, ok := o.waiting[aside[n.Resource]]
+		if !ok || y.Run == q.Run || rankOf(y) < rankOf(q) {
+			continue
+		}
+		capacity := o.capacity[n.Resource]
+		if n.Weight > capacity-o.used(n.Resource)-min(capacity, weightIn(y, n.Resource)) {
+			return true
+		}
+	}
+	return false
+}
+
+// drain lets everything go that is in the way, and runs until nobody waits.
+func (o *oracle) drain() {
+	for name, on := range o.paused {
+		if on {
+			kind, rest, found := strings.Cut(name, " ")
+			if !found {
+				kind, rest = "", name
+			} else {
+				kind += " "
+			}
+			o.pause(kind, rest, false)
+		}
+	}
+	for name, units := range o.capacity {
+		o.setCapacity(name, max(1, units))
+	}
+	for _, name := range keys(o.waiting) {
+		if q := o.waiting[name]; len(q.Windows) > 0 {
+			q.Windows = nil
+			o.submit(q)
+		}
+	}
+	for range 10 * (len(o.waiting) + len(o.holding) + 1) {
+		o.decide()
+		if len(o.holding) == 0 {
+			break
+		}
+		o.now = o.now.Add(time.Minute)
+		o.release(keys(o.holding)[0])
+	}
+	if len(o.waiting) > 0 {
+		o.t.Fatalf("never granted: %+v", o.waiting)
+	}
+	o.empty()
+}
+
+// empty fails if the scheduler remembers anything of runs that are gone.
+func (o *oracle) empty() {
+	s := o.s
+	if len(s.runs)+len(s.fresh) > 0 {
+		o.t.Fatalf("left: %d runs, %d fresh", len(s.runs), len(s.fresh))
+	}
+	for name, r := range s.resources {
+		if len(r.holders)+len(r.uses)+len(r.lanes)+len(r.byKey)+r.waiting != 0 || r.used != 0 || r.backlog != 0 || r.aside != nil {
+			o.t.Fatalf("left at %s: %+v", name, r)
+		}
+	}
+}
+
+func keys[V any](m map[string]V) []string {
+	var names []string
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// dice are bytes that decide what happens next; without any left, nothing does.
+type dice []byte
+
+func (d *dice) roll(n int) int {
+	if len(*d) == 0 {
+		return 0
+	}
+	v := int((*d)[0])
+	*d = (*d)[1:]
+	return v % n
+}
+
+var oracleResources = []string{"host:a/vms", "host:a/disks", "host:b/vms", "host:b/disks", "datastore:x", "vcenter:v"}
+
+func (d *dice) request() Request {
+	q := Request{
+		Run: fmt.Sprint("r", d.roll(24)), Plan: fmt.Sprint("p", d.roll(4)), Priority: d.roll(3) - 1,
+		Stage: Stage(d.roll(8)).orFirst(), Expected: time.Duration(d.roll(90)) * time.Minute,
+	}
+	mask := 1 + d.roll(1<<len(oracleResources)-1)
+	for i, name := range oracleResources {
+		if mask>>i&1 == 1 {
+			q.Needs = append(q.Needs, Need{name, int64(1 + d.roll(7))})
+		}
+	}
+	if d.roll(6) == 0 {
+		from := epoch.Add(time.Duration(d.roll(50)) * time.Minute)
+		q.Windows = []Window{{from, from.Add(time.Duration(1+d.roll(30)) * time.Minute)}}
+	}
+	return q
+}
+
+func (s Stage) orFirst() Stage {
+	if s >= stages {
+		return First
+	}
+	return s
+}
+
+// play lets the dice decide what happens.
+func (o *oracle) play(d dice) {
+	for _, name := range oracleResources {
+		o.setCapacity(name, int64(1+d.roll(9)))
+	}
+	for len(d) > 0 {
+		o.move(&d)
+		if d.roll(3) > 0 {
+			o.decide()
+		}
+	}
+	o.drain()
+}
+
+func (o *oracle) move(d *dice) {
+	switch d.roll(12) {
+	case 0, 1, 2, 3, 4:
+		o.submit(d.request())
+	case 5, 6, 7:
+		if held := keys(o.holding); len(held) > 0 {
+			o.release(held[d.roll(len(held))])
+		}
+	case 8:
+		o.release(fmt.Sprint("r", d.roll(24)))
+	case 9:
+		o.now = o.now.Add(time.Duration(d.roll(12)) * time.Minute)
+	case 10:
+		o.setCapacity(oracleResources[d.roll(len(oracleResources))], int64(d.roll(9)))
+	case 11:
+		subject := [][2]string{{"run ", fmt.Sprint("r", d.roll(24))}, {"plan ", fmt.Sprint("p", d.roll(4))}, {"", "host:a"}, {"", "vcenter:v"}}[d.roll(4)]
+		o.pause(subject[0], subject[1], d.roll(2) == 0)
+	}
+}
+
+// never is a patience that no test waits for.
+const never = 1000 * time.Hour
+
+func FuzzOperations(f *testing.F) {
+	for seed := range uint64(20) {
+		f.Add(randomBytes(seed, 400), seed%2 == 0)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, patient bool) { playBoth(t, data, patient) })
+}
+
+func playBoth(t *testing.T, data []byte, patient bool) {
+	patience := 3 * time.Minute
+	if patient {
+		patience = never
+	}
+	o := newOracle(t, patience)
+	o.priorities = patient
+	o.play(data)
+}
+
+func TestOperationsAgainstAnOracle(t *testing.T) {
+	for seed := range uint64(1500) {
+		playBoth(t, randomBytes(seed, 600), seed%2 == 0)
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func randomBytes(seed uint64, n int) []byte {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	data := make([]byte, n)
+	for i := range data {
+		data[i] = byte(rng.Uint32())
+	}
+	return data
+}

@@ -1,0 +1,62 @@
+package sched
+
+// PauseRun keeps a run out of line until ResumeRun; what it holds it keeps. It may be
+// paused before it asks for anything.
+func (s *Scheduler) PauseRun(name string) {
+	s.paused[name] = true
+	s.reviewRun(name)
+}
+
+// ResumeRun ends PauseRun.
+func (s *Scheduler) ResumeRun(name string) {
+	delete(s.paused, name)
+	s.reviewRun(name)
+}
+
+func (s *Scheduler) reviewRun(name string) {
+	if x := s.runs[name]; x != nil && x.state != holding {
+		s.review(x, s.now)
+	}
+}
+
+// PausePlan keeps all runs of a plan out of line, also those to come, until ResumePlan.
+func (s *Scheduler) PausePlan(name string) {
+	p := s.plan(name)
+	p.paused = true
+	s.reviewPlan(p)
+}
+
+// ResumePlan ends PausePlan. Its runs stand where they stood.
+func (s *Scheduler) ResumePlan(name string) {
+	p := s.plan(name)
+	p.paused = false
+	s.reviewPlan(p)
+	s.tidy(p)
+}
+
+func (s *Scheduler) reviewPlan(p *plan) {
+	for _, x := range s.runs {
+		if x.plan == p && x.state != holding {
+			s.review(x, s.now)
+		}
+	}
+}
+
+// PauseOwner gives out nothing more of an owner's resources until ResumeOwner: "host:esx3"
+// is the owner of "host:esx3/vms" and "host:esx3/disks".
+func (s *Scheduler) PauseOwner(name string) {
+	o := s.owner(name)
+	o.paused = true
+	for _, r := range o.resources {
+		s.letGoAt(r)
+	}
+}
+
+// ResumeOwner ends PauseOwner.
+func (s *Scheduler) ResumeOwner(name string) {
+	o := s.owner(name)
+	o.paused = false
+	for _, r := range o.resources {
+		s.touch(r)
+	}
+}

@@ -1,0 +1,123 @@
+package sched
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// MaxWeight bounds the weight of one need: a TiB, where units are bytes. Sums of millions
+// of weights stay within an int64.
+const MaxWeight = 1 << 40
+
+// maxPriority bounds Request.Priority on both sides. Nobody has so many classes.
+const maxPriority = 1_000_000
+
+// A Need is a weighted share of one resource.
+type Need struct {
+	Resource string `json:"resource"` // as "host:esx3/vms"
+	Weight   int64  `json:"weight"`   // units of the resource, 1 to MaxWeight
+}
+
+// Stage says where in its run a transfer stands. It decides who goes first where a plan's
+// runs that never began meet those that did.
+type Stage uint8
+
+const (
+	First   Stage = iota // nothing of the VM was copied yet
+	Again                // a warm round, or a copy that goes on: there is something to lose
+	Cutover              // the VM is off: somebody is waiting
+
+	stages
+)
+
+var stageNames = [stages]string{"first", "again", "cutover"}
+
+// String returns the stage's fixed name.
+func (s Stage) String() string {
+	if s < stages {
+		return stageNames[s]
+	}
+	return "unknown"
+}
+
+// MarshalText writes the fixed name, for JSON.
+func (s Stage) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// A Window is a span of time in which a run may begin: From until before To. A zero end
+// is open. It says nothing about when the run has to end.
+type Window struct {
+	From, To time.Time
+}
+
+func (w Window) begun(now time.Time) bool { return w.From.IsZero() || !now.Before(w.From) }
+func (w Window) over(now time.Time) bool  { return !w.To.IsZero() && !now.Before(w.To) }
+
+// A Request asks for everything that one transfer needs, all or nothing.
+type Request struct {
+	Run  string // who asks; one request for each run at a time
+	Plan string // whose share it counts to
+
+	// Priority goes before everything but Cutover: while a request of a higher priority
+	// fits, none of a lower one is granted.
+	Priority int
+
+	Stage Stage
+
+	// Needs name each resource once. A weight above a resource's capacity is granted when
+	// nobody else has any of it.
+	Needs []Need
+
+	// Expected is how long the transfer is likely to hold its needs; 0 is unknown. It
+	// orders runs and makes estimates. Nothing is taken away from a run that takes longer.
+	Expected time.Duration
+
+	// Windows are when the run may begin; none means at any time.
+	Windows []Window
+}
+
+// check returns what is wrong with q itself.
+func (q Request) check() error {
+	switch {
+	case q.Run == "" || q.Plan == "":
+		return fault.New(fault.Invalid, "a request needs a run and a plan, has %q and %q", q.Run, q.Plan)
+	case q.Priority < -maxPriority || q.Priority > maxPriority:
+		return fault.New(fault.Invalid, "run %s: priority %d", q.Run, q.Priority).WithHint("use %d to %d", -maxPriority, maxPriority)
+	case q.Stage >= stages:
+		return fault.New(fault.Invalid, "run %s: stage %d", q.Run, q.Stage)
+	case q.Expected < 0:
+		return fault.New(fault.Invalid, "run %s: expected to take %v", q.Run, q.Expected)
+	}
+	return errors.Join(checkNeeds(q.Run, q.Needs), checkWindows(q.Run, q.Windows))
+}
+
+func checkNeeds(run string, needs []Need) error {
+	for i, n := range needs {
+		if n.Resource == "" || n.Weight < 1 || n.Weight > MaxWeight {
+			return fault.New(fault.Invalid, "run %s: %d of resource %q", run, n.Weight, n.Resource)
+		}
+		if slices.ContainsFunc(needs[:i], func(o Need) bool { return o.Resource == n.Resource }) {
+			return fault.New(fault.Invalid, "run %s names resource %s twice", run, n.Resource)
+		}
+	}
+	return nil
+}
+
+func checkWindows(run string, windows []Window) error {
+	for _, w := range windows {
+		if !w.From.IsZero() && w.over(w.From) {
+			return fault.New(fault.Invalid, "run %s: a window from %v to %v", run, w.From, w.To)
+		}
+	}
+	return nil
+}
+
+// sorted returns needs by the names of their resources.
+func sorted(needs []Need) []Need {
+	needs = slices.Clone(needs)
+	slices.SortFunc(needs, func(a, b Need) int { return strings.Compare(a.Resource, b.Resource) })
+	return needs
+}

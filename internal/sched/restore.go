@@ -1,0 +1,47 @@
+package sched
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// A Holding is what a run was granted before a crash, as its journal has it.
+type Holding struct {
+	Run   string    `json:"run"`
+	Plan  string    `json:"plan"`
+	Stage Stage     `json:"stage"`
+	Needs []Need    `json:"needs"`
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until,omitzero"`
+}
+
+// Restore counts what was held before a crash. It is a fact and not a request: capacities
+// do not matter, nor pauses, nor whether the resources are known yet. It is idempotent,
+// and comes before Submit: a run that waits already is in conflict.
+func (s *Scheduler) Restore(holdings ...Holding) error {
+	var errs []error
+	for _, h := range holdings {
+		errs = append(errs, s.restore(h))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Scheduler) restore(h Holding) error {
+	q := Request{Run: h.Run, Plan: h.Plan, Stage: h.Stage, Needs: h.Needs}
+	if err := q.check(); err != nil {
+		return err
+	}
+	if x := s.runs[h.Run]; x != nil {
+		if x.state != holding || x.plan.name != h.Plan || !slices.Equal(sorted(h.Needs), x.held()) {
+			return fault.New(fault.Conflict, "run %s is there already, and holds something else", h.Run)
+		}
+		return nil
+	}
+	x := s.newRun(q, 0)
+	s.hold(x)
+	x.state, x.since, x.until = holding, h.Since, h.Until
+	return nil
+}

@@ -1,0 +1,234 @@
+package sched
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+func TestWrongRequestsAreRefused(t *testing.T) {
+	good := Request{Run: "r", Plan: "p", Needs: needs("host:a/vms", 1)}
+	for name, change := range map[string]func(*Request){
+		"no run":            func(q *Request) { q.Run = "" },
+		"no plan":           func(q *Request) { q.Plan = "" },
+		"priority":          func(q *Request) { q.Priority = maxPriority + 1 },
+		"stage":             func(q *Request) { q.Stage = stages },
+		"expected":          func(q *Request) { q.Expected = -1 },
+		"no needs":          func(q *Request) { q.Needs = nil },
+		"weight 0":          func(q *Request) { q.Needs = needs("host:a/vms", 0) },
+		"weight":            func(q *Request) { q.Needs = needs("host:a/vms", MaxWeight+1) },
+		"twice":             func(q *Request) { q.Needs = needs("host:a/vms", 1, "host:a/vms", 1) },
+		"unknown resource":  func(q *Request) { q.Needs = needs("host:b/vms", 1) },
+		"window inside out": func(q *Request) { q.Windows = []Window{{epoch, epoch}} },
+	} {
+		s := New(Options{})
+		s.SetCapacity("host:a/vms", 1)
+		q := good
+		change(&q)
+		if err := s.Submit(epoch, q); !fault.Is(err, fault.Invalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if grants := s.Decide(epoch); len(grants) > 0 {
+			t.Errorf("%s: granted %v", name, grants)
+		}
+	}
+	s := New(Options{})
+	for _, err := range []error{s.SetCapacity("", 1), s.SetCapacity("x", -1), s.SetPlan("p", 0), s.SetPlan("", 1)} {
+		if !fault.Is(err, fault.Invalid) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// The same request again changes nothing; another in its place keeps its place.
+func TestSubmitAgain(t *testing.T) {
+	m := oneHost(t, 1)
+	m.ask(vmOn("esx1", "p", 0, time.Hour), vmOn("esx1", "p", 1, time.Minute), vmOn("esx1", "p", 2, time.Minute))
+	if got := m.decide(); len(got) != 1 {
+		t.Fatalf("granted %v", got)
+	}
+	m.ask(vmOn("esx1", "p", 0, time.Hour), vmOn("esx1", "p", 1, time.Minute))
+	other := vmOn("esx1", "p", 0, time.Hour)
+	other.Needs = needs("host:esx1/vms", 2)
+	if err := m.s.Submit(m.now, other); !fault.Is(err, fault.Conflict) {
+		t.Errorf("another request of a run that holds: %v", err)
+	}
+	m.s.Release("p-esx1-0")
+	if m.s.Release("p-esx1-0") {
+		t.Error("released twice")
+	}
+	if got := m.decide(); len(got) != 1 || got[0] != "p-esx1-1" {
+		t.Errorf("granted %v, want the one that stood first", got)
+	}
+}
+
+// As the disks of a VM are done, others of the host begin.
+func TestShrinkGivesBackAPart(t *testing.T) {
+	m := newSim(t, map[string]int64{"host:a/disks": 8, "host:a/vms": 2})
+	m.ask(Request{Run: "big", Plan: "p", Needs: needs("host:a/disks", 8, "host:a/vms", 1), Expected: time.Hour})
+	m.decide()
+	m.ask(Request{Run: "small", Plan: "p", Needs: needs("host:a/disks", 3, "host:a/vms", 1), Expected: time.Hour})
+	if got := m.decide(); len(got) != 0 {
+		t.Fatalf("granted %v", got)
+	}
+	if err := m.s.Shrink("big", Need{"host:a/disks", 5}, Need{"host:a/vms", 4}); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.decide(); len(got) != 1 {
+		t.Fatalf("granted %v", got)
+	}
+	if err := m.s.Shrink("big", Need{"host:a/disks", 0}); err != nil {
+		t.Fatal(err)
+	}
+	m.s.Release("big")
+	m.s.Release("small")
+	for _, r := range m.s.Snapshot().Resources {
+		if r.Used != 0 {
+			t.Errorf("left: %+v", r)
+		}
+	}
+	if err := m.s.Shrink("big"); !fault.Is(err, fault.NotFound) {
+		t.Errorf("shrunk what holds nothing: %v", err)
+	}
+}
+
+func TestWindowsOpenAndClose(t *testing.T) {
+	m := oneHost(t, 1)
+	q := vmOn("esx1", "p", 0, time.Hour)
+	at := func(hours int) time.Time { return epoch.Add(time.Duration(hours) * time.Hour) }
+	q.Windows = []Window{{at(1), at(2)}, {at(5), at(6)}}
+	m.ask(vmOn("esx1", "p", 9, 3*time.Hour), q)
+	m.run() // the first window is over before the slot is free
+	if begun := m.begun[q.Run]; !begun.Equal(at(5)) {
+		t.Errorf("began at %v, want %v", begun, at(5))
+	}
+	if _, wakes := m.s.Wake(); wakes {
+		t.Error("there is nothing to wake for")
+	}
+}
+
+// A clock that is put back closes a window again.
+func TestClockPutBack(t *testing.T) {
+	m := oneHost(t, 1)
+	q := vmOn("esx1", "p", 0, time.Hour)
+	q.Windows = []Window{{From: epoch.Add(time.Hour)}}
+	m.ask(vmOn("esx1", "p", 9, 3*time.Hour), q)
+	m.decide()
+	m.now = epoch.Add(2 * time.Hour)
+	m.decide()
+	m.s.Release("p-esx1-9")
+	m.now = epoch
+	if got := m.decide(); len(got) != 0 {
+		t.Fatalf("granted %v before its window", got)
+	}
+	if wake, ok := m.s.Wake(); !ok || !wake.Equal(epoch.Add(time.Hour)) {
+		t.Fatalf("wakes at %v, %v", wake, ok)
+	}
+	m.now = epoch.Add(time.Hour)
+	if got := m.decide(); len(got) != 1 {
+		t.Error("its window has opened again, and it was not granted")
+	}
+}
+
+// After a crash the holders count, whatever the limits are now, and nothing else does.
+func TestRestoreCountsHolders(t *testing.T) {
+	s := New(Options{})
+	held := []Holding{
+		{Run: "a", Plan: "p", Needs: needs("host:x/vms", 2), Since: epoch, Until: epoch.Add(time.Hour)},
+		{Run: "b", Plan: "p", Stage: Again, Needs: needs("host:x/vms", 3, "worker:w/runs", 1), Since: epoch},
+	}
+	for range 2 {
+		if err := s.Restore(held...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.SetCapacity("host:x/vms", 4) // lower than what is held
+	s.Submit(epoch, Request{Run: "c", Plan: "q", Needs: needs("host:x/vms", 1)}, Request{Run: "a", Plan: "p", Needs: held[0].Needs})
+	if grants := s.Decide(epoch); len(grants) > 0 || !s.Holds("a") || s.Holds("c") {
+		t.Fatalf("granted %v beside 5 of 4", grants)
+	}
+	s.Release("b")
+	if grants := s.Decide(epoch); len(grants) != 1 || grants[0].Run != "c" {
+		t.Fatalf("granted %v", grants)
+	}
+	other := held[0]
+	other.Needs = needs("host:x/vms", 1)
+	if err := s.Restore(other); !fault.Is(err, fault.Conflict) {
+		t.Errorf("another holding of the same run: %v", err)
+	}
+	if err := s.Restore(Holding{Run: "d"}); !fault.Is(err, fault.Invalid) {
+		t.Errorf("a holding without a plan: %v", err)
+	}
+}
+
+// A crash at any moment of a fleet, and everything goes on from the holders.
+func TestRestoredFleetGoesOn(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	f := fleet{hosts: 4, datastores: 3}
+	m := newSim(t, f.capacities())
+	for i := range 400 {
+		m.ask(f.vm(rng, "p", i))
+	}
+	for n := 0; m.step(); n++ {
+		if n%50 != 0 {
+			continue
+		}
+		fresh := newSim(t, m.caps)
+		for _, q := range m.asked {
+			if x := m.s.runs[q.Run]; x != nil && x.state == holding {
+				if err := fresh.s.Restore(Holding{Run: q.Run, Plan: q.Plan, Needs: x.held(), Since: x.since, Until: x.until}); err != nil {
+					t.Fatal(err)
+				}
+			} else if x != nil {
+				fresh.s.Submit(m.now, q)
+			}
+		}
+		m.s = fresh.s
+	}
+	if len(m.ended) != 400 {
+		t.Errorf("%d of 400 ended", len(m.ended))
+	}
+}
+
+// The tree against a sorted slice.
+func TestTreeFindsTheFirstThatFits(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var tr tree
+	var model []*run
+	for n := range 20000 {
+		if len(model) == 0 || rng.IntN(5) > 1 && len(model) < 200 {
+			x := &run{seq: uint64(n), req: Request{Expected: time.Duration(rng.IntN(30)) * time.Minute}}
+			tr.insert(x, int64(1+rng.IntN(40)))
+			at, _ := slices.BinarySearchFunc(model, x, func(a, b *run) int {
+				if a.ahead(b) {
+					return -1
+				}
+				return 1
+			})
+			model = slices.Insert(model, at, x)
+		} else {
+			at := rng.IntN(len(model))
+			tr.remove(model[at])
+			model = slices.Delete(model, at, at+1)
+		}
+		limit, longest := int64(rng.IntN(45)), time.Duration(rng.IntN(30))*time.Minute
+		if got, want := tr.first(limit), find(model, limit, time.Hour, 0); got != want {
+			t.Fatalf("first of weight %d: %v, want %v", limit, got, want)
+		}
+		if got, want := tr.brief(longest, limit), find(model, limit, longest, 1); got != want {
+			t.Fatalf("first of weight %d and length %v: %v, want %v", limit, longest, got, want)
+		}
+	}
+}
+
+func find(model []*run, limit int64, longest, shortest time.Duration) *run {
+	for _, x := range model {
+		if x.node.weight <= limit && x.length() <= longest && x.length() >= shortest {
+			return x
+		}
+	}
+	return nil
+}

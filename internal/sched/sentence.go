@@ -1,0 +1,106 @@
+package sched
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Sentence says why the run waits, as one line for people: "host esx3: 20 of 20 vms; next
+// in about 4 min".
+func (w Waiting) Sentence(now time.Time) string {
+	switch w.Why {
+	case Paused:
+		return w.Paused + " is paused"
+	case Shut:
+		if w.Opens.IsZero() {
+			return "its last window is over"
+		}
+		return "its window opens " + inAbout(w.Opens, now)
+	case Undecided:
+		return "about to begin"
+	}
+	return w.worst().sentence(now)
+}
+
+// worst returns the block that the line is about: what is closed, else what is free last.
+func (w Waiting) worst() Block {
+	for _, b := range w.Blocks {
+		if b.Closed {
+			return b
+		}
+	}
+	return w.Blocks[0]
+}
+
+func (b Block) sentence(now time.Time) string {
+	owner, unit := named(b.Resource)
+	if b.Closed && b.Capacity > 0 {
+		return owner + " is paused"
+	}
+	if b.Closed {
+		return strings.TrimSpace(owner+" "+unit) + " is closed: its capacity is 0"
+	}
+	line := fmt.Sprintf("%s: %s of %s", owner, amount(b.Used), amount(b.Capacity))
+	if unit != "" {
+		line += " " + unit
+	}
+	if b.Needs > 1 {
+		line += ", needs " + amount(b.Needs)
+	}
+	if b.Aside != "" {
+		line += ", the rest is set aside for " + b.Aside
+	}
+	return line + "; " + b.estimate(now)
+}
+
+// estimate says when there is room, as far as anybody knows.
+func (b Block) estimate(now time.Time) string {
+	switch {
+	case b.Next.IsZero() && b.Free.IsZero():
+		return "nobody knows how long its holders take"
+	case b.Free.IsZero() || !b.Free.Equal(b.Next):
+		line := "next " + inAbout(b.Next, now)
+		if !b.Free.IsZero() {
+			line += ", enough " + inAbout(b.Free, now)
+		}
+		return line
+	}
+	return "next " + inAbout(b.Next, now)
+}
+
+// named parts "host:esx3/vms" into "host esx3" and "vms".
+func named(resource string) (owner, unit string) {
+	owner, unit, _ = strings.Cut(resource, "/")
+	return strings.Replace(owner, ":", " ", 1), unit
+}
+
+// amount writes units. Nobody has a million slots: from there on they are bytes.
+func amount(units int64) string {
+	const mebi, gibi = 1 << 20, 1 << 30
+	switch {
+	case units == Unlimited:
+		return "no limit"
+	case units >= 10*gibi:
+		return fmt.Sprintf("%d GiB", units/gibi)
+	case units >= mebi:
+		return fmt.Sprintf("%d MiB", units/mebi)
+	}
+	return fmt.Sprint(units)
+}
+
+// inAbout says how far t is from now, no finer than an estimate is good for.
+func inAbout(t, now time.Time) string {
+	d := t.Sub(now)
+	switch {
+	case d <= 0:
+		return "at any moment"
+	case d < time.Minute:
+		return "in less than a minute"
+	case d < 2*time.Hour:
+		return fmt.Sprintf("in about %d min", (d+time.Minute/2)/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("in about %d h", (d+time.Hour/2)/time.Hour)
+	}
+	return fmt.Sprintf("in about %d days", (d+12*time.Hour)/(24*time.Hour))
+}

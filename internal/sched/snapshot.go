@@ -1,0 +1,89 @@
+package sched
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Snapshot is everything at once, for a status page. It shares nothing with the
+// scheduler. Waiting is in the order of arrival, the rest by name.
+type Snapshot struct {
+	At        time.Time       `json:"at"` // of the last decision
+	Resources []ResourceState `json:"resources"`
+	Plans     []PlanState     `json:"plans"`
+	Waiting   []Waiting       `json:"waiting"`
+}
+
+// ResourceState is one resource. Used may be above Capacity.
+type ResourceState struct {
+	Name     string   `json:"name"`
+	Capacity int64    `json:"capacity"`
+	Used     int64    `json:"used"`
+	Paused   bool     `json:"paused,omitempty"`
+	Waiting  int      `json:"waiting"`         // runs in line that need it
+	Aside    string   `json:"aside,omitempty"` // the run that something is set aside for
+	Holders  []Holder `json:"holders,omitempty"`
+}
+
+// PlanState is one plan.
+type PlanState struct {
+	Name    string  `json:"name"`
+	Weight  float64 `json:"weight"`
+	Paused  bool    `json:"paused,omitempty"`
+	Holding int     `json:"holding"` // runs that were granted what they need
+	Waiting int     `json:"waiting"`
+}
+
+// Snapshot returns the state. With 10,000 runs in line it takes tens of milliseconds:
+// take one for all who ask, not one each.
+func (s *Scheduler) Snapshot() Snapshot {
+	seen := report{}
+	snap := Snapshot{At: s.now, Resources: s.resourceStates(seen), Plans: s.planStates()}
+	for _, x := range s.inOrder() {
+		w := s.explain(x, seen)
+		for i := range w.Blocks {
+			w.Blocks[i].Holders = nil // they are with the resource
+		}
+		snap.Waiting = append(snap.Waiting, w)
+	}
+	return snap
+}
+
+// inOrder returns the runs that wait as they came.
+func (s *Scheduler) inOrder() []*run {
+	var waiting []*run
+	for _, x := range s.runs {
+		if x.state != holding {
+			waiting = append(waiting, x)
+		}
+	}
+	slices.SortFunc(waiting, func(a, b *run) int { return cmp.Compare(a.seq, b.seq) })
+	return waiting
+}
+
+func (s *Scheduler) resourceStates(seen report) []ResourceState {
+	states := make([]ResourceState, 0, len(s.resources))
+	for _, r := range s.resources {
+		state := ResourceState{
+			Name: r.name, Capacity: r.capacity, Used: r.used, Paused: r.owner.paused,
+			Waiting: r.waiting, Holders: seen.holders(r),
+		}
+		if r.aside != nil {
+			state.Aside = r.aside.req.Run
+		}
+		states = append(states, state)
+	}
+	slices.SortFunc(states, func(a, b ResourceState) int { return strings.Compare(a.Name, b.Name) })
+	return states
+}
+
+func (s *Scheduler) planStates() []PlanState {
+	states := make([]PlanState, 0, len(s.plans))
+	for _, p := range s.plans {
+		states = append(states, PlanState{p.name, p.weight, p.paused, p.holding, p.runs - p.holding})
+	}
+	slices.SortFunc(states, func(a, b PlanState) int { return strings.Compare(a.Name, b.Name) })
+	return states
+}
