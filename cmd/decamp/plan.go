@@ -20,7 +20,8 @@ const planHelp = `
 Write and check plan files: which VMs are to be moved, where to and how, in one text.
 
 A plan is YAML. It is reviewed, changed and kept in git, and holds no secret. What its keys
-mean is in docs/plan-files.md and in the schema.
+mean is in docs/plan-files.md and in the schema. No command runs a whole plan yet: move each
+VM of it with decamp migrate.
 `
 
 const planExamples = `
