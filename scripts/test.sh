@@ -17,6 +17,11 @@ go vet ./... || fail "go vet"
 go tool staticcheck ./... || fail "staticcheck"
 go run ./test/guest/cmd/buildguest >/dev/null || fail "could not build the test guests"
 
+make demo >build/demo.log 2>&1 || {
+	tail -20 build/demo.log
+	fail "make demo; see build/demo.log"
+}
+
 go test -timeout 60m -v "$@" ./... >build/test.log 2>&1
 status=$?
 grep -E '^(ok|FAIL|panic:)' build/test.log
