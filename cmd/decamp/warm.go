@@ -129,13 +129,18 @@ func newCancel(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) cancelRun(ctx context.Context, l login, id plan.ID) (err error) {
-	state, err := a.stateDir()
-	if err != nil {
-		return err
+// recorded returns a run, and the state directory and store that it is in.
+func (a *app) recorded(id plan.ID) (state string, store *plan.Store, run plan.Run, err error) {
+	if state, err = a.stateDir(); err != nil {
+		return "", nil, run, err
 	}
-	store := plan.NewStore(state)
-	run, err := store.Run(id)
+	store = plan.NewStore(state)
+	run, err = store.Run(id)
+	return state, store, run, err
+}
+
+func (a *app) cancelRun(ctx context.Context, l login, id plan.ID) (err error) {
+	state, store, run, err := a.recorded(id)
 	switch {
 	case err != nil:
 		return err
@@ -176,12 +181,7 @@ func (a *app) newOrder(name, short, long string, order plan.Order) *cobra.Comman
 }
 
 func (a *app) order(cmd *cobra.Command, id plan.ID, order plan.Order) error {
-	state, err := a.stateDir()
-	if err != nil {
-		return err
-	}
-	store := plan.NewStore(state)
-	run, err := store.Run(id)
+	state, store, run, err := a.recorded(id)
 	switch {
 	case err != nil:
 		return err

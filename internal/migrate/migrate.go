@@ -89,21 +89,12 @@ func (o Options) withDefaults() Options {
 		o.Now = time.Now
 	}
 	if o.Sleep == nil {
-		o.Sleep = sleep
+		o.Sleep = transport.Sleep
 	}
 	if o.Seed == 0 {
 		o.Seed = rand.Uint64()
 	}
 	return o
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // A Migrator drives runs over a flow engine. Several may be under way at once.
