@@ -41,3 +41,14 @@ func Sync(path string) error {
 	}
 	return errors.Join(f.Sync(), f.Close())
 }
+
+// IsAt reports whether path still names the file that f has open: another may have taken its
+// place since.
+func IsAt(f *os.File, path string) bool {
+	mine, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(path)
+	return err == nil && os.SameFile(mine, there)
+}

@@ -41,11 +41,27 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", k)
 }
 
+// KindNamed returns the kind of that name; Internal if there is none.
+func KindNamed(name string) Kind {
+	for k, each := range kindNames {
+		if each == name {
+			return Kind(k)
+		}
+	}
+	return Internal
+}
+
+// ErrLogin is in the tree of what is Denied because a login was refused, or was not tried since
+// one was: nothing is said of what the account may do. More logins make it worse.
+var ErrLogin = errors.New("login refused")
+
 // Error is an error with a Kind and, where there is one, a remedy.
 type Error struct {
 	Kind Kind
 	Hint string // what to do, as a sentence or a command; may be empty
 	Err  error  // what happened
+
+	login bool // it is an ErrLogin
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
@@ -61,6 +77,15 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	e.Hint = fmt.Sprintf(format, args...)
 	return e
 }
+
+// OfLogin makes e an ErrLogin, in the words it has, and returns e.
+func (e *Error) OfLogin() *Error {
+	e.login = true
+	return e
+}
+
+// Is has errors.Is find an ErrLogin.
+func (e *Error) Is(target error) bool { return target == ErrLogin && e.login }
 
 // Wrap gives err a kind. It returns nil for a nil err.
 func Wrap(k Kind, err error) error {

@@ -40,6 +40,16 @@ func TestContextErrorsHaveKinds(t *testing.T) {
 	}
 }
 
+func TestLoginIsToldInOtherWords(t *testing.T) {
+	refused := fmt.Errorf("copy: %w", New(Denied, "wrong password").OfLogin())
+	if !errors.Is(refused, ErrLogin) || !Is(refused, Denied) || refused.Error() != "copy: wrong password" {
+		t.Errorf("%v is no refused login", refused)
+	}
+	if errors.Is(New(Denied, "no privilege"), ErrLogin) {
+		t.Error("every Denied is a refused login")
+	}
+}
+
 func TestEveryKindHasANameAndItsOwnExitCode(t *testing.T) {
 	seen := map[int]Kind{}
 	for k := Internal; k <= Canceled; k++ {

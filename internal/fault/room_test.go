@@ -1,0 +1,29 @@
+package fault
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Of what the system says only a full file system is NoRoom; the rest stays as it is.
+func TestRoom(t *testing.T) {
+	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
+		err := fmt.Errorf("record plan: %w", Room("/srv/state", &fs.PathError{Op: "write", Path: "/srv/state/x", Err: full}))
+		if !errors.Is(err, ErrNoRoom) || !errors.Is(err, full) || !Is(err, Full) {
+			t.Errorf("%v is %v", err, KindOf(err))
+		}
+		if !strings.Contains(HintOf(err), "free some under /srv/state") || !strings.Contains(err.Error(), "no room under /srv/state") {
+			t.Errorf("%q, remedy %q", err, HintOf(err))
+		}
+	}
+	if err := Room("/srv/state", syscall.EIO); err != error(syscall.EIO) {
+		t.Errorf("EIO became %v", err)
+	}
+	if err := Room("/srv/state", nil); err != nil {
+		t.Errorf("nothing became %v", err)
+	}
+}
