@@ -113,6 +113,7 @@ func (l *Lab) controlMux() *http.ServeMux {
 	act("POST /restart", l.Restart)
 	act("POST /stop", l.Stop)
 	act("POST /resume", l.Resume)
+	handle("PUT /ssh", l.putSSH)
 	act("DELETE /ssh", func() error { l.DropSSH(); return nil })
 	act("POST /powercut", func() error { l.PowerCutHost(); return nil })
 	act("POST /boot", l.BootHost)
@@ -178,6 +179,16 @@ func (l *Lab) putPower(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return want, l.SetPower(r.PathValue("vm"), want.On)
+}
+
+func (l *Lab) putSSH(r *http.Request) (any, error) {
+	var want struct {
+		On bool `json:"on"`
+	}
+	if err := decode(r, &want); err != nil {
+		return nil, err
+	}
+	return want, l.SetSSH(want.On)
 }
 
 // postWrites lets a guest make its next writes.

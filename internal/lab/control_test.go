@@ -71,6 +71,11 @@ func TestControlAPI(t *testing.T) {
 	}
 	ask(t, l, "PUT", "/power/"+url.PathEscape("web 01"), `{"on": false}`, nil)
 
+	ask(t, l, "PUT", "/ssh", `{"on": true}`, nil)
+	if l.SSHAddr("") == "" {
+		t.Error("SSH is off")
+	}
+
 	var s Stats
 	ask(t, l, "GET", "/stats", "", &s)
 	if s.Status[200] != 2 || s.Status[500] != 2 {
@@ -108,7 +113,7 @@ func TestControlRefusals(t *testing.T) {
 	l := start(t, Config{VMs: []VM{web01()}})
 	for _, tc := range []struct{ method, path, body string }{
 		{"POST", "/faults", `{"kind": "fire"}`}, {"POST", "/faults", `{"kin": "status"}`}, {"POST", "/faults", ``},
-		{"DELETE", "/faults/x", ``}, {"PUT", "/power/nobody", `{"on": true}`}, {"PUT", "/limits", `{"rate": 1}`}, {"POST", "/resume", ``},
+		{"DELETE", "/faults/x", ``}, {"PUT", "/power/nobody", `{"on": true}`}, {"PUT", "/ssh", `{"off": true}`}, {"PUT", "/limits", `{"rate": 1}`}, {"POST", "/resume", ``},
 	} {
 		var reply struct{ Error string }
 		if got := ask(t, l, tc.method, tc.path, tc.body, &reply); got != 400 || reply.Error == "" {

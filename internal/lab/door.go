@@ -31,6 +31,7 @@ type door struct {
 	tickets  map[string]ticket
 	failures int       // in a row, for the account
 	locked   time.Time // until when
+	expired  bool      // the password is refused as a wrong one
 }
 
 // ticket admits one request. Only the method, the path and the query count
@@ -57,7 +58,7 @@ func (d *door) password(user, pass string) bool {
 	if now.Before(d.locked) {
 		return false
 	}
-	if subtle.ConstantTimeCompare([]byte(pass), []byte(d.cfg.Password)) == 1 {
+	if !d.expired && subtle.ConstantTimeCompare([]byte(pass), []byte(d.cfg.Password)) == 1 {
 		d.failures = 0
 		return true
 	}
@@ -65,6 +66,12 @@ func (d *door) password(user, pass string) bool {
 		d.failures, d.locked = 0, now.Add(time.Duration(d.cfg.Sessions.LockFor))
 	}
 	return false
+}
+
+func (d *door) refuse(expired bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.expired = expired
 }
 
 // add registers a session that was opened elsewhere (a SOAP login).

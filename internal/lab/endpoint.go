@@ -36,7 +36,7 @@ type endpoint struct {
 
 // newEndpoint binds addr without serving it.
 func (l *Lab) newEndpoint(name, addr string) (*endpoint, error) {
-	e := &endpoint{lab: l, name: name, addr: addr, door: newDoor(&l.cfg)}
+	e := &endpoint{lab: l, name: name, addr: l.ports.keep(addr), door: newDoor(&l.cfg)}
 	cert, err := newCertificate(name)
 	if err != nil {
 		return nil, fmt.Errorf("certificate of %s: %w", name, err)

@@ -44,6 +44,11 @@ const (
 	FaultCBTFail             FaultKind = "cbt-fail"             // QueryChangedDiskAreas fails with FileFault
 	FaultCBTLose             FaultKind = "cbt-lose"             // its answer leaves out every other area, silently
 
+	// And these to what vim-cmd does to VMs. Method is what it is told, as snapshot.create.
+	FaultVimCmdQuiet FaultKind = "vim-cmd-quiet" // it ends with status 0, whatever came of it
+	FaultVimCmdStall FaultKind = "vim-cmd-stall" // it does nothing until Release
+	FaultVimCmdLate  FaultKind = "vim-cmd-late"  // it returns at once; what it asked for is done after Delay
+
 	// These happen to tickets for NFC. Path is part of the VM's name.
 	FaultNFCTicket     FaultKind = "nfc-no-ticket"  // NoPermission
 	FaultNFCThumbprint FaultKind = "nfc-thumbprint" // the ticket names another certificate
@@ -86,11 +91,13 @@ var faultKinds = []FaultKind{
 	FaultStatus, FaultSlow, FaultStall, FaultReset, FaultShort, FaultShortLength, FaultWrongRange, FaultOtherBytes, FaultIgnoreRange, FaultFlip,
 	FaultCloneKill, FaultCloneFail, FaultCloneStall, FaultNFCTicket, FaultNFCThumbprint,
 	FaultSnapshotCreate, FaultSnapshotRemove, FaultSnapshotConsolidate, FaultVMBusy, FaultCBTFail, FaultCBTLose,
+	FaultVimCmdQuiet, FaultVimCmdStall, FaultVimCmdLate,
 }
 
 // vmFaults happen to VMs, not to files.
 var vmFaults = []FaultKind{
 	FaultNFCTicket, FaultNFCThumbprint, FaultSnapshotCreate, FaultSnapshotRemove, FaultSnapshotConsolidate, FaultVMBusy, FaultCBTFail, FaultCBTLose,
+	FaultVimCmdQuiet, FaultVimCmdStall, FaultVimCmdLate,
 }
 
 // A Fault happens to /folder requests, or to copies on the host, while it is active.
@@ -330,6 +337,16 @@ func (f *injected) spoil(p []byte, sent int64) {
 	}
 }
 
+// wait returns when what is stalled is released, or ctx ends.
+func (f *injected) wait(ctx context.Context) error {
+	select {
+	case <-f.release:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // atBlock is asked before each block of a copy.
 func (f *injected) atBlock(ctx context.Context, off int64) error {
 	if f == nil || off < f.At {
@@ -341,11 +358,9 @@ func (f *injected) atBlock(ctx context.Context, off int64) error {
 	case FaultCloneFail:
 		return errInjected
 	}
-	select {
-	case <-f.release:
-		f.At = 1 << 62
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := f.wait(ctx); err != nil {
+		return err
 	}
+	f.At = 1 << 62
+	return nil
 }

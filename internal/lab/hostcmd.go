@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -446,39 +445,6 @@ func sleepCmd(c *shell.Call) int {
 		return 1
 	}
 	_ = pause(c.Ctx, time.Duration(seconds*float64(time.Second))) // a signal ends it
-	return 0
-}
-
-// vimCmd knows the listings and the SSH service.
-func (h *shellHost) vimCmd(c *shell.Call) int {
-	if len(c.Args) < 2 {
-		return 1
-	}
-	switch strings.TrimPrefix(c.Args[1], "/") {
-	case "vmsvc/getallvms":
-		return h.listVMs(c)
-	case "hostsvc/start_ssh":
-		return boolStatus(h.services.start(h.lab.context(), serviceSSH) == nil)
-	case "hostsvc/stop_ssh":
-		return boolStatus(h.services.stop(h.lab.context(), serviceSSH) == nil)
-	case "hostsvc/enable_ssh":
-		h.services.change(h.lab.context(), serviceSSH, func(v *hostService) { v.Policy = "on" })
-		return 0
-	case "hostsvc/disable_ssh":
-		h.services.change(h.lab.context(), serviceSSH, func(v *hostService) { v.Policy = "off" })
-		return 0
-	}
-	fmt.Fprintf(c.Out, "Invalid command '%s'.\n", c.Args[1])
-	return 1
-}
-
-func (h *shellHost) listVMs(c *shell.Call) int {
-	fmt.Fprintln(c.Out, "Vmid   Name   File   Guest OS   Version   Annotation")
-	ids := slices.SortedFunc(maps.Keys(h.lab.machines), func(a, b managedRef) int { return strings.Compare(a.Value, b.Value) })
-	for _, id := range ids {
-		m := h.lab.machines[id]
-		fmt.Fprintf(c.Out, "%s   %s   %s   %s   vmx-21\n", id.Value, m.spec.Name, datastorePath(m.home.spec.Name, m.spec.Folder, m.spec.Folder+".vmx"), m.spec.GuestID)
-	}
 	return 0
 }
 

@@ -37,6 +37,7 @@ type Lab struct {
 	nfc     *nfcHosts
 	shells  []*shellHost // as the hosts were added
 	jobs    jobs
+	ports   ports
 
 	serving sync.RWMutex // held for reading by each request
 	closed  bool         // guarded by serving
@@ -147,6 +148,9 @@ func (l *Lab) serveModel() {
 	sm.ValidLogin = func(req *types.Login) bool { return l.main.door.password(req.UserName, req.Password) }
 	l.license(reg)
 	svc.RegisterSDK(reg, reg.Path+"/vimService")
+	pc := &collector{}
+	pc.Self = l.model.ServiceContent.PropertyCollector
+	reg.Put(pc)
 	reg.Put(&nfcService{Self: nfcServiceRef(l.cfg.VCenter), lab: l})
 	svc.ServeMux.HandleFunc(reg.Path+"/vimServiceVersions.xml", svc.ServiceVersions)
 	l.main.sdk, l.main.dcs = svc.ServeMux, l.datacenters
@@ -191,7 +195,7 @@ func (l *Lab) close() error {
 	for _, m := range l.machines {
 		m.writer.halt()
 	}
-	errs = append(errs, l.closeStorage())
+	errs = append(errs, l.closeStorage(), l.ports.close())
 	if l.model != nil {
 		l.model.Remove()
 	}

@@ -3,11 +3,15 @@ package lab
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 )
+
+// snapshotData is what vSphere calls a file of state that a snapshot made.
+const snapshotData = string(types.VirtualMachineFileLayoutExFileTypeSnapshotData)
 
 // layout lists a VM's files with their sizes, and what they take on each datastore.
 type layout struct {
@@ -27,9 +31,7 @@ func (m *machine) setLayout(vm *mo.VirtualMachine) {
 		l.addDisk(d)
 		disks = append(disks, types.VirtualMachineFileLayoutDiskLayout{Key: d.key, DiskFile: []string{d.file(d.last()).FileName}})
 	}
-	if vm.LayoutEx != nil {
-		l.ex.Snapshot = vm.LayoutEx.Snapshot
-	}
+	l.addSnapshots(m, vm.Layout.Snapshot)
 	vm.Layout.Disk, vm.LayoutEx = disks, &l.ex
 	vm.Storage = &types.VirtualMachineStorageInfo{Timestamp: l.ex.Timestamp}
 	vm.Summary.Storage = &types.VirtualMachineStorageSummary{Timestamp: l.ex.Timestamp}
@@ -42,10 +44,41 @@ func (m *machine) setLayout(vm *mo.VirtualMachine) {
 	}
 }
 
+// noFile is the key of a file that there is not: the memory of a snapshot without it.
+const noFile = -1
+
+// addSnapshots says what each snapshot consists of. The simulator removes a snapshot's data by
+// its key, and gives the files new keys whenever it looks for them: with the keys it has, the data
+// stay and the VM's log goes.
+func (l *layout) addSnapshots(m *machine, named []types.VirtualMachineFileLayoutSnapshotLayout) {
+	for i, s := range m.snaps {
+		if s.ref.Value == "" {
+			continue // removed, but for its delta
+		}
+		part := types.VirtualMachineFileLayoutExSnapshotLayout{Key: s.ref, DataKey: l.dataOf(s.ref, named), MemoryKey: noFile}
+		for _, d := range l.ex.Disk {
+			part.Disk = append(part.Disk, types.VirtualMachineFileLayoutExDiskLayout{Key: d.Key, Chain: d.Chain[:min(i+1, len(d.Chain))]})
+		}
+		l.ex.Snapshot = append(l.ex.Snapshot, part)
+	}
+}
+
+// dataOf is the key of a snapshot's data, whose name the simulator keeps.
+func (l *layout) dataOf(ref types.ManagedObjectReference, named []types.VirtualMachineFileLayoutSnapshotLayout) int32 {
+	for _, s := range named {
+		for _, f := range l.ex.File {
+			if s.Key == ref && f.Type == snapshotData && slices.Contains(s.SnapshotFile, f.Name) {
+				return f.Key
+			}
+		}
+	}
+	return noFile
+}
+
 // addHome adds the small files the simulator left in the VM's folder.
 func (l *layout) addHome(m *machine) {
 	ds := m.home
-	kinds := map[string]string{".vmx": "config", ".nvram": "nvram", ".log": "log", ".vmsn": "snapshotData"}
+	kinds := map[string]string{".vmx": "config", ".nvram": "nvram", ".log": "log", ".vmsn": snapshotData}
 	entries, _ := os.ReadDir(filepath.Join(ds.dir, m.spec.Folder)) // unreadable: no files to list
 	for _, e := range entries {
 		info, err := e.Info()

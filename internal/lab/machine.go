@@ -55,9 +55,10 @@ type machine struct {
 	shutdownAt time.Time   // guarded by guests.mu; zero when no shutdown is pending
 	writer     *guestWriter
 
-	writing    sync.Mutex // held for each write of the guest, and while chains change
-	snaps      []*snap    // oldest first
-	leaveDelta bool       // the next snapshot that is removed leaves its delta behind
+	writing    sync.Mutex                            // held for each write of the guest, and while chains change
+	snaps      []*snap                               // oldest first
+	leaveDelta bool                                  // the next snapshot that is removed leaves its delta behind
+	removed    map[types.ManagedObjectReference]bool // snapshots whose removal was begun
 }
 
 // vdisk is one disk of a machine.

@@ -143,7 +143,7 @@ func newNFCHosts(l *Lab) *nfcHosts {
 // addNFC gives a host its port 902.
 func (b *builder) addNFC(h *simulator.HostSystem) error {
 	l := b.lab
-	host := &nfcHost{lab: l, name: h.Name, ref: h.Self, addr: l.nfcAddr(len(l.nfc.all))}
+	host := &nfcHost{lab: l, name: h.Name, ref: h.Self, addr: l.ports.keep(l.nfcAddr(len(l.nfc.all)))}
 	if l.cfg.VCenter && !l.cfg.HostListeners {
 		cert, err := newCertificate(h.Name)
 		if err != nil {
@@ -153,11 +153,10 @@ func (b *builder) addNFC(h *simulator.HostSystem) error {
 	}
 	l.nfc.all = append(l.nfc.all, host)
 	b.tagBackupNIC(h)
-	var err error
 	if l.cfg.NFC.Off {
-		host.addr, err = closedPort(host.addr)
-		return err
+		return nil
 	}
+	var err error
 	host.server, err = nfchost.Listen(nfchost.Config{
 		Addr: host.addr, Certificate: func() *tls.Certificate { return &host.certificate().pair }, Tickets: host,
 		Pacer: func(rate int64) nfchost.Pacer { return newBucket(rate) },
@@ -197,15 +196,6 @@ func (b *builder) tagBackupNIC(h *simulator.HostSystem) {
 			m.Info.NetConfig = append(slices.Clone(m.Info.NetConfig), tagged)
 		}
 	}
-}
-
-// closedPort is an address nobody listens at, at least for now.
-func closedPort(addr string) (string, error) {
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		return "", err
-	}
-	return ln.Addr().String(), ln.Close()
 }
 
 // nfcAddr is where the nth host listens. Only the first may have a port of its own choice.

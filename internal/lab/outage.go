@@ -14,6 +14,21 @@ func (l *Lab) KillSessions() {
 	}
 }
 
+// ExpirePassword has the password be refused from now on, as one that was changed. Sessions go
+// on.
+func (l *Lab) ExpirePassword() {
+	for _, e := range l.endpoints() {
+		e.door.refuse(true)
+	}
+}
+
+// RenewPassword ends ExpirePassword.
+func (l *Lab) RenewPassword() {
+	for _, e := range l.endpoints() {
+		e.door.refuse(false)
+	}
+}
+
 // ChangeCertificate gives the main endpoint a new certificate and drops its connections, as
 // replacing one on a host does.
 func (l *Lab) ChangeCertificate() error {

@@ -287,9 +287,30 @@ func (s *vmSnapshot) RemoveSnapshotTask(ctx *simulator.Context, req *types.Remov
 		})
 		return &methods.RemoveSnapshot_TaskBody{Res: &types.RemoveSnapshot_TaskResponse{Returnval: ref}}
 	}
+	if f := s.machine.removeOnce(ctx, req.This); f != nil {
+		return &methods.RemoveSnapshot_TaskBody{Fault_: f}
+	}
 	leave := req.Consolidate != nil && !*req.Consolidate || s.lab.snapshotFault(s.machine, FaultSnapshotConsolidate)
 	s.machine.setLeaveDelta(leave)
 	return s.VirtualMachineSnapshot.RemoveSnapshotTask(ctx, req)
+}
+
+// removeOnce is the fault of who removes what somebody else removes already, or did: a machine does
+// not know that another one, which it takes for dead, is still at it. The simulator crashes there.
+func (m *machine) removeOnce(ctx *simulator.Context, ref types.ManagedObjectReference) *soap.Fault {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	if !m.removed[ref] {
+		if m.removed == nil {
+			m.removed = map[types.ManagedObjectReference]bool{}
+		}
+		m.removed[ref] = true
+		return nil
+	}
+	if ctx.Map.Get(ref) == nil {
+		return simulator.Fault("", &types.ManagedObjectNotFound{Obj: ref})
+	}
+	return simulator.Fault("", &types.TaskInProgress{})
 }
 
 // RemoveAllSnapshotsTask is the simulator's, unless a fault happens to it.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -326,9 +327,23 @@ func (r *rig) listed(stem string) (names []string) {
 	return of
 }
 
+// inFolder are the VM's files other than what disks consist of.
+func (r *rig) inFolder() (names []string) {
+	r.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(r.lab.datacenters[0].datastores[0].dir, "web01"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
 func TestSnapshotsRemovedInAnyOrder(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}} {
 		r := newRig(t, Config{VMs: []VM{writingVM()}})
+		before := r.inFolder()
 		var refs []types.ManagedObjectReference
 		for i := range 3 {
 			r.write(10)
@@ -358,6 +373,35 @@ func TestSnapshotsRemovedInAnyOrder(t *testing.T) {
 		}
 		if files := r.listed("web01"); len(files) != 2 {
 			t.Errorf("%v: left %v", order, files)
+		}
+		if after := r.inFolder(); !slices.Equal(after, before) {
+			t.Errorf("%v: the folder has %v, and had %v", order, after, before)
+		}
+	}
+}
+
+// Of two that remove one snapshot at once the second hears that the VM is busy, or that there is
+// none any more.
+func TestSnapshotIsRemovedOnce(t *testing.T) {
+	r := newRig(t, Config{VMs: []VM{writingVM()}})
+	for range 20 {
+		ref := r.snapshot("s")
+		errs := make(chan error, 2)
+		for range 2 {
+			go func() { errs <- r.remove(ref) }()
+		}
+		done := 0
+		for range 2 {
+			var gone *types.ManagedObjectNotFound
+			err := <-errs
+			if _, ok := fault.As(err, &gone); err == nil {
+				done++
+			} else if !ok && !fault.Is(err, &types.TaskInProgress{}) {
+				t.Errorf("removal: %v", err)
+			}
+		}
+		if done != 1 || r.now().Snapshot != nil {
+			t.Fatalf("removed %d times", done)
 		}
 	}
 }

@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/decamp/decamp/internal/lab/nfstest"
@@ -507,9 +509,19 @@ func TestLockdownModeLetsNobodyIn(t *testing.T) {
 	}
 }
 
+// free reports whether an address has a port, and nobody listens there.
+func free(addr string) bool {
+	c, err := net.Dial("tcp", addr)
+	if err == nil {
+		c.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// Where it will be is told before it is on.
 func TestLabTellsWhereSSHIs(t *testing.T) {
 	l := start(t, Config{})
-	if s := l.SSHServers(); len(s) != 1 || s[0].Running || s[0].Addr != "" || !strings.HasPrefix(s[0].Fingerprint, "SHA256:") {
+	if s := l.SSHServers(); len(s) != 1 || s[0].Running || !free(s[0].Addr) || !strings.HasPrefix(s[0].Fingerprint, "SHA256:") {
 		t.Errorf("off: %+v", s)
 	}
 	l = start(t, withSSH(Config{}))

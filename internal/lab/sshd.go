@@ -71,6 +71,7 @@ func (l *Lab) newShellHost(h *simulator.HostSystem) (*shellHost, error) {
 		setDefault(&l.cfg.SSH.MaxSessions, maxSessions)
 		host.addr = l.cfg.SSH.Addr
 	}
+	host.addr = l.ports.keep(host.addr)
 	host.files = newHostFiles(host)
 	host.machine = &shell.Machine{
 		Open: host.files.open, Commands: host.commands(),
@@ -103,7 +104,7 @@ func (l *Lab) SSHAddr(host string) string {
 // SSHServer is one host's SSH server, for whoever is to log in there.
 type SSHServer struct {
 	Host        string `json:"host"`           // as the inventory names it
-	Addr        string `json:"addr,omitempty"` // where it listens, or will; empty: on a free port once it is started
+	Addr        string `json:"addr,omitempty"` // where it listens, or will; empty: that is known once it is started
 	Running     bool   `json:"running"`
 	Fingerprint string `json:"fingerprint"` // of its key, as SHA256:…
 }
@@ -229,6 +230,20 @@ func (l *Lab) DropSSH() {
 	}
 }
 
+// SetSSH starts or stops every host's SSH server, as somebody at its console would. Sessions
+// that are open go on.
+func (l *Lab) SetSSH(on bool) error {
+	var errs []error
+	for _, h := range l.shells {
+		switched := h.services.stop
+		if on {
+			switched = h.services.start
+		}
+		errs = append(errs, switched(l.context(), serviceSSH))
+	}
+	return errors.Join(errs...)
+}
+
 func (h *shellHost) serve(c net.Conn) {
 	defer func() {
 		h.mu.Lock()
@@ -281,6 +296,7 @@ func (h *shellHost) serverConfig() *ssh.ServerConfig {
 		if open && h.lab.main.door.password(user, pass) {
 			return nil
 		}
+		h.lab.stats.refusedSSH()
 		return errNoLogin
 	}
 	if !h.lab.cfg.SSH.NoPasswords {

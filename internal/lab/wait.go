@@ -46,8 +46,13 @@ func (w *waits) add(ctx *simulator.Context, method *simulator.Method) {
 	if method.Name != "WaitForUpdatesEx" && method.Name != "WaitForUpdates" {
 		return
 	}
-	pc, ok := ctx.Session.Get(method.This).(*simulator.PropertyCollector)
-	if !ok {
+	var pc *simulator.PropertyCollector
+	switch c := ctx.Session.Get(method.This).(type) {
+	case *collector:
+		pc = &c.PropertyCollector
+	case *simulator.PropertyCollector: // one that the client made
+		pc = c
+	default:
 		return
 	}
 	w.mu.Lock()

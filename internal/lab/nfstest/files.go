@@ -182,16 +182,6 @@ func (s *Server) Names(path string) []string {
 	return slices.Sorted(maps.Keys(f.dir))
 }
 
-// FileID is a file's number, or 0.
-func (s *Server) FileID(path string) uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if f := s.find(path); f != nil {
-		return f.id
-	}
-	return 0
-}
-
 func (s *Server) add(dir *file, name string, mode uint32) *file {
 	s.lastID++
 	f := &file{id: s.lastID, name: name, mode: mode, nlink: 1, blocks: map[int64][]byte{}}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"sync"
 
+	"github.com/decamp/decamp/internal/lab/socket"
 	"github.com/decamp/decamp/internal/lab/xdr"
 )
 
@@ -40,6 +41,7 @@ type Verdict struct {
 type Server struct {
 	mu       sync.Mutex
 	addr     string
+	port     *socket.Kept // until Close; nil after that
 	ln       net.Listener // nil while stopped
 	conns    map[net.Conn]bool
 	ops      []Op
@@ -56,7 +58,11 @@ type Server struct {
 
 // Start serves on a free port of 127.0.0.1.
 func Start() (*Server, error) {
-	s := &Server{addr: "127.0.0.1:0", files: map[uint64]*file{}, lastID: rootID, maxWrite: 1 << 20, boot: 1}
+	port, err := socket.Keep("127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("nfstest: %w", err)
+	}
+	s := &Server{addr: port.Addr(), port: port, files: map[uint64]*file{}, lastID: rootID, maxWrite: 1 << 20, boot: 1}
 	s.files[rootID] = &file{id: rootID, dir: map[string]uint64{}, nlink: 2, mode: 0o755}
 	return s, s.Resume()
 }
@@ -105,12 +111,17 @@ func (s *Server) Resume() error {
 // Close stops the server if it runs.
 func (s *Server) Close() error {
 	s.mu.Lock()
-	running := s.ln != nil
+	running, port := s.ln != nil, s.port
+	s.port = nil
 	s.mu.Unlock()
-	if !running {
-		return nil
+	var errs []error
+	if running {
+		errs = append(errs, s.Stop())
 	}
-	return s.Stop()
+	if port != nil {
+		errs = append(errs, port.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Hook makes f see every NFS call from now on; nil ends it.

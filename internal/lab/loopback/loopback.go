@@ -1,0 +1,31 @@
+// Package loopback reserves ports for tests that have to say where a server will be.
+package loopback
+
+import (
+	"net"
+	"testing"
+
+	"github.com/decamp/decamp/internal/lab/socket"
+)
+
+// Reserve returns an address at the loopback interface that refuses connections, and that only
+// who names it can listen at, until the test ends.
+func Reserve(t testing.TB) string {
+	t.Helper()
+	return ReserveAt(t, "127.0.0.1")
+}
+
+// ReserveAt is Reserve at another address of this machine.
+func ReserveAt(t testing.TB, host string) string {
+	t.Helper()
+	kept, err := socket.Keep(net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatalf("reserve a port: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := kept.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return kept.Addr()
+}

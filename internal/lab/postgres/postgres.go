@@ -1,0 +1,201 @@
+// Package postgres starts a real PostgreSQL for tests: Debian's, in a folder of its own, on a
+// port of its own of the loopback, to be stopped, frozen and killed as a test wants.
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/lab/loopback"
+)
+
+// binaries are where distributions put PostgreSQL's, which are not on the PATH.
+const binaries = "/usr/lib/postgresql/*/bin"
+
+// A Server is one running PostgreSQL.
+type Server struct {
+	t    testing.TB
+	dir  string
+	addr string // host:port
+	cmd  *exec.Cmd
+}
+
+// Start runs a PostgreSQL until the test ends. Its data go with the test.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	return StartAt(t, "127.0.0.1")
+}
+
+// StartAt is Start at another address of this machine, where whoever reaches it is let in.
+func StartAt(t testing.TB, host string) *Server {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "decamp-postgres-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	s := &Server{t: t, dir: dir, addr: loopback.ReserveAt(t, host)}
+	s.own(dir)
+	out, err := s.command("initdb", "-D", filepath.Join(dir, "data"), "-U", "decamp", "-A", "trust", "-N", "-E", "UTF8", "--locale=C").CombinedOutput()
+	if err != nil {
+		t.Fatalf("initdb: %v\n%s", err, out)
+	}
+	s.admit()
+	s.Restart()
+	t.Cleanup(s.Kill)
+	return s
+}
+
+// admit lets in those who come from elsewhere, if it is reached from there.
+func (s *Server) admit() {
+	s.t.Helper()
+	rules, err := os.OpenFile(filepath.Join(s.dir, "data", "pg_hba.conf"), os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil {
+		_, err = rules.WriteString("host all all 10.0.0.0/8 trust\n")
+		err = errors.Join(err, rules.Close())
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// URL returns where the database is.
+func (s *Server) URL() string {
+	return fmt.Sprintf("postgres://decamp@%s/postgres?sslmode=disable", s.addr)
+}
+
+// Addr returns its host:port.
+func (s *Server) Addr() string { return s.addr }
+
+func (s *Server) split() (host, port string) {
+	s.t.Helper()
+	host, port, err := net.SplitHostPort(s.addr)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return host, port
+}
+
+// Restart starts it again where it stands still, and returns once it takes connections.
+func (s *Server) Restart() {
+	s.t.Helper()
+	host, port := s.split()
+	s.cmd = s.command("postgres", "-D", filepath.Join(s.dir, "data"), "-p", port, "-k", s.dir,
+		"-c", "listen_addresses="+host, "-c", "max_connections=200")
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatalf("start postgres: %v", err)
+	}
+	const patience = time.Minute
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		out, err := s.command("pg_isready", "-h", host, "-p", port, "-U", "decamp").CombinedOutput()
+		if err == nil {
+			return
+		}
+		if time.Since(began) > patience {
+			s.t.Fatalf("postgres does not come up: %v: %s", err, out)
+		}
+	}
+}
+
+// Stop ends it in order: connections are cut, nothing is lost.
+func (s *Server) Stop() { s.end(syscall.SIGINT) }
+
+// Kill ends it as a crash does, with everything it started.
+func (s *Server) Kill() { s.end(syscall.SIGQUIT) }
+
+// Freeze has it answer nothing, while its connections stay open, until Thaw.
+func (s *Server) Freeze() { s.signalAll(syscall.SIGSTOP) }
+
+// Thaw ends Freeze.
+func (s *Server) Thaw() { s.signalAll(syscall.SIGCONT) }
+
+func (s *Server) end(how syscall.Signal) {
+	if s.cmd == nil || s.cmd.ProcessState != nil {
+		return
+	}
+	_ = s.cmd.Process.Signal(how) // it may have ended
+	_ = s.cmd.Wait()              // by a signal: that is an error
+}
+
+// Processes returns the server's and its children's, of which each connection has one.
+func (s *Server) Processes() (pids []int) {
+	s.t.Helper()
+	pid := s.cmd.Process.Pid
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		s.t.Fatalf("find children of postgres: %v", err)
+	}
+	for _, child := range strings.Fields(string(text)) {
+		n, err := strconv.Atoi(child)
+		if err != nil {
+			s.t.Fatalf("find children of postgres: %v", err)
+		}
+		pids = append(pids, n)
+	}
+	return append(pids, pid)
+}
+
+// signalAll reaches the server's children too, which are in groups of their own.
+func (s *Server) signalAll(sig syscall.Signal) {
+	s.t.Helper()
+	for _, pid := range s.Processes() {
+		if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+			s.t.Fatalf("signal postgres: %v", err)
+		}
+	}
+}
+
+// command runs one of PostgreSQL's programs, which do not run as root. It ends with this
+// process.
+func (s *Server) command(name string, args ...string) *exec.Cmd {
+	s.t.Helper()
+	found, err := filepath.Glob(filepath.Join(binaries, name))
+	if err != nil || len(found) == 0 {
+		s.t.Fatalf("no %s in %s: install postgresql", name, binaries)
+	}
+	cmd := exec.Command(found[len(found)-1], args...)
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT}
+	if os.Geteuid() == 0 {
+		uid, gid := s.account()
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: gid}
+	}
+	return cmd
+}
+
+func (s *Server) own(dir string) {
+	s.t.Helper()
+	if os.Geteuid() != 0 {
+		return
+	}
+	uid, gid := s.account()
+	if err := os.Chown(dir, int(uid), int(gid)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// account is the one that Debian's package makes.
+func (s *Server) account() (uid, gid uint32) {
+	s.t.Helper()
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		s.t.Fatalf("install postgresql: %v", err)
+	}
+	n, nerr := strconv.ParseUint(u.Uid, 10, 32)
+	g, gerr := strconv.ParseUint(strings.TrimSpace(u.Gid), 10, 32)
+	if err := errors.Join(nerr, gerr); err != nil {
+		s.t.Fatal(err)
+	}
+	return uint32(n), uint32(g)
+}

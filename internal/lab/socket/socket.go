@@ -1,0 +1,63 @@
+// Package socket keeps TCP ports for servers that start later than their addresses are needed, or
+// that stop and come back to where they were. A port that was listened at and closed is nobody's:
+// the kernel gives it to the next that asks for any port.
+package socket
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"syscall"
+)
+
+// Kept is a port that the kernel gives to nobody until Close. Connections to it are refused; who
+// names it can listen there, again and again.
+type Kept struct {
+	fd   int
+	addr netip.AddrPort
+}
+
+// ErrNoIPv4 is the error of Keep for addresses that are kept for nobody.
+var ErrNoIPv4 = errors.New("not an IPv4 address with a port")
+
+// Keep keeps an IPv4 address and port; of port 0, any port.
+//
+// It binds a socket that does not listen. With SO_REUSEADDR, which Go sets for whatever
+// listens, Linux lets another listen at that port; it does not choose it for those that bind
+// or connect from any port.
+func Keep(addr string) (*Kept, error) {
+	want, err := netip.ParseAddrPort(addr)
+	if err != nil || !want.Addr().Is4() {
+		return nil, ErrNoIPv4
+	}
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	k := &Kept{fd: fd}
+	if err := k.bind(want); err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	return k, nil
+}
+
+func (k *Kept) bind(want netip.AddrPort) error {
+	if err := syscall.SetsockoptInt(k.fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
+		return os.NewSyscallError("setsockopt", err)
+	}
+	if err := syscall.Bind(k.fd, &syscall.SockaddrInet4{Addr: want.Addr().As4(), Port: int(want.Port())}); err != nil {
+		return os.NewSyscallError("bind", err)
+	}
+	at, err := syscall.Getsockname(k.fd)
+	if err != nil {
+		return os.NewSyscallError("getsockname", err)
+	}
+	k.addr = netip.AddrPortFrom(want.Addr(), uint16(at.(*syscall.SockaddrInet4).Port))
+	return nil
+}
+
+// Addr returns the address, with the port that was chosen.
+func (k *Kept) Addr() string { return k.addr.String() }
+
+// Close gives the port back. Who listens there goes on.
+func (k *Kept) Close() error { return os.NewSyscallError("close", syscall.Close(k.fd)) }
