@@ -53,22 +53,42 @@ type node struct {
 // collect reads all objects of the given types in one view and one retrieval, whatever
 // their number: per-object calls are what makes inventories of thousands hang.
 func (s *Session) collect(ctx context.Context, kinds ...string) (*tree, error) {
+	return s.collectOnly(ctx, wanted, kinds...)
+}
+
+// collectOnly is collect with other properties: those of each type that only names.
+func (s *Session) collectOnly(ctx context.Context, only map[string][]string, kinds ...string) (*tree, error) {
+	view, err := s.view(ctx, kinds...)
+	if err != nil {
+		return nil, err
+	}
+	defer s.destroyView(ctx, view)
+	return s.read(ctx, viewSpec(view, only, kinds))
+}
+
+// view is one of all objects of the given types.
+func (s *Session) view(ctx context.Context, kinds ...string) (types.ManagedObjectReference, error) {
 	content := s.vim.ServiceContent
-	view, err := methods.CreateContainerView(ctx, s, &types.CreateContainerView{
+	res, err := methods.CreateContainerView(ctx, s, &types.CreateContainerView{
 		This: *content.ViewManager, Container: content.RootFolder, Type: kinds, Recursive: true,
 	})
 	if err != nil {
-		return nil, classify(err)
+		return types.ManagedObjectReference{}, classify(err)
 	}
-	defer s.destroyView(ctx, view.Returnval)
+	return res.Returnval, nil
+}
+
+// read makes a tree of what one filter selects.
+func (s *Session) read(ctx context.Context, spec types.PropertyFilterSpec) (*tree, error) {
+	content := s.vim.ServiceContent
 	objects, err := mo.RetrievePropertiesEx(ctx, s, types.RetrievePropertiesEx{
-		This:    content.PropertyCollector,
-		SpecSet: []types.PropertyFilterSpec{viewSpec(view.Returnval, kinds)},
+		This: content.PropertyCollector, SpecSet: []types.PropertyFilterSpec{spec},
 	})
 	if err != nil {
 		return nil, classify(err)
 	}
-	return newTree(content.RootFolder, objects)
+	t := newTree(content.RootFolder)
+	return t, t.addAll(objects)
 }
 
 // destroyView drops the view. It would end with the session anyway.
@@ -79,20 +99,20 @@ func (s *Session) destroyView(ctx context.Context, view types.ManagedObjectRefer
 	}
 }
 
-func viewSpec(view types.ManagedObjectReference, kinds []string) types.PropertyFilterSpec {
+func viewSpec(view types.ManagedObjectReference, only map[string][]string, kinds []string) types.PropertyFilterSpec {
 	spec := types.PropertyFilterSpec{ObjectSet: []types.ObjectSpec{{
 		Obj:       view,
 		Skip:      types.NewBool(true),
 		SelectSet: []types.BaseSelectionSpec{&types.TraversalSpec{Type: view.Type, Path: "view"}},
 	}}}
 	for _, k := range kinds {
-		spec.PropSet = append(spec.PropSet, types.PropertySpec{Type: k, PathSet: wanted[k]})
+		spec.PropSet = append(spec.PropSet, types.PropertySpec{Type: k, PathSet: only[k]})
 	}
 	return spec
 }
 
-func newTree(root types.ManagedObjectReference, objects []types.ObjectContent) (*tree, error) {
-	t := &tree{
+func newTree(root types.ManagedObjectReference) *tree {
+	return &tree{
 		root:       root,
 		nodes:      map[types.ManagedObjectReference]node{},
 		hosts:      map[types.ManagedObjectReference]mo.HostSystem{},
@@ -100,18 +120,21 @@ func newTree(root types.ManagedObjectReference, objects []types.ObjectContent) (
 		portgroups: map[string]string{},
 		clusters:   map[types.ManagedObjectReference]string{},
 	}
+}
+
+func (t *tree) addAll(objects []types.ObjectContent) error {
 	for _, o := range objects {
 		if err := missing(o); err != nil {
-			return nil, classify(err)
+			return classify(err)
 		}
 		o.MissingSet = nil // a property that is not there is a zero field
 		object, err := mo.ObjectContentToType(o)
 		if err != nil {
-			return nil, fmt.Errorf("read %s %s: %w", o.Obj.Type, o.Obj.Value, err)
+			return fmt.Errorf("read %s %s: %w", o.Obj.Type, o.Obj.Value, err)
 		}
 		t.add(object)
 	}
-	return t, nil
+	return nil
 }
 
 // missing returns the error if properties are missing because the session ended: some

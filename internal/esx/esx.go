@@ -57,6 +57,10 @@ type Config struct {
 	// password, else its refusal.
 	Judged func(error)
 
+	// Admit, if not nil, is asked before each login, and pass is told how it went. It then
+	// decides alone: refusals do not keep the session from logging in again.
+	Admit func(context.Context) (pass func(error), err error)
+
 	// Fingerprint is the SHA-256 of the server's certificate in hex, with or without
 	// colons. It is required; Fingerprint gives what the server shows.
 	Fingerprint string
@@ -133,6 +137,10 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// idleConnections are kept for the next call. A fleet's VMs of one source call a dozen at a time:
+// with fewer, every other call would begin with a handshake, which costs more than the call.
+const idleConnections = 16
+
 // newTransport returns a transport for API calls and small files: HTTP/1.1, pinned, and
 // direct, as the data connections are.
 func newTransport(pinned *tls.Config) *http.Transport {
@@ -143,7 +151,7 @@ func newTransport(pinned *tls.Config) *http.Transport {
 		TLSHandshakeTimeout:   15 * time.Second,
 		ResponseHeaderTimeout: 3 * time.Minute, // a slow hostd, not a dead one
 		IdleConnTimeout:       60 * time.Second,
-		MaxIdleConnsPerHost:   4,
+		MaxIdleConnsPerHost:   idleConnections,
 	}
 }
 

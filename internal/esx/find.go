@@ -24,21 +24,6 @@ func (s *Session) VM(ctx context.Context, nameOrRef string) (*inventory.VM, erro
 	return find(vms, nameOrRef)
 }
 
-// VMByRef returns the VM with that reference, or fault.NotFound.
-func (s *Session) VMByRef(ctx context.Context, ref inventory.MoRef) (*inventory.VM, error) {
-	vms, err := s.VMs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for i := range vms {
-		if vms[i].Ref == ref {
-			return &vms[i], nil
-		}
-	}
-	return nil, fault.New(fault.NotFound, "no VM has the reference %s", ref).
-		WithHint("it was removed, or registered anew under another one: decamp ls")
-}
-
 func find(vms []inventory.VM, what string) (*inventory.VM, error) { return NewIndex(vms).Find(what) }
 
 // Index finds VMs by all that they are called, without asking the host for each.

@@ -26,7 +26,7 @@ type bench struct {
 	cfg   esx.Config
 }
 
-func startLab(t *testing.T, cfg lab.Config) *bench {
+func startLab(t testing.TB, cfg lab.Config) *bench {
 	t.Helper()
 	b := &bench{clock: newClock()}
 	cfg.Clock = b.clock.Now
@@ -53,7 +53,7 @@ func startLab(t *testing.T, cfg lab.Config) *bench {
 	return b
 }
 
-func (b *bench) dial(t *testing.T) *esx.Session { return dial(t, b.cfg) }
+func (b *bench) dial(t testing.TB) *esx.Session { return dial(t, b.cfg) }
 
 // readRange does what the transport does: a ranged GET by the session's parts.
 func readRange(t *testing.T, s *esx.Session, dc string, p inventory.Path, want []byte) {

@@ -47,7 +47,7 @@ func (s *Session) renew(ctx context.Context, seen string) error {
 	if err := s.login.failedSince(before); err != nil {
 		return err
 	}
-	err := s.logIn(ctx)
+	err := s.logInOnce(ctx)
 	if ctx.Err() == nil {
 		s.login.finish(err)
 	}
@@ -74,6 +74,20 @@ func (l *login) finish(err error) {
 	defer l.mu.Unlock()
 	l.attempts++
 	l.err = err
+}
+
+// logInOnce logs in if that is admitted.
+func (s *Session) logInOnce(ctx context.Context) error {
+	if s.cfg.Admit == nil {
+		return s.logIn(ctx)
+	}
+	pass, err := s.cfg.Admit(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.logIn(ctx)
+	pass(err)
+	return err
 }
 
 // logIn opens a session. It goes in without a cookie, because a server refuses a login
@@ -110,7 +124,10 @@ func (s *Session) logIn(ctx context.Context) error {
 // secret returns the password, unless the account is close to its lock.
 func (s *Session) secret(ctx context.Context) (Secret, error) {
 	s.login.mu.Lock()
-	err := s.login.lockout.check(s.cfg.Now())
+	var err error
+	if s.cfg.Admit == nil {
+		err = s.login.lockout.check(s.cfg.Now())
+	}
 	secret, known := s.login.secret, s.login.known
 	s.login.mu.Unlock()
 	if err != nil || known {
@@ -155,7 +172,7 @@ func (s *Session) loginError(err error) error {
 	if s.about.VCenter {
 		hint = "check user and password, and that the user has its SSO domain (administrator@vsphere.local); " + lockoutHint
 	}
-	return fault.New(fault.Denied, "user %s: %w", s.end.user, err).WithHint("%s", hint)
+	return fault.New(fault.Denied, "user %s: %w", s.end.user, err).WithHint("%s", hint).OfLogin()
 }
 
 // lockout counts refused passwords, so that decamp stops before the account locks:
@@ -183,7 +200,7 @@ func (l *lockout) check(now time.Time) error {
 	if len(recent) < lockoutLimit {
 		return nil
 	}
-	return fault.New(fault.Denied, "%w", errLockout).
+	return fault.New(fault.Denied, "%w", errLockout).OfLogin().
 		WithHint("wait %v or start again with the right password; %s", recent[0].Add(lockoutWindow).Sub(now).Round(time.Second), lockoutHint)
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
@@ -19,6 +18,15 @@ import (
 type PowerOffOptions struct {
 	Wait  time.Duration // for the guest to shut down; 0 means 5 minutes
 	Force bool          // then cut the power, as pulling the plug does
+	By    Switch        // where the API may not switch; nil is the API
+}
+
+// A Switch changes the power of VMs. A guest that cannot be asked is no error, and what goes
+// wrong counts only if the API does not show the VM as it is to be.
+type Switch interface {
+	ShutDown(ctx context.Context, vm inventory.MoRef) error // asks the guest
+	CutPower(ctx context.Context, vm inventory.MoRef) error
+	Start(ctx context.Context, vm inventory.MoRef) error
 }
 
 const (
@@ -47,9 +55,12 @@ func (s *Session) powerOff(ctx context.Context, ref inventory.MoRef, o PowerOffO
 	if o.Wait == 0 {
 		o.Wait = guestWait
 	}
+	if o.By == nil {
+		o.By = apiSwitch{s}
+	}
 	asked := now.power == types.VirtualMachinePowerStatePoweredOn && now.tools
 	if asked {
-		off, err := s.shutDown(ctx, vm, o.Wait)
+		off, err := s.shutDown(ctx, vm, o)
 		if off || err != nil {
 			return err
 		}
@@ -57,7 +68,7 @@ func (s *Session) powerOff(ctx context.Context, ref inventory.MoRef, o PowerOffO
 	if !o.Force {
 		return stillOn(now, asked, o.Wait)
 	}
-	return s.cutPower(ctx, vm)
+	return s.cutPower(ctx, vm, o.By)
 }
 
 func stillOn(now vmState, asked bool, wait time.Duration) error {
@@ -72,56 +83,73 @@ func stillOn(now vmState, asked bool, wait time.Duration) error {
 }
 
 // shutDown asks the guest and waits. It reports whether the VM is off.
-func (s *Session) shutDown(ctx context.Context, vm types.ManagedObjectReference, wait time.Duration) (bool, error) {
-	_, err := methods.ShutdownGuest(ctx, s, &types.ShutdownGuest{This: vm})
-	switch vimFault(err).(type) {
-	case *types.ToolsUnavailable, *types.InvalidPowerState:
-		err = nil // tools just went, or the VM did: the state tells
-	}
-	if err != nil {
+func (s *Session) shutDown(ctx context.Context, vm types.ManagedObjectReference, o PowerOffOptions) (bool, error) {
+	if err := o.By.ShutDown(ctx, inventory.MoRef(vm.Value)); err != nil {
 		return false, err
 	}
 	s.cfg.Log.Info("guest asked to shut down", "vm", vm.Value)
-	return s.waitOff(ctx, vm, wait)
+	return s.waitOff(ctx, vm, o.Wait)
 }
 
 // cutPower switches the VM off. A VM that went off in the meantime is off.
-func (s *Session) cutPower(ctx context.Context, vm types.ManagedObjectReference) error {
+func (s *Session) cutPower(ctx context.Context, vm types.ManagedObjectReference, by Switch) error {
 	s.cfg.Log.Info("power is cut", "vm", vm.Value)
-	res, err := methods.PowerOffVM_Task(ctx, s, &types.PowerOffVM_Task{This: vm})
-	if err == nil {
-		err = s.waitTask(ctx, res.Returnval, taskWait)
-	}
-	if _, gone := vimFault(err).(*types.InvalidPowerState); err != nil && !gone {
-		return err
-	}
-	off, err := s.waitOff(ctx, vm, taskWait)
-	if err == nil && !off {
+	refused := by.CutPower(ctx, inventory.MoRef(vm.Value))
+	off, err := s.waitOff(ctx, vm, waitAfter(refused))
+	switch {
+	case off:
+		return nil
+	case refused != nil:
+		return refused
+	case err == nil:
 		err = fault.New(fault.Conflict, "it is still on after the power was cut")
 	}
 	return err
 }
 
+// waitAfter is how long to wait for a switch: one that complains may have been too late, so
+// the state of now tells.
+func waitAfter(refused error) time.Duration {
+	if refused != nil {
+		return 0
+	}
+	return taskWait
+}
+
 // PowerOn starts a VM. One that runs is no error.
 func (s *Session) PowerOn(ctx context.Context, ref inventory.MoRef) error {
-	if err := s.powerOn(ctx, ref); err != nil {
+	return s.PowerOnBy(ctx, ref, apiSwitch{s})
+}
+
+// PowerOnBy is PowerOn with another switch than the API.
+func (s *Session) PowerOnBy(ctx context.Context, ref inventory.MoRef, by Switch) error {
+	if err := s.powerOn(ctx, ref, by); err != nil {
 		return fmt.Errorf("power on VM %s: %w", ref, classify(err))
 	}
 	return nil
 }
 
-func (s *Session) powerOn(ctx context.Context, ref inventory.MoRef) error {
+func (s *Session) powerOn(ctx context.Context, ref inventory.MoRef, by Switch) error {
 	vm := reference("VirtualMachine", ref)
-	now, err := s.powerState(ctx, vm)
-	if err != nil || now.power == types.VirtualMachinePowerStatePoweredOn {
+	isOn := func() (bool, error) {
+		now, err := s.powerState(ctx, vm)
+		return now.power == types.VirtualMachinePowerStatePoweredOn, err
+	}
+	if on, err := isOn(); on || err != nil {
 		return err
 	}
 	s.cfg.Log.Info("power on", "vm", vm.Value)
-	res, err := methods.PowerOnVM_Task(ctx, s, &types.PowerOnVM_Task{This: vm})
-	if err != nil {
-		return err
+	refused := by.Start(ctx, ref)
+	on, err := s.poll(ctx, waitAfter(refused), isOn)
+	switch {
+	case on:
+		return nil
+	case refused != nil:
+		return refused
+	case err == nil:
+		err = fault.New(fault.Conflict, "it is still off after it was switched on").WithHint("see the VM's recent tasks, and whether it asks a question")
 	}
-	return s.waitTask(ctx, res.Returnval, taskWait)
+	return err
 }
 
 // vmState is what the ladder looks at.

@@ -100,7 +100,7 @@ func (r *rig) fingerprint() string {
 
 func (r *rig) dial(t *testing.T) *esx.Session { return dial(t, r.config()) }
 
-func dial(t *testing.T, cfg esx.Config) *esx.Session {
+func dial(t testing.TB, cfg esx.Config) *esx.Session {
 	t.Helper()
 	s, err := esx.Dial(t.Context(), cfg)
 	if err != nil {

@@ -85,32 +85,56 @@ func (s *Session) FindSnapshot(ctx context.Context, vm inventory.MoRef, name str
 }
 
 func (s *Session) findSnapshot(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, bool, error) {
+	found, there, err := s.lookUpSnapshot(ctx, vm, name)
+	return found.Ref, there, err
+}
+
+// SnapshotEntry is a snapshot as its VM's tree has it.
+type SnapshotEntry struct {
+	Ref      inventory.MoRef
+	ID       int32 // its number among the VM's, by which vim-cmd knows it
+	Children int   // that were taken on top of it
+}
+
+func (s *Session) lookUpSnapshot(ctx context.Context, vm inventory.MoRef, name string) (SnapshotEntry, bool, error) {
 	var v mo.VirtualMachine
 	if err := s.properties(ctx, reference("VirtualMachine", vm), &v, "snapshot"); err != nil {
-		return "", false, err
+		return SnapshotEntry{}, false, err
 	}
 	if v.Snapshot == nil {
-		return "", false, nil
+		return SnapshotEntry{}, false, nil
 	}
 	switch found := called(v.Snapshot.RootSnapshotList, name); len(found) {
 	case 0:
-		return "", false, nil
+		return SnapshotEntry{}, false, nil
 	case 1:
 		return found[0], true, nil
 	default:
-		return "", false, fault.New(fault.Conflict, "the VM has %d snapshots of that name", len(found)).WithHint("remove those that are not wanted")
+		return SnapshotEntry{}, false, fault.New(fault.Conflict, "the VM has %d snapshots of that name", len(found)).WithHint("remove those that are not wanted")
 	}
 }
 
 // called lists the snapshots of a tree that have the name.
-func called(tree []types.VirtualMachineSnapshotTree, name string) (found []inventory.MoRef) {
+func called(tree []types.VirtualMachineSnapshotTree, name string) (found []SnapshotEntry) {
 	for _, node := range tree {
 		if unescapeName(node.Name) == name {
-			found = append(found, inventory.MoRef(node.Snapshot.Value))
+			found = append(found, SnapshotEntry{inventory.MoRef(node.Snapshot.Value), node.Id, len(node.ChildSnapshotList)})
 		}
 		found = append(found, called(node.ChildSnapshotList, name)...)
 	}
 	return found
+}
+
+// DropSnapshot removes the snapshot of that name, if there is one, and merges what it left.
+func (s *Session) DropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
+	ref, found, err := s.FindSnapshot(ctx, vm, name)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return s.Consolidate(ctx, vm) // its delta may be there
+	}
+	return s.RemoveSnapshot(ctx, vm, ref, nil)
 }
 
 // RemoveSnapshot merges a snapshot into what follows it, and waits: as long as it takes to

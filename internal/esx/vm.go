@@ -16,15 +16,20 @@ import (
 // VMs lists all VMs with their disks, cards and warnings, sorted by name. Templates,
 // VMs without disks and vSphere's own agents are in it, warned about.
 func (s *Session) VMs(ctx context.Context) ([]inventory.VM, error) {
-	kinds := append([]string{"VirtualMachine", "HostSystem", "Datastore"}, places...)
-	if s.about.VCenter {
-		kinds = append(kinds, "DistributedVirtualPortgroup", "ClusterComputeResource")
-	}
-	t, err := s.collect(ctx, kinds...)
+	t, err := s.collect(ctx, append([]string{"VirtualMachine"}, s.surroundings()...)...)
 	if err != nil {
 		return nil, fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
 	}
 	return t.machines(), nil
+}
+
+// surroundings are the types that the description of a VM takes names from.
+func (s *Session) surroundings() []string {
+	kinds := append([]string{"HostSystem", "Datastore"}, places...)
+	if s.about.VCenter {
+		kinds = append(kinds, "DistributedVirtualPortgroup", "ClusterComputeResource")
+	}
+	return kinds
 }
 
 // machines describes the VMs, each with its warnings.
@@ -33,6 +38,14 @@ func (t *tree) machines() []inventory.VM {
 	for i := range t.vms {
 		names[t.vms[i].Name]++
 	}
+	out := t.described(names)
+	slices.SortFunc(out, func(a, b inventory.VM) int { return byName(a.Name, b.Name, a.Ref, b.Ref) })
+	return out
+}
+
+// described makes VMs of what the collector gave; names says how many have each, if that is
+// known.
+func (t *tree) described(names map[string]int) []inventory.VM {
 	out := make([]inventory.VM, 0, len(t.vms))
 	for i := range t.vms {
 		m := t.machine(&t.vms[i])
@@ -40,7 +53,6 @@ func (t *tree) machines() []inventory.VM {
 		m.Warnings = m.warnings()
 		out = append(out, m.VM)
 	}
-	slices.SortFunc(out, func(a, b inventory.VM) int { return byName(a.Name, b.Name, a.Ref, b.Ref) })
 	return out
 }
 
@@ -108,10 +120,7 @@ func (m *machine) configure(c *types.VirtualMachineConfigInfo) {
 	if n := c.Hardware.NumCoresPerSocket; n != nil && *n > 0 {
 		m.CoresPerSocket = int(*n)
 	}
-	m.Firmware = inventory.BIOS // also where it is not said
-	if c.Firmware == string(types.GuestOsDescriptorFirmwareTypeEfi) {
-		m.Firmware = inventory.EFI
-	}
+	m.Firmware = firmware(c.Firmware)
 	if b := c.BootOptions; b != nil {
 		m.SecureBoot = isTrue(b.EfiSecureBootEnabled)
 		m.BootOrder = bootOrder(b.BootOrder)
@@ -130,6 +139,14 @@ func isAgent(c *types.VirtualMachineConfigInfo) bool {
 		}
 	}
 	return c.ManagedBy != nil && c.ManagedBy.ExtensionKey == "com.vmware.vim.eam"
+}
+
+// firmware is BIOS also where it is not said.
+func firmware(said string) inventory.Firmware {
+	if said == string(types.GuestOsDescriptorFirmwareTypeEfi) {
+		return inventory.EFI
+	}
+	return inventory.BIOS
 }
 
 func power(p types.VirtualMachinePowerState) inventory.Power {

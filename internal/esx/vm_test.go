@@ -25,7 +25,7 @@ func file(name, datastore string) types.VirtualDeviceFileBackingInfo {
 func smallTree() *tree {
 	root, f, dc := ref("Folder", "group-d1"), ref("Folder", "group-d2"), ref("Datacenter", "datacenter-3")
 	vms, prod, app := ref("Folder", "group-v4"), ref("Folder", "group-v5"), ref("VirtualApp", "resgroup-v6")
-	t, _ := newTree(root, nil)
+	t := newTree(root)
 	t.nodes[root] = node{"Datacenters", nil}
 	t.nodes[f] = node{"F", &root}
 	t.nodes[dc] = node{"DC%2f1", &f}
@@ -248,13 +248,13 @@ func TestMissingBecauseTheSessionEnded(t *testing.T) {
 	ended := types.ObjectContent{Obj: ref("VirtualMachine", "vm-1"), MissingSet: []types.MissingProperty{
 		{Path: "config", Fault: types.LocalizedMethodFault{Fault: &types.NotAuthenticated{}}},
 	}}
-	if _, err := newTree(ref("Folder", "r"), []types.ObjectContent{ended}); !lapsed(err) {
+	if err := newTree(ref("Folder", "r")).addAll([]types.ObjectContent{ended}); !lapsed(err) {
 		t.Errorf("error %v", err)
 	}
 	hidden := ended
 	hidden.MissingSet = []types.MissingProperty{{Path: "config", Fault: types.LocalizedMethodFault{Fault: &types.NoPermission{}}}}
-	tr, err := newTree(ref("Folder", "r"), []types.ObjectContent{hidden})
-	if err != nil || len(tr.vms) != 1 {
+	tr := newTree(ref("Folder", "r"))
+	if err := tr.addAll([]types.ObjectContent{hidden}); err != nil || len(tr.vms) != 1 {
 		t.Errorf("%d VMs, %v", len(tr.vms), err)
 	}
 }

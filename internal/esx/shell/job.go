@@ -31,6 +31,10 @@ type Job struct {
 	// Argv is the command.
 	Argv []string
 
+	// Kept has the job go on if the context ends: that ends the waiting, and Follow goes on
+	// with it. For what must not be stopped half way.
+	Kept bool
+
 	// Progress, if not nil, is told the end of the log, again and again.
 	Progress func(log []byte)
 }
@@ -115,7 +119,7 @@ func (s *Shell) sh(ctx context.Context, script string, words ...string) (Output,
 
 // Do runs a job to its end and cleans up after it. A job of that name that runs the same
 // command is followed, whoever started it; one that runs another is ended first. If ctx
-// ends, the job is ended.
+// ends, the job is ended, unless it is to be kept.
 //
 // Connections that break are opened again, for as long as Config.Patience. A job that was
 // not there any more, killed or ended by a reboot, is fault.Transient.
@@ -138,8 +142,11 @@ func (s *Shell) do(ctx context.Context, j Job) (Result, error) {
 	if err := s.begin(ctx, j, command); err != nil {
 		return Result{}, err
 	}
-	r, err := s.await(ctx, j)
+	r, err := s.await(ctx, j, command)
 	if err != nil && ctx.Err() != nil {
+		if j.Kept {
+			return r, err
+		}
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Patience)
 		defer cancel()
 		return r, errors.Join(err, s.End(after, j.Name))
@@ -148,6 +155,24 @@ func (s *Shell) do(ctx context.Context, j Job) (Result, error) {
 		err = errors.Join(err, s.remove(ctx, j.Name, command))
 	}
 	return r, err
+}
+
+// Follow waits for the end of a job that somebody began before, and cleans up after it. One
+// that is not there is no error, and neither is how it ended: whoever asks looks what it did.
+func (s *Shell) Follow(ctx context.Context, name string) error {
+	st, err := s.patient(ctx, name)
+	if err == nil && st.kind != none {
+		s.cfg.Log.Info("following a job that is there already", "host", s.cfg.Addr, "job", name)
+		if _, err = s.await(ctx, Job{Name: name}, st.command); err == nil || errors.Is(err, errLost) {
+			if st, err = s.patient(ctx, name); err == nil && st.kind != running { // now it is known what ran
+				err = s.remove(ctx, name, st.command)
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("job %s on %s: %w", name, s.cfg.Addr, err)
+	}
+	return nil
 }
 
 // begin starts the job, unless the same one is there.
@@ -217,13 +242,17 @@ const beginWait = time.Minute
 // errLost is a job that is gone without a word.
 var errLost = errors.New("it is gone without an exit status")
 
-// await follows a job until it ends.
-func (s *Shell) await(ctx context.Context, j Job) (Result, error) {
+// await follows a job until it ends. One of its name that runs something else, if it is known
+// what this one runs, has taken its place.
+func (s *Shell) await(ctx context.Context, j Job, command string) (Result, error) {
 	began := s.cfg.Now()
 	for n := 0; ; n++ {
 		st, err := s.patient(ctx, j.Name)
 		if err != nil {
 			return Result{}, err
+		}
+		if st.kind != begun && command != "" && st.command != command { // of one that has begun it may not be written yet
+			st = state{kind: none}
 		}
 		if j.Progress != nil && len(st.log) > 0 {
 			j.Progress(st.log)

@@ -249,6 +249,55 @@ func TestCanceledJobIsEnded(t *testing.T) {
 	})
 }
 
+// A job that is to be kept goes on without whoever began it, and whoever comes next waits for
+// its end.
+func TestKeptJobIsFollowed(t *testing.T) {
+	onEveryHost(t, func(t *testing.T, h host) {
+		s := dial(t, h.cfg)
+		must(t, s.Follow(t.Context(), "job")) // there is none
+		ctx, cancel := context.WithCancel(t.Context())
+		begun := make(chan struct{})
+		var once sync.Once
+		first := make(chan error, 1)
+		go func() {
+			_, err := s.Do(ctx, shell.Job{Name: "job", Argv: h.until("go"), Kept: true, Progress: func([]byte) { once.Do(func() { close(begun) }) }})
+			first <- err
+		}()
+		<-begun
+		cancel()
+		if err := <-first; !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		followed := make(chan error, 1)
+		go func() { followed <- s.Follow(t.Context(), "job") }()
+		h.drop()
+		h.touch(t, dial(t, h.cfg), "go")
+		must(t, <-followed)
+		h.nothingLeft(t, s)
+	})
+}
+
+// A job that was killed was no success, which is nothing to whoever follows it.
+func TestKilledJobIsFollowed(t *testing.T) {
+	onEveryHost(t, func(t *testing.T, h host) {
+		first := dial(t, h.cfg)
+		do(t, t.Context(), first, "job", h.until("never")).says("begun")
+		must(t, first.Close())
+		s := dial(t, h.cfg)
+		followed := make(chan error, 1)
+		eventually(t, "its pids are on record", func() bool {
+			out, err := s.Run(t.Context(), "test", "-s", h.cfg.Jobs+"/job/child")
+			return err == nil && out.Status == 0
+		})
+		go func() { followed <- s.Follow(t.Context(), "job") }()
+		out, err := s.Run(t.Context(), "sh", "-c", `kill -9 "$(cat "$1/pid")" "$(cat "$1/child")"`, "sh", h.cfg.Jobs+"/job")
+		must(t, err)
+		must(t, out.Err())
+		must(t, <-followed)
+		h.nothingLeft(t, s)
+	})
+}
+
 // A job whose shell is killed leaves no status: it is told, and begins afresh next time.
 func TestKilledJobIsNoSuccess(t *testing.T) {
 	onEveryHost(t, func(t *testing.T, h host) {
@@ -348,5 +397,38 @@ func TestNamesOfJobs(t *testing.T) {
 	}
 	if a, b := shell.JobName("clone", "ab", "c"), shell.JobName("clone", "a", "bc"); a == b || !strings.HasPrefix(a, "clone-") {
 		t.Errorf("%s %s", a, b)
+	}
+}
+
+// A job goes on without its connection, and where it is a process of this machine it would go on
+// without the test.
+func TestNoJobOutlivesItsTest(t *testing.T) {
+	environ := ""
+	t.Run("host", func(t *testing.T) {
+		r := startReal(t, []string{"sh", "-c"})
+		cfg := r.config()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := dial(t, cfg).Do(ctx, shell.Job{Name: "job", Argv: []string{"sleep", "1000"}, Kept: true})
+			ended <- err
+		}()
+		var pid []byte
+		eventually(t, "the job", func() (begun bool) {
+			var err error
+			pid, err = os.ReadFile(filepath.Join(cfg.Jobs, "job", "pid"))
+			return err == nil
+		})
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		environ = filepath.Join("/proc", strings.TrimSpace(string(pid)), "environ")
+		if has, err := os.ReadFile(environ); err != nil || !strings.Contains(string(has), r.mark) {
+			t.Fatalf("the job does not go on: %v", err)
+		}
+	})
+	if has, err := os.ReadFile(environ); err == nil && len(has) > 0 { // nothing: it is dead and not buried yet
+		t.Errorf("it still runs: %s", environ)
 	}
 }

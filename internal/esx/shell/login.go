@@ -32,13 +32,22 @@ type attempt struct {
 
 	conn    net.Conn
 	shown   *HostKey
-	trusted bool  // the key shown is pinned
-	asked   bool  // the password was sent
-	failed  error // in giving what was asked for
+	trusted bool        // the key shown is pinned
+	asked   bool        // the password was sent
+	failed  error       // in giving what was asked for
+	pass    func(error) // to be told how the login went; nil: it was not admitted, or needed no password
 }
 
-// run connects and logs in.
+// run connects and logs in. Whoever admitted the login is told how it went.
 func (a *attempt) run(ctx context.Context) (*ssh.Client, error) {
+	client, err := a.logIn(ctx)
+	if a.pass != nil {
+		a.pass(err)
+	}
+	return client, err
+}
+
+func (a *attempt) logIn(ctx context.Context) (*ssh.Client, error) {
 	conn, done, err := dialTCP(ctx, a.s.cfg.Addr)
 	if err != nil {
 		return nil, err
@@ -174,13 +183,22 @@ func (a *attempt) password(ctx context.Context) func() (string, error) {
 	}
 }
 
-// ask gets the password, from somebody who may be slow to type it.
-func (a *attempt) ask(ctx context.Context) (esx.Secret, error) {
+// ask gets the password, from somebody who may be slow to type it, once it may be sent.
+func (a *attempt) ask(ctx context.Context) (secret esx.Secret, err error) {
 	if err := a.conn.SetDeadline(time.Time{}); err != nil {
 		return "", err
 	}
-	secret, err := a.s.cfg.Password(ctx)
-	return secret, errors.Join(err, a.conn.SetDeadline(time.Now().Add(handshakeWait)))
+	if a.s.cfg.Admit != nil {
+		pass, err := a.s.cfg.Admit(ctx)
+		if err != nil {
+			return "", err
+		}
+		a.pass = pass
+	}
+	if secret, err = a.s.cfg.Password(ctx); err != nil {
+		return "", err
+	}
+	return secret, a.conn.SetDeadline(time.Now().Add(handshakeWait))
 }
 
 func (s *Shell) note(f func()) {
@@ -195,7 +213,7 @@ func (s *Shell) mayTry() error {
 	if s.tried < mostTries {
 		return nil
 	}
-	return fault.New(fault.Denied, "the host hung up on %d logins after the password, and the account locks at 5", s.tried).
+	return fault.New(fault.Denied, "the host hung up on %d logins after the password, and the account locks at 5", s.tried).OfLogin().
 		WithHint("see the host's auth.log; then run the same command again")
 }
 
@@ -220,9 +238,21 @@ func (a *attempt) judge(ctx context.Context, err error) error {
 	case errors.As(err, &known):
 		return err
 	case !a.trusted || errors.As(err, &lost) || hungUp(err):
-		return fault.Wrap(fault.Transient, err)
+		return a.lost(err)
 	}
 	return a.refused(err)
+}
+
+// lost is a login that ended without a word of the host. Where others decide who tries again,
+// it is for them to know that it was the last which is tried for that.
+func (a *attempt) lost(err error) error {
+	if a.pass != nil {
+		if last := a.s.mayTry(); last != nil {
+			a.s.note(func() { a.s.tried = 0 })
+			return last
+		}
+	}
+	return fault.Wrap(fault.Transient, err)
 }
 
 // refused is a login that will not be tried again.
@@ -232,11 +262,15 @@ func (a *attempt) refused(err error) error {
 			a.s.cfg.Judged(err)
 		}
 		err = fault.New(fault.Denied, "user %s: %w: %w", a.s.cfg.User, errRefused, err).
-			WithHint("check the password; by SSH, a host in lockdown mode takes none but its exception users; the account locks after 5 failures in 15 minutes, so this is not tried again")
+			WithHint("check the password; by SSH, a host in lockdown mode takes none but its exception users; the account locks after 5 failures in 15 minutes, so this is not tried again").OfLogin()
 	} else {
 		err = fault.New(fault.Denied, "user %s: %w", a.s.cfg.User, err).
 			WithHint("the host takes none of the keys: put one into /etc/ssh/keys-%s/authorized_keys there, or give a password", a.s.cfg.User)
 	}
-	a.s.note(func() { a.s.refused = fmt.Errorf("not tried again: %w", err) })
+	a.s.note(func() {
+		if a.s.tried = 0; a.pass == nil {
+			a.s.refused = fmt.Errorf("not tried again: %w", err)
+		}
+	})
 	return err
 }

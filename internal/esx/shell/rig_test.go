@@ -7,8 +7,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -79,6 +81,7 @@ type real struct {
 	addr  string
 	key   ssh.Signer
 	shell []string // before the text that is run
+	mark  string   // in the environment of all that runs
 
 	serving sync.WaitGroup
 	mu      sync.Mutex
@@ -100,7 +103,8 @@ func startReal(t *testing.T, sh []string) *real {
 	t.Helper()
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	must(t, err)
-	r := &real{T: t, shell: sh, conns: map[net.Conn]bool{}}
+	r := &real{T: t, shell: sh, mark: "DECAMP_TEST_HOST=" + t.TempDir(), conns: map[net.Conn]bool{}}
+	r.watch()
 	r.key, err = ssh.NewSignerFromKey(private)
 	must(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -126,6 +130,34 @@ func startReal(t *testing.T, sh []string) *real {
 	return r
 }
 
+// watchScript waits for the end of its input and kills whatever has $1 in its environment.
+const watchScript = `read _
+while marked=$(grep -lszxF -e "$1" /proc/[0-9]*/environ); test -n "$marked"; do
+	for p in $marked; do
+		p=${p#/proc/}
+		kill -9 "${p%/environ}" 2>/dev/null
+	done
+done`
+
+// watch sees to it that nothing that was run outlives the test, however the test ends: jobs
+// leave the session that they are begun in, to go on without it. Whoever is killed closes its
+// pipes.
+func (r *real) watch() {
+	r.Helper()
+	watch := exec.Command("sh", "-c", watchScript, "sh", r.mark)
+	watch.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // or it is killed with the test; in its session, or reapOrphans takes it
+	alive, err := watch.StdinPipe()
+	must(r.T, err)
+	must(r.T, watch.Start())
+	r.Cleanup(func() {
+		must(r.T, alive.Close())
+		must(r.T, watch.Wait())
+	})
+}
+
+// hangUp is a password after which a real hangs up.
+const hangUp = "hang up"
+
 func (r *real) config() shell.Config {
 	return shell.Config{
 		Addr: r.addr, User: "root", HostKey: ssh.FingerprintSHA256(r.key.PublicKey()), Poll: pollEvery, Jobs: r.TempDir(),
@@ -146,6 +178,9 @@ func (r *real) drop() {
 func (r *real) serve(c net.Conn) {
 	defer c.Close()
 	cfg := &ssh.ServerConfig{PasswordCallback: func(_ ssh.ConnMetadata, p []byte) (*ssh.Permissions, error) {
+		if string(p) == hangUp {
+			c.Close()
+		}
 		if string(p) != "secret" {
 			return nil, errors.New("no")
 		}
@@ -177,6 +212,7 @@ func (r *real) session(ch ssh.Channel, requests <-chan *ssh.Request) {
 		_ = q.Reply(true, nil)
 		run := exec.Command(r.shell[0], append(r.shell[1:], cmd.Command)...)
 		run.Stdout, run.Stderr = ch, ch.Stderr()
+		run.Env = append(os.Environ(), r.mark)
 		var status struct{ Status uint32 }
 		var exit *exec.ExitError
 		if err := run.Run(); errors.As(err, &exit) {

@@ -15,7 +15,8 @@
 //     its log and its exit status, and a name by which it is found again.
 //
 // Promises: at most two passwords that were not accepted are sent by a Shell, because the
-// host locks the account at the fifth, and none after one was refused for certain. Nothing
+// host locks the account at the fifth, and none after one was refused for certain; who admits
+// logins (Config.Admit) promises that in its place. Nothing
 // is uploaded but commands: hosts may refuse to execute what was not installed
 // (VMkernel.Boot.execInstalledOnly).
 //
@@ -65,6 +66,10 @@ type Config struct {
 	// Judged, if not nil, is told each password that the host judged: nil when it took it,
 	// else its refusal.
 	Judged func(error)
+
+	// Admit, if not nil, is asked before each password, and pass is told how its login went.
+	// It then decides alone: refusals do not keep the Shell from logging in again.
+	Admit func(context.Context) (pass func(error), err error)
 
 	// Jobs is a folder for jobs on the host. The default is on its RAM disk: what is there
 	// ends with the host's own end, as jobs do.

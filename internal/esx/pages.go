@@ -1,0 +1,75 @@
+package esx
+
+import (
+	"context"
+
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/types"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// rollPage is how many objects are asked for at a time: some 600 kB.
+const rollPage = 500
+
+// eachPage reads properties of all objects of a type, and tells of a page while the next one is on
+// its way.
+func (s *Session) eachPage(ctx context.Context, kind string, props []string, tell func([]types.ObjectContent) error) error {
+	view, err := s.view(ctx, kind)
+	if err != nil {
+		return err
+	}
+	defer s.destroyView(ctx, view)
+	pages := make(chan []types.ObjectContent) // closed by whoever reads them from the server
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer close(pages)
+		return s.readPages(ctx, viewSpec(view, map[string][]string{kind: props}, []string{kind}), pages)
+	})
+	g.Go(func() error {
+		for page := range pages {
+			if err := tell(page); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// readPages sends what a filter selects, in pages. A server may make them smaller or larger.
+func (s *Session) readPages(ctx context.Context, spec types.PropertyFilterSpec, pages chan<- []types.ObjectContent) error {
+	collector := s.vim.ServiceContent.PropertyCollector
+	res, err := methods.RetrievePropertiesEx(ctx, s, &types.RetrievePropertiesEx{
+		This: collector, SpecSet: []types.PropertyFilterSpec{spec}, Options: types.RetrieveOptions{MaxObjects: rollPage},
+	})
+	if err != nil || res.Returnval == nil {
+		return classify(err)
+	}
+	for page := *res.Returnval; ; {
+		select {
+		case pages <- page.Objects:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if page.Token == "" {
+			return nil
+		}
+		next, err := methods.ContinueRetrievePropertiesEx(ctx, s, &types.ContinueRetrievePropertiesEx{This: collector, Token: page.Token})
+		if err != nil {
+			return brokenOff(err)
+		}
+		page = next.Returnval
+	}
+}
+
+// brokenOff is why there is no next page. That of a session that ended is not known to the next
+// one: whoever asks for the list again gets all of it.
+func brokenOff(err error) error {
+	switch vimFault(err).(type) {
+	case types.BaseInvalidArgument, *types.InvalidPropertyFault, *types.InvalidProperty:
+		return fault.New(fault.Transient, "the server forgot the rest of its answer: %w", err).WithHint("try again")
+	}
+	return classify(err)
+}

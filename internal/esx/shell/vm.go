@@ -1,0 +1,168 @@
+package shell
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// vim-cmd knows a VM by its number, which is its reference in the host's own API. What it
+// prints, with which status it fails, and whether it waits for the task it began is documented
+// nowhere: so whoever asks it looks by the API what came of it, and its words tell why only if
+// that is not what was asked for.
+
+// HasVM makes sure that vim-cmd has that number for the VM of that configuration file.
+func (s *Shell) HasVM(ctx context.Context, vm inventory.MoRef, vmx inventory.Path) error {
+	out, err := s.Run(ctx, "vim-cmd", "vmsvc/getallvms")
+	if err != nil {
+		return err
+	}
+	if listsVM(out.Stdout, vm, vmx) {
+		return nil
+	}
+	return fault.New(fault.Conflict, "vim-cmd on %s has no VM %s with %s", s.cfg.Addr, vm, vmx).
+		WithHint("see what it has: vim-cmd vmsvc/getallvms; what it says on errors: %s", lastLines(string(out.Stderr)))
+}
+
+// listsVM looks for a line that begins with the number and names the file.
+func listsVM(list []byte, vm inventory.MoRef, vmx inventory.Path) bool {
+	for line := range bytes.Lines(list) {
+		if words := bytes.Fields(line); len(words) > 0 && string(words[0]) == string(vm) && bytes.Contains(line, []byte(vmx.String())) {
+			return true
+		}
+	}
+	return false
+}
+
+// ShutDown has a guest asked to shut down. One that cannot be asked, or is off, is no error.
+func (s *Shell) ShutDown(ctx context.Context, vm inventory.MoRef) error {
+	return s.onVM(ctx, vm, "power.shutdown", "ToolsUnavailable", "InvalidPowerState")
+}
+
+// CutPower has a VM switched off. One that is off may be an error.
+func (s *Shell) CutPower(ctx context.Context, vm inventory.MoRef) error {
+	return s.onVM(ctx, vm, "power.off")
+}
+
+// Start has a VM switched on. One that is on may be an error.
+func (s *Shell) Start(ctx context.Context, vm inventory.MoRef) error {
+	return s.onVM(ctx, vm, "power.on")
+}
+
+// onVM runs one command of vim-cmd on a VM. Faults of these names are none.
+func (s *Shell) onVM(ctx context.Context, vm inventory.MoRef, verb string, fine ...string) error {
+	out, err := s.Run(ctx, "vim-cmd", "vmsvc/"+verb, string(vm))
+	if err != nil {
+		return err
+	}
+	said := string(out.Stdout) + string(out.Stderr)
+	for _, name := range fine {
+		if printedFault(said) == name {
+			return nil
+		}
+	}
+	return vimCmdError(verb, out.Status, said)
+}
+
+// TakeSnapshot has the disks of a VM frozen, without memory and without quiescing, by a job
+// of that name. Nil says that nothing is known to have gone wrong.
+func (s *Shell) TakeSnapshot(ctx context.Context, job string, vm inventory.MoRef, name, description string) error {
+	const no = "0" // with memory, quiesced
+	return s.vimCmdJob(ctx, job, "snapshot.create", string(vm), name, description, no, no)
+}
+
+// RemoveSnapshot has a snapshot removed by its number, by a job of that name: a merge takes as
+// long as it takes, and goes on if ctx ends. Nil is as with TakeSnapshot.
+func (s *Shell) RemoveSnapshot(ctx context.Context, job string, vm inventory.MoRef, id int32) error {
+	return s.vimCmdJob(ctx, job, "snapshot.remove", string(vm), strconv.Itoa(int(id)))
+}
+
+func (s *Shell) vimCmdJob(ctx context.Context, name, verb string, words ...string) error {
+	// Whether the host's task ends with a vim-cmd that is killed is not known, and a merge must not.
+	res, err := s.Do(ctx, Job{Name: name, Argv: append([]string{"vim-cmd", "vmsvc/" + verb}, words...), Kept: true})
+	if err != nil {
+		return err
+	}
+	return vimCmdError(verb, res.Status, string(res.Log))
+}
+
+// Listed is a snapshot as snapshot.get shows it.
+type Listed struct {
+	ID   int32
+	Name string
+}
+
+// Snapshots lists the snapshots of a VM, as far as what vim-cmd prints is understood.
+func (s *Shell) Snapshots(ctx context.Context, vm inventory.MoRef) ([]Listed, error) {
+	out, err := s.Run(ctx, "vim-cmd", "vmsvc/snapshot.get", string(vm))
+	if err == nil {
+		err = out.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parseSnapshots(string(out.Stdout)), nil
+}
+
+// Lines of the listing: dashes show the depth, and how many blanks there are varies.
+var (
+	nameLine = regexp.MustCompile(`^[-|\s]*Snapshot Name\s*: ?(.*)$`)
+	idLine   = regexp.MustCompile(`^[-|\s]*Snapshot Id\s*: ?(\d+)\s*$`)
+)
+
+// parseSnapshots takes the name before each number. What it does not know it leaves out.
+func parseSnapshots(text string) (list []Listed) {
+	name := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\r\n")
+		if m := nameLine.FindStringSubmatch(line); m != nil {
+			name = m[1]
+		}
+		if m := idLine.FindStringSubmatch(line); m != nil {
+			if id, err := strconv.ParseInt(m[1], 10, 32); err == nil {
+				list = append(list, Listed{int32(id), name})
+			}
+			name = ""
+		}
+	}
+	return list
+}
+
+// faultLine is how vim-cmd prints a fault: (vim.fault.TaskInProgress) {
+var faultLine = regexp.MustCompile(`\((?:vim|vmodl)\.fault\.([A-Za-z]+)\)`)
+
+// printedFault is the name of the first fault in what vim-cmd said, or "".
+func printedFault(said string) string {
+	if m := faultLine.FindStringSubmatch(said); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// vimCmdError is what went wrong by what vim-cmd said, or nil. Words of failure count with a
+// status of 0, too.
+func vimCmdError(verb string, status int, said string) error {
+	name := printedFault(said)
+	if status == 0 && name == "" && !strings.Contains(strings.ToLower(said), "failed") {
+		return nil
+	}
+	err := fmt.Errorf("vim-cmd %s, status %d: %s", verb, status, lastLines(strings.TrimSpace(said)))
+	switch name {
+	case "TaskInProgress":
+		return fault.New(fault.Transient, "%w", err).
+			WithHint("something else is done to the VM now: see its recent tasks, wait for the end and run the command again")
+	case "NotFound", "ManagedObjectNotFound":
+		return fault.New(fault.NotFound, "%w", err).WithHint("list the inventory again: decamp ls")
+	case "NoPermission":
+		return fault.New(fault.Denied, "%w", err).WithHint("log in by SSH as root: --ssh-user")
+	case "NoDiskSpace":
+		return fault.New(fault.Full, "%w", err).WithHint("make room on the VM's datastore")
+	}
+	return fault.New(fault.Conflict, "%w", err).WithHint("see the VM's recent tasks, and hostd.log on the host")
+}

@@ -1,0 +1,113 @@
+package esx
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// vmPage is how many VMs EachVM asks for at a time: a description takes some 10 kB, and a busy
+// server a millisecond or two.
+const vmPage = 100
+
+// EachVM describes some VMs in pages, in the order of refs: who has work for the first need
+// not wait for the last. Those that are gone are left out. That a name is there twice is not
+// warned about.
+func (s *Session) EachVM(ctx context.Context, refs []inventory.MoRef, tell func([]inventory.VM) error) error {
+	t, err := s.collect(ctx, s.surroundings()...)
+	if err != nil {
+		return fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
+	}
+	for page := range slices.Chunk(refs, vmPage) {
+		vms, err := s.page(ctx, page)
+		if err != nil {
+			return fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
+		}
+		t.vms = vms.vms
+		if err := tell(t.described(nil)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// page reads some VMs. One that is gone spoils the answer for all: they are asked for one by
+// one then.
+func (s *Session) page(ctx context.Context, refs []inventory.MoRef) (*tree, error) {
+	t, err := s.readVMs(ctx, nil, refs...)
+	if len(refs) == 1 && fault.Is(err, fault.NotFound) {
+		return newTree(s.vim.ServiceContent.RootFolder), nil
+	}
+	if !fault.Is(err, fault.NotFound) {
+		return t, err
+	}
+	all := newTree(s.vim.ServiceContent.RootFolder)
+	for _, ref := range refs {
+		one, err := s.page(ctx, []inventory.MoRef{ref})
+		if err != nil {
+			return nil, err
+		}
+		all.vms = append(all.vms, one.vms...)
+	}
+	return all, nil
+}
+
+// VMByRef returns the VM with that reference, or fault.NotFound. It asks for that VM only,
+// however many there are. That its name is another's too is not warned about.
+func (s *Session) VMByRef(ctx context.Context, ref inventory.MoRef) (*inventory.VM, error) {
+	t, err := s.readVMs(ctx, around, ref)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return nil, fmt.Errorf("read VM %s of %s: %w", ref, s.end.addr, err)
+	}
+	if err != nil || len(t.vms) == 0 {
+		return nil, fault.New(fault.NotFound, "no VM has the reference %s", ref).
+			WithHint("it was removed, or registered anew under another one: decamp ls")
+	}
+	return &t.described(nil)[0], nil
+}
+
+// readVMs reads VMs, and what a path leads to from them. If one is gone it is fault.NotFound.
+func (s *Session) readVMs(ctx context.Context, path []types.BaseSelectionSpec, refs ...inventory.MoRef) (*tree, error) {
+	var spec types.PropertyFilterSpec
+	for _, ref := range refs {
+		vm := types.ManagedObjectReference{Type: "VirtualMachine", Value: string(ref)}
+		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: vm, SelectSet: path})
+	}
+	for _, kind := range append([]string{"VirtualMachine"}, s.surroundings()...) {
+		spec.PropSet = append(spec.PropSet, types.PropertySpec{Type: kind, PathSet: wanted[kind]})
+	}
+	seen := s.pass.get()
+	t, err := s.read(ctx, spec)
+	if !lapsed(err) { // some servers tell it in the answer, where RoundTrip does not see it
+		return t, err
+	}
+	if err := s.renew(ctx, seen); err != nil {
+		return nil, err
+	}
+	return s.read(ctx, spec)
+}
+
+// around leads from a VM to its surroundings, and from each of those up to the root.
+var around = []types.BaseSelectionSpec{
+	step("VirtualMachine", "runtime.host"), step("VirtualMachine", "datastore"), step("VirtualMachine", "network"),
+	step("VirtualMachine", "parent"), step("VirtualMachine", "parentVApp"),
+	&types.TraversalSpec{
+		SelectionSpec: types.SelectionSpec{Name: "up"}, Type: "ManagedEntity", Path: "parent",
+		SelectSet: []types.BaseSelectionSpec{&types.SelectionSpec{Name: "up"}, &types.SelectionSpec{Name: "out"}},
+	},
+	&types.TraversalSpec{ // a VirtualApp's parent is a resource pool, of no inventory path
+		SelectionSpec: types.SelectionSpec{Name: "out"}, Type: "VirtualApp", Path: "parentFolder",
+		SelectSet: []types.BaseSelectionSpec{&types.SelectionSpec{Name: "up"}},
+	},
+}
+
+func step(kind, path string) *types.TraversalSpec {
+	return &types.TraversalSpec{Type: kind, Path: path, SelectSet: []types.BaseSelectionSpec{
+		&types.SelectionSpec{Name: "up"}, &types.SelectionSpec{Name: "out"},
+	}}
+}

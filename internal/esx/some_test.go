@@ -1,0 +1,96 @@
+package esx_test
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab"
+)
+
+func fleetConfig(vcenter bool, n int) lab.Config {
+	cfg := lab.Config{VCenter: vcenter}
+	for i := range n {
+		cfg.VMs = append(cfg.VMs, lab.VM{
+			Name: fmt.Sprintf("web/%d%%", i), Disks: []lab.Disk{{Capacity: 1 << 20, Seed: uint64(i)}}, NICs: []lab.NIC{{}},
+		})
+	}
+	return cfg
+}
+
+// Whoever asks for one VM, for all at once, or for all in pages, is told the same.
+func TestOneVMIsDescribedAsAllAre(t *testing.T) {
+	for _, vcenter := range []bool{false, true} {
+		s := startLab(t, fleetConfig(vcenter, 350)).dial(t)
+		all, err := s.VMs(context.Background())
+		if err != nil || len(all) < 350 {
+			t.Fatalf("%d VMs, %v", len(all), err)
+		}
+		pages, paged := 0, []inventory.VM{}
+		err = s.EachVM(context.Background(), slices.Insert(refs(all), 200, "vm-gone"), func(vms []inventory.VM) error {
+			pages, paged = pages+1, append(paged, vms...)
+			return nil
+		})
+		if err != nil || pages < 3 || !reflect.DeepEqual(all, paged) {
+			t.Errorf("vcenter %v: %d VMs in %d pages, %v; not the same as in one list", vcenter, len(paged), pages, err)
+		}
+		for _, want := range []inventory.VM{all[0], all[149], all[len(all)-1]} {
+			got, err := s.VMByRef(context.Background(), want.Ref)
+			if err != nil || !reflect.DeepEqual(*got, want) {
+				t.Errorf("vcenter %v: %v\n%+v, in the list\n%+v", vcenter, err, got, want)
+			}
+		}
+		if _, err := s.VMByRef(context.Background(), "vm-nothing"); !fault.Is(err, fault.NotFound) {
+			t.Errorf("a VM that is not there: %v", err)
+		}
+	}
+}
+
+func refs(vms []inventory.VM) []inventory.MoRef {
+	var list []inventory.MoRef
+	for _, vm := range vms {
+		list = append(list, vm.Ref)
+	}
+	return list
+}
+
+// Time to the first page and to all, of as many VMs as a large vCenter has.
+func BenchmarkEachVM(b *testing.B) {
+	for _, n := range []int{1000, 10000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			s := startLab(b, fleetConfig(true, n)).dial(b)
+			for b.Loop() {
+				first, began := time.Duration(0), time.Now()
+				roll, _ := rollOf(b, s)
+				err := s.EachVM(b.Context(), refs(roll), func([]inventory.VM) error {
+					if first == 0 {
+						first = time.Since(began)
+					}
+					return nil
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(first.Seconds(), "s/first")
+			}
+		})
+	}
+}
+
+func BenchmarkVMByRef(b *testing.B) {
+	s := startLab(b, fleetConfig(true, 10000)).dial(b)
+	vms, err := s.VMs(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := s.VMByRef(b.Context(), vms[5000].Ref); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package esx
+
+import (
+	"context"
+
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// apiSwitch is the API's own Switch.
+type apiSwitch struct{ s *Session }
+
+// ShutDown is part of Switch. Where tools just went, or the VM did, the state tells.
+func (a apiSwitch) ShutDown(ctx context.Context, vm inventory.MoRef) error {
+	_, err := methods.ShutdownGuest(ctx, a.s, &types.ShutdownGuest{This: reference("VirtualMachine", vm)})
+	switch vimFault(err).(type) {
+	case *types.ToolsUnavailable, *types.InvalidPowerState:
+		return nil
+	}
+	return err
+}
+
+// CutPower is part of Switch.
+func (a apiSwitch) CutPower(ctx context.Context, vm inventory.MoRef) error {
+	res, err := methods.PowerOffVM_Task(ctx, a.s, &types.PowerOffVM_Task{This: reference("VirtualMachine", vm)})
+	if err == nil {
+		err = a.s.waitTask(ctx, res.Returnval, taskWait)
+	}
+	if _, gone := vimFault(err).(*types.InvalidPowerState); gone {
+		return nil
+	}
+	return err
+}
+
+// Start is part of Switch.
+func (a apiSwitch) Start(ctx context.Context, vm inventory.MoRef) error {
+	res, err := methods.PowerOnVM_Task(ctx, a.s, &types.PowerOnVM_Task{This: reference("VirtualMachine", vm)})
+	if err != nil {
+		return err
+	}
+	return a.s.waitTask(ctx, res.Returnval, taskWait)
+}

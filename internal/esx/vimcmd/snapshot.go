@@ -1,0 +1,168 @@
+package vimcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/esx/shell"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+const (
+	// showWait is how long what vim-cmd did without a complaint may take to show in the API:
+	// it may not have waited for its task.
+	showWait = time.Minute
+
+	// takeWait is how long a snapshot that is being taken is waited for when nobody wants it
+	// any more: one that came later would be left.
+	takeWait = time.Minute
+)
+
+// takes and drops name the jobs for a snapshot: there is one of each at a time.
+func takes(vm inventory.MoRef, name string) string {
+	return shell.JobName("snapshot", string(vm), name)
+}
+
+func drops(vm inventory.MoRef, name string) string {
+	return shell.JobName("unsnapshot", string(vm), name)
+}
+
+// CreateSnapshot freezes the disks of a VM. A snapshot of that name that an earlier call,
+// of this process or another, was still taking is the one that is returned.
+func (h *Host) CreateSnapshot(ctx context.Context, vm inventory.MoRef, o esx.SnapshotSpec) (inventory.MoRef, error) {
+	ref, err := h.createSnapshot(ctx, vm, o)
+	if err != nil {
+		return "", fmt.Errorf("take snapshot %q of VM %s by SSH: %w", o.Name, vm, err)
+	}
+	return ref, nil
+}
+
+func (h *Host) createSnapshot(ctx context.Context, vm inventory.MoRef, o esx.SnapshotSpec) (inventory.MoRef, error) {
+	if o.Quiesce {
+		return "", fault.New(fault.Unsupported, "guests are not quiesced by SSH").WithHint("take the disks as after a power cut, without quiescing")
+	}
+	sh, err := h.shell(ctx, vm)
+	if err != nil {
+		return "", err
+	}
+	if err := sh.Follow(ctx, takes(vm, o.Name)); err != nil {
+		return "", err
+	}
+	if ref, found, err := h.Session.FindSnapshot(ctx, vm, o.Name); found || err != nil {
+		return ref, err
+	}
+	ctx, cancel := lingering(ctx, takeWait)
+	defer cancel()
+	asked := sh.TakeSnapshot(ctx, takes(vm, o.Name), vm, o.Name, o.Description)
+	entry, there, err := h.Session.AwaitSnapshot(ctx, vm, o.Name, true, patience(asked))
+	if err == nil && !there {
+		err = asked
+	}
+	if err == nil && !there {
+		err = fault.New(fault.Conflict, "vim-cmd said nothing, and there is none").WithHint("see the VM's recent tasks, and hostd.log on the host")
+	}
+	return entry.Ref, err
+}
+
+// lingering is a context that ends some time after ctx.
+func lingering(ctx context.Context, more time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		end := time.AfterFunc(more, cancel)
+		context.AfterFunc(longer, func() { end.Stop() })
+	})
+	return longer, func() {
+		stop()
+		cancel()
+	}
+}
+
+// patience is how long to look for what was asked for: once, if that went wrong.
+func patience(asked error) time.Duration {
+	if asked != nil {
+		return 0
+	}
+	return showWait
+}
+
+// DropSnapshot removes the snapshot of that name, if there is one. One that is still being
+// taken is waited for, and removed.
+func (h *Host) DropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
+	if err := h.dropSnapshot(ctx, vm, name); err != nil {
+		return fmt.Errorf("remove snapshot %q of VM %s by SSH: %w", name, vm, err)
+	}
+	return nil
+}
+
+func (h *Host) dropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
+	sh, err := h.shell(ctx, vm)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(sh.Follow(ctx, takes(vm, name)), sh.Follow(ctx, drops(vm, name))); err != nil {
+		return err
+	}
+	entry, there, err := h.Session.AwaitSnapshot(ctx, vm, name, false, 0)
+	if err != nil {
+		return err
+	}
+	if there {
+		if err := h.remove(ctx, sh, vm, name, entry); err != nil {
+			return err
+		}
+	}
+	return h.merged(ctx, vm)
+}
+
+// remove removes a snapshot that is there, and waits until it is not.
+func (h *Host) remove(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name string, entry esx.SnapshotEntry) error {
+	if err := isOurs(ctx, sh, vm, name, entry); err != nil {
+		return err
+	}
+	asked := sh.RemoveSnapshot(ctx, drops(vm, name), vm, entry.ID)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	_, there, err := h.Session.AwaitSnapshot(ctx, vm, name, false, patience(asked))
+	switch {
+	case err != nil || !there:
+		return err
+	case asked != nil:
+		return asked
+	}
+	return fault.New(fault.Conflict, "vim-cmd said nothing, and it is still there").WithHint("see the VM's recent tasks, and hostd.log on the host")
+}
+
+// isOurs makes sure that nothing else goes with a snapshot, and that vim-cmd means the same
+// one by its number.
+func isOurs(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name string, entry esx.SnapshotEntry) error {
+	if entry.Children > 0 {
+		return fault.New(fault.Conflict, "somebody took another on top of it").
+			WithHint("remove theirs first, if they do not need it: whether vim-cmd would leave it is not known")
+	}
+	list, err := sh.Snapshots(ctx, vm)
+	if err != nil {
+		return err
+	}
+	for _, l := range list {
+		if (l.ID == entry.ID) != (l.Name == name) {
+			return fault.New(fault.Conflict, "vim-cmd lists %d %q, the API has %d %q", l.ID, l.Name, entry.ID, name).
+				WithHint("remove it by hand: host client, Actions, Snapshots")
+		}
+	}
+	return nil
+}
+
+// merged makes sure that no delta was left.
+func (h *Host) merged(ctx context.Context, vm inventory.MoRef) error {
+	v, err := h.Session.VMByRef(ctx, vm)
+	if err != nil || !v.ConsolidationNeeded {
+		return err
+	}
+	return fault.New(fault.Conflict, "its disks need consolidation, for which vim-cmd has no command").
+		WithHint("something holds a delta open, a backup most likely: end it, and consolidate in the host client (Actions, Snapshots, Consolidate disks); then run the command again")
+}
