@@ -13,7 +13,7 @@
 // same state folder that logs in there calls it, whatever it came for.
 //
 // The package talks to no host: what to do about a kind of record is the caller's. It has no
-// lock either: those who change hosts hold the state folder's.
+// lock either: those who change hosts hold the state folder's, or share the records (NewShared).
 package leftover
 
 import (
@@ -25,13 +25,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 )
@@ -57,6 +56,7 @@ type Record struct {
 	Text    string            `json:"text"`             // for people: "datastore decamp-12ab34cd"
 	ByHand  string            `json:"byHand,omitempty"` // a command that puts it back
 	Since   time.Time         `json:"since"`
+	Owner   string            `json:"owner,omitempty"` // of those who share the records: who did it
 }
 
 // Where names the host, or the server of what is on no host of its own, for people.
@@ -82,81 +82,75 @@ func (r Record) ID() ID {
 	return ID(hex.EncodeToString(sum[:idBytes]))
 }
 
-// Store is the folder of the records below a state directory.
-type Store struct{ dir string }
+// Store is what is on record.
+type Store struct {
+	keeper   Keeper
+	patience time.Duration // with a keeper that is out of reach
+
+	// Where others share the records; else empty.
+	owner string
+	gone  func(owner string) bool
+
+	mu   sync.Mutex
+	used map[ID]bool // what this process changed and did not put back
+}
 
 // NewStore returns the store in the state directory dir, which need not exist.
-func NewStore(dir string) *Store { return &Store{filepath.Join(dir, "leftovers")} }
+func NewStore(dir string) *Store {
+	return &Store{keeper: Folder(dir), patience: patience}
+}
 
-const suffix = ".json"
-
-func (s *Store) path(id ID) string { return filepath.Join(s.dir, string(id)+suffix) }
+// Folder keeps records in the state directory dir, which need not exist.
+func Folder(dir string) Keeper { return folder(filepath.Join(dir, "leftovers")) }
 
 // Add records a change that is about to be made. It is durable on return. Recorded before,
-// the record stays as it is.
+// the record stays as it is, but is ours now.
 func (s *Store) Add(r Record) (ID, error) {
-	r.Version = version
 	id := r.ID()
-	if _, err := s.read(id); err == nil {
-		return id, nil
+	before, err := s.read(id)
+	if err == nil {
+		r = before
 	}
-	if err := s.write(id, r); err != nil {
+	if err != nil || before.Owner != s.owner {
+		r.Version, r.Owner = version, s.owner
+		err = s.write(id, r)
+	}
+	switch {
+	case fault.Is(err, fault.Unreachable), fault.Is(err, fault.Full):
+		return "", fmt.Errorf("record %s, so that nothing was changed on the host: %w", r.Text, err)
+	case err != nil:
 		return "", fault.New(fault.Denied, "record %s: %w", r.Text, err).
 			WithHint("nothing was changed on the host; make room in the state directory, or name another with --state DIR")
 	}
+	s.use(id, true)
 	return id, nil
 }
 
 func (s *Store) write(id ID, r Record) error {
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return err
-	}
-	if err := durable.Sync(filepath.Dir(s.dir)); err != nil {
-		return err
-	}
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
-	return durable.Replace(s.path(id), append(text, '\n'), 0o600)
+	return s.keep(func(ctx context.Context) error { return s.keeper.Put(ctx, id, append(text, '\n')) })
 }
 
 // Remove forgets a change that was put back. One that is not on record is no error.
 func (s *Store) Remove(id ID) error {
-	err := os.Remove(s.path(id))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		err = durable.Sync(s.dir)
-	}
-	if err != nil {
+	if err := s.keep(func(ctx context.Context) error { return s.keeper.Drop(ctx, id) }); err != nil {
 		return fmt.Errorf("forget record %s: %w", id, err)
 	}
+	s.use(id, false)
 	return nil
 }
 
 // List returns the records, oldest first. Those that cannot be read are in the error, each
-// by its file's name, and stay.
+// by where it is, and stay.
 func (s *Store) List() ([]Record, error) {
-	entries, err := os.ReadDir(s.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list records of changed hosts: %w", err)
-	}
+	all, err := s.all()
+	errs := []error{err}
 	var list []Record
-	var errs []error
-	for _, e := range entries {
-		id, isRecord := strings.CutSuffix(e.Name(), suffix)
-		if !isRecord {
-			continue // a crash came while it was written: nothing was changed yet
-		}
-		r, err := s.read(ID(id))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // it went meanwhile
-		}
+	for id, doc := range all {
+		r, err := s.parse(id, doc)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -167,22 +161,38 @@ func (s *Store) List() ([]Record, error) {
 	return list, errors.Join(errs...)
 }
 
+func (s *Store) all() (all map[ID][]byte, err error) {
+	err = s.keep(func(ctx context.Context) (err error) {
+		all, err = s.keeper.All(ctx)
+		return err
+	})
+	return all, err
+}
+
 func (s *Store) read(id ID) (Record, error) {
-	text, err := os.ReadFile(s.path(id))
-	if err != nil {
+	all, err := s.all()
+	doc, found := all[id]
+	switch {
+	case found:
+		return s.parse(id, doc)
+	case err != nil:
 		return Record{}, err
 	}
-	r, err := parse(text)
+	return Record{}, fs.ErrNotExist
+}
+
+func (s *Store) parse(id ID, doc []byte) (Record, error) {
+	r, err := parse(doc)
 	if err == nil && r.ID() != id {
 		err = fault.New(fault.Corrupt, "it is of another change (%s)", r.ID()).WithHint("%s", byHand)
 	}
 	if err != nil {
-		return Record{}, fmt.Errorf("read record %s: %w", s.path(id), err)
+		return Record{}, fmt.Errorf("read record %s: %w", s.keeper.Where(id), err)
 	}
 	return r, nil
 }
 
-const byHand = "it tells of something changed on a host: see what it says, put that back by hand, and delete the file"
+const byHand = "it tells of something changed on a host: see what it says, put that back by hand, and delete it"
 
 func parse(text []byte) (Record, error) {
 	var r Record
@@ -204,12 +214,13 @@ type Undo func(ctx context.Context, r Record) error
 
 // PutBack undoes what is on record for a server, the newest first: a file is closed before
 // its datastore goes. It returns what it undid. What it could
-// not undo stays on record and is in the error, and so is every record that cannot be read.
+// not undo stays on record and is in the error, and so is every record that cannot be read. What
+// is in use stays, too (NewShared).
 func (s *Store) PutBack(ctx context.Context, server string, undo map[Kind]Undo) (done []Record, err error) {
 	list, err := s.List()
 	errs := []error{err}
 	for _, r := range slices.Backward(list) {
-		if r.Server != server {
+		if r.Server != server || !s.abandoned(r) {
 			continue
 		}
 		if err := s.putBack(ctx, r, undo[r.Kind]); err != nil {

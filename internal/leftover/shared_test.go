@@ -1,0 +1,135 @@
+package leftover
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// database is what processes share. It is out of reach for the next few calls.
+type database struct {
+	mu   sync.Mutex
+	docs map[ID][]byte
+	away int
+}
+
+func (d *database) reach() error {
+	if d.away == 0 {
+		return nil
+	}
+	d.away--
+	return fault.New(fault.Unreachable, "no database").WithHint("start it")
+}
+
+func (d *database) Put(_ context.Context, id ID, doc []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.reach(); err != nil {
+		return err
+	}
+	d.docs[id] = doc
+	return nil
+}
+
+func (d *database) Drop(_ context.Context, id ID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.reach(); err != nil {
+		return err
+	}
+	delete(d.docs, id)
+	return nil
+}
+
+func (d *database) All(context.Context) (map[ID][]byte, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.docs), d.reach()
+}
+
+func (d *database) Where(id ID) string { return "row " + string(id) }
+
+func newDatabase() *database { return &database{docs: map[ID][]byte{}} }
+
+// undone puts back what s may at esx1, and returns it.
+func undone(t *testing.T, s *Store) string {
+	t.Helper()
+	var texts []string
+	_, err := s.PutBack(t.Context(), "esx1:443", map[Kind]Undo{NFSDatastore: func(_ context.Context, r Record) error {
+		texts = append(texts, r.What["name"])
+		return nil
+	}})
+	must(t, err)
+	return strings.Join(texts, ", ")
+}
+
+func add(t *testing.T, s *Store, name string) {
+	t.Helper()
+	_, err := s.Add(mounted("esx1:443", name))
+	must(t, err)
+}
+
+func TestWhatIsInUseIsNotPutBack(t *testing.T) {
+	db := newDatabase()
+	gone := ""
+	a := NewShared(db, "a", nil)
+	b := NewShared(db, "b", func(owner string) bool { return owner == gone })
+	add(t, a, "of-a")
+	add(t, b, "of-b")
+	if got := undone(t, b); got != "" {
+		t.Errorf("in use: %s was put back", got)
+	}
+	if got := undone(t, NewShared(db, "b", nil)); got != "of-b" {
+		t.Errorf("b was started again and put back %q", got)
+	}
+	gone = "a"
+	if got := undone(t, b); got != "of-a" {
+		t.Errorf("a is gone and b put back %q", got)
+	}
+	if got := a.texts(t); got != "" {
+		t.Errorf("on record: %s", got)
+	}
+}
+
+// Whoever goes on with a run does again what is on record of it, and has it from then on.
+func TestWhatIsDoneAgainIsOfWhoDidItLast(t *testing.T) {
+	db := newDatabase()
+	a, c := NewShared(db, "a", nil), NewShared(db, "c", func(owner string) bool { return owner == "a" })
+	add(t, a, "x")
+	add(t, NewShared(db, "b", nil), "x")
+	if got := undone(t, c); got != "" {
+		t.Errorf("%s is b's now, and was put back for a", got)
+	}
+	list, err := a.List()
+	must(t, err)
+	if len(list) != 1 || list[0].Owner != "b" {
+		t.Errorf("on record: %+v", list)
+	}
+}
+
+func TestLostDatabaseIsWaitedFor(t *testing.T) {
+	db := newDatabase()
+	s := NewShared(db, "a", nil)
+	db.away = 1
+	add(t, s, "x")
+	db.away = 1
+	must(t, s.Remove(mounted("esx1:443", "x").ID()))
+	s.patience = time.Millisecond
+	db.away = 100
+	if _, err := s.Add(mounted("esx1:443", "x")); !fault.Is(err, fault.Unreachable) || fault.HintOf(err) != "start it" {
+		t.Errorf("without a database: %v", err)
+	}
+}
+
+func TestUnreadableRowIsNamed(t *testing.T) {
+	db := newDatabase()
+	db.docs["0123456789abcdef"] = []byte("{")
+	if _, err := NewShared(db, "a", nil).List(); !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), "row 0123456789abcdef") {
+		t.Errorf("error: %v", err)
+	}
+}
