@@ -77,6 +77,11 @@ type Options struct {
 	CheckpointBytes int64
 	CheckpointEvery time.Duration
 
+	// Pace returns when so many bytes may be asked of the source: a budget of bandwidth. It is
+	// called by many readers at once. Nil asks at once. Receive does not ask: its feed comes as
+	// it comes.
+	Pace func(ctx context.Context, bytes int64) error
+
 	// Progress is told the totals after every window, one call at a time. It must be
 	// quick. Nil is fine.
 	Progress func(Progress)
@@ -99,6 +104,7 @@ type Result struct {
 	Progress
 	Elapsed     time.Duration `json:"elapsed"`
 	ReadTime    time.Duration `json:"readTime"`         // readers waiting for the source, added up
+	PaceWait    time.Duration `json:"paceWait"`         // readers waiting for Options.Pace, added up
 	HashTime    time.Duration `json:"hashTime"`         // readers checking for zeros and hashing
 	WindowWait  time.Duration `json:"windowWait"`       // readers waiting for an empty window: the target is slow
 	WriteTime   time.Duration `json:"writeTime"`        // writers waiting for the target, added up
@@ -157,7 +163,7 @@ func newCopy(src disk.Source, dst disk.Target, o Options) *copier {
 // newCopier is for a disk of size bytes that likes to be read as from says.
 func newCopier(size int64, from disk.Hints, dst disk.Target, o Options) *copier {
 	to := dst.Hints()
-	o.Window = roundUp(cmp.Or(o.Window, defaultWindow), manifest.ChunkSize)
+	o.Window = roundUp(min(cmp.Or(o.Window, defaultWindow), max(size, 1)), manifest.ChunkSize)
 	o.Readers = max(cmp.Or(o.Readers, from.Streams, defaultWorkers), 1)
 	o.Writers = max(cmp.Or(o.Writers, to.Streams, defaultWorkers), 1)
 	o.Span = roundUp(cmp.Or(o.Span, from.Span, defaultSpan), manifest.ChunkSize)
@@ -167,9 +173,15 @@ func newCopier(size int64, from disk.Hints, dst disk.Target, o Options) *copier 
 		o.Now = time.Now
 	}
 	c := &copier{Options: o, size: size, dst: dst, began: o.Now()}
-	c.windows = newWindowPool(o.Readers+o.Writers, o.Window)
+	c.windows = newWindowPool(windowsOf(size, o), o.Window)
 	c.ledger = newLedger(o, dst, size)
 	return c
+}
+
+// windowsOf is how many windows are of use: a disk of fewer never fills more, and memory that
+// the collector gave back before is cleared, whoever uses it.
+func windowsOf(size int64, o Options) int {
+	return int(min(int64(o.Readers+o.Writers), max(1, roundUp(size, o.Window)/o.Window)))
 }
 
 const (
@@ -192,6 +204,7 @@ func (c *copier) finish(ctx context.Context, err error) (Result, error) {
 	res := c.ledger.result()
 	res.Elapsed = c.Now().Sub(c.began)
 	res.ReadTime, res.HashTime = c.times.read.Duration(), c.times.hash.Duration()
+	res.PaceWait = c.times.pace.Duration()
 	res.WindowWait, res.WriteTime = c.times.wait.Duration(), c.times.write.Duration()
 	if err == nil && res.Done+res.Skipped != res.Size {
 		err = fmt.Errorf("copied %d and skipped %d of %d bytes", res.Done, res.Skipped, res.Size)
@@ -200,7 +213,7 @@ func (c *copier) finish(ctx context.Context, err error) (Result, error) {
 }
 
 // times adds up where the workers spent their time.
-type times struct{ read, hash, wait, write stopwatch }
+type times struct{ pace, read, hash, wait, write stopwatch }
 
 // stopwatch adds up durations from many goroutines.
 type stopwatch struct{ ns atomic.Int64 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -183,6 +184,34 @@ func TestCopyReadsOnlyData(t *testing.T) {
 	}
 	if res.Read >= src.Size()/2 || res.Read != res.Written || res.Done != src.Size() {
 		t.Errorf("result %+v", res.Progress)
+	}
+}
+
+// pacer is a budget that grants all, and counts.
+type pacer struct{ bytes atomic.Int64 }
+
+func (p *pacer) pace(_ context.Context, bytes int64) error { p.bytes.Add(bytes); return nil }
+
+// A budget is asked for what is read: not for zeros that are known, nor for chunks that the
+// manifest has. What it refuses is not read.
+func TestCopyAsksItsBudgetForWhatItReads(t *testing.T) {
+	src := disk.NewSparsePattern(64<<20, 0.3, 6)
+	log, _ := newLog(t, src.Size())
+	var paced pacer
+	refused, granted := errors.New("no more"), 0
+	half := func(ctx context.Context, bytes int64) error {
+		if granted++; granted > 4 {
+			return refused
+		}
+		return paced.pace(ctx, bytes)
+	}
+	first, err := Copy(t.Context(), src, disk.NewNull(src.Size()), Options{Manifest: log, Pace: half, Readers: 1})
+	if !errors.Is(err, refused) || paced.bytes.Load() != first.Read || first.Read == 0 {
+		t.Fatalf("%v, with %d bytes granted and %d read", err, paced.bytes.Load(), first.Read)
+	}
+	rest, err := Copy(t.Context(), src, disk.NewNull(src.Size()), Options{Manifest: log, Pace: paced.pace})
+	if err != nil || paced.bytes.Load() != first.Read+rest.Read || rest.Read >= src.Size()/2 {
+		t.Errorf("%v, with %d bytes granted and %d and %d read", err, paced.bytes.Load(), first.Read, rest.Read)
 	}
 }
 

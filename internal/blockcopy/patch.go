@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/disk/bitmap"
@@ -43,7 +44,7 @@ type Reader interface {
 // 1 bit for each chunk, and keptWhole chunks.
 func Patch(ctx context.Context, src disk.Source, dst disk.Target, image Reader, changed *bitmap.Bitmap, o Options) (total Result, err error) {
 	p := &patch{Source: src, image: image, changed: changed, kept: bitmap.New(src.Size(), manifest.ChunkSize)}
-	p.whole = map[int64][]byte{}
+	p.whole, p.pace = map[int64][]byte{}, o.Pace
 	todo := p.touched(o.Manifest)
 	for first := true; first || len(todo) > 0; first = false {
 		batch := todo[:min(patchBatch, len(todo))]
@@ -51,9 +52,12 @@ func Patch(ctx context.Context, src disk.Source, dst disk.Target, image Reader, 
 		if err := p.begin(o.Manifest, batch); err != nil {
 			return total, err
 		}
+		waited := p.waited.Duration()
 		res, err := Copy(ctx, p, patchTarget{dst, p}, p.options(o, total))
+		res.ReadTime -= p.waited.Duration() - waited // readers waited in ReadAt
 		total = total.then(res)
 		total.Read, total.Written, total.Rotten = p.read.Load(), p.written.Load(), p.rotten.Load()
+		total.PaceWait = p.waited.Duration()
 		if err != nil {
 			return total, err
 		}
@@ -119,6 +123,8 @@ type patch struct {
 	read    atomic.Int64   // bytes of Source
 	written atomic.Int64   // bytes given to the target
 	rotten  atomic.Int64   // chunks of the image that were not what they had been
+	pace    func(ctx context.Context, bytes int64) error
+	waited  stopwatch // for pace
 
 	hashes map[int64]manifest.Hash // of the chunks under way, before; only read while they are
 
@@ -132,6 +138,7 @@ type patch struct {
 const keptWhole = 32
 
 func (p *patch) options(o Options, before Result) Options {
+	o.Pace = nil // what comes from the image is not asked of the source: see readSource
 	if tell := o.Progress; tell != nil {
 		o.Progress = func(now Progress) {
 			now.Done += before.Done
@@ -184,6 +191,14 @@ func (p *patch) ReadAt(ctx context.Context, b []byte, off int64) error {
 
 func (p *patch) readSource(ctx context.Context, b []byte, off int64) error {
 	p.read.Add(int64(len(b)))
+	if p.pace != nil {
+		began := time.Now()
+		err := p.pace(ctx, int64(len(b)))
+		p.waited.since(began)
+		if err != nil {
+			return err
+		}
+	}
 	return p.Source.ReadAt(ctx, b, off)
 }
 

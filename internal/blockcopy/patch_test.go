@@ -104,9 +104,13 @@ func TestPatchReadsAndWritesWhatChanged(t *testing.T) {
 		}
 		img.writes, img.zeroed = 0, 0
 		var last Progress
-		res, err := Patch(t.Context(), h.new, img, img, h.changed, Options{Manifest: log, Progress: func(p Progress) { last = p }})
+		var paced pacer
+		res, err := Patch(t.Context(), h.new, img, img, h.changed, Options{Manifest: log, Pace: paced.pace, Progress: func(p Progress) { last = p }})
 		if err != nil {
 			t.Fatal(err)
+		}
+		if paced.bytes.Load() != res.Read {
+			t.Errorf("seed %d: asked a budget for %d bytes and read %d", seed, paced.bytes.Load(), res.Read)
 		}
 		expect(t, img, log, h.new)
 		proves(t, log, h.new)

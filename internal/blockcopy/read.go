@@ -34,6 +34,9 @@ func (c *copier) readSpan(ctx context.Context, s span, filled chan<- *window) er
 	defer p.close()
 	for off := s.Off; off < s.End(); off += c.Window {
 		r := disk.Range{Off: off, Len: min(c.Window, s.End()-off)}
+		if err := c.pace(ctx, p.dataIn(r)); err != nil {
+			return err
+		}
 		// Wait for the source first and for memory second: a reader that waits for its
 		// turn on a connection must not hold a window that another needs to end its own.
 		if err := p.open(ctx); err != nil {
@@ -56,6 +59,16 @@ func (c *copier) readSpan(ctx context.Context, s span, filled chan<- *window) er
 	return nil
 }
 
+// pace waits until n bytes may be asked of the source. Nothing is held meanwhile but the
+// connection that an earlier window left open.
+func (c *copier) pace(ctx context.Context, n int64) error {
+	if c.Pace == nil || n == 0 {
+		return nil
+	}
+	defer c.times.pace.since(time.Now())
+	return c.Pace(ctx, n)
+}
+
 func (c *copier) take(ctx context.Context, r disk.Range) (*window, error) {
 	defer c.times.wait.since(time.Now())
 	return c.windows.take(ctx, r)
@@ -71,6 +84,14 @@ type pass struct {
 
 func newPass(c *copier, s span) *pass {
 	return &pass{c: c, stream: c.src.Hints().Stream, todo: s.data}
+}
+
+// dataIn returns how many bytes of r are to be read.
+func (p *pass) dataIn(r disk.Range) (n int64) {
+	for _, d := range p.todo {
+		n += d.Intersect(r).Len
+	}
+	return n
 }
 
 // open opens the stream of the next data, if there is any and it is not open.

@@ -26,7 +26,7 @@ func (w *window) hash(chunk disk.Range) manifest.Hash {
 }
 
 // windowPool bounds the memory of a Copy: windows are cut off one piece of memory when
-// first needed, and untouched memory takes none.
+// first needed, and untouched memory that is fresh from the system takes none.
 type windowPool struct {
 	idle   chan *window // never closed
 	uncut  chan []byte  // never closed; room for windows not made yet

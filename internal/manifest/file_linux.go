@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -22,7 +23,7 @@ func openLocked(path string, flag int) (*os.File, error) {
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 			return nil, errors.Join(lockFault(err), f.Close())
 		}
-		if isAt(f, path) {
+		if durable.IsAt(f, path) {
 			return f, nil
 		}
 		if err := unlock(f); err != nil {
@@ -37,15 +38,6 @@ func lockFault(err error) error {
 			WithHint("wait for the other run of this VM to end, or stop it")
 	}
 	return err
-}
-
-func isAt(f *os.File, path string) bool {
-	mine, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	there, err := os.Stat(path)
-	return err == nil && os.SameFile(mine, there)
 }
 
 // unlock releases the lock and closes f. Closing alone would leave the lock with a child

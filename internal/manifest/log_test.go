@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -291,7 +292,7 @@ func TestLockIsOfTheFileAtThePath(t *testing.T) {
 			return err
 		}
 		defer unlock(f)
-		if !isAt(f, path) {
+		if !durable.IsAt(f, path) {
 			return fault.New(fault.Corrupt, "locked a file that was replaced")
 		}
 		g, err := newFile(path)

@@ -58,6 +58,15 @@ type Job struct {
 	Manifest manifest.Ledger // chunks it already has are not copied again
 	Progress func(blockcopy.Progress)
 
+	// Pace returns when so many bytes may be asked of the source, or taken of what it sends: a
+	// budget of bandwidth. Areas that are known to be zero and what Manifest has cost nothing.
+	// It is called concurrently. Nil: there is no budget.
+	Pace func(ctx context.Context, bytes int64) error
+
+	// Free reports whether Pace would let everything through now, and need not be asked: its
+	// budgets may have no rates, and be given some later. Nil: nobody knows.
+	Free func() bool
+
 	// Changed has the grains of the disk (of blockcopy.PatchGrain bytes) that may differ from
 	// the state that Target holds where Manifest proves it; all others are left alone. Nil:
 	// nothing that is proven changed.
@@ -76,6 +85,9 @@ type Job struct {
 	// is no way.
 	ReadBack func(ctx context.Context) (disk.Source, error)
 }
+
+// Paced reports whether Pace is to be asked now.
+func (j *Job) Paced() bool { return j.Pace != nil && (j.Free == nil || !j.Free()) }
 
 // Transport moves disks. Its methods may be called concurrently for different disks.
 type Transport interface {
@@ -148,7 +160,7 @@ func Pull(ctx context.Context, open func(context.Context, Disk) (disk.Source, er
 		return blockcopy.Result{}, err
 	}
 	defer src.Close()
-	o := blockcopy.Options{Manifest: job.Manifest, Compare: job.Compare, Progress: job.Progress}
+	o := blockcopy.Options{Manifest: job.Manifest, Compare: job.Compare, Pace: job.Pace, Progress: job.Progress}
 	if job.Changed == nil {
 		return blockcopy.Copy(ctx, src, job.Target, o)
 	}

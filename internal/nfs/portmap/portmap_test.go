@@ -6,12 +6,14 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/lab/loopback"
 	"github.com/decamp/decamp/internal/nfs/oncrpc"
 	"github.com/decamp/decamp/internal/nfs/portmap"
 	"github.com/decamp/decamp/internal/nfs/rpctest"
@@ -288,12 +290,11 @@ func TestRegisterWithoutRpcbind(t *testing.T) {
 // free returns a port that nobody listens at.
 func free(t *testing.T) uint16 {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := netip.ParseAddrPort(loopback.Reserve(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return uint16(l.Addr().(*net.TCPAddr).Port)
+	return addr.Port()
 }
 
 // FuzzCalls answers any arguments of any procedure.

@@ -10,9 +10,6 @@ type Encoder struct {
 	buf []byte
 }
 
-// NewEncoder returns an Encoder that appends to buf.
-func NewEncoder(buf []byte) *Encoder { return &Encoder{buf: buf} }
-
 // Bytes returns what was encoded, with what the buffer held before. It is valid until the
 // next call of another method.
 func (e *Encoder) Bytes() []byte { return e.buf }

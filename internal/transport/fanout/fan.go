@@ -70,6 +70,9 @@ func (f *fan) job() transport.Job {
 	if j.ReadBack != nil {
 		j.ReadBack = f.readBack
 	}
+	if slices.ContainsFunc(f.parts, func(p *part) bool { return p.job.Pace != nil }) {
+		j.Pace, j.Free = f.pace, f.free
+	}
 	return j
 }
 
@@ -79,6 +82,21 @@ func (f *fan) progress(p blockcopy.Progress) {
 			part.job.Progress(p)
 		}
 	}
+}
+
+// free reports whether pace need not ask any of them.
+func (f *fan) free() bool {
+	return !slices.ContainsFunc(f.parts, func(p *part) bool { return p.job.Paced() })
+}
+
+// pace asks one of those that are still there: the disk is read once for all.
+func (f *fan) pace(ctx context.Context, bytes int64) error {
+	for _, p := range f.parts {
+		if err := p.pace(ctx, bytes); !errors.Is(err, errGone) {
+			return err
+		}
+	}
+	return f.why()
 }
 
 // each calls do for every part, at once, and returns when all did. Those that fail leave.

@@ -93,6 +93,41 @@ func TestOneThatFailsIsLeftOut(t *testing.T) {
 	}
 }
 
+// TestBudgetIsAskedOnce: what is read once is asked for once, of the budget of a run that is
+// there. One that leaves while it waits for its budget does not hold up the others.
+func TestBudgetIsAskedOnce(t *testing.T) {
+	want := disk.NewPattern(testSize)
+	images := newImages(t, 2, want)
+	var asked atomic.Int64
+	first := atomic.Int64{} // whose run was asked, from 1: the one that came first
+	var errs [2]error
+	var wg sync.WaitGroup
+	g := New(&pull{src: want}, 2)
+	for i := range images {
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		images[i].pace = func(ctx context.Context, bytes int64) error {
+			if first.CompareAndSwap(0, int64(i+1)) || first.Load() == int64(i+1) {
+				leave()
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			asked.Add(bytes)
+			return nil
+		}
+		wg.Go(func() { errs[i] = images[i].transfer(ctx, g.Member(i)) })
+	}
+	within(t, wg.Wait)
+	gone := first.Load() - 1
+	if gone < 0 || !errors.Is(errs[gone], context.Canceled) || errs[1-gone] != nil {
+		t.Fatalf("run %d was asked first; got %v", gone, errs)
+	}
+	images[1-gone].complete()
+	if asked.Load() != testSize {
+		t.Errorf("asked for %d bytes of %d", asked.Load(), int64(testSize))
+	}
+}
+
 // TestUnequalBeginnings: what some have and others lack comes to all, and is never safe
 // while it is written.
 func TestUnequalBeginnings(t *testing.T) {

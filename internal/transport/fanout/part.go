@@ -27,13 +27,18 @@ type part struct {
 	using  sync.RWMutex // held for reading by whoever uses the target or the manifest
 
 	once   sync.Once
-	gone   chan struct{} // closed when this part is over: the transfer ended, or it left
+	here   context.Context // ends when this part is over: the transfer ended, or it left
+	over   context.CancelFunc
+	gone   <-chan struct{} // closed then
 	result blockcopy.Result
 	err    error
 }
 
 func newPart(ctx context.Context, m *Member, job transport.Job) *part {
-	return &part{member: m, ctx: ctx, job: job, gone: make(chan struct{})}
+	p := &part{member: m, ctx: ctx, job: job}
+	p.here, p.over = context.WithCancel(context.Background())
+	p.gone = p.here.Done()
+	return p
 }
 
 // do calls f with the target and the manifest, unless the part is gone. If f fails, it
@@ -47,6 +52,27 @@ func (p *part) do(ctx context.Context, f func() error) error {
 	err := f()
 	if err != nil && ctx.Err() == nil {
 		p.fail(err)
+	}
+	return err
+}
+
+// pace waits until the part's run may ask for so many bytes, while the part is there. A run
+// without a budget need not wait.
+func (p *part) pace(ctx context.Context, bytes int64) error {
+	p.using.RLock()
+	defer p.using.RUnlock()
+	if p.isGone() {
+		return errGone
+	}
+	if p.job.Pace == nil {
+		return nil
+	}
+	waits, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.here, cancel)()
+	err := p.job.Pace(waits, bytes)
+	if err != nil && p.isGone() {
+		return errGone
 	}
 	return err
 }
@@ -67,7 +93,7 @@ func (p *part) fail(err error) { p.end(blockcopy.Result{}, err) }
 func (p *part) end(res blockcopy.Result, err error) {
 	p.once.Do(func() {
 		p.result, p.err = res, err
-		close(p.gone)
+		p.over()
 		p.shared.without()
 	})
 }

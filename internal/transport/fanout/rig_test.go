@@ -133,6 +133,7 @@ type image struct {
 	path   string
 	log    *manifest.Log
 	before func(op string) error // each call; nil is fine
+	pace   func(ctx context.Context, bytes int64) error
 
 	mu     sync.Mutex
 	bytes  []byte
@@ -174,7 +175,7 @@ func (im *image) have(chunks ...int64) {
 }
 
 func (im *image) job() transport.Job {
-	return transport.Job{Disk: diskOf(2000), Target: im, Manifest: im.log,
+	return transport.Job{Disk: diskOf(2000), Target: im, Manifest: im.log, Pace: im.pace,
 		ReadBack: func(context.Context) (disk.Source, error) { return reader{im}, nil }}
 }
 

@@ -26,6 +26,7 @@ func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offe
 	if err := src.ReadAt(ctx, make([]byte, min(disk.SectorSize, src.size)), 0); err != nil {
 		return transport.Refusal(err)
 	}
+	t.places.leave(src.disk, place{src.path, src.size, t.opts.Now()})
 	offer := transport.Offer{Usable: true, Streams: src.Hints().Streams, Map: src.alloc.Available(ctx)}
 	offer.Reason = fmt.Sprintf("%v can be read in ranges", src.path)
 	if !offer.Map {
@@ -34,7 +35,8 @@ func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offe
 	return offer, ctx.Err()
 }
 
-// Open finds the flat file of a disk. It reads nothing but the descriptor.
+// Open finds the flat file of a disk. It reads nothing but the descriptor, and that only if Probe
+// did not a moment ago.
 func (t *Transport) Open(ctx context.Context, d transport.Disk) (*Source, error) {
 	src, err := t.open(ctx, d)
 	if err != nil {
@@ -52,7 +54,7 @@ func (t *Transport) open(ctx context.Context, d transport.Disk) (*Source, error)
 	if err := refuse(d); err != nil {
 		return nil, err
 	}
-	flat, size, err := t.locate(ctx, d)
+	flat, size, err := t.find(ctx, d)
 	if err != nil {
 		return nil, err
 	}
@@ -118,6 +120,14 @@ func refuse(d transport.Disk) error {
 			WithHint("move the disk to a VMFS or NFS datastore with Storage vMotion, as thin or thick")
 	}
 	return nil
+}
+
+// find returns the file with the disk's bytes, as Probe found it or as locate does.
+func (t *Transport) find(ctx context.Context, d transport.Disk) (inventory.Path, int64, error) {
+	if at, ok := t.places.take(d, t.opts.Now()); ok {
+		return at.flat, at.size, nil
+	}
+	return t.locate(ctx, d)
 }
 
 // locate reads the descriptor and returns the file with the disk's bytes.

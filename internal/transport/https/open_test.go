@@ -96,3 +96,39 @@ func TestUnreachableHostIsAnErrorAndNoOffer(t *testing.T) {
 		t.Errorf("got %v (hint %q)", err, fault.HintOf(err))
 	}
 }
+
+// The descriptor is read once for Probe and the Open behind it, and again for what comes later, for
+// the next one and for a disk that changed.
+func TestProbeFindsTheFileForOpen(t *testing.T) {
+	s := startServer(t, disk.NewPattern(1<<20))
+	h := newHost(s)
+	now := time.Now()
+	tr := New(h, Options{Now: func() time.Time { return now }})
+	defer tr.Close()
+	read := func(want int64, what string, do func(transport.Disk) error, d transport.Disk) {
+		t.Helper()
+		before := h.files.Load()
+		if err := do(d); err != nil != (d.Disk.Capacity > 1<<20) { // the server has a smaller one
+			t.Errorf("%s: %v", what, err)
+		}
+		if n := h.files.Load() - before; n != want {
+			t.Errorf("%s: the descriptor was read %d times, want %d", what, n, want)
+		}
+	}
+	probe := func(d transport.Disk) error { _, err := tr.Probe(t.Context(), d); return err }
+	open := func(d transport.Disk) error {
+		src, err := tr.Open(t.Context(), d)
+		if err != nil {
+			return err
+		}
+		return src.Close()
+	}
+	d, grown := testDisk(1<<20), testDisk(2<<20)
+	read(1, "probe", probe, d)
+	read(0, "open", open, d)
+	read(1, "open again", open, d)
+	read(1, "probe again", probe, d)
+	read(1, "open of a disk that grew", open, grown)
+	now = now.Add(placeFor)
+	read(1, "open too late", open, d)
+}

@@ -289,6 +289,7 @@ type host struct {
 	size    int64
 	text    string // the descriptor; "" is a right one
 	cookies atomic.Int64
+	files   atomic.Int64 // descriptors that were read
 	renew   func() (string, error)
 	cookie  atomic.Value // string
 
@@ -335,6 +336,7 @@ func (h *host) Cookie(_ context.Context, stale string) (string, error) {
 }
 
 func (h *host) ReadFile(context.Context, string, inventory.Path, int64) ([]byte, error) {
+	h.files.Add(1)
 	if h.text != "" {
 		return []byte(h.text), nil
 	}

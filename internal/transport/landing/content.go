@@ -28,6 +28,9 @@ type content struct {
 	began      time.Time
 	safe       int64 // bytes that were safe before
 	percent    atomic.Int32
+	life       context.Context // the Transfer's; it ends when the place is taken away, at the latest
+	end        context.CancelFunc
+	hold       time.Duration // Options.Hold
 }
 
 var _ nfs.Content = (*content)(nil)
@@ -47,13 +50,18 @@ func (t *Transport) open(name string) (nfs.Content, error) {
 }
 
 // land makes a place for the job's disk.
-func (t *Transport) land(ctx context.Context, job transport.Job) (*content, error) {
-	c := &content{job: job, folder: rand.Text(), began: time.Now()}
+func (t *Transport) land(ctx context.Context, job transport.Job) (_ *content, err error) {
+	c := &content{job: job, folder: rand.Text(), began: time.Now(), hold: t.opts.Hold}
+	c.life, c.end = context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			c.end()
+		}
+	}()
 	c.percent.Store(unbegun.percent)
 	c.descriptor, c.flat = c.folder+"/disk.vmdk", c.folder+"/disk-flat.vmdk"
 	o := behind.Options{CheckpointBytes: t.opts.CheckpointBytes}
 	if job.ReadBack != nil {
-		var err error
 		if c.source, err = job.ReadBack(ctx); err != nil {
 			return nil, err
 		}
@@ -65,7 +73,6 @@ func (t *Transport) land(ctx context.Context, job transport.Job) (*content, erro
 			o.Size = job.Target.Size()
 		}
 	}
-	var err error
 	if c.File, err = behind.New(job.Target, job.Manifest, t.pool, o); err != nil {
 		return nil, errors.Join(err, c.closeSource())
 	}
@@ -80,6 +87,7 @@ func (t *Transport) land(ctx context.Context, job transport.Job) (*content, erro
 
 // leave takes the place away. What a host still writes there goes nowhere.
 func (t *Transport) leave(c *content) error {
+	c.end()
 	t.landing.Lock()
 	delete(t.disks, c.flat)
 	t.landing.Unlock()

@@ -93,6 +93,7 @@ type Options struct {
 
 	UnmountWait time.Duration                        // for files that the host holds open; default a minute
 	Stall       time.Duration                        // a copy that shows no sign of life for so long is ended; default an hour
+	Hold        time.Duration                        // of the answer to a WRITE, for a Job's Pace, at most; default 5 s
 	After       func(time.Duration) <-chan time.Time // default time.After
 
 	// CheckpointBytes is how many bytes of a disk are written until they are made safe.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/loopback"
 	"github.com/decamp/decamp/internal/leftover"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/nfs"
@@ -49,7 +49,7 @@ func newRigOf(t *testing.T, cfg lab.Config) *rig {
 	t.Helper()
 	r := &rig{T: t, state: t.TempDir()}
 	r.dir = filepath.Join(r.state, "landing")
-	r.ports = nfs.Ports{NFS: freePort(t), Portmap: freePort(t)} // the same after a restart: hosts do not ask again
+	r.ports = nfs.Ports{NFS: loopback.Reserve(t), Portmap: loopback.Reserve(t)} // the same after a restart: hosts do not ask again
 	if cfg.NFS.Portmap == "" {
 		cfg.NFS.Portmap = r.ports.Portmap
 	}
@@ -89,17 +89,6 @@ func (r *rig) check(err error) {
 
 // soon makes the looks at a task, and the attempts to unmount, follow each other quickly.
 func soon(d time.Duration) <-chan time.Time { return time.After(d / 40) }
-
-// freePort returns an address that nobody listens on.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
 
 // log keeps what is logged.
 type log struct {

@@ -175,6 +175,7 @@ func towards(addr netip.Addr) (netip.Addr, error) {
 func (o Options) withDefaults() Options {
 	o.Memory = cmp.Or(o.Memory, defaultMemory)
 	o.UnmountWait, o.Stall = cmp.Or(o.UnmountWait, unmountWait), cmp.Or(o.Stall, stallAfter)
+	o.Hold = cmp.Or(o.Hold, holdMost)
 	if o.After == nil {
 		o.After = time.After
 	}

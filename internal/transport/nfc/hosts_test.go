@@ -149,12 +149,10 @@ func TestCrowdedHost(t *testing.T) {
 // moves: the copy goes on where it was.
 func TestSessionsDropInTheMiddle(t *testing.T) {
 	r := startLab(t, lab.Config{VMs: []lab.VM{generated(64)}}, nfc.Options{})
-	drop := sync.OnceFunc(labOf(r).DropNFC)
+	drop := midway(labOf(r).DropNFC)
 	var read int64
 	err := move(t, r, func(p blockcopy.Progress) {
-		if p.Done > p.Size/3 {
-			drop()
-		}
+		drop(p)
 		read = p.Read
 	})
 	if err != nil {
@@ -250,23 +248,21 @@ func (h *moving) NFCTicket(ctx context.Context, vm inventory.MoRef) (wire.Ticket
 
 // A VM that moved in the middle is read from its new host: nothing but the ticket knows.
 func TestVMThatMovesIsReadFromItsNewHost(t *testing.T) {
-	old := startLab(t, lab.Config{VMs: []lab.VM{generated(64)}}, nfc.Options{})
-	now := startLab(t, lab.Config{VMs: []lab.VM{generated(64)}}, nfc.Options{})
+	old := startLab(t, lab.Config{VMs: []lab.VM{full()}}, nfc.Options{})
+	now := startLab(t, lab.Config{VMs: []lab.VM{full()}}, nfc.Options{})
 	host := &moving{Host: login(t, labOf(old), false)}
 	host.on.Store(login(t, labOf(old), false))
 	there := login(t, labOf(now), false)
-	move := sync.OnceFunc(func() {
+	goOn := unfinished(t, labOf(old))
+	move := midway(func() {
 		host.on.Store(there)
 		labOf(old).DropNFC()
+		goOn()
 	})
 	var where string
 	tr := nfc.New(host, nfc.Options{Sleep: hurriedly, Report: func(_ transport.Disk, r nfc.Report) { where = r.Where }})
 	check := disk.NewCheck(contentOf(t, labOf(old), "web01"))
-	_, err := tr.Transfer(t.Context(), transport.Job{Disk: old.Disks[0], Target: check, Progress: func(p blockcopy.Progress) {
-		if p.Done > p.Size/3 {
-			move()
-		}
-	}})
+	_, err := tr.Transfer(t.Context(), transport.Job{Disk: old.Disks[0], Target: check, Progress: move})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,17 +315,12 @@ func TestVMotionInTheMiddle(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(hosts, func(h inventory.Host) bool { return h.Ref != r.Disks[0].VM.Host })
-	moves := sync.OnceFunc(func() {
+	err = move(t, r, midway(func() {
 		if err := l.MoveVM("web01", hosts[i].Name); err != nil {
 			t.Error(err)
 		}
 		l.DropNFC()
-	})
-	err = move(t, r, func(p blockcopy.Progress) {
-		if p.Done > p.Size/3 {
-			moves()
-		}
-	})
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}

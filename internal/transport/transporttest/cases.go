@@ -81,6 +81,45 @@ func resumesWhenCancelled(t *testing.T, h Harness) {
 	im.resume(rig)
 }
 
+// asksBeforeItTakes: a budget is asked for every byte that is data, and not for holes.
+func asksBeforeItTakes(t *testing.T, h Harness) {
+	want := sparse(6)
+	rig := start(t, h, want)
+	im := newImage(t, want)
+	var asked atomic.Int64
+	im.pace = func(_ context.Context, bytes int64) error { asked.Add(bytes); return nil }
+	if _, err := im.transfer(t.Context(), rig, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	im.verify()
+	if n := asked.Load(); n < im.written() || n > allocated(t, want)+bigDisk/100 {
+		t.Errorf("asked for %d bytes: %d were written, %d are data", n, im.written(), allocated(t, want))
+	}
+}
+
+// takesNothingUnasked: a transfer that waits for its budget takes nothing, ends when it is
+// canceled, and is completed later.
+func takesNothingUnasked(t *testing.T, h Harness) {
+	want := sparse(7)
+	rig := start(t, h, want)
+	im := newImage(t, want)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	im.pace = func(ctx context.Context, _ int64) error {
+		cancel()
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if _, err := im.transfer(ctx, rig, 0, nil); !fault.Is(err, fault.Canceled) {
+		t.Fatalf("got %v, want Canceled", err)
+	}
+	if n := im.written(); n > 0 {
+		t.Errorf("%d bytes were written that nobody granted", n)
+	}
+	im.pace = nil
+	im.resume(rig)
+}
+
 // sharesFairly copies two disks of the same size at once, to images that take their time:
 // when one has all its bytes, the other must have a good part. It is not half of them: on a
 // loaded machine one of the two may begin late.

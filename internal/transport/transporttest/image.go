@@ -26,8 +26,10 @@ type image struct {
 
 	// slow, if set, makes the image take slowMiB for each MiB, one write at a time, and is
 	// told how much it has.
-	slow func(written int64)
-	pace sync.Mutex
+	slow   func(written int64)
+	slowly sync.Mutex
+
+	pace func(ctx context.Context, bytes int64) error // of the Job
 
 	mu    sync.Mutex
 	wrote int64
@@ -65,7 +67,7 @@ func (im *image) reopen() {
 
 // transfer moves the rig's n-th disk into the image.
 func (im *image) transfer(ctx context.Context, rig Rig, n int, progress func(blockcopy.Progress)) (blockcopy.Result, error) {
-	return rig.Transport.Transfer(ctx, transport.Job{Disk: rig.Disks[n], Target: im, Manifest: im.log, Progress: progress})
+	return rig.Transport.Transfer(ctx, transport.Job{Disk: rig.Disks[n], Target: im, Manifest: im.log, Progress: progress, Pace: im.pace})
 }
 
 // verify fails the test unless image and manifest are what they must be.
@@ -100,8 +102,8 @@ func (im *image) WriteAt(_ context.Context, p []byte, off int64) error {
 		im.count(len(p))
 		return nil
 	}
-	im.pace.Lock()
-	defer im.pace.Unlock()
+	im.slowly.Lock()
+	defer im.slowly.Unlock()
 	time.Sleep(slowMiB * time.Duration(len(p)) >> 20)
 	im.slow(im.count(len(p)))
 	return nil

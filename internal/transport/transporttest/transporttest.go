@@ -14,7 +14,8 @@
 // the manifest complete; holes stay holes; a transfer that was cancelled or failed leaves
 // what a later one resumes, without copying proven chunks again; trouble that passes goes
 // unnoticed, trouble that stays ends in an error with its kind and a remedy; two disks at
-// once share fairly; no goroutine is left behind.
+// once share fairly; a budget is asked for all that is data, and for no more; no goroutine is
+// left behind.
 package transporttest
 
 import (
@@ -69,6 +70,8 @@ func Run(t *testing.T, h Harness) {
 	}
 	t.Run("keeps holes", func(t *testing.T) { keepsHoles(t, h) })
 	t.Run("resumes when cancelled", func(t *testing.T) { resumesWhenCancelled(t, h) })
+	t.Run("asks before it takes", func(t *testing.T) { asksBeforeItTakes(t, h) })
+	t.Run("takes nothing unasked", func(t *testing.T) { takesNothingUnasked(t, h) })
 	t.Run("two disks at once", func(t *testing.T) { sharesFairly(t, h) })
 	for _, tr := range h.Passes {
 		t.Run("survives "+tr.Name, func(t *testing.T) { survives(t, h, tr) })
