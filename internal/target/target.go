@@ -4,6 +4,7 @@ package target
 
 import (
 	"context"
+	"errors"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/guest"
@@ -39,9 +40,17 @@ type Definition struct {
 	Warnings []inventory.Warning
 }
 
+// ErrHeld is for those who want images that somebody else works on.
+var ErrHeld = errors.New("another decamp has them")
+
 // Target is a place for VMs. Its methods are idempotent: each may run again after a
 // crash. Nothing is visible to the target's users before Publish returned.
 type Target interface {
+	// Hold keeps all others, other processes too, from writing, publishing or discarding vm's
+	// images until release, or until this process is dead. While somebody else has them it is
+	// ErrHeld, fault.Transient, and says who. Of vm its reference and UUIDs count.
+	Hold(ctx context.Context, vm *inventory.VM) (release func() error, err error)
+
 	// Plan decides names and places for vm's images and checks that they fit: name
 	// clashes are fault.Conflict, missing space is fault.Full. It creates nothing.
 	Plan(ctx context.Context, vm *inventory.VM) ([]Image, error)

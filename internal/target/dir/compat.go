@@ -67,7 +67,7 @@ func (b *domainBuilder) cards() error {
 	for _, n := range b.vm.NICs {
 		x := libvirtxml.DomainInterface{
 			MAC:    &libvirtxml.DomainInterfaceMAC{Address: n.MAC},
-			Source: &libvirtxml.DomainInterfaceSource{Network: &libvirtxml.DomainInterfaceSourceNetwork{Network: b.opts.Network}},
+			Source: b.opts.network(n),
 			Model:  &libvirtxml.DomainInterfaceModel{Type: b.cardModel(n)},
 			Boot:   bootEntry(order, fmt.Sprintf("net:%d", n.Key)),
 		}

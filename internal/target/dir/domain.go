@@ -17,9 +17,25 @@ type DomainOptions struct {
 	// Type is libvirt's: "kvm", or "qemu" for hosts without it. kvm if empty.
 	Type string
 
-	// Network is the libvirt network that all cards join; "default" if empty. The
+	// Network is the libvirt network that cards join; "default" if empty. The
 	// name of the VMware network stays in the domain's metadata.
 	Network string
+
+	// Networks say otherwise for cards of some networks of VMware's, by name: the name of a
+	// libvirt network, or bridge:NAME for a bridge of the machine's.
+	Networks map[string]string
+}
+
+// bridgePrefix tells a bridge from a libvirt network.
+const bridgePrefix = "bridge:"
+
+// network is what a card joins.
+func (o DomainOptions) network(card inventory.NIC) *libvirtxml.DomainInterfaceSource {
+	name := cmp.Or(o.Networks[card.Network], o.Network)
+	if bridge, ok := strings.CutPrefix(name, bridgePrefix); ok {
+		return &libvirtxml.DomainInterfaceSource{Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: bridge}}
+	}
+	return &libvirtxml.DomainInterfaceSource{Network: &libvirtxml.DomainInterfaceSourceNetwork{Network: name}}
 }
 
 // Domain returns the libvirt domain for def, and a warning for each thing that is not

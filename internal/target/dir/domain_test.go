@@ -88,13 +88,27 @@ func TestDomainsSatisfyLibvirtsSchema(t *testing.T) {
 	requires(t, "xmllint", schema)
 	for name, vm := range domains() {
 		for _, kind := range []string{"kvm", "qemu"} {
-			xml, _, err := Domain(definition(vm), DomainOptions{Type: kind, Network: "prod"})
+			xml, _, err := Domain(definition(vm), DomainOptions{Type: kind, Network: "prod", Networks: map[string]string{"VM Network": "bridge:br0"}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if out, err := validate(xml); err != nil {
 				t.Errorf("%s as %s: %s", name, kind, out)
 			}
+		}
+	}
+}
+
+func TestCardsJoinWhatTheMapSays(t *testing.T) {
+	vm := biosVM()
+	vm.NICs = []inventory.NIC{{Model: "e1000", MAC: "00:50:56:00:00:01", Network: "VM Network"}, {Model: "e1000", MAC: "00:50:56:00:00:02", Network: "dmz"}, {Model: "e1000", MAC: "00:50:56:00:00:03", Network: "lab"}}
+	xml, _, err := Domain(definition(vm), DomainOptions{Networks: map[string]string{"VM Network": "bridge:br0", "dmz": "outside"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`<source bridge="br0">`, `<source network="outside">`, `<source network="default">`} {
+		if !strings.Contains(xml, want) {
+			t.Errorf("no %s in\n%s", want, xml)
 		}
 	}
 }
