@@ -17,10 +17,17 @@ import (
 
 func pid() string { return strconv.Itoa(os.Getpid()) }
 
-// TestMain turns the test binary into the process that gets killed.
+// TestMain turns the test binary into the process that gets killed, or stopped.
 func TestMain(m *testing.M) {
 	if raw := os.Getenv("FLOW_TEST_CHILD"); raw != "" {
 		if err := runChild(raw); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if raw := os.Getenv("FLOW_TEST_WORKER"); raw != "" {
+		if err := runWorker(raw); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

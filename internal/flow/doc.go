@@ -1,14 +1,16 @@
 // Package flow makes runs durable: a run is a named flow over plain data, cut into
 // named steps whose results are remembered across kill -9 and power loss. It is the
-// only importer of the engine behind it (DBOS Transact over SQLite), and the door is
-// narrow enough that another engine fits: names and JSON cross it, closures do not.
+// only importer of the engine behind it (DBOS Transact over SQLite, or over PostgreSQL where
+// several executors share the record), and the door is narrow enough that another engine
+// fits: names and JSON cross it, closures do not.
 //
 // # Terms
 //
 // A flow is registered code; a run is one execution of it under an id the caller chose.
 // A step is a named function from plain data to plain data. An attempt is one try of a
 // run: the first is called like the run ("web01-3f9a1c"), later ones "run/2", "run/3" …
-// A signal is a message for a run, kept until the run takes it with WaitSignal.
+// A signal is a message for a run, kept until the run takes it with WaitSignal. An executor
+// is a process that runs flows, by a name that it keeps.
 //
 // # What is promised
 //
@@ -21,9 +23,15 @@
 //   - A run that was pending when the process died continues when it is started again,
 //     or at Launch already where Config.Resume says so. Nothing else has to ask.
 //   - One process owns a state directory at a time; a second one is refused by name.
+//   - On PostgreSQL a run stays with the executor that began it until another takes it over.
+//     Nothing that the first one does after that is recorded for the run.
+//   - A database that is away is waited for; runs neither fail for it nor lose a result. What
+//     cannot be recorded for another reason ends the attempt, and Start goes on behind what was.
 //
 // # What is not
 //
+// Two processes of one executor's name are kept apart by the state directory's lock on one
+// machine, and by the caller on two. Cancel tells other executors within about a second.
 // The engine does not interrupt a running step. Cancel and Close end the context that
 // the step was given, and then wait for it: a step that ignores its context holds them
 // up. A flow's body must be deterministic: what it does between steps is done again on

@@ -24,41 +24,51 @@ const (
 	// directories in testdata, one per release, must load.
 	version = "decamp-1"
 
-	// executor is whose pending runs are continued after a crash. One process owns the
-	// state directory, so one name is enough.
-	executor = "decamp"
+	// localExecutor is whose pending runs are continued after a crash where one process owns
+	// the record: the state directory's, so one name is enough.
+	localExecutor = "decamp"
 
 	appName = "decamp"
+
+	localName = "state.db" // in the state directory
 )
 
 // Config says where the state lives and how the engine behaves.
 type Config struct {
-	Dir    string                // state directory; made if missing, private to the user
-	Log    *slog.Logger          // nil: silent
-	Resume func(run string) bool // which pending runs continue at Launch, unasked; nil: none, they wait for Start
-	Grace  time.Duration         // how long Close waits for running steps; 0: 30 s
+	Dir      string                // state directory; made if missing, private to the user
+	URL      string                // "postgres://…" of the record that several executors share; "": SQLite in Dir
+	Executor string                // with URL: the name of this one, the same after a restart
+	Log      *slog.Logger          // nil: silent
+	Resume   func(run string) bool // which pending runs continue at Launch, unasked; nil: none, they wait for Start
+	Grace    time.Duration         // how long Close waits for running steps; 0: 30 s
 }
 
 // An Engine executes runs. Register all flows and steps, then Launch.
 type Engine struct {
 	lock  *os.File
-	db    *sql.DB
+	db    *sql.DB    // one of them
+	pg    *database  // is nil
+	queue dbos.Queue // of this executor, on PostgreSQL
 	root  dbos.Context
 	cfg   Config
 	flows map[string]flowFunc
 	steps map[string]stepFunc
 
-	closing atomic.Bool
+	recordTimeout time.Duration // see recorded
 
-	mu   sync.Mutex
-	runs map[string]*live // attempts known to this process, by run
+	closing atomic.Bool
+	watched chan struct{} // closed by watch; nil: it was not begun
+
+	mu      sync.Mutex
+	runs    map[string]*live  // attempts known to this process, by run
+	awaited map[string]*await // attempts of other executors that are waited for, by id
 }
 
 // Open locks the state directory and opens the state in it. It fails with
 // fault.Conflict, naming the process, if another one has it.
 func Open(ctx context.Context, cfg Config) (_ *Engine, err error) {
 	cfg = cfg.withDefaults()
-	if err := checkEnvironment(os.Environ()); err != nil {
+	if err := errors.Join(checkEnvironment(os.Environ()), cfg.check()); err != nil {
 		return nil, err
 	}
 	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil { // SQLite takes a relative one for a host
@@ -73,10 +83,14 @@ func Open(ctx context.Context, cfg Config) (_ *Engine, err error) {
 	}
 	e := &Engine{
 		lock: l, cfg: cfg,
-		flows: map[string]flowFunc{}, steps: map[string]stepFunc{}, runs: map[string]*live{},
+		flows: map[string]flowFunc{}, steps: map[string]stepFunc{}, runs: map[string]*live{}, awaited: map[string]*await{},
+		recordTimeout: recordTimeout,
+	}
+	if cfg.URL == "" {
+		e.recordTimeout = localRecordTimeout
 	}
 	if err := e.open(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("open state %s: %w", cfg.Dir, err), e.release())
+		return nil, errors.Join(fmt.Errorf("open state %s: %w", cfg.Dir, e.told(err)), e.release())
 	}
 	return e, nil
 }
@@ -94,24 +108,50 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// check refuses a name that cannot be part of a queue's, and says what is wrong with it.
+func (c Config) check() error {
+	if c.URL != "" && !runID.MatchString(c.Executor) {
+		return fault.New(fault.Invalid, "executor %q: want lower-case letters, digits, dot and dash", c.Executor)
+	}
+	return nil
+}
+
 // open starts the engine on a context of its own: if the caller's were to end, the
 // engine would record every pending run as canceled. Close ends it the right way.
-func (e *Engine) open(ctx context.Context) (err error) {
-	if e.db, err = openSQLite(filepath.Join(e.cfg.Dir, "state.db")); err != nil {
-		return err
-	}
-	e.root, err = dbos.NewContext(context.WithoutCancel(ctx), dbos.Config{
+func (e *Engine) open(ctx context.Context) error {
+	cfg := dbos.Config{
 		AppName:            appName,
-		SQLiteSystemDB:     e.db,
 		Logger:             slog.New(quiet{e.cfg.Log.Handler(), &e.closing}),
 		ApplicationVersion: version,
-		ExecutorID:         executor,
-	})
-	if err != nil {
-		return fmt.Errorf("start engine: %w", err)
+	}
+	begin := e.openLocal
+	if e.cfg.URL != "" {
+		begin = e.openShared
+	}
+	if err := begin(ctx, cfg); err != nil {
+		return err
 	}
 	// 0 is "no limit": a run may be killed and continued any number of times.
 	dbos.RegisterWorkflow(e.root, e.body, dbos.WithWorkflowName("run"), dbos.WithMaxRecoveryAttempts(0))
+	return nil
+}
+
+func (e *Engine) openLocal(ctx context.Context, cfg dbos.Config) (err error) {
+	if e.db, err = openSQLite(filepath.Join(e.cfg.Dir, localName)); err != nil {
+		return err
+	}
+	var tables int // the engine's own errors of opening do not tell SQLite's
+	if err := e.db.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_master`).Scan(&tables); err != nil {
+		return err
+	}
+	cfg.SQLiteSystemDB, cfg.ExecutorID = e.db, localExecutor
+	return e.start(ctx, cfg)
+}
+
+func (e *Engine) start(ctx context.Context, cfg dbos.Config) (err error) {
+	if e.root, err = dbos.NewContext(context.WithoutCancel(ctx), cfg); err != nil {
+		return fmt.Errorf("start engine: %w", err)
+	}
 	return nil
 }
 
@@ -133,6 +173,10 @@ func (e *Engine) Launch() error {
 	if err := e.root.Launch(); err != nil {
 		return fmt.Errorf("launch engine: %w", err)
 	}
+	if e.shared() {
+		e.watched = make(chan struct{})
+		go e.watch()
+	}
 	return nil
 }
 
@@ -141,6 +185,9 @@ func (e *Engine) Launch() error {
 // the directory stays locked until the process ends, because that step still writes.
 func (e *Engine) Close() error {
 	e.closing.Store(true)
+	if e.shared() {
+		e.pg.wait(false)
+	}
 	if err := dbos.Shutdown(e.root, e.cfg.Grace); err != nil {
 		return fault.New(fault.Internal, "close state %s: %w", e.cfg.Dir, err)
 	}
@@ -149,8 +196,14 @@ func (e *Engine) Close() error {
 
 func (e *Engine) release() error {
 	var err error
+	if e.watched != nil {
+		<-e.watched
+	}
 	if e.db != nil {
 		err = e.db.Close()
+	}
+	if e.pg != nil {
+		e.pg.Close()
 	}
 	return errors.Join(err, e.lock.Close())
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 	"github.com/decamp/decamp/internal/fault"
@@ -22,10 +23,78 @@ type live struct {
 	cancel   context.CancelFunc
 	admitted chan struct{} // closed by admit
 	admit    func()
-	begun    atomic.Bool   // body was entered
+	since    atomic.Int64  // when it was admitted or last sent for, as Unix milliseconds; 0: never
+	phase    atomic.Int32  // see phases
 	ended    chan struct{} // closed by end
-	end      func(error)   // called by body once the flow returned
+	end      func(error)   // called by body once the flow returned, or by stop if it never will begin
 	err      error         // what it returned; read after ended
+
+	mu         sync.Mutex
+	unrecorded error         // why the engine could not record what this attempt did; it did nothing since
+	step       chan struct{} // closed when the step that goes on returns; nil: none does
+}
+
+// work says that a step begins, and returns what says that it returned. Once the attempt is
+// stopped none begins.
+func (l *live) work() (done func(), err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.ctx.Err(); err != nil {
+		return nil, fault.New(fault.Canceled, "run %s was stopped: %w", l.run, err)
+	}
+	step := make(chan struct{})
+	l.step = step
+	return func() { close(step) }, nil
+}
+
+// still is closed once an attempt that was stopped does nothing any more, whether or not that is
+// on record.
+func (l *live) still() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.step != nil {
+		return l.step
+	}
+	none := make(chan struct{})
+	close(none)
+	return none
+}
+
+// Phases of an attempt in this process.
+const (
+	waits   int32 = iota // its body was not entered
+	begun                // it was
+	stopped              // it was canceled before, and will not be
+)
+
+// stop ends what the attempt does here. One that did not begin never will.
+func (l *live) stop() {
+	l.cancel()
+	if l.phase.CompareAndSwap(waits, stopped) {
+		l.end(fault.New(fault.Canceled, "run %s was canceled", l.run))
+	}
+}
+
+// over reports whether the attempt ended in this process.
+func (l *live) over() bool {
+	_, over := l.outcome()
+	return over
+}
+
+// spoil has everything later in the attempt fail as the first thing that could not be recorded.
+func (l *live) spoil(err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unrecorded == nil {
+		l.unrecorded = err
+	}
+	return l.unrecorded
+}
+
+func (l *live) spoiled() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unrecorded
 }
 
 func newLive(run string, attempt int) *live {
@@ -34,7 +103,7 @@ func newLive(run string, attempt int) *live {
 		run: run, attempt: attempt, ctx: ctx, cancel: cancel,
 		admitted: make(chan struct{}), ended: make(chan struct{}),
 	}
-	l.admit = sync.OnceFunc(func() { close(l.admitted) })
+	l.admit = sync.OnceFunc(func() { l.since.Store(time.Now().UnixMilli()); close(l.admitted) })
 	var once sync.Once
 	l.end = func(err error) { once.Do(func() { l.err = err; close(l.ended) }) }
 	return l
@@ -70,6 +139,13 @@ func (e *Engine) live(id string) *live {
 	return l
 }
 
+// known returns what this process knows of a run's latest attempt that it had to do with, or nil.
+func (e *Engine) known(run string) *live {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.runs[run]
+}
+
 // envelope is the input of every run: which flow, and its input.
 type envelope struct {
 	Flow string          `json:"flow"`
@@ -83,8 +159,13 @@ func (e *Engine) body(ctx dbos.Context, in envelope) (struct{}, error) {
 		return struct{}{}, err
 	}
 	l := e.live(id)
-	l.begun.Store(true) // before drive looks whether the run was canceled: see unwound
+	if !l.phase.CompareAndSwap(waits, begun) && l.phase.Load() == stopped { // before drive looks whether it was canceled: see unwound
+		return struct{}{}, store(l.err)
+	}
 	err = e.drive(ctx, l, in)
+	if spoiled := l.spoiled(); spoiled != nil {
+		err = errors.Join(spoiled, dbos.ErrConflictingWorkflowID) // the engine records no outcome for that
+	}
 	l.end(err)
 	return struct{}{}, store(err)
 }

@@ -44,21 +44,18 @@ func (e *Engine) Start(ctx context.Context, run, flow string, in any) error {
 	if err != nil {
 		return err
 	}
-	switch st.State {
-	case None:
-		err = e.begin(run, flow, in)
-	case Pending:
-		e.live(attemptID(run, st.Attempt)).admit()
-	case Failed, Canceled:
-		err = e.again(ctx, st)
+	if st.State == None {
+		err = e.begin(ctx, run, flow, in)
+	} else {
+		err = e.resume(ctx, st)
 	}
 	if err != nil {
-		return fmt.Errorf("start run %s: %w", run, err)
+		return fmt.Errorf("start run %s: %w", run, e.told(err))
 	}
 	return nil
 }
 
-func (e *Engine) begin(run, flow string, in any) error {
+func (e *Engine) begin(ctx context.Context, run, flow string, in any) error {
 	if _, ok := e.flows[flow]; !ok {
 		return fmt.Errorf("flow %q is not registered", flow)
 	}
@@ -66,10 +63,55 @@ func (e *Engine) begin(run, flow string, in any) error {
 	if err != nil {
 		return err
 	}
+	opts := []dbos.WorkflowOption{dbos.WithWorkflowID(run), dbos.WithPortableWorkflow()}
+	if e.shared() {
+		opts = append(opts, dbos.WithQueue(e.queue))
+	}
 	e.live(run).admit()
-	_, err = dbos.RunWorkflow(e.root, e.body, envelope{Flow: flow, In: raw},
-		dbos.WithWorkflowID(run), dbos.WithPortableWorkflow())
-	return err
+	_, err = dbos.RunWorkflow(e.root, e.body, envelope{Flow: flow, In: raw}, opts...)
+	return e.settled(ctx, Status{Run: run, Attempt: 1}, err)
+}
+
+// settled returns why an attempt could not be begun. Where another executor was faster it says so,
+// and it is no error where only the answer was lost.
+func (e *Engine) settled(ctx context.Context, next Status, err error) error {
+	if err == nil {
+		return nil
+	}
+	now, cerr := e.current(ctx, next.Run)
+	switch {
+	case cerr != nil || now.Attempt < next.Attempt:
+		return err
+	case !e.own(now):
+		if l := e.known(next.Run); l != nil && l.attempt == next.Attempt {
+			l.stop()
+		}
+		return pendingElsewhere(now)
+	}
+	return nil
+}
+
+// resume has the run's current attempt go on, or begins the next one.
+func (e *Engine) resume(ctx context.Context, st Status) error {
+	switch {
+	case st.State == Failed || st.State == Canceled:
+		return e.again(ctx, st)
+	case st.State != Pending:
+		return nil
+	case !e.own(st):
+		return pendingElsewhere(st)
+	}
+	l := e.live(attemptID(st.Run, st.Attempt))
+	if l.spoiled() != nil {
+		return e.take(ctx, st)
+	}
+	l.admit()
+	return nil
+}
+
+func pendingElsewhere(st Status) error {
+	return fault.New(fault.Conflict, "run %s is pending at %s", st.Run, st.Executor).
+		WithHint("it goes on there; if that one is gone for good, have it taken over")
 }
 
 // again forks the run behind its last good step. A canceled attempt may still be
@@ -78,90 +120,32 @@ func (e *Engine) again(ctx context.Context, st Status) error {
 	if err := e.unwound(ctx, st); err != nil {
 		return err
 	}
-	next := attemptID(st.Run, st.Attempt+1)
-	e.live(next).admit()
-	_, err := dbos.ForkWorkflow[struct{}](e.root, dbos.ForkWorkflowInput{
+	sealed, err := e.seal(ctx, st)
+	switch {
+	case err != nil:
+		return err
+	case sealed.Attempt > st.Attempt:
+		return e.resume(ctx, sealed) // another was faster
+	}
+	return e.fork(ctx, sealed)
+}
+
+func (e *Engine) fork(ctx context.Context, st Status) error {
+	next := Status{Run: st.Run, Attempt: st.Attempt + 1}
+	id := attemptID(next.Run, next.Attempt)
+	e.live(id).admit()
+	_, err := dbos.ForkWorkflow[struct{}](e.client(ctx), dbos.ForkWorkflowInput{
 		OriginalWorkflowID: attemptID(st.Run, st.Attempt),
-		ForkedWorkflowID:   next,
+		ForkedWorkflowID:   id,
 		StartStep:          st.next,
+		QueueName:          e.queueName(),
 	})
-	return err
-}
-
-// unwound waits until the body of a canceled attempt has returned. One that was not
-// entered by now will find the cancellation before its first step.
-func (e *Engine) unwound(ctx context.Context, st Status) error {
-	l := e.live(attemptID(st.Run, st.Attempt))
-	if !l.begun.Load() {
-		return nil
-	}
-	select {
-	case <-l.ended:
-		return nil
-	case <-ctx.Done():
-		return fault.New(fault.Canceled, "wait for run %s: %w", st.Run, ctx.Err())
-	}
-}
-
-// Wait returns when the run's current attempt is over, with the error it ended with; no
-// step of it is running any more.
-// It returns a fault.Canceled if ctx or the engine ends first; the run stays pending.
-func (e *Engine) Wait(ctx context.Context, run string) error {
-	for {
-		st, err := e.Status(ctx, run)
-		if err != nil {
-			return err
-		}
-		if st.State != Pending {
-			return e.outcome(ctx, st)
-		}
-		l := e.live(attemptID(run, st.Attempt))
-		select {
-		case <-l.ended:
-			err = e.recorded(ctx)
-		case <-time.After(500 * time.Millisecond): // an attempt canceled before it began never ends
-		case <-ctx.Done():
-			err = fault.New(fault.Canceled, "wait for run %s: %w", run, ctx.Err())
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// recorded gives the engine the moment it needs to record the outcome of a body that
-// has returned. It records nothing once it is closing.
-func (e *Engine) recorded(ctx context.Context) error {
-	select {
-	case <-e.root.Done():
-		return fault.New(fault.Canceled, "engine was closed")
-	case <-ctx.Done():
-		return fault.Wrap(fault.Canceled, ctx.Err())
-	case <-time.After(5 * time.Millisecond):
-		return nil
-	}
-}
-
-// outcome prefers the error as it was over the one on record.
-func (e *Engine) outcome(ctx context.Context, st Status) error {
-	if err := e.unwound(ctx, st); err != nil {
-		return err
-	}
-	switch st.State {
-	case Done:
-		return nil
-	case None:
-		return fault.New(fault.NotFound, "run %s does not exist", st.Run)
-	}
-	if err, ok := e.live(attemptID(st.Run, st.Attempt)).outcome(); ok && err != nil {
-		return err
-	}
-	return st.Err
+	return e.settled(ctx, next, err)
 }
 
 // Signal leaves msg for the run's current attempt. It is kept until WaitSignal takes it.
 func (e *Engine) Signal(ctx context.Context, run, topic string, msg any) error {
-	st, err := e.Status(ctx, run)
+	st, err := e.current(ctx, run)
 	if err != nil {
 		return err
 	}
@@ -172,30 +156,81 @@ func (e *Engine) Signal(ctx context.Context, run, topic string, msg any) error {
 	if err != nil {
 		return fmt.Errorf("signal run %s: %w", run, err)
 	}
-	if err := dbos.Send(e.root, attemptID(run, st.Attempt), json.RawMessage(raw), topic, dbos.WithPortableSend()); err != nil {
-		return fmt.Errorf("signal run %s: %w", run, err)
+	if err := dbos.Send(e.client(ctx), attemptID(run, st.Attempt), json.RawMessage(raw), topic, dbos.WithPortableSend()); err != nil {
+		return fmt.Errorf("signal run %s: %w", run, e.told(err))
 	}
 	return nil
 }
 
 // Cancel records that the run is to stop, then ends the context of the step it is in.
-// Wait tells when it has. Canceling a run that is over does nothing.
+// Wait tells when it has; another executor, if it is there that it goes on, needs about a second to
+// learn of it. Canceling a run that is over does nothing.
 func (e *Engine) Cancel(ctx context.Context, run string) error {
-	st, err := e.Status(ctx, run)
+	st, err := e.current(ctx, run)
 	if err != nil || st.State != Pending {
 		return err
 	}
 	id := attemptID(run, st.Attempt)
-	if err := dbos.CancelWorkflow(e.root, id); err != nil {
-		return fmt.Errorf("cancel run %s: %w", run, err)
+	if err := dbos.CancelWorkflow(e.client(ctx), id); err != nil {
+		return fmt.Errorf("cancel run %s: %w", run, e.told(err))
 	}
-	e.live(id).cancel()
+	if e.own(st) {
+		e.live(id).stop()
+	}
 	return nil
+}
+
+// haltWait is how long Halt waits for the record, before it ends the step all the same and after
+// that: a part of what a worker whose lease is over has to stop in.
+const haltWait = 500 * time.Millisecond
+
+// Halt ends what this process does of a run, whether or not the record can be reached, and
+// returns what that came to once its step has returned: nil if it was done before, fault.Canceled
+// if what it came to cannot be recorded at once. What another executor does of the run is left
+// alone. That it was canceled is put on record if that can be done at once.
+func (e *Engine) Halt(run string) error {
+	l := e.known(run)
+	if l == nil {
+		return fault.New(fault.Canceled, "run %s is not driven here", run)
+	}
+	if !l.over() {
+		e.recordHalt(l)
+		l.stop()
+	}
+	select {
+	case <-l.ended:
+		return l.err
+	case <-l.still():
+		return e.halted(l)
+	case <-e.root.Done():
+		return errClosed()
+	}
+}
+
+// halted returns how an attempt ended that does nothing any more. While the record is out of reach
+// it does not end: who is cut off from it must not keep the images from those who are not.
+func (e *Engine) halted(l *live) error {
+	select {
+	case <-l.ended:
+		return l.err
+	case <-e.root.Done():
+		return errClosed()
+	case <-time.After(haltWait):
+		return fault.New(fault.Canceled, "run %s was stopped, and that is not on record", l.run)
+	}
+}
+
+func (e *Engine) recordHalt(l *live) {
+	ctx, cancel := context.WithTimeout(context.Background(), haltWait)
+	defer cancel()
+	if err := dbos.CancelWorkflow(e.client(ctx), attemptID(l.run, l.attempt)); err != nil {
+		e.cfg.Log.Info("a run is stopped without its record", "run", l.run, "err", err)
+	}
 }
 
 // Forget removes every record of a run that is over, so that its id starts afresh.
 func (e *Engine) Forget(ctx context.Context, run string) error {
-	st, err := e.Status(ctx, run)
+	st, err := e.current(ctx, run)
 	if err != nil || st.State == None {
 		return err
 	}
@@ -206,9 +241,9 @@ func (e *Engine) Forget(ctx context.Context, run string) error {
 	for n := 1; n <= st.Attempt; n++ {
 		ids = append(ids, attemptID(run, n))
 	}
-	err = errors.Join(e.unwound(ctx, st), dbos.DeleteWorkflows(e.root, ids))
+	err = errors.Join(e.unwound(ctx, st), dbos.DeleteWorkflows(e.client(ctx), ids))
 	e.mu.Lock()
 	delete(e.runs, run)
 	e.mu.Unlock()
-	return err
+	return e.told(err)
 }

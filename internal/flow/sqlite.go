@@ -3,37 +3,26 @@ package flow
 import (
 	"database/sql"
 	"fmt"
-	"net/url"
-	"os"
 
-	_ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite" // registers "sqlite"
+	_ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite" // tells the engine SQLite's errors apart
+
+	"github.com/decamp/decamp/internal/lite"
 )
 
-// pragmas hold on every connection of the pool. The engine's own default is
-// synchronous=NORMAL, which under WAL may lose the last checkpoints on power loss:
-// a finished step would run again. FULL costs one fsync per step, and steps are few.
-var pragmas = []string{
-	"busy_timeout(5000)",
-	"foreign_keys(ON)",
-	"journal_mode(WAL)",
-	"synchronous(FULL)",
-}
+// connections to the state file: so many runs may wait together for what they recorded to be
+// durable.
+const connections = 16
 
-// openSQLite opens the state file, readable by its owner only.
+// openSQLite opens the state file, readable by its owner only. What is recorded is durable: the
+// engine's own default may lose the last steps on power loss, which would run again.
 func openSQLite(path string) (*sql.DB, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := lite.At(path)
 	if err != nil {
 		return nil, fmt.Errorf("open state: %w", err)
 	}
-	f.Close()
-	dsn := url.URL{Scheme: "file", Path: path, RawQuery: url.Values{
-		"_pragma": pragmas,
-		"_txlock": {"immediate"}, // as the engine opens its own: readers that turn writers deadlock
-	}.Encode()}
-	db, err := sql.Open("sqlite", dsn.String())
+	db, err := f.Open(lite.Options{Conns: connections, Pragmas: []string{"foreign_keys(ON)"}, Durable: true})
 	if err != nil {
 		return nil, fmt.Errorf("open state: %w", err)
 	}
-	db.SetMaxOpenConns(8)
 	return db, nil
 }

@@ -25,14 +25,16 @@ const (
 
 // Status is the record of a run's current attempt.
 type Status struct {
-	Run     string
-	Attempt int // from 1; 0 if the state is None
-	State   State
-	Err     error // of a failed or canceled attempt, with its kind and remedy
-	Started time.Time
-	Steps   []StepRecord // in order; a forked attempt begins with copies of the good ones
+	Run      string
+	Attempt  int // from 1; 0 if the state is None
+	State    State
+	Executor string // whose the current attempt is, where several share the record
+	Err      error  // of a failed or canceled attempt, with its kind and remedy
+	Started  time.Time
+	Steps    []StepRecord // in order; a forked attempt begins with copies of the good ones
 
 	next uint // where a next attempt begins: the engine's number of the first bad step
+	end  uint // behind what is recorded, good or bad
 }
 
 // StepRecord is one step that returned.
@@ -69,24 +71,56 @@ func (s Status) Last(out any) (bool, error) {
 
 // Status reads the record of a run.
 func (e *Engine) Status(ctx context.Context, run string) (Status, error) {
+	st, err := e.current(ctx, run)
+	if err != nil || st.State == None {
+		return st, err
+	}
+	return st, e.readSteps(ctx, &st)
+}
+
+// attemptsAtOnce are looked up together. They are asked for by name: what begins alike is only
+// found by reading the record of every run there ever was.
+const attemptsAtOnce = 8
+
+// current reads the record of a run's last attempt, without its steps.
+func (e *Engine) current(ctx context.Context, run string) (Status, error) {
 	st := Status{Run: run, State: None}
+	for full := true; full; full = st.Attempt > 0 && st.Attempt%attemptsAtOnce == 0 {
+		var ids []string
+		for n := range attemptsAtOnce {
+			ids = append(ids, attemptID(run, st.Attempt+n+1))
+		}
+		found, err := e.list(ctx, dbos.WithFilterWorkflowIDs(ids...), dbos.WithFilterLoadOutput(true))
+		if err != nil {
+			return st, fmt.Errorf("read record of run %s: %w", run, e.told(err))
+		}
+		if len(found) == 0 {
+			break
+		}
+		e.note(&st, found)
+	}
+	return st, nil
+}
+
+func (e *Engine) list(ctx context.Context, filters ...dbos.ListWorkflowsOption) ([]dbos.WorkflowStatus, error) {
 	if err := ctx.Err(); err != nil {
-		return st, fault.Wrap(fault.Canceled, err)
+		return nil, fault.Wrap(fault.Canceled, err)
 	}
-	all, err := dbos.ListWorkflows(e.root, dbos.WithFilterWorkflowIDPrefix(run), dbos.WithFilterLoadInput(false))
-	if err != nil {
-		return st, fmt.Errorf("read record of run %s: %w", run, err)
+	found, err := dbos.ListWorkflows(e.client(ctx), append(filters, dbos.WithFilterLoadInput(false))...)
+	if err != nil && ctx.Err() != nil {
+		return nil, fault.Wrap(fault.Canceled, err)
 	}
-	for _, w := range all {
-		if r, n := splitAttempt(w.ID); r == run && n > st.Attempt {
-			st.Attempt, st.State, st.Started = n, stateOf(w.Status), w.CreatedAt
+	return found, err
+}
+
+// note takes the last of the attempts for the run's current one.
+func (e *Engine) note(st *Status, attempts []dbos.WorkflowStatus) {
+	for _, w := range attempts {
+		if r, n := splitAttempt(w.ID); r == st.Run && n > st.Attempt {
+			st.Attempt, st.State, st.Started, st.Executor = n, stateOf(w.Status), w.CreatedAt, e.owner(w)
 			st.Err = outcomeOf(st.State, w.Error)
 		}
 	}
-	if st.State == None {
-		return st, nil
-	}
-	return st, e.readSteps(&st)
 }
 
 func stateOf(s dbos.WorkflowStatusType) State {
@@ -110,13 +144,17 @@ func outcomeOf(s State, err error) error {
 
 // readSteps fills in the steps. The engine keeps waits as steps too, a timeout as a
 // failed one; they are not ours to show or to count as bad.
-func (e *Engine) readSteps(st *Status) error {
-	infos, err := dbos.GetWorkflowSteps(e.root, attemptID(st.Run, st.Attempt), dbos.WithStepsLoadOutput(true))
+func (e *Engine) readSteps(ctx context.Context, st *Status) error {
+	infos, err := dbos.GetWorkflowSteps(e.client(ctx), attemptID(st.Run, st.Attempt), dbos.WithStepsLoadOutput(true))
 	if err != nil {
-		return fmt.Errorf("read steps of run %s: %w", st.Run, err)
+		return fmt.Errorf("read steps of run %s: %w", st.Run, e.told(err))
 	}
 	bad := false
 	for _, s := range infos {
+		st.end = max(st.end, uint(s.StepID)+1)
+		if s.StepName == fence {
+			continue // killed while it took over: nothing comes behind it
+		}
 		own := !strings.HasPrefix(s.StepName, "DBOS.")
 		bad = bad || own && s.Error != nil
 		if !bad {

@@ -64,18 +64,26 @@ func (c *Context) Step(name string, in, out any) error {
 	if !ok {
 		return fmt.Errorf("step %q is not registered", name)
 	}
+	if err := c.live.spoiled(); err != nil {
+		return err
+	}
 	raw, err := json.Marshal(in)
 	if err != nil {
 		return fmt.Errorf("write input of %s: %w", name, err)
 	}
 	result, err := dbos.RunAsStep(c.dbos, func(ctx context.Context) (json.RawMessage, error) {
+		done, err := c.live.work()
+		if err != nil {
+			return nil, store(err)
+		}
+		defer done()
 		ctx, stop := c.live.bind(ctx)
 		defer stop()
 		out, err := fn(ctx, raw)
 		return out, store(err)
 	}, dbos.WithStepName(name))
 	if err != nil {
-		return restore(err)
+		return c.explain(name, err)
 	}
 	return decode(name, result, out)
 }
@@ -93,6 +101,9 @@ func decode(name string, raw json.RawMessage, out any) error {
 // WaitSignal takes the oldest signal on topic and decodes it into msg, or reports false
 // once timeout has passed. The deadline is durable: a continued run waits for the rest.
 func (c *Context) WaitSignal(topic string, timeout time.Duration, msg any) (bool, error) {
+	if err := c.live.spoiled(); err != nil {
+		return false, err
+	}
 	ctx, stop := c.live.bind(c.dbos)
 	defer stop()
 	raw, err := dbos.Recv[json.RawMessage](dbos.From(c.dbos, ctx), topic, timeout)
@@ -103,7 +114,7 @@ func (c *Context) WaitSignal(topic string, timeout time.Duration, msg any) (bool
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("wait for %s: %w", topic, restore(err))
+		return false, fmt.Errorf("wait for %s: %w", topic, c.explain("signal "+topic, err))
 	}
 	return true, decode("signal "+topic, raw, msg)
 }

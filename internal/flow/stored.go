@@ -52,18 +52,9 @@ func restore(err error) error {
 }
 
 func recorded(p *dbos.PortableWorkflowError) error {
-	e := fault.New(kindNamed(p.Name), "%s", p.Message)
+	e := fault.New(fault.KindNamed(p.Name), "%s", p.Message)
 	if hint, ok := p.Data.(string); ok {
 		e.Hint = hint
 	}
 	return e
-}
-
-func kindNamed(name string) fault.Kind {
-	for k := fault.Internal; k <= fault.Canceled; k++ {
-		if k.String() == name {
-			return k
-		}
-	}
-	return fault.Internal
 }

@@ -1,0 +1,341 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/lab/postgres"
+	"github.com/jackc/pgx/v5"
+)
+
+// fresh returns the URL of an empty database.
+func fresh(t testing.TB, s *postgres.Server, name string) string {
+	t.Helper()
+	c, err := pgx.Connect(t.Context(), s.URL())
+	ok(t, err)
+	_, err = c.Exec(t.Context(), "CREATE DATABASE "+name)
+	ok(t, errors.Join(err, c.Close(t.Context())))
+	u, err := pgx.ParseConfig(s.URL())
+	ok(t, err)
+	return fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", u.User, s.Addr(), name)
+}
+
+// join returns a launched executor of the record at url.
+func join(t testing.TB, url, name string, setup func(*Engine)) *Engine {
+	t.Helper()
+	return joinLogging(t, url, name, nil, setup)
+}
+
+func joinLogging(t testing.TB, url, name string, log *slog.Logger, setup func(*Engine)) *Engine {
+	t.Helper()
+	e, err := Open(t.Context(), Config{Dir: t.TempDir(), URL: url, Executor: name, Log: log, Grace: 20 * time.Second})
+	ok(t, err)
+	setup(e)
+	ok(t, e.Launch())
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+// never is a step that must not run where it is registered.
+func never(t *testing.T) func(context.Context, int) (int, error) {
+	return func(context.Context, int) (int, error) {
+		t.Error("a step ran at the wrong executor")
+		return 0, errors.New("not mine")
+	}
+}
+
+// result is what the run's last good step returned.
+func result(t *testing.T, e *Engine, run string) (n int) {
+	t.Helper()
+	st, err := e.Status(t.Context(), run)
+	ok(t, err)
+	if _, err := st.Last(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestSharedRecord(t *testing.T) {
+	t.Parallel()
+	s := postgres.Start(t)
+	for name, test := range map[string]func(t *testing.T, url string){
+		"attempts": attemptsOnPostgres, "often": runMayBeTriedOften, "signals": signalsOnPostgres, "affinity": runsStayWithTheirExecutor,
+		"across": callsReachOtherExecutors, "takeover": takenOverAttemptIsFenced, "canceled": canceledElsewhereIsFencedToo, "begun_twice": oneOfTwoBegins,
+		"names": executorsNeedAName, "together": manyOpenAnEmptyDatabase, "lost_claim": claimThatGotLostIsSentFor,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, fresh(t, s, name))
+		})
+	}
+}
+
+func attemptsOnPostgres(t *testing.T, url string) {
+	broken := true
+	e := join(t, url, "a", pair(addOne, func(_ context.Context, n int) (int, error) {
+		if broken {
+			return 0, fault.New(fault.Full, "no space").WithHint("free some")
+		}
+		return n * 6, nil
+	}))
+	ok(t, e.Start(t.Context(), "r1", "pair", 6))
+	if err := e.Wait(t.Context(), "r1"); !fault.Is(err, fault.Full) || fault.HintOf(err) != "free some" {
+		t.Fatalf("error %v, hint %q", err, fault.HintOf(err))
+	}
+	broken = false
+	ok(t, e.Start(t.Context(), "r1", "pair", 6))
+	ok(t, e.Wait(t.Context(), "r1"))
+	st, err := e.Status(t.Context(), "r1")
+	ok(t, err)
+	if st.Attempt != 2 || st.Executor != "a" || len(st.Steps) != 2 || result(t, e, "r1") != 42 {
+		t.Fatalf("status %+v", st)
+	}
+	ok(t, e.Forget(t.Context(), "r1"))
+	if st, err := e.Status(t.Context(), "r1"); err != nil || st.State != None {
+		t.Fatalf("forgotten: %+v, %v", st, err)
+	}
+}
+
+// Attempts are looked up a few at a time.
+func runMayBeTriedOften(t *testing.T, url string) {
+	const tries = attemptsAtOnce + 1
+	ran := 0
+	e := join(t, url, "a", pair(addOne, func(_ context.Context, n int) (int, error) {
+		if ran++; ran < tries {
+			return 0, fault.New(fault.Full, "not now")
+		}
+		return n, nil
+	}))
+	for n := range tries {
+		ok(t, e.Start(t.Context(), "r1", "pair", 0))
+		if err := e.Wait(t.Context(), "r1"); (err == nil) != (n == tries-1) {
+			t.Fatalf("attempt %d: %v", n+1, err)
+		}
+	}
+	if st, err := e.Status(t.Context(), "r1"); err != nil || st.Attempt != tries || st.State != Done {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	ok(t, e.Forget(t.Context(), "r1"))
+	if st, err := e.Status(t.Context(), "r1"); err != nil || st.State != None {
+		t.Errorf("forgotten: %+v, %v", st, err)
+	}
+}
+
+func signalsOnPostgres(t *testing.T, url string) {
+	listen := func(e *Engine) {
+		Register(e, "listen", func(c *Context, _ int) error {
+			var word string
+			heard, err := c.WaitSignal("word", time.Hour, &word)
+			if err == nil && (!heard || word != "now") {
+				err = fmt.Errorf("heard %v %q", heard, word)
+			}
+			return err
+		})
+	}
+	a, b := join(t, url, "a", listen), join(t, url, "b", listen)
+	ok(t, a.Start(t.Context(), "r1", "listen", 0))
+	ok(t, b.Signal(t.Context(), "r1", "word", "now"))
+	ok(t, b.Wait(t.Context(), "r1"))
+	ok(t, a.Wait(t.Context(), "r1"))
+}
+
+func runsStayWithTheirExecutor(t *testing.T, url string) {
+	b := join(t, url, "b", pair(never(t), never(t)))
+	began := make(chan struct{}, 1)
+	a := join(t, url, "a", pair(addOne, hang(began)))
+	for _, run := range []string{"r1", "r2"} {
+		ok(t, a.Start(t.Context(), run, "pair", 0))
+		<-began
+	}
+	ok(t, a.Cancel(t.Context(), "r2"))
+	ok(t, a.Start(t.Context(), "r2", "pair", 0)) // forked: it goes through the queue again
+	<-began
+	ok(t, a.Close())
+	for _, run := range []string{"r1", "r2"} {
+		err := b.Start(t.Context(), run, "pair", 0)
+		if !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" || !containsAll(err.Error(), run, "at a") {
+			t.Errorf("%s started at b: %v", run, err)
+		}
+	}
+	a = join(t, url, "a", pair(never(t), addOne))
+	for _, run := range []string{"r1", "r2"} {
+		ok(t, a.Start(t.Context(), run, "pair", 0))
+		ok(t, a.Wait(t.Context(), run))
+		if n := result(t, b, run); n != 2 {
+			t.Errorf("%s: %d", run, n)
+		}
+	}
+}
+
+func callsReachOtherExecutors(t *testing.T, url string) {
+	began := make(chan struct{}, 1)
+	a, b := join(t, url, "a", pair(addOne, hang(began))), join(t, url, "b", pair(never(t), addOne))
+	ok(t, a.Start(t.Context(), "r1", "pair", 0))
+	<-began
+	st, err := b.Status(t.Context(), "r1")
+	if err != nil || st.State != Pending || st.Executor != "a" || len(st.Steps) != 1 {
+		t.Fatalf("seen from b: %+v, %v", st, err)
+	}
+	waited := make(chan error)
+	go func() { waited <- b.Wait(t.Context(), "r1") }()
+	ok(t, b.Cancel(t.Context(), "r1"))
+	if err := a.Wait(t.Context(), "r1"); !fault.Is(err, fault.Canceled) {
+		t.Errorf("its step ended with %v", err)
+	}
+	if err := <-waited; !fault.Is(err, fault.Canceled) {
+		t.Errorf("b waited for %v", err)
+	}
+	ok(t, b.Start(t.Context(), "r1", "pair", 0))
+	ok(t, a.Wait(t.Context(), "r1"))
+	ok(t, a.Forget(t.Context(), "r1"))
+	if st, err := b.Status(t.Context(), "r1"); err != nil || st.State != None {
+		t.Errorf("forgotten: %+v, %v", st, err)
+	}
+}
+
+// A's step does not know of contexts, as a process that was stopped does not.
+func takenOverAttemptIsFenced(t *testing.T, url string) {
+	began, release := make(chan struct{}), make(chan struct{})
+	a := join(t, url, "a", pair(addOne, func(context.Context, int) (int, error) {
+		close(began)
+		<-release
+		return 1000, nil
+	}))
+	b := join(t, url, "b", pair(never(t), addOne))
+	ok(t, a.Start(t.Context(), "r1", "pair", 0))
+	<-began
+	lost := make(chan error)
+	go func() { lost <- a.Wait(t.Context(), "r1") }()
+	ok(t, b.TakeOver(t.Context(), "r1"))
+	ok(t, b.Wait(t.Context(), "r1"))
+	close(release)
+	if err := <-lost; !fault.Is(err, fault.Conflict) || !containsAll(err.Error(), "r1", "by b") {
+		t.Errorf("a's wait ended with %v", err)
+	}
+	if got := recordedSteps(t, b, "r1"); got != "first 1" {
+		t.Errorf("on record of a's attempt: %s", got)
+	}
+	if st, err := b.Status(t.Context(), "r1"); err != nil || st.State != Done || st.Attempt != 2 || result(t, b, "r1") != 2 {
+		t.Errorf("status %+v, %v", st, err)
+	}
+}
+
+// Whoever takes over dies between the cancellation and the next attempt; the run was canceled, and not
+// taken over, on record.
+func canceledElsewhereIsFencedToo(t *testing.T, url string) {
+	began, release := make(chan struct{}), make(chan struct{})
+	a := join(t, url, "a", pair(addOne, func(context.Context, int) (int, error) {
+		close(began)
+		<-release
+		return 1000, nil
+	}))
+	b := join(t, url, "b", pair(never(t), addOne))
+	ok(t, a.Start(t.Context(), "r1", "pair", 0))
+	<-began
+	ok(t, b.Cancel(t.Context(), "r1"))
+	ok(t, b.Start(t.Context(), "r1", "pair", 0))
+	close(release)
+	ok(t, b.Wait(t.Context(), "r1"))
+	<-a.known("r1").ended
+	if got := recordedSteps(t, b, "r1"); got != "first 1" || result(t, b, "r1") != 2 {
+		t.Errorf("on record of a's attempt: %s", got)
+	}
+}
+
+// recordedSteps returns what is on record of an attempt, without the fence.
+func recordedSteps(t *testing.T, e *Engine, attempt string) (steps string) {
+	t.Helper()
+	rows, err := e.pg.Query(t.Context(), `SELECT function_name, coalesce(output, 'null') FROM `+schema+`.operation_outputs
+		WHERE workflow_uuid = $1 AND function_name <> $2 ORDER BY function_id`, attempt, fence)
+	ok(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var name, out string
+		ok(t, rows.Scan(&name, &out))
+		steps += name + " " + out
+	}
+	ok(t, rows.Err())
+	return steps
+}
+
+func oneOfTwoBegins(t *testing.T, url string) {
+	var ran atomic.Int32
+	count := func(_ context.Context, n int) (int, error) { ran.Add(1); return n, nil }
+	a, b := join(t, url, "a", pair(count, addOne)), join(t, url, "b", pair(count, addOne))
+	errs := make(chan error)
+	for _, e := range []*Engine{a, b} {
+		go func() { errs <- e.Start(t.Context(), "r1", "pair", 1) }()
+	}
+	for range 2 {
+		if err := <-errs; err != nil && !fault.Is(err, fault.Conflict) {
+			t.Error(err)
+		}
+	}
+	ok(t, errors.Join(a.Wait(t.Context(), "r1"), b.Wait(t.Context(), "r1")))
+	if ran.Load() != 1 {
+		t.Errorf("the first step ran %d times", ran.Load())
+	}
+}
+
+func executorsNeedAName(t *testing.T, url string) {
+	for _, c := range []Config{{URL: url}, {URL: url, Executor: "a/b"}, {URL: "mysql://x", Executor: "a"}, {URL: "postgres://%", Executor: "a"}} {
+		c.Dir = t.TempDir()
+		if _, err := Open(t.Context(), c); !fault.Is(err, fault.Invalid) {
+			t.Errorf("%q at %q: %v", c.Executor, c.URL, err)
+		}
+	}
+	nobody := Config{Dir: t.TempDir(), URL: "postgres://decamp:secret@127.0.0.1:1/x?sslmode=disable", Executor: "a"}
+	_, err := Open(t.Context(), nobody)
+	if !fault.Is(err, fault.Unreachable) || fault.HintOf(err) == "" || containsAll(err.Error(), "secret") {
+		t.Errorf("nobody listens: %v", err)
+	}
+}
+
+// The engine's migrations fail at random where two processes begin at once.
+func manyOpenAnEmptyDatabase(t *testing.T, url string) {
+	const executors = 4
+	errs := make(chan error)
+	for n := range executors {
+		go func() {
+			e, err := Open(t.Context(), Config{Dir: t.TempDir(), URL: url, Executor: fmt.Sprintf("w%d", n)})
+			if err == nil {
+				err = e.Close()
+			}
+			errs <- err
+		}()
+	}
+	for range executors {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The answer to "it is yours" was lost with the connection: the engine asks again, and is told of
+// nothing.
+func claimThatGotLostIsSentFor(t *testing.T, url string) {
+	e, err := Open(t.Context(), Config{Dir: t.TempDir(), URL: url, Executor: "a"})
+	ok(t, err)
+	pair(addOne, addOne)(e)
+	ok(t, e.Launch())
+	defer e.Close()
+	_, err = e.pg.Exec(t.Context(), `CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN NEW.status := 'PENDING'; NEW.executor_id := 'a'; RETURN NEW; END $$;
+		CREATE TRIGGER swallow BEFORE INSERT ON `+schema+`.workflow_status FOR EACH ROW EXECUTE FUNCTION swallow()`)
+	ok(t, err)
+	began := time.Now()
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	ok(t, e.look(t.Context()))
+	l := e.known("r1")
+	if l.phase.Load() != waits && time.Since(began) < sendAgain {
+		t.Fatal("it did not get lost")
+	}
+	l.since.Store(time.Now().Add(-2 * sendAgain).UnixMilli())
+	ok(t, e.Wait(t.Context(), "r1"))
+}
