@@ -32,7 +32,7 @@ func (s *Store) BootTime(id ID) (time.Duration, error) {
 // with it.
 func (s *Store) SetBootTime(id ID, d time.Duration) error {
 	if err := durable.Replace(s.path(id, "boot-time"), []byte(d.String()+"\n"), private); err != nil {
-		return fmt.Errorf("record boot time of run %s: %w", id, err)
+		return fmt.Errorf("record boot time of run %s: %w", id, s.room(err))
 	}
 	return nil
 }

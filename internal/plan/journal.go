@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -16,38 +17,54 @@ import (
 // A Journal appends events to a file, one JSON object a line. Its methods may be called
 // concurrently.
 type Journal struct {
-	mu sync.Mutex
-	f  *os.File
+	mu   sync.Mutex
+	f    *os.File
+	dir  string // whose room it takes, for people
+	size int64  // of whole lines
+	torn bool   // something may be behind them
 }
 
-// OpenJournal opens the journal at path for appending. A line that a crash tore is cut
-// off.
+// OpenJournal opens the journal at path for appending. What a crash left behind the last event is
+// cut off.
 func OpenJournal(path string) (*Journal, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	if err := cutTornLine(f); err != nil {
+	whole, err := cutTornLine(f)
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open journal %s: %w", path, err), f.Close())
 	}
-	return &Journal{f: f}, nil
+	return &Journal{f: f, dir: filepath.Dir(path), size: whole}, nil
 }
 
-// cutTornLine truncates f behind its last newline and leaves the offset there.
-func cutTornLine(f *os.File) error {
+// cutTornLine truncates f behind its last event, and returns how long it is then: what a crash left
+// there may be a part of a line, and anything else.
+func cutTornLine(f *os.File) (whole int64, err error) {
 	text, err := io.ReadAll(f)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	whole := int64(bytes.LastIndexByte(text, '\n') + 1)
-	if err := f.Truncate(whole); err != nil {
-		return err
+	off := int64(0)
+	for line := range bytes.Lines(text) {
+		off += int64(len(line))
+		if _, err := parseEvent(line); err == nil {
+			whole = off
+		}
 	}
-	_, err = f.Seek(whole, io.SeekStart)
-	return err
+	return whole, f.Truncate(whole)
 }
 
-// Append writes e durably. Progress and outlooks are not journaled.
+// elsewhere are the kinds of events that flow has on record, too, in the steps they are of: what
+// began is seen to go on, and what was found, warned of or copied is in the facts of its step. A
+// power cut may take the last of them out of a journal.
+var elsewhere = map[EventKind]bool{
+	RunBegan: true, StepBegan: true, StepDone: true, DiskBegan: true, DiskDone: true, Warned: true, Summarized: true,
+}
+
+// Append writes e, durably, with all before it, unless it is of a kind that is on record elsewhere:
+// a small VM has some fifteen of those, and each would wait for the disk. A line that found no room
+// to its end is cut off before the next one. Progress and outlooks are not journaled.
 func (j *Journal) Append(e Event) error {
 	if e.Kind == Progressed || e.Kind == Projected {
 		return nil
@@ -58,12 +75,29 @@ func (j *Journal) Append(e Event) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if _, err := j.f.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("append to journal: %w", err)
+	if err := j.write(append(line, '\n'), !elsewhere[e.Kind]); err != nil {
+		return fmt.Errorf("append to journal: %w", fault.Room(j.dir, err))
 	}
-	if err := j.f.Sync(); err != nil {
-		return fmt.Errorf("append to journal: %w", err)
+	return nil
+}
+
+// write puts a line behind the others. j.mu is held.
+func (j *Journal) write(line []byte, durable bool) error {
+	if j.torn {
+		if err := j.f.Truncate(j.size); err != nil {
+			return err
+		}
+		j.torn = false
 	}
+	_, err := j.f.WriteAt(line, j.size)
+	if err == nil && durable {
+		err = j.f.Sync()
+	}
+	if err != nil {
+		j.torn = true
+		return err
+	}
+	j.size += int64(len(line))
 	return nil
 }
 
@@ -71,7 +105,8 @@ func (j *Journal) Append(e Event) error {
 func (j *Journal) Close() error { return j.f.Close() }
 
 // ReadJournal returns the events at path, oldest first; none if there is no journal. A
-// torn last line is left out. Anything else that is no event is fault.Corrupt.
+// torn last line, and garbage behind the last event, are left out. Anything else that is no event
+// is fault.Corrupt.
 func ReadJournal(path string) ([]Event, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,17 +124,27 @@ func ReadJournal(path string) ([]Event, error) {
 
 func parseJournal(text []byte) ([]Event, error) {
 	var events []Event
+	var bad error
 	off := 0
 	for line := range bytes.Lines(text) {
-		if line[len(line)-1] != '\n' {
-			break
+		e, err := parseEvent(line)
+		switch {
+		case err == nil && bad != nil:
+			return nil, bad
+		case err == nil:
+			events = append(events, e)
+		case bad == nil:
+			bad = fault.New(fault.Corrupt, "line at byte %d is no event: %w", off, err)
 		}
-		var e Event
-		if err := json.Unmarshal(line, &e); err != nil {
-			return nil, fault.New(fault.Corrupt, "line at byte %d is no event: %w", off, err)
-		}
-		events = append(events, e)
 		off += len(line)
 	}
 	return events, nil
+}
+
+// parseEvent reads one line with its end.
+func parseEvent(line []byte) (e Event, err error) {
+	if !bytes.HasSuffix(line, []byte{'\n'}) {
+		return e, io.ErrUnexpectedEOF
+	}
+	return e, json.Unmarshal(line, &e)
 }

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/decamp/decamp/internal/durable"
@@ -45,7 +48,32 @@ func (s *Store) Give(id ID, o Order) error {
 		return err
 	}
 	if err := durable.Replace(s.path(id, "order"), []byte(o+"\n"), private); err != nil {
-		return fmt.Errorf("give order to run %s: %w", id, err)
+		return fmt.Errorf("give order to run %s: %w", id, s.room(err))
+	}
+	return s.markOrders()
+}
+
+// Given counts the orders that came by this Store, and the runs that it removed.
+func (s *Store) Given() int64 { return s.given.Load() }
+
+// OrderMark is another one after any order was given, by whichever process, and after any run
+// was removed. It need not be durable: nobody who would compare it lives on.
+func (s *Store) OrderMark() string {
+	text, err := os.ReadFile(s.markPath())
+	if err != nil {
+		return "" // as before the first order
+	}
+	return string(text)
+}
+
+func (s *Store) markPath() string { return filepath.Join(filepath.Dir(s.root), "orders") }
+
+// markOrders comes after what it tells of. Without a state directory there is nobody to tell.
+func (s *Store) markOrders() error {
+	s.given.Add(1)
+	mark := strconv.FormatUint(rand.Uint64(), 16)
+	if err := os.WriteFile(s.markPath(), []byte(mark+"\n"), private); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("tell of an order: %w", s.room(err))
 	}
 	return nil
 }

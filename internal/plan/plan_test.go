@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -177,6 +178,60 @@ func TestTornJournalAtEveryByte(t *testing.T) {
 		j.Close()
 		if got, err := ReadJournal(path); err != nil || len(got) != whole+1 {
 			t.Fatalf("cut at %d and appended: %d events, %v", n, len(got), err)
+		}
+	}
+}
+
+// A line of which a part was written before the room was at an end is not there when the next one is.
+func TestJournalWithoutRoomForALine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal.jsonl")
+	j, err := OpenJournal(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	first := story("r1")[0]
+	if err := j.Append(first); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.OpenFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer whole.Close()
+	good := j.f
+	j.f = whole // takes no writes
+	if err := j.Append(first); err == nil {
+		t.Fatal("written to a file that takes no writes")
+	}
+	j.f = good
+	if _, err := j.f.WriteAt([]byte(`{"kind":"the beginning of a line`+strings.Repeat(" and on", 99)), j.size); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Append(first); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadJournal(path); err != nil || len(got) != 2 {
+		t.Errorf("%d events, %v; want 2", len(got), err)
+	}
+}
+
+// Garbage behind the last event is nobody's, whole lines of it too; the next event takes its place.
+func TestGarbageBehindAJournal(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal.jsonl")
+	if err := os.WriteFile(path, []byte("{}\n\x00\x00\n}\n{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want := 1; want < 4; want++ {
+		if got, err := ReadJournal(path); err != nil || len(got) != want {
+			t.Fatalf("%d events, %v; want %d", len(got), err, want)
+		}
+		j, err := OpenJournal(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(j.Append(story("r1")[0]), j.Close()); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

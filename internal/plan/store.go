@@ -7,13 +7,17 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 )
 
 // Store keeps the folders of runs below a state directory.
-type Store struct{ root string }
+type Store struct {
+	root  string
+	given atomic.Int64 // orders and removals by this Store
+}
 
 // NewStore returns the store in the state directory dir, which need not exist.
 func NewStore(dir string) *Store { return &Store{root: filepath.Join(dir, "runs")} }
@@ -31,10 +35,13 @@ func (s *Store) Create(p Plan) (Plan, error) {
 		return Plan{}, err
 	}
 	if err := s.write(p); err != nil {
-		return Plan{}, fmt.Errorf("record plan %s: %w", p.ID, err)
+		return Plan{}, fmt.Errorf("record plan %s: %w", p.ID, s.room(err))
 	}
 	return p, nil
 }
+
+// room says of an error of writing that there is no room, if that is what it is.
+func (s *Store) room(err error) error { return fault.Room(filepath.Dir(s.root), err) }
 
 func (s *Store) write(p Plan) error {
 	if err := os.MkdirAll(s.path(p.ID, ""), 0o700); err != nil {
@@ -95,7 +102,14 @@ func (s *Store) Run(id ID) (Run, error) {
 func (s *Store) Events(id ID) ([]Event, error) { return ReadJournal(s.path(id, "journal.jsonl")) }
 
 // Journal opens the run's journal for appending.
-func (s *Store) Journal(id ID) (*Journal, error) { return OpenJournal(s.path(id, "journal.jsonl")) }
+func (s *Store) Journal(id ID) (*Journal, error) {
+	j, err := OpenJournal(s.path(id, "journal.jsonl"))
+	if err != nil {
+		return nil, s.room(err)
+	}
+	j.dir = filepath.Dir(s.root)
+	return j, nil
+}
 
 // Runs returns all runs in the order of their ids.
 func (s *Store) Runs() ([]Run, error) {
@@ -128,5 +142,5 @@ func (s *Store) Remove(id ID) error {
 	if err := os.RemoveAll(s.path(id, "")); err != nil {
 		return fmt.Errorf("forget run %s: %w", id, err)
 	}
-	return nil
+	return s.markOrders()
 }

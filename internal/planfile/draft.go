@@ -18,7 +18,7 @@ type Draft struct {
 	URL      string // of the source
 	Select   string // by which the candidates were chosen; may be empty
 	To       []string
-	Mode     Mode
+	Mode     Mode // with warm, a transport that reads running VMs is said, too
 	PowerOff PowerOff
 	VMs      []Candidate
 }
@@ -51,9 +51,16 @@ const draftCredentials = `  # credentials: {file: vc1.password}   # relative to 
   # fingerprint: "AB:CD:…"              # of the certificate, for machines that do not know it yet
 `
 
-const draftDefaults = `  # format: raw              # or qcow2
-  # transport: https         # or nfc, landing
-  # warm: {interval: 1h, cutover: manual, downtimeBudget: 5m}
+const draftFormat = `  # format: raw              # or qcow2
+`
+
+const draftTransport = `  # transport: https         # or nfc, landing
+`
+
+// warmTransport reads the disks of every running VM; what https does of them depends on the host.
+const warmTransport = Transport("nfc")
+
+const draftDefaults = `  # warm: {interval: 1h, cutover: manual, downtimeBudget: 5m}
   # sourceHash: false        # have the hosts hash their disks, and compare
 `
 
@@ -76,6 +83,12 @@ func (d *Draft) Write(w io.Writer, names Finder) error {
 	d.destinations(&b)
 	fmt.Fprintf(&b, "  mode: %-18s # %s\n", d.Mode, "cold, or warm: copied in rounds while the VM runs")
 	fmt.Fprintf(&b, "  powerOff: %-14s # %s\n", d.PowerOff, "never, guest: ask it to shut down, or force")
+	b.WriteString(draftFormat)
+	if d.Mode == Warmly {
+		fmt.Fprintf(&b, "  transport: %-13s # %s\n", warmTransport, "reads every running VM; or landing, or https where hosts let it")
+	} else {
+		b.WriteString(draftTransport)
+	}
 	b.WriteString(draftDefaults + draftLimits)
 	d.list(&b, names)
 	_, err := io.WriteString(w, b.String())
@@ -203,6 +216,9 @@ func (d *Draft) JSON(names Finder) (plan map[string]any, left []Left) {
 	defaults := map[string]any{"mode": d.Mode, "powerOff": d.PowerOff}
 	if len(d.To) > 0 {
 		defaults["to"] = d.To
+	}
+	if d.Mode == Warmly {
+		defaults["transport"] = warmTransport
 	}
 	plan = map[string]any{"version": Version, "name": d.Name, "source": map[string]any{"url": d.URL}, "defaults": defaults}
 	var vms []map[string]any

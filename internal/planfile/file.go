@@ -136,7 +136,7 @@ type Window struct {
 
 // Maps say what the names of the source become.
 type Maps struct {
-	Networks   map[string]Text        `yaml:"networks" doc:"network of the source: bridge or network of the target"`
+	Networks   map[string]Text        `yaml:"networks" doc:"network of the source: libvirt network of the target, or bridge:NAME"`
 	Datastores map[string]Destination `yaml:"datastores" doc:"datastore that a VM's .vmx is on: where the VM is to live if it does not say"`
 }
 

@@ -42,28 +42,49 @@ func initial() *File {
 	}
 }
 
-// Load reads a file. It is Parse, and fault.NotFound or Invalid if it cannot be read.
+// Load is Read and Parse.
 func Load(path string) (*File, Findings, error) {
+	text, err := Read(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	file, found := Parse(text)
+	return file, found, nil
+}
+
+// Read reads the text of a file, of one that is too long as much as shows it. The error is
+// fault.NotFound or Invalid.
+func Read(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		kind := fault.Invalid
 		if errors.Is(err, os.ErrNotExist) {
 			kind = fault.NotFound
 		}
-		return nil, nil, fault.New(kind, "read the plan: %w", err).WithHint("decamp plan init URL > plan.yaml writes one")
+		return nil, fault.New(kind, "read the plan: %w", err).WithHint("decamp plan init URL > plan.yaml writes one")
 	}
 	defer f.Close() // only read
 	text, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
 	if err != nil {
-		return nil, nil, fault.New(fault.Invalid, "read the plan: %w", err)
+		return nil, fault.New(fault.Invalid, "read the plan: %w", err)
 	}
-	file, found := Parse(text)
-	return file, found, nil
+	return text, nil
 }
 
 // Parse reads the text of a file. What is wrong with it is all told at once, in the order of
 // the text; a File with Findings is not to be used.
 func Parse(text []byte) (*File, Findings) {
+	if file := parsed(text); file != nil {
+		return file, nil
+	}
+	file, found := parseAnew(text)
+	if len(found) == 0 {
+		keep(text, file)
+	}
+	return file, found
+}
+
+func parseAnew(text []byte) (*File, Findings) {
 	file, found := parse(text)
 	if len(found) == 0 {
 		found = file.rules()
@@ -78,12 +99,8 @@ func Parse(text []byte) (*File, Findings) {
 
 // parse reads the text as far as each value by itself goes. The schema can say as much.
 func parse(text []byte) (*File, Findings) {
-	root, err := document(text)
-	if err != nil {
-		return nil, Findings{Found("file", Pos{Line: lineOf(err)}, "", err)}
-	}
-	d := newDecoder()
-	if !d.taken(root, "") || !d.is(root, yaml.MappingNode, "") || !d.version(root) {
+	d, root := begin(text)
+	if root == nil {
 		return nil, d.found
 	}
 	file := initial()
@@ -91,6 +108,20 @@ func parse(text []byte) (*File, Findings) {
 	d.value(root, reflect.ValueOf(file).Elem(), "")
 	file.where = d.where
 	return file, d.found
+}
+
+// begin reads a text as far as to know that it is a mapping of our version; else root is nil.
+func begin(text []byte) (d *decoder, root *yaml.Node) {
+	d = newDecoder()
+	root, err := document(text)
+	if err != nil {
+		d.found = Findings{Found("file", Pos{Line: lineOf(err)}, "", err)}
+		return d, nil
+	}
+	if !d.taken(root, "") || !d.is(root, yaml.MappingNode, "") || !d.version(root) {
+		return d, nil
+	}
+	return d, root
 }
 
 // version refuses files of other versions before all else: they are not to be read as this

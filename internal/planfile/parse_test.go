@@ -3,6 +3,7 @@ package planfile
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -260,4 +261,30 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("a plan without what it must have: %+v", file)
 		}
 	})
+}
+
+// The same text again is the same plan, another is not, and what is done to one copy does not show
+// in the next.
+func TestParsedAgain(t *testing.T) {
+	text := func(vm string) []byte {
+		return []byte("version: 1\nname: p\nsource: {url: esxi://root@h, credentials: {file: a}}\ndefaults: {to: [dir:/x]}\nvms: [{vm: " + vm + "}]\n")
+	}
+	first, found := Parse(text("a"))
+	if len(found) > 0 {
+		t.Fatal(found)
+	}
+	again, found := Parse(text("a"))
+	if len(found) > 0 || again == first || !reflect.DeepEqual(again, first) {
+		t.Errorf("parsed again: %+v, %v; the first time %+v", again, found, first)
+	}
+	again.Source.Credentials = Credentials{}
+	if third, _ := Parse(text("a")); third.Source.Credentials.File != "a" || first.Source.Credentials.File != "a" {
+		t.Errorf("a change to one shows in others: %+v", third.Source.Credentials)
+	}
+	if other, _ := Parse(text("b")); other.VMs[0].VM != "b" {
+		t.Errorf("another text is parsed as the one before: %+v", other.VMs)
+	}
+	if _, found := Parse(text("]")); len(found) == 0 {
+		t.Error("a text that is none is parsed as the one before")
+	}
 }

@@ -16,24 +16,40 @@ type Finder interface {
 // order of the file, then those that are only chosen. What it does not find, or finds twice,
 // is in the Findings.
 func (f *File) Resolve(vms []inventory.VM, names Finder) ([]Move, Findings) {
-	r := &resolver{file: f, line: map[inventory.MoRef]int{}}
+	r := f.Resolver(names)
+	var moves []Move
+	for _, vm := range r.named {
+		moves = r.append(moves, vm)
+	}
+	for i := range vms {
+		if _, named := r.entries[vms[i].Ref]; !named {
+			moves = r.append(moves, &vms[i])
+		}
+	}
+	return moves, r.End()
+}
+
+// A Resolver says of one VM after the other whether the file moves it, and how: for lists that
+// come in parts. It is asked for each VM once.
+type Resolver struct {
+	file    *File
+	named   []*inventory.VM // as names knows them, in the order of the file
+	entries map[inventory.MoRef]*VM
+	chosen  int
+	found   Findings
+}
+
+// Resolver looks up the VMs that the file names. Of those only reference, UUID and name need be
+// known yet.
+func (f *File) Resolver(names Finder) *Resolver {
+	r := &Resolver{file: f, entries: map[inventory.MoRef]*VM{}}
 	for i := range f.VMs {
-		r.named(&f.VMs[i], names)
+		r.name(&f.VMs[i], names)
 	}
-	if !f.Select.IsZero() {
-		r.chosen(f.Select.Choose(vms))
-	}
-	return r.moves, r.found
+	return r
 }
 
-type resolver struct {
-	file  *File
-	moves []Move
-	found Findings
-	line  map[inventory.MoRef]int // of the entry that names a VM
-}
-
-func (r *resolver) named(entry *VM, names Finder) {
+func (r *Resolver) name(entry *VM, names Finder) {
 	vm, err := names.Find(string(entry.VM))
 	if err != nil {
 		r.found = append(r.found, Found("vm", entry.Pos, "", err))
@@ -45,33 +61,53 @@ func (r *resolver) named(entry *VM, names Finder) {
 				WithHint("look for the UUID with decamp ls, and correct the entry")))
 		return
 	}
-	if line, twice := r.line[vm.Ref]; twice {
+	if before, twice := r.entries[vm.Ref]; twice {
 		r.found = append(r.found, Found("twice", entry.Pos, vm.Name,
-			fault.New(fault.Conflict, "two entries are about this VM (%s), the first in line %d", vm.Ref, line).WithHint("keep one of the two")))
+			fault.New(fault.Conflict, "two entries are about this VM (%s), the first in line %d", vm.Ref, before.Pos.Line).WithHint("keep one of the two")))
 		return
 	}
-	r.line[vm.Ref] = entry.Pos.Line
-	r.add(vm, entry.Options, entry.Pos)
+	r.named, r.entries[vm.Ref] = append(r.named, vm), entry
 }
 
-func (r *resolver) chosen(vms []*inventory.VM) {
-	at := r.file.At("select")
-	if len(vms) == 0 {
-		r.found = append(r.found, Found("select", at, "",
+// Named returns the VMs that the file names, in its order, with what was known of them.
+func (r *Resolver) Named() []*inventory.VM { return r.named }
+
+// Move returns how the file moves a VM; false if it does not.
+func (r *Resolver) Move(vm *inventory.VM) (Move, bool) {
+	chosen := r.file.Select.Match(vm)
+	if chosen {
+		r.chosen++
+	}
+	if entry, named := r.entries[vm.Ref]; named {
+		return r.settle(vm, entry.Options, entry.Pos)
+	}
+	if !chosen {
+		return Move{}, false
+	}
+	o := r.file.Defaults
+	o.To = nil
+	return r.settle(vm, o, r.file.At("select"))
+}
+
+func (r *Resolver) append(moves []Move, vm *inventory.VM) []Move {
+	if m, ok := r.Move(vm); ok {
+		return append(moves, m)
+	}
+	return moves
+}
+
+// End returns all that was found, once every VM was asked for.
+func (r *Resolver) End() Findings {
+	if !r.file.Select.IsZero() && r.chosen == 0 {
+		r.found = append(r.found, Found("select", r.file.At("select"), "",
 			fault.New(fault.NotFound, "no VM is chosen by: %s", r.file.Select).WithHint("decamp ls lists the VMs; a user sees only those it has privileges on")))
 	}
-	options := r.file.Defaults
-	options.To = nil
-	for _, vm := range vms {
-		if _, named := r.line[vm.Ref]; !named {
-			r.add(vm, options, at)
-		}
-	}
+	return r.found
 }
 
-// add decides where a VM is to live: as its entry says, else by its datastore, else by the
+// settle decides where a VM is to live: as its entry says, else by its datastore, else by the
 // defaults.
-func (r *resolver) add(vm *inventory.VM, o Options, at Pos) {
+func (r *Resolver) settle(vm *inventory.VM, o Options, at Pos) (Move, bool) {
 	if o.To == nil {
 		if to, ok := r.file.Maps.Datastores[vm.VMX.Datastore]; ok {
 			o.To = []Destination{to}
@@ -83,7 +119,7 @@ func (r *resolver) add(vm *inventory.VM, o Options, at Pos) {
 		r.found = append(r.found, Found("no-destination", at, vm.Name,
 			fault.New(fault.Conflict, "it is not said where it is to live: datastore %s is not in maps", vm.VMX.Datastore).
 				WithHint("add the datastore to maps: {datastores: …}, or say so in defaults: {to: [dir:/FOLDER]}")))
-		return
+		return Move{}, false
 	}
-	r.moves = append(r.moves, Move{VM: vm, Options: o, Pos: at})
+	return Move{VM: vm, Options: o, Pos: at}, true
 }

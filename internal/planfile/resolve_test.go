@@ -1,6 +1,7 @@
 package planfile
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -103,6 +104,26 @@ func TestADraftOfNothing(t *testing.T) {
 	}
 	if _, found := parse([]byte(b.String())); len(found) > 0 {
 		t.Errorf("%v in:\n%s", found, b.String())
+	}
+}
+
+// A plan of VMs that run reads them by what can: nobody has to know that https does not.
+func TestADraftOfRunningVMs(t *testing.T) {
+	names := esx.NewIndex(fleet)
+	d := &Draft{Name: "p", URL: "esxi://root@h", To: []string{"dir:/x"}, Mode: Warmly, PowerOff: NeverOff, VMs: []Candidate{{VM: &fleet[0]}}}
+	var b strings.Builder
+	if err := d.Write(&b, names); err != nil {
+		t.Fatal(err)
+	}
+	plan, _ := d.JSON(names)
+	text, err := json.Marshal(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{b.String(), string(text)} {
+		if f := mustParse(t, s); f.Defaults.Transport != "nfc" || f.Defaults.Mode != Warmly {
+			t.Errorf("mode %s, transport %s, from:\n%s", f.Defaults.Mode, f.Defaults.Transport, s)
+		}
 	}
 }
 

@@ -24,15 +24,17 @@ const (
 // onHosts looks at what the hosts of the plan must let in.
 func (c *check) onHosts(ctx context.Context) {
 	if c.file.Source.Direct {
-		hosts, of := c.hostsOf(func(planfile.Options) bool { return true })
+		hosts, of := c.hostsOf(func(planfile.Move) bool { return true })
 		c.each(ctx, hosts, of, "host-unreachable", func(ctx context.Context, h inventory.Host) error {
 			return c.rig.Reach(ctx, h)
 		})
 	}
-	hosts, of := c.hostsOf(func(o planfile.Options) bool {
-		return o.SourceHash || o.Transport == "landing" && (o.Landing.Copy == "ssh" || c.free)
-	})
-	if c.file.Source.SSH.Enable {
+	hosts, of := c.hostsOf(c.bySSH)
+	remedy := "say source: {ssh: {enable: true}}: it is started, and stopped again in the end; or start the service TSM-SSH by hand"
+	switch {
+	case c.free: // which starts nothing by its API
+		remedy = "start the service TSM-SSH by hand: on the host's console (F2, Troubleshooting Options), or in the host client"
+	case c.file.Source.SSH.Enable:
 		return
 	}
 	c.each(ctx, hosts, of, "ssh-off", func(ctx context.Context, h inventory.Host) error {
@@ -40,8 +42,7 @@ func (c *check) onHosts(ctx context.Context) {
 		if runs || err != nil { // a host that does not say may have it on
 			return nil
 		}
-		return fault.New(fault.Denied, "SSH is needed on host %s, and it is off", h.Name).
-			WithHint("say source: {ssh: {enable: true}}: it is started, and stopped again in the end; or start the service TSM-SSH by hand")
+		return fault.New(fault.Denied, "SSH is needed on host %s, and it is off", h.Name).WithHint("%s", remedy)
 	})
 }
 

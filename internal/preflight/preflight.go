@@ -85,12 +85,13 @@ type Space struct {
 
 // check is one look at a plan.
 type check struct {
-	rig   Rig
-	file  *planfile.File
-	hosts map[inventory.MoRef]inventory.Host
-	free  bool // the host's API changes nothing
-	moves []planfile.Move
-	found planfile.Findings
+	rig    Rig
+	file   *planfile.File
+	hosts  map[inventory.MoRef]inventory.Host
+	stores map[store]string // types
+	free   bool             // the host's API changes nothing
+	moves  []planfile.Move
+	found  planfile.Findings
 
 	places     map[string]Place
 	transports map[string]transport.Transport
@@ -100,7 +101,7 @@ type check struct {
 
 // Check looks at all of a plan. Its error says that the source could not be asked.
 func Check(ctx context.Context, f *planfile.File, rig Rig) (Report, error) {
-	c := &check{rig: rig, file: f, hosts: map[inventory.MoRef]inventory.Host{}, places: map[string]Place{}, transports: map[string]transport.Transport{}, lacking: map[string]bool{}, bad: map[int]bool{}}
+	c := &check{rig: rig, file: f, hosts: map[inventory.MoRef]inventory.Host{}, stores: map[store]string{}, places: map[string]Place{}, transports: map[string]transport.Transport{}, lacking: map[string]bool{}, bad: map[int]bool{}}
 	defer c.close()
 	if err := c.look(ctx); err != nil {
 		return Report{Findings: c.found}, err
@@ -144,6 +145,9 @@ func (c *check) look(ctx context.Context) error {
 	for _, h := range hosts {
 		c.hosts[h.Ref] = h
 	}
+	for _, d := range stores {
+		c.stores[store{d.Datacenter, d.Name}] = d.Type
+	}
 	c.free = c.rig.Source.FreeLicence(ctx)
 	c.moves, c.found = c.file.Resolve(vms, c.rig.Names(vms))
 	c.maps(vms, stores)
@@ -165,11 +169,11 @@ func permit(o planfile.Options) migrate.Permit {
 }
 
 // hostsOf lists the hosts of the moves that a condition holds for, with one move of each.
-func (c *check) hostsOf(wanted func(planfile.Options) bool) (hosts []inventory.Host, of map[inventory.MoRef]int) {
+func (c *check) hostsOf(wanted func(planfile.Move) bool) (hosts []inventory.Host, of map[inventory.MoRef]int) {
 	of = map[inventory.MoRef]int{}
 	for i, m := range c.moves {
 		h, known := c.hosts[m.VM.Host]
-		if _, seen := of[h.Ref]; known && !seen && wanted(m.Options) {
+		if _, seen := of[h.Ref]; known && !seen && wanted(m) {
 			hosts, of[h.Ref] = append(hosts, h), i
 		}
 	}

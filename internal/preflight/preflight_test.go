@@ -35,11 +35,12 @@ type fakeSource struct {
 func (s *fakeSource) FreeLicence(context.Context) bool { return s.free }
 
 func (s *fakeSource) Hosts(context.Context) ([]inventory.Host, error) {
-	return []inventory.Host{{Ref: "host-1", Name: "esx1", Connected: true}, {Ref: "host-2", Name: "esx2", Connected: true}, {Ref: "host-3", Name: "esx3"}}, s.err
+	return []inventory.Host{{Ref: "host-1", Name: "esx1", Connected: true}, {Ref: "host-2", Name: "esx2", Connected: true}, {Ref: "host-3", Name: "esx3"},
+		{Ref: "host-6", Name: "esx6", Connected: true, Version: "6.7.0"}, {Ref: "host-8", Name: "esx8", Connected: true, Version: "8.0.3"}}, s.err
 }
 
 func (s *fakeSource) Datastores(context.Context) ([]inventory.Datastore, error) {
-	return []inventory.Datastore{{Name: "ssd"}}, nil
+	return []inventory.Datastore{{Name: "ssd"}, {Name: "vmfs", Type: "VMFS"}, {Name: "nas", Type: "NFS"}}, nil
 }
 
 func (s *fakeSource) VMs(context.Context) ([]inventory.VM, error) { return s.vms, nil }
@@ -199,6 +200,9 @@ func TestWhatIsFound(t *testing.T) {
 	on := func(v *inventory.VM) { v.Power = inventory.PoweredOn }
 	const to = "defaults: {to: [dir:/x]}\nvms: [{vm: vm-1}]"
 	const warm = "defaults: {to: [dir:/x], mode: warm, transport: nfc}\nvms: [{vm: vm-1}]"
+	runs := func(host, datastore string) []inventory.VM {
+		return []inventory.VM{with(func(v *inventory.VM) { on(v); v.Host, v.Disks[0].Base.Datastore = inventory.MoRef(host), datastore })}
+	}
 	two := []inventory.VM{vm("vm-1", "a b", "host-1"), vm("vm-2", "a_b", "host-1")}
 	for _, c := range []struct {
 		name string
@@ -213,6 +217,12 @@ func TestWhatIsFound(t *testing.T) {
 		{"suspended, and forced", []inventory.VM{with(func(v *inventory.VM) { v.Power = inventory.Suspended })}, "defaults: {to: [dir:/x], powerOff: force}\nvms: [{vm: vm-1}]", nil},
 		{"warm", []inventory.VM{with(on)}, warm, nil},
 		{"warm over https", []inventory.VM{with(on)}, strings.Replace(warm, "nfc", "https", 1), []string{"warm-https "}},
+		{"warm over https, where the host locks", runs("host-8", "vmfs"), strings.Replace(warm, "nfc", "https", 1), []string{"warm-https! unsupported"}},
+		{"warm over https, where older hosts do not", runs("host-6", "vmfs"), strings.Replace(warm, "nfc", "https", 1), []string{"warm-https "}},
+		{"warm over https, where nobody knows", runs("host-8", "nas"), strings.Replace(warm, "nfc", "https", 1), []string{"warm-https "}},
+		{"warm over nfc, where the host locks", runs("host-8", "vmfs"), warm, nil},
+		{"shut down before it is read over https", runs("host-8", "vmfs"), "defaults: {to: [dir:/x], powerOff: guest, transport: https}\nvms: [{vm: vm-1}]", nil},
+		{"warm over https, and does not run", []inventory.VM{vm("vm-1", "a", "host-8")}, strings.Replace(warm, "nfc", "https", 1), nil},
 		{"warm, independent", []inventory.VM{with(func(v *inventory.VM) { v.Disks[0].Mode = "independent_persistent" })}, warm, []string{"no-snapshot! unsupported"}},
 		{"cold, independent", []inventory.VM{with(func(v *inventory.VM) { v.Disks[0].Mode = "independent_persistent" })}, to, nil},
 		{"warm, passthrough", []inventory.VM{with(func(v *inventory.VM) { v.Warnings = []inventory.Warning{{Code: "passthrough"}} })}, warm, []string{"no-snapshot! unsupported"}},
@@ -267,29 +277,49 @@ func TestFreeLicenceLandsBySSHOnly(t *testing.T) {
 	}
 }
 
-// A free ESXi moves nothing warm, switches nothing and copies nothing by its API.
+// A free ESXi freezes, switches and copies by SSH, which has to be on; what it tracks is nothing.
 func TestFreeLicence(t *testing.T) {
 	running := vm("vm-1", "a", "host-1")
 	running.Power = inventory.PoweredOn
 	off := vm("vm-2", "b", "host-1")
 	for text, want := range map[string]string{
-		"vms: [{vm: a, mode: warm, transport: nfc}]":                "licence",
-		"vms: [{vm: a, powerOff: guest}]":                           "licence",
+		"vms: [{vm: a, mode: warm, transport: nfc}]":                "no-cbt",
+		"vms: [{vm: a, powerOff: guest}]":                           "",
 		"vms: [{vm: b, powerOff: guest}]":                           "",
 		"vms: [{vm: b, transport: landing, landing: {copy: api}}]":  "licence",
 		"vms: [{vm: b, transport: landing, landing: {memory: 1M}}]": "",
-		"vms: [{vm: b}, {vm: a, powerOff: force}]":                  "licence",
+		"vms: [{vm: b}, {vm: a, powerOff: force}]":                  "",
 	} {
-		r := newRig(running, off)
-		r.source.free, r.source.ssh = true, map[inventory.MoRef]bool{"host-1": true}
-		got := ""
-		for _, f := range r.check(t, "defaults: {to: [dir:/x]}\n"+text).Findings {
-			got += f.Code
-		}
-		if got != want {
+		if got := codesWithAFreeLicence(t, text, true, running, off); got != want {
 			t.Errorf("%s: found %q, want %q", text, got, want)
 		}
 	}
+	for text, want := range map[string]string{
+		"vms: [{vm: a, mode: warm, transport: nfc}]": "no-cbt ssh-off",
+		"vms: [{vm: a, powerOff: guest}]":            "ssh-off",
+		"vms: [{vm: b, powerOff: guest}]":            "",
+		"vms: [{vm: b, mode: warm, transport: nfc}]": "no-cbt ssh-off",
+	} {
+		if got := codesWithAFreeLicence(t, text, false, running, off); got != want {
+			t.Errorf("%s, without SSH: found %q, want %q", text, got, want)
+		}
+	}
+}
+
+// codesWithAFreeLicence are those of what is found on a host that cannot start SSH.
+func codesWithAFreeLicence(t *testing.T, text string, ssh bool, vms ...inventory.VM) string {
+	t.Helper()
+	r := newRig(vms...)
+	r.source.free, r.source.ssh = true, map[inventory.MoRef]bool{"host-1": ssh}
+	var codes []string
+	for _, f := range r.check(t, "defaults: {to: [dir:/x]}\n"+text).Findings {
+		codes = append(codes, f.Code)
+		if f.Code == "ssh-off" && strings.Contains(f.Remedy, "enable") {
+			t.Errorf("%s: the remedy is what its API refuses: %s", text, f.Remedy)
+		}
+	}
+	slices.Sort(codes)
+	return strings.Join(codes, " ")
 }
 
 func TestDirectPlansReachEachHost(t *testing.T) {

@@ -39,22 +39,22 @@ func (c *check) vm(ctx context.Context, i int) error {
 	return nil
 }
 
-// licence looks for what a free ESXi does not do for anybody: take snapshots, switch VMs, copy.
+// licence looks for what a free ESXi does not do, be it by its API or by SSH.
 func (c *check) licence(m planfile.Move) error {
-	o := m.Options
-	switch {
-	case !c.free:
-		return nil
-	case o.Mode == planfile.Warmly:
-		return migrate.ReadOnly()
-	case o.PowerOff != planfile.NeverOff && m.VM.Power != inventory.PoweredOff:
-		return fault.New(fault.Unsupported, "the host's licence (free ESXi) lets its API switch no VM off").
-			WithHint("shut the VM down by hand, or give the host a paid licence")
-	case o.Transport == "landing" && o.Landing.Copy == "api":
+	if o := m.Options; c.free && o.Transport == "landing" && o.Landing.Copy == "api" {
 		return fault.New(fault.Unsupported, "the host's licence (free ESXi) lets its API copy nothing").
 			WithHint("say landing: {copy: auto}, which copies by SSH there")
 	}
 	return nil
+}
+
+// bySSH reports whether a move takes a login to its host by SSH. What the API of a free ESXi
+// does not do is done by SSH there: land a disk, freeze a VM, switch it.
+func (c *check) bySSH(m planfile.Move) bool {
+	o := m.Options
+	lands := o.Transport == "landing" && (o.Landing.Copy == "ssh" || c.free)
+	switches := o.PowerOff != planfile.NeverOff && m.VM.Power != inventory.PoweredOff
+	return o.SourceHash || lands || c.free && (o.Mode == planfile.Warmly || switches)
 }
 
 // unmovable tells a transport that cannot be had once, not for each VM.
@@ -107,10 +107,11 @@ func (c *check) warm(i int) {
 		c.add(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "upgrade its virtual hardware, or expect each round to take as long as the first",
 			"hardware version %d has no change tracking: every round reads and compares all of it", v))
 	}
-	if m.Options.Transport == "https" && m.VM.Power == inventory.PoweredOn {
-		c.add(i, planfile.Noted("warm-https", m.Pos, m.VM.Name, "say transport: nfc, which reads every running VM",
-			"most hosts do not let the disks of a running VM be read over https"))
+	if c.free && !m.VM.ChangeTracking {
+		c.add(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "give the host an evaluation or paid licence for as long as it takes, or expect each round, and the one in the outage, to take as long as the first",
+			"a host with a free licence tracks no changes: every round reads and compares all of it, %s", migrate.FullPass(m.VM)))
 	}
+	c.overHTTPS(i)
 	if at := m.Options.Warm.Cutover.At; !at.IsZero() && at.Before(c.rig.Now()) {
 		c.add(i, planfile.Noted("cutover-passed", m.Pos, m.VM.Name, "give a time that is still to come, or window, or manual",
 			"the time of its cutover, %s, is over: it would be cut over as soon as it is copied", at.Format("2006-01-02T15:04Z07:00")))

@@ -26,8 +26,8 @@
 // # Resources
 //
 // A resource is a name and a capacity in units of its own; a request names weights of
-// several and is granted all of them or none. The part of the name before the slash is the
-// owner, which can be paused as a whole. By convention:
+// several and is granted all of them or none. The part of the name before the slash says
+// what it belongs to. By convention:
 //
 //	host:esx3/vms       transfers of VMs at once, 20 by default
 //	host:esx3/disks     disks at once

@@ -13,7 +13,7 @@ const (
 	Undecided Reason = iota // asked for, or given back, since the last Decide
 	Full                    // too little is left of what it needs
 	Aside                   // what is left is set aside for a run that waited too long
-	Closed                  // it needs a resource of capacity 0, or of an owner that is paused
+	Closed                  // it needs a resource of capacity 0
 	Paused                  // the run or its plan is paused
 	Shut                    // outside its windows
 )

@@ -49,16 +49,11 @@ func TestSentencesSayWhatIsWaitedFor(t *testing.T) {
 			t.Errorf("%s: %q, want %q", run, got, want)
 		}
 	}
-	m.s.PauseOwner("host:esx3")
 	m.s.PauseRun("c2")
 	m.s.ResumePlan("q")
-	if got := m.sentence("e"); got != "host esx3 is paused" {
-		t.Errorf("%q", got)
-	}
 	if got := m.sentence("c2"); got != "run c2 is paused" {
 		t.Errorf("%q", got)
 	}
-	m.s.ResumeOwner("host:esx3")
 	m.s.Expect("a20", epoch.Add(-time.Minute))
 	if got := m.sentence("a0"); got != "host esx3: 20 of 20 vms; next at any moment" {
 		t.Errorf("%q", got)

@@ -9,25 +9,14 @@ func (s *Scheduler) resource(name string) *resource {
 	if r == nil {
 		r = &resource{
 			name:    name,
-			owner:   s.owner(ownerOf(name)),
 			holders: map[*run]bool{},
 			uses:    map[*plan]*use{},
 			now:     &s.now,
 			line:    line{byKey: map[laneKey]*lane{}},
 		}
-		r.owner.resources = append(r.owner.resources, r)
 		s.resources[name] = r
 	}
 	return r
-}
-
-func (s *Scheduler) owner(name string) *owner {
-	o := s.owners[name]
-	if o == nil {
-		o = &owner{name: name}
-		s.owners[name] = o
-	}
-	return o
 }
 
 func (s *Scheduler) plan(name string) *plan {

@@ -19,7 +19,7 @@ type oracle struct {
 	now        time.Time
 	patience   time.Duration
 	capacity   map[string]int64
-	paused     map[string]bool // runs, plans and owners, by "run x", "plan x", and name
+	paused     map[string]bool // runs and plans, by "run x" and "plan x"
 	waiting    map[string]Request
 	asked      map[string]time.Time
 	holding    map[string]Request
@@ -73,7 +73,6 @@ func (o *oracle) pause(kind, name string, on bool) {
 	calls := map[string][2]func(string){
 		"run ":  {o.s.ResumeRun, o.s.PauseRun},
 		"plan ": {o.s.ResumePlan, o.s.PausePlan},
-		"":      {o.s.ResumeOwner, o.s.PauseOwner},
 	}
 	o.paused[kind+name] = on
 	if on {
@@ -141,9 +140,8 @@ func weightIn(q Request, resource string) (weight int64) {
 
 func (o *oracle) fits(q Request) bool {
 	for _, n := range q.Needs {
-		owner, _, _ := strings.Cut(n.Resource, "/")
 		used, capacity := o.used(n.Resource), o.capacity[n.Resource]
-		if capacity == 0 || o.paused[owner] || used > 0 && n.Weight > capacity-used {
+		if capacity == 0 || used > 0 && n.Weight > capacity-used {
 			return false
 		}
 	}
@@ -196,13 +194,8 @@ func (o *oracle) yields(q Request, aside map[string]string) bool {
 func (o *oracle) drain() {
 	for name, on := range o.paused {
 		if on {
-			kind, rest, found := strings.Cut(name, " ")
-			if !found {
-				kind, rest = "", name
-			} else {
-				kind += " "
-			}
-			o.pause(kind, rest, false)
+			kind, rest, _ := strings.Cut(name, " ")
+			o.pause(kind+" ", rest, false)
 		}
 	}
 	for name, units := range o.capacity {
@@ -318,7 +311,7 @@ func (o *oracle) move(d *dice) {
 	case 10:
 		o.setCapacity(oracleResources[d.roll(len(oracleResources))], int64(d.roll(9)))
 	case 11:
-		subject := [][2]string{{"run ", fmt.Sprint("r", d.roll(24))}, {"plan ", fmt.Sprint("p", d.roll(4))}, {"", "host:a"}, {"", "vcenter:v"}}[d.roll(4)]
+		subject := [][2]string{{"run ", fmt.Sprint("r", d.roll(24))}, {"plan ", fmt.Sprint("p", d.roll(4))}}[d.roll(2)]
 		o.pause(subject[0], subject[1], d.roll(2) == 0)
 	}
 }

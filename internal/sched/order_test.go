@@ -138,8 +138,8 @@ func TestRunsAreSpreadOverHosts(t *testing.T) {
 	}
 }
 
-// Whoever waits for a host that is paused keeps nobody from anything else that it needs.
-func TestNothingIsSetAsideForWhatIsPaused(t *testing.T) {
+// Whoever waits for a host that is closed keeps nobody from anything else that it needs.
+func TestNothingIsSetAsideForWhatIsClosed(t *testing.T) {
 	m := newSim(t, map[string]int64{"host:a/vms": 5, "host:b/vms": 5, "target:t/disks": 4})
 	small := func(i int) Request {
 		return Request{Run: fmt.Sprint("small", i), Plan: "s", Needs: needs("target:t/disks", 1, "host:b/vms", 1), Expected: time.Duration(10+i%4) * time.Minute}
@@ -155,7 +155,9 @@ func TestNothingIsSetAsideForWhatIsPaused(t *testing.T) {
 	}
 	m.after = more
 	m.until(epoch.Add(2 * time.Minute))
-	m.s.PauseOwner("host:a")
+	if err := m.s.SetCapacity("host:a/vms", 0); err != nil {
+		t.Fatal(err)
+	}
 	for m.now.Before(epoch.Add(5 * time.Hour)) {
 		m.decide()
 		if r := m.s.resources["target:t/disks"]; r.used < 4 {

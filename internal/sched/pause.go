@@ -41,22 +41,3 @@ func (s *Scheduler) reviewPlan(p *plan) {
 		}
 	}
 }
-
-// PauseOwner gives out nothing more of an owner's resources until ResumeOwner: "host:esx3"
-// is the owner of "host:esx3/vms" and "host:esx3/disks".
-func (s *Scheduler) PauseOwner(name string) {
-	o := s.owner(name)
-	o.paused = true
-	for _, r := range o.resources {
-		s.letGoAt(r)
-	}
-}
-
-// ResumeOwner ends PauseOwner.
-func (s *Scheduler) ResumeOwner(name string) {
-	o := s.owner(name)
-	o.paused = false
-	for _, r := range o.resources {
-		s.touch(r)
-	}
-}

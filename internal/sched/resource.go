@@ -2,25 +2,11 @@ package sched
 
 import (
 	"math"
-	"strings"
 	"time"
 )
 
 // Unlimited is the capacity of a resource that is counted but never refuses.
 const Unlimited = math.MaxInt64
-
-// An owner is what several resources belong to: "host:esx3" has "host:esx3/vms" and
-// "host:esx3/disks". It is what can be paused.
-type owner struct {
-	name      string
-	paused    bool
-	resources []*resource
-}
-
-func ownerOf(resource string) string {
-	name, _, _ := strings.Cut(resource, "/")
-	return name
-}
 
 // A resource is one limit: how much there is, who has it, and the line before it.
 //
@@ -29,7 +15,6 @@ func ownerOf(resource string) string {
 // given back there. That is what makes a decision cost what changed, not what waits.
 type resource struct {
 	name     string
-	owner    *owner
 	capacity int64
 	used     int64 // may be above capacity: a weight alone, a restored run, a lowered limit
 	holders  map[*run]bool
@@ -74,7 +59,7 @@ func (r *resource) drop(u *use) {
 }
 
 // closed reports whether nothing may begin here at all.
-func (r *resource) closed() bool { return r.capacity == 0 || r.owner.paused }
+func (r *resource) closed() bool { return r.capacity == 0 }
 
 // limit is the largest weight that a run of this rank may take now: everything, where
 // nobody has any and nothing is set aside. X is who asks; nil is one that is no elder.

@@ -21,7 +21,6 @@ type Scheduler struct {
 	now       time.Time // of the last decision
 	seq       uint64
 	resources map[string]*resource
-	owners    map[string]*owner
 	plans     map[string]*plan
 	runs      map[string]*run
 	paused    map[string]bool // runs
@@ -44,7 +43,6 @@ func New(o Options) *Scheduler {
 	return &Scheduler{
 		patience:  o.Patience,
 		resources: map[string]*resource{},
-		owners:    map[string]*owner{},
 		plans:     map[string]*plan{},
 		runs:      map[string]*run{},
 		paused:    map[string]bool{},

@@ -35,9 +35,6 @@ func (w Waiting) worst() Block {
 
 func (b Block) sentence(now time.Time) string {
 	owner, unit := named(b.Resource)
-	if b.Closed && b.Capacity > 0 {
-		return owner + " is paused"
-	}
 	if b.Closed {
 		return strings.TrimSpace(owner+" "+unit) + " is closed: its capacity is 0"
 	}

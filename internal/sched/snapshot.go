@@ -21,7 +21,6 @@ type ResourceState struct {
 	Name     string   `json:"name"`
 	Capacity int64    `json:"capacity"`
 	Used     int64    `json:"used"`
-	Paused   bool     `json:"paused,omitempty"`
 	Waiting  int      `json:"waiting"`         // runs in line that need it
 	Aside    string   `json:"aside,omitempty"` // the run that something is set aside for
 	Holders  []Holder `json:"holders,omitempty"`
@@ -67,7 +66,7 @@ func (s *Scheduler) resourceStates(seen report) []ResourceState {
 	states := make([]ResourceState, 0, len(s.resources))
 	for _, r := range s.resources {
 		state := ResourceState{
-			Name: r.name, Capacity: r.capacity, Used: r.used, Paused: r.owner.paused,
+			Name: r.name, Capacity: r.capacity, Used: r.used,
 			Waiting: r.waiting, Holders: seen.holders(r),
 		}
 		if r.aside != nil {

@@ -14,6 +14,7 @@ type field struct {
 	name    string
 	means   string
 	example string
+	fact    inventory.Fact // that it is of
 
 	texts func(*inventory.VM) []string
 	count func(*inventory.VM) int64
@@ -24,29 +25,29 @@ type field struct {
 
 // fields are in the order in which they are told.
 var fields = []field{
-	{name: "name", means: "what it is called", example: `name ~ "web*"`, texts: func(v *inventory.VM) []string { return []string{v.Name} }},
-	{name: "ref", means: "its reference", example: "ref=vm-42", texts: func(v *inventory.VM) []string { return []string{string(v.Ref)} }},
-	{name: "uuid", means: "its BIOS or instance UUID", example: "uuid ~ 4220*", texts: func(v *inventory.VM) []string { return []string{v.UUID, v.InstanceUUID} }},
-	{name: "folder", means: "the inventory folder it is in, or in one below", example: "folder=prod/web", below: true, texts: func(v *inventory.VM) []string { return []string{v.Folder} }},
-	{name: "datacenter", means: "its datacenter", example: "datacenter=DC1", texts: func(v *inventory.VM) []string { return []string{v.Datacenter} }},
-	{name: "cluster", means: "the cluster of its host", example: "cluster=prod", texts: func(v *inventory.VM) []string { return []string{v.Cluster} }},
-	{name: "host", means: "the ESXi host it is on", example: "host=esx1.example.com", texts: func(v *inventory.VM) []string { return []string{v.HostName} }},
+	{name: "name", fact: inventory.OnRoll, means: "what it is called", example: `name ~ "web*"`, texts: func(v *inventory.VM) []string { return []string{v.Name} }},
+	{name: "ref", fact: inventory.OnRoll, means: "its reference", example: "ref=vm-42", texts: func(v *inventory.VM) []string { return []string{string(v.Ref)} }},
+	{name: "uuid", fact: inventory.OnRoll, means: "its BIOS or instance UUID", example: "uuid ~ 4220*", texts: func(v *inventory.VM) []string { return []string{v.UUID, v.InstanceUUID} }},
+	{name: "folder", fact: inventory.OnRoll, means: "the inventory folder it is in, or in one below", example: "folder=prod/web", below: true, texts: func(v *inventory.VM) []string { return []string{v.Folder} }},
+	{name: "datacenter", fact: inventory.OnRoll, means: "its datacenter", example: "datacenter=DC1", texts: func(v *inventory.VM) []string { return []string{v.Datacenter} }},
+	{name: "cluster", fact: inventory.OnRoll, means: "the cluster of its host", example: "cluster=prod", texts: func(v *inventory.VM) []string { return []string{v.Cluster} }},
+	{name: "host", fact: inventory.OnRoll, means: "the ESXi host it is on", example: "host=esx1.example.com", texts: func(v *inventory.VM) []string { return []string{v.HostName} }},
 	{name: "datastore", means: "one that its files are on", example: "datastore=ssd1", texts: datastores},
 	{name: "network", means: "one that it is connected to", example: `network="VM Network"`, texts: networks},
-	{name: "os", means: "the guest, as VMware calls it, or its identifier", example: "os ~ *windows*", texts: func(v *inventory.VM) []string { return []string{v.GuestName, v.GuestID} }},
-	{name: "firmware", means: "bios or efi", example: "firmware=efi", texts: func(v *inventory.VM) []string { return []string{string(v.Firmware)} }},
-	{name: "power", means: "on, off or suspended", example: "power=off", texts: func(v *inventory.VM) []string { return []string{string(v.Power)} }},
+	{name: "os", fact: inventory.FactGuest, means: "the guest, as VMware calls it, or its identifier", example: "os ~ *windows*", texts: func(v *inventory.VM) []string { return []string{v.GuestName, v.GuestID} }},
+	{name: "firmware", fact: inventory.FactFirmware, means: "bios or efi", example: "firmware=efi", texts: func(v *inventory.VM) []string { return []string{string(v.Firmware)} }},
+	{name: "power", fact: inventory.FactPower, means: "on, off or suspended", example: "power=off", texts: func(v *inventory.VM) []string { return []string{string(v.Power)} }},
 	{name: "warning", means: "the code of one that decamp ls shows", example: "warning=vtpm", texts: warnings},
-	{name: "cpus", means: "its virtual CPUs", example: "cpus >= 8", count: func(v *inventory.VM) int64 { return int64(v.CPUs) }},
-	{name: "memory", means: "its memory", example: "memory <= 16GiB", bytes: func(v *inventory.VM) int64 { return v.MemoryMiB << 20 }},
-	{name: "disks", means: "how many it has", example: "disks=1", count: func(v *inventory.VM) int64 { return int64(len(v.Disks)) }},
+	{name: "cpus", fact: inventory.FactHardware, means: "its virtual CPUs", example: "cpus >= 8", count: func(v *inventory.VM) int64 { return int64(v.CPUs) }},
+	{name: "memory", fact: inventory.FactHardware, means: "its memory", example: "memory <= 16GiB", bytes: func(v *inventory.VM) int64 { return v.MemoryMiB << 20 }},
+	{name: "disks", fact: inventory.OnRoll, means: "how many it has", example: "disks=1", count: func(v *inventory.VM) int64 { return int64(len(v.Disks)) }},
 	{name: "size", means: "of its disks together, as the guest sees them", example: "size < 100GiB", bytes: func(v *inventory.VM) int64 { return v.Provisioned }},
 	{name: "used", means: "what its disks take on datastores", example: "used > 1TiB", bytes: func(v *inventory.VM) int64 { return v.Used }},
 	{name: "snapshots", means: "how many it has", example: "snapshots=0", count: func(v *inventory.VM) int64 { return int64(v.Snapshots) }},
-	{name: "poweredOn", means: "it runs", example: "!poweredOn", truth: func(v *inventory.VM) bool { return v.Power == inventory.PoweredOn }},
-	{name: "template", means: "it is a template", example: "!template", truth: func(v *inventory.VM) bool { return v.Template }},
-	{name: "tools", means: "VMware Tools run in it", example: "tools", truth: func(v *inventory.VM) bool { return v.ToolsRunning }},
-	{name: "cbt", means: "its changes are tracked", example: "cbt", truth: func(v *inventory.VM) bool { return v.ChangeTracking }},
+	{name: "poweredOn", fact: inventory.FactPower, means: "it runs", example: "!poweredOn", truth: func(v *inventory.VM) bool { return v.Power == inventory.PoweredOn }},
+	{name: "template", fact: inventory.OnRoll, means: "it is a template", example: "!template", truth: func(v *inventory.VM) bool { return v.Template }},
+	{name: "tools", fact: inventory.FactTools, means: "VMware Tools run in it", example: "tools", truth: func(v *inventory.VM) bool { return v.ToolsRunning }},
+	{name: "cbt", fact: inventory.FactTracking, means: "its changes are tracked", example: "cbt", truth: func(v *inventory.VM) bool { return v.ChangeTracking }},
 }
 
 // Field is a field, for help texts.
@@ -151,6 +152,8 @@ func (t term) match(vm *inventory.VM) bool {
 	}
 	return ordered(f.bytes(vm), t.op, t.value.n)
 }
+
+func (t term) each(tell func(*field)) { tell(t.field) }
 
 // fits reports whether one text of the VM is the term's.
 func (t term) fits(have string) bool {

@@ -18,6 +18,7 @@ package selection
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/decamp/decamp/internal/inventory"
@@ -38,6 +39,24 @@ type Expr struct {
 // Match reports whether vm is chosen.
 func (e Expr) Match(vm *inventory.VM) bool { return e.root != nil && e.root.match(vm) }
 
+// Facts lists what must be known of a VM to match it; false: that is more than facts, and it has
+// to be described.
+func (e Expr) Facts() (facts []inventory.Fact, enough bool) {
+	enough = true
+	if e.root == nil {
+		return nil, true
+	}
+	e.root.each(func(f *field) {
+		switch {
+		case f.fact == inventory.NoFact:
+			enough = false
+		case !slices.Contains(facts, f.fact):
+			facts = append(facts, f.fact)
+		}
+	})
+	return facts, enough
+}
+
 // IsZero reports whether there is no expression.
 func (e Expr) IsZero() bool { return e.root == nil }
 
@@ -47,17 +66,6 @@ func (e Expr) String() string {
 		return ""
 	}
 	return e.root.String()
-}
-
-// Choose returns the VMs that are chosen, in their order.
-func (e Expr) Choose(vms []inventory.VM) []*inventory.VM {
-	var chosen []*inventory.VM
-	for i := range vms {
-		if e.Match(&vms[i]) {
-			chosen = append(chosen, &vms[i])
-		}
-	}
-	return chosen
 }
 
 // Error is what is wrong with an expression, and where.
@@ -81,6 +89,7 @@ func (e *Error) remedy(format string, args ...any) *Error {
 // A node is a part of an expression.
 type node interface {
 	match(vm *inventory.VM) bool
+	each(tell func(*field)) // the fields in it
 	String() string
 }
 
@@ -109,6 +118,16 @@ func (n or) match(vm *inventory.VM) bool {
 }
 
 func (n not) match(vm *inventory.VM) bool { return !n.node.match(vm) }
+
+func (n and) each(tell func(*field)) {
+	for _, part := range n {
+		part.each(tell)
+	}
+}
+
+func (n or) each(tell func(*field)) { and(n).each(tell) }
+
+func (n not) each(tell func(*field)) { n.node.each(tell) }
 
 func (n and) String() string { return join(n, " && ") }
 func (n or) String() string  { return join(n, " || ") }

@@ -2,6 +2,7 @@ package selection
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -29,7 +30,7 @@ func chosen(t *testing.T, expression string) string {
 		t.Fatalf("%s: %v", expression, err)
 	}
 	var names []string
-	for _, vm := range e.Choose(fleet) {
+	for _, vm := range choose(e, fleet) {
 		names = append(names, vm.Name)
 	}
 	return strings.Join(names, " ")
@@ -78,6 +79,36 @@ func TestExpressions(t *testing.T) {
 		if got := chosen(t, expression); got != want {
 			t.Errorf("%s chooses %q, want %q", expression, got, want)
 		}
+	}
+}
+
+// What has to be known to choose by an expression: facts, or all of a description.
+func TestFacts(t *testing.T) {
+	for expression, want := range map[string]string{
+		"!template":                               "roll",
+		"folder=prod && !poweredOn":               "roll power",
+		"(os ~ win* || !(os ~ deb*)) && !tools":   "guest tools",
+		"cpus > 2 && memory > 1G || firmware=efi": "hardware firmware",
+		"cbt && disks=1 && power=on":              "tracking roll power",
+		"poweredOn && !(size > 1T)":               "description",
+		"network=a":                               "description",
+		"datastore=a || name=b":                   "description",
+	} {
+		e, err := Parse(expression)
+		if err != nil {
+			t.Fatal(err)
+		}
+		facts, enough := e.Facts()
+		got := strings.Trim(strings.ReplaceAll(fmt.Sprint(facts), "  ", " "), "[]")
+		if !enough {
+			got = "description"
+		}
+		if got != want {
+			t.Errorf("%s needs %s, want %s", expression, got, want)
+		}
+	}
+	if facts, enough := (Expr{}).Facts(); len(facts) > 0 || !enough {
+		t.Errorf("no expression needs %v, %v", facts, enough)
 	}
 }
 
@@ -132,8 +163,8 @@ func TestMistakesAreNamedWithTheirColumn(t *testing.T) {
 
 func TestNoExpressionChoosesNothing(t *testing.T) {
 	var e Expr
-	if !e.IsZero() || e.String() != "" || e.Choose(fleet) != nil {
-		t.Errorf("the empty expression is %q and chooses %d VMs", e, len(e.Choose(fleet)))
+	if !e.IsZero() || e.String() != "" || choose(e, fleet) != nil {
+		t.Errorf("the empty expression is %q and chooses %d VMs", e, len(choose(e, fleet)))
 	}
 }
 
@@ -184,8 +215,19 @@ func FuzzParse(f *testing.F) {
 		if len(e.String()) <= longest && (err != nil || again.String() != e.String()) {
 			t.Fatalf("%q is written %q and read as %q, %v", s, e, again, err)
 		}
-		if err == nil && !slices.Equal(again.Choose(fleet), e.Choose(fleet)) {
+		if err == nil && !slices.Equal(choose(again, fleet), choose(e, fleet)) {
 			t.Fatalf("%q chooses others than %q", s, e)
 		}
 	})
+}
+
+// choose returns the VMs that are chosen, in their order.
+func choose(e Expr, vms []inventory.VM) []*inventory.VM {
+	var chosen []*inventory.VM
+	for i := range vms {
+		if e.Match(&vms[i]) {
+			chosen = append(chosen, &vms[i])
+		}
+	}
+	return chosen
 }

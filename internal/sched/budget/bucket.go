@@ -65,7 +65,7 @@ func (b *bucket) cancel(t *ticket) {
 	}
 }
 
-// advance brings the tokens up to now, an hour at a time, and lets through what they
+// advance brings the tokens up to now, a minute at a time, and lets through what they
 // cover. It returns when to do so again; the zero time if nobody waits.
 func (b *bucket) advance(now time.Time) time.Time {
 	b.earn(now)
@@ -82,11 +82,11 @@ func (b *bucket) advance(now time.Time) time.Time {
 	return b.next(now)
 }
 
-// earn adds what came in since, hour by hour. A clock that was set back earns nothing, and
+// earn adds what came in since, minute by minute. A clock that was set back earns nothing, and
 // one that was idle for a day starts from there: all the rest would be above the burst.
 func (b *bucket) earn(now time.Time) {
-	if day := now.Add(-hoursOfDay * time.Hour); b.when.Before(day) {
-		b.when, b.rate = day, b.week.at(day)
+	if past := now.Add(-day * time.Minute); b.when.Before(past) {
+		b.when, b.rate = past, b.week.At(past)
 	}
 	for b.when.Before(now) {
 		until := now
@@ -94,9 +94,9 @@ func (b *bucket) earn(now time.Time) {
 			until = turn
 		}
 		b.add(until.Sub(b.when))
-		b.when, b.rate = until, b.week.at(until)
+		b.when, b.rate = until, b.week.At(until)
 	}
-	b.when, b.rate = now, b.week.at(now)
+	b.when, b.rate = now, b.week.At(now)
 	b.add(0)
 }
 
@@ -125,7 +125,7 @@ func (b *bucket) next(now time.Time) time.Time {
 // set changes the rates from now on.
 func (b *bucket) set(now time.Time, w Week) {
 	b.earn(now)
-	b.week, b.rate = w, w.at(now)
+	b.week, b.rate = w, w.At(now)
 	b.add(0)
 }
 

@@ -41,7 +41,7 @@ func playBucket(t *testing.T, data []byte) {
 		data = data[2:]
 		switch what {
 		case 0:
-			b.set(now, Week{Zone: time.UTC, Rate: v * v * 10, Rules: []Rule{{Days: Always, From: 22, To: 23, Rate: v}}})
+			b.set(now, Week{Zone: time.UTC, Rate: v * v * 10, Rules: []Rule{{Days: Always, From: 22 * Hour, To: 23 * Hour, Rate: v}}})
 		case 1, 2:
 			tickets = append(tickets, b.ask([]string{"a", "b"}[v%2], 1+v*16))
 		case 3:
@@ -51,7 +51,7 @@ func playBucket(t *testing.T, data []byte) {
 		case 4:
 			until := now.Add(time.Duration(v*v) * 10 * time.Millisecond)
 			for at := now; at.Before(until); at = at.Add(10 * time.Millisecond) {
-				allowed += float64(b.week.at(at)) / 100
+				allowed += float64(b.week.At(at)) / 100
 			}
 			now = until
 		}

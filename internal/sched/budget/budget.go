@@ -144,6 +144,24 @@ func (f *Flow) Wait(ctx context.Context, bytes int64) error {
 	return ctx.Err()
 }
 
+// Free reports whether nothing bounds the flow now: to Wait would take no time. What passes unasked
+// is in no State.
+func (f *Flow) Free() bool {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	for _, b := range f.over {
+		if !b.free() {
+			return false
+		}
+	}
+	return true
+}
+
+// free reports whether the rate is unlimited at any time, and nobody waits from before it was.
+func (b *bucket) free() bool {
+	return b.week.Rate == Unlimited && len(b.week.Rules) == 0 && len(b.queue) == 0
+}
+
 // pass waits for one piece at one budget.
 func (f *Flow) pass(ctx context.Context, b *timed, piece int64) error {
 	f.s.mu.Lock()
@@ -165,7 +183,7 @@ func (f *Flow) pass(ctx context.Context, b *timed, piece int64) error {
 type State struct {
 	Name    string `json:"name"`
 	Rate    int64  `json:"rate"`    // bytes/s now; Unlimited is none
-	Passed  int64  `json:"passed"`  // bytes since the process began
+	Passed  int64  `json:"passed"`  // bytes since the process began, of those who asked
 	Runs    int    `json:"runs"`    // that pass it
 	Waiting int    `json:"waiting"` // pieces
 }

@@ -166,7 +166,7 @@ func TestNarrowHostLeavesTheLinkToOthers(t *testing.T) {
 // The night begins while transfers wait, and ends while they run.
 func TestHoursTurnWhileTransfersWait(t *testing.T) {
 	bubble(t, func(t *testing.T, ctx context.Context, b *Budgets) {
-		week := Week{Rate: 0, Zone: time.UTC, Rules: []Rule{{Days: Always, From: 22, To: 6, Rate: mib}}}
+		week := Week{Rate: 0, Zone: time.UTC, Rules: []Rule{{Days: Always, From: 22 * Hour, To: 6 * Hour, Rate: mib}}}
 		if err := b.Set("link:wan", week); err != nil {
 			t.Fatal(err)
 		}
@@ -216,11 +216,11 @@ func TestWrongBudgetsAreRefused(t *testing.T) {
 	b := New(Wall())
 	for _, w := range []Week{
 		{Rate: -2},
-		{Rules: []Rule{{Days: Always, From: 24, To: 6}}},
-		{Rules: []Rule{{Days: Always, From: 1, To: 25}}},
-		{Rules: []Rule{{From: 1, To: 2}}},
-		{Rules: []Rule{{Days: 1 << 7, From: 1, To: 2}}},
-		{Rules: []Rule{{Days: Always, From: 1, To: 2, Rate: -7}}},
+		{Rules: []Rule{{Days: Always, From: 24 * Hour, To: 6 * Hour}}},
+		{Rules: []Rule{{Days: Always, From: 1 * Hour, To: 25 * Hour}}},
+		{Rules: []Rule{{From: 1 * Hour, To: 2 * Hour}}},
+		{Rules: []Rule{{Days: 1 << 7, From: 1 * Hour, To: 2 * Hour}}},
+		{Rules: []Rule{{Days: Always, From: 1 * Hour, To: 2 * Hour, Rate: -7}}},
 	} {
 		if err := b.Set("link:wan", w); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%+v: %v", w, err)

@@ -1,11 +1,11 @@
 // Package budget keeps transfers within rates: bytes per second of a link, of a host or of
-// anything that has a name, by the hour of the week, changed while they run. Transfers
+// anything that has a name, by the minute of the week, changed while they run. Transfers
 // that share a budget share it fairly by run, whatever their connections and request sizes.
 //
 // # Use
 //
 //	b := budget.New(budget.Wall())
-//	b.Set("link:wan", budget.Week{Rate: 100 << 20, Rules: []budget.Rule{{Days: budget.Workdays, From: 8, To: 18, Rate: 20 << 20}}})
+//	b.Set("link:wan", budget.Week{Rate: 100 << 20, Rules: []budget.Rule{{Days: budget.Workdays, From: 8 * budget.Hour, To: 18 * budget.Hour, Rate: 20 << 20}}})
 //	flow := b.Join("run1", 1, "link:wan", "host:esx3")  // one for each transfer of a run
 //	err := flow.Wait(ctx, n)                            // before n bytes are asked for
 //	flow.Leave()

@@ -18,23 +18,27 @@ const (
 	Always   Days = Workdays | Weekend
 )
 
-// A Week is a rate by the hour of the week.
+// A Week is a rate by the minute of the week.
 type Week struct {
 	Rate  int64          // bytes per second where no rule says otherwise; 0 lets nothing through, Unlimited all
 	Rules []Rule         // the last that matches counts
-	Zone  *time.Location // whose clock the hours are of; nil is the local one
+	Zone  *time.Location // whose clock the rules' times are of; nil is the local one
 }
 
-// A Rule is the rate from hour From to hour To of some days: 0 <= From, To <= 24. Where To
-// is not after From it goes on to that hour of the next day: 22 to 6 is a night, which
-// belongs to the day it began on.
+// A Rule is the rate from From to To on some days, in minutes since midnight: 0 <= From, To <=
+// 24 x Hour. Where To is not after From it goes on to that time of the next day: 22 h to 6 h is
+// a night, which belongs to the day it began on.
 type Rule struct {
 	Days     Days
 	From, To int
 	Rate     int64
+	Zone     *time.Location // nil: that of the Week
 }
 
-const hoursOfDay = 24
+// Hour is an hour of a Rule's times.
+const Hour = 60
+
+const day = 24 * Hour
 
 // check returns what is wrong with w.
 func (w Week) check() error {
@@ -42,45 +46,44 @@ func (w Week) check() error {
 		return fault.New(fault.Invalid, "a rate of %d bytes/s", w.Rate)
 	}
 	for _, r := range w.Rules {
-		if r.Rate < Unlimited || r.From < 0 || r.From >= hoursOfDay || r.To < 0 || r.To > hoursOfDay || r.Days == 0 || r.Days > Always {
-			return fault.New(fault.Invalid, "a rate of %d bytes/s from %d to %d h on days %07b", r.Rate, r.From, r.To, r.Days).WithHint("hours go from 0 to 24")
+		if r.Rate < Unlimited || r.From < 0 || r.From >= day || r.To < 0 || r.To > day || r.Days == 0 || r.Days > Always {
+			return fault.New(fault.Invalid, "a rate of %d bytes/s from minute %d to %d on days %07b", r.Rate, r.From, r.To, r.Days).WithHint("a day has %d minutes", day)
 		}
 	}
 	return nil
 }
 
-// at returns the rate at t.
-func (w Week) at(t time.Time) int64 {
-	t = t.In(w.zone())
+// At returns the rate at t.
+func (w Week) At(t time.Time) int64 {
 	rate := w.Rate
 	for _, r := range w.Rules {
-		if r.covers(t.Weekday(), t.Hour()) {
+		if r.covers(t.In(w.zone(r))) {
 			rate = r.Rate
 		}
 	}
 	return rate
 }
 
-func (r Rule) covers(day time.Weekday, hour int) bool {
+func (r Rule) covers(t time.Time) bool {
+	today, at := t.Weekday(), t.Hour()*Hour+t.Minute()
 	if r.From < r.To {
-		return r.Days.has(day) && hour >= r.From && hour < r.To
+		return r.Days.has(today) && at >= r.From && at < r.To
 	}
-	yesterday := (day + 6) % 7
-	return r.Days.has(day) && hour >= r.From || r.Days.has(yesterday) && hour < r.To
+	yesterday := (today + 6) % 7
+	return r.Days.has(today) && at >= r.From || r.Days.has(yesterday) && at < r.To
 }
 
 func (d Days) has(day time.Weekday) bool { return d>>day&1 == 1 }
 
-// turn returns the end of t's hour, on the clock that counts: rates change there only.
-func (w Week) turn(t time.Time) time.Time {
-	t = t.In(w.zone())
-	into := time.Duration(t.Minute())*time.Minute + time.Duration(t.Second())*time.Second + time.Duration(t.Nanosecond())
-	return t.Add(time.Hour - into)
-}
+// turn returns the end of t's minute: rates change there only, whatever the zone.
+func (w Week) turn(t time.Time) time.Time { return t.Truncate(time.Minute).Add(time.Minute) }
 
-func (w Week) zone() *time.Location {
-	if w.Zone == nil {
-		return time.Local
+func (w Week) zone(r Rule) *time.Location {
+	switch {
+	case r.Zone != nil:
+		return r.Zone
+	case w.Zone != nil:
+		return w.Zone
 	}
-	return w.Zone
+	return time.Local
 }

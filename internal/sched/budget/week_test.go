@@ -8,10 +8,10 @@ import (
 
 func TestHoursOfTheWeek(t *testing.T) {
 	w := Week{Rate: 1, Zone: time.UTC, Rules: []Rule{
-		{Days: Workdays, From: 8, To: 18, Rate: 2},
-		{Days: 1 << time.Friday, From: 22, To: 6, Rate: 3},
-		{Days: 1 << time.Sunday, From: 0, To: 24, Rate: 4},
-		{Days: 1 << time.Saturday, From: 12, To: 12, Rate: 5}, // a day from noon to noon
+		{Days: Workdays, From: 8 * Hour, To: 18 * Hour, Rate: 2},
+		{Days: 1 << time.Friday, From: 22 * Hour, To: 6 * Hour, Rate: 3},
+		{Days: 1 << time.Sunday, From: 0, To: 24 * Hour, Rate: 4},
+		{Days: 1 << time.Saturday, From: 12 * Hour, To: 12 * Hour, Rate: 5}, // a day from noon to noon
 	}}
 	for _, c := range []struct {
 		at   string
@@ -35,7 +35,7 @@ func TestHoursOfTheWeek(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := w.at(at); got != c.rate {
+		if got := w.At(at); got != c.rate {
 			t.Errorf("%s: %d, want %d", c.at, got, c.rate)
 		}
 	}
@@ -49,14 +49,14 @@ func TestHoursAreOfTheZonesClock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := Week{Rate: 1, Zone: zone, Rules: []Rule{{Days: Always, From: 2, To: 4, Rate: 2}}}
+		w := Week{Rate: 1, Zone: zone, Rules: []Rule{{Days: Always, From: 2 * Hour, To: 4 * Hour, Rate: 2}}}
 		end := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 		for at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC); at.Before(end); at = at.Add(15 * time.Minute) {
 			hour, want := at.In(zone).Hour(), int64(1)
 			if hour == 2 || hour == 3 {
 				want = 2
 			}
-			if got := w.at(at); got != want {
+			if got := w.At(at); got != want {
 				t.Fatalf("%s: %d at %v", name, got, at.In(zone))
 			}
 			turn := w.turn(at)

@@ -1,0 +1,31 @@
+package planfile
+
+import "sync"
+
+// latest is the plan that was parsed last, and found right. Whoever carries one out has it parsed
+// by each who reads it (the command, the record, the scheduler, the mover), one after the other
+// before its first VM moves: 10,000 entries take 0.1 s and 60 MB of garbage each time.
+var latest struct {
+	mu   sync.Mutex
+	text string
+	file *File
+}
+
+// parsed returns a copy of the latest, if it is of that text. What is below its first level is
+// shared: nobody changes that.
+func parsed(text []byte) *File {
+	latest.mu.Lock()
+	defer latest.mu.Unlock()
+	if latest.file == nil || latest.text != string(text) {
+		return nil
+	}
+	file := *latest.file
+	return &file
+}
+
+func keep(text []byte, file *File) {
+	kept := *file
+	latest.mu.Lock()
+	defer latest.mu.Unlock()
+	latest.text, latest.file = string(text), &kept
+}

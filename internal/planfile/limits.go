@@ -1,0 +1,52 @@
+package planfile
+
+import (
+	"slices"
+
+	"github.com/decamp/decamp/internal/sched/budget"
+)
+
+// Week is the file's bandwidth as a budget. In the file the first entry that is in force
+// counts, in a budget the last rule.
+func (l *Limits) Week() budget.Week {
+	w := budget.Week{Rate: budget.Unlimited}
+	for _, b := range slices.Backward(l.Bandwidth) {
+		if b.empty() {
+			w.Rate, w.Rules = int64(b.Rate), nil
+			continue
+		}
+		w.Rules = append(w.Rules, budget.Rule{
+			Days: b.days(), From: int(b.From), To: int(b.To), Rate: int64(b.Rate), Zone: b.zone(),
+		})
+	}
+	return w
+}
+
+// days are those on which the window begins, as a budget has them.
+func (w *Window) days() (set budget.Days) {
+	for i, day := range days {
+		if len(w.Days) == 0 || slices.Contains(w.Days, Day(day)) {
+			set |= 1 << i
+		}
+	}
+	return set
+}
+
+// The resources of sched that a file limits, of one host.
+const (
+	hostVMs   = "/vms"
+	hostDisks = "/disks"
+)
+
+// Capacities are the units of sched's resources that the file says, for a host: "host:esx1/vms".
+// What it does not say is left out.
+func (h HostLimits) Capacities(host string) map[string]int64 {
+	units := map[string]int64{}
+	if h.VMs > 0 {
+		units["host:"+host+hostVMs] = int64(h.VMs)
+	}
+	if h.Disks > 0 {
+		units["host:"+host+hostDisks] = int64(h.Disks)
+	}
+	return units
+}
