@@ -1,0 +1,38 @@
+package roster
+
+import (
+	"context"
+	"database/sql"
+)
+
+// Limit is what operators say of a resource of the scheduler's or of a budget:
+// "host:esx1/vms" 20, "host:esx1/rate" 100000000 bytes a second.
+type Limit struct {
+	Name  string `json:"name"`
+	Units int64  `json:"units"` // less than 0: as if nobody had said anything
+	Rev   int64  `json:"rev"`
+}
+
+// SetLimit has a limit stand from now on. Less than 0 takes it back.
+func (r *Roster) SetLimit(ctx context.Context, name string, units int64) error {
+	return r.write(ctx, "set limit "+name, 1, func(x *tx) error {
+		n, err := x.exec(`INSERT INTO limits (name, units, rev) VALUES ($1, $2, $3)
+			ON CONFLICT (name) DO UPDATE SET units = excluded.units, rev = excluded.rev WHERE limits.units <> excluded.units`, name, units, x.rev)
+		if err == nil && n == 0 {
+			err = errSame
+		}
+		return err
+	})
+}
+
+func scanLimit(row scanner) (l Limit, err error) { return l, row.Scan(&l.Name, &l.Units, &l.Rev) }
+
+// Limits returns those that stand, by name.
+func (r *Roster) Limits(ctx context.Context) ([]Limit, error) {
+	var all []Limit
+	err := r.see(ctx, "list limits", func(ctx context.Context, t *sql.Tx) (err error) {
+		all, err = query(ctx, t, scanLimit, `SELECT name, units, rev FROM limits WHERE units >= 0 ORDER BY name`)
+		return err
+	})
+	return all, err
+}

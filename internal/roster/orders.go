@@ -1,0 +1,234 @@
+package roster
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// ends reports whether an order is to give up.
+func (o Order) ends() bool { return o == Cancel || o == Rollback }
+
+// again is how a VM is queued once more, from the beginning of its tries: $1 is the revision.
+// One that was undone has nothing left.
+const again = `UPDATE vms SET state = 'queued', ord = '', attempts = 0, not_before = 0, ended = 0, failure = '', step = '', waits = '', rev = $1,
+	asks  = CASE WHEN began > 0 AND state <> 'canceled' THEN 'again' ELSE 'first' END,
+	began = CASE WHEN state = 'canceled' THEN 0 ELSE began END `
+
+// undone is how VMs end of which nothing was ever begun: $1 is the revision, $2 the time.
+const undone = `UPDATE vms SET state = 'canceled', asks = '', waits = '', ended = $2, rev = $1 WHERE began = 0 AND state IN ('queued', 'failed') `
+
+// undo is how failed VMs are queued for somebody to take away what they left.
+const undo = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'failed' `
+
+// OrderVM has o stand for a VM. Retry, and what ends a VM that never began, is done at once.
+// What contradicts its state is fault.Conflict.
+func (r *Roster) OrderVM(ctx context.Context, k Key, o Order) error {
+	return r.write(ctx, orderName(o)+" "+k.String(), 1, func(x *tx) error {
+		v, err := oneVM(x.ctx, x.Tx, k)
+		if errors.Is(err, sql.ErrNoRows) {
+			return noVM(k)
+		}
+		if err != nil {
+			return err
+		}
+		p, err := x.need(k.Plan)
+		if err != nil {
+			return err
+		}
+		if err := o.fits(v, p.Order); err != nil {
+			return err
+		}
+		if err := x.orderVM(v, o); err != nil {
+			return err
+		}
+		return x.revive(p, k.VM)
+	})
+}
+
+// Retry is OrderVM with that order.
+func (r *Roster) Retry(ctx context.Context, k Key) error { return r.OrderVM(ctx, k, Retry) }
+
+func orderName(o Order) string {
+	if o == GoOn {
+		return "resume"
+	}
+	return string(o)
+}
+
+func (x *tx) orderVM(v VM, o Order) error {
+	if o == Retry {
+		_, err := x.exec(again+`WHERE plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM)
+		return err
+	}
+	if v.State == Canceled || v.Order == o && v.State != Failed {
+		return errSame
+	}
+	_, err := x.exec(`UPDATE vms SET ord = $1, rev = $2 WHERE plan = $3 AND vm = $4`, o, x.rev, v.Plan, v.VM)
+	if err != nil || !o.ends() {
+		return err
+	}
+	if _, err := x.exec(undone+`AND plan = $3 AND vm = $4`, x.rev, x.now, v.Plan, v.VM); err != nil {
+		return err
+	}
+	_, err = x.exec(undo+`AND plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM)
+	return err
+}
+
+// revive has an ended plan run again when one of its VMs does.
+func (x *tx) revive(p Plan, vm string) error {
+	if p.State != PlanEnded {
+		return nil
+	}
+	var alive int
+	err := x.row(`SELECT count(*) FROM vms WHERE plan = $1 AND vm = $2 AND state = 'queued'`, []any{p.Name, vm}, &alive)
+	if err != nil || alive == 0 {
+		return err
+	}
+	return x.reopen(p)
+}
+
+// reopen has a plan go on where it stood before it ended.
+func (x *tx) reopen(p Plan) error {
+	state := PlanRunning
+	if p.Listed.IsZero() {
+		state = PlanListing
+	}
+	_, err := x.exec(`UPDATE plans SET state = $1, failure = '', ended = 0, rev = $2 WHERE name = $3`, state, x.rev, p.Name)
+	return err
+}
+
+// fits reports what of a VM contradicts the order. of is its plan's.
+func (o Order) fits(v VM, of Order) error {
+	no := func(why, hint string, args ...any) error {
+		return fault.New(fault.Conflict, "VM %s %s", v.Name, why).WithHint(hint, args...)
+	}
+	plan, at := fault.Quote(v.Plan), fault.Quote(v.Key.String())
+	ending := v.Order.ends() && !v.State.Over()
+	switch {
+	case o == Retry && v.State == Done, o.ends() && v.State == Done:
+		return no("is published already", "what is published is for you to delete at the target")
+	case o == Retry && of.ends() && !v.State.Over(), o == Retry && ending:
+		return no("is being canceled", "wait until it is: decamp watch %s", plan)
+	case o == Retry && of.ends():
+		return no("is of a plan that is canceled", "decamp retry %s takes up all of it", plan)
+	case o == Retry && v.State == Stranded:
+		return no("waits for worker "+v.Worker+", which has its images", "start that worker")
+	case o == Retry && (v.State == Assigned || v.State == Running):
+		return no("is "+string(v.State), "pause it, or cancel it and retry then")
+	case o == Retry || o.ends():
+		return nil
+	case v.State.Over():
+		return no("is "+string(v.State), "decamp retry %s begins again", at)
+	case of.ends() || ending:
+		return no("is being canceled", "wait until it is, then: decamp retry %s", at)
+	case o == CutOver && !v.Warm:
+		return no("is moved cold: it is switched off before its copy", "nothing: it is cut over as soon as it is copied")
+	}
+	return nil
+}
+
+// OrderPlan has o stand for all VMs of a plan. Retry, and what ends VMs that never began, is
+// done at once. What contradicts the state of the plan is fault.Conflict.
+func (r *Roster) OrderPlan(ctx context.Context, name string, o Order) error {
+	return r.write(ctx, orderName(o)+" plan "+name, 1, func(x *tx) error {
+		p, err := x.need(name)
+		if err != nil {
+			return err
+		}
+		if o == Retry {
+			return x.retryPlan(p)
+		}
+		if err := x.fitsPlan(p, o); err != nil {
+			return err
+		}
+		if p.Order == o && p.State != PlanEnded {
+			return errSame
+		}
+		if _, err := x.exec(`UPDATE plans SET ord = $1, rev = $2 WHERE name = $3`, o, x.rev, name); err != nil || !o.ends() {
+			return err
+		}
+		return x.endPlan(p)
+	})
+}
+
+// endPlan cancels what never began, and has what failed be undone.
+func (x *tx) endPlan(p Plan) error {
+	canceled, err := x.exec(undone+`AND plan = $3`, x.rev, x.now, p.Name)
+	if err != nil {
+		return err
+	}
+	queued, err := x.exec(undo+`AND plan = $2`, x.rev, p.Name)
+	switch {
+	case err != nil || p.State != PlanEnded:
+		return err
+	case queued > 0:
+		return x.reopen(p)
+	case canceled == 0 && !p.Order.ends():
+		return fault.New(fault.Conflict, "plan %s has ended, and nothing is left of it to undo", p.Name).
+			WithHint("what is published is for you to delete at the target")
+	}
+	return nil
+}
+
+// retryPlan queues all that did not come to a good end. What an order to give up has not undone
+// yet is waited for, but for VMs whose worker is gone.
+func (x *tx) retryPlan(p Plan) error {
+	if err := x.undoneYet(p); err != nil {
+		return err
+	}
+	n, err := x.exec(again+`WHERE plan = $2 AND state IN ('failed', 'canceled')`, x.rev, p.Name)
+	if err != nil {
+		return err
+	}
+	if n == 0 && p.Failure == nil && !p.Order.ends() {
+		return fault.New(fault.Conflict, "no VM of plan %s has failed or was canceled", p.Name).WithHint("decamp status %s says where each stands", fault.Quote(p.Name))
+	}
+	if p.Order.ends() {
+		if _, err := x.exec(`UPDATE plans SET ord = '', rev = $1 WHERE name = $2`, x.rev, p.Name); err != nil {
+			return err
+		}
+	}
+	if p.State == PlanEnded {
+		return x.reopen(p)
+	}
+	return nil
+}
+
+func (x *tx) undoneYet(p Plan) error {
+	if !p.Order.ends() {
+		return nil
+	}
+	var left int
+	err := x.row(`SELECT count(*) FROM vms WHERE plan = $1 AND state IN ('queued', 'assigned', 'running')`, []any{p.Name}, &left)
+	if err == nil && left > 0 {
+		err = fault.New(fault.Conflict, "plan %s is being canceled: %d of its VMs are not undone yet", p.Name, left).
+			WithHint("wait until they are: decamp watch %s", fault.Quote(p.Name))
+	}
+	return err
+}
+
+func (x *tx) fitsPlan(p Plan, o Order) error {
+	no := func(why, hint string, args ...any) error {
+		return fault.New(fault.Conflict, "plan %s %s", p.Name, why).WithHint(hint, args...)
+	}
+	name := fault.Quote(p.Name)
+	switch {
+	case o.ends():
+		return nil
+	case p.State == PlanEnded:
+		return no("has ended", "decamp retry %s begins again what failed", name)
+	case p.Order.ends():
+		return no("is being canceled", "wait until it is, then: decamp retry %s", name)
+	case o == CutOver:
+		var warm int
+		err := x.row(`SELECT count(*) FROM (SELECT 1 FROM vms WHERE plan = $1 AND warm LIMIT 1) AS w`, []any{p.Name}, &warm)
+		if err == nil && warm == 0 && p.State != PlanListing {
+			err = no("has no VM that is moved while it runs", "nothing: each is cut over as soon as it is copied")
+		}
+		return err
+	}
+	return nil
+}
