@@ -24,7 +24,11 @@ type copyStep struct{}
 func (copyStep) Name() string { return "copy" }
 
 func (copyStep) Run(ctx context.Context, r *Run) error {
-	if err := r.unchanged(ctx); err != nil {
+	if err := r.takeTurn(ctx, r.copyStage()); err != nil {
+		return err
+	}
+	defer r.turn.back()
+	if err := r.unchangedLately(ctx); err != nil {
 		return err
 	}
 	stages := make([]plan.Stage, len(r.Facts.Images))
@@ -43,6 +47,14 @@ func (copyStep) Run(ctx context.Context, r *Run) error {
 		r.addStage(s)
 	}
 	return nil
+}
+
+// copyStage: what a warm run copies as a cold one does, it mends while the VM is off.
+func (r *Run) copyStage() Stage {
+	if r.Facts.Warm != nil {
+		return AtCutover
+	}
+	return r.stage()
 }
 
 // Undo removes the images and their manifests.
@@ -65,6 +77,14 @@ func (r *Run) unchanged(ctx context.Context) error {
 		return err
 	}
 	return r.unchangedSince(r.Facts.VM, vm)
+}
+
+// unchangedLately is unchanged, but does not ask again where preflight was a moment ago.
+func (r *Run) unchangedLately(ctx context.Context) error {
+	if vm := r.sight.recent(r.opts.Now()); vm != nil {
+		return r.unchangedSince(r.Facts.VM, vm)
+	}
+	return r.unchanged(ctx)
 }
 
 // unchangedSince makes sure that the VM is off, and what it was.
@@ -130,6 +150,8 @@ func (r *Run) transfer(ctx context.Context, img target.Image, c *image.Copying) 
 		Target:   c.Target,
 		Manifest: c.Log,
 		Progress: r.meter(img.Key).copying,
+		Pace:     r.Rig.Pace,
+		Free:     r.Rig.Free,
 		ReadBack: placed{r.Rig.Target, img}.ReadUnfinished,
 	})
 }
@@ -140,6 +162,7 @@ func add(a, b blockcopy.Result) blockcopy.Result {
 	a.Read += b.Read
 	a.Written += b.Written
 	a.ReadTime += b.ReadTime
+	a.PaceWait += b.PaceWait
 	a.HashTime += b.HashTime
 	a.WindowWait += b.WindowWait
 	a.WriteTime += b.WriteTime

@@ -19,6 +19,11 @@ func (m *Migrator) Discard(ctx context.Context, id plan.ID, rig Rig) error {
 	if err != nil {
 		return err
 	}
+	release, err := m.hold(ctx, p, rig)
+	if err != nil {
+		return err
+	}
+	defer release()
 	st, err := m.engine.Status(ctx, string(id))
 	if err != nil {
 		return err

@@ -25,6 +25,9 @@
 //   - Until commit begins, Discard leaves neither image nor record. After it, nothing is
 //     undone.
 //   - Whatever fails is continued by the same command: the run finds itself by its plan.
+//   - While a run is driven, nobody else has its images: another process is refused, also one
+//     with records of its own, until this one is dead.
+//   - A run that waits for its turn (Rig.Turn) has no snapshot, and its VM is not off for it.
 //
 // # What is not
 //

@@ -37,6 +37,9 @@ type world struct {
 	reads     map[int32][]disk.Range // what Transfer read, by disk
 	ops       []string
 	guest     workload
+	line      *line // that runs wait in for their turn; may be nil
+	epoch     int64
+	held      bool // somebody has the images
 }
 
 const mib = 1 << 20
@@ -182,6 +185,21 @@ type memImage struct {
 	now      []byte // what a read returns
 	medium   []byte // what survives
 	finished bool
+}
+
+func (t memTarget) Hold(context.Context, *inventory.VM) (func() error, error) {
+	t.w.mu.Lock()
+	defer t.w.mu.Unlock()
+	if t.w.held {
+		return nil, fault.New(fault.Transient, "another decamp has them")
+	}
+	t.w.held = true
+	return func() error {
+		t.w.mu.Lock()
+		defer t.w.mu.Unlock()
+		t.w.held = false
+		return nil
+	}, nil
 }
 
 func (t memTarget) Plan(ctx context.Context, vm *inventory.VM) ([]target.Image, error) {
@@ -354,7 +372,7 @@ func (w *world) powerCut() {
 // rig is the world as a run sees it.
 func (w *world) rig(t *testing.T, dir string) Rig {
 	t.Helper()
-	return Rig{Source: fakeSource{w}, Transport: fakeTransport{w}, Target: memTarget{w, dir},
+	return Rig{Source: fakeSource{w}, Transport: fakeTransport{w}, Target: memTarget{w, dir}, Turn: w.line.asked(), Epoch: w.epoch,
 		Open: func(_ context.Context, d transport.Disk) (disk.Source, error) {
 			return &memSource{w: w, key: d.Disk.Key, data: w.disks[d.Disk.Key]}, nil
 		}}

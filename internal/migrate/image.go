@@ -68,10 +68,15 @@ func (r *Run) anew(img target.Image, why string) {
 	r.tell(plan.Event{Kind: plan.DiskAnew, Disk: img.Key, Message: why})
 }
 
-// info is the identity a manifest is bound to.
+// info is the identity a manifest is bound to. What a warm run copied is of a VM that ran on:
+// a cold one must not take it for the disk as it is.
 func (r *Run) info(img target.Image) manifest.Info {
-	return manifest.Info{
+	i := manifest.Info{
 		Disk: fmt.Sprint(img.Key), Size: img.Size,
 		Source: fmt.Sprintf("%s %s %s %d", r.Plan.ID, r.Plan.VM.Ref, r.Plan.VM.InstanceUUID, img.Key),
 	}
+	if r.Plan.Warm {
+		i.Source += " warm"
+	}
+	return i
 }

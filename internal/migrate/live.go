@@ -10,17 +10,17 @@ import (
 // Live is what a warm run needs of the host besides Source. Its methods are idempotent:
 // each may run again after a crash.
 type Live interface {
-	// MayChange returns ErrReadOnly where the host is known to change nothing for us. Nil:
-	// it does, or nobody knows.
-	MayChange(ctx context.Context) error
+	// MayChange returns ErrReadOnly where it is known that nobody may freeze or switch the VM
+	// for us. Nil: somebody may, or nobody knows.
+	MayChange(ctx context.Context, vm inventory.MoRef) error
 
 	// Track turns change tracking on or off. fault.Unsupported: it cannot be had, be it for
 	// the VM or for the role. ErrReadOnly: nor can anything else.
 	Track(ctx context.Context, vm inventory.MoRef, on bool) error
 
 	// Freeze takes a snapshot of that name, or finds the one that is there. ErrReadOnly: the
-	// licence allows none. What it makes
-	// is removed by Thaw, or by whoever cleans up after a run that was given up.
+	// licence allows none. What it makes is removed by Thaw, or by whoever cleans up after a
+	// run that was given up.
 	Freeze(ctx context.Context, vm inventory.MoRef, name string) (Frozen, error)
 
 	// Frozen returns the snapshot of that name; empty if there is none.
@@ -28,6 +28,9 @@ type Live interface {
 
 	// Thaw removes our snapshot of that name, and merges what it left. None is no error.
 	Thaw(ctx context.Context, vm inventory.MoRef, name string) error
+
+	// SnapshotNames lists all snapshots of the VM, others' too.
+	SnapshotNames(ctx context.Context, vm inventory.MoRef) ([]string, error)
 
 	// Changed tells the areas of a disk that were written between the moment since and a
 	// snapshot, or with an empty one, the powered-off VM. fault.Unsupported: nobody knows.

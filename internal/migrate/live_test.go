@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 
@@ -109,7 +110,9 @@ func (w *world) readable(d transport.Disk) ([]byte, error) {
 
 func refOf(name string) inventory.MoRef { return inventory.MoRef("snap-" + name) }
 
-func (s fakeSource) MayChange(ctx context.Context) error { return s.w.op(ctx, "may change") }
+func (s fakeSource) MayChange(ctx context.Context, _ inventory.MoRef) error {
+	return s.w.op(ctx, "may change")
+}
 
 func (s fakeSource) Track(ctx context.Context, _ inventory.MoRef, on bool) error {
 	if err := s.w.op(ctx, "track"); err != nil {
@@ -160,6 +163,15 @@ func (s fakeSource) Frozen(ctx context.Context, _ inventory.MoRef, name string) 
 		return "", nil
 	}
 	return refOf(name), nil
+}
+
+func (s fakeSource) SnapshotNames(ctx context.Context, _ inventory.MoRef) ([]string, error) {
+	if err := s.w.op(ctx, "snapshots"); err != nil {
+		return nil, err
+	}
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	return slices.Collect(maps.Keys(s.w.guest.snapshots)), nil
 }
 
 func (s fakeSource) Thaw(ctx context.Context, _ inventory.MoRef, name string) error {

@@ -33,6 +33,10 @@ type Rig struct {
 	Transport transport.Transport
 	Target    target.Target
 
+	// Seen is the VM as the caller has just read it by Source: a cold run does not read it again
+	// to begin with. Nil: it does.
+	Seen *inventory.VM
+
 	// Open opens a disk of the source for a second, independent reading: the spot check,
 	// and the look at the source when a copy is resumed. Nil leaves both out.
 	Open func(ctx context.Context, d transport.Disk) (disk.Source, error)
@@ -44,6 +48,20 @@ type Rig struct {
 	// Settled is told when the run needs no transfer of a disk, or no other one, by the
 	// disk's key; it may be told so more than once, and change its mind. Nil: nobody asks.
 	Settled func(disk int32)
+
+	// Pace returns when so many bytes may be asked of the source (transport.Job). Nil: at once.
+	Pace func(ctx context.Context, bytes int64) error
+
+	// Free reports whether Pace need not be asked now (transport.Job). Nil: nobody knows.
+	Free func() bool
+
+	// Epoch goes up with each process that takes the run over from another. It is part of its
+	// snapshots' names. 0: nobody counts.
+	Epoch int64
+
+	// Turn returns when the run may transfer, and what gives the right back. It is asked by one
+	// step at a time, and waits as long as ctx. Nil: at once.
+	Turn func(ctx context.Context, s Stage) (giveBack func(), err error)
 }
 
 // Permit is what the user allows this time. It is not part of the plan.
@@ -66,6 +84,7 @@ type Options struct {
 	Disks    int             // copied at once; default 4
 	Log      *slog.Logger    // default discards
 	Notify   plan.Subscriber // told everything; nil is fine
+	Shared   bool            // with other processes: one of their runs is taken over by Migrate
 	Attempts int             // at a disk that fails for a passing reason without getting further; default 6
 	Now      func() time.Time
 	Sleep    func(context.Context, time.Duration) error
@@ -103,11 +122,14 @@ type Migrator struct {
 	store  *plan.Store
 	opts   Options
 
+	orders  orders // by the clock of opts
+	cancels orders // by the real one, for those who watch
+
 	mu   sync.Mutex
 	runs map[plan.ID]*attendance // by Migrate, while it is there
 
-	telling sync.Mutex // held while one event is journaled and told: they come in order
-	warning sync.Mutex // held while a run's warnings grow: its disks are copied in parallel
+	notifying sync.Mutex // held while somebody is told an event: one at a time
+	warning   sync.Mutex // held while a run's warnings grow: its disks are copied in parallel
 }
 
 // attendance is what a run needs of the process that drives it.
@@ -115,13 +137,16 @@ type attendance struct {
 	rig     Rig
 	permit  Permit
 	journal *plan.Journal
+	telling sync.Mutex // held while one event is journaled and told: they come in order
+	turn    turn
+	sight   sight
 
 	late bool // to be given up: commit has begun. Migrator.mu guards it
 }
 
 // New registers the migration with engine, which must not be launched yet.
 func New(engine *flow.Engine, store *plan.Store, o Options) *Migrator {
-	m := &Migrator{engine: engine, store: store, opts: o.withDefaults(), runs: map[plan.ID]*attendance{}}
+	m := &Migrator{engine: engine, store: store, orders: orders{store: store}, cancels: orders{store: store}, opts: o.withDefaults(), runs: map[plan.ID]*attendance{}}
 	m.register()
 	return m
 }
@@ -134,20 +159,44 @@ type Outcome struct {
 }
 
 // Migrate carries out p, or continues it where an earlier attempt ended. A plan that is
-// done and still published is not done again. If ctx ends, the step under way is stopped
+// done and still published is not done again. Images that another process has are
+// fault.Transient. If ctx ends, the step under way is stopped
 // and the run can be continued; the error is then fault.Canceled.
 func (m *Migrator) Migrate(ctx context.Context, p plan.Plan, rig Rig, permit Permit) (Outcome, error) {
+	release, err := m.hold(ctx, p, rig)
+	if err != nil {
+		return Outcome{}, err
+	}
+	defer release()
 	p, repeated, err := m.admit(ctx, p, rig)
 	if err != nil {
 		return Outcome{}, err
 	}
-	if !repeated {
-		if err := m.attend(ctx, p, &attendance{rig: rig, permit: permit}); err != nil {
-			return Outcome{}, err
-		}
+	if repeated {
+		err = m.tellDone(p.ID)
+	} else {
+		err = m.attend(ctx, p, &attendance{rig: rig, permit: permit})
+	}
+	if err != nil {
+		return Outcome{}, err
 	}
 	facts, err := m.facts(ctx, p.ID)
 	return Outcome{Run: p.ID, Facts: facts, Repeated: repeated}, err
+}
+
+// hold keeps other processes away from the images, from before the first look at them until the
+// run is left: also between its transfers, while they are verified and when they are published.
+func (m *Migrator) hold(ctx context.Context, p plan.Plan, rig Rig) (release func(), err error) {
+	vm := &inventory.VM{Ref: p.VM.Ref, Name: p.VM.Name, UUID: p.VM.UUID, InstanceUUID: p.VM.InstanceUUID}
+	free, err := rig.Target.Hold(ctx, vm)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		if err := free(); err != nil { // whoever died has no lock either
+			m.opts.Log.Warn("lock of the images is left", "run", p.ID, "err", err)
+		}
+	}, nil
 }
 
 // admit records the plan. A run that is done begins afresh if what it published is gone,
@@ -202,10 +251,16 @@ func (m *Migrator) attend(ctx context.Context, p plan.Plan, a *attendance) (err 
 	defer m.leave(p.ID)
 	m.tell(p.ID, plan.Event{Kind: plan.RunBegan})
 	err = m.obey(ctx, p)
+	a.turn.end()
 	if err != nil && p.Warm {
 		m.letGo(ctx, p, a)
 	}
-	m.tell(p.ID, ending(err))
+	switch unsaid := m.journal(p.ID, ending(err)); {
+	case err == nil:
+		return unsaid // the next Migrate has nothing to do but to say it
+	case unsaid != nil:
+		m.opts.Log.Error("the end of an attempt is not journaled", "run", p.ID, "err", unsaid)
+	}
 	return err
 }
 
@@ -225,15 +280,11 @@ func (m *Migrator) obey(ctx context.Context, p plan.Plan) error {
 
 // watch calls stop when the run is ordered to be given up. It returns when ctx ends.
 func (m *Migrator) watch(ctx context.Context, id plan.ID, stop func()) {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
 	for {
-		if o, err := m.store.Order(id); err == nil && o == plan.GiveUp {
+		if o, err := m.cancels.of(id, time.Now()); err == nil && o == plan.GiveUp {
 			m.unlessLate(id, stop)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if transport.Sleep(ctx, untilTick(time.Now(), watchEvery)) != nil {
 			return
 		}
 	}
@@ -262,13 +313,15 @@ func (m *Migrator) leave(id plan.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.runs, id)
+	m.orders.forget(id)
+	m.cancels.forget(id)
 }
 
 // drive starts the flow and waits for it. When ctx ends it stops the flow and waits for
 // the step to let go of the images.
 func (m *Migrator) drive(ctx context.Context, p plan.Plan) error {
 	run := string(p.ID)
-	if err := m.engine.Start(ctx, run, flowOf(p), p); err != nil {
+	if err := m.begin(ctx, p); err != nil {
 		return err
 	}
 	err := m.engine.Wait(ctx, run)
@@ -276,6 +329,17 @@ func (m *Migrator) drive(ctx context.Context, p plan.Plan) error {
 		return err
 	}
 	return m.stop(run)
+}
+
+// begin starts the flow, or has it go on. Where processes share runs it goes on from what
+// another one recorded: who calls Migrate has the claim.
+func (m *Migrator) begin(ctx context.Context, p plan.Plan) error {
+	if m.opts.Shared {
+		if err := m.engine.TakeOver(ctx, string(p.ID)); !fault.Is(err, fault.NotFound) {
+			return err
+		}
+	}
+	return m.engine.Start(ctx, string(p.ID), flowOf(p), p)
 }
 
 // flowOf is the pipeline of a plan.
@@ -286,13 +350,11 @@ func flowOf(p plan.Plan) string {
 	return flowName
 }
 
-// stop cancels a run and waits until its step has returned.
+// stop ends what is done of a run here, and waits until its step has returned. Another process
+// may have taken the run over, and the record may be out of reach: neither keeps it from
+// stopping.
 func (m *Migrator) stop(run string) error {
-	ctx := context.Background() // cleaning up outlives the cancellation; Wait ends when the step does
-	if err := m.engine.Cancel(ctx, run); err != nil {
-		return err
-	}
-	if err := m.engine.Wait(ctx, run); err == nil || !fault.Is(err, fault.Canceled) {
+	if err := m.engine.Halt(run); err == nil || !fault.Is(err, fault.Canceled) {
 		return err
 	}
 	return fault.New(fault.Canceled, "run %s was stopped", run).

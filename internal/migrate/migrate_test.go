@@ -40,7 +40,16 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
-	return &bench{world: newWorld(), t: t, dir: t.TempDir()}
+	b := &bench{world: newWorld(), t: t, dir: t.TempDir()}
+	t.Cleanup(b.letGo) // package testing keeps it, and there are hundreds of tests
+	return b
+}
+
+// letGo lets go of the world, and of what leads to it.
+func (b *bench) letGo() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.world, b.onEvent, b.flipAtVerify, b.meddle, b.events = nil, nil, nil, nil, nil
 }
 
 func (b *bench) notify(e plan.Event) {
@@ -88,7 +97,8 @@ func (b *bench) process() *process {
 	if err := e.Launch(); err != nil {
 		b.t.Fatal(err)
 	}
-	b.t.Cleanup(func() { e.Close() })
+	open := e
+	b.t.Cleanup(func() { open.Close(); open = nil }) // package testing keeps the function
 	return &process{m, e, store}
 }
 
@@ -196,6 +206,36 @@ func TestDoneRunIsNotDoneAgain(t *testing.T) {
 	again, err := b.migrate(Permit{})
 	if err != nil || !again.Repeated || len(b.reads) > 0 || again.Facts.Verified[0] != first.Facts.Verified[0] {
 		t.Fatalf("again: %+v, %v; read %v", again, err, b.reads)
+	}
+}
+
+// Killed between the record of its end and its journal, a run that is done says so the next time.
+func TestDoneRunSaysSoInItsJournal(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if _, err := b.migrate(Permit{}); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(b.dir, "state", "runs", string(b.plan().ID), "journal.jsonl")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(text), "\n")
+	if err := os.WriteFile(path, []byte(strings.Join(lines[:len(lines)-2], "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store := plan.NewStore(filepath.Join(b.dir, "state"))
+	for _, want := range []plan.State{plan.Open, plan.Done, plan.Done} {
+		if r, err := store.Run(b.plan().ID); err != nil || r.State != want {
+			t.Fatalf("run %s, %v; want %s", r.State, err, want)
+		}
+		if again, err := b.migrate(Permit{}); err != nil || !again.Repeated {
+			t.Fatalf("again: %+v, %v", again, err)
+		}
+	}
+	if now, err := os.ReadFile(path); err != nil || len(strings.SplitAfter(string(now), "\n")) != len(lines) {
+		t.Errorf("journal %s, %v", now, err)
 	}
 }
 

@@ -1,9 +1,11 @@
 package migrate
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
+	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
 )
 
@@ -47,6 +49,19 @@ func (r *Run) outlook(now time.Time) plan.Outlook {
 	}
 	o.Outage += at(o.Delta, perSecond(last.Copied, last.Proved))
 	return o
+}
+
+// passRate is how fast a full pass is said to be before one was measured, in bytes per second:
+// what one disk of a host gives on a common network.
+const passRate = 100 << 20
+
+// FullPass says how much a round reads that compares all of a VM, and how long that takes.
+func FullPass(vm *inventory.VM) string {
+	var n int64
+	for _, d := range vm.Disks {
+		n += cmp.Or(d.Used, d.Capacity)
+	}
+	return fmt.Sprintf("%d MiB, about %v at %d MiB/s", n>>20, max(time.Second, at(n, passRate).Round(time.Second)), passRate>>20)
 }
 
 func perSecond(n int64, d time.Duration) int64 {

@@ -4,8 +4,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
 )
+
+// A full pass reads what is allocated, where that is known.
+func TestFullPass(t *testing.T) {
+	t.Parallel()
+	for want, disks := range map[string][]inventory.Disk{
+		"0 MiB, about 1s at 100 MiB/s":          nil,
+		"130560 MiB, about 21m46s at 100 MiB/s": {{Capacity: 1 << 40, Used: 100 << 30}, {Capacity: 27 << 30, Used: 512 << 20}, {Capacity: 27 << 30}},
+	} {
+		if got := FullPass(&inventory.VM{Disks: disks}); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
 
 func TestOutlook(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 // was planned, nothing about it stands in the way, the transport can read its disks and
 // the target has a place for them. Only then is the VM powered off.
 func runPreflight(ctx context.Context, r *Run) error {
-	vm, err := r.plannedVM(ctx)
+	vm, err := r.firstSight(ctx)
 	if err != nil {
 		return err
 	}
@@ -25,6 +25,11 @@ func runPreflight(ctx context.Context, r *Run) error {
 	images, err := r.place(ctx, vm)
 	if err != nil {
 		return err
+	}
+	if vm.Power != inventory.PoweredOff { // it is not to be off while it stands in line
+		if err := r.takeTurn(ctx, First); err != nil {
+			return err
+		}
 	}
 	if vm, err = r.powerOff(ctx, vm); err != nil {
 		return err
@@ -46,12 +51,26 @@ func (r *Run) plannedVM(ctx context.Context) (*inventory.VM, error) {
 	if err != nil {
 		return nil, err
 	}
+	return vm, r.recognize(vm)
+}
+
+// firstSight is plannedVM, unless the caller has just read the VM.
+func (r *Run) firstSight(ctx context.Context) (*inventory.VM, error) {
+	if r.Rig.Seen == nil {
+		return r.plannedVM(ctx)
+	}
+	return r.Rig.Seen, r.recognize(r.Rig.Seen)
+}
+
+// recognize makes sure that vm is the one that was planned.
+func (r *Run) recognize(vm *inventory.VM) error {
 	if vm.UUID != r.Plan.VM.UUID || vm.InstanceUUID != r.Plan.VM.InstanceUUID {
-		return nil, fault.New(fault.Conflict, "VM %s is now %q with UUID %s; planned was %q with %s",
+		return fault.New(fault.Conflict, "VM %s is now %q with UUID %s; planned was %q with %s",
 			vm.Ref, vm.Name, vm.UUID, r.Plan.VM.Name, r.Plan.VM.UUID).
 			WithHint("look up the VM again with decamp ls, and give this run up with --discard")
 	}
-	return vm, nil
+	r.sight.set(vm, r.opts.Now())
+	return nil
 }
 
 func (r *Run) readVM(ctx context.Context) (vm *inventory.VM, err error) {

@@ -24,6 +24,9 @@ import (
 // freeze takes the snapshot of the next round. The moment of the first one is on record
 // before a byte of it is copied.
 func freeze(ctx context.Context, r *Run) error {
+	if err := r.takeTurnToFreeze(ctx); err != nil {
+		return err
+	}
 	frozen, _, err := r.freeze(ctx)
 	if err != nil {
 		return err
@@ -34,12 +37,6 @@ func freeze(ctx context.Context, r *Run) error {
 	}
 	w.Since = frozen.IDs
 	return r.probe(ctx, r.Facts.VM, frozen.Snapshot)
-}
-
-// snapshot is the name of the next round's: it is known before there is one, and which one
-// it is, is on record.
-func (r *Run) snapshot() string {
-	return fmt.Sprintf("decamp %s %d", r.Plan.ID, len(r.Facts.Warm.Rounds)+1)
 }
 
 // freeze finds the round's snapshot, or takes it. It reports whether disks became larger, which
@@ -96,8 +93,11 @@ func sameShape(was, is *inventory.VM) error {
 }
 
 // round brings the images up to the snapshot, and removes it. If a disk turns out to have grown
-// the round is not done: it is to be done again.
+// the round is not done: it is to be done again, in the same turn.
 func round(ctx context.Context, r *Run) error {
+	if err := r.takeTurnToFreeze(ctx); err != nil {
+		return err
+	}
 	frozen, done, err := r.catchUp(ctx)
 	if errors.Is(err, errGrew) {
 		return nil
@@ -108,8 +108,9 @@ func round(ctx context.Context, r *Run) error {
 	if err := r.thaw(ctx); err != nil {
 		return err
 	}
+	r.turn.back()
 	w := r.Facts.Warm
-	w.Since, w.Rounds, w.Grown = frozen.IDs, append(w.Rounds, done), nil
+	w.Since, w.Rounds, w.Grown, w.Found = frozen.IDs, append(w.Rounds, done), nil, false
 	o := r.outlook(r.opts.Now())
 	r.tell(plan.Event{Kind: plan.RoundDone, Message: r.describeRound(done, o), Outlook: &o})
 	return nil
@@ -150,15 +151,6 @@ func (r *Run) catchUp(ctx context.Context) (frozen Frozen, _ Round, err error) {
 		}
 		r.opts.Log.Warn("snapshot was removed by somebody else", "run", r.Plan.ID, "snapshot", r.snapshot(), "err", err)
 	}
-}
-
-// thaw removes the round's snapshot, if it is there.
-func (r *Run) thaw(ctx context.Context) error {
-	live, err := r.live()
-	if err != nil {
-		return err
-	}
-	return r.retryBusy(ctx, func() error { return live.Thaw(ctx, r.Facts.VM.Ref, r.snapshot()) })
 }
 
 // letGoWait bounds what a run that stops waits for a snapshot to be merged; the host goes
@@ -212,7 +204,7 @@ func (r *Run) advance(ctx context.Context, img *target.Image, frozen Frozen, don
 			if err != nil {
 				return err
 			}
-			if r.Facts.Warm.Blind || !r.grew(img.Key) { // that is for once
+			if r.Facts.Warm.Blind || !r.grew(img.Key) && !r.Facts.Warm.Found { // those are for once
 				done.compares(job)
 			}
 			r.tell(plan.Event{Kind: plan.DiskBegan, Disk: img.Key, Message: r.fromWhat(job, c)})
@@ -310,7 +302,7 @@ func (r *Run) changesJob(ctx context.Context, img target.Image, c *image.Copying
 	}
 	job = transport.Job{
 		Disk:   transport.Disk{VM: vm, Disk: d, Snapshot: snapshot},
-		Target: c.Target, Manifest: ledger, Progress: r.meter(img.Key).copying,
+		Target: c.Target, Manifest: ledger, Progress: r.meter(img.Key).copying, Pace: r.Rig.Pace, Free: r.Rig.Free,
 		ReadBack: placed{r.Rig.Target, img}.ReadUnfinished,
 		Partial:  len(r.Facts.Warm.Rounds) == 0 && c.Log.Missing() < c.Log.Chunks(),
 	}
@@ -355,7 +347,7 @@ func (r *Run) changed(ctx context.Context, d *inventory.Disk, snapshot inventory
 		return nil, err
 	}
 	since := r.Facts.Warm.Since[d.Key]
-	if r.Facts.Warm.Blind || since == "" || r.grew(d.Key) {
+	if w := r.Facts.Warm; w.Blind || w.Found || since == "" || r.grew(d.Key) {
 		return nil, nil
 	}
 	grains := bitmap.New(d.Capacity, blockcopy.PatchGrain)
@@ -372,6 +364,9 @@ func (r *Run) changed(ctx context.Context, d *inventory.Disk, snapshot inventory
 // lastRound brings the images up to the VM as it is now, off, and completes them. If a disk
 // turns out to have grown it is not done: it is to be done again.
 func lastRound(ctx context.Context, r *Run) error {
+	if err := r.takeTurn(ctx, AtCutover); err != nil {
+		return err
+	}
 	vm, err := r.plannedVM(ctx)
 	if err != nil {
 		return err
@@ -406,6 +401,7 @@ func lastRound(ctx context.Context, r *Run) error {
 	}
 	done.Took = r.opts.Now().Sub(began)
 	r.Facts.Warm.Rounds = append(r.Facts.Warm.Rounds, done.Round)
+	r.turn.back()
 	return err
 }
 
@@ -430,9 +426,12 @@ func (r *Run) doubt(ctx context.Context, img *target.Image, done *tally) error {
 	return nil
 }
 
-// powerOffForCutover begins the outage; not if a disk of a VM that runs has grown: it is
+// powerOffForCutover begins the outage, as soon as the last round may begin; not if a disk of a VM that runs has grown: it is
 // compared before that. One that grows while the guest shuts down is compared in the outage.
 func powerOffForCutover(ctx context.Context, r *Run) error {
+	if err := r.takeTurn(ctx, AtCutover); err != nil {
+		return err
+	}
 	vm, err := r.plannedVM(ctx)
 	if err != nil {
 		return err
@@ -440,7 +439,12 @@ func powerOffForCutover(ctx context.Context, r *Run) error {
 	if err := sameShape(grownTo(r.Facts.VM, vm), vm); err != nil {
 		return err
 	}
-	if r.toCompareFirst(vm) {
+	missed, err := r.missed(vm)
+	if err != nil {
+		return err
+	}
+	if missed || r.toCompareFirst(vm) {
+		r.turn.back()
 		return nil
 	}
 	if err := r.refuse(vm, Permit{PowerOff: true}); err != nil { // before the outage, not in it
@@ -481,7 +485,7 @@ func (r *Run) revive(ctx context.Context) error {
 	}
 	// In this order: tracking that is turned off ends when a snapshot is removed, or at the
 	// next start.
-	errs := []error{r.untrack(ctx, live), r.thaw(ctx)}
+	errs := []error{r.untrack(ctx, live), r.thaw(ctx), r.thawAll(ctx, "")}
 	if w.WasOn {
 		errs = append(errs, live.PowerOn(ctx, r.Facts.VM.Ref))
 	}

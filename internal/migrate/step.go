@@ -56,9 +56,11 @@ type Run struct {
 	Rig    Rig
 	Permit Permit
 
-	opts Options
-	m    *Migrator
-	step string
+	opts  Options
+	m     *Migrator
+	turn  *turn
+	sight *sight
+	step  string
 }
 
 const (
@@ -123,7 +125,7 @@ func (m *Migrator) newRun(step string, s state) (*Run, error) {
 		return nil, fault.New(fault.Internal, "run %s goes on without anybody attending it", s.Plan.ID)
 	}
 	a.late = a.late || step == commitStep{}.Name()
-	return &Run{Plan: s.Plan, Facts: s.Facts, Rig: a.rig, Permit: a.permit, opts: m.opts, m: m, step: step}, nil
+	return &Run{Plan: s.Plan, Facts: s.Facts, Rig: a.rig, Permit: a.permit, opts: m.opts, m: m, turn: &a.turn, sight: &a.sight, step: step}, nil
 }
 
 // retry calls fn until it succeeds, fails for a reason that does not pass, or has failed

@@ -1,27 +1,65 @@
 package migrate
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
 )
 
 // tell completes an event and hands it to the journal and to whoever listens. A journal
-// that cannot be written is no reason to stop a migration; flow's record decides.
+// that cannot be written is no reason to stop a migration; flow's record decides. Runs do not
+// wait for each other's journals.
 func (m *Migrator) tell(id plan.ID, e plan.Event) {
-	m.telling.Lock()
-	defer m.telling.Unlock()
-	e.Time, e.Run = m.opts.Now(), id
-	if a := m.attending(id); a != nil {
-		if err := a.journal.Append(e); err != nil {
-			m.opts.Log.Error("event is not journaled", "run", id, "err", err)
-		}
+	if err := m.journal(id, e); err != nil {
+		m.opts.Log.Error("event is not journaled", "run", id, "err", err)
 	}
+}
+
+// journal is tell for an event that must be there in the end.
+func (m *Migrator) journal(id plan.ID, e plan.Event) (err error) {
+	e.Run = id
+	a := m.attending(id)
+	if a == nil {
+		e.Time = m.opts.Now()
+		m.notify(e)
+		return nil
+	}
+	a.telling.Lock()
+	defer a.telling.Unlock()
+	e.Time = m.opts.Now()
+	err = a.journal.Append(e)
+	m.notify(e)
+	return err
+}
+
+func (m *Migrator) notify(e plan.Event) {
+	m.notifying.Lock()
+	defer m.notifying.Unlock()
 	m.opts.Notify(e)
+}
+
+// tellDone puts the end of a run that is done on record, if whoever drove it to there did not
+// come to it: it was killed, or had no room.
+func (m *Migrator) tellDone(id plan.ID) (err error) {
+	r, err := m.store.Run(id)
+	if fault.Is(err, fault.NotFound) || r.State == plan.Done { // it was done on another machine: its journal is there
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	j, err := m.store.Journal(id)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	return j.Append(plan.Event{Time: m.opts.Now(), Run: id, Kind: plan.RunDone})
 }
 
 func (m *Migrator) attending(id plan.ID) *attendance {

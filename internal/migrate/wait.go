@@ -16,6 +16,12 @@ type Cutover struct {
 	Budget   time.Duration // once the outage is expected to be at most so long; 0: no budget
 	Interval time.Duration // between the beginnings of two rounds; default an hour
 
+	// Open says whether the VM may be switched off at t, and when that changes next; zero is
+	// never. The outage has to be over before it closes, as far as anybody can tell. Without At
+	// and Budget the VM is switched off as soon as that holds. Nil: at any time. Who says so
+	// himself (plan.Order) may do it at any time, too.
+	Open func(t time.Time) (open bool, turns time.Time)
+
 	// Boot is how long the guest takes to boot, which counts as outage. Nil: what was said
 	// when the run was begun or continued before, else nothing.
 	Boot *time.Duration
@@ -26,6 +32,9 @@ const (
 
 	// lookEvery is how often a waiting run looks for orders and at the clock.
 	lookEvery = time.Second
+
+	// watchEvery is how often one looks, in whichever step it is, whether it is given up.
+	watchEvery = 3 * time.Second
 
 	// freshFor is how long after its beginning a round is good enough to be the last before
 	// the VM is switched off: another takes about as long.
@@ -42,7 +51,7 @@ func wait(ctx context.Context, r *Run) error {
 	last := w.Rounds[len(w.Rounds)-1]
 	next := last.Began.Add(r.Permit.Cutover.interval())
 	for told := r.opts.Now(); ; {
-		order, err := r.m.store.Order(r.Plan.ID)
+		order, err := r.m.orders.of(r.Plan.ID, r.opts.Now())
 		if err != nil {
 			return err
 		}
@@ -53,6 +62,7 @@ func wait(ctx context.Context, r *Run) error {
 		case order == plan.CutOver, r.due(now):
 			return r.cutOver(ctx)
 		case order != plan.Pause && !now.Before(next):
+			w.Approached = false // it came to nothing
 			return nil
 		}
 		if now := r.opts.Now(); now.Sub(told) >= tellEvery {
@@ -60,7 +70,7 @@ func wait(ctx context.Context, r *Run) error {
 			r.tell(plan.Event{Kind: plan.Projected, Outlook: &o})
 			told = now
 		}
-		if err := r.opts.Sleep(ctx, lookEvery); err != nil {
+		if err := r.opts.Sleep(ctx, untilTick(r.opts.Now(), lookEvery)); err != nil {
 			return err
 		}
 	}
@@ -70,12 +80,12 @@ func wait(ctx context.Context, r *Run) error {
 // what gathered since the last round is better copied while the VM runs. Where all is compared
 // anyway it would save nothing.
 func (r *Run) approaches(order plan.Order, now time.Time) bool {
-	w, at := r.Facts.Warm, r.Permit.Cutover.At
+	w := r.Facts.Warm
 	last := w.Rounds[len(w.Rounds)-1]
 	if w.Approached || last.Compared || now.Sub(last.Began) < freshFor {
 		return false
 	}
-	return order == plan.CutOver || !at.IsZero() && !now.Before(at.Add(-last.Took-last.Proved))
+	return order == plan.CutOver || r.Permit.Cutover.comes(now.Add(last.Took+last.Proved))
 }
 
 func (r *Run) cutOver(ctx context.Context) error {
@@ -132,8 +142,42 @@ func (c Cutover) interval() time.Duration {
 	return c.Interval
 }
 
-// due reports whether the clock or the budget says cutover.
+// due reports whether the clock or the budget says cutover, and the outage fits the window.
 func (r *Run) due(now time.Time) bool {
 	c := r.Permit.Cutover
-	return !c.At.IsZero() && !now.Before(c.At) || c.Budget > 0 && len(r.Facts.Warm.Rounds) > 1 && r.outlook(now).Outage <= c.Budget
+	if !c.comes(now) && (c.Budget <= 0 || len(r.Facts.Warm.Rounds) < 2) {
+		return false
+	}
+	outage := r.outlook(now).Outage
+	return c.fitsAt(now, outage) && (c.comes(now) || outage <= c.Budget)
+}
+
+// comes reports whether the time that was set is there: At, or where only a window is given,
+// that.
+func (c Cutover) comes(now time.Time) bool {
+	if !c.At.IsZero() {
+		return !now.Before(c.At)
+	}
+	return c.Open != nil && c.Budget <= 0 && c.fitsAt(now, 0)
+}
+
+// fitsAt reports whether an outage that begins now is over before the window closes.
+func (c Cutover) fitsAt(now time.Time, outage time.Duration) bool {
+	if c.Open == nil {
+		return true
+	}
+	open, closes := c.Open(now)
+	return open && (closes.IsZero() || !now.Add(outage).After(closes))
+}
+
+// missed reports whether what said cutover does no more, because the run stood in line in
+// between. There is another round then.
+func (r *Run) missed(vm *inventory.VM) (bool, error) {
+	order, err := r.m.store.Order(r.Plan.ID)
+	if err != nil || order == plan.CutOver || vm.Power != inventory.PoweredOn || r.due(r.opts.Now()) {
+		return false, err
+	}
+	r.Facts.Warm.Cutover, r.Facts.Warm.Approached = false, false
+	r.tell(plan.Event{Kind: plan.Noted, Message: "the VM is not switched off now: what said so does no more (its window closes too soon, the outage would be too long)"})
+	return true, nil
 }

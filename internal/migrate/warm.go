@@ -63,6 +63,7 @@ type Warm struct {
 	Rounds  []Round                      `json:"rounds,omitempty"`
 	Cutover bool                         `json:"cutover,omitempty"` // no further round while the VM runs
 	WasOn   bool                         `json:"wasOn,omitempty"`   // before it was switched off for the last round
+	Found   bool                         `json:"found,omitempty"`   // images that are not of this record: nobody knows of which moment
 	Grown   map[int32]int64              `json:"grown,omitempty"`   // bytes that disks had, which became larger since the last round
 
 	Approached bool `json:"approached,omitempty"` // the round before the cutover is done, or to be
@@ -149,11 +150,11 @@ func prepare(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	if err := r.retry(ctx, 0, func() (bool, error) { return false, live.MayChange(ctx) }); err != nil {
-		return err
-	}
 	vm, err := r.plannedVM(ctx)
 	if err != nil {
+		return err
+	}
+	if err := r.retry(ctx, 0, func() (bool, error) { return false, live.MayChange(ctx, vm.Ref) }); err != nil {
 		return err
 	}
 	if err := r.refuse(vm, Permit{PowerOff: true}); err != nil {
@@ -167,7 +168,7 @@ func prepare(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	r.Facts.VM, r.Facts.Images, r.Facts.Warm = vm, images, &Warm{Tracked: vm.ChangeTracking}
+	r.Facts.VM, r.Facts.Images, r.Facts.Warm = vm, images, &Warm{Tracked: vm.ChangeTracking, Found: slices.ContainsFunc(images, begun)}
 	for _, w := range vm.Warnings {
 		if !w.Blocks {
 			r.warn(w)
@@ -183,12 +184,13 @@ func track(ctx context.Context, r *Run) error {
 		return err
 	}
 	err = r.retry(ctx, 0, func() (bool, error) { return false, live.Track(ctx, r.Facts.VM.Ref, true) })
-	if errors.Is(err, ErrReadOnly) || !fault.Is(err, fault.Unsupported) && !fault.Is(err, fault.Denied) {
-		return err
+	if errors.Is(err, ErrReadOnly) || !fault.Is(err, fault.Unsupported) {
+		return err // a login that was refused says nothing of what can be had
 	}
 	r.Facts.Warm.Blind = true
 	r.warn(inventory.Warning{
-		Code: "no-change-tracking", Text: fmt.Sprintf("changes cannot be tracked (%v): every round reads all that the disks have allocated", err),
+		Code: "no-change-tracking", Text: fmt.Sprintf("changes cannot be tracked (%v): every round, and the last one in the outage, reads all that the disks have allocated: %s; the first round shows what it takes",
+			err, FullPass(r.Facts.VM)),
 		Remedy: fault.HintOf(err),
 	})
 	return nil

@@ -164,6 +164,28 @@ func TestWarmWithoutTracking(t *testing.T) {
 	}
 }
 
+// TestWarmTrackingRefusedLogin: a password that expired when tracking was to be turned on ends
+// the attempt, as anywhere; it makes no run blind. The next one goes on with tracking.
+func TestWarmTrackingRefusedLogin(t *testing.T) {
+	t.Parallel()
+	b := warmBench(t, 6)
+	b.vm.ChangeTracking, b.guest.tracking = false, false
+	b.before = failing("track", fault.New(fault.Denied, "incorrect user name or password"))
+	if _, err := b.warm(2); !fault.Is(err, fault.Denied) {
+		t.Fatalf("it went on, or: %v", err)
+	}
+	b.before = failing("", nil)
+	out, err := b.warm(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.checkPublished(out)
+	b.nothingLeft()
+	if out.Facts.Warm.Blind {
+		t.Error("the run is blind")
+	}
+}
+
 // TestWarmKilledAnywhere kills decamp, and takes its power away, at any operation: the same
 // command ends with the image of the VM as it was when it was powered off.
 func TestWarmKilledAnywhere(t *testing.T) {

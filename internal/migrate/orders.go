@@ -1,0 +1,68 @@
+package migrate
+
+import (
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// orderAge is after how long an order is read again although nobody gave any: whoever did may
+// have died before it could say so, or be a decamp that does not.
+const orderAge = 30 * time.Second
+
+// orders are what was ordered of the runs that wait, read from their files only if anybody gave
+// an order since: a thousand runs that look each second are a thousand files else.
+type orders struct {
+	store *plan.Store
+
+	mu     sync.Mutex
+	looked time.Time // when the mark was read last
+	mark   string
+	given  int64 // by our own Store
+	known  map[plan.ID]knownOrder
+}
+
+type knownOrder struct {
+	order plan.Order
+	read  time.Time
+}
+
+// of returns the order of a run at now. It may be lookEvery old.
+func (o *orders) of(id plan.ID, now time.Time) (plan.Order, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if age := now.Sub(o.looked); age < 0 || age >= lookEvery || o.given != o.store.Given() {
+		o.look(now)
+	}
+	if k, ok := o.known[id]; ok && now.Sub(k.read) < orderAge {
+		return k.order, nil
+	}
+	order, err := o.store.Order(id)
+	if err == nil {
+		o.known[id] = knownOrder{order, now}
+	}
+	return order, err
+}
+
+// look forgets everything if an order was given since the last look. It comes before the files
+// are read: one that is given in between is found by the next.
+func (o *orders) look(now time.Time) {
+	given, mark := o.store.Given(), o.store.OrderMark()
+	if given != o.given || mark != o.mark || o.known == nil {
+		o.known = map[plan.ID]knownOrder{}
+	}
+	o.looked, o.given, o.mark = now, given, mark
+}
+
+// untilTick is how long it is until the next multiple of every: all that wait wake at once, and
+// not the processor for each of them.
+func untilTick(now time.Time, every time.Duration) time.Duration {
+	return now.Truncate(every).Add(every).Sub(now)
+}
+
+func (o *orders) forget(id plan.ID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.known, id)
+}

@@ -1,0 +1,286 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// line is what a run waits in for its turn. It sees what is done with the turn and without.
+type line struct {
+	grant func(ctx context.Context, s Stage) error // before a turn is granted; nil: at once
+
+	mu     sync.Mutex
+	asks   []Stage
+	held   bool
+	faults []string
+}
+
+func (l *line) asked() func(context.Context, Stage) (func(), error) {
+	if l == nil {
+		return nil
+	}
+	return l.turn
+}
+
+func (l *line) turn(ctx context.Context, s Stage) (func(), error) {
+	l.mu.Lock()
+	l.asks = append(l.asks, s)
+	l.mu.Unlock()
+	if l.grant != nil {
+		if err := l.grant(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	l.set(true)
+	return func() { l.set(false) }, nil
+}
+
+func (l *line) set(held bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held == held {
+		l.faults = append(l.faults, fmt.Sprint("twice in a row: held is ", held))
+	}
+	l.held = held
+}
+
+// expect records when the turn is not as it must be.
+func (l *line) expect(held bool, when string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held != held {
+		l.faults = append(l.faults, fmt.Sprintf("%s: held is %v", when, l.held))
+	}
+}
+
+// transfers are the operations that need the turn.
+var transfers = map[string]bool{"freeze": true, "read": true, "write": true, "zero": true, "power off": true, "finish": true}
+
+// withoutTurn are the steps that begin when the run has none.
+var withoutTurn = map[string]bool{
+	preflight: true, stepPrepare: true, stepTrack: true, stepProve: true, stepWait: true, stepPutBack: true,
+	detectStep{}.Name(): true, convertStep{}.Name(): true, verifyStep{}.Name(): true, commitStep{}.Name(): true,
+}
+
+// inLine makes the bench's run wait in a line, and watches it.
+func (b *bench) inLine() *line {
+	l := &line{}
+	b.line = l
+	before := b.before
+	b.before = func(ctx context.Context, op string) error {
+		if transfers[op] {
+			l.expect(true, op)
+		}
+		return before(ctx, op)
+	}
+	l.grant = func(context.Context, Stage) error {
+		b.world.mu.Lock()
+		defer b.world.mu.Unlock()
+		if len(b.guest.snapshots) > 0 {
+			l.faults = append(l.faults, "a snapshot stands while the run is in line")
+		}
+		return nil
+	}
+	b.meddle = func(e plan.Event) bool {
+		if e.Kind == plan.StepBegan && withoutTurn[e.Step] {
+			l.expect(false, e.Step)
+		}
+		return false
+	}
+	return l
+}
+
+func (b *bench) checkLine(want ...Stage) {
+	b.t.Helper()
+	for _, f := range b.line.faults {
+		b.t.Error(f)
+	}
+	if b.line.held {
+		b.t.Error("the run is left and has its turn")
+	}
+	if want != nil && !slices.Equal(b.line.asks, want) {
+		b.t.Errorf("asked for %v, want %v", b.line.asks, want)
+	}
+}
+
+// A cold run has its turn from before its VM is switched off until the last byte is written.
+func TestTurnOfAColdRun(t *testing.T) {
+	t.Parallel()
+	for _, power := range []inventory.Power{inventory.PoweredOff, inventory.PoweredOn} {
+		b := newBench(t)
+		b.vm.Power = power
+		b.inLine()
+		b.onEvent = func(e plan.Event) { b.meddle(e) }
+		out, err := b.migrate(Permit{PowerOff: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.checkPublished(out)
+		b.checkLine(First)
+	}
+}
+
+// One that goes on says so, wherever it was killed, and so does one that mends.
+func TestTurnOfACopyThatGoesOn(t *testing.T) {
+	t.Parallel()
+	b := interrupted(t)
+	b.inLine()
+	b.continued()
+	b.checkLine(Again)
+
+	b = flipped(t)
+	b.inLine()
+	b.continued()
+	b.checkLine(Again)
+}
+
+// A warm run has its turn in its rounds and from before the outage to the end of the last one,
+// and at no other time.
+func TestTurnOfAWarmRun(t *testing.T) {
+	t.Parallel()
+	b := warmBench(t, 21)
+	b.inLine()
+	out, err := b.warm(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.checkPublished(out)
+	b.checkLine(First, Again, Again, AtCutover)
+}
+
+// A disk that grew is compared before the VM is switched off, in a turn of its own.
+func TestTurnIsGivenBackWhenTheCutoverHasToWait(t *testing.T) {
+	t.Parallel()
+	b := warmBench(t, 22)
+	b.inLine()
+	watch, grown := b.meddle, false
+	b.meddle = func(e plan.Event) bool {
+		if e.Kind == plan.StepBegan && e.Step == stepPowerOff && !grown {
+			grown = b.grow(2000, growth)
+		}
+		return watch(e)
+	}
+	out, err := b.warm(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.checkPublished(out)
+	b.checkLine(First, AtCutover, Again, AtCutover)
+}
+
+// Killed anywhere, also between a snapshot and its round, a run has no turn any more, and the
+// next attempt asks for one before it needs it. It has no snapshot while it is in line.
+func TestTurnAfterAKill(t *testing.T) {
+	t.Parallel()
+	probe := warmBench(t, 23)
+	probe.inLine()
+	if _, err := probe.warm(2); err != nil {
+		t.Fatal(err)
+	}
+	for at := 0; at < len(probe.ops); at += 2 + at/10 {
+		t.Run(fmt.Sprint(at), func(t *testing.T) {
+			t.Parallel()
+			b := warmBench(t, 23)
+			killed, n := errors.New("killed"), 0
+			b.before = func(context.Context, string) error {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if n++; n > at {
+					return killed
+				}
+				return nil
+			}
+			b.inLine()
+			_, err := b.warm(2)
+			b.checkLine()
+			if err == nil {
+				return
+			}
+			b.powerCut()
+			b.before = func(context.Context, string) error { return nil }
+			b.inLine()
+			out, err := b.warm(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.checkPublished(out)
+			b.nothingLeft()
+			b.checkLine()
+		})
+	}
+}
+
+// A run that is paused while it stands in line does not transfer when its turn comes, and asks
+// again when it is to go on.
+func TestPausedInLine(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	l := b.inLine()
+	p := b.process()
+	id, slept := b.plan().ID, 0
+	l.grant = func(context.Context, Stage) error {
+		if len(l.asks) > 1 {
+			return nil
+		}
+		return p.store.Give(id, plan.Pause)
+	}
+	p.opts.Sleep = func(context.Context, time.Duration) error {
+		l.expect(false, "paused")
+		if slept++; slept < 3 {
+			return nil
+		}
+		return p.store.Give(id, plan.GoOn)
+	}
+	out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), Permit{})
+	if err := errors.Join(err, p.engine.Close()); err != nil {
+		t.Fatal(err)
+	}
+	b.checkPublished(out)
+	b.checkLine(First, First)
+	if slept != 3 {
+		t.Errorf("looked %d times before it was to go on", slept)
+	}
+}
+
+// One that is stopped while it stands in line leaves nothing, and goes on later.
+func TestStoppedInLine(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"interrupted", "canceled"} {
+		b := warmBench(t, 24)
+		b.vm.ChangeTracking, b.guest.tracking = false, false
+		l := b.inLine()
+		p := b.process()
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		l.grant = func(line context.Context, _ Stage) error {
+			if how == "interrupted" {
+				stop()
+			} else if err := p.store.Give(b.plan().ID, plan.GiveUp); err != nil {
+				return err
+			}
+			<-line.Done()
+			return line.Err()
+		}
+		_, err := p.Migrate(ctx, b.warmPlan(), b.rig(t, b.dir), Permit{})
+		if !fault.Is(err, fault.Canceled) {
+			t.Errorf("%s: %v (%v)", how, err, fault.KindOf(err))
+		}
+		if err := p.engine.Close(); err != nil {
+			t.Fatal(err)
+		}
+		b.checkLine(First)
+		if len(b.images) > 0 {
+			t.Errorf("%s: %d images", how, len(b.images))
+		}
+		b.giveUp()
+	}
+}

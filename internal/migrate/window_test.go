@@ -1,0 +1,129 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// windows are when a VM may be switched off, from the beginning of the test.
+type windows [][2]time.Duration
+
+func (w windows) at(began time.Time) func(time.Time) (bool, time.Time) {
+	return func(t time.Time) (bool, time.Time) {
+		for _, s := range w {
+			from, to := began.Add(s[0]), began.Add(s[1])
+			if t.Before(from) {
+				return false, from
+			}
+			if t.Before(to) {
+				return true, to
+			}
+		}
+		return false, time.Time{}
+	}
+}
+
+// cutOff moves the bench's VM warm by a clock that only waiting moves on, and returns when it was
+// switched off, and how many rounds there were. A time that is set is at, from the beginning.
+func (b *bench) cutOff(w windows, at time.Duration, c Cutover, inLine func(s Stage) time.Duration) (time.Duration, int) {
+	b.t.Helper()
+	p := b.process()
+	began := time.Unix(1_800_000_000, 0)
+	clock := began
+	now := func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return clock }
+	pass := func(d time.Duration) { b.mu.Lock(); defer b.mu.Unlock(); clock = clock.Add(d) }
+	p.opts.Now = now
+	p.opts.Sleep = func(ctx context.Context, _ time.Duration) error { b.work(); pass(20 * time.Second); return ctx.Err() }
+	var off time.Duration
+	b.before = func(_ context.Context, op string) error {
+		if op == "power off" {
+			off = now().Sub(began)
+		}
+		return nil
+	}
+	if inLine != nil {
+		b.line = &line{grant: func(_ context.Context, s Stage) error { pass(inLine(s)); return nil }}
+	}
+	c.Open = w.at(began)
+	if at > 0 {
+		c.At = began.Add(at)
+	}
+	out, err := p.Migrate(b.t.Context(), b.warmPlan(), b.rig(b.t, b.dir), Permit{Cutover: c})
+	if err := errors.Join(err, p.engine.Close()); err != nil {
+		b.t.Fatal(err)
+	}
+	b.checkPublished(out)
+	b.nothingLeft()
+	return off, len(out.Facts.Warm.Rounds)
+}
+
+func TestCutoverKeepsToItsWindow(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		windows  windows
+		at       time.Duration
+		cutover  Cutover
+		from, to time.Duration
+	}{
+		"alone":            {windows{{10 * time.Minute, 20 * time.Minute}}, 0, Cutover{}, 10 * time.Minute, 11 * time.Minute},
+		"too short for it": {windows{{10 * time.Minute, 10*time.Minute + shutdownGuess - time.Second}, {30 * time.Minute, time.Hour}}, 0, Cutover{}, 30 * time.Minute, 31 * time.Minute},
+		"with a time":      {windows{{10 * time.Minute, 20 * time.Minute}}, 5 * time.Minute, Cutover{}, 10 * time.Minute, 11 * time.Minute},
+		"a time within":    {windows{{10 * time.Minute, 20 * time.Minute}}, 15 * time.Minute, Cutover{}, 15 * time.Minute, 16 * time.Minute},
+		"with a budget":    {windows{{10 * time.Minute, 20 * time.Minute}}, 0, Cutover{Budget: time.Hour, Interval: 4 * time.Minute}, 10 * time.Minute, 11 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := warmBench(t, 31)
+			off, rounds := b.cutOff(c.windows, c.at, c.cutover, nil)
+			if off < c.from || off >= c.to {
+				t.Errorf("switched off after %v, want %v to %v", off, c.from, c.to)
+			}
+			if rounds < 3 {
+				t.Errorf("%d rounds: what gathered was copied in the outage", rounds)
+			}
+		})
+	}
+}
+
+// A run whose turn comes when its window is over waits for the next, and copies meanwhile.
+func TestWindowThatClosesWhileTheRunIsInLine(t *testing.T) {
+	t.Parallel()
+	b := warmBench(t, 32)
+	waits := 15 * time.Minute
+	off, _ := b.cutOff(windows{{10 * time.Minute, 20 * time.Minute}, {time.Hour, 2 * time.Hour}}, 0, Cutover{}, func(s Stage) time.Duration {
+		d := waits
+		if s == AtCutover {
+			waits = 0
+			return d
+		}
+		return 0
+	})
+	if off < time.Hour || off > 61*time.Minute {
+		t.Errorf("switched off after %v", off)
+	}
+	b.checkLine(First, Again, AtCutover, Again, Again, AtCutover)
+	if n := b.told(plan.Noted); !slices.ContainsFunc(n, func(e plan.Event) bool { return e.Step == stepPowerOff }) {
+		t.Errorf("nobody was told: %+v", n)
+	}
+}
+
+// Who says so himself is obeyed outside of the window, too.
+func TestOrderIsObeyedOutsideOfTheWindow(t *testing.T) {
+	t.Parallel()
+	b := warmBench(t, 33)
+	b.onEvent = func(e plan.Event) {
+		if e.Kind == plan.StepBegan && e.Step == stepWait {
+			if err := plan.NewStore(b.dir+"/state").Give(e.Run, plan.CutOver); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if off, _ := b.cutOff(windows{{24 * time.Hour, 25 * time.Hour}}, 0, Cutover{}, nil); off > time.Minute {
+		t.Errorf("switched off after %v", off)
+	}
+}
