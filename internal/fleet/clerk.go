@@ -1,0 +1,59 @@
+package fleet
+
+import (
+	"context"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+func (m *driver) wakeClerk() {
+	select {
+	case m.knock <- struct{}{}:
+	default: // he is on his way already
+	}
+}
+
+// clerk writes steps to the roster and passes orders on to the Mover, until try ends.
+func (m *driver) clerk(try context.Context) {
+	defer close(m.clerkGone)
+	var step, waits string
+	for {
+		_, order, news := m.look()
+		m.tellOrder(order)
+		m.mu.Lock()
+		newStep := m.step != step || m.waits != waits
+		step, waits = m.step, m.waits
+		m.mu.Unlock()
+		if newStep && m.w.insist(try, func() error { return m.w.Roster.SetStep(try, m.claim, step, waits) }) != nil {
+			return // fenced, or at an end
+		}
+		if waits != "" {
+			m.giveUpUnused()
+		}
+		select {
+		case <-try.Done():
+			return
+		case <-news:
+		case <-m.knock:
+		}
+	}
+}
+
+// tellOrder passes an order on once the run is there to hear it, which its first step tells: until
+// then the Move gives it the order that it was begun with. A VM that is moved cold
+// has nothing to be told: its order is what it may begin, or that it ends.
+func (m *driver) tellOrder(o roster.Order) {
+	m.mu.Lock()
+	told, there := m.told, m.step != ""
+	m.mu.Unlock()
+	if !m.vm.Warm || !there || o == told || o == roster.Retry {
+		return
+	}
+	if err := m.w.Mover.Order(m.vm, o); err != nil {
+		m.w.Log.Debug("order not told yet", "plan", m.vm.Plan, "vm", m.vm.Name, "err", err)
+		return
+	}
+	m.mu.Lock()
+	m.told = o
+	m.mu.Unlock()
+}

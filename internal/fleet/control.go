@@ -1,0 +1,76 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// A Control gives orders. It needs no Node: whoever has the roster has it.
+type Control struct{ Roster *roster.Roster }
+
+// OrderPlan gives an order to a plan. To resume or retry it also lets its source be logged in
+// to again, has a hook that failed be run again, and VMs that could not be listed be looked
+// for.
+func (c Control) OrderPlan(ctx context.Context, plan string, o roster.Order) error {
+	unblocked, err := c.unblock(ctx, plan, o)
+	if err != nil {
+		return err
+	}
+	err = c.Roster.OrderPlan(ctx, plan, o)
+	if unblocked && fault.Is(err, fault.Conflict) {
+		return nil // no VM of it was to be begun again, but it goes on
+	}
+	return err
+}
+
+// OrderVM gives an order to a VM. To resume or retry it also lets its source be logged in to
+// again.
+func (c Control) OrderVM(ctx context.Context, k roster.Key, o roster.Order) error {
+	v, err := c.Roster.VM(ctx, k)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.Roster.OrderVM(ctx, k, o), c.forgive(ctx, o, v.Source))
+}
+
+// unblock takes away what keeps a plan from going on until somebody says resume or retry. It
+// reports whether there was anything.
+func (c Control) unblock(ctx context.Context, plan string, o roster.Order) (bool, error) {
+	if o != roster.GoOn && o != roster.Retry {
+		return false, nil
+	}
+	p, err := c.Roster.Plan(ctx, plan)
+	if err != nil || p.State == roster.PlanEnded {
+		return false, err
+	}
+	if err := c.forgive(ctx, o, sourceOf(p.Text)); err != nil {
+		return false, err
+	}
+	if p.Failure == nil {
+		return false, nil
+	}
+	if p.Listed.IsZero() { // what failed may be the hook before it
+		if err := c.Roster.DropRecord(ctx, hooks, hookID(p, pre)); err != nil {
+			return false, err
+		}
+	}
+	return true, c.Roster.SetPlan(ctx, plan, p.State, nil)
+}
+
+// forgive has a source and its hosts be logged in to again.
+func (c Control) forgive(ctx context.Context, o roster.Order, source string) error {
+	if o != roster.GoOn && o != roster.Retry || source == "" {
+		return nil
+	}
+	records, err := c.Roster.Records(ctx, refusals)
+	for _, rec := range records {
+		if rec.ID == source || strings.HasPrefix(rec.ID, placeOf(source, "")+" ") {
+			err = errors.Join(err, c.Roster.DropRecord(ctx, refusals, rec.ID))
+		}
+	}
+	return err
+}

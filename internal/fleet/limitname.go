@@ -1,0 +1,28 @@
+package fleet
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// limitable are the kinds of what may be limited, with the units that each is counted in.
+var limitable = map[string][]string{
+	"fleet": {"rate"}, "plan": {"rate"},
+	"host": {"vms", "disks", "nfc", "rate"}, "datastore": {"vms"},
+	"source": {"vms", "rate"}, "target": {"vms", "rate"}, "worker": {"vms", "rate"},
+}
+
+// CheckLimit refuses the name of a limit that nothing would keep, such as one with a typing
+// mistake. A name is KIND:WHAT/UNIT: host:esx1/vms, target:dir:/srv/vm/rate, fleet:all/rate.
+func CheckLimit(name string) error {
+	at := strings.LastIndexByte(name, '/')
+	kind, what, ok := strings.Cut(name[:max(at, 0)], ":")
+	units, known := limitable[kind]
+	if ok && known && what != "" && slices.Contains(units, name[at+1:]) {
+		return nil
+	}
+	return fault.New(fault.Invalid, "%q is nothing that has a limit", name).
+		WithHint("host:NAME/vms, /disks, /nfc or /rate; datastore:NAME/vms; source:HOST:PORT, target:dir:/FOLDER or worker:NAME with /vms or /rate; plan:NAME/rate; fleet:all/rate")
+}

@@ -1,0 +1,124 @@
+package fleet
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// reapTTL can be divided by renewals.
+const reapTTL = 9 * time.Second
+
+// dead puts a worker and a scheduler in one process, which drives a VM, on record; that is all that
+// is ever heard of them. It returns the worker's lease.
+func (r *rig) dead() roster.Lease {
+	r.Helper()
+	ctx := r.Context()
+	worker, err := r.roster.Join(ctx, roster.Worker{Name: "dead", Offers: map[string]string{"/srv": "disk-dir:/srv/vm"}, VMs: 10}, reapTTL)
+	if err != nil {
+		r.Fatal(err)
+	}
+	scheduler, err := r.roster.Acquire(ctx, schedulerLease, "dead", reapTTL)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.submit("wave")
+	v := vmsOn(1, 1)[0]
+	v.Plan, v.Seq, v.State, v.Asks, v.Runs = "wave", 1, roster.Queued, roster.First, []string{"run"}
+	if err := r.roster.AddVMs(ctx, []roster.VM{v}); err != nil {
+		r.Fatal(err)
+	}
+	if err := r.roster.SetPlan(ctx, "wave", roster.PlanRunning, nil); err != nil {
+		r.Fatal(err)
+	}
+	granted, err := r.roster.Grant(ctx, scheduler, []roster.Granted{{Key: v.Key, Worker: "dead"}})
+	if err != nil || len(granted) != 1 {
+		r.Fatal(granted, err)
+	}
+	claim := roster.Claim{Key: v.Key, Worker: "dead", Epoch: granted[0].Epoch}
+	if err := r.roster.Begin(ctx, claim, []string{"disk-dir:/srv/vm"}); err != nil {
+		r.Fatal(err)
+	}
+	return worker
+}
+
+// candidate starts a scheduler that finds the lease taken, and whose pauses before the next
+// attempts are so long. From then on time stands still, and somebody looks at the board.
+func (r *rig) candidate(pauses ...time.Duration) {
+	c := r.only(r.config(newMover(r), "next"), true, false)
+	c.TTL = reapTTL
+	c.Sleep = func(ctx context.Context, d time.Duration) error {
+		if len(pauses) == 0 { // in office, or about to be
+			return r.clock.Sleep(ctx, d)
+		}
+		r.clock.add(pauses[0])
+		pauses = pauses[1:]
+		return r.roster.Look(ctx)
+	}
+	r.start(c)
+}
+
+// looked waits until the scheduler has looked at who lives, once: the board is written after that.
+func (r *rig) looked() {
+	r.Helper()
+	r.wait("the board", func() bool {
+		_, at, err := r.roster.Board(r.Context())
+		return err == nil && at.Equal(r.clock.Now())
+	})
+}
+
+// A scheduler dies with the worker in its process. The next one has asked for the lease all
+// the time: it knows that the worker could have renewed, and waits no longer.
+func TestNextSchedulerKnowsThatTheRosterWasThere(t *testing.T) {
+	r := newRig(t, newClock())
+	r.dead()
+	r.candidate(reapTTL/renewals, reapTTL/renewals, reapTTL/renewals)
+	r.looked()
+	if v := r.vm("wave", "vm-1"); v.State != roster.Stranded {
+		t.Errorf("its VM is %s at %s", v.State, v.Worker)
+	}
+}
+
+// The roster was away, or this process: nobody knows who could not renew.
+func TestNextSchedulerLetsWorkersComeBack(t *testing.T) {
+	r := newRig(t, newClock())
+	lease := r.dead()
+	r.candidate(reapTTL/renewals, reapTTL)
+	r.looked()
+	if v := r.vm("wave", "vm-1"); v.State != roster.Running || v.Worker != "dead" {
+		t.Errorf("its VM is %s at %s", v.State, v.Worker)
+	}
+	if err := r.roster.Beat(t.Context(), &lease, reapTTL); err != nil {
+		t.Errorf("it cannot come back: %v", err)
+	}
+}
+
+func TestContact(t *testing.T) {
+	const ttl = 9 * time.Second
+	at := newClock().now
+	for _, c := range []struct {
+		name  string
+		gaps  []time.Duration
+		grace time.Duration
+	}{
+		{"the first answer", nil, ttl},
+		{"some answers", []time.Duration{3 * time.Second, 3 * time.Second}, 3 * time.Second},
+		{"answers for long enough", []time.Duration{4 * time.Second, 4 * time.Second, 4 * time.Second}, 0},
+		{"a gap that leases outlast", []time.Duration{ttl / 2, ttl / 2}, 0},
+		{"a gap that they may not", []time.Duration{4 * time.Second, 4 * time.Second, 4 * time.Second, ttl/2 + 1}, ttl},
+		{"a clock that was put back", []time.Duration{4 * time.Second, -time.Hour}, ttl},
+	} {
+		var k contact
+		now := at
+		k.heard(now, ttl)
+		for _, gap := range c.gaps {
+			now = now.Add(gap)
+			k.heard(now, ttl)
+		}
+		if got := k.grace(now, ttl); got != c.grace {
+			t.Errorf("%s: %v, want %v", c.name, got, c.grace)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package fleet
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// Status is how a plan goes.
+type Status struct {
+	Plan     roster.Plan   `json:"plan"` // without Text
+	Total    int64         `json:"total"`
+	Done     int64         `json:"done"`          // bytes
+	Rate     int64         `json:"rate"`          // bytes a second, of all that is under way
+	Left     time.Duration `json:"left,omitzero"` // at this rate; 0: nobody knows
+	VMs      []VMStatus    `json:"vms"`           // in the order of the plan
+	Breakers []Breaker     `json:"breakers,omitempty"`
+}
+
+// VMStatus is how a VM goes.
+type VMStatus struct {
+	roster.VM
+	Progress *roster.Progress `json:"progress,omitempty"`
+	Why      string           `json:"why,omitempty"` // it waits, or failed
+}
+
+// StatusOf returns how a plan goes, by what the roster has of it and the scheduler's board, which
+// is empty where nobody schedules.
+func StatusOf(p roster.Plan, vms []roster.VM, progress []roster.Progress, b Board) Status {
+	p.Text = ""
+	s := Status{Plan: p, Breakers: b.Breakers, VMs: []VMStatus{}}
+	s.fill(vms, progress, waits(b, p.Name))
+	return s
+}
+
+func waits(b Board, plan string) map[string]string {
+	why := map[string]string{}
+	for _, w := range b.Waiting {
+		if w.Plan == plan {
+			why[w.VM] = w.Sentence
+		}
+	}
+	return why
+}
+
+func (s *Status) fill(vms []roster.VM, progress []roster.Progress, why map[string]string) {
+	far := map[string]roster.Progress{}
+	for _, p := range progress {
+		far[p.VM] = p
+	}
+	for _, v := range vms {
+		vs := VMStatus{VM: v, Why: why[v.VM]}
+		if p, ok := far[v.VM]; ok {
+			vs.Progress = &p
+		}
+		if vs.Why == "" || v.State.Over() {
+			vs.Why = cmp.Or(reason(v), Silence(v, vs.Progress))
+		}
+		s.add(vs)
+		s.VMs = append(s.VMs, vs)
+	}
+	if s.Rate > 0 && s.Done < s.Total {
+		s.Left = time.Duration(float64(s.Total-s.Done) / float64(s.Rate) * float64(time.Second)).Round(time.Second)
+	}
+}
+
+// add counts a VM. One that nobody began counts with what it has allocated.
+func (s *Status) add(v VMStatus) {
+	total, done := v.Bytes, int64(0)
+	if p := v.Progress; p != nil && p.Total > 0 {
+		total, done = p.Total, p.Done
+		if v.State == roster.Running {
+			s.Rate += p.Rate
+		}
+	}
+	switch v.State {
+	case roster.Done:
+		done = total
+	case roster.Canceled:
+		total, done = 0, 0
+	}
+	s.Total += total
+	s.Done += min(done, total)
+}
+
+// Silence says since when nothing is known of a transfer: its worker is cut off, or dead, or the
+// source gives it nothing. "" is of one that goes on, and of a VM that holds nothing.
+func Silence(v roster.VM, p *roster.Progress) string {
+	if p == nil || !p.Silent || !v.Holds || v.State != roster.Running {
+		return ""
+	}
+	return "no news since " + p.At.UTC().Format(time.TimeOnly) + " UTC"
+}
+
+// reason is why a VM waits or ended, as far as its row says.
+func reason(v roster.VM) string {
+	switch {
+	case v.Waits != "":
+		return v.Waits
+	case v.Failure != nil && v.State == roster.Queued && !v.NotBefore.IsZero():
+		return "tried again " + v.NotBefore.UTC().Format(time.TimeOnly) + " UTC: " + v.Failure.Text
+	case v.Failure != nil && v.State != roster.Done:
+		return v.Failure.Text
+	}
+	return ""
+}

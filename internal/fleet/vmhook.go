@@ -1,0 +1,75 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// VMHooks has the hooks of a VM run once each, however often the VM is tried, by whatever worker:
+// pre before the first attempt, post when it came to its end. What a process died in the middle of
+// is run again, so a hook must be safe to run twice. A VM that somebody has begin again after its
+// post hook told of a failure has both anew; one that is published has none ever again.
+type VMHooks struct {
+	Roster *roster.Roster
+	VM     roster.Key
+}
+
+// hooked is what is on record of a VM's hooks.
+type hooked struct {
+	Pre       time.Time `json:"pre,omitzero"`  // when it had ended well
+	Post      time.Time `json:"post,omitzero"` // the same, later than Pre
+	Published bool      `json:"published,omitempty"`
+}
+
+// Pre runs the hook before the VM, if it was not run for what is under way.
+func (h VMHooks) Pre(ctx context.Context, run func() error) error {
+	on, err := h.read(ctx)
+	if err != nil || on.Published || !on.Pre.IsZero() && on.Post.IsZero() {
+		return err
+	}
+	if err := run(); err != nil {
+		return err
+	}
+	return h.write(ctx, hooked{Pre: time.Now()})
+}
+
+// Post runs the hook after the VM, once it is published or has failed.
+func (h VMHooks) Post(ctx context.Context, published bool, run func() error) error {
+	on, err := h.read(ctx)
+	if err != nil || on.Published {
+		return err
+	}
+	if err := run(); err != nil {
+		return err
+	}
+	on.Post, on.Published = time.Now(), published
+	return h.write(ctx, on)
+}
+
+// Forget has both run again: the VM was undone.
+func (h VMHooks) Forget(ctx context.Context) error {
+	return h.Roster.DropRecord(ctx, roster.HooksOfVM, h.VM.String())
+}
+
+func (h VMHooks) read(ctx context.Context) (on hooked, err error) {
+	doc, err := h.Roster.Record(ctx, roster.HooksOfVM, h.VM.String())
+	if err != nil || doc == nil {
+		return on, err
+	}
+	if err := json.Unmarshal(doc, &on); err != nil {
+		return on, fault.New(fault.Corrupt, "the record of the hooks of %s: %w", h.VM, err)
+	}
+	return on, nil
+}
+
+// write is done also when the attempt is being stopped: the hook has ended.
+func (h VMHooks) write(ctx context.Context, on hooked) error {
+	text, _ := json.Marshal(on) // times and a flag
+	last, end := parting(ctx)
+	defer end()
+	return h.Roster.PutRecord(last, roster.HooksOfVM, h.VM.String(), text)
+}
