@@ -1,0 +1,133 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+)
+
+// Bounds of a request's body, in bytes.
+const (
+	planBytes = 4<<20 + 1 // what a plan file may have, and one more, so that it is planfile that refuses
+	bodyBytes = 512 << 10 // a thousand limits have 250 KiB
+)
+
+// A route is one operation of the API.
+type route struct {
+	method, path string
+	id           string // of the operation, for programs and metrics
+	what         string // in words, for people and the audit trail: "drop a plan"
+	tells        string // more about it
+	role         Role
+	status       int   // of success; 200
+	body         int64 // bytes at most; bodyBytes
+	answer       *huma.Response
+}
+
+const roleKey = "role" // of an operation's metadata
+
+// apiConfig is what the document says of everything.
+func apiConfig(version string) huma.Config {
+	c := huma.DefaultConfig("decamp", version)
+	c.Info.Description = "Moves virtual machines off VMware ESXi and vCenter onto KVM. Errors are problem details (RFC 9457) with a kind and a remedy."
+	c.OpenAPIPath, c.DocsPath, c.SchemasPath, c.CreateHooks = "", "", "", nil
+	c.RejectUnknownQueryParameters = true
+	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"token":       {Type: "http", Scheme: "bearer", Description: "made with decamp token add"},
+		"certificate": {Type: "mutualTLS", Description: "of the CA that the server was given; its OU is the role"},
+	}
+	c.Security = []map[string][]string{{"token": {}}, {"certificate": {}}}
+	return c
+}
+
+// newAPI registers all routes on the mux.
+func (s *Server) newAPI(mux *http.ServeMux) huma.API {
+	api := humago.New(mux, apiConfig(s.version))
+	api.UseMiddleware(s.authorize)
+	s.planRoutes(api)
+	s.vmRoutes(api)
+	s.limitRoutes(api)
+	s.fleetRoutes(api)
+	s.eventRoutes(api)
+	return api
+}
+
+// authorize lets those in whose role the operation takes.
+func (s *Server) authorize(ctx huma.Context, next func(huma.Context)) {
+	op := ctx.Operation()
+	r, w := humago.Unwrap(ctx)
+	who, err := s.permit(r, op.Metadata[roleKey].(Role), op.Summary, r.URL.Path)
+	if err != nil {
+		problemOf(err).write(w)
+		return
+	}
+	next(huma.WithContext(ctx, withWho(ctx.Context(), who)))
+}
+
+// register adds a route. What it answers with an error becomes a Problem.
+func register[I, O any](api huma.API, r route, do func(context.Context, *I) (*O, error)) {
+	huma.Register(api, r.operation(), func(ctx context.Context, in *I) (*O, error) {
+		out, err := do(ctx, in)
+		if err != nil {
+			return nil, problemOf(err)
+		}
+		return out, nil
+	})
+}
+
+// refusals are the statuses that every operation may answer with.
+var refusals = []int{
+	http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusUnprocessableEntity,
+	http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable,
+}
+
+func (r route) operation() huma.Operation {
+	op := huma.Operation{
+		Method: r.method, Path: r.path, OperationID: r.id, Summary: r.what, Description: r.tells,
+		Tags:         []string{string(r.role)},
+		Metadata:     map[string]any{roleKey: r.role},
+		MaxBodyBytes: bodyBytes, BodyReadTimeout: requestTime, DefaultStatus: r.status, Errors: refusals,
+	}
+	if r.body > 0 {
+		op.MaxBodyBytes = r.body
+	}
+	if r.method != http.MethodGet {
+		op.Errors = append([]int{
+			http.StatusBadRequest, http.StatusRequestTimeout, http.StatusConflict, http.StatusRequestEntityTooLarge,
+			http.StatusUnsupportedMediaType, http.StatusInsufficientStorage,
+		}, refusals...)
+	}
+	if r.answer != nil {
+		op.Responses = map[string]*huma.Response{"200": r.answer}
+	}
+	return op
+}
+
+// list is what a collection answers: an object, so that it can be added to.
+type list[T any] struct {
+	Items []T   `json:"items" nullable:"false"`
+	Next  int64 `json:"next,omitempty" doc:"ask for what is after (the audit trail: before) it; 0 or missing: that was all"`
+}
+
+type listOut[T any] struct{ Body list[T] }
+
+func listOf[T any](items []T) *listOut[T] {
+	if items == nil {
+		items = []T{}
+	}
+	return &listOut[T]{list[T]{Items: items}}
+}
+
+// PlanPath and VMPath are what paths name. They are exported for the library, which fills in
+// embedded structs.
+type (
+	PlanPath struct {
+		Plan string `path:"plan" maxLength:"128" pattern:"^[A-Za-z0-9._-]+$" doc:"its name"`
+	}
+	VMPath struct {
+		PlanPath
+		VM string `path:"vm" maxLength:"128" pattern:"^[A-Za-z0-9._:-]+$" doc:"its reference, as vm-42"`
+	}
+)

@@ -1,0 +1,142 @@
+package server
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// certAge is for how long a certificate that we make is valid. Clients pin it by its
+// fingerprint: what a renewal would give them is a warning.
+const certAge = 10 * 365 * 24 * time.Hour
+
+// tlsConfig returns what the listener speaks, and the SHA-256 fingerprint of its certificate.
+// Without files the certificate is one of our own, in the state directory.
+func tlsConfig(c Config) (*tls.Config, string, error) {
+	cert, err := certificate(c)
+	if err != nil {
+		return nil, "", err
+	}
+	conf := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	if c.ClientCA != "" {
+		if conf.ClientCAs, err = readPool(c.ClientCA); err != nil {
+			return nil, "", err
+		}
+		conf.ClientAuth = tls.VerifyClientCertIfGiven // tokens do, too
+	}
+	return conf, Fingerprint(cert.Certificate[0]), nil
+}
+
+func certificate(c Config) (tls.Certificate, error) {
+	if c.Cert != "" || c.Key != "" {
+		cert, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		if err != nil {
+			return cert, fault.New(fault.Invalid, "certificate of the server: %w", err).WithHint("--tls-cert and --tls-key name PEM files that belong together")
+		}
+		return cert, nil
+	}
+	return ownCertificate(filepath.Join(c.State, "tls.pem"))
+}
+
+// Fingerprint is the SHA-256 of a certificate as people compare it: AB:CD:…
+func Fingerprint(der []byte) string {
+	var parts []string
+	for _, b := range sha256.Sum256(der) {
+		parts = append(parts, fmt.Sprintf("%02X", b))
+	}
+	return strings.Join(parts, ":")
+}
+
+func readPool(path string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fault.New(fault.NotFound, "CA of clients: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fault.New(fault.Invalid, "%s has no certificate", path).WithHint("it holds the CA that signs the clients' certificates, in PEM")
+	}
+	return pool, nil
+}
+
+// ownCertificate reads the certificate that we made, or makes it. Key and certificate are one
+// file, so that they are there both or not at all.
+func ownCertificate(path string) (tls.Certificate, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if text, err = newCertificate(); err == nil {
+			err = durable.Replace(path, text, 0o600)
+		}
+	}
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	cert, err := tls.X509KeyPair(text, text)
+	if err != nil {
+		return cert, fault.New(fault.Corrupt, "%s: %w", path, err).WithHint("remove it; clients have to accept the new fingerprint")
+	}
+	return cert, nil
+}
+
+func newCertificate() ([]byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template, err := ownTemplate(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return append(text, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})...), nil
+}
+
+// ownTemplate names this machine in the ways that clients may call it.
+func ownTemplate(now time.Time) (*x509.Certificate, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	t := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "decamp"},
+		NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(certAge), // clocks of clients may be behind
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true, DNSNames: []string{"localhost"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+	}
+	if host, err := os.Hostname(); err == nil {
+		t.DNSNames = append(t.DNSNames, host)
+	}
+	addrs, _ := net.InterfaceAddrs() // without them it is known by its names
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			t.IPAddresses = append(t.IPAddresses, n.IP)
+		}
+	}
+	return t, nil
+}

@@ -1,0 +1,184 @@
+// Package client is a server.Control that asks a decamp server: what the commands use with
+// --server.
+//
+// Errors come with the kind and the remedy that the server gave them. A server that is not
+// there is fault.Unreachable; one whose certificate is not the expected one is told nothing.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/server"
+)
+
+// Config says where the server is and who asks.
+type Config struct {
+	URL         string // https://host:port
+	Token       string // without one a client certificate says who asks
+	Fingerprint string // SHA-256 of the server's certificate, AB:CD:…; without it a CA must have signed it
+	CA          string // PEM file with the CA of the server's certificate; the system's without it
+	Cert, Key   string // PEM files of the client's own certificate
+}
+
+// Client asks a server. Its methods may be called concurrently.
+type Client struct {
+	base  *url.URL
+	token string
+	http  *http.Client
+}
+
+// Times of one request. A server on the other side of a slow link answers within seconds.
+const (
+	dialTime   = 10 * time.Second
+	answerTime = 60 * time.Second
+)
+
+// mostAnswer bounds what is read of an answer, in bytes: a page of 1,000 VMs has less than 2 MiB.
+const mostAnswer = 64 << 20
+
+// New prepares a client. It asks nothing yet.
+func New(c Config) (*Client, error) {
+	base, err := url.Parse(strings.TrimSuffix(c.URL, "/"))
+	if err != nil || base.Host == "" || base.Scheme != "https" && base.Scheme != "http" {
+		return nil, fault.New(fault.Invalid, "%q is no address of a server", c.URL).WithHint("it looks like https://host:8470")
+	}
+	if err := mayAsk(base, c); err != nil {
+		return nil, err
+	}
+	conf, err := tlsConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf, ForceAttemptHTTP2: true,
+		DialContext:         (&net.Dialer{Timeout: dialTime}).DialContext,
+		TLSHandshakeTimeout: dialTime, ResponseHeaderTimeout: answerTime, MaxIdleConnsPerHost: 2,
+	}
+	return &Client{base: base, token: strings.TrimSpace(c.Token), http: &http.Client{Transport: transport, CheckRedirect: noRedirect}}, nil
+}
+
+// noRedirect does not send the token elsewhere.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// mayAsk refuses to send a token in clear over a network.
+func mayAsk(base *url.URL, c Config) error {
+	ip := net.ParseIP(base.Hostname())
+	if base.Scheme == "https" || c.Token == "" || base.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return fault.New(fault.Invalid, "%s would send the token in clear", base).WithHint("use https://%s", base.Host)
+}
+
+// Close gives connections back.
+func (c *Client) Close() error {
+	c.http.CloseIdleConnections()
+	return nil
+}
+
+// ask sends a request and reads the answer into out, which may be nil.
+func (c *Client) ask(ctx context.Context, method, path string, query url.Values, body, out any) error {
+	content := []byte(nil)
+	if body != nil {
+		var err error
+		if content, err = json.Marshal(body); err != nil {
+			return err
+		}
+	}
+	return c.askRaw(ctx, method, path, query, "application/json", content, out)
+}
+
+func (c *Client) askRaw(ctx context.Context, method, path string, query url.Values, kind string, body []byte, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	resp, err := c.send(ctx, method, path, query, kind, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	answer := io.LimitReader(resp.Body, mostAnswer)
+	if out == nil {
+		_, err = io.Copy(io.Discard, answer)
+		return c.failed(ctx, err)
+	}
+	if err := json.NewDecoder(answer).Decode(out); err != nil {
+		return fault.New(fault.Transient, "answer of %s: %w", c.base.Host, err).WithHint("is it a decamp server of this release?")
+	}
+	return nil
+}
+
+// send returns an answer that is none of an error.
+func (c *Client) send(ctx context.Context, method, path string, query url.Values, kind string, body []byte) (*http.Response, error) {
+	u := *c.base
+	u.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, method, u.JoinPath(path).String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > 0 {
+		req.Header.Set("Content-Type", kind)
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.failed(ctx, err)
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	return nil, problem(resp)
+}
+
+// failed says what a broken connection is.
+func (c *Client) failed(ctx context.Context, err error) error {
+	var known *fault.Error
+	switch {
+	case err == nil || errors.As(err, &known):
+		return err
+	case errors.Is(ctx.Err(), context.Canceled):
+		return ctx.Err()
+	}
+	return fault.New(fault.Unreachable, "server %s: %w", c.base.Host, err).WithHint("is decamp serve running there?")
+}
+
+// problemBytes is what is read of the text of an error.
+const problemBytes = 1 << 20
+
+// problem makes an error of a refusal. Mistakes of a plan are in it: a *server.Mistakes.
+func problem(resp *http.Response) error {
+	var p server.Problem
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, problemBytes))
+	if json.Unmarshal(text, &p) != nil || p.Detail == "" {
+		return fault.New(fault.Transient, "the server answers %s", resp.Status).WithHint("is it a decamp server?")
+	}
+	err := fault.New(kindOf(p.Kind), "%s", p.Detail)
+	if p.Remedy != "" {
+		err = err.WithHint("%s", p.Remedy)
+	}
+	if len(p.Findings) > 0 {
+		return &server.Mistakes{Findings: p.Findings, Err: err}
+	}
+	return err
+}
+
+// kindOf reads the name of a kind. One of a later release is Internal.
+func kindOf(name string) fault.Kind {
+	for k := fault.Internal; k <= fault.Canceled; k++ {
+		if k.String() == name {
+			return k
+		}
+	}
+	return fault.Internal
+}

@@ -1,0 +1,253 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/server/client"
+	"github.com/decamp/decamp/internal/server/servertest"
+)
+
+// patient is how long a test waits for what should be there at once.
+const patient = time.Minute
+
+func open(t *testing.T, f *servertest.Fleet, role server.Role) *client.Client {
+	t.Helper()
+	c, err := client.New(client.Config{URL: f.URL, Token: f.Tokens[role], Fingerprint: f.Fingerprint})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// said is what a Control answers, as text: two that say the same are the same.
+func said(v any, err error) string {
+	text, merr := json.Marshal(v)
+	if merr != nil {
+		return merr.Error()
+	}
+	if err != nil {
+		return fmt.Sprintf("%v: %v (%s)", fault.KindOf(err), err, fault.HintOf(err))
+	}
+	return string(text)
+}
+
+// Both ways to a fleet say the same of it.
+func TestAServerSaysWhatTheRosterSays(t *testing.T) {
+	f := servertest.Start(t, nil)
+	ctx := t.Context()
+	if err := f.Plan(ctx, "p", 2345); err != nil {
+		t.Fatal(err)
+	}
+	claims, err := f.Run(ctx, "p", 1, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Report(ctx, claims, 12); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Board(ctx, server.Board{Resources: []server.Resource{}, Waiting: []server.Waiting{{Key: servertest.Key("p", 9), Sentence: "host esx1: 20 of 20"}}}); err != nil {
+		t.Fatal(err)
+	}
+	far, near := server.Control(open(t, f, server.Admin)), server.Control(server.Local{Roster: f.Roster})
+	for name, ask := range map[string]func(server.Control) string{
+		"plans":    func(c server.Control) string { return said(c.Plans(ctx)) },
+		"plan":     func(c server.Control) string { return said(c.Plan(ctx, "p")) },
+		"no plan":  func(c server.Control) string { return said(c.Plan(ctx, "q")) },
+		"all VMs":  func(c server.Control) string { return said(c.VMs(ctx, roster.Query{Plan: "p"})) },
+		"some VMs": func(c server.Control) string { return said(c.VMs(ctx, roster.Query{Plan: "p", After: 3, Limit: 1500})) },
+		"VMs that run": func(c server.Control) string {
+			return said(c.VMs(ctx, roster.Query{Plan: "p", States: []roster.State{roster.Running, roster.Done}, Worker: servertest.Worker}))
+		},
+		"VM":          func(c server.Control) string { return said(c.VM(ctx, servertest.Key("p", 2))) },
+		"no VM":       func(c server.Control) string { return said(c.VM(ctx, servertest.Key("p", 9999))) },
+		"progress":    func(c server.Control) string { return said(c.Progress(ctx, "p")) },
+		"no progress": func(c server.Control) string { p, err := c.Progress(ctx, "q"); return said(len(p), err) },
+		"pause":       func(c server.Control) string { return said(nil, c.OrderPlan(ctx, "p", roster.Pause)) },
+		"resume":      func(c server.Control) string { return said(nil, c.OrderPlan(ctx, "p", roster.GoOn)) },
+		"cutover": func(c server.Control) string {
+			return said(nil, c.OrderVM(ctx, servertest.Key("p", 1), roster.CutOver))
+		},
+		"no retry":     func(c server.Control) string { return said(nil, c.OrderVM(ctx, servertest.Key("p", 1), roster.Retry)) },
+		"set limit":    func(c server.Control) string { return said(nil, c.SetLimit(ctx, "host:esx1/rate", 100e6)) },
+		"limits":       func(c server.Control) string { return said(c.Limits(ctx)) },
+		"drain":        func(c server.Control) string { return said(nil, c.Drain(ctx, servertest.Worker, false)) },
+		"drain nobody": func(c server.Control) string { return said(nil, c.Drain(ctx, "nobody", true)) },
+		"workers": func(c server.Control) string {
+			w, err := c.Workers(ctx)
+			return said(len(w) == 1 && w[0].Name == servertest.Worker && w[0].Alive, err)
+		},
+		"board": func(c server.Control) string {
+			b, at, err := c.Board(ctx)
+			return said(fmt.Sprint(string(b), at.UTC()), err)
+		},
+		"drop": func(c server.Control) string { return said(nil, c.DropPlan(ctx, "p")) },
+		"same plan": func(c server.Control) string {
+			p, err := c.Submit(ctx, server.Submission{Text: servertest.PlanText("p")})
+			return said(p.Name, err)
+		},
+		"another plan": func(c server.Control) string {
+			p, err := c.Submit(ctx, server.Submission{Text: servertest.PlanText("p") + "# \n"})
+			return said(p.Name, err)
+		},
+		"no plan at all": func(c server.Control) string {
+			p, err := c.Submit(ctx, server.Submission{Text: "version: 1\nnmae: x\n"})
+			return said(p.Name, err)
+		},
+	} {
+		if near, far := ask(near), ask(far); near != far {
+			t.Errorf("%s: the roster says %.300s, the server %.300s", name, near, far)
+		}
+	}
+}
+
+func TestMistakesOfAPlanComeWithTheirLines(t *testing.T) {
+	f := servertest.Start(t, nil)
+	_, err := open(t, f, server.Operate).Submit(t.Context(), server.Submission{Text: "version: 1\nnmae: x\nsource: 3\n"})
+	var m *server.Mistakes
+	if !errors.As(err, &m) || !fault.Is(err, fault.Invalid) || !slices.ContainsFunc(m.Findings, func(f planfile.Finding) bool { return f.Line == 2 && f.Remedy != "" && f.Blocks }) {
+		t.Errorf("got %#v, %v", m, err)
+	}
+}
+
+func TestTheAuditTrailIsReadInPages(t *testing.T) {
+	f := servertest.Start(t, nil)
+	c := open(t, f, server.Admin)
+	for i := range 7 {
+		if err := c.SetLimit(t.Context(), "host:esx1/rate", int64(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one, err := c.Audit(t.Context(), 0, 4)
+	if err != nil || len(one) != 4 {
+		t.Fatalf("%+v, %v", one, err)
+	}
+	two, err := c.Audit(t.Context(), one[3].ID, 4)
+	if err != nil || len(two) != 3 || two[0].ID >= one[3].ID || two[0].What != "set limit" || two[0].Who != "test-admin" {
+		t.Errorf("%+v, %v", two, err)
+	}
+}
+
+// The stream is opened again by itself when the server comes back, and nothing is missed.
+func TestFollowOutlivesTheServer(t *testing.T) {
+	f := servertest.Start(t, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	defer cancel()
+	if err := f.Plan(ctx, "p", 5); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[roster.Key]roster.State{}
+	enough := errors.New("enough")
+	listed := make(chan struct{})
+	all := sync.OnceFunc(func() { close(listed) })
+	done := make(chan error, 1)
+	c := open(t, f, server.View)
+	go func() {
+		done <- c.Follow(ctx, 0, func(c roster.Changes) error {
+			for _, vm := range c.VMs {
+				seen[vm.Key] = vm.State
+			}
+			if len(seen) == 5 {
+				all()
+			}
+			if seen[servertest.Key("p", 4)] == roster.Running {
+				return enough
+			}
+			return nil
+		})
+	}()
+	<-listed
+	if err := f.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Run(ctx, "p", 1, 4); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Serve(context.Background(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; !errors.Is(err, enough) {
+		t.Fatalf("got %v", err)
+	}
+	if seen[servertest.Key("p", 1)] != roster.Running || seen[servertest.Key("p", 5)] != roster.Queued {
+		t.Errorf("seen %v", seen)
+	}
+}
+
+func TestStrangeServersAreToldNothing(t *testing.T) {
+	f := servertest.Start(t, nil)
+	for name, conf := range map[string]client.Config{
+		"no fingerprint, no CA": {URL: f.URL, Token: "secret"},
+		"another fingerprint":   {URL: f.URL, Token: "secret", Fingerprint: strings.Repeat("00:", 31) + "00"},
+	} {
+		c, err := client.New(conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Plans(t.Context())
+		if !fault.Is(err, fault.Denied) || conf.Fingerprint == "" && !strings.Contains(fault.HintOf(err), f.Fingerprint) {
+			t.Errorf("%s: %v (%s)", name, err, fault.HintOf(err))
+		}
+		c.Close()
+	}
+	for _, url := range []string{"", "host:8470", "ftp://host", "http://192.0.2.1:8470", "https://"} {
+		if _, err := client.New(client.Config{URL: url, Token: "secret"}); !fault.Is(err, fault.Invalid) {
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+}
+
+func TestWhatIsNoServerOfOursIsSaid(t *testing.T) {
+	var target string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case target != "":
+			http.Redirect(w, r, target, http.StatusFound)
+		default:
+			http.Error(w, "<html>", http.StatusBadGateway)
+		}
+	}))
+	defer s.Close()
+	c, err := client.New(client.Config{URL: s.URL, Token: "secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Plans(t.Context()); !fault.Is(err, fault.Transient) {
+		t.Errorf("a proxy's error: %v", err)
+	}
+	told := false
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { told = true }))
+	defer other.Close()
+	target = other.URL
+	if _, err := c.Plans(t.Context()); err == nil || told {
+		t.Errorf("sent elsewhere: %v, told %v", err, told)
+	}
+	s.Close()
+	if err := c.Follow(t.Context(), 0, nil); !fault.Is(err, fault.Unreachable) {
+		t.Errorf("nobody there: %v", err)
+	}
+}
+
+func TestClosedContextsAreCanceled(t *testing.T) {
+	f := servertest.Start(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := open(t, f, server.View).Plans(ctx); !fault.Is(err, fault.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,179 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/server"
+)
+
+var _ server.Control = (*Client)(nil)
+
+// page is how many rows are asked for at once: as many as the server gives.
+const page = 1000
+
+// list is how collections are answered.
+type list[T any] struct {
+	Items []T   `json:"items"`
+	Next  int64 `json:"next"`
+}
+
+func collection[T any](ctx context.Context, c *Client, path string, query url.Values) (l list[T], err error) {
+	return l, c.ask(ctx, http.MethodGet, path, query, nil, &l)
+}
+
+func planPath(name string, more ...string) string {
+	path := "/v1/plans/" + url.PathEscape(name)
+	for _, m := range more {
+		path += "/" + url.PathEscape(m)
+	}
+	return path
+}
+
+// Submit sends the text; relative paths in it begin from the server's folder, not from ours.
+func (c *Client) Submit(ctx context.Context, s server.Submission) (p roster.Plan, err error) {
+	return p, c.askRaw(ctx, http.MethodPost, "/v1/plans", nil, "application/yaml", []byte(s.Text), &p)
+}
+
+// Plans returns all plans, without their texts.
+func (c *Client) Plans(ctx context.Context) ([]roster.Plan, error) {
+	l, err := collection[roster.Plan](ctx, c, "/v1/plans", nil)
+	return l.Items, err
+}
+
+// Plan returns a plan with its text.
+func (c *Client) Plan(ctx context.Context, name string) (p roster.Plan, err error) {
+	return p, c.ask(ctx, http.MethodGet, planPath(name), nil, nil, &p)
+}
+
+// DropPlan forgets a plan that ended.
+func (c *Client) DropPlan(ctx context.Context, name string) error {
+	return c.ask(ctx, http.MethodDelete, planPath(name), nil, nil, nil)
+}
+
+// VMs returns VMs in the plan's order, as many as q's limit says; all with 0.
+func (c *Client) VMs(ctx context.Context, q roster.Query) ([]roster.VM, error) {
+	var all []roster.VM
+	for {
+		limit := page
+		if q.Limit > 0 {
+			limit = min(page, q.Limit-len(all))
+		}
+		l, err := collection[roster.VM](ctx, c, planPath(q.Plan, "vms"), vmQuery(q, limit))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, l.Items...)
+		if l.Next == 0 || q.Limit > 0 && len(all) >= q.Limit {
+			return all, nil
+		}
+		q.After = l.Next
+	}
+}
+
+func vmQuery(q roster.Query, limit int) url.Values {
+	values := url.Values{"limit": {strconv.Itoa(limit)}}
+	if q.After > 0 {
+		values.Set("after", strconv.FormatInt(q.After, 10))
+	}
+	if q.Worker != "" {
+		values.Set("worker", q.Worker)
+	}
+	states := ""
+	for _, state := range q.States {
+		states += "," + string(state)
+	}
+	if states != "" {
+		values.Set("state", states[1:])
+	}
+	return values
+}
+
+// VM returns a VM with the options that it is moved with.
+func (c *Client) VM(ctx context.Context, k roster.Key) (vm roster.VM, err error) {
+	return vm, c.ask(ctx, http.MethodGet, planPath(k.Plan, "vms", k.VM), nil, nil, &vm)
+}
+
+// Progress returns that of a plan, or of all with "".
+func (c *Client) Progress(ctx context.Context, plan string) ([]roster.Progress, error) {
+	values := url.Values{}
+	if plan != "" {
+		values.Set("plan", plan)
+	}
+	l, err := collection[roster.Progress](ctx, c, "/v1/progress", values)
+	return l.Items, err
+}
+
+// order is the body of an order.
+type order struct {
+	Order string `json:"order"`
+}
+
+func orderOf(o roster.Order) order {
+	if o == roster.GoOn {
+		return order{"resume"}
+	}
+	return order{string(o)}
+}
+
+// OrderPlan gives a plan an order.
+func (c *Client) OrderPlan(ctx context.Context, name string, o roster.Order) error {
+	return c.ask(ctx, http.MethodPost, planPath(name, "orders"), nil, orderOf(o), nil)
+}
+
+// OrderVM gives a VM an order.
+func (c *Client) OrderVM(ctx context.Context, k roster.Key, o roster.Order) error {
+	return c.ask(ctx, http.MethodPost, planPath(k.Plan, "vms", k.VM, "orders"), nil, orderOf(o), nil)
+}
+
+// Limits returns those that operators set.
+func (c *Client) Limits(ctx context.Context) ([]roster.Limit, error) {
+	l, err := collection[roster.Limit](ctx, c, "/v1/limits", nil)
+	return l.Items, err
+}
+
+// SetLimit sets one.
+func (c *Client) SetLimit(ctx context.Context, name string, units int64) error {
+	type limit struct {
+		Name  string `json:"name"`
+		Units int64  `json:"units"`
+	}
+	return c.ask(ctx, http.MethodPut, "/v1/limits", nil, map[string][]limit{"limits": {{name, units}}}, nil)
+}
+
+// Workers returns all that ever joined.
+func (c *Client) Workers(ctx context.Context) ([]roster.Worker, error) {
+	l, err := collection[roster.Worker](ctx, c, "/v1/workers", nil)
+	return l.Items, err
+}
+
+// Drain has a worker given nothing more, or again.
+func (c *Client) Drain(ctx context.Context, worker string, on bool) error {
+	return c.ask(ctx, http.MethodPost, "/v1/workers/"+url.PathEscape(worker)+"/drain", nil, map[string]bool{"drain": on}, nil)
+}
+
+// Board returns what the scheduler wrote last; nothing if it did not, and a zero time.
+func (c *Client) Board(ctx context.Context) (json.RawMessage, time.Time, error) {
+	var b struct {
+		At    time.Time       `json:"at"`
+		Board json.RawMessage `json:"board"`
+	}
+	err := c.ask(ctx, http.MethodGet, "/v1/board", nil, nil, &b)
+	return b.Board, b.At, err
+}
+
+// Audit returns lines of the audit trail before the one of that id, newest first; the newest
+// with 0.
+func (c *Client) Audit(ctx context.Context, before int64, limit int) ([]roster.Entry, error) {
+	values := url.Values{"limit": {strconv.Itoa(min(limit, page))}}
+	if before > 0 {
+		values.Set("before", strconv.FormatInt(before, 10))
+	}
+	l, err := collection[roster.Entry](ctx, c, "/v1/audit", values)
+	return l.Items, err
+}

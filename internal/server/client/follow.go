@@ -1,0 +1,151 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+const (
+	againTime = 2 * time.Second  // until a stream that broke is opened again
+	deadTime  = 45 * time.Second // without a sign: the server shows one every 15 s
+	mostEvent = 64 << 20         // bytes of one event: changes of some thousand VMs have 4 MiB
+)
+
+// Follow tells changes as they come. A stream that breaks is opened again where it was, for
+// as long as ctx lives; a server that cannot be reached at all, or refuses, is an error.
+func (c *Client) Follow(ctx context.Context, since int64, tell func(roster.Changes) error) error {
+	began := false
+	for {
+		err := c.stream(ctx, since, func(e event) error {
+			began = true
+			return e.tell(&since, tell)
+		})
+		var told *tellError
+		switch {
+		case errors.As(err, &told):
+			return told.error
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !began || !passes(err):
+			return err
+		}
+		if err := transport.Sleep(ctx, againTime); err != nil {
+			return err
+		}
+	}
+}
+
+// passes reports whether another try may do: a stream that ended without an error does, too.
+func passes(err error) bool {
+	return err == nil || fault.Is(err, fault.Unreachable) || fault.Is(err, fault.Transient)
+}
+
+// tellError is one of whoever is told.
+type tellError struct{ error }
+
+// An event is one of the stream's.
+type event struct {
+	name string
+	id   int64 // 0: none
+	data []byte
+}
+
+// tell hands changes on, and remembers how far they are.
+func (e event) tell(since *int64, tell func(roster.Changes) error) error {
+	if e.name == "changes" {
+		var changes server.Changes
+		if err := json.Unmarshal(e.data, &changes); err != nil {
+			return fault.New(fault.Transient, "event: %w", err)
+		}
+		if err := tell(roster.Changes(changes)); err != nil {
+			return &tellError{err}
+		}
+	}
+	if e.id > 0 {
+		*since = e.id
+	}
+	return nil
+}
+
+func (c *Client) stream(ctx context.Context, since int64, each func(event) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	query := url.Values{"since": {strconv.FormatInt(since, 10)}}
+	resp, err := c.send(ctx, http.MethodGet, "/v1/events", query, "", nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	silence := time.AfterFunc(deadTime, cancel)
+	defer silence.Stop()
+	alive := func() { silence.Reset(deadTime) }
+	err = readEvents(resp.Body, alive, each)
+	if _, own := err.(*fault.Error); own || err == nil {
+		return err
+	}
+	var told *tellError
+	if errors.As(err, &told) {
+		return err
+	}
+	return fault.New(fault.Unreachable, "events of %s: %w", c.base.Host, err)
+}
+
+// readEvents reads server-sent events until they end. alive is called at every line.
+func readEvents(r io.Reader, alive func(), each func(event) error) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, 64<<10), mostEvent)
+	var e event
+	for lines.Scan() {
+		alive()
+		if len(lines.Bytes()) > 0 {
+			e.add(lines.Bytes())
+			continue
+		}
+		if e.data != nil {
+			if err := each(e); err != nil {
+				return err
+			}
+		}
+		e = event{}
+	}
+	return lines.Err()
+}
+
+// add takes one line of an event. Those that are not known are left out, as the standard says.
+func (e *event) add(line []byte) {
+	field, value, _ := bytes.Cut(line, []byte(":"))
+	value = bytes.TrimPrefix(value, []byte(" "))
+	switch string(field) {
+	case "event":
+		e.name = string(value)
+	case "id":
+		if id, err := strconv.ParseInt(string(value), 10, 64); err == nil && id > 0 {
+			e.id = id
+		}
+	case "data":
+		e.addData(value)
+	}
+}
+
+func (e *event) addData(value []byte) {
+	if e.data != nil {
+		e.data = append(e.data, '\n')
+	}
+	e.data = append(e.data, value...)
+	if e.data == nil {
+		e.data = []byte{}
+	}
+}

@@ -1,0 +1,68 @@
+package client
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// tlsConfig takes the server's certificate by its fingerprint, or as its CA says.
+func tlsConfig(c Config) (*tls.Config, error) {
+	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.Cert != "" || c.Key != "" {
+		own, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "certificate of the client: %w", err)
+		}
+		conf.Certificates = []tls.Certificate{own}
+	}
+	var roots *x509.CertPool
+	if c.CA != "" {
+		text, err := os.ReadFile(c.CA)
+		if err != nil {
+			return nil, fault.New(fault.NotFound, "CA of the server: %w", err)
+		}
+		roots = x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(text) {
+			return nil, fault.New(fault.Invalid, "%s has no certificate", c.CA)
+		}
+	}
+	conf.InsecureSkipVerify = true // VerifyConnection does it: it can tell the fingerprint
+	conf.VerifyConnection = func(state tls.ConnectionState) error { return verify(state, c.Fingerprint, roots) }
+	return conf, nil
+}
+
+func verify(state tls.ConnectionState, want string, roots *x509.CertPool) error {
+	leaf := state.PeerCertificates[0]
+	shown := fingerprint(leaf.Raw)
+	if want != "" {
+		if strings.EqualFold(want, shown) {
+			return nil
+		}
+		return fault.New(fault.Denied, "the server shows the certificate %s, want %s", shown, want).
+			WithHint("it is another server, or somebody between; decamp serve prints its fingerprint when it starts")
+	}
+	between := x509.NewCertPool()
+	for _, cert := range state.PeerCertificates[1:] {
+		between.AddCert(cert)
+	}
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, DNSName: state.ServerName})
+	if err != nil {
+		return fault.New(fault.Denied, "certificate of the server: %w", err).
+			WithHint("compare with what decamp serve printed when it started, and name it: %s", shown)
+	}
+	return nil
+}
+
+func fingerprint(der []byte) string {
+	var parts []string
+	for _, b := range sha256.Sum256(der) {
+		parts = append(parts, fmt.Sprintf("%02X", b))
+	}
+	return strings.Join(parts, ":")
+}

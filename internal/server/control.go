@@ -1,0 +1,170 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// Control is what operators do with a fleet, and see of it. Its methods may be called
+// concurrently; their errors are faults with remedies.
+type Control interface {
+	// Submit checks the text of a plan file and has the fleet carry it out. The same text
+	// again changes nothing; another one under the same name is fault.Conflict.
+	Submit(context.Context, Submission) (roster.Plan, error)
+	Plans(context.Context) ([]roster.Plan, error)
+	Plan(ctx context.Context, name string) (roster.Plan, error)
+	DropPlan(ctx context.Context, name string) error // an ended one
+
+	VMs(context.Context, roster.Query) ([]roster.VM, error)
+	VM(context.Context, roster.Key) (roster.VM, error)
+	Progress(ctx context.Context, plan string) ([]roster.Progress, error) // of all plans with ""
+
+	OrderPlan(ctx context.Context, name string, o roster.Order) error
+	OrderVM(context.Context, roster.Key, roster.Order) error
+
+	Limits(context.Context) ([]roster.Limit, error)
+	SetLimit(ctx context.Context, name string, units int64) error
+	Workers(context.Context) ([]roster.Worker, error)
+	Drain(ctx context.Context, worker string, on bool) error
+	Board(context.Context) (board json.RawMessage, at time.Time, err error)
+	Audit(ctx context.Context, before int64, limit int) ([]roster.Entry, error)
+
+	// Follow tells what is newer than the revision since, and then what changes, until ctx
+	// ends or tell returns an error. With since below zero it begins with what changes from
+	// now on.
+	Follow(ctx context.Context, since int64, tell func(roster.Changes) error) error
+}
+
+// Submission is a plan file and where it comes from.
+type Submission struct {
+	Text   string
+	Folder string // that its relative paths begin from
+	By     string // who submits it
+}
+
+// Mistakes is all that is wrong with the text of a plan.
+type Mistakes struct {
+	Findings planfile.Findings
+	Err      error // what they come to
+}
+
+func (m *Mistakes) Error() string { return m.Err.Error() }
+func (m *Mistakes) Unwrap() error { return m.Err }
+
+// Local is the Control of a roster.
+type Local struct{ *roster.Roster }
+
+var _ Control = Local{}
+
+// Submit checks the text and adds the plan. What is wrong with the text is a *Mistakes.
+func (l Local) Submit(ctx context.Context, s Submission) (roster.Plan, error) {
+	f, err := parse(s.Text)
+	if err != nil {
+		return roster.Plan{}, err
+	}
+	return l.AddPlan(ctx, roster.Plan{Name: string(f.Name), Text: s.Text, Folder: s.Folder, By: s.By})
+}
+
+// OrderPlan gives an order to a plan, and takes away what kept it from being carried out.
+func (l Local) OrderPlan(ctx context.Context, name string, o roster.Order) error {
+	return fleet.Control{Roster: l.Roster}.OrderPlan(ctx, name, o)
+}
+
+// OrderVM gives an order to a VM, and takes away what kept it from being carried out.
+func (l Local) OrderVM(ctx context.Context, k roster.Key, o roster.Order) error {
+	return fleet.Control{Roster: l.Roster}.OrderVM(ctx, k, o)
+}
+
+func parse(text string) (*planfile.File, error) {
+	f, found := planfile.Parse([]byte(text))
+	if err := found.Err(); err != nil {
+		return nil, &Mistakes{found, fault.Wrap(fault.Invalid, err)}
+	}
+	return f, nil
+}
+
+// Board says that somebody looks, or the scheduler would not write it, and returns the last. Where
+// there is no room for that there is none for anything: the board says so in place of the scheduler.
+func (l Local) Board(ctx context.Context) (json.RawMessage, time.Time, error) {
+	err := l.Look(ctx)
+	switch {
+	case fault.Is(err, fault.Full):
+		return l.fullBoard(ctx, err)
+	case err != nil:
+		return nil, time.Time{}, err
+	}
+	return l.Roster.Board(ctx)
+}
+
+func (l Local) fullBoard(ctx context.Context, full error) (json.RawMessage, time.Time, error) {
+	now, err := l.Now(ctx)
+	if err != nil {
+		return nil, now, err
+	}
+	why := fmt.Sprintf("all waits: %v; %s", full, fault.HintOf(full))
+	raw, err := json.Marshal(fleet.Board{At: now, Breakers: []fleet.Breaker{{Of: "the fleet's database", Sentence: why}}})
+	return raw, now, err
+}
+
+// SetLimit refuses a limit that nothing would keep.
+func (l Local) SetLimit(ctx context.Context, name string, units int64) error {
+	if err := checkLimit(name, units); err != nil {
+		return err
+	}
+	return l.Roster.SetLimit(ctx, name, units)
+}
+
+// checkLimit has nothing against taking back what stands from before.
+func checkLimit(name string, units int64) error {
+	if units < 0 {
+		return nil
+	}
+	return fleet.CheckLimit(name)
+}
+
+// Follow reads the roster. Changes that come close together are told at once.
+func (l Local) Follow(ctx context.Context, since int64, tell func(roster.Changes) error) error {
+	if since < 0 {
+		head, err := l.head(ctx)
+		if err != nil {
+			return err
+		}
+		since = head
+	}
+	for {
+		changes, err := l.Changes(ctx, since)
+		if err != nil {
+			return err
+		}
+		if changes.Rev > since {
+			since = changes.Rev
+			if err := tell(changes); err != nil {
+				return err
+			}
+			_ = transport.Sleep(ctx, gatherTime) // the next look tells whether ctx has ended
+			continue
+		}
+		if err := l.Await(ctx, since); err != nil {
+			return err
+		}
+	}
+}
+
+// head returns the newest revision.
+func (l Local) head(ctx context.Context) (rev int64, err error) {
+	for {
+		changes, err := l.Changes(ctx, rev)
+		if err != nil || changes.Rev <= rev {
+			return rev, err
+		}
+		rev = changes.Rev
+	}
+}

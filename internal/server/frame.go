@@ -1,0 +1,138 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// A frame is one event, for all who listen. What it says is not changed any more; its text is
+// made once for each plan that somebody listens to.
+type frame struct {
+	event string
+	rev   int64 // to resume from; 0: none, it is only of now
+	of    func(plan string) (data any, some bool)
+
+	mu    sync.Mutex
+	texts map[string][]byte
+}
+
+// Events of the stream.
+const (
+	eventHello    = "hello"    // it begins: {"rev":…}
+	eventChanges  = "changes"  // plans, VMs, workers and limits as they are now; with an id
+	eventProgress = "progress" // of transfers that went on
+	eventPlans    = "plans"    // all plans with their counts, after VMs changed their states
+	eventWorkers  = "workers"  // all workers, after one came, went or was drained
+	eventFleet    = "fleet"    // what is in use, and what bounds it all
+	eventTrouble  = "trouble"  // {"text":…}: the database does not answer; empty: it does again
+	eventLost     = "lost"     // this client did not read; it has to come again
+	eventBye      = "bye"      // the server stops
+)
+
+// text returns the event as it is sent to those who listen to a plan, or to everything with
+// "". It is nil if there is nothing for them. It is shared: nobody writes into it.
+func (f *frame) text(plan string) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if text, made := f.texts[plan]; made {
+		return text
+	}
+	if f.texts == nil {
+		f.texts = map[string][]byte{}
+	}
+	f.texts[plan] = f.encode(plan)
+	return f.texts[plan]
+}
+
+func (f *frame) encode(plan string) []byte {
+	data, some := f.of(plan)
+	if !some {
+		return nil
+	}
+	return eventText(f.event, f.rev, data)
+}
+
+// eventText writes an event of the stream. JSON has no line breaks, so data is one line.
+func eventText(event string, rev int64, data any) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "event: %s\n", event)
+	if rev > 0 {
+		fmt.Fprintf(&b, "id: %d\n", rev)
+	}
+	text, err := json.Marshal(data)
+	if err != nil { // these are our own types
+		panic(err)
+	}
+	b.WriteString("data: ")
+	b.Write(text)
+	b.WriteString("\n\n")
+	return b.Bytes()
+}
+
+// Changes is what the event "changes" says: roster.Changes.
+type Changes struct {
+	Rev     int64           `json:"rev"`
+	Dropped []string        `json:"dropped,omitempty"` // plans: to be forgotten before the rest is read
+	Plans   []roster.Plan   `json:"plans,omitempty"`   // without texts and counts
+	VMs     []roster.VM     `json:"vms,omitempty"`     // without specs
+	Workers []roster.Worker `json:"workers,omitempty"`
+	Limits  []roster.Limit  `json:"limits,omitempty"` // less than 0 units: taken back
+}
+
+func changesFrame(c roster.Changes) *frame {
+	return &frame{event: eventChanges, rev: c.Rev, of: func(plan string) (any, bool) { return changesOf(Changes(c), plan) }}
+}
+
+// changesOf leaves out what is not of the plan.
+func changesOf(c Changes, plan string) (Changes, bool) {
+	if plan == "" {
+		return c, true
+	}
+	of := Changes{
+		Rev:     c.Rev,
+		Dropped: only(c.Dropped, func(name string) bool { return name == plan }),
+		Plans:   only(c.Plans, func(p roster.Plan) bool { return p.Name == plan }),
+		VMs:     only(c.VMs, func(vm roster.VM) bool { return vm.Plan == plan }),
+	}
+	return of, len(of.Dropped)+len(of.Plans)+len(of.VMs) > 0
+}
+
+func only[T any](all []T, is func(T) bool) (some []T) {
+	for _, x := range all {
+		if is(x) {
+			some = append(some, x)
+		}
+	}
+	return some
+}
+
+func progressFrame(all []roster.Progress) *frame {
+	return &frame{event: eventProgress, of: func(plan string) (any, bool) {
+		of := progressOf(all, plan)
+		return of, len(of) > 0
+	}}
+}
+
+func progressOf(all []roster.Progress, plan string) []roster.Progress {
+	if plan == "" {
+		return all
+	}
+	return only(all, func(p roster.Progress) bool { return p.Plan == plan })
+}
+
+// sameFrame is an event that is the same for all.
+func sameFrame(event string, data any) *frame {
+	return &frame{event: event, of: func(string) (any, bool) { return data, true }}
+}
+
+type trouble struct {
+	Text string `json:"text"`
+}
+
+type hello struct {
+	Rev int64 `json:"rev"`
+}

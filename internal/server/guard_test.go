@@ -1,0 +1,152 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+)
+
+func TestConnectionsThatAreTooManyAreClosedAtOnce(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newBounded(inner, 2)
+	defer l.Close()
+	accepted := make(chan net.Conn, 3)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- conn
+		}
+	}()
+	one, two := dial(t, l), dial(t, l)
+	first := <-accepted
+	<-accepted
+	three := dial(t, l)
+	if _, err := three.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the third: %v", err)
+	}
+	first.Close()
+	first.Close() // gives its place back once
+	four := dial(t, l)
+	select {
+	case <-accepted:
+	case <-time.After(time.Minute):
+		t.Fatal("a place that is free is not given")
+	}
+	five := dial(t, l)
+	if _, err := five.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the fifth: %v", err)
+	}
+	for _, c := range []net.Conn{one, two, four} {
+		c.Close()
+	}
+}
+
+func dial(t *testing.T, l net.Listener) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+	return conn
+}
+
+func TestAPanicIsAnAnswer(t *testing.T) {
+	s, err := New(Config{State: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := s.guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("secret") }))
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", "/v1/plans", nil))
+	if w.Code != http.StatusInternalServerError || w.Header().Get("Content-Type") != problemType {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// A server that hangs does not feed the watchdog: systemd restarts it.
+func TestSystemdIsToldTheTruth(t *testing.T) {
+	socket := t.TempDir() + "/notify"
+	told, err := net.ListenPacket("unixgram", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer told.Close()
+	t.Setenv("NOTIFY_SOCKET", socket)
+	t.Setenv("WATCHDOG_USEC", "20000")
+	t.Setenv("WATCHDOG_PID", "")
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}))
+	defer web.Close()
+	s, err := New(Config{State: t.TempDir(), Plain: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.tellSystemd(ctx, web.Listener.Addr()) }()
+	if got := heard(t, told); got != "READY=1\nSTATUS=serving on "+web.Listener.Addr().String() {
+		t.Errorf("told %q", got)
+	}
+	if got := heard(t, told); got != "WATCHDOG=1" {
+		t.Errorf("told %q", got)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for got := heard(t, told); got != "STOPPING=1"; got = heard(t, told) {
+		if got != "WATCHDOG=1" {
+			t.Errorf("told %q", got)
+		}
+	}
+}
+
+func TestTheWatchdogIsFedOnlyByThoseWhoAnswer(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }))
+	s, err := New(Config{State: t.TempDir(), Plain: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.answers(t.Context(), web.Listener.Addr()); err == nil {
+		t.Error("a 502 is an answer")
+	}
+	web.Close()
+	if err := s.answers(t.Context(), web.Listener.Addr()); err == nil {
+		t.Error("nobody is an answer")
+	}
+	for env, want := range map[string]time.Duration{"": 0, "x": 0, "0": 0, "30000000": 15 * time.Second} {
+		t.Setenv("WATCHDOG_USEC", env)
+		t.Setenv("WATCHDOG_PID", "")
+		if got := watchdog(); got != want {
+			t.Errorf("%q: fed every %s, want %s", env, got, want)
+		}
+	}
+	t.Setenv("WATCHDOG_PID", "1")
+	if got := watchdog(); got != 0 {
+		t.Errorf("another process's dog is fed every %s", got)
+	}
+}
+
+func heard(t *testing.T, told net.PacketConn) string {
+	t.Helper()
+	_ = told.SetReadDeadline(time.Now().Add(time.Minute))
+	p := make([]byte, 1024)
+	n, _, err := told.ReadFrom(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(p[:n])
+}

@@ -1,0 +1,39 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// readyTime is how long the roster may take to say that it is there.
+const readyTime = 2 * time.Second
+
+// serveHealth says that the process serves. A database that is away is no reason to restart
+// it, so it is not asked.
+func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
+
+// serveReady says whether requests should come here.
+func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
+	if err := s.ready(r.Context()); err != nil {
+		problemOf(err).write(w)
+		return
+	}
+	fmt.Fprintln(w, "ready")
+}
+
+func (s *Server) ready(ctx context.Context) error {
+	if s.draining.Load() {
+		return fault.New(fault.Transient, "the server stops")
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	if _, err := s.local.Now(ctx); err != nil {
+		s.log.Warn("not ready", "err", err)
+		return fault.New(fault.Unreachable, "the database does not answer").WithHint("the server's log has the reason; plans go on when it is back")
+	}
+	return nil
+}

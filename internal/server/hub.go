@@ -1,0 +1,337 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// Bounds and times of the event stream.
+const (
+	gatherTime  = 100 * time.Millisecond // in which changes become one event
+	pulseTime   = 500 * time.Millisecond // between looks at what is not a change: progress
+	retryTime   = time.Second            // until a roster that does not answer is asked again
+	knownTime   = 10 * time.Second       // that a roster may take until clients are told that it does not answer
+	mostClients = 4000                   // who listen at once
+	mostBehind  = 32                     // events that a client may not have read yet: some seconds
+	ringFrames  = 256                    // that a client that comes again is given without a look into the roster
+	ringRows    = 20_000                 // VMs in them
+)
+
+// hub reads the roster once for all who listen to the event stream.
+type hub struct {
+	local   Local
+	live    *live
+	metrics *metrics
+	log     *slog.Logger
+	fleet   func(*beside) any // what the event "fleet" says
+
+	closing chan struct{} // closed by close
+	known   chan struct{} // closed by follow, once the newest revision is known
+
+	mu      sync.Mutex
+	clients map[*listener]struct{}
+	rev     int64    // of the last change that was told; below 0: none is known yet
+	from    int64    // what the ring has all changes since
+	ring    []*frame // with revisions, the newest last
+	rows    []int    // VMs in each
+	stale   bool     // the plans' counts changed since they were told
+	closed  bool
+
+	broken bool // the roster did not answer; of follow alone
+}
+
+// A listener is one client of the stream.
+type listener struct {
+	plan  string        // or everything with ""
+	queue chan []*frame // never closed
+	lost  chan struct{} // closed by the hub: it did not read
+}
+
+func newHub(local Local, live *live, m *metrics, log *slog.Logger, fleet func(*beside) any) *hub {
+	return &hub{
+		local: local, live: live, metrics: m, log: log, fleet: fleet,
+		closing: make(chan struct{}), known: make(chan struct{}), clients: map[*listener]struct{}{}, rev: -1,
+	}
+}
+
+// run reads the roster until ctx ends.
+func (h *hub) run(ctx context.Context) error {
+	var g errgroup.Group
+	g.Go(func() error { h.follow(ctx); return nil })
+	g.Go(func() error { h.pulse(ctx); return nil })
+	return g.Wait()
+}
+
+// follow tells changes. A roster that does not answer is asked again, and its clients know.
+func (h *hub) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := h.step(ctx)
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		h.troubled(err)
+		_ = transport.Sleep(ctx, retryTime) // the loop looks at ctx
+	}
+}
+
+// step tells what is new, or waits until something is.
+func (h *hub) step(ctx context.Context) error {
+	since, err := h.since(ctx)
+	if err != nil {
+		return err
+	}
+	c, err := h.local.Changes(ctx, since)
+	if err != nil {
+		return err
+	}
+	h.well()
+	if c.Rev <= since {
+		return h.local.Await(ctx, since)
+	}
+	h.changed(c)
+	return transport.Sleep(ctx, gatherTime)
+}
+
+// since returns the revision that was told last; at first the newest there is.
+func (h *hub) since(ctx context.Context) (int64, error) {
+	h.mu.Lock()
+	rev := h.rev
+	h.mu.Unlock()
+	if rev >= 0 {
+		return rev, nil
+	}
+	rev, err := h.local.head(ctx)
+	if err == nil {
+		h.mu.Lock()
+		h.rev, h.from = rev, rev
+		h.mu.Unlock()
+		close(h.known)
+	}
+	return rev, err
+}
+
+func (h *hub) troubled(err error) {
+	if !h.broken {
+		h.log.Warn("roster does not answer", "err", err)
+	}
+	h.broken = true
+	h.tell(sameFrame(eventTrouble, trouble{err.Error()}))
+}
+
+func (h *hub) well() {
+	if h.broken {
+		h.log.Info("roster answers again")
+		h.tell(sameFrame(eventTrouble, trouble{}))
+	}
+	h.broken = false
+}
+
+// changed tells changes, and keeps them for those who come again.
+func (h *hub) changed(c roster.Changes) {
+	f := changesFrame(c)
+	h.mu.Lock()
+	h.rev = c.Rev
+	h.stale = h.stale || len(c.VMs)+len(c.Plans)+len(c.Dropped) > 0
+	h.keep(f, len(c.VMs))
+	h.mu.Unlock()
+	h.tell(f)
+}
+
+// keep puts a frame into the ring, and drops the oldest that are too many. h.mu is held.
+func (h *hub) keep(f *frame, rows int) {
+	h.ring, h.rows = append(h.ring, f), append(h.rows, rows)
+	total := 0
+	for _, n := range h.rows {
+		total += n
+	}
+	for len(h.ring) > ringFrames || total > ringRows {
+		h.from = h.ring[0].rev
+		total -= h.rows[0]
+		h.ring, h.rows = slices.Delete(h.ring, 0, 1), slices.Delete(h.rows, 0, 1)
+	}
+}
+
+// tell gives frames to all who listen. Who did not read is lost, and nobody waits for it.
+func (h *hub) tell(frames ...*frame) {
+	if len(frames) == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for l := range h.clients {
+		select {
+		case l.queue <- frames:
+		default:
+			h.lose(l)
+		}
+	}
+}
+
+func (h *hub) lose(l *listener) {
+	delete(h.clients, l)
+	close(l.lost)
+	h.metrics.lost.Inc()
+	h.log.Info("event client dropped: it does not read", "behind", mostBehind)
+}
+
+// pulse tells what is no change: progress, counts, and what is in use.
+func (h *hub) pulse(ctx context.Context) {
+	var told beat
+	for transport.Sleep(ctx, pulseTime) == nil {
+		if h.listening() == 0 {
+			told = beat{}
+			continue
+		}
+		b, err := h.live.look(ctx)
+		if err != nil {
+			continue // follow tells about a roster that does not answer
+		}
+		frames := append(told.news(b, h.fleet), h.counts(ctx)...)
+		h.tell(append(frames, told.workersNews(ctx, h.local)...)...)
+	}
+}
+
+// A beat is what pulse told last.
+type beat struct {
+	progress *beside
+	fleet    any
+	beats    int
+	workers  []roster.Worker
+}
+
+// workerBeats is how many beats there are between looks at the workers: that one is gone is
+// no change in the roster, but a lease that is not renewed.
+const workerBeats = 4
+
+// workersNews returns the workers, if who is there is not what was told.
+func (t *beat) workersNews(ctx context.Context, local Local) []*frame {
+	t.beats++
+	if t.beats%workerBeats != 1 {
+		return nil
+	}
+	workers, err := local.Workers(ctx)
+	if err != nil || slices.EqualFunc(workers, t.workers, sameWorker) {
+		return nil
+	}
+	t.workers = workers
+	return []*frame{sameFrame(eventWorkers, workers)}
+}
+
+// sameWorker does not look at the lease, which is another one all the time.
+func sameWorker(a, b roster.Worker) bool {
+	return a.Name == b.Name && a.Alive == b.Alive && a.Drains == b.Drains && a.Epoch == b.Epoch
+}
+
+// news returns what is new since the last beat.
+func (t *beat) news(b *beside, fleet func(*beside) any) (frames []*frame) {
+	if changed := t.changed(b); len(changed) > 0 {
+		frames = append(frames, progressFrame(changed))
+	}
+	if now := fleet(b); !reflect.DeepEqual(now, t.fleet) {
+		frames = append(frames, sameFrame(eventFleet, now))
+		t.fleet = now
+	}
+	t.progress = b
+	return frames
+}
+
+// changed returns the progress that is not what was told.
+func (t *beat) changed(b *beside) []roster.Progress {
+	if t.progress == nil {
+		return b.progress
+	}
+	var changed []roster.Progress
+	for _, p := range b.progress {
+		i, known := t.progress.byVM[p.Key]
+		if !known || t.progress.progress[i] != p {
+			changed = append(changed, p)
+		}
+	}
+	return changed
+}
+
+// counts returns the plans if their counts may be others than those that were told.
+func (h *hub) counts(ctx context.Context) []*frame {
+	h.mu.Lock()
+	stale := h.stale
+	h.stale = false
+	h.mu.Unlock()
+	if !stale {
+		return nil
+	}
+	plans, err := h.local.Plans(ctx)
+	if err != nil {
+		h.mu.Lock()
+		h.stale = true
+		h.mu.Unlock()
+		return nil
+	}
+	for i := range plans {
+		plans[i] = whole(plans[i])
+	}
+	return []*frame{sameFrame(eventPlans, plans)}
+}
+
+func (h *hub) listening() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.clients)
+}
+
+// await returns once it is known what is new.
+func (h *hub) await(ctx context.Context) error {
+	select {
+	case <-h.known:
+		return nil
+	case <-h.closing:
+		return fault.New(fault.Transient, "the server stops").WithHint("come again in a while")
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(knownTime):
+		return fault.New(fault.Unreachable, "the database does not answer").WithHint("come again in a while; plans go on when it is back")
+	}
+}
+
+// join adds a listener, after await. It returns the revision that the listener is told everything after,
+// and the frames that it missed since; whole is false if the ring has not all of them.
+func (h *hub) join(plan string, since int64) (l *listener, rev int64, missed []*frame, whole bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || len(h.clients) >= mostClients {
+		return nil, 0, nil, false
+	}
+	l = &listener{plan: plan, queue: make(chan []*frame, mostBehind), lost: make(chan struct{})}
+	h.clients[l] = struct{}{}
+	for _, f := range h.ring {
+		if f.rev > since {
+			missed = append(missed, f)
+		}
+	}
+	return l, h.rev, missed, since >= h.from
+}
+
+func (h *hub) leave(l *listener) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.clients, l)
+}
+
+// close has all listeners say goodbye, and takes no more.
+func (h *hub) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		h.closed = true
+		close(h.closing)
+	}
+}

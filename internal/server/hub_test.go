@@ -1,0 +1,150 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+func newTestHub() *hub {
+	h := newHub(Local{}, nil, newMetrics("test"), slog.New(slog.DiscardHandler), nil)
+	h.rev, h.from = 0, 0
+	return h
+}
+
+// change is one that tells of n VMs.
+func change(rev int64, n int) roster.Changes {
+	c := roster.Changes{Rev: rev}
+	for i := range n {
+		c.VMs = append(c.VMs, roster.VM{Key: roster.Key{Plan: "p", VM: fmt.Sprintf("vm-%d", i)}, Rev: rev})
+	}
+	return c
+}
+
+// One client that does not read is lost. The others are told everything, and tell never waits:
+// if it did, this test would not end.
+func TestAClientThatDoesNotReadIsLost(t *testing.T) {
+	h := newTestHub()
+	deaf, _, _, _ := h.join("", -1)
+	reads, _, _, _ := h.join("", -1)
+	for rev := int64(1); rev <= mostBehind+5; rev++ {
+		h.changed(change(rev, 1))
+		if frames := <-reads.queue; frames[0].rev != rev {
+			t.Fatalf("told %d, want %d", frames[0].rev, rev)
+		}
+	}
+	select {
+	case <-deaf.lost:
+	default:
+		t.Fatal("a client that reads nothing is kept")
+	}
+	if h.listening() != 1 {
+		t.Errorf("%d clients", h.listening())
+	}
+	h.leave(deaf) // as its connection does
+	h.leave(reads)
+	if h.listening() != 0 {
+		t.Errorf("%d clients are left", h.listening())
+	}
+}
+
+func TestTheRingSaysWhetherItHasEverything(t *testing.T) {
+	h := newTestHub()
+	for rev := int64(1); rev <= 3*ringFrames; rev++ {
+		h.changed(change(rev, 1))
+	}
+	if len(h.ring) != ringFrames {
+		t.Errorf("%d frames", len(h.ring))
+	}
+	from := int64(2 * ringFrames)
+	for since, want := range map[int64]struct {
+		missed int
+		whole  bool
+	}{0: {ringFrames, false}, from - 1: {ringFrames, false}, from: {ringFrames, true}, 3*ringFrames - 1: {1, true}, 3 * ringFrames: {0, true}} {
+		l, rev, missed, whole := h.join("", since)
+		if len(missed) != want.missed || whole != want.whole || rev != 3*ringFrames {
+			t.Errorf("since %d: %d frames, whole %v, rev %d; want %+v", since, len(missed), whole, rev, want)
+		}
+		h.leave(l)
+	}
+}
+
+func TestTheRingIsBoundedInRowsToo(t *testing.T) {
+	h := newTestHub()
+	for rev := int64(1); rev <= 30; rev++ {
+		h.changed(change(rev, 2000))
+	}
+	if rows := len(h.ring) * 2000; rows > ringRows || len(h.ring) == 0 || h.from != h.ring[0].rev-1 {
+		t.Errorf("%d rows, from %d", rows, h.from)
+	}
+}
+
+func TestClientsAreCounted(t *testing.T) {
+	h := newTestHub()
+	for range mostClients {
+		if l, _, _, _ := h.join("", -1); l == nil {
+			t.Fatal("refused too early")
+		}
+	}
+	if l, _, _, _ := h.join("", -1); l != nil {
+		t.Error("one too many")
+	}
+}
+
+func TestTroubleIsToldUntilItIsOver(t *testing.T) {
+	h := newTestHub()
+	l, _, _, _ := h.join("", -1)
+	h.troubled(errors.New("gone"))
+	h.troubled(errors.New("gone"))
+	h.well()
+	h.well()
+	for _, want := range []string{`{"text":"gone"}`, `{"text":"gone"}`, `{"text":""}`} {
+		if text := string((<-l.queue)[0].text("p")); text != "event: trouble\ndata: "+want+"\n\n" {
+			t.Errorf("told %q, want %s", text, want)
+		}
+	}
+	if len(l.queue) != 0 {
+		t.Error("told that all is well without trouble before")
+	}
+}
+
+// The text of a frame is made once for all who are told the same.
+func TestFramesAreEncodedOnce(t *testing.T) {
+	f := changesFrame(change(7, 2))
+	one, two := f.text("p"), f.text("p")
+	if &one[0] != &two[0] {
+		t.Error("made twice")
+	}
+	if text := string(one); !strings.HasPrefix(text, "event: changes\nid: 7\ndata: {") || !strings.HasSuffix(text, "}\n\n") || strings.Count(text, "\n") != 4 {
+		t.Errorf("text %q", text)
+	}
+	if f.text("q") != nil {
+		t.Error("told to those of another plan")
+	}
+}
+
+func TestOnlyWhatWentOnIsTold(t *testing.T) {
+	p := func(done int64) roster.Progress {
+		return roster.Progress{Key: roster.Key{Plan: "p", VM: "vm-1"}, Done: done}
+	}
+	still := roster.Progress{Key: roster.Key{Plan: "p", VM: "vm-2"}}
+	at := func(done int64) *beside {
+		all := []roster.Progress{p(done), still}
+		return &beside{progress: all, byVM: map[roster.Key]int{all[0].Key: 0, still.Key: 1}}
+	}
+	var b beat
+	none := func(*beside) any { return nil }
+	if frames := b.news(at(1), none); len(frames) != 1 || strings.Count(string(frames[0].text("")), `"vm"`) != 2 {
+		t.Errorf("first %v", frames)
+	}
+	if frames := b.news(at(1), none); len(frames) != 0 {
+		t.Errorf("nothing went on, but %s", frames[0].text(""))
+	}
+	if frames := b.news(at(2), none); len(frames) != 1 || strings.Count(string(frames[0].text("")), `"vm"`) != 1 {
+		t.Error("what went on is not told alone")
+	}
+}

@@ -1,0 +1,308 @@
+package server
+
+import (
+	"embed"
+	"html/template"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+//go:embed page
+var pageFiles embed.FS
+
+// pages are the templates. What is put into them is escaped for its place by html/template.
+var pages = template.Must(template.New("").Funcs(template.FuncMap{
+	"bytes": formatBytes, "rate": formatRate, "percent": percent, "readable": readable,
+}).ParseFS(pageFiles, "page/*.html"))
+
+// frameOf is what every page has.
+type pageFrame struct {
+	Title   string
+	Who     Who
+	Proof   string // of the forms
+	Version string
+	Fleet   fleetNow
+	Body    any
+}
+
+// Operates is whether the page has buttons.
+func (p pageFrame) Operates() bool { return p.Who.Role.May(Operate) }
+
+func (s *Server) pageRoutes() {
+	s.mux.HandleFunc("GET /static/{file}", serveStatic)
+	s.mux.HandleFunc("GET /login", s.showLogin)
+	s.mux.HandleFunc("POST /login", s.login)
+	s.mux.HandleFunc("POST /logout", s.logout)
+	s.mux.HandleFunc("GET /{$}", s.page("see the plans", s.showPlans))
+	s.mux.HandleFunc("GET /plans/{plan}", s.page("see a plan", s.showPlan))
+	s.mux.HandleFunc("POST /plans/{plan}/orders", s.form("give a plan an order", s.planForm))
+	s.mux.HandleFunc("POST /plans/{plan}/vms/{vm}/orders", s.form("give a VM an order", s.vmForm))
+}
+
+// serveStatic serves script, style and icon: files, and no lists of them.
+func serveStatic(w http.ResponseWriter, r *http.Request) {
+	http.ServeFileFS(w, r, pageFiles, path.Join("page/static", path.Base(r.PathValue("file"))))
+}
+
+// page is a handler for those who may view; strangers are sent to the login.
+func (s *Server) page(what string, show func(http.ResponseWriter, *http.Request, Who) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		who, err := s.auth.who(r)
+		if err == nil && who.Role == Nobody {
+			http.Redirect(w, r, "/login", http.StatusSeeOther)
+			return
+		}
+		if err == nil {
+			who, err = s.permit(r, View, what, r.URL.Path)
+		}
+		if err == nil {
+			err = show(w, r, who)
+		}
+		if err != nil {
+			s.showError(w, who, err)
+		}
+	}
+}
+
+// formBytes is what a form may have.
+const formBytes = 16 << 10
+
+// form is a handler of a button, for those who operate and whose form is one of ours.
+func (s *Server) form(what string, do func(*http.Request) (back string, err error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, formBytes)
+		who, err := s.permit(r, Operate, what, r.URL.Path)
+		if err == nil && who.Session != "" && !s.auth.sessions.proves(who.Session, r.PostFormValue("proof")) {
+			err = fault.New(fault.Denied, "the form is not of this session").WithHint("reload the page, and try again")
+			s.noteRefusal(r.Context(), who, what, r.URL.Path, err)
+		}
+		back := ""
+		if err == nil {
+			back, err = do(r.WithContext(withWho(r.Context(), who)))
+		}
+		if err != nil {
+			s.showError(w, who, err)
+			return
+		}
+		http.Redirect(w, r, back, http.StatusSeeOther)
+	}
+}
+
+// render writes a page whole, or an error.
+func (s *Server) render(w http.ResponseWriter, status int, name string, p pageFrame) error {
+	p.Version = s.version
+	if p.Who.Session != "" {
+		p.Proof = s.auth.sessions.proof(p.Who.Session)
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	return pages.ExecuteTemplate(w, name, p)
+}
+
+func (s *Server) showError(w http.ResponseWriter, who Who, err error) {
+	p := problemOf(err)
+	for name, values := range p.header {
+		w.Header()[name] = values
+	}
+	if err := s.render(w, p.Status, "error.html", pageFrame{Title: p.Title, Who: who, Body: p}); err != nil {
+		s.log.Debug("page not sent", "err", err)
+	}
+}
+
+func (s *Server) showLogin(w http.ResponseWriter, _ *http.Request) {
+	if err := s.render(w, http.StatusOK, "login.html", pageFrame{Title: "Log in"}); err != nil {
+		s.log.Debug("page not sent", "err", err)
+	}
+}
+
+// login begins a session for whoever has a token.
+func (s *Server) login(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, formBytes)
+	from := address(r)
+	token, err := s.auth.login(r.PostFormValue("token"), from)
+	if err == nil {
+		var cookie *http.Cookie
+		if cookie, err = s.auth.sessions.begin(token); err == nil {
+			http.SetCookie(w, cookie)
+			http.Redirect(w, r, "/", http.StatusSeeOther)
+			return
+		}
+	}
+	s.noteRefusal(r.Context(), Who{From: from}, "log in", "/login", err)
+	p := problemOf(err)
+	w.Header()["Retry-After"] = p.header["Retry-After"]
+	if err := s.render(w, p.Status, "login.html", pageFrame{Title: "Log in", Body: p}); err != nil {
+		s.log.Debug("page not sent", "err", err)
+	}
+}
+
+func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, s.auth.sessions.end())
+	http.Redirect(w, r, "/login", http.StatusSeeOther)
+}
+
+// plansPage is what the first page shows.
+type plansPage struct {
+	Plans   []planRow
+	Workers []roster.Worker
+}
+
+// planRow is a plan with what its counts come to.
+type planRow struct {
+	roster.Plan
+	All, Over, Failed int
+}
+
+func rowOf(p roster.Plan) planRow {
+	row := planRow{Plan: p, Failed: p.Counts[roster.Failed]}
+	for state, n := range p.Counts {
+		row.All += n
+		if state.Over() {
+			row.Over += n
+		}
+	}
+	return row
+}
+
+func (s *Server) showPlans(w http.ResponseWriter, r *http.Request, who Who) error {
+	ctx := r.Context()
+	plans, err := s.local.Plans(ctx)
+	if err != nil {
+		return err
+	}
+	var body plansPage
+	for _, p := range plans {
+		body.Plans = append(body.Plans, rowOf(p))
+	}
+	if body.Workers, err = s.local.Workers(ctx); err != nil {
+		return err
+	}
+	b, err := s.live.look(ctx)
+	if err != nil {
+		return err
+	}
+	return s.render(w, http.StatusOK, "plans.html", pageFrame{Title: "Plans", Who: who, Fleet: s.fleetNow(b), Body: body})
+}
+
+// planPage is what the page of a plan shows.
+type planPage struct {
+	planRow
+	States []stateTab
+	Items  []vmItem
+	Query  string       // of this page, for the script and to come back to
+	Next   template.URL // of the page that follows: our own words and numbers
+	First  bool         // this is the first one
+}
+
+// stateTab leads to the VMs of one state.
+type stateTab struct {
+	State  roster.State // "" is all
+	Count  int
+	Chosen bool
+}
+
+func (s *Server) showPlan(w http.ResponseWriter, r *http.Request, who Who) error {
+	ctx := r.Context()
+	p, err := s.local.Plan(ctx, r.PathValue("plan"))
+	if err != nil {
+		return err
+	}
+	q := pageQuery(p.Name, r.URL.Query())
+	items, next, err := s.vmPage(ctx, q)
+	if err != nil {
+		return err
+	}
+	b, err := s.live.look(ctx)
+	if err != nil {
+		return err
+	}
+	body := planPage{planRow: rowOf(p), Items: items, Query: queryText(q, q.After), First: q.After == 0}
+	body.States = tabs(body.planRow, q)
+	if next > 0 {
+		body.Next = template.URL("?" + queryText(q, next))
+	}
+	return s.render(w, http.StatusOK, "plan.html", pageFrame{Title: p.Name, Who: who, Fleet: s.fleetNow(b), Body: body})
+}
+
+// pageQuery reads which VMs a page shows. What it does not understand it leaves out.
+func pageQuery(plan string, values url.Values) roster.Query {
+	q := roster.Query{Plan: plan, Limit: pageVMs}
+	if after, err := strconv.ParseInt(values.Get("after"), 10, 64); err == nil && after > 0 {
+		q.After = after
+	}
+	for _, state := range states {
+		if string(state) == values.Get("state") {
+			q.States = []roster.State{state}
+		}
+	}
+	return q
+}
+
+// queryText is the other way round.
+func queryText(q roster.Query, after int64) string {
+	values := url.Values{}
+	if after > 0 {
+		values.Set("after", strconv.FormatInt(after, 10))
+	}
+	if len(q.States) > 0 {
+		values.Set("state", string(q.States[0]))
+	}
+	return values.Encode()
+}
+
+func tabs(p planRow, q roster.Query) []stateTab {
+	all := []stateTab{{Count: p.All, Chosen: len(q.States) == 0}}
+	for _, state := range states {
+		all = append(all, stateTab{state, p.Counts[state], len(q.States) > 0 && q.States[0] == state})
+	}
+	return all
+}
+
+// backTo is where a button leads back to: the page of the plan that it was on.
+func backTo(r *http.Request, plan string) string {
+	u := url.URL{Path: "/plans/" + plan}
+	if values, err := url.ParseQuery(r.PostFormValue("back")); err == nil {
+		q := pageQuery(plan, values)
+		u.RawQuery = queryText(q, q.After)
+	}
+	return u.String()
+}
+
+// orderWord reads the order of a button.
+func orderWord(r *http.Request) (string, error) {
+	switch word := r.PostFormValue("order"); word {
+	case resume, string(roster.Pause), string(roster.CutOver), string(roster.Cancel), string(roster.Retry), string(roster.Rollback):
+		return word, nil
+	}
+	return "", fault.New(fault.Invalid, "there is no such order").WithHint("go back, and use the buttons")
+}
+
+func (s *Server) planForm(r *http.Request) (string, error) {
+	word, err := orderWord(r)
+	if err != nil {
+		return "", err
+	}
+	plan := r.PathValue("plan")
+	return backTo(r, plan), s.orderAll(r.Context(), plan, word)
+}
+
+func (s *Server) vmForm(r *http.Request) (string, error) {
+	word, err := orderWord(r)
+	if err != nil {
+		return "", err
+	}
+	k := roster.Key{Plan: r.PathValue("plan"), VM: r.PathValue("vm")}
+	return backTo(r, k.Plan), s.orderOne(r.Context(), k, word)
+}
+
+func percent(part, all int64) int64 {
+	if all <= 0 {
+		return 0
+	}
+	return min(100, part*100/all)
+}

@@ -1,0 +1,176 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/server/servertest"
+)
+
+// browse logs in as a browser does.
+func (r *rig) browse(role server.Role) *rig {
+	r.t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	b := &rig{r.Fleet, r.t, r.Client()}
+	b.client.Jar = jar
+	r.t.Cleanup(b.client.CloseIdleConnections)
+	if a := b.form("/login", url.Values{"token": {r.Tokens[role]}}); a.status != http.StatusSeeOther || a.header.Get("Location") != "/" {
+		r.t.Fatalf("login: %d %s", a.status, a.body)
+	}
+	return b
+}
+
+func (r *rig) form(path string, values url.Values) answer {
+	r.t.Helper()
+	return r.askWith("POST", path, values.Encode(), func(req *http.Request) {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	})
+}
+
+var proofField = regexp.MustCompile(`name="proof" value="([^"]+)"`)
+
+// proof is what the forms of a plan's page carry.
+func (r *rig) proof(plan string) string {
+	r.t.Helper()
+	m := proofField.FindStringSubmatch(r.ask("", "GET", "/plans/"+plan, "").body)
+	if m == nil {
+		r.t.Fatal("the page has no form")
+	}
+	return m[1]
+}
+
+func (r *rig) order(k roster.Key) roster.Order {
+	r.t.Helper()
+	vm, err := r.Roster.VM(r.t.Context(), k)
+	r.must(err)
+	return vm.Order
+}
+
+func TestPagesShowPlansAndVMs(t *testing.T) {
+	r := newRig(t, nil)
+	r.plan("wave-1", 250)
+	r.running("wave-1", 2)
+	b := r.browse(server.View)
+	if a := b.ask("", "GET", "/", ""); a.status != http.StatusOK || !strings.Contains(a.body, `href="/plans/wave-1"`) || !strings.Contains(a.body, "0 of 250") || !strings.Contains(a.body, "w1") {
+		t.Errorf("plans: %d %s", a.status, a.body)
+	}
+	a := b.ask("", "GET", "/plans/wave-1", "")
+	if n := strings.Count(a.body, "data-vm="); n != 100 || !strings.Contains(a.body, "wave-1 guest 100") || !strings.Contains(a.body, `href="?after=100"`) {
+		t.Errorf("page of %d VMs", n)
+	}
+	if strings.Contains(a.body, "<button name=\"order\"") {
+		t.Error("who views has buttons")
+	}
+	a = b.ask("", "GET", "/plans/wave-1?after=200&state=queued", "")
+	if n := strings.Count(a.body, "data-vm="); n != 50 || strings.Contains(a.body, "Next page") {
+		t.Errorf("last page of %d VMs", n)
+	}
+	a = b.ask("", "GET", "/plans/wave-1?state=running", "")
+	if n := strings.Count(a.body, "data-vm="); n != 2 {
+		t.Errorf("%d VMs run", n)
+	}
+	if a := b.ask("", "GET", "/plans/nothing", ""); a.status != http.StatusNotFound || !strings.Contains(a.body, "there is no plan nothing") {
+		t.Errorf("no plan: %d %s", a.status, a.body)
+	}
+}
+
+func TestButtonsGiveOrders(t *testing.T) {
+	r := newRig(t, nil)
+	r.plan("p", 2)
+	b := r.browse(server.Operate)
+	proof := b.proof("p")
+	k := servertest.Key("p", 1)
+	a := b.form("/plans/p/vms/vm-1/orders", url.Values{"proof": {proof}, "order": {"cutover"}, "back": {"after=100&state=queued&evil=//x"}})
+	if a.status != http.StatusSeeOther || a.header.Get("Location") != "/plans/p?after=100&state=queued" || r.order(k) != roster.CutOver {
+		t.Errorf("%d to %s, order %q", a.status, a.header.Get("Location"), r.order(k))
+	}
+	if e := r.audit(1)[0]; e.What != "cutover" || e.On != "p/vm-1" || e.Who != "test-operate" || e.Err != "" {
+		t.Errorf("noted %+v", e)
+	}
+	if a := b.form("/plans/p/orders", url.Values{"proof": {proof}, "order": {"pause"}}); a.status != http.StatusSeeOther {
+		t.Errorf("pause: %d %s", a.status, a.body)
+	}
+	if p, err := r.Roster.Plan(t.Context(), "p"); err != nil || p.Order != roster.Pause {
+		t.Errorf("plan %+v, %v", p, err)
+	}
+	if a := b.form("/plans/p/vms/vm-2/orders", url.Values{"proof": {proof}, "order": {"explode"}}); a.status != http.StatusUnprocessableEntity {
+		t.Errorf("an order that is none: %d", a.status)
+	}
+}
+
+func TestOtherSitesGiveNoOrders(t *testing.T) {
+	r := newRig(t, nil)
+	r.plan("p", 1)
+	b := r.browse(server.Operate)
+	proof := b.proof("p")
+	other := r.browse(server.Operate).proof("p")
+	for name, values := range map[string]url.Values{"without a proof": {"order": {"cancel"}}, "another session's": {"order": {"cancel"}, "proof": {other}}} {
+		if a := b.form("/plans/p/orders", values); a.status != http.StatusForbidden {
+			t.Errorf("%s: %d", name, a.status)
+		}
+	}
+	for header, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example.com"} {
+		a := b.askWith("POST", "/plans/p/orders", url.Values{"order": {"cancel"}, "proof": {proof}}.Encode(), func(req *http.Request) {
+			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			req.Header.Set(header, value)
+		})
+		if a.status != http.StatusForbidden {
+			t.Errorf("%s %s: %d", header, value, a.status)
+		}
+	}
+	if a := b.askWith("POST", "/v1/plans/p/orders", `{"order":"cancel"}`, func(req *http.Request) { req.Header.Set("Content-Type", "application/json") }); a.status != http.StatusForbidden {
+		t.Errorf("the API by a cookie: %d %s", a.status, a.body)
+	}
+	if p, err := r.Roster.Plan(t.Context(), "p"); err != nil || p.Order != roster.GoOn {
+		t.Errorf("the plan was ordered: %+v, %v", p, err)
+	}
+}
+
+func TestSessionsReadTheAPIAndEnd(t *testing.T) {
+	r := newRig(t, nil)
+	b := r.browse(server.View)
+	if a := b.ask("", "GET", "/v1/plans", ""); a.status != http.StatusOK {
+		t.Errorf("plans: %d", a.status)
+	}
+	if a := b.form("/logout", nil); a.status != http.StatusSeeOther {
+		t.Errorf("logout: %d", a.status)
+	}
+	if a := b.ask("", "GET", "/v1/plans", ""); a.status != http.StatusUnauthorized {
+		t.Errorf("after the logout: %d", a.status)
+	}
+	if a := r.form("/login", url.Values{"token": {"wrong"}}); a.status != http.StatusForbidden || !strings.Contains(a.body, "not known") {
+		t.Errorf("a wrong token: %d", a.status)
+	}
+}
+
+// What others named is text on the page, and nothing else.
+func TestNamesAreTextOnThePage(t *testing.T) {
+	r := newRig(t, nil)
+	ctx := context.Background()
+	_, err := r.Roster.AddPlan(ctx, roster.Plan{Name: "p", Text: servertest.PlanText("p"), By: `<b>"eve"`})
+	r.must(err)
+	const evil = `"><script>alert(1)</script><img src=x onerror=alert(2)>`
+	r.must(r.Roster.AddVMs(ctx, []roster.VM{{Key: roster.Key{Plan: "p", VM: "vm-1"}, Name: evil, Host: evil}}))
+	r.must(r.Roster.SetPlan(ctx, "p", roster.PlanRunning, &roster.Failure{Text: evil, Hint: evil}))
+	b := r.browse(server.Operate)
+	for _, path := range []string{"/", "/plans/p"} {
+		a := b.ask("", "GET", path, "")
+		if strings.Contains(a.body, "<script>alert") || strings.Contains(a.body, "<img") || strings.Contains(a.body, "<b>") {
+			t.Errorf("%s: %s", path, a.body)
+		}
+		csp := a.header.Get("Content-Security-Policy")
+		if !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") || strings.Contains(a.body, " style=") || strings.Contains(a.body, " onclick=") {
+			t.Errorf("%s: policy %s", path, csp)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/planfile"
+)
+
+// Problem is an error as RFC 9457 has it, with our kind and remedy.
+type Problem struct {
+	Type     string              `json:"type" doc:"about:blank: the status says what it is"`
+	Title    string              `json:"title"`
+	Status   int                 `json:"status"`
+	Detail   string              `json:"detail" doc:"what happened"`
+	Kind     string              `json:"kind" enum:"internal,transient,unreachable,denied,not-found,conflict,unsupported,corrupt,full,invalid,canceled" doc:"what can be done about it, for programs"`
+	Remedy   string              `json:"remedy,omitempty" doc:"what to do, for people"`
+	Findings planfile.Findings   `json:"findings,omitempty" nullable:"false" doc:"of a plan: each with its line"`
+	Errors   []*huma.ErrorDetail `json:"errors,omitempty" nullable:"false" doc:"of a request: each with its place"`
+
+	header http.Header
+}
+
+const problemType = "application/problem+json"
+
+// statuses are what HTTP calls each kind. What decamp cannot do is no fault of the server.
+var statuses = map[fault.Kind]int{
+	fault.Internal:    http.StatusInternalServerError,
+	fault.Transient:   http.StatusServiceUnavailable,
+	fault.Unreachable: http.StatusServiceUnavailable,
+	fault.Denied:      http.StatusForbidden,
+	fault.NotFound:    http.StatusNotFound,
+	fault.Conflict:    http.StatusConflict,
+	fault.Unsupported: http.StatusUnprocessableEntity,
+	fault.Corrupt:     http.StatusInternalServerError,
+	fault.Full:        http.StatusInsufficientStorage,
+	fault.Invalid:     http.StatusUnprocessableEntity,
+	fault.Canceled:    http.StatusServiceUnavailable,
+}
+
+// kinds go the other way, for what the library and the mux refuse.
+var kinds = map[int]fault.Kind{
+	http.StatusUnauthorized:          fault.Denied,
+	http.StatusForbidden:             fault.Denied,
+	http.StatusNotFound:              fault.NotFound,
+	http.StatusConflict:              fault.Conflict,
+	http.StatusServiceUnavailable:    fault.Transient,
+	http.StatusRequestTimeout:        fault.Transient,
+	http.StatusTooManyRequests:       fault.Transient,
+	http.StatusInternalServerError:   fault.Internal,
+	http.StatusInsufficientStorage:   fault.Full,
+	http.StatusUnsupportedMediaType:  fault.Invalid,
+	http.StatusRequestEntityTooLarge: fault.Invalid,
+}
+
+// problemOf makes a Problem of an error.
+func problemOf(err error) *Problem {
+	var p *Problem
+	if errors.As(err, &p) {
+		return p
+	}
+	kind := fault.KindOf(err)
+	p = newProblem(statuses[kind], err.Error())
+	p.Kind, p.Remedy = kind.String(), fault.HintOf(err)
+	var mistakes *Mistakes
+	if errors.As(err, &mistakes) {
+		p.Findings = mistakes.Findings
+	}
+	p.challenge(err)
+	return p
+}
+
+// challenge says what HTTP wants said of a login.
+func (p *Problem) challenge(err error) {
+	var many *tooMany
+	switch {
+	case errors.Is(err, errNobody):
+		p.setStatus(http.StatusUnauthorized)
+		p.header.Set("WWW-Authenticate", `Bearer realm="decamp"`)
+	case errors.As(err, &many):
+		p.setStatus(http.StatusTooManyRequests)
+		p.header.Set("Retry-After", many.seconds())
+	case p.Status == http.StatusServiceUnavailable:
+		p.header.Set("Retry-After", "5")
+	}
+}
+
+func newProblem(status int, detail string) *Problem {
+	kind, ok := kinds[status]
+	if !ok && status < http.StatusInternalServerError {
+		kind = fault.Invalid
+	}
+	p := &Problem{Type: "about:blank", Detail: detail, Kind: kind.String(), header: http.Header{}}
+	p.setStatus(status)
+	return p
+}
+
+func (p *Problem) setStatus(status int) { p.Status, p.Title = status, http.StatusText(status) }
+
+// Error, GetStatus, GetHeaders and ContentType make it what the library takes for an error.
+func (p *Problem) Error() string             { return p.Detail }
+func (p *Problem) GetStatus() int            { return p.Status }
+func (p *Problem) GetHeaders() http.Header   { return p.header }
+func (p *Problem) ContentType(string) string { return problemType }
+
+// write answers with the problem where the library is not asked.
+func (p *Problem) write(w http.ResponseWriter) {
+	for name, values := range p.header {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Content-Type", problemType)
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // whoever asked is gone if it fails
+}
+
+// The library makes its own errors, of requests that are not as its document says, by this
+// variable; there is no other door.
+func init() {
+	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
+		p := newProblem(status, message)
+		for _, err := range errs {
+			p.add(err)
+		}
+		return p
+	}
+}
+
+func (p *Problem) add(err error) {
+	var d huma.ErrorDetailer
+	switch {
+	case err == nil:
+	case errors.As(err, &d):
+		p.Errors = append(p.Errors, d.ErrorDetail())
+	default:
+		p.Errors = append(p.Errors, &huma.ErrorDetail{Message: err.Error()})
+	}
+}

@@ -1,0 +1,59 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Role is what somebody may do. Each may do what the one before it may.
+type Role string
+
+// Roles.
+const (
+	Nobody  Role = ""        // whether the server is well, and the API's document
+	View    Role = "view"    // see everything but the audit trail
+	Operate Role = "operate" // submit plans, give orders, set limits
+	Admin   Role = "admin"   // plans that run commands or read files, drop plans, drain workers, the audit trail
+)
+
+var roles = []Role{View, Operate, Admin}
+
+// RoleOf reads a role's name.
+func RoleOf(name string) (Role, error) {
+	if r := Role(name); slices.Contains(roles, r) {
+		return r, nil
+	}
+	return Nobody, fault.New(fault.Invalid, "there is no role %q", name).WithHint("the roles are view, operate and admin")
+}
+
+// May reports whether r includes need.
+func (r Role) May(need Role) bool {
+	return need == Nobody || slices.Index(roles, r) >= slices.Index(roles, need)
+}
+
+// Who is somebody that the server knows.
+type Who struct {
+	Name    string // the token's or the certificate's
+	Role    Role
+	From    string // the address
+	Session string // the cookie that says so; empty with a token or a certificate
+}
+
+type whoKey struct{}
+
+func withWho(ctx context.Context, w Who) context.Context { return context.WithValue(ctx, whoKey{}, w) }
+
+func whoIn(ctx context.Context) Who {
+	w, _ := ctx.Value(whoKey{}).(Who)
+	return w
+}
+
+// refuse is what somebody is told whose role does not do. what is in words: "drop a plan".
+func (w Who) refuse(need Role, what string) error {
+	return fault.New(fault.Denied, "%s may not %s: that takes the role %s", fmt.Sprintf("%s (%s)", w.Name, w.Role), what, need).
+		WithHint("use a token of that role; whoever runs the server makes one with decamp token add NAME --role %s", strings.ToLower(string(need)))
+}

@@ -1,0 +1,199 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// DefaultListen is the port that nothing else of ours has.
+const DefaultListen = ":8470"
+
+// Config is what a server needs.
+type Config struct {
+	Roster  *roster.Roster
+	State   string // folder of tokens, the session key and the certificate
+	Folder  string // that relative paths of submitted plans begin from; State if empty
+	Version string
+	Log     *slog.Logger
+
+	Listen    string // host:port; DefaultListen if empty
+	Cert, Key string // PEM files; our own certificate if empty
+	ClientCA  string // PEM file with the CA of clients' certificates; without it they are not taken
+	Plain     bool   // HTTP without TLS, for a loopback address only: a proxy stands before it
+
+	// Ready is called once, when the server answers: with its address and the fingerprint of
+	// its certificate, which is empty without TLS. It may be nil.
+	Ready func(addr net.Addr, fingerprint string)
+}
+
+// Server shows a fleet, and takes orders for it.
+type Server struct {
+	config   Config
+	version  string
+	folder   string
+	log      *slog.Logger
+	local    Local
+	auth     *auth
+	live     *live
+	hub      *hub
+	metrics  *metrics
+	reads    *semaphore.Weighted // clients that are told from the roster what they missed
+	mux      *http.ServeMux
+	document []byte // OpenAPI
+	draining atomic.Bool
+
+	strangers *throttle // of refusals that are noted
+}
+
+// New prepares a server. It listens only with Run.
+func New(c Config) (*Server, error) {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Folder == "" {
+		c.Folder = c.State
+	}
+	if err := os.MkdirAll(c.State, 0o700); err != nil {
+		return nil, err
+	}
+	sessions, err := newSessions(c.State, !c.Plain)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		config: c, version: c.Version, folder: c.Folder, log: c.Log, local: Local{c.Roster},
+		auth:    &auth{NewTokens(c.State), sessions, newThrottle(time.Now)},
+		metrics: newMetrics(c.Version), reads: semaphore.NewWeighted(mostReads), mux: http.NewServeMux(),
+		strangers: newThrottle(time.Now),
+	}
+	s.live = newLive(s.local)
+	s.hub = newHub(s.local, s.live, s.metrics, s.log, func(b *beside) any { return s.fleetNow(b) })
+	return s, s.routes()
+}
+
+func (s *Server) routes() (err error) {
+	api := s.newAPI(s.mux)
+	if s.document, err = json.Marshal(api.OpenAPI()); err != nil {
+		return err
+	}
+	s.mux.HandleFunc("GET /openapi.json", s.serveDocument)
+	s.mux.HandleFunc("GET /metrics", s.serveMetrics)
+	s.mux.HandleFunc("GET /healthz", s.serveHealth)
+	s.mux.HandleFunc("GET /readyz", s.serveReady)
+	s.pageRoutes()
+	return nil
+}
+
+func (s *Server) serveDocument(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/openapi+json")
+	_, _ = w.Write(s.document) // whoever asked is gone if it fails
+}
+
+// Handler answers requests; without Run nothing is told by the event stream.
+func (s *Server) Handler() http.Handler { return s.guard(http.HandlerFunc(s.route)) }
+
+// drainTime is how long requests that are under way may take when the server stops.
+const drainTime = 10 * time.Second
+
+// Run serves until ctx ends: then it takes no more connections, says goodbye on the event
+// streams, and lets requests end.
+func (s *Server) Run(ctx context.Context) error {
+	listener, fingerprint, err := s.listen(ctx)
+	if err != nil {
+		return err
+	}
+	if s.config.Ready != nil {
+		s.config.Ready(listener.Addr(), fingerprint)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	web := s.web()
+	g.Go(func() error { return s.hub.run(ctx) })
+	g.Go(func() error { return s.tellSystemd(ctx, listener.Addr()) })
+	g.Go(func() error {
+		if err := web.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		return s.drain(context.WithoutCancel(ctx), web)
+	})
+	return g.Wait()
+}
+
+func (s *Server) web() *http.Server {
+	return &http.Server{
+		Handler: s.Handler(), MaxHeaderBytes: mostHeader, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // of strangers who break off
+	}
+}
+
+func (s *Server) drain(ctx context.Context, web *http.Server) error {
+	s.draining.Store(true)
+	s.hub.close()
+	ctx, cancel := context.WithTimeout(ctx, drainTime)
+	defer cancel()
+	if err := web.Shutdown(ctx); err != nil {
+		s.log.Warn("requests cut off", "err", err)
+		return web.Close()
+	}
+	return nil
+}
+
+// listen opens the port, with TLS unless it is plain.
+func (s *Server) listen(ctx context.Context) (net.Listener, string, error) {
+	addr := s.config.Listen
+	if addr == "" {
+		addr = DefaultListen
+	}
+	if err := s.mayListen(addr); err != nil {
+		return nil, "", err
+	}
+	var conf *tls.Config
+	var fingerprint string
+	var err error
+	if !s.config.Plain {
+		if conf, fingerprint, err = tlsConfig(s.config); err != nil {
+			return nil, "", err
+		}
+		conf.NextProtos = []string{"h2", "http/1.1"}
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, "", fault.New(fault.Conflict, "listen on %s: %w", addr, err).WithHint("is another server running? --listen takes another address")
+	}
+	l = newBounded(l, mostConns)
+	if conf != nil {
+		l = tls.NewListener(l, conf)
+	}
+	return l, fingerprint, nil
+}
+
+// mayListen refuses to let tokens go over a network in clear.
+func (s *Server) mayListen(addr string) error {
+	if !s.config.Plain {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(addr)
+	if ip := net.ParseIP(host); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fault.New(fault.Invalid, "without TLS the server listens on a loopback address only, not on %q", addr).
+			WithHint("leave out --plain, or have a proxy on this machine do TLS: --listen 127.0.0.1:8470")
+	}
+	return nil
+}

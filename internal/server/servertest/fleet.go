@@ -1,0 +1,214 @@
+// Package servertest has a fleet that a server can show to tests: a roster with plans whose
+// VMs go on as the test says. Nothing is moved.
+package servertest
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/server"
+)
+
+// Worker is the name of the one worker.
+const Worker = "w1"
+
+// leaseTime outlives every test: nobody renews.
+const leaseTime = time.Hour
+
+// Fleet is a roster and the server before it.
+type Fleet struct {
+	Roster      *roster.Roster
+	State       string
+	URL         string // https://127.0.0.1:…
+	Addr        string
+	Fingerprint string
+	Tokens      map[server.Role]string // secrets
+
+	sched, worker roster.Lease
+	stop          context.CancelFunc
+	done          chan error
+}
+
+// New makes a fleet below dir and serves it. change may change how; it may be nil.
+func New(ctx context.Context, dir string, change func(*server.Config)) (f *Fleet, err error) {
+	f = &Fleet{State: filepath.Join(dir, "state"), Tokens: map[server.Role]string{}}
+	if f.Roster, err = roster.Open(ctx, roster.Config{URL: "sqlite:" + filepath.Join(dir, "fleet.db")}); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(f.join(ctx), f.letIn()); err != nil {
+		return nil, errors.Join(err, f.Roster.Close())
+	}
+	if err := f.Serve(ctx, change); err != nil {
+		return nil, errors.Join(err, f.Roster.Close())
+	}
+	return f, nil
+}
+
+// Start is New for a test, which ends with the server drained.
+func Start(t testing.TB, change func(*server.Config)) *Fleet {
+	t.Helper()
+	f, err := New(context.Background(), t.TempDir(), change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Errorf("server: %v", err)
+		}
+	})
+	return f
+}
+
+func (f *Fleet) join(ctx context.Context) (err error) {
+	if f.sched, err = f.Roster.Acquire(ctx, "scheduler", "test", leaseTime); err != nil {
+		return err
+	}
+	w := roster.Worker{Name: Worker, Version: "test", Offers: map[string]string{"/srv/vm": "storage-1"}, VMs: 1000}
+	f.worker, err = f.Roster.Join(ctx, w, leaseTime)
+	return err
+}
+
+func (f *Fleet) letIn() error {
+	tokens := server.NewTokens(f.State)
+	for _, role := range []server.Role{server.View, server.Operate, server.Admin} {
+		secret, err := tokens.Add("test-"+string(role), role, 0)
+		if err != nil {
+			return err
+		}
+		f.Tokens[role] = secret
+	}
+	return nil
+}
+
+// Serve starts the server; Stop ends it. One that is started again has the same address.
+func (f *Fleet) Serve(ctx context.Context, change func(*server.Config)) error {
+	ready := make(chan struct{})
+	c := server.Config{Roster: f.Roster, State: f.State, Version: "test", Listen: "127.0.0.1:0", Ready: func(addr net.Addr, fingerprint string) {
+		f.Addr, f.Fingerprint = addr.String(), fingerprint
+		close(ready)
+	}}
+	if f.Addr != "" {
+		c.Listen = f.Addr
+	}
+	if change != nil {
+		change(&c)
+	}
+	s, err := server.New(c)
+	if err != nil {
+		return err
+	}
+	ctx, f.stop = context.WithCancel(ctx)
+	f.done = make(chan error, 1)
+	go func() { f.done <- s.Run(ctx) }()
+	select {
+	case <-ready:
+	case err := <-f.done:
+		return fmt.Errorf("server ended: %w", err)
+	}
+	f.URL = "https://" + f.Addr
+	if c.Plain {
+		f.URL = "http://" + f.Addr
+	}
+	return nil
+}
+
+// Stop drains the server. The roster stays.
+func (f *Fleet) Stop() error {
+	f.stop()
+	return <-f.done
+}
+
+// Close ends everything.
+func (f *Fleet) Close() error { return errors.Join(f.Stop(), f.Roster.Close()) }
+
+// PlanText is a plan file.
+func PlanText(name string) string {
+	return "version: 1\nname: " + name + "\nsource:\n  url: esxi://root@esx1.example.com\ndefaults:\n  to: [dir:/srv/vm]\nselect: poweredOn\n"
+}
+
+// Key is the i-th VM of a plan, from 1.
+func Key(plan string, i int) roster.Key { return roster.Key{Plan: plan, VM: fmt.Sprintf("vm-%d", i)} }
+
+// Size is that of each VM's disks.
+const Size = 100 << 30
+
+// Plan adds a plan whose VMs are all found, and wait. All are warm.
+func (f *Fleet) Plan(ctx context.Context, name string, vms int) error {
+	if _, err := f.Roster.AddPlan(ctx, roster.Plan{Name: name, Text: PlanText(name), By: "test"}); err != nil {
+		return err
+	}
+	all := make([]roster.VM, vms)
+	for i := range all {
+		all[i] = roster.VM{
+			Key: Key(name, i+1), Name: fmt.Sprintf("%s guest %d", name, i+1), Source: "esx1.example.com:443", Host: fmt.Sprintf("esx%d", i%8+1),
+			Datastore: "ssd1", To: []string{"dir:/srv/vm"}, Runs: []string{fmt.Sprintf("%s-%d", name, i+1)}, Warm: true, Disks: 1, Bytes: Size,
+			Spec: json.RawMessage(`{}`),
+		}
+	}
+	if err := f.Roster.AddVMs(ctx, all); err != nil {
+		return err
+	}
+	return f.Roster.SetPlan(ctx, name, roster.PlanRunning, nil)
+}
+
+// Run has the VMs of a plan from the first-th to the last-th run on the worker.
+func (f *Fleet) Run(ctx context.Context, plan string, first, last int) ([]roster.Claim, error) {
+	var given []roster.Granted
+	for i := first; i <= last; i++ {
+		given = append(given, roster.Granted{Key: Key(plan, i), Worker: Worker, Expected: time.Hour})
+	}
+	granted, err := f.Roster.Grant(ctx, f.sched, given)
+	if err != nil {
+		return nil, err
+	}
+	var claims []roster.Claim
+	for _, vm := range granted {
+		c := roster.Claim{Key: vm.Key, Worker: Worker, Epoch: vm.Epoch}
+		if err := errors.Join(f.Roster.Begin(ctx, c, []string{"storage-1"}), f.Roster.SetStep(ctx, c, "copy", "")); err != nil {
+			return nil, err
+		}
+		claims = append(claims, c)
+	}
+	return claims, nil
+}
+
+// Report has the worker tell how far VMs are: part of Size, in percent.
+func (f *Fleet) Report(ctx context.Context, claims []roster.Claim, part int64) error {
+	var all []roster.Progress
+	for _, c := range claims {
+		all = append(all, roster.Progress{Key: c.Key, Total: Size, Done: part * Size / 100, Rate: 100e6, Limit: "source"})
+	}
+	return f.Roster.Report(ctx, f.worker, all)
+}
+
+// Board has the scheduler write its board.
+func (f *Fleet) Board(ctx context.Context, b server.Board) error {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	return f.Roster.PutBoard(ctx, f.sched, text)
+}
+
+// Client is one that takes the server's certificate, and nobody else's.
+func (f *Fleet) Client() *http.Client {
+	conf := &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(state tls.ConnectionState) error {
+		if got := server.Fingerprint(state.PeerCertificates[0].Raw); got != f.Fingerprint {
+			return fmt.Errorf("certificate %s, want %s", got, f.Fingerprint)
+		}
+		return nil
+	}}
+	return &http.Client{
+		Transport:     &http.Transport{TLSClientConfig: conf, ForceAttemptHTTP2: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}

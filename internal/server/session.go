@@ -1,0 +1,122 @@
+package server
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// sessions are those of browsers. A session is a signed cookie, so the server holds none, and
+// a restart ends none; it ends with the token that began it, or after sessionAge.
+type sessions struct {
+	key    []byte
+	now    func() time.Time
+	cookie http.Cookie // without its value
+}
+
+const (
+	sessionAge = 12 * time.Hour
+	keyBytes   = 32
+	hashMark   = 16 // hex digits of the token's hash that a session names
+)
+
+// session is what a cookie says.
+type session struct {
+	Token string    `json:"t"`
+	Mark  string    `json:"m"` // the beginning of the token's hash: another token of that name is another
+	Until time.Time `json:"u"`
+	Nonce []byte    `json:"n"`
+}
+
+// newSessions reads the key that signs cookies, or makes it. secure is whether browsers come
+// by TLS; with it the cookie is of this host and cannot be set by a neighbour.
+func newSessions(state string, secure bool) (*sessions, error) {
+	key, err := sessionKey(filepath.Join(state, "session.key"))
+	if err != nil {
+		return nil, err
+	}
+	c := http.Cookie{Name: "decamp", Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionAge.Seconds())}
+	if secure {
+		c.Name, c.Secure = "__Host-decamp", true
+	}
+	return &sessions{key: key, now: time.Now, cookie: c}, nil
+}
+
+func sessionKey(path string) ([]byte, error) {
+	key, err := os.ReadFile(path)
+	if err == nil && len(key) == keyBytes {
+		return key, nil
+	}
+	if err == nil {
+		return nil, fault.New(fault.Corrupt, "%s has %d bytes, want %d", path, len(key), keyBytes).WithHint("remove it; everybody has to log in again")
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	key = make([]byte, keyBytes)
+	rand.Read(key)
+	return key, durable.Replace(path, key, 0o600)
+}
+
+// begin returns the cookie of a new session.
+func (s *sessions) begin(t Token) (*http.Cookie, error) {
+	nonce := make([]byte, hashMark)
+	rand.Read(nonce)
+	text, err := json.Marshal(session{t.Name, t.SHA256[:hashMark], s.now().Add(sessionAge), nonce})
+	if err != nil {
+		return nil, err
+	}
+	payload := base64.RawURLEncoding.EncodeToString(text)
+	c := s.cookie
+	c.Value = payload + "." + s.sign("session", payload)
+	return &c, nil
+}
+
+// end returns a cookie that removes the session's.
+func (s *sessions) end() *http.Cookie {
+	c := s.cookie
+	c.MaxAge = -1
+	return &c
+}
+
+// read returns what a request's cookie says, if we signed it and it is not over.
+func (s *sessions) read(r *http.Request) (said session, value string, ok bool) {
+	c, err := r.Cookie(s.cookie.Name)
+	if err != nil {
+		return said, "", false
+	}
+	payload, signature, _ := strings.Cut(c.Value, ".")
+	if !hmac.Equal([]byte(signature), []byte(s.sign("session", payload))) {
+		return said, "", false
+	}
+	text, err := base64.RawURLEncoding.DecodeString(payload)
+	if err != nil || json.Unmarshal(text, &said) != nil {
+		return said, "", false
+	}
+	return said, c.Value, s.now().Before(said.Until)
+}
+
+// proof is what a form of a session carries, so that no other site can make one.
+func (s *sessions) proof(value string) string { return s.sign("form", value) }
+
+func (s *sessions) proves(value, proof string) bool {
+	return hmac.Equal([]byte(proof), []byte(s.proof(value)))
+}
+
+func (s *sessions) sign(use, text string) string {
+	mac := hmac.New(sha256.New, s.key)
+	mac.Write([]byte(use + ":" + text))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}

@@ -1,0 +1,143 @@
+package server
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+func newTestSessions(t *testing.T, state string) (*sessions, *clock) {
+	t.Helper()
+	s, err := newSessions(state, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newClock()
+	s.now = c.now
+	return s, c
+}
+
+func requestWith(c *http.Cookie) *http.Request {
+	r := httptest.NewRequest("GET", "/", nil)
+	if c != nil {
+		r.AddCookie(c)
+	}
+	return r
+}
+
+var someToken = Token{Name: "ci", Role: Operate, SHA256: strings.Repeat("0123456789abcdef", 4)}
+
+func TestSessionsOutliveARestartAndNotTheirTime(t *testing.T) {
+	state := t.TempDir()
+	s, _ := newTestSessions(t, state)
+	cookie, err := s.begin(someToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !cookie.Secure || !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || !strings.HasPrefix(cookie.Name, "__Host-") || cookie.Path != "/" {
+		t.Errorf("cookie %+v", cookie)
+	}
+	again, clock := newTestSessions(t, state)
+	if said, value, ok := again.read(requestWith(cookie)); !ok || said.Token != "ci" || said.Mark != someToken.SHA256[:hashMark] || value != cookie.Value {
+		t.Errorf("after a restart: %+v, %v", said, ok)
+	}
+	clock.pass(sessionAge)
+	if _, _, ok := again.read(requestWith(cookie)); ok {
+		t.Error("a session outlives its time")
+	}
+}
+
+func TestCookiesThatWeDidNotSignAreNone(t *testing.T) {
+	s, _ := newTestSessions(t, t.TempDir())
+	cookie, err := s.begin(someToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, _ := newTestSessions(t, t.TempDir())
+	if _, _, ok := other.read(requestWith(cookie)); ok {
+		t.Error("another server's cookie is taken")
+	}
+	payload, signature, _ := strings.Cut(cookie.Value, ".")
+	for _, value := range []string{"", ".", payload, payload + ".", "." + signature, payload[:len(payload)-2] + "." + signature, payload + "." + s.proof(cookie.Value), "x." + s.sign("session", "x")} {
+		c := *cookie
+		c.Value = value
+		if _, _, ok := s.read(requestWith(&c)); ok {
+			t.Errorf("%q is taken", value)
+		}
+	}
+	if _, _, ok := s.read(requestWith(nil)); ok {
+		t.Error("no cookie is taken for one")
+	}
+}
+
+func TestFormsProveTheirSession(t *testing.T) {
+	s, _ := newTestSessions(t, t.TempDir())
+	one, _ := s.begin(someToken)
+	two, _ := s.begin(someToken)
+	if !s.proves(one.Value, s.proof(one.Value)) {
+		t.Error("a form of the session is refused")
+	}
+	for _, proof := range []string{"", s.proof(two.Value), one.Value} {
+		if s.proves(one.Value, proof) {
+			t.Errorf("%q proves it", proof)
+		}
+	}
+}
+
+func TestABrokenSessionKeyIsSaid(t *testing.T) {
+	state := t.TempDir()
+	if err := os.WriteFile(filepath.Join(state, "session.key"), []byte("short"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newSessions(state, true); !fault.Is(err, fault.Corrupt) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A session is as good as its token.
+func TestSessionsEndWithTheirToken(t *testing.T) {
+	tokens, _ := newTokens(t)
+	add(t, tokens, "ci", Operate, 0)
+	all, _ := tokens.List()
+	s, _ := newTestSessions(t, t.TempDir())
+	a := &auth{tokens, s, newThrottle(time.Now)}
+	cookie, err := s.begin(all[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if who, err := a.who(requestWith(cookie)); err != nil || who.Role != Operate || who.Session != cookie.Value {
+		t.Fatalf("%+v, %v", who, err)
+	}
+	if err := tokens.Remove("ci"); err != nil {
+		t.Fatal(err)
+	}
+	add(t, tokens, "ci", Admin, 0) // another one of that name
+	if who, err := a.who(requestWith(cookie)); err != nil || who.Role != Nobody {
+		t.Errorf("%+v, %v: the session of a token that was removed", who, err)
+	}
+}
+
+func FuzzCookie(f *testing.F) {
+	s := &sessions{key: make([]byte, keyBytes), now: time.Now, cookie: http.Cookie{Name: "decamp"}}
+	cookie, err := s.begin(someToken)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(cookie.Value)
+	f.Add("e30." + s.sign("session", "e30"))
+	f.Add("..")
+	f.Fuzz(func(t *testing.T, value string) {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Cookie", "decamp="+value)
+		said, got, ok := s.read(r)
+		if payload, _, _ := strings.Cut(got, "."); ok && got != payload+"."+s.sign("session", payload) {
+			t.Errorf("%q is taken as %+v", value, said)
+		}
+	})
+}

@@ -1,0 +1,215 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Times of one client of the event stream.
+const (
+	breathTime = 15 * time.Second // after which a comment is sent, so that nobody between us takes it for dead
+	writeTime  = 10 * time.Second // that a client may take to read what is sent
+	againTime  = 2 * time.Second  // after which browsers come again
+	mostReads  = 4                // clients at a time that are told from the roster what they missed
+)
+
+const eventPath = "/v1/events"
+
+type eventQuery struct {
+	Plan  string `query:"plan" maxLength:"128" pattern:"^[A-Za-z0-9._-]*$" doc:"only of this one; all else"`
+	Since int64  `query:"since" minimum:"-1" default:"-1" doc:"the revision to go on from; 0: everything there is; -1: from now on"`
+	Last  string `header:"Last-Event-ID" doc:"what browsers send when they come again; it stands above since"`
+}
+
+func (s *Server) eventRoutes(api huma.API) {
+	schema := &huma.Schema{Type: huma.TypeString, Description: "server-sent events: hello, changes (with an id to resume from), progress, plans, fleet, trouble, lost, bye"}
+	r := route{method: http.MethodGet, path: eventPath, id: "followEvents", what: "follow the events", role: View,
+		tells: "A stream that does not end. Rows come whole, as they are now, so to be told one twice does no harm.",
+		answer: &huma.Response{Description: "the events", Content: map[string]*huma.MediaType{
+			"text/event-stream": {Schema: schema},
+		}}}
+	register(api, r, s.followEvents)
+}
+
+func (s *Server) followEvents(_ context.Context, in *eventQuery) (*huma.StreamResponse, error) {
+	since := in.Since
+	if last, err := strconv.ParseInt(in.Last, 10, 64); err == nil && last >= 0 {
+		since = last
+	}
+	return &huma.StreamResponse{Body: func(ctx huma.Context) {
+		r, w := humago.Unwrap(ctx)
+		s.stream(w, r, in.Plan, since)
+	}}, nil
+}
+
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, plan string, since int64) {
+	if err := s.hub.await(r.Context()); err != nil {
+		problemOf(err).write(w)
+		return
+	}
+	l, rev, missed, whole := s.hub.join(plan, since)
+	if l == nil {
+		p := problemOf(fault.New(fault.Transient, "too many clients follow the events, or the server stops").WithHint("come again in a while"))
+		p.write(w)
+		return
+	}
+	defer s.hub.leave(l)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no") // proxies that gather answers would gather for ever
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return
+	}
+	c := &client{s: s, r: r, w: w, rc: http.NewResponseController(w), l: l}
+	_ = c.rc.SetReadDeadline(time.Time{}) // nothing more is read; the request's own would end the stream
+	if c.begin(rev, since, missed, whole) == nil {
+		c.serve()
+	}
+}
+
+// client is the connection of a listener.
+type client struct {
+	s  *Server
+	r  *http.Request
+	w  http.ResponseWriter
+	rc *http.ResponseController
+	l  *listener
+}
+
+// begin tells what was missed. Only then it tells a revision: one that is told before would
+// be where the client goes on from when it is cut off in the middle.
+func (c *client) begin(rev, since int64, missed []*frame, whole bool) error {
+	if err := c.send([]byte("retry: " + strconv.FormatInt(againTime.Milliseconds(), 10) + "\n\n")); err != nil {
+		return err
+	}
+	from := int64(0) // events that were missed have their own
+	switch {
+	case since < 0 || since > rev: // a revision that is not there yet is of another roster
+		from = rev
+	case whole:
+		if err := c.frames(missed); err != nil {
+			return err
+		}
+	default:
+		if err := c.catchUp(since, rev); err != nil {
+			return err
+		}
+	}
+	return c.send(append(eventText(eventHello, from, hello{rev}), c.now()...))
+}
+
+// catchUp reads from the roster what the ring has no more, for a few clients at a time.
+func (c *client) catchUp(since, rev int64) error {
+	ctx := c.r.Context()
+	if err := c.s.reads.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer c.s.reads.Release(1)
+	for since < rev {
+		changes, err := c.s.local.Changes(ctx, since)
+		if err != nil || changes.Rev <= since {
+			return err
+		}
+		since = changes.Rev
+		if err := c.frames([]*frame{changesFrame(changes)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// now is what is known beside the rows, for the beginning.
+func (c *client) now() []byte {
+	b, err := c.s.live.look(c.r.Context())
+	if err != nil {
+		return nil // the hub tells
+	}
+	text := progressFrame(b.progress).text(c.l.plan)
+	return append(text, sameFrame(eventFleet, c.s.fleetNow(b)).text("")...)
+}
+
+// serve sends what the hub tells until one of both goes.
+func (c *client) serve() {
+	breath := time.NewTicker(breathTime)
+	defer breath.Stop()
+	for {
+		var err error
+		select {
+		case frames := <-c.l.queue:
+			err = c.frames(frames)
+		case <-c.l.lost:
+			_ = c.send(eventText(eventLost, 0, trouble{"events were not read in time; come again"}))
+			return
+		case <-c.s.hub.closing:
+			_ = c.send(eventText(eventBye, 0, trouble{"the server stops"}))
+			return
+		case <-breath.C:
+			err = c.breathe()
+		case <-c.r.Context().Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// breathe shows that the stream lives, as long as whoever follows it may.
+func (c *client) breathe() error {
+	who, err := c.s.auth.who(c.r)
+	if err == nil && !who.Role.May(View) {
+		err = errNobody
+	}
+	if err != nil {
+		return err
+	}
+	return c.send([]byte(":\n\n"))
+}
+
+// frames sends events, and those that wait behind them, at once.
+func (c *client) frames(frames []*frame) error {
+	var texts [][]byte
+	for {
+		for _, f := range frames {
+			texts = append(texts, f.text(c.l.plan))
+		}
+		select {
+		case frames = <-c.l.queue:
+			continue
+		default:
+		}
+		return c.send(texts...)
+	}
+}
+
+// send writes texts, which may be shared with other clients, and flushes them.
+func (c *client) send(texts ...[]byte) error {
+	if !slices.ContainsFunc(texts, func(text []byte) bool { return len(text) > 0 }) {
+		return nil
+	}
+	if err := c.rc.SetWriteDeadline(time.Now().Add(writeTime)); err != nil {
+		return err
+	}
+	sent := 0
+	for _, text := range texts {
+		n, err := c.w.Write(text)
+		if err != nil {
+			return err
+		}
+		sent += n
+	}
+	c.s.metrics.sent.Add(float64(sent))
+	if err := c.rc.Flush(); err != nil {
+		return err
+	}
+	return c.rc.SetWriteDeadline(time.Time{}) // HTTP/2 ends a stream whose deadline passes, also one that has nothing to write
+}

@@ -1,0 +1,100 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// tellSystemd says that the server is ready, feeds the watchdog as long as it answers, and
+// says when it stops. Without systemd it does nothing. See sd_notify(3).
+func (s *Server) tellSystemd(ctx context.Context, addr net.Addr) error {
+	socket := os.Getenv("NOTIFY_SOCKET")
+	if socket == "" {
+		return nil
+	}
+	defer notify(socket, "STOPPING=1")
+	if err := notify(socket, "READY=1\nSTATUS=serving on "+addr.String()); err != nil {
+		s.log.Warn("systemd not told", "err", err)
+	}
+	every := watchdog()
+	if every == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	for transport.Sleep(ctx, every) == nil {
+		if err := s.answers(ctx, addr); err != nil {
+			s.log.Error("watchdog not fed: the server does not answer itself", "err", err)
+			continue
+		}
+		_ = notify(socket, "WATCHDOG=1") // if it fails, the watchdog bites
+	}
+	return nil
+}
+
+func notify(socket, state string) error {
+	conn, err := net.Dial("unixgram", socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = conn.Write([]byte(state))
+	return err
+}
+
+// watchdog returns how often it wants to be fed: twice in its time. 0: there is none, or it is
+// another process's.
+func watchdog() time.Duration {
+	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
+		return 0
+	}
+	usec, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64)
+	if err != nil || usec <= 0 {
+		return 0
+	}
+	return time.Duration(usec) * time.Microsecond / 2
+}
+
+// answers asks the server what any client may ask. The certificate is its own; it is not
+// looked at.
+func (s *Server) answers(ctx context.Context, addr net.Addr) error {
+	scheme := "https"
+	if s.config.Plain {
+		scheme = "http"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+reach(addr)+"/healthz", nil)
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Timeout: readyTime, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
+	}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET /healthz: %s", resp.Status)
+	}
+	return nil
+}
+
+// reach is where a listener is reached from this machine.
+func reach(addr net.Addr) string {
+	host, port, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return addr.String()
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return net.JoinHostPort(host, port)
+}

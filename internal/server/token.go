@@ -1,0 +1,217 @@
+package server
+
+import (
+	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Token is somebody who may come in. The secret itself is kept by nobody but its owner.
+type Token struct {
+	Name    string    `json:"name"`
+	Role    Role      `json:"role"`
+	SHA256  string    `json:"sha256"` // of the secret, in hex
+	Created time.Time `json:"created"`
+	Expires time.Time `json:"expires,omitzero"` // zero is never
+}
+
+const (
+	tokenPrefix = "decamp_" // by which people, and programs that look for leaked secrets, know it
+	tokenBytes  = 32
+	tokenSuffix = ".json"
+)
+
+var tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$`)
+
+// Tokens are the tokens of a state directory: one file each, which only its owner reads. They
+// may be added and removed by other processes at any time.
+type Tokens struct {
+	dir string
+	now func() time.Time
+
+	mu     sync.Mutex
+	seen   time.Time // change of the folder that known is from
+	read   time.Time // when it was read
+	known  []Token
+	broken error
+}
+
+// NewTokens returns the tokens below the state directory.
+func NewTokens(state string) *Tokens {
+	return &Tokens{dir: filepath.Join(state, "tokens"), now: time.Now}
+}
+
+// Add makes a token and returns its secret, which cannot be had again. ttl zero is for ever. A
+// name that is taken is fault.Conflict.
+func (t *Tokens) Add(name string, role Role, ttl time.Duration) (secret string, err error) {
+	if !tokenName.MatchString(name) {
+		return "", fault.New(fault.Invalid, "%q is no name for a token", name).WithHint("letters, digits and . _ @ -, 64 at the most")
+	}
+	if _, err := RoleOf(string(role)); err != nil {
+		return "", err
+	}
+	token := Token{Name: name, Role: role, Created: t.now().UTC().Truncate(time.Second)}
+	if ttl > 0 {
+		token.Expires = token.Created.Add(ttl)
+	}
+	secret = newSecret()
+	token.SHA256 = hashOf(secret)
+	return secret, t.put(token)
+}
+
+func newSecret() string {
+	raw := make([]byte, tokenBytes)
+	rand.Read(raw)
+	return tokenPrefix + base64.RawURLEncoding.EncodeToString(raw)
+}
+
+func hashOf(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
+
+// put writes a token that is not there yet.
+func (t *Tokens) put(token Token) error {
+	if err := os.MkdirAll(t.dir, 0o700); err != nil {
+		return err
+	}
+	path := filepath.Join(t.dir, token.Name+tokenSuffix)
+	if _, err := os.Lstat(path); err == nil {
+		return fault.New(fault.Conflict, "there is a token %q", token.Name).WithHint("decamp token remove %s", token.Name)
+	}
+	text, err := json.MarshalIndent(token, "", "  ")
+	if err != nil {
+		return err
+	}
+	return durable.Replace(path, append(text, '\n'), 0o600)
+}
+
+// Remove ends a token, and the sessions that it began.
+func (t *Tokens) Remove(name string) error {
+	if !tokenName.MatchString(name) {
+		return noToken(name)
+	}
+	err := os.Remove(filepath.Join(t.dir, name+tokenSuffix))
+	if errors.Is(err, fs.ErrNotExist) {
+		return noToken(name)
+	}
+	return err
+}
+
+func noToken(name string) error {
+	return fault.New(fault.NotFound, "there is no token %q", name).WithHint("decamp token list")
+}
+
+// List returns all tokens by name, also those that expired. A file that cannot be read is an
+// error beside those that can.
+func (t *Tokens) List() ([]Token, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.refresh()
+	return slices.Clone(t.known), t.broken
+}
+
+// Check returns whose secret it is.
+func (t *Tokens) Check(secret string) (Token, bool) {
+	hash := []byte(hashOf(secret))
+	var found Token
+	ok := 0
+	all, _ := t.List() // a file that is broken lets nobody in
+	for _, token := range all {
+		if same := subtle.ConstantTimeCompare(hash, []byte(token.SHA256)); same == 1 {
+			found, ok = token, same
+		}
+	}
+	return found, ok == 1 && t.valid(found)
+}
+
+// named returns the token of that name whose hash begins with mark, if it is still valid.
+func (t *Tokens) named(name, mark string) (Token, bool) {
+	all, _ := t.List()
+	i := slices.IndexFunc(all, func(token Token) bool { return token.Name == name })
+	if i < 0 || !strings.HasPrefix(all[i].SHA256, mark) {
+		return Token{}, false
+	}
+	return all[i], t.valid(all[i])
+}
+
+func (t *Tokens) valid(token Token) bool {
+	return token.Expires.IsZero() || t.now().Before(token.Expires)
+}
+
+// settled is how old the change of a folder must be for its time to tell it from the next one:
+// file systems' clocks tick every 10 ms or less often.
+const settled = 2 * time.Second
+
+// refresh reads the folder if it changed.
+func (t *Tokens) refresh() {
+	st, err := os.Stat(t.dir)
+	if err != nil {
+		t.known, t.broken, t.seen = nil, nil, time.Time{}
+		return
+	}
+	if st.ModTime().Equal(t.seen) && t.read.Sub(t.seen) > settled {
+		return
+	}
+	t.read, t.seen = time.Now(), st.ModTime()
+	t.known, t.broken = readTokens(t.dir)
+}
+
+func readTokens(dir string) ([]Token, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var all []Token
+	var broken []error
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) != tokenSuffix {
+			continue
+		}
+		token, err := readToken(filepath.Join(dir, e.Name()))
+		if err != nil {
+			broken = append(broken, err)
+			continue
+		}
+		all = append(all, token)
+	}
+	slices.SortFunc(all, func(a, b Token) int { return cmp.Compare(a.Name, b.Name) })
+	return all, errors.Join(broken...)
+}
+
+// readToken takes no file whose name is not its token's: removing a token must remove it.
+func readToken(path string) (token Token, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return token, err
+	}
+	if err := json.Unmarshal(text, &token); err != nil {
+		return token, fault.New(fault.Corrupt, "%s: %w", path, err)
+	}
+	hash, err := hex.DecodeString(token.SHA256)
+	_, roleErr := RoleOf(string(token.Role))
+	if err != nil || len(hash) != sha256.Size || roleErr != nil || filepath.Base(path) != token.Name+tokenSuffix {
+		return token, fault.New(fault.Corrupt, "%s: is no token of that name", path).WithHint("remove it, and make another with decamp token add")
+	}
+	return token, nil
+}
+
+// String has no secret in it.
+func (t Token) String() string { return fmt.Sprintf("%s (%s)", t.Name, t.Role) }

@@ -1,0 +1,191 @@
+package server
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// clock is a time that tests move.
+type clock struct{ at time.Time }
+
+func newClock() *clock                { return &clock{time.Date(2026, 11, 22, 6, 0, 0, 0, time.UTC)} }
+func (c *clock) now() time.Time       { return c.at }
+func (c *clock) pass(d time.Duration) { c.at = c.at.Add(d) }
+
+func newTokens(t *testing.T) (*Tokens, *clock) {
+	c := newClock()
+	tokens := NewTokens(t.TempDir())
+	tokens.now = c.now
+	return tokens, c
+}
+
+func add(t *testing.T, tokens *Tokens, name string, role Role, ttl time.Duration) string {
+	t.Helper()
+	secret, err := tokens.Add(name, role, ttl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret
+}
+
+func TestTokensAreKnownByTheirSecretsUntilTheyEnd(t *testing.T) {
+	tokens, clock := newTokens(t)
+	ever := add(t, tokens, "ci", Operate, 0)
+	hour := add(t, tokens, "guest", View, time.Hour)
+	if ever == hour || !strings.HasPrefix(ever, tokenPrefix) || len(ever) < 40 {
+		t.Errorf("secrets %q and %q", ever, hour)
+	}
+	for secret, want := range map[string]Token{ever: {Name: "ci", Role: Operate}, hour: {Name: "guest", Role: View}} {
+		if got, ok := tokens.Check(secret); !ok || got.Name != want.Name || got.Role != want.Role {
+			t.Errorf("%v, %v; want %v", got, ok, want)
+		}
+	}
+	for _, wrong := range []string{"", tokenPrefix, ever[:len(ever)-1], ever + "A", strings.ToUpper(ever)} {
+		if got, ok := tokens.Check(wrong); ok {
+			t.Errorf("%q is taken for %v", wrong, got)
+		}
+	}
+	clock.pass(time.Hour)
+	if _, ok := tokens.Check(hour); ok {
+		t.Error("an expired token is taken")
+	}
+	if err := tokens.Remove("ci"); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := tokens.Check(ever); ok {
+		t.Error("a removed token is taken")
+	}
+	if err := tokens.Remove("ci"); !fault.Is(err, fault.NotFound) {
+		t.Errorf("removed twice: %v", err)
+	}
+}
+
+// Another process adds and removes tokens while the server runs.
+func TestTokensOfOtherProcessesAreSeen(t *testing.T) {
+	dir := t.TempDir()
+	ours, theirs := NewTokens(dir), NewTokens(dir)
+	for range 20 {
+		secret := add(t, theirs, "ci", Admin, 0)
+		if _, ok := ours.Check(secret); !ok {
+			t.Fatal("a new token is not known")
+		}
+		if err := theirs.Remove("ci"); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := ours.Check(secret); ok {
+			t.Fatal("a token is known that was removed")
+		}
+	}
+}
+
+func TestNoSecretIsInTheFiles(t *testing.T) {
+	tokens, _ := newTokens(t)
+	secret := add(t, tokens, "ci", View, 0)
+	path := filepath.Join(tokens.dir, "ci.json")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), strings.TrimPrefix(secret, tokenPrefix)) {
+		t.Errorf("the secret is in %s", text)
+	}
+	for of, want := range map[string]os.FileMode{path: 0o600, tokens.dir: 0o700 | os.ModeDir} {
+		if st, err := os.Stat(of); err != nil || st.Mode() != want {
+			t.Errorf("%s: %v, %v", of, st.Mode(), err)
+		}
+	}
+}
+
+func TestWhatIsNoTokenIsRefused(t *testing.T) {
+	tokens, _ := newTokens(t)
+	add(t, tokens, "ci", View, 0)
+	for _, name := range []string{"", ".", "..", "a/b", "../x", "x\x00", strings.Repeat("x", 65), "-x"} {
+		if _, err := tokens.Add(name, View, 0); !fault.Is(err, fault.Invalid) {
+			t.Errorf("name %q: %v", name, err)
+		}
+		if err := tokens.Remove(name); !fault.Is(err, fault.NotFound) {
+			t.Errorf("remove %q: %v", name, err)
+		}
+	}
+	if _, err := tokens.Add("x", "root", 0); !fault.Is(err, fault.Invalid) {
+		t.Errorf("role root: %v", err)
+	}
+	if _, err := tokens.Add("ci", Admin, 0); !fault.Is(err, fault.Conflict) {
+		t.Errorf("a taken name: %v", err)
+	}
+}
+
+// A file that is broken, or that was given another name, lets nobody in, and keeps nobody out.
+func TestBrokenTokensLetNobodyIn(t *testing.T) {
+	tokens, _ := newTokens(t)
+	good := add(t, tokens, "good", View, 0)
+	bad := add(t, tokens, "bad", Admin, 0)
+	if err := os.Rename(filepath.Join(tokens.dir, "bad.json"), filepath.Join(tokens.dir, "other.json")); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"empty.json": "", "array.json": "[]", "short.json": `{"name":"short","role":"admin","sha256":""}`} {
+		if err := os.WriteFile(filepath.Join(tokens.dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, ok := tokens.Check(good); !ok {
+		t.Error("a good token is not known any more")
+	}
+	for _, secret := range []string{bad, ""} {
+		if got, ok := tokens.Check(secret); ok {
+			t.Errorf("%v comes in", got)
+		}
+	}
+	all, err := tokens.List()
+	if names := slices.Collect(func(yield func(string) bool) {
+		for _, x := range all {
+			yield(x.Name)
+		}
+	}); !slices.Equal(names, []string{"good"}) || !fault.Is(err, fault.Corrupt) {
+		t.Errorf("list %v, %v", names, err)
+	}
+}
+
+func TestThrottleGivesGuessesBack(t *testing.T) {
+	c := newClock()
+	th := newThrottle(c.now)
+	for range guesses {
+		if th.wait("192.0.2.1") != 0 {
+			t.Fatal("throttled too early")
+		}
+		th.failed("192.0.2.1")
+	}
+	if got := th.wait("192.0.2.1"); got != guessAgain {
+		t.Errorf("has to wait %s, want %s", got, guessAgain)
+	}
+	if th.wait("192.0.2.2") != 0 {
+		t.Error("a neighbour is throttled")
+	}
+	c.pass(guessAgain)
+	if got := th.wait("192.0.2.1"); got != 0 {
+		t.Errorf("has to wait %s more", got)
+	}
+	for range guesses {
+		th.failed("2001:db8::1")
+	}
+	if th.wait("2001:db8::ffff") == 0 {
+		t.Error("one who has a /64 has as many guesses as addresses")
+	}
+}
+
+func TestThrottleIsBounded(t *testing.T) {
+	th := newThrottle(newClock().now)
+	for i := range mostGuessed * 2 {
+		th.failed(fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255))
+	}
+	if len(th.spent) > mostGuessed {
+		t.Errorf("remembers %d", len(th.spent))
+	}
+}

@@ -1,0 +1,144 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// fleetNow is what is in use, and what bounds it all: for the page, and the event "fleet".
+type fleetNow struct {
+	At         time.Time  `json:"at,omitzero"` // of the scheduler's board
+	Bottleneck string     `json:"bottleneck"`  // for people; empty: nothing moves and nothing waits
+	Moving     int        `json:"moving"`      // transfers
+	Rate       int64      `json:"rate"`        // bytes a second, of all of them
+	Waiting    int        `json:"waiting"`     // VMs in line
+	Hosts      []Resource `json:"hosts"`
+	Others     []Resource `json:"others"` // of other resources those in use, the most waited for first
+}
+
+// mostOthers bounds what is shown of resources that are no hosts'.
+const mostOthers = 20
+
+func (s *Server) fleetNow(b *beside) fleetNow {
+	now := fleetNow{At: b.board.At, Waiting: len(b.board.Waiting), Hosts: []Resource{}, Others: []Resource{}}
+	for _, p := range b.progress {
+		if p.Rate > 0 {
+			now.Moving++
+			now.Rate += p.Rate
+		}
+	}
+	for _, r := range b.board.Resources {
+		if strings.HasPrefix(r.Name, "host:") {
+			now.Hosts = append(now.Hosts, r)
+		} else if r.Used+int64(r.Waiting) > 0 {
+			now.Others = append(now.Others, r)
+		}
+	}
+	slices.SortStableFunc(now.Others, func(a, b Resource) int { return cmp.Compare(b.Waiting, a.Waiting) })
+	now.Others = now.Others[:min(len(now.Others), mostOthers)]
+	now.Bottleneck = bottleneck(b)
+	return now
+}
+
+// mostBreakers bounds what is told of sources and hosts that nothing is begun at.
+const mostBreakers = 3
+
+// bottleneck says what bounds the fleet: what is held, what most bytes wait for, and what most VMs wait for.
+func bottleneck(b *beside) string {
+	var said []string
+	for _, held := range b.board.Breakers[:min(len(b.board.Breakers), mostBreakers)] {
+		said = append(said, held.Sentence)
+	}
+	if limit, part := bound(b.progress); limit != "" {
+		said = append(said, fmt.Sprintf("%d %% of what moves is as fast as the %s", part, limit))
+	}
+	if r, ok := crowded(b.board.Resources); ok {
+		said = append(said, fmt.Sprintf("%s: %d of %d in use, %d VMs wait", readable(r.Name), r.Used, r.Capacity, r.Waiting))
+	}
+	if len(said) == 0 && b.board.common != "" {
+		said = append(said, b.board.common)
+	}
+	return strings.Join(said, "; ")
+}
+
+// common says what most VMs wait for that no resource's line shows: no worker, a window.
+func common(waiting []Waiting) string {
+	counts := map[string]int{}
+	most := ""
+	for _, w := range waiting {
+		counts[w.Sentence]++
+		if n := counts[w.Sentence]; n > counts[most] || n == counts[most] && w.Sentence < most {
+			most = w.Sentence
+		}
+	}
+	if most == "" {
+		return ""
+	}
+	return fmt.Sprintf("%d VMs wait: %s", counts[most], most)
+}
+
+// bound returns what most of the bytes that move are bounded by, in percent.
+func bound(progress []roster.Progress) (limit string, percent int64) {
+	rates, all := map[string]int64{}, int64(0)
+	for _, p := range progress {
+		if p.Limit != "" {
+			rates[p.Limit] += p.Rate
+		}
+		all += p.Rate
+	}
+	for l, rate := range rates {
+		if rate > rates[limit] || rate == rates[limit] && l < limit {
+			limit = l
+		}
+	}
+	if all == 0 || rates[limit] == 0 {
+		return "", 0
+	}
+	return limit, rates[limit] * 100 / all
+}
+
+// crowded returns the resource that most VMs wait for, if it has nothing left.
+func crowded(all []Resource) (most Resource, ok bool) {
+	for _, r := range all {
+		if r.Waiting > most.Waiting && r.Used >= r.Capacity {
+			most, ok = r, true
+		}
+	}
+	return most, ok
+}
+
+// readable makes words of a resource's name: host:esx1/vms.
+func readable(name string) string {
+	kind, rest, found := strings.Cut(name, ":")
+	if !found {
+		return name
+	}
+	of, unit, _ := strings.Cut(rest, "/")
+	return strings.TrimSpace(kind + " " + of + " " + unit)
+}
+
+// formatBytes writes a size for people, in binary units.
+func formatBytes(n int64) string {
+	const units = "KMGTPE"
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, i := float64(n)/1024, 0
+	for v >= 1024 && i < len(units)-1 {
+		v, i = v/1024, i+1
+	}
+	return fmt.Sprintf("%.1f %ciB", v, units[i])
+}
+
+// formatRate writes bytes a second for people, in decimal units.
+func formatRate(n int64) string {
+	if n <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f MB/s", float64(n)/1e6)
+}

@@ -1,0 +1,45 @@
+package server
+
+import (
+	"testing"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+func TestTheBottleneckIsNamed(t *testing.T) {
+	moves := func(limit string, rate int64) roster.Progress { return roster.Progress{Limit: limit, Rate: rate} }
+	full := Resource{Name: "host:esx3/vms", Capacity: 20, Used: 20, Waiting: 7}
+	half := Resource{Name: "link:wan/vms", Capacity: 20, Used: 10, Waiting: 9}
+	lacking := []Waiting{{Sentence: "no worker offers dir:/srv/vm"}, {Sentence: "outside its window"}, {Sentence: "no worker offers dir:/srv/vm"}}
+	for want, b := range map[string]beside{
+		"": {},
+		"75 % of what moves is as fast as the source": {progress: []roster.Progress{moves("source", 300), moves("target", 100), moves("", 0)}},
+		"host esx3 vms: 20 of 20 in use, 7 VMs wait":  {board: Board{Resources: []Resource{half, full}, common: common(lacking)}},
+		"2 VMs wait: no worker offers dir:/srv/vm":    {board: Board{common: common(lacking)}},
+		"login to vc1:443 was refused":                {board: Board{Breakers: []Breaker{{Of: "source vc1:443", Sentence: "login to vc1:443 was refused"}}, common: common(lacking)}},
+		"100 % of what moves is as fast as the target; host esx3 vms: 20 of 20 in use, 7 VMs wait": {
+			progress: []roster.Progress{moves("target", 1)}, board: Board{Resources: []Resource{full}}},
+	} {
+		if got := bottleneck(&b); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestNumbersAreWrittenForPeople(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 100 << 30: "100.0 GiB", 1 << 62: "4.0 EiB"} {
+		if got := formatBytes(n); got != want {
+			t.Errorf("%d is %s, want %s", n, got, want)
+		}
+	}
+	for n, want := range map[int64]string{0: "", 55_000_000: "55.0 MB/s"} {
+		if got := formatRate(n); got != want {
+			t.Errorf("%d is %q, want %q", n, got, want)
+		}
+	}
+	for _, p := range [][3]int64{{0, 0, 0}, {1, 3, 33}, {5, 3, 100}} {
+		if got := percent(p[0], p[1]); got != p[2] {
+			t.Errorf("%d of %d is %d %%", p[0], p[1], got)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// vmItem is a VM with what is known of it beside its row.
+type vmItem struct {
+	roster.VM
+	Progress *roster.Progress `json:"progress,omitempty"`
+	Why      string           `json:"why,omitempty" doc:"why it waits for its turn, as the scheduler says"`
+}
+
+type vmOut struct{ Body vmItem }
+
+// pageVMs is how many VMs a page for browsers has.
+const pageVMs = 100
+
+type vmQuery struct {
+	PlanPath
+	State  []roster.State `query:"state" nullable:"false" enum:"queued,assigned,running,stranded,done,failed,canceled" doc:"only these, separated by commas"`
+	Worker string         `query:"worker" maxLength:"128" pattern:"^[A-Za-z0-9._@-]*$" doc:"only those that it drives, or did last"`
+	After  int64          `query:"after" minimum:"0" doc:"the seq of the last VM of the page before"`
+	Limit  int            `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+func (s *Server) vmRoutes(api huma.API) {
+	register(api, route{method: http.MethodGet, path: "/v1/plans/{plan}/vms", id: "listVMs", what: "list the VMs of a plan", role: View,
+		tells: "In the plan's order, a page at a time: next is the after of the page that follows."}, s.listVMs)
+	register(api, route{method: http.MethodGet, path: "/v1/plans/{plan}/vms/{vm}", id: "getVM", what: "see a VM", role: View,
+		tells: "With the options that it is moved with."}, s.getVM)
+	register(api, route{method: http.MethodGet, path: "/v1/progress", id: "listProgress", what: "see the progress", role: View,
+		tells: "Of all VMs that were begun, as their workers told last."}, s.listProgress)
+	register(api, route{method: http.MethodPost, path: "/v1/plans/{plan}/vms/{vm}/orders", id: "orderVM", what: "give a VM an order", role: Operate,
+		status: http.StatusNoContent}, s.orderVM)
+}
+
+type progressQuery struct {
+	Plan string `query:"plan" maxLength:"128" pattern:"^[A-Za-z0-9._-]*$" doc:"only of this one; all else"`
+}
+
+func (s *Server) listProgress(ctx context.Context, in *progressQuery) (*listOut[roster.Progress], error) {
+	b, err := s.live.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return listOf(progressOf(b.progress, in.Plan)), nil
+}
+
+func (s *Server) listVMs(ctx context.Context, in *vmQuery) (*listOut[vmItem], error) {
+	if _, err := s.local.Plan(ctx, in.Plan); err != nil {
+		return nil, err
+	}
+	items, next, err := s.vmPage(ctx, roster.Query{Plan: in.Plan, States: in.State, Worker: in.Worker, After: in.After, Limit: in.Limit})
+	out := listOf(items)
+	out.Body.Next = next
+	return out, err
+}
+
+// vmPage returns a page of VMs with what is known beside their rows, and where the next one
+// begins; 0: there is none.
+func (s *Server) vmPage(ctx context.Context, q roster.Query) (items []vmItem, next int64, err error) {
+	limit := q.Limit
+	q.Limit++ // one more says whether there is more
+	vms, err := s.local.VMs(ctx, q)
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(vms) > limit {
+		vms, next = vms[:limit], vms[limit-1].Seq
+	}
+	beside, err := s.live.look(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, vm := range vms {
+		items = append(items, beside.item(vm))
+	}
+	return items, next, nil
+}
+
+func (s *Server) getVM(ctx context.Context, in *VMPath) (*vmOut, error) {
+	vm, err := s.local.VM(ctx, roster.Key{Plan: in.Plan, VM: in.VM})
+	if err != nil {
+		return nil, err
+	}
+	beside, err := s.live.look(ctx)
+	return &vmOut{beside.item(vm)}, err
+}
+
+type vmOrder struct {
+	VMPath
+	Body order
+}
+
+func (s *Server) orderVM(ctx context.Context, in *vmOrder) (*struct{}, error) {
+	return nil, s.orderOne(ctx, roster.Key{Plan: in.Plan, VM: in.VM}, in.Body.Order)
+}
+
+func (s *Server) orderOne(ctx context.Context, k roster.Key, word string) error {
+	return s.change(ctx, word, k.Plan+"/"+k.VM, func() error { return s.local.OrderVM(ctx, k, orderOf(word)) })
+}
