@@ -1,0 +1,21 @@
+// Package advise says what limits the copying of a disk, what a change would give, and how sure
+// that is. It knows a small model of the way of a disk and fits it to rows.
+//
+// A MiB passes layers, each of which takes its time, in seconds a MiB:
+//
+//	source       reading it from what the datastore lies on
+//	host         the ESXi host handing it on: its clone, NFS client and TCP
+//	wire         the NIC's speed, less what framing and answers cost
+//	destination  writing it to what the image lies on
+//	commit       every write waiting for the medium, on an export that is sync
+//
+// Layers overlap, but not wholly: the clone reads, then sends, with few requests in flight, while
+// a server that answers before it writes is nearly independent of its disk. So
+//
+//	sending = (source^p + host^p + wire^p)^(1/p)
+//	async   = (sending^q + destination^q)^(1/q)
+//	sync    = async + writes/MiB * commit
+//
+// where 1 is one after the other and infinity "the slowest alone decides". A frame of 9000 bytes
+// makes host and wire take a fixed part less. Nothing else is in it: no caches, no other load.
+package advise

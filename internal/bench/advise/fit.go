@@ -1,0 +1,139 @@
+package advise
+
+import (
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/diff/fd"
+	"gonum.org/v1/gonum/optimize"
+
+	"github.com/decamp/decamp/internal/bench"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// firstGuess is where fitting begins, and what a parameter that no row says anything of stays at:
+// a medium of about 150 MiB/s, a host of 400 MiB/s, half of the layers' time overlapping.
+var firstGuess = struct{ medium, host, efficiency, jumbo, p, q float64 }{
+	medium: 1.0 / 150, host: 1.0 / 400, efficiency: 0.9, jumbo: 0.97, p: 2.5, q: 4,
+}
+
+// pull is how strongly parameters are held at the first guess: enough to decide what the rows
+// leave open, and a hundredth of a percent of what one of them says.
+const pull = 1e-4
+
+// Fit finds the model that comes closest to rows, by the squares of the logarithms: a rate that
+// is 5 % off counts alike at 6 and at 600 MiB/s. It needs an asynchronous row of each medium.
+func Fit(rows []bench.Row) (*Model, error) {
+	f := newFitting(rows)
+	if len(f.rows) == 0 {
+		return nil, fault.New(fault.Invalid, "there is no row of an asynchronous export to begin from")
+	}
+	x, err := f.solve()
+	if err != nil {
+		return nil, err
+	}
+	m := f.model(x)
+	m.Commit = commits(m, rows)
+	return m, nil
+}
+
+// A fitting is the parameters as a vector of logarithms, so that none can become negative:
+// sources, destinations, host, efficiency, jumbo, p-1, q-1.
+type fitting struct {
+	rows                  []bench.Row
+	sources, destinations []string
+	guess                 []float64
+}
+
+func newFitting(rows []bench.Row) *fitting {
+	f := &fitting{}
+	for _, r := range rows {
+		if r.Export == bench.Sync {
+			continue
+		}
+		f.rows = append(f.rows, r)
+		f.sources = append(f.sources, r.Source)
+		f.destinations = append(f.destinations, r.Destination)
+	}
+	slices.Sort(f.sources)
+	slices.Sort(f.destinations)
+	f.sources, f.destinations = slices.Compact(f.sources), slices.Compact(f.destinations)
+	for range len(f.sources) + len(f.destinations) {
+		f.guess = append(f.guess, math.Log(firstGuess.medium))
+	}
+	g := firstGuess
+	f.guess = append(f.guess, math.Log(g.host), math.Log(g.efficiency), math.Log(g.jumbo), math.Log(g.p-1), math.Log(g.q-1))
+	return f
+}
+
+func (f *fitting) model(x []float64) *Model {
+	next := func() float64 {
+		v := math.Exp(x[0])
+		x = x[1:]
+		return v
+	}
+	m := &Model{Source: map[string]float64{}, Destination: map[string]float64{}}
+	for _, name := range f.sources {
+		m.Source[name] = next()
+	}
+	for _, name := range f.destinations {
+		m.Destination[name] = next()
+	}
+	m.Host, m.Efficiency, m.Jumbo = next(), next(), next()
+	m.P, m.Q = 1+next(), 1+next()
+	return m
+}
+
+// loss is the squares of what is off, and of what was moved from the first guess.
+func (f *fitting) loss(x []float64) float64 {
+	m := f.model(x)
+	var sum float64
+	for _, r := range f.rows {
+		off := m.off(r)
+		sum += off * off
+	}
+	for i := range x {
+		sum += pull * (x[i] - f.guess[i]) * (x[i] - f.guess[i])
+	}
+	return sum
+}
+
+func (f *fitting) solve() ([]float64, error) {
+	p := optimize.Problem{Func: f.loss, Grad: func(g, x []float64) { fd.Gradient(g, f.loss, x, &fd.Settings{Formula: fd.Central}) }}
+	result, err := optimize.Minimize(p, f.guess, &optimize.Settings{GradientThreshold: 1e-7, MajorIterations: 1000}, &optimize.BFGS{})
+	if result == nil || !(result.F < math.Inf(1)) {
+		return nil, fault.Wrap(fault.Internal, err)
+	}
+	return result.X, nil // an err here is that it cannot be made better
+}
+
+// off is the logarithm of what is predicted over what was measured.
+func (m *Model) off(r bench.Row) float64 {
+	p, err := m.Predict(r.Setup)
+	if err != nil {
+		return math.Inf(1)
+	}
+	return math.Log(p.MiBs / r.Rate())
+}
+
+// commits is what is left of a synchronous row's time, by its writes: the mean of each medium.
+func commits(m *Model, rows []bench.Row) map[string]float64 {
+	sum, n := map[string]float64{}, map[string]float64{}
+	for _, r := range rows {
+		if r.Export != bench.Sync {
+			continue
+		}
+		async := r.Setup
+		async.Export = bench.Async
+		p, err := m.Predict(async)
+		if err != nil {
+			continue
+		}
+		sum[r.Destination] += max(1/r.Rate()-1/p.MiBs, 0) / writesMiB
+		n[r.Destination]++
+	}
+	for name := range sum {
+		sum[name] /= n[name]
+	}
+	return sum
+}
