@@ -54,8 +54,9 @@ func (w *works) names() runNames {
 	return names
 }
 
-// migrateAll does all runs at once. They share what is read of the source.
-func (w *works) migrateAll(ctx context.Context, permit migrate.Permit) []ended {
+// migrateAll does all runs at once. They share what is read of the source. What a fleet asks of
+// runs is in bounds: Turn, Pace, Free and Epoch.
+func (w *works) migrateAll(ctx context.Context, permit migrate.Permit, bounds migrate.Rig) []ended {
 	ends := make([]ended, len(w.to))
 	group := fanout.New(w.transport, len(w.to))
 	var off sync.Mutex
@@ -64,7 +65,9 @@ func (w *works) migrateAll(ctx context.Context, permit migrate.Permit) []ended {
 		runs.Go(func() {
 			member := group.Member(i)
 			defer member.Close() // cannot fail
-			out, err := w.migrator.Migrate(ctx, d.plan, w.rig(d, member, &off), permit)
+			rig := w.rig(d, member, &off)
+			rig.Turn, rig.Pace, rig.Free, rig.Epoch, rig.Seen = bounds.Turn, bounds.Pace, bounds.Free, bounds.Epoch, bounds.Seen
+			out, err := w.migrator.Migrate(ctx, d.plan, rig, permit)
 			ends[i] = ended{d, out, err}
 		})
 	}
@@ -80,5 +83,5 @@ func (w *works) rig(d *destination, m *fanout.Member, off *sync.Mutex) migrate.R
 }
 
 func (w *works) source(off *sync.Mutex) planned {
-	return planned{w.session, off, w.leftovers, serverOf(w.url)}
+	return planned{w.session, w.shells.hands, off, w.leftovers, serverOf(w.url)}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,11 +29,14 @@ type exit struct {
 func exits(some ...exit) map[string]string {
 	lines := []string{exitLine(0, "done")}
 	all := append([]exit{{fault.Internal, "a fault of decamp itself; please report it"}, {fault.Invalid, "wrong usage or input"}}, some...)
+	slices.SortStableFunc(all, func(a, b exit) int { return a.code() - b.code() })
 	for _, e := range append(all, exit{fault.Canceled, "stopped by a signal"}) {
-		lines = append(lines, exitLine(fault.ExitCode(fault.New(e.kind, "")), e.means))
+		lines = append(lines, exitLine(e.code(), e.means))
 	}
 	return map[string]string{exitNote: strings.Join(lines, "\n")}
 }
+
+func (e exit) code() int { return fault.ExitCode(fault.New(e.kind, "")) }
 
 func exitLine(code int, means string) string { return fmt.Sprintf("%3d  %s", code, means) }
 

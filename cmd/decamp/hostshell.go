@@ -16,7 +16,9 @@ import (
 
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/esx/shell"
+	"github.com/decamp/decamp/internal/esx/vimcmd"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/leftover"
 )
@@ -49,6 +51,7 @@ type hostShells struct {
 	login   sourceLogin
 	opts    sshOptions
 	store   *leftover.Store
+	hands   *hands // that change VMs, by these logins if need be
 
 	mu      sync.Mutex // held while one is opened
 	open    map[inventory.MoRef]*shell.Shell
@@ -64,11 +67,12 @@ type sourceLogin struct {
 	user         string
 	passwordFile string
 	vcenter      bool
+	onHost       func(host string) *fleet.Logins // of a fleet; nil: of this command alone
 }
 
 // loginOf is the login that a session at u was opened with.
 func loginOf(u *url.URL, l login) sourceLogin {
-	return sourceLogin{serverOf(u), u.User.Username() + "@" + withPort(u), u.Hostname(), u.User.Username(), l.passwordFile, u.Scheme == "vcenter"}
+	return sourceLogin{serverOf(u), u.User.Username() + "@" + withPort(u), u.Hostname(), u.User.Username(), l.passwordFile, u.Scheme == "vcenter", l.onHost}
 }
 
 // tellCopier says that a host is asked to copy by SSH, and why.
@@ -80,7 +84,9 @@ func (a *app) tellCopier(host inventory.MoRef, why error) {
 }
 
 func (a *app) newHostShells(session *esx.Session, l sourceLogin, o sshOptions, store *leftover.Store) *hostShells {
-	return &hostShells{a: a, session: session, login: l, opts: o, store: store, open: map[inventory.MoRef]*shell.Shell{}, denied: map[inventory.MoRef]error{}}
+	h := &hostShells{a: a, session: session, login: l, opts: o, store: store, open: map[inventory.MoRef]*shell.Shell{}, denied: map[inventory.MoRef]error{}}
+	h.hands = &hands{api: session, ssh: &vimcmd.Host{Session: session, Open: h.Open}, tell: a.tellHands}
+	return h
 }
 
 // Open is a landing.Shells.
@@ -94,7 +100,7 @@ func (h *hostShells) Open(ctx context.Context, host inventory.MoRef) (*shell.She
 		return nil, err
 	}
 	s, err := h.openOne(ctx, host)
-	if fault.Is(err, fault.Denied) {
+	if fault.Is(err, fault.Denied) && h.login.onHost == nil {
 		h.denied[host] = err
 	}
 	if err != nil {
@@ -112,7 +118,7 @@ func (h *hostShells) openOne(ctx context.Context, host inventory.MoRef) (*shell.
 	if err := h.start(ctx, host, name); err != nil {
 		return nil, err
 	}
-	return h.dial(ctx, net.JoinHostPort(name, strconv.Itoa(int(h.opts.port))))
+	return h.dial(ctx, name)
 }
 
 // nameOf is where a host is reached: as it was typed, or as its vCenter calls it.
@@ -158,13 +164,14 @@ func (h *hostShells) start(ctx context.Context, host inventory.MoRef, name strin
 	return h.session.StartSSH(ctx, host)
 }
 
-func (h *hostShells) dial(ctx context.Context, addr string) (*shell.Shell, error) {
+func (h *hostShells) dial(ctx context.Context, name string) (*shell.Shell, error) {
+	addr := net.JoinHostPort(name, strconv.Itoa(int(h.opts.port)))
 	pin, err := h.pin(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
 	cfg := shell.Config{Addr: addr, User: h.user(), HostKey: pin, KeyFile: h.opts.keyFile, Agent: h.a.env("SSH_AUTH_SOCK"), Log: h.a.log}
-	if err := h.password(&cfg); err != nil {
+	if err := h.password(&cfg, name); err != nil {
 		return nil, err
 	}
 	return shell.Dial(ctx, cfg)
@@ -182,7 +189,7 @@ func (h *hostShells) user() string {
 
 // password gives the session's password if it is for the same account, else one of its own.
 // Refusals add up with those of the API: the host counts both for one lock.
-func (h *hostShells) password(cfg *shell.Config) error {
+func (h *hostShells) password(cfg *shell.Config, host string) error {
 	state, err := h.a.stateDir()
 	if err != nil {
 		return err
@@ -199,7 +206,7 @@ func (h *hostShells) password(cfg *shell.Config) error {
 	switch known := h.a.typed(account); {
 	case file != "":
 		ask = func(context.Context) (string, error) { return h.a.passwordFrom(file) }
-	case same && known != "":
+	case same && known != "" && h.a.env(passwordEnv) == "": // that file is read again each time
 		ask = func(context.Context) (string, error) { return known, nil }
 	case same:
 		ask = h.a.password(who, "")
@@ -207,6 +214,9 @@ func (h *hostShells) password(cfg *shell.Config) error {
 		ask = func(ctx context.Context) (string, error) { return h.a.askPassword(ctx, who) }
 	}
 	refused := &refusals{filepath.Join(state, "refused_logins.json"), account, time.Now}
+	if h.login.onHost != nil {
+		cfg.Admit = h.a.admit(h.login.onHost(host), refused)
+	}
 	cfg.Judged = func(refusal error) {
 		if err := refused.note(refusal); err != nil {
 			h.a.log.Warn("login not noted", "err", err)

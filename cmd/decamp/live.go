@@ -18,6 +18,7 @@ import (
 // are on record before they are taken, until they are removed.
 type planned struct {
 	*esx.Session
+	hands  *hands
 	off    *sync.Mutex // held by the run that powers the VM off; the others find it off
 	store  *leftover.Store
 	server string // as records name it
@@ -32,25 +33,34 @@ func (p planned) VM(ctx context.Context, ref string) (*inventory.VM, error) {
 func (p planned) PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error {
 	p.off.Lock()
 	defer p.off.Unlock()
-	return p.Session.PowerOff(ctx, vm, esx.PowerOffOptions{Wait: wait, Force: force})
+	return p.hands.use(ctx, vm, func(c changer) error {
+		return c.PowerOff(ctx, vm, esx.PowerOffOptions{Wait: wait, Force: force})
+	})
+}
+
+// PowerOn is part of migrate.Live.
+func (p planned) PowerOn(ctx context.Context, vm inventory.MoRef) error {
+	return p.hands.use(ctx, vm, func(c changer) error { return c.PowerOn(ctx, vm) })
 }
 
 // MayChange is part of migrate.Live. A licence that cannot be read is found out by what the
 // host refuses.
-func (p planned) MayChange(ctx context.Context) error {
-	if p.FreeLicence(ctx) {
-		return migrate.ReadOnly()
-	}
-	return ctx.Err()
+func (p planned) MayChange(ctx context.Context, vm inventory.MoRef) error {
+	_, err := p.hands.choose(ctx, vm)
+	return err
 }
 
-// Track is part of migrate.Live. What a role forbids cannot be had.
+// Track is part of migrate.Live. What a role forbids cannot be had, and what a licence does
+// is not done by SSH either: it would be a change of the VM's configuration behind the host.
 func (p planned) Track(ctx context.Context, vm inventory.MoRef, on bool) error {
 	err := p.TrackChanges(ctx, vm, on)
-	switch {
-	case esx.Restricted(err):
-		return migrate.ReadOnly()
-	case esx.Forbidden(err):
+	if esx.Restricted(err) {
+		if err := p.hands.refused(ctx, vm, err); err != nil {
+			return err
+		}
+		return fault.New(fault.Unsupported, "the host's licence (free ESXi) does not let it be turned on").WithHint("give the host an evaluation or paid licence for as long as it takes")
+	}
+	if esx.Forbidden(err) {
 		return fault.New(fault.Unsupported, "%w", err).WithHint("allow the user VirtualMachine.Config.ChangeTracking")
 	}
 	return err
@@ -58,15 +68,18 @@ func (p planned) Track(ctx context.Context, vm inventory.MoRef, on bool) error {
 
 // Freeze is part of migrate.Live.
 func (p planned) Freeze(ctx context.Context, vm inventory.MoRef, name string) (frozen migrate.Frozen, err error) {
+	if err := p.MayChange(ctx, vm); err != nil { // before it is on record as something that may be left
+		return frozen, err
+	}
 	if _, err := p.store.Add(p.record(vm, name)); err != nil {
 		return frozen, err
 	}
 	ref, found, err := p.FindSnapshot(ctx, vm, name)
 	if err == nil && !found {
-		ref, err = p.CreateSnapshot(ctx, vm, esx.SnapshotSpec{Name: name, Description: "taken by decamp, which copies this VM, and removed by it"})
-	}
-	if esx.Restricted(err) {
-		err = migrate.ReadOnly()
+		err = p.hands.use(ctx, vm, func(c changer) (err error) {
+			ref, err = c.CreateSnapshot(ctx, vm, esx.SnapshotSpec{Name: name, Description: "taken by decamp, which copies this VM, and removed by it"})
+			return err
+		})
 	}
 	if err != nil {
 		return frozen, err
@@ -90,22 +103,10 @@ func (p planned) Frozen(ctx context.Context, vm inventory.MoRef, name string) (i
 
 // Thaw is part of migrate.Live.
 func (p planned) Thaw(ctx context.Context, vm inventory.MoRef, name string) error {
-	if err := removeSnapshot(ctx, p.Session, vm, name); err != nil {
+	if err := p.hands.dropSnapshot(ctx, vm, name); err != nil {
 		return err
 	}
 	return p.store.Remove(p.record(vm, name).ID())
-}
-
-// removeSnapshot removes a snapshot of ours. If it is not there any more, its delta may be.
-func removeSnapshot(ctx context.Context, s *esx.Session, vm inventory.MoRef, name string) error {
-	ref, found, err := s.FindSnapshot(ctx, vm, name)
-	switch {
-	case err != nil:
-		return err
-	case !found:
-		return s.Consolidate(ctx, vm)
-	}
-	return s.RemoveSnapshot(ctx, vm, ref, nil)
 }
 
 func (p planned) record(vm inventory.MoRef, name string) leftover.Record {

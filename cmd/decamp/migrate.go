@@ -47,6 +47,11 @@ cancel RUN gives up, and leaves the VM as it was found. --transport nfc works on
 host; https only where a running VM's base can be opened; landing brings the first copy,
 and nfc what changes.
 
+The API of a host with a free licence takes no snapshots and switches no VMs. vim-cmd there
+does, so decamp asks it by SSH, which has to be on: its licence lets nobody but you start
+it. Changes are not tracked then: every round compares everything, the last one while the VM
+is off. How much that is, is said before the first.
+
 With several --to the VM is read once and lands in each folder, proven for itself. One
 that fails does not stop the others; the same command then continues with it alone.
 `
@@ -75,6 +80,7 @@ type migrateOptions struct {
 	warm         warmOptions
 	nfc          nfcOptions
 	domainType   string
+	networks     map[string]string // of the source, to those of the target
 	spot         spot
 	sourceHash   bool
 	discard      bool
@@ -93,7 +99,7 @@ func newMigrate(a *app) *cobra.Command {
 			exit{fault.Unsupported, "the VM has something decamp cannot move; the remedy says what to do"},
 			exit{fault.Corrupt, "an image does not hold what was copied; nothing was published"},
 			exit{fault.Full, "no space left; make room and run the command again"},
-			exit{fault.Transient, "the host failed again and again; run the command again to continue"})...),
+			exit{fault.Transient, "the host failed again and again, or another decamp has the images; run the command again to continue"})...),
 		ValidArgsFunction: cobra.NoFileCompletions, // names would have to be asked of the host
 		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
 			if err := o.check(cmd); err != nil {
@@ -208,7 +214,7 @@ func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string
 		}
 	}
 	w.shown = a.newProgress(w.names())
-	ends := w.migrateAll(ctx, o.permit())
+	ends := w.migrateAll(ctx, o.permit(), migrate.Rig{})
 	w.shown.close()
 	if given, err := w.givenUp(); given || err != nil {
 		return errors.Join(err, a.discard(context.WithoutCancel(ctx), w))

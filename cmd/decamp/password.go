@@ -30,7 +30,7 @@ func (a *app) password(who, file string) func(context.Context) (string, error) {
 	var asked atomic.Bool
 	return func(ctx context.Context) (string, error) {
 		if asked.Swap(true) {
-			return "", fault.New(fault.Denied, "the password of %s is not accepted any more", who).
+			return "", fault.New(fault.Denied, "the password of %s is not accepted any more", who).OfLogin().
 				WithHint("run the same command again: it asks for the password and continues")
 		}
 		return a.askPassword(ctx, who)

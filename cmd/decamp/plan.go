@@ -17,30 +17,32 @@ import (
 )
 
 const planHelp = `
-Write and check plan files: which VMs are to be moved, where to and how, in one text.
+Write, check and carry out plan files: which VMs are to be moved, where to and how, in one
+text.
 
 A plan is YAML. It is reviewed, changed and kept in git, and holds no secret. What its keys
-mean is in docs/plan-files.md and in the schema. No command runs a whole plan yet: move each
-VM of it with decamp migrate.
+mean is in docs/plan-files.md and in the schema.
 `
 
 const planExamples = `
 decamp plan init esxi://root@esx1 --to dir:/srv/vm > plan.yaml
 decamp plan check plan.yaml
+decamp plan simulate plan.yaml
+decamp plan run plan.yaml
 decamp plan schema > plan.schema.json
 `
 
 func newPlan(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "plan COMMAND",
-		Short:       "Write and check plans of many VMs",
+		Short:       "Write, check and carry out plans of many VMs",
 		Long:        text(planHelp),
 		Example:     text(planExamples),
 		Annotations: exits(),
 		Args:        noSuchCommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPlanInit(a), newPlanCheck(a), newPlanSchema(a))
+	cmd.AddCommand(newPlanInit(a), newPlanCheck(a), newPlanRun(a), newPlanSimulate(a), newPlanSchema(a))
 	return cmd
 }
 

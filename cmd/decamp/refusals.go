@@ -58,7 +58,7 @@ func (r *refusals) check() error {
 		return nil
 	}
 	left := refusalsWindow - r.now().Sub(times[len(times)-mostRefusals])
-	return fault.New(fault.Denied, "not tried: the password of %s was refused %d times in 15 minutes, and the account locks at 5", r.who, len(times)).
+	return fault.New(fault.Denied, "not tried: the password of %s was refused %d times in 15 minutes, and the account locks at 5", r.who, len(times)).OfLogin().
 		WithHint("wait %v; or, if the password is right now and the account is not locked, run: rm %s", left.Round(time.Second), fault.Quote(r.path))
 }
 

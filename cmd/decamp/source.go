@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/inventory"
 )
 
@@ -24,6 +25,8 @@ type source interface {
 type login struct {
 	passwordFile string
 	fingerprint  string
+	logins       *fleet.Logins                   // of a fleet's source; nil: of this command alone
+	onHost       func(host string) *fleet.Logins // by SSH at one of its hosts; nil: of this command alone
 }
 
 func (l *login) register(cmd *cobra.Command) {

@@ -13,6 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/roster"
 )
 
 // warmOptions are the flags of decamp migrate --warm.
@@ -94,37 +95,44 @@ the VM is powered on if decamp powered it off for the cutover of a warm migratio
 was copied, and the record of the run, are removed.
 
 If a decamp drives the run, it obeys within seconds and undoes it; else this command logs
-in to the host and does so itself.
+in to the host and does so itself: by SSH, too, where the host has a free licence.
 `
 
 const pauseHelp = `
-Have a warm migration begin no further round. decamp cutover goes on with the last one,
-decamp pause --off with rounds at their interval.
+Have a plan, or one VM of it, begin no further transfer: what is under way goes on to its end. A
+warm migration begins no further round; decamp cutover goes on with the last one. decamp resume
+ends the pause.
 `
 
 func newCutover(a *app) *cobra.Command {
-	return a.newOrder("cutover", "Let a warm migration cut over", cutoverHelp, plan.CutOver)
+	return a.newOrder("cutover", "Let warm migrations cut over", cutoverHelp, roster.CutOver, plan.CutOver)
 }
 
 func newPause(a *app) *cobra.Command {
-	cmd := a.newOrder("pause", "Let a warm migration pause", pauseHelp, plan.Pause)
-	cmd.Flags().Bool("off", false, "go on with rounds")
+	cmd := a.newOrder("pause", "Let a plan, a VM or a warm migration pause", pauseHelp, roster.Pause, plan.Pause)
+	cmd.Flags().Bool("off", false, "go on: as decamp resume")
 	return cmd
 }
 
 func newCancel(a *app) *cobra.Command {
 	var l login
+	var m meetingFlags
+	var ssh sshOptions
 	cmd := &cobra.Command{
-		Use: "cancel RUN", Short: "Give a migration up, and leave its VM as it was found",
-		Long: text(cancelHelp) + "\n\n" + text(sourceHelp), Args: takes("RUN"), Example: "decamp cancel web01-3f9a1c",
-		Annotations: exits(append(slices.Clone(sourceExits),
-			exit{fault.NotFound, "there is no such run: decamp runs lists them"},
+		Use: "cancel RUN|PLAN[/VM]", Short: "Give a migration or a plan up, and leave VMs as they were found",
+		Long: text(cancelHelp) + "\n\n" + text(namedHelp) + "\n\n" + text(sourceHelp), Args: takes("RUN"), Example: "decamp cancel web01-3f9a1c\ndecamp cancel wave-1/db01",
+		Annotations: exits(append(slices.Clone(sourceExits[1:]),
+			exit{fault.NotFound, "there is no such run, plan or VM: decamp runs and decamp status list them"},
 			exit{fault.Conflict, "the VM is published, or a decamp is at work that does not take the order"})...),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
-			return a.cancelRun(cmd.Context(), l, plan.ID(args[0]))
+			return a.give(cmd.Context(), m, args[0], roster.Cancel, func() error {
+				return a.cancelRun(cmd.Context(), l, ssh, plan.ID(args[0]))
+			})
 		}),
 	}
+	m.register(cmd)
+	ssh.register(cmd.Flags())
 	l.register(cmd)
 	return cmd
 }
@@ -139,7 +147,7 @@ func (a *app) recorded(id plan.ID) (state string, store *plan.Store, run plan.Ru
 	return state, store, run, err
 }
 
-func (a *app) cancelRun(ctx context.Context, l login, id plan.ID) (err error) {
+func (a *app) cancelRun(ctx context.Context, l login, ssh sshOptions, id plan.ID) (err error) {
 	state, store, run, err := a.recorded(id)
 	switch {
 	case err != nil:
@@ -153,7 +161,7 @@ func (a *app) cancelRun(ctx context.Context, l login, id plan.ID) (err error) {
 		return a.tellOrder(id, plan.GiveUp, true)
 	}
 	p := run.Plan
-	o := migrateOptions{login: l, to: []string{p.Target}, format: p.Format, transport: "https", connections: 1}
+	o := migrateOptions{login: l, to: []string{p.Target}, format: p.Format, transport: "https", connections: 1, landing: landingOptions{ssh: ssh}}
 	w, err := a.openWorks(ctx, o, p.Source)
 	if err != nil {
 		return err
@@ -163,24 +171,27 @@ func (a *app) cancelRun(ctx context.Context, l login, id plan.ID) (err error) {
 	return a.discard(ctx, w)
 }
 
-// newOrder is a command that gives a warm run an order.
-func (a *app) newOrder(name, short, long string, order plan.Order) *cobra.Command {
-	return &cobra.Command{
-		Use: name + " RUN", Short: short, Long: text(long), Args: takes("RUN"),
-		Example: "decamp " + name + " web01-3f9a1c",
-		Annotations: exits(exit{fault.NotFound, "there is no such run: decamp runs lists them"},
-			exit{fault.Conflict, "the run is not warm, or done"}),
+// newOrder is a command that gives an order to a plan or a VM of it, or to a warm run.
+func (a *app) newOrder(name, short, long string, o roster.Order, run plan.Order) *cobra.Command {
+	var m meetingFlags
+	cmd := &cobra.Command{
+		Use: name + " RUN|PLAN[/VM]", Short: short, Long: text(long) + "\n\n" + text(namedHelp), Args: takes("RUN"),
+		Example:           "decamp " + name + " web01-3f9a1c\ndecamp " + name + " wave-1/db01",
+		Annotations:       exits(ordersExits...),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
+			o, run := o, run
 			if off, err := cmd.Flags().GetBool("off"); err == nil && off {
-				order = plan.GoOn
+				o, run = roster.GoOn, plan.GoOn
 			}
-			return a.order(cmd, plan.ID(args[0]), order)
+			return a.give(cmd.Context(), m, args[0], o, func() error { return a.order(plan.ID(args[0]), run) })
 		}),
 	}
+	m.register(cmd)
+	return cmd
 }
 
-func (a *app) order(cmd *cobra.Command, id plan.ID, order plan.Order) error {
+func (a *app) order(id plan.ID, order plan.Order) error {
 	state, store, run, err := a.recorded(id)
 	switch {
 	case err != nil:

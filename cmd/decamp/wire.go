@@ -13,6 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/leftover"
@@ -52,6 +53,7 @@ func (a *app) dial(ctx context.Context, rawURL string, l login) (*esx.Session, e
 		URL:         u,
 		Fingerprint: shown.Fingerprint,
 		Log:         a.log,
+		Admit:       a.admit(l.logins, refused),
 		Judged: func(refusal error) {
 			if err := refused.note(refusal); err != nil {
 				a.log.Warn("login not noted", "err", err)
@@ -66,6 +68,23 @@ func (a *app) dial(ctx context.Context, rawURL string, l login) (*esx.Session, e
 			return esx.Secret(text), err
 		},
 	})
+}
+
+// admit has logins of a fleet, by the API and by SSH, wait for each other, and for people once
+// one was refused. What they said counts more than what was refused before.
+func (a *app) admit(l *fleet.Logins, refused *refusals) func(context.Context) (func(error), error) {
+	if l == nil {
+		return nil
+	}
+	return func(ctx context.Context) (func(error), error) {
+		pass, again, err := l.Admit(ctx)
+		if err == nil && again {
+			if err := refused.note(nil); err != nil {
+				a.log.Warn("refused logins not forgotten", "err", err)
+			}
+		}
+		return pass, err
+	}
 }
 
 func withPort(u *url.URL) string {
@@ -173,7 +192,7 @@ func (w *works) openTargets(o migrateOptions) error {
 		var err error
 		d.target, err = dir.New(d.name, dir.Options{
 			Format: target.Format(o.format),
-			Domain: dir.DomainOptions{Type: o.domainType},
+			Domain: dir.DomainOptions{Type: o.domainType, Networks: o.networks},
 		})
 		if err != nil {
 			return err
@@ -245,7 +264,7 @@ func putBack(ctx context.Context, shells *hostShells) ([]leftover.Record, error)
 			return s.End(ctx, landing.RecordedJob(r))
 		},
 		leftover.Snapshot: func(ctx context.Context, r leftover.Record) error {
-			return removeSnapshot(ctx, session, inventory.MoRef(r.What["vm"]), r.What["name"])
+			return shells.hands.dropSnapshot(ctx, inventory.MoRef(r.What["vm"]), r.What["name"])
 		},
 		leftover.SSHService: func(ctx context.Context, r leftover.Record) error {
 			return shells.stop(ctx, r.Host)
@@ -389,7 +408,9 @@ func (a *app) openSource(ctx context.Context, p *planWorks) (err error) {
 	if err != nil {
 		return err
 	}
-	p.leftovers = leftover.NewStore(state)
+	if p.leftovers == nil { // not those that a fleet shares
+		p.leftovers = leftover.NewStore(state)
+	}
 	if p.session, err = a.dial(ctx, p.url.String(), p.login); err != nil {
 		return err
 	}

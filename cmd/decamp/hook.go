@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// Hook is part of fleet.Mover.
+func (m *mover) Hook(ctx context.Context, p roster.Plan, when string) error {
+	s, err := m.known(p)
+	if err != nil {
+		return err
+	}
+	hook := s.file.Hooks.Pre
+	if when == "post" {
+		hook = s.file.Hooks.Post
+	}
+	return m.run(ctx, s, hook, []string{"DECAMP_PLAN=" + p.Name, "DECAMP_WHEN=" + when})
+}
+
+// before runs the hook before a VM, unless it was run.
+func (m *mover) before(ctx context.Context, s *planSource, hook planfile.Hook, row roster.VM, vm *inventory.VM) error {
+	if len(hook.Command) == 0 {
+		return nil
+	}
+	return fleet.VMHooks{Roster: m.roster, VM: row.Key}.Pre(ctx, func() error { return m.hook(ctx, s, hook, row, vm, hookPre, nil) })
+}
+
+// after runs the hook after a VM, which has ended so, unless it was run.
+func (m *mover) after(ctx context.Context, s *planSource, hook planfile.Hook, row roster.VM, vm *inventory.VM, ended error) error {
+	if len(hook.Command) == 0 {
+		return nil
+	}
+	return fleet.VMHooks{Roster: m.roster, VM: row.Key}.Post(ctx, ended == nil, func() error { return m.hook(ctx, s, hook, row, vm, hookPost, ended) })
+}
+
+// hook runs a hook of one VM: before it, or after it with how it ended.
+func (m *mover) hook(ctx context.Context, s *planSource, hook planfile.Hook, row roster.VM, vm *inventory.VM, when string, ended error) error {
+	result := ""
+	switch {
+	case when == hookPost && ended != nil:
+		result = fault.KindOf(ended).String()
+	case when == hookPost:
+		result = "done"
+	}
+	return m.run(ctx, s, hook, []string{
+		"DECAMP_PLAN=" + row.Plan, "DECAMP_WHEN=" + when, "DECAMP_RESULT=" + result, "DECAMP_VM=" + vm.Name,
+		"DECAMP_REF=" + string(vm.Ref), "DECAMP_UUID=" + vm.UUID, "DECAMP_RUN=" + strings.Join(row.Runs, " "), "DECAMP_TO=" + strings.Join(row.To, " "),
+	})
+}
+
+const (
+	hookPre  = "pre"
+	hookPost = "post"
+)
+
+// hookVars are passed on to hooks. Everything else in our environment may lead to secrets.
+var hookVars = []string{"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER"}
+
+// run runs a hook in the plan's folder. When its time is over it is ended, with all that it
+// started.
+func (m *mover) run(ctx context.Context, s *planSource, hook planfile.Hook, vars []string) error {
+	if len(hook.Command) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(hook.Timeout))
+	defer cancel()
+	var args []string
+	for _, a := range hook.Command[1:] {
+		args = append(args, string(a))
+	}
+	cmd := exec.CommandContext(ctx, string(hook.Command[0]), args...)
+	cmd.Dir, cmd.Env = s.folder, vars
+	for _, name := range hookVars {
+		if v := m.a.env(name); v != "" {
+			cmd.Env = append(cmd.Env, name+"="+v)
+		}
+	}
+	said := &tail{}
+	cmd.Stdout, cmd.Stderr = said, said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = hookDrain
+	err := cmd.Run()
+	m.a.log.Info("hook", "plan", s.name, "command", hook.Command[0], "vars", vars, "said", said, "err", err)
+	return hookError(ctx, hook, err, said.String())
+}
+
+// hookDrain is how long the output of what a hook left behind is waited for.
+const hookDrain = 5 * time.Second
+
+func hookError(ctx context.Context, hook planfile.Hook, err error, said string) error {
+	switch {
+	case err == nil || errors.Is(err, exec.ErrWaitDelay): // it ended well, and left something running
+		return nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = fmt.Errorf("it took longer than %v", time.Duration(hook.Timeout))
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	if said != "" {
+		err = fmt.Errorf("%w: %s", err, oneLine(said))
+	}
+	return fault.New(fault.Conflict, "hook %s: %w", hook.Command[0], err).WithHint("see what the hook wants; then decamp retry")
+}
+
+// tail keeps the end of what is written to it.
+type tail struct{ text []byte }
+
+// mostTail is how much of a hook's output is told, in bytes.
+const mostTail = 1 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.text = append(t.text, p...)
+	if over := len(t.text) - mostTail; over > 0 {
+		t.text = append(t.text[:0], t.text[over:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string { return strings.ToValidUTF8(string(bytes.TrimSpace(t.text)), "") }

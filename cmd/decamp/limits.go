@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/unit"
+)
+
+const limitsHelp = `
+List and change how much may be under way at once, and how fast. A change holds at once, also
+for what is under way; it stands above what plans say, until --unset takes it back.
+
+Of a NAME that ends in /rate the value is bytes a second of all transfers that it is of, such
+as 50M, and 0 lets nothing through; of others it is a number, and 0 lets nothing begin. A host
+that is a source itself goes by its name in the source's URL.
+
+  host:NAME/vms, host:NAME/disks, host:NAME/nfc   of one ESXi host, or of each one: host:*/vms
+  datastore:NAME/vms, source:HOST:PORT/vms        of one datastore, one ESXi or vCenter
+  target:dir:/FOLDER/vms, worker:NAME/vms         of one destination, one machine
+  fleet:all/rate, plan:NAME/rate, source:HOST:PORT/rate, host:NAME/rate,
+  target:dir:/FOLDER/rate, worker:NAME/rate       bytes a second
+`
+
+const limitsExamples = `
+decamp limits
+decamp limits host:esx1.example.com/vms 5
+decamp limits fleet:all/rate 200M
+decamp limits --unset fleet:all/rate
+`
+
+func newLimits(a *app) *cobra.Command {
+	var m meetingFlags
+	var unset bool
+	cmd := &cobra.Command{
+		Use: "limits [NAME VALUE]", Short: "Say how much may be under way at once", Long: text(limitsHelp), Example: text(limitsExamples),
+		Args: cobra.MaximumNArgs(2), Annotations: exits(ordersExits[2:]...), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
+			switch {
+			case unset && len(args) == 1:
+				return a.setLimit(cmd.Context(), m, args[0], -1)
+			case unset:
+				return badUsage(cmd, "--unset: want the NAME of a limit")
+			case len(args) == 1:
+				return badUsage(cmd, "%s: want a VALUE, or --unset", args[0])
+			case len(args) == 0:
+				return a.listLimits(cmd.Context(), m)
+			}
+			units, err := limitOf(args[0], args[1])
+			if err != nil {
+				return badUsage(cmd, "%w", err)
+			}
+			return a.setLimit(cmd.Context(), m, args[0], units)
+		}),
+	}
+	cmd.Flags().BoolVar(&unset, "unset", false, "take a limit back: what plans say counts again")
+	m.register(cmd)
+	return cmd
+}
+
+// limitOf reads the value of a limit.
+func limitOf(name, text string) (int64, error) {
+	if strings.HasSuffix(name, rateSuffix) {
+		return unit.ParseRate(text)
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || n == math.MaxInt64 {
+		return 0, fmt.Errorf("%q: want a number, or 0 to let nothing begin", text)
+	}
+	return n, nil
+}
+
+func (a *app) setLimit(ctx context.Context, m meetingFlags, name string, units int64) (err error) {
+	c, closeControl, err := a.openControl(ctx, m)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, closeControl)
+	if err := c.SetLimit(ctx, name, units); err != nil {
+		return err
+	}
+	if a.json {
+		return a.print(map[string]any{"name": name, "units": units})
+	}
+	_, err = fmt.Fprintf(a.out, "%s: %s\n", plain(name), limitWords(name, units))
+	return err
+}
+
+func limitWords(name string, units int64) string {
+	switch {
+	case units < 0:
+		return "as plans say"
+	case units == 0 && strings.HasSuffix(name, rateSuffix):
+		return "0, nothing moves"
+	case units == 0:
+		return "0, nothing begins"
+	case strings.HasSuffix(name, rateSuffix):
+		return rate(units, time.Second)
+	}
+	return strconv.FormatInt(units, 10)
+}
+
+func (a *app) listLimits(ctx context.Context, m meetingFlags) (err error) {
+	c, closeControl, err := a.openControl(ctx, m)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, closeControl)
+	limits, err := c.Limits(ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.print(map[string]any{"limits": limits})
+	}
+	if len(limits) == 0 {
+		fmt.Fprintln(a.out, "No limits are set: what plans say counts, and its defaults.")
+		return nil
+	}
+	t := newTable("NAME", "VALUE")
+	t.alignRight(1)
+	for _, l := range limits {
+		t.add(plain(l.Name), limitWords(l.Name, l.Units))
+	}
+	t.write(a.out)
+	return nil
+}

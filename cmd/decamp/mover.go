@@ -1,0 +1,331 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/flow"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/leftover"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// mover does for a fleet's node what decamp migrate does for one VM. VMs of one source share
+// a session, the connections to its hosts, and their limits.
+type mover struct {
+	a         *app
+	roster    *roster.Roster
+	engine    *flow.Engine
+	store     *plan.Store
+	migrator  *migrate.Migrator
+	leftovers *leftover.Store
+	offers    map[string]string // storages behind this worker's folders
+	pacer     *pacer
+
+	mu      sync.Mutex
+	sources map[string]*planSource   // by plan
+	logins  map[string]*fleet.Logins // by source, and by host of it
+	drives  map[plan.ID]*drive       // runs under way here
+}
+
+var _ fleet.Mover = (*mover)(nil)
+
+// newMover returns a mover that can only read plans.
+func newMover(a *app) *mover {
+	return &mover{a: a, sources: map[string]*planSource{}, logins: map[string]*fleet.Logins{}, drives: map[plan.ID]*drive{}}
+}
+
+// openMover opens the state directory for a worker. The engine is launched; runs that were
+// under way wait for Move. Its record is in the state directory, or where machines meet.
+func (a *app) openMover(ctx context.Context, url string, w roster.Worker, r *roster.Roster) (*mover, error) {
+	state, err := a.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	m := newMover(a)
+	m.roster, m.offers = r, w.Offers
+	cfg := flow.Config{Dir: state, Log: a.log}
+	m.store, m.leftovers = plan.NewStore(state), leftover.NewShared(leftover.Folder(state), w.Name, nil)
+	if !isFile(url) {
+		cfg.URL, cfg.Executor = url, w.Name
+		m.leftovers = leftover.NewShared(sharedRecords{r}, w.Name, m.gone)
+	}
+	if m.engine, err = flow.Open(ctx, cfg); err != nil {
+		return nil, err
+	}
+	m.migrator = migrate.New(m.engine, m.store, migrate.Options{Version: version, Log: a.log, Notify: m.notify, Shared: cfg.URL != ""})
+	if err := m.engine.Launch(); err != nil {
+		return nil, errors.Join(err, m.engine.Close())
+	}
+	m.pacer = newPacer(m, w.Name)
+	return m, nil
+}
+
+// Close ends the sessions and gives the state directory up. Nothing is under way any more.
+func (m *mover) Close() error {
+	m.pacer.close()
+	errs := []error{m.engine.Close()}
+	for _, s := range m.sources {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// source returns the source of a plan, logged in to, until leave is called.
+func (m *mover) source(ctx context.Context, name string) (s *planSource, leave func(), err error) {
+	m.mu.Lock()
+	s = m.sources[name]
+	m.mu.Unlock()
+	if s == nil {
+		p, err := m.roster.Plan(ctx, name)
+		if err != nil {
+			return nil, nil, err
+		}
+		if s, err = m.known(p); err != nil {
+			return nil, nil, err
+		}
+	}
+	leave, err = s.enter(ctx)
+	return s, leave, err
+}
+
+// known returns the source of a plan, which need not be logged in to.
+func (m *mover) known(p roster.Plan) (*planSource, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.sources[p.Name]; s != nil {
+		return s, nil
+	}
+	s, err := m.newPlanSource(p)
+	if err != nil {
+		return nil, err
+	}
+	m.sources[p.Name] = s
+	if m.roster != nil { // else it only reads plans
+		source := fleet.Endpoint(s.url)
+		s.login.logins = m.loginsAt(source, "")
+		s.login.onHost = func(host string) *fleet.Logins {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if s.url.Scheme != "vcenter" { // it is the host, and counts logins of both kinds together
+				host = ""
+			}
+			return m.loginsAt(source, host)
+		}
+	}
+	return s, nil
+}
+
+// loginsAt are those of all plans of a source, or of a host of it. The caller has m.mu.
+func (m *mover) loginsAt(source, host string) *fleet.Logins {
+	at := source + " " + host
+	if m.logins[at] == nil {
+		m.logins[at] = fleet.NewLogins(m.roster, source, host)
+	}
+	return m.logins[at]
+}
+
+// Move is part of fleet.Mover.
+func (m *mover) Move(ctx context.Context, row roster.VM, d fleet.Driver) (err error) {
+	s, leave, err := m.source(ctx, row.Plan)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	vm, err := s.session.VMByRef(ctx, inventory.MoRef(row.VM))
+	if err != nil {
+		return err
+	}
+	o := s.optionsFor(row)
+	if err := d.Storage(m.storages(row.To)); err != nil {
+		return err
+	}
+	w, err := s.worksOf(ctx, row, vm, o)
+	if err != nil {
+		return err
+	}
+	if o.SourceHash { // what it needs is to be missed now, not after hours of copying
+		if _, err := w.shells.Open(ctx, vm.Host); err != nil {
+			return fmt.Errorf("sourceHash: %w", err)
+		}
+	}
+	if err := m.before(ctx, s, o.Hooks.Pre, row, vm); err != nil {
+		return fmt.Errorf("hook before the VM: %w", err)
+	}
+	seen := vm
+	if len(o.Hooks.Pre.Command) > 0 { // it may have done anything to the VM, and have taken its time
+		seen = nil
+	}
+	err = m.drive(ctx, w, row, d, s.permit(o), seen)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	passes := fault.Is(err, fault.Transient) || fault.Is(err, fault.Unreachable)
+	if passes || errors.Is(err, fault.ErrLogin) || errors.Is(err, fault.ErrNoRoom) {
+		return err // there will be another attempt: this is not the end
+	}
+	return errors.Join(err, m.after(ctx, s, o.Hooks.Post, row, vm, err))
+}
+
+// drive carries out the runs of one VM. Seen is the VM as it was read a moment ago, or nil.
+func (m *mover) drive(ctx context.Context, w *works, row roster.VM, d fleet.Driver, permit migrate.Permit, seen *inventory.VM) error {
+	dr := newDrive(row, d)
+	m.enter(w, dr)
+	defer m.leave(w)
+	flow, leave := m.pacer.join(ctx, row)
+	defer leave()
+	if err := m.resume(w, row.Order); err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range w.migrateAll(ctx, permit, migrate.Rig{Turn: dr.turn, Pace: flow.Wait, Free: flow.Free, Epoch: d.Epoch(), Seen: seen}) {
+		err := e.err
+		if err != nil && len(w.to) > 1 {
+			err = fmt.Errorf("to %s: %w", e.to.name, err)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// resume tells warm runs the order that stands now: the one on record may be older.
+func (m *mover) resume(w *works, o roster.Order) error {
+	for _, d := range w.to {
+		if !d.plan.Warm {
+			continue
+		}
+		if _, err := m.store.Create(d.plan); err != nil && !fault.Is(err, fault.Conflict) {
+			return err // Migrate tells more of a conflict
+		}
+		if err := m.store.Give(d.plan.ID, orderOf(o)); err != nil && !fault.Is(err, fault.NotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *mover) enter(w *works, dr *drive) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, d := range w.to {
+		m.drives[d.plan.ID] = dr
+	}
+}
+
+func (m *mover) leave(w *works) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, d := range w.to {
+		delete(m.drives, d.plan.ID)
+	}
+}
+
+// notify passes on what a run tells.
+func (m *mover) notify(e plan.Event) {
+	m.mu.Lock()
+	dr := m.drives[e.Run]
+	m.mu.Unlock()
+	if dr != nil {
+		dr.event(e)
+	}
+}
+
+// Order is part of fleet.Mover. Cold runs take none while they are under way.
+func (m *mover) Order(row roster.VM, o roster.Order) error {
+	var errs []error
+	for _, run := range row.Runs {
+		if row.Warm {
+			errs = append(errs, m.store.Give(plan.ID(run), orderOf(o)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// orderOf is an order of the fleet in the words of a warm run. Those that end it are the
+// node's: it stops the run, and undoes it.
+func orderOf(o roster.Order) plan.Order {
+	switch o {
+	case roster.Pause:
+		return plan.Pause
+	case roster.CutOver:
+		return plan.CutOver
+	}
+	return plan.GoOn
+}
+
+// Undo is part of fleet.Mover.
+func (m *mover) Undo(ctx context.Context, row roster.VM) error {
+	s, leave, err := m.source(ctx, row.Plan)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	w, err := s.works(ctx, row, s.optionsFor(row))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i, d := range w.to {
+		err := m.migrator.Discard(ctx, plan.ID(row.Runs[i]), migrate.Rig{Source: w.source(new(sync.Mutex)), Target: d.target})
+		if !fault.Is(err, fault.NotFound) { // one that never began
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return fleet.VMHooks{Roster: m.roster, VM: row.Key}.Forget(ctx)
+}
+
+// storages are the ids of the storages behind destinations.
+func (m *mover) storages(to []string) []string {
+	var ids []string
+	for _, each := range to {
+		if id := fleet.StorageOf(m.offers, each); id != "" && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// permit is what a plan allows of a VM.
+func (s *planSource) permit(o planfile.Options) migrate.Permit {
+	return migrate.Permit{
+		PowerOff: o.PowerOff != planfile.NeverOff || o.Mode == planfile.Warmly, Force: o.PowerOff == planfile.ForceOff,
+		Wait:     time.Duration(o.ShutdownWait),
+		Cutover:  cutoverOf(o.Warm),
+		Paranoid: o.Warm.Paranoid, SpotFirst: int64(o.Spot.First), SpotRanges: o.Spot.Ranges, SourceHash: o.SourceHash,
+	}
+}
+
+// cutoverOf says when a plan has a warm VM switched off.
+func cutoverOf(w planfile.Warm) migrate.Cutover {
+	c := migrate.Cutover{At: w.Cutover.At, Budget: time.Duration(w.DowntimeBudget), Interval: time.Duration(w.Interval)}
+	if w.Cutover.Window {
+		c.Open = w.Window.At
+	}
+	return c
+}
+
+// List is part of fleet.Mover. VMs that the plan names and the source does not have are told
+// last, as failed.
+func (m *mover) List(ctx context.Context, p roster.Plan, tell func([]roster.VM) error) error {
+	if _, err := m.known(p); err != nil {
+		return err
+	}
+	s, leave, err := m.source(ctx, p.Name)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return s.list(ctx, tell)
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/preflight"
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/server"
+)
+
+const planRunHelp = `
+Carry a plan out, to its end: every VM of it is moved, proven and published, as decamp migrate
+does for one, within the limits of hosts, datastores and links. What fails for a passing reason
+is tried again; what fails for good does not stop the others.
+
+Kill it at any time: the same command goes on where it was. decamp status says where it stands
+and why each VM waits; decamp pause, resume, cancel, cutover, retry and rollback take PLAN or
+PLAN/VM. It ends when every VM has ended, with exit code 0 if all are published.
+
+If a decamp serve has the state directory, or with --server, the plan is handed to the server
+and followed here; ending this command does not end the plan then. --detach does not wait.
+`
+
+const planRunExamples = `
+decamp plan run plan.yaml
+decamp plan run plan.yaml --json | jq 'select(.vm.state == "done").vm.name'
+decamp plan run plan.yaml --server https://mover:8470 --token-file token --detach
+`
+
+// vmsAtOnce is how many VMs a process drives at the same time, if nobody says otherwise: four
+// busy hosts.
+const vmsAtOnce = 80
+
+type planRunOptions struct {
+	meetingFlags
+	detach bool
+	vms    int
+}
+
+func newPlanRun(a *app) *cobra.Command {
+	var o planRunOptions
+	cmd := &cobra.Command{
+		Use: "run FILE", Short: "Carry a plan out", Long: text(planRunHelp), Example: text(planRunExamples),
+		Args: takes("FILE"),
+		Annotations: exits(
+			exit{fault.NotFound, "the file is not there"},
+			exit{fault.Denied, "wrong password, missing privilege, certificate unknown or changed"},
+			exit{fault.Unreachable, "the database or the server does not answer"},
+			exit{fault.Conflict, "VMs failed, or another plan of that name is there, or another decamp works here"}),
+		RunE: a.logged(func(cmd *cobra.Command, args []string) error { return a.planRun(cmd.Context(), o, args[0]) }),
+	}
+	cmd.Flags().BoolVar(&o.detach, "detach", false, "hand the plan over, and do not wait for its end")
+	cmd.Flags().IntVar(&o.vms, "vms", vmsAtOnce, "at most `N` VMs at a time are driven by this process")
+	o.register(cmd)
+	return cmd
+}
+
+// submission reads a plan file. What is wrong with it is told, all of it.
+func (a *app) submission(path string) (s server.Submission, f *planfile.File, err error) {
+	text, err := planfile.Read(path)
+	if err != nil {
+		return s, nil, err
+	}
+	f, found := planfile.Parse(text)
+	if len(found) > 0 {
+		if err := a.writeCheck(path, f, preflight.Report{Places: []preflight.Space{}, Findings: found}); err != nil {
+			return s, nil, err
+		}
+		return s, nil, fmt.Errorf("read %s: %w", path, found.Err())
+	}
+	folder, err := filepath.Abs(filepath.Dir(path))
+	return server.Submission{Text: string(text), Folder: folder, By: localUser()}, f, err
+}
+
+// localUser is who gives an order here, for the records.
+func localUser() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return fmt.Sprintf("uid %d", os.Getuid())
+}
+
+func (a *app) planRun(ctx context.Context, o planRunOptions, path string) (err error) {
+	s, f, err := a.submission(path)
+	if err != nil {
+		return err
+	}
+	c, closeControl, err := a.openControl(ctx, o.meetingFlags)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, closeControl)
+	local, here := c.(audited)
+	if !here || o.detach {
+		return a.handOver(ctx, c, s, o.detach)
+	}
+	url, err := a.databaseURL(o.meetingFlags)
+	if err != nil {
+		return err
+	}
+	n, err := a.openNode(ctx, local.Roster, url, nodeOptions{folders: foldersOf(f), vms: o.vms})
+	if fault.Is(err, fault.Conflict) && isFile(url) && driven(ctx, c) {
+		fmt.Fprintf(a.err, "The decamp that works here carries it out (%s).\n", plain(err.Error()))
+		return a.handOver(ctx, c, s, false)
+	}
+	if err != nil {
+		return err
+	}
+	defer closing(&err, n.Close)
+	return a.runToEnd(ctx, c, n, s)
+}
+
+// driven reports whether somebody is at work on the roster.
+func driven(ctx context.Context, c server.Control) bool {
+	workers, err := c.Workers(ctx)
+	return err == nil && slices.ContainsFunc(workers, func(w roster.Worker) bool { return w.Alive })
+}
+
+// handOver has others carry the plan out.
+func (a *app) handOver(ctx context.Context, c server.Control, s server.Submission, detach bool) error {
+	p, err := c.Submit(ctx, s)
+	if err != nil {
+		return err
+	}
+	if detach {
+		if a.json {
+			return a.print(map[string]string{"plan": p.Name})
+		}
+		_, err := fmt.Fprintf(a.out, "Plan %s is handed over. Follow it: decamp watch %s\n", p.Name, p.Name)
+		return err
+	}
+	return a.follow(ctx, c, p.Name)
+}
+
+// runToEnd carries the plan out here, until it ends.
+func (a *app) runToEnd(ctx context.Context, c server.Control, n *node, s server.Submission) error {
+	p, err := c.Submit(ctx, s)
+	if err != nil {
+		return err
+	}
+	if others := unfinished(ctx, c, p.Name); len(others) > 0 {
+		fmt.Fprintf(a.err, "Other plans that are not ended go on, too: %v\n", others)
+	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	var running sync.WaitGroup
+	var nodeErr error
+	running.Go(func() {
+		defer end() // without a node nothing moves
+		nodeErr = n.Run(ctx)
+	})
+	err = a.follow(ctx, c, p.Name)
+	end()
+	running.Wait()
+	if nodeErr != nil {
+		return nodeErr
+	}
+	if fault.Is(err, fault.Canceled) && ctx.Err() != nil {
+		return fault.New(fault.Canceled, "plan %s was stopped", p.Name).WithHint("run the same command again to go on")
+	}
+	return err
+}
+
+// unfinished lists the other plans that are not ended.
+func unfinished(ctx context.Context, c server.Control, but string) (names []string) {
+	plans, err := c.Plans(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, p := range plans {
+		if p.Name != but && p.State != roster.PlanEnded {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// foldersOf are the folders that VMs of a plan go to.
+func foldersOf(f *planfile.File) []string {
+	var folders []string
+	add := func(to ...planfile.Destination) {
+		for _, d := range to {
+			if !slices.Contains(folders, d.Folder()) {
+				folders = append(folders, d.Folder())
+			}
+		}
+	}
+	add(f.Defaults.To...)
+	for _, to := range f.Maps.Datastores {
+		add(to)
+	}
+	for i := range f.VMs {
+		add(f.VMs[i].To...)
+	}
+	return folders
+}
+
+// node is a fleet.Node with what it works with.
+type node struct {
+	*fleet.Node
+	mover  *mover
+	worker roster.Worker
+}
+
+func (n *node) Close() error { return n.mover.Close() }
+
+type nodeOptions struct {
+	name    string   // of the worker; this machine's else
+	folders []string // that it offers
+	vms     int      // at a time
+	idle    bool     // drives nothing
+}
+
+// openNode makes this process part of the fleet that meets in r.
+func (a *app) openNode(ctx context.Context, r *roster.Roster, url string, o nodeOptions) (*node, error) {
+	var err error
+	if o.name == "" {
+		if o.name, err = hostName(); err != nil {
+			return nil, err
+		}
+	}
+	w := roster.Worker{Name: o.name, Version: version, VMs: o.vms}
+	if w.Offers, err = offered(o.folders); err != nil {
+		return nil, err
+	}
+	m, err := a.openMover(ctx, url, w, r)
+	if err != nil {
+		return nil, err
+	}
+	return &node{mover: m, worker: w, Node: fleet.New(fleet.Config{
+		Roster: r, Mover: m, Worker: w, Log: a.log, Schedule: true, Drive: !o.idle,
+	})}, nil
+}

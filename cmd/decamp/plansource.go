@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/transport/https"
+)
+
+// planSource is the source of a plan with what its VMs are moved by.
+type planSource struct {
+	*planWorks
+	m      *mover
+	name   string
+	file   *planfile.File
+	folder string               // of the plan's relative paths
+	byLine map[int]*planfile.VM // entries of the plan
+
+	mu         sync.Mutex // held while it is opened, or rests
+	opened     bool
+	users      int         // moves and the like that are under way
+	resting    *time.Timer // until it rests; nil: it was never left
+	tidying    sync.WaitGroup
+	hurry      context.CancelFunc             // ends the tidying; nil before there is any
+	transports map[string]transport.Transport // by the options that they are made with
+}
+
+// newPlanSource reads a plan. Nothing is logged in to yet.
+func (m *mover) newPlanSource(p roster.Plan) (*planSource, error) {
+	file, found := planfile.Parse([]byte(p.Text))
+	if err := found.Err(); err != nil {
+		return nil, fmt.Errorf("plan %s: %w", p.Name, err)
+	}
+	s := &planSource{
+		m: m, name: p.Name, file: file, folder: p.Folder, byLine: map[int]*planfile.VM{},
+		planWorks:  &planWorks{a: m.a, works: &works{store: m.store, migrator: m.migrator, leftovers: m.leftovers}},
+		transports: map[string]transport.Transport{},
+	}
+	for i := range file.VMs {
+		s.byLine[file.VMs[i].Pos.Line] = &file.VMs[i]
+	}
+	var err error
+	s.url, err = esx.ParseURL(string(file.Source.URL))
+	return s, err
+}
+
+// enter logs in, once, and keeps what it is moved by there until leave is called. A login that
+// failed is tried again by the next who asks.
+func (s *planSource) enter(ctx context.Context) (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	s.users++
+	return s.leave, nil
+}
+
+// restsAfter is how long nobody uses a source until what it is moved by is ended.
+const restsAfter = 15 * time.Second
+
+func (s *planSource) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users--; s.users > 0 {
+		return
+	}
+	if s.resting == nil {
+		s.resting = time.AfterFunc(restsAfter, s.rest)
+	} else {
+		s.resting.Reset(restsAfter)
+	}
+}
+
+// rest gives hosts back what they lend for moving: a server lives for months after a plan's end,
+// and would have its datastore mounted there and sessions open. The login stays: whoever typed a
+// password is gone by then.
+func (s *planSource) rest() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users > 0 || !s.opened {
+		return
+	}
+	err := s.endTransports()
+	s.a.warnStays(err)
+	s.tidy() // what a host would not give back
+}
+
+// endTransports closes all but the one that reads files. The caller has mu.
+func (s *planSource) endTransports() error {
+	var errs []error
+	for _, t := range s.transports {
+		if t != transport.Transport(s.reader) {
+			errs = append(errs, t.Close())
+		}
+	}
+	clear(s.transports)
+	return errors.Join(errs...)
+}
+
+// open logs in unless that was done. The caller has mu.
+func (s *planSource) open(ctx context.Context) error {
+	if s.opened {
+		return nil
+	}
+	if err := s.logIn(ctx); err != nil {
+		return s.login.logins.Refuse(ctx, err)
+	}
+	s.reader = https.New(s.session, https.Options{MaxConnections: s.file.Defaults.Connections, Log: s.a.log})
+	s.tidy()
+	s.opened = true
+	return nil
+}
+
+// How long it is until what a host would not give back is asked for again: a copy that it goes on with
+// for somebody who was killed holds it for a while. It doubles.
+const (
+	tidyAgain  = 5 * time.Second
+	tidySeldom = 10 * time.Minute
+)
+
+// tidy puts back what earlier runs left, beside what is moved meanwhile: a host that is busy with
+// it would hold up all of its VMs. What is in use is left alone.
+func (s *planSource) tidy() {
+	if s.hurry != nil {
+		s.hurry()
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.hurry = cancel
+	s.tidying.Go(func() {
+		for pause := tidyAgain; s.a.tidy(ctx, s.shells); pause = min(2*pause, tidySeldom) {
+			if transport.Sleep(ctx, pause) != nil {
+				return
+			}
+		}
+	})
+}
+
+func (s *planSource) logIn(ctx context.Context) error {
+	if err := s.a.planLogin(&s.login, s.file, s.folder); err != nil {
+		return err
+	}
+	var err error
+	if s.ssh, err = s.a.planSSH(s.file, s.folder); err != nil {
+		return err
+	}
+	return s.a.openSource(ctx, s.planWorks)
+}
+
+// look logs in only to see what is there. What l has stands above what the plan says.
+func (s *planSource) look(ctx context.Context, l login) error {
+	s.login = l
+	return s.logIn(ctx)
+}
+
+// Close logs out.
+func (s *planSource) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.resting != nil {
+		s.resting.Stop()
+	}
+	s.opened = false
+	if s.hurry != nil {
+		s.hurry()
+	}
+	s.tidying.Wait()
+	return errors.Join(s.endTransports(), s.planWorks.Close())
+}
+
+// optionsFor says how the plan moves a VM of its: as its entry says, or as the defaults do.
+func (s *planSource) optionsFor(row roster.VM) planfile.Options {
+	if entry := s.byLine[row.Line]; entry != nil {
+		return entry.Options
+	}
+	return s.file.Defaults
+}
+
+// works are those of one VM: what VMs share, and its destinations.
+func (s *planSource) works(ctx context.Context, row roster.VM, o planfile.Options) (*works, error) {
+	mo := s.planWorks.optionsOf(o)
+	mo.to, mo.networks = row.To, s.networks()
+	shared := s.planWorks.works
+	w := &works{
+		url: shared.url, session: shared.session, reader: shared.reader, shells: shared.shells,
+		store: shared.store, migrator: shared.migrator, leftovers: shared.leftovers,
+	}
+	if err := w.openTargets(mo); err != nil {
+		return nil, err
+	}
+	var err error
+	w.transport, err = s.transport(ctx, w, mo)
+	return w, err
+}
+
+// networks is the plan's map.
+func (s *planSource) networks() map[string]string {
+	names := map[string]string{}
+	for from, to := range s.file.Maps.Networks {
+		names[from] = string(to)
+	}
+	return names
+}
+
+// worksOf are the works of a VM that is there, with its intents.
+func (s *planSource) worksOf(ctx context.Context, row roster.VM, vm *inventory.VM, o planfile.Options) (*works, error) {
+	w, err := s.works(ctx, row, o)
+	if err != nil {
+		return nil, err
+	}
+	return w, w.plan(vm, s.planWorks.optionsOf(o))
+}
+
+// transport returns the one that is made with such options. VMs with the same ones share it,
+// and with it the connections and the memory of hosts.
+func (s *planSource) transport(ctx context.Context, w *works, o migrateOptions) (transport.Transport, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := fmt.Sprint(o.transport, o.connections, o.nfc, o.landing, o.warm.on && o.transport == "landing")
+	if t := s.transports[key]; t != nil {
+		return t, nil
+	}
+	t, err := s.a.newTransport(ctx, w, o)
+	if err == nil {
+		s.transports[key] = t
+	}
+	return t, err
+}
+
+// offered are the folders that a worker offers, with the ids of the storages behind them.
+func offered(folders []string) (map[string]string, error) {
+	offers := map[string]string{}
+	for _, folder := range folders {
+		id, err := dir.StorageID(folder)
+		if err != nil {
+			return nil, err
+		}
+		offers[folder] = id
+	}
+	return offers, nil
+}
+
+// hostName is this machine's, for the name of a worker.
+func hostName() (string, error) {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return "", fault.New(fault.Invalid, "this machine has no name: %w", err).WithHint("say what the worker is called with --name NAME")
+	}
+	return name, nil
+}

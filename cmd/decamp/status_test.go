@@ -1,0 +1,61 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// planOf is a plan of n VMs, in the states of a night in which one host was lost.
+func planOf(n int) (p roster.Plan, vms []roster.VM, far []roster.Progress, b fleet.Board) {
+	at := time.Date(2026, 11, 22, 1, 4, 5, 0, time.UTC)
+	p = roster.Plan{Name: "wave-1", State: roster.PlanRunning, Counts: roster.Counts{}}
+	lost := "host esx3 rests, several VMs failed there in a row; one tries it after 01:05:00 UTC: no route to host"
+	b.Breakers = []fleet.Breaker{{Of: "host esx3", Sentence: lost, Until: at.Add(time.Minute)}}
+	for i := range n {
+		v := roster.VM{
+			Key: roster.Key{Plan: p.Name, VM: fmt.Sprintf("vm-%d", 1000+i)}, Name: fmt.Sprintf("web%05d", i), Host: fmt.Sprintf("esx%d", i%4),
+			State: roster.Queued, Bytes: 40 << 30, To: []string{"dir:/srv/vm"},
+		}
+		switch {
+		case i < n/10:
+			v.State = roster.Done
+		case i < n/10+3:
+			v.State, v.Step, v.Worker, v.Holds = roster.Running, "copy", "rack1", true
+			far = append(far, roster.Progress{Key: v.Key, Total: v.Bytes, Done: v.Bytes / 4, Rate: 100e6, At: at})
+		case i == n/10+3 && n > 4:
+			v.State, v.Step, v.Worker, v.Holds = roster.Running, "copy", "rack2", true
+			far = append(far, roster.Progress{Key: v.Key, Total: v.Bytes, Done: v.Bytes / 2, Silent: true, At: at})
+		case i%7 == 0:
+			v.State, v.Failure = roster.Failed, &roster.Failure{Kind: "unsupported", Text: "VM has an encrypted disk"}
+		case i%4 == 3:
+			b.Waiting = append(b.Waiting, fleet.Waiting{Plan: p.Name, VM: v.VM, Sentence: lost})
+		default:
+			b.Waiting = append(b.Waiting, fleet.Waiting{Plan: p.Name, VM: v.VM, Sentence: "host esx1: 20 of 20 vms; next in about 4 min"})
+		}
+		p.Counts[v.State]++
+		vms = append(vms, v)
+	}
+	return p, vms, far, b
+}
+
+// What status tells of a plan is a page, of however many VMs.
+func TestStatusIsAPage(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{out: &out}
+	for _, n := range []int{1, 10, 10_000} {
+		p, vms, far, b := planOf(n)
+		s := fleet.StatusOf(p, vms, far, b)
+		var more []string
+		s.VMs, more = ofInterest(s.VMs, mostFailed)
+		writeStatus(a, s, more)
+		fmt.Fprintln(&out)
+	}
+	p, vms, far, b := planOf(10)
+	writeVMStatus(a, fleet.StatusOf(p, vms, far, b).VMs[4])
+	golden(t, "testdata/status.txt", out.String())
+}

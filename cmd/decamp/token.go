@@ -1,0 +1,110 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/server"
+)
+
+const tokenHelp = `
+Make, list and end the tokens that decamp serve lets people and programs in with. A token has a
+name and a role: view sees everything but the audit trail; operate submits plans, gives orders
+and sets limits; admin may also submit plans that run commands, drop plans, drain workers and
+read the audit trail. Only its SHA-256 is kept, in the state directory.
+`
+
+const tokenExamples = `
+decamp token add alice --role operate > alice.token
+decamp token add prometheus --role view --ttl 8760h
+decamp token list
+decamp token remove alice
+`
+
+func newToken(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "token COMMAND", Short: "Say who may come in at a server", Long: text(tokenHelp), Example: text(tokenExamples),
+		Annotations: exits(), Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newTokenAdd(a), newTokenList(a), newTokenRemove(a))
+	return cmd
+}
+
+func newTokenAdd(a *app) *cobra.Command {
+	var role string
+	var ttl time.Duration
+	cmd := &cobra.Command{
+		Use: "add NAME --role ROLE", Short: "Make a token and print it, once", Args: takes("NAME"),
+		Long:        text("\nMake a token and print it. It is not kept: whoever loses it gets another one.\n"),
+		Example:     "decamp token add alice --role operate > alice.token",
+		Annotations: exits(exit{fault.Conflict, "there is a token of that name"}), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.logged(func(_ *cobra.Command, args []string) error {
+			state, err := a.stateDir()
+			if err != nil {
+				return err
+			}
+			secret, err := server.NewTokens(state).Add(args[0], server.Role(role), ttl)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.print(map[string]string{"name": args[0], "role": role, "token": secret})
+			}
+			_, err = fmt.Fprintln(a.out, secret)
+			return err
+		}),
+	}
+	cmd.Flags().StringVar(&role, "role", string(server.View), "`view, operate or admin`")
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "`TIME` after which it ends (default never)")
+	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"view", "operate", "admin"}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
+	return cmd
+}
+
+func newTokenList(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the tokens", Args: takes(), Annotations: exits(),
+		Long: text("\nList the tokens by name, with their roles and how long they are valid.\n"), Example: "decamp token list",
+		RunE: a.logged(func(*cobra.Command, []string) error {
+			state, err := a.stateDir()
+			if err != nil {
+				return err
+			}
+			tokens, err := server.NewTokens(state).List()
+			if a.json {
+				if perr := a.print(map[string]any{"tokens": append([]server.Token{}, tokens...)}); err == nil {
+					err = perr
+				}
+				return err
+			}
+			t := newTable("NAME", "ROLE", "MADE", "ENDS")
+			for _, each := range tokens {
+				ends := "never"
+				if !each.Expires.IsZero() {
+					ends = each.Expires.Local().Format(time.DateTime)
+				}
+				t.add(each.Name, string(each.Role), each.Created.Local().Format(time.DateTime), ends)
+			}
+			t.write(a.out)
+			return err
+		}),
+	}
+}
+
+func newTokenRemove(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "remove NAME", Short: "End a token", Args: takes("NAME"),
+		Long: text("\nEnd a token, and the sessions of browsers that were begun with it, at once.\n"), Example: "decamp token remove alice",
+		Annotations: exits(exit{fault.NotFound, "there is no such token"}), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.logged(func(_ *cobra.Command, args []string) error {
+			state, err := a.stateDir()
+			if err != nil {
+				return err
+			}
+			return server.NewTokens(state).Remove(args[0])
+		}),
+	}
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+const workerHelp = `
+Move VMs of plans on this machine, onto its own storage, as one of several. All of them meet in
+one PostgreSQL; there is nothing else that they have to reach of each other.
+
+--offer names the folders that VMs may go to here. A folder that other workers offer, too, is
+known to be the same storage by a file in it: if a worker dies, another one that offers its
+storage goes on with its VMs; without one they wait for it to come back under its name.
+
+Passwords stay on each machine: a plan names files or systemd credentials, and each worker
+reads its own. The password of the database is in $PGPASSFILE or ~/.pgpass (docs/server.md).
+SIGTERM has the worker give its VMs back and end.
+`
+
+const workerExamples = `
+decamp worker --join postgres://decamp@db.example.com/decamp --offer /srv/vm
+decamp worker --join postgres://decamp@db/decamp --offer /mnt/shared --name rack2 --vms 40
+`
+
+type workerOptions struct {
+	join    string
+	folders []string
+	name    string
+	vms     int
+}
+
+func (o *workerOptions) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringArrayVar(&o.folders, "offer", nil, "`FOLDER` that VMs may go to here; may be repeated")
+	f.StringVar(&o.name, "name", "", "what the worker is `called`, always the same (default this machine's name)")
+	f.IntVar(&o.vms, "vms", vmsAtOnce, "at most `N` VMs at a time")
+}
+
+func newWorker(a *app) *cobra.Command {
+	var o workerOptions
+	cmd := &cobra.Command{
+		Use: "worker --join URL --offer FOLDER", Short: "Move VMs of plans here, as one of several machines", Long: text(workerHelp), Example: text(workerExamples),
+		Args: takes(), Annotations: exits(
+			exit{fault.NotFound, "a folder is not there"},
+			exit{fault.Denied, "the database refuses the password, or a folder cannot be written"},
+			exit{fault.Unreachable, "the database does not answer"},
+			exit{fault.Conflict, "another process has the state directory, or took this worker's name"}),
+		RunE: a.logged(func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case !strings.HasPrefix(o.join, "postgres://") && !strings.HasPrefix(o.join, "postgresql://"):
+				return badUsage(cmd, "--join %q: want postgres://USER@HOST/NAME; one machine alone needs no worker: decamp plan run", o.join)
+			case len(o.folders) == 0:
+				return badUsage(cmd, "--offer is missing: want a folder that VMs may go to")
+			case o.vms < 1:
+				return badUsage(cmd, "--vms %d: want 1 or more", o.vms)
+			}
+			return a.work(cmd.Context(), o)
+		}),
+	}
+	cmd.Flags().StringVar(&o.join, "join", "", "`URL` of the database, without a password")
+	o.register(cmd)
+	return cmd
+}
+
+func (a *app) work(ctx context.Context, o workerOptions) (err error) {
+	r, err := roster.Open(ctx, roster.Config{URL: o.join, Log: a.log})
+	if err != nil {
+		return err
+	}
+	defer closing(&err, r.Close)
+	n, err := a.openNode(ctx, r, o.join, nodeOptions{name: o.name, folders: o.folders, vms: o.vms})
+	if err != nil {
+		return err
+	}
+	defer closing(&err, n.Close)
+	if !a.json {
+		fmt.Fprintf(a.err, "Worker %s offers %s for %s at a time.\n", n.worker.Name, strings.Join(slices.Sorted(slices.Values(o.folders)), ", "), count(o.vms, "VM"))
+	}
+	return n.Run(ctx)
+}
