@@ -17,14 +17,16 @@ const module = "github.com/decamp/decamp/"
 // tiers are the packages of internal/ from the words up. A package imports only packages
 // of lower tiers; siblings do not know each other. The few that may are in friends.
 var tiers = [][]string{
-	{"durable"},
+	{"durable", "lite"},
 	{"disk", "fault", "inventory", "inflate", "fastlz", "near", "unit"},
-	{"manifest", "vmdk", "qcow2", "guest", "esx", "nfc", "flow", "leftover", "selection", "sched"},
-	{"blockcopy", "behind", "plan", "planfile", "image", "diskfile"},
+	{"manifest", "vmdk", "qcow2", "guest", "esx", "nfc", "flow", "leftover", "selection", "sched", "roster"},
+	{"blockcopy", "behind", "plan", "planfile", "image", "diskfile", "bench"},
 	{"nfs"},
 	{"transport", "target"},
 	{"migrate", "mount"},
 	{"preflight"},
+	{"fleet"},
+	{"server"},
 }
 
 // friends are the exceptions, each with its reason.
@@ -42,7 +44,12 @@ var doors = map[string][]string{
 	"go.yaml.in/yaml/v3":                       {"internal/planfile"},
 	"libvirt.org/go/libvirtxml":                {"internal/target/dir", "test/boot"},
 	"github.com/spf13/cobra":                   {"cmd/decamp"},
+	"github.com/jackc/pgx/v5":                  {"internal/flow", "internal/roster"},
+	"modernc.org/sqlite":                       {"internal/lite", "internal/roster"},
+	"gonum.org/v1/gonum":                       {"internal/bench/advise"},
 	"github.com/vbauerster/mpb/v8":             {"cmd/decamp"},
+	"github.com/danielgtaylor/huma/v2":         {"internal/server"},
+	"github.com/prometheus/client_golang":      {"internal/server"},
 }
 
 type pkg struct {

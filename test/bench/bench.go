@@ -20,6 +20,7 @@ type bench struct {
 	commit  string
 	machine Machine
 	report  Report
+	built   bool // decamp: see program
 }
 
 // Machine is what the figures were measured on.

@@ -30,10 +30,14 @@ func (t taken) cpuPerGiB() float64 { return t.CPU / (float64(t.Bytes) / (1 << 30
 // collector and the scheduler are set as in decamp.
 func child(args []string) error {
 	debug.SetGCPercent(25)
+	ballast := make([]byte, 64<<20)
+	defer runtime.KeepAlive(ballast)
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 4)
 	roles := map[string]func(context.Context, []string) (taken, error){
 		"pull":    childPull,
 		"nfc":     childNFC,
+		"drain":   childDrain,
+		"stock":   childStock,
 		"rounds":  childRounds,
 		"write":   childWrite,
 		"check":   childCheck,
@@ -46,11 +50,13 @@ func child(args []string) error {
 	}
 	ctx := context.Background()
 	others := map[string]func(context.Context, []string) error{
-		"lab":   childLab,
-		"land":  childLand,
-		"mount": childMount,
-		"serve": childServe,
-		"sink":  childSink,
+		"budget": childBudget,
+		"events": childEvents,
+		"lab":    childLab,
+		"land":   childLand,
+		"mount":  childMount,
+		"serve":  childServe,
+		"sink":   childSink,
 	}
 	if other, ok := others[args[0]]; ok {
 		return other(ctx, args[1:])

@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
+	"time"
 
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/lab"
@@ -59,17 +61,16 @@ func startLabOf(ctx context.Context, disks []lab.Disk, limits lab.Limits) (*emul
 	})
 }
 
+// labPatience is how long an emulated ESXi may take to end.
+const labPatience = 10 * time.Second
+
 // startLabWith starts what config says, which has a VM with a disk.
 func startLabWith(ctx context.Context, config lab.Config) (*emulated, error) {
-	cfg, err := json.Marshal(config)
-	if err != nil {
-		return nil, err
-	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	e := &emulated{cmd: exec.CommandContext(ctx, self, "child", "lab", string(cfg))}
+	e := &emulated{cmd: exec.CommandContext(ctx, self, "child", "lab")}
 	e.cmd.Stderr = os.Stderr
 	stdin, err := e.cmd.StdinPipe()
 	if err != nil {
@@ -80,8 +81,13 @@ func startLabWith(ctx context.Context, config lab.Config) (*emulated, error) {
 		return nil, err
 	}
 	e.stdin = stdin
+	e.cmd.Cancel, e.cmd.WaitDelay = stdin.Close, labPatience // it has folders to remove
 	if err := e.cmd.Start(); err != nil {
 		return nil, err
+	}
+	if err := json.NewEncoder(stdin).Encode(config); err != nil {
+		e.stop()
+		return nil, fmt.Errorf("start lab: %w", err)
 	}
 	line, err := bufio.NewReader(stdout).ReadBytes('\n')
 	if err == nil {
@@ -147,13 +153,15 @@ func (f labFacts) control(ctx context.Context, method, path string, body, answer
 	return json.Unmarshal(text, answer)
 }
 
-// childLab is the lab's process: it serves until its input ends.
-func childLab(ctx context.Context, args []string) error {
+// childLab is the lab's process: it is told its Config on its input (ten thousand VMs are too
+// long for an argument), and serves until that ends.
+func childLab(ctx context.Context, _ []string) error {
 	var cfg lab.Config
-	if err := json.Unmarshal([]byte(args[0]), &cfg); err != nil {
+	if err := json.NewDecoder(os.Stdin).Decode(&cfg); err != nil {
 		return err
 	}
-	log.SetOutput(io.Discard) // the simulator tells of every snapshot file that is there already
+	signal.Ignore(os.Interrupt) // that is for who closes its input then
+	log.SetOutput(io.Discard)   // the simulator tells of every snapshot file that is there already
 	l, err := lab.Start(ctx, cfg)
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 )
 
 // A part is a group of figures that is measured together.
@@ -39,6 +40,17 @@ var parts = []part{
 	{"mount", mountFigures},
 	{"fanout", fanoutFigures},
 	{"landing", landingFigures},
+	{"events", eventFigures},
+	{"budget", budgetFigures},
+	{"plan", planFigures},
+	{"overhead", overheadFigures},
+	{"hosts", hostFigures},
+	{"counts", countFigures},
+	{"idle", idleFigures},
+	{"waiting", waitingFigures},
+	{"takeover", takeoverFigures},
+	{"advise", adviseFigures},
+	{"simulate", simulateFigures},
 }
 
 func main() {
@@ -50,7 +62,7 @@ func main() {
 	out := flag.String("out", "build/bench.json", "file for the rows")
 	dir := flag.String("dir", "build/bench", "folder for images; its file system is what writers are measured on")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	exitOn(runParts(ctx, *only, *out, *dir))
 }

@@ -78,6 +78,7 @@ func (b *bench) unpublished() {
 }
 
 func TestConversionKilledOrInterruptedGoesOn(t *testing.T) {
+	t.Parallel()
 	for _, format := range []string{"raw", "qcow2"} {
 		for _, m := range []moment{{plan.Noted, ""}, {plan.StepDone, "copy"}} {
 			for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
@@ -103,6 +104,7 @@ func TestConversionKilledOrInterruptedGoesOn(t *testing.T) {
 
 // Killed after a random time, again and again, each time a little later.
 func TestConversionKilledAtRandomTimes(t *testing.T) {
+	t.Parallel()
 	for _, format := range []string{"raw", "qcow2"} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
@@ -124,6 +126,7 @@ func TestConversionKilledAtRandomTimes(t *testing.T) {
 }
 
 func TestTwoConversionsIntoOneImage(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, "raw", 64)
 	file := image.File{Path: b.out + ".partial", Format: image.Raw, Size: b.disk.Want.Size()}
 	first, _, err := file.Open(t.Context())
@@ -134,8 +137,10 @@ func TestTwoConversionsIntoOneImage(t *testing.T) {
 }
 
 func TestConversionWithoutSpaceGoesOn(t *testing.T) {
+	t.Parallel()
 	for _, format := range []string{"raw", "qcow2"} {
 		t.Run(format, func(t *testing.T) {
+			t.Parallel()
 			b := newBench(t, format, 32)
 			mount(t, b.dir, "size=16m")
 			b.run("convert", b.disk.Path(), b.out).ends(9).says("Remedy: ")

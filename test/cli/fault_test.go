@@ -38,6 +38,7 @@ func (r *rig) growing(n int) string {
 }
 
 func TestHostRestartedDuringCopy(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, slow()).trusting()
 	u := r.begin("web01")
 	u.until(8 << 20)
@@ -50,6 +51,7 @@ func TestHostRestartedDuringCopy(t *testing.T) {
 }
 
 func TestSessionEndedDuringCopy(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, slow()).trusting()
 	u := r.begin("web01")
 	u.until(8 << 20)
@@ -64,6 +66,7 @@ func TestSessionEndedDuringCopy(t *testing.T) {
 // A new certificate is a Denied until the user has seen and accepted it; then the run
 // goes on.
 func TestCertificateChangedDuringCopy(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, slow()).trusting()
 	u := r.begin("web01")
 	u.until(8 << 20)
@@ -80,6 +83,7 @@ func TestCertificateChangedDuringCopy(t *testing.T) {
 // What a range may be answered with, other than itself. Faults that pass are outlived;
 // what is not the range asked for is never taken for data.
 func TestWrongAnswersAreOutlivedOrRefused(t *testing.T) {
+	t.Parallel()
 	for _, f := range []lab.Fault{
 		{Kind: lab.FaultStatus, Status: 503, Count: 5},
 		{Kind: lab.FaultReset, At: 100_000, Count: 3},
@@ -89,6 +93,7 @@ func TestWrongAnswersAreOutlivedOrRefused(t *testing.T) {
 		{Kind: lab.FaultIgnoreRange, Count: 2},
 	} {
 		t.Run(string(f.Kind), func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t, small()).trusting()
 			f.Path, f.Method, f.Skip = "-flat.vmdk", "GET", 1
 			_, err := r.lab.Faults().Add(f)
@@ -111,6 +116,7 @@ func TestWrongAnswersAreOutlivedOrRefused(t *testing.T) {
 // A bit that flips in an image after its disk was copied is named, nothing is published,
 // and the same command copies just that chunk and finishes.
 func TestBitFlippedBetweenCopyAndVerify(t *testing.T) {
+	t.Parallel()
 	cfg := slow()
 	cfg.VMs[0].Disks = append([]lab.Disk{{Capacity: 8 << 20, Fill: 60, Seed: 5}}, cfg.VMs[0].Disks...)
 	cfg.VMs[0].Disks[1].Capacity = 64 << 20
@@ -142,6 +148,7 @@ func TestBitFlippedBetweenCopyAndVerify(t *testing.T) {
 
 // A target that fills up is a Full with its remedy; with more room the run goes on.
 func TestFullTarget(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, small()).trusting()
 	mount(t, r.vms(), "size=20m")
 	r.migrate("web01").ends(9).says("Remedy: ")
@@ -158,7 +165,8 @@ func mount(t *testing.T, dir, options string) {
 		t.Skip("mounting a small file system needs root")
 	}
 	must(t, syscall.Mount("decamp-test", dir, "tmpfs", 0, options))
-	t.Cleanup(func() { must(t, syscall.Unmount(dir, 0)) })
+	// Detached: whoever another test is just starting has our files open until it is another program.
+	t.Cleanup(func() { must(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
 }
 
 func remount(t *testing.T, dir, options string) {
@@ -177,11 +185,13 @@ var reading = []string{
 
 // Nothing at the source is ever changed but the power state that the user asked for.
 func TestSourceIsOnlyReadAndPoweredOff(t *testing.T) {
+	t.Parallel()
 	for name, v := range map[string]struct {
 		power bool
 		args  []string
 	}{"off": {}, "running": {power: true, args: []string{"--power-off"}}, "NFC": {args: []string{"--transport", "nfc"}}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			cfg := small()
 			cfg.VMs[0].PoweredOn = v.power
 			r := newRig(t, cfg).trusting()

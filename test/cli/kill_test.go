@@ -43,6 +43,7 @@ func moments() []moment {
 }
 
 func TestKilledAtEveryRecordedStep(t *testing.T) {
+	t.Parallel()
 	for _, format := range []string{"raw", "qcow2"} {
 		for _, m := range moments() {
 			t.Run(fmt.Sprintf("%s %s %s", format, m.kind, m.step), func(t *testing.T) {
@@ -113,6 +114,7 @@ func (r *rig) onlyPublished(name string) {
 
 // Killed at random bytes of the copy, again and again, then left alone.
 func TestKilledAtRandomBytes(t *testing.T) {
+	t.Parallel()
 	for _, format := range []string{"raw", "qcow2"} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -18,7 +17,9 @@ import (
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/loopback"
 	"github.com/decamp/decamp/internal/lab/nfsclient"
+	"github.com/decamp/decamp/test/program"
 )
 
 // landing is a decamp land that is ready.
@@ -70,7 +71,8 @@ func (l *landing) try(name string, args ...string) error {
 }
 
 func TestLandTakesWhatIsCopiedThere(t *testing.T) {
-	requires(t, "nfs-cp")
+	t.Parallel()
+	program.Requires(t, "nfs-cp")
 	dir := t.TempDir()
 	l := land(t, dir, "--allow", "127.0.0.1")
 	if l.Address != "127.0.0.1" || l.Export != dir {
@@ -87,7 +89,8 @@ func TestLandTakesWhatIsCopiedThere(t *testing.T) {
 }
 
 func TestLandTalksToItsHostsOnly(t *testing.T) {
-	requires(t, "nfs-ls")
+	t.Parallel()
+	program.Requires(t, "nfs-ls")
 	l := land(t, t.TempDir(), "--allow", "192.0.2.0/24", "--advertise", "192.0.2.1")
 	if err := l.try("nfs-ls", l.url("")); err == nil {
 		t.Error("a host that was not named may mount it")
@@ -95,7 +98,8 @@ func TestLandTalksToItsHostsOnly(t *testing.T) {
 }
 
 func TestLandReadOnly(t *testing.T) {
-	requires(t, "nfs-cp")
+	t.Parallel()
+	program.Requires(t, "nfs-cp")
 	dir := t.TempDir()
 	in := filepath.Join(dir, "in")
 	must(t, os.WriteFile(in, []byte("a disk"), 0o600))
@@ -112,9 +116,11 @@ func TestLandReadOnly(t *testing.T) {
 // A whole migration by landing: the host mounts decamp's datastore, pushes its disks, and
 // forgets it.
 func TestMigrateByLanding(t *testing.T) {
+	t.Parallel()
 	for _, format := range []string{"raw", "qcow2"} {
 		t.Run(format, func(t *testing.T) {
-			portmap := freePort(t)
+			t.Parallel()
+			portmap := loopback.Reserve(t)
 			cfg := small()
 			cfg.NFS = lab.NFS{Portmap: portmap}
 			r := newRig(t, cfg).trusting()
@@ -132,7 +138,8 @@ func TestMigrateByLanding(t *testing.T) {
 
 // Landing in RAM needs no other flag, and is as right onto a folder that is slow to fill.
 func TestMigrateByLandingInRAM(t *testing.T) {
-	portmap := freePort(t)
+	t.Parallel()
+	portmap := loopback.Reserve(t)
 	cfg := small()
 	cfg.NFS = lab.NFS{Portmap: portmap}
 	r := newRig(t, cfg).trusting()
@@ -145,21 +152,18 @@ func TestMigrateByLandingInRAM(t *testing.T) {
 // gone, and a copy that retries. The next run makes both its own or stale, and ends as if
 // nothing had been.
 func TestKilledLandingIsRunAgain(t *testing.T) {
-	portmap := freePort(t)
+	t.Parallel()
+	portmap := loopback.Reserve(t)
 	r := newRig(t, lab.Config{
-		NFS: lab.NFS{Portmap: portmap},
-		VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 1 << 30, Fill: 100, Seed: 3}}}},
+		NFS:    lab.NFS{Portmap: portmap},
+		VMs:    []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 256 << 20, Fill: 100, Seed: 3}}}},
+		Faults: []lab.Fault{{Kind: lab.FaultCloneStall, At: 128 << 20, Count: 1}},
 	}).trusting()
-	args := []string{"--transport", "landing", "--landing-listen", freePort(t), "--landing-portmap", portmap}
+	args := []string{"--transport", "landing", "--landing-listen", loopback.Reserve(t), "--landing-portmap", portmap}
 	u := r.begin("web01", args...)
-	for r.landed() < 64<<20 {
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-t.Context().Done():
-			t.Fatal("nothing lands")
-		}
-	}
+	r.untilLanded(64 << 20)
 	u.end(syscall.SIGKILL)
+	r.lab.Faults().Release()
 	if left := r.lab.Mounts(); len(left) != 1 {
 		t.Fatalf("the host has %v", left)
 	}
@@ -167,6 +171,18 @@ func TestKilledLandingIsRunAgain(t *testing.T) {
 	r.sameAsSource(filepath.Join(r.vms(), "web01", "web01-disk0.raw"), "web01", 0)
 	if left := r.lab.Mounts(); len(left) > 0 {
 		t.Errorf("the host still has %v", left)
+	}
+}
+
+// untilLanded waits for so many bytes of the images that grow.
+func (r *rig) untilLanded(n int64) {
+	r.t.Helper()
+	for r.landed() < n {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-r.t.Context().Done():
+			r.t.Fatal("nothing lands")
+		}
 	}
 }
 
@@ -186,19 +202,11 @@ func (r *rig) landed() (n int64) {
 	return n
 }
 
-// freePort returns an address that nobody listens on.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // An ESXi host copies a disk onto decamp land, as people do by hand; decamp is killed in the
 // middle and started again, and the copy goes on: what was acknowledged is in the page cache.
 func TestLandIsKilledAndTheHostGoesOn(t *testing.T) {
-	portmap, dir := freePort(t), t.TempDir()
+	t.Parallel()
+	portmap, dir := loopback.Reserve(t), t.TempDir()
 	r := newRig(t, lab.Config{
 		NFS: lab.NFS{Portmap: portmap, Times: nfsclient.Times{Reconnect: 50 * time.Millisecond}},
 		VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 256 << 20, Fill: 100, Seed: 3}}}},
@@ -206,7 +214,7 @@ func TestLandIsKilledAndTheHostGoesOn(t *testing.T) {
 	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultCloneStall, Path: "web01.vmdk", At: 64 << 20, Count: 1})
 	must(t, err)
 	t.Cleanup(r.lab.Faults().Release)
-	args := []string{"--allow", "127.0.0.1", "--listen", freePort(t), "--portmap", portmap}
+	args := []string{"--allow", "127.0.0.1", "--listen", loopback.Reserve(t), "--portmap", portmap}
 	first, _ := landAt(t, dir, args...)
 	host, err := esx.Dial(t.Context(), esx.Config{
 		URL:         &url.URL{Scheme: "esxi", User: url.User("root"), Host: r.lab.Addr()},

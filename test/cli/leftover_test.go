@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/loopback"
 	"github.com/decamp/decamp/internal/lab/nfsclient"
 	"github.com/decamp/decamp/internal/plan"
 )
@@ -13,7 +14,7 @@ import (
 // killedLanding is a host that a killed decamp left a datastore on; its copy has failed
 // since, as it does when its server stays away.
 func killedLanding(t *testing.T) (r *rig, args []string) {
-	portmap := freePort(t)
+	portmap := loopback.Reserve(t)
 	r = newRig(t, lab.Config{
 		NFS: lab.NFS{Portmap: portmap, Times: nfsclient.Times{
 			Heartbeat: 100 * time.Millisecond, HeartbeatTimeout: 2 * time.Second, APD: 100 * time.Millisecond,
@@ -26,7 +27,7 @@ func killedLanding(t *testing.T) (r *rig, args []string) {
 	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultCloneStall, Path: "disk.vmdk", At: 64 << 20, Count: 1})
 	must(t, err)
 	t.Cleanup(r.lab.Faults().Release)
-	args = []string{"--transport", "landing", "--landing-listen", freePort(t), "--landing-portmap", portmap}
+	args = []string{"--transport", "landing", "--landing-listen", loopback.Reserve(t), "--landing-portmap", portmap}
 	u := r.begin("web01", args...)
 	u.until(1 << 20)
 	u.end(syscall.SIGKILL)
@@ -58,6 +59,7 @@ func (r *rig) clear() {
 }
 
 func TestWhateverComesNextTakesOffWhatWasLeft(t *testing.T) {
+	t.Parallel()
 	for name, next := range map[string]func(r *rig, args []string){
 		"clean": func(r *rig, _ []string) {
 			r.source("clean", r.url()).ends(0).says("Host ha-host has no datastore decamp-")
@@ -74,6 +76,7 @@ func TestWhateverComesNextTakesOffWhatWasLeft(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r, args := killedLanding(t)
 			next(r, args)
 			r.clear()
@@ -83,6 +86,7 @@ func TestWhateverComesNextTakesOffWhatWasLeft(t *testing.T) {
 
 // The snapshot of a warm run that was killed is on record, and is removed by whatever comes next.
 func TestLeftSnapshotIsRemoved(t *testing.T) {
+	t.Parallel()
 	for name, next := range map[string]func(r *rig){
 		"clean": func(r *rig) { r.source("clean", r.url()).ends(0).says("has no snapshot \"decamp web01-") },
 		"another VM": func(r *rig) {
@@ -109,6 +113,7 @@ func TestLeftSnapshotIsRemoved(t *testing.T) {
 
 // A host that is no more is forgotten without being asked.
 func TestForgottenHostIsNotAsked(t *testing.T) {
+	t.Parallel()
 	r, _ := killedLanding(t)
 	must(t, r.lab.Stop())
 	r.source("clean", r.url()).ends(5)

@@ -14,6 +14,7 @@ import (
 )
 
 func TestLs(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, lab.Config{VMs: []lab.VM{
 		{Name: "web01", Disks: []lab.Disk{{Capacity: 64 << 20, Fill: 10, Seed: 1}}},
 		{Name: "Büro 100% + 50/50", Firmware: "efi", PoweredOn: true, Disks: []lab.Disk{{Capacity: 64 << 20}}},
@@ -39,6 +40,7 @@ func TestLs(t *testing.T) {
 }
 
 func TestLsOfAVCenter(t *testing.T) {
+	t.Parallel()
 	cfg := small()
 	cfg.VCenter = true
 	r := newRig(t, cfg).trusting()
@@ -48,6 +50,7 @@ func TestLsOfAVCenter(t *testing.T) {
 }
 
 func TestUnknownVMNamesTheNearest(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, small()).trusting()
 	r.source("ls", r.url(), "web02").ends(3).says(`no VM is called "web02"`, "near: web01")
 	r.migrate("wbe01").ends(3).says("near: web01")
@@ -61,6 +64,7 @@ func TestUnknownVMNamesTheNearest(t *testing.T) {
 }
 
 func TestWrongPassword(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, small()).trusting()
 	r.password = r.write("wrong", "guess\n")
 	r.source("ls", r.url()).ends(4).says("user root", "Remedy: check user and password", "locks after 5 failures")
@@ -68,6 +72,7 @@ func TestWrongPassword(t *testing.T) {
 
 // A job that cron repeats with a wrong password must not lock the account.
 func TestRepeatedCommandsDoNotLockTheAccount(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, small()).trusting()
 	right := r.password
 	r.password = r.write("wrong", "guess\n")
@@ -83,12 +88,14 @@ func TestRepeatedCommandsDoNotLockTheAccount(t *testing.T) {
 }
 
 func TestNobodyThere(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, small())
 	must(t, r.lab.Stop())
 	r.source("ls", r.url()).ends(5).says("127.0.0.1", "Remedy: ")
 }
 
 func TestNoPasswordAndNobodyToAsk(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, small()).trusting()
 	cmd := r.command(append([]string{"ls", r.url()}, r.extra...)...)
 	cmd.Env = os.Environ()
@@ -104,6 +111,7 @@ func (r *rig) paste(command string) result {
 }
 
 func TestUnknownCertificate(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, small())
 	refused := r.source("ls", r.url()).ends(4).says("is not known", r.lab.Fingerprint())
 	r.source("ls", r.url()).ends(4) // refusing remembers nothing
@@ -113,6 +121,7 @@ func TestUnknownCertificate(t *testing.T) {
 }
 
 func TestChangedCertificate(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, small())
 	r.source("ls", r.url(), "--fingerprint", r.lab.Fingerprint()).ends(0)
 	must(t, r.lab.ChangeCertificate())
@@ -122,6 +131,7 @@ func TestChangedCertificate(t *testing.T) {
 }
 
 func TestPersonAtATerminal(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, small())
 	p := pty.New(t)
 	cmd := r.command("ls", r.url())
@@ -142,6 +152,7 @@ func TestPersonAtATerminal(t *testing.T) {
 }
 
 func TestLabCommand(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, small())
 	cmd := r.command("lab", "--listen", "127.0.0.1:0", "--json")
 	out, err := cmd.StdoutPipe()
@@ -164,6 +175,7 @@ func TestLabCommand(t *testing.T) {
 }
 
 func TestCompletionScriptIsOneForBash(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, small())
 	script := r.run("completion", "bash").ends(0).stdout
 	cmd := exec.CommandContext(t.Context(), "bash", "-n", r.write("completion.bash", script))

@@ -111,8 +111,10 @@ func exitCode(t *testing.T, cmd *exec.Cmd) int {
 }
 
 func TestMountEndsCleanlyOnASignal(t *testing.T) {
+	t.Parallel()
 	for _, held := range []bool{false, true} {
 		t.Run("file open "+strconv.FormatBool(held), func(t *testing.T) {
+			t.Parallel()
 			m := newMountRig(t)
 			s := m.serve()
 			m.mustRead()
@@ -133,6 +135,7 @@ func TestMountEndsCleanlyOnASignal(t *testing.T) {
 }
 
 func TestMountEndsWhenUnmounted(t *testing.T) {
+	t.Parallel()
 	m := newMountRig(t)
 	s := m.serve()
 	m.mustRead()
@@ -143,6 +146,7 @@ func TestMountEndsWhenUnmounted(t *testing.T) {
 }
 
 func TestMountDetachesWhatAKilledOneLeft(t *testing.T) {
+	t.Parallel()
 	m := newMountRig(t)
 	s := m.serve()
 	m.mustRead()
@@ -207,6 +211,7 @@ func (m *mountRig) proxmoxArgs(more ...string) []string {
 }
 
 func TestFolderFuseIsADropIn(t *testing.T) {
+	t.Parallel()
 	m := newMountRig(t)
 	s, ready := m.folderFuse(m.proxmoxArgs("--cache-page-size", "134217728", "--cache-page-count", "16")...)
 	if text, err := io.ReadAll(ready); err != nil || len(text) > 0 { // returns when it is closed
@@ -235,6 +240,7 @@ func TestFolderFuseIsADropIn(t *testing.T) {
 }
 
 func TestFolderFuseTellsBadArguments(t *testing.T) {
+	t.Parallel()
 	m := newMountRig(t)
 	wrong := m.write("wrong", "not the password\n")
 	broken := m.write("broken.json", "{")

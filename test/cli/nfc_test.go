@@ -9,11 +9,13 @@ import (
 )
 
 func TestMigrateByNFC(t *testing.T) {
+	t.Parallel()
 	for name, args := range map[string][]string{
 		"raw":   {"--format", "raw", "--spot", "1M,2"},
 		"qcow2": {"--format", "qcow2", "--nfc-plain", "--nfc-handles", "2", "--nfc-buffer", "64K"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t, small()).trusting()
 			r.migrate("web01", append(args, "--transport", "nfc")...).ends(0).says("is moved, proven and published")
 			folder := filepath.Join(r.vms(), "web01")
@@ -28,6 +30,7 @@ func TestMigrateByNFC(t *testing.T) {
 
 // Which of a host's networks the disks come over is said, found by its tag or chosen.
 func TestNFCNetworkIsShown(t *testing.T) {
+	t.Parallel()
 	for want, args := range map[string][]string{
 		"(vmk2, tagged for backup traffic)": nil,
 		"(vmk2, as chosen)":                 {"--network", "vmk2"},
@@ -41,17 +44,18 @@ func TestNFCNetworkIsShown(t *testing.T) {
 
 // Killed in the middle, the same command goes on: what is safe is not read again.
 func TestKilledNFCMigrationContinues(t *testing.T) {
+	t.Parallel()
 	const size = 192 << 20
 	r := newRig(t, lab.Config{
-		NFC: lab.NFC{HostRate: 20 << 20},
+		NFC: lab.NFC{HostRate: slowRate},
 		VMs: []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: size, Fill: 100, Seed: 3}}}},
 	}).trusting()
 	u := r.begin("web01", "--transport", "nfc")
-	u.until(150 << 20) // the first checkpoint comes after five seconds: 100 MiB
+	u.untilSafe(r, r.vms())
 	u.end(syscall.SIGKILL)
 	must(t, r.lab.SetNFC(lab.NFC{}))
 	r.lab.ResetStats()
-	const safe = 20 // percent
+	const safe = 5 // percent
 	r.restarted(safe, "--transport", "nfc")
 	if again := r.lab.Stats().NFC.ReadBytes; again == 0 || again > size*(100-safe)/100 {
 		t.Errorf("%d MiB were read by the second run", again>>20)

@@ -44,6 +44,7 @@ func (r *rig) transcript(name, got string) {
 }
 
 func TestPlanInitIsCheckedAndPasses(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, mixed()).trusting()
 	made := r.source("plan", "init", r.url(), "--name", "wave-1", "--to", "dir:"+r.vms()).ends(0)
 	r.transcript("plan-init.txt", made.stdout)
@@ -67,16 +68,20 @@ func TestPlanInitIsCheckedAndPasses(t *testing.T) {
 }
 
 func TestPlanOfRunningVMs(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, mixed()).trusting()
 	made := r.source("plan", "init", r.url(), "--warm", "--select", "name ~ *01 && snapshots=0", "--to", "dir:"+r.vms()).ends(0)
 	made.says("mode: warm", "- vm: db01", "- vm: web01", "Chosen by: name ~ *01")
-	path := r.write("plan.yaml", strings.Replace(made.stdout, "  # transport: https ", "  transport: nfc #", 1))
+	path := r.write("plan.yaml", made.stdout)
 	r.run("plan", "check", path).ends(0).says("2 VMs with 2 disks")
+	path = r.write("plan.yaml", strings.Replace(made.stdout, "  transport: nfc", "  transport: https", 1))
+	r.run("plan", "check", path).ends(7).says("warm-https!: db01: it runs, and is to be read over https", "say transport: nfc")
 }
 
 // Everything that is wrong is told, in the order of the file, and the exit code says that it
 // is of several kinds.
 func TestPlanCheckTellsAll(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, mixed()).trusting()
 	r.migrate("web01").ends(0)
 	r.migrate("R&D: 100%").ends(0)
@@ -104,6 +109,7 @@ vms:
 }
 
 func TestPlanThatIsNone(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, small())
 	path := r.write("plan.yaml", "version: 1\nname: p\nsource: {url: "+r.url()+", pasword: "+secret+"}\nvms: [{vm: a, transprot: nfc}]\n")
 	refused := r.run("plan", "check", path).ends(2).says(`plan.yaml:3:`, `"pasword" is not a key`, `plan.yaml:4:15: file!: vms[0]: "transprot" is not a key`, "did you mean transport?", "2 things are in the way")
@@ -121,6 +127,7 @@ func TestPlanThatIsNone(t *testing.T) {
 }
 
 func TestPlanCheckOfASourceThatIsAway(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, small())
 	must(t, r.lab.Stop())
 	path := r.write("plan.yaml", "version: 1\nname: p\nsource: {url: "+r.url()+"}\ndefaults: {to: [dir:"+r.vms()+"]}\nvms: [{vm: web01}]\n")
@@ -129,6 +136,7 @@ func TestPlanCheckOfASourceThatIsAway(t *testing.T) {
 
 // The remedy of a certificate that is not known is a command to paste here, too.
 func TestPlanCheckAsksForTheCertificate(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, small())
 	path := r.write("plan.yaml", "version: 1\nname: p\nsource: {url: "+r.url()+", credentials: {file: password}}\ndefaults: {to: [dir:"+r.vms()+"]}\nvms: [{vm: web01}]\n")
 	refused := r.run("plan", "check", path).ends(4).says("source!", "is not known")
@@ -141,6 +149,7 @@ func TestPlanCheckAsksForTheCertificate(t *testing.T) {
 
 // What only a landing needs is looked at without serving anything.
 func TestPlanOfALanding(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, mixed()).trusting()
 	plan := r.source("plan", "init", r.url(), "--to", "dir:"+r.vms()).ends(0).stdout
 	landing := func(options string) string {
@@ -155,14 +164,22 @@ func TestPlanOfALanding(t *testing.T) {
 }
 
 func TestPlanForAFreeLicence(t *testing.T) {
-	r := newRig(t, free(mixed())).trusting()
+	t.Parallel()
+	cfg := free(mixed())
+	for i := range cfg.VMs {
+		cfg.VMs[i].ChangeTracking = false
+	}
+	r := newRig(t, cfg).trusting()
 	made := r.source("plan", "init", r.url(), "--warm", "--to", "dir:"+r.vms(), "--select", "name=db01").ends(0)
-	path := r.write("plan.yaml", strings.Replace(made.stdout, "  # transport: https ", "  transport: nfc #", 1))
-	r.run("plan", "check", path).ends(unsupported).says("licence!: db01: ", "free ESXi", "paid licence")
+	path := r.write("plan.yaml", made.stdout)
+	r.run("plan", "check", path).ends(0).says("no-cbt: db01: ", "a free licence tracks no changes", " MiB/s", "paid licence")
+	must(t, r.lab.SetSSH(false))
+	r.run("plan", "check", path).ends(denied).says("ssh-off!", "by hand")
 }
 
 // Direct plans reach each host.
 func TestDirectPlanOfAVCenter(t *testing.T) {
+	t.Parallel()
 	cfg := mixed()
 	cfg.VCenter, cfg.HostListeners = true, true
 	cfg.VMs[1].Host = "esx2.lab"
@@ -175,6 +192,7 @@ func TestDirectPlanOfAVCenter(t *testing.T) {
 func (r *rig) vcenter() string { return "vcenter://administrator@vsphere.local@" + r.lab.Addr() }
 
 func TestPlanOfAVCenter(t *testing.T) {
+	t.Parallel()
 	cfg := mixed()
 	cfg.VCenter = true
 	cfg.VMs[1].Host = "esx2.lab"
@@ -194,6 +212,7 @@ func TestPlanOfAVCenter(t *testing.T) {
 }
 
 func TestPlanSchemaIsPrinted(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, small())
 	r.run("plan", "schema").ends(0).says(`"$schema": "https://json-schema.org/draft/2020-12/schema"`, `"downtimeBudget"`)
 }

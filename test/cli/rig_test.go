@@ -4,47 +4,31 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/test/program"
 )
 
 // binary is the decamp that TestMain built.
 var binary string
 
-func TestMain(m *testing.M) {
-	// Tests that run under nohup, as some CI does, ignore SIGHUP, and what they start
-	// inherits that. A signal that is taken is given to children with its default action.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
-	os.Exit(buildAndRun(m))
-}
+// wide is how many tests run at a time. Each is a lab of at most 1 GiB that it makes up as it is
+// read, and one decamp, or two: together less than 200 MiB of memory.
+const wide = 8
 
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "decamp-cli-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "decamp")
-	build := exec.Command("go", "build", "-o", binary, "github.com/decamp/decamp/cmd/decamp")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build decamp:", err)
-		return 1
-	}
-	return m.Run()
+func TestMain(m *testing.M) {
+	program.Wide(wide)
+	os.Exit(program.Main(m, &binary))
 }
 
 // secret is the lab's password; no file but the password file may hold it.
@@ -58,6 +42,7 @@ type rig struct {
 	password string // file
 	login    string // scheme and user; that of an ESXi host unless it is another
 	extra    []string
+	records  string // name of the state directory, if it is not "state"
 }
 
 func newRig(t *testing.T, cfg lab.Config) *rig {
@@ -79,7 +64,7 @@ func (r *rig) trusting() *rig {
 }
 
 func (r *rig) vms() string   { return filepath.Join(r.dir, "vms") }
-func (r *rig) state() string { return filepath.Join(r.dir, "state") }
+func (r *rig) state() string { return filepath.Join(r.dir, cmp.Or(r.records, "state")) }
 func (r *rig) url() string   { return r.login + r.lab.Addr() }
 
 func (r *rig) write(name, content string) string {
@@ -178,41 +163,12 @@ func (r result) last(v any) {
 	}
 }
 
-// sameAsSource compares a raw image with the lab's disk, byte by byte.
+// sameAsSource compares an image with the lab's disk, byte by byte.
 func (r *rig) sameAsSource(image, vm string, n int) {
 	r.t.Helper()
 	want, err := r.lab.Disk(vm, n)
 	must(r.t, err)
-	f, err := os.Open(image)
-	must(r.t, err)
-	defer f.Close()
-	st, err := f.Stat()
-	must(r.t, err)
-	if st.Size() != want.Size {
-		r.t.Fatalf("%s has %d bytes, the disk %d", image, st.Size(), want.Size)
-	}
-	if at := firstDifference(r.t, f, want.ReaderAt, want.Size); at >= 0 {
-		r.t.Fatalf("%s differs from the source within the MiB at %d", image, at)
-	}
-}
-
-// firstDifference returns the offset of the first MiB that differs, or -1.
-func firstDifference(t *testing.T, a, b io.ReaderAt, size int64) int64 {
-	t.Helper()
-	x, y := make([]byte, 1<<20), make([]byte, 1<<20)
-	for off := int64(0); off < size; off += 1 << 20 {
-		n := min(1<<20, size-off)
-		if _, err := a.ReadAt(x[:n], off); err != nil && err != io.EOF {
-			t.Fatal(err)
-		}
-		if _, err := b.ReadAt(y[:n], off); err != nil && err != io.EOF {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(x[:n], y[:n]) {
-			return off
-		}
-	}
-	return -1
+	program.SameDisk(r.t, image, want)
 }
 
 func must(t *testing.T, err error) {

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/decamp/decamp/test/program"
 )
 
 // emulated starts decamp lab, under a wrapper such as nohup, and returns it with the
@@ -31,6 +33,7 @@ func emulated(t *testing.T, wrapper ...string) (*exec.Cmd, string) {
 // A lab that is told to end waits some seconds for a request that does not come. The
 // second signal does not.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
 	cmd, control := emulated(t)
 	silent, err := net.Dial("tcp", control)
 	must(t, err)
@@ -51,7 +54,8 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 }
 
 func TestNohupIsRespected(t *testing.T) {
-	requires(t, "nohup")
+	t.Parallel()
+	program.Requires(t, "nohup")
 	for wrapper, want := range map[string]bool{"env": false, "nohup": true} {
 		cmd, _ := emulated(t, wrapper)
 		if got := ignores(t, cmd.Process.Pid, syscall.SIGHUP); got != want {

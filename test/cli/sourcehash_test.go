@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/loopback"
 )
 
 // The host itself says what the disks hold, whichever way they came here.
 func TestSourceHashProvesTheCopy(t *testing.T) {
+	t.Parallel()
 	for _, has := range []bool{true, false} { // by sha256sum, and by openssl
 		cfg := free(small())
 		cfg.SSH.SHA256Sum = has
@@ -37,8 +39,9 @@ func TestSourceHashProvesTheCopy(t *testing.T) {
 // A bit that flips where TLS does not see it is found by the host's hash, and by nothing
 // that was published.
 func TestSourceHashFindsWhatCameInWrong(t *testing.T) {
+	t.Parallel()
 	cfg := small()
-	cfg.SSH.Enabled, cfg.SSH.Addr = true, freePort(t)
+	cfg.SSH.Enabled, cfg.SSH.Addr = true, loopback.Reserve(t)
 	cfg.Faults = []lab.Fault{{Kind: lab.FaultFlip, At: 5000, Path: "-flat.vmdk"}}
 	r := newRig(t, cfg).trusting()
 	_, port, err := net.SplitHostPort(cfg.SSH.Addr)
@@ -50,6 +53,7 @@ func TestSourceHashFindsWhatCameInWrong(t *testing.T) {
 }
 
 func TestSourceHashNeedsSSH(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, small()).trusting()
 	r.migrate("web01", "--source-hash").ends(4).says("SSH is needed", "--enable-ssh")
 }

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/loopback"
 )
 
 // sshRig is a host that disks are landed from, with SSH on a port that is known before it
@@ -20,12 +20,12 @@ type sshRig struct {
 
 func newSSHRig(t *testing.T, cfg lab.Config) *sshRig {
 	t.Helper()
-	portmap := freePort(t)
-	cfg.NFS.Portmap, cfg.SSH.Addr = portmap, freePort(t)
+	portmap := loopback.Reserve(t)
+	cfg.NFS.Portmap, cfg.SSH.Addr = portmap, loopback.Reserve(t)
 	_, port, err := net.SplitHostPort(cfg.SSH.Addr)
 	must(t, err)
 	return &sshRig{newRig(t, cfg).trusting(), []string{
-		"--transport", "landing", "--landing-listen", freePort(t), "--landing-portmap", portmap, "--ssh-port", port,
+		"--transport", "landing", "--landing-listen", loopback.Reserve(t), "--landing-portmap", portmap, "--ssh-port", port,
 	}}
 }
 
@@ -57,8 +57,10 @@ func free(cfg lab.Config) lab.Config {
 // With a free licence the host mounts, copies and forgets by SSH, and its key comes by the
 // API: there is nothing to set up, and nothing to confirm.
 func TestFreeLicenceLandsBySSH(t *testing.T) {
+	t.Parallel()
 	for _, format := range []string{"raw", "qcow2"} {
 		t.Run(format, func(t *testing.T) {
+			t.Parallel()
 			r := newSSHRig(t, free(small()))
 			r.land("--format", format).ends(0).says("is moved, proven and published", "Disks are copied by SSH")
 			folder := filepath.Join(r.vms(), "web01")
@@ -70,12 +72,14 @@ func TestFreeLicenceLandsBySSH(t *testing.T) {
 }
 
 func TestCopyingByAPIIsRefusedByTheLicence(t *testing.T) {
+	t.Parallel()
 	r := newSSHRig(t, free(small()))
 	r.land("--landing-copy", "api").ends(7).says("licence")
 	r.cleared()
 }
 
 func TestUnknownSSHHostKeyIsShown(t *testing.T) {
+	t.Parallel()
 	cfg := free(small())
 	cfg.SSH.SecretKey = true
 	r := newSSHRig(t, cfg)
@@ -94,6 +98,7 @@ func TestUnknownSSHHostKeyIsShown(t *testing.T) {
 
 // SSH is started with consent only, and off again in the end.
 func TestSSHIsStartedWithConsent(t *testing.T) {
+	t.Parallel()
 	r := newSSHRig(t, small())
 	r.land("--landing-copy", "ssh").ends(4).says("it is off", "--enable-ssh", "sshServer")
 	r.cleared()
@@ -107,6 +112,7 @@ func TestSSHIsStartedWithConsent(t *testing.T) {
 
 // A licence that changes nothing does not start SSH either.
 func TestSSHThatCannotBeStarted(t *testing.T) {
+	t.Parallel()
 	cfg := free(small())
 	cfg.SSH.Enabled = false
 	r := newSSHRig(t, cfg)
@@ -115,6 +121,7 @@ func TestSSHThatCannotBeStarted(t *testing.T) {
 }
 
 func TestLockdownModeIsNamed(t *testing.T) {
+	t.Parallel()
 	cfg := free(small())
 	cfg.SSH.Lockdown = true
 	r := newSSHRig(t, cfg)
@@ -126,17 +133,14 @@ func TestLockdownModeIsNamed(t *testing.T) {
 // written went with decamp's memory: the next run ends it and begins it again, under another
 // name, so that there are never two writers on one.
 func TestKilledSSHLandingIsRunAgain(t *testing.T) {
-	cfg := free(lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 512 << 20, Fill: 100, Seed: 3}}}}})
+	t.Parallel()
+	cfg := free(lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 256 << 20, Fill: 100, Seed: 3}}}}})
+	cfg.Faults = []lab.Fault{{Kind: lab.FaultCloneStall, At: 128 << 20, Count: 1}}
 	r := newSSHRig(t, cfg)
 	u := r.begin("web01", r.args...)
-	for r.landed() < 32<<20 {
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-t.Context().Done():
-			t.Fatal("nothing lands")
-		}
-	}
+	r.untilLanded(32 << 20)
 	u.end(syscall.SIGKILL)
+	r.lab.Faults().Release()
 	if left := r.lab.Mounts(); len(left) != 1 || left[0].OpenFiles == 0 {
 		t.Fatalf("the host has %v", left)
 	}
@@ -147,17 +151,12 @@ func TestKilledSSHLandingIsRunAgain(t *testing.T) {
 
 // Killed while SSH was on for it, decamp turns it off the next time it comes by.
 func TestSSHOfAKilledRunIsStopped(t *testing.T) {
+	t.Parallel()
 	cfg := lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 256 << 20, Fill: 100, Seed: 3}}}}}
 	cfg.Faults = []lab.Fault{{Kind: lab.FaultCloneStall, At: 128 << 20}}
 	r := newSSHRig(t, cfg)
 	u := r.begin("web01", append(r.args, "--landing-copy", "ssh", "--enable-ssh")...)
-	for r.landed() < 16<<20 {
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-t.Context().Done():
-			t.Fatal("nothing lands")
-		}
-	}
+	r.untilLanded(16 << 20)
 	u.end(syscall.SIGKILL)
 	if r.lab.SSHAddr("") == "" {
 		t.Fatal("SSH is off")
@@ -175,6 +174,7 @@ func TestSSHOfAKilledRunIsStopped(t *testing.T) {
 // Raw device mappings and vSAN objects have no file to read, but a descriptor that the host
 // copies by. Other transports go on refusing them.
 func TestDisksWithoutAFileLandBySSH(t *testing.T) {
+	t.Parallel()
 	cfg := small()
 	cfg.SSH.Enabled = true
 	cfg.Datastores = []lab.Datastore{{Name: "datastore1"}, {Name: "vsan", Type: "vsan"}}

@@ -45,6 +45,7 @@ func (r *rig) moves(survive bool) {
 // A VM that moves to another host, between rounds, in the middle of one, and while it is cut
 // over, is moved all the same.
 func TestWarmVMotion(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"https", "nfc", "landing"} {
 		for name, at := range map[string]moment{
 			"taking a snapshot": {plan.StepBegan, "freeze"}, "first round": {plan.DiskBegan, "round"},
@@ -70,6 +71,7 @@ func TestWarmVMotion(t *testing.T) {
 // The interface that was chosen is the new host's once the VM is there: each host has an
 // address of its own for it.
 func TestWarmVMotionWithAChosenNetwork(t *testing.T) {
+	t.Parallel()
 	cfg := centre()
 	cfg.NFC.Network = "127.0.0.2"
 	r := newRig(t, cfg).trusting().atVCenter()
@@ -86,6 +88,7 @@ func TestWarmVMotionWithAChosenNetwork(t *testing.T) {
 
 // While it moves, a VM takes neither snapshots nor an order to shut down. The run waits.
 func TestWarmVMIsBusy(t *testing.T) {
+	t.Parallel()
 	for name, skip := range map[string]int{"for a snapshot": 0, "for its removal": 1, "for its shutdown": 2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

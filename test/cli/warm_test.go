@@ -16,6 +16,7 @@ import (
 
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/loopback"
 	"github.com/decamp/decamp/internal/plan"
 )
 
@@ -86,7 +87,7 @@ func (r *rig) moved() {
 
 // ways are the transports that a running VM can be copied by, with their flags.
 func ways(t *testing.T, cfg *lab.Config) map[string][]string {
-	portmap := freePort(t)
+	portmap := loopback.Reserve(t)
 	cfg.NFS = lab.NFS{Portmap: portmap}
 	return map[string][]string{
 		"https":   {"--transport", "https"},
@@ -96,8 +97,10 @@ func ways(t *testing.T, cfg *lab.Config) map[string][]string {
 }
 
 func TestWarmMigration(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"https", "nfc", "landing"} {
 		t.Run(way, func(t *testing.T) {
+			t.Parallel()
 			cfg := writing()
 			args := ways(t, &cfg)[way]
 			r := newRig(t, cfg).trusting()
@@ -114,6 +117,7 @@ func TestWarmMigration(t *testing.T) {
 // A qcow2 gets its tables while the VM is off. What the rounds proved of it stays proven: of
 // most of its bytes the outage reads none.
 func TestWarmMigrationToQCOW2(t *testing.T) {
+	t.Parallel()
 	cfg := writing()
 	cfg.VMs[0].Guest.Writes.Rate, cfg.VMs[0].Guest.Writes.AtStop = 0, 2
 	r := newRig(t, cfg).trusting()
@@ -165,6 +169,7 @@ func (u *under) succeeds() {
 // Killed at any moment, snapshot and all, the same command goes on, and ends with the disks
 // as they were when the VM was powered off.
 func TestWarmMigrationKilledAtRandomMoments(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"https", "nfc", "landing"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
@@ -202,6 +207,7 @@ func (u *under) someEvents(n int) {
 // One history of guest writes gives one image, by every transport, with few rounds and many,
 // and wherever decamp was killed: the nth write of one lab is the nth of another.
 func TestWarmMetamorphicByEveryTransport(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	var first string // the sums of the first that was done
 	for _, way := range []string{"https", "nfc", "landing"} {

@@ -61,6 +61,7 @@ func (r *rig) cutOver(u *under) {
 // What goes wrong with snapshots: the run ends, with the VM running and nothing of ours on
 // it, and the same command goes on. What only stays to be merged is merged.
 func TestWarmSnapshotFaults(t *testing.T) {
+	t.Parallel()
 	for _, f := range []struct {
 		fault  lab.Fault
 		passes bool
@@ -93,6 +94,7 @@ func TestWarmSnapshotFaults(t *testing.T) {
 
 // What somebody does to a run that waits, and what becomes of the cutover.
 func TestWarmMeddledWith(t *testing.T) {
+	t.Parallel()
 	for name, meddle := range map[string]func(r *rig) (mend func()){
 		"session ended":    func(r *rig) func() { r.lab.KillSessions(); return nil },
 		"host restarted":   func(r *rig) func() { must(r.t, r.lab.Restart()); return nil },
@@ -134,6 +136,7 @@ func TestWarmMeddledWith(t *testing.T) {
 
 // A snapshot that somebody removes in the middle of a round is replaced.
 func TestWarmSnapshotRemovedInTheMiddle(t *testing.T) {
+	t.Parallel()
 	cfg := writing()
 	cfg.NFC = lab.NFC{HostRate: 8e6} // seconds for the first round
 	r := newRig(t, cfg).trusting()
@@ -165,8 +168,10 @@ func (r *rig) givenUp() {
 // A target that fills up in the outage ends the run. With room the same command goes on; or
 // it is given up, and the VM runs again.
 func TestWarmTargetFullAtCutover(t *testing.T) {
+	t.Parallel()
 	for _, then := range []string{"room is made", "given up"} {
 		t.Run(then, func(t *testing.T) {
+			t.Parallel()
 			cfg := writing()
 			cfg.VMs[0].Guest.Writes.Rate = 0
 			r := newRig(t, cfg).trusting()
@@ -198,6 +203,7 @@ func TestWarmTargetFullAtCutover(t *testing.T) {
 // Given up at any moment, by the decamp that drives it or by another after it was killed, the
 // VM is as it was found.
 func TestWarmCancel(t *testing.T) {
+	t.Parallel()
 	for name, at := range map[string]moment{
 		"first round": {plan.DiskBegan, "round"}, "reading back": {plan.StepBegan, "prove"}, "waiting": {plan.StepBegan, "wait"},
 		"powered off": {plan.StepDone, "power off"}, "last round": {plan.DiskDone, "last round"}, "verify": {plan.StepBegan, "verify"},
@@ -232,6 +238,7 @@ func TestWarmCancel(t *testing.T) {
 
 // Change tracking that leaves out what changed: --paranoid finds it, and says so.
 func TestWarmParanoid(t *testing.T) {
+	t.Parallel()
 	cfg := writing()
 	cfg.VMs[0].Guest.Writes.Spread = 100
 	r := newRig(t, cfg).trusting()

@@ -1,19 +1,109 @@
 package cli
 
 import (
+	"fmt"
+	"net"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/plan"
 )
 
-var unsupported = fault.ExitCode(fault.New(fault.Unsupported, ""))
+// The exit code of what is denied.
+var denied = fault.ExitCode(fault.New(fault.Denied, ""))
 
-// A host with a free licence takes no snapshots: that is said before anything is done, where the
-// licence can be read; else with the first thing that it refuses, whether changes were tracked
-// before or not. Nothing is changed, nothing is left, and the remedies work.
+// newFreeRig is a host with a free licence, which takes logins by SSH unless cfg says otherwise.
+func newFreeRig(t *testing.T, cfg lab.Config) *rig {
+	t.Helper()
+	r := newRig(t, free(cfg)).trusting()
+	_, port, err := net.SplitHostPort(r.lab.SSHAddr(""))
+	must(t, err)
+	r.extra = append(r.extra, "--ssh-port", port)
+	return r
+}
+
+// nothingLeft checks that no change of the host is on record, and that the API was asked for
+// so many snapshots in vain.
+func (r *rig) nothingLeft(refused int64) {
+	r.t.Helper()
+	records, err := filepath.Glob(filepath.Join(r.state(), "leftovers", "*.json"))
+	must(r.t, err)
+	if len(records) > 0 {
+		r.t.Errorf("on record: %v", records)
+	}
+	if n := r.lab.Stats().SOAP["CreateSnapshot_Task"]; n != refused {
+		r.t.Errorf("the API was asked for %d snapshots, want %d", n, refused)
+	}
+}
+
+// The API of a host with a free licence freezes and switches nothing; vim-cmd does, whether the
+// licence has a name that is known or is found out by what it refuses.
 func TestWarmWithAFreeLicence(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		edition string
+		way     string
+		refused int64
+	}{
+		"known, https": {"", "https", 0}, "known, nfc": {"", "nfc", 0}, "known, landing": {"", "landing", 0}, "unknown, nfc": {"esxNew", "nfc", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := writing()
+			cfg.LicenceEdition = c.edition
+			args := ways(t, &cfg)[c.way]
+			r := newFreeRig(t, cfg)
+			u := r.warm(args...)
+			warned := u.untilEvent(plan.Warned, "track")
+			if w := warned.Warning; w == nil || w.Code != "no-change-tracking" || !strings.Contains(w.Text, "37 MiB, about 1s at 100 MiB/s") || !strings.Contains(w.Text, "in the outage") {
+				t.Errorf("warned of %+v", warned.Warning)
+			}
+			u.rounds(1)
+			var read, written int
+			done := u.untilEvent(plan.RoundDone, "round").Message
+			if _, err := fmt.Sscanf(done, "round 2: %d MiB read, %d MiB written", &read, &written); err != nil || written >= read || read >= 64 && c.way == "nfc" {
+				t.Errorf("more was read than is allocated, or more written than differs: %s, %v", done, err)
+			}
+			r.cutOver(u)
+			r.nothingLeft(c.refused)
+			r.run("verify", r.vms()+"/web01").ends(0)
+			if n := r.lab.Stats().VimCmd["vmsvc/snapshot.create"]; n < 2 {
+				t.Errorf("%d snapshots by vim-cmd", n)
+			}
+		})
+	}
+}
+
+// What was tracked before the licence ended still is: the rounds read what changed. Who told
+// nobody of its licence is found out with the first snapshot.
+func TestWarmWithAFreeLicenceAndTracking(t *testing.T) {
+	t.Parallel()
+	cfg := writing()
+	cfg.LicenceEdition, cfg.VMs[0].ChangeTracking, cfg.VMs[0].Guest.Writes.Rate = "esxNew", true, 0
+	r := newFreeRig(t, cfg)
+	u := r.warm("--transport", "nfc")
+	u.rounds(1)
+	must(t, r.lab.GuestWrites("web01", 3))
+	var read int
+	done := u.untilEvent(plan.RoundDone, "round").Message
+	if _, err := fmt.Sscanf(done, "round 2: %d MiB read", &read); err != nil || read > 4 { // of 37 that are allocated
+		t.Errorf("the second round did not read what changed: %s, %v", done, err)
+	}
+	r.run("cutover", r.onlyRun()).ends(0)
+	u.succeeds()
+	r.matchesSource(filepath.Join(r.vms(), "web01"), "raw")
+	r.nothingLeft(1)
+}
+
+// Without SSH it is refused before anything is done, and the remedies work.
+func TestWarmWithAFreeLicenceWithoutSSH(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		edition string
 		tracked bool
@@ -25,13 +115,16 @@ func TestWarmWithAFreeLicence(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := free(writing())
+			cfg := writing()
 			cfg.LicenceEdition, cfg.VMs[0].ChangeTracking = c.edition, c.tracked
-			r := newRig(t, cfg).trusting()
-			res := r.migrate("web01", "--warm", "--transport", "nfc").ends(unsupported).
-				says("licence (free ESXi)", "Remedy: ", "shut the VM down", "without --warm", "paid licence")
-			if contains(res.stderr, "no-change-tracking") {
-				t.Errorf("it went on without change tracking: %s", res.stderr)
+			r := newFreeRig(t, cfg)
+			must(t, r.lab.SetSSH(false))
+			for _, consent := range [][]string{nil, {"--enable-ssh"}} {
+				res := r.migrate("web01", append(consent, "--warm", "--transport", "nfc")...).ends(denied).
+					says("licence (free ESXi)", "SSH", "Remedy: ", "TSM-SSH", "shut the VM down", "without --warm", "paid licence")
+				if contains(res.stderr, "no-change-tracking") {
+					t.Errorf("it went on without change tracking: %s", res.stderr)
+				}
 			}
 			if run := r.run("runs").ends(0); !contains(run.stdout, c.step) {
 				t.Errorf("it was not refused at %s: %s", c.step, run.stdout)
@@ -54,12 +147,213 @@ func (r *rig) untouched(tracked bool) {
 	if vm.Power != inventory.PoweredOn || vm.Snapshots > 0 || vm.ChangeTracking != tracked {
 		r.t.Errorf("the VM is %s with %d snapshots, tracking %v", vm.Power, vm.Snapshots, vm.ChangeTracking)
 	}
-	for call, n := range r.lab.Stats().SOAP {
-		if strings.HasPrefix(call, "CreateSnapshot") && n > 1 || strings.HasPrefix(call, "ReconfigVM") && n > 1 {
-			r.t.Errorf("%d calls of %s", n, call)
-		}
+	if told := r.lab.Stats().VimCmd; len(told) > 0 {
+		r.t.Errorf("vim-cmd was told %v", told)
 	}
-	if left := r.run("runs").ends(0).stdout; contains(left, "snapshot \"") {
+	if left := r.run("runs").ends(0).stdout; contains(left, "snapshot \"") || contains(left, "SSH on") {
 		r.t.Errorf("on record: %s", left)
 	}
+}
+
+// Killed at any arrow, the same command goes on.
+func TestWarmWithAFreeLicenceKilledAtEachStep(t *testing.T) {
+	t.Parallel()
+	for _, step := range []string{"prepare", "track", "freeze", "round", "prove", "wait", "power off", "last round", "verify", "commit", "put back"} {
+		for _, kind := range []plan.EventKind{plan.StepBegan, plan.StepDone} {
+			t.Run(string(kind)+" "+step, func(t *testing.T) {
+				t.Parallel()
+				r := newFreeRig(t, writing())
+				u := r.resting("--cutover", "2026-01-01T00:00Z") // at once
+				u.untilEvent(kind, step)
+				u.end(syscall.SIGKILL)
+				r.resting("--cutover", "2026-01-01T00:00Z").succeeds()
+				r.moved()
+				r.nothingLeft(0)
+			})
+		}
+	}
+}
+
+// Given up at any arrow, by the decamp that drives it or by another after it was killed, the
+// VM is as it was found.
+func TestWarmWithAFreeLicenceGivenUp(t *testing.T) {
+	t.Parallel()
+	for _, at := range []moment{{plan.StepDone, "freeze"}, {plan.DiskBegan, "round"}, {plan.StepBegan, "wait"}, {plan.StepDone, "power off"}, {plan.DiskBegan, "last round"}} {
+		for _, killed := range []bool{false, true} {
+			t.Run(string(at.kind)+" "+at.step, func(t *testing.T) {
+				t.Parallel()
+				cfg := writing()
+				cfg.NFC = lab.NFC{HostRate: 12e6} // seconds for a round: the order comes before the end
+				r := newFreeRig(t, cfg)
+				u := r.resting("--cutover", "2026-01-01T00:00Z")
+				u.untilEvent(at.kind, at.step)
+				if killed {
+					u.end(syscall.SIGKILL)
+					r.source("cancel", r.onlyRun()).ends(0).says("is given up; what it copied is removed", "by SSH (vim-cmd)")
+					r.givenUp()
+					r.nothingLeft(0)
+					return
+				}
+				res := r.source("cancel", r.onlyRun())
+				u.succeeds()
+				if run, err := plan.NewStore(r.state()).Runs(); err == nil && len(run) > 0 {
+					r.moved() // it was too late, which the order cannot know
+					return
+				}
+				res.ends(0)
+				r.givenUp()
+				r.nothingLeft(0)
+			})
+		}
+	}
+}
+
+// What goes wrong with vim-cmd: what passes is waited for; else the run ends with the VM
+// running and nothing of ours on it, and the same command goes on.
+func TestWarmWithAFreeLicenceFaults(t *testing.T) {
+	t.Parallel()
+	quiet := lab.Fault{Kind: lab.FaultVimCmdQuiet}
+	for name, c := range map[string]struct {
+		faults []lab.Fault
+		passes bool
+	}{
+		"first snapshot":           {[]lab.Fault{{Kind: lab.FaultSnapshotCreate, Count: 1}}, false},
+		"second snapshot, quietly": {[]lab.Fault{quiet, {Kind: lab.FaultSnapshotCreate, Count: 1, Skip: 1}}, false},
+		"first removal":            {[]lab.Fault{{Kind: lab.FaultSnapshotRemove, Count: 1}}, false},
+		"second removal, quietly":  {[]lab.Fault{quiet, {Kind: lab.FaultSnapshotRemove, Count: 1, Skip: 1}}, false},
+		"busy":                     {[]lab.Fault{{Kind: lab.FaultVMBusy, Count: 3}}, true},
+		"late":                     {[]lab.Fault{{Kind: lab.FaultVimCmdLate, Delay: lab.Duration(50 * time.Millisecond)}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newFreeRig(t, writing())
+			for _, f := range c.faults {
+				_, err := r.lab.Faults().Add(f)
+				must(t, err)
+			}
+			u := r.warm("--transport", "nfc")
+			if !c.passes {
+				if code := u.finished(); code != conflict {
+					t.Fatalf("exit code %d, want that of a conflict: %s", code, u.screen.String())
+				}
+				r.stillRuns()
+				r.nothingLeft(0)
+				u = r.warm("--transport", "nfc")
+			}
+			u.rounds(2)
+			r.cutOver(u)
+			r.nothingLeft(0)
+		})
+	}
+}
+
+// asked waits until vim-cmd was told that so often.
+func (r *rig) asked(verb string, times int64) {
+	r.t.Helper()
+	for r.lab.Stats().VimCmd["vmsvc/"+verb] < times {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-r.t.Context().Done():
+			r.t.Fatalf("vim-cmd was never told %s", verb)
+		}
+	}
+}
+
+// stalled is a rig whose vim-cmd does not do what it is told, until released.
+func stalled(t *testing.T, verb string, skip int) *rig {
+	t.Helper()
+	r := newFreeRig(t, writing())
+	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultVimCmdStall, Method: verb, Skip: skip, Count: 1})
+	must(t, err)
+	return r
+}
+
+// SSH goes while vim-cmd is at work, connection and server, and comes back: what vim-cmd was
+// told it has done, once.
+func TestWarmWithAFreeLicenceLosesSSH(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"snapshot.create", "snapshot.remove"} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			r := stalled(t, verb, 1)
+			u := r.warm("--transport", "nfc")
+			r.asked(verb, 2)
+			s, before := r.session(), r.vm("web01")
+			must(t, r.lab.SetSSH(false))
+			r.lab.DropSSH()
+			r.lab.Faults().Release()
+			for now := before; now.Snapshots == before.Snapshots; { // it is done meanwhile
+				var err error
+				now, err = s.VMByRef(t.Context(), before.Ref)
+				must(t, err)
+			}
+			if n := r.lab.Stats().VimCmd["vmsvc/"+verb]; n != 2 {
+				t.Errorf("told %d times", n)
+			}
+			must(t, r.lab.SetSSH(true))
+			u.rounds(2)
+			r.cutOver(u)
+			r.nothingLeft(0)
+		})
+	}
+}
+
+// Killed while vim-cmd takes a snapshot, or removes one, which goes on: it is neither left nor
+// taken twice, whether the run goes on or is given up.
+func TestWarmWithAFreeLicenceKilledInVimCmd(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"snapshot.create", "snapshot.remove"} {
+		for _, then := range []string{"goes on", "given up", "cleaned"} {
+			t.Run(verb+", "+then, func(t *testing.T) {
+				t.Parallel()
+				r := stalled(t, verb, 0)
+				u := r.warm("--transport", "nfc")
+				r.asked(verb, 1)
+				u.end(syscall.SIGKILL)
+				r.lab.Faults().Release()
+				switch then {
+				case "cleaned":
+					r.source("clean", r.url()).ends(0).says("has no snapshot")
+					r.stillRuns()
+				case "given up":
+					r.source("cancel", r.onlyRun()).ends(0)
+					r.givenUp()
+				default:
+					u := r.warm("--transport", "nfc")
+					u.rounds(2)
+					r.cutOver(u)
+				}
+				r.nothingLeft(0)
+			})
+		}
+	}
+}
+
+// SSH that is off when a run is continued ends it, with nothing done and nothing on record
+// that was not; once it is on, the same command goes on.
+func TestWarmWithAFreeLicenceContinuedWithoutSSH(t *testing.T) {
+	t.Parallel()
+	r := newFreeRig(t, writing())
+	u := r.resting()
+	u.untilEvent(plan.StepBegan, "wait")
+	u.end(syscall.SIGTERM)
+	must(t, r.lab.SetSSH(false))
+	u = r.resting("--cutover", "2026-01-01T00:00Z")
+	if code := u.finished(); code != denied {
+		t.Fatalf("exit code %d, want that of what is denied: %s", code, u.screen.String())
+	}
+	r.stillRuns()
+	r.nothingLeft(0)
+	must(t, r.lab.SetSSH(true))
+	r.resting("--cutover", "2026-01-01T00:00Z").succeeds()
+	r.moved()
+}
+
+// A cold migration switches the VM off by SSH, too, and says so.
+func TestPowerOffWithAFreeLicence(t *testing.T) {
+	t.Parallel()
+	r := newFreeRig(t, writing())
+	r.migrate("web01", "--power-off").ends(0).says("by SSH (vim-cmd)", "is moved, proven and published")
+	r.moved()
+	r.nothingLeft(0)
 }

@@ -46,6 +46,7 @@ func (r *rig) movedGrown(format string) {
 // Disks that grow while a run waits are compared in one more round, also if the order to cut
 // over came, and arrive as they are at the power-off; what changed across that is not asked.
 func TestWarmDiskGrown(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		way, format string
 		fails       bool
@@ -75,6 +76,7 @@ func TestWarmDiskGrown(t *testing.T) {
 
 // Killed at any arrow after its disks grew, snapshot and all, the same command goes on.
 func TestWarmDiskGrownAndKilled(t *testing.T) {
+	t.Parallel()
 	for i, m := range []moment{
 		{plan.Noted, "freeze"}, {plan.StepDone, "freeze"}, {plan.DiskBegan, "round"}, {plan.RoundDone, "round"},
 		{plan.StepBegan, "prove"}, {plan.StepBegan, "wait"}, {plan.StepBegan, "power off"}, {plan.StepDone, "power off"},
@@ -99,6 +101,7 @@ func TestWarmDiskGrownAndKilled(t *testing.T) {
 // Killed at any arrow, and its disks grow while nobody is there: the same command goes on,
 // unless all of them were copied and the VM is off.
 func TestWarmDiskGrowsWhileDead(t *testing.T) {
+	t.Parallel()
 	for i, m := range []moment{
 		{plan.StepDone, "freeze"}, {plan.DiskBegan, "round"}, {plan.RoundDone, "round"}, {plan.StepBegan, "prove"},
 		{plan.StepBegan, "wait"}, {plan.StepBegan, "power off"}, {plan.StepDone, "power off"},
@@ -130,6 +133,7 @@ func TestWarmDiskGrowsWhileDead(t *testing.T) {
 
 // A disk that grows while the guest shuts down is compared in the outage, and that is said.
 func TestWarmDiskGrowsInTheOutage(t *testing.T) {
+	t.Parallel()
 	cfg := writing()
 	r := newRig(t, cfg).trusting()
 	u := r.resting("--cutover", "2026-01-01T00:00Z")

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+
+	rows "github.com/decamp/decamp/internal/bench"
+	"github.com/decamp/decamp/internal/bench/advise"
+)
+
+// adviseFigures measures the advisor against the published rows: each asynchronous one is
+// predicted by a model that never saw it.
+func adviseFigures(_ context.Context, b *bench) error {
+	matrix := rows.Seed().Matrix
+	var async, sync []float64
+	for i, r := range matrix {
+		known := matrix
+		if r.Export == rows.Async || r.Contradicts() { // of the third synchronous row there is no other
+			known = slices.Delete(slices.Clone(matrix), i, i+1)
+		}
+		m, err := advise.Fit(known)
+		if err != nil {
+			return err
+		}
+		p, err := m.Predict(r.Setup)
+		if err != nil {
+			return err
+		}
+		off := 100 * math.Abs(p.MiBs/r.Rate()-1)
+		if r.Export == rows.Async {
+			async = append(async, off)
+		} else {
+			sync = append(sync, off)
+		}
+	}
+	slices.Sort(async)
+	note := fmt.Sprintf("%d asynchronous rows, each left out", len(async))
+	b.atMost(5, Row{Figure: "advise: median error of a rate", Value: (async[len(async)/2-1] + async[len(async)/2]) / 2, Unit: "%", Note: note})
+	b.atMost(15, Row{Figure: "advise: worst error of a rate", Value: slices.Max(async), Unit: "%", Note: note})
+	b.atMost(25, Row{Figure: "advise: worst error of a synchronous rate", Value: slices.Max(sync), Unit: "%", Note: "against the durations; two published rates contradict theirs"})
+	return nil
+}
+
+// manyHosts is a fleet of 100,000 VMs: all sizes on all hosts, and one link that they crowd.
+const manyHosts = `version: 1
+hosts: {"*": 327M}
+link: 300G
+disk: 170M
+vms:
+  - {count: 50000, hosts: 2000, allocated: 35G}
+  - {count: 30000, hosts: 2000, allocated: 61G, disks: 2}
+  - {count: 19000, hosts: 2000, allocated: 150G, disks: 3}
+  - {count: 1000, hosts: 500, allocated: 2T, disks: 4}
+`
+
+// simulateFigures measures the simulation of a fleet larger than anybody's.
+func simulateFigures(ctx context.Context, b *bench) error {
+	d, err := b.makeBed(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.remove()
+	file := filepath.Join(d.dir, "hosts.yaml")
+	if err := os.WriteFile(file, []byte(manyHosts), 0o600); err != nil {
+		return err
+	}
+	u, err := measure(ctx, d.decamp, "plan", "simulate", "--hosts", file)
+	if err != nil {
+		return err
+	}
+	note := fmt.Sprintf("%.0f CPU s", u.CPU.Seconds())
+	b.atMost(60, Row{Figure: "plan simulate of 100,000 VMs on 2,000 hosts", Value: u.Wall.Seconds(), Unit: "s", Note: note})
+	b.atMost(1024, Row{Figure: "plan simulate of 100,000 VMs: memory", Value: float64(u.Peak >> 20), Unit: "MiB", Note: note})
+	return nil
+}

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/nfs"
+	"github.com/decamp/decamp/internal/sched/budget"
+	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/transport/https"
+	"github.com/decamp/decamp/internal/transport/landing"
+	"github.com/decamp/decamp/internal/transport/nfc"
+)
+
+const (
+	budgetVMs   = 4
+	budgetSize  = 2 << 30         // of each VM's disk: more than comes in the time
+	budgetSpan  = 6 * time.Second // each rate is measured over
+	budgetStart = 2 * time.Second // from the first byte, for connections to come
+	budgetTurn  = time.Second     // from a change, which must count by then
+	budgetFree  = 2 * time.Second // without a budget: what this machine moves at all
+	budgetName  = "link:bench"
+
+	narrowBudget = 50e6  // bytes/s
+	wideBudget   = 300e6 // bytes/s, where the machine moves twice that without a budget
+	budgetStep   = 10e6  // that a lesser one is a multiple of
+)
+
+// budgetFigures moves four VMs under one budget, by each transport, and changes it meanwhile.
+func budgetFigures(ctx context.Context, b *bench) error {
+	var errs []error
+	for _, by := range []string{"https", "nfc", "landing"} {
+		errs = append(errs, b.budgetFigure(ctx, by))
+	}
+	return errors.Join(errs...)
+}
+
+// budgetJob is what childBudget is told.
+type budgetJob struct {
+	Lab     labFacts `json:"lab"`
+	By      string   `json:"by"`
+	VMs     []string `json:"vms"`
+	Dir     string   `json:"dir"`
+	Portmap string   `json:"portmap"`
+}
+
+// budgetResult is what came under each budget.
+type budgetResult struct {
+	taken
+	Free  float64   `json:"free"`  // bytes/s of all, without a budget
+	Set   []int64   `json:"set"`   // budgets, one after the other, in bytes/s
+	Rates []float64 `json:"rates"` // bytes/s of all
+	Fair  []float64 `json:"fair"`  // the least of a VM, of the most, while that was measured
+	Whole float64   `json:"whole"` // the same over all the time
+}
+
+func (b *bench) budgetFigure(ctx context.Context, by string) error {
+	dir, err := os.MkdirTemp(b.dir, "budget")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	portmap, err := freeAddr(ctx)
+	if err != nil {
+		return err
+	}
+	cfg := lab.Config{NFS: lab.NFS{Portmap: portmap}}
+	job := budgetJob{By: by, Dir: dir, Portmap: portmap}
+	for i := range budgetVMs {
+		name := benchVM + strconv.Itoa(i)
+		job.VMs = append(job.VMs, name)
+		cfg.VMs = append(cfg.VMs, lab.VM{Name: name, Disks: []lab.Disk{{Capacity: budgetSize, Fill: 100, Thick: true, Seed: uint64(i + 1)}}})
+	}
+	e, err := startLabWith(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer e.stop()
+	job.Lab = e.facts
+	var r budgetResult
+	if err := runJob(ctx, &r, "budget", job); err != nil {
+		return err
+	}
+	b.budgetRows(by, r)
+	return nil
+}
+
+func (b *bench) budgetRows(by string, r budgetResult) {
+	worst, note := 0.0, ""
+	for i, want := range r.Set {
+		worst = max(worst, 100*math.Abs(r.Rates[i]/float64(want)-1))
+		note += fmt.Sprintf("%.1f of %d MB/s, shared %.2f; ", r.Rates[i]/1e6, want/1e6, r.Fair[i])
+	}
+	b.atMost(5, Row{Figure: by + ", 4 VMs under one budget, changed live: worst deviation of their rate", Value: worst, Unit: "%",
+		Note: note + fmt.Sprintf("each over %v, from %v after the change; %.0f MB/s without a budget", budgetSpan, budgetTurn, r.Free/1e6)})
+	b.atLeast(0.8, Row{Figure: by + ", 4 VMs under one budget: what the slowest gets of what the fastest gets", Value: r.Whole, Unit: "x"})
+}
+
+// childBudget moves the first disk of each VM to nowhere, and changes their budget meanwhile.
+func childBudget(ctx context.Context, args []string) error {
+	var job budgetJob
+	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
+		return err
+	}
+	host, err := job.Lab.dial(ctx, "esxi")
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	p := &paced{budgets: budget.New(budget.Wall()), came: make([]atomic.Int64, len(job.VMs))}
+	t := job.transport(host)
+	err = p.all(ctx, host, t, job.VMs)
+	if err := errors.Join(err, t.Close()); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(p.done)
+}
+
+func (job budgetJob) transport(host *esx.Session) transport.Transport {
+	switch job.By {
+	case "nfc":
+		return nfc.New(host, nfcJob{Plain: true, Stored: true}.options())
+	case "landing":
+		return landing.New(host, landing.Options{Dir: filepath.Join(job.Dir, "names"), Ports: nfs.Ports{NFS: "127.0.0.1:0", Portmap: job.Portmap}})
+	}
+	return https.New(host, https.Options{})
+}
+
+// paced is transfers under one budget.
+type paced struct {
+	budgets *budget.Budgets
+	came    []atomic.Int64 // bytes, by VM
+	done    budgetResult
+}
+
+func (p *paced) set(rate int64) error {
+	return p.budgets.Set(budgetName, budget.Week{Rate: rate, Zone: time.UTC})
+}
+
+// all runs until all rates were measured, and then stops what is under way.
+func (p *paced) all(ctx context.Context, host *esx.Session, t transport.Transport, vms []string) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var moving errgroup.Group
+	for i, name := range vms {
+		vm, err := host.VM(ctx, name)
+		if err != nil {
+			return err
+		}
+		moving.Go(func() error { return p.move(ctx, t, i, vm) })
+	}
+	var err error
+	p.done.taken, err = timed(func() error { return p.measure(ctx) })
+	stop()
+	if stopped := moving.Wait(); err == nil && !errors.Is(stopped, context.Canceled) {
+		err = fmt.Errorf("the disks were too small, or: %w", stopped)
+	}
+	return err
+}
+
+func (p *paced) move(ctx context.Context, t transport.Transport, i int, vm *inventory.VM) error {
+	d := &vm.Disks[0]
+	flow := p.budgets.Join(vm.Name, 1, budgetName)
+	defer flow.Leave()
+	_, err := t.Transfer(ctx, transport.Job{
+		Disk: transport.Disk{VM: vm, Disk: d}, Target: nowhere{disk.NewNull(d.Capacity), &p.came[i]}, Pace: flow.Wait,
+		ReadBack: func(context.Context) (disk.Source, error) { return disk.NewPattern(d.Capacity), nil }, // nobody looks
+	})
+	return err
+}
+
+// nowhere counts what it is given.
+type nowhere struct {
+	disk.Null
+	came *atomic.Int64
+}
+
+func (n nowhere) WriteAt(ctx context.Context, b []byte, off int64) error {
+	n.came.Add(int64(len(b)))
+	return n.Null.WriteAt(ctx, b, off)
+}
+
+// measure sees what comes without a budget, sets one after the other, and sees what comes then.
+// One that the machine cannot fill would say nothing of budgets.
+func (p *paced) measure(ctx context.Context) error {
+	if err := transport.Sleep(ctx, budgetStart); err != nil {
+		return err
+	}
+	_, free, err := p.over(ctx, budgetFree)
+	if err != nil {
+		return err
+	}
+	p.done.Free = free
+	wide := min(wideBudget, int64(free/2/budgetStep)*budgetStep)
+	p.done.Set = []int64{narrowBudget, max(wide, 2*narrowBudget), narrowBudget}
+	first := p.count()
+	for _, rate := range p.done.Set {
+		if err := p.set(rate); err != nil {
+			return err
+		}
+		if err := transport.Sleep(ctx, budgetTurn); err != nil {
+			return err
+		}
+		fair, came, err := p.over(ctx, budgetSpan)
+		if err != nil {
+			return err
+		}
+		p.done.Rates = append(p.done.Rates, came)
+		p.done.Fair = append(p.done.Fair, fair)
+	}
+	p.done.Whole, _ = share(first, p.count())
+	return nil
+}
+
+// share returns what came of the VM of which least came, of that of which most did, and what
+// came of all.
+func share(before, after []int64) (fair float64, all int64) {
+	came := slices.Clone(after)
+	for i := range came {
+		came[i] -= before[i]
+		all += came[i]
+	}
+	return float64(slices.Min(came)) / float64(slices.Max(came)), all
+}
+
+// over returns how fairly and at what rate, in bytes/s, bytes come for so long.
+func (p *paced) over(ctx context.Context, span time.Duration) (fair, rate float64, err error) {
+	before, began := p.count(), time.Now()
+	if err := transport.Sleep(ctx, span); err != nil {
+		return 0, 0, err
+	}
+	took := time.Since(began).Seconds()
+	fair, all := share(before, p.count())
+	p.done.Bytes += all
+	return fair, float64(all) / took, nil
+}
+
+func (p *paced) count() []int64 {
+	list := make([]int64, len(p.came))
+	for i := range p.came {
+		list[i] = p.came[i].Load()
+	}
+	return list
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/decamp/decamp/internal/lab"
+)
+
+// countFigures moves more of everything than others do, to the end.
+func countFigures(ctx context.Context, b *bench) error {
+	return errors.Join(b.manyDisks(ctx), b.disksOfOne(ctx), b.manyPlans(ctx), b.manyWarm(ctx))
+}
+
+// tinyDisk is a disk with something on it.
+var tinyDisk = lab.Disk{Capacity: 1 << 20, Fill: 50}
+
+func disksOf(n int) (disks []lab.Disk) {
+	const perBus = 15 // PVSCSI's units
+	for i := range n {
+		d := tinyDisk
+		d.Bus = int32(i / perBus)
+		disks = append(disks, d)
+	}
+	return disks
+}
+
+// counted has decamp carry out plans of one emulated vCenter and says that all VMs of them are
+// published, and after how long. Steer is called once it works; it may be nil.
+func (b *bench) counted(ctx context.Context, figure string, cfg lab.Config, plans []moveSpec, steer func(*bed, *program) error) error {
+	s, err := b.openScene(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	for _, m := range plans {
+		path, err := s.plan(m)
+		if err == nil {
+			err = s.run(ctx, "plan", "run", path, "--detach")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	p, err := s.serve(ctx, "--offer", s.vms)
+	if err != nil {
+		return err
+	}
+	defer p.stop()
+	if steer != nil {
+		if err := steer(s.bed, p); err != nil {
+			return err
+		}
+	}
+	if err := s.ended(ctx, p, len(plans)); err != nil {
+		return err
+	}
+	_, peak := p.resident()
+	b.atMost(endedBy.Seconds(), Row{Figure: figure + ": all published", Value: time.Since(p.began).Seconds(), Unit: "s",
+		Note: fmt.Sprintf("%d VMs in %d plans; %.1f CPU s, %d MiB at most", len(cfg.VMs), len(plans), p.cpu(), peak>>20)})
+	return nil
+}
+
+func (b *bench) manyDisks(ctx context.Context) error {
+	cfg := vcenterOf(cappedHosts, vmsOf(100, cappedHosts, lab.VM{Disks: disksOf(5)}))
+	return b.counted(ctx, "500 disks of one plan", cfg, []moveSpec{{name: "disks"}}, nil)
+}
+
+func (b *bench) disksOfOne(ctx context.Context) error {
+	cfg := vcenterOf(1, vmsOf(1, 1, lab.VM{Disks: disksOf(50)}))
+	return b.counted(ctx, "50 disks of one VM", cfg, []moveSpec{{name: "one"}}, nil)
+}
+
+func (b *bench) manyPlans(ctx context.Context) error {
+	const plans, each = 40, 5
+	cfg := vcenterOf(cappedHosts, vmsOf(plans*each, cappedHosts, lab.VM{Disks: disksOf(1)}))
+	var specs []moveSpec
+	for i := range plans {
+		list := "vms:\n"
+		for _, vm := range cfg.VMs[i*each : (i+1)*each] {
+			list += "  - vm: " + vm.Name + "\n"
+		}
+		specs = append(specs, moveSpec{name: fmt.Sprintf("plan%02d", i), vms: list})
+	}
+	return b.counted(ctx, "40 plans at once", cfg, specs, nil)
+}
+
+func (b *bench) manyWarm(ctx context.Context) error {
+	const vms, disks = 100, 4
+	cfg := vcenterOf(cappedHosts, vmsOf(vms, cappedHosts, lab.VM{
+		PoweredOn: true, ChangeTracking: true, Disks: disksOf(disks), Guest: lab.Guest{Writes: lab.Writes{Spread: 100}},
+	}))
+	return b.counted(ctx, "400 warm disks", cfg, []moveSpec{{name: "warm", warm: true}}, func(d *bed, p *program) error {
+		if err := d.allWait(ctx, p, vms); err != nil {
+			return err
+		}
+		return d.run(ctx, "cutover", "warm")
+	})
+}

@@ -1,0 +1,314 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/server/servertest"
+)
+
+const (
+	eventVMs       = 10_000
+	eventTransfers = 200
+	eventTime      = 20 * time.Second // of each measurement
+	eventClients   = 1000
+	oldestEvent    = 1.0 // seconds, that a browser may be behind
+	mostEventCPU   = 2.0 // percent of a core, for a browser
+)
+
+// eventFigures measures the event stream of a server whose plan has 10,000 VMs, of which 200
+// move: how old what clients are told is, and what telling them costs.
+func eventFigures(ctx context.Context, b *bench) error {
+	s, err := startEvents(ctx, filepath.Join(b.dir, "events"))
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	alone, err := s.measure(ctx, 0)
+	if err != nil {
+		return err
+	}
+	one, err := s.measure(ctx, 1)
+	if err != nil {
+		return err
+	}
+	many, err := s.measure(ctx, eventClients)
+	if err != nil {
+		return err
+	}
+	b.add(Row{Figure: "processor of the server while 200 transfers are reported and nobody follows", Value: alone.cpu, Unit: "% of a core"})
+	b.atMost(oldestEvent, Row{Figure: "a browser with 200 live transfers: oldest event", Value: one.oldest, Unit: "s", Note: one.note()})
+	b.atMost(mostEventCPU, Row{Figure: "a browser with 200 live transfers: processor, more than with nobody", Value: one.cpu - alone.cpu, Unit: "% of a core",
+		Note: fmt.Sprintf("%.1f %% with it", one.cpu)})
+	b.atMost(oldestEvent, Row{Figure: "1,000 clients with 200 live transfers: oldest event, 99 of 100", Value: many.p99, Unit: "s",
+		Note: many.note() + "; the clients share the machine"})
+	b.add(Row{Figure: "1,000 clients with 200 live transfers: processor of the server", Value: many.cpu, Unit: "% of a core",
+		Note: fmt.Sprintf("%.0f MiB resident, %d clients dropped", float64(many.resident)/(1<<20), many.dropped)})
+	return nil
+}
+
+// eventFacts is what the server's process says, first and at every line that it is sent.
+type eventFacts struct {
+	URL      string  `json:"url,omitempty"`
+	Token    string  `json:"token,omitempty"`
+	CPU      float64 `json:"cpu"` // seconds until now
+	Resident int64   `json:"resident"`
+}
+
+// eventServer is the server's process.
+type eventServer struct {
+	eventFacts
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	said  *bufio.Reader
+}
+
+func startEvents(ctx context.Context, dir string) (*eventServer, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	s := &eventServer{cmd: exec.CommandContext(ctx, self, "child", "events", dir)}
+	s.cmd.Stderr = os.Stderr
+	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	s.said = bufio.NewReader(out)
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if err := s.hear(&s.eventFacts); err != nil {
+		s.stop()
+		return nil, fmt.Errorf("start the server: %w", err)
+	}
+	return s, nil
+}
+
+func (s *eventServer) stop() {
+	s.stdin.Close()
+	_ = s.cmd.Wait() // it ends when its input does; its errors are on stderr
+}
+
+func (s *eventServer) hear(f *eventFacts) error {
+	line, err := s.said.ReadBytes('\n')
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(line, f)
+}
+
+// cost asks the server what it has used until now.
+func (s *eventServer) cost() (f eventFacts, err error) {
+	if _, err := io.WriteString(s.stdin, "\n"); err != nil {
+		return f, err
+	}
+	return f, s.hear(&f)
+}
+
+// followed is what some clients saw.
+type followed struct {
+	cpu         float64 // percent of a core
+	resident    int64
+	events      int
+	oldest, p99 float64 // seconds
+	dropped     int
+}
+
+func (f followed) note() string {
+	return fmt.Sprintf("%d events, 99 of 100 within %.2f s, the oldest %.2f s", f.events, f.p99, f.oldest)
+}
+
+// measure has clients follow the events for a while, each on a connection of its own.
+func (s *eventServer) measure(ctx context.Context, clients int) (f followed, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var all sync.WaitGroup
+	seen := make([]eventClient, clients)
+	for i := range seen {
+		all.Go(func() { seen[i].follow(ctx, s) })
+	}
+	wait(ctx, eventTime/4) // until all are there, and have what was before
+	before, err := s.cost()
+	if err != nil {
+		return f, err
+	}
+	for i := range seen {
+		seen[i].begin()
+	}
+	began := time.Now()
+	wait(ctx, eventTime)
+	after, err := s.cost()
+	took := time.Since(began).Seconds()
+	cancel()
+	all.Wait()
+	f = addUp(seen)
+	f.cpu, f.resident = 100*(after.CPU-before.CPU)/took, after.Resident
+	if err == nil && clients > 0 && f.events == 0 {
+		err = errors.New("no client was told anything")
+	}
+	return f, err
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+func addUp(seen []eventClient) (f followed) {
+	var ages []float64
+	for i := range seen {
+		ages = append(ages, seen[i].ages...)
+		if seen[i].broke {
+			f.dropped++
+		}
+	}
+	f.events = len(ages)
+	if f.events == 0 {
+		return f
+	}
+	slices.Sort(ages)
+	f.oldest, f.p99 = ages[len(ages)-1], ages[len(ages)*99/100]
+	return f
+}
+
+// eventClient is one client, and how old what it was told was.
+type eventClient struct {
+	mu    sync.Mutex
+	ages  []float64
+	count bool
+	broke bool
+}
+
+func (c *eventClient) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.count = true
+}
+
+func (c *eventClient) follow(ctx context.Context, s *eventServer) {
+	err := c.read(ctx, s)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.broke = ctx.Err() == nil
+	if c.broke {
+		fmt.Fprintln(os.Stderr, "  client:", err)
+	}
+}
+
+func (c *eventClient) read(ctx context.Context, s *eventServer) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/v1/events", nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+s.Token)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewReaderSize(resp.Body, 64<<10)
+	progress := false
+	for {
+		line, err := lines.ReadSlice('\n')
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return err
+		}
+		switch {
+		case bytes.HasPrefix(line, []byte("event: ")):
+			progress = bytes.HasPrefix(line, []byte("event: progress"))
+		case progress && bytes.HasPrefix(line, []byte("data: ")):
+			c.note(line)
+		}
+	}
+}
+
+// note looks at the time of the first transfer that an event tells of: all of them are
+// reported together.
+func (c *eventClient) note(line []byte) {
+	_, rest, found := bytes.Cut(line, []byte(`"at":"`))
+	text, _, _ := bytes.Cut(rest, []byte(`"`))
+	at, err := time.Parse(time.RFC3339Nano, string(text))
+	if !found || err != nil {
+		return
+	}
+	age := time.Since(at).Seconds()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.count {
+		c.ages = append(c.ages, age)
+	}
+}
+
+// childEvents is the server, and a worker that reports 200 transfers each second. It says what
+// it used at every line that it is sent, and ends with its input.
+func childEvents(ctx context.Context, args []string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f, err := servertest.New(ctx, args[0], nil)
+	if err != nil {
+		return err
+	}
+	if err := f.Plan(ctx, "bench", eventVMs); err != nil {
+		return err
+	}
+	claims, err := f.Run(ctx, "bench", 1, eventTransfers)
+	if err != nil {
+		return err
+	}
+	go func() {
+		for part := int64(0); ctx.Err() == nil; part = (part + 1) % 100 {
+			if err := f.Report(ctx, claims, part); err != nil && ctx.Err() == nil {
+				fmt.Fprintln(os.Stderr, "report:", err)
+			}
+			wait(ctx, time.Second)
+		}
+	}()
+	facts := eventFacts{URL: f.URL, Token: f.Tokens[server.View]}
+	out, orders := json.NewEncoder(os.Stdout), bufio.NewScanner(os.Stdin)
+	for more := true; more; more = orders.Scan() {
+		facts.CPU, facts.Resident = cpuSeconds(), resident()
+		if err := out.Encode(facts); err != nil {
+			return err
+		}
+	}
+	return nil // the process ends with what it served
+}
+
+// resident returns VmRSS in bytes.
+func resident() int64 {
+	var kib int64
+	if _, err := fmt.Sscan(field("/proc/self/status", "VmRSS"), &kib); err != nil {
+		return 0
+	}
+	return kib << 10
+}

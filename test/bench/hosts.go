@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/transport/https"
+)
+
+const (
+	cappedHosts = 8
+	cappedVMs   = 10 // of each host
+	// Eight hosts of 300 MB/s are more than two cores encrypt, decrypt and hash. Rates are scaled
+	// by 75 to what they send here, and disks of 1.2 GB alike: small ones, so that what a VM and
+	// a plan cost beside their bytes weighs more than it does where disks are of 60 GB.
+	hostRate = 4e6      // bytes/s of each host
+	hostDisk = 16 << 20 // of each VM, all of it data
+
+	lookPause = 50 * time.Millisecond
+)
+
+// hostFigures has decamp serve carry out a plan of ten VMs for each of eight hosts, all at the
+// same time, and then of one host alone.
+func hostFigures(ctx context.Context, b *bench) error {
+	return errors.Join(b.hostsFigure(ctx, cappedHosts, 0.95), b.hostsFigure(ctx, 1, 0.97))
+}
+
+func (b *bench) hostsFigure(ctx context.Context, n int, least float64) error {
+	hosts, err := cappedLabs(ctx, n)
+	if err != nil {
+		return err
+	}
+	defer hosts.stop()
+	alone, err := hosts.intoNothing(ctx)
+	if err != nil {
+		return err
+	}
+	caps := float64(n) * hostRate
+	b.add(Row{
+		Figure: fmt.Sprintf("%d emulated hosts of %.0f MB/s, %d VMs each: read alone, into nothing", n, hostRate/1e6, cappedVMs),
+		Value:  alone.rate() / caps, Unit: "x the sum of the caps",
+		Note: fmt.Sprintf("%.0f MB/s, %.2f CPU s/GiB: below 1 this machine is the bound, and no pipeline can do better", alone.rate()/1e6, alone.cpu/(float64(alone.bytes)/(1<<30)))})
+	moved, verified, err := b.moveAll(ctx, hosts)
+	if err != nil {
+		return err
+	}
+	b.atLeast(least, Row{
+		Figure: fmt.Sprintf("%d emulated hosts of %.0f MB/s, %d VMs each, whole pipeline: from the first byte to the last", n, hostRate/1e6, cappedVMs),
+		Value:  moved.rate() / caps, Unit: "x the sum of the caps",
+		Note: fmt.Sprintf("%.0f MB/s, %.0f ms of CPU for each VM; all proven and published %.1f s after the last byte; %.3f of what was read alone",
+			moved.rate()/1e6, 1000*moved.cpu/float64(n*cappedVMs), verified, moved.rate()/alone.rate())})
+	return nil
+}
+
+// cappedLabs starts hosts whose datastores send no more than hostRate.
+func cappedLabs(ctx context.Context, n int) (fleet, error) {
+	cfg := lab.Config{
+		VMs:    vmsOf(cappedVMs, 0, lab.VM{Disks: []lab.Disk{{Capacity: hostDisk, Fill: 100, Thick: true}}}),
+		Limits: lab.Limits{DatastoreRate: hostRate},
+	}
+	var f fleet
+	for i := range n {
+		for k := range cfg.VMs { // they go to one folder
+			cfg.VMs[k].Name = fmt.Sprintf("host%d-vm%02d", i, k)
+		}
+		e, err := startLabWith(ctx, cfg)
+		if err != nil {
+			f.stop()
+			return fleet{}, err
+		}
+		f.hosts = append(f.hosts, e)
+	}
+	return f, nil
+}
+
+// sent is what a fleet's hosts send while something goes on.
+type sent struct {
+	bytes       int64
+	first, last time.Time
+	cpu         float64 // seconds, of whoever took it
+}
+
+func (s sent) rate() float64 { return float64(s.bytes) / s.last.Sub(s.first).Seconds() }
+
+// follow looks at what the hosts send until done is closed. What they sent before does not
+// count.
+func (f fleet) follow(ctx context.Context, done <-chan struct{}) (s sent, err error) {
+	before, err := f.bodies(ctx)
+	if err != nil {
+		return s, err
+	}
+	for {
+		now, err := f.bodies(ctx)
+		if err != nil {
+			return s, err
+		}
+		at := time.Now()
+		switch n := now - before; {
+		case n == 0:
+			s.first = at
+		case n > s.bytes:
+			s.bytes, s.last = n, at
+		}
+		select {
+		case <-done:
+			return s, nil
+		case <-time.After(lookPause):
+		}
+	}
+}
+
+// bodies returns the bytes of disks that the hosts have sent.
+func (f fleet) bodies(ctx context.Context) (n int64, err error) {
+	for _, e := range f.hosts {
+		sent, err := e.sent(ctx)
+		if err != nil {
+			return 0, err
+		}
+		n += sent
+	}
+	return n, nil
+}
+
+// while follows what the hosts send while do does something.
+func (f fleet) while(ctx context.Context, do func() error) (s sent, err error) {
+	done := make(chan struct{})
+	var following sync.WaitGroup
+	var followErr error
+	following.Go(func() { s, followErr = f.follow(ctx, done) })
+	err = do()
+	close(done)
+	following.Wait()
+	return s, errors.Join(err, followErr)
+}
+
+// intoNothing reads all disks of all hosts at the same time: what the source alone can do.
+func (f fleet) intoNothing(ctx context.Context) (sent, error) {
+	var job roundsJob
+	for _, e := range f.hosts {
+		job.Labs = append(job.Labs, e.facts)
+	}
+	var t taken
+	s, err := f.while(ctx, func() error { return runJob(ctx, &t, "drain", job) })
+	s.cpu = t.CPU
+	return s, err
+}
+
+// moveAll has decamp serve move all of them. It returns what the hosts sent meanwhile, and the
+// seconds from the last byte until all are published.
+func (b *bench) moveAll(ctx context.Context, f fleet) (s sent, after float64, err error) {
+	d, err := b.makeBed(ctx)
+	if err != nil {
+		return s, 0, err
+	}
+	defer d.remove()
+	for i, e := range f.hosts {
+		path, err := d.plan(e.facts, "esxi", moveSpec{name: fmt.Sprintf("host%d", i)})
+		if err != nil {
+			return s, 0, err
+		}
+		if err := d.run(ctx, "plan", "run", path, "--detach"); err != nil {
+			return s, 0, err
+		}
+	}
+	var published time.Time
+	var cpu float64
+	s, err = f.while(ctx, func() error {
+		p, err := d.serve(ctx, "--offer", d.vms)
+		if err != nil {
+			return err
+		}
+		defer p.stop()
+		err = d.ended(ctx, p, len(f.hosts))
+		published, cpu = time.Now(), p.cpu()
+		return err
+	})
+	s.cpu = cpu
+	return s, published.Sub(s.last).Seconds(), err
+}
+
+// childDrain reads all disks of all hosts into nothing, ten of a host at a time.
+func childDrain(ctx context.Context, args []string) (taken, error) {
+	var job roundsJob
+	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
+		return taken{}, err
+	}
+	return timed(func() error {
+		g, ctx := errgroup.WithContext(ctx)
+		for _, facts := range job.Labs {
+			g.Go(func() error { return drain(ctx, facts) })
+		}
+		return g.Wait()
+	})
+}
+
+func drain(ctx context.Context, facts labFacts) error {
+	host, err := facts.dial(ctx, "esxi")
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	vms, err := host.VMs(ctx)
+	if err != nil {
+		return err
+	}
+	pull := https.New(host, https.Options{})
+	defer pull.Close()
+	g, gctx := errgroup.WithContext(ctx)
+	for i := range vms {
+		g.Go(func() error {
+			src, err := pull.Open(gctx, transport.Disk{VM: &vms[i], Disk: &vms[i].Disks[0]})
+			if err != nil {
+				return err
+			}
+			defer src.Close()
+			_, err = copyTimed(gctx, src, disk.NewNull(src.Size()), nil)
+			return err
+		})
+	}
+	return g.Wait()
+}

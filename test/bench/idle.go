@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/flow"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/target"
+)
+
+const (
+	idleEach = 10_000 // VMs that are done, and VMs that nobody began
+	idleSpan = 30 * time.Second
+)
+
+// idleFigures measures a server that has much on record and nothing to do.
+func idleFigures(ctx context.Context, b *bench) error {
+	d, err := b.makeBed(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.remove()
+	stock := stockJob{State: d.state(), URL: d.rosterURL(), Folder: d.vms}
+	for _, name := range []string{"done", "later"} {
+		path, err := d.plan(nobody, "esxi", moveSpec{name: name})
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		stock.Plans = append(stock.Plans, string(text))
+	}
+	var filled taken
+	if err := runJob(ctx, &filled, "stock", stock); err != nil {
+		return err
+	}
+	p, err := d.serve(ctx, "--offer", d.vms)
+	if err != nil {
+		return err
+	}
+	defer p.stop()
+	up := time.Since(p.began)
+	if err := rest(ctx, 10*time.Second); err != nil { // until it has read everything
+		return err
+	}
+	share, err := p.share(ctx, idleSpan)
+	if err != nil {
+		return err
+	}
+	now, peak := p.resident()
+	note := fmt.Sprintf("10,000 finished runs with their records, 10,000 VMs of a paused plan; serves %.1f s after its start", up.Seconds())
+	b.atMost(150, Row{Figure: "idle server: resident", Value: float64(now) / (1 << 20), Unit: "MiB", Note: fmt.Sprintf("%s; %d MiB at most", note, peak>>20)})
+	b.atMost(3, Row{Figure: "idle server: of one core", Value: 100 * share, Unit: "%", Note: fmt.Sprintf("over %v; records made in %.0f s", idleSpan, filled.Seconds)})
+	return nil
+}
+
+// nobody is a host that is not dialed.
+var nobody = labFacts{Addr: "192.0.2.1:443", User: "root", Fingerprint: strings.TrimSuffix(strings.Repeat("00:", 32), ":")}
+
+// stockJob is what childStock is told.
+type stockJob struct {
+	State  string   `json:"state"`
+	URL    string   `json:"url"`
+	Folder string   `json:"folder"`
+	Plans  []string `json:"plans"` // texts: of the VMs that are done, and of those that are not
+}
+
+// childStock fills a state directory: rows by the calls that a scheduler and a worker make,
+// records by the engine, with the steps of a cold run and what they found out.
+func childStock(ctx context.Context, args []string) (taken, error) {
+	var job stockJob
+	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
+		return taken{}, err
+	}
+	if err := os.MkdirAll(job.State, 0o700); err != nil {
+		return taken{}, err
+	}
+	return timed(func() error {
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() error { return job.rows(ctx) })
+		g.Go(func() error { return job.records(ctx) })
+		return g.Wait()
+	})
+}
+
+// vms are the rows of a plan.
+func (job stockJob) vms(plan string) []roster.VM {
+	vms := make([]roster.VM, idleEach)
+	for i := range vms {
+		vms[i] = roster.VM{
+			Key: roster.Key{Plan: plan, VM: fmt.Sprintf("vm-%d", i)}, Name: fmt.Sprintf("vm%05d", i), Seq: int64(i + 1),
+			State: roster.Queued, Asks: roster.First, Source: "192.0.2.1:443", Host: hostOf(i % planHosts), Datastore: "datastore1",
+			To: []string{"dir:" + job.Folder}, Runs: []string{stockRun(i)}, Disks: 1, Bytes: 8 << 30,
+		}
+	}
+	return vms
+}
+
+func stockRun(i int) string { return fmt.Sprintf("vm%05d-abcdef", i) }
+
+const stockTTL = time.Hour
+
+// rows makes a plan that is done and one that is paused.
+func (job stockJob) rows(ctx context.Context) error {
+	r, err := roster.Open(ctx, roster.Config{URL: job.URL})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for i, name := range []string{"done", "later"} {
+		if _, err := r.AddPlan(ctx, roster.Plan{Name: name, Text: job.Plans[i], Folder: job.State}); err != nil {
+			return err
+		}
+		if err := r.AddVMs(ctx, job.vms(name)); err != nil {
+			return err
+		}
+		if err := r.SetPlan(ctx, name, roster.PlanRunning, nil); err != nil {
+			return err
+		}
+	}
+	if err := r.OrderPlan(ctx, "later", roster.Pause); err != nil {
+		return err
+	}
+	if err := publish(ctx, r, "done"); err != nil {
+		return err
+	}
+	return r.SetPlan(ctx, "done", roster.PlanEnded, nil)
+}
+
+// grantAll gives all VMs of a plan to a worker of our own.
+func grantAll(ctx context.Context, r *roster.Roster, plan string) (worker, scheduler roster.Lease, granted []roster.VM, err error) {
+	vms, err := r.VMs(ctx, roster.Query{Plan: plan})
+	if err != nil {
+		return worker, scheduler, nil, err
+	}
+	if worker, err = r.Join(ctx, roster.Worker{Name: "bench", VMs: len(vms)}, stockTTL); err != nil {
+		return worker, scheduler, nil, err
+	}
+	if scheduler, err = r.Acquire(ctx, "scheduler", "bench", stockTTL); err != nil {
+		return worker, scheduler, nil, err
+	}
+	given := make([]roster.Granted, len(vms))
+	for i, vm := range vms {
+		given[i] = roster.Granted{Key: vm.Key, Worker: "bench"}
+	}
+	granted, err = r.Grant(ctx, scheduler, given)
+	return worker, scheduler, granted, err
+}
+
+// publish has the VMs of a plan driven to their end, on record.
+func publish(ctx context.Context, r *roster.Roster, plan string) error {
+	worker, scheduler, granted, err := grantAll(ctx, r, plan)
+	if err != nil {
+		return err
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(64)
+	for _, vm := range granted {
+		g.Go(func() error {
+			c := roster.Claim{Key: vm.Key, Worker: vm.Worker, Epoch: vm.Epoch}
+			if err := r.Begin(gctx, c, []string{"storage"}); err != nil {
+				return err
+			}
+			return r.Finish(gctx, c, roster.End{State: roster.Done})
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if err := r.Leave(ctx, worker); err != nil {
+		return err
+	}
+	return r.Free(ctx, scheduler)
+}
+
+// stockSteps are those of a cold run.
+var stockSteps = []string{"preflight", "copy", "detect", "convert", "verify", "commit"}
+
+// records has the engine execute runs.
+func (job stockJob) records(ctx context.Context) error {
+	e, err := flow.Open(ctx, flow.Config{Dir: job.State})
+	if err != nil {
+		return err
+	}
+	for _, name := range stockSteps {
+		flow.RegisterStep(e, name, func(_ context.Context, f migrate.Facts) (migrate.Facts, error) { return f, nil })
+	}
+	flow.Register(e, "migrate", func(c *flow.Context, f migrate.Facts) error {
+		for _, name := range stockSteps {
+			if err := c.Step(name, f, &f); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := e.Launch(); err != nil {
+		return err
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for i := range idleEach {
+		g.Go(func() error {
+			if err := e.Start(gctx, stockRun(i), "migrate", stockFacts(i)); err != nil {
+				return err
+			}
+			return e.Wait(gctx, stockRun(i))
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return e.Close()
+}
+
+// stockFacts is about what a run of a small VM finds out.
+func stockFacts(i int) migrate.Facts {
+	vm := &inventory.VM{Ref: inventory.MoRef(fmt.Sprintf("vm-%d", i)), Name: fmt.Sprintf("vm%05d", i), UUID: fmt.Sprintf("42200b7e-5d1c-4c1f-9a55-%012d", i),
+		Disks: []inventory.Disk{{Key: 2000, Capacity: 8 << 30}}}
+	p := plan.New(&url.URL{Scheme: "esxi", Host: "192.0.2.1"}, vm, "dir:/srv/vm", "raw", "https", time.Now())
+	return migrate.Facts{VM: vm, Images: []target.Image{{Root: fmt.Sprintf("%064d", i)}}, Stages: []plan.Stage{{}}, Warnings: []inventory.Warning{
+		{Code: "note", Text: "a sentence about the VM " + string(p.ID)}}}
+}

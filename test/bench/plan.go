@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+const (
+	planVMs   = 10_000
+	planHosts = 20
+
+	overheadVMs = 1000
+)
+
+// planFigures measures how soon a large plan moves. Its disks come slowly: what is measured is
+// the way there. The vCenter works on the same processors: what it takes is told.
+func planFigures(ctx context.Context, b *bench) error {
+	cfg := vcenterOf(planHosts, vmsOf(planVMs, planHosts, lab.VM{Disks: []lab.Disk{{Capacity: 64 << 20, Fill: 100}}}))
+	cfg.Limits.DatastoreRate = 1 << 20
+	e, err := startLabWith(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer e.stop()
+	if err := b.listAlone(ctx, e); err != nil {
+		return err
+	}
+	return errors.Join(
+		b.beginningFigures(ctx, e, "an expression chooses", moveSpec{name: "chosen"}),
+		b.beginningFigures(ctx, e, "each is named", moveSpec{name: "named", vms: namedVMs(cfg.VMs)}))
+}
+
+// listAlone measures the source alone: how soon it tells of all VMs, to a client that only reads.
+func (b *bench) listAlone(ctx context.Context, e *emulated) error {
+	c, err := newRawClient(e.facts)
+	if err != nil {
+		return err
+	}
+	cpu := processCPU(e.cmd.Process.Pid)
+	first, last, vms, err := c.roll(ctx, e.facts)
+	if err == nil && vms != planVMs {
+		err = fmt.Errorf("the emulated vCenter lists %d VMs", vms)
+	}
+	if err != nil {
+		return err
+	}
+	b.add(Row{Figure: "plan of 10,000 VMs: the emulated vCenter alone lists them, into nothing", Value: last, Unit: "s",
+		Note: fmt.Sprintf("the first page of 500 after %.2f s; %.1f CPU s of the vCenter", first, processCPU(e.cmd.Process.Pid)-cpu)})
+	return nil
+}
+
+// namedVMs is the part of a plan that names them.
+func namedVMs(vms []lab.VM) string {
+	text := "vms:\n"
+	for _, vm := range vms {
+		text += "  - vm: " + vm.Name + "\n"
+	}
+	return text
+}
+
+// beginningFigures measures how soon a plan of all VMs moves the first and has all in line.
+func (b *bench) beginningFigures(ctx context.Context, e *emulated, how string, spec moveSpec) error {
+	d, err := b.makeBed(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.remove()
+	path, err := d.plan(e.facts, "vcenter", spec)
+	if err != nil {
+		return err
+	}
+	t := &beginning{seen: map[roster.Key]bool{}, vcenter: e.cmd.Process.Pid, before: processCPU(e.cmd.Process.Pid)}
+	p, err := d.start(ctx, told(t.vm), "plan", "run", path, "--json")
+	if err != nil {
+		return err
+	}
+	defer p.stop()
+	t.by(p)
+	if err := p.until(ctx, time.Minute, "all VMs are queued", t.complete); err != nil {
+		return fmt.Errorf("%w (%d VMs)", err, t.count())
+	}
+	_, peak := p.resident()
+	b.atMost(2, Row{Figure: "plan of 10,000 VMs, " + how + ": from plan run to the first transfer", Value: t.first.at.Sub(p.began).Seconds(), Unit: "s",
+		Note: t.first.String()})
+	b.atMost(10, Row{Figure: "plan of 10,000 VMs, " + how + ": from plan run to all of them queued", Value: t.last.at.Sub(p.began).Seconds(), Unit: "s",
+		Note: fmt.Sprintf("as its own output tells; %s; decamp took %d MiB at most", t.last, peak>>20)})
+	return nil
+}
+
+// beginning is what plan run tells until all VMs are there.
+type beginning struct {
+	vcenter int     // process
+	before  float64 // processor seconds that the vCenter took by then
+
+	mu          sync.Mutex
+	decamp      *program
+	seen        map[roster.Key]bool
+	first, last spent
+}
+
+// spent is when something was reached, and what both sides took of the processors until then.
+type spent struct {
+	at              time.Time
+	decamp, vcenter float64
+}
+
+func (s spent) String() string {
+	return fmt.Sprintf("until then %.1f CPU s of decamp, %.1f of the emulated vCenter", s.decamp, s.vcenter)
+}
+
+func (t *beginning) by(p *program) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.decamp = p
+}
+
+// now is called with t.mu.
+func (t *beginning) now() spent {
+	s := spent{at: time.Now(), vcenter: processCPU(t.vcenter) - t.before}
+	if t.decamp != nil {
+		s.decamp = t.decamp.cpu()
+	}
+	return s
+}
+
+func (t *beginning) vm(vm roster.VM) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if vm.Step == "copy" && t.first.at.IsZero() {
+		t.first = t.now()
+	}
+	if t.seen[vm.Key] {
+		return
+	}
+	t.seen[vm.Key] = true
+	if len(t.seen) == planVMs {
+		t.last = t.now()
+	}
+}
+
+func (t *beginning) complete() (bool, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.first.at.IsZero() && !t.last.at.IsZero(), nil
+}
+
+func (t *beginning) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.seen)
+}
+
+// overheadFigures measures what a VM costs beside its bytes: decamp has one core.
+func overheadFigures(ctx context.Context, b *bench) error {
+	const hosts = 8
+	e, err := startLabWith(ctx, vcenterOf(hosts, vmsOf(overheadVMs, hosts, lab.VM{Disks: []lab.Disk{{Capacity: 1 << 20}}})))
+	if err != nil {
+		return err
+	}
+	defer e.stop()
+	d, err := b.makeBed(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.remove()
+	d.wrapped = []string{"taskset", "-c", fmt.Sprint(runtime.NumCPU() - 1)}
+	path, err := d.plan(e.facts, "vcenter", moveSpec{name: "small"})
+	if err != nil {
+		return err
+	}
+	p, err := d.start(ctx, nil, "plan", "run", path)
+	if err != nil {
+		return err
+	}
+	defer p.stop()
+	if err := p.wait(); err != nil {
+		return err
+	}
+	wall := time.Since(p.began)
+	usage := p.cmd.ProcessState
+	cpu := usage.UserTime() + usage.SystemTime()
+	b.atMost(50, Row{Figure: "1,000 cold VMs of 1 MiB, empty, on one core: wall for each", Value: float64(wall.Milliseconds()) / overheadVMs, Unit: "ms",
+		Note: fmt.Sprintf("whole pipeline, taskset to one core; %.0f ms of it processor time", float64(cpu.Milliseconds())/overheadVMs)})
+	return nil
+}

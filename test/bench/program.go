@@ -1,0 +1,384 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// A bed is what the real program works in: a binary, a state directory, a folder for VMs and
+// the file with the password of emulated hosts.
+type bed struct {
+	dir      string
+	decamp   string
+	vms      string   // folder that VMs go to
+	wrapped  []string // program and arguments that decamp is started by
+	database string   // URL; "": a file in the state directory
+}
+
+func (b *bench) makeBed(ctx context.Context) (*bed, error) {
+	dir, err := os.MkdirTemp(b.dir, "bed")
+	if err != nil {
+		return nil, err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	d := &bed{dir: dir, vms: filepath.Join(dir, "vms")}
+	if d.decamp, err = b.program(ctx); err != nil {
+		d.remove()
+		return nil, err
+	}
+	return d, os.Mkdir(d.vms, 0o755)
+}
+
+// program builds decamp as it is, once for each run of this program.
+func (b *bench) program(ctx context.Context) (string, error) {
+	path, err := filepath.Abs(filepath.Join(b.dir, "decamp"))
+	if err != nil || b.built {
+		return path, err
+	}
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/decamp").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build decamp: %w: %s", err, lastLine(string(out)))
+	}
+	b.built = true
+	return path, nil
+}
+
+func (d *bed) remove() { os.RemoveAll(d.dir) }
+
+func (d *bed) state() string { return filepath.Join(d.dir, "state") }
+
+// rosterURL is where the fleet of the bed meets.
+func (d *bed) rosterURL() string {
+	if d.database != "" {
+		return d.database
+	}
+	return "sqlite:" + filepath.Join(d.state(), "fleet.db")
+}
+
+// roster opens it beside decamp.
+func (d *bed) roster(ctx context.Context) (*roster.Roster, error) {
+	if err := os.MkdirAll(d.state(), 0o700); err != nil {
+		return nil, err
+	}
+	return roster.Open(ctx, roster.Config{URL: d.rosterURL()})
+}
+
+// moveSpec is a plan of one emulated source.
+type moveSpec struct {
+	name string
+	warm bool
+	vms  string // YAML that says which; "": all
+}
+
+// plan writes a plan file and returns its path.
+func (d *bed) plan(at labFacts, scheme string, s moveSpec) (string, error) {
+	password := filepath.Join(d.dir, s.name+".password")
+	mode := "cold, transport: https"
+	if s.warm {
+		mode = "warm, transport: nfc" // the files of a VM that runs are locked
+	}
+	which := "select: \"!template\""
+	if s.vms != "" {
+		which = s.vms
+	}
+	text := fmt.Sprintf(`version: 1
+name: %s
+source:
+  url: %s://%s@%s
+  fingerprint: %q
+  credentials: {file: %s}
+defaults: {to: ["dir:%s"], mode: %s}
+%s
+`, s.name, scheme, at.User, at.Addr, at.Fingerprint, password, d.vms, mode, which)
+	path := filepath.Join(d.dir, s.name+".yaml")
+	return path, errors.Join(os.WriteFile(password, []byte(at.Password+"\n"), 0o600), os.WriteFile(path, []byte(text), 0o644))
+}
+
+// program is a decamp that works.
+type program struct {
+	cmd    *exec.Cmd
+	log    string // file with its standard error
+	began  time.Time
+	waited func() error
+	addr   string // of one that serves
+}
+
+// start starts decamp on the bed's state. Each line that it prints goes to told, which may be
+// nil.
+func (d *bed) start(ctx context.Context, told func([]byte), args ...string) (*program, error) {
+	args = append(args, "--state", d.state())
+	if d.database != "" && args[0] != "worker" {
+		args = append(args, "--db", d.database)
+	}
+	line := append(append(append([]string{}, d.wrapped...), d.decamp), args...)
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	p := &program{cmd: cmd, began: time.Now()}
+	log, err := os.CreateTemp(d.dir, "decamp-*.log")
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	p.log, cmd.Stderr = log.Name(), log
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() { eachLine(out, told) })
+	p.waited = sync.OnceValue(func() error {
+		reading.Wait()
+		if err := cmd.Wait(); err != nil {
+			return fmt.Errorf("decamp %s: %w: %s", strings.Join(args[:min(2, len(args))], " "), err, p.lastWords())
+		}
+		return nil
+	})
+	return p, nil
+}
+
+func eachLine(r io.Reader, told func([]byte)) {
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		if told != nil {
+			told(line)
+		}
+	}
+}
+
+func (p *program) lastWords() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return ""
+	}
+	return lastLine(string(text))
+}
+
+// wait returns when it has ended by itself.
+func (p *program) wait() error { return p.waited() }
+
+// stop ends it as an operator does.
+func (p *program) stop() {
+	_ = p.cmd.Process.Signal(os.Interrupt) // it may have ended
+	_ = p.waited()                         // stopped: that is an error
+}
+
+// kill ends it as a crash does.
+func (p *program) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.waited()
+}
+
+// cpu returns the processor seconds that it took so far; 0 if it has ended.
+func (p *program) cpu() float64 { return processCPU(p.cmd.Process.Pid) }
+
+// processCPU returns the processor seconds that a process took so far; 0 if there is none.
+func processCPU(pid int) float64 {
+	taken, err := cpuOf(pid)
+	if err != nil {
+		return 0
+	}
+	return taken
+}
+
+// resident returns the bytes of memory that it has now, and had at most.
+func (p *program) resident() (now, peak int64) {
+	status := fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid)
+	return kibibytes(field(status, "VmRSS")), kibibytes(field(status, "VmHWM"))
+}
+
+func kibibytes(s string) int64 {
+	var n int64
+	if _, err := fmt.Sscan(s, &n); err != nil {
+		return 0
+	}
+	return n << 10
+}
+
+// share measures what of one core it takes in a span.
+func (p *program) share(ctx context.Context, span time.Duration) (float64, error) {
+	before, err := cpuOf(p.cmd.Process.Pid)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := rest(ctx, span); err != nil {
+		return 0, err
+	}
+	if p.gone() {
+		return 0, fmt.Errorf("it ended while it was measured: %w", p.wait())
+	}
+	after, err := cpuOf(p.cmd.Process.Pid)
+	return (after - before) / time.Since(began).Seconds(), err
+}
+
+// rest waits.
+func rest(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// until waits until is says so, and fails if the program ends before or it takes longer than
+// patience.
+func (p *program) until(ctx context.Context, patience time.Duration, what string, is func() (bool, error)) error {
+	for end := time.Now().Add(patience); ; {
+		ok, err := is()
+		switch {
+		case err != nil:
+			return err
+		case ok:
+			return nil
+		case time.Now().After(end):
+			return fmt.Errorf("%s: not after %v: %s", what, patience, p.lastWords())
+		case p.gone():
+			return fmt.Errorf("%s: %w", what, p.wait())
+		}
+		if err := rest(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// gone reports whether the process has ended.
+func (p *program) gone() bool {
+	state := field(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid), "State")
+	return state == "" || state[0] == 'Z' || p.cmd.Process.Signal(syscall.Signal(0)) != nil
+}
+
+// vmTold is what plan run --json tells of a VM.
+type vmTold struct {
+	VM *roster.VM `json:"vm"`
+}
+
+// told decodes lines of plan run --json, and hands VMs on.
+func told(each func(roster.VM)) func([]byte) {
+	return func(line []byte) {
+		var t vmTold
+		if json.Unmarshal(line, &t) == nil && t.VM != nil {
+			each(*t.VM)
+		}
+	}
+}
+
+// vmsOf makes VMs that differ in name, host and contents.
+func vmsOf(n, hosts int, like lab.VM) []lab.VM {
+	vms := make([]lab.VM, n)
+	for i := range vms {
+		vm := like
+		vm.Name = fmt.Sprintf("vm%05d", i)
+		if hosts > 0 {
+			vm.Host = hostOf(i % hosts)
+		}
+		vm.Disks = nil
+		for k, d := range like.Disks {
+			d.Seed = uint64(i*len(like.Disks) + k + 1)
+			vm.Disks = append(vm.Disks, d)
+		}
+		vms[i] = vm
+	}
+	return vms
+}
+
+func hostOf(i int) string { return fmt.Sprintf("esx%02d", i) }
+
+// vcenterOf is an emulated vCenter with so many hosts.
+func vcenterOf(hosts int, vms []lab.VM) lab.Config {
+	dc := lab.Datacenter{Name: "DC1"}
+	for i := range hosts {
+		dc.Hosts = append(dc.Hosts, hostOf(i))
+	}
+	return lab.Config{VCenter: true, Datacenters: []lab.Datacenter{dc}, VMs: vms}
+}
+
+// run has decamp do something that ends by itself.
+func (d *bed) run(ctx context.Context, args ...string) error {
+	p, err := d.start(ctx, nil, args...)
+	if err != nil {
+		return err
+	}
+	return p.wait()
+}
+
+// serve starts decamp serve and returns once it answers.
+func (d *bed) serve(ctx context.Context, more ...string) (*program, error) {
+	serving := make(chan string, 1)
+	p, err := d.start(ctx, func(line []byte) {
+		var t struct{ Serving string }
+		if json.Unmarshal(line, &t) == nil && t.Serving != "" {
+			serving <- t.Serving
+		}
+	}, append([]string{"serve", "--plain", "--listen", "127.0.0.1:0", "--json"}, more...)...)
+	if err != nil {
+		return nil, err
+	}
+	err = p.until(ctx, time.Minute, "decamp serves", func() (bool, error) {
+		select {
+		case p.addr = <-serving:
+			return true, nil
+		default:
+			return false, nil
+		}
+	})
+	if err != nil {
+		p.stop()
+		return nil, err
+	}
+	return p, nil
+}
+
+// ended waits until so many plans ended, with all of their VMs published.
+func (d *bed) ended(ctx context.Context, p *program, plans int) error {
+	r, err := d.roster(ctx)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return p.until(ctx, endedBy, "all plans end", func() (bool, error) {
+		all, err := r.Plans(ctx)
+		over := 0
+		for _, pl := range all {
+			if pl.State != roster.PlanEnded {
+				continue
+			}
+			if over++; pl.Counts[roster.Done] != sum(pl.Counts) {
+				return false, fmt.Errorf("plan %s: %v", pl.Name, pl.Counts)
+			}
+		}
+		return over == plans, err
+	})
+}
+
+// endedBy is how long plans may take.
+const endedBy = 10 * time.Minute
+
+func sum(n roster.Counts) (all int) {
+	for _, each := range n {
+		all += each
+	}
+	return all
+}

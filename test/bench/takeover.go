@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+const (
+	takeoverVMs   = 20
+	takeoverKills = 3               // how long it takes depends on when leases were renewed last
+	takeoverRate  = 200e6           // bytes/s of all: a source that is slow lets those that begin anew wait long for their first byte
+	takeoverDisk  = 2 << 30         // of each VM, all zeros that are asked for: they do not end meanwhile, and fill no disk
+	takeoverLong  = 3 * time.Minute // until all go on
+	takeoverPlan  = "taken"
+)
+
+// takeoverFigures kills one of two workers that offer the same folder, and again the one that
+// took over.
+func takeoverFigures(ctx context.Context, b *bench) error {
+	db, err := startDatabase()
+	if err != nil {
+		return err
+	}
+	defer db.stop()
+	cfg := vcenterOf(cappedHosts, vmsOf(takeoverVMs, cappedHosts, lab.VM{Disks: []lab.Disk{{Capacity: takeoverDisk, Thick: true}}}))
+	cfg.Limits.DatastoreRate = takeoverRate // all are on one datastore
+	s, err := b.openScene(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	s.database = db.url
+	path, err := s.plan(moveSpec{name: takeoverPlan})
+	if err != nil {
+		return err
+	}
+	r, err := s.roster(ctx)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	k := &killing{scene: s, roster: r, workers: map[string]*program{}}
+	defer k.stop()
+	for _, name := range []string{"first", "second"} { // the first one schedules
+		if err := k.join(ctx, name); err != nil {
+			return err
+		}
+	}
+	if err := s.run(ctx, "plan", "run", path, "--detach"); err != nil {
+		return err
+	}
+	return b.takeovers(ctx, k)
+}
+
+func (b *bench) takeovers(ctx context.Context, k *killing) error {
+	moving := time.Now()
+	if err := k.moving(ctx, k.workers["first"], time.Time{}, "first", "second"); err != nil {
+		return err
+	}
+	took := time.Since(moving)
+	var all []takeover
+	victim, heir := "first", "second"
+	for range takeoverKills {
+		t, err := k.kill(ctx, victim, heir)
+		if err != nil {
+			return err
+		}
+		all = append(all, t)
+		if err := k.join(ctx, victim); err != nil {
+			return err
+		}
+		victim, heir = heir, victim
+	}
+	worst := slices.MaxFunc(all, func(a, b takeover) int { return int(a.moved - b.moved) })
+	b.atMost(10, Row{Figure: "worker killed, which schedules as well: all of its VMs copied by another, the longest of three", Value: worst.moved.Seconds(), Unit: "s",
+		Note: fmt.Sprintf("%v; of %d VMs, which were all copied %.0f s after plan run", all, takeoverVMs, took.Seconds())})
+	return nil
+}
+
+// takeover is one of them, from the kill.
+type takeover struct {
+	vms     int           // that the killed worker had
+	noticed time.Duration // until the first of them was not its any more
+	moved   time.Duration // until another had copied something of each
+}
+
+func (t takeover) String() string {
+	return fmt.Sprintf("%d VMs noticed after %.1f s, copied on after %.1f", t.vms, t.noticed.Seconds(), t.moved.Seconds())
+}
+
+// killing is workers of one folder, some of which are killed.
+type killing struct {
+	*scene
+	roster  *roster.Roster
+	workers map[string]*program
+}
+
+func (k *killing) stop() {
+	for p := range maps.Values(k.workers) {
+		p.stop()
+	}
+}
+
+// join starts a worker with a state directory of its own, and returns once it is one.
+func (k *killing) join(ctx context.Context, name string) error {
+	own := *k.bed
+	own.dir = filepath.Join(own.dir, name)
+	if err := os.MkdirAll(own.dir, 0o700); err != nil {
+		return err
+	}
+	p, err := own.start(ctx, nil, "worker", "--join", k.database, "--offer", k.vms, "--name", name, "--log-file", "/tmp/lanes-"+name+".log")
+	if err != nil {
+		return err
+	}
+	k.workers[name] = p
+	return p.until(ctx, time.Minute, name+" joins", func() (bool, error) {
+		all, err := k.roster.Workers(ctx)
+		return slices.ContainsFunc(all, func(w roster.Worker) bool { return w.Name == name && w.Alive }), err
+	})
+}
+
+// kill kills a worker, and waits until another copies the VMs that it had.
+func (k *killing) kill(ctx context.Context, victim, heir string) (t takeover, err error) {
+	vms, err := k.roster.VMs(ctx, roster.Query{Plan: takeoverPlan})
+	if err != nil {
+		return t, err
+	}
+	if t.vms = ownedBy(vms, victim); t.vms == 0 {
+		return t, fmt.Errorf("%s has no VM; %s", victim, k.standing(ctx))
+	}
+	since, err := k.roster.Now(ctx)
+	if err != nil {
+		return t, err
+	}
+	killed := time.Now()
+	k.workers[victim].kill()
+	err = k.workers[heir].until(ctx, takeoverLong, heir+" takes over", func() (bool, error) {
+		vms, err := k.roster.VMs(ctx, roster.Query{Plan: takeoverPlan})
+		return ownedBy(vms, victim) < t.vms, err
+	})
+	t.noticed = time.Since(killed)
+	if err == nil {
+		err = k.moving(ctx, k.workers[heir], since, heir)
+	}
+	t.moved = time.Since(killed)
+	return t, err
+}
+
+// moving waits until of each VM something was copied after since, by one of the workers. What is
+// reported of a VM was just copied, and by whoever has it.
+func (k *killing) moving(ctx context.Context, p *program, since time.Time, by ...string) error {
+	err := p.until(ctx, takeoverLong, "all VMs are copied", func() (bool, error) {
+		vms, err := k.roster.VMs(ctx, roster.Query{Plan: takeoverPlan})
+		if err != nil {
+			return false, err
+		}
+		told, err := k.roster.Progress(ctx, takeoverPlan)
+		if err != nil {
+			return false, err
+		}
+		fresh := map[roster.Key]bool{}
+		for _, t := range told {
+			fresh[t.Key] = t.At.After(since)
+		}
+		n := 0
+		for _, vm := range vms {
+			if slices.Contains(by, vm.Worker) && vm.State == roster.Running && fresh[vm.Key] {
+				n++
+			}
+		}
+		return n == takeoverVMs, err
+	})
+	if err != nil {
+		return fmt.Errorf("%w; %s", err, k.standing(ctx))
+	}
+	return nil
+}
+
+// ownedBy counts the VMs that a worker drives.
+func ownedBy(vms []roster.VM, worker string) (n int) {
+	for _, vm := range vms {
+		if vm.Worker == worker && (vm.State == roster.Running || vm.State == roster.Assigned) {
+			n++
+		}
+	}
+	return n
+}
+
+// standing says where the VMs are, for an error.
+func (k *killing) standing(ctx context.Context) string {
+	vms, err := k.roster.VMs(ctx, roster.Query{Plan: takeoverPlan})
+	if err != nil {
+		return err.Error()
+	}
+	count := map[string]int{}
+	for _, vm := range vms {
+		why := ""
+		if vm.Failure != nil {
+			why = vm.Failure.Text
+		}
+		count[strings.Join(strings.Fields(fmt.Sprintln(vm.Worker, vm.State, vm.Step, vm.Waits, why)), " ")]++
+	}
+	return fmt.Sprintf("%d VMs: %v", len(vms), count)
+}

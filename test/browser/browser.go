@@ -1,0 +1,300 @@
+// Package browser drives a real Chromium in tests: over the DevTools protocol on a pipe, so
+// there is no port, and no library that speaks all of that protocol.
+package browser
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Program is Debian's; scripts/setup.sh installs it.
+const Program = "chromium"
+
+// patient is how long a page may take for anything.
+const patient = time.Minute
+
+// Browser is a Chromium with one page.
+type Browser struct {
+	t    testing.TB
+	in   io.WriteCloser
+	done chan struct{} // closed when its output ended
+
+	mu      sync.Mutex
+	next    int
+	answers map[int]chan message
+	session string
+	errors  []string // of the page: exceptions, console errors, refusals by its policy
+	asked   []string // by dialogs, which are all accepted
+}
+
+// message is one of the protocol: a command, its answer or an event.
+type message struct {
+	ID      int             `json:"id,omitempty"`
+	Method  string          `json:"method,omitempty"`
+	Params  any             `json:"params,omitempty"`
+	Session string          `json:"sessionId,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Error   *struct {
+		Message string `json:"message"`
+	} `json:"error,omitempty"`
+}
+
+// Start starts a browser that takes any certificate, and ends with the test.
+func Start(t testing.TB) *Browser {
+	t.Helper()
+	toChild, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, fromChild, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(Program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+		"--disable-background-networking", "--disable-component-update", "--disable-extensions", "--ignore-certificate-errors",
+		"--remote-debugging-pipe", "--user-data-dir="+t.TempDir(), "--window-size=1280,900", "about:blank")
+	cmd.ExtraFiles = []*os.File{toChild, fromChild} // descriptors 3 and 4, as the switch wants them
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	toChild.Close()
+	fromChild.Close()
+	b := &Browser{t: t, in: in, done: make(chan struct{}), answers: map[int]chan message{}}
+	go b.read(out)
+	t.Cleanup(func() { b.stop(cmd) })
+	b.attach()
+	return b
+}
+
+// stop closes the browser, by force if it does not go.
+func (b *Browser) stop(cmd *exec.Cmd) {
+	_ = b.send(message{ID: -1, Method: "Browser.close"})
+	kill := time.AfterFunc(patient, func() { _ = cmd.Process.Kill() })
+	defer kill.Stop()
+	_ = cmd.Wait() // how it ends says nothing about the page
+	b.in.Close()
+	<-b.done
+}
+
+func (b *Browser) attach() {
+	b.t.Helper()
+	var target struct{ TargetID string }
+	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	var session struct{ SessionID string }
+	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &session)
+	b.mu.Lock()
+	b.session = session.SessionID
+	b.mu.Unlock()
+	for _, domain := range []string{"Page", "Runtime", "Log"} {
+		b.call(domain+".enable", nil, nil)
+	}
+}
+
+func (b *Browser) send(m message) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	_, err = b.in.Write(append(text, 0))
+	return err
+}
+
+// call sends a command and waits for its answer.
+func (b *Browser) call(method string, params, result any) {
+	b.t.Helper()
+	b.mu.Lock()
+	b.next++
+	answer := make(chan message, 1)
+	b.answers[b.next] = answer
+	m := message{ID: b.next, Method: method, Params: params, Session: b.session}
+	b.mu.Unlock()
+	if err := b.send(m); err != nil {
+		b.t.Fatalf("%s: %v", method, err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	defer cancel()
+	select {
+	case m := <-answer:
+		b.take(method, m, result)
+	case <-b.done:
+		b.t.Fatalf("%s: the browser is gone", method)
+	case <-ctx.Done():
+		b.t.Fatalf("%s: no answer; the page said %v", method, b.Errors())
+	}
+}
+
+func (b *Browser) take(method string, m message, result any) {
+	b.t.Helper()
+	if m.Error != nil {
+		b.t.Fatalf("%s: %s", method, m.Error.Message)
+	}
+	if result == nil {
+		return
+	}
+	if err := json.Unmarshal(m.Result, result); err != nil {
+		b.t.Fatalf("%s: %v", method, err)
+	}
+}
+
+// read hands out what the browser says, until it ends.
+func (b *Browser) read(out io.ReadCloser) {
+	defer close(b.done)
+	defer out.Close()
+	messages := bufio.NewScanner(out)
+	messages.Buffer(nil, 64<<20)
+	messages.Split(func(data []byte, _ bool) (int, []byte, error) {
+		if i := bytes.IndexByte(data, 0); i >= 0 {
+			return i + 1, data[:i], nil
+		}
+		return 0, nil, nil
+	})
+	for messages.Scan() {
+		var m struct {
+			message
+			Params json.RawMessage `json:"params"`
+		}
+		if json.Unmarshal(messages.Bytes(), &m) == nil {
+			b.heard(m.message, m.Params)
+		}
+	}
+}
+
+func (b *Browser) heard(m message, params json.RawMessage) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if answer := b.answers[m.ID]; m.ID > 0 && answer != nil {
+		delete(b.answers, m.ID)
+		answer <- m
+		return
+	}
+	if text := wrong(m.Method, params); text != "" {
+		b.errors = append(b.errors, text)
+	}
+	if m.Method == "Page.javascriptDialogOpening" {
+		b.asked = append(b.asked, string(params))
+		_ = b.send(message{ID: -1, Method: "Page.handleJavaScriptDialog", Params: map[string]any{"accept": true}, Session: b.session})
+	}
+}
+
+// wrong returns what an event says that no page of ours should.
+func wrong(method string, params json.RawMessage) string {
+	var p struct {
+		Type  string
+		Entry struct{ Level, Text, URL string }
+	}
+	if json.Unmarshal(params, &p) != nil {
+		return ""
+	}
+	switch {
+	case method == "Runtime.exceptionThrown", method == "Runtime.consoleAPICalled" && p.Type == "error":
+		return string(params)
+	case method == "Log.entryAdded" && p.Entry.Level == "error":
+		return p.Entry.Text + " " + p.Entry.URL
+	}
+	return ""
+}
+
+// Errors returns what went wrong on the page until now.
+func (b *Browser) Errors() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.errors)
+}
+
+// Asked returns the dialogs there were; all were accepted.
+func (b *Browser) Asked() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.asked)
+}
+
+// Open goes to an address.
+func (b *Browser) Open(url string) {
+	b.t.Helper()
+	var said struct{ ErrorText string }
+	b.call("Page.navigate", map[string]any{"url": url}, &said)
+	if said.ErrorText != "" {
+		b.t.Fatalf("open %s: %s", url, said.ErrorText)
+	}
+}
+
+// Wait returns once a JavaScript condition holds, on this page or on one that comes after it.
+func (b *Browser) Wait(condition string) {
+	b.t.Helper()
+	deadline := time.Now().Add(patient)
+	for time.Now().Before(deadline) {
+		var holds bool
+		script := fmt.Sprintf(`new Promise((ok) => { const end = Date.now() + 1000; const look = () => { let now = false; try { now = !!(%s); } catch {}; if (now || Date.now() > end) ok(now); else setTimeout(look, 20); }; look(); })`, condition)
+		if b.try(script, &holds) == nil && holds {
+			return
+		}
+	}
+	var page string
+	_ = b.try("document.body.innerText.slice(0, 2000)", &page)
+	b.t.Fatalf("%s does not come true; errors %v; the page:\n%s", condition, b.Errors(), page)
+}
+
+// Eval runs a script and reads what it comes to; result may be nil.
+func (b *Browser) Eval(script string, result any) {
+	b.t.Helper()
+	if err := b.try(script, result); err != nil {
+		b.t.Fatalf("%s: %v", script, err)
+	}
+}
+
+// try fails when the page goes away meanwhile.
+func (b *Browser) try(script string, result any) error {
+	b.t.Helper()
+	var said struct {
+		Result           struct{ Value json.RawMessage }
+		ExceptionDetails json.RawMessage
+	}
+	if err := b.evaluate(script, &said); err != nil {
+		return err
+	}
+	if said.ExceptionDetails != nil {
+		return fmt.Errorf("%s", said.ExceptionDetails)
+	}
+	if result == nil {
+		return nil
+	}
+	return json.Unmarshal(said.Result.Value, result)
+}
+
+// evaluate is call, but an error is no end of the test.
+func (b *Browser) evaluate(script string, result any) error {
+	b.mu.Lock()
+	b.next++
+	answer := make(chan message, 1)
+	b.answers[b.next] = answer
+	m := message{ID: b.next, Method: "Runtime.evaluate", Session: b.session, Params: map[string]any{
+		"expression": script, "awaitPromise": true, "returnByValue": true, "userGesture": true,
+	}}
+	b.mu.Unlock()
+	if err := b.send(m); err != nil {
+		return err
+	}
+	limit := time.NewTimer(patient)
+	defer limit.Stop()
+	select {
+	case m := <-answer:
+		if m.Error != nil {
+			return fmt.Errorf("%s", m.Error.Message)
+		}
+		return json.Unmarshal(m.Result, result)
+	case <-b.done:
+		return io.ErrUnexpectedEOF
+	case <-limit.C:
+		return context.DeadlineExceeded
+	}
+}

@@ -1,0 +1,138 @@
+package browser_test
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/server/servertest"
+	"github.com/decamp/decamp/test/browser"
+)
+
+func requires(t *testing.T, tool string) {
+	t.Helper()
+	if _, err := exec.LookPath(tool); err != nil {
+		t.Skipf("no %s: run scripts/setup.sh test", tool)
+	}
+}
+
+const plan = "wave-1"
+
+// site is a fleet and a browser that looks at it.
+type site struct {
+	*servertest.Fleet
+	*browser.Browser
+	t *testing.T
+}
+
+func open(t *testing.T, vms int) *site {
+	t.Helper()
+	requires(t, browser.Program)
+	s := &site{servertest.Start(t, nil), nil, t}
+	s.must(s.Fleet.Plan(t.Context(), plan, vms))
+	s.Browser = browser.Start(t)
+	return s
+}
+
+func (s *site) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// login comes in as a person does.
+func (s *site) login(role server.Role) {
+	s.t.Helper()
+	s.Open(s.URL + "/")
+	s.Wait(`location.pathname === "/login" && document.querySelector("input[name=token]")`)
+	s.Eval(fmt.Sprintf(`document.querySelector("input[name=token]").value = %q; document.querySelector("form.login button").click()`, s.Tokens[role]), nil)
+	s.Wait(`location.pathname === "/" && document.documentElement.dataset.live === "yes"`)
+}
+
+func row(i int) string { return fmt.Sprintf(`document.querySelector("tr[data-vm=vm-%d]")`, i) }
+
+// A person sees a plan of 10,000 VMs, sees it go on without touching anything, and cuts over.
+func TestThePageIsLiveAndGivesOrders(t *testing.T) {
+	s := open(t, 10_000)
+	ctx := t.Context()
+	claims, err := s.Run(ctx, plan, 1, 50)
+	s.must(err)
+	s.login(server.Operate)
+	s.Wait(`document.querySelector("tr[data-plan='wave-1'] .over").textContent === "0 of 10000"`)
+	s.Eval(`document.querySelector("tr[data-plan='wave-1'] a").click()`, nil)
+	s.Wait(`location.pathname === "/plans/wave-1" && document.documentElement.dataset.live === "yes"`)
+	s.Wait(`document.querySelectorAll("tr[data-vm]").length === 100`)
+
+	s.Eval(`window.sameDocument = true`, nil)
+	s.must(s.Report(ctx, claims, 37))
+	s.Wait(row(3) + `.querySelector("progress").value === 37`)
+	s.Wait(row(3) + `.querySelector(".rate").textContent === "100.0 MB/s" && document.querySelector("#moving").textContent === "50"`)
+	s.must(s.Board(ctx, server.Board{
+		Resources: []server.Resource{{Name: "host:esx3/vms", Capacity: 20, Used: 20, Waiting: 9950}},
+		Waiting:   []server.Waiting{{Key: servertest.Key(plan, 60), Sentence: "host esx3: 20 of 20 vms; next in about 4 min"}},
+	}))
+	s.Wait(row(60) + `.querySelector(".why").textContent.includes("next in about 4 min")`)
+	s.Wait(`document.querySelector("#bottleneck").textContent.includes("host esx3 vms: 20 of 20 in use, 9950 VMs wait")`)
+	s.must(s.Roster.Finish(ctx, claims[4], roster.End{State: roster.Done}))
+	s.must(s.Roster.Finish(ctx, claims[5], roster.End{State: roster.Failed, Failure: &roster.Failure{Kind: "full", Text: "no space on /srv/vm", Hint: "free 3 GiB"}}))
+	s.Wait(row(5) + `.dataset.state === "done" && ` + row(6) + `.querySelector(".why").textContent === "no space on /srv/vm – free 3 GiB"`)
+	s.Wait(`document.querySelector("#plan span.over").textContent === "2 of 10000"`)
+	var same, hidden bool
+	s.Eval(`window.sameDocument === true`, &same)
+	s.Eval(`getComputedStyle(`+row(5)+`.querySelector("button[value=cutover]")).display === "none"`, &hidden)
+	if !same || !hidden {
+		t.Errorf("same document: %v, button of a VM that is done hidden: %v", same, hidden)
+	}
+
+	s.Eval(row(2)+`.querySelector("button[value=cutover]").click()`, nil)
+	s.Wait(`window.sameDocument === undefined && document.querySelectorAll("tr[data-vm]").length === 100 && ` + row(2) + `.textContent.includes("ordered: cutover")`)
+	if vm, err := s.Roster.VM(ctx, servertest.Key(plan, 2)); err != nil || vm.Order != roster.CutOver {
+		t.Errorf("%+v, %v", vm, err)
+	}
+	if asked := s.Asked(); len(asked) != 1 || !strings.Contains(asked[0], "Cut over wave-1 guest 2 now?") {
+		t.Errorf("asked %v", asked)
+	}
+	s.Eval(`document.querySelector("#next").click()`, nil)
+	s.Wait(`location.search === "?after=100" && ` + row(200))
+	if errs := s.Errors(); len(errs) != 0 {
+		t.Errorf("the page complains: %v", errs)
+	}
+}
+
+// The page says that the server is gone, and goes on by itself when it is back.
+func TestThePageOutlivesTheServer(t *testing.T) {
+	s := open(t, 3)
+	ctx := t.Context()
+	claims, err := s.Run(ctx, plan, 1, 1)
+	s.must(err)
+	s.login(server.View)
+	s.Open(s.URL + "/plans/" + plan)
+	s.Wait(`location.pathname === "/plans/wave-1" && document.documentElement.dataset.live === "yes"`)
+	s.Eval(`window.sameDocument = true`, nil)
+	s.must(s.Stop())
+	s.Wait(`document.querySelector("#link").textContent === "not connected; trying again"`)
+	s.must(s.Report(ctx, claims, 80))
+	s.must(s.Serve(context.Background(), nil))
+	s.Wait(row(1) + `.querySelector("progress").value === 80 && document.querySelector("#link").textContent === "" && window.sameDocument`)
+}
+
+// The page of a plan of 10,000 VMs is there in a moment: it shows a hundred of them.
+func TestThePageOfManyVMsIsSmall(t *testing.T) {
+	s := open(t, 10_000)
+	s.login(server.Operate)
+	s.Open(s.URL + "/plans/" + plan)
+	s.Wait(`location.pathname === "/plans/wave-1" && document.readyState === "complete"`)
+	var took, size float64
+	s.Eval(`performance.getEntriesByType("navigation")[0].loadEventEnd`, &took)
+	s.Eval(`performance.getEntriesByType("navigation")[0].decodedBodySize`, &size)
+	t.Logf("the page has %.0f KiB and was there after %.0f ms", size/1024, took)
+	if size > 400<<10 || time.Duration(took)*time.Millisecond > 30*time.Second {
+		t.Errorf("%.0f bytes after %.0f ms", size, took)
+	}
+}

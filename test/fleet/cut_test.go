@@ -1,0 +1,149 @@
+package fleet
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/postgres"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// Addresses by which the machines of a cutRig know each other.
+const (
+	vcenterAddr  = "10.99.0.1"
+	databaseAddr = "10.98.0.1"
+	serverAddr   = "10.97.0.1"
+)
+
+// A cutRig is a vCenter, a database, a server and two workers with one storage, on a machine
+// each. All links but the test's own can be cut.
+type cutRig struct {
+	*rig
+	net  *network
+	a, b *machine
+
+	sourceOfA, sourceOfB    *link // of the workers to the vCenter
+	recordOfA, recordOfB    *link // to the database
+	recordOfServer, ofOrder *link // of the server to the database, and to those who ask it
+}
+
+func newCutRig(t *testing.T, cfg lab.Config) *cutRig {
+	t.Helper()
+	n := &network{t: t}
+	n.machine(here, vcenterAddr)
+	n.machine("db", databaseAddr)
+	n.machine("server", serverAddr)
+	n.machine("a", "")
+	n.machine("b", "")
+	n.link("db", databaseAddr, here) // the test looks at all times
+	cfg.Addr, cfg.VCenter = vcenterAddr+":0", true
+	c := &cutRig{net: n}
+	c.sourceOfA, c.sourceOfB = n.link(here, vcenterAddr, "a"), n.link(here, vcenterAddr, "b")
+	n.link(here, vcenterAddr, "server")
+	c.ofOrder = n.link("server", serverAddr, here)
+	c.recordOfA, c.recordOfB = n.link("db", databaseAddr, "a"), n.link("db", databaseAddr, "b")
+	c.recordOfServer = n.link("db", databaseAddr, "server")
+	var db *postgres.Server
+	n.within("db", func() { db = postgres.StartAt(t, databaseAddr) })
+	c.rig = newRig(t, cfg)
+	c.db = db.URL()
+	c.a = c.workerBy(on("a"), "a", c.vms())
+	c.b = c.workerBy(on("b"), "b", c.vms())
+	return c
+}
+
+// serves starts the server.
+func (c *cutRig) serves() *serving {
+	c.t.Helper()
+	cmd := c.command("serve", "--json", "--listen", serverAddr+":8470", "--name", "server", "--log-file", filepath.Join(c.dir, "server.log"))
+	wrap(c.t, cmd, on("server"))
+	return c.served(start(c.t, cmd))
+}
+
+// moved waits until so many more bytes of disks were sent.
+func (c *cutRig) moved(bytes int64) {
+	c.t.Helper()
+	c.sent(c.lab.Stats().BodyBytes + bytes)
+}
+
+// copies reports whether a worker has got on with these VMs: it has their images.
+func (v view) copies(worker string, vms []string) bool {
+	for _, name := range vms {
+		vm := v.vms[name]
+		if vm.State != roster.Done && (vm.Worker != worker || vm.State != roster.Running || vm.Step == "" || vm.Step == "preflight") {
+			return false
+		}
+	}
+	return true
+}
+
+// look returns how a plan is now.
+func (r *rig) look(plan string) view {
+	r.t.Helper()
+	return r.until(plan, "there", func(v view) bool { return v.plan.Name != "" })
+}
+
+// The network is cut between any two of source, database, server and workers while disks are
+// moved, and healed; it is bad for a while, too. All ends right, none twice.
+func TestNetworkIsCut(t *testing.T) {
+	t.Parallel()
+	if !inside(t) {
+		return
+	}
+	const vms = 16
+	cfg := many(vms)
+	cfg.Limits.DatastoreRate = 2 << 20
+	c := newCutRig(t, cfg)
+	s := c.serves()
+	s.asks("plan", "run", c.all("cut"), "--detach").ends(0)
+	c.until("cut", "both have begun", func(v view) bool { return len(v.of("a")) >= 3 && len(v.of("b")) >= 3 })
+	c.moved(2 << 20)
+
+	orphans := c.look("cut").of("a")
+	c.recordOfA.cut()
+	c.a.logs("worker stopped what it drives", 1)
+	c.until("cut", "b copies what a had", func(v view) bool { return v.copies("b", orphans) })
+	c.recordOfA.heal()
+	c.a.logs("worker goes on", 1)
+	c.moved(1 << 20)
+
+	c.sourceOfB.cut()
+	c.recordOfServer.cut()
+	eventually(t, "the server says that the database is away", func() bool {
+		r := s.asks("status", "cut")
+		return r.code == 5 && strings.Contains(r.stderr, "Remedy: ")
+	})
+	c.recordOfServer.heal()
+	eventually(t, "the server answers again", func() bool { return s.asks("status", "cut").code == 0 })
+	c.sourceOfB.heal()
+	c.moved(1 << 20)
+
+	stopped := c.a.logged("worker stopped what it drives")
+	c.recordOfA.cut()
+	c.recordOfB.cut()
+	c.recordOfServer.cut()
+	c.a.logs("worker stopped what it drives", stopped+1)
+	c.recordOfA.heal()
+	c.recordOfB.heal()
+	c.recordOfServer.heal()
+	c.moved(1 << 20)
+
+	c.recordOfA.choke()
+	c.sourceOfB.choke()
+	c.moved(1 << 20)
+	c.recordOfA.free()
+	c.sourceOfB.free()
+
+	c.sourceOfA.cut()
+	c.sourceOfB.cut()
+	before := c.lab.Stats().BodyBytes
+	c.sourceOfA.heal()
+	c.sourceOfB.heal()
+	c.sent(before + 1<<20)
+
+	c.lab.SetLimits(lab.Limits{})
+	c.allIsHere("cut", c.vms(), vms, c.a.state, c.b.state)
+	s.asks("status", "cut").ends(0).says("16 done")
+}

@@ -1,0 +1,178 @@
+package fleet
+
+import (
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// sqlitePage is the size of a page of both files.
+const sqlitePage = 4096
+
+// A damage is what a crash of the machine, or a disk, does to files of a state directory that
+// nobody has open.
+type damage struct {
+	t   *testing.T
+	rnd *rand.Rand
+	n   int // files that were damaged
+}
+
+// cut takes up to so many bytes off the end of a file.
+func (d *damage) cut(path string, most int) {
+	d.t.Helper()
+	size := d.size(path)
+	must(d.t, os.Truncate(path, max(0, size-1-d.rnd.Int64N(min(int64(most), size)))))
+	d.n++
+}
+
+// empty leaves nothing of a file.
+func (d *damage) empty(path string) {
+	d.t.Helper()
+	must(d.t, os.Truncate(path, 0))
+	d.n++
+}
+
+// append puts garbage behind the end of a file.
+func (d *damage) append(path string) { d.garble(path, d.size(path), 1+d.rnd.IntN(3*sqlitePage)) }
+
+// spoil makes garbage of the last page of a file, or of its last part only.
+func (d *damage) spoil(path string, length int) {
+	size := d.size(path)
+	d.garble(path, max(0, size-int64(length)), length)
+}
+
+func (d *damage) garble(path string, off int64, length int) {
+	d.t.Helper()
+	garbage := make([]byte, length)
+	for i := range garbage {
+		garbage[i] = byte(d.rnd.Uint32())
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	must(d.t, err)
+	_, err = f.WriteAt(garbage, off)
+	must(d.t, err)
+	must(d.t, f.Close())
+	d.n++
+}
+
+func (d *damage) size(path string) int64 {
+	d.t.Helper()
+	st, err := os.Stat(path)
+	must(d.t, err)
+	return st.Size()
+}
+
+// each does something to all files of a name under a folder that are not published.
+func (d *damage) each(folder, pattern string, do func(path string)) {
+	d.t.Helper()
+	must(d.t, filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+		if _, pub := os.Stat(filepath.Join(filepath.Dir(path), "vm.json")); pub == nil {
+			return err
+		}
+		if ok, _ := filepath.Match(pattern, e.Name()); ok && e.Type().IsRegular() {
+			do(path)
+		}
+		return err
+	}))
+}
+
+// asAfterACrash begins a plan and kills it in the middle, once one of its VMs is done.
+func (r *rig) asAfterACrash(file string, vms int) {
+	r.t.Helper()
+	p := r.begin("plan", "run", file)
+	v := r.until("damaged", "a VM is done, and others are under way", func(v view) bool {
+		return v.count(roster.Done) > 0 && v.count(roster.Running) > 0
+	})
+	must(r.t, r.seen.Close()) // not the last one, or the log would be gone
+	r.seen = nil
+	p.signal(syscall.SIGKILL)
+	r.t.Logf("killed with %d of %d done", v.count(roster.Done), vms)
+}
+
+// setAside does what the remedy for a file that cannot be read says: the file is moved away with
+// its -wal. It returns which it was.
+func (r *rig) setAside(said result) string {
+	r.t.Helper()
+	if !strings.Contains(said.stderr, "Remedy: ") || !strings.Contains(said.stderr, "move it away with its -wal") {
+		r.t.Fatalf("exit code %d, and nobody was told what to do\nstderr: %s", said.code, said.stderr)
+	}
+	for _, name := range []string{"fleet.db", "state.db"} {
+		if strings.Contains(said.stderr, name) {
+			for _, tail := range []string{"", "-wal", "-shm"} {
+				_ = os.Rename(filepath.Join(r.state(), name+tail), filepath.Join(r.dir, name+tail)) // it need not be there
+			}
+			return name
+		}
+	}
+	r.t.Fatalf("the remedy names no file: %s", said.stderr)
+	return ""
+}
+
+// After a crash the ends of files are torn, lost, or garbage. The same command goes on, or says
+// what to do, and goes on once that was done: no VM is wrong, and none is there twice.
+func TestDamagedStateGoesOnOrSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	for name, do := range map[string]func(*rig, *damage){
+		"the roster's log is cut":  func(r *rig, d *damage) { d.cut(filepath.Join(r.state(), "fleet.db-wal"), 8*sqlitePage) },
+		"the record's log is cut":  func(r *rig, d *damage) { d.cut(filepath.Join(r.state(), "state.db-wal"), 8*sqlitePage) },
+		"the roster's log is gone": func(r *rig, d *damage) { d.empty(filepath.Join(r.state(), "fleet.db-wal")) },
+		"the record's log is gone": func(r *rig, d *damage) { d.empty(filepath.Join(r.state(), "state.db-wal")) },
+		"garbage behind logs":      func(r *rig, d *damage) { d.each(r.state(), "*.db-wal", d.append) },
+		"garbage behind journals and manifests": func(r *rig, d *damage) {
+			d.each(r.state(), "journal.jsonl", d.append)
+			d.each(r.vms(), "*.manifest", d.append)
+		},
+		"manifests are cut": func(r *rig, d *damage) {
+			d.each(r.vms(), "*.manifest", func(path string) { d.cut(path, 100) })
+		},
+		"the roster's last page": func(r *rig, d *damage) {
+			r.run("status").ends(0) // whoever closes it last puts its log into it
+			d.spoil(filepath.Join(r.state(), "fleet.db"), sqlitePage)
+		},
+		"a part of the record's last page": func(r *rig, d *damage) {
+			d.spoil(filepath.Join(r.state(), "state.db"), sqlitePage/2)
+		},
+		"the roster's file is cut": func(r *rig, d *damage) {
+			r.run("status").ends(0)
+			d.cut(filepath.Join(r.state(), "fleet.db"), 3*sqlitePage)
+		},
+		"the record's file is cut without its log": func(r *rig, d *damage) {
+			d.empty(filepath.Join(r.state(), "state.db-wal"))
+			d.cut(filepath.Join(r.state(), "state.db"), 3*sqlitePage)
+		},
+		"the record's last page without its log": func(r *rig, d *damage) {
+			d.empty(filepath.Join(r.state(), "state.db-wal"))
+			d.spoil(filepath.Join(r.state(), "state.db"), sqlitePage)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const vms = 5
+			d := &damage{t: t, rnd: seeded(t)}
+			r := newRig(t, slow(vms))
+			file := r.all("damaged")
+			r.asAfterACrash(file, vms)
+			do(r, d)
+			if d.n == 0 {
+				t.Fatal("nothing was damaged")
+			}
+			r.lab.SetLimits(lab.Limits{})
+			ran := r.run("plan", "run", file)
+			for range 2 {
+				if ran.code != 0 {
+					t.Logf("%s is set aside: %s", r.setAside(ran), ran.stderr)
+					ran = r.run("plan", "run", file)
+				}
+			}
+			ran.ends(0).says("5 done")
+			r.allIsHere("damaged", r.vms(), vms, r.state())
+		})
+	}
+}

@@ -1,0 +1,146 @@
+package fleet
+
+import (
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// seeded returns what random moments are made of. The seed is that of DECAMP_SEED, or another
+// one each time, and is told.
+func seeded(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := rand.Uint64()
+	if text := os.Getenv("DECAMP_SEED"); text != "" {
+		var err error
+		seed, err = strconv.ParseUint(text, 10, 64)
+		must(t, err)
+	}
+	t.Logf("DECAMP_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// A moment comes after so many changes in the roster, or so many bytes of disks, or when the
+// process has ended, whatever is first; where there may be none of it, at the latest at one of late.
+func (r *rig) moment(rnd *rand.Rand, p *process, late ...time.Time) {
+	r.t.Helper()
+	rev, bytes := r.rev()+1+rnd.Int64N(60), r.lab.Stats().BodyBytes+1+rnd.Int64N(24<<20)
+	eventually(r.t, "a random moment", func() bool {
+		select {
+		case <-p.done:
+			return true
+		default:
+			over := slices.ContainsFunc(late, func(t time.Time) bool { return time.Now().After(t) })
+			return over || r.lab.Stats().BodyBytes >= bytes || r.rev() >= rev
+		}
+	})
+}
+
+// rev is how often the roster changed; 0 while it cannot be asked.
+func (r *rig) rev() int64 {
+	c, err := r.roster().Changes(r.t.Context(), 1<<62)
+	if err != nil {
+		return 0
+	}
+	return c.Rev
+}
+
+// mixed is a lab of n VMs that are off and two that run.
+func mixed(n int) lab.Config {
+	cfg := many(n)
+	cfg.Locks = lab.LockActive
+	cfg.VMs = append(cfg.VMs, running("warm1", 101), running("warm2", 102))
+	cfg.Limits.DatastoreRate = 25 << 20
+	return cfg
+}
+
+// mixedPlan moves the VMs of mixed.
+func (r *rig) mixedPlan(name string) string {
+	r.t.Helper()
+	return r.plan(name, `defaults: {to: [dir:`+r.vms()+`]}
+select: name ~ *
+vms:
+  - {vm: vm01, format: qcow2}
+  - {vm: vm02, transport: nfc}
+  - {vm: warm1, mode: warm, warm: {interval: 1s}}
+  - {vm: warm2, mode: warm, warm: {interval: 1s}, transport: nfc}
+`)
+}
+
+// mixedIsHere checks how the VMs of mixedPlan ended.
+func (r *rig) mixedIsHere(name string, n int, states ...string) {
+	r.t.Helper()
+	all := append(names(n), "warm1", "warm2")
+	v := r.until(name, "ended", func(v view) bool { return v.plan.State == roster.PlanEnded })
+	if v.count(roster.Done) != len(all) {
+		r.t.Errorf("not all are done: %s", v)
+	}
+	for _, vm := range all {
+		format := "raw"
+		if vm == "vm01" {
+			format = "qcow2"
+		}
+		r.published(r.vms(), vm, format, 1)
+	}
+	r.onlyPublished(r.vms(), all...)
+	r.asFound(inventory.PoweredOff, all...)
+	r.publishedOnce(v, states...)
+}
+
+// publishedOnce checks that each VM was published by one run, once: by the journals of all
+// state directories.
+func (r *rig) publishedOnce(v view, states ...string) {
+	r.t.Helper()
+	for name, vm := range v.vms {
+		for _, run := range vm.Runs {
+			n := 0
+			for _, state := range states {
+				events, err := plan.NewStore(state).Events(plan.ID(run))
+				if err != nil { // it never was on this machine
+					continue
+				}
+				for _, e := range events {
+					if e.Kind == plan.RunDone {
+						n++
+					}
+				}
+			}
+			if n != 1 {
+				r.t.Errorf("%s: run %s was published %d times", name, run, n)
+			}
+		}
+	}
+}
+
+// Killed at random moments of a plan, again and again, the same command goes on, and in the
+// end every VM is there once, and nothing of ours on the source.
+func TestPlanIsKilledAtRandomMoments(t *testing.T) {
+	t.Parallel()
+	rnd := seeded(t)
+	const vms = 9
+	r := newRig(t, mixed(vms))
+	file := r.mixedPlan("killed")
+	for i := range 6 {
+		p := r.begin("plan", "run", file)
+		r.moment(rnd, p)
+		p.signal(syscall.SIGKILL)
+		if i == 3 {
+			r.run("cutover", "killed").ends(0)
+		}
+	}
+	r.lab.SetLimits(lab.Limits{})
+	began := time.Now()
+	r.run("plan", "run", file).ends(0).says("11 done")
+	t.Logf("after the last kill it took %v to the end", time.Since(began).Round(time.Millisecond))
+	r.mixedIsHere("killed", vms, r.state())
+	r.run("plan", "run", file).ends(0) // an ended plan stays ended
+}

@@ -1,0 +1,28 @@
+package fleet
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// A server that lives on after a plan has nothing of it on any host.
+func TestServerGivesBackWhatHostsLent(t *testing.T) {
+	t.Parallel()
+	cfg := many(2)
+	cfg.NFS.Portmap = freePort(t)
+	r := newRig(t, cfg)
+	s := r.begin("serve", "--listen", "127.0.0.1:0", "--name", "server", "--offer", r.vms())
+	r.until("", "a server is there", func(view) bool { return true })
+	r.submits(r.plan("lent", fmt.Sprintf("defaults: {to: [dir:%s], transport: landing, landing: {memory: 64M, listen: %q, portmap: %q}}\nselect: name ~ *\n",
+		r.vms(), freePort(t), cfg.NFS.Portmap)))
+	r.until("lent", "ends", func(v view) bool { return v.plan.State == roster.PlanEnded })
+	if len(r.lab.Mounts()) == 0 {
+		t.Error("the datastore of the landing is gone with its last VM: the next one has to mount it again")
+	}
+	eventually(t, "what hosts lent is given back", func() bool { return len(r.lab.Mounts()) == 0 })
+	if status := s.stops(); status != 0 {
+		t.Errorf("the server ended with %d", status)
+	}
+}

@@ -1,0 +1,125 @@
+package fleet
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// A view is what the roster says of a plan at a moment.
+type view struct {
+	plan roster.Plan
+	vms  map[string]roster.VM // by name
+}
+
+// count is how many VMs are in one of these states.
+func (v view) count(states ...roster.State) (n int) {
+	for _, vm := range v.vms {
+		for _, s := range states {
+			if vm.State == s {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// roster opens the roster beside whoever else has it.
+func (r *rig) roster() *roster.Roster {
+	r.t.Helper()
+	if r.seen == nil {
+		url := r.db
+		if url == "" {
+			url = "sqlite:" + filepath.Join(r.state(), "fleet.db")
+		}
+		ro, err := roster.Open(r.t.Context(), roster.Config{URL: url})
+		must(r.t, err)
+		r.t.Cleanup(func() { must(r.t, ro.Close()) })
+		r.seen = ro
+	}
+	return r.seen
+}
+
+// until waits until the plan is as is asked for, and returns how it is then. A database that
+// does not answer is asked again.
+func (r *rig) until(plan, what string, is func(view) bool) view {
+	r.t.Helper()
+	ro := r.roster()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	v := view{vms: map[string]roster.VM{}}
+	for rev := int64(0); ; {
+		c, err := ro.Changes(ctx, rev)
+		if err == nil {
+			v.take(plan, c)
+			if is(v) {
+				return v
+			}
+			rev = c.Rev
+			err = ro.Await(ctx, rev)
+		}
+		if ctx.Err() != nil {
+			r.t.Fatalf("%s: never %s; it is %s", plan, what, v)
+		}
+		if err != nil {
+			pause(ctx, 100*time.Millisecond)
+		}
+	}
+}
+
+func (v *view) take(plan string, c roster.Changes) {
+	for _, p := range c.Plans {
+		if p.Name == plan {
+			v.plan = p
+		}
+	}
+	for _, vm := range c.VMs {
+		if vm.Plan == plan {
+			v.vms[vm.Name] = vm
+		}
+	}
+}
+
+func (v view) String() string {
+	s := string(v.plan.State)
+	if v.plan.Failure != nil {
+		s += ": " + v.plan.Failure.Text
+	}
+	for name, vm := range v.vms {
+		s += "\n" + name + ": " + string(vm.State) + " " + vm.Step + " on " + vm.Worker + " " + vm.Waits
+		if vm.Failure != nil {
+			s += " (" + vm.Failure.Text + ")"
+		}
+	}
+	return s
+}
+
+// pause waits, or less if ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// sent waits until the lab has sent so many bytes of disks.
+func (r *rig) sent(bytes int64) {
+	r.t.Helper()
+	eventually(r.t, "bytes of disks are sent", func() bool { return r.lab.Stats().BodyBytes >= bytes })
+}
+
+// eventually waits for something that nobody tells of.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for !is() {
+		if ctx.Err() != nil {
+			t.Fatalf("never: %s", what)
+		}
+		pause(ctx, 5*time.Millisecond)
+	}
+}

@@ -1,0 +1,196 @@
+package fleet
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience is how long anything may take under the heaviest load. Nothing waits so long if all
+// is well.
+const patience = 3 * time.Minute
+
+// result is what a command left.
+type result struct {
+	t              *testing.T
+	code           int
+	stdout, stderr string
+}
+
+// command prepares decamp, without a terminal, in the rig's state directory.
+func (r *rig) command(args ...string) *exec.Cmd { return r.commandIn(r.state(), args...) }
+
+func (r *rig) commandIn(state string, args ...string) *exec.Cmd {
+	cmd := exec.Command(binary, append(append(args, r.flags...), "--state", state)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Env = os.Environ()
+	if r.db != "" {
+		cmd.Env = append(cmd.Env, "DECAMP_DB="+r.db)
+	}
+	return cmd
+}
+
+// run runs decamp to its end.
+func (r *rig) run(args ...string) result {
+	r.t.Helper()
+	p := r.begin(args...)
+	p.finished()
+	p.shown = true
+	return result{r.t, p.ProcessState.ExitCode(), p.out.String(), p.errs.String()}
+}
+
+// ends checks the exit code.
+func (r result) ends(code int) result {
+	r.t.Helper()
+	if r.code != code {
+		r.t.Fatalf("exit code %d, want %d\nstdout: %s\nstderr: %s", r.code, code, r.stdout, r.stderr)
+	}
+	return r
+}
+
+// says checks that the person was told these words.
+func (r result) says(words ...string) result {
+	r.t.Helper()
+	for _, w := range words {
+		if !strings.Contains(r.stdout+r.stderr, w) {
+			r.t.Errorf("nobody was told %q\nstdout: %s\nstderr: %s", w, r.stdout, r.stderr)
+		}
+	}
+	return r
+}
+
+// a process is a decamp that goes on in the background.
+type process struct {
+	*exec.Cmd
+	t    *testing.T
+	out  *tape
+	errs *tape
+	done chan struct{} // closed when it has ended
+
+	shown bool // by whoever looks at the result
+}
+
+// tape holds what a process said, and wakes those that wait for words.
+type tape struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	more chan struct{}
+}
+
+func newTape() *tape { return &tape{more: make(chan struct{})} }
+
+func (p *tape) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.more)
+	p.more = make(chan struct{})
+	return p.text.Write(b)
+}
+
+func (p *tape) String() string {
+	s, _ := p.read()
+	return s
+}
+
+func (p *tape) read() (string, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String(), p.more
+}
+
+// begin starts decamp and returns at once.
+func (r *rig) begin(args ...string) *process {
+	r.t.Helper()
+	return start(r.t, r.command(args...))
+}
+
+// start starts it. If the test fails and DECAMP_STACKS is set, its goroutines are told.
+func start(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{Cmd: cmd, t: t, out: newTape(), errs: newTape(), done: make(chan struct{})}
+	p.Stdout, p.Stderr = io.Writer(p.out), io.Writer(p.errs)
+	must(t, p.Start())
+	go func() {
+		defer close(p.done)
+		_ = p.Wait() // the state says it
+	}()
+	t.Cleanup(func() {
+		_ = p.Process.Signal(syscall.SIGCONT) // a stopped one could not be ended
+		if t.Failed() && os.Getenv("DECAMP_STACKS") != "" {
+			p.signal(syscall.SIGQUIT) // Go tells where all goroutines are
+		}
+		p.signal(syscall.SIGKILL)
+		if t.Failed() && !p.shown {
+			t.Logf("%s\nstdout: %s\nstderr: %s", strings.Join(p.Args[1:], " "), p.out, p.errs)
+		}
+	})
+	return p
+}
+
+// signal sends one and waits for the end.
+func (p *process) signal(s syscall.Signal) syscall.WaitStatus {
+	p.t.Helper()
+	if err := p.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Fatal(err)
+	}
+	return p.finished()
+}
+
+// stops asks it to end, and returns its exit code.
+func (p *process) stops() int {
+	p.t.Helper()
+	return p.signal(syscall.SIGTERM).ExitStatus()
+}
+
+// finished waits for the process to end by itself.
+func (p *process) finished() syscall.WaitStatus {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		p.t.Fatalf("%s does not end\nstdout: %s\nstderr: %s", p.Args[1], p.out, p.errs)
+	}
+	return p.ProcessState.Sys().(syscall.WaitStatus)
+}
+
+// ends waits for the end and checks the exit code.
+func (p *process) ends(code int) result {
+	p.t.Helper()
+	p.finished()
+	return result{p.t, p.ProcessState.ExitCode(), p.out.String(), p.errs.String()}.ends(code)
+}
+
+// says waits until it said these words, and returns all that it said on that stream.
+func (p *process) says(on *tape, words string) string {
+	p.t.Helper()
+	late := time.After(patience)
+	for {
+		text, more := on.read()
+		if strings.Contains(text, words) {
+			return text
+		}
+		select {
+		case <-more:
+		case <-p.done:
+			if strings.Contains(on.String(), words) {
+				continue
+			}
+			p.t.Fatalf("%s ended (%v) and did not say %q\nstdout: %s\nstderr: %s", p.Args[1], p.ProcessState, words, p.out, p.errs)
+		case <-late:
+			p.t.Fatalf("%s does not say %q\nstdout: %s\nstderr: %s", p.Args[1], words, p.out, p.errs)
+		}
+	}
+}
+
+// log is where a process is told to write its full log.
+func (r *rig) log(name string) []string {
+	return []string{"--log-file", filepath.Join(r.dir, name+".log")}
+}

@@ -1,0 +1,109 @@
+package fleet
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// serving is a decamp serve that others come in at.
+type serving struct {
+	*process
+	r           *rig
+	addr        string
+	fingerprint string
+	token       string // file
+}
+
+// serve starts a server of the rig's state directory; more are its flags.
+func (r *rig) serve(listen string, more ...string) *serving {
+	r.t.Helper()
+	return r.served(r.begin(append([]string{"serve", "--json", "--listen", listen, "--name", "server"}, more...)...))
+}
+
+// served is a server that was started with --json.
+func (r *rig) served(p *process) *serving {
+	r.t.Helper()
+	s := &serving{process: p, r: r}
+	var told struct{ Serving, Fingerprint string }
+	line, _, _ := strings.Cut(p.says(p.out, "\n"), "\n")
+	must(r.t, json.Unmarshal([]byte(line), &told))
+	s.addr, s.fingerprint = told.Serving, told.Fingerprint
+	s.token = filepath.Join(r.dir, "admin.token")
+	if _, err := os.Stat(s.token); err != nil {
+		r.write("admin.token", r.run("token", "add", "admin", "--role", "admin").ends(0).stdout)
+	}
+	return s
+}
+
+// flags are those of a command that asks the server.
+func (s *serving) flags() []string {
+	return []string{"--server", "https://" + s.addr, "--token-file", s.token, "--server-fingerprint", s.fingerprint}
+}
+
+// asks runs a command at the server.
+func (s *serving) asks(args ...string) result {
+	s.r.t.Helper()
+	return s.r.run(append(args, s.flags()...)...)
+}
+
+// A plan is submitted to a server and followed there. The server is killed, and a new one goes
+// on; SIGTERM has it stop where it is; nobody else gets its state directory.
+func TestServerIsKilledAndGoesOn(t *testing.T) {
+	t.Parallel()
+	cfg := many(8)
+	cfg.Limits.DatastoreRate = 12 << 20
+	r := newRig(t, cfg)
+	file := r.all("served")
+	s := r.serve("127.0.0.1:0", "--offer", r.vms())
+	r.run("serve", "--listen", "127.0.0.1:0", "--offer", r.vms()).ends(6).says("in use by process", "Remedy: ")
+	s.asks("plan", "run", file, "--detach").ends(0).says("Plan served is handed over")
+	follower := start(t, r.command(append([]string{"watch", "served"}, s.flags()...)...))
+	r.until("served", "two VMs are under way", func(v view) bool { return v.count(roster.Running) >= 2 })
+	s.asks("status", "served").ends(0).says("Plan served", "8 VMs", "running", "server")
+	r.sent(6 << 20)
+	s.signal(syscall.SIGKILL)
+
+	s = r.serve(s.addr, "--offer", r.vms())
+	r.until("served", "a VM is done", func(v view) bool { return v.count(roster.Done) >= 1 })
+	s.asks("pause", "served/vm08").ends(0)
+	drained := s.signal(syscall.SIGTERM)
+	if drained.ExitStatus() != 0 {
+		t.Errorf("SIGTERM ended the server with %v", drained)
+	}
+	v := r.until("served", "stopped", func(v view) bool { return len(v.vms) == 8 })
+	if n := v.count(roster.Running, roster.Assigned, roster.Failed); n > 0 {
+		t.Errorf("the server ended, and left %s", v)
+	}
+
+	r.lab.SetLimits(lab.Limits{})
+	s = r.serve(s.addr, "--offer", r.vms())
+	r.until("served", "all but the paused one are done", func(v view) bool { return v.count(roster.Done) == 7 })
+	s.asks("resume", "served/vm08").ends(0)
+	follower.ends(0).says("vm01: done", "vm08: done", "8 done")
+	s.asks("plan", "run", file).ends(0)
+	for _, vm := range names(8) {
+		r.published(r.vms(), vm, "raw", 1)
+	}
+	r.onlyPublished(r.vms(), names(8)...)
+	r.asFound(inventory.PoweredOff, names(8)...)
+	r.publishedOnce(r.until("served", "ended", func(v view) bool { return v.plan.State == roster.PlanEnded }), r.state())
+}
+
+// Where a server has the state directory, plan run hands the plan over to it, and ends with it.
+func TestPlanRunBesideAServer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, many(3))
+	r.serve("127.0.0.1:0", "--offer", r.vms())
+	r.run("plan", "run", r.all("beside")).ends(0).says("The decamp that works here carries it out", "3 done")
+	for _, vm := range names(3) {
+		r.published(r.vms(), vm, "raw", 1)
+	}
+}

@@ -1,0 +1,59 @@
+// Package program has what tests of the real decamp binary share: how it is built, and how
+// what it published is compared with a lab's disks.
+package program
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+)
+
+// Main builds decamp, says where it is in binary, runs the tests and returns their exit code.
+// The binary goes with them.
+func Main(m *testing.M, binary *string) int {
+	// Tests that run under nohup, as some CI does, ignore SIGHUP, and what they start
+	// inherits that. A signal that is taken is given to children with its default action.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	dir, err := os.MkdirTemp("", "decamp-built-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	*binary = filepath.Join(dir, "decamp")
+	build := exec.Command("go", "build", "-o", *binary, "github.com/decamp/decamp/cmd/decamp")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build decamp:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+// Wide lets so many tests run at a time, for packages whose tests mostly wait: for a host that
+// is slow on purpose, a checkpoint, a retry. Go's default, the number of processors, leaves those
+// idle. It is to be called before Main; -parallel on the command line counts more.
+func Wide(tests int) {
+	const name = "test.parallel"
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
+	if !given {
+		_ = flag.Set(name, strconv.Itoa(tests)) // a number it takes
+	}
+}
+
+// Requires skips the test where a tool is missing. scripts/setup.sh installs it, and
+// scripts/test.sh lets nothing be skipped.
+func Requires(t *testing.T, tool string) {
+	t.Helper()
+	if _, err := exec.LookPath(tool); err != nil {
+		t.Skipf("%s is not installed: scripts/setup.sh test", tool)
+	}
+}
