@@ -36,6 +36,14 @@ test-kills: ## kill the landing server KILLS (1000) times in every way
 	@scripts/setup.sh test
 	KILLS=$(KILLS) $(GO) test -timeout 60m -count 1 -v -run 'Killed|PowerCut|GoesAway' ./test/nfs | grep -vE '^ *(=== |--- PASS: .*/|kill_test.go)'
 
+# Plans of 200 VMs whose server and workers are killed at random, one after the other. The seed of a
+# failure is told: DECAMP_SEED=N repeats it.
+DECAMP_CHAOS ?= 1h
+.PHONY: test-chaos
+test-chaos: ## kill server and workers of 200-VM plans for DECAMP_CHAOS (1h)
+	@scripts/setup.sh test
+	DECAMP_CHAOS=$(DECAMP_CHAOS) $(GO) test -timeout 24h -count 1 -v -run TestChaos ./test/fleet
+
 .PHONY: test-race
 test-race: ## all tests under the race detector (needs a C compiler)
 	@scripts/setup.sh test

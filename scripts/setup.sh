@@ -15,9 +15,10 @@ demo='qemu-system-x86 qemu-utils ovmf seabios e2fsprogs fdisk dosfstools mtools
       grub-common grub-pc-bin grub-efi-amd64-bin'
 # Judges of what decamp writes, builds and serves: curl, cpio, blkid, libvirt's schema of a
 # domain, libnfs, QEMU's driver for nfs://, a server for the emulated host to mount, OpenSSH,
-# and ESXi's shell.
+# ESXi's shell, the database that several machines meet in, a browser, and what schemathesis
+# is installed with.
 test='curl cpio util-linux libxml2-utils libvirt0 libnfs-utils qemu-block-extra nfs-ganesha nfs-ganesha-vfs rpcbind iproute2
-      openssh-client busybox-static'
+      openssh-client busybox-static postgresql chromium python3-venv'
 # What fio is built with: Debian's own has no engine for NFS.
 fio='gcc libc6-dev make patch libnfs-dev pkgconf'
 # A libvirt that the slow tests start by hand (Debian may start its service too), and
@@ -147,6 +148,21 @@ build_fio() {
 	mv "$new" build/fio # at once: another run may have been first, and use it
 }
 
+# The release of schemathesis that fuzzes the server's API from its own document.
+schemathesis_release=4.32.5
+
+# install_schemathesis puts schemathesis and what it needs into build/schemathesis.
+install_schemathesis() {
+	program=build/schemathesis/bin/schemathesis
+	[ "$(cat build/schemathesis/release 2>/dev/null)" != "$schemathesis_release" ] || [ ! -x "$program" ] || return 0
+	echo "setup: installing schemathesis $schemathesis_release" >&2
+	rm -rf build/schemathesis
+	/usr/bin/python3 -m venv build/schemathesis >"$tmp/log" 2>&1 || fail_with_log "could not make a folder for schemathesis"
+	build/schemathesis/bin/pip install -q --disable-pip-version-check "schemathesis==$schemathesis_release" >"$tmp/log" 2>&1 ||
+		fail_with_log "could not install schemathesis $schemathesis_release"
+	echo "$schemathesis_release" >build/schemathesis/release # last: another run may have been cut off
+}
+
 [ $# -gt 0 ] || set -- test
 for group in "$@"; do
 	case $group in
@@ -160,5 +176,8 @@ trap 'rm -rf "$tmp"' EXIT
 install_packages "$@"
 fetch_kernel
 case " $* " in
-*" test "* | *" slow "*) build_fio ;;
+*" test "* | *" slow "*)
+	build_fio
+	install_schemathesis
+	;;
 esac

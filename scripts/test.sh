@@ -6,6 +6,10 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p build
 
+# What is compiled for the demo's binary and the guests serves the tests, too: with other flags
+# the standard library and all that is imported would be compiled once more.
+export GOFLAGS="${GOFLAGS:-} -trimpath"
+
 fail() {
 	echo "test: $*" >&2
 	exit 1
