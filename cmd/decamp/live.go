@@ -103,10 +103,12 @@ func (p planned) Frozen(ctx context.Context, vm inventory.MoRef, name string) (i
 
 // Thaw is part of migrate.Live.
 func (p planned) Thaw(ctx context.Context, vm inventory.MoRef, name string) error {
+	id := p.record(vm, name).ID()
 	if err := p.hands.dropSnapshot(ctx, vm, name); err != nil {
+		p.store.Release(id)
 		return err
 	}
-	return p.store.Remove(p.record(vm, name).ID())
+	return p.store.Remove(id)
 }
 
 func (p planned) record(vm inventory.MoRef, name string) leftover.Record {

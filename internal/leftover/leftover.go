@@ -91,8 +91,9 @@ type Store struct {
 	owner string
 	gone  func(owner string) bool
 
-	mu   sync.Mutex
-	used map[ID]bool // what this process changed and did not put back
+	mu      sync.Mutex
+	used    map[ID]bool          // what this process changed, and did not put back or give up
+	undoing map[ID]chan struct{} // what it puts back; closed when that is over
 }
 
 // NewStore returns the store in the state directory dir, which need not exist.
@@ -107,6 +108,16 @@ func Folder(dir string) Keeper { return folder(filepath.Join(dir, "leftovers")) 
 // the record stays as it is, but is ours now.
 func (s *Store) Add(r Record) (ID, error) {
 	id := r.ID()
+	before := s.use(id, true) // from here on nobody else puts it back
+	if err := s.claim(id, r); err != nil {
+		s.use(id, before)
+		return "", err
+	}
+	return id, nil
+}
+
+// claim writes r, unless it is on record as ours.
+func (s *Store) claim(id ID, r Record) error {
 	before, err := s.read(id)
 	if err == nil {
 		r = before
@@ -117,13 +128,12 @@ func (s *Store) Add(r Record) (ID, error) {
 	}
 	switch {
 	case fault.Is(err, fault.Unreachable), fault.Is(err, fault.Full):
-		return "", fmt.Errorf("record %s, so that nothing was changed on the host: %w", r.Text, err)
+		return fmt.Errorf("record %s, so that nothing was changed on the host: %w", r.Text, err)
 	case err != nil:
-		return "", fault.New(fault.Denied, "record %s: %w", r.Text, err).
+		return fault.New(fault.Denied, "record %s: %w", r.Text, err).
 			WithHint("nothing was changed on the host; make room in the state directory, or name another with --state DIR")
 	}
-	s.use(id, true)
-	return id, nil
+	return nil
 }
 
 func (s *Store) write(id ID, r Record) error {
@@ -220,27 +230,36 @@ func (s *Store) PutBack(ctx context.Context, server string, undo map[Kind]Undo) 
 	list, err := s.List()
 	errs := []error{err}
 	for _, r := range slices.Backward(list) {
-		if r.Server != server || !s.abandoned(r) {
+		if r.Server != server {
 			continue
 		}
-		if err := s.putBack(ctx, r, undo[r.Kind]); err != nil {
+		was, err := s.putBack(ctx, r, undo[r.Kind])
+		if err != nil {
 			errs = append(errs, err)
-			continue
 		}
-		done = append(done, r)
+		if was {
+			done = append(done, r)
+		}
 	}
 	return done, errors.Join(errs...)
 }
 
-func (s *Store) putBack(ctx context.Context, r Record, undo Undo) error {
+// putBack undoes one change, unless it is in use.
+func (s *Store) putBack(ctx context.Context, r Record, undo Undo) (was bool, err error) {
+	over, free := s.take(r)
+	if !free {
+		return false, nil
+	}
+	defer over()
 	if undo == nil {
-		return fault.New(fault.Unsupported, "host %s still has %s, and this decamp does not know how to take it back", r.Host, r.Text).
+		return false, fault.New(fault.Unsupported, "host %s still has %s, and this decamp does not know how to take it back", r.Host, r.Text).
 			WithHint("use the decamp that made it, or a newer one")
 	}
 	if err := undo(ctx, r); err != nil {
-		return Stays(r, err)
+		return false, Stays(r, err)
 	}
-	return s.Remove(r.ID())
+	err = s.Remove(r.ID())
+	return err == nil, err
 }
 
 // Stays is the error for a change that could not be put back, and why.

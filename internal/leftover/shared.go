@@ -12,36 +12,61 @@ import (
 // reports whether one of them will not put back its own: it is nil where only owner's are to be.
 //
 // PutBack leaves alone what is in use: what others that are not gone changed, and what this process
-// did itself.
+// did itself and has not given up (Release).
 func NewShared(k Keeper, owner string, gone func(owner string) bool) *Store {
 	if gone == nil {
 		gone = func(string) bool { return false }
 	}
-	return &Store{keeper: k, patience: patience, owner: owner, gone: gone, used: map[ID]bool{}}
+	return &Store{keeper: k, patience: patience, owner: owner, gone: gone, used: map[ID]bool{}, undoing: map[ID]chan struct{}{}}
 }
 
-// abandoned reports whether nobody uses what r tells of.
-func (s *Store) abandoned(r Record) bool {
+// Release says that this process is done with a change, but could not put it back. It stays on
+// record, and is PutBack's from now on.
+func (s *Store) Release(id ID) { s.use(id, false) }
+
+// take reports whether nobody uses what r tells of. It is the caller's to undo until done is called.
+func (s *Store) take(r Record) (done func(), free bool) {
 	if s.owner == "" {
-		return true // the state folder's lock says so
+		return func() {}, true // the state folder's lock says so
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.used[r.ID()] && (r.Owner == "" || r.Owner == s.owner || s.gone(r.Owner))
+	id := r.ID()
+	free = !s.used[id] && s.undoing[id] == nil && (r.Owner == "" || r.Owner == s.owner || s.gone(r.Owner))
+	if !free {
+		return nil, false
+	}
+	over := make(chan struct{})
+	s.undoing[id] = over
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.undoing, id)
+		close(over)
+	}, true
 }
 
-// use marks what this process changes, or does not any more.
-func (s *Store) use(id ID, on bool) {
+// use marks what this process changes, or does not any more, and returns what was marked before.
+// What is being undone is over by then: a record that goes after the host was changed once more
+// would hide that.
+func (s *Store) use(id ID, on bool) (before bool) {
 	if s.owner == "" {
-		return
+		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for over := s.undoing[id]; on && over != nil; over = s.undoing[id] {
+		s.mu.Unlock()
+		<-over
+		s.mu.Lock()
+	}
+	before = s.used[id]
 	if on {
 		s.used[id] = true
 	} else {
 		delete(s.used, id)
 	}
+	return before
 }
 
 const (

@@ -3,6 +3,7 @@ package leftover
 import (
 	"context"
 	"maps"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -93,6 +94,41 @@ func TestWhatIsInUseIsNotPutBack(t *testing.T) {
 	}
 	if got := a.texts(t); got != "" {
 		t.Errorf("on record: %s", got)
+	}
+}
+
+// A datastore that a host would not give back is put back later by the same process, which lives on.
+func TestWhatIsGivenUpIsPutBackByTheSameProcess(t *testing.T) {
+	s := NewShared(newDatabase(), "a", nil)
+	add(t, s, "x")
+	s.Release(mounted("esx1:443", "x").ID())
+	if got := s.texts(t); got == "" {
+		t.Error("what is given up is on record no more")
+	}
+	if got := undone(t, s); got != "x" {
+		t.Errorf("put back %q", got)
+	}
+}
+
+// What is mounted anew while the old one is put back would lose its record otherwise.
+func TestWhatIsPutBackIsWaitedForByWhoDoesItAgain(t *testing.T) {
+	db := newDatabase()
+	add(t, NewShared(db, "a", nil), "x")
+	s, added := NewShared(db, "a", nil), make(chan error, 1)
+	_, err := s.PutBack(t.Context(), "esx1:443", map[Kind]Undo{NFSDatastore: func(context.Context, Record) error {
+		go func() {
+			_, err := s.Add(mounted("esx1:443", "x"))
+			added <- err
+		}()
+		for range 1000 { // it gets as far as it can
+			runtime.Gosched()
+		}
+		return nil
+	}})
+	must(t, err)
+	must(t, <-added)
+	if got := s.texts(t); got == "" {
+		t.Error("it is mounted and not on record")
 	}
 }
 

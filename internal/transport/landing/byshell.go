@@ -48,10 +48,11 @@ func (w WithShell) UnmountNAS(ctx context.Context, host inventory.MoRef, n esx.N
 	return sh.UnmountNAS(ctx, n)
 }
 
-// remember records a copy, so that it is ended if this run is killed.
-func (s *SSH) remember(host inventory.MoRef, job string, c esx.DiskCopy) (forget func() error, err error) {
+// remember records a copy, so that it is ended if this run is killed. Over says whether it is
+// gone from the host; what is not stays on record.
+func (s *SSH) remember(host inventory.MoRef, job string, c esx.DiskCopy) (over func(gone bool) error, err error) {
 	if s.Leftovers == nil {
-		return func() error { return nil }, nil
+		return func(bool) error { return nil }, nil
 	}
 	id, err := s.Leftovers.Add(leftover.Record{
 		Kind: leftover.ShellJob, Server: s.Server, Host: host,
@@ -61,7 +62,13 @@ func (s *SSH) remember(host inventory.MoRef, job string, c esx.DiskCopy) (forget
 		ByHand: "kill -9 $(cat " + shell.DefaultJobs + "/" + job + "/child)",
 		Since:  time.Now(),
 	})
-	return func() error { return s.Leftovers.Remove(id) }, err
+	return func(gone bool) error {
+		if !gone {
+			s.Leftovers.Release(id)
+			return nil
+		}
+		return s.Leftovers.Remove(id)
+	}, err
 }
 
 // RecordedJob returns the name of the job of a record.

@@ -75,20 +75,16 @@ func (s *SSH) CopyDisk(ctx context.Context, host inventory.MoRef, c esx.DiskCopy
 		return err
 	}
 	name := shell.JobName("clone", c.To.Datastore, c.From.Datastore, c.From.File)
-	forget, err := s.remember(host, name, c)
+	over, err := s.remember(host, name, c)
 	if err != nil {
 		return err
 	}
 	began()
 	err = sh.CloneDisk(ctx, shell.Clone{Name: name, From: shell.VolumePath(c.From), To: shell.VolumePath(c.To), Progress: c.Progress})
-	if s.gone(ctx, sh, name, err) {
-		err = errors.Join(err, forget())
-	}
-	return err
+	return errors.Join(err, over(s.gone(ctx, sh, name, err)))
 }
 
-// gone reports whether a copy that returned err has ended for certain. One that has not
-// stays on record.
+// gone reports whether a copy that returned err has ended for certain.
 func (s *SSH) gone(ctx context.Context, sh *shell.Shell, name string, err error) bool {
 	if err == nil {
 		return true

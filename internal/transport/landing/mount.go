@@ -127,7 +127,11 @@ func (t *Transport) forget(m mount) error {
 // stays says that a datastore could not be unmounted. A disk that landed is none the worse
 // for it, so where it is on record the owner is told, and it is no error.
 func (t *Transport) stays(m mount, why error) error {
-	err := leftover.Stays(t.record(m.host, m.nas), why)
+	r := t.record(m.host, m.nas)
+	err := leftover.Stays(r, why)
+	if t.opts.Leftovers != nil {
+		t.opts.Leftovers.Release(r.ID())
+	}
 	if t.opts.Leftovers == nil || t.opts.Stays == nil {
 		return err
 	}
