@@ -25,6 +25,7 @@ var tiers = [][]string{
 	{"transport", "target"},
 	{"migrate", "mount"},
 	{"preflight"},
+	{"doctor"},
 	{"fleet"},
 	{"server"},
 }
