@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/vmware/govmomi/vim25/mo"
@@ -196,9 +197,18 @@ func taskDone(info types.TaskInfo) (bool, error) {
 		if info.Error == nil || info.Error.Fault == nil {
 			return false, errors.New("the task ended with an error it does not name")
 		}
-		return false, fmt.Errorf("%s: %w", info.Error.LocalizedMessage, soap.WrapVimFault(info.Error.Fault))
+		return false, fmt.Errorf("%s: %w", toldOf(info.Error), soap.WrapVimFault(info.Error.Fault))
 	}
 	return false, nil
+}
+
+// toldOf is what a host says of a task's error. Why a change of a VM failed may be in the fault alone.
+func toldOf(e *types.LocalizedMethodFault) string {
+	f, is := e.Fault.(*types.GenericVmConfigFault)
+	if is && f.Reason != "" && !strings.Contains(e.LocalizedMessage, f.Reason) {
+		return f.Reason
+	}
+	return e.LocalizedMessage
 }
 
 // poll calls done until it says so or wait has passed, soon at first and then less often. Polling survives a session that
