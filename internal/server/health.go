@@ -33,7 +33,7 @@ func (s *Server) ready(ctx context.Context) error {
 	defer cancel()
 	if _, err := s.local.Now(ctx); err != nil {
 		s.log.Warn("not ready", "err", err)
-		return fault.New(fault.Unreachable, "the database does not answer").WithHint("the server's log has the reason; plans go on when it is back")
+		return errAway
 	}
 	return nil
 }

@@ -298,7 +298,7 @@ func (h *hub) await(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(knownTime):
-		return fault.New(fault.Unreachable, "the database does not answer").WithHint("come again in a while; plans go on when it is back")
+		return errAway
 	}
 }
 

@@ -57,11 +57,19 @@ var kinds = map[int]fault.Kind{
 	http.StatusRequestEntityTooLarge: fault.Invalid,
 }
 
+// errAway is what clients are told of a database that is out of reach, the only thing that requests
+// ask: where it is, and who asks it, is for those who read the server's log.
+var errAway = fault.New(fault.Unreachable, "the database does not answer").
+	WithHint("come again in a while: plans go on when it is back; the server's log has the reason")
+
 // problemOf makes a Problem of an error.
 func problemOf(err error) *Problem {
 	var p *Problem
 	if errors.As(err, &p) {
 		return p
+	}
+	if fault.Is(err, fault.Unreachable) {
+		err = errAway
 	}
 	kind := fault.KindOf(err)
 	p = newProblem(statuses[kind], err.Error())

@@ -1,7 +1,9 @@
 package fleet
 
 import (
+	"crypto/tls"
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,4 +108,42 @@ func TestPlanRunBesideAServer(t *testing.T) {
 	for _, vm := range names(3) {
 		r.published(r.vms(), vm, "raw", 1)
 	}
+}
+
+// The database of a server is stopped and comes back: the server says that it is not ready, its
+// clients are told why or wait, and those that follow a plan follow it to its end.
+func TestServerOutlivesItsDatabase(t *testing.T) {
+	t.Parallel()
+	r, db := newFleet(t, slow(6))
+	a := r.worker("a", r.vms())
+	s := r.serve("127.0.0.1:0")
+	s.asks("plan", "run", r.all("kept"), "--detach").ends(0)
+	follower := start(t, r.command(append([]string{"watch", "kept"}, s.flags()...)...))
+	follower.says(follower.errs, "begins")
+	r.sent(4 << 20)
+	db.Stop()
+	eventually(t, "it says that it is not ready", func() bool { return s.answers("/readyz") == http.StatusServiceUnavailable })
+	if got := s.answers("/healthz"); got != http.StatusOK {
+		t.Errorf("without its database the server is not well: %d", got)
+	}
+	s.asks("pause", "kept").ends(5).says("the database does not answer", "Remedy: ")
+	db.Restart()
+	eventually(t, "it is ready again", func() bool { return s.answers("/readyz") == http.StatusOK })
+	s.asks("status", "kept").ends(0).says("6 VMs")
+	r.lab.SetLimits(lab.Limits{})
+	follower.ends(0).says("vm01: done", "6 done")
+	r.allIsHere("kept", r.vms(), 6, a.state)
+}
+
+// answers is the status of what needs no token; 0 if nobody answers.
+func (s *serving) answers(path string) int {
+	s.r.t.Helper()
+	// whoever answers at this address is the server: the test is about how it is
+	c := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	a, err := c.Get("https://" + s.addr + path)
+	if err != nil {
+		return 0
+	}
+	must(s.r.t, a.Body.Close())
+	return a.StatusCode
 }
