@@ -26,9 +26,15 @@ published measurements that the model is fitted to; a rate of your own is better
 The steps are an order: each is the change that gives most once those above it were made. What
 a step is predicted to give is between the two rates shown; they are as far apart as the model
 is from the measured pairs of that change, which are printed below. It knows no other load.
+
+With PLAN it says what limits that plan now, as its transfers measure it: which part of the
+time each part was busy, and how many times as fast it could be at most until the next one
+limits. PLAN is looked for in the state directory, in the database of --db, or at the server of
+--server.
 `
 
 const adviseExamples = `
+decamp advise wave-1
 decamp advise --source hdd --dest nvme --nic 1g --nfs sync
 decamp advise --source ssd --dest nvme --what-if nic=10g --what-if nic=25g --allocated 2T
 decamp advise --source 900MiB/s --dest hdd --nic 10g --prices prices.json
@@ -45,12 +51,20 @@ type adviseOptions struct {
 }
 
 func newAdvise(a *app) *cobra.Command {
-	o := adviseOptions{allocated: 19 << 30}
+	o, m := adviseOptions{allocated: 19 << 30}, meetingFlags{}
 	cmd := &cobra.Command{
-		Use: "advise", Short: "Say what limits a copy, and what to change first", Long: text(adviseHelp), Example: text(adviseExamples),
-		Args:        takes(),
-		Annotations: exits(exit{fault.NotFound, "a file that was named is not there"}),
-		RunE:        func(*cobra.Command, []string) error { return a.advise(o) },
+		Use: "advise [PLAN]", Short: "Say what limits a copy, and what to change first", Long: text(adviseHelp), Example: text(adviseExamples),
+		Args: cobra.MaximumNArgs(1),
+		Annotations: exits(exit{fault.NotFound, "no such plan, or a file that was named is not there"},
+			exit{fault.Conflict, "nothing of the plan moves that could be measured"},
+			exit{fault.Unreachable, "the server or the database cannot be reached"}),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return a.adviseLive(cmd.Context(), m, args[0])
+			}
+			return a.advise(o)
+		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -63,6 +77,7 @@ func newAdvise(a *app) *cobra.Command {
 	f.Var(&o.allocated, "allocated", "bytes to move, for the times")
 	f.StringVar(&o.prices, "prices", "", `FILE with what changes cost: {"nic=25g": 420}`)
 	f.StringVar(&o.rows, "rows", "", "FILE with rows of your own (JSON), which the model is fitted to beside the published ones")
+	m.register(cmd)
 	return cmd
 }
 

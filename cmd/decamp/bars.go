@@ -10,6 +10,7 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
+	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 )
@@ -34,8 +35,8 @@ type bar struct {
 // stages is one run's pipeline.
 type stages struct {
 	*mpb.Bar
-	step    atomic.Value // string: the step under way
-	outlook atomic.Value // string: what a cutover now would mean; empty unless a warm run waits
+	step atomic.Value // string: the step under way
+	more atomic.Value // string: what limits the step, or, where a warm run waits, what a cutover now would mean
 }
 
 func newBars(s *screen, names runNames) *bars {
@@ -58,6 +59,7 @@ func (b *bars) event(e plan.Event) {
 	case plan.Progressed:
 		if e.Bytes != nil {
 			b.bar(e).set(*e.Bytes)
+			b.limit(e.Run)
 		}
 		return
 	case plan.DiskDone:
@@ -74,15 +76,15 @@ func (b *bars) event(e plan.Event) {
 func (b *bars) enter(e plan.Event) {
 	if s := b.stages[e.Run]; s != nil {
 		s.step.Store(e.Step)
-		s.outlook.Store("")
+		s.more.Store("")
 		return
 	}
 	s, prefix := &stages{}, b.names.prefix(e)
 	s.step.Store(e.Step)
-	s.outlook.Store("")
+	s.more.Store("")
 	s.Bar = b.pool.New(0, mpb.NopStyle(), mpb.BarPriority(-1),
 		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string {
-			return prefix + pipeline(s.step.Load().(string)) + s.outlook.Load().(string)
+			return prefix + pipeline(s.step.Load().(string)) + s.more.Load().(string)
 		})))
 	b.stages[e.Run] = s
 }
@@ -90,7 +92,20 @@ func (b *bars) enter(e plan.Event) {
 // project shows what a cutover now would mean.
 func (b *bars) project(e plan.Event) {
 	if s := b.stages[e.Run]; s != nil && e.Outlook != nil {
-		s.outlook.Store("; " + outlookWords(*e.Outlook))
+		s.more.Store("; " + outlookWords(*e.Outlook))
+	}
+}
+
+// limit shows what limits the run.
+func (b *bars) limit(run plan.ID) {
+	var busy bottleneck.Mean
+	for d, bar := range b.byDisk {
+		if d.run == run {
+			busy.Add(bar.bytes.Busy, bar.bytes.Rate) // only set changes them, and events come one at a time
+		}
+	}
+	if s, limit := b.stages[run], busy.Busy().Limit(); s != nil && limit.What != "" {
+		s.more.Store("; " + limit.String())
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
@@ -64,7 +65,7 @@ func (dr *drive) event(e plan.Event) {
 // stand says that what moved until now does not any more.
 func (dr *drive) stand() {
 	if dr.last.Rate > 0 {
-		dr.last.Rate = 0
+		dr.last.Rate, dr.last.Busy = 0, bottleneck.Busy{}
 		dr.to.Progress(dr.last)
 	}
 }
@@ -73,11 +74,14 @@ func (dr *drive) tell() {
 	p := &dr.last
 	p.Key, p.Total, p.Done, p.Rate = dr.row.Key, dr.row.Bytes, 0, 0
 	total := int64(0)
+	var busy bottleneck.Mean
 	for _, b := range dr.disks {
 		total += b.Total
 		p.Done += b.Done + b.Skipped
 		p.Rate += b.Rate
+		busy.Add(b.Busy, b.Rate)
 	}
+	p.Busy = busy.Busy()
 	p.Total = max(total, p.Done)
 	dr.to.Progress(*p)
 }

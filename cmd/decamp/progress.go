@@ -83,7 +83,7 @@ type lines struct {
 func (l *lines) event(e plan.Event) {
 	if e.Kind == plan.Progressed && e.Bytes != nil {
 		if due(l.last, e, 10*time.Second) {
-			fmt.Fprintf(l.w, "%s  %s: %s\n", l.names.prefix(e), label(e, " disk"), state(*e.Bytes))
+			fmt.Fprintf(l.w, "%s  %s: %s\n", l.names.prefix(e), label(e, " disk"), state(*e.Bytes)+limitedBy(*e.Bytes))
 		}
 		return
 	}
@@ -111,6 +111,14 @@ func state(b plan.Bytes) string {
 		s += fmt.Sprintf(", %s, %s left", rate(b.Rate, time.Second), duration(left))
 	}
 	return s
+}
+
+// limitedBy is "; limited by the source …", if that is known.
+func limitedBy(b plan.Bytes) string {
+	if limit := b.Busy.Limit(); limit.What != "" {
+		return "; " + limit.String()
+	}
+	return ""
 }
 
 // outlookWords is "212 MiB changed since, 3 MB/s; cut over now: out for 41s, its boot not counted".

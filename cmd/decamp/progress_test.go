@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/test/pty"
@@ -19,8 +20,11 @@ func someRun() []plan.Event {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	tick := func(d time.Duration) time.Time { at = at.Add(d); return at }
 	moved := func(step string, after time.Duration, done, rate int64) plan.Event {
-		return plan.Event{Time: tick(after), Kind: plan.Progressed, Step: step, Disk: 2000,
-			Bytes: &plan.Bytes{Total: 8 << 30, Skipped: 1 << 30, Done: done, Rate: rate}}
+		b := &plan.Bytes{Total: 8 << 30, Skipped: 1 << 30, Done: done, Rate: rate}
+		if rate > 0 {
+			b.Busy = bottleneck.Busy{Source: 0.97, Target: 0.4}
+		}
+		return plan.Event{Time: tick(after), Kind: plan.Progressed, Step: step, Disk: 2000, Bytes: b}
 	}
 	return []plan.Event{
 		{Time: tick(0), Kind: plan.RunBegan, Run: "web01-3f9a1c"},
@@ -97,7 +101,7 @@ func TestProgressAsBars(t *testing.T) {
 	}
 	p.Sees("62 %")
 	p.Sees("left")
-	mustContain(t, p.Seen(), "powering off", "[copy] -> detect -> convert -> verify -> commit", "copy 2000")
+	mustContain(t, p.Seen(), "powering off", "[copy] -> detect -> convert -> verify -> commit; limited by the source", "copy 2000")
 	for _, e := range someRun()[9:] {
 		b.event(e)
 	}

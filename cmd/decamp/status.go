@@ -234,6 +234,9 @@ func writeFar(a *app, s fleet.Status) {
 		fmt.Fprintf(a.out, ", %s left at this rate", longTime(s.Left))
 	}
 	fmt.Fprintln(a.out)
+	if s.Limit.What != "" {
+		fmt.Fprintln(a.out, s.Limit)
+	}
 }
 
 // longTime is a time that may be days: nobody plans by its seconds.

@@ -188,9 +188,16 @@ func (w *watcher) tellSum(p roster.Plan, progress []roster.Progress) {
 	defer w.mu.Unlock()
 	n := p.Counts
 	if w.a.json {
-		_ = w.a.print(map[string]any{"counts": n, "rate": rateOf(progress, p.Name)})
+		sum := map[string]any{"counts": n, "rate": rateOf(progress, p.Name)}
+		if limit := roster.BusyOf(progress).Limit(); limit.What != "" {
+			sum["limit"] = limit
+		}
+		_ = w.a.print(sum)
 		return
 	}
 	fmt.Fprintf(w.a.err, "%s: %d of %s done, %d under way, %d wait, %d failed, %s\n", p.Name, n[roster.Done], count(total(n), "VM"),
 		underWay(n), waiting(n), n[roster.Failed], rate(rateOf(progress, p.Name), time.Second))
+	if limit := roster.BusyOf(progress).Limit(); limit.What != "" {
+		fmt.Fprintf(w.a.err, "%s: %s\n", p.Name, limit)
+	}
 }

@@ -97,17 +97,23 @@ type Progress struct {
 	Skipped int64 `json:"skipped"` // safe before this Copy began
 	Read    int64 `json:"read"`    // asked of the source
 	Written int64 `json:"written"` // given to Target.WriteAt
+	Times
 }
 
-// Result is what happened, in numbers that tell which end was slow.
+// Times is where the time of a copy's workers went, added up: it tells which end is slow.
+type Times struct {
+	ReadTime   time.Duration `json:"readTime"`   // readers waiting for the source
+	PaceWait   time.Duration `json:"paceWait"`   // readers waiting for Options.Pace
+	HashTime   time.Duration `json:"hashTime"`   // readers checking for zeros and hashing
+	WindowWait time.Duration `json:"windowWait"` // readers waiting for an empty window, or to hand on a full one: the target is slow
+	WriteTime  time.Duration `json:"writeTime"`  // writers waiting for the target
+	Writers    int           `json:"writers"`    // at once
+}
+
+// Result is what happened.
 type Result struct {
 	Progress
 	Elapsed     time.Duration `json:"elapsed"`
-	ReadTime    time.Duration `json:"readTime"`         // readers waiting for the source, added up
-	PaceWait    time.Duration `json:"paceWait"`         // readers waiting for Options.Pace, added up
-	HashTime    time.Duration `json:"hashTime"`         // readers checking for zeros and hashing
-	WindowWait  time.Duration `json:"windowWait"`       // readers waiting for an empty window: the target is slow
-	WriteTime   time.Duration `json:"writeTime"`        // writers waiting for the target, added up
 	Checkpoints int           `json:"checkpoints"`      // times the image was synced
 	SyncTime    time.Duration `json:"syncTime"`         // spent in those syncs
 	Rotten      int64         `json:"rotten,omitempty"` // chunks that Patch found the image to hold no longer
@@ -174,7 +180,7 @@ func newCopier(size int64, from disk.Hints, dst disk.Target, o Options) *copier 
 	}
 	c := &copier{Options: o, size: size, dst: dst, began: o.Now()}
 	c.windows = newWindowPool(windowsOf(size, o), o.Window)
-	c.ledger = newLedger(o, dst, size)
+	c.ledger = newLedger(o, dst, size, &c.times)
 	return c
 }
 
@@ -203,9 +209,6 @@ func (c *copier) finish(ctx context.Context, err error) (Result, error) {
 	err = errors.Join(err, c.ledger.checkpoint(last))
 	res := c.ledger.result()
 	res.Elapsed = c.Now().Sub(c.began)
-	res.ReadTime, res.HashTime = c.times.read.Duration(), c.times.hash.Duration()
-	res.PaceWait = c.times.pace.Duration()
-	res.WindowWait, res.WriteTime = c.times.wait.Duration(), c.times.write.Duration()
 	if err == nil && res.Done+res.Skipped != res.Size {
 		err = fmt.Errorf("copied %d and skipped %d of %d bytes", res.Done, res.Skipped, res.Size)
 	}
@@ -214,6 +217,10 @@ func (c *copier) finish(ctx context.Context, err error) (Result, error) {
 
 // times adds up where the workers spent their time.
 type times struct{ pace, read, hash, wait, write stopwatch }
+
+func (t *times) soFar(writers int) Times {
+	return Times{t.read.Duration(), t.pace.Duration(), t.hash.Duration(), t.wait.Duration(), t.write.Duration(), writers}
+}
 
 // stopwatch adds up durations from many goroutines.
 type stopwatch struct{ ns atomic.Int64 }

@@ -14,8 +14,9 @@ import (
 
 // ledger keeps what is held and turns it into what is safe.
 type ledger struct {
-	o   Options
-	dst disk.Target
+	o     Options
+	dst   disk.Target
+	times *times
 
 	read, written atomic.Int64 // bytes asked of the source, given to the target
 
@@ -30,8 +31,8 @@ type ledger struct {
 	syncTime time.Duration
 }
 
-func newLedger(o Options, dst disk.Target, size int64) *ledger {
-	return &ledger{o: o, dst: dst, synced: o.Now(), total: Progress{Size: size}}
+func newLedger(o Options, dst disk.Target, size int64, t *times) *ledger {
+	return &ledger{o: o, dst: dst, times: t, synced: o.Now(), total: Progress{Size: size}}
 }
 
 // skip books n bytes that were safe before.
@@ -73,6 +74,7 @@ func (l *ledger) book(w *window, parts []disk.Range) bool {
 func (l *ledger) progress() Progress {
 	p := l.total
 	p.Read, p.Written = l.read.Load(), l.written.Load()
+	p.Times = l.times.soFar(l.o.Writers)
 	return p
 }
 

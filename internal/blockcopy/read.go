@@ -51,7 +51,7 @@ func (c *copier) readSpan(ctx context.Context, s span, filled chan<- *window) er
 			return err
 		}
 		c.inspect(w)
-		if err := send(ctx, filled, w); err != nil {
+		if err := c.deliver(ctx, filled, w); err != nil {
 			c.windows.put(w)
 			return err
 		}
@@ -72,6 +72,12 @@ func (c *copier) pace(ctx context.Context, n int64) error {
 func (c *copier) take(ctx context.Context, r disk.Range) (*window, error) {
 	defer c.times.wait.since(time.Now())
 	return c.windows.take(ctx, r)
+}
+
+// deliver gives a full window to the writers.
+func (c *copier) deliver(ctx context.Context, filled chan<- *window, w *window) error {
+	defer c.times.wait.since(time.Now())
+	return send(ctx, filled, w)
 }
 
 // A pass reads the data of one span from front to back.

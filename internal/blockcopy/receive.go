@@ -172,7 +172,7 @@ func (c *copier) fillPart(ctx context.Context, p disk.Part, filled chan<- *windo
 	}
 	c.ledger.read.Add(w.Len)
 	c.inspect(w)
-	if err := send(ctx, filled, w); err != nil {
+	if err := c.deliver(ctx, filled, w); err != nil {
 		c.windows.put(w)
 		return err
 	}

@@ -4,18 +4,23 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/roster"
 )
 
 // Status is how a plan goes.
 type Status struct {
-	Plan     roster.Plan   `json:"plan"` // without Text
-	Total    int64         `json:"total"`
-	Done     int64         `json:"done"`          // bytes
-	Rate     int64         `json:"rate"`          // bytes a second, of all that is under way
-	Left     time.Duration `json:"left,omitzero"` // at this rate; 0: nobody knows
-	VMs      []VMStatus    `json:"vms"`           // in the order of the plan
-	Breakers []Breaker     `json:"breakers,omitempty"`
+	Plan  roster.Plan   `json:"plan"` // without Text
+	Total int64         `json:"total"`
+	Done  int64         `json:"done"`          // bytes
+	Rate  int64         `json:"rate"`          // bytes a second, of all that is under way
+	Left  time.Duration `json:"left,omitzero"` // at this rate; 0: nobody knows
+
+	Busy  bottleneck.Busy  `json:"busy,omitzero"`  // of what is under way
+	Limit bottleneck.Limit `json:"limit,omitzero"` // what limits that
+
+	VMs      []VMStatus `json:"vms"` // in the order of the plan
+	Breakers []Breaker  `json:"breakers,omitempty"`
 }
 
 // VMStatus is how a VM goes.
@@ -31,6 +36,8 @@ func StatusOf(p roster.Plan, vms []roster.VM, progress []roster.Progress, b Boar
 	p.Text = ""
 	s := Status{Plan: p, Breakers: b.Breakers, VMs: []VMStatus{}}
 	s.fill(vms, progress, waits(b, p.Name))
+	s.Busy = roster.BusyOf(progress)
+	s.Limit = s.Busy.Limit()
 	return s
 }
 

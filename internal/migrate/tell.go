@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
@@ -116,8 +117,9 @@ type meter struct {
 }
 
 type reading struct {
-	at   time.Time
-	done int64
+	at    time.Time
+	done  int64
+	times blockcopy.Times
 }
 
 const (
@@ -128,12 +130,14 @@ const (
 func (r *Run) meter(key int32) *meter { return &meter{r: r, key: key} }
 
 func (m *meter) copying(p blockcopy.Progress) {
-	m.show(plan.Bytes{Total: p.Size, Done: p.Done, Skipped: p.Skipped, Read: p.Read, Zero: max(p.Done-p.Written, 0)})
+	m.show(plan.Bytes{Total: p.Size, Done: p.Done, Skipped: p.Skipped, Read: p.Read, Zero: max(p.Done-p.Written, 0)}, p.Times)
 }
 
-func (m *meter) verifying(done, size int64) { m.show(plan.Bytes{Total: size, Done: done, Read: done}) }
+func (m *meter) verifying(done, size int64) {
+	m.show(plan.Bytes{Total: size, Done: done, Read: done}, blockcopy.Times{})
+}
 
-func (m *meter) show(b plan.Bytes) {
+func (m *meter) show(b plan.Bytes, t blockcopy.Times) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.r.opts.Now()
@@ -142,19 +146,33 @@ func (m *meter) show(b plan.Bytes) {
 		return
 	}
 	m.told = now
-	b.Rate = m.rate(reading{now, b.Done})
+	b.Rate, b.Busy = m.lately(reading{now, b.Done, t})
 	m.r.tell(plan.Event{Kind: plan.Progressed, Disk: m.key, Bytes: &b})
 }
 
-// rate is over the readings of the last meterWindow, in bytes per second.
-func (m *meter) rate(now reading) int64 {
+// lately is over the readings of the last meterWindow: bytes per second, and what was busy.
+func (m *meter) lately(now reading) (rate int64, busy bottleneck.Busy) {
 	m.past = append(m.past, now)
 	for len(m.past) > 2 && now.at.Sub(m.past[1].at) >= meterWindow {
 		m.past = m.past[1:]
 	}
 	first := m.past[0]
-	if d := now.at.Sub(first.at); d > 0 {
-		return int64(float64(now.done-first.done) / d.Seconds())
+	d := now.at.Sub(first.at)
+	if d <= 0 {
+		return 0, busy
 	}
-	return 0
+	return int64(float64(now.done-first.done) / d.Seconds()), busyOf(first.times, now.times, d)
+}
+
+// busyOf says what kept a copy's readers, and what its writers, within d. It is zero where nobody
+// reads, such as where the host writes.
+func busyOf(was, is blockcopy.Times, d time.Duration) (busy bottleneck.Busy) {
+	source, budget := float64(is.ReadTime-was.ReadTime), float64(is.PaceWait-was.PaceWait)
+	processor, target := float64(is.HashTime-was.HashTime), float64(is.WindowWait-was.WindowWait)
+	readers := source + budget + processor + target
+	if readers <= 0 || is.Writers == 0 {
+		return busy
+	}
+	writers := float64(is.WriteTime-was.WriteTime) / (float64(is.Writers) * float64(d))
+	return bottleneck.Busy{Source: source / readers, Budget: budget / readers, Processor: processor / readers, Target: min(max(target/readers, writers), 1)}
 }

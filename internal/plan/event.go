@@ -3,6 +3,7 @@ package plan
 import (
 	"time"
 
+	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 )
@@ -65,6 +66,8 @@ type Bytes struct {
 	Read    int64 `json:"read"`    // asked of the source, or of the image by verify
 	Zero    int64 `json:"zero"`    // done without being read: known or found to be zeros
 	Rate    int64 `json:"rate"`    // Done and Skipped per second, lately
+
+	Busy bottleneck.Busy `json:"busy,omitzero"` // lately
 }
 
 // Failure is an error as it is shown and journaled.

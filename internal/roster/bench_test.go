@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/decamp/decamp/internal/bottleneck"
 )
 
 func benchBoth(b *testing.B, bench func(*testing.B, *place)) {
@@ -60,7 +62,7 @@ func BenchmarkReport(b *testing.B) {
 		f, claims := full(b, p)
 		told := make([]Progress, len(claims))
 		for i, c := range claims {
-			told[i] = Progress{Key: c.Key, Total: 1 << 40, Done: 1 << 39, Rate: 300 << 20, Limit: "source"}
+			told[i] = Progress{Key: c.Key, Total: 1 << 40, Done: 1 << 39, Rate: 300 << 20, Busy: bottleneck.Busy{Source: 1}}
 		}
 		for b.Loop() {
 			must(b, f.Report(b.Context(), f.workers["w1"], told))

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -160,7 +161,7 @@ func TestProgressIsOfWhoDrives(t *testing.T) {
 		f := newFleet(t, p.open(), 3)
 		f.run(1, "w1")
 		claim := f.run(2, "w2")
-		told := Progress{Key: key(1), Total: 100, Done: 42, Rate: 7, Round: 2, Outage: time.Second, Dirty: 3, Limit: "source"}
+		told := Progress{Key: key(1), Total: 100, Done: 42, Rate: 7, Round: 2, Outage: time.Second, Dirty: 3, Busy: bottleneck.Busy{Source: 1, Target: 0.25}}
 		must(t, f.Report(ctx, f.workers["w1"], []Progress{told, {Key: key(2), Done: 1}, {Key: key(9)}}))
 		all := ok(f.Progress(ctx, "p"))(t)
 		if len(all) != 1 || all[0].At.IsZero() {

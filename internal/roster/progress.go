@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"time"
+
+	"github.com/decamp/decamp/internal/bottleneck"
 )
 
 // Report notes how far a worker's VMs are: it is no revision. Those that are another's by now,
@@ -65,4 +67,13 @@ func (r *Roster) Progress(ctx context.Context, plan string) ([]Progress, error) 
 		return err
 	})
 	return all, err
+}
+
+// BusyOf is what transfers were busy with lately, each counted by its rate.
+func BusyOf(all []Progress) bottleneck.Busy {
+	var m bottleneck.Mean
+	for _, p := range all {
+		m.Add(p.Busy, p.Rate)
+	}
+	return m.Busy()
 }

@@ -3,6 +3,8 @@ package roster
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/decamp/decamp/internal/bottleneck"
 )
 
 // Key names a VM of a plan.
@@ -87,7 +89,8 @@ type Progress struct {
 	Round  int           `json:"round,omitempty"`  // of a warm run
 	Outage time.Duration `json:"outage,omitempty"` // projected, of a warm run
 	Dirty  int64         `json:"dirty,omitempty"`  // bytes a second that the guest changes
-	Limit  string        `json:"limit,omitempty"`  // what bounds it now: source, target, processor, budget
 	At     time.Time     `json:"at"`               // by the database's clock
 	Silent bool          `json:"silent,omitempty"` // nothing was told since At, for silentAfter or longer: Rate is 0
+
+	Busy bottleneck.Busy `json:"busy,omitzero"` // what was, lately
 }

@@ -41,21 +41,21 @@ func (s *Server) fleetNow(b *beside) fleetNow {
 	}
 	slices.SortStableFunc(now.Others, func(a, b Resource) int { return cmp.Compare(b.Waiting, a.Waiting) })
 	now.Others = now.Others[:min(len(now.Others), mostOthers)]
-	now.Bottleneck = bottleneck(b)
+	now.Bottleneck = limits(b)
 	return now
 }
 
 // mostBreakers bounds what is told of sources and hosts that nothing is begun at.
 const mostBreakers = 3
 
-// bottleneck says what bounds the fleet: what is held, what most bytes wait for, and what most VMs wait for.
-func bottleneck(b *beside) string {
+// limits says what bounds the fleet: what is held, what most bytes wait for, and what most VMs wait for.
+func limits(b *beside) string {
 	var said []string
 	for _, held := range b.board.Breakers[:min(len(b.board.Breakers), mostBreakers)] {
 		said = append(said, held.Sentence)
 	}
-	if limit, part := bound(b.progress); limit != "" {
-		said = append(said, fmt.Sprintf("%d %% of what moves is as fast as the %s", part, limit))
+	if limit := roster.BusyOf(b.progress).Limit(); limit.What != "" {
+		said = append(said, limit.String())
 	}
 	if r, ok := crowded(b.board.Resources); ok {
 		said = append(said, fmt.Sprintf("%s: %d of %d in use, %d VMs wait", readable(r.Name), r.Used, r.Capacity, r.Waiting))
@@ -80,26 +80,6 @@ func common(waiting []Waiting) string {
 		return ""
 	}
 	return fmt.Sprintf("%d VMs wait: %s", counts[most], most)
-}
-
-// bound returns what most of the bytes that move are bounded by, in percent.
-func bound(progress []roster.Progress) (limit string, percent int64) {
-	rates, all := map[string]int64{}, int64(0)
-	for _, p := range progress {
-		if p.Limit != "" {
-			rates[p.Limit] += p.Rate
-		}
-		all += p.Rate
-	}
-	for l, rate := range rates {
-		if rate > rates[limit] || rate == rates[limit] && l < limit {
-			limit = l
-		}
-	}
-	if all == 0 || rates[limit] == 0 {
-		return "", 0
-	}
-	return limit, rates[limit] * 100 / all
 }
 
 // crowded returns the resource that most VMs wait for, if it has nothing left.

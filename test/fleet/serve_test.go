@@ -121,6 +121,10 @@ func TestServerOutlivesItsDatabase(t *testing.T) {
 	follower := start(t, r.command(append([]string{"watch", "kept"}, s.flags()...)...))
 	follower.says(follower.errs, "begins")
 	r.sent(4 << 20)
+	eventually(t, "what limits is said", func() bool {
+		return strings.Contains(s.asks("status", "kept").ends(0).stdout, "limited by the source")
+	})
+	s.asks("advise", "kept").ends(0).says("limited by the source", "PART", "- source: ")
 	db.Stop()
 	eventually(t, "it says that it is not ready", func() bool { return s.answers("/readyz") == http.StatusServiceUnavailable })
 	if got := s.answers("/healthz"); got != http.StatusOK {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/server"
 )
@@ -185,7 +186,7 @@ func (f *Fleet) Run(ctx context.Context, plan string, first, last int) ([]roster
 func (f *Fleet) Report(ctx context.Context, claims []roster.Claim, part int64) error {
 	var all []roster.Progress
 	for _, c := range claims {
-		all = append(all, roster.Progress{Key: c.Key, Total: Size, Done: part * Size / 100, Rate: 100e6, Limit: "source"})
+		all = append(all, roster.Progress{Key: c.Key, Total: Size, Done: part * Size / 100, Rate: 100e6, Busy: bottleneck.Busy{Source: 1, Target: 0.5}})
 	}
 	return f.Roster.Report(ctx, f.worker, all)
 }
