@@ -30,6 +30,7 @@ type mover struct {
 	leftovers *leftover.Store
 	offers    map[string]string // storages behind this worker's folders
 	pacer     *pacer
+	tidier    *tidier
 
 	mu      sync.Mutex
 	sources map[string]*planSource   // by plan
@@ -66,12 +67,13 @@ func (a *app) openMover(ctx context.Context, url string, w roster.Worker, r *ros
 	if err := m.engine.Launch(); err != nil {
 		return nil, errors.Join(err, m.engine.Close())
 	}
-	m.pacer = newPacer(m, w.Name)
+	m.pacer, m.tidier = newPacer(m, w.Name), newTidier(m)
 	return m, nil
 }
 
 // Close ends the sessions and gives the state directory up. Nothing is under way any more.
 func (m *mover) Close() error {
+	m.tidier.close()
 	m.pacer.close()
 	errs := []error{m.engine.Close()}
 	for _, s := range m.sources {

@@ -32,6 +32,7 @@ type planSource struct {
 	users      int         // moves and the like that are under way
 	resting    *time.Timer // until it rests; nil: it was never left
 	tidying    sync.WaitGroup
+	tidies     bool                           // it is under way
 	hurry      context.CancelFunc             // ends the tidying; nil before there is any
 	transports map[string]transport.Transport // by the options that they are made with
 }
@@ -132,19 +133,28 @@ const (
 
 // tidy puts back what earlier runs left, beside what is moved meanwhile: a host that is busy with
 // it would hold up all of its VMs. What is in use is left alone.
+// The caller has mu.
 func (s *planSource) tidy() {
-	if s.hurry != nil {
-		s.hurry()
+	if s.tidies {
+		return // it comes to what is left now, too
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s.hurry = cancel
+	s.hurry, s.tidies = cancel, true
 	s.tidying.Go(func() {
+		defer s.tidied()
 		for pause := tidyAgain; s.a.tidy(ctx, s.shells); pause = min(2*pause, tidySeldom) {
 			if transport.Sleep(ctx, pause) != nil {
 				return
 			}
 		}
 	})
+}
+
+func (s *planSource) tidied() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hurry()
+	s.tidies = false
 }
 
 func (s *planSource) logIn(ctx context.Context) error {
@@ -166,6 +176,15 @@ func (s *planSource) look(ctx context.Context, l login) error {
 
 // Close logs out.
 func (s *planSource) Close() error {
+	s.end()
+	s.tidying.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return errors.Join(s.endTransports(), s.planWorks.Close())
+}
+
+// end has nothing begin any more, and the tidying end.
+func (s *planSource) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.resting != nil {
@@ -175,8 +194,6 @@ func (s *planSource) Close() error {
 	if s.hurry != nil {
 		s.hurry()
 	}
-	s.tidying.Wait()
-	return errors.Join(s.endTransports(), s.planWorks.Close())
 }
 
 // optionsFor says how the plan moves a VM of its: as its entry says, or as the defaults do.

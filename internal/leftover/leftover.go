@@ -157,8 +157,12 @@ func (s *Store) Remove(id ID) error {
 // by where it is, and stay.
 func (s *Store) List() ([]Record, error) {
 	all, err := s.all()
-	errs := []error{err}
-	var list []Record
+	list, unread := s.parseAll(all)
+	return list, errors.Join(err, unread)
+}
+
+func (s *Store) parseAll(all map[ID][]byte) (list []Record, err error) {
+	var errs []error
 	for id, doc := range all {
 		r, err := s.parse(id, doc)
 		if err != nil {

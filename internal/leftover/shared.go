@@ -2,6 +2,8 @@ package leftover
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -24,17 +26,35 @@ func NewShared(k Keeper, owner string, gone func(owner string) bool) *Store {
 // record, and is PutBack's from now on.
 func (s *Store) Release(id ID) { s.use(id, false) }
 
+// Abandoned returns the servers of which something is on record that PutBack would undo. It does not
+// wait for a database that is out of reach.
+func (s *Store) Abandoned(ctx context.Context) ([]string, error) {
+	all, err := s.keeper.All(ctx)
+	list, unread := s.parseAll(all)
+	err = errors.Join(err, unread)
+	var servers []string
+	for _, r := range list {
+		if s.owner == "" || s.free(r) {
+			servers = append(servers, r.Server)
+		}
+	}
+	slices.Sort(servers)
+	return slices.Compact(servers), err
+}
+
 // take reports whether nobody uses what r tells of. It is the caller's to undo until done is called.
 func (s *Store) take(r Record) (done func(), free bool) {
 	if s.owner == "" {
 		return func() {}, true // the state folder's lock says so
 	}
+	if !s.free(r) {
+		return nil, false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := r.ID()
-	free = !s.used[id] && s.undoing[id] == nil && (r.Owner == "" || r.Owner == s.owner || s.gone(r.Owner))
-	if !free {
-		return nil, false
+	if s.used[id] || s.undoing[id] != nil {
+		return nil, false // meanwhile
 	}
 	over := make(chan struct{})
 	s.undoing[id] = over
@@ -44,6 +64,16 @@ func (s *Store) take(r Record) (done func(), free bool) {
 		delete(s.undoing, id)
 		close(over)
 	}, true
+}
+
+// free reports whether nobody uses what r tells of. It may ask the database who is gone.
+func (s *Store) free(r Record) bool {
+	if r.Owner != "" && r.Owner != s.owner && !s.gone(r.Owner) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.used[r.ID()] && s.undoing[r.ID()] == nil
 }
 
 // use marks what this process changes, or does not any more, and returns what was marked before.

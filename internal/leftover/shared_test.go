@@ -101,7 +101,13 @@ func TestWhatIsInUseIsNotPutBack(t *testing.T) {
 func TestWhatIsGivenUpIsPutBackByTheSameProcess(t *testing.T) {
 	s := NewShared(newDatabase(), "a", nil)
 	add(t, s, "x")
+	if servers, err := s.Abandoned(t.Context()); len(servers) > 0 || err != nil {
+		t.Errorf("abandoned while it is in use: %v, %v", servers, err)
+	}
 	s.Release(mounted("esx1:443", "x").ID())
+	if servers, err := s.Abandoned(t.Context()); len(servers) != 1 || servers[0] != "esx1:443" || err != nil {
+		t.Errorf("abandoned: %v, %v", servers, err)
+	}
 	if got := s.texts(t); got == "" {
 		t.Error("what is given up is on record no more")
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,6 +85,11 @@ func newChaos(t *testing.T, rnd *rand.Rand, x extent) *chaos {
 	cfg.NFS.Portmap = freePort(t)
 	cfg.Limits.DatastoreRate, cfg.NFC.HostRate = x.rate, x.rate
 	c := &chaos{rig: newRig(t, cfg), rnd: rnd, cfg: cfg, extent: x}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("hosts have %v\n%s", c.lab.Mounts(), c.logged("datastore", "leftover", "left", "plan"))
+		}
+	})
 	c.landed = filepath.Join(c.dir, "landed")
 	must(t, os.Mkdir(c.landed, 0o700))
 	c.write("ssh-port", ssh)
@@ -112,6 +118,22 @@ func (c *chaos) file() string {
 		fmt.Fprintf(&b, "  - {vm: %s%s}\n", vm.Name, c.options(kindsOf(i)))
 	}
 	return c.plan("chaos", b.String())
+}
+
+// logged are the lines of all logs that have one of these words.
+func (c *chaos) logged(words ...string) string {
+	var b strings.Builder
+	logs, _ := filepath.Glob(filepath.Join(c.dir, "*.log")) // the pattern is right
+	for _, log := range logs {
+		text, err := os.ReadFile(log)
+		must(c.t, err)
+		for line := range strings.Lines(string(text)) {
+			if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(line, w) }) {
+				b.WriteString(filepath.Base(log) + ": " + line)
+			}
+		}
+	}
+	return b.String()
 }
 
 func (c *chaos) options(k kinds) (s string) {

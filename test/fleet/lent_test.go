@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"syscall"
 	"testing"
 
 	"github.com/decamp/decamp/internal/roster"
@@ -22,6 +23,35 @@ func TestServerGivesBackWhatHostsLent(t *testing.T) {
 		t.Error("the datastore of the landing is gone with its last VM: the next one has to mount it again")
 	}
 	eventually(t, "what hosts lent is given back", func() bool { return len(r.lab.Mounts()) == 0 })
+	if status := s.stops(); status != 0 {
+		t.Errorf("the server ended with %d", status)
+	}
+}
+
+// A server is killed with its plan's last VM, and the next one finds nothing to do: what hosts lent
+// is given back all the same.
+func TestNextServerGivesBackWhatHostsLent(t *testing.T) {
+	t.Parallel()
+	cfg := many(2)
+	cfg.NFS.Portmap = freePort(t)
+	r := newRig(t, cfg)
+	serve := func() *process {
+		return r.begin("serve", "--listen", "127.0.0.1:0", "--name", "server", "--offer", r.vms())
+	}
+	s := serve()
+	r.until("", "a server is there", func(view) bool { return true })
+	r.submits(r.plan("lent", fmt.Sprintf("defaults: {to: [dir:%s], transport: landing, landing: {memory: 64M, listen: %q, portmap: %q}}\nselect: name ~ *\n",
+		r.vms(), freePort(t), cfg.NFS.Portmap)))
+	r.until("lent", "ends", func(v view) bool { return v.plan.State == roster.PlanEnded })
+	s.signal(syscall.SIGKILL)
+	if len(r.lab.Mounts()) == 0 {
+		t.Fatal("nothing is left: there is nothing to test")
+	}
+	s = serve()
+	s.says(s.errs, "it is taken off")
+	if left := r.lab.Mounts(); len(left) > 0 {
+		t.Errorf("a host still has %v", left)
+	}
 	if status := s.stops(); status != 0 {
 		t.Errorf("the server ended with %d", status)
 	}
