@@ -308,28 +308,24 @@ func (c *chaos) clean() {
 // Processes are killed at random moments for as long as a plan takes, plan after plan: every VM
 // ends right, none twice, and nothing of ours is left on the source.
 func TestChaos(t *testing.T) {
-	rnd := seeded(t)
+	t.Parallel()
 	x := extentOf(t)
 	end := time.Now().Add(x.plans)
-	for round := 1; ; round++ {
-		for i, who := range []func(*chaos){(*chaos).machines, (*chaos).alone} {
-			if i == 1 && os.Getenv("DECAMP_CHAOS") == "" {
-				continue // a lone server that is killed amid landings may leave a datastore mounted: by make test-chaos only until it is mended
-			}
-			t.Run(fmt.Sprintf("%s-%d", []string{"machines", "alone"}[i], round), func(t *testing.T) {
-				c := newChaos(t, rnd, x)
-				began := time.Now()
-				who(c)
-				c.run()
-				c.right(c.ends())
-				t.Logf("%d VMs in %v", x.size, time.Since(began).Round(time.Second))
-			})
-			if t.Failed() {
-				return
-			}
-		}
-		if !time.Now().Before(end) {
-			return
-		}
+	for round := 1; round == 1 || time.Now().Before(end) && !t.Failed(); round++ {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			t.Run("machines", func(t *testing.T) { x.carriedOut(t, (*chaos).machines) })
+			t.Run("alone", func(t *testing.T) { x.carriedOut(t, (*chaos).alone) })
+		})
 	}
+}
+
+// carriedOut has a plan carried out by such processes.
+func (x extent) carriedOut(t *testing.T, by func(*chaos)) {
+	t.Parallel()
+	c := newChaos(t, seeded(t), x)
+	began := time.Now()
+	by(c)
+	c.run()
+	c.right(c.ends())
+	t.Logf("%d VMs in %v", x.size, time.Since(began).Round(time.Second))
 }
