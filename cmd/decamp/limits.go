@@ -19,7 +19,7 @@ for what is under way; it stands above what plans say, until --unset takes it ba
 
 Of a NAME that ends in /rate the value is bytes a second of all transfers that it is of, such
 as 50M, and 0 lets nothing through; of others it is a number, and 0 lets nothing begin. A host
-that is a source itself goes by its name in the source's URL.
+that is a source itself goes by its name in the source's URL, its datastores as NAME@HOST.
 
   host:NAME/vms, host:NAME/disks, host:NAME/nfc   of one ESXi host, or of each one: host:*/vms
   datastore:NAME/vms, source:HOST:PORT/vms        of one datastore, one ESXi or vCenter

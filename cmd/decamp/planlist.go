@@ -123,7 +123,7 @@ func (l *lister) row(m planfile.Move) roster.VM {
 	l.seq++
 	row := roster.VM{
 		Key: roster.Key{Plan: l.plan, VM: string(vm.Ref)}, Name: vm.Name, Seq: l.seq, State: roster.Queued, Asks: roster.First,
-		Source: fleet.Endpoint(l.source.url), Host: hostOf(l.source.url, vm), Datastore: vm.VMX.Datastore,
+		Source: fleet.Endpoint(l.source.url), Host: hostOf(l.source.url, vm), Datastore: datastoreOf(l.source.url, vm),
 		Warm: m.Options.Mode == planfile.Warmly, Priority: m.Options.Priority, Disks: len(vm.Disks), Line: m.Pos.Line,
 	}
 	row.Bytes = vm.Used
@@ -142,6 +142,15 @@ func hostOf(source *url.URL, vm *inventory.VM) string {
 		return vm.HostName
 	}
 	return strings.TrimSuffix(fleet.Endpoint(source), ":443")
+}
+
+// datastoreOf names a VM's datastore among those of all sources. That of a host that is logged in to
+// itself has the host in its name: nearly every ESXi has a datastore1.
+func datastoreOf(source *url.URL, vm *inventory.VM) string {
+	if source.Scheme == "vcenter" {
+		return vm.VMX.Datastore
+	}
+	return vm.VMX.Datastore + "@" + hostOf(source, vm)
 }
 
 // missing are the rows of what the plan names and the source does not have.

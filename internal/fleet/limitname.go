@@ -24,5 +24,5 @@ func CheckLimit(name string) error {
 		return nil
 	}
 	return fault.New(fault.Invalid, "%q is nothing that has a limit", name).
-		WithHint("host:NAME/vms, /disks, /nfc or /rate; datastore:NAME/vms; source:HOST:PORT, target:dir:/FOLDER or worker:NAME with /vms or /rate; plan:NAME/rate; fleet:all/rate")
+		WithHint("host:NAME/vms, /disks, /nfc or /rate; datastore:NAME/vms (NAME@HOST of an ESXi that is logged in to itself); source:HOST:PORT, target:dir:/FOLDER or worker:NAME with /vms or /rate; plan:NAME/rate; fleet:all/rate")
 }

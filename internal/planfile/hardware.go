@@ -17,7 +17,7 @@ import (
 type Hardware struct {
 	Version    int             `yaml:"version" required:"true" min:"1" max:"1" doc:"of this format: 1"`
 	Hosts      map[string]Rate `yaml:"hosts" doc:"what each ESXi host gives to all that read from it; \"*\" is every other host"`
-	Datastores map[string]Rate `yaml:"datastores" doc:"what each datastore gives; \"*\" is every other one"`
+	Datastores map[string]Rate `yaml:"datastores" doc:"what each datastore gives, NAME@HOST of an ESXi that is a source itself; \"*\" is every other one"`
 	Link       Rate            `yaml:"link" doc:"what all transfers have together: the network, or the storage here"`
 	VM         Rate            `yaml:"vm" doc:"the most that one VM's transfer has"`
 	Disk       Rate            `yaml:"disk" doc:"the most that one disk has"`
