@@ -134,6 +134,27 @@ func TestRealGanesha(t *testing.T) {
 	}
 }
 
+// What nfs-ganesha does not tell, clocks may: it was edited since it was started.
+func TestGaneshaThatWasEditedSince(t *testing.T) {
+	const boot, ticks = 1_700_000_000, 360_000 // an hour after
+	started := time.Unix(boot+3600, 0)
+	for edited, want := range map[time.Time]doctor.Status{started.Add(-time.Minute): doctor.OK, started.Add(time.Minute): doctor.Advice} {
+		e := &examiner{}
+		see := eyes{fstest.MapFS{
+			"etc/ganesha/ganesha.conf": {Data: []byte("%include more"), ModTime: started.Add(-time.Hour)},
+			"etc/ganesha/more":         {Data: []byte("EXPORT { Path = /a; Access_Type = RW; }"), ModTime: edited},
+			"proc/9/comm":              {Data: []byte("ganesha.nfsd\n")},
+			"proc/9/stat":              {Data: fmt.Appendf(nil, "9 (ganesha.nfsd) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 %d 0 0", ticks)},
+			"proc/stat":                {Data: fmt.Appendf(nil, "cpu 1 2\nbtime %d\nprocesses 3\n", boot)},
+		}}
+		s := Options{Portmap: mapper(t)}.ganesha(t.Context(), see)
+		s.Live, s.LiveFrom = []Export{{Path: "/a"}}, "its list"
+		if found := e.reloaded(t.Context(), s); len(found) != 1 || found[0].Status != want {
+			t.Errorf("started %v, edited %v: %+v", s.started, edited, found)
+		}
+	}
+}
+
 func statusOf(found []doctor.Finding, code string) string {
 	for _, f := range found {
 		if f.Code == code {

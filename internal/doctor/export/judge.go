@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/decamp/decamp/internal/doctor"
 )
@@ -65,7 +66,21 @@ func (e *examiner) reloaded(_ context.Context, s *Server) (found []doctor.Findin
 			add(l, doctor.Warning, "it is exported and in no file: taken out and not reloaded, or exported by hand until the next reload")
 		}
 	}
+	if len(found) == 0 && s.Paths && !s.started.IsZero() && s.edited.After(s.started) {
+		return []doctor.Finding{s.maybeEdited()}
+	}
 	return orOK(found, s.Name, "what is exported is what the files say")
+}
+
+// maybeEdited is for a server that does not tell its rules: the folders are right, and a squash
+// that was edited would look the same.
+func (s *Server) maybeEdited() doctor.Finding {
+	const clock = time.DateTime
+	return doctor.Finding{
+		On: s.Name, Status: doctor.Advice, Want: "a reload after each edit", Remedy: s.reload,
+		Seen: fmt.Sprintf("edited %s, after the server was started %s: it tells its folders and not its rules, so whether it was reloaded since cannot be seen",
+			s.edited.Format(clock), s.started.Format(clock)),
+	}
 }
 
 func orOK(found []doctor.Finding, on, seen string) []doctor.Finding {

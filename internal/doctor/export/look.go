@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Where things are, below the root.
@@ -116,21 +117,57 @@ func (s *Server) readLive(ctx context.Context, see eyes, exportfs func(context.C
 	}
 }
 
-// process reports whether one of that name runs.
-func (e eyes) process(name string) bool {
+// process finds one of that name that runs, and returns its folder in /proc.
+func (e eyes) process(name string) (dir string, runs bool) {
 	entries, err := fs.ReadDir(e.root, "proc")
-	return err == nil && slices.ContainsFunc(entries, func(p fs.DirEntry) bool {
+	if err != nil {
+		return "", false
+	}
+	for _, p := range entries {
 		if p.Name()[0] < '1' || p.Name()[0] > '9' {
-			return false
+			continue
 		}
-		comm, _ := e.text("proc/" + p.Name() + "/comm")
-		return strings.TrimSpace(comm) == name
-	})
+		dir := "proc/" + p.Name()
+		if comm, _ := e.text(dir + "/comm"); strings.TrimSpace(comm) == name {
+			return dir, true
+		}
+	}
+	return "", false
+}
+
+// started returns when a process was, to the second; zero where /proc does not tell (proc(5)).
+func (e eyes) started(dir string) time.Time {
+	const afterName, perSecond = 22 - 3, 100 // the field, counted from behind the name; USER_HZ
+	stat, _ := e.text(dir + "/stat")
+	_, rest, _ := strings.Cut(stat, ") ")
+	fields := strings.Fields(rest)
+	all, _ := e.text("proc/stat")
+	_, boot, _ := strings.Cut(all, "\nbtime ")
+	boot, _, _ = strings.Cut(boot, "\n")
+	if len(fields) <= afterName {
+		return time.Time{}
+	}
+	ticks, err := strconv.ParseInt(fields[afterName], 10, 64)
+	at, errBoot := strconv.ParseInt(boot, 10, 64)
+	if err != nil || errBoot != nil {
+		return time.Time{}
+	}
+	return time.Unix(at+ticks/perSecond, 0)
+}
+
+// edited returns when the newest of some files was changed.
+func (e eyes) edited(names []string) (newest time.Time) {
+	for _, name := range names {
+		if info, err := fs.Stat(e.root, strings.TrimPrefix(name, "/")); err == nil && info.ModTime().After(newest) {
+			newest = info.ModTime()
+		}
+	}
+	return newest
 }
 
 // ganesha looks at nfs-ganesha. What it exports it tells to who asks for a list.
 func (o Options) ganesha(ctx context.Context, see eyes) *Server {
-	runs := see.process("ganesha.nfsd")
+	process, runs := see.process("ganesha.nfsd")
 	text, _ := see.text(ganeshaFile)
 	g := ParseGanesha(text, "/"+ganeshaFile, see.include)
 	s := &Server{
@@ -141,6 +178,7 @@ func (o Options) ganesha(ctx context.Context, see eyes) *Server {
 	if !runs {
 		return s
 	}
+	s.started, s.edited = see.started(process), see.edited(append(files(s), "/"+ganeshaFile))
 	if live, err := o.listed(ctx); err == nil {
 		s.Live, s.LiveFrom = live, "its list of exports"
 	}

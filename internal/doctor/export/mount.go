@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/fault"
 )
 
 // mounted compares the hosts' datastores with the exports.
@@ -33,7 +34,7 @@ func (e *examiner) mountsOf(ctx context.Context, s *Server, h Host, mounts []Mou
 		return slices.ContainsFunc(folders, func(f string) bool { return path == f || strings.HasPrefix(path, strings.TrimSuffix(f, "/")+"/") })
 	}
 	add := func(m string) string {
-		return fmt.Sprintf("esxcli storage nfs add -H %s -s '%s' -v '%s'", e.facing(h.Addr), folders[0], m)
+		return fmt.Sprintf("esxcli storage nfs add -H %s -s %s -v %s", e.facing(h.Addr), fault.Quote(folders[0]), fault.Quote(m))
 	}
 	var elsewhere []string
 	for _, m := range mounts {
@@ -46,7 +47,7 @@ func (e *examiner) mountsOf(ctx context.Context, s *Server, h Host, mounts []Mou
 		default:
 			found = append(found, doctor.Finding{
 				On: "host " + h.Name, Status: doctor.Failure, Seen: fmt.Sprintf("its datastore %s is %s, which is not exported", m.Datastore, at),
-				Want: "a mount of " + strings.Join(folders, " or "), Remedy: fmt.Sprintf("esxcli storage nfs remove -v '%s' && %s", m.Datastore, add(m.Datastore)),
+				Want: "a mount of " + strings.Join(folders, " or "), Remedy: fmt.Sprintf("esxcli storage nfs remove -v %s && %s", fault.Quote(m.Datastore), add(m.Datastore)),
 			})
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/fault"
 )
 
 // admitted looks for an export that lets each host in.
@@ -104,7 +105,7 @@ func (e *examiner) root(_ context.Context, s *Server) []doctor.Finding {
 		case x.Rules.Anon != "":
 			return doctor.Finding{
 				Status: doctor.Advice, Seen: fmt.Sprintf("%s: root of a host is user %s here", x.At, x.Rules.Anon),
-				Want: "a folder that this user owns", Remedy: fmt.Sprintf("chown %s '%s'", x.Rules.Anon, x.Path),
+				Want: "a folder that this user owns", Remedy: fmt.Sprintf("chown %s %s", x.Rules.Anon, fault.Quote(x.Path)),
 			}
 		}
 		return doctor.Finding{

@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
 )
 
 // editing is how a server's files are put right: with all that ESXi needs at once, so that one
@@ -49,7 +51,7 @@ func (s *Server) exporting(e Export, more []Client) string {
 	}
 	var lines []string
 	for _, c := range more {
-		lines = append(lines, fmt.Sprintf("exportfs -o %s '%s:%s'", e.options(e.Rules.fit()), c, e.Path))
+		lines = append(lines, fmt.Sprintf("exportfs -o %s %s", e.options(e.Rules.fit()), fault.Quote(string(c)+":"+e.Path)))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -65,7 +67,7 @@ func sharing(e Export, more []Client) string {
 		}
 		words += ",rw=@" + string(c)
 	}
-	return fmt.Sprintf(`zfs set sharenfs='%s' "$(zfs list -Ho name '%s')"`, words, e.Path)
+	return fmt.Sprintf(`zfs set sharenfs='%s' "$(zfs list -Ho name %s)"`, words, fault.Quote(e.Path))
 }
 
 // editLine writes the line anew that e is on.

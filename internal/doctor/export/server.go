@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 )
 
 // A Server is one NFS server of this machine, as it is written and as it runs.
@@ -24,6 +25,10 @@ type Server struct {
 	// Ordered says that of several clients that a host is, the first one's rules hold, and
 	// not the most exact one's.
 	Ordered bool
+
+	// Where Paths: when the server was started, and when its files were last edited. Zero is
+	// that it is not known.
+	started, edited time.Time
 
 	concern []Export // those of all that matter here
 
