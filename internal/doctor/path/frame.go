@@ -61,7 +61,11 @@ func newPinger(to netip.Addr) (*pinger, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	const tick = 20_000 // microseconds between looks at the clock
+	const (
+		tick   = 20_000  // microseconds between looks at the clock
+		buffer = 1 << 20 // bytes: all answers may come at once
+	)
+	_ = unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, buffer) // what has no room is sent again
 	err = errors.Join(
 		unix.SetsockoptInt(p.fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE),
 		unix.SetsockoptInt(p.fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1),

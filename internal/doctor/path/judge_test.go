@@ -87,6 +87,16 @@ func TestAdviceRestsOnRows(t *testing.T) {
 	}
 }
 
+// To this machine itself there is neither a cable nor a frame.
+func TestLoopbackIsNoNetwork(t *testing.T) {
+	found := doctor.Examine(t.Context(), Checks(Options{Host: "127.0.0.1", Transport: Landing}), doctor.Options{})
+	for _, f := range found {
+		if f.Code != "path-route" && f.Code != "path-ports" && f.Code != "path-landing" {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
 func TestHostThatIsUnknown(t *testing.T) {
 	found := doctor.Examine(t.Context(), Checks(Options{Host: "host.invalid", Root: fstest.MapFS{}}), doctor.Options{})
 	if len(found) != 1 || found[0].Code != "path-route" || found[0].Status != doctor.Failure || !strings.Contains(found[0].Remedy, "getent hosts host.invalid") {

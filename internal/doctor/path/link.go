@@ -59,8 +59,8 @@ const (
 )
 
 func (e *examiner) link(ctx context.Context) []doctor.Finding {
-	w, err := e.find(ctx)
-	if err != nil {
+	w, out := e.beyond(ctx)
+	if !out {
 		return nil
 	}
 	l := lookLink(e.Root, w.iface.Name, 0)

@@ -18,8 +18,8 @@ import (
 const jumboMTU = 9000
 
 func (e *examiner) frames(ctx context.Context) []doctor.Finding {
-	w, err := e.find(ctx)
-	if err != nil {
+	w, out := e.beyond(ctx)
+	if !out {
 		return nil
 	}
 	f, err := probeFrames(ctx, w.to, w.iface.MTU, e.Wait)
@@ -77,8 +77,8 @@ func list(sizes []int) string {
 // ends compares our MTU with the vmknic's, or where that is not known, with what the host's
 // handshake says.
 func (e *examiner) ends(ctx context.Context) []doctor.Finding {
-	w, err := e.find(ctx)
-	if err != nil {
+	w, out := e.beyond(ctx)
+	if !out {
 		return nil
 	}
 	theirs, by := e.HostMTU, "its vmknic"
@@ -102,8 +102,8 @@ func (e *examiner) ends(ctx context.Context) []doctor.Finding {
 
 // jumbo gives the advice that differs by transport.
 func (e *examiner) jumbo(ctx context.Context) []doctor.Finding {
-	w, err := e.find(ctx)
-	if err != nil || e.Transport == "" {
+	w, out := e.beyond(ctx)
+	if !out || e.Transport == "" {
 		return nil
 	}
 	mtu := w.iface.MTU

@@ -114,6 +114,13 @@ func (e *examiner) find(ctx context.Context) (way, error) {
 	return e.way, e.err
 }
 
+// beyond returns the way, and whether it leaves this machine: the loopback interface has no
+// cables, and an MTU that nothing else has.
+func (e *examiner) beyond(ctx context.Context) (way, bool) {
+	w, err := e.find(ctx)
+	return w, err == nil && w.iface.Flags&net.FlagLoopback == 0
+}
+
 // findWay has the kernel choose an address of ours for packets to the host; none is sent.
 func findWay(ctx context.Context, host string) (w way, err error) {
 	var d net.Dialer

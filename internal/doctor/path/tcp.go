@@ -70,8 +70,8 @@ func (e *examiner) shakeHands(ctx context.Context, w way) int {
 
 // tcp looks at the connections there are; one is made, so that there is one.
 func (e *examiner) tcp(ctx context.Context) []doctor.Finding {
-	w, err := e.find(ctx)
-	if err != nil {
+	w, out := e.beyond(ctx)
+	if !out {
 		return nil
 	}
 	d := net.Dialer{Timeout: dialWait}
