@@ -172,6 +172,13 @@ func TestMemory(t *testing.T) {
 		"sys/fs/cgroup/system.slice/memory.stat":    "anon 5\ninactive_file 2147483648\n",
 		"sys/fs/cgroup/memory.max":                  "max\n",
 	}
+	old := map[string]string{ // version 1, as RHEL 8 has it
+		"proc/self/cgroup": "4:cpuset,memory:/box\n1:cpu:/\n0::/\n",
+		"sys/fs/cgroup/memory/box/memory.limit_in_bytes": "4294967296\n",
+		"sys/fs/cgroup/memory/box/memory.usage_in_bytes": "1073741824\n",
+		"sys/fs/cgroup/memory/memory.limit_in_bytes":     "9223372036854771712\n",
+		"sys/fs/cgroup/memory/memory.usage_in_bytes":     "1\n",
+	}
 	for _, v := range []struct {
 		root         fs.FS
 		tmpfs        int64
@@ -182,6 +189,7 @@ func TestMemory(t *testing.T) {
 		{machine(nil), 32 * gib, doctor.Warning, "32.0 GiB", "--landing tmpfs:31G"},
 		{machine(nil), 40 * gib, doctor.Failure, "32.0 GiB", "--landing tmpfs:31G"},
 		{machine(group), 16 * gib, doctor.Failure, "8.0 GiB of memory can be had (of the control group /system.slice)", "--landing tmpfs:7G"},
+		{machine(old), 8 * gib, doctor.Failure, "3.0 GiB of memory can be had (of the control group /box)", "--landing tmpfs:2G"},
 		{fstest.MapFS{}, gib, doctor.Unknown, "meminfo", "free -g"},
 		{fstest.MapFS{"proc/meminfo": {Data: []byte("MemAvailable: 1000 kB\n")}}, gib, doctor.Failure, "0.0 GiB", "leave --landing tmpfs out"},
 	} {

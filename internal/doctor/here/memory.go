@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -55,12 +56,12 @@ func (e *examiner) available() (n int64, bound string, err error) {
 	}
 	groups, _ := fs.ReadFile(e.Root, "proc/self/cgroup") // none: no bounds
 	for line := range strings.Lines(string(groups)) {
-		group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/")
+		h, group, ok := hierarchyOf(strings.TrimSpace(line))
 		if !ok {
 			continue
 		}
 		for group = path.Clean("/" + group); ; group = path.Dir(group) {
-			if left, ok := e.left(group); ok && left < n {
+			if left, ok := e.left(h, group); ok && left < n {
 				n, bound = left, "of the control group "+group
 			}
 			if group == "/" {
@@ -71,18 +72,39 @@ func (e *examiner) available() (n int64, bound string, err error) {
 	return n, bound, nil
 }
 
-// left is what a control group (version 2) may still take. What it has in page cache it gives
-// back, and is not counted.
-func (e *examiner) left(group string) (int64, bool) {
-	dir := path.Join("sys/fs/cgroup", group)
-	most, ok := e.number(path.Join(dir, "memory.max"))
-	used, okUsed := e.number(path.Join(dir, "memory.current"))
+// A hierarchy is where control groups bound memory, and how their files are named.
+type hierarchy struct{ dir, most, used, cache string }
+
+var (
+	unified  = hierarchy{"sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "}
+	version1 = hierarchy{"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "}
+)
+
+// hierarchyOf reads a line of /proc/self/cgroup, number:controllers:group (cgroups(7)).
+func hierarchyOf(line string) (h hierarchy, group string, ok bool) {
+	_, rest, _ := strings.Cut(line, ":")
+	controllers, group, ok := strings.Cut(rest, ":")
+	switch {
+	case controllers == "":
+		return unified, group, ok
+	case slices.Contains(strings.Split(controllers, ","), "memory"):
+		return version1, group, ok
+	}
+	return hierarchy{}, "", false
+}
+
+// left is what a control group may still take. What it has in page cache it gives back, and is
+// not counted.
+func (e *examiner) left(h hierarchy, group string) (int64, bool) {
+	dir := path.Join(h.dir, group)
+	most, ok := e.number(path.Join(dir, h.most))
+	used, okUsed := e.number(path.Join(dir, h.used))
 	if !ok || !okUsed {
 		return 0, false
 	}
 	stat, _ := fs.ReadFile(e.Root, path.Join(dir, "memory.stat")) // without it, all counts
 	for line := range strings.Lines(string(stat)) {
-		if cache, ok := strings.CutPrefix(line, "inactive_file "); ok {
+		if cache, ok := strings.CutPrefix(line, h.cache); ok {
 			n, _ := strconv.ParseInt(strings.TrimSpace(cache), 10, 64) // 0 is on the safe side
 			used -= n
 		}
