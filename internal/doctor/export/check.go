@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path"
 	"sync"
 	"time"
 
@@ -56,6 +57,9 @@ const (
 )
 
 func (o Options) withDefaults() Options {
+	if o.Folder != "" {
+		o.Folder = path.Clean(o.Folder)
+	}
 	if o.Root == nil {
 		o.Root = os.DirFS("/")
 	}
@@ -103,8 +107,8 @@ func (o Options) listens(ctx context.Context, port int) bool {
 	return true
 }
 
-// Checks returns the checks of exports, their codes beginning with nfs-. Where no NFS server is
-// kept here and nothing is exported, none of them finds anything.
+// Checks returns the checks of exports, their codes beginning with nfs-. Where nothing
+// is exported here, none of them finds anything.
 func Checks(o Options) []doctor.Check {
 	o = o.withDefaults()
 	e := &examiner{Options: o}

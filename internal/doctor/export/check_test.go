@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/nfs/oncrpc"
@@ -129,5 +130,27 @@ func TestFixtures(t *testing.T) {
 				t.Errorf("it begins %q, not %q", strings.SplitN(got, "\n", 2)[0], v.first)
 			}
 		})
+	}
+}
+
+// A server that exports nothing is nobody's business, nor is one that exports what others need.
+func TestServersOfOthersAreLeftAlone(t *testing.T) {
+	runs := fstest.MapFS{
+		"proc/fs/nfsd/threads": {Data: []byte("8\n")}, "proc/fs/nfsd/versions": {Data: []byte("-3 +4\n")},
+		"etc/exports": {Data: []byte("# nothing\n")}, "proc/7/comm": {Data: []byte("ganesha.nfsd\n")},
+	}
+	o := options(t, "")
+	o.Root = runs
+	if found := doctor.Examine(t.Context(), Checks(o), doctor.Options{Short: true}); len(found) > 0 {
+		t.Errorf("of a server without exports: %s", told(found))
+	}
+	runs["etc/exports"].Data = []byte("/home *(rw)\n")
+	o.Folder = "/srv/vm/"
+	if found := doctor.Examine(t.Context(), Checks(o), doctor.Options{Short: true}); len(found) > 0 {
+		t.Errorf("of home folders: %s", told(found))
+	}
+	o.Folder = "/"
+	if found := doctor.Examine(t.Context(), Checks(o), doctor.Options{Short: true}); statusOf(found, "nfs-root") != "failure" {
+		t.Errorf("of what holds them: %s", told(found))
 	}
 }

@@ -40,15 +40,14 @@ func (e eyes) text(name string) (string, bool) {
 	return string(b), err == nil
 }
 
-// servers returns the NFS servers there are here: those that run, and those that would have
-// something to export.
+// servers returns the NFS servers here that have something to export, whether they run or not.
 func (o Options) servers(ctx context.Context) []*Server {
 	see := eyes{o.Root}
 	var found []*Server
-	if s := o.kernel(ctx, see); s.Running == Yes || len(s.Written) > 0 {
+	if s := o.kernel(ctx, see); len(s.all()) > 0 {
 		found = append(found, s)
 	}
-	if s := o.ganesha(ctx, see); s.Running == Yes || len(s.Written)+len(s.NoV3) > 0 {
+	if s := o.ganesha(ctx, see); len(s.Written)+len(s.NoV3) > 0 { // else it is configured elsewhere, in a cluster or a container
 		found = append(found, s)
 	}
 	return found

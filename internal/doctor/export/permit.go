@@ -108,8 +108,12 @@ func (e *examiner) root(_ context.Context, s *Server) []doctor.Finding {
 				Want: "a folder that this user owns", Remedy: fmt.Sprintf("chown %s %s", x.Rules.Anon, fault.Quote(x.Path)),
 			}
 		}
+		status := doctor.Failure
+		if e.Folder == "" && len(e.Hosts) == 0 { // it may be for others
+			status = doctor.Warning
+		}
 		return doctor.Finding{
-			Status: doctor.Failure, Want: "no_root_squash: ESXi writes as root",
+			Status: status, Want: "no_root_squash: ESXi writes as root",
 			Seen: fmt.Sprintf("%s: root_squash: the datastore mounts, and whatever ESXi writes is refused", x.At),
 		}
 	})
