@@ -69,6 +69,7 @@ func (o Options) withDefaults() Options {
 	if o.Resolver == nil {
 		o.Resolver = net.DefaultResolver
 	}
+	o.Resolver = bounded{o.Resolver}
 	if o.Exportfs == nil {
 		o.Exportfs = runExportfs
 	}

@@ -111,12 +111,6 @@ func answer(yes bool) Answer {
 	return No
 }
 
-// Resolver asks the name service, as *net.Resolver does.
-type Resolver interface {
-	LookupAddr(ctx context.Context, addr string) ([]string, error)
-	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
-}
-
 // admits reports whether a host at addr is one of c. A name that we cannot look up the server of
 // this machine cannot either.
 func (c Client) admits(ctx context.Context, addr netip.Addr, r Resolver) Answer {
@@ -131,8 +125,19 @@ func (c Client) admits(ctx context.Context, addr netip.Addr, r Resolver) Answer 
 	if p, ok := c.network(); ok {
 		return answer(p.Contains(addr.Unmap()))
 	}
-	addrs, err := r.LookupNetIP(ctx, "ip", string(c))
-	return answer(err == nil && slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Unmap() == addr.Unmap() }))
+	return answer(slices.Contains(c.addrs(ctx, r), addr.Unmap()))
+}
+
+// addrs are the addresses of a host; none where its name is not known.
+func (c Client) addrs(ctx context.Context, r Resolver) []netip.Addr {
+	if a, err := netip.ParseAddr(string(c)); err == nil {
+		return []netip.Addr{a.Unmap()}
+	}
+	addrs, _ := r.LookupNetIP(ctx, "ip", string(c)) // none: it has none
+	for i, a := range addrs {
+		addrs[i] = a.Unmap()
+	}
+	return addrs
 }
 
 // matches compares a pattern with the names that the address has. Without a name, there is

@@ -118,6 +118,19 @@ func TestMostExactClientDecides(t *testing.T) {
 	}
 }
 
+// exportfs may enter a host by its address, which is no difference.
+func TestHostsByAnotherName(t *testing.T) {
+	written, _ := ParseExports("/a esx1.lab.example(rw) 10.0.0.9(rw)\n/b *", "x")
+	s := &Server{Written: written, Live: ParseTable("/a\t10.0.0.21(rw)\n/a\tother.example(rw)\n/a\t10.0.0.9(ro)\n/b\t*(rw)\n", "y")}
+	s.callAsWritten(t.Context(), names{})
+	want := []Client{"esx1.lab.example", "other.example", "10.0.0.9", "*"}
+	for i, l := range s.Live {
+		if l.Client != want[i] {
+			t.Errorf("%s for %s", l.Client, want[i])
+		}
+	}
+}
+
 // A remedy is pasted into a shell: after it, there is nothing left to say but to reload.
 func TestRemediesMend(t *testing.T) {
 	sed, err := exec.LookPath("sed")

@@ -62,6 +62,7 @@ func (o Options) kernel(ctx context.Context, see eyes) *Server {
 	s.readWritten(see)
 	if s.Running == Yes {
 		s.readLive(ctx, see, o.Exportfs)
+		s.callAsWritten(ctx, o.Resolver)
 		s.V3 = see.version3()
 	}
 	return s

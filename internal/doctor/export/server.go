@@ -2,6 +2,7 @@ package export
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -53,6 +54,25 @@ func (s *Server) all() []Export {
 
 // isFor reports whether two open the same folder to the same client.
 func (e Export) isFor(o Export) bool { return e.Path == o.Path && e.Client.same(o.Client) }
+
+// callAsWritten gives hosts among the live clients the names that the files have for them:
+// exportfs enters some by the name or address that the name service has.
+func (s *Server) callAsWritten(ctx context.Context, r Resolver) {
+	for i, l := range s.Live {
+		if l.Client.rank() != isHost || slices.ContainsFunc(s.Written, l.isFor) {
+			continue
+		}
+		for _, w := range s.Written {
+			if w.Path == l.Path && w.Client.rank() == isHost && share(w.Client.addrs(ctx, r), l.Client.addrs(ctx, r)) {
+				s.Live[i].Client = w.Client
+			}
+		}
+	}
+}
+
+func share(a, b []netip.Addr) bool {
+	return slices.ContainsFunc(a, func(x netip.Addr) bool { return slices.Contains(b, x) })
+}
 
 // pick returns the export of a folder whose rules hold for a host. Unknown is that it could not
 // be told of one that might.
