@@ -26,7 +26,7 @@ func (e *examiner) frames(ctx context.Context) []doctor.Finding {
 	if err != nil {
 		remedy := pingRemedy(w)
 		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-			remedy = "sudo sysctl -w net.ipv4.ping_group_range=\"0 2147483647\"   # or run doctor as root, or: " + remedy
+			remedy = "sudo sysctl -w net.ipv4.ping_group_range=\"0 2147483647\"   # or run doctor as root, or try it by hand:\n" + remedy
 		}
 		return []doctor.Finding{{Status: doctor.Unknown, Seen: err.Error(), Want: "an echo to the host", Remedy: remedy}}
 	}
