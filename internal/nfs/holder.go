@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// holder names who listens on a port: "decamp (process 123)". It is "" where that cannot be
+// Holder names who listens on a port: "decamp (process 123)". It is "" where that cannot be
 // told: the process is another user's, or the kernel's own NFS server.
-func holder(addr string) string {
+func Holder(addr string) string {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return ""

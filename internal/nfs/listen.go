@@ -127,7 +127,7 @@ func explain(err error, what, addr string) error {
 
 // taken says who has a port.
 func taken(err error, what, addr string) error {
-	who := holder(addr)
+	who := Holder(addr)
 	if who == "" {
 		return fault.New(fault.Conflict, "listen for %s: %w", what, err).
 			WithHint("another server has %s; see which: ss -ltnp; for the system's NFS server: systemctl stop nfs-server", addr)

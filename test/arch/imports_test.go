@@ -24,8 +24,7 @@ var tiers = [][]string{
 	{"nfs"},
 	{"transport", "target"},
 	{"migrate", "mount"},
-	{"preflight"},
-	{"doctor"},
+	{"preflight", "doctor"},
 	{"fleet"},
 	{"server"},
 }

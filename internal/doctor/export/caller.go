@@ -1,0 +1,228 @@
+package export
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/nfs/xdr"
+)
+
+// Programs, and the procedures that are called, of RFC 1833, RFC 1813 section 5 and 3.
+const (
+	portmapProgram, portmapVersion = 100000, 2
+	mountProgram, mountVersion     = 100005, 3
+	nfsProgram, nfsVersion         = 100003, 3
+
+	portmapGetPort = 3
+
+	mountMnt    = 1
+	mountUmnt   = 3
+	mountExport = 5
+)
+
+// A caller is a connection on which one call is made after the other.
+type caller struct {
+	conn          net.Conn
+	program, vers uint32
+	xid           uint32
+	patience      time.Duration // for one answer
+}
+
+const (
+	// callPatience is for servers that have to look up our name first.
+	callPatience = 10 * time.Second
+
+	// maxReply is above what the called procedures answer, lists of exports included.
+	maxReply = 1 << 20
+
+	lastFragment = 1 << 31
+)
+
+// dial connects to a program. Where from is an address, it comes from there, and where this is
+// root's process from a port below 1024, as ESXi does: exports that are "secure" want that.
+func dial(ctx context.Context, at string, from netip.Addr, program, vers uint32) (*caller, error) {
+	d := net.Dialer{Timeout: callPatience}
+	if from.IsValid() {
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+	}
+	c, err := dialReserved(ctx, d, at, from)
+	if err != nil {
+		c, err = d.DialContext(ctx, "tcp", at)
+	}
+	if err != nil {
+		return nil, fault.New(fault.Unreachable, "%w", err).WithHint("see who listens: ss -ltnp")
+	}
+	return &caller{conn: c, program: program, vers: vers, patience: callPatience}, nil
+}
+
+// dialReserved tries ports of root's that hardly anybody has.
+func dialReserved(ctx context.Context, d net.Dialer, at string, from netip.Addr) (net.Conn, error) {
+	const first, last = 960, 1023
+	if !from.IsValid() || os.Geteuid() != 0 {
+		return nil, os.ErrPermission
+	}
+	var err error
+	for port := uint16(last); port >= first && ctx.Err() == nil; port-- {
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, port))
+		var c net.Conn
+		if c, err = d.DialContext(ctx, "tcp", at); err == nil {
+			return c, nil
+		}
+	}
+	return nil, err
+}
+
+func (c *caller) close() { _ = c.conn.Close() } // nothing is owed
+
+// call makes a call as root, with AUTH_SYS as ESXi does, and returns its results.
+func (c *caller) call(ctx context.Context, procedure uint32, args func(*xdr.Encoder)) (*xdr.Decoder, error) {
+	deadline := time.Now().Add(c.patience)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	_ = c.conn.SetDeadline(deadline) // fails with what follows
+	c.xid++
+	var e, cred xdr.Encoder
+	cred.Uint32(0)
+	cred.String("decamp")
+	for range 3 { // user, group, and no further groups
+		cred.Uint32(0)
+	}
+	const authSys = 1
+	for _, v := range [...]uint32{0, c.xid, 0, 2, c.program, c.vers, procedure, authSys} {
+		e.Uint32(v) // the mark and the header of RFC 5531
+	}
+	e.Opaque(cred.Bytes())
+	e.Uint32(0)
+	e.Uint32(0)
+	args(&e)
+	e.PutUint32(0, uint32(e.Len()-4)|lastFragment)
+	if _, err := c.conn.Write(e.Bytes()); err != nil {
+		return nil, fault.New(fault.Unreachable, "%w", err)
+	}
+	reply, err := c.record()
+	if err != nil {
+		return nil, fault.New(fault.Unreachable, "no answer: %w", err)
+	}
+	return accepted(reply, c.xid)
+}
+
+// record reads a reply, in as many fragments as it has.
+func (c *caller) record() ([]byte, error) {
+	var reply []byte
+	for {
+		var mark [4]byte
+		if _, err := io.ReadFull(c.conn, mark[:]); err != nil {
+			return nil, err
+		}
+		v := binary.BigEndian.Uint32(mark[:])
+		n := int(v &^ lastFragment)
+		if len(reply)+n > maxReply {
+			return nil, fault.New(fault.Corrupt, "an answer of %d bytes, at most %d are expected", len(reply)+n, maxReply)
+		}
+		at := len(reply)
+		reply = append(reply, make([]byte, n)...)
+		if _, err := io.ReadFull(c.conn, reply[at:]); err != nil {
+			return nil, err
+		}
+		if v&lastFragment != 0 {
+			return reply, nil
+		}
+	}
+}
+
+// accepted takes the header off a reply. One that is denied or refused is an error.
+func accepted(reply []byte, xid uint32) (*xdr.Decoder, error) {
+	d := xdr.NewDecoder(bytes.NewReader(reply))
+	got, kind, denied := d.Uint32(), d.Uint32(), d.Uint32()
+	if d.Err() == nil && (got != xid || kind != 1) {
+		return nil, fault.New(fault.Corrupt, "an answer to another call")
+	}
+	if d.Err() == nil && denied != 0 {
+		return nil, fault.New(fault.Denied, "the server takes no calls of ours")
+	}
+	const maxVerifier = 400
+	_, _ = d.Uint32(), d.Opaque(maxVerifier)
+	if stat := d.Uint32(); d.Err() == nil && stat != 0 {
+		return nil, fault.New(fault.Unsupported, "the server does not have that program, version or procedure (RPC accept status %d)", stat)
+	}
+	return d, d.Err()
+}
+
+// port asks a port mapper where a program answers over TCP; 0: nowhere.
+func port(ctx context.Context, portmap string, program, vers uint32) (uint16, error) {
+	c, err := dial(ctx, portmap, netip.Addr{}, portmapProgram, portmapVersion)
+	if err != nil {
+		return 0, err
+	}
+	defer c.close()
+	d, err := c.call(ctx, portmapGetPort, func(e *xdr.Encoder) {
+		const tcp = 6
+		for _, v := range [...]uint32{program, vers, tcp, 0} {
+			e.Uint32(v)
+		}
+	})
+	if err != nil {
+		return 0, err
+	}
+	return uint16(d.Uint32()), d.Err()
+}
+
+// connect finds a program by the port mapper, on the machine of the port mapper, and connects.
+func connect(ctx context.Context, portmap string, from netip.Addr, program, vers uint32) (*caller, error) {
+	p, err := port(ctx, portmap, program, vers)
+	if err != nil {
+		return nil, err
+	}
+	if p == 0 {
+		return nil, fault.New(fault.Unreachable, "program %d version %d is not registered at the port mapper", program, vers).
+			WithHint("see what is: rpcinfo -p")
+	}
+	host, _, err := net.SplitHostPort(portmap)
+	if err != nil {
+		return nil, err
+	}
+	if from.IsValid() {
+		host = from.String()
+	}
+	return dial(ctx, netip.AddrPortFrom(netip.MustParseAddr(host), p).String(), from, program, vers)
+}
+
+// listed asks the MOUNT service for its list of exports, as showmount -e does: folders and
+// clients, without rules.
+func (o Options) listed(ctx context.Context) ([]Export, error) {
+	c, err := connect(ctx, o.Portmap, netip.Addr{}, mountProgram, mountVersion)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	d, err := c.call(ctx, mountExport, func(*xdr.Encoder) {})
+	if err != nil {
+		return nil, err
+	}
+	return decodeExports(d)
+}
+
+// decodeExports reads RFC 1813's exports, section 5.2.5. The reply's size bounds it.
+func decodeExports(d *xdr.Decoder) (list []Export, err error) {
+	const maxPath, maxName = 1024, 255
+	for d.Bool() && d.Err() == nil {
+		e := Export{Path: d.String(maxPath), Client: Everybody}
+		none := true
+		for d.Bool() && d.Err() == nil {
+			e.Client, none = Client(d.String(maxName)).canonical(), false
+			list = append(list, e)
+		}
+		if none {
+			list = append(list, e)
+		}
+	}
+	return list, d.Err()
+}

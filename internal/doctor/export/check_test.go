@@ -1,0 +1,156 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/nfs/oncrpc"
+	"github.com/decamp/decamp/internal/nfs/portmap"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// names is a name service with one host in it.
+type names struct{}
+
+func (names) LookupAddr(_ context.Context, addr string) ([]string, error) {
+	if addr == "10.0.0.21" {
+		return []string{"esx1.lab.example."}, nil
+	}
+	return nil, errors.New("no such address")
+}
+
+func (names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+	if host == "esx1.lab.example" {
+		return []netip.Addr{netip.MustParseAddr("10.0.0.21")}, nil
+	}
+	return nil, errors.New("no such host")
+}
+
+// mapper serves a port mapper that has these programs, and returns where.
+func mapper(t *testing.T, programs ...uint32) string {
+	t.Helper()
+	var services []portmap.Service
+	for _, p := range programs {
+		services = append(services, portmap.Service{Program: p, Version: 3, Netid: portmap.TCP, Port: nfsPort})
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- oncrpc.NewServer(oncrpc.Options{Programs: []*oncrpc.Program{portmap.NewMap(services...).Program()}}).Serve(ctx, l)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+func options(t *testing.T, distribution string) Options {
+	return Options{
+		Root:     os.DirFS(filepath.Join("testdata", distribution)),
+		Here:     []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("192.168.10.9")},
+		Portmap:  mapper(t, nfsProgram, mountProgram),
+		Resolver: names{},
+		Listens:  func(context.Context, int) bool { return true },
+		Exportfs: func(context.Context) (string, error) { return "", errors.New("not installed") },
+	}
+}
+
+func told(found []doctor.Finding) string {
+	var b strings.Builder
+	for _, f := range found {
+		if f.Status == doctor.OK {
+			fmt.Fprintf(&b, "ok       %s: %s: %s\n", f.Code, f.On, f.Seen)
+			continue
+		}
+		fmt.Fprintf(&b, "%-8s %s: %s: %s\n    want: %s\n    %s\n", f.Status, f.Code, f.On, f.Seen, f.Want, strings.ReplaceAll(f.Remedy, "\n", "\n    "))
+	}
+	return b.String()
+}
+
+// Machines as distributions leave them and people edit them. The first line has to be the
+// mistake.
+func TestFixtures(t *testing.T) {
+	esx1 := Host{"esx1", netip.MustParseAddr("10.0.0.21")}
+	esx2 := Host{"esx2", netip.MustParseAddr("192.168.10.22")}
+	for distribution, v := range map[string]struct {
+		first string
+		set   func(*Options)
+	}{
+		"debian": {"failure  nfs-reload: export 192.168.10.0/24:/srv/vm: /etc/exports:7 says async, the server still has sync: edited and not reloaded", func(o *Options) {
+			o.Hosts = []Host{esx2}
+			o.Mounts = []Mount{{"esx2", "nas", "10.0.0.5", "/volume1"}, {"esx2", "old", "192.168.10.9", "/srv/vms"}}
+		}},
+		"rhel":    {"failure  nfs-root: export esx*.lab.example:/data/esx import: /etc/exports.d/esx.exports:1: root_squash", func(o *Options) { o.Folder, o.Hosts = "/data/esx import/vm", []Host{esx1} }},
+		"suse":    {"failure  nfs-client: host esx1, /srv/nfs/esx: it comes from 10.0.0.21, and /srv/nfs/esx is exported to 192.168.1.0/24: wrong subnet", func(o *Options) { o.Folder, o.Hosts = "/srv/nfs", []Host{esx1} }},
+		"ubuntu":  {"failure  nfs-server: the kernel's NFS server: folders are exported in /etc/exports, and no server runs", nil},
+		"proxmox": {"failure  nfs-version: the kernel's NFS server: the kernel's server has version 3 turned off", nil},
+		"ganesha": {"warning  nfs-version: nfs-ganesha: Protocols leave it out for /srv/iso", func(o *Options) {
+			o.Hosts = []Host{esx1}
+			o.Mounts = []Mount{{"esx1", "landing", "10.0.0.9", "/srv/vm"}}
+		}},
+	} {
+		t.Run(distribution, func(t *testing.T) {
+			o := options(t, distribution)
+			if v.set != nil {
+				v.set(&o)
+			}
+			got := told(doctor.Examine(t.Context(), Checks(o), doctor.Options{Short: true}))
+			golden := filepath.Join("testdata", distribution+".txt")
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("found\n%s\nwant\n%s", got, want)
+			}
+			if !strings.HasPrefix(got, v.first) {
+				t.Errorf("it begins %q, not %q", strings.SplitN(got, "\n", 2)[0], v.first)
+			}
+		})
+	}
+}
+
+// A server that exports nothing is nobody's business, nor is one that exports what others need.
+func TestServersOfOthersAreLeftAlone(t *testing.T) {
+	runs := fstest.MapFS{
+		"proc/fs/nfsd/threads": {Data: []byte("8\n")}, "proc/fs/nfsd/versions": {Data: []byte("-3 +4\n")},
+		"etc/exports": {Data: []byte("# nothing\n")}, "proc/7/comm": {Data: []byte("ganesha.nfsd\n")},
+	}
+	o := options(t, "")
+	o.Root = runs
+	if found := doctor.Examine(t.Context(), Checks(o), doctor.Options{Short: true}); len(found) > 0 {
+		t.Errorf("of a server without exports: %s", told(found))
+	}
+	runs["etc/exports"].Data = []byte("/home *(rw)\n")
+	o.Folder = "/srv/vm/"
+	if found := doctor.Examine(t.Context(), Checks(o), doctor.Options{Short: true}); len(found) > 0 {
+		t.Errorf("of home folders: %s", told(found))
+	}
+	o.Folder = "/"
+	if found := doctor.Examine(t.Context(), Checks(o), doctor.Options{Short: true}); statusOf(found, "nfs-root") != "failure" {
+		t.Errorf("of what holds them: %s", told(found))
+	}
+}

@@ -1,0 +1,86 @@
+package export
+
+import "strings"
+
+// A line is one as the format means it: a \ at its end takes the next one in.
+type line struct {
+	text string
+	at   Place
+}
+
+// logicalLines splits a text. Those that are empty or comments are left out.
+func logicalLines(text, file string) []line {
+	var all []line
+	cur := line{at: Place{file, 1, 1}}
+	n := 0
+	for raw := range strings.SplitSeq(text, "\n") {
+		n++
+		cur.at.Last = n
+		part, more := strings.CutSuffix(strings.TrimSuffix(raw, "\r"), `\`)
+		cur.text += part
+		if more {
+			cur.text += " "
+			continue
+		}
+		if t := strings.TrimSpace(cur.text); t != "" && t[0] != '#' {
+			all = append(all, cur)
+		}
+		cur = line{at: Place{file, n + 1, n + 1}}
+	}
+	if strings.TrimSpace(cur.text) != "" {
+		all = append(all, cur)
+	}
+	return all
+}
+
+// words are what white space divides, without quotes, escapes and a comment at the end. It
+// reports whether each quote is closed.
+func (l line) words() (words []string, whole bool) {
+	var word strings.Builder
+	quoted, begun := false, false
+	end := func() {
+		if begun {
+			words = append(words, word.String())
+			word.Reset()
+		}
+		begun = false
+	}
+	for s := l.text; s != ""; {
+		switch c := s[0]; {
+		case c == '"':
+			quoted, begun = !quoted, true
+		case c == '\\':
+			b, n := octal(s)
+			word.WriteByte(b)
+			begun, s = true, s[n:]
+			continue
+		case !quoted && (c == ' ' || c == '\t'):
+			end()
+		case !quoted && c == '#':
+			end()
+			return words, true
+		default:
+			word.WriteByte(c)
+			begun = true
+		}
+		s = s[1:]
+	}
+	end()
+	return words, !quoted
+}
+
+// octal reads \040, a byte in three octal digits, and how long that is; any other \ is itself.
+func octal(s string) (b byte, n int) {
+	const digits = 3
+	if len(s) <= digits {
+		return s[0], 1
+	}
+	v := 0
+	for _, d := range []byte(s[1 : 1+digits]) {
+		if d < '0' || d > '7' {
+			return s[0], 1
+		}
+		v = v<<digits | int(d-'0')
+	}
+	return byte(v), 1 + digits
+}

@@ -1,0 +1,94 @@
+package export
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// mounted compares the hosts' datastores with the exports.
+func (e *examiner) mounted(ctx context.Context, s *Server) (found []doctor.Finding) {
+	for _, h := range e.Hosts {
+		var mounts []Mount
+		for _, m := range e.Mounts {
+			if m.Host == h.Name {
+				mounts = append(mounts, m)
+			}
+		}
+		found = append(found, e.mountsOf(ctx, s, h, mounts)...)
+	}
+	return found
+}
+
+func (e *examiner) mountsOf(ctx context.Context, s *Server, h Host, mounts []Mount) (found []doctor.Finding) {
+	folders := s.folders()
+	if len(e.Here) == 0 || len(folders) == 0 {
+		return nil
+	}
+	exported := func(path string) bool {
+		return slices.ContainsFunc(folders, func(f string) bool { return path == f || strings.HasPrefix(path, strings.TrimSuffix(f, "/")+"/") })
+	}
+	add := func(m string) string {
+		return fmt.Sprintf("esxcli storage nfs add -H %s -s %s -v %s", e.facing(h.Addr), fault.Quote(folders[0]), fault.Quote(m))
+	}
+	var elsewhere []string
+	for _, m := range mounts {
+		at := fmt.Sprintf("%s:%s", m.Server, m.Path)
+		switch {
+		case !e.isHere(ctx, m.Server):
+			elsewhere = append(elsewhere, fmt.Sprintf("%s is %s", m.Datastore, at))
+		case exported(m.Path):
+			return []doctor.Finding{{On: "host " + h.Name, Seen: fmt.Sprintf("%s is %s", m.Datastore, at)}}
+		default:
+			found = append(found, doctor.Finding{
+				On: "host " + h.Name, Status: doctor.Failure, Seen: fmt.Sprintf("its datastore %s is %s, which is not exported", m.Datastore, at),
+				Want: "a mount of " + strings.Join(folders, " or "), Remedy: fmt.Sprintf("esxcli storage nfs remove -v %s && %s", fault.Quote(m.Datastore), add(m.Datastore)),
+			})
+		}
+	}
+	if len(found) > 0 {
+		return found
+	}
+	seen := "it has no NFS datastore of this machine"
+	if len(elsewhere) > 0 {
+		seen += ": " + strings.Join(elsewhere, ", ")
+	}
+	return []doctor.Finding{{On: "host " + h.Name, Status: doctor.Warning, Seen: seen, Want: "a mount of " + strings.Join(folders, " or "), Remedy: add("decamp")}}
+}
+
+// facing is our address that shares most leading bits with a host's.
+func (e *examiner) facing(host netip.Addr) netip.Addr {
+	return slices.MaxFunc(e.Here, func(a, b netip.Addr) int { return common(a, host) - common(b, host) })
+}
+
+// common is the number of leading bits that are the same.
+func common(a, b netip.Addr) (bits int) {
+	a, b = a.Unmap(), b.Unmap()
+	if a.BitLen() != b.BitLen() {
+		return -1
+	}
+	for bits < a.BitLen() {
+		p, err := a.Prefix(bits + 1)
+		if err != nil || !p.Contains(b) {
+			break
+		}
+		bits++
+	}
+	return bits
+}
+
+// isHere reports whether a host's word for a server means this machine.
+func (e *examiner) isHere(ctx context.Context, server string) bool {
+	addrs := []netip.Addr{}
+	if a, err := netip.ParseAddr(server); err == nil {
+		addrs = append(addrs, a)
+	} else if addrs, err = e.Resolver.LookupNetIP(ctx, "ip", server); err != nil {
+		return false
+	}
+	return slices.ContainsFunc(addrs, func(a netip.Addr) bool { return slices.Contains(e.Here, a.Unmap()) })
+}

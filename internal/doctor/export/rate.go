@@ -1,0 +1,63 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// slow is the penalty from which writes are said to be slow. What is measured varies by a half.
+const slow = 3
+
+// write probes the first folder that this machine may mount from itself.
+func (e *examiner) write(ctx context.Context, s *Server) []doctor.Finding {
+	for _, folder := range s.folders() {
+		from, ok := e.own(ctx, s, folder)
+		if !ok {
+			continue
+		}
+		r, err := probe(ctx, e.Portmap, from, folder, e.Probe)
+		return []doctor.Finding{e.judgeRates(s, folder, r, err)}
+	}
+	return []doctor.Finding{{
+		On: s.Name, Status: doctor.Unknown, Seen: "no folder is exported to this machine itself, so that its writes could be timed",
+		Remedy: "dd if=/dev/zero of=/vmfs/volumes/DATASTORE/probe bs=64k count=4096 && rm /vmfs/volumes/DATASTORE/probe   # on the host",
+	}}
+}
+
+// own returns an address of ours that a folder is exported to.
+func (e *examiner) own(ctx context.Context, s *Server, folder string) (netip.Addr, bool) {
+	for _, a := range append([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, e.Here...) {
+		if x, may := s.pick(ctx, folder, Host{Addr: a}, e.Resolver); may == Yes && x.Rules.Access == ReadWrite {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+func (e *examiner) judgeRates(s *Server, folder string, r Rates, err error) doctor.Finding {
+	f := doctor.Finding{On: folder, Want: "stable writes as fast as others"}
+	const mb = 1e6
+	switch {
+	case err != nil && errors.Is(err, context.Canceled):
+		f.Status, f.Seen, f.Remedy = doctor.Unknown, "stopped", "run it again"
+	case err != nil:
+		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), fault.HintOf(err)
+		if f.Remedy == "" {
+			f.Remedy = s.editing(s.first(folder))
+		}
+	default:
+		f.Seen = fmt.Sprintf("%.0f MB/s where each 64 KiB is stable, as ESXi writes, and %.0f MB/s without: a factor of %.1f", r.Stable/mb, r.Unstable/mb, r.Penalty())
+		if r.Penalty() >= slow {
+			f.Status, f.Remedy = doctor.Warning, s.editing(s.first(folder))
+			if s.Name == ganeshaName {
+				f.Remedy = "decamp migrate --transport landing   # decamp's own NFS server, which flushes once in the end"
+			}
+		}
+	}
+	return f
+}

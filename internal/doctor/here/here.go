@@ -1,0 +1,126 @@
+// Package here examines the machine that disks come to: the folder, the file system, memory, and
+// what is to run the VMs.
+//
+// Probes that write do so in the folder that is asked about, or in the nearest one above it that
+// is there, in files that are removed at once; nothing is made where nothing was.
+package here
+
+import (
+	"cmp"
+	"context"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/decamp/decamp/internal/doctor"
+)
+
+// Options say what is to come here.
+type Options struct {
+	Folder string // where images go; it need not be there yet. "": nothing about it is looked at
+	Disks  []Disk // that are to come; without any, only what does not depend on them is judged
+	Tmpfs  int64  // bytes of memory that a landing is to have; 0: none
+
+	KVM   string                                      // the device; default /dev/kvm
+	QEMU  func(ctx context.Context) (string, error)   // what qemu --version prints; default qemu-system-x86_64's
+	Root  fs.FS                                       // of /proc and /sys; default this machine's
+	Room  func(folder string) (Space, error)          // default statfs's
+	Speed time.Duration                               // how long the write probe takes; default 5 s
+	Start func(ctx context.Context, kvm string) error // starts a vCPU; default KVM's ioctls
+}
+
+// Disk is a virtual disk, sizes in bytes.
+type Disk struct {
+	Name      string
+	Size      int64 // as the guest sees it
+	Allocated int64 // of that on the datastore; Size where it is not known
+}
+
+// Space is what a file system has, in bytes.
+type Space struct {
+	Free int64 // for us
+	Size int64
+}
+
+func (o Options) withDefaults() Options {
+	o.KVM = cmp.Or(o.KVM, "/dev/kvm")
+	o.Speed = cmp.Or(o.Speed, 5*time.Second)
+	if o.QEMU == nil {
+		o.QEMU = version
+	}
+	if o.Root == nil {
+		o.Root = os.DirFS("/")
+	}
+	if o.Room == nil {
+		o.Room = room
+	}
+	if o.Start == nil {
+		o.Start = startVCPU
+	}
+	return o
+}
+
+func version(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "qemu-system-x86_64", "--version").Output()
+	return string(out), err
+}
+
+// Checks returns the checks of this machine, their codes beginning with here-.
+func Checks(o Options) []doctor.Check {
+	e := &examiner{o.withDefaults()}
+	const folder = "here-folder"
+	of := func(code, title string, run func(context.Context) []doctor.Finding) doctor.Check {
+		return doctor.Check{Code: code, Title: title, Needs: []string{folder}, Run: func(ctx context.Context) []doctor.Finding {
+			if e.Folder == "" {
+				return nil
+			}
+			return run(ctx)
+		}}
+	}
+	first := of(folder, "images can be written to the target's folder", e.folder)
+	first.Needs = nil
+	speed := of("here-speed", "the folder is written to as fast as disks come", e.speed)
+	speed.Slow = true
+	return []doctor.Check{
+		first,
+		of("here-space", "there is room for the disks, and for what they may grow to", e.space),
+		of("here-holes", "holes of a file take no room", e.holes),
+		of("here-size", "files may be as large as the disks", e.size),
+		of("here-direct", "files are written past the page cache", e.direct),
+		of("here-reflink", "files can be cloned without being copied", e.reflink),
+		speed,
+		{Code: "here-memory", Title: "there is memory for a landing in tmpfs", Run: e.memory},
+		{Code: "here-kvm", Title: "KVM starts a virtual CPU", Run: e.kvm},
+		{Code: "here-qemu", Title: "QEMU is installed", Run: e.qemu},
+	}
+}
+
+type examiner struct{ Options }
+
+// nearest is the folder, or the first above it that is there.
+func (e *examiner) nearest() string {
+	folder, err := filepath.Abs(e.Folder)
+	if err != nil {
+		folder = e.Folder
+	}
+	for folder != filepath.Dir(folder) {
+		if _, err := os.Stat(folder); err == nil {
+			return folder
+		}
+		folder = filepath.Dir(folder)
+	}
+	return folder
+}
+
+// scratch makes a file in the folder and gives it to f; the file is gone after that.
+func (e *examiner) scratch(f func(*os.File) error) error {
+	file, err := os.CreateTemp(e.nearest(), ".decamp-doctor-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	defer file.Close()
+	return f(file)
+}

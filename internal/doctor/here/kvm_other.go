@@ -1,0 +1,21 @@
+//go:build !amd64
+
+package here
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+)
+
+// startVCPU opens the device: what would run on a CPU of this kind is not known here.
+func startVCPU(_ context.Context, device string) error {
+	f, err := os.OpenFile(device, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	_ = f.Close() // nothing was done with it
+	return fmt.Errorf("a guest for %s: %w", runtime.GOARCH, errors.ErrUnsupported)
+}

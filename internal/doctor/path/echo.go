@@ -1,0 +1,94 @@
+package path
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// Echo messages of RFC 792, over IPv4.
+const (
+	echoRequest = 8
+	echoReply   = 0
+
+	ipHeader   = 20 // bytes, without options
+	icmpHeader = 8
+	cookieSize = 8
+
+	// leastFrame is what every host takes (RFC 791).
+	leastFrame = 576
+)
+
+// echo returns a request that is a packet of size bytes with its IP header. The cookie tells our
+// answers from others'; the sequence number tells sizes apart.
+func echo(size int, sequence uint16, cookie [cookieSize]byte) []byte {
+	p := make([]byte, size-ipHeader)
+	p[0] = echoRequest
+	binary.BigEndian.PutUint16(p[6:], sequence)
+	copy(p[icmpHeader:], cookie[:])
+	for i := icmpHeader + cookieSize; i < len(p); i++ {
+		p[i] = byte(i) // zeros would be compressed where something compresses
+	}
+	binary.BigEndian.PutUint16(p[2:], checksum(p))
+	return p
+}
+
+// parseReply returns the sequence number of an answer to one of our requests. Where the socket
+// is raw, a packet has its IP header before it.
+func parseReply(p []byte, raw bool, cookie [cookieSize]byte) (sequence uint16, ok bool) {
+	if raw {
+		if len(p) < ipHeader || p[0]>>4 != 4 {
+			return 0, false
+		}
+		n := int(p[0]&0xf) * 4
+		if n < ipHeader || n > len(p) {
+			return 0, false
+		}
+		p = p[n:]
+	}
+	if len(p) < icmpHeader+cookieSize || p[0] != echoReply || !bytes.Equal(p[icmpHeader:icmpHeader+cookieSize], cookie[:]) {
+		return 0, false
+	}
+	return binary.BigEndian.Uint16(p[6:]), true
+}
+
+// checksum is RFC 1071's, of a message whose own field is zero.
+func checksum(p []byte) uint16 {
+	var sum uint32
+	for ; len(p) >= 2; p = p[2:] {
+		sum += uint32(p[0])<<8 | uint32(p[1])
+	}
+	if len(p) == 1 {
+		sum += uint32(p[0]) << 8
+	}
+	for sum>>16 != 0 {
+		sum = sum&0xffff + sum>>16
+	}
+	return ^uint16(sum)
+}
+
+// A refusal is a router's word that a packet was too large for what lies behind it.
+type refusal struct {
+	mtu int
+	by  string
+}
+
+// parseRefusal reads struct sock_extended_err, with the address behind it (ip(7), IP_RECVERR). A
+// packet that our own interface does not take is refused like that too, by nobody.
+func parseRefusal(p []byte) (refusal, bool) {
+	const (
+		messageSize = 90 // EMSGSIZE
+		fromICMP    = 2  // SO_EE_ORIGIN_ICMP
+		extended    = 16 // bytes of the struct, a sockaddr_in after it
+		address     = extended + 4
+		mostMTU     = 65535
+	)
+	if len(p) < extended || binary.NativeEndian.Uint32(p) != messageSize {
+		return refusal{}, false
+	}
+	r := refusal{mtu: int(min(binary.NativeEndian.Uint32(p[8:]), mostMTU))}
+	if p[4] == fromICMP && len(p) >= address+4 {
+		a := p[address:]
+		r.by = ipv4(a)
+	}
+	return r, true
+}

@@ -1,0 +1,169 @@
+// Package path examines the network between this machine and a host: the link, the frames that
+// get through, the ports, and how TCP gets on.
+//
+// # Frames
+//
+// Echo requests of several sizes that must not be fragmented are sent, and what comes back is what
+// gets through, both ways. A router that a frame is too large for says so; a switch that drops it
+// says nothing, and a TCP connection over it stands still as soon as it carries data: a black
+// hole. ESXi answers echo requests unless somebody forbade it. Echo requests take root, or a group
+// that net.ipv4.ping_group_range names; without, nothing is said of the way between.
+//
+// # Connections
+//
+// The kernel is asked for all connections of this machine to the host, whoever has them (sock_diag):
+// where a migration runs, it is that one's retransmissions that are told.
+package path
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/doctor"
+)
+
+// Transports, by the names that --transport has. What each needs of the network differs.
+const (
+	HTTPS   = "https"
+	NFC     = "nfc"
+	Landing = "landing"
+)
+
+// Options say where to and what for.
+type Options struct {
+	Host      string // name or address; "": nothing is looked at
+	Port      int    // of HTTPS; default 443
+	Transport string // "": it is not known yet
+	HostMTU   int    // of the vmknic that carries the data, in bytes; 0: not known
+
+	Root fs.FS         // of /proc and /sys; default this machine's
+	Wait time.Duration // for echoes, each of two rounds; default 1 s
+}
+
+const (
+	httpsPort   = 443
+	nfcPort     = 902
+	nfsPort     = 2049
+	portmapPort = 111
+
+	// dialWait is how long a port may take: a firewall that drops is silent for longer.
+	dialWait = 3 * time.Second
+)
+
+func (o Options) withDefaults() Options {
+	o.Port = cmp.Or(o.Port, httpsPort)
+	o.Wait = cmp.Or(o.Wait, time.Second)
+	if o.Root == nil {
+		o.Root = os.DirFS("/")
+	}
+	return o
+}
+
+// Checks returns the checks of the way to a host, their codes beginning with path-.
+func Checks(o Options) []doctor.Check {
+	e := &examiner{Options: o.withDefaults()}
+	const route, ports, frames = "path-route", "path-ports", "path-mtu"
+	of := func(code, title string, run func(context.Context) []doctor.Finding, needs ...string) doctor.Check {
+		return doctor.Check{Code: code, Title: title, Needs: needs, Run: func(ctx context.Context) []doctor.Finding {
+			if e.Host == "" {
+				return nil
+			}
+			found := run(ctx)
+			for i := range found {
+				found[i].On = cmp.Or(found[i].On, "host "+e.Host)
+			}
+			return found
+		}}
+	}
+	return []doctor.Check{
+		of(route, "there is a way to the host", e.route),
+		of(ports, "the host's ports answer", e.ports, route),
+		of(frames, "frames as large as ours get to the host and back", e.frames, route),
+		of("path-ends", "both ends have the same MTU", e.ends, route),
+		of("path-jumbo", "the MTU is that which the transport gains from", e.jumbo, route, frames),
+		of("path-link", "the link is no narrower than disks are fast", e.link, route),
+		of("path-tcp", "connections to the host lose nothing, and are not held back by their window", e.tcp, route, ports),
+		of("path-landing", "the ports of the landing are free", e.landing),
+	}
+}
+
+// An examiner finds the way once.
+type examiner struct {
+	Options
+	once sync.Once
+	way  way
+	err  error
+}
+
+// A way is how packets leave for a host.
+type way struct {
+	from, to netip.Addr
+	iface    net.Interface
+}
+
+// find returns the way.
+func (e *examiner) find(ctx context.Context) (way, error) {
+	e.once.Do(func() { e.way, e.err = findWay(ctx, e.Host) })
+	return e.way, e.err
+}
+
+// beyond returns the way, and whether it leaves this machine: the loopback interface has no
+// cables, and an MTU that nothing else has.
+func (e *examiner) beyond(ctx context.Context) (way, bool) {
+	w, err := e.find(ctx)
+	return w, err == nil && w.iface.Flags&net.FlagLoopback == 0
+}
+
+// findWay has the kernel choose an address of ours for packets to the host; none is sent.
+func findWay(ctx context.Context, host string) (w way, err error) {
+	var d net.Dialer
+	const discard = "9" // any port would do
+	c, err := d.DialContext(ctx, "udp", net.JoinHostPort(host, discard))
+	if err != nil {
+		return way{}, err
+	}
+	defer c.Close()
+	w.from, w.to = address(c.LocalAddr()), address(c.RemoteAddr())
+	all, err := net.Interfaces()
+	if err != nil {
+		return way{}, err
+	}
+	for _, i := range all {
+		addrs, err := i.Addrs()
+		if err != nil {
+			continue // it is gone by now
+		}
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap() == w.from {
+				w.iface = i
+				return w, nil
+			}
+		}
+	}
+	return way{}, fmt.Errorf("no interface has our address %s", w.from)
+}
+
+func address(a net.Addr) netip.Addr {
+	if u, ok := a.(*net.UDPAddr); ok {
+		return u.AddrPort().Addr().Unmap().WithZone("")
+	}
+	return netip.Addr{}
+}
+
+func (e *examiner) route(ctx context.Context) []doctor.Finding {
+	w, err := e.find(ctx)
+	if err != nil {
+		return []doctor.Finding{{
+			Status: doctor.Failure, Seen: err.Error(), Want: "a name that is known, and a route to its address",
+			Remedy: "getent hosts " + e.Host + "; ip route get \"$(getent ahostsv4 " + e.Host + " | awk '{print $1; exit}')\"",
+		}}
+	}
+	return []doctor.Finding{{Seen: fmt.Sprintf("%s by %s, from %s", w.to, w.iface.Name, w.from)}}
+}

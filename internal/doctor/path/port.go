@@ -1,0 +1,86 @@
+package path
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/nfs"
+)
+
+// ports connects to what the transport needs of the host.
+func (e *examiner) ports(ctx context.Context) []doctor.Finding {
+	found := []doctor.Finding{e.port(ctx, e.Port, "the API and HTTPS", "vSphereClient", doctor.Failure)}
+	switch e.Transport {
+	case NFC:
+		found = append(found, e.port(ctx, nfcPort, "--transport nfc", "NFC", doctor.Failure))
+	case "":
+		found = append(found, e.port(ctx, nfcPort, "--transport nfc, and for nothing else", "NFC", doctor.Advice))
+	}
+	return found
+}
+
+// port connects to one. rules is ESXi's name for what its firewall lets through there.
+func (e *examiner) port(ctx context.Context, port int, what, rules string, bad doctor.Status) doctor.Finding {
+	at := net.JoinHostPort(e.Host, strconv.Itoa(port))
+	f := doctor.Finding{On: at, Want: fmt.Sprintf("TCP port %d, for %s", port, what)}
+	d := net.Dialer{Timeout: dialWait}
+	c, err := d.DialContext(ctx, "tcp", at)
+	switch {
+	case err == nil:
+		_ = c.Close() // nothing was said
+		f.Seen = "it answers"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		f.Status, f.Seen = bad, "it is closed: nobody listens there, or it is not an ESXi host"
+		f.Remedy = "/etc/init.d/hostd status && /etc/init.d/rhttpproxy status   # on the host"
+	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
+		f.Status, f.Seen = bad, "no answer: a firewall in between, or the host's own, drops what comes"
+		f.Remedy = fmt.Sprintf("esxcli network firewall ruleset set --ruleset-id=%s --enabled=true   # on the host", rules)
+	default:
+		f.Status, f.Seen, f.Remedy = bad, err.Error(), "ip route get "+e.Host
+	}
+	return f
+}
+
+func isTimeout(err error) bool {
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout()
+}
+
+// landing looks whether somebody has the ports that hosts look for us at. The system's rpcbind
+// may have 111: services are registered there.
+func (e *examiner) landing(ctx context.Context) (found []doctor.Finding) {
+	if e.Transport != Landing {
+		return nil
+	}
+	for _, port := range []int{portmapPort, nfsPort} {
+		at := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		f := doctor.Finding{On: "port " + strconv.Itoa(port), Seen: "it is free", Want: "a free port, that a firewall lets hosts reach"}
+		d := net.Dialer{Timeout: dialWait}
+		if c, err := d.DialContext(ctx, "tcp", at); err == nil {
+			_ = c.Close() // nothing was said
+			f = e.taken(f, port, at)
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+func (e *examiner) taken(f doctor.Finding, port int, at string) doctor.Finding {
+	who := nfs.Holder(at)
+	if port == portmapPort && !strings.HasPrefix(who, "decamp ") {
+		f.Seen = "the system's port mapper has it, where the landing registers"
+		return f
+	}
+	f.Status, f.Seen, f.Remedy = doctor.Failure, who+" has it", "end it, or wait for it if it is another decamp: "+who
+	if who == "" {
+		f.Seen, f.Remedy = "the kernel's NFS server has it, or another user's process", "systemctl stop nfs-server   # or see: sudo ss -ltnp"
+	}
+	return f
+}
