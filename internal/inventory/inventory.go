@@ -91,13 +91,17 @@ type VMkernelNIC struct {
 
 // Datastore is where disks live.
 type Datastore struct {
-	Ref        MoRef   `json:"ref"`
-	Name       string  `json:"name"`
-	Type       string  `json:"type"` // VMFS, NFS, NFS41, vsan, VVOL …
-	Datacenter string  `json:"datacenter"`
-	Capacity   int64   `json:"capacity"`
-	Free       int64   `json:"free"`
-	Hosts      []MoRef `json:"hosts,omitempty"` // hosts that mount it
+	Ref        MoRef  `json:"ref"`
+	Name       string `json:"name"`
+	Type       string `json:"type"` // VMFS, NFS, NFS41, vsan, VVOL …
+	Datacenter string `json:"datacenter"`
+	Capacity   int64  `json:"capacity"`
+	Free       int64  `json:"free"`
+
+	Inaccessible bool `json:"inaccessible,omitempty"` // no host reaches it
+	Maintenance  bool `json:"maintenance,omitempty"`  // in maintenance mode, or on its way there
+
+	Hosts []MoRef `json:"hosts,omitempty"` // hosts that mount it
 }
 
 // VM is one virtual machine as the source describes it.
