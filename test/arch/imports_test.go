@@ -24,7 +24,7 @@ var tiers = [][]string{
 	{"nfs"},
 	{"transport", "target"},
 	{"migrate", "mount"},
-	{"preflight"},
+	{"preflight", "doctor"},
 	{"fleet"},
 	{"server"},
 }
