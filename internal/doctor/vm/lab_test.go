@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/doctor/vm"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/lab"
@@ -65,7 +64,7 @@ func TestVMsOfAHost(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("not found: %v", want)
 	}
-	if warm := doctor.Examine(t.Context(), vm.Checks(vm.Options{VMs: all, Warm: true, Refused: true}), doctor.Options{}); warm[0].Code != "vm-warm" || warm[0].On != "VM bad" {
-		t.Errorf("warm: %+v", warm[0])
+	if warm := examine(t, vm.Options{VMs: all, Warm: true})["vm-warm"]; len(warm) != 1 || warm[0].On != "VM bad" {
+		t.Errorf("warm: %+v", warm)
 	}
 }

@@ -123,6 +123,10 @@ func TestChecks(t *testing.T) {
 		{"Windows Server 2012", windows("windows8Server64Guest", false), "", 0, ""},
 		{"cold, independent", func(o *vm.Options) { o.VMs[0].Disks[0].Mode = "independent_persistent" }, "", 0, ""},
 		{"warm, independent", func(o *vm.Options) { o.Warm = true; o.VMs[0].Disks[0].Mode = "independent_persistent" }, "vm-warm", doctor.Failure, "no snapshot holds it"},
+		{"warm, independent, refused elsewhere", func(o *vm.Options) {
+			o.Warm, o.Refused = true, true
+			o.VMs[0].Disks[0].Mode = "independent_persistent"
+		}, "", 0, ""},
 		{"warm, without tracking", func(o *vm.Options) { o.Warm = true }, "", 0, ""},
 		{"warm, too old for tracking", func(o *vm.Options) { o.Warm = true; o.VMs[0].HardwareVersion = 4 }, "vm-tracking", doctor.Warning, "hardware version 4"},
 		{"room", guest(inventory.Volume{Path: "/", Capacity: 10 << 30, Free: 1 << 30}), "", 0, ""},
