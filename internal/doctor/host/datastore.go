@@ -30,7 +30,7 @@ func (g *group) reached(context.Context) (found []doctor.Finding) {
 		if d.Inaccessible {
 			f = doctor.Finding{
 				Status: doctor.Failure, Seen: "no host reaches it: nothing on it can be read", Want: "it is reached",
-				Remedy: "on a host that should have it:\nesxcli storage core path list\nesxcli storage nfs list\nesxcli storage core adapter rescan --all",
+				Remedy: "# on a host that should have it:\nesxcli storage core path list\nesxcli storage nfs list\nesxcli storage core adapter rescan --all",
 			}
 		}
 		f.On = onStore(d)

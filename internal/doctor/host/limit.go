@@ -38,7 +38,7 @@ func (g *group) lockout(ctx context.Context) []doctor.Finding {
 		return doctor.Finding{
 			Status: doctor.Warning, Seen: fmt.Sprintf("an account locks for %d s after %d wrong passwords, and decamp may send 2", have[unlockTime], failures),
 			Want:   "5, as hosts are installed",
-			Remedy: "esxcli system settings advanced set -o /Security/AccountLockFailures -i 5\nor have no password mistyped: add --password-file FILE",
+			Remedy: "esxcli system settings advanced set -o /Security/AccountLockFailures -i 5\n# or have no password mistyped: add --password-file FILE",
 		}
 	})
 }
@@ -76,7 +76,7 @@ func (g *group) sessionsOf(ctx context.Context, h inventory.Host) doctor.Finding
 	}
 	return doctor.Finding{
 		Status: doctor.Warning, Seen: seen + ": logins will be refused soon", Want: fmt.Sprintf("%d free ones", fewSessions),
-		Remedy: "see whose they are, and end those that nobody uses:\ngovc session.ls\ngovc session.rm KEY",
+		Remedy: "# see whose they are, and end those that nobody uses:\ngovc session.ls\ngovc session.rm KEY",
 	}
 }
 

@@ -86,7 +86,7 @@ func (g *group) grant(privilege string) string {
 	const role = "govc role.create decamp 2>/dev/null; govc role.update -a decamp "
 	set := "govc permissions.set -principal " + fault.Quote(g.User) + " -role decamp -propagate=true /"
 	if !g.VCenter {
-		set += "\nor make it an administrator, on the host: esxcli system permission set --id " + fault.Quote(g.User) + " --role Admin"
+		set += "\n# or make it an administrator, on the host:\nesxcli system permission set --id " + fault.Quote(g.User) + " --role Admin"
 	}
 	return role + privilege + "\n" + set
 }

@@ -17,7 +17,7 @@ func (g *group) connected(context.Context) (found []doctor.Finding) {
 		if !h.Connected {
 			f = doctor.Finding{
 				Status: doctor.Failure, Seen: "the vCenter has lost it", Want: "it is connected",
-				Remedy: fmt.Sprintf("govc host.reconnect -host %s\nor log in to the host itself: decamp doctor esxi://root@HOST", fault.Quote(h.Name)),
+				Remedy: fmt.Sprintf("govc host.reconnect -host %s\n# or log in to the host itself:\ndecamp doctor esxi://root@HOST", fault.Quote(h.Name)),
 			}
 		}
 		f.On = onHost(h)
@@ -55,7 +55,7 @@ func (g *group) licence(ctx context.Context) []doctor.Finding {
 		if g.Use.changes() {
 			f = doctor.Finding{
 				Status: doctor.Warning, Seen: "a free licence: its API changes nothing, so that decamp has to ask by SSH", Want: "an evaluation or paid licence, or SSH",
-				Remedy: "start SSH at the host's console: vim-cmd hostsvc/start_ssh",
+				Remedy: "# start SSH, at the host's console:\nvim-cmd hostsvc/start_ssh",
 			}
 		}
 	}
@@ -86,9 +86,9 @@ func (g *group) ssh(ctx context.Context) []doctor.Finding {
 			return fine("it is off; decamp starts it, and stops it in the end")
 		}
 		f := doctor.Finding{Status: doctor.Failure, Seen: "SSH is needed, and it is off", Want: "the service TSM-SSH runs"}
-		f.Remedy = fmt.Sprintf("add --enable-ssh, or start it:\ngovc host.service -host %s start TSM-SSH", fault.Quote(h.Name))
+		f.Remedy = fmt.Sprintf("# add --enable-ssh, or start it:\ngovc host.service -host %s start TSM-SSH", fault.Quote(h.Name))
 		if free {
-			f.Remedy = "at the host's console (F2, Troubleshooting Options), or in its shell:\nvim-cmd hostsvc/start_ssh"
+			f.Remedy = "# at the host's console (F2, Troubleshooting Options), or in its shell:\nvim-cmd hostsvc/start_ssh"
 		}
 		return f
 	})
@@ -167,7 +167,7 @@ func (g *group) clock(ctx context.Context) []doctor.Finding {
 		}
 		return doctor.Finding{
 			Status: doctor.Warning, Seen: fmt.Sprintf("its clock is %v %s ours: one of them is wrong", ahead.Abs(), word), Want: "clocks within a minute",
-			Remedy: "date -u; timedatectl    # here\nesxcli system time get; esxcli system ntp set --enabled=true --server=pool.ntp.org    # on the host",
+			Remedy: "# here:\ndate -u; timedatectl\n# on the host:\nesxcli system time get\nesxcli system ntp set --enabled=true --server=pool.ntp.org",
 		}
 	})
 }

@@ -36,7 +36,7 @@ func (g *group) bitLocker(context.Context) []doctor.Finding {
 		return doctor.Finding{
 			Status: doctor.Warning, Seen: "a Windows with a virtual TPM, which stays behind: if BitLocker is on, it asks for the recovery key",
 			Want:   "the key at hand, or BitLocker suspended",
-			Remedy: "in the guest, as administrator, before it is shut down for the last time:\nmanage-bde -status\nmanage-bde -protectors -get C:\nmanage-bde -protectors -disable C: -RebootCount 0",
+			Remedy: "# in the guest, as administrator, before it is shut down for the last time:\nmanage-bde -status\nmanage-bde -protectors -get C:\nmanage-bde -protectors -disable C: -RebootCount 0",
 		}
 	})
 }
@@ -49,7 +49,7 @@ func (g *group) fastStartup(context.Context) []doctor.Finding {
 		return doctor.Finding{
 			Status: doctor.Advice, Seen: "a Windows that may shut down by hibernating (fast startup): it would wake up on other hardware, and its file systems cannot be changed",
 			Want:   "it is shut down in full",
-			Remedy: "in the guest, as administrator: powercfg /h off\nor, for the last time: shutdown /s /t 0",
+			Remedy: "# in the guest, as administrator:\npowercfg /h off\n# or, for the last time:\nshutdown /s /t 0",
 		}
 	})
 }
@@ -99,6 +99,6 @@ func crowded(volumes []inventory.Volume) doctor.Finding {
 	}
 	return doctor.Finding{
 		Status: doctor.Warning, Seen: strings.Join(full, "; "), Want: "100 MiB of the system, 50 MiB of /boot, 10 MiB of others",
-		Remedy: "make room in the guest: df -h; journalctl --vacuum-size=50M\nof Windows: cleanmgr /sageset:1 & cleanmgr /sagerun:1",
+		Remedy: "# make room in the guest; a Linux:\ndf -h; journalctl --vacuum-size=50M\n# a Windows:\ncleanmgr /sageset:1 & cleanmgr /sagerun:1",
 	}
 }

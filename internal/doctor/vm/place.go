@@ -23,12 +23,12 @@ func (g *group) size(context.Context) []doctor.Finding {
 		case vm.CPUs > mostCPUs:
 			return doctor.Finding{
 				Status: doctor.Warning, Seen: fmt.Sprintf("it has %d processors", vm.CPUs), Want: fmt.Sprintf("at most %d without an IOMMU", mostCPUs),
-				Remedy: "virsh edit it once it is defined, and add to its devices:\n<iommu model='intel'><driver intremap='on' eim='on'/></iommu>",
+				Remedy: "# once it is defined, virsh edit it, and add to its devices:\n<iommu model='intel'><driver intremap='on' eim='on'/></iommu>",
 			}
 		case vm.MemoryMiB >= mostMemory:
 			return doctor.Finding{
 				Status: doctor.Warning, Seen: fmt.Sprintf("it has %d GiB of memory", vm.MemoryMiB>>10), Want: "less than 1 TiB, or a processor that addresses more",
-				Remedy: "virsh edit it once it is defined, and say in its cpu:\n<maxphysaddr mode='passthrough'/>",
+				Remedy: "# once it is defined, virsh edit it, and say in its cpu:\n<maxphysaddr mode='passthrough'/>",
 			}
 		}
 		return doctor.Finding{Seen: fmt.Sprintf("%d processors, %d MiB of memory", vm.CPUs, vm.MemoryMiB)}
@@ -61,7 +61,7 @@ func (g *group) macs(context.Context) []doctor.Finding {
 		}
 		return doctor.Finding{
 			Status: doctor.Warning, Seen: strings.Join(twice, "; "), Want: "one address, one VM: on one network neither is reached for long",
-			Remedy: "keep the two apart, or give one another address:\nvirsh edit " + fault.Quote(vm.Name),
+			Remedy: "# keep the two apart, or give one another address:\nvirsh edit " + fault.Quote(vm.Name),
 		}
 	})
 }
@@ -98,14 +98,14 @@ func (g *group) at(ctx context.Context, p Place, vm *inventory.VM, taken map[str
 	if first := taken[folder]; first != nil {
 		return doctor.Finding{
 			Status: doctor.Failure, Seen: fmt.Sprintf("it and %s (%s) both come to %s", onVM(first), first.Ref, folder), Want: "a folder for each",
-			Remedy: fmt.Sprintf("move one of them to another folder: --to dir:FOLDER; or rename it: govc vm.change -vm.uuid %s -name NAME", vm.UUID),
+			Remedy: fmt.Sprintf("# move one of them to another folder, --to dir:FOLDER, or rename it:\ngovc vm.change -vm.uuid %s -name NAME", vm.UUID),
 		}
 	}
 	taken[folder] = vm
 	if p.Holds(vm) {
 		return doctor.Finding{
 			Status: doctor.Warning, Seen: "it stands in " + folder + " already, moved", Want: "it is moved once",
-			Remedy: "see whether that one is good: decamp verify " + fault.Quote(folder) + "\nto move it again: mv " + fault.Quote(folder) + " " + fault.Quote(folder+".old"),
+			Remedy: "# is that one good?\ndecamp verify " + fault.Quote(folder) + "\n# to move it again:\nmv " + fault.Quote(folder) + " " + fault.Quote(folder+".old"),
 		}
 	}
 	_, err := p.Plan(ctx, vm)

@@ -127,7 +127,7 @@ func (g *group) warned(k kind) (found []doctor.Finding) {
 		found = append(found, g.obstacles(vm, k)...)
 		for _, w := range vm.Warnings {
 			if !w.Blocks && slices.Contains(k.warnings, w.Code) && !(w.Code == vTPM && windows(vm)) { // told by vm-bitlocker
-				found = append(found, finding(vm, w, harmless(w)))
+				found = append(found, finding(vm, w, k, harmless(w)))
 			}
 		}
 		if len(found) == before {
@@ -144,7 +144,7 @@ func (g *group) obstacles(vm *inventory.VM, k kind) (found []doctor.Finding) {
 	}
 	for _, w := range migrate.Obstacles(vm, g.Transport, g.permit()) {
 		if kindOf(w.Code) == k.code {
-			found = append(found, finding(vm, w, doctor.Failure))
+			found = append(found, finding(vm, w, k, doctor.Failure))
 		}
 	}
 	return found
@@ -174,8 +174,15 @@ func harmless(w inventory.Warning) doctor.Status {
 	return doctor.Warning
 }
 
-func finding(vm *inventory.VM, w inventory.Warning, s doctor.Status) doctor.Finding {
-	return doctor.Finding{On: onVM(vm), Status: s, Seen: w.Text, Want: "none of it", Remedy: w.Remedy}
+func finding(vm *inventory.VM, w inventory.Warning, k kind, s doctor.Status) doctor.Finding {
+	f := doctor.Finding{On: onVM(vm), Status: s, Seen: w.Text, Want: k.title, Remedy: w.Remedy}
+	switch w.Code {
+	case "running":
+		f.Remedy += "; or add --power-off, or --warm, and decamp does it"
+	case "suspended":
+		f.Remedy += "; or add --power-off --force, which drops what is in its memory"
+	}
+	return f
 }
 
 // unknown is a finding of what could not be looked at.

@@ -41,7 +41,7 @@ func (g *group) tracking(context.Context) []doctor.Finding {
 			return doctor.Finding{
 				Status: doctor.Warning, Seen: fmt.Sprintf("hardware version %d has no change tracking: every round reads and compares all of it", v),
 				Want:   fmt.Sprintf("hardware version %d or later", migrate.OldestTracked),
-				Remedy: fmt.Sprintf("while it is off: govc vm.upgrade -version=%d -vm.uuid %s\nor move it powered off, without --warm", migrate.OldestTracked, vm.UUID),
+				Remedy: fmt.Sprintf("# move it powered off, without --warm; or, while it is off:\ngovc vm.upgrade -version=%d -vm.uuid %s", migrate.OldestTracked, vm.UUID),
 			}
 		}
 	})
