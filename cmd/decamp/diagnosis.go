@@ -18,6 +18,7 @@ type diagnosis struct {
 	ground                // that they stand on
 	all    []inventory.VM // of the source, where they were listed
 
+	survey bool // nobody named the VMs
 	beside bool // the move goes on: what it refuses by itself is left to it
 }
 
@@ -43,7 +44,7 @@ func (d *diagnosis) list(ctx context.Context, names []string) error {
 		return err
 	}
 	d.vms, d.ground = d.all, on
-	if len(names) == 0 {
+	if d.survey = len(names) == 0; d.survey {
 		return nil
 	}
 	d.vms = nil

@@ -16,10 +16,11 @@ const doctorHelp = `
 Say what would fail, or go slowly, before a move does, and what to type against it.
 
 It logs in as decamp ls does, and looks at hosts and datastores, at the account's privileges,
-at the VMs that are named (all, if none is), at the way to the host, and at this machine.
---transport, --warm and the like say what for: each needs other things. Without a URL it looks
-at this machine alone. Nothing is changed; probes that write clean up, and are left out by
---short, which is also what migrate and plan check run.
+at the VMs that are named, at the way to the host, and at this machine.
+--transport, --warm and the like say what for: each needs other things. Without a VM's name it
+looks at all: what keeps one from being moved is a warning then, and that it runs is nothing.
+Without a URL it looks at this machine alone. Nothing is changed; probes that write clean up,
+and are left out by --short, which is also what migrate and plan check run.
 
 The worst is told first. A failure is what will fail; a warning works until something else
 happens; an advice works, and could be faster or safer; unknown is what could not be looked at.

@@ -82,7 +82,9 @@ func TestDoctorText(t *testing.T) {
 }
 
 func TestDoctorFindsNothingThatFails(t *testing.T) {
-	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01")}, Host: lab.HostState{Power: "static"}})
+	busy := small("busy")
+	busy.PoweredOn = true // which is nothing as long as nobody wants to move it
+	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01"), busy}, Host: lab.HostState{Power: "static"}})
 	if code := c.do("doctor", c.url(), "--to", "dir:"+c.to, "--short"); code != 0 {
 		t.Errorf("exit code %d: %s%s", code, c.out, c.stderr())
 	}
@@ -95,7 +97,7 @@ func TestDoctorTellsTheWorstFirstAndOfTheVMsThatAreNamed(t *testing.T) {
 	bad := small("bad")
 	bad.PoweredOn, bad.TPM = true, true
 	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01"), bad}, Lacks: []string{"Datastore.FileManagement"}})
-	if code := c.do("doctor", c.url(), "--to", "dir:"+c.to, "--short"); code != 6 {
+	if code := c.do("doctor", c.url(), "web01", "bad", "--to", "dir:"+c.to, "--short"); code != 6 {
 		t.Errorf("exit code %d: %s", code, c.stderr())
 	}
 	said := c.out.String()

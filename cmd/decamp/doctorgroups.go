@@ -8,12 +8,13 @@ import (
 	vmcheck "github.com/decamp/decamp/internal/doctor/vm"
 )
 
-// groups are all checks that there is something to look at for.
+// groups are all checks that there is something to look at for. Of what is equally bad, this side is
+// told first: its mistakes cost every VM.
 func (d *diagnosis) groups() []doctor.Check {
 	if d.works.session == nil {
 		return d.ofThisSide()
 	}
-	return slices.Concat(d.ofTheSource(), d.ofThisSide())
+	return slices.Concat(d.ofThisSide(), d.ofTheSource())
 }
 
 // ofThisSide are the groups that look at this machine and at the way from it, a group a line.
@@ -40,7 +41,7 @@ func (d *diagnosis) hostOptions() hostcheck.Options {
 func (d *diagnosis) vmOptions() vmcheck.Options {
 	o := vmcheck.Options{
 		Source: d.works.session, VMs: d.vms, All: d.all, Transport: d.works.transport,
-		Permit: d.move.permit(), Warm: d.move.warm.on, Refused: d.beside,
+		Permit: d.move.permit(), Warm: d.move.warm.on, Survey: d.survey, Refused: d.beside,
 	}
 	for _, to := range d.works.to {
 		o.Places = append(o.Places, to.target)

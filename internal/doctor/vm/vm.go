@@ -50,6 +50,10 @@ type Options struct {
 	Permit    migrate.Permit
 	Warm      bool // moved in rounds, while they run
 
+	// Survey says that nobody chose the VMs: what keeps one from being moved is a warning then, and
+	// the state that it is in now is nothing.
+	Survey bool
+
 	// Refused says that what package migrate refuses is told by it: it is left out.
 	Refused bool
 }
@@ -61,7 +65,7 @@ func Checks(o Options) []doctor.Check {
 	for _, k := range kinds {
 		checks = append(checks, doctor.Check{Code: k.code, Title: k.title, Run: func(context.Context) []doctor.Finding { return g.warned(k) }})
 	}
-	return append(checks,
+	checks = append(checks,
 		doctor.Check{Code: "vm-bitlocker", Title: "no Windows asks for a recovery key", Run: g.bitLocker},
 		doctor.Check{Code: "vm-fast-startup", Title: "no Windows hibernates when it is shut down", Run: g.fastStartup},
 		doctor.Check{Code: "vm-warm", Title: "VMs can be moved while they run", Run: g.warm},
@@ -71,6 +75,25 @@ func Checks(o Options) []doctor.Check {
 		doctor.Check{Code: "vm-mac", Title: "each MAC address is there once", Run: g.macs},
 		doctor.Check{Code: "vm-place", Title: "each VM has a place of its own at the target", Run: g.place},
 	)
+	if o.Survey {
+		for i := range checks {
+			checks[i].Run = milder(checks[i].Run)
+		}
+	}
+	return checks
+}
+
+// milder has a check warn of what would fail if it were asked for.
+func milder(run func(context.Context) []doctor.Finding) func(context.Context) []doctor.Finding {
+	return func(ctx context.Context) []doctor.Finding {
+		found := run(ctx)
+		for i := range found {
+			if found[i].Status == doctor.Failure {
+				found[i].Status = doctor.Warning
+			}
+		}
+		return found
+	}
 }
 
 // group is what the checks share.
@@ -116,6 +139,9 @@ const (
 	vTPM  = "vtpm"     // the warning's code
 )
 
+// passing are warnings of what a VM is like now, or always: of interest if it is to be moved.
+var passing = []string{"running", "suspended", "system-vm", "no-disks", "template"}
+
 // notes are warnings that are good to know and need nothing done.
 var notes = []string{"template", "independent", "nonpersistent", "cdrom", "duplicate-name", "unknown-controller"}
 
@@ -126,7 +152,8 @@ func (g *group) warned(k kind) (found []doctor.Finding) {
 		before := len(found)
 		found = append(found, g.obstacles(vm, k)...)
 		for _, w := range vm.Warnings {
-			if !w.Blocks && slices.Contains(k.warnings, w.Code) && !(w.Code == vTPM && windows(vm)) { // told by vm-bitlocker
+			ofWindows := w.Code == vTPM && windows(vm) // told by vm-bitlocker
+			if !w.Blocks && slices.Contains(k.warnings, w.Code) && !ofWindows && !g.passes(w) {
 				found = append(found, finding(vm, w, k, harmless(w)))
 			}
 		}
@@ -143,12 +170,15 @@ func (g *group) obstacles(vm *inventory.VM, k kind) (found []doctor.Finding) {
 		return nil
 	}
 	for _, w := range migrate.Obstacles(vm, g.Transport, g.permit()) {
-		if kindOf(w.Code) == k.code {
+		if kindOf(w.Code) == k.code && !g.passes(w) {
 			found = append(found, finding(vm, w, k, doctor.Failure))
 		}
 	}
 	return found
 }
+
+// passes reports whether a warning is of a state that does not matter here.
+func (g *group) passes(w inventory.Warning) bool { return g.Survey && slices.Contains(passing, w.Code) }
 
 // permit has a warm move switch VMs off: it does so by itself.
 func (g *group) permit() migrate.Permit {
