@@ -2,6 +2,7 @@ package esx_test
 
 import (
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -120,6 +121,19 @@ func TestStateOfDatastores(t *testing.T) {
 	for i, want := range []inventory.Datastore{{Free: 1 << 30}, {Free: 2 << 40, Inaccessible: true}, {Free: 2 << 40, Maintenance: true}} {
 		if d := stores[i]; d.Free != want.Free || d.Inaccessible != want.Inaccessible || d.Maintenance != want.Maintenance {
 			t.Errorf("%+v", d)
+		}
+	}
+}
+
+func TestMountsOfAHost(t *testing.T) {
+	for _, vcenter := range []bool{false, true} {
+		s := startLab(t, lab.Config{VCenter: vcenter, Datastores: []lab.Datastore{{Name: "vmfs"}, {Name: "nas 2", Type: "NFS"}, {Name: "nas 1", Type: "NFS"}}}).dial(t)
+		got, err := s.Mounts(t.Context(), oneHost(t, s))
+		want := []inventory.Mount{
+			{Datastore: "nas 1", Server: "192.0.2.10", Path: "/export/nas 1"}, {Datastore: "nas 2", Server: "192.0.2.10", Path: "/export/nas 2"},
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("vCenter %v: %+v, %v", vcenter, got, err)
 		}
 	}
 }
