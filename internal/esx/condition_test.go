@@ -14,7 +14,9 @@ import (
 
 func TestConditionOfAHost(t *testing.T) {
 	for _, vcenter := range []bool{false, true} {
-		s := startLab(t, lab.Config{VCenter: vcenter, Host: lab.HostState{Power: "static", Lockdown: "lockdownStrict", Maintenance: true}}).dial(t)
+		s := startLab(t, lab.Config{VCenter: vcenter, Host: lab.HostState{Power: "static", Lockdown: "lockdownStrict", Maintenance: true}, VMs: []lab.VM{
+			{Name: "on", PoweredOn: true, Disks: []lab.Disk{{Capacity: 1 << 20}}},
+		}}).dial(t)
 		got, err := s.Condition(t.Context(), oneHost(t, s))
 		if want := (inventory.Condition{Power: "static", Lockdown: "lockdownStrict"}); err != nil || got != want {
 			t.Errorf("vCenter %v: %+v, %v", vcenter, got, err)

@@ -71,7 +71,6 @@ func (b *builder) addState(h *simulator.HostSystem) error {
 		h.Config.PowerSystemInfo = &types.PowerSystemInfo{CurrentPolicy: types.HostPowerPolicy{
 			Name: "PowerPolicy." + state.Power + ".name", ShortName: state.Power,
 		}}
-		h.Runtime.InMaintenanceMode, h.Summary.Runtime.InMaintenanceMode = state.Maintenance, state.Maintenance
 	})
 	options, ok := b.reg.Get(*h.ConfigManager.AdvancedOption).(*simulator.OptionManager)
 	if !ok {
@@ -82,6 +81,16 @@ func (b *builder) addState(h *simulator.HostSystem) error {
 		set.ChangedValue = append(set.ChangedValue, &types.OptionValue{Key: name, Value: value})
 	}
 	return faultOf(options.UpdateOptions(set))
+}
+
+// setMaintenance comes last: a host in maintenance mode switches no VM on, but may well have some that
+// run while it is on its way there.
+func (b *builder) setMaintenance() {
+	for _, dc := range b.lab.datacenters {
+		for _, h := range b.hosts(dc) {
+			b.ctx.WithLock(h, func() { h.Runtime.InMaintenanceMode = b.lab.cfg.Host.Maintenance })
+		}
+	}
 }
 
 // dateTimeSystem is a host's clock, which the simulator has none of.

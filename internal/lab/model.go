@@ -67,6 +67,7 @@ func (b *builder) build() error {
 		}
 	}
 	b.setDatastoreTypes()
+	b.setMaintenance()
 	return nil
 }
 

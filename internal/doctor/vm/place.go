@@ -31,7 +31,7 @@ func (g *group) size(context.Context) []doctor.Finding {
 				Remedy: "# once it is defined, virsh edit it, and say in its cpu:\n<maxphysaddr mode='passthrough'/>",
 			}
 		}
-		return doctor.Finding{Seen: fmt.Sprintf("%d processors, %d MiB of memory", vm.CPUs, vm.MemoryMiB)}
+		return doctor.Finding{Seen: fmt.Sprintf("processors: %d, memory: %d MiB", vm.CPUs, vm.MemoryMiB)}
 	})
 }
 
