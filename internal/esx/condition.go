@@ -13,10 +13,16 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Condition says how a host is kept.
+// Condition says how a host is kept. Lockdown modes are told since 6.0: an older host refuses the
+// question, all of it.
 func (s *Session) Condition(ctx context.Context, host inventory.MoRef) (inventory.Condition, error) {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "config.powerSystemInfo", "config.lockdownMode"); err != nil {
+	ref := reference("HostSystem", host)
+	err := s.properties(ctx, ref, &h, "config.powerSystemInfo", "config.lockdownMode")
+	if _, old := vimFault(err).(*types.InvalidProperty); old {
+		err = s.properties(ctx, ref, &h, "config.powerSystemInfo")
+	}
+	if err != nil {
 		return inventory.Condition{}, fmt.Errorf("read the condition of host %s: %w", host, classify(err))
 	}
 	var c inventory.Condition

@@ -1,7 +1,9 @@
 package esx_test
 
 import (
+	"bytes"
 	"maps"
+	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -137,5 +139,20 @@ func TestMountsOfAHost(t *testing.T) {
 		if err != nil || !slices.Equal(got, want) {
 			t.Errorf("vCenter %v: %+v, %v", vcenter, got, err)
 		}
+	}
+}
+
+// Hosts before 6.0 do not know lockdown modes, and refuse to answer whoever asks for one.
+func TestConditionOfAnOldHost(t *testing.T) {
+	r := newESX(t)
+	s := r.dial(t)
+	host := oneHost(t, s)
+	r.set(func(r *rig) {
+		r.answer = func(c call, w http.ResponseWriter) bool {
+			return bytes.Contains(c.body, []byte("config.lockdownMode")) && soapFault(w, "InvalidProperty", "<name>config.lockdownMode</name>")
+		}
+	})
+	if c, err := s.Condition(t.Context(), host); err != nil || c != (inventory.Condition{Power: "dynamic"}) {
+		t.Errorf("%+v, %v", c, err)
 	}
 }
