@@ -86,6 +86,12 @@ type migrateOptions struct {
 	discard      bool
 }
 
+// transports are the words of --transport.
+var transports = []string{"https", "nfc", "landing"}
+
+// usualConnections is what --connections is if nobody says otherwise.
+const usualConnections = 8
+
 func newMigrate(a *app) *cobra.Command {
 	var o migrateOptions
 	cmd := &cobra.Command{
@@ -124,12 +130,12 @@ func (o *migrateOptions) register(cmd *cobra.Command) {
 	f.BoolVar(&o.discard, "discard", false, "give up the unfinished run of this VM, remove what it copied, and exit")
 	f.StringVar(&o.domainType, "domain-type", "kvm", "of the libvirt domain: `kvm or qemu`, which needs no KVM")
 	f.StringVar(&o.transport, "transport", "https", "how the disks come here: `https, nfc or landing`; nfc reads from port 902, landing is an NFS datastore that decamp serves")
-	f.IntVar(&o.connections, "connections", 8, "at most `N` connections to the host, 12 at the most")
+	f.IntVar(&o.connections, "connections", usualConnections, "at most `N` connections to the host, 12 at the most")
 	o.warm.register(f)
 	o.landing.register(f)
 	o.nfc.register(f)
 	o.login.register(cmd)
-	for flag, words := range map[string][]string{"format": {"raw", "qcow2"}, "domain-type": {"kvm", "qemu"}, "transport": {"https", "nfc", "landing"}} {
+	for flag, words := range map[string][]string{"format": {"raw", "qcow2"}, "domain-type": {"kvm", "qemu"}, "transport": transports} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	}
 }
@@ -142,7 +148,7 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 	switch {
 	case o.format != "raw" && o.format != "qcow2":
 		return badUsage(cmd, "--format %q: want raw or qcow2", o.format)
-	case !slices.Contains([]string{"https", "nfc", "landing"}, o.transport):
+	case !slices.Contains(transports, o.transport):
 		return badUsage(cmd, "--transport %q: want https, nfc or landing", o.transport)
 	case o.domainType != "kvm" && o.domainType != "qemu":
 		return badUsage(cmd, "--domain-type %q: want kvm or qemu", o.domainType)
@@ -213,6 +219,7 @@ func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string
 			return err
 		}
 	}
+	w.forewarn(ctx, a, o, vm)
 	w.shown = a.newProgress(w.names())
 	ends := w.migrateAll(ctx, o.permit(), migrate.Rig{})
 	w.shown.close()

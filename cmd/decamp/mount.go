@@ -63,7 +63,7 @@ func newMount(a *app) *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.connections, "connections", 8, "at most `N` connections to the host, 12 at the most")
+	f.IntVar(&o.connections, "connections", usualConnections, "at most `N` connections to the host, 12 at the most")
 	f.DurationVar(&o.readTimeout, "read-timeout", 2*time.Minute, "`TIME` after which a read that the host does not answer fails")
 	f.BoolVar(&o.allowOther, "allow-other", false, "let users other than you see the files")
 	o.login.register(cmd)

@@ -160,6 +160,7 @@ func (m *mover) Move(ctx context.Context, row roster.VM, d fleet.Driver) (err er
 			return fmt.Errorf("sourceHash: %w", err)
 		}
 	}
+	s.forewarn(ctx, w, o, vm)
 	if err := m.before(ctx, s, o.Hooks.Pre, row, vm); err != nil {
 		return fmt.Errorf("hook before the VM: %w", err)
 	}

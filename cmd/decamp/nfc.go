@@ -22,7 +22,7 @@ type nfcOptions struct {
 }
 
 func (o *nfcOptions) register(f *pflag.FlagSet) {
-	f.IntVar(&o.handles, "nfc-handles", 4, "with nfc: `N` sessions on each disk, 16 at the most")
+	f.IntVar(&o.handles, "nfc-handles", defaultHandles, "with nfc: `N` sessions on each disk, 16 at the most")
 	f.Var(&o.buffer, "nfc-buffer", "with nfc: size of a session's buffers on the host, a multiple of 64K up to 2M (default 1M)")
 	f.IntVar(&o.buffers, "nfc-buffers", defaultBuffers, "with nfc: `N` such buffers; all of a session are 16M at the most")
 	f.StringVar(&o.network, "network", "", "with nfc: the host's `VMK` to read from: vmk1, its address, subnet or port group (default the one tagged for backups)")
@@ -87,6 +87,9 @@ func (a *app) tellNFC(host inventory.MoRef, where string) {
 		fmt.Fprintf(a.err, "Disks are read over NFC from %s.\n", plain(where))
 	}
 }
+
+// defaultHandles is of --nfc-handles.
+const defaultHandles = 4
 
 // defaultBuffers is of --nfc-buffers. Without another the transport chooses both, by
 // whether the VM runs.

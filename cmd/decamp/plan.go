@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
@@ -219,10 +218,7 @@ func (a *app) openPlan(ctx context.Context, l login, f *planfile.File, folder st
 	if p.ssh, err = a.planSSH(f, folder); err != nil {
 		return p, err
 	}
-	if p.url, err = esx.ParseURL(string(f.Source.URL)); err != nil {
-		return p, err
-	}
-	return p, a.openSource(ctx, p)
+	return p, a.openURL(ctx, p, string(f.Source.URL))
 }
 
 func (a *app) planLogin(l *login, f *planfile.File, folder string) error {
@@ -251,7 +247,8 @@ func (p *planWorks) optionsOf(o planfile.Options) migrateOptions {
 			advertise: o.Landing.Advertise.Addr, listen: string(o.Landing.Listen), portmap: string(o.Landing.Portmap),
 			memory: sizeFlag(o.Landing.Memory), copy: string(o.Landing.Copy), ssh: p.ssh,
 		},
-		warm: warmOptions{on: o.Mode == planfile.Warmly},
+		warm:     warmOptions{on: o.Mode == planfile.Warmly},
+		powerOff: o.PowerOff != planfile.NeverOff, sourceHash: o.SourceHash,
 	}
 	for _, host := range o.Landing.Allow {
 		m.landing.allow = append(m.landing.allow, string(host))

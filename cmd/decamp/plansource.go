@@ -29,8 +29,10 @@ type planSource struct {
 
 	mu         sync.Mutex // held while it is opened, or rests
 	opened     bool
-	users      int         // moves and the like that are under way
-	resting    *time.Timer // until it rests; nil: it was never left
+	begun      map[inventory.MoRef]bool // hosts that VMs were moved from
+	ground     *ground                  // that VMs stand on; nil until it is wanted
+	users      int                      // moves and the like that are under way
+	resting    *time.Timer              // until it rests; nil: it was never left
 	tidying    sync.WaitGroup
 	tidies     bool                           // it is under way
 	hurry      context.CancelFunc             // ends the tidying; nil before there is any
@@ -46,7 +48,7 @@ func (m *mover) newPlanSource(p roster.Plan) (*planSource, error) {
 	s := &planSource{
 		m: m, name: p.Name, file: file, folder: p.Folder, byLine: map[int]*planfile.VM{},
 		planWorks:  &planWorks{a: m.a, works: &works{store: m.store, migrator: m.migrator, leftovers: m.leftovers}},
-		transports: map[string]transport.Transport{},
+		transports: map[string]transport.Transport{}, begun: map[inventory.MoRef]bool{},
 	}
 	for i := range file.VMs {
 		s.byLine[file.VMs[i].Pos.Line] = &file.VMs[i]

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -136,9 +137,14 @@ func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w
 	if a.tidy(ctx, w.shells) {
 		w.left = func() { a.tidy(context.WithoutCancel(ctx), w.shells) }
 	}
+	return w, a.openTransport(ctx, w, o)
+}
+
+// openTransport opens what reads disks, and what moves them.
+func (a *app) openTransport(ctx context.Context, w *works, o migrateOptions) (err error) {
 	w.reader = https.New(w.session, https.Options{MaxConnections: o.connections, Log: a.log})
 	w.transport, err = a.newTransport(ctx, w, o)
-	return w, err
+	return err
 }
 
 // newTransport returns what moves the disks.
@@ -349,6 +355,21 @@ func (o *origin) disk(ctx context.Context, key int32) (disk.Source, error) {
 
 func (o *origin) Close() error { return errors.Join(o.transport.Close(), o.session.Close()) }
 
+// moved are the VMs that stand in a folder, as they were described when they were moved. One that
+// cannot be read is left out: decamp verify says why.
+func moved(folder string) (vms []inventory.VM) {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil // told by whoever needs the folder
+	}
+	for _, e := range entries {
+		if r, err := dir.ReadRecord(filepath.Join(folder, e.Name())); err == nil {
+			vms = append(vms, *r.Source)
+		}
+	}
+	return vms
+}
+
 // mounted is a host shown as a folder, with what it stands on.
 type mounted struct {
 	session   *esx.Session
@@ -418,10 +439,21 @@ func (a *app) openSource(ctx context.Context, p *planWorks) (err error) {
 	return nil
 }
 
+// openURL is openSource of what a URL names.
+func (a *app) openURL(ctx context.Context, p *planWorks, rawURL string) (err error) {
+	if p.url, err = esx.ParseURL(rawURL); err != nil {
+		return err
+	}
+	return a.openSource(ctx, p)
+}
+
+// finder finds VMs by what people call them.
+func finder(vms []inventory.VM) planfile.Finder { return esx.NewIndex(vms) }
+
 func (p *planWorks) rig(f *planfile.File) preflight.Rig {
 	return preflight.Rig{
 		Source: p.session,
-		Names:  func(vms []inventory.VM) planfile.Finder { return esx.NewIndex(vms) },
+		Names:  finder,
 		Place: func(to planfile.Destination, o planfile.Options) (preflight.Place, error) {
 			t, err := dir.New(to.Folder(), dir.Options{Format: target.Format(o.Format), Domain: dir.DomainOptions{Type: string(o.DomainType)}})
 			if err != nil { // not a nil *dir.Target in the interface
@@ -431,6 +463,7 @@ func (p *planWorks) rig(f *planfile.File) preflight.Rig {
 		},
 		Transport: p.mover,
 		Reach:     reachHost,
+		Examine:   p.foresee,
 		Now:       time.Now,
 	}
 }

@@ -278,12 +278,20 @@ func (t *tree) datastore(d mo.Datastore) inventory.Datastore {
 		Type:     d.Summary.Type,
 		Capacity: d.Summary.Capacity,
 		Free:     d.Summary.FreeSpace,
+
+		Inaccessible: !d.Summary.Accessible,
+		Maintenance:  underMaintenance(d.Summary.MaintenanceMode),
 	}
 	out.Datacenter, _ = t.locate(d.Parent)
 	for _, m := range d.Host {
 		out.Hosts = append(out.Hosts, inventory.MoRef(m.Key.Value))
 	}
 	return out
+}
+
+// underMaintenance reads a datastore's state; a host says nothing of it.
+func underMaintenance(state string) bool {
+	return state != "" && state != string(types.DatastoreSummaryMaintenanceModeStateNormal)
 }
 
 func byName(a, b string, aRef, bRef inventory.MoRef) int {

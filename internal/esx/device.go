@@ -31,6 +31,10 @@ func (t *tree) addDevices(m *machine, v *mo.VirtualMachine) {
 			if hasMedium(d) {
 				m.media = append(m.media, label(d))
 			}
+		case *types.VirtualFloppy, *types.VirtualSerialPort, *types.VirtualParallelPort:
+			if connected(d) {
+				m.ports = append(m.ports, label(d))
+			}
 		case *types.VirtualTPM:
 			m.VTPM = true
 		case *types.VirtualPCIPassthrough, *types.VirtualSCSIPassthrough, *types.VirtualUSB:
@@ -134,10 +138,15 @@ func (t *tree) network(backing types.BaseVirtualDeviceBackingInfo) string {
 	return ""
 }
 
+// connected reports whether a device is at work, now or at the next power-on.
+func connected(d types.BaseVirtualDevice) bool {
+	c := d.GetVirtualDevice().Connectable
+	return c != nil && (c.Connected || c.StartConnected)
+}
+
 // hasMedium reports whether a drive holds something now or at the next power-on.
 func hasMedium(d *types.VirtualCdrom) bool {
-	c := d.Connectable
-	if c == nil || !c.Connected && !c.StartConnected {
+	if !connected(d) {
 		return false
 	}
 	iso, ok := d.Backing.(*types.VirtualCdromIsoBackingInfo)

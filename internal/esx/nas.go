@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
@@ -126,6 +128,40 @@ func (s *Session) nasCalled(ctx context.Context, list []types.ManagedObjectRefer
 		}
 	}
 	return types.ManagedObjectReference{}, nil, nil
+}
+
+// Mounts lists the NFS exports that a host has mounted, sorted by the datastore's name.
+func (s *Session) Mounts(ctx context.Context, host inventory.MoRef) ([]inventory.Mount, error) {
+	list, err := s.mounts(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("list NFS mounts of host %s: %w", host, classify(err))
+	}
+	return list, nil
+}
+
+func (s *Session) mounts(ctx context.Context, host inventory.MoRef) (list []inventory.Mount, err error) {
+	var h mo.HostSystem
+	if err := s.properties(ctx, reference("HostSystem", host), &h, "datastore"); err != nil {
+		return nil, err
+	}
+	if len(h.Datastore) == 0 {
+		return nil, nil
+	}
+	spec := types.PropertyFilterSpec{PropSet: []types.PropertySpec{{Type: "Datastore", PathSet: []string{"name", "info"}}}}
+	for _, ref := range h.Datastore {
+		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: ref})
+	}
+	t, err := s.read(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	for _, ds := range t.datastores {
+		if info, nas := ds.Info.(*types.NasDatastoreInfo); nas && info.Nas != nil {
+			list = append(list, inventory.Mount{Datastore: unescapeName(ds.Name), Server: info.Nas.RemoteHost, Path: info.Nas.RemotePath})
+		}
+	}
+	slices.SortFunc(list, func(a, b inventory.Mount) int { return strings.Compare(a.Datastore, b.Datastore) })
+	return list, nil
 }
 
 func (s *Session) datastoreSystem(ctx context.Context, host inventory.MoRef) (types.ManagedObjectReference, error) {

@@ -137,7 +137,7 @@ func kernelNICs(nics []types.HostVirtualNic, info *types.HostVirtualNicManagerIn
 		}
 		out = append(out, inventory.VMkernelNIC{
 			Device: nic.Device, Address: nic.Spec.Ip.IpAddress, Network: nic.Portgroup,
-			Backup: slices.ContainsFunc(tagged, device),
+			Backup: slices.ContainsFunc(tagged, device), MTU: int(nic.Spec.Mtu),
 		})
 	}
 	return out

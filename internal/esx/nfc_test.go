@@ -102,7 +102,7 @@ func TestNFCHostFacts(t *testing.T) {
 		t.Errorf("version %q, error %v", version, err)
 	}
 	nics, err := s.VMkernelNICs(t.Context(), hosts[0].Ref)
-	if err != nil || len(nics) == 0 || nics[0].Device != "vmk0" || nics[0].Address == "" || nics[0].Backup {
+	if err != nil || len(nics) == 0 || nics[0].Device != "vmk0" || nics[0].Address == "" || nics[0].Backup || nics[0].MTU != 1500 {
 		t.Errorf("interfaces %+v, error %v", nics, err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // reading is what the package calls as long as nobody asks for a power-off.
-var reading = []string{"CreateContainerView", "DestroyView", "Login", "NfcGetVmFiles", "QueryChangedDiskAreas", "RetrieveInternalContent", "RetrievePropertiesEx", "RetrieveServiceContent"}
+var reading = []string{"CreateContainerView", "DestroyView", "HasPrivilegeOnEntities", "Login", "NfcGetVmFiles", "QueryChangedDiskAreas", "QueryDateTime", "QueryOptions", "RetrieveInternalContent", "RetrievePropertiesEx", "RetrieveServiceContent"}
 
 func TestReadingChangesNothing(t *testing.T) {
 	for _, r := range []*rig{newESX(t), newVPX(t)} {
@@ -35,6 +35,12 @@ func TestReadingChangesNothing(t *testing.T) {
 		s.HostVersion(t.Context(), vms[0].Host)
 		s.VMkernelNICs(t.Context(), vms[0].Host)
 		s.ReadFile(t.Context(), vms[0].Datacenter, vms[0].Disks[0].Path, 1000)
+		s.Condition(t.Context(), vms[0].Host)
+		s.Settings(t.Context(), vms[0].Host, "Security.AccountLockFailures")
+		s.HostTime(t.Context(), vms[0].Host)
+		s.Sessions(t.Context())
+		s.Lacking(t.Context(), inventory.OnVM, []inventory.MoRef{vms[0].Ref}, []string{"VirtualMachine.Interact.PowerOff"})
+		s.Volumes(t.Context(), []inventory.MoRef{vms[0].Ref})
 		cookie(t, s, "")
 		if got := r.methods(); !slices.Equal(got, reading) {
 			t.Errorf("called %q, want %q", got, reading)

@@ -63,6 +63,7 @@ type machine struct {
 	agent       bool     // vSphere's own (vCLS)
 	twins       int      // other VMs of that name
 	media       []string // labels of CD-ROM drives with a medium
+	ports       []string // labels of floppy drives and ports that something is connected to
 	passthrough []string // labels of devices of the host
 	physicalRDM []int32  // keys of disks
 }

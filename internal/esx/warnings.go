@@ -129,6 +129,9 @@ func (m *machine) deviceWarnings() []inventory.Warning {
 	for _, label := range m.media {
 		w = append(w, warns("cdrom", label+" is connected", "nothing: the drive arrives empty"))
 	}
+	for _, label := range m.ports {
+		w = append(w, warns("port", label+" is connected, and stays behind", "see what the guest uses it for; give the VM a like device on the target, or do without"))
+	}
 	for _, label := range m.passthrough {
 		w = append(w, warns("passthrough", label+" is a device of the host", "give the VM a like device on the target, or do without"))
 	}

@@ -53,6 +53,7 @@ func TestWarnings(t *testing.T) {
 		{"inaccessible", stops, func(m *machine) { m.unreadable = "disconnected"; m.Disks = nil }},
 		{"duplicate-name", goes, func(m *machine) { m.twins = 1 }},
 		{"cdrom", goes, func(m *machine) { m.media = []string{"CD/DVD drive 1"} }},
+		{"port", goes, func(m *machine) { m.ports = []string{"Serial port 1"} }},
 		{"passthrough", goes, func(m *machine) { m.passthrough = []string{"PCI device 0"} }},
 	} {
 		m := plain()

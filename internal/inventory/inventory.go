@@ -87,17 +87,29 @@ type VMkernelNIC struct {
 	Address string `json:"address"` // its IP
 	Network string `json:"network"` // its port group; empty on a distributed switch
 	Backup  bool   `json:"backup"`  // tagged for backup traffic (vSphereBackupNFC)
+	MTU     int    `json:"mtu"`     // bytes; 0: not told
 }
 
 // Datastore is where disks live.
 type Datastore struct {
-	Ref        MoRef   `json:"ref"`
-	Name       string  `json:"name"`
-	Type       string  `json:"type"` // VMFS, NFS, NFS41, vsan, VVOL …
-	Datacenter string  `json:"datacenter"`
-	Capacity   int64   `json:"capacity"`
-	Free       int64   `json:"free"`
-	Hosts      []MoRef `json:"hosts,omitempty"` // hosts that mount it
+	Ref        MoRef  `json:"ref"`
+	Name       string `json:"name"`
+	Type       string `json:"type"` // VMFS, NFS, NFS41, vsan, VVOL …
+	Datacenter string `json:"datacenter"`
+	Capacity   int64  `json:"capacity"`
+	Free       int64  `json:"free"`
+
+	Inaccessible bool `json:"inaccessible,omitempty"` // no host reaches it
+	Maintenance  bool `json:"maintenance,omitempty"`  // in maintenance mode, or on its way there
+
+	Hosts []MoRef `json:"hosts,omitempty"` // hosts that mount it
+}
+
+// Mount is an NFS export that an ESXi host has mounted as a datastore.
+type Mount struct {
+	Datastore string `json:"datastore"`
+	Server    string `json:"server"` // as the host was told: a name or an address
+	Path      string `json:"path"`   // as exported
 }
 
 // VM is one virtual machine as the source describes it.

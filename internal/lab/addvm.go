@@ -114,6 +114,12 @@ func (m *machine) setTools(vm *mo.VirtualMachine, running bool) {
 	case running:
 		status, runs = types.VirtualMachineToolsStatusToolsOk, types.VirtualMachineToolsRunningStatusGuestToolsRunning
 	}
+	vm.Guest.Disk = nil
+	if running && runs == types.VirtualMachineToolsRunningStatusGuestToolsRunning {
+		for _, v := range m.spec.Guest.Volumes {
+			vm.Guest.Disk = append(vm.Guest.Disk, types.GuestDiskInfo{DiskPath: v.Path, Capacity: int64(v.Capacity), FreeSpace: int64(v.Free)})
+		}
+	}
 	vm.Guest.GuestId, vm.Guest.ToolsStatus, vm.Guest.ToolsRunningStatus = m.spec.GuestID, status, string(runs)
 	vm.Summary.Guest.GuestId, vm.Summary.Guest.ToolsStatus, vm.Summary.Guest.ToolsRunningStatus = m.spec.GuestID, status, string(runs)
 }

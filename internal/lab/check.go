@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -32,7 +33,7 @@ func (c Config) check() error {
 	for _, f := range c.Faults {
 		errs = append(errs, f.check())
 	}
-	errs = append(errs, c.checkNumbers(), c.checkNFS(), c.NFC.check(), oneOf("locks", string(c.Locks), []string{string(LockAll), string(LockActive)}))
+	errs = append(errs, c.checkNumbers(), c.checkNFS(), c.NFC.check(), c.Host.check(), oneOf("locks", string(c.Locks), []string{string(LockAll), string(LockActive)}))
 	return errors.Join(errs...)
 }
 
@@ -66,6 +67,8 @@ func (c Config) checkDatastore(ds Datastore) error {
 	switch {
 	case ds.Name == "" || strings.ContainsAny(ds.Name, "[]/"):
 		return fmt.Errorf("datastore %q: want a name without [ ] and /", ds.Name)
+	case ds.Full < 0:
+		return fmt.Errorf("datastore %q: full %d: want nothing negative", ds.Name, ds.Full)
 	case c.datacenter(ds.Datacenter) == nil:
 		return fmt.Errorf("datastore %q: no datacenter %q", ds.Name, ds.Datacenter)
 	}
@@ -91,6 +94,9 @@ func (c Config) checkVM(v VM) error {
 	errs := []error{oneOf(where+" firmware", v.Firmware, []string{"bios", "efi"})}
 	for i, d := range v.Disks {
 		errs = append(errs, c.checkDisk(fmt.Sprintf("%s disk %d", where, i), v, d))
+	}
+	for _, name := range v.Devices {
+		errs = append(errs, oneOf(where+" device", name, slices.Sorted(maps.Keys(oddities))))
 	}
 	for i, n := range v.NICs {
 		errs = append(errs, oneOf(fmt.Sprintf("%s NIC %d model", where, i), n.Model, nicModels))

@@ -25,18 +25,20 @@ type Config struct {
 	Datastores    []Datastore  `json:"datastores,omitempty"`
 	VMs           []VM         `json:"vms,omitempty"`
 
-	NFS      NFS      `json:"nfs,omitzero"`
-	SSH      SSH      `json:"ssh,omitzero"`
-	NFC      NFC      `json:"nfc,omitzero"`
-	Limits   Limits   `json:"limits"`
-	Sessions Sessions `json:"sessions"`
-	CBT      CBT      `json:"cbt"`
-	Locks    LockMode `json:"locks,omitempty"`
-	Faults   []Fault  `json:"faults,omitempty"` // active from the start
+	NFS      NFS       `json:"nfs,omitzero"`
+	SSH      SSH       `json:"ssh,omitzero"`
+	NFC      NFC       `json:"nfc,omitzero"`
+	Limits   Limits    `json:"limits"`
+	Sessions Sessions  `json:"sessions"`
+	Host     HostState `json:"host,omitzero"`
+	CBT      CBT       `json:"cbt"`
+	Locks    LockMode  `json:"locks,omitempty"`
+	Faults   []Fault   `json:"faults,omitempty"` // active from the start
 
-	ReadOnlyLicence bool   `json:"readOnlyLicence,omitempty"` // the free licence: changes fail with RestrictedVersion
-	LicenceEdition  string `json:"licenceEdition,omitempty"`  // edition key of such a licence; default esxBasic
-	HTTP2           bool   `json:"http2,omitempty"`           // offer h2 by ALPN, as ESXi 8 does
+	ReadOnlyLicence bool     `json:"readOnlyLicence,omitempty"` // the free licence: changes fail with RestrictedVersion
+	LicenceEdition  string   `json:"licenceEdition,omitempty"`  // edition key of such a licence; default esxBasic
+	Lacks           []string `json:"lacks,omitempty"`           // privileges that the account has not; calls that need one are denied
+	HTTP2           bool     `json:"http2,omitempty"`           // offer h2 by ALPN, as ESXi 8 does
 
 	Clock func() time.Time `json:"-"` // for sessions, lockout and guest shutdown; nil is the real one
 	Log   *slog.Logger     `json:"-"` // nil discards
@@ -118,6 +120,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.CBT.Granularity, 64<<10)
 	setDefault(&c.CBT.MaxAreas, 2000)
 	setDefault(&c.NFS.MaxVolumes, maxVolumes)
+	c.Host.setDefaults()
 	if c.VCenter {
 		setDefault(&c.User, "administrator@vsphere.local")
 		setDefault(&c.Limits.MaxConns, 2048)

@@ -10,7 +10,14 @@ const (
 	pciKey = 100 // every VM's PCI controller
 	ideKey = 200 // its two IDE controllers are 200 and 201
 	tpmKey = 11000
+
+	oddityKey = 13000 // of the first device that stays behind
 )
+
+// oddities are the devices of VM.Devices, by their labels.
+var oddities = map[string]string{
+	"floppy": "Floppy drive 1", "serial": "Serial port 1", "parallel": "Parallel port 1", "usb": "USB 1", "pci": "PCI device 0",
+}
 
 // controllerKind gives the numbers a real host uses for a kind of controller.
 type controllerKind struct {
@@ -64,7 +71,33 @@ func (m *machine) devices(defaults []types.BaseVirtualDevice, networks map[strin
 	if m.spec.TPM {
 		l.add(&types.VirtualTPM{VirtualDevice: types.VirtualDevice{Key: tpmKey, ControllerKey: pciKey, DeviceInfo: label("Virtual TPM")}})
 	}
+	for i, name := range m.spec.Devices {
+		l.add(newOddity(name, int32(i)))
+	}
 	return l.devices
+}
+
+// newOddity is a device that no disk mover takes along.
+func newOddity(name string, i int32) types.BaseVirtualDevice {
+	d := types.VirtualDevice{
+		Key: oddityKey + i, ControllerKey: pciKey, DeviceInfo: label(oddities[name]),
+		Connectable: &types.VirtualDeviceConnectInfo{StartConnected: true, Connected: true},
+	}
+	switch name {
+	case "floppy":
+		d.Backing = &types.VirtualFloppyImageBackingInfo{VirtualDeviceFileBackingInfo: types.VirtualDeviceFileBackingInfo{FileName: "[datastore1] drivers.flp"}}
+		return &types.VirtualFloppy{VirtualDevice: d}
+	case "serial":
+		d.Backing = &types.VirtualSerialPortURIBackingInfo{VirtualDeviceURIBackingInfo: types.VirtualDeviceURIBackingInfo{ServiceURI: "telnet://:7001", Direction: "server"}}
+		return &types.VirtualSerialPort{VirtualDevice: d, YieldOnPoll: true}
+	case "parallel":
+		d.Backing = &types.VirtualParallelPortDeviceBackingInfo{VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: "/dev/parport0"}}
+		return &types.VirtualParallelPort{VirtualDevice: d}
+	case "usb":
+		d.Backing = &types.VirtualUSBUSBBackingInfo{VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: "path:0/1/4"}}
+		return &types.VirtualUSB{VirtualDevice: d, Connected: true}
+	}
+	return &types.VirtualPCIPassthrough{VirtualDevice: d}
 }
 
 func (l *deviceList) add(d types.BaseVirtualDevice) {

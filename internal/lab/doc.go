@@ -16,7 +16,7 @@
 //
 //   - /sdk: logins, inventory, power, tasks (the simulator), snapshots with deltas,
 //     QueryChangedDiskAreas, guests that write and shut down as they will, sessions that expire,
-//     accounts that lock, service tickets, a read-only licence (ours).
+//     accounts that lock or lack privileges, service tickets, a read-only licence (ours).
 //   - /folder: Basic and cookie login, listings, ranged GET, HEAD, 401, 404, 416, 500 for
 //     files a running VM holds open, 503 when busy.
 //   - NFS datastores that are really mounted (package nfsclient), and copies of disks to

@@ -67,6 +67,7 @@ func (b *builder) build() error {
 		}
 	}
 	b.setDatastoreTypes()
+	b.setMaintenance()
 	return nil
 }
 
@@ -76,7 +77,7 @@ func (b *builder) addDatacenter(dc *datacenter) error {
 		dc.ref = b.reg.Any("Datacenter").Reference()
 		host := b.reg.Any("HostSystem").(*simulator.HostSystem)
 		b.setProduct(host)
-		return errors.Join(b.addServices(host), b.addNFC(host))
+		return errors.Join(b.addServices(host), b.addNFC(host), b.addState(host))
 	}
 	parent, err := b.folder(dc.spec.Folder)
 	if err != nil {
@@ -125,7 +126,7 @@ func (b *builder) addHost(dc *datacenter, name string) error {
 	}
 	host := b.host(dc, name)
 	b.setProduct(host)
-	return errors.Join(b.addServices(host), b.addNFC(host))
+	return errors.Join(b.addServices(host), b.addNFC(host), b.addState(host))
 }
 
 // setProduct gives the host the lab's version, and no management address: clients would
@@ -183,7 +184,12 @@ func (b *builder) setDatastoreTypes() {
 
 func (ds *datastore) describe(obj *simulator.Datastore, used int64) {
 	capacity := max(int64(ds.spec.Capacity), used)
+	used = min(capacity, used+int64(ds.spec.Full))
 	obj.Summary.Type, obj.Summary.Capacity, obj.Summary.FreeSpace = ds.spec.Type, capacity, capacity-used
+	obj.Summary.Accessible = !ds.spec.Lost
+	if ds.spec.Maintenance {
+		obj.Summary.MaintenanceMode = string(types.DatastoreSummaryMaintenanceModeStateInMaintenance)
+	}
 	info := types.DatastoreInfo{
 		Name: ds.spec.Name, Url: ds.dir, FreeSpace: capacity - used, MaxFileSize: 62 << 40, Timestamp: types.NewTime(time.Now()),
 	}

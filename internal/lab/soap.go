@@ -111,6 +111,9 @@ func (l *Lab) hook(ctx *simulator.Context, method *simulator.Method) (mo.Referen
 	if l.cfg.ReadOnlyLicence && changes(method.Name) {
 		return nil, &types.RestrictedVersion{}
 	}
+	if fault := l.denied(method); fault != nil {
+		return nil, fault
+	}
 	l.followSessions(ctx, method)
 	l.waits.add(ctx, method)
 	obj := l.override(ctx, method)
@@ -170,6 +173,10 @@ func (l *Lab) override(ctx *simulator.Context, method *simulator.Method) mo.Refe
 	case "RetrieveInternalContent":
 		if si, ok := ctx.Map.Get(method.This).(*simulator.ServiceInstance); ok {
 			return &serviceInstance{ServiceInstance: si, lab: l}
+		}
+	case "HasPrivilegeOnEntities":
+		if m, ok := ctx.Map.Get(method.This).(*simulator.AuthorizationManager); ok {
+			return &authorizationManager{AuthorizationManager: m, lab: l}
 		}
 	case "AcquireGenericServiceTicket":
 		return &sessionManager{SessionManager: ctx.Map.SessionManager(), lab: l}

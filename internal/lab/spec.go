@@ -21,6 +21,10 @@ type Datastore struct {
 	Type       string  `json:"type,omitempty"`       // VMFS (default), NFS or vsan
 	Capacity   Bytes   `json:"capacity,omitempty"`   // default 2 TiB
 	Map        MapKind `json:"map,omitempty"`        // what "*" answers here; default by Type
+
+	Full        Bytes `json:"full,omitempty"`        // bytes of it that others than the VMs take
+	Maintenance bool  `json:"maintenance,omitempty"` // in maintenance mode
+	Lost        bool  `json:"lost,omitempty"`        // said to be inaccessible; what is on it is read all the same
 }
 
 // MapKind is what QueryChangedDiskAreas("*") answers for disks of a datastore.
@@ -36,24 +40,25 @@ const (
 
 // VM is one virtual machine.
 type VM struct {
-	Name         string `json:"name"`                 // any text; %, / and \ are escaped in the inventory as vSphere does
-	Folder       string `json:"folder,omitempty"`     // its folder on the datastore; default the name with / and \ as _
-	Datacenter   string `json:"datacenter,omitempty"` // vCenter only; default the first
-	Host         string `json:"host,omitempty"`       // vCenter only; default the first of the datacenter
-	Datastore    string `json:"datastore,omitempty"`  // default the first of the datacenter
-	PoweredOn    bool   `json:"poweredOn,omitempty"`
-	GuestID      string `json:"guestId,omitempty"`  // default other3xLinux64Guest
-	Firmware     string `json:"firmware,omitempty"` // bios (default) or efi
-	SecureBoot   bool   `json:"secureBoot,omitempty"`
-	UUID         string `json:"uuid,omitempty"`         // BIOS UUID; default derived from the name
-	InstanceUUID string `json:"instanceUuid,omitempty"` // vCenter's; default derived from the name
-	CPUs         int32  `json:"cpus,omitempty"`
-	CoresPer     int32  `json:"coresPerSocket,omitempty"`
-	MemoryMB     int64  `json:"memoryMB,omitempty"`
-	Annotation   string `json:"annotation,omitempty"`
-	KeyID        string `json:"keyId,omitempty"` // not empty: an encrypted VM
-	TPM          bool   `json:"tpm,omitempty"`
-	CDROM        bool   `json:"cdrom,omitempty"` // a CD-ROM drive without medium
+	Name         string   `json:"name"`                 // any text; %, / and \ are escaped in the inventory as vSphere does
+	Folder       string   `json:"folder,omitempty"`     // its folder on the datastore; default the name with / and \ as _
+	Datacenter   string   `json:"datacenter,omitempty"` // vCenter only; default the first
+	Host         string   `json:"host,omitempty"`       // vCenter only; default the first of the datacenter
+	Datastore    string   `json:"datastore,omitempty"`  // default the first of the datacenter
+	PoweredOn    bool     `json:"poweredOn,omitempty"`
+	GuestID      string   `json:"guestId,omitempty"`  // default other3xLinux64Guest
+	Firmware     string   `json:"firmware,omitempty"` // bios (default) or efi
+	SecureBoot   bool     `json:"secureBoot,omitempty"`
+	UUID         string   `json:"uuid,omitempty"`         // BIOS UUID; default derived from the name
+	InstanceUUID string   `json:"instanceUuid,omitempty"` // vCenter's; default derived from the name
+	CPUs         int32    `json:"cpus,omitempty"`
+	CoresPer     int32    `json:"coresPerSocket,omitempty"`
+	MemoryMB     int64    `json:"memoryMB,omitempty"`
+	Annotation   string   `json:"annotation,omitempty"`
+	KeyID        string   `json:"keyId,omitempty"` // not empty: an encrypted VM
+	TPM          bool     `json:"tpm,omitempty"`
+	CDROM        bool     `json:"cdrom,omitempty"`   // a CD-ROM drive without medium
+	Devices      []string `json:"devices,omitempty"` // connected ones that stay behind: floppy, serial, parallel, usb, pci
 
 	ChangeTracking bool              `json:"changeTracking,omitempty"`
 	Snapshots      []string          `json:"snapshots,omitempty"` // oldest first, one chain
@@ -69,6 +74,14 @@ type Guest struct {
 	IgnoresShutdown bool     `json:"ignoresShutdown,omitempty"` // the request is accepted and nothing happens
 	ShutdownDelay   Duration `json:"shutdownDelay,omitempty"`   // from the request to power off, on the lab's clock
 	Writes          Writes   `json:"writes,omitzero"`           // what it changes on its disks while it runs
+	Volumes         []Volume `json:"volumes,omitempty"`         // what VMware Tools tell of its file systems while they run
+}
+
+// Volume is a file system of a guest.
+type Volume struct {
+	Path     string `json:"path"` // where it is mounted: "/boot", `C:\`
+	Capacity Bytes  `json:"capacity"`
+	Free     Bytes  `json:"free"`
 }
 
 // Disk is one virtual disk. Its content is File, or generated from Seed and Fill.

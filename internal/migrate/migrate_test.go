@@ -293,6 +293,20 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// The inventory has a code of its own for raw devices in physical mode: the same disk is not told
+// of a second time in other words.
+func TestPhysicalRawDeviceIsToldOnce(t *testing.T) {
+	w := inventory.Warning{Code: "rdm-physical", Text: "a raw device in physical mode", Remedy: "move it", Blocks: true}
+	vm := &inventory.VM{Disks: []inventory.Disk{{Key: 2000, Backing: inventory.RDM, Layers: 1}}, Warnings: []inventory.Warning{w}}
+	if got := Obstacles(vm, nil, Permit{}); len(got) != 1 || got[0].Code != w.Code {
+		t.Errorf("%+v", got)
+	}
+	vm.Warnings = nil
+	if got := Obstacles(vm, nil, Permit{}); len(got) != 1 || got[0].Code != "rdm" {
+		t.Errorf("without a warning: %+v", got)
+	}
+}
+
 func TestWarningsAreToldOnce(t *testing.T) {
 	t.Parallel()
 	w := inventory.Warning{Code: "running", Text: "the VM is powered on", Remedy: "shut it down first", Blocks: true}

@@ -60,6 +60,32 @@ func Unfrozen(vm *inventory.VM) *inventory.Disk {
 	return nil
 }
 
+// OldestTracked is the first hardware version whose changes can be tracked (VDDK programming
+// guide).
+const OldestTracked = 7
+
+// Thawed says what of vm no snapshot holds while it runs, so that it can be moved powered off
+// only: nothing, if there is nothing of the kind.
+func Thawed(vm *inventory.VM) (why []string) {
+	if d := Unfrozen(vm); d != nil {
+		why = append(why, fmt.Sprintf("disk %d is %s: no snapshot holds it", d.Key, d.Mode))
+	}
+	for _, d := range vm.Disks {
+		if d.Backing == inventory.RDM && warnedOf(vm, "rdm-physical") {
+			why = append(why, fmt.Sprintf("disk %d is a raw device in physical mode: no snapshot holds it", d.Key))
+			break
+		}
+	}
+	if warnedOf(vm, "passthrough") {
+		why = append(why, "it has a device of the host: vSphere takes no snapshot of it while it runs")
+	}
+	return why
+}
+
+func warnedOf(vm *inventory.VM, code string) bool {
+	return slices.ContainsFunc(vm.Warnings, func(w inventory.Warning) bool { return w.Code == code })
+}
+
 // clearable are the states that pass, as opposed to ways a VM is built.
 var clearable = map[string]bool{"running": true, "suspended": true, "snapshots": true, "consolidation": true}
 
@@ -87,7 +113,8 @@ func blockers(vm *inventory.VM) []inventory.Warning {
 	}
 	for i := range vm.Disks {
 		w, blocks := diskBlocker(&vm.Disks[i])
-		add(blocks, w)
+		told := w.Code == string(inventory.RDM) && warnedOf(vm, "rdm-physical") // of the same disk, by a code of its own
+		add(blocks && !told, w)
 	}
 	return all
 }

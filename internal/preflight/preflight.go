@@ -63,6 +63,18 @@ type Rig struct {
 	Transport func(context.Context, planfile.Options) (transport.Transport, error)
 	Reach     func(ctx context.Context, host inventory.Host) error // whether it answers from here
 	Now       func() time.Time
+
+	// Examine, if not nil, tells what else there is to know of the plan's moves before they
+	// begin, and of what they stand on. It tells nothing that is told here.
+	Examine func(context.Context, Sight) planfile.Findings
+}
+
+// Sight is a plan with what was read of its source.
+type Sight struct {
+	Hosts      []inventory.Host
+	Datastores []inventory.Datastore
+	VMs        []inventory.VM // all there are
+	Moves      []planfile.Move
 }
 
 // Report is what a plan amounts to.
@@ -90,6 +102,7 @@ type check struct {
 	hosts  map[inventory.MoRef]inventory.Host
 	stores map[store]string // types
 	free   bool             // the host's API changes nothing
+	sight  Sight
 	moves  []planfile.Move
 	found  planfile.Findings
 
@@ -115,6 +128,9 @@ func Check(ctx context.Context, f *planfile.File, rig Rig) (Report, error) {
 	c.onHosts(ctx)
 	if err := c.probes(ctx); err != nil {
 		return Report{Findings: c.found}, err
+	}
+	if c.rig.Examine != nil && len(c.moves) > 0 {
+		c.found = append(c.found, c.rig.Examine(ctx, c.sight)...)
 	}
 	for _, m := range c.moves {
 		r.VMs, r.Disks, r.Bytes = r.VMs+1, r.Disks+len(m.VM.Disks), r.Bytes+m.VM.Provisioned
@@ -150,6 +166,7 @@ func (c *check) look(ctx context.Context) error {
 	}
 	c.free = c.rig.Source.FreeLicence(ctx)
 	c.moves, c.found = c.file.Resolve(vms, c.rig.Names(vms))
+	c.sight = Sight{hosts, stores, vms, c.moves}
 	c.maps(vms, stores)
 	return nil
 }

@@ -2,7 +2,6 @@ package preflight
 
 import (
 	"context"
-	"slices"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
@@ -81,29 +80,16 @@ func Obstacles(vm *inventory.VM, t transport.Transport, p migrate.Permit) []inve
 	return obstacles
 }
 
-// oldestTracked is the first hardware version whose changes can be tracked (VDDK programming
-// guide).
-const oldestTracked = 7
-
 // warm looks for what keeps a VM from being copied while it runs.
 func (c *check) warm(i int) {
 	m := c.moves[i]
 	frozen := func(format string, args ...any) {
 		c.add(i, planfile.Found("no-snapshot", m.Pos, m.VM.Name, fault.New(fault.Unsupported, format, args...).WithHint("move it powered off: mode: cold")))
 	}
-	if d := migrate.Unfrozen(m.VM); d != nil {
-		frozen("disk %d is %s: no snapshot holds it", d.Key, d.Mode)
+	for _, why := range migrate.Thawed(m.VM) {
+		frozen("%s", why)
 	}
-	for _, d := range m.VM.Disks {
-		if d.Backing == inventory.RDM && hasCode(m.VM, "rdm-physical") {
-			frozen("disk %d is a raw device in physical mode: no snapshot holds it", d.Key)
-			break
-		}
-	}
-	if hasCode(m.VM, "passthrough") {
-		frozen("it has a device of the host: vSphere takes no snapshot of it while it runs")
-	}
-	if v := m.VM.HardwareVersion; v > 0 && v < oldestTracked {
+	if v := m.VM.HardwareVersion; v > 0 && v < migrate.OldestTracked {
 		c.add(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "upgrade its virtual hardware, or expect each round to take as long as the first",
 			"hardware version %d has no change tracking: every round reads and compares all of it", v))
 	}
@@ -116,8 +102,4 @@ func (c *check) warm(i int) {
 		c.add(i, planfile.Noted("cutover-passed", m.Pos, m.VM.Name, "give a time that is still to come, or window, or manual",
 			"the time of its cutover, %s, is over: it would be cut over as soon as it is copied", at.Format("2006-01-02T15:04Z07:00")))
 	}
-}
-
-func hasCode(vm *inventory.VM, code string) bool {
-	return slices.ContainsFunc(vm.Warnings, func(w inventory.Warning) bool { return w.Code == code })
 }

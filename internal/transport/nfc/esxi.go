@@ -49,7 +49,7 @@ func (t *Transport) esxiOf(ctx context.Context, ref inventory.MoRef) (*esxi, err
 	}
 	limit := t.opts.Memory
 	if limit == 0 {
-		limit = memoryOf(version) / 8 * 7
+		limit = MemoryOf(version) / 8 * 7
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,8 +68,8 @@ const (
 	firstNew    = 8 // major version
 )
 
-// memoryOf returns the NFC memory of hosts of that version, in bytes.
-func memoryOf(version string) int64 {
+// MemoryOf returns the NFC memory of hosts of that version, in bytes.
+func MemoryOf(version string) int64 {
 	major, _, _ := strings.Cut(version, ".")
 	if n, err := strconv.Atoi(major); err == nil && n >= firstNew {
 		return newMemoryOf

@@ -15,7 +15,7 @@ func TestMemoryOfVersions(t *testing.T) {
 	for version, want := range map[string]int64{
 		"6.5.0": 48 << 20, "7.0.3": 48 << 20, "8.0.3": 96 << 20, "9.0": 96 << 20, "10.1": 96 << 20, "": 48 << 20, "x": 48 << 20,
 	} {
-		if got := memoryOf(version); got != want {
+		if got := MemoryOf(version); got != want {
 			t.Errorf("%q: %d MiB, want %d", version, got>>20, want>>20)
 		}
 	}

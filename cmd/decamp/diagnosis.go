@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// diagnosis is a move that is to be looked at, and what it is between.
+type diagnosis struct {
+	move  migrateOptions
+	works *works // its session is nil where there is no source to look at
+
+	vms    []inventory.VM
+	ground                // that they stand on
+	all    []inventory.VM // of the source, where they were listed
+
+	survey bool // nobody named the VMs
+	beside bool // the move goes on: what it refuses by itself is left to it
+}
+
+// logIn opens the source, and reads what is there of the VMs that are named; of all, if none is.
+func (a *app) logIn(ctx context.Context, d *diagnosis, rawURL string, names []string) error {
+	p := &planWorks{a: a, works: d.works, login: d.move.login, ssh: d.move.landing.ssh}
+	if err := a.openURL(ctx, p, rawURL); err != nil {
+		return err
+	}
+	if err := d.list(ctx, names); err != nil {
+		return err
+	}
+	return a.openTransport(ctx, d.works, d.move)
+}
+
+// list reads the inventory, and chooses from it.
+func (d *diagnosis) list(ctx context.Context, names []string) error {
+	var on ground
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { on, err = readGround(gctx, d.works.session); return err })
+	g.Go(func() (err error) { d.all, err = d.works.session.VMs(gctx); return err })
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	d.vms, d.ground = d.all, on
+	if d.survey = len(names) == 0; d.survey {
+		return nil
+	}
+	d.vms = nil
+	find := finder(d.all)
+	for _, name := range names {
+		vm, err := find.Find(name)
+		if err != nil {
+			d.vms = nil
+			return err
+		}
+		d.vms = append(d.vms, *vm)
+	}
+	d.narrow(on)
+	return nil
+}
+
+// narrow keeps of hosts and datastores those that the VMs are on.
+func (d *diagnosis) narrow(g ground) {
+	type store struct{ datacenter, name string }
+	on, uses := map[inventory.MoRef]bool{}, map[store]bool{}
+	for i := range d.vms {
+		vm := &d.vms[i]
+		on[vm.Host] = true
+		for _, disk := range vm.Disks {
+			uses[store{vm.Datacenter, disk.Path.Datastore}] = true
+			uses[store{vm.Datacenter, disk.Base.Datastore}] = true
+		}
+	}
+	d.hosts = slices.DeleteFunc(slices.Clone(g.hosts), func(h inventory.Host) bool { return !on[h.Ref] })
+	d.stores = slices.DeleteFunc(slices.Clone(g.stores), func(s inventory.Datastore) bool { return !uses[store{s.Datacenter, s.Name}] })
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+const doctorHelp = `
+Say what would fail, or go slowly, before a move does, and what to type against it.
+
+It logs in as decamp ls does, and looks at hosts and datastores, at the account's privileges,
+at the VMs that are named, at the way to the host, and at this machine.
+--transport, --warm and the like say what for: each needs other things. Without a VM's name it
+looks at all: what keeps one from being moved is a warning then, and that it runs is nothing.
+Without a URL it looks at this machine alone. Nothing is changed; probes that write clean up,
+and are left out by --short, which is also what migrate and plan check run.
+
+The worst is told first. A failure is what will fail; a warning works until something else
+happens; an advice works, and could be faster or safer; unknown is what could not be looked at.
+What is right is told with --verbose, and always with --json. What depends on something that
+failed is left out. Each code is explained in docs/doctor.md.
+`
+
+const doctorExamples = `
+decamp doctor esxi://root@esx1 --to dir:/srv/vm
+decamp doctor esxi://root@esx1 db01 --to dir:/srv/vm --warm --transport nfc
+decamp doctor --to dir:/srv/vm --short
+decamp doctor esxi://root@esx1 --json | jq '.findings[] | select(.status == "failure")'
+`
+
+// doctorOptions are the flags of decamp doctor.
+type doctorOptions struct {
+	migrateOptions
+	short bool
+}
+
+func newDoctor(a *app) *cobra.Command {
+	var o doctorOptions
+	cmd := &cobra.Command{
+		Use:     "doctor [URL [VM ...]] [--to dir:FOLDER ...]",
+		Short:   "Say what would fail or go slowly, and the remedy",
+		Long:    text(doctorHelp) + "\n\n" + text(sourceHelp),
+		Example: text(doctorExamples),
+		Annotations: exits(append(slices.Clone(sourceExits),
+			exit{fault.Conflict, "something was found that will fail"})...),
+		ValidArgsFunction: cobra.NoFileCompletions, // names would have to be asked of the host
+		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
+			if err := o.check(cmd); err != nil {
+				return err
+			}
+			return a.doctor(cmd.Context(), o, args)
+		}),
+	}
+	o.register(cmd)
+	return cmd
+}
+
+func (o *doctorOptions) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVar(&o.to, "to", nil, "where the VMs are to live: `dir:FOLDER`; may be repeated")
+	f.StringVar(&o.transport, "transport", "https", "that is to move them: `https, nfc or landing`")
+	f.BoolVar(&o.warm.on, "warm", false, "they are to be moved while they run")
+	f.BoolVar(&o.powerOff, "power-off", false, "those that run are to be shut down")
+	f.BoolVar(&o.sourceHash, "source-hash", false, "the host is to hash its disks, by SSH")
+	f.BoolVar(&o.landing.ssh.enable, "enable-ssh", false, "SSH may be started where it is off and needed")
+	f.Var(&o.landing.into, "landing", "disks are to land in RAM first, `tmpfs:SIZE`; means --transport landing")
+	f.BoolVar(&o.short, "short", false, "leave out what takes seconds, or writes")
+	o.login.register(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions(transports, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
+}
+
+// check refuses flags that do not fit.
+func (o *doctorOptions) check(cmd *cobra.Command) error {
+	if len(o.to) > 0 {
+		if err := o.checkTo(cmd); err != nil {
+			return err
+		}
+	}
+	switch {
+	case o.landing.into > 0 && cmd.Flags().Changed("transport") && o.transport != "landing":
+		return badUsage(cmd, "--landing says how hosts land their disks: it needs --transport landing, not %s", o.transport)
+	case o.landing.into > 0:
+		o.transport = "landing"
+	case !slices.Contains(transports, o.transport):
+		return badUsage(cmd, "--transport %q: want https, nfc or landing", o.transport)
+	}
+	o.connections, o.nfc = usualConnections, nfcOptions{handles: defaultHandles, buffers: defaultBuffers}
+	o.landing.copy = "auto"
+	return nil
+}
+
+// doctor looks at what it can: a source that lets nobody in does not keep it from looking at this
+// machine. That error is the command's then.
+func (a *app) doctor(ctx context.Context, o doctorOptions, args []string) (err error) {
+	d := &diagnosis{move: o.migrateOptions, works: &works{}}
+	defer closing(&err, d.works.Close)
+	barred := d.works.openTargets(o.migrateOptions)
+	if len(args) > 0 {
+		barred = errors.Join(barred, a.logIn(ctx, d, args[0], args[1:]))
+	}
+	found := doctor.Examine(ctx, d.groups(), doctor.Options{Short: o.short})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err := a.writeDiagnosis(found); err != nil {
+		return err
+	}
+	return errors.Join(barred, failures(found))
+}
+
+// failures is the error of what will fail; nil if nothing was found that will.
+func failures(found []doctor.Finding) error {
+	n := 0
+	for _, f := range found {
+		if f.Status == doctor.Failure {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return fault.New(fault.Conflict, "%s will fail", count(n, "thing")).WithHint("do what stands at each, and run the command again")
+}
+
+// diagnosisOf is what --json prints.
+type diagnosisOf struct {
+	Worst    doctor.Status    `json:"worst"`
+	Findings []doctor.Finding `json:"findings"`
+}
+
+func (a *app) writeDiagnosis(found []doctor.Finding) error {
+	if a.json {
+		return a.print(diagnosisOf{doctor.Worst(found), append([]doctor.Finding{}, found...)})
+	}
+	least := doctor.Unknown
+	if a.verbose {
+		least = doctor.OK
+	}
+	writeFindings(a.out, found, least)
+	_, err := fmt.Fprintln(a.out, tally(found))
+	return err
+}

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/target/dir"
+)
+
+// clinic is a lab for the doctor, and a rig that may log in there.
+type clinic struct {
+	*rig
+	lab *lab.Lab
+	to  string
+}
+
+func newClinic(t *testing.T, cfg lab.Config) *clinic {
+	t.Helper()
+	l, err := lab.Start(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	c := &clinic{newRig(t), l, t.TempDir()}
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte(l.Password()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.vars[passwordEnv] = file
+	return c
+}
+
+func (c *clinic) url() string { return "esxi://root@" + c.lab.Addr() }
+
+// do runs a command, and returns its exit code.
+func (c *clinic) do(args ...string) int {
+	c.t.Helper()
+	return c.run(c.t.Context(), append(args, "--fingerprint", c.lab.Fingerprint(), "--state", c.state))
+}
+
+func small(name string) lab.VM {
+	return lab.VM{Name: name, Disks: []lab.Disk{{Capacity: 1 << 20, Fill: 50}}, NICs: []lab.NIC{{}}}
+}
+
+func TestDoctorText(t *testing.T) {
+	found := []doctor.Finding{
+		{Code: "nfs-sync", Status: doctor.Failure, On: "/srv/vm", Seen: "exported sync", Want: "async", Remedy: "# write it anew:\nexportfs -ra"},
+		{Code: "vm-tpm", Status: doctor.Warning, On: "VM a", Seen: "it has a TPM", Want: "none", Remedy: "have the key"},
+		{Code: "vm-tpm", Status: doctor.Warning, On: "VM b\x1b[2J", Seen: "it has a TPM", Want: "none", Remedy: "have the key"},
+		{Code: "host-power", Status: doctor.Advice, On: "host e", Seen: "Balanced", Want: "High", Remedy: "esxcli x"},
+		{Code: "host-clock", Status: doctor.Unknown, Seen: "busy\nvery", Remedy: "try again"},
+		{Code: "host-ssh", On: "host e", Seen: "it is on"},
+	}
+	for range 5 {
+		found = append(found, doctor.Finding{Code: "vm-name", Status: doctor.OK, On: "VM", Seen: "nothing of the kind"})
+	}
+	var out bytes.Buffer
+	writeFindings(&out, found, doctor.OK)
+	out.WriteString(tally(found) + "\n" + tally(found[5:6]) + "\n")
+	golden(t, "testdata/doctor.txt", out.String())
+	out.Reset()
+	writeFindings(&out, found, doctor.Warning)
+	if strings.Contains(out.String(), "advice") || strings.Contains(out.String(), "host-ssh") || !strings.HasPrefix(out.String(), "failure: nfs-sync: /srv/vm: exported sync\n") {
+		t.Errorf("warnings and worse:\n%s", &out)
+	}
+}
+
+func TestDoctorFindsNothingThatFails(t *testing.T) {
+	busy := small("busy")
+	busy.PoweredOn = true // which is nothing as long as nobody wants to move it
+	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01"), busy}, Host: lab.HostState{Power: "static"}})
+	if code := c.do("doctor", c.url(), "--to", "dir:"+c.to, "--short"); code != 0 {
+		t.Errorf("exit code %d: %s%s", code, c.out, c.stderr())
+	}
+	if got := c.out.String(); strings.Contains(got, "failure") || strings.Contains(got, "host-") || !strings.Contains(got, "things are right") {
+		t.Errorf("said:\n%s", got)
+	}
+}
+
+func TestDoctorTellsTheWorstFirstAndOfTheVMsThatAreNamed(t *testing.T) {
+	bad := small("bad")
+	bad.PoweredOn, bad.TPM = true, true
+	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01"), bad}, Lacks: []string{"Datastore.FileManagement"}})
+	if code := c.do("doctor", c.url(), "web01", "bad", "--to", "dir:"+c.to, "--short"); code != 6 {
+		t.Errorf("exit code %d: %s", code, c.stderr())
+	}
+	said := c.out.String()
+	mustContain(t, said, "failure: vm-state: VM bad: ", "or add --power-off", "warning: vm-tpm: VM bad: ", "advice: host-power")
+	if !strings.HasPrefix(said, "failure: host-privilege: Datastore.FileManagement: root lacks it on datastore datastore1\n") {
+		t.Errorf("begins with:\n%s", said)
+	}
+	mustContain(t, c.stderr(), "2 things will fail", "run the command again")
+}
+
+func TestDoctorAsJSON(t *testing.T) {
+	bad := small("bad")
+	bad.PoweredOn = true
+	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01"), bad}, Host: lab.HostState{Skew: lab.Duration(time.Hour)}})
+	if code := c.do("doctor", c.url(), "web01", "--to", "dir:"+c.to, "--short", "--json"); code != 0 {
+		t.Errorf("exit code %d: %s", code, c.out)
+	}
+	var got diagnosisJSON
+	if err := json.Unmarshal(c.out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Worst != "warning" || len(got.Findings) < 20 || got.Findings[0].Status != "warning" || strings.Contains(c.out.String(), "VM bad") {
+		t.Errorf("worst %s of %d: %s", got.Worst, len(got.Findings), c.out)
+	}
+}
+
+// diagnosisJSON is what scripts read.
+type diagnosisJSON struct {
+	Worst    string
+	Findings []struct{ Code, On, Status, Seen, Want, Remedy string }
+}
+
+func TestDoctorIsLetInByNobody(t *testing.T) {
+	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01")}})
+	for _, arg := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"doctor", c.url(), "web02"}, 3, "no VM is called"},
+		{[]string{"doctor", c.url(), "--to", "dir:/nonexistent"}, 3, "mkdir -p /nonexistent"},
+		{[]string{"doctor", "esxi://nobody@" + c.lab.Addr()}, 4, "check user and password"},
+		{[]string{"doctor", c.url(), "--to", "/srv"}, 2, "want dir:FOLDER"},
+		{[]string{"doctor", c.url(), "--transport", "fax"}, 2, "want https, nfc or landing"},
+		{[]string{"doctor", c.url(), "--transport", "nfc", "--landing", "tmpfs:1G"}, 2, "needs --transport landing"},
+	} {
+		if code := c.do(append(arg.args, "--short")...); code != arg.code || !strings.Contains(c.stderr(), arg.says) {
+			t.Errorf("%q: exit code %d: %s", arg.args, code, c.stderr())
+		}
+	}
+}
+
+// A move tells beforehand what it does not refuse, and only what is worth stopping for.
+func TestMigrateTellsBeforehand(t *testing.T) {
+	vm := small("web01")
+	vm.TPM = true
+	c := newClinic(t, lab.Config{VMs: []lab.VM{vm, small("other")}, Host: lab.HostState{Skew: lab.Duration(time.Hour)}})
+	if code := c.do("migrate", c.url(), "web01", "--to", "dir:"+c.to); code != 0 {
+		t.Fatalf("exit code %d: %s", code, c.stderr())
+	}
+	said := c.stderr()
+	mustContain(t, said, "warning: host-clock: host ", "warning: vm-tpm: VM web01: ")
+	if strings.Contains(said, "host-power") {
+		t.Errorf("an advice is no warning:\n%s", said)
+	}
+	vm.PoweredOn = true
+	c = newClinic(t, lab.Config{VMs: []lab.VM{vm}})
+	if code := c.do("migrate", c.url(), "web01", "--to", "dir:"+c.to); code != 6 {
+		t.Errorf("exit code %d", code)
+	}
+	if said := c.stderr(); strings.Contains(said, "vm-state") || strings.Count(said, "powered on") != 1 {
+		t.Errorf("what is refused is told twice:\n%s", said)
+	}
+}
+
+func TestPlansTellBeforehand(t *testing.T) {
+	vm := small("web01")
+	vm.TPM = true
+	c := newClinic(t, lab.Config{VMs: []lab.VM{vm, small("web02")}, Host: lab.HostState{Skew: lab.Duration(-time.Hour)}})
+	plan := filepath.Join(t.TempDir(), "plan.yaml")
+	text := "version: 1\nname: p\nsource: {url: \"" + c.url() + "\", fingerprint: \"" + c.lab.Fingerprint() + "\"}\nselect: '!poweredOn'\ndefaults: {to: [\"dir:" + c.to + "\"]}\n"
+	if err := os.WriteFile(plan, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := c.do("plan", "check", plan); code != 0 {
+		t.Fatalf("plan check: exit code %d: %s%s", code, c.out, c.stderr())
+	}
+	mustContain(t, c.out.String(), "vm-tpm: web01: it has a virtual TPM", "host-clock: host localhost.localdomain: its clock is 1h0m0s behind ours",
+		"Remedy: here: date -u; timedatectl; on the host: esxcli system time get; esxcli", "Nothing was found that would fail")
+	if code := c.run(t.Context(), []string{"plan", "run", plan, "--state", c.state}); code != 0 {
+		t.Fatalf("plan run: exit code %d: %s", code, c.stderr())
+	}
+	if n := strings.Count(c.stderr(), "warning: host-clock: "); n != 1 {
+		t.Errorf("plan run tells of the host %d times:\n%s", n, c.stderr())
+	}
+}
+
+// A VM that was moved and one that is to be moved with its address are told of each other.
+func TestAddressOfOneMovedEarlier(t *testing.T) {
+	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01")}})
+	if code := c.do("migrate", c.url(), "web01", "--to", "dir:"+c.to); code != 0 {
+		t.Fatalf("exit code %d: %s", code, c.stderr())
+	}
+	if got := moved(c.to); len(got) != 1 || got[0].Name != "web01" {
+		t.Errorf("moved: %+v", got)
+	}
+	c.out.Reset()
+	if code := c.do("doctor", c.url(), "--to", "dir:"+c.to, "--short"); code != 0 {
+		t.Errorf("exit code %d: %s", code, c.out)
+	}
+	mustContain(t, c.out.String(), "warning: vm-place: VM web01: it stands in "+filepath.Join(c.to, "web01")+" already", "decamp verify ")
+	if strings.Contains(c.out.String(), "vm-mac") {
+		t.Errorf("a VM is no double of itself:\n%s", c.out)
+	}
+}
+
+var heading = regexp.MustCompile(`(?m)^### ([a-z0-9-]+)\b`)
+
+// Each code has its section in the docs, and each section its code.
+func TestEveryDoctorCodeIsDocumented(t *testing.T) {
+	var documented, have []string
+	files, err := filepath.Glob("../../docs/doctor*.md")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range heading.FindAllStringSubmatch(string(text), -1) {
+			documented = append(documented, m[1])
+		}
+	}
+	for _, c := range allChecks(t) {
+		have = append(have, c.Code)
+		if c.Title == "" || c.Run == nil {
+			t.Errorf("check %s lacks a title, or looks at nothing", c.Code)
+		}
+	}
+	slices.Sort(documented)
+	slices.Sort(have)
+	if !slices.Equal(documented, have) {
+		t.Errorf("documented:\n%q\nin the binary:\n%q", documented, have)
+	}
+}
+
+// allChecks are those of a move between a lab and a folder.
+func allChecks(t *testing.T) []doctor.Check {
+	t.Helper()
+	c := newClinic(t, lab.Config{})
+	s, err := esx.Dial(t.Context(), esx.Config{
+		URL: &url.URL{Scheme: "esxi", User: url.User(c.lab.User()), Host: c.lab.Addr()}, Fingerprint: c.lab.Fingerprint(),
+		Password: func(context.Context) (esx.Secret, error) { return esx.Secret(c.lab.Password()), nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	target, err := dir.New(c.to, dir.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := esx.ParseURL(c.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &diagnosis{works: &works{session: s, url: u, to: []*destination{{name: c.to, target: target}}}}
+	return d.groups()
+}

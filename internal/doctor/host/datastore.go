@@ -1,0 +1,103 @@
+package host
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+func onStore(d inventory.Datastore) string { return "datastore " + d.Name }
+
+// stores looks at those that are reached; others have been told of.
+func (g *group) stores(look func(inventory.Datastore) doctor.Finding) (found []doctor.Finding) {
+	for _, d := range g.Datastores {
+		if d.Inaccessible {
+			continue
+		}
+		if f := look(d); f.Seen != "" {
+			f.On = onStore(d)
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+func (g *group) reached(context.Context) (found []doctor.Finding) {
+	for _, d := range g.Datastores {
+		f := fine("it is reached")
+		if d.Inaccessible {
+			f = doctor.Finding{
+				Status: doctor.Failure, Seen: "no host reaches it: nothing on it can be read", Want: "it is reached",
+				Remedy: "# on a host that should have it:\nesxcli storage core path list\nesxcli storage nfs list\nesxcli storage core adapter rescan --all",
+			}
+		}
+		f.On = onStore(d)
+		found = append(found, f)
+	}
+	return found
+}
+
+func (g *group) resting(context.Context) []doctor.Finding {
+	return g.stores(func(d inventory.Datastore) doctor.Finding {
+		if !d.Maintenance {
+			return fine("it is not in maintenance mode")
+		}
+		return doctor.Finding{
+			Status: doctor.Warning, Seen: "it is in maintenance mode: vSphere moves its VMs away, and switches none on", Want: "it is at work until its VMs are moved",
+			Remedy: fmt.Sprintf("vSphere Client > datastore %s > Maintenance Mode > Exit Maintenance Mode", d.Name),
+		}
+	})
+}
+
+// allocationMap: hosts know what a thin disk uses on VMFS only (VDDK programming guide); elsewhere
+// the question fails, or the answer is the whole disk. A landing does not ask.
+func (g *group) allocationMap(context.Context) []doctor.Finding {
+	return g.stores(func(d inventory.Datastore) doctor.Finding {
+		if d.Type == "VMFS" || g.Use.Transport == "landing" {
+			return fine(d.Type)
+		}
+		return doctor.Finding{
+			Status: doctor.Advice, Seen: d.Type + ": hosts do not know what disks use there, so that all of each is read and sent", Want: "VMFS, or a host that leaves zeros out itself",
+			Remedy: "add --transport landing: the host reads its disks, and sends what is not zeros",
+		}
+	})
+}
+
+// Room that a datastore should have while VMs on it run on a snapshot.
+const (
+	leastRoom  = 10 << 30 // bytes
+	deltaShare = 10       // percent of what those VMs are provisioned with
+)
+
+// space: a datastore that fills up stops all VMs that grow on it, not only those being moved.
+func (g *group) space(context.Context) []doctor.Finding {
+	if !g.Use.Warm {
+		return nil // nothing is written at the source
+	}
+	return g.stores(func(d inventory.Datastore) doctor.Finding {
+		want := max(leastRoom, g.provisionedOn(d)/100*deltaShare)
+		seen := fmt.Sprintf("%d GiB are free", d.Free>>30)
+		if d.Free >= want {
+			return fine(seen)
+		}
+		return doctor.Finding{
+			Status: doctor.Warning, Seen: seen + ": when it is full, every VM that grows there stands still", Want: fmt.Sprintf("%d GiB for the snapshots of rounds", want>>30),
+			Remedy: "make room there, or move its VMs one at a time with short rounds: --interval 5m; or powered off, which writes nothing",
+		}
+	})
+}
+
+// provisionedOn sums the disks of VMs to be moved on a datastore, in bytes.
+func (g *group) provisionedOn(store inventory.Datastore) (sum int64) {
+	for i := range g.VMs {
+		vm := &g.VMs[i]
+		for _, d := range vm.Disks {
+			if vm.Datacenter == store.Datacenter && d.Path.Datastore == store.Name {
+				sum += d.Capacity
+			}
+		}
+	}
+	return sum
+}

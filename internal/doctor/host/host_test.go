@@ -1,0 +1,259 @@
+package host_test
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/doctor/host"
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// examine logs in to a lab and runs the checks for a use.
+func examine(t *testing.T, cfg lab.Config, use host.Use) []doctor.Finding {
+	t.Helper()
+	cfg.Clock = func() time.Time { return now }
+	l, err := lab.Start(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	scheme := "esxi"
+	if cfg.VCenter {
+		scheme = "vcenter"
+	}
+	s, err := esx.Dial(t.Context(), esx.Config{
+		URL:         &url.URL{Scheme: scheme, User: url.User(l.User()), Host: l.Addr()},
+		Password:    func(context.Context) (esx.Secret, error) { return esx.Secret(l.Password()), nil },
+		Fingerprint: l.Fingerprint(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return doctor.Examine(t.Context(), host.Checks(options(t, s, l.User(), use)), doctor.Options{})
+}
+
+func options(t *testing.T, s *esx.Session, user string, use host.Use) host.Options {
+	t.Helper()
+	hosts, err := s.Hosts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stores, err := s.Datastores(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	vms, err := s.VMs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host.Options{
+		Source: s, User: user, VCenter: s.About().VCenter, Hosts: hosts, Datastores: stores, VMs: vms, Use: use,
+		Now: func() time.Time { return now },
+	}
+}
+
+// of are the findings of a check.
+func of(found []doctor.Finding, code string) (some []doctor.Finding) {
+	for _, f := range found {
+		if f.Code == code {
+			some = append(some, f)
+		}
+	}
+	return some
+}
+
+func onDisk(name string, capacity lab.Bytes) lab.VM {
+	return lab.VM{Name: name, Disks: []lab.Disk{{Capacity: capacity}, {Capacity: 1 << 20}}}
+}
+
+// In each case the check of that code finds the lab right as it is installed, or in what makes
+// it right, and wrong in one point.
+func TestChecks(t *testing.T) {
+	kept := func(s lab.HostState) lab.Config { return lab.Config{Host: s} }
+	stored := func(d lab.Datastore) lab.Config {
+		d.Name = "datastore1"
+		return lab.Config{Datastores: []lab.Datastore{d}, VMs: []lab.VM{onDisk("a", 1<<40)}}
+	}
+	https, nfc := host.Use{Transport: "https"}, host.Use{Transport: "nfc"}
+	land, warm := host.Use{Transport: "landing"}, host.Use{Transport: "nfc", Warm: true}
+	for _, c := range []struct {
+		code   string
+		right  lab.Config
+		wrong  lab.Config
+		use    host.Use
+		status doctor.Status
+		seen   string
+		remedy string
+	}{
+		{"host-maintenance", lab.Config{}, kept(lab.HostState{Maintenance: true}), https, doctor.Warning, "cannot be switched on", "maintenanceMode set"},
+		{"host-maintenance", lab.Config{}, kept(lab.HostState{Maintenance: true}), nfc, doctor.Failure, "NFC reads no disk", "maintenanceMode set"},
+		{"host-version", lab.Config{}, lab.Config{Version: "6.7.0"}, https, doctor.Advice, "ended on 2022-10-15", "move its VMs"},
+		{"host-version", lab.Config{Version: "9.0.1"}, lab.Config{Version: "7.0.3"}, https, doctor.Advice, "ended on 2025-10-02", "move its VMs"},
+		{"host-version", lab.Config{}, lab.Config{Version: "5.5.0"}, https, doctor.Warning, "nobody told", "upgrade"},
+		{"host-licence", lab.Config{}, lab.Config{ReadOnlyLicence: true}, land, doctor.Warning, "by SSH", "vim-cmd hostsvc/start_ssh"},
+		{"host-ssh", lab.Config{SSH: lab.SSH{Enabled: true}}, lab.Config{}, host.Use{Transport: "https", SSH: true}, doctor.Failure, "it is off", "--enable-ssh"},
+		{"host-ssh", lab.Config{ReadOnlyLicence: true, SSH: lab.SSH{Enabled: true}}, lab.Config{ReadOnlyLicence: true}, host.Use{Transport: "nfc", Warm: true, StartSSH: true}, doctor.Failure, "it is off", "console"},
+		{"host-lockdown", lab.Config{}, kept(lab.HostState{Lockdown: "lockdownNormal"}), host.Use{Transport: "https", SSH: true}, doctor.Warning, "exception users", "Exception Users"},
+		{"host-lockout", lab.Config{}, kept(lab.HostState{Settings: map[string]int64{"Security.AccountLockFailures": 3}}), https, doctor.Warning, "after 3 wrong passwords", "AccountLockFailures -i 5"},
+		{"host-lockout", kept(lab.HostState{Settings: map[string]int64{"Security.AccountLockFailures": 0}}), lab.Config{Sessions: lab.Sessions{LockAfter: 2}}, https, doctor.Warning, "after 2 wrong", "--password-file"},
+		{"host-sessions", lab.Config{Version: "6.7.0", Sessions: lab.Sessions{Max: 5}}, lab.Config{Sessions: lab.Sessions{Max: 5}}, https, doctor.Warning, "of 5 sessions are taken", "govc session.rm"},
+		{"host-nfc-memory", lab.Config{VMs: []lab.VM{onDisk("a", 1<<20)}}, lab.Config{Version: "7.0.3", VMs: []lab.VM{onDisk("a", 1<<20)}}, host.Use{Transport: "nfc", NFCMemory: 32 << 20}, doctor.Advice, "2 disks at once want 64 MiB, the host has 48", "--nfc-handles 2"},
+		{"host-power", kept(lab.HostState{Power: "static"}), lab.Config{}, https, doctor.Advice, "Balanced", `/Power/CpuPolicy -s "High Performance"`},
+		{"host-clock", kept(lab.HostState{Skew: lab.Duration(50 * time.Second)}), kept(lab.HostState{Skew: lab.Duration(-70 * time.Second)}), https, doctor.Warning, "1m10s behind ours", "esxcli system ntp"},
+		{"host-clock", lab.Config{}, kept(lab.HostState{Skew: lab.Duration(time.Hour)}), https, doctor.Warning, "1h0m0s ahead of ours", "timedatectl"},
+		{"datastore-reached", lab.Config{}, stored(lab.Datastore{Lost: true}), https, doctor.Failure, "no host reaches it", "rescan"},
+		{"datastore-maintenance", lab.Config{}, stored(lab.Datastore{Maintenance: true}), https, doctor.Warning, "maintenance mode", "Exit Maintenance Mode"},
+		{"datastore-map", lab.Config{}, stored(lab.Datastore{Type: "NFS"}), https, doctor.Advice, "NFS: ", "--transport landing"},
+		{"datastore-space", stored(lab.Datastore{Full: 1 << 40}), stored(lab.Datastore{Full: 2<<40 - 50<<30}), warm, doctor.Warning, "50 GiB are free", "--interval"},
+	} {
+		t.Run(c.code+" "+c.seen, func(t *testing.T) {
+			for _, f := range of(examine(t, c.right, c.use), c.code) {
+				if f.Status != doctor.OK || f.Seen == "" || f.On == "" {
+					t.Errorf("right: %+v", f)
+				}
+			}
+			found := of(examine(t, c.wrong, c.use), c.code)
+			if len(found) != 1 {
+				t.Fatalf("wrong: %+v", found)
+			}
+			f := found[0]
+			if f.Status != c.status || !strings.Contains(f.Seen, c.seen) || !strings.Contains(f.Remedy, c.remedy) || f.Want == "" || f.On == "" {
+				t.Errorf("wrong: %+v", f)
+			}
+		})
+	}
+}
+
+// What is not needed is not asked for: the same hosts, for less.
+func TestWhatAMoveDoesNotNeedIsNoFinding(t *testing.T) {
+	found := examine(t, lab.Config{
+		ReadOnlyLicence: true, Host: lab.HostState{Power: "static", Lockdown: "lockdownNormal"},
+		Datastores: []lab.Datastore{{Name: "datastore1", Full: 2 << 40}}, VMs: []lab.VM{onDisk("a", 1<<20)},
+		Lacks: []string{"VirtualMachine.State.CreateSnapshot", "Host.Config.Storage"},
+	}, host.Use{Transport: "https"})
+	if worst := doctor.Worst(found); worst != doctor.OK {
+		t.Errorf("%+v", found[0])
+	}
+	if len(of(found, "host-nfc-memory"))+len(of(found, "datastore-space")) > 0 {
+		t.Errorf("told of what is not used: %+v", found)
+	}
+}
+
+func TestPrivilegesOneByOne(t *testing.T) {
+	const snapshot, storage = "VirtualMachine.State.CreateSnapshot", "Host.Config.Storage"
+	cfg := lab.Config{VCenter: true, Lacks: []string{snapshot, storage}, VMs: []lab.VM{onDisk("a", 1<<20), onDisk("b", 1<<20)}}
+	found := of(examine(t, cfg, host.Use{Transport: "landing", Warm: true, StartSSH: true}), "host-privilege")
+	want := map[string]string{snapshot: "administrator@vsphere.local lacks it on VM a and 1 more of 2", storage: "lacks it on host esx1.lab and 1 more of 2"}
+	for _, f := range found {
+		seen, lacks := want[f.On]
+		delete(want, f.On)
+		switch {
+		case !lacks && (f.Status != doctor.OK || !strings.HasPrefix(f.Want, "it is held: ")):
+			t.Errorf("held: %+v", f)
+		case lacks && (f.Status != doctor.Failure || !strings.Contains(f.Seen, seen) || !strings.Contains(f.Remedy, "role.update -a decamp "+f.On) ||
+			!strings.Contains(f.Remedy, "-principal administrator@vsphere.local")):
+			t.Errorf("lacking: %+v", f)
+		}
+	}
+	if len(want) > 0 || len(found) != 10 {
+		t.Errorf("%d privileges, without %v", len(found), want)
+	}
+}
+
+// With a VM's own privileges the transports ask for no more than they use.
+func TestPrivilegesOfEachTransport(t *testing.T) {
+	for use, want := range map[host.Use]string{
+		{Transport: "https"}:                   "VirtualMachine.Provisioning.DiskRandomRead Datastore.Browse Datastore.FileManagement",
+		{Transport: "nfc"}:                     "VirtualMachine.Provisioning.GetVmFiles VirtualMachine.Provisioning.DiskRandomRead",
+		{Transport: "landing"}:                 "Host.Config.Storage Datastore.FileManagement",
+		{Transport: "https", PowerOff: true}:   "VirtualMachine.Provisioning.DiskRandomRead VirtualMachine.Interact.PowerOff Datastore.Browse Datastore.FileManagement",
+		{Transport: "landing", StartSSH: true}: "Host.Config.Storage Host.Config.NetService Datastore.FileManagement",
+	} {
+		var got []string
+		for _, f := range of(examine(t, lab.Config{VMs: []lab.VM{onDisk("a", 1<<20)}}, use), "host-privilege") {
+			got = append(got, f.On)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%+v: %q", use, got)
+		}
+	}
+}
+
+// asked is a source that refuses what it is asked.
+type asked struct{ host.Source }
+
+func (asked) FreeLicence(context.Context) bool { return false }
+func (asked) Condition(context.Context, inventory.MoRef) (inventory.Condition, error) {
+	return inventory.Condition{}, context.DeadlineExceeded
+}
+func (asked) Settings(context.Context, inventory.MoRef, ...string) (map[string]int64, error) {
+	return nil, context.DeadlineExceeded
+}
+func (asked) HostTime(context.Context, inventory.MoRef) (time.Time, error) {
+	return time.Time{}, context.DeadlineExceeded
+}
+func (asked) SSHRuns(context.Context, inventory.MoRef) (bool, error) {
+	return false, context.DeadlineExceeded
+}
+func (asked) Lacking(context.Context, inventory.Kind, []inventory.MoRef, []string) (map[string][]inventory.MoRef, error) {
+	return nil, context.DeadlineExceeded
+}
+
+func TestWhatCannotBeAskedIsUnknownAndHasARemedy(t *testing.T) {
+	o := host.Options{
+		Source: asked{}, User: "root", Use: host.Use{Transport: "https", SSH: true},
+		Hosts:      []inventory.Host{{Ref: "host-1", Name: "esx1", Version: "8.0.3", Build: "1", Connected: true}},
+		Datastores: []inventory.Datastore{{Ref: "ds-1", Name: "d", Type: "VMFS"}},
+	}
+	unknown := map[string]bool{}
+	for _, f := range doctor.Examine(t.Context(), host.Checks(o), doctor.Options{}) {
+		if f.Status == doctor.Unknown {
+			unknown[f.Code] = f.Remedy != "" && f.Want != ""
+		}
+	}
+	for _, code := range []string{"host-power", "host-lockdown", "host-lockout", "host-sessions", "host-clock", "host-ssh", "host-privilege"} {
+		if !unknown[code] {
+			t.Errorf("%s is not unknown with a remedy", code)
+		}
+	}
+}
+
+// A host that is away is told once, and nothing else is asked of it.
+func TestHostThatIsAwayIsToldOnce(t *testing.T) {
+	o := host.Options{Source: asked{}, VCenter: true, User: "u", Hosts: []inventory.Host{{Ref: "host-1", Name: "esx 1"}}, Use: host.Use{Transport: "nfc"}}
+	found := doctor.Examine(t.Context(), host.Checks(o), doctor.Options{})
+	if len(found) != 1 || found[0].Code != "host-connected" || found[0].Status != doctor.Failure || !strings.Contains(found[0].Remedy, "host.reconnect -host 'esx 1'") {
+		t.Errorf("%+v", found)
+	}
+}
+
+// KB 2136854: the build that mends it, and the one before.
+func TestLostChangesOfAnOldBuild(t *testing.T) {
+	for build, want := range map[string]doctor.Status{"3247719": doctor.Warning, "3247720": doctor.Advice} {
+		o := host.Options{
+			Source: asked{}, Use: host.Use{Transport: "nfc", Warm: true}, Now: func() time.Time { return now },
+			Hosts: []inventory.Host{{Name: "esx1", Version: "6.0.0", Build: build, Connected: true}},
+		}
+		found := of(doctor.Examine(t.Context(), host.Checks(o), doctor.Options{}), "host-version")
+		if len(found) != 1 || found[0].Status != want {
+			t.Errorf("build %s: %+v", build, found)
+		}
+	}
+}

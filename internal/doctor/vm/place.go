@@ -1,0 +1,118 @@
+package vm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// What a guest of KVM gets without more being said in its domain.
+const (
+	mostCPUs   = 255     // numbers of processors that interrupts reach without an IOMMU (x2APIC)
+	mostMemory = 1 << 20 // MiB: 40 bits of address, which is what QEMU gives a CPU it knows nothing of
+)
+
+func (g *group) size(context.Context) []doctor.Finding {
+	return g.each(func(vm *inventory.VM) doctor.Finding {
+		switch {
+		case vm.CPUs > mostCPUs:
+			return doctor.Finding{
+				Status: doctor.Warning, Seen: fmt.Sprintf("it has %d processors", vm.CPUs), Want: fmt.Sprintf("at most %d without an IOMMU", mostCPUs),
+				Remedy: "# once it is defined, virsh edit it, and add to its devices:\n<iommu model='intel'><driver intremap='on' eim='on'/></iommu>",
+			}
+		case vm.MemoryMiB >= mostMemory:
+			return doctor.Finding{
+				Status: doctor.Warning, Seen: fmt.Sprintf("it has %d GiB of memory", vm.MemoryMiB>>10), Want: "less than 1 TiB, or a processor that addresses more",
+				Remedy: "# once it is defined, virsh edit it, and say in its cpu:\n<maxphysaddr mode='passthrough'/>",
+			}
+		}
+		return doctor.Finding{Seen: fmt.Sprintf("processors: %d, memory: %d MiB", vm.CPUs, vm.MemoryMiB)}
+	})
+}
+
+// macs looks for addresses that two have: of those that move, of those that stay, and of those that
+// were moved earlier.
+func (g *group) macs(context.Context) []doctor.Finding {
+	holders := map[string][]*inventory.VM{}
+	for _, list := range [][]inventory.VM{g.VMs, g.All, g.There} {
+		for i := range list {
+			hold(holders, &list[i])
+		}
+	}
+	return g.each(func(vm *inventory.VM) doctor.Finding {
+		var twice []string
+		for _, n := range vm.NICs {
+			for _, other := range holders[n.MAC] {
+				if !same(vm, other) {
+					twice = append(twice, fmt.Sprintf("%s is also that of %s", n.MAC, onVM(other)))
+				}
+			}
+		}
+		switch {
+		case len(vm.NICs) == 0:
+			return doctor.Finding{}
+		case len(twice) == 0:
+			return doctor.Finding{Seen: "no other VM that is known has its addresses"}
+		}
+		return doctor.Finding{
+			Status: doctor.Warning, Seen: strings.Join(twice, "; "), Want: "one address, one VM: on one network neither is reached for long",
+			Remedy: "# keep the two apart, or give one another address:\nvirsh edit " + fault.Quote(vm.Name),
+		}
+	})
+}
+
+func hold(holders map[string][]*inventory.VM, vm *inventory.VM) {
+	for _, n := range vm.NICs {
+		known := slices.ContainsFunc(holders[n.MAC], func(other *inventory.VM) bool { return same(vm, other) })
+		if n.MAC != "" && !known {
+			holders[n.MAC] = append(holders[n.MAC], vm)
+		}
+	}
+}
+
+// same reports whether two descriptions are of one VM: one at the target has another reference where
+// it was registered anew since.
+func same(a, b *inventory.VM) bool {
+	return a.InstanceUUID == b.InstanceUUID && a.UUID == b.UUID && (a.UUID != "" || a.Ref == b.Ref)
+}
+
+// place looks for names that are taken. That there is too little room is for others to tell.
+func (g *group) place(ctx context.Context) (found []doctor.Finding) {
+	if g.Refused {
+		return nil
+	}
+	taken := map[string]*inventory.VM{}
+	for _, p := range g.Places {
+		found = append(found, g.each(func(vm *inventory.VM) doctor.Finding { return g.at(ctx, p, vm, taken) })...)
+	}
+	return found
+}
+
+func (g *group) at(ctx context.Context, p Place, vm *inventory.VM, taken map[string]*inventory.VM) doctor.Finding {
+	folder := p.Folder(vm)
+	if first := taken[folder]; first != nil {
+		return doctor.Finding{
+			Status: doctor.Failure, Seen: fmt.Sprintf("it and %s (%s) both come to %s", onVM(first), first.Ref, folder), Want: "a folder for each",
+			Remedy: fmt.Sprintf("# move one of them to another folder, --to dir:FOLDER, or rename it:\ngovc vm.change -vm.uuid %s -name NAME", vm.UUID),
+		}
+	}
+	taken[folder] = vm
+	if p.Holds(vm) {
+		return doctor.Finding{
+			Status: doctor.Warning, Seen: "it stands in " + folder + " already, moved", Want: "it is moved once",
+			Remedy: "# is that one good?\ndecamp verify " + fault.Quote(folder) + "\n# to move it again:\nmv " + fault.Quote(folder) + " " + fault.Quote(folder+".old"),
+		}
+	}
+	_, err := p.Plan(ctx, vm)
+	if err == nil || fault.Is(err, fault.Full) {
+		return doctor.Finding{Seen: folder + " is free"}
+	}
+	f := unknown(err)[0]
+	f.Status, f.Want = doctor.Failure, "it can live there"
+	return f
+}

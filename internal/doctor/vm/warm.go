@@ -1,0 +1,48 @@
+package vm
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+)
+
+// warm looks for what no snapshot holds.
+func (g *group) warm(context.Context) []doctor.Finding {
+	if !g.Warm {
+		return nil
+	}
+	return g.each(func(vm *inventory.VM) doctor.Finding {
+		why := migrate.Thawed(vm)
+		if len(why) == 0 || g.Refused && migrate.Unfrozen(vm) != nil {
+			return doctor.Finding{Seen: "a snapshot holds all of it"}
+		}
+		return doctor.Finding{
+			Status: doctor.Failure, Seen: strings.Join(why, "; "), Want: "a snapshot holds all of it",
+			Remedy: "move it powered off, without --warm: add --power-off",
+		}
+	})
+}
+
+func (g *group) tracking(context.Context) []doctor.Finding {
+	if !g.Warm {
+		return nil
+	}
+	return g.each(func(vm *inventory.VM) doctor.Finding {
+		switch v := vm.HardwareVersion; {
+		case vm.ChangeTracking:
+			return doctor.Finding{Seen: "it is on"}
+		case v == 0 || v >= migrate.OldestTracked:
+			return doctor.Finding{Seen: "it is off: decamp turns it on for the rounds, and off again"}
+		default:
+			return doctor.Finding{
+				Status: doctor.Warning, Seen: fmt.Sprintf("hardware version %d has no change tracking: every round reads and compares all of it", v),
+				Want:   fmt.Sprintf("hardware version %d or later", migrate.OldestTracked),
+				Remedy: fmt.Sprintf("# move it powered off, without --warm; or, while it is off:\ngovc vm.upgrade -version=%d -vm.uuid %s", migrate.OldestTracked, vm.UUID),
+			}
+		}
+	})
+}

@@ -1,0 +1,67 @@
+package esx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// privilegePage is how many things are asked about at a time.
+const privilegePage = 200
+
+// Lacking says which of some privileges the user has not, and on which of some things of a
+// kind, in their order. A privilege that is held on all of them is not in the answer.
+func (s *Session) Lacking(ctx context.Context, kind inventory.Kind, on []inventory.MoRef, privileges []string) (map[string][]inventory.MoRef, error) {
+	lacking := map[string][]inventory.MoRef{}
+	if len(on) == 0 || len(privileges) == 0 {
+		return lacking, nil
+	}
+	session, err := s.sessionKey(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask for privileges: %w", classify(err))
+	}
+	for page := range slices.Chunk(on, privilegePage) {
+		if err := s.addLacking(ctx, session, kind, page, privileges, lacking); err != nil {
+			return nil, fmt.Errorf("ask for privileges: %w", classify(err))
+		}
+	}
+	return lacking, nil
+}
+
+func (s *Session) addLacking(ctx context.Context, session string, kind inventory.Kind, on []inventory.MoRef, privileges []string, lacking map[string][]inventory.MoRef) error {
+	req := &types.HasPrivilegeOnEntities{This: *s.vim.ServiceContent.AuthorizationManager, SessionId: session, PrivId: privileges}
+	for _, ref := range on {
+		req.Entity = append(req.Entity, reference(string(kind), ref))
+	}
+	res, err := methods.HasPrivilegeOnEntities(ctx, s, req)
+	if err != nil {
+		return err
+	}
+	for _, entity := range res.Returnval {
+		for _, p := range entity.PrivAvailability {
+			if !p.IsGranted {
+				lacking[p.PrivId] = append(lacking[p.PrivId], inventory.MoRef(entity.Entity.Value))
+			}
+		}
+	}
+	return nil
+}
+
+// sessionKey is what the server calls this session; its cookie is another word.
+func (s *Session) sessionKey(ctx context.Context) (string, error) {
+	var m mo.SessionManager
+	if err := s.properties(ctx, *s.vim.ServiceContent.SessionManager, &m, "currentSession"); err != nil {
+		return "", err
+	}
+	if m.CurrentSession == nil {
+		return "", errors.New("the server does not tell our session")
+	}
+	return m.CurrentSession.Key, nil
+}

@@ -1,0 +1,49 @@
+package esx
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// Volumes returns the file systems of guests, as VMware Tools told of them: of VMs that run with
+// Tools, that is. They are no part of the inventory: few who list thousands of VMs want them.
+func (s *Session) Volumes(ctx context.Context, vms []inventory.MoRef) (map[inventory.MoRef][]inventory.Volume, error) {
+	all := map[inventory.MoRef][]inventory.Volume{}
+	for page := range slices.Chunk(vms, vmPage) {
+		if err := s.addVolumes(ctx, page, all); err != nil {
+			return nil, fmt.Errorf("read file systems of guests: %w", classify(err))
+		}
+	}
+	return all, nil
+}
+
+func (s *Session) addVolumes(ctx context.Context, vms []inventory.MoRef, all map[inventory.MoRef][]inventory.Volume) error {
+	spec := types.PropertyFilterSpec{PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{"guest.disk"}}}}
+	for _, ref := range vms {
+		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: reference("VirtualMachine", ref)})
+	}
+	t, err := s.read(ctx, spec)
+	if err != nil {
+		return err
+	}
+	for _, vm := range t.vms {
+		all[inventory.MoRef(vm.Self.Value)] = volumes(vm)
+	}
+	return nil
+}
+
+func volumes(vm mo.VirtualMachine) (list []inventory.Volume) {
+	if vm.Guest == nil {
+		return nil
+	}
+	for _, d := range vm.Guest.Disk {
+		list = append(list, inventory.Volume{Path: d.DiskPath, Capacity: d.Capacity, Free: d.FreeSpace})
+	}
+	return list
+}
