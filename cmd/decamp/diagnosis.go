@@ -17,6 +17,7 @@ type diagnosis struct {
 	vms    []inventory.VM
 	ground                // that they stand on
 	all    []inventory.VM // of the source, where they were listed
+	wires                 // of the hosts
 
 	survey bool // nobody named the VMs
 	beside bool // the move goes on: what it refuses by itself is left to it
@@ -31,6 +32,7 @@ func (a *app) logIn(ctx context.Context, d *diagnosis, rawURL string, names []st
 	if err := d.list(ctx, names); err != nil {
 		return err
 	}
+	d.wires = a.readWires(ctx, d.works.session, d.hosts)
 	return a.openTransport(ctx, d.works, d.move)
 }
 

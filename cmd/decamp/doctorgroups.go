@@ -1,11 +1,19 @@
 package main
 
 import (
+	"net"
+	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/doctor/export"
+	"github.com/decamp/decamp/internal/doctor/here"
 	hostcheck "github.com/decamp/decamp/internal/doctor/host"
+	"github.com/decamp/decamp/internal/doctor/path"
 	vmcheck "github.com/decamp/decamp/internal/doctor/vm"
+	"github.com/decamp/decamp/internal/inventory"
 )
 
 // groups are all checks that there is something to look at for. Of what is equally bad, this side is
@@ -19,7 +27,94 @@ func (d *diagnosis) groups() []doctor.Check {
 
 // ofThisSide are the groups that look at this machine and at the way from it, a group a line.
 func (d *diagnosis) ofThisSide() []doctor.Check {
-	return slices.Concat[[]doctor.Check]()
+	return slices.Concat(
+		eachOf(d.folders(), func(folder string) []doctor.Check { return here.Checks(d.hereOptions(folder)) }),
+		eachOf(d.folders(), func(folder string) []doctor.Check { return export.Checks(d.exportOptions(folder)) }),
+		path.Checks(d.pathOptions()),
+	)
+}
+
+// eachOf has a group look at each thing.
+func eachOf(things []string, group func(string) []doctor.Check) []doctor.Check {
+	var all [][]doctor.Check
+	for _, thing := range things {
+		all = append(all, group(thing))
+	}
+	return doctor.Merge(all...)
+}
+
+// folders are those that the VMs are to live in; "" stands for none.
+func (d *diagnosis) folders() []string {
+	var all []string
+	for _, to := range d.works.to {
+		all = append(all, strings.TrimPrefix(to.name, "dir:"))
+	}
+	if len(all) == 0 {
+		return []string{""}
+	}
+	return all
+}
+
+func (d *diagnosis) hereOptions(folder string) here.Options {
+	o := here.Options{Folder: folder, Tmpfs: int64(d.move.landing.into)}
+	if d.survey { // nobody said that all of them come here
+		return o
+	}
+	for i := range d.vms {
+		for _, disk := range d.vms[i].Disks {
+			o.Disks = append(o.Disks, here.Disk{Name: disk.Path.String(), Size: disk.Capacity, Allocated: allocated(disk)})
+		}
+	}
+	return o
+}
+
+// allocated are the bytes that a disk takes at most here, without holes.
+func allocated(d inventory.Disk) int64 {
+	if d.Used < 0 {
+		return d.Capacity
+	}
+	return min(d.Used, d.Capacity)
+}
+
+// exportOptions name what hosts have mounted, and where their NFS traffic comes from.
+func (d *diagnosis) exportOptions(folder string) export.Options {
+	o := export.Options{Folder: folder}
+	for _, h := range d.hosts {
+		if addr, err := netip.ParseAddr(d.facing(h.Ref).Address); err == nil {
+			o.Hosts = append(o.Hosts, export.Host{Name: h.Name, Addr: addr})
+		}
+		for _, m := range d.mounts[h.Ref] {
+			o.Mounts = append(o.Mounts, export.Mount{Host: h.Name, Datastore: m.Datastore, Server: m.Server, Path: m.Path})
+		}
+	}
+	return o
+}
+
+// pathOptions are those of the way to what is logged in to.
+func (d *diagnosis) pathOptions() path.Options {
+	if d.works.session == nil {
+		return path.Options{}
+	}
+	host, port, err := net.SplitHostPort(withPort(d.works.url))
+	if err != nil {
+		return path.Options{}
+	}
+	o := path.Options{Host: host, Transport: d.move.transport}
+	o.Port, _ = strconv.Atoi(port) // it was logged in to
+	if len(d.hosts) == 1 && d.works.url.Scheme != "vcenter" {
+		o.HostMTU = d.facing(d.hosts[0].Ref).MTU
+	}
+	return o
+}
+
+// facing is the interface of a host that we know it by: the one that is logged in to, or its first.
+func (d *diagnosis) facing(host inventory.MoRef) (nic inventory.VMkernelNIC) {
+	for i, n := range d.nics[host] {
+		if i == 0 || n.Address == d.works.url.Hostname() {
+			nic = n
+		}
+	}
+	return nic
 }
 
 // ofTheSource are the groups that need a login, a group a line.

@@ -73,3 +73,20 @@ func TestBadChecksAreBroken(t *testing.T) {
 		}()
 	}
 }
+
+func TestMergedGroupsLookAtAll(t *testing.T) {
+	of := func(thing string) []Check {
+		return []Check{
+			{Code: "a", Run: func(context.Context) []Finding { return []Finding{{On: thing}} }},
+			{Code: "b", Needs: []string{"a"}, Run: func(context.Context) []Finding { return []Finding{{On: thing, Status: Advice}} }},
+		}
+	}
+	found := Examine(t.Context(), Merge(of("x"), of("y")), Options{})
+	var got []string
+	for _, f := range found {
+		got = append(got, f.Code+" "+f.On)
+	}
+	if want := "b x, b y, a x, a y"; strings.Join(got, ", ") != want {
+		t.Errorf("found %v, want %s", got, want)
+	}
+}

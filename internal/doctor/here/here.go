@@ -92,7 +92,7 @@ func Checks(o Options) []doctor.Check {
 		of("here-reflink", "files can be cloned without being copied", e.reflink),
 		speed,
 		{Code: "here-memory", Title: "there is memory for a landing in tmpfs", Run: e.memory},
-		{Code: "here-kvm", Title: "KVM starts a virtual CPU", Run: e.kvm},
+		{Code: "here-kvm", Title: "KVM starts a virtual CPU", Slow: true, Run: e.kvm}, // seconds where it does not
 		{Code: "here-qemu", Title: "QEMU is installed", Run: e.qemu},
 	}
 }
