@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -61,20 +60,4 @@ func (d *diagnosis) list(ctx context.Context, names []string) error {
 	}
 	d.narrow(on)
 	return nil
-}
-
-// narrow keeps of hosts and datastores those that the VMs are on.
-func (d *diagnosis) narrow(g ground) {
-	type store struct{ datacenter, name string }
-	on, uses := map[inventory.MoRef]bool{}, map[store]bool{}
-	for i := range d.vms {
-		vm := &d.vms[i]
-		on[vm.Host] = true
-		for _, disk := range vm.Disks {
-			uses[store{vm.Datacenter, disk.Path.Datastore}] = true
-			uses[store{vm.Datacenter, disk.Base.Datastore}] = true
-		}
-	}
-	d.hosts = slices.DeleteFunc(slices.Clone(g.hosts), func(h inventory.Host) bool { return !on[h.Ref] })
-	d.stores = slices.DeleteFunc(slices.Clone(g.stores), func(s inventory.Datastore) bool { return !uses[store{s.Datacenter, s.Name}] })
 }

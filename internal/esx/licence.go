@@ -3,6 +3,7 @@ package esx
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
@@ -33,6 +34,36 @@ func (s *Session) FreeLicence(ctx context.Context) bool {
 		}
 	}
 	return len(m.Licenses) > 0
+}
+
+// evaluation is the edition key of a licence for evaluation, and expires the property of the day on
+// which it ends.
+const (
+	evaluation = "eval"
+	expires    = "expirationDate"
+)
+
+// EvaluationEnds is when the evaluation licence of an ESXi host ends. Zero means that it has another
+// licence, or does not tell; a vCenter does not.
+func (s *Session) EvaluationEnds(ctx context.Context) time.Time {
+	at := s.vim.ServiceContent.LicenseManager
+	if s.about.VCenter || at == nil {
+		return time.Time{}
+	}
+	var m mo.LicenseManager
+	if err := s.properties(ctx, reference(at.Type, inventory.MoRef(at.Value)), &m, "licenses", "evaluation"); err != nil {
+		s.cfg.Log.Debug("licence unknown", "err", classify(err))
+		return time.Time{}
+	}
+	if len(m.Licenses) != 1 || m.Licenses[0].EditionKey != evaluation {
+		return time.Time{}
+	}
+	for _, p := range m.Evaluation.Properties {
+		if ends, is := p.Value.(time.Time); is && p.Key == expires {
+			return ends
+		}
+	}
+	return time.Time{}
 }
 
 // Restricted reports whether err is a call that the host's licence does not allow.

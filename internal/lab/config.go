@@ -35,10 +35,11 @@ type Config struct {
 	Locks    LockMode  `json:"locks,omitempty"`
 	Faults   []Fault   `json:"faults,omitempty"` // active from the start
 
-	ReadOnlyLicence bool     `json:"readOnlyLicence,omitempty"` // the free licence: changes fail with RestrictedVersion
-	LicenceEdition  string   `json:"licenceEdition,omitempty"`  // edition key of such a licence; default esxBasic
-	Lacks           []string `json:"lacks,omitempty"`           // privileges that the account has not; calls that need one are denied
-	HTTP2           bool     `json:"http2,omitempty"`           // offer h2 by ALPN, as ESXi 8 does
+	ReadOnlyLicence bool      `json:"readOnlyLicence,omitempty"` // the free licence: changes fail with RestrictedVersion
+	LicenceEdition  string    `json:"licenceEdition,omitempty"`  // edition key of such a licence; default esxBasic
+	EvaluationEnds  time.Time `json:"evaluationEnds,omitzero"`   // of an ESXi without that licence; zero: not told
+	Lacks           []string  `json:"lacks,omitempty"`           // privileges that the account has not; calls that need one are denied
+	HTTP2           bool      `json:"http2,omitempty"`           // offer h2 by ALPN, as ESXi 8 does
 
 	Clock func() time.Time `json:"-"` // for sessions, lockout and guest shutdown; nil is the real one
 	Log   *slog.Logger     `json:"-"` // nil discards

@@ -23,6 +23,9 @@ type Source interface {
 	// FreeLicence reports whether the host's licence is known to let its API change nothing.
 	FreeLicence(ctx context.Context) bool
 
+	// EvaluationEnds is when the host's evaluation licence ends; zero if it has none that is known.
+	EvaluationEnds(ctx context.Context) time.Time
+
 	// SSHRuns reports whether a host takes logins by SSH.
 	SSHRuns(ctx context.Context, host inventory.MoRef) (bool, error)
 

@@ -108,6 +108,8 @@ func TestChecks(t *testing.T) {
 		{"host-version", lab.Config{Version: "9.0.1"}, lab.Config{Version: "7.0.3"}, https, doctor.Advice, "ended on 2025-10-02", "move its VMs"},
 		{"host-version", lab.Config{}, lab.Config{Version: "5.5.0"}, https, doctor.Warning, "nobody told", "upgrade"},
 		{"host-licence", lab.Config{}, lab.Config{ReadOnlyLicence: true}, land, doctor.Warning, "by SSH", "vim-cmd hostsvc/start_ssh"},
+		{"host-licence", lab.Config{EvaluationEnds: now.AddDate(0, 0, 15)}, lab.Config{EvaluationEnds: now.AddDate(0, 0, 13)}, https, doctor.Warning, "ends on 2026-01-15", "license --set"},
+		{"host-licence", lab.Config{ReadOnlyLicence: true, EvaluationEnds: now}, lab.Config{EvaluationEnds: now.AddDate(0, 0, -1)}, https, doctor.Warning, "ends on 2026-01-01", "license --set"},
 		{"host-ssh", lab.Config{SSH: lab.SSH{Enabled: true}}, lab.Config{}, host.Use{Transport: "https", SSH: true}, doctor.Failure, "it is off", "--enable-ssh"},
 		{"host-ssh", lab.Config{ReadOnlyLicence: true, SSH: lab.SSH{Enabled: true}}, lab.Config{ReadOnlyLicence: true}, host.Use{Transport: "nfc", Warm: true, StartSSH: true}, doctor.Failure, "it is off", "console"},
 		{"host-lockdown", lab.Config{}, kept(lab.HostState{Lockdown: "lockdownNormal"}), host.Use{Transport: "https", SSH: true}, doctor.Warning, "exception users", "Exception Users"},
@@ -199,7 +201,8 @@ func TestPrivilegesOfEachTransport(t *testing.T) {
 // asked is a source that refuses what it is asked.
 type asked struct{ host.Source }
 
-func (asked) FreeLicence(context.Context) bool { return false }
+func (asked) FreeLicence(context.Context) bool         { return false }
+func (asked) EvaluationEnds(context.Context) time.Time { return time.Time{} }
 func (asked) Condition(context.Context, inventory.MoRef) (inventory.Condition, error) {
 	return inventory.Condition{}, context.DeadlineExceeded
 }

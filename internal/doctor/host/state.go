@@ -44,25 +44,6 @@ func (g *group) maintenance(ctx context.Context) []doctor.Finding {
 	})
 }
 
-func (g *group) licence(ctx context.Context) []doctor.Finding {
-	h, ok := g.first()
-	if g.VCenter || !ok {
-		return nil
-	}
-	f := fine("the API may change things, or it is not known that it may not")
-	if g.free(ctx) {
-		f = fine("a free licence: its API only reads, and no more is needed")
-		if g.Use.changes() {
-			f = doctor.Finding{
-				Status: doctor.Warning, Seen: "a free licence: its API changes nothing, so that decamp has to ask by SSH", Want: "an evaluation or paid licence, or SSH",
-				Remedy: "# start SSH, at the host's console:\nvim-cmd hostsvc/start_ssh",
-			}
-		}
-	}
-	f.On = onHost(h)
-	return []doctor.Finding{f}
-}
-
 // bySSH reports whether a login by SSH is needed.
 func (g *group) bySSH(ctx context.Context) bool {
 	return g.Use.SSH || g.Use.changes() && g.free(ctx)

@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/lab"
+)
+
+// What the doctor says will fail is what fails then, late and in other words; with the remedy nothing
+// of it is left.
+func TestDoctorForetellsWhatFails(t *testing.T) {
+	t.Parallel()
+	const privilege = "VirtualMachine.State.CreateSnapshot"
+	cfg := lab.Config{Lacks: []string{privilege}, VMs: []lab.VM{{
+		Name: "db01", PoweredOn: true, Disks: []lab.Disk{{Capacity: 16 << 20, Fill: 30, Seed: 1}},
+	}}}
+	r := newRig(t, cfg).trusting()
+	said := r.source("doctor", r.url(), "db01", "--to", "dir:"+r.vms(), "--warm").ends(6)
+	if first := "failure: host-privilege: " + privilege + ": root lacks it on VM db01\n"; !strings.HasPrefix(said.stdout, first) {
+		t.Errorf("the first line is not %q:\n%s", first, said.stdout)
+	}
+	said.says("govc role.update -a decamp "+privilege, "govc permissions.set -principal root", "Remedy: do what stands at each")
+	r.migrate("db01", "--warm").ends(4).says("failure: host-privilege: "+privilege, "NoPermission")
+
+	cfg.Lacks = nil
+	cured := newRig(t, cfg).trusting()
+	cured.source("doctor", cured.url(), "db01", "--to", "dir:"+cured.vms(), "--warm").ends(0)
+	var report struct {
+		Worst    string
+		Findings []struct{ Code, Status, Remedy string }
+	}
+	cured.source("doctor", cured.url(), "--warm", "--json").ends(0).last(&report)
+	for _, f := range report.Findings {
+		if f.Code == "" || f.Status == "failure" || f.Status != "ok" && f.Remedy == "" {
+			t.Errorf("%+v", f)
+		}
+	}
+	if len(report.Findings) < 20 {
+		t.Errorf("only %d findings", len(report.Findings))
+	}
+}
