@@ -1,7 +1,7 @@
 package main
 
 import (
-	"net"
+	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -30,12 +30,12 @@ func (d *diagnosis) ofThisSide() []doctor.Check {
 	return slices.Concat(
 		eachOf(d.folders(), func(folder string) []doctor.Check { return here.Checks(d.hereOptions(folder)) }),
 		eachOf(d.folders(), func(folder string) []doctor.Check { return export.Checks(d.exportOptions(folder)) }),
-		path.Checks(d.pathOptions()),
+		eachOf(d.ways(), path.Checks),
 	)
 }
 
 // eachOf has a group look at each thing.
-func eachOf(things []string, group func(string) []doctor.Check) []doctor.Check {
+func eachOf[T any](things []T, group func(T) []doctor.Check) []doctor.Check {
 	var all [][]doctor.Check
 	for _, thing := range things {
 		all = append(all, group(thing))
@@ -90,21 +90,32 @@ func (d *diagnosis) exportOptions(folder string) export.Options {
 	return o
 }
 
-// pathOptions are those of the way to what is logged in to.
-func (d *diagnosis) pathOptions() path.Options {
+// ways are those that data takes: to what is logged in to, and to the hosts of a vCenter where they send
+// disks themselves.
+func (d *diagnosis) ways() []path.Options {
 	if d.works.session == nil {
-		return path.Options{}
+		return []path.Options{{}}
 	}
-	host, port, err := net.SplitHostPort(withPort(d.works.url))
-	if err != nil {
-		return path.Options{}
+	u := d.works.url
+	port, _ := strconv.Atoi(u.Port()) // none: the usual one
+	all := []path.Options{{Host: u.Hostname(), Port: port, Transport: d.move.transport}}
+	if u.Scheme != "vcenter" {
+		if len(d.hosts) == 1 {
+			all[0].HostMTU = d.facing(d.hosts[0].Ref).MTU
+		}
+		return all
 	}
-	o := path.Options{Host: host, Transport: d.move.transport}
-	o.Port, _ = strconv.Atoi(port) // it was logged in to
-	if len(d.hosts) == 1 && d.works.url.Scheme != "vcenter" {
-		o.HostMTU = d.facing(d.hosts[0].Ref).MTU
+	all[0].Transport = "" // 902 is the hosts'
+	if d.move.transport == path.HTTPS {
+		return all
 	}
-	return o
+	for _, h := range d.hosts {
+		nic := d.facing(h.Ref)
+		if addr := cmp.Or(nic.Address, h.Address); addr != "" {
+			all = append(all, path.Options{Host: addr, Transport: d.move.transport, HostMTU: nic.MTU})
+		}
+	}
+	return all
 }
 
 // facing is the interface of a host that we know it by: the one that is logged in to, or its first.

@@ -56,7 +56,7 @@ func (s *planSource) forewarn(ctx context.Context, w *works, o planfile.Options,
 }
 
 // refused are codes of what a move refuses by itself, with what it is about to do.
-var refused = []string{"host-connected", "host-ssh"}
+var refused = []string{"host-connected", "host-ssh", "here-folder", "here-space", "path-route", "path-ports", "path-landing"}
 
 // pressing are findings that are worth stopping for, without those that others tell.
 func pressing(found []doctor.Finding, others []string) []doctor.Finding {
