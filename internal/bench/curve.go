@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Axis is what a curve counts.
@@ -130,6 +131,14 @@ const publishedMTU = 1500
 
 // String tells the curve in one line.
 func (c Curve) String() string {
-	p := c.Plateau()
-	return fmt.Sprintf("%s: %.1f MiB/s at %d %s; more is no gain", c.Name, p.MiBs, p.Count, c.Axis)
+	p, last := c.Plateau(), c.Points[len(c.Points)-1]
+	what := string(c.Axis)
+	if p.Count == 1 {
+		what = strings.TrimSuffix(what, "s")
+	}
+	end := "more is no gain"
+	if p == last {
+		end = "more was not tried"
+	}
+	return fmt.Sprintf("%s: %.1f MiB/s at %d %s; %s", c.Name, p.MiBs, p.Count, what, end)
 }

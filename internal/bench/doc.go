@@ -6,5 +6,6 @@
 //	Effects   what one variable alone does: the pairs of rows that differ in nothing else
 //	Curves    what more at a time gives, and from where on it gives nothing
 //
-// It measures nothing itself and knows no VMs; advise makes of rows what limits and what helps.
+// It measures nothing itself and knows no VMs; advise makes of rows what limits and what helps,
+// report shows them.
 package bench

@@ -65,6 +65,9 @@ func (v Variable) without(s Setup) Setup {
 	return s
 }
 
+// transports are in the order in which one would be given up for the next.
+var transports = []string{"https", "nfc", "nfs", "landing"}
+
 // media are what disks are made of, the slowest first; others come after them by their names.
 var media = []string{"hdd", "ssd", "nvme", "tmpfs"}
 
@@ -75,6 +78,8 @@ func (v Variable) less(a, b string) int {
 		return -cmp.Compare(a, b) // sync, as it comes, async: the other way round than they are spelled
 	case ByNIC, ByMTU:
 		return cmp.Compare(count(strings.TrimSuffix(a, "g")), count(strings.TrimSuffix(b, "g")))
+	case ByTransport:
+		return cmp.Compare(slices.Index(transports, a), slices.Index(transports, b))
 	case BySource, ByDestination:
 		if i, j := slices.Index(media, a), slices.Index(media, b); i >= 0 && j >= 0 {
 			return cmp.Compare(i, j)

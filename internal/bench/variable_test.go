@@ -80,7 +80,7 @@ func TestCurvesAndTheirPlateaus(t *testing.T) {
 	if len(curves) != 2 || curves[0].Name != "esxi_ssd_https_null_10g_mtu1500" || len(curves[0].Points) != 5 || curves[0].Plateau() != (bench.Point{Count: 8, MiBs: 250}) {
 		t.Fatalf("%+v", curves)
 	}
-	if got := curves[1].String(); got != "pattern_nvme: 900.0 MiB/s at 1 destinations; more is no gain" {
+	if got := curves[1].String(); got != "pattern_nvme: 900.0 MiB/s at 1 destination; more is no gain" {
 		t.Error(got)
 	}
 	for _, c := range bench.Seed().Curves() {
