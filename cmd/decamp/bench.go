@@ -12,7 +12,8 @@ time. report makes of its rows one file to look at, beside the published ones.
 `
 
 const benchExamples = `
-decamp bench report --html published.html
+decamp bench matrix --spec matrix.yaml --rows rows.jsonl
+decamp bench report rows.jsonl --html report.html
 `
 
 func newBench(a *app) *cobra.Command {
@@ -25,6 +26,6 @@ func newBench(a *app) *cobra.Command {
 		Args:        noSuchCommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchReport(a))
+	cmd.AddCommand(newBenchMatrix(a), newBenchReport(a))
 	return cmd
 }

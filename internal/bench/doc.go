@@ -7,5 +7,5 @@
 //	Curves    what more at a time gives, and from where on it gives nothing
 //
 // It measures nothing itself and knows no VMs; advise makes of rows what limits and what helps,
-// report shows them.
+// report shows them, and matrix measures.
 package bench
