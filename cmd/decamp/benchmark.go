@@ -167,6 +167,9 @@ func (b *benchmark) measure(ctx context.Context, c matrix.Cell) (row bench.Row, 
 			return row, err
 		}
 		defer closing(&err, rig.Transport.Close)
+		rig.Source = func(ctx context.Context, began, ended time.Time) (bench.Device, error) {
+			return b.reads(ctx, rig.VMs, began, ended)
+		}
 	}
 	if row, err = matrix.Measure(ctx, c, rig); err != nil {
 		return row, err
@@ -177,6 +180,25 @@ func (b *benchmark) measure(ctx context.Context, c matrix.Cell) (row bench.Row, 
 		on.Host, on.NIC, on.Seed = "", "", uint64(b.spec.Computed.Seed)
 	}
 	return row, matrix.Describe(on, c)
+}
+
+// reads is what the hosts of VMs count of their disks. Theirs is the clock that samples are named
+// by: it is taken to go right.
+func (b *benchmark) reads(ctx context.Context, vms []*inventory.VM, began, ended time.Time) (sum bench.Device, err error) {
+	asked := map[inventory.MoRef]bool{}
+	for _, vm := range vms {
+		if asked[vm.Host] {
+			continue
+		}
+		asked[vm.Host] = true
+		r, err := b.works.session.DiskReads(ctx, vm.Host, began, ended)
+		if err != nil {
+			return bench.Device{}, err
+		}
+		sum.IOPS += r.PerSecond
+		sum.MiBs += r.Bytes / bench.MiB
+	}
+	return sum, nil
 }
 
 // options are those of a plan's VM that is moved as a cell says.
