@@ -35,7 +35,7 @@ const (
 // it as a whole. Without one, or from a host that counts nothing, it is fault.Unsupported.
 func (s *Session) DiskReads(ctx context.Context, host inventory.MoRef, began, ended time.Time) (DiskReads, error) {
 	if ended.Sub(began) < perfSample {
-		return DiskReads{}, fault.New(fault.Unsupported, "it took %v, and hosts count in samples of %v", ended.Sub(began).Round(time.Millisecond), perfSample)
+		return DiskReads{}, fault.New(fault.Unsupported, "it was shorter than a sample of the host, %v", perfSample)
 	}
 	manager := s.vim.ServiceContent.PerfManager
 	if manager == nil {

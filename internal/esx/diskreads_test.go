@@ -20,7 +20,7 @@ func TestDiskReads(t *testing.T) {
 	if err != nil || reads.Samples < 2 || reads.Samples > 3 {
 		t.Errorf("%+v, %v", reads, err)
 	}
-	if _, err := s.DiskReads(t.Context(), "ha-host", ended.Add(-19*time.Second), ended); !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "samples of 20s") {
+	if _, err := s.DiskReads(t.Context(), "ha-host", ended.Add(-19*time.Second), ended); !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "a sample of the host, 20s") {
 		t.Errorf("a time without a whole sample: %v", err)
 	}
 }
