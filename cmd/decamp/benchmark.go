@@ -60,6 +60,7 @@ func (b *benchmark) enter(ctx context.Context, link int) error {
 	if err := b.a.openSource(ctx, p); err != nil {
 		return err
 	}
+	b.a.tidy(ctx, p.shells) // a landing of a matrix that was killed
 	return b.find(ctx)
 }
 

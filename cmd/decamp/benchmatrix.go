@@ -49,7 +49,7 @@ func newBenchMatrix(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "matrix --spec FILE", Short: "Measure sources, destinations, links and transports", Long: text(benchMatrixHelp + sourceHelp), Example: text(benchMatrixExamples),
 		Args: takes(),
-		Annotations: exits(append(sourceExits, exit{fault.Conflict, "a VM runs, an MTU is another than the spec's, or another process has the rows"},
+		Annotations: exits(append(sourceExits, exit{fault.Conflict, "a VM runs, an MTU is another than the spec's, or another process has rows or records"},
 			exit{fault.Full, "no space for an image or a row"}, exit{fault.Transient, "a row failed; the same command tries it again"})...),
 		RunE: a.logged(func(cmd *cobra.Command, _ []string) error {
 			if o.spec == "" {
@@ -77,6 +77,15 @@ func (a *app) benchMatrix(ctx context.Context, o benchMatrixOptions) (err error)
 	if o.list {
 		return a.listCells(cells)
 	}
+	state, err := a.stateDir()
+	if err != nil {
+		return err
+	}
+	unlock, err := a.lockState(ctx, state) // a landing has a folder there, and records
+	if err != nil {
+		return err
+	}
+	defer closing(&err, unlock)
 	log, err := matrix.OpenLog(o.rows)
 	if err != nil {
 		return err
