@@ -16,6 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/transport"
 )
 
 // benchmark is a matrix that is measured: logged in by one link at a time.
@@ -160,17 +161,23 @@ func (b *benchmark) find(ctx context.Context) error {
 // measure measures one cell of the link that was entered.
 func (b *benchmark) measure(ctx context.Context, c matrix.Cell) (row bench.Row, err error) {
 	rig := matrix.Rig{Computed: disk.NewSparsePattern(int64(b.spec.Computed.Size), float64(b.spec.Computed.Fill), uint64(b.spec.Computed.Seed))}
-	if c.Source != bench.Pattern {
-		for _, name := range c.VMs {
-			rig.VMs = append(rig.VMs, b.vms[name])
+	for _, name := range c.VMs {
+		rig.VMs = append(rig.VMs, b.vms[name])
+	}
+	switch {
+	case c.Source == bench.Pattern:
+	case c.Transport == bench.OverNFS:
+		rig.Clone = func(ctx context.Context, d transport.Disk, file string) error {
+			return b.works.session.CopyDisk(ctx, esx.DiskCopy{Datacenter: d.VM.Datacenter, From: d.Disk.Path, To: inventory.Path{Datastore: c.Datastore, File: file}})
 		}
+	default:
 		if rig.Transport, err = b.works.mover(ctx, b.options(c)); err != nil {
 			return row, err
 		}
 		defer closing(&err, rig.Transport.Close)
-		rig.Source = func(ctx context.Context, began, ended time.Time) (bench.Device, error) {
-			return b.reads(ctx, rig.VMs, began, ended)
-		}
+	}
+	rig.Source = func(ctx context.Context, began, ended time.Time) (bench.Device, error) {
+		return b.reads(ctx, rig.VMs, began, ended)
 	}
 	if row, err = matrix.Measure(ctx, c, rig); err != nil {
 		return row, err

@@ -22,7 +22,8 @@ goes on with the row it was at.
 The spec is YAML, read strictly; what its keys mean is in docs/benchmarking.md. The VMs have
 to be powered off; they are read and not changed. Images are written to the folders of the
 spec as decamp migrate writes them, and removed again. With sync every 64 KiB wait until they
-are on the medium, as on an NFS export with sync.
+are on the medium, as on an NFS export with sync; with the transport nfs the host clones onto
+exports of yours that it has mounted, and sync is what they are.
 
 A row has what the kernel counted here: processor time, TCP segments sent again, writes and
 %util of the folders' devices; and of the host its disk reads, in samples of 20 s, where it

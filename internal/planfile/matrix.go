@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -13,21 +14,21 @@ import (
 // Matrix is what is to be measured: each source into each destination, over each link, by each
 // transport.
 type Matrix struct {
-	Version    int         `yaml:"version" required:"true" min:"1" max:"1" doc:"of this format: 1"`
-	Origin     Text        `yaml:"origin" required:"true" doc:"who measures, and when: it stands in every row"`
-	Source     Source      `yaml:"source" required:"true" doc:"where the VMs are"`
-	Disks      []Readable  `yaml:"disks" required:"true" doc:"what is read: VMs that are powered off"`
-	To         []Writable  `yaml:"to" required:"true" doc:"where images are written, and removed again"`
-	Links      []Link      `yaml:"links" required:"true" doc:"the ways between, one after the other"`
-	Transports []Transport `yaml:"transports" doc:"how the bytes come; https else"`
-	Exports    []Export    `yaml:"exports" doc:"async, and sync: every write waits for the medium; async else"`
-	Streams    []Count     `yaml:"streams" doc:"of each disk, with https and nfc; as the transport likes it else"`
-	Together   []Count     `yaml:"together" doc:"VMs at a time, beside one"`
-	Copies     []Count     `yaml:"copies" doc:"folders that one reading fills, beside one"`
-	Ends       bool        `yaml:"ends" doc:"measure each end alone first, too"`
-	Computed   Computed    `yaml:"computed" doc:"the disk that destinations are measured with alone"`
-	NFC        NFC         `yaml:"nfc" doc:"with transport nfc"`
-	Landing    Landing     `yaml:"landing" doc:"with transport landing"`
+	Version    int        `yaml:"version" required:"true" min:"1" max:"1" doc:"of this format: 1"`
+	Origin     Text       `yaml:"origin" required:"true" doc:"who measures, and when: it stands in every row"`
+	Source     Source     `yaml:"source" required:"true" doc:"where the VMs are"`
+	Disks      []Readable `yaml:"disks" required:"true" doc:"what is read: VMs that are powered off"`
+	To         []Writable `yaml:"to" required:"true" doc:"where images are written, and removed again"`
+	Links      []Link     `yaml:"links" required:"true" doc:"the ways between, one after the other"`
+	Transports []Way      `yaml:"transports" doc:"how the bytes come; https else"`
+	Exports    []Export   `yaml:"exports" doc:"async, and sync: every write waits for the medium; async else"`
+	Streams    []Count    `yaml:"streams" doc:"of each disk, with https and nfc; as the transport likes it else"`
+	Together   []Count    `yaml:"together" doc:"VMs at a time, beside one"`
+	Copies     []Count    `yaml:"copies" doc:"folders that one reading fills, beside one"`
+	Ends       bool       `yaml:"ends" doc:"measure each end alone first, too"`
+	Computed   Computed   `yaml:"computed" doc:"the disk that destinations are measured with alone"`
+	NFC        NFC        `yaml:"nfc" doc:"with transport nfc"`
+	Landing    Landing    `yaml:"landing" doc:"with transport landing"`
 }
 
 // Readable is VMs that lie on one kind of datastore.
@@ -40,6 +41,14 @@ type Readable struct {
 type Writable struct {
 	Medium  Medium        `yaml:"medium" required:"true" doc:"what the folders lie on: hdd, ssd, nvme, tmpfs, or a word of yours"`
 	Folders []Destination `yaml:"folders" required:"true" doc:"one row fills the first, others as many as copies says"`
+	NFS     []Mounted     `yaml:"nfs" doc:"with transport nfs: folders there that an NFS server exports and the host has mounted"`
+}
+
+// Mounted is a folder that an NFS server exports, as a datastore of the source's hosts.
+type Mounted struct {
+	Folder    Destination `yaml:"folder" required:"true" doc:"where it is on this machine"`
+	Datastore Text        `yaml:"datastore" required:"true" doc:"its name on the host"`
+	Export    Export      `yaml:"export" required:"true" doc:"async or sync, as /etc/exports has it"`
 }
 
 // Link is one way between the source and this machine.
@@ -62,6 +71,7 @@ type (
 	Medium   string // of datastores and folders, as rows are named
 	NICSpeed string // in Gbit/s: 10g
 	Export   string // async or sync
+	Way      string // a transport, or nfs: the host's own clone onto an export
 	Count    int    // of what goes at a time
 )
 
@@ -77,6 +87,7 @@ var standIns = map[string]bool{"pattern": true, "null": true}
 func (Medium) form() form   { return form{pattern: mediumPattern, example: "ssd"} }
 func (NICSpeed) form() form { return form{pattern: nicPattern, example: "10g"} }
 func (Export) form() form   { return form{words: []string{"async", "sync"}} }
+func (Way) form() form      { return form{words: append(Transport("").form().words, "nfs")} }
 func (Count) form() form {
 	return form{pattern: `^[1-9][0-9]?$`, example: "8", number: true, maximum: mostCount}
 }
@@ -90,6 +101,7 @@ func (m *Medium) set(s string) error {
 
 func (n *NICSpeed) set(s string) error { return matching(n, s, n.form()) }
 func (e *Export) set(s string) error   { return among(e, s, e.form()) }
+func (w *Way) set(s string) error      { return among(w, s, w.form()) }
 
 func (c *Count) set(s string) error {
 	n, err := strconv.Atoi(s)
@@ -125,7 +137,7 @@ func ParseMatrix(text []byte) (*Matrix, Findings) {
 	}
 	plan := initial()
 	m := &Matrix{
-		Source: plan.Source, Transports: []Transport{"https"}, Exports: []Export{"async"}, Ends: true,
+		Source: plan.Source, Transports: []Way{"https"}, Exports: []Export{"async"}, Ends: true,
 		Computed: Computed{Size: 8 << 30, Fill: 0.3, Seed: 1}, NFC: plan.Defaults.NFC, Landing: plan.Defaults.Landing,
 	}
 	d.value(root, reflect.ValueOf(m).Elem(), "")
@@ -141,6 +153,10 @@ func (m *Matrix) rules(d *decoder) {
 	m.disksRule(d)
 	m.foldersRule(d)
 	m.linksRule(d)
+	exported := func(w Writable) bool { return len(w.NFS) > 0 }
+	if slices.Contains(m.Transports, "nfs") && !slices.ContainsFunc(m.To, exported) {
+		d.broken("transports", "to: [{medium: hdd, folders: [dir:/srv/vm], nfs: [{folder: dir:/srv/nfs, datastore: nfs1, export: sync}]}]", "nfs needs a folder that the host has mounted")
+	}
 	if m.Computed.Size < 1<<20 || m.Computed.Size%512 != 0 {
 		d.broken("computed", "size: 8G", "the disk has to have 1 MiB or more, in whole sectors of 512 bytes")
 	}

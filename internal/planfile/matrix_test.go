@@ -50,6 +50,8 @@ func TestMatrixIsReadStrictly(t *testing.T) {
 		{"dir:/srv/nvme2", "dir:/srv/nvme", "twice"},
 		{"streams:", "together: [2]\nstreams:", "2 VMs are to be read together, and 1 are named"},
 		{"streams:", "copies: [3]\nstreams:", "3 copies are to be written, and 2 folders are named"},
+		{"[https, landing]", "[nfs]", "nfs needs a folder that the host has mounted"},
+		{"[https, landing]", "[ftp]", "not one of https, nfc, landing, nfs"},
 		{"size: 1G", "size: 1000", "1 MiB or more"},
 		{"[async, sync]", "[async, synch]", "did you mean sync?"},
 		{"esxi://root@esx1", "esxi://root:sesame@esx1", "holds a password"},

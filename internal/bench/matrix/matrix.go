@@ -30,6 +30,9 @@ type Cell struct {
 	Link    int      // of the spec's
 	VMs     []string // that are read; none with bench.Pattern
 	Folders []string // that are written; none with bench.Null
+
+	// Datastore is the folder as the host has it mounted, with bench.OverNFS.
+	Datastore string
 }
 
 // is reports whether a row is of this cell.
@@ -146,6 +149,9 @@ type expansion struct {
 func (x *expansion) sources() {
 	for _, d := range x.Disks {
 		for _, t := range x.Transports {
+			if t == clone {
+				continue // it has no way into nothing
+			}
 			for _, n := range x.streams(t) {
 				x.add(d, planfile.Writable{Medium: bench.Null}, x.setup(t, "", n))
 			}
@@ -173,6 +179,10 @@ func (x *expansion) pairs() {
 	for _, d := range x.Disks {
 		for _, w := range x.To {
 			for _, t := range x.Transports {
+				if t == clone {
+					x.clones(d, w)
+					continue
+				}
 				streams := x.streams(t)
 				for _, e := range x.Exports {
 					for _, n := range streams {
@@ -182,6 +192,18 @@ func (x *expansion) pairs() {
 				x.several(d, w, x.setup(t, "", slices.Max(streams)))
 			}
 		}
+	}
+}
+
+// clone is the transport by which a host writes onto an export that is not ours.
+const clone planfile.Way = "nfs"
+
+// clones are as the export is: nobody here changes that.
+func (x *expansion) clones(d planfile.Readable, w planfile.Writable) {
+	for _, m := range w.NFS {
+		w.Folders = []planfile.Destination{m.Folder}
+		x.add(d, w, bench.Setup{NIC: x.nic, MTU: x.mtu, Export: bench.Export(m.Export)})
+		x.cells[len(x.cells)-1].Datastore = string(m.Datastore)
 	}
 }
 
@@ -203,8 +225,8 @@ func (x *expansion) several(d planfile.Readable, w planfile.Writable, s bench.Se
 }
 
 // streams are those that a transport can be told; 0 leaves it to the transport.
-func (x *expansion) streams(t planfile.Transport) []int {
-	if t == planfile.Transport(bench.OverLanding) || len(x.Streams) == 0 {
+func (x *expansion) streams(t planfile.Way) []int {
+	if t == planfile.Way(bench.OverLanding) || len(x.Streams) == 0 {
 		return []int{0}
 	}
 	var all []int
@@ -214,7 +236,7 @@ func (x *expansion) streams(t planfile.Transport) []int {
 	return all
 }
 
-func (x *expansion) setup(t planfile.Transport, e planfile.Export, streams int) bench.Setup {
+func (x *expansion) setup(t planfile.Way, e planfile.Export, streams int) bench.Setup {
 	s := bench.Setup{Transport: bench.Transport(t), NIC: x.nic, MTU: x.mtu, Export: exportOf(e), Streams: streams}
 	if s.Transport == bench.OverLanding && s.Export == "" {
 		s.Export = bench.Async

@@ -76,6 +76,21 @@ func TestCells(t *testing.T) {
 	}
 }
 
+// A host's own clone is of the exports that there are, each as it is, and needs both ends.
+func TestCellsOfExports(t *testing.T) {
+	text := strings.NewReplacer("[https, landing]", "[nfs]", `"dir:/srv/b"]`, `"dir:/srv/b"], nfs: [{folder: "dir:/srv/x", datastore: fast, export: async}, {folder: "dir:/srv/y", datastore: slow, export: sync}]`).Replace(spec)
+	var told []string
+	for _, c := range cells(t, text) {
+		if c.Source != bench.Pattern && c.Link == 0 {
+			told = append(told, fmt.Sprintf("%s %s %s", c.Name(), c.Datastore, c.Folders))
+		}
+	}
+	want := "esxi_ssd_nfs_nvme_1g_mtu1500 fast [/srv/x], esxi_ssd_nfs_nvme_1g_mtu1500_sync slow [/srv/y]"
+	if got := strings.Join(told, ", "); got != want {
+		t.Error(got)
+	}
+}
+
 // fake measures by saying a rate, and counts.
 type fake struct {
 	*matrix.Runner

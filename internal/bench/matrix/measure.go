@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/bench"
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/transport"
@@ -23,6 +27,9 @@ type Rig struct {
 	VMs       []*inventory.VM     // those of the cell, in its order
 	Transport transport.Transport // with the cell's streams; nil with bench.Pattern
 	Computed  disk.Source         // of bench.Pattern
+
+	// Clone has the host copy a disk to a file of the cell's datastore, with bench.OverNFS.
+	Clone func(ctx context.Context, d transport.Disk, file string) error
 
 	// Source tells what the host counted of the VMs' reads meanwhile. Nil, or an error: nothing, and
 	// why.
@@ -55,6 +62,7 @@ type measurement struct {
 
 	mu        sync.Mutex
 	places    []place
+	cloned    []string
 	allocated int64 // of the disks, once each
 	read      int64 // of the source, once for all copies
 	size      int64
@@ -109,7 +117,11 @@ func (m *measurement) one(ctx context.Context, d transport.Disk) error {
 		m.count(size, res)
 		return err
 	}
-	places, err := m.makePlaces(fmt.Sprintf("%s-%d", d.VM.Ref, d.Disk.Key), size)
+	name := fmt.Sprintf("%s-%d", d.VM.Ref, d.Disk.Key)
+	if m.Transport == bench.OverNFS {
+		return m.clone(ctx, d, name)
+	}
+	places, err := m.makePlaces(name, size)
 	if err != nil {
 		return err
 	}
@@ -130,6 +142,35 @@ func (m *measurement) one(ctx context.Context, d transport.Disk) error {
 	err = filling.Wait()
 	m.count(size, results[0])
 	return err
+}
+
+// clone has the host write a disk onto an export, as it would without decamp.
+func (m *measurement) clone(ctx context.Context, d transport.Disk, name string) error {
+	descriptor, flat := prefix+name+".vmdk", filepath.Join(m.Folders[0], prefix+name+"-flat.vmdk")
+	files := []string{filepath.Join(m.Folders[0], descriptor), flat}
+	if err := removeAll(files); err != nil { // what a killed run left
+		return err
+	}
+	m.mu.Lock()
+	m.cloned = append(m.cloned, files...)
+	m.mu.Unlock()
+	if err := m.rig.Clone(ctx, d, descriptor); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(flat, &st); err != nil {
+		return fault.New(fault.NotFound, "look for the clone: %w", err).WithHint("datastore %s has to be the folder %s", m.Datastore, m.Folders[0])
+	}
+	m.count(d.Disk.Capacity, blockcopy.Result{Progress: blockcopy.Progress{Written: st.Blocks * sectorSize}})
+	return nil
+}
+
+func removeAll(paths []string) error {
+	var errs []error
+	for _, p := range paths {
+		errs = append(errs, os.RemoveAll(p))
+	}
+	return errors.Join(errs...)
 }
 
 // computed writes a disk that is computed into each folder, all at the same time.
@@ -180,7 +221,7 @@ func (m *measurement) count(size int64, res blockcopy.Result) {
 }
 
 func (m *measurement) remove() error {
-	var errs []error
+	errs := []error{removeAll(m.cloned)}
 	for _, p := range m.places {
 		errs = append(errs, p.remove())
 	}

@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -123,6 +124,30 @@ func TestMeasureCleansUp(t *testing.T) {
 		t.Error(err)
 	}
 	nothingIn(t, a)
+}
+
+// A host's clone is measured by what it wrote, and removed; one that is elsewhere is told.
+func TestMeasureClone(t *testing.T) {
+	a := t.TempDir()
+	c := cellOf(t, "esxi_ssd_nfs_nvme_10g_mtu1500_sync", a)
+	c.Datastore = "nfs1"
+	rig := Rig{VMs: vms(1), Clone: func(_ context.Context, d transport.Disk, file string) error {
+		base := filepath.Join(a, file)
+		flat := base[:len(base)-len(".vmdk")] + "-flat.vmdk"
+		if d.Disk.Capacity != testSize {
+			t.Errorf("%+v", d.Disk)
+		}
+		return errors.Join(os.WriteFile(base, []byte("# Disk DescriptorFile"), 0o600), os.WriteFile(flat, make([]byte, 1<<20), 0o600))
+	}}
+	row, err := Measure(t.Context(), c, rig)
+	if err != nil || row.Allocated != 2<<20 || row.Setup != c.Setup || row.Wire == 0 {
+		t.Errorf("%+v, %v", row, err)
+	}
+	nothingIn(t, a)
+	rig.Clone = func(context.Context, transport.Disk, string) error { return nil }
+	if _, err := Measure(t.Context(), c, rig); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
+		t.Error(err)
+	}
 }
 
 func nothingIn(t *testing.T, folders ...string) {
