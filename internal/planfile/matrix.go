@@ -23,8 +23,8 @@ type Matrix struct {
 	Transports []Way      `yaml:"transports" doc:"how the bytes come; https else"`
 	Exports    []Export   `yaml:"exports" doc:"async, and sync: every write waits for the medium; async else"`
 	Streams    []Count    `yaml:"streams" doc:"of each disk, with https and nfc; as the transport likes it else"`
-	Together   []Count    `yaml:"together" doc:"VMs at a time, beside one"`
-	Copies     []Count    `yaml:"copies" doc:"folders that one reading fills, beside one"`
+	Together   []Count    `yaml:"together" doc:"VMs at a time, beside one, where so many are named"`
+	Copies     []Count    `yaml:"copies" doc:"folders that one reading fills, beside one, where so many are named"`
 	Ends       bool       `yaml:"ends" doc:"measure each end alone first, too"`
 	Computed   Computed   `yaml:"computed" doc:"the disk that destinations are measured with alone"`
 	NFC        NFC        `yaml:"nfc" doc:"with transport nfc"`
@@ -171,36 +171,38 @@ func (d *decoder) broken(path, remedy, format string, args ...any) {
 const ownWords = "give each its own word: rows are named by it"
 
 func (m *Matrix) disksRule(d *decoder) {
-	media := map[Medium]bool{}
+	media, named := map[Medium]bool{}, 0
 	for i, r := range m.Disks {
 		path := fmt.Sprintf("disks[%d]", i)
 		if media[r.Medium] {
 			d.broken(path, ownWords, "%s stands there twice", r.Medium)
 		}
 		media[r.Medium] = true
-		if n := most(m.Together); n > len(r.VMs) {
-			d.broken(path, "name more VMs, or ask for fewer together", "%d VMs are to be read together, and %d are named", n, len(r.VMs))
-		}
+		named = max(named, len(r.VMs))
+	}
+	if n := most(m.Together); n > named {
+		d.broken("together", "name more VMs, or ask for fewer together", "%d VMs are to be read together, and no disks have more than %d", n, named)
 	}
 }
 
 func (m *Matrix) foldersRule(d *decoder) {
-	media, folders := map[Medium]bool{}, map[Destination]bool{}
+	media, folders, named := map[Medium]bool{}, map[Destination]bool{}, 0
 	for i, w := range m.To {
 		path := fmt.Sprintf("to[%d]", i)
 		if media[w.Medium] {
 			d.broken(path, ownWords, "%s stands there twice", w.Medium)
 		}
 		media[w.Medium] = true
-		if n := most(m.Copies); n > len(w.Folders) {
-			d.broken(path, "name more folders, or ask for fewer copies", "%d copies are to be written, and %d folders are named", n, len(w.Folders))
-		}
+		named = max(named, len(w.Folders))
 		for _, f := range w.Folders {
 			if folders[f] {
 				d.broken(path, "name each folder once", "%s stands there twice", f)
 			}
 			folders[f] = true
 		}
+	}
+	if n := most(m.Copies); n > named {
+		d.broken("copies", "name more folders, or ask for fewer copies", "%d copies are to be written, and nothing under to has more than %d folders", n, named)
 	}
 }
 

@@ -1,6 +1,7 @@
 package planfile_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -48,8 +49,8 @@ func TestMatrixIsReadStrictly(t *testing.T) {
 		{"medium: hdd", "medium: ssd", "disks[1]: ssd stands there twice"},
 		{"{nic: 1g, mtu: 1500}", "{nic: 25g, mtu: 9000}", "links[1]: 25g with MTU 9000 stands there twice"},
 		{"dir:/srv/nvme2", "dir:/srv/nvme", "twice"},
-		{"streams:", "together: [2]\nstreams:", "2 VMs are to be read together, and 1 are named"},
-		{"streams:", "copies: [3]\nstreams:", "3 copies are to be written, and 2 folders are named"},
+		{"streams:", "together: [3]\nstreams:", "3 VMs are to be read together, and no disks have more than 2"},
+		{"streams:", "copies: [3]\nstreams:", "3 copies are to be written, and nothing under to has more than 2 folders"},
 		{"[https, landing]", "[nfs]", "nfs needs a folder that the host has mounted"},
 		{"[https, landing]", "[ftp]", "not one of https, nfc, landing, nfs"},
 		{"size: 1G", "size: 1000", "1 MiB or more"},
@@ -78,4 +79,21 @@ func FuzzParseMatrix(f *testing.F) {
 			t.Errorf("%+v of %q", m, text)
 		}
 	})
+}
+
+// The example of the documentation is one.
+func TestMatrixOfTheDocsIsRead(t *testing.T) {
+	page, err := os.ReadFile("../../docs/benchmarking.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, ok := strings.Cut(string(page), "```yaml\n")
+	text, _, closed := strings.Cut(text, "```\n")
+	if !ok || !closed {
+		t.Fatal("there is no example")
+	}
+	m, found := planfile.ParseMatrix([]byte(text))
+	if len(found) > 0 || len(m.Transports) != 4 || len(m.To[2].NFS) != 1 {
+		t.Errorf("%v of %+v", found, m)
+	}
 }

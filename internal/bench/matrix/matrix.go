@@ -165,7 +165,7 @@ func (x *expansion) destinations() {
 			s := bench.Setup{Export: exportOf(e)}
 			x.add(planfile.Readable{Medium: bench.Pattern}, w, s)
 			for _, n := range x.Copies {
-				if n > 1 && s.Export == "" {
+				if n > 1 && int(n) <= len(w.Folders) && s.Export == "" {
 					x.add(planfile.Readable{Medium: bench.Pattern}, w, bench.Setup{Copies: int(n)})
 				}
 			}
@@ -207,16 +207,17 @@ func (x *expansion) clones(d planfile.Readable, w planfile.Writable) {
 	}
 }
 
+// several needs as many VMs and folders as it is of: media that have fewer are left out.
 func (x *expansion) several(d planfile.Readable, w planfile.Writable, s bench.Setup) {
 	for _, n := range x.Together {
-		if n > 1 {
+		if n > 1 && int(n) <= len(d.VMs) {
 			s := s
 			s.Together = int(n)
 			x.add(d, w, s)
 		}
 	}
 	for _, n := range x.Copies {
-		if n > 1 {
+		if n > 1 && int(n) <= len(w.Folders) {
 			s := s
 			s.Copies = int(n)
 			x.add(d, w, s)
