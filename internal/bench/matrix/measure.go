@@ -52,6 +52,9 @@ func Measure(ctx context.Context, c Cell, rig Rig) (bench.Row, error) {
 	if err := errors.Join(err, err2, m.remove()); err != nil {
 		return bench.Row{}, err
 	}
+	if m.allocated == 0 {
+		return bench.Row{}, fault.New(fault.Invalid, "the disks hold no data: there is no rate").WithHint("name VMs that were in use, or a fill above 0%%")
+	}
 	return m.row(ctx, before, after), nil
 }
 
