@@ -76,7 +76,7 @@ func newAdvise(a *app) *cobra.Command {
 	f.StringArrayVar(&o.whatIf, "what-if", nil, "a change to look at, such as nic=25g; several are looked at one by one (default those of the published measurements, in their best order)")
 	f.Var(&o.allocated, "allocated", "bytes to move, for the times")
 	f.StringVar(&o.prices, "prices", "", `FILE with what changes cost: {"nic=25g": 420}`)
-	f.StringVar(&o.rows, "rows", "", "FILE with rows of your own (JSON), which the model is fitted to beside the published ones")
+	f.StringVar(&o.rows, "rows", "", "FILE with rows of your own (JSON, as decamp bench matrix writes them), which the model is fitted to beside the published ones")
 	m.register(cmd)
 	return cmd
 }
@@ -164,16 +164,30 @@ func (o *adviseOptions) measured() ([]bench.Row, error) {
 	if o.rows == "" {
 		return rows, nil
 	}
-	var own []bench.Row
-	if err := readJSON(o.rows, &own); err != nil {
+	own, err := readRows(o.rows)
+	if err != nil {
 		return nil, err
 	}
-	for i, r := range own {
-		if err := r.Check(); err != nil {
-			return nil, fault.New(fault.Invalid, "%s: row %d: %w", o.rows, i+1, err)
+	for _, r := range own {
+		if r.Modelled() {
+			rows = append(rows, r)
 		}
 	}
-	return append(rows, own...), nil
+	return rows, nil
+}
+
+// readRows reads a file of rows, as a person or the matrix wrote them.
+func readRows(path string) ([]bench.Row, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fault.Wrap(fault.NotFound, err)
+	}
+	defer f.Close() // only read
+	rows, err := bench.ReadRows(f)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "read %s: %w", path, err)
+	}
+	return rows, nil
 }
 
 // price writes into the steps what they cost.

@@ -105,7 +105,7 @@ func (d *diagnosis) ways() []path.Options {
 		}
 		return all
 	}
-	all[0].Transport = "" // 902 is the hosts'
+	all[0].Transport = path.HTTPS // the API alone: 902 is the hosts'
 	if d.move.transport == path.HTTPS {
 		return all
 	}

@@ -12,24 +12,49 @@ const MiB = 1 << 20
 // A Row is one measurement of one way through one Setup. Zeros were not measured.
 type Row struct {
 	Setup
-	Origin    string  `json:"origin"`           // who measured it
-	Seconds   float64 `json:"seconds"`          // from the first byte asked for to the last one written
-	Allocated int64   `json:"allocated"`        // bytes of the disk that hold data
-	Wire      float64 `json:"wireMiBs"`         // allocated bytes over the network, MiB/s
-	Read      Device  `json:"read,omitzero"`    // the source's
-	Written   Device  `json:"written,omitzero"` // the destination's
-	Note      string  `json:"note,omitempty"`
+	Origin      string            `json:"origin"`                // who measured it
+	Seconds     float64           `json:"seconds"`               // from the first byte asked for to the last one written
+	Allocated   int64             `json:"allocated"`             // bytes of the disks that hold data
+	Wire        float64           `json:"wireMiBs"`              // allocated bytes over the network, MiB/s
+	Read        Device            `json:"read,omitzero"`         // the source's
+	Written     Device            `json:"written,omitzero"`      // the destination's
+	CPU         float64           `json:"cpu,omitempty"`         // processor seconds of the process that measured
+	Retransmits *int64            `json:"retransmits,omitempty"` // TCP segments that this machine sent again; nil: not counted
+	Absent      map[string]string `json:"absent,omitempty"`      // what could not be measured, by its key, and why
+	At          time.Time         `json:"at,omitzero"`           // when it ended
+	On          Conditions        `json:"on,omitzero"`           // what it was measured on
+	Note        string            `json:"note,omitempty"`
 }
 
 // Device is what one end was seen to do.
 type Device struct {
 	IOPS float64 `json:"iops,omitempty"`
 	MiBs float64 `json:"mibs,omitempty"`
+	Busy float64 `json:"busy,omitempty"` // of the time with a request under way, 0 to 1: iostat's %util
+}
+
+// Conditions are what a rate depends on beside the Setup.
+type Conditions struct {
+	Version string   `json:"version,omitempty"` // of decamp
+	Commit  string   `json:"commit,omitempty"`  // it was built from
+	Host    string   `json:"host,omitempty"`    // product and version of the source
+	Kernel  string   `json:"kernel,omitempty"`  // of this machine
+	CPU     string   `json:"cpu,omitempty"`     // its model
+	Cores   int      `json:"cores,omitempty"`   // it has
+	NIC     string   `json:"nic,omitempty"`     // the interface towards the source
+	Storage string   `json:"storage,omitempty"` // file system and device of the destination
+	VMs     []string `json:"vms,omitempty"`     // that were read
+	Folders []string `json:"folders,omitempty"` // that were written
+	Fill    float64  `json:"fill,omitempty"`    // part of the disks that holds data, 0 to 1
+	Seed    uint64   `json:"seed,omitempty"`    // of a Pattern
 }
 
 // contradicts is how far a rate and a duration may be apart before one of them is wrong: disks
 // are said to be "about" so large.
 const contradicts = 0.25
+
+// mostMiBs is faster than any memory.
+const mostMiBs = 1e9
 
 // Rate is in MiB/s of allocated bytes. The duration was read off a clock, so it stands where the
 // two contradict each other.
@@ -52,16 +77,18 @@ func (r Row) Duration() time.Duration { return time.Duration(r.Seconds * float64
 
 // Check says what is missing or impossible in a row that somebody wrote.
 func (r Row) Check() error {
-	if _, err := ParseName(r.Name()); err != nil {
-		return err
-	}
+	s, err := ParseName(r.Name())
 	switch {
-	case r.Export != Async && r.Export != Sync:
-		return fmt.Errorf("export %q: want async or sync", r.Export)
-	case !(r.Seconds > 0) || r.Allocated <= 0:
+	case err != nil:
+		return err
+	case r.Export != s.Export:
+		return fmt.Errorf("export %q: want async or sync; with https and nfc sync or nothing", r.Export)
+	case r.Setup != s:
+		return fmt.Errorf("%s: the row has more than its name says", r.Name())
+	case !(r.Seconds > 0) || math.IsInf(r.Seconds, 0) || r.Allocated <= 0:
 		return fmt.Errorf("%s: seconds and allocated (bytes) have to be more than nothing", r.Name())
-	case r.Wire < 0:
-		return fmt.Errorf("%s: a rate of %v MiB/s", r.Name(), r.Wire)
+	case !(r.Wire >= 0 && r.Wire < mostMiBs && r.timed() < mostMiBs):
+		return fmt.Errorf("%s: a rate of %v MiB/s, by the clock %v", r.Name(), r.Wire, r.timed())
 	}
 	return nil
 }

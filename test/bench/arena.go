@@ -95,11 +95,20 @@ type nfsServer struct {
 
 // serve starts one of this program's servers.
 func (a *arena) serve(ctx context.Context, role string, job any) (*nfsServer, error) {
-	s := &nfsServer{path: landExport}
-	var err error
-	if s.cmd, err = a.role(ctx, role, job); err != nil {
+	cmd, err := a.role(ctx, role, job)
+	if err != nil {
 		return nil, err
 	}
+	s, err := startServer(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", role, err)
+	}
+	return s, nil
+}
+
+// startServer starts a command of a role that serves, and waits until it says that it does.
+func startServer(cmd *exec.Cmd) (*nfsServer, error) {
+	s := &nfsServer{path: landExport, cmd: cmd}
 	stdin, err := s.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -118,7 +127,7 @@ func (a *arena) serve(ctx context.Context, role string, job any) (*nfsServer, er
 	}
 	if err != nil {
 		s.stop()
-		return nil, fmt.Errorf("start %s: %w", role, err)
+		return nil, err
 	}
 	return s, nil
 }

@@ -51,6 +51,7 @@ func child(args []string) error {
 	ctx := context.Background()
 	others := map[string]func(context.Context, []string) error{
 		"budget": childBudget,
+		"clones": childClones,
 		"events": childEvents,
 		"lab":    childLab,
 		"land":   childLand,

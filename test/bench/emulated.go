@@ -70,7 +70,12 @@ func startLabWith(ctx context.Context, config lab.Config) (*emulated, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &emulated{cmd: exec.CommandContext(ctx, self, "child", "lab")}
+	return startLabBy(exec.CommandContext(ctx, self, "child", "lab"), config)
+}
+
+// startLabBy starts it by a command of the role lab, which may run in another network.
+func startLabBy(cmd *exec.Cmd, config lab.Config) (*emulated, error) {
+	e := &emulated{cmd: cmd}
 	e.cmd.Stderr = os.Stderr
 	stdin, err := e.cmd.StdinPipe()
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,7 +33,26 @@ type serverJob struct {
 
 	// Commit makes it a server that flushes each WRITE on a disk that takes so long for it.
 	Commit time.Duration `json:"commit"`
+
+	// Rate makes it land on storage that takes so many bytes a second, and hold no more than Memory
+	// of what that has not taken yet. 0: as fast as it goes, and as much as decamp does.
+	Rate   int64 `json:"rate"`
+	Memory int64 `json:"memory"`
+
+	// At is an address to listen on at the ports that belong to NFS. Empty: loopback, at others.
+	At string `json:"at"`
 }
+
+// ports are where it listens.
+func (j serverJob) ports() nfs.Ports {
+	if j.At == "" {
+		return nfs.Ports{NFS: "127.0.0.1:0", Portmap: "127.0.0.1:0"}
+	}
+	return nfs.Ports{NFS: net.JoinHostPort(j.At, "2049"), Portmap: net.JoinHostPort(j.At, "111")}
+}
+
+// admits are those whom it talks to: who comes by a network of its own is no stranger.
+func (j serverJob) admits(who netip.Addr) bool { return who.IsLoopback() || j.At != "" }
 
 // serverFacts is what a server's process says once it listens.
 type serverFacts struct {
@@ -46,15 +66,15 @@ func childServe(ctx context.Context, args []string) (err error) {
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return err
 	}
-	lander := &lander{job: job, pool: behind.NewPool(landMemory)}
+	lander := &lander{job: job, pool: behind.NewPool(cmp.Or(job.Memory, landMemory))}
 	s, err := nfs.New(nfs.Options{
 		Exports: []nfs.Export{{Path: landExport, Dir: job.Dir, Open: lander.open}},
-		Admit:   netip.Addr.IsLoopback, Pool: lander.pool, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Admit:   job.admits, Pool: lander.pool, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
 		return err
 	}
-	l, err := nfs.Listen(ctx, nfs.Ports{NFS: "127.0.0.1:0", Portmap: "127.0.0.1:0"})
+	l, err := nfs.Listen(ctx, job.ports())
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
@@ -98,6 +118,9 @@ func (l *lander) land(path string) (nfs.Content, error) {
 	var err error
 	if c.target, err = rawfile.Create(path, l.job.Size, rawfile.Options{}); err != nil {
 		return nil, err
+	}
+	if l.job.Rate > 0 {
+		c.target = &slowed{Target: c.target, rate: l.job.Rate}
 	}
 	var log manifest.Ledger // nil keeps no hashes
 	if l.job.Manifest {

@@ -51,6 +51,7 @@ var parts = []part{
 	{"takeover", takeoverFigures},
 	{"advise", adviseFigures},
 	{"simulate", simulateFigures},
+	{"matrix", matrixFigures},
 }
 
 func main() {

@@ -8,6 +8,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"image"
+	"image/png"
 	"io"
 	"os"
 	"os/exec"
@@ -226,6 +228,27 @@ func (b *Browser) Open(url string) {
 	if said.ErrorText != "" {
 		b.t.Fatalf("open %s: %s", url, said.ErrorText)
 	}
+}
+
+// Look makes the page as wide as a screen or a phone is, in CSS pixels, with a colour scheme: light
+// or dark.
+func (b *Browser) Look(width, height int, scheme string) {
+	b.t.Helper()
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+	b.call("Emulation.setScrollbarsHidden", map[string]any{"hidden": true}, nil) // they would take width away
+	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+}
+
+// Screenshot is the whole page as it looks, also what is below the screen.
+func (b *Browser) Screenshot() image.Image {
+	b.t.Helper()
+	var shot struct{ Data []byte }
+	b.call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true}, &shot)
+	picture, err := png.Decode(bytes.NewReader(shot.Data))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return picture
 }
 
 // Wait returns once a JavaScript condition holds, on this page or on one that comes after it.

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/bench"
+	"github.com/decamp/decamp/internal/bench/report"
+	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+const benchReportHelp = `
+Show rows of measurements: those of each file, and beside them the published ones.
+
+ROWS are files that decamp bench matrix wrote, or that you did: a JSON list of rows, or one
+row after the other. Each file is a set of its own. Without any the published rows are shown.
+
+--html writes one file that needs no network and no other file: the matrix, rates, what each
+variable does alone with the pairs that prove it, what sync costs, operations a second, and
+from where on more streams are no gain. --json, --csv and --gobench print all rows, the last
+one for benchstat. All rates are in MiB/s, 2^20 bytes, of allocated bytes.
+`
+
+const benchReportExamples = `
+decamp bench report rows.jsonl --html report.html
+decamp bench report before.jsonl after.jsonl --gobench | benchstat -col /set -
+decamp bench report --csv > published.csv
+`
+
+type benchReportOptions struct {
+	html   string
+	csv    bool
+	goform bool
+}
+
+func newBenchReport(a *app) *cobra.Command {
+	var o benchReportOptions
+	cmd := &cobra.Command{
+		Use: "report [ROWS...]", Short: "Show measurements as HTML, JSON, CSV or Go benchmarks", Long: text(benchReportHelp), Example: text(benchReportExamples),
+		Annotations: exits(exit{fault.NotFound, "a file that was named is not there"}, exit{fault.Full, "no space for the report"}),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			if o.csv && o.goform || a.json && (o.csv || o.goform) {
+				return badUsage(cmd, "--json, --csv and --gobench say what is printed: give one")
+			}
+			return a.benchReport(o, files)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&o.html, "html", "", "write one self-contained page to `FILE`")
+	f.BoolVar(&o.csv, "csv", false, "print the rows as CSV")
+	f.BoolVar(&o.goform, "gobench", false, "print the rows in the format of Go benchmarks, for benchstat")
+	_ = cmd.MarkFlagFilename("html", "html") // fails for unknown flags only
+	return cmd
+}
+
+func (a *app) benchReport(o benchReportOptions, files []string) error {
+	r, err := reportOf(files)
+	if err != nil {
+		return err
+	}
+	if o.html != "" {
+		if err := writePage(o.html, r); err != nil {
+			return err
+		}
+	}
+	switch {
+	case a.json:
+		return a.print(r)
+	case o.csv:
+		return report.WriteCSV(a.out, r)
+	case o.goform:
+		return report.WriteGo(a.out, r)
+	case o.html != "":
+		return nil
+	}
+	writeReport(a.out, r)
+	return nil
+}
+
+// reportOf reads files of rows, and puts what was published behind them.
+func reportOf(files []string) (report.Report, error) {
+	var sets []report.Set
+	for _, path := range files {
+		rows, err := readRows(path)
+		switch {
+		case err != nil:
+			return report.Report{}, err
+		case len(rows) == 0:
+			return report.Report{}, fault.New(fault.Invalid, "%s holds no row", path).WithHint("decamp bench matrix --spec matrix.yaml --rows %s measures some", path)
+		}
+		sets = append(sets, report.NewSet(setName(path), rows))
+	}
+	return report.New(append(sets, report.Published())...), nil
+}
+
+// setName is a file's name without what its kind adds.
+func setName(path string) string {
+	name := filepath.Base(path)
+	return strings.TrimSuffix(name, filepath.Ext(name))
+}
+
+func writePage(path string, r report.Report) error {
+	var page bytes.Buffer
+	if err := report.WriteHTML(&page, r); err != nil {
+		return err
+	}
+	const mode = 0o644 // it is made to be passed on
+	if err := durable.Replace(path, page.Bytes(), mode); err != nil {
+		return fault.New(fault.Invalid, "write the report: %w", err).WithHint("name a file in a folder that is there and that you may write to")
+	}
+	return nil
+}
+
+// writeReport prints the rates, then what they prove.
+func writeReport(w io.Writer, r report.Report) {
+	fmt.Fprintf(w, "Rates are in %s.\n", r.Unit)
+	for _, s := range r.Sets {
+		fmt.Fprintln(w)
+		t := newTable(strings.ToUpper(s.Name), "RATE", "LASTED", "READ IOPS", "WRITE IOPS", "BUSY")
+		t.alignRight(1, 2, 3, 4, 5)
+		for _, row := range s.Rows {
+			t.add(row.Name(), fmt.Sprintf("%.1f", row.Rate()), duration(row.Duration()), figure(row.Read.IOPS), figure(row.Written.IOPS), share(row.Written.Busy))
+		}
+		t.write(w)
+		writeEffects(w, s.Effects)
+		for _, c := range s.Curves {
+			fmt.Fprintf(w, "%s\n", c)
+		}
+	}
+}
+
+// figure and share leave out what was not measured.
+func figure(v float64) string {
+	if v == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.0f", v)
+}
+
+func share(v float64) string {
+	if v == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.0f %%", 100*v)
+}
+
+func writeEffects(w io.Writer, effects []bench.Effect) {
+	fmt.Fprintln(w)
+	if len(effects) == 0 {
+		return
+	}
+	t := newTable("ALONE", "", "MEDIAN", "LEAST", "MOST", "PAIRS")
+	t.alignRight(2, 3, 4, 5)
+	for _, e := range effects {
+		t.add(string(e.Variable), e.From+" -> "+e.To, fmt.Sprintf("x%.2f", e.Median()), fmt.Sprintf("x%.2f", e.Least()), fmt.Sprintf("x%.2f", e.Most()), fmt.Sprint(len(e.Pairs)))
+	}
+	t.write(w)
+	fmt.Fprintln(w)
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+const ownRows = "../../internal/bench/report/testdata/rows.jsonl"
+
+func TestBenchReportAsText(t *testing.T) {
+	r := newRig(t)
+	r.ends(0, "bench", "report", ownRows)
+	golden(t, "testdata/bench-report.txt", r.out.String())
+}
+
+func TestBenchReportFormats(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "report.html")
+	for flag, says := range map[string]string{
+		"--csv":     "published,esxi_ssd_nfs_nvme_25g_mtu9000,ssd,nfs,nvme,25g,9000,async",
+		"--gobench": "set: rows\nBenchmarkCopy/source=ssd/by=https/dest=null/nic=10g/mtu=1500/streams=1 1 ",
+		"--json":    `{"unit":"MiB/s (2^20 bytes) of allocated bytes","sets":[{"name":"rows",`,
+	} {
+		r := newRig(t)
+		r.ends(0, "bench", "report", ownRows, flag, "--html", page)
+		mustContain(t, r.out.String(), says)
+		if flag == "--json" && !json.Valid(r.out.Bytes()) {
+			t.Error("the JSON is none")
+		}
+	}
+	r := newRig(t)
+	r.ends(0, "bench", "report", ownRows, "--html", page)
+	if text, err := os.ReadFile(page); err != nil || r.out.Len() != 0 || !strings.Contains(string(text), "pattern_nvme_sync") {
+		t.Errorf("%v, %q", err, r.out)
+	}
+}
+
+func TestBenchReportRefuses(t *testing.T) {
+	dir := t.TempDir()
+	empty, wrong := filepath.Join(dir, "empty"), filepath.Join(dir, "wrong")
+	write(t, empty, "\n")
+	write(t, wrong, `{"sauce": "hdd"}`)
+	for _, c := range []struct {
+		kind fault.Kind
+		args []string
+		says string
+	}{
+		{fault.NotFound, []string{filepath.Join(dir, "none")}, "no such file"},
+		{fault.Invalid, []string{empty}, "holds no row"},
+		{fault.Invalid, []string{wrong}, "line 1"},
+		{fault.Invalid, []string{"--csv", "--gobench"}, "give one"},
+		{fault.Invalid, []string{"--html", filepath.Join(dir, "no", "page.html")}, "a folder that is there"},
+	} {
+		r := newRig(t)
+		r.ends(fault.ExitCode(fault.New(c.kind, "")), append([]string{"bench", "report"}, c.args...)...)
+		mustContain(t, r.stderr(), c.says)
+	}
+}

@@ -1,0 +1,148 @@
+package matrix
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/bench"
+)
+
+// counts are what the kernel has counted until a moment: this process's processor time, TCP
+// segments of the whole network namespace that were sent again, and writes of devices.
+type counts struct {
+	at      time.Time
+	cpu     time.Duration
+	resent  int64
+	devices map[device]written
+}
+
+// device is a block device's number.
+type device struct{ major, minor uint32 }
+
+// written is what was done to a device.
+type written struct {
+	writes  int64
+	sectors int64         // of 512 bytes, whatever the device's are
+	busy    time.Duration // with a request under way
+}
+
+const (
+	diskStats = "/proc/diskstats"
+	netSNMP   = "/proc/net/snmp"
+
+	sectorSize = 512
+)
+
+func countNow() (counts, error) {
+	c := counts{at: time.Now()}
+	var u unix.Rusage
+	disks, err := os.ReadFile(diskStats)
+	snmp, err2 := os.ReadFile(netSNMP)
+	if err := errors.Join(err, err2, unix.Getrusage(unix.RUSAGE_SELF, &u)); err != nil {
+		return c, err
+	}
+	c.cpu = time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	c.devices = parseDiskStats(disks)
+	c.resent, err = parseResent(snmp)
+	return c, err
+}
+
+// Fields of a line of /proc/diskstats, from 0 (Documentation/admin-guide/iostats.rst in Linux).
+const (
+	fieldMajor, fieldMinor      = 0, 1
+	fieldWrites, fieldSectors   = 7, 9
+	fieldBusy, diskStatsAtLeast = 12, 14
+)
+
+// parseDiskStats leaves out lines that it does not understand: their devices are not known then.
+func parseDiskStats(text []byte) map[device]written {
+	all := map[device]written{}
+	for line := range bytes.Lines(text) {
+		f := strings.Fields(string(line))
+		if len(f) < diskStatsAtLeast {
+			continue
+		}
+		var n [diskStatsAtLeast]int64
+		var errs []error
+		for _, i := range []int{fieldMajor, fieldMinor, fieldWrites, fieldSectors, fieldBusy} {
+			v, err := strconv.ParseInt(f[i], 10, 64)
+			n[i], errs = v, append(errs, err)
+		}
+		if errors.Join(errs...) == nil {
+			all[device{uint32(n[fieldMajor]), uint32(n[fieldMinor])}] = written{n[fieldWrites], n[fieldSectors], time.Duration(n[fieldBusy]) * time.Millisecond}
+		}
+	}
+	return all
+}
+
+// parseResent finds RetransSegs in the two lines that begin with Tcp: names, then values.
+func parseResent(text []byte) (int64, error) {
+	var names []string
+	for line := range bytes.Lines(text) {
+		f := strings.Fields(string(line))
+		switch {
+		case len(f) == 0 || f[0] != "Tcp:":
+		case names == nil:
+			names = f
+		default:
+			for i, name := range names {
+				if name == "RetransSegs" && i < len(f) {
+					return strconv.ParseInt(f[i], 10, 64)
+				}
+			}
+		}
+	}
+	return 0, fmt.Errorf("%s tells of no RetransSegs", netSNMP)
+}
+
+// deviceOf is what a folder lies on. Its file system may have no device of its own: tmpfs, Btrfs
+// and networks.
+func deviceOf(folder string) (device, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(folder, &st); err != nil {
+		return device{}, fmt.Errorf("look at %s: %w", folder, err)
+	}
+	return device{unix.Major(st.Dev), unix.Minor(st.Dev)}, nil
+}
+
+// book writes into a row what was counted between two moments.
+func book(row *bench.Row, before, after counts, folders []string) {
+	row.CPU = (after.cpu - before.cpu).Seconds()
+	resent := after.resent - before.resent
+	row.Retransmits = &resent
+	if len(folders) == 0 {
+		return
+	}
+	var sum written
+	seen := map[device]bool{}
+	for _, f := range folders {
+		d, err := deviceOf(f)
+		was, known := before.devices[d]
+		if err != nil || !known {
+			absent(row, "written", "the file system of "+f+" has no device in "+diskStats)
+			return
+		}
+		if now := after.devices[d]; !seen[d] {
+			seen[d] = true
+			sum.writes, sum.sectors = sum.writes+now.writes-was.writes, sum.sectors+now.sectors-was.sectors
+			sum.busy = max(sum.busy, now.busy-was.busy)
+		}
+	}
+	took := after.at.Sub(before.at).Seconds()
+	row.Written = bench.Device{IOPS: float64(sum.writes) / took, MiBs: float64(sum.sectors) * sectorSize / bench.MiB / took, Busy: min(sum.busy.Seconds()/took, 1)}
+}
+
+// absent notes why something was not measured.
+func absent(row *bench.Row, key, why string) {
+	if row.Absent == nil {
+		row.Absent = map[string]string{}
+	}
+	row.Absent[key] = why
+}

@@ -1,0 +1,95 @@
+package matrix
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/bench"
+	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// A Log is a file of rows, one JSON object a line. One process has it at a time.
+type Log struct {
+	file *os.File
+	rows []bench.Row
+}
+
+// OpenLog opens or makes the file at path. A last line that a crash cut off is taken away: its
+// row will be measured again.
+func OpenLog(path string) (*Log, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "open rows: %w", err).WithHint("name a file in a folder that is there and that you may write to with --rows FILE")
+	}
+	l := &Log{file: f}
+	if err := l.load(path); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return l, nil
+}
+
+func (l *Log) load(path string) error {
+	if err := unix.Flock(int(l.file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fault.New(fault.Conflict, "rows %s: another process measures into it: %w", path, err).WithHint("wait until it ends, or name another file with --rows FILE")
+	}
+	text, err := io.ReadAll(l.file)
+	if err != nil {
+		return fmt.Errorf("read rows: %w", err)
+	}
+	whole := bytes.LastIndexByte(text, '\n') + 1
+	if l.rows, err = bench.ReadRows(bytes.NewReader(text[:whole])); err != nil {
+		return fault.New(fault.Invalid, "rows %s: %w", path, err).WithHint("name another file with --rows FILE")
+	}
+	if err := l.file.Truncate(int64(whole)); err != nil {
+		return fmt.Errorf("cut off a broken row: %w", err)
+	}
+	if _, err := l.file.Seek(int64(whole), io.SeekStart); err != nil {
+		return err
+	}
+	return errors.Join(l.file.Sync(), durable.Sync(filepath.Dir(path)))
+}
+
+// Rows are all that the file has.
+func (l *Log) Rows() []bench.Row { return l.rows }
+
+// Has returns the row of a cell; of several the last one.
+func (l *Log) Has(c Cell, origin string) (bench.Row, bool) {
+	for i := len(l.rows) - 1; i >= 0; i-- {
+		if c.is(l.rows[i], origin) {
+			return l.rows[i], true
+		}
+	}
+	return bench.Row{}, false
+}
+
+// Append writes a row. When it returns without error, the row survives a power cut.
+func (l *Log) Append(r bench.Row) error {
+	if err := r.Check(); err != nil {
+		return fault.New(fault.Internal, "a row that nobody could read again: %w", err)
+	}
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	_, err = l.file.Write(append(line, '\n'))
+	if err = errors.Join(err, l.file.Sync()); err != nil {
+		kind := fault.Internal
+		if errors.Is(err, unix.ENOSPC) {
+			kind = fault.Full
+		}
+		return fault.New(kind, "write row: %w", err).WithHint("make room; the same command goes on")
+	}
+	l.rows = append(l.rows, r)
+	return nil
+}
+
+// Close lets others have the file.
+func (l *Log) Close() error { return l.file.Close() }

@@ -1,0 +1,117 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/bench"
+	"github.com/decamp/decamp/internal/bench/report"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// own are rows of every kind there is, beside the published ones.
+func own(t *testing.T) report.Set {
+	t.Helper()
+	text, err := os.Open(filepath.Join("testdata", "rows.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer text.Close()
+	rows, err := bench.ReadRows(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report.NewSet("own", rows)
+}
+
+func TestFormats(t *testing.T) {
+	r := report.New(own(t))
+	for _, f := range []struct {
+		file  string
+		write func(*bytes.Buffer) error
+	}{
+		{"report.json", func(b *bytes.Buffer) error { return report.WriteJSON(b, r) }},
+		{"report.csv", func(b *bytes.Buffer) error { return report.WriteCSV(b, r) }},
+		{"report.bench", func(b *bytes.Buffer) error { return report.WriteGo(b, r) }},
+	} {
+		var b bytes.Buffer
+		if err := f.write(&b); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, filepath.Join("testdata", f.file), b.Bytes())
+	}
+}
+
+func golden(t *testing.T, path string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(want, got) {
+		t.Errorf("%s: %v; -update writes it, and git diff shows what is different:\n%s", path, err, got)
+	}
+}
+
+// What the JSON says of pairs can be followed to the rows that prove it.
+func TestJSONHoldsThePairs(t *testing.T) {
+	var b bytes.Buffer
+	if err := report.WriteJSON(&b, report.New(report.Published())); err != nil {
+		t.Fatal(err)
+	}
+	var r report.Report
+	if err := json.Unmarshal(b.Bytes(), &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Sets) != 1 || len(r.Sets[0].Rows) != 19 || len(r.Sets[0].Effects) != 5 || len(r.Sets[0].Curves) != 3 {
+		t.Fatalf("%+v", r)
+	}
+	if e := r.Sets[0].Effects[0]; e.Variable != bench.ByExport || len(e.Pairs) != 3 || e.Pairs[0].Before.Export != bench.Sync {
+		t.Errorf("%+v", e)
+	}
+}
+
+// The page is one file, says all of its rows, and takes no text for markup.
+func TestPageStandsAlone(t *testing.T) {
+	set := own(t)
+	set.Rows[0].Origin = `<b onclick="alert(1)">`
+	var b bytes.Buffer
+	if err := report.WriteHTML(&b, report.New(set, report.Published())); err != nil {
+		t.Fatal(err)
+	}
+	page := b.String()
+	for _, r := range append(set.Rows, bench.Seed().Matrix...) {
+		if !strings.Contains(page, ">"+r.Name()+"<") {
+			t.Errorf("the page does not show %s", r.Name())
+		}
+	}
+	for _, text := range []string{"http:", "https:", "@import", "url(", "<link", "<img", "<b onclick", " src=", "ZgotmplZ"} {
+		if strings.Contains(strings.ReplaceAll(page, "by https, ", ""), text) {
+			t.Errorf("the page has %s", text)
+		}
+	}
+	for _, text := range []string{"2.90×", "esxi_hdd_nfs_hdd_25g_mtu1500_sync was told with 6.50 MiB/s", "the host keeps no counters", "MTV cold, one host: 284.0 MiB/s at 20 VMs; more is no gain", "2^20 bytes"} {
+		if !strings.Contains(page, text) {
+			t.Errorf("the page does not say %s", text)
+		}
+	}
+}
+
+// Of a setup that was measured twice the later row counts.
+func TestLastRowCounts(t *testing.T) {
+	rows := own(t).Rows
+	again := rows[0]
+	again.Wire, again.Seconds = again.Wire*2, again.Seconds/2
+	set := report.NewSet("twice", append(rows, again))
+	if len(set.Rows) != len(rows) || set.Rows[len(rows)-1].Wire != again.Wire {
+		t.Errorf("%d rows of %d", len(set.Rows), len(rows))
+	}
+}

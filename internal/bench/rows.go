@@ -1,0 +1,70 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// ReadRows reads rows as people write them and as the matrix does: a JSON array, or one object
+// after the other. A field that is not known is an error, for it would have been meant.
+func ReadRows(r io.Reader) ([]Row, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	if first := bytes.TrimLeft(text, " \t\r\n"); len(first) > 0 && first[0] == '[' {
+		var rows []Row
+		err := decodeAll(text, func(d *json.Decoder) error {
+			if rows != nil {
+				return errors.New("something follows the list")
+			}
+			rows = []Row{}
+			return d.Decode(&rows)
+		})
+		return checked(rows, err)
+	}
+	var rows []Row
+	err = decodeAll(text, func(d *json.Decoder) error {
+		var row Row
+		if err := d.Decode(&row); err != nil {
+			return err
+		}
+		rows = append(rows, row)
+		return nil
+	})
+	return checked(rows, err)
+}
+
+// decodeAll calls next until the text ends.
+func decodeAll(text []byte, next func(*json.Decoder) error) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	for {
+		rest := text[d.InputOffset():]
+		at := len(text) - len(bytes.TrimLeft(rest, " \t\r\n"))
+		switch err := next(d); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("line %d: %w", 1+bytes.Count(text[:at], []byte("\n")), err)
+		}
+		if len(bytes.TrimSpace(text[d.InputOffset():])) == 0 {
+			return nil
+		}
+	}
+}
+
+func checked(rows []Row, err error) ([]Row, error) {
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range rows {
+		if err := r.Check(); err != nil {
+			return nil, fmt.Errorf("row %d: %w", i+1, err)
+		}
+	}
+	return rows, nil
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+)
+
+// A cable is two networks of their own with one wire between them, whose rate and MTU are set: a
+// host at one end, and this machine at the other. It needs root. The networks go with the processes
+// that hold them.
+type cable struct {
+	host, here *end
+}
+
+// end is a network with the process that holds it.
+type end struct {
+	holder *exec.Cmd
+	stdin  io.Closer // closing it ends the process
+}
+
+// The addresses of the ends (RFC 2544, for benchmarks).
+const (
+	hostAddr = "198.18.0.1"
+	hereAddr = "198.18.0.2"
+
+	wireName = "wire"
+	wireNet  = "/30"
+
+	// tbf lets so much through at once: several of the largest frames.
+	wireBurst   = "64k"
+	wireLatency = "50ms"
+)
+
+func newCable(ctx context.Context) (w *cable, err error) {
+	if err := available("unshare", "nsenter", "ip", "tc"); err != nil {
+		return nil, err
+	}
+	w = &cable{}
+	defer func() {
+		if err != nil {
+			w.close()
+		}
+	}()
+	if w.host, err = newEnd(ctx); err != nil {
+		return nil, err
+	}
+	if w.here, err = newEnd(ctx); err != nil {
+		return nil, err
+	}
+	if err := w.host.do(ctx, "ip", "link", "add", wireName, "type", "veth", "peer", "name", wireName, "netns", strconv.Itoa(w.here.holder.Process.Pid)); err != nil {
+		return nil, err
+	}
+	for _, e := range []struct {
+		*end
+		addr string
+	}{{w.host, hostAddr}, {w.here, hereAddr}} {
+		if err := e.do(ctx, "ip", "addr", "add", e.addr+wireNet, "dev", wireName); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// newEnd makes a network with nothing in it but a loopback.
+func newEnd(ctx context.Context) (*end, error) {
+	e := &end{holder: exec.CommandContext(ctx, "unshare", "--net", "sh", "-c", "ip link set lo up && echo up && exec cat")}
+	e.holder.Stderr = os.Stderr
+	stdin, err := e.holder.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	said, err := e.holder.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	e.stdin = stdin
+	if err := e.holder.Start(); err != nil {
+		return nil, err
+	}
+	if _, err := bufio.NewReader(said).ReadString('\n'); err != nil {
+		e.close()
+		return nil, fmt.Errorf("make a network of one's own (needs root): %w", err)
+	}
+	return e, nil
+}
+
+func (e *end) close() {
+	if e == nil {
+		return
+	}
+	e.stdin.Close()
+	_ = e.holder.Wait() // it ends when its input does
+}
+
+func (w *cable) close() {
+	w.host.close()
+	w.here.close()
+}
+
+// set gives the cable a rate, in bits a second of the frames that the host sends, and an MTU.
+func (w *cable) set(ctx context.Context, bits int64, mtu int) error {
+	for _, e := range []*end{w.host, w.here} {
+		if err := e.do(ctx, "ip", "link", "set", wireName, "mtu", strconv.Itoa(mtu), "up"); err != nil {
+			return err
+		}
+	}
+	return w.host.do(ctx, "tc", "qdisc", "replace", "dev", wireName, "root", "tbf", "rate", itoa(bits)+"bit", "burst", wireBurst, "latency", wireLatency)
+}
+
+// command runs a program in the network, as the very process that is started.
+func (e *end) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	ns := fmt.Sprintf("--net=/proc/%d/ns/net", e.holder.Process.Pid)
+	return exec.CommandContext(ctx, "nsenter", append([]string{ns, name}, args...)...)
+}
+
+// do runs a command to its end.
+func (e *end) do(ctx context.Context, name string, args ...string) error {
+	if out, err := e.command(ctx, name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %q: %w: %s", name, args, err, lastLine(string(out)))
+	}
+	return nil
+}
+
+// role is one of this program's roles in the network.
+func (e *end) role(ctx context.Context, role string, job any) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	spec, err := json.Marshal(job)
+	if err != nil {
+		return nil, err
+	}
+	cmd := e.command(ctx, self, "child", role, string(spec))
+	cmd.Stderr = os.Stderr
+	return cmd, nil
+}

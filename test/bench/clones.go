@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// clonesJob is what childClones is told: to have a host clone a disk onto an NFS export, as people
+// do it by hand.
+type clonesJob struct {
+	Lab    labFacts `json:"lab"`
+	VM     string   `json:"vm"`     // its first disk
+	Server string   `json:"server"` // of the export, as the host sees it
+	Path   string   `json:"path"`
+}
+
+// cloneLook is how often a host is asked whether the clone has ended: decamp asks seldom, and its
+// copies take hours.
+const cloneLook = 10 * time.Millisecond
+
+// childClones times one clone, from the order to the end of the host's task.
+func childClones(ctx context.Context, args []string) (err error) {
+	var job clonesJob
+	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
+		return err
+	}
+	host, err := esx.Dial(ctx, esx.Config{
+		URL:         &url.URL{Scheme: "esxi", Host: job.Lab.Addr, User: url.User(job.Lab.User)},
+		Password:    func(context.Context) (esx.Secret, error) { return esx.Secret(job.Lab.Password), nil },
+		Fingerprint: job.Lab.Fingerprint,
+		After:       func(time.Duration) <-chan time.Time { return time.After(cloneLook) },
+	})
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	vm, err := host.VM(ctx, job.VM)
+	if err != nil {
+		return err
+	}
+	nas := esx.NAS{Server: job.Server, Path: job.Path, Name: "land"}
+	name, _, err := host.MountNAS(ctx, vm.Host, nas)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, host.UnmountNAS(context.WithoutCancel(ctx), vm.Host, nas)) }()
+	t, err := timed(func() error {
+		return host.CopyDisk(ctx, esx.DiskCopy{From: vm.Disks[0].Path, To: inventory.Path{Datastore: name, File: vm.Name + ".vmdk"}})
+	})
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(t)
+}

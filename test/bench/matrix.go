@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	rows "github.com/decamp/decamp/internal/bench"
+	"github.com/decamp/decamp/internal/bench/report"
+	"github.com/decamp/decamp/internal/lab"
+)
+
+// The published machines, eight times slower, so that two cores carry them beside other work: what
+// counts is which layer is how much faster than which.
+const (
+	matrixDisk = 40 << 20 // bytes, all of it data
+	matrixSync = 2 << 20  // of the disk that is written to a server on sync
+	serverHas  = 4 << 20  // bytes that the server holds and its storage has not taken
+)
+
+var (
+	sourceRate  = map[string]lab.Bytes{"hdd": 16 << 20, "ssd": 45 << 20}                                 // bytes/s
+	landRate    = map[string]int64{"hdd": 22 << 20, "nvme": 100 << 20}                                   // bytes/s
+	landCommit  = map[string]time.Duration{"hdd": 200 * time.Millisecond, "nvme": 32 * time.Millisecond} // of one WRITE, on a server on sync
+	wireRate    = map[string]int64{"1g": 115e6, "25g": 2875e6}                                           // bits/s
+	matrixOrder = []rows.Variable{rows.ByExport, rows.ByNIC, rows.BySource, rows.ByDestination, rows.ByMTU}
+)
+
+const (
+	matrixVM     = "bench"
+	matrixSyncVM = "bench-sync"
+
+	// matrixRounds is how often a row is measured, in turns with all others. The fastest counts:
+	// what else a machine has to do makes a throttled copy slower, and never faster.
+	matrixRounds = 3
+)
+
+// matrixFigures measures the setups of the published matrix between an emulated host and a server
+// of ours, with a cable of the rate and MTU, storage that is throttled, and a server on sync. It
+// asks for the published shape, not for the rates: which variable matters how much more than which.
+func matrixFigures(ctx context.Context, b *bench) error {
+	began := time.Now()
+	m, err := newMatrix(ctx, b)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	published := rows.Seed().Matrix
+	measured, err := m.all(ctx, published)
+	if err != nil {
+		return err
+	}
+	if err := m.save(measured); err != nil {
+		return err
+	}
+	b.shape(measured, published)
+	b.atMost(360, Row{Figure: "matrix: time of 19 rows", Value: time.Since(began).Seconds(), Unit: "s"})
+	return nil
+}
+
+// all measures the setups of rows. A server on sync is bound by the clock: once is enough.
+func (m *matrix) all(ctx context.Context, like []rows.Row) ([]rows.Row, error) {
+	best := make([]rows.Row, len(like))
+	for round := range matrixRounds {
+		for i, p := range like {
+			if p.Export == rows.Sync && round > 0 {
+				continue
+			}
+			row, err := m.measure(ctx, p.Setup)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", p.Name(), err)
+			}
+			fmt.Fprintf(os.Stderr, "  round %d, %2d of %d  %s: %.1f MiB/s, published %.1f\n", round+1, i+1, len(like), row.Name(), row.Rate(), p.Rate())
+			if best[i].Seconds == 0 || row.Seconds < best[i].Seconds {
+				best[i] = row
+			}
+		}
+	}
+	return best, nil
+}
+
+// shape compares the rows with the published ones.
+func (b *bench) shape(measured, published []rows.Row) {
+	ours, theirs := effects(measured), effects(published)
+	var inOrder float64
+	for i, v := range matrixOrder {
+		b.add(Row{Figure: "matrix: what " + string(v) + " does alone", Value: ours[v], Unit: "x", Note: "geometric mean of its pairs; fastest of 3",
+			Peers: []Peer{{Name: "published", Value: theirs[v]}}})
+		if i > 0 && ours[matrixOrder[i-1]] > ours[v] {
+			inOrder++
+		}
+	}
+	b.atLeast(float64(len(matrixOrder)-1), Row{Figure: "matrix: effects that are in the published order", Value: inOrder, Unit: "of 4",
+		Note: "sync, NIC, source, destination, MTU"})
+	b.atLeast(1.01, Row{Figure: "matrix: what the least of the effects does", Value: ours[rows.ByMTU], Unit: "x", Note: "large frames are of use"})
+	b.atLeast(10, Row{Figure: "matrix: what async is to sync", Value: ours[rows.ByExport], Unit: "x", Peers: []Peer{{Name: "published", Value: theirs[rows.ByExport]}}})
+	b.atLeast(0.85, Row{Figure: "matrix: rank correlation with the published rates", Value: ranked(measured, published), Unit: "Spearman", Note: "19 rows; those within 2 % share a rank"})
+}
+
+// effects is what each variable does, as the geometric mean of its pairs' factors.
+func effects(list []rows.Row) map[rows.Variable]float64 {
+	all := map[rows.Variable]float64{}
+	for _, e := range rows.Effects(list) {
+		var sum float64
+		for _, p := range e.Pairs {
+			sum += math.Log(p.Factor())
+		}
+		all[e.Variable] = math.Exp(sum / float64(len(e.Pairs)))
+	}
+	return all
+}
+
+// ranked is Spearman's correlation of the rates of two lists of the same setups.
+func ranked(a, b []rows.Row) float64 {
+	x, y := ranks(a), ranks(b)
+	var sum float64
+	for i := range x {
+		sum += (x[i] - y[i]) * (x[i] - y[i])
+	}
+	n := float64(len(x))
+	return 1 - 6*sum/(n*(n*n-1))
+}
+
+// ranks are the places of the rates; those that are nearly alike share one.
+func ranks(list []rows.Row) []float64 {
+	const alike = 1.02
+	all := make([]float64, len(list))
+	for i, r := range list {
+		for k, s := range list {
+			switch f := s.Rate() / r.Rate(); {
+			case k == i:
+			case f < 1/alike:
+				all[i]++
+			case f < alike:
+				all[i] += 0.5
+			}
+		}
+	}
+	return all
+}
+
+// save writes the rows, and a page that shows them beside the published ones.
+func (m *matrix) save(measured []rows.Row) error {
+	dir := filepath.Dir(m.b.dir)
+	log, err := os.Create(filepath.Join(dir, "matrix.jsonl"))
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(log)
+	for _, r := range measured {
+		err = errors.Join(err, enc.Encode(r))
+	}
+	page, err2 := os.Create(filepath.Join(dir, "matrix.html"))
+	if err2 != nil {
+		return errors.Join(err, err2, log.Close())
+	}
+	err2 = report.WriteHTML(page, report.New(report.NewSet("lab", slices.Clone(measured)), report.Published()))
+	return errors.Join(err, err2, log.Close(), page.Close())
+}

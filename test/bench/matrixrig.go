@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	rows "github.com/decamp/decamp/internal/bench"
+	"github.com/decamp/decamp/internal/lab"
+)
+
+// matrix is the machines that rows are measured between.
+type matrix struct {
+	b     *bench
+	cable *cable
+	dir   string // of the images
+	labs  map[string]*emulated
+}
+
+func newMatrix(ctx context.Context, b *bench) (m *matrix, err error) {
+	m = &matrix{b: b, labs: map[string]*emulated{}}
+	defer func() {
+		if err != nil {
+			m.close()
+		}
+	}()
+	if m.cable, err = newCable(ctx); err != nil {
+		return nil, err
+	}
+	if err := m.cable.set(ctx, wireRate["25g"], 1500); err != nil { // labs listen on it
+		return nil, err
+	}
+	if m.dir, err = os.MkdirTemp("/dev/shm", "decamp-bench"); err != nil {
+		return nil, err
+	}
+	for medium, rate := range sourceRate {
+		if m.labs[medium], err = m.startLab(ctx, rate); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *matrix) startLab(ctx context.Context, rate lab.Bytes) (*emulated, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	full := func(name string, size lab.Bytes) lab.VM {
+		return lab.VM{Name: name, Disks: []lab.Disk{{Capacity: size, Fill: 100, Seed: 1}}}
+	}
+	return startLabBy(m.cable.host.command(ctx, self, "child", "lab"), lab.Config{
+		Addr: hostAddr + ":0", Limits: lab.Limits{DatastoreRate: rate},
+		VMs: []lab.VM{full(matrixVM, matrixDisk), full(matrixSyncVM, matrixSync)},
+	})
+}
+
+func (m *matrix) close() {
+	for _, l := range m.labs {
+		if l != nil {
+			l.stop()
+		}
+	}
+	if m.cable != nil {
+		m.cable.close()
+	}
+	_ = os.RemoveAll(m.dir) // "" removes nothing
+}
+
+// measure has the host of a setup clone its disk onto the server of it.
+func (m *matrix) measure(ctx context.Context, s rows.Setup) (row rows.Row, err error) {
+	if err := m.cable.set(ctx, wireRate[s.NIC], s.MTU); err != nil {
+		return row, err
+	}
+	vm, size := matrixVM, int64(matrixDisk)
+	job := serverJob{Dir: m.dir, Rate: landRate[s.Destination], Memory: serverHas, At: hereAddr}
+	if s.Export == rows.Sync {
+		vm, size = matrixSyncVM, matrixSync
+		job.Commit = landCommit[s.Destination]
+	}
+	job.Size = size
+	server, err := m.serve(ctx, job)
+	if err != nil {
+		return row, err
+	}
+	defer server.stop()
+	cmd, err := m.cable.here.role(ctx, "clones", clonesJob{Lab: m.labs[s.Source].facts, VM: vm, Server: hereAddr, Path: landExport})
+	if err != nil {
+		return row, err
+	}
+	out, err := cmd.Output()
+	var t taken
+	if err = errors.Join(err, json.Unmarshal(out, &t), m.empty()); err != nil {
+		return row, err
+	}
+	row = rows.Row{Setup: s, Origin: "the lab, on " + m.b.machine.CPU, Seconds: t.Seconds, Allocated: size, Wire: float64(size) / rows.MiB / t.Seconds, At: time.Now().UTC()}
+	row.On = rows.Conditions{Commit: m.b.commit, Kernel: m.b.machine.Kernel, Cores: m.b.machine.Cores, Fill: 1, Seed: 1, Storage: "tmpfs, throttled"}
+	return row, nil
+}
+
+// serve starts a server at the end of the cable that is here.
+func (m *matrix) serve(ctx context.Context, job serverJob) (*nfsServer, error) {
+	cmd, err := m.cable.here.role(ctx, "serve", job)
+	if err != nil {
+		return nil, err
+	}
+	return startServer(cmd)
+}
+
+// empty removes what was written for a row.
+func (m *matrix) empty() error {
+	left, err := filepath.Glob(filepath.Join(m.dir, "*"))
+	for _, path := range left {
+		err = errors.Join(err, os.RemoveAll(path))
+	}
+	return err
+}
