@@ -23,13 +23,14 @@ type extent struct {
 	size  int           // VMs of a plan
 	kills int           // at most, while it goes on
 	rate  lab.Bytes     // bytes a second that the source gives, over https and by NFC
+	gap   time.Duration // at most, until the same process is killed again
 	plans time.Duration // for so long further ones are begun
 }
 
 // brief is the one of make test, long that of make test-chaos.
 var (
-	brief = extent{size: 40, kills: 10, rate: 20 << 20}
-	long  = extent{size: 200, kills: 1000, rate: 6 << 20}
+	brief = extent{size: 40, kills: 10, rate: 20 << 20, gap: 30 * time.Second}
+	long  = extent{size: 200, kills: 1000, rate: 6 << 20, gap: time.Minute}
 )
 
 // extentOf is long if $DECAMP_CHAOS says for how long.
@@ -211,7 +212,7 @@ func (c *chaos) run() {
 	c.submits(file)
 	kills := 0
 	for ; kills < c.kills && !c.nearlyOver(); kills++ {
-		c.quiet(15*time.Second, 8*int64(c.size))
+		c.quiet(c.gap/time.Duration(len(c.start)), 8*int64(c.size))
 		c.kill()
 		if kills == 4 {
 			c.rig.run("cutover", "chaos").ends(0)
