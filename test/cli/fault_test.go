@@ -181,6 +181,7 @@ var reading = []string{
 	"RetrieveProperties", "RetrievePropertiesEx", "ContinueRetrievePropertiesEx", "CancelRetrievePropertiesEx",
 	"CreateContainerView", "DestroyView", "FindByUuid", "FindByInventoryPath", "FindAllByUuid", "FindChild",
 	"QueryChangedDiskAreas", "AcquireGenericServiceTicket", "RetrieveInternalContent", "NfcGetVmFiles",
+	"QueryDateTime", "QueryOptions", "HasPrivilegeOnEntities", // the doctor's, beforehand
 }
 
 // Nothing at the source is ever changed but the power state that the user asked for.
