@@ -29,7 +29,7 @@ import (
 
 const (
 	budgetVMs   = 4
-	budgetSize  = 2 << 30         // of each VM's disk: more than comes in the time
+	budgetSize  = 8 << 30         // of each VM's disk: more than comes in the time, of which 4 s are without a budget
 	budgetSpan  = 6 * time.Second // each rate is measured over
 	budgetStart = 2 * time.Second // from the first byte, for connections to come
 	budgetTurn  = time.Second     // from a change, which must count by then
@@ -167,8 +167,13 @@ func (p *paced) all(ctx context.Context, host *esx.Session, t transport.Transpor
 	var err error
 	p.done.taken, err = timed(func() error { return p.measure(ctx) })
 	stop()
-	if stopped := moving.Wait(); err == nil && !errors.Is(stopped, context.Canceled) {
-		err = fmt.Errorf("the disks were too small, or: %w", stopped)
+	stopped := moving.Wait()
+	switch {
+	case err != nil || errors.Is(stopped, context.Canceled):
+	case stopped == nil:
+		err = errors.New("the disks were moved before all budgets were measured: they are too small")
+	default:
+		err = stopped
 	}
 	return err
 }
