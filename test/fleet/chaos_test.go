@@ -268,6 +268,7 @@ func (c *chaos) right(v view) {
 	}
 	c.publishedOnce(v, c.states...)
 	eventually(c.t, "what hosts still have is taken off", func() bool { return len(c.lab.Mounts()) == 0 })
+	eventually(c.t, "what was changed on hosts is on record no more", func() bool { return len(c.leftovers()) == 0 })
 	for _, p := range c.running {
 		if status := p.stops(); status != 0 {
 			c.t.Errorf("%s ended with %d", p.Args[1], status)
@@ -292,18 +293,29 @@ func (c *chaos) clean() {
 	if left := c.lab.Mounts(); len(left) > 0 {
 		c.t.Errorf("a host still has %v", left)
 	}
+	if left := c.leftovers(); len(left) > 0 {
+		c.t.Errorf("on record: %v", left)
+	}
+}
+
+// leftovers are the records of what was changed on hosts, in the database and in state directories.
+func (c *chaos) leftovers() (all []string) {
+	c.t.Helper()
 	records, err := c.roster().Records(c.t.Context(), "leftover")
 	must(c.t, err)
 	for _, r := range records {
-		c.t.Errorf("on record: %s", r.Doc)
+		all = append(all, string(r.Doc))
 	}
-	for _, state := range append(c.states, c.state()) {
-		left, err := filepath.Glob(filepath.Join(state, "leftovers", "*.json"))
+	for _, state := range append(slices.Clone(c.states), c.state()) {
+		files, err := filepath.Glob(filepath.Join(state, "leftovers", "*.json"))
 		must(c.t, err)
-		if len(left) > 0 {
-			c.t.Errorf("on record: %v", left)
+		for _, file := range files {
+			if doc, err := os.ReadFile(file); err == nil { // else it went meanwhile
+				all = append(all, string(doc))
+			}
 		}
 	}
+	return all
 }
 
 // Processes are killed at random moments for as long as a plan takes, plan after plan: every VM

@@ -117,9 +117,10 @@ func TestWorkerIsKilledAndAnotherTakesOver(t *testing.T) {
 	t.Parallel()
 	r, _ := newFleet(t, slow(8))
 	a := r.worker("a", r.vms(), "--vms", "4")
-	b := r.worker("b", r.vms(), "--vms", "8")
 	r.submits(r.all("shared"))
-	v := r.until("shared", "a has begun two VMs", func(v view) bool { return len(v.of("a")) >= 2 })
+	r.until("shared", "a has begun two VMs", func(v view) bool { return len(v.of("a")) >= 2 })
+	b := r.worker("b", r.vms(), "--vms", "8") // not before: it could have them all
+	v := r.until("shared", "b has begun one", func(v view) bool { return len(v.of("b")) >= 1 })
 	r.sent(8 << 20)
 	orphans := v.of("a")
 	a.signal(syscall.SIGKILL)
