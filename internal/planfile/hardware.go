@@ -53,7 +53,10 @@ func (p *Percent) set(text string) error {
 }
 
 // LoadHardware reads a file of it. What is wrong with it is all told at once.
-func LoadHardware(path string) (*Hardware, error) {
+func LoadHardware(path string) (*Hardware, error) { return load(path, ParseHardware) }
+
+// load reads a file that parse understands.
+func load[T any](path string, parse func([]byte) (*T, Findings)) (*T, error) {
 	text, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -61,12 +64,12 @@ func LoadHardware(path string) (*Hardware, error) {
 	case err != nil:
 		return nil, fault.Wrap(fault.Invalid, err)
 	}
-	h, found := ParseHardware(text)
+	v, found := parse(text)
 	if len(found) > 0 {
 		first := found[0]
 		return nil, fault.New(fault.Invalid, "%s:%d: %s%s", path, first.Line, first.Text, others(len(found)-1)).WithHint("%s", first.Remedy)
 	}
-	return h, nil
+	return v, nil
 }
 
 func others(n int) string {

@@ -1,9 +1,7 @@
 package planfile
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -113,21 +111,7 @@ func (c *Count) set(s string) error {
 }
 
 // LoadMatrix reads a file of it. What is wrong with it is all told at once.
-func LoadMatrix(path string) (*Matrix, error) {
-	text, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil, fault.Wrap(fault.NotFound, err)
-	case err != nil:
-		return nil, fault.Wrap(fault.Invalid, err)
-	}
-	m, found := ParseMatrix(text)
-	if len(found) > 0 {
-		first := found[0]
-		return nil, fault.New(fault.Invalid, "%s:%d: %s%s", path, first.Line, first.Text, others(len(found)-1)).WithHint("%s", first.Remedy)
-	}
-	return m, nil
-}
+func LoadMatrix(path string) (*Matrix, error) { return load(path, ParseMatrix) }
 
 // ParseMatrix reads its text as strictly as a plan's.
 func ParseMatrix(text []byte) (*Matrix, Findings) {
