@@ -47,14 +47,12 @@ func (s *Store) take(r Record) (done func(), free bool) {
 	if s.owner == "" {
 		return func() {}, true // the state folder's lock says so
 	}
-	if !s.free(r) {
-		return nil, false
-	}
+	ours := s.ours(r) // asks before anything is locked
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := r.ID()
-	if s.used[id] || s.undoing[id] != nil {
-		return nil, false // meanwhile
+	if !ours || s.busy(id) {
+		return nil, false
 	}
 	over := make(chan struct{})
 	s.undoing[id] = over
@@ -66,15 +64,21 @@ func (s *Store) take(r Record) (done func(), free bool) {
 	}, true
 }
 
-// free reports whether nobody uses what r tells of. It may ask the database who is gone.
+// free reports whether nobody uses what r tells of.
 func (s *Store) free(r Record) bool {
-	if r.Owner != "" && r.Owner != s.owner && !s.gone(r.Owner) {
+	if !s.ours(r) {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.used[r.ID()] && s.undoing[r.ID()] == nil
+	return !s.busy(r.ID())
 }
+
+// ours reports whether no other process will put r back. It may ask the database who is gone.
+func (s *Store) ours(r Record) bool { return r.Owner == "" || r.Owner == s.owner || s.gone(r.Owner) }
+
+// busy reports whether this process uses a change, or is putting it back. The caller has mu.
+func (s *Store) busy(id ID) bool { return s.used[id] || s.undoing[id] != nil }
 
 // use marks what this process changes, or does not any more, and returns what was marked before.
 // What is being undone is over by then: a record that goes after the host was changed once more
