@@ -240,15 +240,7 @@ func (h *shellHost) rmTree(c *shell.Call, name string, recursive bool) error {
 func (h *shellHost) mkdirCmd(c *shell.Call) int {
 	set, names := flags(c.Args[1:])
 	return h.each(c, names, func(name string) error {
-		if !set['p'] {
-			if _, err := h.files.stat(c.Ctx, name); err == nil {
-				return errFileExists
-			}
-			if !h.files.isDir(c.Ctx, path.Dir(name)) {
-				return errNoFile
-			}
-		}
-		return h.files.mkdir(c.Ctx, name)
+		return h.files.mkdir(c.Ctx, name, set['p'])
 	})
 }
 

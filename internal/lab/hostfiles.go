@@ -263,6 +263,11 @@ func (f *hostFiles) volumes() (names []string) {
 func (f *hostFiles) inMemory(dir string) (names []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.below(dir)
+}
+
+// below is called with mu held.
+func (f *hostFiles) below(dir string) (names []string) {
 	for _, all := range []func(func(string) bool){maps.Keys(f.mem), maps.Keys(f.dirs)} {
 		for name := range all {
 			if path.Dir(name) == dir && name != "/" {
@@ -282,13 +287,12 @@ func (f *hostFiles) remove(ctx context.Context, name string) error {
 	case ok && ds != nil:
 		return errROFS
 	}
-	below := f.inMemory(name)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, there := f.mem[name]; !there && !f.dirs[name] {
 		return errNoFile
 	}
-	if len(below) > 0 {
+	if len(f.below(name)) > 0 {
 		return shellText("Directory not empty")
 	}
 	delete(f.mem, name)
@@ -296,24 +300,48 @@ func (f *hostFiles) remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// rename replaces what has the new name.
+// rename replaces the file that has the new name. A folder goes with all that is in it.
 func (f *hostFiles) rename(from, to string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	data, there := f.mem[from]
+	data, isFile := f.mem[from]
 	switch {
-	case !there || !f.dirs[path.Dir(to)]:
+	case !isFile && !f.dirs[from], !f.dirs[path.Dir(to)]:
 		return errNoFile
 	case f.dirs[to]:
 		return errIsDir
+	case !isFile:
+		f.renameDir(from, to)
+		return nil
 	}
 	f.mem[to] = data
 	delete(f.mem, from)
 	return nil
 }
 
-// mkdir makes a folder and those above it.
-func (f *hostFiles) mkdir(ctx context.Context, name string) error {
+// renameDir is called with mu held.
+func (f *hostFiles) renameDir(from, to string) {
+	moved := func(name string) (string, bool) {
+		rest, below := strings.CutPrefix(name, from)
+		return to + rest, below && (rest == "" || rest[0] == '/')
+	}
+	for name, data := range maps.Clone(f.mem) {
+		if now, ok := moved(name); ok {
+			delete(f.mem, name)
+			f.mem[now] = data
+		}
+	}
+	for name := range maps.Clone(f.dirs) {
+		if now, ok := moved(name); ok {
+			delete(f.dirs, name)
+			f.dirs[now] = true
+		}
+	}
+}
+
+// mkdir makes a folder that is not there yet, of several who try for one of them only; or, with
+// parents, one that may be there, and those above it.
+func (f *hostFiles) mkdir(ctx context.Context, name string, parents bool) error {
 	ds, n, rest, ok := f.volume(name)
 	switch {
 	case ok && n != nil:
@@ -325,6 +353,13 @@ func (f *hostFiles) mkdir(ctx context.Context, name string) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	_, isFile := f.mem[name]
+	switch {
+	case isFile, f.dirs[name] && !parents:
+		return errFileExists
+	case !f.dirs[path.Dir(name)] && !parents:
+		return errNoFile
+	}
 	for d := name; !f.dirs[d]; d = path.Dir(d) {
 		f.dirs[d] = true
 	}

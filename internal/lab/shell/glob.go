@@ -9,7 +9,7 @@ import (
 // names expands a word, and a pattern in it to the files there are. A pattern is a word with
 // a *, ? or [ that is not quoted; one that fits nothing stays as it is.
 func (x *interp) names(w word) []string {
-	pattern, ok := pattern(w)
+	pattern, ok := x.pattern(w)
 	if !ok || x.m.Files == nil {
 		return x.expand(w)
 	}
@@ -20,28 +20,30 @@ func (x *interp) names(w word) []string {
 	return found
 }
 
-// pattern returns a word as path.Match takes it, if it has a pattern and needs no expansion:
-// patterns out of variables are beyond the lab.
-func pattern(w word) (string, bool) {
+// pattern returns a word as path.Match takes it, if it has a pattern: patterns out of variables
+// are beyond the lab.
+func (x *interp) pattern(w word) (string, bool) {
 	var b strings.Builder
 	is := false
 	for _, p := range w {
 		switch {
-		case p.param || p.subst != nil:
+		case p.subst != nil || p.param && !p.quoted:
 			return "", false
+		case p.param:
+			b.WriteString(literal(strings.Join(x.expand(word{p}), " ")))
 		case p.quoted:
-			for _, c := range []byte(p.text) {
-				if strings.IndexByte(`*?[\\`, c) >= 0 {
-					b.WriteByte('\\')
-				}
-				b.WriteByte(c)
-			}
+			b.WriteString(literal(p.text))
 		default:
 			is = is || strings.ContainsAny(p.text, "*?[")
 			b.WriteString(p.text)
 		}
 	}
 	return b.String(), is
+}
+
+// literal is a pattern that only text fits.
+func literal(text string) string {
+	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`).Replace(text)
 }
 
 // glob finds the files that fit, sorted. Those that begin with a dot have to be named so.
