@@ -328,6 +328,38 @@ func TestHalfBegunJob(t *testing.T) {
 	})
 }
 
+// slowMv is mv as it is for the slower of two who remove the same job: the other is done, and the
+// next job has begun.
+const slowMv = `#!/bin/sh
+if test "$(cat "$1/command")" = old; then
+	rm -r "$1"
+	mkdir "$1"
+	echo new >"$1/command"
+fi
+PATH=$BEFORE exec mv "$@"
+`
+
+// Whoever removes a job late leaves the one that took its place.
+func TestNextJobIsNotRemoved(t *testing.T) {
+	bin := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(bin, "mv"), []byte(slowMv), 0o755))
+	t.Setenv("BEFORE", os.Getenv("PATH"))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	cfg := startReal(t, []string{"sh", "-c"}).config()
+	folder := filepath.Join(cfg.Jobs, "job")
+	must(t, os.Mkdir(folder, 0o700))
+	must(t, os.WriteFile(filepath.Join(folder, "command"), []byte("old\n"), 0o600))
+	must(t, os.WriteFile(filepath.Join(folder, "exit"), []byte("0\n"), 0o600))
+	must(t, dial(t, cfg).End(t.Context(), "job"))
+	text, err := os.ReadFile(filepath.Join(folder, "command"))
+	if err != nil || string(text) != "new\n" {
+		t.Errorf("the next job's command is %q: %v", text, err)
+	}
+	if all, err := os.ReadDir(cfg.Jobs); err != nil || len(all) != 1 {
+		t.Errorf("left are %v: %v", all, err)
+	}
+}
+
 // hasty is a clock that gains a second each time it is asked.
 func hasty() func() time.Time {
 	var mu sync.Mutex
