@@ -1,4 +1,5 @@
-package here
+// Package kvm tells whether this machine's KVM really runs guests: that its device is there says little.
+package kvm
 
 import (
 	"context"
@@ -67,8 +68,9 @@ type memoryRegion struct {
 	guest, size, ours uint64
 }
 
-// startVCPU makes a VM with one page and one CPU, runs it, and hears what it says.
-func startVCPU(ctx context.Context, device string) error {
+// Run makes a VM with one page and one CPU on a device, /dev/kvm, runs it until ctx ends at most, and
+// hears what it says. A CPU that is virtual in earnest takes 40 ms.
+func Run(ctx context.Context, device string) error {
 	kvm, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: device, Err: err}

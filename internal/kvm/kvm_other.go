@@ -1,6 +1,6 @@
 //go:build !amd64
 
-package here
+package kvm
 
 import (
 	"context"
@@ -10,8 +10,9 @@ import (
 	"runtime"
 )
 
-// startVCPU opens the device: what would run on a CPU of this kind is not known here.
-func startVCPU(_ context.Context, device string) error {
+// Run opens the device: what would run on a CPU of this kind is not known here, which is
+// errors.ErrUnsupported.
+func Run(_ context.Context, device string) error {
 	f, err := os.OpenFile(device, os.O_RDWR, 0)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package here
+package kvm
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func TestKVMAnswers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	begin := time.Now()
-	err := startVCPU(ctx, "/dev/kvm")
+	err := Run(ctx, "/dev/kvm")
 	if took := time.Since(begin); took > 20*limit {
 		t.Errorf("it took %v", took)
 	}
@@ -31,10 +31,10 @@ func TestKVMAnswers(t *testing.T) {
 }
 
 func TestKVMThatIsNone(t *testing.T) {
-	if err := startVCPU(t.Context(), filepath.Join(t.TempDir(), "kvm")); !errors.Is(err, fs.ErrNotExist) {
+	if err := Run(t.Context(), filepath.Join(t.TempDir(), "kvm")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a device that is not there: %v", err)
 	}
-	if err := startVCPU(t.Context(), "/dev/null"); err == nil || !strings.Contains(err.Error(), "KVM_GET_API_VERSION") {
+	if err := Run(t.Context(), "/dev/null"); err == nil || !strings.Contains(err.Error(), "KVM_GET_API_VERSION") {
 		t.Errorf("a device that is none: %v", err)
 	}
 }

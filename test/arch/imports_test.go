@@ -18,7 +18,7 @@ const module = "github.com/decamp/decamp/"
 // of lower tiers; siblings do not know each other. The few that may are in friends.
 var tiers = [][]string{
 	{"durable", "lite"},
-	{"bottleneck", "disk", "fault", "inventory", "inflate", "fastlz", "near", "unit"},
+	{"bottleneck", "disk", "fault", "inventory", "inflate", "fastlz", "kvm", "near", "unit"},
 	{"manifest", "vmdk", "qcow2", "guest", "esx", "nfc", "flow", "leftover", "selection", "sched", "roster"},
 	{"blockcopy", "behind", "plan", "planfile", "image", "diskfile"},
 	{"nfs"},

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/kvm"
 )
 
 // Options say what is to come here.
@@ -28,7 +29,7 @@ type Options struct {
 	Root  fs.FS                                       // of /proc and /sys; default this machine's
 	Room  func(folder string) (Space, error)          // default statfs's
 	Speed time.Duration                               // how long the write probe takes; default 5 s
-	Start func(ctx context.Context, kvm string) error // starts a vCPU; default KVM's ioctls
+	Start func(ctx context.Context, kvm string) error // starts a vCPU; default kvm.Run
 }
 
 // Disk is a virtual disk, sizes in bytes.
@@ -57,7 +58,7 @@ func (o Options) withDefaults() Options {
 		o.Room = room
 	}
 	if o.Start == nil {
-		o.Start = startVCPU
+		o.Start = kvm.Run
 	}
 	return o
 }
