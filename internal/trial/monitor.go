@@ -1,0 +1,116 @@
+package trial
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+)
+
+// A monitor is QEMU's machine protocol, docs/interop/qmp-spec: JSON objects, ours and its in turn, and
+// events in between.
+type monitor struct {
+	conn    net.Conn
+	answers chan answer
+	done    chan struct{} // closed when QEMU has hung up
+
+	mu     sync.Mutex // one command at a time
+	events eventLog
+}
+
+// An answer is any object that QEMU sends.
+type answer struct {
+	Return json.RawMessage `json:"return"`
+	Error  *struct {
+		Class string `json:"class"`
+		Desc  string `json:"desc"`
+	} `json:"error"`
+	Event string `json:"event"`
+	Data  struct {
+		Guest  bool   `json:"guest"`  // it was the guest who did it
+		Action string `json:"action"` // of GUEST_PANICKED
+	} `json:"data"`
+}
+
+// An eventLog counts what QEMU tells of the guest.
+type eventLog struct {
+	sync.Mutex
+	resets   int // by the guest
+	stopped  bool
+	panicked bool
+}
+
+var errHungUp = errors.New("QEMU has hung up")
+
+func newMonitor(conn net.Conn) *monitor {
+	m := &monitor{conn: conn, answers: make(chan answer, 1), done: make(chan struct{})}
+	go m.read()
+	return m
+}
+
+// read sorts answers from events until QEMU hangs up.
+func (m *monitor) read() {
+	defer close(m.done)
+	for in := json.NewDecoder(m.conn); ; {
+		var a answer
+		if in.Decode(&a) != nil {
+			return
+		}
+		switch {
+		case a.Event != "":
+			m.events.note(a)
+		case a.Return != nil || a.Error != nil:
+			select {
+			case m.answers <- a:
+			default: // to a question that nobody waits for any more
+			}
+		}
+	}
+}
+
+func (l *eventLog) note(a answer) {
+	l.Lock()
+	defer l.Unlock()
+	switch a.Event {
+	case "RESET":
+		if a.Data.Guest {
+			l.resets++
+		}
+	case "SHUTDOWN":
+		l.stopped = l.stopped || a.Data.Guest
+	case "GUEST_PANICKED":
+		l.panicked = true
+	}
+}
+
+func (l *eventLog) seen() (resets int, stopped, panicked bool) {
+	l.Lock()
+	defer l.Unlock()
+	return l.resets, l.stopped, l.panicked
+}
+
+// do has QEMU carry out a command.
+func (m *monitor) do(ctx context.Context, command string, args any) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	text, err := json.Marshal(map[string]any{"execute": command, "arguments": args})
+	if err != nil {
+		return err
+	}
+	if _, err := m.conn.Write(text); err != nil {
+		return fmt.Errorf("%s: %w", command, errHungUp)
+	}
+	select {
+	case a := <-m.answers:
+		if a.Error != nil {
+			return fmt.Errorf("QEMU's %s: %s", command, a.Error.Desc)
+		}
+		return nil
+	case <-m.done:
+		return fmt.Errorf("%s: %w", command, errHungUp)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
