@@ -34,6 +34,12 @@ back, the host reads each disk once more, whole, and its sha256 (or md5) has to 
 the image, or nothing is published. That takes SSH to the host: see --ssh-host-key,
 --ssh-key and --enable-ssh.
 
+--trial boots the VM before anything is published: on overlays that are thrown away, on a
+network with nobody else, by KVM where it really runs and else emulated. A guest that stops
+in its initramfs, at a boot loader's prompt, in a firmware's shell or with a panic is told,
+with its screen and what its serial port said, and is not published. decamp trial does the
+same any time later.
+
 With --warm the VM runs on while it is copied. A snapshot of ours freezes its disks, they
 are copied and read back, and the snapshot is removed; at every --interval what changed
 since is copied in the same way. Then the VM is shut down, what changed last is copied,
@@ -83,6 +89,8 @@ type migrateOptions struct {
 	networks     map[string]string // of the source, to those of the target
 	spot         spot
 	sourceHash   bool
+	trial        bool
+	expect       string // of a trial boot
 	discard      bool
 }
 
@@ -127,6 +135,8 @@ func (o *migrateOptions) register(cmd *cobra.Command) {
 	f.DurationVar(&o.shutdownWait, "shutdown-wait", 5*time.Minute, "with --power-off or --warm: `TIME` the guest may take")
 	f.Var(&o.spot, "spot", "after verify, read the first bytes and N random MiB of each disk once more from the source (N: 16)")
 	f.BoolVar(&o.sourceHash, "source-hash", false, "in verify, have the host hash each disk (sha256, else md5) and compare: by SSH, and for one more read of the whole disk there")
+	f.BoolVar(&o.trial, "trial", false, "boot the VM on throw-away overlays, with no network, before it is published; one that does not boot is not")
+	f.StringVar(&o.expect, "expect", "", "with --trial: `TEXT` on its serial port or text screen that means the guest is up, beside a login and its network")
 	f.BoolVar(&o.discard, "discard", false, "give up the unfinished run of this VM, remove what it copied, and exit")
 	f.StringVar(&o.domainType, "domain-type", "kvm", "of the libvirt domain: `kvm or qemu`, which needs no KVM")
 	f.StringVar(&o.transport, "transport", "https", "how the disks come here: `https, nfc or landing`; nfc reads from port 902, landing is an NFS datastore that decamp serves")
@@ -154,6 +164,10 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 		return badUsage(cmd, "--domain-type %q: want kvm or qemu", o.domainType)
 	case o.connections < 1 || o.connections > 12:
 		return badUsage(cmd, "--connections %d: want 1 to 12", o.connections)
+	case o.expect != "" && !o.trial:
+		return badUsage(cmd, "--expect says when a trial boot is up: it needs --trial")
+	case o.trial && o.warm.on:
+		return badUsage(cmd, "--trial and --warm exclude each other: the VM would be off for as long as its copy boots")
 	case o.force && !o.powerOff && !o.warm.on:
 		return badUsage(cmd, "--force says how to power off: it needs --power-off or --warm")
 	}
@@ -190,6 +204,7 @@ func (o *migrateOptions) permit() migrate.Permit {
 		PowerOff: o.powerOff, Wait: o.shutdownWait, Force: o.force,
 		Cutover: o.warm.cutover(), Paranoid: o.warm.paranoid,
 		SpotFirst: o.spot.first, SpotRanges: o.spot.ranges, SourceHash: o.sourceHash,
+		Trial: o.trial,
 	}
 }
 

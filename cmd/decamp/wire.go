@@ -108,6 +108,7 @@ type works struct {
 	leftovers *leftover.Store // what was changed on hosts
 	shells    *hostShells
 	sums      sums
+	expect    string   // of a trial boot
 	left      func()   // tries once more to put back what an earlier run left; nil: it left nothing
 	shown     progress // who is told the events; nil until there is something to show
 }
@@ -115,7 +116,7 @@ type works struct {
 // openWorks opens the parts in the order in which they are cheap to refuse: the folder,
 // the state directory, and last the host, which may mean typing a password.
 func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w *works, err error) {
-	w = &works{}
+	w = &works{expect: o.expect}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.Close())

@@ -285,6 +285,15 @@ func (t memTarget) read(img target.Image, finished bool) (disk.Source, error) {
 	return &memSource{w: t.w, key: img.Key, data: m.now}, nil
 }
 
+// Domain names the images where they are now.
+func (t memTarget) Domain(def target.Definition) (string, error) {
+	domain := "domain of " + def.VM.Name
+	for _, img := range def.Images {
+		domain += " with " + img.Path
+	}
+	return domain, nil
+}
+
 func (t memTarget) Publish(ctx context.Context, def target.Definition) error {
 	if err := t.w.op(ctx, "publish"); err != nil {
 		return err

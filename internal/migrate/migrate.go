@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/trial"
 )
 
 // Source is what a run needs of the host a VM lives on.
@@ -44,6 +45,10 @@ type Rig struct {
 	// Sum has the host itself hash a disk, and returns the hash. A disk that no file there
 	// holds byte for byte is fault.Unsupported. Nil: hosts are not asked.
 	Sum func(ctx context.Context, d transport.Disk) (SourceSum, error)
+
+	// Boot starts the VM that a libvirt domain defines, sees how far it comes, and leaves no trace
+	// on its images. Nil: there are no trial boots.
+	Boot func(ctx context.Context, domain string) (trial.Report, error)
 
 	// Settled is told when the run needs no transfer of a disk, or no other one, by the
 	// disk's key; it may be told so more than once, and change its mind. Nil: nobody asks.
@@ -76,6 +81,7 @@ type Permit struct {
 	SpotFirst  int64 // verify re-reads so many first bytes of each disk from the source
 	SpotRanges int   // and so many random ranges of 1 MiB
 	SourceHash bool  // verify has the host hash each disk, and compares
+	Trial      bool  // verify boots the VM, and only one that boots is published
 }
 
 // Options are the same for all runs of a Migrator.

@@ -11,6 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/trial"
 )
 
 // A Step is one stage of a migration.
@@ -44,6 +45,7 @@ type Facts struct {
 	Guest    []guest.Report      `json:"guest,omitempty"`    // detect, in the order of Images
 	Profile  Profile             `json:"profile,omitempty"`  // convert
 	Verified []Verified          `json:"verified,omitempty"` // verify, in the order of Images
+	Trial    *trial.Report       `json:"trial,omitempty"`    // verify, where a trial boot was asked for
 	Warnings []inventory.Warning `json:"warnings,omitempty"` // from all steps
 	Stages   []plan.Stage        `json:"stages,omitempty"`   // where the time went
 	Warm     *Warm               `json:"warm,omitempty"`     // of a warm run

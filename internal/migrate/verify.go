@@ -38,6 +38,9 @@ func (verifyStep) Run(ctx context.Context, r *Run) error {
 	if err := r.mend(ctx); err != nil {
 		return err
 	}
+	if err := r.tryBoot(ctx); err != nil { // before all of it is read: that may take hours
+		return err
+	}
 	r.Facts.Verified = make([]Verified, len(r.Facts.Images))
 	stages := make([]plan.Stage, len(r.Facts.Images))
 	g, ctx := errgroup.WithContext(ctx)

@@ -24,6 +24,9 @@ func NewStore(dir string) *Store { return &Store{root: filepath.Join(dir, "runs"
 
 func (s *Store) path(id ID, name string) string { return filepath.Join(s.root, string(id), name) }
 
+// Folder is where what is kept of a run lies. It may not be there yet.
+func (s *Store) Folder(id ID) string { return filepath.Join(s.root, string(id)) }
+
 // Create records p durably, or returns the plan that is on record under its ID. It is
 // fault.Conflict if that is another intent.
 func (s *Store) Create(p Plan) (Plan, error) {

@@ -73,6 +73,10 @@ type Target interface {
 	// compare what it holds with its manifest before it is resumed.
 	ReadUnfinished(ctx context.Context, img Image) (disk.Source, error)
 
+	// Domain is the VM as a libvirt domain, with its images where they are now, published or not:
+	// what a trial boot starts.
+	Domain(def Definition) (string, error)
+
 	// Publish makes the VM real: finished images get their final names, the definition
 	// is written. It is the only step that cannot be undone silently.
 	Publish(ctx context.Context, def Definition) error

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -17,6 +18,21 @@ type Talker struct {
 	MAC       string       `json:"mac"`
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	DHCP      bool         `json:"dhcp,omitempty"` // it asks for an address
+}
+
+// String says what somebody's card was heard to say.
+func (t Talker) String() string {
+	var words []string
+	for _, a := range t.Addresses {
+		words = append(words, "is "+a.String())
+	}
+	if t.DHCP {
+		words = append(words, "asks for an address (DHCP)")
+	}
+	if len(words) == 0 {
+		return "speaks"
+	}
+	return strings.Join(words, ", ")
 }
 
 const (

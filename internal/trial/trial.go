@@ -36,7 +36,7 @@ type Options struct {
 	Memory  int64  // bytes that the VM gets at most; default 4 GiB
 	CPUs    int    // that it gets at most; default 4
 	Keep    string // folder for serial.log and screen.png; "": they are not kept
-	Scratch string // folder for what the guest writes, for as long as it runs; default the system's temporary one
+	Scratch string // folder for what the guest writes, for as long as it runs; default /var/tmp, which is no memory
 
 	QEMU string // program; default the qemu-system-x86_64 or qemu-kvm that is found
 	Root string // where firmware and fonts are looked for; default /
@@ -75,7 +75,7 @@ func (r Report) Booted() bool { return r.Verdict == Booted }
 func (o Options) withDefaults() Options {
 	o.Settle = cmp.Or(o.Settle, 10*time.Second)
 	o.Memory, o.CPUs = cmp.Or(o.Memory, 4<<30), cmp.Or(o.CPUs, 4)
-	o.Root = cmp.Or(o.Root, "/")
+	o.Root, o.Scratch = cmp.Or(o.Root, "/"), cmp.Or(o.Scratch, "/var/tmp")
 	if o.KVM == nil {
 		o.KVM = func(ctx context.Context) error { return kvm.Run(ctx, "/dev/kvm") }
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -174,20 +173,9 @@ func (w *watch) judge(text string) (Report, bool) {
 	case resets > maxResets:
 		return Report{Verdict: RebootLoop, Why: fmt.Sprintf("the guest started again %d times", resets), Remedy: driverRemedy}, true
 	case len(talkers) > 0:
-		return Report{Verdict: Booted, Why: "it speaks on its network: " + describe(talkers[0])}, false
+		return Report{Verdict: Booted, Why: "it speaks on its network: " + talkers[0].MAC + " " + talkers[0].String()}, false
 	}
 	return Report{}, false
-}
-
-func describe(t Talker) string {
-	words := []string{t.MAC}
-	for _, a := range t.Addresses {
-		words = append(words, a.String())
-	}
-	if t.DHCP {
-		words = append(words, "asks for an address (DHCP)")
-	}
-	return strings.Join(words, " ")
 }
 
 // picture keeps the last picture of the screen.

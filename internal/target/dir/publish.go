@@ -41,6 +41,16 @@ func (t *Target) Publish(_ context.Context, def target.Definition) error {
 	return ioFault(durable.Sync(t.root))
 }
 
+// Domain is what Publish would define, with the images where they are now.
+func (t *Target) Domain(def target.Definition) (string, error) {
+	def.Images = slices.Clone(def.Images)
+	for i := range def.Images {
+		def.Images[i].Final = def.Images[i].Path
+	}
+	domain, _, err := Domain(def, t.opts.Domain)
+	return domain, err
+}
+
 // published reports whether final already holds just what def says.
 func published(final string, def target.Definition) (bool, error) {
 	r, err := ReadRecord(final)

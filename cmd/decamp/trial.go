@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/trial"
+)
+
+const trialHelp = `
+Boot a VM to see whether it does, and say how far it came.
+
+FOLDER is what decamp migrate published; any other VM is named by its libvirt domain
+(virsh dumpxml NAME > NAME.xml). It has to be off. Its disks are overlays that are thrown
+away, so no image is changed; its network cards lead nowhere, each to a network of its own;
+it gets 4 processors and --memory at most. KVM is used only where a virtual CPU really runs,
+else the guest is emulated, which takes 10 to 100 times as long.
+
+A guest is up when it asks for a login on its serial port or text screen, when its operating
+system speaks on a network card, or when it says what --expect says. Else it is told where it
+stopped: initramfs, emergency, panic, boot-loader, no-boot-device, uefi-shell, blue-screen,
+reboot-loop, stopped; or unclear, if nothing of this is seen by --deadline: then its screen,
+kept by --keep, tells more. The addresses that it claims are told, too.
+`
+
+const trialExamples = `
+decamp trial /srv/vm/web01
+decamp trial /srv/vm/web01 --keep /tmp/web01 --deadline 20m
+decamp trial web02.xml --expect 'web02 is ready' --json
+`
+
+// trialOptions are the flags of decamp trial.
+type trialOptions struct {
+	deadline time.Duration
+	expect   string
+	accel    string
+	keep     string
+	memory   sizeFlag
+}
+
+var accels = []string{"any", "kvm", "tcg"}
+
+func newTrial(a *app) *cobra.Command {
+	o := trialOptions{memory: 4 << 30}
+	cmd := &cobra.Command{
+		Use:     "trial FOLDER|DOMAIN.xml",
+		Short:   "Boot a VM on throw-away overlays, and say how far it comes",
+		Long:    text(trialHelp),
+		Example: text(trialExamples),
+		Args:    takes("FOLDER or DOMAIN.xml"),
+		Annotations: exits(
+			exit{fault.NotFound, "that is neither a VM's folder nor a domain, or QEMU or its firmware is not installed"},
+			exit{fault.Denied, "files cannot be read"},
+			exit{fault.Conflict, "the VM runs, or somebody writes its images"},
+			exit{fault.Unsupported, "it does not boot, or cannot be tried here; the remedy says what to do"},
+			exit{fault.Full, "no space for the log and the picture that are to be kept"}),
+		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(accels, o.accel) {
+				return badUsage(cmd, "--accel %q: want any, kvm or tcg", o.accel)
+			}
+			return a.trial(cmd.Context(), o, args[0])
+		}),
+	}
+	f := cmd.Flags()
+	f.DurationVar(&o.deadline, "deadline", 0, "`TIME` the guest may take (default 5m, emulated 15m)")
+	f.StringVar(&o.expect, "expect", "", "`TEXT` on its serial port or text screen that means the guest is up, beside a login and its network")
+	f.StringVar(&o.accel, "accel", "any", "what runs it: `any, kvm or tcg`, which is emulated")
+	f.StringVar(&o.keep, "keep", "", "keep its serial.log and a picture of its screen, screen.png, in `DIR`")
+	f.Var(&o.memory, "memory", "`SIZE` that it gets at the most")
+	_ = cmd.RegisterFlagCompletionFunc("accel", cobra.FixedCompletions(accels, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
+	return cmd
+}
+
+func (o trialOptions) options() trial.Options {
+	accel := trial.Accel(o.accel)
+	if o.accel == "any" {
+		accel = trial.Any
+	}
+	return trial.Options{Deadline: o.deadline, Expect: o.expect, Accel: accel, Keep: o.keep, Memory: int64(o.memory)}
+}
+
+func (a *app) trial(ctx context.Context, o trialOptions, path string) error {
+	domain, err := readDomain(path)
+	if err != nil {
+		return err
+	}
+	if !a.json {
+		fmt.Fprintf(a.err, "%s boots on overlays that are thrown away ...\n", path)
+	}
+	r, err := trial.Boot(ctx, domain, o.options())
+	if err != nil {
+		return fmt.Errorf("trial of %s: %w", path, err)
+	}
+	if err := a.writeTrial(r); err != nil || r.Booted() {
+		return err
+	}
+	return fault.New(fault.Unsupported, "%s does not boot (%s): %s", path, r.Verdict, r.Why).WithHint("%s", r.Remedy)
+}
+
+// readDomain reads a libvirt domain, or that of a published VM's folder.
+func readDomain(path string) (string, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, "domain.xml")
+	}
+	text, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fault.New(fault.NotFound, "%w", err).WithHint("name the folder of a migrated VM, or a libvirt domain: virsh dumpxml NAME > NAME.xml")
+	case errors.Is(err, fs.ErrPermission):
+		return "", fault.New(fault.Denied, "%w", err).WithHint("run this as root, or as the owner of the VM")
+	}
+	return string(text), err
+}
+
+func (a *app) writeTrial(r trial.Report) error {
+	if a.json {
+		return a.print(r)
+	}
+	if r.Booted() {
+		fmt.Fprintf(a.out, "It boots, after %s%s: %s\n", duration(r.Elapsed), by(r), plain(r.Why))
+	}
+	for _, t := range r.Network {
+		fmt.Fprintf(a.out, "network card %s: %s\n", t.MAC, plain(t.String()))
+	}
+	for _, less := range r.Less {
+		fmt.Fprintf(a.out, "it had %s\n", less)
+	}
+	if r.Screen != "" {
+		fmt.Fprintf(a.out, "screen: %s\n", r.Screen)
+	}
+	if r.Serial != "" {
+		fmt.Fprintf(a.out, "serial port: %s\n", r.Serial)
+	}
+	return nil
+}
+
+// by says what ran it.
+func by(r trial.Report) string {
+	switch {
+	case r.Accel == trial.KVM:
+		return " on KVM"
+	case r.NoKVM != "":
+		return fmt.Sprintf(" emulated (KVM runs no guest here: %s)", plain(r.NoKVM))
+	}
+	return " emulated"
+}
+
+// boot tries a VM before it is published. What it showed is kept with its run.
+func (w *works) boot(d *destination) func(context.Context, string) (trial.Report, error) {
+	return func(ctx context.Context, domain string) (trial.Report, error) {
+		return trial.Boot(ctx, domain, trial.Options{Expect: w.expect, Keep: filepath.Join(w.store.Folder(d.plan.ID), "trial")})
+	}
+}

@@ -1,0 +1,48 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/trial"
+)
+
+// tryBoot boots the VM from its images, on overlays that are thrown away, where that is asked for.
+// A guest that does not boot is not published: the images are kept, and the same run may go on.
+func (r *Run) tryBoot(ctx context.Context) error {
+	if !r.Permit.Trial {
+		return nil
+	}
+	if r.Rig.Boot == nil {
+		return fault.New(fault.Internal, "a trial boot is asked for, and nobody makes one")
+	}
+	domain, err := r.Rig.Target.Domain(target.Definition{VM: r.Facts.VM, Images: r.Facts.Images, Guest: r.Facts.Guest, Decamp: r.opts.Version})
+	if err != nil {
+		return err
+	}
+	r.tell(plan.Event{Kind: plan.Noted, Message: "trial boot: the VM starts on overlays that are thrown away"})
+	report, err := r.Rig.Boot(ctx, domain)
+	if err != nil {
+		return fmt.Errorf("trial boot: %w", err)
+	}
+	r.Facts.Trial = &report
+	r.addStage(plan.Stage{Name: "trial boot", Elapsed: report.Elapsed})
+	if !report.Booted() {
+		return didNotBoot(report)
+	}
+	r.tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("trial boot: it boots, after %v on %s: %s", report.Elapsed.Round(time.Second), report.Accel, report.Why)})
+	return nil
+}
+
+func didNotBoot(r trial.Report) error {
+	seen := ""
+	if r.Screen != "" {
+		seen = fmt.Sprintf("; its screen is in %s, its serial port in %s", r.Screen, r.Serial)
+	}
+	return fault.New(fault.Unsupported, "the copy does not boot (%s): %s%s", r.Verdict, r.Why, seen).
+		WithHint("%s. Nothing is published, and what is copied is kept: the same command tries again, and without --trial publishes it as it is", r.Remedy)
+}

@@ -1,0 +1,78 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/trial"
+)
+
+// tried runs a migration whose trial boot ends so. It returns the domains that were tried.
+func (b *bench) tried(permit Permit, r trial.Report, err error) (domains []string, out Outcome, _ error) {
+	b.t.Helper()
+	p := b.process()
+	rig := b.rig(b.t, b.dir)
+	rig.Boot = func(_ context.Context, domain string) (trial.Report, error) {
+		if b.published != nil {
+			b.t.Error("it is published already")
+		}
+		domains = append(domains, domain)
+		return r, err
+	}
+	out, err = p.Migrate(b.t.Context(), b.plan(), rig, permit)
+	if err := p.engine.Close(); err != nil {
+		b.t.Fatal(err)
+	}
+	return domains, out, err
+}
+
+func TestWhatBootsIsPublished(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	domains, out, err := b.tried(Permit{Trial: true}, trial.Report{Verdict: trial.Booted, Why: "login:", Accel: trial.TCG, Elapsed: time.Minute}, nil)
+	if err != nil || len(domains) != 1 || !strings.Contains(domains[0], "domain of "+b.vm.Name+" with "+b.dir) {
+		t.Fatalf("%q: %v", domains, err)
+	}
+	b.checkPublished(out)
+	if out.Facts.Trial == nil || !out.Facts.Trial.Booted() {
+		t.Errorf("recorded: %+v", out.Facts.Trial)
+	}
+}
+
+// What does not boot is kept and not published; whoever wants it nonetheless says so.
+func TestWhatDoesNotBootIsNotPublished(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	stuck := trial.Report{Verdict: trial.Initramfs, Why: "(initramfs)", Remedy: "convert it", Screen: "screen.png", Serial: "serial.log"}
+	_, _, err := b.tried(Permit{Trial: true}, stuck, nil)
+	hint := fault.HintOf(err)
+	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "does not boot (initramfs): (initramfs); its screen is in screen.png") || !strings.Contains(hint, "convert it. Nothing is published") {
+		t.Errorf("%v (remedy: %s)", err, hint)
+	}
+	if b.published != nil {
+		t.Fatal("it is published")
+	}
+	written := b.written.Load()
+	domains, out, err := b.tried(Permit{}, stuck, nil)
+	if err != nil || len(domains) != 0 {
+		t.Fatalf("%q: %v", domains, err)
+	}
+	b.checkPublished(out)
+	if b.written.Load() != written {
+		t.Error("it was copied again")
+	}
+}
+
+// A trial that cannot be made is none that failed: the run stops before it publishes.
+func TestTrialThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	gone := errors.New("no QEMU")
+	if _, _, err := b.tried(Permit{Trial: true}, trial.Report{}, gone); !errors.Is(err, gone) || b.published != nil {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/test/guest"
+)
+
+// up is what the test guests say when they are.
+const up = "DECAMP-MARKER boot=ok"
+
+// A guest is moved, boots before it is published, and again when it is: its images are as they were.
+func TestTrialBoot(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 256, NICs: []lab.NIC{{Model: "vmxnet3"}},
+		Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio), Controller: "pvscsi"}}}}}).trusting()
+	for _, format := range []string{"raw", "qcow2"} {
+		r.migrate("web01", "--format", format, "--trial", "--expect", up).ends(0).says("trial boot: it boots, after", up)
+		folder := filepath.Join(r.vms(), "web01")
+		if format == "raw" {
+			r.run("verify", folder).ends(0)
+			must(t, os.RemoveAll(folder))
+			continue
+		}
+		var report trial.Report
+		out := r.run("trial", folder, "--expect", up, "--keep", r.dir, "--accel", "tcg", "--json").ends(0).stdout
+		must(t, json.Unmarshal([]byte(out), &report))
+		if !report.Booted() || report.Accel != trial.TCG {
+			t.Errorf("%+v", report)
+		}
+		log, err := os.ReadFile(report.Serial)
+		if err != nil || !strings.Contains(string(log), "n=1 ") {
+			t.Errorf("an earlier boot wrote on the disk: %v", err)
+		}
+		r.run("verify", folder).ends(0)
+	}
+}
+
+// What does not boot is not published, and said to be kept; without --trial it is.
+func TestTrialOfWhatDoesNotBoot(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "data", MemoryMB: 64, Disks: []lab.Disk{{Capacity: 8 << 20, Fill: 50, Controller: "pvscsi"}}}}}).trusting()
+	r.migrate("data", "--trial").ends(7).says("does not boot (no-boot-device): No bootable device", "screen.png", "Nothing is published", "without --trial")
+	if _, err := os.Stat(filepath.Join(r.vms(), "data")); err == nil {
+		t.Fatal("it is published")
+	}
+	r.migrate("data").ends(0).says("was already proven")
+	r.run("trial", filepath.Join(r.vms(), "data"), "--accel", "tcg").ends(7).says("no-boot-device", "check that the VM's boot disk")
+}
