@@ -150,6 +150,21 @@ func TestDoctorIsLetInByNobody(t *testing.T) {
 	}
 }
 
+// NFC is where a ticket leads, which is not 902 in a lab, nor where a host has an interface for it.
+func TestDoctorKnocksWhereNFCIs(t *testing.T) {
+	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01")}, NFC: lab.NFC{Network: "127.0.0.7"}})
+	_ = c.do("doctor", c.url(), "--transport", "nfc", "--short", "--verbose") // this machine may be bad
+	mustContain(t, c.out.String(), "ok: path-ports: "+c.lab.NFCAddr("")+": it answers")
+	if strings.Contains(c.out.String(), ":902") {
+		t.Errorf("it knocks at 902, too:\n%s", c.out)
+	}
+	c = newClinic(t, lab.Config{VMs: []lab.VM{small("web01")}, NFC: lab.NFC{Off: true}})
+	if code := c.do("doctor", c.url(), "--transport", "nfc", "--short"); code != 6 {
+		t.Errorf("without NFC: exit code %d", code)
+	}
+	mustContain(t, c.out.String(), "failure: path-ports: ")
+}
+
 // A move tells beforehand what it does not refuse, and only what is worth stopping for.
 func TestMigrateTellsBeforehand(t *testing.T) {
 	vm := small("web01")

@@ -43,13 +43,19 @@ type Options struct {
 	Transport string // "": it is not known yet
 	HostMTU   int    // of the vmknic that carries the data, in bytes; 0: not known
 
+	// NFC is where the host's disks are read over NFC, each host:port, in the order in which they are
+	// tried. Default NFCPort of Host.
+	NFC []string
+
 	Root fs.FS         // of /proc and /sys; default this machine's
 	Wait time.Duration // for echoes, each of two rounds; default 1 s
 }
 
+// NFCPort is where a ticket leads that names no other.
+const NFCPort = 902
+
 const (
 	httpsPort   = 443
-	nfcPort     = 902
 	nfsPort     = 2049
 	portmapPort = 111
 
