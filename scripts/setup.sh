@@ -14,10 +14,10 @@ cd "$(dirname "$0")/.."
 demo='qemu-system-x86 qemu-utils ovmf seabios e2fsprogs fdisk dosfstools mtools
       grub-common grub-pc-bin grub-efi-amd64-bin'
 # Judges of what decamp writes, builds and serves: curl, cpio, blkid, libvirt's schema of a
-# domain, libnfs, QEMU's driver for nfs://, a server for the emulated host to mount, OpenSSH,
-# ESXi's shell, the database that several machines meet in, a browser, and what schemathesis
-# is installed with.
-test='curl cpio util-linux libxml2-utils libvirt0 libnfs-utils qemu-block-extra nfs-ganesha nfs-ganesha-vfs rpcbind iproute2
+# domain, libnfs, QEMU's driver for nfs://, a server for the emulated host to mount, firewalls
+# that doctor is to understand, OpenSSH, ESXi's shell, the database that several machines meet
+# in, a browser, and what schemathesis is installed with.
+test='curl cpio util-linux libxml2-utils libvirt0 libnfs-utils qemu-block-extra nfs-ganesha nfs-ganesha-vfs rpcbind iproute2 nftables iptables
       openssh-client busybox-static postgresql chromium python3-venv'
 # What fio is built with: Debian's own has no engine for NFS.
 fio='gcc libc6-dev make patch libnfs-dev pkgconf'

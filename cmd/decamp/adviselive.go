@@ -66,7 +66,7 @@ func measuredNow(ctx context.Context, c server.Control, name string) (r liveAdvi
 	}
 	if r.Limit = r.Busy.Limit(); r.Limit.What == "" {
 		return r, fault.New(fault.Conflict, "of plan %s no disk is read at the moment that could be measured", name).
-			WithHint("decamp status %s says what its VMs do; what a host writes to a landing by itself is not measured", fault.Quote(name))
+			WithHint("decamp status %s says what its VMs do", fault.Quote(name))
 	}
 	r.Do = []string{doAbout[r.Limit.What]}
 	if r.Limit.Gain > 0 {

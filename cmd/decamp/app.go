@@ -43,7 +43,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		err = results.err
+		err = results.failed()
 	}
 	if slices.Contains(args, "--json") {
 		a.json = true // also if an error kept the flags from being read
@@ -53,18 +53,30 @@ func (a *app) run(ctx context.Context, args []string) int {
 }
 
 // results is the standard output. It remembers the first failure: a list that was cut
-// short by a full disk must not end with exit code 0.
+// short by a full disk must not end with exit code 0. VMs of a plan write to it side by side: each
+// object with one Write, so that lines stay whole.
 type results struct {
-	w   io.Writer
+	w io.Writer
+
+	mu  sync.Mutex
 	err error
 }
 
 func (r *results) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	n, err := r.w.Write(p)
 	if r.err == nil && err != nil {
 		r.err = err
 	}
 	return n, err
+}
+
+// failed is the first failure.
+func (r *results) failed() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
 }
 
 // report tells the error and what to do about it: one line each, or one JSON object.

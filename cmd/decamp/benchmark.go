@@ -25,6 +25,7 @@ type benchmark struct {
 	spec   *planfile.Matrix
 	folder string // of the spec, for its relative paths
 	login  login
+	top    bool // esxtop counts what hosts read
 
 	link  planfile.Link
 	works *planWorks // nil before the first link
@@ -178,6 +179,14 @@ func (b *benchmark) measure(ctx context.Context, c matrix.Cell) (row bench.Row, 
 	}
 	rig.Source = func(ctx context.Context, began, ended time.Time) (bench.Device, error) {
 		return b.reads(ctx, rig.VMs, began, ended)
+	}
+	if b.top && c.Source != bench.Pattern {
+		w, err := b.watch(ctx, rig.VMs)
+		if err != nil {
+			return row, err
+		}
+		defer w.end()
+		rig.Source = w.reads
 	}
 	if row, err = matrix.Measure(ctx, c, rig); err != nil {
 		return row, err

@@ -17,6 +17,7 @@ type diagnosis struct {
 	ground                // that they stand on
 	all    []inventory.VM // of the source, where they were listed
 	wires                 // of the hosts
+	doors  nfcDoors       // of the hosts
 
 	survey bool // nobody named the VMs
 	beside bool // the move goes on: what it refuses by itself is left to it
@@ -32,6 +33,7 @@ func (a *app) logIn(ctx context.Context, d *diagnosis, rawURL string, names []st
 		return err
 	}
 	d.wires = a.readWires(ctx, d.works.session, d.hosts)
+	d.doors = a.readDoors(ctx, d)
 	return a.openTransport(ctx, d.works, d.move)
 }
 

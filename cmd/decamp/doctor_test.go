@@ -150,6 +150,21 @@ func TestDoctorIsLetInByNobody(t *testing.T) {
 	}
 }
 
+// NFC is where a ticket leads, which is not 902 in a lab, nor where a host has an interface for it.
+func TestDoctorKnocksWhereNFCIs(t *testing.T) {
+	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01")}, NFC: lab.NFC{Network: "127.0.0.7"}})
+	_ = c.do("doctor", c.url(), "--transport", "nfc", "--short", "--verbose") // this machine may be bad
+	mustContain(t, c.out.String(), "ok: path-ports: "+c.lab.NFCAddr("")+": it answers")
+	if strings.Contains(c.out.String(), ":902") {
+		t.Errorf("it knocks at 902, too:\n%s", c.out)
+	}
+	c = newClinic(t, lab.Config{VMs: []lab.VM{small("web01")}, NFC: lab.NFC{Off: true}})
+	if code := c.do("doctor", c.url(), "--transport", "nfc", "--short"); code != 6 {
+		t.Errorf("without NFC: exit code %d", code)
+	}
+	mustContain(t, c.out.String(), "failure: path-ports: ")
+}
+
 // A move tells beforehand what it does not refuse, and only what is worth stopping for.
 func TestMigrateTellsBeforehand(t *testing.T) {
 	vm := small("web01")
@@ -193,6 +208,52 @@ func TestPlansTellBeforehand(t *testing.T) {
 	if n := strings.Count(c.stderr(), "warning: host-clock: "); n != 1 {
 		t.Errorf("plan run tells of the host %d times:\n%s", n, c.stderr())
 	}
+}
+
+// Scripts are told what eyes are, as objects of their own in the stream.
+func TestWhatIsToldBeforehandIsInTheStream(t *testing.T) {
+	vm := small("web01")
+	vm.TPM = true
+	c := newClinic(t, lab.Config{VMs: []lab.VM{vm}, Host: lab.HostState{Skew: lab.Duration(time.Hour)}})
+	if code := c.do("migrate", c.url(), "web01", "--to", "dir:"+c.to, "--json"); code != 0 {
+		t.Fatalf("migrate: exit code %d: %s", code, c.stderr())
+	}
+	if got, want := streamed(t, c.out.String()), []string{"warning host-clock", "warning vm-tpm"}; !slices.Equal(got, want) {
+		t.Errorf("migrate tells %q, want %q:\n%s", got, want, c.out)
+	}
+	c.out.Reset()
+	plan := filepath.Join(t.TempDir(), "plan.yaml")
+	text := "version: 1\nname: p\nsource: {url: \"" + c.url() + "\", fingerprint: \"" + c.lab.Fingerprint() + "\"}\nvms: [{vm: web01}]\ndefaults: {to: [\"dir:" + t.TempDir() + "\"]}\n"
+	if err := os.WriteFile(plan, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := c.run(t.Context(), []string{"plan", "run", plan, "--state", c.state, "--json"}); code != 0 {
+		t.Fatalf("plan run: exit code %d: %s%s", code, c.out, c.stderr())
+	}
+	if got, want := streamed(t, c.out.String()), []string{"warning host-clock"}; !slices.Equal(got, want) {
+		t.Errorf("plan run tells %q, want %q:\n%s", got, want, c.out)
+	}
+}
+
+// streamed are the findings in a stream of objects, a line each.
+func streamed(t *testing.T, out string) (found []string) {
+	t.Helper()
+	for line := range strings.Lines(out) {
+		var o struct {
+			Finding *struct{ Code, On, Status, Seen, Remedy string }
+		}
+		if err := json.Unmarshal([]byte(line), &o); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if f := o.Finding; f != nil {
+			if f.On == "" || f.Seen == "" || f.Remedy == "" {
+				t.Errorf("half a finding: %s", line)
+			}
+			found = append(found, f.Status+" "+f.Code)
+		}
+	}
+	slices.Sort(found)
+	return found
 }
 
 // A VM that was moved and one that is to be moved with its address are told of each other.

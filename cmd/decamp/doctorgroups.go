@@ -101,7 +101,7 @@ func (d *diagnosis) ways() []path.Options {
 	all := []path.Options{{Host: u.Hostname(), Port: port, Transport: d.move.transport}}
 	if u.Scheme != "vcenter" {
 		if len(d.hosts) == 1 {
-			all[0].HostMTU = d.facing(d.hosts[0].Ref).MTU
+			all[0].HostMTU, all[0].NFC = d.facing(d.hosts[0].Ref).MTU, d.doors[d.hosts[0].Ref]
 		}
 		return all
 	}
@@ -112,7 +112,7 @@ func (d *diagnosis) ways() []path.Options {
 	for _, h := range d.hosts {
 		nic := d.facing(h.Ref)
 		if addr := cmp.Or(nic.Address, h.Address); addr != "" {
-			all = append(all, path.Options{Host: addr, Transport: d.move.transport, HostMTU: nic.MTU})
+			all = append(all, path.Options{Host: addr, Transport: d.move.transport, HostMTU: nic.MTU, NFC: d.doors[h.Ref]})
 		}
 	}
 	return all

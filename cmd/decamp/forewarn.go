@@ -63,10 +63,18 @@ func pressing(found []doctor.Finding, others []string) []doctor.Finding {
 	return slices.DeleteFunc(found, func(f doctor.Finding) bool { return f.Status < doctor.Warning || slices.Contains(others, f.Code) })
 }
 
+// foundOf is what --json prints of a finding beforehand.
+type foundOf struct {
+	Finding doctor.Finding `json:"finding"`
+}
+
 func (a *app) tellBeforehand(found []doctor.Finding) {
 	found = pressing(found, refused)
 	for _, f := range found {
 		a.log.Info("found beforehand", "code", f.Code, "on", f.On, "seen", f.Seen)
+		if a.json {
+			_ = a.print(foundOf{f}) // the standard output remembers that it failed
+		}
 	}
 	if !a.json {
 		writeFindings(a.err, found, doctor.Warning)

@@ -60,7 +60,7 @@ const (
 	lastSync = 2 * time.Minute
 )
 
-// Stats count bytes of a disk since New.
+// Stats count bytes of a disk since New, and what its writers did.
 type Stats struct {
 	Held        int64 // taken by Write
 	Written     int64 // given to Target.WriteAt
@@ -68,6 +68,10 @@ type Stats struct {
 	Left        int64 // not written, because the target has the same bytes
 	Runs        int   // written in so many runs
 	Checkpoints int
+
+	Writers   int           // at once, at the most
+	HashTime  time.Duration // of all of them: gathering runs, looking for zeros, hashing
+	WriteTime time.Duration // waiting for the target, and for the log to drop what changes
 }
 
 // A File is one disk that lands. Its methods may be called concurrently. The target, the
@@ -194,7 +198,9 @@ func (f *File) Err() error {
 func (f *File) Stats() Stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.stats
+	s := f.stats
+	s.Writers = f.o.Writers
+	return s
 }
 
 // Write takes b over, also if it fails, and returns when its bytes are held: whatever is

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/manifest"
@@ -37,6 +38,8 @@ type run struct {
 	actions []action  // of each grain
 
 	gathered bool // memory is a window; else it is where the only chunk lies
+
+	hashing, writing time.Duration // that the writer spent with it
 }
 
 // written is what a writer finds out about one chunk.
@@ -220,17 +223,29 @@ func (f *File) unwant(c *chunk) {
 // write brings a run to the target. What the log lists is taken off it, durably, before
 // its bytes change.
 func (f *File) write(r *run) error {
-	r.actions = r.actions[:0]
+	began := time.Now()
+	r.actions, r.writing = r.actions[:0], 0
+	err := f.ready(r)
+	r.hashing = time.Since(began)
+	if err != nil {
+		return err
+	}
+	defer func() { r.writing = time.Since(began) - r.hashing }()
+	if err := f.unlist(r); err != nil {
+		return err
+	}
+	return f.apply(r)
+}
+
+// ready finds out what of a run is to be written.
+func (f *File) ready(r *run) error {
 	for i := range r.chunks {
 		if err := f.gather(r, i); err != nil {
 			return err
 		}
 		f.inspect(r, i)
 	}
-	if err := f.unlist(r); err != nil {
-		return err
-	}
-	return f.apply(r)
+	return nil
 }
 
 // gather makes the whole chunk of its pieces, and of what lies between them.
@@ -402,6 +417,8 @@ func (f *File) doneChunk(c *chunk, w written, ok bool) {
 // count needs mu.
 func (f *File) count(r *run) {
 	f.stats.Runs++
+	f.stats.HashTime += r.hashing
+	f.stats.WriteTime += r.writing
 	for g, a := range r.actions {
 		n := min(grain, r.Len-int64(g)*grain)
 		switch a {

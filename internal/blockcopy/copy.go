@@ -108,6 +108,10 @@ type Times struct {
 	WindowWait time.Duration `json:"windowWait"` // readers waiting for an empty window, or to hand on a full one: the target is slow
 	WriteTime  time.Duration `json:"writeTime"`  // writers waiting for the target
 	Writers    int           `json:"writers"`    // at once
+
+	// WriterHash is writers checking for zeros and hashing, where they do that in the readers' place:
+	// in a landing, whose only reader is the host. WindowWait is then for both that they do.
+	WriterHash time.Duration `json:"writerHash,omitempty"`
 }
 
 // Result is what happened.
@@ -219,7 +223,10 @@ func (c *copier) finish(ctx context.Context, err error) (Result, error) {
 type times struct{ pace, read, hash, wait, write stopwatch }
 
 func (t *times) soFar(writers int) Times {
-	return Times{t.read.Duration(), t.pace.Duration(), t.hash.Duration(), t.wait.Duration(), t.write.Duration(), writers}
+	return Times{
+		ReadTime: t.read.Duration(), PaceWait: t.pace.Duration(), HashTime: t.hash.Duration(),
+		WindowWait: t.wait.Duration(), WriteTime: t.write.Duration(), Writers: writers,
+	}
 }
 
 // stopwatch adds up durations from many goroutines.

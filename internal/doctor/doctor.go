@@ -4,7 +4,8 @@
 // # Checks
 //
 // A Check is data: a stable Code, a Title, the codes it Needs, and a Run that looks. A check whose
-// needs failed would only repeat in other words what they said: it is silent. A check lives beside
+// needs failed would only repeat in other words what they said: it is silent. Where several things
+// are looked at, such as folders, what fails of one silences nothing of the others (Merge). A check lives beside
 // what it checks, in a package below this one, each with a function Checks that returns its own.
 //
 // # Findings
@@ -68,6 +69,24 @@ type Check struct {
 
 	// Run looks. It returns nothing where there is nothing of its kind. It ends with ctx.
 	Run func(ctx context.Context) []Finding
+
+	thing int // of those that were merged, counted from 1; its needs are of the same
+}
+
+// id tells a check from others of its code, which look at other things.
+type id struct {
+	code  string
+	thing int
+}
+
+func (c Check) id() id { return id{c.Code, c.thing} }
+
+// needs are the ids of what it needs.
+func (c Check) needs() (all []id) {
+	for _, code := range c.Needs {
+		all = append(all, id{code, c.thing})
+	}
+	return all
 }
 
 // Options of an examination.
@@ -83,16 +102,16 @@ const parallel = 8
 // found: the worst first, and else in the order of the checks. Needs that are not among the checks
 // are met. It panics if a code is there twice or checks need each other in a circle.
 func Examine(ctx context.Context, checks []Check, o Options) []Finding {
-	e := &examination{opts: o, failed: map[string]bool{}, over: map[string]chan struct{}{}, found: make([][]Finding, len(checks))}
+	e := &examination{opts: o, failed: map[id]bool{}, over: map[id]chan struct{}{}, found: make([][]Finding, len(checks))}
 	ordered(checks)
 	for _, c := range checks {
-		e.over[c.Code] = make(chan struct{})
+		e.over[c.id()] = make(chan struct{})
 	}
 	var g errgroup.Group
 	slots := make(chan struct{}, cmp.Or(o.Parallel, parallel))
 	for i, c := range checks {
 		g.Go(func() error {
-			defer close(e.over[c.Code])
+			defer close(e.over[c.id()])
 			if !e.wanted(c) {
 				return nil
 			}
@@ -118,24 +137,24 @@ func Worst(findings []Finding) (worst Status) {
 
 type examination struct {
 	opts Options
-	over map[string]chan struct{} // closed when a check is; by its code
+	over map[id]chan struct{} // closed when a check is
 
 	mu     sync.Mutex
-	failed map[string]bool // codes that failed, could not be looked at, or whose needs did
-	found  [][]Finding     // by check
+	failed map[id]bool // what failed, could not be looked at, or whose needs did
+	found  [][]Finding // by check
 }
 
 // wanted waits for what c needs, and reports whether there is something to look at.
 func (e *examination) wanted(c Check) bool {
-	for _, need := range c.Needs {
+	for _, need := range c.needs() {
 		if over := e.over[need]; over != nil {
 			<-over
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if slices.ContainsFunc(c.Needs, func(need string) bool { return e.failed[need] }) {
-		e.failed[c.Code] = true
+	if slices.ContainsFunc(c.needs(), func(need id) bool { return e.failed[need] }) {
+		e.failed[c.id()] = true
 		return false
 	}
 	return !c.Slow || !e.opts.Short
@@ -149,7 +168,7 @@ func (e *examination) run(ctx context.Context, i int, c Check) {
 		f := &found[j]
 		f.Code, f.Title = c.Code, c.Title
 		if f.Status == Failure || f.Status == Unknown {
-			e.failed[c.Code] = true
+			e.failed[c.id()] = true
 		}
 		if e.opts.Tell != nil {
 			e.opts.Tell(*f)
@@ -158,31 +177,31 @@ func (e *examination) run(ctx context.Context, i int, c Check) {
 	e.found[i] = found
 }
 
-// ordered panics unless codes are there once and need each other in no circle.
+// ordered panics unless codes are there once of each thing and need each other in no circle.
 func ordered(checks []Check) {
-	needs, state := map[string][]string{}, map[string]int{}
+	needs, state := map[id][]id{}, map[id]int{}
 	for _, c := range checks {
-		if _, twice := needs[c.Code]; twice {
+		if _, twice := needs[c.id()]; twice {
 			panic("doctor: check " + c.Code + " is there twice")
 		}
-		needs[c.Code] = c.Needs
+		needs[c.id()] = c.needs()
 	}
-	var visit func(code string, way []string)
-	visit = func(code string, way []string) {
+	var visit func(at id, way []string)
+	visit = func(at id, way []string) {
 		const under, done = 1, 2
-		switch state[code] {
+		switch state[at] {
 		case done:
 			return
 		case under:
-			panic("doctor: checks need each other: " + strings.Join(append(way, code), " "))
+			panic("doctor: checks need each other: " + strings.Join(append(way, at.code), " "))
 		}
-		state[code] = under
-		for _, need := range needs[code] {
-			visit(need, append(way, code))
+		state[at] = under
+		for _, need := range needs[at] {
+			visit(need, append(way, at.code))
 		}
-		state[code] = done
+		state[at] = done
 	}
 	for _, c := range checks {
-		visit(c.Code, nil)
+		visit(c.id(), nil)
 	}
 }

@@ -90,3 +90,21 @@ func TestMergedGroupsLookAtAll(t *testing.T) {
 		t.Errorf("found %v, want %s", got, want)
 	}
 }
+
+// A folder that nothing can be written to says nothing of the one beside it, and a host that has no
+// route nothing of the next.
+func TestWhatFailsOfOneThingSilencesNothingOfAnother(t *testing.T) {
+	of := func(thing string, parent Status) []Check {
+		saw := func(s Status) func(context.Context) []Finding {
+			return func(context.Context) []Finding { return []Finding{{On: thing, Status: s}} }
+		}
+		return []Check{{Code: "grandchild", Needs: []string{"child"}, Run: saw(Advice)}, {Code: "child", Needs: []string{"parent"}, Run: saw(Warning)}, {Code: "parent", Run: saw(parent)}}
+	}
+	var got []string
+	for _, f := range Examine(t.Context(), Merge(of("x", Failure), of("y", OK), of("z", Unknown)), Options{}) {
+		got = append(got, f.Code+" "+f.On)
+	}
+	if want := "parent x, child y, grandchild y, parent z, parent y"; strings.Join(got, ", ") != want {
+		t.Errorf("found %v, want %s", got, want)
+	}
+}

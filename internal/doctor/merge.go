@@ -1,27 +1,25 @@
 package doctor
 
-import "context"
+import (
+	"cmp"
+	"slices"
+)
 
-// Merge returns groups that look at one thing each, such as a folder, as one group that looks at all
-// of them: checks of the same code become one. What fails of one thing keeps what needs it from being
-// looked at of the others, too.
+// Merge returns groups that look at one thing each, such as a folder, as one that looks at all of
+// them: checks of one code stand side by side. Each needs only those of its own thing: what fails
+// of one says nothing of the others.
 func Merge(groups ...[]Check) []Check {
 	var all []Check
-	at := map[string]int{}
-	for _, g := range groups {
+	rank := map[string]int{} // of codes, as they first appear
+	for i, g := range groups {
 		for _, c := range g {
-			i, had := at[c.Code]
-			if !had {
-				at[c.Code] = len(all)
-				all = append(all, c)
-				continue
+			if _, had := rank[c.Code]; !had {
+				rank[c.Code] = len(rank)
 			}
-			all[i].Run = both(all[i].Run, c.Run)
+			c.thing = i + 1
+			all = append(all, c)
 		}
 	}
+	slices.SortStableFunc(all, func(a, b Check) int { return cmp.Compare(rank[a.Code], rank[b.Code]) })
 	return all
-}
-
-func both(a, b func(context.Context) []Finding) func(context.Context) []Finding {
-	return func(ctx context.Context) []Finding { return append(a(ctx), b(ctx)...) }
 }

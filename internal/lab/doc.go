@@ -22,7 +22,7 @@
 //   - NFS datastores that are really mounted (package nfsclient), and copies of disks to
 //     them: CopyVirtualDisk_Task and Clone.
 //   - SSH, once TSM-SSH was started: a shell (package shell) with vmkfstools, esxcli storage
-//     nfs, md5sum and what it takes to run them detached.
+//     nfs, md5sum, esxtop and what it takes to run them detached.
 //   - NFC on a port of each host (package nfchost), with tickets over SOAP, for reading
 //     disks, the frozen disk of a running VM among them.
 //   - the wire: caps per connection and per datastore, latency, limits on requests and

@@ -39,7 +39,8 @@ func (h *shellHost) commands() map[string]shell.Command {
 		"cat": h.cat, "ls": h.ls, "rm": h.rm, "mv": h.mv, "printf": printfCmd, "mkdir": h.mkdirCmd, "touch": h.touch, "stat": h.stat, "head": h.head, "tail": h.tail, "wc": h.wc,
 		"md5sum": h.sum(md5.New), "openssl": h.openssl, "kill": h.kill, "ps": h.ps, "sleep": sleepCmd, "test": h.test, "[": h.test,
 		"hostname": h.print(h.name), "vmware": h.print("VMware ESXi " + h.lab.cfg.Version + " build-24022510"), "uname": h.print("VMkernel"),
-		"id": h.print("uid=0(root) gid=0(root)"), "sync": h.print(""),
+		"esxtop": h.esxtop,
+		"id":     h.print("uid=0(root) gid=0(root)"), "sync": h.print(""),
 	}
 	if h.lab.cfg.SSH.SHA256Sum {
 		all["sha256sum"] = h.sum(sha256.New)

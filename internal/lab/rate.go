@@ -16,6 +16,14 @@ type bucket struct {
 	mu   sync.Mutex
 	rate int64     // bytes/s; 0 is no cap
 	free time.Time // when everything granted so far has been sent
+	sum  flow      // of what was asked for
+}
+
+// total is all that was asked for.
+func (b *bucket) total() flow {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sum
 }
 
 func newBucket(rate int64) *bucket { return &bucket{rate: rate} }
@@ -30,6 +38,7 @@ func (b *bucket) setRate(rate int64) {
 func (b *bucket) reserve(n int, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.sum.reads, b.sum.bytes = b.sum.reads+1, b.sum.bytes+int64(n)
 	if b.rate == 0 {
 		return 0
 	}

@@ -166,6 +166,7 @@ func add(a, b blockcopy.Result) blockcopy.Result {
 	a.HashTime += b.HashTime
 	a.WindowWait += b.WindowWait
 	a.WriteTime += b.WriteTime
+	a.WriterHash += b.WriterHash
 	a.SyncTime += b.SyncTime
 	a.Rotten += b.Rotten
 	return a
@@ -174,6 +175,6 @@ func add(a, b blockcopy.Result) blockcopy.Result {
 func stageOf(name string, r blockcopy.Result, elapsed time.Duration) plan.Stage {
 	return plan.Stage{
 		Name: name, Bytes: r.Done, Elapsed: elapsed,
-		Working: r.HashTime, Source: r.ReadTime, Target: r.WriteTime + r.SyncTime,
+		Working: r.HashTime + r.WriterHash, Source: r.ReadTime, Target: r.WriteTime + r.SyncTime,
 	}
 }

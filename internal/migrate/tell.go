@@ -165,14 +165,22 @@ func (m *meter) lately(now reading) (rate int64, busy bottleneck.Busy) {
 }
 
 // busyOf says what kept a copy's readers, and what its writers, within d. It is zero where nobody
-// reads, such as where the host writes.
+// reads. Of a landing the host is the reader.
 func busyOf(was, is blockcopy.Times, d time.Duration) (busy bottleneck.Busy) {
-	source, budget := float64(is.ReadTime-was.ReadTime), float64(is.PaceWait-was.PaceWait)
+	source, budget := max(float64(is.ReadTime-was.ReadTime), 0), float64(is.PaceWait-was.PaceWait)
 	processor, target := float64(is.HashTime-was.HashTime), float64(is.WindowWait-was.WindowWait)
 	readers := source + budget + processor + target
 	if readers <= 0 || is.Writers == 0 {
 		return busy
 	}
-	writers := float64(is.WriteTime-was.WriteTime) / (float64(is.Writers) * float64(d))
-	return bottleneck.Busy{Source: source / readers, Budget: budget / readers, Processor: processor / readers, Target: min(max(target/readers, writers), 1)}
+	hash, write := float64(is.WriterHash-was.WriterHash), float64(is.WriteTime-was.WriteTime)
+	if hash > 0 { // who waits for writers that hash waits for both
+		part := target * hash / (hash + write)
+		processor, target = processor+part, target-part
+	}
+	writers := float64(is.Writers) * float64(d)
+	return bottleneck.Busy{
+		Source: source / readers, Budget: budget / readers,
+		Processor: min(max(processor/readers, hash/writers), 1), Target: min(max(target/readers, write/writers), 1),
+	}
 }

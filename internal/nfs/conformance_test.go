@@ -594,7 +594,7 @@ func TestFsinfoFsstatPathconf(t *testing.T) {
 	}
 	p = r.nfs(pFsstat, r.root).ok()
 	p.post()
-	if total := p.Uint64(); total != st.Blocks*uint64(st.Bsize) {
+	if total := p.Uint64(); total != st.Blocks*uint64(st.Frsize) {
 		t.Errorf("total %d", total)
 	}
 	if free, available := p.Uint64(), p.Uint64(); available > free || available == 0 {

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/nfs/xdr"
+	"github.com/decamp/decamp/internal/room"
 )
 
 // What FSINFO advises (RFC 1813 section 3.3.19). ESXi takes the smaller of its own limit
@@ -85,9 +86,9 @@ func (x *export) space() (space, error) {
 	if err := unix.Fstatfs(x.dir.fd, &fs); err != nil {
 		return space{}, err
 	}
-	block := uint64(fs.Bsize)
+	has := room.Of(&fs)
 	sp := space{
-		total: fs.Blocks * block, free: fs.Bfree * block, available: fs.Bavail * block,
+		total: uint64(has.Size), free: uint64(has.Free), available: uint64(has.Available),
 		files: fs.Files, freeFiles: fs.Ffree,
 	}
 	if x.Space == nil {

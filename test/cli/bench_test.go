@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -150,4 +151,38 @@ ends: false
 		}
 	}
 	must(t, host.UnmountNAS(t.Context(), vm.Host, nas))
+}
+
+// What the host reads for a row that is shorter than its own samples is counted by esxtop: the rate of
+// the datastore, which is what the row waits for.
+func TestBenchMatrixAsksEsxtop(t *testing.T) {
+	t.Parallel()
+	const rate = 2 << 20
+	ssh := loopback.Reserve(t)
+	_, port, err := net.SplitHostPort(ssh)
+	must(t, err)
+	cfg := lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 26 << 20, Fill: 100, Seed: 1}}}}, Limits: lab.Limits{DatastoreRate: rate}} // 13 s
+	cfg.SSH.Addr, cfg.SSH.Enabled = ssh, true
+	r := newRig(t, cfg)
+	spec := r.write("matrix.yaml", fmt.Sprintf(`version: 1
+origin: lab
+source: {url: %q, fingerprint: %q, ssh: {port: %s}}
+disks: [{medium: ssd, vms: [web01]}]
+to: [{medium: nvme, folders: ["dir:%s"]}]
+links: [{nic: 10g, mtu: 65536}]
+ends: false
+`, r.url(), r.lab.Fingerprint(), port, r.vms()))
+	rows := filepath.Join(r.dir, "rows.jsonl")
+	if res := r.run("bench", "matrix", "--spec", spec, "--rows", rows, "--esxtop"); res.code != 0 {
+		t.Fatalf("exit code %d: %s%s", res.code, res.stdout, res.stderr)
+	}
+	text, err := os.Open(rows)
+	must(t, err)
+	defer text.Close()
+	all, err := measured.ReadRows(text)
+	must(t, err)
+	const want = float64(rate) / measured.MiB
+	if len(all) != 1 || all[0].Read.MiBs < want*0.7 || all[0].Read.MiBs > want*1.3 || all[0].Read.IOPS == 0 {
+		t.Errorf("%+v, want about %.1f MiB/s", all, want)
+	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/room"
 )
 
 // fault gives an error of this image its kind and remedy. r is what it was about.
@@ -46,12 +47,12 @@ func storageFault(path string, err error) error {
 func spaceHint(path string) string {
 	folder := filepath.Dir(path)
 	const again = "then start again: it continues where it stopped"
-	var st unix.Statfs_t
-	if err := unix.Statfs(folder, &st); err != nil {
+	left, err := room.At(folder)
+	if err != nil {
 		return fmt.Sprintf("make room in %s (or raise the quota), %s", folder, again)
 	}
 	return fmt.Sprintf("make room in %s, which has %d bytes free (or raise the quota), %s",
-		folder, int64(st.Bavail)*st.Frsize, again)
+		folder, left.Available, again)
 }
 
 // readFault gives an error of opening an image to read it its kind and remedy.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/kvm"
+	"github.com/decamp/decamp/internal/room"
 )
 
 // Options say what is to come here.
@@ -27,7 +28,7 @@ type Options struct {
 	KVM   string                                      // the device; default /dev/kvm
 	QEMU  func(ctx context.Context) (string, error)   // what qemu --version prints; default qemu-system-x86_64's
 	Root  fs.FS                                       // of /proc and /sys; default this machine's
-	Room  func(folder string) (Space, error)          // default statfs's
+	Room  func(folder string) (room.Space, error)     // default statfs's
 	Speed time.Duration                               // how long the write probe takes; default 5 s
 	Start func(ctx context.Context, kvm string) error // starts a vCPU; default kvm.Run
 }
@@ -37,12 +38,6 @@ type Disk struct {
 	Name      string
 	Size      int64 // as the guest sees it
 	Allocated int64 // of that on the datastore; Size where it is not known
-}
-
-// Space is what a file system has, in bytes.
-type Space struct {
-	Free int64 // for us
-	Size int64
 }
 
 func (o Options) withDefaults() Options {
@@ -55,7 +50,7 @@ func (o Options) withDefaults() Options {
 		o.Root = os.DirFS("/")
 	}
 	if o.Room == nil {
-		o.Room = room
+		o.Room = room.At
 	}
 	if o.Start == nil {
 		o.Start = kvm.Run

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/room"
 )
 
 // look examines with checks that would look at this machine replaced.
@@ -63,7 +64,7 @@ func TestRoom(t *testing.T) {
 		100 * gib: {doctor.Warning, "50.0 GiB more, for what guests will write"},
 		25 * gib:  {doctor.Failure, "5.0 GiB more"},
 	} {
-		o := Options{Folder: t.TempDir(), Disks: disks, Speed: time.Millisecond, Room: func(string) (Space, error) { return Space{Free: free}, nil }}
+		o := Options{Folder: t.TempDir(), Disks: disks, Speed: time.Millisecond, Room: func(string) (room.Space, error) { return room.Space{Available: free}, nil }}
 		f := look(t, o)["here-space"]
 		expect(t, f, want.status, fmt.Sprintf("%d.0 GiB are free, and the disks have 30.0 GiB allocated of 150.0 GiB", free/gib))
 		if !strings.HasPrefix(f.Want, want.want) {

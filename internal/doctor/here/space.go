@@ -4,21 +4,11 @@ import (
 	"context"
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
 )
 
 const gib = 1 << 30
-
-func room(folder string) (Space, error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(folder, &s); err != nil {
-		return Space{}, fmt.Errorf("free space of %s: %w", folder, err)
-	}
-	return Space{Free: int64(s.Bavail) * s.Frsize, Size: int64(s.Blocks) * s.Frsize}, nil
-}
 
 // total is what all disks have allocated, and what they may grow to.
 func (e *examiner) total() (allocated, provisioned int64) {
@@ -36,16 +26,16 @@ func (e *examiner) space(context.Context) []doctor.Finding {
 		return []doctor.Finding{f}
 	}
 	allocated, provisioned := e.total()
-	f.Seen = fmt.Sprintf("%.1f GiB are free", float64(s.Free)/gib)
+	f.Seen = fmt.Sprintf("%.1f GiB are free", float64(s.Available)/gib)
 	if len(e.Disks) == 0 {
 		return []doctor.Finding{f}
 	}
 	f.Seen += fmt.Sprintf(", and the disks have %.1f GiB allocated of %.1f GiB", float64(allocated)/gib, float64(provisioned)/gib)
 	switch {
-	case s.Free < allocated:
-		f.Status, f.Want = doctor.Failure, fmt.Sprintf("%.1f GiB more", float64(allocated-s.Free)/gib)
-	case s.Free < provisioned:
-		f.Status, f.Want = doctor.Warning, fmt.Sprintf("%.1f GiB more, for what guests will write in time", float64(provisioned-s.Free)/gib)
+	case s.Available < allocated:
+		f.Status, f.Want = doctor.Failure, fmt.Sprintf("%.1f GiB more", float64(allocated-s.Available)/gib)
+	case s.Available < provisioned:
+		f.Status, f.Want = doctor.Warning, fmt.Sprintf("%.1f GiB more, for what guests will write in time", float64(provisioned-s.Available)/gib)
 	}
 	if f.Status != doctor.OK {
 		f.Remedy = fmt.Sprintf("make room, or name another place with --to: df -h %s", fault.Quote(e.nearest()))

@@ -50,7 +50,7 @@ func (e *examiner) measure(ctx context.Context) (rate float64, mode string, err 
 	if err != nil {
 		return 0, "", err
 	}
-	size := min(speedBytes, s.Free/4) / writeSize * writeSize
+	size := min(speedBytes, s.Available/4) / writeSize * writeSize
 	if size < writeSize {
 		return 0, "", fault.New(fault.Full, "no room to try it").WithHint("make room: df -h %s", fault.Quote(e.nearest()))
 	}

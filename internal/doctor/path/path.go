@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/doctor/path/firewall"
 )
 
 // Transports, by the names that --transport has. What each needs of the network differs.
@@ -43,13 +44,21 @@ type Options struct {
 	Transport string // "": it is not known yet
 	HostMTU   int    // of the vmknic that carries the data, in bytes; 0: not known
 
-	Root fs.FS         // of /proc and /sys; default this machine's
+	// NFC is where the host's disks are read over NFC, each host:port, in the order in which they are
+	// tried. Default NFCPort of Host.
+	NFC []string
+
+	Root     fs.FS           // of /proc and /sys; default this machine's
+	Firewall firewall.Runner // of the tools that list this machine's rules; default firewall.Run
+
 	Wait time.Duration // for echoes, each of two rounds; default 1 s
 }
 
+// NFCPort is where a ticket leads that names no other.
+const NFCPort = 902
+
 const (
 	httpsPort   = 443
-	nfcPort     = 902
 	nfsPort     = 2049
 	portmapPort = 111
 
@@ -60,6 +69,9 @@ const (
 func (o Options) withDefaults() Options {
 	o.Port = cmp.Or(o.Port, httpsPort)
 	o.Wait = cmp.Or(o.Wait, time.Second)
+	if o.Firewall == nil {
+		o.Firewall = firewall.Run
+	}
 	if o.Root == nil {
 		o.Root = os.DirFS("/")
 	}
@@ -91,6 +103,7 @@ func Checks(o Options) []doctor.Check {
 		of("path-link", "the link is no narrower than disks are fast", e.link, route),
 		of("path-tcp", "connections to the host lose nothing, and are not held back by their window", e.tcp, route, ports),
 		of("path-landing", "the ports of the landing are free", e.landing),
+		of("path-inward", "the firewall here lets the host in to the landing", e.inward, route),
 	}
 }
 

@@ -16,20 +16,38 @@ import (
 
 // ports connects to what the transport needs of the host.
 func (e *examiner) ports(ctx context.Context) []doctor.Finding {
-	found := []doctor.Finding{e.port(ctx, e.Port, "the API and HTTPS", "vSphereClient", doctor.Failure)}
+	found := []doctor.Finding{e.port(ctx, net.JoinHostPort(e.Host, strconv.Itoa(e.Port)), "the API and HTTPS", "vSphereClient", doctor.Failure)}
 	switch e.Transport {
 	case NFC:
-		found = append(found, e.port(ctx, nfcPort, "--transport nfc", "NFC", doctor.Failure))
+		found = append(found, e.nfc(ctx, "--transport nfc", doctor.Failure))
 	case "":
-		found = append(found, e.port(ctx, nfcPort, "--transport nfc, and for nothing else", "NFC", doctor.Advice))
+		found = append(found, e.nfc(ctx, "--transport nfc, and for nothing else", doctor.Advice))
 	}
 	return found
 }
 
-// port connects to one. rules is ESXi's name for what its firewall lets through there.
-func (e *examiner) port(ctx context.Context, port int, what, rules string, bad doctor.Status) doctor.Finding {
-	at := net.JoinHostPort(e.Host, strconv.Itoa(port))
-	f := doctor.Finding{On: at, Want: fmt.Sprintf("TCP port %d, for %s", port, what)}
+// nfc looks for one place where NFC answers: the transport goes on to the next as well.
+func (e *examiner) nfc(ctx context.Context, what string, bad doctor.Status) (first doctor.Finding) {
+	places := e.NFC
+	if len(places) == 0 {
+		places = []string{net.JoinHostPort(e.Host, strconv.Itoa(NFCPort))}
+	}
+	for i, at := range places {
+		f := e.port(ctx, at, what, "NFC", bad)
+		if f.Status == doctor.OK {
+			return f
+		}
+		if i == 0 {
+			first = f
+		}
+	}
+	return first
+}
+
+// port connects to one, at host:port. rules is ESXi's name for what its firewall lets through there.
+func (e *examiner) port(ctx context.Context, at, what, rules string, bad doctor.Status) doctor.Finding {
+	_, port, _ := net.SplitHostPort(at) // none: the dialer says so
+	f := doctor.Finding{On: at, Want: fmt.Sprintf("TCP port %s, for %s", port, what)}
 	d := net.Dialer{Timeout: dialWait}
 	c, err := d.DialContext(ctx, "tcp", at)
 	switch {

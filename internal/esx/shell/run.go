@@ -79,6 +79,14 @@ func quote(argv []string) (string, error) {
 // script runs a text in the host's shell. A connection that turns out to be broken before
 // anything ran is replaced once.
 func (s *Shell) script(ctx context.Context, text string) (Output, error) {
+	var out cutBuffer
+	o, err := s.scriptTo(ctx, text, &out)
+	o.Stdout = out.Bytes()
+	return o, err
+}
+
+// scriptTo is script for a text whose output goes to w while it runs.
+func (s *Shell) scriptTo(ctx context.Context, text string, w io.Writer) (Output, error) {
 	if err := s.sessions.Acquire(ctx, 1); err != nil {
 		return Output{}, err
 	}
@@ -91,7 +99,7 @@ func (s *Shell) script(ctx context.Context, text string) (Output, error) {
 		session, err := s.openSession(ctx, l)
 		switch {
 		case err == nil:
-			return s.follow(ctx, session, text)
+			return s.follow(ctx, session, text, w)
 		case ctx.Err() != nil:
 			return Output{}, ctx.Err()
 		case fresh:
@@ -137,10 +145,10 @@ func (s *Shell) openSession(ctx context.Context, l *link) (*ssh.Session, error) 
 }
 
 // follow starts the text in a session and waits for its end.
-func (s *Shell) follow(ctx context.Context, session *ssh.Session, text string) (Output, error) {
+func (s *Shell) follow(ctx context.Context, session *ssh.Session, text string, w io.Writer) (Output, error) {
 	defer session.Close()
-	var out, errs cutBuffer
-	session.Stdout, session.Stderr = &out, &errs
+	var errs cutBuffer
+	session.Stdout, session.Stderr = w, &errs
 	if err := session.Start(text); err != nil {
 		return Output{}, fault.Wrap(fault.Transient, err)
 	}
@@ -149,7 +157,7 @@ func (s *Shell) follow(ctx context.Context, session *ssh.Session, text string) (
 	if !stop() {
 		return Output{}, ctx.Err()
 	}
-	o := Output{Stdout: out.Bytes(), Stderr: errs.Bytes()}
+	o := Output{Stderr: errs.Bytes()}
 	var exit *ssh.ExitError
 	switch {
 	case errors.As(err, &exit):

@@ -29,6 +29,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/room"
 	"github.com/decamp/decamp/internal/target"
 )
 
@@ -215,12 +216,10 @@ func (t *Target) Holds(vm *inventory.VM) bool {
 // Folder is where vm will stand.
 func (t *Target) Folder(vm *inventory.VM) string { return filepath.Join(t.root, SafeName(vm.Name)) }
 
+// freeBytes is what images may take at dir.
 func freeBytes(dir string) (int64, error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, fmt.Errorf("free space of %s: %w", dir, err)
-	}
-	return int64(s.Bavail) * s.Bsize, nil
+	s, err := room.At(dir)
+	return s.Available, err
 }
 
 // allocated is what an earlier attempt has already written to dir, in bytes.

@@ -31,6 +31,8 @@ type content struct {
 	life       context.Context // the Transfer's; it ends when the place is taken away, at the latest
 	end        context.CancelFunc
 	hold       time.Duration // Options.Hold
+	paced      waiting       // for the budget
+	stuck      waiting       // for our writers
 }
 
 var _ nfs.Content = (*content)(nil)
@@ -137,7 +139,7 @@ func (c *content) report(percent int) {
 
 func (c *content) progress() blockcopy.Progress {
 	s := c.Stats()
-	return blockcopy.Progress{Size: c.job.Target.Size(), Done: s.Held, Read: s.Held, Written: s.Written}
+	return blockcopy.Progress{Size: c.job.Target.Size(), Done: s.Held, Read: s.Held, Written: s.Written, Times: c.times(time.Now())}
 }
 
 func (c *content) result() blockcopy.Result {

@@ -20,7 +20,16 @@ func (c *content) Write(ctx context.Context, b *nfs.Buffer, off int64) error {
 		b.Release()
 		return err
 	}
+	c.stuck.begin(time.Now())
+	defer func() { c.stuck.end(time.Now()) }()
 	return c.File.Write(ctx, b, off)
+}
+
+// Commit is part of nfs.Content.
+func (c *content) Commit(ctx context.Context) error {
+	c.stuck.begin(time.Now())
+	defer func() { c.stuck.end(time.Now()) }()
+	return c.File.Commit(ctx)
 }
 
 // TryWrite is Write if that takes no waiting, which nobody knows of a budget.
@@ -37,6 +46,8 @@ func (c *content) pace(ctx context.Context, bytes int64) error {
 	if !c.job.Paced() {
 		return nil
 	}
+	c.paced.begin(time.Now())
+	defer func() { c.paced.end(time.Now()) }()
 	held, cancel := context.WithTimeout(ctx, c.hold)
 	defer cancel()
 	defer context.AfterFunc(c.life, cancel)()

@@ -1,0 +1,130 @@
+package firewall
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Runner runs a command and returns what it prints; exec.ErrNotFound if it is not installed.
+type Runner func(ctx context.Context, name string, args ...string) ([]byte, error)
+
+// mostListed is the longest listing that is read.
+const mostListed = 32 << 20
+
+// Run is the Runner of this machine.
+func Run(ctx context.Context, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	out, complaint := &limited{most: mostListed}, &limited{most: 1 << 12}
+	cmd.Stdout, cmd.Stderr = out, complaint
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", name, err, bytes.TrimSpace(complaint.Bytes()))
+	}
+	return out.Bytes(), nil
+}
+
+// limited takes so many bytes and fails then.
+type limited struct {
+	bytes.Buffer
+	most int
+}
+
+// Write is part of io.Writer.
+func (l *limited) Write(p []byte) (int, error) {
+	if l.Len()+len(p) > l.most {
+		return 0, fmt.Errorf("more than %d bytes", l.most)
+	}
+	return l.Buffer.Write(p)
+}
+
+// Found is all that this machine's rules say.
+type Found struct {
+	Tools []string // that were asked
+	rules []*Rules
+}
+
+// Look reads the rules for packets of IPv4, or of IPv6. It is fault.NotFound where no tool is
+// installed that lists them, and fault.Denied to who may not see them.
+func Look(ctx context.Context, run Runner, six bool) (f Found, err error) {
+	saves, prefix := []string{"iptables-save", "iptables-nft-save", "iptables-legacy-save"}, "iptables"
+	if six {
+		saves, prefix = []string{"ip6tables-save", "ip6tables-nft-save", "ip6tables-legacy-save"}, "ip6tables"
+	}
+	told := map[string]bool{} // tables of nftables that iptables has a listing of
+	read := map[string]bool{} // kinds of iptables
+	for _, save := range saves {
+		out, err := run(ctx, save)
+		if errors.Is(err, exec.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return f, denied(err)
+		}
+		kind := prefix + "-legacy"
+		if bytes.Contains(out, []byte("(nf_tables)")) || bytes.Contains(out, []byte("by xtables-save")) {
+			kind = prefix + "-nft"
+		}
+		if len(bytes.TrimSpace(out)) == 0 || read[kind] {
+			f.Tools = append(f.Tools, save)
+			continue // no table of its own, or seen by another name
+		}
+		read[kind] = true
+		rules, err := ParseSave(out, kind)
+		if err != nil {
+			return f, fmt.Errorf("%s: %w", save, err)
+		}
+		f.Tools, f.rules = append(f.Tools, save), append(f.rules, rules)
+		if kind == prefix+"-nft" {
+			rules.tables(told)
+		}
+	}
+	return f.ofNFT(ctx, run, six, told)
+}
+
+// ofNFT adds what nft lists, but for tables that are told.
+func (f Found) ofNFT(ctx context.Context, run Runner, six bool, told map[string]bool) (Found, error) {
+	out, err := run(ctx, "nft", "-j", "list", "ruleset")
+	switch {
+	case errors.Is(err, exec.ErrNotFound) && len(f.Tools) == 0:
+		return f, fault.New(fault.NotFound, "neither nft nor iptables-save is installed").WithHint("apt install nftables   # or: dnf install nftables")
+	case errors.Is(err, exec.ErrNotFound):
+		return f, nil
+	case err != nil:
+		return f, denied(err)
+	}
+	own := "ip"
+	if six {
+		own = "ip6"
+	}
+	rules, err := ParseNFT(out, func(family, table string) bool { return family == own && told[table] })
+	if err != nil {
+		return f, err
+	}
+	f.Tools, f.rules = append(f.Tools, "nft"), append(f.rules, rules)
+	return f, nil
+}
+
+func denied(err error) error {
+	return fault.New(fault.Denied, "%w", err).WithHint("sudo nft list ruleset; sudo iptables-save")
+}
+
+// tables adds the names of those that are listed.
+func (r *Rules) tables(to map[string]bool) {
+	for id := range r.chains {
+		to[id.table] = true
+	}
+}
+
+// Judge returns what stops a packet, or may; the certain ones first.
+func (f Found) Judge(p Packet) (stops []Stop) {
+	for _, r := range f.rules {
+		stops = append(stops, r.Judge(p)...)
+	}
+	slices.SortStableFunc(stops, func(a, b Stop) int { return int(b.Verdict) - int(a.Verdict) })
+	return stops
+}

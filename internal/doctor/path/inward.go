@@ -1,0 +1,61 @@
+package path
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/doctor/path/firewall"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// inward asks this machine's own rules whether they let the host in to a landing. A test from here
+// would pass them by: they are for what comes in by a cable.
+func (e *examiner) inward(ctx context.Context) (all []doctor.Finding) {
+	w, beyond := e.beyond(ctx)
+	if e.Transport != Landing || !beyond {
+		return nil
+	}
+	found, err := firewall.Look(ctx, e.Firewall, w.to.Is6())
+	if err != nil {
+		return []doctor.Finding{{Status: doctor.Unknown, Seen: err.Error(), Want: "the rules for what comes in", Remedy: hintOr(err, "sudo nft list ruleset; sudo iptables-save")}}
+	}
+	for _, port := range []uint16{portmapPort, nfsPort} {
+		p := firewall.Packet{From: w.to, To: w.from, Port: port, Interface: w.iface.Name}
+		all = append(all, judgeInward(p, found.Judge(p), found.Tools))
+	}
+	return all
+}
+
+// judgeInward is of one port. What all that stop it have to be told is told at once.
+func judgeInward(p firewall.Packet, stops []firewall.Stop, tools []string) doctor.Finding {
+	f := doctor.Finding{On: fmt.Sprintf("port %d from %s", p.Port, p.From), Want: "rules that let the host in"}
+	if len(stops) == 0 {
+		f.Seen = "it is let in, as " + strings.Join(tools, " and ") + " have it"
+		return f
+	}
+	worst := stops[0]
+	f.Status, f.Seen = doctor.Failure, "it is dropped or rejected here, by "+worst.By
+	if worst.Verdict == firewall.Unsure {
+		f.Status, f.Seen = doctor.Unknown, "not all rules are understood: it may be stopped by "+worst.By
+	}
+	var remedies []string
+	for _, s := range stops {
+		if s.Verdict == worst.Verdict {
+			remedies = append(remedies, s.Remedy(p))
+		}
+	}
+	f.Remedy = strings.Join(remedies, "\n")
+	if worst.Verdict == firewall.Unsure {
+		f.Remedy = fmt.Sprintf("# test it on the host, while decamp land runs here: nc -z %s %d; if it is stopped:\n%s", p.To, p.Port, f.Remedy)
+	}
+	return f
+}
+
+func hintOr(err error, remedy string) string {
+	if hint := fault.HintOf(err); hint != "" {
+		return hint
+	}
+	return remedy
+}

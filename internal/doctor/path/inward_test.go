@@ -1,0 +1,164 @@
+package path
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/doctor/path/firewall"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// walls are rules of this machine, as people write them, and what becomes of a host that knocks.
+var walls = []struct {
+	name, tool, rules string
+	status            doctor.Status // of port 2049
+	seen              string
+}{
+	{"no rules", "nft", "", doctor.OK, "it is let in"},
+	{"a policy of nft", "nft", `table inet filter {
+		chain input { type filter hook input priority 0; policy drop; ct state established,related accept; iif lo accept; tcp dport { 22, 443 } accept; }
+	}`, doctor.Failure, "the policy of chain input of nft's table inet filter"},
+	{"sets, ranges and maps", "nft", `table inet filter {
+		set esx { type ipv4_addr; flags interval; elements = { 10.1.0.0/30, 10.9.0.1 }; }
+		chain input { type filter hook input priority 0; policy drop;
+			ct state vmap { established : accept, invalid : drop }
+			iifname "way*" ip saddr @esx tcp dport 2000-2100 counter accept
+			meta l4proto tcp ip saddr . tcp dport vmap { 10.1.0.2 . 111 : goto open }
+			reject with icmpx type admin-prohibited
+		}
+		chain open { ip protocol tcp log accept; }
+	}`, doctor.OK, "it is let in"},
+	{"another's network", "nft", `table ip filter {
+		chain input { type filter hook input priority 0; ip saddr != 10.2.0.0/16 tcp dport { 111, 2049 } jump deny; }
+		chain deny { udp dport 1-65535 return; tcp flags & (fin|syn|rst|ack) == syn reject with tcp reset; }
+	}`, doctor.Failure, "rule "},
+	{"accepted here, dropped there", "nft", `table inet a { chain input { type filter hook input priority -10; policy accept; tcp dport 2049 accept; }; }
+	table inet b { chain input { type filter hook input priority 10; meta nfproto ipv4 tcp dport 2049 drop; }; }`, doctor.Failure, "table inet b"},
+	{"dropped before it is routed", "nft", `table inet raw { chain pre { type filter hook prerouting priority -300; iifname "way0" ip daddr 10.1.0.1 tcp dport >= 2049 drop; }; }`,
+		doctor.Failure, "chain pre of nft's table inet raw"},
+	{"nothing is sure of marks", "nft", `table inet filter { chain input { type filter hook input priority 0; policy drop; meta mark 0 accept; }; }`, doctor.Unknown, "not all rules are understood"},
+	{"a policy of iptables", "iptables-nft", `-P INPUT DROP
+		-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+		-A INPUT -p tcp -m tcp --dport 22 -m comment --comment "for -j ACCEPT" -j ACCEPT`, doctor.Failure, "the policy of chain INPUT of iptables-nft's table filter"},
+	{"a last rule of iptables", "iptables-nft", `-A INPUT -s 10.1.0.0/24 -p tcp -m multiport --dports 22,111,443 -j ACCEPT
+		-A INPUT ! -i lo -j REJECT --reject-with icmp-host-prohibited`, doctor.Failure, "the rule -A INPUT ! -i lo -j REJECT"},
+	{"chains of iptables", "iptables-nft", `-P INPUT DROP
+		-N hosts
+		-N tcp
+		-A INPUT -p tcp -g tcp
+		-A tcp ! -d 10.3.0.1/32 -m state --state NEW -j hosts
+		-A tcp -j DROP
+		-A hosts -p udp -j DROP
+		-A hosts -i way+ -s 10.1.0.2/32 -p tcp --syn --dport 2000:2049 -j ACCEPT`, doctor.OK, "it is let in"},
+	{"iptables of old", "iptables-legacy", `-A INPUT -p tcp -m tcp --dport 2049 -m addrtype --dst-type LOCAL -j DROP`, doctor.Failure, "iptables-legacy"},
+	{"a rate of iptables", "iptables-legacy", `-A INPUT -p tcp -m limit --limit 1000/sec --limit-burst 1000 -j ACCEPT
+		-A INPUT -j DROP`, doctor.Unknown, "the rule -A INPUT -j DROP"},
+}
+
+// A host that is kept out by this machine's own rules really gets in with what is pasted, and what is
+// said of the others is what really happens.
+func TestFirewallHere(t *testing.T) {
+	for _, tool := range []string{"nft", "iptables-nft", "iptables-legacy"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%s is not installed", tool)
+		}
+	}
+	if !inside(t) {
+		return
+	}
+	straight(t, 1500, 1500)
+	for _, port := range []string{"111", "2049"} {
+		l, err := net.Listen("tcp4", "10.1.0.1:"+port)
+		must(t, err)
+		defer l.Close()
+	}
+	for _, wall := range walls {
+		t.Run(wall.name, func(t *testing.T) {
+			build(t, wall.tool, wall.rules)
+			defer paste(t, "nft flush ruleset; iptables-legacy -P INPUT ACCEPT; iptables-legacy -F")
+			found := inwardOf(t)
+			f := found[1]
+			if f.Status != wall.status || !strings.Contains(f.Seen, wall.seen) {
+				t.Errorf("%v: %s, want %v: %s", f.Status, f.Seen, wall.status, wall.seen)
+			}
+			for i, port := range []int{111, 2049} {
+				if in := gets(t, port); found[i].Status != doctor.Unknown && in != (found[i].Status == doctor.OK) {
+					t.Errorf("port %d is reached: %v, and doctor says: %+v", port, in, found[i])
+				}
+				if found[i].Status != doctor.OK {
+					paste(t, found[i].Remedy)
+				}
+			}
+			for i, f := range inwardOf(t) {
+				if port := []int{111, 2049}[i]; !gets(t, port) || f.Status != doctor.OK {
+					t.Errorf("with what was pasted, port %d is not reached, or doctor says so: %+v", port, f)
+				}
+			}
+		})
+	}
+}
+
+// build sets rules: a file of nft, or arguments of iptables, a line each.
+func build(t *testing.T, tool, rules string) {
+	t.Helper()
+	if tool == "nft" {
+		cmd := exec.Command("nft", "-f", "-")
+		cmd.Stdin = strings.NewReader(rules)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("nft: %v: %s", err, out)
+		}
+		return
+	}
+	for line := range strings.Lines(rules) {
+		paste(t, tool+" "+line)
+	}
+}
+
+// paste does what a person would.
+func paste(t *testing.T, commands string) {
+	t.Helper()
+	if out, err := exec.Command("sh", "-e", "-c", commands).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", commands, err, out)
+	}
+}
+
+// gets reports whether the host gets a connection to a port here.
+func gets(t *testing.T, port int) (in bool) {
+	t.Helper()
+	within(t, func() {
+		c, err := net.DialTimeout("tcp4", fmt.Sprintf("10.1.0.1:%d", port), 300*time.Millisecond)
+		if in = err == nil; in {
+			must(t, c.Close())
+		}
+	})
+	return in
+}
+
+func inwardOf(t *testing.T) []doctor.Finding {
+	t.Helper()
+	e := &examiner{Options: Options{Host: "10.1.0.2", Transport: Landing}.withDefaults()}
+	found := e.inward(t.Context())
+	if len(found) != 2 {
+		t.Fatalf("found %+v", found)
+	}
+	return found
+}
+
+// What cannot be seen is not taken for right.
+func TestFirewallThatCannotBeSeen(t *testing.T) {
+	for want, err := range map[string]error{
+		"neither nft nor iptables-save is installed": exec.ErrNotFound,
+		"Operation not permitted":                    fmt.Errorf("Operation not permitted (you must be root)"),
+	} {
+		_, got := firewall.Look(t.Context(), func(context.Context, string, ...string) ([]byte, error) { return nil, err }, false)
+		if got == nil || !strings.Contains(got.Error(), want) || fault.HintOf(got) == "" {
+			t.Errorf("%v (remedy %q), want %s", got, fault.HintOf(got), want)
+		}
+	}
+}
