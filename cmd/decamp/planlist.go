@@ -49,33 +49,24 @@ func (l *lister) pages(ctx context.Context, facts []inventory.Fact) error {
 	return l.source.session.Roll(ctx, facts, l.tellOf)
 }
 
-// named looks names up among all VMs. Those that are named come first.
+// named looks names up among those of all VMs, and then asks for what else there is to know, of
+// those that are named first. A name that is two VMs' is known before anything moves.
 func (l *lister) named(ctx context.Context, facts []inventory.Fact, enough bool) error {
 	s := l.source
-	var roll []inventory.VM
-	err := s.session.Roll(ctx, facts, func(vms []inventory.VM) error { roll = append(roll, vms...); return nil })
+	names, err := s.session.Names(ctx, s.file.Called())
 	if err != nil {
 		return err
 	}
-	l.choice = s.file.Resolver(esx.NewIndex(roll))
-	if !enough {
-		return s.session.EachVM(ctx, refs(namedFirst(l.choice.Named(), roll)), l.tellOf)
-	}
-	vms := l.choice.Named()
+	l.choice = s.file.Resolver(names)
+	vms := refs(l.choice.Named())
 	if !s.file.Select.IsZero() {
-		vms = namedFirst(vms, roll)
+		vms = namedFirst(vms, names.Refs())
 	}
-	for some := range slices.Chunk(vms, rowsAtOnce) {
-		if err := l.tell(l.rows(some)); err != nil {
-			return err
-		}
+	if !enough {
+		return s.session.EachVM(ctx, vms, l.tellOf)
 	}
-	return nil
+	return s.session.RollOf(ctx, vms, facts, l.tellOf)
 }
-
-// rowsAtOnce is how many VMs are told at a time: who has work for the first need not wait for the
-// last.
-const rowsAtOnce = 500
 
 // tellOf tells of those that the plan moves.
 func (l *lister) tellOf(vms []inventory.VM) error {
@@ -86,15 +77,15 @@ func (l *lister) tellOf(vms []inventory.VM) error {
 	return l.tell(l.rows(all))
 }
 
-// namedFirst are those that are named, and then the others on the roll.
-func namedFirst(named []*inventory.VM, roll []inventory.VM) []*inventory.VM {
+// namedFirst are those that are named, and then all others.
+func namedFirst(named, all []inventory.MoRef) []inventory.MoRef {
 	vms, in := slices.Clone(named), make(map[inventory.MoRef]bool, len(named))
-	for _, vm := range named {
-		in[vm.Ref] = true
+	for _, ref := range named {
+		in[ref] = true
 	}
-	for i := range roll {
-		if !in[roll[i].Ref] {
-			vms = append(vms, &roll[i])
+	for _, ref := range all {
+		if !in[ref] {
+			vms = append(vms, ref)
 		}
 	}
 	return vms

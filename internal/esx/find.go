@@ -68,6 +68,17 @@ func (x *Index) Find(what string) (*inventory.VM, error) {
 	return nil, ambiguous(hits, what)
 }
 
+// Refs are those of all VMs, in the order of the list.
+func (x *Index) Refs() []inventory.MoRef {
+	refs := make([]inventory.MoRef, len(x.vms))
+	for i := range x.vms {
+		refs[i] = x.vms[i].Ref
+	}
+	return refs
+}
+
+func (x *Index) several(what string) bool { return len(x.hits(what)) > 1 }
+
 // hits are the VMs that what names, in the order of the list.
 func (x *Index) hits(what string) []*inventory.VM {
 	if what == "" {

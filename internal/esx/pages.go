@@ -21,11 +21,26 @@ func (s *Session) eachPage(ctx context.Context, kind string, props []string, tel
 		return err
 	}
 	defer s.destroyView(ctx, view)
-	pages := make(chan []types.ObjectContent) // closed by whoever reads them from the server
+	spec := viewSpec(view, map[string][]string{kind: props}, []string{kind})
+	return ahead(ctx, tell, func(ctx context.Context, send func([]types.ObjectContent) error) error {
+		return s.readPages(ctx, spec, send)
+	})
+}
+
+// ahead tells of a page while the next one is read.
+func ahead(ctx context.Context, tell func([]types.ObjectContent) error, read func(context.Context, func([]types.ObjectContent) error) error) error {
+	pages := make(chan []types.ObjectContent) // closed by whoever reads
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		defer close(pages)
-		return s.readPages(ctx, viewSpec(view, map[string][]string{kind: props}, []string{kind}), pages)
+		return read(ctx, func(page []types.ObjectContent) error {
+			select {
+			case pages <- page:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
 	})
 	g.Go(func() error {
 		for page := range pages {
@@ -39,7 +54,7 @@ func (s *Session) eachPage(ctx context.Context, kind string, props []string, tel
 }
 
 // readPages sends what a filter selects, in pages. A server may make them smaller or larger.
-func (s *Session) readPages(ctx context.Context, spec types.PropertyFilterSpec, pages chan<- []types.ObjectContent) error {
+func (s *Session) readPages(ctx context.Context, spec types.PropertyFilterSpec, send func([]types.ObjectContent) error) error {
 	collector := s.vim.ServiceContent.PropertyCollector
 	res, err := methods.RetrievePropertiesEx(ctx, s, &types.RetrievePropertiesEx{
 		This: collector, SpecSet: []types.PropertyFilterSpec{spec}, Options: types.RetrieveOptions{MaxObjects: rollPage},
@@ -48,10 +63,8 @@ func (s *Session) readPages(ctx context.Context, spec types.PropertyFilterSpec, 
 		return classify(err)
 	}
 	for page := *res.Returnval; ; {
-		select {
-		case pages <- page.Objects:
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := send(page.Objects); err != nil {
+			return err
 		}
 		if page.Token == "" {
 			return nil

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 )
 
@@ -45,28 +47,80 @@ func (s *Session) Roll(ctx context.Context, facts []inventory.Fact, tell func([]
 }
 
 func (s *Session) roll(ctx context.Context, facts []inventory.Fact, tell func([]inventory.VM) error) error {
+	t, err := s.rollTree(ctx)
+	if err != nil {
+		return err
+	}
+	return s.eachPage(ctx, "VirtualMachine", rollPropsWith(facts), t.telling(tell))
+}
+
+// RollOf is Roll of some VMs, in pages in the order of refs. Those that are gone are left out.
+func (s *Session) RollOf(ctx context.Context, refs []inventory.MoRef, facts []inventory.Fact, tell func([]inventory.VM) error) error {
+	if err := s.rollOf(ctx, refs, rollPropsWith(facts), tell); err != nil {
+		return fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
+	}
+	return nil
+}
+
+func (s *Session) rollOf(ctx context.Context, refs []inventory.MoRef, props []string, tell func([]inventory.VM) error) error {
+	t, err := s.rollTree(ctx)
+	if err != nil {
+		return err
+	}
+	return ahead(ctx, t.telling(tell), func(ctx context.Context, send func([]types.ObjectContent) error) error {
+		for page := range slices.Chunk(refs, rollPage) {
+			objects, err := s.leaves(ctx, page, props)
+			if err == nil {
+				err = send(objects)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// leaves reads properties of some VMs. One that is gone spoils the answer for all: they are asked
+// for in halves then.
+func (s *Session) leaves(ctx context.Context, refs []inventory.MoRef, props []string) ([]types.ObjectContent, error) {
+	spec := types.PropertyFilterSpec{PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: props}}}
+	for _, ref := range refs {
+		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: types.ManagedObjectReference{Type: "VirtualMachine", Value: string(ref)}})
+	}
+	objects, err := mo.RetrievePropertiesEx(ctx, s, types.RetrievePropertiesEx{
+		This: s.vim.ServiceContent.PropertyCollector, SpecSet: []types.PropertyFilterSpec{spec},
+	})
+	if err = classify(err); !fault.Is(err, fault.NotFound) {
+		return objects, err
+	}
+	if len(refs) == 1 {
+		return nil, nil
+	}
+	half := len(refs) / 2
+	first, err := s.leaves(ctx, refs[:half], props)
+	if err != nil {
+		return nil, err
+	}
+	second, err := s.leaves(ctx, refs[half:], props)
+	return append(first, second...), err
+}
+
+// rollTree is what the places, hosts and clusters of VMs on the roll are named by.
+func (s *Session) rollTree(ctx context.Context) (*tree, error) {
 	kinds := append([]string{"HostSystem"}, places...)
 	if s.about.VCenter {
 		kinds = append(kinds, "ClusterComputeResource")
 	}
-	t, err := s.collectOnly(ctx, rollPlaces, kinds...)
-	if err != nil {
-		return err
-	}
+	return s.collectOnly(ctx, rollPlaces, kinds...)
+}
+
+func rollPropsWith(facts []inventory.Fact) []string {
 	props := slices.Clone(rollProps)
 	for _, f := range facts {
 		props = append(props, factProps[f]...)
 	}
-	return s.eachPage(ctx, "VirtualMachine", props, func(objects []types.ObjectContent) error {
-		vms := make([]inventory.VM, len(objects))
-		for i, o := range objects {
-			if err := missing(o); err != nil {
-				return classify(err)
-			}
-			vms[i] = t.rolled(o)
-		}
-		return tell(vms)
-	})
+	return props
 }
 
 // rolled makes a VM of the leaves that were asked for. Those that are not there stay zero: a VM

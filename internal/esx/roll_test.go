@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -162,5 +163,21 @@ func BenchmarkRoll(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.ReportMetric(first.Seconds(), "s/first")
+	}
+}
+
+// Those that are asked for are on the roll as they are on that of all, in that order.
+func TestRollOfSome(t *testing.T) {
+	s := startLab(t, mixedFleet(true, 520)).dial(t)
+	roll, _ := rollOf(t, s, inventory.FactPower)
+	asked := slices.Insert(refs(roll), 3, "vm-gone")
+	var some []inventory.VM
+	pages := 0
+	err := s.RollOf(context.Background(), asked, []inventory.Fact{inventory.FactPower}, func(vms []inventory.VM) error {
+		pages, some = pages+1, append(some, vms...)
+		return nil
+	})
+	if err != nil || pages != 2 || !reflect.DeepEqual(some, roll) {
+		t.Errorf("%d of %d VMs in %d pages, %v; not those of the roll", len(some), len(roll), pages, err)
 	}
 }

@@ -193,14 +193,19 @@ func (d *desk) tick(ctx context.Context) error {
 	return d.showBoard(ctx)
 }
 
-// due is when the next tick is: three times in the length of a lease, so that who is gone is
-// noticed soon after it is over, and whenever a rest or a back-off ends.
+// due is when the next tick is: three times in the length of a lease, when a worker's lease that was
+// not renewed since ends or may first be acted upon, so that who is gone is noticed at once, and
+// whenever a rest or a back-off ends.
 func (d *desk) due() time.Time {
 	due := d.ticked.Add(d.TTL / renewals)
 	sooner := func(t time.Time) {
 		if t.After(d.ticked) && t.Before(due) {
 			due = t
 		}
+	}
+	sooner(d.reapAfter)
+	for _, w := range d.workers {
+		sooner(w.Until)
 	}
 	for _, h := range d.hosts {
 		sooner(h.Until)

@@ -95,6 +95,30 @@ func TestNextSchedulerLetsWorkersComeBack(t *testing.T) {
 	}
 }
 
+// A scheduler looks again when a lease ends that was not renewed, and when it may act upon that; not
+// only three times in the length of a lease.
+func TestLeasesThatEndAreLookedAtAtOnce(t *testing.T) {
+	at := newClock().now
+	for _, c := range []struct {
+		name         string
+		until, grace time.Duration // of a worker's lease, and of the scheduler, from the last tick
+		want         time.Duration
+	}{
+		{"all renew", 6 * time.Second, 0, reapTTL / renewals},
+		{"one ends soon", time.Second, 0, time.Second},
+		{"one ended before", -time.Second, 0, reapTTL / renewals},
+		{"one ends before anything may be taken", time.Second, 2 * time.Second, time.Second},
+		{"one ended, and may be acted upon soon", -time.Second, 2 * time.Second, 2 * time.Second},
+	} {
+		d := newDesk(New(Config{TTL: reapTTL}), &tenure{}, nil)
+		d.ticked, d.reapAfter = at, at.Add(c.grace)
+		d.workers["w"] = roster.Worker{Name: "w", Until: at.Add(c.until)}
+		if got := d.due().Sub(at); got != c.want {
+			t.Errorf("%s: after %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
 func TestContact(t *testing.T) {
 	const ttl = 9 * time.Second
 	at := newClock().now

@@ -14,6 +14,10 @@ import (
 // schedulerLease is what the one scheduler of the fleet has.
 const schedulerLease = "scheduler"
 
+// candidacies is how often within the length of a lease a candidate asks for it: all VMs wait for a
+// scheduler while there is none, and an answer costs the roster next to nothing.
+const candidacies = 10
+
 // stand is a candidate for scheduler until ctx ends, and scheduler whenever the lease can be
 // had. What goes wrong ends the time in office, not the candidacy: the next one begins with
 // what the roster says, unless it cannot be read.
@@ -42,7 +46,7 @@ func (n *Node) stand(ctx context.Context) error {
 		if !fault.Is(err, fault.Conflict) {
 			n.Log.Info("not the scheduler any more", "err", err)
 		}
-		if err := n.Sleep(ctx, n.TTL/renewals); err != nil {
+		if err := n.Sleep(ctx, n.TTL/candidacies); err != nil {
 			return err
 		}
 	}

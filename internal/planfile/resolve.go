@@ -29,12 +29,22 @@ func (f *File) Resolve(vms []inventory.VM, names Finder) ([]Move, Findings) {
 	return moves, r.End()
 }
 
+// Called are the words by which the file means VMs: what it calls them, and their UUIDs.
+func (f *File) Called() []string {
+	var words []string
+	for i := range f.VMs {
+		words = append(words, string(f.VMs[i].VM), string(f.VMs[i].UUID))
+	}
+	return words
+}
+
 // A Resolver says of one VM after the other whether the file moves it, and how: for lists that
 // come in parts. It is asked for each VM once.
 type Resolver struct {
 	file    *File
 	named   []*inventory.VM // as names knows them, in the order of the file
 	entries map[inventory.MoRef]*VM
+	asked   map[inventory.MoRef]bool // of the named ones
 	chosen  int
 	found   Findings
 }
@@ -42,7 +52,7 @@ type Resolver struct {
 // Resolver looks up the VMs that the file names. Of those only reference, UUID and name need be
 // known yet.
 func (f *File) Resolver(names Finder) *Resolver {
-	r := &Resolver{file: f, entries: map[inventory.MoRef]*VM{}}
+	r := &Resolver{file: f, entries: map[inventory.MoRef]*VM{}, asked: map[inventory.MoRef]bool{}}
 	for i := range f.VMs {
 		r.name(&f.VMs[i], names)
 	}
@@ -79,6 +89,7 @@ func (r *Resolver) Move(vm *inventory.VM) (Move, bool) {
 		r.chosen++
 	}
 	if entry, named := r.entries[vm.Ref]; named {
+		r.asked[vm.Ref] = true
 		return r.settle(vm, entry.Options, entry.Pos)
 	}
 	if !chosen {
@@ -96,8 +107,15 @@ func (r *Resolver) append(moves []Move, vm *inventory.VM) []Move {
 	return moves
 }
 
-// End returns all that was found, once every VM was asked for.
+// End returns all that was found, once every VM was asked for. Who is named and was not asked for is
+// gone since its name was looked up.
 func (r *Resolver) End() Findings {
+	for _, vm := range r.named {
+		if !r.asked[vm.Ref] {
+			r.found = append(r.found, Found("vm", r.entries[vm.Ref].Pos, vm.Name,
+				fault.New(fault.NotFound, "it was removed while the VMs were listed").WithHint("decamp ls lists the VMs")))
+		}
+	}
 	if !r.file.Select.IsZero() && r.chosen == 0 {
 		r.found = append(r.found, Found("select", r.file.At("select"), "",
 			fault.New(fault.NotFound, "no VM is chosen by: %s", r.file.Select).WithHint("decamp ls lists the VMs; a user sees only those it has privileges on")))

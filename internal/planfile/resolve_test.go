@@ -69,6 +69,19 @@ func TestResolveNamesWhatItDoesNotFind(t *testing.T) {
 }
 
 // A draft is a plan of what can be moved, whatever VMs are called.
+// A VM may be removed between the look at its name and the list that it would be in.
+func TestWhoIsNamedAndNotListedIsTold(t *testing.T) {
+	f := mustParse(t, head+"defaults: {to: [dir:/d]}\nvms: [{vm: web01}, {vm: vm-2}]")
+	r := f.Resolver(esx.NewIndex(fleet))
+	if _, moved := r.Move(&fleet[1]); !moved {
+		t.Error("vm-2 is not moved")
+	}
+	found := r.End()
+	if len(found) != 1 || found[0].VM != "web01" || found[0].Kind != fault.NotFound.String() || found[0].Line != 5 {
+		t.Errorf("found %+v", found)
+	}
+}
+
 func TestADraftIsReadBack(t *testing.T) {
 	names := esx.NewIndex(fleet)
 	d := &Draft{Name: "esx1", URL: "vcenter://a@b.local@vc1", To: []string{"dir:/srv/my vm"}, Mode: Cold, PowerOff: NeverOff, Select: "name ~ *"}

@@ -2,6 +2,7 @@ package https
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -29,24 +30,34 @@ func TestLinesAreServedInTurn(t *testing.T) {
 	}
 }
 
+// A share is one of bytes, and a request counts as a megabyte at least.
 func TestUrgentComesFirstButNotAlways(t *testing.T) {
-	var r rotation
-	l := new(line)
-	r.join(l)
-	for range 6 {
-		r.push(l, &ticket{})
-		r.push(l, &ticket{urgent: true})
-	}
-	got := ""
-	for tk := r.pop(); tk != nil; tk = r.pop() {
-		if tk.urgent {
-			got += "u"
-		} else {
-			got += "-"
+	for _, c := range []struct {
+		bytes int64
+		most  int // of them in a row
+	}{{span, 3}, {span / 2, 6}, {1 << 20, 48}, {512, 48}} {
+		var r rotation
+		l := new(line)
+		r.join(l)
+		for range 100 {
+			r.push(l, newTicket(false, span))
+			r.push(l, newTicket(true, c.bytes))
 		}
-	}
-	if got != "uuu-uuu-----" {
-		t.Errorf("served %s", got)
+		got := ""
+		for tk := r.pop(); tk != nil; tk = r.pop() {
+			if tk.urgent {
+				got += "u"
+			} else {
+				got += "-"
+			}
+		}
+		want := "-"
+		for left := 100; left > 0; left -= c.most {
+			want += strings.Repeat("u", min(left, c.most)) + "-"
+		}
+		if want += strings.Repeat("-", 200-len(want)); got != want {
+			t.Errorf("of %d bytes: served %s", c.bytes, got)
+		}
 	}
 }
 

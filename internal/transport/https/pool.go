@@ -49,10 +49,17 @@ func (p *pool) leave(l *line) {
 	p.lines.leave(l)
 }
 
+// crowded reports whether other disks are read, too.
+func (p *pool) crowded() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.lines.lines) > 1
+}
+
 // acquire returns a connection that has room for one more request, dialling a new one if
 // its number allows. The caller sends on it or drops it.
-func (p *pool) acquire(ctx context.Context, l *line, urgent bool) (*conn, error) {
-	c, err := p.claim(ctx, l, urgent)
+func (p *pool) acquire(ctx context.Context, l *line, t *ticket) (*conn, error) {
+	c, err := p.claim(ctx, l, t)
 	if err != nil || c.wire != nil {
 		return c, err
 	}
@@ -77,8 +84,8 @@ func (p *pool) admit(c *conn) error {
 }
 
 // exchange sends a request on the first connection with room for it.
-func (p *pool) exchange(ctx context.Context, l *line, urgent bool, request []byte) (*exchange, error) {
-	c, err := p.acquire(ctx, l, urgent)
+func (p *pool) exchange(ctx context.Context, l *line, t *ticket, request []byte) (*exchange, error) {
+	c, err := p.acquire(ctx, l, t)
 	if err != nil {
 		return nil, err
 	}
@@ -91,11 +98,10 @@ func (p *pool) exchange(ctx context.Context, l *line, urgent bool, request []byt
 }
 
 // claim waits for the disk's turn and for room on a connection.
-func (p *pool) claim(ctx context.Context, l *line, urgent bool) (*conn, error) {
+func (p *pool) claim(ctx context.Context, l *line, t *ticket) (*conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	t := &ticket{urgent: urgent, served: make(chan *conn, 1)}
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()

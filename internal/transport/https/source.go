@@ -15,6 +15,10 @@ import (
 // (4 MiB: 95 % of the cap, 1 MiB: 80 %), longer ones unbalance the end of a disk.
 const span = 16 << 20
 
+// beginning is how much a stream asks for before its disk had any answer, where other disks are
+// read, too: whoever comes last waits for as much of each of them, and not for a span of each.
+const beginning = 2 << 20
+
 // Source is one disk's flat file, read over HTTPS.
 type Source struct {
 	disk transport.Disk
@@ -24,6 +28,7 @@ type Source struct {
 
 	pool   *pool
 	line   *line
+	begun  atomic.Bool // a stream had an answer
 	alloc  *allocation.Map
 	counts counts
 	report func(Report)
@@ -89,6 +94,14 @@ func (s *Source) Hints() disk.Hints {
 			return st, nil
 		},
 	}
+}
+
+// share is what of a range to ask for at once.
+func (s *Source) share(r disk.Range, urgent bool) disk.Range {
+	if !urgent && !s.begun.Load() && s.pool.crowded() {
+		r.Len = min(r.Len, beginning)
+	}
+	return r
 }
 
 // Report says how reading went so far.

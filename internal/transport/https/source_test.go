@@ -45,6 +45,29 @@ func readStream(t *testing.T, src *Source, want disk.Source, r disk.Range) error
 	return nil
 }
 
+// Where other disks are read a disk begins with little, so that whoever comes last has not to wait
+// for a span of each; from then on it asks for whole spans.
+func TestDiskBeginsWithLittleAmongOthers(t *testing.T) {
+	for _, c := range []struct {
+		others int
+		want   []int64 // requests after each stream
+	}{{0, []int64{1, 2, 3}}, {3, []int64{2, 3, 4}}} {
+		want := disk.NewPattern(64 << 20)
+		src, _ := openTest(t, want, nil)
+		for range c.others {
+			src.pool.join()
+		}
+		for i, requests := range c.want {
+			if err := readStream(t, src, want, disk.Range{Off: int64(i) * span, Len: span}); err != nil {
+				t.Fatal(err)
+			}
+			if got := src.Report(); got.Requests != requests || got.Failures > 0 {
+				t.Errorf("beside %d disks, stream %d: %+v, want %d requests", c.others, i, got, requests)
+			}
+		}
+	}
+}
+
 func TestStreamSurvives(t *testing.T) {
 	cases := []struct {
 		name    string

@@ -54,14 +54,14 @@ func (s *stream) Read(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// advance notes n bytes as read, and passes the connection on after the last.
+// advance notes n bytes as read, and passes the connection on after the last of an answer.
 func (s *stream) advance(n int) {
 	s.left.Off += int64(n)
 	s.left.Len -= int64(n)
 	s.src.pool.body.Add(int64(n))
 	s.src.counts.body.Add(int64(n))
 	s.retry.progress()
-	if s.left.Empty() {
+	if s.x.left == 0 {
 		s.x.finish()
 		s.x = nil
 	}
@@ -98,17 +98,19 @@ func (s *stream) again(err error) error {
 	return nil
 }
 
-// try sends one request for what is left and reads the head of its answer.
+// try sends one request for what is left, or for the beginning of it, and reads the head of its
+// answer.
 func (s *stream) try() error {
+	r := s.src.share(s.left, s.urgent)
 	cookie, err := s.src.pool.host.Cookie(s.ctx, s.retry.stale)
 	if err != nil {
 		return err
 	}
-	request, err := appendRequest(nil, s.src.pool.host.Addr(), s.src.uri, cookie, s.left)
+	request, err := appendRequest(nil, s.src.pool.host.Addr(), s.src.uri, cookie, r)
 	if err != nil {
 		return err
 	}
-	x, err := s.src.pool.exchange(s.ctx, s.src.line, s.urgent, request)
+	x, err := s.src.pool.exchange(s.ctx, s.src.line, newTicket(s.urgent, r.Len), request)
 	if err != nil {
 		return err
 	}
@@ -117,11 +119,12 @@ func (s *stream) try() error {
 	if err != nil {
 		return err
 	}
-	if err := resp.check(s.left, s.src.size); err != nil {
+	if err := resp.check(r, s.src.size); err != nil {
 		x.drain()
 		return s.refused(resp, cookie, err)
 	}
 	s.x = x
+	s.src.begun.Store(s.src.begun.Load() || !s.urgent)
 	return nil
 }
 
