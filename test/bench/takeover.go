@@ -117,7 +117,7 @@ func (k *killing) join(ctx context.Context, name string) error {
 	if err := os.MkdirAll(own.dir, 0o700); err != nil {
 		return err
 	}
-	p, err := own.start(ctx, nil, "worker", "--join", k.database, "--offer", k.vms, "--name", name, "--log-file", "/tmp/lanes-"+name+".log")
+	p, err := own.start(ctx, nil, "worker", "--join", k.database, "--offer", k.vms, "--name", name, "--log-file", filepath.Join(own.dir, "worker.log"))
 	if err != nil {
 		return err
 	}
