@@ -22,6 +22,7 @@ func Detect(ctx context.Context, src disk.Source) (Report, error) {
 	if d.report.Table == None {
 		d.wholeDisk()
 	}
+	d.dynamic()
 	if err := d.disk.failed; err != nil {
 		return Report{}, fmt.Errorf("detect the guest: %w", err)
 	}
@@ -70,6 +71,7 @@ func (d *detector) table() {
 func (d *detector) wholeDisk() {
 	d.report.WholeDisk, _ = identify(d.disk.head())
 	d.readOS(d.report.WholeDisk, d.disk)
+	d.windows(0, "", d.report.WholeDisk, d.disk)
 }
 
 // partition looks into one slice of the disk.
@@ -80,33 +82,21 @@ func (d *detector) partition(p *Partition) {
 	if isExtended(p.Type) {
 		return // what is in it has entries of its own
 	}
-	if isDynamic(p.Type) {
-		d.warn("dynamic-disk", "partition %d belongs to Windows dynamic disks, which are not looked into", p.Number)
-	}
 	if p.Off < 0 || p.Len <= 0 || p.Off > d.disk.size || p.Len > d.disk.size-p.Off {
 		d.warn("partition-outside", "partition %d, bytes %d to %d, is not within the disk of %d", p.Number, p.Off, p.Off+p.Len, d.disk.size)
 		return
 	}
 	slice := d.disk.slice(p.Off, p.Len)
 	p.FileSystem, p.FSUUID = identify(slice.head())
-	switch p.FileSystem {
-	case LUKS, BitLocker:
+	if p.FileSystem == LUKS {
 		d.warn("encrypted", "partition %d is encrypted (%s): the guest needs its key after the move", p.Number, p.FileSystem)
 	}
 	d.readOS(p.FileSystem, slice)
+	d.windows(p.Number, p.Type, p.FileSystem, slice)
 	d.disk.adopt(slice)
 }
 
 func isExtended(kind string) bool { return kind == "05" || kind == "0f" || kind == "85" }
-
-// isDynamic reports the partition types of Windows' logical disk manager.
-func isDynamic(kind string) bool {
-	switch kind {
-	case "42", "5808c8aa-7e8f-42e0-85d2-e1e90434cfb3", "af9bc60f-1431-4f62-bc68-3311714a69ad":
-		return true
-	}
-	return false
-}
 
 // A window is a slice of a disk as an io.ReaderAt. It remembers the first error of the
 // disk itself, as distinct from a wish to read beyond the slice's end.

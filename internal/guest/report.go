@@ -7,8 +7,8 @@
 // the Report, never a panic and never a guess.
 //
 // Words: a Table is the partition scheme, a Partition one slice of the disk, a File
-// System what the first bytes of a slice say it is. An OS comes from os-release and
-// only from there.
+// System what the first bytes of a slice say it is. An OS comes from os-release, or from
+// the registry of a Windows, and only from there.
 package guest
 
 // Table is the way a disk is cut into partitions.
@@ -52,7 +52,7 @@ type Partition struct {
 	FSUUID     string     `json:"fsUUID,omitempty"` // of ext2, ext3, ext4 and XFS
 }
 
-// OS is the operating system that an image's os-release names. The zero OS means that
+// OS is the operating system that an image's os-release or registry names. The zero OS means that
 // none was found, not that there is none.
 type OS struct {
 	ID      string `json:"id,omitempty"`      // "debian"
@@ -64,6 +64,7 @@ type OS struct {
 type Boot struct {
 	MBRCode bool `json:"mbrCode"` // sector 0 holds boot code: BIOS may boot from here
 	ESP     bool `json:"esp"`     // there is an EFI system partition
+	BCD     bool `json:"bcd"`     // an NTFS volume holds the configuration of Windows' boot loader
 }
 
 // Warning is something found in the image that may stand in the way of its guest.
@@ -80,5 +81,7 @@ type Report struct {
 	WholeDisk  FileSystem  `json:"wholeDisk,omitempty"` // where there is no table
 	OS         OS          `json:"os"`
 	Boot       Boot        `json:"boot"`
+	Windows    *Windows    `json:"windows,omitempty"`
+	Verdict    string      `json:"verdict,omitempty"` // what becomes of the guest, in a sentence
 	Warnings   []Warning   `json:"warnings,omitempty"`
 }

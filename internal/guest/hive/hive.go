@@ -7,7 +7,8 @@
 // is read is older than what Windows would see.
 //
 // A hive is read where it is, a page at a time, as real ones have a hundred MiB. What it
-// promises is a bound: one call visits at most MaxCells cells, whatever the bytes say.
+// promises is a bound: a Hive visits at most MaxCells cells before all it returns are
+// errors, whatever the bytes say.
 //
 // The layout is that of Maxim Suhanov's "Windows registry file format specification".
 package hive
@@ -21,8 +22,9 @@ import (
 )
 
 const (
-	// MaxCells bounds the cells visited by one call.
-	MaxCells = 1 << 16
+	// MaxCells bounds the cells visited for one Hive; each 4 KiB of a long one count as a
+	// further one. A hive of 100 MiB has two million, of which a path leads past a few.
+	MaxCells = 1 << 19
 
 	// MaxValue bounds one value, in bytes.
 	MaxValue = 1 << 20
@@ -44,7 +46,7 @@ type Hive struct {
 	size  int64 // bytes of cells
 	root  uint32
 	dirty bool
-	cells int // visited by the current call
+	cells int // visited
 }
 
 // Open reads the base block of the hive that r holds.

@@ -28,7 +28,6 @@ type Key struct {
 // the root. Names are compared without regard to case. The error is ErrNotFound where
 // there is none.
 func (h *Hive) Key(path string) (*Key, error) {
-	h.cells = 0
 	k, err := h.key(h.root)
 	if err != nil {
 		return nil, fmt.Errorf("root of the hive: %w", err)
@@ -46,7 +45,6 @@ func (h *Hive) Key(path string) (*Key, error) {
 
 // Subkeys returns the keys below k, in order.
 func (k *Key) Subkeys() ([]*Key, error) {
-	k.h.cells = 0
 	var all []*Key
 	err := k.each(func(at, _ uint32, _ bool) (bool, error) {
 		sub, err := k.h.key(at)
@@ -61,7 +59,6 @@ func (k *Key) Subkeys() ([]*Key, error) {
 
 // Key returns the key at path below k.
 func (k *Key) Key(path string) (*Key, error) {
-	k.h.cells = 0
 	sub := k
 	for name := range strings.SplitSeq(path, `\`) {
 		var err error

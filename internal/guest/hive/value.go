@@ -35,7 +35,6 @@ type Value struct {
 
 // Values returns the values of k in the order they were made.
 func (k *Key) Values() ([]Value, error) {
-	k.h.cells = 0
 	var all []Value
 	err := k.eachValue(func(name string, b []byte) (bool, error) {
 		v, err := k.h.value(name, b)
@@ -51,7 +50,6 @@ func (k *Key) Values() ([]Value, error) {
 // Value returns the value of a name, compared without regard to case. The error is
 // ErrNotFound where there is none.
 func (k *Key) Value(name string) (Value, error) {
-	k.h.cells = 0
 	var found Value
 	none := true
 	err := k.eachValue(func(has string, b []byte) (bool, error) {
