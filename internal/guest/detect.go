@@ -11,7 +11,8 @@ import (
 
 // Detect reads what is on src. The error is about reading only: what is damaged or
 // strange on the disk becomes a Warning. It reads maxRead at most, and mostly far less:
-// one piece of 64 KiB for each partition and a few blocks for the os-release.
+// one piece of 64 KiB for each partition and a few blocks for the os-release, of a
+// Windows some MiB of its registry and the map of free clusters.
 func Detect(ctx context.Context, src disk.Source) (Report, error) {
 	left := int64(maxRead)
 	d := &detector{disk: &window{ctx: ctx, src: src, size: src.Size(), left: &left}}

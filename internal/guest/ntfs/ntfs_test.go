@@ -63,8 +63,11 @@ func holds(t *testing.T, v *Volume, want map[string][]byte) {
 
 // Every size around the limits: within the record, of one cluster, of many.
 func TestReadsWhatNTFS3GWrote(t *testing.T) {
-	for _, cluster := range []string{"512", "4096", "65536"} {
-		t.Run(cluster, func(t *testing.T) {
+	for name, mkntfs := range map[string][]string{
+		"small clusters": {"-c", "512"}, "usual clusters": {"-c", "4096"}, "large clusters": {"-c", "65536"},
+		"huge clusters": {"-c", "2097152"}, "large sectors": {"-s", "4096"}, // and records
+	} {
+		t.Run(name, func(t *testing.T) {
 			want := map[string][]byte{}
 			for i, size := range []int{0, 1, 300, 700, 1024, 4095, 4096, 4097, 65536, 3 << 20} {
 				want[fmt.Sprintf("Windows/System32/größe-%d.bin", i)] = noise(uint64(i), size)
@@ -73,7 +76,7 @@ func TestReadsWhatNTFS3GWrote(t *testing.T) {
 				for name, data := range want {
 					ntfstest.Write(t, root, name, data)
 				}
-			}, "-c", cluster)
+			}, mkntfs...)
 			v := open(t, path)
 			holds(t, v, want)
 			if got, err := files(t, v).ReadFile("WINDOWS/system32/GRÖSSE-1.BIN", 10); err == nil {
@@ -121,28 +124,29 @@ func TestLargeFolder(t *testing.T) {
 	}
 }
 
-// Files between which there is nothing but holes of one cluster: a large one then has so
-// many runs that its attributes need a list, and the table of all files is in pieces, too.
+// riddle fills a volume with files of one cluster and removes every other one, so that all
+// that is free are holes. It returns how many files are left.
+func riddle(t *testing.T, root string) int {
+	t.Helper()
+	small := noise(2, 4096)
+	made := 0
+	for os.WriteFile(filepath.Join(root, fmt.Sprintf("f%d", made)), small, 0o644) == nil {
+		made++
+	}
+	os.Remove(filepath.Join(root, fmt.Sprintf("f%d", made))) // the one that did not fit
+	for i := 0; i < made; i += 2 {
+		if err := os.Remove(filepath.Join(root, fmt.Sprintf("f%d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return made / 2
+}
+
+// A file in so many pieces that its attributes need a list.
 func TestFragmentedFile(t *testing.T) {
 	big := noise(1, 10<<20)
 	path := ntfstest.Volume(t, 32, func(root string) {
-		small := noise(2, 4096)
-		var made []string
-		for i := 0; ; i++ {
-			name := filepath.Join(root, fmt.Sprintf("f%d", i))
-			if os.WriteFile(name, small, 0o644) != nil {
-				os.Remove(name)
-				break
-			}
-			made = append(made, name)
-		}
-		for i, name := range made {
-			if i%2 == 0 {
-				if err := os.Remove(name); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
+		riddle(t, root)
 		ntfstest.Write(t, root, "big", big)
 	}, "-c", "4096")
 	v := open(t, path)
@@ -160,6 +164,30 @@ func TestFragmentedFile(t *testing.T) {
 		if _, err := f.ReadAt(got, off); err != nil || !bytes.Equal(got, big[off:off+10]) {
 			t.Errorf("at %d: %v", off, err)
 		}
+	}
+}
+
+// The table of all files in so many pieces that its own record has no room for them.
+func TestFragmentedTable(t *testing.T) {
+	want := map[string][]byte{}
+	path := ntfstest.Volume(t, 32, func(root string) {
+		more := riddle(t, root) + 6000 // the records of what was removed are used first
+		for i := range more {
+			name := fmt.Sprintf("more/%d", i)
+			ntfstest.Write(t, root, name, []byte(name))
+			if i%50 == 0 || i == more-1 {
+				want[name] = []byte(name)
+			}
+		}
+	}, "-c", "4096")
+	v := open(t, path)
+	holds(t, v, want)
+	table, err := v.record(recordMFT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, listed := table.first(typeList, ""); !listed {
+		t.Errorf("%d runs, without a list: the test does not show what it means to", len(v.mft.runs))
 	}
 }
 
