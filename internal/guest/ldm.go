@@ -10,7 +10,7 @@ import (
 
 const (
 	ldmMetadataGUID = "5808c8aa-7e8f-42e0-85d2-e1e90434cfb3"
-	ldmDataGUID     = "af9bc60f-1431-4f62-bc68-3311714a69ad"
+	ldmDataGUID     = "af9b60a0-1431-4f62-bc68-3311714a69ad"
 
 	ldmMBR = "42"
 

@@ -377,7 +377,7 @@ func TestDynamicDisks(t *testing.T) {
 		return path
 	}
 	gpt := blank(t, 16)
-	run(t, "label: gpt\nsize=1M, type=5808C8AA-7E8F-42E0-85D2-E1E90434CFB3\nsize=4M, type=AF9BC60F-1431-4F62-BC68-3311714A69AD\n", "sfdisk", "-q", gpt)
+	run(t, "label: gpt\nsize=1M, type=5808C8AA-7E8F-42E0-85D2-E1E90434CFB3\nsize=4M, type=AF9B60A0-1431-4F62-BC68-3311714A69AD\n", "sfdisk", "-q", gpt)
 	patch(t, gpt, 2<<20-512, privHead(group))
 	for name, path := range map[string]string{"first": mbr(6 * 512), "backup": mbr(16<<20 - 512), "gpt": gpt} {
 		r := detect(t, path)
