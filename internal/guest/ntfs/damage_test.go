@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -95,6 +96,10 @@ func TestSeed(t *testing.T) {
 	v, err := Open(bytes.NewReader(image))
 	if err != nil {
 		t.Fatal(err)
+	}
+	root, err := files(t, v).ReadDir("/")
+	if err != nil || len(root) != 16 || slices.ContainsFunc(root, func(e tree.Entry) bool { return e.Name == "." }) {
+		t.Errorf("%d names: %v, %v", len(root), root, err)
 	}
 	text := strings.Repeat("compressed text. ", 4000)
 	holds(t, v, map[string][]byte{"packed/text": []byte(text), "small": []byte("small"), "many/file 17": []byte("17\n")})

@@ -186,7 +186,7 @@ func (t *index) list(all []tree.Entry, entries []byte, depth int) ([]tree.Entry,
 		if l.last {
 			return all, nil
 		}
-		if entries = rest; l.short {
+		if entries = rest; l.short || slices.Equal(l.key, []uint16{'.'}) { // the root has itself
 			continue
 		}
 		if len(all) == maxNames {
