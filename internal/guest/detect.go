@@ -17,6 +17,7 @@ func Detect(ctx context.Context, src disk.Source) (Report, error) {
 	left := int64(maxRead)
 	d := &detector{disk: &window{ctx: ctx, src: src, size: src.Size(), left: &left}}
 	d.table()
+	d.findDynamic()
 	for i := range d.report.Partitions {
 		d.partition(&d.report.Partitions[i])
 	}
@@ -86,6 +87,9 @@ func (d *detector) partition(p *Partition) {
 	if p.Off < 0 || p.Len <= 0 || p.Off > d.disk.size || p.Len > d.disk.size-p.Off {
 		d.warn("partition-outside", "partition %d, bytes %d to %d, is not within the disk of %d", p.Number, p.Off, p.Off+p.Len, d.disk.size)
 		return
+	}
+	if d.inVolumes(p) {
+		return // dynamic looks into those
 	}
 	slice := d.disk.slice(p.Off, p.Len)
 	p.FileSystem, p.FSUUID = identify(slice.head())

@@ -82,6 +82,7 @@ type Report struct {
 	OS         OS          `json:"os"`
 	Boot       Boot        `json:"boot"`
 	Windows    *Windows    `json:"windows,omitempty"`
+	Dynamic    *Dynamic    `json:"dynamic,omitempty"`
 	Verdict    string      `json:"verdict,omitempty"` // what becomes of the guest, in a sentence
 	Warnings   []Warning   `json:"warnings,omitempty"`
 }

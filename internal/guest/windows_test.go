@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/guest/hive/hivetest"
+	"github.com/decamp/decamp/internal/guest/ldm/ldmtest"
 	"github.com/decamp/decamp/internal/guest/ntfs/ntfstest"
 )
 
@@ -359,35 +360,61 @@ func TestBitLocker(t *testing.T) {
 	}
 }
 
-// privHead is a private header of the logical disk manager.
-func privHead(group string) string {
-	b := make([]byte, 512)
-	copy(b, "PRIVHEAD")
-	b[0xd], b[0xf] = 2, 12
-	copy(b[0xf0:], group)
-	return string(b)
+// dynamicDisk is a disk whose database has volumes, and what else is on it.
+func dynamicDisk(t *testing.T, script string, d ldmtest.Disk, volumes ...ldmtest.Volume) string {
+	t.Helper()
+	path := blank(t, 32)
+	run(t, script, "sfdisk", "-q", path)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ldmtest.Write(data, d, volumes)
+	patch(t, path, 0, string(data))
+	return path
 }
 
 func TestDynamicDisks(t *testing.T) {
-	const group = "ACCOUNTS-Dg0"
-	mbr := func(at int64) string {
-		path := blank(t, 16)
-		run(t, "label: dos\nsize=4M, type=42\nsize=4M, type=42\n", "sfdisk", "-q", path)
-		patch(t, path, at, privHead(group))
-		return path
-	}
-	gpt := blank(t, 16)
-	run(t, "label: gpt\nsize=1M, type=5808C8AA-7E8F-42E0-85D2-E1E90434CFB3\nsize=4M, type=AF9B60A0-1431-4F62-BC68-3311714A69AD\n", "sfdisk", "-q", gpt)
-	patch(t, gpt, 2<<20-512, privHead(group))
-	for name, path := range map[string]string{"first": mbr(6 * 512), "backup": mbr(16<<20 - 512), "gpt": gpt} {
+	const mbr, end = "label: dos\nsize=30M, type=42\n", 32 << 20 / 512
+	gpt := "label: gpt\nsize=1M, type=5808C8AA-7E8F-42E0-85D2-E1E90434CFB3\nsize=4M, type=AF9B60A0-1431-4F62-BC68-3311714A69AD\n"
+	striped := ldmtest.Volume{Name: "Stripe1", Hint: "H:", Components: []ldmtest.Component{{Kind: 1, Parts: []ldmtest.Part{{Start: 0, Size: 512}, {Disk: 1, Size: 512}}}}}
+	for name, path := range map[string]string{
+		"MBR":                  dynamicDisk(t, mbr, ldmtest.Disk{Head: 6, Data: 63, Base: end - 2048}, striped),
+		"MBR by its last copy": dynamicDisk(t, mbr, ldmtest.Disk{Head: end - 1, Data: 63, Base: end - 2048}, striped),
+		"GPT":                  dynamicDisk(t, gpt, ldmtest.Disk{Head: 2048 + 1856, Data: 4096, Base: 2048}, striped),
+	} {
 		r := detect(t, path)
-		if codes := warningCodes(r); !slices.Equal(codes, []string{"dynamic-disk"}) || !strings.Contains(r.Warnings[0].Text, "of the group "+group) {
+		if codes := warningCodes(r); !slices.Equal(codes, []string{"dynamic-disk"}) || !strings.Contains(r.Warnings[0].Text, "group ACCOUNTS-Dg0, with H: (striped)") {
 			t.Errorf("%s: warnings %v", name, r.Warnings)
 		}
 	}
-	unnamed := mbr(8 << 20)
-	if r := detect(t, unnamed); len(r.Warnings) != 1 || strings.Contains(r.Warnings[0].Text, "group ACC") {
-		t.Errorf("warnings %v", r.Warnings)
+	broken := dynamicDisk(t, mbr, ldmtest.Disk{Head: 6, Data: 63, Base: end - 2048}, striped)
+	patch(t, broken, (end-2048+17)*512, "xxxx")
+	if codes := warningCodes(detect(t, broken)); !slices.Equal(codes, []string{"dynamic-database", "dynamic-disk"}) {
+		t.Errorf("warnings %v", codes)
+	}
+}
+
+// A Windows on a dynamic volume that begins somewhere within its partition.
+func TestWindowsOnADynamicVolume(t *testing.T) {
+	const end = 32 << 20 / 512
+	volume, err := os.ReadFile(windowsDisk{software: server2019, system: common + service("storahci", "0"), drivers: []string{"storahci"}}.image(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	volume = volume[1<<20 : 25<<20]
+	sectors := int64(len(volume) / 512)
+	path := dynamicDisk(t, "label: dos\nsize=30M, type=42\n", ldmtest.Disk{Head: 6, Data: 2048, Base: end - 2048},
+		ldmtest.Volume{Name: "Volume1", Hint: "C:", Components: []ldmtest.Component{
+			{Kind: 2, Parts: []ldmtest.Part{{Start: 4096, Size: sectors}}}, {Kind: 2, Parts: []ldmtest.Part{{Disk: 1, Start: 0, Size: sectors}}}}})
+	patch(t, path, (2048+4096)*512, string(volume))
+	r := detect(t, path)
+	want := []DynamicVolume{{Name: "Volume1", Letter: "C:", Layout: "mirrored", Size: sectors * 512, Pieces: 2, FileSystem: NTFS}}
+	if r.Dynamic == nil || marshal(t, r.Dynamic.Volumes) != marshal(t, want) {
+		t.Errorf("%+v, want %+v", r.Dynamic, want)
+	}
+	if r.Windows == nil || !r.Windows.Dynamic || r.Windows.Partition != 1 || !strings.Contains(r.Verdict, "will not convert, because it is on a dynamic disk") {
+		t.Errorf("%+v: %s", r.Windows, r.Verdict)
 	}
 }
 
