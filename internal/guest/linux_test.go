@@ -281,6 +281,34 @@ func TestGuestOnLVMOverTwoDisks(t *testing.T) {
 	}
 }
 
+// A system partition without what EFI starts by itself is told of, with what is there.
+func TestEFIFallback(t *testing.T) {
+	path := blank(t, 24)
+	run(t, "label: gpt\nstart=2048, type=uefi\n", "sfdisk", "-q", path)
+	esp := blank(t, 20)
+	run(t, "", "mkfs.fat", "-n", "ESP", "-i", "12345678", esp)
+	run(t, "", "mmd", "-i", esp, "::/EFI", "::/EFI/debian", "::/EFI/Boot")
+	run(t, "loader", "mcopy", "-i", esp, "-", "::/EFI/debian/shimx64.efi")
+	for _, want := range []struct {
+		fallback bool
+		codes    []string
+	}{{false, []string{"efi-fallback"}}, {true, nil}} {
+		data, err := os.ReadFile(esp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		patch(t, path, 1<<20, string(data))
+		r := detect(t, path)
+		if r.Boot.EFIFallback != want.fallback || !slices.Equal(warningCodes(r), want.codes) {
+			t.Errorf("%+v, %v", r.Boot, r.Warnings)
+		}
+		if p := r.Partitions[0]; p.FSUUID != "1234-5678" || p.Label != "ESP" || p.Usage == nil {
+			t.Errorf("%+v", p)
+		}
+		run(t, "loader", "mcopy", "-o", "-i", esp, "-", "::/EFI/Boot/bootx64.efi")
+	}
+}
+
 func TestKernelsOfTheReport(t *testing.T) {
 	r := detect(t, extDisk(t, files(t, "virtio_pci", "vmw_pvscsi")))
 	k := r.Linux.Kernels[0]

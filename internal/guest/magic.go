@@ -68,15 +68,20 @@ func uuidOf(fs FileSystem, head []byte) string {
 	case LUKS:
 		return textAt(head, 168, 40)
 	case FAT:
-		serial := 39
-		if len(head) >= 90 && string(head[82:87]) == "FAT32" {
-			serial = 67
-		}
+		serial := fatSerial(head)
 		if n := binary.LittleEndian.Uint32(head[serial:]); n != 0 {
 			return fmt.Sprintf("%04X-%04X", n>>16, n&0xffff)
 		}
 	}
 	return ""
+}
+
+// fatSerial returns where a FAT's serial number is; its label follows it.
+func fatSerial(head []byte) int {
+	if len(head) >= 90 && string(head[82:87]) == "FAT32" {
+		return 67
+	}
+	return 39
 }
 
 // labelOf returns the name somebody gave a file system.
@@ -90,6 +95,10 @@ func labelOf(fs FileSystem, head []byte) string {
 		return textAt(head, 0x1012b, 256)
 	case Swap:
 		return textAt(head, 1024+28, 16)
+	case FAT:
+		if label := strings.TrimRight(textAt(head, fatSerial(head)+4, 11), " "); label != "NO NAME" {
+			return label
+		}
 	}
 	return ""
 }

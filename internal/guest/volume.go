@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/decamp/decamp/internal/guest/ext"
+	"github.com/decamp/decamp/internal/guest/fat"
 	"github.com/decamp/decamp/internal/guest/lvm"
 	"github.com/decamp/decamp/internal/guest/tree"
 	"github.com/decamp/decamp/internal/guest/xfs"
@@ -59,6 +60,12 @@ func openTree(kind FileSystem, r io.ReaderAt) (*tree.Tree, *tree.Usage, error) {
 		return t, usage(fs.Usage()), err
 	case XFS:
 		fs, err := xfs.Open(r)
+		if err != nil {
+			return nil, nil, err
+		}
+		return fs.Tree, usage(fs.Usage()), nil
+	case FAT:
+		fs, err := fat.Open(r)
 		if err != nil {
 			return nil, nil, err
 		}
