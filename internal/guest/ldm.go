@@ -130,9 +130,9 @@ func (d *detector) dynamicVolume(v *DynamicVolume) {
 		}
 	}
 	slice := d.disk.slice(off, size)
-	v.FileSystem, _ = identify(slice.head())
-	d.windows(number, kind, v.FileSystem, slice)
-	d.disk.adopt(slice)
+	found := d.volume(slice, "volume "+v.label())
+	v.FileSystem = found.kind
+	d.windows(number, kind, found, slice)
 }
 
 // describe spells the group and its volumes.

@@ -146,6 +146,22 @@ func TestWindowsVerdicts(t *testing.T) {
 	}
 }
 
+// With EFI the boot loader's configuration is on the system partition, which is FAT.
+func TestBootConfigurationOnAnEFIPartition(t *testing.T) {
+	esp := blank(t, 40)
+	run(t, "", "mkfs.fat", "-F", "32", esp)
+	for _, folder := range []string{"::EFI", "::EFI/Microsoft", "::EFI/Microsoft/Boot"} {
+		run(t, "", "mmd", "-i", esp, folder)
+	}
+	if r := detect(t, esp); r.Boot.BCD {
+		t.Error("there is none yet")
+	}
+	run(t, "regf", "mcopy", "-i", esp, "-", "::EFI/Microsoft/Boot/BCD")
+	if r := detect(t, esp); !r.Boot.BCD || len(r.Warnings) != 0 {
+		t.Errorf("boot %+v, warnings %v", r.Boot, r.Warnings)
+	}
+}
+
 // interfaces is a SYSTEM hive's network: one address whose card tells its MAC by its
 // serial number, one by a device, one that was set, one that is unknown, one of DHCP.
 const interfaces = `[\ControlSet002\Services\Tcpip\Parameters\Interfaces\{A}]

@@ -10,17 +10,19 @@ import (
 )
 
 // windows looks for what Windows leaves on a slice of the disk.
-func (d *detector) windows(number int, kind string, fs FileSystem, w *window) {
-	switch fs {
-	case NTFS:
+// number is its partition's, 0 is the whole disk, and kind the partition's type.
+func (d *detector) windows(number int, kind string, v *volume, w *window) {
+	switch {
+	case v.kind == NTFS:
 		d.ntfsVolume(number, kind, w)
-	case BitLocker:
+	case v.kind == BitLocker:
 		d.bitLocker(number, w)
+	case v.kind == FAT && v.tree != nil:
+		d.bootFiles(v.tree)
 	}
 }
 
 // ntfsVolume looks into an NTFS volume: its state, what it boots, and a Windows on it.
-// number is its partition's, 0 is the whole disk.
 func (d *detector) ntfsVolume(number int, kind string, w *window) {
 	v, err := ntfs.Open(w)
 	if err != nil {
