@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -462,6 +463,38 @@ func examine(t *testing.T, data []byte) Report {
 	}
 	marshal(t, r)
 	return r
+}
+
+// BenchmarkDetectWindows reads a registry with as many services and devices as a server
+// has that was updated for years.
+func BenchmarkDetectWindows(b *testing.B) {
+	var system strings.Builder
+	system.WriteString(common + hiberboot + service("pvscsi", "0"))
+	for i := range 3000 {
+		fmt.Fprintf(&system, "[\\ControlSet002\\Services\\service-%d]\n\"Start\"=dword:00000003\n\"ImagePath\"=\"C:\\\\Program Files\\\\%d.exe\"\n\n", i, i)
+		fmt.Fprintf(&system, "[\\ControlSet002\\Enum\\PCI\\VEN_%04X\\1]\n\"Driver\"=\"none\"\n\n", i)
+	}
+	path := ntfstest.Volume(b, 256, func(root string) {
+		ntfstest.Write(b, root, "Windows/System32/config/SOFTWARE", hivetest.New(b, windows11))
+		ntfstest.Write(b, root, "Windows/System32/config/SYSTEM", hivetest.New(b, system.String()))
+		for i := range 2000 {
+			ntfstest.Write(b, root, fmt.Sprintf("Windows/System32/drivers/driver-%d.sys", i), []byte("MZ"))
+		}
+	})
+	data, err := os.ReadFile(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var read int64
+	for b.Loop() {
+		m := &memory{data: data}
+		r, err := Detect(b.Context(), m)
+		if err != nil || r.Windows == nil || r.Windows.Build != 22631 {
+			b.Fatalf("%+v, %v", r, err)
+		}
+		read = m.read
+	}
+	b.ReportMetric(float64(read)/(1<<20), "MiB-read")
 }
 
 // FuzzWindows patches the hives and the volume of a Windows.
