@@ -8,6 +8,7 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/target"
 )
@@ -75,17 +76,30 @@ func (b *domainBuilder) warn(code, remedy, format string, args ...any) {
 
 func (b *domainBuilder) efi() bool { return b.vm.Firmware == inventory.EFI }
 
+// found is the operating system that detect found, empty where it found none.
+func (b *domainBuilder) found() string {
+	for _, g := range b.def.Guest {
+		if g.OS.ID != "" {
+			return g.OS.ID
+		}
+	}
+	return ""
+}
+
+// windows reports whether the guest is known to be Windows: from its registry, or else
+// from what VMware was told.
 func (b *domainBuilder) windows() bool {
+	if id := b.found(); id != "" {
+		return id == guest.WindowsID
+	}
 	return strings.HasPrefix(strings.ToLower(b.vm.GuestID), "win")
 }
 
 // linux reports whether the guest is known to be Linux: from its os-release, or else
 // from what VMware was told.
 func (b *domainBuilder) linux() bool {
-	for _, g := range b.def.Guest {
-		if g.OS.ID != "" {
-			return true
-		}
+	if id := b.found(); id != "" {
+		return id != guest.WindowsID
 	}
 	id := strings.ToLower(b.vm.GuestID)
 	for _, word := range []string{

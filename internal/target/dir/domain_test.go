@@ -143,6 +143,7 @@ func TestEFIFallsBackToWhatTheGuestProbablyHas(t *testing.T) {
 		{"Linux by guest id", efiVM(), nil, "virtio-scsi"},
 		{"unknown", unknown, nil, `type="sata"`},
 		{"Linux by os-release", unknown, []guest.Report{{OS: guest.OS{ID: "alpine"}}}, "virtio-scsi"},
+		{"Windows by its registry", efiVM(), []guest.Report{{}, {OS: guest.OS{ID: guest.WindowsID}}}, `type="sata"`},
 		{"Windows", with(efiVM(), func(vm *inventory.VM) { vm.GuestID = "windows11_64Guest" }), nil, `type="sata"`},
 	}
 	for _, tt := range tests {

@@ -1,0 +1,117 @@
+package guest
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+)
+
+// fveSize is what is read of BitLocker's metadata, in bytes; each of its copies has
+// room for as much.
+const fveSize = 64 << 10
+
+// Kinds of protectors that a BitLocker volume's key is kept by.
+const (
+	protectClear    = 0x0000
+	protectTPM      = 0x0100
+	protectStartup  = 0x0200
+	protectTPMPIN   = 0x0500
+	protectRecovery = 0x0800
+	protectPassword = 0x2000
+)
+
+// A bitLocker is what the metadata of a volume says without its key.
+type bitLocker struct {
+	state      uint16
+	protectors []uint16
+}
+
+// readBitLocker reads the first copy of the metadata that is sound. The layout is that of
+// Joachim Metz' "BitLocker Drive Encryption (BDE) format specification", from Windows 7 on.
+func readBitLocker(w *window) (bitLocker, bool) {
+	boot := make([]byte, 512)
+	if !w.read(boot, 0) {
+		return bitLocker{}, false
+	}
+	for _, at := range []int{176, 184, 192} {
+		off := int64(binary.LittleEndian.Uint64(boot[at:]))
+		if off <= 0 || off > w.size {
+			continue
+		}
+		b := make([]byte, min(fveSize, w.size-off))
+		if w.read(b, off) {
+			if found, ok := parseBitLocker(b); ok {
+				return found, true
+			}
+		}
+	}
+	return bitLocker{}, false
+}
+
+func parseBitLocker(b []byte) (bitLocker, bool) {
+	const head, entries = 64, 64 + 48
+	if len(b) < entries || string(b[:8]) != "-FVE-FS-" || binary.LittleEndian.Uint16(b[10:]) != 2 {
+		return bitLocker{}, false
+	}
+	found := bitLocker{state: binary.LittleEndian.Uint16(b[12:])}
+	size := int64(binary.LittleEndian.Uint32(b[head:]))
+	if size < 48 || size > int64(len(b)-head) {
+		return bitLocker{}, false
+	}
+	for rest := b[entries : head+size]; len(rest) >= 8; {
+		length := int(binary.LittleEndian.Uint16(rest))
+		if length < 8 || length > len(rest) {
+			break
+		}
+		const masterKey, asKey = 2, 8
+		isKey := binary.LittleEndian.Uint16(rest[2:]) == masterKey && binary.LittleEndian.Uint16(rest[4:]) == asKey
+		if isKey && length >= 8+28 {
+			found.protectors = append(found.protectors, binary.LittleEndian.Uint16(rest[8+26:]))
+		}
+		rest = rest[length:]
+	}
+	return found, true
+}
+
+// progress says how much of a volume is encrypted, where it is not all.
+func (b bitLocker) progress() string {
+	switch b.state {
+	case 1:
+		return "it is decrypted already, but for its header"
+	case 2, 5:
+		return "it is encrypted in part"
+	}
+	return ""
+}
+
+// opens says what is needed to read the volume at the target.
+func (b bitLocker) opens() string {
+	has := func(kinds ...uint16) bool {
+		return slices.ContainsFunc(kinds, func(k uint16) bool { return slices.Contains(b.protectors, k) })
+	}
+	switch {
+	case has(protectClear):
+		return "its key lies beside it in the clear, as protection is suspended or was never turned on: it opens by itself"
+	case has(protectPassword):
+		return "it asks for its password"
+	case has(protectTPM, protectTPMPIN):
+		return "its key is bound to the virtual TPM, which stays behind: the guest needs its recovery key"
+	case has(protectStartup):
+		return "it needs its startup key"
+	}
+	return "the guest needs its recovery key"
+}
+
+// bitLocker warns of a BitLocker volume and says what becomes of it.
+func (d *detector) bitLocker(number int, w *window) {
+	found, _ := readBitLocker(w)
+	parts := []string{found.opens()}
+	if p := found.progress(); p != "" {
+		parts = append([]string{p}, parts...)
+	}
+	text := strings.Join(parts, "; ")
+	d.warn("bitlocker", "%s is encrypted by BitLocker: %s; it cannot be converted before manage-bde -off", place(number), text)
+	if d.report.Verdict == "" {
+		d.report.Verdict = "BitLocker on " + place(number) + ": " + text + "; compat profile changes nothing in it"
+	}
+}

@@ -1,0 +1,121 @@
+// Package hive reads values out of the files in which Windows keeps its registry, and
+// which nobody vouches for.
+//
+// It knows keys, their lists of every kind, and values of every size. It does not know
+// classes, security descriptors, links between keys, and the logs beside a hive: where
+// Windows had no time to write everything into the hive itself, Dirty says so, and what
+// is read is older than what Windows would see.
+//
+// A hive is read where it is, a page at a time, as real ones have a hundred MiB. What it
+// promises is a bound: a Hive visits at most MaxCells cells before all it returns are
+// errors, whatever the bytes say.
+//
+// The layout is that of Maxim Suhanov's "Windows registry file format specification".
+package hive
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+)
+
+const (
+	// MaxCells bounds the cells visited for one Hive; each 4 KiB of a long one count as a
+	// further one. A hive of 100 MiB has two million, of which a path leads past a few.
+	MaxCells = 1 << 19
+
+	// MaxValue bounds one value, in bytes.
+	MaxValue = 1 << 20
+)
+
+// ErrNotFound means that there is no such key or value.
+var ErrNotFound = fs.ErrNotExist
+
+var errCorrupt = errors.New("corrupt")
+
+const (
+	baseSize = 4096 // of the block before the first cell
+	noCell   = 0xffffffff
+)
+
+// A Hive is a registry file. Its methods are not safe for concurrent use.
+type Hive struct {
+	pages pages
+	size  int64 // bytes of cells
+	root  uint32
+	dirty bool
+	cells int // visited
+}
+
+// Open reads the base block of the hive that r holds.
+func Open(r io.ReaderAt) (*Hive, error) {
+	base := make([]byte, baseSize)
+	if _, err := r.ReadAt(base, 0); err != nil {
+		return nil, err
+	}
+	if string(base[:4]) != "regf" {
+		return nil, errors.New("no registry hive")
+	}
+	if major := le32(base, 20); major != 1 {
+		return nil, fmt.Errorf("a hive of version %d", major)
+	}
+	h := &Hive{pages: pages{r: r, held: map[int64][]byte{}}, size: int64(le32(base, 40)), root: le32(base, 36)}
+	h.dirty = le32(base, 4) != le32(base, 8) || checksum(base) != le32(base, 508)
+	return h, nil
+}
+
+// Dirty reports whether the hive's last writes are in its logs only, or were cut off.
+func (h *Hive) Dirty() bool { return h.dirty }
+
+// checksum is that of the base block: its words by exclusive or, but never 0 nor -1.
+func checksum(base []byte) uint32 {
+	sum := uint32(0)
+	for at := 0; at < 508; at += 4 {
+		sum ^= le32(base, at)
+	}
+	switch sum {
+	case 0:
+		return 1
+	case 0xffffffff:
+		return 0xfffffffe
+	}
+	return sum
+}
+
+// cell reads the cell at an offset, limit bytes of it at most.
+func (h *Hive) cell(at uint32, limit int) ([]byte, error) {
+	if h.cells++; h.cells > MaxCells {
+		return nil, fmt.Errorf("more than %d cells to read", MaxCells)
+	}
+	if int64(at)+4 > h.size {
+		return nil, fmt.Errorf("%w: a cell at %d of %d bytes", errCorrupt, at, h.size)
+	}
+	head := make([]byte, 4)
+	if err := h.pages.read(head, baseSize+int64(at)); err != nil {
+		return nil, err
+	}
+	length := -int64(int32(le32(head, 0))) // a cell in use has a negative size
+	if length < 8 || int64(at)+length > h.size {
+		return nil, fmt.Errorf("%w: a cell of %d bytes at %d of %d", errCorrupt, length, at, h.size)
+	}
+	b := make([]byte, min(length-4, int64(limit)))
+	h.cells += len(b) / 4096 // a long one counts for several
+	return b, h.pages.read(b, baseSize+int64(at)+4)
+}
+
+// marked reads a cell that begins with a mark of two letters, and has least bytes.
+func (h *Hive) marked(at uint32, mark string, least, limit int) ([]byte, error) {
+	b, err := h.cell(at, limit)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) < least || string(b[:2]) != mark {
+		return nil, fmt.Errorf("%w: no %s in the cell at %d", errCorrupt, mark, at)
+	}
+	return b, nil
+}
+
+func le16(p []byte, at int) uint16 { return binary.LittleEndian.Uint16(p[at:]) }
+func le32(p []byte, at int) uint32 { return binary.LittleEndian.Uint32(p[at:]) }

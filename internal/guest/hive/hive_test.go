@@ -1,0 +1,225 @@
+package hive
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/guest/hive/hivetest"
+)
+
+func open(t testing.TB, data []byte) *Hive {
+	t.Helper()
+	h, err := Open(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// value returns the value at a path: key, two backslashes, name.
+func value(t testing.TB, h *Hive, path, name string) Value {
+	t.Helper()
+	k, err := h.Key(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := k.Value(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func TestReadsWhatHivexWrote(t *testing.T) {
+	long := strings.Repeat("long ", 1500)
+	h := open(t, hivetest.New(t, `[\Select]
+"Current"=dword:00000002
+"Big"=hex(b):88,77,66,55,44,33,22,11
+
+[\ControlSet002\Services\viostor]
+"Start"=dword:00000000
+"ImagePath"=`+hivetest.ExpandText(`System32\drivers\viostor.sys`)+`
+"Group"="SCSI miniport"
+"Servers"=`+hivetest.MultiText("10.0.0.1", "10.0.0.2")+`
+"Long"="`+long+`"
+"Short"=hex:01,02
+@="the default"
+`))
+	if h.Dirty() {
+		t.Error("the hive is said to be dirty")
+	}
+	if n, ok := value(t, h, `select`, "CURRENT").Number(); !ok || n != 2 {
+		t.Errorf("current control set %d, %v", n, ok)
+	}
+	if n, ok := value(t, h, `Select`, "Big").Number(); !ok || n != 0x1122334455667788 {
+		t.Errorf("long number %x, %v", n, ok)
+	}
+	const service = `\ControlSet002\services\VIOSTOR`
+	for name, want := range map[string]string{
+		"ImagePath": `System32\drivers\viostor.sys`, "Group": "SCSI miniport", "Long": long, "": "the default", "Servers": "10.0.0.1", "Start": "",
+	} {
+		if got := value(t, h, service, name).Text(); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	if got := value(t, h, service, "Servers").Texts(); !slices.Equal(got, []string{"10.0.0.1", "10.0.0.2"}) {
+		t.Errorf("texts %q", got)
+	}
+	if v := value(t, h, service, "Short"); v.Type != Binary || !bytes.Equal(v.Data, []byte{1, 2}) {
+		t.Errorf("bytes %+v", v)
+	}
+	for _, path := range []string{`Nothing`, `Select\Current`, `ControlSet002\Services\vio`} {
+		if _, err := h.Key(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	k, _ := h.Key("Select")
+	if _, err := k.Value("Failed"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a value that is not there: %v", err)
+	}
+}
+
+func TestManyKeys(t *testing.T) {
+	var text strings.Builder
+	for i := range 1200 {
+		fmt.Fprintf(&text, "[\\Services\\driver-%04d]\n\"Start\"=dword:%08x\n\n", i*7%1200, i*7%1200)
+	}
+	h := open(t, hivetest.New(t, text.String()))
+	k, err := h.Key("Services")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := k.Subkeys()
+	if err != nil || len(all) != 1200 {
+		t.Fatalf("%d keys, %v", len(all), err)
+	}
+	for i, sub := range all {
+		if want := fmt.Sprintf("driver-%04d", i); sub.Name != want {
+			t.Errorf("key %d is %s", i, sub.Name)
+		}
+		if n, _ := value(t, h, `services\DRIVER-`+sub.Name[7:], "start").Number(); n != uint64(i) {
+			t.Errorf("%s: %d", sub.Name, n)
+		}
+	}
+}
+
+// A writer appends cells to an empty hive: those kinds that hivex reads but never writes.
+type writer struct {
+	data []byte
+	next int
+}
+
+// cell writes one cell and returns its offset.
+func (w *writer) cell(content []byte) uint32 {
+	size := (len(content) + 4 + 7) &^ 7
+	at := w.next
+	w.next += size
+	binary.LittleEndian.PutUint32(w.data[4096+at:], ^uint32(size)+1)
+	copy(w.data[4096+at+4:], content)
+	return uint32(at)
+}
+
+// words is a list: a mark, a count, and words of 32 bits.
+func words(mark string, count int, all ...uint32) []byte {
+	b := append([]byte(mark), byte(count), byte(count>>8))
+	for _, n := range all {
+		b = binary.LittleEndian.AppendUint32(b, n)
+	}
+	return b
+}
+
+// key is a key without values.
+func key(name string) []byte {
+	b := make([]byte, 76+len(name))
+	copy(b, "nk\x20")
+	for _, at := range []int{28, 32, 40, 44, 48} {
+		binary.LittleEndian.PutUint32(b[at:], noCell)
+	}
+	binary.LittleEndian.PutUint32(b[16:], 32) // below the root
+	binary.LittleEndian.PutUint16(b[72:], uint16(len(name)))
+	copy(b[76:], name)
+	return b
+}
+
+// wide is a hive with a list of lists of each kind below its root, and with a value of
+// many pieces, which is returned.
+func wide() (data, big []byte) {
+	const bin = 256 << 10
+	w := &writer{data: append(hivetest.Empty()[:4096], make([]byte, bin)...), next: hivetest.End}
+	copy(w.data[4096:], hivetest.Empty()[4096:4096+hivetest.End])
+	put := binary.LittleEndian.PutUint32
+	put(w.data[40:], bin)
+	put(w.data[4096+8:], bin)
+	a, b, c := w.cell(key("alpha")), w.cell(key("beta")), w.cell(key("gamma"))
+	hashOf := func(s string) uint32 { n, _ := hash(s); return n }
+	lists := w.cell(words("ri", 3, w.cell(words("li", 1, a)), w.cell(words("lf", 1, b, binary.LittleEndian.Uint32([]byte("beta")))),
+		w.cell(words("lh", 1, c, hashOf("gamma")))))
+	big = make([]byte, 100000)
+	rand.NewChaCha8([32]byte{1}).Read(big)
+	var pieces []uint32
+	for piece := range slices.Chunk(big, blockData) {
+		pieces = append(pieces, w.cell(append(bytes.Clone(piece), 0, 0, 0, 0)))
+	}
+	db := words("db", len(pieces), w.cell(words("", 0, pieces...)[2:]))
+	vk := append([]byte("vk\x03\x00"), make([]byte, 16)...)
+	put(vk[4:], uint32(len(big)))
+	put(vk[8:], w.cell(db))
+	put(vk[12:], uint32(Binary))
+	vk[16] = latin1Value
+	values := w.cell(binary.LittleEndian.AppendUint32(nil, w.cell(append(vk, "big"...))))
+	root := w.data[4096+36:]
+	put(root[20:], 3)
+	put(root[28:], lists)
+	put(root[36:], 1)
+	put(root[40:], values)
+	put(w.data[4096+w.next:], uint32(bin-w.next))
+	hivetest.Seal(w.data)
+	return w.data, big
+}
+
+// hivexml is the judge of what the test wrote: it must see the same.
+func TestListsAndValuesOfEveryKind(t *testing.T) {
+	data, big := wide()
+	path := filepath.Join(t.TempDir(), "hive")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	judge, err := exec.Command("hivexml", path).Output()
+	if err != nil {
+		t.Fatalf("hivexml: %v", err)
+	}
+	h := open(t, data)
+	root, err := h.Key("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := root.Subkeys()
+	if err != nil || len(all) != 3 {
+		t.Fatalf("%d keys, %v", len(all), err)
+	}
+	for i, want := range []string{"alpha", "beta", "gamma"} {
+		if all[i].Name != want || !strings.Contains(string(judge), `name="`+want+`"`) {
+			t.Errorf("key %d is %q; hivexml: %s", i, all[i].Name, judge)
+		}
+		if _, err := h.Key(strings.ToUpper(want)); err != nil {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	if v := value(t, h, "", "BIG"); !bytes.Equal(v.Data, big) {
+		t.Errorf("%d bytes of %d", len(v.Data), len(big))
+	}
+	got, err := exec.Command("hivexget", path, `\`, "big").Output()
+	if err != nil || !bytes.Equal(got, big) {
+		t.Errorf("hivexget reads %d bytes, %d are meant: %v", len(got), len(big), err)
+	}
+}

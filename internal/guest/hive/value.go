@@ -1,0 +1,206 @@
+package hive
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Type says what a value's bytes are meant as.
+type Type uint32
+
+// The types that are read; others are bytes.
+const (
+	String     Type = 1
+	Expandable Type = 2 // a String with names of environment variables
+	Binary     Type = 3
+	Number     Type = 4 // 32 bits
+	BigEndian  Type = 5 // a Number
+	Strings    Type = 7
+	LongNumber Type = 11 // 64 bits
+)
+
+const (
+	inline      = 1 << 31      // the flag of a length: the data stands in place of its offset
+	valueLimit  = 20 + 2*16383 // bytes of a value's cell: the longest name there is
+	blockData   = 16344        // bytes of each piece of a value that is in several
+	latin1Value = 1            // the flag of a value whose name has one byte for a character
+)
+
+// A Value is a value of a key. The one that has no name is the key's default.
+type Value struct {
+	Name string
+	Type Type
+	Data []byte
+}
+
+// Values returns the values of k in the order they were made.
+func (k *Key) Values() ([]Value, error) {
+	var all []Value
+	err := k.eachValue(func(name string, b []byte) (bool, error) {
+		v, err := k.h.value(name, b)
+		all = append(all, v)
+		return false, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("values of %s: %w", k.Name, err)
+	}
+	return all, nil
+}
+
+// Value returns the value of a name, compared without regard to case. The error is
+// ErrNotFound where there is none.
+func (k *Key) Value(name string) (Value, error) {
+	var found Value
+	none := true
+	err := k.eachValue(func(has string, b []byte) (bool, error) {
+		if !strings.EqualFold(has, name) {
+			return false, nil
+		}
+		var err error
+		none = false
+		found, err = k.h.value(has, b)
+		return true, err
+	})
+	if err == nil && none {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return Value{}, fmt.Errorf("value %s of %s: %w", name, k.Name, err)
+	}
+	return found, nil
+}
+
+// eachValue calls f with the name and the cell of each value, until f is done.
+func (k *Key) eachValue(f func(name string, b []byte) (done bool, err error)) error {
+	if k.values == 0 || k.valueList == noCell {
+		return nil
+	}
+	if k.values > maxKeys {
+		return fmt.Errorf("%w: %d values of a key", errCorrupt, k.values)
+	}
+	list, err := k.h.cell(k.valueList, 4*int(k.values))
+	if err != nil {
+		return err
+	}
+	for i := 0; i < int(k.values); i++ {
+		if 4*i+4 > len(list) {
+			return fmt.Errorf("%w: a list of %d values in %d bytes", errCorrupt, k.values, len(list))
+		}
+		b, err := k.h.marked(le32(list, 4*i), "vk", 20, valueLimit)
+		if err != nil {
+			return err
+		}
+		has, err := name(b[20:], int(le16(b, 2)), le16(b, 16)&latin1Value != 0)
+		if err != nil {
+			return err
+		}
+		if done, err := f(has, b); done || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// value reads what the cell of a value says.
+func (h *Hive) value(name string, b []byte) (Value, error) {
+	v := Value{Name: name, Type: Type(le32(b, 12))}
+	length, at := le32(b, 4), le32(b, 8)
+	if length&inline != 0 {
+		if length &^= inline; length > 4 {
+			return v, fmt.Errorf("%w: %d bytes in place of an offset", errCorrupt, length)
+		}
+		v.Data = b[8 : 8+length]
+		return v, nil
+	}
+	if length > MaxValue {
+		return v, fmt.Errorf("a value of %d bytes, %d are read at most", length, MaxValue)
+	}
+	if length == 0 {
+		return v, nil
+	}
+	var err error
+	v.Data, err = h.data(at, int(length))
+	return v, err
+}
+
+// data reads the data of a value: what does not fit into one piece has a cell that lists
+// the pieces. Hives of before Windows XP put everything into one.
+func (h *Hive) data(at uint32, length int) ([]byte, error) {
+	b, err := h.cell(at, length)
+	if err != nil {
+		return nil, err
+	}
+	if length > blockData && len(b) >= 8 && len(b) < length && string(b[:2]) == "db" {
+		return h.pieces(le32(b, 4), int(le16(b, 2)), length)
+	}
+	if len(b) < length {
+		return nil, fmt.Errorf("%w: %d bytes of a value in a cell of %d", errCorrupt, length, len(b))
+	}
+	return b, nil
+}
+
+// pieces joins the pieces of a value.
+func (h *Hive) pieces(at uint32, count, length int) ([]byte, error) {
+	list, err := h.cell(at, 4*count)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) < 4*count || count < (length+blockData-1)/blockData {
+		return nil, fmt.Errorf("%w: %d bytes of a value in %d pieces", errCorrupt, length, count)
+	}
+	data := make([]byte, 0, length)
+	for i := 0; len(data) < length; i++ {
+		want := min(blockData, length-len(data))
+		piece, err := h.cell(le32(list, 4*i), want)
+		if err != nil {
+			return nil, err
+		}
+		if len(piece) < want {
+			return nil, fmt.Errorf("%w: a piece of %d bytes, where %d belong", errCorrupt, len(piece), want)
+		}
+		data = append(data, piece...)
+	}
+	return data, nil
+}
+
+// Text returns the value as text, without the zero that ends it. It is empty for
+// numbers and bytes.
+func (v Value) Text() string {
+	if v.Type != String && v.Type != Expandable && v.Type != Strings {
+		return ""
+	}
+	s, _, _ := strings.Cut(utf16Text(v.Data), "\x00")
+	return s
+}
+
+// Texts returns the texts of a value of the type Strings, or the one of a String.
+func (v Value) Texts() []string {
+	if v.Type != Strings {
+		if s := v.Text(); s != "" {
+			return []string{s}
+		}
+		return nil
+	}
+	var all []string
+	for s := range strings.SplitSeq(utf16Text(v.Data), "\x00") {
+		if s == "" {
+			break
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// Number returns the value as a number; ok is false where it is none.
+func (v Value) Number() (n uint64, ok bool) {
+	switch {
+	case v.Type == Number && len(v.Data) == 4:
+		return uint64(le32(v.Data, 0)), true
+	case v.Type == LongNumber && len(v.Data) == 8:
+		return uint64(le32(v.Data, 0)) | uint64(le32(v.Data, 4))<<32, true
+	case v.Type == BigEndian && len(v.Data) == 4:
+		d := v.Data
+		return uint64(d[0])<<24 | uint64(d[1])<<16 | uint64(d[2])<<8 | uint64(d[3]), true
+	}
+	return 0, false
+}

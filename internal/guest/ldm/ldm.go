@@ -1,0 +1,115 @@
+// Package ldm reads the database of Windows' dynamic disks: which volumes there are, and
+// where on a disk their pieces lie.
+//
+// Each disk of a group has the whole group's database, 1 MiB at most. A private header
+// says where that is and which disk this is. Volumes are made of components, one for each
+// mirror, and those of partitions, which are rows of sectors of one disk.
+//
+// Everything is bounded by that 1 MiB: it is read at once, and what does not fit into it
+// is an error.
+//
+// The layout is that of the Linux-NTFS project's "LDM documentation". Numbers are
+// big-endian, many are as long as a byte before them says.
+package ldm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// DatabaseSize bounds the database, in bytes; Windows has it fill as much.
+const DatabaseSize = 1 << 20
+
+const sectorSize = 512
+
+var errCorrupt = errors.New("corrupt")
+
+// A Header is a private header: what a disk says of itself.
+type Header struct {
+	Group string // the name of the disk group
+	disk  string // its GUID
+	data  int64  // the sector that partitions count from
+	base  int64  // the database, in sectors
+}
+
+// Find returns the first private header among the sectors of [off, off+length).
+func Find(r io.ReaderAt, off, length int64) (Header, bool) {
+	b := make([]byte, min(length, DatabaseSize)/sectorSize*sectorSize)
+	if _, err := r.ReadAt(b, off); err != nil {
+		return Header{}, false
+	}
+	for ; len(b) > 0; b = b[sectorSize:] {
+		if h, ok := parseHeader(b[:sectorSize]); ok {
+			return h, true
+		}
+	}
+	return Header{}, false
+}
+
+func parseHeader(b []byte) (Header, bool) {
+	if !bytes.HasPrefix(b, []byte("PRIVHEAD")) || binary.BigEndian.Uint16(b[0xc:]) != 2 {
+		return Header{}, false
+	}
+	h := Header{Group: padded(b[0xf0:0x110]), disk: padded(b[0x30:0x70])}
+	data, base := binary.BigEndian.Uint64(b[0x11b:]), binary.BigEndian.Uint64(b[0x12b:])
+	h.data, h.base = int64(data), int64(base)
+	const most = 1 << 50
+	return h, data < most && base < most
+}
+
+// padded reads text that zeros follow.
+func padded(b []byte) string {
+	text, _, _ := bytes.Cut(b, []byte{0})
+	return strings.ToValidUTF8(string(text), "?")
+}
+
+// Layout is the way a volume's bytes are spread.
+type Layout string
+
+// The layouts of Windows.
+const (
+	Simple   Layout = "simple"
+	Spanned  Layout = "spanned"
+	Striped  Layout = "striped"
+	Mirrored Layout = "mirrored"
+	RAID5    Layout = "raid5"
+	Unknown  Layout = ""
+)
+
+// A Volume is one of those that have a piece on this disk.
+type Volume struct {
+	Name   string
+	Hint   string // the drive letter it had: "E:"
+	Layout Layout
+	Size   int64 // bytes
+	Pieces int   // on all disks
+
+	// Whole is where on this disk all of the volume is, nowhere if it is not on this disk
+	// alone. A mirror is a whole volume.
+	Whole Piece
+}
+
+// A Piece is a row of bytes of a disk. One of no bytes is nowhere.
+type Piece struct{ Off, Len int64 }
+
+// Volumes reads the database of the disk that h was found on, and returns the volumes that
+// have a piece on it.
+func (h Header) Volumes(r io.ReaderAt, size int64) ([]Volume, error) {
+	at := h.base * sectorSize
+	if at >= size {
+		return nil, fmt.Errorf("%w: the database of dynamic disks is at %d of %d bytes", errCorrupt, at, size)
+	}
+	b := make([]byte, min(DatabaseSize, size-at))
+	if _, err := r.ReadAt(b, at); err != nil {
+		return nil, err
+	}
+	records, err := parseDatabase(b)
+	if err != nil {
+		return nil, fmt.Errorf("database of dynamic disks: %w", err)
+	}
+	return h.join(records), nil
+}

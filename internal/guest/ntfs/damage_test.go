@@ -1,0 +1,312 @@
+package ntfs
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/guest/tree"
+)
+
+// seed returns the volume of testdata, which README.md there describes.
+func seed(t testing.TB) []byte {
+	t.Helper()
+	f, err := os.Open("testdata/ntfs.img.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// A counter counts what is read.
+type counter struct {
+	r     io.ReaderAt
+	reads int
+}
+
+func (c *counter) ReadAt(p []byte, off int64) (int, error) {
+	c.reads++
+	return c.r.ReadAt(p, off)
+}
+
+// survey reads all there is of a volume and returns how much went wrong. It fails the
+// test where more is read or returned than is promised.
+func survey(t testing.TB, image []byte) (failures int) {
+	t.Helper()
+	c := &counter{r: bytes.NewReader(image)}
+	v, err := Open(c)
+	if err != nil {
+		return 1
+	}
+	note := func(err error) {
+		if err != nil {
+			failures++
+		}
+	}
+	_, err = v.Info()
+	note(err)
+	_, err = v.LogClosed()
+	note(err)
+	usage, err := v.Usage()
+	note(err)
+	if usage.Free > usage.Size {
+		t.Errorf("%d bytes free of %d", usage.Free, usage.Size)
+	}
+	all, err := v.Tree()
+	if err != nil {
+		return failures + 1
+	}
+	for _, folder := range []string{"", "many"} {
+		entries, err := all.ReadDir(folder)
+		note(err)
+		if len(entries) > maxNames {
+			t.Errorf("%d names", len(entries))
+		}
+	}
+	for _, file := range []string{"many/file 17", "packed/text", "sparse", "small", "large"} {
+		_, err := all.ReadFile(file, 1<<20)
+		note(err)
+	}
+	if c.reads > 8*MaxReads { // in parts, as runs may be of one cluster
+		t.Errorf("%d reads", c.reads)
+	}
+	return failures
+}
+
+func TestSeed(t *testing.T) {
+	image := seed(t)
+	if n := survey(t, image); n != 0 {
+		t.Errorf("%d errors on a sound volume", n)
+	}
+	v, err := Open(bytes.NewReader(image))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := files(t, v).ReadDir("/")
+	if err != nil || len(root) != 16 || slices.ContainsFunc(root, func(e tree.Entry) bool { return e.Name == "." }) {
+		t.Errorf("%d names: %v, %v", len(root), root, err)
+	}
+	text := strings.Repeat("compressed text. ", 4000)
+	holds(t, v, map[string][]byte{"packed/text": []byte(text), "small": []byte("small"), "many/file 17": []byte("17\n")})
+}
+
+// Bits are turned over where the volume keeps its records and folders. What is in use is noticed,
+// some cannot be (the letter of a name), and nothing panics or goes on for ever.
+func TestFlippedBits(t *testing.T) {
+	sound := seed(t)
+	r := rand.New(rand.NewPCG(1, 2))
+	var kept []int // where records and blocks begin
+	for at := 0; at < len(sound); at += 512 {
+		if mark := string(sound[at : at+4]); mark == "FILE" || mark == "INDX" {
+			kept = append(kept, at)
+		}
+	}
+	noticed := 0
+	const rounds = 1500
+	for range rounds {
+		image := bytes.Clone(sound)
+		for range 1 + r.IntN(20) {
+			at := kept[r.IntN(len(kept))] + r.IntN(512)
+			image[at] ^= 1 << r.IntN(8)
+		}
+		if survey(t, image) > 0 {
+			noticed++
+		}
+	}
+	if noticed < rounds/10 {
+		t.Errorf("%d of %d damaged volumes were noticed", noticed, rounds)
+	}
+}
+
+// locate returns where a record is within the image.
+func locate(t *testing.T, image []byte, path string) int {
+	t.Helper()
+	v, err := Open(bytes.NewReader(image))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := files(t, v).Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, ok := v.mft.find(0)
+	if !ok {
+		t.Fatal("no table")
+	}
+	return int(first.lcn*v.clusterSize + n.(*node).r.number*v.recordSize)
+}
+
+func TestDamageIsNamed(t *testing.T) {
+	tests := []struct {
+		name, path string
+		damage     func(image []byte, record int)
+		want       string
+	}{
+		{"torn write", "small", func(b []byte, at int) { b[at+510]++ }, "torn"},
+		{"no record", "small", func(b []byte, at int) { b[at] = 'B' }, "no file record"},
+		{"deleted", "small", func(b []byte, at int) { b[at+0x16] = 0 }, "not in use"},
+		{"another file", "small", func(b []byte, at int) { b[at+0x10]++ }, "another file"},
+		{"attribute without length", "small", func(b []byte, at int) { clear(b[at+0x38+4:][:4]) }, "an attribute of 0 bytes"},
+		{"attributes outside", "small", func(b []byte, at int) { b[at+0x14], b[at+0x15] = 0xff, 0xff }, "attributes at 65535"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			image := seed(t)
+			tt.damage(image, locate(t, image, tt.path))
+			v, err := Open(bytes.NewReader(image))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := files(t, v).ReadFile(tt.path, 1<<20); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want an error about %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	tests := map[string]func(boot []byte){
+		"signature":  func(b []byte) { b[3] = 'X' },
+		"sectors":    func(b []byte) { b[0x0b] = 3 },
+		"clusters":   func(b []byte) { b[0x0d] = 3 },
+		"no volume":  func(b []byte) { clear(b[0x28:0x30]) },
+		"MFT beyond": func(b []byte) { b[0x36] = 1 },
+		"records":    func(b []byte) { b[0x40] = 0x80 },
+	}
+	for name, damage := range tests {
+		image := seed(t)
+		damage(image)
+		if _, err := Open(bytes.NewReader(image)); err == nil {
+			t.Errorf("%s: opened", name)
+		}
+	}
+	if _, err := Open(bytes.NewReader(make([]byte, 100))); err == nil {
+		t.Error("100 bytes were opened")
+	}
+}
+
+// The bits of the state that Windows looks at when it mounts.
+func TestDirtyAndOpenJournal(t *testing.T) {
+	image := seed(t)
+	v, err := Open(bytes.NewReader(image))
+	if err != nil {
+		t.Fatal(err)
+	}
+	about, err := v.record(recordVolume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, ok := about.first(typeVolumeInfo, "")
+	if !ok {
+		t.Fatal("no volume information")
+	}
+	at := bytes.Index(image, info.value)
+	image[at+10] |= 1
+	if info, err := v.Info(); err != nil || !info.Dirty {
+		t.Errorf("%+v, %v", info, err)
+	}
+	page := make([]byte, 4096)
+	copy(page, "RSTR")
+	page[0x18] = 0x30
+	if open, err := closed(page); err != nil || open { // client 0 has it in use
+		t.Errorf("closed: %v, %v", open, err)
+	}
+	page[0x30+0xe] = 2
+	if closed, err := closed(page); err != nil || !closed {
+		t.Errorf("closed: %v, %v", closed, err)
+	}
+	copy(page, "RCRD")
+	if _, err := closed(page); !errors.Is(err, errCorrupt) {
+		t.Errorf("no restart page: %v", err)
+	}
+}
+
+// The examples of [MS-XCA], and what must not be believed.
+func TestUnpack(t *testing.T) {
+	for _, tt := range []struct {
+		packed string
+		want   string // "" for an error
+	}{
+		{"\x04\xb0\x00ABCD\x00\x00", "ABCD"},
+		{"\x03\x30ABCD\x00\x00", "ABCD"},
+		{"\x06\xb0\x02A\x05\x00B\x00\x00", "AAAAAAAAAB"},
+		{"\x06\xb0\x02A\x05\x10B\x00\x00", ""}, // from before the beginning
+		{"\x04\xb0\x02A\x05", ""},              // cut off
+		{"\x03\xb0\x02A\xff\x0f", ""},          // longer than a chunk
+	} {
+		got := make([]byte, 64)
+		err := unpack(got, []byte(tt.packed))
+		if (err != nil) != (tt.want == "") || err == nil && string(bytes.TrimRight(got, "\x00")) != tt.want {
+			t.Errorf("%q: %q, %v; want %q", tt.packed, got, err, tt.want)
+		}
+	}
+}
+
+// FuzzVolume patches a real volume and reads all of it: no panic, and no more than the
+// promised bound.
+func FuzzVolume(f *testing.F) {
+	image := seed(f)
+	f.Add(0x30, []byte{4})
+	f.Add(0x1000, bytes.Repeat([]byte{0xff}, 64))
+	f.Add(bytes.Index(image, []byte("INDX"))+24, []byte{0x10})
+	f.Fuzz(func(t *testing.T, at int, patch []byte) {
+		if at < 0 || at >= len(image) {
+			return
+		}
+		damaged := bytes.Clone(image)
+		copy(damaged[at:], patch)
+		survey(t, damaged)
+	})
+}
+
+// FuzzRecord skips the fixups that keep FuzzVolume out of the attributes.
+func FuzzRecord(f *testing.F) {
+	image := seed(f)
+	at := bytes.Index(image, []byte("FILE"))
+	f.Add(image[at : at+1024])
+	v, err := Open(bytes.NewReader(image))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, attributes []byte) {
+		all, err := parseAttributes(attributes)
+		if err != nil {
+			return
+		}
+		r := &record{flags: recordInUse | recordFolder, attributes: all}
+		for _, a := range all {
+			v.reads = 0
+			if s, err := v.stream(r, a.kind, a.name); err == nil && s.size > 0 {
+				s.readAt(make([]byte, min(s.size, 1<<16)), 0)
+			}
+		}
+		n := &node{v: v, r: r}
+		if entries, err := n.List(); err == nil && len(entries) > maxNames {
+			t.Errorf("%d names", len(entries))
+		}
+		var _ tree.Node = n
+	})
+}
+
+func FuzzUnpack(f *testing.F) {
+	f.Add([]byte("\x06\xb0\x02A\x05\x00B\x00\x00"))
+	f.Fuzz(func(t *testing.T, packed []byte) {
+		dst := make([]byte, 2*chunkSize+10)
+		unpack(dst, packed)
+	})
+}

@@ -1,0 +1,89 @@
+// Package ntfstest makes NTFS volumes for tests with the tools of the NTFS-3G project:
+// mkntfs formats, and ntfs-3g writes what a test wants on it.
+package ntfstest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Volume formats a file of so many MiB, has fill write below the folder where it is
+// mounted, and returns the file's path. Everything is written when it returns.
+func Volume(t testing.TB, mib int64, fill func(root string), mkntfs ...string) string {
+	t.Helper()
+	path := Blank(t, mib, mkntfs...)
+	Fill(t, path, fill)
+	return path
+}
+
+// Blank formats a file of so many MiB.
+func Blank(t testing.TB, mib int64, mkntfs ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ntfs.img")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, mib<<20); err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"-F", "-Q", "-q", "-p", "2048", "-H", "255", "-S", "63"}, mkntfs...)
+	run(t, "mkntfs", append(args, path)...)
+	return path
+}
+
+// Fill mounts a volume and has fill write below the folder where it is.
+func Fill(t testing.TB, path string, fill func(root string)) {
+	t.Helper()
+	root := t.TempDir()
+	left, stays, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer left.Close()
+	cmd := exec.Command(tool(t, "ntfs-3g"), "-o", "compression,no_def_opts,silent", path, root)
+	cmd.ExtraFiles = []*os.File{stays} // the driver has it open until it ends
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("ntfs-3g: %v: %s", err, out)
+	}
+	stays.Close()
+	defer func() {
+		run(t, "umount", root)
+		if _, err := left.Read(make([]byte, 1)); err == nil { // the end of the driver, and of its writes
+			t.Error("the driver said something")
+		}
+	}()
+	fill(root)
+}
+
+// Write writes a file below root, and the folders above it.
+func Write(t testing.TB, root, name string, data []byte) {
+	t.Helper()
+	path := filepath.Join(root, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tool skips the test where a tool is missing, and returns its path.
+func tool(t testing.TB, name string) string {
+	t.Helper()
+	for _, dir := range []string{"", "/usr/sbin", "/sbin"} {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return path
+		}
+	}
+	t.Skipf("no %s: run scripts/setup.sh test", name)
+	return ""
+}
+
+func run(t testing.TB, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(tool(t, name), args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %q: %v: %s", name, args, err, out)
+	}
+}

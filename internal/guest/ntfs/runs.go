@@ -1,0 +1,57 @@
+package ntfs
+
+import "fmt"
+
+// hole is where a run is that takes no space.
+const hole = -1
+
+// A run is a row of clusters.
+type run struct {
+	vcn   int64 // its first cluster, counted within the value
+	lcn   int64 // the same, counted within the volume, or hole
+	count int64
+}
+
+func (r run) end() int64 { return r.vcn + r.count }
+
+// parseRuns reads the mapping pairs of a piece that begins at cluster vcn of its value,
+// and appends them to runs.
+func (v *Volume) parseRuns(runs []run, pairs []byte, vcn int64) ([]run, error) {
+	lcn := int64(0)
+	for len(pairs) > 0 && pairs[0] != 0 {
+		lengthBytes, placeBytes := int(pairs[0]&15), int(pairs[0]>>4)
+		if lengthBytes == 0 || lengthBytes > 8 || placeBytes > 8 || 1+lengthBytes+placeBytes > len(pairs) {
+			return nil, fmt.Errorf("%w: a run of %d and %d bytes", errCorrupt, lengthBytes, placeBytes)
+		}
+		r := run{vcn: vcn, lcn: hole, count: signed(pairs[1 : 1+lengthBytes])}
+		if placeBytes > 0 {
+			lcn += signed(pairs[1+lengthBytes : 1+lengthBytes+placeBytes])
+			r.lcn = lcn
+		}
+		if err := v.checkRun(r, placeBytes > 0); err != nil {
+			return nil, err
+		}
+		runs, vcn, pairs = append(runs, r), r.end(), pairs[1+lengthBytes+placeBytes:]
+	}
+	return runs, nil
+}
+
+func (v *Volume) checkRun(r run, placed bool) error {
+	const most = 1 << 43 // clusters: with those of 64 KiB, what an int64 counts in bytes
+	switch {
+	case r.count <= 0 || r.count > most || r.vcn > most:
+		return fmt.Errorf("%w: a run of %d clusters from %d on", errCorrupt, r.count, r.vcn)
+	case placed && (r.lcn < 0 || r.lcn > v.clusters || r.count > v.clusters-r.lcn):
+		return fmt.Errorf("%w: a run of %d clusters at %d of %d", errCorrupt, r.count, r.lcn, v.clusters)
+	}
+	return nil
+}
+
+// signed reads a little-endian number of 1 to 8 bytes.
+func signed(b []byte) int64 {
+	n := int64(int8(b[len(b)-1]))
+	for i := len(b) - 2; i >= 0; i-- {
+		n = n<<8 | int64(b[i])
+	}
+	return n
+}

@@ -1,0 +1,554 @@
+package guest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/guest/hive/hivetest"
+	"github.com/decamp/decamp/internal/guest/ldm/ldmtest"
+	"github.com/decamp/decamp/internal/guest/ntfs/ntfstest"
+)
+
+// software is the part of a SOFTWARE hive that names the system.
+const (
+	server2019 = `[\Microsoft\Windows NT\CurrentVersion]
+"ProductName"="Windows Server 2019 Standard"
+"EditionID"="ServerStandard"
+"CurrentBuild"="17763"
+"CurrentVersion"="6.3"
+"CurrentMajorVersionNumber"=dword:0000000a
+"CurrentMinorVersionNumber"=dword:00000000
+`
+	windows11 = `[\Microsoft\Windows NT\CurrentVersion]
+"ProductName"="Windows 10 Pro"
+"EditionID"="Professional"
+"CurrentBuild"="22631"
+"CurrentMajorVersionNumber"=dword:0000000a
+"CurrentMinorVersionNumber"=dword:00000000
+`
+	windows7 = `[\Microsoft\Windows NT\CurrentVersion]
+"ProductName"="Windows 7 Professional"
+"CurrentBuildNumber"="7601"
+"CurrentVersion"="6.1"
+`
+)
+
+// service is one of the control set that Select names, which is not the first.
+func service(name string, start string, more ...string) string {
+	return "[\\ControlSet002\\Services\\" + name + "]\n\"Start\"=dword:0000000" + start + "\n" + strings.Join(more, "\n") + "\n\n"
+}
+
+// common is what all SYSTEM hives here have. The first control set is a trap.
+const common = `[\Select]
+"Current"=dword:00000002
+
+[\ControlSet001\Services\viostor]
+"Start"=dword:00000000
+
+[\ControlSet002\Control\Session Manager\Environment]
+"PROCESSOR_ARCHITECTURE"="AMD64"
+
+[\ControlSet002\Control\ComputerName\ComputerName]
+"ComputerName"="ACCOUNTS"
+
+`
+
+const hiberboot = `[\ControlSet002\Control\Session Manager\Power]
+"HiberbootEnabled"=dword:00000001
+
+`
+
+// A windowsDisk is what a test puts on a disk: hives as text, drivers by name, and files.
+type windowsDisk struct {
+	software, system string
+	drivers          []string
+	files            map[string]string
+	kind             string // of the MBR partition; "7" if empty
+}
+
+// image makes the disk: one partition at 1 MiB.
+func (w windowsDisk) image(t *testing.T) string {
+	t.Helper()
+	volume := ntfstest.Volume(t, 24, func(root string) {
+		ntfstest.Write(t, root, "Windows/System32/config/SOFTWARE", hivetest.New(t, w.software))
+		ntfstest.Write(t, root, "Windows/System32/config/SYSTEM", hivetest.New(t, w.system))
+		for _, name := range w.drivers {
+			ntfstest.Write(t, root, "Windows/System32/drivers/"+name+".sys", []byte("MZ"))
+		}
+		for name, text := range w.files {
+			ntfstest.Write(t, root, name, []byte(text))
+		}
+	})
+	data, err := os.ReadFile(volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := blank(t, 26)
+	kind := w.kind
+	if kind == "" {
+		kind = "7"
+	}
+	run(t, "label: dos\nsize=24M, type="+kind+", bootable\n", "sfdisk", "-q", path)
+	patch(t, path, 1<<20, string(data))
+	return path
+}
+
+func TestWindowsVerdicts(t *testing.T) {
+	pvscsi := service("pvscsi", "0", `"ImagePath"=`+hivetest.ExpandText(`System32\drivers\pvscsi.sys`)) +
+		service("vmxnet3ndis6", "3", `"ImagePath"=`+hivetest.ExpandText(`\SystemRoot\System32\drivers\vmxnet3.sys`))
+	virtio := service("vioscsi", "0") + service("netkvm", "3")
+	awake, asleep := map[string]string{"hiberfil.sys": strings.Repeat("\x00", 8192)}, map[string]string{"hiberfil.sys": "HIBR" + strings.Repeat("x", 8192)}
+	tests := []struct {
+		name    string
+		disk    windowsDisk
+		verdict string
+		codes   []string
+	}{
+		{"server with pvscsi", windowsDisk{software: server2019, system: common + pvscsi, drivers: []string{"pvscsi", "vmxnet3"}},
+			"Windows Server 2019 Standard (10.0.17763): compat profile will boot (pvscsi, vmxnet3 stay); virtio needs virt-v2v and virtio-win", nil},
+		{"card without its file", windowsDisk{software: server2019, system: common + pvscsi, drivers: []string{"pvscsi"}},
+			"Windows Server 2019 Standard (10.0.17763): compat profile will boot (pvscsi stays); virtio needs virt-v2v and virtio-win", nil},
+		{"virtio drivers", windowsDisk{software: windows11, system: common + virtio, drivers: []string{"vioscsi", "netkvm"}},
+			"Windows 11 Pro (10.0.22631): will boot with virtio-scsi and virtio-net as it is", nil},
+		{"virtio without network", windowsDisk{software: windows11, system: common + service("viostor", "0"), drivers: []string{"viostor"}},
+			"Windows 11 Pro (10.0.22631): will boot with virtio-blk as it is; virtio-net needs virtio-win", nil},
+		{"virtio without its file", windowsDisk{software: windows11, system: common + virtio},
+			"Windows 11 Pro (10.0.22631): no driver for a controller that the target has starts at boot; virtio needs virt-v2v and virtio-win", nil},
+		{"virtio overridden", windowsDisk{software: windows11, drivers: []string{"viostor", "storahci"}, system: common +
+			service("viostor", "0") + "[\\ControlSet002\\Services\\viostor\\StartOverride]\n\"0\"=dword:00000003\n\n" + service("storahci", "0")},
+			"Windows 11 Pro (10.0.22631): compat profile will boot (SATA stays); virtio needs virt-v2v and virtio-win", nil},
+		{"old", windowsDisk{software: windows7, system: common + service("msahci", "0") + service("LSI_SAS", "0"), drivers: []string{"msahci", "lsi_sas"}},
+			"Windows 7 Professional (6.1.7601): compat profile will boot (LSI SAS stays); virtio needs virt-v2v and virtio-win", nil},
+		{"fast startup", windowsDisk{software: windows11, system: common + hiberboot + pvscsi, drivers: []string{"pvscsi"}, files: awake},
+			"Windows 11 Pro (10.0.22631): compat profile will boot (pvscsi stays); virtio needs virt-v2v and virtio-win", []string{"fast-startup"}},
+		{"fast startup without hibernation", windowsDisk{software: windows11, system: common + hiberboot + pvscsi, drivers: []string{"pvscsi"}},
+			"Windows 11 Pro (10.0.22631): compat profile will boot (pvscsi stays); virtio needs virt-v2v and virtio-win", nil},
+		{"hibernated", windowsDisk{software: windows11, system: common + hiberboot + pvscsi, drivers: []string{"pvscsi"}, files: asleep},
+			"Windows 11 Pro (10.0.22631): is hibernated: it would wake up on other hardware, and will not convert; shut it down in full first (powercfg /h off)",
+			[]string{"hibernated"}},
+		{"dynamic disk", windowsDisk{software: server2019, system: common + pvscsi, drivers: []string{"pvscsi"}, kind: "42"},
+			"Windows Server 2019 Standard (10.0.17763): will not convert, because it is on a dynamic disk; compat profile will boot (pvscsi stays)",
+			[]string{"dynamic-disk"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := detect(t, tt.disk.image(t))
+			if codes := warningCodes(r); r.Verdict != tt.verdict || !slices.Equal(codes, tt.codes) {
+				t.Errorf("%s\nwant %s\nwarnings %v, want %v", r.Verdict, tt.verdict, r.Warnings, tt.codes)
+			}
+		})
+	}
+}
+
+// With EFI the boot loader's configuration is on the system partition, which is FAT.
+func TestBootConfigurationOnAnEFIPartition(t *testing.T) {
+	esp := blank(t, 40)
+	run(t, "", "mkfs.fat", "-F", "32", esp)
+	for _, folder := range []string{"::EFI", "::EFI/Microsoft", "::EFI/Microsoft/Boot"} {
+		run(t, "", "mmd", "-i", esp, folder)
+	}
+	if r := detect(t, esp); r.Boot.BCD {
+		t.Error("there is none yet")
+	}
+	run(t, "regf", "mcopy", "-i", esp, "-", "::EFI/Microsoft/Boot/BCD")
+	if r := detect(t, esp); !r.Boot.BCD || len(r.Warnings) != 0 {
+		t.Errorf("boot %+v, warnings %v", r.Boot, r.Warnings)
+	}
+}
+
+// interfaces is a SYSTEM hive's network: one address whose card tells its MAC by its
+// serial number, one by a device, one that was set, one that is unknown, one of DHCP.
+const interfaces = `[\ControlSet002\Services\Tcpip\Parameters\Interfaces\{A}]
+"EnableDHCP"=dword:00000000
+"IPAddress"=IP1
+"SubnetMask"=MASK
+"DefaultGateway"=GATEWAY
+"NameServer"="10.0.0.2,10.0.0.3"
+
+[\ControlSet002\Services\Tcpip\Parameters\Interfaces\{B}]
+"EnableDHCP"=dword:00000000
+"IPAddress"=IP2
+
+[\ControlSet002\Services\Tcpip\Parameters\Interfaces\{C}]
+"EnableDHCP"=dword:00000000
+"IPAddress"=IP3
+
+[\ControlSet002\Services\Tcpip\Parameters\Interfaces\{D}]
+"EnableDHCP"=dword:00000001
+"DhcpIPAddress"="10.0.0.99"
+"IPAddress"=IP4
+
+[\ControlSet002\Services\Tcpip\Parameters\Interfaces\{E}]
+"EnableDHCP"=dword:00000000
+"IPAddress"=IP5
+
+[\ControlSet002\Control\Network\{4D36E972-E325-11CE-BFC1-08002BE10318}\{A}\Connection]
+"Name"="Ethernet0"
+
+[\ControlSet002\Control\Class\{4d36e972-e325-11ce-bfc1-08002be10318}\0001]
+"NetCfgInstanceId"="{A}"
+"DriverDesc"="vmxnet3 Ethernet Adapter"
+"DeviceInstanceID"="PCI\\VEN_15AD&DEV_07B0&SUBSYS_07B015AD&REV_01\\FF565000BB0895FE00"
+
+[\ControlSet002\Control\Class\{4d36e972-e325-11ce-bfc1-08002be10318}\0002]
+"NetCfgInstanceId"="{B}"
+"DriverDesc"="Intel(R) 82574L Gigabit Network Connection"
+
+[\ControlSet002\Enum\PCI\VEN_8086&DEV_10D3&SUBSYS_07D015AD&REV_00\000C29FFFF66A80700]
+"Driver"="{4d36e972-e325-11ce-bfc1-08002be10318}\\0002"
+
+[\ControlSet002\Control\Class\{4d36e972-e325-11ce-bfc1-08002be10318}\0003]
+"NetCfgInstanceId"="{C}"
+"NetworkAddress"="00-50-56-AA-BB-CC"
+"DeviceInstanceID"="PCI\\VEN_15AD&DEV_07B0&SUBSYS_07B015AD&REV_01\\FF565000BB0895FE00"
+`
+
+func TestWindowsSystem(t *testing.T) {
+	net := strings.NewReplacer("IP1", hivetest.MultiText("10.0.0.5", "10.0.0.6"), "MASK", hivetest.MultiText("255.255.255.0", "255.255.0.0"),
+		"GATEWAY", hivetest.MultiText("10.0.0.1"), "IP2", hivetest.MultiText("192.168.7.1"), "IP3", hivetest.MultiText("172.16.0.9"),
+		"IP4", hivetest.MultiText("10.9.9.9"), "IP5", hivetest.MultiText("10.5.5.5")).Replace(interfaces)
+	r := detect(t, windowsDisk{
+		software: server2019, drivers: []string{"pvscsi"}, files: map[string]string{"Boot/BCD": "regf"},
+		system: common + service("pvscsi", "0") + service("VMTools", "2") + service("QEMU-GA", "4") + net,
+	}.image(t))
+	w := r.Windows
+	if w == nil {
+		t.Fatalf("no Windows: %+v", r)
+	}
+	if r.OS != (OS{ID: WindowsID, Name: "Windows Server 2019 Standard", Version: "10.0.17763"}) || r.Boot != (Boot{BCD: true}) {
+		t.Errorf("OS %+v, boot %+v", r.OS, r.Boot)
+	}
+	if w.Partition != 1 || w.Edition != "ServerStandard" || w.Build != 17763 || w.Arch != "x86_64" || w.Computer != "ACCOUNTS" {
+		t.Errorf("system %+v", w)
+	}
+	if !w.VMwareTools || w.GuestAgent || w.Hibernated || w.FastStartup || w.Dynamic {
+		t.Errorf("system %+v: VMware's tools are there, and QEMU's agent is disabled", w)
+	}
+	if w.Usage.Size < 23<<20 || w.Usage.Free < 10<<20 || w.Usage.Free > w.Usage.Size {
+		t.Errorf("usage %+v", w.Usage)
+	}
+	if want := []Driver{{"pvscsi", "boot", true}}; !slices.Equal(w.Drivers, want) {
+		t.Errorf("drivers %+v", w.Drivers)
+	}
+	want := []StaticAddress{
+		{Interface: "{A}", Name: "Ethernet0", Card: "vmxnet3 Ethernet Adapter", MAC: "00:50:56:95:08:bb",
+			Addresses: []string{"10.0.0.5/24", "10.0.0.6/16"}, Gateways: []string{"10.0.0.1"}, DNS: []string{"10.0.0.2", "10.0.0.3"}},
+		{Interface: "{B}", Card: "Intel(R) 82574L Gigabit Network Connection", MAC: "00:0c:29:66:a8:07", Addresses: []string{"192.168.7.1"}},
+		{Interface: "{C}", MAC: "00:50:56:aa:bb:cc", Addresses: []string{"172.16.0.9"}},
+		{Interface: "{E}", Addresses: []string{"10.5.5.5"}},
+	}
+	if got, want := marshal(t, w.Static), marshal(t, want); got != want {
+		t.Errorf("addresses\n%s, want\n%s", got, want)
+	}
+	if codes := warningCodes(r); !slices.Equal(codes, []string{"static-address", "static-address", "static-address", "static-address"}) {
+		t.Errorf("warnings %v", r.Warnings)
+	}
+}
+
+func marshal(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestSerialNumbersOfCards(t *testing.T) {
+	for device, want := range map[string]string{
+		`PCI\VEN_15AD&DEV_07B0&SUBSYS_07B015AD&REV_01\FF290C0092C195FE00`: "00:0c:29:95:c1:92",
+		`PCI\VEN_8086&DEV_10D3&SUBSYS_07D015AD&REV_00\000C29FFFF66A80700`: "00:0c:29:66:a8:07",
+		`PCI\VEN_15AD&DEV_07B0&SUBSYS_07B015AD&REV_01\4&2B7C36E&0&00A8`:   "", // made of its place
+		`PCI\VEN_8086&DEV_100F&SUBSYS_075015AD&REV_01\4&3AD87E0A&0&0888`:  "",
+		`PCI\VEN_15AD&DEV_07B0&SUBSYS_07B015AD&REV_01\00000000000000000`:  "",
+		"": "",
+	} {
+		if got := serialMAC(device); got != want {
+			t.Errorf("%s: %q, want %q", device, got, want)
+		}
+	}
+}
+
+// What is damaged is named, and the rest is told.
+func TestDamagedWindows(t *testing.T) {
+	sound := windowsDisk{software: server2019, system: common + service("pvscsi", "0"), drivers: []string{"pvscsi"}}.image(t)
+	data, err := os.ReadFile(sound)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hives := findAll(data, "regf") // SOFTWARE was written first
+	if len(hives) != 2 {
+		t.Fatalf("hives at %v", hives)
+	}
+	volume := findAll(data, "\x03\x01\x00\x00")
+	tests := []struct {
+		name    string
+		at      int
+		patch   string
+		code    string
+		product string
+		verdict string
+	}{
+		{"no hive", hives[0], "xxxx", "registry", "Windows", "pvscsi stays"},
+		{"root of the hive", hives[0] + 4096 + 36, "xx", "registry", "Windows", "pvscsi stays"},
+		{"written to", hives[1] + 4, "\x07", "registry-dirty", "Windows Server 2019 Standard", "pvscsi stays"},
+		{"SYSTEM without root", hives[1] + 4096 + 36, "xx", "registry", "Windows Server 2019 Standard", "cannot be read"},
+		{"dirty volume", volume[0] + 2, "\x01", "ntfs-dirty", "Windows Server 2019 Standard", "pvscsi stays"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			path := blank(t, 26)
+			patch(t, path, 0, string(data))
+			patch(t, path, int64(tt.at), tt.patch)
+			r := detect(t, path)
+			if codes := warningCodes(r); !slices.Equal(codes, []string{tt.code}) || r.OS.Name != tt.product || !strings.Contains(r.Verdict, tt.verdict) {
+				t.Errorf("%q, %q, warnings %v, want %s of %s", r.OS.Name, r.Verdict, r.Warnings, tt.code, tt.product)
+			}
+		})
+	}
+}
+
+// findAll returns where text is, but for the MBR's sector.
+func findAll(data []byte, text string) (at []int) {
+	for off := 512; ; {
+		i := bytes.Index(data[off:], []byte(text))
+		if i < 0 {
+			return at
+		}
+		at, off = append(at, off+i), off+i+1
+	}
+}
+
+// fve is a BitLocker volume as far as it can be read without its key.
+func fve(state uint16, protectors ...uint16) []byte {
+	b := make([]byte, 4<<20)
+	put := binary.LittleEndian.PutUint16
+	copy(b, "\xeb\x58\x90-FVE-FS-")
+	const at = 1 << 20
+	binary.LittleEndian.PutUint64(b[184:], at) // the first copy is gone
+	copy(b[at:], "-FVE-FS-")
+	put(b[at+10:], 2)
+	put(b[at+12:], state)
+	entry := b[at+64+48:]
+	for _, p := range protectors {
+		put(entry, 60)
+		put(entry[2:], 2)
+		put(entry[4:], 8)
+		put(entry[8+26:], p)
+		entry = entry[60:]
+	}
+	binary.LittleEndian.PutUint32(b[at+64:], uint32(48+60*len(protectors)))
+	return b
+}
+
+func TestBitLocker(t *testing.T) {
+	tests := []struct {
+		name   string
+		volume []byte
+		want   string
+	}{
+		{"TPM", fve(4, protectRecovery, protectTPM), "bound to the virtual TPM, which stays behind: the guest needs its recovery key"},
+		{"password", fve(4, protectPassword, protectRecovery), "it asks for its password"},
+		{"suspended", fve(4, protectTPM, protectClear), "in the clear"},
+		{"decrypting", fve(2, protectTPM), "encrypted in part; its key is bound"},
+		{"decrypted", fve(1, protectClear), "decrypted already, but for its header"},
+		{"unreadable", fve(4)[:1<<20], "the guest needs its recovery key"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			path := blank(t, 8)
+			run(t, "label: dos\nsize=4M, type=7\n", "sfdisk", "-q", path)
+			patch(t, path, 1<<20, string(tt.volume))
+			r := detect(t, path)
+			if codes := warningCodes(r); !slices.Equal(codes, []string{"bitlocker"}) {
+				t.Fatalf("warnings %v", r.Warnings)
+			}
+			if !strings.Contains(r.Warnings[0].Text, tt.want) || !strings.Contains(r.Verdict, tt.want) {
+				t.Errorf("%s\n%s\nwant %q", r.Warnings[0].Text, r.Verdict, tt.want)
+			}
+		})
+	}
+}
+
+// dynamicDisk is a disk whose database has volumes, and what else is on it.
+func dynamicDisk(t *testing.T, script string, d ldmtest.Disk, volumes ...ldmtest.Volume) string {
+	t.Helper()
+	path := blank(t, 32)
+	run(t, script, "sfdisk", "-q", path)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ldmtest.Write(data, d, volumes)
+	patch(t, path, 0, string(data))
+	return path
+}
+
+func TestDynamicDisks(t *testing.T) {
+	const mbr, end = "label: dos\nsize=30M, type=42\n", 32 << 20 / 512
+	gpt := "label: gpt\nsize=1M, type=5808C8AA-7E8F-42E0-85D2-E1E90434CFB3\nsize=4M, type=AF9B60A0-1431-4F62-BC68-3311714A69AD\n"
+	striped := ldmtest.Volume{Name: "Stripe1", Hint: "H:", Components: []ldmtest.Component{{Kind: 1, Parts: []ldmtest.Part{{Start: 0, Size: 512}, {Disk: 1, Size: 512}}}}}
+	for name, path := range map[string]string{
+		"MBR":                  dynamicDisk(t, mbr, ldmtest.Disk{Head: 6, Data: 63, Base: end - 2048}, striped),
+		"MBR by its last copy": dynamicDisk(t, mbr, ldmtest.Disk{Head: end - 1, Data: 63, Base: end - 2048}, striped),
+		"GPT":                  dynamicDisk(t, gpt, ldmtest.Disk{Head: 2048 + 1856, Data: 4096, Base: 2048}, striped),
+	} {
+		r := detect(t, path)
+		if codes := warningCodes(r); !slices.Equal(codes, []string{"dynamic-disk"}) || !strings.Contains(r.Warnings[0].Text, "group ACCOUNTS-Dg0, with H: (striped)") {
+			t.Errorf("%s: warnings %v", name, r.Warnings)
+		}
+	}
+	broken := dynamicDisk(t, mbr, ldmtest.Disk{Head: 6, Data: 63, Base: end - 2048}, striped)
+	patch(t, broken, (end-2048+17)*512, "xxxx")
+	if codes := warningCodes(detect(t, broken)); !slices.Equal(codes, []string{"dynamic-database", "dynamic-disk"}) {
+		t.Errorf("warnings %v", codes)
+	}
+}
+
+// A Windows on a dynamic volume that begins somewhere within its partition.
+func TestWindowsOnADynamicVolume(t *testing.T) {
+	const end = 32 << 20 / 512
+	volume, err := os.ReadFile(windowsDisk{software: server2019, system: common + service("storahci", "0"), drivers: []string{"storahci"}}.image(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	volume = volume[1<<20 : 25<<20]
+	sectors := int64(len(volume) / 512)
+	path := dynamicDisk(t, "label: dos\nsize=30M, type=42\n", ldmtest.Disk{Head: 6, Data: 2048, Base: end - 2048},
+		ldmtest.Volume{Name: "Volume1", Hint: "C:", Components: []ldmtest.Component{
+			{Kind: 2, Parts: []ldmtest.Part{{Start: 4096, Size: sectors}}}, {Kind: 2, Parts: []ldmtest.Part{{Disk: 1, Start: 0, Size: sectors}}}}})
+	patch(t, path, (2048+4096)*512, string(volume))
+	r := detect(t, path)
+	want := []DynamicVolume{{Name: "Volume1", Letter: "C:", Layout: "mirrored", Size: sectors * 512, Pieces: 2, FileSystem: NTFS}}
+	if r.Dynamic == nil || marshal(t, r.Dynamic.Volumes) != marshal(t, want) {
+		t.Errorf("%+v, want %+v", r.Dynamic, want)
+	}
+	if r.Windows == nil || !r.Windows.Dynamic || r.Windows.Partition != 1 || !strings.Contains(r.Verdict, "will not convert, because it is on a dynamic disk") {
+		t.Errorf("%+v: %s", r.Windows, r.Verdict)
+	}
+}
+
+// smallWindows is an NTFS volume of 3 MiB, without a table before it, with a Windows.
+func smallWindows(t testing.TB) []byte {
+	t.Helper()
+	path := ntfstest.Volume(t, 3, func(root string) {
+		ntfstest.Write(t, root, "Windows/System32/config/SOFTWARE", hivetest.New(t, windows11))
+		ntfstest.Write(t, root, "Windows/System32/config/SYSTEM", hivetest.New(t, common+hiberboot+service("pvscsi", "0")))
+		ntfstest.Write(t, root, "hiberfil.sys", make([]byte, 4096))
+	}, "-c", "1024")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// examine detects what is on a disk in memory, within the bound.
+func examine(t *testing.T, data []byte) Report {
+	t.Helper()
+	m := &memory{data: data}
+	r, err := Detect(t.Context(), m)
+	if err != nil {
+		t.Fatalf("a disk that reads well: %v", err)
+	}
+	if m.read > maxRead {
+		t.Errorf("%d bytes read", m.read)
+	}
+	marshal(t, r)
+	return r
+}
+
+// BenchmarkDetectWindows reads a registry with as many services and devices as a server
+// has that was updated for years.
+func BenchmarkDetectWindows(b *testing.B) {
+	var system strings.Builder
+	system.WriteString(common + hiberboot + service("pvscsi", "0"))
+	for i := range 3000 {
+		fmt.Fprintf(&system, "[\\ControlSet002\\Services\\service-%d]\n\"Start\"=dword:00000003\n\"ImagePath\"=\"C:\\\\Program Files\\\\%d.exe\"\n\n", i, i)
+		fmt.Fprintf(&system, "[\\ControlSet002\\Enum\\PCI\\VEN_%04X\\1]\n\"Driver\"=\"none\"\n\n", i)
+	}
+	path := ntfstest.Volume(b, 256, func(root string) {
+		ntfstest.Write(b, root, "Windows/System32/config/SOFTWARE", hivetest.New(b, windows11))
+		ntfstest.Write(b, root, "Windows/System32/config/SYSTEM", hivetest.New(b, system.String()))
+		for i := range 2000 {
+			ntfstest.Write(b, root, fmt.Sprintf("Windows/System32/drivers/driver-%d.sys", i), []byte("MZ"))
+		}
+	})
+	data, err := os.ReadFile(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var read int64
+	for b.Loop() {
+		m := &memory{data: data}
+		r, err := Detect(b.Context(), m)
+		if err != nil || r.Windows == nil || r.Windows.Build != 22631 {
+			b.Fatalf("%+v, %v", r, err)
+		}
+		read = m.read
+	}
+	b.ReportMetric(float64(read)/(1<<20), "MiB-read")
+}
+
+// FuzzWindows patches the hives and the volume of a Windows.
+func FuzzWindows(f *testing.F) {
+	sound := smallWindows(f)
+	hives := findAll(sound, "regf")
+	f.Add(hives[0]+36, []byte{1})
+	f.Add(hives[1]+4096+36, bytes.Repeat([]byte{0xff}, 64))
+	f.Add(0x30, []byte{9})
+	f.Fuzz(func(t *testing.T, at int, patch []byte) {
+		if at < 0 || at >= len(sound) {
+			return
+		}
+		data := bytes.Clone(sound)
+		copy(data[at:], patch)
+		examine(t, data)
+	})
+}
+
+// Bits are turned over in the hives of a Windows: it ends, and mostly it still is one.
+func TestFlippedBitsInARegistry(t *testing.T) {
+	sound := smallWindows(t)
+	if r := examine(t, sound); r.Windows == nil || !r.Windows.FastStartup {
+		t.Fatalf("report %+v", r)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	hives := findAll(sound, "regf")
+	told, changed := 0, 0
+	const rounds = 400
+	for range rounds {
+		data := bytes.Clone(sound)
+		for range 1 + random.IntN(8) {
+			data[hives[random.IntN(2)]+random.IntN(6000)] ^= 1 << random.IntN(8)
+		}
+		r := examine(t, data)
+		if r.Windows != nil {
+			told++
+		}
+		if len(r.Warnings) != 1 {
+			changed++
+		}
+	}
+	if told != rounds || changed < rounds/10 {
+		t.Errorf("%d of %d were a Windows, in %d more or less was warned of", told, rounds, changed)
+	}
+}
+
+func FuzzParseBitLocker(f *testing.F) {
+	f.Add(fve(4, protectTPM)[1<<20 : 1<<20+512])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		found, ok := parseBitLocker(b)
+		if !ok && len(found.protectors) > 0 {
+			t.Errorf("%+v of what is none", found)
+		}
+		found.opens()
+	})
+}
