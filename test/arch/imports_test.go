@@ -20,7 +20,7 @@ var tiers = [][]string{
 	{"durable", "lite"},
 	{"bottleneck", "disk", "fault", "inventory", "inflate", "fastlz", "near", "unit"},
 	{"manifest", "vmdk", "qcow2", "guest", "esx", "nfc", "flow", "leftover", "selection", "sched", "roster"},
-	{"blockcopy", "behind", "plan", "planfile", "image", "diskfile"},
+	{"blockcopy", "behind", "plan", "planfile", "image", "diskfile", "convert"},
 	{"nfs"},
 	{"transport", "target"},
 	{"migrate", "mount", "bench"},
