@@ -13,11 +13,11 @@ cd "$(dirname "$0")/.."
 # Building the test guests and booting them.
 demo='qemu-system-x86 qemu-utils ovmf seabios e2fsprogs fdisk dosfstools mtools
       grub-common grub-pc-bin grub-efi-amd64-bin'
-# Judges of what decamp writes, builds and serves: curl, cpio, blkid, libvirt's schema of a
+# Judges of what decamp writes, builds and serves: curl, cpio, depmod, compressors, blkid, libvirt's schema of a
 # domain, libnfs, QEMU's driver for nfs://, a server for the emulated host to mount, OpenSSH,
 # ESXi's shell, the database that several machines meet in, a browser, and what schemathesis
 # is installed with.
-test='curl cpio util-linux libxml2-utils libvirt0 libnfs-utils qemu-block-extra nfs-ganesha nfs-ganesha-vfs rpcbind iproute2
+test='curl cpio kmod xz-utils zstd lz4 bzip2 util-linux libxml2-utils libvirt0 libnfs-utils qemu-block-extra nfs-ganesha nfs-ganesha-vfs rpcbind iproute2
       openssh-client busybox-static postgresql chromium python3-venv'
 # What fio is built with: Debian's own has no engine for NFS.
 fio='gcc libc6-dev make patch libnfs-dev pkgconf'
