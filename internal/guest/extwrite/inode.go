@@ -190,6 +190,9 @@ func (fs *FS) makeInode(parent inode, kind uint16, a Attr) (inode, error) {
 		fs.touch(n, 0x90, 0x94)
 	}
 	fs.touch(n, 0x8, 0x8c)
+	if err := fs.inherit(n, parent); err != nil {
+		return inode{}, err
+	}
 	if fs.incompat&incompatExtents != 0 && kind != modeLink {
 		put32(n.raw, 0x20, flagExtents)
 		return n, fs.putExtents(n, &mapping{})
