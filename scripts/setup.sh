@@ -13,12 +13,12 @@ cd "$(dirname "$0")/.."
 # Building the test guests and booting them.
 demo='qemu-system-x86 qemu-utils ovmf seabios e2fsprogs fdisk dosfstools mtools
       grub-common grub-pc-bin grub-efi-amd64-bin'
-# Judges of what decamp writes, builds and serves: curl, cpio, depmod, compressors, blkid, libvirt's schema of a
+# Judges of what decamp writes, builds and serves: curl, cpio, modprobe, blkid, libvirt's schema of a
 # domain, libnfs, QEMU's driver for nfs://, a server for the emulated host to mount, OpenSSH,
-# ESXi's shell, the database that several machines meet in, a browser, and what schemathesis
-# is installed with.
-test='curl cpio kmod xz-utils zstd lz4 bzip2 util-linux libxml2-utils libvirt0 libnfs-utils qemu-block-extra nfs-ganesha nfs-ganesha-vfs rpcbind iproute2
-      openssh-client busybox-static postgresql chromium python3-venv'
+# ESXi's shell, the database that several machines meet in, a browser, what schemathesis
+# is installed with, and the makers of file systems and archives that guests have.
+test='curl cpio kmod util-linux libxml2-utils libvirt0 libnfs-utils qemu-block-extra nfs-ganesha nfs-ganesha-vfs rpcbind iproute2
+      openssh-client busybox-static postgresql chromium python3-venv xfsprogs zstd xz-utils lz4'
 # What fio is built with: Debian's own has no engine for NFS.
 fio='gcc libc6-dev make patch libnfs-dev pkgconf'
 # A libvirt that the slow tests start by hand (Debian may start its service too), and

@@ -92,14 +92,14 @@ func (a *addition) dependencies() (text string, binary []byte) {
 			line += " " + a.nameInside(need)
 		}
 		lines.WriteString(line + "\n")
-		index.add(moduleName(file), line)
+		index.add(initramfs.Module(file), line)
 	}
 	return lines.String(), index.bytes()
 }
 
 // nameInside is the path that a module will have in the initramfs.
 func (a *addition) nameInside(file string) string {
-	if there := a.in.modules[moduleName(file)]; there != "" {
+	if there := a.in.modules[initramfs.Module(file)]; there != "" {
 		return there
 	}
 	if slices.Contains(a.files, file) {
@@ -118,12 +118,12 @@ func (a *addition) load() {
 		}
 	}
 	switch {
-	case a.in.dracut:
+	case a.in.maker == "dracut":
 		a.out.DirsBelow("etc", "etc/cmdline.d/90-decamp.conf")
 		a.out.File("etc/cmdline.d/90-decamp.conf", []byte("rd.driver.pre="+strings.Join(names, ",")+"\n"))
 		a.out.DirsBelow("etc", "etc/modules-load.d/decamp.conf")
 		a.out.File("etc/modules-load.d/decamp.conf", []byte(strings.Join(names, "\n")+"\n"))
-	case a.in.tools:
+	case a.in.maker == "initramfs-tools":
 		a.out.File("conf/modules", []byte(withLines(a.in.load, names)))
 	}
 }

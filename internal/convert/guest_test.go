@@ -207,12 +207,9 @@ func unpacked(t testing.TB, data string) files {
 	t.Helper()
 	out := files{}
 	for _, p := range parts([]byte(data)) {
-		err := initramfs.Read(p, func(e initramfs.Entry, body io.Reader) error {
-			if e.IsDir() {
-				return nil
-			}
+		_, err := initramfs.Walk(bytes.NewReader(p), func(name string, body io.Reader) error {
 			text, err := io.ReadAll(body)
-			out[e.Name] = string(text)
+			out[name] = string(text)
 			return err
 		})
 		if err != nil {

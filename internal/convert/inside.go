@@ -1,8 +1,8 @@
 package convert
 
 import (
+	"bytes"
 	"io"
-	"path"
 	"strings"
 
 	"github.com/decamp/decamp/internal/guest/initramfs"
@@ -13,8 +13,7 @@ type inside struct {
 	modules map[string]string // path within lib/modules/RELEASE by name
 	load    string            // conf/modules of initramfs-tools
 	links   map[string]string // our files of network names
-	tools   bool              // made by initramfs-tools
-	dracut  bool
+	maker   string            // as initramfs.Content has it
 }
 
 // look reads an initramfs, what was appended to it before included.
@@ -29,33 +28,31 @@ func look(data []byte, k kernel) (inside, error) {
 }
 
 func (in *inside) read(data []byte, k kernel) error {
-	return initramfs.Read(data, func(e initramfs.Entry, body io.Reader) error {
-		switch {
-		case strings.HasPrefix(e.Name, linkPrefix):
-			text, err := io.ReadAll(io.LimitReader(body, maxText))
-			in.links[e.Name] = string(text)
-			return err
-		case e.Name == "conf/modules":
-			text, err := io.ReadAll(io.LimitReader(body, maxText))
-			in.load = string(text)
-			return err
-		case strings.HasPrefix(e.Name, "scripts/init-top") || e.Name == "conf/initramfs.conf":
-			in.tools = true
-		case strings.HasPrefix(e.Name, "usr/lib/dracut") || strings.HasPrefix(e.Name, "lib/dracut"):
-			in.dracut = true
-		case strings.Contains(path.Base(e.Name), ".ko"):
-			if _, file, ok := strings.Cut(e.Name, "lib/modules/"+k.release+"/"); ok {
-				in.modules[moduleName(file)] = file
-			}
+	content, err := initramfs.Walk(bytes.NewReader(data), func(name string, body io.Reader) error {
+		if _, file, ok := strings.Cut(name, "lib/modules/"+k.release+"/"); ok && initramfs.Module(file) != "" {
+			in.modules[initramfs.Module(file)] = file
 		}
-		return nil
+		if name != "conf/modules" && !strings.HasPrefix(name, linkPrefix) {
+			return nil
+		}
+		text, err := io.ReadAll(io.LimitReader(body, maxText))
+		if name == "conf/modules" {
+			in.load = string(text)
+		} else {
+			in.links[name] = string(text)
+		}
+		return err
 	})
+	if content.Maker != "" {
+		in.maker = content.Maker
+	}
+	return err
 }
 
 // lacks returns those of the files that are not inside.
 func (in inside) lacks(files []string) (out []string) {
 	for _, file := range files {
-		if in.modules[moduleName(file)] == "" {
+		if in.modules[initramfs.Module(file)] == "" {
 			out = append(out, file)
 		}
 	}

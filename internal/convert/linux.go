@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
 // Options say what LinuxAppend cannot find in the guest.
@@ -35,7 +36,7 @@ func LinuxAppend(ctx context.Context, disks []Disk, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	c := &conversion{tree: t, vols: vols}
+	c := &conversion{tree: t, vols: vols, makers: map[string]bool{}}
 	for _, step := range []func() error{
 		func() error { return c.pinCards(o.Cards) }, c.appendAll, c.nameByUUID, c.persist, c.silenceTools,
 	} {
@@ -52,11 +53,10 @@ func LinuxAppend(ctx context.Context, disks []Disk, o Options) (Result, error) {
 // A conversion is one under way.
 type conversion struct {
 	Result
-	tree  tree
-	vols  []volume
-	links map[string]string // files of network names that an initramfs gets, too
-	tools bool              // an initramfs was made by initramfs-tools
-	drac  bool              // or by dracut
+	tree   tree
+	vols   []volume
+	links  map[string]string // files of network names that an initramfs gets, too
+	makers map[string]bool   // of the guest's initramfs
 }
 
 // maxInitramfs bounds an initramfs, in bytes.
@@ -109,7 +109,7 @@ func (c *conversion) appendTo(path string, k kernel, list *moduleList) error {
 	if err != nil {
 		return fault.New(fault.Unsupported, "it cannot be read: %w", err).WithHint("use the compat profile, which changes nothing in the guest")
 	}
-	c.tools, c.drac = c.tools || in.tools, c.drac || in.dracut
+	c.makers[in.maker] = true
 	files, _ := list.closure(drivers())
 	add := &addition{tree: c.tree, k: k, list: list, in: in, files: in.lacks(files), links: in.lacksLinks(c.links)}
 	if len(add.files) == 0 && len(add.links) == 0 {
@@ -130,7 +130,7 @@ func (c *conversion) appendTo(path string, k kernel, list *moduleList) error {
 func (a *addition) why() string {
 	var names []string
 	for _, file := range a.files {
-		names = append(names, moduleName(file))
+		names = append(names, initramfs.Module(file))
 	}
 	slices.Sort(names)
 	if names == nil {
@@ -143,7 +143,7 @@ func (a *addition) why() string {
 func (in inside) lacksLinks(links map[string]string) map[string]string {
 	out := map[string]string{}
 	for path, text := range links {
-		if (in.tools || in.dracut) && in.links[path] != text {
+		if in.maker != "" && in.links[path] != text {
 			out[path] = text
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
 // debian is a guest as Debian installs it on VMware: its initramfs has the modules of that
@@ -96,7 +97,7 @@ func checkDebianInitramfs(t *testing.T, data string) {
 	var added []string
 	for _, name := range slices.Sorted(maps.Keys(got)) {
 		if file, ok := strings.CutPrefix(name, dir); ok && strings.HasSuffix(file, ".ko") {
-			added = append(added, moduleName(file))
+			added = append(added, initramfs.Module(file))
 			if got[name] != module(strings.TrimSuffix(file, ".ko")) {
 				t.Errorf("%s holds %q", name, got[name])
 			}

@@ -2,7 +2,6 @@ package convert
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -43,7 +42,7 @@ func (t tree) modules(k kernel) (*moduleList, error) {
 			continue
 		}
 		list.needs[name] = strings.Fields(needs)
-		list.path[moduleName(name)] = name
+		list.path[initramfs.Module(name)] = name
 		list.order = append(list.order, name)
 	}
 	builtIn, err := on.ReadFile(inner+"/modules.builtin", maxIndex)
@@ -51,15 +50,9 @@ func (t tree) modules(k kernel) (*moduleList, error) {
 		return list, nil // kernels of long ago have no such list
 	}
 	for line := range strings.Lines(string(builtIn)) {
-		list.builtIn[moduleName(strings.TrimSpace(line))] = true
+		list.builtIn[initramfs.Module(strings.TrimSpace(line))] = true
 	}
 	return list, nil
-}
-
-// moduleName spells a module as the kernel does: without folder and suffixes, and "_" for "-".
-func moduleName(file string) string {
-	name, _, _ := strings.Cut(path.Base(file), ".ko")
-	return strings.ReplaceAll(name, "-", "_")
 }
 
 // closure returns the paths of modules and of all they need. What is built in needs none; a

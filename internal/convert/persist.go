@@ -5,7 +5,7 @@ import "strings"
 // persist has the guest's next initramfs, of its next kernel, have the drivers as well.
 func (c *conversion) persist() error {
 	const why = "the next kernel's initramfs has the drivers, too"
-	if c.tools || c.tree.has("etc/initramfs-tools/modules") {
+	if c.makers["initramfs-tools"] || c.tree.has("etc/initramfs-tools/modules") {
 		const file = "etc/initramfs-tools/modules"
 		old, _, err := c.tree.text(file)
 		if err != nil {
@@ -15,7 +15,7 @@ func (c *conversion) persist() error {
 			return err
 		}
 	}
-	if c.drac || c.tree.has("etc/dracut.conf") || c.tree.has("etc/dracut.conf.d") {
+	if c.makers["dracut"] || c.tree.has("etc/dracut.conf") || c.tree.has("etc/dracut.conf.d") {
 		text := `add_drivers+=" ` + strings.Join(drivers(), " ") + ` "` + "\n"
 		return c.put("etc/dracut.conf.d/decamp.conf", text, why)
 	}

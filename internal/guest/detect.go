@@ -11,10 +11,55 @@ import (
 
 // Detect reads what is on src. The error is about reading only: what is damaged or
 // strange on the disk becomes a Warning. It reads maxRead at most, and mostly far less:
-// one piece of 64 KiB for each partition and a few blocks for the os-release.
+// one piece of 64 KiB for each partition, a few hundred blocks for what a guest needs, and
+// the initramfs of its newest kernels.
 func Detect(ctx context.Context, src disk.Source) (Report, error) {
-	left := int64(maxRead)
-	d := &detector{disk: &window{ctx: ctx, src: src, size: src.Size(), left: &left}}
+	reports, err := DetectAll(ctx, []disk.Source{src})
+	if err != nil {
+		return Report{}, err
+	}
+	return reports[0], nil
+}
+
+// DetectAll reads the disks of one VM, and returns a Report for each: a guest may have its
+// volumes on several. What is told of the guest is in the report of the disk its root is on.
+func DetectAll(ctx context.Context, srcs []disk.Source) ([]Report, error) {
+	m := &machine{}
+	for _, src := range srcs {
+		left := int64(maxRead)
+		m.disks = append(m.disks, &detector{disk: &window{ctx: ctx, src: src, size: src.Size(), left: &left, failed: new(error)}, machine: m})
+	}
+	for _, d := range m.disks {
+		d.look()
+	}
+	m.assemble()
+	m.guest()
+	reports := make([]Report, 0, len(srcs))
+	for i, d := range m.disks {
+		if err := *d.disk.failed; err != nil {
+			return nil, fmt.Errorf("detect the guest, disk %d of %d: %w", i+1, len(srcs), err)
+		}
+		if *d.disk.left < 0 {
+			d.warn("too-much", "the disk asks for more than %d MiB to be read; the report is not complete", maxRead>>20)
+		}
+		reports = append(reports, d.report)
+	}
+	return reports, nil
+}
+
+// maxRead bounds the bytes read from one disk: tables can name thousands of partitions,
+// and folders lead anywhere.
+const maxRead = 1 << 30
+
+// A detector collects the Report of one disk.
+type detector struct {
+	disk    *window
+	report  Report
+	machine *machine
+}
+
+// look reads the table and what is in the partitions.
+func (d *detector) look() {
 	d.table()
 	for i := range d.report.Partitions {
 		d.partition(&d.report.Partitions[i])
@@ -22,22 +67,6 @@ func Detect(ctx context.Context, src disk.Source) (Report, error) {
 	if d.report.Table == None {
 		d.wholeDisk()
 	}
-	if err := d.disk.failed; err != nil {
-		return Report{}, fmt.Errorf("detect the guest: %w", err)
-	}
-	if left < 0 {
-		d.warn("too-much", "the disk asks for more than %d MiB to be read; the report is not complete", maxRead>>20)
-	}
-	return d.report, nil
-}
-
-// maxRead bounds the bytes read from one disk: tables can name thousands of partitions.
-const maxRead = 64 << 20
-
-// A detector collects one Report.
-type detector struct {
-	disk   *window
-	report Report
 }
 
 func (d *detector) warn(code, format string, args ...any) {
@@ -68,8 +97,9 @@ func (d *detector) table() {
 }
 
 func (d *detector) wholeDisk() {
-	d.report.WholeDisk, _ = identify(d.disk.head())
-	d.readOS(d.report.WholeDisk, d.disk)
+	v := d.volume(d.disk, "the whole disk")
+	d.report.WholeDisk = v.kind
+	d.keep(v)
 }
 
 // partition looks into one slice of the disk.
@@ -88,13 +118,14 @@ func (d *detector) partition(p *Partition) {
 		return
 	}
 	slice := d.disk.slice(p.Off, p.Len)
-	p.FileSystem, p.FSUUID = identify(slice.head())
+	v := d.volume(slice, fmt.Sprintf("partition %d", p.Number))
+	v.partition = p.UUID
+	p.FileSystem, p.FSUUID, p.Label, p.Usage = v.kind, v.uuid, v.label, v.usage
 	switch p.FileSystem {
 	case LUKS, BitLocker:
-		d.warn("encrypted", "partition %d is encrypted (%s): the guest needs its key after the move", p.Number, p.FileSystem)
+		d.warn("encrypted", "partition %d is encrypted (%s): the guest needs its key after the move", p.Number, v.cipher)
 	}
-	d.readOS(p.FileSystem, slice)
-	d.disk.adopt(slice)
+	d.keep(v)
 }
 
 func isExtended(kind string) bool { return kind == "05" || kind == "0f" || kind == "85" }
@@ -116,20 +147,13 @@ type window struct {
 	off    int64
 	size   int64
 	left   *int64 // bytes that may still be read, shared by all windows on a disk
-	failed error
+	failed *error // shared, too
 }
 
 var errTooMuch = errors.New("too much to read")
 
 func (w *window) slice(off, size int64) *window {
-	return &window{ctx: w.ctx, src: w.src, off: w.off + off, size: size, left: w.left}
-}
-
-// adopt takes over the error of a slice.
-func (w *window) adopt(slice *window) {
-	if w.failed == nil {
-		w.failed = slice.failed
-	}
+	return &window{ctx: w.ctx, src: w.src, off: w.off + off, size: size, left: w.left, failed: w.failed}
 }
 
 func (w *window) ReadAt(p []byte, off int64) (int, error) {
@@ -140,8 +164,8 @@ func (w *window) ReadAt(p []byte, off int64) (int, error) {
 		return 0, errTooMuch
 	}
 	if err := w.src.ReadAt(w.ctx, p, w.off+off); err != nil {
-		if w.failed == nil {
-			w.failed = err
+		if *w.failed == nil {
+			*w.failed = err
 		}
 		return 0, err
 	}

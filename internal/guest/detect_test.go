@@ -75,7 +75,7 @@ func TestDetectsTheTestGuests(t *testing.T) {
 	}{
 		tinyguest.BIOS:     {MBR, Boot{MBRCode: true}, []FileSystem{Ext4}},
 		tinyguest.NoVirtio: {MBR, Boot{MBRCode: true}, []FileSystem{Ext4}},
-		tinyguest.UEFI:     {GPT, Boot{ESP: true}, []FileSystem{FAT, Ext4}},
+		tinyguest.UEFI:     {GPT, Boot{ESP: true, EFIFallback: true}, []FileSystem{FAT, Ext4}},
 	}
 	for name, w := range want {
 		image := tinyguest.Image(t, name)

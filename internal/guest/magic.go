@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
+	"io"
+	"strings"
 )
 
 // A magic is a file system's mark: text at an offset.
@@ -31,11 +34,12 @@ func magics() []magic {
 		{LVM2, 0x618, "LVM2 001"},
 		{Swap, 4096 - 10, "SWAPSPACE2"},
 		{Swap, 65536 - 10, "SWAPSPACE2"},
+		{Swap, 4096 - 10, "S1SUSPEND"}, // hibernated
 	}
 }
 
-// headLen is how much of a slice identify wants to see: up to Btrfs' mark.
-const headLen = 0x10040 + 8
+// headLen is how much of a slice identify wants to see: up to Btrfs' label.
+const headLen = 0x1012b + 256
 
 // identify says what begins with head by its magic number, and its UUID where that is
 // at a fixed place.
@@ -47,12 +51,76 @@ func identify(head []byte) (FileSystem, string) {
 		if len(head) < m.off+len(m.text) || string(head[m.off:m.off+len(m.text)]) != m.text {
 			continue
 		}
-		if m.fs == XFS {
-			return XFS, uuidAt(head, 32)
-		}
-		return m.fs, ""
+		return m.fs, uuidOf(m.fs, head)
 	}
 	return Unknown, ""
+}
+
+// uuidOf returns the UUID of what is no ext, as blkid has it; "" if it has none.
+func uuidOf(fs FileSystem, head []byte) string {
+	switch fs {
+	case XFS:
+		return uuidAt(head, 32)
+	case Btrfs:
+		return uuidAt(head, 0x10020)
+	case Swap:
+		return uuidAt(head, 1024+12)
+	case LUKS:
+		return textAt(head, 168, 40)
+	case FAT:
+		serial := fatSerial(head)
+		if n := binary.LittleEndian.Uint32(head[serial:]); n != 0 {
+			return fmt.Sprintf("%04X-%04X", n>>16, n&0xffff)
+		}
+	}
+	return ""
+}
+
+// fatSerial returns where a FAT's serial number is; its label follows it.
+func fatSerial(head []byte) int {
+	if len(head) >= 90 && string(head[82:87]) == "FAT32" {
+		return 67
+	}
+	return 39
+}
+
+// labelOf returns the name somebody gave a file system.
+func labelOf(fs FileSystem, head []byte) string {
+	switch fs {
+	case Ext2, Ext3, Ext4:
+		return textAt(head, 1024+0x78, 16)
+	case XFS:
+		return textAt(head, 108, 12)
+	case Btrfs:
+		return textAt(head, 0x1012b, 256)
+	case Swap:
+		return textAt(head, 1024+28, 16)
+	case FAT:
+		if label := strings.TrimRight(textAt(head, fatSerial(head)+4, 11), " "); label != "NO NAME" {
+			return label
+		}
+	}
+	return ""
+}
+
+// textAt returns what stands before the first zero; what is no text becomes question marks.
+func textAt(head []byte, off, length int) string {
+	if len(head) < off+length {
+		return ""
+	}
+	text, _, _ := bytes.Cut(head[off:off+length], []byte{0})
+	return strings.ToValidUTF8(string(text), "?")
+}
+
+// isHibernated reports a swap area that a kernel would resume from: its mark is replaced.
+func isHibernated(r io.ReaderAt) bool {
+	mark := make([]byte, 9)
+	for _, page := range []int64{4096, 65536} {
+		if _, err := r.ReadAt(mark, page-10); err == nil && string(mark) == "S1SUSPEND" {
+			return true
+		}
+	}
+	return false
 }
 
 // identifyExt tells ext2, 3 and 4 apart by their features, as blkid does.

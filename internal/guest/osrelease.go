@@ -2,38 +2,28 @@ package guest
 
 import (
 	"errors"
+	"io/fs"
 	"strings"
 
-	"github.com/decamp/decamp/internal/guest/ext"
+	"github.com/decamp/decamp/internal/guest/tree"
 )
 
 // maxOSRelease is far more than any os-release has, in bytes.
 const maxOSRelease = 64 << 10
 
-// readOS takes the OS from the first file system that has an os-release. The third
-// place is that of a /usr of its own.
-func (d *detector) readOS(kind FileSystem, w *window) {
-	if d.report.OS.ID != "" || (kind != Ext2 && kind != Ext3 && kind != Ext4) {
-		return
-	}
-	fs, err := ext.Open(w)
+// osRelease returns the os-release of a file system; "" if it has none. The third place is
+// that of a /usr of its own.
+func osRelease(t *tree.Tree) (string, error) {
 	for _, path := range []string{"etc/os-release", "usr/lib/os-release", "lib/os-release"} {
-		if err != nil {
-			break
-		}
-		var text []byte
-		text, err = fs.ReadFile(path, maxOSRelease)
+		text, err := t.ReadFile(path, maxOSRelease)
 		if err == nil {
-			d.report.OS = parseOSRelease(string(text))
-			return
+			return string(text), nil
 		}
-		if errors.Is(err, ext.ErrNotFound) {
-			err = nil
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
 		}
 	}
-	if err != nil {
-		d.warn("file-system", "the %s file system at byte %d cannot be read: %v", kind, w.off, err)
-	}
+	return "", nil
 }
 
 // parseOSRelease reads what os-release(5) describes: shell assignments without

@@ -8,8 +8,13 @@
 //
 // Words: a Table is the partition scheme, a Partition one slice of the disk, a File
 // System what the first bytes of a slice say it is. An OS comes from os-release and
-// only from there.
+// only from there. A Volume is a logical volume of LVM.
 package guest
+
+import (
+	"github.com/decamp/decamp/internal/guest/linux"
+	"github.com/decamp/decamp/internal/guest/tree"
+)
 
 // Table is the way a disk is cut into partitions.
 type Table string
@@ -49,7 +54,24 @@ type Partition struct {
 	Name       string     `json:"name,omitempty"` // GPT only
 	Active     bool       `json:"active,omitempty"`
 	FileSystem FileSystem `json:"fileSystem,omitempty"`
-	FSUUID     string     `json:"fsUUID,omitempty"` // of ext2, ext3, ext4 and XFS
+	FSUUID     string     `json:"fsUUID,omitempty"` // as blkid has it; none of NTFS
+	Label      string     `json:"label,omitempty"`  // of the file system
+
+	// Usage is how full the file system is, of those that can be read.
+	Usage *tree.Usage `json:"usage,omitempty"`
+}
+
+// Volume is a logical volume. It is told of in the report of the first disk that its group
+// is described on.
+type Volume struct {
+	Group      string      `json:"group"`
+	Name       string      `json:"name"`
+	Len        int64       `json:"len"`
+	Kind       string      `json:"kind"` // "linear", "striped", or what LVM calls it
+	FileSystem FileSystem  `json:"fileSystem,omitempty"`
+	FSUUID     string      `json:"fsUUID,omitempty"`
+	Label      string      `json:"label,omitempty"`
+	Usage      *tree.Usage `json:"usage,omitempty"`
 }
 
 // OS is the operating system that an image's os-release names. The zero OS means that
@@ -64,6 +86,10 @@ type OS struct {
 type Boot struct {
 	MBRCode bool `json:"mbrCode"` // sector 0 holds boot code: BIOS may boot from here
 	ESP     bool `json:"esp"`     // there is an EFI system partition
+
+	// EFIFallback says that the partition has \EFI\BOOT\BOOTX64.EFI (or the one of ARM), which
+	// firmware starts that does not know the guest. VMware's own boot entries stay behind.
+	EFIFallback bool `json:"efiFallback"`
 }
 
 // Warning is something found in the image that may stand in the way of its guest.
@@ -75,10 +101,13 @@ type Warning struct {
 
 // Report is what Detect found in one image.
 type Report struct {
-	Table      Table       `json:"table"`
-	Partitions []Partition `json:"partitions,omitempty"`
-	WholeDisk  FileSystem  `json:"wholeDisk,omitempty"` // where there is no table
-	OS         OS          `json:"os"`
-	Boot       Boot        `json:"boot"`
-	Warnings   []Warning   `json:"warnings,omitempty"`
+	Table      Table        `json:"table"`
+	Partitions []Partition  `json:"partitions,omitempty"`
+	WholeDisk  FileSystem   `json:"wholeDisk,omitempty"` // where there is no table
+	OS         OS           `json:"os"`
+	Boot       Boot         `json:"boot"`
+	Volumes    []Volume     `json:"volumes,omitempty"`
+	Linux      *linux.Guest `json:"linux,omitempty"`
+	Verdict    string       `json:"verdict,omitempty"` // what becomes of the guest, in a sentence
+	Warnings   []Warning    `json:"warnings,omitempty"`
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/target"
 )
 
@@ -17,16 +19,18 @@ type detectStep struct{}
 func (detectStep) Name() string { return "detect" }
 
 func (detectStep) Run(ctx context.Context, r *Run) error {
-	r.Facts.Guest = nil
-	for _, img := range r.Facts.Images {
-		report, err := r.detect(ctx, img)
-		if err != nil {
-			return fmt.Errorf("image of disk %d: %w", img.Key, err)
-		}
+	reports, err := r.detect(ctx, r.Facts.Images)
+	if err != nil {
+		return err
+	}
+	r.Facts.Guest = reports
+	for i, report := range reports {
 		for _, w := range report.Warnings {
-			r.warn(inventory.Warning{Code: w.Code, Text: fmt.Sprintf("disk %d: %s", img.Key, w.Text)})
+			r.warn(inventory.Warning{Code: w.Code, Text: fmt.Sprintf("disk %d: %s", r.Facts.Images[i].Key, w.Text)})
 		}
-		r.Facts.Guest = append(r.Facts.Guest, report)
+		if report.Verdict != "" {
+			r.tell(plan.Event{Kind: plan.Noted, Message: "guest: " + report.Verdict})
+		}
 	}
 	return nil
 }
@@ -34,11 +38,20 @@ func (detectStep) Run(ctx context.Context, r *Run) error {
 // Undo: detect changes nothing.
 func (detectStep) Undo(context.Context, *Run) error { return nil }
 
-func (r *Run) detect(ctx context.Context, img target.Image) (_ guest.Report, err error) {
-	src, err := r.Rig.Target.Read(ctx, img)
-	if err != nil {
-		return guest.Report{}, err
+// detect looks into all images at once: a guest may have its volumes on several.
+func (r *Run) detect(ctx context.Context, images []target.Image) (_ []guest.Report, err error) {
+	var srcs []disk.Source
+	defer func() {
+		for _, src := range srcs {
+			err = errors.Join(err, src.Close())
+		}
+	}()
+	for _, img := range images {
+		src, err := r.Rig.Target.Read(ctx, img)
+		if err != nil {
+			return nil, fmt.Errorf("image of disk %d: %w", img.Key, err)
+		}
+		srcs = append(srcs, src)
 	}
-	defer func() { err = errors.Join(err, src.Close()) }()
-	return guest.Detect(ctx, src)
+	return guest.DetectAll(ctx, srcs)
 }

@@ -52,6 +52,7 @@ type variant struct {
 	gpt     bool     // GPT with an ESP instead of an MBR
 	root    string   // the kernel's root=
 	modules []string // in the initramfs, without what they depend on
+	kept    bool     // the kernel's modules are in the root file system, too
 }
 
 func vmware() []string { return []string{"vmw_pvscsi", "ata_piix", "sd_mod", "vmxnet3"} }
@@ -61,7 +62,7 @@ func variants() []variant {
 	both := append(virtio(), vmware()...)
 	return []variant{
 		{name: BIOS, root: "UUID=" + RootUUID, modules: both},
-		{name: NoVirtio, root: "/dev/sda1", modules: vmware()},
+		{name: NoVirtio, root: "/dev/sda1", modules: vmware(), kept: true},
 		{name: UEFI, root: "UUID=" + RootUUID, modules: both, gpt: true},
 	}
 }

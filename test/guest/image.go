@@ -65,8 +65,10 @@ func (b builder) writeRoot() error {
 	if err := os.Link(b.init, filepath.Join(b.rootfs(), "sbin/init")); err != nil {
 		return err
 	}
-	if err := b.writeModules(); err != nil {
-		return err
+	if b.variant.kept {
+		if err := b.writeModules(); err != nil {
+			return err
+		}
 	}
 	return copyFile(b.kernel.image(), filepath.Join(b.rootfs(), "boot/vmlinuz-"+b.kernel.release))
 }

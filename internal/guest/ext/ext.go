@@ -15,13 +15,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 )
 
 // MaxReads bounds the blocks read for one ReadFile.
 const MaxReads = 8192
 
-// ErrNotFound means that there is no such file.
-var ErrNotFound = errors.New("no such file")
+// ErrNotFound means that there is no such file; it is an fs.ErrNotExist.
+var ErrNotFound = fmt.Errorf("no such file (%w)", fs.ErrNotExist)
 
 const (
 	superOffset = 1024
@@ -37,6 +38,7 @@ type FS struct {
 	r              io.ReaderAt
 	blockSize      int64
 	blocks         int64
+	free           int64 // blocks that are not in use
 	firstBlock     int64 // block that holds the superblock
 	inodes         uint32
 	inodesPerGroup uint32
@@ -61,12 +63,14 @@ func Open(r io.ReaderAt) (*FS, error) {
 	fs := &FS{
 		r: r, blockSize: 1024 << shift, blocks: int64(le32(s, 0x4)), firstBlock: int64(le32(s, 0x14)),
 		inodes: le32(s, 0x0), inodesPerGroup: le32(s, 0x28), inodeSize: int64(le16(s, 0x58)), descSize: 32,
+		free: int64(le32(s, 0xc)),
 	}
 	if le32(s, 0x4c) == 0 { // revision 0 has no inode size
 		fs.inodeSize = 128
 	}
 	if incompat&incompat64Bit != 0 {
 		fs.blocks |= int64(le32(s, 0x150)) << 32
+		fs.free |= int64(le32(s, 0x158)) << 32
 		fs.descSize = int64(le16(s, 0xfe))
 	}
 	return fs, fs.check(incompat)

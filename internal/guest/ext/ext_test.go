@@ -102,10 +102,12 @@ func TestOpenRefuses(t *testing.T) {
 type counter struct {
 	r     io.ReaderAt
 	bytes int64
+	reads int
 }
 
 func (c *counter) ReadAt(p []byte, off int64) (int, error) {
 	c.bytes += int64(len(p))
+	c.reads++
 	return c.r.ReadAt(p, off)
 }
 

@@ -2,8 +2,8 @@ package initramfs
 
 import (
 	"bytes"
-	"errors"
-	"io"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,161 +12,164 @@ import (
 	"testing"
 )
 
-// packed runs a program on data.
-func packed(t testing.TB, data []byte, name string, args ...string) []byte {
+// run starts a tool that scripts/setup.sh installs, and returns what it prints.
+func run(t testing.TB, dir string, stdin []byte, name string, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command(name, args...)
-	cmd.Stdin = bytes.NewReader(data)
-	var out, complaints bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaints
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%s: %v: %s (scripts/setup.sh test installs it)", name, err, complaints.String())
-	}
-	return out.Bytes()
-}
-
-// archived has cpio make an archive of a folder.
-func archived(t testing.TB, files map[string]string) []byte {
-	t.Helper()
-	dir := t.TempDir()
-	var list []string
-	for name, content := range files {
-		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, name)
-	}
-	slices.Sort(list)
-	cmd := exec.Command("cpio", "-o", "-H", "newc", "--quiet", "-D", dir)
-	cmd.Stdin = strings.NewReader(strings.Join(list, "\n"))
+	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(stdin)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("cpio: %v", err)
+		t.Fatalf("%s: %v: %s: run scripts/setup.sh test", name, err, &stderr)
 	}
 	return out
 }
 
-// read returns what an initramfs holds; later files win.
-func read(data []byte) (map[string]string, error) {
-	seen := map[string]string{}
-	err := Read(data, func(e Entry, body io.Reader) error {
-		if e.IsDir() {
-			return nil
+// cpio packs files of some size, of which the first are these.
+func cpio(t testing.TB, names ...string) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	random := rand.New(rand.NewPCG(1, 2))
+	for i, name := range names {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
 		}
-		text, err := io.ReadAll(body)
-		seen[e.Name] = string(text)
-		return err
-	})
-	return seen, err
+		data := make([]byte, 100_000+i*77_777) // half of it can be compressed
+		for j := 0; j < len(data)/2; j++ {
+			data[j] = byte(random.Uint32())
+		}
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := run(t, dir, nil, "find", ".", "-mindepth", "1")
+	return run(t, dir, list, "cpio", "-o", "-H", "newc", "--quiet")
 }
 
-// compressors are the programs that distributions pack an initramfs with.
+const modules = "usr/lib/modules/6.1.0/kernel/drivers/"
+
+func whole(t testing.TB) []byte {
+	return cpio(t, "init", "scripts/functions", "conf/initramfs.conf", modules+"block/virtio_blk.ko",
+		modules+"scsi/virtio_scsi.ko.xz", modules+"virtio/virtio_pci.ko.zst", modules+"scsi/vmw-pvscsi.ko.gz", "usr/bin/resume")
+}
+
+// compressors are those that initramfs-tools, dracut and mkinitcpio call, as they do.
 func compressors() map[string][]string {
 	return map[string][]string{
-		"plain": nil, "gzip": {"gzip"}, "xz": {"xz", "--check=crc32", "--lzma2=dict=1MiB"}, "zstd": {"zstd", "-19", "-T0"},
-		"lz4": {"lz4", "-l"}, "bzip2": {"bzip2"}, "lzma": {"lzma"},
+		"none": {"cat"},
+		"gzip": {"gzip", "-n", "-9"},
+		"zstd": {"zstd", "-q", "-19", "-T0"},
+		"xz":   {"xz", "--check=crc32", "--lzma2=dict=1MiB"},
+		"lz4":  {"lz4", "-9", "-l", "-c", "-q"},
+		"lzma": {"lzma", "-9"},
 	}
 }
 
-func TestReadsWhatDistributionsPack(t *testing.T) {
-	long := strings.Repeat("0123456789abcdef", 70_000) + "end"
-	for name, program := range compressors() {
+func TestReadsWhatTheMakersWrite(t *testing.T) {
+	plain := whole(t)
+	microcode := cpio(t, "kernel/x86/microcode/GenuineIntel.bin")
+	added := run(t, "", cpio(t, modules+"net/virtio_net.ko"), "gzip", "-n")
+	for name, command := range compressors() {
 		t.Run(name, func(t *testing.T) {
-			early := archived(t, map[string]string{"kernel/x86/microcode/GenuineIntel.bin": "microcode"})
-			main := archived(t, map[string]string{"conf/modules": "ext4\n", "lib/modules/6.1/kernel/x.ko": long, "init": "#!"})
-			if program != nil {
-				main = packed(t, main, program[0], program[1:]...)
-			}
-			seen, err := read(append(append(early, make([]byte, 512)...), main...))
+			packed := run(t, "", plain, command[0], command[1:]...)
+			image := slices.Concat(microcode, make([]byte, 512-len(microcode)%512), packed, make([]byte, -len(packed)&3), added)
+			c, err := Read(bytes.NewReader(image))
 			if err != nil {
 				t.Fatal(err)
 			}
-			for path, want := range map[string]string{"kernel/x86/microcode/GenuineIntel.bin": "microcode", "conf/modules": "ext4\n",
-				"lib/modules/6.1/kernel/x.ko": long, "init": "#!"} {
-				if seen[path] != want {
-					t.Errorf("%s: %d bytes, want %d", path, len(seen[path]), len(want))
-				}
+			if want := []string{"none", name, "gzip"}; !slices.Equal(c.Compression, want) {
+				t.Errorf("archives %q, want %q", c.Compression, want)
+			}
+			if !c.Has("virtio_blk", "virtio_scsi", "virtio_pci", "vmw_pvscsi", "virtio_net") || c.Has("virtio_balloon") || len(c.Modules) != 5 {
+				t.Errorf("modules %v", c.Modules)
+			}
+			if c.Maker != "initramfs-tools" || !c.Resume {
+				t.Errorf("%+v", c)
+			}
+			c, err = Read(bytes.NewReader(packed))
+			if err != nil || c.Last() != name || c.Has("virtio_net") {
+				t.Errorf("alone: %+v, %v", c, err)
 			}
 		})
 	}
 }
 
-// What is written reads back, by us and by cpio, also after what was there.
-func TestAppendedArchivesWin(t *testing.T) {
-	var w Writer
-	w.DirsBelow("lib/modules", "lib/modules/6.1/kernel/a/x.ko")
-	w.File("lib/modules/6.1/kernel/a/x.ko", []byte("odd"))
-	w.DirsBelow("lib/modules", "lib/modules/6.1/kernel/b/y.ko")
-	w.File("conf/modules", []byte("virtio_pci\n"))
-	added := w.Bytes()
-	list := string(packed(t, added, "cpio", "-it", "--quiet"))
-	want := "lib/modules/6.1\nlib/modules/6.1/kernel\nlib/modules/6.1/kernel/a\nlib/modules/6.1/kernel/a/x.ko\nlib/modules/6.1/kernel/b\nconf/modules\n"
-	if list != want {
-		t.Errorf("cpio lists %q, want %q", list, want)
-	}
-	whole := packed(t, archived(t, map[string]string{"conf/modules": "ext4\n", "init": "#!"}), "gzip")
-	whole = append(whole, make([]byte, 4+-len(whole)&3)...)
-	whole = append(whole, packed(t, added, "gzip")...)
-	seen, err := read(whole)
-	if err != nil || seen["conf/modules"] != "virtio_pci\n" || seen["init"] != "#!" || seen["lib/modules/6.1/kernel/a/x.ko"] != "odd" {
-		t.Errorf("%q, %v", seen, err)
-	}
-}
-
-func TestUnpack(t *testing.T) {
-	module := []byte("\x7fELF" + strings.Repeat("module ", 5000))
-	for name, program := range map[string][]string{"none": nil, "xz": {"xz", "--check=crc32", "--lzma2=dict=1MiB"}, "zstd": {"zstd"}, "gzip": {"gzip"}} {
-		data := module
-		if program != nil {
-			data = packed(t, module, program[0], program[1:]...)
-		}
-		if got, err := Unpack(data, 1<<20); err != nil || !bytes.Equal(got, module) {
-			t.Errorf("%s: %d bytes, %v", name, len(got), err)
-		}
-		if _, err := Unpack(data, 1000); err == nil && program != nil {
-			t.Errorf("%s: more than the limit was unpacked", name)
-		}
-	}
-}
-
-func TestDamageIsAnError(t *testing.T) {
-	whole := archived(t, map[string]string{"init": "#!", "conf/modules": "ext4\n"})
-	for name, data := range map[string][]byte{
-		"cut off":       whole[:len(whole)/2-100],
-		"no archive":    []byte("what is this"),
-		"huge name":     bytes.Replace(whole, []byte("00000005"), []byte("7FFFFFFF"), 1),
-		"gzip cut off":  packed(t, whole, "gzip")[:60],
-		"lz4 cut off":   packed(t, whole, "lz4", "-l")[:60],
-		"xz, too large": []byte("\xfd7zXZ\x00\x00\x01\x69\x22\xde\x36\x02\x00\x21\x01\x28\x00\x00\x00\x00\x00\x00\x00"),
+func TestMakers(t *testing.T) {
+	for name, want := range map[string]string{
+		"usr/lib/dracut/hooks/x": "dracut", "scripts/functions": "initramfs-tools", "init_functions": "mkinitcpio", "linuxrc": "",
 	} {
-		if _, err := read(data); err == nil {
-			t.Errorf("%s: no error", name)
+		c, err := Read(bytes.NewReader(cpio(t, name)))
+		if err != nil || c.Maker != want {
+			t.Errorf("%s: %q, %v", name, c.Maker, err)
 		}
-	}
-	stop := errors.New("enough")
-	if err := Read(whole, func(Entry, io.Reader) error { return stop }); !errors.Is(err, stop) {
-		t.Errorf("an error of visit is lost: %v", err)
 	}
 }
 
-// FuzzRead reads what nobody packed: no panic, and no more than the bounds.
-func FuzzRead(f *testing.F) {
-	plain := archived(f, map[string]string{"init": "#!", "conf/modules": "ext4\n"})
-	for _, program := range compressors() {
-		data := plain
-		if program != nil {
-			data = packed(f, plain, program[0], program[1:]...)
+// Several blocks of xz, several frames of zstd, and all that it can check.
+func TestOtherWaysOfTheCompressors(t *testing.T) {
+	plain := whole(t)
+	for _, command := range [][]string{
+		{"xz", "--check=none"}, {"xz", "--check=sha256", "--block-size=65536"}, {"xz", "-T2", "--block-size=100000"},
+		{"zstd", "-q", "--no-check"}, {"zstd", "-q", "-1", "--single-thread"}, {"zstd", "-q", "--ultra", "-22", "--long=27"},
+	} {
+		packed := run(t, "", plain, command[0], command[1:]...)
+		if c, err := Read(bytes.NewReader(append(packed, plain...))); err != nil || len(c.Compression) != 2 || len(c.Modules) != 4 {
+			t.Errorf("%q: %+v, %v", command, c, err)
 		}
-		f.Add(data)
 	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		files := 0
-		_ = Read(data, func(e Entry, body io.Reader) error {
-			if files++; files > maxEntries || strings.HasPrefix(e.Name, "/") {
-				t.Errorf("entry %d, %q", files, e.Name)
-			}
-			return nil
-		})
+}
+
+func TestReadRefuses(t *testing.T) {
+	plain := whole(t)
+	bomb := run(t, "", make([]byte, 8<<20), "zstd", "-q")
+	for name, test := range map[string]struct {
+		image []byte
+		want  string
+	}{
+		"rubbish": {[]byte("something else"), "begins with"},
+		"short":   {plain[:5], "5 bytes"},
+		"cut":     {plain[:len(plain)/2], "cut short"},
+		"lzo":     {[]byte("\x89LZO\x00\x0d\x0a\x1a\x0a"), "lzo are not understood"},
+		"bzip2":   {[]byte("BZh91AY&SY"), "bzip2 are not understood"},
+		"zeros":   {bomb, "zeros"},
+		"gzip":    {run(t, "", []byte("no archive"), "gzip", "-n"), "no cpio"},
+		"number":  {append(append([]byte{}, plain[:54]...), []byte(strings.Repeat("z", 100))...), "for a number"},
+		"dict":    {run(t, "", []byte("x"), "xz", "--lzma2=dict=256MiB"), "dictionary"},
+		"filter":  {run(t, "", []byte("x"), "xz", "--x86", "--lzma2"), "filters"},
+	} {
+		if _, err := Read(bytes.NewReader(test.image)); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want an error about %q", name, err, test.want)
+		}
+	}
+	for name, command := range compressors() {
+		packed := run(t, "", plain, command[0], command[1:]...)
+		if _, err := Read(bytes.NewReader(packed[:len(packed)*2/3])); err == nil {
+			t.Errorf("%s that is cut short was read", name)
+		}
+	}
+}
+
+func TestModule(t *testing.T) {
+	for file, want := range map[string]string{
+		"kernel/drivers/block/virtio-blk.ko.zst": "virtio_blk", "a.ko": "a", "a.ko.gz": "a", "lib/modules/x/modules.dep": "", "a.ko.bak": "",
+	} {
+		if got := Module(file); got != want {
+			t.Errorf("%s: %q, want %q", file, got, want)
+		}
+	}
+}
+
+// FuzzRead reads anything: no panic, and an end.
+func FuzzRead(f *testing.F) {
+	small := []byte(fmt.Sprintf("070701%0104xa\x00\x00\x00", 0))
+	f.Add(small)
+	for _, command := range compressors() {
+		f.Add(run(f, "", small, command[0], command[1:]...))
+	}
+	f.Add([]byte("\xfd7zXZ\x00\x00\x01\x69\x22\xde\x36\x02\x00\x21\x01\x16\x00\x00\x00"))
+	f.Fuzz(func(t *testing.T, image []byte) {
+		_, _ = Read(bytes.NewReader(image))
 	})
 }

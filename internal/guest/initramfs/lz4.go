@@ -1,112 +1,66 @@
 package initramfs
 
 import (
-	"bytes"
+	"bufio"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
-)
 
-// An lz4 reads the "legacy" frames of LZ4 that kernels unpack: after the magic, blocks with
-// their packed length before them, each of lz4Block bytes unpacked but for the last. See
-// LZ4's doc/lz4_Frame_format.md and doc/lz4_Block_format.md.
-type lz4 struct {
-	in   *bytes.Reader
-	rest []byte // of a block
-}
+	"github.com/pierrec/lz4/v4"
+)
 
 const (
-	lz4Block = 8 << 20
-	lz4Magic = 0x184c2102
+	lz4Magic = "\x02\x21\x4c\x18"
+	lz4Block = 8 << 20 // bytes a block unpacks to at most
 )
 
-var errLZ4 = errors.New("damaged LZ4 block")
-
-func openLZ4(in *bytes.Reader) (io.ReadCloser, error) {
-	if _, err := in.Seek(4, io.SeekCurrent); err != nil {
-		return nil, err
-	}
-	return io.NopCloser(&lz4{in: in}), nil
+// An lz4Legacy reads the one format of LZ4 that kernels know: blocks with their size before
+// each. It has no end of its own; where a size cannot be one, something else begins.
+type lz4Legacy struct {
+	r      *bufio.Reader
+	packed []byte
+	plain  []byte
+	rest   []byte // of plain, that was not given yet
 }
 
-func (z *lz4) Read(p []byte) (int, error) {
-	for len(z.rest) == 0 {
-		if err := z.next(); err != nil {
+func openLZ4(r *bufio.Reader) (io.Reader, func(), error) {
+	_, err := r.Discard(len(lz4Magic))
+	return &lz4Legacy{r: r, plain: make([]byte, lz4Block)}, func() {}, err
+}
+
+func (l *lz4Legacy) Read(p []byte) (int, error) {
+	for len(l.rest) == 0 {
+		if err := l.block(); err != nil {
 			return 0, err
 		}
 	}
-	n := copy(p, z.rest)
-	z.rest = z.rest[n:]
+	n := copy(p, l.rest)
+	l.rest = l.rest[n:]
 	return n, nil
 }
 
-// next unpacks the next block. Zeros where its length should be are the end.
-func (z *lz4) next() error {
-	var head [4]byte
-	if _, err := io.ReadFull(z.in, head[:]); err != nil {
+func (l *lz4Legacy) block() error {
+	head, _ := l.r.Peek(4)
+	if len(head) < 4 {
 		return io.EOF
 	}
-	switch size := binary.LittleEndian.Uint32(head[:]); {
-	case size == 0:
+	size := int(binary.LittleEndian.Uint32(head))
+	if size == 0 || size > lz4.CompressBlockBound(lz4Block) {
 		return io.EOF
-	case size == lz4Magic: // another frame
-		return nil
-	case int64(size) > int64(z.in.Len()):
-		return fmt.Errorf("an LZ4 block of %d bytes, %d are left: %w", size, z.in.Len(), errLZ4)
-	default:
-		packed := make([]byte, size)
-		_, _ = z.in.Read(packed) // there are as many
-		var err error
-		z.rest, err = lz4Unpack(packed)
+	}
+	if _, err := l.r.Discard(4); err != nil {
 		return err
 	}
-}
-
-// lz4Unpack unpacks a block: literals and copies of what came before, by turns.
-func lz4Unpack(in []byte) ([]byte, error) {
-	out := make([]byte, 0, min(lz4Block, 4*len(in)))
-	for len(in) > 0 {
-		token := in[0]
-		literals, rest, err := lz4Length(in[1:], int(token>>4))
-		if err != nil || literals > len(rest) || len(out)+literals > lz4Block {
-			return nil, errLZ4
-		}
-		out, in = append(out, rest[:literals]...), rest[literals:]
-		if len(in) == 0 {
-			return out, nil
-		}
-		if len(in) < 2 {
-			return nil, errLZ4
-		}
-		back := int(binary.LittleEndian.Uint16(in))
-		match, rest, err := lz4Length(in[2:], int(token&15))
-		match += 4
-		if err != nil || back == 0 || back > len(out) || len(out)+match > lz4Block {
-			return nil, errLZ4
-		}
-		for range match { // byte by byte: it may run into itself
-			out = append(out, out[len(out)-back])
-		}
-		in = rest
+	if cap(l.packed) < size {
+		l.packed = make([]byte, size)
 	}
-	return out, nil
-}
-
-// lz4Length goes on with a length that did not fit its four bits.
-func lz4Length(in []byte, n int) (int, []byte, error) {
-	if n < 15 {
-		return n, in, nil
+	if _, err := io.ReadFull(l.r, l.packed[:size]); err != nil {
+		return fmt.Errorf("a block that is cut short: %w", err)
 	}
-	for len(in) > 0 {
-		c := in[0]
-		in, n = in[1:], n+int(c)
-		if c < 255 {
-			return n, in, nil
-		}
-		if n > lz4Block {
-			break
-		}
+	n, err := lz4.UncompressBlock(l.packed[:size], l.plain)
+	if err != nil {
+		return err
 	}
-	return 0, nil, errLZ4
+	l.rest = l.plain[:n]
+	return nil
 }

@@ -1,0 +1,152 @@
+// Package linux reads from a Linux guest's files what decides whether it boots on other
+// hardware and keeps its network: kernels with the drivers they have at boot, names of
+// disks that stand in its configuration, network cards and what they are known by.
+//
+// It reads a tree and knows no disks. What cannot be read is left out, and a Problem says
+// so; nothing is guessed. Files are read up to 256 KiB, the newest maxKernels kernels are
+// looked into, and an initramfs is read up to 256 MiB.
+package linux
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/decamp/decamp/internal/guest/tree"
+)
+
+const maxText = 256 << 10 // bytes of one file of configuration
+
+// A Guest is what a Linux says of itself. The JSON names are stable.
+type Guest struct {
+	Kernels     []Kernel `json:"kernels,omitempty"`   // the newest first
+	DiskNames   []Name   `json:"diskNames,omitempty"` // of disks, in files that are read at boot
+	NICs        []NIC    `json:"nics,omitempty"`      // that are configured
+	Loaders     []string `json:"loaders,omitempty"`   // "grub", "grub-legacy", "bls", "extlinux"
+	Encrypted   []string `json:"encrypted,omitempty"` // volumes that crypttab opens at boot
+	Resume      string   `json:"resume,omitempty"`    // device it goes on from after a hibernation
+	SELinux     string   `json:"selinux,omitempty"`   // "enforcing", "permissive" or "disabled"
+	VMwareTools bool     `json:"vmwareTools"`         // open-vm-tools or VMware's own
+	GuestAgent  bool     `json:"guestAgent"`          // qemu-guest-agent
+	Problems    []string `json:"problems,omitempty"`  // what could not be read
+	cmdlines    []string // of kernels, from all loaders
+}
+
+// Read looks at the guest whose root is t. What is mounted below it must be there.
+func Read(t *tree.Tree) Guest {
+	g := Guest{}
+	g.readLoaders(t)
+	g.readKernels(t)
+	g.readNames(t)
+	g.readNICs(t)
+	g.Encrypted = crypttab(t)
+	g.Resume = g.resume(t)
+	g.SELinux = selinux(t)
+	g.VMwareTools = hasAny(t, "usr/bin/vmtoolsd", "usr/sbin/vmtoolsd", "usr/lib/vmware-tools/sbin64/vmtoolsd")
+	g.GuestAgent = hasAny(t, "usr/sbin/qemu-ga", "usr/bin/qemu-ga")
+	return g
+}
+
+func (g *Guest) problem(format string, args ...any) {
+	g.Problems = append(g.Problems, fmt.Sprintf(format, args...))
+}
+
+func hasAny(t *tree.Tree, paths ...string) bool {
+	for _, p := range paths {
+		if tree.Has(t, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// read returns a file of configuration, "" where there is none.
+func read(t *tree.Tree, path string) string {
+	text, err := t.ReadFile(path, maxText)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// files are those of several patterns, each in order.
+func files(t *tree.Tree, patterns ...string) []string {
+	var all []string
+	for _, p := range patterns {
+		all = append(all, tree.Glob(t, p)...)
+	}
+	return all
+}
+
+// An assignment is one line of KEY=value, as shells and systemd have them.
+type assignment struct{ section, key, value string }
+
+// assignments reads KEY=value lines, quotes removed, and [sections] where there are any.
+func assignments(text string) []assignment {
+	var all []assignment
+	section := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[") && strings.HasSuffix(line, "]") {
+			section = strings.ToLower(line[1 : len(line)-1])
+			continue
+		}
+		key, value, ok := strings.Cut(line, "=")
+		if !ok || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") {
+			continue
+		}
+		all = append(all, assignment{section, strings.TrimSpace(key), strings.Trim(strings.TrimSpace(value), `"'`)})
+	}
+	return all
+}
+
+// A Mount is one line of fstab.
+type Mount struct{ Device, Path, Type string }
+
+// Mounts returns fstab's file systems with a place, in its order.
+func Mounts(t *tree.Tree) []Mount {
+	var all []Mount
+	for line := range strings.Lines(read(t, "etc/fstab")) {
+		f := strings.Fields(line)
+		if len(f) >= 3 && !strings.HasPrefix(f[0], "#") && strings.HasPrefix(f[1], "/") {
+			all = append(all, Mount{f[0], path.Clean(f[1]), f[2]})
+		}
+	}
+	return all
+}
+
+func crypttab(t *tree.Tree) []string {
+	var names []string
+	for line := range strings.Lines(read(t, "etc/crypttab")) {
+		if f := strings.Fields(line); len(f) >= 2 && !strings.HasPrefix(f[0], "#") {
+			names = append(names, f[0])
+		}
+	}
+	return names
+}
+
+func selinux(t *tree.Tree) string {
+	for _, a := range assignments(read(t, "etc/selinux/config")) {
+		if a.key == "SELINUX" {
+			return a.value
+		}
+	}
+	return ""
+}
+
+// resume returns the device that a command line, or initramfs-tools, resumes from.
+func (g *Guest) resume(t *tree.Tree) string {
+	for _, a := range assignments(read(t, "etc/initramfs-tools/conf.d/resume")) {
+		if a.key == "RESUME" && a.value != "none" {
+			return a.value
+		}
+	}
+	for _, line := range g.cmdlines {
+		for _, word := range strings.Fields(line) {
+			if device, ok := strings.CutPrefix(word, "resume="); ok {
+				return device
+			}
+		}
+	}
+	return ""
+}

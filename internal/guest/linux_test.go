@@ -1,0 +1,332 @@
+package guest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/rawfile"
+	"github.com/decamp/decamp/internal/guest/linux"
+	tinyguest "github.com/decamp/decamp/test/guest"
+)
+
+// initramfs packs empty modules of those names as cpio does.
+func initramfs(t testing.TB, modules ...string) string {
+	t.Helper()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	for _, m := range modules {
+		newc(z, "usr/lib/modules/6.1.0/kernel/"+m+".ko")
+	}
+	newc(z, "conf/initramfs.conf")
+	newc(z, "TRAILER!!!")
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return packed.String()
+}
+
+func newc(w io.Writer, name string) {
+	fmt.Fprintf(w, "070701%088x%08x%08x%s", 0, len(name)+1, 0, name+strings.Repeat("\x00", 1+(-(110+len(name)+1)&3)))
+}
+
+const (
+	rootUUID = "6f3f8ab1-0000-4000-8000-000000000001"
+	bootUUID = "6f3f8ab1-0000-4000-8000-000000000002"
+	modsDep  = "kernel/virtio_pci.ko:\nkernel/virtio_scsi.ko:\nkernel/sd_mod.ko:\n"
+	netByMAC = "network:\n  ethernets:\n    a: {match: {macaddress: 00:50:56:00:00:01}, set-name: ens192, addresses: [10.0.0.5/24]}\n"
+	byName   = "iface ens192 inet static\naddress 10.0.0.5/24\n"
+)
+
+// files are those of a Linux whose initramfs has these modules.
+func files(t testing.TB, modules ...string) map[string]string {
+	return map[string]string{
+		"etc/os-release":                "ID=seed\nVERSION_ID=3\n",
+		"etc/fstab":                     "UUID=" + rootUUID + " / ext4 defaults 0 1\nUUID=" + bootUUID + " /boot ext4 defaults 0 2\n",
+		"boot/vmlinuz-6.1.0":            "kernel",
+		"boot/initrd.img-6.1.0":         initramfs(t, modules...),
+		"boot/grub/grub.cfg":            "linux /vmlinuz-6.1.0 root=UUID=" + rootUUID + "\n",
+		"lib/modules/6.1.0/modules.dep": modsDep,
+	}
+}
+
+// with adds files.
+func with(files map[string]string, pairs ...string) map[string]string {
+	for i := 0; i < len(pairs); i += 2 {
+		files[pairs[i]] = pairs[i+1]
+	}
+	return files
+}
+
+// folder writes files to one, those below cut only, if that is not "".
+func folder(t testing.TB, files map[string]string, cut func(path string) (string, bool)) string {
+	t.Helper()
+	dir := t.TempDir()
+	for path, text := range files {
+		path, ok := cut(path)
+		if !ok {
+			continue
+		}
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func all(path string) (string, bool) { return path, true }
+
+// extDisk makes an MBR disk with one ext4 of those files.
+func extDisk(t *testing.T, files map[string]string) string {
+	path := blank(t, 24)
+	run(t, "label: dos\nstart=2048, size=40000, type=83\n", "sfdisk", "-q", path)
+	run(t, "", "mke2fs", "-q", "-t", "ext4", "-U", rootUUID, "-L", "top", "-E", "offset=1048576", "-d", folder(t, files, all), path, "20000k")
+	return path
+}
+
+func TestVerdicts(t *testing.T) {
+	virtio := []string{"virtio_pci", "virtio_scsi", "sd_mod"}
+	for name, test := range map[string]struct {
+		files   map[string]string
+		verdict string
+		codes   []string
+	}{
+		"as it is":   {files(t, virtio...), "will boot with virtio-scsi as it is", nil},
+		"by MAC":     {with(files(t, virtio...), "etc/netplan/a.yaml", netByMAC), "will boot with virtio-scsi as it is; keeps ens192 by MAC", nil},
+		"sda stays":  {with(files(t, virtio...), "etc/fstab", "/dev/sda1 / ext4\n"), "will boot with virtio-scsi as it is", nil},
+		"blk only":   {files(t, "virtio_pci", "virtio_blk"), "will boot with virtio-blk as it is", nil},
+		"hda":        {with(files(t, virtio...), "etc/fstab", "/dev/hda1 / ext4\n"), "will boot with virtio-scsi after linux-append", []string{"disk-name"}},
+		"no virtio":  {files(t, "vmw_pvscsi", "sd_mod"), "will boot with virtio-scsi after linux-append", nil},
+		"no drivers": {with(files(t, "vmw_pvscsi"), "lib/modules/6.1.0/modules.dep", ""), "compat profile will boot: boot/vmlinuz-6.1.0 has no driver for virtio-scsi", nil},
+		"no kernel":  {map[string]string{"etc/os-release": "ID=x\n"}, "compat profile will boot: no kernel was found", nil},
+		"by name": {with(files(t, virtio...), "etc/network/interfaces", byName),
+			"will boot with virtio-scsi as it is; ens192 must be pinned to the MAC by linux-append", []string{"nic-name"}},
+		"rubbish": {with(files(t), "boot/initrd.img-6.1.0", "rubbish"),
+			"compat profile will boot: boot/initrd.img-6.1.0 is not understood", []string{"initramfs"}},
+		"crypttab": {with(files(t, virtio...), "etc/crypttab", "data UUID=5 none luks\n"),
+			"will boot with virtio-scsi as it is; needs its LUKS passphrase at boot", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := detect(t, extDisk(t, test.files))
+			codes := slices.DeleteFunc(warningCodes(r), func(c string) bool { return c == "little-room" })
+			if r.Verdict != test.verdict || !slices.Equal(codes, test.codes) {
+				t.Errorf("%q, warnings %v\nwant %q, %q", r.Verdict, r.Warnings, test.verdict, test.codes)
+			}
+			p := r.Partitions[0]
+			if p.FSUUID != rootUUID || p.Label != "top" || p.Usage == nil || p.Usage.Free <= 0 || p.Usage.Size != 20000<<10 {
+				t.Errorf("partition %+v, usage %+v", p, p.Usage)
+			}
+		})
+	}
+}
+
+func TestVerdictsOfTheTestGuests(t *testing.T) {
+	for name, want := range map[tinyguest.Name]string{
+		tinyguest.BIOS:     "will boot with virtio-scsi as it is",
+		tinyguest.UEFI:     "will boot with virtio-scsi as it is",
+		tinyguest.NoVirtio: "will boot with virtio-scsi after linux-append",
+	} {
+		if r := detect(t, tinyguest.Image(t, name)); r.Verdict != want {
+			t.Errorf("%s: %q, want %q", name, r.Verdict, want)
+		}
+	}
+}
+
+// A /boot of its own is found by fstab, and told of where its room is short.
+func TestSeparateBoot(t *testing.T) {
+	all := with(files(t, "virtio_pci", "virtio_scsi", "sd_mod"))
+	root := folder(t, all, func(path string) (string, bool) { return path, !strings.HasPrefix(path, "boot/") })
+	boot := folder(t, all, func(path string) (string, bool) { return strings.CutPrefix(path, "boot/") })
+	path := blank(t, 64)
+	run(t, "label: gpt\nstart=2048, size=20480, type=linux\nstart=22528, size=40960, type=linux\n", "sfdisk", "-q", path)
+	run(t, "", "mke2fs", "-q", "-t", "ext4", "-U", bootUUID, "-E", "offset=1048576", "-d", boot, path, "10m")
+	run(t, "", "mke2fs", "-q", "-t", "ext4", "-U", rootUUID, "-E", "offset=11534336", "-d", root, path, "20m")
+	r := detect(t, path)
+	if r.Verdict != "will boot with virtio-scsi as it is" || !slices.Equal(warningCodes(r), []string{"little-room"}) {
+		t.Errorf("%q, %v", r.Verdict, r.Warnings)
+	}
+	if r.Linux == nil || len(r.Linux.Kernels) != 1 || !slices.Equal(r.Linux.Loaders, []string{"grub"}) {
+		t.Errorf("%+v", r.Linux)
+	}
+}
+
+func TestXFSGuest(t *testing.T) {
+	dir := folder(t, with(files(t, "vmw_pvscsi"), "boot/grub/grub.cfg", "linux /vmlinuz resume=/dev/sda2\n"), all)
+	proto := filepath.Join(t.TempDir(), "proto")
+	if err := os.WriteFile(proto, []byte("/none\n0 0\nd--755 0 0\n"+protoOf(t, dir)+"$\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := blank(t, 320)
+	run(t, "", "mkfs.xfs", "-q", "-L", "top", "-p", proto, path)
+	r := detect(t, path)
+	want := "compat profile will boot: virtio needs drivers in boot/initrd.img-6.1.0, which linux-append cannot write"
+	if r.WholeDisk != XFS || r.OS.ID != "seed" || r.Verdict != want || r.Linux.Resume != "/dev/sda2" {
+		t.Errorf("%+v, %+v, warnings %v", r, r.Linux, r.Warnings)
+	}
+}
+
+// protoOf describes a folder to mkfs.xfs -p.
+func protoOf(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p strings.Builder
+	for _, e := range entries {
+		if path := filepath.Join(dir, e.Name()); e.IsDir() {
+			fmt.Fprintf(&p, "%s d--755 0 0\n%s$\n", e.Name(), protoOf(t, path))
+		} else {
+			fmt.Fprintf(&p, "%s ---644 0 0 %s\n", e.Name(), path)
+		}
+	}
+	return p.String()
+}
+
+func TestLockedGuest(t *testing.T) {
+	path := blank(t, 16)
+	run(t, "label: dos\nstart=2048, type=83\n", "sfdisk", "-q", path)
+	patch(t, path, 1<<20, "LUKS\xba\xbe\x00\x02")
+	r := detect(t, path)
+	if want := "partition 1 is encrypted and cannot be looked into: the compat profile will boot; needs its LUKS passphrase at boot"; r.Verdict != want {
+		t.Errorf("%q", r.Verdict)
+	}
+	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0].Text, "(LUKS2)") {
+		t.Errorf("%v", r.Warnings)
+	}
+}
+
+func TestHibernatedLinux(t *testing.T) {
+	path := blank(t, 16)
+	run(t, "", "mkswap", path)
+	if r := detect(t, path); r.WholeDisk != Swap || len(r.Warnings) != 0 {
+		t.Errorf("%+v", r)
+	}
+	patch(t, path, 4096-10, "S1SUSPEND\x00")
+	if r := detect(t, path); r.WholeDisk != Swap || !slices.Equal(warningCodes(r), []string{"hibernated"}) {
+		t.Errorf("%+v", r)
+	}
+}
+
+// lvmDisks are two disks whose volume root holds an ext4 of those files. The blocks of the
+// volume were written with their numbers by lvm2's own account (lvm/testdata/make.sh): where
+// a number is found, the block of that number goes.
+func lvmDisks(t *testing.T, files map[string]string) []disk.Source {
+	t.Helper()
+	fs := blank(t, 8)
+	run(t, "", "mke2fs", "-q", "-t", "ext4", "-b", "4096", "-U", rootUUID, "-d", folder(t, files, all), fs)
+	data, err := os.ReadFile(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var disks []disk.Source
+	for n := range 2 {
+		f, err := os.Open(fmt.Sprintf("lvm/testdata/pv%d.img.gz", n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pv, err := io.ReadAll(z)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := 0; at < len(pv); at += 4096 {
+			var block int
+			if k, _ := fmt.Sscanf(string(pv[at:at+16]), "root %d", &block); k == 1 {
+				copy(pv[at:at+4096], data[block*4096:])
+			}
+		}
+		disks = append(disks, &memory{data: pv})
+	}
+	return disks
+}
+
+func TestGuestOnLVMOverTwoDisks(t *testing.T) {
+	content := with(files(t, "virtio_pci", "virtio_scsi", "sd_mod"), "etc/fstab", "/dev/mapper/decamptest-root / ext4\n")
+	disks := lvmDisks(t, content)
+	for name, order := range map[string][]disk.Source{"in order": disks, "the other way": {disks[1], disks[0]}} {
+		reports, err := DetectAll(t.Context(), order)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := reports[0]
+		if r.OS.ID != "seed" || r.Verdict != "will boot with virtio-scsi as it is" || reports[1].Verdict != "" {
+			t.Errorf("%s: %+v, %q, %v", name, r.OS, r.Verdict, r.Warnings)
+		}
+		if len(r.Volumes) != 3 || r.Volumes[0].FSUUID != rootUUID || r.Volumes[0].FileSystem != Ext4 || r.Volumes[0].Usage == nil || r.Volumes[2].Kind != "striped" {
+			t.Errorf("%s: volumes %+v", name, r.Volumes)
+		}
+		if r.WholeDisk != LVM2 || reports[1].WholeDisk != LVM2 {
+			t.Errorf("%s: %s and %s", name, r.WholeDisk, reports[1].WholeDisk)
+		}
+	}
+	r, err := Detect(t.Context(), disks[0])
+	if err != nil || !slices.Contains(warningCodes(r), "lvm-missing") || r.Verdict != "" {
+		t.Errorf("one disk of two: %q, %v, %v", r.Verdict, r.Warnings, err)
+	}
+}
+
+// A system partition without what EFI starts by itself is told of, with what is there.
+func TestEFIFallback(t *testing.T) {
+	path := blank(t, 24)
+	run(t, "label: gpt\nstart=2048, type=uefi\n", "sfdisk", "-q", path)
+	esp := blank(t, 20)
+	run(t, "", "mkfs.fat", "-n", "ESP", "-i", "12345678", esp)
+	run(t, "", "mmd", "-i", esp, "::/EFI", "::/EFI/debian", "::/EFI/Boot")
+	run(t, "loader", "mcopy", "-i", esp, "-", "::/EFI/debian/shimx64.efi")
+	for _, want := range []struct {
+		fallback bool
+		codes    []string
+	}{{false, []string{"efi-fallback"}}, {true, nil}} {
+		data, err := os.ReadFile(esp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		patch(t, path, 1<<20, string(data))
+		r := detect(t, path)
+		if r.Boot.EFIFallback != want.fallback || !slices.Equal(warningCodes(r), want.codes) {
+			t.Errorf("%+v, %v", r.Boot, r.Warnings)
+		}
+		if p := r.Partitions[0]; p.FSUUID != "1234-5678" || p.Label != "ESP" || p.Usage == nil {
+			t.Errorf("%+v", p)
+		}
+		run(t, "loader", "mcopy", "-o", "-i", esp, "-", "::/EFI/Boot/bootx64.efi")
+	}
+}
+
+func TestKernelsOfTheReport(t *testing.T) {
+	r := detect(t, extDisk(t, files(t, "virtio_pci", "vmw_pvscsi")))
+	k := r.Linux.Kernels[0]
+	if k.Version != "6.1.0" || k.Maker != "initramfs-tools" || !slices.Equal(k.Drivers, []string{"virtio_pci", "vmw_pvscsi"}) || !k.Could(linux.VirtioSCSI) {
+		t.Errorf("%+v", k)
+	}
+}
+
+// BenchmarkDetect looks into a guest as the tests boot it, with a real initramfs.
+func BenchmarkDetect(b *testing.B) {
+	src, err := rawfile.OpenSource(tinyguest.Image(b, tinyguest.BIOS), rawfile.SourceOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer src.Close()
+	for b.Loop() {
+		if _, err := Detect(b.Context(), src); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package lvm
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+)
+
+// A Group is a volume group.
+type Group struct {
+	Name    string
+	UUID    string   // with dashes, as LVM prints it
+	PVs     int      // physical volumes it consists of
+	Missing []string // those that were not given to Assemble, by the names the group has for them
+	Volumes []Volume // those that are meant to be seen, in the order of the description
+}
+
+// A Volume is a logical volume.
+type Volume struct {
+	Name string
+	UUID string
+	Size int64  // bytes
+	Kind string // "linear", "striped", or what lvm2 calls the segments
+	pvs  map[string]physical
+	segs []segment
+}
+
+// physical is a PV as its group describes it.
+type physical struct {
+	r     io.ReaderAt // nil where it is missing
+	start int64       // byte of the first extent
+}
+
+// A segment maps a range of a volume onto its stripes.
+type segment struct {
+	off, size int64 // bytes of the volume
+	kind      string
+	stripe    int64 // bytes of one stripe
+	stripes   []stripe
+}
+
+type stripe struct {
+	pv  string
+	off int64 // bytes from the PV's first extent
+}
+
+// Assemble puts PVs together. Groups are in the order of their first PV.
+func Assemble(pvs []PV) []Group {
+	byUUID := map[string]io.ReaderAt{}
+	newest := map[string]*text{}
+	var order []string
+	for _, pv := range pvs {
+		byUUID[pv.UUID] = pv.r
+		if pv.group == nil {
+			continue
+		}
+		id := pv.group.string("id")
+		if newest[id] == nil {
+			order = append(order, id)
+		}
+		if newest[id] == nil || pv.group.number("seqno") > newest[id].number("seqno") {
+			newest[id] = pv.group
+		}
+	}
+	groups := make([]Group, 0, len(order))
+	for _, id := range order {
+		groups = append(groups, newest[id].describe(byUUID))
+	}
+	return groups
+}
+
+// describe makes a Group of a description.
+func (t *text) describe(byUUID map[string]io.ReaderAt) Group {
+	g := Group{Name: t.name, UUID: t.string("id")}
+	pvs := map[string]physical{}
+	list := t.section("physical_volumes")
+	for _, name := range list.order {
+		pv := list.sections[name]
+		r := byUUID[bare(pv.string("id"))]
+		if r == nil {
+			g.Missing = append(g.Missing, name)
+		}
+		pvs[name] = physical{r, min(pv.number("pe_start"), 1<<40) * sector}
+	}
+	g.PVs = len(pvs)
+	extent := t.number("extent_size")
+	list = t.section("logical_volumes")
+	for _, name := range list.order {
+		lv := list.sections[name]
+		if slices.Contains(lv.values["status"], "VISIBLE") {
+			g.Volumes = append(g.Volumes, lv.volume(name, extent, pvs))
+		}
+	}
+	return g
+}
+
+// volume makes a Volume of a description. Where it makes no sense, its kind says so.
+func (t *text) volume(name string, extent int64, pvs map[string]physical) Volume {
+	v := Volume{Name: name, UUID: t.string("id"), pvs: pvs}
+	for _, s := range t.order {
+		seg, ok := t.sections[s].segment(extent)
+		if !ok {
+			v.Kind = "damaged"
+			return v
+		}
+		v.segs = append(v.segs, seg)
+	}
+	slices.SortStableFunc(v.segs, func(a, b segment) int { return cmp.Compare(a.off, b.off) })
+	for _, s := range v.segs {
+		if s.off != v.Size {
+			v.Kind = "damaged"
+			return v
+		}
+		v.Size += s.size
+		if v.Kind == "" || s.kind != "linear" {
+			v.Kind = s.kind
+		}
+	}
+	return v
+}
+
+const maxExtents = 1 << 30 // of a volume: with extents of 4 MiB, four PiB
+
+// segment reads one segment; ok is false where its numbers are impossible.
+func (t *text) segment(extent int64) (_ segment, ok bool) {
+	start, count := t.number("start_extent"), t.number("extent_count")
+	if extent <= 0 || extent > 1<<22 || start < 0 || count <= 0 || start > maxExtents || count > maxExtents {
+		return segment{}, false
+	}
+	s := segment{off: start * extent * sector, size: count * extent * sector, kind: t.string("type")}
+	if s.kind != "striped" && s.kind != "linear" {
+		return s, s.kind != ""
+	}
+	list := t.values["stripes"]
+	for i := 0; i+1 < len(list); i += 2 {
+		first, err := strconv.ParseInt(list[i+1], 10, 64)
+		if err != nil || first < 0 || first > maxExtents {
+			return s, false
+		}
+		s.stripes = append(s.stripes, stripe{list[i], first * extent * sector})
+	}
+	s.kind, s.stripe = "striped", t.number("stripe_size")*sector
+	if len(s.stripes) == 1 {
+		s.kind, s.stripe = "linear", s.size
+	}
+	return s, len(s.stripes) > 0 && s.stripe > 0 && s.stripe <= s.size
+}
+
+// Open returns the volume as a disk of Size bytes. It fails where a PV is missing or the
+// volume is of a kind that is not understood.
+func (v *Volume) Open() (io.ReaderAt, error) {
+	if v.Kind != "linear" && v.Kind != "striped" {
+		return nil, fmt.Errorf("volumes of kind %q are not understood", v.Kind)
+	}
+	for _, s := range v.segs {
+		for _, each := range s.stripes {
+			if pv := v.pvs[each.pv]; pv.r == nil || pv.start < 0 {
+				return nil, fmt.Errorf("physical volume %s is on none of the disks", each.pv)
+			}
+		}
+	}
+	return &device{v}, nil
+}
+
+// A device reads a Volume.
+type device struct{ v *Volume }
+
+func (d *device) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 || off > d.v.Size || int64(len(p)) > d.v.Size-off {
+		return 0, io.ErrUnexpectedEOF
+	}
+	done := 0
+	for done < len(p) {
+		r, at, length := d.v.locate(off + int64(done))
+		n, err := r.ReadAt(p[done:done+int(min(length, int64(len(p)-done)))], at)
+		done += n
+		if err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// locate returns where byte off of the volume is, and how many follow it there.
+func (v *Volume) locate(off int64) (r io.ReaderAt, at, length int64) {
+	i, _ := slices.BinarySearchFunc(v.segs, off+1, func(s segment, end int64) int { return cmp.Compare(s.off+s.size, end) })
+	s := &v.segs[i]
+	off -= s.off
+	row, within := off/s.stripe, off%s.stripe
+	n := int64(len(s.stripes))
+	on := s.stripes[row%n]
+	pv := v.pvs[on.pv]
+	return pv.r, pv.start + on.off + row/n*s.stripe + within, min(s.stripe-within, s.size-off)
+}

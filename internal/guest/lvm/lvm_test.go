@@ -1,0 +1,233 @@
+package lvm
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+)
+
+// images are what testdata/make.sh made.
+func images(t testing.TB) [2][]byte {
+	t.Helper()
+	var both [2][]byte
+	for n := range both {
+		f, err := os.Open(fmt.Sprintf("testdata/pv%d.img.gz", n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if both[n], err = io.ReadAll(z); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return both
+}
+
+func assemble(t testing.TB, images ...[]byte) Group {
+	t.Helper()
+	var pvs []PV
+	for _, img := range images {
+		pv, err := ReadPV(bytes.NewReader(img))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pvs = append(pvs, pv)
+	}
+	groups := Assemble(pvs)
+	if len(groups) != 1 {
+		t.Fatalf("%d groups", len(groups))
+	}
+	return groups[0]
+}
+
+func TestVolumesHoldWhatLvm2PutThere(t *testing.T) {
+	both := images(t)
+	for _, order := range [][][]byte{{both[0], both[1]}, {both[1], both[0]}} {
+		g := assemble(t, order...)
+		if g.Name != "decamptest" || g.PVs != 2 || len(g.Missing) != 0 || len(g.Volumes) != 3 {
+			t.Fatalf("group %+v", g)
+		}
+		for _, want := range []struct {
+			name, kind string
+			size       int64
+		}{{"root", "linear", 32 * 256 << 10}, {"between", "linear", 2 * 256 << 10}, {"striped", "striped", 8 * 256 << 10}} {
+			v := g.Volumes[map[string]int{"root": 0, "between": 1, "striped": 2}[want.name]]
+			if v.Name != want.name || v.Kind != want.kind || v.Size != want.size {
+				t.Errorf("volume %s, %s of %d bytes; want %+v", v.Name, v.Kind, v.Size, want)
+			}
+			if want.name == "between" {
+				continue
+			}
+			r, err := v.Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			holdsItsName(t, r, v)
+		}
+	}
+}
+
+// holdsItsName reads a volume in pieces that do not keep to its blocks.
+func holdsItsName(t *testing.T, r io.ReaderAt, v Volume) {
+	t.Helper()
+	var want bytes.Buffer
+	for b := range v.Size / 4096 {
+		for range 256 {
+			fmt.Fprintf(&want, "%-8s%07d\n", v.Name, b)
+		}
+	}
+	for _, piece := range []int64{1000, 70000, v.Size} {
+		got := make([]byte, 0, v.Size)
+		for off := int64(0); off < v.Size; off += piece {
+			p := make([]byte, min(piece, v.Size-off))
+			if _, err := r.ReadAt(p, off); err != nil {
+				t.Fatalf("%s at %d: %v", v.Name, off, err)
+			}
+			got = append(got, p...)
+		}
+		if !bytes.Equal(got, want.Bytes()) {
+			t.Errorf("%s reads otherwise than it was written, in pieces of %d", v.Name, piece)
+		}
+	}
+	if _, err := r.ReadAt(make([]byte, 2), v.Size-1); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("beyond the end of %s: %v", v.Name, err)
+	}
+}
+
+func TestMissingPhysicalVolume(t *testing.T) {
+	g := assemble(t, images(t)[0])
+	if len(g.Missing) != 1 || g.Missing[0] != "pv1" {
+		t.Errorf("missing %q", g.Missing)
+	}
+	if _, err := g.Volumes[1].Open(); err != nil {
+		t.Errorf("between is on the PV that is there: %v", err)
+	}
+	if _, err := g.Volumes[0].Open(); err == nil || !strings.Contains(err.Error(), "pv1") {
+		t.Errorf("root: %v", err)
+	}
+}
+
+// A PV that missed the last changes does not win.
+func TestNewestDescriptionWins(t *testing.T) {
+	both := images(t)
+	var pvs []PV
+	for _, img := range both {
+		pv, err := ReadPV(bytes.NewReader(img))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pvs = append(pvs, pv)
+	}
+	old := newText()
+	old.values["id"] = pvs[1].group.values["id"]
+	old.values["seqno"] = []string{"1"}
+	pvs[1].group = old
+	if g := Assemble(pvs)[0]; len(g.Volumes) != 3 {
+		t.Errorf("%d volumes", len(g.Volumes))
+	}
+}
+
+func TestDamage(t *testing.T) {
+	img := images(t)[0]
+	for name, at := range map[string]int{"label": 512 + 33, "area": 4096 + 20, "magic": 4096 + 8} {
+		bad := bytes.Clone(img)
+		bad[at] ^= 1
+		if _, err := ReadPV(bytes.NewReader(bad)); err == nil {
+			t.Errorf("%s: read", name)
+		}
+	}
+	if _, err := ReadPV(bytes.NewReader(make([]byte, 4096))); err == nil || !strings.Contains(err.Error(), "no LVM2 label") {
+		t.Errorf("zeros: %v", err)
+	}
+}
+
+const description = `# made by hand
+vg { id = "a-b" seqno = 7 extent_size = 8 status = ["READ", "WRITE"]
+ physical_volumes { pv0 { id = "PV-0" pe_start = 8 } }
+ logical_volumes {
+  thin { id = "1" status = ["READ", "VISIBLE"]
+   segment1 { start_extent = 0 extent_count = 2 type = "thin" thin_pool = "p" } }
+  p { id = "2" status = ["READ"] segment1 { start_extent = 0 extent_count = 2 type = "thin-pool" } }
+  gap { id = "3" status = ["VISIBLE"]
+   segment1 { start_extent = 5 extent_count = 2 type = "striped" stripe_count = 1 stripes = ["pv0", 0] } }
+  huge { id = "4" status = ["VISIBLE"]
+   segment1 { start_extent = 0 extent_count = 99999999999 type = "striped" stripe_count = 1 stripes = ["pv0", 0] } }
+ }
+}`
+
+func TestKindsThatAreNotUnderstood(t *testing.T) {
+	all, err := parse(description)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := all.sections["vg"].describe(nil)
+	kinds := map[string]string{"thin": "thin", "gap": "damaged", "huge": "damaged"}
+	if len(g.Volumes) != len(kinds) {
+		t.Fatalf("volumes %+v", g.Volumes)
+	}
+	for _, v := range g.Volumes {
+		if v.Kind != kinds[v.Name] {
+			t.Errorf("%s: %q, want %q", v.Name, v.Kind, kinds[v.Name])
+		}
+		if _, err := v.Open(); err == nil || !strings.Contains(err.Error(), v.Kind) {
+			t.Errorf("%s: %v", v.Name, err)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, s := range []string{"a {", "a = [1, 2", `a = "b`, "a b", "= 1", strings.Repeat("a {", 20)} {
+		if _, err := parse(s); err == nil {
+			t.Errorf("%q was read", s)
+		}
+	}
+}
+
+// FuzzGroup reads descriptions that checksums keep the damage of a disk away from.
+func FuzzGroup(f *testing.F) {
+	f.Add(description)
+	f.Add(`vg { id="x" extent_size=1 physical_volumes{a{id="PV" pe_start=0}} logical_volumes{l{status=["VISIBLE"]s{start_extent=0 extent_count=4 type="striped" stripe_size=1 stripes=["a",0,"a",9]}}}}`)
+	f.Fuzz(func(t *testing.T, s string) {
+		all, err := parse(s)
+		if err != nil {
+			return
+		}
+		for _, name := range all.order {
+			g := all.sections[name].describe(map[string]io.ReaderAt{"PV": bytes.NewReader(make([]byte, 4096))})
+			for _, v := range g.Volumes {
+				r, err := v.Open()
+				if err != nil {
+					continue
+				}
+				_, _ = r.ReadAt(make([]byte, min(v.Size, 8192)), 0)
+				_, _ = r.ReadAt(make([]byte, min(v.Size, 512)), v.Size-min(v.Size, 512))
+			}
+		}
+	})
+}
+
+// FuzzReadPV damages a real one.
+func FuzzReadPV(f *testing.F) {
+	img := images(f)[0][:128<<10]
+	f.Add(512, []byte("LABELONE"))
+	f.Add(4096+40, []byte{0xff, 0xff})
+	f.Fuzz(func(t *testing.T, at int, patch []byte) {
+		if at < 0 || at >= len(img) {
+			return
+		}
+		bad := bytes.Clone(img)
+		copy(bad[at:], patch)
+		if pv, err := ReadPV(bytes.NewReader(bad)); err == nil {
+			Assemble([]PV{pv, pv})
+		}
+	})
+}

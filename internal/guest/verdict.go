@@ -1,0 +1,117 @@
+package guest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/decamp/decamp/internal/guest/linux"
+)
+
+// A judgement says what becomes of a Linux on other hardware.
+type judgement struct {
+	guest     linux.Guest
+	append    bool // linux-append can write where root and kernels are
+	encrypted bool // a volume waits for its passphrase at boot
+}
+
+// sentence is the verdict: how it boots, what it asks for, what its network does.
+func (j judgement) sentence() string {
+	parts := []string{j.boots()}
+	if j.encrypted || len(j.guest.Encrypted) > 0 {
+		parts = append(parts, "needs its LUKS passphrase at boot")
+	}
+	return strings.Join(append(parts, j.network()...), "; ")
+}
+
+const compat = "compat profile will boot: "
+
+// boots judges by the newest kernel, which is the one that a boot loader starts.
+func (j judgement) boots() string {
+	if len(j.guest.Kernels) == 0 {
+		return compat + "no kernel was found"
+	}
+	k := j.guest.Kernels[0]
+	switch scsi, stays := k.Boots(linux.VirtioSCSI), j.guest.NamesStay(); {
+	case scsi && stays:
+		return "will boot with virtio-scsi as it is"
+	case k.Boots(linux.VirtioBlk) && len(j.guest.DiskNames) == 0:
+		return "will boot with virtio-blk as it is"
+	case k.Unread:
+		return compat + k.Initramfs + " is not understood"
+	case !scsi && !k.Could(linux.VirtioSCSI):
+		return compat + k.Image + " has no driver for virtio-scsi"
+	case j.append:
+		return "will boot with virtio-scsi after linux-append"
+	case scsi:
+		return compat + fmt.Sprintf("virtio needs %s to be replaced in %s, which linux-append cannot write", j.lost().Name, j.lost().File)
+	}
+	return compat + fmt.Sprintf("virtio needs drivers in %s, which linux-append cannot write", k.Initramfs)
+}
+
+// lost returns the first name of a disk that other hardware changes.
+func (j judgement) lost() linux.Name {
+	for _, n := range j.guest.DiskNames {
+		if !n.Stays {
+			return n
+		}
+	}
+	return linux.Name{}
+}
+
+// network says of each card whether its configuration stays with it.
+func (j judgement) network() []string {
+	var kept, lost []string
+	for _, n := range j.guest.NICs {
+		switch name := nicName(n); {
+		case n.By == linux.ByMAC:
+			kept = append(kept, name)
+		case !n.Kept():
+			lost = append(lost, name)
+		}
+	}
+	var parts []string
+	if len(kept) > 0 {
+		parts = append(parts, "keeps "+strings.Join(kept, ", ")+" by MAC")
+	}
+	if len(lost) > 0 {
+		how := "before it moves"
+		if j.append {
+			how = "by linux-append"
+		}
+		parts = append(parts, fmt.Sprintf("%s must be pinned to the MAC %s", strings.Join(lost, ", "), how))
+	}
+	return parts
+}
+
+func nicName(n linux.NIC) string {
+	if n.Name == "" {
+		return n.MAC
+	}
+	return n.Name
+}
+
+// warnings are what the verdict hangs on, one by one.
+func (j judgement) warnings() []Warning {
+	var all []Warning
+	for _, p := range j.guest.Problems {
+		all = append(all, Warning{"initramfs", "not understood: " + p})
+	}
+	for _, n := range j.guest.DiskNames {
+		if !n.Stays {
+			all = append(all, Warning{"disk-name", fmt.Sprintf("%s, line %d, names %s, which other hardware calls otherwise: write UUID= instead", n.File, n.Line, n.Name)})
+		}
+	}
+	for _, n := range j.guest.NICs {
+		if !n.Kept() {
+			all = append(all, Warning{"nic-name", fmt.Sprintf("%s configures %s by its name, which hangs on the slot of the card%s", n.File, n.Name, addresses(n))})
+		}
+	}
+	return all
+}
+
+func addresses(n linux.NIC) string {
+	if len(n.Addresses) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(n.Addresses, ", ") + " would be lost"
+}

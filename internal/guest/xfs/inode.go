@@ -1,0 +1,204 @@
+package xfs
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/decamp/decamp/internal/guest/tree"
+)
+
+const (
+	modeMask = 0xf000
+	modeDir  = 0x4000
+	modeFile = 0x8000
+	modeLink = 0xa000
+
+	formatLocal   = 1
+	formatExtents = 2
+	formatBtree   = 3
+
+	flagRealtime = 1
+	maxTarget    = 1024    // bytes a symbolic link may have
+	maxRun       = 1 << 20 // bytes of one read of a file
+)
+
+// A node is an inode, as a tree's node.
+type node struct {
+	fs     *FS
+	mode   uint16
+	format byte
+	size   int64
+	count  int64  // extents
+	fork   []byte // the data fork, as the inode has it
+
+	mapped bool // list is complete
+	list   []extent
+}
+
+// inode reads inode number num: its group, the block there and the place in the block.
+func (fs *FS) inode(num uint64) (*node, error) {
+	at, err := fs.at(num>>fs.perLog, 1)
+	if err != nil {
+		return nil, fmt.Errorf("inode %d: %w", num, err)
+	}
+	raw := make([]byte, fs.inodeSize)
+	if err := fs.read(raw, at+int64(num&(1<<fs.perLog-1))*fs.inodeSize); err != nil {
+		return nil, fmt.Errorf("inode %d: %w", num, err)
+	}
+	n, err := parseInode(raw)
+	if err != nil {
+		return nil, fmt.Errorf("inode %d: %w", num, err)
+	}
+	n.fs = fs
+	return n, nil
+}
+
+func parseInode(raw []byte) (*node, error) {
+	if string(raw[:2]) != "IN" {
+		return nil, errors.New("no magic number")
+	}
+	n := &node{mode: be16(raw, 2), format: raw[5], size: int64(be64(raw, 56)), count: int64(be32(raw, 76))}
+	core := 100
+	if raw[4] >= 3 {
+		core = 176
+		const flag2Nrext = 1 << 4
+		if be64(raw, 120)&flag2Nrext != 0 {
+			n.count = int64(be64(raw, 24))
+		}
+	}
+	n.fork = raw[core:]
+	if off := int(raw[82]) * 8; off != 0 { // attributes follow the data
+		if off > len(n.fork) {
+			return nil, fmt.Errorf("attributes at byte %d of %d", off, len(n.fork))
+		}
+		n.fork = n.fork[:off]
+	}
+	switch {
+	case n.size < 0 || len(n.fork) < 16:
+		return nil, fmt.Errorf("a file of %d bytes, a fork of %d", n.size, len(n.fork))
+	case be16(raw, 90)&flagRealtime != 0 && n.mode&modeMask == modeFile:
+		return nil, errors.New("the file is on a realtime device")
+	case n.format == formatLocal && n.size > int64(len(n.fork)):
+		return nil, fmt.Errorf("%d bytes in a fork of %d", n.size, len(n.fork))
+	}
+	return n, nil
+}
+
+func (n *node) Kind() tree.Kind {
+	switch n.mode & modeMask {
+	case modeFile:
+		return tree.File
+	case modeDir:
+		return tree.Folder
+	case modeLink:
+		return tree.Link
+	}
+	return tree.Other
+}
+
+func (n *node) Size() int64 { return n.size }
+
+// ReadAt reads each run of blocks at once, a MiB at most.
+func (n *node) ReadAt(p []byte, off int64) (int, error) {
+	n.fs.reads = 0
+	if n.Kind() != tree.File {
+		return 0, errors.New("no regular file")
+	}
+	return n.readAt(p, off)
+}
+
+func (n *node) readAt(p []byte, off int64) (int, error) {
+	if off < 0 || off >= n.size {
+		return 0, io.EOF
+	}
+	if n.format == formatLocal {
+		return copied(p, n.fork[off:n.size])
+	}
+	list, err := n.extents()
+	if err != nil {
+		return 0, err
+	}
+	done := 0
+	for done < len(p) && off < n.size {
+		got, err := n.readRun(list, p[done:done+int(min(int64(len(p)-done), n.size-off, maxRun))], off)
+		done, off = done+got, off+int64(got)
+		if err != nil {
+			return done, err
+		}
+	}
+	if done < len(p) {
+		return done, io.EOF
+	}
+	return done, nil
+}
+
+func copied(p, from []byte) (int, error) {
+	n := copy(p, from)
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// readRun fills the start of p, which is not empty, from byte off: to the end of what one
+// extent, or one hole, has of it.
+func (n *node) readRun(list []extent, p []byte, off int64) (int, error) {
+	size := n.fs.blockSize
+	block := off / size
+	i, _ := slices.BinarySearchFunc(list, block+1, func(e extent, end int64) int { return cmp.Compare(e.off+e.count, end) })
+	if i == len(list) || list[i].off > block || list[i].unwritten {
+		end := off + int64(len(p))
+		if i < len(list) {
+			end = min(end, list[i].off*size)
+			if list[i].off <= block {
+				end = min(off+int64(len(p)), (list[i].off+list[i].count)*size)
+			}
+		}
+		clear(p[:end-off])
+		return int(end - off), nil
+	}
+	e := list[i]
+	at, err := n.fs.at(e.at, e.count)
+	if err != nil {
+		return 0, err
+	}
+	skip := off - e.off*size
+	p = p[:min(int64(len(p)), e.count*size-skip)]
+	return n.fs.r.ReadAt(p, at+skip)
+}
+
+// Target reads a symbolic link. In version 5 each of its blocks has a header.
+func (n *node) Target() (string, error) {
+	n.fs.reads = 0
+	switch {
+	case n.Kind() != tree.Link:
+		return "", errors.New("no symbolic link")
+	case n.size == 0 || n.size > maxTarget:
+		return "", fmt.Errorf("a symbolic link of %d bytes", n.size)
+	case n.format == formatLocal:
+		return string(n.fork[:n.size]), nil
+	}
+	list, err := n.extents()
+	if err != nil {
+		return "", err
+	}
+	var target []byte
+	for _, e := range list {
+		for i := range uint64(min(e.count, maxTarget)) {
+			b, err := n.fs.block(e.at + i)
+			if err != nil {
+				return "", err
+			}
+			if n.fs.version == 5 {
+				b = b[56:]
+			}
+			if target = append(target, b...); int64(len(target)) >= n.size {
+				return string(target[:n.size]), nil
+			}
+		}
+	}
+	return "", errors.New("a symbolic link that is cut short")
+}

@@ -1,0 +1,224 @@
+package xfs
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/guest/tree"
+)
+
+// image is what testdata/make.sh made.
+func image(t testing.TB) []byte {
+	t.Helper()
+	f, err := os.Open("testdata/v5.img.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func open(t testing.TB, r io.ReaderAt) *FS {
+	t.Helper()
+	fsys, err := Open(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fsys
+}
+
+func TestWhatTheKernelWrote(t *testing.T) {
+	fsys := open(t, bytes.NewReader(image(t)))
+	var broken, other strings.Builder
+	for n := 1; n <= 400; n++ {
+		for i := range 64 {
+			fmt.Fprintf(&broken, "%015d\n", n*64+i)
+		}
+		fmt.Fprintf(&other, "%01024d", n)
+	}
+	for path, want := range map[string]string{
+		"etc/os-release":                        "ID=seed\n",
+		"lib/os-release":                        "ID=seed\n",
+		"etc/long":                              "ID=seed\n",
+		"some/name30":                           "30\n",
+		"deep/a/b/c/broken":                     broken.String(),
+		"many/a-rather-long-name-of-a-file-400": broken.String(),
+		"many/another-name-399":                 "other\n" + other.String(),
+		"holes":                                 strings.Repeat("\x00", 101<<10) + "end\n",
+		"unwritten":                             "start\n" + strings.Repeat("\x00", 64<<10-6),
+		"deep/../many/../usr/lib/.././lib/../lib/os-release": "ID=seed\n",
+	} {
+		if got, err := fsys.ReadFile(path, 1<<20); err != nil || string(got) != want {
+			t.Errorf("%s: %d bytes, want %d: %v", path, len(got), len(want), err)
+		}
+	}
+	for path, want := range map[string]int{"many": 800, "some": 30, "etc": 2, "deep/a/b": 1, "/": 9} {
+		if got, err := fsys.ReadDir(path); err != nil || len(got) != want {
+			t.Errorf("%s: %d names, want %d: %v", path, len(got), want, err)
+		}
+	}
+	for _, path := range []string{"many/nothing", "some/x", "etc/x", "holes/x"} {
+		if _, err := fsys.Open(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if e, err := fsys.ReadDir("etc"); err != nil || e[0].Kind != tree.Link {
+		t.Errorf("etc: %v, %v", e, err)
+	}
+	if u := fsys.Usage(); u.Size <= 0 || u.Free <= 0 || u.Free >= u.Size || u.Size > 24<<20 {
+		t.Errorf("usage %+v", u)
+	}
+}
+
+// What mkfs.xfs fills comes out as it went in, of both versions and all sizes of blocks.
+func TestWhatMkfsWrites(t *testing.T) {
+	mkfs, err := exec.LookPath("/usr/sbin/mkfs.xfs")
+	if err != nil {
+		t.Fatalf("%v: run scripts/setup.sh test", err)
+	}
+	large := make([]byte, 3<<20+17)
+	rand.Read(large)
+	for _, options := range [][]string{
+		{"-m", "crc=1"}, {"-m", "crc=0", "-n", "ftype=0"}, {"-m", "crc=0", "-n", "ftype=1"}, {"-m", "crc=1", "-b", "size=1024", "-n", "size=8192"},
+		{"-m", "crc=1", "-i", "nrext64=1"}, {"-m", "crc=0", "-b", "size=512", "-i", "size=256"},
+	} {
+		t.Run(strings.Join(options, " "), func(t *testing.T) {
+			dir := t.TempDir()
+			proto := protofile(t, dir, large)
+			img := filepath.Join(dir, "img")
+			if err := os.WriteFile(img, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Truncate(img, 320<<20); err != nil { // the least it makes
+				t.Fatal(err)
+			}
+			if out, err := exec.Command(mkfs, append(options, "-q", "-p", proto, img)...).CombinedOutput(); err != nil {
+				t.Fatalf("mkfs.xfs: %v: %s", err, out)
+			}
+			f, err := os.Open(img)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			fsys := open(t, f)
+			if got, err := fsys.ReadFile("boot/large", 1<<30); err != nil || !bytes.Equal(got, large) {
+				t.Errorf("boot/large: %d bytes, %v", len(got), err)
+			}
+			for n := range 1500 {
+				path := fmt.Sprintf("many/file-%d", n)
+				if n%300 == 0 {
+					if got, err := fsys.ReadFile(path, 100); err != nil || string(got) != "small\n" {
+						t.Errorf("%s: %q, %v", path, got, err)
+					}
+				}
+			}
+			if got, err := fsys.ReadDir("many"); err != nil || len(got) != 1500 {
+				t.Errorf("many: %d names, %v", len(got), err)
+			}
+			if got, err := fsys.ReadFile("link", 100); err != nil || string(got) != "small\n" {
+				t.Errorf("link: %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// protofile writes what mkfs.xfs -p fills a file system with.
+func protofile(t *testing.T, dir string, large []byte) string {
+	t.Helper()
+	for name, data := range map[string][]byte{"large": large, "small": []byte("small\n")} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var p strings.Builder
+	p.WriteString("/none\n0 0\nd--755 0 0\n")
+	fmt.Fprintf(&p, "boot d--755 0 0\nlarge ---644 0 0 %s/large\n$\n", dir)
+	p.WriteString("many d--755 0 0\n")
+	for n := range 1500 {
+		fmt.Fprintf(&p, "file-%d ---644 0 0 %s/small\n", n, dir)
+	}
+	p.WriteString("$\nlink l--777 0 0 many/../many/file-7\n$\n")
+	path := filepath.Join(dir, "proto")
+	if err := os.WriteFile(path, []byte(p.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestOpenRefuses(t *testing.T) {
+	for name, damage := range map[string]func(s []byte){
+		"magic":      func(s []byte) { s[0] = 0 },
+		"version":    func(s []byte) { s[101] = 3 },
+		"block size": func(s []byte) { s[7] = 1 },
+		"features":   func(s []byte) { s[216] = 0x80 },
+		"groups":     func(s []byte) { clear(s[84:88]) },
+		"inode size": func(s []byte) { s[104] = 0xff },
+		"root inode": func(s []byte) { s[56] = 0xff },
+		"no blocks":  func(s []byte) { clear(s[8:16]) },
+	} {
+		img := image(t)
+		damage(img)
+		if _, err := Open(bytes.NewReader(img)); err == nil {
+			t.Errorf("%s: opened", name)
+		}
+	}
+	if _, err := Open(bytes.NewReader(make([]byte, 100))); err == nil {
+		t.Error("100 bytes were opened")
+	}
+}
+
+// counter counts what is read.
+type counter struct {
+	r     io.ReaderAt
+	bytes int64
+}
+
+func (c *counter) ReadAt(p []byte, off int64) (int, error) {
+	c.bytes += int64(len(p))
+	return c.r.ReadAt(p, off)
+}
+
+// FuzzReadFile patches a real file system and reads from it: no panic, and no more than
+// the promised bound for each step of a path.
+func FuzzReadFile(f *testing.F) {
+	img := image(f)
+	f.Add(0, []byte{}, "etc/os-release")
+	f.Add(216, []byte{1, 0}, "many/another-name-399")
+	f.Add(64<<10, bytes.Repeat([]byte{0xff}, 64), "etc/long")
+	f.Fuzz(func(t *testing.T, at int, patch []byte, path string) {
+		if at < 0 || at >= len(img) || len(path) > 100 {
+			return
+		}
+		saved := bytes.Clone(img[at:min(len(img), at+len(patch))])
+		copy(img[at:], patch)
+		defer copy(img[at:], saved)
+		c := &counter{r: bytes.NewReader(img)}
+		fsys, err := Open(c)
+		if err != nil {
+			return
+		}
+		data, _ := fsys.ReadFile(path, 1<<16)
+		if len(data) > 1<<16 {
+			t.Errorf("%d bytes, more than the limit", len(data))
+		}
+		_, _ = fsys.ReadDir(path)
+	})
+}
