@@ -2,7 +2,8 @@
 //
 // LinuxAppend is for Linux on ext2, ext3 and ext4. It runs nothing of the guest's and packs
 // nothing again: to each initramfs an archive is appended that has the guest's own virtio
-// modules, and a few text files are changed. It takes less than a second.
+// modules, and a few text files are changed. It takes a fraction of a second; with a large initramfs
+// packed by xz, some two.
 //
 // # What is promised
 //
