@@ -135,7 +135,7 @@ func TestVerdictsOfTheTestGuests(t *testing.T) {
 	for name, want := range map[tinyguest.Name]string{
 		tinyguest.BIOS:     "will boot with virtio-scsi as it is",
 		tinyguest.UEFI:     "will boot with virtio-scsi as it is",
-		tinyguest.NoVirtio: "compat profile will boot: boot/vmlinuz has no driver for virtio-scsi",
+		tinyguest.NoVirtio: "will boot with virtio-scsi after linux-append",
 	} {
 		if r := detect(t, tinyguest.Image(t, name)); r.Verdict != want {
 			t.Errorf("%s: %q, want %q", name, r.Verdict, want)

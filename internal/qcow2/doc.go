@@ -37,6 +37,9 @@
 // Where the file system cannot tell holes (NFS before 4.2), an image that was resumed
 // ends up with every cluster allocated: right, but not sparse in its tables.
 //
+// WriteAbove writes the clusters in which a disk differs from an image beneath: a layer to be
+// tried, and thrown away or written into the image. It is the one image of ours with a backing file.
+//
 // # Reading
 //
 // A Source reads versions 2 and 3 with clusters of 512 bytes to 2 MiB: plain ones, ones

@@ -20,7 +20,7 @@ var tiers = [][]string{
 	{"durable", "lite", "room"},
 	{"bottleneck", "disk", "fault", "inventory", "inflate", "fastlz", "kvm", "near", "unit"},
 	{"manifest", "vmdk", "qcow2", "guest", "esx", "nfc", "flow", "leftover", "selection", "sched", "roster"},
-	{"blockcopy", "behind", "plan", "planfile", "image", "diskfile", "trial"},
+	{"blockcopy", "behind", "plan", "planfile", "image", "diskfile", "convert", "trial"},
 	{"nfs"},
 	{"transport", "target"},
 	{"migrate", "mount", "bench"},

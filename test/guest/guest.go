@@ -21,7 +21,8 @@ const (
 	// BIOS boots through GRUB from an MBR disk; it has virtio drivers too.
 	BIOS Name = "bios"
 	// NoVirtio is a guest as VMware leaves it: root=/dev/sda1 and no virtio in its
-	// initramfs, so that it only boots on hardware VMware has.
+	// initramfs, so that it only boots on hardware VMware has. The modules of its kernel
+	// lie in its root file system, as a distribution's do.
 	NoVirtio Name = "novirtio"
 	// UEFI boots from the EFI system partition of a GPT disk; it has virtio drivers too.
 	UEFI Name = "uefi"
@@ -51,15 +52,18 @@ type variant struct {
 	gpt     bool     // GPT with an ESP instead of an MBR
 	root    string   // the kernel's root=
 	modules []string // in the initramfs, without what they depend on
+	kept    bool     // the kernel's modules are in the root file system, too
 }
 
+func vmware() []string { return []string{"vmw_pvscsi", "ata_piix", "sd_mod", "vmxnet3"} }
+func virtio() []string { return []string{"virtio_pci", "virtio_blk", "virtio_scsi", "virtio_net"} }
+
 func variants() []variant {
-	vmware := []string{"vmw_pvscsi", "ata_piix", "sd_mod", "vmxnet3"}
-	virtio := append([]string{"virtio_pci", "virtio_blk", "virtio_scsi", "virtio_net"}, vmware...)
+	both := append(virtio(), vmware()...)
 	return []variant{
-		{name: BIOS, root: "UUID=" + RootUUID, modules: virtio},
-		{name: NoVirtio, root: "/dev/sda1", modules: vmware},
-		{name: UEFI, root: "UUID=" + RootUUID, modules: virtio, gpt: true},
+		{name: BIOS, root: "UUID=" + RootUUID, modules: both},
+		{name: NoVirtio, root: "/dev/sda1", modules: vmware(), kept: true},
+		{name: UEFI, root: "UUID=" + RootUUID, modules: both, gpt: true},
 	}
 }
 

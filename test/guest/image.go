@@ -65,14 +65,20 @@ func (b builder) writeRoot() error {
 	if err := os.Link(b.init, filepath.Join(b.rootfs(), "sbin/init")); err != nil {
 		return err
 	}
-	return copyFile(b.kernel.image(), filepath.Join(b.rootfs(), "boot/vmlinuz"))
+	if b.variant.kept {
+		if err := b.writeModules(); err != nil {
+			return err
+		}
+	}
+	return copyFile(b.kernel.image(), filepath.Join(b.rootfs(), "boot/vmlinuz-"+b.kernel.release))
 }
 
-// grubConfig boots at once. A panic reboots, which ends a QEMU run with -no-reboot.
+// grubConfig boots at once. A panic reboots, which ends a QEMU run with -no-reboot. The timer
+// is not checked: on a busy machine an emulated one ticks too late, and the kernel panics.
 func (b builder) grubConfig() string {
 	return "set timeout=0\nmenuentry tiny {\n" +
-		"\tlinux /boot/vmlinuz root=" + b.variant.root + " console=ttyS0 loglevel=5 panic=1\n" +
-		"\tinitrd /boot/initrd.img\n}\n"
+		"\tlinux /boot/vmlinuz-" + b.kernel.release + " root=" + b.variant.root + " console=ttyS0 loglevel=5 panic=1 no_timer_check\n" +
+		"\tinitrd /boot/initrd.img-" + b.kernel.release + "\n}\n"
 }
 
 func (b builder) writeInitramfs() error {
@@ -99,11 +105,11 @@ func (b builder) writeInitramfs() error {
 	if err := z.Close(); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(b.rootfs(), "boot/initrd.img"), out.Bytes(), 0o644)
+	return os.WriteFile(filepath.Join(b.rootfs(), "boot/initrd.img-"+b.kernel.release), out.Bytes(), 0o644)
 }
 
-// addModules adds the modules where depmod would look for them, and the order in which
-// to insert them.
+// addModules adds the modules where depmod would look for them, its list of what needs what,
+// and the names of those to be loaded.
 func (b builder) addModules(c *cpio, modules []string) error {
 	made := map[string]bool{".": true}
 	for _, m := range modules {
@@ -112,8 +118,38 @@ func (b builder) addModules(c *cpio, modules []string) error {
 			return err
 		}
 	}
-	c.file("modules.order", []byte("/"+strings.Join(modules, "\n/")+"\n"))
+	index, err := b.kernel.index(modules)
+	if err != nil {
+		return err
+	}
+	c.file(b.kernel.modulesDir()+"/modules.dep", []byte(index))
+	c.dir("conf")
+	c.file("conf/initramfs.conf", []byte("MODULES=list\n"))
+	c.file("conf/modules", []byte(strings.Join(b.variant.modules, "\n")+"\n"))
 	return nil
+}
+
+// writeModules lays out the modules of the installed kernel: all that any guest uses, whether
+// its initramfs has them or not.
+func (b builder) writeModules() error {
+	modules, err := b.kernel.load(append(vmware(), virtio()...)...)
+	if err != nil {
+		return err
+	}
+	for _, m := range modules {
+		to := filepath.Join(b.rootfs(), m)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		if err := copyFile(filepath.Join(b.kernel.dir, m), to); err != nil {
+			return err
+		}
+	}
+	index, err := b.kernel.index(modules)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(b.rootfs(), b.kernel.modulesDir(), "modules.dep"), []byte(index), 0o644)
 }
 
 func addDirs(c *cpio, dir string, made map[string]bool) {

@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"fmt"
 	"io/fs"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +19,26 @@ type kernel struct {
 }
 
 func (k kernel) image() string { return filepath.Join(k.dir, "boot", "vmlinuz-"+k.release) }
+
+// modulesDir is where the kernel's modules are, under the root of any tree.
+func (k kernel) modulesDir() string { return path.Join("lib/modules", k.release) }
+
+// index returns modules.dep for modules, as depmod writes it: what is needed first comes last.
+func (k kernel) index(modules []string) (string, error) {
+	var lines strings.Builder
+	for _, m := range modules {
+		needs, err := k.load(moduleName(strings.TrimSuffix(path.Base(m), ".ko")))
+		if err != nil {
+			return "", err
+		}
+		slices.Reverse(needs) // the module itself comes first then
+		for i, n := range needs {
+			needs[i] = strings.TrimPrefix(n, k.modulesDir()+"/")
+		}
+		fmt.Fprintf(&lines, "%s: %s\n", needs[0], strings.Join(needs[1:], " "))
+	}
+	return lines.String(), nil
+}
 
 // findKernel looks at what scripts/setup.sh unpacked into dir.
 func findKernel(dir string) (kernel, error) {

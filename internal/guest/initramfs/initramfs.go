@@ -1,7 +1,8 @@
 // Package initramfs reads what a Linux kernel unpacks at boot: archives one behind the
 // other, each plain or compressed, such as early microcode and the real thing after it.
 //
-// It knows names, not contents: which modules are there, and who made it. What it reads
+// It knows which modules are there, and who made it; and it makes archives to be appended,
+// whose files win over those before. What it reads
 // was written by strangers, so there are bounds: of what is unpacked, of names, and of
 // the memory a decompressor may ask for (128 MiB for zstd's window, 64 MiB for xz and
 // lzma, 8 MiB for lz4). The format is the kernel's,
@@ -34,8 +35,12 @@ type Content struct {
 
 // Read reads an initramfs from its first byte to its last. An error comes with what was
 // understood until then.
-func Read(r io.Reader) (Content, error) {
-	c := &reader{in: bufio.NewReaderSize(r, 1<<20), found: Content{Modules: map[string]bool{}}, left: maxUnpacked}
+func Read(r io.Reader) (Content, error) { return Walk(r, nil) }
+
+// Walk reads an initramfs, and calls visit with each entry's name and content, in order, as it
+// goes: of a file that is there twice, the kernel keeps the later one. An error of visit ends it.
+func Walk(r io.Reader, visit func(name string, body io.Reader) error) (Content, error) {
+	c := &reader{in: bufio.NewReaderSize(r, 1<<20), found: Content{Modules: map[string]bool{}}, left: maxUnpacked, visit: visit}
 	for {
 		more, err := c.skipZeros(c.in)
 		if err == nil && more {
@@ -52,6 +57,7 @@ type reader struct {
 	found Content
 	left  int64 // bytes that may still be unpacked
 	names int
+	visit func(name string, body io.Reader) error // of each file, if not nil
 }
 
 // maxPadding bounds the zeros between two archives, in bytes.

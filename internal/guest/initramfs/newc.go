@@ -49,13 +49,26 @@ func (c *reader) newc(r *bufio.Reader) error {
 		if string(name[:nameSize-1]) == trailer {
 			return nil
 		}
-		if err := c.note(string(name[:nameSize-1])); err != nil {
-			return err
-		}
-		if err := c.discard(r, fileSize+pad(fileSize)); err != nil {
+		if err := c.file(r, string(name[:nameSize-1]), fileSize); err != nil {
 			return err
 		}
 	}
+}
+
+// file takes a file's name, and goes past its content.
+func (c *reader) file(r *bufio.Reader, name string, size int64) error {
+	if err := c.note(name); err != nil {
+		return err
+	}
+	if c.visit == nil {
+		return c.discard(r, size+pad(size))
+	}
+	body := &io.LimitedReader{R: r, N: size}
+	if err := c.visit(clean(name), body); err != nil {
+		return err
+	}
+	c.left -= size - body.N
+	return c.discard(r, body.N+pad(size))
 }
 
 // field returns number n of a header.

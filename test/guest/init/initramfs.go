@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unsafe"
 )
 
 // rootWait is how long the root disk may take to appear. A disk whose driver is in the
@@ -32,36 +31,6 @@ func firstHalf() error {
 		return err
 	}
 	return switchRoot(dev)
-}
-
-// loadModules inserts the modules of /modules.order, which are in order of dependence.
-// A module that finds no device is not an error.
-func loadModules() error {
-	list, err := os.ReadFile("/modules.order")
-	if err != nil {
-		return err
-	}
-	for path := range strings.FieldsSeq(string(list)) {
-		if err := loadModule(path); err != nil {
-			return fmt.Errorf("load %s: %w", path, err)
-		}
-	}
-	return nil
-}
-
-func loadModule(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	noParams := []byte{0}
-	const finitModule = 313 // amd64
-	_, _, errno := syscall.Syscall(finitModule, f.Fd(), uintptr(unsafe.Pointer(&noParams[0])), 0)
-	if errno != 0 && errno != syscall.EEXIST {
-		return errno
-	}
-	return nil
 }
 
 // waitFor returns the block device that root ("/dev/sda1" or "UUID=…") names.

@@ -2,7 +2,7 @@
 // /sbin/init of its root file system. It uses the standard library only and is built
 // without cgo.
 //
-// As /init it loads the kernel modules listed in /modules.order, waits for the disk
+// As /init it loads the kernel modules that /conf/modules names, waits for the disk
 // that root= names and starts the other half from it. As /sbin/init it counts the
 // boot, prints one marker line on the console and powers off:
 //
@@ -24,7 +24,7 @@ func main() {
 		fail(err)
 	}
 	half := secondHalf
-	if _, err := os.Stat("/modules.order"); err == nil {
+	if _, err := os.Stat(modulesList); err == nil {
 		half = firstHalf
 	}
 	if err := half(); err != nil {

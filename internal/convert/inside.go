@@ -1,0 +1,60 @@
+package convert
+
+import (
+	"bytes"
+	"io"
+	"strings"
+
+	"github.com/decamp/decamp/internal/guest/initramfs"
+)
+
+// inside is what of an initramfs matters to who adds to it.
+type inside struct {
+	modules map[string]string // path within lib/modules/RELEASE by name
+	load    string            // conf/modules of initramfs-tools
+	links   map[string]string // our files of network names
+	maker   string            // as initramfs.Content has it
+}
+
+// look reads an initramfs, what was appended to it before included.
+func look(data []byte, k kernel) (inside, error) {
+	in := inside{modules: map[string]string{}, links: map[string]string{}}
+	for _, part := range parts(data) {
+		if err := in.read(part, k); err != nil {
+			return inside{}, err
+		}
+	}
+	return in, nil
+}
+
+func (in *inside) read(data []byte, k kernel) error {
+	content, err := initramfs.Walk(bytes.NewReader(data), func(name string, body io.Reader) error {
+		if _, file, ok := strings.Cut(name, "lib/modules/"+k.release+"/"); ok && initramfs.Module(file) != "" {
+			in.modules[initramfs.Module(file)] = file
+		}
+		if name != "conf/modules" && !strings.HasPrefix(name, linkPrefix) {
+			return nil
+		}
+		text, err := io.ReadAll(io.LimitReader(body, maxText))
+		if name == "conf/modules" {
+			in.load = string(text)
+		} else {
+			in.links[name] = string(text)
+		}
+		return err
+	})
+	if content.Maker != "" {
+		in.maker = content.Maker
+	}
+	return err
+}
+
+// lacks returns those of the files that are not inside.
+func (in inside) lacks(files []string) (out []string) {
+	for _, file := range files {
+		if in.modules[initramfs.Module(file)] == "" {
+			out = append(out, file)
+		}
+	}
+	return out
+}

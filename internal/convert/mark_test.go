@@ -1,0 +1,46 @@
+package convert
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+)
+
+func random(n int) string {
+	p := make([]byte, n)
+	rng := rand.New(rand.NewPCG(5, 6))
+	for i := range p {
+		p[i] = byte(rng.Uint32())
+	}
+	return string(p)
+}
+
+func TestPartsAreFoundAgain(t *testing.T) {
+	first := []byte("an initramfs of some kind")
+	second := append(bytes.Clone(first), appended(len(first), []byte("packed"))...)
+	third := append(bytes.Clone(second), appended(len(second), []byte("packed again"))...)
+	got := parts(third)
+	if len(got) != 3 || !bytes.Equal(got[0], first) || !bytes.Equal(bytes.Join(got, nil), third) {
+		t.Errorf("%d parts: %q", len(got), got)
+	}
+	for name, data := range map[string][]byte{"none": first, "cut off": third[:len(third)-1], "nothing": nil, "mark alone": mark(0)} {
+		if got := parts(data); len(got) != 1 || !bytes.Equal(got[0], data) {
+			t.Errorf("%s: %d parts", name, len(got))
+		}
+	}
+	if len(second)%4 != 0 {
+		t.Errorf("what is appended ends at %d, and the next one begins there", len(second))
+	}
+}
+
+// FuzzParts cuts what a guest may have made up: all of it is there again, in order.
+func FuzzParts(f *testing.F) {
+	f.Add(append([]byte("x"), appended(1, []byte("y"))...))
+	f.Add(mark(7))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if !bytes.Equal(bytes.Join(parts(data), nil), data) {
+			t.Errorf("%q is cut into %q", data, parts(data))
+		}
+		_, _ = look(data, kernel{release: release})
+	})
+}

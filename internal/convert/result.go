@@ -1,0 +1,23 @@
+package convert
+
+import "fmt"
+
+// A Change is one file of the guest that is different now.
+type Change struct {
+	Path string `json:"path"`
+	Why  string `json:"why"`
+}
+
+// A Result is what a conversion did, for the journal and the report.
+type Result struct {
+	Changes []Change `json:"changes,omitempty"`
+	Notes   []string `json:"notes,omitempty"` // what was left, and why it may matter
+}
+
+func (r *Result) change(path, format string, args ...any) {
+	r.Changes = append(r.Changes, Change{path, fmt.Sprintf(format, args...)})
+}
+
+func (r *Result) note(format string, args ...any) {
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+}

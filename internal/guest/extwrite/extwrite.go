@@ -1,0 +1,115 @@
+// Package extwrite changes single files of ext2, ext3 and ext4 file systems: it replaces
+// them, appends to them and makes new files, folders and symbolic links. It never removes
+// a name.
+//
+// # What is promised
+//
+//   - What is not understood is not touched: features stand on a list, and whatever is not
+//     on it is refused by name. So is a file system that was not unmounted cleanly; its
+//     journal is not replayed.
+//   - A call that fails changed nothing. One that succeeds is staged in memory until Flush.
+//   - After Flush, e2fsck -f finds nothing to mend: bitmaps, counts, extent trees, indexed
+//     folders and checksums are those that the kernel would have left.
+//
+// # What is not
+//
+// Flush writes block by block and past the journal: who is killed within it leaves a file
+// system to be mended. So it is for a layer that is thrown away then, never for a disk that
+// cannot be had again. New files get no access control lists.
+//
+// # Bounds
+//
+// Whatever the bytes say: a file that is changed has at most maxRuns runs of blocks, a folder
+// at most maxDir bytes, a path at most maxLinks links, and staged changes take at most
+// maxStaged of memory.
+//
+// The layout is the kernel's, Documentation/filesystems/ext4.
+package extwrite
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// A Disk holds the file system, from the disk's first byte on.
+type Disk interface {
+	io.ReaderAt
+	io.WriterAt
+}
+
+// Bounds, see the package comment.
+const (
+	maxRuns   = 1 << 16
+	maxDir    = 16 << 20
+	maxLinks  = 16
+	maxPath   = 4096
+	maxStaged = 512 << 20
+)
+
+// FS is a file system that is being changed. It is for one goroutine.
+type FS struct {
+	super
+	stage   *stage
+	now     func() time.Time
+	touched map[int64]bool // groups whose bitmaps or descriptors changed in this call
+}
+
+// Open reads the file system on disk. The error is fault.Unsupported with what is in the way
+// if it cannot be changed safely, and fault.Conflict if it was not unmounted cleanly. New and
+// changed files are dated by now.
+func Open(disk Disk, now func() time.Time) (*FS, error) {
+	raw := make([]byte, superSize)
+	if _, err := disk.ReadAt(raw, superOffset); err != nil {
+		return nil, fmt.Errorf("read the superblock: %w", err)
+	}
+	s, err := parseSuper(raw)
+	if err != nil {
+		return nil, err
+	}
+	return &FS{super: s, stage: newStage(disk, s.blockSize, s.blocks), now: now, touched: map[int64]bool{}}, nil
+}
+
+// Free returns the bytes that are free, those kept for root included.
+func (fs *FS) Free() (int64, error) {
+	s, err := fs.superblock()
+	if err != nil {
+		return 0, err
+	}
+	return fs.freeBlocks(s) * fs.blockSize, nil
+}
+
+// Flush writes what was staged. After an error nothing is known of the file system.
+func (fs *FS) Flush() error { return fs.stage.flush() }
+
+// do runs one change: all of it is staged, or nothing.
+func (fs *FS) do(what, path string, change func() error) error {
+	clear(fs.touched)
+	err := change()
+	if err == nil {
+		err = fs.seal()
+	}
+	if err != nil {
+		fs.stage.drop()
+		return fmt.Errorf("%s %s: %w", what, path, err)
+	}
+	fs.stage.keep()
+	return nil
+}
+
+// seal brings the checksums of what was touched up to date.
+func (fs *FS) seal() error {
+	for group := range fs.touched {
+		if err := fs.sealGroup(group); err != nil {
+			return err
+		}
+	}
+	return fs.sealSuper()
+}
+
+// corrupt is the error of bytes that cannot be.
+func corrupt(format string, args ...any) error {
+	return fault.New(fault.Corrupt, format, args...).WithHint("have the guest check its file system (touch /forcefsck or fsck.mode=force), and try again")
+}

@@ -1,0 +1,247 @@
+package extwrite
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest/ext"
+)
+
+// Every operation on every form, each judged by e2fsck, and read again by debugfs.
+func TestEveryOperationOnEveryForm(t *testing.T) {
+	tree := seedTree(t)
+	for _, f := range forms() {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			fs := openImage(t, f.makeImage(t, tree))
+			tell := func(what string, err error) {
+				t.Helper()
+				if err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				fs.proven(t)
+			}
+			text := strings.Repeat("UUID=8d1a40a3 / ext4 defaults 0 1\n", 900)
+			tail := pattern(2_000_003)
+			tell("replace", fs.WriteFile("/boot/fstab", []byte(text), Attr{}))
+			tell("replace by less", fs.WriteFile("etc/many/a file with number 7", []byte("seven"), Attr{}))
+			tell("append", fs.AppendFile("boot/initrd", tail))
+			tell("append to nothing", fs.AppendFile("conf/empty", []byte("more")))
+			tell("create", fs.WriteFile("etc/new", pattern(70_000), Attr{Mode: 0o600, UID: 70_000, GID: 5}))
+			tell("create empty", fs.WriteFile("etc/nothing", nil, Attr{Mode: 0o644}))
+			tell("folder", fs.Mkdir("conf/systemd", Attr{Mode: 0o755}))
+			tell("folder in folder", fs.Mkdir("etc/systemd/network", Attr{Mode: 0o755}))
+			tell("create in it", fs.WriteFile("etc/systemd/network/10.link", []byte("[Match]\n"), Attr{Mode: 0o644}))
+			tell("link", fs.Symlink("etc/systemd/open-vm-tools.service", "/dev/null"))
+			tell("empty", fs.WriteFile("boot/initrd", nil, Attr{}))
+			tell("fill again", fs.WriteFile("boot/initrd", tail, Attr{}))
+
+			for path, want := range map[string]string{
+				"/etc/fstab": text, "/etc/many/a file with number 7": "seven", "/boot/initrd": string(tail), "/etc/empty": "more",
+				"/etc/new": string(pattern(70_000)), "/etc/nothing": "", "/etc/systemd/network/10.link": "[Match]\n",
+			} {
+				if got := fs.seen(t, path); got != want {
+					t.Errorf("%s: debugfs reads %d bytes, want %d", path, len(got), len(want))
+				}
+				if got, err := fs.ReadFile(path, 1<<30); err != nil || string(got) != want {
+					t.Errorf("%s: %d bytes, %v", path, len(got), err)
+				}
+			}
+			if told := fs.told(t, "/etc/new"); !strings.Contains(told, "Mode:  0600") || !strings.Contains(told, "User: 70000   Group:     5") {
+				t.Errorf("of the new file, debugfs tells %s", told)
+			}
+			if told := fs.told(t, "/etc/fstab"); !strings.Contains(told, "Mode:  0640") {
+				t.Errorf("of the replaced file, debugfs tells %s", told)
+			}
+			if told := fs.told(t, "/etc/systemd/open-vm-tools.service"); !strings.Contains(told, `Fast link dest: "/dev/null"`) {
+				t.Errorf("of the link, debugfs tells %s", told)
+			}
+		})
+	}
+}
+
+// The file system's own reader, which knows nothing of this package, reads the same.
+func TestTheReaderReadsWhatWasWritten(t *testing.T) {
+	image := &memory{}
+	image.load(t, forms()[0].makeImage(t, seedTree(t)))
+	fs := openMemory(t, image)
+	text := pattern(50_000)
+	if err := fs.WriteFile("etc/os-release", text, Attr{Mode: 0o644}); err != nil {
+		t.Fatal(err)
+	}
+	if err := fs.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := ext.Open(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := reader.ReadFile("conf/os-release", 1<<20)
+	if err != nil || !bytes.Equal(got, text) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+// Folders grow by blocks; those with a hash tree take names in the block that the kernel
+// looks in, and become plain lists once that is full.
+func TestFoldersTakeManyNames(t *testing.T) {
+	for _, c := range []struct{ form, hash string }{
+		{"ext4", "half_md4"}, {"ext4 1k", "half_md4"}, {"ext4 1k", "tea"}, {"ext4 1k", "legacy"},
+		{"ext3", "half_md4"}, {"ext3 1k", "tea"}, {"ext2 no types", ""},
+	} {
+		t.Run(c.form+" "+c.hash, func(t *testing.T) {
+			t.Parallel()
+			path := formNamed(t, c.form).makeImage(t, seedTree(t))
+			if c.hash != "" {
+				program(t, "tune2fs", "-E", "hash_alg="+c.hash, path)
+				indexed(t, path)
+			}
+			fs := openImage(t, path)
+			folder, err := fs.resolve("etc/many")
+			if err != nil {
+				t.Fatal(err)
+			}
+			hashed := folder.flags()&flagIndex != 0
+			if want := c.hash != ""; hashed != want {
+				t.Fatalf("the folder has a hash tree: %v, want %v", hashed, want)
+			}
+			kept := 0
+			for i := range 300 {
+				name := "etc/many/new é " + strings.Repeat("x", i%50) + string(rune('a'+i%26)) + strings.Repeat("y", i/26)
+				if err := fs.WriteFile(name, []byte{byte(i)}, Attr{Mode: 0o644}); err != nil {
+					t.Fatal(err)
+				}
+				if i%50 == 0 {
+					fs.proven(t)
+				}
+				if n, err := fs.resolve("etc/many"); err == nil && n.flags()&flagIndex != 0 {
+					kept++
+				}
+			}
+			fs.proven(t)
+			if hashed && (kept == 0 || kept == 300) {
+				t.Errorf("the hash tree was kept for %d names of 300: not both ways were gone", kept)
+			}
+			names, err := fs.Names("/etc/many")
+			if err != nil || len(names) != 1000 {
+				t.Errorf("%d names, %v", len(names), err)
+			}
+		})
+	}
+}
+
+// indexed has e2fsck make hash trees of all folders, as the kernel would have.
+func indexed(t *testing.T, path string) {
+	t.Helper()
+	// 1 says that it changed something, which is its task here.
+	if out, err := command(t, "e2fsck", "-fyD", path).CombinedOutput(); err != nil && !strings.Contains(err.Error(), "exit status 1") {
+		t.Fatalf("e2fsck -D: %v: %s", err, out)
+	}
+}
+
+func TestFilesInPieces(t *testing.T) {
+	for _, name := range []string{"ext4", "ext4 1k", "ext2 1k"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fs := openImage(t, formNamed(t, name).makeImage(t, seedTree(t)))
+			want := make([][]byte, 2)
+			for i := range 1500 { // two files that grow by turns lie in pieces
+				which, part := i%2, pattern(700+i)
+				if err := fs.appendOrMake(which, part); err != nil {
+					t.Fatal(err)
+				}
+				want[which] = append(want[which], part...)
+			}
+			fs.proven(t)
+			for which, data := range want {
+				if got := fs.seen(t, fileOf(which)); got != string(data) {
+					t.Errorf("%s: %d bytes, want %d", fileOf(which), len(got), len(data))
+				}
+			}
+			before, err := fs.Free()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := fs.WriteFile(fileOf(0), nil, Attr{}); err != nil {
+				t.Fatal(err)
+			}
+			fs.proven(t)
+			if after, err := fs.Free(); err != nil || after < before+int64(len(want[0])) {
+				t.Errorf("%d bytes free after %d: the old blocks are not", after, before)
+			}
+		})
+	}
+}
+
+func fileOf(which int) string { return []string{"/etc/one", "/boot/two"}[which] }
+
+func (o opened) appendOrMake(which int, part []byte) error {
+	if _, err := o.Size(fileOf(which)); err != nil {
+		return o.WriteFile(fileOf(which), part, Attr{Mode: 0o644})
+	}
+	return o.AppendFile(fileOf(which), part)
+}
+
+// A full file system is an error, and then nothing is different; what still fits, fits.
+func TestFullIsSaidAndNothingChanged(t *testing.T) {
+	for _, f := range forms() {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			f.size = "24M"
+			fs := openImage(t, f.makeImage(t, seedTree(t)))
+			free, err := fs.Free()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, change := range []func() error{
+				func() error { return fs.WriteFile("etc/new", make([]byte, free+1), Attr{Mode: 0o644}) },
+				func() error { return fs.WriteFile("etc/fstab", make([]byte, free+64<<10), Attr{}) },
+				func() error { return fs.AppendFile("boot/initrd", make([]byte, free+64<<10)) },
+			} {
+				if err := change(); !fault.Is(err, fault.Full) || fault.HintOf(err) == "" {
+					t.Fatalf("got %v, want full and a remedy", err)
+				}
+			}
+			if len(fs.stage.kept)+len(fs.stage.pending) != 0 {
+				t.Error("a call that failed left changes")
+			}
+			if err := fs.AppendFile("boot/initrd", make([]byte, free-256<<10)); err != nil {
+				t.Fatal(err)
+			}
+			fs.proven(t)
+			taken := 0
+			for ; taken < 10_000; taken++ { // to the last block
+				if err := fs.AppendFile("etc/fstab", make([]byte, fs.blockSize)); err != nil {
+					if !fault.Is(err, fault.Full) {
+						t.Fatal(err)
+					}
+					break
+				}
+			}
+			if taken == 0 {
+				t.Error("nothing fitted into the last 256 KiB")
+			}
+			fs.proven(t)
+		})
+	}
+}
+
+func TestInodesRunOut(t *testing.T) {
+	f := form{"few inodes", "8M", []string{"-t", "ext4", "-N", "16"}}
+	fs := openImage(t, f.makeImage(t, ""))
+	made := 0
+	for ; made < 100; made++ {
+		if err := fs.WriteFile(strings.Repeat("x", made+1), nil, Attr{Mode: 0o644}); err != nil {
+			if !fault.Is(err, fault.Full) || !strings.Contains(err.Error(), "inode") {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	if made == 0 || made == 100 {
+		t.Errorf("%d files in 16 inodes", made)
+	}
+	fs.proven(t)
+}

@@ -1,0 +1,124 @@
+package extwrite
+
+import "math/bits"
+
+// Versions of a hash tree's hash. Three more than the first is the same one for characters
+// without sign.
+const (
+	hashLegacy  = 0
+	hashHalfMD4 = 1
+	hashTEA     = 2
+)
+
+// hashOf returns a name's hash by version; s is the superblock, with the seed and whether the
+// machine that made the file system has signed characters.
+func hashOf(name string, version byte, s []byte) (hash uint32, known bool) {
+	const unsignedHash = 2
+	signed := le32(s, 0x160)&unsignedHash == 0
+	if version > hashTEA {
+		version, signed = version-3, false
+	}
+	state := [4]uint32{0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476}
+	if seed := [4]uint32{le32(s, 0xec), le32(s, 0xf0), le32(s, 0xf4), le32(s, 0xf8)}; seed != ([4]uint32{}) {
+		state = seed
+	}
+	switch version {
+	case hashLegacy:
+		hash = legacyHash(name, signed)
+	case hashHalfMD4:
+		for rest := name; len(name) > 0; rest = rest[min(32, len(rest)):] {
+			if rest == "" {
+				break
+			}
+			halfMD4(&state, words(rest, 8, signed))
+		}
+		hash = state[1]
+	case hashTEA:
+		for rest := name; rest != ""; rest = rest[min(16, len(rest)):] {
+			tea(&state, words(rest, 4, signed))
+		}
+		hash = state[0]
+	default:
+		return 0, false
+	}
+	hash &^= 1
+	if hash == 0x7fffffff<<1 {
+		hash = 0x7ffffffe << 1
+	}
+	return hash, true
+}
+
+// character is a byte as the hash sees it.
+func character(c byte, signed bool) uint32 {
+	if signed {
+		return uint32(int32(int8(c)))
+	}
+	return uint32(c)
+}
+
+// words packs the beginning of a name into n words, filled up with its length.
+func words(name string, n int, signed bool) []uint32 {
+	pad := uint32(len(name)) | uint32(len(name))<<8
+	pad |= pad << 16
+	out := make([]uint32, 0, n)
+	val, in := pad, name[:min(len(name), n*4)]
+	for i := range len(in) {
+		val = character(in[i], signed) + val<<8
+		if i%4 == 3 {
+			out, val = append(out, val), pad
+		}
+	}
+	if len(out) < n {
+		out = append(out, val)
+	}
+	for len(out) < n {
+		out = append(out, pad)
+	}
+	return out
+}
+
+// halfMD4 mixes eight words into the state: three rounds of MD4, each over all of them.
+func halfMD4(state *[4]uint32, in []uint32) {
+	rounds := [3]struct {
+		f     func(x, y, z uint32) uint32
+		k     uint32
+		order [8]int
+		shift [4]int
+	}{
+		{func(x, y, z uint32) uint32 { return z ^ x&(y^z) }, 0, [8]int{0, 1, 2, 3, 4, 5, 6, 7}, [4]int{3, 7, 11, 19}},
+		{func(x, y, z uint32) uint32 { return x&y + (x^y)&z }, 0x5a827999, [8]int{1, 3, 5, 7, 0, 2, 4, 6}, [4]int{3, 5, 9, 13}},
+		{func(x, y, z uint32) uint32 { return x ^ y ^ z }, 0x6ed9eba1, [8]int{3, 7, 2, 6, 1, 5, 0, 4}, [4]int{3, 9, 11, 15}},
+	}
+	a, b, c, d := state[0], state[1], state[2], state[3]
+	for _, r := range rounds {
+		for i, word := range r.order {
+			a = bits.RotateLeft32(a+r.f(b, c, d)+in[word]+r.k, r.shift[i%4])
+			a, b, c, d = d, a, b, c
+		}
+	}
+	state[0], state[1], state[2], state[3] = state[0]+a, state[1]+b, state[2]+c, state[3]+d
+}
+
+// tea mixes four words into the state: sixteen rounds of the Tiny Encryption Algorithm.
+func tea(state *[4]uint32, in []uint32) {
+	b0, b1, sum := state[0], state[1], uint32(0)
+	for range 16 {
+		sum += 0x9e3779b9
+		b0 += (b1<<4 + in[0]) ^ (b1 + sum) ^ (b1>>5 + in[1])
+		b1 += (b0<<4 + in[2]) ^ (b0 + sum) ^ (b0>>5 + in[3])
+	}
+	state[0], state[1] = state[0]+b0, state[1]+b1
+}
+
+// legacyHash is the one of the first hash trees.
+func legacyHash(name string, signed bool) uint32 {
+	hash, before := uint32(0x12a3fe2d), uint32(0x37abe8f9)
+	for i := range len(name) {
+		next := before + (hash ^ character(name[i], signed)*7152373)
+		if next&0x80000000 != 0 {
+			next -= 0x7fffffff
+		}
+		before, hash = hash, next
+	}
+	return hash << 1
+}

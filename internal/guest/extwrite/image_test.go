@@ -1,0 +1,224 @@
+package extwrite
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// tool finds a program of e2fsprogs, also where an ordinary user's PATH ends before it.
+func tool(t testing.TB, name string) string {
+	t.Helper()
+	for _, dir := range []string{"", "/usr/sbin", "/sbin"} {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return path
+		}
+	}
+	t.Fatalf("no %s: run scripts/setup.sh test", name)
+	return ""
+}
+
+func program(t testing.TB, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(tool(t, name), args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// A form is a kind of file system that mke2fs makes.
+type form struct {
+	name string
+	size string
+	args []string
+}
+
+func forms() []form {
+	return []form{
+		{"ext4", "64M", []string{"-t", "ext4"}},
+		{"ext4 1k", "40M", []string{"-t", "ext4", "-b", "1024"}},
+		{"ext4 2k", "40M", []string{"-t", "ext4", "-b", "2048"}},
+		{"ext4 large", "2G", []string{"-t", "ext4"}},
+		{"ext4 old", "64M", []string{"-t", "ext4", "-O", "^metadata_csum,^64bit,uninit_bg"}},
+		{"ext4 no checksums", "64M", []string{"-t", "ext4", "-O", "^metadata_csum,^uninit_bg"}},
+		{"ext4 32 bit", "64M", []string{"-t", "ext4", "-O", "^64bit"}},
+		{"ext4 no flex", "300M", []string{"-t", "ext4", "-O", "^flex_bg", "-b", "1024"}},
+		{"ext4 seed", "64M", []string{"-t", "ext4", "-O", "metadata_csum_seed"}},
+		{"ext4 two backups", "300M", []string{"-t", "ext4", "-b", "1024", "-O", "sparse_super2,^resize_inode"}},
+		{"ext4 no journal", "64M", []string{"-t", "ext4", "-O", "^has_journal,large_dir"}},
+		{"ext4 small inodes", "64M", []string{"-t", "ext4", "-I", "128"}},
+		{"ext4 large inodes", "64M", []string{"-t", "ext4", "-I", "1024"}},
+		{"ext3", "64M", []string{"-t", "ext3"}},
+		{"ext3 1k", "40M", []string{"-t", "ext3", "-b", "1024"}},
+		{"ext2", "64M", []string{"-t", "ext2"}},
+		{"ext2 1k", "40M", []string{"-t", "ext2", "-b", "1024"}},
+		{"ext2 no types", "40M", []string{"-t", "ext2", "-b", "1024", "-O", "^filetype,^dir_index"}},
+		{"ext2 all supers", "80M", []string{"-t", "ext2", "-b", "1024", "-O", "^sparse_super,^resize_inode"}},
+	}
+}
+
+func formNamed(t testing.TB, name string) form {
+	t.Helper()
+	for _, f := range forms() {
+		if f.name == name {
+			return f
+		}
+	}
+	t.Fatalf("no form is called %q", name)
+	return form{}
+}
+
+// makeImage makes a file system of that form from a folder.
+func (f form) makeImage(t testing.TB, tree string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "image")
+	args := append([]string{"-q", "-F", "-U", "8d1a40a3-9a52-4b93-a2cc-5a4dd15c4d2b", "-E", "root_owner=0:0,hash_seed=0b6a2d36-61a9-4b86-8f04-3e1b7c0d5e11"}, f.args...)
+	if tree != "" {
+		args = append(args, "-d", tree)
+	}
+	program(t, "mke2fs", append(args, path, f.size)...)
+	return path
+}
+
+// seedTree makes a folder with files of several sizes, links, and a folder with many names.
+func seedTree(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	err := errors.Join(
+		os.MkdirAll(filepath.Join(dir, "etc/many"), 0o755),
+		os.MkdirAll(filepath.Join(dir, "boot"), 0o755),
+		os.WriteFile(filepath.Join(dir, "etc/fstab"), []byte("/dev/sda1 / ext4 defaults 0 1\n"), 0o640),
+		os.WriteFile(filepath.Join(dir, "etc/empty"), nil, 0o644),
+		os.WriteFile(filepath.Join(dir, "boot/initrd"), pattern(300_001), 0o644),
+		os.Symlink("etc", filepath.Join(dir, "conf")),
+		os.Symlink("/etc/fstab", filepath.Join(dir, "boot/fstab")),
+		os.Symlink("/"+strings.Repeat("a", 90), filepath.Join(dir, "long")),
+	)
+	for i := range 700 {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, "etc/many", fmt.Sprintf("a file with number %d", i)), nil, 0o644))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// pattern is n bytes that differ from block to block.
+func pattern(n int) []byte {
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = byte(i>>10 + i*7)
+	}
+	return p
+}
+
+var dated = time.Date(2039, 5, 6, 7, 8, 9, 0, time.UTC) // beyond what 31 bits of seconds say
+
+// An opened is a file system with the file that it is in.
+type opened struct {
+	*FS
+	path string
+}
+
+func openImage(t testing.TB, path string) opened {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	fs, err := Open(f, func() time.Time { return dated })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return opened{fs, path}
+}
+
+// proven flushes and has e2fsck find nothing.
+func (o opened) proven(t testing.TB) {
+	t.Helper()
+	if err := o.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(tool(t, "e2fsck"), "-fn", o.path).CombinedOutput(); err != nil {
+		t.Fatalf("e2fsck -fn: %v\n%s", err, out)
+	}
+}
+
+// seen is what debugfs reads from a file.
+func (o opened) seen(t testing.TB, path string) string {
+	t.Helper()
+	out, err := exec.Command(tool(t, "debugfs"), "-R", fmt.Sprintf("cat %q", path), o.path).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// told is what debugfs tells of a file.
+func (o opened) told(t testing.TB, path string) string {
+	t.Helper()
+	return program(t, "debugfs", "-R", fmt.Sprintf("stat %q", path), o.path)
+}
+
+func command(t testing.TB, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	return exec.Command(tool(t, name), args...)
+}
+
+// memory is a disk in memory.
+type memory struct{ data []byte }
+
+func (m *memory) load(t testing.TB, path string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.data = data
+}
+
+func (m *memory) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 || off+int64(len(p)) > int64(len(m.data)) {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return copy(p, m.data[off:]), nil
+}
+
+func (m *memory) WriteAt(p []byte, off int64) (int, error) {
+	if off < 0 || off+int64(len(p)) > int64(len(m.data)) {
+		return 0, io.ErrShortWrite
+	}
+	return copy(m.data[off:], p), nil
+}
+
+func openMemory(t testing.TB, m *memory) *FS {
+	t.Helper()
+	fs, err := Open(m, func() time.Time { return dated })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fs
+}
+
+// smallTree is a folder for a file system of a megabyte.
+func smallTree(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	err := errors.Join(
+		os.Mkdir(filepath.Join(dir, "etc"), 0o755),
+		os.WriteFile(filepath.Join(dir, "etc/fstab"), pattern(30_000), 0o644),
+		os.Symlink("etc", filepath.Join(dir, "link")),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

@@ -1,0 +1,201 @@
+package extwrite
+
+import (
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Modes of files, as stat has them.
+const (
+	modeMask = 0xf000
+	modeDir  = 0x4000
+	modeFile = 0x8000
+	modeLink = 0xa000
+)
+
+// Flags of an inode.
+const (
+	flagImmutable = 0x10
+	flagAppend    = 0x20
+	flagIndex     = 0x1000 // a folder with hash tree
+	flagHugeFile  = 0x40000
+	flagExtents   = 0x80000
+)
+
+// foreignFlags are what keeps a file from being read or changed.
+var foreignFlags = []feature{{0x4, "compressed"}, {0x200, "compressed"}, {0x800, "encrypted"}, {flagHugeFile, "larger than 2 TiB"},
+	{0x100000, "sealed by fs-verity"}, {0x200000, "an attribute's value"}, {0x10000000, "kept in its inode"}, {0x40000000, "casefolded"}}
+
+// An inode is its bytes on the disk, which it is changed in.
+type inode struct {
+	num uint32
+	raw []byte
+}
+
+func (n inode) is(mode uint16) bool { return n.mode()&modeMask == mode }
+func (n inode) mode() uint16        { return le16(n.raw, 0) }
+func (n inode) flags() uint32       { return le32(n.raw, 0x20) }
+func (n inode) links() uint16       { return le16(n.raw, 0x1a) }
+func (n inode) generation() uint32  { return le32(n.raw, 0x64) }
+func (n inode) where() []byte       { return n.raw[0x28:0x64] }
+
+// hasAttributes reports whether a block of extended attributes belongs to the inode.
+func (n inode) hasAttributes() bool { return le32(n.raw, 0x68) != 0 || le16(n.raw, 0x76) != 0 }
+
+func (n inode) size() int64 {
+	size := int64(le32(n.raw, 0x4))
+	if n.is(modeFile) || n.is(modeDir) {
+		size |= int64(le32(n.raw, 0x6c)) << 32
+	}
+	return size
+}
+
+func (n inode) setSize(size int64) {
+	put32(n.raw, 0x4, uint32(size))
+	put32(n.raw, 0x6c, uint32(size>>32))
+}
+
+// setBlocks counts the blocks that belong to the inode, in sectors.
+func (n inode) setBlocks(blocks, blockSize int64) {
+	if n.hasAttributes() {
+		blocks++
+	}
+	sectors := blocks * (blockSize / 512)
+	put32(n.raw, 0x1c, uint32(sectors))
+	put16(n.raw, 0x74, uint16(sectors>>32))
+}
+
+// extra is how many bytes of the inode beyond 128 have a meaning of their own.
+func (n inode) extra() int64 {
+	if len(n.raw) < 0x82 {
+		return 0
+	}
+	return int64(le16(n.raw, 0x80))
+}
+
+// locate says where an inode is.
+func (fs *FS) locate(num uint32) (block, off int64, err error) {
+	if num == 0 || num > fs.inodes {
+		return 0, 0, corrupt("inode %d of %d is referred to", num, fs.inodes)
+	}
+	d, err := fs.group(int64((num - 1) / fs.inodesPerGroup))
+	if err != nil {
+		return 0, 0, err
+	}
+	p := fs.place(d)
+	if err := p.check(fs); err != nil {
+		return 0, 0, err
+	}
+	at := int64((num-1)%fs.inodesPerGroup) * fs.inodeSize
+	return p.inodeTable + at/fs.blockSize, at % fs.blockSize, nil
+}
+
+// inode reads inode num.
+func (fs *FS) inode(num uint32) (inode, error) {
+	block, off, err := fs.locate(num)
+	if err != nil {
+		return inode{}, err
+	}
+	b, err := fs.stage.read(block)
+	if err != nil {
+		return inode{}, err
+	}
+	n := inode{num, append([]byte(nil), b[off:][:fs.inodeSize]...)}
+	if fs.metadataCSum() && !fs.rightCSum(n) {
+		return inode{}, corrupt("the checksum of inode %d is wrong", num)
+	}
+	for _, f := range foreignFlags {
+		if n.flags()&f.bit != 0 {
+			return inode{}, fault.New(fault.Unsupported, "it is %s", f.name)
+		}
+	}
+	if n.size() < 0 || n.links() == 0 {
+		return inode{}, corrupt("inode %d has %d bytes and %d names", num, n.size(), n.links())
+	}
+	return n, nil
+}
+
+// putInode writes n, with its checksum and the time.
+func (fs *FS) putInode(n inode) error {
+	fs.touch(n, 0xc, 0x84)
+	fs.touch(n, 0x10, 0x88)
+	if fs.metadataCSum() {
+		lo, hi := fs.inodeCSum(n)
+		put16(n.raw, 0x7c, lo)
+		if n.extra() >= 4 {
+			put16(n.raw, 0x82, hi)
+		}
+	}
+	block, off, err := fs.locate(n.num)
+	if err != nil {
+		return err
+	}
+	b, err := fs.stage.edit(block)
+	if err != nil {
+		return err
+	}
+	copy(b[off:], n.raw)
+	return nil
+}
+
+// touch sets a time. Its extra word has two more bits for the years after 2038.
+func (fs *FS) touch(n inode, at, extraAt int) {
+	now := fs.now().Unix()
+	put32(n.raw, at, uint32(now))
+	if 0x80+n.extra() >= int64(extraAt)+4 {
+		put32(n.raw, extraAt, uint32((now-int64(int32(now)))>>32)&3)
+	}
+}
+
+func (fs *FS) inodeSeed(n inode) uint32 {
+	return crc32cNumber(crc32cNumber(fs.seed, n.num), n.generation())
+}
+
+func (fs *FS) inodeCSum(n inode) (lo, hi uint16) {
+	raw := append([]byte(nil), n.raw...)
+	put16(raw, 0x7c, 0)
+	if n.extra() >= 4 {
+		put16(raw, 0x82, 0)
+	}
+	sum := crc32c(fs.inodeSeed(n), raw)
+	return uint16(sum), uint16(sum >> 16)
+}
+
+func (fs *FS) rightCSum(n inode) bool {
+	lo, hi := fs.inodeCSum(n)
+	return le16(n.raw, 0x7c) == lo && (n.extra() < 4 || le16(n.raw, 0x82) == hi)
+}
+
+// An Attr is what a new file is made with.
+type Attr struct {
+	Mode uint16 // permission bits: 0o644
+	UID  uint32
+	GID  uint32
+}
+
+// makeInode takes an inode for a new file in the folder parent. It is not written yet.
+func (fs *FS) makeInode(parent inode, kind uint16, a Attr) (inode, error) {
+	num, err := fs.newInode(parent.num, kind == modeDir)
+	if err != nil {
+		return inode{}, err
+	}
+	n := inode{num, make([]byte, fs.inodeSize)}
+	put16(n.raw, 0, kind|a.Mode&0xfff)
+	put16(n.raw, 0x2, uint16(a.UID))
+	put16(n.raw, 0x78, uint16(a.UID>>16))
+	put16(n.raw, 0x18, uint16(a.GID))
+	put16(n.raw, 0x7a, uint16(a.GID>>16))
+	put16(n.raw, 0x1a, 1)
+	if fs.inodeSize > 128 {
+		put16(n.raw, 0x80, min(max(fs.wantExtra, 28)&^3, uint16(fs.inodeSize-128)))
+		fs.touch(n, 0x90, 0x94)
+	}
+	fs.touch(n, 0x8, 0x8c)
+	if err := fs.inherit(n, parent); err != nil {
+		return inode{}, err
+	}
+	if fs.incompat&incompatExtents != 0 && kind != modeLink {
+		put32(n.raw, 0x20, flagExtents)
+		return n, fs.putExtents(n, &mapping{})
+	}
+	return n, nil
+}

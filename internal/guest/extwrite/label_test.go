@@ -1,0 +1,42 @@
+package extwrite
+
+import (
+	"strings"
+	"testing"
+)
+
+// New files have the label of their folder, wherever that is kept, if there is room for it.
+func TestNewFilesAreLabelledAsTheirFolder(t *testing.T) {
+	const label = "system_u:object_r:etc_t:s0"
+	long := "system_u:object_r:etc_t:" + strings.Repeat("c", 300) // no inode has room for it
+	for _, c := range []struct{ form, label, want string }{
+		{"ext4", label, label}, {"ext3", label, label}, {"ext4 1k", label, label},
+		{"ext4 large inodes", long, long}, {"ext4", long, ""}, {"ext4 small inodes", label, ""},
+	} {
+		t.Run(c.form, func(t *testing.T) {
+			path := formNamed(t, c.form).makeImage(t, seedTree(t))
+			program(t, "debugfs", "-w", "-R", "ea_set /etc security.selinux "+c.label, path)
+			fs := openImage(t, path)
+			for _, err := range []error{
+				fs.WriteFile("etc/new", []byte("x"), Attr{Mode: 0o644}),
+				fs.Mkdir("etc/folder", Attr{Mode: 0o755}),
+				fs.WriteFile("etc/folder/new", nil, Attr{Mode: 0o644}),
+				fs.Symlink("etc/link", "/dev/null"),
+				fs.WriteFile("boot/new", nil, Attr{Mode: 0o644}),
+			} {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			fs.proven(t)
+			for _, path := range []string{"/etc/new", "/etc/folder", "/etc/folder/new", "/etc/link"} {
+				if got := program(t, "debugfs", "-R", "ea_get -V "+path+" security.selinux", fs.path); !strings.Contains(got, c.want) || c.want == "" && strings.Contains(got, "etc_t") {
+					t.Errorf("%s is labelled %q, want %q", path, got, c.want)
+				}
+			}
+			if got := program(t, "debugfs", "-R", "ea_list /boot/new", fs.path); strings.Contains(got, "selinux") {
+				t.Errorf("a file in a folder without label has %q", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,141 @@
+package extwrite
+
+import (
+	"sort"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// A mapping says where the blocks of a file are, and which blocks hold that knowledge.
+type mapping struct {
+	runs   []run // in the order of the file
+	tables []int64
+}
+
+// blocks counts the blocks of the disk that a mapping takes.
+func (m *mapping) blocks() (n int64) {
+	for _, r := range m.runs {
+		n += r.n
+	}
+	return n + int64(len(m.tables))
+}
+
+// end is the first block of the file after the last one there is.
+func (m *mapping) end() int64 {
+	if len(m.runs) == 0 {
+		return 0
+	}
+	return m.runs[len(m.runs)-1].end()
+}
+
+// goal is where the file would best go on.
+func (m *mapping) goal(fs *FS, num uint32) int64 {
+	if len(m.runs) == 0 {
+		return fs.firstBlock + int64((num-1)/fs.inodesPerGroup)*fs.blocksPerGroup
+	}
+	last := m.runs[len(m.runs)-1]
+	return last.disk + last.n
+}
+
+// at returns the index of the first run that ends after a block of the file.
+func (m *mapping) at(block int64) int {
+	return sort.Search(len(m.runs), func(i int) bool { return m.runs[i].end() > block })
+}
+
+// find returns where a block of the file is; 0 is one that reads as zeros.
+func (m *mapping) find(block int64) int64 {
+	i := m.at(block)
+	if i == len(m.runs) || m.runs[i].file > block || m.runs[i].unwritten {
+		return 0
+	}
+	return m.runs[i].disk + block - m.runs[i].file
+}
+
+// any reports whether the file has a block from first up to end.
+func (m *mapping) any(first, end int64) bool {
+	i := m.at(first)
+	return i < len(m.runs) && m.runs[i].file < end
+}
+
+// add puts a run at the file's end, joined to the last one where they are neighbours.
+func (m *mapping) add(r run) error {
+	if last := len(m.runs) - 1; last >= 0 {
+		l := &m.runs[last]
+		if r.file < l.end() {
+			return corrupt("block %d of a file comes twice", r.file)
+		}
+		if l.end() == r.file && l.disk+l.n == r.disk && l.unwritten == r.unwritten {
+			l.n += r.n
+			return nil
+		}
+	}
+	if len(m.runs) >= maxRuns {
+		return fault.New(fault.Unsupported, "it is in more than %d pieces", maxRuns)
+	}
+	m.runs = append(m.runs, r)
+	return nil
+}
+
+// extend adds n blocks to the end of a file that has no hole there.
+func (fs *FS) extend(num uint32, m *mapping, n int64) error {
+	runs, err := fs.allocate(m.goal(fs, num), n)
+	if err != nil {
+		return err
+	}
+	for _, r := range runs {
+		r.file = m.end()
+		if err := m.add(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mapping reads where a file is.
+func (fs *FS) mapping(n inode) (*mapping, error) {
+	m := &mapping{}
+	read := fs.readBlockMap
+	if n.flags()&flagExtents != 0 {
+		read = fs.readExtents
+	}
+	if err := read(n, m); err != nil {
+		return nil, err
+	}
+	for _, r := range m.runs {
+		if r.disk <= fs.firstBlock || r.n <= 0 || r.disk > fs.blocks-r.n {
+			return nil, corrupt("a file has blocks %d to %d of %d", r.disk, r.disk+r.n, fs.blocks)
+		}
+	}
+	return m, nil
+}
+
+// putMapping makes m the mapping of n. The tables are made anew: there are few.
+func (fs *FS) putMapping(n inode, m *mapping) error {
+	for _, t := range m.tables {
+		if err := fs.free(t, 1); err != nil {
+			return err
+		}
+	}
+	m.tables = nil
+	put := fs.putBlockMap
+	if n.flags()&flagExtents != 0 {
+		put = fs.putExtents
+	}
+	clear(n.where())
+	if err := put(n, m); err != nil {
+		return err
+	}
+	n.setBlocks(m.blocks(), fs.blockSize)
+	return nil
+}
+
+// newTable takes a block for a part of a mapping.
+func (fs *FS) newTable(n inode, m *mapping) (at int64, b []byte, err error) {
+	runs, err := fs.allocate(m.goal(fs, n.num), 1)
+	if err != nil {
+		return 0, nil, err
+	}
+	m.tables = append(m.tables, runs[0].disk)
+	b, err = fs.stage.blank(runs[0].disk)
+	return runs[0].disk, b, err
+}

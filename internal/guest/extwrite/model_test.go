@@ -1,0 +1,75 @@
+package extwrite
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// A model is what a file system should hold after any sequence of calls.
+type model struct {
+	files   map[string][]byte
+	folders []string
+	rng     *rand.Rand
+}
+
+// Random sequences leave what a map would, and e2fsck finds nothing, full or not.
+func TestRandomSequences(t *testing.T) {
+	for i, f := range forms() {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			f.size = "20M"
+			if i%2 == 1 {
+				f.size = "12M" // it runs full
+			}
+			fs := openImage(t, f.makeImage(t, seedTree(t)))
+			m := &model{files: map[string][]byte{}, folders: []string{"/etc", "/boot"}, rng: rand.New(rand.NewPCG(7, uint64(i)))}
+			for step := range 400 {
+				if err := m.step(fs.FS); err != nil && !fault.Is(err, fault.Full) {
+					t.Fatalf("step %d: %v", step, err)
+				}
+				if step%100 == 99 {
+					fs.proven(t)
+				}
+			}
+			for path, want := range m.files {
+				got, err := fs.ReadFile(path, 1<<30)
+				if err != nil || !bytes.Equal(got, want) {
+					t.Errorf("%s: %d bytes, want %d: %v", path, len(got), len(want), err)
+				}
+			}
+		})
+	}
+}
+
+// step does one call to both. A call that fails changes nothing in the model, either.
+func (m *model) step(fs *FS) error {
+	path := fmt.Sprintf("%s/file %d", m.folders[m.rng.IntN(len(m.folders))], m.rng.IntN(12))
+	data := make([]byte, m.rng.IntN(1<<m.rng.IntN(20)))
+	for i := range data {
+		data[i] = byte(m.rng.Uint32())
+	}
+	old, there := m.files[path]
+	switch choice := m.rng.IntN(10); {
+	case choice == 0:
+		folder := fmt.Sprintf("%s/folder %d", m.folders[m.rng.IntN(len(m.folders))], len(m.folders))
+		if err := fs.Mkdir(folder, Attr{Mode: 0o755}); err != nil {
+			return err
+		}
+		m.folders = append(m.folders, folder)
+	case choice < 6 && there:
+		if err := fs.AppendFile(path, data); err != nil {
+			return err
+		}
+		m.files[path] = append(old, data...)
+	default:
+		if err := fs.WriteFile(path, data, Attr{Mode: 0o644}); err != nil {
+			return err
+		}
+		m.files[path] = data
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package extwrite
+
+import (
+	"fmt"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// ReadFile returns the file at path; links are followed within the file system. The error is
+// fault.NotFound (and fs.ErrNotExist) where there is none, and fault.Unsupported for one of
+// more than limit bytes.
+func (fs *FS) ReadFile(path string, limit int64) ([]byte, error) {
+	n, err := fs.resolve(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if !n.is(modeFile) {
+		return nil, fault.New(fault.Unsupported, "%s is no file", path)
+	}
+	if n.size() > limit {
+		return nil, fault.New(fault.Unsupported, "%s has %d bytes, %d are read at most", path, n.size(), limit)
+	}
+	data, err := fs.content(n)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return data, nil
+}
+
+// Size returns the size of the file at path in bytes.
+func (fs *FS) Size(path string) (int64, error) {
+	n, err := fs.resolve(path)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return n.size(), nil
+}
+
+// Names returns the names in the folder at path, but for "." and "..".
+func (fs *FS) Names(path string) (names []string, err error) {
+	n, err := fs.resolve(path)
+	if err == nil {
+		err = fs.each(n, func(_ int64, _ []byte, list []entry) (bool, error) {
+			for _, e := range list {
+				if e.inode != 0 && e.name != "." && e.name != ".." {
+					names = append(names, e.name)
+				}
+			}
+			return false, nil
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return names, nil
+}
+
+// content reads a whole file; holes are zeros.
+func (fs *FS) content(n inode) ([]byte, error) {
+	m, err := fs.mapping(n)
+	if err != nil {
+		return nil, err
+	}
+	if n.size() > maxStaged {
+		return nil, fault.New(fault.Unsupported, "it has %d bytes", n.size())
+	}
+	data := make([]byte, n.size())
+	for _, r := range m.runs {
+		for i := int64(0); i < r.n && !r.unwritten && (r.file+i)*fs.blockSize < n.size(); i++ {
+			b, err := fs.stage.read(r.disk + i)
+			if err != nil {
+				return nil, err
+			}
+			copy(data[(r.file+i)*fs.blockSize:], b)
+		}
+	}
+	return data, nil
+}
+
+// Readlink returns where the symbolic link at path points.
+func (fs *FS) Readlink(path string) (string, error) {
+	folder, name, err := fs.parent(path)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	num, err := fs.lookUp(folder, name)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	n, err := fs.inode(num)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	if !n.is(modeLink) {
+		return "", fault.New(fault.Unsupported, "%s is no symbolic link", path)
+	}
+	return fs.target(n)
+}

@@ -1,0 +1,142 @@
+package extwrite
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// What is not understood is refused by its name, before anything is read beyond the superblock.
+func TestFeaturesAreRefusedByName(t *testing.T) {
+	for feature, args := range map[string][]string{
+		"inline_data": {"-O", "inline_data"},
+		"bigalloc":    {"-O", "bigalloc"},
+		"encrypt":     {"-O", "encrypt"},
+		"verity":      {"-O", "verity"},
+		"casefold":    {"-O", "casefold"},
+		"quota":       {"-O", "quota"},
+		"project":     {"-O", "quota,project"},
+		"mmp":         {"-O", "mmp"},
+		"meta_bg":     {"-O", "meta_bg,^resize_inode"},
+		"ea_inode":    {"-O", "ea_inode"},
+	} {
+		t.Run(feature, func(t *testing.T) {
+			f := form{feature, "32M", append([]string{"-t", "ext4"}, args...)}
+			err := openFault(t, f.makeImage(t, ""))
+			if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), feature) || fault.HintOf(err) == "" {
+				t.Errorf("got %v, want that %s is refused", err, feature)
+			}
+		})
+	}
+}
+
+// openFault opens an image and returns the error.
+func openFault(t *testing.T, path string) error {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	_, err = Open(struct {
+		*os.File
+	}{f}, time.Now)
+	return err
+}
+
+func TestAFileSystemInUseIsRefused(t *testing.T) {
+	tests := []struct {
+		name, form, request string
+		kind                fault.Kind
+		want                string
+	}{
+		{"journal", "ext4", "feature needs_recovery", fault.Conflict, "not shut down cleanly"},
+		{"mounted", "ext2", "ssv state 0", fault.Conflict, "not shut down cleanly"},
+		{"orphans", "ext4", "ssv last_orphan 12", fault.Conflict, "not shut down cleanly"},
+		{"errors", "ext4", "ssv state 3", fault.Corrupt, "found errors"},
+	}
+	for _, c := range tests {
+		t.Run(c.name, func(t *testing.T) {
+			path := formNamed(t, c.form).makeImage(t, "")
+			program(t, "debugfs", "-w", "-R", c.request, path)
+			err := openFault(t, path)
+			if !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) || fault.HintOf(err) == "" {
+				t.Errorf("got %v, want %s and a remedy", err, c.want)
+			}
+		})
+	}
+}
+
+// Damage that a checksum or a count shows is an error, and nothing is written to it.
+func TestDamageIsSeen(t *testing.T) {
+	tests := []struct {
+		name   string
+		damage func(image []byte)
+		change func(fs *FS) error
+		want   string
+	}{
+		{"superblock", func(p []byte) { p[1024+0x30] ^= 1 }, nil, "checksum"},
+		{"root inode", nil, nil, "checksum of inode"},
+	}
+	for _, c := range tests {
+		t.Run(c.name, func(t *testing.T) {
+			image := &memory{}
+			image.load(t, formNamed(t, "ext4").makeImage(t, seedTree(t)))
+			if c.damage == nil {
+				fs := openMemory(t, image)
+				block, off, err := fs.locate(rootInode)
+				if err != nil {
+					t.Fatal(err)
+				}
+				image.data[block*fs.blockSize+off+8] ^= 1
+			} else {
+				c.damage(image.data)
+			}
+			fs, err := Open(image, time.Now)
+			if err == nil {
+				err = fs.WriteFile("etc/new", nil, Attr{})
+			}
+			if !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want that the %s is wrong", err, c.want)
+			}
+		})
+	}
+}
+
+func TestPathsThatAreRefused(t *testing.T) {
+	fs := openImage(t, formNamed(t, "ext4").makeImage(t, seedTree(t)))
+	program(t, "debugfs", "-w", "-R", "sif /etc/empty flags 0x80010", fs.path) // chattr +i
+	fs = openImage(t, fs.path)
+	for name, c := range map[string]struct {
+		err  error
+		kind fault.Kind
+	}{
+		"no folder":        {fs.WriteFile("etc/none/x", nil, Attr{}), fault.NotFound},
+		"file as folder":   {fs.WriteFile("etc/fstab/x", nil, Attr{}), fault.NotFound},
+		"folder as file":   {fs.WriteFile("etc", nil, Attr{}), fault.Unsupported},
+		"append to none":   {fs.AppendFile("etc/none", nil), fault.NotFound},
+		"protected":        {fs.WriteFile("etc/empty", nil, Attr{}), fault.Denied},
+		"folder exists":    {fs.Mkdir("etc/many", Attr{}), fault.Conflict},
+		"name of a link":   {fs.Mkdir("conf", Attr{}), fault.Conflict},
+		"long name":        {fs.WriteFile(strings.Repeat("n", 256), nil, Attr{}), fault.Invalid},
+		"long link":        {fs.Symlink("etc/link", strings.Repeat("n", 60)), fault.Invalid},
+		"no name":          {fs.Mkdir("etc/..", Attr{}), fault.Invalid},
+		"through nowhere":  {fs.WriteFile("long/x", nil, Attr{}), fault.NotFound},
+		"larger than read": {second(fs.ReadFile("boot/initrd", 100)), fault.Unsupported},
+	} {
+		if !fault.Is(c.err, c.kind) {
+			t.Errorf("%s: %v, want kind %v", name, c.err, c.kind)
+		}
+	}
+	if len(fs.stage.kept)+len(fs.stage.pending) != 0 {
+		t.Error("what was refused left changes")
+	}
+	if got, err := fs.Readlink("long"); err != nil || len(got) != 91 {
+		t.Errorf("a long link reads as %q, %v", got, err)
+	}
+}
+
+func second(_ []byte, err error) error { return err }

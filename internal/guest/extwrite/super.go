@@ -1,0 +1,141 @@
+package extwrite
+
+import (
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+const (
+	superOffset = 1024
+	superSize   = 1024
+	rootInode   = 2
+)
+
+// Bits of features that the code asks for.
+const (
+	compatJournal      = 0x4
+	compatSparseSuper2 = 0x200
+
+	incompatFileType = 0x2
+	incompatRecover  = 0x4
+	incompatExtents  = 0x40
+	incompat64Bit    = 0x80
+	incompatCSumSeed = 0x2000
+
+	roSparseSuper  = 0x1
+	roHugeFile     = 0x8
+	roGroupCSum    = 0x10
+	roMetadataCSum = 0x400
+)
+
+// A super is what never changes of a superblock.
+type super struct {
+	blockSize      int64
+	blocks         int64
+	firstBlock     int64 // block that holds the superblock
+	blocksPerGroup int64
+	groups         int64
+	inodes         uint32
+	firstInode     uint32 // the first one that is nobody's
+	inodesPerGroup uint32
+	inodeSize      int64
+	descSize       int64
+	reservedGDT    int64
+	wantExtra      uint16
+	compat         uint32
+	incompat       uint32
+	roCompat       uint32
+	backups        [2]int64 // with sparse_super2
+	uuid           []byte
+	seed           uint32 // of checksums
+}
+
+func (s *super) metadataCSum() bool { return s.roCompat&roMetadataCSum != 0 }
+
+// uninitGroups reports whether the flags of groups that were never written to count.
+func (s *super) uninitGroups() bool { return s.roCompat&(roGroupCSum|roMetadataCSum) != 0 }
+
+func parseSuper(p []byte) (super, error) {
+	if le16(p, 0x38) != 0xef53 {
+		return super{}, fault.New(fault.Unsupported, "no ext superblock")
+	}
+	if le32(p, 0x18) > 5 {
+		return super{}, fault.New(fault.Unsupported, "block size of 2^%d KiB", le32(p, 0x18))
+	}
+	s := super{
+		blockSize: 1024 << le32(p, 0x18), blocks: int64(le32(p, 0x4)), firstBlock: int64(le32(p, 0x14)),
+		blocksPerGroup: int64(le32(p, 0x20)), inodes: le32(p, 0x0), inodesPerGroup: le32(p, 0x28),
+		firstInode: 11, inodeSize: 128, descSize: 32, reservedGDT: int64(le16(p, 0xce)), wantExtra: le16(p, 0x15e),
+		uuid: append([]byte(nil), p[0x68:0x78]...), backups: [2]int64{int64(le32(p, 0x24c)), int64(le32(p, 0x250))},
+	}
+	if le32(p, 0x4c) > 0 { // revision 0 has neither features nor inode sizes
+		s.firstInode, s.inodeSize = le32(p, 0x54), int64(le16(p, 0x58))
+		s.compat, s.incompat, s.roCompat = le32(p, 0x5c), le32(p, 0x60), le32(p, 0x64)
+	}
+	if s.incompat&incompat64Bit != 0 {
+		s.blocks |= int64(le32(p, 0x150)) << 32
+		s.descSize = int64(le16(p, 0xfe))
+	}
+	s.seed = crc32c(^uint32(0), s.uuid)
+	if s.incompat&incompatCSumSeed != 0 {
+		s.seed = le32(p, 0x270)
+	}
+	return s, s.check(p)
+}
+
+// check refuses what cannot be or is not understood, and what is in use.
+func (s *super) check(p []byte) error {
+	if s.metadataCSum() && le32(p, 0x3fc) != crc32c(^uint32(0), p[:0x3fc]) {
+		return corrupt("the superblock's checksum is wrong")
+	}
+	if err := s.checkClean(p); err != nil {
+		return err
+	}
+	if foreign := s.foreignFeatures(); len(foreign) > 0 {
+		return fault.New(fault.Unsupported, "the file system has features that are not written to: %s", strings.Join(foreign, ", ")).
+			WithHint("move the VM with the compat profile, which changes nothing in the guest")
+	}
+	if err := s.checkGeometry(); err != nil {
+		return err
+	}
+	s.groups = (s.blocks - s.firstBlock + s.blocksPerGroup - 1) / s.blocksPerGroup
+	if s.groups > 1<<22 || s.groups*int64(s.inodesPerGroup) != int64(s.inodes) {
+		return corrupt("%d inodes in %d groups of %d", s.inodes, s.groups, s.inodesPerGroup)
+	}
+	return nil
+}
+
+func (s *super) checkGeometry() error {
+	perBlock := s.blockSize * 8 // bits of a bitmap
+	switch {
+	case s.blocksPerGroup <= 0 || s.blocksPerGroup > perBlock || s.blocksPerGroup%8 != 0:
+		return corrupt("%d blocks in a group", s.blocksPerGroup)
+	case s.inodesPerGroup == 0 || int64(s.inodesPerGroup) > perBlock || s.inodesPerGroup%8 != 0:
+		return corrupt("%d inodes in a group", s.inodesPerGroup)
+	case s.inodeSize < 128 || s.inodeSize > s.blockSize || s.inodeSize&(s.inodeSize-1) != 0:
+		return corrupt("inodes of %d bytes", s.inodeSize)
+	case s.descSize < 32 || s.descSize > 1024 || s.descSize&(s.descSize-1) != 0:
+		return corrupt("group descriptors of %d bytes", s.descSize)
+	case s.firstBlock != superOffset/s.blockSize || s.blocks <= s.firstBlock || s.blocks > 1<<46:
+		return corrupt("%d blocks from block %d", s.blocks, s.firstBlock)
+	case s.firstInode < 11 || s.firstInode > s.inodes:
+		return corrupt("the first of %d inodes is %d", s.inodes, s.firstInode)
+	}
+	return nil
+}
+
+// checkClean refuses a file system that has a journal to replay, or was not unmounted.
+func (s *super) checkClean(p []byte) error {
+	const valid, errors = 1, 2
+	state, orphan := le16(p, 0x3a), le32(p, 0xe8)
+	orphans := orphan != 0 || s.roCompat&roOrphanPresent != 0
+	switch {
+	case state&errors != 0:
+		return corrupt("the guest's kernel found errors in this file system")
+	case s.incompat&incompatRecover != 0 || state&valid == 0 || orphans:
+		return fault.New(fault.Conflict, "the guest was not shut down cleanly: its file system has a journal to be replayed").
+			WithHint("start the VM at the source, shut its guest down, and copy it again")
+	}
+	return nil
+}

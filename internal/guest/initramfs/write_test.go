@@ -1,0 +1,66 @@
+package initramfs
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What is written reads back, by us and by cpio, also after what was there: its files win.
+func TestAppendedArchivesWin(t *testing.T) {
+	var w Writer
+	w.DirsBelow("lib", "lib/modules/6.1/kernel/a/x.ko")
+	w.File("lib/modules/6.1/kernel/a/x.ko", []byte("odd"))
+	w.DirsBelow("lib", "lib/modules/6.1/kernel/b/y.ko")
+	w.File("conf/initramfs.conf", []byte("MODULES=dep\n"))
+	added := w.Bytes()
+	list := string(run(t, "", added, "cpio", "-it", "--quiet"))
+	want := "lib/modules\nlib/modules/6.1\nlib/modules/6.1/kernel\nlib/modules/6.1/kernel/a\nlib/modules/6.1/kernel/a/x.ko\nlib/modules/6.1/kernel/b\nconf/initramfs.conf\n"
+	if list != want {
+		t.Errorf("cpio lists %q, want %q", list, want)
+	}
+	before := run(t, "", whole(t), "gzip")
+	image := slices.Concat(before, make([]byte, 4+-len(before)&3), run(t, "", added, "gzip"))
+	seen := map[string]string{}
+	c, err := Walk(bytes.NewReader(image), func(name string, body io.Reader) error {
+		text, err := io.ReadAll(body)
+		seen[name] = string(text)
+		return err
+	})
+	if err != nil || seen["conf/initramfs.conf"] != "MODULES=dep\n" || len(seen["init"]) != 100_000 && seen["init"] == "" || !c.Has("x", "virtio_blk") {
+		t.Errorf("%d files, %v, %v", len(seen), c.Modules, err)
+	}
+}
+
+// An error of visit ends the walk, and content that is not asked for is passed over.
+func TestWalkStops(t *testing.T) {
+	stop, calls := errors.New("enough"), 0
+	_, err := Walk(bytes.NewReader(whole(t)), func(string, io.Reader) error {
+		if calls++; calls == 3 {
+			return stop
+		}
+		return nil
+	})
+	if !errors.Is(err, stop) || calls != 3 {
+		t.Errorf("after %d calls: %v", calls, err)
+	}
+}
+
+func TestUnpack(t *testing.T) {
+	module := []byte("\x7fELF" + strings.Repeat("module ", 5000))
+	for name, command := range compressors() {
+		data := run(t, "", module, command[0], command[1:]...)
+		if got, err := Unpack(data, 1<<20); err != nil || !bytes.Equal(got, module) {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+		if _, err := Unpack(data, 1000); err == nil && name != "none" {
+			t.Errorf("%s: more than the limit was unpacked", name)
+		}
+	}
+	if _, err := Unpack([]byte("neither"), 100); err == nil {
+		t.Error("what is no module was unpacked")
+	}
+}

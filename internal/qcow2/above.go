@@ -1,0 +1,170 @@
+package qcow2
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// A Backing is the file beneath an image.
+type Backing struct {
+	Path   string // as the header has it: absolute, or from the image's folder
+	Format string // "raw" or "qcow2"
+}
+
+// WriteAbove writes to path, where nothing may be, an image that holds the clusters of src
+// which changed touches, and leaves the rest of the disk to the file beneath. The ranges are in
+// order. It is for a layer that is tried and thrown away: nothing is synced. On an error
+// no file is left.
+func WriteAbove(ctx context.Context, path string, b Backing, src disk.Source, changed []disk.Range) (err error) {
+	a := newAbove(src, changed)
+	head, err := a.header(b)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fault.Room(path, err)
+	}
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			err = errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(path))
+		}
+	}()
+	if err := writeAll(f, map[int64][]byte{0: head, a.l1: a.l1Table(), a.refTable: a.refTableBytes(), a.refBlocks: a.counts()}); err != nil {
+		return err
+	}
+	return a.writeClusters(ctx, f)
+}
+
+// An above is an image of few clusters. They follow each other in the file:
+//
+//	header | L1 | L2 tables in use | data | refcount blocks | refcount table
+type above struct {
+	src      disk.Source
+	clusters []int64       // of the disk, in order
+	tables   []int64       // numbers of L2 tables in use, in order
+	table    map[int64]int // and their places among those
+
+	l1, l2, data, refBlocks, refTable, end int64 // offsets in the file
+	l1Entries, blocks                      int64
+}
+
+func newAbove(src disk.Source, changed []disk.Range) *above {
+	a := &above{src: src, table: map[int64]int{}, l1Entries: ceilDiv(src.Size(), clusterSize*entriesPerL2)}
+	for _, r := range changed {
+		for c := r.Off / clusterSize; c*clusterSize < r.End(); c++ {
+			if n := len(a.clusters); n > 0 && a.clusters[n-1] >= c {
+				continue
+			}
+			a.clusters = append(a.clusters, c)
+			if t := c / entriesPerL2; len(a.tables) == 0 || a.tables[len(a.tables)-1] != t {
+				a.table[t] = len(a.tables)
+				a.tables = append(a.tables, t)
+			}
+		}
+	}
+	a.l1 = clusterSize
+	a.l2 = a.l1 + ceilDiv(a.l1Entries*8, clusterSize)*clusterSize
+	a.data = a.l2 + int64(len(a.tables))*clusterSize
+	a.refBlocks = a.data + int64(len(a.clusters))*clusterSize
+	a.fit()
+	return a
+}
+
+// fit finds how many refcount blocks it takes: they count themselves, too.
+func (a *above) fit() {
+	for {
+		a.blocks++
+		a.refTable = a.refBlocks + a.blocks*clusterSize
+		a.end = a.refTable + ceilDiv(a.blocks*8, clusterSize)*clusterSize
+		if a.blocks*countsPerBlock >= a.end/clusterSize {
+			return
+		}
+	}
+}
+
+// header returns the header with the name of the file beneath.
+func (a *above) header(b Backing) ([]byte, error) {
+	if b.Path == "" || len(b.Path) > maxBackingName || b.Format != "raw" && b.Format != "qcow2" {
+		return nil, fault.New(fault.Invalid, "an image above %q, which is %q", b.Path, b.Format)
+	}
+	if a.l1Entries == 0 || a.l1Entries > maxL1/8 {
+		return nil, fault.New(fault.Unsupported, "qcow2 image of %d bytes", a.src.Size())
+	}
+	h := header{version: 3, clusterBits: clusterBits, size: a.src.Size(), l1Entries: uint32(a.l1Entries), l1Offset: a.l1,
+		refTable: a.refTable, refTableCount: uint32((a.end - a.refTable) / clusterSize)}
+	out := h.encode()
+	out = binary.BigEndian.AppendUint32(out, extensionBackingFormat)
+	out = binary.BigEndian.AppendUint32(out, uint32(len(b.Format)))
+	out = append(out, b.Format...)
+	out = append(out, make([]byte, -len(out)&7+8)...) // filled up; then the end of extensions
+	binary.BigEndian.PutUint64(out[8:], uint64(len(out)))
+	binary.BigEndian.PutUint32(out[16:], uint32(len(b.Path)))
+	return append(out, b.Path...), nil
+}
+
+func (a *above) l1Table() []byte {
+	out := make([]byte, a.l2-a.l1)
+	for i, t := range a.tables {
+		binary.BigEndian.PutUint64(out[t*8:], uint64(a.l2+int64(i)*clusterSize)|copied)
+	}
+	return out
+}
+
+// counts returns the refcount blocks: every cluster of the file is used once.
+func (a *above) counts() []byte {
+	out := make([]byte, a.refTable-a.refBlocks)
+	for i := range a.end / clusterSize {
+		out[i*2+1] = 1
+	}
+	return out
+}
+
+func (a *above) refTableBytes() []byte {
+	out := make([]byte, a.end-a.refTable)
+	for i := range a.blocks {
+		binary.BigEndian.PutUint64(out[i*8:], uint64(a.refBlocks+i*clusterSize))
+	}
+	return out
+}
+
+// writeClusters writes the data, and each L2 table once it is complete.
+func (a *above) writeClusters(ctx context.Context, f *os.File) error {
+	table, cluster := make([]byte, clusterSize), make([]byte, clusterSize)
+	for i, c := range a.clusters {
+		p := cluster[:min(clusterSize, a.src.Size()-c*clusterSize)]
+		clear(cluster)
+		if err := a.src.ReadAt(ctx, p, c*clusterSize); err != nil {
+			return err
+		}
+		at := a.data + int64(i)*clusterSize
+		binary.BigEndian.PutUint64(table[c%entriesPerL2*8:], uint64(at)|copied)
+		if err := writeAll(f, map[int64][]byte{at: cluster}); err != nil {
+			return err
+		}
+		t := c / entriesPerL2
+		if i+1 < len(a.clusters) && a.clusters[i+1]/entriesPerL2 == t {
+			continue
+		}
+		if err := writeAll(f, map[int64][]byte{a.l2 + int64(a.table[t])*clusterSize: table}); err != nil {
+			return err
+		}
+		clear(table)
+	}
+	return nil
+}
+
+func writeAll(f *os.File, blocks map[int64][]byte) error {
+	for off, p := range blocks {
+		if _, err := f.WriteAt(p, off); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package qcow2
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// changedDisk is a disk with other bytes in some ranges.
+type changedDisk struct {
+	disk.Source
+	changed []disk.Range
+}
+
+func (d changedDisk) ReadAt(ctx context.Context, p []byte, off int64) error {
+	if err := d.Source.ReadAt(ctx, p, off); err != nil {
+		return err
+	}
+	for _, r := range d.changed {
+		both := r.Intersect(disk.Range{Off: off, Len: int64(len(p))})
+		for i := both.Off; i < both.End(); i++ {
+			p[i-off] ^= 0xff
+		}
+	}
+	return nil
+}
+
+func (d changedDisk) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
+	return []disk.Extent{{Range: r}}, nil
+}
+
+// qemu-img finds the tables right, and reads the changed disk, whatever changed: nothing, all
+// of it, its last bytes, places of several L2 tables.
+func TestWriteAboveIsWhatQEMUReads(t *testing.T) {
+	requires(t, "qemu-img")
+	const size = 1200<<20 + 512 // three L2 tables, and a last cluster of one sector
+	beneath := disk.NewSparsePattern(size, 0.001, 9)
+	raw := writeRaw(t, beneath)
+	for name, changed := range map[string][]disk.Range{
+		"nothing":     nil,
+		"first byte":  {{Off: 0, Len: 1}},
+		"last sector": {{Off: size - 512, Len: 512}},
+		"scattered":   {{Off: 4096, Len: 8192}, {Off: 65_000, Len: 5000}, {Off: 600 << 20, Len: 1}, {Off: 1100 << 20, Len: 3 << 20}},
+		"much":        {{Off: 1 << 20, Len: 40 << 20}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := changedDisk{beneath, changed}
+			path := filepath.Join(t.TempDir(), "above.qcow2")
+			if err := WriteAbove(t.Context(), path, Backing{raw, "raw"}, want, changed); err != nil {
+				t.Fatal(err)
+			}
+			judge(t, path, want)
+			src, err := OpenSource(path, SourceOptions{Backing: OpenFile})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer src.Close()
+			if len(src.Layers()) != 2 {
+				t.Errorf("layers %v", src.Layers())
+			}
+		})
+	}
+}
+
+// Refcounts of more than one block count themselves, too.
+func TestWriteAboveCountsItself(t *testing.T) {
+	for clusters := int64(32_700); clusters < 32_800; clusters++ {
+		a := newAbove(disk.NewSparsePattern(3<<30, 0.0001, 9), []disk.Range{{Len: clusters * clusterSize}})
+		if counted := a.blocks * countsPerBlock; counted < a.end/clusterSize || counted-countsPerBlock >= a.end/clusterSize {
+			t.Fatalf("%d clusters in the file, %d blocks of refcounts", a.end/clusterSize, a.blocks)
+		}
+		if a.refTable != a.refBlocks+a.blocks*clusterSize {
+			t.Fatalf("%d blocks of refcounts end at %d", a.blocks, a.refTable)
+		}
+	}
+}
+
+func TestWriteAboveRefuses(t *testing.T) {
+	src := disk.NewSparsePattern(1<<20, 0.5, 1)
+	path := filepath.Join(t.TempDir(), "above.qcow2")
+	for _, b := range []Backing{{"", "raw"}, {"x", "vmdk"}} {
+		if err := WriteAbove(t.Context(), path, b, src, nil); !fault.Is(err, fault.Invalid) {
+			t.Errorf("%v: %v", b, err)
+		}
+	}
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := WriteAbove(stopped, path, Backing{"x", "raw"}, src, []disk.Range{{Len: 1 << 20}}); err == nil {
+		t.Error("cancelled, it went on")
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("after an error a file is left")
+	}
+	if err := os.WriteFile(path, []byte("mine"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteAbove(t.Context(), path, Backing{"x", "raw"}, src, nil); err == nil {
+		t.Error("a file was written over")
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "mine" {
+		t.Errorf("%q, %v", text, err)
+	}
+}

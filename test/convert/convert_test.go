@@ -1,0 +1,119 @@
+// Package convert proves conversions by booting what they leave.
+package convert
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/convert/overlay"
+	"github.com/decamp/decamp/internal/disk/rawfile"
+	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/test/boot"
+	tinyguest "github.com/decamp/decamp/test/guest"
+)
+
+// A guest that VMware left, without any virtio in its initramfs, boots from virtio-scsi with
+// virtio-net once it is converted. Not converted it does not, and says why.
+func TestLinuxAppendMakesAGuestBootFromVirtio(t *testing.T) {
+	t.Parallel()
+	plain := tinyguest.Image(t, tinyguest.NoVirtio)
+	t.Run("converted", func(t *testing.T) {
+		t.Parallel()
+		image := copied(t, plain)
+		began := time.Now()
+		result := converted(t, image)
+		took := time.Since(began)
+		t.Logf("linux-append: %v, %d changes", took, len(result.Changes))
+		if took > 2*time.Second {
+			t.Errorf("linux-append took %v, which is to be less than 2 s", took)
+		}
+		m, err := boot.Domain(t.Context(), domain(t, image), boot.Options{Deadline: 4 * time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		card := boot.Card{Name: "eth0", MAC: "00:50:56:ab:cd:01", Driver: "virtio_net"}
+		if m.Disk != "sda" || m.Driver != "virtio_scsi" || len(m.Cards) != 1 || m.Cards[0] != card {
+			t.Errorf("marker %+v", m)
+		}
+		if again := converted(t, image); len(again.Changes) != 0 {
+			t.Errorf("the second run changed %v", again.Changes)
+		}
+	})
+	t.Run("not converted", func(t *testing.T) {
+		t.Parallel()
+		_, err := boot.Domain(t.Context(), domain(t, plain), boot.Options{Deadline: 4 * time.Minute})
+		if err == nil || !strings.Contains(err.Error(), "no root device /dev/sda1") {
+			t.Errorf("got %v, want the guest's own complaint", err)
+		}
+	})
+}
+
+// converted runs linux-append on an overlay, and puts that onto the image.
+func converted(t *testing.T, image string) convert.Result {
+	t.Helper()
+	ctx := t.Context()
+	src, err := rawfile.OpenSource(image, rawfile.SourceOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := overlay.New(src, 256<<20)
+	defer o.Close()
+	report, err := guest.Detect(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := convert.LinuxAppend(ctx, []convert.Disk{{Overlay: o, Report: report}}, convert.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.OpenFile(image, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := o.Put(ctx, onto{file}); err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// onto writes to an image's file.
+type onto struct{ *os.File }
+
+func (f onto) WriteAt(_ context.Context, p []byte, off int64) error {
+	_, err := f.File.WriteAt(p, off)
+	return err
+}
+
+// copied is an image that may be written to.
+func copied(t *testing.T, image string) string {
+	t.Helper()
+	data, err := os.ReadFile(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "image.raw")
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// domain defines a VM on virtio with that image.
+func domain(t *testing.T, image string) string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/virtio.xml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "domain.xml")
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(text), "@IMAGE@", image)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"unsafe"
+)
+
+// modulesList names the modules that the initramfs is to load, as initramfs-tools has it.
+const modulesList = "/conf/modules"
+
+// loadModules loads the modules of modulesList, each after those that modules.dep says it
+// needs. As with modprobe, one that is not there is passed over, and one that finds no device
+// is not an error.
+func loadModules() error {
+	names, err := os.ReadFile(modulesList)
+	if err != nil {
+		return err
+	}
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return err
+	}
+	dir := "/lib/modules/" + strings.TrimSpace(string(release)) + "/"
+	index, err := os.ReadFile(dir + "modules.dep")
+	if err != nil {
+		return err
+	}
+	for name := range strings.FieldsSeq(string(names)) {
+		for _, file := range withNeeds(string(index), name) {
+			err := loadModule(dir + file)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("load %s: %w", file, err)
+			}
+		}
+	}
+	return nil
+}
+
+// withNeeds returns a module's file after those of what it needs. A line of modules.dep has
+// what is needed first last.
+func withNeeds(index, name string) []string {
+	for line := range strings.Lines(index) {
+		file, needs, _ := strings.Cut(strings.TrimSpace(line), ":")
+		base := file[strings.LastIndexByte(file, '/')+1:]
+		if strings.ReplaceAll(strings.TrimSuffix(base, ".ko"), "-", "_") == strings.ReplaceAll(name, "-", "_") {
+			files := append([]string{file}, strings.Fields(needs)...)
+			slices.Reverse(files)
+			return files
+		}
+	}
+	return nil
+}
+
+func loadModule(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	noParams := []byte{0}
+	const finitModule = 313 // amd64
+	_, _, errno := syscall.Syscall(finitModule, f.Fd(), uintptr(unsafe.Pointer(&noParams[0])), 0)
+	if errno != 0 && errno != syscall.EEXIST {
+		return errno
+	}
+	return nil
+}
