@@ -18,7 +18,7 @@ demo='qemu-system-x86 qemu-utils ovmf seabios e2fsprogs fdisk dosfstools mtools
 # ESXi's shell, the database that several machines meet in, a browser, what schemathesis
 # is installed with, and the makers of file systems and archives that guests have.
 test='curl cpio util-linux libxml2-utils libvirt0 libnfs-utils qemu-block-extra nfs-ganesha nfs-ganesha-vfs rpcbind iproute2
-      openssh-client busybox-static postgresql chromium python3-venv xfsprogs zstd xz-utils lz4'
+      openssh-client busybox-static postgresql chromium python3-venv xfsprogs btrfs-progs zstd xz-utils lz4'
 # What fio is built with: Debian's own has no engine for NFS.
 fio='gcc libc6-dev make patch libnfs-dev pkgconf'
 # A libvirt that the slow tests start by hand (Debian may start its service too), and

@@ -176,6 +176,19 @@ func TestXFSGuest(t *testing.T) {
 	}
 }
 
+// The root is found in the subvolumes that distributions keep it in.
+func TestBtrfsGuest(t *testing.T) {
+	for _, top := range []string{"", "@", "root"} {
+		dir := folder(t, files(t, "virtio_pci", "virtio_scsi", "sd_mod"), func(path string) (string, bool) { return filepath.Join(top, path), true })
+		path := blank(t, 160)
+		run(t, "", "mkfs.btrfs", "-q", "-L", "top", "--rootdir", dir, path)
+		r := detect(t, path)
+		if r.WholeDisk != Btrfs || r.OS.ID != "seed" || r.Verdict != "will boot with virtio-scsi as it is" || len(r.Warnings) != 0 {
+			t.Errorf("%q: %+v, %q, warnings %v", top, r.OS, r.Verdict, r.Warnings)
+		}
+	}
+}
+
 // protoOf describes a folder to mkfs.xfs -p.
 func protoOf(t *testing.T, dir string) string {
 	t.Helper()
