@@ -36,7 +36,7 @@ func (m *machine) guest() {
 	for _, w := range j.warnings() {
 		root.d.warn(w.Code, "%s", w.Text)
 	}
-	const room = 32 << 20
+	const room = 16 << 20
 	if boot.usage != nil && boot.usage.Free < room && len(g.Kernels) > 0 {
 		root.d.warn("little-room", "the file system of /boot, %s, has %d MiB left: there may be no room for drivers", boot.name, boot.usage.Free>>20)
 	}
