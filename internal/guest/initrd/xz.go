@@ -1,4 +1,4 @@
-package initramfs
+package initrd
 
 import (
 	"bufio"
