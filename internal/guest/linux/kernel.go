@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/decamp/decamp/internal/guest/initrd"
+	"github.com/decamp/decamp/internal/guest/initramfs"
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
@@ -122,7 +122,7 @@ func (g *Guest) inspect(t *tree.Tree, k *Kernel, thorough bool) {
 func note(has map[string]bool, list string) {
 	for line := range strings.Lines(list) {
 		file, _, _ := strings.Cut(strings.TrimSpace(line), ":")
-		has[initrd.Module(file)] = true
+		has[initramfs.Module(file)] = true
 	}
 }
 
@@ -161,9 +161,9 @@ func (g *Guest) initramfs(t *tree.Tree, k *Kernel, has map[string]bool) {
 	if err == nil && (node.Kind() != tree.File || node.Size() > maxInitramfs) {
 		err = errors.New("no file of 256 MiB at most")
 	}
-	var c initrd.Content
+	var c initramfs.Content
 	if err == nil {
-		c, err = initrd.Read(io.NewSectionReader(node, 0, node.Size()))
+		c, err = initramfs.Read(io.NewSectionReader(node, 0, node.Size()))
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		g.problem("%s: %v", k.Initramfs, err)

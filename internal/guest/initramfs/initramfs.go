@@ -1,4 +1,4 @@
-// Package initrd reads what a Linux kernel unpacks at boot: archives one behind the
+// Package initramfs reads what a Linux kernel unpacks at boot: archives one behind the
 // other, each plain or compressed, such as early microcode and the real thing after it.
 //
 // It knows names, not contents: which modules are there, and who made it. What it reads
@@ -6,7 +6,7 @@
 // the memory a decompressor may ask for (128 MiB for zstd's window, 64 MiB for xz and
 // lzma, 8 MiB for lz4). The format is the kernel's,
 // Documentation/driver-api/early-userspace/buffer-format.rst.
-package initrd
+package initramfs
 
 import (
 	"bufio"
