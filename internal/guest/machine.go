@@ -36,8 +36,8 @@ func (m *machine) guest() {
 	for _, w := range j.warnings() {
 		root.d.warn(w.Code, "%s", w.Text)
 	}
-	const room = 16 << 20
-	if boot.usage != nil && boot.usage.Free < room && len(g.Kernels) > 0 {
+	room := int64(len(g.Kernels)) * (12 << 20) // more than drivers and their lists take, packed
+	if boot.usage != nil && boot.usage.Free < room {
 		root.d.warn("little-room", "the file system of /boot, %s, has %d MiB left: there may be no room for drivers", boot.name, boot.usage.Free>>20)
 	}
 }
