@@ -13,14 +13,14 @@ cd "$(dirname "$0")/.."
 # Building the test guests and booting them.
 demo='qemu-system-x86 qemu-utils ovmf seabios e2fsprogs fdisk dosfstools mtools
       grub-common grub-pc-bin grub-efi-amd64-bin'
-# Judges of what decamp writes, builds and serves: curl, cpio, modprobe, blkid, libvirt's
-# schema of a domain, libnfs, QEMU's driver for nfs://, a server for the emulated host to mount, firewalls
-# that doctor is to understand, OpenSSH, ESXi's shell, the database that several machines meet
-# in, a browser, what schemathesis is installed with, the makers of file systems and archives that
-# guests have, and those who write NTFS volumes and registry hives for decamp to read, or read the
-# database of dynamic disks as decamp does.
-test='curl cpio kmod util-linux libxml2-utils libvirt0 libnfs-utils qemu-block-extra nfs-ganesha nfs-ganesha-vfs rpcbind iproute2 nftables iptables
-      openssh-client busybox-static postgresql chromium python3-venv xfsprogs zstd xz-utils lz4
+# Judges of what decamp writes, builds and serves: curl, cpio, modprobe, blkid, libvirt's schema of
+# a domain, libnfs, QEMU's driver for nfs://, a server for the emulated host to mount, firewalls
+# that doctor is to understand, OpenSSH, ESXi's shell, the database that several machines meet in, a
+# browser, what schemathesis is installed with, the makers of file systems and archives that guests
+# have, and those who write NTFS volumes and registry hives for decamp to read, or read the database
+# of dynamic disks as decamp does.
+test='curl cpio kmod util-linux libxml2-utils libvirt0 libnfs-utils qemu-block-extra nfs-ganesha nfs-ganesha-vfs rpcbind iproute2
+      nftables iptables openssh-client busybox-static postgresql chromium python3-venv xfsprogs btrfs-progs zstd xz-utils lz4
       ntfs-3g attr libhivex-bin libwin-hivex-perl ldmtool'
 # What fio is built with: Debian's own has no engine for NFS.
 fio='gcc libc6-dev make patch libnfs-dev pkgconf'

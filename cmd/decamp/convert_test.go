@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -452,4 +454,41 @@ func contextUntil(t *testing.T, cond func() bool) (context.Context, func()) {
 func fileExists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
+}
+
+// The disk is a file system without a table, as the tests of guest/ext have it.
+func TestInspectTheGuest(t *testing.T) {
+	packed, err := os.Open("../../internal/guest/ext/testdata/ext4.img.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packed.Close()
+	z, err := gzip.NewReader(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk := filepath.Join(t.TempDir(), "seed.raw")
+	if err := os.WriteFile(disk, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t)
+	r.ends(0, "inspect", disk, "--guest")
+	mustContain(t, r.out.String(), "Guest: Seed OS 3\n  compat profile will boot: no kernel was found\n")
+	r = newRig(t)
+	r.ends(0, "inspect", disk, "--guest", "--json")
+	var got inspected
+	if err := json.Unmarshal(r.out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Guest == nil || got.Guest.OS.ID != "seed" || got.Guest.Linux == nil {
+		t.Errorf("%+v", got.Guest)
+	}
+	r = newRig(t)
+	if r.ends(0, "inspect", disk); strings.Contains(r.out.String(), "Guest:") {
+		t.Error("the guest was looked into without being asked")
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/decamp/decamp/internal/diskfile"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest"
 )
 
 const inspectHelp = `
@@ -17,15 +18,25 @@ IN is named as for decamp convert. Only headers and tables are read, never data.
 DATA is what a layer has in its files, ZERO what it says reads as zeros, and ABSENT what
 it leaves to the layer below it. What the disk reads as takes holes of flat files into
 account, and counts holes of less than 64 KiB as data.
+
+With --guest the disk's partitions, file systems and operating system are looked into, too,
+read-only: what a Linux has to boot with elsewhere, and what would have to be changed.
 `
 
 const inspectExamples = `
 decamp inspect web01-000002.vmdk
 decamp inspect web01.vmdk --json | jq '.layers[].usage'
+decamp inspect web01.vmdk --guest
 `
 
+// inspectOptions are the flags of decamp inspect.
+type inspectOptions struct {
+	inputOptions
+	guest bool
+}
+
 func newInspect(a *app) *cobra.Command {
-	var o inputOptions
+	var o inspectOptions
 	cmd := &cobra.Command{
 		Use:     "inspect IN",
 		Short:   "Show the layers, files and allocation of a disk",
@@ -49,6 +60,7 @@ func newInspect(a *app) *cobra.Command {
 		}),
 	}
 	o.register(cmd)
+	cmd.Flags().BoolVar(&o.guest, "guest", false, "look into the guest, too: its file systems, its system, and how it boots elsewhere")
 	return cmd
 }
 
@@ -60,9 +72,10 @@ type inspected struct {
 	Layers   []diskfile.Layer `json:"layers"` // the newest first
 	Usage    diskfile.Usage   `json:"usage"`  // of the disk as a whole
 	Warnings []string         `json:"warnings"`
+	Guest    *guest.Report    `json:"guest,omitempty"` // with --guest
 }
 
-func (a *app) inspect(ctx context.Context, o inputOptions, path string) (err error) {
+func (a *app) inspect(ctx context.Context, o inspectOptions, path string) (err error) {
 	f, err := diskfile.Open(ctx, path, o.disk())
 	if err != nil {
 		return err
@@ -79,5 +92,12 @@ func (a *app) inspect(ctx context.Context, o inputOptions, path string) (err err
 		found.Layers[0].Usage = &found.Usage
 	}
 	found.Warnings = append([]string{}, f.Warnings()...)
+	if o.guest {
+		report, err := guest.Detect(ctx, f)
+		if err != nil {
+			return err
+		}
+		found.Guest = &report
+	}
 	return a.writeInspected(found)
 }

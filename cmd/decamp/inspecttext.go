@@ -24,6 +24,9 @@ func (a *app) writeInspected(d inspected) error {
 			fmt.Fprintf(a.out, "  %s\n", plain(w))
 		}
 	}
+	if d.Guest != nil {
+		a.writeGuest(*d.Guest)
+	}
 	return nil
 }
 

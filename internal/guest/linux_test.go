@@ -3,8 +3,10 @@ package guest
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -176,6 +178,19 @@ func TestXFSGuest(t *testing.T) {
 	}
 }
 
+// The root is found in the subvolumes that distributions keep it in.
+func TestBtrfsGuest(t *testing.T) {
+	for _, top := range []string{"", "@", "root"} {
+		dir := folder(t, files(t, "virtio_pci", "virtio_scsi", "sd_mod"), func(path string) (string, bool) { return filepath.Join(top, path), true })
+		path := blank(t, 160)
+		run(t, "", "mkfs.btrfs", "-q", "-L", "top", "--rootdir", dir, path)
+		r := detect(t, path)
+		if r.WholeDisk != Btrfs || r.OS.ID != "seed" || r.Verdict != "will boot with virtio-scsi as it is" || len(r.Warnings) != 0 {
+			t.Errorf("%q: %+v, %q, warnings %v", top, r.OS, r.Verdict, r.Warnings)
+		}
+	}
+}
+
 // protoOf describes a folder to mkfs.xfs -p.
 func protoOf(t *testing.T, dir string) string {
 	t.Helper()
@@ -306,6 +321,52 @@ func TestEFIFallback(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 		run(t, "loader", "mcopy", "-o", "-i", esp, "-", "::/EFI/Boot/bootx64.efi")
+	}
+}
+
+// Whatever byte is damaged, there is a report, and no more is read than is promised.
+func TestDamagedGuest(t *testing.T) {
+	disks := lvmDisks(t, with(files(t, "virtio_pci", "virtio_scsi", "sd_mod"), "etc/network/interfaces", byName))
+	random := rand.New(rand.NewPCG(8, 1))
+	for n := range 600 {
+		m := disks[n%2].(*memory)
+		at := random.IntN(len(m.data) - 8)
+		if n%3 != 0 { // where something is
+			for at &^= 511; bytes.Equal(m.data[at:][:512], make([]byte, 512)); {
+				at = random.IntN(len(m.data)-512) &^ 511
+			}
+			at += random.IntN(504)
+		}
+		saved := bytes.Clone(m.data[at:][:8])
+		for i := range 1 + random.IntN(8) {
+			m.data[at+i] = byte(random.Uint32())
+		}
+		m.read = 0
+		reports, err := DetectAll(t.Context(), disks)
+		if err != nil || len(reports) != 2 {
+			t.Fatalf("byte %d of disk %d: %v", at, n%2, err)
+		}
+		if m.read > maxRead {
+			t.Errorf("byte %d of disk %d: %d bytes read", at, n%2, m.read)
+		}
+		copy(m.data[at:], saved)
+	}
+	if r, err := DetectAll(t.Context(), disks); err != nil || r[0].Verdict != "will boot with virtio-scsi as it is; ens192 must be pinned to the MAC before it moves" {
+		t.Errorf("mended: %q, %v", r[0].Verdict, err)
+	}
+}
+
+// A disk that fails below a file system is an error, not a guest without files.
+func TestReadErrorsBelowFileSystems(t *testing.T) {
+	src, err := rawfile.OpenSource(extDisk(t, files(t, "virtio_pci")), rawfile.SourceOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	for _, from := range []int64{1<<20 + 2048, 1<<20 + 256<<10} {
+		if _, err := Detect(t.Context(), broken{src, from}); !errors.Is(err, errBroken) {
+			t.Errorf("broken from byte %d: %v", from, err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/decamp/decamp/internal/guest/btrfs"
 	"github.com/decamp/decamp/internal/guest/ext"
 	"github.com/decamp/decamp/internal/guest/fat"
 	"github.com/decamp/decamp/internal/guest/lvm"
@@ -70,8 +71,28 @@ func openTree(kind FileSystem, r io.ReaderAt) (*tree.Tree, *tree.Usage, error) {
 			return nil, nil, err
 		}
 		return fs.Tree, usage(fs.Usage()), nil
+	case Btrfs:
+		fs, err := btrfs.Open(r)
+		if err != nil {
+			return nil, nil, err
+		}
+		return inSubvolume(fs.Tree), usage(fs.Usage()), nil
 	}
 	return nil, nil, nil
+}
+
+// inSubvolume returns the tree of the subvolume that distributions keep the root in, where
+// the default one has none: Fedora's, Ubuntu's and Debian's.
+func inSubvolume(t *tree.Tree) *tree.Tree {
+	if tree.Has(t, "etc") {
+		return t
+	}
+	for _, name := range []string{"root", "@", "@rootfs"} {
+		if node, err := t.Open(name); err == nil && tree.Has(t, name+"/etc") {
+			return tree.New(node)
+		}
+	}
+	return t
 }
 
 func usage(u tree.Usage) *tree.Usage { return &u }

@@ -1,0 +1,171 @@
+package btrfs
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/guest/tree"
+)
+
+// image is what testdata/make.sh made.
+func image(t testing.TB) []byte {
+	t.Helper()
+	f, err := os.Open("testdata/kernel.img.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func numbered(word string) string {
+	var b strings.Builder
+	for i := range 12000 {
+		fmt.Fprintf(&b, "%-4s%07d\n", word, i)
+	}
+	return b.String()
+}
+
+func TestWhatTheKernelWrote(t *testing.T) {
+	fsys, err := Open(bytes.NewReader(image(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var broken strings.Builder
+	for i := 256; i < 101*256; i++ {
+		fmt.Fprintf(&broken, "%015d\n", i)
+	}
+	tiny := func(how string) string { return "tiny" + strings.Repeat(" "+how, 8) + "\n" }
+	for path, want := range map[string]string{
+		"etc/os-release": "ID=seed\n", "inner/file": "inside\n", "broken": broken.String(),
+		"usr/lib/none": numbered("none"), "usr/lib/zlib": numbered("zlib"), "usr/lib/zstd": numbered("zstd"),
+		"usr/lib/tiny-none": tiny("none"), "usr/lib/tiny-zlib": tiny("zlib"), "usr/lib/tiny-zstd": tiny("zstd"),
+		"holes": strings.Repeat("\x00", 101*4096) + "end\n", "unwritten": strings.Repeat("\x00", 64<<10),
+		"many/a-rather-long-name-of-a-file-300": "300\n", "inner/../many/a-rather-long-name-of-a-file-1": "1\n",
+	} {
+		if got, err := fsys.ReadFile(path, 1<<20); err != nil || string(got) != want {
+			t.Errorf("%s: %d bytes, want %d: %v", path, len(got), len(want), err)
+		}
+	}
+	if _, err := fsys.ReadFile("usr/lib/lzo", 1<<20); err == nil || !strings.Contains(err.Error(), "LZO is not understood") {
+		t.Errorf("LZO: %v", err)
+	}
+	if e, err := fsys.ReadDir("many"); err != nil || len(e) != 300 || e[0] != (tree.Entry{Name: "a-rather-long-name-of-a-file-1", Kind: tree.File}) {
+		t.Errorf("many: %d names, %v", len(e), err)
+	}
+	if e, err := fsys.ReadDir("etc"); err != nil || len(e) != 1 || e[0].Kind != tree.Link {
+		t.Errorf("etc: %v, %v", e, err)
+	}
+	for _, path := range []string{"many/x", "broken/x", "etc/x"} {
+		if _, err := fsys.Open(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if u := fsys.Usage(); u.Size != 128<<20 || u.Free <= 0 || u.Free >= u.Size {
+		t.Errorf("usage %+v", u)
+	}
+}
+
+// What mkfs.btrfs fills comes out as it went in.
+func TestWhatMkfsWrites(t *testing.T) {
+	large := make([]byte, 5<<20+17)
+	rand.Read(large)
+	dir, img := t.TempDir(), filepath.Join(t.TempDir(), "img")
+	for name, data := range map[string][]byte{"large": large, "small": []byte("small\n")} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("small", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, options := range [][]string{nil, {"-n", "4096"}, {"-m", "single", "-d", "dup"}, {"--mixed"}, {"-n", "65536"}} {
+		if err := os.WriteFile(img, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(img, 160<<20); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("/usr/sbin/mkfs.btrfs", append(options, "-q", "--rootdir", dir, img)...).CombinedOutput(); err != nil {
+			t.Fatalf("mkfs.btrfs %q: %v: %s: run scripts/setup.sh test", options, err, out)
+		}
+		f, err := os.Open(img)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		fsys, err := Open(f)
+		if err != nil {
+			t.Fatalf("%q: %v", options, err)
+		}
+		if got, err := fsys.ReadFile("large", 1<<30); err != nil || !bytes.Equal(got, large) {
+			t.Errorf("%q: large: %d bytes, %v", options, len(got), err)
+		}
+		if got, err := fsys.ReadFile("link", 100); err != nil || string(got) != "small\n" {
+			t.Errorf("%q: link: %q, %v", options, got, err)
+		}
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	img := image(t)[:32<<20]
+	for name, at := range map[string]int{"magic": 64, "features": 190, "block size": 148, "size": 119, "chunks": 163, "root level": 198, "chunk root": 89} {
+		saved := img[superOffset+at]
+		img[superOffset+at] ^= 0x55
+		if _, err := Open(bytes.NewReader(img)); err == nil {
+			t.Errorf("%s: opened", name)
+		}
+		img[superOffset+at] = saved
+	}
+	if _, err := Open(bytes.NewReader(make([]byte, 100))); err == nil {
+		t.Error("100 bytes were opened")
+	}
+}
+
+// FuzzReadFile patches a real file system and reads from it.
+func FuzzReadFile(f *testing.F) {
+	img := image(f)
+	fsys, err := Open(bytes.NewReader(img))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, c := range fsys.chunks { // where the trees are
+		f.Add(int(c.at)+16384, []byte{1}, "usr/lib/zstd")
+	}
+	f.Add(superOffset+811, bytes.Repeat([]byte{0xff}, 8), "etc/os-release")
+	f.Fuzz(func(t *testing.T, at int, patch []byte, path string) {
+		if at < 0 || at >= len(img) || len(path) > 100 {
+			return
+		}
+		saved := bytes.Clone(img[at:min(len(img), at+len(patch))])
+		copy(img[at:], patch)
+		defer copy(img[at:], saved)
+		fsys, err := Open(bytes.NewReader(img))
+		if err != nil {
+			return
+		}
+		data, _ := fsys.ReadFile(path, 1<<20)
+		if len(data) > 1<<20 {
+			t.Errorf("%d bytes, more than the limit", len(data))
+		}
+		_, _ = fsys.ReadDir(path)
+	})
+}
