@@ -149,6 +149,9 @@ func (d *diagnosis) vmOptions() vmcheck.Options {
 		Source: d.works.session, VMs: d.vms, All: d.all, Transport: d.works.transport,
 		Permit: d.move.permit(), Warm: d.move.warm.on, Survey: d.survey, Refused: d.beside,
 	}
+	if !d.survey { // of those that nobody chose there may be thousands
+		o.Look = d.works.look
+	}
 	for _, to := range d.works.to {
 		o.Places = append(o.Places, to.target)
 		o.There = append(o.There, moved(to.name)...)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/flow"
+	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/leftover"
 	"github.com/decamp/decamp/internal/migrate"
@@ -284,6 +286,24 @@ const putBackWait = 2 * time.Minute
 
 func (w *works) open(ctx context.Context, d transport.Disk) (disk.Source, error) {
 	return openDisk(ctx, w.reader, d)
+}
+
+// look reads what is on the disks of a VM that is off.
+func (w *works) look(ctx context.Context, vm *inventory.VM) (_ []guest.Report, err error) {
+	var srcs []disk.Source
+	defer func() {
+		for _, src := range srcs {
+			err = errors.Join(err, src.Close())
+		}
+	}()
+	for i := range vm.Disks {
+		src, err := w.open(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[i]})
+		if err != nil {
+			return nil, fmt.Errorf("disk %d: %w", vm.Disks[i].Key, err)
+		}
+		srcs = append(srcs, src)
+	}
+	return guest.DetectAll(ctx, srcs)
 }
 
 // openDisk keeps a nil *https.Source from becoming a disk.Source that is not nil.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/test/guest"
 )
 
 // What the doctor says will fail is what fails then, late and in other words; with the remedy nothing
@@ -38,5 +39,15 @@ func TestDoctorForetellsWhatFails(t *testing.T) {
 	}
 	if len(report.Findings) < 20 {
 		t.Errorf("only %d findings", len(report.Findings))
+	}
+}
+
+// What becomes of a guest is told before its disks are copied.
+func TestDoctorLooksIntoGuests(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 256, Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio)}}}}}).trusting()
+	r.source("doctor", r.url(), "web01", "--verbose").says("ok: vm-guest: VM web01: will boot with virtio-scsi after linux-append")
+	if got := r.source("doctor", r.url(), "web01", "--verbose", "--short"); strings.Contains(got.stdout, "vm-guest") {
+		t.Errorf("the short form reads disks:\n%s", got.stdout)
 	}
 }

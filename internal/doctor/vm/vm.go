@@ -3,8 +3,8 @@
 // the words of the inventory; the checks here sort it, and add what takes more than one VM, its
 // guest or its new place to know.
 //
-// What only the disks themselves tell (dynamic disks, a hibernated Windows, LUKS) is not seen
-// here: decamp migrate looks into the image once it has it.
+// What only the disks themselves tell (dynamic disks, a hibernated Windows, LUKS, drivers) is read
+// from those of VMs that are off, by Options.Look.
 package vm
 
 import (
@@ -45,6 +45,7 @@ type Options struct {
 	All    []inventory.VM // that the source has, as far as they are known
 	There  []inventory.VM // that stand at a target, moved earlier
 	Places []Place
+	Look   Look // nil: disks are not looked into
 
 	Transport transport.Transport // nil: not chosen
 	Permit    migrate.Permit
@@ -68,6 +69,7 @@ func Checks(o Options) []doctor.Check {
 	checks = append(checks,
 		doctor.Check{Code: "vm-bitlocker", Title: "no Windows asks for a recovery key", Run: g.bitLocker},
 		doctor.Check{Code: "vm-fast-startup", Title: "no Windows hibernates when it is shut down", Run: g.fastStartup},
+		doctor.Check{Code: "vm-guest", Title: "guests come up on other hardware", Slow: true, Run: g.inside},
 		doctor.Check{Code: "vm-warm", Title: "VMs can be moved while they run", Run: g.warm},
 		doctor.Check{Code: "vm-tracking", Title: "changes are tracked", Run: g.tracking},
 		doctor.Check{Code: "vm-guest-space", Title: "guests have room for their first boot", Run: g.guestSpace},

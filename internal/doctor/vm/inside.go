@@ -1,0 +1,91 @@
+package vm
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// Look reads what is on the disks of a VM that is off: a report of each, in the order of VM.Disks.
+type Look func(ctx context.Context, vm *inventory.VM) ([]guest.Report, error)
+
+// looksAtOnce bounds how many VMs are looked into side by side: each takes a session of the host's.
+const looksAtOnce = 4
+
+// inside tells what becomes of guests at the target, before they are copied there. Those that run
+// are left out: their files are locked, and half written.
+func (g *group) inside(ctx context.Context) []doctor.Finding {
+	if g.Look == nil {
+		return nil
+	}
+	found := make([][]doctor.Finding, len(g.VMs))
+	var looks errgroup.Group
+	looks.SetLimit(looksAtOnce)
+	for i := range g.VMs {
+		if vm := &g.VMs[i]; vm.Power == inventory.PoweredOff && len(vm.Disks) > 0 {
+			looks.Go(func() error { found[i] = g.lookInto(ctx, vm); return nil })
+		}
+	}
+	_ = looks.Wait() // none returns an error
+	var all []doctor.Finding
+	for i, of := range found {
+		for _, f := range of {
+			f.On = onVM(&g.VMs[i])
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// lookInto tells the verdict of one guest, and what stands in its way, disk by disk.
+func (g *group) lookInto(ctx context.Context, vm *inventory.VM) (found []doctor.Finding) {
+	reports, err := g.Look(ctx, vm)
+	if err != nil {
+		return unknown(err)
+	}
+	verdict := "no operating system that is known is on its disks"
+	for i, r := range reports {
+		if r.Verdict != "" {
+			verdict = r.Verdict
+		}
+		for _, w := range r.Warnings {
+			found = append(found, ofGuest(w, i))
+		}
+	}
+	return append(found, doctor.Finding{Seen: verdict})
+}
+
+// ofGuest is a finding of what was seen on the nth disk.
+func ofGuest(w guest.Warning, n int) doctor.Finding {
+	remedy, known := guestRemedies[w.Code]
+	if !known {
+		remedy = "# see that the guest boots at the source; what was read of it: decamp inspect --guest, on a copy of the disk"
+	}
+	return doctor.Finding{
+		Status: doctor.Warning, Seen: fmt.Sprintf("disk %d: %s (%s)", n+1, w.Text, w.Code), Want: "a guest that comes up on other hardware", Remedy: remedy,
+	}
+}
+
+// What to type in a guest before it is shut down for the last time.
+const (
+	shutDown  = "# in the guest, as administrator:\npowercfg /h off\nshutdown /s /t 0"
+	checkDisk = "# in the guest, as administrator, and let it restart:\nchkdsk C: /f"
+	suspend   = "# in the guest, as administrator: write the recovery key down, and suspend the encryption\nmanage-bde -protectors -get C:\nmanage-bde -protectors -disable C: -RebootCount 0"
+)
+
+// guestRemedies are by the codes of package guest.
+var guestRemedies = map[string]string{
+	"hibernated": shutDown, "fast-startup": shutDown, "ntfs-dirty": checkDisk, "ntfs-journal": checkDisk, "bitlocker": suspend,
+	"registry-dirty": "# boot it once at the source, and shut it down in full:\nshutdown /s /t 0",
+	"encrypted":      "# have its passphrase at hand; a key in the TPM stays behind:\ncryptsetup luksDump /dev/DEVICE",
+	"dynamic-disk":   "# its volumes move as they are, but no tool converts such a system disk: from a backup, make it a basic one\ndiskpart",
+	"efi-fallback":   "# in the guest:\ngrub-install --removable",
+	"little-room":    "# in the guest:\ndf -h; journalctl --vacuum-size=50M; apt autoremove --purge",
+	"static-address": "# note the guest's addresses:\nipconfig /all",
+	"lvm-missing":    "# a disk of its volume group is not the VM's; in the guest:\nvgs -o +devices; vgreduce --removemissing GROUP",
+}
