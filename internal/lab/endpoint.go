@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/decamp/decamp/internal/lab/socket"
 )
 
 // An endpoint is one listening address: the ESXi or vCenter, or one ESXi of a vCenter. It
@@ -42,11 +44,11 @@ func (l *Lab) newEndpoint(name, addr string) (*endpoint, error) {
 		return nil, fmt.Errorf("certificate of %s: %w", name, err)
 	}
 	e.cert.Store(cert)
-	return e, e.bind()
+	return e, e.bind(func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) })
 }
 
-func (e *endpoint) bind() (err error) {
-	if e.ln, err = net.Listen("tcp", e.addr); err != nil {
+func (e *endpoint) bind(listen func(addr string) (net.Listener, error)) (err error) {
+	if e.ln, err = listen(e.addr); err != nil {
 		return fmt.Errorf("listen for %s: %w", e.name, err)
 	}
 	e.addr = e.ln.Addr().String()
@@ -61,7 +63,7 @@ func (e *endpoint) open() error {
 		return errors.New("open " + e.name + ": already open")
 	}
 	if e.ln == nil {
-		if err := e.bind(); err != nil {
+		if err := e.bind(socket.Listen); err != nil {
 			return err
 		}
 	}

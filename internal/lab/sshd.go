@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/decamp/decamp/internal/lab/shell"
+	"github.com/decamp/decamp/internal/lab/socket"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/types"
 	"golang.org/x/crypto/ssh"
@@ -162,7 +163,7 @@ func (h *shellHost) listen() error {
 	if h.ln != nil {
 		return nil
 	}
-	ln, err := net.Listen("tcp", h.addr)
+	ln, err := socket.Listen(h.addr)
 	if err != nil {
 		return err
 	}

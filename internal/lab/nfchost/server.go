@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/decamp/decamp/internal/lab/socket"
 )
 
 // A Server is one host's port 902.
@@ -75,7 +77,7 @@ func (s *Server) Open() error {
 	if !s.down {
 		return nil
 	}
-	ln, err := net.Listen("tcp", s.addr)
+	ln, err := socket.Listen(s.addr)
 	if err != nil {
 		return fmt.Errorf("listen for NFC: %w", err)
 	}

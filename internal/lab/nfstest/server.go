@@ -98,7 +98,7 @@ func (s *Server) Stop() error {
 func (s *Server) Resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ln, err := net.Listen("tcp", s.addr)
+	ln, err := socket.Listen(s.addr)
 	if err != nil {
 		return fmt.Errorf("nfstest: %w", err)
 	}

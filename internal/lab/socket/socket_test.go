@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -84,5 +85,25 @@ func TestWhatIsNotKept(t *testing.T) {
 		if k, err := socket.Keep(addr); !errors.Is(err, want) {
 			t.Errorf("%s: %+v, %v, want %v", addr, k, err, want)
 		}
+	}
+}
+
+// A listener that was closed may be there for a moment yet, in a process that is being started.
+func TestListenOutwaitsWhatIsClosedAlready(t *testing.T) {
+	addr := keep(t).Addr()
+	was, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(20*time.Millisecond, func() { was.Close() })
+	l, err := socket.Listen(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := socket.Listen("192.0.2.1:0"); err == nil {
+		t.Error("listening at an address that is not this machine's")
 	}
 }
