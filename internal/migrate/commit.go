@@ -2,6 +2,8 @@ package migrate
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"slices"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -18,6 +20,11 @@ type commitStep struct{}
 func (commitStep) Name() string { return "commit" }
 
 func (commitStep) Run(ctx context.Context, r *Run) error {
+	if r.damagedSince() {
+		if err := (verifyStep{}).Run(ctx, r); err != nil {
+			return fmt.Errorf("verify again: %w", err)
+		}
+	}
 	if err := r.proven(); err != nil {
 		return err
 	}
@@ -43,6 +50,16 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 // Undo does nothing: what Publish made visible is not removed, and what a failed Publish
 // left goes with the images, by copy's Undo.
 func (commitStep) Undo(context.Context, *Run) error { return nil }
+
+// damagedSince reports whether a manifest is there that is not whole any more: a machine that crashed
+// between verify and commit may have left anything behind its end. One that is not there was
+// published already, or Publish says what is gone.
+func (r *Run) damagedSince() bool {
+	return slices.ContainsFunc(r.Facts.Images, func(img target.Image) bool {
+		_, err := os.Lstat(img.Manifest)
+		return err == nil && !sealed(img)
+	})
+}
 
 // proven is the last look before the point of no return: every image was verified with
 // the root that copy sealed.

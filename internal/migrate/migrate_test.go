@@ -623,3 +623,41 @@ func TestCommitRefusesWhatWasNotVerified(t *testing.T) {
 		}
 	}
 }
+
+// What a crash of the machine leaves behind the end of a manifest that is verified already is not
+// published.
+func TestManifestDamagedAfterVerifyIsMended(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	damaged := 0
+	b.onEvent = func(e plan.Event) {
+		if e.Kind != plan.StepDone || e.Step != (verifyStep{}).Name() {
+			return
+		}
+		manifests, _ := filepath.Glob(filepath.Join(b.dir, "*.manifest")) // the pattern is right
+		for _, path := range manifests {
+			f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+			if err == nil {
+				_, err = f.WriteString("garbage")
+				err = errors.Join(err, f.Close())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			damaged++
+		}
+	}
+	out, err := b.migrate(Permit{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.checkPublished(out)
+	if damaged == 0 {
+		t.Fatal("nothing was damaged")
+	}
+	for _, img := range b.published.Images {
+		if !sealed(img) {
+			t.Errorf("the manifest of disk %d was published damaged", img.Key)
+		}
+	}
+}
