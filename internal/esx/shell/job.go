@@ -312,11 +312,11 @@ func (s *Shell) End(ctx context.Context, name string) error {
 // removeScript removes the folder $1 if the job in it has the text $2 still: another may
 // have taken its place. Two may remove the same job, and the slower one must not empty the folder
 // of the job that is begun next: so it is taken out of the way first, which one of them can, and
-// looked at again there. What somebody left who was killed between goes with it: no job has such
-// a name.
+// looked at again there: the other may have removed it from there, too. What somebody left who was
+// killed between goes with it: no job has such a name.
 const removeScript = `gone=$1.$$
 if test "$(cat "$1/command" 2>/dev/null)" = "$2" && mv "$1" "$gone" 2>/dev/null; then
-	if test "$(cat "$gone/command" 2>/dev/null)" != "$2"; then mv "$gone" "$1"; exit; fi
+	if test -s "$gone/command" && test "$(cat "$gone/command" 2>/dev/null)" != "$2"; then mv "$gone" "$1" 2>/dev/null; exit 0; fi
 fi
 for left in "$1".*; do rm -rf -- "$left"; done`
 
