@@ -16,6 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/disk/rawfile"
 	"github.com/decamp/decamp/internal/guest/linux"
+	"github.com/decamp/decamp/internal/guest/tree/treetest"
 	tinyguest "github.com/decamp/decamp/test/guest"
 )
 
@@ -247,19 +248,7 @@ func lvmDisks(t *testing.T, files map[string]string) []disk.Source {
 	}
 	var disks []disk.Source
 	for n := range 2 {
-		f, err := os.Open(fmt.Sprintf("lvm/testdata/pv%d.img.gz", n))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pv, err := io.ReadAll(z)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pv := treetest.Unpacked(t, fmt.Sprintf("lvm/testdata/pv%d.img.gz", n))
 		for at := 0; at < len(pv); at += 4096 {
 			var block int
 			if k, _ := fmt.Sscanf(string(pv[at:at+16]), "root %d", &block); k == 1 {

@@ -2,11 +2,9 @@ package btrfs
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -15,25 +13,13 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/guest/tree"
+	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
 
 // image is what testdata/make.sh made.
 func image(t testing.TB) []byte {
 	t.Helper()
-	f, err := os.Open("testdata/kernel.img.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return treetest.Unpacked(t, "testdata/kernel.img.gz")
 }
 
 func numbered(word string) string {

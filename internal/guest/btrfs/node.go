@@ -10,11 +10,6 @@ import (
 )
 
 const (
-	modeMask = 0xf000
-	modeDir  = 0x4000
-	modeFile = 0x8000
-	modeLink = 0xa000
-
 	maxEntries = 1 << 16 // names of one folder
 	maxTarget  = 4096    // bytes of a symbolic link
 )
@@ -55,17 +50,7 @@ func (f *FS) inode(volume block, number uint64) (*node, error) {
 	return &node{fs: f, volume: volume, number: number, size: int64(le64(data, 16)), mode: le32(data, 52)}, nil
 }
 
-func (n *node) Kind() tree.Kind {
-	switch n.mode & modeMask {
-	case modeFile:
-		return tree.File
-	case modeDir:
-		return tree.Folder
-	case modeLink:
-		return tree.Link
-	}
-	return tree.Other
-}
+func (n *node) Kind() tree.Kind { return tree.KindOf(n.mode) }
 
 func (n *node) Size() int64 { return n.size }
 

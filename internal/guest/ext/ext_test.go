@@ -2,13 +2,13 @@ package ext
 
 import (
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
 
 const osRelease = "ID=seed\nPRETTY_NAME=\"Seed OS 3\"\nVERSION_ID=\"3\"\n"
@@ -16,20 +16,7 @@ const osRelease = "ID=seed\nPRETTY_NAME=\"Seed OS 3\"\nVERSION_ID=\"3\"\n"
 // image returns an unpacked file system of testdata.
 func image(t testing.TB, name string) []byte {
 	t.Helper()
-	f, err := os.Open(filepath.Join("testdata", name+".img.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return treetest.Unpacked(t, filepath.Join("testdata", name+".img.gz"))
 }
 
 func TestReadFile(t *testing.T) {

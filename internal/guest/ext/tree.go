@@ -36,17 +36,7 @@ type node struct {
 	inode *inode
 }
 
-func (n *node) Kind() tree.Kind {
-	switch n.inode.mode & modeMask {
-	case modeFile:
-		return tree.File
-	case modeDir:
-		return tree.Folder
-	case modeLink:
-		return tree.Link
-	}
-	return tree.Other
-}
+func (n *node) Kind() tree.Kind { return tree.KindOf(uint32(n.inode.mode)) }
 
 func (n *node) Size() int64 { return n.inode.size }
 

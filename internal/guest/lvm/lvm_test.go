@@ -2,13 +2,13 @@ package lvm
 
 import (
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"testing"
+
+	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
 
 // images are what testdata/make.sh made.
@@ -16,18 +16,7 @@ func images(t testing.TB) [2][]byte {
 	t.Helper()
 	var both [2][]byte
 	for n := range both {
-		f, err := os.Open(fmt.Sprintf("testdata/pv%d.img.gz", n))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if both[n], err = io.ReadAll(z); err != nil {
-			t.Fatal(err)
-		}
+		both[n] = treetest.Unpacked(t, fmt.Sprintf("testdata/pv%d.img.gz", n))
 	}
 	return both
 }

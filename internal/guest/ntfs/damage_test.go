@@ -2,35 +2,21 @@ package ntfs
 
 import (
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"io"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/decamp/decamp/internal/guest/tree"
+	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
 
 // seed returns the volume of testdata, which README.md there describes.
 func seed(t testing.TB) []byte {
 	t.Helper()
-	f, err := os.Open("testdata/ntfs.img.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return treetest.Unpacked(t, "testdata/ntfs.img.gz")
 }
 
 // A counter counts what is read.

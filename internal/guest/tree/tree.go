@@ -30,6 +30,19 @@ const (
 	Link               // a symbolic link
 )
 
+// KindOf tells it by the mode of a Unix inode.
+func KindOf(mode uint32) Kind {
+	switch mode & 0o170000 {
+	case 0o100000:
+		return File
+	case 0o040000:
+		return Folder
+	case 0o120000:
+		return Link
+	}
+	return Other
+}
+
 // An Entry is one name of a folder. Kind may be Other where the folder does not say.
 type Entry struct {
 	Name string

@@ -11,11 +11,6 @@ import (
 )
 
 const (
-	modeMask = 0xf000
-	modeDir  = 0x4000
-	modeFile = 0x8000
-	modeLink = 0xa000
-
 	formatLocal   = 1
 	formatExtents = 2
 	formatBtree   = 3
@@ -79,7 +74,7 @@ func parseInode(raw []byte) (*node, error) {
 	switch {
 	case n.size < 0 || len(n.fork) < 16:
 		return nil, fmt.Errorf("a file of %d bytes, a fork of %d", n.size, len(n.fork))
-	case be16(raw, 90)&flagRealtime != 0 && n.mode&modeMask == modeFile:
+	case be16(raw, 90)&flagRealtime != 0 && n.Kind() == tree.File:
 		return nil, errors.New("the file is on a realtime device")
 	case n.format == formatLocal && n.size > int64(len(n.fork)):
 		return nil, fmt.Errorf("%d bytes in a fork of %d", n.size, len(n.fork))
@@ -87,17 +82,7 @@ func parseInode(raw []byte) (*node, error) {
 	return n, nil
 }
 
-func (n *node) Kind() tree.Kind {
-	switch n.mode & modeMask {
-	case modeFile:
-		return tree.File
-	case modeDir:
-		return tree.Folder
-	case modeLink:
-		return tree.Link
-	}
-	return tree.Other
-}
+func (n *node) Kind() tree.Kind { return tree.KindOf(uint32(n.mode)) }
 
 func (n *node) Size() int64 { return n.size }
 

@@ -2,7 +2,6 @@ package xfs
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -15,25 +14,13 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/guest/tree"
+	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
 
 // image is what testdata/make.sh made.
 func image(t testing.TB) []byte {
 	t.Helper()
-	f, err := os.Open("testdata/v5.img.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return treetest.Unpacked(t, "testdata/v5.img.gz")
 }
 
 func open(t testing.TB, r io.ReaderAt) *FS {
