@@ -51,7 +51,8 @@ func (d *Descriptor) Size() int64 {
 func (d *Descriptor) IsDelta() bool { return d.ParentCID != NoParent || d.ParentFile != "" }
 
 // ParseDescriptor parses the text of a descriptor file, or of one embedded in a sparse
-// file (which ends in NULs). Errors are fault.Corrupt or fault.Unsupported and name
+// file (which ends in NULs). A line that begins with a NUL ends it: QEMU writes a text that became
+// shorter over the one that was there, and the rest of that stays behind. Errors are fault.Corrupt or fault.Unsupported and name
 // the line.
 //
 // It is lenient where real files differ (case, blanks, line ends, missing section
@@ -61,6 +62,9 @@ func (d *Descriptor) IsDelta() bool { return d.ParentCID != NoParent || d.Parent
 func ParseDescriptor(text []byte) (*Descriptor, error) {
 	if len(text) > MaxDescriptor {
 		return nil, corrupt("it has %d bytes, more than the %d a descriptor can have", len(text), MaxDescriptor)
+	}
+	if end := bytes.Index(text, []byte("\n\x00")); end >= 0 {
+		text = text[:end+1]
 	}
 	text, err := decode(bytes.TrimRight(bytes.TrimPrefix(text, []byte("\ufeff")), "\x00"))
 	if err != nil {

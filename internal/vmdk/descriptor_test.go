@@ -100,6 +100,7 @@ func TestLenientText(t *testing.T) {
 		"byte order mark":        "\ufeff" + base + `RW 8 VMFS "x-flat.vmdk"`,
 		"absolute name":          base + `RW 8 VMFS "/vmfs/volumes/ds 1/web01/x-flat.vmdk"`,
 		"zeros with a file":      base + `RW 8 ZERO "../x" 5`,
+		"what was there before":  base + "RW 8 VMFS \"x-flat.vmdk\"\n\x00rsion = \"4\"\n\x00\x00",
 		"colon in a name":        base + `RW 8 VMFS "web:01-flat.vmdk"`,
 	} {
 		d, err := ParseDescriptor([]byte(text))
