@@ -27,12 +27,8 @@ func (b bitmap) zeros(end int64) (n int64) {
 // blockBitmap returns the bitmap of a group's blocks, to be changed. One that was never
 // written is made.
 func (fs *FS) blockBitmap(group int64) (bitmap, error) {
-	d, err := fs.group(group)
+	d, p, err := fs.parts(group)
 	if err != nil {
-		return nil, err
-	}
-	p := fs.place(d)
-	if err := p.check(fs); err != nil {
 		return nil, err
 	}
 	if !fs.isUninit(d, groupBlockUninit) {
@@ -94,12 +90,8 @@ func isPower(n, of int64) bool {
 
 // inodeBitmap returns the bitmap of a group's inodes, to be changed.
 func (fs *FS) inodeBitmap(group int64) (bitmap, error) {
-	d, err := fs.group(group)
+	d, p, err := fs.parts(group)
 	if err != nil {
-		return nil, err
-	}
-	p := fs.place(d)
-	if err := p.check(fs); err != nil {
 		return nil, err
 	}
 	if !fs.isUninit(d, groupInodeUninit) {

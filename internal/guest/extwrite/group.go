@@ -38,6 +38,16 @@ func (fs *FS) editGroup(group int64) ([]byte, error) {
 	return b[off:][:fs.descSize], nil
 }
 
+// parts returns a group's descriptor, and where its bitmaps and its inodes are, checked.
+func (fs *FS) parts(group int64) ([]byte, place, error) {
+	d, err := fs.group(group)
+	if err != nil {
+		return nil, place{}, err
+	}
+	p := fs.place(d)
+	return d, p, p.check(fs)
+}
+
 func (fs *FS) place(d []byte) place {
 	p := place{int64(le32(d, 0)), int64(le32(d, 4)), int64(le32(d, 8))}
 	if fs.descSize >= 64 {

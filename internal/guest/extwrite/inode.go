@@ -77,12 +77,8 @@ func (fs *FS) locate(num uint32) (block, off int64, err error) {
 	if num == 0 || num > fs.inodes {
 		return 0, 0, corrupt("inode %d of %d is referred to", num, fs.inodes)
 	}
-	d, err := fs.group(int64((num - 1) / fs.inodesPerGroup))
+	_, p, err := fs.parts(int64((num - 1) / fs.inodesPerGroup))
 	if err != nil {
-		return 0, 0, err
-	}
-	p := fs.place(d)
-	if err := p.check(fs); err != nil {
 		return 0, 0, err
 	}
 	at := int64((num-1)%fs.inodesPerGroup) * fs.inodeSize
