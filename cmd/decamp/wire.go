@@ -289,21 +289,14 @@ func (w *works) open(ctx context.Context, d transport.Disk) (disk.Source, error)
 }
 
 // look reads what is on the disks of a VM that is off.
-func (w *works) look(ctx context.Context, vm *inventory.VM) (_ []guest.Report, err error) {
-	var srcs []disk.Source
-	defer func() {
-		for _, src := range srcs {
-			err = errors.Join(err, src.Close())
-		}
-	}()
-	for i := range vm.Disks {
+func (w *works) look(ctx context.Context, vm *inventory.VM) ([]guest.Report, error) {
+	return guest.DetectEach(ctx, len(vm.Disks), func(i int) (disk.Source, error) {
 		src, err := w.open(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[i]})
 		if err != nil {
 			return nil, fmt.Errorf("disk %d: %w", vm.Disks[i].Key, err)
 		}
-		srcs = append(srcs, src)
-	}
-	return guest.DetectAll(ctx, srcs)
+		return src, nil
+	})
 }
 
 // openDisk keeps a nil *https.Source from becoming a disk.Source that is not nil.

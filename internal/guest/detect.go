@@ -22,6 +22,25 @@ func Detect(ctx context.Context, src disk.Source) (Report, error) {
 	return reports[0], nil
 }
 
+// DetectEach opens the disks of one VM, of which there are n, reads them as DetectAll does, and
+// closes them.
+func DetectEach(ctx context.Context, n int, open func(i int) (disk.Source, error)) (_ []Report, err error) {
+	var srcs []disk.Source
+	defer func() {
+		for _, src := range srcs {
+			err = errors.Join(err, src.Close())
+		}
+	}()
+	for i := range n {
+		src, err := open(i)
+		if err != nil {
+			return nil, err
+		}
+		srcs = append(srcs, src)
+	}
+	return DetectAll(ctx, srcs)
+}
+
 // DetectAll reads the disks of one VM, and returns a Report for each: a guest may have its
 // volumes on several. What is told of the guest is in the report of the disk its root is on.
 func DetectAll(ctx context.Context, srcs []disk.Source) ([]Report, error) {

@@ -2,7 +2,6 @@ package migrate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/decamp/decamp/internal/disk"
@@ -39,19 +38,12 @@ func (detectStep) Run(ctx context.Context, r *Run) error {
 func (detectStep) Undo(context.Context, *Run) error { return nil }
 
 // detect looks into all images at once: a guest may have its volumes on several.
-func (r *Run) detect(ctx context.Context, images []target.Image) (_ []guest.Report, err error) {
-	var srcs []disk.Source
-	defer func() {
-		for _, src := range srcs {
-			err = errors.Join(err, src.Close())
-		}
-	}()
-	for _, img := range images {
-		src, err := r.Rig.Target.Read(ctx, img)
+func (r *Run) detect(ctx context.Context, images []target.Image) ([]guest.Report, error) {
+	return guest.DetectEach(ctx, len(images), func(i int) (disk.Source, error) {
+		src, err := r.Rig.Target.Read(ctx, images[i])
 		if err != nil {
-			return nil, fmt.Errorf("image of disk %d: %w", img.Key, err)
+			return nil, fmt.Errorf("image of disk %d: %w", images[i].Key, err)
 		}
-		srcs = append(srcs, src)
-	}
-	return guest.DetectAll(ctx, srcs)
+		return src, nil
+	})
 }
