@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,26 +65,16 @@ func (w *watch) run(ctx context.Context) (Report, error) {
 	}
 	if err == nil {
 		r.Elapsed = w.opts.Now().Sub(w.began).Round(time.Millisecond)
-		r.Screen, err = w.picture(ctx)
+		r.Screen, err = w.picture()
 	}
 	w.q.kill()
 	w.readers.Wait()
 	ended := w.q.wait()
 	if errors.Is(err, errHungUp) { // it ended by itself: its own words say more
-		err = cmpErr(ended, err)
+		err = cmp.Or(ended, err)
 	}
 	r.Network, r.Serial = w.ear.talkers(), keep
 	return r, errors.Join(err, w.console.close())
-}
-
-// cmpErr returns the first that is one.
-func cmpErr(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // listen has the serial port and the cards read. It returns the file that keeps the former.
@@ -179,7 +170,7 @@ func (w *watch) judge(text string) (Report, bool) {
 }
 
 // picture keeps the last picture of the screen.
-func (w *watch) picture(context.Context) (string, error) {
+func (w *watch) picture() (string, error) {
 	path, err := w.opts.keep("screen.png")
 	if err != nil || path == "" || w.screen.RGBA == nil {
 		return "", err
