@@ -45,18 +45,15 @@ const (
 	defaultPatience = 30 * time.Minute
 )
 
-// NewCluster returns the place that s names. It reads the kubeconfig, and asks nobody.
-func NewCluster(s Spelling) (*Cluster, error) {
-	config, err := kube.Load(s.Kubeconfig, s.Context)
+// newCluster returns the place that an address with a kubeconfig names. It reads that, and asks nobody.
+func newCluster(a address) (*Cluster, error) {
+	config, err := kube.Load(a.kubeconfig, a.context)
 	if err != nil {
 		return nil, err
 	}
-	s.Namespace = cmp.Or(s.Namespace, config.Namespace)
-	if err := s.Options.check(); err != nil {
-		return nil, err
-	}
+	a.Namespace = cmp.Or(a.Namespace, config.Namespace)
 	return &Cluster{
-		client: kube.New(config), opts: s.Options, proxy: s.UploadProxy,
+		client: kube.New(config), opts: a.Options, proxy: a.uploadProxy,
 		poll: defaultPoll, patience: defaultPatience, now: time.Now,
 	}, nil
 }

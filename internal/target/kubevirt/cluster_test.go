@@ -20,16 +20,16 @@ import (
 	"github.com/decamp/decamp/internal/target/staged"
 )
 
-// newCluster is a place in an emulated cluster. Its cluster makes progress each time it is looked at.
-func newCluster(t *testing.T, config kube.Config, change ...func(*Spelling)) (*kube.Cluster, *Cluster) {
+// start starts an emulated cluster, and returns a place in it. It makes progress each time it is looked at.
+func start(t *testing.T, config kube.Config, change ...func(*address)) (*kube.Cluster, *Cluster) {
 	t.Helper()
 	lab := kube.Start(config)
 	t.Cleanup(lab.Close)
-	s := Spelling{Kubeconfig: write(t, lab.Kubeconfig()), Options: Options{Network: "multus:lan"}}
+	a := address{kubeconfig: write(t, lab.Kubeconfig()), Options: Options{Network: "multus:lan"}}
 	for _, f := range change {
-		f(&s)
+		f(&a)
 	}
-	c, err := NewCluster(s)
+	c, err := newCluster(a)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestClusterGetsOver(t *testing.T) {
 		"all at once":              {NotReady: 2, TooOld: 1, Cut: 1, Lose: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lab, c := newCluster(t, config)
+			lab, c := start(t, config)
 			d, contents := cargo(t)
 			if err := c.Check(t.Context(), d.VM); err != nil {
 				t.Fatal(err)
@@ -181,7 +181,7 @@ func TestClusterGivesUp(t *testing.T) {
 		"a proxy that nobody tells of":     {kube.Config{NoProxyURL: true}, fault.NotFound, "port-forward"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lab, place := newCluster(t, c.config)
+			lab, place := start(t, c.config)
 			hurry(place)
 			d, _ := cargo(t)
 			_, err := place.Deliver(t.Context(), d)
@@ -217,34 +217,34 @@ func TestClusterCheckRefuses(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		config  kube.Config
-		change  func(*Spelling)
+		change  func(*address)
 		prepare func(*kube.Cluster)
 		want    fault.Kind
 		says    string
 	}{
 		"no KubeVirt":       {config: kube.Config{NoKubeVirt: true}, want: fault.Unsupported, says: "kubevirt.io"},
 		"no CDI":            {config: kube.Config{NoCDI: true}, want: fault.Unsupported, says: "containerized_data_importer"},
-		"no namespace":      {change: func(s *Spelling) { s.Namespace = "nowhere" }, want: fault.NotFound, says: "create namespace nowhere"},
+		"no namespace":      {change: func(a *address) { a.Namespace = "nowhere" }, want: fault.NotFound, says: "create namespace nowhere"},
 		"no rights":         {config: kube.Config{Denied: map[string]bool{"create uploadtokenrequests": true}}, want: fault.Denied, says: "rolebinding"},
-		"no storage class":  {change: func(s *Spelling) { s.StorageClass = "slow" }, want: fault.NotFound, says: "kubectl get storageclass"},
+		"no storage class":  {change: func(a *address) { a.StorageClass = "slow" }, want: fault.NotFound, says: "kubectl get storageclass"},
 		"no proxy":          {config: kube.Config{NoProxyURL: true}, want: fault.NotFound, says: "uploadProxy=https://localhost:8443"},
-		"nobody there":      {change: func(s *Spelling) { s.UploadProxy = "https://127.0.0.1:1" }, want: fault.Unreachable, says: "port-forward"},
+		"nobody there":      {change: func(a *address) { a.uploadProxy = "https://127.0.0.1:1" }, want: fault.Unreachable, says: "port-forward"},
 		"another's volume":  {prepare: taken(nil), want: fault.Conflict, says: "'web 01'"},
 		"of an older self":  {prepare: taken(map[string]any{refNote: "7", uuidNote: "x", instanceNote: "y"}), want: fault.Conflict, says: "rename"},
 		"what is not known": {config: kube.Config{Refuse: refuseVMs}, want: fault.Invalid, says: "versions"},
-		"no network for it": {change: func(s *Spelling) { s.Networks = map[string]string{"VM Network": "nat"} }, want: fault.Invalid, says: "multus:"},
+		"no network for it": {change: func(a *address) { a.Networks = map[string]string{"VM Network": "nat"} }, want: fault.Invalid, says: "multus:"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lab := kube.Start(c.config)
 			t.Cleanup(lab.Close)
-			s := Spelling{Kubeconfig: write(t, lab.Kubeconfig())}
+			a := address{kubeconfig: write(t, lab.Kubeconfig())}
 			if c.change != nil {
-				c.change(&s)
+				c.change(&a)
 			}
 			if c.prepare != nil {
 				c.prepare(lab)
 			}
-			place, err := NewCluster(s)
+			place, err := newCluster(a)
 			if err == nil {
 				defer place.Close()
 				err = place.Check(t.Context(), biosVM())
@@ -258,8 +258,8 @@ func TestClusterCheckRefuses(t *testing.T) {
 
 // An account of a namespace may see neither namespaces nor storage classes: that is no obstacle.
 func TestClusterCheckGetsAlongWithoutLooking(t *testing.T) {
-	_, c := newCluster(t, kube.Config{Denied: map[string]bool{"get namespaces": true, "get storageclasses": true}},
-		func(s *Spelling) { s.StorageClass = "fast" })
+	_, c := start(t, kube.Config{Denied: map[string]bool{"get namespaces": true, "get storageclasses": true}},
+		func(a *address) { a.StorageClass = "fast" })
 	if err := c.Check(t.Context(), biosVM()); err != nil {
 		t.Error(err)
 	}
@@ -267,7 +267,7 @@ func TestClusterCheckGetsAlongWithoutLooking(t *testing.T) {
 
 // A volume that an earlier try left for other bytes is not taken for what it is to be.
 func TestClusterReplacesVolumesOfOtherBytes(t *testing.T) {
-	lab, c := newCluster(t, kube.Config{})
+	lab, c := start(t, kube.Config{})
 	d, contents := cargo(t)
 	old, err := objects(d.Definition, c.opts)
 	if err != nil {
@@ -284,7 +284,7 @@ func TestClusterReplacesVolumesOfOtherBytes(t *testing.T) {
 
 // A VM that was delivered may run by now: other bytes of it do not replace it, and it is not withdrawn.
 func TestClusterKeepsWhatWasDelivered(t *testing.T) {
-	lab, c := newCluster(t, kube.Config{})
+	lab, c := start(t, kube.Config{})
 	d, contents := cargo(t)
 	if _, err := c.Deliver(t.Context(), d); err != nil {
 		t.Fatal(err)
@@ -300,7 +300,7 @@ func TestClusterKeepsWhatWasDelivered(t *testing.T) {
 
 // Somebody else's VM appears between the check and the end.
 func TestClusterLosesARace(t *testing.T) {
-	lab, c := newCluster(t, kube.Config{})
+	lab, c := start(t, kube.Config{})
 	d, _ := cargo(t)
 	inner := d.Open
 	d.Open = func(ctx context.Context, img target.Image) (disk.Source, error) {
@@ -316,7 +316,7 @@ func TestClusterLosesARace(t *testing.T) {
 }
 
 func TestClusterTellsNoSecrets(t *testing.T) {
-	_, c := newCluster(t, kube.Config{Password: "hush-hush"})
+	_, c := start(t, kube.Config{Password: "hush-hush"})
 	if text := fmt.Sprintf("%v %+v %#v", c, c.client.Config(), c.client.Config().Token); strings.Contains(text, "hush-hush") {
 		t.Error(text)
 	}

@@ -101,11 +101,8 @@ func (c *Cluster) deliver(ctx context.Context, o *Objects, d staged.Delivery) er
 	}
 	defer p.close()
 	progress := newProgress(d)
-	for _, want := range o.disks {
-		img, err := imageOf(d, o, want)
-		if err != nil {
-			return err
-		}
+	for i, want := range o.disks {
+		img := o.images[i]
 		u := &upload{Cluster: c, proxy: p, want: want, vm: d.VM, progress: progress}
 		u.open = func(ctx context.Context) (*stream, error) { return openStream(ctx, d, img) }
 		if err := u.run(ctx); err != nil {

@@ -16,11 +16,12 @@ import (
 func (b *builder) disks() error {
 	spec := &b.out.vm.Spec.Template.Spec
 	for i, d := range b.vm.Disks {
-		dv, err := b.dataVolume(i, d)
-		if err != nil {
-			return err
+		at := slices.IndexFunc(b.def.Images, func(img target.Image) bool { return img.Key == d.Key })
+		if at < 0 {
+			return fault.New(fault.Internal, "disk %d has no image", d.Key)
 		}
-		b.out.disks = append(b.out.disks, dv)
+		dv := b.dataVolume(i, b.def.Images[at])
+		b.out.disks, b.out.images = append(b.out.disks, dv), append(b.out.images, b.def.Images[at])
 		spec.Volumes = append(spec.Volumes, volume{Name: volumeName(i), DataVolume: reference{dv.Metadata.Name}})
 	}
 	for _, i := range seated(b.vm) {
@@ -85,19 +86,15 @@ func (b *builder) warnOfBuses() {
 
 // dataVolume is where the image of the VM's i-th disk goes. It is bound at once, as nothing that uses
 // it is there yet, and it stays when CDI is done with it.
-func (b *builder) dataVolume(i int, d inventory.Disk) (dataVolume, error) {
-	at := slices.IndexFunc(b.def.Images, func(img target.Image) bool { return img.Key == d.Key })
-	if at < 0 {
-		return dataVolume{}, fault.New(fault.Internal, "disk %d has no image", d.Key)
-	}
+func (b *builder) dataVolume(i int, img target.Image) dataVolume {
 	notes := identity(b.vm)
 	notes["cdi.kubevirt.io/storage.bind.immediate.requested"] = "true"
 	notes["cdi.kubevirt.io/storage.deleteAfterCompletion"] = "false"
-	if root := b.def.Images[at].Root; root != "" {
-		notes[rootNote] = root
+	if img.Root != "" {
+		notes[rootNote] = img.Root
 	}
 	s := storage{Class: b.opts.StorageClass, VolumeMode: b.opts.VolumeMode}
-	s.Resources.Requests.Storage = quantity(b.def.Images[at].Size)
+	s.Resources.Requests.Storage = quantity(img.Size)
 	if b.opts.AccessMode != "" {
 		s.AccessModes = []string{b.opts.AccessMode}
 	}
@@ -105,7 +102,7 @@ func (b *builder) dataVolume(i int, d inventory.Disk) (dataVolume, error) {
 		APIVersion: diskAPI, Kind: "DataVolume",
 		Metadata: meta{Name: diskName(b.name, i), Namespace: b.opts.namespace(), Labels: labels(b.vm), Annotations: notes},
 		Spec:     diskSpec{Source: source{Upload: &empty{}}, ContentType: "kubevirt", Storage: s},
-	}, nil
+	}
 }
 
 // bootOrder gives each disk and card that vm boots from its place, from 1. Disks that the VM does not

@@ -3,8 +3,8 @@
 //
 // Manifests is the heart of it, a pure function. Two places use it:
 //
-//   - Folder needs no cluster: it writes the manifests beside the images, with the commands that
-//     are left to be typed.
+//   - Folder needs no cluster: it writes the manifests beside the images' folders, with the commands
+//     that are left to be typed.
 //   - Cluster creates the DataVolumes, sends the images to CDI's upload proxy, waits until CDI has
 //     written them, and creates the VirtualMachine, powered off.
 //
@@ -28,10 +28,12 @@ package kubevirt
 import (
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/target/staged"
 )
 
 // Options are the choices that the source VM does not make.
@@ -70,7 +72,7 @@ var choices = map[string]*regexp.Regexp{
 	"accessMode":   regexp.MustCompile(`^ReadWrite(Once|Many|OncePod)$`),
 	"volumeMode":   regexp.MustCompile(`^(Block|Filesystem)$`),
 	"network":      networkName,
-	"kubeconfig":   regexp.MustCompile(`.`),
+	"kubeconfig":   regexp.MustCompile(`^~?/.`),
 	"context":      regexp.MustCompile(`.`),
 	"uploadProxy":  regexp.MustCompile(`^https://`),
 }
@@ -80,60 +82,69 @@ const label = `[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?`
 
 var networkName = regexp.MustCompile(`^(` + Pod + `|` + multusPrefix + `(` + label + `/)?` + label + `(\.` + label + `)*)$`)
 
-// A Spelling is what a --to says after "kubevirt:", taken apart:
+// An address is what a --to says after "kubevirt:", taken apart:
 //
-//	kubevirt:FOLDER?namespace=vms&storageClass=fast         manifests beside the images
-//	kubevirt:?kubeconfig=FILE&context=NAME&namespace=vms    into the cluster
+//	kubevirt:/FOLDER?namespace=vms&storageClass=fast           manifests beside the images
+//	kubevirt:/FOLDER?kubeconfig=/FILE&context=NAME             into a cluster; images pass through FOLDER
 //
-// Both take network=pod, network=multus:NAMESPACE/NAME, accessMode= and volumeMode=; a cluster also
+// Both take network=pod or network=multus:NAMESPACE/NAME, accessMode= and volumeMode=; a cluster also
 // takes uploadProxy=URL, where the one that CDI tells of cannot be reached from here.
-type Spelling struct {
-	Folder      string // of the manifests; empty for a cluster
-	Kubeconfig  string // file; empty for a folder
-	Context     string // of the kubeconfig; its current one if empty
-	UploadProxy string // URL; the one that CDI tells of if empty
+type address struct {
+	folder      string
+	kubeconfig  string // file; empty for manifests
+	context     string // of the kubeconfig; its current one if empty
+	uploadProxy string // URL; the one that CDI tells of if empty
 	Options
 }
 
-// Parse takes a Spelling apart. What it does not know is fault.Invalid.
-func Parse(text string) (Spelling, error) {
-	folder, query, _ := strings.Cut(text, "?")
-	s := Spelling{Folder: folder}
-	values, err := url.ParseQuery(query)
+// New returns the place that an address names, and whether images are to stay on the stage, as they are
+// not anywhere else. Networks are Options.Networks. Nobody is asked yet. What cannot be understood is
+// fault.Invalid.
+func New(to string, networks map[string]string) (place staged.Place, keep bool, err error) {
+	a, err := parse(to)
 	if err != nil {
-		return s, fault.New(fault.Invalid, "kubevirt:%s: %w", text, err).WithHint("write it as kubevirt:FOLDER?namespace=NAME")
+		return nil, false, err
+	}
+	a.Networks = networks
+	if err := a.Options.check(); err != nil {
+		return nil, false, err
+	}
+	if a.kubeconfig == "" {
+		return &Folder{root: a.folder, opts: a.Options}, true, nil
+	}
+	c, err := newCluster(a)
+	if err != nil { // not a nil *Cluster in the interface
+		return nil, false, err
+	}
+	return c, false, nil
+}
+
+// parse takes an address apart.
+func parse(text string) (address, error) {
+	folder, query, _ := strings.Cut(text, "?")
+	a := address{folder: folder}
+	values, err := url.ParseQuery(query)
+	if err != nil || !filepath.IsAbs(folder) {
+		return a, fault.New(fault.Invalid, "kubevirt:%s is not where a VM can live", text).WithHint("write it as kubevirt:/FOLDER?namespace=NAME")
 	}
 	into := map[string]*string{
-		"namespace": &s.Namespace, "storageClass": &s.StorageClass, "accessMode": &s.AccessMode, "volumeMode": &s.VolumeMode,
-		"network": &s.Network, "kubeconfig": &s.Kubeconfig, "context": &s.Context, "uploadProxy": &s.UploadProxy,
+		"namespace": &a.Namespace, "storageClass": &a.StorageClass, "accessMode": &a.AccessMode, "volumeMode": &a.VolumeMode,
+		"network": &a.Network, "kubeconfig": &a.kubeconfig, "context": &a.context, "uploadProxy": &a.uploadProxy,
 	}
 	for key, given := range values {
 		if into[key] == nil || len(given) != 1 {
-			return s, fault.New(fault.Invalid, "kubevirt:%s says %s %d times, which means nothing", text, key, len(given)).
+			return a, fault.New(fault.Invalid, "kubevirt:%s says %s %d times, which means nothing", text, key, len(given)).
 				WithHint("there are namespace, storageClass, accessMode, volumeMode, network, kubeconfig, context and uploadProxy, each once")
 		}
 		if !choices[key].MatchString(given[0]) {
-			return s, fault.New(fault.Invalid, "kubevirt:%s: %s cannot be %q", text, key, given[0]).WithHint("it has to match %s", choices[key])
+			return a, fault.New(fault.Invalid, "kubevirt:%s: %s cannot be %q", text, key, given[0]).WithHint("it has to match %s", choices[key])
 		}
 		*into[key] = given[0]
 	}
-	return s, s.check(text)
-}
-
-// check refuses what is neither a folder nor a cluster.
-func (s Spelling) check(text string) error {
-	cluster := s.Kubeconfig != ""
-	switch {
-	case s.Folder == "" && !cluster:
-		return fault.New(fault.Invalid, "kubevirt:%s names neither a folder nor a cluster", text).
-			WithHint("write kubevirt:FOLDER for manifests, or kubevirt:?kubeconfig=%s for a cluster", "~/.kube/config")
-	case s.Folder != "" && cluster:
-		return fault.New(fault.Invalid, "kubevirt:%s names both a folder and a cluster", text).
-			WithHint("leave %q out to move VMs into the cluster; --stage names the folder they pass through", s.Folder)
-	case !cluster && s.Context+s.UploadProxy != "":
-		return fault.New(fault.Invalid, "kubevirt:%s: context and uploadProxy are of a cluster", text).WithHint("add kubeconfig=FILE, or leave them out")
+	if a.kubeconfig == "" && a.context+a.uploadProxy != "" {
+		return a, fault.New(fault.Invalid, "kubevirt:%s: context and uploadProxy are of a cluster", text).WithHint("add kubeconfig=/FILE, or leave them out")
 	}
-	return nil
+	return a, nil
 }
 
 // check refuses networks that are named in no way that is known.

@@ -12,7 +12,8 @@ import (
 // Objects are what a VM becomes.
 type Objects struct {
 	vm       virtualMachine
-	disks    []dataVolume // in the order of the VM's disks
+	disks    []dataVolume   // in the order of the VM's disks
+	images   []target.Image // that go into them
 	warnings []inventory.Warning
 }
 

@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
 	"sync"
 
 	"github.com/decamp/decamp/internal/disk"
-	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/staged"
 )
@@ -38,16 +36,6 @@ type stream struct {
 }
 
 var _ io.ReadCloser = (*stream)(nil)
-
-// imageOf is the image that goes into a DataVolume.
-func imageOf(d staged.Delivery, o *Objects, want dataVolume) (target.Image, error) {
-	i := slices.IndexFunc(o.disks, func(dv dataVolume) bool { return dv.Metadata.Name == want.Metadata.Name })
-	at := slices.IndexFunc(d.Images, func(img target.Image) bool { return img.Key == d.VM.Disks[i].Key })
-	if at < 0 {
-		return target.Image{}, fault.New(fault.Internal, "disk %s has no image", want.Metadata.Name)
-	}
-	return d.Images[at], nil
-}
 
 // openStream opens an image to be sent.
 func openStream(ctx context.Context, d staged.Delivery, img target.Image) (*stream, error) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"unicode"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -63,14 +62,4 @@ func block(n *yaml.Node) {
 	for _, child := range n.Content {
 		block(child)
 	}
-}
-
-// printable is a text that stays within its line of comment, whoever reads it.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, text)
 }

@@ -214,14 +214,18 @@ func content(data, path, dir string) ([]byte, error) {
 const maxFile = 1 << 20
 
 func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() { // a pipe might never end, nor ever begin
+		return nil, fault.New(fault.Invalid, "%s is no file", path).WithHint(flatten)
+	}
 	f, err := os.Open(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fault.New(fault.NotFound, "%w", err).WithHint("name a file that is there: kubeconfig=%s", "~/.kube/config")
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fault.New(fault.Denied, "%w", err).WithHint("run as a user who may read it")
-	case err != nil:
-		return nil, err
+	case err != nil: // such as a name that cannot be one
+		return nil, fault.New(fault.Invalid, "%w", err).WithHint(flatten)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
