@@ -31,7 +31,7 @@ func (b *builder) cards() error {
 			joined.Multus, x.Bridge = &multus{name}, &empty{}
 		case inPod != "":
 			return fault.New(fault.Invalid, "network cards %s and %s would both join the pod network, which takes one card of a VM", inPod, n.MAC).
-				WithHint("say where network %q leads: %s=%sNAMESPACE/NAME", n.Network, fault.Quote(n.Network), multusPrefix)
+				WithHint("say network=%sNAMESPACE/NAME for all cards, or in a plan file where each network leads: %s", multusPrefix, mapping(n))
 		default:
 			inPod = n.MAC
 			joined.Pod, x.Masquerade = &empty{}, &empty{}
@@ -49,8 +49,13 @@ func (b *builder) network(n inventory.NIC) string {
 }
 
 func (b *builder) warnOfPod(n inventory.NIC) {
-	b.warn("pod-network", fmt.Sprintf("if it has a fixed address, or others look for it there, name a network: %s=%sNAMESPACE/NAME", fault.Quote(n.Network), multusPrefix),
+	b.warn("pod-network", "if it has a fixed address, or others look for it there, name a network: network="+multusPrefix+"NAMESPACE/NAME, or in a plan file "+mapping(n),
 		"network card %s leaves %q for the pod network: the guest has to ask for its address by DHCP, and is behind the pod's", n.MAC, n.Network)
+}
+
+// mapping is how a plan file says where a card's network leads.
+func mapping(n inventory.NIC) string {
+	return fmt.Sprintf(`maps: {networks: {%q: "%sNAMESPACE/NAME"}}`, n.Network, multusPrefix)
 }
 
 // model is the card's kind: what it was where KubeVirt has it.

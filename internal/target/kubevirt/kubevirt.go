@@ -152,7 +152,7 @@ func (o Options) check() error {
 	for source, to := range o.Networks {
 		if !networkName.MatchString(to) {
 			return fault.New(fault.Invalid, "network %q of the source cannot become %q", source, to).
-				WithHint("write it as %s=%s, or %s=%sNAMESPACE/NAME", fault.Quote(source), Pod, fault.Quote(source), multusPrefix)
+				WithHint("in maps.networks of the plan file it is %q: %s or %sNAMESPACE/NAME", source, Pod, multusPrefix)
 		}
 	}
 	if o.Network != "" && !networkName.MatchString(o.Network) {

@@ -162,8 +162,8 @@ func TestManifestsRefuse(t *testing.T) {
 		kind fault.Kind
 		says string
 	}{
-		"two in the pod network": {definition(second), Options{}, fault.Invalid, "'VLAN 20'=multus:NAMESPACE/NAME"},
-		"an odd network":         {definition(biosVM()), Options{Networks: map[string]string{"x": "bridge:br0"}}, fault.Invalid, "x=pod"},
+		"two in the pod network": {definition(second), Options{}, fault.Invalid, `{"VLAN 20": "multus:NAMESPACE/NAME"}`},
+		"an odd network":         {definition(biosVM()), Options{Networks: map[string]string{"x": "bridge:br0"}}, fault.Invalid, "maps.networks"},
 		"an odd default":         {definition(biosVM()), Options{Network: "multus:A/b"}, fault.Invalid, "multus:NAMESPACE/NAME"},
 		"a disk without image":   {noImage, Options{}, fault.Internal, ""},
 	} {
