@@ -117,19 +117,25 @@ func dies(t *testing.T, h Harness) {
 
 // eachCall has try at a fresh place for each call that a delivery makes.
 func eachCall(t *testing.T, h Harness, try func(t *testing.T, site Site, d staged.Delivery, n int)) {
-	site := h.New(t)
-	if site.Tap == nil {
-		return
-	}
-	var calls atomic.Int64
-	site.Tap(func(n int) Fate { calls.Store(int64(n)); return Pass })
-	deliver(t, site, staging(t, newVM(), target.Raw))
-	site.Tap(nil)
-	if calls.Load() == 0 {
-		t.Fatal("a delivery without a call: is the tap at the right place?")
-	}
-	for n := range int(calls.Load()) {
+	for n := range countCalls(t, h) {
 		t.Run(fmt.Sprint(n+1), func(t *testing.T) { try(t, h.New(t), staging(t, newVM(), target.Raw), n+1) })
 	}
-	t.Logf("%d calls", calls.Load())
+}
+
+// countCalls counts those of one delivery; none where a place has no calls.
+func countCalls(t *testing.T, h Harness) int {
+	var calls atomic.Int64
+	t.Run("count", func(t *testing.T) {
+		site := h.New(t)
+		if site.Tap == nil {
+			return
+		}
+		site.Tap(func(n int) Fate { calls.Store(int64(n)); return Pass })
+		deliver(t, site, staging(t, newVM(), target.Raw))
+		site.Tap(nil)
+		if calls.Load() == 0 {
+			t.Error("a delivery without a call: is the tap at the right place?")
+		}
+	})
+	return int(calls.Load())
 }
