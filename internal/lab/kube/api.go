@@ -154,6 +154,7 @@ func (c *Cluster) keep(plural, namespace, name string, o object) *kept {
 		metadata = object{}
 	}
 	metadata["name"], metadata["namespace"], metadata["uid"] = name, namespace, fmt.Sprintf("uid-%d", c.serial)
+	metadata["resourceVersion"] = fmt.Sprint(c.serial)
 	o["metadata"] = metadata
 	k := &kept{object: o}
 	c.objects[address{plural: plural, namespace: namespace, name: name}.key()] = k
@@ -162,11 +163,15 @@ func (c *Cluster) keep(plural, namespace, name string, o object) *kept {
 
 func (c *Cluster) delete(w http.ResponseWriter, at address, in object) {
 	k := c.objects[at.key()]
-	switch want := dig(in, "preconditions", "uid"); {
+	other := func(what string) bool {
+		want := dig(in, "preconditions", what)
+		return want != nil && want != dig(k.object, "metadata", what)
+	}
+	switch {
 	case k == nil:
 		refuse(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", at.plural, at.name))
-	case want != nil && want != dig(k.object, "metadata", "uid"):
-		refuse(w, http.StatusConflict, "the UID in the precondition does not match")
+	case other("uid") || other("resourceVersion"):
+		refuse(w, http.StatusConflict, "the precondition does not hold")
 	default:
 		if k.gone == 0 {
 			k.gone = 2 // what hangs on it goes first

@@ -162,6 +162,16 @@ func (c *Cluster) Put(plural, namespace, name string, o map[string]any) {
 	c.keep(plural, namespace, name, o)
 }
 
+// PowerOn has somebody start a VM that is there, as virtctl does.
+func (c *Cluster) PowerOn(namespace, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.objects["virtualmachines/"+namespace+"/"+name].object
+	c.serial++
+	o["metadata"].(object)["resourceVersion"] = fmt.Sprint(c.serial)
+	o["spec"].(object)["runStrategy"], o["status"] = "Always", object{"created": true}
+}
+
 // Uploaded is what the volume holds; nil while CDI is not done with it.
 func (c *Cluster) Uploaded(namespace, name string) []byte {
 	c.mu.Lock()

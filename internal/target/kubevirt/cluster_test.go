@@ -298,6 +298,34 @@ func TestClusterKeepsWhatWasDelivered(t *testing.T) {
 	arrived(t, lab, contents)
 }
 
+// What runs is not withdrawn, and neither are its disks; also if it is started between the look and the deletion.
+func TestClusterDoesNotWithdrawWhatRuns(t *testing.T) {
+	for name, tap := range map[string]func(*kube.Cluster){
+		"before": func(lab *kube.Cluster) { lab.PowerOn("vms", "web-01") },
+		"while": func(lab *kube.Cluster) {
+			lab.Tap(func(n int) kube.Fate {
+				if n == 2 { // the deletion, after the list
+					lab.PowerOn("vms", "web-01")
+				}
+				return kube.Pass
+			})
+		},
+	} {
+		lab, c := start(t, kube.Config{})
+		d, contents := cargo(t)
+		if _, err := c.Deliver(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		tap(lab)
+		if err := c.Withdraw(t.Context(), d.VM); !fault.Is(err, fault.Conflict) || !strings.Contains(fault.HintOf(err), "virtctl -n vms stop web-01") {
+			t.Errorf("%s: %v: %q", name, err, fault.HintOf(err))
+		}
+		if len(lab.Objects("virtualmachines")) != 1 || len(lab.Objects("datavolumes")) != len(contents) {
+			t.Errorf("%s: something was removed", name)
+		}
+	}
+}
+
 // Somebody else's VM appears between the check and the end.
 func TestClusterLosesARace(t *testing.T) {
 	lab, c := start(t, kube.Config{})

@@ -16,8 +16,12 @@ import (
 // state is what is looked at of an object of any kind.
 type state struct {
 	Metadata meta `json:"metadata"`
-	Status   struct {
-		Phase      string      `json:"phase"` // of a DataVolume
+	Spec     struct {
+		RunStrategy string `json:"runStrategy"` // of a VirtualMachine
+	} `json:"spec"`
+	Status struct {
+		Created    bool        `json:"created"` // of a VirtualMachine: it runs, or begins or ends to
+		Phase      string      `json:"phase"`   // of a DataVolume
 		Restarts   int         `json:"restartCount"`
 		Conditions []condition `json:"conditions"`
 	} `json:"status"`
@@ -121,7 +125,8 @@ func (c *Cluster) deliver(ctx context.Context, o *Objects, d staged.Delivery) er
 	return err
 }
 
-// Withdraw deletes the VirtualMachine, which stops it, and then its disks. It returns once they are gone.
+// Withdraw deletes the VirtualMachine and then its disks. It returns once they are gone. A VM that runs is
+// fault.Conflict, also one that is started just now.
 func (c *Cluster) Withdraw(ctx context.Context, vm *inventory.VM) error {
 	for _, k := range []kube.Kind{machines, volumes} {
 		if err := c.remove(ctx, k, vm); err != nil {
@@ -133,27 +138,19 @@ func (c *Cluster) Withdraw(ctx context.Context, vm *inventory.VM) error {
 
 // remove deletes the objects of a kind that were made of vm, until none is left.
 func (c *Cluster) remove(ctx context.Context, k kube.Kind, vm *inventory.VM) error {
-	selector := sourceLabel + "=" + labels(vm)[sourceLabel]
 	deadline := c.now().Add(c.patience)
 	for {
-		var found struct {
-			Items []state `json:"items"`
-		}
-		if err := c.retry(ctx, func() error { return c.client.List(ctx, k, c.opts.namespace(), selector, &found) }); err != nil {
+		found, err := c.find(ctx, k, vm)
+		if err != nil || len(found) == 0 {
 			return err
 		}
-		found.Items = slices.DeleteFunc(found.Items, func(s state) bool { return !made(s.Metadata.Annotations, vm) })
-		if len(found.Items) == 0 {
-			return nil
-		}
-		for _, s := range found.Items {
-			err := c.client.Delete(ctx, k, c.opts.namespace(), s.Metadata.Name, s.Metadata.UID)
-			if err != nil && !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Conflict) { // it is gone, or another by now
+		for _, s := range found {
+			if err := c.drop(ctx, k, s); err != nil {
 				return err
 			}
 		}
 		if c.now().After(deadline) {
-			name := found.Items[0].Metadata.Name
+			name := found[0].Metadata.Name
 			return fault.New(fault.Transient, "%s does not go away", name).
 				WithHint("see what holds it: kubectl -n %s get %s %s -o yaml", c.opts.namespace(), k.Plural, name)
 		}
@@ -161,6 +158,34 @@ func (c *Cluster) remove(ctx context.Context, k kube.Kind, vm *inventory.VM) err
 			return err
 		}
 	}
+}
+
+// find lists the objects of a kind that were made of vm.
+func (c *Cluster) find(ctx context.Context, k kube.Kind, vm *inventory.VM) ([]state, error) {
+	var found struct {
+		Items []state `json:"items"`
+	}
+	selector := sourceLabel + "=" + labels(vm)[sourceLabel]
+	err := c.retry(ctx, func() error { return c.client.List(ctx, k, c.opts.namespace(), selector, &found) })
+	return slices.DeleteFunc(found.Items, func(s state) bool { return !made(s.Metadata.Annotations, vm) }), err
+}
+
+// drop asks for an object to be deleted. One that is another by now, or changed, is looked at again by
+// whoever called.
+func (c *Cluster) drop(ctx context.Context, k kube.Kind, s state) error {
+	only := kube.Only{UID: s.Metadata.UID}
+	if k == machines {
+		if s.Status.Created || s.Spec.RunStrategy != "Halted" {
+			return fault.New(fault.Conflict, "%s runs, or is to", s.Metadata.Name).
+				WithHint("shut it down first: virtctl -n %s stop %s", c.opts.namespace(), s.Metadata.Name)
+		}
+		only.ResourceVersion = s.Metadata.ResourceVersion // nobody started it since
+	}
+	err := c.retry(ctx, func() error { return c.client.Delete(ctx, k, c.opts.namespace(), s.Metadata.Name, only) })
+	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Conflict) {
+		return nil
+	}
+	return err
 }
 
 // pause waits, unless somebody asks to stop.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/target/kubevirt/kube"
 )
 
 // An upload brings one image into its DataVolume. It looks at what the DataVolume is at, and does what is
@@ -91,7 +92,7 @@ func (u *upload) create(ctx context.Context) error {
 		case s.Metadata.Annotations[rootNote] == u.want.Metadata.Annotations[rootNote] && s.Status.Phase != "Failed":
 			return nil
 		default:
-			del := u.client.Delete(ctx, volumes, u.opts.namespace(), s.Metadata.Name, s.Metadata.UID)
+			del := u.client.Delete(ctx, volumes, u.opts.namespace(), s.Metadata.Name, kube.Only{UID: s.Metadata.UID})
 			if del != nil && !fault.Is(del, fault.NotFound) && !fault.Is(del, fault.Conflict) {
 				return del
 			}

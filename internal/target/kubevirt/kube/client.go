@@ -88,12 +88,17 @@ func (c *Client) Try(ctx context.Context, k Kind, namespace string, in any) erro
 	return c.call(ctx, http.MethodPost, k.path(namespace, ""), q, in, nil)
 }
 
-// Delete deletes the object of that name if it is still the one with that UID: another is
+// Only says which object is meant, as it was seen: what was put in its place since, or changed, is another.
+type Only struct {
+	UID             string `json:"uid,omitempty"`
+	ResourceVersion string `json:"resourceVersion,omitempty"` // empty: changed or not
+}
+
+// Delete deletes the object of that name if it is still the one that is meant; otherwise it is
 // fault.Conflict. What depends on it is deleted before it is gone.
-func (c *Client) Delete(ctx context.Context, k Kind, namespace, name, uid string) error {
+func (c *Client) Delete(ctx context.Context, k Kind, namespace, name string, only Only) error {
 	options := map[string]any{
-		"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground",
-		"preconditions": map[string]string{"uid": uid},
+		"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground", "preconditions": only,
 	}
 	return c.call(ctx, http.MethodDelete, k.path(namespace, name), nil, options, nil)
 }
