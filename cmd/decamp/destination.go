@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
@@ -37,7 +38,7 @@ func (w *works) plan(vm *inventory.VM, o migrateOptions) error {
 			return err
 		}
 		d.plan = plan.New(w.url, vm, "dir:"+folder, o.format, o.transport, time.Now())
-		d.plan.Warm = o.warm.on
+		d.plan.Warm, d.plan.Hardware = o.warm.on, plan.Hardware(o.hardware)
 	}
 	return nil
 }
@@ -78,7 +79,7 @@ func (w *works) migrateAll(ctx context.Context, permit migrate.Permit, bounds mi
 func (w *works) rig(d *destination, m *fanout.Member, off *sync.Mutex) migrate.Rig {
 	return migrate.Rig{
 		Source: w.source(off), Transport: m, Target: d.target,
-		Open: w.open, Sum: w.sum, Settled: m.Settle, Boot: w.boot(d),
+		Open: w.open, Sum: w.sum, Settled: m.Settle, Boot: w.boot(d), Convert: convert.LinuxAppend,
 	}
 }
 

@@ -241,7 +241,7 @@ func (a *app) planSSH(f *planfile.File, folder string) (sshOptions, error) {
 // optionsOf says a VM's options of a plan in the words of decamp migrate's flags.
 func (p *planWorks) optionsOf(o planfile.Options) migrateOptions {
 	m := migrateOptions{
-		login: p.login, format: string(o.Format), domainType: string(o.DomainType), transport: string(o.Transport), connections: o.Connections,
+		login: p.login, format: string(o.Format), domainType: string(o.DomainType), hardware: string(o.Hardware), transport: string(o.Transport), connections: o.Connections,
 		nfc: nfcOptions{buffer: sizeFlag(o.NFC.Buffer), buffers: o.NFC.Buffers, handles: o.NFC.Handles, network: string(o.NFC.Network), plain: o.NFC.Plain},
 		landing: landingOptions{
 			advertise: o.Landing.Advertise.Addr, listen: string(o.Landing.Listen), portmap: string(o.Landing.Portmap),

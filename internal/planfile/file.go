@@ -83,6 +83,7 @@ type Options struct {
 	To           []Destination `yaml:"to" doc:"where it is to live; with several it is read once and lands in each"`
 	Format       Format        `yaml:"format" doc:"of the images"`
 	DomainType   DomainType    `yaml:"domainType" doc:"of the libvirt domain; qemu needs no KVM"`
+	Hardware     VMHardware    `yaml:"hardware" doc:"of the VM at its target: compat; virtio, for which a Linux guest is changed; auto, virtio where the guest can be changed"`
 	Transport    Transport     `yaml:"transport" doc:"how the disks come here"`
 	Connections  int           `yaml:"connections" min:"1" max:"12" doc:"to a host, at most"`
 	NFC          NFC           `yaml:"nfc" doc:"with transport nfc"`

@@ -55,6 +55,7 @@ type (
 	Destination string // dir:/FOLDER
 	Format      string
 	DomainType  string
+	VMHardware  string
 	Transport   string
 	Mode        string
 	PowerOff    string
@@ -113,6 +114,7 @@ func (Day) form() form         { return form{words: days} }
 func (Destination) form() form { return form{pattern: `^dir:/.*$`, example: "dir:/srv/vm"} }
 func (Format) form() form      { return form{words: []string{"raw", "qcow2"}} }
 func (DomainType) form() form  { return form{words: []string{"kvm", "qemu"}} }
+func (VMHardware) form() form  { return form{words: []string{"compat", "virtio", "auto"}} }
 func (Transport) form() form   { return form{words: []string{"https", "nfc", "landing"}} }
 func (Mode) form() form        { return form{words: []string{"cold", "warm"}} }
 func (PowerOff) form() form    { return form{words: []string{"never", "guest", "force"}} }
@@ -279,6 +281,7 @@ func (d Destination) Folder() string { return strings.TrimPrefix(string(d), dirP
 func (d *Day) set(s string) error        { return among(d, s, d.form()) }
 func (f *Format) set(s string) error     { return among(f, s, f.form()) }
 func (d *DomainType) set(s string) error { return among(d, s, d.form()) }
+func (h *VMHardware) set(s string) error { return among(h, s, h.form()) }
 func (t *Transport) set(s string) error  { return among(t, s, t.form()) }
 func (m *Mode) set(s string) error       { return among(m, s, m.form()) }
 func (p *PowerOff) set(s string) error   { return among(p, s, p.form()) }

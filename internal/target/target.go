@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/image"
@@ -29,15 +30,21 @@ type Image struct {
 	Format   Format `json:"format"`
 	Size     int64  `json:"size"`
 	Root     string `json:"root,omitempty"` // the sealed manifest's root hash, hex
+
+	// Copied is the root of what was copied, the disk as it was at the source, where the image was
+	// changed after that. Else it is empty, and Root is that.
+	Copied string `json:"copied,omitempty"`
 }
 
 // Definition is all that is needed to define the VM on the target.
 type Definition struct {
-	VM       *inventory.VM
-	Images   []Image
-	Guest    []guest.Report // what detect found, in the order of Images
-	Decamp   string         // our version
-	Warnings []inventory.Warning
+	VM        *inventory.VM
+	Images    []Image
+	Guest     []guest.Report  // what detect found, in the order of Images
+	Hardware  Hardware        // "" is Compat
+	Converted *convert.Result // what is changed in the guest; nil: nothing
+	Decamp    string          // our version
+	Warnings  []inventory.Warning
 }
 
 // ErrHeld is for those who want images that somebody else works on.
