@@ -32,6 +32,9 @@ type Record struct {
 
 	// Converted lists what was changed in the guest, after the copy was proven; nil: nothing was.
 	Converted *convert.Result `json:"converted,omitempty"`
+
+	// Delivered is where the VM went with its images; nil: it is here.
+	Delivered *target.Receipt `json:"delivered,omitempty"`
 }
 
 // A RecordedImage is one disk of a Record.
@@ -47,7 +50,7 @@ type RecordedImage struct {
 
 func newRecord(def target.Definition, warnings []inventory.Warning) Record {
 	r := Record{
-		Version: recordVersion, Decamp: def.Decamp, Source: def.VM, Guest: def.Guest, Hardware: def.Hardware, Converted: def.Converted,
+		Version: recordVersion, Decamp: def.Decamp, Source: def.VM, Guest: def.Guest, Hardware: def.Hardware, Converted: def.Converted, Delivered: def.Delivered,
 		Warnings: append(append([]inventory.Warning{}, def.Warnings...), warnings...),
 	}
 	for _, img := range def.Images {
