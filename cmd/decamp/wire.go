@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -326,10 +327,15 @@ func (p *published) images() []target.Image {
 		path := filepath.Join(p.folder, img.File)
 		images = append(images, target.Image{
 			Key: img.Key, Path: path, Final: path, Manifest: filepath.Join(p.folder, img.Manifest),
-			Format: img.Format, Size: img.Size, Root: img.Root,
+			Format: img.Format, Size: img.Size, Root: img.Root, Copied: img.Copied,
 		})
 	}
 	return images
+}
+
+// converted reports whether an image was changed since it was copied.
+func (p *published) converted() bool {
+	return slices.ContainsFunc(p.record.Images, func(img dir.RecordedImage) bool { return img.Copied != "" })
 }
 
 // origin is the VM that a published one came from, open for a second reading.

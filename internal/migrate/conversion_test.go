@@ -134,21 +134,19 @@ func TestCrashWhileConvertedGuestIsPublished(t *testing.T) {
 		t.Fatalf("only %d operations: %v", n, whole.ops)
 	}
 	for n := sealing; n < len(whole.ops); n++ {
-		for _, again := range []int{0, 2} {
-			t.Run(fmt.Sprint(n+1, again), func(t *testing.T) {
-				t.Parallel()
-				b := convertingBench(t)
-				b.crash(int64(n+1), Permit{})
-				for range again { // and again, a little further on
-					b.crash(int64(2+n%5), Permit{})
-				}
-				out, err := b.migrate(Permit{})
-				if err != nil {
-					t.Fatalf("after %v: %v", b.ops, err)
-				}
-				b.checkConverted(out)
-			})
-		}
+		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
+			t.Parallel()
+			b := convertingBench(t)
+			b.crash(int64(n+1), Permit{})
+			for range n % 3 { // and again, a little further on
+				b.crash(int64(2+n%5), Permit{})
+			}
+			out, err := b.migrate(Permit{})
+			if err != nil {
+				t.Fatalf("after %v: %v", b.ops, err)
+			}
+			b.checkConverted(out)
+		})
 	}
 }
 
@@ -229,7 +227,7 @@ func TestWarmRunIsConverted(t *testing.T) {
 	}
 	probe.checkConverted(out)
 	steps := len(probe.ops)
-	for at := steps / 2; at < steps; at += 2 {
+	for at := steps * 2 / 3; at < steps; at += 3 {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			t.Parallel()
 			b := warmBench(t, 7)
@@ -382,5 +380,23 @@ func TestCardsOfAGuest(t *testing.T) {
 		if !slices.Equal(got, want) || len(unsure) != tt.unsure {
 			t.Errorf("%s: %v, unsure %v; want %v", name, got, unsure, want)
 		}
+	}
+}
+
+// A warm run finds it out while the VM is off: it is told how to have it on again.
+func TestGuestOfAWarmRunThatCannotBeConverted(t *testing.T) {
+	t.Parallel()
+	b := warmBench(t, 3)
+	b.converts(plan.Virtio)
+	b.convert = refusing
+	if _, err := b.warm(1); !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), "--discard") || b.published != nil {
+		t.Fatalf("%v (remedy: %s)", err, fault.HintOf(err))
+	}
+	p := b.process()
+	if err := errors.Join(p.Discard(t.Context(), b.plan().ID, b.rig(t, b.dir)), p.engine.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if b.vm.Power != inventory.PoweredOn {
+		t.Errorf("the VM is %s", b.vm.Power)
 	}
 }

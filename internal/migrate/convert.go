@@ -52,10 +52,10 @@ func (r *Run) toVirtio(ctx context.Context) (err error) {
 	switch {
 	case err == nil:
 	case refused(err) && r.Plan.Hardware == plan.AutoHardware:
-		r.warn(inventory.Warning{Code: "not-converted", Text: fmt.Sprintf("the guest is not converted, and keeps the hardware it has: %v", err), Remedy: fault.HintOf(err)})
+		r.warn(inventory.Warning{Code: "not-converted", Text: fmt.Sprintf("the guest is not converted, and keeps the hardware it has: %v", err), Remedy: "none is needed: it boots with the drivers it has"})
 		return nil
 	case refused(err):
-		return cannotConvert(err)
+		return cannotConvert(err, r.Plan.Warm)
 	default:
 		return fmt.Errorf("convert the guest: %w", err)
 	}
@@ -106,9 +106,13 @@ func refused(err error) bool {
 	return slices.Contains([]fault.Kind{fault.Unsupported, fault.Conflict, fault.Full, fault.NotFound, fault.Invalid, fault.Corrupt}, fault.KindOf(err))
 }
 
-func cannotConvert(err error) error {
+func cannotConvert(err error, warm bool) error {
+	next := "Nothing is published, and what is copied is kept: the same command with --hardware compat, or auto, goes on with it"
+	if warm {
+		next = "Nothing is published: give the run up with --discard, which powers the VM on again, and begin anew with --hardware auto"
+	}
 	return fault.New(fault.KindOf(err), "the guest cannot be converted for virtio: %w", err).
-		WithHint("%s. Nothing is published, and what is copied is kept: the same command with --hardware compat, or auto, goes on with it", strings.TrimSuffix(fault.HintOf(err), "."))
+		WithHint("%s. %s", strings.TrimSuffix(fault.HintOf(err), "."), next)
 }
 
 // report tells what was changed in the guest.
