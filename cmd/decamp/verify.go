@@ -91,6 +91,9 @@ func (a *app) verify(ctx context.Context, o verifyOptions, folder string) (err e
 	if err != nil {
 		return err
 	}
+	if err := p.here(); err != nil {
+		return err
+	}
 	if o.spot.asked() && p.converted() {
 		return fault.New(fault.Invalid, "%s was converted: its images differ from the source where vm.json says so", folder).
 			WithHint("leave --spot and --source out; the root hash of the copy is in vm.json (copied)")

@@ -231,7 +231,7 @@ func (r *Run) amend(ctx context.Context) error {
 		}
 		img.Copied, img.Root = img.Root, c.Root
 	}
-	return nil
+	return r.dropOverlays() // they are not published
 }
 
 func (r *Run) amendImage(ctx context.Context, img target.Image, c *ConvertedImage) error {
@@ -240,12 +240,10 @@ func (r *Run) amendImage(ctx context.Context, img target.Image, c *ConvertedImag
 	}
 	changed := img
 	changed.Root = c.Root
-	if !sealed(changed) {
-		if err := r.amendFrom(ctx, img, c); err != nil {
-			return err
-		}
+	if sealed(changed) {
+		return nil
 	}
-	return removeOverlay(c.Overlay)
+	return r.amendFrom(ctx, img, c)
 }
 
 func (r *Run) amendFrom(ctx context.Context, img target.Image, c *ConvertedImage) (err error) {
@@ -285,6 +283,65 @@ func (r *Run) takeBack() error {
 		}
 	}
 	return r.dropOverlays()
+}
+
+// disownOverlays has a run that knows of no conversion not take an image for the copy that was
+// changed by one whose record is lost: what the manifest lists and the overlay has is copied again.
+func (r *Run) disownOverlays(ctx context.Context) error {
+	if r.Facts.Conversion != nil {
+		return nil
+	}
+	for _, img := range r.Facts.Images {
+		if !there(overlayOf(img)) {
+			continue
+		}
+		if err := r.disown(ctx, img); err != nil {
+			return fmt.Errorf("what an earlier run left of disk %d: %w", img.Key, err)
+		}
+	}
+	return r.dropOverlays()
+}
+
+func (r *Run) disown(ctx context.Context, img target.Image) (err error) {
+	log, err := manifest.Open(img.Manifest)
+	if fault.Is(err, fault.Corrupt) || fault.Is(err, fault.NotFound) {
+		return nil // all of it is copied again
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	src, err := qcow2.OpenAbove(overlayOf(img))
+	if err != nil || src.Size() != log.Info().Size {
+		return log.Drop(0, log.Chunks())
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	var changed []int64
+	for c := range log.Chunks() {
+		same, err := listed(ctx, log, src, c)
+		if err != nil {
+			return err
+		}
+		if same {
+			changed = append(changed, c)
+		}
+	}
+	return log.DropAll(changed)
+}
+
+// listed reports whether an overlay has a chunk, and the manifest lists it so.
+func listed(ctx context.Context, log *manifest.Log, src disk.Source, c int64) (bool, error) {
+	r := log.Info().Chunk(c)
+	extents, err := src.Extents(ctx, r)
+	if err != nil || !slices.ContainsFunc(extents, func(e disk.Extent) bool { return e.Kind == disk.Data }) {
+		return false, err
+	}
+	hashes, err := hashesOf(ctx, src, log.Info(), []int64{c})
+	if err != nil {
+		return false, err
+	}
+	want, ok, err := log.Hash(c)
+	return ok && want == hashes[0], err
 }
 
 // dropOverlays removes what an earlier conversion left.

@@ -193,6 +193,58 @@ func TestDamageWhileConvertedGuestIsPublished(t *testing.T) {
 	}
 }
 
+// Where the record is lost while images are changed, no run takes them for what was copied.
+func TestRecordLostWhileConvertedGuestIsPublished(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"open image", "write", "finish"} {
+		for _, next := range []plan.Hardware{plan.Virtio, plan.Compat} {
+			t.Run(fmt.Sprint(at, " ", next), func(t *testing.T) {
+				t.Parallel()
+				b := convertingBench(t)
+				b.failsInCommit(at)
+				if _, err := b.migrate(Permit{}); err == nil {
+					t.Fatal("nothing failed")
+				}
+				b.before, b.hardware = failing("", nil), next
+				if err := os.RemoveAll(filepath.Join(b.dir, "state")); err != nil {
+					t.Fatal(err)
+				}
+				out, err := b.migrate(Permit{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if next == plan.Virtio {
+					b.checkConverted(out)
+				} else {
+					b.checkPublished(out)
+				}
+			})
+		}
+	}
+}
+
+// A run that shut its VM down, and is begun again with other hardware, still knows that.
+func TestOtherHardwareKeepsHowTheVMWasFound(t *testing.T) {
+	t.Parallel()
+	b := convertingBench(t)
+	b.convert, b.vm.Power = refusing, inventory.PoweredOn
+	if _, err := b.migrate(Permit{PowerOff: true}); !fault.Is(err, fault.Unsupported) {
+		t.Fatal(err)
+	}
+	b.hardware, b.before = plan.Compat, failing("publish", fault.New(fault.Denied, "not now"))
+	if _, err := b.migrate(Permit{}); !fault.Is(err, fault.Denied) {
+		t.Fatal(err)
+	}
+	b.before = failing("", nil)
+	p := b.process()
+	if err := errors.Join(p.Discard(t.Context(), b.plan().ID, b.rig(t, b.dir)), p.engine.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if b.vm.Power != inventory.PoweredOn {
+		t.Errorf("the VM is %s", b.vm.Power)
+	}
+}
+
 // failsInCommit has the operation fail once commit began.
 func (b *bench) failsInCommit(op string) {
 	began := false

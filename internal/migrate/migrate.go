@@ -228,7 +228,10 @@ func (m *Migrator) admit(ctx context.Context, p plan.Plan, rig Rig) (_ plan.Plan
 		}
 	}
 	recorded, err := m.store.Create(p)
-	if st.State == flow.Done || fault.Is(err, fault.Conflict) && (len(facts.Images) == 0 || m.otherHardware(p, facts)) {
+	switch {
+	case fault.Is(err, fault.Conflict) && st.State != flow.Done && m.otherHardware(p, facts):
+		return m.change(ctx, p, st)
+	case st.State == flow.Done || fault.Is(err, fault.Conflict) && len(facts.Images) == 0:
 		return m.replace(ctx, p, st)
 	}
 	return recorded, false, err
@@ -243,6 +246,19 @@ func (m *Migrator) otherHardware(p plan.Plan, f Facts) bool {
 	}
 	was.Hardware = p.Hardware
 	return was.Same(p) == nil
+}
+
+// change begins a run again as another intent, with what it has on disk. Its journal still knows how
+// the VM was found.
+func (m *Migrator) change(ctx context.Context, p plan.Plan, st flow.Status) (plan.Plan, bool, error) {
+	err := m.halt(ctx, st)
+	if err == nil {
+		err = m.engine.Forget(ctx, st.Run)
+	}
+	if err == nil {
+		err = m.store.Change(p)
+	}
+	return p, false, err
 }
 
 // replace forgets a run of which nothing is left but its record.
