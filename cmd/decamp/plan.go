@@ -248,7 +248,7 @@ func (p *planWorks) optionsOf(o planfile.Options) migrateOptions {
 			memory: sizeFlag(o.Landing.Memory), copy: string(o.Landing.Copy), ssh: p.ssh,
 		},
 		warm:     warmOptions{on: o.Mode == planfile.Warmly},
-		powerOff: o.PowerOff != planfile.NeverOff, sourceHash: o.SourceHash,
+		powerOff: o.PowerOff != planfile.NeverOff, sourceHash: o.SourceHash, trial: o.Trial, expect: string(o.Expect),
 	}
 	for _, host := range o.Landing.Allow {
 		m.landing.allow = append(m.landing.allow, string(host))

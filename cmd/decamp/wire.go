@@ -111,9 +111,10 @@ type works struct {
 	leftovers *leftover.Store // what was changed on hosts
 	shells    *hostShells
 	sums      sums
-	expect    string   // of a trial boot
-	left      func()   // tries once more to put back what an earlier run left; nil: it left nothing
-	shown     progress // who is told the events; nil until there is something to show
+	expect    string        // of a trial boot
+	trials    chan struct{} // has room for as many as may be under way; nil: for any number
+	left      func()        // tries once more to put back what an earlier run left; nil: it left nothing
+	shown     progress      // who is told the events; nil until there is something to show
 }
 
 // openWorks opens the parts in the order in which they are cheap to refuse: the folder,

@@ -95,6 +95,8 @@ type Options struct {
 	Priority     int           `yaml:"priority" min:"-1000" max:"1000" doc:"higher ones first"`
 	SourceHash   bool          `yaml:"sourceHash" doc:"have the host hash each disk, by SSH, and compare"`
 	Spot         Spot          `yaml:"spot" doc:"after verify, what to read of each disk once more from the source"`
+	Trial        bool          `yaml:"trial" doc:"boot the VM on throw-away overlays before it is published; one that does not boot is not"`
+	Expect       Text          `yaml:"expect" doc:"with trial: text on the serial port or text screen that means the guest is up"`
 	Hooks        Hooks         `yaml:"hooks" doc:"commands before and after each VM"`
 }
 

@@ -66,6 +66,26 @@ func TestGuestThatIsNotConvertedStopsInItsInitramfs(t *testing.T) {
 	r.run("trial", filepath.Join(r.vms(), "web01"), "--accel", "tcg").ends(7).says("initramfs", "/dev/sda1 does not exist", "convert it")
 }
 
+// A plan says so for many: what it moves is converted and tried on the way, too.
+func TestPlanConvertsAndTriesGuests(t *testing.T) {
+	t.Parallel()
+	r := vmwareOnly(t)
+	path := r.write("plan.yaml", "version: 1\nname: p\nsource: {url: "+r.url()+"}\ndefaults: {to: [dir:"+r.vms()+"], hardware: virtio, trial: true, expect: "+up+"}\nvms: [{vm: web01}]\n")
+	r.run("plan", "run", path).ends(0)
+	record, err := dir.ReadRecord(filepath.Join(r.vms(), "web01"))
+	must(t, err)
+	if record.Hardware != target.Virtio || len(record.Converted.Changes) == 0 {
+		t.Errorf("recorded %q, %+v", record.Hardware, record.Converted)
+	}
+	logs, err := filepath.Glob(filepath.Join(r.state(), "runs", "web01-*", "trial", "serial.log"))
+	if err != nil || len(logs) != 1 {
+		t.Fatalf("trials were kept in %v: %v", logs, err)
+	}
+	if text, err := os.ReadFile(logs[0]); err != nil || !strings.Contains(string(text), "virtio_scsi") {
+		t.Errorf("it booted otherwise: %v", err)
+	}
+}
+
 // What holds no Linux is not published with virtio; auto moves it with what it had.
 func TestGuestThatCannotBeConverted(t *testing.T) {
 	t.Parallel()
