@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
@@ -108,7 +109,7 @@ type ended struct {
 func (w *works) plan(vm *inventory.VM, o migrateOptions) {
 	for _, d := range w.to {
 		d.plan = plan.New(w.url, vm, string(d.to), o.format, o.transport, time.Now())
-		d.plan.Warm = o.warm.on
+		d.plan.Warm, d.plan.Hardware = o.warm.on, plan.Hardware(o.hardware)
 	}
 }
 
@@ -148,7 +149,7 @@ func (w *works) migrateAll(ctx context.Context, permit migrate.Permit, bounds mi
 func (w *works) rig(d *destination, m *fanout.Member, off *sync.Mutex) migrate.Rig {
 	return migrate.Rig{
 		Source: w.source(off), Transport: m, Target: d.target,
-		Open: w.open, Sum: w.sum, Settled: m.Settle, Boot: w.boot(d),
+		Open: w.open, Sum: w.sum, Settled: m.Settle, Boot: w.boot(d), Convert: convert.LinuxAppend,
 	}
 }
 

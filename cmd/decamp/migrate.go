@@ -37,6 +37,13 @@ in its initramfs, at a boot loader's prompt, in a firmware's shell or with a pan
 with its screen and what its serial port said, and is not published. decamp trial does the
 same any time later.
 
+--hardware virtio gives the VM virtio-scsi and virtio-net, and changes a Linux guest for them:
+drivers appended to each initramfs, UUIDs for names of disks, network names pinned to MACs.
+Nothing of the guest's is run. The copy is proven as it was at the source, tried (--trial) with
+the changes on an overlay, and changed only when it is published; vm.json lists each file, with
+the reason, and the root hashes of before and after. A guest that cannot be changed safely ends
+the run before that; with --hardware auto it keeps the hardware it had, and is told why.
+
 With --warm the VM runs on while it is copied. A snapshot of ours freezes its disks, they
 are copied and read back, and the snapshot is removed; at every --interval what changed
 since is copied in the same way. Then the VM is shut down, what changed last is copied,
@@ -64,6 +71,7 @@ decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --format qcow2 --power-off
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --to dir:/mnt/second
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --landing tmpfs:16G
+decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --hardware virtio --trial
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --transport nfc
 decamp migrate esxi://root@esx1 db01 --to dir:/srv/vm --warm --transport nfc
 decamp migrate vcenter://ops@vsphere.local@vc1 /DC1/vm/prod/db01 --to dir:/srv/vm --spot 100M
@@ -84,6 +92,7 @@ type migrateOptions struct {
 	warm         warmOptions
 	nfc          nfcOptions
 	domainType   string
+	hardware     string
 	networks     map[string]string // of the source, to those of the target
 	spot         spot
 	sourceHash   bool
@@ -94,6 +103,9 @@ type migrateOptions struct {
 
 // transports are the words of --transport.
 var transports = []string{"https", "nfc", "landing"}
+
+// hardwares are the words of --hardware.
+var hardwares = []string{string(plan.Compat), string(plan.Virtio), string(plan.AutoHardware)}
 
 // usualConnections is what --connections is if nobody says otherwise.
 const usualConnections = 8
@@ -138,13 +150,14 @@ func (o *migrateOptions) register(cmd *cobra.Command) {
 	f.StringVar(&o.expect, "expect", "", "with --trial: `TEXT` on its serial port or text screen that means the guest is up, beside a login and its network")
 	f.BoolVar(&o.discard, "discard", false, "give up the unfinished run of this VM, remove what it copied, and exit")
 	f.StringVar(&o.domainType, "domain-type", "kvm", "of the libvirt domain: `kvm or qemu`, which needs no KVM")
+	f.StringVar(&o.hardware, "hardware", string(plan.Compat), "of the VM at its target: `compat, virtio or auto`; virtio changes a Linux guest, auto only one that can be changed")
 	f.StringVar(&o.transport, "transport", "https", "how the disks come here: `https, nfc or landing`; nfc reads from port 902, landing is an NFS datastore that decamp serves")
 	f.IntVar(&o.connections, "connections", usualConnections, "at most `N` connections to the host, 12 at the most")
 	o.warm.register(f)
 	o.landing.register(f)
 	o.nfc.register(f)
 	o.login.register(cmd)
-	for flag, words := range map[string][]string{"format": {"raw", "qcow2"}, "domain-type": {"kvm", "qemu"}, "transport": transports} {
+	for flag, words := range map[string][]string{"format": {"raw", "qcow2"}, "domain-type": {"kvm", "qemu"}, "hardware": hardwares, "transport": transports} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	}
 }
@@ -161,6 +174,8 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 		return badUsage(cmd, "--transport %q: want https, nfc or landing", o.transport)
 	case o.domainType != "kvm" && o.domainType != "qemu":
 		return badUsage(cmd, "--domain-type %q: want kvm or qemu", o.domainType)
+	case !slices.Contains(hardwares, o.hardware):
+		return badUsage(cmd, "--hardware %q: want compat, virtio or auto", o.hardware)
 	case o.connections < 1 || o.connections > 12:
 		return badUsage(cmd, "--connections %d: want 1 to 12", o.connections)
 	case o.expect != "" && !o.trial:

@@ -31,6 +31,7 @@ type mover struct {
 	offers    map[string]string // storages behind this worker's folders
 	pacer     *pacer
 	tidier    *tidier
+	trials    chan struct{} // has room for as many as may boot at a time
 
 	mu      sync.Mutex
 	sources map[string]*planSource   // by plan
@@ -307,6 +308,7 @@ func (s *planSource) permit(o planfile.Options) migrate.Permit {
 		Wait:     time.Duration(o.ShutdownWait),
 		Cutover:  cutoverOf(o.Warm),
 		Paranoid: o.Warm.Paranoid, SpotFirst: int64(o.Spot.First), SpotRanges: o.Spot.Ranges, SourceHash: o.SourceHash,
+		Trial: o.Trial,
 	}
 }
 

@@ -241,14 +241,14 @@ func (a *app) planSSH(f *planfile.File, folder string) (sshOptions, error) {
 // optionsOf says a VM's options of a plan in the words of decamp migrate's flags.
 func (p *planWorks) optionsOf(o planfile.Options) migrateOptions {
 	m := migrateOptions{
-		login: p.login, format: string(o.Format), domainType: string(o.DomainType), transport: string(o.Transport), connections: o.Connections,
+		login: p.login, format: string(o.Format), domainType: string(o.DomainType), hardware: string(o.Hardware), transport: string(o.Transport), connections: o.Connections,
 		nfc: nfcOptions{buffer: sizeFlag(o.NFC.Buffer), buffers: o.NFC.Buffers, handles: o.NFC.Handles, network: string(o.NFC.Network), plain: o.NFC.Plain},
 		landing: landingOptions{
 			advertise: o.Landing.Advertise.Addr, listen: string(o.Landing.Listen), portmap: string(o.Landing.Portmap),
 			memory: sizeFlag(o.Landing.Memory), copy: string(o.Landing.Copy), ssh: p.ssh,
 		},
 		warm:     warmOptions{on: o.Mode == planfile.Warmly},
-		powerOff: o.PowerOff != planfile.NeverOff, sourceHash: o.SourceHash,
+		powerOff: o.PowerOff != planfile.NeverOff, sourceHash: o.SourceHash, trial: o.Trial, expect: string(o.Expect),
 	}
 	for _, host := range o.Landing.Allow {
 		m.landing.allow = append(m.landing.allow, string(host))

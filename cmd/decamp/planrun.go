@@ -46,6 +46,7 @@ type planRunOptions struct {
 	meetingFlags
 	detach bool
 	vms    int
+	trials int
 }
 
 func newPlanRun(a *app) *cobra.Command {
@@ -62,6 +63,7 @@ func newPlanRun(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&o.detach, "detach", false, "hand the plan over, and do not wait for its end")
 	cmd.Flags().IntVar(&o.vms, "vms", vmsAtOnce, "at most `N` VMs at a time are driven by this process")
+	registerTrials(cmd.Flags(), &o.trials)
 	o.register(cmd)
 	return cmd
 }
@@ -109,7 +111,7 @@ func (a *app) planRun(ctx context.Context, o planRunOptions, path string) (err e
 	if err != nil {
 		return err
 	}
-	n, err := a.openNode(ctx, local.Roster, url, nodeOptions{folders: foldersOf(f), vms: o.vms})
+	n, err := a.openNode(ctx, local.Roster, url, nodeOptions{folders: foldersOf(f), vms: o.vms, trials: o.trials})
 	if fault.Is(err, fault.Conflict) && isFile(url) && driven(ctx, c) {
 		fmt.Fprintf(a.err, "The decamp that works here carries it out (%s).\n", plain(err.Error()))
 		return a.handOver(ctx, c, s, false)
@@ -219,6 +221,7 @@ type nodeOptions struct {
 	name    string   // of the worker; this machine's else
 	folders []string // that it offers
 	vms     int      // at a time
+	trials  int      // boots at a time, of VMs whose plan asks for them
 	idle    bool     // drives nothing
 }
 
@@ -238,6 +241,7 @@ func (a *app) openNode(ctx context.Context, r *roster.Roster, url string, o node
 	if err != nil {
 		return nil, err
 	}
+	m.trials = make(chan struct{}, max(o.trials, 1))
 	return &node{mover: m, worker: w, Node: fleet.New(fleet.Config{
 		Roster: r, Mover: m, Worker: w, Log: a.log, Schedule: true, Drive: !o.idle,
 	})}, nil

@@ -214,6 +214,7 @@ func (s *planSource) works(ctx context.Context, row roster.VM, o planfile.Option
 	w := &works{
 		url: shared.url, session: shared.session, reader: shared.reader, shells: shared.shells,
 		store: shared.store, migrator: shared.migrator, leftovers: shared.leftovers,
+		expect: mo.expect, trials: s.m.trials,
 	}
 	if err := w.openTargets(mo); err != nil {
 		return nil, err

@@ -78,7 +78,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		return err
 	}
 	defer closing(&err, r.Close)
-	n, err := a.openNode(ctx, r, url, nodeOptions{name: o.name, folders: o.folders, vms: o.vms, idle: len(o.folders) == 0})
+	n, err := a.openNode(ctx, r, url, nodeOptions{name: o.name, folders: o.folders, vms: o.vms, trials: o.trials, idle: len(o.folders) == 0})
 	if err != nil {
 		return err
 	}

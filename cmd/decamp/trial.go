@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/trial"
@@ -157,6 +158,29 @@ func by(r trial.Report) string {
 // boot tries a VM before it is published. What it showed is kept with its run.
 func (w *works) boot(d *destination) func(context.Context, string) (trial.Report, error) {
 	return func(ctx context.Context, domain string) (trial.Report, error) {
+		leave, err := w.enterTrial(ctx)
+		if err != nil {
+			return trial.Report{}, err
+		}
+		defer leave()
 		return trial.Boot(ctx, domain, trial.Options{Expect: w.expect, Keep: filepath.Join(w.store.Folder(d.plan.ID), "trial")})
 	}
+}
+
+// enterTrial waits until one more VM may boot here: each takes memory and processors.
+func (w *works) enterTrial(ctx context.Context) (leave func(), err error) {
+	if w.trials == nil {
+		return func() {}, nil
+	}
+	select {
+	case w.trials <- struct{}{}:
+		return func() { <-w.trials }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// registerTrials adds the bound on trial boots that plans ask for.
+func registerTrials(f *pflag.FlagSet, n *int) {
+	f.IntVar(n, "trials", 1, "at most `N` trial boots at a time, of VMs whose plan has trial: true")
 }

@@ -94,6 +94,10 @@ func (a *app) verify(ctx context.Context, o verifyOptions, folder string) (err e
 	if err := p.here(); err != nil {
 		return err
 	}
+	if o.spot.asked() && p.converted() {
+		return fault.New(fault.Invalid, "%s was converted: its images differ from the source where vm.json says so", folder).
+			WithHint("leave --spot and --source out; the root hash of the copy is in vm.json (copied)")
+	}
 	v := &verifier{p: p, shown: a.newProgress(nil)}
 	found, err := v.all(ctx)
 	v.shown.close()
@@ -176,8 +180,12 @@ func (v *verifier) progressOf(key int32) func(done, size int64) {
 	}
 }
 
-// audit writes the audit files unless both are there.
+// audit writes the audit files unless both are there. A converted qcow2 gets none: there is no file
+// that has its sums.
 func (v *verifier) audit(img target.Image, r manifest.Report) (written []string, err error) {
+	if img.Copied != "" && img.Format != target.Raw {
+		return nil, nil
+	}
 	for _, ext := range []string{".sha256", ".md5"} {
 		if _, err := os.Lstat(img.Path + ext); errors.Is(err, fs.ErrNotExist) {
 			written = append(written, filepath.Base(img.Path)+ext)

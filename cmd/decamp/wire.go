@@ -111,9 +111,10 @@ type works struct {
 	leftovers *leftover.Store // what was changed on hosts
 	shells    *hostShells
 	sums      sums
-	expect    string   // of a trial boot
-	left      func()   // tries once more to put back what an earlier run left; nil: it left nothing
-	shown     progress // who is told the events; nil until there is something to show
+	expect    string        // of a trial boot
+	trials    chan struct{} // has room for as many as may be under way; nil: for any number
+	left      func()        // tries once more to put back what an earlier run left; nil: it left nothing
+	shown     progress      // who is told the events; nil until there is something to show
 }
 
 // openWorks opens the parts in the order in which they are cheap to refuse: the folder,
@@ -342,10 +343,15 @@ func (p *published) images() []target.Image {
 		path := filepath.Join(p.folder, img.File)
 		images = append(images, target.Image{
 			Key: img.Key, Path: path, Final: path, Manifest: filepath.Join(p.folder, img.Manifest),
-			Format: img.Format, Size: img.Size, Root: img.Root,
+			Format: img.Format, Size: img.Size, Root: img.Root, Copied: img.Copied,
 		})
 	}
 	return images
+}
+
+// converted reports whether an image was changed since it was copied.
+func (p *published) converted() bool {
+	return slices.ContainsFunc(p.record.Images, func(img dir.RecordedImage) bool { return img.Copied != "" })
 }
 
 // origin is the VM that a published one came from, open for a second reading.

@@ -35,6 +35,7 @@ type workerOptions struct {
 	folders []string
 	name    string
 	vms     int
+	trials  int
 }
 
 func (o *workerOptions) register(cmd *cobra.Command) {
@@ -43,6 +44,7 @@ func (o *workerOptions) register(cmd *cobra.Command) {
 	f.StringArrayVar(&o.folders, "offer", nil, "`FOLDER` that VMs may go to here; may be repeated")
 	f.StringVar(&o.name, "name", "", "what the worker is `called`, always the same (default this machine's name)")
 	f.IntVar(&o.vms, "vms", vmsAtOnce, "at most `N` VMs at a time")
+	registerTrials(f, &o.trials)
 }
 
 func newWorker(a *app) *cobra.Command {
@@ -60,8 +62,8 @@ func newWorker(a *app) *cobra.Command {
 				return badUsage(cmd, "--join %q: want postgres://USER@HOST/NAME; one machine alone needs no worker: decamp plan run", o.join)
 			case len(o.folders) == 0:
 				return badUsage(cmd, "--offer is missing: want a folder that VMs may go to")
-			case o.vms < 1:
-				return badUsage(cmd, "--vms %d: want 1 or more", o.vms)
+			case o.vms < 1 || o.trials < 1:
+				return badUsage(cmd, "--vms %d --trials %d: want 1 or more", o.vms, o.trials)
 			}
 			return a.work(cmd.Context(), o)
 		}),
@@ -77,7 +79,7 @@ func (a *app) work(ctx context.Context, o workerOptions) (err error) {
 		return err
 	}
 	defer closing(&err, r.Close)
-	n, err := a.openNode(ctx, r, o.join, nodeOptions{name: o.name, folders: o.folders, vms: o.vms})
+	n, err := a.openNode(ctx, r, o.join, nodeOptions{name: o.name, folders: o.folders, vms: o.vms, trials: o.trials})
 	if err != nil {
 		return err
 	}

@@ -98,6 +98,9 @@ func (t *tree) nic(card types.BaseVirtualEthernetCard) inventory.NIC {
 	if c.Connectable != nil {
 		out.Connected, out.StartConnected = c.Connectable.Connected, c.Connectable.StartConnected
 	}
+	if slot, ok := c.SlotInfo.(*types.VirtualDevicePciBusSlotInfo); ok {
+		out.PCISlot = int(slot.PciSlotNumber)
+	}
 	return out
 }
 

@@ -232,6 +232,7 @@ type NIC struct {
 	Network        string `json:"network"`
 	Connected      bool   `json:"connected"`
 	StartConnected bool   `json:"startConnected"`
+	PCISlot        int    `json:"pciSlot,omitempty"` // 0: not known; a Linux may call the card by it
 }
 
 // Warning is something the operator should know before moving a VM. Code is stable.

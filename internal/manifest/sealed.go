@@ -71,6 +71,25 @@ func (s *Sealed) Info() Info { return s.info }
 // was copied.
 func (s *Sealed) Root() Hash { return s.root }
 
+// RootWith returns the root of the same disk with other hashes for some chunks, by number.
+func (s *Sealed) RootWith(other map[int64]Hash) (root Hash, err error) {
+	hashes, sum := s.Hashes(), newRootHash(s.info)
+	page := make([]Hash, 4096)
+	for at := int64(0); at < s.info.Chunks(); at += int64(len(page)) {
+		page = page[:min(s.info.Chunks()-at, int64(len(page)))]
+		if err := hashes.Next(page); err != nil {
+			return root, fmt.Errorf("read manifest %s: %w", s.path, err)
+		}
+		for i := range page {
+			if h, changed := other[at+int64(i)]; changed {
+				page[i] = h
+			}
+		}
+		sum.add(page)
+	}
+	return sum.sum(), nil
+}
+
 // Close releases the file.
 func (s *Sealed) Close() error { return s.f.Close() }
 

@@ -20,7 +20,10 @@ type commitStep struct{}
 func (commitStep) Name() string { return "commit" }
 
 func (commitStep) Run(ctx context.Context, r *Run) error {
-	if r.damagedSince() {
+	if r.damagedSince(ctx) {
+		if err := r.takeBack(); err != nil {
+			return err
+		}
 		if err := (verifyStep{}).Run(ctx, r); err != nil {
 			return fmt.Errorf("verify again: %w", err)
 		}
@@ -36,11 +39,10 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 			return err
 		}
 	}
-	err := r.Rig.Target.Publish(ctx, target.Definition{
-		VM: r.Facts.VM, Images: r.Facts.Images, Guest: r.Facts.Guest,
-		Decamp: r.opts.Version, Warnings: r.Facts.Warnings,
-	})
-	if err != nil {
+	if err := r.amend(ctx); err != nil {
+		return err
+	}
+	if err := r.Rig.Target.Publish(ctx, r.definition()); err != nil {
 		return err
 	}
 	r.tell(plan.Event{Kind: plan.Summarized, Stages: r.Facts.Stages})
@@ -51,14 +53,30 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 // left goes with the images, by copy's Undo.
 func (commitStep) Undo(context.Context, *Run) error { return nil }
 
+// definition is the VM as it is published.
+func (r *Run) definition() target.Definition {
+	def := target.Definition{
+		VM: r.Facts.VM, Images: slices.Clone(r.Facts.Images), Guest: r.Facts.Guest, Hardware: r.Facts.Profile,
+		Decamp: r.opts.Version, Warnings: r.Facts.Warnings,
+	}
+	if c := r.Facts.Conversion; c != nil {
+		def.Converted = &c.Result
+	}
+	return def
+}
+
 // damagedSince reports whether a manifest is there that is not whole any more: a machine that crashed
 // between verify and commit may have left anything behind its end. One that is not there was
-// published already, or Publish says what is gone.
-func (r *Run) damagedSince() bool {
+// published already, or Publish says what is gone; one that commit itself has opened goes on.
+func (r *Run) damagedSince(ctx context.Context) bool {
 	return slices.ContainsFunc(r.Facts.Images, func(img target.Image) bool {
-		_, err := os.Lstat(img.Manifest)
-		return err == nil && !sealed(img)
+		return (there(img.Manifest) || there(overlayOf(img))) && !r.unconverted(ctx, img) && !r.amending(ctx, img)
 	})
+}
+
+func there(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // proven is the last look before the point of no return: every image was verified with

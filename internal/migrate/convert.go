@@ -2,34 +2,131 @@ package migrate
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
 
+	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
 )
 
-// Profile is the hardware a VM gets on the target.
-type Profile string
-
-// Compat is the hardware that QEMU has in common with VMware. The guest keeps the drivers
-// it has and is not changed; the target gives each device its counterpart.
-const Compat Profile = "compat"
-
-// convertStep decides the hardware. There is one profile, so it only says what the guest
-// found in the images makes of it.
+// convertStep decides the hardware, and has the guest changed for it, beside its images: they
+// stay as they are until commit.
 type convertStep struct{}
 
 func (convertStep) Name() string { return "convert" }
 
-func (convertStep) Run(_ context.Context, r *Run) error {
-	r.Facts.Profile = Compat
+func (convertStep) Run(ctx context.Context, r *Run) error {
+	r.Facts.Profile, r.Facts.Conversion = target.Compat, nil
 	for _, w := range bootWarnings(r.Facts.VM.Firmware, r.Facts.Guest) {
 		r.warn(w)
+	}
+	if err := r.dropOverlays(); err != nil {
+		return err
+	}
+	switch r.Plan.Hardware {
+	case plan.Virtio, plan.AutoHardware:
+		return r.toVirtio(ctx)
 	}
 	return nil
 }
 
 // Undo: no image was changed.
-func (convertStep) Undo(context.Context, *Run) error { return nil }
+func (convertStep) Undo(_ context.Context, r *Run) error { return r.dropOverlays() }
+
+// toVirtio has the guest changed so that it boots from virtio. One that cannot be changed gets the
+// compat profile, where the plan leaves that open.
+func (r *Run) toVirtio(ctx context.Context) (err error) {
+	disks, closeAll, err := r.openOverlays(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeAll()) }()
+	result, err := r.convertGuest(ctx, disks)
+	switch {
+	case err == nil:
+	case refused(err) && r.Plan.Hardware == plan.AutoHardware:
+		r.warn(inventory.Warning{Code: "not-converted", Text: fmt.Sprintf("the guest is not converted, and keeps the hardware it has: %v", err), Remedy: "none is needed: it boots with the drivers it has"})
+		return nil
+	case refused(err):
+		return cannotConvert(err, r.Plan.Warm)
+	default:
+		return fmt.Errorf("convert the guest: %w", err)
+	}
+	if r.Facts.Conversion, err = r.keep(ctx, result, disks); err != nil {
+		return err
+	}
+	r.Facts.Profile = target.Virtio
+	r.report(result)
+	return nil
+}
+
+// convertGuest changes the guest on overlays.
+func (r *Run) convertGuest(ctx context.Context, disks []convert.Disk) (convert.Result, error) {
+	if err := convertible(r.Facts.Guest); err != nil {
+		return convert.Result{}, err
+	}
+	if r.Rig.Convert == nil {
+		return convert.Result{}, fault.New(fault.Internal, "a conversion is asked for, and nobody makes one")
+	}
+	cards, unsure := cardsOf(r.Facts.VM, r.Facts.Guest)
+	result, err := r.Rig.Convert(ctx, disks, convert.Options{
+		Cards: cards,
+		Now:   func() time.Time { return r.Plan.Created }, // a second conversion is the same as the first
+	})
+	if err == nil && len(unsure) > 0 {
+		r.warn(inventory.Warning{Code: "nic-unpaired", Text: fmt.Sprintf("which card the guest calls %s is not known: its configuration may not find it", strings.Join(unsure, ", ")),
+			Remedy: "pin the name to the card's MAC in the guest, or look at its network after the first boot"})
+	}
+	return result, err
+}
+
+// convertible refuses a guest that would go on from a hibernation: what it has in memory knows the
+// hardware it had. All else the conversion itself finds out.
+func convertible(reports []guest.Report) error {
+	for _, g := range reports {
+		for _, w := range g.Warnings {
+			if w.Code == "hibernated" {
+				return fault.New(fault.Conflict, "the guest hibernates: %s", w.Text).WithHint("start it at the source, shut it down, and copy it again")
+			}
+		}
+	}
+	return nil
+}
+
+// refused reports whether a conversion failed for what the guest is, and not because something
+// broke.
+func refused(err error) bool {
+	return slices.Contains([]fault.Kind{fault.Unsupported, fault.Conflict, fault.Full, fault.NotFound, fault.Invalid, fault.Corrupt}, fault.KindOf(err))
+}
+
+func cannotConvert(err error, warm bool) error {
+	next := "Nothing is published, and what is copied is kept: the same command with --hardware compat, or auto, goes on with it"
+	if warm {
+		next = "Nothing is published: give the run up with --discard, which powers the VM on again, and begin anew with --hardware auto"
+	}
+	return fault.New(fault.KindOf(err), "the guest cannot be converted for virtio: %w", err).
+		WithHint("%s. %s", strings.TrimSuffix(fault.HintOf(err), "."), next)
+}
+
+// report tells what was changed in the guest.
+func (r *Run) report(result convert.Result) {
+	for _, c := range result.Changes {
+		r.tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("converted: /%s: %s", c.Path, c.Why)})
+	}
+	for _, n := range result.Notes {
+		r.warn(inventory.Warning{Code: "conversion", Text: n, Remedy: "look at it after the first boot"})
+	}
+	if len(result.Changes) == 0 {
+		r.tell(plan.Event{Kind: plan.Noted, Message: "converted: the guest boots from virtio as it is"})
+	}
+}
 
 // bootWarnings compares the firmware with what the images offer to boot.
 func bootWarnings(firmware inventory.Firmware, reports []guest.Report) []inventory.Warning {

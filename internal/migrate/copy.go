@@ -31,6 +31,9 @@ func (copyStep) Run(ctx context.Context, r *Run) error {
 	if err := r.unchangedLately(ctx); err != nil {
 		return err
 	}
+	if err := r.disownOverlays(ctx); err != nil {
+		return err
+	}
 	stages := make([]plan.Stage, len(r.Facts.Images))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(r.opts.Disks)

@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/transport"
 )
@@ -40,6 +42,9 @@ type world struct {
 	line      *line // that runs wait in for their turn; may be nil
 	epoch     int64
 	held      bool // somebody has the images
+
+	hardware plan.Hardware // of the plan
+	convert  func(context.Context, []convert.Disk, convert.Options) (convert.Result, error)
 }
 
 const mib = 1 << 20
@@ -389,7 +394,7 @@ func (w *world) powerCut() {
 // rig is the world as a run sees it.
 func (w *world) rig(t *testing.T, dir string) Rig {
 	t.Helper()
-	return Rig{Source: fakeSource{w}, Transport: fakeTransport{w}, Target: memTarget{w, dir}, Turn: w.line.asked(), Epoch: w.epoch,
+	return Rig{Source: fakeSource{w}, Transport: fakeTransport{w}, Target: memTarget{w, dir}, Turn: w.line.asked(), Epoch: w.epoch, Convert: w.convert,
 		Open: func(_ context.Context, d transport.Disk) (disk.Source, error) {
 			return &memSource{w: w, key: d.Disk.Key, data: w.disks[d.Disk.Key]}, nil
 		}}

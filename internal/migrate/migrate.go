@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
@@ -49,6 +50,10 @@ type Rig struct {
 	// Boot starts the VM that a libvirt domain defines, sees how far it comes, and leaves no trace
 	// on its images. Nil: there are no trial boots.
 	Boot func(ctx context.Context, domain string) (trial.Report, error)
+
+	// Convert changes a guest on overlays so that it boots from virtio: convert.LinuxAppend. Nil:
+	// no guest is converted.
+	Convert func(ctx context.Context, disks []convert.Disk, o convert.Options) (convert.Result, error)
 
 	// Settled is told when the run needs no transfer of a disk, or no other one, by the
 	// disk's key; it may be told so more than once, and change its mind. Nil: nobody asks.
@@ -206,7 +211,8 @@ func (m *Migrator) hold(ctx context.Context, p plan.Plan, rig Rig) (release func
 }
 
 // admit records the plan. A run that is done begins afresh if what it published is gone,
-// and so does one that is not the same intent but got no further than preflight.
+// and so does one that is not the same intent but got no further than preflight, or is to have
+// other hardware: what it copied is found by its manifests.
 func (m *Migrator) admit(ctx context.Context, p plan.Plan, rig Rig) (_ plan.Plan, repeated bool, err error) {
 	st, err := m.engine.Status(ctx, string(p.ID))
 	if err != nil {
@@ -222,10 +228,37 @@ func (m *Migrator) admit(ctx context.Context, p plan.Plan, rig Rig) (_ plan.Plan
 		}
 	}
 	recorded, err := m.store.Create(p)
-	if st.State == flow.Done || fault.Is(err, fault.Conflict) && len(facts.Images) == 0 {
+	switch {
+	case fault.Is(err, fault.Conflict) && st.State != flow.Done && m.otherHardware(p, facts):
+		return m.change(ctx, p, st)
+	case st.State == flow.Done || fault.Is(err, fault.Conflict) && len(facts.Images) == 0:
 		return m.replace(ctx, p, st)
 	}
 	return recorded, false, err
+}
+
+// otherHardware reports whether a recorded run may go on as p, which differs from it by the
+// hardware only: no image was changed yet, and its VM is not known by how it was found.
+func (m *Migrator) otherHardware(p plan.Plan, f Facts) bool {
+	was, err := m.store.Plan(p.ID)
+	if err != nil || f.Verified != nil || p.Warm {
+		return false
+	}
+	was.Hardware = p.Hardware
+	return was.Same(p) == nil
+}
+
+// change begins a run again as another intent, with what it has on disk. Its journal still knows how
+// the VM was found.
+func (m *Migrator) change(ctx context.Context, p plan.Plan, st flow.Status) (plan.Plan, bool, error) {
+	err := m.halt(ctx, st)
+	if err == nil {
+		err = m.engine.Forget(ctx, st.Run)
+	}
+	if err == nil {
+		err = m.store.Change(p)
+	}
+	return p, false, err
 }
 
 // replace forgets a run of which nothing is left but its record.

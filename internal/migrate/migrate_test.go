@@ -73,7 +73,9 @@ func (b *bench) told(k plan.EventKind) (found []plan.Event) {
 }
 
 func (b *bench) plan() plan.Plan {
-	return plan.New(&url.URL{Scheme: "esxi", Host: "esx1"}, b.vm, "mem:/", "raw", "fake", time.Unix(0, 0))
+	p := plan.New(&url.URL{Scheme: "esxi", Host: "esx1"}, b.vm, "mem:/", "raw", "fake", time.Unix(0, 0))
+	p.Hardware = b.hardware
+	return p
 }
 
 // process is decamp running on the bench.

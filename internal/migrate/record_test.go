@@ -49,6 +49,7 @@ func TestRecordedStateOfEveryReleaseIsPublished(t *testing.T) {
 			if err := errors.Join(err, json.Unmarshal(text, &want)); err != nil {
 				t.Fatal(err)
 			}
+			want.Hardware = target.Compat // which those releases had no other than
 			if !reflect.DeepEqual(*b.published, want) {
 				t.Errorf("published %+v, want %+v", *b.published, want)
 			}

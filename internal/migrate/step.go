@@ -43,12 +43,14 @@ type Facts struct {
 	VM       *inventory.VM       `json:"vm,omitempty"`       // preflight: as it was then, powered off
 	Images   []target.Image      `json:"images,omitempty"`   // preflight, in the order of VM.Disks; copy adds the roots
 	Guest    []guest.Report      `json:"guest,omitempty"`    // detect, in the order of Images
-	Profile  Profile             `json:"profile,omitempty"`  // convert
+	Profile  target.Hardware     `json:"profile,omitempty"`  // convert
 	Verified []Verified          `json:"verified,omitempty"` // verify, in the order of Images
 	Trial    *trial.Report       `json:"trial,omitempty"`    // verify, where a trial boot was asked for
 	Warnings []inventory.Warning `json:"warnings,omitempty"` // from all steps
 	Stages   []plan.Stage        `json:"stages,omitempty"`   // where the time went
 	Warm     *Warm               `json:"warm,omitempty"`     // of a warm run
+
+	Conversion *Conversion `json:"conversion,omitempty"` // convert, for virtio
 }
 
 // A Run is the execution of a plan as a step sees it.

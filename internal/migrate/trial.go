@@ -20,7 +20,7 @@ func (r *Run) tryBoot(ctx context.Context) error {
 	if r.Rig.Boot == nil {
 		return fault.New(fault.Internal, "a trial boot is asked for, and nobody makes one")
 	}
-	domain, err := r.Rig.Target.Domain(target.Definition{VM: r.Facts.VM, Images: r.Facts.Images, Guest: r.Facts.Guest, Decamp: r.opts.Version})
+	domain, err := r.Rig.Target.Domain(r.tried())
 	if err != nil {
 		return err
 	}
@@ -36,6 +36,17 @@ func (r *Run) tryBoot(ctx context.Context) error {
 	}
 	r.tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("trial boot: it boots, after %v on %s: %s", report.Elapsed.Round(time.Second), report.Accel, report.Why)})
 	return nil
+}
+
+// tried is the VM as it will be published: with what is converted, which is not in its images yet.
+func (r *Run) tried() target.Definition {
+	def := r.definition()
+	for i := range def.Images {
+		if c := r.Facts.Conversion.of(def.Images[i].Key); c != nil {
+			def.Images[i].Path, def.Images[i].Format = c.Overlay, target.QCOW2
+		}
+	}
+	return def
 }
 
 func didNotBoot(r trial.Report) error {

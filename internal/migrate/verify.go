@@ -67,7 +67,7 @@ func (verifyStep) Undo(context.Context, *Run) error { return nil }
 func (r *Run) mend(ctx context.Context) error {
 	whole := true
 	for _, img := range r.Facts.Images {
-		whole = whole && sealed(img)
+		whole = whole && r.unconverted(ctx, img)
 	}
 	if whole {
 		for _, img := range r.Facts.Images {
@@ -142,9 +142,11 @@ func (r *Run) provenBefore(img target.Image) (*image.Proven, error) {
 }
 
 // auditName is the file the audit lines name: the published image where it is byte for
-// byte the disk, else the flat file on the host that has the same sum.
+// byte the disk, else the flat file on the host that has the same sum. That is so, too, where the
+// image is still to be converted: the sums are those of the copy.
 func (r *Run) auditName(img target.Image) string {
-	if d, ok := r.Facts.VM.Disk(img.Key); ok && img.Format != target.Raw {
+	changes := img.Format != target.Raw || r.Facts.Conversion.of(img.Key) != nil
+	if d, ok := r.Facts.VM.Disk(img.Key); ok && changes {
 		file := path.Base(d.Path.File)
 		return file[:len(file)-len(path.Ext(file))] + "-flat.vmdk"
 	}

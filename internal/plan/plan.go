@@ -17,6 +17,7 @@
 package plan
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -51,8 +52,18 @@ type Plan struct {
 	Format    string    `json:"format"`         // of the images: raw, qcow2
 	Transport string    `json:"transport"`      // https, landing
 	Warm      bool      `json:"warm,omitempty"` // copied in rounds while the VM runs
+	Hardware  Hardware  `json:"hardware,omitempty"`
 	Created   time.Time `json:"created"`
 }
+
+// Hardware is what the VM is to have on the target. The empty one is Compat.
+type Hardware string
+
+const (
+	Compat       Hardware = "compat" // what VMware gave it, as far as QEMU has that
+	Virtio       Hardware = "virtio" // for which the guest is changed
+	AutoHardware Hardware = "auto"   // virtio if the guest can be changed, else compat
+)
 
 const version = 1
 
@@ -110,6 +121,7 @@ func (p Plan) Same(q Plan) error {
 		{"format", p.Format, q.Format},
 		{"transport", p.Transport, q.Transport},
 		{"warm", fmt.Sprint(p.Warm), fmt.Sprint(q.Warm)},
+		{"hardware", string(cmp.Or(p.Hardware, Compat)), string(cmp.Or(q.Hardware, Compat))},
 	} {
 		if f.p != f.q {
 			return fault.New(fault.Conflict, "run %s was begun with %s %s, not %s", p.ID, f.word, f.p, f.q).

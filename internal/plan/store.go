@@ -43,6 +43,14 @@ func (s *Store) Create(p Plan) (Plan, error) {
 	return p, nil
 }
 
+// Change records p in the place of another intent under its ID. The journal stays.
+func (s *Store) Change(p Plan) error {
+	if err := s.write(p); err != nil {
+		return fmt.Errorf("record plan %s: %w", p.ID, s.room(err))
+	}
+	return nil
+}
+
 // room says of an error of writing that there is no room, if that is what it is.
 func (s *Store) room(err error) error { return fault.Room(filepath.Dir(s.root), err) }
 

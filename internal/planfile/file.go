@@ -83,6 +83,7 @@ type Options struct {
 	To           []Destination `yaml:"to" doc:"where it is to live; with several it is read once and lands in each"`
 	Format       Format        `yaml:"format" doc:"of the images"`
 	DomainType   DomainType    `yaml:"domainType" doc:"of the libvirt domain; qemu needs no KVM"`
+	Hardware     VMHardware    `yaml:"hardware" doc:"of the VM at its target: compat; virtio, for which a Linux guest is changed; auto, virtio where the guest can be changed"`
 	Transport    Transport     `yaml:"transport" doc:"how the disks come here"`
 	Connections  int           `yaml:"connections" min:"1" max:"12" doc:"to a host, at most"`
 	NFC          NFC           `yaml:"nfc" doc:"with transport nfc"`
@@ -94,6 +95,8 @@ type Options struct {
 	Priority     int           `yaml:"priority" min:"-1000" max:"1000" doc:"higher ones first"`
 	SourceHash   bool          `yaml:"sourceHash" doc:"have the host hash each disk, by SSH, and compare"`
 	Spot         Spot          `yaml:"spot" doc:"after verify, what to read of each disk once more from the source"`
+	Trial        bool          `yaml:"trial" doc:"boot the VM on throw-away overlays before it is published; one that does not boot is not"`
+	Expect       Text          `yaml:"expect" doc:"with trial: text on the serial port or text screen that means the guest is up"`
 	Hooks        Hooks         `yaml:"hooks" doc:"commands before and after each VM"`
 }
 

@@ -97,9 +97,20 @@ func (r *ruler) options(path string, o *Options) {
 	r.to(path+".to", o)
 	r.nfc(path+".nfc", &o.NFC)
 	r.warm(path, o)
+	r.trial(path, o)
 	r.window(path+".warm.window", &o.Warm.Window)
 	r.hook(path+".hooks.pre", &o.Hooks.Pre)
 	r.hook(path+".hooks.post", &o.Hooks.Post)
+}
+
+// trial: a VM that is off for as long as its copy boots is not moved warm.
+func (r *ruler) trial(path string, o *Options) {
+	if o.Trial && o.Mode == Warmly {
+		r.wrong(path+".trial", "move it cold, or try it once it is there: decamp trial FOLDER", "trial and mode warm exclude each other: the VM would be off for as long as its copy boots")
+	}
+	if r.says(path+".expect") && !o.Trial && path != "defaults" { // there it is for those that are tried
+		r.wrong(path+".expect", "write trial: true, or take it out", "it says when a trial boot is up, and there is none")
+	}
 }
 
 // says reports whether the file itself has a key, and not the defaults for it.

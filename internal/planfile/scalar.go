@@ -53,6 +53,7 @@ type (
 	Day         string // mon … sun
 	Format      string
 	DomainType  string
+	VMHardware  string
 	Transport   string
 	Mode        string
 	PowerOff    string
@@ -109,6 +110,7 @@ func (Zone) form() form       { return form{pattern: `^[A-Za-z0-9_+/-]+$`, examp
 func (Day) form() form        { return form{words: days} }
 func (Format) form() form     { return form{words: []string{"raw", "qcow2"}} }
 func (DomainType) form() form { return form{words: []string{"kvm", "qemu"}} }
+func (VMHardware) form() form { return form{words: []string{"compat", "virtio", "auto"}} }
 func (Transport) form() form  { return form{words: []string{"https", "nfc", "landing"}} }
 func (Mode) form() form       { return form{words: []string{"cold", "warm"}} }
 func (PowerOff) form() form   { return form{words: []string{"never", "guest", "force"}} }
@@ -260,6 +262,7 @@ func (z *Zone) set(s string) error {
 func (d *Day) set(s string) error        { return among(d, s, d.form()) }
 func (f *Format) set(s string) error     { return among(f, s, f.form()) }
 func (d *DomainType) set(s string) error { return among(d, s, d.form()) }
+func (h *VMHardware) set(s string) error { return among(h, s, h.form()) }
 func (t *Transport) set(s string) error  { return among(t, s, t.form()) }
 func (m *Mode) set(s string) error       { return among(m, s, m.form()) }
 func (p *PowerOff) set(s string) error   { return among(p, s, p.form()) }

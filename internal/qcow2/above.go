@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/rawfile"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -40,6 +41,20 @@ func WriteAbove(ctx context.Context, path string, b Backing, src disk.Source, ch
 		return err
 	}
 	return a.writeClusters(ctx, f)
+}
+
+// OpenAbove opens what WriteAbove wrote, without the file beneath: what the image does not hold
+// reads as zeros.
+func OpenAbove(path string) (*Source, error) {
+	file, err := rawfile.OpenSource(path, rawfile.SourceOptions{})
+	if err != nil {
+		return nil, err
+	}
+	s, err := newSource(file, filePath(path), newShared())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open qcow2 image %s: %w", path, err), file.Close())
+	}
+	return s, nil
 }
 
 // An above is an image of few clusters. They follow each other in the file:

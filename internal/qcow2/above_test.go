@@ -1,7 +1,9 @@
 package qcow2
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -103,5 +105,42 @@ func TestWriteAboveRefuses(t *testing.T) {
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "mine" {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// Opened alone, what is above reads as it was written, and all else as zeros; the file beneath
+// need not be there.
+func TestOpenAboveReadsNoBackingFile(t *testing.T) {
+	const size = 4<<20 + 512
+	changed := []disk.Range{{Off: 1 << 20, Len: 1 << 20}, {Off: 4 << 20, Len: 512}}
+	want := changedDisk{disk.NewPattern(size), changed}
+	path := filepath.Join(t.TempDir(), "above.qcow2")
+	if err := WriteAbove(t.Context(), path, Backing{"gone.qcow2", "qcow2"}, want, changed); err != nil {
+		t.Fatal(err)
+	}
+	src, err := OpenAbove(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	got, all := make([]byte, size), make([]byte, size)
+	if err := errors.Join(src.ReadAt(t.Context(), got, 0), want.ReadAt(t.Context(), all, 0)); err != nil || src.Size() != size {
+		t.Fatalf("%d bytes, %v", src.Size(), err)
+	}
+	expected := make([]byte, size)
+	for _, r := range changed {
+		copy(expected[r.Off:r.End()], all[r.Off:r.End()])
+	}
+	if !bytes.Equal(got, expected) {
+		t.Error("it reads as something else")
+	}
+	if err := os.Truncate(path, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	if src, err := OpenAbove(path); err == nil {
+		if err := src.ReadAt(t.Context(), got, 0); err == nil && bytes.Equal(got, expected) {
+			t.Error("one that was cut reads as before")
+		}
+		src.Close()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/image"
@@ -29,6 +30,10 @@ type Image struct {
 	Format   Format `json:"format"`
 	Size     int64  `json:"size"`
 	Root     string `json:"root,omitempty"` // the sealed manifest's root hash, hex
+
+	// Copied is the root of what was copied, the disk as it was at the source, where the image was
+	// changed after that. Else it is empty, and Root is that.
+	Copied string `json:"copied,omitempty"`
 }
 
 // Hardware is the kind of disk controllers and network cards the VM gets.
@@ -49,7 +54,8 @@ type Definition struct {
 	Images    []Image
 	Guest     []guest.Report // what detect found, in the order of Images
 	Hardware  Hardware
-	Decamp    string // our version
+	Converted *convert.Result // what is changed in the guest; nil: nothing
+	Decamp    string          // our version
 	Warnings  []inventory.Warning
 	Delivered *Receipt // by whom the images were taken; nil: they stay where they are
 }

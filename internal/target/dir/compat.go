@@ -9,8 +9,12 @@ import (
 )
 
 // counterpart returns the bus that stands in for a VMware controller. It is the same
-// hardware wherever QEMU has it and the firmware can boot from it.
+// hardware wherever QEMU has it and the firmware can boot from it. Guests that have the drivers
+// get virtio-scsi, which every firmware boots from, with a controller for each that they had.
 func (b *domainBuilder) counterpart(c inventory.Controller) bus {
+	if b.virtio() {
+		return virtio
+	}
 	on := map[inventory.Bus]bus{
 		inventory.PVSCSI: pvscsi, inventory.LSILogic: lsilogic, inventory.LSISAS: lsisas,
 		inventory.AHCI: sata, inventory.IDE: ide,
@@ -61,7 +65,7 @@ func (b *domainBuilder) holdsBootDisk(c inventory.Controller) bool {
 	return first.Controller == c.Key
 }
 
-// cards keeps every network card's model and MAC.
+// cards keeps every network card's MAC, and its model unless the guest is on virtio.
 func (b *domainBuilder) cards() error {
 	order := b.bootOrder()
 	for _, n := range b.vm.NICs {
@@ -80,6 +84,9 @@ func (b *domainBuilder) cards() error {
 }
 
 func (b *domainBuilder) cardModel(n inventory.NIC) string {
+	if b.virtio() {
+		return "virtio"
+	}
 	same := map[string]string{"vmxnet3": "vmxnet3", "e1000": "e1000", "e1000e": "e1000e", "pcnet32": "pcnet"}
 	if model, ok := same[n.Model]; ok {
 		return model

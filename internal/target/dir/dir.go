@@ -12,7 +12,8 @@
 // identity, so that a run started again finds its own and no other VM's.
 //
 // The domain is the compat profile: the hardware that QEMU has in common with VMware,
-// so that a guest boots with the drivers it has. Domain says where that cannot be.
+// so that a guest boots with the drivers it has. Domain says where that cannot be. With
+// target.Virtio it has virtio-scsi and virtio-net instead, for a guest that was converted.
 package dir
 
 import (

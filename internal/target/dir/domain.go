@@ -74,6 +74,8 @@ func (b *domainBuilder) warn(code, remedy, format string, args ...any) {
 	b.warnings = append(b.warnings, inventory.Warning{Code: code, Text: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
+func (b *domainBuilder) virtio() bool { return b.def.Hardware == target.Virtio }
+
 func (b *domainBuilder) efi() bool { return b.vm.Firmware == inventory.EFI }
 
 // found is the operating system that detect found, empty where it found none.

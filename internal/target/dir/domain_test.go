@@ -13,6 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/target"
 )
 
 var update = flag.Bool("update", false, "write the golden files of testdata")
@@ -47,6 +48,36 @@ func domains() map[string]*inventory.VM {
 		"diskless": with(biosVM(), func(vm *inventory.VM) {
 			vm.Disks, vm.Controllers, vm.BootOrder = nil, nil, []string{"net:4000"}
 		}),
+	}
+}
+
+// A guest that was converted has everything on virtio, and nothing to be warned of for it: also
+// where there was no counterpart.
+func TestVirtioDomainGolden(t *testing.T) {
+	for name, vm := range map[string]*inventory.VM{
+		"virtio": biosVM(), "virtio-efi": efiVM(), "virtio-big": bigVM(), "virtio-ide": onBus(inventory.IDE), "virtio-nvme": onBus(inventory.NVMe),
+	} {
+		t.Run(name, func(t *testing.T) {
+			def := definition(vm)
+			def.Hardware = target.Virtio
+			xml, warnings, err := Domain(def, DomainOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, w := range warnings {
+				if w.Code != "efi-variables" {
+					t.Errorf("warning %+v", w)
+				}
+			}
+			if strings.Contains(xml, "vmpvscsi") || strings.Contains(xml, "vmxnet") || strings.Contains(xml, "e1000") || !strings.Contains(xml, `model="virtio-scsi"`) {
+				t.Errorf("not all of it is virtio:\n%s", xml)
+			}
+			golden(t, filepath.Join("testdata", name+".golden"), xml)
+			requires(t, "xmllint", schema)
+			if out, err := validate(xml); err != nil {
+				t.Errorf("libvirt's schema: %s", out)
+			}
+		})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
@@ -26,7 +27,11 @@ type Record struct {
 	Source   *inventory.VM       `json:"source"`
 	Images   []RecordedImage     `json:"images"`
 	Guest    []guest.Report      `json:"guest,omitempty"` // in the order of Images
+	Hardware target.Hardware     `json:"hardware,omitempty"`
 	Warnings []inventory.Warning `json:"warnings,omitempty"`
+
+	// Converted lists what was changed in the guest, after the copy was proven; nil: nothing was.
+	Converted *convert.Result `json:"converted,omitempty"`
 
 	// Delivered is where the VM went with its images; nil: it is here.
 	Delivered *target.Receipt `json:"delivered,omitempty"`
@@ -39,18 +44,19 @@ type RecordedImage struct {
 	Manifest string        `json:"manifest"`
 	Format   target.Format `json:"format"`
 	Size     int64         `json:"size"`
-	Root     string        `json:"root"` // the manifest's root hash, hex
+	Root     string        `json:"root"`             // the manifest's root hash, hex
+	Copied   string        `json:"copied,omitempty"` // the root as at the source, where the image was changed since
 }
 
 func newRecord(def target.Definition, warnings []inventory.Warning) Record {
 	r := Record{
-		Version: recordVersion, Decamp: def.Decamp, Source: def.VM, Guest: def.Guest, Delivered: def.Delivered,
+		Version: recordVersion, Decamp: def.Decamp, Source: def.VM, Guest: def.Guest, Hardware: def.Hardware, Converted: def.Converted, Delivered: def.Delivered,
 		Warnings: append(append([]inventory.Warning{}, def.Warnings...), warnings...),
 	}
 	for _, img := range def.Images {
 		r.Images = append(r.Images, RecordedImage{
 			Key: img.Key, File: filepath.Base(img.Final), Manifest: filepath.Base(img.Manifest),
-			Format: img.Format, Size: img.Size, Root: img.Root,
+			Format: img.Format, Size: img.Size, Root: img.Root, Copied: img.Copied,
 		})
 	}
 	return r

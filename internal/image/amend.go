@@ -1,0 +1,112 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// An Amendment is what a few chunks of an image are to hold instead.
+type Amendment struct {
+	Source disk.Source // of the whole disk; only the chunks are read
+	Chunks []int64     // in order, each once
+}
+
+// Amend gives the finished image that content, and its manifest the hashes and the root of it,
+// which it returns. The rest of the image has to be on the manifest, or it is fault.Corrupt.
+//
+// The chunks are off the manifest before the first byte of them changes, and back once they are
+// synced. What dies in between leaves a manifest that is not sealed, and lacks no other chunks:
+// Amend with the same Amendment goes on. In the end the chunks are read back from the medium; a
+// bad one is off the manifest again.
+func (j Job) Amend(ctx context.Context, a Amendment) (root manifest.Hash, err error) {
+	if err := j.withdraw(a.Chunks); err != nil {
+		return root, err
+	}
+	j.Source = nil // what is proven is not the source's any more
+	if root, err = j.put(ctx, a); err != nil {
+		return root, err
+	}
+	return root, j.readBack(ctx, a.Chunks)
+}
+
+// withdraw takes chunks off the manifest: nobody takes the image for complete any more.
+func (j Job) withdraw(chunks []int64) (err error) {
+	log, err := manifest.Open(j.Manifest)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	return log.DropAll(chunks)
+}
+
+func (j Job) put(ctx context.Context, a Amendment) (root manifest.Hash, err error) {
+	c, err := j.open(ctx)
+	if err != nil {
+		return root, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	if c.Log.Missing() != int64(len(a.Chunks)) {
+		return root, fault.New(fault.Corrupt, "image %s lacks %d chunks, expected %d: not all of it is proven", j.Path, c.Log.Missing(), len(a.Chunks)).
+			WithHint("run the same command again: it copies what is missing")
+	}
+	runs, err := a.write(ctx, j.Info, c.Target)
+	if err != nil {
+		return root, fmt.Errorf("write to the image: %w", err)
+	}
+	if err := c.Target.Sync(ctx); err != nil {
+		return root, fmt.Errorf("sync image: %w", err)
+	}
+	if err := c.Log.Append(ctx, runs); err != nil {
+		return root, err
+	}
+	return c.complete(ctx)
+}
+
+// write writes the chunks, and returns what the manifest is to say of them.
+func (a Amendment) write(ctx context.Context, info manifest.Info, t disk.Target) ([]manifest.Run, error) {
+	b := disk.AlignedMemory(manifest.ChunkSize)
+	var runs []manifest.Run
+	for _, chunk := range a.Chunks {
+		r := info.Chunk(chunk)
+		p := b[:r.Len]
+		if err := a.Source.ReadAt(ctx, p, r.Off); err != nil {
+			return nil, err
+		}
+		if err := t.WriteAt(ctx, p, r.Off); err != nil {
+			return nil, err
+		}
+		runs = append(runs, manifest.Run{First: chunk, Hashes: []manifest.Hash{manifest.HashOf(p)}})
+	}
+	return runs, nil
+}
+
+// readBack compares chunks of the finished image with its manifest, from the medium.
+func (j Job) readBack(ctx context.Context, chunks []int64) (err error) {
+	s, err := manifest.Load(j.Manifest)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	src, err := j.Place.Read(ctx)
+	if err != nil {
+		return fmt.Errorf("open image to read it back: %w", err)
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	if _, err := checkTables(ctx, src, j.Info.Size); err != nil {
+		return j.reopen(err)
+	}
+	fresh := map[int64]bool{}
+	for _, c := range chunks {
+		fresh[c] = true
+	}
+	report, err := manifest.Verify(ctx, src, s, manifest.VerifyOptions{MaxBad: maxBad, Proven: func(c int64) bool { return !fresh[c] }})
+	if report.BadChunks > 0 {
+		return j.distrust(report, err)
+	}
+	return err
+}

@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/test/boot"
+	"github.com/decamp/decamp/test/guest"
+)
+
+// vmwareOnly is a host with a guest that has the drivers of VMware's hardware only.
+func vmwareOnly(t *testing.T) *rig {
+	return newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 256, NICs: []lab.NIC{{Model: "vmxnet3", MAC: "00:50:56:ab:cd:01", AddressType: "manual"}},
+		Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio), Controller: "pvscsi"}}}}}).trusting()
+}
+
+// A guest that knows VMware's hardware only arrives on virtio: it boots before it is published, and
+// after; its root is found by UUID, its card has the MAC, and the published folder proves itself.
+func TestConvertedGuestBootsFromVirtio(t *testing.T) {
+	t.Parallel()
+	r := vmwareOnly(t)
+	for _, format := range []string{"raw", "qcow2"} {
+		r.migrate("web01", "--format", format, "--hardware", "virtio", "--trial", "--expect", up).ends(0).says("converted: /boot/", "drivers appended", "trial boot: it boots, after", up)
+		folder := filepath.Join(r.vms(), "web01")
+		r.run("verify", folder).ends(0)
+		record, err := dir.ReadRecord(folder)
+		must(t, err)
+		byUUID := slices.ContainsFunc(record.Converted.Changes, func(c convert.Change) bool {
+			return c.Path == "boot/grub/grub.cfg" && strings.Contains(c.Why, "UUID")
+		})
+		if img := record.Images[0]; record.Hardware != target.Virtio || !byUUID || len(img.Copied) != 64 || img.Copied == img.Root {
+			t.Errorf("recorded %q, %+v, %+v", record.Hardware, record.Converted, img)
+		}
+		m, err := boot.Domain(t.Context(), filepath.Join(folder, "domain.xml"), boot.Options{Deadline: 6 * time.Minute})
+		must(t, err)
+		card := boot.Card{Name: "eth0", MAC: "00:50:56:ab:cd:01", Driver: "virtio_net"}
+		if m.Driver != "virtio_scsi" || m.Boots != 1 || len(m.Cards) != 1 || m.Cards[0] != card {
+			t.Errorf("the guest sees %+v", m)
+		}
+		if left, _ := filepath.Glob(filepath.Join(folder, "*.overlay")); left != nil {
+			t.Errorf("left: %v", left)
+		}
+		r.run("verify", folder, "--spot", "1M", "--source", r.url()).ends(2).says("was converted")
+		must(t, os.RemoveAll(folder))
+	}
+}
+
+// The same guest with the same hardware, not converted, is named: it stops in its initramfs.
+func TestGuestThatIsNotConvertedStopsInItsInitramfs(t *testing.T) {
+	t.Parallel()
+	r := vmwareOnly(t)
+	r.migrate("web01").ends(0)
+	path := filepath.Join(r.vms(), "web01", "domain.xml")
+	domain, err := os.ReadFile(path)
+	must(t, err)
+	virtio := strings.NewReplacer("vmpvscsi", "virtio-scsi", "vmxnet3", "virtio").Replace(string(domain))
+	must(t, os.WriteFile(path, []byte(virtio), 0o600))
+	r.run("trial", filepath.Join(r.vms(), "web01"), "--accel", "tcg").ends(7).says("initramfs", "/dev/sda1 does not exist", "convert it")
+}
+
+// A plan says so for many: what it moves is converted and tried on the way, too.
+func TestPlanConvertsAndTriesGuests(t *testing.T) {
+	t.Parallel()
+	r := vmwareOnly(t)
+	path := r.write("plan.yaml", "version: 1\nname: p\nsource: {url: "+r.url()+"}\ndefaults: {to: [dir:"+r.vms()+"], hardware: virtio, trial: true, expect: "+up+"}\nvms: [{vm: web01}]\n")
+	r.run("plan", "run", path).ends(0)
+	record, err := dir.ReadRecord(filepath.Join(r.vms(), "web01"))
+	must(t, err)
+	if record.Hardware != target.Virtio || len(record.Converted.Changes) == 0 {
+		t.Errorf("recorded %q, %+v", record.Hardware, record.Converted)
+	}
+	logs, err := filepath.Glob(filepath.Join(r.state(), "runs", "web01-*", "trial", "serial.log"))
+	if err != nil || len(logs) != 1 {
+		t.Fatalf("trials were kept in %v: %v", logs, err)
+	}
+	if text, err := os.ReadFile(logs[0]); err != nil || !strings.Contains(string(text), "virtio_scsi") {
+		t.Errorf("it booted otherwise: %v", err)
+	}
+}
+
+// What holds no Linux is not published with virtio; auto moves it with what it had.
+func TestGuestThatCannotBeConverted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "data", Disks: []lab.Disk{{Capacity: 8 << 20, Fill: 50, Controller: "pvscsi"}}}}}).trusting()
+	r.migrate("data", "--hardware", "virtio").ends(7).says("cannot be converted for virtio", "--hardware compat")
+	if _, err := os.Stat(filepath.Join(r.vms(), "data")); err == nil {
+		t.Fatal("it is published")
+	}
+	r.migrate("data", "--hardware", "auto").ends(0).says("not-converted")
+	record, err := dir.ReadRecord(filepath.Join(r.vms(), "data"))
+	must(t, err)
+	if record.Hardware != target.Compat || record.Converted != nil {
+		t.Errorf("recorded %q, %+v", record.Hardware, record.Converted)
+	}
+}
