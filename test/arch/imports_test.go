@@ -41,7 +41,7 @@ var doors = map[string][]string{
 	"github.com/vmware/govmomi":                {"internal/esx", "internal/lab", "test/govc"},
 	"github.com/dbos-inc/dbos-transact-golang": {"internal/flow"},
 	"golang.org/x/crypto/ssh":                  {"internal/esx/shell", "internal/lab"},
-	"go.yaml.in/yaml/v3":                       {"internal/planfile", "internal/guest/linux"},
+	"go.yaml.in/yaml/v3":                       {"internal/planfile", "internal/guest/linux", "internal/target/kubevirt"},
 	"libvirt.org/go/libvirtxml":                {"internal/target/dir", "internal/trial", "test/boot"},
 	"github.com/spf13/cobra":                   {"cmd/decamp"},
 	"github.com/jackc/pgx/v5":                  {"internal/flow", "internal/roster"},

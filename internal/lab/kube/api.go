@@ -1,0 +1,264 @@
+package kube
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+)
+
+// answer is the API server.
+func (c *Cluster) answer(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, 4<<20))
+	if err != nil {
+		return // the client is gone
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.Header.Get("Authorization") != "Bearer "+c.config.Password {
+		refuse(w, http.StatusUnauthorized, "Unauthorized")
+		return
+	}
+	var in object
+	if len(body) > 0 && json.Unmarshal(body, &in) != nil {
+		refuse(w, http.StatusBadRequest, "the body is no JSON")
+		return
+	}
+	at := place(r.URL.Path)
+	switch {
+	case at.plural == "":
+		c.discover(w, at)
+	case at.plural == "selfsubjectaccessreviews":
+		c.review(w, in)
+	case c.config.Denied[verb(r, at)+" "+at.plural]:
+		refuse(w, http.StatusForbidden, fmt.Sprintf("%s is forbidden", at.plural))
+	case at.plural == "uploadtokenrequests":
+		c.token(w, at, in)
+	case at.plural == "cdiconfigs", at.plural == "namespaces", at.plural == "storageclasses":
+		c.fixed(w, at)
+	case at.plural != "virtualmachines" && at.plural != "datavolumes":
+		refuse(w, http.StatusNotFound, "the server could not find the requested resource")
+	case r.Method == http.MethodPost:
+		c.create(w, r, at, in)
+	case r.Method == http.MethodDelete:
+		c.delete(w, at, in)
+	case r.Method == http.MethodGet && at.name == "":
+		c.list(w, r, at)
+	case r.Method == http.MethodGet:
+		c.read(w, at)
+	default:
+		refuse(w, http.StatusMethodNotAllowed, "the lab does not do that")
+	}
+}
+
+// address is a path of the API, taken apart.
+type address struct{ group, namespace, plural, name string }
+
+func (a address) key() string { return a.plural + "/" + a.namespace + "/" + a.name }
+
+func place(path string) (a address) {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	if parts[0] == "apis" && len(parts) >= 3 {
+		a.group, parts = parts[1], parts[3:]
+	} else if len(parts) >= 2 {
+		parts = parts[2:]
+	}
+	if len(parts) >= 3 && parts[0] == "namespaces" {
+		a.namespace, parts = parts[1], parts[2:]
+	}
+	if len(parts) > 0 {
+		a.plural = parts[0]
+	}
+	if len(parts) > 1 {
+		a.name = parts[1]
+	}
+	return a
+}
+
+func verb(r *http.Request, at address) string {
+	switch {
+	case r.Method == http.MethodPost:
+		return "create"
+	case r.Method == http.MethodDelete:
+		return "delete"
+	case at.name == "":
+		return "list"
+	}
+	return "get"
+}
+
+func (c *Cluster) discover(w http.ResponseWriter, at address) {
+	if at.group == "kubevirt.io" && !c.config.NoKubeVirt || at.group == "cdi.kubevirt.io" && !c.config.NoCDI {
+		reply(w, http.StatusOK, object{"kind": "APIResourceList"})
+		return
+	}
+	refuse(w, http.StatusNotFound, "the server could not find the requested resource")
+}
+
+func (c *Cluster) review(w http.ResponseWriter, in object) {
+	about, _ := dig(in, "spec", "resourceAttributes").(object)
+	what := fmt.Sprintf("%v %v", about["verb"], about["resource"])
+	in["status"] = object{"allowed": !c.config.Denied[what]}
+	reply(w, http.StatusCreated, in)
+}
+
+// fixed are objects that are there from the beginning.
+func (c *Cluster) fixed(w http.ResponseWriter, at address) {
+	switch {
+	case at.plural == "cdiconfigs" && at.name == "config":
+		status := object{"uploadProxyCA": string(c.ca)}
+		if !c.config.NoProxyURL {
+			status["uploadProxyURL"] = strings.TrimPrefix(c.proxy.URL, "https://") // as CDI tells it
+		}
+		reply(w, http.StatusOK, object{"status": status})
+	case at.plural == "namespaces" && at.name == "vms":
+		reply(w, http.StatusOK, object{})
+	case at.plural == "storageclasses" && strings.Contains(" "+strings.Join(c.config.Classes, " ")+" ", " "+at.name+" "):
+		reply(w, http.StatusOK, object{})
+	default:
+		refuse(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", at.plural, at.name))
+	}
+}
+
+var subdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
+
+func (c *Cluster) create(w http.ResponseWriter, r *http.Request, at address, in object) {
+	at.name, _ = dig(in, "metadata", "name").(string)
+	refusal := ""
+	if c.config.Refuse != nil {
+		refusal = c.config.Refuse(in)
+	}
+	switch {
+	case r.URL.Query().Get("fieldValidation") != "Strict":
+		refuse(w, http.StatusBadRequest, "the lab has no lenient clients")
+	case !subdomain.MatchString(at.name):
+		refuse(w, http.StatusUnprocessableEntity, fmt.Sprintf("metadata.name: Invalid value: %q: a lowercase RFC 1123 subdomain must consist of …", at.name))
+	case c.objects[at.key()] != nil:
+		refuse(w, http.StatusConflict, fmt.Sprintf("%s %q already exists", at.plural, at.name))
+	case refusal != "":
+		refuse(w, http.StatusUnprocessableEntity, "admission webhook denied the request: "+refusal)
+	case r.URL.Query().Get("dryRun") != "":
+		reply(w, http.StatusCreated, in)
+	default:
+		reply(w, http.StatusCreated, c.keep(at.plural, at.namespace, at.name, in).object)
+	}
+}
+
+// keep stores an object as a new one.
+func (c *Cluster) keep(plural, namespace, name string, o object) *kept {
+	c.serial++
+	metadata, _ := o["metadata"].(object)
+	if metadata == nil {
+		metadata = object{}
+	}
+	metadata["name"], metadata["namespace"], metadata["uid"] = name, namespace, fmt.Sprintf("uid-%d", c.serial)
+	metadata["resourceVersion"] = fmt.Sprint(c.serial)
+	o["metadata"] = metadata
+	k := &kept{object: o}
+	c.objects[address{plural: plural, namespace: namespace, name: name}.key()] = k
+	return k
+}
+
+func (c *Cluster) delete(w http.ResponseWriter, at address, in object) {
+	k := c.objects[at.key()]
+	other := func(what string) bool {
+		want := dig(in, "preconditions", what)
+		return want != nil && want != dig(k.object, "metadata", what)
+	}
+	switch {
+	case k == nil:
+		refuse(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", at.plural, at.name))
+	case other("uid") || other("resourceVersion"):
+		refuse(w, http.StatusConflict, "the precondition does not hold")
+	default:
+		if k.gone == 0 {
+			k.gone = 2 // what hangs on it goes first
+		}
+		reply(w, http.StatusOK, k.object)
+	}
+}
+
+func (c *Cluster) list(w http.ResponseWriter, r *http.Request, at address) {
+	label, value, _ := strings.Cut(r.URL.Query().Get("labelSelector"), "=")
+	items := []object{}
+	for key, k := range c.objects {
+		if !strings.HasPrefix(key, at.plural+"/"+at.namespace+"/") {
+			continue
+		}
+		if have := dig(k.object, "metadata", "labels", label); label != "" && have != value {
+			continue
+		}
+		if c.look(key, k) {
+			items = append(items, k.object)
+		}
+	}
+	reply(w, http.StatusOK, object{"items": items})
+}
+
+func (c *Cluster) read(w http.ResponseWriter, at address) {
+	k := c.objects[at.key()]
+	if k == nil || !c.look(at.key(), k) {
+		refuse(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", at.plural, at.name))
+		return
+	}
+	reply(w, http.StatusOK, k.object)
+}
+
+// look lets time go by for an object, and reports whether it is still there.
+func (c *Cluster) look(key string, k *kept) bool {
+	if k.gone > 0 {
+		if k.gone--; k.gone == 0 {
+			delete(c.objects, key)
+			return false
+		}
+	}
+	k.looks++
+	if strings.HasPrefix(key, "datavolumes/") {
+		k.object["status"] = c.progress(k)
+	}
+	return true
+}
+
+// progress is what CDI says a volume is at.
+func (c *Cluster) progress(k *kept) object {
+	phase, said := "Pending", "no volume yet"
+	switch {
+	case c.config.Stuck:
+	case c.config.GiveUp && k.looks > 1:
+		phase, said = "Failed", "the volume plugin gave up"
+	case k.done:
+		phase, said = "Succeeded", ""
+	case k.taken && k.looks > 1:
+		k.done, phase, said = true, "Succeeded", ""
+	case k.looks == 2:
+		phase = "UploadScheduled"
+	case k.looks > 2 || k.taken:
+		phase, said = "UploadReady", "the pod runs"
+	}
+	return object{
+		"phase": phase, "restartCount": k.restarts,
+		"conditions": []object{{"type": "Running", "status": "False", "message": said}},
+	}
+}
+
+// dig returns what is at the end of a path of keys.
+func dig(v any, path ...string) any {
+	for _, key := range path {
+		o, _ := v.(object)
+		v = o[key]
+	}
+	return v
+}
+
+func reply(w http.ResponseWriter, code int, o any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(o) // a client that is gone needs no answer
+}
+
+// refuse answers as Kubernetes does.
+func refuse(w http.ResponseWriter, code int, message string) {
+	reply(w, code, object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code})
+}

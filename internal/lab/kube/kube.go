@@ -1,0 +1,242 @@
+// Package kube is an emulated Kubernetes cluster with KubeVirt and CDI, as far as one who moves VMs into
+// it sees of it: an API server that keeps objects, and CDI's upload proxy, which keeps what is sent to it.
+// No VM runs here, and no schema is known: test/kubevirt holds objects against the real ones.
+//
+//	c := kube.Start(kube.Config{})
+//	defer c.Close()
+//	os.WriteFile(path, c.Kubeconfig(), 0o600)
+//	c.Uploaded("vms", "web01-disk0") // what CDI would have written to the volume
+//
+// It misbehaves as real clusters do: volumes take a while to be ready, the proxy answers 503 until the pod
+// behind it listens, tokens get too old, transfers are cut and the pod starts anew, what is deleted lingers
+// until what hangs on it is gone. The behaviour is that of CDI 1.64's uploadproxy and uploadserver, and of
+// the API conventions of Kubernetes, read in their sources.
+package kube
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Config says what the cluster is like. The zero value is one in which all goes well, after a while.
+type Config struct {
+	NoKubeVirt, NoCDI bool
+	NoAsync           bool // CDI is so old that the proxy answers only when it is through
+	NoProxyURL        bool // CDI tells of no address of its proxy
+	PortForward       bool // the proxy's certificate is of the name that CDI gives it, not of its address
+
+	NotReady int // times that the proxy answers 503 to each upload
+	TooOld   int // tokens that are refused
+	Cut      int // uploads that are cut in the middle, each after one MiB
+	Lose     int // uploads that are taken and then lost: the pod starts anew
+
+	Stuck    bool                // volumes never get ready
+	GiveUp   bool                // volumes end as Failed
+	Small    int64               // bytes that volumes are short of what was asked for
+	Denied   map[string]bool     // "create virtualmachines", "get namespaces"
+	Refuse   func(object) string // what admission says of an object; empty: nothing
+	Classes  []string            // storage classes
+	Password string              // the token; "lab" if empty
+}
+
+type object = map[string]any
+
+// Cluster is a running emulation. Its methods may be called concurrently.
+type Cluster struct {
+	config Config
+	api    *httptest.Server
+	proxy  *httptest.Server
+	ca     []byte // PEM of who signed both
+
+	mu      sync.Mutex
+	objects map[string]*kept // by plural/namespace/name
+	tokens  map[string]string
+	serial  int
+	tap     func(n int) Fate
+	calls   int
+}
+
+// kept is an object and what the cluster does with it.
+type kept struct {
+	object   object
+	looks    int // how often it was read: time goes by that
+	gone     int // looks until it is gone; 0: it is not being deleted
+	restarts int
+	refused  int // uploads that were answered 503
+	image    []byte
+	taken    bool // the image is there
+	done     bool // and written
+}
+
+// Fate is what becomes of a call.
+type Fate int
+
+// Fates.
+const (
+	Pass       Fate = iota // It is answered.
+	Lost                   // The connection breaks before anything is done.
+	Unanswered             // The connection breaks when all is done.
+)
+
+// Start starts a cluster on the loopback. It panics if there is none, as httptest does.
+func Start(config Config) *Cluster {
+	if config.Password == "" {
+		config.Password = "lab"
+	}
+	c := &Cluster{config: config, objects: map[string]*kept{}, tokens: map[string]string{}}
+	apiName, proxyName := "", ""
+	if config.PortForward {
+		proxyName = "cdi-uploadproxy"
+	}
+	var pairs [2]tls.Certificate
+	c.ca, pairs = certificates(apiName, proxyName)
+	c.api = c.serve(pairs[0], c.answer)
+	c.proxy = c.serve(pairs[1], c.receive)
+	return c
+}
+
+// Close ends the cluster.
+func (c *Cluster) Close() {
+	c.api.CloseClientConnections()
+	c.proxy.CloseClientConnections()
+	c.api.Close()
+	c.proxy.Close()
+}
+
+// Kubeconfig is how the cluster is reached, by a token.
+func (c *Cluster) Kubeconfig() []byte { return c.KubeconfigWith(c.config.Password) }
+
+// KubeconfigWith is Kubeconfig with another token.
+func (c *Cluster) KubeconfigWith(token string) []byte {
+	return fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+current-context: lab
+contexts: [{name: lab, context: {cluster: lab, user: lab, namespace: vms}}]
+clusters: [{name: lab, cluster: {server: %q, certificate-authority-data: %s}}]
+users: [{name: lab, user: {token: %q}}]
+`, c.api.URL, base64.StdEncoding.EncodeToString(c.ca), token)
+}
+
+// ProxyURL is where the upload proxy is.
+func (c *Cluster) ProxyURL() string { return c.proxy.URL }
+
+// Tap has hook asked about each call, before it is carried out: n counts from 1 since Tap. Nil lets all pass.
+func (c *Cluster) Tap(hook func(n int) Fate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tap, c.calls = hook, 0
+}
+
+// Objects returns those of a plural, such as "datavolumes", in the order of their names.
+func (c *Cluster) Objects(plural string) (all []map[string]any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(c.objects)) {
+		if strings.HasPrefix(key, plural+"/") {
+			all = append(all, c.objects[key].object)
+		}
+	}
+	return all
+}
+
+// Put has somebody else make an object.
+func (c *Cluster) Put(plural, namespace, name string, o map[string]any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keep(plural, namespace, name, o)
+}
+
+// PowerOn has somebody start a VM that is there, as virtctl does.
+func (c *Cluster) PowerOn(namespace, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.objects["virtualmachines/"+namespace+"/"+name].object
+	c.serial++
+	o["metadata"].(object)["resourceVersion"] = fmt.Sprint(c.serial)
+	o["spec"].(object)["runStrategy"], o["status"] = "Always", object{"created": true}
+}
+
+// Uploaded is what the volume holds; nil while CDI is not done with it.
+func (c *Cluster) Uploaded(namespace, name string) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.objects["datavolumes/"+namespace+"/"+name]
+	if k == nil || !k.done {
+		return nil
+	}
+	return k.image
+}
+
+func (c *Cluster) serve(pair tls.Certificate, handle http.HandlerFunc) *httptest.Server {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.pass(w, r, handle) }))
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	s.StartTLS()
+	return s
+}
+
+// pass has the tap say what becomes of a call. To abort a handler breaks its connection.
+func (c *Cluster) pass(w http.ResponseWriter, r *http.Request, handle http.HandlerFunc) {
+	c.mu.Lock()
+	c.calls++
+	n, hook := c.calls, c.tap
+	c.mu.Unlock()
+	fate := Pass
+	if hook != nil {
+		fate = hook(n)
+	}
+	switch fate {
+	case Lost:
+		panic(http.ErrAbortHandler)
+	case Unanswered:
+		handle(httptest.NewRecorder(), r)
+		panic(http.ErrAbortHandler)
+	}
+	handle(w, r)
+}
+
+// certificates makes an authority and two certificates of it: for the loopback, or for a name.
+func certificates(names ...string) (ca []byte, pairs [2]tls.Certificate) {
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	root := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "lab"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der := must(x509.CreateCertificate(rand.Reader, root, root, &key.PublicKey, key))
+	for i, name := range names {
+		leaf := &x509.Certificate{
+			SerialNumber: big.NewInt(int64(i + 2)), NotBefore: root.NotBefore, NotAfter: root.NotAfter,
+			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		}
+		if name == "" {
+			leaf.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+		} else {
+			leaf.DNSNames = []string{name}
+		}
+		own := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+		pairs[i] = tls.Certificate{PrivateKey: own, Certificate: [][]byte{must(x509.CreateCertificate(rand.Reader, leaf, root, &own.PublicKey, key))}}
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pairs
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -1,0 +1,124 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// token gives leave to upload to a volume that is there.
+func (c *Cluster) token(w http.ResponseWriter, at address, in object) {
+	name, _ := dig(in, "spec", "pvcName").(string)
+	if c.objects["datavolumes/"+at.namespace+"/"+name] == nil {
+		refuse(w, http.StatusInternalServerError, fmt.Sprintf("persistentvolumeclaims %q not found", name))
+		return
+	}
+	c.serial++
+	token := fmt.Sprintf("token-%d", c.serial)
+	c.tokens[token] = at.namespace + "/" + name
+	in["status"] = object{"token": token}
+	reply(w, http.StatusCreated, in)
+}
+
+// receive is the upload proxy, with the pods behind it.
+func (c *Cluster) receive(w http.ResponseWriter, r *http.Request) {
+	known := r.URL.Path == "/v1beta1/upload" || r.URL.Path == "/v1beta1/upload-async" && !c.config.NoAsync
+	switch {
+	case r.URL.Path == "/healthz":
+		fmt.Fprint(w, "OK")
+	case !known:
+		http.Error(w, "404 page not found", http.StatusNotFound)
+	default:
+		c.upload(w, r)
+	}
+}
+
+// upload takes one image. Nothing is locked while it comes.
+func (c *Cluster) upload(w http.ResponseWriter, r *http.Request) {
+	k, code, text := c.admit(r)
+	if k == nil || r.Method == http.MethodHead {
+		http.Error(w, text, code)
+		return
+	}
+	image, err := c.take(r)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case err != nil:
+		k.restarts++
+		http.Error(w, "Saving stream failed: "+err.Error(), http.StatusInternalServerError)
+	case int64(len(image)) > capacity(k.object)-c.config.Small:
+		http.Error(w, "Saving stream failed: effective image size is larger than the reported available storage", http.StatusBadRequest)
+	case c.config.Lose > 0:
+		c.config.Lose--
+		k.restarts++
+	default:
+		k.image, k.taken, k.done = image, true, strings.HasSuffix(r.URL.Path, "/upload")
+		k.looks = 1 // it is worked on for a while
+	}
+}
+
+// admit finds the volume that a request is for, and whether it may begin.
+func (c *Cluster) admit(r *http.Request) (*kept, int, string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	k := c.objects["datavolumes/"+c.tokens[token]]
+	switch {
+	case token == "":
+		return nil, http.StatusBadRequest, ""
+	case k == nil:
+		return nil, http.StatusUnauthorized, ""
+	case r.Method == http.MethodHead:
+		return k, http.StatusOK, ""
+	case r.Method != http.MethodPost:
+		return nil, http.StatusNotFound, ""
+	case c.config.TooOld > 0:
+		c.config.TooOld--
+		return nil, http.StatusUnauthorized, ""
+	case k.looks < 3 && !k.taken:
+		return nil, http.StatusServiceUnavailable, "the volume is not ready"
+	case k.refused < c.config.NotReady:
+		k.refused++
+		return nil, http.StatusServiceUnavailable, "upload pod is not ready"
+	case k.done:
+		return nil, http.StatusConflict, ""
+	case k.taken:
+		return nil, http.StatusServiceUnavailable, ""
+	}
+	return k, http.StatusOK, ""
+}
+
+// take reads an image whole. What is cut is no image.
+func (c *Cluster) take(r *http.Request) ([]byte, error) {
+	c.mu.Lock()
+	cut := c.config.Cut > 0
+	if cut {
+		c.config.Cut--
+	}
+	c.mu.Unlock()
+	if r.ContentLength < 0 {
+		return nil, errors.New("nobody said how long it is")
+	}
+	if cut {
+		_, _ = io.CopyN(io.Discard, r.Body, 1<<20) // it is thrown away
+		panic(http.ErrAbortHandler)
+	}
+	return io.ReadAll(r.Body)
+}
+
+// capacity is what a volume was asked to hold, in bytes.
+func capacity(o object) int64 {
+	text, _ := dig(o, "spec", "storage", "resources", "requests", "storage").(string)
+	unit := int64(1)
+	for i, suffix := range []string{"Ki", "Mi", "Gi", "Ti"} {
+		if number, ok := strings.CutSuffix(text, suffix); ok {
+			text, unit = number, 1<<(10*(i+1))
+		}
+	}
+	n, _ := strconv.ParseInt(text, 10, 64) // what is no number holds nothing
+	return n * unit
+}

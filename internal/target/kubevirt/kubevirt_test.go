@@ -1,0 +1,67 @@
+package kubevirt
+
+import (
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]address{
+		"/srv/out":                          {folder: "/srv/out"},
+		"/o?network=pod&storageClass=a.b":   {folder: "/o", Options: Options{Network: Pod, StorageClass: "a.b"}},
+		"/o?kubeconfig=~/.kube/c&context=x": {folder: "/o", kubeconfig: "~/.kube/c", context: "x"},
+		"/o?kubeconfig=/etc/k&namespace=vms&uploadProxy=https://p:1": {
+			folder: "/o", kubeconfig: "/etc/k", uploadProxy: "https://p:1", Options: Options{Namespace: "vms"},
+		},
+		"/x?accessMode=ReadWriteOnce&volumeMode=Block&network=multus:a/b": {
+			folder: "/x", Options: Options{AccessMode: "ReadWriteOnce", VolumeMode: "Block", Network: "multus:a/b"},
+		},
+	} {
+		got, err := parse(text)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s is %+v, %v", text, got, err)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for _, text := range []string{
+		"", "x", "?namespace=x", "/x?nope=1", "/x?namespace=Up", "/x?namespace=a&namespace=b", "/x?namespace=../y", "/x?storageClass=-",
+		"/x?accessMode=RWO", "/x?volumeMode=block", "/x?network=bridge:br0", "/x?kubeconfig=k", "/x?context=c", "/x?uploadProxy=https://p",
+		"/x?kubeconfig=/k&uploadProxy=http://p", "/x?%zz",
+	} {
+		if place, _, err := New(text, nil); !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" || place != nil {
+			t.Errorf("%q is %+v, %v", text, place, err)
+		}
+	}
+	if place, _, err := New("/x?kubeconfig=/not/there", nil); !fault.Is(err, fault.NotFound) || place != nil {
+		t.Errorf("no kubeconfig: %v, %v", place, err)
+	}
+	if _, _, err := New("/x", map[string]string{"VM Network": "br0"}); !fault.Is(err, fault.Invalid) {
+		t.Errorf("a network of libvirt's: %v", err)
+	}
+}
+
+func TestNewKeepsImagesThatGoNowhere(t *testing.T) {
+	place, keep, err := New("/srv/out?namespace=vms", map[string]string{"dmz": "multus:dmz"})
+	if f, ok := place.(*Folder); err != nil || !keep || !ok || f.root != "/srv/out" || f.opts.Networks["dmz"] != "multus:dmz" {
+		t.Errorf("%+v, %v, %v", place, keep, err)
+	}
+}
+
+func FuzzParseAddress(f *testing.F) {
+	f.Add("/srv/out?namespace=vms&storageClass=x")
+	f.Add("/x?kubeconfig=~/.kube/config&context=a")
+	f.Fuzz(func(t *testing.T, text string) {
+		a, err := parse(text)
+		if err == nil && !filepath.IsAbs(a.folder) {
+			t.Errorf("%q is %+v", text, a)
+		}
+		if err != nil && !fault.Is(err, fault.Invalid) {
+			t.Errorf("%q: %v", text, err)
+		}
+	})
+}
