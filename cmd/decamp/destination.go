@@ -89,15 +89,6 @@ func openTarget(to planfile.Destination, o migrateOptions) (resident, error) {
 	return staged.New(folder, place, staged.Options{Keep: keep}), nil
 }
 
-// openPlace opens what takes whole VMs; nil for a folder, which is the place itself. It says whether
-// images are to stay on the stage.
-func openPlace(to planfile.Destination, o migrateOptions) (place staged.Place, keep bool, err error) {
-	switch to.Kind() {
-	default:
-		return nil, false, nil
-	}
-}
-
 // ended is how the run to one destination ended.
 type ended struct {
 	to  *destination
