@@ -26,9 +26,10 @@ type address struct {
 	port      string
 	pool      string
 
-	socket  string // of libvirt, on its machine
-	keyFile string // for SSH
-	pki     string // folder with a client's certificates, for TLS
+	socket     string // of libvirt, on its machine
+	keyFile    string // for SSH
+	knownHosts string // for SSH
+	pki        string // folder with a client's certificates, for TLS
 }
 
 // parseAddress reads an address.
@@ -48,7 +49,11 @@ func parseAddress(text string) (address, error) {
 			a.transport = "tls" // as libvirt's own tools have it
 		}
 	}
-	if err := a.options(u.Query()); err != nil {
+	options, err := url.ParseQuery(u.RawQuery)
+	if err == nil {
+		err = a.options(options)
+	}
+	if err != nil {
 		return address{}, badAddress(text, err.Error())
 	}
 	_, secret := u.User.Password()
@@ -57,7 +62,7 @@ func parseAddress(text string) (address, error) {
 		return address{}, badAddress(text, "only qemu:///system and qemu:///session are known")
 	case a.transport != "unix" && a.transport != "ssh" && a.transport != "tls" && a.transport != "tcp":
 		return address{}, badAddress(text, "only unix, ssh, tls and tcp are known ways")
-	case (a.transport == "unix") != (a.host == ""):
+	case a.transport == "unix" && (u.Host != "" || u.User != nil), a.transport != "unix" && a.host == "":
 		return address{}, badAddress(text, "ssh, tls and tcp need a host, and unix has none")
 	case strings.HasPrefix(a.host, "-") || strings.HasPrefix(a.user, "-"):
 		return address{}, badAddress(text, "no host or user begins with a dash")
@@ -69,7 +74,9 @@ func parseAddress(text string) (address, error) {
 
 // options takes what stands behind the question mark.
 func (a *address) options(q url.Values) error {
-	known := map[string]*string{"pool": &a.pool, "socket": &a.socket, "keyfile": &a.keyFile, "pkipath": &a.pki}
+	known := map[string]*string{
+		"pool": &a.pool, "socket": &a.socket, "keyfile": &a.keyFile, "known_hosts": &a.knownHosts, "pkipath": &a.pki,
+	}
 	for name, values := range q {
 		field, ok := known[name]
 		if !ok {

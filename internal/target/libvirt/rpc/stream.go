@@ -16,7 +16,7 @@ const sparseStream = 1
 
 // Upload writes src into a volume that was just made: its data, and holes where it has none. Where
 // sparse is false its zeros are sent, too, which is what a device with old content needs. told is told
-// the bytes of data as they are sent; it may be nil.
+// how many bytes of the disk are sent, and holes once they are; it may be nil.
 func (c *Client) Upload(ctx context.Context, v Volume, src disk.Source, sparse bool, told func(n int64)) error {
 	defer c.within(ctx)()
 	u := upload{Client: c, src: src, sparse: sparse, told: told, buf: make([]byte, Part)}
@@ -83,6 +83,7 @@ func (u *upload) content(ctx context.Context) error {
 
 func (u *upload) extent(ctx context.Context, e disk.Extent) error {
 	if e.Kind == disk.Zero && u.sparse {
+		defer u.tell(e.Len)
 		return u.packet(ctx, frame{kind: hole, payload: args{}.uint64(uint64(e.Len)).uint32(0)})
 	}
 	for off := e.Off; off < e.End(); off += Part {
@@ -93,11 +94,15 @@ func (u *upload) extent(ctx context.Context, e disk.Extent) error {
 		if err := u.packet(ctx, frame{kind: stream, payload: p}); err != nil {
 			return err
 		}
-		if u.told != nil && e.Kind == disk.Data {
-			u.told(int64(len(p)))
-		}
+		u.tell(int64(len(p)))
 	}
 	return nil
+}
+
+func (u *upload) tell(n int64) {
+	if u.told != nil {
+		u.told(n)
+	}
 }
 
 var errEarly error = fault.New(fault.Transient, "libvirt ended the upload early").WithHint("run the same command again")
