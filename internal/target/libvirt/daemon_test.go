@@ -84,8 +84,8 @@ func startDaemon() (*daemon, error) {
 }
 
 // say has the script do something, and waits until it is done.
-func (d *daemon) say(word string) error {
-	if _, err := fmt.Fprintln(d.in, word); err != nil {
+func (d *daemon) say(word string, args ...any) error {
+	if _, err := fmt.Fprintln(d.in, append([]any{word}, args...)...); err != nil {
 		return err
 	}
 	for d.out.Scan() {

@@ -19,6 +19,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/target/dir"
 	"github.com/decamp/decamp/internal/target/libvirt/rpc"
+	"github.com/decamp/decamp/internal/target/staged"
 	"github.com/decamp/decamp/internal/target/targettest"
 )
 
@@ -85,10 +86,26 @@ func (s *site) clear(t *testing.T, pool string) {
 }
 
 func harness(d *daemon, remote bool) targettest.Harness {
-	return targettest.Harness{New: func(t *testing.T) targettest.Site {
-		s := newSite(t, d, remote)
-		return targettest.Site{Place: s.place, Seen: s.seen, Things: s.things, Occupy: s.occupy, Tap: s.tap.set}
-	}}
+	at := func(url func(t *testing.T) string) func(t *testing.T) staged.Place {
+		return func(t *testing.T) staged.Place {
+			p, err := New(url(t), Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+	}
+	return targettest.Harness{
+		New: func(t *testing.T) targettest.Site {
+			s := newSite(t, d, remote)
+			return targettest.Site{Place: s.place, Seen: s.seen, Things: s.things, Occupy: s.occupy, Tap: s.tap.set}
+		},
+		Denied: at(func(t *testing.T) string {
+			s := newSSH(t)
+			return s.url(d, s.otherKey)
+		}),
+		Unreachable: at(func(t *testing.T) string { return "qemu:///system?socket=" + filepath.Join(t.TempDir(), "none") }),
+	}
 }
 
 // domains describes all of them.

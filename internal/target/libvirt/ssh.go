@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -67,6 +68,9 @@ func sshArguments(a address) []string {
 	if a.keyFile != "" {
 		args = append(args, "-i", a.keyFile, "-o", "IdentitiesOnly=yes")
 	}
+	if a.knownHosts != "" {
+		args = append(args, "-o", "UserKnownHostsFile="+strconv.Quote(a.knownHosts))
+	}
 	return append(args, "--", a.host, remoteCommand(a))
 }
 
@@ -84,12 +88,23 @@ func remoteCommand(a address) string {
 // Read gives what ssh said where it gave up.
 func (c *sshConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, net.ErrClosed) {
-		if ended := c.end(); ended != nil {
-			err = c.said.fault(ended)
-		}
+	return n, c.explain(err)
+}
+
+// Write gives the same.
+func (c *sshConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	return n, c.explain(err)
+}
+
+func (c *sshConn) explain(err error) error {
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
+		return err
 	}
-	return n, err
+	if ended := c.end(); ended != nil {
+		return c.said.fault(ended)
+	}
+	return err
 }
 
 // Close ends ssh, too.

@@ -3,11 +3,13 @@
 #
 #   unshare --mount --net --pid --fork --kill-child --mount-proc sh libvirtd.sh FOLDER
 #
-# It reads words: start has libvirtd run, kill kills it. Each is repeated on standard output once it
-# is done. All of libvirt's folders are new here, so the machine's own libvirt sees nothing of it
+# It reads words: start has libvirtd run, kill kills it, network makes the network default, boot NAME
+# starts a domain, whose serial port is copied to FOLDER/console. Each is repeated on standard output
+# once it is done. All of libvirt's folders are new here, so the machine's own libvirt sees nothing of it
 # and keeps nothing; whatever is still running ends with this script, which is when its input ends.
 set -eu
 folder=$1
+virsh="virsh -q -c qemu:///system?socket=$folder/sock/libvirt-sock"
 
 for each in /etc/libvirt /run/libvirt /var/lib/libvirt /var/cache/libvirt /var/log/libvirt; do
 	mkdir -p "$each"
@@ -29,7 +31,7 @@ mount --move /mnt /dev
 
 main() {
 	virtlogd -d
-	while read -r word; do
+	while read -r word name; do
 		case $word in
 		start)
 			rm -f "$folder/sock/libvirt-sock"
@@ -39,7 +41,12 @@ main() {
 		kill) kill -9 "$(cat /run/libvirt/test.pid)" ;;
 		network)
 			echo '<network><name>default</name><bridge name="virbr0"/></network>' >/run/libvirt/default.xml
-			virsh -q -c "qemu:///system?socket=$folder/sock/libvirt-sock" net-create /run/libvirt/default.xml >&2
+			$virsh net-create /run/libvirt/default.xml >&2
+			;;
+		boot)
+			$virsh start --paused "$name" >&2
+			cat "$($virsh ttyconsole "$name" | head -n 1)" >"$folder/console" &
+			$virsh resume "$name" >&2
 			;;
 		esac
 		echo "$word"
