@@ -65,15 +65,26 @@ func onStage(t *testing.T, vm *inventory.VM, p staged.Place, data []byte) (*dir.
 
 // A delivered VM is right when libvirt starts it and its guest finds the hardware it had.
 func TestDeliveredVMBoots(t *testing.T) {
-	for _, remote := range []bool{false, true} {
-		t.Run(map[bool]string{false: "linked", true: "uploaded"}[remote], func(t *testing.T) {
-			d := ownDaemon(t)
-			s := newSite(t, d, remote)
-			image, err := os.ReadFile(tinyguest.Image(t, tinyguest.NoVirtio))
+	efi := func(vm *inventory.VM) { vm.Firmware, vm.VTPM = inventory.EFI, true }
+	tests := []struct {
+		name   string
+		remote bool
+		change func(*inventory.VM)
+		guest  tinyguest.Name
+		driver string
+	}{
+		{"linked", false, func(*inventory.VM) {}, tinyguest.NoVirtio, "vmw_pvscsi"},
+		{"uploaded, with EFI and a TPM", true, efi, tinyguest.UEFI, "virtio_scsi"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			image, err := os.ReadFile(tinyguest.Image(t, tt.guest))
 			if err != nil {
 				t.Fatal(err)
 			}
 			vm := webVM(int64(len(image)))
+			tt.change(vm)
+			s := newSite(t, ownDaemon(t), tt.remote)
 			_, to, def := onStage(t, vm, s.place, image)
 			if err := to.Publish(t.Context(), def); err != nil {
 				t.Fatal(err)
@@ -85,7 +96,7 @@ func TestDeliveredVMBoots(t *testing.T) {
 			if err := to.Withdraw(t.Context(), vm); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 				t.Errorf("withdraw a VM that runs: %v", err)
 			}
-			s.boots(t, vm)
+			s.boots(t, vm, tt.driver)
 			s.eventually(t, "the guest powers off", func() bool {
 				domains, _ := s.domains(t)
 				return domains[0].ID == -1
@@ -111,7 +122,7 @@ func (s *site) start(t *testing.T, vm *inventory.VM) {
 }
 
 // boots waits for vm's guest to tell what it found.
-func (s *site) boots(t *testing.T, vm *inventory.VM) {
+func (s *site) boots(t *testing.T, vm *inventory.VM, driver string) {
 	t.Helper()
 	s.eventually(t, "a marker is on the console", func() bool {
 		text, err := os.ReadFile(filepath.Join(s.folder, "console"))
@@ -123,7 +134,7 @@ func (s *site) boots(t *testing.T, vm *inventory.VM) {
 			if !ok || !strings.HasSuffix(line, "\n") {
 				continue
 			}
-			if err != nil || m.Driver != "vmw_pvscsi" || m.UUID != vm.UUID || len(m.Cards) != 1 || m.Cards[0].MAC != vm.NICs[0].MAC {
+			if err != nil || m.Driver != driver || m.UUID != vm.UUID || len(m.Cards) != 1 || m.Cards[0].MAC != vm.NICs[0].MAC {
 				t.Errorf("the guest sees %+v, err %v", m, err)
 			}
 			return true

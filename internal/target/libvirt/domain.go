@@ -144,9 +144,6 @@ func place(x *libvirtxml.Domain, path string, v volume) bool {
 		}
 		d.Driver.Type = string(v.format)
 		d.Source = &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: v.path}}
-		if v.device {
-			d.Source = &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: v.path}}
-		}
 		return true
 	}
 	return false

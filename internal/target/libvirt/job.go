@@ -25,7 +25,6 @@ type job struct {
 type volume struct {
 	path   string // on libvirt's machine
 	format target.Format
-	device bool
 }
 
 func (j *job) run(ctx context.Context) (staged.Receipt, error) {
@@ -129,8 +128,8 @@ func (j *job) images(ctx context.Context) ([]volume, error) {
 // image finds the i-th image among the volumes that were linked, or uploads it.
 func (j *job) image(ctx context.Context, i int, linked []rpc.Volume) (volume, error) {
 	img := j.Images[i]
-	v := volume{format: img.Format, device: j.into.devices()}
-	name := volumeName(j.VM, i, img.Format, j.into)
+	v := volume{format: img.Format}
+	name := volumeName(j.VM, i, img.Format)
 	at := slices.IndexFunc(linked, func(v rpc.Volume) bool { return v.Name == name })
 	var in rpc.Volume
 	var err error
@@ -138,7 +137,7 @@ func (j *job) image(ctx context.Context, i int, linked []rpc.Volume) (volume, er
 		in = linked[at]
 	} else {
 		v.format = target.Raw
-		in, err = j.upload(ctx, img, volumeName(j.VM, i, target.Raw, j.into))
+		in, err = j.upload(ctx, img, volumeName(j.VM, i, target.Raw))
 	}
 	if err == nil {
 		v.path, err = j.client.VolumePath(ctx, in)

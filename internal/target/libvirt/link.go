@@ -17,7 +17,7 @@ import (
 // linkable reports whether images can get a second name in the pool, and need not be copied: it is a
 // folder of this machine that we may write to, on the file system where they wait.
 func (j *job) linkable() bool {
-	if j.place.at.transport != "unix" || !j.into.files() || unix.Access(j.into.folder, unix.W_OK|unix.X_OK) != nil {
+	if j.place.at.transport != "unix" || unix.Access(j.into.folder, unix.W_OK|unix.X_OK) != nil {
 		return false
 	}
 	for _, img := range j.Images {
@@ -49,7 +49,7 @@ func (j *job) linkAll(ctx context.Context) ([]rpc.Volume, error) {
 
 // linked is the i-th image's name in the pool.
 func (j *job) linked(i int) string {
-	return filepath.Join(j.into.folder, volumeName(j.VM, i, j.Images[i].Format, j.into))
+	return filepath.Join(j.into.folder, volumeName(j.VM, i, j.Images[i].Format))
 }
 
 // unlinkAll takes the names in the pool away again.
@@ -66,7 +66,7 @@ func (j *job) unlinkAll() error {
 // release takes from the stage what is in the pool now: a VM that runs must change no image that
 // somebody kept.
 func (j *job) release() error {
-	if j.place.at.transport != "unix" || !j.into.files() {
+	if j.place.at.transport != "unix" {
 		return nil
 	}
 	var errs []error

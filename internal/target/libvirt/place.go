@@ -73,7 +73,7 @@ func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
 }
 
 func (p *Place) checkRoom(vm *inventory.VM, into pool) error {
-	if p.at.transport == "unix" && into.files() && p.opts.Stage != "" && sameDevice(p.opts.Stage, into.folder) {
+	if p.at.transport == "unix" && p.opts.Stage != "" && sameDevice(p.opts.Stage, into.folder) {
 		return nil
 	}
 	var need int64

@@ -14,16 +14,12 @@ import (
 // A pool is where the images go.
 type pool struct {
 	rpc.Pool
-	kind      string // libvirt's: dir, fs, netfs, logical, zfs
 	folder    string // on libvirt's machine
 	available int64  // bytes
 }
 
-// files reports whether volumes are files: what is not written to them reads as zeros.
-func (p pool) files() bool { return slices.Contains([]string{"dir", "fs", "netfs"}, p.kind) }
-
-// devices reports whether volumes are block devices, which may hold what was on them before.
-func (p pool) devices() bool { return slices.Contains([]string{"logical", "zfs"}, p.kind) }
+// kinds are the types of pools whose volumes are files: what is not written to them reads as zeros.
+var kinds = []string{"dir", "fs", "netfs"}
 
 // findPool finds the place's pool, in a state to be used.
 func (p *Place) findPool(ctx context.Context, c *rpc.Client) (pool, error) {
@@ -60,26 +56,20 @@ func describePool(found rpc.Pool, text string) (pool, error) {
 	if err := x.Unmarshal(text); err != nil {
 		return pool{}, fault.New(fault.Corrupt, "pool %s: %w", found.Name, err).WithHint("look at it: virsh pool-dumpxml %s", fault.Quote(found.Name))
 	}
-	into := pool{Pool: found, kind: x.Type}
-	if x.Target != nil {
-		into.folder = x.Target.Path
+	if !slices.Contains(kinds, x.Type) || x.Target == nil {
+		return pool{}, fault.New(fault.Unsupported, "pool %s is of type %s, to which decamp does not write", found.Name, x.Type).
+			WithHint("choose a pool of files, which is of type dir, fs or netfs, and move the disks on from there: virsh blockcopy")
 	}
-	if !into.files() && !into.devices() {
-		return pool{}, fault.New(fault.Unsupported, "pool %s is of type %s, to which decamp cannot write", found.Name, x.Type).
-			WithHint("choose a pool of type dir, fs, netfs, logical or zfs, or migrate to a folder: --to dir:FOLDER")
-	}
-	return into, nil
+	return pool{Pool: found, folder: x.Target.Path}, nil
 }
 
-// volumeXML describes a new raw volume. A file takes no room yet, a device all of it.
-func volumeXML(into pool, name string, size int64) (string, error) {
+// volumeXML describes a new raw volume that takes no room yet.
+func volumeXML(name string, size int64) (string, error) {
 	x := libvirtxml.StorageVolume{
-		Name:     name,
-		Capacity: &libvirtxml.StorageVolumeSize{Unit: "bytes", Value: uint64(size)},
-	}
-	if into.files() {
-		x.Allocation = &libvirtxml.StorageVolumeSize{Unit: "bytes"}
-		x.Target = &libvirtxml.StorageVolumeTarget{Format: &libvirtxml.StorageVolumeTargetFormat{Type: "raw"}}
+		Name:       name,
+		Capacity:   &libvirtxml.StorageVolumeSize{Unit: "bytes", Value: uint64(size)},
+		Allocation: &libvirtxml.StorageVolumeSize{Unit: "bytes"},
+		Target:     &libvirtxml.StorageVolumeTarget{Format: &libvirtxml.StorageVolumeTargetFormat{Type: "raw"}},
 	}
 	text, err := x.Marshal()
 	if err != nil {

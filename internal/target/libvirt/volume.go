@@ -25,23 +25,18 @@ func identity(vm *inventory.VM) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// nameMost is how much of a VM's name is in its volumes': device mapper has 127 bytes for all.
+// nameMost is how many bytes of a VM's name are in those of its volumes.
 const nameMost = 40
 
-// volumeName is that of vm's n-th disk: letters that every kind of pool takes, the VM's identity, and
-// for a file its format.
-func volumeName(vm *inventory.VM, n int, format target.Format, into pool) string {
+// volumeName is that of vm's n-th disk: plain letters of its name, its identity and the format.
+func volumeName(vm *inventory.VM, n int, format target.Format) string {
 	plain := strings.Map(func(r rune) rune {
 		if r > 127 {
 			return '_'
 		}
 		return r
 	}, dir.SafeName(vm.Name))
-	name := fmt.Sprintf("%s-%s-disk%d", plain[:min(len(plain), nameMost)], identity(vm), n)
-	if into.files() {
-		name += "." + string(format)
-	}
-	return name
+	return fmt.Sprintf("%s-%s-disk%d.%s", plain[:min(len(plain), nameMost)], identity(vm), n, format)
 }
 
 // ownVolumes lists the volumes that were made of vm, whatever it was called then.
@@ -53,7 +48,7 @@ func ownVolumes(ctx context.Context, c *rpc.Client, into pool, vm *inventory.VM)
 	if err != nil {
 		return nil, fmt.Errorf("list pool %s: %w", into.Name, err)
 	}
-	made := regexp.MustCompile(`-` + identity(vm) + `-disk[0-9]+(\.raw|\.qcow2)?$`)
+	made := regexp.MustCompile(`-` + identity(vm) + `-disk[0-9]+\.(raw|qcow2)$`)
 	var own []rpc.Volume
 	for _, v := range all {
 		if made.MatchString(v.Name) {
@@ -93,7 +88,7 @@ func (j *job) upload(ctx context.Context, img target.Image, name string) (rpc.Vo
 }
 
 func (j *job) fill(ctx context.Context, src disk.Source, name string) (rpc.Volume, error) {
-	text, err := volumeXML(j.into, name, src.Size())
+	text, err := volumeXML(name, src.Size())
 	if err != nil {
 		return rpc.Volume{}, err
 	}
@@ -104,10 +99,10 @@ func (j *job) fill(ctx context.Context, src disk.Source, name string) (rpc.Volum
 	if src.Size() == 0 {
 		return v, nil
 	}
-	if err := j.client.Upload(ctx, v, src, j.into.files(), j.count); err != nil {
+	if err := j.client.Upload(ctx, v, src, j.count); err != nil {
 		return v, err
 	}
-	return v, j.client.Download(ctx, v, src.Size(), j.into.files(), &comparison{ctx: ctx, src: src, told: j.count})
+	return v, j.client.Download(ctx, v, src.Size(), &comparison{ctx: ctx, src: src, told: j.count})
 }
 
 // A comparison holds a disk against what libvirt has of it.

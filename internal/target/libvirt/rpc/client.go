@@ -3,7 +3,8 @@
 // https://libvirt.org/kbase/internals/rpc.html and in libvirt's remote_protocol.x.
 //
 // Calls end with their context, and with the connection: nothing waits for an answer that cannot
-// come any more.
+// come any more. That, and holes, is what digitalocean/go-libvirt lacks: an upload of its that breaks
+// waits for ever (in version v0.0.0-20260814190004-1a83157e1858).
 package rpc
 
 import (

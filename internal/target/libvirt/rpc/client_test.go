@@ -144,35 +144,40 @@ func TestStrangersAreTold(t *testing.T) {
 
 func TestUploadSendsDataAndHoles(t *testing.T) {
 	src := disk.NewSparsePattern(40<<20, 0.5, 7)
-	for _, sparse := range []bool{true, false} {
-		at, data := int64(0), int64(0)
-		c := serve(t, func(f frame) []frame {
-			switch {
-			case f.kind == call, f.status == ok:
-				return []frame{{kind: reply}}
-			case f.kind == hole:
-				n, err := f.length()
-				if err != nil || !sparse {
-					t.Errorf("a hole of %d, %v, sparse %v", n, err, sparse)
-				}
-				at += n
-			default:
-				want := make([]byte, len(f.payload))
-				if err := src.ReadAt(t.Context(), want, at); err != nil || !bytes.Equal(want, f.payload) {
-					t.Errorf("%d bytes at %d differ: %v", len(want), at, err)
-				}
-				at += int64(len(want))
-				data += int64(len(want))
+	at, data := int64(0), int64(0)
+	c := serve(t, func(f frame) []frame {
+		if f.kind == call || f.status == ok {
+			return []frame{{kind: reply}}
+		}
+		n, err := f.length()
+		if err != nil {
+			t.Error(err)
+		}
+		if f.kind == stream {
+			want := make([]byte, n)
+			if err := src.ReadAt(t.Context(), want, at); err != nil || !bytes.Equal(want, f.payload) {
+				t.Errorf("%d bytes at %d differ: %v", n, at, err)
 			}
-			return []frame{}
-		})
-		var told int64
-		if err := c.Upload(t.Context(), Volume{}, src, sparse, func(n int64) { told += n }); err != nil {
-			t.Fatal(err)
+			data += n
 		}
-		if at != src.Size() || told != src.Size() || (data < src.Size()) != sparse {
-			t.Errorf("sparse %v: %d bytes, %d of them data, told %d", sparse, at, data, told)
+		at += n
+		return []frame{}
+	})
+	var told int64
+	if err := c.Upload(t.Context(), Volume{}, src, func(n int64) { told += n }); err != nil {
+		t.Fatal(err)
+	}
+	extents, err := src.Extents(t.Context(), disk.Range{Len: src.Size()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range extents {
+		if e.Kind == disk.Data {
+			data -= e.Len
 		}
+	}
+	if at != src.Size() || told != src.Size() || data != 0 {
+		t.Errorf("%d bytes, told %d, %d of data too many", at, told, data)
 	}
 }
 
@@ -188,7 +193,7 @@ func TestUploadStopsWhenItIsRefused(t *testing.T) {
 		}
 		return []frame{}
 	})
-	err := c.Upload(t.Context(), Volume{}, disk.NewPattern(1<<30), true, nil)
+	err := c.Upload(t.Context(), Volume{}, disk.NewPattern(1<<30), nil)
 	if !errors.Is(err, syscall.ENOSPC) || parts > 100 {
 		t.Errorf("%v, after %d parts", err, parts)
 	}
@@ -218,7 +223,7 @@ func TestDownloadGoesOnWhereItEnded(t *testing.T) {
 		return []frame{{kind: reply}, {kind: hole, status: continues, payload: args{}.uint64(5).uint32(0)}, end}
 	})
 	var got taken
-	if err := c.Download(t.Context(), Volume{}, 8, true, &got); err != nil || got.String() != "abc\x00\x00\x00\x00\x00" {
+	if err := c.Download(t.Context(), Volume{}, 8, &got); err != nil || got.String() != "abc\x00\x00\x00\x00\x00" {
 		t.Errorf("%q, %v", got.String(), err)
 	}
 }
@@ -238,7 +243,7 @@ func TestDownloadsThatAreWrong(t *testing.T) {
 			}
 			return answers
 		})
-		if err := c.Download(t.Context(), Volume{}, 8, true, &taken{}); !fault.Is(err, fault.Corrupt) || fault.HintOf(err) == "" {
+		if err := c.Download(t.Context(), Volume{}, 8, &taken{}); !fault.Is(err, fault.Corrupt) || fault.HintOf(err) == "" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -11,16 +11,15 @@ import (
 // Part is how many bytes of a disk are in one frame at most.
 const Part = 1 << 20
 
-// sparseStream is the flag of uploads and downloads that tell holes instead of sending zeros.
+// sparseStream is the flag of uploads and downloads that tell holes and do not send zeros.
 const sparseStream = 1
 
-// Upload writes src into a volume that was just made: its data, and holes where it has none. Where
-// sparse is false its zeros are sent, too, which is what a device with old content needs. told is told
-// how many bytes of the disk are sent, and holes once they are; it may be nil.
-func (c *Client) Upload(ctx context.Context, v Volume, src disk.Source, sparse bool, told func(n int64)) error {
+// Upload writes src into a volume that was just made: its data, and holes where it has none. told
+// is told how many bytes of the disk are sent, holes too; it may be nil.
+func (c *Client) Upload(ctx context.Context, v Volume, src disk.Source, told func(n int64)) error {
 	defer c.within(ctx)()
-	u := upload{Client: c, src: src, sparse: sparse, told: told, buf: make([]byte, Part)}
-	if err := u.open(ctx, procVolumeUpload, v, disk.Range{Len: src.Size()}, sparse); err != nil {
+	u := upload{Client: c, src: src, told: told, buf: make([]byte, Part)}
+	if err := u.open(ctx, procVolumeUpload, v, disk.Range{Len: src.Size()}); err != nil {
 		return err
 	}
 	if err := u.content(ctx); err != nil {
@@ -35,13 +34,9 @@ func (c *Client) Upload(ctx context.Context, v Volume, src disk.Source, sparse b
 }
 
 // open starts a stream of a part of a volume.
-func (c *Client) open(ctx context.Context, proc uint32, v Volume, part disk.Range, sparse bool) error {
-	var flags uint32
-	if sparse {
-		flags = sparseStream
-	}
+func (c *Client) open(ctx context.Context, proc uint32, v Volume, part disk.Range) error {
 	c.serial++
-	a := args{}.volume(v).uint64(uint64(part.Off)).uint64(uint64(part.Len)).uint32(flags)
+	a := args{}.volume(v).uint64(uint64(part.Off)).uint64(uint64(part.Len)).uint32(sparseStream)
 	if err := c.send(ctx, frame{proc: proc, kind: call, payload: a}); err != nil {
 		return err
 	}
@@ -57,10 +52,9 @@ func (c *Client) abort(ctx context.Context, proc uint32) {
 // An upload is one under way.
 type upload struct {
 	*Client
-	src    disk.Source
-	sparse bool
-	told   func(int64)
-	buf    []byte
+	src  disk.Source
+	told func(int64)
+	buf  []byte
 }
 
 // window is how much of a disk is described at once.
@@ -82,7 +76,7 @@ func (u *upload) content(ctx context.Context) error {
 }
 
 func (u *upload) extent(ctx context.Context, e disk.Extent) error {
-	if e.Kind == disk.Zero && u.sparse {
+	if e.Kind == disk.Zero {
 		defer u.tell(e.Len)
 		return u.packet(ctx, frame{kind: hole, payload: args{}.uint64(uint64(e.Len)).uint32(0)})
 	}
@@ -134,12 +128,12 @@ type Reader interface {
 // once, as if the volume were empty.
 const shortTries = 5
 
-// Download reads a volume of size bytes. Where sparse is false all of it is data.
-func (c *Client) Download(ctx context.Context, v Volume, size int64, sparse bool, to Reader) error {
+// Download reads a volume of size bytes.
+func (c *Client) Download(ctx context.Context, v Volume, size int64, to Reader) error {
 	defer c.within(ctx)()
 	tries := 0
 	for off := int64(0); off < size; {
-		n, err := c.download(ctx, v, disk.Range{Off: off, Len: size - off}, sparse, to)
+		n, err := c.download(ctx, v, disk.Range{Off: off, Len: size - off}, to)
 		if err != nil {
 			return err
 		}
@@ -155,8 +149,8 @@ func (c *Client) Download(ctx context.Context, v Volume, size int64, sparse bool
 }
 
 // download reads a part of a volume, and returns how much of it came.
-func (c *Client) download(ctx context.Context, v Volume, part disk.Range, sparse bool, to Reader) (int64, error) {
-	if err := c.open(ctx, procVolumeDownload, v, part, sparse); err != nil {
+func (c *Client) download(ctx context.Context, v Volume, part disk.Range, to Reader) (int64, error) {
+	if err := c.open(ctx, procVolumeDownload, v, part); err != nil {
 		return 0, err
 	}
 	off, err := c.receive(ctx, part, to)

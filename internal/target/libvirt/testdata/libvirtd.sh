@@ -16,7 +16,7 @@ for each in /etc/libvirt /run/libvirt /var/lib/libvirt /var/cache/libvirt /var/l
 	mount -t tmpfs tmpfs "$each"
 done
 mkdir -p /etc/libvirt/qemu/networks "$folder/sock"
-printf 'security_driver = "none"\nnamespaces = []\nuser = "root"\ngroup = "root"\n' >/etc/libvirt/qemu.conf
+printf 'security_driver = "none"\nnamespaces = []\nuser = "root"\ngroup = "root"\nswtpm_user = "root"\nswtpm_group = "root"\n' >/etc/libvirt/qemu.conf
 printf 'unix_sock_dir = "%s"\nauth_unix_rw = "none"\nlog_outputs = "3:file:%s"\n' "$folder/sock" "$folder/log" >/etc/libvirt/libvirtd.conf
 
 # A /dev without kvm: only emulation is asked for, and where KVM is there but does not
@@ -45,7 +45,7 @@ main() {
 			;;
 		boot)
 			$virsh start --paused "$name" >&2
-			cat "$($virsh ttyconsole "$name" | head -n 1)" >"$folder/console" &
+			cat "$($virsh ttyconsole "$name" | head -n 1)" >"$folder/console" 2>/dev/null & # ends when the guest does
 			$virsh resume "$name" >&2
 			;;
 		esac
