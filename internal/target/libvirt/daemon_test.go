@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -30,24 +29,26 @@ type daemon struct {
 	out    *bufio.Scanner
 }
 
-// shared is the daemon of all tests that leave it running.
-var shared = sync.OnceValues(func() (*daemon, error) { return startDaemon() })
+// shared starts the daemon of all tests that leave it running; it is nil until then.
+var (
+	running *daemon
+	shared  = sync.OnceValue(func() (err error) { running, err = startDaemon(); return err })
+)
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if d, err := shared(); err == nil {
-		d.end()
+	if running != nil {
+		running.end()
 	}
 	os.Exit(code)
 }
 
 func sharedDaemon(t *testing.T) *daemon {
 	t.Helper()
-	d, err := shared()
-	if err != nil {
+	if err := shared(); err != nil {
 		t.Fatal(err)
 	}
-	return d
+	return running
 }
 
 func ownDaemon(t *testing.T) *daemon {
@@ -68,7 +69,6 @@ func startDaemon() (*daemon, error) {
 	script := []string{"--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "testdata/libvirtd.sh", folder}
 	d := &daemon{folder: folder, cmd: exec.Command("unshare", script...)}
 	d.cmd.Stderr = os.Stderr
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if d.in, err = d.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -96,11 +96,13 @@ func (d *daemon) say(word string, args ...any) error {
 	return fmt.Errorf("libvirtd.sh ended at %q: %v", word, d.out.Err())
 }
 
+// end closes the script's input, as the end of this process would: all that runs there ends with it.
 func (d *daemon) end() {
-	_ = d.in.Close()           // it ends by itself
-	_ = d.cmd.Process.Kill()   // or so
-	_ = d.cmd.Wait()           // by our signal
-	_ = os.RemoveAll(d.folder) // a test's leftovers in /tmp
+	_ = d.in.Close()
+	impatience := time.AfterFunc(patience, func() { _ = d.cmd.Process.Kill() })
+	defer impatience.Stop()
+	_ = d.cmd.Wait() // what it says of its end is of no interest
+	_ = os.RemoveAll(d.folder)
 }
 
 func (d *daemon) socket() string { return filepath.Join(d.folder, "sock", "libvirt-sock") }

@@ -85,7 +85,7 @@ func (p *Place) marked(vm *inventory.VM, text string) bool {
 
 func (p *Place) conflict(vm *inventory.VM, other rpc.Domain, what string) error {
 	return fault.New(fault.Conflict, "libvirt at %s has a domain %q already, with the %s of VM %q", p.at, other.Name, what, vm.Name).
-		WithHint("if nobody needs it, undefine it, otherwise rename it: virsh -c %s domrename %s NEW-NAME", fault.Quote(p.at.String()), fault.Quote(other.Name))
+		WithHint("if nobody needs it: virsh -c %s undefine --nvram %s", fault.Quote(p.at.String()), fault.Quote(other.Name))
 }
 
 // forget undefines vm's domain, if it is there and ours.

@@ -29,6 +29,10 @@ type Options struct {
 	// Stage is the folder in which images wait. What a pool on the same file system will take is
 	// there already, and Check asks for no more room. Empty if it is not known.
 	Stage string
+
+	// Type is that of the domains, "kvm" or "qemu": Check asks whether there can be any. Empty if
+	// that is not to be asked.
+	Type string
 }
 
 // A Place is a pool of a libvirt. It satisfies staged.Place.
@@ -69,7 +73,25 @@ func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
 	if _, err = p.find(ctx, c, vm, dir.DomainName(vm.Name)); err != nil {
 		return err
 	}
+	if err := p.checkType(ctx, c); err != nil {
+		return err
+	}
 	return p.checkRoom(vm, into)
+}
+
+// checkType asks whether libvirt can run domains of the type they will be. It is asked before the copy,
+// as it refuses to define others.
+func (p *Place) checkType(ctx context.Context, c *rpc.Client) error {
+	if p.opts.Type == "" {
+		return nil
+	}
+	_, err := c.Capabilities(ctx, p.opts.Type)
+	var refused *rpc.Error
+	if !errors.As(err, &refused) {
+		return err
+	}
+	return fault.New(fault.Unsupported, "libvirt at %s has no domains of type %s: %w", p.at, p.opts.Type, err).
+		WithHint("see what is missing: virt-host-validate qemu; or have the VM emulated, which is slow: --domain-type qemu")
 }
 
 func (p *Place) checkRoom(vm *inventory.VM, into pool) error {

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -89,6 +90,48 @@ func TestThoseWhoAreNotLetIn(t *testing.T) {
 				t.Errorf("%v (%v, remedy %q), want %v with a remedy", err, fault.KindOf(err), fault.HintOf(err), tt.kind)
 			}
 		})
+	}
+}
+
+// Whether libvirt can run the VM is asked before it is copied. Here it has no KVM.
+func TestDomainTypeIsAskedForBeforeTheCopy(t *testing.T) {
+	s := newSite(t, sharedDaemon(t), false)
+	for _, kind := range []string{"", "qemu"} {
+		s.place.opts.Type = kind
+		if err := s.place.Check(t.Context(), webVM(1<<20)); err != nil {
+			t.Errorf("type %q: %v", kind, err)
+		}
+	}
+	s.place.opts.Type = "kvm"
+	if err := s.place.Check(t.Context(), webVM(1<<20)); !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), "--domain-type qemu") {
+		t.Errorf("type kvm: %v (%s)", err, fault.HintOf(err))
+	}
+}
+
+// Nobody undefines a domain that somebody else made of the same VM, as of the domain.xml in a folder.
+func TestDomainOfTheSameVMThatSomebodyElseMade(t *testing.T) {
+	s := newSite(t, sharedDaemon(t), false)
+	data := make([]byte, 1<<20)
+	stage, to, def := onStage(t, webVM(1<<20), s.place, data)
+	text, err := stage.Domain(def)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.client.DefineDomain(t.Context(), text); err != nil {
+		t.Fatal(err)
+	}
+	before := s.things(t)
+	if err := s.place.Check(t.Context(), def.VM); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+		t.Errorf("check: %v", err)
+	}
+	if err := to.Publish(t.Context(), def); !fault.Is(err, fault.Conflict) {
+		t.Errorf("publish: %v", err)
+	}
+	if err := s.place.Withdraw(t.Context(), def.VM); err != nil {
+		t.Errorf("withdraw: %v", err)
+	}
+	if now := s.things(t); !slices.Equal(now, before) {
+		t.Errorf("there was %q, and is %q", before, now)
 	}
 }
 

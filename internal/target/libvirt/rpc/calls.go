@@ -64,6 +64,7 @@ const (
 	procDomainUndefine   = 231
 	procListDomains      = 273
 	procPoolListVolumes  = 282
+	procCapabilities     = 342
 	procDomainDefineXML  = 350
 	domainXMLInactive    = 2 // as it would be started
 	defineValidate       = 1
@@ -154,6 +155,13 @@ func (c *Client) HasNetwork(ctx context.Context, name string) (bool, error) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// Capabilities describes what domains of a type, such as "kvm", can have on x86-64. That there can be
+// none is an *Error.
+func (c *Client) Capabilities(ctx context.Context, domainType string) (string, error) {
+	const none = 0 // for the emulator and the machine: libvirt's own choice
+	return c.text(ctx, procCapabilities, args{}.uint32(none).optional("x86_64").uint32(none).optional(domainType).uint32(0))
 }
 
 // PoolByName finds a pool; IsCode NoPool if there is none.
