@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -183,9 +184,9 @@ func TestUploadSendsDataAndHoles(t *testing.T) {
 
 // An upload that libvirt refuses in the middle goes on to nowhere no longer.
 func TestUploadStopsWhenItIsRefused(t *testing.T) {
-	parts := 0
+	var parts atomic.Int64
 	c := serve(t, func(f frame) []frame {
-		if parts++; parts == 3 {
+		if parts.Add(1) == 3 {
 			return []frame{{kind: stream, status: failed, payload: said(SystemError, "full", syscall.ENOSPC)}}
 		}
 		if f.kind == call {
@@ -194,8 +195,8 @@ func TestUploadStopsWhenItIsRefused(t *testing.T) {
 		return []frame{}
 	})
 	err := c.Upload(t.Context(), Volume{}, disk.NewPattern(1<<30), nil)
-	if !errors.Is(err, syscall.ENOSPC) || parts > 100 {
-		t.Errorf("%v, after %d parts", err, parts)
+	if !errors.Is(err, syscall.ENOSPC) || parts.Load() > 100 {
+		t.Errorf("%v, after %d parts", err, parts.Load())
 	}
 }
 
