@@ -42,7 +42,7 @@ var doors = map[string][]string{
 	"github.com/dbos-inc/dbos-transact-golang": {"internal/flow"},
 	"golang.org/x/crypto/ssh":                  {"internal/esx/shell", "internal/lab"},
 	"go.yaml.in/yaml/v3":                       {"internal/planfile", "internal/guest/linux", "internal/target/kubevirt"},
-	"libvirt.org/go/libvirtxml":                {"internal/target/dir", "internal/trial", "test/boot"},
+	"libvirt.org/go/libvirtxml":                {"internal/target/dir", "internal/target/libvirt", "internal/trial", "test/boot"},
 	"github.com/spf13/cobra":                   {"cmd/decamp"},
 	"github.com/jackc/pgx/v5":                  {"internal/flow", "internal/roster"},
 	"modernc.org/sqlite":                       {"internal/lite", "internal/roster"},

@@ -1,0 +1,155 @@
+package libvirt
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/target/libvirt/rpc"
+)
+
+// identity tells one source VM from any other, in 16 hex digits.
+func identity(vm *inventory.VM) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", vm.Ref, vm.InstanceUUID, vm.UUID))
+	return hex.EncodeToString(sum[:8])
+}
+
+// nameMost is how many bytes of a VM's name are in those of its volumes.
+const nameMost = 40
+
+// volumeName is that of vm's n-th disk: plain letters of its name, its identity and the format.
+func volumeName(vm *inventory.VM, n int, format target.Format) string {
+	plain := strings.Map(func(r rune) rune {
+		if r > 127 {
+			return '_'
+		}
+		return r
+	}, dir.SafeName(vm.Name))
+	return fmt.Sprintf("%s-%s-disk%d.%s", plain[:min(len(plain), nameMost)], identity(vm), n, format)
+}
+
+// ownVolumes lists the volumes that were made of vm, whatever it was called then.
+func ownVolumes(ctx context.Context, c *rpc.Client, into pool, vm *inventory.VM) ([]rpc.Volume, error) {
+	if err := c.Refresh(ctx, into.Pool); err != nil {
+		return nil, fmt.Errorf("refresh pool %s: %w", into.Name, err)
+	}
+	all, err := c.Volumes(ctx, into.Pool)
+	if err != nil {
+		return nil, fmt.Errorf("list pool %s: %w", into.Name, err)
+	}
+	made := regexp.MustCompile(`-` + identity(vm) + `-disk[0-9]+\.(raw|qcow2)$`)
+	var own []rpc.Volume
+	for _, v := range all {
+		if made.MatchString(v.Name) {
+			own = append(own, v)
+		}
+	}
+	return own, nil
+}
+
+// deleteVolume deletes v, and waits for an upload into it that libvirt has not given up yet.
+func deleteVolume(ctx context.Context, c *rpc.Client, v rpc.Volume) error {
+	const pause, tries = 100 * time.Millisecond, 100
+	for try := 1; ; try++ {
+		err := c.DeleteVolume(ctx, v)
+		if try == tries || !rpc.IsCode(err, rpc.OperationInvalid, rpc.OperationFailed) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// upload makes a raw volume of an image, and compares it with the image.
+func (j *job) upload(ctx context.Context, img target.Image, name string) (rpc.Volume, error) {
+	src, err := j.Open(ctx, img)
+	if err != nil {
+		return rpc.Volume{}, err
+	}
+	v, err := j.fill(ctx, src, name)
+	if err = errors.Join(err, src.Close()); err != nil {
+		return rpc.Volume{}, fmt.Errorf("upload disk %d: %w", img.Key, err)
+	}
+	return v, nil
+}
+
+func (j *job) fill(ctx context.Context, src disk.Source, name string) (rpc.Volume, error) {
+	text, err := volumeXML(name, src.Size())
+	if err != nil {
+		return rpc.Volume{}, err
+	}
+	v, err := j.client.CreateVolume(ctx, j.into.Pool, text)
+	if err != nil {
+		return v, err
+	}
+	if src.Size() == 0 {
+		return v, nil
+	}
+	if err := j.client.Upload(ctx, v, src, j.count); err != nil {
+		return v, err
+	}
+	return v, j.client.Download(ctx, v, src.Size(), &comparison{ctx: ctx, src: src, told: j.count})
+}
+
+// A comparison holds a disk against what libvirt has of it.
+type comparison struct {
+	ctx  context.Context
+	src  disk.Source
+	buf  []byte
+	told func(int64)
+}
+
+// Data compares bytes that libvirt sent.
+func (c *comparison) Data(off int64, p []byte) error {
+	if len(c.buf) < len(p) {
+		c.buf = make([]byte, len(p))
+	}
+	want := c.buf[:len(p)]
+	if err := c.src.ReadAt(c.ctx, want, off); err != nil {
+		return err
+	}
+	if !bytes.Equal(p, want) {
+		return differs(off)
+	}
+	c.told(int64(len(p)))
+	return nil
+}
+
+// Zeros sees that there is nothing on the disk where libvirt has a hole.
+func (c *comparison) Zeros(r disk.Range) error {
+	extents, err := c.src.Extents(c.ctx, r)
+	if err != nil {
+		return err
+	}
+	none := make([]byte, rpc.Part)
+	for _, e := range extents {
+		for off := e.Off; e.Kind == disk.Data && off < e.End(); off += rpc.Part {
+			if err := c.Data(off, none[:min(rpc.Part, e.End()-off)]); err != nil {
+				return err
+			}
+		}
+		if e.Kind == disk.Zero {
+			c.told(e.Len)
+		}
+	}
+	return nil
+}
+
+func differs(off int64) error {
+	return fault.New(fault.Corrupt, "what libvirt stored differs from the image at or after byte %d", off).
+		WithHint("run the same command again; if it differs again, look at the pool's storage: dmesg")
+}
