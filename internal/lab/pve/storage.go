@@ -166,6 +166,20 @@ func (s *Server) Volumes() []string {
 	return files
 }
 
+// Read returns what a guest would read from the volume of a disk's option, by qemu-img.
+func (s *Server) Read(ctx context.Context, option string) ([]byte, error) {
+	path, err := s.path(parseDrive(option).volume)
+	if err != nil {
+		return nil, err
+	}
+	raw := filepath.Join(s.config.Dir, "tmp", "read-"+filepath.Base(path))
+	defer os.Remove(raw)
+	if err := run(ctx, "qemu-img", "convert", "-O", "raw", path, raw); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(raw)
+}
+
 // Compare is an error unless the volume of a disk's option reads as an image does, by qemu-img.
 func (s *Server) Compare(ctx context.Context, option, image, format string) error {
 	path, err := s.path(parseDrive(option).volume)
