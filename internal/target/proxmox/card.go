@@ -17,9 +17,10 @@ type network struct {
 	tag    int
 }
 
-// parseNetwork reads BRIDGE or BRIDGE,TAG.
+// parseNetwork reads BRIDGE or BRIDGE,TAG. In front of it may stand "bridge:", which tells bridges
+// from libvirt's networks where a map is for both.
 func parseNetwork(s string) (network, error) {
-	bridge, vlan, tagged := strings.Cut(s, ",")
+	bridge, vlan, tagged := strings.Cut(strings.TrimPrefix(s, "bridge:"), ",")
 	n := network{bridge: bridge}
 	var err error
 	if tagged {

@@ -76,7 +76,7 @@ func (c *client) again(ctx context.Context, do func() error) error {
 			return err
 		}
 		if waitErr := c.wait(ctx, pause); waitErr != nil {
-			return errors.Join(waitErr, err)
+			return waitErr
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -71,7 +72,7 @@ func line(s string) string {
 }
 
 func printable(r rune) rune {
-	if r < ' ' || r == 0x7f {
+	if unicode.IsControl(r) {
 		return ' '
 	}
 	return r
