@@ -79,7 +79,6 @@ var (
 	dnsName    = regexp.MustCompile(`^([a-zA-Z0-9]([a-zA-Z0-9\-]*[a-zA-Z0-9])?\.)*([A-Za-z0-9]([A-Za-z0-9\-]*[A-Za-z0-9])?)$`)
 	tag        = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9_\-+.]*$`)
 	controller = regexp.MustCompile(`^(lsi|lsi53c810|virtio-scsi-pci|virtio-scsi-single|megasas|pvscsi)$`)
-	bridgeOf   = regexp.MustCompile(`(?:^|,)bridge=([^,]+)(?:.*,tag=(\d+))?`)
 )
 
 // checkValue looks at those values that a mover of VMs gets wrong.
@@ -98,13 +97,7 @@ func (c *call) checkValue(name, value string) error {
 			}
 		}
 	case strings.HasPrefix(name, "net"):
-		if m := bridgeOf.FindStringSubmatch(value); m != nil {
-			at := "/sdn/zones/localnetwork/" + m[1]
-			if m[2] != "" {
-				at += "/" + m[2]
-			}
-			return c.token.need(at, "SDN.Use")
-		}
+		return c.checkCard(value)
 	}
 	return nil
 }

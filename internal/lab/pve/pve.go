@@ -24,6 +24,7 @@ type Config struct {
 	Version  string        // "8.4.1" if empty
 	Storages []Storage     // local and local-lvm if nil
 	Tokens   []Token       // one that may do all if nil
+	Networks []Network     // bridges vmbr0 to vmbr3 if nil
 	Offline  []string      // nodes of its cluster that are down
 	Skew     time.Duration // how far its clock is ahead
 }
@@ -60,6 +61,9 @@ func Start(c Config) (*Server, error) {
 			{ID: "local", Type: "dir", Content: []string{"iso", "vztmpl", "backup", "images", "import"}, Size: 8 << 30},
 			{ID: "local-lvm", Type: "lvmthin", Content: []string{"images", "rootdir"}, Size: 8 << 30},
 		}
+	}
+	if c.Networks == nil {
+		c.Networks = []Network{{Name: "vmbr0"}, {Name: "vmbr1"}, {Name: "vmbr2"}, {Name: "vmbr3"}}
 	}
 	if c.Tokens == nil {
 		c.Tokens = []Token{{User: "root@pam", ID: "decamp", Secret: "11111111-2222-3333-4444-555555555555", ACL: ACL{"/": All()}}}

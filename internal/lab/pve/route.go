@@ -38,6 +38,7 @@ var routes = []route{
 	at("GET", "/nodes", nodes),
 	at("GET", "/cluster/nextid", nextID),
 	at("GET", "/cluster/resources", resources),
+	at("GET", "/nodes/{node}/network", networks),
 	at("GET", "/nodes/{node}/storage", storages),
 	at("GET", "/nodes/{node}/storage/{}/content", volumes),
 	at("DELETE", "/nodes/{node}/storage/{}/content/{}", removeVolume),

@@ -32,7 +32,7 @@ func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
 	if err := p.checkName(vm, m.Name, list); err != nil {
 		return err
 	}
-	return p.checkStorages(ctx, vm)
+	return p.checkThings(ctx, vm)
 }
 
 // checkName refuses a name that a guest of somebody else's has. Proxmox would take it twice, and
@@ -47,7 +47,8 @@ func (p *Place) checkName(vm *inventory.VM, name string, list []resource) error 
 	return nil
 }
 
-func (p *Place) checkStorages(ctx context.Context, vm *inventory.VM) error {
+// checkThings looks at storages and networks, and at the rights on both.
+func (p *Place) checkThings(ctx context.Context, vm *inventory.VM) error {
 	list, err := p.storages(ctx)
 	if err != nil {
 		return err
@@ -60,7 +61,14 @@ func (p *Place) checkStorages(ctx context.Context, vm *inventory.VM) error {
 	if err != nil {
 		return err
 	}
-	if err := p.checkRights(ctx, vm, uploads.ID); err != nil {
+	kinds, err := p.bridges(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.checkRights(ctx, vm, uploads.ID, kinds); err != nil {
+		return err
+	}
+	if err := p.checkNetworks(vm, kinds); err != nil {
 		return err
 	}
 	return checkRoom(vm, disks, uploads)
@@ -97,7 +105,7 @@ func checkRoom(vm *inventory.VM, disks, uploads storage) error {
 }
 
 // needs are the privileges that a delivery takes, by path.
-func (p *Place) needs(vm *inventory.VM, vmid int, uploads string) map[string][]string {
+func (p *Place) needs(vm *inventory.VM, vmid int, uploads string, kinds map[string]string) map[string][]string {
 	guest := []string{
 		"VM.Allocate", "VM.Audit", "VM.Config.Disk", "VM.Config.CPU", "VM.Config.Memory", "VM.Config.Network",
 		"VM.Config.HWType", "VM.Config.Options",
@@ -113,18 +121,20 @@ func (p *Place) needs(vm *inventory.VM, vmid int, uploads string) map[string][]s
 	at := "/storage/" + uploads
 	needs[at] = append(needs[at], "Datastore.AllocateTemplate", "Datastore.Audit", "Datastore.Allocate")
 	for _, card := range vm.NICs {
-		needs[p.opts.network(card).path()] = []string{"SDN.Use"}
+		if n := p.opts.network(card); !isVNet(kinds[n.bridge]) {
+			needs[n.path()] = []string{"SDN.Use"}
+		}
 	}
 	return needs
 }
 
 // checkRights asks for each privilege, path by path, and tells all that lack at once.
-func (p *Place) checkRights(ctx context.Context, vm *inventory.VM, uploads string) error {
+func (p *Place) checkRights(ctx context.Context, vm *inventory.VM, uploads string, kinds map[string]string) error {
 	vmid, err := p.nextID(ctx)
 	if err != nil {
 		return err
 	}
-	needs := p.needs(vm, vmid, uploads)
+	needs := p.needs(vm, vmid, uploads, kinds)
 	var lacking, remedy []string
 	for _, path := range slices.Sorted(maps.Keys(needs)) {
 		missing, err := p.lacking(ctx, path, needs[path])

@@ -39,6 +39,7 @@ func TestCheck(t *testing.T) {
 		},
 		{name: "a controller that there is not", vm: func(vm *inventory.VM) { vm.Controllers[0].Bus = inventory.BusLogic }, kind: fault.Unsupported, remedy: "vSphere"},
 		{name: "its name is taken", vm: func(vm *inventory.VM) { vm.Name = "older" }, kind: fault.Conflict, remedy: "qm set 150 --name"},
+		{name: "no such bridge", opts: Options{Networks: map[string]string{"VM Network": "vmbr9"}}, kind: fault.NotFound, remedy: "bridge="},
 		{name: "another certificate", opts: Options{Fingerprint: strings.Repeat("AA", 32)}, kind: fault.Denied, remedy: "pvenode cert info"},
 		{name: "another token", opts: Options{Token: "root@pam!other=11111111"}, kind: fault.Denied, remedy: "pveum user token list"},
 	}
@@ -85,7 +86,7 @@ func TestCheckTellsEachPrivilege(t *testing.T) {
 	if !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "pveum acl modify /vms --tokens 'mover@pve!t' --roles Decamp-vms") {
 		t.Fatalf("%v, hint %q", err, fault.HintOf(err))
 	}
-	needs := p.needs(vm, 100, "local")
+	needs := p.needs(vm, 100, "local", nil)
 	for path, privileges := range needs {
 		for _, privilege := range privileges {
 			held := map[string]bool{"VM.Audit": true, "Datastore.Audit": true}
@@ -126,6 +127,28 @@ func TestCheckTellsEachPrivilege(t *testing.T) {
 	}
 }
 
+// The right to use a VNet is held in its zone, and shows by its being listed.
+func TestVNetsAreUsedByTheRightInTheirZone(t *testing.T) {
+	acl := pve.ACL{"/": pve.All(), "/sdn": nil, "/sdn/zones/prod/web": {"SDN.Use"}}
+	s := serve(t, pve.Config{
+		Networks: []pve.Network{{Name: "vmbr0"}, {Name: "web", Zone: "prod"}, {Name: "db", Zone: "prod"}},
+		Tokens:   []pve.Token{{User: "mover@pve", ID: "t", Secret: "s3cret-0001", ACL: acl}},
+	})
+	p := place(t, s, Options{Networks: map[string]string{"VM Network": "web"}})
+	if err := p.Check(t.Context(), biosVM()); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.Deliver(t.Context(), deliver(t, biosVM())); err != nil {
+		t.Error(err)
+	}
+	for _, other := range []string{"db", "vmbr0"} {
+		p := place(t, s, Options{Networks: map[string]string{"VM Network": other}})
+		if err := p.Check(t.Context(), biosVM()); !fault.Is(err, fault.Denied) {
+			t.Errorf("%s: %v", other, err)
+		}
+	}
+}
+
 func TestCheckAsksForTheNode(t *testing.T) {
 	s := serve(t, pve.Config{Offline: []string{"pve2"}})
 	for node, kind := range map[string]fault.Kind{"pve2": fault.Unreachable, "pve9": fault.NotFound} {
@@ -146,7 +169,7 @@ func TestClocksApartAreToldOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(fmt.Sprint(receipt.Warnings), "2h0m0s apart") {
+	if len(receipt.Warnings) != 1 || receipt.Warnings[0].Code != "clock" || !strings.Contains(receipt.Warnings[0].Text, " apart") {
 		t.Errorf("warnings %v", receipt.Warnings)
 	}
 }

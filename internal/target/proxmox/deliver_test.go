@@ -32,6 +32,9 @@ func TestDeliverMakesTheGuest(t *testing.T) {
 	if receipt.Place != "proxmox pve1" || receipt.ID != "101" || receipt.Name != "web-01" || vmid != 101 {
 		t.Errorf("receipt %+v for guest %d", receipt, vmid)
 	}
+	if len(receipt.Warnings) > 0 {
+		t.Errorf("warnings %v", receipt.Warnings)
+	}
 	if last != total || total < 1<<20 {
 		t.Errorf("%d of %d bytes were told of", last, total)
 	}

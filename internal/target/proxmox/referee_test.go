@@ -67,6 +67,8 @@ func askAll(t *testing.T, p *Place, def target.Definition) {
 	must(p.checkOnline(ctx))
 	_, err = p.storages(ctx)
 	must(err)
+	_, err = p.bridges(ctx)
+	must(err)
 	_, err = p.lacking(ctx, "/vms/100", []string{"VM.Allocate"})
 	must(err)
 	g, err := w.create(ctx)
