@@ -33,6 +33,7 @@ type delivery struct {
 	*Place
 	staged.Delivery
 	machine  Machine
+	images   string // contents
 	plan     string
 	uploads  string // the storage
 	sent     int64  // bytes, of total
@@ -50,13 +51,23 @@ func (p *Place) Deliver(ctx context.Context, d staged.Delivery) (staged.Receipt,
 	if err := w.prepare(ctx); err != nil {
 		return staged.Receipt{}, err
 	}
-	g, err := w.carryOut(ctx)
+	g, err := w.find(ctx, d.VM)
 	if err != nil {
+		return staged.Receipt{}, err
+	}
+	if g != nil && g.plan == "" { // it was delivered: whatever is wrong, it stays
+		return w.receipt(g), w.done(g)
+	}
+	if g, err = w.carryOut(ctx, g); err != nil {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 		defer cancel()
 		return staged.Receipt{}, errors.Join(err, w.abandon(late))
 	}
-	return staged.Receipt{Place: "proxmox " + g.node, ID: fmt.Sprint(g.vmid), Name: machine.Name, Warnings: w.warnings}, nil
+	return w.receipt(g), nil
+}
+
+func (w *delivery) receipt(g *found) staged.Receipt {
+	return staged.Receipt{Place: "proxmox " + g.node, ID: fmt.Sprint(g.vmid), Name: w.machine.Name, Warnings: w.warnings}
 }
 
 // prepare looks at what there is on either side, before anything is made.
@@ -68,11 +79,8 @@ func (w *delivery) prepare(ctx context.Context) error {
 		}
 		w.total += info.Size()
 	}
-	roots := ""
-	for _, img := range w.Images {
-		roots += fmt.Sprintf("%d=%s ", img.Key, img.Root)
-	}
-	w.plan = w.machine.plan(roots)
+	w.images = contents(w.Images)
+	w.plan = w.machine.plan(w.images)
 	list, err := w.storages(ctx)
 	if err != nil {
 		return err
@@ -88,15 +96,8 @@ func (w *delivery) prepare(ctx context.Context) error {
 	return err
 }
 
-// carryOut makes the guest, or what of it is missing.
-func (w *delivery) carryOut(ctx context.Context) (*found, error) {
-	g, err := w.find(ctx, w.VM)
-	if err != nil {
-		return nil, err
-	}
-	if g != nil && g.plan == "" {
-		return g, nil // all was done
-	}
+// carryOut makes the guest, or what is missing of g, which is not complete.
+func (w *delivery) carryOut(ctx context.Context, g *found) (_ *found, err error) {
 	if g != nil && g.plan != w.plan {
 		if err := w.destroy(ctx, g); err != nil {
 			return nil, err
@@ -122,6 +123,15 @@ func (w *delivery) carryOut(ctx context.Context) (*found, error) {
 	return g, w.finish(ctx, g)
 }
 
+// done is an error unless the guest, which is complete, was made of these images.
+func (w *delivery) done(g *found) error {
+	if g.images == w.images {
+		return nil
+	}
+	return fault.New(fault.Conflict, "guest %d was made of an earlier copy of VM %s", g.vmid, w.VM.Name).
+		WithHint("if it is not wanted any more: qm destroy %d --purge, and again", g.vmid)
+}
+
 // resume waits for what a crash left under way on the node: a copy of an upload, an import.
 func (w *delivery) resume(ctx context.Context, g *found) error {
 	if err := w.settleUploads(ctx, w.VM); err != nil {
@@ -145,7 +155,7 @@ func (w *delivery) create(ctx context.Context) (*found, error) {
 			return nil, err
 		}
 		params := append([]Param{{"vmid", fmt.Sprint(vmid)}}, w.machine.Base...)
-		params = append(params, Param{"tags", tag + ";" + ownTag(w.VM)}, Param{"description", description(w.VM, vmid, w.plan)})
+		params = append(params, Param{"tags", tag + ";" + ownTag(w.VM)}, Param{"description", description(w.VM, vmid, standing{plan: w.plan})})
 		warned, err := w.api.do(ctx, http.MethodPost, "/nodes/"+w.node+"/qemu", params)
 		if err == nil {
 			w.note(warned, "made")
@@ -206,7 +216,7 @@ func (w *delivery) has(ctx context.Context, g *found, slot string) (bool, error)
 
 // finish gives the guest its boot order and takes the word unfinished off, in one change.
 func (w *delivery) finish(ctx context.Context, g *found) error {
-	params := []Param{{"description", description(w.VM, g.vmid, "")}}
+	params := []Param{{"description", description(w.VM, g.vmid, standing{images: w.images})}}
 	if w.machine.Boot != "" {
 		params = append(params, Param{"boot", w.machine.Boot})
 	}

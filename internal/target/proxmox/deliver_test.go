@@ -75,6 +75,21 @@ func TestDeliverAgainFindsAllDone(t *testing.T) {
 	}
 }
 
+// A copy that was made later is not taken for the one that was delivered.
+func TestDeliverRefusesAGuestOfAnEarlierCopy(t *testing.T) {
+	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
+	p := place(t, s, Options{})
+	if _, err := p.Deliver(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	later := deliver(t, d.VM)
+	later.Images[1].Root = "bb66"
+	if _, err := p.Deliver(t.Context(), later); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+		t.Errorf("%v, hint %q", err, fault.HintOf(err))
+	}
+	checkDelivered(t, s, d)
+}
+
 // crash lets so many requests through, and none after it: as if the process were gone.
 type crash struct {
 	left atomic.Int64
@@ -158,7 +173,7 @@ func TestDeliverLeavesNothingAfterAnError(t *testing.T) {
 		kind   fault.Kind
 		words  string
 	}{
-		{"create", pve.Faults{Tasks: map[string]string{"qmcreate": "lvcreate failed: Volume group \"pve\" has insufficient free space"}}, fault.Internal, "insufficient"},
+		{"create", pve.Faults{Tasks: map[string]string{"qmcreate": "lvcreate failed: Volume group \"pve\" has insufficient free space"}}, fault.Full, "insufficient"},
 		{"import", pve.Faults{Tasks: map[string]string{"qmconfig": "copy failed: No space left on device"}}, fault.Full, "No space left"},
 		{"sum", pve.Faults{Garble: true}, fault.Corrupt, "checksum mismatch"},
 		{"copy", pve.Faults{Tasks: map[string]string{"imgcopy": "import failed: scp: exit code 255"}}, fault.Internal, "scp"},

@@ -54,20 +54,20 @@ func TestWithdrawLeavesARunningGuest(t *testing.T) {
 
 func TestMark(t *testing.T) {
 	vm := biosVM()
-	for _, text := range []string{description(vm, 105, ""), description(vm, 105, "") + "\n"} {
-		if got := read(text, vm, 105); got != (standing{ours: true}) {
+	for _, text := range []string{description(vm, 105, standing{images: "ef"}), description(vm, 105, standing{images: "ef"}) + "\n"} {
+		if got := read(text, vm, 105); got != (standing{ours: true, images: "ef"}) {
 			t.Errorf("%+v of %q", got, text)
 		}
 	}
-	if got := read(description(vm, 105, "abcd"), vm, 105); got != (standing{ours: true, plan: "abcd"}) {
+	if got := read(description(vm, 105, standing{plan: "abcd"}), vm, 105); got != (standing{ours: true, plan: "abcd"}) {
 		t.Errorf("%+v of an unfinished guest", got)
 	}
 	other := with(biosVM(), func(vm *inventory.VM) { vm.InstanceUUID = "52aa0000-1111-2222-3333-444455556667" })
 	for name, text := range map[string]string{
 		"empty":           "",
-		"another's":       description(other, 105, ""),
-		"a clone's":       description(vm, 104, ""),
-		"not at the head": "notes\n" + description(vm, 105, ""),
+		"another's":       description(other, 105, standing{}),
+		"a clone's":       description(vm, 104, standing{}),
+		"not at the head": "notes\n" + description(vm, 105, standing{}),
 	} {
 		if got := read(text, vm, 105); got.ours {
 			t.Errorf("%s description is ours", name)
@@ -77,12 +77,12 @@ func TestMark(t *testing.T) {
 
 func FuzzMark(f *testing.F) {
 	vm := biosVM()
-	f.Add(description(vm, 105, ""))
-	f.Add(description(vm, 105, "abcd"))
+	f.Add(description(vm, 105, standing{}))
+	f.Add(description(vm, 105, standing{plan: "abcd"}))
 	f.Fuzz(func(t *testing.T, annotation string) {
 		vm := biosVM()
 		vm.Annotation, vm.Name = annotation, annotation
-		text := description(vm, 105, "")
+		text := description(vm, 105, standing{})
 		if len(text) > maxDescription {
 			t.Fatalf("%d bytes", len(text))
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/target"
 )
 
 const (
@@ -18,6 +19,7 @@ const (
 
 	markPrefix = "decamp-source: "
 	unfinished = "decamp-unfinished: "
+	complete   = "decamp-images: "
 )
 
 // identity tells one source VM from any other, in sixteen hex digits.
@@ -36,12 +38,14 @@ func mark(vm *inventory.VM, vmid int) string {
 	return line(fmt.Sprintf("%s%s vmid=%d ref=%s instance=%s uuid=%s", markPrefix, identity(vm), vmid, vm.Ref, vm.InstanceUUID, vm.UUID))
 }
 
-// description is what a guest is described by. While its disks are missing, plan is what it is to
-// become, and it says so; plan is "" of a guest that is complete.
-func description(vm *inventory.VM, vmid int, plan string) string {
+// description is what a guest is described by: whose it is, how far it is, and what people want to
+// know.
+func description(vm *inventory.VM, vmid int, is standing) string {
 	text := mark(vm, vmid) + "\n"
-	if plan != "" {
-		text += unfinished + plan + "\n"
+	if is.plan != "" {
+		text += unfinished + is.plan + "\n"
+	} else {
+		text += complete + is.images + "\n"
 	}
 	text += "\nMoved from VMware by decamp: " + line(vm.Name) + " on " + line(vm.HostName) + ", " + line(vm.VMX.String()) + "\n"
 	for _, card := range vm.NICs {
@@ -58,8 +62,9 @@ func description(vm *inventory.VM, vmid int, plan string) string {
 
 // A standing is what a guest's description says of it.
 type standing struct {
-	ours bool
-	plan string // what it is to become; "" if it is complete
+	ours   bool
+	plan   string // what it is to become; "" if it is complete
+	images string // what its disks were made of, if it is complete
 }
 
 // read tells whether a guest was made of vm, by its first line alone: what follows is the VM's own
@@ -70,15 +75,27 @@ func read(description string, vm *inventory.VM, vmid int) standing {
 		return standing{}
 	}
 	second, _, _ := strings.Cut(rest, "\n")
-	plan, _ := strings.CutPrefix(strings.TrimSpace(second), unfinished)
-	if plan == strings.TrimSpace(second) {
-		plan = ""
+	is := standing{ours: true}
+	if plan, ok := strings.CutPrefix(strings.TrimSpace(second), unfinished); ok {
+		is.plan = plan
 	}
-	return standing{ours: true, plan: plan}
+	if images, ok := strings.CutPrefix(strings.TrimSpace(second), complete); ok {
+		is.images = images
+	}
+	return is
 }
 
 // plan names a Machine, so that one that was begun is not gone on with as another.
 func (m Machine) plan(images string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %+v %q %s", m.Base, m.Disks, m.Boot, images))
 	return hex.EncodeToString(sum[:8])
+}
+
+// contents names what is in images, so that a guest is not taken for one of a later copy.
+func contents(images []target.Image) string {
+	h := sha256.New()
+	for _, img := range images {
+		fmt.Fprintf(h, "%d=%s\n", img.Key, img.Root)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
 }

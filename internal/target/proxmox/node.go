@@ -3,6 +3,7 @@ package proxmox
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -103,7 +104,8 @@ func (p *Place) checkVersion(ctx context.Context) error {
 	var v struct {
 		Version string `json:"version"`
 	}
-	if err := p.api.get(ctx, "/version", nil, &v); err != nil {
+	// It is the first that is asked: who mistyped a name is not to wait.
+	if err := p.api.call(ctx, http.MethodGet, "/version", nil, &v); err != nil {
 		return err
 	}
 	parts := strings.SplitN(v.Version+"..", ".", 3)

@@ -114,6 +114,7 @@ func kindOfWords(text string) fault.Kind {
 		{"protection mode", fault.Conflict},
 		{"does not exist", fault.NotFound},
 		{"no space left", fault.Full},
+		{"insufficient free space", fault.Full},
 		{"not enough free space", fault.Full},
 		{"out of space", fault.Full},
 		{"checksum mismatch", fault.Corrupt},

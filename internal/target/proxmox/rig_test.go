@@ -130,7 +130,7 @@ func checkGone(t *testing.T, s *pve.Server, others ...int) {
 func checkDelivered(t *testing.T, s *pve.Server, d staged.Delivery) {
 	t.Helper()
 	vmid, config := guestOf(t, s, d.VM)
-	if got := read(config["description"], d.VM, vmid); got != (standing{ours: true}) {
+	if got := read(config["description"], d.VM, vmid); got != (standing{ours: true, images: contents(d.Images)}) {
 		t.Errorf("guest %d says %+v of itself: %q", vmid, got, config["description"])
 	}
 	m, err := Config(d.Definition, Options{Storage: "local-lvm", Bridge: "vmbr0", CPU: "x86-64-v2-AES"})
