@@ -152,6 +152,11 @@ func (w *works) rig(d *destination, m *fanout.Member, off *sync.Mutex) migrate.R
 	}
 }
 
+// rigOf is what a run to d is given up with.
+func (w *works) rigOf(d *destination) migrate.Rig {
+	return migrate.Rig{Source: w.source(new(sync.Mutex)), Target: d.target}
+}
+
 func (w *works) source(off *sync.Mutex) planned {
 	return planned{w.session, w.shells.hands, off, w.leftovers, serverOf(w.url)}
 }

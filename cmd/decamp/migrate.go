@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -268,7 +267,7 @@ func (a *app) discard(ctx context.Context, w *works) error {
 }
 
 func (a *app) discardRun(ctx context.Context, w *works, d *destination) error {
-	if err := w.migrator.Discard(ctx, d.plan.ID, migrate.Rig{Source: w.source(new(sync.Mutex)), Target: d.target}); err != nil {
+	if err := w.migrator.Discard(ctx, d.plan.ID, w.rigOf(d)); err != nil {
 		return err
 	}
 	if a.json {

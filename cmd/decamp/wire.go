@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -317,6 +318,21 @@ func (p *published) whereabouts() string {
 		return fmt.Sprintf("delivered to %s as %s (%s)", plain(d.Place), plain(d.ID), plain(d.Name))
 	}
 	return "published in " + p.folder
+}
+
+// here is a NotFound if the images were delivered, and cleared from the stage.
+func (p *published) here() error {
+	d := p.record.Delivered
+	if d == nil || slices.ContainsFunc(p.images(), func(img target.Image) bool { return exists(img.Path) }) {
+		return nil
+	}
+	return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s", p.record.Source.Name, d.Place, d.ID).
+		WithHint("the manifests in %s prove what was delivered; to compare, export a disk from there as raw and name the manifest's image so", fault.Quote(p.folder))
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // images are the published images where they stand now: the folder may have been moved.

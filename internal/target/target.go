@@ -107,6 +107,6 @@ type Target interface {
 	Discard(ctx context.Context, vm *inventory.VM, imgs []Image) error
 
 	// Withdraw removes a published VM, and only one that was made of vm: another one in its place is
-	// fault.Conflict. That there is none is no error.
+	// fault.Conflict, and so is one that runs. That there is none is no error.
 	Withdraw(ctx context.Context, vm *inventory.VM) error
 }

@@ -311,6 +311,20 @@ func TestWithdrawTakesThePublishedVMOnly(t *testing.T) {
 	if err := d.Withdraw(t.Context(), &other); !fault.Is(err, fault.Conflict) {
 		t.Errorf("another VM of the name: %v", err)
 	}
+	image, err := os.OpenFile(second.Images[0].Final, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := unix.Flock_t{Type: unix.F_RDLCK, Start: 100, Len: 1} // as QEMU's
+	if err := unix.FcntlFlock(image.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Withdraw(t.Context(), efiVM()); !fault.Is(err, fault.Conflict) {
+		t.Errorf("a VM that runs: %v", err)
+	}
+	if err := image.Close(); err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
 		if err := d.Withdraw(t.Context(), efiVM()); err != nil {
 			t.Fatal(err)

@@ -34,7 +34,8 @@ type Place interface {
 	// take image files away from the stage.
 	Deliver(ctx context.Context, d Delivery) (Receipt, error)
 
-	// Withdraw removes what Deliver made of vm, and only that. That there is nothing is no error.
+	// Withdraw removes what Deliver made of vm, and only that. That there is nothing is no error; a
+	// VM that runs is fault.Conflict.
 	Withdraw(ctx context.Context, vm *inventory.VM) error
 }
 
