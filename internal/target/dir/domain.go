@@ -139,7 +139,12 @@ func DomainName(name string) string {
 			return SafeName(name)
 		}
 	}
-	return cmp.Or(strings.TrimSpace(name), SafeName(name))
+	switch trimmed := strings.TrimSpace(name); trimmed {
+	case "", ".", "..": // libvirt makes folders of that name
+		return SafeName(trimmed)
+	default:
+		return trimmed
+	}
 }
 
 // vmwareSerial is the SMBIOS serial number that VMware derives from the UUID, to which

@@ -34,6 +34,24 @@ func TestSafeName(t *testing.T) {
 	}
 }
 
+func TestDomainName(t *testing.T) {
+	tests := map[string]string{
+		"web 01 (prod)": "web 01 (prod)",
+		" -größe- ":     "-größe-",
+		"a/b":           "a_b",
+		"new\nline":     "new_line",
+		" . ":           "vm",
+		"..":            "vm",
+		"...":           "...",
+		" ":             "vm",
+	}
+	for name, want := range tests {
+		if got := DomainName(name); got != want {
+			t.Errorf("DomainName(%q) = %q, want %q", name, got, want)
+		}
+	}
+}
+
 func FuzzSafeName(f *testing.F) {
 	for _, s := range []string{"", "..", "a/b", "\xff\xfe", strings.Repeat("北", 100)} {
 		f.Add(s)
