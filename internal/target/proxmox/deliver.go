@@ -37,6 +37,7 @@ type delivery struct {
 	plan     string
 	uploads  string // the storage
 	sent     int64  // bytes, of total
+	told     int64  // bytes that Progress was told of
 	total    int64
 	warnings []inventory.Warning
 }
@@ -237,10 +238,11 @@ func (w *delivery) abandon(ctx context.Context) error {
 	return nil
 }
 
-// progress tells of n bytes more.
+// progress tells of n bytes more; n is negative where an upload begins anew, which is not told.
 func (w *delivery) progress(n int64) {
 	w.sent += n
-	if w.Progress != nil {
+	if w.Progress != nil && w.sent > w.told {
+		w.told = w.sent
 		w.Progress(w.sent, w.total)
 	}
 }

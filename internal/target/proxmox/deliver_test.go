@@ -205,6 +205,13 @@ func TestDeliverOutlivesWhatPasses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s, d := serve(t, pve.Config{}), deliver(t, biosVM())
 			s.SetFaults(tt.faults)
+			var last int64
+			d.Progress = func(done, total int64) {
+				if done <= last || done > total {
+					t.Errorf("%d of %d bytes, after %d", done, total, last)
+				}
+				last = done
+			}
 			if _, err := place(t, s, Options{}).Deliver(t.Context(), d); err != nil {
 				t.Fatal(err)
 			}
