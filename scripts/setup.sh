@@ -155,16 +155,20 @@ build_fio() {
 # The release of schemathesis that fuzzes the server's API from its own document.
 schemathesis_release=4.32.5
 
-# install_schemathesis puts schemathesis and what it needs into build/schemathesis.
-install_schemathesis() {
-	program=build/schemathesis/bin/schemathesis
-	[ "$(cat build/schemathesis/release 2>/dev/null)" != "$schemathesis_release" ] || [ ! -x "$program" ] || return 0
-	echo "setup: installing schemathesis $schemathesis_release" >&2
-	rm -rf build/schemathesis
-	/usr/bin/python3 -m venv build/schemathesis >"$tmp/log" 2>&1 || fail_with_log "could not make a folder for schemathesis"
-	build/schemathesis/bin/pip install -q --disable-pip-version-check "schemathesis==$schemathesis_release" >"$tmp/log" 2>&1 ||
-		fail_with_log "could not install schemathesis $schemathesis_release"
-	echo "$schemathesis_release" >build/schemathesis/release # last: another run may have been cut off
+# The release of fakepve that judges what decamp asks of Proxmox VE. It is under the AGPL: it is run, and
+# nothing of it is in the tree.
+fakepve_release=0.5.0
+
+# install_pypi NAME RELEASE puts a program of PyPI's and what it needs into build/NAME.
+install_pypi() {
+	program=build/$1/bin/$1
+	[ "$(cat "build/$1/release" 2>/dev/null)" != "$2" ] || [ ! -x "$program" ] || return 0
+	echo "setup: installing $1 $2" >&2
+	rm -rf "build/$1"
+	/usr/bin/python3 -m venv "build/$1" >"$tmp/log" 2>&1 || fail_with_log "could not make a folder for $1"
+	"build/$1/bin/pip" install -q --disable-pip-version-check "$1==$2" >"$tmp/log" 2>&1 ||
+		fail_with_log "could not install $1 $2"
+	echo "$2" >"build/$1/release" # last: another run may have been cut off
 }
 
 [ $# -gt 0 ] || set -- test
@@ -182,6 +186,7 @@ fetch_kernel
 case " $* " in
 *" test "* | *" slow "*)
 	build_fio
-	install_schemathesis
+	install_pypi schemathesis "$schemathesis_release"
+	install_pypi fakepve "$fakepve_release"
 	;;
 esac

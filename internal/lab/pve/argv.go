@@ -1,0 +1,193 @@
+package pve
+
+import (
+	"cmp"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A line is a QEMU command line being made of a guest's options.
+type line struct {
+	server *Server
+	config map[string]string
+	args   []string
+	err    error
+}
+
+func (l *line) add(args ...string) { l.args = append(l.args, args...) }
+
+// fail keeps the first error.
+func (l *line) fail(err error) {
+	if l.err == nil {
+		l.err = err
+	}
+}
+
+// commandLine is what starts g. An option that would matter and is not understood is an error.
+func (s *Server) commandLine(g *guest) ([]string, error) {
+	l := &line{server: s, config: g.config}
+	l.add("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-cpu", "max")
+	l.machine()
+	l.identity()
+	l.firmware()
+	l.disks()
+	l.cards()
+	if l.config["serial0"] == "socket" {
+		l.add("-serial", "file:"+s.Serial(g.vmid))
+	}
+	return l.args, l.err
+}
+
+func (l *line) machine() {
+	l.add("-machine", cmp.Or(l.config["machine"], "pc")+",accel=tcg")
+	sockets, cores := cmp.Or(l.config["sockets"], "1"), cmp.Or(l.config["cores"], "1")
+	n, errN := strconv.Atoi(sockets)
+	m, errM := strconv.Atoi(cores)
+	l.fail(errors.Join(errN, errM))
+	l.add("-smp", fmt.Sprintf("%d,sockets=%s,cores=%s", n*m, sockets, cores), "-m", cmp.Or(l.config["memory"], "512"))
+}
+
+// identity is smbios1, whose words may be base64.
+func (l *line) identity() {
+	words := map[string]string{}
+	for _, word := range strings.Split(l.config["smbios1"], ",") {
+		name, value, _ := strings.Cut(word, "=")
+		words[name] = value
+	}
+	if words["uuid"] != "" {
+		l.add("-uuid", words["uuid"])
+	}
+	if serial := words["serial"]; serial != "" {
+		if words["base64"] == "1" {
+			plain, err := base64.StdEncoding.DecodeString(serial)
+			l.fail(err)
+			serial = string(plain)
+		}
+		l.add("-smbios", "type=1,serial="+strings.ReplaceAll(serial, ",", ",,"))
+	}
+}
+
+const ovmf = "/usr/share/OVMF/"
+
+func suffix(enrolled bool) string {
+	if enrolled {
+		return ".ms"
+	}
+	return ""
+}
+
+// firmwareVariables makes the store of a new EFI disk.
+func firmwareVariables(path string, enrolled bool) error {
+	store, err := os.ReadFile(ovmf + "OVMF_VARS_4M" + suffix(enrolled) + ".fd")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, store, 0o644)
+}
+
+func (l *line) firmware() {
+	if l.config["bios"] != "ovmf" {
+		return
+	}
+	d := parseDrive(l.config["efidisk0"])
+	path, err := l.server.path(d.volume)
+	l.fail(err)
+	l.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+ovmf+"OVMF_CODE_4M"+suffix(d.words["pre-enrolled-keys"] == "1")+".fd",
+		"-drive", "if=pflash,unit=1,format=raw,file="+path)
+}
+
+// device is QEMU's for a disk's option, and the bus it sits on.
+func (l *line) device(name string) (device string) {
+	kind := strings.TrimRight(name, "0123456789")
+	n, _ := strconv.Atoi(strings.TrimPrefix(name, kind)) // the key matched
+	switch {
+	case kind == "sata":
+		return fmt.Sprintf("ide-hd,bus=sata.%d", n)
+	case kind == "ide" && l.config["machine"] == "q35":
+		return fmt.Sprintf("ide-hd,bus=ide.%d", n)
+	case kind == "ide":
+		return fmt.Sprintf("ide-hd,bus=ide.%d,unit=%d", n/2, n%2)
+	case l.config["scsihw"] == "virtio-scsi-single":
+		l.add("-device", fmt.Sprintf("virtio-scsi-pci,id=scsihw%d", n))
+		return fmt.Sprintf("scsi-hd,bus=scsihw%d.0,scsi-id=0,lun=%d", n, n)
+	}
+	return fmt.Sprintf("scsi-hd,bus=scsihw0.0,scsi-id=%d", n)
+}
+
+// controllers adds those that have many disks each.
+func (l *line) controllers(names []string) {
+	has := func(kind string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, kind) })
+	}
+	if has("sata") {
+		l.add("-device", "ahci,id=sata")
+	}
+	model := map[string]string{
+		"": "lsi53c895a", "lsi": "lsi53c895a", "pvscsi": "pvscsi", "virtio-scsi-pci": "virtio-scsi-pci", "megasas": "megasas",
+	}[l.config["scsihw"]]
+	if has("scsi") && model != "" {
+		l.add("-device", model+",id=scsihw0")
+	}
+}
+
+func (l *line) disks() {
+	names := slices.DeleteFunc(sortedKeys(l.config), func(name string) bool {
+		return !driveKey.MatchString(name) || name == "efidisk0" || name == "tpmstate0"
+	})
+	l.controllers(names)
+	order := strings.Split(strings.TrimPrefix(l.config["boot"], "order="), ";")
+	for _, name := range names {
+		d := parseDrive(l.config[name])
+		if d.volume == "none" {
+			continue // a drive without a disk in it
+		}
+		path, err := l.server.path(d.volume)
+		l.fail(err)
+		format := "raw"
+		if strings.HasSuffix(path, ".qcow2") {
+			format = "qcow2"
+		}
+		l.add("-drive", fmt.Sprintf("if=none,id=%s,format=%s,file=%s", name, format, path))
+		device := l.device(name) + ",drive=" + name
+		if d.words["serial"] != "" {
+			device += ",serial=" + d.words["serial"]
+		}
+		if at := slices.Index(order, name); at >= 0 {
+			device += fmt.Sprintf(",bootindex=%d", 100+at)
+		}
+		l.add("-device", device)
+	}
+}
+
+// cards reach nothing.
+func (l *line) cards() {
+	for _, name := range sortedKeys(l.config) {
+		if !strings.HasPrefix(name, "net") {
+			continue
+		}
+		model, rest, _ := strings.Cut(l.config[name], "=")
+		mac, _, _ := strings.Cut(rest, ",")
+		if m := bridgeOf.FindStringSubmatch(rest); m != nil {
+			if _, ok := l.server.network(m[1]); !ok {
+				l.fail(fmt.Errorf("bridge '%s' does not exist", m[1]))
+			}
+		}
+		if model == "virtio" {
+			model = "virtio-net-pci"
+		}
+		l.add("-netdev", "user,id="+name+",restrict=on", "-device", fmt.Sprintf("%s,netdev=%s,mac=%s", model, name, mac))
+	}
+}
+
+func sortedKeys(config map[string]string) []string {
+	var names []string
+	for name := range config {
+		names = append(names, name)
+	}
+	return sortedNames(names)
+}

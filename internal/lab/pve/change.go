@@ -1,0 +1,103 @@
+package pve
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// apply gives a guest the options of the request. If one fails, none of them is there, nor a
+// volume of theirs.
+func (c *call) apply(ctx context.Context, t *task, g *guest) error {
+	if t.broken != nil {
+		return t.broken
+	}
+	made := map[string]string{}
+	for _, name := range sortedNames(c.settings()) {
+		value := c.form.Get(name)
+		if driveKey.MatchString(name) {
+			kept, err := c.makeDrive(ctx, t, g.vmid, name, value)
+			if err != nil {
+				for name, value := range made {
+					c.dropVolume(name, value)
+				}
+				return err
+			}
+			value = kept
+		}
+		made[name] = value
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, value := range made {
+		if old := g.config[name]; driveKey.MatchString(name) && old != "" && parseDrive(old).volume != "none" {
+			g.config[fmt.Sprintf("unused%d", len(g.config))] = parseDrive(old).volume // as Proxmox keeps what is replaced
+		}
+		g.config[name] = value
+	}
+	for _, name := range strings.FieldsFunc(c.form.Get("delete"), func(r rune) bool { return r == ',' }) {
+		delete(g.config, name)
+	}
+	return nil
+}
+
+// checkChange refuses what Proxmox refuses before it does anything.
+func (c *call) checkChange(g *guest) error {
+	if err := c.checkKeys(g.vmid, c.settings()); err != nil {
+		return err
+	}
+	if err := c.checkDrives(c.form); err != nil {
+		return err
+	}
+	order, ok := strings.CutPrefix(c.form.Get("boot"), "order=")
+	if !ok {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, device := range strings.Split(order, ";") {
+		if g.config[device] == "" && c.form.Get(device) == "" {
+			return die("invalid bootorder: device '%s' does not exist'", device)
+		}
+	}
+	return nil
+}
+
+// changeGuest changes options before it answers. It imports nothing: pveproxy waits 30 s.
+func changeGuest(c *call) (any, error) {
+	g, err := c.find("VM.Audit")
+	if err == nil {
+		err = c.checkChange(g)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for name := range c.form {
+		if strings.Contains(c.form.Get(name), "import-from=") {
+			return nil, refuse(596, "Connection timed out")
+		}
+	}
+	if !g.busy.TryLock() {
+		return nil, errLocked(g.vmid)
+	}
+	defer g.busy.Unlock()
+	return nil, c.apply(c.alive, &task{}, g)
+}
+
+// changeGuestLater changes options as a task.
+func changeGuestLater(c *call) (any, error) {
+	g, err := c.find("VM.Audit")
+	if err == nil {
+		err = c.checkChange(g)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.fork("qmconfig", c.args[0], func(ctx context.Context, t *task) error {
+		if !g.busy.TryLock() {
+			return errLocked(g.vmid)
+		}
+		defer g.busy.Unlock()
+		return c.apply(ctx, t, g)
+	}), nil
+}

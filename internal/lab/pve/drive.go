@@ -1,0 +1,214 @@
+package pve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A drive is a disk's option: a volume first, then words.
+type drive struct {
+	volume string
+	words  map[string]string
+	order  []string
+}
+
+func parseDrive(value string) drive {
+	d := drive{words: map[string]string{}}
+	for i, word := range strings.Split(value, ",") {
+		name, v, ok := strings.Cut(word, "=")
+		if i == 0 && !ok {
+			d.volume = word
+			continue
+		}
+		if name == "file" {
+			d.volume = v
+			continue
+		}
+		d.words[name] = v
+		d.order = append(d.order, name)
+	}
+	return d
+}
+
+// kept is the option as the configuration has it: what was for the making is gone.
+func (d drive) kept(volid, size string) string {
+	words := []string{volid}
+	for _, name := range d.order {
+		if name != "import-from" && name != "format" {
+			words = append(words, name+"="+d.words[name])
+		}
+	}
+	return strings.Join(append(words, "size="+size), ",")
+}
+
+var (
+	driveKey = regexp.MustCompile(`^(scsi|sata|ide)\d+$|^efidisk0$|^tpmstate0$`)
+	newDisk  = regexp.MustCompile(`^([a-zA-Z][a-zA-Z0-9\-_.]*):(\d+(?:\.\d+)?)$`)
+)
+
+// checkDrives looks at disks before a task is made of them: what the caller may, and that there is
+// what is to be imported.
+func (c *call) checkDrives(form url.Values) error {
+	for name := range form {
+		d := parseDrive(form.Get(name))
+		if !driveKey.MatchString(name) || d.volume == "none" {
+			continue
+		}
+		m := newDisk.FindStringSubmatch(d.volume)
+		if m == nil {
+			return refuseParameter(name, "invalid format - unable to parse volume ID '%s'", d.volume)
+		}
+		if err := c.token.need("/storage/"+m[1], "Datastore.AllocateSpace"); err != nil {
+			return err
+		}
+		from := d.words["import-from"]
+		if from == "" {
+			continue
+		}
+		if strings.HasPrefix(from, "/") {
+			return refuse(http.StatusForbidden, "Only root can pass arbitrary filesystem paths.")
+		}
+		source, _, _ := strings.Cut(from, ":")
+		if err := c.token.needAny("/storage/"+source, "Datastore.Audit", "Datastore.AllocateSpace"); err != nil {
+			return err
+		}
+		path, err := c.path(from)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(path); err != nil {
+			return die("volume '%s' does not exist", from)
+		}
+	}
+	return nil
+}
+
+// makeDrive makes the volume of a disk's option, and returns the option as it is kept.
+func (s *Server) makeDrive(ctx context.Context, t *task, vmid int, name, value string) (string, error) {
+	d := parseDrive(value)
+	m := newDisk.FindStringSubmatch(d.volume)
+	if m == nil {
+		return value, nil // an empty CD-ROM
+	}
+	st, err := s.storage(m[1])
+	if err != nil {
+		return "", err
+	}
+	format := d.words["format"]
+	if format == "" || name == "efidisk0" || name == "tpmstate0" {
+		format = "raw"
+	}
+	volid, err := s.allocate(st, vmid, format)
+	if err != nil {
+		return "", err
+	}
+	path, _ := s.path(volid) // allocate made it
+	size, err := s.fill(ctx, t, st, name, d, path, format)
+	if err != nil {
+		os.Remove(path)
+		return "", err
+	}
+	return d.kept(volid, size), nil
+}
+
+// fill gives a new volume its content.
+func (s *Server) fill(ctx context.Context, t *task, st Storage, name string, d drive, path, format string) (size string, err error) {
+	switch {
+	case name == "efidisk0":
+		return "528K", firmwareVariables(path, d.words["pre-enrolled-keys"] == "1")
+	case name == "tpmstate0":
+		return "4M", os.Truncate(path, 4<<20)
+	case d.words["import-from"] != "":
+		return s.importFrom(ctx, t, st, d.words["import-from"], path, format)
+	}
+	_, gib, _ := strings.Cut(d.volume, ":")
+	return gib + "G", run(ctx, "qemu-img", "create", "-q", "-f", format, path, gib+"G")
+}
+
+// importFrom converts what was uploaded. Nobody believes it: an image with another behind it
+// could read any file of the node's.
+func (s *Server) importFrom(ctx context.Context, t *task, st Storage, from, path, format string) (string, error) {
+	source, err := s.path(from)
+	if err != nil {
+		return "", err
+	}
+	kind := strings.TrimPrefix(filepath.Ext(source), ".")
+	if err := checkUntrusted(ctx, source, kind); err != nil {
+		return "", err
+	}
+	if err := s.fits(st, allocated(source)); err != nil {
+		return "", err
+	}
+	size, err := virtualSize(ctx, source, kind)
+	if err != nil {
+		return "", err
+	}
+	t.say("importing disk '%s' to storage '%s'", from, st.ID)
+	if err := run(ctx, "qemu-img", "convert", "-f", kind, "-O", format, source, path); err != nil {
+		return "", err
+	}
+	t.say("transferred %d B of %d B (100.00%%)", size, size)
+	return fmt.Sprintf("%dK", size>>10), nil
+}
+
+// checkUntrusted refuses an image that is not what it says, or not alone.
+func checkUntrusted(ctx context.Context, path, format string) error {
+	info, err := imageInfo(ctx, path, format)
+	if err != nil {
+		return err
+	}
+	if info.Backing != "" {
+		return fmt.Errorf("'%s' is not allowed to have a backing file", filepath.Base(path))
+	}
+	return nil
+}
+
+type image struct {
+	Size    int64  `json:"virtual-size"`
+	Backing string `json:"backing-filename"`
+}
+
+func imageInfo(ctx context.Context, path, format string) (image, error) {
+	out, err := exec.CommandContext(ctx, "qemu-img", "info", "--output=json", "-f", format, path).CombinedOutput()
+	if err != nil {
+		return image{}, fmt.Errorf("%s", strings.TrimSpace(string(out)))
+	}
+	var info image
+	return info, json.Unmarshal(out, &info)
+}
+
+func virtualSize(ctx context.Context, path, format string) (int64, error) {
+	info, err := imageInfo(ctx, path, format)
+	return info.Size, err
+}
+
+// run has a program's own words as the error.
+func run(ctx context.Context, name string, args ...string) error {
+	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
+		return errors.Join(err, errors.New(strings.TrimSpace(string(out))))
+	}
+	return nil
+}
+
+// dropVolume removes the volume that an option names.
+func (s *Server) dropVolume(key, value string) {
+	if !driveKey.MatchString(key) && !strings.HasPrefix(key, "unused") {
+		return
+	}
+	if path, err := s.path(parseDrive(value).volume); err == nil {
+		os.Remove(path)
+	}
+}
+
+// sortedNames puts the disks in the order in which they are made.
+func sortedNames(names []string) []string { return slices.Sorted(slices.Values(names)) }

@@ -1,0 +1,48 @@
+package pve
+
+// Faults are what goes wrong, from when they are set on.
+type Faults struct {
+	Taken    int               // so many VMIDs are taken between nextid and the request to create
+	Tasks    map[string]string // tasks of a type (qmcreate, qmconfig, imgcopy) end with this error, and undo what they did
+	CutAfter int64             // an upload's connection is cut after so many bytes of its body, if Cuts
+	Cuts     int               // how often
+	Garble   bool              // what is uploaded arrives changed
+	Hold     chan struct{}     // tasks wait until it is closed, if not nil
+	Down     int               // so many requests are answered as while pveproxy restarts: not at all
+}
+
+// SetFaults replaces the faults.
+func (s *Server) SetFaults(f Faults) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = f
+}
+
+// fails is the error that tasks of a type end with; "" if they do not.
+func (s *Server) fails(kind string) (text string, hold chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.faults.Tasks[kind], s.faults.Hold
+}
+
+// cut says whether an upload is cut, and after how many bytes.
+func (s *Server) cut() (after int64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.faults.Cuts == 0 {
+		return 0, false
+	}
+	s.faults.Cuts--
+	return s.faults.CutAfter, true
+}
+
+// down says whether this request gets no answer.
+func (s *Server) down() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.faults.Down == 0 {
+		return false
+	}
+	s.faults.Down--
+	return true
+}

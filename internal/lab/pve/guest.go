@@ -1,0 +1,255 @@
+package pve
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// A guest is a VM of the node's. Its fields are the Server's to lock, but for busy.
+type guest struct {
+	vmid   int
+	config map[string]string
+	busy   sync.Mutex // held by who changes it
+	qemu   *exec.Cmd  // nil while it is off
+}
+
+func newGuest(vmid int, config map[string]string) *guest {
+	return &guest{vmid: vmid, config: maps.Clone(config)}
+}
+
+// shown is the configuration as the API tells it.
+func (g *guest) shown() map[string]string {
+	shown := maps.Clone(g.config)
+	shown["digest"] = fmt.Sprintf("%040x", len(fmt.Sprint(g.config)))
+	return shown
+}
+
+// errLocked is what those get who come second.
+func errLocked(vmid int) error {
+	return fmt.Errorf("can't lock file '/var/lock/qemu-server/lock-%d.conf' - got timeout", vmid)
+}
+
+// keys says which options there are, and what privilege one needs for them.
+var keys = []struct {
+	name      *regexp.Regexp
+	privilege string
+}{
+	{regexp.MustCompile(`^(scsi([0-9]|[12][0-9]|30)|sata[0-5]|ide[0-3]|efidisk0|tpmstate0|unused\d+)$`), "VM.Config.Disk"},
+	{regexp.MustCompile(`^(cpu|cores|sockets|numa|vcpus)$`), "VM.Config.CPU"},
+	{regexp.MustCompile(`^(memory|balloon|shares)$`), "VM.Config.Memory"},
+	{regexp.MustCompile(`^net\d+$`), "VM.Config.Network"},
+	{regexp.MustCompile(`^(machine|scsihw|serial[0-3]|vga|smbios1|vmgenid|bios)$`), "VM.Config.HWType"},
+	{regexp.MustCompile(`^(name|description|tags|onboot|ostype|boot|agent|protection|localtime|tablet|acpi)$`), "VM.Config.Options"},
+}
+
+// checkKeys refuses options that there are not, and those that the caller may not set.
+func (c *call) checkKeys(vmid int, names []string) error {
+	for _, name := range names {
+		privilege := ""
+		for _, k := range keys {
+			if k.name.MatchString(name) {
+				privilege = k.privilege
+			}
+		}
+		if privilege == "" {
+			return refuseParameter(name, "property is not defined in schema and the schema does not allow additional properties")
+		}
+		value := c.form.Get(name)
+		if strings.HasPrefix(value, "none,media=cdrom") {
+			privilege = "VM.Config.CDROM"
+		}
+		if err := c.token.need(fmt.Sprintf("/vms/%d", vmid), privilege); err != nil {
+			return err
+		}
+		if err := c.checkValue(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var (
+	dnsName    = regexp.MustCompile(`^([a-zA-Z0-9]([a-zA-Z0-9\-]*[a-zA-Z0-9])?\.)*([A-Za-z0-9]([A-Za-z0-9\-]*[A-Za-z0-9])?)$`)
+	tag        = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9_\-+.]*$`)
+	controller = regexp.MustCompile(`^(lsi|lsi53c810|virtio-scsi-pci|virtio-scsi-single|megasas|pvscsi)$`)
+)
+
+// checkValue looks at those values that a mover of VMs gets wrong.
+func (c *call) checkValue(name, value string) error {
+	switch {
+	case name == "name" && !dnsName.MatchString(value):
+		return refuseParameter(name, "invalid format - value does not look like a valid DNS name")
+	case name == "scsihw" && !controller.MatchString(value):
+		return refuseParameter(name, "value '%s' does not have a value in the enumeration", value)
+	case name == "description" && len(value) > 8192:
+		return refuseParameter(name, "value may only be 8192 characters long")
+	case name == "tags":
+		for _, t := range strings.Split(value, ";") {
+			if !tag.MatchString(t) {
+				return refuseParameter(name, "invalid format - invalid characters in tag")
+			}
+		}
+	case strings.HasPrefix(name, "net"):
+		return c.checkCard(value)
+	}
+	return nil
+}
+
+// settings are the parameters that are options of a guest.
+func (c *call) settings() (names []string) {
+	for name := range c.form {
+		if name != "vmid" && name != "digest" && name != "delete" && name != "background_delay" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// createGuest takes the VMID at once and does the rest as a task. Until that is over the guest
+// has no options.
+func createGuest(c *call) (any, error) {
+	vmid, err := strconv.Atoi(c.form.Get("vmid"))
+	if err != nil || vmid < 100 || vmid > 999999999 {
+		return nil, refuseParameter("vmid", "invalid format - value does not look like a valid VM ID")
+	}
+	if err := c.token.need(fmt.Sprintf("/vms/%d", vmid), "VM.Allocate"); err != nil {
+		return nil, err
+	}
+	if err := c.checkKeys(vmid, c.settings()); err != nil {
+		return nil, err
+	}
+	if err := c.checkDrives(c.form); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	if c.guests[vmid] != nil {
+		c.mu.Unlock()
+		return nil, die("unable to create VM %d - VM %d already exists on node '%s'", vmid, vmid, c.config.Node)
+	}
+	g := newGuest(vmid, map[string]string{"lock": "create"})
+	g.busy.Lock()
+	c.guests[vmid] = g
+	c.mu.Unlock()
+	return c.fork("qmcreate", strconv.Itoa(vmid), func(ctx context.Context, t *task) error {
+		defer g.busy.Unlock()
+		return c.finishCreate(ctx, t, g)
+	}), nil
+}
+
+func (c *call) finishCreate(ctx context.Context, t *task, g *guest) error {
+	err := c.apply(ctx, t, g)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(g.config, "lock")
+	if err != nil {
+		delete(c.guests, g.vmid)
+		return fmt.Errorf("unable to create VM %d - %w", g.vmid, err)
+	}
+	return nil
+}
+
+// find returns the guest of the path.
+func (c *call) find(privilege string) (*guest, error) {
+	vmid, err := strconv.Atoi(c.args[0])
+	if err != nil {
+		return nil, refuseParameter("vmid", "type check ('integer') failed - got '%s'", c.args[0])
+	}
+	if err := c.token.need(fmt.Sprintf("/vms/%d", vmid), privilege); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.guests[vmid]
+	if g == nil {
+		return nil, die("Configuration file 'nodes/%s/qemu-server/%d.conf' does not exist", c.config.Node, vmid)
+	}
+	return g, nil
+}
+
+func showGuest(c *call) (any, error) {
+	g, err := c.find("VM.Audit")
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return g.shown(), nil
+}
+
+// resources answers the guests that the caller may see. The name of one that is off stands in
+// it; of one that is being created, not.
+func resources(c *call) (any, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := []map[string]any{}
+	for _, vmid := range c.vmids() {
+		g := c.guests[vmid]
+		if !c.token.may(fmt.Sprintf("/vms/%d", vmid), "VM.Audit") {
+			continue
+		}
+		row := map[string]any{
+			"id": fmt.Sprintf("qemu/%d", vmid), "type": "qemu", "vmid": vmid, "node": c.config.Node, "template": 0, "status": g.status(),
+		}
+		for _, key := range []string{"name", "tags", "lock"} {
+			if v := g.config[key]; v != "" {
+				row[key] = v
+			}
+		}
+		list = append(list, row)
+	}
+	return list, nil
+}
+
+func (g *guest) status() string {
+	if g.qemu != nil {
+		return "running"
+	}
+	return "stopped"
+}
+
+func guestStatus(c *call) (any, error) {
+	g, err := c.find("VM.Audit")
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return map[string]any{"vmid": g.vmid, "status": g.status(), "qmpstatus": g.status(), "name": g.config["name"]}, nil
+}
+
+// destroyGuest removes a guest and the volumes that it names.
+func destroyGuest(c *call) (any, error) {
+	g, err := c.find("VM.Allocate")
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	running, protected := g.qemu != nil, g.config["protection"] == "1"
+	c.mu.Unlock()
+	if running {
+		return nil, die("VM %d is running - destroy failed", g.vmid)
+	}
+	if protected {
+		return nil, refuse(http.StatusInternalServerError, "can't remove VM %d - protection mode enabled", g.vmid)
+	}
+	return c.fork("qmdestroy", c.args[0], func(context.Context, *task) error {
+		if !g.busy.TryLock() {
+			return errLocked(g.vmid)
+		}
+		defer g.busy.Unlock()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for key, value := range g.config {
+			c.dropVolume(key, value)
+		}
+		delete(c.guests, g.vmid)
+		return nil
+	}), nil
+}

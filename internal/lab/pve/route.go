@@ -1,0 +1,184 @@
+package pve
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A call is one request, once it is known who asks.
+type call struct {
+	*Server
+	request *http.Request
+	token   Token
+	args    []string   // the parts of the path that the route names
+	form    url.Values // from query and body, not of an upload
+}
+
+// A route is a method of the API.
+type route struct {
+	method string
+	path   *regexp.Regexp
+	answer func(*call) (any, error)
+}
+
+func at(method, path string, answer func(*call) (any, error)) route {
+	pattern := strings.NewReplacer("{node}", `[^/]+`, "{}", `([^/]+)`).Replace(path)
+	return route{method, regexp.MustCompile("^" + pattern + "$"), answer}
+}
+
+var routes = []route{
+	at("GET", "/version", version),
+	at("GET", "/access/permissions", permissions),
+	at("GET", "/nodes", nodes),
+	at("GET", "/cluster/nextid", nextID),
+	at("GET", "/cluster/resources", resources),
+	at("GET", "/nodes/{node}/network", networks),
+	at("GET", "/nodes/{node}/storage", storages),
+	at("GET", "/nodes/{node}/storage/{}/content", volumes),
+	at("DELETE", "/nodes/{node}/storage/{}/content/{}", removeVolume),
+	at("POST", "/nodes/{node}/storage/{}/upload", upload),
+	at("POST", "/nodes/{node}/qemu", createGuest),
+	at("DELETE", "/nodes/{node}/qemu/{}", destroyGuest),
+	at("GET", "/nodes/{node}/qemu/{}/config", showGuest),
+	at("PUT", "/nodes/{node}/qemu/{}/config", changeGuest),
+	at("POST", "/nodes/{node}/qemu/{}/config", changeGuestLater),
+	at("GET", "/nodes/{node}/qemu/{}/status/current", guestStatus),
+	at("POST", "/nodes/{node}/qemu/{}/status/start", startGuest),
+	at("POST", "/nodes/{node}/qemu/{}/status/stop", stopGuest),
+	at("GET", "/nodes/{node}/tasks", listTasks),
+	at("DELETE", "/nodes/{node}/tasks/{}", stopTask),
+	at("GET", "/nodes/{node}/tasks/{}/status", taskStatus),
+	at("GET", "/nodes/{node}/tasks/{}/log", taskLog),
+}
+
+// maxForm is the longest body that is no upload, in bytes, as pveproxy has it.
+const maxForm = 512 << 10
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.down() {
+		panic(http.ErrAbortHandler) // closes the connection
+	}
+	w.Header().Set("Date", time.Now().Add(s.config.Skew).UTC().Format(http.TimeFormat))
+	data, err := s.serve(r)
+	if err != nil {
+		writeRefusal(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json;charset=UTF-8")
+	_ = json.NewEncoder(w).Encode(map[string]any{"data": data}) // the client may have gone
+}
+
+func (s *Server) serve(r *http.Request) (any, error) {
+	if len(r.TransferEncoding) > 0 {
+		return nil, refuse(http.StatusNotImplemented, "chunked transfer encoding not supported")
+	}
+	path, ok := strings.CutPrefix(r.URL.EscapedPath(), "/api2/json")
+	if !ok {
+		return nil, refuse(http.StatusNotFound, "no such file")
+	}
+	token, err := s.authenticate(r)
+	if err != nil {
+		return nil, err
+	}
+	for _, each := range routes {
+		found := each.path.FindStringSubmatch(path)
+		if found == nil || each.method != r.Method {
+			continue
+		}
+		if err := s.here(path); err != nil {
+			return nil, err
+		}
+		c := &call{Server: s, request: r, token: token}
+		for _, arg := range found[1:] {
+			plain, err := url.PathUnescape(arg)
+			if err != nil {
+				return nil, refuse(http.StatusBadRequest, "invalid path")
+			}
+			c.args = append(c.args, plain)
+		}
+		if err := c.read(path); err != nil {
+			return nil, err
+		}
+		return each.answer(c)
+	}
+	return nil, refuse(http.StatusNotImplemented, "Method '%s %s' not implemented", r.Method, path)
+}
+
+// here refuses what is for another node: it would be passed on.
+func (s *Server) here(path string) error {
+	rest, ok := strings.CutPrefix(path, "/nodes/")
+	name, _, _ := strings.Cut(rest, "/")
+	if !ok || name == s.config.Node {
+		return nil
+	}
+	for _, down := range s.config.Offline {
+		if name == down {
+			return refuse(595, "No route to host")
+		}
+	}
+	return die("hostname lookup '%s' failed - failed to get address info for: %s: Name or service not known", name, name)
+}
+
+// read takes the parameters, and keeps the request for tests.
+func (c *call) read(path string) error {
+	c.form = c.request.URL.Query()
+	isUpload := strings.HasPrefix(c.request.Header.Get("Content-Type"), "multipart/")
+	if !isUpload && c.request.Body != nil {
+		body, err := io.ReadAll(io.LimitReader(c.request.Body, maxForm+1))
+		if err != nil {
+			return refuse(http.StatusBadRequest, "cannot read the body")
+		}
+		if len(body) > maxForm {
+			return refuse(http.StatusNotImplemented, "for data too large")
+		}
+		values, err := url.ParseQuery(string(body))
+		if err != nil {
+			return refuse(http.StatusBadRequest, "cannot parse the body")
+		}
+		for k, v := range values {
+			c.form[k] = v
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests = append(c.requests, Request{c.request.Method, path, c.form})
+	return nil
+}
+
+func version(c *call) (any, error) {
+	release := c.config.Version
+	if parts := strings.SplitN(release, ".", 3); len(parts) == 3 {
+		release = parts[0] + "." + parts[1]
+	}
+	return map[string]string{"version": c.config.Version, "release": release, "repoid": "0000000000000000"}, nil
+}
+
+func nodes(c *call) (any, error) {
+	list := []map[string]any{{"node": c.config.Node, "status": "online", "type": "node", "id": "node/" + c.config.Node}}
+	for _, down := range c.config.Offline {
+		list = append(list, map[string]any{"node": down, "status": "offline", "type": "node", "id": "node/" + down})
+	}
+	return list, nil
+}
+
+// nextID names the lowest VMID that is free. It reserves nothing; Faults.Taken makes use of that.
+func nextID(c *call) (any, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id := 100
+	for c.guests[id] != nil {
+		id++
+	}
+	if c.faults.Taken > 0 {
+		c.faults.Taken--
+		c.guests[id] = newGuest(id, map[string]string{"name": "somebody-elses", "memory": "16"})
+	}
+	return strconv.Itoa(id), nil
+}

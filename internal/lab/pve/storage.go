@@ -1,0 +1,194 @@
+package pve
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A Storage keeps volumes. Those of type dir keep files, and may have content import; all others
+// are taken for block devices, which keep raw images only.
+type Storage struct {
+	ID      string
+	Type    string // dir, lvmthin …
+	Content []string
+	Size    int64 // bytes; what volumes take counts as far as it is data
+}
+
+func (st Storage) files() bool { return st.Type == "dir" }
+
+func (s *Server) storage(id string) (Storage, error) {
+	for _, st := range s.config.Storages {
+		if st.ID == id {
+			return st, nil
+		}
+	}
+	return Storage{}, die("storage '%s' does not exist", id)
+}
+
+// used is what the storage's files take, in bytes.
+func (s *Server) used(st Storage) int64 {
+	var sum int64
+	_ = filepath.WalkDir(filepath.Join(s.config.Dir, st.ID), func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() {
+			sum += allocated(path)
+		}
+		return nil // files come and go
+	})
+	return sum
+}
+
+// storages answers those that the caller may use or look at.
+func storages(c *call) (any, error) {
+	list := []map[string]any{}
+	for _, st := range c.config.Storages {
+		if c.token.needAny("/storage/"+st.ID, "Datastore.Audit", "Datastore.AllocateSpace") != nil {
+			continue
+		}
+		used := c.used(st)
+		list = append(list, map[string]any{
+			"storage": st.ID, "type": st.Type, "content": strings.Join(st.Content, ","), "active": 1, "enabled": 1, "shared": 0,
+			"total": st.Size, "used": used, "avail": max(st.Size-used, 0),
+		})
+	}
+	return list, nil
+}
+
+// volumes answers what was uploaded; other contents are not listed.
+func volumes(c *call) (any, error) {
+	st, err := c.storage(c.args[0])
+	if err == nil {
+		err = c.token.needAny("/storage/"+st.ID, "Datastore.Audit", "Datastore.AllocateSpace")
+	}
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(filepath.Join(c.config.Dir, st.ID, "import"))
+	if err != nil {
+		return nil, err
+	}
+	list := []map[string]any{}
+	for _, e := range entries {
+		list = append(list, map[string]any{
+			"volid": st.ID + ":import/" + e.Name(), "content": "import", "format": strings.TrimPrefix(filepath.Ext(e.Name()), "."),
+		})
+	}
+	return list, nil
+}
+
+// removeVolume takes Datastore.Allocate, which nothing else here does.
+func removeVolume(c *call) (any, error) {
+	st, err := c.storage(c.args[0])
+	if err == nil {
+		err = c.token.need("/storage/"+st.ID, "Datastore.Allocate")
+	}
+	if err != nil {
+		return nil, err
+	}
+	path, err := c.path(c.args[1])
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Lstat(path); err != nil {
+		return nil, die("volume '%s' does not exist", c.args[1])
+	}
+	return c.fork("imgdel", c.args[1], func(context.Context, *task) error { return os.Remove(path) }), nil
+}
+
+// path is where a volume's file is.
+func (s *Server) path(volid string) (string, error) {
+	id, name, ok := strings.Cut(volid, ":")
+	st, err := s.storage(id)
+	if err != nil {
+		return "", err
+	}
+	if !ok || slices.Contains(strings.Split(name, "/"), "..") {
+		return "", die("unable to parse volume ID '%s'", volid)
+	}
+	if strings.HasPrefix(name, "import/") {
+		return filepath.Join(s.config.Dir, st.ID, name), nil
+	}
+	return filepath.Join(s.config.Dir, st.ID, "images", name), nil
+}
+
+// allocate names a new volume of a guest's.
+func (s *Server) allocate(st Storage, vmid int, format string) (volid string, err error) {
+	if !slices.Contains(st.Content, "images") {
+		return "", die("storage '%s' does not support content-type 'images'", st.ID)
+	}
+	if !st.files() && format != "raw" {
+		return "", die("unsupported format '%s'", format)
+	}
+	for n := range 100 {
+		name := fmt.Sprintf("vm-%d-disk-%d", vmid, n)
+		if st.files() {
+			name = fmt.Sprintf("%d/%s.%s", vmid, name, format)
+		}
+		path, err := s.path(st.ID + ":" + name)
+		if err != nil {
+			return "", err
+		}
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return "", err
+		}
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		if err == nil {
+			return st.ID + ":" + name, f.Close()
+		}
+	}
+	return "", die("unable to allocate an image name for VM %d in storage '%s'", vmid, st.ID)
+}
+
+// fits refuses what the storage has no room for.
+func (s *Server) fits(st Storage, need int64) error {
+	if have := st.Size - s.used(st); need > have {
+		return refuse(http.StatusInternalServerError, "qemu-img: error while writing: No space left on device")
+	}
+	return nil
+}
+
+// Volumes lists the files of guests' volumes that are there.
+func (s *Server) Volumes() []string {
+	var files []string
+	for _, st := range s.config.Storages {
+		_ = filepath.WalkDir(filepath.Join(s.config.Dir, st.ID, "images"), func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.Type().IsRegular() {
+				files = append(files, path)
+			}
+			return nil
+		})
+	}
+	return files
+}
+
+// Read returns what a guest would read from the volume of a disk's option, by qemu-img.
+func (s *Server) Read(ctx context.Context, option string) ([]byte, error) {
+	path, err := s.path(parseDrive(option).volume)
+	if err != nil {
+		return nil, err
+	}
+	raw := filepath.Join(s.config.Dir, "tmp", "read-"+filepath.Base(path))
+	defer os.Remove(raw)
+	if err := run(ctx, "qemu-img", "convert", "-O", "raw", path, raw); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(raw)
+}
+
+// Compare is an error unless the volume of a disk's option reads as an image does, by qemu-img.
+func (s *Server) Compare(ctx context.Context, option, image, format string) error {
+	path, err := s.path(parseDrive(option).volume)
+	if err != nil {
+		return err
+	}
+	kind := "raw"
+	if strings.HasSuffix(path, ".qcow2") {
+		kind = "qcow2"
+	}
+	return run(ctx, "qemu-img", "compare", "-s", "-f", format, "-F", kind, image, path)
+}

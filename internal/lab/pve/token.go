@@ -1,0 +1,108 @@
+package pve
+
+import (
+	"net/http"
+	"path"
+	"strings"
+)
+
+// A Token is a secret by which somebody uses the API, and what that one may do.
+type Token struct {
+	User   string // user@realm
+	ID     string
+	Secret string
+	ACL    ACL
+}
+
+// String is the token as clients send it.
+func (t Token) String() string { return t.name() + "=" + t.Secret }
+
+func (t Token) name() string { return t.User + "!" + t.ID }
+
+// ACL is the privileges on a path and on all below it that has no entry of its own.
+type ACL map[string][]string
+
+// All lists the privileges that matter here.
+func All() []string {
+	return []string{
+		"VM.Allocate", "VM.Audit", "VM.PowerMgmt", "VM.Config.Disk", "VM.Config.CPU", "VM.Config.Memory", "VM.Config.Network",
+		"VM.Config.HWType", "VM.Config.Options", "VM.Config.CDROM", "VM.Config.Cloudinit",
+		"Datastore.Allocate", "Datastore.AllocateSpace", "Datastore.AllocateTemplate", "Datastore.Audit",
+		"SDN.Use", "SDN.Audit", "Sys.Audit", "Sys.Modify",
+	}
+}
+
+// on returns the privileges on a path: those of the nearest entry above.
+func (t Token) on(at string) []string {
+	for {
+		if privileges, ok := t.ACL[at]; ok {
+			return privileges
+		}
+		if at == "/" || at == "." {
+			return nil
+		}
+		at = path.Dir(at)
+	}
+}
+
+func (t Token) may(at, privilege string) bool {
+	for _, p := range t.on(at) {
+		if p == privilege {
+			return true
+		}
+	}
+	return false
+}
+
+// need is a refusal unless the token has all of the privileges on a path.
+func (t Token) need(at string, privileges ...string) error {
+	for _, p := range privileges {
+		if !t.may(at, p) {
+			return refuse(http.StatusForbidden, "Permission check failed (%s, %s)", at, p)
+		}
+	}
+	return nil
+}
+
+// needAny is a refusal unless the token has one of them.
+func (t Token) needAny(at string, privileges ...string) error {
+	for _, p := range privileges {
+		if t.may(at, p) {
+			return nil
+		}
+	}
+	return refuse(http.StatusForbidden, "Permission check failed (%s, %s)", at, strings.Join(privileges, "|"))
+}
+
+// authenticate finds who asks.
+func (s *Server) authenticate(r *http.Request) (Token, error) {
+	name, secret, ok := strings.Cut(strings.TrimPrefix(r.Header.Get("Authorization"), "PVEAPIToken="), "=")
+	if !ok {
+		return Token{}, refuse(http.StatusUnauthorized, "No ticket")
+	}
+	for _, t := range s.config.Tokens {
+		if t.name() != name {
+			continue
+		}
+		if t.Secret != secret {
+			return Token{}, refuse(http.StatusUnauthorized, "invalid token value!")
+		}
+		return t, nil
+	}
+	user, id, _ := strings.Cut(name, "!")
+	return Token{}, refuse(http.StatusUnauthorized, "no such token '%s' for user '%s'", id, user)
+}
+
+// permissions answers what the caller may do on a path: each privilege, and whether it goes on
+// to what is below.
+func permissions(c *call) (any, error) {
+	at := c.form.Get("path")
+	if at == "" {
+		return nil, refuseParameter("path", "the lab tells of one path only")
+	}
+	held := map[string]int{}
+	for _, p := range c.token.on(at) {
+		held[p] = 1
+	}
+	return map[string]map[string]int{at: held}, nil
+}

@@ -1,0 +1,249 @@
+package pve
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+var (
+	partHeader = regexp.MustCompile(`^Content-Disposition: form-data; name="([^"]+)"(?:; filename="([^"]+)")?\r\n(?:Content-Type: [^\r\n]*\r\n)?\r\n$`)
+	uploadName = regexp.MustCompile(`^[a-zA-Z0-9\-.+=_]+\.(ova|qcow2|raw|vmdk)$`)
+)
+
+// upload takes a file. As with pveproxy the whole body goes to a temporary file first, and what
+// the caller may do is asked afterwards.
+func upload(c *call) (any, error) {
+	if c.request.ContentLength <= 0 {
+		return nil, refuse(http.StatusBadRequest, "Content-Length required")
+	}
+	u, err := c.receive()
+	if errors.Is(err, errCut) {
+		panic(http.ErrAbortHandler) // closes the connection
+	}
+	if err != nil {
+		return nil, err
+	}
+	upid, err := c.accept(u)
+	if err != nil {
+		os.Remove(u.temporary)
+		return nil, err
+	}
+	return upid, nil
+}
+
+// An uploaded file, and the fields before it.
+type uploaded struct {
+	temporary string
+	name      string
+	size      int64
+	fields    map[string]string
+}
+
+// receive is the strict parser: each part's header in one form, fields first, the file last.
+func (c *call) receive() (*uploaded, error) {
+	_, params, err := mime.ParseMediaType(c.request.Header.Get("Content-Type"))
+	if err != nil || params["boundary"] == "" {
+		return nil, refuse(http.StatusNotImplemented, "for data too large")
+	}
+	body := io.Reader(c.request.Body)
+	if after, ok := c.cut(); ok {
+		body = io.MultiReader(io.LimitReader(body, after), broken{})
+	}
+	r := bufio.NewReaderSize(body, 64<<10)
+	u := &uploaded{fields: map[string]string{}}
+	mark := "--" + params["boundary"] + "\r\n"
+	if line, err := r.ReadString('\n'); err != nil || line != mark {
+		return nil, refuse(http.StatusBadRequest, "upload: no boundary at the start")
+	}
+	end := "\r\n--" + params["boundary"]
+	for u.name == "" {
+		if err := c.part(r, u, end); err != nil {
+			if u.temporary != "" {
+				os.Remove(u.temporary)
+			}
+			return nil, err
+		}
+	}
+	_, err = io.Copy(io.Discard, r) // what comes after the file is not looked at
+	return u, err
+}
+
+// broken is a connection that ends.
+type broken struct{}
+
+var errCut = errors.New("connection lost")
+
+func (broken) Read([]byte) (int, error) { return 0, errCut }
+
+// part reads one field, or the file, which is the last that is read.
+func (c *call) part(r *bufio.Reader, u *uploaded, end string) error {
+	var header strings.Builder
+	for !strings.HasSuffix(header.String(), "\r\n\r\n") {
+		line, err := r.ReadString('\n')
+		if err != nil || header.Len() > 4096 {
+			return refuse(http.StatusBadRequest, "upload: a part's header has no end")
+		}
+		header.WriteString(line)
+	}
+	m := partHeader.FindStringSubmatch(header.String())
+	if m == nil {
+		return refuse(http.StatusNotImplemented, "for data too large") // what it says of parts it does not understand
+	}
+	if m[2] == "" {
+		var value bytes.Buffer
+		if _, err := copyUntil(&value, r, end); err != nil || value.Len() > 4096 {
+			return refuse(http.StatusBadRequest, "upload: field %s has no end", m[1])
+		}
+		u.fields[m[1]] = value.String()
+		_, err := r.ReadString('\n')
+		return err
+	}
+	if m[1] != "filename" {
+		return refuse(http.StatusBadRequest, "upload: the file must be called filename")
+	}
+	return c.file(r, u, m[2], end)
+}
+
+func (c *call) file(r *bufio.Reader, u *uploaded, name, end string) error {
+	tag := make([]byte, 16)
+	_, _ = rand.Read(tag) // never fails
+	u.temporary = filepath.Join(c.config.Dir, "tmp", "pveupload-"+hex.EncodeToString(tag))
+	f, err := os.Create(u.temporary)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	u.size, err = copyUntil(f, r, end)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	garble := c.faults.Garble
+	c.mu.Unlock()
+	if garble && u.size > 0 {
+		if _, err := f.WriteAt([]byte{0xa5}, u.size/2); err != nil {
+			return err
+		}
+	}
+	u.name = name
+	return f.Close()
+}
+
+// copyUntil copies what comes before end, and takes end.
+func copyUntil(w io.Writer, r *bufio.Reader, end string) (n int64, err error) {
+	for {
+		window, err := r.Peek(r.Size())
+		if len(window) < len(end) {
+			return n, fmt.Errorf("the body ends early: %w", err)
+		}
+		take := len(window) - len(end) + 1
+		at := bytes.Index(window, []byte(end))
+		if at >= 0 {
+			take = at
+		}
+		if _, err := w.Write(window[:take]); err != nil {
+			return n, err
+		}
+		n += int64(take)
+		_, _ = r.Discard(take) // it was peeked at
+		if at >= 0 {
+			_, _ = r.Discard(len(end))
+			return n, nil
+		}
+	}
+}
+
+// accept checks what was uploaded, and has it copied to its storage.
+func (c *call) accept(u *uploaded) (string, error) {
+	st, err := c.storage(c.args[0])
+	if err != nil {
+		return "", err
+	}
+	if err := c.token.need("/storage/"+st.ID, "Datastore.AllocateTemplate"); err != nil {
+		return "", err
+	}
+	if !st.files() {
+		return "", die("can't upload to storage type '%s'", st.Type)
+	}
+	content := u.fields["content"]
+	if content != "import" {
+		return "", refuseParameter("content", "property is missing and it is not optional")
+	}
+	if !uploadName.MatchString(u.name) {
+		return "", refuseParameter("filename", "invalid filename or wrong extension")
+	}
+	if !slices.Contains(st.Content, content) {
+		return "", die("storage '%s' does not support '%s' content", st.ID, content)
+	}
+	if algorithm := u.fields["checksum-algorithm"]; algorithm != "" && algorithm != "sha256" {
+		return "", refuseParameter("checksum-algorithm", "the lab knows sha256 only")
+	}
+	return c.fork("imgcopy", "", func(ctx context.Context, t *task) error {
+		defer os.Remove(u.temporary)
+		return c.copyIn(ctx, t, st, u)
+	}), nil
+}
+
+// copyIn is the task of an upload: the sum, the image, the room, and only then the copy.
+func (s *Server) copyIn(ctx context.Context, t *task, st Storage, u *uploaded) error {
+	t.say("starting file import from: %s", u.temporary)
+	if t.broken != nil {
+		return t.broken
+	}
+	if want := u.fields["checksum"]; want != "" {
+		got, err := sum(u.temporary)
+		if err != nil {
+			return err
+		}
+		if !strings.EqualFold(got, want) {
+			t.say("calculating checksum...")
+			return fmt.Errorf("checksum mismatch: got '%s' != expect '%s'", got, want)
+		}
+		t.say("calculating checksum...OK, checksum verified")
+	}
+	if err := checkUntrusted(ctx, u.temporary, strings.TrimPrefix(filepath.Ext(u.name), ".")); err != nil {
+		return err
+	}
+	if err := s.fits(st, allocated(u.temporary)); err != nil {
+		return errors.New("import failed: cp: error writing: No space left on device")
+	}
+	target := filepath.Join(s.config.Dir, st.ID, "import", u.name)
+	t.say("target file: %s", target)
+	t.say("file size is: %d", u.size)
+	return os.Rename(u.temporary, target)
+}
+
+func sum(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// allocated is what a file takes, in bytes.
+func allocated(path string) int64 {
+	var st syscall.Stat_t
+	if syscall.Lstat(path, &st) != nil {
+		return 0
+	}
+	return st.Blocks * 512
+}

@@ -1,0 +1,191 @@
+package proxmox
+
+import (
+	"cmp"
+	"encoding/base64"
+	"fmt"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/target"
+)
+
+// A Param is a parameter of Proxmox's API.
+type Param struct {
+	Key, Value string
+}
+
+// A Disk is a disk of the guest, without its volume.
+type Disk struct {
+	Image int    // index of its image in the definition
+	Slot  string // scsi0
+	Words string // ",discard=on,…": what is said of it after its volume
+}
+
+// A Machine is what a guest is made of.
+type Machine struct {
+	Name     string
+	Base     []Param // without disks; mark and tags are the delivery's
+	Disks    []Disk
+	Boot     string // "order=scsi0;net0", for when the disks are there
+	Warnings []inventory.Warning
+}
+
+// Config says what guest def becomes, with a warning for each thing that is not as it was on
+// VMware. It follows Proxmox's own import of VMs from ESXi, and keeps besides it: the serial number,
+// the disks' serial numbers, CD-ROMs in the boot order, a virtual TPM, Secure Boot, whether a card's
+// cable is plugged in. Where that import puts a disk on a controller whose driver the guest cannot
+// have, Config takes SATA or, for Linux, virtio-scsi.
+func Config(def target.Definition, o Options) (Machine, error) {
+	if def.VM == nil {
+		return Machine{}, fault.New(fault.Internal, "define a guest of no VM")
+	}
+	b := &builder{vm: def.VM, def: def, opts: o, hardware: def.Hardware, slots: map[string]string{}}
+	for _, step := range []func() error{b.identity, b.processors, b.firmware, b.disks, b.opticals, b.cards} {
+		if err := step(); err != nil {
+			return Machine{}, fmt.Errorf("define VM %s: %w", def.VM.Name, err)
+		}
+	}
+	b.m.Boot = b.bootOrder()
+	return b.m, nil
+}
+
+// A builder collects one Machine.
+type builder struct {
+	vm       *inventory.VM
+	def      target.Definition
+	opts     Options
+	hardware target.Hardware
+	m        Machine
+	slots    map[string]string // by VMware's boot device: "disk:2000" is scsi0
+	taken    map[string]int    // slots that were handed out, by kind
+}
+
+func (b *builder) base(key, value string) { b.m.Base = append(b.m.Base, Param{key, value}) }
+
+func (b *builder) warn(code, remedy, format string, args ...any) {
+	b.m.Warnings = append(b.m.Warnings, inventory.Warning{Code: code, Text: fmt.Sprintf(format, args...), Remedy: remedy})
+}
+
+func (b *builder) efi() bool { return b.vm.Firmware == inventory.EFI }
+
+func (b *builder) identity() error {
+	b.m.Name = guestName(b.vm.Name)
+	b.base("name", b.m.Name)
+	b.base("ostype", ostypeOf(b.vm, b.def.Guest))
+	b.base("onboot", "0")
+	b.base("vmgenid", "1") // a new one
+	serial := base64.StdEncoding.EncodeToString([]byte(vmwareSerial(b.vm.UUID)))
+	b.base("smbios1", "base64=1,serial="+serial+",uuid="+b.vm.UUID)
+	b.base("serial0", "socket")
+	return nil
+}
+
+// maxName is the longest label of a DNS name, in bytes.
+const maxName = 63
+
+// guestName makes a VM's name one label of a DNS name, which is what Proxmox takes.
+func guestName(name string) string {
+	dashed := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, name)
+	for strings.Contains(dashed, "--") {
+		dashed = strings.ReplaceAll(dashed, "--", "-")
+	}
+	dashed = strings.Trim(dashed, "-")
+	return cmp.Or(strings.Trim(dashed[:min(len(dashed), maxName)], "-"), "vm")
+}
+
+// vmwareSerial is the SMBIOS serial number that VMware derives from the UUID, to which licences
+// are bound: "VMware-56 4d 12 34 00 00 11 11-22 22 33 33 44 44 55 55".
+func vmwareSerial(uuid string) string {
+	digits := strings.ReplaceAll(uuid, "-", "")
+	var s strings.Builder
+	s.WriteString("VMware")
+	for i := 0; i+1 < len(digits); i += 2 {
+		s.WriteByte("- "[min(i%16, 1)])
+		s.WriteString(digits[i : i+2])
+	}
+	return s.String()
+}
+
+func (b *builder) processors() error {
+	sockets, cores := b.vm.CPUs, 1
+	if n := b.vm.CoresPerSocket; n > 0 && b.vm.CPUs%n == 0 {
+		sockets, cores = b.vm.CPUs/n, n
+	}
+	b.base("sockets", fmt.Sprint(sockets))
+	b.base("cores", fmt.Sprint(cores))
+	b.base("cpu", b.opts.CPU)
+	if sockets > 1 {
+		b.base("numa", "1")
+	}
+	b.base("memory", fmt.Sprint(b.vm.MemoryMiB))
+	if b.hardware != target.Virtio {
+		b.base("balloon", "0") // it is a virtio device, which the guest has no driver for
+	}
+	return nil
+}
+
+func (b *builder) firmware() error {
+	if !b.efi() {
+		b.base("bios", "seabios")
+		return nil
+	}
+	b.base("bios", "ovmf")
+	b.base("machine", "q35")
+	keys := "0"
+	if b.vm.SecureBoot {
+		keys = "1"
+	}
+	b.base("efidisk0", b.opts.Storage+":1,efitype=4m,pre-enrolled-keys="+keys)
+	b.warn("efi-variables", `make sure the guest has \EFI\BOOT\BOOTX64.EFI (grub-install --removable), or choose its loader in the firmware's menu`,
+		"the boot entries in the EFI variables stay behind: the guest boots from the fallback path")
+	if b.vm.VTPM {
+		b.base("tpmstate0", b.opts.Storage+":1,version=v2.0")
+		b.warn("vtpm", "keep the BitLocker or LUKS recovery key at hand for the first boot",
+			"the virtual TPM starts empty: VMware does not give its contents away")
+	}
+	return nil
+}
+
+// opticals adds the CD-ROM drives, empty, as far as IDE has places.
+func (b *builder) opticals() error {
+	for i := range b.vm.CDROMs {
+		slot, ok := b.seat("ide")
+		if !ok {
+			break
+		}
+		b.base(slot, "none,media=cdrom")
+		if i == 0 {
+			b.slots["cdrom"] = slot
+		}
+	}
+	return nil
+}
+
+// bootOrder is the VM's own, and then its disks: firmware tries them too.
+func (b *builder) bootOrder() string {
+	devices := append([]string{}, b.vm.BootOrder...)
+	for _, c := range b.vm.Controllers {
+		for _, i := range b.on(c) {
+			devices = append(devices, fmt.Sprintf("disk:%d", b.vm.Disks[i].Key))
+		}
+	}
+	var order []string
+	seen := map[string]bool{}
+	for _, device := range devices {
+		if slot := b.slots[device]; slot != "" && !seen[slot] {
+			seen[slot] = true
+			order = append(order, slot)
+		}
+	}
+	if len(order) == 0 {
+		return ""
+	}
+	return "order=" + strings.Join(order, ";")
+}

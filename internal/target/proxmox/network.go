@@ -1,0 +1,83 @@
+package proxmox
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// A network is what a card joins: a bridge or a VNet, and on it a VLAN if tag is not 0.
+type network struct {
+	bridge string
+	tag    int
+}
+
+// parseNetwork reads BRIDGE or BRIDGE,TAG. In front of it may stand "bridge:", which tells bridges
+// from libvirt's networks where a map is for both.
+func parseNetwork(s string) (network, error) {
+	bridge, vlan, tagged := strings.Cut(strings.TrimPrefix(s, "bridge:"), ",")
+	n := network{bridge: bridge}
+	var err error
+	if tagged {
+		n.tag, err = strconv.Atoi(strings.TrimPrefix(vlan, "tag="))
+	}
+	if err != nil || !isName(bridge) || tagged && (n.tag < 1 || n.tag > 4094) {
+		return n, fault.New(fault.Invalid, "%q is no network of Proxmox's", s).WithHint("write BRIDGE or BRIDGE,TAG, such as vmbr0 or vmbr0,20")
+	}
+	return n, nil
+}
+
+// network is what a card joins. Options were checked.
+func (o Options) network(card inventory.NIC) network {
+	n, _ := parseNetwork(cmp.Or(o.Networks[card.Network], o.Bridge))
+	return n
+}
+
+// path is where the right to use a bridge is held. Bridges of a node count as one zone of Proxmox's
+// SDN.
+func (n network) path() string {
+	path := "/sdn/zones/localnetwork/" + n.bridge
+	if n.tag != 0 {
+		path += fmt.Sprintf("/%d", n.tag)
+	}
+	return path
+}
+
+// bridges lists what cards on the node can join, by kind: bridge, OVSBridge or vnet. It is what the
+// token may use.
+func (p *Place) bridges(ctx context.Context) (map[string]string, error) {
+	var list []struct {
+		Name string `json:"iface"`
+		Kind string `json:"type"`
+	}
+	err := p.api.get(ctx, "/nodes/"+p.node+"/network", url.Values{"type": {"any_bridge"}}, &list)
+	kinds := map[string]string{}
+	for _, each := range list {
+		kinds[each.Name] = each.Kind
+	}
+	return kinds, err
+}
+
+// isVNet reports whether a network is of a zone of SDN's: its right is held elsewhere, and it would
+// not be listed without.
+func isVNet(kind string) bool { return kind != "" && kind != "bridge" && kind != "OVSBridge" }
+
+// checkNetworks refuses bridges that there are not: Proxmox would, when the guest is started. A
+// right that is held on a VLAN alone may leave its bridge off the list.
+func (p *Place) checkNetworks(vm *inventory.VM, kinds map[string]string) error {
+	for _, card := range vm.NICs {
+		n := p.opts.network(card)
+		if _, ok := kinds[n.bridge]; ok || n.tag != 0 {
+			continue
+		}
+		return fault.New(fault.NotFound, "node %s has no bridge %s for cards of VMware's network %s", p.node, n.bridge, card.Network).
+			WithHint("say which it is: bridge=BRIDGE, or a map of networks; on the node: pvesh get /nodes/%s/network --type any_bridge", p.node)
+	}
+	return nil
+}

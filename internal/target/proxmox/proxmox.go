@@ -1,0 +1,170 @@
+// Package proxmox brings VMs to Proxmox VE: a Place for package staged. All it needs is the API and
+// a token; nothing of ours runs on the node.
+//
+//	upload disk 0 -> import it -> delete the upload -> disk 1 … -> boot order, done
+//
+// The VM is made first, without disks, and marked as ours and unfinished: so whoever comes after a
+// crash finds it, and which of its disks are there. Each disk is then uploaded to a storage with
+// content "import", with its SHA-256, by which the node proves what arrived; imported onto the
+// storage where it is to live; and its upload deleted. So the most room that is taken for the time
+// being is that of one disk.
+//
+// # Terms
+//
+// A guest is a VM of Proxmox's, named by its VMID. A Machine is what a guest is made of: parameters
+// of the API, in order. The mark is the first line of a guest's description: which VM of VMware's it
+// was, and the VMID that it was given. A clone has the mark with another's VMID, so that it is
+// nobody's but its maker's. A task is what the node does after it answered; its UPID names it.
+//
+// # What it does not do
+//
+// It does not start guests. It does not write into block storages by SSH, which would save the
+// copies that an upload makes on the node: the body in /var/tmp, the upload, the volume.
+package proxmox
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/target/staged"
+)
+
+// Options say how VMs are delivered. What New's address says of the same goes before.
+type Options struct {
+	Token       Token  // of the API
+	Fingerprint string // SHA-256 of the node's certificate; the system's authorities vouch if empty
+
+	Storage string // for the disks; local-lvm if empty
+	Import  string // for uploads; the one with content import that has the most room if empty
+
+	// Bridge is what network cards join; vmbr0 if empty. Networks says otherwise for some networks of
+	// VMware's, by name. Either is the name of a bridge, or BRIDGE,TAG for a VLAN.
+	Bridge   string
+	Networks map[string]string
+
+	CPU string // the model that guests see; x86-64-v2-AES if empty, which every host has since 2011
+
+	// Wait waits between two questions, or until ctx ends. Nil: by the clock.
+	Wait func(ctx context.Context, d time.Duration) error
+
+	// Now tells the time, which is compared with the node's. Nil: the clock.
+	Now func() time.Time
+}
+
+// Place is a node of Proxmox VE. It satisfies staged.Place.
+type Place struct {
+	api  *client
+	node string
+	opts Options
+}
+
+var _ staged.Place = (*Place)(nil)
+
+// New returns the node at an address such as
+//
+//	https://pve1:8006/pve1?storage=local-lvm
+//
+// Its host may be any of the cluster, its path is the node that gets the guests. The query may have
+// storage, import, bridge, cpu, fingerprint, and token for the name of a file. It asks nobody.
+func New(address string, o Options) (*Place, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "Proxmox address: %w", err)
+	}
+	node := strings.Trim(u.Path, "/")
+	if u.Scheme != "https" || u.Host == "" || u.User != nil || !isName(node) {
+		return nil, fault.New(fault.Invalid, "%s is not the address of a Proxmox node", u.Redacted()).
+			WithHint("write proxmox:https://HOST:8006/NODE?storage=STORAGE; pvesh get /nodes lists the nodes")
+	}
+	if err := o.take(u.Query()); err != nil {
+		return nil, err
+	}
+	if u.Port() == "" {
+		u.Host += ":8006"
+	}
+	o.Storage, o.Bridge = cmp.Or(o.Storage, "local-lvm"), cmp.Or(o.Bridge, "vmbr0")
+	o.CPU = cmp.Or(o.CPU, "x86-64-v2-AES")
+	if o.Wait == nil {
+		o.Wait = wait
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	api, err := newClient(u.Host, o)
+	return &Place{api: api, node: node, opts: o}, err
+}
+
+// take reads what the address says.
+func (o *Options) take(query url.Values) error {
+	for key := range query {
+		value := query.Get(key)
+		switch key {
+		case "storage":
+			o.Storage = value
+		case "import":
+			o.Import = value
+		case "bridge":
+			o.Bridge = value
+		case "cpu":
+			o.CPU = value
+		case "fingerprint":
+			o.Fingerprint = value
+		case "token":
+			token, err := ReadToken(value)
+			if err != nil {
+				return err
+			}
+			o.Token = token
+		default:
+			return fault.New(fault.Invalid, "a Proxmox address has no %q", key).
+				WithHint("it may have storage, import, bridge, cpu, fingerprint and token")
+		}
+	}
+	return nil
+}
+
+// check refuses what would change the meaning of a parameter or a path of the API.
+func (o *Options) check() error {
+	for _, name := range []string{o.Storage, o.CPU} {
+		if !isName(name) {
+			return fault.New(fault.Invalid, "%q is no name of Proxmox's", name)
+		}
+	}
+	if o.Import != "" && !isName(o.Import) {
+		return fault.New(fault.Invalid, "%q is no name of a storage", o.Import)
+	}
+	for _, network := range o.Networks {
+		if _, err := parseNetwork(network); err != nil {
+			return err
+		}
+	}
+	_, err := parseNetwork(o.Bridge)
+	return err
+}
+
+// isName reports whether s is a name as nodes, storages and bridges have them.
+func isName(s string) bool {
+	other := func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.", r))
+	}
+	return s != "" && len(s) <= 100 && !strings.HasPrefix(s, ".") && strings.IndexFunc(s, other) < 0
+}
+
+// wait is Options.Wait by the clock.
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
