@@ -57,7 +57,7 @@ func refusal(err error) wire.Reply {
 		kind = fault.Corrupt
 	case errors.Is(err, fs.ErrExist):
 		kind = fault.Conflict
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS), errors.Is(err, unix.ENODEV), errors.Is(err, unix.EINVAL):
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EISDIR), errors.Is(err, unix.EROFS), errors.Is(err, unix.ENODEV), errors.Is(err, unix.EINVAL):
 		kind = fault.Unsupported
 	}
 	return wire.Reply{Fault: kind.String(), Error: err.Error(), NotExist: errors.Is(err, fs.ErrNotExist)}
