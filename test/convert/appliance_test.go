@@ -13,6 +13,7 @@ import (
 // What this process cannot write an appliance does: the initramfs has its second archive, files
 // are replaced and made, and the file system's own checker finds nothing to mend.
 func TestApplianceConverts(t *testing.T) {
+	t.Parallel()
 	const volume = "/dev/mapper/vg--0-root"
 	for name, c := range map[string]struct {
 		kind  guest.FileSystem
@@ -27,6 +28,7 @@ func TestApplianceConverts(t *testing.T) {
 		"btrfs @rootfs": {kind: guest.Btrfs, make: func() string { return btrfsOf(t, linux("/dev/sda1").below("@rootfs/")) }, below: "@rootfs/", check: []string{"btrfs", "check"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			image := diskOf(t, c.make())
 			o := convert.Options{Appliance: ourAppliance(t), Cards: []convert.Card{{MAC: "00:50:56:ab:cd:01", Name: "ens192"}}}
 			disks := layered(t, image)

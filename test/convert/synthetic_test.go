@@ -283,6 +283,12 @@ func lvmHead(id, text string, size int64) []byte {
 // layered opens images as disks to be converted.
 func layered(t testing.TB, images ...string) []convert.Disk {
 	t.Helper()
+	return layeredWithin(t, 256<<20, images...)
+}
+
+// layeredWithin has layers of limit bytes.
+func layeredWithin(t testing.TB, limit int64, images ...string) []convert.Disk {
+	t.Helper()
 	var srcs []disk.Source
 	var disks []convert.Disk
 	for _, image := range images {
@@ -290,7 +296,7 @@ func layered(t testing.TB, images ...string) []convert.Disk {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := overlay.New(src, 256<<20)
+		o := overlay.New(src, limit)
 		t.Cleanup(func() { o.Close() })
 		srcs, disks = append(srcs, o), append(disks, convert.Disk{Overlay: o})
 	}
@@ -357,11 +363,16 @@ func held(t testing.TB, kind guest.FileSystem, part, path string) string {
 // ourAppliance runs the program that the tests built, on the kernel that setup.sh unpacked.
 func ourAppliance(t testing.TB) *appliance.Appliance {
 	t.Helper()
+	return appliance.New(appliance.Options{Kernel: kernelImage(t), Program: decamp})
+}
+
+func kernelImage(t testing.TB) string {
+	t.Helper()
 	images, err := filepath.Glob("../../build/kernel/boot/vmlinuz-*")
 	if err != nil || len(images) != 1 {
-		t.Fatalf("no kernel in build/kernel: run scripts/setup.sh test")
+		t.Fatal("no kernel in build/kernel: run scripts/setup.sh test")
 	}
-	return appliance.New(appliance.Options{Kernel: images[0], Program: decamp})
+	return images[0]
 }
 
 // changed lists the paths that a conversion changed.

@@ -29,6 +29,9 @@ func (m *vm) ask(r wire.Request, data []byte, limit int64) (answer, error) {
 	if a.Fault == "" {
 		return a, nil
 	}
+	if failed := m.disks.failure(); failed != nil {
+		return a, fmt.Errorf("a disk of the appliance: %w", failed) // which the appliance saw as some error
+	}
 	return a, refused(a.Reply)
 }
 

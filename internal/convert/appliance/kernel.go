@@ -28,7 +28,7 @@ type kernel struct {
 	builtIn map[string]bool     // by name
 }
 
-const findHint = "apt install linux-image-cloud-amd64, or name the image of a kernel whose modules are beside it: --appliance-kernel /boot/vmlinuz-VERSION"
+const findHint = "apt install linux-image-cloud-amd64   # dnf install kernel-core; its image belongs in /boot, its modules in /lib/modules"
 
 // kernel returns the kernel that is named, or the newest that has the modules.
 func (o Options) kernel(volumes []convert.Volume) (*kernel, error) {

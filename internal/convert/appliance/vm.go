@@ -9,8 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -18,7 +16,6 @@ import (
 
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/convert/appliance/inside"
-	"github.com/decamp/decamp/internal/convert/appliance/nbd"
 	"github.com/decamp/decamp/internal/convert/appliance/wire"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/kvm"
@@ -48,35 +45,40 @@ func (a *Appliance) start(ctx context.Context, k *kernel, initrd *os.File, disks
 			return nil, err
 		}
 	}
-	info, err := initrd.Stat()
-	if err != nil {
-		return nil, err
-	}
-	m := &vm{console: &console{}, disks: newServed()}
+	args := a.o.machine(ctx)
+	m := &vm{console: &console{}, disks: &served{}}
 	m.ctx, m.cancel = context.WithTimeout(ctx, a.o.Deadline)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.Close())
 		}
 	}()
-	m.cmd = exec.CommandContext(m.ctx, program, a.o.machine(ctx)...)
+	m.cmd = exec.CommandContext(m.ctx, program, args...)
 	m.cmd.Stdout, m.cmd.Stderr = m.console, m.console
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	m.cmd.WaitDelay = time.Minute // for what its pipes have left
-	// The archive is there twice while it is unpacked.
-	m.add("-m", fmt.Sprintf("size=%dM", (memory+2*info.Size())>>20), "-kernel", k.image, "-initrd", m.pass(initrd, "/proc/self/fd/%d"))
-	m.add("-append", "console=ttyS0 quiet loglevel=5 panic=-1 selinux=0 apparmor=0 audit=0 random.trust_cpu=on "+inside.Told)
-	if err := m.plug(disks); err != nil {
+	if err := errors.Join(m.load(k, initrd), m.plug(disks)); err != nil {
 		return nil, err
 	}
 	if err := m.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", program, err)
+		return nil, fmt.Errorf("start %s: %w", program, m.lost(err))
 	}
 	m.closePassed(initrd)
 	if _, err := m.receive(0); err != nil {
 		return nil, fmt.Errorf("the appliance did not start: %w", err)
 	}
 	return m, nil
+}
+
+// load gives the VM what it boots, and memory: the archive is there twice while it is unpacked.
+func (m *vm) load(k *kernel, initrd *os.File) error {
+	info, err := initrd.Stat()
+	if err != nil {
+		return err
+	}
+	m.add("-m", fmt.Sprintf("size=%dM", (memory+2*info.Size())>>20), "-kernel", k.image, "-initrd", m.pass(initrd, "/proc/self/fd/%d"))
+	m.add("-append", "console=ttyS0 quiet loglevel=5 panic=-1 selinux=0 apparmor=0 audit=0 random.trust_cpu=on "+inside.Told)
+	return nil
 }
 
 // machine is the VM without what is plugged in.
@@ -126,7 +128,8 @@ func (m *vm) plug(disks []convert.Device) error {
 		}
 		id := strconv.Itoa(i)
 		m.add("-blockdev", "driver=nbd,node-name=disk"+id+",server.type=fd,server.str="+m.pass(theirs, "%d"))
-		m.add("-device", "scsi-hd,bus=scsi.0,scsi-id="+id+",drive=disk"+id)
+		// QEMU would stop a VM whose disk is full, for somebody to make room.
+		m.add("-device", "scsi-hd,bus=scsi.0,scsi-id="+id+",drive=disk"+id+",werror=report,rerror=report")
 		m.disks.serve(ours, d)
 	}
 	return nil
@@ -192,108 +195,4 @@ func (m *vm) Close() error {
 	}
 	m.disks.wait()
 	return nil
-}
-
-// served are the disks that are served to a VM.
-type served struct {
-	conns []net.Conn
-	all   sync.WaitGroup
-
-	mu     sync.Mutex // volumes share overlays, which are for one at a time
-	failed error      // the first, of a disk
-}
-
-func newServed() *served { return &served{} }
-
-func (s *served) serve(conn net.Conn, d convert.Device) {
-	s.conns = append(s.conns, conn)
-	s.all.Go(func() {
-		defer conn.Close()
-		if err := nbd.Serve(conn, &guarded{d, s}); err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, unix.EPIPE) {
-			s.note(err)
-		}
-	})
-}
-
-// wait hangs up, and returns when nobody uses a device any more.
-func (s *served) wait() {
-	for _, c := range s.conns {
-		_ = c.Close() // it may have ended by itself
-	}
-	s.all.Wait()
-}
-
-func (s *served) note(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.failed == nil {
-		s.failed = err
-	}
-}
-
-func (s *served) failure() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.failed
-}
-
-// guarded is a device that one at a time uses. That it failed is noted: a kernel that loses a
-// write may be told so, and nobody else is.
-type guarded struct {
-	convert.Device
-	s *served
-}
-
-func (g *guarded) ReadAt(p []byte, off int64) (int, error) { return g.one(g.Device.ReadAt, p, off) }
-
-func (g *guarded) WriteAt(p []byte, off int64) (int, error) { return g.one(g.Device.WriteAt, p, off) }
-
-func (g *guarded) one(move func([]byte, int64) (int, error), p []byte, off int64) (int, error) {
-	g.s.mu.Lock()
-	defer g.s.mu.Unlock()
-	n, err := move(p, off)
-	if err != nil && g.s.failed == nil {
-		g.s.failed = err
-	}
-	return n, err
-}
-
-// console keeps the end of what the VM and QEMU say.
-type console struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-const maxConsole = 64 << 10 // bytes that are kept
-
-func (c *console) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.text = append(c.text, p...)
-	c.text = c.text[max(0, len(c.text)-maxConsole):]
-	return len(p), nil
-}
-
-// end returns the last lines, with nothing that a terminal would act on.
-func (c *console) end() string {
-	const lines = 8
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var said []string
-	for line := range strings.Lines(string(c.text)) {
-		if line = strings.TrimSpace(strings.Map(printable, line)); line != "" {
-			said = append(said, line)
-		}
-	}
-	if said == nil {
-		return "none"
-	}
-	return strings.Join(said[max(0, len(said)-lines):], "; ")
-}
-
-func printable(r rune) rune {
-	if r < ' ' || r > '~' {
-		return ' '
-	}
-	return r
 }
