@@ -186,8 +186,10 @@ trap 'rm -rf "$tmp"' EXIT
 install_packages "$@"
 fetch_kernel
 case " $* " in
+*" test "* | *" slow "* | *" bench "*) index_kernel ;;
+esac
+case " $* " in
 *" test "* | *" slow "*)
-	index_kernel
 	build_fio
 	install_schemathesis
 	;;
