@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -10,15 +11,90 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/preflight"
+	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/target/staged"
 	"github.com/decamp/decamp/internal/transport/fanout"
 )
 
 // destination is one --to: a place with a run of its own.
 type destination struct {
-	name   string // the folder, as it was given
-	target *dir.Target
+	name   string // as it was given, a folder without its dir:
+	to     planfile.Destination
+	target resident
 	plan   plan.Plan
+}
+
+// resident is a target that keeps images in a folder of this machine, for good or on their way.
+type resident interface {
+	target.Target
+	preflight.Place
+}
+
+// destinationOf reads what --to says. A folder may be relative here.
+func destinationOf(to, stage string) (planfile.Destination, error) {
+	kind, address, _ := strings.Cut(to, ":")
+	if kind == planfile.Dir && address != "" || kind == planfile.KubeVirt && address != "" && address[0] != '?' {
+		abs, err := filepath.Abs(address)
+		if err != nil {
+			return "", err
+		}
+		to = kind + ":" + abs
+	}
+	if stage != "" {
+		abs, err := filepath.Abs(stage)
+		if err != nil {
+			return "", err
+		}
+		stage = abs
+	}
+	return planfile.ParseDestination(to, stage)
+}
+
+// openTargets opens what is to take the VMs.
+func (w *works) openTargets(o migrateOptions) error {
+	for _, to := range o.to {
+		d := &destination{name: strings.TrimPrefix(to, "dir:")}
+		var err error
+		if d.to, err = destinationOf(to, o.stage); err != nil {
+			return err
+		}
+		if d.target, err = openTarget(d.to, o); err != nil {
+			return err
+		}
+		w.to = append(w.to, d)
+	}
+	return nil
+}
+
+// openTarget opens a folder, and in front of it what takes VMs from there.
+func openTarget(to planfile.Destination, o migrateOptions) (resident, error) {
+	folder, err := dir.New(to.Folder(), dir.Options{
+		Format: target.Format(o.format),
+		Domain: dir.DomainOptions{Type: o.domainType, Networks: o.networks},
+	})
+	if err != nil {
+		return nil, err
+	}
+	place, keep, err := openPlace(to, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", to, err)
+	}
+	if place == nil {
+		return folder, nil
+	}
+	return staged.New(folder, place, staged.Options{Keep: keep}), nil
+}
+
+// openPlace opens what takes whole VMs; nil for a folder, which is the place itself. It says whether
+// images are to stay on the stage.
+func openPlace(to planfile.Destination, o migrateOptions) (place staged.Place, keep bool, err error) {
+	switch to.Kind() {
+	default:
+		return nil, false, nil
+	}
 }
 
 // ended is how the run to one destination ended.
@@ -28,18 +104,12 @@ type ended struct {
 	err error
 }
 
-// plan makes the intents to move vm, one for each destination. A target's folder goes in
-// by its absolute name, so that the run is found from any working directory.
-func (w *works) plan(vm *inventory.VM, o migrateOptions) error {
+// plan makes the intents to move vm, one for each destination.
+func (w *works) plan(vm *inventory.VM, o migrateOptions) {
 	for _, d := range w.to {
-		folder, err := filepath.Abs(d.name)
-		if err != nil {
-			return err
-		}
-		d.plan = plan.New(w.url, vm, "dir:"+folder, o.format, o.transport, time.Now())
+		d.plan = plan.New(w.url, vm, string(d.to), o.format, o.transport, time.Now())
 		d.plan.Warm = o.warm.on
 	}
-	return nil
 }
 
 // names tell the runs apart, if there are several.
@@ -80,6 +150,11 @@ func (w *works) rig(d *destination, m *fanout.Member, off *sync.Mutex) migrate.R
 		Source: w.source(off), Transport: m, Target: d.target,
 		Open: w.open, Sum: w.sum, Settled: m.Settle, Boot: w.boot(d),
 	}
+}
+
+// rigOf is what a run to d is given up with.
+func (w *works) rigOf(d *destination) migrate.Rig {
+	return migrate.Rig{Source: w.source(new(sync.Mutex)), Target: d.target}
 }
 
 func (w *works) source(off *sync.Mutex) planned {

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/doctor/export"
@@ -47,7 +46,7 @@ func eachOf[T any](things []T, group func(T) []doctor.Check) []doctor.Check {
 func (d *diagnosis) folders() []string {
 	var all []string
 	for _, to := range d.works.to {
-		all = append(all, strings.TrimPrefix(to.name, "dir:"))
+		all = append(all, to.to.Folder())
 	}
 	if len(all) == 0 {
 		return []string{""}
@@ -154,7 +153,7 @@ func (d *diagnosis) vmOptions() vmcheck.Options {
 	}
 	for _, to := range d.works.to {
 		o.Places = append(o.Places, to.target)
-		o.There = append(o.There, moved(to.name)...)
+		o.There = append(o.There, moved(to.to.Folder())...)
 	}
 	return o
 }

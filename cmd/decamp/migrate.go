@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,6 +73,7 @@ decamp migrate vcenter://ops@vsphere.local@vc1 /DC1/vm/prod/db01 --to dir:/srv/v
 type migrateOptions struct {
 	login
 	to           []string
+	stage        string // folder of those --to that need one
 	format       string
 	powerOff     bool
 	force        bool
@@ -129,6 +127,7 @@ func newMigrate(a *app) *cobra.Command {
 func (o *migrateOptions) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVar(&o.to, "to", nil, "where the VM is to live: `dir:FOLDER`, an existing folder; repeated, it is read once and lands in each")
+	f.StringVar(&o.stage, "stage", "", "`FOLDER` where VMs are copied to and proven before libvirt or Proxmox takes them")
 	f.StringVar(&o.format, "format", "raw", "of the images: `raw or qcow2`")
 	f.BoolVar(&o.powerOff, "power-off", false, "shut the guest down if the VM runs")
 	f.BoolVar(&o.force, "force", false, "with --power-off or --warm: cut the power of a guest that stays up")
@@ -186,14 +185,14 @@ func (o *migrateOptions) checkTo(cmd *cobra.Command) error {
 	}
 	seen := map[string]bool{}
 	for _, to := range o.to {
-		folder, isDir := strings.CutPrefix(to, "dir:")
+		d, err := destinationOf(to, o.stage)
 		switch {
-		case !isDir || folder == "":
-			return badUsage(cmd, "--to %q: want dir:FOLDER", to)
-		case seen[filepath.Clean(folder)]:
-			return badUsage(cmd, "--to %q: it is there twice", to)
+		case err != nil:
+			return fmt.Errorf("--to: %w", err)
+		case seen[d.Folder()]:
+			return badUsage(cmd, "--to %q: its folder is there twice", to)
 		}
-		seen[filepath.Clean(folder)] = true
+		seen[d.Folder()] = true
 	}
 	return nil
 }
@@ -218,9 +217,7 @@ func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string
 	if err != nil {
 		return err
 	}
-	if err := w.plan(vm, o); err != nil {
-		return err
-	}
+	w.plan(vm, o)
 	if o.discard {
 		return a.discard(ctx, w)
 	}
@@ -270,7 +267,7 @@ func (a *app) discard(ctx context.Context, w *works) error {
 }
 
 func (a *app) discardRun(ctx context.Context, w *works, d *destination) error {
-	if err := w.migrator.Discard(ctx, d.plan.ID, migrate.Rig{Source: w.source(new(sync.Mutex)), Target: d.target}); err != nil {
+	if err := w.migrator.Discard(ctx, d.plan.ID, w.rigOf(d)); err != nil {
 		return err
 	}
 	if a.json {

@@ -278,7 +278,7 @@ func (m *mover) Undo(ctx context.Context, row roster.VM) error {
 	}
 	var errs []error
 	for i, d := range w.to {
-		err := m.migrator.Discard(ctx, plan.ID(row.Runs[i]), migrate.Rig{Source: w.source(new(sync.Mutex)), Target: d.target})
+		err := m.migrator.Discard(ctx, plan.ID(row.Runs[i]), w.rigOf(d))
 		if !fault.Is(err, fault.NotFound) { // one that never began
 			errs = append(errs, err)
 		}

@@ -37,22 +37,12 @@ Have what failed of a plan, or was given up, be tried again, from where it stopp
 proven of the images is not copied again. VMs that are done, or under way, are left alone.
 `
 
-const rollbackHelp = `
-Give up what of a plan is not published: images, snapshots and change tracking go, and a VM
-that decamp powered off runs again. VMs that are published stay where they are: there is
-nothing to take back that was not yours to start.
-`
-
 func newResume(a *app) *cobra.Command {
 	return a.newOrder("resume", "Let a plan, a VM or a warm migration go on", resumeHelp, roster.GoOn, plan.GoOn)
 }
 
 func newRetry(a *app) *cobra.Command {
 	return a.newPlanOrder("retry", "Try again what failed of a plan", retryHelp, roster.Retry)
-}
-
-func newRollback(a *app) *cobra.Command {
-	return a.newPlanOrder("rollback", "Give up what of a plan is not published", rollbackHelp, roster.Rollback)
 }
 
 // newPlanOrder is a command that gives an order that only plans take.

@@ -82,12 +82,14 @@ func (a *app) writeOutcome(out migrate.Outcome) error {
 			Folder   string              `json:"folder"`
 			Domain   string              `json:"domain"`
 			Warnings []inventory.Warning `json:"warnings"` // from all steps and from the target
-		}{out, folder, filepath.Join(folder, "domain.xml"), append([]inventory.Warning{}, p.record.Warnings...)})
+
+			Delivered *target.Receipt `json:"delivered,omitempty"`
+		}{out, folder, filepath.Join(folder, "domain.xml"), append([]inventory.Warning{}, p.record.Warnings...), p.record.Delivered})
 	}
 	if out.Repeated {
 		fmt.Fprintf(a.out, "%s was moved before (run %s): nothing is left to do.\n", plain(out.Facts.VM.Name), out.Run)
 	} else {
-		fmt.Fprintf(a.out, "\n%s is moved, proven and published in %s (run %s).\n", plain(out.Facts.VM.Name), folder, out.Run)
+		fmt.Fprintf(a.out, "\n%s is moved, proven and %s (run %s).\n", plain(out.Facts.VM.Name), p.whereabouts(), out.Run)
 	}
 	writeImages(a.out, out.Facts.Images)
 	if !out.Repeated {
@@ -97,10 +99,19 @@ func (a *app) writeOutcome(out migrate.Outcome) error {
 		fmt.Fprintln(a.out, "\nWhat to know before it starts")
 		writeWarningList(a.out, p.record.Warnings)
 	}
-	fmt.Fprintf(a.out, "\nStart it:        virsh define %s && virsh start %s\n",
-		fault.Quote(filepath.Join(folder, "domain.xml")), shellArgument(p.domainName()))
-	fmt.Fprintf(a.out, "Prove it again:  decamp verify %s\n", fault.Quote(folder))
+	a.writeNext(p)
 	return nil
+}
+
+// writeNext tells what can be done with the VM.
+func (a *app) writeNext(p *published) {
+	if p.record.Delivered != nil {
+		fmt.Fprintf(a.out, "\nIt is off. What proves it is kept in %s.\n", fault.Quote(p.folder))
+		return
+	}
+	fmt.Fprintf(a.out, "\nStart it:        virsh define %s && virsh start %s\n",
+		fault.Quote(filepath.Join(p.folder, "domain.xml")), shellArgument(p.domainName()))
+	fmt.Fprintf(a.out, "Prove it again:  decamp verify %s\n", fault.Quote(p.folder))
 }
 
 func writeImages(w io.Writer, images []target.Image) {

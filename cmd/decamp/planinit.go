@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -91,14 +91,11 @@ func (o *planInitOptions) check(cmd *cobra.Command) (chosen selection.Expr, err 
 		return chosen, badUsage(cmd, "--name %q: want letters, digits, dots, dashes and underscores", o.name)
 	}
 	for i, to := range o.to {
-		folder, ok := strings.CutPrefix(to, "dir:")
-		if !ok || folder == "" {
-			return chosen, badUsage(cmd, "--to %q: want dir:FOLDER", to)
+		d, err := destinationOf(to, "")
+		if err != nil {
+			return chosen, fmt.Errorf("--to: %w", err)
 		}
-		if folder, err = filepath.Abs(folder); err != nil {
-			return chosen, err
-		}
-		o.to[i] = "dir:" + folder
+		o.to[i] = string(d)
 	}
 	if o.choose == "" {
 		return chosen, nil

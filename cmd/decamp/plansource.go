@@ -238,7 +238,8 @@ func (s *planSource) worksOf(ctx context.Context, row roster.VM, vm *inventory.V
 	if err != nil {
 		return nil, err
 	}
-	return w, w.plan(vm, s.planWorks.optionsOf(o))
+	w.plan(vm, s.planWorks.optionsOf(o))
+	return w, nil
 }
 
 // transport returns the one that is made with such options. VMs with the same ones share it,

@@ -91,6 +91,9 @@ func (a *app) verify(ctx context.Context, o verifyOptions, folder string) (err e
 	if err != nil {
 		return err
 	}
+	if err := p.here(); err != nil {
+		return err
+	}
 	v := &verifier{p: p, shown: a.newProgress(nil)}
 	found, err := v.all(ctx)
 	v.shown.close()

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -195,22 +196,6 @@ func (a *app) newCopier(w *works, how string) landing.Copier {
 	return &landing.Choice{API: api, SSH: ssh, Chosen: a.tellCopier}
 }
 
-func (w *works) openTargets(o migrateOptions) error {
-	for _, to := range o.to {
-		d := &destination{name: strings.TrimPrefix(to, "dir:")}
-		var err error
-		d.target, err = dir.New(d.name, dir.Options{
-			Format: target.Format(o.format),
-			Domain: dir.DomainOptions{Type: o.domainType, Networks: o.networks},
-		})
-		if err != nil {
-			return err
-		}
-		w.to = append(w.to, d)
-	}
-	return nil
-}
-
 func (a *app) openState(ctx context.Context, w *works) error {
 	state, err := a.stateDir()
 	if err != nil {
@@ -326,6 +311,29 @@ func openPublished(folder string) (*published, error) {
 
 // domainName is what virsh calls the VM.
 func (p *published) domainName() string { return dir.DomainName(p.record.Source.Name) }
+
+// whereabouts say where the VM is.
+func (p *published) whereabouts() string {
+	if d := p.record.Delivered; d != nil {
+		return fmt.Sprintf("delivered to %s as %s (%s)", plain(d.Place), plain(d.ID), plain(d.Name))
+	}
+	return "published in " + p.folder
+}
+
+// here is a NotFound if the images were delivered, and cleared from the stage.
+func (p *published) here() error {
+	d := p.record.Delivered
+	if d == nil || slices.ContainsFunc(p.images(), func(img target.Image) bool { return exists(img.Path) }) {
+		return nil
+	}
+	return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s", p.record.Source.Name, d.Place, d.ID).
+		WithHint("the manifests in %s prove what was delivered; to compare, export a disk from there as raw and name the manifest's image so", fault.Quote(p.folder))
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
 
 // images are the published images where they stand now: the folder may have been moved.
 func (p *published) images() []target.Image {
@@ -469,11 +477,7 @@ func (p *planWorks) rig(f *planfile.File) preflight.Rig {
 		Source: p.session,
 		Names:  finder,
 		Place: func(to planfile.Destination, o planfile.Options) (preflight.Place, error) {
-			t, err := dir.New(to.Folder(), dir.Options{Format: target.Format(o.Format), Domain: dir.DomainOptions{Type: string(o.DomainType)}})
-			if err != nil { // not a nil *dir.Target in the interface
-				return nil, err
-			}
-			return t, nil
+			return openTarget(to, p.optionsOf(o))
 		},
 		Transport: p.mover,
 		Reach:     reachHost,

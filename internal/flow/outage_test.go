@@ -2,6 +2,7 @@ package flow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,6 +138,43 @@ func TestHaltWithoutADatabase(t *testing.T) {
 	s.Thaw()
 	if err := e.Wait(t.Context(), "r1"); !fault.Is(err, fault.Canceled) {
 		t.Errorf("it ended with %v", err)
+	}
+}
+
+// What Halt could not put on record is pending still when the run is started again: it goes on in
+// an attempt of its own, once the step of the halted one has returned.
+func TestStartAfterAHaltThatIsNotOnRecord(t *testing.T) {
+	t.Parallel()
+	s, g := postgres.Start(t), newGate()
+	var calls atomic.Int32
+	e := join(t, s.URL(), "a", pair(func(ctx context.Context, n int) (int, error) {
+		if calls.Add(1) > 1 {
+			return n + 1, nil
+		}
+		_, err := g.step(ctx, n)
+		return 0, errors.Join(err, ctx.Err())
+	}, addOne))
+	ok(t, e.Start(t.Context(), "r1", "pair", 40))
+	<-g.began
+	e.known("r1").stop() // as Halt does where the database is away
+	started := make(chan error)
+	go func() { started <- e.Start(t.Context(), "r1", "pair", 40) }()
+	for st := (Status{}); st.State != Canceled; {
+		var err error
+		st, err = e.Status(t.Context(), "r1")
+		ok(t, err)
+		select {
+		case err := <-started:
+			close(g.goOn)
+			t.Fatalf("it goes on in the attempt that was halted: %v", err)
+		default:
+		}
+	}
+	close(g.goOn)
+	ok(t, <-started)
+	ok(t, e.Wait(t.Context(), "r1"))
+	if calls.Load() != 2 {
+		t.Errorf("the first step ran %d times", calls.Load())
 	}
 }
 

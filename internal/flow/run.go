@@ -102,7 +102,7 @@ func (e *Engine) resume(ctx context.Context, st Status) error {
 		return pendingElsewhere(st)
 	}
 	l := e.live(attemptID(st.Run, st.Attempt))
-	if l.spoiled() != nil {
+	if l.spoiled() != nil || l.ctx.Err() != nil { // Halt could not put the latter on record
 		return e.take(ctx, st)
 	}
 	l.admit()

@@ -66,7 +66,7 @@ func (copyStep) Undo(ctx context.Context, r *Run) error {
 	for _, img := range r.Facts.Images {
 		errs = append(errs, manifest.Remove(img.Manifest), image.ForgetProven(img.Manifest))
 	}
-	return errors.Join(append(errs, r.Rig.Target.Discard(ctx, r.Facts.Images))...)
+	return errors.Join(append(errs, r.Rig.Target.Discard(ctx, r.Facts.VM, r.Facts.Images))...)
 }
 
 // unchanged makes sure that the VM is still off and is what it was when the run began:

@@ -10,10 +10,9 @@ import (
 	"github.com/decamp/decamp/internal/plan"
 )
 
-// Discard gives up a run: every step is undone in reverse, then the run is forgotten. A
-// warm run's VM is as it was found: without our snapshots, and on if it was. A
-// run that is done is a Conflict: what is published is not ours to remove. A run that
-// does not exist is fault.NotFound.
+// Discard gives up a run: every step is undone in reverse, then the run is forgotten. Its VM is as it
+// was found: without our snapshots, and on if the run shut it down. A run that is done is a Conflict:
+// what is published is Rollback's to remove. A run that does not exist is fault.NotFound.
 func (m *Migrator) Discard(ctx context.Context, id plan.ID, rig Rig) error {
 	p, err := m.store.Plan(id)
 	if err != nil {
@@ -30,13 +29,13 @@ func (m *Migrator) Discard(ctx context.Context, id plan.ID, rig Rig) error {
 	}
 	if st.State == flow.Done {
 		return fault.New(fault.Conflict, "run %s is done and its VM published", id).
-			WithHint("remove the VM from %s by hand if it is not wanted", p.Target)
+			WithHint("decamp rollback %s --withdraw removes the VM from %s, with what was written to it since", id, p.Target)
 	}
 	facts, err := factsOf(st)
 	if err != nil {
 		return err
 	}
-	if err := isPublished(ctx, st, facts, rig); err != nil {
+	if err := m.isPublished(ctx, st, facts, rig); err != nil {
 		return err
 	}
 	if err := m.halt(ctx, st); err != nil {
@@ -51,10 +50,13 @@ func (m *Migrator) Discard(ctx context.Context, id plan.ID, rig Rig) error {
 
 // isPublished is a Conflict if the point of no return was passed, or nobody can rule it out:
 // a source that is powered on again would run twice.
-func isPublished(ctx context.Context, st flow.Status, f Facts, rig Rig) error {
+func (m *Migrator) isPublished(ctx context.Context, st flow.Status, f Facts, rig Rig) error {
 	var after Facts
 	committed, err := st.Result(commitStep{}.Name(), &after)
-	if err != nil || f.Warm == nil || !f.Warm.WasOn {
+	if err != nil || f.VM == nil {
+		return err
+	}
+	if off, err := m.switchedOff(plan.ID(st.Run), f); err != nil || !off {
 		return err
 	}
 	if _, taken := rig.Target.Plan(ctx, f.VM); committed || fault.Is(taken, fault.Conflict) {

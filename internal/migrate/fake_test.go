@@ -302,7 +302,15 @@ func (t memTarget) Publish(ctx context.Context, def target.Definition) error {
 	return t.w.op(ctx, "published")
 }
 
-func (t memTarget) Discard(ctx context.Context, images []target.Image) error {
+func (t memTarget) Withdraw(ctx context.Context, _ *inventory.VM) error {
+	if err := t.w.op(ctx, "withdraw"); err != nil {
+		return err
+	}
+	t.w.published = nil
+	return nil
+}
+
+func (t memTarget) Discard(ctx context.Context, _ *inventory.VM, images []target.Image) error {
 	if err := t.w.op(ctx, "discard"); err != nil {
 		return err
 	}

@@ -471,23 +471,3 @@ func (r *Run) toCompareFirst(vm *inventory.VM) bool {
 	r.Facts.Warm.Cutover, r.Facts.Warm.Approached = false, false
 	return true
 }
-
-// revive undoes the cutover and the rounds: no snapshot of ours, tracking as it was, and
-// the VM on if it was.
-func (r *Run) revive(ctx context.Context) error {
-	w := r.Facts.Warm
-	if w == nil {
-		return nil
-	}
-	live, err := r.live()
-	if err != nil {
-		return err
-	}
-	// In this order: tracking that is turned off ends when a snapshot is removed, or at the
-	// next start.
-	errs := []error{r.untrack(ctx, live), r.thaw(ctx), r.thawAll(ctx, "")}
-	if w.WasOn {
-		errs = append(errs, live.PowerOn(ctx, r.Facts.VM.Ref))
-	}
-	return errors.Join(errs...)
-}

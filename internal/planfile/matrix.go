@@ -179,6 +179,9 @@ func (m *Matrix) foldersRule(d *decoder) {
 		media[w.Medium] = true
 		named = max(named, len(w.Folders))
 		for _, f := range w.Folders {
+			if f.Kind() != Dir {
+				d.broken(path, "write dir:/FOLDER", "%s is no folder", f)
+			}
 			if folders[f] {
 				d.broken(path, "name each folder once", "%s stands there twice", f)
 			}

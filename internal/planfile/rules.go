@@ -110,7 +110,8 @@ func (r *ruler) says(path string) bool {
 
 func (r *ruler) to(path string, o *Options) {
 	for i, to := range o.To {
-		if slices.Contains(o.To[:i], to) {
+		sameFolder := func(other Destination) bool { return other.Folder() == to.Folder() }
+		if slices.ContainsFunc(o.To[:i], sameFolder) {
 			r.wrong(fmt.Sprintf("%s[%d]", path, i), "keep one of the two", "%s is there twice", to)
 		}
 	}

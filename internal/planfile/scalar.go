@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -52,7 +51,6 @@ type (
 	Clock       int // minutes since midnight
 	Zone        string
 	Day         string // mon … sun
-	Destination string // dir:/FOLDER
 	Format      string
 	DomainType  string
 	Transport   string
@@ -67,7 +65,6 @@ const (
 	Cold, Warmly                 Mode     = "cold", "warm"
 	NeverOff, GuestOff, ForceOff PowerOff = "never", "guest", "force"
 	manual, inWindow                      = "manual", "window"
-	dirPrefix                             = "dir:"
 	longestText                           = 4 << 10
 	longestName                           = 63
 	mostSize                              = int64(1) << 53 // what every reader of JSON takes for a number
@@ -106,18 +103,17 @@ func (Size) form() form {
 func (Rate) form() form {
 	return form{pattern: ratePattern, example: "400M", number: true, maximum: 1e15 - 1}
 }
-func (Duration) form() form    { return form{pattern: durationPattern, example: "1h30m"} }
-func (Clock) form() form       { return form{pattern: clockPattern, example: `"22:00"`} }
-func (Zone) form() form        { return form{pattern: `^[A-Za-z0-9_+/-]+$`, example: "Europe/Berlin"} }
-func (Day) form() form         { return form{words: days} }
-func (Destination) form() form { return form{pattern: `^dir:/.*$`, example: "dir:/srv/vm"} }
-func (Format) form() form      { return form{words: []string{"raw", "qcow2"}} }
-func (DomainType) form() form  { return form{words: []string{"kvm", "qemu"}} }
-func (Transport) form() form   { return form{words: []string{"https", "nfc", "landing"}} }
-func (Mode) form() form        { return form{words: []string{"cold", "warm"}} }
-func (PowerOff) form() form    { return form{words: []string{"never", "guest", "force"}} }
-func (Copy) form() form        { return form{words: []string{"auto", "api", "ssh"}} }
-func (Cutover) form() form     { return form{pattern: cutoverPattern, example: "2026-12-01T02:00Z"} }
+func (Duration) form() form   { return form{pattern: durationPattern, example: "1h30m"} }
+func (Clock) form() form      { return form{pattern: clockPattern, example: `"22:00"`} }
+func (Zone) form() form       { return form{pattern: `^[A-Za-z0-9_+/-]+$`, example: "Europe/Berlin"} }
+func (Day) form() form        { return form{words: days} }
+func (Format) form() form     { return form{words: []string{"raw", "qcow2"}} }
+func (DomainType) form() form { return form{words: []string{"kvm", "qemu"}} }
+func (Transport) form() form  { return form{words: []string{"https", "nfc", "landing"}} }
+func (Mode) form() form       { return form{words: []string{"cold", "warm"}} }
+func (PowerOff) form() form   { return form{words: []string{"never", "guest", "force"}} }
+func (Copy) form() form       { return form{words: []string{"auto", "api", "ssh"}} }
+func (Cutover) form() form    { return form{pattern: cutoverPattern, example: "2026-12-01T02:00Z"} }
 func (Selection) form() form {
 	return form{example: "folder=prod && !poweredOn"}
 }
@@ -260,21 +256,6 @@ func (z *Zone) set(s string) error {
 	}
 	return nil
 }
-
-func (d *Destination) set(s string) error {
-	folder, ok := strings.CutPrefix(s, dirPrefix)
-	switch {
-	case !ok:
-		return fault.New(fault.Invalid, "%q is not where a VM can live", s).WithHint("write dir:/FOLDER")
-	case !filepath.IsAbs(folder) || strings.ContainsAny(folder, "\n\x00"):
-		return fault.New(fault.Invalid, "%q does not begin at the root: a plan may be run from anywhere", s).WithHint("write dir:/FOLDER")
-	}
-	*d = Destination(dirPrefix + filepath.Clean(folder))
-	return nil
-}
-
-// Folder is where the destination is on this machine.
-func (d Destination) Folder() string { return strings.TrimPrefix(string(d), dirPrefix) }
 
 func (d *Day) set(s string) error        { return among(d, s, d.form()) }
 func (f *Format) set(s string) error     { return among(f, s, f.form()) }

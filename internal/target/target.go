@@ -1,5 +1,5 @@
 // Package target has the word for where a VM will live, and what every such place must
-// be able to do. dir is the first; libvirt, proxmox and kubevirt follow.
+// be able to do. dir is a folder; staged is any place that takes whole VMs out of one.
 package target
 
 import (
@@ -31,13 +31,35 @@ type Image struct {
 	Root     string `json:"root,omitempty"` // the sealed manifest's root hash, hex
 }
 
+// Hardware is the kind of disk controllers and network cards the VM gets.
+type Hardware string
+
+const (
+	// Compat is the hardware that QEMU has in common with VMware: the guest keeps its drivers.
+	// An empty Hardware means the same.
+	Compat Hardware = "compat"
+
+	// Virtio is virtio-scsi and virtio-net, for a guest that has the drivers.
+	Virtio Hardware = "virtio"
+)
+
 // Definition is all that is needed to define the VM on the target.
 type Definition struct {
-	VM       *inventory.VM
-	Images   []Image
-	Guest    []guest.Report // what detect found, in the order of Images
-	Decamp   string         // our version
-	Warnings []inventory.Warning
+	VM        *inventory.VM
+	Images    []Image
+	Guest     []guest.Report // what detect found, in the order of Images
+	Hardware  Hardware
+	Decamp    string // our version
+	Warnings  []inventory.Warning
+	Delivered *Receipt // by whom the images were taken; nil: they stay where they are
+}
+
+// A Receipt is what a place says of a VM that it took.
+type Receipt struct {
+	Place    string              `json:"place"` // such as "proxmox pve1"
+	ID       string              `json:"id"`    // what the VM is called there by programs, such as "103"
+	Name     string              `json:"name"`  // and by people
+	Warnings []inventory.Warning `json:"warnings,omitempty"`
 }
 
 // ErrHeld is for those who want images that somebody else works on.
@@ -81,6 +103,10 @@ type Target interface {
 	// is written. It is the only step that cannot be undone silently.
 	Publish(ctx context.Context, def Definition) error
 
-	// Discard removes what Open and a failed Publish left, never a published VM.
-	Discard(ctx context.Context, imgs []Image) error
+	// Discard removes what Open and a failed Publish of vm left, never a published VM.
+	Discard(ctx context.Context, vm *inventory.VM, imgs []Image) error
+
+	// Withdraw removes a published VM, and only one that was made of vm: another one in its place is
+	// fault.Conflict, and so is one that runs. That there is none is no error.
+	Withdraw(ctx context.Context, vm *inventory.VM) error
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/target"
 )
 
@@ -20,8 +21,8 @@ import (
 // final name. After a crash at any point it may run again: until the rename there is
 // nothing to see, after it everything is there.
 func (t *Target) Publish(_ context.Context, def target.Definition) error {
-	final := filepath.Join(t.root, SafeName(def.VM.Name))
-	done, err := published(final, def)
+	final := t.Folder(def.VM)
+	done, err := t.Published(def)
 	if done {
 		return ioFault(durable.Sync(t.root))
 	}
@@ -51,8 +52,10 @@ func (t *Target) Domain(def target.Definition) (string, error) {
 	return domain, err
 }
 
-// published reports whether final already holds just what def says.
-func published(final string, def target.Definition) (bool, error) {
+// Published reports whether the VM's folder already holds just what def says. One that holds
+// another VM is a Conflict.
+func (t *Target) Published(def target.Definition) (bool, error) {
+	final := t.Folder(def.VM)
 	r, err := ReadRecord(final)
 	if fault.Is(err, fault.NotFound) {
 		return false, nil
@@ -74,18 +77,10 @@ func occupied(final string) error {
 		WithHint("move it away and run the same command again: the copied images are kept")
 }
 
-// describe writes the two files that make images a VM. It takes proven images only.
+// describe writes the two files that make images a VM.
 func (t *Target) describe(partial string, def target.Definition) error {
-	for _, img := range def.Images {
-		if img.Root == "" {
-			return fault.New(fault.Internal, "image %s was not verified", img.Path)
-		}
-		if filepath.Dir(img.Path) != partial {
-			return fault.New(fault.Internal, "image %s is not in %s", img.Path, partial)
-		}
-		if _, err := os.Lstat(img.Path); err != nil {
-			return fault.New(fault.NotFound, "image is gone: %w", err).WithHint("migrate the VM again")
-		}
+	if err := checkImages(partial, def); err != nil {
+		return err
 	}
 	if err := makeFolder(partial); err != nil { // a VM without disks has none yet
 		return err
@@ -102,6 +97,22 @@ func (t *Target) describe(partial string, def target.Definition) error {
 		writeFile(filepath.Join(partial, "domain.xml"), []byte(domain)),
 		writeFile(filepath.Join(partial, recordFile), append(record, '\n')),
 	)
+}
+
+// checkImages takes proven images only, which are in partial as far as nobody took them from there.
+func checkImages(partial string, def target.Definition) error {
+	for _, img := range def.Images {
+		if img.Root == "" {
+			return fault.New(fault.Internal, "image %s was not verified", img.Path)
+		}
+		if filepath.Dir(img.Path) != partial {
+			return fault.New(fault.Internal, "image %s is not in %s", img.Path, partial)
+		}
+		if _, err := os.Lstat(img.Path); err != nil && def.Delivered == nil {
+			return fault.New(fault.NotFound, "image is gone: %w", err).WithHint("migrate the VM again")
+		}
+	}
+	return nil
 }
 
 func writeFile(path string, text []byte) error { return ioFault(os.WriteFile(path, text, 0o644)) }
@@ -134,7 +145,7 @@ func rename(partial, final string) error {
 }
 
 // Discard removes the partial folders of imgs. A published VM has none.
-func (t *Target) Discard(_ context.Context, imgs []target.Image) error {
+func (t *Target) Discard(_ context.Context, _ *inventory.VM, imgs []target.Image) error {
 	var errs []error
 	for _, img := range imgs {
 		folder := filepath.Dir(img.Path)

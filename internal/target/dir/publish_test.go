@@ -277,7 +277,7 @@ func TestDiscardTakesThePartialFolderOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := d.Discard(t.Context(), append(first.Images, second.Images...)); err != nil {
+		if err := d.Discard(t.Context(), first.VM, append(first.Images, second.Images...)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -285,8 +285,49 @@ func TestDiscardTakesThePartialFolderOnly(t *testing.T) {
 		t.Errorf("files: %q", got)
 	}
 	for _, path := range []string{first.Images[0].Final, "/etc/passwd", filepath.Join(d.root, "x")} {
-		if err := d.Discard(context.Background(), []target.Image{{Path: path}}); err == nil {
+		if err := d.Discard(context.Background(), &inventory.VM{}, []target.Image{{Path: path}}); err == nil {
 			t.Errorf("Discard took %s", path)
+		}
+	}
+	if got := tree(t, d); !slices.Equal(got, publishedTree) {
+		t.Errorf("files: %q", got)
+	}
+}
+
+func TestWithdrawTakesThePublishedVMOnly(t *testing.T) {
+	d := newTarget(t)
+	first, second := copied(t, d, biosVM()), copied(t, d, efiVM())
+	if err := d.Withdraw(t.Context(), efiVM()); err != nil { // not published yet
+		t.Fatal(err)
+	}
+	second = copied(t, d, efiVM())
+	for _, def := range []target.Definition{first, second} {
+		if err := d.Publish(t.Context(), def); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := *biosVM()
+	other.UUID = "42000000-0000-0000-0000-000000000000"
+	if err := d.Withdraw(t.Context(), &other); !fault.Is(err, fault.Conflict) {
+		t.Errorf("another VM of the name: %v", err)
+	}
+	image, err := os.OpenFile(second.Images[0].Final, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := unix.Flock_t{Type: unix.F_RDLCK, Start: 100, Len: 1} // as QEMU's
+	if err := unix.FcntlFlock(image.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Withdraw(t.Context(), efiVM()); !fault.Is(err, fault.Conflict) {
+		t.Errorf("a VM that runs: %v", err)
+	}
+	if err := image.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := d.Withdraw(t.Context(), efiVM()); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if got := tree(t, d); !slices.Equal(got, publishedTree) {

@@ -27,6 +27,9 @@ type Record struct {
 	Images   []RecordedImage     `json:"images"`
 	Guest    []guest.Report      `json:"guest,omitempty"` // in the order of Images
 	Warnings []inventory.Warning `json:"warnings,omitempty"`
+
+	// Delivered is where the VM went with its images; nil: it is here.
+	Delivered *target.Receipt `json:"delivered,omitempty"`
 }
 
 // A RecordedImage is one disk of a Record.
@@ -41,7 +44,7 @@ type RecordedImage struct {
 
 func newRecord(def target.Definition, warnings []inventory.Warning) Record {
 	r := Record{
-		Version: recordVersion, Decamp: def.Decamp, Source: def.VM, Guest: def.Guest,
+		Version: recordVersion, Decamp: def.Decamp, Source: def.VM, Guest: def.Guest, Delivered: def.Delivered,
 		Warnings: append(append([]inventory.Warning{}, def.Warnings...), warnings...),
 	}
 	for _, img := range def.Images {

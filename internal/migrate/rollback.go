@@ -1,0 +1,49 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/flow"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// Rollback takes a run back: what it made at the target is removed, also a published VM, and then the
+// VM at the source is as it was found, running if the run shut it down. In this order: it never runs
+// twice. What was written to the published VM is lost; one that runs is a Conflict. A run that does
+// not exist is fault.NotFound. After an error it may be called again.
+func (m *Migrator) Rollback(ctx context.Context, id plan.ID, rig Rig) error {
+	p, err := m.store.Plan(id)
+	if err != nil {
+		return err
+	}
+	st, err := m.engine.Status(ctx, string(id))
+	if err != nil {
+		return err
+	}
+	if st.State != flow.Done {
+		return m.Discard(ctx, id, rig)
+	}
+	release, err := m.hold(ctx, p, rig)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := m.withdraw(ctx, p, st, rig); err != nil {
+		return fmt.Errorf("roll back run %s: %w", id, err)
+	}
+	m.tell(id, plan.Event{Kind: plan.RunDiscarded})
+	return m.forget(ctx, id)
+}
+
+func (m *Migrator) withdraw(ctx context.Context, p plan.Plan, st flow.Status, rig Rig) error {
+	facts, err := factsOf(st)
+	if err != nil {
+		return err
+	}
+	if err := rig.Target.Withdraw(ctx, facts.VM); err != nil {
+		return err
+	}
+	r := &Run{Plan: p, Facts: facts, Rig: rig, opts: m.opts, m: m}
+	return r.revive(ctx)
+}

@@ -1,0 +1,81 @@
+package migrate
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// publishedFrom migrates the bench's VM, which is on or off before.
+func (b *bench) publishedFrom(power inventory.Power) *process {
+	b.t.Helper()
+	b.vm.Power = power
+	p := b.process()
+	if _, err := p.Migrate(b.t.Context(), b.plan(), b.rig(b.t, b.dir), Permit{PowerOff: true}); err != nil {
+		b.t.Fatal(err)
+	}
+	return p
+}
+
+// rollBack rolls the bench's run back, and expects that nothing is left but the VM as it was.
+func (b *bench) rollBack(p *process, power inventory.Power) {
+	b.t.Helper()
+	if err := p.Rollback(b.t.Context(), b.plan().ID, b.rig(b.t, b.dir)); err != nil {
+		b.t.Fatal(err)
+	}
+	if b.published != nil || b.vm.Power != power {
+		b.t.Errorf("published: %v; the source is %s, want %s", b.published != nil, b.vm.Power, power)
+	}
+	if err := p.Rollback(b.t.Context(), b.plan().ID, b.rig(b.t, b.dir)); !fault.Is(err, fault.NotFound) {
+		b.t.Errorf("of a run that is forgotten: %v", err)
+	}
+}
+
+func TestRollbackOfWhatIsPublished(t *testing.T) {
+	t.Parallel()
+	for _, power := range []inventory.Power{inventory.PoweredOff, inventory.PoweredOn} {
+		b := newBench(t)
+		b.rollBack(b.publishedFrom(power), power)
+	}
+}
+
+// Wherever it fails, the source does not run while the VM is published, and the next Rollback ends it.
+func TestRollbackThatFails(t *testing.T) {
+	t.Parallel()
+	for _, op := range []string{"withdraw", "power on"} {
+		b := newBench(t)
+		p := b.publishedFrom(inventory.PoweredOn)
+		lost := errors.New("lost")
+		b.before = failing(op, lost)
+		if err := p.Rollback(t.Context(), b.plan().ID, b.rig(t, b.dir)); !errors.Is(err, lost) {
+			t.Fatalf("%s fails: %v", op, err)
+		}
+		if b.vm.Power == inventory.PoweredOn {
+			t.Errorf("%s fails: the source runs", op)
+		}
+		b.before = failing("", nil)
+		b.rollBack(p, inventory.PoweredOn)
+		if at := slices.Index(b.ops, "withdraw"); at < 0 || at > slices.Index(b.ops, "power on") {
+			t.Errorf("operations: %v", b.ops)
+		}
+	}
+}
+
+// A run that is given up before it is done leaves the VM running, if it was.
+func TestRollbackOfWhatIsUnfinished(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.vm.Power = inventory.PoweredOn
+	b.before = failing("finish", errors.New("broken"))
+	if _, err := b.migrate(Permit{PowerOff: true}); err == nil || b.vm.Power != inventory.PoweredOff {
+		t.Fatalf("it did not fail, or the VM is %s", b.vm.Power)
+	}
+	b.before = failing("", nil)
+	b.rollBack(b.process(), inventory.PoweredOn)
+	if len(b.images) > 0 {
+		t.Errorf("%d images are left", len(b.images))
+	}
+}

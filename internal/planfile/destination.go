@@ -1,0 +1,131 @@
+package planfile
+
+import (
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// A Destination is where VMs are to live, KIND:ADDRESS:
+//
+//	dir:/srv/vm                                                       a folder
+//	kubevirt:/srv/vm?namespace=vms                                    a folder with manifests beside
+//	libvirt:qemu:///system?pool=default&stage=/srv/stage              libvirt
+//	proxmox:https://pve1:8006/pve1?storage=local-lvm&stage=/srv/stage a node of Proxmox VE
+//
+// Those that take whole VMs get them from a folder of this machine, the stage. The rest of the
+// address is theirs to read.
+type Destination string
+
+// Kinds of destinations.
+const (
+	Dir      = "dir"
+	Libvirt  = "libvirt"
+	Proxmox  = "proxmox"
+	KubeVirt = "kubevirt"
+)
+
+// stageKey is the parameter that names the stage.
+const stageKey = "stage"
+
+var (
+	folders = []string{Dir, KubeVirt}    // their address is a folder
+	places  = []string{Libvirt, Proxmox} // theirs is a URL, and they have a stage
+)
+
+// destinationHint is what a destination may look like.
+const destinationHint = "write dir:/FOLDER, libvirt:qemu:///system?stage=/FOLDER, proxmox:https://HOST:8006/NODE?stage=/FOLDER or kubevirt:/FOLDER"
+
+func (Destination) form() form {
+	return form{pattern: `^(dir:/|kubevirt:/|libvirt:|proxmox:https://).*$`, example: "dir:/srv/vm"}
+}
+
+func (d *Destination) set(s string) error {
+	parsed, err := ParseDestination(s, "")
+	if err == nil {
+		*d = parsed
+	}
+	return err
+}
+
+// ParseDestination reads a destination. Stage, if not empty, is the folder of those that need one and
+// do not name it themselves.
+func ParseDestination(s, stage string) (Destination, error) {
+	kind, address, _ := strings.Cut(s, ":")
+	d := Destination(s)
+	switch {
+	case strings.ContainsAny(s, "\n\x00"):
+		return "", fault.New(fault.Invalid, "%q is not where a VM can live", s).WithHint(destinationHint)
+	case slices.Contains(folders, kind):
+		folder, rest, found := strings.Cut(address, "?")
+		if kind == Dir { // any folder, also one with a question mark
+			folder, rest, found = address, "", false
+		}
+		d = Destination(kind + ":" + filepath.Clean(folder))
+		if found {
+			d += Destination("?" + rest)
+		}
+	case slices.Contains(places, kind) && address != "":
+		if stage != "" && d.Folder() == "" {
+			d = d.withStage(stage)
+		}
+		if d.Folder() == "" {
+			return "", fault.New(fault.Invalid, "%s: it is not said in which folder of this machine VMs are staged", s).
+				WithHint("add stage=/FOLDER behind a ? or &: it needs room for the VMs that are under way")
+		}
+	default:
+		return "", fault.New(fault.Invalid, "%q is not where a VM can live", s).WithHint(destinationHint)
+	}
+	if !filepath.IsAbs(d.Folder()) {
+		return "", fault.New(fault.Invalid, "%q does not begin at the root: a plan may be run from anywhere", d.Folder()).WithHint(destinationHint)
+	}
+	return d, nil
+}
+
+func (d Destination) withStage(folder string) Destination {
+	sign := "?"
+	if strings.Contains(string(d), "?") {
+		sign = "&"
+	}
+	return d + Destination(sign+stageKey+"="+url.QueryEscape(folder))
+}
+
+// Kind is what takes the VMs.
+func (d Destination) Kind() string {
+	kind, _, _ := strings.Cut(string(d), ":")
+	return kind
+}
+
+// Folder is the folder of this machine that images are written to. It is empty where d has none.
+func (d Destination) Folder() string {
+	kind, address, _ := strings.Cut(string(d), ":")
+	if kind == Dir {
+		return address
+	}
+	path, query, _ := strings.Cut(address, "?")
+	if slices.Contains(folders, kind) {
+		return path
+	}
+	v, err := url.ParseQuery(query)
+	if err != nil || v.Get(stageKey) == "" {
+		return ""
+	}
+	return filepath.Clean(v.Get(stageKey))
+}
+
+// Address is what the destination's kind is to read: all of it but the kind and the stage.
+func (d Destination) Address() string {
+	kind, address, _ := strings.Cut(string(d), ":")
+	path, query, found := strings.Cut(address, "?")
+	if kind == Dir || !found {
+		return address
+	}
+	kept := slices.DeleteFunc(strings.Split(query, "&"), func(p string) bool { return strings.HasPrefix(p, stageKey+"=") })
+	if len(kept) == 0 {
+		return path
+	}
+	return path + "?" + strings.Join(kept, "&")
+}

@@ -1,0 +1,51 @@
+package planfile
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestDestinations(t *testing.T) {
+	for _, v := range []struct{ text, stage, kind, folder, address string }{
+		{"dir:/srv/vm/", "", "dir", "/srv/vm", "/srv/vm"},
+		{"dir:/srv/what?stage=x", "/st", "dir", "/srv/what?stage=x", "/srv/what?stage=x"},
+		{"kubevirt:/srv//vm?namespace=vms", "", "kubevirt", "/srv/vm", "/srv/vm?namespace=vms"},
+		{"libvirt:qemu:///system?pool=default&stage=/st", "", "libvirt", "/st", "qemu:///system?pool=default"},
+		{"libvirt:qemu:///system?pool=default", "/st", "libvirt", "/st", "qemu:///system?pool=default"},
+		{"libvirt:qemu+ssh://root@kvm1/system", "/st&x y/", "libvirt", "/st&x y", "qemu+ssh://root@kvm1/system"},
+		{"proxmox:https://pve1:8006/pve1?stage=%2Fst%2Fa&storage=local-lvm", "/other", "proxmox", "/st/a", "https://pve1:8006/pve1?storage=local-lvm"},
+	} {
+		d, err := ParseDestination(v.text, v.stage)
+		if err != nil {
+			t.Errorf("%s: %v", v.text, err)
+			continue
+		}
+		if d.Kind() != v.kind || d.Folder() != v.folder || d.Address() != v.address {
+			t.Errorf("%s: kind %q, folder %q, address %q", v.text, d.Kind(), d.Folder(), d.Address())
+		}
+		if again, err := ParseDestination(string(d), ""); again != d || err != nil {
+			t.Errorf("%s: read again it is %s, %v", d, again, err)
+		}
+	}
+}
+
+func TestDestinationsThatAreNone(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                     "is not where a VM can live",
+		"dir":                                  "does not begin at the root",
+		"dir:":                                 "does not begin at the root",
+		"/srv/vm":                              "is not where a VM can live",
+		"dir:a/b":                              "does not begin at the root",
+		"dir:/a\nb":                            "is not where a VM can live",
+		"hyperv:https://x":                     "is not where a VM can live",
+		"libvirt:":                             "is not where a VM can live",
+		"libvirt:qemu:///system":               "in which folder of this machine VMs are staged",
+		"proxmox:https://h?stage":              "in which folder of this machine VMs are staged",
+		"proxmox:https://h?stage=relative/one": "does not begin at the root",
+		"kubevirt:vm?namespace=x":              "does not begin at the root",
+	} {
+		if d, err := ParseDestination(text, ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %q, %v; want %s", text, d, err, want)
+		}
+	}
+}

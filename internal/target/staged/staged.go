@@ -1,0 +1,146 @@
+// Package staged has the targets that take whole VMs: a hypervisor's API wants each image in one
+// piece, of a size that is known, and knows nothing of chunks that are proven one by one. So images
+// are copied, tried and verified in a folder of ours, the stage, and delivered at commit.
+//
+//	source -> stage (dir.Target: copy, resume, verify, trial) -> Place.Deliver -> the VM
+//
+// What is delivered is recorded in the VM's folder on the stage: vm.json says where it went, and the
+// manifests prove its bytes still.
+package staged
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/target/dir"
+)
+
+// A Place takes whole VMs.
+type Place interface {
+	// Check says before anything is copied whether vm could be delivered: the place is reachable,
+	// the account has the rights, there is room, vm's name is free. It creates nothing. What an
+	// earlier Deliver of the same VM left unfinished is no obstacle.
+	Check(ctx context.Context, vm *inventory.VM) error
+
+	// Deliver makes the VM, powered off. After a crash at any point it may run again, and goes on
+	// with what it made, or finds all done; after an error nothing of the VM is left there. It may
+	// take image files away from the stage.
+	Deliver(ctx context.Context, d Delivery) (Receipt, error)
+
+	// Withdraw removes what Deliver made of vm, and only that. That there is nothing is no error; a
+	// VM that runs is fault.Conflict.
+	Withdraw(ctx context.Context, vm *inventory.VM) error
+}
+
+// A Receipt is what a place says of a VM that it took.
+type Receipt = target.Receipt
+
+// A Delivery is one VM on its way.
+type Delivery struct {
+	target.Definition
+	Domain string // the VM as a libvirt domain, with its images where they are now
+
+	// Open returns what an image holds as a disk, with its extents.
+	Open func(ctx context.Context, img target.Image) (disk.Source, error)
+
+	// Progress is told how many bytes of how many are delivered. Nil: nobody asks.
+	Progress func(done, total int64)
+}
+
+// Options say how VMs are staged.
+type Options struct {
+	Keep     bool                                      // the images on the stage, once they are delivered
+	Progress func(vm *inventory.VM, done, total int64) // of deliveries, in bytes; nil: nobody asks
+}
+
+// Target stages VMs and delivers them. It satisfies target.Target: all of it but the end is dir's.
+type Target struct {
+	*dir.Target
+	place Place
+	opts  Options
+}
+
+var _ target.Target = (*Target)(nil)
+
+// New returns the target that stages VMs on stage and delivers them to place.
+func New(stage *dir.Target, place Place, o Options) *Target {
+	return &Target{Target: stage, place: place, opts: o}
+}
+
+// Plan asks the place first: what it refuses is not to be copied.
+func (t *Target) Plan(ctx context.Context, vm *inventory.VM) ([]target.Image, error) {
+	images, err := t.Target.Plan(ctx, vm)
+	if err != nil { // also that vm was delivered already
+		return nil, err
+	}
+	return images, t.place.Check(ctx, vm)
+}
+
+// Publish delivers the VM, records where it went, and clears the stage of its images. Each of the
+// three may run again.
+func (t *Target) Publish(ctx context.Context, def target.Definition) error {
+	done, err := t.Published(def)
+	if err != nil {
+		return err
+	}
+	if !done {
+		if err := t.deliver(ctx, def); err != nil {
+			return err
+		}
+	}
+	return t.clear(def.Images)
+}
+
+func (t *Target) deliver(ctx context.Context, def target.Definition) error {
+	domain, err := t.Domain(def)
+	if err != nil {
+		return err
+	}
+	d := Delivery{Definition: def, Domain: domain, Open: t.Read}
+	if t.opts.Progress != nil {
+		d.Progress = func(done, total int64) { t.opts.Progress(def.VM, done, total) }
+	}
+	receipt, err := t.place.Deliver(ctx, d)
+	if err != nil {
+		return fmt.Errorf("deliver VM %s: %w", def.VM.Name, err)
+	}
+	def.Delivered = &receipt
+	return t.Target.Publish(ctx, def)
+}
+
+// clear removes delivered images, which may be terabytes. Their manifests stay.
+func (t *Target) clear(images []target.Image) error {
+	if t.opts.Keep {
+		return nil
+	}
+	var errs []error
+	for _, img := range images {
+		if err := os.Remove(img.Final); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("clear the stage of %s: %w", filepath.Base(img.Final), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Discard removes what a Deliver that was cut off made, too.
+func (t *Target) Discard(ctx context.Context, vm *inventory.VM, images []target.Image) error {
+	if err := t.place.Withdraw(ctx, vm); err != nil {
+		return fmt.Errorf("withdraw VM %s: %w", vm.Name, err)
+	}
+	return t.Target.Discard(ctx, vm, images)
+}
+
+// Withdraw removes the VM from where it was delivered, and then what is recorded of it.
+func (t *Target) Withdraw(ctx context.Context, vm *inventory.VM) error {
+	if err := t.place.Withdraw(ctx, vm); err != nil {
+		return fmt.Errorf("withdraw VM %s: %w", vm.Name, err)
+	}
+	return t.Target.Withdraw(ctx, vm)
+}
