@@ -1,9 +1,10 @@
 // Package convert changes a guest so that it boots on other hardware than it was made for.
 //
-// LinuxAppend is for Linux on ext2, ext3 and ext4. It runs nothing of the guest's and packs
-// nothing again: to each initramfs an archive is appended that has the guest's own virtio
-// modules, and a few text files are changed. It takes a fraction of a second; with a large initramfs
-// packed by xz, some two.
+// LinuxAppend is for Linux on ext2, ext3 and ext4, also on LVM, and through an Appliance on what
+// that mounts: XFS, btrfs. It runs nothing of the guest's and packs nothing again: to each
+// initramfs an archive is appended that has the guest's own virtio modules, and a few text files
+// are changed. It takes a fraction of a second; with a large initramfs packed by xz, some two;
+// with an emulated appliance, some ten.
 //
 // # What is promised
 //
@@ -16,7 +17,7 @@
 //
 // # What is not
 //
-// That the guest boots: a trial boot says that. A root file system on LVM, XFS or btrfs is
-// refused. So are kernels without initramfs that lack the drivers, and unified kernel images,
-// which are signed as a whole.
+// That the guest boots: a trial boot says that. Without an Appliance a root file system on XFS
+// or btrfs is refused. So are kernels without initramfs that lack the drivers, and unified
+// kernel images, which are signed as a whole.
 package convert

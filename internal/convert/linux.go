@@ -16,7 +16,11 @@ type Options struct {
 	// Cards are the network cards whose names in the guest are to stay.
 	Cards []Card
 
-	// Now dates what is changed; time.Now if nil.
+	// Appliance mounts what this process cannot write: XFS, btrfs, and ext4 with something in
+	// its journal or with features that are not known here. nil: such guests are refused.
+	Appliance Appliance
+
+	// Now dates what is changed in this process; time.Now if nil.
 	Now func() time.Time
 }
 
@@ -32,10 +36,22 @@ func LinuxAppend(ctx context.Context, disks []Disk, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	t, err := open(vols, o.Now)
+	l, err := find(vols)
 	if err != nil {
 		return Result{}, err
 	}
+	t, err := l.open(o.Now)
+	if o.Appliance != nil && (fault.Is(err, fault.Unsupported) || fault.Is(err, fault.Conflict)) {
+		return inAppliance(ctx, disks, o)
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	return convert(t, vols, o)
+}
+
+// convert changes a guest whose file systems are open.
+func convert(t tree, vols []volume, o Options) (Result, error) {
 	c := &conversion{tree: t, vols: vols, makers: map[string]bool{}}
 	for _, step := range []func() error{
 		func() error { return c.pinCards(o.Cards) }, c.appendAll, c.nameByUUID, c.persist, c.silenceTools,

@@ -12,7 +12,7 @@ import (
 // A mount is a file system and where the guest has it: "" for the root, "boot".
 type mount struct {
 	at string
-	fs *extwrite.FS
+	fs FileSystem
 }
 
 // A tree is the guest's files as it sees them: its root and what is mounted in it. Paths have
@@ -20,7 +20,7 @@ type mount struct {
 type tree []mount
 
 // find returns the file system that a path is on, and the path in it.
-func (t tree) find(path string) (*extwrite.FS, string) {
+func (t tree) find(path string) (FileSystem, string) {
 	best := t[0]
 	for _, m := range t[1:] {
 		if rest, ok := strings.CutPrefix(path, m.at); ok && len(m.at) > len(best.at) && (rest == "" || rest[0] == '/') {
@@ -71,10 +71,12 @@ func (t tree) write(path, text string) error {
 		if c != '/' || i == 0 {
 			continue
 		}
-		if _, err := on.Size(inner[:i]); errors.Is(err, fs.ErrNotExist) {
-			if err := on.Mkdir(inner[:i], extwrite.Attr{Mode: 0o755}); err != nil {
-				return err
-			}
+		_, err := on.Size(inner[:i])
+		if errors.Is(err, fs.ErrNotExist) {
+			err = on.Mkdir(inner[:i], extwrite.Attr{Mode: 0o755})
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return on.WriteFile(inner, []byte(text), extwrite.Attr{Mode: 0o644})

@@ -173,7 +173,7 @@ func TestXFSGuest(t *testing.T) {
 	path := blank(t, 320)
 	run(t, "", "mkfs.xfs", "-q", "-L", "top", "-p", proto, path)
 	r := detect(t, path)
-	want := "compat profile will boot: virtio needs drivers in boot/initrd.img-6.1.0, which linux-append cannot write"
+	want := "will boot with virtio-scsi after linux-append, by an appliance"
 	if r.WholeDisk != XFS || r.OS.ID != "seed" || r.Verdict != want || r.Linux.Resume != "/dev/sda2" {
 		t.Errorf("%+v, %+v, warnings %v", r, r.Linux, r.Warnings)
 	}
@@ -340,7 +340,7 @@ func TestDamagedGuest(t *testing.T) {
 		}
 		copy(m.data[at:], saved)
 	}
-	if r, err := DetectAll(t.Context(), disks); err != nil || r[0].Verdict != "will boot with virtio-scsi as it is; ens192 must be pinned to the MAC before it moves" {
+	if r, err := DetectAll(t.Context(), disks); err != nil || r[0].Verdict != "will boot with virtio-scsi as it is; ens192 must be pinned to the MAC by linux-append" {
 		t.Errorf("mended: %q, %v", r[0].Verdict, err)
 	}
 }

@@ -31,7 +31,7 @@ func (m *machine) guest() {
 	g := linux.Read(root.tree)
 	r := &root.d.report
 	r.Linux = &g
-	j := judgement{guest: g, append: root.writable() && boot.writable(), encrypted: m.encrypted() != nil}
+	j := judgement{guest: g, append: root.writable() && boot.writable(), appliance: !root.isExt() || !boot.isExt(), encrypted: m.encrypted() != nil}
 	r.Verdict = j.sentence()
 	for _, w := range j.warnings() {
 		root.d.warn(w.Code, "%s", w.Text)

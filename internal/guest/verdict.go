@@ -11,6 +11,7 @@ import (
 type judgement struct {
 	guest     linux.Guest
 	append    bool // linux-append can write where root and kernels are
+	appliance bool // an appliance has to mount that for it
 	encrypted bool // a volume waits for its passphrase at boot
 }
 
@@ -40,6 +41,8 @@ func (j judgement) boots() string {
 		return compat + k.Initramfs + " is not understood"
 	case !scsi && !k.Could(linux.VirtioSCSI):
 		return compat + k.Image + " has no driver for virtio-scsi"
+	case j.append && j.appliance:
+		return "will boot with virtio-scsi after linux-append, by an appliance"
 	case j.append:
 		return "will boot with virtio-scsi after linux-append"
 	case scsi:

@@ -25,6 +25,7 @@ type volume struct {
 	cipher    string   // "LUKS2", "BitLocker": what encrypts it
 	partition string   // its UUID in the table, if it is one
 	devices   []string // what fstab may call it, of a logical volume
+	fixed     bool     // LVM does not let it be changed past it
 	tree      *tree.Tree
 	usage     *tree.Usage
 	err       error // why it has no tree
@@ -44,13 +45,16 @@ func (v *volume) identify(head []byte) {
 	if v.kind == LUKS && len(head) >= 8 {
 		v.cipher = fmt.Sprintf("LUKS%d", binary.BigEndian.Uint16(head[6:]))
 	}
-	if v.tree, v.usage, v.err = openTree(v.kind, v.r); v.err != nil {
+	if v.tree, v.usage, v.err = openKind(v.kind, v.r); v.err != nil {
 		v.tree = nil
+	}
+	if v.kind == Btrfs && v.tree != nil {
+		v.tree = inSubvolume(v.tree)
 	}
 }
 
-// openTree opens a file system of a kind that can be read; a tree of nil is none of them.
-func openTree(kind FileSystem, r io.ReaderAt) (*tree.Tree, *tree.Usage, error) {
+// openKind opens a file system of a kind that can be read; a tree of nil is none of them.
+func openKind(kind FileSystem, r io.ReaderAt) (*tree.Tree, *tree.Usage, error) {
 	switch kind {
 	case Ext2, Ext3, Ext4:
 		fs, err := ext.Open(r)
@@ -76,18 +80,18 @@ func openTree(kind FileSystem, r io.ReaderAt) (*tree.Tree, *tree.Usage, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		return inSubvolume(fs.Tree), usage(fs.Usage()), nil
+		return fs.Tree, usage(fs.Usage()), nil
 	}
 	return nil, nil, nil
 }
 
 // inSubvolume returns the tree of the subvolume that distributions keep the root in, where
-// the default one has none: Fedora's, Ubuntu's and Debian's.
+// the default one has none.
 func inSubvolume(t *tree.Tree) *tree.Tree {
 	if tree.Has(t, "etc") {
 		return t
 	}
-	for _, name := range []string{"root", "@", "@rootfs"} {
+	for _, name := range Subvolumes() {
 		if node, err := t.Open(name); err == nil && tree.Has(t, name+"/etc") {
 			return tree.New(node)
 		}
@@ -149,7 +153,7 @@ func (m *machine) logical(d *detector, group string, lv *lvm.Volume) {
 	if r, err := lv.Open(); err != nil {
 		d.warn("lvm-volume", "volume %s/%s is not looked into: %v", group, lv.Name, err)
 	} else {
-		v := &volume{d: d, r: r, name: fmt.Sprintf("volume %s/%s", group, lv.Name), devices: deviceNames(group, lv.Name)}
+		v := &volume{d: d, r: r, name: fmt.Sprintf("volume %s/%s", group, lv.Name), devices: deviceNames(group, lv.Name), fixed: !lv.Writable()}
 		head := make([]byte, min(headLen, lv.Size))
 		if _, err := r.ReadAt(head, 0); err != nil {
 			head = nil
@@ -198,7 +202,9 @@ func byLink(device string) (tag, value string, ok bool) {
 	return "", "", false
 }
 
-// writable reports whether linux-append can change files of the volume.
+// writable reports whether linux-append can change files of the volume, be it by an appliance.
 func (v *volume) writable() bool {
-	return len(v.devices) == 0 && (v.kind == Ext2 || v.kind == Ext3 || v.kind == Ext4)
+	return !v.fixed && (v.isExt() || v.kind == XFS || v.kind == Btrfs)
 }
+
+func (v *volume) isExt() bool { return v.kind == Ext2 || v.kind == Ext3 || v.kind == Ext4 }

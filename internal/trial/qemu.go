@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/kvm"
 )
 
 // What QEMU inherits beside the standard three.
@@ -34,20 +35,15 @@ type qemu struct {
 	said    *bytes.Buffer   // its standard error; read after it has ended
 }
 
-// programs are the names of the emulator, Debian's and Red Hat's.
-var programs = []string{"qemu-system-x86_64", "qemu-kvm", "/usr/libexec/qemu-kvm"}
-
 func (o Options) program() (string, error) {
 	if o.QEMU != "" {
 		return o.QEMU, nil
 	}
-	for _, name := range programs {
-		if path, err := exec.LookPath(name); err == nil {
-			return path, nil
-		}
+	program, err := kvm.QEMU()
+	if err != nil {
+		return "", fmt.Errorf("VMs cannot be tried: %w", err)
 	}
-	return "", fault.New(fault.NotFound, "QEMU is not installed here: VMs cannot be tried").
-		WithHint("apt install qemu-system-x86   # dnf install qemu-kvm; zypper install qemu-x86")
+	return program, nil
 }
 
 // start runs the machine. It is killed with us, and with ctx.

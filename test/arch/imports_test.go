@@ -33,6 +33,7 @@ var tiers = [][]string{
 var friends = map[[2]string]string{
 	{"disk", "fault"}:      "an image that is full or locked is a fault with a remedy",
 	{"inventory", "fault"}: "a bad datastore path is the user's input",
+	{"kvm", "fault"}:       "a machine without QEMU is a fault with a remedy",
 	{"esx", "nfc"}:         "a ticket is asked for over SOAP and spent on port 902",
 }
 

@@ -49,6 +49,7 @@ var parts = []part{
 	{"idle", idleFigures},
 	{"waiting", waitingFigures},
 	{"takeover", takeoverFigures},
+	{"appliance", applianceFigures},
 	{"advise", adviseFigures},
 	{"simulate", simulateFigures},
 	{"matrix", matrixFigures},

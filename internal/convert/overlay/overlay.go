@@ -30,6 +30,41 @@ func New(base disk.Source, limit int64) *Overlay {
 	return &Overlay{base: base, limit: limit, pages: map[int64][]byte{}}
 }
 
+// Above returns a layer above this one, with a limit of its own of the same size. What is
+// written to it stays there until Take. Meanwhile nothing may be written to o. Closing it
+// leaves o open.
+func (o *Overlay) Above() *Overlay { return New(kept{o}, o.limit) }
+
+// kept is an Overlay that closing a layer above it leaves open.
+type kept struct{ *Overlay }
+
+func (kept) Close() error { return nil }
+
+// Fits returns an error if what was written to a layer above is more than o may hold.
+func (o *Overlay) Fits(above *Overlay) error {
+	fresh := 0
+	for at := range above.pages {
+		if o.pages[at] == nil {
+			fresh++
+		}
+	}
+	return o.fits(fresh)
+}
+
+// Take moves what was written to a layer above into o, which it has to fit.
+func (o *Overlay) Take(above *Overlay) {
+	maps.Copy(o.pages, above.pages)
+	above.pages = map[int64][]byte{}
+}
+
+// fits returns an error if so many pages more would be too many.
+func (o *Overlay) fits(fresh int) error {
+	if held := int64(len(o.pages)+fresh) * PageSize; held > o.limit {
+		return fault.New(fault.Unsupported, "more than %d MiB of the disk are to be changed", o.limit>>20)
+	}
+	return nil
+}
+
 // Size returns the size of the disk beneath.
 func (o *Overlay) Size() int64 { return o.base.Size() }
 
@@ -97,8 +132,8 @@ func (o *Overlay) WriteAt(ctx context.Context, p []byte, off int64) error {
 			fresh++
 		}
 	}
-	if held := int64(len(o.pages)+fresh) * PageSize; held > o.limit {
-		return fault.New(fault.Unsupported, "more than %d MiB of the disk are to be changed", o.limit>>20)
+	if err := o.fits(fresh); err != nil {
+		return err
 	}
 	for at, page := range pages {
 		first := max(off, at*PageSize)

@@ -143,3 +143,47 @@ func (m memory) WriteAt(_ context.Context, p []byte, off int64) error {
 	copy(m[off:], p)
 	return nil
 }
+
+// What is written above stays there, is read from there, and is taken whole or refused.
+func TestLayerAbove(t *testing.T) {
+	const size = 64 * PageSize
+	o := New(disk.NewSparsePattern(size, 1, 3), 4*PageSize)
+	write := func(on *Overlay, text string, page int64) {
+		t.Helper()
+		if err := on.WriteAt(t.Context(), []byte(text), page*PageSize); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(on *Overlay, page int64) string {
+		t.Helper()
+		p := make([]byte, 5)
+		if err := on.ReadAt(t.Context(), p, page*PageSize); err != nil {
+			t.Fatal(err)
+		}
+		return string(p)
+	}
+	write(o, "first", 1)
+	above := o.Above()
+	write(above, "above", 1)
+	write(above, "fresh", 2)
+	if read(o, 1) != "first" || read(above, 1) != "above" || len(o.Changed()) != 1 {
+		t.Error("what was written above is in the layer beneath")
+	}
+	if err := o.Fits(above); err != nil {
+		t.Fatal(err)
+	}
+	o.Take(above)
+	if read(o, 1) != "above" || read(o, 2) != "fresh" || len(above.Changed()) != 0 {
+		t.Error("what was written above was not taken")
+	}
+	more := o.Above()
+	for page := range int64(3) {
+		write(more, "more.", 10+page)
+	}
+	if err := o.Fits(more); !fault.Is(err, fault.Unsupported) {
+		t.Errorf("five pages fit into four: %v", err)
+	}
+	if err := more.Close(); err != nil || read(o, 2) != "fresh" {
+		t.Errorf("closing the layer above closed the one beneath: %v", err)
+	}
+}

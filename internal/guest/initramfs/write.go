@@ -20,6 +20,9 @@ func (w *Writer) Dir(name string) { w.entry(name, 0o040755, nil) }
 // File adds a file.
 func (w *Writer) File(name string, data []byte) { w.entry(name, 0o100644, data) }
 
+// Program adds a file that can be run.
+func (w *Writer) Program(name string, data []byte) { w.entry(name, 0o100755, data) }
+
 // DirsBelow adds the folders that lead from base to name, neither included, once each. The
 // kernel replaces a link by a folder of the same name: so folders that may be links in the
 // archive before, as lib is, are for base.

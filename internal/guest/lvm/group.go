@@ -2,7 +2,6 @@ package lvm
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -25,6 +24,9 @@ type Volume struct {
 	Kind string // "linear", "striped", or what lvm2 calls the segments
 	pvs  map[string]physical
 	segs []segment
+
+	origin   bool // there are snapshots of it
+	readOnly bool
 }
 
 // physical is a PV as its group describes it.
@@ -87,11 +89,15 @@ func (t *text) describe(byUUID map[string]io.ReaderAt) Group {
 	g.PVs = len(pvs)
 	extent := t.number("extent_size")
 	list = t.section("logical_volumes")
+	origins := list.origins()
 	for _, name := range list.order {
 		lv := list.sections[name]
-		if slices.Contains(lv.values["status"], "VISIBLE") {
-			g.Volumes = append(g.Volumes, lv.volume(name, extent, pvs))
+		if !slices.Contains(lv.values["status"], "VISIBLE") {
+			continue
 		}
+		v := lv.volume(name, extent, pvs)
+		v.origin, v.readOnly = origins[name], !lv.canWrite() || !t.canWrite()
+		g.Volumes = append(g.Volumes, v)
 	}
 	return g
 }
@@ -146,41 +152,6 @@ func (t *text) segment(extent int64) (_ segment, ok bool) {
 		s.kind, s.stripe = "linear", s.size
 	}
 	return s, len(s.stripes) > 0 && s.stripe > 0 && s.stripe <= s.size
-}
-
-// Open returns the volume as a disk of Size bytes. It fails where a PV is missing or the
-// volume is of a kind that is not understood.
-func (v *Volume) Open() (io.ReaderAt, error) {
-	if v.Kind != "linear" && v.Kind != "striped" {
-		return nil, fmt.Errorf("volumes of kind %q are not understood", v.Kind)
-	}
-	for _, s := range v.segs {
-		for _, each := range s.stripes {
-			if pv := v.pvs[each.pv]; pv.r == nil || pv.start < 0 {
-				return nil, fmt.Errorf("physical volume %s is on none of the disks", each.pv)
-			}
-		}
-	}
-	return &device{v}, nil
-}
-
-// A device reads a Volume.
-type device struct{ v *Volume }
-
-func (d *device) ReadAt(p []byte, off int64) (int, error) {
-	if off < 0 || off > d.v.Size || int64(len(p)) > d.v.Size-off {
-		return 0, io.ErrUnexpectedEOF
-	}
-	done := 0
-	for done < len(p) {
-		r, at, length := d.v.locate(off + int64(done))
-		n, err := r.ReadAt(p[done:done+int(min(length, int64(len(p)-done)))], at)
-		done += n
-		if err != nil {
-			return done, err
-		}
-	}
-	return done, nil
 }
 
 // locate returns where byte off of the volume is, and how many follow it there.

@@ -3,8 +3,8 @@
 //
 // A PV is what one partition or disk says: its label, and the text that describes the
 // whole group. Assemble makes Groups of PVs, each by the newest text. A Volume that is
-// linear or striped can be read as a disk; of all other kinds (mirrors, RAID, thin,
-// cache, snapshots) the name is told, and nothing more.
+// linear or striped can be read as a disk, and written where its PVs can; of all other kinds
+// (mirrors, RAID, thin, cache, snapshots) the name is told, and nothing more.
 //
 // The work is bounded: a PV takes three reads and four MiB of text at most.
 package lvm

@@ -220,3 +220,92 @@ func FuzzReadPV(f *testing.F) {
 		}
 	})
 }
+
+// image is a PV that can be written.
+type image []byte
+
+func (m image) ReadAt(p []byte, off int64) (int, error) {
+	return bytes.NewReader(m).ReadAt(p, off)
+}
+
+func (m image) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:], p), nil }
+
+// What is written to a volume reads back from it, in whatever pieces, and nothing else of the
+// group changes.
+func TestVolumesAreWritten(t *testing.T) {
+	both := images(t)
+	first, err := ReadPV(image(both[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := ReadPV(image(both[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := Assemble([]PV{first, second})[0]
+	root, striped := g.Volumes[0], g.Volumes[2]
+	for _, v := range []Volume{root, striped} {
+		d, err := v.OpenForWriting()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := bytes.Repeat([]byte("decamp "), int(v.Size/7)+1)[:v.Size]
+		const piece = 70001 // across blocks, stripes, extents and PVs
+		for off := 0; off < len(want); off += piece {
+			if _, err := d.WriteAt(want[off:min(len(want), off+piece)], int64(off)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := make([]byte, v.Size)
+		if _, err := d.ReadAt(got, 0); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s does not hold what was written: %v", v.Name, err)
+		}
+		if _, err := d.WriteAt([]byte{1, 2}, d.Size()-1); err == nil {
+			t.Errorf("%s was written past its end", v.Name)
+		}
+		if v.Name == root.Name {
+			holdsItsName(t, open(t, striped), striped)
+		}
+	}
+}
+
+func open(t *testing.T, v Volume) io.ReaderAt {
+	t.Helper()
+	r, err := v.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// A volume whose old content somebody else counts on is read, and not written.
+func TestVolumesThatAreNotWritten(t *testing.T) {
+	group := func(status, more string) string {
+		return `vg { id = "x" seqno = 1 status = ["READ", "WRITE"] extent_size = 8 physical_volumes { pv0 { id = "y" pe_start = 8 } }
+logical_volumes { root { status = ["VISIBLE", ` + status + `] segment1 { start_extent = 0 extent_count = 1 type = "striped" stripes = ["pv0", 0] } } ` + more + `} }`
+	}
+	const snapshot = `snapshot0 { status = ["READ"] segment1 { start_extent = 0 extent_count = 1 type = "snapshot" origin = "root" cow_store = "old" } } `
+	for name, c := range map[string]struct {
+		text string
+		r    io.ReaderAt
+		want string
+	}{
+		"plain":          {group(`"READ", "WRITE"`, ""), image{}, ""},
+		"snapshot of it": {group(`"READ", "WRITE"`, snapshot), image{}, "snapshots"},
+		"read-only":      {group(`"READ"`, ""), image{}, "read-only"},
+		"PV only read":   {group(`"READ", "WRITE"`, ""), bytes.NewReader(nil), "only read"},
+	} {
+		parsed, err := parse(c.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := parsed.sections["vg"].describe(map[string]io.ReaderAt{"y": c.r})
+		if _, err := g.Volumes[0].Open(); err != nil {
+			t.Errorf("%s: not read: %v", name, err)
+		}
+		_, err = g.Volumes[0].OpenForWriting()
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}

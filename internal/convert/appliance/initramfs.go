@@ -1,0 +1,95 @@
+package appliance
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/convert/appliance/inside"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest/initramfs"
+)
+
+// maxModule bounds a module unpacked, in bytes.
+const maxModule = 32 << 20
+
+// initramfs makes the archive that the VM's kernel unpacks: this program, and modules. It is a
+// file without a name, in memory, and not packed: that would have to be undone by an emulated
+// processor.
+func (o Options) initramfs(k *kernel, volumes []convert.Volume) (*os.File, error) {
+	path, err := o.program()
+	if err != nil {
+		return nil, err
+	}
+	if err := isStatic(path); err != nil {
+		return nil, err
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var w initramfs.Writer
+	w.Program("init", program)
+	w.Dir(inside.Modules)
+	modules, err := k.load(volumes)
+	if err != nil {
+		return nil, err
+	}
+	for i, m := range modules {
+		data, err := k.module(m)
+		if err != nil {
+			return nil, err
+		}
+		w.File(fmt.Sprintf("%s/%03d-%s.ko", inside.Modules, i, initramfs.Module(m)), data)
+	}
+	return inMemory(w.Bytes())
+}
+
+// module reads a module and unpacks it.
+func (k *kernel) module(file string) ([]byte, error) {
+	data, err := os.ReadFile(filepath.Join(k.dir, file))
+	if err == nil {
+		data, err = initramfs.Unpack(data, maxModule)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("module %s of kernel %s: %w", file, k.release, err)
+	}
+	return data, nil
+}
+
+// isStatic asks that a program runs where there is nothing else.
+func isStatic(path string) error {
+	f, err := elf.Open(path)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return fault.New(fault.Unsupported, "%s is linked to libraries that the appliance does not have", path).WithHint("CGO_ENABLED=0 go build ./cmd/decamp")
+		}
+	}
+	if f.Machine != elf.EM_X86_64 {
+		return fault.New(fault.Unsupported, "%s is for %s, and appliances are for x86_64", path, f.Machine).
+			WithHint("use the compat profile, which changes nothing in the guest")
+	}
+	return nil
+}
+
+// inMemory makes a file without a name.
+func inMemory(data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("initramfs", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("memory for the appliance: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "initramfs")
+	if _, err := f.Write(data); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}

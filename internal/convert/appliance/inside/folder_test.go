@@ -1,0 +1,123 @@
+package inside
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// guestFolder is a root with links as guests have them, beside a file that is none of its.
+func guestFolder(t *testing.T) (*folder, string) {
+	t.Helper()
+	dir := t.TempDir()
+	root := filepath.Join(dir, "root")
+	for _, err := range []error{
+		os.MkdirAll(filepath.Join(root, "usr/lib"), 0o755), os.MkdirAll(filepath.Join(root, "etc"), 0o755),
+		os.WriteFile(filepath.Join(dir, "secret"), []byte("secret"), 0o644),
+		os.WriteFile(filepath.Join(root, "usr/lib/file"), []byte("inside"), 0o640),
+		os.Symlink("usr/lib", filepath.Join(root, "lib")),
+		os.Symlink("/usr/lib", filepath.Join(root, "absolute")),
+		os.Symlink("../../../secret", filepath.Join(root, "etc/out")),
+		os.Symlink(filepath.Join(dir, "secret"), filepath.Join(root, "etc/outAbsolute")),
+		os.Symlink("loop", filepath.Join(root, "loop")),
+		unix.Mkfifo(filepath.Join(root, "pipe"), 0o644),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := openFolder(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.close() })
+	return f, root
+}
+
+// Links lead where they lead in the guest, and never out of it.
+func TestLinksStayInside(t *testing.T) {
+	f, _ := guestFolder(t)
+	for _, path := range []string{"usr/lib/file", "lib/file", "absolute/file", "../../usr/lib/file", "lib/../lib/file"} {
+		if got, err := f.read(path, 100); err != nil || string(got) != "inside" {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+	for _, path := range []string{"etc/out", "etc/outAbsolute", "../secret", "nothing", "usr/lib/file/below"} {
+		if got, err := f.read(path, 100); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+	if _, err := f.read("loop", 100); err == nil {
+		t.Error("a link to itself was read")
+	}
+	if target, err := f.readlink("etc/out"); err != nil || target != "../../../secret" {
+		t.Errorf("%q, %v", target, err)
+	}
+}
+
+func TestFilesAreChanged(t *testing.T) {
+	f, root := guestFolder(t)
+	o := owner{mode: 0o644, uid: os.Getuid(), gid: os.Getgid()}
+	for _, err := range []error{
+		f.write("lib/file", []byte("new"), o), f.append("absolute/file", []byte(" and more")),
+		f.mkdir("lib/folder", o.with(0o755)), f.write("lib/folder/made", []byte("made"), o.with(0o600)), f.symlink("etc/made", "/dev/null"), f.flush(),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]struct {
+		text string
+		mode fs.FileMode
+	}{"usr/lib/file": {"new and more", 0o640}, "usr/lib/folder/made": {"made", 0o600}} {
+		got, err := os.ReadFile(filepath.Join(root, path))
+		info, statErr := os.Stat(filepath.Join(root, path))
+		if err != nil || statErr != nil || string(got) != want.text || info.Mode() != want.mode {
+			t.Errorf("%s: %q, %v, %v, %v", path, got, info, err, statErr)
+		}
+	}
+	if target, err := os.Readlink(filepath.Join(root, "etc/made")); err != nil || target != "/dev/null" {
+		t.Errorf("%q, %v", target, err)
+	}
+	names, err := f.names("lib")
+	slices.Sort(names)
+	if err != nil || !slices.Equal(names, []string{"file", "folder"}) {
+		t.Errorf("%q, %v", names, err)
+	}
+	if n, err := f.size("lib/file"); err != nil || n != 12 {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+func (o owner) with(mode uint32) owner {
+	o.mode = mode
+	return o
+}
+
+// What cannot be done is said in words that the host knows, and a pipe keeps nobody waiting.
+func TestRefusals(t *testing.T) {
+	f, _ := guestFolder(t)
+	pipe := func() error { _, err := f.read("pipe", 100); return err }
+	long := func() error { _, err := f.read("lib/file", 3); return err }
+	for name, c := range map[string]struct {
+		err  error
+		kind string
+	}{
+		"pipe": {pipe(), "unsupported"}, "long": {long(), "unsupported"}, "folder": {f.write("usr", nil, owner{}), "unsupported"},
+		"there": {f.mkdir("etc", owner{}), "conflict"}, "no folder": {f.write("none/file", nil, owner{}), "not-found"},
+		"no name": {f.symlink("etc/..", "x"), "invalid"}, "full": {unix.ENOSPC, "full"}, "damaged": {unix.EUCLEAN, "corrupt"},
+	} {
+		if c.err == nil {
+			t.Errorf("%s: no error", name)
+			continue
+		}
+		if r := refusal(c.err); r.Fault != c.kind {
+			t.Errorf("%s: %+v, want %s", name, r, c.kind)
+		}
+	}
+}

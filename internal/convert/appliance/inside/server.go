@@ -1,0 +1,139 @@
+package inside
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/convert/appliance/wire"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// maxData bounds what one request writes, in bytes.
+const maxData = 1 << 30
+
+// A server answers the host.
+type server struct {
+	mounts []*folder
+	points []string // where they are mounted, in order
+	device func(number int) (string, error)
+	kernel kernelLog
+}
+
+// serve answers requests until the host has everything unmounted, or goes.
+func (s *server) serve(host io.ReadWriter) error {
+	for {
+		var r wire.Request
+		data, err := wire.Receive(host, &r, maxData)
+		if err != nil {
+			return err
+		}
+		reply, out, err := s.answer(r, data)
+		if err != nil {
+			reply = refusal(err)
+		}
+		if r.Op == wire.Mount {
+			reply.Log = s.kernel.lines()
+		}
+		if err := wire.Send(host, reply, out); err != nil || r.Op == wire.Unmount {
+			return err
+		}
+	}
+}
+
+// refusal tells an error in the words that both sides know.
+func refusal(err error) wire.Reply {
+	kind := fault.KindOf(err)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		kind = fault.NotFound
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		kind = fault.Full
+	case errors.Is(err, unix.EUCLEAN), errors.Is(err, unix.EIO), errors.Is(err, unix.EBADMSG):
+		kind = fault.Corrupt
+	case errors.Is(err, fs.ErrExist):
+		kind = fault.Conflict
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EISDIR), errors.Is(err, unix.EROFS), errors.Is(err, unix.ENODEV), errors.Is(err, unix.EINVAL):
+		kind = fault.Unsupported
+	}
+	return wire.Reply{Fault: kind.String(), Error: err.Error(), NotExist: errors.Is(err, fs.ErrNotExist)}
+}
+
+// answer does what is asked for; out is the data of the reply.
+func (s *server) answer(r wire.Request, data []byte) (reply wire.Reply, out []byte, err error) {
+	switch r.Op {
+	case wire.Mount:
+		return reply, nil, s.mount(r)
+	case wire.Unmount:
+		return reply, nil, s.unmount()
+	}
+	if r.Mount < 0 || r.Mount >= len(s.mounts) {
+		return reply, nil, fault.New(fault.Invalid, "no file system %d", r.Mount)
+	}
+	f, o := s.mounts[r.Mount], owner{r.Mode, int(r.UID), int(r.GID)}
+	switch r.Op {
+	case wire.Read:
+		out, err = f.read(r.Path, r.Limit)
+	case wire.Size:
+		reply.Size, err = f.size(r.Path)
+	case wire.Names:
+		reply.Names, err = f.names(r.Path)
+	case wire.Readlink:
+		reply.Text, err = f.readlink(r.Path)
+	case wire.Write:
+		err = f.write(r.Path, data, o)
+	case wire.Append:
+		err = f.append(r.Path, data)
+	case wire.Mkdir:
+		err = f.mkdir(r.Path, o)
+	case wire.Symlink:
+		err = f.symlink(r.Path, r.Target)
+	case wire.Flush:
+		err = f.flush()
+	default:
+		err = fault.New(fault.Invalid, "%q is not known", r.Op)
+	}
+	return reply, out, err
+}
+
+// mount mounts a disk's file system. XFS is told that its UUID need not be the only one: it may
+// be a copy's.
+func (s *server) mount(r wire.Request) error {
+	dev, err := s.device(r.Disk)
+	if err != nil {
+		return err
+	}
+	options := map[string]string{"xfs": "nouuid"}[r.Kind]
+	point := fmt.Sprintf("/mnt/%d", len(s.points))
+	if err := os.MkdirAll(point, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(dev, point, r.Kind, unix.MS_NODEV|unix.MS_NOSUID|unix.MS_NOEXEC, options); err != nil {
+		return fmt.Errorf("mount %s: %w", r.Kind, err)
+	}
+	s.points = append(s.points, point)
+	root, err := openFolder(point + "/" + r.Subvolume)
+	if err != nil {
+		return fmt.Errorf("subvolume %q: %w", r.Subvolume, err)
+	}
+	s.mounts = append(s.mounts, root)
+	return nil
+}
+
+// unmount unmounts all, the last first, and waits until everything is written.
+func (s *server) unmount() (err error) {
+	for i := len(s.mounts) - 1; i >= 0; i-- {
+		err = errors.Join(err, s.mounts[i].close())
+	}
+	for i := len(s.points) - 1; i >= 0; i-- {
+		if failed := unix.Unmount(s.points[i], 0); failed != nil {
+			err = errors.Join(err, fmt.Errorf("unmount %s: %w", s.points[i], failed))
+		}
+	}
+	unix.Sync()
+	return err
+}

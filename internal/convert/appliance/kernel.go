@@ -1,0 +1,183 @@
+package appliance
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest/initramfs"
+)
+
+// A kernel is an image with its modules.
+type kernel struct {
+	image   string
+	release string              // "6.1.0-56-cloud-amd64"
+	dir     string              // lib/modules/RELEASE
+	needs   map[string][]string // by a module's path in dir; what is needed first is last
+	path    map[string]string   // by a module's name
+	builtIn map[string]bool     // by name
+}
+
+const findHint = "apt install linux-image-cloud-amd64   # dnf install kernel-core; its image belongs in /boot, its modules in /lib/modules"
+
+// kernel returns the kernel that is named, or the newest that has the modules.
+func (o Options) kernel(volumes []convert.Volume) (*kernel, error) {
+	images := []string{o.Kernel}
+	if o.Kernel == "" {
+		images = o.images()
+	}
+	var failed []error
+	for _, image := range images {
+		k, err := o.readKernel(image)
+		if err == nil {
+			_, err = k.load(volumes)
+		}
+		if err == nil {
+			return k, nil
+		}
+		failed = append(failed, fmt.Errorf("%s: %w", image, err))
+	}
+	if failed == nil {
+		return nil, fault.New(fault.NotFound, "there is no kernel for an appliance: no vmlinuz in %s with modules in %s",
+			filepath.Join(o.Root, "boot"), filepath.Join(o.Root, "lib/modules")).WithHint(findHint)
+	}
+	return nil, fault.New(fault.NotFound, "no kernel can be an appliance's: %w", errors.Join(failed...)).WithHint(findHint)
+}
+
+// images lists the kernels of this machine, the newest first.
+func (o Options) images() []string {
+	var found []string
+	for _, pattern := range []string{"boot/vmlinuz-*", "lib/modules/*/vmlinuz"} {
+		names, _ := filepath.Glob(filepath.Join(o.Root, pattern)) // the pattern is good
+		found = append(found, names...)
+	}
+	age := map[string]int64{}
+	for _, name := range found {
+		if info, err := os.Stat(name); err == nil {
+			age[name] = info.ModTime().UnixNano()
+		}
+	}
+	slices.SortStableFunc(found, func(a, b string) int { return cmp.Compare(age[b], age[a]) })
+	return found
+}
+
+// readKernel reads what an image says it is, and which modules it has.
+func (o Options) readKernel(image string) (*kernel, error) {
+	f, err := os.Open(image)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fault.New(fault.Denied, "%w", err).WithHint("run this as root, or: chmod +r %s", image)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	release, err := releaseOf(f)
+	if err != nil {
+		return nil, err
+	}
+	k := &kernel{image: image, release: release, needs: map[string][]string{}, path: map[string]string{}, builtIn: map[string]bool{}}
+	beside := filepath.Dir(image)
+	for _, dir := range []string{beside, filepath.Join(beside, "../lib/modules", release), filepath.Join(beside, "../usr/lib/modules", release),
+		filepath.Join(o.Root, "lib/modules", release)} {
+		if text, err := os.ReadFile(filepath.Join(dir, "modules.dep")); err == nil {
+			k.dir = dir
+			k.index(string(text))
+			return k, nil
+		}
+	}
+	return nil, fault.New(fault.NotFound, "no modules.dep for kernel %s: its modules are not installed, or depmod did not run", release)
+}
+
+// releaseOf reads which kernel an image is: Documentation/arch/x86/boot.rst has where it says so.
+func releaseOf(f io.ReaderAt) (string, error) {
+	head := make([]byte, 64<<10)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	head = head[:n]
+	if n < 0x210 || string(head[0x202:0x206]) != "HdrS" {
+		return "", fault.New(fault.Unsupported, "it is no bzImage of x86")
+	}
+	at := 0x200 + int(binary.LittleEndian.Uint16(head[0x20e:]))
+	text, _, ended := bytes.Cut(head[min(at, n):], []byte{0})
+	release, _, _ := strings.Cut(string(text), " ")
+	if !ended || release == "" || strings.ContainsRune(release, '/') {
+		return "", fault.New(fault.Unsupported, "it does not say which kernel it is")
+	}
+	return release, nil
+}
+
+// index reads modules.dep, and modules.builtin where there is one.
+func (k *kernel) index(dep string) {
+	for line := range strings.Lines(dep) {
+		if file, needs, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			k.needs[file] = strings.Fields(needs)
+			k.path[initramfs.Module(file)] = file
+		}
+	}
+	builtIn, err := os.ReadFile(filepath.Join(k.dir, "modules.builtin"))
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(builtIn)) {
+		k.builtIn[initramfs.Module(strings.TrimSpace(line))] = true
+	}
+}
+
+// hardware is what the VM has. Of checksums' code a kernel has some, and each file system asks
+// for one by a name that nobody resolves in there.
+var (
+	hardware  = []string{"virtio_pci", "virtio_scsi", "sd_mod", "virtio_console"}
+	checksums = []string{"crc32c_generic", "crc32c_cryptoapi", "xxhash_generic", "sha256_generic", "blake2b_generic"}
+)
+
+// load lists the modules that the VM loads, in order, by their paths.
+func (k *kernel) load(volumes []convert.Volume) (out []string, err error) {
+	names := hardware
+	for _, v := range volumes {
+		fs, err := driver(v.Kind)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, fs)
+	}
+	for _, name := range checksums {
+		if k.path[name] != "" {
+			out = k.with(out, name)
+		}
+	}
+	for _, name := range names {
+		if k.path[name] == "" && !k.builtIn[name] {
+			return nil, fault.New(fault.NotFound, "kernel %s has no module %s", k.release, name)
+		}
+		out = k.with(out, name)
+	}
+	return out, nil
+}
+
+// with adds a module after all that it needs.
+func (k *kernel) with(list []string, name string) []string {
+	file := k.path[name]
+	if file == "" {
+		return list // built in
+	}
+	needs := slices.Clone(k.needs[file])
+	slices.Reverse(needs)
+	for _, each := range append(needs, file) {
+		if !slices.Contains(list, each) {
+			list = append(list, each)
+		}
+	}
+	return list
+}

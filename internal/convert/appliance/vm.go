@@ -1,0 +1,198 @@
+package appliance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/convert/appliance/inside"
+	"github.com/decamp/decamp/internal/convert/appliance/wire"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/kvm"
+)
+
+// A vm is an appliance that runs.
+type vm struct {
+	ctx      context.Context // ends at the deadline, and takes the VM with it
+	cancel   context.CancelFunc
+	cmd      *exec.Cmd
+	port     net.Conn
+	console  *console
+	disks    *served
+	mounts   int
+	replayed []string
+	ended    bool // waited for
+}
+
+// memory is what the VM has beside its user space, in bytes: a kernel that replays a journal.
+const memory = 512 << 20
+
+// start boots the VM, and waits until it can be asked.
+func (a *Appliance) start(ctx context.Context, k *kernel, initrd *os.File, disks []convert.Device) (_ *vm, err error) {
+	program := a.o.QEMU
+	if program == "" {
+		if program, err = kvm.QEMU(); err != nil {
+			return nil, err
+		}
+	}
+	args := a.o.machine(ctx)
+	m := &vm{console: &console{}, disks: &served{}}
+	m.ctx, m.cancel = context.WithTimeout(ctx, a.o.Deadline)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.Close())
+		}
+	}()
+	m.cmd = exec.CommandContext(m.ctx, program, args...)
+	m.cmd.Stdout, m.cmd.Stderr = m.console, m.console
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	m.cmd.WaitDelay = time.Minute // for what its pipes have left
+	if err := errors.Join(m.load(k, initrd), m.plug(disks)); err != nil {
+		return nil, err
+	}
+	if err := m.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", program, m.lost(err))
+	}
+	m.closePassed(initrd)
+	if _, err := m.receive(0); err != nil {
+		return nil, fmt.Errorf("the appliance did not start: %w", err)
+	}
+	return m, nil
+}
+
+// load gives the VM what it boots, and memory: the archive is there twice while it is unpacked.
+func (m *vm) load(k *kernel, initrd *os.File) error {
+	info, err := initrd.Stat()
+	if err != nil {
+		return err
+	}
+	m.add("-m", fmt.Sprintf("size=%dM", (memory+2*info.Size())>>20), "-kernel", k.image, "-initrd", m.pass(initrd, "/proc/self/fd/%d"))
+	m.add("-append", "console=ttyS0 quiet loglevel=5 panic=-1 selinux=0 apparmor=0 audit=0 random.trust_cpu=on "+inside.Told)
+	return nil
+}
+
+// machine is the VM without what is plugged in.
+func (o Options) machine(ctx context.Context) []string {
+	const limit = 2 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	args := []string{"-nodefaults", "-no-user-config", "-display", "none", "-name", "appliance", "-no-reboot", "-machine", "pc", "-cpu", "max", "-smp", "1"}
+	if o.KVM(ctx) == nil {
+		args = append(args, "-accel", "kvm") // which may still refuse: then it is emulated
+	}
+	return append(args, "-accel", "tcg", "-serial", "stdio")
+}
+
+func (m *vm) add(args ...string) { m.cmd.Args = append(m.cmd.Args, args...) }
+
+// pass has QEMU inherit f, and returns what it is called there.
+func (m *vm) pass(f *os.File, format string) string {
+	const standard = 3
+	m.cmd.ExtraFiles = append(m.cmd.ExtraFiles, f)
+	return fmt.Sprintf(format, standard+len(m.cmd.ExtraFiles)-1)
+}
+
+// closePassed closes what QEMU has inherited, but for what is not ours.
+func (m *vm) closePassed(but *os.File) {
+	for _, f := range m.cmd.ExtraFiles {
+		if f != but {
+			_ = f.Close() // QEMU has its own
+		}
+	}
+	m.cmd.ExtraFiles = nil
+}
+
+// plug gives the VM its port and its disks, each at the other end of a socket pair.
+func (m *vm) plug(disks []convert.Device) error {
+	port, theirs, err := pair()
+	if err != nil {
+		return err
+	}
+	m.port = port
+	m.add("-device", "virtio-serial-pci", "-chardev", "socket,id=port,fd="+m.pass(theirs, "%d"), "-device", "virtserialport,chardev=port,name="+inside.Port)
+	m.add("-device", "virtio-scsi-pci,id=scsi")
+	for i, d := range disks {
+		ours, theirs, err := pair()
+		if err != nil {
+			return err
+		}
+		id := strconv.Itoa(i)
+		m.add("-blockdev", "driver=nbd,node-name=disk"+id+",server.type=fd,server.str="+m.pass(theirs, "%d"))
+		// QEMU would stop a VM whose disk is full, for somebody to make room.
+		m.add("-device", "scsi-hd,bus=scsi.0,scsi-id="+id+",drive=disk"+id+",werror=report,rerror=report")
+		m.disks.serve(ours, d)
+	}
+	return nil
+}
+
+// pair returns the two ends of a socket.
+func pair() (net.Conn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("a socket pair: %w", err)
+	}
+	ours := os.NewFile(uintptr(fds[0]), "appliance")
+	defer ours.Close()
+	theirs := os.NewFile(uintptr(fds[1]), "appliance")
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		return nil, nil, errors.Join(err, theirs.Close())
+	}
+	return conn, theirs, nil
+}
+
+// receive waits for an answer.
+func (m *vm) receive(limit int64) (answer, error) {
+	stop := context.AfterFunc(m.ctx, func() { _ = m.port.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var r wire.Reply
+	data, err := wire.Receive(m.port, &r, limit)
+	if err != nil {
+		return answer{}, m.lost(err)
+	}
+	return answer{r, data}, nil
+}
+
+// lost says why the appliance is not to be spoken to, with the end of what it had to say.
+func (m *vm) lost(err error) error {
+	switch said := m.console.end(); {
+	case errors.Is(m.ctx.Err(), context.Canceled):
+		return m.ctx.Err()
+	case m.ctx.Err() != nil:
+		return fault.New(fault.Transient, "it did not end within its time; its console's last words: %s", said).
+			WithHint("try again when this machine is less busy, or use the compat profile, which changes nothing in the guest")
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+		return fault.New(fault.Unsupported, "it ended early; its console's last words: %s", said).
+			WithHint("use the compat profile, which changes nothing in the guest")
+	default:
+		return fmt.Errorf("%w; its console's last words: %s", err, said)
+	}
+}
+
+// Close ends the VM at once, and waits until nobody reads or writes the devices any more.
+func (m *vm) Close() error {
+	if m.ended {
+		return nil
+	}
+	m.ended = true
+	m.cancel() // kills it
+	if m.port != nil {
+		_ = m.port.Close() // it has said all
+	}
+	m.closePassed(nil)
+	if m.cmd != nil && m.cmd.Process != nil {
+		_ = m.cmd.Wait() // it was killed, or its end was asked for
+	}
+	m.disks.wait()
+	return nil
+}
