@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/convert/appliance"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
@@ -140,8 +141,14 @@ func (w *works) migrateAll(ctx context.Context, permit migrate.Permit, bounds mi
 func (w *works) rig(d *destination, m *fanout.Member, off *sync.Mutex) migrate.Rig {
 	return migrate.Rig{
 		Source: w.source(off), Transport: m, Target: d.target,
-		Open: w.open, Sum: w.sum, Settled: m.Settle, Boot: w.boot(d), Convert: convert.LinuxAppend,
+		Open: w.open, Sum: w.sum, Settled: m.Settle, Boot: w.boot(d), Convert: convertLinux,
 	}
+}
+
+// convertLinux changes a guest on overlays, with an appliance for what is not written from outside.
+func convertLinux(ctx context.Context, disks []convert.Disk, o convert.Options) (convert.Result, error) {
+	o.Appliance = appliance.New(appliance.Options{})
+	return convert.LinuxAppend(ctx, disks, o)
 }
 
 // rigOf is what a run to d is given up with.

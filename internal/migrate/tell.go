@@ -137,6 +137,11 @@ func (m *meter) verifying(done, size int64) {
 	m.show(plan.Bytes{Total: size, Done: done, Read: done}, blockcopy.Times{})
 }
 
+// delivering is of all disks together: key is 0.
+func (m *meter) delivering(done, total int64) {
+	m.show(plan.Bytes{Total: total, Done: done, Read: done}, blockcopy.Times{})
+}
+
 func (m *meter) show(b plan.Bytes, t blockcopy.Times) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

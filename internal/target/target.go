@@ -58,6 +58,9 @@ type Definition struct {
 	Decamp    string          // our version
 	Warnings  []inventory.Warning
 	Delivered *Receipt // by whom the images were taken; nil: they stay where they are
+
+	// Progress is told how many bytes of how many are delivered. Nil: nobody asks.
+	Progress func(done, total int64)
 }
 
 // A Receipt is what a place says of a VM that it took.

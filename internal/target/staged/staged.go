@@ -49,15 +49,11 @@ type Delivery struct {
 
 	// Open returns what an image holds as a disk, with its extents.
 	Open func(ctx context.Context, img target.Image) (disk.Source, error)
-
-	// Progress is told how many bytes of how many are delivered. Nil: nobody asks.
-	Progress func(done, total int64)
 }
 
 // Options say how VMs are staged.
 type Options struct {
-	Keep     bool                                      // the images on the stage, once they are delivered
-	Progress func(vm *inventory.VM, done, total int64) // of deliveries, in bytes; nil: nobody asks
+	Keep bool // the images on the stage, once they are delivered
 }
 
 // Target stages VMs and delivers them. It satisfies target.Target: all of it but the end is dir's.
@@ -103,11 +99,7 @@ func (t *Target) deliver(ctx context.Context, def target.Definition) error {
 	if err != nil {
 		return err
 	}
-	d := Delivery{Definition: def, Domain: domain, Open: t.Read}
-	if t.opts.Progress != nil {
-		d.Progress = func(done, total int64) { t.opts.Progress(def.VM, done, total) }
-	}
-	receipt, err := t.place.Deliver(ctx, d)
+	receipt, err := t.place.Deliver(ctx, Delivery{Definition: def, Domain: domain, Open: t.Read})
 	if err != nil {
 		return fmt.Errorf("deliver VM %s: %w", def.VM.Name, err)
 	}

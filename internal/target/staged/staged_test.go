@@ -61,9 +61,8 @@ func newRig(t *testing.T, o Options) *rig {
 	r := &rig{T: t, root: t.TempDir(), place: &notebook{delivered: map[string][]byte{}}}
 	stage, err := dir.New(r.root, dir.Options{})
 	must(t, err)
-	o.Progress = func(_ *inventory.VM, done, _ int64) { r.told = done }
 	r.target = New(stage, r.place, o)
-	r.def = target.Definition{Decamp: "v0.0.0-test", VM: &inventory.VM{
+	r.def = target.Definition{Decamp: "v0.0.0-test", Progress: func(done, _ int64) { r.told = done }, VM: &inventory.VM{
 		Ref: "7", Name: "web01", UUID: "564d0000-0000-0000-0000-000000000001",
 		CPUs: 1, MemoryMiB: 64, Firmware: inventory.BIOS,
 		Controllers: []inventory.Controller{{Key: 1000, Bus: inventory.PVSCSI}},
