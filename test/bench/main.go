@@ -34,6 +34,7 @@ var parts = []part{
 	{"https", httpsFigures},
 	{"nfc", nfcFigures},
 	{"warm", warmFigures},
+	{"convert", conversionFigures},
 	{"fleet", fleetFigures},
 	{"huge", hugeFigures},
 	{"formats", formatFigures},

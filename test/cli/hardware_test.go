@@ -70,7 +70,7 @@ func TestGuestThatIsNotConvertedStopsInItsInitramfs(t *testing.T) {
 func TestPlanConvertsAndTriesGuests(t *testing.T) {
 	t.Parallel()
 	r := vmwareOnly(t)
-	path := r.write("plan.yaml", "version: 1\nname: p\nsource: {url: "+r.url()+"}\ndefaults: {to: [dir:"+r.vms()+"], hardware: virtio, trial: true, expect: "+up+"}\nvms: [{vm: web01}]\n")
+	path := r.write("plan.yaml", "version: 1\nname: p\nsource: {url: "+r.url()+", fingerprint: \""+r.lab.Fingerprint()+"\", credentials: {file: password}}\ndefaults: {to: [dir:"+r.vms()+"], hardware: virtio, trial: true, expect: "+up+"}\nvms: [{vm: web01}]\n")
 	r.run("plan", "run", path).ends(0)
 	record, err := dir.ReadRecord(filepath.Join(r.vms(), "web01"))
 	must(t, err)
