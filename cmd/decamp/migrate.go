@@ -70,6 +70,7 @@ const migrateExamples = `
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --format qcow2 --power-off
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --to dir:/mnt/second
+decamp migrate esxi://root@esx1 web01 --to libvirt:qemu:///system --stage /srv/stage
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --landing tmpfs:16G
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --hardware virtio --trial
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --transport nfc
@@ -138,7 +139,7 @@ func newMigrate(a *app) *cobra.Command {
 
 func (o *migrateOptions) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&o.to, "to", nil, "where the VM is to live: `dir:FOLDER`, an existing folder; repeated, it is read once and lands in each")
+	f.StringArrayVar(&o.to, "to", nil, "where the VM is to live: `dir:FOLDER`, an existing folder, or libvirt:URL, proxmox:URL, kubevirt:FOLDER?...; repeated, it is read once and lands in each")
 	f.StringVar(&o.stage, "stage", "", "`FOLDER` where VMs are copied to and proven before libvirt or Proxmox takes them")
 	f.StringVar(&o.format, "format", "raw", "of the images: `raw or qcow2`")
 	f.BoolVar(&o.powerOff, "power-off", false, "shut the guest down if the VM runs")

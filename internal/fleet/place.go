@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 )
 
@@ -69,10 +70,10 @@ func offersIDs(w roster.Worker, ids []string) bool {
 	return true
 }
 
-// StorageOf returns the id of the storage that a destination such as dir:/srv/vm is on, by
-// what a worker offers: of its folders, the one nearest above counts. "" is none.
+// StorageOf returns the id of the storage that the folder of a destination such as dir:/srv/vm is
+// on, by what a worker offers: of its folders, the one nearest above counts. "" is none.
 func StorageOf(offers map[string]string, to string) string {
-	_, folder, _ := strings.Cut(to, ":")
+	folder := planfile.Destination(to).Folder()
 	best := ""
 	for offered := range offers {
 		if len(offered) > len(best) && within(folder, offered) {

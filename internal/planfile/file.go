@@ -139,7 +139,7 @@ type Window struct {
 
 // Maps say what the names of the source become.
 type Maps struct {
-	Networks   map[string]Text        `yaml:"networks" doc:"network of the source: libvirt network of the target, or bridge:NAME"`
+	Networks   map[string]Text        `yaml:"networks" doc:"network of the source: that of the target. For dir and libvirt a libvirt network or bridge:NAME, for proxmox BRIDGE or BRIDGE,TAG, for kubevirt pod or multus:NAMESPACE/NAME"`
 	Datastores map[string]Destination `yaml:"datastores" doc:"datastore that a VM's .vmx is on: where the VM is to live if it does not say"`
 }
 
