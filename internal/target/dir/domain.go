@@ -127,7 +127,7 @@ func (b *domainBuilder) identity() error {
 	}
 	d.SysInfo = []libvirtxml.DomainSysInfo{{SMBIOS: &libvirtxml.DomainSysInfoSMBIOS{
 		System: &libvirtxml.DomainSysInfoSystem{Entry: []libvirtxml.DomainSysInfoEntry{
-			{Name: "serial", Value: vmwareSerial(b.vm.UUID)},
+			{Name: "serial", Value: b.vm.Serial()},
 		}},
 	}}}
 	return err
@@ -147,19 +147,6 @@ func DomainName(name string) string {
 	default:
 		return trimmed
 	}
-}
-
-// vmwareSerial is the SMBIOS serial number that VMware derives from the UUID, to which
-// licences are bound: "VMware-56 4d 12 34 00 00 11 11-22 22 33 33 44 44 55 55".
-func vmwareSerial(uuid string) string {
-	digits := strings.ReplaceAll(uuid, "-", "")
-	var s strings.Builder
-	s.WriteString("VMware")
-	for i := 0; i+1 < len(digits); i += 2 {
-		s.WriteByte("- "[min(i%16, 1)])
-		s.WriteString(digits[i : i+2])
-	}
-	return s.String()
 }
 
 // source is where a domain came from, kept in its metadata.
@@ -189,10 +176,7 @@ func sourceMetadata(vm *inventory.VM) (string, error) {
 }
 
 func (b *domainBuilder) processors() error {
-	sockets, cores := b.vm.CPUs, 1
-	if n := b.vm.CoresPerSocket; n > 0 && b.vm.CPUs%n == 0 {
-		sockets, cores = b.vm.CPUs/n, n
-	}
+	sockets, cores := b.vm.Topology()
 	// Without KVM the default is a CPU older than today's distributions accept.
 	mode := map[string]string{"kvm": "host-model", "qemu": "maximum"}[b.opts.Type]
 	d := &b.domain

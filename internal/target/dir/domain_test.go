@@ -213,10 +213,3 @@ func TestUnknownControllersAreRefusedBeforeTheCopy(t *testing.T) {
 		}
 	}
 }
-
-func TestVMwareSerial(t *testing.T) {
-	const want = "VMware-56 4d 12 34 00 00 11 11-22 22 33 33 44 44 55 55"
-	if got := vmwareSerial("564d1234-0000-1111-2222-333344445555"); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}

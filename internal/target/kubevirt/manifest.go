@@ -88,10 +88,7 @@ func (b *builder) windows() bool {
 
 // machine is processors, memory and clock.
 func (b *builder) machine() {
-	sockets, cores := b.vm.CPUs, 1
-	if n := b.vm.CoresPerSocket; n > 0 && b.vm.CPUs%n == 0 {
-		sockets, cores = b.vm.CPUs/n, n
-	}
+	sockets, cores := b.vm.Topology()
 	absent := false
 	d := b.domain()
 	d.Machine.Type = "q35" // KubeVirt has no other for x86-64
@@ -109,7 +106,7 @@ func (b *builder) machine() {
 // firmware keeps the UUID, and the serial number that VMware derives from it, to which licences are bound.
 func (b *builder) firmware() {
 	f := &b.domain().Firmware
-	f.UUID, f.Serial = b.vm.UUID, vmwareSerial(b.vm.UUID)
+	f.UUID, f.Serial = b.vm.UUID, b.vm.Serial()
 	if b.vm.Firmware != inventory.EFI {
 		f.Bootloader.BIOS = &empty{}
 		return
@@ -127,21 +124,6 @@ func (b *builder) firmware() {
 	}
 	b.warn("vm-state", "if the VM does not start: kubectl get storageclass; then name one in spec.configuration.vmStateStorageClass of the KubeVirt resource",
 		"EFI variables and TPM are kept in a volume of KubeVirt's own, which needs a storage class")
-}
-
-// vmwareSerial is "VMware-56 4d 12 34 00 00 11 11-22 22 33 33 44 44 55 55".
-func vmwareSerial(uuid string) string {
-	digits := strings.ReplaceAll(uuid, "-", "")
-	if digits == "" {
-		return ""
-	}
-	var s strings.Builder
-	s.WriteString("VMware")
-	for i := 0; i+1 < len(digits); i += 2 {
-		s.WriteByte("- "[min(i%16, 1)])
-		s.WriteString(digits[i : i+2])
-	}
-	return s.String()
 }
 
 // quantity writes bytes as Kubernetes does, exactly: in the largest unit that leaves no rest.

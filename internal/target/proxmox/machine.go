@@ -76,7 +76,7 @@ func (b *builder) identity() error {
 	b.base("ostype", ostypeOf(b.vm, b.def.Guest))
 	b.base("onboot", "0")
 	b.base("vmgenid", "1") // a new one
-	serial := base64.StdEncoding.EncodeToString([]byte(vmwareSerial(b.vm.UUID)))
+	serial := base64.StdEncoding.EncodeToString([]byte(b.vm.Serial()))
 	b.base("smbios1", "base64=1,serial="+serial+",uuid="+b.vm.UUID)
 	b.base("serial0", "socket")
 	return nil
@@ -100,24 +100,8 @@ func guestName(name string) string {
 	return cmp.Or(strings.Trim(dashed[:min(len(dashed), maxName)], "-"), "vm")
 }
 
-// vmwareSerial is the SMBIOS serial number that VMware derives from the UUID, to which licences
-// are bound: "VMware-56 4d 12 34 00 00 11 11-22 22 33 33 44 44 55 55".
-func vmwareSerial(uuid string) string {
-	digits := strings.ReplaceAll(uuid, "-", "")
-	var s strings.Builder
-	s.WriteString("VMware")
-	for i := 0; i+1 < len(digits); i += 2 {
-		s.WriteByte("- "[min(i%16, 1)])
-		s.WriteString(digits[i : i+2])
-	}
-	return s.String()
-}
-
 func (b *builder) processors() error {
-	sockets, cores := b.vm.CPUs, 1
-	if n := b.vm.CoresPerSocket; n > 0 && b.vm.CPUs%n == 0 {
-		sockets, cores = b.vm.CPUs/n, n
-	}
+	sockets, cores := b.vm.Topology()
 	b.base("sockets", fmt.Sprint(sockets))
 	b.base("cores", fmt.Sprint(cores))
 	b.base("cpu", b.opts.CPU)
