@@ -303,6 +303,7 @@ func (t memTarget) Publish(ctx context.Context, def target.Definition) error {
 	if err := t.w.op(ctx, "publish"); err != nil {
 		return err
 	}
+	def.Progress = nil // the rest is data
 	t.w.published = &def
 	return t.w.op(ctx, "published")
 }

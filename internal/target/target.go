@@ -60,7 +60,7 @@ type Definition struct {
 	Delivered *Receipt // by whom the images were taken; nil: they stay where they are
 
 	// Progress is told how many bytes of how many are delivered. Nil: nobody asks.
-	Progress func(done, total int64)
+	Progress func(done, total int64) `json:"-"`
 }
 
 // A Receipt is what a place says of a VM that it took.
