@@ -102,15 +102,47 @@ func (j *job) fill(ctx context.Context, src disk.Source, name string) (rpc.Volum
 	if err := j.client.Upload(ctx, v, src, j.count); err != nil {
 		return v, err
 	}
-	return v, j.client.Download(ctx, v, src.Size(), &comparison{ctx: ctx, src: src, told: j.count})
+	return v, j.compare(ctx, v, src)
 }
 
-// A comparison holds a disk against what libvirt has of it.
+// compare reads v back. What differs is read again a little later, a few times: libvirt 9.0 was seen to
+// tell of holes, or of an end, where the data was that it had just taken.
+func (j *job) compare(ctx context.Context, v rpc.Volume, src disk.Source) (err error) {
+	c := &comparison{ctx: ctx, src: src, told: j.count}
+	for pause := firstPause; pause <= lastPause; pause *= 2 {
+		if err = j.client.Download(ctx, v, src.Size(), c); !fault.Is(err, fault.Corrupt) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return err
+}
+
+// The pauses between comparisons double.
+const (
+	firstPause = 200 * time.Millisecond
+	lastPause  = 3200 * time.Millisecond
+)
+
+// A comparison holds a disk against what libvirt has of it. It may be made again.
 type comparison struct {
 	ctx  context.Context
 	src  disk.Source
 	buf  []byte
 	told func(int64)
+	held int64 // bytes from the front that told knows of
+}
+
+// tell says that all before end is the same.
+func (c *comparison) tell(end int64) {
+	if end > c.held {
+		c.told(end - c.held)
+		c.held = end
+	}
 }
 
 // Data compares bytes that libvirt sent.
@@ -125,7 +157,7 @@ func (c *comparison) Data(off int64, p []byte) error {
 	if !bytes.Equal(p, want) {
 		return differs(off)
 	}
-	c.told(int64(len(p)))
+	c.tell(off + int64(len(p)))
 	return nil
 }
 
@@ -142,9 +174,7 @@ func (c *comparison) Zeros(r disk.Range) error {
 				return err
 			}
 		}
-		if e.Kind == disk.Zero {
-			c.told(e.Len)
-		}
+		c.tell(e.End())
 	}
 	return nil
 }
