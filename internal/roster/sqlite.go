@@ -38,6 +38,9 @@ func (r *Roster) openSQLite(path string) error {
 	if err != nil {
 		return fault.New(fault.Denied, "open the fleet's database: %w", err).WithHint("name a file in a folder that this user may write to")
 	}
+	if err := checkEnd(path); err != nil {
+		return err
+	}
 	r.kind, r.file = &sqliteDialect, path
 	var errs [3]error
 	r.db, errs[0] = f.Open(lite.Options{Conns: sqliteWriters, Durable: true})

@@ -47,6 +47,7 @@ func TestACorruptedFileIsRefused(t *testing.T) {
 		"no SQLite at all":   {func(b []byte) []byte { return []byte("once upon a time there was a fleet of hosts") }, fault.Invalid},
 		"a page is rubbish":  {func(b []byte) []byte { return overwrite(b, page, len(b)) }, fault.Corrupt},
 		"half is cut away":   {func(b []byte) []byte { return b[:len(b)/2/page*page] }, fault.Corrupt},
+		"a part of a page":   {func(b []byte) []byte { return b[:len(b)-page+300] }, fault.Corrupt},
 		"the header is gone": {func(b []byte) []byte { return overwrite(b, 0, 100) }, fault.Invalid},
 	} {
 		t.Run(name, func(t *testing.T) {
