@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"path/filepath"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -35,24 +35,13 @@ type resident interface {
 	preflight.Place
 }
 
-// destinationOf reads what --to says. A folder may be relative here.
+// destinationOf reads what --to says. Folders may be relative here.
 func destinationOf(to, stage string) (planfile.Destination, error) {
-	kind, address, _ := strings.Cut(to, ":")
-	if kind == planfile.Dir && address != "" || kind == planfile.KubeVirt && address != "" && address[0] != '?' {
-		abs, err := filepath.Abs(address)
-		if err != nil {
-			return "", err
-		}
-		to = kind + ":" + abs
+	folder, err := os.Getwd()
+	if err != nil {
+		return "", err
 	}
-	if stage != "" {
-		abs, err := filepath.Abs(stage)
-		if err != nil {
-			return "", err
-		}
-		stage = abs
-	}
-	return planfile.ParseDestination(to, stage)
+	return planfile.ParseDestination(to, planfile.Here{Folder: folder, Stage: stage})
 }
 
 // openTargets opens what is to take the VMs.

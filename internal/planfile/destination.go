@@ -44,16 +44,29 @@ func (Destination) form() form {
 }
 
 func (d *Destination) set(s string) error {
-	parsed, err := ParseDestination(s, "")
+	parsed, err := ParseDestination(s, Here{})
 	if err == nil {
 		*d = parsed
 	}
 	return err
 }
 
-// ParseDestination reads a destination. Stage, if not empty, is the folder of those that need one and
-// do not name it themselves.
-func ParseDestination(s, stage string) (Destination, error) {
+// Here is what a destination may leave out where it is typed.
+type Here struct {
+	Folder string // that relative ones are in; empty: there may be none
+	Stage  string // of destinations that need one and do not name it; empty: they have to
+}
+
+// at returns the folder that is meant by one that may be relative.
+func (h Here) at(folder string) string {
+	if folder == "" || filepath.IsAbs(folder) {
+		return folder
+	}
+	return filepath.Join(h.Folder, folder)
+}
+
+// ParseDestination reads a destination.
+func ParseDestination(s string, here Here) (Destination, error) {
 	kind, address, _ := strings.Cut(s, ":")
 	d := Destination(s)
 	switch {
@@ -64,13 +77,13 @@ func ParseDestination(s, stage string) (Destination, error) {
 		if kind == Dir { // any folder, also one with a question mark
 			folder, rest, found = address, "", false
 		}
-		d = Destination(kind + ":" + filepath.Clean(folder))
+		d = Destination(kind + ":" + filepath.Clean(here.at(folder)))
 		if found {
 			d += Destination("?" + rest)
 		}
 	case slices.Contains(places, kind) && address != "":
-		if stage != "" && d.Folder() == "" {
-			d = d.withStage(stage)
+		if here.Stage != "" && d.Folder() == "" {
+			d = d.withStage(here.at(here.Stage))
 		}
 		if d.Folder() == "" {
 			return "", fault.New(fault.Invalid, "%s: it is not said in which folder of this machine VMs are staged", s).

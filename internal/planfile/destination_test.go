@@ -15,7 +15,7 @@ func TestDestinations(t *testing.T) {
 		{"libvirt:qemu+ssh://root@kvm1/system", "/st&x y/", "libvirt", "/st&x y", "qemu+ssh://root@kvm1/system"},
 		{"proxmox:https://pve1:8006/pve1?stage=%2Fst%2Fa&storage=local-lvm", "/other", "proxmox", "/st/a", "https://pve1:8006/pve1?storage=local-lvm"},
 	} {
-		d, err := ParseDestination(v.text, v.stage)
+		d, err := ParseDestination(v.text, Here{Stage: v.stage})
 		if err != nil {
 			t.Errorf("%s: %v", v.text, err)
 			continue
@@ -23,7 +23,7 @@ func TestDestinations(t *testing.T) {
 		if d.Kind() != v.kind || d.Folder() != v.folder || d.Address() != v.address {
 			t.Errorf("%s: kind %q, folder %q, address %q", v.text, d.Kind(), d.Folder(), d.Address())
 		}
-		if again, err := ParseDestination(string(d), ""); again != d || err != nil {
+		if again, err := ParseDestination(string(d), Here{}); again != d || err != nil {
 			t.Errorf("%s: read again it is %s, %v", d, again, err)
 		}
 	}
@@ -44,8 +44,28 @@ func TestDestinationsThatAreNone(t *testing.T) {
 		"proxmox:https://h?stage=relative/one": "does not begin at the root",
 		"kubevirt:vm?namespace=x":              "does not begin at the root",
 	} {
-		if d, err := ParseDestination(text, ""); err == nil || !strings.Contains(err.Error(), want) {
+		if d, err := ParseDestination(text, Here{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %q, %v; want %s", text, d, err, want)
+		}
+	}
+}
+
+// What is typed may be relative; what stands behind a question mark is no folder.
+func TestRelativeDestinations(t *testing.T) {
+	here := Here{Folder: "/home/op", Stage: "stage"}
+	for text, want := range map[string]string{
+		"dir:vm": "dir:/home/op/vm",
+		"dir:.":  "dir:/home/op",
+		"kubevirt:vm?uploadProxy=https://cdi.example/..&kubeconfig=../k": "kubevirt:/home/op/vm?uploadProxy=https://cdi.example/..&kubeconfig=../k",
+		"libvirt:qemu:///system": "libvirt:qemu:///system?stage=%2Fhome%2Fop%2Fstage",
+	} {
+		if d, err := ParseDestination(text, here); string(d) != want || err != nil {
+			t.Errorf("%s: %s, %v", text, d, err)
+		}
+	}
+	for _, text := range []string{"dir:", "kubevirt:?namespace=vms"} {
+		if d, err := ParseDestination(text, here); err == nil {
+			t.Errorf("%s: %s", text, d)
 		}
 	}
 }
