@@ -209,7 +209,7 @@ func (s *planSource) optionsFor(row roster.VM) planfile.Options {
 // works are those of one VM: what VMs share, and its destinations.
 func (s *planSource) works(ctx context.Context, row roster.VM, o planfile.Options) (*works, error) {
 	mo := s.planWorks.optionsOf(o)
-	mo.to, mo.networks = row.To, s.networks()
+	mo.to, mo.networks = row.To, networksOf(s.file)
 	shared := s.planWorks.works
 	w := &works{
 		url: shared.url, session: shared.session, reader: shared.reader, shells: shared.shells,
@@ -224,10 +224,10 @@ func (s *planSource) works(ctx context.Context, row roster.VM, o planfile.Option
 	return w, err
 }
 
-// networks is the plan's map.
-func (s *planSource) networks() map[string]string {
+// networksOf is the plan's map.
+func networksOf(f *planfile.File) map[string]string {
 	names := map[string]string{}
-	for from, to := range s.file.Maps.Networks {
+	for from, to := range f.Maps.Networks {
 		names[from] = string(to)
 	}
 	return names

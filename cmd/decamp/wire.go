@@ -483,7 +483,9 @@ func (p *planWorks) rig(f *planfile.File) preflight.Rig {
 		Source: p.session,
 		Names:  finder,
 		Place: func(to planfile.Destination, o planfile.Options) (preflight.Place, error) {
-			return openTarget(to, p.optionsOf(o))
+			m := p.optionsOf(o)
+			m.networks = networksOf(f)
+			return openTarget(to, m)
 		},
 		Transport: p.mover,
 		Reach:     reachHost,

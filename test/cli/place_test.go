@@ -10,12 +10,13 @@ import (
 	"github.com/decamp/decamp/internal/lab/pve"
 )
 
-// proxmox starts a node, and returns it with the --to that names it.
-func (r *rig) proxmox() (node *pve.Server, to string) {
+// proxmox starts a node with these networks, or the usual ones, and returns it with the --to that
+// names it.
+func (r *rig) proxmox(networks ...pve.Network) (node *pve.Server, to string) {
 	r.t.Helper()
 	folder := filepath.Join(r.dir, "pve")
 	must(r.t, os.Mkdir(folder, 0o755))
-	node, err := pve.Start(pve.Config{Dir: folder})
+	node, err := pve.Start(pve.Config{Dir: folder, Networks: networks})
 	must(r.t, err)
 	r.t.Cleanup(node.Close)
 	token := r.write("token", node.Token()+"\n")
@@ -64,7 +65,7 @@ func TestMigrateToProxmox(t *testing.T) {
 func TestPlanToProxmox(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, small()).trusting()
-	node, to := r.proxmox()
+	node, to := r.proxmox(pve.Network{Name: "vmbr1"}) // and not vmbr0, which cards join that no map names
 	file := r.write("plan.yaml", fmt.Sprintf("version: 1\nname: p\nsource: {url: %s, fingerprint: %q, credentials: {file: password}}\n"+
 		"maps: {networks: {VM Network: \"vmbr1,20\"}}\ndefaults: {to: [%q], format: qcow2}\nvms: [{vm: web01}]\n",
 		r.url(), r.lab.Fingerprint(), to+"&stage="+r.vms()))
