@@ -1,0 +1,27 @@
+package fault
+
+import (
+	"strings"
+	"unicode"
+)
+
+// MaxLine is how much of foreign words Line repeats, in bytes.
+const MaxLine = 1000
+
+// Line makes foreign words, such as what a server answers, one line of bounded length and of printable
+// characters.
+func Line(s string) string {
+	s = s[:min(len(s), 4*MaxLine)]
+	s = strings.Join(strings.Fields(strings.Map(printable, strings.ToValidUTF8(s, "?"))), " ")
+	if len(s) > MaxLine {
+		s = strings.ToValidUTF8(s[:MaxLine], "") + "…"
+	}
+	return s
+}
+
+func printable(r rune) rune {
+	if !unicode.IsPrint(r) {
+		return ' '
+	}
+	return r
+}
