@@ -2,6 +2,7 @@ package esx
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/vmware/govmomi/vim25/mo"
@@ -40,6 +41,15 @@ func (t *tree) addDevices(m *machine, v *mo.VirtualMachine) {
 		case *types.VirtualPCIPassthrough, *types.VirtualSCSIPassthrough, *types.VirtualUSB:
 			m.passthrough = append(m.passthrough, label(d))
 		}
+	}
+	orderCards(m.NICs)
+}
+
+// orderCards orders cards as the guest counts them. VMware puts the fourth card of a VM before the
+// first on the bus, and targets keep the order they are given: eth0 is to stay what it is.
+func orderCards(cards []inventory.NIC) {
+	if !slices.ContainsFunc(cards, func(n inventory.NIC) bool { return n.PCISlot <= 0 }) {
+		slices.SortStableFunc(cards, inventory.CompareByBus)
 	}
 }
 

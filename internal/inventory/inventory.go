@@ -232,6 +232,7 @@ type NIC struct {
 	Network        string `json:"network"`
 	Connected      bool   `json:"connected"`
 	StartConnected bool   `json:"startConnected"`
+	Pulled         bool   `json:"pulled,omitempty"`  // it was disconnected when the VM, which ran, was about to be shut down
 	PCISlot        int    `json:"pciSlot,omitempty"` // 0: not known; a Linux may call the card by it
 }
 

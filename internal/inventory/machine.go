@@ -1,6 +1,10 @@
 package inventory
 
-import "strings"
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
 
 // Topology is how the VM's processors are parted. One socket each, where VMware's numbers do not add up.
 func (vm *VM) Topology() (sockets, cores int) {
@@ -25,3 +29,24 @@ func (vm *VM) Serial() string {
 	}
 	return s.String()
 }
+
+// Seated returns the indices of the VM's disks in the order in which a guest finds them: by controller,
+// then by unit.
+func (vm *VM) Seated() []int {
+	place := map[int32]int{}
+	for i, c := range vm.Controllers {
+		place[c.Key] = i
+	}
+	order := make([]int, len(vm.Disks))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int {
+		a, b := vm.Disks[i], vm.Disks[j]
+		return cmp.Or(cmp.Compare(place[a.Controller], place[b.Controller]), cmp.Compare(a.Unit, b.Unit))
+	})
+	return order
+}
+
+// LinkDown reports whether the card is not to be connected when the VM starts.
+func (n NIC) LinkDown() bool { return !n.StartConnected || n.Pulled }
