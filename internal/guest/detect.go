@@ -127,7 +127,7 @@ func (d *detector) wholeDisk() {
 
 // partition looks into one slice of the disk.
 func (d *detector) partition(p *Partition) {
-	if p.Type == espGUID || p.Type == "ef" {
+	if p.IsESP() {
 		d.report.Boot.ESP = true
 	}
 	if isExtended(p.Type) {
@@ -142,7 +142,7 @@ func (d *detector) partition(p *Partition) {
 	}
 	slice := d.disk.slice(p.Off, p.Len)
 	v := d.volume(slice, fmt.Sprintf("partition %d", p.Number))
-	v.partition = p.UUID
+	v.partition, v.devices = p.UUID, d.machine.partitionNames(d, p.Number)
 	p.FileSystem, p.FSUUID, p.Label, p.Usage = v.kind, v.uuid, v.label, v.usage
 	if p.FileSystem == LUKS {
 		d.warn("encrypted", "partition %d is encrypted (%s): the guest needs its key after the move", p.Number, v.cipher)

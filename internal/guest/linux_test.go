@@ -115,6 +115,8 @@ func TestVerdicts(t *testing.T) {
 		"no kernel":  {map[string]string{"etc/os-release": "ID=x\n"}, "compat profile will boot: no kernel was found", nil},
 		"by name": {with(files(t, virtio...), "etc/network/interfaces", byName),
 			"will boot with virtio-scsi as it is; ens192 must be pinned to the MAC by linux-append", []string{"nic-name"}},
+		"by driver": {with(files(t, virtio...), "etc/systemd/network/a.network", "[Match]\nDriver=vmxnet3\n[Network]\nAddress=10.0.0.5/24\n"),
+			"will boot with virtio-scsi as it is; etc/systemd/network/a.network must name its card otherwise than by driver vmxnet3, by linux-append", []string{"nic-hardware"}},
 		"rubbish": {with(files(t), "boot/initrd.img-6.1.0", "rubbish"),
 			"compat profile will boot: boot/initrd.img-6.1.0 is not understood", []string{"initramfs"}},
 		"crypttab": {with(files(t, virtio...), "etc/crypttab", "data UUID=5 none luks\n"),
@@ -139,6 +141,7 @@ func TestVerdictsOfTheTestGuests(t *testing.T) {
 		tinyguest.BIOS:     "will boot with virtio-scsi as it is",
 		tinyguest.UEFI:     "will boot with virtio-scsi as it is",
 		tinyguest.NoVirtio: "will boot with virtio-scsi after linux-append",
+		tinyguest.Vendor:   "will boot with virtio-scsi after linux-append; EFI finds its loader after linux-append only",
 	} {
 		if r := detect(t, tinyguest.Image(t, name)); r.Verdict != want {
 			t.Errorf("%s: %q, want %q", name, r.Verdict, want)
@@ -146,9 +149,15 @@ func TestVerdictsOfTheTestGuests(t *testing.T) {
 	}
 }
 
-// A /boot of its own is found by fstab, and told of where its room is short.
+// A /boot of its own is found by what fstab calls it, and told of where its room is short.
 func TestSeparateBoot(t *testing.T) {
-	all := with(files(t, "virtio_pci", "virtio_scsi", "sd_mod"))
+	for _, boot := range []string{"UUID=" + bootUUID, "/dev/disk/by-uuid/" + bootUUID, "/dev/sda1"} {
+		separateBoot(t, boot)
+	}
+}
+
+func separateBoot(t *testing.T, spec string) {
+	all := with(files(t, "virtio_pci", "virtio_scsi", "sd_mod"), "etc/fstab", "UUID="+rootUUID+" / ext4\n"+spec+" /boot ext4 defaults 0 2\n")
 	root := folder(t, all, func(path string) (string, bool) { return path, !strings.HasPrefix(path, "boot/") })
 	boot := folder(t, all, func(path string) (string, bool) { return strings.CutPrefix(path, "boot/") })
 	path := blank(t, 64)
@@ -157,7 +166,7 @@ func TestSeparateBoot(t *testing.T) {
 	run(t, "", "mke2fs", "-q", "-t", "ext4", "-U", rootUUID, "-E", "offset=11534336", "-d", root, path, "20m")
 	r := detect(t, path)
 	if r.Verdict != "will boot with virtio-scsi as it is" || !slices.Equal(warningCodes(r), []string{"little-room"}) {
-		t.Errorf("%q, %v", r.Verdict, r.Warnings)
+		t.Errorf("%s: %q, %v", spec, r.Verdict, r.Warnings)
 	}
 	if r.Linux == nil || len(r.Linux.Kernels) != 1 || !slices.Equal(r.Linux.Loaders, []string{"grub"}) {
 		t.Errorf("%+v", r.Linux)

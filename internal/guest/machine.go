@@ -16,6 +16,7 @@ type machine struct {
 	volumes []*volume
 	pvs     []lvm.PV
 	holders []*detector // of each PV
+	entry   bool        // EFI starts the guest by a boot entry only
 }
 
 // guest finds the root, mounts what fstab mounts, and asks what is there.
@@ -31,7 +32,7 @@ func (m *machine) guest() {
 	g := linux.Read(root.tree)
 	r := &root.d.report
 	r.Linux = &g
-	j := judgement{guest: g, append: root.writable() && boot.writable(), appliance: !root.isExt() || !boot.isExt(), encrypted: m.encrypted() != nil}
+	j := judgement{guest: g, append: root.writable() && boot.writable(), appliance: !root.isExt() || !boot.isExt(), encrypted: m.encrypted() != nil, entry: m.entry}
 	r.Verdict = j.sentence()
 	for _, w := range j.warnings() {
 		root.d.warn(w.Code, "%s", w.Text)
@@ -118,7 +119,8 @@ func (m *machine) firmware() {
 			b.EFIFallback = b.EFIFallback || tree.Has(v.tree, "EFI/BOOT/"+name)
 		}
 		if !b.EFIFallback && len(loaders) > 0 {
-			v.d.warn("efi-fallback", "%s has no EFI/BOOT/BOOTX64.EFI: the entry for %s has to be made in the new firmware", v.name, strings.Join(loaders, ", "))
+			m.entry = true
+			v.d.warn("efi-fallback", "%s has no EFI/BOOT/BOOTX64.EFI, which a firmware starts that does not know the guest: the boot entry for %s stays behind. --hardware virtio adds the file to a Linux", v.name, strings.Join(loaders, ", "))
 		}
 	}
 }

@@ -61,6 +61,9 @@ type Partition struct {
 	Usage *tree.Usage `json:"usage,omitempty"`
 }
 
+// IsESP reports whether the table calls it an EFI system partition.
+func (p Partition) IsESP() bool { return p.Type == espGUID || p.Type == "ef" }
+
 // Volume is a logical volume. It is told of in the report of the first disk that its group
 // is described on.
 type Volume struct {

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/decamp/decamp/internal/guest/linux"
@@ -13,6 +14,7 @@ type judgement struct {
 	append    bool // linux-append can write where root and kernels are
 	appliance bool // an appliance has to mount that for it
 	encrypted bool // a volume waits for its passphrase at boot
+	entry     bool // EFI starts it by a boot entry only, which stays behind
 }
 
 // sentence is the verdict: how it boots, what it asks for, what its network does.
@@ -20,6 +22,12 @@ func (j judgement) sentence() string {
 	parts := []string{j.boots()}
 	if j.encrypted || len(j.guest.Encrypted) > 0 {
 		parts = append(parts, "needs its LUKS passphrase at boot")
+	}
+	switch {
+	case j.entry && j.append:
+		parts = append(parts, "EFI finds its loader after linux-append only")
+	case j.entry:
+		parts = append(parts, "EFI does not find its loader")
 	}
 	return strings.Join(append(parts, j.network()...), "; ")
 }
@@ -63,25 +71,29 @@ func (j judgement) lost() linux.Name {
 
 // network says of each card whether its configuration stays with it.
 func (j judgement) network() []string {
-	var kept, lost []string
+	var kept, lost, parts []string
 	for _, n := range j.guest.NICs {
 		switch name := nicName(n); {
-		case n.By == linux.ByMAC:
+		case n.By == linux.ByMAC && !slices.Contains(kept, name):
 			kept = append(kept, name)
-		case !n.Kept():
+		case n.By == linux.ByName && !slices.Contains(lost, name):
 			lost = append(lost, name)
 		}
 	}
-	var parts []string
 	if len(kept) > 0 {
 		parts = append(parts, "keeps "+strings.Join(kept, ", ")+" by MAC")
 	}
+	how := "before it moves"
+	if j.append {
+		how = "by linux-append"
+	}
 	if len(lost) > 0 {
-		how := "before it moves"
-		if j.append {
-			how = "by linux-append"
-		}
 		parts = append(parts, fmt.Sprintf("%s must be pinned to the MAC %s", strings.Join(lost, ", "), how))
+	}
+	for _, n := range j.guest.NICs {
+		if part := fmt.Sprintf("%s must name its card otherwise than by %s, %s", n.File, n.Match, how); n.By == linux.ByHardware && !slices.Contains(parts, part) {
+			parts = append(parts, part)
+		}
 	}
 	return parts
 }
@@ -105,16 +117,19 @@ func (j judgement) warnings() []Warning {
 		}
 	}
 	for _, n := range j.guest.NICs {
-		if !n.Kept() {
+		switch n.By {
+		case linux.ByName:
 			all = append(all, Warning{"nic-name", fmt.Sprintf("%s configures %s by its name, which hangs on the slot of the card%s", n.File, n.Name, addresses(n))})
+		case linux.ByHardware:
+			all = append(all, Warning{"nic-hardware", fmt.Sprintf("%s configures a card by %s, which other hardware does not have%s", n.File, n.Match, addresses(n))})
 		}
 	}
 	return all
 }
 
 func addresses(n linux.NIC) string {
-	if len(n.Addresses) == 0 {
-		return ""
+	if what := slices.Concat(n.Addresses, n.Under); len(what) > 0 {
+		return ": " + strings.Join(what, ", ") + " would be lost"
 	}
-	return ": " + strings.Join(n.Addresses, ", ") + " would be lost"
+	return ""
 }

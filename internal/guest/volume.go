@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/decamp/decamp/internal/guest/btrfs"
@@ -24,7 +25,7 @@ type volume struct {
 	label     string
 	cipher    string   // "LUKS2", "BitLocker": what encrypts it
 	partition string   // its UUID in the table, if it is one
-	devices   []string // what fstab may call it, of a logical volume
+	devices   []string // what fstab may call it beside UUID and label
 	fixed     bool     // LVM does not let it be changed past it
 	tree      *tree.Tree
 	usage     *tree.Usage
@@ -172,8 +173,22 @@ func deviceNames(group, name string) []string {
 	return []string{"/dev/" + group + "/" + name, "/dev/mapper/" + doubled.Replace(group) + "-" + doubled.Replace(name)}
 }
 
-// is reports whether fstab's word for a device means this volume. Names such as /dev/sda1
-// mean none: that they are the same on the next hardware is what is asked.
+// partitionNames are what a partition is called where it was: disks are named in their order.
+// Those of IDE are named by their place on a cable, which is only sure of a disk that is alone.
+func (m *machine) partitionNames(d *detector, number int) []string {
+	const letters = 26
+	i := slices.Index(m.disks, d)
+	if i < 0 || i >= letters {
+		return nil
+	}
+	names := []string{fmt.Sprintf("/dev/sd%c%d", 'a'+i, number)}
+	if len(m.disks) == 1 {
+		names = append(names, fmt.Sprintf("/dev/hda%d", number))
+	}
+	return names
+}
+
+// is reports whether fstab's word for a device means this volume.
 func (v *volume) is(device string) bool {
 	tag, value, ok := strings.Cut(device, "=")
 	value = strings.Trim(value, `"`)
@@ -181,12 +196,7 @@ func (v *volume) is(device string) bool {
 		tag, value, ok = byLink(device)
 	}
 	if !ok {
-		for _, name := range v.devices {
-			if name == device {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(v.devices, device)
 	}
 	own := map[string]string{"UUID": v.uuid, "LABEL": v.label, "PARTUUID": v.partition}[tag]
 	return own != "" && strings.EqualFold(own, value)

@@ -84,7 +84,7 @@ var guestRemedies = map[string]string{
 	"registry-dirty": "# boot it once at the source, and shut it down in full:\nshutdown /s /t 0",
 	"encrypted":      "# have its passphrase at hand; a key in the TPM stays behind:\ncryptsetup luksDump /dev/DEVICE",
 	"dynamic-disk":   "# its volumes move as they are, but no tool converts such a system disk: from a backup, make it a basic one\ndiskpart",
-	"efi-fallback":   "# in the guest:\ngrub-install --removable",
+	"efi-fallback":   "# in the guest:\ngrub-install --removable   # Debian and Ubuntu: --force-extra-removable\n# or move it with --hardware virtio, which adds the loader",
 	"little-room":    "# in the guest:\ndf -h; journalctl --vacuum-size=50M; apt autoremove --purge",
 	"static-address": "# note the guest's addresses:\nipconfig /all",
 	"lvm-missing":    "# a disk of its volume group is not the VM's; in the guest:\nvgs -o +devices; vgreduce --removemissing GROUP",

@@ -1,5 +1,5 @@
 // Package fat reads files and folders out of FAT12, FAT16 and FAT32, such as EFI system
-// partitions, on a medium that nobody vouches for.
+// partitions, on a medium that nobody vouches for. A Writer adds files to one.
 //
 // Names are those Windows gives, long ones too, and are found whatever their case is; the
 // short name of a file that has a long one is not known. Each call follows a chain of
@@ -33,6 +33,7 @@ type FS struct {
 	clusters int64 // their number
 	data     int64 // byte of cluster 2
 	root     extent
+	top      int64 // cluster of the root folder; rootFAT where it is at a place of its own
 	table    []byte
 }
 
@@ -89,11 +90,10 @@ func (fs *FS) open(table extent, root int64) error {
 	if _, err := fs.r.ReadAt(fs.table, table.off); err != nil {
 		return fmt.Errorf("table: %w", err)
 	}
-	top := &node{fs: fs, folder: true, first: rootFAT}
 	if fs.bits == 32 {
-		top.first = root
+		fs.top = root
 	}
-	fs.Tree = tree.New(top)
+	fs.Tree = tree.New(&node{fs: fs, folder: true, first: fs.top})
 	return nil
 }
 

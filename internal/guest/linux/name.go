@@ -22,7 +22,7 @@ type Name struct {
 
 // named matches the names that hang on a disk's hardware. Those by UUID, by label and of
 // LVM do not.
-var named = regexp.MustCompile(`/dev/(sd[a-z]+[0-9]*|hd[a-z]+[0-9]*|xvd[a-z]+[0-9]*|disk/by-path/[^\s"',)]+|disk/by-id/(?:ata|scsi|wwn|nvme)-[^\s"',:)]+)`)
+var named = regexp.MustCompile(`/dev/(sd[a-z]+[0-9]*|vd[a-z]+[0-9]*|hd[a-z]+[0-9]*|xvd[a-z]+[0-9]*|disk/by-path/[^\s"',)]+|disk/by-id/(?:ata|scsi|wwn|nvme)-[^\s"',:)]+)`)
 
 // readNames looks through fstab, crypttab and what boot loaders read or are made from.
 func (g *Guest) readNames(t *tree.Tree) {
@@ -47,6 +47,16 @@ func (g *Guest) namesIn(file, text string) {
 			g.DiskNames = append(g.DiskNames, Name{file, n, name, strings.HasPrefix(name, "/dev/sd")})
 		}
 	}
+}
+
+// Calls reports whether a disk is called by a name that begins so: "/dev/vd".
+func (g *Guest) Calls(prefix string) bool {
+	for _, n := range g.DiskNames {
+		if strings.HasPrefix(n.Name, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // NamesStay reports whether all names of disks are those of a virtio-scsi bus, too.

@@ -19,6 +19,10 @@ type NIC struct {
 	DHCP      bool     `json:"dhcp,omitempty"`
 	By        By       `json:"by"`
 	File      string   `json:"file"`
+
+	Match string   `json:"match,omitempty"` // what of the hardware it names: "driver vmxnet3", "path pci-0000:0b:00.0"
+	Under []string `json:"under,omitempty"` // what is built on it: "br0", "bond0", "ens192.7"
+	Maker string   `json:"maker,omitempty"` // "cloud-init", which has written the file and may write it again
 }
 
 // By says what ties a configuration to a card.
@@ -28,23 +32,39 @@ const (
 	ByMAC  By = "mac"  // stays with the card
 	ByName By = "name" // is lost where the card gets another name
 	ByAny  By = "any"  // matches whatever card there is
+
+	ByHardware By = "hardware" // names a driver or a slot of the bus: finds nothing elsewhere
 )
 
 // Kept reports whether the configuration still finds its card on other hardware.
-func (n NIC) Kept() bool { return n.By != ByName }
+func (n NIC) Kept() bool { return n.By == ByMAC || n.By == ByAny }
 
 // readNICs collects what all the ways to configure a network say.
 func (g *Guest) readNICs(t *tree.Tree) {
 	for _, way := range []func(*tree.Tree) []NIC{ifupdown, netplan, keyfiles, ifcfg, networkd} {
 		g.NICs = append(g.NICs, way(t)...)
 	}
-	g.NICs = slices.DeleteFunc(g.NICs, func(n NIC) bool { return isVirtual(n.Name) || !n.DHCP && len(n.Addresses) == 0 })
+	above := map[string]bool{}
+	for i := range g.NICs {
+		g.NICs[i].carry()
+		for _, name := range g.NICs[i].Under {
+			above[name] = true
+		}
+	}
+	g.NICs = slices.DeleteFunc(g.NICs, func(n NIC) bool {
+		return isVirtual(n.Name) || above[n.Name] || !n.DHCP && len(n.Addresses) == 0 && len(n.Under) == 0
+	})
 	pinned, old := pins(t), g.oldNames()
 	for i := range g.NICs {
 		n := &g.NICs[i]
 		n.MAC = strings.ToLower(strings.ReplaceAll(n.MAC, "-", ":"))
+		if strings.Contains(read(t, n.File), cloudInit) {
+			n.Maker = cloudInit
+		}
 		mac := pinned[n.Name]
 		switch {
+		case n.Match != "" && !strings.Contains(n.Match, "virtio_net"):
+			n.By = ByHardware
 		case n.By != "":
 		case n.Name == "" || strings.ContainsAny(n.Name, "*?["):
 			n.By = ByAny
@@ -55,6 +75,21 @@ func (g *Guest) readNICs(t *tree.Tree) {
 		default:
 			n.By = ByName
 		}
+	}
+}
+
+// maxName is how long the kernel lets a name be, in bytes.
+const maxName = 15
+
+// cloudInit is named at the head of each file that it has written.
+const cloudInit = "cloud-init"
+
+// carry makes of a VLAN or an alias, "ens192.7" or "ens192:0", the card that it is on: its name
+// must stay, too.
+func (n *NIC) carry() {
+	if end := strings.IndexAny(n.Name, ".:@"); end > 0 && len(n.Name) <= maxName && !isVirtual(n.Name[:end]) {
+		n.Under = append(n.Under, n.Name)
+		n.Name, n.By, n.Match = n.Name[:end], "", ""
 	}
 }
 
@@ -125,7 +160,26 @@ func ifupdown(t *tree.Tree) []NIC {
 				n.Addresses = append(n.Addresses, f[1])
 			case len(f) >= 2 && n != nil && f[0] == "netmask":
 				n.mask(f[1])
+			case len(f) >= 2 && n != nil && slices.Contains(portWords(), f[0]):
+				above := n.Name
+				all = append(all, on(above, f[1:], file)...)
+				n = &all[slices.IndexFunc(all, func(n NIC) bool { return n.File == file && n.Name == above })]
 			}
+		}
+	}
+	return all
+}
+
+// portWords are those of interfaces(5) and its plugins that name the cards below.
+func portWords() []string {
+	return []string{"bridge_ports", "bridge-ports", "bond-slaves", "slaves", "vlan-raw-device", "vlan_raw_device"}
+}
+
+// on are the cards of those names that something is built on.
+func on(above string, names []string, file string) (all []NIC) {
+	for _, name := range names {
+		if name != "none" && name != "all" && name != "regex" {
+			all = append(all, NIC{Name: name, Under: []string{above}, File: file})
 		}
 	}
 	return all
@@ -158,11 +212,17 @@ func (n *NIC) mask(mask string) {
 func keyfiles(t *tree.Tree) []NIC {
 	var all []NIC
 	for _, file := range files(t, "etc/NetworkManager/system-connections/*", "usr/lib/NetworkManager/system-connections/*") {
-		n, kind := NIC{File: file}, ""
+		n, kind, parent := NIC{File: file}, "", ""
 		for _, a := range assignments(read(t, file)) {
 			switch section := a.section; {
-			case section == "connection" && a.key == "interface-name":
-				n.Name = a.value
+			case (section == "connection" || section == "match") && a.key == "interface-name":
+				n.Name = cmp.Or(n.Name, strings.Trim(a.value, "; "))
+			case section == "match" && (a.key == "driver" || a.key == "path"):
+				n.Match = cmp.Or(n.Match, a.key+" "+strings.Trim(a.value, "; "))
+			case section == "connection" && (a.key == "master" || a.key == "controller"):
+				n.Under = []string{a.value}
+			case section == "vlan" && a.key == "parent":
+				parent = a.value
 			case section == "connection" && a.key == "type":
 				kind = a.value
 			case strings.HasSuffix(section, "ethernet") && a.key == "mac-address":
@@ -174,8 +234,11 @@ func keyfiles(t *tree.Tree) []NIC {
 				n.DHCP = a.value == "auto"
 			}
 		}
-		if strings.HasSuffix(kind, "ethernet") {
+		switch {
+		case strings.HasSuffix(kind, "ethernet"):
 			all = append(all, n)
+		case parent != "" && !strings.Contains(parent, "-"): // else another connection's UUID
+			all = append(all, on(n.Name, []string{parent}, file)...)
 		}
 	}
 	return all
@@ -199,6 +262,12 @@ func ifcfg(t *tree.Tree) []NIC {
 				prefix = cmp.Or(prefix, a.value)
 			case "BOOTPROTO":
 				n.DHCP = strings.HasPrefix(a.value, "dhcp")
+			case "MASTER", "BRIDGE", "TEAM_MASTER":
+				if a.value != "" && a.value != "yes" && a.value != "no" {
+					n.Under = append(n.Under, a.value)
+				}
+			case "PHYSDEV", "ETHERDEVICE", "BRIDGE_PORTS", "BONDING_SLAVE", "BONDING_SLAVE_":
+				all = append(all, on(strings.TrimPrefix(path.Base(file), "ifcfg-"), strings.Fields(a.value), file)...)
 			}
 		}
 		n.mask(prefix)
@@ -221,6 +290,10 @@ func networkd(t *tree.Tree) []NIC {
 				n.Name = a.value
 			case "match.MACAddress", "match.PermanentMACAddress":
 				n.MAC, n.By = a.value, ByMAC
+			case "match.Driver", "match.Path":
+				n.Match = cmp.Or(n.Match, strings.ToLower(a.key)+" "+a.value)
+			case "network.Bridge", "network.Bond", "network.VLAN", "network.MACVLAN", "network.IPVLAN":
+				n.Under = append(n.Under, a.value)
 			case "network.Address", "address.Address":
 				n.Addresses = append(n.Addresses, a.value)
 			case "network.DHCP":

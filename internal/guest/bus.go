@@ -1,0 +1,35 @@
+package guest
+
+import "github.com/decamp/decamp/internal/guest/linux"
+
+// VirtioBus returns the bus of virtio's that a guest boots from with what is in it now: a Linux by
+// its newest kernel, a Windows by its drivers. It is empty where there is none. known is false
+// where neither can be read.
+func VirtioBus(reports []Report) (bus linux.Bus, known bool) {
+	for _, r := range reports {
+		switch {
+		case r.Linux != nil && len(r.Linux.Kernels) > 0 && !r.Linux.Kernels[0].Unread:
+			return busOfLinux(r.Linux), true
+		case r.Windows != nil && !r.Windows.unread:
+			return linux.Bus(r.Windows.virtio()), true
+		}
+	}
+	return "", false
+}
+
+// busOfLinux prefers virtio-scsi, unless disks are called as on virtio-blk.
+func busOfLinux(g *linux.Guest) linux.Bus {
+	k := g.Kernels[0]
+	scsi, blk := k.Boots(linux.VirtioSCSI), k.Boots(linux.VirtioBlk)
+	switch {
+	case scsi && !g.Calls("/dev/vd"):
+		return linux.VirtioSCSI
+	case blk && !g.Calls("/dev/sd"):
+		return linux.VirtioBlk
+	case scsi && !blk:
+		return linux.VirtioSCSI
+	case blk:
+		return linux.VirtioBlk
+	}
+	return ""
+}

@@ -1,0 +1,176 @@
+package fat
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+func openWriter(t testing.TB, img string) (*Writer, *os.File) {
+	t.Helper()
+	f, err := os.OpenFile(img, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	w, err := OpenWriter(f, time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, f
+}
+
+// What is added others read, and fsck finds nothing in it: of all kinds, in holes between other
+// files, in new folders, and in one that has to grow.
+func TestAdd(t *testing.T) {
+	loader := make([]byte, 300_001)
+	rand.Read(loader)
+	for name, test := range map[string]struct {
+		mib     int64
+		options []string
+	}{
+		"FAT12": {2, []string{"-F", "12"}}, "FAT16": {20, []string{"-F", "16", "-s", "1"}}, "FAT32": {40, []string{"-F", "32", "-s", "1"}}, "one table": {40, []string{"-F", "32", "-s", "1", "-f", "1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			img := made(t, test.mib, make([]byte, 5000), test.options...)
+			w, _ := openWriter(t, img)
+			want := map[string][]byte{"EFI/BOOT/fbx64.efi": loader, "EFI/new/deeper/GRUB.EFI": []byte("x"), "EFI/new/EMPTY": {}}
+			for n := range 80 {
+				want[fmt.Sprintf("EFI/many/N%d.TXT", n)] = []byte("n")
+			}
+			for path, data := range want {
+				if err := w.Add(path, data); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			run(t, "/usr/sbin/fsck.fat", "-n", img)
+			for _, path := range []string{"EFI/BOOT/FBX64.EFI", "EFI/new/deeper/GRUB.EFI"} {
+				out, err := exec.Command("mtype", "-i", img, "::/"+path).Output()
+				if key := map[string]string{"EFI/BOOT/FBX64.EFI": "EFI/BOOT/fbx64.efi"}[path]; err != nil || !bytes.Equal(out, want[path]) && !bytes.Equal(out, want[key]) {
+					t.Errorf("mtools reads %d bytes of %s, %v", len(out), path, err)
+				}
+			}
+			again, _ := openWriter(t, img)
+			for path, data := range want {
+				if got, err := again.Tree().ReadFile(path, 1<<20); err != nil || !bytes.Equal(got, data) {
+					t.Errorf("%s: %d bytes, %v", path, len(got), err)
+				}
+			}
+			if got, err := again.Tree().ReadFile("EFI/BOOT/BOOTX64.EFI", 1<<20); err != nil || string(got) != "small\n" {
+				t.Errorf("what was there: %q, %v", got, err)
+			}
+			if err := again.Add("efi/boot/bootx64.efi", nil); !errors.Is(err, fs.ErrExist) {
+				t.Errorf("a file that is there: %v", err)
+			}
+		})
+	}
+}
+
+// Nothing is written before Flush, and nothing at all where there is no room or the tables differ.
+func TestAddRefuses(t *testing.T) {
+	img := made(t, 2, nil, "-F", "12")
+	before, err := os.ReadFile(img)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, f := openWriter(t, img)
+	if err := w.Add("A.BIN", make([]byte, 3<<20)); !fault.Is(err, fault.Full) || fault.HintOf(err) == "" {
+		t.Errorf("no room: %v", err)
+	}
+	for _, name := range []string{"a long name.efi", "", "X.LONG", "A/B"} {
+		if err := w.Add("EFI/large/"+name, nil); err == nil {
+			t.Errorf("%q was added", name)
+		}
+	}
+	full := error(nil)
+	for n := 0; full == nil && n < 1000; n++ {
+		full = w.Add(fmt.Sprintf("N%d", n), nil)
+	}
+	if !fault.Is(full, fault.Full) {
+		t.Errorf("more names than a root folder has: %v", full)
+	}
+	if after, err := os.ReadFile(img); err != nil || !bytes.Equal(after, before) {
+		t.Errorf("something was written: %v", err)
+	}
+	second := int64(le16(before, 14)+le16(before, 22)) * 512
+	if _, err := f.WriteAt([]byte{1, 2, 3}, second+30); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenWriter(f, time.Time{}); !fault.Is(err, fault.Unsupported) {
+		t.Errorf("tables that differ: %v", err)
+	}
+}
+
+// A table that contradicts itself is not added to: what it calls free may be a file's.
+func TestAddRefusesChainsThatMeet(t *testing.T) {
+	for name, to := range map[string]uint16{"at one that is free": 3000, "at another's": 4} {
+		img := made(t, 20, make([]byte, 5000), "-F", "16", "-s", "1")
+		_, f := openWriter(t, img)
+		b := make([]byte, 512)
+		if _, err := f.ReadAt(b, 0); err != nil {
+			t.Fatal(err)
+		}
+		first := int64(le16(b, 14)) * 512
+		for i := range int64(2) { // of both tables, cluster 2 and 3
+			entry := []byte{byte(to), byte(to >> 8), byte(to), byte(to >> 8)}
+			if _, err := f.WriteAt(entry, first+i*int64(le16(b, 22))*512+4); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := OpenWriter(f, time.Time{}); !fault.Is(err, fault.Unsupported) {
+			t.Errorf("chains that end %s: %v", name, err)
+		}
+	}
+}
+
+// disk is a device in memory.
+type disk []byte
+
+func (d disk) ReadAt(p []byte, off int64) (int, error) { return bytes.NewReader(d).ReadAt(p, off) }
+
+func (d disk) WriteAt(p []byte, off int64) (int, error) {
+	if off < 0 || off+int64(len(p)) > int64(len(d)) {
+		return 0, errors.New("beyond the end")
+	}
+	return copy(d[off:], p), nil
+}
+
+// FuzzAdd patches a real file system and adds to it: it ends, and what was added is there.
+func FuzzAdd(f *testing.F) {
+	img, err := os.ReadFile(made(f, 2, make([]byte, 9000), "-F", "12"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(0, []byte{}, 100)
+	f.Add(13, []byte{128}, 5000)
+	f.Add(512, bytes.Repeat([]byte{0xff}, 64), 70000)
+	f.Fuzz(func(t *testing.T, at int, patch []byte, size int) {
+		if at < 0 || at >= len(img) || len(patch) > 1<<10 || size < 0 || size > 1<<17 {
+			return
+		}
+		bad := disk(bytes.Clone(img))
+		copy(bad[at:], patch)
+		w, err := OpenWriter(bad, time.Unix(1_900_000_000, 0))
+		if err != nil || w.Add("EFI/ADDED/X.EFI", bytes.Repeat([]byte("x"), size)) != nil || w.Flush() != nil {
+			return
+		}
+		fsys, err := Open(bad)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := fsys.ReadFile("EFI/ADDED/X.EFI", 1<<20); err == nil && len(got) != size {
+			t.Errorf("%d bytes, want %d, %v", len(got), size, err)
+		}
+	})
+}
