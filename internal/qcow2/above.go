@@ -57,6 +57,20 @@ func OpenAbove(path string) (*Source, error) {
 	return s, nil
 }
 
+// OpenOver opens an image that lies above beneath, whatever file its header names. Closing it
+// closes beneath.
+func OpenOver(path string, beneath disk.Source) (*Source, error) {
+	s, err := OpenAbove(path)
+	if err != nil {
+		return nil, err
+	}
+	if s.hasBacking() {
+		s.backing = beneath
+		return s, nil
+	}
+	return nil, errors.Join(fault.New(fault.Invalid, "%s lies above no other image", path), s.Close())
+}
+
 // An above is an image of few clusters. They follow each other in the file:
 //
 //	header | L1 | L2 tables in use | data | refcount blocks | refcount table

@@ -27,6 +27,31 @@ func (s *Source) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, erro
 	return out, nil
 }
 
+// Own returns the ranges of r that the image itself says something of, in order: data, or that
+// they are zeros. The rest of the disk is what the files beneath hold.
+func (s *Source) Own(ctx context.Context, r disk.Range) ([]disk.Range, error) {
+	if err := s.check(ctx, r); err != nil {
+		return nil, err
+	}
+	var out []disk.Range
+	for off := r.Off; off < r.End(); {
+		run, err := s.run(ctx, disk.Range{Off: off, Len: r.End() - off})
+		if err != nil {
+			return nil, fmt.Errorf("describe qcow2 image %s at %d of the disk: %w", s.path, off, err)
+		}
+		off = run.End()
+		if run.kind == unallocated && s.backing != nil {
+			continue
+		}
+		if n := len(out); n > 0 && out[n-1].End() == run.Range.Off {
+			out[n-1].Len += run.Range.Len
+			continue
+		}
+		out = append(out, run.Range)
+	}
+	return out, nil
+}
+
 // describe adds what is in a run.
 func (s *Source) describe(ctx context.Context, out *extents, r run) error {
 	switch r.kind {

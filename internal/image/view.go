@@ -1,0 +1,222 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/bitmap"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// A View is an unfinished image as it was at one moment, for those who read it while it is written
+// on: whatever is about to be overwritten is kept in a file first (copy before write), and read from
+// there. It is a disk.Source.
+//
+// It must never stand in the way of a writer. What cannot be kept, because there is no room or it
+// is more than the View may keep, ends the View and not the write: it is torn then, and reads fail.
+type View struct {
+	base disk.Source
+	size int64           // known also when base is closed
+	most int64           // bytes that are kept at most
+	torn func(err error) // told once, when it is
+
+	saving sync.Mutex // held while something is kept, and to end that for good
+	file   *os.File   // without a name; a byte is where it is in the image
+	buf    []byte
+
+	mu     sync.Mutex // guards what follows
+	kept   *bitmap.Bitmap
+	held   int64 // bytes
+	err    error // why it is torn
+	closed bool
+}
+
+const (
+	// viewGrain is the unit that is kept, in bytes.
+	viewGrain = 64 << 10
+
+	// viewSpan is how much is kept at once, in bytes of memory.
+	viewSpan = 1 << 20
+)
+
+// NewView returns the image that base reads as it is now. It keeps most bytes at most, in a file in
+// dir. base is closed with the View. All that writes to the image from now on has to be guarded.
+func NewView(base disk.Source, dir string, most int64, torn func(error)) (*View, error) {
+	file, err := os.CreateTemp(dir, "view-")
+	if err != nil {
+		return nil, ioFault(err)
+	}
+	if err := os.Remove(file.Name()); err != nil { // whoever dies leaves nothing
+		return nil, errors.Join(err, file.Close())
+	}
+	return &View{
+		base: base, size: base.Size(), most: most, torn: torn, file: file, kept: bitmap.New(base.Size(), viewGrain), buf: disk.AlignedMemory(viewSpan),
+	}, nil
+}
+
+// Guard returns t, which is the image open for writing, such that the View stays what it is.
+func (v *View) Guard(t disk.Target) disk.Target { return &guarded{t, v} }
+
+// guarded is an image that is written to while there is a View of it.
+type guarded struct {
+	disk.Target
+	view *View
+}
+
+func (g *guarded) WriteAt(ctx context.Context, p []byte, off int64) error {
+	g.view.keep(ctx, disk.Range{Off: off, Len: int64(len(p))})
+	return g.Target.WriteAt(ctx, p, off)
+}
+
+func (g *guarded) Zero(ctx context.Context, r disk.Range) error {
+	g.view.keep(ctx, r)
+	return g.Target.Zero(ctx, r)
+}
+
+// keep has all of r in the file, before it changes.
+func (v *View) keep(ctx context.Context, r disk.Range) {
+	r = r.Intersect(disk.Range{Len: v.Size()}) // an image that has grown since is larger
+	for at := r.Off / viewGrain * viewGrain; at < r.End(); {
+		next, err := v.keepFrom(ctx, at, r.End())
+		if err != nil {
+			v.tear(fmt.Errorf("keep what a round overwrites: %w", err))
+			return
+		}
+		at = next
+	}
+}
+
+// keepFrom keeps what is not kept yet of the first bytes from at on, and returns where it stopped.
+func (v *View) keepFrom(ctx context.Context, at, end int64) (next int64, err error) {
+	v.saving.Lock()
+	defer v.saving.Unlock()
+	if v.over() {
+		return end, nil
+	}
+	if v.isKept(at) {
+		return at + viewGrain, nil
+	}
+	next = at + viewGrain
+	for next < end && next-at < viewSpan && !v.isKept(next) {
+		next += viewGrain
+	}
+	r := disk.Range{Off: at, Len: next - at}.Intersect(disk.Range{Len: v.Size()})
+	if v.held+r.Len > v.most { // held changes only under saving
+		return 0, fault.New(fault.Full, "more than %d MiB were overwritten meanwhile", v.most>>20).
+			WithHint("rehearse between two rounds: a longer --interval, or decamp pause, leaves the time for it")
+	}
+	p := v.buf[:r.Len]
+	if err := v.base.ReadAt(context.WithoutCancel(ctx), p, r.Off); err != nil {
+		return 0, err
+	}
+	if _, err := v.file.WriteAt(p, r.Off); err != nil {
+		return 0, ioFault(err)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.kept.Set(r)
+	v.held += r.Len
+	return next, nil
+}
+
+// over reports whether nobody reads the View any more.
+func (v *View) over() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.closed || v.err != nil
+}
+
+func (v *View) isKept(off int64) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.kept.Has(off)
+}
+
+// tear says that the image at that moment is lost.
+func (v *View) tear(err error) {
+	v.mu.Lock()
+	first := v.err == nil && !v.closed
+	if first {
+		v.err = err
+	}
+	v.mu.Unlock()
+	if first {
+		v.torn(err)
+	}
+}
+
+// Size returns the size of the disk at that moment.
+func (v *View) Size() int64 { return v.size }
+
+// Hints are those of the image, which cannot be streamed past what is kept.
+func (v *View) Hints() disk.Hints {
+	h := v.base.Hints()
+	h.Stream = nil
+	return h
+}
+
+// Extents says that all of it is data: holes of the image may be filled meanwhile.
+func (v *View) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
+	return []disk.Extent{{Range: r, Kind: disk.Data}}, disk.CheckRange(v.Size(), r)
+}
+
+// ReadAt fills p from off.
+func (v *View) ReadAt(ctx context.Context, p []byte, off int64) error {
+	if err := disk.CheckRange(v.Size(), disk.Range{Off: off, Len: int64(len(p))}); err != nil {
+		return err
+	}
+	for len(p) > 0 {
+		n, kept, err := v.same(off, int64(len(p)))
+		if err != nil {
+			return err
+		}
+		if kept {
+			_, err = v.file.ReadAt(p[:n], off)
+		} else {
+			err = v.base.ReadAt(ctx, p[:n], off)
+		}
+		if err != nil {
+			return err
+		}
+		// What was kept since is not what was read: it is written to only after that.
+		if now, still, err := v.same(off, n); err != nil {
+			return err
+		} else if still != kept || now < n {
+			continue
+		}
+		p, off = p[n:], off+n
+	}
+	return nil
+}
+
+// same returns how many of the n bytes from off are in the same place, and whether that is the file.
+func (v *View) same(off, n int64) (same int64, kept bool, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.err != nil {
+		return 0, false, v.err
+	}
+	kept = v.kept.Has(off)
+	end := off/viewGrain*viewGrain + viewGrain
+	for end < off+n && v.kept.Has(end) == kept {
+		end += viewGrain
+	}
+	return min(n, end-off), kept, nil
+}
+
+// Close forgets what was kept. Nobody reads any more; who writes to the image may go on.
+func (v *View) Close() error {
+	v.saving.Lock()
+	defer v.saving.Unlock()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.closed {
+		return nil
+	}
+	v.closed = true
+	return errors.Join(v.base.Close(), v.file.Close())
+}

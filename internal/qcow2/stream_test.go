@@ -1,0 +1,119 @@
+package qcow2
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// islands is a disk in memory that describes its data as exactly as it likes.
+type islands struct {
+	bytes []byte
+	data  []disk.Range
+	bad   error
+}
+
+func (d *islands) Size() int64       { return int64(len(d.bytes)) }
+func (d *islands) Hints() disk.Hints { return disk.Hints{} }
+func (d *islands) Close() error      { return nil }
+
+func (d *islands) ReadAt(_ context.Context, p []byte, off int64) error {
+	copy(p, d.bytes[off:])
+	return d.bad
+}
+
+func (d *islands) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
+	var within []disk.Range
+	for _, each := range d.data {
+		from, to := max(each.Off, r.Off), min(each.End(), r.End())
+		if from < to {
+			within = append(within, disk.Range{Off: from, Len: to - from})
+		}
+	}
+	return disk.Describe(r, within), nil
+}
+
+// newIslands has data in these ranges, and zeros in between.
+func newIslands(size int64, data ...disk.Range) *islands {
+	d := &islands{bytes: make([]byte, size), data: data}
+	rnd := rand.NewChaCha8([32]byte{1})
+	for _, r := range data {
+		_, _ = rnd.Read(d.bytes[r.Off:r.End()]) // it cannot fail
+	}
+	return d
+}
+
+// What a stream gives is an image that qemu-img finds nothing wrong with, and that holds the disk.
+func TestStreamIsAnImage(t *testing.T) {
+	const mib = 1 << 20
+	for name, d := range map[string]*islands{
+		"empty":     newIslands(3 * mib),
+		"small":     newIslands(512, disk.Range{Len: 512}),
+		"full":      newIslands(5*mib+512, disk.Range{Len: 5*mib + 512}),
+		"ends":      newIslands(700*mib+1024, disk.Range{Len: 1000}, disk.Range{Off: 700*mib + 512, Len: 512}),
+		"unaligned": newIslands(4*mib, disk.Range{Off: 65535, Len: 2}, disk.Range{Off: 131073, Len: 10}, disk.Range{Off: 131090, Len: 70000}, disk.Range{Off: 3 * mib, Len: mib}),
+		"tables":    newIslands(1200*mib, disk.Range{Off: 511 * mib, Len: 3 * mib}, disk.Range{Off: 1199 * mib, Len: mib}),
+	} {
+		t.Run(name, func(t *testing.T) { holds(t, d) })
+	}
+}
+
+func holds(t *testing.T, d *islands) {
+	s, err := NewStream(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(s)
+	if err != nil || int64(len(text)) != s.Size() || s.Done() != d.Size() {
+		t.Fatalf("%d bytes of %d, %d of the disk: %v", len(text), s.Size(), s.Done(), err)
+	}
+	var data int64
+	for _, r := range d.data {
+		data += r.Len
+	}
+	if most := data + (int64(len(d.data))*2+10)*clusterSize; s.Size() > most {
+		t.Errorf("%d bytes for %d of data", s.Size(), data)
+	}
+	path := filepath.Join(t.TempDir(), "stream.qcow2")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "qemu-img", "check", path).CombinedOutput(); err != nil {
+		t.Errorf("qemu-img check: %v\n%s", err, out)
+	}
+	src, err := OpenSource(path, SourceOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	if src.Size() != d.Size() {
+		t.Fatalf("a disk of %d bytes, want %d", src.Size(), d.Size())
+	}
+	got := make([]byte, d.Size())
+	if err := src.ReadAt(t.Context(), got, 0); err != nil || !bytes.Equal(got, d.bytes) {
+		t.Errorf("the disk is not what it was: %v", err)
+	}
+}
+
+func TestStreamTellsWhatCannotBeRead(t *testing.T) {
+	d := newIslands(1<<20, disk.Range{Len: 1 << 20})
+	d.bad = errors.New("bad sector")
+	s, err := NewStream(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, s); !errors.Is(err, d.bad) {
+		t.Errorf("read: %v", err)
+	}
+	if _, err := NewStream(t.Context(), newIslands(0)); err == nil {
+		t.Error("a stream of no disk")
+	}
+}
