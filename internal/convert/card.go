@@ -3,9 +3,11 @@ package convert
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest/linux"
 )
 
 // A Card is a network card and what the guest calls it.
@@ -15,7 +17,10 @@ type Card struct {
 }
 
 // linkPrefix is how our files for systemd's udev begin. They come before the distribution's.
-const linkPrefix = "etc/systemd/network/10-decamp-"
+const (
+	linkPrefix = "etc/systemd/network/10-decamp-"
+	linkFiles  = "etc/systemd/network/*.link"
+)
 
 var (
 	macForm  = regexp.MustCompile(`^[0-9a-f]{2}(:[0-9a-f]{2}){5}$`)
@@ -28,7 +33,6 @@ var (
 // pinCards has each card keep its name, whatever slot it will be in. Names that the kernel
 // counts stay by themselves, as the cards keep their order; udev cannot swap them.
 func (c *conversion) pinCards(cards []Card) error {
-	c.links = map[string]string{}
 	for _, card := range cards {
 		mac := strings.ToLower(card.MAC)
 		if !macForm.MatchString(mac) || !nameForm.MatchString(card.Name) {
@@ -64,6 +68,17 @@ func (c *conversion) pinByRule(name, mac string) error {
 	}
 	rule := fmt.Sprintf(`SUBSYSTEM=="net", ACTION=="add", DRIVERS=="?*", ATTR{address}=="%s", ATTR{type}=="1", NAME="%s"`, mac, name)
 	return c.put(file, withLines(old, []string{rule}), "the card with MAC "+mac+" stays "+name)
+}
+
+// strangers notes files that name a card by a MAC which the VM does not have.
+func (c *conversion) strangers() error {
+	for _, n := range c.nics {
+		known := slices.ContainsFunc(c.seats, func(s Seat) bool { return strings.EqualFold(s.MAC, n.MAC) })
+		if n.By == linux.ByMAC && n.MAC != "" && len(c.seats) > 0 && !known {
+			c.note("%s is for a card with MAC %s, which the VM does not have: it finds none, as at the source", n.File, n.MAC)
+		}
+	}
+	return nil
 }
 
 func (c *conversion) hasSystemd() bool {

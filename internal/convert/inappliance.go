@@ -6,30 +6,8 @@ import (
 	"fmt"
 )
 
-// inAppliance is LinuxAppend with the guest's file systems mounted by an appliance. It works on
-// layers above the overlays: only what was unmounted whole is taken into them.
-func inAppliance(ctx context.Context, disks []Disk, o Options) (Result, error) {
-	above := make([]Disk, len(disks))
-	for i, d := range disks {
-		above[i] = Disk{d.Overlay.Above(), d.Report}
-	}
-	vols, err := volumes(ctx, above)
-	if err != nil {
-		return Result{}, err
-	}
-	l, err := find(vols)
-	if err != nil {
-		return Result{}, err
-	}
-	result, err := l.mounted(ctx, vols, o)
-	if err != nil {
-		return Result{}, err
-	}
-	return result, take(disks, above)
-}
-
 // mounted converts the layout's file systems in an appliance, to the unmounting.
-func (l layout) mounted(ctx context.Context, vols []volume, o Options) (_ Result, err error) {
+func (l layout) mounted(ctx context.Context, vols []volume, disks []Disk, o Options) (_ Result, err error) {
 	var parts []Volume
 	for _, p := range l {
 		parts = append(parts, Volume{Name: p.on.name(), Kind: p.on.kind, Device: p.on.device, Subvolume: p.subvolume})
@@ -43,7 +21,7 @@ func (l layout) mounted(ctx context.Context, vols []volume, o Options) (_ Result
 	for i, p := range l {
 		t = append(t, mount{p.at, m.FileSystem(i)})
 	}
-	result, err := convert(t, vols, o)
+	result, err := convert(t, vols, disks, o)
 	if err != nil {
 		return Result{}, err
 	}
@@ -54,6 +32,15 @@ func (l layout) mounted(ctx context.Context, vols []volume, o Options) (_ Result
 		return Result{}, fmt.Errorf("unmount the guest's file systems: %w", err)
 	}
 	return result, nil
+}
+
+// layers returns disks above disks, to be taken or thrown away.
+func layers(disks []Disk) []Disk {
+	above := make([]Disk, len(disks))
+	for i, d := range disks {
+		above[i] = Disk{d.Overlay.Above(), d.Report}
+	}
+	return above
 }
 
 // take moves what was written above the disks into their overlays: into all, or none.

@@ -12,7 +12,7 @@ import (
 type inside struct {
 	modules map[string]string // path within lib/modules/RELEASE by name
 	load    string            // conf/modules of initramfs-tools
-	links   map[string]string // our files of network names
+	links   map[string]string // systemd's files of network names
 	maker   string            // as initramfs.Content has it
 }
 
@@ -32,7 +32,7 @@ func (in *inside) read(data []byte, k kernel) error {
 		if _, file, ok := strings.Cut(name, "lib/modules/"+k.release+"/"); ok && initramfs.Module(file) != "" {
 			in.modules[initramfs.Module(file)] = file
 		}
-		if name != "conf/modules" && !strings.HasPrefix(name, linkPrefix) {
+		if name != "conf/modules" && !glob(linkFiles, name) {
 			return nil
 		}
 		text, err := io.ReadAll(io.LimitReader(body, maxText))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest/initramfs"
+	"github.com/decamp/decamp/internal/guest/linux"
 )
 
 // Options say what LinuxAppend cannot find in the guest.
@@ -16,12 +17,32 @@ type Options struct {
 	// Cards are the network cards whose names in the guest are to stay.
 	Cards []Card
 
+	// Seats are all network cards of the VM as they were at the source. Without them files that
+	// name a card by its driver or its place on the bus are noted, and left.
+	Seats []Seat
+
+	// EFI says that the VM boots by EFI: a system partition without fallback loader gets one.
+	EFI bool
+
+	// GuestAgent has a guest without QEMU's guest agent install it at its next boot.
+	GuestAgent bool
+
 	// Appliance mounts what this process cannot write: XFS, btrfs, and ext4 with something in
 	// its journal or with features that are not known here. nil: such guests are refused.
 	Appliance Appliance
 
 	// Now dates what is changed in this process; time.Now if nil.
 	Now func() time.Time
+
+	namesOnly bool // Prepare
+}
+
+// Prepare changes of a Linux guest only what it calls its disks and cards, for another engine to
+// do the rest: UUIDs for device names, network names by MAC. What it may write, and what it
+// promises, is as with LinuxAppend.
+func Prepare(ctx context.Context, disks []Disk, o Options) (Result, error) {
+	o.namesOnly = true
+	return LinuxAppend(ctx, disks, o)
 }
 
 // LinuxAppend changes a Linux guest so that it boots from virtio-scsi or virtio-blk and finds
@@ -32,6 +53,19 @@ func LinuxAppend(ctx context.Context, disks []Disk, o Options) (Result, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	above := layers(disks)
+	result, err := onLayers(ctx, above, o)
+	if err == nil {
+		err = addLoader(ctx, above, o, &result)
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	return result, take(disks, above)
+}
+
+// onLayers is LinuxAppend on disks that are thrown away after an error.
+func onLayers(ctx context.Context, disks []Disk, o Options) (Result, error) {
 	vols, err := volumes(ctx, disks)
 	if err != nil {
 		return Result{}, err
@@ -42,20 +76,43 @@ func LinuxAppend(ctx context.Context, disks []Disk, o Options) (Result, error) {
 	}
 	t, err := l.open(o.Now)
 	if o.Appliance != nil && (fault.Is(err, fault.Unsupported) || fault.Is(err, fault.Conflict)) {
-		return inAppliance(ctx, disks, o)
+		result, missing := l.mounted(ctx, vols, disks, o)
+		return result, orUnclean(err, missing)
 	}
 	if err != nil {
 		return Result{}, err
 	}
-	return convert(t, vols, o)
+	return convert(t, vols, disks, o)
+}
+
+// orUnclean returns why a guest was not converted in an appliance. Where there is none, and only a clean
+// shutdown is lacking to do without, that is the reason: fault.Conflict.
+func orUnclean(outside, inside error) error {
+	if !fault.Is(inside, fault.NotFound) || !fault.Is(outside, fault.Conflict) {
+		return inside
+	}
+	return fault.New(fault.Conflict, "%w; and nothing here replays it: %w", outside, inside).
+		WithHint("%s; or have it replayed here: %s", fault.HintOf(outside), fault.HintOf(inside))
 }
 
 // convert changes a guest whose file systems are open.
-func convert(t tree, vols []volume, o Options) (Result, error) {
-	c := &conversion{tree: t, vols: vols, makers: map[string]bool{}}
-	for _, step := range []func() error{
-		func() error { return c.pinCards(o.Cards) }, c.appendAll, c.nameByUUID, c.persist, c.silenceTools,
-	} {
+func convert(t tree, vols []volume, disks []Disk, o Options) (Result, error) {
+	c := &conversion{tree: t, vols: vols, makers: map[string]bool{}, links: map[string]string{}, seats: o.Seats, left: map[string]bool{}}
+	for _, d := range disks {
+		if d.Report.Linux != nil {
+			c.nics = append(c.nics, d.Report.Linux.NICs...)
+		}
+	}
+	steps := []func() error{func() error { return c.pinCards(o.Cards) }, c.unbind, c.strangers, c.keepFromCloudInit}
+	if o.namesOnly {
+		steps = append(steps, c.nameByUUID)
+	} else {
+		steps = append(steps, c.appendAll, c.nameByUUID, c.persist, c.silenceTools)
+	}
+	if o.GuestAgent {
+		steps = append(steps, c.installAgent)
+	}
+	for _, step := range steps {
 		if err := step(); err != nil {
 			return Result{}, err
 		}
@@ -73,6 +130,9 @@ type conversion struct {
 	vols   []volume
 	links  map[string]string // files of network names that an initramfs gets, too
 	makers map[string]bool   // of the guest's initramfs
+	seats  []Seat
+	nics   []linux.NIC     // that the guest configures
+	left   map[string]bool // cards of netplan's that are left, by file and id
 }
 
 // maxInitramfs bounds an initramfs, in bytes.

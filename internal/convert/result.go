@@ -10,8 +10,11 @@ type Change struct {
 
 // A Result is what a conversion did, for the journal and the report.
 type Result struct {
+	Engine  string   `json:"engine,omitempty"` // "linux-append", "virt-v2v 2.2.0"
 	Changes []Change `json:"changes,omitempty"`
 	Notes   []string `json:"notes,omitempty"` // what was left, and why it may matter
+
+	GuestAgent bool `json:"guestAgent,omitempty"` // QEMU's will be installed at the guest's next boot
 }
 
 func (r *Result) change(path, format string, args ...any) {

@@ -24,6 +24,7 @@ type volume struct {
 	uuid      string
 	label     string
 	partition string // its UUID in the table
+	esp       bool   // the table calls it an EFI system partition
 	device    Device
 }
 
@@ -35,7 +36,7 @@ func volumes(ctx context.Context, disks []Disk) (out []volume, err error) {
 			parts = []guest.Partition{{Len: d.Overlay.Size(), FileSystem: d.Report.WholeDisk}}
 		}
 		for _, p := range parts {
-			v := volume{names: deviceNames(i, len(disks), p.Number), kind: p.FileSystem, uuid: p.FSUUID, label: p.Label, partition: p.UUID,
+			v := volume{names: deviceNames(i, len(disks), p.Number), kind: p.FileSystem, uuid: p.FSUUID, label: p.Label, partition: p.UUID, esp: p.IsESP(),
 				device: d.Overlay.Slice(ctx, p.Off, p.Len)}
 			if v.uuid == "" {
 				if v.uuid, err = v.readUUID(); err != nil {

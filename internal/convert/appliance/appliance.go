@@ -38,7 +38,7 @@ import (
 
 // Options say what the VM is made of. The zero value takes what this machine has.
 type Options struct {
-	Kernel   string                      // image of a distribution's kernel; "": the newest in /boot that has the modules
+	Kernel   string                      // image of a distribution's kernel, its modules beside it or in lib/modules there; "": the newest in /boot that has the modules
 	Program  string                      // static program that begins with inside.Run; default this one
 	QEMU     string                      // default the one that is found
 	Root     string                      // where kernels are looked for; default /
@@ -56,6 +56,13 @@ func New(o Options) *Appliance {
 		o.KVM = func(ctx context.Context) error { return kvm.Run(ctx, "/dev/kvm") }
 	}
 	return &Appliance{o}
+}
+
+// Check says whether the kernel that is named can be used at all: it is one, and its modules for
+// the VM's hardware are found. It is for those who name one, before hours of copying.
+func (a *Appliance) Check() error {
+	_, err := a.o.named(nil)
+	return err
 }
 
 // Mount boots the VM and mounts the volumes. The error is fault.NotFound where there is no

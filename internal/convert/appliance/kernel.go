@@ -32,10 +32,10 @@ const findHint = "apt install linux-image-cloud-amd64   # dnf install kernel-cor
 
 // kernel returns the kernel that is named, or the newest that has the modules.
 func (o Options) kernel(volumes []convert.Volume) (*kernel, error) {
-	images := []string{o.Kernel}
-	if o.Kernel == "" {
-		images = o.images()
+	if o.Kernel != "" {
+		return o.named(volumes)
 	}
+	images := o.images()
 	var failed []error
 	for _, image := range images {
 		k, err := o.readKernel(image)
@@ -52,6 +52,25 @@ func (o Options) kernel(volumes []convert.Volume) (*kernel, error) {
 			filepath.Join(o.Root, "boot"), filepath.Join(o.Root, "lib/modules")).WithHint(findHint)
 	}
 	return nil, fault.New(fault.NotFound, "no kernel can be an appliance's: %w", errors.Join(failed...)).WithHint(findHint)
+}
+
+// named returns the kernel that somebody named, and no other.
+func (o Options) named(volumes []convert.Volume) (*kernel, error) {
+	k, err := o.readKernel(o.Kernel)
+	if err == nil {
+		_, err = k.load(volumes)
+	}
+	if err == nil {
+		return k, nil
+	}
+	kind, hint := fault.KindOf(err), fault.HintOf(err)
+	if kind == fault.Internal {
+		kind = fault.NotFound
+	}
+	if hint == "" {
+		hint = "name the image of a distribution's kernel for x86-64 whose modules are here, too: ls /boot/vmlinuz-*; ls /lib/modules"
+	}
+	return nil, fault.New(kind, "%s cannot be an appliance's kernel: %w", o.Kernel, err).WithHint("%s", hint)
 }
 
 // images lists the kernels of this machine, the newest first.
@@ -87,15 +106,17 @@ func (o Options) readKernel(image string) (*kernel, error) {
 	}
 	k := &kernel{image: image, release: release, needs: map[string][]string{}, path: map[string]string{}, builtIn: map[string]bool{}}
 	beside := filepath.Dir(image)
-	for _, dir := range []string{beside, filepath.Join(beside, "../lib/modules", release), filepath.Join(beside, "../usr/lib/modules", release),
-		filepath.Join(o.Root, "lib/modules", release)} {
+	dirs := []string{beside, filepath.Join(beside, "../lib/modules", release), filepath.Join(beside, "../usr/lib/modules", release),
+		filepath.Join(beside, "lib/modules", release), filepath.Join(o.Root, "lib/modules", release)}
+	for _, dir := range dirs {
 		if text, err := os.ReadFile(filepath.Join(dir, "modules.dep")); err == nil {
 			k.dir = dir
 			k.index(string(text))
 			return k, nil
 		}
 	}
-	return nil, fault.New(fault.NotFound, "no modules.dep for kernel %s: its modules are not installed, or depmod did not run", release)
+	return nil, fault.New(fault.NotFound, "no modules.dep for kernel %s: its modules are not installed, or depmod did not run; looked in %s", release, strings.Join(dirs, ", ")).
+		WithHint("put the modules of the same package beside it as lib/modules/%s, and run: depmod -b %s %s", release, fault.Quote(beside), release)
 }
 
 // releaseOf reads which kernel an image is: Documentation/arch/x86/boot.rst has where it says so.

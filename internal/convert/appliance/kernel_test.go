@@ -97,6 +97,36 @@ func TestNoKernel(t *testing.T) {
 	}
 }
 
+// A kernel that is named is taken, and no other; what it lacks is said with where it was looked for.
+func TestKernelThatIsNamed(t *testing.T) {
+	good, other := machine(t, "6.1.0-1-amd64", someModules, "kernel/drivers/scsi/sd_mod.ko\n"), machine(t, "5.14.0-1", someModules, "kernel/drivers/scsi/sd_mod.ko\n")
+	apart := t.TempDir() // an image with no modules near it
+	for path, data := range map[string][]byte{"bare": bzImage("4.19.0-1"), "elf": []byte("\x7fELF")} {
+		if err := os.WriteFile(filepath.Join(apart, path), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := New(Options{Root: other, Kernel: filepath.Join(good, "boot/vmlinuz-6.1.0-1-amd64")})
+	k, err := a.o.kernel(onXFS)
+	if err != nil || k.release != "6.1.0-1-amd64" || a.Check() != nil {
+		t.Errorf("%+v, %v", k, err)
+	}
+	for name, c := range map[string]struct {
+		image string
+		kind  fault.Kind
+		want  string
+	}{
+		"is not there": {"none", fault.NotFound, "no such file"},
+		"no modules":   {"bare", fault.NotFound, "lib/modules/4.19.0-1"},
+		"no kernel":    {"elf", fault.Unsupported, "no bzImage"},
+	} {
+		err := New(Options{Root: other, Kernel: filepath.Join(apart, c.image)}).Check()
+		if !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) || fault.HintOf(err) == "" {
+			t.Errorf("%s: %v; %s", name, err, fault.HintOf(err))
+		}
+	}
+}
+
 // A program that needs libraries cannot be alone in a VM.
 func TestProgramHasToBeStatic(t *testing.T) {
 	root := machine(t, "6.1.0-1-amd64", "", "kernel/virtio_pci.ko\nkernel/virtio_scsi.ko\nkernel/sd_mod.ko\nkernel/virtio_console.ko\nkernel/xfs.ko\n")

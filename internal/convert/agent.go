@@ -1,0 +1,79 @@
+package convert
+
+import (
+	_ "embed"
+	"slices"
+)
+
+// What installs QEMU's guest agent. It is all below /etc, which is on the root: /usr may be a
+// file system of its own.
+const (
+	agentScriptFile = "etc/decamp-guest-agent"
+	agentUnitFile   = "etc/systemd/system/decamp-guest-agent.service"
+	agentWantFile   = "etc/systemd/system/multi-user.target.d/50-decamp-guest-agent.conf"
+)
+
+// agentScript installs the agent and removes these files, itself too.
+//
+//go:embed agent.sh
+var agentScript string
+
+// agentUnit runs the script. It comes after multi-user.target, which then does not wait for it, as a
+// target does for all else that it wants. Restart= is none of its words: systemd before 244 refuses
+// a oneshot with it, so the script tries again by itself.
+const agentUnit = `# Made by decamp, which converted this guest. It removes itself.
+[Unit]
+Description=Install QEMU's guest agent, once
+Wants=network-online.target
+After=network-online.target multi-user.target
+ConditionPathExists=/etc/decamp-guest-agent
+
+[Service]
+Type=oneshot
+ExecStart=/bin/sh /etc/decamp-guest-agent
+TimeoutStartSec=1h
+`
+
+// agentWant enables the unit as a link would, which nothing would have to remove.
+const agentWant = `# Made by decamp, which converted this guest. decamp-guest-agent.service removes it.
+[Unit]
+Wants=decamp-guest-agent.service
+`
+
+// installAgent has the guest install QEMU's guest agent at its next boot, by its own packages.
+func (c *conversion) installAgent() error {
+	if c.has("usr/bin/qemu-ga", "usr/sbin/qemu-ga") {
+		return nil
+	}
+	if why := c.noAgent(); why != "" {
+		c.note("qemu-guest-agent is not installed: %s; install it by hand", why)
+		return nil
+	}
+	for _, f := range []struct{ path, text, why string }{
+		{agentScriptFile, agentScript, "installs qemu-guest-agent at the next boot, and removes itself"},
+		{agentUnitFile, agentUnit, "starts what installs qemu-guest-agent, and is removed by it"},
+		{agentWantFile, agentWant, "enables decamp-guest-agent.service, and is removed by it"},
+	} {
+		if err := c.put(f.path, f.text, f.why); err != nil {
+			return err
+		}
+	}
+	c.GuestAgent = true
+	return nil
+}
+
+// noAgent says why a guest cannot install the agent by itself; "" if it can.
+func (c *conversion) noAgent() string {
+	switch {
+	case !c.hasSystemd():
+		return "the guest has no systemd"
+	case c.has("ostree", "usr/bin/rpm-ostree", "etc/NIXOS", "usr/sbin/transactional-update"):
+		return "the guest's programs are not changed while it runs"
+	case !c.has("usr/bin/apt-get", "usr/bin/dnf", "usr/bin/yum", "usr/bin/zypper"):
+		return "the guest has none of apt-get, dnf, yum and zypper"
+	}
+	return ""
+}
+
+// has reports whether there is something at one of the paths.
+func (c *conversion) has(paths ...string) bool { return slices.ContainsFunc(paths, c.tree.has) }

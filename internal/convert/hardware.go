@@ -1,0 +1,168 @@
+package convert
+
+import (
+	"path"
+	"strings"
+)
+
+// unbind has files that name network cards by what they were, a driver or a place on the bus,
+// name them by what stays: their MAC, or where all cards are meant their new driver.
+func (c *conversion) unbind() error {
+	for _, kind := range []struct {
+		folder, pattern string
+		rewrite         func(file, text string) string
+	}{
+		{"etc/systemd/network", "*.network", c.unbindUnit}, {"etc/systemd/network", "*.link", c.unbindUnit},
+		{"etc/NetworkManager/system-connections", "*", c.unbindKeyfile},
+		{"etc/udev/rules.d", "*.rules", c.unbindRules},
+		{"etc/netplan", "*.y*ml", c.unbindNetplan},
+	} {
+		for _, name := range c.tree.names(kind.folder) {
+			if !glob(kind.pattern, name) {
+				continue
+			}
+			if err := c.unbindFile(kind.folder+"/"+name, kind.rewrite); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *conversion) unbindFile(file string, rewrite func(file, text string) string) error {
+	text, there, err := c.tree.text(file)
+	if err != nil || !there {
+		return err
+	}
+	next := rewrite(file, text)
+	if next == text {
+		return nil
+	}
+	if path.Ext(file) == ".link" { // udev in the initramfs reads it, too
+		c.links[file] = next
+	}
+	return c.put(file, next, "it names its card by what stays: the MAC, or virtio's driver")
+}
+
+// settled rewrites a text until it stays. A MAC that is found late in a file answers what was
+// asked before it.
+func settled(text string, rewrite func(string) string) string {
+	for range 3 {
+		next := rewrite(text)
+		if next == text {
+			break
+		}
+		text = next
+	}
+	return text
+}
+
+// unbindUnit rewrites [Match] of systemd's files.
+func (c *conversion) unbindUnit(file, text string) string {
+	return settled(text, func(text string) string { return c.unbindUnitOnce(file, text) })
+}
+
+func (c *conversion) unbindUnitOnce(file, text string) string {
+	byMAC := hasKey(text, "match", "macaddress", "permanentmacaddress")
+	return mapLines(text, func(section, key, value, line string) string {
+		a, ok := c.rebind(file, section+"."+key, value, byMAC)
+		switch {
+		case !ok:
+			return line
+		case a.driver != "":
+			return "Driver=" + a.driver + "\n"
+		case a.mac != "":
+			byMAC = true
+			return "MACAddress=" + a.mac + "\n"
+		}
+		return ""
+	})
+}
+
+// unbindKeyfile rewrites [match] of NetworkManager's connections. Lists end in a semicolon.
+func (c *conversion) unbindKeyfile(file, text string) string {
+	return settled(text, func(text string) string { return c.unbindKeyfileOnce(file, text) })
+}
+
+func (c *conversion) unbindKeyfileOnce(file, text string) string {
+	byMAC, mac := hasKey(text, "ethernet", "mac-address") || hasKey(text, "802-3-ethernet", "mac-address"), ""
+	next := mapLines(text, func(section, key, value, line string) string {
+		a, ok := c.rebind(file, section+"."+key, strings.Trim(value, "; "), byMAC || mac != "")
+		switch {
+		case !ok:
+			return line
+		case a.driver != "":
+			return "driver=" + a.driver + ";\n"
+		}
+		mac += a.mac
+		return ""
+	})
+	if mac == "" {
+		return next
+	}
+	return withMAC(next, mac)
+}
+
+// rebind finds what a line of [match] is to ask instead. It is not ok where the line stays: it asks for no
+// hardware, for what virtio is, too, or for what is not known.
+func (c *conversion) rebind(file, key, value string, byMAC bool) (a answer, ok bool) {
+	w := wish{byMAC: byMAC}
+	switch key {
+	case "match.driver":
+		w.driver = value
+	case "match.path":
+		w.path = value
+	default:
+		return a, false
+	}
+	if w.stays() {
+		return a, false
+	}
+	if a, ok = c.answer(w); !ok {
+		c.unmet(file, w)
+	}
+	return a, ok
+}
+
+// withMAC adds a MAC to the card's section of a keyfile, or the section, too.
+func withMAC(text, mac string) string {
+	entry := "mac-address=" + strings.ToUpper(mac) + "\n"
+	for _, head := range []string{"[ethernet]\n", "[802-3-ethernet]\n"} {
+		if at := strings.Index("\n"+text, "\n"+head); at >= 0 {
+			return text[:at+len(head)] + entry + text[at+len(head):]
+		}
+	}
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	return text + "\n[ethernet]\n" + entry
+}
+
+// mapLines gives each assignment of an INI file a new line; what is no assignment stays.
+func mapLines(text string, to func(section, key, value, line string) string) string {
+	var out strings.Builder
+	section := ""
+	for line := range strings.Lines(text) {
+		bare := strings.TrimSpace(line)
+		if strings.HasPrefix(bare, "[") && strings.HasSuffix(bare, "]") {
+			section = strings.ToLower(bare[1 : len(bare)-1])
+		}
+		key, value, ok := strings.Cut(bare, "=")
+		if ok && !strings.HasPrefix(bare, "#") && !strings.HasPrefix(bare, ";") && section != "" {
+			line = to(section, strings.ToLower(strings.TrimSpace(key)), strings.Trim(strings.TrimSpace(value), `"`), line)
+		}
+		out.WriteString(line)
+	}
+	return out.String()
+}
+
+// hasKey reports whether a section has one of the keys, all in lower case.
+func hasKey(text, wanted string, keys ...string) (has bool) {
+	mapLines(text, func(section, key, value, line string) string {
+		for _, k := range keys {
+			has = has || section == wanted && key == k && value != ""
+		}
+		return line
+	})
+	return has
+}

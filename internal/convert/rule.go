@@ -1,0 +1,52 @@
+package convert
+
+import (
+	"regexp"
+	"strings"
+)
+
+// hardwareOf finds what a rule of udev's asks of the hardware of a card: what it is on, and what
+// drives it.
+var hardwareOf = regexp.MustCompile(`\b(KERNELS|ENV\{ID_PATH\}|DRIVERS)=="([^"]*)"`)
+
+// unbindRules rewrites the rules that name network cards.
+func (c *conversion) unbindRules(file, text string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "#") && strings.Contains(line, `SUBSYSTEM=="net"`) && strings.Contains(line, `NAME`) {
+			line = settled(line, func(line string) string { return c.unbindRule(file, line) })
+		}
+		out.WriteString(line)
+	}
+	return out.String()
+}
+
+func (c *conversion) unbindRule(file, line string) string {
+	byMAC := strings.Contains(line, `ATTR{address}==`)
+	return hardwareOf.ReplaceAllStringFunc(line, func(term string) string {
+		part := hardwareOf.FindStringSubmatch(term)
+		w := wish{byMAC: byMAC}
+		switch part[1] {
+		case "KERNELS":
+			w.path = "pci-" + part[2]
+		case "DRIVERS":
+			w.driver = part[2]
+		default:
+			w.path = part[2]
+		}
+		a, ok := c.answer(w)
+		switch {
+		case w.stays(), part[2] == "?*":
+			return term
+		case !ok:
+			c.unmet(file, w)
+			return term
+		case a.driver != "":
+			return `DRIVERS=="` + a.driver + `"`
+		case a.mac != "":
+			byMAC = true
+			return `ATTR{address}=="` + a.mac + `"`
+		}
+		return `SUBSYSTEM=="net"` // asks nothing more
+	})
+}

@@ -1,0 +1,241 @@
+package virtv2v
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+const writes = `qemu-io -f qcow2 -c "write -P 0x61 1M 64k" "$disk" >/dev/null || exit 1
+echo "[  37.6] Inspecting the source"
+echo "virt-v2v-in-place: warning: could not determine a way to update the configuration of Grub2" >&2
+echo "[    1.165637] pci 0000:00:02.0: [1af4:1005] type 00 class 0x00ff00"
+echo "[ 359.1] Finishing off"
+`
+
+func TestGuestIsChangedOnTheOverlay(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, "2.2.0", oldHelp, writes)
+	j := s.job()
+	var told []string
+	j.Tell = func(doing string) { told = append(told, doing) }
+	report, err := s.engine(Options{}).Convert(t.Context(), j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Version != "2.2.0" || report.Accel != "tcg" || len(report.Warnings) != 1 || !strings.Contains(report.Warnings[0], "Grub2") {
+		t.Errorf("report %+v", report)
+	}
+	if len(told) != 3 || told[1] != "Inspecting the source" || told[2] != "Finishing off" {
+		t.Errorf("told %q", told)
+	}
+	if text := s.read("virt-v2v.log"); !strings.Contains(text, "libguestfs: trace") || !strings.Contains(text, "Finishing off") {
+		t.Errorf("log %q", text)
+	}
+	if base := s.read("disk.raw"); strings.Contains(base, "a") {
+		t.Error("the image beneath has changed")
+	}
+	if out, err := exec.Command("qemu-io", "-r", "-f", "qcow2", "-c", "read -P 0x61 1M 64k", s.disk).CombinedOutput(); err != nil || strings.Contains(string(out), "failed") {
+		t.Errorf("the overlay: %v: %s", err, out)
+	}
+}
+
+// What it is given: the domain, and an environment in which libguestfs starts no KVM that does not
+// run, asks no libvirt, and finds no secret.
+func TestWhatItIsGiven(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, "2.2.0", oldHelp, "")
+	if _, err := s.engine(Options{}).Convert(t.Context(), s.job()); err != nil {
+		t.Fatal(err)
+	}
+	env := strings.Split(s.read("env"), "\n")
+	for _, want := range []string{"LIBGUESTFS_BACKEND=direct", "LIBGUESTFS_BACKEND_SETTINGS=force_tcg", "LC_ALL=C", "HOME=/nowhere", "VIRT_V2V_TMPDIR=" + s.dir} {
+		if !slices.Contains(env, want) {
+			t.Errorf("the environment has no %s: %q", want, env)
+		}
+	}
+	if slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, "DECAMP_") }) {
+		t.Error("the environment has what is ours alone")
+	}
+	if got := s.read("args"); strings.Contains(got, "--block-driver") || strings.Contains(got, "--no-fstrim") || !strings.HasPrefix(got, "-v -x --root single -i libvirtxml ") {
+		t.Errorf("arguments %q", got)
+	}
+	var d domain
+	if err := xml.Unmarshal([]byte(s.read("domain.xml")), &d); err != nil {
+		t.Fatal(err)
+	}
+	if d.Name != "web <01>" || d.Memory.Value != 512 || d.CPUs != 2 || len(d.Disks) != 1 || d.Disks[0].Source.File != s.disk || d.Disks[0].Driver.Type != "qcow2" {
+		t.Errorf("domain %+v", d)
+	}
+	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "decamp-v2v-*", "domain.xml")); slices.ContainsFunc(left, func(f string) bool { return strings.Contains(s.read("args"), f) }) {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// Options are used where they are known, and KVM where a CPU runs.
+func TestNewerRelease(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, "2.12.1", newHelp, "")
+	drivers := winFolder(t, "viostor/2k19/amd64/viostor.inf", "NetKVM/2k19/amd64/netkvm.inf")
+	e := s.engine(Options{Drivers: drivers, KVM: func(context.Context) error { return nil }})
+	j := s.job()
+	j.Windows, j.EFI = &Windows{Build: 17763, Arch: "x86_64", Server: true}, true
+	report, err := e.Convert(t.Context(), j)
+	if err != nil || report.Accel != "kvm" {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	if got := s.read("args"); !strings.Contains(got, "--no-fstrim --block-driver virtio-scsi") {
+		t.Errorf("arguments %q", got)
+	}
+	if env := s.read("env"); strings.Contains(env, "force_tcg") || !strings.Contains(env, "VIRTIO_WIN="+drivers+"\n") {
+		t.Errorf("environment %q", env)
+	}
+	tool, err := e.Find(t.Context())
+	if err != nil || len(tool.Lacks()) != 0 {
+		t.Errorf("lacks %q, %v", tool.Lacks(), err)
+	}
+	old, err := newStandIn(t, "2.2.0", oldHelp, "").engine(Options{}).Find(t.Context())
+	if err != nil || len(old.Lacks()) != 2 || old.Version != "2.2.0" {
+		t.Errorf("%+v lacks %q, %v", old, old.Lacks(), err)
+	}
+}
+
+// Each failure says what virt-v2v said last that means something, with a remedy and the log.
+func TestFailuresAreBroughtForward(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]struct {
+		script, want, hint string
+		kind               fault.Kind
+	}{
+		"no kernel": {`echo "supermin: error: lstat: No such file or directory: /lib/modules" >&2
+echo "libguestfs: trace: v2v: launch = -1 (error)" >&2
+echo "virt-v2v-in-place: error: libguestfs error: /usr/bin/supermin exited with error status 1, see debug messages above" >&2
+echo "rm -rf -- '/tmp/v2v.x'" >&2; exit 1`, "lstat: No such file", "linux-image-cloud-amd64", fault.NotFound},
+		"no system": {`printf 'virt-v2v-in-place: error: inspection could not detect the source guest (or \nphysical machine) operating system.\n\nAssuming that\n' >&2; exit 1`,
+			"source guest (or physical machine) operating system.", "system disk", fault.Unsupported},
+		"hibernated": {`echo "virt-v2v-in-place: error: filesystem was mounted read-only, even though we asked for it to be mounted read-write." >&2; exit 1`,
+			"mounted read-only", "powercfg /h off", fault.Conflict},
+		"full":         {`echo "virt-v2v-in-place: error: not enough free space for conversion on filesystem '/'" >&2; exit 1`, "not enough free space", "df -h", fault.Full},
+		"old":          {`echo "virt-v2v-in-place: unrecognized option '--root'" >&2; exit 2`, "unrecognized option", "newer", fault.Unsupported},
+		"nothing":      {`exit 3`, "exit status 3", "its log", fault.Unsupported},
+		"killed":       {`kill -9 $$`, "signal: killed", "its log", fault.Unsupported},
+		"no appliance": {`echo "libguestfs: error: appliance closed the connection unexpectedly." >&2; exit 1`, "appliance closed", "libguestfs-test-tool", fault.Unsupported},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStandIn(t, "2.2.0", oldHelp, f.script)
+			_, err := s.engine(Options{}).Convert(t.Context(), s.job())
+			if !fault.Is(err, f.kind) || !strings.Contains(err.Error(), f.want) || !strings.Contains(fault.HintOf(err), f.hint) || !strings.Contains(fault.HintOf(err), s.log) {
+				t.Errorf("%v: %v (%s)", fault.KindOf(err), err, fault.HintOf(err))
+			}
+			if strings.Contains(err.Error(), "Assuming") || strings.Contains(err.Error(), "rm -rf") {
+				t.Errorf("it goes on too long: %v", err)
+			}
+		})
+	}
+}
+
+// hangs starts a child, as libguestfs starts QEMU, and waits; neither minds being asked to end.
+const hangs = `trap '' TERM
+sh -c 'trap "" TERM; echo $$ >'$dir'/child; while :; do sleep 1; done' &
+echo $$ >$dir/parent
+wait
+while :; do sleep 1; done
+`
+
+func (s *standIn) bothRun() bool {
+	child, err1 := os.ReadFile(filepath.Join(s.dir, "child"))
+	parent, err2 := os.ReadFile(filepath.Join(s.dir, "parent"))
+	return err1 == nil && err2 == nil && len(child) > 1 && len(parent) > 1
+}
+
+func (s *standIn) bothGone() bool {
+	return gone(strings.TrimSpace(s.read("child"))) && gone(strings.TrimSpace(s.read("parent")))
+}
+
+func TestCanceledWithAllItStarted(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, "2.2.0", oldHelp, hangs)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer cancel()
+		wait(t, "both run", s.bothRun)
+	}()
+	if _, err := s.engine(Options{}).Convert(ctx, s.job()); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	wait(t, "both are gone", s.bothGone)
+}
+
+func TestEndsByItsDeadline(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, "2.2.0", oldHelp, hangs)
+	_, err := s.engine(Options{Deadline: 3 * time.Second}).Convert(t.Context(), s.job())
+	if !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "did not end within 3s") || fault.HintOf(err) == "" {
+		t.Errorf("got %v", err)
+	}
+	if s.bothRun() {
+		wait(t, "both are gone", s.bothGone)
+	}
+}
+
+// QEMU stops its VM when the disk is full, and waits for ever.
+func TestEndsWhereNoRoomIsLeft(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, "2.2.0", oldHelp, hangs)
+	_, err := s.engine(Options{Reserve: 1 << 60}).Convert(t.Context(), s.job())
+	if !fault.Is(err, fault.Full) || !strings.Contains(err.Error(), s.dir) || fault.HintOf(err) == "" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A child that outlives a virt-v2v which succeeds would write on.
+func TestNothingOutlivesIt(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, "2.2.0", oldHelp, `(trap "" HUP TERM; sh -c 'echo $$ >'$dir'/child; exec sleep 1000' >/dev/null 2>&1 </dev/null) &
+while [ ! -s $dir/child ]; do sleep 0.05; done
+echo $$ >$dir/parent`)
+	if _, err := s.engine(Options{}).Convert(t.Context(), s.job()); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "both are gone", s.bothGone)
+}
+
+func TestNotInstalled(t *testing.T) {
+	t.Parallel()
+	e := New(Options{Program: filepath.Join(t.TempDir(), "virt-v2v-in-place")})
+	if _, err := e.Convert(t.Context(), Job{}); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "apt install virt-v2v") {
+		t.Errorf("%v (%s)", err, fault.HintOf(err))
+	}
+}
+
+// A decamp that is killed takes virt-v2v with it, and what that started.
+func TestVirtV2VDiesWithUs(t *testing.T) {
+	t.Parallel()
+	if dir := os.Getenv("VIRTV2V_CHILD"); dir != "" {
+		s := &standIn{t: t, dir: dir, disk: filepath.Join(dir, "disk.v2v"), log: filepath.Join(dir, "virt-v2v.log")}
+		_, err := s.engine(Options{}).Convert(t.Context(), s.job())
+		t.Fatalf("it ended: %v", err)
+	}
+	s := newStandIn(t, "2.2.0", oldHelp, hangs)
+	self := exec.Command(os.Args[0], "-test.run", "^TestVirtV2VDiesWithUs$")
+	self.Env = append(os.Environ(), "VIRTV2V_CHILD="+s.dir)
+	if err := self.Start(); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "both run", s.bothRun)
+	if err := self.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = self.Wait() // it was killed
+	wait(t, "both are gone", s.bothGone)
+}

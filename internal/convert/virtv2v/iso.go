@@ -1,0 +1,139 @@
+package virtv2v
+
+import (
+	"encoding/binary"
+	"io"
+	"strings"
+	"unicode/utf16"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// An ISO image is read as ECMA-119 has it: volume descriptors from sector 16 on, folders as runs of
+// records. Joliet's tree is taken where there is one: the primary one cuts names.
+const (
+	isoSector      = 2048
+	isoFirst       = 16
+	isoDescriptors = 64       // that are looked at
+	maxISOFolder   = 4 << 20  // bytes of one folder
+	maxISOBytes    = 64 << 20 // of all folders
+	maxFiles       = 200_000  // of a virtio-win, which has some 5000
+	maxDepth       = 12
+)
+
+// isoFiles lists the paths of an ISO image's files, in lower case, with slashes.
+func isoFiles(r io.ReaderAt) ([]string, error) {
+	root, joliet, err := isoRoot(r)
+	if err != nil {
+		return nil, err
+	}
+	w := &isoWalk{r: r, joliet: joliet, left: maxISOBytes, seen: map[uint32]bool{}}
+	err = w.folder(root, "", 0)
+	return w.files, err
+}
+
+// isoRoot returns the record of the root folder.
+func isoRoot(r io.ReaderAt) (root isoRecord, joliet bool, err error) {
+	found := false
+	sector := make([]byte, isoSector)
+	for i := range int64(isoDescriptors) {
+		if _, err := r.ReadAt(sector, (isoFirst+i)*isoSector); err != nil || string(sector[1:6]) != "CD001" {
+			break
+		}
+		kind, escapes := sector[0], string(sector[88:91])
+		isJoliet := kind == 2 && (escapes == "%/@" || escapes == "%/C" || escapes == "%/E")
+		if kind != 1 && !isJoliet || joliet {
+			continue
+		}
+		if record, ok := parseRecord(sector[156:190]); ok {
+			root, joliet, found = record, isJoliet, true
+		}
+	}
+	if !found {
+		return root, false, fault.New(fault.Corrupt, "it is no ISO 9660 image")
+	}
+	return root, joliet, nil
+}
+
+// An isoRecord is an entry of a folder.
+type isoRecord struct {
+	at, size uint32 // its first sector, and bytes
+	folder   bool
+	name     []byte
+	len      int
+}
+
+func parseRecord(p []byte) (isoRecord, bool) {
+	const fixed = 33
+	if len(p) < fixed {
+		return isoRecord{}, false
+	}
+	r := isoRecord{at: binary.LittleEndian.Uint32(p[2:]), size: binary.LittleEndian.Uint32(p[10:]), folder: p[25]&2 != 0, len: int(p[0])}
+	if r.len < fixed || r.len > len(p) || fixed+int(p[32]) > r.len {
+		return isoRecord{}, false
+	}
+	r.name = p[fixed : fixed+int(p[32])]
+	return r, true
+}
+
+// An isoWalk goes through all folders once.
+type isoWalk struct {
+	r      io.ReaderAt
+	joliet bool
+	left   int64
+	seen   map[uint32]bool
+	files  []string
+}
+
+func (w *isoWalk) folder(f isoRecord, path string, depth int) error {
+	if w.left -= int64(f.size); f.size > maxISOFolder || w.left < 0 || depth > maxDepth || w.seen[f.at] {
+		return fault.New(fault.Corrupt, "its folder %q is too large, or within itself", path)
+	}
+	w.seen[f.at] = true
+	data := make([]byte, f.size)
+	if n, err := w.r.ReadAt(data, int64(f.at)*isoSector); err != nil && (err != io.EOF || n < len(data)) {
+		return fault.New(fault.Corrupt, "its folder %q cannot be read: %w", path, err)
+	}
+	for len(data) > 0 {
+		if data[0] == 0 { // records do not go over the end of a sector
+			data = data[min(len(data), (len(data)-1)%isoSector+1):]
+			continue
+		}
+		r, ok := parseRecord(data)
+		if !ok {
+			return fault.New(fault.Corrupt, "its folder %q has a bad record", path)
+		}
+		data = data[r.len:]
+		if err := w.entry(r, path, depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *isoWalk) entry(r isoRecord, path string, depth int) error {
+	if len(r.name) == 1 && r.name[0] < 2 {
+		return nil // itself, and the folder above
+	}
+	name, _, _ := strings.Cut(w.text(r.name), ";")
+	path = strings.TrimPrefix(path+"/"+strings.ToLower(strings.TrimRight(name, ".")), "/")
+	if r.folder {
+		return w.folder(r, path, depth+1)
+	}
+	if len(w.files) == maxFiles {
+		return fault.New(fault.Unsupported, "it has more than %d files", maxFiles)
+	}
+	w.files = append(w.files, path)
+	return nil
+}
+
+func (w *isoWalk) text(name []byte) string {
+	if !w.joliet {
+		return string(name)
+	}
+	var units []uint16
+	for i := 0; i+1 < len(name); i += 2 {
+		units = append(units, binary.BigEndian.Uint16(name[i:]))
+	}
+	return string(utf16.Decode(units))
+}

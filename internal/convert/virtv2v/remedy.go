@@ -1,0 +1,51 @@
+package virtv2v
+
+import (
+	"regexp"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// A remedy is for a failure that is known by its words.
+type remedy struct {
+	words *regexp.Regexp
+	kind  fault.Kind
+	hint  string
+}
+
+const compat = "or use the compat profile, which changes nothing in the guest: --hardware compat"
+
+// remedies are of failures that users of virt-v2v meet. The first that fits counts.
+var remedies = []remedy{
+	{regexp.MustCompile(`(?i)supermin.*(kernel|modules)|supermin.*(?:lstat|modules)`), fault.NotFound,
+		"its appliance needs a kernel of this machine that it may read: apt install linux-image-cloud-amd64; chmod +r /boot/vmlinuz-*; then try: libguestfs-test-tool"},
+	{regexp.MustCompile(`(?i)no space left|not enough free space|insufficient free space`), fault.Full,
+		"see which file system is full, this machine's or the guest's: df -h /var/tmp; for a guest: make room on its system volume at the source, and copy it again"},
+	{regexp.MustCompile(`(?i)hibernat|fast ?restart|unclean|read-only|is mounted ro`), fault.Conflict,
+		"in the guest, at the source: powercfg /h off, chkdsk /f, and shutdown /s /t 0; then copy it again"},
+	{regexp.MustCompile(`(?i)could not detect the source guest|no root device found|inspection`), fault.Unsupported,
+		"it found no system it knows: is the system disk among those that are migrated, and not encrypted? " + compat},
+	{regexp.MustCompile(`(?i)multi-boot|dual-boot|multi boot`), fault.Unsupported,
+		"the disks have several systems; " + compat},
+	{regexp.MustCompile(`(?i)virtio.?win|no virtio drivers|virtio drivers`), fault.NotFound,
+		"give it a virtio-win that has drivers for this Windows: --virtio-win /usr/share/virtio-win/virtio-win.iso"},
+	{regexp.MustCompile(`(?i)unable to convert this guest|does not support|not supported|unsupported`), fault.Unsupported,
+		"its log says more; a newer virt-v2v may know the guest; " + compat},
+	{regexp.MustCompile(`(?i)appliance closed|guestfs_launch failed|could not create appliance|KVM|exited with error|appliance`), fault.Unsupported,
+		"see whether its appliance starts at all: LIBGUESTFS_BACKEND=direct LIBGUESTFS_BACKEND_SETTINGS=force_tcg libguestfs-test-tool"},
+	{regexp.MustCompile(`(?i)unrecognized option|unknown option|usage:`), fault.Unsupported, "install a newer one: " + InstallHint},
+}
+
+// failed makes an error of what was said last.
+func (s *said) failed(status error, log string) error {
+	why := s.why()
+	for _, r := range remedies {
+		if r.words.MatchString(why) {
+			return fault.New(r.kind, "virt-v2v: %s", why).WithHint("%s. Its log: %s", r.hint, log)
+		}
+	}
+	if why == "" {
+		why = "it said nothing"
+	}
+	return fault.New(fault.Unsupported, "virt-v2v ended with %w: %s", status, why).WithHint("see its log: %s; %s", log, compat)
+}

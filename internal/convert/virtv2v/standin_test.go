@@ -1,0 +1,115 @@
+package virtv2v
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A standIn is a program that behaves as virt-v2v-in-place does, in the ways that matter here: what it
+// prints of itself, where it writes, how it fails. What it says was taken from logs of 2.2.0.
+type standIn struct {
+	t    *testing.T
+	dir  string
+	disk string // a qcow2 overlay
+	log  string
+}
+
+const (
+	oldHelp = "  -b, --bridge <in:out>               Map bridge\n  -i <disk|libvirt|libvirtxml|ova|vmx>\n                                      Set input mode (default: libvirt)\n" +
+		"  --key <SELECTOR>                    Specify a LUKS key\n  --root <ask|... >                   How to choose root filesystem\n  -V, --version                       Display version and exit\n" +
+		"  -v, --verbose                       Enable libguestfs debugging messages\n"
+	newHelp = oldHelp + "  --block-driver <driver>             Prefer 'virtio-blk' or 'virtio-scsi'\n  --no-fstrim                         Do not run fstrim\n  -O <output.xml>                     Create output metadata\n"
+)
+
+// newStandIn has a program whose release is version, and which does what script says: $disk is the
+// first disk of the domain, $dir a folder of the test's.
+func newStandIn(t *testing.T, version, help, script string) *standIn {
+	t.Helper()
+	s := &standIn{t: t, dir: t.TempDir()}
+	s.disk, s.log = filepath.Join(s.dir, "disk.v2v"), filepath.Join(s.dir, "virt-v2v.log")
+	base := filepath.Join(s.dir, "disk.raw")
+	if err := os.WriteFile(base, make([]byte, 8<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", "raw", s.disk).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	text := fmt.Sprintf(`#!/bin/sh
+case $1 in
+--version) echo "virt-v2v-in-place %s"; exit ;;
+--help) cat <<'HELP'
+virt-v2v-in-place: convert a guest to use KVM
+%sHELP
+exit ;;
+esac
+dir=%s
+for last; do :; done
+echo "$@" >$dir/args
+env >$dir/env
+cp "$last" $dir/domain.xml
+disk=$(sed -n 's/.*<source file="\([^"]*\)".*/\1/p' "$last" | head -1)
+echo "[   0.0] Setting up the source: -i libvirtxml $last"
+echo "libguestfs: trace: set_verbose true" >&2
+%s
+`, version, help, s.dir, script)
+	if err := os.WriteFile(s.program(), []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *standIn) program() string { return filepath.Join(s.dir, "virt-v2v-in-place") }
+
+// engine runs it where no KVM runs.
+func (s *standIn) engine(o Options) *Engine {
+	o.Program = s.program()
+	if o.KVM == nil {
+		o.KVM = func(context.Context) error { return errors.New("no vCPU runs") }
+	}
+	if o.Environ == nil {
+		o.Environ = func() []string {
+			return []string{"PATH=" + os.Getenv("PATH"), "HOME=/nowhere", "DECAMP_PASSWORD=secret", "LIBGUESTFS_BACKEND=libvirt", "LIBGUESTFS_CACHEDIR=" + s.dir}
+		}
+	}
+	return New(o)
+}
+
+func (s *standIn) job() Job {
+	return Job{Name: "web <01>", MemoryMiB: 512, CPUs: 2, Disks: []string{s.disk}, Log: s.log}
+}
+
+func (s *standIn) read(name string) string {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.dir, name))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// wait polls until is holds.
+func wait(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(3 * time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// gone reports whether no process of that id runs. One that nobody waited for is dead, too.
+func gone(pid string) bool {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return true
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(rest, "Z")
+}
