@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/decamp/decamp/internal/convert/virtv2v"
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/kvm"
 	"github.com/decamp/decamp/internal/room"
@@ -25,12 +26,13 @@ type Options struct {
 	Disks  []Disk // that are to come; without any, only what does not depend on them is judged
 	Tmpfs  int64  // bytes of memory that a landing is to have; 0: none
 
-	KVM   string                                      // the device; default /dev/kvm
-	QEMU  func(ctx context.Context) (string, error)   // what qemu --version prints; default qemu-system-x86_64's
-	Root  fs.FS                                       // of /proc and /sys; default this machine's
-	Room  func(folder string) (room.Space, error)     // default statfs's
-	Speed time.Duration                               // how long the write probe takes; default 5 s
-	Start func(ctx context.Context, kvm string) error // starts a vCPU; default kvm.Run
+	KVM   string                                          // the device; default /dev/kvm
+	QEMU  func(ctx context.Context) (string, error)       // what qemu --version prints; default qemu-system-x86_64's
+	V2V   func(ctx context.Context) (virtv2v.Tool, error) // the virt-v2v that is here; default the one a conversion finds
+	Root  fs.FS                                           // of /proc and /sys; default this machine's
+	Room  func(folder string) (room.Space, error)         // default statfs's
+	Speed time.Duration                                   // how long the write probe takes; default 5 s
+	Start func(ctx context.Context, kvm string) error     // starts a vCPU; default kvm.Run
 }
 
 // Disk is a virtual disk, sizes in bytes.
@@ -45,6 +47,9 @@ func (o Options) withDefaults() Options {
 	o.Speed = cmp.Or(o.Speed, 5*time.Second)
 	if o.QEMU == nil {
 		o.QEMU = version
+	}
+	if o.V2V == nil {
+		o.V2V = virtv2v.New(virtv2v.Options{}).Find
 	}
 	if o.Root == nil {
 		o.Root = os.DirFS("/")
@@ -90,6 +95,7 @@ func Checks(o Options) []doctor.Check {
 		{Code: "here-memory", Title: "there is memory for a landing in tmpfs", Run: e.memory},
 		{Code: "here-kvm", Title: "KVM starts a virtual CPU", Slow: true, Run: e.kvm}, // seconds where it does not
 		{Code: "here-qemu", Title: "QEMU is installed", Run: e.qemu},
+		{Code: "here-virt-v2v", Title: "virt-v2v is installed", Run: e.v2v},
 	}
 }
 

@@ -15,7 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/decamp/decamp/internal/convert/virtv2v"
 	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/room"
 )
 
@@ -27,6 +29,11 @@ func look(t *testing.T, o Options) map[string]doctor.Finding {
 	}
 	if o.QEMU == nil {
 		o.QEMU = func(context.Context) (string, error) { return "QEMU emulator version 7.2.22 (Debian 1:7.2)\n", nil }
+	}
+	if o.V2V == nil {
+		o.V2V = func(context.Context) (virtv2v.Tool, error) {
+			return virtv2v.Tool{}, fault.New(fault.NotFound, "it is not installed here")
+		}
 	}
 	found := map[string]doctor.Finding{}
 	for _, f := range doctor.Examine(t.Context(), Checks(o), doctor.Options{}) {
@@ -92,7 +99,7 @@ func TestFolderThatIsNone(t *testing.T) {
 	}
 	found := look(t, Options{Folder: file})
 	expect(t, found["here-folder"], doctor.Failure, "not a directory")
-	if len(found) != 3 { // what does not depend on it: KVM and QEMU
+	if len(found) != 4 { // what does not depend on it: KVM, QEMU and virt-v2v
 		t.Errorf("children are not silent: %v", found)
 	}
 }
@@ -223,6 +230,22 @@ func TestKVMIsJudged(t *testing.T) {
 		{fmt.Errorf("a guest for arm64: %w", errors.ErrUnsupported), nil, doctor.Unknown, "arm64"},
 	} {
 		expect(t, look(t, Options{Root: v.root, Start: func(context.Context, string) error { return v.err }})["here-kvm"], v.status, v.seen)
+	}
+}
+
+func TestVirtV2VIsJudged(t *testing.T) {
+	for _, v := range []struct {
+		tool   virtv2v.Tool
+		err    error
+		status doctor.Status
+		seen   string
+	}{
+		{err: fault.New(fault.NotFound, "it is not installed here"), status: doctor.Advice, seen: "keep the hardware"},
+		{err: errors.New("exit status 1"), status: doctor.Unknown, seen: "exit status 1"},
+		{tool: virtv2v.Tool{Path: "/usr/bin/virt-v2v-in-place", Version: "2.2.0"}, status: doctor.Advice, seen: "2.2.0 (/usr/bin/virt-v2v-in-place) has no --block-driver"},
+	} {
+		look := look(t, Options{V2V: func(context.Context) (virtv2v.Tool, error) { return v.tool, v.err }})
+		expect(t, look["here-virt-v2v"], v.status, v.seen)
 	}
 }
 
