@@ -13,25 +13,27 @@ import (
 type EventKind string
 
 const (
-	RunBegan     EventKind = "run-began"     // also when a run continues
-	RunDone      EventKind = "run-done"      // the VM is published
-	RunFailed    EventKind = "run-failed"    // Failure says why; the run can be started again
-	RunStopped   EventKind = "run-stopped"   // somebody asked; the run can be started again
-	RunDiscarded EventKind = "run-discarded" // everything that was not published is gone
-	StepBegan    EventKind = "step-began"
-	StepDone     EventKind = "step-done"
-	StepRetried  EventKind = "step-retried" // Failure says what went wrong this time
-	DiskBegan    EventKind = "disk-began"   // Message says whether anew or from where
-	DiskDone     EventKind = "disk-done"    // Message is the manifest's root
-	DiskAnew     EventKind = "disk-anew"    // what was copied could not be trusted: all of it again
-	RoundDone    EventKind = "round-done"   // of a warm run; Message and Outlook
-	Projected    EventKind = "outlook"      // Outlook, while a warm run waits; not journaled
-	ChunkBad     EventKind = "chunk-bad"    // verify found a chunk that differs
-	Progressed   EventKind = "progress"     // not journaled
-	Noted        EventKind = "note"         // Message
-	Warned       EventKind = "warning"      // Warning
-	PowerChanged EventKind = "power"        // the one thing that may change at the source
-	Summarized   EventKind = "summary"      // Stages: where the time went
+	RunBegan      EventKind = "run-began"     // also when a run continues
+	RunDone       EventKind = "run-done"      // the VM is published
+	RunFailed     EventKind = "run-failed"    // Failure says why; the run can be started again
+	RunStopped    EventKind = "run-stopped"   // somebody asked; the run can be started again
+	RunDiscarded  EventKind = "run-discarded" // everything that was not published is gone
+	StepBegan     EventKind = "step-began"
+	StepDone      EventKind = "step-done"
+	StepRetried   EventKind = "step-retried" // Failure says what went wrong this time
+	DiskBegan     EventKind = "disk-began"   // Message says whether anew or from where
+	DiskDone      EventKind = "disk-done"    // Message is the manifest's root
+	DiskAnew      EventKind = "disk-anew"    // what was copied could not be trusted: all of it again
+	RoundDone     EventKind = "round-done"   // of a warm run; Message and Outlook
+	Projected     EventKind = "outlook"      // Outlook, while a warm run waits; not journaled
+	ChunkBad      EventKind = "chunk-bad"    // verify found a chunk that differs
+	Progressed    EventKind = "progress"     // not journaled
+	Waits         EventKind = "waits"        // Message is for what; empty: it does not any more
+	RehearsalDone EventKind = "rehearsed"    // Message; Failure, where it came to no verdict
+	Noted         EventKind = "note"         // Message
+	Warned        EventKind = "warning"      // Warning
+	PowerChanged  EventKind = "power"        // the one thing that may change at the source
+	Summarized    EventKind = "summary"      // Stages: where the time went
 )
 
 // Event is one thing that happened in a run.

@@ -11,6 +11,8 @@
 //	runs/web01-3f9a1c/plan.json       the plan
 //	runs/web01-3f9a1c/journal.jsonl   one Event a line, append only; progress is left out
 //	runs/web01-3f9a1c/order           what the operator of a warm run wants: pause, cutover, cancel
+//	runs/web01-3f9a1c/rehearse        a rehearsal that is asked of a warm run
+//	runs/web01-3f9a1c/rehearsed.json  how the last one ended
 //
 // Which step comes next is not read from the journal: package flow remembers that. The
 // journal is for people, for status and for the audit. Nothing here holds a secret.
@@ -29,6 +31,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
 )
 
 // ID names a run: readable, deterministic, fit for a file name.
@@ -44,16 +47,24 @@ type VM struct {
 
 // Plan is the intent to move one VM.
 type Plan struct {
-	Version   int       `json:"version"` // of this format: 1
-	ID        ID        `json:"id"`
-	Source    string    `json:"source"` // esxi://root@esx1; never with a password
-	VM        VM        `json:"vm"`
-	Target    string    `json:"target"`         // dir:/srv/vm
-	Format    string    `json:"format"`         // of the images: raw, qcow2
-	Transport string    `json:"transport"`      // https, landing
-	Warm      bool      `json:"warm,omitempty"` // copied in rounds while the VM runs
-	Hardware  Hardware  `json:"hardware,omitempty"`
-	Created   time.Time `json:"created"`
+	Version   int      `json:"version"` // of this format: 1
+	ID        ID       `json:"id"`
+	Source    string   `json:"source"` // esxi://root@esx1; never with a password
+	VM        VM       `json:"vm"`
+	Target    string   `json:"target"`         // dir:/srv/vm
+	Format    string   `json:"format"`         // of the images: raw, qcow2
+	Transport string   `json:"transport"`      // https, landing
+	Warm      bool     `json:"warm,omitempty"` // copied in rounds while the VM runs
+	Hardware  Hardware `json:"hardware,omitempty"`
+	Engine    Engine   `json:"engine,omitempty"`
+
+	// GuestAgent has a guest that is changed install QEMU's guest agent at its first boot.
+	GuestAgent bool `json:"guestAgent,omitempty"`
+
+	// Maps is what of a map is about the VM: where it went is found again by it.
+	Maps mapping.Map `json:"maps,omitzero"`
+
+	Created time.Time `json:"created"`
 }
 
 // Hardware is what the VM is to have on the target. The empty one is Compat.
@@ -63,6 +74,15 @@ const (
 	Compat       Hardware = "compat" // what VMware gave it, as far as QEMU has that
 	Virtio       Hardware = "virtio" // for which the guest is changed
 	AutoHardware Hardware = "auto"   // virtio if the guest can be changed, else compat
+)
+
+// Engine is what changes the guest for Virtio. The empty one is AutoEngine.
+type Engine string
+
+const (
+	AutoEngine  Engine = "auto"         // the first of these that is there and takes the guest
+	LinuxAppend Engine = "linux-append" // ours
+	VirtV2V     Engine = "virt-v2v"     // the program of that name
 )
 
 const version = 1
@@ -122,6 +142,10 @@ func (p Plan) Same(q Plan) error {
 		{"transport", p.Transport, q.Transport},
 		{"warm", fmt.Sprint(p.Warm), fmt.Sprint(q.Warm)},
 		{"hardware", string(cmp.Or(p.Hardware, Compat)), string(cmp.Or(q.Hardware, Compat))},
+		{"engine", string(cmp.Or(p.Engine, AutoEngine)), string(cmp.Or(q.Engine, AutoEngine))},
+		{"guest agent", fmt.Sprint(p.GuestAgent), fmt.Sprint(q.GuestAgent)},
+		{"name", p.Maps.Name(p.VM.Name), q.Maps.Name(p.VM.Name)},
+		{"storages", fmt.Sprint(p.Maps.Storages), fmt.Sprint(q.Maps.Storages)},
 	} {
 		if f.p != f.q {
 			return fault.New(fault.Conflict, "run %s was begun with %s %s, not %s", p.ID, f.word, f.p, f.q).

@@ -76,13 +76,18 @@ func TestCreateFindsTheSamePlanAndRefusesAnother(t *testing.T) {
 	}
 	again := first
 	again.Created = began.Add(time.Hour)
-	if got, err := s.Create(again); err != nil || got != first {
+	if got, err := s.Create(again); err != nil || !reflect.DeepEqual(got, first) {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	other := first
 	other.Format = "qcow2"
 	if _, err := s.Create(other); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 		t.Fatalf("another format: %v", err)
+	}
+	other = first
+	other.GuestAgent = true
+	if _, err := s.Create(other); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+		t.Fatalf("with an agent: %v", err)
 	}
 }
 

@@ -47,7 +47,8 @@ func (m *machine) controller(kind string, index uint) (string, bool) {
 	return "", false
 }
 
-// disks are opened with snapshot=on: what the guest writes goes into a file without a name.
+// disks are opened with snapshot=on: what the guest writes goes into a file without a name. So are
+// those that are served, and for the same reason nothing is ever written to them.
 func (m *machine) disks() error {
 	for i, d := range m.domain.Devices.Disks {
 		if err := m.disk(d, fmt.Sprintf("disk%d", i)); err != nil {
@@ -73,12 +74,22 @@ func (m *machine) disk(d libvirtxml.DomainDisk, id string) error {
 	if file == "" {
 		return unsupported("disk %s is neither a file nor a block device", id)
 	}
-	m.add("-drive", fmt.Sprintf("if=none,id=%s,format=%s,snapshot=on,file=%s", id, format, escape(file)))
+	drive := fmt.Sprintf("if=none,id=%s,snapshot=on,format=%s,file=%s", id, format, escape(file))
+	if serve := m.opts.Served[file]; serve != nil {
+		drive = fmt.Sprintf("if=none,id=%s,snapshot=on,driver=raw,file.driver=nbd,file.server.type=fd,file.server.str=%d", id, m.diskFD())
+		m.served = append(m.served, serve)
+	}
+	m.add("-drive", drive)
 	if d.Serial != "" {
 		place += ",serial=" + escape(d.Serial)
 	}
 	m.add("-device", place+",drive="+id+bootIndex(d.Boot))
 	return nil
+}
+
+// diskFD is what QEMU inherits for the next disk that is served: behind the cards' pipes.
+func (m *machine) diskFD() int {
+	return cardFD + len(m.domain.Devices.Interfaces) + len(m.served)
 }
 
 // sourceOf is the file of a disk, or "", and its format.

@@ -2,6 +2,7 @@ package trial
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,7 +19,8 @@ type machine struct {
 	dir    string // for what lives as long as the trial
 	accel  Accel
 	args   []string
-	cards  int      // that speak into a pipe each
+	cards  int // that speak into a pipe each
+	served []func(io.ReadWriter)
 	less   []string // how it differs from the domain
 }
 

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -23,7 +24,7 @@ import (
 // What QEMU inherits beside the standard three.
 const (
 	monitorFD = 3
-	cardFD    = 4 // and those behind it: a pipe for each network card
+	cardFD    = 4 // and those behind it: a pipe for each network card, then a socket for each disk that is served
 )
 
 // A qemu is a running emulator.
@@ -33,6 +34,8 @@ type qemu struct {
 	serial  io.Reader
 	cards   []io.ReadCloser // what each network card sends, as pcap
 	said    *bytes.Buffer   // its standard error; read after it has ended
+	disks   []net.Conn      // our ends of those that are served
+	serving sync.WaitGroup
 }
 
 func (o Options) program() (string, error) {
@@ -71,7 +74,7 @@ func (m *machine) start(ctx context.Context) (_ *qemu, err error) {
 			q.hangUp()
 		}
 	}()
-	if err := q.connect(m.cards); err != nil {
+	if err := errors.Join(q.connect(m.cards), q.serve(m.served)); err != nil {
 		return nil, err
 	}
 	if err := q.cmd.Start(); err != nil {
@@ -82,14 +85,7 @@ func (m *machine) start(ctx context.Context) (_ *qemu, err error) {
 
 // connect makes the monitor's socket and the cards' pipes.
 func (q *qemu) connect(cards int) error {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	ours := os.NewFile(uintptr(pair[0]), "monitor")
-	defer ours.Close()
-	q.cmd.ExtraFiles = append(q.cmd.ExtraFiles, os.NewFile(uintptr(pair[1]), "monitor"))
-	conn, err := net.FileConn(ours)
+	conn, err := q.pass("monitor")
 	if err != nil {
 		return err
 	}
@@ -105,6 +101,35 @@ func (q *qemu) connect(cards int) error {
 	return nil
 }
 
+// serve has disks answer at the other ends of sockets.
+func (q *qemu) serve(disks []func(io.ReadWriter)) error {
+	for _, disk := range disks {
+		conn, err := q.pass("disk")
+		if err != nil {
+			return err
+		}
+		q.disks = append(q.disks, conn)
+		q.serving.Go(func() {
+			defer conn.Close()
+			disk(conn)
+		})
+	}
+	return nil
+}
+
+// pass makes a socket of which QEMU inherits one end, and returns the other.
+func (q *qemu) pass(name string) (net.Conn, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	ours := os.NewFile(uintptr(pair[0]), name)
+	defer ours.Close()
+	q.cmd.ExtraFiles = append(q.cmd.ExtraFiles, os.NewFile(uintptr(pair[1]), name))
+	return net.FileConn(ours)
+}
+
+// hangUp closes what leads to QEMU, which is gone. Nobody reads a disk any more when it returns.
 func (q *qemu) hangUp() {
 	if q.monitor != nil {
 		_ = q.monitor.conn.Close() // nobody is at the other end any more
@@ -112,6 +137,10 @@ func (q *qemu) hangUp() {
 	for _, c := range q.cards {
 		_ = c.Close()
 	}
+	for _, c := range q.disks {
+		_ = c.Close() // it may have ended by itself
+	}
+	q.serving.Wait()
 }
 
 // kill ends the emulator. What its pipes have left can be read then.

@@ -42,9 +42,10 @@ var signs = []sign{
 	{Booted, regexp.MustCompile(`(?m)^.{0,80}\blogin: ?$`), ""},
 	{Booted, regexp.MustCompile(`(?m)^Reached target .{0,20}(Multi-User System|Graphical Interface)`), ""},
 	{Panic, regexp.MustCompile(`Kernel panic - not syncing: .{0,120}`), driverRemedy},
+	{Initramfs, regexp.MustCompile(`(?m)^.{0,20}ALERT! .{0,100} does not exist\.|^Warning: /dev/.{0,100} does not exist`), driverRemedy}, // names the disk
 	{Initramfs, regexp.MustCompile(`(?m)^\(initramfs\) ?`), driverRemedy},
 	{Initramfs, regexp.MustCompile(`(?m)^dracut:/# ?|Entering emergency mode\. Exit the shell to continue`), driverRemedy},
-	{Initramfs, regexp.MustCompile(`(?m)^.{0,20}ALERT! .{0,100} does not exist\.|Gave up waiting for root .{0,20}device`), driverRemedy},
+	{Initramfs, regexp.MustCompile(`Gave up waiting for root .{0,20}device`), driverRemedy},
 	{Initramfs, regexp.MustCompile(`(?m)^\[rootfs .{0,3}\]# ?$|ERROR: device '.{0,80}' not found`), driverRemedy},
 	{Emergency, regexp.MustCompile(`You are in (emergency|rescue) mode`), "a file system of its fstab is not there: look at the log for what failed; names like /dev/sdb1 may have changed"},
 	{BootLoader, regexp.MustCompile(`(?m)^grub( rescue)?> ?`), loaderRemedy},

@@ -3,6 +3,7 @@ package trial
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // What guests say, as it comes out of a serial port or stands on a screen.
@@ -38,11 +39,41 @@ func TestSigns(t *testing.T) {
 	}
 }
 
+// Of a guest that has no root the device is named that it looked for.
+func TestInitramfsNamesTheDisk(t *testing.T) {
+	for text, want := range map[string]string{
+		"Gave up waiting for root file system device.\nALERT!  /dev/sda1 does not exist.  Dropping to a shell!\n(initramfs) ":    "ALERT!  /dev/sda1 does not exist.",
+		"Warning: /dev/sda2 does not exist\n\nEntering emergency mode. Exit the shell to continue.\nPress Enter for maintenance": "Warning: /dev/sda2 does not exist",
+	} {
+		if s, seen := find(plain(text)); s.verdict != Initramfs || seen != want {
+			t.Errorf("%q is %s by %q, want %q", text, s.verdict, seen, want)
+		}
+	}
+}
+
 // A login after all makes up for what was said before.
 func TestLoginCountsMost(t *testing.T) {
 	text := plain("Gave up waiting for root file system device.\nmounted after all\n\nhost login: ")
 	if s, _ := find(text); s.verdict != Booted {
 		t.Errorf("%s", s.verdict)
+	}
+}
+
+// A guest that speaks on its network is up once its console rests; what failed only has to stay so.
+func TestNetworkCountsOnceTheConsoleRests(t *testing.T) {
+	began := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+	after := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
+	w := &watch{}
+	speaks := Report{Verdict: Booted, Why: "it speaks on its network"}
+	w.note(speaks, "Job boot.mount start running (9s)", after(0))
+	w.note(speaks, "Job boot.mount start running (18s)", after(9))
+	if w.note(speaks, "Job boot.mount start running (18s)", after(20)); !w.since.Equal(after(9)) {
+		t.Errorf("it counts from %v on", w.since)
+	}
+	failed := Report{Verdict: Emergency, Why: "You are in emergency mode"}
+	w.note(failed, "You are in emergency mode", after(30))
+	if w.note(failed, "You are in emergency mode. After", after(39)); !w.since.Equal(after(30)) {
+		t.Errorf("a failure counts from %v on", w.since)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -37,6 +38,11 @@ type Options struct {
 	CPUs    int    // that it gets at most; default 4
 	Keep    string // folder for serial.log and screen.png; "": they are not kept
 	Scratch string // folder for what the guest writes, for as long as it runs; default /var/tmp, which is no memory
+
+	// Served are disks that are no files, by what the domain calls them: each answers QEMU by NBD
+	// at the other end of a socket, until it is closed. It may be asked again after that. It is
+	// only read, as all disks are.
+	Served map[string]func(conn io.ReadWriter)
 
 	QEMU string // program; default the qemu-system-x86_64 or qemu-kvm that is found
 	Root string // where firmware and fonts are looked for; default /

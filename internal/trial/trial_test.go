@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"image/png"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/decamp/decamp/internal/convert/appliance/nbd"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/trial"
 	"github.com/decamp/decamp/test/guest"
@@ -83,6 +85,46 @@ func TestGuestsBoot(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A disk that is no file is served; what the guest writes does not reach it.
+func TestServedDisk(t *testing.T) {
+	t.Parallel()
+	image, err := os.Open(guest.Image(t, guest.BIOS))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer image.Close()
+	r := try(t, domain("bios", "vmpvscsi", "vmxnet3", "/no/such/file"), trial.Options{
+		Expect: marker, Deadline: 3 * time.Minute, Keep: t.TempDir(),
+		Served: map[string]func(io.ReadWriter){"/no/such/file": func(conn io.ReadWriter) {
+			if err := nbd.Serve(conn, readOnly{image, t}); err != nil {
+				t.Logf("the end of the disk: %v", err)
+			}
+		}},
+	})
+	if !r.Booted() || r.Why != marker {
+		t.Errorf("%+v", r)
+	}
+}
+
+// readOnly is a disk that nobody may write to.
+type readOnly struct {
+	*os.File
+	t *testing.T
+}
+
+func (r readOnly) Size() int64 {
+	info, err := r.Stat()
+	if err != nil {
+		r.t.Error(err)
+	}
+	return info.Size()
+}
+
+func (r readOnly) WriteAt(p []byte, off int64) (int, error) {
+	r.t.Errorf("%d bytes are written at %d", len(p), off)
+	return 0, errors.New("it is only read")
 }
 
 // A judge that cannot say no is none.

@@ -29,8 +29,8 @@ type watch struct {
 	began  time.Time
 	screen screen
 	blue   bool
-	since  time.Time // the sign of failure has stood
-	first  string    // what that sign was
+	seen   string    // what there was to see
+	since  time.Time // nothing else was
 }
 
 func newWatch(q *qemu, m *machine, o Options) *watch {
@@ -105,9 +105,7 @@ func (w *watch) step(ctx context.Context) (Report, error) {
 	}
 	r, sure := w.judge(text)
 	now := w.opts.Now()
-	if r.Why != w.first {
-		w.first, w.since = r.Why, now
-	}
+	w.note(r, text, now)
 	switch {
 	case sure, r.Verdict != "" && now.Sub(w.since) >= w.opts.Settle:
 		return r, nil
@@ -118,6 +116,19 @@ func (w *watch) step(ctx context.Context) (Report, error) {
 			Remedy: "look at its screen; give it more time with --deadline, or the text that means it is up with --expect"}, nil
 	}
 	return Report{}, nil
+}
+
+// note takes the time since which there was nothing new. Who speaks on the network may still be on
+// the way: systemd-networkd does so before file systems are checked, and fstab may name one that is
+// not there. So what its console says counts, too, until that rests.
+func (w *watch) note(r Report, text string, now time.Time) {
+	seen := r.Why
+	if r.Verdict == Booted {
+		seen += "\x00" + text
+	}
+	if seen != w.seen {
+		w.seen, w.since = seen, now
+	}
 }
 
 // see collects all text there is: of the serial port, and of the screen where that has one.
