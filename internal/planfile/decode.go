@@ -50,6 +50,12 @@ func keysOf(t reflect.Type) []key {
 	return keys
 }
 
+// A shorthand is a struct that may be written as one value.
+type shorthand interface {
+	// short returns a pointer to the field that the value is of.
+	short() any
+}
+
 // decoder makes nodes Go values, and goes on after what is wrong.
 type decoder struct {
 	found  Findings
@@ -96,6 +102,10 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 	}
 	if s, ok := v.Addr().Interface().(scalar); ok {
 		d.scalar(n, s, path)
+		return
+	}
+	if s, ok := v.Addr().Interface().(shorthand); ok && n.Kind == yaml.ScalarNode {
+		d.value(n, reflect.ValueOf(s.short()).Elem(), path)
 		return
 	}
 	switch v.Kind() {

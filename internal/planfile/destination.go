@@ -15,6 +15,7 @@ import (
 //	kubevirt:/srv/vm?namespace=vms                                    a folder with manifests beside
 //	libvirt:qemu:///system?pool=default&stage=/srv/stage              libvirt
 //	proxmox:https://pve1:8006/pve1?storage=local-lvm&stage=/srv/stage a node of Proxmox VE
+//	openstack:mycloud?network=lan&stage=/srv/stage                    a project of OpenStack
 //
 // Those that take whole VMs get them from a folder of this machine, the stage. The rest of the
 // address is theirs to read.
@@ -22,25 +23,26 @@ type Destination string
 
 // Kinds of destinations.
 const (
-	Dir      = "dir"
-	Libvirt  = "libvirt"
-	Proxmox  = "proxmox"
-	KubeVirt = "kubevirt"
+	Dir       = "dir"
+	Libvirt   = "libvirt"
+	Proxmox   = "proxmox"
+	KubeVirt  = "kubevirt"
+	OpenStack = "openstack"
 )
 
 // stageKey is the parameter that names the stage.
 const stageKey = "stage"
 
 var (
-	folders = []string{Dir, KubeVirt}    // their address is a folder
-	places  = []string{Libvirt, Proxmox} // theirs is a URL, and they have a stage
+	folders = []string{Dir, KubeVirt}               // their address is a folder
+	places  = []string{Libvirt, Proxmox, OpenStack} // theirs is a URL or a name, and they have a stage
 )
 
 // destinationHint is what a destination may look like.
-const destinationHint = "write dir:/FOLDER, libvirt:qemu:///system?stage=/FOLDER, proxmox:https://HOST:8006/NODE?stage=/FOLDER or kubevirt:/FOLDER"
+const destinationHint = "write dir:/FOLDER, libvirt:qemu:///system?stage=/FOLDER, proxmox:https://HOST:8006/NODE?stage=/FOLDER, openstack:CLOUD?stage=/FOLDER or kubevirt:/FOLDER"
 
 func (Destination) form() form {
-	return form{pattern: `^(dir:/|kubevirt:/|libvirt:|proxmox:https://).*$`, example: "dir:/srv/vm"}
+	return form{pattern: `^(dir:/|kubevirt:/|libvirt:|openstack:|proxmox:https://).*$`, example: "dir:/srv/vm"}
 }
 
 func (d *Destination) set(s string) error {
@@ -81,7 +83,7 @@ func ParseDestination(s string, here Here) (Destination, error) {
 		if found {
 			d += Destination("?" + rest)
 		}
-	case slices.Contains(places, kind) && address != "":
+	case slices.Contains(places, kind) && (address != "" || d == OpenStack+":"): // whose name the environment may have
 		if here.Stage != "" && d.Folder() == "" {
 			d = d.withStage(here.at(here.Stage))
 		}

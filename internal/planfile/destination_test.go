@@ -13,6 +13,8 @@ func TestDestinations(t *testing.T) {
 		{"libvirt:qemu:///system?pool=default&stage=/st", "", "libvirt", "/st", "qemu:///system?pool=default"},
 		{"libvirt:qemu:///system?pool=default", "/st", "libvirt", "/st", "qemu:///system?pool=default"},
 		{"libvirt:qemu+ssh://root@kvm1/system", "/st&x y/", "libvirt", "/st&x y", "qemu+ssh://root@kvm1/system"},
+		{"openstack:mycloud?network=lan&stage=%2Fst", "/other", "openstack", "/st", "mycloud?network=lan"},
+		{"openstack:", "/other", "openstack", "/other", ""},
 		{"proxmox:https://pve1:8006/pve1?stage=%2Fst%2Fa&storage=local-lvm", "/other", "proxmox", "/st/a", "https://pve1:8006/pve1?storage=local-lvm"},
 	} {
 		d, err := ParseDestination(v.text, Here{Stage: v.stage})

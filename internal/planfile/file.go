@@ -84,6 +84,9 @@ type Options struct {
 	Format       Format        `yaml:"format" doc:"of the images"`
 	DomainType   DomainType    `yaml:"domainType" doc:"of the libvirt domain; qemu needs no KVM"`
 	Hardware     VMHardware    `yaml:"hardware" doc:"of the VM at its target: compat; virtio, for which a Linux guest is changed; auto, virtio where the guest can be changed"`
+	Engine       Engine        `yaml:"engine" doc:"that changes a guest for virtio: linux-append; virt-v2v; auto, the first of them that is there and takes the guest"`
+	VirtioWin    Path          `yaml:"virtioWin" doc:"the drivers that virt-v2v gives a Windows: the ISO image virtio-win, or a folder with what is in it; $VIRTIO_WIN of the machine else"`
+	GuestAgent   bool          `yaml:"guestAgent" doc:"with hardware virtio or auto: a Linux without QEMU's guest agent installs it at its first boot"`
 	Transport    Transport     `yaml:"transport" doc:"how the disks come here"`
 	Connections  int           `yaml:"connections" min:"1" max:"12" doc:"to a host, at most"`
 	NFC          NFC           `yaml:"nfc" doc:"with transport nfc"`
@@ -137,9 +140,9 @@ type Window struct {
 	Zone Zone  `yaml:"zone" doc:"of these times, such as Europe/Berlin; UTC else"`
 }
 
-// Maps say what the names of the source become.
+// Maps say what the names of the source become, and where VMs live by where they are.
 type Maps struct {
-	Networks   map[string]Text        `yaml:"networks" doc:"network of the source: that of the target. For dir and libvirt a libvirt network or bridge:NAME, for proxmox BRIDGE or BRIDGE,TAG, for kubevirt pod or multus:NAMESPACE/NAME"`
+	Mapping    `yaml:",inline"`
 	Datastores map[string]Destination `yaml:"datastores" doc:"datastore that a VM's .vmx is on: where the VM is to live if it does not say"`
 }
 

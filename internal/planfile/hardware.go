@@ -3,6 +3,7 @@ package planfile
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"reflect"
@@ -57,11 +58,16 @@ func LoadHardware(path string) (*Hardware, error) { return load(path, ParseHardw
 
 // load reads a file that parse understands.
 func load[T any](path string, parse func([]byte) (*T, Findings)) (*T, error) {
-	text, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, fault.Wrap(fault.NotFound, err)
 	case err != nil:
+		return nil, fault.Wrap(fault.Invalid, err)
+	}
+	defer f.Close()                                         // only read
+	text, err := io.ReadAll(io.LimitReader(f, mostBytes+1)) // of one that is too long, as much as shows it
+	if err != nil {
 		return nil, fault.Wrap(fault.Invalid, err)
 	}
 	v, found := parse(text)

@@ -33,7 +33,7 @@ func initial() *File {
 		Source: Source{SSH: SSH{Port: 22}},
 		Hooks:  hooks,
 		Defaults: Options{
-			Format: "raw", DomainType: "kvm", Hardware: "compat", Transport: "https", Connections: 8, Mode: Cold,
+			Format: "raw", DomainType: "kvm", Hardware: "compat", Engine: "auto", Transport: "https", Connections: 8, Mode: Cold,
 			NFC:      NFC{Handles: 4, Buffers: 4},
 			Landing:  Landing{Memory: 1 << 30, Listen: ":2049", Portmap: ":111", Copy: "auto"},
 			Warm:     Warm{Interval: Duration(time.Hour)},

@@ -19,6 +19,7 @@ func (f *File) rules() Findings {
 	r.hook("hooks.pre", &f.Hooks.Pre)
 	r.hook("hooks.post", &f.Hooks.Post)
 	r.bandwidth()
+	r.mapping("maps", &f.Maps.Mapping)
 	return r.found
 }
 
@@ -98,6 +99,7 @@ func (r *ruler) options(path string, o *Options) {
 	r.nfc(path+".nfc", &o.NFC)
 	r.warm(path, o)
 	r.trial(path, o)
+	r.agent(path, o)
 	r.window(path+".warm.window", &o.Warm.Window)
 	r.hook(path+".hooks.pre", &o.Hooks.Pre)
 	r.hook(path+".hooks.post", &o.Hooks.Post)
@@ -106,10 +108,17 @@ func (r *ruler) options(path string, o *Options) {
 // trial: a VM that is off for as long as its copy boots is not moved warm.
 func (r *ruler) trial(path string, o *Options) {
 	if o.Trial && o.Mode == Warmly {
-		r.wrong(path+".trial", "move it cold, or try it once it is there: decamp trial FOLDER", "trial and mode warm exclude each other: the VM would be off for as long as its copy boots")
+		r.wrong(path+".trial", "move it cold, or rehearse it before the cutover: decamp rehearse PLAN/VM", "trial and mode warm exclude each other: the VM would be off for as long as its copy boots")
 	}
 	if r.says(path+".expect") && !o.Trial && path != "defaults" { // there it is for those that are tried
 		r.wrong(path+".expect", "write trial: true, or take it out", "it says when a trial boot is up, and there is none")
+	}
+}
+
+// agent: only a guest that is changed is made to install anything.
+func (r *ruler) agent(path string, o *Options) {
+	if o.GuestAgent && r.says(path+".guestAgent") && o.Hardware == "compat" && path != "defaults" { // there it is for those that are changed
+		r.wrong(path+".guestAgent", "write hardware: virtio or auto, or take it out", "it changes the guest, and hardware is compat")
 	}
 }
 

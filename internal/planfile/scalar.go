@@ -54,6 +54,7 @@ type (
 	Format      string
 	DomainType  string
 	VMHardware  string
+	Engine      string
 	Transport   string
 	Mode        string
 	PowerOff    string
@@ -111,6 +112,7 @@ func (Day) form() form        { return form{words: days} }
 func (Format) form() form     { return form{words: []string{"raw", "qcow2"}} }
 func (DomainType) form() form { return form{words: []string{"kvm", "qemu"}} }
 func (VMHardware) form() form { return form{words: []string{"compat", "virtio", "auto"}} }
+func (Engine) form() form     { return form{words: []string{"auto", "linux-append", "virt-v2v"}} }
 func (Transport) form() form  { return form{words: []string{"https", "nfc", "landing"}} }
 func (Mode) form() form       { return form{words: []string{"cold", "warm"}} }
 func (PowerOff) form() form   { return form{words: []string{"never", "guest", "force"}} }
@@ -263,6 +265,7 @@ func (d *Day) set(s string) error        { return among(d, s, d.form()) }
 func (f *Format) set(s string) error     { return among(f, s, f.form()) }
 func (d *DomainType) set(s string) error { return among(d, s, d.form()) }
 func (h *VMHardware) set(s string) error { return among(h, s, h.form()) }
+func (e *Engine) set(s string) error     { return among(e, s, e.form()) }
 func (t *Transport) set(s string) error  { return among(t, s, t.form()) }
 func (m *Mode) set(s string) error       { return among(m, s, m.form()) }
 func (p *PowerOff) set(s string) error   { return among(p, s, p.form()) }

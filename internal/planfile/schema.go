@@ -29,6 +29,10 @@ func valueSchema(v reflect.Value) map[string]any {
 	if s, ok := reflect.New(v.Type()).Interface().(scalar); ok {
 		return scalarSchema(s.form(), v)
 	}
+	if s, ok := reflect.New(v.Type()).Interface().(shorthand); ok {
+		short := valueSchema(reflect.ValueOf(s.short()).Elem())
+		return map[string]any{"oneOf": []any{short, structureSchema(v)}}
+	}
 	switch v.Kind() {
 	case reflect.Struct:
 		return structureSchema(v)

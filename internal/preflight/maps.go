@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/planfile"
 )
 
@@ -21,14 +22,20 @@ func (c *check) maps(vms []inventory.VM, stores []inventory.Datastore) {
 		}
 	}
 	c.unknown("maps.datastores", slices.Collect(maps.Keys(c.file.Maps.Datastores)), haveStores, "the source has no datastore called %s")
+	haveVMs := map[string]bool{}
+	for i := range vms {
+		haveVMs[vms[i].Name] = true
+	}
 	c.unknown("maps.networks", slices.Collect(maps.Keys(c.file.Maps.Networks)), haveNets, "no VM of the source is connected to a network called %s")
+	c.unknown("maps.storages", slices.Collect(maps.Keys(c.file.Maps.Storages)), haveStores, "the source has no datastore called %s")
+	c.unknown("maps.names", slices.Collect(maps.Keys(c.file.Maps.Names)), haveVMs, "the source has no VM called %s")
 	c.unmapped()
 }
 
 func (c *check) unknown(path string, names []string, have map[string]bool, format string) {
 	slices.Sort(names)
 	for _, name := range names {
-		if !have[name] {
+		if !have[name] && !mapping.IsPattern(name) {
 			c.found = append(c.found, planfile.Noted("map", c.file.At(path+"."+name), "", "correct the name, or take it out", format, name))
 		}
 	}
@@ -39,8 +46,7 @@ func (c *check) unmapped() {
 	told := map[string]bool{}
 	for _, m := range c.moves {
 		for _, n := range m.VM.NICs {
-			_, mapped := c.file.Maps.Networks[n.Network]
-			if mapped || told[n.Network] || len(c.file.Maps.Networks) == 0 {
+			if mapping.Has(c.file.Maps.Networks, n.Network) || told[n.Network] || len(c.file.Maps.Networks) == 0 {
 				continue
 			}
 			told[n.Network] = true

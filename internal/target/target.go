@@ -5,6 +5,7 @@ package target
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/disk"
@@ -46,7 +47,14 @@ const (
 
 	// Virtio is virtio-scsi and virtio-net, for a guest that has the drivers.
 	Virtio Hardware = "virtio"
+
+	// VirtioBlk is virtio-blk and virtio-net, for a guest that has no driver for virtio-scsi, or
+	// calls its disks vda.
+	VirtioBlk Hardware = "virtio-blk"
 )
+
+// OnVirtio reports whether the guest has drivers for virtio, on whichever bus its disks are.
+func (h Hardware) OnVirtio() bool { return h == Virtio || h == VirtioBlk }
 
 // Definition is all that is needed to define the VM on the target.
 type Definition struct {
@@ -61,6 +69,13 @@ type Definition struct {
 
 	// Progress is told how many bytes of how many are delivered. Nil: nobody asks.
 	Progress func(done, total int64) `json:"-"`
+}
+
+// GuestAgent reports whether the guest has QEMU's guest agent, or will install it at its first boot.
+func (d Definition) GuestAgent() bool {
+	return d.Converted != nil && d.Converted.GuestAgent || slices.ContainsFunc(d.Guest, func(g guest.Report) bool {
+		return g.Linux != nil && g.Linux.GuestAgent || g.Windows != nil && g.Windows.GuestAgent
+	})
 }
 
 // A Receipt is what a place says of a VM that it took.
@@ -118,4 +133,13 @@ type Target interface {
 	// Withdraw removes a published VM, and only one that was made of vm: another one in its place is
 	// fault.Conflict, and so is one that runs. That there is none is no error.
 	Withdraw(ctx context.Context, vm *inventory.VM) error
+}
+
+// A Preparer is a Target that has more to do with images than to keep them, and can begin with it
+// while the VM runs.
+type Preparer interface {
+	// Prepare takes in what the images hold that Open returned and nobody writes to now, as far as
+	// their manifests list it; Publish then takes what changed after that. Roots are not known yet. It may
+	// run any number of times, and fail: nothing but time is lost.
+	Prepare(ctx context.Context, def Definition) error
 }

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/dir"
@@ -37,6 +38,26 @@ type Place interface {
 	// Withdraw removes what Deliver made of vm, and only that. That there is nothing is no error; a
 	// VM that runs is fault.Conflict.
 	Withdraw(ctx context.Context, vm *inventory.VM) error
+}
+
+// An Outliner is a Place that says what it would make of a VM, before there are images. What its stage
+// would make is there to begin with.
+type Outliner interface {
+	Outline(def target.Definition, stage target.Outline) (target.Outline, error)
+}
+
+// A Preparer is a Place that can be given images before the VM is delivered, and again what changed of
+// them: the VM still runs, and is not to wait for all of it once it is off.
+type Preparer interface {
+	Place
+
+	// Prepare brings the place up to what the images hold, as far as their manifests list it. They are
+	// not finished, have no root, and nobody writes to them meanwhile. What it makes is seen to be
+	// unfinished there; after an error or a crash it may run again, and goes on.
+	//
+	// What Deliver does after it is proven as if it had brought all by itself. After an error of Deliver
+	// what Prepare brought may stay; Withdraw removes it.
+	Prepare(ctx context.Context, d Delivery) error
 }
 
 // A Receipt is what a place says of a VM that it took.
@@ -63,7 +84,10 @@ type Target struct {
 	opts  Options
 }
 
-var _ target.Target = (*Target)(nil)
+var (
+	_ target.Target   = (*Target)(nil)
+	_ target.Preparer = (*Target)(nil)
+)
 
 // New returns the target that stages VMs on stage and delivers them to place.
 func New(stage *dir.Target, place Place, o Options) *Target {
@@ -79,6 +103,20 @@ func (t *Target) Plan(ctx context.Context, vm *inventory.VM) ([]target.Image, er
 	return images, t.place.Check(ctx, vm)
 }
 
+// Outline is what the place would make of def.
+func (t *Target) Outline(def target.Definition) (target.Outline, error) {
+	place, ok := t.place.(Outliner)
+	if !ok {
+		return target.Outline{}, fault.New(fault.Unsupported, "it is not known here what that target makes of a VM").
+			WithHint("leave --dry-run out: what it refuses is told before anything is copied")
+	}
+	o, err := t.Target.Outline(def)
+	if err != nil {
+		return o, err
+	}
+	return place.Outline(def, o)
+}
+
 // Publish delivers the VM, records where it went, and clears the stage of its images. Each of the
 // three may run again.
 func (t *Target) Publish(ctx context.Context, def target.Definition) error {
@@ -92,6 +130,18 @@ func (t *Target) Publish(ctx context.Context, def target.Definition) error {
 		}
 	}
 	return t.clear(def.Images)
+}
+
+// Prepare has the place take what is there of the images, if it is one that can.
+func (t *Target) Prepare(ctx context.Context, def target.Definition) error {
+	early, ok := t.place.(Preparer)
+	if !ok {
+		return nil
+	}
+	if err := early.Prepare(ctx, Delivery{Definition: def, Open: t.ReadUnfinished}); err != nil {
+		return fmt.Errorf("deliver VM %s early: %w", def.VM.Name, err)
+	}
+	return nil
 }
 
 func (t *Target) deliver(ctx context.Context, def target.Definition) error {

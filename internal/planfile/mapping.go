@@ -1,0 +1,136 @@
+package planfile
+
+import (
+	"bytes"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/mapping"
+)
+
+// Mapping says what names of the source are called at a target: mapping.Map, as a file has it. It is part
+// of a plan, and all of a file that decamp migrate takes with --map.
+type Mapping struct {
+	Networks map[string]Network `yaml:"networks" doc:"network of the source: that of the target. For dir and libvirt a libvirt network or bridge:NAME, for proxmox BRIDGE or BRIDGE,TAG, for openstack a name or an ID, for kubevirt pod or multus:NAMESPACE/NAME. A * in a name stands for any letters"`
+	Storages map[string]Text    `yaml:"storages" doc:"datastore of a disk: where it goes. For libvirt a pool, for proxmox a storage, for openstack a type of volumes, for kubevirt a storage class; dir has none. A * in a name stands for any letters"`
+	Names    map[string]NewName `yaml:"names" doc:"name of a VM: what it is called at the target. A * in it stands for any letters, and in the new name for the same"`
+}
+
+// Network is what cards of one network of the source join. It may be written as its To alone.
+type Network struct {
+	To    Text      `yaml:"to" required:"true" doc:"the network of the target"`
+	VLAN  int       `yaml:"vlan" min:"1" max:"4094" doc:"the tag of the cards, where the target tags them: a bridge of proxmox or libvirt"`
+	Model CardModel `yaml:"model" doc:"of the cards, in place of what they were or what hardware says"`
+}
+
+func (n *Network) short() any { return &n.To }
+
+type (
+	NewName   string // of a VM
+	CardModel string
+)
+
+// longestNewName is what vSphere itself takes, in bytes.
+const longestNewName = 240
+
+func (NewName) form() form { return form{example: "prod-*"} }
+
+func (n *NewName) set(s string) error {
+	odd := func(r rune) bool { return !unicode.IsPrint(r) }
+	if strings.TrimSpace(s) == "" || len(s) > longestNewName || strings.ContainsFunc(s, odd) {
+		return fault.New(fault.Invalid, "want a name of 1 to %d bytes that can be printed", longestNewName)
+	}
+	*n = NewName(s)
+	return nil
+}
+
+func (CardModel) form() form {
+	return form{words: []string{"virtio", "vmxnet3", "e1000", "e1000e", "rtl8139", "pcnet"}}
+}
+
+func (m *CardModel) set(s string) error { return among(m, s, m.form()) }
+
+// Value is what the file says, as targets take it.
+func (m Mapping) Value() mapping.Map {
+	var v mapping.Map
+	for from, to := range m.Networks {
+		if v.Networks == nil {
+			v.Networks = map[string]mapping.Network{}
+		}
+		v.Networks[from] = mapping.Network{To: string(to.To), VLAN: to.VLAN, Model: string(to.Model)}
+	}
+	v.Storages = texts(m.Storages)
+	v.Names = texts(m.Names)
+	return v
+}
+
+// texts are the values of a map without their types; nil if there are none.
+func texts[T ~string](m map[string]T) map[string]string {
+	if len(m) == 0 {
+		return nil
+	}
+	plain := map[string]string{}
+	for k, v := range m {
+		plain[k] = string(v)
+	}
+	return plain
+}
+
+// MapFile is a file of --map.
+type MapFile struct {
+	Version int `yaml:"version" min:"1" max:"1" doc:"of this format: 1, which it is if nothing is said"`
+	Mapping `yaml:",inline"`
+}
+
+// LoadMap reads a file of --map. The error names its first mistake, with the line.
+func LoadMap(path string) (mapping.Map, error) {
+	f, err := load(path, ParseMap)
+	if err != nil {
+		return mapping.Map{}, err
+	}
+	return f.Value(), nil
+}
+
+// ParseMap reads the text of one as strictly as a plan's.
+func ParseMap(text []byte) (*MapFile, Findings) {
+	if len(bytes.TrimSpace(text)) == 0 {
+		err := fault.New(fault.Invalid, "the map is empty").WithHint("say what is called otherwise at the target: networks: {VM Network: vmbr0}")
+		return nil, Findings{Found("file", Pos{}, "", err)}
+	}
+	d, root := begin(text)
+	if root == nil {
+		return nil, d.found
+	}
+	f := &MapFile{Version: Version}
+	d.value(root, reflect.ValueOf(f).Elem(), "")
+	if len(d.found) == 0 {
+		r := &ruler{file: &File{where: d.where}}
+		r.mapping("", &f.Mapping)
+		d.found = r.found
+	}
+	d.found.Sort()
+	return f, d.found
+}
+
+// mapping looks at keys with a *: of storages and names, which later decamps may read otherwise if they have
+// more. A network may be called so.
+func (r *ruler) mapping(path string, m *Mapping) {
+	r.stars(join(path, "storages"), texts(m.Storages))
+	r.stars(join(path, "names"), texts(m.Names))
+}
+
+func (r *ruler) stars(path string, m map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		inKey, inValue := strings.Count(key, mapping.Wildcard), strings.Count(m[key], mapping.Wildcard)
+		switch {
+		case inKey > 1:
+			r.wrong(join(path, key), "keep one of them", "a * stands for any letters, and there may be one")
+		case inValue > inKey:
+			r.wrong(join(path, key), "put one into the name on the left, or take it out of the one on the right", "a * stands for what the one before the colon stood for, and there is none")
+		}
+	}
+}
