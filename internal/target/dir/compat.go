@@ -6,14 +6,18 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/target"
 )
 
 // counterpart returns the bus that stands in for a VMware controller. It is the same
 // hardware wherever QEMU has it and the firmware can boot from it. Guests that have the drivers
 // get virtio-scsi, which every firmware boots from, with a controller for each that they had.
 func (b *domainBuilder) counterpart(c inventory.Controller) bus {
-	if b.virtio() {
+	switch b.def.Hardware {
+	case target.Virtio:
 		return virtio
+	case target.VirtioBlk:
+		return virtioBlk
 	}
 	on := map[inventory.Bus]bus{
 		inventory.PVSCSI: pvscsi, inventory.LSILogic: lsilogic, inventory.LSISAS: lsisas,
@@ -75,7 +79,12 @@ func (b *domainBuilder) cards() error {
 			Model:  &libvirtxml.DomainInterfaceModel{Type: b.cardModel(n)},
 			Boot:   bootEntry(order, fmt.Sprintf("net:%d", n.Key)),
 		}
-		if !n.StartConnected {
+		if tag := b.opts.Maps.Network(n.Network).VLAN; tag != 0 {
+			x.VLan = &libvirtxml.DomainInterfaceVLan{Tags: []libvirtxml.DomainInterfaceVLanTag{{ID: uint(tag)}}}
+			b.warn("vlan", "make sure of one of the two, or name a bridge that is in the VLAN: ip -d link show type bridge",
+				"network card %s is in VLAN %d: libvirt tags on bridges of Open vSwitch, and since 11.0 on those of Linux, and starts no VM where it cannot", n.MAC, tag)
+		}
+		if n.LinkDown() {
 			x.Link = &libvirtxml.DomainInterfaceLink{State: "down"}
 		}
 		b.domain.Devices.Interfaces = append(b.domain.Devices.Interfaces, x)
@@ -84,6 +93,9 @@ func (b *domainBuilder) cards() error {
 }
 
 func (b *domainBuilder) cardModel(n inventory.NIC) string {
+	if model := b.opts.Maps.Network(n.Network).Model; model != "" {
+		return model
+	}
 	if b.virtio() {
 		return "virtio"
 	}

@@ -30,6 +30,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/room"
 	"github.com/decamp/decamp/internal/target"
 )
@@ -76,7 +77,10 @@ func (t *Target) Plan(_ context.Context, vm *inventory.VM) ([]target.Image, erro
 	if err := checkHardware(vm); err != nil {
 		return nil, err
 	}
-	name := SafeName(vm.Name)
+	if err := t.checkStorages(vm); err != nil {
+		return nil, err
+	}
+	name := t.name(vm)
 	if err := t.checkFolder(vm, name); err != nil {
 		return nil, err
 	}
@@ -86,21 +90,26 @@ func (t *Target) Plan(_ context.Context, vm *inventory.VM) ([]target.Image, erro
 	if err := t.checkSpace(vm); err != nil {
 		return nil, err
 	}
+	return t.images(vm), nil
+}
+
+// images names vm's.
+func (t *Target) images(vm *inventory.VM) []target.Image {
 	images := make([]target.Image, len(vm.Disks))
 	for i, d := range vm.Disks {
-		file := fmt.Sprintf("%s-disk%d.%s", name, i, t.opts.Format)
+		file := fmt.Sprintf("%s-disk%d.%s", t.name(vm), i, t.opts.Format)
 		path := filepath.Join(t.partial(vm), file)
 		images[i] = target.Image{
 			Key: d.Key, Path: path, Manifest: path + ".manifest",
-			Final: filepath.Join(t.root, name, file), Format: t.opts.Format, Size: d.Capacity,
+			Final: filepath.Join(t.Folder(vm), file), Format: t.opts.Format, Size: d.Capacity,
 		}
 	}
-	return images, nil
+	return images
 }
 
 // partial is the folder in which vm grows until it is published.
 func (t *Target) partial(vm *inventory.VM) string {
-	return filepath.Join(t.root, SafeName(vm.Name)+partialMark+identity(vm))
+	return filepath.Join(t.root, t.name(vm)+partialMark+identity(vm))
 }
 
 const (
@@ -114,11 +123,22 @@ func identity(vm *inventory.VM) string {
 	return hex.EncodeToString(sum[:4])
 }
 
+// checkStorages refuses a map that has disks elsewhere: a VM's images are in its folder, all of them.
+func (t *Target) checkStorages(vm *inventory.VM) error {
+	for _, d := range vm.Disks {
+		from := mapping.Datastore(d)
+		if to := t.opts.Domain.Maps.Storage(from); to != "" {
+			return fault.New(fault.Unsupported, "disk %d is to go from datastore %s to storage %s, and a folder has no storages", d.Key, from, to).
+				WithHint("take %s out of the map's storages, or name the folder that is on that storage: --to dir:FOLDER", fault.Quote(from))
+		}
+	}
+	return nil
+}
+
 func (t *Target) checkFolder(vm *inventory.VM, name string) error {
 	final := filepath.Join(t.root, name)
 	if _, err := os.Lstat(final); err == nil {
-		return fault.New(fault.Conflict, "%s exists already", final).
-			WithHint("move it away, or migrate %q to another folder", vm.Name)
+		return taken(vm, final)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -133,6 +153,18 @@ func (t *Target) checkFolder(vm *inventory.VM, name string) error {
 		}
 	}
 	return nil
+}
+
+// taken says what has the folder that vm would be published in. It may be vm itself: a run whose record
+// is gone, or that was begun on another machine, is not known here by anything else.
+func taken(vm *inventory.VM, final string) error {
+	r, err := ReadRecord(final)
+	if err != nil || identity(r.Source) != identity(vm) {
+		return fault.New(fault.Conflict, "%s exists already", final).
+			WithHint("move it away, or migrate %q to another folder", vm.Name)
+	}
+	return fault.New(fault.Conflict, "%s exists already: %q was moved there before", final, vm.Name).
+		WithHint("prove it with: decamp verify %s; to move it once more, move that folder away", fault.Quote(final))
 }
 
 // partials lists the partial folders of VMs called name.
@@ -210,12 +242,15 @@ func (t *Target) Room() (free int64, device uint64, err error) {
 
 // Holds reports whether vm was moved here and published.
 func (t *Target) Holds(vm *inventory.VM) bool {
-	r, err := ReadRecord(filepath.Join(t.root, SafeName(vm.Name)))
+	r, err := ReadRecord(t.Folder(vm))
 	return err == nil && r.Source.UUID == vm.UUID && r.Source.InstanceUUID == vm.InstanceUUID
 }
 
 // Folder is where vm will stand.
-func (t *Target) Folder(vm *inventory.VM) string { return filepath.Join(t.root, SafeName(vm.Name)) }
+func (t *Target) Folder(vm *inventory.VM) string { return filepath.Join(t.root, t.name(vm)) }
+
+// name is that of vm's folder, and of what is in it.
+func (t *Target) name(vm *inventory.VM) string { return SafeName(t.opts.Domain.Maps.Name(vm.Name)) }
 
 // freeBytes is what images may take at dir.
 func freeBytes(dir string) (int64, error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/target"
 )
 
@@ -22,9 +23,9 @@ type DomainOptions struct {
 	// name of the VMware network stays in the domain's metadata.
 	Network string
 
-	// Networks say otherwise for cards of some networks of VMware's, by name: the name of a
-	// libvirt network, or bridge:NAME for a bridge of the machine's.
-	Networks map[string]string
+	// Maps say otherwise for cards of some networks of VMware's, by name: the name of a libvirt
+	// network, or bridge:NAME for a bridge of the machine's. They also say what VMs are called.
+	Maps mapping.Map
 }
 
 // bridgePrefix tells a bridge from a libvirt network.
@@ -32,7 +33,7 @@ const bridgePrefix = "bridge:"
 
 // network is what a card joins.
 func (o DomainOptions) network(card inventory.NIC) *libvirtxml.DomainInterfaceSource {
-	name := cmp.Or(o.Networks[card.Network], o.Network)
+	name := cmp.Or(o.Maps.Network(card.Network).To, o.Network)
 	if bridge, ok := strings.CutPrefix(name, bridgePrefix); ok {
 		return &libvirtxml.DomainInterfaceSource{Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: bridge}}
 	}
@@ -74,7 +75,7 @@ func (b *domainBuilder) warn(code, remedy, format string, args ...any) {
 	b.warnings = append(b.warnings, inventory.Warning{Code: code, Text: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
-func (b *domainBuilder) virtio() bool { return b.def.Hardware == target.Virtio }
+func (b *domainBuilder) virtio() bool { return b.def.Hardware.OnVirtio() }
 
 func (b *domainBuilder) efi() bool { return b.vm.Firmware == inventory.EFI }
 
@@ -117,7 +118,7 @@ func (b *domainBuilder) linux() bool {
 func (b *domainBuilder) identity() error {
 	d := &b.domain
 	d.Type, d.UUID = b.opts.Type, b.vm.UUID
-	d.Name = DomainName(b.vm.Name)
+	d.Name = DomainName(b.opts.Maps.Name(b.vm.Name))
 	d.Description = b.vm.Annotation
 	metadata, err := sourceMetadata(b.vm)
 	d.Metadata = &libvirtxml.DomainMetadata{XML: metadata}
@@ -228,6 +229,12 @@ func (b *domainBuilder) consoles() error {
 	d := b.domain.Devices
 	d.Serials = []libvirtxml.DomainSerial{{Source: pty(), Target: &libvirtxml.DomainSerialTarget{Port: &port}}}
 	d.Consoles = []libvirtxml.DomainConsole{{Source: pty(), Target: &libvirtxml.DomainConsoleTarget{Type: "serial", Port: &port}}}
+	if b.def.GuestAgent() && b.virtio() { // the channel is a virtio device
+		d.Channels = []libvirtxml.DomainChannel{{
+			Source: &libvirtxml.DomainChardevSource{UNIX: &libvirtxml.DomainChardevSourceUNIX{}},
+			Target: &libvirtxml.DomainChannelTarget{VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: "org.qemu.guest_agent.0"}},
+		}}
+	}
 	d.Graphics = []libvirtxml.DomainGraphic{{VNC: &libvirtxml.DomainGraphicVNC{
 		Port: -1, AutoPort: "yes", Listeners: []libvirtxml.DomainGraphicListener{
 			{Address: &libvirtxml.DomainGraphicListenerAddress{Address: "127.0.0.1"}},

@@ -10,9 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/guest/linux"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/target"
 )
 
@@ -81,6 +84,65 @@ func TestVirtioDomainGolden(t *testing.T) {
 	}
 }
 
+// The agent has its channel where it is in the guest, or will be, and the guest is on virtio.
+func TestGuestAgentHasItsChannel(t *testing.T) {
+	present := []guest.Report{{Linux: &linux.Guest{GuestAgent: true}}}
+	for name, c := range map[string]struct {
+		guest     []guest.Report
+		converted *convert.Result
+		hardware  target.Hardware
+		want      bool
+	}{
+		"installed":   {present, nil, target.Virtio, true},
+		"of Windows":  {[]guest.Report{{Windows: &guest.Windows{GuestAgent: true}}}, nil, target.VirtioBlk, true},
+		"to come":     {nil, &convert.Result{GuestAgent: true}, target.Virtio, true},
+		"no driver":   {present, nil, target.Compat, false},
+		"not in mind": {nil, &convert.Result{}, target.Virtio, false},
+	} {
+		def := definition(biosVM())
+		def.Guest, def.Converted, def.Hardware = c.guest, c.converted, c.hardware
+		xml, _, err := Domain(def, DomainOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(xml, `<target type="virtio" name="org.qemu.guest_agent.0">`); got != c.want {
+			t.Errorf("%s: a channel is %v, want %v:\n%s", name, got, c.want, xml)
+		}
+		if out, err := validate(xml); err != nil {
+			t.Errorf("%s: libvirt's schema: %s", name, out)
+		}
+	}
+}
+
+// A guest that calls its disks vda has them on virtio-blk, each a device of its own.
+func TestVirtioBlkDomainGolden(t *testing.T) {
+	def := definition(efiVM())
+	def.Hardware = target.VirtioBlk
+	xml, _, err := Domain(def, DomainOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(xml, `type="scsi"`) || !strings.Contains(xml, `<target dev="vda" bus="virtio">`) || !strings.Contains(xml, `<model type="virtio">`) {
+		t.Errorf("not all of it is virtio:\n%s", xml)
+	}
+	golden(t, filepath.Join("testdata", "virtio-blk.golden"), xml)
+	requires(t, "xmllint", schema)
+	if out, err := validate(xml); err != nil {
+		t.Errorf("libvirt's schema: %s", out)
+	}
+	many := efiVM()
+	for i := range int32(virtioBlk.seats) {
+		d := many.Disks[0]
+		d.Key, d.Unit = 3000+i, 20+int(i)
+		many.Disks = append(many.Disks, d)
+	}
+	def = definition(many)
+	def.Hardware = target.VirtioBlk
+	if _, _, err := Domain(def, DomainOptions{}); !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {
+		t.Errorf("more disks than a machine has places: %v", err)
+	}
+}
+
 // TestDomainGolden compares each domain, and its warnings, with the reviewed text.
 func TestDomainGolden(t *testing.T) {
 	for name, vm := range domains() {
@@ -119,7 +181,7 @@ func TestDomainsSatisfyLibvirtsSchema(t *testing.T) {
 	requires(t, "xmllint", schema)
 	for name, vm := range domains() {
 		for _, kind := range []string{"kvm", "qemu"} {
-			xml, _, err := Domain(definition(vm), DomainOptions{Type: kind, Network: "prod", Networks: map[string]string{"VM Network": "bridge:br0"}})
+			xml, _, err := Domain(definition(vm), DomainOptions{Type: kind, Network: "prod", Maps: mapping.Map{Networks: map[string]mapping.Network{"VM Network": {To: "bridge:br0"}}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -133,7 +195,7 @@ func TestDomainsSatisfyLibvirtsSchema(t *testing.T) {
 func TestCardsJoinWhatTheMapSays(t *testing.T) {
 	vm := biosVM()
 	vm.NICs = []inventory.NIC{{Model: "e1000", MAC: "00:50:56:00:00:01", Network: "VM Network"}, {Model: "e1000", MAC: "00:50:56:00:00:02", Network: "dmz"}, {Model: "e1000", MAC: "00:50:56:00:00:03", Network: "lab"}}
-	xml, _, err := Domain(definition(vm), DomainOptions{Networks: map[string]string{"VM Network": "bridge:br0", "dmz": "outside"}})
+	xml, _, err := Domain(definition(vm), DomainOptions{Maps: mapping.Map{Networks: map[string]mapping.Network{"VM Network": {To: "bridge:br0"}, "dmz": {To: "outside"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

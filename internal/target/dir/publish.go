@@ -89,7 +89,7 @@ func (t *Target) describe(partial string, def target.Definition) error {
 	if err != nil {
 		return err
 	}
-	record, err := json.MarshalIndent(newRecord(def, warnings), "", "  ")
+	record, err := json.MarshalIndent(newRecord(def, t.opts.Domain.Maps.Name(def.VM.Name), warnings), "", "  ")
 	if err != nil {
 		return err
 	}

@@ -182,6 +182,21 @@ func TestNothingIsOverwritten(t *testing.T) {
 	}
 }
 
+// A VM that was published by a run that nobody remembers is told from another one's folder.
+func TestPlanKnowsTheVMThatWasPublished(t *testing.T) {
+	d := newTarget(t)
+	if err := d.Publish(t.Context(), copied(t, d, biosVM())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Plan(t.Context(), biosVM()); !fault.Is(err, fault.Conflict) || !strings.Contains(fault.HintOf(err), "decamp verify "+d.root) {
+		t.Errorf("itself: %v; remedy: %s", err, fault.HintOf(err))
+	}
+	other := with(biosVM(), func(vm *inventory.VM) { vm.UUID = "564d0000-0000-0000-0000-0000000000ff" })
+	if _, err := d.Plan(t.Context(), other); !fault.Is(err, fault.Conflict) || strings.Contains(fault.HintOf(err), "verify") {
+		t.Errorf("another: %v; remedy: %s", err, fault.HintOf(err))
+	}
+}
+
 func TestVMsOfOneNameAreTold(t *testing.T) {
 	d := newTarget(t)
 	twin := with(biosVM(), func(vm *inventory.VM) { vm.Ref, vm.Name = "8", "web_01" })

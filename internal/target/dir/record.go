@@ -1,6 +1,7 @@
 package dir
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -23,7 +24,8 @@ const recordVersion = 1
 // are named without folders, so that the VM's folder may be moved.
 type Record struct {
 	Version  int                 `json:"version"`
-	Decamp   string              `json:"decamp"` // version that wrote it
+	Decamp   string              `json:"decamp"`         // version that wrote it
+	Name     string              `json:"name,omitempty"` // what the VM is called here; empty: as at the source
 	Source   *inventory.VM       `json:"source"`
 	Images   []RecordedImage     `json:"images"`
 	Guest    []guest.Report      `json:"guest,omitempty"` // in the order of Images
@@ -48,10 +50,13 @@ type RecordedImage struct {
 	Copied   string        `json:"copied,omitempty"` // the root as at the source, where the image was changed since
 }
 
-func newRecord(def target.Definition, warnings []inventory.Warning) Record {
+func newRecord(def target.Definition, name string, warnings []inventory.Warning) Record {
 	r := Record{
 		Version: recordVersion, Decamp: def.Decamp, Source: def.VM, Guest: def.Guest, Hardware: def.Hardware, Converted: def.Converted, Delivered: def.Delivered,
 		Warnings: append(append([]inventory.Warning{}, def.Warnings...), warnings...),
+	}
+	if name != def.VM.Name {
+		r.Name = name
 	}
 	for _, img := range def.Images {
 		r.Images = append(r.Images, RecordedImage{
@@ -61,6 +66,9 @@ func newRecord(def target.Definition, warnings []inventory.Warning) Record {
 	}
 	return r
 }
+
+// Called is the VM's name here, as people see it.
+func (r *Record) Called() string { return cmp.Or(r.Name, r.Source.Name) }
 
 // ReadRecord reads the vm.json of a published VM's folder.
 func ReadRecord(folder string) (*Record, error) {

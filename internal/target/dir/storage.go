@@ -52,6 +52,9 @@ var (
 	lsisas   = bus{"scsi", "lsisas1068", 8}
 	sata     = bus{"sata", "", 6}
 	ide      = bus{"ide", "", 4}
+
+	// virtioBlk has no controllers: each disk is a PCI device, of which a machine has some 20.
+	virtioBlk = bus{"virtio", "", 20}
 )
 
 // storage seats all disks and CD-ROM drives, in the order of VMware's controllers.
@@ -67,7 +70,9 @@ func (b *domainBuilder) storage() error {
 			continue
 		}
 		on := b.counterpart(c)
-		s.open(on)
+		if on != virtioBlk {
+			s.open(on)
+		}
 		for _, d := range disks {
 			if err := b.disk(&s, on, d, order); err != nil {
 				return err
@@ -188,6 +193,9 @@ func (s *seating) open(on bus) {
 // add seats x, on a further controller of the kind when this one is full. It returns
 // false where there can be no further one, which is IDE.
 func (s *seating) add(on bus, x libvirtxml.DomainDisk) bool {
+	if on == virtioBlk {
+		return s.addAlone(x)
+	}
 	r := s.last[on.kind]
 	if r == nil || r.bus != on || r.taken == on.seats {
 		s.open(on)
@@ -206,6 +214,19 @@ func (s *seating) add(on bus, x libvirtxml.DomainDisk) bool {
 	r.taken++
 	s.devices.Disks = append(s.devices.Disks, x)
 	return true
+}
+
+// addAlone seats a disk that is a PCI device of its own. libvirt finds it a place, in the order of
+// the disks.
+func (s *seating) addAlone(x libvirtxml.DomainDisk) bool {
+	const prefix = "vd"
+	if s.names == nil {
+		s.last, s.names = map[string]*row{}, map[string]int{}
+	}
+	x.Target = &libvirtxml.DomainDiskTarget{Bus: virtioBlk.kind, Dev: prefix + letters(s.names[prefix])}
+	s.names[prefix]++
+	s.devices.Disks = append(s.devices.Disks, x)
+	return s.names[prefix] <= virtioBlk.seats
 }
 
 // address is the row's next free seat, in the form each kind of controller wants: IDE

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/libvirt/rpc"
 	"github.com/decamp/decamp/internal/target/staged"
@@ -16,8 +17,9 @@ type job struct {
 	staged.Delivery
 	place  *Place
 	client *rpc.Client
-	into   pool
-	begun  bool // something may have been made
+	into   []pool // for each image
+	pools  []pool // all that there may be volumes of the VM in
+	begun  bool   // something may have been made
 	done   int64
 }
 
@@ -34,7 +36,7 @@ func (j *job) run(ctx context.Context) (staged.Receipt, error) {
 	}
 	defer c.Close()
 	j.client = c
-	if j.into, err = j.place.findPool(ctx, c); err != nil {
+	if err := j.findPools(ctx); err != nil {
 		return staged.Receipt{}, err
 	}
 	warnings, err := j.missingNetworks(ctx)
@@ -58,10 +60,27 @@ func (j *job) run(ctx context.Context) (staged.Receipt, error) {
 	return staged.Receipt{Place: j.place.name(), ID: there.UUID.String(), Name: there.Name, Warnings: warnings}, j.release()
 }
 
+// findPools finds where each image goes, in the order of images.
+func (j *job) findPools(ctx context.Context) (err error) {
+	disks := make([]inventory.Disk, len(j.Images))
+	for i, img := range j.Images {
+		d, ok := j.VM.Disk(img.Key)
+		if !ok {
+			return fault.New(fault.Internal, "image %s is of no disk of VM %s", img.Path, j.VM.Name)
+		}
+		disks[i] = *d
+	}
+	if j.into, err = j.place.poolsOf(ctx, j.client, disks); err != nil {
+		return err
+	}
+	j.pools, err = j.place.pools(ctx, j.client)
+	return err
+}
+
 // whole returns a domain that is there, or nil if its volumes are not: libvirt may have defined it
 // when nobody waited for that any more, and its volumes were taken away.
 func (j *job) whole(ctx context.Context, d rpc.Domain) (*rpc.Domain, error) {
-	volumes, err := ownVolumes(ctx, j.client, j.into, j.VM)
+	volumes, err := ownVolumes(ctx, j.client, j.pools, j.VM)
 	if err != nil || len(volumes) == len(j.Images) {
 		return &d, err
 	}
@@ -108,14 +127,10 @@ func (j *job) waiting() error {
 
 // images brings all images into the pool, in the place of what an earlier delivery left there.
 func (j *job) images(ctx context.Context) ([]volume, error) {
-	if err := j.place.remove(ctx, j.client, j.into, j.VM); err != nil {
+	if err := j.place.remove(ctx, j.client, j.pools, j.VM); err != nil {
 		return nil, err
 	}
-	var linked []rpc.Volume
-	var err error
-	if j.linkable() {
-		linked, err = j.linkAll(ctx)
-	}
+	linked, err := j.linkAll(ctx)
 	placed := make([]volume, len(j.Images))
 	for i := range j.Images {
 		if err == nil {
@@ -129,7 +144,7 @@ func (j *job) images(ctx context.Context) ([]volume, error) {
 func (j *job) image(ctx context.Context, i int, linked []rpc.Volume) (volume, error) {
 	img := j.Images[i]
 	v := volume{format: img.Format}
-	name := volumeName(j.VM, i, img.Format)
+	name := j.place.volumeName(j.VM, i, img.Format)
 	at := slices.IndexFunc(linked, func(v rpc.Volume) bool { return v.Name == name })
 	var in rpc.Volume
 	var err error
@@ -137,7 +152,7 @@ func (j *job) image(ctx context.Context, i int, linked []rpc.Volume) (volume, er
 		in = linked[at]
 	} else {
 		v.format = target.Raw
-		in, err = j.upload(ctx, img, volumeName(j.VM, i, target.Raw))
+		in, err = j.upload(ctx, img, j.into[i], j.place.volumeName(j.VM, i, target.Raw))
 	}
 	if err == nil {
 		v.path, err = j.client.VolumePath(ctx, in)
@@ -170,5 +185,5 @@ func (j *job) tidy(ctx context.Context) error {
 	if err := j.place.forget(ctx, c, j.VM); err != nil {
 		return err
 	}
-	return j.place.remove(ctx, c, j.into, j.VM)
+	return j.place.remove(ctx, c, j.pools, j.VM)
 }

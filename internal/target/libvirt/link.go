@@ -14,34 +14,35 @@ import (
 	"github.com/decamp/decamp/internal/target/libvirt/rpc"
 )
 
-// linkable reports whether images can get a second name in the pool, and need not be copied: it is a
-// folder of this machine that we may write to, on the file system where they wait.
-func (j *job) linkable() bool {
-	if j.place.at.transport != "unix" || unix.Access(j.into.folder, unix.W_OK|unix.X_OK) != nil {
-		return false
-	}
-	for _, img := range j.Images {
-		if !sameDevice(filepath.Dir(img.Path), j.into.folder) {
-			return false
-		}
-	}
-	return len(j.Images) > 0
+// linkable reports whether an image can get a second name in its pool, and need not be copied: that is a
+// folder of this machine that we may write to, on the file system where it waits.
+func (j *job) linkable(i int) bool {
+	folder := j.into[i].folder
+	return j.place.at.transport == "unix" && unix.Access(folder, unix.W_OK|unix.X_OK) == nil && sameDevice(filepath.Dir(j.Images[i].Path), folder)
 }
 
-// linkAll gives all images names in the pool, and returns their volumes. They keep those they have, so
-// that a delivery which fails takes nothing away. Where libvirt does not see them, its folder is
-// not ours, whatever it is called: then there are no volumes, and no names.
+// linkAll gives all images that can have them names in their pools, and returns their volumes. They keep
+// those they have, so that a delivery which fails takes nothing away. Where libvirt does not see them,
+// its folder is not ours, whatever it is called: then there are no volumes, and no names.
 func (j *job) linkAll(ctx context.Context) ([]rpc.Volume, error) {
+	links := 0
 	for i, img := range j.Images {
+		if !j.linkable(i) {
+			continue
+		}
+		links++
 		if err := link(img.Path, j.linked(i)); err != nil {
 			return nil, errors.Join(ignoreUnable(err), j.unlinkAll())
 		}
+		if err := durable.Sync(j.into[i].folder); err != nil {
+			return nil, err
+		}
 	}
-	if err := durable.Sync(j.into.folder); err != nil {
-		return nil, err
+	if links == 0 {
+		return nil, nil
 	}
-	volumes, err := ownVolumes(ctx, j.client, j.into, j.VM)
-	if err != nil || len(volumes) == len(j.Images) {
+	volumes, err := ownVolumes(ctx, j.client, j.pools, j.VM)
+	if err != nil || len(volumes) == links {
 		return volumes, err
 	}
 	return nil, j.unlinkAll()
@@ -49,7 +50,7 @@ func (j *job) linkAll(ctx context.Context) ([]rpc.Volume, error) {
 
 // linked is the i-th image's name in the pool.
 func (j *job) linked(i int) string {
-	return filepath.Join(j.into.folder, volumeName(j.VM, i, j.Images[i].Format))
+	return filepath.Join(j.into[i].folder, j.place.volumeName(j.VM, i, j.Images[i].Format))
 }
 
 // unlinkAll takes the names in the pool away again.

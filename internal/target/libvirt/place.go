@@ -19,6 +19,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/target/dir"
 	"github.com/decamp/decamp/internal/target/libvirt/rpc"
 	"github.com/decamp/decamp/internal/target/staged"
@@ -33,9 +34,12 @@ type Options struct {
 	// Type is that of the domains, "kvm" or "qemu": Check asks whether there can be any. Empty if
 	// that is not to be asked.
 	Type string
+
+	// Maps say which pool disks of some datastores go to, in place of the address's, and what VMs are called.
+	Maps mapping.Map
 }
 
-// A Place is a pool of a libvirt. It satisfies staged.Place.
+// A Place is a libvirt, with the pools that images go to. It satisfies staged.Place.
 type Place struct {
 	at   address
 	opts Options
@@ -66,11 +70,11 @@ func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
 		return err
 	}
 	defer c.Close()
-	into, err := p.findPool(ctx, c)
+	into, err := p.poolsOf(ctx, c, vm.Disks)
 	if err != nil {
 		return err
 	}
-	if _, err = p.find(ctx, c, vm, dir.DomainName(vm.Name)); err != nil {
+	if _, err = p.find(ctx, c, vm, dir.DomainName(p.opts.Maps.Name(vm.Name))); err != nil {
 		return err
 	}
 	if err := p.checkType(ctx, c); err != nil {
@@ -94,19 +98,23 @@ func (p *Place) checkType(ctx context.Context, c *rpc.Client) error {
 		WithHint("see what is missing: virt-host-validate qemu; or have the VM emulated, which is slow: --domain-type qemu")
 }
 
-func (p *Place) checkRoom(vm *inventory.VM, into pool) error {
-	if p.at.transport == "unix" && p.opts.Stage != "" && sameDevice(p.opts.Stage, into.folder) {
-		return nil
-	}
-	var need int64
-	for _, d := range vm.Disks {
+// checkRoom compares what each pool has with what the disks take of it for certain. into are their
+// pools.
+func (p *Place) checkRoom(vm *inventory.VM, into []pool) error {
+	need := map[string]int64{}
+	for i, d := range vm.Disks {
 		if d.Thin && d.Used > 0 {
-			need += d.Used
+			need[into[i].Name] += d.Used
 		}
 	}
-	if need > into.available {
-		return fault.New(fault.Full, "VM %s needs %d MiB in pool %s, %d MiB are free", vm.Name, need>>20, into.Name, into.available>>20).
-			WithHint("free %d MiB, or choose another pool: virsh -c %s pool-list", (need-into.available)>>20+1, fault.Quote(p.at.String()))
+	for _, pool := range into {
+		if p.at.transport == "unix" && p.opts.Stage != "" && sameDevice(p.opts.Stage, pool.folder) {
+			continue
+		}
+		if need := need[pool.Name]; need > pool.available {
+			return fault.New(fault.Full, "VM %s needs %d MiB in pool %s, %d MiB are free", vm.Name, need>>20, pool.Name, pool.available>>20).
+				WithHint("free %d MiB, or choose another pool: virsh -c %s pool-list", (need-pool.available)>>20+1, fault.Quote(p.at.String()))
+		}
 	}
 	return nil
 }
@@ -138,13 +146,13 @@ func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
 		return err
 	}
 	defer c.Close()
-	into, err := p.findPool(ctx, c)
+	pools, err := p.pools(ctx, c)
 	if err != nil {
 		return err
 	}
 	err = p.forget(ctx, c, vm)
 	if err == nil {
-		err = p.remove(ctx, c, into, vm)
+		err = p.remove(ctx, c, pools, vm)
 	}
 	if err != nil {
 		return fmt.Errorf("withdraw VM %s from %s: %w", vm.Name, p.name(), libvirtFault(err))
@@ -152,9 +160,9 @@ func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
 	return nil
 }
 
-// remove deletes vm's volumes.
-func (p *Place) remove(ctx context.Context, c *rpc.Client, into pool, vm *inventory.VM) error {
-	volumes, err := ownVolumes(ctx, c, into, vm)
+// remove deletes vm's volumes of pools.
+func (p *Place) remove(ctx context.Context, c *rpc.Client, pools []pool, vm *inventory.VM) error {
+	volumes, err := ownVolumes(ctx, c, pools, vm)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package libvirt
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -8,6 +9,8 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/target/libvirt/rpc"
 )
 
@@ -21,12 +24,49 @@ type pool struct {
 // kinds are the types of pools whose volumes are files: what is not written to them reads as zeros.
 var kinds = []string{"dir", "fs", "netfs"}
 
-// findPool finds the place's pool, in a state to be used.
-func (p *Place) findPool(ctx context.Context, c *rpc.Client) (pool, error) {
-	found, err := c.PoolByName(ctx, p.at.pool)
+// poolsOf finds the pools that disks go to, one for each disk: that of the map, or else the address's.
+func (p *Place) poolsOf(ctx context.Context, c *rpc.Client, disks []inventory.Disk) ([]pool, error) {
+	found := map[string]pool{}
+	into := make([]pool, len(disks))
+	for i, d := range disks {
+		name := cmp.Or(p.opts.Maps.Storage(mapping.Datastore(d)), p.at.pool)
+		if _, ok := found[name]; !ok {
+			var err error
+			if found[name], err = p.findPool(ctx, c, name); err != nil {
+				return nil, err
+			}
+		}
+		into[i] = found[name]
+	}
+	return into, nil
+}
+
+// pools are all that a VM's volumes may be in: the address's, and those of the map that are there.
+func (p *Place) pools(ctx context.Context, c *rpc.Client) ([]pool, error) {
+	var all []pool
+	names := append([]string{p.at.pool}, p.opts.Maps.Targets()...)
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			continue
+		}
+		found, err := p.findPool(ctx, c, name)
+		if fault.Is(err, fault.NotFound) && i > 0 {
+			continue // a map may be of several hosts
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found)
+	}
+	return all, nil
+}
+
+// findPool finds a pool, in a state to be used.
+func (p *Place) findPool(ctx context.Context, c *rpc.Client, name string) (pool, error) {
+	found, err := c.PoolByName(ctx, name)
 	if rpc.IsCode(err, rpc.NoPool) {
-		return pool{}, fault.New(fault.NotFound, "libvirt at %s has no pool %q", p.at, p.at.pool).
-			WithHint("name one with pool=NAME: virsh -c %s pool-list --all", fault.Quote(p.at.String()))
+		return pool{}, fault.New(fault.NotFound, "libvirt at %s has no pool %q", p.at, name).
+			WithHint("name one with pool=NAME or in the map of storages: virsh -c %s pool-list --all", fault.Quote(p.at.String()))
 	}
 	if err != nil {
 		return pool{}, libvirtFault(err)

@@ -29,7 +29,7 @@ type site struct {
 	place  *Place
 	pool   string // its folder
 	client *rpc.Client
-	tap    tap
+	tap    targettest.Tap
 }
 
 var pools atomic.Int64
@@ -98,7 +98,7 @@ func harness(d *daemon, remote bool) targettest.Harness {
 	return targettest.Harness{
 		New: func(t *testing.T) targettest.Site {
 			s := newSite(t, d, remote)
-			return targettest.Site{Place: s.place, Seen: s.seen, Things: s.things, Occupy: s.occupy, Tap: s.tap.set}
+			return targettest.Site{Place: s.place, Seen: s.seen, Things: s.things, Occupy: s.occupy, Tap: s.tap.Set}
 		},
 		Denied: at(func(t *testing.T) string {
 			s := newSSH(t)

@@ -29,30 +29,38 @@ func identity(vm *inventory.VM) string {
 const nameMost = 40
 
 // volumeName is that of vm's n-th disk: plain letters of its name, its identity and the format.
-func volumeName(vm *inventory.VM, n int, format target.Format) string {
+func (p *Place) volumeName(vm *inventory.VM, n int, format target.Format) string {
 	plain := strings.Map(func(r rune) rune {
 		if r > 127 {
 			return '_'
 		}
 		return r
-	}, dir.SafeName(vm.Name))
+	}, dir.SafeName(p.opts.Maps.Name(vm.Name)))
 	return fmt.Sprintf("%s-%s-disk%d.%s", plain[:min(len(plain), nameMost)], identity(vm), n, format)
 }
 
-// ownVolumes lists the volumes that were made of vm, whatever it was called then.
-func ownVolumes(ctx context.Context, c *rpc.Client, into pool, vm *inventory.VM) ([]rpc.Volume, error) {
-	if err := c.Refresh(ctx, into.Pool); err != nil {
-		return nil, fmt.Errorf("refresh pool %s: %w", into.Name, err)
-	}
-	all, err := c.Volumes(ctx, into.Pool)
-	if err != nil {
-		return nil, fmt.Errorf("list pool %s: %w", into.Name, err)
-	}
+// ownVolumes lists the volumes of pools that were made of vm, whatever it was called then. A pool may be
+// there twice.
+func ownVolumes(ctx context.Context, c *rpc.Client, pools []pool, vm *inventory.VM) ([]rpc.Volume, error) {
 	made := regexp.MustCompile(`-` + identity(vm) + `-disk[0-9]+\.(raw|qcow2)$`)
 	var own []rpc.Volume
-	for _, v := range all {
-		if made.MatchString(v.Name) {
-			own = append(own, v)
+	listed := map[string]bool{}
+	for _, in := range pools {
+		if listed[in.Name] {
+			continue
+		}
+		listed[in.Name] = true
+		if err := c.Refresh(ctx, in.Pool); err != nil {
+			return nil, fmt.Errorf("refresh pool %s: %w", in.Name, err)
+		}
+		all, err := c.Volumes(ctx, in.Pool)
+		if err != nil {
+			return nil, fmt.Errorf("list pool %s: %w", in.Name, err)
+		}
+		for _, v := range all {
+			if made.MatchString(v.Name) {
+				own = append(own, v)
+			}
 		}
 	}
 	return own, nil
@@ -75,24 +83,24 @@ func deleteVolume(ctx context.Context, c *rpc.Client, v rpc.Volume) error {
 }
 
 // upload makes a raw volume of an image, and compares it with the image.
-func (j *job) upload(ctx context.Context, img target.Image, name string) (rpc.Volume, error) {
+func (j *job) upload(ctx context.Context, img target.Image, into pool, name string) (rpc.Volume, error) {
 	src, err := j.Open(ctx, img)
 	if err != nil {
 		return rpc.Volume{}, err
 	}
-	v, err := j.fill(ctx, src, name)
+	v, err := j.fill(ctx, src, into, name)
 	if err = errors.Join(err, src.Close()); err != nil {
 		return rpc.Volume{}, fmt.Errorf("upload disk %d: %w", img.Key, err)
 	}
 	return v, nil
 }
 
-func (j *job) fill(ctx context.Context, src disk.Source, name string) (rpc.Volume, error) {
+func (j *job) fill(ctx context.Context, src disk.Source, into pool, name string) (rpc.Volume, error) {
 	text, err := volumeXML(name, src.Size())
 	if err != nil {
 		return rpc.Volume{}, err
 	}
-	v, err := j.client.CreateVolume(ctx, j.into.Pool, text)
+	v, err := j.client.CreateVolume(ctx, into.Pool, text)
 	if err != nil {
 		return v, err
 	}

@@ -57,7 +57,7 @@ func TestVolumeNames(t *testing.T) {
 		"a-very-long-name-that-goes-on-and-on-for-the-sake-of-it": "a-very-long-name-that-goes-on-and-on-for-6c61edc1332f1bf4-disk3.raw",
 	} {
 		vm.Name = name
-		if got := volumeName(vm, 3, target.Raw); got != want {
+		if got := (&Place{}).volumeName(vm, 3, target.Raw); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
 	}
