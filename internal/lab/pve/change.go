@@ -19,7 +19,9 @@ func (c *call) apply(ctx context.Context, t *task, g *guest) error {
 			kept, err := c.makeDrive(ctx, t, g.vmid, name, value)
 			if err != nil {
 				for name, value := range made {
-					c.dropVolume(name, value)
+					if newDisk.MatchString(parseDrive(c.form.Get(name)).volume) { // not one that was there
+						c.dropVolume(name, value)
+					}
 				}
 				return err
 			}
@@ -30,7 +32,7 @@ func (c *call) apply(ctx context.Context, t *task, g *guest) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, value := range made {
-		if old := g.config[name]; driveKey.MatchString(name) && old != "" && parseDrive(old).volume != "none" {
+		if old := g.config[name]; driveKey.MatchString(name) && old != "" && parseDrive(old).volume != "none" && parseDrive(old).volume != parseDrive(value).volume {
 			g.config[fmt.Sprintf("unused%d", len(g.config))] = parseDrive(old).volume // as Proxmox keeps what is replaced
 		}
 		g.config[name] = value

@@ -25,6 +25,8 @@
 //     told that they cannot lock a file.
 //   - Whoever may upload and import may not delete what was uploaded: that takes
 //     Datastore.Allocate.
+//   - Volumes of block storages are larger than was asked for; those of LVM hold what was there before, and
+//     may not be there before they are activated. StartSSH lets people log in who write to them.
 //   - Resources show what the caller may see, and nothing says that there is more.
 //
 // The behaviour comes from qemu-server 9.2 and pve-storage 9.1, their documentation, and

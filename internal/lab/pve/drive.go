@@ -53,6 +53,7 @@ func (d drive) kept(volid, size string) string {
 
 var (
 	driveKey = regexp.MustCompile(`^(scsi|sata|ide)\d+$|^efidisk0$|^tpmstate0$`)
+	oldDisk  = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9\-_.]*:(?:\d+/)?vm-(\d+)-[A-Za-z0-9._-]+$`)
 	newDisk  = regexp.MustCompile(`^([a-zA-Z][a-zA-Z0-9\-_.]*):(\d+(?:\.\d+)?)$`)
 )
 
@@ -65,6 +66,12 @@ func (c *call) checkDrives(form url.Values) error {
 			continue
 		}
 		m := newDisk.FindStringSubmatch(d.volume)
+		if m == nil && oldDisk.MatchString(d.volume) {
+			if err := c.checkOwner(form.Get("vmid"), d.volume); err != nil {
+				return err
+			}
+			continue
+		}
 		if m == nil {
 			return refuseParameter(name, "invalid format - unable to parse volume ID '%s'", d.volume)
 		}
@@ -93,10 +100,39 @@ func (c *call) checkDrives(form url.Values) error {
 	return nil
 }
 
+// checkOwner refuses a volume that is not there, or another guest's by its name.
+func (c *call) checkOwner(vmid, volid string) error {
+	if vmid == "" {
+		vmid = c.args[0]
+	}
+	if owner := oldDisk.FindStringSubmatch(volid)[1]; owner != vmid {
+		return refuse(http.StatusForbidden, "Permission check failed")
+	}
+	path, err := c.path(volid)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); err != nil {
+		return die("volume %s does not exist", volid)
+	}
+	return nil
+}
+
 // makeDrive makes the volume of a disk's option, and returns the option as it is kept.
 func (s *Server) makeDrive(ctx context.Context, t *task, vmid int, name, value string) (string, error) {
 	d := parseDrive(value)
 	m := newDisk.FindStringSubmatch(d.volume)
+	if m == nil && oldDisk.MatchString(d.volume) {
+		path, err := s.path(d.volume)
+		if err != nil {
+			return "", err
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return "", die("volume %s does not exist", d.volume)
+		}
+		return d.kept(d.volume, fmt.Sprintf("%dK", info.Size()>>10)), nil
+	}
 	if m == nil {
 		return value, nil // an empty CD-ROM
 	}

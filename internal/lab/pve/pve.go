@@ -43,6 +43,7 @@ type Server struct {
 	guests   map[int]*guest
 	tasks    []*task
 	faults   Faults
+	sshd     []*SSH
 	requests []Request
 }
 
@@ -101,6 +102,9 @@ func (s *Server) makeStorages() error {
 // Close stops guests, tasks and the listener, and waits for them.
 func (s *Server) Close() {
 	s.stop()
+	for _, d := range s.sshd {
+		d.Close()
+	}
 	_ = s.http.Close()
 	s.work.Wait()
 }

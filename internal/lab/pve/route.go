@@ -41,6 +41,7 @@ var routes = []route{
 	at("GET", "/nodes/{node}/network", networks),
 	at("GET", "/nodes/{node}/storage", storages),
 	at("GET", "/nodes/{node}/storage/{}/content", volumes),
+	at("POST", "/nodes/{node}/storage/{}/content", newVolume),
 	at("DELETE", "/nodes/{node}/storage/{}/content/{}", removeVolume),
 	at("POST", "/nodes/{node}/storage/{}/upload", upload),
 	at("POST", "/nodes/{node}/qemu", createGuest),
@@ -172,6 +173,12 @@ func nodes(c *call) (any, error) {
 func nextID(c *call) (any, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if asked := c.form.Get("vmid"); asked != "" {
+		if vmid, err := strconv.Atoi(asked); err != nil || c.guests[vmid] != nil {
+			return nil, refuseParameter("vmid", "VM %s already exists", asked)
+		}
+		return asked, nil
+	}
 	id := 100
 	for c.guests[id] != nil {
 		id++

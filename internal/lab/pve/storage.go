@@ -1,13 +1,17 @@
 package pve
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -18,7 +22,12 @@ type Storage struct {
 	Type    string // dir, lvmthin …
 	Content []string
 	Size    int64 // bytes; what volumes take counts as far as it is data
+	Lazy    bool  // its volumes are not there for programs before the node's library activates them
+	Remote  bool  // they are no files of the node: their paths are for QEMU alone, as those of RBD
 }
+
+// extent is what block devices are rounded up to, in bytes.
+const extent = 4 << 20
 
 func (st Storage) files() bool { return st.Type == "dir" }
 
@@ -59,7 +68,7 @@ func storages(c *call) (any, error) {
 	return list, nil
 }
 
-// volumes answers what was uploaded; other contents are not listed.
+// volumes answers what was uploaded, and the volumes of guests.
 func volumes(c *call) (any, error) {
 	st, err := c.storage(c.args[0])
 	if err == nil {
@@ -73,12 +82,99 @@ func volumes(c *call) (any, error) {
 		return nil, err
 	}
 	list := []map[string]any{}
+	if content := c.form.Get("content"); content == "" || content == "images" {
+		list = append(list, c.images(st)...)
+	}
+	if content := c.form.Get("content"); content != "" && content != "import" {
+		return list, nil
+	}
 	for _, e := range entries {
 		list = append(list, map[string]any{
 			"volid": st.ID + ":import/" + e.Name(), "content": "import", "format": strings.TrimPrefix(filepath.Ext(e.Name()), "."),
 		})
 	}
 	return list, nil
+}
+
+var ownerOf = regexp.MustCompile(`(?:^|/)vm-(\d+)-`)
+
+// images lists volumes of guests that the caller may see.
+func (c *call) images(st Storage) (list []map[string]any) {
+	root := filepath.Join(c.config.Dir, st.ID, "images")
+	for _, path := range c.Volumes() {
+		name, err := filepath.Rel(root, path)
+		m := ownerOf.FindStringSubmatch(name)
+		if err != nil || strings.HasPrefix(name, "..") || m == nil {
+			continue
+		}
+		if !c.token.may("/storage/"+st.ID, "Datastore.Allocate") && !c.token.may("/vms/"+m[1], "VM.Config.Disk") {
+			continue
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			continue
+		}
+		vmid, _ := strconv.Atoi(m[1])
+		list = append(list, map[string]any{"volid": st.ID + ":" + name, "content": "images", "format": "raw", "size": info.Size(), "vmid": vmid})
+	}
+	return list
+}
+
+var volumeName = regexp.MustCompile(`^vm-(\d+)-[A-Za-z0-9._-]+$`)
+
+// newVolume makes a volume before it answers. A fresh one of LVM holds what was there before.
+func newVolume(c *call) (any, error) {
+	st, err := c.storage(c.args[0])
+	if err == nil {
+		err = c.token.need("/storage/"+st.ID, "Datastore.AllocateSpace")
+	}
+	if err != nil {
+		return nil, err
+	}
+	name, vmid := c.form.Get("filename"), c.form.Get("vmid")
+	kib, err := strconv.ParseInt(c.form.Get("size"), 10, 64)
+	if err != nil {
+		return nil, refuseParameter("size", "value does not match the regex pattern")
+	}
+	if m := volumeName.FindStringSubmatch(name); m == nil || m[1] != vmid {
+		return nil, die("illegal name '%s' - should be 'vm-%s-*'", name, vmid)
+	}
+	if st.files() {
+		if !strings.HasSuffix(name, "."+c.form.Get("format")) {
+			return nil, die("illegal name '%s' - wrong extension for format", name)
+		}
+		name = vmid + "/" + name
+	}
+	size := kib << 10
+	if !st.files() {
+		size = (size + extent - 1) / extent * extent
+	}
+	if st.Type == "lvm" && size > st.Size-c.used(st) {
+		return nil, die("not enough free space (%d < %d)", st.Size-c.used(st), size)
+	}
+	path, err := c.path(st.ID + ":" + name)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	return st.ID + ":" + name, makeVolume(path, size, st.Type == "lvm")
+}
+
+func makeVolume(path string, size int64, used bool) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return die("disk image '%s' already exists", path)
+	}
+	defer f.Close()
+	garbage := bytes.Repeat([]byte("old tenant's secret. "), 50000)
+	for off := int64(0); used && off < size; off += int64(len(garbage)) {
+		if _, err := f.WriteAt(garbage[:min(int64(len(garbage)), size-off)], off); err != nil {
+			return err
+		}
+	}
+	return errors.Join(f.Truncate(size), f.Close())
 }
 
 // removeVolume takes Datastore.Allocate, which nothing else here does.
@@ -171,6 +267,9 @@ func (s *Server) Read(ctx context.Context, option string) ([]byte, error) {
 	path, err := s.path(parseDrive(option).volume)
 	if err != nil {
 		return nil, err
+	}
+	if !strings.HasSuffix(path, ".qcow2") {
+		return os.ReadFile(path)
 	}
 	raw := filepath.Join(s.config.Dir, "tmp", "read-"+filepath.Base(path))
 	defer os.Remove(raw)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/target"
 )
 
 // cards keeps every card's MAC, and whether its cable is plugged in.
@@ -16,12 +15,15 @@ func (b *builder) cards() error {
 			return fault.New(fault.Unsupported, "VM %s has %d network cards, Proxmox takes 32", b.vm.Name, len(b.vm.NICs)).
 				WithHint("remove the other cards in vSphere")
 		}
-		n := b.opts.network(card)
+		n, err := b.opts.network(card)
+		if err != nil {
+			return err
+		}
 		value := fmt.Sprintf("%s=%s,bridge=%s", b.cardModel(card), strings.ToUpper(card.MAC), n.bridge)
 		if n.tag != 0 {
 			value += fmt.Sprintf(",tag=%d", n.tag)
 		}
-		if !card.StartConnected {
+		if card.LinkDown() {
 			value += ",link_down=1"
 		}
 		slot := fmt.Sprintf("net%d", i)
@@ -32,7 +34,10 @@ func (b *builder) cards() error {
 }
 
 func (b *builder) cardModel(card inventory.NIC) string {
-	if b.hardware == target.Virtio {
+	if model := b.opts.Maps.Network(card.Network).Model; model != "" {
+		return model
+	}
+	if b.hardware.OnVirtio() {
 		return "virtio"
 	}
 	same := map[string]string{"vmxnet3": "vmxnet3", "e1000": "e1000", "e1000e": "e1000e", "pcnet32": "pcnet"}

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/target"
 )
 
@@ -47,55 +49,134 @@ func (p *Place) checkName(vm *inventory.VM, name string, list []resource) error 
 	return nil
 }
 
-// checkThings looks at storages and networks, and at the rights on both.
-func (p *Place) checkThings(ctx context.Context, vm *inventory.VM) error {
-	list, err := p.storages(ctx)
-	if err != nil {
-		return err
-	}
-	disks, err := p.disksOn(list)
-	if err != nil {
-		return err
-	}
-	uploads, err := p.uploadsOn(list)
-	if err != nil {
-		return err
-	}
-	kinds, err := p.bridges(ctx)
-	if err != nil {
-		return err
-	}
-	if err := p.checkRights(ctx, vm, uploads.ID, kinds); err != nil {
-		return err
-	}
-	if err := p.checkNetworks(vm, kinds); err != nil {
-		return err
-	}
-	return checkRoom(vm, disks, uploads)
+// Things are what a guest stands on.
+type things struct {
+	into    []share
+	uploads storage
+	kinds   map[string]string // of networks, by name
+	joined  []network         // by the VM's cards
 }
 
-// checkRoom compares what the storages have with what the disks take for certain: all of them on
-// the one, and the largest on the other, which may be the same.
-func checkRoom(vm *inventory.VM, disks, uploads storage) error {
-	var sum, largest int64
+// checkThings looks at storages and networks, and at the rights on both.
+func (p *Place) checkThings(ctx context.Context, vm *inventory.VM) error {
+	t, err := p.things(ctx, vm)
+	if err != nil {
+		return err
+	}
+	if err := p.checkRights(ctx, vm, t); err != nil {
+		return err
+	}
+	if err := p.checkNetworks(vm, t); err != nil {
+		return err
+	}
+	if !p.direct() {
+		return checkRoom(vm, t.into, t.uploads)
+	}
+	for i := range t.into {
+		had, err := p.had(ctx, vm, t.into[i].ID)
+		if err != nil {
+			return err
+		}
+		t.into[i].Avail += had
+	}
+	return checkRoom(vm, t.into, storage{Avail: math.MaxInt64}) // nothing is uploaded
+}
+
+func (p *Place) things(ctx context.Context, vm *inventory.VM) (t things, err error) {
+	list, err := p.storages(ctx)
+	if err != nil {
+		return t, err
+	}
+	if t.into, err = p.shares(vm, list); err != nil {
+		return t, err
+	}
+	if p.direct() {
+		err = p.checkNode(ctx)
+	} else {
+		t.uploads, err = p.uploadsOn(list)
+	}
+	if err != nil {
+		return t, err
+	}
+	if t.kinds, err = p.bridges(ctx); err != nil {
+		return t, err
+	}
+	t.joined, err = p.opts.networks(vm)
+	return t, err
+}
+
+// A share is what of a VM goes to one storage.
+type share struct {
+	storage
+	disks []inventory.Disk
+}
+
+// shares says what each storage gets, in the order in which disks come to them. The one for what belongs
+// to no disk is there also without any.
+func (p *Place) shares(vm *inventory.VM, list []storage) ([]share, error) {
+	var into []share
+	add := func(datastore string, disks ...inventory.Disk) error {
+		name, err := p.opts.storage(datastore)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(into, func(s share) bool { return s.ID == name })
+		if at < 0 {
+			s, err := p.disksOn(name, list)
+			if err != nil {
+				return err
+			}
+			at, into = len(into), append(into, share{storage: s})
+		}
+		into[at].disks = append(into[at].disks, disks...)
+		return nil
+	}
 	for _, d := range vm.Disks {
-		least := int64(0) // of a thick disk it is not known how much of it is zeros
-		if d.Thin && d.Used > 0 {
-			least = min(d.Used, d.Capacity)
+		if err := add(mapping.Datastore(d), d); err != nil {
+			return nil, err
 		}
-		largest = max(largest, least)
-		if disks.thick() {
-			least = d.Capacity
-		}
-		sum += least
 	}
-	if disks.ID == uploads.ID {
-		sum += largest
+	if vm.Firmware == inventory.EFI || len(vm.Disks) == 0 {
+		return into, add(mapping.Home(vm))
 	}
-	for _, need := range []struct {
+	return into, nil
+}
+
+// least is what a disk takes for certain: of a thick one it is not known how much of it is zeros.
+func least(d inventory.Disk) int64 {
+	if d.Thin && d.Used > 0 {
+		return min(d.Used, d.Capacity)
+	}
+	return 0
+}
+
+// checkRoom compares what the storages have with what the disks take for certain: each of its own, and
+// the largest of all on the one for uploads, which may be one of the others.
+func checkRoom(vm *inventory.VM, into []share, uploads storage) error {
+	type need struct {
 		of    storage
 		bytes int64
-	}{{disks, sum}, {uploads, largest}} {
+	}
+	var largest int64
+	for _, d := range vm.Disks {
+		largest = max(largest, least(d))
+	}
+	needs := []need{{uploads, largest}}
+	for _, s := range into {
+		n := need{of: s.storage}
+		for _, d := range s.disks {
+			if s.thick() {
+				n.bytes += d.Capacity
+			} else {
+				n.bytes += least(d)
+			}
+		}
+		if s.ID == uploads.ID {
+			n.bytes += largest
+		}
+		needs = append(needs, n)
+	}
+	for _, need := range needs {
 		if need.bytes > need.of.Avail {
 			return fault.New(fault.Full, "VM %s needs %d MiB on storage %s, %d MiB are free", vm.Name, need.bytes>>20, need.of.ID, need.of.Avail>>20).
 				WithHint("free %d MiB, or name another with storage= or import=; on the node: pvesm status", (need.bytes-need.of.Avail)>>20+1)
@@ -105,7 +186,7 @@ func checkRoom(vm *inventory.VM, disks, uploads storage) error {
 }
 
 // needs are the privileges that a delivery takes, by path.
-func (p *Place) needs(vm *inventory.VM, vmid int, uploads string, kinds map[string]string) map[string][]string {
+func (p *Place) needs(vm *inventory.VM, vmid int, t things) map[string][]string {
 	guest := []string{
 		"VM.Allocate", "VM.Audit", "VM.Config.Disk", "VM.Config.CPU", "VM.Config.Memory", "VM.Config.Network",
 		"VM.Config.HWType", "VM.Config.Options",
@@ -115,13 +196,22 @@ func (p *Place) needs(vm *inventory.VM, vmid int, uploads string, kinds map[stri
 	}
 	needs := map[string][]string{
 		fmt.Sprintf("/vms/%d", vmid): guest,
-		"/storage/" + p.opts.Storage: {"Datastore.AllocateSpace"},
 	}
-	// What was uploaded is deleted by Datastore.Allocate, and by nothing less.
-	at := "/storage/" + uploads
-	needs[at] = append(needs[at], "Datastore.AllocateTemplate", "Datastore.Audit", "Datastore.Allocate")
-	for _, card := range vm.NICs {
-		if n := p.opts.network(card); !isVNet(kinds[n.bridge]) {
+	for _, s := range t.into {
+		needs["/storage/"+s.ID] = []string{"Datastore.AllocateSpace"}
+	}
+	// What was uploaded, and a volume that no guest has, is deleted by Datastore.Allocate, and by nothing less.
+	if p.direct() {
+		for _, s := range t.into {
+			at := "/storage/" + s.ID
+			needs[at] = append(needs[at], "Datastore.Audit", "Datastore.Allocate")
+		}
+	} else {
+		at := "/storage/" + t.uploads.ID
+		needs[at] = append(needs[at], "Datastore.AllocateTemplate", "Datastore.Audit", "Datastore.Allocate")
+	}
+	for _, n := range t.joined {
+		if !isVNet(t.kinds[n.bridge]) {
 			needs[n.path()] = []string{"SDN.Use"}
 		}
 	}
@@ -129,12 +219,12 @@ func (p *Place) needs(vm *inventory.VM, vmid int, uploads string, kinds map[stri
 }
 
 // checkRights asks for each privilege, path by path, and tells all that lack at once.
-func (p *Place) checkRights(ctx context.Context, vm *inventory.VM, uploads string, kinds map[string]string) error {
+func (p *Place) checkRights(ctx context.Context, vm *inventory.VM, t things) error {
 	vmid, err := p.nextID(ctx)
 	if err != nil {
 		return err
 	}
-	needs := p.needs(vm, vmid, uploads, kinds)
+	needs := p.needs(vm, vmid, t)
 	var lacking, remedy []string
 	for _, path := range slices.Sorted(maps.Keys(needs)) {
 		missing, err := p.lacking(ctx, path, needs[path])

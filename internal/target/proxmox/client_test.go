@@ -56,7 +56,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add("200 OK", []byte(`{"data":"UPID:../..:0"}`))
 	f.Fuzz(func(t *testing.T, status string, body []byte) {
 		text := words(status, body)
-		if len(text) > maxLine+len("…") || !utf8.ValidString(text) || strings.IndexFunc(text, unicode.IsControl) >= 0 {
+		if len(text) > fault.MaxLine+len("…") || !utf8.ValidString(text) || strings.IndexFunc(text, unicode.IsControl) >= 0 {
 			t.Fatalf("%q", text)
 		}
 		var list []resource

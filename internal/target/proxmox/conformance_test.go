@@ -3,15 +3,12 @@ package proxmox
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -40,7 +37,7 @@ func TestConformance(t *testing.T) {
 func newSite(t *testing.T) targettest.Site {
 	s := serve(t, pve.Config{})
 	p := place(t, s, Options{})
-	tapped := &tap{next: p.api.http.Transport}
+	tapped := &targettest.Tap{Next: p.api.http.Transport}
 	p.api.http.Transport = tapped
 	p.opts.Wait = func(ctx context.Context, d time.Duration) error {
 		if d == poll {
@@ -50,7 +47,7 @@ func newSite(t *testing.T) targettest.Site {
 	}
 	p.api.wait = p.opts.Wait
 	return targettest.Site{
-		Place: p, Tap: tapped.set,
+		Place: p, Tap: tapped.Set,
 		Seen:   func(t *testing.T) []targettest.Seen { return seenOn(t, s) },
 		Things: func(t *testing.T) []string { return thingsOn(t, s) },
 		Occupy: func(t *testing.T, vm *inventory.VM) {
@@ -61,44 +58,6 @@ func newSite(t *testing.T) targettest.Site {
 			s.AddGuest(150, map[string]string{"name": m.Name})
 		},
 	}
-}
-
-// tap asks about each request.
-type tap struct {
-	next http.RoundTripper
-
-	mu   sync.Mutex
-	n    int
-	hook func(int) targettest.Fate
-}
-
-func (p *tap) set(hook func(int) targettest.Fate) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.n, p.hook = 0, hook
-}
-
-func (p *tap) fate() targettest.Fate {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.n++
-	if p.hook == nil {
-		return targettest.Pass
-	}
-	return p.hook(p.n)
-}
-
-func (p *tap) RoundTrip(r *http.Request) (*http.Response, error) {
-	fate := p.fate()
-	if fate == targettest.Lost {
-		return nil, errors.New("the connection broke")
-	}
-	res, err := p.next.RoundTrip(r)
-	if fate == targettest.Unanswered && err == nil {
-		res.Body.Close()
-		return nil, errors.New("the connection broke before the answer")
-	}
-	return res, err
 }
 
 // seenOn reads guests as the node has them.

@@ -39,11 +39,15 @@ type delivery struct {
 	sent     int64  // bytes, of total
 	told     int64  // bytes that Progress was told of
 	total    int64
+	written  int64 // bytes, over SSH
 	warnings []inventory.Warning
 }
 
 // Deliver makes the guest, powered off.
 func (p *Place) Deliver(ctx context.Context, d staged.Delivery) (staged.Receipt, error) {
+	if p.direct() {
+		return p.deliverDirect(ctx, d)
+	}
 	machine, err := Config(d.Definition, p.opts)
 	if err != nil {
 		return staged.Receipt{}, err
@@ -86,12 +90,7 @@ func (w *delivery) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if skew := time.Duration(w.api.skew.Load()).Abs(); skew > maxSkew {
-		w.warnings = append(w.warnings, inventory.Warning{
-			Code: "clock", Text: "the clocks of this machine and of the node are " + skew.Round(time.Second).String() + " apart",
-			Remedy: "look at both: timedatectl",
-		})
-	}
+	w.noteClock()
 	uploads, err := w.uploadsOn(list)
 	w.uploads = uploads.ID
 	return err
@@ -103,12 +102,17 @@ func (w *delivery) carryOut(ctx context.Context, g *found) (_ *found, err error)
 		if err := w.destroy(ctx, g); err != nil {
 			return nil, err
 		}
+		if g.direct() { // it was begun over SSH
+			if err := w.removeVolumes(ctx, w.VM); err != nil {
+				return nil, err
+			}
+		}
 		g = nil
 	}
 	if g != nil {
 		err = w.resume(ctx, g)
 	} else {
-		g, err = w.create(ctx)
+		g, err = w.create(ctx, w.machine.Base, w.plan)
 	}
 	if err != nil {
 		return nil, err
@@ -142,7 +146,7 @@ func (w *delivery) resume(ctx context.Context, g *found) error {
 }
 
 // create makes the guest without disks, under a VMID that nobody has.
-func (w *delivery) create(ctx context.Context) (*found, error) {
+func (w *delivery) create(ctx context.Context, base []Param, plan string) (*found, error) {
 	list, err := w.guests(ctx)
 	if err != nil {
 		return nil, err
@@ -155,12 +159,12 @@ func (w *delivery) create(ctx context.Context) (*found, error) {
 		if err != nil {
 			return nil, err
 		}
-		params := append([]Param{{"vmid", fmt.Sprint(vmid)}}, w.machine.Base...)
-		params = append(params, Param{"tags", tag + ";" + ownTag(w.VM)}, Param{"description", description(w.VM, vmid, standing{plan: w.plan})})
+		params := append([]Param{{"vmid", fmt.Sprint(vmid)}}, base...)
+		params = append(params, Param{"tags", tag + ";" + ownTag(w.VM)}, Param{"description", description(w.VM, vmid, standing{plan: plan})})
 		warned, err := w.api.do(ctx, http.MethodPost, "/nodes/"+w.node+"/qemu", params)
 		if err == nil {
 			w.note(warned, "made")
-			return &found{vmid: vmid, node: w.node, standing: standing{ours: true, plan: w.plan}}, nil
+			return &found{vmid: vmid, node: w.node, standing: standing{ours: true, plan: plan}}, nil
 		}
 		if !fault.Is(err, fault.Conflict) || try == createTries {
 			return nil, fmt.Errorf("make guest %d: %w", vmid, err)
@@ -193,7 +197,7 @@ func (w *delivery) disk(ctx context.Context, g *found, d Disk) (err error) {
 // attach imports what was uploaded. An answer that was lost may have been a yes: so the guest is
 // looked at before it is tried again.
 func (w *delivery) attach(ctx context.Context, g *found, d Disk, u upload) error {
-	value := fmt.Sprintf("%s:0,import-from=%s%s", w.opts.Storage, u.volume(), d.Words)
+	value := fmt.Sprintf("%s:0,import-from=%s%s", d.On, u.volume(), d.Words)
 	for try := 1; ; try++ {
 		warned, err := w.api.do(ctx, http.MethodPost, qemu(g.node, g.vmid)+"/config", []Param{{d.Slot, value}})
 		w.note(warned, "given "+d.Slot)

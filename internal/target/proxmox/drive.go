@@ -8,6 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/target"
 )
 
@@ -24,10 +25,12 @@ var (
 	virtio = bus{"scsi", "virtio-scsi-single"}
 	sata   = bus{"sata", ""}
 	ide    = bus{"ide", ""}
+
+	virtioBlk = bus{"virtio", ""}
 )
 
 // seats are how many slots there are, by kind.
-var seats = map[string]int{"scsi": 31, "sata": 6, "ide": 4}
+var seats = map[string]int{"scsi": 31, "sata": 6, "ide": 4, "virtio": 16}
 
 // seat hands out the next slot of a kind.
 func (b *builder) seat(kind string) (string, bool) {
@@ -94,8 +97,11 @@ func (b *builder) buses() ([]bus, error) {
 // counterpart is the bus that stands in for a VMware controller: the same hardware where Proxmox
 // has it and its firmware boots from it.
 func (b *builder) counterpart(c inventory.Controller) (bus, error) {
-	if b.hardware == target.Virtio {
+	switch b.hardware {
+	case target.Virtio:
 		return virtio, nil
+	case target.VirtioBlk:
+		return virtioBlk, nil
 	}
 	switch c.Bus {
 	case inventory.PVSCSI:
@@ -162,29 +168,33 @@ func (b *builder) model(on []bus) string {
 	return first
 }
 
-func (b *builder) disk(i int, on bus, model string) error {
+func (b *builder) disk(i int, seat bus, model string) error {
 	d := b.vm.Disks[i]
-	slot, ok := b.seat(on.kind)
+	slot, ok := b.seat(seat.kind)
 	if !ok {
-		return fault.New(fault.Unsupported, "disk %d is one more than there are places for on %s", d.Key, on.kind).
+		return fault.New(fault.Unsupported, "disk %d is one more than there are places for on %s", d.Key, seat.kind).
 			WithHint("move the disk to a paravirtual controller in vSphere, or convert the guest: --hardware virtio")
 	}
 	words := ",discard=on"
-	if on.kind == "ide" {
+	if seat.kind == "ide" {
 		words = ""
 	}
-	if on.kind == "scsi" && model == virtio.model {
+	if seat == virtioBlk || seat.kind == "scsi" && model == virtio.model {
 		words += ",iothread=1"
 	}
 	// QEMU cuts the serial of other buses at 20 characters.
-	if serial := strings.ReplaceAll(d.UUID, "-", ""); on.kind == "scsi" && isName(serial) {
+	if serial := strings.ReplaceAll(d.UUID, "-", ""); seat.kind == "scsi" && isName(serial) {
 		words += ",serial=" + serial
 	}
 	image := slices.IndexFunc(b.def.Images, func(img target.Image) bool { return img.Key == d.Key })
 	if image < 0 && len(b.def.Images) > 0 {
 		return fault.New(fault.Internal, "disk %d has no image", d.Key)
 	}
-	b.m.Disks = append(b.m.Disks, Disk{Image: image, Slot: slot, Words: words})
+	on, err := b.opts.storage(mapping.Datastore(d))
+	if err != nil {
+		return err
+	}
+	b.m.Disks = append(b.m.Disks, Disk{Source: i, Image: image, Slot: slot, On: on, Words: words})
 	b.slots[fmt.Sprintf("disk:%d", d.Key)] = slot
 	return nil
 }

@@ -78,11 +78,18 @@ func one(vm *inventory.VM, ours []found) (*found, error) {
 		WithHint("look which of them is wanted, and remove the tag %s from the others: qm set VMID --tags ''", ownTag(vm))
 }
 
-// Withdraw removes the guest that was made of vm, and what was uploaded for it.
+// Withdraw removes the guest that was made of vm, and what was uploaded for it, or
+// the volumes that were filled.
 func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
 	g, err := p.find(ctx, vm)
 	if err == nil && g != nil {
 		err = p.destroy(ctx, g)
+	}
+	if p.direct() || g != nil && g.direct() {
+		err = errors.Join(err, p.removeVolumes(ctx, vm))
+	}
+	if p.direct() {
+		return err
 	}
 	return errors.Join(err, p.settleUploads(ctx, vm), p.removeUploads(ctx, vm))
 }

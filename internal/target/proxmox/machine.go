@@ -8,6 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/target"
 )
 
@@ -18,9 +19,11 @@ type Param struct {
 
 // A Disk is a disk of the guest, without its volume.
 type Disk struct {
-	Image int    // index of its image in the definition
-	Slot  string // scsi0
-	Words string // ",discard=on,…": what is said of it after its volume
+	Source int    // index of the VM's disk
+	Image  int    // index of its image in the definition
+	Slot   string // scsi0
+	On     string // the storage that it goes to
+	Words  string // ",discard=on,…": what is said of it after its volume
 }
 
 // A Machine is what a guest is made of.
@@ -71,7 +74,7 @@ func (b *builder) warn(code, remedy, format string, args ...any) {
 func (b *builder) efi() bool { return b.vm.Firmware == inventory.EFI }
 
 func (b *builder) identity() error {
-	b.m.Name = guestName(b.vm.Name)
+	b.m.Name = guestName(b.opts.Maps.Name(b.vm.Name))
 	b.base("name", b.m.Name)
 	b.base("ostype", ostypeOf(b.vm, b.def.Guest))
 	b.base("onboot", "0")
@@ -79,6 +82,9 @@ func (b *builder) identity() error {
 	serial := base64.StdEncoding.EncodeToString([]byte(b.vm.Serial()))
 	b.base("smbios1", "base64=1,serial="+serial+",uuid="+b.vm.UUID)
 	b.base("serial0", "socket")
+	if b.def.GuestAgent() && b.hardware.OnVirtio() { // its channel is a virtio device
+		b.base("agent", "1")
+	}
 	return nil
 }
 
@@ -109,7 +115,7 @@ func (b *builder) processors() error {
 		b.base("numa", "1")
 	}
 	b.base("memory", fmt.Sprint(b.vm.MemoryMiB))
-	if b.hardware != target.Virtio {
+	if !b.hardware.OnVirtio() {
 		b.base("balloon", "0") // it is a virtio device, which the guest has no driver for
 	}
 	return nil
@@ -126,11 +132,15 @@ func (b *builder) firmware() error {
 	if b.vm.SecureBoot {
 		keys = "1"
 	}
-	b.base("efidisk0", b.opts.Storage+":1,efitype=4m,pre-enrolled-keys="+keys)
+	home, err := b.opts.storage(mapping.Home(b.vm))
+	if err != nil {
+		return err
+	}
+	b.base("efidisk0", home+":1,efitype=4m,pre-enrolled-keys="+keys)
 	b.warn("efi-variables", `make sure the guest has \EFI\BOOT\BOOTX64.EFI (grub-install --removable), or choose its loader in the firmware's menu`,
 		"the boot entries in the EFI variables stay behind: the guest boots from the fallback path")
 	if b.vm.VTPM {
-		b.base("tpmstate0", b.opts.Storage+":1,version=v2.0")
+		b.base("tpmstate0", home+":1,version=v2.0")
 		b.warn("vtpm", "keep the BitLocker or LUKS recovery key at hand for the first boot",
 			"the virtual TPM starts empty: VMware does not give its contents away")
 	}

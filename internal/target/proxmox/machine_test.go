@@ -8,9 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/target"
 )
 
@@ -20,7 +22,7 @@ var update = flag.Bool("update", false, "write testdata anew")
 func testOptions() Options {
 	return Options{
 		Storage: "local-lvm", Bridge: "vmbr0", CPU: "x86-64-v2-AES",
-		Networks: map[string]string{"dmz": "vmbr1,20", "R&D": "vmbr2"},
+		Maps: mapping.Map{Networks: map[string]mapping.Network{"dmz": {To: "vmbr1,20"}, "R&D": {To: "vmbr2"}}},
 	}
 }
 
@@ -60,8 +62,10 @@ func TestConfig(t *testing.T) {
 	}{
 		{"bios", target.Definition{VM: biosVM()}},
 		{"virtio", target.Definition{VM: windowsVM(), Hardware: target.Virtio}},
+		{"virtio-blk", target.Definition{VM: windowsVM(), Hardware: target.VirtioBlk}},
 		{"windows", target.Definition{VM: windowsVM()}},
 		{"linux-efi", target.Definition{VM: windowsVM(), Guest: linux}},
+		{"agent", target.Definition{VM: windowsVM(), Hardware: target.Virtio, Guest: linux, Converted: &convert.Result{GuestAgent: true}}},
 		{"mixed", target.Definition{VM: mixed}},
 	}
 	for _, tt := range tests {

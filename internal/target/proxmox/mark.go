@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/target"
 )
@@ -35,7 +36,7 @@ func ownTag(vm *inventory.VM) string { return tag + "-" + identity(vm) }
 // mark is the first line of a guest's description. The VMID is in it for clones, which have their
 // original's description, and are not ours.
 func mark(vm *inventory.VM, vmid int) string {
-	return line(fmt.Sprintf("%s%s vmid=%d ref=%s instance=%s uuid=%s", markPrefix, identity(vm), vmid, vm.Ref, vm.InstanceUUID, vm.UUID))
+	return fault.Line(fmt.Sprintf("%s%s vmid=%d ref=%s instance=%s uuid=%s", markPrefix, identity(vm), vmid, vm.Ref, vm.InstanceUUID, vm.UUID))
 }
 
 // description is what a guest is described by: whose it is, how far it is, and what people want to
@@ -47,9 +48,9 @@ func description(vm *inventory.VM, vmid int, is standing) string {
 	} else {
 		text += complete + is.images + "\n"
 	}
-	text += "\nMoved from VMware by decamp: " + line(vm.Name) + " on " + line(vm.HostName) + ", " + line(vm.VMX.String()) + "\n"
+	text += "\nMoved from VMware by decamp: " + fault.Line(vm.Name) + " on " + fault.Line(vm.HostName) + ", " + fault.Line(vm.VMX.String()) + "\n"
 	for _, card := range vm.NICs {
-		text += "\n" + line(card.MAC) + " was on " + line(card.Network) + "\n"
+		text += "\n" + fault.Line(card.MAC) + " was on " + fault.Line(card.Network) + "\n"
 	}
 	if vm.Annotation != "" {
 		text += "\n" + strings.ToValidUTF8(vm.Annotation, "?")

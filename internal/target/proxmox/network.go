@@ -10,6 +10,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
 )
 
 // A network is what a card joins: a bridge or a VNet, and on it a VLAN if tag is not 0.
@@ -33,10 +34,35 @@ func parseNetwork(s string) (network, error) {
 	return n, nil
 }
 
-// network is what a card joins. Options were checked.
-func (o Options) network(card inventory.NIC) network {
-	n, _ := parseNetwork(cmp.Or(o.Networks[card.Network], o.Bridge))
-	return n
+// joined is what a map says of a network, with a bridge for where it names none.
+func joined(to mapping.Network, bridge string) (network, error) {
+	n, err := parseNetwork(cmp.Or(to.To, bridge))
+	if err != nil || to.VLAN == 0 {
+		return n, err
+	}
+	if n.tag != 0 && n.tag != to.VLAN {
+		return n, fault.New(fault.Invalid, "network %s has the VLAN %d in its name, and %d beside it", to.To, n.tag, to.VLAN).
+			WithHint("say it once: {to: %s, vlan: %d}", n.bridge, to.VLAN)
+	}
+	n.tag = to.VLAN
+	return n, nil
+}
+
+// network is what a card joins.
+func (o Options) network(card inventory.NIC) (network, error) {
+	return joined(o.Maps.Network(card.Network), o.Bridge)
+}
+
+// networks are those that vm's cards join, in their order.
+func (o Options) networks(vm *inventory.VM) ([]network, error) {
+	all := make([]network, len(vm.NICs))
+	for i, card := range vm.NICs {
+		var err error
+		if all[i], err = o.network(card); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // path is where the right to use a bridge is held. Bridges of a node count as one zone of Proxmox's
@@ -70,10 +96,10 @@ func isVNet(kind string) bool { return kind != "" && kind != "bridge" && kind !=
 
 // checkNetworks refuses bridges that there are not: Proxmox would, when the guest is started. A
 // right that is held on a VLAN alone may leave its bridge off the list.
-func (p *Place) checkNetworks(vm *inventory.VM, kinds map[string]string) error {
-	for _, card := range vm.NICs {
-		n := p.opts.network(card)
-		if _, ok := kinds[n.bridge]; ok || n.tag != 0 {
+func (p *Place) checkNetworks(vm *inventory.VM, t things) error {
+	for i, card := range vm.NICs {
+		n := t.joined[i]
+		if _, ok := t.kinds[n.bridge]; ok || n.tag != 0 {
 			continue
 		}
 		return fault.New(fault.NotFound, "node %s has no bridge %s for cards of VMware's network %s", p.node, n.bridge, card.Network).

@@ -34,19 +34,19 @@ func (p *Place) storages(ctx context.Context) ([]storage, error) {
 	return list, err
 }
 
-// disksOn is the storage that the disks go to.
-func (p *Place) disksOn(list []storage) (storage, error) {
+// disksOn is the storage of that name, for disks.
+func (p *Place) disksOn(name string, list []storage) (storage, error) {
 	for _, s := range list {
-		if s.ID != p.opts.Storage {
+		if s.ID != name {
 			continue
 		}
 		if !s.keeps("images") {
 			return s, fault.New(fault.Invalid, "storage %s of %s takes no disks: its content is %s", s.ID, p.node, s.Content).
-				WithHint("name another with storage=, or: pvesm set %s --content %s,images", s.ID, s.Content)
+				WithHint("name another with storage= or in the map of storages, or: pvesm set %s --content %s,images", s.ID, s.Content)
 		}
 		return s, p.active(s)
 	}
-	return storage{}, p.noStorage(p.opts.Storage, list)
+	return storage{}, p.noStorage(name, list)
 }
 
 // uploadsOn is the storage that uploads go to: the one that was named, else the one with the most
@@ -92,7 +92,7 @@ func (p *Place) noStorage(id string, list []storage) error {
 		names = append(names, s.ID)
 	}
 	return fault.New(fault.NotFound, "node %s has no storage %s that the token may use; there are: %s", p.node, id, strings.Join(names, ", ")).
-		WithHint("name one of them with storage= or import=, or: pveum acl modify /storage/%s --tokens %s --roles PVEDatastoreAdmin",
+		WithHint("name one of them with storage=, import= or a map of storages, or: pveum acl modify /storage/%s --tokens %s --roles PVEDatastoreAdmin",
 			id, fault.Quote(p.api.token.name()))
 }
 
@@ -109,15 +109,18 @@ func (p *Place) checkVersion(ctx context.Context) error {
 		return err
 	}
 	parts := strings.SplitN(v.Version+"..", ".", 3)
+	if p.direct() { // it needs no such uploads
+		return nil
+	}
 	major, errMajor := strconv.Atoi(parts[0])
 	minor, errMinor := strconv.Atoi(parts[1])
 	if errMajor != nil || errMinor != nil {
-		return fault.New(fault.Corrupt, "Proxmox %s says that its version is %q", p.api.host, line(v.Version))
+		return fault.New(fault.Corrupt, "Proxmox %s says that its version is %q", p.api.host, fault.Line(v.Version))
 	}
 	if major > leastMajor || major == leastMajor && minor >= leastMinor {
 		return nil
 	}
-	return fault.New(fault.Unsupported, "Proxmox VE %s takes no uploads of disks: %d.%d is the first that does", line(v.Version), leastMajor, leastMinor).
+	return fault.New(fault.Unsupported, "Proxmox VE %s takes no uploads of disks: %d.%d is the first that does", fault.Line(v.Version), leastMajor, leastMinor).
 		WithHint("update the node (apt update && apt full-upgrade), or migrate into a folder with --to dir: and import with qm importdisk")
 }
 
@@ -132,13 +135,13 @@ func (p *Place) checkOnline(ctx context.Context) error {
 	var names []string
 	for _, n := range nodes {
 		if n.Node != p.node {
-			names = append(names, line(n.Node))
+			names = append(names, fault.Line(n.Node))
 			continue
 		}
 		if n.Status == "online" {
 			return nil
 		}
-		return fault.New(fault.Unreachable, "node %s is %s", p.node, line(n.Status)).WithHint("on another node of the cluster: pvecm status")
+		return fault.New(fault.Unreachable, "node %s is %s", p.node, fault.Line(n.Status)).WithHint("on another node of the cluster: pvecm status")
 	}
 	return fault.New(fault.NotFound, "%s has no node %s; there are: %s", p.api.host, p.node, strings.Join(names, ", ")).
 		WithHint("name one of them: proxmox:https://%s/NODE", p.api.host)
@@ -163,7 +166,7 @@ func (p *Place) guests(ctx context.Context) ([]resource, error) {
 	err := p.api.get(ctx, "/cluster/resources", url.Values{"type": {"vm"}}, &list)
 	for _, r := range list {
 		if !isName(r.Node) {
-			return nil, fault.New(fault.Corrupt, "guest %d is on a node %q", r.VMID, line(r.Node))
+			return nil, fault.New(fault.Corrupt, "guest %d is on a node %q", r.VMID, fault.Line(r.Node))
 		}
 	}
 	return list, err
@@ -177,7 +180,7 @@ func (p *Place) nextID(ctx context.Context) (int, error) {
 	}
 	vmid, err := strconv.Atoi(strings.Trim(string(id), `"`))
 	if err != nil || vmid < 100 || vmid > 999999999 {
-		return 0, fault.New(fault.Corrupt, "Proxmox %s has %q for the next VMID", p.api.host, line(string(id)))
+		return 0, fault.New(fault.Corrupt, "Proxmox %s has %q for the next VMID", p.api.host, fault.Line(string(id)))
 	}
 	return vmid, nil
 }

@@ -1,5 +1,6 @@
-// Package proxmox brings VMs to Proxmox VE: a Place for package staged. All it needs is the API and
-// a token; nothing of ours runs on the node.
+// Package proxmox brings VMs to Proxmox VE: a Place for package staged. It has two ways.
+//
+// With the API and a token nothing of ours runs on the node:
 //
 //	upload disk 0 -> import it -> delete the upload -> disk 1 … -> boot order, done
 //
@@ -8,6 +9,12 @@
 // content "import", with its SHA-256, by which the node proves what arrived; imported onto the
 // storage where it is to live; and its upload deleted. So the most room that is taken for the time
 // being is that of one disk.
+//
+// With a login on the node, Options.SSH, volumes are written to, also while the VM still runs:
+//
+//	hold a VMID -> allocate volumes -> fill what is not on record -> … -> options and disks, done
+//
+// A volume is filled through qemu-nbd on the node, which reads back what was written: see filling.
 //
 // # Terms
 //
@@ -18,18 +25,20 @@
 //
 // # What it does not do
 //
-// It does not start guests. It does not write into block storages by SSH, which would save the
-// copies that an upload makes on the node: the body in /var/tmp, the upload, the volume.
+// It does not start guests. It does not resize volumes: a disk that grew is written anew.
 package proxmox
 
 import (
 	"cmp"
 	"context"
+	"net"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/target/ssh"
 	"github.com/decamp/decamp/internal/target/staged"
 )
 
@@ -38,21 +47,30 @@ type Options struct {
 	Token       Token  // of the API
 	Fingerprint string // SHA-256 of the node's certificate; the system's authorities vouch if empty
 
-	Storage string // for the disks; local-lvm if empty
+	Storage string // for disks that Maps do not send elsewhere; local-lvm if empty
 	Import  string // for uploads; the one with content import that has the most room if empty
 
-	// Bridge is what network cards join; vmbr0 if empty. Networks says otherwise for some networks of
-	// VMware's, by name. Either is the name of a bridge, or BRIDGE,TAG for a VLAN.
-	Bridge   string
-	Networks map[string]string
+	// Bridge is what network cards join; vmbr0 if empty: the name of a bridge, or BRIDGE,TAG for a VLAN.
+	Bridge string
+
+	// Maps say otherwise for cards of some networks of VMware's, and for disks of some datastores. They
+	// also say what guests are called.
+	Maps mapping.Map
 
 	CPU string // the model that guests see; x86-64-v2-AES if empty, which every host has since 2011
+
+	// SSH has disks written into their volumes by a login on the node, USER@HOST:PORT, and not uploaded.
+	// KeyFile and KnownHosts are those that ssh would not find by itself.
+	SSH                 string
+	KeyFile, KnownHosts string
 
 	// Wait waits between two questions, or until ctx ends. Nil: by the clock.
 	Wait func(ctx context.Context, d time.Duration) error
 
 	// Now tells the time, which is compared with the node's. Nil: the clock.
 	Now func() time.Time
+
+	ssh ssh.Login // what SSH says
 }
 
 // Place is a node of Proxmox VE. It satisfies staged.Place.
@@ -60,6 +78,8 @@ type Place struct {
 	api  *client
 	node string
 	opts Options
+
+	dialNode func(command string) (net.Conn, error) // starts a program on the node
 }
 
 var _ staged.Place = (*Place)(nil)
@@ -69,7 +89,8 @@ var _ staged.Place = (*Place)(nil)
 //	https://pve1:8006/pve1?storage=local-lvm
 //
 // Its host may be any of the cluster, its path is the node that gets the guests. The query may have
-// storage, import, bridge, cpu, fingerprint, and token for the name of a file. It asks nobody.
+// storage, import, bridge, cpu, fingerprint, token for the name of a file, ssh, and for ssh keyfile and
+// known_hosts. It asks nobody.
 func New(address string, o Options) (*Place, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -98,7 +119,7 @@ func New(address string, o Options) (*Place, error) {
 		return nil, err
 	}
 	api, err := newClient(u.Host, o)
-	return &Place{api: api, node: node, opts: o}, err
+	return &Place{api: api, node: node, opts: o, dialNode: o.dial}, err
 }
 
 // take reads what the address says.
@@ -114,6 +135,12 @@ func (o *Options) take(query url.Values) error {
 			o.Bridge = value
 		case "cpu":
 			o.CPU = value
+		case "ssh":
+			o.SSH = value
+		case "keyfile":
+			o.KeyFile = value
+		case "known_hosts":
+			o.KnownHosts = value
 		case "fingerprint":
 			o.Fingerprint = value
 		case "token":
@@ -124,7 +151,7 @@ func (o *Options) take(query url.Values) error {
 			o.Token = token
 		default:
 			return fault.New(fault.Invalid, "a Proxmox address has no %q", key).
-				WithHint("it may have storage, import, bridge, cpu, fingerprint and token")
+				WithHint("it may have storage, import, bridge, cpu, fingerprint, token, ssh, keyfile and known_hosts")
 		}
 	}
 	return nil
@@ -132,6 +159,14 @@ func (o *Options) take(query url.Values) error {
 
 // check refuses what would change the meaning of a parameter or a path of the API.
 func (o *Options) check() error {
+	if o.SSH != "" {
+		login, err := parseLogin(o.SSH)
+		if err != nil {
+			return err
+		}
+		login.KeyFile, login.KnownHosts = o.KeyFile, o.KnownHosts
+		o.ssh = login
+	}
 	for _, name := range []string{o.Storage, o.CPU} {
 		if !isName(name) {
 			return fault.New(fault.Invalid, "%q is no name of Proxmox's", name)
@@ -140,13 +175,26 @@ func (o *Options) check() error {
 	if o.Import != "" && !isName(o.Import) {
 		return fault.New(fault.Invalid, "%q is no name of a storage", o.Import)
 	}
-	for _, network := range o.Networks {
-		if _, err := parseNetwork(network); err != nil {
+	for from, to := range o.Maps.Networks {
+		if mapping.IsPattern(from) { // what it comes to is seen when cards are
+			continue
+		}
+		if _, err := joined(to, o.Bridge); err != nil {
 			return err
 		}
 	}
 	_, err := parseNetwork(o.Bridge)
 	return err
+}
+
+// storage is where a disk of a datastore goes.
+func (o Options) storage(datastore string) (string, error) {
+	name := cmp.Or(o.Maps.Storage(datastore), o.Storage)
+	if !isName(name) {
+		return "", fault.New(fault.Invalid, "datastore %s cannot go to %q, which is no name of a storage of Proxmox's", datastore, name).
+			WithHint("on the node, pvesm status lists the storages")
+	}
+	return name, nil
 }
 
 // isName reports whether s is a name as nodes, storages and bridges have them.

@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,13 +72,14 @@ func askAll(t *testing.T, p *Place, def target.Definition) {
 	must(err)
 	_, err = p.lacking(ctx, "/vms/100", []string{"VM.Allocate"})
 	must(err)
-	g, err := w.create(ctx)
+	g, err := w.create(ctx, m.Base, w.plan)
 	must(err)
 	for _, d := range m.Disks {
 		must(w.attach(ctx, g, d, upload{storage: "local", name: ownTag(def.VM) + "-" + d.Slot + ".qcow2"}))
 	}
 	must(p.settleUploads(ctx, def.VM))
 	must(w.finish(ctx, g))
+	askDirect(t, w, g)
 	again, err := p.find(ctx, def.VM)
 	must(err)
 	if again == nil || again.vmid != g.vmid || again.plan != "" {
@@ -86,6 +88,30 @@ func askAll(t *testing.T, p *Place, def target.Definition) {
 	must(p.destroy(ctx, g))
 	if again, err := p.find(ctx, def.VM); err != nil || again != nil {
 		t.Errorf("%+v is found after all, %v", again, err)
+	}
+}
+
+// askDirect asks what is asked besides where volumes are written over SSH. What fakepve answers to a
+// volume is of no interest: it refuses parameters that the schema does not have as Invalid.
+func askDirect(t *testing.T, w *delivery, g *found) {
+	t.Helper()
+	for _, ask := range []func() error{
+		func() error { _, err := w.allocate(t.Context(), g, w.Images[0], storage{ID: "local-lvm"}); return err },
+		func() error { _, err := w.volumesOn(t.Context(), w.VM, "local-lvm"); return err },
+		func() error {
+			_, err := w.named(t.Context(), volume{ID: "local-lvm:vm-999-x", vmid: 999})
+			return err
+		},
+		func() error {
+			params := w.options(nil, make([]string, len(w.machine.Disks)))
+			params = slices.DeleteFunc(params, func(p Param) bool { return p.Value == "" || p.Value[0] == ',' })
+			_, err := w.api.do(t.Context(), http.MethodPost, qemu(g.node, g.vmid)+"/config", params)
+			return err
+		},
+	} {
+		if err := ask(); fault.Is(err, fault.Invalid) || fault.Is(err, fault.Unsupported) {
+			t.Error(err)
+		}
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -51,31 +50,11 @@ func words(status string, body []byte) string {
 	if said.Message != "" {
 		text = said.Message
 	}
-	text = line(text)
+	text = fault.Line(text)
 	for _, name := range slices.Sorted(maps.Keys(said.Errors)) {
-		text += fmt.Sprintf(" %s: %s", line(name), line(said.Errors[name]))
+		text += fmt.Sprintf(" %s: %s", fault.Line(name), fault.Line(said.Errors[name]))
 	}
-	return line(text)
-}
-
-// maxLine is how much of foreign words is repeated, in bytes.
-const maxLine = 1000
-
-// line makes foreign words one line of bounded length, of printable characters.
-func line(s string) string {
-	s = s[:min(len(s), 4*maxLine)]
-	s = strings.Join(strings.Fields(strings.Map(printable, strings.ToValidUTF8(s, "?"))), " ")
-	if len(s) > maxLine {
-		s = strings.ToValidUTF8(s[:maxLine], "") + "…"
-	}
-	return s
-}
-
-func printable(r rune) rune {
-	if unicode.IsControl(r) {
-		return ' '
-	}
-	return r
+	return fault.Line(text)
 }
 
 // Status codes that pveproxy made up: for a node of its cluster that it cannot reach.

@@ -24,7 +24,7 @@ type upid string
 func (u upid) node() (string, error) {
 	parts := strings.SplitN(string(u), ":", 4)
 	if len(parts) < 4 || parts[0] != "UPID" || !isName(parts[1]) || len(u) > 1000 {
-		return "", fault.New(fault.Corrupt, "%q is not the name of a task", line(string(u)))
+		return "", fault.New(fault.Corrupt, "%q is not the name of a task", fault.Line(string(u)))
 	}
 	return parts[1], nil
 }
@@ -61,7 +61,7 @@ func (c *client) ended(ctx context.Context, path, exit string) error {
 	if exit == "OK" || strings.HasPrefix(exit, "WARNINGS") {
 		return nil
 	}
-	text := line(exit)
+	text := fault.Line(exit)
 	said, err := c.lastWords(ctx, path)
 	switch {
 	case err != nil:
@@ -81,7 +81,7 @@ func (c *client) lastWords(ctx context.Context, path string) (string, error) {
 	log, err := c.log(ctx, path)
 	last := ""
 	for _, l := range log {
-		if text := line(l); text != "" && !strings.HasPrefix(text, "TASK ") && !strings.HasPrefix(text, "transferred ") {
+		if text := fault.Line(l); text != "" && !strings.HasPrefix(text, "TASK ") && !strings.HasPrefix(text, "transferred ") {
 			last = text
 		}
 	}

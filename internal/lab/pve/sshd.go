@@ -1,0 +1,264 @@
+package pve
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// SSH is the node's login by SSH: a real sshd, of which each connection has a process. Who logs in finds
+// a pvesm that knows the node's volumes, and of other programs those that Tools lists.
+type SSH struct {
+	Addr       string // where it listens
+	Key        string // a file; who has it gets in
+	OtherKey   string // a file with one that does not
+	KnownHosts string // a file with the node's key
+	ChangedKey string // a file with another key for the node
+	Tools      string // a folder of programs: what is removed, the node does not have
+
+	config   string
+	listener net.Listener
+	serving  sync.WaitGroup
+
+	mu     sync.Mutex
+	cuts   int
+	after  int64 // that are left until the next
+	every  int64
+	conns  map[net.Conn]bool
+	logins int
+	bytes  int64 // that clients sent
+}
+
+// programs are what node and lab have alike.
+var programs = []string{"perl", "dd", "qemu-nbd", "mktemp", "sh"}
+
+// StartSSH lets people log in, until Close.
+func (s *Server) StartSSH() (*SSH, error) {
+	folder := filepath.Join(s.config.Dir, "ssh")
+	in := func(name string) string { return filepath.Join(folder, name) }
+	d := &SSH{
+		Key: in("key"), OtherKey: in("other"), KnownHosts: in("known"), ChangedKey: in("changed"), Tools: in("bin"),
+		config: in("config"), conns: map[net.Conn]bool{},
+	}
+	for _, folder := range []string{d.Tools, in("perl/PVE"), "/run/sshd"} { // sshd does not start without the last
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range []string{"host", "key", "other"} {
+		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", in(name)).CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("ssh-keygen: %w: %s", err, out)
+		}
+	}
+	if err := s.writeTools(d, in("perl/PVE/Storage.pm")); err != nil {
+		return nil, err
+	}
+	config := fmt.Sprintf("HostKey %s\nAuthorizedKeysFile %s\nStrictModes no\nPermitRootLogin yes\nPasswordAuthentication no\nUsePAM no\n"+
+		"SetEnv PATH=%s PERL5LIB=%s\n", in("host"), in("key.pub"), d.Tools, in("perl"))
+	if err := os.WriteFile(d.config, []byte(config), 0o600); err != nil {
+		return nil, err
+	}
+	var err error
+	if d.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, err
+	}
+	d.Addr = d.listener.Addr().String()
+	if err := d.writeKnown(in("host.pub"), d.KnownHosts); err != nil {
+		return nil, err
+	}
+	if err := d.writeKnown(in("other.pub"), d.ChangedKey); err != nil {
+		return nil, err
+	}
+	d.serving.Go(d.accept)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sshd = append(s.sshd, d)
+	return d, nil
+}
+
+func (d *SSH) writeKnown(key, path string) error {
+	public, err := os.ReadFile(key)
+	if err != nil {
+		return err
+	}
+	host, port, err := net.SplitHostPort(d.Addr)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, fmt.Appendf(nil, "[%s]:%s %s", host, port, public), 0o600)
+}
+
+// writeTools makes the programs that are the node's own, and gives the others their names.
+func (s *Server) writeTools(d *SSH, library string) error {
+	for _, name := range programs {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			return err
+		}
+		if err := os.Symlink(path, filepath.Join(d.Tools, name)); err != nil {
+			return err
+		}
+	}
+	var paths, activate strings.Builder
+	for _, st := range s.config.Storages {
+		root := filepath.Join(s.config.Dir, st.ID, "images")
+		shown := root
+		if st.Lazy {
+			shown = filepath.Join(s.config.Dir, "dev", st.ID)
+			fmt.Fprintf(&activate, "\tif ($v =~ /^%s:(.*)/) { symlink \"%s/$1\", \"%s/$1\" }\n", st.ID, root, shown)
+			if err := os.MkdirAll(shown, 0o755); err != nil {
+				return err
+			}
+		}
+		if st.Remote {
+			fmt.Fprintf(&paths, "%s:*) echo 'file:%s/'\"${2#*:}\" ;;\n", st.ID, shown)
+			continue
+		}
+		fmt.Fprintf(&paths, "%s:*) echo '%s/'\"${2#*:}\" ;;\n", st.ID, shown)
+	}
+	for path, text := range map[string]string{
+		filepath.Join(d.Tools, "uname"): "#!/bin/sh\necho " + s.config.Node + ".example.org\n",
+		filepath.Join(d.Tools, "pvesm"): "#!/bin/sh\n[ \"$1\" = path ] || exit 2\ncase \"$2\" in\n" + paths.String() +
+			"*) echo \"storage '${2%%:*}' does not exist\" >&2; exit 2 ;;\nesac\n",
+		library: "package PVE::Storage;\nsub config { return {} }\nsub activate_volumes {\n\tmy ($v) = @{$_[1]};\n" +
+			activate.String() + "}\n1;\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Fail has a qemu-nbd that fails what is asked of it by that number of Linux's, such as 28 for a disk that
+// is full; 0 takes it back.
+func (d *SSH) Fail(errno int, event string) error {
+	path := filepath.Join(d.Tools, "qemu-nbd")
+	real, err := exec.LookPath("qemu-nbd")
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil {
+		return err
+	}
+	if errno == 0 {
+		return os.Symlink(real, path)
+	}
+	rules := filepath.Join(filepath.Dir(d.Tools), "rules")
+	text := fmt.Sprintf("[inject-error]\nevent = \"%s\"\nerrno = \"%d\"\n", event, errno)
+	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+		return err
+	}
+	script := fmt.Sprintf("#!/bin/sh\nfor last; do :; done\nexec %s -f raw \"blkdebug:%s:$last\"\n", real, rules)
+	return os.WriteFile(path, []byte(script), 0o755)
+}
+
+// Cut has the next connections, as many as times, break, each once clients sent so many bytes more.
+func (d *SSH) Cut(after int64, times int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.after, d.every, d.cuts = after, after, times
+}
+
+// Sent is how many bytes clients sent, and Logins how many there were.
+func (d *SSH) Sent() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.bytes
+}
+
+// Logins is how many connections there were.
+func (d *SSH) Logins() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.logins
+}
+
+func (d *SSH) accept() {
+	for {
+		conn, err := d.listener.Accept()
+		if err != nil {
+			return // Close
+		}
+		d.mu.Lock()
+		d.conns[conn] = true
+		d.logins++
+		d.mu.Unlock()
+		d.serving.Go(func() { d.serve(conn) })
+	}
+}
+
+// serve starts sshd for one connection, and stands in between.
+func (d *SSH) serve(conn net.Conn) {
+	defer func() {
+		_ = conn.Close()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.conns, conn)
+	}()
+	inner, err := net.Listen("tcp", "127.0.0.1:0") // sshd asks its end for addresses
+	if err != nil {
+		return
+	}
+	defer inner.Close()
+	near, err := net.Dial("tcp", inner.Addr().String())
+	if err != nil {
+		return
+	}
+	defer near.Close()
+	far, err := inner.Accept()
+	if err != nil {
+		return
+	}
+	file, err := far.(*net.TCPConn).File()
+	_ = far.Close() // file has its own
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	cmd := exec.Command("/usr/sbin/sshd", "-i", "-f", d.config)
+	cmd.Stdin, cmd.Stdout = file, file
+	if err := cmd.Start(); err != nil {
+		return
+	}
+	_ = file.Close()
+	var ways sync.WaitGroup
+	ways.Go(func() {
+		_, _ = io.Copy(near, io.TeeReader(conn, d)) // ends with either
+		_ = near.Close()
+	})
+	_, _ = io.Copy(conn, near)
+	_ = conn.Close()
+	ways.Wait()
+	_ = near.Close()
+	_ = cmd.Wait() // refused logins end it by an error
+}
+
+// Write counts what a client sends.
+func (d *SSH) Write(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.bytes += int64(len(p))
+	if d.after -= int64(len(p)); d.cuts > 0 && d.after < 0 {
+		d.cuts--
+		d.after = d.every
+		return 0, io.ErrClosedPipe
+	}
+	return len(p), nil
+}
+
+// Close ends all connections.
+func (d *SSH) Close() {
+	_ = d.listener.Close()
+	d.mu.Lock()
+	for conn := range d.conns {
+		_ = conn.Close()
+	}
+	d.mu.Unlock()
+	d.serving.Wait()
+}

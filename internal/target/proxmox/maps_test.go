@@ -1,0 +1,84 @@
+package proxmox
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab/pve"
+	"github.com/decamp/decamp/internal/mapping"
+)
+
+// mappedVM has its two disks on two datastores, and boots by EFI.
+func mappedVM() *inventory.VM {
+	return with(biosVM(), func(vm *inventory.VM) {
+		vm.Firmware = inventory.EFI
+		vm.VMX.Datastore = "ssd1"
+		vm.Disks[0].Path = inventory.Path{Datastore: "ssd1", File: "web 01.vmdk"}
+		vm.Disks[1].Path = inventory.Path{Datastore: "nfs", File: "data.vmdk"}
+	})
+}
+
+var mapped = mapping.Map{
+	Networks: map[string]mapping.Network{"VM *": {To: "vmbr2", VLAN: 30, Model: "e1000e"}},
+	Storages: map[string]string{"ssd*": "local"},
+	Names:    map[string]string{"web *": "www-*"},
+}
+
+// What a map names goes there, and everything else where it goes by itself.
+func TestDeliverByAMap(t *testing.T) {
+	s := serve(t, pve.Config{})
+	p, d := place(t, s, Options{Maps: mapped}), deliver(t, mappedVM())
+	if err := p.Check(t.Context(), d.VM); err != nil {
+		t.Fatal(err)
+	}
+	receipt, err := p.Deliver(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, config := guestOf(t, s, d.VM)
+	for key, want := range map[string]string{
+		"name": "www-01", "scsi0": "local:", "scsi1": "local-lvm:", "efidisk0": "local:",
+		"net0": "e1000e=00:50:56:AB:CD:01,bridge=vmbr2,tag=30",
+	} {
+		if !strings.HasPrefix(config[key], want) {
+			t.Errorf("%s is %q, want %s", key, config[key], want)
+		}
+	}
+	if receipt.Name != "www-01" || !strings.Contains(config["description"], "web 01 on esx1") {
+		t.Errorf("receipt %+v, description %q", receipt, config["description"])
+	}
+	if err := p.Withdraw(t.Context(), d.VM); err != nil {
+		t.Fatal(err)
+	}
+	checkGone(t, s)
+}
+
+func TestCheckOfMaps(t *testing.T) {
+	small := []pve.Storage{
+		{ID: "local", Type: "dir", Content: []string{"images", "import"}, Size: 1 << 30},
+		{ID: "local-lvm", Type: "lvm", Content: []string{"images"}, Size: 1 << 30},
+		{ID: "small", Type: "lvm", Content: []string{"images"}, Size: 1 << 20},
+	}
+	for name, c := range map[string]struct {
+		maps   mapping.Map
+		kind   fault.Kind
+		remedy string
+	}{
+		"no such storage":   {mapping.Map{Storages: map[string]string{"nfs": "tank"}}, fault.NotFound, "map of storages"},
+		"no name":           {mapping.Map{Storages: map[string]string{"nfs": "a,b"}}, fault.Invalid, "pvesm status"},
+		"no room on one":    {mapping.Map{Storages: map[string]string{"nfs": "small"}}, fault.Full, "storage="},
+		"two tags":          {mapping.Map{Networks: map[string]mapping.Network{"VM*": {To: "vmbr1,20", VLAN: 30}}}, fault.Invalid, "vlan: 30"},
+		"no bridge at all":  {mapping.Map{Networks: map[string]mapping.Network{"*": {To: "multus:*"}}}, fault.Invalid, "vmbr0,20"},
+		"the name is taken": {mapping.Map{Names: map[string]string{"*": "older"}}, fault.Conflict, "qm set 150"},
+	} {
+		s := serve(t, pve.Config{Storages: small})
+		s.AddGuest(150, map[string]string{"name": "older"})
+		err := place(t, s, Options{Maps: c.maps}).Check(t.Context(), mappedVM())
+		if !fault.Is(err, c.kind) || !strings.Contains(fault.HintOf(err), c.remedy) {
+			t.Errorf("%s: %v: %v, hint %q", name, fault.KindOf(err), err, fault.HintOf(err))
+		}
+		checkOnlyAsked(t, s)
+	}
+}

@@ -1,0 +1,209 @@
+package nbd
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// serve starts a real qemu-nbd for a file, and connects.
+func serve(t *testing.T, path string) *Client {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "nbd") // a socket's name is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	socket := filepath.Join(folder, "s")
+	cmd := exec.Command("qemu-nbd", "-f", "raw", "-k", socket, path)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	var conn net.Conn
+	for deadline := time.Now().Add(2 * time.Minute); conn == nil; {
+		if conn, err = net.Dial("unix", socket); err != nil && time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	c, err := New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func image(t *testing.T, size int64) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(path, bytes.Repeat([]byte{0xa5}, int(size)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// What is written and zeroed by many at once is in the file, and nothing else has changed.
+func TestQEMUTakesAndGives(t *testing.T) {
+	const size = 9<<20 + 512
+	path := image(t, size)
+	c := serve(t, path)
+	if c.Size() != size || c.Writable() != nil {
+		t.Fatalf("%d bytes, %v", c.Size(), c.Writable())
+	}
+	want := bytes.Repeat([]byte{0xa5}, size)
+	clear(want[5<<20 : 7<<20])
+	for i := range 3 << 20 {
+		want[i] = byte(i >> 9)
+	}
+	var all sync.WaitGroup
+	for off := 0; off < 3<<20; off += 1 << 18 {
+		all.Go(func() {
+			if err := c.WriteAt(t.Context(), want[off:off+1<<18], int64(off)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Go(func() {
+		if err := c.Zero(t.Context(), disk.Range{Off: 5 << 20, Len: 2 << 20}); err != nil {
+			t.Error(err)
+		}
+	})
+	all.Wait()
+	if err := c.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, size)
+	if err := c.ReadAt(t.Context(), got, 0); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("it reads otherwise: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the file is another: %v", err)
+	}
+	if err := c.Flush(t.Context()); !fault.Is(err, fault.Unreachable) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+func TestOutsideOfTheExport(t *testing.T) {
+	c := serve(t, image(t, 1<<20))
+	defer c.Close()
+	if c.WriteAt(t.Context(), make([]byte, 512), 1<<20) == nil || c.Zero(t.Context(), disk.Range{Off: 1 << 19, Len: 1 << 20}) == nil {
+		t.Error("it was written behind its end")
+	}
+}
+
+// script answers a client with bytes, whatever it says.
+type script struct {
+	io.Reader
+	mu     sync.Mutex
+	closed chan struct{}
+}
+
+func (s *script) Write(p []byte) (int, error) { return len(p), nil }
+func (s *script) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.closed:
+	default:
+		close(s.closed)
+	}
+	return nil
+}
+
+func greeting() []byte {
+	hello := append([]byte(serverMagic), 0, fixedNewstyle|noZeroes)
+	hello = binary.BigEndian.AppendUint64(hello, 1<<20)
+	return binary.BigEndian.AppendUint16(hello, hasFlags|sendFlush|sendZeroes)
+}
+
+func answerOf(cookie uint64, code uint32) []byte {
+	b := binary.BigEndian.AppendUint32(nil, replyMagic)
+	b = binary.BigEndian.AppendUint32(b, code)
+	return binary.BigEndian.AppendUint64(b, cookie)
+}
+
+// Each error that a node's disk has is told with its kind and a remedy.
+func TestErrorsOfTheNode(t *testing.T) {
+	for code, kind := range map[syscall.Errno]fault.Kind{
+		syscall.ENOSPC: fault.Full, syscall.EIO: fault.Corrupt, syscall.EPERM: fault.Denied,
+	} {
+		ours, theirs := net.Pipe()
+		go func() {
+			_, _ = theirs.Write(greeting()[:18])
+			_, _ = io.ReadFull(theirs, make([]byte, 20))
+			_, _ = theirs.Write(greeting()[18:])
+			_, _ = io.ReadFull(theirs, make([]byte, 28+512))
+			_, _ = theirs.Write(answerOf(1, uint32(code)))
+			_, _ = io.Copy(io.Discard, theirs)
+		}()
+		c, err := New(ours)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.WriteAt(t.Context(), make([]byte, 512), 0); !fault.Is(err, kind) || fault.HintOf(err) == "" {
+			t.Errorf("%v: %v (%v)", code, err, fault.KindOf(err))
+		}
+		_ = c.Close()
+	}
+}
+
+// A server that says nothing is left when somebody asks to stop.
+func TestCanceledCall(t *testing.T) {
+	ours, theirs := net.Pipe()
+	go func() {
+		_, _ = theirs.Write(greeting()[:18])
+		_, _ = io.ReadFull(theirs, make([]byte, 20))
+		_, _ = theirs.Write(greeting()[18:])
+		_, _ = io.Copy(io.Discard, theirs)
+	}()
+	c, err := New(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if err := c.ReadAt(ctx, make([]byte, 512), 0); !fault.Is(err, fault.Canceled) {
+		t.Errorf("%v", err)
+	}
+	_ = c.Close()
+}
+
+// Whatever a server says, calls end, and no more is read than was asked for.
+func FuzzAnswers(f *testing.F) {
+	f.Add(append(greeting(), answerOf(1, 0)...))
+	f.Add(append(append(greeting(), answerOf(1, 5)...), answerOf(2, 0)...))
+	f.Add(append(greeting(), answerOf(7, 0)...))
+	f.Add([]byte("SSH-2.0-OpenSSH_9.2p1"))
+	f.Fuzz(func(t *testing.T, said []byte) {
+		c, err := New(&script{Reader: bytes.NewReader(said), closed: make(chan struct{})})
+		if err != nil {
+			return
+		}
+		p := make([]byte, 600)
+		if err := c.ReadAt(t.Context(), p[:min(512, c.Size())], 0); err == nil && len(said) < 28 && c.Size() > 0 {
+			t.Error("an answer out of nothing")
+		}
+		if !bytes.Equal(p[512:], make([]byte, 88)) {
+			t.Error("more was read than was asked for")
+		}
+		_ = c.Flush(t.Context())
+		_ = c.Close()
+	})
+}
