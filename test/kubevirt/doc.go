@@ -2,5 +2,7 @@
 // in a cluster, with the code by which a cluster does: unknown fields are found, as a strict create
 // finds them.
 //
+// The command crds prints those schemas for the tests that have a real API server (make test-kube).
+//
 // It is a module of its own, so that decamp does not depend on Kubernetes for its tests.
 package kubevirt

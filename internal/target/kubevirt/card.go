@@ -21,7 +21,10 @@ func (b *builder) cards() error {
 	inPod := ""
 	for i, n := range b.vm.NICs {
 		x := card{Name: fmt.Sprintf("net%d", i), Model: b.model(n), MAC: n.MAC, BootOrder: b.order[cardKey(n)]}
-		if !n.StartConnected {
+		if err := joinable(n.Network, b.opts.Maps.Network(n.Network)); err != nil {
+			return err
+		}
+		if n.LinkDown() {
 			x.State = "down"
 		}
 		joined := network{Name: x.Name}
@@ -31,7 +34,7 @@ func (b *builder) cards() error {
 			joined.Multus, x.Bridge = &multus{name}, &empty{}
 		case inPod != "":
 			return fault.New(fault.Invalid, "network cards %s and %s would both join the pod network, which takes one card of a VM", inPod, n.MAC).
-				WithHint("say network=%sNAMESPACE/NAME for all cards, or in a plan file where each network leads: %s", multusPrefix, mapping(n))
+				WithHint("say network=%sNAMESPACE/NAME for all cards, or in a plan file where each network leads: %s", multusPrefix, planned(n))
 		default:
 			inPod = n.MAC
 			joined.Pod, x.Masquerade = &empty{}, &empty{}
@@ -45,21 +48,24 @@ func (b *builder) cards() error {
 
 // network is what a card joins.
 func (b *builder) network(n inventory.NIC) string {
-	return cmp.Or(b.opts.Networks[n.Network], b.opts.Network, Pod)
+	return cmp.Or(b.opts.Maps.Network(n.Network).To, b.opts.Network, Pod)
 }
 
 func (b *builder) warnOfPod(n inventory.NIC) {
-	b.warn("pod-network", "if it has a fixed address, or others look for it there, name a network: network="+multusPrefix+"NAMESPACE/NAME, or in a plan file "+mapping(n),
+	b.warn("pod-network", "if it has a fixed address, or others look for it there, name a network: network="+multusPrefix+"NAMESPACE/NAME, or in a plan file "+planned(n),
 		"network card %s leaves %q for the pod network: the guest has to ask for its address by DHCP, and is behind the pod's", n.MAC, n.Network)
 }
 
-// mapping is how a plan file says where a card's network leads.
-func mapping(n inventory.NIC) string {
+// planned is how a plan file says where a card's network leads.
+func planned(n inventory.NIC) string {
 	return fmt.Sprintf(`maps: {networks: {%q: "%sNAMESPACE/NAME"}}`, n.Network, multusPrefix)
 }
 
 // model is the card's kind: what it was where KubeVirt has it.
 func (b *builder) model(n inventory.NIC) string {
+	if model := b.opts.Maps.Network(n.Network).Model; model != "" {
+		return model
+	}
 	if b.virtio() {
 		return "virtio"
 	}

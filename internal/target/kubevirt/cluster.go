@@ -75,7 +75,8 @@ func (c *Cluster) Check(ctx context.Context, vm *inventory.VM) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{c.checkAPIs, c.checkNamespace, c.checkRights, c.checkClass, c.checkProxy} {
+	checkClasses := func(ctx context.Context) error { return c.checkClasses(ctx, o) }
+	for _, step := range []func(context.Context) error{c.checkAPIs, c.checkNamespace, c.checkRights, checkClasses, c.checkProxy} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("%s: %w", c, err)
 		}
@@ -145,14 +146,27 @@ func (c *Cluster) checkRights(ctx context.Context) error {
 	return nil
 }
 
-func (c *Cluster) checkClass(ctx context.Context) error {
-	if c.opts.StorageClass == "" {
-		return nil
+// checkClasses asks for each storage class that disks name.
+func (c *Cluster) checkClasses(ctx context.Context, o *Objects) error {
+	asked := map[string]bool{"": true}
+	for _, d := range o.disks {
+		class := d.Spec.Storage.Class
+		if asked[class] {
+			continue
+		}
+		asked[class] = true
+		if err := c.checkClass(ctx, class); err != nil {
+			return err
+		}
 	}
-	err := c.client.Read(ctx, classes, "", c.opts.StorageClass, nil)
+	return nil
+}
+
+func (c *Cluster) checkClass(ctx context.Context, name string) error {
+	err := c.client.Read(ctx, classes, "", name, nil)
 	switch {
 	case fault.Is(err, fault.NotFound):
-		return fault.New(fault.NotFound, "there is no storage class %s", c.opts.StorageClass).WithHint("kubectl get storageclass")
+		return fault.New(fault.NotFound, "there is no storage class %s", name).WithHint("kubectl get storageclass")
 	case fault.Is(err, fault.Denied) && !errors.Is(err, fault.ErrLogin):
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab/kube"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/staged"
 )
@@ -227,12 +228,13 @@ func TestClusterCheckRefuses(t *testing.T) {
 		"no namespace":      {change: func(a *address) { a.Namespace = "nowhere" }, want: fault.NotFound, says: "create namespace nowhere"},
 		"no rights":         {config: kube.Config{Denied: map[string]bool{"create uploadtokenrequests": true}}, want: fault.Denied, says: "rolebinding"},
 		"no storage class":  {change: func(a *address) { a.StorageClass = "slow" }, want: fault.NotFound, says: "kubectl get storageclass"},
+		"no class of a map": {change: func(a *address) { a.Maps.Storages = map[string]string{"*": "slow"} }, want: fault.NotFound, says: "kubectl get storageclass"},
 		"no proxy":          {config: kube.Config{NoProxyURL: true}, want: fault.NotFound, says: "uploadProxy=https://localhost:8443"},
 		"nobody there":      {change: func(a *address) { a.uploadProxy = "https://127.0.0.1:1" }, want: fault.Unreachable, says: "port-forward"},
 		"another's volume":  {prepare: taken(nil), want: fault.Conflict, says: "'web 01'"},
 		"of an older self":  {prepare: taken(map[string]any{refNote: "7", uuidNote: "x", instanceNote: "y"}), want: fault.Conflict, says: "rename"},
 		"what is not known": {config: kube.Config{Refuse: refuseVMs}, want: fault.Invalid, says: "versions"},
-		"no network for it": {change: func(a *address) { a.Networks = map[string]string{"VM Network": "nat"} }, want: fault.Invalid, says: "multus:"},
+		"no network for it": {change: func(a *address) { a.Maps.Networks = map[string]mapping.Network{"VM Network": {To: "nat"}} }, want: fault.Invalid, says: "multus:"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lab := kube.Start(c.config)

@@ -104,7 +104,7 @@ func (c *Cluster) deliver(ctx context.Context, o *Objects, d staged.Delivery) er
 		return err
 	}
 	defer p.close()
-	progress := newProgress(d)
+	progress := staged.NewProgress(d)
 	for i, want := range o.disks {
 		img := o.images[i]
 		u := &upload{Cluster: c, proxy: p, want: want, vm: d.VM, progress: progress}
@@ -112,7 +112,7 @@ func (c *Cluster) deliver(ctx context.Context, o *Objects, d staged.Delivery) er
 		if err := u.run(ctx); err != nil {
 			return fmt.Errorf("disk %s: %w", want.Metadata.Name, err)
 		}
-		progress.finish(img.Size)
+		progress.Finish(img.Size)
 	}
 	err = c.retry(ctx, func() error { return c.client.Create(ctx, machines, c.opts.namespace(), o.vm, nil) })
 	if fault.Is(err, fault.Conflict) { // it was not there before

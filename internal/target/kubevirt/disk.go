@@ -8,6 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/target"
 )
 
@@ -20,16 +21,23 @@ func (b *builder) disks() error {
 		if at < 0 {
 			return fault.New(fault.Internal, "disk %d has no image", d.Key)
 		}
-		dv := b.dataVolume(i, b.def.Images[at])
+		class, err := b.opts.class(mapping.Datastore(d))
+		if err != nil {
+			return err
+		}
+		dv := b.dataVolume(i, b.def.Images[at], class)
 		b.out.disks, b.out.images = append(b.out.disks, dv), append(b.out.images, b.def.Images[at])
 		spec.Volumes = append(spec.Volumes, volume{Name: volumeName(i), DataVolume: reference{dv.Metadata.Name}})
 	}
-	for _, i := range seated(b.vm) {
+	for _, i := range b.vm.Seated() {
 		d := b.vm.Disks[i]
 		x := diskDevice{Name: volumeName(i), Disk: diskBus{"sata"}, BootOrder: b.order[diskKey(d)]}
-		if b.virtio() {
+		switch b.def.Hardware {
+		case target.Virtio:
 			x.Disk.Bus = "scsi" // which is virtio-scsi: Linux keeps its sdX names
 			x.Serial = serial(d)
+		case target.VirtioBlk:
+			x.Disk.Bus = "virtio" // whose serial QEMU cuts, too
 		}
 		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, x)
 	}
@@ -54,24 +62,6 @@ func serial(d inventory.Disk) string {
 	}, d.UUID)
 }
 
-// seated returns the indices of vm's disks in the order in which a guest finds them: by controller,
-// then by unit.
-func seated(vm *inventory.VM) []int {
-	place := map[int32]int{}
-	for i, c := range vm.Controllers {
-		place[c.Key] = i
-	}
-	var order []int
-	for i := range vm.Disks {
-		order = append(order, i)
-	}
-	slices.SortStableFunc(order, func(i, j int) int {
-		a, b := vm.Disks[i], vm.Disks[j]
-		return cmp.Or(cmp.Compare(place[a.Controller], place[b.Controller]), cmp.Compare(a.Unit, b.Unit))
-	})
-	return order
-}
-
 // warnOfBuses names the controllers whose disks the guest will find on SATA.
 func (b *builder) warnOfBuses() {
 	for _, c := range b.vm.Controllers {
@@ -86,14 +76,14 @@ func (b *builder) warnOfBuses() {
 
 // dataVolume is where the image of the VM's i-th disk goes. It is bound at once, as nothing that uses
 // it is there yet, and it stays when CDI is done with it.
-func (b *builder) dataVolume(i int, img target.Image) dataVolume {
+func (b *builder) dataVolume(i int, img target.Image, class string) dataVolume {
 	notes := identity(b.vm)
 	notes["cdi.kubevirt.io/storage.bind.immediate.requested"] = "true"
 	notes["cdi.kubevirt.io/storage.deleteAfterCompletion"] = "false"
 	if img.Root != "" {
 		notes[rootNote] = img.Root
 	}
-	s := storage{Class: b.opts.StorageClass, VolumeMode: b.opts.VolumeMode}
+	s := storage{Class: class, VolumeMode: b.opts.VolumeMode}
 	s.Resources.Requests.Storage = quantity(img.Size)
 	if b.opts.AccessMode != "" {
 		s.AccessModes = []string{b.opts.AccessMode}
@@ -110,7 +100,7 @@ func (b *builder) dataVolume(i int, img target.Image) dataVolume {
 // floppies, has no place.
 func bootOrder(vm *inventory.VM) map[string]uint {
 	devices := slices.Clone(vm.BootOrder)
-	for _, i := range seated(vm) {
+	for _, i := range vm.Seated() {
 		devices = append(devices, diskKey(vm.Disks[i]))
 	}
 	there := map[string]bool{}

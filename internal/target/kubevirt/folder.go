@@ -86,7 +86,9 @@ func (f *Folder) Withdraw(_ context.Context, vm *inventory.VM) error {
 }
 
 // file is where vm's manifests are.
-func (f *Folder) file(vm *inventory.VM) string { return filepath.Join(f.root, Name(vm.Name)+".yaml") }
+func (f *Folder) file(vm *inventory.VM) string {
+	return filepath.Join(f.root, Name(f.opts.Maps.Name(vm.Name))+".yaml")
+}
 
 // maxManifest bounds a file of manifests that is read, in bytes.
 const maxManifest = 8 << 20

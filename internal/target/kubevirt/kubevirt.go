@@ -26,13 +26,16 @@
 package kubevirt
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/target/staged"
 )
 
@@ -41,7 +44,7 @@ type Options struct {
 	// Namespace holds the objects; "default" if empty.
 	Namespace string
 
-	// StorageClass of the disks; the cluster's default if empty.
+	// StorageClass of disks that Maps do not send elsewhere; the cluster's default if empty.
 	StorageClass string
 
 	// AccessMode is ReadWriteOnce, ReadWriteMany or ReadWriteOncePod; what CDI knows of the storage
@@ -55,8 +58,9 @@ type Options struct {
 	// Pod if empty.
 	Network string
 
-	// Networks say otherwise for cards of some networks of VMware's, by name.
-	Networks map[string]string
+	// Maps say otherwise for cards of some networks of VMware's, and for disks of some datastores, whose
+	// storages are storage classes. They also say what VMs are called.
+	Maps mapping.Map
 }
 
 // Pod is the network that every pod of the cluster is in. A VM has one card there at most.
@@ -98,14 +102,14 @@ type address struct {
 }
 
 // New returns the place that an address names, and whether images are to stay on the stage, as they are
-// not anywhere else. Networks are Options.Networks. Nobody is asked yet. What cannot be understood is
+// not anywhere else. The maps are Options.Maps. Nobody is asked yet. What cannot be understood is
 // fault.Invalid.
-func New(to string, networks map[string]string) (place staged.Place, keep bool, err error) {
+func New(to string, maps mapping.Map) (place staged.Place, keep bool, err error) {
 	a, err := parse(to)
 	if err != nil {
 		return nil, false, err
 	}
-	a.Networks = networks
+	a.Maps = maps
 	if err := a.Options.check(); err != nil {
 		return nil, false, err
 	}
@@ -149,16 +153,47 @@ func parse(text string) (address, error) {
 
 // check refuses networks that are named in no way that is known.
 func (o Options) check() error {
-	for source, to := range o.Networks {
-		if !networkName.MatchString(to) {
-			return fault.New(fault.Invalid, "network %q of the source cannot become %q", source, to).
-				WithHint("in maps.networks of the plan file it is %q: %s or %sNAMESPACE/NAME", source, Pod, multusPrefix)
+	for source, to := range o.Maps.Networks {
+		if mapping.IsPattern(source) { // what it comes to is seen when cards are
+			continue
+		}
+		if err := joinable(source, to); err != nil {
+			return err
 		}
 	}
 	if o.Network != "" && !networkName.MatchString(o.Network) {
 		return fault.New(fault.Invalid, "there is no network %q", o.Network).WithHint("say %s, or %sNAMESPACE/NAME", Pod, multusPrefix)
 	}
 	return nil
+}
+
+// joinable refuses what no card of KubeVirt's can join.
+func joinable(source string, to mapping.Network) error {
+	switch {
+	case to.To != "" && !networkName.MatchString(to.To):
+		return fault.New(fault.Invalid, "network %q of the source cannot become %q", source, to.To).
+			WithHint("in maps.networks of the plan file, or networks of --map, it is %q: %s or %sNAMESPACE/NAME", source, Pod, multusPrefix)
+	case to.VLAN != 0:
+		return fault.New(fault.Unsupported, "cards of network %q of the source cannot be tagged with VLAN %d: KubeVirt's cards have no tag", source, to.VLAN).
+			WithHint("say it in the NetworkAttachmentDefinition (vlan: %d), and take vlan out of the map", to.VLAN)
+	case to.Model != "" && !slices.Contains(models, to.Model):
+		return fault.New(fault.Unsupported, "cards of network %q of the source cannot be %s: KubeVirt has none", source, to.Model).
+			WithHint("there are: %s", strings.Join(models, ", "))
+	}
+	return nil
+}
+
+// models are the network cards that KubeVirt and maps both have.
+var models = []string{"virtio", "e1000", "e1000e", "rtl8139", "pcnet"}
+
+// class is the storage class of disks of a datastore; "" is the cluster's default.
+func (o Options) class(datastore string) (string, error) {
+	name := cmp.Or(o.Maps.Storage(datastore), o.StorageClass)
+	if name != "" && !choices["storageClass"].MatchString(name) {
+		return "", fault.New(fault.Invalid, "datastore %s cannot become %q, which is no name of a storage class", datastore, name).
+			WithHint("kubectl get storageclass lists them")
+	}
+	return name, nil
 }
 
 // namespace is where the objects are.

@@ -37,7 +37,7 @@ func objects(def target.Definition, opts Options) (*Objects, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
-	b := &builder{def: def, vm: def.VM, opts: opts, name: Name(def.VM.Name), order: bootOrder(def.VM)}
+	b := &builder{def: def, vm: def.VM, opts: opts, name: Name(opts.Maps.Name(def.VM.Name)), order: bootOrder(def.VM)}
 	b.out.vm = virtualMachine{
 		APIVersion: vmAPI, Kind: "VirtualMachine",
 		Metadata: meta{Name: b.name, Namespace: opts.namespace(), Labels: labels(def.VM), Annotations: annotations(def)},
@@ -73,7 +73,7 @@ func (b *builder) warn(code, remedy, format string, args ...any) {
 func (b *builder) domain() *domain { return &b.out.vm.Spec.Template.Spec.Domain }
 
 // virtio reports whether the guest was converted.
-func (b *builder) virtio() bool { return b.def.Hardware == target.Virtio }
+func (b *builder) virtio() bool { return b.def.Hardware.OnVirtio() }
 
 // windows reports whether the guest is known to be Windows: from its registry, or else from what
 // VMware was told.

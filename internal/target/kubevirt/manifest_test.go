@@ -19,6 +19,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/target"
 )
 
@@ -36,6 +37,7 @@ func goldens() map[string]golden {
 		"bios-virtio": {converted(definition(biosVM())), Options{Network: "multus:vms/lan"}},
 		"efi":         {definition(efi), Options{StorageClass: "local"}},
 		"big":         {definition(bigVM()), bigOptions()},
+		"virtio-blk":  {onVirtioBlk(definition(biosVM())), Options{Network: "multus:vms/lan"}},
 		"big-virtio":  {converted(definition(bigVM())), bigOptions()},
 		"bare": {definition(with(biosVM(), func(vm *inventory.VM) {
 			vm.Name, vm.Disks, vm.NICs, vm.UUID = "on", nil, nil, ""
@@ -163,7 +165,7 @@ func TestManifestsRefuse(t *testing.T) {
 		says string
 	}{
 		"two in the pod network": {definition(second), Options{}, fault.Invalid, `{"VLAN 20": "multus:NAMESPACE/NAME"}`},
-		"an odd network":         {definition(biosVM()), Options{Networks: map[string]string{"x": "bridge:br0"}}, fault.Invalid, "maps.networks"},
+		"an odd network":         {definition(biosVM()), Options{Maps: mapping.Map{Networks: map[string]mapping.Network{"x": {To: "bridge:br0"}}}}, fault.Invalid, "maps.networks"},
 		"an odd default":         {definition(biosVM()), Options{Network: "multus:A/b"}, fault.Invalid, "multus:NAMESPACE/NAME"},
 		"a disk without image":   {noImage, Options{}, fault.Internal, ""},
 	} {
@@ -172,7 +174,7 @@ func TestManifestsRefuse(t *testing.T) {
 			t.Errorf("%s: %v (%v), hint %q", name, err, fault.KindOf(err), fault.HintOf(err))
 		}
 	}
-	if _, _, err := Manifests(definition(second), Options{Networks: map[string]string{"VLAN 20": "multus:vlan20"}}); err != nil {
+	if _, _, err := Manifests(definition(second), Options{Maps: mapping.Map{Networks: map[string]mapping.Network{"VLAN 20": {To: "multus:vlan20"}}}}); err != nil {
 		t.Errorf("a card of its own network: %v", err)
 	}
 }

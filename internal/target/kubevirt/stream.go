@@ -146,35 +146,3 @@ func (s *stream) Close() error {
 	s.closed = true
 	return s.src.Close()
 }
-
-// progress adds up what is delivered of all images. A disk that is sent again stands still until it is
-// where it was.
-type progress struct {
-	tell              func(done, total int64)
-	done, told, total int64
-}
-
-func newProgress(d staged.Delivery) *progress {
-	p := &progress{tell: d.Progress}
-	if p.tell == nil {
-		p.tell = func(done, total int64) {}
-	}
-	for _, img := range d.Images {
-		p.total += img.Size
-	}
-	return p
-}
-
-// sent says that so many bytes of the present disk are there.
-func (p *progress) sent(n int64) {
-	if at := p.done + n; at > p.told {
-		p.told = at
-		p.tell(at, p.total)
-	}
-}
-
-// finish says that a disk of so many bytes is there.
-func (p *progress) finish(size int64) {
-	p.sent(size)
-	p.done += size
-}

@@ -9,6 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/target/kubevirt/kube"
+	"github.com/decamp/decamp/internal/target/staged"
 )
 
 // An upload brings one image into its DataVolume. It looks at what the DataVolume is at, and does what is
@@ -19,7 +20,7 @@ type upload struct {
 	want     dataVolume
 	vm       *inventory.VM
 	open     func(context.Context) (*stream, error)
-	progress *progress
+	progress *staged.Progress
 
 	failures int   // transfers that ended in the middle
 	last     error // what is wrong, while it may pass
@@ -133,7 +134,7 @@ func (u *upload) send(ctx context.Context) (taken bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	body.tell = u.progress.sent
+	body.tell = u.progress.Sent
 	err = u.proxy.post(ctx, token, body, stall)
 	if err == nil {
 		return true, nil

@@ -6,6 +6,7 @@ import (
 
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/target"
 )
 
@@ -59,7 +60,7 @@ func bigVM() *inventory.VM {
 func bigOptions() Options {
 	return Options{
 		Namespace: "vms", StorageClass: "fast.example.com", AccessMode: "ReadWriteMany", VolumeMode: "Block",
-		Network: "multus:default-net", Networks: map[string]string{"R&D <dmz>": "multus:infra/dmz.20", "on": Pod},
+		Network: "multus:default-net", Maps: mapping.Map{Networks: map[string]mapping.Network{"R&D <dmz>": {To: "multus:infra/dmz.20"}, "on": {To: Pod}}},
 	}
 }
 
@@ -72,6 +73,11 @@ func definition(vm *inventory.VM, reports ...guest.Report) target.Definition {
 			Key: d.Key, Path: file, Final: file, Format: target.Raw, Size: d.Capacity, Root: strings.Repeat(fmt.Sprintf("%02x", i), 32),
 		})
 	}
+	return def
+}
+
+func onVirtioBlk(def target.Definition) target.Definition {
+	def.Hardware = target.VirtioBlk
 	return def
 }
 

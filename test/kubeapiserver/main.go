@@ -1,0 +1,12 @@
+// Kubeapiserver is the API server of Kubernetes, unchanged. It is a module of its own, so that decamp
+// does not depend on Kubernetes.
+package main
+
+import (
+	"os"
+
+	"k8s.io/component-base/cli"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+)
+
+func main() { os.Exit(cli.Run(app.NewAPIServerCommand())) }

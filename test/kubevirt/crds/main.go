@@ -1,0 +1,36 @@
+// Crds prints the definitions that decamp's objects are of, as KubeVirt and CDI install them: a list in
+// JSON, for the tests that have a real API server.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/decamp/decamp/test/kubevirt/upstream"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	machine, err := upstream.VirtualMachine()
+	if err != nil {
+		return err
+	}
+	all := []*v1.CustomResourceDefinition{machine}
+	for _, kind := range []string{"datavolume", "cdiconfig"} {
+		crd, err := upstream.CDI(kind)
+		if err != nil {
+			return err
+		}
+		all = append(all, crd)
+	}
+	return json.NewEncoder(os.Stdout).Encode(all)
+}

@@ -1,0 +1,125 @@
+// Package upstream reads what KubeVirt and CDI install in a cluster out of their own sources.
+package upstream
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+
+	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// VirtualMachine returns KubeVirt's definition of that kind: the schema as it is, in what the operator
+// puts around it (NewVirtualMachineCrd in its crds.go).
+func VirtualMachine() (*v1.CustomResourceDefinition, error) {
+	var schema v1.CustomResourceValidation
+	if err := kubeVirt.definition("virtualmachine", &schema); err != nil {
+		return nil, err
+	}
+	crd := &v1.CustomResourceDefinition{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
+		ObjectMeta: metav1.ObjectMeta{Name: "virtualmachines.kubevirt.io"},
+		Spec: v1.CustomResourceDefinitionSpec{
+			Group: "kubevirt.io", Scope: v1.NamespaceScoped,
+			Names: v1.CustomResourceDefinitionNames{Plural: "virtualmachines", Singular: "virtualmachine", Kind: "VirtualMachine"},
+		},
+	}
+	for _, name := range []string{"v1", "v1alpha3"} {
+		crd.Spec.Versions = append(crd.Spec.Versions, v1.CustomResourceDefinitionVersion{
+			Name: name, Served: true, Storage: name == "v1", Schema: &schema,
+			Subresources: &v1.CustomResourceSubresources{Status: &v1.CustomResourceSubresourceStatus{}},
+		})
+	}
+	return crd, nil
+}
+
+// CDI returns its definition of a kind, such as datavolume.
+func CDI(kind string) (*v1.CustomResourceDefinition, error) {
+	var crd v1.CustomResourceDefinition
+	if err := cdi.definition(kind, &crd); err != nil {
+		return nil, err
+	}
+	crd.Status = v1.CustomResourceDefinitionStatus{} // the cluster's to say
+	return &crd, nil
+}
+
+// A module is where a project keeps its schemas. It is read and not compiled.
+type module struct {
+	path, sum string // the sum is of go.sum's kind
+	file      string
+}
+
+var (
+	kubeVirt = module{
+		"kubevirt.io/kubevirt@v1.8.4", "h1:TXpT+U1SBIlsNI62qOev2aNkYVnGgyZ21gvmakIARrg=",
+		"pkg/virt-operator/resource/generate/components/validations_generated.go",
+	}
+	cdi = module{
+		"kubevirt.io/containerized-data-importer@v1.64.0", "h1:e7GkbDL3/Jyya9WDWRAMpL+SEvS1QvMQIQOHilF20Vg=",
+		"pkg/operator/resources/crds_generated.go",
+	}
+)
+
+// definition reads into out the YAML that the module's file has for key in a map of strings.
+func (m module) definition(key string, out any) error {
+	dir, err := m.fetch()
+	if err != nil {
+		return err
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, m.file), nil, parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	found := ""
+	ast.Inspect(file, func(n ast.Node) bool {
+		pair, ok := n.(*ast.KeyValueExpr)
+		if ok && constant(pair.Key) == key {
+			found = constant(pair.Value)
+		}
+		return found == ""
+	})
+	if found == "" {
+		return fmt.Errorf("%s has no %q", m.file, key)
+	}
+	return yaml.Unmarshal([]byte(found), out)
+}
+
+// constant is the value of a string that may be put together of several.
+func constant(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		value, _ := strconv.Unquote(e.Value) // what is no string is no key
+		return value
+	case *ast.BinaryExpr:
+		return constant(e.X) + constant(e.Y)
+	}
+	return ""
+}
+
+// fetch returns the folder of the module, which it downloads unless it is there. The checksum database
+// does not know all of them; the sums here take its place.
+func (m module) fetch() (string, error) {
+	cmd := exec.Command("go", "mod", "download", "-json", m.path)
+	cmd.Dir, cmd.Stderr = os.TempDir(), os.Stderr // no go.mod is there to speak of
+	cmd.Env = append(os.Environ(), "GONOSUMDB=kubevirt.io", "GOFLAGS=", "GOWORK=off", "GO111MODULE=on")
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("download %s: %w: %s", m.path, err, out)
+	}
+	var got struct{ Dir, Sum string }
+	if err := json.Unmarshal(out, &got); err != nil {
+		return "", err
+	}
+	if got.Sum != m.sum {
+		return "", fmt.Errorf("%s has the sum %s", m.path, got.Sum)
+	}
+	return got.Dir, nil
+}
