@@ -1,0 +1,287 @@
+package openstack
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// volume is a volume of Cinder's.
+type volume struct {
+	id, name, status string
+	size             int // GiB
+	zone, kind       string
+	description      string
+	bootable         bool
+	metadata         map[string]string
+	imageMetadata    map[string]string
+	image            *image
+	data             []byte
+	created          time.Time
+	late             int // lists that do not show it
+	server           string
+	bad              bool // it ends in error
+}
+
+func (v *volume) told() object {
+	attachments := []object{}
+	if v.server != "" {
+		attachments = append(attachments, object{"server_id": v.server, "volume_id": v.id, "device": "/dev/vda"})
+	}
+	return object{
+		"id": v.id, "name": v.name, "status": v.status, "size": v.size, "availability_zone": v.zone, "volume_type": v.kind,
+		"bootable": fmt.Sprint(v.bootable), "metadata": v.metadata, "volume_image_metadata": v.imageMetadata, "attachments": attachments,
+		"description": v.description, "created_at": v.created.UTC().Format("2006-01-02T15:04:05.000000"),
+	}
+}
+
+// look has time go by for a volume. It reports whether it is there still.
+func (v *volume) look() bool {
+	switch v.status {
+	case "creating":
+		v.status = "downloading"
+		if v.image == nil {
+			v.status = "available"
+		}
+		if v.bad {
+			v.status = "error"
+		}
+	case "downloading":
+		v.status = "available"
+		v.data = v.image.disk
+	case "deleting":
+		v.status = "deleted"
+	case "deleted":
+		return false
+	}
+	return true
+}
+
+func (c *Cloud) cinder(w http.ResponseWriter, r *http.Request, path []string) {
+	switch {
+	case path[0] == "limits":
+		used := 0
+		for _, v := range c.volumes {
+			used += v.size
+		}
+		tell(w, http.StatusOK, object{"limits": object{"rate": []object{}, "absolute": object{
+			"maxTotalVolumes": c.config.Volumes, "totalVolumesUsed": len(c.volumes),
+			"maxTotalVolumeGigabytes": c.config.Gigabytes, "totalGigabytesUsed": used,
+		}}})
+	case path[0] == "types":
+		tell(w, http.StatusOK, object{"volume_types": []object{{"id": "t1", "name": "fast"}, {"id": "t2", "name": "slow"}}})
+	case path[0] == "os-availability-zone":
+		tell(w, http.StatusOK, object{"availabilityZoneInfo": []object{{"zoneName": "nova", "zoneState": object{"available": true}}}})
+	case len(path) == 1 && r.Method == http.MethodPost:
+		c.createVolume(w, r)
+	case len(path) == 2 && path[1] == "detail":
+		c.listVolumes(w, r)
+	default:
+		c.volume(w, r, path)
+	}
+}
+
+func (c *Cloud) createVolume(w http.ResponseWriter, r *http.Request) {
+	var asked struct {
+		Volume struct {
+			Size              int
+			Name, Description string
+			ImageRef          string            `json:"imageRef"`
+			Type              string            `json:"volume_type"`
+			Zone              string            `json:"availability_zone"`
+			Metadata          map[string]string `json:"metadata"`
+		}
+	}
+	if !read(w, r, &asked) {
+		return
+	}
+	o := asked.Volume
+	img := c.images[o.ImageRef]
+	used := 0
+	for _, v := range c.volumes {
+		used += v.size
+	}
+	switch {
+	case o.Size < 1 || len([]rune(o.Name)) > 255 || len([]rune(o.Description)) > 255 || long(o.Metadata):
+		refuse(w, http.StatusBadRequest, "badRequest", "Invalid input received")
+	case o.ImageRef != "" && (img == nil || img.fields["status"] != "active"):
+		refuse(w, http.StatusBadRequest, "badRequest", "Invalid image identifier or unable to access requested image.")
+	case img != nil && o.Size<<30 < len(img.disk):
+		refuse(w, http.StatusBadRequest, "badRequest", "Volume size cannot be smaller than the image")
+	case c.config.Gigabytes >= 0 && used+o.Size > c.config.Gigabytes:
+		w.Header().Set("Retry-After", "0")
+		refuse(w, http.StatusRequestEntityTooLarge, "overLimit", "VolumeSizeExceedsAvailableQuota: Requested volume exceeds allowed gigabytes quota.")
+	case len(c.volumes) >= c.config.Volumes:
+		w.Header().Set("Retry-After", "0")
+		refuse(w, http.StatusRequestEntityTooLarge, "overLimit", "VolumeLimitExceeded: Maximum number of volumes allowed exceeded for quota 'volumes'.")
+	default:
+		v := &volume{
+			id: c.id(), name: o.Name, description: o.Description, status: "creating", size: o.Size, zone: o.Zone, kind: o.Type, metadata: o.Metadata, image: img,
+			created: time.Unix(1700000000+int64(c.serial), 0), late: c.config.Late, bad: take(&c.config.BadVolumes),
+		}
+		if img != nil {
+			v.bootable = !c.config.Forgetful
+			v.imageMetadata = c.inherited(img)
+		}
+		c.volumes[v.id] = v
+		tell(w, http.StatusAccepted, object{"volume": v.told()})
+	}
+}
+
+// inherited is what Cinder takes over of an image's properties.
+func (c *Cloud) inherited(i *image) map[string]string {
+	all := map[string]string{}
+	for key, value := range i.fields {
+		if s, ok := value.(string); ok && !c.config.Forgetful {
+			all[key] = s
+		}
+	}
+	return all
+}
+
+func long(metadata map[string]string) bool {
+	for key, value := range metadata {
+		if key == "" || len(key) > 255 || len([]rune(value)) > 255 {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Cloud) listVolumes(w http.ResponseWriter, r *http.Request) {
+	all := []object{}
+	for _, id := range slices.Sorted(maps.Keys(c.volumes)) {
+		v := c.volumes[id]
+		if v.late > 0 {
+			v.late--
+			continue
+		}
+		if !v.look() {
+			delete(c.volumes, id)
+			continue
+		}
+		if v.status == "deleted" || !matches(v, r) {
+			continue
+		}
+		all = append(all, v.told())
+	}
+	tell(w, http.StatusOK, object{"volumes": all})
+}
+
+// matches reads filters as Cinder does: metadata as a dictionary of Python's.
+func matches(v *volume, r *http.Request) bool {
+	q := r.URL.Query()
+	if name := q.Get("name"); name != "" && name != v.name {
+		return false
+	}
+	var wanted map[string]string
+	_ = json.Unmarshal([]byte(strings.ReplaceAll(q.Get("metadata"), "'", `"`)), &wanted)
+	for key, value := range wanted {
+		if v.metadata[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Cloud) volume(w http.ResponseWriter, r *http.Request, path []string) {
+	v := c.volumes[path[1]]
+	if v == nil || !v.look() || v.status == "deleted" {
+		refuse(w, http.StatusNotFound, "itemNotFound", found("Volume", path[1]))
+		return
+	}
+	switch {
+	case len(path) == 3:
+		c.act(w, r, v)
+	case r.Method == http.MethodGet:
+		tell(w, http.StatusOK, object{"volume": v.told()})
+	case r.Method == http.MethodPut:
+		var asked struct {
+			Volume struct{ Metadata map[string]string }
+		}
+		if read(w, r, &asked) {
+			v.metadata = asked.Volume.Metadata
+			tell(w, http.StatusOK, object{"volume": v.told()})
+		}
+	case r.Method == http.MethodDelete:
+		if v.server != "" || !slices.Contains([]string{"available", "error"}, v.status) {
+			refuse(w, http.StatusBadRequest, "badRequest", "Invalid volume: Volume status must be available or error or error_restoring or error_extending or error_managing and must not be migrating, attached, belong to a group, have snapshots or be disassociated from snapshots after volume transfer.")
+			return
+		}
+		v.status = "deleting"
+		w.WriteHeader(http.StatusAccepted)
+	}
+}
+
+func (c *Cloud) act(w http.ResponseWriter, r *http.Request, v *volume) {
+	var asked struct {
+		Bootable *struct{ Bootable bool }              `json:"os-set_bootable"`
+		Metadata *struct{ Metadata map[string]string } `json:"os-set_image_metadata"`
+	}
+	if !read(w, r, &asked) {
+		return
+	}
+	if asked.Bootable != nil {
+		v.bootable = asked.Bootable.Bootable
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	if v.imageMetadata == nil {
+		v.imageMetadata = map[string]string{}
+	}
+	maps.Copy(v.imageMetadata, asked.Metadata.Metadata)
+	tell(w, http.StatusOK, object{"metadata": v.imageMetadata})
+}
+
+// Volume is what Cinder has, for tests.
+type Volume struct {
+	ID, Name, Status        string
+	Size                    int // GiB
+	Type, Zone              string
+	Bootable                bool
+	Metadata, ImageMetadata map[string]string
+	Data                    []byte // what was written; zeros follow
+	Server                  string
+}
+
+// Volumes lists those that are not gone, in the order in which they were made.
+func (c *Cloud) Volumes() []Volume {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []Volume
+	for _, id := range slices.Sorted(maps.Keys(c.volumes)) {
+		v := c.volumes[id]
+		if v.status == "deleted" {
+			continue
+		}
+		all = append(all, Volume{
+			ID: id, Name: v.name, Status: v.status, Size: v.size, Type: v.kind, Zone: v.zone, Bootable: v.bootable,
+			Metadata: maps.Clone(v.metadata), ImageMetadata: maps.Clone(v.imageMetadata), Data: v.data, Server: v.server,
+		})
+	}
+	return all
+}
+
+// AddVolume makes a volume of somebody else's.
+func (c *Cloud) AddVolume(name string, metadata map[string]string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := &volume{id: c.id(), name: name, status: "available", size: 1, metadata: metadata, created: time.Unix(1600000000, 0)}
+	c.volumes[v.id] = v
+	return v.id
+}
+
+// Attach has a server of somebody else's use a volume; none with an empty name.
+func (c *Cloud) Attach(id, server string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.volumes[id]
+	v.server, v.status = server, "in-use"
+	if server == "" {
+		v.status = "available"
+	}
+}

@@ -1,0 +1,205 @@
+package openstack
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"sort"
+)
+
+// image is an image of Glance's.
+type image struct {
+	fields object // as they are told
+	sent   []byte // as it was uploaded
+	disk   []byte // what is in it
+}
+
+func (i *image) id() string { return i.fields["id"].(string) }
+
+// html is how Glance refuses.
+func html(w http.ResponseWriter, status int, message string) {
+	w.Header().Set("Content-Type", "text/html")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, "<html><head><title>"+http.StatusText(status)+"</title></head><body><h1>"+http.StatusText(status)+"</h1>"+message+"<br/></body></html>")
+}
+
+func (c *Cloud) glance(w http.ResponseWriter, r *http.Request, path []string) {
+	switch {
+	case len(path) == 1 && r.Method == http.MethodPost:
+		c.createImage(w, r)
+	case len(path) == 1:
+		c.listImages(w, r)
+	default:
+		i := c.images[path[1]]
+		switch {
+		case i == nil || i.fields["status"] == "deleted":
+			html(w, http.StatusNotFound, "No image found with ID "+path[1])
+		case len(path) == 3 && r.Method == http.MethodPut:
+			c.uploadImage(w, r, i)
+		case r.Method == http.MethodGet:
+			tell(w, http.StatusOK, i.fields)
+		case r.Method == http.MethodPatch:
+			patchImage(w, r, i)
+		case r.Method == http.MethodDelete:
+			c.deleteImage(w, i)
+		}
+	}
+}
+
+func (c *Cloud) createImage(w http.ResponseWriter, r *http.Request) {
+	var fields object
+	if !read(w, r, &fields) {
+		return
+	}
+	id, _ := fields["id"].(string)
+	if id == "" {
+		id = c.id()
+	}
+	if c.images[id] != nil { // also one that was deleted: its row stays
+		html(w, http.StatusConflict, "Image ID "+id+" already exists!")
+		return
+	}
+	for key, value := range fields {
+		if s, ok := value.(string); ok && len([]rune(s)) > 255 {
+			html(w, http.StatusBadRequest, "Property "+key+" is too long")
+			return
+		}
+	}
+	maps.Copy(fields, object{"id": id, "status": "queued", "owner": Project, "size": nil, "visibility": "private"})
+	c.images[id] = &image{fields: fields}
+	tell(w, http.StatusCreated, fields)
+}
+
+func (c *Cloud) listImages(w http.ResponseWriter, r *http.Request) {
+	all := []object{}
+	for _, id := range slices.Sorted(maps.Keys(c.images)) {
+		i := c.images[id]
+		tags, _ := i.fields["tags"].([]any)
+		wanted := r.URL.Query().Get("tag")
+		if i.fields["status"] == "deleted" || wanted != "" && !slices.Contains(tags, any(wanted)) {
+			continue
+		}
+		all = append(all, i.fields)
+	}
+	tell(w, http.StatusOK, object{"images": all})
+}
+
+// uploadImage reads without the lock: it may take long, and its sender may be slow.
+func (c *Cloud) uploadImage(w http.ResponseWriter, r *http.Request, i *image) {
+	if i.fields["status"] != "queued" {
+		html(w, http.StatusConflict, "Image status transition from "+i.fields["status"].(string)+" to saving is not allowed")
+		return
+	}
+	i.fields["status"] = "saving"
+	end, cut := take(&c.config.EndUploads), take(&c.config.CutUploads)
+	c.mu.Unlock()
+	var body io.Reader = r.Body
+	if end || cut {
+		body = io.LimitReader(r.Body, 64<<10)
+	}
+	sent, err := io.ReadAll(body)
+	c.mu.Lock()
+	switch {
+	case cut:
+		i.fields["status"] = "queued"
+		panic(http.ErrAbortHandler)
+	case end:
+		i.fields["status"] = "queued"
+		c.keystoneError(w, http.StatusUnauthorized, "The request you have made requires authentication.")
+		clear(c.tokens)
+		return
+	case err != nil:
+		i.fields["status"] = "queued"
+		return
+	}
+	if take(&c.config.Damage) && len(sent) > 0 {
+		sent[len(sent)/2] ^= 1
+	}
+	c.store(w, i, sent)
+}
+
+func (c *Cloud) store(w http.ResponseWriter, i *image, sent []byte) {
+	disk := sent
+	if i.fields["disk_format"] == "qcow2" {
+		var err error
+		if disk, err = decodeQCOW2(sent); err != nil {
+			i.fields["status"] = "queued"
+			html(w, http.StatusUnsupportedMediaType, "Image format is not qcow2: "+err.Error())
+			return
+		}
+	} else if bytes.HasPrefix(sent, []byte("QFI\xfb")) {
+		html(w, http.StatusUnsupportedMediaType, "Image format is qcow2, and not raw")
+		return
+	}
+	i.sent, i.disk = sent, disk
+	sum := sha512.Sum512(sent)
+	value := hex.EncodeToString(sum[:])
+	if c.config.Hash == "sha256" {
+		other := sha256.Sum256(sent)
+		value = hex.EncodeToString(other[:])
+	}
+	maps.Copy(i.fields, object{"status": "active", "size": len(sent), "virtual_size": len(disk), "os_hash_algo": c.config.Hash, "os_hash_value": value})
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func take(n *int) bool {
+	if *n <= 0 {
+		return false
+	}
+	*n--
+	return true
+}
+
+func patchImage(w http.ResponseWriter, r *http.Request, i *image) {
+	var changes []struct{ Op, Path, Value string }
+	if !read(w, r, &changes) {
+		return
+	}
+	for _, change := range changes {
+		key := change.Path[1:]
+		if _, there := i.fields[key]; there && change.Op == "add" {
+			html(w, http.StatusConflict, "Property "+key+" already present.")
+			return
+		}
+		i.fields[key] = change.Value
+	}
+	tell(w, http.StatusOK, i.fields)
+}
+
+func (c *Cloud) deleteImage(w http.ResponseWriter, i *image) {
+	for _, v := range c.volumes {
+		if v.image == i && v.status != "deleted" && (c.config.Clones || v.status == "creating" || v.status == "downloading") {
+			html(w, http.StatusConflict, "Image "+i.id()+" could not be deleted because it is in use")
+			return
+		}
+	}
+	i.fields["status"], i.sent, i.disk = "deleted", nil, nil
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// Image is what Glance has, for tests.
+type Image struct {
+	ID, Name, Status string
+	Fields           map[string]any
+	Data             []byte // what the disk in it holds
+}
+
+// Images lists those that are not deleted, by name.
+func (c *Cloud) Images() []Image {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []Image
+	for id, i := range c.images {
+		if i.fields["status"] != "deleted" {
+			name, _ := i.fields["name"].(string)
+			all = append(all, Image{ID: id, Name: name, Status: i.fields["status"].(string), Fields: maps.Clone(i.fields), Data: i.disk})
+		}
+	}
+	sort.Slice(all, func(a, b int) bool { return all[a].Name+all[a].ID < all[b].Name+all[b].ID })
+	return all
+}

@@ -1,0 +1,111 @@
+package openstack
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// keystone knows version 3, and one account in two ways.
+func (c *Cloud) keystone(w http.ResponseWriter, r *http.Request, path []string) {
+	switch {
+	case r.Method == http.MethodGet && path[0] == "":
+		tell(w, http.StatusMultipleChoices, object{"versions": object{"values": []object{{
+			"id": "v3.14", "status": "stable", "links": []object{{"rel": "self", "href": c.AuthURL() + "/v3/"}},
+		}}}})
+	case r.Method == http.MethodPost && len(path) == 3 && path[2] == "tokens":
+		c.login(w, r)
+	default:
+		c.keystoneError(w, http.StatusNotFound, "Could not find this.")
+	}
+}
+
+func (c *Cloud) keystoneError(w http.ResponseWriter, status int, message string) {
+	tell(w, status, object{"error": object{"code": status, "title": http.StatusText(status), "message": message}})
+}
+
+func (c *Cloud) login(w http.ResponseWriter, r *http.Request) {
+	var asked struct {
+		Auth struct {
+			Identity struct {
+				Methods  []string
+				Password struct {
+					User struct {
+						Name, Password string
+						Domain         struct{ ID, Name string }
+					}
+				}
+				ApplicationCredential struct{ ID, Secret string } `json:"application_credential"`
+			}
+			Scope struct {
+				Project struct{ ID, Name string }
+			}
+		}
+	}
+	if !read(w, r, &asked) {
+		return
+	}
+	id, scope := asked.Auth.Identity, asked.Auth.Scope.Project
+	user := id.Password.User
+	byPassword := user.Name == "mover" && user.Password == Password && (scope.Name == "vms" || scope.ID == Project)
+	byApplication := id.ApplicationCredential.ID == "app1" && id.ApplicationCredential.Secret == Secret && scope.ID+scope.Name == ""
+	if !byPassword && !byApplication {
+		c.keystoneError(w, http.StatusUnauthorized, "The request you have made requires authentication.")
+		return
+	}
+	token := "gAAAAA" + c.id()
+	c.tokens[token] = 0
+	var roles []object
+	for _, role := range c.config.Roles {
+		roles = append(roles, object{"id": role, "name": role})
+	}
+	w.Header().Set("X-Subject-Token", token)
+	tell(w, http.StatusCreated, object{"token": object{
+		"methods": id.Methods, "expires_at": time.Now().Add(time.Hour).UTC().Format("2006-01-02T15:04:05.000000Z"),
+		"roles": roles, "project": object{"id": Project, "name": "vms", "domain": object{"id": "default", "name": "Default"}},
+		"catalog": c.catalog(),
+	}})
+}
+
+func (c *Cloud) catalog() []object {
+	var all []object
+	for kind, path := range map[string]string{
+		"image": "/image", "volumev3": "/volume/v3/" + Project, "network": "/network", "compute": "/compute/v2.1",
+	} {
+		all = append(all, object{"type": kind, "name": kind, "id": kind, "endpoints": []object{
+			{"id": kind, "interface": "public", "region": "RegionOne", "region_id": "RegionOne", "url": c.server.URL + path},
+		}})
+	}
+	return all
+}
+
+// admitted reports whether a call has a token that is good still.
+func (c *Cloud) admitted(w http.ResponseWriter, r *http.Request) bool {
+	token := r.Header.Get("X-Auth-Token")
+	used, known := c.tokens[token]
+	if !known || c.config.TokenCalls > 0 && used >= c.config.TokenCalls {
+		delete(c.tokens, token)
+		c.keystoneError(w, http.StatusUnauthorized, "The request you have made requires authentication.")
+		return false
+	}
+	c.tokens[token]++
+	return true
+}
+
+// EndTokens has all tokens end now.
+func (c *Cloud) EndTokens() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.tokens)
+}
+
+func (c *Cloud) isAdmin() bool {
+	for _, role := range c.config.Roles {
+		if role == "admin" {
+			return true
+		}
+	}
+	return false
+}
+
+func found(what, id string) string { return fmt.Sprintf("%s %s could not be found.", what, id) }

@@ -1,0 +1,179 @@
+package openstack
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// port is a port of Neutron's.
+type port struct {
+	ID          string  `json:"id"`
+	Network     string  `json:"network_id"`
+	Name        string  `json:"name"`
+	Description string  `json:"description"`
+	MAC         string  `json:"mac_address"`
+	Up          bool    `json:"admin_state_up"`
+	Device      string  `json:"device_id"`
+	Status      string  `json:"status"`
+	Fixed       []fixed `json:"fixed_ips"`
+}
+
+type fixed struct {
+	Subnet  string `json:"subnet_id"`
+	Address string `json:"ip_address"`
+}
+
+func neutronError(w http.ResponseWriter, status int, kind, message string) {
+	tell(w, status, object{"NeutronError": object{"type": kind, "message": message, "detail": ""}})
+}
+
+func (c *Cloud) neutron(w http.ResponseWriter, r *http.Request, path []string) {
+	switch {
+	case path[0] == "networks":
+		all := []object{}
+		for _, n := range c.config.Networks {
+			all = append(all, object{"id": n.ID, "name": n.Name, "status": "ACTIVE", "admin_state_up": true, "project_id": Project})
+		}
+		tell(w, http.StatusOK, object{"networks": all})
+	case path[0] == "subnets":
+		c.listSubnets(w, r)
+	case r.Method == http.MethodPost:
+		c.createPort(w, r)
+	case len(path) == 1:
+		c.listPorts(w, r)
+	case r.Method == http.MethodDelete:
+		if c.ports[path[1]] == nil {
+			neutronError(w, http.StatusNotFound, "PortNotFound", found("Port", path[1]))
+			return
+		}
+		delete(c.ports, path[1])
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+func (c *Cloud) listSubnets(w http.ResponseWriter, r *http.Request) {
+	all := []object{}
+	for _, n := range c.config.Networks {
+		if n.CIDR != "" && r.URL.Query().Get("network_id") == n.ID {
+			all = append(all, object{"id": "sub-" + n.ID, "network_id": n.ID, "cidr": n.CIDR, "ip_version": 4, "enable_dhcp": true})
+		}
+	}
+	tell(w, http.StatusOK, object{"subnets": all})
+}
+
+func (c *Cloud) listPorts(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	all := []*port{}
+	for _, id := range slices.Sorted(maps.Keys(c.ports)) {
+		p := c.ports[id]
+		fits := true
+		for key, value := range map[string]string{"description": p.Description, "network_id": p.Network, "mac_address": p.MAC, "name": p.Name} {
+			fits = fits && (q.Get(key) == "" || q.Get(key) == value)
+		}
+		if fits {
+			all = append(all, p)
+		}
+	}
+	tell(w, http.StatusOK, object{"ports": all})
+}
+
+func (c *Cloud) createPort(w http.ResponseWriter, r *http.Request) {
+	var asked struct{ Port *port }
+	if !read(w, r, &asked) {
+		return
+	}
+	p := asked.Port
+	at := slices.IndexFunc(c.config.Networks, func(n Network) bool { return n.ID == p.Network })
+	switch {
+	case at < 0:
+		neutronError(w, http.StatusNotFound, "NetworkNotFound", found("Network", p.Network))
+		return
+	case len([]rune(p.Name)) > 255 || len([]rune(p.Description)) > 255:
+		neutronError(w, http.StatusBadRequest, "HTTPBadRequest", "Invalid input: exceeds maximum length of 255.")
+		return
+	case c.config.Owned && !c.isAdmin() && (p.MAC != "" || len(p.Fixed) > 0):
+		neutronError(w, http.StatusForbidden, "PolicyNotAuthorized", "(rule:create_port and rule:create_port:mac_address) is disallowed by policy")
+		return
+	}
+	p.ID, p.Status, p.MAC = c.id(), "DOWN", strings.ToLower(p.MAC)
+	if p.MAC == "" {
+		p.MAC = fmt.Sprintf("fa:16:3e:00:%02x:%02x", c.serial>>8&255, c.serial&255)
+	}
+	if c.clash(w, p) {
+		return
+	}
+	c.address(p, c.config.Networks[at])
+	c.ports[p.ID] = p
+	tell(w, http.StatusCreated, object{"port": p})
+}
+
+// clash refuses addresses that another port has.
+func (c *Cloud) clash(w http.ResponseWriter, p *port) bool {
+	for _, other := range c.ports {
+		if other.Network != p.Network {
+			continue
+		}
+		if other.MAC == p.MAC {
+			neutronError(w, http.StatusConflict, "MacAddressInUse", "Unable to complete operation for network "+p.Network+". The mac address "+p.MAC+" is in use.")
+			return true
+		}
+		for _, f := range p.Fixed {
+			if slices.ContainsFunc(other.Fixed, func(o fixed) bool { return o.Address == f.Address }) {
+				neutronError(w, http.StatusConflict, "IpAddressAlreadyAllocated", "IP address "+f.Address+" already allocated in subnet "+f.Subnet)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// address gives a port one, if its network has a subnet and nobody chose one.
+func (c *Cloud) address(p *port, on Network) {
+	if len(p.Fixed) > 0 || on.CIDR == "" {
+		return
+	}
+	a := netip.MustParsePrefix(on.CIDR).Addr()
+	for range c.serial + 10 {
+		a = a.Next()
+	}
+	p.Fixed = []fixed{{"sub-" + on.ID, a.String()}}
+}
+
+// Port is what Neutron has, for tests.
+type Port struct {
+	ID, Network, Name, Description, MAC string
+	Up                                  bool
+	Addresses                           []string
+}
+
+// Ports lists them by name.
+func (c *Cloud) Ports() []Port {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []Port
+	for _, p := range c.ports {
+		one := Port{ID: p.ID, Network: p.Network, Name: p.Name, Description: p.Description, MAC: p.MAC, Up: p.Up}
+		for _, f := range p.Fixed {
+			one.Addresses = append(one.Addresses, f.Address)
+		}
+		all = append(all, one)
+	}
+	slices.SortFunc(all, func(a, b Port) int { return strings.Compare(a.Name+a.ID, b.Name+b.ID) })
+	return all
+}
+
+// AddPort makes a port of somebody else's.
+func (c *Cloud) AddPort(network, mac, address string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := &port{ID: c.id(), Network: network, Name: "foreign", MAC: mac, Up: true, Status: "ACTIVE"}
+	if address != "" {
+		p.Fixed = []fixed{{"sub-" + network, address}}
+	}
+	c.ports[p.ID] = p
+	return p.ID
+}

@@ -1,0 +1,95 @@
+package openstack
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/flavors"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// flavor is the one that was named, or the smallest that vm fits in.
+func (p *Place) flavor(ctx context.Context, s *session, vm *inventory.VM) (flavors.Flavor, error) {
+	var list []flavors.Flavor
+	err := p.cloud.ask(ctx, "list flavors", func(ctx context.Context) error {
+		pages, err := flavors.ListDetail(s.compute, nil).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		list, err = flavors.ExtractFlavors(pages)
+		return err
+	})
+	if err != nil {
+		return flavors.Flavor{}, err
+	}
+	need := requirement(vm, p.opts)
+	if p.opts.Flavor != "" {
+		return namedFlavor(list, p.opts.Flavor, need)
+	}
+	return smallest(list, need)
+}
+
+// A need is what a flavor has to have.
+type need struct {
+	cpus, ramMiB, diskGiB int
+}
+
+func requirement(vm *inventory.VM, o Options) need {
+	n := need{cpus: vm.CPUs, ramMiB: int(vm.MemoryMiB)}
+	if o.Boot == fromImage && len(vm.Disks) == 1 {
+		n.diskGiB = gibibytes(vm.Disks[0].Capacity)
+	}
+	return n
+}
+
+func (n need) String() string {
+	if n.diskGiB == 0 {
+		return fmt.Sprintf("%d vCPUs and %d MiB", n.cpus, n.ramMiB)
+	}
+	return fmt.Sprintf("%d vCPUs, %d MiB and a disk of %d GiB", n.cpus, n.ramMiB, n.diskGiB)
+}
+
+func (n need) fits(f flavors.Flavor) bool {
+	return f.VCPUs >= n.cpus && f.RAM >= n.ramMiB && f.Disk >= n.diskGiB
+}
+
+// namedFlavor takes one that is smaller than the VM, if somebody wants that, but none whose disk is.
+func namedFlavor(list []flavors.Flavor, name string, n need) (flavors.Flavor, error) {
+	for _, f := range list {
+		if f.ID != name && f.Name != name {
+			continue
+		}
+		if f.Disk < n.diskGiB {
+			return f, fault.New(fault.Invalid, "flavor %s has a disk of %d GiB, boot=image takes %d", fault.Line(f.Name), f.Disk, n.diskGiB).
+				WithHint("name a larger one, or leave boot=image out")
+		}
+		return f, nil
+	}
+	return flavors.Flavor{}, fault.New(fault.NotFound, "there is no flavor %s; there are: %s", fault.Line(name), describe(list)).
+		WithHint("name one of them: flavor=NAME, or leave it out")
+}
+
+func smallest(list []flavors.Flavor, n need) (flavors.Flavor, error) {
+	fitting := slices.DeleteFunc(slices.Clone(list), func(f flavors.Flavor) bool { return !n.fits(f) })
+	if len(fitting) == 0 {
+		return flavors.Flavor{}, fault.New(fault.NotFound, "no flavor has %v; there are: %s", n, describe(list)).
+			WithHint("have one made: openstack flavor create --vcpus %d --ram %d --disk %d NAME; or name a smaller one: flavor=NAME", n.cpus, n.ramMiB, n.diskGiB)
+	}
+	return slices.MinFunc(fitting, func(a, b flavors.Flavor) int {
+		return cmp.Or(cmp.Compare(a.RAM, b.RAM), cmp.Compare(a.VCPUs, b.VCPUs), cmp.Compare(a.Disk, b.Disk), cmp.Compare(a.Name, b.Name))
+	}), nil
+}
+
+// describe lists flavors, not all of very many.
+func describe(list []flavors.Flavor) string {
+	var all []string
+	for _, f := range list[:min(len(list), 30)] {
+		all = append(all, fmt.Sprintf("%s (%d vCPUs, %d MiB, disk %d GiB)", fault.Line(f.Name), f.VCPUs, f.RAM, f.Disk))
+	}
+	return cmp.Or(strings.Join(all, ", "), "none")
+}
