@@ -30,18 +30,23 @@ func cardsOf(vm *inventory.VM, guests []guest.Report) (cards []convert.Card, uns
 		return i >= 0
 	}
 	var names []string
+	byHardware := map[string]bool{} // which the conversion has named by MAC; their order says nothing
 	for _, n := range namedCards(guests) {
+		byHardware[n.Name] = n.By == linux.ByHardware
+		if n.By == linux.ByMAC && !slices.ContainsFunc(vm.NICs, func(c inventory.NIC) bool { return c.MAC == n.MAC }) {
+			continue // of a card that is gone; the conversion notes it
+		}
 		if n.MAC == "" || !pair(n.Name, func(c inventory.NIC) bool { return c.MAC == n.MAC }) {
 			names = append(names, n.Name)
 		}
 	}
 	names = slices.DeleteFunc(names, func(name string) bool {
-		return pair(name, func(c inventory.NIC) bool { return c.PCISlot > 0 && name == fmt.Sprintf("ens%d", c.PCISlot) })
+		return pair(name, func(c inventory.NIC) bool { return slices.Contains(c.SlotNames(), name) }) || byHardware[name]
 	})
 	if len(names) != len(free) {
 		return cards, names
 	}
-	slices.SortStableFunc(free, func(a, b inventory.NIC) int { return cmp.Compare(a.PCISlot, b.PCISlot) })
+	slices.SortStableFunc(free, inventory.CompareByBus)
 	for i, name := range names {
 		cards = append(cards, convert.Card{MAC: free[i].MAC, Name: name})
 	}
@@ -67,4 +72,54 @@ func namedCards(guests []guest.Report) (found []linux.NIC) {
 		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
 	})
 	return found
+}
+
+// Pulled marks the cards that somebody had disconnected while the VM ran: once it is off that is not
+// told any more, and a VM that was taken off a network is not to come back on it unasked.
+func Pulled(running, off *inventory.VM) (warnings []inventory.Warning) {
+	off.NICs = slices.Clone(off.NICs)
+	for _, was := range running.NICs {
+		at := slices.IndexFunc(off.NICs, func(n inventory.NIC) bool { return n.Key == was.Key })
+		if at < 0 || was.Connected || !was.StartConnected {
+			continue
+		}
+		off.NICs[at].Pulled = true
+		warnings = append(warnings, inventory.Warning{
+			Code: "nic-pulled", Text: fmt.Sprintf("network card %s was disconnected while the VM ran, and is so at the target", was.MAC),
+			Remedy: "connect it there once that is wanted",
+		})
+	}
+	return warnings
+}
+
+// seatsOf are the cards as the guest found them at the source.
+func seatsOf(vm *inventory.VM) (seats []convert.Seat) {
+	for _, n := range vm.NICs {
+		seats = append(seats, convert.Seat{MAC: n.MAC, PCI: n.PCIAddress(), Driver: n.Model})
+	}
+	return seats
+}
+
+// countedAnew names the cards that a guest calls by counting (eth0, eth1) and that may be counted in
+// another order: those of several models, whose order was that of their drivers. Cards of one model
+// keep theirs, as the target has them in the order of the source's bus.
+func countedAnew(vm *inventory.VM, guests []guest.Report) (names []string) {
+	models := map[string]bool{}
+	for _, n := range vm.NICs {
+		models[n.Model] = true
+	}
+	if len(models) < 2 {
+		return nil
+	}
+	for _, g := range guests {
+		if g.Linux == nil {
+			continue
+		}
+		for _, n := range g.Linux.NICs {
+			if counted.MatchString(n.Name) && n.By != linux.ByMAC && !slices.Contains(names, n.Name) {
+				names = append(names, n.Name)
+			}
+		}
+	}
+	return names
 }

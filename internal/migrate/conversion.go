@@ -60,9 +60,15 @@ const (
 	// maxOverlay is how much of one disk a conversion may write, in bytes of memory.
 	maxOverlay = 256 << 20
 
-	// maxConverted is how many chunks of one image it may change.
-	maxConverted = 4 << 10
+	// maxConverted is how many chunks of one image it may change: their numbers are on record.
+	maxConverted = 64 << 10
 )
+
+// A changedDisk is an image with what an engine changed of it.
+type changedDisk struct {
+	disk.Source
+	chunks []int64 // that may be others now, in order
+}
 
 func overlayOf(img target.Image) string { return img.Path + ".overlay" }
 
@@ -85,15 +91,14 @@ func (r *Run) openOverlays(ctx context.Context) (disks []convert.Disk, closeAll 
 	return disks, closeAll, nil
 }
 
-// keep writes down what a conversion left in its overlays, durably.
-func (r *Run) keep(ctx context.Context, result convert.Result, disks []convert.Disk) (*Conversion, error) {
+// keep writes down what a conversion changed, durably.
+func (r *Run) keep(ctx context.Context, result convert.Result, disks []changedDisk) (*Conversion, error) {
 	c := &Conversion{Result: result}
 	for i, img := range r.Facts.Images {
-		o := disks[i].Overlay
-		if len(o.Changed()) == 0 {
+		if len(disks[i].chunks) == 0 {
 			continue
 		}
-		kept, err := keepOverlay(ctx, img, o, r.info(img))
+		kept, err := keepOverlay(ctx, img, disks[i], r.info(img))
 		if err != nil {
 			return nil, fmt.Errorf("keep what changes of disk %d: %w", img.Key, err)
 		}
@@ -102,8 +107,8 @@ func (r *Run) keep(ctx context.Context, result convert.Result, disks []convert.D
 	return c, nil
 }
 
-func keepOverlay(ctx context.Context, img target.Image, o *overlay.Overlay, info manifest.Info) (ConvertedImage, error) {
-	c := ConvertedImage{Key: img.Key, Overlay: overlayOf(img), Chunks: chunksOf(o.Changed())}
+func keepOverlay(ctx context.Context, img target.Image, o changedDisk, info manifest.Info) (ConvertedImage, error) {
+	c := ConvertedImage{Key: img.Key, Overlay: overlayOf(img), Chunks: o.chunks}
 	if len(c.Chunks) > maxConverted {
 		return c, fault.New(fault.Unsupported, "%d MiB of the disk are to be changed, more than %d", len(c.Chunks), maxConverted)
 	}
@@ -120,7 +125,7 @@ func keepOverlay(ctx context.Context, img target.Image, o *overlay.Overlay, info
 	}
 	beneath := qcow2.Backing{Path: filepath.Base(img.Path), Format: string(img.Format)}
 	if err := qcow2.WriteAbove(ctx, c.Overlay, beneath, o, ranges); err != nil {
-		return c, err
+		return c, fault.Room(filepath.Dir(c.Overlay), err)
 	}
 	return c, errors.Join(durable.Sync(c.Overlay), durable.Sync(filepath.Dir(c.Overlay)))
 }
@@ -348,7 +353,7 @@ func listed(ctx context.Context, log *manifest.Log, src disk.Source, c int64) (b
 func (r *Run) dropOverlays() error {
 	var errs []error
 	for _, img := range r.Facts.Images {
-		errs = append(errs, removeOverlay(overlayOf(img)))
+		errs = append(errs, removeOverlay(overlayOf(img)), removeOverlay(workOf(img)))
 	}
 	return errors.Join(errs...)
 }

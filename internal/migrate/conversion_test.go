@@ -388,6 +388,16 @@ func TestHardwareStaysOnceItIsVerified(t *testing.T) {
 	b.checkConverted(out)
 }
 
+func TestGuestAgentIsAskedOfTheConversion(t *testing.T) {
+	t.Parallel()
+	for _, want := range []bool{true, false} {
+		r := &Run{Plan: plan.Plan{GuestAgent: want}, Facts: Facts{VM: &inventory.VM{}}}
+		if got := r.conversionOptions().GuestAgent; got != want {
+			t.Errorf("the plan says %v, the conversion is asked for %v", want, got)
+		}
+	}
+}
+
 func TestHibernatedGuestIsNotConverted(t *testing.T) {
 	t.Parallel()
 	err := convertible([]guest.Report{{}, {Warnings: []guest.Warning{{Code: "hibernated", Text: "swap"}}}})
@@ -420,6 +430,9 @@ func TestCardsOfAGuest(t *testing.T) {
 		"one of two, by slot": {[]inventory.NIC{card("a", 160), card("b", 192)}, byName("ens192"), "ens192=b", 0},
 		"counted and any":     {[]inventory.NIC{card("a", 0)}, []linux.NIC{{Name: "eth0", By: linux.ByName}, {Name: "en*", By: linux.ByAny}}, "", 0},
 		"twice":               {[]inventory.NIC{card("a", 0)}, byName("ens192", "ens192"), "ens192=a", 0},
+		"the fourth card":     {[]inventory.NIC{card("a", 1184), card("b", 192)}, byName("ens161", "ens192"), "ens161=a ens192=b", 0},
+		"a card that is gone": {[]inventory.NIC{card("a", 192)}, []linux.NIC{{Name: "lan0", MAC: "z", By: linux.ByMAC}, {Name: "enp11s0", By: linux.ByName}}, "enp11s0=a", 0},
+		"by hardware":         {[]inventory.NIC{card("a", 192), card("b", 224)}, []linux.NIC{{Name: "lan0", By: linux.ByHardware}, {Name: "ens224", By: linux.ByHardware}}, "ens224=b", 0},
 	} {
 		cards, unsure := cardsOf(&inventory.VM{NICs: tt.vm}, []guest.Report{{}, {Linux: &linux.Guest{NICs: tt.guest}}})
 		var got []string
@@ -432,6 +445,19 @@ func TestCardsOfAGuest(t *testing.T) {
 		if !slices.Equal(got, want) || len(unsure) != tt.unsure {
 			t.Errorf("%s: %v, unsure %v; want %v", name, got, unsure, want)
 		}
+	}
+}
+
+// Names that the kernel counts may swap only where the cards were of several models.
+func TestCardsCountedAnew(t *testing.T) {
+	t.Parallel()
+	counted := []guest.Report{{}, {Linux: &linux.Guest{NICs: []linux.NIC{{Name: "eth0", By: linux.ByAny}, {Name: "eth1", By: linux.ByMAC}, {Name: "eth0", By: linux.ByAny}, {Name: "lan", By: linux.ByName}}}}}
+	one, two := inventory.NIC{Model: "vmxnet3"}, inventory.NIC{Model: "e1000"}
+	if got := countedAnew(&inventory.VM{NICs: []inventory.NIC{one, one}}, counted); got != nil {
+		t.Errorf("of one model: %q", got)
+	}
+	if got := countedAnew(&inventory.VM{NICs: []inventory.NIC{one, two}}, counted); !slices.Equal(got, []string{"eth0"}) {
+		t.Errorf("of two models: %q", got)
 	}
 }
 

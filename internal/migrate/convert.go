@@ -40,17 +40,16 @@ func (convertStep) Run(ctx context.Context, r *Run) error {
 // Undo: no image was changed.
 func (convertStep) Undo(_ context.Context, r *Run) error { return r.dropOverlays() }
 
-// toVirtio has the guest changed so that it boots from virtio. One that cannot be changed gets the
-// compat profile, where the plan leaves that open.
-func (r *Run) toVirtio(ctx context.Context) (err error) {
-	disks, closeAll, err := r.openOverlays(ctx)
-	if err != nil {
-		return err
+// toVirtio has the guest changed so that it boots from virtio, by the first engine that takes it. One
+// that cannot be changed gets the compat profile, where the plan leaves that open.
+func (r *Run) toVirtio(ctx context.Context) error {
+	err := convertible(r.Facts.Guest)
+	if err == nil {
+		err = r.byEngines(ctx)
 	}
-	defer func() { err = errors.Join(err, closeAll()) }()
-	result, err := r.convertGuest(ctx, disks)
 	switch {
 	case err == nil:
+		return nil
 	case refused(err) && r.Plan.Hardware == plan.AutoHardware:
 		r.warn(inventory.Warning{Code: "not-converted", Text: fmt.Sprintf("the guest is not converted, and keeps the hardware it has: %v", err), Remedy: "none is needed: it boots with the drivers it has"})
 		return nil
@@ -59,32 +58,92 @@ func (r *Run) toVirtio(ctx context.Context) (err error) {
 	default:
 		return fmt.Errorf("convert the guest: %w", err)
 	}
-	if r.Facts.Conversion, err = r.keep(ctx, result, disks); err != nil {
-		return err
-	}
-	r.Facts.Profile = target.Virtio
-	r.report(result)
-	return nil
 }
 
-// convertGuest changes the guest on overlays.
-func (r *Run) convertGuest(ctx context.Context, disks []convert.Disk) (convert.Result, error) {
-	if err := convertible(r.Facts.Guest); err != nil {
-		return convert.Result{}, err
+// byEngines tries one engine after the other, until one takes the guest.
+func (r *Run) byEngines(ctx context.Context) error {
+	appends, v2v := r.engines()
+	var refusal error
+	if appends {
+		if refusal = r.byAppending(ctx); !refused(refusal) || !v2v {
+			return refusal
+		}
 	}
+	err := r.byV2V(ctx)
+	if refused(err) && refusal != nil {
+		return bothRefuse(refusal, err)
+	}
+	return err
+}
+
+// bothRefuse tells of two engines what each has against the guest. The remedy is that of the one that
+// can do more.
+func bothRefuse(appends, v2v error) error {
+	return fault.New(fault.KindOf(v2v), "linux-append: %w; %w", appends, v2v).WithHint("%s", fault.HintOf(v2v))
+}
+
+// engines says which the plan allows. Without a choice virt-v2v is one where it is there, for a
+// system that was found: it takes minutes to say that it found none, either.
+func (r *Run) engines() (appends, v2v bool) {
+	switch r.Plan.Engine {
+	case plan.LinuxAppend:
+		return true, false
+	case plan.VirtV2V:
+		return false, true
+	}
+	found := slices.ContainsFunc(r.Facts.Guest, func(g guest.Report) bool { return g.OS.ID != "" })
+	return true, found && r.Rig.V2V != nil
+}
+
+// byAppending has linux-append change the guest, on overlays in memory.
+func (r *Run) byAppending(ctx context.Context) (err error) {
+	disks, closeAll, err := r.openOverlays(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeAll()) }()
+	result, err := r.appendOn(ctx, disks)
+	if err != nil {
+		return err
+	}
+	result.Engine = string(plan.LinuxAppend)
+	var changed []changedDisk
+	for _, d := range disks {
+		changed = append(changed, changedDisk{d.Overlay, chunksOf(d.Overlay.Changed())})
+	}
+	return r.converted(ctx, result, changed, target.Virtio)
+}
+
+// appendOn has linux-append change the guest on overlays.
+func (r *Run) appendOn(ctx context.Context, disks []convert.Disk) (convert.Result, error) {
 	if r.Rig.Convert == nil {
 		return convert.Result{}, fault.New(fault.Internal, "a conversion is asked for, and nobody makes one")
 	}
-	cards, unsure := cardsOf(r.Facts.VM, r.Facts.Guest)
-	result, err := r.Rig.Convert(ctx, disks, convert.Options{
-		Cards: cards,
-		Now:   func() time.Time { return r.Plan.Created }, // a second conversion is the same as the first
-	})
-	if err == nil && len(unsure) > 0 {
+	return r.Rig.Convert(ctx, disks, r.conversionOptions())
+}
+
+// conversionOptions are what the guest cannot tell.
+func (r *Run) conversionOptions() convert.Options {
+	cards, _ := cardsOf(r.Facts.VM, r.Facts.Guest)
+	return convert.Options{
+		Cards: cards, Seats: seatsOf(r.Facts.VM), EFI: r.Facts.VM.Firmware == inventory.EFI, GuestAgent: r.Plan.GuestAgent,
+		Now: func() time.Time { return r.Plan.Created }, // a second conversion is the same as the first
+	}
+}
+
+// converted keeps what an engine changed, and tells of it.
+func (r *Run) converted(ctx context.Context, result convert.Result, disks []changedDisk, h target.Hardware) (err error) {
+	if r.Facts.Conversion, err = r.keep(ctx, result, disks); err != nil {
+		return err
+	}
+	r.Facts.Profile = h
+	_, unsure := cardsOf(r.Facts.VM, r.Facts.Guest)
+	if unsure = append(unsure, countedAnew(r.Facts.VM, r.Facts.Guest)...); len(unsure) > 0 {
 		r.warn(inventory.Warning{Code: "nic-unpaired", Text: fmt.Sprintf("which card the guest calls %s is not known: its configuration may not find it", strings.Join(unsure, ", ")),
 			Remedy: "pin the name to the card's MAC in the guest, or look at its network after the first boot"})
 	}
-	return result, err
+	r.report(result)
+	return nil
 }
 
 // convertible refuses a guest that would go on from a hibernation: what it has in memory knows the
@@ -101,9 +160,9 @@ func convertible(reports []guest.Report) error {
 }
 
 // refused reports whether a conversion failed for what the guest is, and not because something
-// broke.
+// broke, or this machine is full.
 func refused(err error) bool {
-	return slices.Contains([]fault.Kind{fault.Unsupported, fault.Conflict, fault.Full, fault.NotFound, fault.Invalid, fault.Corrupt}, fault.KindOf(err))
+	return !errors.Is(err, fault.ErrNoRoom) && slices.Contains([]fault.Kind{fault.Unsupported, fault.Conflict, fault.Full, fault.NotFound, fault.Invalid, fault.Corrupt}, fault.KindOf(err))
 }
 
 func cannotConvert(err error, warm bool) error {
@@ -123,7 +182,7 @@ func (r *Run) report(result convert.Result) {
 	for _, n := range result.Notes {
 		r.warn(inventory.Warning{Code: "conversion", Text: n, Remedy: "look at it after the first boot"})
 	}
-	if len(result.Changes) == 0 {
+	if len(result.Changes) == 0 && result.Engine == string(plan.LinuxAppend) {
 		r.tell(plan.Event{Kind: plan.Noted, Message: "converted: the guest boots from virtio as it is"})
 	}
 }

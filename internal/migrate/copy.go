@@ -155,7 +155,7 @@ func (r *Run) transfer(ctx context.Context, img target.Image, c *image.Copying) 
 		Progress: r.meter(img.Key).copying,
 		Pace:     r.Rig.Pace,
 		Free:     r.Rig.Free,
-		ReadBack: placed{r.Rig.Target, img}.ReadUnfinished,
+		ReadBack: placed{r.Rig.Target, img, nil}.ReadUnfinished,
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/convert/virtv2v"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
@@ -43,7 +44,10 @@ type world struct {
 	epoch     int64
 	held      bool // somebody has the images
 
-	hardware plan.Hardware // of the plan
+	wrap     func(target.Target) target.Target // of the rig; may be nil
+	hardware plan.Hardware                     // of the plan
+	engine   plan.Engine
+	runV2V   func(context.Context, virtv2v.Job) (virtv2v.Report, error)
 	convert  func(context.Context, []convert.Disk, convert.Options) (convert.Result, error)
 }
 
@@ -150,7 +154,8 @@ type memSource struct {
 	w     *world
 	key   int32
 	data  []byte
-	count bool // these reads are the wire
+	count bool        // these reads are the wire
+	mu    *sync.Mutex // of an image that may be written to meanwhile; may be nil
 }
 
 func (s *memSource) Size() int64       { return int64(len(s.data)) }
@@ -169,6 +174,10 @@ func (s *memSource) ReadAt(ctx context.Context, p []byte, off int64) error {
 		s.w.mu.Lock()
 		s.w.reads[s.key] = append(s.w.reads[s.key], r)
 		s.w.mu.Unlock()
+	}
+	if s.mu != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 	}
 	copy(p, s.data[off:])
 	return ctx.Err()
@@ -287,7 +296,7 @@ func (t memTarget) read(img target.Image, finished bool) (disk.Source, error) {
 	case m.finished != finished:
 		return nil, fault.New(fault.Corrupt, "image %s: finished is %v", img.Path, m.finished)
 	}
-	return &memSource{w: t.w, key: img.Key, data: m.now}, nil
+	return &memSource{w: t.w, key: img.Key, data: m.now, mu: &m.mu}, nil
 }
 
 // Domain names the images where they are now.
@@ -395,7 +404,11 @@ func (w *world) powerCut() {
 // rig is the world as a run sees it.
 func (w *world) rig(t *testing.T, dir string) Rig {
 	t.Helper()
-	return Rig{Source: fakeSource{w}, Transport: fakeTransport{w}, Target: memTarget{w, dir}, Turn: w.line.asked(), Epoch: w.epoch, Convert: w.convert,
+	to := target.Target(memTarget{w, dir})
+	if w.wrap != nil {
+		to = w.wrap(to)
+	}
+	return Rig{Source: fakeSource{w}, Transport: fakeTransport{w}, Target: to, Turn: w.line.asked(), Epoch: w.epoch, Convert: w.convert, V2V: w.runV2V,
 		Open: func(_ context.Context, d transport.Disk) (disk.Source, error) {
 			return &memSource{w: w, key: d.Disk.Key, data: w.disks[d.Disk.Key]}, nil
 		}}

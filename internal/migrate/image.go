@@ -18,10 +18,16 @@ import (
 type placed struct {
 	target target.Target
 	img    target.Image
+	stand  *stand
 }
 
+// Open opens the image to be written to. A rehearsal that reads it goes on reading what it was.
 func (p placed) Open(ctx context.Context) (disk.Target, bool, error) {
-	return p.target.Open(ctx, p.img)
+	t, created, err := p.target.Open(ctx, p.img)
+	if err != nil {
+		return nil, false, err
+	}
+	return p.stand.guard(p.img.Key, t), created, nil
 }
 
 func (p placed) Read(ctx context.Context) (disk.Source, error) { return p.target.Read(ctx, p.img) }
@@ -33,7 +39,7 @@ func (p placed) ReadUnfinished(ctx context.Context) (disk.Source, error) {
 // job is what is to become of img.
 func (r *Run) job(img target.Image) image.Job {
 	j := image.Job{
-		Place: placed{r.Rig.Target, img}, Path: img.Path, Manifest: img.Manifest, Info: r.info(img),
+		Place: placed{r.Rig.Target, img, r.stand}, Path: img.Path, Manifest: img.Manifest, Info: r.info(img),
 		Anew:   func(why string) { r.anew(img, why) },
 		GiveUp: "give this run up with --discard and begin again",
 		Seed:   r.opts.Seed,

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/convert/virtv2v"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
@@ -51,9 +53,24 @@ type Rig struct {
 	// on its images. Nil: there are no trial boots.
 	Boot func(ctx context.Context, domain string) (trial.Report, error)
 
+	// Rehearse boots the VM of a warm run from its images as they are, while it goes on. Nil: nobody
+	// rehearses.
+	Rehearse func(ctx context.Context, what Rehearsing) (trial.Report, error)
+
+	// Trials returns when the VM may boot here, and what says that it is over; waits is told why it
+	// has to wait first. Nil: at once.
+	Trials func(ctx context.Context, waits func(why string)) (leave func(), err error)
+
 	// Convert changes a guest on overlays so that it boots from virtio: convert.LinuxAppend. Nil:
 	// no guest is converted.
 	Convert func(ctx context.Context, disks []convert.Disk, o convert.Options) (convert.Result, error)
+
+	// Prepare changes on overlays what virt-v2v leaves out: convert.Prepare. Nil: nothing.
+	Prepare func(ctx context.Context, disks []convert.Disk, o convert.Options) (convert.Result, error)
+
+	// V2V has virt-v2v change a guest on disks that are thrown away if it fails: virtv2v.Engine. Nil:
+	// it is not there, or not to be used.
+	V2V func(ctx context.Context, j virtv2v.Job) (virtv2v.Report, error)
 
 	// Settled is told when the run needs no transfer of a disk, or no other one, by the
 	// disk's key; it may be told so more than once, and change its mind. Nil: nobody asks.
@@ -151,6 +168,7 @@ type attendance struct {
 	telling sync.Mutex // held while one event is journaled and told: they come in order
 	turn    turn
 	sight   sight
+	stand   stand
 
 	late bool // to be given up: commit has begun. Migrator.mu guards it
 }
@@ -238,13 +256,13 @@ func (m *Migrator) admit(ctx context.Context, p plan.Plan, rig Rig) (_ plan.Plan
 }
 
 // otherHardware reports whether a recorded run may go on as p, which differs from it by the
-// hardware only: no image was changed yet, and its VM is not known by how it was found.
+// hardware and what is done in the guest only: no image was changed yet, and its VM is not known by how it was found.
 func (m *Migrator) otherHardware(p plan.Plan, f Facts) bool {
 	was, err := m.store.Plan(p.ID)
 	if err != nil || f.Verified != nil || p.Warm {
 		return false
 	}
-	was.Hardware = p.Hardware
+	was.Hardware, was.Engine, was.GuestAgent = p.Hardware, p.Engine, p.GuestAgent
 	return was.Same(p) == nil
 }
 
@@ -284,6 +302,9 @@ func (m *Migrator) attend(ctx context.Context, p plan.Plan, a *attendance) (err 
 			return err
 		}
 	}
+	if err := os.RemoveAll(scratchOf(m.store, p.ID)); err != nil { // of a rehearsal that was killed
+		return err
+	}
 	if err := m.enter(p.ID, a); err != nil {
 		return err
 	}
@@ -313,15 +334,23 @@ func (m *Migrator) obey(ctx context.Context, p plan.Plan) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer stop()
+	a := m.attending(p.ID)
+	a.stand.attend(ctx)
+	defer a.stand.stop(errRunEnded)
 	watching.Go(func() { m.watch(ctx, p.ID, stop) })
 	return m.drive(ctx, p)
 }
 
-// watch calls stop when the run is ordered to be given up. It returns when ctx ends.
+// watch calls stop when the run is ordered to be given up, and begins the rehearsals that are asked
+// for while the run is in line for its turn. It returns when ctx ends.
 func (m *Migrator) watch(ctx context.Context, id plan.ID, stop func()) {
 	for {
-		if o, err := m.cancels.of(id, time.Now()); err == nil && o == plan.GiveUp {
+		switch k, err := m.cancels.all(id, time.Now()); {
+		case err != nil:
+		case k.order == plan.GiveUp:
 			m.unlessLate(id, stop)
+		case k.order != plan.CutOver:
+			m.consider(id, k)
 		}
 		if transport.Sleep(ctx, untilTick(time.Now(), watchEvery)) != nil {
 			return

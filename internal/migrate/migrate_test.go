@@ -74,7 +74,7 @@ func (b *bench) told(k plan.EventKind) (found []plan.Event) {
 
 func (b *bench) plan() plan.Plan {
 	p := plan.New(&url.URL{Scheme: "esxi", Host: "esx1"}, b.vm, "mem:/", "raw", "fake", time.Unix(0, 0))
-	p.Hardware = b.hardware
+	p.Hardware, p.Engine = b.hardware, b.engine
 	return p
 }
 
@@ -336,6 +336,32 @@ func TestPowerOffOnlyWhenAskedAndNothingElseStandsInTheWay(t *testing.T) {
 	b.checkPublished(out)
 	if out.Facts.VM.Power != inventory.PoweredOff || len(b.told(plan.PowerChanged)) != 2 {
 		t.Fatalf("power %s, events %v", out.Facts.VM.Power, b.told(plan.PowerChanged))
+	}
+}
+
+// What somebody had taken off a network while the VM ran is not connected again by moving it.
+func TestCardsThatWerePulledStayOff(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.vm.Power = inventory.PoweredOn
+	b.vm.NICs = []inventory.NIC{
+		{Key: 4000, MAC: "00:50:56:00:00:01", Connected: true, StartConnected: true},
+		{Key: 4001, MAC: "00:50:56:00:00:02", StartConnected: true},
+		{Key: 4002, MAC: "00:50:56:00:00:03"},
+	}
+	out, err := b.migrate(Permit{PowerOff: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.checkPublished(out)
+	for i, want := range []bool{false, true, true} {
+		if n := b.published.VM.NICs[i]; n.LinkDown() != want {
+			t.Errorf("card %d is down: %v", i, n.LinkDown())
+		}
+	}
+	warned := func(w inventory.Warning) bool { return w.Code == "nic-pulled" && strings.Contains(w.Text, "00:02") }
+	if !slices.ContainsFunc(b.published.Warnings, warned) || strings.Count(fmt.Sprint(b.published.Warnings), "nic-pulled") != 1 {
+		t.Errorf("warnings %+v", b.published.Warnings)
 	}
 }
 

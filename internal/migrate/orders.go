@@ -24,25 +24,37 @@ type orders struct {
 }
 
 type knownOrder struct {
-	order plan.Order
-	read  time.Time
+	order     plan.Order
+	rehearsal *plan.Rehearsal // nil: none is asked for
+	read      time.Time
 }
 
 // of returns the order of a run at now. It may be lookEvery old.
 func (o *orders) of(id plan.ID, now time.Time) (plan.Order, error) {
+	k, err := o.all(id, now)
+	return k.order, err
+}
+
+// all is of, with the rehearsal that is asked of the run.
+func (o *orders) all(id plan.ID, now time.Time) (knownOrder, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if age := now.Sub(o.looked); age < 0 || age >= lookEvery || o.given != o.store.Given() {
 		o.look(now)
 	}
 	if k, ok := o.known[id]; ok && now.Sub(k.read) < orderAge {
-		return k.order, nil
+		return k, nil
 	}
 	order, err := o.store.Order(id)
-	if err == nil {
-		o.known[id] = knownOrder{order, now}
+	if err != nil {
+		return knownOrder{}, err
 	}
-	return order, err
+	asked, err := o.store.Rehearsal(id)
+	if err != nil {
+		return knownOrder{order: order}, nil // what is asked there nobody knows
+	}
+	o.known[id] = knownOrder{order, asked, now}
+	return o.known[id], nil
 }
 
 // look forgets everything if an order was given since the last look. It comes before the files

@@ -126,6 +126,9 @@ func (r *Run) powerOff(ctx context.Context, vm *inventory.VM) (*inventory.VM, er
 	if err := sameShape(vm, off); err != nil { // what the guest wrote last may have moved the change ids
 		return nil, err
 	}
+	for _, w := range Pulled(vm, off) {
+		r.warn(w)
+	}
 	return off, r.refuse(off, Permit{})
 }
 

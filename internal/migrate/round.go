@@ -109,6 +109,7 @@ func round(ctx context.Context, r *Run) error {
 		return err
 	}
 	r.turn.back()
+	r.stand.done()
 	w := r.Facts.Warm
 	w.Since, w.Rounds, w.Grown, w.Found = frozen.IDs, append(w.Rounds, done), nil, false
 	o := r.outlook(r.opts.Now())
@@ -126,6 +127,7 @@ const snapshotsLost = 3
 // or cleaned up after a crash, there is another of a later moment, which is as good: what
 // changed is asked for since the moment on record.
 func (r *Run) catchUp(ctx context.Context) (frozen Frozen, _ Round, err error) {
+	r.stand.moves()
 	for lost := 0; ; lost++ {
 		var grew bool
 		if frozen, grew, err = r.freeze(ctx); err == nil && grew {
@@ -260,7 +262,10 @@ func prove(ctx context.Context, r *Run) error {
 	})
 	rounds := r.Facts.Warm.Rounds
 	rounds[len(rounds)-1].Proved = r.opts.Now().Sub(began)
-	return err
+	if err != nil {
+		return err
+	}
+	return r.deliverEarly(ctx)
 }
 
 // tally sums up what is done to disks in parallel.
@@ -303,7 +308,7 @@ func (r *Run) changesJob(ctx context.Context, img target.Image, c *image.Copying
 	job = transport.Job{
 		Disk:   transport.Disk{VM: vm, Disk: d, Snapshot: snapshot},
 		Target: c.Target, Manifest: ledger, Progress: r.meter(img.Key).copying, Pace: r.Rig.Pace, Free: r.Rig.Free,
-		ReadBack: placed{r.Rig.Target, img}.ReadUnfinished,
+		ReadBack: placed{r.Rig.Target, img, nil}.ReadUnfinished,
 		Partial:  len(r.Facts.Warm.Rounds) == 0 && c.Log.Missing() < c.Log.Chunks(),
 	}
 	if c.Log.Missing() < c.Log.Chunks() {
@@ -364,6 +369,7 @@ func (r *Run) changed(ctx context.Context, d *inventory.Disk, snapshot inventory
 // lastRound brings the images up to the VM as it is now, off, and completes them. If a disk
 // turns out to have grown it is not done: it is to be done again.
 func lastRound(ctx context.Context, r *Run) error {
+	r.stand.stop(errCutover)
 	if err := r.takeTurn(ctx, AtCutover); err != nil {
 		return err
 	}
@@ -450,6 +456,7 @@ func powerOffForCutover(ctx context.Context, r *Run) error {
 	if err := r.refuse(vm, Permit{PowerOff: true}); err != nil { // before the outage, not in it
 		return err
 	}
+	r.stand.stop(errCutover)
 	off, err := r.powerOff(ctx, vm)
 	if err != nil {
 		return err

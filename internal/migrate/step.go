@@ -64,6 +64,7 @@ type Run struct {
 	m     *Migrator
 	turn  *turn
 	sight *sight
+	stand *stand // of a warm run
 	step  string
 }
 
@@ -129,7 +130,7 @@ func (m *Migrator) newRun(step string, s state) (*Run, error) {
 		return nil, fault.New(fault.Internal, "run %s goes on without anybody attending it", s.Plan.ID)
 	}
 	a.late = a.late || step == commitStep{}.Name()
-	return &Run{Plan: s.Plan, Facts: s.Facts, Rig: a.rig, Permit: a.permit, opts: m.opts, m: m, turn: &a.turn, sight: &a.sight, step: step}, nil
+	return &Run{Plan: s.Plan, Facts: s.Facts, Rig: a.rig, Permit: a.permit, opts: m.opts, m: m, turn: &a.turn, sight: &a.sight, stand: &a.stand, step: step}, nil
 }
 
 // retry calls fn until it succeeds, fails for a reason that does not pass, or has failed

@@ -25,7 +25,12 @@ func (r *Run) tryBoot(ctx context.Context) error {
 		return err
 	}
 	r.tell(plan.Event{Kind: plan.Noted, Message: "trial boot: the VM starts on overlays that are thrown away"})
+	leave, err := r.enterTrial(ctx)
+	if err != nil {
+		return err
+	}
 	report, err := r.Rig.Boot(ctx, domain)
+	leave()
 	if err != nil {
 		return fmt.Errorf("trial boot: %w", err)
 	}
@@ -36,6 +41,22 @@ func (r *Run) tryBoot(ctx context.Context) error {
 	}
 	r.tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("trial boot: it boots, after %v on %s: %s", report.Elapsed.Round(time.Second), report.Accel, report.Why)})
 	return nil
+}
+
+// enterTrial returns when the VM may boot here. Why it waits is told, and when it does not any more.
+func (r *Run) enterTrial(ctx context.Context) (leave func(), err error) {
+	if r.Rig.Trials == nil {
+		return func() {}, nil
+	}
+	waited := false
+	leave, err = r.Rig.Trials(ctx, func(why string) {
+		waited = true
+		r.tell(plan.Event{Kind: plan.Waits, Message: why})
+	})
+	if err == nil && waited {
+		r.tell(plan.Event{Kind: plan.Waits})
+	}
+	return leave, err
 }
 
 // tried is the VM as it will be published: with what is converted, which is not in its images yet.

@@ -67,7 +67,7 @@ var transfers = map[string]bool{"freeze": true, "read": true, "write": true, "ze
 
 // withoutTurn are the steps that begin when the run has none.
 var withoutTurn = map[string]bool{
-	preflight: true, stepPrepare: true, stepTrack: true, stepProve: true, stepWait: true, stepPutBack: true,
+	preflight: true, stepPrepare: true, stepTrack: true, stepProve: true, stepLook: true, stepWait: true, stepPutBack: true,
 	detectStep{}.Name(): true, convertStep{}.Name(): true, verifyStep{}.Name(): true, commitStep{}.Name(): true,
 }
 

@@ -50,10 +50,15 @@ func wait(ctx context.Context, r *Run) error {
 	w := r.Facts.Warm
 	last := w.Rounds[len(w.Rounds)-1]
 	next := last.Began.Add(r.Permit.Cutover.interval())
+	r.stand.still(r)
 	for told := r.opts.Now(); ; {
-		order, err := r.m.orders.of(r.Plan.ID, r.opts.Now())
+		k, err := r.m.orders.all(r.Plan.ID, r.opts.Now())
 		if err != nil {
 			return err
+		}
+		order := k.order
+		if order == plan.GoOn || order == plan.Pause {
+			r.m.consider(r.Plan.ID, k)
 		}
 		switch now := r.opts.Now(); {
 		case r.approaches(order, now):

@@ -21,6 +21,7 @@ import (
 //	freeze     a snapshot of ours; the first one's moment is what the images begin with
 //	round      bring the images up to the snapshot, remove it
 //	prove      read back what the round wrote
+//	look       after the first round: what is inside, and whether it can be converted
 //	wait       for the next round, or for the cutover
 //	...        freeze, round, prove, wait
 //	power off  the outage begins
@@ -49,6 +50,7 @@ const (
 	stepFreeze   = "freeze"
 	stepRound    = "round"
 	stepProve    = "prove"
+	stepLook     = "look"
 	stepWait     = "wait"
 	stepPowerOff = "power off"
 	stepLast     = "last round"
@@ -65,6 +67,10 @@ type Warm struct {
 	WasOn   bool                         `json:"wasOn,omitempty"`   // before it was switched off for the last round
 	Found   bool                         `json:"found,omitempty"`   // images that are not of this record: nobody knows of which moment
 	Grown   map[int32]int64              `json:"grown,omitempty"`   // bytes that disks had, which became larger since the last round
+
+	// ToLook says that the images are still to be looked into. It is not set in what was recorded
+	// before there was such a step.
+	ToLook bool `json:"toLook,omitempty"`
 
 	Approached bool `json:"approached,omitempty"` // the round before the cutover is done, or to be
 }
@@ -83,7 +89,7 @@ type Round struct {
 // registerWarm gives the engine the flow of warm runs and the steps it has of its own.
 func (m *Migrator) registerWarm() {
 	for name, run := range map[string]func(context.Context, *Run) error{
-		stepPrepare: prepare, stepTrack: track, stepFreeze: freeze, stepRound: round, stepProve: prove,
+		stepPrepare: prepare, stepTrack: track, stepFreeze: freeze, stepRound: round, stepProve: prove, stepLook: look,
 		stepWait: wait, stepPowerOff: powerOffForCutover, stepLast: lastRound, stepPutBack: putBack,
 	} {
 		flow.RegisterStep(m.engine, name, m.stepFunc(name, run))
@@ -113,10 +119,22 @@ func rounds(c *flow.Context, p plan.Plan, facts Facts) (Facts, error) {
 		done := len(facts.Warm.Rounds)
 		facts, err = steps(c, p, facts, stepFreeze, stepRound)
 		if err == nil && len(facts.Warm.Rounds) > done {
-			facts, err = steps(c, p, facts, stepProve, stepWait)
+			facts, err = proveAndWait(c, p, facts)
 		}
 	}
 	return facts, err
+}
+
+// proveAndWait is what follows a round. A look that was not done has another round before it.
+func proveAndWait(c *flow.Context, p plan.Plan, facts Facts) (Facts, error) {
+	facts, err := steps(c, p, facts, stepProve)
+	if err == nil && facts.Warm.ToLook {
+		facts, err = steps(c, p, facts, stepLook)
+	}
+	if err != nil || facts.Warm.ToLook {
+		return facts, err
+	}
+	return steps(c, p, facts, stepWait)
 }
 
 // rooted reports whether the last round was done: it ends with a root for every image.
@@ -168,7 +186,7 @@ func prepare(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	r.Facts.VM, r.Facts.Images, r.Facts.Warm = vm, images, &Warm{Tracked: vm.ChangeTracking, Found: slices.ContainsFunc(images, begun)}
+	r.Facts.VM, r.Facts.Images, r.Facts.Warm = vm, images, &Warm{Tracked: vm.ChangeTracking, Found: slices.ContainsFunc(images, begun), ToLook: true}
 	for _, w := range vm.Warnings {
 		if !w.Blocks {
 			r.warn(w)

@@ -1,0 +1,248 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/convert/virtv2v"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/guest/linux"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/qcow2"
+	"github.com/decamp/decamp/internal/target"
+)
+
+// workOf is the overlay that virt-v2v writes to: it changes what it likes, and what matters of that
+// is put into the overlay that is kept.
+func workOf(img target.Image) string { return img.Path + ".v2v" }
+
+// v2vLog is the name of virt-v2v's log in the run's folder.
+const v2vLog = "virt-v2v.log"
+
+// byV2V has virt-v2v change the guest on overlays beside the images. A Linux gets names that do not
+// hang on its hardware before. Which bus it boots from then is seen in what virt-v2v left.
+func (r *Run) byV2V(ctx context.Context) (err error) {
+	if r.Rig.V2V == nil {
+		return fault.New(fault.NotFound, "virt-v2v-in-place is not installed here").WithHint(virtv2v.InstallHint)
+	}
+	if err := takenByV2V(r.Facts.Guest); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.dropWork()) }()
+	if err := r.dropWork(); err != nil {
+		return err
+	}
+	result, err := r.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	report, err := r.Rig.V2V(ctx, r.v2vJob())
+	if err != nil {
+		return err
+	}
+	r.addStage(plan.Stage{Name: "virt-v2v", Elapsed: report.Elapsed})
+	result.Engine = "virt-v2v " + report.Version
+	result.Notes = append(result.Notes, report.Warnings...)
+	return r.takeWork(ctx, result)
+}
+
+// takenByV2V refuses what virt-v2v would find out after minutes, and say in other words.
+func takenByV2V(reports []guest.Report) error {
+	refusals := map[string]string{
+		"bitlocker":  "decrypt it at the source, manage-bde -off C:, and copy it again",
+		"ntfs-dirty": "in the guest, at the source: chkdsk /f, and restart; then shut it down and copy it again",
+	}
+	for _, g := range reports {
+		if g.Windows != nil && g.Windows.Dynamic {
+			return fault.New(fault.Unsupported, "the Windows is on a dynamic disk, which virt-v2v does not write").WithHint("use the compat profile, which changes nothing in the guest")
+		}
+		for _, w := range g.Warnings {
+			if hint := refusals[w.Code]; hint != "" {
+				return fault.New(fault.Conflict, "virt-v2v does not take the guest: %s", w.Text).WithHint("%s", hint)
+			}
+		}
+	}
+	return nil
+}
+
+// prepare makes the overlays that virt-v2v writes to, above the images. They have what Prepare
+// changed, if the guest is one for that.
+func (r *Run) prepare(ctx context.Context) (_ convert.Result, err error) {
+	disks, closeAll, err := r.openOverlays(ctx)
+	if err != nil {
+		return convert.Result{}, err
+	}
+	defer func() { err = errors.Join(err, closeAll()) }()
+	var result convert.Result
+	if r.Rig.Prepare != nil && windowsIn(r.Facts.Guest) == nil {
+		var refusal error
+		if result, refusal = r.Rig.Prepare(ctx, disks, r.conversionOptions()); refusal != nil {
+			if !refused(refusal) {
+				return result, refusal
+			}
+			result = convert.Result{Notes: []string{fmt.Sprintf("names of disks and cards are left as virt-v2v leaves them: %v", refusal)}}
+		}
+	}
+	for i, img := range r.Facts.Images {
+		beneath := qcow2.Backing{Path: filepath.Base(img.Path), Format: string(img.Format)}
+		if err := qcow2.WriteAbove(ctx, workOf(img), beneath, disks[i].Overlay, disks[i].Overlay.Changed()); err != nil {
+			return result, err
+		}
+	}
+	return result, nil
+}
+
+func windowsIn(reports []guest.Report) *guest.Windows {
+	for _, g := range reports {
+		if g.Windows != nil {
+			return g.Windows
+		}
+	}
+	return nil
+}
+
+func (r *Run) v2vJob() virtv2v.Job {
+	vm := r.Facts.VM
+	j := virtv2v.Job{
+		Name: vm.Name, MemoryMiB: vm.MemoryMiB, CPUs: vm.CPUs, EFI: vm.Firmware == inventory.EFI,
+		Log: filepath.Join(r.m.store.Folder(r.Plan.ID), v2vLog),
+		Tell: func(doing string) {
+			r.tell(plan.Event{Kind: plan.Noted, Message: "virt-v2v: " + doing})
+		},
+	}
+	if w := windowsIn(r.Facts.Guest); w != nil {
+		j.Windows = &virtv2v.Windows{Build: w.Build, Arch: w.Arch, Server: strings.Contains(w.Product, "Server")}
+	}
+	for _, img := range r.Facts.Images {
+		j.Disks = append(j.Disks, workOf(img))
+	}
+	return j
+}
+
+// takeWork keeps what is different in virt-v2v's overlays, for the hardware that boots it.
+func (r *Run) takeWork(ctx context.Context, result convert.Result) (err error) {
+	began := r.opts.Now()
+	var disks []changedDisk
+	defer func() {
+		for _, d := range disks {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	for _, img := range r.Facts.Images {
+		d, err := r.openWork(ctx, img)
+		if err != nil {
+			return fmt.Errorf("what virt-v2v left of disk %d: %w", img.Key, err)
+		}
+		disks = append(disks, d)
+	}
+	hardware, err := hardwareOf(ctx, disks)
+	if err != nil {
+		return err
+	}
+	r.tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("converted by %s: %d MiB change; the disks go on %s", result.Engine, changedMiB(disks), busNames[hardware])})
+	if err := r.converted(ctx, result, disks, hardware); err != nil {
+		return err
+	}
+	r.addStage(plan.Stage{Name: "keep what virt-v2v changed", Elapsed: r.opts.Now().Sub(began)})
+	return nil
+}
+
+var busNames = map[target.Hardware]linux.Bus{target.Virtio: linux.VirtioSCSI, target.VirtioBlk: linux.VirtioBlk}
+
+func changedMiB(disks []changedDisk) (n int) {
+	for _, d := range disks {
+		n += len(d.chunks)
+	}
+	return n * (manifest.ChunkSize >> 20)
+}
+
+// hardwareOf looks into the disks for what they boot from. What cannot be looked into gets what
+// virt-v2v itself defines.
+func hardwareOf(ctx context.Context, disks []changedDisk) (target.Hardware, error) {
+	var srcs []disk.Source
+	for _, d := range disks {
+		srcs = append(srcs, d.Source)
+	}
+	reports, err := guest.DetectAll(ctx, srcs)
+	if err != nil {
+		return "", err
+	}
+	switch bus, known := guest.VirtioBus(reports); {
+	case bus == linux.VirtioSCSI:
+		return target.Virtio, nil
+	case bus == linux.VirtioBlk, !known:
+		return target.VirtioBlk, nil
+	}
+	return "", fault.New(fault.Unsupported, "virt-v2v left the guest without a driver for virtio that starts at boot").
+		WithHint("look for its warnings in %s; for a Windows, give it a virtio-win that has its drivers: --virtio-win PATH", v2vLog)
+}
+
+// openWork opens an image with what virt-v2v wrote above it, and finds the chunks that differ.
+func (r *Run) openWork(ctx context.Context, img target.Image) (_ changedDisk, err error) {
+	beneath, err := r.Rig.Target.Read(ctx, img)
+	if err != nil {
+		return changedDisk{}, err
+	}
+	src, err := qcow2.OpenOver(workOf(img), beneath)
+	if err != nil {
+		return changedDisk{}, errors.Join(err, beneath.Close())
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, src.Close())
+		}
+	}()
+	if src.Size() != img.Size {
+		return changedDisk{}, fault.New(fault.Corrupt, "it has %d bytes, and the disk %d", src.Size(), img.Size)
+	}
+	own, err := src.Own(ctx, disk.Range{Len: src.Size()})
+	if err != nil {
+		return changedDisk{}, err
+	}
+	chunks, err := differing(ctx, src, r.info(img), img, chunksOf(own))
+	return changedDisk{src, chunks}, err
+}
+
+// differing returns those of the chunks that are others than the image's manifest lists: much of what
+// is written to a file system is what was there.
+func differing(ctx context.Context, src disk.Source, info manifest.Info, img target.Image, chunks []int64) (out []int64, err error) {
+	sealed, err := manifest.Load(img.Manifest)
+	if err != nil {
+		return nil, err
+	}
+	defer sealed.Close()
+	listed, old := sealed.Hashes(), make([]manifest.Hash, 1)
+	next := int64(0) // whose hash is read next
+	for _, c := range chunks {
+		for ; next <= c; next++ {
+			if err := listed.Next(old); err != nil {
+				return nil, fmt.Errorf("chunk %d of its manifest: %w", c, err)
+			}
+		}
+		now, err := hashesOf(ctx, src, info, []int64{c})
+		if err != nil {
+			return nil, err
+		}
+		if now[0] != old[0] {
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}
+
+// dropWork removes what virt-v2v wrote to.
+func (r *Run) dropWork() error {
+	var errs []error
+	for _, img := range r.Facts.Images {
+		errs = append(errs, removeOverlay(workOf(img)))
+	}
+	return errors.Join(errs...)
+}

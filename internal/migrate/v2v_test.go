@@ -1,0 +1,315 @@
+package migrate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/convert/virtv2v"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/qcow2"
+	"github.com/decamp/decamp/internal/target"
+)
+
+// A rewritten disk is one with edits.
+type rewritten struct {
+	disk.Source
+	edits map[int64]string
+}
+
+func (d rewritten) ReadAt(ctx context.Context, p []byte, off int64) error {
+	if err := d.Source.ReadAt(ctx, p, off); err != nil {
+		return err
+	}
+	for at, text := range d.edits {
+		both := disk.Range{Off: at, Len: int64(len(text))}.Intersect(disk.Range{Off: off, Len: int64(len(p))})
+		if !both.Empty() {
+			copy(p[both.Off-off:], text[both.Off-at:both.End()-at])
+		}
+	}
+	return nil
+}
+
+// onlyRead is a disk in memory.
+type onlyRead []byte
+
+func (d onlyRead) Size() int64 { return int64(len(d)) }
+
+func (d onlyRead) ReadAt(_ context.Context, p []byte, off int64) error {
+	copy(p, d[off:])
+	return nil
+}
+
+func (onlyRead) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
+	return []disk.Extent{{Range: r}}, nil
+}
+
+func (onlyRead) Hints() disk.Hints { return disk.Hints{} }
+func (onlyRead) Close() error      { return nil }
+
+// v2v is a virt-v2v that writes edits to its disks, and what is there already to a chunk more.
+func (b *bench) v2v(ctx context.Context, j virtv2v.Job) (virtv2v.Report, error) {
+	for i, path := range j.Disks {
+		key := 2000 + int32(i)
+		if !strings.HasSuffix(path, fmt.Sprintf("%d.v2v", key)) {
+			return virtv2v.Report{}, fmt.Errorf("disk %d is %s", key, path)
+		}
+		var ranges []disk.Range
+		for off := range edits[key] {
+			ranges = append(ranges, disk.Range{Off: off, Len: int64(len(edits[key][off]))})
+		}
+		ranges = append(ranges, disk.Range{Off: 3 * mib, Len: 1}) // the same bytes
+		slices.SortFunc(ranges, func(a, b disk.Range) int { return int(a.Off - b.Off) })
+		if key == 2001 {
+			ranges = ranges[:1]
+		}
+		if err := os.Remove(path); err != nil {
+			return virtv2v.Report{}, err
+		}
+		beneath := rewritten{onlyRead(b.disks[key]), edits[key]}
+		if err := qcow2.WriteAbove(ctx, path, qcow2.Backing{Path: fmt.Sprint(key), Format: "raw"}, beneath, ranges); err != nil {
+			return virtv2v.Report{}, err
+		}
+	}
+	j.Tell("Finishing off")
+	return virtv2v.Report{Version: "2.2.0", Warnings: []string{"no way to update Grub2"}}, nil
+}
+
+func v2vBench(t *testing.T) *bench {
+	b := newBench(t)
+	b.hardware, b.engine, b.runV2V = plan.Virtio, plan.VirtV2V, b.v2v
+	return b
+}
+
+// What virt-v2v wrote beside the images is what is published; nothing of its own disks stays.
+func TestGuestIsConvertedByVirtV2V(t *testing.T) {
+	t.Parallel()
+	b := v2vBench(t)
+	out, err := b.migrate(Permit{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.checkV2V(out)
+	if chunks := out.Facts.Conversion.Images[0].Chunks; slices.Contains(chunks, 3) || len(chunks) != 3 {
+		t.Errorf("chunks %v change; the one that was written as it was is not among them", chunks)
+	}
+	if told := b.told(plan.Noted); !slices.ContainsFunc(told, func(e plan.Event) bool { return e.Message == "virt-v2v: Finishing off" }) {
+		t.Errorf("told %+v", told)
+	}
+}
+
+func (b *bench) checkV2V(out Outcome) {
+	b.t.Helper()
+	if b.published == nil || b.published.Hardware != target.VirtioBlk || b.published.Converted == nil || b.published.Converted.Engine != "virt-v2v 2.2.0" {
+		b.t.Fatalf("published %+v", b.published)
+	}
+	for _, img := range b.published.Images {
+		want := bytes.Clone(b.disks[img.Key])
+		for off, text := range edits[img.Key] {
+			copy(want[off:], text)
+		}
+		if m := b.images[img.Path]; !m.finished || !bytes.Equal(m.medium, want) {
+			b.t.Errorf("image of disk %d is not the disk with what was converted", img.Key)
+		}
+		b.checkRoots(img)
+	}
+	for _, pattern := range []string{"*.overlay", "*.v2v"} {
+		if left, _ := filepath.Glob(filepath.Join(b.dir, pattern)); left != nil {
+			b.t.Errorf("left: %v", left)
+		}
+	}
+}
+
+// Killed anywhere from its conversion on, the same command goes on, and nothing of what virt-v2v
+// wrote is left.
+func TestCrashOfAConversionByVirtV2V(t *testing.T) {
+	t.Parallel()
+	for name, at := range map[string]string{"image": "open image", "write": "write", "finish": "finish", "publish": "publish"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := v2vBench(t)
+			b.failsInCommit(at)
+			if _, err := b.migrate(Permit{}); err == nil {
+				t.Fatal("nothing failed")
+			}
+			b.before = failing("", nil)
+			b.powerCut()
+			out, err := b.migrate(Permit{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.checkV2V(out)
+		})
+	}
+	t.Run("virt-v2v", func(t *testing.T) {
+		t.Parallel()
+		b := v2vBench(t)
+		killed := errors.New("killed")
+		b.runV2V = func(ctx context.Context, j virtv2v.Job) (virtv2v.Report, error) {
+			_, err := b.v2v(ctx, j)
+			return virtv2v.Report{}, errors.Join(err, killed)
+		}
+		if _, err := b.migrate(Permit{}); !errors.Is(err, killed) {
+			t.Fatal(err)
+		}
+		if left, _ := filepath.Glob(filepath.Join(b.dir, "*.v2v")); left != nil {
+			t.Errorf("left: %v", left)
+		}
+		b.runV2V = b.v2v
+		out, err := b.migrate(Permit{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.checkV2V(out)
+	})
+}
+
+// Which engine is taken is the plan's; without a choice it is linux-append where that does.
+func TestEngineIsChosen(t *testing.T) {
+	t.Parallel()
+	refusal := fault.New(fault.Conflict, "virt-v2v: mounted read-only").WithHint("powercfg /h off")
+	refuses := func(context.Context, virtv2v.Job) (virtv2v.Report, error) { return virtv2v.Report{}, refusal }
+	for name, c := range map[string]struct {
+		engine plan.Engine
+		append func(context.Context, []convert.Disk, convert.Options) (convert.Result, error)
+		v2v    func(context.Context, virtv2v.Job) (virtv2v.Report, error)
+		want   string // engine, or what the error says
+	}{
+		"auto, taken":             {"", editing, refuses, "linux-append"},
+		"auto, refused, not here": {"", refusing, nil, "its root is on XFS"},
+		"auto, no system found":   {"", refusing, refuses, "its root is on XFS"},
+		"append, refused":         {plan.LinuxAppend, refusing, refuses, "its root is on XFS"},
+		"virt-v2v, refused":       {plan.VirtV2V, editing, refuses, "mounted read-only"},
+		"virt-v2v, not here":      {plan.VirtV2V, editing, nil, "not installed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.hardware, b.engine, b.convert, b.runV2V = plan.Virtio, c.engine, c.append, c.v2v
+			out, err := b.migrate(Permit{})
+			if err != nil {
+				if !strings.Contains(err.Error(), c.want) || fault.HintOf(err) == "" || b.published != nil {
+					t.Errorf("%v (%s)", err, fault.HintOf(err))
+				}
+				return
+			}
+			if got := out.Facts.Conversion.Engine; got != c.want {
+				t.Errorf("converted by %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// Without a choice virt-v2v is asked last, and not for disks on which no system was found.
+func TestEnginesOfAPlan(t *testing.T) {
+	t.Parallel()
+	there := func(context.Context, virtv2v.Job) (virtv2v.Report, error) { return virtv2v.Report{}, nil }
+	system := []guest.Report{{}, {OS: guest.OS{ID: guest.WindowsID}}}
+	for _, c := range []struct {
+		r            Run
+		appends, v2v bool
+	}{
+		{Run{Rig: Rig{V2V: there}, Facts: Facts{Guest: system}}, true, true},
+		{Run{Rig: Rig{V2V: there}}, true, false},
+		{Run{Facts: Facts{Guest: system}}, true, false},
+		{Run{Plan: plan.Plan{Engine: plan.LinuxAppend}, Rig: Rig{V2V: there}, Facts: Facts{Guest: system}}, true, false},
+		{Run{Plan: plan.Plan{Engine: plan.VirtV2V}}, false, true},
+	} {
+		if appends, v2v := c.r.engines(); appends != c.appends || v2v != c.v2v {
+			t.Errorf("%q: %v, %v", c.r.Plan.Engine, appends, v2v)
+		}
+	}
+	err := bothRefuse(fault.New(fault.Unsupported, "its root is on XFS").WithHint("compat"), fault.New(fault.Full, "virt-v2v: no room").WithHint("df"))
+	if !fault.Is(err, fault.Full) || err.Error() != "linux-append: its root is on XFS; virt-v2v: no room" || fault.HintOf(err) != "df" {
+		t.Errorf("%v (%s)", err, fault.HintOf(err))
+	}
+}
+
+// With auto hardware a guest that virt-v2v refuses keeps its own; with another engine the same run
+// goes on.
+func TestGuestThatVirtV2VRefuses(t *testing.T) {
+	t.Parallel()
+	b := v2vBench(t)
+	b.runV2V = func(context.Context, virtv2v.Job) (virtv2v.Report, error) {
+		return virtv2v.Report{}, fault.New(fault.Unsupported, "virt-v2v: no system").WithHint("see its log")
+	}
+	if _, err := b.migrate(Permit{}); !fault.Is(err, fault.Unsupported) {
+		t.Fatal(err)
+	}
+	written := b.written.Load()
+	b.engine, b.convert = plan.LinuxAppend, refusing
+	if _, err := b.migrate(Permit{}); !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "on XFS") {
+		t.Fatal(err)
+	}
+	b.hardware = plan.AutoHardware
+	out, err := b.migrate(Permit{})
+	if err != nil || b.published.Hardware != target.Compat || b.written.Load() != written {
+		t.Fatalf("%q, %d writes more, %v", b.published.Hardware, b.written.Load()-written, err)
+	}
+	b.checkPublished(out)
+}
+
+// That this machine has no room is no verdict on the guest.
+func TestNoRoomForVirtV2VIsNoRefusal(t *testing.T) {
+	t.Parallel()
+	b := v2vBench(t)
+	b.hardware = plan.AutoHardware
+	b.runV2V = func(context.Context, virtv2v.Job) (virtv2v.Report, error) {
+		return virtv2v.Report{}, fault.New(fault.Full, "%w: /srv has 3 MiB left", fault.ErrNoRoom).WithHint("make room")
+	}
+	if _, err := b.migrate(Permit{}); !fault.Is(err, fault.Full) || b.published != nil {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestWindowsThatVirtV2VDoesNotTake(t *testing.T) {
+	t.Parallel()
+	w := &guest.Windows{Product: "Windows 10 Pro"}
+	for name, reports := range map[string][]guest.Report{
+		"bitlocker":  {{}, {Windows: w, Warnings: []guest.Warning{{Code: "bitlocker", Text: "BitLocker on partition 3"}}}},
+		"ntfs-dirty": {{Windows: w, Warnings: []guest.Warning{{Code: "ntfs-dirty", Text: "partition 2 is dirty"}}}},
+		"dynamic":    {{Windows: &guest.Windows{Dynamic: true}}},
+	} {
+		if err := takenByV2V(reports); err == nil || fault.HintOf(err) == "" || !refused(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := takenByV2V([]guest.Report{{Windows: w, Warnings: []guest.Warning{{Code: "static-address"}}}}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A warm run does not try virt-v2v while the VM runs: it says that this is known in the outage, and
+// converts then.
+func TestWarmRunLeavesVirtV2VToTheOutage(t *testing.T) {
+	t.Parallel()
+	b := warmBench(t, 44)
+	b.hardware, b.engine = plan.Virtio, plan.VirtV2V
+	b.runV2V = func(ctx context.Context, j virtv2v.Job) (virtv2v.Report, error) {
+		if b.vm.Power == inventory.PoweredOn {
+			t.Error("virt-v2v ran beside the VM")
+		}
+		return virtv2v.Report{}, fault.New(fault.Unsupported, "virt-v2v: no system").WithHint("see its log")
+	}
+	_, err := b.warm(2)
+	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "no system") || !strings.Contains(fault.HintOf(err), "--discard") {
+		t.Errorf("%v (%s)", err, fault.HintOf(err))
+	}
+	warned := slices.ContainsFunc(b.told(plan.Warned), func(e plan.Event) bool {
+		return e.Warning.Code == "not-looked" && strings.Contains(e.Warning.Text, "virt-v2v changes the guest")
+	})
+	if !warned {
+		t.Error("nobody was told before")
+	}
+}
