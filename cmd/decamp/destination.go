@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/decamp/decamp/internal/convert"
-	"github.com/decamp/decamp/internal/convert/appliance"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
@@ -33,6 +31,9 @@ type destination struct {
 type resident interface {
 	target.Target
 	preflight.Place
+
+	// Outline says what a VM would be defined as.
+	Outline(def target.Definition) (target.Outline, error)
 }
 
 // destinationOf reads what --to says. Folders may be relative here.
@@ -62,9 +63,13 @@ func (w *works) openTargets(o migrateOptions) error {
 
 // openTarget opens a folder, and in front of it what takes VMs from there.
 func openTarget(to planfile.Destination, o migrateOptions) (resident, error) {
+	here := o.maps
+	if to.Kind() != planfile.Dir { // storages are those of who takes VMs from there
+		here.Storages = nil
+	}
 	folder, err := dir.New(to.Folder(), dir.Options{
 		Format: target.Format(o.format),
-		Domain: dir.DomainOptions{Type: o.domainType, Networks: o.networks},
+		Domain: dir.DomainOptions{Type: o.domainType, Maps: here},
 	})
 	if err != nil {
 		return nil, err
@@ -90,7 +95,8 @@ type ended struct {
 func (w *works) plan(vm *inventory.VM, o migrateOptions) {
 	for _, d := range w.to {
 		d.plan = plan.New(w.url, vm, string(d.to), o.format, o.transport, time.Now())
-		d.plan.Warm, d.plan.Hardware = o.warm.on, plan.Hardware(o.hardware)
+		d.plan.Warm, d.plan.Hardware, d.plan.Maps = o.warm.on, plan.Hardware(o.hardware), o.maps.Of(vm)
+		d.plan.Engine, d.plan.GuestAgent = o.engine.plan(o.hardware), o.guestAgent && o.hardware != string(plan.Compat)
 	}
 }
 
@@ -113,11 +119,13 @@ func (w *works) migrateAll(ctx context.Context, permit migrate.Permit, bounds mi
 	group := fanout.New(w.transport, len(w.to))
 	var off sync.Mutex
 	var runs sync.WaitGroup
+	v2v := w.v2v(ctx)
 	for i, d := range w.to {
 		runs.Go(func() {
 			member := group.Member(i)
 			defer member.Close() // cannot fail
 			rig := w.rig(d, member, &off)
+			rig.V2V = v2v
 			rig.Turn, rig.Pace, rig.Free, rig.Epoch, rig.Seen = bounds.Turn, bounds.Pace, bounds.Free, bounds.Epoch, bounds.Seen
 			out, err := w.migrator.Migrate(ctx, d.plan, rig, permit)
 			ends[i] = ended{d, out, err}
@@ -130,14 +138,8 @@ func (w *works) migrateAll(ctx context.Context, permit migrate.Permit, bounds mi
 func (w *works) rig(d *destination, m *fanout.Member, off *sync.Mutex) migrate.Rig {
 	return migrate.Rig{
 		Source: w.source(off), Transport: m, Target: d.target,
-		Open: w.open, Sum: w.sum, Settled: m.Settle, Boot: w.boot(d), Convert: convertLinux,
+		Open: w.open, Sum: w.sum, Settled: m.Settle, Boot: w.boot(d), Rehearse: w.rehearse, Trials: w.enterTrial, Convert: w.conversion.appended, Prepare: w.conversion.prepared,
 	}
-}
-
-// convertLinux changes a guest on overlays, with an appliance for what is not written from outside.
-func convertLinux(ctx context.Context, disks []convert.Disk, o convert.Options) (convert.Result, error) {
-	o.Appliance = appliance.New(appliance.Options{})
-	return convert.LinuxAppend(ctx, disks, o)
 }
 
 // rigOf is what a run to d is given up with.

@@ -52,6 +52,10 @@ func (dr *drive) event(e plan.Event) {
 			dr.disks[diskOf{e.Run, e.Step, e.Disk}] = *e.Bytes
 			dr.tell()
 		}
+	case plan.Waits:
+		if e.Step == dr.step {
+			dr.to.Step(e.Step, e.Message)
+		}
 	case plan.RoundDone:
 		dr.last.Round++
 	case plan.Projected:

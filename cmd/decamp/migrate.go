@@ -10,8 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/planfile"
 )
 
 const migrateHelp = `
@@ -43,6 +45,10 @@ Nothing of the guest's is run. The copy is proven as it was at the source, tried
 the changes on an overlay, and changed only when it is published; vm.json lists each file, with
 the reason, and the root hashes of before and after. A guest that cannot be changed safely ends
 the run before that; with --hardware auto it keeps the hardware it had, and is told why.
+What is changed in this way is most Linux. Windows and the rest are for virt-v2v, where it
+is installed: --engine auto takes it where linux-append does not do. It writes to an overlay
+for minutes, and its log is kept with the run. For a Windows it needs the drivers of
+virtio-win, which are yours to get: --virtio-win PATH.
 
 With --warm the VM runs on while it is copied. A snapshot of ours freezes its disks, they
 are copied and read back, and the snapshot is removed; at every --interval what changed
@@ -62,6 +68,13 @@ does, so decamp asks it by SSH, which has to be on: its licence lets nobody but 
 it. Changes are not tracked then: every round compares everything, the last one while the VM
 is off. How much that is, is said before the first.
 
+--map names a file that says what networks, datastores and VMs are called at the target; what
+it does not name is as the target has it by itself. What a target cannot do of it is refused
+before anything is copied.
+
+--dry-run says what would be defined, disk by disk and card by card, and what stands in the way:
+it reads the source, asks each --to, and ends with the exit code that the migration would.
+
 With several --to the VM is read once and lands in each folder, proven for itself. One
 that fails does not stop the others; the same command then continues with it alone.
 `
@@ -71,8 +84,10 @@ decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --format qcow2 --power-off
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --to dir:/mnt/second
 decamp migrate esxi://root@esx1 web01 --to libvirt:qemu:///system --stage /srv/stage
+decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --map map.yaml
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --landing tmpfs:16G
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --hardware virtio --trial
+decamp migrate esxi://root@esx1 ad01 --to dir:/srv/vm --hardware virtio --virtio-win win.iso
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --transport nfc
 decamp migrate esxi://root@esx1 db01 --to dir:/srv/vm --warm --transport nfc
 decamp migrate vcenter://ops@vsphere.local@vc1 /DC1/vm/prod/db01 --to dir:/srv/vm --spot 100M
@@ -94,12 +109,16 @@ type migrateOptions struct {
 	nfc          nfcOptions
 	domainType   string
 	hardware     string
-	networks     map[string]string // of the source, to those of the target
+	engine       engineOptions
+	guestAgent   bool
+	mapFile      string      // of --map; empty: none
+	maps         mapping.Map // what names of the source become
 	spot         spot
 	sourceHash   bool
 	trial        bool
 	expect       string // of a trial boot
 	discard      bool
+	dryRun       bool
 }
 
 // transports are the words of --transport.
@@ -114,7 +133,7 @@ const usualConnections = 8
 func newMigrate(a *app) *cobra.Command {
 	var o migrateOptions
 	cmd := &cobra.Command{
-		Use:     "migrate URL VM --to dir:FOLDER [--to dir:FOLDER ...]",
+		Use:     "migrate URL VM --to TARGET [--to TARGET ...]",
 		Short:   "Move one VM",
 		Long:    text(migrateHelp) + "\n\n" + text(sourceHelp),
 		Example: text(migrateExamples),
@@ -130,6 +149,12 @@ func newMigrate(a *app) *cobra.Command {
 			if err := o.check(cmd); err != nil {
 				return err
 			}
+			if err := o.readMap(); err != nil {
+				return err
+			}
+			if o.dryRun {
+				return a.dryRun(cmd.Context(), o, args[0], args[1])
+			}
 			return a.migrate(cmd.Context(), o, args[0], args[1])
 		}),
 	}
@@ -139,8 +164,9 @@ func newMigrate(a *app) *cobra.Command {
 
 func (o *migrateOptions) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&o.to, "to", nil, "where the VM is to live: `dir:FOLDER`, an existing folder, or libvirt:URL, proxmox:URL, kubevirt:FOLDER?...; repeated, it is read once and lands in each")
-	f.StringVar(&o.stage, "stage", "", "`FOLDER` where VMs are copied to and proven before libvirt or Proxmox takes them")
+	f.StringArrayVar(&o.to, "to", nil, "`TARGET` where the VM is to live: dir:FOLDER, an existing folder; libvirt:URL, proxmox:URL, openstack:CLOUD?..., kubevirt:FOLDER?...; repeated, it is read once and lands in each")
+	f.StringVar(&o.stage, "stage", "", "`FOLDER` where VMs are copied to and proven before libvirt, Proxmox or OpenStack takes them")
+	f.StringVar(&o.mapFile, "map", "", "YAML `FILE` that says what networks, datastores and VMs are called there: networks, storages, names (docs/maps.md)")
 	f.StringVar(&o.format, "format", "raw", "of the images: `raw or qcow2`")
 	f.BoolVar(&o.powerOff, "power-off", false, "shut the guest down if the VM runs")
 	f.BoolVar(&o.force, "force", false, "with --power-off or --warm: cut the power of a guest that stays up")
@@ -150,15 +176,18 @@ func (o *migrateOptions) register(cmd *cobra.Command) {
 	f.BoolVar(&o.trial, "trial", false, "boot the VM on throw-away overlays, with no network, before it is published; one that does not boot is not")
 	f.StringVar(&o.expect, "expect", "", "with --trial: `TEXT` on its serial port or text screen that means the guest is up, beside a login and its network")
 	f.BoolVar(&o.discard, "discard", false, "give up the unfinished run of this VM, remove what it copied, and exit")
+	f.BoolVar(&o.dryRun, "dry-run", false, "say what would be defined, and what stands in the way; make, copy and switch off nothing")
 	f.StringVar(&o.domainType, "domain-type", "kvm", "of the libvirt domain: `kvm or qemu`, which needs no KVM")
 	f.StringVar(&o.hardware, "hardware", string(plan.Compat), "of the VM at its target: `compat, virtio or auto`; virtio changes a Linux guest, auto only one that can be changed")
+	o.engine.register(f)
+	f.BoolVar(&o.guestAgent, "guest-agent", false, "with --hardware virtio or auto: a Linux without QEMU's guest agent installs it at its first boot, from its own package sources")
 	f.StringVar(&o.transport, "transport", "https", "how the disks come here: `https, nfc or landing`; nfc reads from port 902, landing is an NFS datastore that decamp serves")
 	f.IntVar(&o.connections, "connections", usualConnections, "at most `N` connections to the host, 12 at the most")
 	o.warm.register(f)
 	o.landing.register(f)
 	o.nfc.register(f)
 	o.login.register(cmd)
-	for flag, words := range map[string][]string{"format": {"raw", "qcow2"}, "domain-type": {"kvm", "qemu"}, "hardware": hardwares, "transport": transports} {
+	for flag, words := range map[string][]string{"format": {"raw", "qcow2"}, "domain-type": {"kvm", "qemu"}, "hardware": hardwares, "engine": engines, "transport": transports} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	}
 }
@@ -177,12 +206,20 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 		return badUsage(cmd, "--domain-type %q: want kvm or qemu", o.domainType)
 	case !slices.Contains(hardwares, o.hardware):
 		return badUsage(cmd, "--hardware %q: want compat, virtio or auto", o.hardware)
+	case !slices.Contains(engines, o.engine.name):
+		return badUsage(cmd, "--engine %q: want auto, linux-append or virt-v2v", o.engine.name)
+	case o.guestAgent && o.hardware == string(plan.Compat):
+		return badUsage(cmd, "--guest-agent changes the guest: it needs --hardware virtio or auto")
 	case o.connections < 1 || o.connections > 12:
 		return badUsage(cmd, "--connections %d: want 1 to 12", o.connections)
+	case o.engine.kernel != "" && o.hardware == string(plan.Compat):
+		return badUsage(cmd, "--appliance-kernel is for guests that are changed: it needs --hardware virtio or auto")
 	case o.expect != "" && !o.trial:
 		return badUsage(cmd, "--expect says when a trial boot is up: it needs --trial")
+	case o.dryRun && o.discard:
+		return badUsage(cmd, "--dry-run and --discard exclude each other: --discard removes what was copied")
 	case o.trial && o.warm.on:
-		return badUsage(cmd, "--trial and --warm exclude each other: the VM would be off for as long as its copy boots")
+		return badUsage(cmd, "--trial and --warm exclude each other: the VM would be off for as long as its copy boots; decamp rehearse boots it before")
 	case o.force && !o.powerOff && !o.warm.on:
 		return badUsage(cmd, "--force says how to power off: it needs --power-off or --warm")
 	}
@@ -213,6 +250,17 @@ func (o *migrateOptions) checkTo(cmd *cobra.Command) error {
 	return nil
 }
 
+// readMap reads the file of --map.
+func (o *migrateOptions) readMap() (err error) {
+	if o.mapFile == "" {
+		return nil
+	}
+	if o.maps, err = planfile.LoadMap(o.mapFile); err != nil {
+		return fmt.Errorf("--map: %w", err)
+	}
+	return nil
+}
+
 // permit is what is allowed this time; it is not part of the plan.
 func (o *migrateOptions) permit() migrate.Permit {
 	return migrate.Permit{
@@ -224,6 +272,9 @@ func (o *migrateOptions) permit() migrate.Permit {
 }
 
 func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string) (err error) {
+	if err := o.engine.checkKernel(); err != nil { // to be missed now, not after hours of copying
+		return err
+	}
 	w, err := a.openWorks(ctx, o, rawURL)
 	if err != nil {
 		return err
@@ -236,6 +287,9 @@ func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string
 	w.plan(vm, o)
 	if o.discard {
 		return a.discard(ctx, w)
+	}
+	if err := checkEngine(ctx, o, vm); err != nil {
+		return err
 	}
 	if o.sourceHash { // what it needs is to be missed now, not after hours of copying
 		if _, err := w.shells.Open(ctx, vm.Host); err != nil {

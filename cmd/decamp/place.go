@@ -4,6 +4,7 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/target/kubevirt"
 	"github.com/decamp/decamp/internal/target/libvirt"
+	"github.com/decamp/decamp/internal/target/openstack"
 	"github.com/decamp/decamp/internal/target/proxmox"
 	"github.com/decamp/decamp/internal/target/staged"
 )
@@ -13,19 +14,21 @@ import (
 func openPlace(to planfile.Destination, o migrateOptions) (place staged.Place, keep bool, err error) {
 	switch to.Kind() {
 	case planfile.KubeVirt:
-		return kubevirt.New(to.Address(), o.networks)
+		return kubevirt.New(to.Address(), o.maps)
 	case planfile.Libvirt:
-		p, err := libvirt.New(to.Address(), libvirt.Options{Stage: to.Folder(), Type: o.domainType})
-		if err != nil { // not a nil *libvirt.Place in the interface
-			return nil, false, err
-		}
-		return p, false, nil
+		return taker(libvirt.New(to.Address(), libvirt.Options{Stage: to.Folder(), Type: o.domainType, Maps: o.maps}))
 	case planfile.Proxmox:
-		p, err := proxmox.New(to.Address(), proxmox.Options{Networks: o.networks})
-		if err != nil {
-			return nil, false, err
-		}
-		return p, false, nil
+		return taker(proxmox.New(to.Address(), proxmox.Options{Maps: o.maps}))
+	case planfile.OpenStack:
+		return taker(openstack.New(to.Address(), openstack.Options{Maps: o.maps}))
 	}
 	return nil, false, nil
+}
+
+// taker is a place that takes the images away. It is no Place that holds a nil pointer.
+func taker[P staged.Place](place P, err error) (staged.Place, bool, error) {
+	if err != nil {
+		return nil, false, err
+	}
+	return place, false, nil
 }

@@ -209,12 +209,12 @@ func (s *planSource) optionsFor(row roster.VM) planfile.Options {
 // works are those of one VM: what VMs share, and its destinations.
 func (s *planSource) works(ctx context.Context, row roster.VM, o planfile.Options) (*works, error) {
 	mo := s.planWorks.optionsOf(o)
-	mo.to, mo.networks = row.To, networksOf(s.file)
+	mo.to, mo.maps = row.To, s.file.Maps.Value()
 	shared := s.planWorks.works
 	w := &works{
 		url: shared.url, session: shared.session, reader: shared.reader, shells: shared.shells,
 		store: shared.store, migrator: shared.migrator, leftovers: shared.leftovers,
-		expect: mo.expect, trials: s.m.trials,
+		expect: mo.expect, conversion: mo.engine, trials: s.m.trials,
 	}
 	if err := w.openTargets(mo); err != nil {
 		return nil, err
@@ -224,22 +224,18 @@ func (s *planSource) works(ctx context.Context, row roster.VM, o planfile.Option
 	return w, err
 }
 
-// networksOf is the plan's map.
-func networksOf(f *planfile.File) map[string]string {
-	names := map[string]string{}
-	for from, to := range f.Maps.Networks {
-		names[from] = string(to)
-	}
-	return names
-}
-
 // worksOf are the works of a VM that is there, with its intents.
 func (s *planSource) worksOf(ctx context.Context, row roster.VM, vm *inventory.VM, o planfile.Options) (*works, error) {
+	if err := checkEngine(ctx, s.planWorks.optionsOf(o), vm); err != nil {
+		return nil, err
+	}
 	w, err := s.works(ctx, row, o)
 	if err != nil {
 		return nil, err
 	}
-	w.plan(vm, s.planWorks.optionsOf(o))
+	mo := s.planWorks.optionsOf(o)
+	mo.maps = s.file.Maps.Value()
+	w.plan(vm, mo)
 	return w, nil
 }
 

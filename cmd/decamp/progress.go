@@ -149,8 +149,13 @@ func say(e plan.Event) string {
 		return fmt.Sprintf("  disk %d: %s", e.Disk, diskWords(e))
 	case plan.ChunkBad:
 		return fmt.Sprintf("  disk %d: BAD CHUNK: %s", e.Disk, plain(e.Message))
-	case plan.RunBegan, plan.Noted, plan.PowerChanged, plan.RoundDone:
+	case plan.RunBegan, plan.Noted, plan.PowerChanged, plan.RoundDone, plan.RehearsalDone:
 		return plain(e.Message)
+	case plan.Waits:
+		if e.Message == "" {
+			return ""
+		}
+		return "  waits: " + plain(e.Message)
 	case plan.Warned:
 		if e.Warning == nil {
 			return ""

@@ -67,7 +67,7 @@ func (a *app) rollBack(ctx context.Context, o rollbackOptions, id plan.ID) (err 
 	}
 	p := run.Plan
 	w, err := a.openWorks(ctx, migrateOptions{
-		login: o.login, to: []string{p.Target}, format: p.Format, transport: "https", connections: usualConnections, domainType: "kvm",
+		login: o.login, to: []string{p.Target}, format: p.Format, transport: "https", connections: usualConnections, domainType: "kvm", maps: p.Maps,
 	}, p.Source)
 	if err != nil {
 		return err

@@ -27,10 +27,11 @@ it gets 4 processors and --memory at most. KVM is used only where a virtual CPU 
 else the guest is emulated, which takes 10 to 100 times as long.
 
 A guest is up when it asks for a login on its serial port or text screen, when its operating
-system speaks on a network card, or when it says what --expect says. Else it is told where it
-stopped: initramfs, emergency, panic, boot-loader, no-boot-device, uefi-shell, blue-screen,
-reboot-loop, stopped; or unclear, if nothing of this is seen by --deadline: then its screen,
-kept by --keep, tells more. The addresses that it claims are told, too.
+system speaks on a network card and its console rests, or when it says what --expect says.
+Else it is told where it stopped: initramfs, emergency, panic, boot-loader, no-boot-device,
+uefi-shell, blue-screen, reboot-loop, stopped; or unclear, if nothing of this is seen by
+--deadline: then its screen, kept by --keep, tells more. The addresses that it claims are
+told, too.
 `
 
 const trialExamples = `
@@ -158,23 +159,25 @@ func by(r trial.Report) string {
 // boot tries a VM before it is published. What it showed is kept with its run.
 func (w *works) boot(d *destination) func(context.Context, string) (trial.Report, error) {
 	return func(ctx context.Context, domain string) (trial.Report, error) {
-		leave, err := w.enterTrial(ctx)
-		if err != nil {
-			return trial.Report{}, err
-		}
-		defer leave()
 		return trial.Boot(ctx, domain, trial.Options{Expect: w.expect, Keep: filepath.Join(w.store.Folder(d.plan.ID), "trial")})
 	}
 }
 
 // enterTrial waits until one more VM may boot here: each takes memory and processors.
-func (w *works) enterTrial(ctx context.Context) (leave func(), err error) {
+func (w *works) enterTrial(ctx context.Context, waits func(why string)) (leave func(), err error) {
 	if w.trials == nil {
 		return func() {}, nil
 	}
+	leave = func() { <-w.trials }
 	select {
 	case w.trials <- struct{}{}:
-		return func() { <-w.trials }, nil
+		return leave, nil
+	default:
+	}
+	waits(fmt.Sprintf("as many VMs boot on trial here as may at a time: %d (--trials)", cap(w.trials)))
+	select {
+	case w.trials <- struct{}{}:
+		return leave, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

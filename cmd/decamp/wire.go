@@ -100,27 +100,28 @@ func withPort(u *url.URL) string {
 
 // works is all that decamp migrate works with, open and logged in.
 type works struct {
-	url       *url.URL
-	session   *esx.Session
-	reader    *https.Transport    // of disks that are looked at a second time
-	transport transport.Transport // that moves them
-	to        []*destination
-	store     *plan.Store
-	engine    *flow.Engine
-	migrator  *migrate.Migrator
-	leftovers *leftover.Store // what was changed on hosts
-	shells    *hostShells
-	sums      sums
-	expect    string        // of a trial boot
-	trials    chan struct{} // has room for as many as may be under way; nil: for any number
-	left      func()        // tries once more to put back what an earlier run left; nil: it left nothing
-	shown     progress      // who is told the events; nil until there is something to show
+	url        *url.URL
+	session    *esx.Session
+	reader     *https.Transport    // of disks that are looked at a second time
+	transport  transport.Transport // that moves them
+	to         []*destination
+	store      *plan.Store
+	engine     *flow.Engine
+	migrator   *migrate.Migrator
+	leftovers  *leftover.Store // what was changed on hosts
+	shells     *hostShells
+	sums       sums
+	expect     string // of a trial boot
+	conversion engineOptions
+	trials     chan struct{} // has room for as many as may be under way; nil: for any number
+	left       func()        // tries once more to put back what an earlier run left; nil: it left nothing
+	shown      progress      // who is told the events; nil until there is something to show
 }
 
 // openWorks opens the parts in the order in which they are cheap to refuse: the folder,
 // the state directory, and last the host, which may mean typing a password.
 func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w *works, err error) {
-	w = &works{expect: o.expect}
+	w = &works{expect: o.expect, conversion: o.engine}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.Close())
@@ -311,7 +312,7 @@ func openPublished(folder string) (*published, error) {
 }
 
 // domainName is what virsh calls the VM.
-func (p *published) domainName() string { return dir.DomainName(p.record.Source.Name) }
+func (p *published) domainName() string { return dir.DomainName(p.record.Called()) }
 
 // whereabouts say where the VM is.
 func (p *published) whereabouts() string {
@@ -484,7 +485,7 @@ func (p *planWorks) rig(f *planfile.File) preflight.Rig {
 		Names:  finder,
 		Place: func(to planfile.Destination, o planfile.Options) (preflight.Place, error) {
 			m := p.optionsOf(o)
-			m.networks = networksOf(f)
+			m.maps = f.Maps.Value()
 			return openTarget(to, m)
 		},
 		Transport: p.mover,

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/transport/https"
+)
+
+// outlined is what a VM would become at one destination.
+type outlined struct {
+	To      string          `json:"to"`
+	Outline *target.Outline `json:"outline,omitempty"` // nil: it cannot be defined there
+	Failure *plan.Failure   `json:"failure,omitempty"` // what stands in the way
+	err     error
+}
+
+// dryRunReport is what a dry run tells.
+type dryRunReport struct {
+	VM           string     `json:"vm"`
+	Ref          string     `json:"ref"`
+	Notes        []string   `json:"notes"`
+	Destinations []outlined `json:"destinations"`
+}
+
+// dryRun says what would be defined, and what stands in the way. It reads the source, asks the
+// destinations, and makes nothing anywhere.
+func (a *app) dryRun(ctx context.Context, o migrateOptions, rawURL, name string) (err error) {
+	p := &planWorks{a: a, works: &works{}, login: o.login, ssh: o.landing.ssh}
+	if err := p.openTargets(o); err != nil {
+		return err
+	}
+	defer closing(&err, p.Close)
+	if err := a.openURL(ctx, p, rawURL); err != nil {
+		return err
+	}
+	p.reader = https.New(p.session, https.Options{MaxConnections: o.connections, Log: a.log})
+	if p.transport, err = a.newTransport(ctx, p.works, o); err != nil {
+		return err
+	}
+	vm, err := p.session.VM(ctx, name)
+	if err != nil {
+		return err
+	}
+	r := dryRunReport{VM: vm.Name, Ref: string(vm.Ref), Notes: []string{}}
+	def := target.Definition{VM: vm, Decamp: version, Guest: p.foreseeGuest(ctx, vm, &r)}
+	if o.hardware == string(plan.Virtio) {
+		def.Hardware = target.Virtio
+	}
+	if o.hardware == string(plan.AutoHardware) {
+		r.note("hardware auto: what is shown is compat; it is virtio if the guest can be changed, which is known once it is copied")
+	}
+	if vm.Power == inventory.PoweredOn { // as it is found by who shuts it down
+		def.VM = new(*vm)
+		def.Warnings = migrate.Pulled(vm, def.VM)
+	}
+	obstacles := migrate.Obstacles(vm, p.transport, o.permitted())
+	for _, d := range p.to {
+		r.Destinations = append(r.Destinations, outline(ctx, d, def, obstacles))
+	}
+	if err := a.writeDryRun(def.VM, r); err != nil {
+		return err
+	}
+	return r.err()
+}
+
+func (r *dryRunReport) note(format string, args ...any) {
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+}
+
+// permitted is what stands in the way of a VM is judged by: a warm one is shut down in the end.
+func (o *migrateOptions) permitted() migrate.Permit {
+	p := o.permit()
+	p.PowerOff = p.PowerOff || o.warm.on
+	return p
+}
+
+// foreseeGuest looks into the disks where they are. Of a VM that runs they are locked.
+func (w *works) foreseeGuest(ctx context.Context, vm *inventory.VM, r *dryRunReport) []guest.Report {
+	if vm.Power != inventory.PoweredOff {
+		r.note("the VM is %s, so its disks were not looked into: what depends on the guest is by what VMware was told of it (%s)", vm.Power, vm.GuestID)
+		return nil
+	}
+	reports, err := w.look(ctx, vm)
+	if err != nil {
+		r.note("its disks could not be looked into, so what depends on the guest is by what VMware was told of it (%s): %v", vm.GuestID, err)
+		return nil
+	}
+	for _, g := range reports {
+		if g.Verdict != "" {
+			r.note("guest: %s", g.Verdict)
+		}
+	}
+	return reports
+}
+
+// outline asks a destination what it makes of the VM, and whether it could.
+func outline(ctx context.Context, d *destination, def target.Definition, obstacles []inventory.Warning) outlined {
+	out := outlined{To: string(d.to)}
+	o, err := d.target.Outline(def)
+	if err == nil {
+		o.Warnings = slices.Concat(def.Warnings, o.Warnings)
+		o.Drop(def.VM)
+		out.Outline = &o
+		_, err = d.target.Plan(ctx, def.VM)
+	}
+	for _, w := range obstacles {
+		kind := fault.Unsupported
+		if migrate.Passing(w) {
+			kind = fault.Conflict
+		}
+		err = errors.Join(err, fault.New(kind, "%s", w.Text).WithHint("%s", w.Remedy))
+	}
+	out.err, out.Failure = err, plan.FailureOf(err)
+	return out
+}
+
+// err is what stands in the way of any destination.
+func (r *dryRunReport) err() error {
+	var errs []error
+	for _, d := range r.Destinations {
+		if d.err != nil {
+			errs = append(errs, fmt.Errorf("to %s: %w", d.To, d.err))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("migrate %s: %w", r.VM, errors.Join(errs...))
+}
+
+func (a *app) writeDryRun(vm *inventory.VM, r dryRunReport) error {
+	if a.json {
+		return a.print(r)
+	}
+	for _, d := range r.Destinations {
+		fmt.Fprintf(a.out, "%s to %s\n", plain(r.VM), plain(d.To))
+		if d.Outline != nil {
+			writeOutline(a.out, vm, d.Outline)
+		}
+		fmt.Fprintln(a.out)
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(a.out, "Note: %s\n", plain(note))
+	}
+	_, err := fmt.Fprintln(a.out, "This was a dry run: nothing was made, copied or switched off.")
+	return err
+}
+
+// writeOutline prints one line for each thing, in the order in which people ask for them.
+func writeOutline(w io.Writer, vm *inventory.VM, o *target.Outline) {
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(w, "  %-8s  %s\n", what, plain(oneLine(fmt.Sprintf(format, args...))))
+	}
+	line("at", "%s", o.Place)
+	line("name", "%s", o.Name)
+	line("uuid", "%s", o.UUID)
+	line("machine", "%s, %s, %s of %s, %d MiB", o.Machine, firmwareOf(o), count(o.Sockets, "socket"), count(o.Cores, "core"), o.MemoryMiB)
+	for _, d := range o.Disks {
+		line("disk", "%s on %s, %s, serial %s, as %s%s", diskName(vm, d.Key), d.Bus, size(d.Size), cmp.Or(d.Serial, "none"), d.As, before(" on ", d.On))
+	}
+	for _, c := range o.Cards {
+		line("card", "%s %s, network %s (was %s)%s, %s", c.MAC, c.Model, c.Network, c.From, tagged(c.VLAN), link(c.Down))
+	}
+	if o.CDROMs > 0 {
+		line("cdrom", "%d, empty", o.CDROMs)
+	}
+	line("boot", "%s", bootsFrom(vm, o))
+	if len(o.Tags) > 0 {
+		line("tags", "%s", strings.Join(o.Tags, ", "))
+	}
+	if o.Notes != "" {
+		line("notes", "%s", o.Notes)
+	}
+	for _, what := range o.Dropped {
+		line("dropped", "%s", what)
+	}
+	for _, warning := range o.Warnings {
+		line("changed", "%s: %s", warning.Code, warning.Text)
+		line("", "  %s", warning.Remedy)
+	}
+}
+
+func firmwareOf(o *target.Outline) string {
+	text := o.Firmware
+	if o.SecureBoot {
+		text += " with secure boot"
+	}
+	if o.TPM {
+		text += ", a new TPM"
+	}
+	return text
+}
+
+// bootsFrom names the devices that the VM boots from, in order.
+func bootsFrom(vm *inventory.VM, o *target.Outline) string {
+	var names []string
+	for _, device := range o.Boot {
+		for _, d := range o.Disks {
+			if device == fmt.Sprintf("disk:%d", d.Key) {
+				device = diskName(vm, d.Key)
+			}
+		}
+		for _, c := range o.Cards {
+			if device == fmt.Sprintf("net:%d", c.Key) {
+				device = c.MAC
+			}
+		}
+		names = append(names, device)
+	}
+	return strings.Join(names, ", ")
+}
+
+// diskName is what people call a disk of the VM.
+func diskName(vm *inventory.VM, key int32) string {
+	if d, ok := vm.Disk(key); ok && d.Label != "" {
+		return d.Label
+	}
+	return fmt.Sprintf("disk %d", key)
+}
+
+// before puts words in front of a text that is there.
+func before(words, text string) string {
+	if text == "" {
+		return ""
+	}
+	return words + text
+}
+
+func tagged(vlan int) string {
+	if vlan == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" VLAN %d", vlan)
+}
+
+func link(down bool) string {
+	if down {
+		return "not connected"
+	}
+	return "connected"
+}
