@@ -15,6 +15,8 @@ type Marker struct {
 	Driver   string        // of that disk's controller: "vmw_pvscsi"
 	Cards    []Card        // network cards, in the kernel's order
 	UUID     string        // SMBIOS system UUID, lower case
+	By       string        // what the kernel was told its root is, if the guest says so: "UUID=…"
+	IPs      []IP          // fixed addresses, if the guest says so
 	Firmware string        // "bios" or "efi"
 	Uptime   time.Duration // since the kernel started
 }
@@ -24,6 +26,13 @@ type Card struct {
 	Name   string // "eth0"
 	MAC    string // lower case, colons
 	Driver string // "vmxnet3"
+}
+
+// An IP is an address that a guest has on a card.
+type IP struct {
+	Address string // "192.0.2.11/24"
+	Name    string // of the card: "ens192"
+	MAC     string
 }
 
 const markerWord = "DECAMP-MARKER "
@@ -56,7 +65,7 @@ func fromWords(words map[string]string) (m Marker, err error) {
 			return m, fmt.Errorf("no %s", key)
 		}
 	}
-	m.Root, m.UUID, m.Firmware = words["root"], words["uuid"], words["fw"]
+	m.Root, m.By, m.UUID, m.Firmware = words["root"], words["by"], words["uuid"], words["fw"]
 	m.Disk, m.Driver, _ = strings.Cut(words["disk"], ",")
 	if m.Boots, err = strconv.Atoi(words["n"]); err != nil {
 		return m, err
@@ -64,8 +73,28 @@ func fromWords(words map[string]string) (m Marker, err error) {
 	if m.Uptime, err = time.ParseDuration(words["up"] + "s"); err != nil {
 		return m, err
 	}
-	m.Cards, err = parseCards(words["net"])
+	if m.Cards, err = parseCards(words["net"]); err != nil {
+		return m, err
+	}
+	m.IPs, err = parseIPs(words["ip"])
 	return m, err
+}
+
+// parseIPs reads ADDRESS@NAME/MAC, comma separated. Not all guests tell.
+func parseIPs(list string) ([]IP, error) {
+	if list == "" || list == "none" {
+		return nil, nil
+	}
+	var ips []IP
+	for item := range strings.SplitSeq(list, ",") {
+		address, card, on := strings.Cut(item, "@")
+		name, mac, known := strings.Cut(card, "/")
+		if !on || !known {
+			return nil, fmt.Errorf("address %q", item)
+		}
+		ips = append(ips, IP{Address: address, Name: name, MAC: mac})
+	}
+	return ips, nil
 }
 
 func parseCards(list string) ([]Card, error) {

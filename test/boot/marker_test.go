@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -20,12 +21,24 @@ func TestParseMarker(t *testing.T) {
 	}
 }
 
+func TestParseMarkerOfARealGuest(t *testing.T) {
+	m, ok, err := ParseMarker(wholeMarker + " by=UUID=5d3b1c0e ip=192.0.2.11/24@ens192/00:50:56:ab:cd:01,10.0.0.5/8@ens224/00:50:56:ab:cd:02")
+	want := []IP{{"192.0.2.11/24", "ens192", "00:50:56:ab:cd:01"}, {"10.0.0.5/8", "ens224", "00:50:56:ab:cd:02"}}
+	if !ok || err != nil || m.By != "UUID=5d3b1c0e" || !slices.Equal(m.IPs, want) {
+		t.Errorf("%+v, ok %v, err %v", m, ok, err)
+	}
+	if m, _, err := ParseMarker(wholeMarker + " ip=none"); err != nil || m.IPs != nil {
+		t.Errorf("no address: %+v, %v", m, err)
+	}
+}
+
 func TestParseMarkerSaysWhatIsWrong(t *testing.T) {
 	for _, line := range []string{
 		"DECAMP-MARKER boot=failed no root device /dev/sda1",
 		"DECAMP-MARKER boot=ok n=3",
 		"DECAMP-MARKER boot=ok n=x root=/dev/sda1 disk=sda,d net=none uuid=u fw=bios up=3",
 		"DECAMP-MARKER boot=ok n=1 root=/dev/sda1 disk=sda,d net=eth0 uuid=u fw=bios up=3",
+		wholeMarker + " ip=192.0.2.11/24",
 	} {
 		if _, ok, err := ParseMarker(line); !ok || err == nil {
 			t.Errorf("%q: ok %v, err %v", line, ok, err)

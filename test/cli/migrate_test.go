@@ -201,7 +201,12 @@ type under struct {
 
 func (r *rig) begin(vm string, more ...string) *under {
 	r.t.Helper()
-	args := slices.Concat([]string{"migrate", r.url(), vm, "--to", "dir:" + r.vms(), "--json"}, r.extra, more)
+	return r.beginTo("dir:"+r.vms(), vm, more...)
+}
+
+func (r *rig) beginTo(to, vm string, more ...string) *under {
+	r.t.Helper()
+	args := slices.Concat([]string{"migrate", r.url(), vm, "--to", to, "--json"}, r.extra, more)
 	u := &under{Cmd: r.command(args...), t: r.t}
 	out, err := u.StdoutPipe()
 	must(r.t, err)

@@ -42,7 +42,8 @@ type rig struct {
 	password string // file
 	login    string // scheme and user; that of an ESXi host unless it is another
 	extra    []string
-	records  string // name of the state directory, if it is not "state"
+	env      []string // of decamp, besides what the tests have
+	records  string   // name of the state directory, if it is not "state"
 }
 
 func newRig(t *testing.T, cfg lab.Config) *rig {
@@ -86,7 +87,7 @@ type result struct {
 func (r *rig) command(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(r.t.Context(), binary, append(args, "--state", r.state())...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.Env = append(os.Environ(), "DECAMP_PASSWORD_FILE="+r.password)
+	cmd.Env = append(append(os.Environ(), "DECAMP_PASSWORD_FILE="+r.password), r.env...)
 	return cmd
 }
 

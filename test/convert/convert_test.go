@@ -26,7 +26,7 @@ func TestLinuxAppendMakesAGuestBootFromVirtio(t *testing.T) {
 		t.Parallel()
 		image := copied(t, plain)
 		began := time.Now()
-		result := converted(t, image)
+		result := converted(t, image, convert.Options{})
 		took := time.Since(began)
 		t.Logf("linux-append: %v, %d changes", took, len(result.Changes))
 		if took > 2*time.Second {
@@ -40,7 +40,7 @@ func TestLinuxAppendMakesAGuestBootFromVirtio(t *testing.T) {
 		if m.Disk != "sda" || m.Driver != "virtio_scsi" || len(m.Cards) != 1 || m.Cards[0] != card {
 			t.Errorf("marker %+v", m)
 		}
-		if again := converted(t, image); len(again.Changes) != 0 {
+		if again := converted(t, image, convert.Options{}); len(again.Changes) != 0 {
 			t.Errorf("the second run changed %v", again.Changes)
 		}
 	})
@@ -54,7 +54,7 @@ func TestLinuxAppendMakesAGuestBootFromVirtio(t *testing.T) {
 }
 
 // converted runs linux-append on an overlay, and puts that onto the image.
-func converted(t *testing.T, image string) convert.Result {
+func converted(t *testing.T, image string, options convert.Options) convert.Result {
 	t.Helper()
 	ctx := t.Context()
 	src, err := rawfile.OpenSource(image, rawfile.SourceOptions{})
@@ -67,7 +67,7 @@ func converted(t *testing.T, image string) convert.Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := convert.LinuxAppend(ctx, []convert.Disk{{Overlay: o, Report: report}}, convert.Options{})
+	result, err := convert.LinuxAppend(ctx, []convert.Disk{{Overlay: o, Report: report}}, options)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,6 +51,24 @@ func TestApplianceReplaysJournals(t *testing.T) {
 	}
 }
 
+// Without anything that replays its journal such a guest is a conflict, which a clean shutdown mends;
+// one that takes an appliance in any case is not.
+func TestUncleanGuestWithoutAnAppliance(t *testing.T) {
+	t.Parallel()
+	for kind, c := range map[guest.FileSystem]struct {
+		make func(testing.TB, tree) string
+		want fault.Kind
+	}{guest.Ext4: {extOf, fault.Conflict}, guest.XFS: {xfsOf, fault.NotFound}} {
+		image := diskOf(t, c.make(t, linux("/dev/sda1")))
+		losePower(t, image, kind)
+		none := appliance.New(appliance.Options{Root: t.TempDir()})
+		_, err := convert.LinuxAppend(t.Context(), layered(t, image), convert.Options{Appliance: none})
+		if hint := fault.HintOf(err); !fault.Is(err, c.want) || !strings.Contains(hint, "apt install") || (kind == guest.Ext4) != strings.Contains(hint, "shut its guest down") {
+			t.Errorf("%s: %v (remedy: %s), want %v", kind, err, hint, c.want)
+		}
+	}
+}
+
 // losePower writes to the guest's file system and ends without unmounting.
 func losePower(t *testing.T, image string, kind guest.FileSystem) {
 	t.Helper()

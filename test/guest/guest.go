@@ -26,10 +26,13 @@ const (
 	NoVirtio Name = "novirtio"
 	// UEFI boots from the EFI system partition of a GPT disk; it has virtio drivers too.
 	UEFI Name = "uefi"
+	// Vendor boots by an entry for EFI/debian/grubx64.efi only, which a new firmware does not
+	// have; and it has no virtio in its initramfs.
+	Vendor Name = "vendor"
 )
 
 // Names lists all guests.
-func Names() []Name { return []Name{BIOS, NoVirtio, UEFI} }
+func Names() []Name { return []Name{BIOS, NoVirtio, UEFI, Vendor} }
 
 const (
 	mib = 1 << 20
@@ -53,6 +56,7 @@ type variant struct {
 	root    string   // the kernel's root=
 	modules []string // in the initramfs, without what they depend on
 	kept    bool     // the kernel's modules are in the root file system, too
+	folder  string   // of the ESP, for its loader; default BOOT
 }
 
 func vmware() []string { return []string{"vmw_pvscsi", "ata_piix", "sd_mod", "vmxnet3"} }
@@ -64,6 +68,7 @@ func variants() []variant {
 		{name: BIOS, root: "UUID=" + RootUUID, modules: both},
 		{name: NoVirtio, root: "/dev/sda1", modules: vmware(), kept: true},
 		{name: UEFI, root: "UUID=" + RootUUID, modules: both, gpt: true},
+		{name: Vendor, root: "UUID=" + RootUUID, modules: vmware(), gpt: true, kept: true, folder: "debian"},
 	}
 }
 

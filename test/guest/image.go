@@ -222,16 +222,20 @@ func (b builder) installBIOS() error {
 	return b.writeAt(core, 512)
 }
 
-// installESP makes the EFI system partition with GRUB as its fallback boot loader.
+// installESP makes the EFI system partition with GRUB as its fallback boot loader, or a vendor's.
 func (b builder) installESP() error {
 	const sizeKiB = "16384"
+	folder, loader := "BOOT", "BOOTX64.EFI"
+	if b.variant.folder != "" {
+		folder, loader = b.variant.folder, "grubx64.efi"
+	}
 	if err := b.run("", "mkfs.fat", "--invariant", "-C", "-n", "ESP", b.espImage(), sizeKiB); err != nil {
 		return err
 	}
-	if err := b.run("", "mmd", "-i", b.espImage(), "::EFI", "::EFI/BOOT"); err != nil {
+	if err := b.run("", "mmd", "-i", b.espImage(), "::EFI", "::EFI/"+folder); err != nil {
 		return err
 	}
-	if err := b.run("", "mcopy", "-i", b.espImage(), b.grubImage(), "::EFI/BOOT/BOOTX64.EFI"); err != nil {
+	if err := b.run("", "mcopy", "-i", b.espImage(), b.grubImage(), "::EFI/"+folder+"/"+loader); err != nil {
 		return err
 	}
 	esp, err := os.ReadFile(b.espImage())

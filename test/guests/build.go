@@ -1,0 +1,116 @@
+package guests
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// sources are what the images depend on besides the packages.
+//
+//go:embed *.go files
+var sources embed.FS
+
+// Build makes the images of the repository at repo that are missing or stale. Of several processes
+// one builds, and the others wait. It takes root.
+func Build(ctx context.Context, repo string) error {
+	if os.Geteuid() != 0 {
+		return errors.New("the real guests are built by root: owners are kept, file systems mounted")
+	}
+	dir := folder(repo)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	key, err := cacheKey()
+	if err != nil {
+		return err
+	}
+	for _, name := range Names() {
+		if err := buildStale(ctx, repo, name, key); err != nil {
+			return fmt.Errorf("build guest %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// buildStale builds one image, unless it was built under key.
+func buildStale(ctx context.Context, repo string, name Name, key string) error {
+	image := File(repo, name)
+	if built, err := os.ReadFile(image + ".key"); err == nil && string(built) == key {
+		if _, err := os.Stat(image); err == nil {
+			return nil
+		}
+	}
+	v := variants()[name]
+	if err := v.base.fetch(ctx, folder(repo)); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(folder(repo), "tmp-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	b := builder{ctx: ctx, dir: dir, archive: v.base.file(folder(repo)), name: name, variant: v}
+	if err := b.build(); err != nil {
+		return err
+	}
+	if err := os.Rename(b.image(), image); err != nil {
+		return err
+	}
+	return os.WriteFile(image+".key", []byte(key), 0o644)
+}
+
+// cacheKey names what the images are made by. Tests change nothing about them.
+func cacheKey() (string, error) {
+	h := sha256.New()
+	err := fs.WalkDir(sources, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := sources.ReadFile(path)
+		fmt.Fprintf(h, "%s %d\n%s", path, len(text), text)
+		return err
+	})
+	return fmt.Sprintf("%x", h.Sum(nil)), err
+}
+
+// tool runs a program, which scripts/setup.sh guests has installed, with text as its input.
+func tool(ctx context.Context, text, name string, args ...string) error {
+	path, err := lookTool(name)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Stdin = strings.NewReader(text)
+	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, out)
+	}
+	return nil
+}
+
+// lookTool finds a program also where Debian keeps it out of an ordinary user's PATH.
+func lookTool(name string) (string, error) {
+	for _, dir := range []string{"", "/usr/sbin", "/sbin"} {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("no %s: run scripts/setup.sh guests", name)
+}

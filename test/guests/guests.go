@@ -1,0 +1,162 @@
+// Package guests builds real guests: Debian, as people have it on VMware and as a conversion has to
+// cope with. Each has root=/dev/sda1 or the like, an initramfs that knows VMware's hardware only, a
+// fixed address on ens192, and other ways of keeping all that than the next one.
+//
+// A unit in each prints one marker line on the serial port when its network is up; package boot has
+// its form. The systems are Debian's packages (mmdebstrap), kept in build/guests as one archive for
+// each set of packages; images are kept beside them, and made anew when this package changes.
+//
+// Building takes root: owners of files are kept, file systems that no tool fills from a folder are
+// mounted. Mounts are in a namespace of their own and loop devices end with their last user, so
+// nothing is left of a build that is killed but a folder.
+package guests
+
+import (
+	"fmt"
+	"path/filepath"
+)
+
+// Name names one of the guests.
+type Name string
+
+const (
+	// Ext4 is the plain one: ext4 on an MBR partition, initramfs-tools, ifupdown.
+	Ext4 Name = "ext4"
+	// XFSOnLVM has its root on XFS in a volume group, /boot on ext4, and systemd-networkd.
+	XFSOnLVM Name = "xfs-lvm"
+	// Btrfs has all of it in a subvolume, /boot too, and NetworkManager.
+	Btrfs Name = "btrfs"
+	// Dracut boots by UEFI with Secure Boot, from a GPT, with an initramfs of dracut's.
+	Dracut Name = "dracut"
+)
+
+// Names lists all guests.
+func Names() []Name { return []Name{Ext4, XFSOnLVM, Btrfs, Dracut} }
+
+// File returns where name's image is kept, given the repository's root folder.
+func File(repo string, name Name) string { return filepath.Join(folder(repo), string(name)+".raw") }
+
+func folder(repo string) string { return filepath.Join(repo, "build", "guests") }
+
+// A Facts is what a guest was made with, for its judges.
+type Facts struct {
+	Address string // fixed, of ens192, with its prefix
+	SysRoot string // what the kernel is told its root is
+	UUID    string // of the root file system
+	EFI     bool   // and Secure Boot
+
+	// FileSystems are those that a conversion may write to.
+	FileSystems []FileSystem
+}
+
+// A FileSystem is where one is on a guest's disk.
+type FileSystem struct {
+	Kind     string // "ext4", "xfs" or "btrfs"
+	Off, Len int64  // bytes
+}
+
+// Card is what every guest's configuration calls its only network card: that in slot 192 of a VM
+// of VMware's.
+const Card = "ens192"
+
+const (
+	mib = 1 << 20
+
+	rootUUID = "5d3b1c0e-7a41-4f0b-9c55-2f6f0c1d8a01"
+	bootUUID = "5d3b1c0e-7a41-4f0b-9c55-2f6f0c1d8a02"
+	swapUUID = "5d3b1c0e-7a41-4f0b-9c55-2f6f0c1d8a03"
+)
+
+// patience is for disks of a guest that is emulated by a busy machine: 90 seconds may be too short.
+const patience = "x-systemd.device-timeout=10min"
+
+// Look returns the facts of a guest.
+func Look(name Name) Facts {
+	v := variants()[name]
+	return Facts{Address: v.address, SysRoot: v.root, UUID: rootUUID, EFI: v.efi, FileSystems: v.fileSystems}
+}
+
+// A variant is what makes one guest differ from the others.
+type variant struct {
+	base        base
+	address     string
+	root        string // the kernel's root=
+	arguments   string // of the kernel, further ones
+	fstab       string
+	network     map[string]string // files that give ens192 its address
+	enabled     []string          // units
+	masked      []string
+	modules     string // in the initramfs, by name
+	efi         bool
+	table       string // sfdisk's script
+	size        int64  // of the disk, MiB
+	fileSystems []FileSystem
+	lay         func(builder) error // fills the partitions
+	grub        string              // where GRUB's folder is on its file system
+}
+
+func variants() map[Name]variant {
+	return map[Name]variant{Ext4: plain(), XFSOnLVM: onLVM(), Btrfs: onBtrfs(), Dracut: byDracut()}
+}
+
+// plain is Ext4.
+func plain() variant {
+	const address = "192.0.2.11/24"
+	return variant{
+		base: initramfsTools(), address: address, root: "/dev/sda1", network: interfaces(address), masked: []string{"NetworkManager.service"},
+		fstab: "/dev/sda1 / ext4 errors=remount-ro 0 1\n", modules: "ext4",
+		table: "label: dos\nstart=2048, type=83, bootable\n", size: 1024, grub: "/boot/grub",
+		fileSystems: []FileSystem{{"ext4", mib, 1022 * mib}}, lay: layExt4,
+	}
+}
+
+// onLVM is XFSOnLVM.
+func onLVM() variant {
+	const address = "192.0.2.12/24"
+	return variant{
+		base: initramfsTools(), address: address, root: "/dev/mapper/debian--vg-root", modules: "xfs\ndm_mod",
+		fstab: "/dev/mapper/debian--vg-root / xfs defaults 0 0\n/dev/sda1 /boot ext4 defaults," + patience + " 0 2\n/dev/mapper/debian--vg-swap_1 none swap sw," + patience + " 0 0\n",
+		network: map[string]string{
+			"etc/network/interfaces":                      "auto lo\niface lo inet loopback\n",
+			"etc/systemd/network/20-" + Card + ".network": "[Match]\nName=" + Card + "\n\n[Network]\nAddress=" + address + "\nGateway=192.0.2.1\n",
+		},
+		enabled: []string{"systemd-networkd.service"}, masked: []string{"NetworkManager.service", "systemd-networkd-wait-online.service"},
+		table: "label: dos\nstart=2048, size=524288, type=83, bootable\nstart=526336, type=8e\n", size: 1538, grub: "/grub",
+		fileSystems: []FileSystem{{"ext4", mib, bootSize}, {"xfs", rootInPV, rootLVSize}}, lay: layLVM,
+	}
+}
+
+// onBtrfs is Btrfs.
+func onBtrfs() variant {
+	const address = "192.0.2.13/24"
+	return variant{
+		base: initramfsTools(), address: address, root: "/dev/sda1", arguments: "rootflags=subvol=@rootfs", modules: "btrfs\nxxhash_generic\nsha256_generic\nblake2b_generic",
+		fstab: "/dev/sda1 / btrfs defaults,subvol=@rootfs 0 0\n",
+		network: map[string]string{
+			"etc/network/interfaces": "auto lo\niface lo inet loopback\n",
+			"etc/NetworkManager/system-connections/Wired.nmconnection": "[connection]\nid=Wired\nuuid=" + swapUUID + "\ntype=ethernet\ninterface-name=" + Card +
+				"\n\n[ipv4]\nmethod=manual\naddress1=" + address + ",192.0.2.1\n\n[ipv6]\nmethod=ignore\n",
+		},
+		masked: []string{"NetworkManager-wait-online.service"},
+		table:  "label: dos\nstart=2048, type=83, bootable\n", size: 1282, grub: "/@rootfs/boot/grub",
+		fileSystems: []FileSystem{{"btrfs", mib, 1280 * mib}}, lay: layBtrfs,
+	}
+}
+
+// byDracut is Dracut. A dracut that finds no root waits for three minutes unless it is told less.
+func byDracut() variant {
+	const address = "192.0.2.14/24"
+	return variant{
+		base: dracut(), address: address, root: "/dev/sda2", arguments: "rd.retry=30", network: interfaces(address),
+		fstab:   "/dev/sda2 / ext4 errors=remount-ro 0 1\n/dev/sda1 /boot/efi vfat umask=0077," + patience + " 0 1\n",
+		modules: "vmw_pvscsi sd_mod ext4 vmxnet3", efi: true, grub: "/boot/grub",
+		table: "label: gpt\nstart=2048, size=65536, type=uefi\nstart=67584, size=2095104, type=linux\n", size: 1058,
+		fileSystems: []FileSystem{{"ext4", espEnd, 1023 * mib}}, lay: layGPT,
+	}
+}
+
+// interfaces is ifupdown's configuration.
+func interfaces(address string) map[string]string {
+	return map[string]string{"etc/network/interfaces": fmt.Sprintf(
+		"auto lo\niface lo inet loopback\n\nauto %s\niface %s inet static\n\taddress %s\n\tgateway 192.0.2.1\n", Card, Card, address)}
+}

@@ -1,0 +1,90 @@
+package guests
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Where things are on the disk of XFSOnLVM, in bytes. LVM is told to put them there.
+const (
+	bootSize   = 256 * mib
+	pvAt       = mib + bootSize
+	pvSize     = 1281 * mib
+	extent     = 4 * mib
+	swapSize   = 64 * mib
+	swapInPV   = pvAt + mib // where LVM's extents begin
+	rootInPV   = swapInPV + swapSize
+	rootLVSize = pvSize - mib - swapSize
+)
+
+// makeGroup makes the volume group with LVM's own tools, on a loop device that goes with its last
+// user, and nothing is activated: it needs no device mapper. It fails where a volume is elsewhere
+// than the constants say.
+const makeGroup = `
+export LVM_SUPPRESS_FD_WARNINGS=1
+loop=$(losetup -f --show "$0")
+exec 9<>"$loop"
+losetup -d "$loop"
+lvm() { command lvm "$@" --driverloaded n --devices "$loop" --config 'backup{backup=0 archive=0}'; }
+lvm vgcreate -q --dataalignment 1m -s 4m debian-vg "$loop"
+lvm lvcreate -q -an -Zn -Wn -l "$1" -n swap_1 debian-vg
+lvm lvcreate -q -an -Zn -Wn -l 100%FREE -n root debian-vg
+at=$(lvm lvs --noheadings -o seg_pe_ranges debian-vg/root | tr -d ' ')
+[ "$at" = "$loop:$1-$2" ] || { echo "the root is at $at"; exit 1; }
+start=$(lvm pvs --noheadings --units b --nosuffix -o pe_start "$loop" | tr -d ' ')
+[ "$start" = 1048576 ] || { echo "extents begin at $start"; exit 1; }
+`
+
+// layLVM is /boot on a partition, and a volume group with swap and root on another.
+func layLVM(b builder) error {
+	boot, pv := b.in("boot"), b.in("pv")
+	if err := os.Rename(filepath.Join(b.root(), "boot"), boot); err != nil {
+		return err
+	}
+	if err := os.Mkdir(filepath.Join(b.root(), "boot"), 0o755); err != nil {
+		return err
+	}
+	if err := b.makeExt4(boot, bootUUID, b.variant.fileSystems[0]); err != nil {
+		return err
+	}
+	if err := b.sized(pv, pvSize); err != nil {
+		return err
+	}
+	const first, last = swapSize / extent, (swapSize+rootLVSize)/extent - 1
+	if err := tool(b.ctx, "", "sh", "-ec", makeGroup, pv, fmt.Sprint(first), fmt.Sprint(last)); err != nil {
+		return err
+	}
+	if err := b.place(pv, pvAt); err != nil {
+		return err
+	}
+	if err := b.fillVolumes(); err != nil {
+		return err
+	}
+	return b.installBIOS(bootUUID, "ext2")
+}
+
+// fillVolumes makes swap and the root's XFS, and puts them where the group has them.
+func (b builder) fillVolumes() error {
+	const fill = `mount -o loop,nouuid "$1" "$2"; cp -a "$0/." "$2/"; umount "$2"`
+	swap, root := b.in("swap"), b.in("part")
+	if err := b.sized(swap, swapSize); err != nil {
+		return err
+	}
+	if err := b.sized(root, rootLVSize); err != nil {
+		return err
+	}
+	if err := tool(b.ctx, "", "mkswap", "-U", swapUUID, swap); err != nil {
+		return err
+	}
+	if err := tool(b.ctx, "", "mkfs.xfs", "-q", "-m", "uuid="+rootUUID, root); err != nil {
+		return err
+	}
+	if err := b.fill(fill, root); err != nil {
+		return err
+	}
+	if err := b.place(swap, swapInPV); err != nil {
+		return err
+	}
+	return b.place(root, rootInPV)
+}

@@ -1,0 +1,141 @@
+package guests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// A builder makes one image in its scratch folder.
+type builder struct {
+	ctx     context.Context
+	dir     string
+	archive string // the base
+	name    Name
+	variant variant
+	release string // of the kernel, once it is unpacked
+}
+
+func (b builder) image() string            { return filepath.Join(b.dir, "image") }
+func (b builder) in(path ...string) string { return filepath.Join(append([]string{b.dir}, path...)...) }
+func (b builder) root() string             { return b.in("root") }
+
+// build goes from the base to a bootable disk.
+func (b builder) build() error {
+	if err := os.Mkdir(b.root(), 0o755); err != nil {
+		return err
+	}
+	if err := tool(b.ctx, "", "tar", "-C", b.root(), "--numeric-owner", "--xattrs", "--exclude=./dev/*", "-xpf", b.archive); err != nil {
+		return err
+	}
+	kernels, err := filepath.Glob(filepath.Join(b.root(), "boot", "vmlinuz-*"))
+	if err != nil || len(kernels) != 1 {
+		return fmt.Errorf("the base has %d kernels", len(kernels))
+	}
+	b.release = strings.TrimPrefix(filepath.Base(kernels[0]), "vmlinuz-")
+	for _, step := range []func() error{b.configure, b.switchUnits, b.makeInitramfs, b.cut, func() error { return b.variant.lay(b) }} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// configure writes what this guest has of its own. The machine has its ID, as on its first boot
+// systemd would enable whatever is installed.
+func (b builder) configure() error {
+	marker, err := sources.ReadFile("files/marker.sh")
+	if err != nil {
+		return err
+	}
+	unit, err := sources.ReadFile("files/marker.service")
+	if err != nil {
+		return err
+	}
+	text := map[string]string{
+		"etc/fstab":                         b.variant.fstab,
+		"etc/hostname":                      "debian\n",
+		"etc/machine-id":                    "5d3b1c0e7a414f0b9c552f6f0c1d8a0" + fmt.Sprint(len(b.name)) + "\n",
+		"etc/default/grub":                  "GRUB_DEFAULT=0\nGRUB_TIMEOUT=0\nGRUB_CMDLINE_LINUX_DEFAULT=\"\"\nGRUB_CMDLINE_LINUX=\"console=ttyS0\"\n",
+		"boot/grub/grub.cfg":                b.grubConfig(),
+		"usr/local/sbin/decamp-marker":      string(marker),
+		"etc/systemd/system/marker.service": string(unit),
+		"var/lib/boots":                     "0\n",
+
+		// A busy machine that emulates takes its time.
+		"etc/systemd/system.conf.d/slow.conf": "[Manager]\nDefaultTimeoutStartSec=10min\n",
+	}
+	for path, content := range b.variant.network {
+		text[path] = content
+	}
+	for path, content := range text {
+		if err := b.write(path, content); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write gives a file of the guest's its content. Scripts are run, and secrets kept, by mode.
+func (b builder) write(path, content string) error {
+	file, mode := filepath.Join(b.root(), path), os.FileMode(0o644)
+	switch {
+	case strings.HasPrefix(path, "usr/local/sbin/"):
+		mode = 0o755
+	case strings.HasSuffix(path, ".nmconnection"):
+		mode = 0o600 // NetworkManager takes no other
+	}
+	return errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), mode), os.Chmod(file, mode))
+}
+
+// switchUnits has systemd start what this guest is to have, and no more.
+func (b builder) switchUnits() error {
+	if err := b.run("systemctl", append([]string{"enable", "marker.service"}, b.variant.enabled...)...); err != nil {
+		return err
+	}
+	if len(b.variant.masked) == 0 {
+		return nil
+	}
+	return b.run("systemctl", append([]string{"mask"}, b.variant.masked...)...)
+}
+
+// makeInitramfs makes one that knows VMware's hardware and no other, as an installation on a VM
+// of VMware's does.
+func (b builder) makeInitramfs() error {
+	initrd := "/boot/initrd.img-" + b.release
+	if err := os.Remove(filepath.Join(b.root(), initrd)); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(b.root(), "usr/sbin/update-initramfs")); err != nil {
+		return b.run("dracut", "--force", "--hostonly", "--no-hostonly-default-device", "--no-hostonly-cmdline", "--no-early-microcode",
+			"--add-drivers", b.variant.modules, "--omit-drivers", "virtio virtio_ring virtio_pci virtio_blk virtio_scsi virtio_net", initrd, b.release)
+	}
+	for path, content := range map[string]string{
+		"etc/initramfs-tools/modules":                   "vmw_pvscsi\nsd_mod\nvmxnet3\ncrc32c_generic\n" + b.variant.modules + "\n",
+		"etc/initramfs-tools/conf.d/driver-policy.conf": "MODULES=list\n",
+		"etc/initramfs-tools/conf.d/resume":             "RESUME=none\n",
+	} {
+		if err := b.write(path, content); err != nil {
+			return err
+		}
+	}
+	return b.run("update-initramfs", "-c", "-k", b.release)
+}
+
+// run runs a program of the guest's in its root, with what it needs mounted for as long.
+func (b builder) run(name string, args ...string) error {
+	const script = `mount -t proc proc "$0/proc"; mount --bind /dev "$0/dev"; exec chroot "$0" "$@"`
+	return tool(b.ctx, "", "unshare", append([]string{"--mount", "--propagation", "private", "sh", "-ec", script, b.root(), name}, args...)...)
+}
+
+// grubConfig boots at once. The timer is not checked: an emulated one ticks too late on a busy
+// machine. A root may take a minute to appear there.
+func (b builder) grubConfig() string {
+	at := strings.TrimSuffix(b.variant.grub, "/grub")
+	arguments := strings.TrimSpace("root=" + b.variant.root + " ro " + b.variant.arguments + " console=ttyS0 no_timer_check rootdelay=60")
+	return "set timeout=0\nmenuentry debian {\n\tlinux " + at + "/vmlinuz-" + b.release + " " + arguments +
+		"\n\tinitrd " + at + "/initrd.img-" + b.release + "\n}\n"
+}
