@@ -29,6 +29,12 @@ test-slow: ## boots under a real libvirtd, long crash runs
 	@scripts/setup.sh slow
 	$(GO) test -tags slow -timeout 60m ./test/... ./internal/...
 
+# Real Debian guests, one after the other kind: built once, changed, booted, judged.
+.PHONY: test-guests
+test-guests: ## move real Debian guests onto virtio (root, 25 minutes)
+	@scripts/setup.sh guests
+	$(GO) test -tags guests -timeout 90m -count 1 -v ./test/guests
+
 # The server of a landing dies: killed, or without power, KILLS times in each test.
 KILLS ?= 1000
 .PHONY: test-kills
@@ -43,6 +49,22 @@ DECAMP_CHAOS ?= 1h
 test-chaos: ## kill server and workers of 200-VM plans for DECAMP_CHAOS (1h)
 	@scripts/setup.sh test
 	DECAMP_CHAOS=$(DECAMP_CHAOS) $(GO) test -timeout 24h -count 1 -v -run TestChaos ./test/fleet
+
+# Its appliance boots the kernel of the test guests: this machine need not have one of its own.
+.PHONY: test-v2v
+test-v2v: ## convert a real Debian by the real virt-v2v, and boot it (emulated: 15 minutes)
+	@scripts/setup.sh v2v
+	@scripts/v2v-guest.sh
+	@release=$$(ls build/kernel/lib/modules) && export SUPERMIN_KERNEL="$(CURDIR)/build/kernel/boot/vmlinuz-$$release" \
+		SUPERMIN_KERNEL_VERSION="$$release" SUPERMIN_MODULES="$(CURDIR)/build/kernel/lib/modules/$$release" && \
+		$(GO) test -trimpath -tags v2v -timeout 60m -count 1 -v -run VirtV2V ./test/cli
+
+# The API server is built here once, of its own module: 15 minutes.
+.PHONY: test-kube
+test-kube: ## deliver to the real API server of Kubernetes (built once: 15 minutes)
+	@scripts/setup.sh kube
+	@scripts/kube.sh
+	$(GO) test -trimpath -tags kube -timeout 30m -count 1 -v -run RealAPIServer ./internal/target/kubevirt
 
 .PHONY: test-race
 test-race: ## all tests under the race detector (needs a C compiler)

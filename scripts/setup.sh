@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what this machine lacks for a make target, and nothing else.
 #
-#   scripts/setup.sh [demo|test|slow|bench]...     (default: test)
+#   scripts/setup.sh [demo|test|slow|v2v|bench|guests|kube]...     (default: test)
 #
 # It is called by every make target that needs tools, so it must be quick when there is
 # nothing to do: one dpkg-query, a look into build/, no network, no root.
@@ -18,16 +18,22 @@ demo='qemu-system-x86 qemu-utils ovmf seabios e2fsprogs fdisk dosfstools mtools
 # that doctor is to understand, OpenSSH, ESXi's shell, the database that several machines meet in, a
 # browser, what schemathesis is installed with, the makers of file systems and archives that guests
 # have, and those who write NTFS volumes and registry hives for decamp to read, or read the database
-# of dynamic disks as decamp does.
+# of dynamic disks as decamp does; the judge of systemd's units, and the maker of ISO images.
 test='curl cpio kmod util-linux libxml2-utils libvirt0 libnfs-utils qemu-block-extra nfs-ganesha nfs-ganesha-vfs rpcbind iproute2
       nftables iptables openssh-client busybox-static postgresql chromium python3-venv xfsprogs btrfs-progs zstd xz-utils lz4
-      ntfs-3g attr libhivex-bin libwin-hivex-perl ldmtool'
+      ntfs-3g attr libhivex-bin libwin-hivex-perl ldmtool systemd genisoimage'
 # A libvirt that tests start by hand (Debian may start its service too), TPMs of its VMs, and ways to it.
 libvirt='libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients swtpm swtpm-tools openssh-server netcat-openbsd'
 # What fio is built with: Debian's own has no engine for NFS.
 fio='gcc libc6-dev make patch libnfs-dev pkgconf'
 # Wireshark, 120 MB, that dissects what others' clients and decamp land say to each other.
 slow='tshark'
+# virt-v2v with its appliance, 200 MB, and what builds the Debian that it converts.
+v2v='virt-v2v mmdebstrap'
+# What real guests are built with, and the checkers of their file systems.
+guests='mmdebstrap lvm2 xfsprogs btrfs-progs util-linux mount kmod'
+# What the API server of Kubernetes keeps its objects in.
+kube='etcd-server'
 # The peers that the benchmarks run beside decamp.
 bench='aria2 rclone nbdkit libnbd-bin'
 
@@ -48,7 +54,10 @@ wanted() {
 		demo) echo $demo ;;
 		test) echo $demo $test $libvirt $fio ;;
 		slow) echo $demo $test $libvirt $fio $slow ;;
+		v2v) echo $demo $test $v2v ;;
 		bench) echo $demo $test $bench ;;
+		guests) echo $demo $guests ;;
+		kube) echo $kube ;;
 		esac
 	done | tr ' ' '\n' | sort -u
 }
@@ -181,17 +190,20 @@ install_pypi() {
 [ $# -gt 0 ] || set -- test
 for group in "$@"; do
 	case $group in
-	demo | test | slow | bench) ;;
-	*) fail "no group \"$group\"; there are demo, test, slow and bench" ;;
+	demo | test | slow | v2v | bench | guests | kube) ;;
+	*) fail "no group \"$group\"; there are demo, test, slow, v2v, bench, guests and kube" ;;
 	esac
 done
 command -v dpkg-query >/dev/null || fail "this is not Debian; install the counterparts of:" $(wanted "$@")
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 install_packages "$@"
-fetch_kernel
+[ "$*" = kube ] || fetch_kernel # no guest boots there
 case " $* " in
-*" test "* | *" slow "* | *" bench "*) index_kernel ;;
+*" test "* | *" slow "* | *" v2v "* | *" bench "* | *" guests "*) index_kernel ;;
+esac
+case " $* " in
+*" v2v "*) [ -d /lib/modules ] || as_root mkdir -p /lib/modules ;; # supermin wants it, whatever is in it
 esac
 case " $* " in
 *" test "* | *" slow "*)

@@ -18,6 +18,7 @@ fail() {
 unformatted=$(gofmt -l cmd internal test) || fail "gofmt could not read the tree"
 [ -z "$unformatted" ] || fail "not gofmt'd: $unformatted"
 go vet ./... || fail "go vet"
+go vet -tags guests,kube,slow,v2v ./... || fail "go vet of the slow lanes" # which nothing else compiles here
 go tool staticcheck ./... || fail "staticcheck"
 go run ./test/guest/cmd/buildguest >/dev/null || fail "could not build the test guests"
 
