@@ -125,7 +125,7 @@ func (w *works) migrateAll(ctx context.Context, permit migrate.Permit, bounds mi
 			member := group.Member(i)
 			defer member.Close() // cannot fail
 			rig := w.rig(d, member, &off)
-			rig.V2V = v2v
+			rig.V2V, rig.Keys = v2v, w.conversion.keyFiles()
 			rig.Turn, rig.Pace, rig.Free, rig.Epoch, rig.Seen = bounds.Turn, bounds.Pace, bounds.Free, bounds.Epoch, bounds.Seen
 			out, err := w.migrator.Migrate(ctx, d.plan, rig, permit)
 			ends[i] = ended{d, out, err}

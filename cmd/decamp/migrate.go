@@ -214,6 +214,8 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 		return badUsage(cmd, "--connections %d: want 1 to 12", o.connections)
 	case o.engine.kernel != "" && o.hardware == string(plan.Compat):
 		return badUsage(cmd, "--appliance-kernel is for guests that are changed: it needs --hardware virtio or auto")
+	case len(o.engine.keys) > 0 && (o.hardware == string(plan.Compat) || o.engine.name == string(plan.LinuxAppend)):
+		return badUsage(cmd, "--key-file is for guests that virt-v2v changes: it needs --hardware virtio or auto, and no --engine linux-append")
 	case o.expect != "" && !o.trial:
 		return badUsage(cmd, "--expect says when a trial boot is up: it needs --trial")
 	case o.dryRun && o.discard:
@@ -272,7 +274,7 @@ func (o *migrateOptions) permit() migrate.Permit {
 }
 
 func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string) (err error) {
-	if err := o.engine.checkKernel(); err != nil { // to be missed now, not after hours of copying
+	if err := o.engine.checkFiles(); err != nil {
 		return err
 	}
 	w, err := a.openWorks(ctx, o, rawURL)
@@ -288,7 +290,7 @@ func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string
 	if o.discard {
 		return a.discard(ctx, w)
 	}
-	if err := checkEngine(ctx, o, vm); err != nil {
+	if err := w.checkEngine(ctx, o, vm); err != nil {
 		return err
 	}
 	if o.sourceHash { // what it needs is to be missed now, not after hours of copying

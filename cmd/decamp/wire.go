@@ -450,6 +450,7 @@ type planWorks struct {
 	a     *app
 	login login
 	ssh   sshOptions
+	base  string // folder that the plan's relative paths are from
 }
 
 // openSource logs in, and prepares what hosts are asked by.

@@ -72,6 +72,9 @@ type Rig struct {
 	// it is not there, or not to be used.
 	V2V func(ctx context.Context, j virtv2v.Job) (virtv2v.Report, error)
 
+	// Keys open encrypted volumes of guests for virt-v2v.
+	Keys []virtv2v.Key
+
 	// Settled is told when the run needs no transfer of a disk, or no other one, by the
 	// disk's key; it may be told so more than once, and change its mind. Nil: nobody asks.
 	Settled func(disk int32)

@@ -23,7 +23,7 @@ type standIn struct {
 
 const (
 	oldHelp = "  -b, --bridge <in:out>               Map bridge\n  -i <disk|libvirt|libvirtxml|ova|vmx>\n                                      Set input mode (default: libvirt)\n" +
-		"  --key <SELECTOR>                    Specify a LUKS key\n  --root <ask|... >                   How to choose root filesystem\n  -V, --version                       Display version and exit\n" +
+		"  --key <SELECTOR>                    Specify a LUKS key\n  --keys-from-stdin                   Read passphrases from stdin\n  --root <ask|... >                   How to choose root filesystem\n  -V, --version                       Display version and exit\n" +
 		"  -v, --verbose                       Enable libguestfs debugging messages\n"
 	newHelp = oldHelp + "  --block-driver <driver>             Prefer 'virtio-blk' or 'virtio-scsi'\n  --no-fstrim                         Do not run fstrim\n  -O <output.xml>                     Create output metadata\n"
 )
@@ -53,6 +53,9 @@ dir=%s
 for last; do :; done
 echo "$@" >$dir/args
 env >$dir/env
+for arg; do
+	case $arg in *:file:*) cat "${arg#*:file:}" >>$dir/keys; echo >>$dir/keys ;; esac
+done
 cp "$last" $dir/domain.xml
 disk=$(sed -n 's/.*<source file="\([^"]*\)".*/\1/p' "$last" | head -1)
 echo "[   0.0] Setting up the source: -i libvirtxml $last"

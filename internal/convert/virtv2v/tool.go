@@ -24,6 +24,10 @@ type Tool struct {
 const (
 	optionBlockDriver = "--block-driver" // 2.4: the bus that a Windows is converted for
 	optionNoTrim      = "--no-fstrim"    // 2.12
+
+	// optionStdin has a key that is missing read from an empty standard input: from a terminal it
+	// would be asked for, and waited for until the deadline.
+	optionStdin = "--keys-from-stdin"
 )
 
 // Has reports whether the program knows an option.
@@ -46,7 +50,7 @@ func places() []string {
 }
 
 // InstallHint is how to get it.
-const InstallHint = "apt install virt-v2v linux-image-cloud-amd64   # dnf install virt-v2v; zypper install virt-v2v"
+const InstallHint = "apt install virt-v2v nbdkit linux-image-cloud-amd64   # dnf install virt-v2v; zypper install virt-v2v"
 
 var (
 	release = regexp.MustCompile(`\b\d{1,4}(\.\d{1,4}){1,3}\b`)
