@@ -154,12 +154,15 @@ func TestWindowsMissesItsDrivers(t *testing.T) {
 	}
 }
 
-// standInV2V has decamp find a virt-v2v that says what release it is, and does nothing.
+// standInV2V has decamp find a virt-v2v that says what release it is, and does nothing, and its nbdkit.
 func (r *rig) standInV2V(release string) {
 	r.t.Helper()
 	dir := filepath.Join(r.dir, "bin")
 	ntfstest.Write(r.t, dir, "virt-v2v-in-place", []byte("#!/bin/sh\n[ \"$1\" != --version ] || echo \"virt-v2v-in-place "+release+"\"\n"))
-	must(r.t, os.Chmod(filepath.Join(dir, "virt-v2v-in-place"), 0o755))
+	ntfstest.Write(r.t, dir, "nbdkit", []byte("#!/bin/sh\n"))
+	for _, name := range []string{"virt-v2v-in-place", "nbdkit"} {
+		must(r.t, os.Chmod(filepath.Join(dir, name), 0o755))
+	}
 	r.env = append(r.env, "PATH="+dir+":"+os.Getenv("PATH"))
 }
 

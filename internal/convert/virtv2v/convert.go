@@ -18,6 +18,7 @@ import (
 // Options say how virt-v2v is run. The zero value takes what this machine has.
 type Options struct {
 	Program  string        // default the one that is found
+	NBDKit   string        // that it opens disks with; default the one in PATH
 	Drivers  string        // virtio-win for Windows: an ISO image or a folder; default $VIRTIO_WIN
 	Deadline time.Duration // of one guest; default 2 hours: emulated, a small one takes 8 minutes
 

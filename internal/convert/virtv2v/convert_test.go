@@ -220,6 +220,10 @@ echo $$ >$dir/parent`)
 
 func TestNotInstalled(t *testing.T) {
 	t.Parallel()
+	alone := newStandIn(t, "2.2.0", oldHelp, "").engine(Options{NBDKit: filepath.Join(t.TempDir(), "nbdkit")})
+	if _, err := alone.Find(t.Context()); !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "nbdkit") || !strings.Contains(fault.HintOf(err), "nbdkit") {
+		t.Errorf("without nbdkit: %v", err)
+	}
 	e := New(Options{Program: filepath.Join(t.TempDir(), "virt-v2v-in-place")})
 	if _, err := e.Convert(t.Context(), Job{}); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "apt install virt-v2v") {
 		t.Errorf("%v (%s)", err, fault.HintOf(err))

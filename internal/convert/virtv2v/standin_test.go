@@ -1,6 +1,7 @@
 package virtv2v
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func (s *standIn) program() string { return filepath.Join(s.dir, "virt-v2v-in-pl
 
 // engine runs it where no KVM runs.
 func (s *standIn) engine(o Options) *Engine {
-	o.Program = s.program()
+	o.Program, o.NBDKit = s.program(), cmp.Or(o.NBDKit, "sh")
 	if o.KVM == nil {
 		o.KVM = func(context.Context) error { return errors.New("no vCPU runs") }
 	}

@@ -1,6 +1,7 @@
 package virtv2v
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,8 +58,8 @@ var (
 	option  = regexp.MustCompile(`(?m)^\s*(?:-[A-Za-z], )?(--[a-z][a-z-]*)`)
 )
 
-// Find looks for the program, and asks it for its release and its options. Where there is none it
-// is fault.NotFound.
+// Find looks for the program, and asks it for its release and its options. Where there is none, or
+// no nbdkit, it is fault.NotFound.
 func (e *Engine) Find(ctx context.Context) (Tool, error) {
 	var t Tool
 	for _, place := range e.o.places() {
@@ -70,6 +71,9 @@ func (e *Engine) Find(ctx context.Context) (Tool, error) {
 	}
 	if t.Path == "" {
 		return t, fault.New(fault.NotFound, "virt-v2v-in-place is not installed here").WithHint(InstallHint)
+	}
+	if _, err := exec.LookPath(cmp.Or(e.o.NBDKit, "nbdkit")); err != nil { // Debian's package does not depend on it
+		return t, fault.New(fault.NotFound, "nbdkit is not installed here, which %s opens disks with", t.Path).WithHint(InstallHint)
 	}
 	version, err := e.ask(ctx, t.Path, "--version")
 	if err != nil {
