@@ -16,8 +16,8 @@ type monitor struct {
 	answers chan answer
 	done    chan struct{} // closed when QEMU has hung up
 
-	mu     sync.Mutex // one command at a time
-	events eventLog
+	mu   sync.Mutex // one command at a time
+	told eventLog
 }
 
 // An answer is any object that QEMU sends.
@@ -34,12 +34,17 @@ type answer struct {
 	} `json:"data"`
 }
 
-// An eventLog counts what QEMU tells of the guest.
-type eventLog struct {
-	sync.Mutex
+// events are what QEMU has told of the guest.
+type events struct {
 	resets   int // by the guest
 	stopped  bool
 	panicked bool
+}
+
+// An eventLog keeps what QEMU tells.
+type eventLog struct {
+	sync.Mutex
+	events
 }
 
 var errHungUp = errors.New("QEMU has hung up")
@@ -60,7 +65,7 @@ func (m *monitor) read() {
 		}
 		switch {
 		case a.Event != "":
-			m.events.note(a)
+			m.told.note(a)
 		case a.Return != nil || a.Error != nil:
 			select {
 			case m.answers <- a:
@@ -85,10 +90,10 @@ func (l *eventLog) note(a answer) {
 	}
 }
 
-func (l *eventLog) seen() (resets int, stopped, panicked bool) {
+func (l *eventLog) seen() events {
 	l.Lock()
 	defer l.Unlock()
-	return l.resets, l.stopped, l.panicked
+	return l.events
 }
 
 // do has QEMU carry out a command.

@@ -90,8 +90,10 @@ func (w *watch) listen() (string, error) {
 	return keep, err
 }
 
-// step waits a moment and judges what there is to see.
+// step waits a moment and judges what there is to see. What QEMU told is asked before the wait: a
+// guest that prints that it is up and powers itself off has its last words read first.
 func (w *watch) step(ctx context.Context) (Report, error) {
+	told := w.q.monitor.told.seen()
 	select {
 	case <-w.opts.After(time.Second):
 	case <-w.q.monitor.done:
@@ -103,7 +105,7 @@ func (w *watch) step(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	r, sure := w.judge(text)
+	r, sure := w.judge(text, told)
 	now := w.opts.Now()
 	w.note(r, text, now)
 	switch {
@@ -154,8 +156,7 @@ func (w *watch) see(ctx context.Context) (string, error) {
 const maxResets = 4
 
 // judge says what the signs come to, and whether that is sure already: what failed may get on.
-func (w *watch) judge(text string) (Report, bool) {
-	resets, stopped, panicked := w.q.monitor.events.seen()
+func (w *watch) judge(text string, told events) (Report, bool) {
 	if w.expect != nil && w.expect.MatchString(text) {
 		return Report{Verdict: Booted, Why: w.opts.Expect}, true
 	}
@@ -166,14 +167,14 @@ func (w *watch) judge(text string) (Report, bool) {
 		return Report{Verdict: Booted, Why: seen}, true
 	case sign.verdict != "":
 		return Report{Verdict: sign.verdict, Why: seen, Remedy: sign.remedy}, false
-	case panicked:
+	case told.panicked:
 		return Report{Verdict: Panic, Why: "the guest told its host that it panicked", Remedy: driverRemedy}, true
 	case w.blue:
 		return Report{Verdict: BlueScreen, Why: "the screen is blue", Remedy: "the stop code is on the screen; 0x7B is the disk controller's driver: boot it with the hardware it had"}, false
-	case stopped:
+	case told.stopped:
 		return Report{Verdict: Stopped, Why: "the guest powered itself off; it said last: " + lastLines(w.console.text(), 4), Remedy: "boot it with the hardware it had"}, true
-	case resets > maxResets:
-		return Report{Verdict: RebootLoop, Why: fmt.Sprintf("the guest started again %d times", resets), Remedy: driverRemedy}, true
+	case told.resets > maxResets:
+		return Report{Verdict: RebootLoop, Why: fmt.Sprintf("the guest started again %d times", told.resets), Remedy: driverRemedy}, true
 	case len(talkers) > 0:
 		return Report{Verdict: Booted, Why: "it speaks on its network: " + talkers[0].MAC + " " + talkers[0].String()}, false
 	}
