@@ -162,10 +162,13 @@ type source struct {
 		MAC  string `xml:"mac,attr"`
 		Name string `xml:"name,attr"`
 	} `xml:"network"`
+	Tags       []sourceTag       `xml:"tag"`
+	Attributes []sourceAttribute `xml:"attribute"`
 }
 
 func sourceMetadata(vm *inventory.VM) (string, error) {
 	s := source{Ref: string(vm.Ref), InstanceUUID: vm.InstanceUUID, Host: vm.HostName, VMX: vm.VMX.String(), Name: vm.Name}
+	s.Tags, s.Attributes = sourceTags(vm)
 	for _, n := range vm.NICs {
 		s.Networks = append(s.Networks, struct {
 			MAC  string `xml:"mac,attr"`
