@@ -176,9 +176,12 @@ schemathesis_release=4.32.5
 # nothing of it is in the tree.
 fakepve_release=0.5.0
 
-# install_pypi NAME RELEASE puts a program of PyPI's and what it needs into build/NAME.
+# The release of virt-firmware that reads the variables of EFI which decamp writes.
+virt_firmware_release=26.10
+
+# install_pypi NAME RELEASE [PROGRAM] puts a program of PyPI's and what it needs into build/NAME.
 install_pypi() {
-	program=build/$1/bin/$1
+	program=build/$1/bin/${3-$1}
 	[ "$(cat "build/$1/release" 2>/dev/null)" != "$2" ] || [ ! -x "$program" ] || return 0
 	echo "setup: installing $1 $2" >&2
 	rm -rf "build/$1"
@@ -211,5 +214,6 @@ case " $* " in
 	build_fio
 	install_pypi schemathesis "$schemathesis_release"
 	install_pypi fakepve "$fakepve_release"
+	install_pypi virt-firmware "$virt_firmware_release" virt-fw-vars
 	;;
 esac

@@ -9,6 +9,7 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -152,11 +153,11 @@ func (m *machine) firmware() error {
 	if !m.efi() {
 		return nil
 	}
-	f, err := findFirmware(m.opts.Root, m.secureBoot())
+	f, err := efi.FindFirmware(m.opts.Root, m.secureBoot())
 	if err != nil {
 		return err
 	}
-	vars, err := os.ReadFile(f.vars)
+	vars, err := os.ReadFile(f.Vars)
 	if err != nil {
 		return err
 	}
@@ -164,7 +165,7 @@ func (m *machine) firmware() error {
 	if err := os.WriteFile(nvram, vars, 0o600); err != nil {
 		return err
 	}
-	m.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+escape(f.code), "-drive", "if=pflash,unit=1,format=raw,file="+escape(nvram))
+	m.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+escape(f.Code), "-drive", "if=pflash,unit=1,format=raw,file="+escape(nvram))
 	if m.secureBoot() {
 		m.add("-global", "driver=cfi.pflash01,property=secure,value=on")
 	}
