@@ -22,8 +22,9 @@ type Outline struct {
 	MemoryMiB  int64         `json:"memoryMiB"`
 	Disks      []OutlineDisk `json:"disks"`
 	Cards      []OutlineCard `json:"cards"`
-	CDROMs     int           `json:"cdroms,omitempty"` // drives, all empty
-	Boot       []string      `json:"boot"`             // "disk:2000", "net:4000", "cdrom", as in inventory.VM
+	GuestAgent bool          `json:"guestAgent,omitempty"` // there is a channel for QEMU's guest agent
+	CDROMs     int           `json:"cdroms,omitempty"`     // drives, all empty
+	Boot       []string      `json:"boot"`                 // "disk:2000", "net:4000", "cdrom", as in inventory.VM
 	Tags       []string      `json:"tags,omitempty"`
 	Notes      string        `json:"notes,omitempty"` // the VM's own
 
@@ -59,7 +60,7 @@ type OutlineCard struct {
 func NewOutline(def Definition) Outline {
 	vm := def.VM
 	o := Outline{
-		UUID: vm.UUID, Firmware: string(inventory.BIOS), MemoryMiB: vm.MemoryMiB, Notes: vm.Annotation,
+		UUID: vm.UUID, Firmware: string(inventory.BIOS), MemoryMiB: vm.MemoryMiB, Notes: vm.Annotation, GuestAgent: def.AgentChannel(),
 		Disks: []OutlineDisk{}, Cards: []OutlineCard{}, Boot: []string{}, Warnings: []inventory.Warning{},
 	}
 	o.Sockets, o.Cores = vm.Topology()
