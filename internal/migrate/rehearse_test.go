@@ -26,16 +26,7 @@ var booted = trial.Report{Verdict: trial.Booted, Why: "login:", Accel: trial.TCG
 // cutover when that has ended. It returns how it did.
 func (b *bench) rehearsed(boot func(ctx context.Context, p *process, what Rehearsing) (trial.Report, error)) (Outcome, *plan.Rehearsed) {
 	b.t.Helper()
-	p := b.process()
-	clock := time.Unix(1_800_000_000, 0)
-	p.opts.Now = func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return clock }
-	p.opts.Sleep = func(ctx context.Context, d time.Duration) error {
-		b.work()
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		clock = clock.Add(10 * time.Minute)
-		return ctx.Err()
-	}
+	p := b.waiting()
 	rounds := 0
 	b.onEvent = func(e plan.Event) {
 		var err error
