@@ -80,6 +80,11 @@ func TestRehearsalWhileRoundsGoOn(t *testing.T) {
 	t.Parallel()
 	b := warmBench(t, 40)
 	b.converts(plan.Virtio)
+	b.convert = func(ctx context.Context, disks []convert.Disk, o convert.Options) (convert.Result, error) {
+		r, err := editing(ctx, disks, o)
+		r.GuestAgent = true // to come
+		return r, err
+	}
 	out, answer := b.rehearsed(func(ctx context.Context, p *process, what Rehearsing) (trial.Report, error) {
 		was, rounds := disksOf(t, what), len(b.told(plan.RoundDone))
 		for deadline := time.Now().Add(2 * time.Minute); len(b.told(plan.RoundDone)) < rounds+3; {
@@ -94,7 +99,7 @@ func TestRehearsalWhileRoundsGoOn(t *testing.T) {
 		if text := string(was["2001"][8192:]); !strings.HasPrefix(text, "UUID=8d1a") {
 			t.Error("it is not converted")
 		}
-		if what.Expect != "up" || !strings.Contains(what.Domain, b.dir) || !strings.HasPrefix(what.Keep, p.store.Folder(b.plan().ID)) {
+		if what.Expect != "up" || !strings.Contains(what.Domain, b.dir) || !strings.HasSuffix(what.Domain, "and an agent") || !strings.HasPrefix(what.Keep, p.store.Folder(b.plan().ID)) {
 			t.Errorf("%+v", what)
 		}
 		return booted, nil
@@ -301,7 +306,7 @@ func TestTrialsThatWaitSaySo(t *testing.T) {
 	p := b.process()
 	rig := b.rig(t, b.dir)
 	left := false
-	rig.Boot = func(context.Context, string) (trial.Report, error) { return booted, nil }
+	rig.Boot = func(context.Context, string, []trial.Static) (trial.Report, error) { return booted, nil }
 	rig.Trials = func(_ context.Context, waits func(string)) (func(), error) {
 		waits("one boots")
 		return func() { left = true }, nil

@@ -31,6 +31,8 @@ type answer struct {
 	Data  struct {
 		Guest  bool   `json:"guest"`  // it was the guest who did it
 		Action string `json:"action"` // of GUEST_PANICKED
+		ID     string `json:"id"`     // of VSERPORT_CHANGE: the channel that the guest has opened or closed
+		Open   bool   `json:"open"`
 	} `json:"data"`
 }
 
@@ -39,6 +41,7 @@ type events struct {
 	resets   int // by the guest
 	stopped  bool
 	panicked bool
+	agent    bool // the guest has opened its agent's channel
 }
 
 // An eventLog keeps what QEMU tells.
@@ -87,6 +90,10 @@ func (l *eventLog) note(a answer) {
 		l.stopped = l.stopped || a.Data.Guest
 	case "GUEST_PANICKED":
 		l.panicked = true
+	case "VSERPORT_CHANGE":
+		if a.Data.ID == agentID {
+			l.agent = a.Data.Open
+		}
 	}
 }
 

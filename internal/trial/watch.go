@@ -23,6 +23,7 @@ type watch struct {
 
 	console console
 	ear     ear
+	agent   *interview     // nil: the VM has no channel for it
 	expect  *regexp.Regexp // nil: nothing but the known signs
 	readers sync.WaitGroup
 
@@ -31,11 +32,17 @@ type watch struct {
 	blue   bool
 	seen   string    // what there was to see
 	since  time.Time // nothing else was
+
+	up   *Report // the guest is up: its agent may have something to tell
+	upAt time.Time
 }
 
 func newWatch(q *qemu, m *machine, o Options) *watch {
 	w := &watch{q: q, m: m, opts: o, began: o.Now()}
 	w.ear.ipv4 = m.efi()
+	if q.agent != nil {
+		w.agent = newInterview(q.agent, o.Now)
+	}
 	if o.Expect != "" {
 		w.expect = regexp.MustCompile(regexp.QuoteMeta(o.Expect))
 	}
@@ -74,10 +81,11 @@ func (w *watch) run(ctx context.Context) (Report, error) {
 		err = cmp.Or(ended, err)
 	}
 	r.Network, r.Serial = w.ear.talkers(), keep
+	w.ask(&r)
 	return r, errors.Join(err, w.console.close())
 }
 
-// listen has the serial port and the cards read. It returns the file that keeps the former.
+// listen has the serial port, the cards and the agent read. It returns the file that keeps the former.
 func (w *watch) listen() (string, error) {
 	keep, err := w.opts.keep("serial.log")
 	if err == nil && keep != "" {
@@ -87,6 +95,9 @@ func (w *watch) listen() (string, error) {
 	for _, c := range w.q.cards {
 		w.readers.Go(func() { w.ear.listen(c) })
 	}
+	if w.agent != nil {
+		w.readers.Go(func() { w.agent.listen(w.q.agent) })
+	}
 	return keep, err
 }
 
@@ -94,6 +105,9 @@ func (w *watch) listen() (string, error) {
 // guest that prints that it is up and powers itself off has its last words read first.
 func (w *watch) step(ctx context.Context) (Report, error) {
 	told := w.q.monitor.told.seen()
+	if w.agent != nil {
+		w.agent.turn(told.agent)
+	}
 	select {
 	case <-w.opts.After(time.Second):
 	case <-w.q.monitor.done:
@@ -105,19 +119,38 @@ func (w *watch) step(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
+	return w.settle(text, told, w.opts.Now()), nil
+}
+
+// settle is the verdict, if there is one and nothing more to wait for.
+func (w *watch) settle(text string, told events, now time.Time) Report {
+	if w.up == nil {
+		r := w.conclude(text, told, now)
+		if !r.Booted() {
+			return r
+		}
+		w.up, w.upAt = &r, now
+	}
+	if w.awaits(text, told, now) {
+		return Report{}
+	}
+	return *w.up
+}
+
+// conclude is the verdict, if there is one by now.
+func (w *watch) conclude(text string, told events, now time.Time) Report {
 	r, sure := w.judge(text, told)
-	now := w.opts.Now()
 	w.note(r, text, now)
 	switch {
 	case sure, r.Verdict != "" && now.Sub(w.since) >= w.opts.Settle:
-		return r, nil
+		return r
 	case now.Sub(w.began) >= w.deadline() && r.Verdict != "":
-		return r, nil
+		return r
 	case now.Sub(w.began) >= w.deadline():
 		return Report{Verdict: Unclear, Why: fmt.Sprintf("no sign of either after %v; it said last: %s", w.deadline(), lastLines(text, 2)),
-			Remedy: "look at its screen; give it more time with --deadline, or the text that means it is up with --expect"}, nil
+			Remedy: "look at its screen; give it more time with --deadline, or the text that means it is up with --expect"}
 	}
-	return Report{}, nil
+	return Report{}
 }
 
 // note takes the time since which there was nothing new. Who speaks on the network may still be on
@@ -151,6 +184,10 @@ func (w *watch) see(ctx context.Context) (string, error) {
 	return text + "\n" + shown, err
 }
 
+// speaks begins what is said of a guest that is up for what its cards send. An agent that answers after
+// all says more.
+const speaks = "it speaks on its network"
+
 // maxResets is how often a guest may start again on its way up: to relabel its files, or to install
 // its drivers.
 const maxResets = 4
@@ -165,6 +202,8 @@ func (w *watch) judge(text string, told events) (Report, bool) {
 	switch {
 	case sign.verdict == Booted:
 		return Report{Verdict: Booted, Why: seen}, true
+	case sign.verdict != Emergency && w.answered():
+		return Report{Verdict: Booted, Why: agentAnswers}, true
 	case sign.verdict != "":
 		return Report{Verdict: sign.verdict, Why: seen, Remedy: sign.remedy}, false
 	case told.panicked:
@@ -176,7 +215,7 @@ func (w *watch) judge(text string, told events) (Report, bool) {
 	case told.resets > maxResets:
 		return Report{Verdict: RebootLoop, Why: fmt.Sprintf("the guest started again %d times", told.resets), Remedy: driverRemedy}, true
 	case len(talkers) > 0:
-		return Report{Verdict: Booted, Why: "it speaks on its network: " + talkers[0].MAC + " " + talkers[0].String()}, false
+		return Report{Verdict: Booted, Why: speaks + ": " + talkers[0].MAC + " " + talkers[0].String()}, false
 	}
 	return Report{}, false
 }

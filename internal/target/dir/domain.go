@@ -232,7 +232,7 @@ func (b *domainBuilder) consoles() error {
 	d := b.domain.Devices
 	d.Serials = []libvirtxml.DomainSerial{{Source: pty(), Target: &libvirtxml.DomainSerialTarget{Port: &port}}}
 	d.Consoles = []libvirtxml.DomainConsole{{Source: pty(), Target: &libvirtxml.DomainConsoleTarget{Type: "serial", Port: &port}}}
-	if b.def.GuestAgent() && b.virtio() { // the channel is a virtio device
+	if b.def.AgentChannel() {
 		d.Channels = []libvirtxml.DomainChannel{{
 			Source: &libvirtxml.DomainChardevSource{UNIX: &libvirtxml.DomainChardevSourceUNIX{}},
 			Target: &libvirtxml.DomainChannelTarget{VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: "org.qemu.guest_agent.0"}},
