@@ -8,6 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/target/dir"
 	"github.com/decamp/decamp/internal/target/libvirt/rpc"
+	"github.com/decamp/decamp/internal/target/recall"
 	"github.com/decamp/decamp/internal/target/staged"
 )
 
@@ -16,17 +17,19 @@ var _ staged.Examiner = (*Place)(nil)
 // Examine is Check by aspects. Who may do what is known only once it is done: there is nothing to ask.
 func (p *Place) Examine(ctx context.Context, a staged.Aspect) []staged.Look {
 	look := map[staged.Aspect]func(context.Context, *rpc.Client) []staged.Look{
-		staged.Login: func(context.Context, *rpc.Client) []staged.Look { return []staged.Look{{Seen: "it answers, and lets us in"}} },
+		staged.Login: func(context.Context, *rpc.Client) []staged.Look {
+			return []staged.Look{{Seen: "it answers, and lets us in"}}
+		},
 		staged.Parts: p.seeType, staged.Storage: p.seePools, staged.Network: p.seeNetworks,
 	}[a]
 	if look == nil {
 		return nil
 	}
-	c, err := p.connect(ctx)
+	c, release, err := recall.Keep(ctx, p, p.connect, func(c *rpc.Client) { _ = c.Close() }) // asked only
 	if err != nil {
 		return []staged.Look{{Err: err}}
 	}
-	defer c.Close()
+	defer release()
 	return look(ctx, c)
 }
 

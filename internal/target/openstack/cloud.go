@@ -15,6 +15,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/target/recall"
 )
 
 const (
@@ -69,7 +70,7 @@ func newCloud(name string, o Options) (*cloud, error) {
 		ResponseHeaderTimeout: 30 * time.Minute,
 	}
 	return &cloud{name: fault.Line(name), named: named, as: as, wait: o.Wait, http: http.Client{
-		Transport:     &bounded{next: transport},
+		Transport:     &recall.Transport{Next: &bounded{next: transport}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
