@@ -22,6 +22,7 @@ func (p *Place) Outline(def target.Definition, _ target.Outline) (target.Outline
 	}
 	o := target.NewOutline(def)
 	o.Place, o.Name, o.UUID = "openstack "+cmp.Or(p.cloud.name, "of the environment"), m.name, ""
+	o.GuestAgent = def.GuestAgent() // Nova gives the channel on any hardware
 	o.Machine, o.Tags = cmp.Or(m.properties["hw_machine_type"], "the cloud's own"), []string{tag(def.VM)}
 	items, _ := inscriptions(def.VM)
 	for _, key := range slices.Sorted(maps.Keys(items)) {
