@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -211,6 +212,9 @@ func writeOutline(w io.Writer, vm *inventory.VM, o *target.Outline) {
 	line("boot", "%s", bootsFrom(vm, o))
 	if len(o.Tags) > 0 {
 		line("tags", "%s", strings.Join(o.Tags, ", "))
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Attributes)) {
+		line("attr", "%s: %s", name, o.Attributes[name])
 	}
 	if o.Notes != "" {
 		line("notes", "%s", o.Notes)
