@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
@@ -57,6 +58,10 @@ func (a *app) dryRun(ctx context.Context, o migrateOptions, rawURL, name string)
 	def := target.Definition{VM: vm, Decamp: version, Guest: p.foreseeGuest(ctx, vm, &r)}
 	if o.hardware == string(plan.Virtio) {
 		def.Hardware = target.Virtio
+	}
+	if vm.Firmware == inventory.EFI {
+		state := guest.EFIState(def.Guest, efi.State{}) // what the firmware holds is asked when the VM is off
+		def.EFI = &state
 	}
 	if o.hardware == string(plan.AutoHardware) {
 		r.note("hardware auto: what is shown is compat; it is virtio if the guest can be changed, which is known once it is copied")

@@ -29,10 +29,12 @@ const (
 	// Vendor boots by an entry for EFI/debian/grubx64.efi only, which a new firmware does not
 	// have; and it has no virtio in its initramfs.
 	Vendor Name = "vendor"
+	// Entry boots as Vendor does, and has virtio drivers.
+	Entry Name = "entry"
 )
 
 // Names lists all guests.
-func Names() []Name { return []Name{BIOS, NoVirtio, UEFI, Vendor} }
+func Names() []Name { return []Name{BIOS, NoVirtio, UEFI, Vendor, Entry} }
 
 const (
 	mib = 1 << 20
@@ -69,6 +71,7 @@ func variants() []variant {
 		{name: NoVirtio, root: "/dev/sda1", modules: vmware(), kept: true},
 		{name: UEFI, root: "UUID=" + RootUUID, modules: both, gpt: true},
 		{name: Vendor, root: "UUID=" + RootUUID, modules: vmware(), gpt: true, kept: true, folder: "debian"},
+		{name: Entry, root: "UUID=" + RootUUID, modules: both, gpt: true, folder: "debian"},
 	}
 }
 
