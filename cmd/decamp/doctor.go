@@ -19,8 +19,10 @@ It logs in as decamp ls does, and looks at hosts and datastores, at the account'
 at the VMs that are named, at the way to the host, and at this machine.
 --transport, --warm and the like say what for: each needs other things. Without a VM's name it
 looks at all: what keeps one from being moved is a warning then, and that it runs is nothing.
-Without a URL it looks at this machine alone. Nothing is changed; probes that write clean up,
-and are left out by --short, which is also what migrate and plan check run.
+Without a URL it looks at this machine alone, and at what --to names: libvirt, Proxmox, KubeVirt
+and OpenStack are logged in to, and asked what they are asked before a copy, for --map if given.
+Nothing is changed; probes that write clean up, and are left out by --short, which is also what
+migrate and plan check run.
 
 The worst is told first. A failure is what will fail; a warning works until something else
 happens; an advice works, and could be faster or safer; unknown is what could not be looked at.
@@ -32,6 +34,7 @@ const doctorExamples = `
 decamp doctor esxi://root@esx1 --to dir:/srv/vm
 decamp doctor esxi://root@esx1 db01 --to dir:/srv/vm --warm --transport nfc
 decamp doctor --to dir:/srv/vm --short
+decamp doctor --to 'proxmox:https://pve1:8006/pve1?token=/root/token&stage=/srv/stage' --map map.yaml
 decamp doctor esxi://root@esx1 --json | jq '.findings[] | select(.status == "failure")'
 `
 
@@ -44,7 +47,7 @@ type doctorOptions struct {
 func newDoctor(a *app) *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
-		Use:     "doctor [URL [VM ...]] [--to dir:FOLDER ...]",
+		Use:     "doctor [URL [VM ...]] [--to TARGET ...]",
 		Short:   "Say what would fail or go slowly, and the remedy",
 		Long:    text(doctorHelp) + "\n\n" + text(sourceHelp),
 		Example: text(doctorExamples),
@@ -53,6 +56,9 @@ func newDoctor(a *app) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions, // names would have to be asked of the host
 		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
 			if err := o.check(cmd); err != nil {
+				return err
+			}
+			if err := o.readMap(); err != nil {
 				return err
 			}
 			return a.doctor(cmd.Context(), o, args)
@@ -64,7 +70,8 @@ func newDoctor(a *app) *cobra.Command {
 
 func (o *doctorOptions) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&o.to, "to", nil, "where the VMs are to live: `dir:FOLDER`; may be repeated")
+	f.StringArrayVar(&o.to, "to", nil, "where the VMs are to live: `TARGET`, as decamp migrate takes it; may be repeated")
+	o.registerPlace(f)
 	f.StringVar(&o.transport, "transport", "https", "that is to move them: `https, nfc or landing`")
 	f.BoolVar(&o.warm.on, "warm", false, "they are to be moved while they run")
 	f.BoolVar(&o.powerOff, "power-off", false, "those that run are to be shut down")
@@ -88,6 +95,8 @@ func (o *doctorOptions) check(cmd *cobra.Command) error {
 		return badUsage(cmd, "--landing says how hosts land their disks: it needs --transport landing, not %s", o.transport)
 	case o.landing.into > 0:
 		o.transport = "landing"
+	case o.domainType != "kvm" && o.domainType != "qemu":
+		return badUsage(cmd, "--domain-type %q: want kvm or qemu", o.domainType)
 	case !slices.Contains(transports, o.transport):
 		return badUsage(cmd, "--transport %q: want https, nfc or landing", o.transport)
 	}

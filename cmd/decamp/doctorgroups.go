@@ -5,12 +5,14 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/doctor/export"
 	"github.com/decamp/decamp/internal/doctor/here"
 	hostcheck "github.com/decamp/decamp/internal/doctor/host"
 	"github.com/decamp/decamp/internal/doctor/path"
+	placecheck "github.com/decamp/decamp/internal/doctor/place"
 	vmcheck "github.com/decamp/decamp/internal/doctor/vm"
 	"github.com/decamp/decamp/internal/inventory"
 )
@@ -30,7 +32,23 @@ func (d *diagnosis) ofThisSide() []doctor.Check {
 		eachOf(d.folders(), func(folder string) []doctor.Check { return here.Checks(d.hereOptions(folder)) }),
 		eachOf(d.folders(), func(folder string) []doctor.Check { return export.Checks(d.exportOptions(folder)) }),
 		eachOf(d.ways(), path.Checks),
+		eachOf(d.places(), placecheck.Checks),
 	)
+}
+
+// places are those that take VMs out of a folder. A move asks them by itself.
+func (d *diagnosis) places() []placecheck.Options {
+	var all []placecheck.Options
+	for _, to := range d.works.to {
+		if p, ok := to.target.(placecheck.Examined); ok && !d.beside {
+			name, _, _ := strings.Cut(to.name, "?")
+			all = append(all, placecheck.Options{Name: name, Place: p})
+		}
+	}
+	if len(all) == 0 {
+		return []placecheck.Options{{}}
+	}
+	return all
 }
 
 // eachOf has a group look at each thing.

@@ -9,12 +9,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/transport/https"
 )
@@ -54,22 +56,7 @@ func (a *app) dryRun(ctx context.Context, o migrateOptions, rawURL, name string)
 	if err != nil {
 		return err
 	}
-	r := dryRunReport{VM: vm.Name, Ref: string(vm.Ref), Notes: []string{}}
-	def := target.Definition{VM: vm, Decamp: version, Guest: p.foreseeGuest(ctx, vm, &r)}
-	if o.hardware == string(plan.Virtio) {
-		def.Hardware = target.Virtio
-	}
-	if vm.Firmware == inventory.EFI {
-		state := guest.EFIState(def.Guest, efi.State{}) // what the firmware holds is asked when the VM is off
-		def.EFI = &state
-	}
-	if o.hardware == string(plan.AutoHardware) {
-		r.note("hardware auto: what is shown is compat; it is virtio if the guest can be changed, which is known once it is copied")
-	}
-	if vm.Power == inventory.PoweredOn { // as it is found by who shuts it down
-		def.VM = new(*vm)
-		def.Warnings = migrate.Pulled(vm, def.VM)
-	}
+	def, r := p.defined(ctx, vm, o)
 	obstacles := migrate.Obstacles(vm, p.transport, o.permitted())
 	for _, d := range p.to {
 		r.Destinations = append(r.Destinations, outline(ctx, d, def, obstacles))
@@ -78,6 +65,28 @@ func (a *app) dryRun(ctx context.Context, o migrateOptions, rawURL, name string)
 		return err
 	}
 	return r.err()
+}
+
+// defined is what a VM would be defined by, as far as that is known before it is copied, and a report
+// without destinations.
+func (w *works) defined(ctx context.Context, vm *inventory.VM, o migrateOptions) (target.Definition, dryRunReport) {
+	r := dryRunReport{VM: vm.Name, Ref: string(vm.Ref), Notes: []string{}, Destinations: []outlined{}}
+	def := target.Definition{VM: vm, Decamp: version, Guest: w.foreseeGuest(ctx, vm, &r)}
+	if o.hardware == string(plan.Virtio) {
+		def.Hardware = target.Virtio
+		if o.guestAgent && !slices.ContainsFunc(def.Guest, isWindows) {
+			def.Converted = &convert.Result{GuestAgent: true} // as far as it is foreseen
+		}
+	}
+	if o.hardware == string(plan.AutoHardware) {
+		r.note("hardware auto: what is shown is compat; it is virtio if the guest can be changed, which is known once it is copied")
+	}
+	if vm.Power == inventory.PoweredOn { // as it is found by who shuts it down
+		def.VM = new(*vm)
+		def.Warnings = migrate.Pulled(vm, def.VM)
+	}
+	def.EFI = new(guest.EFIState(def.Guest, efi.State{})) // what the firmware holds is asked when the VM is off
+	return def, r
 }
 
 func (r *dryRunReport) note(format string, args ...any) {
@@ -110,14 +119,13 @@ func (w *works) foreseeGuest(ctx context.Context, vm *inventory.VM, r *dryRunRep
 	return reports
 }
 
+// isWindows reports whether Windows was found. It is left alone where Linux gets the guest agent.
+func isWindows(g guest.Report) bool { return g.Windows != nil }
+
 // outline asks a destination what it makes of the VM, and whether it could.
 func outline(ctx context.Context, d *destination, def target.Definition, obstacles []inventory.Warning) outlined {
-	out := outlined{To: string(d.to)}
-	o, err := d.target.Outline(def)
+	out, err := outlineAt(d.to, d.target, def)
 	if err == nil {
-		o.Warnings = slices.Concat(def.Warnings, o.Warnings)
-		o.Drop(def.VM)
-		out.Outline = &o
 		_, err = d.target.Plan(ctx, def.VM)
 	}
 	for _, w := range obstacles {
@@ -129,6 +137,19 @@ func outline(ctx context.Context, d *destination, def target.Definition, obstacl
 	}
 	out.err, out.Failure = err, plan.FailureOf(err)
 	return out
+}
+
+// outlineAt is what a destination would make of a VM. It asks nobody.
+func outlineAt(to planfile.Destination, at resident, def target.Definition) (outlined, error) {
+	out := outlined{To: string(to)}
+	o, err := at.Outline(def)
+	if err != nil {
+		return out, err
+	}
+	o.Warnings = slices.Concat(def.Warnings, o.Warnings)
+	o.Drop(def.VM)
+	out.Outline = &o
+	return out, nil
 }
 
 // err is what stands in the way of any destination.
@@ -149,18 +170,23 @@ func (a *app) writeDryRun(vm *inventory.VM, r dryRunReport) error {
 	if a.json {
 		return a.print(r)
 	}
-	for _, d := range r.Destinations {
-		fmt.Fprintf(a.out, "%s to %s\n", plain(r.VM), plain(d.To))
-		if d.Outline != nil {
-			writeOutline(a.out, vm, d.Outline)
-		}
-		fmt.Fprintln(a.out)
-	}
-	for _, note := range r.Notes {
-		fmt.Fprintf(a.out, "Note: %s\n", plain(note))
-	}
+	r.write(a.out, vm)
 	_, err := fmt.Fprintln(a.out, "This was a dry run: nothing was made, copied or switched off.")
 	return err
+}
+
+// write prints what vm would be at each destination.
+func (r *dryRunReport) write(w io.Writer, vm *inventory.VM) {
+	for _, d := range r.Destinations {
+		fmt.Fprintf(w, "%s to %s\n", plain(r.VM), plain(d.To))
+		if d.Outline != nil {
+			writeOutline(w, vm, d.Outline)
+		}
+		fmt.Fprintln(w)
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(w, "Note: %s\n", plain(note))
+	}
 }
 
 // writeOutline prints one line for each thing, in the order in which people ask for them.
@@ -177,6 +203,9 @@ func writeOutline(w io.Writer, vm *inventory.VM, o *target.Outline) {
 	}
 	for _, c := range o.Cards {
 		line("card", "%s %s, network %s (was %s)%s, %s", c.MAC, c.Model, c.Network, c.From, tagged(c.VLAN), link(c.Down))
+	}
+	if o.GuestAgent {
+		line("agent", "a channel for QEMU's guest agent")
 	}
 	if o.CDROMs > 0 {
 		line("cdrom", "%d, empty", o.CDROMs)

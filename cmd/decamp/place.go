@@ -1,6 +1,10 @@
 package main
 
 import (
+	"context"
+	"errors"
+
+	placecheck "github.com/decamp/decamp/internal/doctor/place"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/target/kubevirt"
 	"github.com/decamp/decamp/internal/target/libvirt"
@@ -23,6 +27,19 @@ func openPlace(to planfile.Destination, o migrateOptions) (place staged.Place, k
 		return taker(openstack.New(to.Address(), openstack.Options{Maps: o.maps}))
 	}
 	return nil, false, nil
+}
+
+// answers is an error unless the place lets us in, if it is one that is logged in to.
+func answers(ctx context.Context, place resident) error {
+	p, ok := place.(placecheck.Examined)
+	if !ok {
+		return nil
+	}
+	var errs []error
+	for _, look := range p.Examine(ctx, staged.Login) {
+		errs = append(errs, look.Err)
+	}
+	return errors.Join(errs...)
 }
 
 // taker is a place that takes the images away. It is no Place that holds a nil pointer.

@@ -78,17 +78,22 @@ are gone, ambiguous or cannot be moved as they are; folders that are missing, to
 all VMs of the plan together, or have a VM's name already; hosts that do not answer. One
 disk of each host is opened by the transport that is to move it. Nothing is changed.
 
+With --dry-run it also says what each VM would be defined as at each of its places, as decamp
+migrate --dry-run does; for that it reads a little of the disks of VMs that are off.
+
 Findings that block end it with the exit code of their kind, or 6 if they are of several;
 the others are notes. --password-file and --fingerprint stand above what the plan says.
 `
 
 const planCheckExamples = `
 decamp plan check plan.yaml
+decamp plan check plan.yaml --dry-run
 decamp plan check plan.yaml --json | jq '.findings[] | select(.blocks)'
 `
 
 func newPlanCheck(a *app) *cobra.Command {
 	var l login
+	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "check FILE", Short: "Say what would fail of a plan", Long: text(planCheckHelp), Example: text(planCheckExamples),
 		Args: takes("FILE"),
@@ -99,26 +104,28 @@ func newPlanCheck(a *app) *cobra.Command {
 			exit{fault.Conflict, "something is in the way: a VM runs, a name is taken; or several things are"},
 			exit{fault.Unsupported, "a VM has something decamp cannot move"},
 			exit{fault.Full, "the VMs do not fit where they are to live"}),
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error { return a.planCheck(cmd.Context(), l, args[0]) }),
+		RunE: a.logged(func(cmd *cobra.Command, args []string) error { return a.planCheck(cmd.Context(), l, args[0], dryRun) }),
 	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what each VM would be defined as, too")
 	l.register(cmd)
 	return cmd
 }
 
-func (a *app) planCheck(ctx context.Context, l login, path string) error {
+func (a *app) planCheck(ctx context.Context, l login, path string, dryRun bool) error {
 	f, found, err := planfile.Load(path)
 	if err != nil {
 		return err
 	}
 	var r preflight.Report
+	var o *outlines
 	if len(found) == 0 {
-		if r, err = a.checkPlan(ctx, l, f, filepath.Dir(path)); err != nil {
+		if r, o, err = a.checkPlan(ctx, l, f, filepath.Dir(path), dryRun); err != nil {
 			return err
 		}
 	} else {
 		r = preflight.Report{Places: []preflight.Space{}, Findings: found}
 	}
-	if err := a.writeCheck(path, f, r); err != nil {
+	if err := a.writeCheck(path, f, r, o); err != nil {
 		return err
 	}
 	if err := r.Findings.Err(); err != nil {
@@ -129,7 +136,7 @@ func (a *app) planCheck(ctx context.Context, l login, path string) error {
 
 // checkPlan looks at this machine first. A source that cannot be logged in to is a finding as
 // others are: what this machine lacks is told all the same.
-func (a *app) checkPlan(ctx context.Context, l login, f *planfile.File, folder string) (r preflight.Report, err error) {
+func (a *app) checkPlan(ctx context.Context, l login, f *planfile.File, folder string, dryRun bool) (r preflight.Report, o *outlines, err error) {
 	if l.passwordFile != "" {
 		f.Source.Credentials = planfile.Credentials{}
 	}
@@ -137,10 +144,14 @@ func (a *app) checkPlan(ctx context.Context, l login, f *planfile.File, folder s
 	w, err := a.openPlan(ctx, l, f, folder)
 	defer closing(&err, w.Close)
 	if err == nil {
-		r, err = preflight.Check(ctx, f, w.rig(f))
+		rig := w.rig(f)
+		if dryRun {
+			o = w.newOutlines(f, &rig)
+		}
+		r, err = preflight.Check(ctx, f, rig)
 	}
 	if ctx.Err() != nil {
-		return r, ctx.Err()
+		return r, o, ctx.Err()
 	}
 	if err != nil {
 		found = append(found, planfile.Found("source", f.At("source.url"), "", err))
@@ -148,10 +159,10 @@ func (a *app) checkPlan(ctx context.Context, l login, f *planfile.File, folder s
 	}
 	r.Findings = append(found, r.Findings...)
 	r.Findings.Sort()
-	return r, nil
+	return r, o, nil
 }
 
-func (a *app) writeCheck(path string, f *planfile.File, r preflight.Report) error {
+func (a *app) writeCheck(path string, f *planfile.File, r preflight.Report, o *outlines) error {
 	name := ""
 	if f != nil {
 		name = string(f.Name)
@@ -161,7 +172,8 @@ func (a *app) writeCheck(path string, f *planfile.File, r preflight.Report) erro
 		return a.print(struct {
 			Plan string `json:"plan"`
 			preflight.Report
-		}{name, r})
+			Outlines []dryRunReport `json:"outlines,omitempty"` // of --dry-run
+		}{name, r, o.reports()})
 	}
 	if r.VMs > 0 {
 		fmt.Fprintf(a.out, "Plan %s: %s with %s, %s in all\n", name, count(r.VMs, "VM"), count(r.Disks, "disk"), size(r.Bytes))
@@ -169,6 +181,7 @@ func (a *app) writeCheck(path string, f *planfile.File, r preflight.Report) erro
 	for _, s := range r.Places {
 		fmt.Fprintf(a.out, "%s: %s, %s to %s to be written, %s free\n", strings.Join(s.Folders, ", "), count(s.VMs, "VM"), size(s.Least), size(s.Most), size(s.Free))
 	}
+	o.write(a.out)
 	for _, finding := range r.Findings {
 		writeFinding(a.out, path, finding)
 	}

@@ -76,7 +76,7 @@ func (a *app) submission(path string) (s server.Submission, f *planfile.File, er
 	}
 	f, found := planfile.Parse(text)
 	if len(found) > 0 {
-		if err := a.writeCheck(path, f, preflight.Report{Places: []preflight.Space{}, Findings: found}); err != nil {
+		if err := a.writeCheck(path, f, preflight.Report{Places: []preflight.Space{}, Findings: found}, nil); err != nil {
 			return s, nil, err
 		}
 		return s, nil, fmt.Errorf("read %s: %w", path, found.Err())

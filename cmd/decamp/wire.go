@@ -492,10 +492,14 @@ func (p *planWorks) rig(f *planfile.File) preflight.Rig {
 	return preflight.Rig{
 		Source: p.session,
 		Names:  finder,
-		Place: func(to planfile.Destination, o planfile.Options) (preflight.Place, error) {
+		Place: func(ctx context.Context, to planfile.Destination, o planfile.Options) (preflight.Place, error) {
 			m := p.optionsOf(o)
 			m.maps = f.Maps.Value()
-			return openTarget(to, m)
+			place, err := openTarget(to, m)
+			if err != nil {
+				return nil, err
+			}
+			return place, answers(ctx, place)
 		},
 		Transport: p.mover,
 		Reach:     reachHost,

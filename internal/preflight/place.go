@@ -38,13 +38,14 @@ func (c *check) settle(ctx context.Context) []Space {
 
 func (s *settler) one(ctx context.Context, i int, to planfile.Destination) {
 	m := s.moves[i]
-	p, err := s.place(to, m.Options)
-	if err != nil { // once for each, not for each VM
+	if s.failed[to] { // told, and asked, once and not for each VM
 		s.bad[i] = true
-		if !s.failed[to] {
-			s.failed[to] = true
-			s.add(i, planfile.Found("target", m.Pos, "", err))
-		}
+		return
+	}
+	p, err := s.place(ctx, to, m.Options)
+	if err != nil {
+		s.failed[to] = true
+		s.add(i, planfile.Found("target", m.Pos, "", err))
 		return
 	}
 	folder := p.Folder(m.VM)
@@ -60,6 +61,9 @@ func (s *settler) one(ctx context.Context, i int, to planfile.Destination) {
 		return
 	}
 	_, err = p.Plan(ctx, m.VM)
+	if s.rig.Settled != nil {
+		s.rig.Settled(ctx, m, to, p, err)
+	}
 	if err != nil && !fault.Is(err, fault.Full) { // all VMs together are looked at below
 		s.add(i, planfile.Found("target", m.Pos, m.VM.Name, err))
 		return
@@ -104,12 +108,12 @@ func (s *settler) fits(device uint64) {
 }
 
 // place opens each destination once for each way in which VMs are written there.
-func (c *check) place(to planfile.Destination, o planfile.Options) (Place, error) {
+func (c *check) place(ctx context.Context, to planfile.Destination, o planfile.Options) (Place, error) {
 	key := fmt.Sprint(to, o.Format, o.DomainType)
 	if p := c.places[key]; p != nil {
 		return p, nil
 	}
-	p, err := c.rig.Place(to, o)
+	p, err := c.rig.Place(ctx, to, o)
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/target/recall"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -59,10 +60,14 @@ type Place interface {
 type Rig struct {
 	Source    Source
 	Names     func([]inventory.VM) planfile.Finder
-	Place     func(planfile.Destination, planfile.Options) (Place, error)
+	Place     func(context.Context, planfile.Destination, planfile.Options) (Place, error) // one that answers
 	Transport func(context.Context, planfile.Options) (transport.Transport, error)
 	Reach     func(ctx context.Context, host inventory.Host) error // whether it answers from here
 	Now       func() time.Time
+
+	// Settled, if not nil, is told of each move that a place was asked about, and what it said. It is
+	// called in the order of the plan, destination by destination.
+	Settled func(ctx context.Context, m planfile.Move, to planfile.Destination, p Place, err error)
 
 	// Examine, if not nil, tells what else there is to know of the plan's moves before they
 	// begin, and of what they stand on. It tells nothing that is told here.
@@ -124,7 +129,9 @@ func Check(ctx context.Context, f *planfile.File, rig Rig) (Report, error) {
 			return Report{Findings: c.found}, err
 		}
 	}
-	r := Report{Places: c.settle(ctx)}
+	asking, asked := recall.Begin(ctx)
+	defer asked()
+	r := Report{Places: c.settle(asking)}
 	c.onHosts(ctx)
 	if err := c.probes(ctx); err != nil {
 		return Report{Findings: c.found}, err

@@ -122,7 +122,7 @@ func newRig(vms ...inventory.VM) *rig {
 	r.Rig = Rig{
 		Source: r.source,
 		Names:  func(vms []inventory.VM) planfile.Finder { return esx.NewIndex(vms) },
-		Place: func(to planfile.Destination, _ planfile.Options) (Place, error) {
+		Place: func(_ context.Context, to planfile.Destination, _ planfile.Options) (Place, error) {
 			switch to.Folder() {
 			case "/missing":
 				return nil, fault.New(fault.NotFound, "target %s does not exist", to).WithHint("make it")

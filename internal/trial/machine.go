@@ -22,6 +22,7 @@ type machine struct {
 	args   []string
 	cards  int // that speak into a pipe each
 	served []func(io.ReadWriter)
+	agent  bool     // it has the channel of the guest's agent
 	less   []string // how it differs from the domain
 }
 
@@ -31,7 +32,7 @@ func newMachine(d *libvirtxml.Domain, dir string, accel Accel, o Options) (*mach
 		return nil, unsupported("the domain has no <os> with a <type>, no <memory> or no <devices>")
 	}
 	m.add("-nodefaults", "-no-user-config", "-display", "none", "-name", "trial", "-no-shutdown")
-	for _, part := range []func() error{m.board, m.processors, m.memory, m.identity, m.firmware, m.controllers, m.disks, m.network, m.consoles} {
+	for _, part := range []func() error{m.board, m.processors, m.memory, m.identity, m.firmware, m.controllers, m.disks, m.network, m.consoles, m.channels} {
 		if err := part(); err != nil {
 			return nil, err
 		}

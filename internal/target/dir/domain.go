@@ -33,11 +33,19 @@ type DomainOptions struct {
 // bridgePrefix tells a bridge from a libvirt network.
 const bridgePrefix = "bridge:"
 
+// usualNetwork is the one that libvirt makes itself.
+const usualNetwork = "default"
+
+// Joins names what a card joins: a libvirt network, or a bridge.
+func (o DomainOptions) Joins(card inventory.NIC) (name string, bridge bool) {
+	return strings.CutPrefix(cmp.Or(o.Maps.Network(card.Network).To, o.Network, usualNetwork), bridgePrefix)
+}
+
 // network is what a card joins.
 func (o DomainOptions) network(card inventory.NIC) *libvirtxml.DomainInterfaceSource {
-	name := cmp.Or(o.Maps.Network(card.Network).To, o.Network)
-	if bridge, ok := strings.CutPrefix(name, bridgePrefix); ok {
-		return &libvirtxml.DomainInterfaceSource{Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: bridge}}
+	name, bridge := o.Joins(card)
+	if bridge {
+		return &libvirtxml.DomainInterfaceSource{Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: name}}
 	}
 	return &libvirtxml.DomainInterfaceSource{Network: &libvirtxml.DomainInterfaceSourceNetwork{Network: name}}
 }
@@ -52,7 +60,6 @@ func (o DomainOptions) network(card inventory.NIC) *libvirtxml.DomainInterfaceSo
 func Domain(def target.Definition, opts DomainOptions) (string, []inventory.Warning, error) {
 	b := &domainBuilder{vm: def.VM, def: def, opts: opts}
 	b.opts.Type = cmp.Or(opts.Type, "kvm")
-	b.opts.Network = cmp.Or(opts.Network, "default")
 	b.domain.Devices = &libvirtxml.DomainDeviceList{}
 	steps := []func() error{b.identity, b.processors, b.firmware, b.storage, b.cards, b.consoles}
 	for _, step := range steps {
@@ -164,10 +171,13 @@ type source struct {
 		MAC  string `xml:"mac,attr"`
 		Name string `xml:"name,attr"`
 	} `xml:"network"`
+	Tags       []sourceTag       `xml:"tag"`
+	Attributes []sourceAttribute `xml:"attribute"`
 }
 
 func sourceMetadata(vm *inventory.VM) (string, error) {
 	s := source{Ref: string(vm.Ref), InstanceUUID: vm.InstanceUUID, Host: vm.HostName, VMX: vm.VMX.String(), Name: vm.Name}
+	s.Tags, s.Attributes = sourceTags(vm)
 	for _, n := range vm.NICs {
 		s.Networks = append(s.Networks, struct {
 			MAC  string `xml:"mac,attr"`
@@ -244,7 +254,7 @@ func (b *domainBuilder) consoles() error {
 	d := b.domain.Devices
 	d.Serials = []libvirtxml.DomainSerial{{Source: pty(), Target: &libvirtxml.DomainSerialTarget{Port: &port}}}
 	d.Consoles = []libvirtxml.DomainConsole{{Source: pty(), Target: &libvirtxml.DomainConsoleTarget{Type: "serial", Port: &port}}}
-	if b.def.GuestAgent() && b.virtio() { // the channel is a virtio device
+	if b.def.AgentChannel() {
 		d.Channels = []libvirtxml.DomainChannel{{
 			Source: &libvirtxml.DomainChardevSource{UNIX: &libvirtxml.DomainChardevSourceUNIX{}},
 			Target: &libvirtxml.DomainChannelTarget{VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: "org.qemu.guest_agent.0"}},

@@ -168,16 +168,25 @@ func (j *job) missingNetworks(ctx context.Context) ([]inventory.Warning, error) 
 		}
 		name := card.Source.Network.Network
 		asked[name] = true
-		there, err := j.client.HasNetwork(ctx, name)
+		missing, err := missingNetwork(ctx, j.client, name)
 		if err != nil {
 			return nil, err
 		}
-		if !there {
-			warnings = append(warnings, inventory.Warning{
-				Code: "no-network", Text: fmt.Sprintf("libvirt has no network %q, so the VM does not start", name),
-				Remedy: "make the network, or have the VM join another: virsh net-list --all; virsh edit VM",
-			})
+		if missing != nil {
+			warnings = append(warnings, *missing)
 		}
 	}
 	return warnings, nil
+}
+
+// missingNetwork warns of a network that is not there; nil if it is.
+func missingNetwork(ctx context.Context, c *rpc.Client, name string) (*inventory.Warning, error) {
+	there, err := c.HasNetwork(ctx, name)
+	if there || err != nil {
+		return nil, err
+	}
+	return &inventory.Warning{
+		Code: "no-network", Text: fmt.Sprintf("libvirt has no network %q, so the VM does not start", name),
+		Remedy: "make the network, or have the VM join another: virsh net-list --all; virsh edit VM",
+	}, nil
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/target/dir"
 	"github.com/decamp/decamp/internal/target/libvirt/rpc"
+	"github.com/decamp/decamp/internal/target/recall"
 	"github.com/decamp/decamp/internal/target/staged"
 )
 
@@ -65,11 +66,11 @@ func (p *Place) name() string { return "libvirt " + p.at.String() + " pool " + p
 // Check finds out whether vm could be delivered. What thin disks take on their datastores has to be
 // free in the pool.
 func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
-	c, err := p.connect(ctx)
+	c, release, err := recall.Keep(ctx, p, p.connect, func(c *rpc.Client) { _ = c.Close() }) // asked only
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer release()
 	into, err := p.poolsOf(ctx, c, vm.Disks)
 	if err != nil {
 		return err

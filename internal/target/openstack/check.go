@@ -22,13 +22,12 @@ func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
 	if err != nil {
 		return err
 	}
-	s, err := p.cloud.session(ctx)
+	s, err := p.cloud.knock(ctx) // the first question: who mistyped a name is not to wait
 	if err != nil {
 		return err
 	}
-	if s.readsOnly() {
-		return fault.New(fault.Denied, "all that the token may do on %s is read: its only role is reader", p.cloud.name).
-			WithHint("openstack%s role add --project %s --user USER member", p.cloud.option(), fault.Quote(s.project))
+	if err := p.checkRole(s); err != nil {
+		return err
 	}
 	if _, err := p.flavor(ctx, s, vm); err != nil {
 		return err
@@ -50,6 +49,15 @@ func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
 	}
 	_, err = p.zones(ctx, s)
 	return err
+}
+
+// checkRole refuses a token that changes nothing. What others may do is known only to each service's policy.
+func (p *Place) checkRole(s *session) error {
+	if !s.readsOnly() {
+		return nil
+	}
+	return fault.New(fault.Denied, "all that the token may do on %s is read: its only role is reader", p.cloud.name).
+		WithHint("openstack%s role add --project %s --user USER member", p.cloud.option(), fault.Quote(s.project))
 }
 
 // checkTypes refuses types of volumes that there are not.

@@ -15,6 +15,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/target/recall"
 )
 
 const (
@@ -69,7 +70,7 @@ func newCloud(name string, o Options) (*cloud, error) {
 		ResponseHeaderTimeout: 30 * time.Minute,
 	}
 	return &cloud{name: fault.Line(name), named: named, as: as, wait: o.Wait, http: http.Client{
-		Transport:     &bounded{next: transport},
+		Transport:     &recall.Transport{Next: &bounded{next: transport}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
@@ -89,13 +90,18 @@ func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // session logs in, once.
-func (c *cloud) session(ctx context.Context) (*session, error) {
+func (c *cloud) session(ctx context.Context) (*session, error) { return c.enter(ctx, c.ask) }
+
+// knock is session for who does not wait until somebody answers.
+func (c *cloud) knock(ctx context.Context) (*session, error) { return c.enter(ctx, c.once) }
+
+func (c *cloud) enter(ctx context.Context, ask func(context.Context, string, func(context.Context) error) error) (*session, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.in != nil {
 		return c.in, nil
 	}
-	err := c.ask(ctx, "log in", func(ctx context.Context) (err error) {
+	err := ask(ctx, "log in", func(ctx context.Context) (err error) {
 		c.in, err = c.login(ctx)
 		return err
 	})

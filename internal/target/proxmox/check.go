@@ -21,7 +21,11 @@ func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
 	if err != nil {
 		return err
 	}
-	if err := p.checkVersion(ctx); err != nil {
+	version, err := p.version(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.checkVersion(version); err != nil {
 		return err
 	}
 	if err := p.checkOnline(ctx); err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/target/recall"
 )
 
 const (
@@ -48,13 +49,13 @@ func newClient(host string, o Options) (*client, error) {
 	return &client{
 		host: host, token: o.Token, wait: o.Wait, now: o.Now,
 		http: &http.Client{
-			Transport: &http.Transport{
+			Transport: &recall.Transport{Next: &http.Transport{
 				Proxy:           http.ProxyFromEnvironment,
 				TLSClientConfig: config,
 				DialContext:     (&net.Dialer{Timeout: 15 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 				// pveproxy gives its own calls 30 s, and more to those it passes on.
 				TLSHandshakeTimeout: 15 * time.Second, ResponseHeaderTimeout: 5 * time.Minute, MaxIdleConnsPerHost: 2,
-			},
+			}},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil

@@ -374,10 +374,19 @@ func (w *delivery) defined(ctx context.Context, g *found, volumes []string) erro
 
 // noteClock warns of clocks that are apart.
 func (w *delivery) noteClock() {
-	if skew := time.Duration(w.api.skew.Load()).Abs(); skew > maxSkew {
-		w.warnings = append(w.warnings, inventory.Warning{
-			Code: "clock", Text: "the clocks of this machine and of the node are " + skew.Round(time.Second).String() + " apart",
-			Remedy: "look at both: timedatectl",
-		})
+	if apart := w.api.apart(); apart != nil {
+		w.warnings = append(w.warnings, *apart)
+	}
+}
+
+// apart warns of clocks that are; nil if they agree.
+func (c *client) apart() *inventory.Warning {
+	skew := time.Duration(c.skew.Load()).Abs()
+	if skew <= maxSkew {
+		return nil
+	}
+	return &inventory.Warning{
+		Code: "clock", Text: "the clocks of this machine and of the node are " + skew.Round(time.Second).String() + " apart",
+		Remedy: "look at both: timedatectl",
 	}
 }

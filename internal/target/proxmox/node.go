@@ -100,27 +100,30 @@ func (p *Place) noStorage(id string, list []storage) error {
 // (libpve-storage-perl 8.3.6, April 2025).
 const leastMajor, leastMinor = 8, 4
 
-func (p *Place) checkVersion(ctx context.Context) error {
+// version asks what is installed. It is the first that is asked: who mistyped a name is not to wait.
+func (p *Place) version(ctx context.Context) (string, error) {
 	var v struct {
 		Version string `json:"version"`
 	}
-	// It is the first that is asked: who mistyped a name is not to wait.
-	if err := p.api.call(ctx, http.MethodGet, "/version", nil, &v); err != nil {
-		return err
-	}
-	parts := strings.SplitN(v.Version+"..", ".", 3)
-	if p.direct() { // it needs no such uploads
+	err := p.api.call(ctx, http.MethodGet, "/version", nil, &v)
+	return v.Version, err
+}
+
+// checkVersion refuses a release that takes no uploads, where there are to be some.
+func (p *Place) checkVersion(version string) error {
+	if p.direct() {
 		return nil
 	}
+	parts := strings.SplitN(version+"..", ".", 3)
 	major, errMajor := strconv.Atoi(parts[0])
 	minor, errMinor := strconv.Atoi(parts[1])
 	if errMajor != nil || errMinor != nil {
-		return fault.New(fault.Corrupt, "Proxmox %s says that its version is %q", p.api.host, fault.Line(v.Version))
+		return fault.New(fault.Corrupt, "Proxmox %s says that its version is %q", p.api.host, fault.Line(version))
 	}
 	if major > leastMajor || major == leastMajor && minor >= leastMinor {
 		return nil
 	}
-	return fault.New(fault.Unsupported, "Proxmox VE %s takes no uploads of disks: %d.%d is the first that does", fault.Line(v.Version), leastMajor, leastMinor).
+	return fault.New(fault.Unsupported, "Proxmox VE %s takes no uploads of disks: %d.%d is the first that does", fault.Line(version), leastMajor, leastMinor).
 		WithHint("update the node (apt update && apt full-upgrade), or migrate into a folder with --to dir: and import with qm importdisk")
 }
 

@@ -64,7 +64,9 @@ func askAll(t *testing.T, p *Place, def target.Definition) {
 	m, err := Config(def, p.opts)
 	must(err)
 	w := &delivery{Place: p, Delivery: staged.Delivery{Definition: def}, machine: m, plan: "abcd", uploads: "local"}
-	must(p.checkVersion(ctx))
+	version, err := p.version(ctx)
+	must(err)
+	must(p.checkVersion(version))
 	must(p.checkOnline(ctx))
 	_, err = p.storages(ctx)
 	must(err)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/target/recall"
 )
 
 // Client is one user of one cluster. Its methods may be called concurrently.
@@ -31,7 +32,7 @@ type Client struct {
 func New(c *Config) *Client {
 	t := http.DefaultTransport.(*http.Transport).Clone() // with the proxy of the environment
 	t.TLSClientConfig = c.TLS.Clone()
-	return &Client{config: c, http: &http.Client{Transport: t}}
+	return &Client{config: c, http: &http.Client{Transport: &recall.Transport{Next: t}}}
 }
 
 // Host is the API server's, as it was given.
