@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -56,10 +56,20 @@ func (o engineOptions) checkKernel() error {
 	if o.kernel == "" {
 		return nil
 	}
-	if err := appliance.New(appliance.Options{Kernel: o.kernel}).Check(); err != nil {
-		return fmt.Errorf("--appliance-kernel: %w", err)
+	return appliance.New(appliance.Options{Kernel: o.kernel}).Check()
+}
+
+// planKernel is the kernel as plans have it, where the guest is changed at all: it is found from
+// everywhere.
+func (o engineOptions) planKernel(hardware string) string {
+	if hardware == string(plan.Compat) || o.kernel == "" {
+		return ""
 	}
-	return nil
+	path, err := filepath.Abs(o.kernel)
+	if err != nil { // this process is nowhere
+		return o.kernel
+	}
+	return path
 }
 
 // v2v runs virt-v2v; nil where it is neither asked for nor there, or no guest is to be changed.

@@ -279,7 +279,7 @@ func (o *migrateOptions) permit() migrate.Permit {
 
 func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string) (err error) {
 	if err := o.engine.checkKernel(); err != nil { // to be missed now, not after hours of copying
-		return err
+		return fmt.Errorf("--appliance-kernel: %w", err)
 	}
 	w, err := a.openWorks(ctx, o, rawURL)
 	if err != nil {

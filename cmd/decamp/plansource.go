@@ -11,6 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/target/dir"
@@ -226,14 +227,19 @@ func (s *planSource) works(ctx context.Context, row roster.VM, o planfile.Option
 
 // worksOf are the works of a VM that is there, with its intents.
 func (s *planSource) worksOf(ctx context.Context, row roster.VM, vm *inventory.VM, o planfile.Options) (*works, error) {
-	if err := checkEngine(ctx, s.planWorks.optionsOf(o), vm); err != nil {
+	mo := s.planWorks.optionsOf(o)
+	if err := checkEngine(ctx, mo, vm); err != nil {
 		return nil, err
+	}
+	if mo.hardware != string(plan.Compat) {
+		if err := mo.engine.checkKernel(); err != nil {
+			return nil, fmt.Errorf("applianceKernel: %w", err)
+		}
 	}
 	w, err := s.works(ctx, row, o)
 	if err != nil {
 		return nil, err
 	}
-	mo := s.planWorks.optionsOf(o)
 	mo.maps = s.file.Maps.Value()
 	w.plan(vm, mo)
 	return w, nil
