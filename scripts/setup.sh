@@ -28,8 +28,9 @@ libvirt='libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt
 fio='gcc libc6-dev make patch libnfs-dev pkgconf'
 # Wireshark, 120 MB, that dissects what others' clients and decamp land say to each other.
 slow='tshark'
-# virt-v2v with its appliance, 200 MB, and what builds the Debian that it converts.
-v2v='virt-v2v mmdebstrap'
+# virt-v2v with its appliance, 200 MB, nbdkit, which it needs and Debian does not say so, and what builds
+# the Debian that it converts.
+v2v='virt-v2v nbdkit mmdebstrap'
 # What real guests are built with, and the checkers of their file systems.
 guests='mmdebstrap lvm2 xfsprogs btrfs-progs util-linux mount kmod'
 # What the API server of Kubernetes keeps its objects in.
@@ -119,6 +120,20 @@ fetch_kernel() {
 	mv -T "$new" build/kernel || { rm -rf "$new"; [ -e build/kernel/boot ]; } # another run was first
 }
 
+# fetch_agent unpacks QEMU's guest agent into build/agent, for the test guest that has it. It is
+# not installed: this machine need not answer to anybody.
+fetch_agent() {
+	[ ! -e build/agent/usr ] || return 0
+	echo "setup: fetching a guest agent for the test guests" >&2
+	refresh
+	chmod 755 "$tmp"
+	(cd "$tmp" && apt-get -q download qemu-guest-agent >log 2>&1) || fail_with_log "could not fetch qemu-guest-agent"
+	mkdir -p build
+	new=$(mktemp -d build/agent.XXXXXX)
+	dpkg-deb -x "$tmp"/qemu-guest-agent_*.deb "$new"
+	mv -T "$new" build/agent || { rm -rf "$new"; [ -e build/agent/usr ]; } # another run was first
+}
+
 # index_kernel lists that kernel's modules, as an installed one has them: appliances look there.
 index_kernel() {
 	for dir in build/kernel/lib/modules/*; do
@@ -175,9 +190,12 @@ schemathesis_release=4.32.5
 # nothing of it is in the tree.
 fakepve_release=0.5.0
 
-# install_pypi NAME RELEASE puts a program of PyPI's and what it needs into build/NAME.
+# The release of virt-firmware that reads the variables of EFI which decamp writes.
+virt_firmware_release=26.10
+
+# install_pypi NAME RELEASE [PROGRAM] puts a program of PyPI's and what it needs into build/NAME.
 install_pypi() {
-	program=build/$1/bin/$1
+	program=build/$1/bin/${3-$1}
 	[ "$(cat "build/$1/release" 2>/dev/null)" != "$2" ] || [ ! -x "$program" ] || return 0
 	echo "setup: installing $1 $2" >&2
 	rm -rf "build/$1"
@@ -198,7 +216,7 @@ command -v dpkg-query >/dev/null || fail "this is not Debian; install the counte
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 install_packages "$@"
-[ "$*" = kube ] || fetch_kernel # no guest boots there
+[ "$*" = kube ] || { fetch_kernel; fetch_agent; } # no guest boots there
 case " $* " in
 *" test "* | *" slow "* | *" v2v "* | *" bench "* | *" guests "*) index_kernel ;;
 esac
@@ -210,5 +228,6 @@ case " $* " in
 	build_fio
 	install_pypi schemathesis "$schemathesis_release"
 	install_pypi fakepve "$fakepve_release"
+	install_pypi virt-firmware "$virt_firmware_release" virt-fw-vars
 	;;
 esac

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
@@ -72,6 +73,9 @@ func (w *works) defined(ctx context.Context, vm *inventory.VM, o migrateOptions)
 	def := target.Definition{VM: vm, Decamp: version, Guest: w.foreseeGuest(ctx, vm, &r)}
 	if o.hardware == string(plan.Virtio) {
 		def.Hardware = target.Virtio
+		if o.guestAgent && !slices.ContainsFunc(def.Guest, isWindows) {
+			def.Converted = &convert.Result{GuestAgent: true} // as far as it is foreseen
+		}
 	}
 	if o.hardware == string(plan.AutoHardware) {
 		r.note("hardware auto: what is shown is compat; it is virtio if the guest can be changed, which is known once it is copied")
@@ -112,6 +116,9 @@ func (w *works) foreseeGuest(ctx context.Context, vm *inventory.VM, r *dryRunRep
 	}
 	return reports
 }
+
+// isWindows reports whether Windows was found. It is left alone where Linux gets the guest agent.
+func isWindows(g guest.Report) bool { return g.Windows != nil }
 
 // outline asks a destination what it makes of the VM, and whether it could.
 func outline(ctx context.Context, d *destination, def target.Definition, obstacles []inventory.Warning) outlined {
@@ -194,6 +201,9 @@ func writeOutline(w io.Writer, vm *inventory.VM, o *target.Outline) {
 	}
 	for _, c := range o.Cards {
 		line("card", "%s %s, network %s (was %s)%s, %s", c.MAC, c.Model, c.Network, c.From, tagged(c.VLAN), link(c.Down))
+	}
+	if o.GuestAgent {
+		line("agent", "a channel for QEMU's guest agent")
 	}
 	if o.CDROMs > 0 {
 		line("cdrom", "%d, empty", o.CDROMs)

@@ -225,7 +225,7 @@ func (w *works) rehearse(ctx context.Context, what migrate.Rehearsing) (trial.Re
 		served[path] = func(conn io.ReadWriter) { _ = nbd.Serve(conn, unwritten{ctx, src}) } // the guest is told of what fails
 	}
 	return trial.Boot(ctx, what.Domain, trial.Options{
-		Expect: cmp.Or(what.Expect, w.expect), Deadline: what.Deadline, Keep: what.Keep, Scratch: what.Scratch, Served: served,
+		Expect: cmp.Or(what.Expect, w.expect), Deadline: what.Deadline, Keep: what.Keep, Scratch: what.Scratch, Served: served, Static: what.Static,
 	})
 }
 

@@ -8,12 +8,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/target/dir"
 	"github.com/decamp/decamp/internal/trial"
 )
 
@@ -26,12 +29,18 @@ away, so no image is changed; its network cards lead nowhere, each to a network 
 it gets 4 processors and --memory at most. KVM is used only where a virtual CPU really runs,
 else the guest is emulated, which takes 10 to 100 times as long.
 
-A guest is up when it asks for a login on its serial port or text screen, when its operating
-system speaks on a network card and its console rests, or when it says what --expect says.
+A guest is up when it asks for a login on its serial port or text screen, when QEMU's guest
+agent in it answers, when its operating system speaks on a network card and its console rests,
+or when it says what --expect says.
 Else it is told where it stopped: initramfs, emergency, panic, boot-loader, no-boot-device,
 uefi-shell, blue-screen, reboot-loop, stopped; or unclear, if nothing of this is seen by
 --deadline: then its screen, kept by --keep, tells more. The addresses that it claims are
 told, too.
+
+The agent is asked where the VM has a channel for it, as decamp gives it to a guest on virtio
+that has the agent. It tells the operating system, the host name and the addresses of each card.
+What it does not tell of the fixed addresses that FOLDER's vm.json has found in the guest's
+configuration is told as a warning.
 `
 
 const trialExamples = `
@@ -95,10 +104,14 @@ func (a *app) trial(ctx context.Context, o trialOptions, path string) error {
 	if err != nil {
 		return err
 	}
+	opts := o.options()
+	if record, err := dir.ReadRecord(path); err == nil { // else it is none of decamp's
+		opts.Static = migrate.Static(record.Source, record.Guest)
+	}
 	if !a.json {
 		fmt.Fprintf(a.err, "%s boots on overlays that are thrown away ...\n", path)
 	}
-	r, err := trial.Boot(ctx, domain, o.options())
+	r, err := trial.Boot(ctx, domain, opts)
 	if err != nil {
 		return fmt.Errorf("trial of %s: %w", path, err)
 	}
@@ -133,6 +146,12 @@ func (a *app) writeTrial(r trial.Report) error {
 	for _, t := range r.Network {
 		fmt.Fprintf(a.out, "network card %s: %s\n", t.MAC, plain(t.String()))
 	}
+	if r.Agent != nil && !strings.Contains(r.Why, r.Agent.String()) {
+		fmt.Fprintf(a.out, "guest agent: %s\n", plain(r.Agent.String()))
+	}
+	for _, s := range r.Missing {
+		fmt.Fprintf(a.out, "Warning: %s\n", plain(s.String()))
+	}
 	for _, less := range r.Less {
 		fmt.Fprintf(a.out, "it had %s\n", less)
 	}
@@ -157,9 +176,9 @@ func by(r trial.Report) string {
 }
 
 // boot tries a VM before it is published. What it showed is kept with its run.
-func (w *works) boot(d *destination) func(context.Context, string) (trial.Report, error) {
-	return func(ctx context.Context, domain string) (trial.Report, error) {
-		return trial.Boot(ctx, domain, trial.Options{Expect: w.expect, Keep: filepath.Join(w.store.Folder(d.plan.ID), "trial")})
+func (w *works) boot(d *destination) func(context.Context, string, []trial.Static) (trial.Report, error) {
+	return func(ctx context.Context, domain string, static []trial.Static) (trial.Report, error) {
+		return trial.Boot(ctx, domain, trial.Options{Static: static, Expect: w.expect, Keep: filepath.Join(w.store.Folder(d.plan.ID), "trial")})
 	}
 }
 

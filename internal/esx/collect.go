@@ -27,7 +27,8 @@ var wanted = map[string][]string{
 	"VirtualMachine": {"name", "parent", "parentVApp", "runtime", "guest.toolsRunningStatus", "layoutEx", "snapshot",
 		"config.uuid", "config.instanceUuid", "config.template", "config.guestId", "config.guestFullName",
 		"config.version", "config.annotation", "config.hardware", "config.firmware", "config.bootOptions",
-		"config.keyId", "config.changeTrackingEnabled", "config.files", "config.extraConfig", "config.managedBy"},
+		"config.keyId", "config.changeTrackingEnabled", "config.files", "config.extraConfig", "config.managedBy",
+		"customValue"},
 }
 
 // places are the types that inventory paths are made of.

@@ -15,6 +15,9 @@
 //     no CA, no host name. Package esx shows a certificate (Fingerprint) and compares
 //     it with the pin; asking the operator is the command's business.
 //
+// Tags of a vCenter are not in the API but in a REST service, with sessions of its own: one is opened
+// with the same password when tags are first asked for, and closed with the Session.
+//
 // Promises: at most two wrong passwords are sent in 15 minutes, because ESXi locks the
 // account at the fifth. Errors carry a fault.Kind, and a remedy where there is one.
 //
@@ -85,6 +88,7 @@ type Session struct {
 	pass    pass
 	login   *login
 	folder  *folder
+	tagging *tagging
 	encoded encodings
 
 	stop context.CancelFunc
@@ -117,7 +121,7 @@ func newSession(cfg Config) (*Session, error) {
 	if cfg.Password == nil {
 		return nil, fault.New(fault.Invalid, "log in to %s: no password given", end.addr)
 	}
-	s := &Session{cfg: cfg.withDefaults(), end: end, tls: pinned, login: newLogin(), folder: newFolder()}
+	s := &Session{cfg: cfg.withDefaults(), end: end, tls: pinned, login: newLogin(), folder: newFolder(), tagging: newTagging()}
 	s.base = newTransport(pinned)
 	s.web = &http.Client{Transport: redial{s.base}, CheckRedirect: noRedirect}
 	s.soap = s.newSOAP(&door{base: redial{s.base}, pass: &s.pass})
@@ -199,6 +203,7 @@ func (s *Session) Close() error {
 	defer s.base.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	s.closeTagging(ctx)
 	_, err := methods.Logout(ctx, s.soap, &types.Logout{This: *s.vim.ServiceContent.SessionManager})
 	if err == nil || lapsed(err) {
 		return nil

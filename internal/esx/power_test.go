@@ -46,7 +46,8 @@ func TestReadingChangesNothing(t *testing.T) {
 			t.Errorf("called %q, want %q", got, reading)
 		}
 		for _, line := range r.requests() {
-			if !strings.HasPrefix(line, "GET ") && !strings.HasPrefix(line, "HEAD ") {
+			login := strings.HasPrefix(line, "POST /api/session ") || strings.HasPrefix(line, "POST /rest/com/vmware/cis/session ") // for tags
+			if !strings.HasPrefix(line, "GET ") && !strings.HasPrefix(line, "HEAD ") && !login {
 				t.Errorf("request %q", line)
 			}
 		}

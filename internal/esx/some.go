@@ -29,11 +29,19 @@ func (s *Session) EachVM(ctx context.Context, refs []inventory.MoRef, tell func(
 			return fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
 		}
 		t.vms = vms.vms
-		if err := tell(t.described(nil)); err != nil {
+		if err := s.tellAdorned(ctx, t, tell); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (s *Session) tellAdorned(ctx context.Context, t *tree, tell func([]inventory.VM) error) error {
+	vms := t.described(nil)
+	if err := s.adorn(ctx, t, vms); err != nil {
+		return err
+	}
+	return tell(vms)
 }
 
 // page reads some VMs. One that is gone spoils the answer for all: they are asked for one by
@@ -68,7 +76,8 @@ func (s *Session) VMByRef(ctx context.Context, ref inventory.MoRef) (*inventory.
 		return nil, fault.New(fault.NotFound, "no VM has the reference %s", ref).
 			WithHint("it was removed, or registered anew under another one: decamp ls")
 	}
-	return &t.described(nil)[0], nil
+	vms := t.described(nil)
+	return &vms[0], s.adorn(ctx, t, vms)
 }
 
 // readVMs reads VMs, and what a path leads to from them. If one is gone it is fault.NotFound.

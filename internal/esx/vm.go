@@ -13,14 +13,15 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// VMs lists all VMs with their disks, cards and warnings, sorted by name. Templates,
+// VMs lists all VMs with their disks, cards, tags and warnings, sorted by name. Templates,
 // VMs without disks and vSphere's own agents are in it, warned about.
 func (s *Session) VMs(ctx context.Context) ([]inventory.VM, error) {
 	t, err := s.collect(ctx, append([]string{"VirtualMachine"}, s.surroundings()...)...)
 	if err != nil {
 		return nil, fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
 	}
-	return t.machines(), nil
+	vms := t.machines()
+	return vms, s.adorn(ctx, t, vms)
 }
 
 // surroundings are the types that the description of a VM takes names from.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"strings"
-	"unicode/utf16"
 
 	"github.com/decamp/decamp/internal/disk"
 )
@@ -109,10 +108,6 @@ func guid(b []byte) string {
 }
 
 func gptName(b []byte) string {
-	units := make([]uint16, len(b)/2)
-	for i := range units {
-		units[i] = binary.LittleEndian.Uint16(b[2*i:])
-	}
-	name, _, _ := strings.Cut(string(utf16.Decode(units)), "\x00")
+	name, _, _ := strings.Cut(fromUTF16(b), "\x00")
 	return name
 }

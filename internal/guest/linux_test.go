@@ -15,6 +15,7 @@ import (
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/disk/rawfile"
+	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/guest/linux"
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
 	tinyguest "github.com/decamp/decamp/test/guest"
@@ -318,7 +319,75 @@ func TestEFIFallback(t *testing.T) {
 		if p := r.Partitions[0]; p.FSUUID != "1234-5678" || p.Label != "ESP" || p.Usage == nil {
 			t.Errorf("%+v", p)
 		}
+		if len(r.Loaders) != 1 || r.Loaders[0].Label != "debian" || r.Loaders[0].File != `\EFI\debian\shimx64.efi` || !r.Loaders[0].Active() ||
+			r.Loaders[0].Partition != (efi.Partition{Number: 1, Start: 2048, Size: uint64(r.Partitions[0].Len / 512), GUID: guidOf(t, r.Partitions[0].UUID)}) {
+			t.Errorf("loaders %+v", r.Loaders)
+		}
 		run(t, "loader", "mcopy", "-o", "-i", esp, "-", "::/EFI/Boot/bootx64.efi")
+	}
+	csv := "\xff\xfe"
+	for _, c := range "fbx64.efi,no,,\nshimx64.efi,Debian GNU/Linux,,This is the boot entry for debian\n" {
+		csv += string([]byte{byte(c), 0})
+	}
+	run(t, csv, "mcopy", "-i", esp, "-", "::/EFI/debian/BOOTX64.CSV")
+	data, err := os.ReadFile(esp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch(t, path, 1<<20, string(data))
+	if r := detect(t, path); len(r.Loaders) != 1 || r.Loaders[0].Label != "Debian GNU/Linux" {
+		t.Errorf("loaders %+v", r.Loaders)
+	}
+}
+
+func guidOf(t *testing.T, s string) efi.GUID {
+	t.Helper()
+	g, err := efi.ParseGUID(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// What the firmware held comes first, as far as it is on the disks; else the loader of the guest's system.
+func TestEFIState(t *testing.T) {
+	const here, elsewhere = "0d7a2c5e-1f7d-4f5a-9a41-4b8ae11c2f01", "0d7a2c5e-1f7d-4f5a-9a41-4b8ae11c2f02"
+	entry := func(label, uuid, file string, attributes uint32) efi.Entry {
+		return efi.Entry{Label: label, File: file, Attributes: attributes, Partition: efi.Partition{GUID: guidOf(t, uuid)}}
+	}
+	held := func(label, uuid string) efi.Entry { return entry(label, uuid, `\EFI\held.efi`, efi.Active) }
+	debian, ubuntu := entry("debian", here, `\EFI\debian\shimx64.efi`, 1), entry("ubuntu", here, `\EFI\ubuntu\shimx64.efi`, 1)
+	windows := entry("Windows Boot Manager", here, `\EFI\Microsoft\Boot\bootmgfw.efi`, 1)
+	for name, tt := range map[string]struct {
+		held    []efi.Entry
+		loaders []efi.Entry
+		system  string
+		want    string
+	}{
+		"nothing":                       {},
+		"held":                          {[]efi.Entry{held("b", here), held("a", here)}, []efi.Entry{debian}, "debian", "b a"},
+		"held of a disk that is gone":   {[]efi.Entry{held("b", elsewhere)}, []efi.Entry{debian}, "debian", "debian"},
+		"held and not tried":            {[]efi.Entry{entry("off", here, `\x.efi`, 0)}, []efi.Entry{debian}, "debian", "off debian"},
+		"one loader of another vendor":  {nil, []efi.Entry{debian}, "raspbian", "debian"},
+		"two, one of ours":              {nil, []efi.Entry{ubuntu, debian}, "debian", "debian"},
+		"two of others":                 {nil, []efi.Entry{ubuntu, debian}, "arch", ""},
+		"beside a Windows that is ours": {nil, []efi.Entry{debian, windows}, WindowsID, "Windows Boot Manager"},
+	} {
+		r := Report{Table: GPT, Partitions: []Partition{{UUID: here}}, Loaders: tt.loaders, OS: OS{ID: tt.system}}
+		switch tt.system {
+		case "":
+		case WindowsID:
+			r.Windows = &Windows{}
+		default:
+			r.Linux = &linux.Guest{}
+		}
+		var labels []string
+		for _, e := range EFIState([]Report{r}, efi.State{Entries: tt.held}).Entries {
+			labels = append(labels, e.Label)
+		}
+		if got := strings.Join(labels, " "); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
 	}
 }
 

@@ -115,6 +115,7 @@ func (m *machine) firmware() {
 			continue
 		}
 		loaders := efiLoaders(v.tree)
+		v.d.report.Loaders = append(v.d.report.Loaders, v.loaders(loaders)...)
 		for _, name := range []string{"BOOTX64.EFI", "BOOTAA64.EFI", "BOOTIA32.EFI"} {
 			b.EFIFallback = b.EFIFallback || tree.Has(v.tree, "EFI/BOOT/"+name)
 		}

@@ -12,6 +12,7 @@
 package guest
 
 import (
+	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/guest/linux"
 	"github.com/decamp/decamp/internal/guest/tree"
 )
@@ -92,7 +93,7 @@ type Boot struct {
 	BCD     bool `json:"bcd"`     // a volume holds the configuration of Windows' boot loader
 
 	// EFIFallback says that the partition has \EFI\BOOT\BOOTX64.EFI (or the one of ARM), which
-	// firmware starts that does not know the guest. VMware's own boot entries stay behind.
+	// firmware starts that does not know the guest.
 	EFIFallback bool `json:"efiFallback"`
 }
 
@@ -110,6 +111,7 @@ type Report struct {
 	WholeDisk  FileSystem   `json:"wholeDisk,omitempty"` // where there is no table
 	OS         OS           `json:"os"`
 	Boot       Boot         `json:"boot"`
+	Loaders    []efi.Entry  `json:"loaders,omitempty"` // on its system partition, as boot entries would name them
 	Volumes    []Volume     `json:"volumes,omitempty"`
 	Linux      *linux.Guest `json:"linux,omitempty"`
 	Windows    *Windows     `json:"windows,omitempty"`

@@ -77,12 +77,38 @@ func (a Amendment) write(ctx context.Context, info manifest.Info, t disk.Target)
 		if err := a.Source.ReadAt(ctx, p, r.Off); err != nil {
 			return nil, err
 		}
-		if err := t.WriteAt(ctx, p, r.Off); err != nil {
+		if err := putSparse(ctx, t, p, r.Off); err != nil {
 			return nil, err
 		}
 		runs = append(runs, manifest.Run{First: chunk, Hashes: []manifest.Hash{manifest.HashOf(p)}})
 	}
 	return runs, nil
+}
+
+// zeroGrain is the smallest run of zeros that is kept out of an image, in bytes: a qcow2 cluster.
+const zeroGrain = 64 << 10
+
+// putSparse writes p at off, a multiple of zeroGrain. What is zeros has no room in the image: a guest's
+// file system that was trimmed is mostly that.
+func putSparse(ctx context.Context, t disk.Target, p []byte, off int64) error {
+	for len(p) > 0 {
+		zeros := disk.AllZero(p[:min(zeroGrain, len(p))])
+		n := min(zeroGrain, len(p))
+		for n < len(p) && disk.AllZero(p[n:min(n+zeroGrain, len(p))]) == zeros {
+			n = min(n+zeroGrain, len(p))
+		}
+		var err error
+		if zeros {
+			err = t.Zero(ctx, disk.Range{Off: off, Len: int64(n)})
+		} else {
+			err = t.WriteAt(ctx, p[:n], off)
+		}
+		if err != nil {
+			return err
+		}
+		p, off = p[n:], off+int64(n)
+	}
+	return nil
 }
 
 // readBack compares chunks of the finished image with its manifest, from the medium.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"testing"
 
 	"github.com/decamp/decamp/internal/disk"
@@ -148,4 +149,44 @@ func TestAmendNeedsTheRestToBeProven(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// trimmed is a disk whose chunk 1 is zeros now, and half of chunk 2.
+type trimmed struct{ disk.Source }
+
+func (d trimmed) ReadAt(ctx context.Context, p []byte, off int64) error {
+	if err := d.Source.ReadAt(ctx, p, off); err != nil {
+		return err
+	}
+	gone := disk.Range{Off: manifest.ChunkSize, Len: manifest.ChunkSize * 3 / 2}
+	if both := gone.Intersect(disk.Range{Off: off, Len: int64(len(p))}); !both.Empty() {
+		clear(p[both.Off-off : both.End()-off])
+	}
+	return nil
+}
+
+// What becomes zeros gives its room back, in either format, and the manifest says so all the same.
+func TestAmendGivesRoomBack(t *testing.T) {
+	each(t, func(t *testing.T, r *rig) {
+		r.done(6)
+		before := r.taken()
+		root, err := r.job.Amend(t.Context(), Amendment{Source: trimmed{r.src}, Chunks: []int64{1, 2}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.holds(trimmed{r.src}, root)
+		if got, want := before-r.taken(), int64(manifest.ChunkSize*3/2); got < want-64<<10 || got > want+64<<10 {
+			t.Errorf("it takes %d bytes less, want %d", got, want)
+		}
+	})
+}
+
+// taken is the room that the image has on its file system, in bytes.
+func (r *rig) taken() int64 {
+	r.t.Helper()
+	var st syscall.Stat_t
+	if err := syscall.Stat(r.job.Path, &st); err != nil {
+		r.t.Fatal(err)
+	}
+	return st.Blocks * 512
 }

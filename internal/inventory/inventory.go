@@ -133,6 +133,9 @@ type VM struct {
 	HardwareVersion int    `json:"hardwareVersion"` // 19 for "vmx-19"
 	Annotation      string `json:"annotation,omitempty"`
 
+	Tags       []Tag             `json:"tags,omitempty"`       // vCenter only; by category, then by name
+	Attributes map[string]string `json:"attributes,omitempty"` // custom ones that have a value, by their names; vCenter only
+
 	CPUs           int      `json:"cpus"`
 	CoresPerSocket int      `json:"coresPerSocket"`
 	MemoryMiB      int64    `json:"memoryMiB"`
@@ -165,6 +168,12 @@ func (v *VM) Disk(key int32) (*Disk, bool) {
 		}
 	}
 	return nil, false
+}
+
+// Tag is a tag of vCenter's. A VM may have several of one category.
+type Tag struct {
+	Category string `json:"category"`
+	Name     string `json:"name"`
 }
 
 // Bus is a controller's kind, by VMware's own short names.

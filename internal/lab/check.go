@@ -33,7 +33,7 @@ func (c Config) check() error {
 	for _, f := range c.Faults {
 		errs = append(errs, f.check())
 	}
-	errs = append(errs, c.checkNumbers(), c.checkNFS(), c.NFC.check(), c.Host.check(), oneOf("locks", string(c.Locks), []string{string(LockAll), string(LockActive)}))
+	errs = append(errs, c.checkNumbers(), c.checkNFS(), c.NFC.check(), c.Host.check(), c.Tagging.check(), oneOf("locks", string(c.Locks), []string{string(LockAll), string(LockActive)}))
 	return errors.Join(errs...)
 }
 
@@ -92,6 +92,12 @@ func (c Config) checkVM(v VM) error {
 		return fmt.Errorf("%s: writes %+v: want nothing negative and a spread of at most 100", where, w)
 	}
 	errs := []error{oneOf(where+" firmware", v.Firmware, []string{"bios", "efi"})}
+	for _, tag := range v.Tags {
+		errs = append(errs, tag.check())
+	}
+	if !c.VCenter && len(v.Tags)+len(v.Attributes) > 0 {
+		errs = append(errs, fmt.Errorf("%s: an ESXi host has neither tags nor custom attributes", where))
+	}
 	for i, d := range v.Disks {
 		errs = append(errs, c.checkDisk(fmt.Sprintf("%s disk %d", where, i), v, d))
 	}

@@ -25,6 +25,7 @@ type Config struct {
 	Datastores    []Datastore  `json:"datastores,omitempty"`
 	VMs           []VM         `json:"vms,omitempty"`
 
+	Tagging  Tagging   `json:"tagging,omitzero"` // vCenter only
 	NFS      NFS       `json:"nfs,omitzero"`
 	SSH      SSH       `json:"ssh,omitzero"`
 	NFC      NFC       `json:"nfc,omitzero"`
@@ -122,6 +123,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.CBT.MaxAreas, 2000)
 	setDefault(&c.NFS.MaxVolumes, maxVolumes)
 	c.Host.setDefaults()
+	c.Tagging.setDefaults(c.Version)
 	if c.VCenter {
 		setDefault(&c.User, "administrator@vsphere.local")
 		setDefault(&c.Limits.MaxConns, 2048)

@@ -141,6 +141,8 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.serveFolder(w, r)
 	case path == hostKeyPath && e == e.lab.main && !e.lab.cfg.VCenter && !e.lab.cfg.SSH.SecretKey:
 		e.serveHostKey(w, r)
+	case isREST(path) && e == e.lab.main && e.lab.cfg.VCenter:
+		e.serveTags(w, r)
 	case e.sdk != nil:
 		e.serveSDK(w, r)
 	default:

@@ -49,6 +49,10 @@ const (
 	FaultVimCmdStall FaultKind = "vim-cmd-stall" // it does nothing until Release
 	FaultVimCmdLate  FaultKind = "vim-cmd-late"  // it returns at once; what it asked for is done after Delay
 
+	// These happen to the REST service of a vCenter. Path is part of the URL's path.
+	FaultREST        FaultKind = "rest-status"  // Status in place of the answer: 503 is the busy service
+	FaultRESTGarbage FaultKind = "rest-garbage" // an answer that is cut off in the middle
+
 	// These happen to tickets for NFC. Path is part of the VM's name.
 	FaultNFCTicket     FaultKind = "nfc-no-ticket"  // NoPermission
 	FaultNFCThumbprint FaultKind = "nfc-thumbprint" // the ticket names another certificate
@@ -91,8 +95,11 @@ var faultKinds = []FaultKind{
 	FaultStatus, FaultSlow, FaultStall, FaultReset, FaultShort, FaultShortLength, FaultWrongRange, FaultOtherBytes, FaultIgnoreRange, FaultFlip,
 	FaultCloneKill, FaultCloneFail, FaultCloneStall, FaultNFCTicket, FaultNFCThumbprint,
 	FaultSnapshotCreate, FaultSnapshotRemove, FaultSnapshotConsolidate, FaultVMBusy, FaultCBTFail, FaultCBTLose,
-	FaultVimCmdQuiet, FaultVimCmdStall, FaultVimCmdLate,
+	FaultVimCmdQuiet, FaultVimCmdStall, FaultVimCmdLate, FaultREST, FaultRESTGarbage,
 }
+
+// restFaults happen to the REST service.
+var restFaults = []FaultKind{FaultREST, FaultRESTGarbage}
 
 // vmFaults happen to VMs, not to files.
 var vmFaults = []FaultKind{
@@ -205,7 +212,12 @@ func (fs *Faults) take(r *http.Request) *injected {
 
 // ofFolder reports whether a fault happens to /folder.
 func (f *Fault) ofFolder() bool {
-	return !slices.Contains(cloneFaults, f.Kind) && !slices.Contains(vmFaults, f.Kind) && nfcKinds[f.Kind] == ""
+	return !slices.Contains(cloneFaults, f.Kind) && !slices.Contains(vmFaults, f.Kind) && !slices.Contains(restFaults, f.Kind) && nfcKinds[f.Kind] == ""
+}
+
+// takeREST returns the fault that happens to a request to the REST service, or nil.
+func (fs *Faults) takeREST(r *http.Request) *injected {
+	return fs.takeIf(func(f *Fault) bool { return slices.Contains(restFaults, f.Kind) && f.hits(r.URL.Path, r.Method) })
 }
 
 // takeClone returns the fault that happens to a copy, or nil.

@@ -36,6 +36,7 @@ type Lab struct {
 	nas     nasTable
 	nfc     *nfcHosts
 	shells  []*shellHost // as the hosts were added
+	tags    *tagService
 	jobs    jobs
 	ports   ports
 
@@ -88,6 +89,7 @@ func (l *Lab) start() error {
 	if err := b.build(); err != nil {
 		return err
 	}
+	l.tags = newTagService(l)
 	l.serveModel()
 	if err := l.Resume(); err != nil {
 		return err

@@ -68,7 +68,7 @@ func (b *builder) build() error {
 	}
 	b.setDatastoreTypes()
 	b.setMaintenance()
-	return nil
+	return b.addAttributes()
 }
 
 // addDatacenter finds ESXi's only datacenter, or creates one with its hosts.

@@ -12,6 +12,9 @@ func (l *Lab) KillSessions() {
 	for _, e := range l.endpoints() {
 		e.door.killAll()
 	}
+	if l.tags != nil {
+		l.tags.killAll()
+	}
 }
 
 // ExpirePassword has the password be refused from now on, as one that was changed. Sessions go

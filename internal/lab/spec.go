@@ -40,25 +40,30 @@ const (
 
 // VM is one virtual machine.
 type VM struct {
-	Name         string   `json:"name"`                 // any text; %, / and \ are escaped in the inventory as vSphere does
-	Folder       string   `json:"folder,omitempty"`     // its folder on the datastore; default the name with / and \ as _
-	Datacenter   string   `json:"datacenter,omitempty"` // vCenter only; default the first
-	Host         string   `json:"host,omitempty"`       // vCenter only; default the first of the datacenter
-	Datastore    string   `json:"datastore,omitempty"`  // default the first of the datacenter
-	PoweredOn    bool     `json:"poweredOn,omitempty"`
-	GuestID      string   `json:"guestId,omitempty"`  // default other3xLinux64Guest
-	Firmware     string   `json:"firmware,omitempty"` // bios (default) or efi
-	SecureBoot   bool     `json:"secureBoot,omitempty"`
-	UUID         string   `json:"uuid,omitempty"`         // BIOS UUID; default derived from the name
-	InstanceUUID string   `json:"instanceUuid,omitempty"` // vCenter's; default derived from the name
-	CPUs         int32    `json:"cpus,omitempty"`
-	CoresPer     int32    `json:"coresPerSocket,omitempty"`
-	MemoryMB     int64    `json:"memoryMB,omitempty"`
-	Annotation   string   `json:"annotation,omitempty"`
-	KeyID        string   `json:"keyId,omitempty"` // not empty: an encrypted VM
-	TPM          bool     `json:"tpm,omitempty"`
-	CDROM        bool     `json:"cdrom,omitempty"`   // a CD-ROM drive without medium
-	Devices      []string `json:"devices,omitempty"` // connected ones that stay behind: floppy, serial, parallel, usb, pci
+	Name         string `json:"name"`                 // any text; %, / and \ are escaped in the inventory as vSphere does
+	Folder       string `json:"folder,omitempty"`     // its folder on the datastore; default the name with / and \ as _
+	Datacenter   string `json:"datacenter,omitempty"` // vCenter only; default the first
+	Host         string `json:"host,omitempty"`       // vCenter only; default the first of the datacenter
+	Datastore    string `json:"datastore,omitempty"`  // default the first of the datacenter
+	PoweredOn    bool   `json:"poweredOn,omitempty"`
+	GuestID      string `json:"guestId,omitempty"`  // default other3xLinux64Guest
+	Firmware     string `json:"firmware,omitempty"` // bios (default) or efi
+	SecureBoot   bool   `json:"secureBoot,omitempty"`
+	UUID         string `json:"uuid,omitempty"`         // BIOS UUID; default derived from the name
+	InstanceUUID string `json:"instanceUuid,omitempty"` // vCenter's; default derived from the name
+	CPUs         int32  `json:"cpus,omitempty"`
+	CoresPer     int32  `json:"coresPerSocket,omitempty"`
+	MemoryMB     int64  `json:"memoryMB,omitempty"`
+	Annotation   string `json:"annotation,omitempty"`
+
+	Tags       []Tag             `json:"tags,omitempty"`       // vCenter only
+	TagsHidden bool              `json:"tagsHidden,omitempty"` // the account may not read them: a call about the VM is refused
+	Attributes map[string]string `json:"attributes,omitempty"` // custom ones; vCenter only
+
+	KeyID   string   `json:"keyId,omitempty"` // not empty: an encrypted VM
+	TPM     bool     `json:"tpm,omitempty"`
+	CDROM   bool     `json:"cdrom,omitempty"`   // a CD-ROM drive without medium
+	Devices []string `json:"devices,omitempty"` // connected ones that stay behind: floppy, serial, parallel, usb, pci
 
 	ChangeTracking bool              `json:"changeTracking,omitempty"`
 	Snapshots      []string          `json:"snapshots,omitempty"` // oldest first, one chain

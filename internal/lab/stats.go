@@ -20,6 +20,7 @@ type Stats struct {
 	BodyBytes    int64                `json:"bodyBytes"`    // bytes of files sent, without heads and TLS
 	Status       map[int]int64        `json:"status"`       // /folder replies by status
 	SOAP         map[string]int64     `json:"soap"`         // SOAP calls by method
+	REST         map[string]int64     `json:"rest"`         // calls to the tagging service by operation
 	VimCmd       map[string]int64     `json:"vimCmd"`       // vim-cmd by what it was told, with all hosts
 	Paths        map[string]PathStats `json:"paths"`        // by decoded URL path
 	SSHRefused   int64                `json:"sshRefused"`   // logins by SSH with a password that was refused
@@ -48,7 +49,7 @@ func (c *counters) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	open := c.s.NFC.SessionsOpen // they go on
-	c.s = Stats{Status: map[int]int64{}, SOAP: map[string]int64{}, VimCmd: map[string]int64{}, Paths: map[string]PathStats{}}
+	c.s = Stats{Status: map[int]int64{}, SOAP: map[string]int64{}, REST: map[string]int64{}, VimCmd: map[string]int64{}, Paths: map[string]PathStats{}}
 	c.s.NFC.SessionsOpen, c.s.NFC.SessionsPeak = open, open
 }
 
@@ -56,7 +57,7 @@ func (c *counters) snapshot() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.s
-	s.Status, s.SOAP, s.VimCmd, s.Paths = maps.Clone(s.Status), maps.Clone(s.SOAP), maps.Clone(s.VimCmd), maps.Clone(s.Paths)
+	s.Status, s.SOAP, s.REST, s.VimCmd, s.Paths = maps.Clone(s.Status), maps.Clone(s.SOAP), maps.Clone(s.REST), maps.Clone(s.VimCmd), maps.Clone(s.Paths)
 	for path, p := range s.Paths {
 		p.Methods = maps.Clone(p.Methods)
 		s.Paths[path] = p
@@ -113,6 +114,12 @@ func (c *counters) soap(method string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.SOAP[method]++
+}
+
+func (c *counters) rest(operation string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.s.REST[operation]++
 }
 
 func (c *counters) vimCmd(command string) {

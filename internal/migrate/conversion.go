@@ -150,7 +150,9 @@ func hashesOf(ctx context.Context, src disk.Source, info manifest.Info, chunks [
 		if err := src.ReadAt(ctx, b[:r.Len], r.Off); err != nil {
 			return nil, err
 		}
-		hashes[i] = manifest.HashOf(b[:r.Len])
+		if hashes[i] = manifest.ZeroHash(int(r.Len)); !disk.AllZero(b[:r.Len]) { // trimmed: that hash is known
+			hashes[i] = manifest.HashOf(b[:r.Len])
+		}
 	}
 	return hashes, nil
 }

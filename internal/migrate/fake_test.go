@@ -305,6 +305,9 @@ func (t memTarget) Domain(def target.Definition) (string, error) {
 	for _, img := range def.Images {
 		domain += " with " + img.Path
 	}
+	if def.AgentChannel() {
+		domain += " and an agent"
+	}
 	return domain, nil
 }
 

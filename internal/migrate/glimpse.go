@@ -24,6 +24,8 @@ type glimpse struct {
 	hardware target.Hardware
 	refused  error // why the guest is not converted, where the plan wants that
 	unsure   bool  // that it would be refused when it was shut down, too
+
+	converted *convert.Result // nil: nothing is
 }
 
 // glimpse looks into images that srcs read. Closing those is left to the caller.
@@ -42,9 +44,9 @@ func (r *Run) glimpse(ctx context.Context, srcs []disk.Source) (g glimpse, err e
 	as.Facts = r.Facts.apart()
 	as.Facts.Guest = g.guest
 	_, v2v := as.engines()
-	switch err := as.tryAppending(ctx, g.disks); {
+	switch result, err := as.tryAppending(ctx, g.disks); {
 	case err == nil:
-		g.hardware = target.Virtio
+		g.hardware, g.converted = target.Virtio, &result
 	case refused(err):
 		g.refused, g.unsure = err, v2v || unsure(err, g.guest)
 	default:
@@ -55,16 +57,15 @@ func (r *Run) glimpse(ctx context.Context, srcs []disk.Source) (g glimpse, err e
 
 // tryAppending has linux-append change the guest, where the plan lets it. virt-v2v is not tried out: it
 // takes minutes, and wants a guest that was shut down.
-func (r *Run) tryAppending(ctx context.Context, disks []convert.Disk) error {
+func (r *Run) tryAppending(ctx context.Context, disks []convert.Disk) (convert.Result, error) {
 	if err := convertible(r.Facts.Guest); err != nil {
-		return err
+		return convert.Result{}, err
 	}
 	if appends, _ := r.engines(); !appends {
-		return fault.New(fault.Unsupported, "virt-v2v changes the guest, and does so when it is shut down").
+		return convert.Result{}, fault.New(fault.Unsupported, "virt-v2v changes the guest, and does so when it is shut down").
 			WithHint("none is needed: should virt-v2v refuse it, nothing is published, and --discard powers the VM on again")
 	}
-	_, err := r.appendOn(ctx, disks)
-	return err
+	return r.appendOn(ctx, disks)
 }
 
 // lent is a source that is closed by whoever lent it.

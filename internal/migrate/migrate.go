@@ -50,8 +50,8 @@ type Rig struct {
 	Sum func(ctx context.Context, d transport.Disk) (SourceSum, error)
 
 	// Boot starts the VM that a libvirt domain defines, sees how far it comes, and leaves no trace
-	// on its images. Nil: there are no trial boots.
-	Boot func(ctx context.Context, domain string) (trial.Report, error)
+	// on its images. static are the addresses that its guest is to have. Nil: there are no trial boots.
+	Boot func(ctx context.Context, domain string, static []trial.Static) (trial.Report, error)
 
 	// Rehearse boots the VM of a warm run from its images as they are, while it goes on. Nil: nobody
 	// rehearses.

@@ -29,6 +29,7 @@ import (
 type Rehearsing struct {
 	plan.Rehearsal
 	Domain  string                 // as libvirt would define it
+	Static  []trial.Static         // addresses that the guest is to have
 	Disks   map[string]disk.Source // by the files that the domain names; they are not to be closed
 	Keep    string                 // folder for what was seen
 	Scratch string                 // folder for what the guest writes; it is removed afterwards
@@ -114,7 +115,11 @@ func rehearsedWords(r trial.Report, f *plan.Failure) string {
 	case f != nil:
 		return "rehearsal: " + f.Text
 	case r.Booted():
-		return fmt.Sprintf("rehearsal: it boots, after %v on %s: %s", r.Elapsed.Round(time.Second), r.Accel, r.Why)
+		words := fmt.Sprintf("rehearsal: it boots, after %v on %s: %s", r.Elapsed.Round(time.Second), r.Accel, r.Seen())
+		for _, s := range r.Missing {
+			words += "; but " + s.String()
+		}
+		return words
 	}
 	return fmt.Sprintf("rehearsal: it does not boot (%s): %s", r.Verdict, r.Why)
 }
@@ -190,7 +195,7 @@ func (r *Run) bootNow(ctx context.Context, srcs []disk.Source, scratch string, a
 		r.tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("rehearsal: with the hardware it has, as it is not converted: %v", g.refused)})
 	}
 	def := r.definition()
-	def.Guest, def.Hardware, def.Converted = g.guest, g.hardware, nil
+	def.Guest, def.Hardware, def.Converted = g.guest, g.hardware, g.converted
 	domain, err := r.Rig.Target.Domain(def)
 	if err != nil {
 		return trial.Report{}, err
@@ -199,7 +204,9 @@ func (r *Run) bootNow(ctx context.Context, srcs []disk.Source, scratch string, a
 	for i, img := range r.Facts.Images {
 		disks[img.Path] = g.disks[i].Overlay
 	}
-	return r.Rig.Rehearse(ctx, Rehearsing{Rehearsal: ask, Domain: domain, Disks: disks, Keep: filepath.Join(r.m.store.Folder(r.Plan.ID), "rehearsal"), Scratch: scratch})
+	return r.Rig.Rehearse(ctx, Rehearsing{
+		Rehearsal: ask, Domain: domain, Static: Static(r.Facts.VM, g.guest), Disks: disks, Keep: filepath.Join(r.m.store.Folder(r.Plan.ID), "rehearsal"), Scratch: scratch,
+	})
 }
 
 func cannotRehearse(g glimpse) error {

@@ -26,16 +26,7 @@ var booted = trial.Report{Verdict: trial.Booted, Why: "login:", Accel: trial.TCG
 // cutover when that has ended. It returns how it did.
 func (b *bench) rehearsed(boot func(ctx context.Context, p *process, what Rehearsing) (trial.Report, error)) (Outcome, *plan.Rehearsed) {
 	b.t.Helper()
-	p := b.process()
-	clock := time.Unix(1_800_000_000, 0)
-	p.opts.Now = func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return clock }
-	p.opts.Sleep = func(ctx context.Context, d time.Duration) error {
-		b.work()
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		clock = clock.Add(10 * time.Minute)
-		return ctx.Err()
-	}
+	p := b.waiting()
 	rounds := 0
 	b.onEvent = func(e plan.Event) {
 		var err error
@@ -89,6 +80,11 @@ func TestRehearsalWhileRoundsGoOn(t *testing.T) {
 	t.Parallel()
 	b := warmBench(t, 40)
 	b.converts(plan.Virtio)
+	b.convert = func(ctx context.Context, disks []convert.Disk, o convert.Options) (convert.Result, error) {
+		r, err := editing(ctx, disks, o)
+		r.GuestAgent = true // to come
+		return r, err
+	}
 	out, answer := b.rehearsed(func(ctx context.Context, p *process, what Rehearsing) (trial.Report, error) {
 		was, rounds := disksOf(t, what), len(b.told(plan.RoundDone))
 		for deadline := time.Now().Add(2 * time.Minute); len(b.told(plan.RoundDone)) < rounds+3; {
@@ -103,7 +99,7 @@ func TestRehearsalWhileRoundsGoOn(t *testing.T) {
 		if text := string(was["2001"][8192:]); !strings.HasPrefix(text, "UUID=8d1a") {
 			t.Error("it is not converted")
 		}
-		if what.Expect != "up" || !strings.Contains(what.Domain, b.dir) || !strings.HasPrefix(what.Keep, p.store.Folder(b.plan().ID)) {
+		if what.Expect != "up" || !strings.Contains(what.Domain, b.dir) || !strings.HasSuffix(what.Domain, "and an agent") || !strings.HasPrefix(what.Keep, p.store.Folder(b.plan().ID)) {
 			t.Errorf("%+v", what)
 		}
 		return booted, nil
@@ -310,7 +306,7 @@ func TestTrialsThatWaitSaySo(t *testing.T) {
 	p := b.process()
 	rig := b.rig(t, b.dir)
 	left := false
-	rig.Boot = func(context.Context, string) (trial.Report, error) { return booted, nil }
+	rig.Boot = func(context.Context, string, []trial.Static) (trial.Report, error) { return booted, nil }
 	rig.Trials = func(_ context.Context, waits func(string)) (func(), error) {
 		waits("one boots")
 		return func() { left = true }, nil

@@ -29,7 +29,7 @@ func (r *Run) tryBoot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	report, err := r.Rig.Boot(ctx, domain)
+	report, err := r.Rig.Boot(ctx, domain, Static(r.Facts.VM, r.Facts.Guest))
 	leave()
 	if err != nil {
 		return fmt.Errorf("trial boot: %w", err)
@@ -39,7 +39,8 @@ func (r *Run) tryBoot(ctx context.Context) error {
 	if !report.Booted() {
 		return didNotBoot(report)
 	}
-	r.tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("trial boot: it boots, after %v on %s: %s", report.Elapsed.Round(time.Second), report.Accel, report.Why)})
+	r.tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("trial boot: it boots, after %v on %s: %s", report.Elapsed.Round(time.Second), report.Accel, report.Seen())})
+	r.warnMissing(report)
 	return nil
 }
 

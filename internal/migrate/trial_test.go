@@ -3,11 +3,15 @@ package migrate
 import (
 	"context"
 	"errors"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/trial"
 )
 
@@ -16,7 +20,7 @@ func (b *bench) tried(permit Permit, r trial.Report, err error) (domains []strin
 	b.t.Helper()
 	p := b.process()
 	rig := b.rig(b.t, b.dir)
-	rig.Boot = func(_ context.Context, domain string) (trial.Report, error) {
+	rig.Boot = func(_ context.Context, domain string, _ []trial.Static) (trial.Report, error) {
 		if b.published != nil {
 			b.t.Error("it is published already")
 		}
@@ -64,6 +68,28 @@ func TestWhatDoesNotBootIsNotPublished(t *testing.T) {
 	b.checkPublished(out)
 	if b.written.Load() != written {
 		t.Error("it was copied again")
+	}
+}
+
+// A guest that lost an address boots and is published; it is warned of, on record too. The trial is told
+// what to look for.
+func TestMissingAddressesAreWarnedOf(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	lost := trial.Static{MAC: "00:50:56:ab:cd:01", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5")}}
+	_, out, err := b.tried(Permit{Trial: true}, trial.Report{Verdict: trial.Booted, Why: "login:", Agent: &trial.Agent{OS: "Debian"}, Missing: []trial.Static{lost}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.checkPublished(out)
+	is := func(w inventory.Warning) bool {
+		return w.Code == "address-missing" && strings.Contains(w.Text, "00:50:56:ab:cd:01 has not got 10.0.0.5") && w.Remedy != ""
+	}
+	if !slices.ContainsFunc(out.Facts.Warnings, is) || !slices.ContainsFunc(b.published.Warnings, is) {
+		t.Errorf("warned %+v, published with %+v", out.Facts.Warnings, b.published.Warnings)
+	}
+	if e := b.told(plan.Noted); !slices.ContainsFunc(e, func(e plan.Event) bool { return strings.HasSuffix(e.Message, "login:; its agent answers: Debian") }) {
+		t.Errorf("told %+v", e)
 	}
 }
 

@@ -27,10 +27,8 @@ func (b *bench) warmPlan() plan.Plan {
 	return p
 }
 
-// warm runs decamp once, as a process of its own, until it has done rounds and is told to
-// cut over.
-func (b *bench) warm(rounds int) (Outcome, error) {
-	b.t.Helper()
+// waiting is a process for which ten minutes go by whenever it waits; the guest works on meanwhile.
+func (b *bench) waiting() *process {
 	p := b.process()
 	clock := time.Unix(1_800_000_000, 0)
 	p.opts.Now = func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return clock }
@@ -41,6 +39,14 @@ func (b *bench) warm(rounds int) (Outcome, error) {
 		clock = clock.Add(10 * time.Minute)
 		return ctx.Err()
 	}
+	return p
+}
+
+// warm runs decamp once, as a process of its own, until it has done rounds and is told to
+// cut over.
+func (b *bench) warm(rounds int) (Outcome, error) {
+	b.t.Helper()
+	p := b.waiting()
 	had := len(b.told(plan.RoundDone))
 	flip, meddle := b.flipAtVerify, b.meddle
 	b.onEvent = func(e plan.Event) {

@@ -19,13 +19,12 @@ type Backing struct {
 }
 
 // WriteAbove writes to path, where nothing may be, an image that holds the clusters of src
-// which changed touches, and leaves the rest of the disk to the file beneath. The ranges are in
-// order. It is for a layer that is tried and thrown away: nothing is synced. On an error
-// no file is left.
+// which changed touches, and leaves the rest of the disk to the file beneath. Of a cluster that is
+// all zeros only that is written down. The ranges are in order. It is for a layer that is tried and
+// thrown away: nothing is synced. On an error no file is left.
 func WriteAbove(ctx context.Context, path string, b Backing, src disk.Source, changed []disk.Range) (err error) {
 	a := newAbove(src, changed)
-	head, err := a.header(b)
-	if err != nil {
+	if err := a.check(b); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -37,10 +36,11 @@ func WriteAbove(ctx context.Context, path string, b Backing, src disk.Source, ch
 			err = errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(path))
 		}
 	}()
-	if err := writeAll(f, map[int64][]byte{0: head, a.l1: a.l1Table(), a.refTable: a.refTableBytes(), a.refBlocks: a.counts()}); err != nil {
+	if err := a.writeClusters(ctx, f); err != nil {
 		return err
 	}
-	return a.writeClusters(ctx, f)
+	a.fit()
+	return writeAll(f, map[int64][]byte{0: a.header(b), a.l1: a.l1Table(), a.refTable: a.refTableBytes(), a.refBlocks: a.counts()})
 }
 
 // OpenAbove opens what WriteAbove wrote, without the file beneath: what the image does not hold
@@ -71,12 +71,13 @@ func OpenOver(path string, beneath disk.Source) (*Source, error) {
 	return nil, errors.Join(fault.New(fault.Invalid, "%s lies above no other image", path), s.Close())
 }
 
-// An above is an image of few clusters. They follow each other in the file:
+// An above is an image of few clusters. Those with data follow each other in the file:
 //
 //	header | L1 | L2 tables in use | data | refcount blocks | refcount table
 type above struct {
 	src      disk.Source
 	clusters []int64       // of the disk, in order
+	held     int64         // how many of them have data in the file, so far
 	tables   []int64       // numbers of L2 tables in use, in order
 	table    map[int64]int // and their places among those
 
@@ -101,13 +102,13 @@ func newAbove(src disk.Source, changed []disk.Range) *above {
 	a.l1 = clusterSize
 	a.l2 = a.l1 + ceilDiv(a.l1Entries*8, clusterSize)*clusterSize
 	a.data = a.l2 + int64(len(a.tables))*clusterSize
-	a.refBlocks = a.data + int64(len(a.clusters))*clusterSize
-	a.fit()
 	return a
 }
 
-// fit finds how many refcount blocks it takes: they count themselves, too.
+// fit places what comes after the data, and finds how many refcount blocks it takes: they count
+// themselves, too.
 func (a *above) fit() {
+	a.refBlocks = a.data + a.held*clusterSize
 	for {
 		a.blocks++
 		a.refTable = a.refBlocks + a.blocks*clusterSize
@@ -118,14 +119,19 @@ func (a *above) fit() {
 	}
 }
 
-// header returns the header with the name of the file beneath.
-func (a *above) header(b Backing) ([]byte, error) {
+// check refuses what no header can say.
+func (a *above) check(b Backing) error {
 	if b.Path == "" || len(b.Path) > maxBackingName || b.Format != "raw" && b.Format != "qcow2" {
-		return nil, fault.New(fault.Invalid, "an image above %q, which is %q", b.Path, b.Format)
+		return fault.New(fault.Invalid, "an image above %q, which is %q", b.Path, b.Format)
 	}
 	if a.l1Entries == 0 || a.l1Entries > maxL1/8 {
-		return nil, fault.New(fault.Unsupported, "qcow2 image of %d bytes", a.src.Size())
+		return fault.New(fault.Unsupported, "qcow2 image of %d bytes", a.src.Size())
 	}
+	return nil
+}
+
+// header returns the header with the name of the file beneath.
+func (a *above) header(b Backing) []byte {
 	h := header{version: 3, clusterBits: clusterBits, size: a.src.Size(), l1Entries: uint32(a.l1Entries), l1Offset: a.l1,
 		refTable: a.refTable, refTableCount: uint32((a.end - a.refTable) / clusterSize)}
 	out := h.encode()
@@ -135,7 +141,7 @@ func (a *above) header(b Backing) ([]byte, error) {
 	out = append(out, make([]byte, -len(out)&7+8)...) // filled up; then the end of extensions
 	binary.BigEndian.PutUint64(out[8:], uint64(len(out)))
 	binary.BigEndian.PutUint32(out[16:], uint32(len(b.Path)))
-	return append(out, b.Path...), nil
+	return append(out, b.Path...)
 }
 
 func (a *above) l1Table() []byte {
@@ -167,16 +173,11 @@ func (a *above) refTableBytes() []byte {
 func (a *above) writeClusters(ctx context.Context, f *os.File) error {
 	table, cluster := make([]byte, clusterSize), make([]byte, clusterSize)
 	for i, c := range a.clusters {
-		p := cluster[:min(clusterSize, a.src.Size()-c*clusterSize)]
-		clear(cluster)
-		if err := a.src.ReadAt(ctx, p, c*clusterSize); err != nil {
+		entry, err := a.writeCluster(ctx, f, c, cluster)
+		if err != nil {
 			return err
 		}
-		at := a.data + int64(i)*clusterSize
-		binary.BigEndian.PutUint64(table[c%entriesPerL2*8:], uint64(at)|copied)
-		if err := writeAll(f, map[int64][]byte{at: cluster}); err != nil {
-			return err
-		}
+		binary.BigEndian.PutUint64(table[c%entriesPerL2*8:], entry)
 		t := c / entriesPerL2
 		if i+1 < len(a.clusters) && a.clusters[i+1]/entriesPerL2 == t {
 			continue
@@ -187,6 +188,22 @@ func (a *above) writeClusters(ctx context.Context, f *os.File) error {
 		clear(table)
 	}
 	return nil
+}
+
+// writeCluster writes cluster c of the disk, by way of buf, and returns its L2 entry. Zeros are in the
+// entry alone: what a guest trimmed may be most of its disk.
+func (a *above) writeCluster(ctx context.Context, f *os.File, c int64, buf []byte) (entry uint64, err error) {
+	p := buf[:min(clusterSize, a.src.Size()-c*clusterSize)]
+	clear(buf[len(p):])
+	if err := a.src.ReadAt(ctx, p, c*clusterSize); err != nil {
+		return 0, err
+	}
+	if disk.AllZero(p) {
+		return flagZero, nil
+	}
+	at := a.data + a.held*clusterSize
+	a.held++
+	return uint64(at) | copied, writeAll(f, map[int64][]byte{at: buf})
 }
 
 func writeAll(f *os.File, blocks map[int64][]byte) error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/decamp/decamp/internal/disk"
@@ -72,6 +73,8 @@ func TestWriteAboveIsWhatQEMUReads(t *testing.T) {
 func TestWriteAboveCountsItself(t *testing.T) {
 	for clusters := int64(32_700); clusters < 32_800; clusters++ {
 		a := newAbove(disk.NewSparsePattern(3<<30, 0.0001, 9), []disk.Range{{Len: clusters * clusterSize}})
+		a.held = clusters
+		a.fit()
 		if counted := a.blocks * countsPerBlock; counted < a.end/clusterSize || counted-countsPerBlock >= a.end/clusterSize {
 			t.Fatalf("%d clusters in the file, %d blocks of refcounts", a.end/clusterSize, a.blocks)
 		}
@@ -79,6 +82,128 @@ func TestWriteAboveCountsItself(t *testing.T) {
 			t.Fatalf("%d blocks of refcounts end at %d", a.blocks, a.refTable)
 		}
 	}
+}
+
+// A trimmedDisk is one of which ranges were made zeros.
+type trimmedDisk struct {
+	disk.Source
+	trimmed []disk.Range
+}
+
+func (d trimmedDisk) ReadAt(ctx context.Context, p []byte, off int64) error {
+	if err := d.Source.ReadAt(ctx, p, off); err != nil {
+		return err
+	}
+	for _, r := range d.trimmed {
+		if both := r.Intersect(disk.Range{Off: off, Len: int64(len(p))}); !both.Empty() {
+			clear(p[both.Off-off : both.End()-off])
+		}
+	}
+	return nil
+}
+
+// What a guest trimmed hides what is beneath, and has no cluster in the file: its tables, and the data
+// at the edges, are all there is.
+func TestWriteAboveKeepsNoZeros(t *testing.T) {
+	requires(t, "qemu-img")
+	const size = 600<<20 + 512 // two L2 tables
+	beneath := disk.NewSparsePattern(size, 0.2, 7)
+	raw := writeRaw(t, beneath)
+	for name, c := range map[string]struct {
+		trimmed []disk.Range
+		most    int64 // clusters that can have data
+	}{
+		"whole clusters": {[]disk.Range{{Off: 1 << 20, Len: 580 << 20}}, 0},
+		"to the end":     {[]disk.Range{{Off: 500 << 20, Len: 100<<20 + 512}}, 0},
+		"edges":          {[]disk.Range{{Off: 4096, Len: 3 << 20}, {Off: 550<<20 + 512, Len: 1 << 20}}, 4},
+		"less than one":  {[]disk.Range{{Off: 70_000, Len: 50_000}}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := trimmedDisk{beneath, c.trimmed}
+			path := filepath.Join(t.TempDir(), "above.qcow2")
+			if err := WriteAbove(t.Context(), path, Backing{raw, "raw"}, want, c.trimmed); err != nil {
+				t.Fatal(err)
+			}
+			judge(t, path, want)
+			a := newAbove(want, c.trimmed)
+			a.held = c.most
+			a.fit()
+			if info, err := os.Stat(path); err != nil || info.Size() > a.end {
+				t.Errorf("the file has %d bytes, want at most %d, with %d clusters of data: %v", info.Size(), a.end, c.most, err)
+			}
+			checkAbove(t, path, beneath, want, c.trimmed)
+		})
+	}
+}
+
+// checkAbove has our own reader find what changed, and nothing else, in an image above beneath.
+func checkAbove(t *testing.T, path string, beneath, want disk.Source, changed []disk.Range) {
+	t.Helper()
+	src, err := OpenOver(path, beneath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	own, err := src.Own(t.Context(), disk.Range{Len: src.Size()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range own {
+		for c := r.Off / clusterSize; c*clusterSize < r.End(); c++ {
+			cluster := disk.Range{Off: c * clusterSize, Len: clusterSize}
+			if !slices.ContainsFunc(changed, func(r disk.Range) bool { return !r.Intersect(cluster).Empty() }) {
+				t.Fatalf("cluster %d is its own, and did not change", c)
+			}
+		}
+	}
+	for _, r := range changed {
+		got, expected := make([]byte, min(r.Len, 2<<20)), make([]byte, min(r.Len, 2<<20))
+		if err := errors.Join(src.ReadAt(t.Context(), got, r.Off), want.ReadAt(t.Context(), expected, r.Off)); err != nil || !bytes.Equal(got, expected) {
+			t.Errorf("%v reads as something else: %v", r, err)
+		}
+	}
+}
+
+// FuzzAbove writes any disk above any other, and reads it back.
+func FuzzAbove(f *testing.F) {
+	f.Add([]byte("above"), []byte{1, 0, 2, 0, 200, 1}, uint16(3))
+	f.Add(make([]byte, 300), []byte{0, 9, 5, 0}, uint16(700))
+	f.Add([]byte{0, 0, 0}, []byte{255, 255}, uint16(8191))
+	f.Fuzz(func(t *testing.T, data, edits []byte, pages uint16) {
+		const page = 4096
+		was := make(memory, (int64(pages)%(40*16)+1)*page)
+		for i := range was {
+			was[i] = byte(i / page)
+		}
+		now, changed := bytes.Clone(was), []disk.Range{}
+		for at := int64(0); len(edits) >= 2; edits = edits[2:] {
+			at += int64(edits[0]) * page / 2
+			r := disk.Range{Off: at, Len: int64(edits[1])*page + 1}.Intersect(disk.Range{Len: int64(len(now))})
+			if r.Empty() {
+				break
+			}
+			for i := r.Off; i < r.End(); i++ {
+				now[i] = 0
+				if len(data) > 0 {
+					now[i] = data[i%int64(len(data))]
+				}
+			}
+			changed, at = append(changed, r), r.End()
+		}
+		path := filepath.Join(t.TempDir(), "above.qcow2")
+		if err := WriteAbove(t.Context(), path, Backing{"x", "raw"}, memory(now), changed); err != nil {
+			t.Fatal(err)
+		}
+		src, err := OpenOver(path, memory(was))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer src.Close()
+		got := make([]byte, len(now))
+		if err := src.ReadAt(t.Context(), got, 0); err != nil || !bytes.Equal(got, now) {
+			t.Fatalf("it reads as something else: %v", err)
+		}
+	})
 }
 
 func TestWriteAboveRefuses(t *testing.T) {

@@ -38,7 +38,8 @@
 // ends up with every cluster allocated: right, but not sparse in its tables.
 //
 // WriteAbove writes the clusters in which a disk differs from an image beneath: a layer to be
-// tried, and thrown away or written into the image. It is the one image of ours with a backing file.
+// tried, and thrown away or written into the image. It is the one image of ours with a backing file,
+// and the one with clusters that are known to be zero: they hide what is beneath, and take no room.
 //
 // # Reading
 //

@@ -172,7 +172,7 @@ func checkExtents(t *testing.T, src *Source, r disk.Range, extents []disk.Extent
 			t.Fatalf("extent %v after %d", e, end)
 		}
 		end = e.End()
-		if err == nil && e.Kind == disk.Zero && !allZero(p[e.Off:end]) {
+		if err == nil && e.Kind == disk.Zero && !disk.AllZero(p[e.Off:end]) {
 			t.Fatalf("%v is not zero", e)
 		}
 	}

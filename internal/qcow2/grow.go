@@ -64,7 +64,7 @@ func growing(ctx context.Context, path string, src disk.Source, least, size int6
 	if err := src.ReadAt(ctx, first, 0); err != nil {
 		return was, false, err
 	}
-	if least == 0 && allZero(first) {
+	if least == 0 && disk.AllZero(first) {
 		return layout{}, false, nil
 	}
 	was, finished, err = foundLayout(path, first, 0)

@@ -89,7 +89,7 @@ func TestRebaseRemedyWorks(t *testing.T) {
 	}
 	judgeReader(t, "my disk")
 	got, err := readAll(t, openAll(t, "my disk"))
-	if err != nil || allZero(got) {
+	if err != nil || disk.AllZero(got) {
 		t.Errorf("the raw file is not read (%v)", err)
 	}
 }

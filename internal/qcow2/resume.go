@@ -84,7 +84,7 @@ func foundLayout(path string, first []byte, want int64) (l layout, finished bool
 		case err == nil:
 			l, err = finishedLayout(h)
 			finished = true
-		case want > 0 && allZero(first):
+		case want > 0 && disk.AllZero(first):
 			l, err = newLayout(want)
 		default:
 			return l, false, notOurs(path, "it begins neither as finished nor as unfinished")
@@ -110,15 +110,6 @@ func finishedLayout(h *header) (layout, error) {
 		return l, nil // another tool's, as adoptTables finds
 	}
 	return moved, nil
-}
-
-func allZero(b []byte) bool {
-	for _, c := range b {
-		if c != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 func notOurs(path, format string, args ...any) error {

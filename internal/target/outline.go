@@ -22,10 +22,14 @@ type Outline struct {
 	MemoryMiB  int64         `json:"memoryMiB"`
 	Disks      []OutlineDisk `json:"disks"`
 	Cards      []OutlineCard `json:"cards"`
-	CDROMs     int           `json:"cdroms,omitempty"` // drives, all empty
-	Boot       []string      `json:"boot"`             // "disk:2000", "net:4000", "cdrom", as in inventory.VM
-	Tags       []string      `json:"tags,omitempty"`
-	Notes      string        `json:"notes,omitempty"` // the VM's own
+	GuestAgent bool          `json:"guestAgent,omitempty"` // there is a channel for QEMU's guest agent
+	CDROMs     int           `json:"cdroms,omitempty"`     // drives, all empty
+	Boot       []string      `json:"boot"`                 // "disk:2000", "net:4000", "cdrom", as in inventory.VM
+	Tags       []string      `json:"tags,omitempty"`       // as the target will have them
+	Notes      string        `json:"notes,omitempty"`      // the VM's own
+
+	// Attributes are the VM's own: values by names, as they were. Where the target has them is its page's to tell.
+	Attributes map[string]string `json:"attributes,omitempty"`
 
 	// Warnings are what is not as it was, each with a remedy.
 	Warnings []inventory.Warning `json:"warnings"`
@@ -60,6 +64,7 @@ func NewOutline(def Definition) Outline {
 	vm := def.VM
 	o := Outline{
 		UUID: vm.UUID, Firmware: string(inventory.BIOS), MemoryMiB: vm.MemoryMiB, Notes: vm.Annotation,
+		Tags: TagNames(vm), Attributes: vm.Attributes, GuestAgent: def.AgentChannel(),
 		Disks: []OutlineDisk{}, Cards: []OutlineCard{}, Boot: []string{}, Warnings: []inventory.Warning{},
 	}
 	o.Sockets, o.Cores = vm.Topology()

@@ -78,6 +78,10 @@ func (d Definition) GuestAgent() bool {
 	})
 }
 
+// AgentChannel reports whether the VM gets the channel of QEMU's guest agent where it is the target that
+// gives it: it is a virtio device.
+func (d Definition) AgentChannel() bool { return d.GuestAgent() && d.Hardware.OnVirtio() }
+
 // A Receipt is what a place says of a VM that it took.
 type Receipt struct {
 	Place    string              `json:"place"` // such as "proxmox pve1"

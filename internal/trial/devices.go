@@ -2,6 +2,7 @@ package trial
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"libvirt.org/go/libvirtxml"
@@ -87,7 +88,8 @@ func (m *machine) disk(d libvirtxml.DomainDisk, id string) error {
 	return nil
 }
 
-// diskFD is what QEMU inherits for the next disk that is served: behind the cards' pipes.
+// diskFD is what QEMU inherits for the next disk that is served: behind the cards' pipes. The one
+// behind them all is the agent's channel.
 func (m *machine) diskFD() int {
 	return cardFD + len(m.domain.Devices.Interfaces) + len(m.served)
 }
@@ -177,4 +179,38 @@ func (m *machine) network() error {
 		m.cards++
 	}
 	return nil
+}
+
+// agentID is what QEMU calls the channel of the guest's agent, agentPort what the guest finds it by.
+const (
+	agentID   = "agent"
+	agentPort = "org.qemu.guest_agent.0"
+)
+
+// channels is the one of the guest's agent, if the domain has it: a guest gets no device that it
+// will not have. Its controller comes with it, as with libvirt, where the domain names none.
+func (m *machine) channels() error {
+	for _, c := range m.domain.Devices.Channels {
+		m.agent = m.agent || c.Target != nil && c.Target.VirtIO != nil && c.Target.VirtIO.Name == agentPort
+	}
+	if !m.agent {
+		return nil
+	}
+	named := func(c libvirtxml.DomainController) bool { return c.Type == "virtio-serial" }
+	if !slices.ContainsFunc(m.domain.Devices.Controllers, named) {
+		m.add("-device", "virtio-serial-pci,id=virtio-serial0")
+	}
+	m.add("-chardev", fmt.Sprintf("socket,id=%s,fd=%d", agentID, m.diskFD()),
+		"-device", fmt.Sprintf("virtserialport,id=%s,chardev=%s,name=%s", agentID, agentID, agentPort))
+	return nil
+}
+
+// macs are the cards'.
+func (m *machine) macs() (all []string) {
+	for _, c := range m.domain.Devices.Interfaces {
+		if c.MAC != nil {
+			all = append(all, strings.ToLower(c.MAC.Address))
+		}
+	}
+	return all
 }

@@ -9,6 +9,7 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -21,6 +22,7 @@ type machine struct {
 	args   []string
 	cards  int // that speak into a pipe each
 	served []func(io.ReadWriter)
+	agent  bool     // it has the channel of the guest's agent
 	less   []string // how it differs from the domain
 }
 
@@ -30,7 +32,7 @@ func newMachine(d *libvirtxml.Domain, dir string, accel Accel, o Options) (*mach
 		return nil, unsupported("the domain has no <os> with a <type>, no <memory> or no <devices>")
 	}
 	m.add("-nodefaults", "-no-user-config", "-display", "none", "-name", "trial", "-no-shutdown")
-	for _, part := range []func() error{m.board, m.processors, m.memory, m.identity, m.firmware, m.controllers, m.disks, m.network, m.consoles} {
+	for _, part := range []func() error{m.board, m.processors, m.memory, m.identity, m.firmware, m.controllers, m.disks, m.network, m.consoles, m.channels} {
 		if err := part(); err != nil {
 			return nil, err
 		}
@@ -152,11 +154,11 @@ func (m *machine) firmware() error {
 	if !m.efi() {
 		return nil
 	}
-	f, err := findFirmware(m.opts.Root, m.secureBoot())
+	f, err := efi.FindFirmware(m.opts.Root, m.secureBoot())
 	if err != nil {
 		return err
 	}
-	vars, err := os.ReadFile(f.vars)
+	vars, err := os.ReadFile(f.Vars)
 	if err != nil {
 		return err
 	}
@@ -164,7 +166,7 @@ func (m *machine) firmware() error {
 	if err := os.WriteFile(nvram, vars, 0o600); err != nil {
 		return err
 	}
-	m.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+escape(f.code), "-drive", "if=pflash,unit=1,format=raw,file="+escape(nvram))
+	m.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+escape(f.Code), "-drive", "if=pflash,unit=1,format=raw,file="+escape(nvram))
 	if m.secureBoot() {
 		m.add("-global", "driver=cfi.pflash01,property=secure,value=on")
 	}

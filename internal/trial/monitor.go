@@ -16,8 +16,8 @@ type monitor struct {
 	answers chan answer
 	done    chan struct{} // closed when QEMU has hung up
 
-	mu     sync.Mutex // one command at a time
-	events eventLog
+	mu   sync.Mutex // one command at a time
+	told eventLog
 }
 
 // An answer is any object that QEMU sends.
@@ -31,15 +31,23 @@ type answer struct {
 	Data  struct {
 		Guest  bool   `json:"guest"`  // it was the guest who did it
 		Action string `json:"action"` // of GUEST_PANICKED
+		ID     string `json:"id"`     // of VSERPORT_CHANGE: the channel that the guest has opened or closed
+		Open   bool   `json:"open"`
 	} `json:"data"`
 }
 
-// An eventLog counts what QEMU tells of the guest.
-type eventLog struct {
-	sync.Mutex
+// events are what QEMU has told of the guest.
+type events struct {
 	resets   int // by the guest
 	stopped  bool
 	panicked bool
+	agent    bool // the guest has opened its agent's channel
+}
+
+// An eventLog keeps what QEMU tells.
+type eventLog struct {
+	sync.Mutex
+	events
 }
 
 var errHungUp = errors.New("QEMU has hung up")
@@ -60,7 +68,7 @@ func (m *monitor) read() {
 		}
 		switch {
 		case a.Event != "":
-			m.events.note(a)
+			m.told.note(a)
 		case a.Return != nil || a.Error != nil:
 			select {
 			case m.answers <- a:
@@ -82,13 +90,17 @@ func (l *eventLog) note(a answer) {
 		l.stopped = l.stopped || a.Data.Guest
 	case "GUEST_PANICKED":
 		l.panicked = true
+	case "VSERPORT_CHANGE":
+		if a.Data.ID == agentID {
+			l.agent = a.Data.Open
+		}
 	}
 }
 
-func (l *eventLog) seen() (resets int, stopped, panicked bool) {
+func (l *eventLog) seen() events {
 	l.Lock()
 	defer l.Unlock()
-	return l.resets, l.stopped, l.panicked
+	return l.events
 }
 
 // do has QEMU carry out a command.

@@ -24,7 +24,7 @@ import (
 // What QEMU inherits beside the standard three.
 const (
 	monitorFD = 3
-	cardFD    = 4 // and those behind it: a pipe for each network card, then a socket for each disk that is served
+	cardFD    = 4 // and those behind it: a pipe for each network card, a socket for each disk that is served, the agent's
 )
 
 // A qemu is a running emulator.
@@ -36,6 +36,7 @@ type qemu struct {
 	said    *bytes.Buffer   // its standard error; read after it has ended
 	disks   []net.Conn      // our ends of those that are served
 	serving sync.WaitGroup
+	agent   net.Conn // to the guest's agent; nil: the VM has no channel for it
 }
 
 func (o Options) program() (string, error) {
@@ -74,7 +75,7 @@ func (m *machine) start(ctx context.Context) (_ *qemu, err error) {
 			q.hangUp()
 		}
 	}()
-	if err := errors.Join(q.connect(m.cards), q.serve(m.served)); err != nil {
+	if err := errors.Join(q.connect(m.cards), q.serve(m.served), q.call(m.agent)); err != nil {
 		return nil, err
 	}
 	if err := q.cmd.Start(); err != nil {
@@ -117,6 +118,14 @@ func (q *qemu) serve(disks []func(io.ReadWriter)) error {
 	return nil
 }
 
+// call makes the socket that leads to the guest's agent, of a VM that has a channel for it.
+func (q *qemu) call(agent bool) (err error) {
+	if agent {
+		q.agent, err = q.pass("agent")
+	}
+	return err
+}
+
 // pass makes a socket of which QEMU inherits one end, and returns the other.
 func (q *qemu) pass(name string) (net.Conn, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -139,6 +148,9 @@ func (q *qemu) hangUp() {
 	}
 	for _, c := range q.disks {
 		_ = c.Close() // it may have ended by itself
+	}
+	if q.agent != nil {
+		_ = q.agent.Close()
 	}
 	q.serving.Wait()
 }

@@ -9,7 +9,7 @@ import (
 type Verdict string
 
 const (
-	Booted     Verdict = "booted"         // it asks for a login, or speaks on its network
+	Booted     Verdict = "booted"         // it asks for a login, its agent answers, or it speaks on its network
 	Initramfs  Verdict = "initramfs"      // it is in its initial RAM disk and does not find its root
 	Emergency  Verdict = "emergency"      // it found its root, and systemd gave up
 	Panic      Verdict = "panic"          // the kernel gave up

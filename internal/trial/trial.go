@@ -3,8 +3,9 @@
 // The VM is what a libvirt domain says, on a QEMU of its own: disks are throw-away overlays, so that
 // no image is changed; network cards lead nowhere, each into a hub with nobody else on it; memory and
 // processors are cut to what a trial needs. What happens is read from outside: the serial port, the
-// screen (its text where it has one, a picture always), what the cards send, and QEMU's events. The
-// guest is not changed and needs not help.
+// screen (its text where it has one, a picture always), what the cards send, QEMU's events, and what
+// QEMU's guest agent answers where the VM has a channel for it. The guest is not changed and needs not
+// help.
 //
 // Words: a Sign is something seen that says how far a guest came; a Verdict is what the signs come
 // to. A sign of failure counts only once it has stood for a while: firmware says of one disk that it
@@ -19,6 +20,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"libvirt.org/go/libvirtxml"
@@ -30,7 +32,7 @@ import (
 // Options say how a trial is made. The zero value boots as it is best here, and keeps nothing.
 type Options struct {
 	Deadline time.Duration // after which a guest that showed no sign is unclear; default 5 minutes, emulated 15
-	Settle   time.Duration // how long a sign of failure has to stand; default 10 s
+	Settle   time.Duration // how long a sign of failure has to stand, and a guest that is up to be asked by its agent; default 10 s
 	Expect   string        // text on the serial port or the screen that means the guest is up, beside the known ones
 
 	Accel   Accel  // Any: KVM where a vCPU really runs, else emulated
@@ -38,6 +40,10 @@ type Options struct {
 	CPUs    int    // that it gets at most; default 4
 	Keep    string // folder for serial.log and screen.png; "": they are not kept
 	Scratch string // folder for what the guest writes, for as long as it runs; default /var/tmp, which is no memory
+
+	// Static are the addresses that the guest is to have. Those that its agent does not tell of are
+	// missing in the Report.
+	Static []Static
 
 	// Served are disks that are no files, by what the domain calls them: each answers QEMU by NBD
 	// at the other end of a socket, until it is closed. It may be asked again after that. It is
@@ -70,6 +76,8 @@ type Report struct {
 	NoKVM   string        `json:"noKVM,omitempty"`   // why it was emulated, where it was not asked for
 	Elapsed time.Duration `json:"elapsed"`           // from power-on to the verdict
 	Network []Talker      `json:"network,omitempty"` // who spoke on the cards
+	Agent   *Agent        `json:"agent,omitempty"`   // what the guest's agent told; nil: none answered
+	Missing []Static      `json:"missing,omitempty"` // addresses of Options.Static that the agent did not tell of
 	Less    []string      `json:"less,omitempty"`    // how the VM differed from its definition
 	Serial  string        `json:"serial,omitempty"`  // file that keeps what the serial port said
 	Screen  string        `json:"screen,omitempty"`  // picture of the screen at the end
@@ -77,6 +85,17 @@ type Report struct {
 
 // Booted reports whether the guest came up.
 func (r Report) Booted() bool { return r.Verdict == Booted }
+
+// Seen is what the verdict goes by, and what the guest's agent told.
+func (r Report) Seen() string {
+	switch {
+	case r.Agent == nil:
+		return r.Why
+	case strings.HasPrefix(r.Why, agentAnswers):
+		return r.Why
+	}
+	return r.Why + "; " + r.Agent.answers()
+}
 
 func (o Options) withDefaults() Options {
 	o.Settle = cmp.Or(o.Settle, 10*time.Second)

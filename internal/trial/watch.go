@@ -23,6 +23,7 @@ type watch struct {
 
 	console console
 	ear     ear
+	agent   *interview     // nil: the VM has no channel for it
 	expect  *regexp.Regexp // nil: nothing but the known signs
 	readers sync.WaitGroup
 
@@ -31,11 +32,17 @@ type watch struct {
 	blue   bool
 	seen   string    // what there was to see
 	since  time.Time // nothing else was
+
+	up   *Report // the guest is up: its agent may have something to tell
+	upAt time.Time
 }
 
 func newWatch(q *qemu, m *machine, o Options) *watch {
 	w := &watch{q: q, m: m, opts: o, began: o.Now()}
 	w.ear.ipv4 = m.efi()
+	if q.agent != nil {
+		w.agent = newInterview(q.agent, o.Now)
+	}
 	if o.Expect != "" {
 		w.expect = regexp.MustCompile(regexp.QuoteMeta(o.Expect))
 	}
@@ -74,10 +81,11 @@ func (w *watch) run(ctx context.Context) (Report, error) {
 		err = cmp.Or(ended, err)
 	}
 	r.Network, r.Serial = w.ear.talkers(), keep
+	w.ask(&r)
 	return r, errors.Join(err, w.console.close())
 }
 
-// listen has the serial port and the cards read. It returns the file that keeps the former.
+// listen has the serial port, the cards and the agent read. It returns the file that keeps the former.
 func (w *watch) listen() (string, error) {
 	keep, err := w.opts.keep("serial.log")
 	if err == nil && keep != "" {
@@ -87,11 +95,19 @@ func (w *watch) listen() (string, error) {
 	for _, c := range w.q.cards {
 		w.readers.Go(func() { w.ear.listen(c) })
 	}
+	if w.agent != nil {
+		w.readers.Go(func() { w.agent.listen(w.q.agent) })
+	}
 	return keep, err
 }
 
-// step waits a moment and judges what there is to see.
+// step waits a moment and judges what there is to see. What QEMU told is asked before the wait: a
+// guest that prints that it is up and powers itself off has its last words read first.
 func (w *watch) step(ctx context.Context) (Report, error) {
+	told := w.q.monitor.told.seen()
+	if w.agent != nil {
+		w.agent.turn(told.agent)
+	}
 	select {
 	case <-w.opts.After(time.Second):
 	case <-w.q.monitor.done:
@@ -103,19 +119,38 @@ func (w *watch) step(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	r, sure := w.judge(text)
-	now := w.opts.Now()
+	return w.settle(text, told, w.opts.Now()), nil
+}
+
+// settle is the verdict, if there is one and nothing more to wait for.
+func (w *watch) settle(text string, told events, now time.Time) Report {
+	if w.up == nil {
+		r := w.conclude(text, told, now)
+		if !r.Booted() {
+			return r
+		}
+		w.up, w.upAt = &r, now
+	}
+	if w.awaits(text, told, now) {
+		return Report{}
+	}
+	return *w.up
+}
+
+// conclude is the verdict, if there is one by now.
+func (w *watch) conclude(text string, told events, now time.Time) Report {
+	r, sure := w.judge(text, told)
 	w.note(r, text, now)
 	switch {
 	case sure, r.Verdict != "" && now.Sub(w.since) >= w.opts.Settle:
-		return r, nil
+		return r
 	case now.Sub(w.began) >= w.deadline() && r.Verdict != "":
-		return r, nil
+		return r
 	case now.Sub(w.began) >= w.deadline():
 		return Report{Verdict: Unclear, Why: fmt.Sprintf("no sign of either after %v; it said last: %s", w.deadline(), lastLines(text, 2)),
-			Remedy: "look at its screen; give it more time with --deadline, or the text that means it is up with --expect"}, nil
+			Remedy: "look at its screen; give it more time with --deadline, or the text that means it is up with --expect"}
 	}
-	return Report{}, nil
+	return Report{}
 }
 
 // note takes the time since which there was nothing new. Who speaks on the network may still be on
@@ -149,13 +184,16 @@ func (w *watch) see(ctx context.Context) (string, error) {
 	return text + "\n" + shown, err
 }
 
+// speaks begins what is said of a guest that is up for what its cards send. An agent that answers after
+// all says more.
+const speaks = "it speaks on its network"
+
 // maxResets is how often a guest may start again on its way up: to relabel its files, or to install
 // its drivers.
 const maxResets = 4
 
 // judge says what the signs come to, and whether that is sure already: what failed may get on.
-func (w *watch) judge(text string) (Report, bool) {
-	resets, stopped, panicked := w.q.monitor.events.seen()
+func (w *watch) judge(text string, told events) (Report, bool) {
 	if w.expect != nil && w.expect.MatchString(text) {
 		return Report{Verdict: Booted, Why: w.opts.Expect}, true
 	}
@@ -164,18 +202,20 @@ func (w *watch) judge(text string) (Report, bool) {
 	switch {
 	case sign.verdict == Booted:
 		return Report{Verdict: Booted, Why: seen}, true
+	case sign.verdict != Emergency && w.answered():
+		return Report{Verdict: Booted, Why: agentAnswers}, true
 	case sign.verdict != "":
 		return Report{Verdict: sign.verdict, Why: seen, Remedy: sign.remedy}, false
-	case panicked:
+	case told.panicked:
 		return Report{Verdict: Panic, Why: "the guest told its host that it panicked", Remedy: driverRemedy}, true
 	case w.blue:
 		return Report{Verdict: BlueScreen, Why: "the screen is blue", Remedy: "the stop code is on the screen; 0x7B is the disk controller's driver: boot it with the hardware it had"}, false
-	case stopped:
+	case told.stopped:
 		return Report{Verdict: Stopped, Why: "the guest powered itself off; it said last: " + lastLines(w.console.text(), 4), Remedy: "boot it with the hardware it had"}, true
-	case resets > maxResets:
-		return Report{Verdict: RebootLoop, Why: fmt.Sprintf("the guest started again %d times", resets), Remedy: driverRemedy}, true
+	case told.resets > maxResets:
+		return Report{Verdict: RebootLoop, Why: fmt.Sprintf("the guest started again %d times", told.resets), Remedy: driverRemedy}, true
 	case len(talkers) > 0:
-		return Report{Verdict: Booted, Why: "it speaks on its network: " + talkers[0].MAC + " " + talkers[0].String()}, false
+		return Report{Verdict: Booted, Why: speaks + ": " + talkers[0].MAC + " " + talkers[0].String()}, false
 	}
 	return Report{}, false
 }

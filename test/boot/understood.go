@@ -64,6 +64,9 @@ domain/devices/serial/target type port
 domain/devices/serial/target/model name
 domain/devices/console type
 domain/devices/console/target type port
+domain/devices/channel type
+domain/devices/channel/source mode
+domain/devices/channel/target type name
 domain/devices/graphics type port autoport listen
 domain/devices/graphics/listen type address
 domain/devices/video

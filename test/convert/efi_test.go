@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/trial"
 	"github.com/decamp/decamp/test/boot"
 	tinyguest "github.com/decamp/decamp/test/guest"
 )
@@ -43,8 +44,13 @@ func TestGuestBootsWithoutItsBootEntry(t *testing.T) {
 		t.Parallel()
 		image := copied(t, plain)
 		converted(t, image, convert.Options{})
-		if m, err := boot.Domain(t.Context(), efiDomain(t, image), boot.Options{Deadline: time.Minute}); err == nil {
-			t.Errorf("it boots all the same: %+v", m)
+		xml, err := os.ReadFile(efiDomain(t, image))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := trial.Boot(t.Context(), string(xml), trial.Options{Accel: trial.TCG, Expect: "DECAMP-MARKER boot=ok", Deadline: 4 * time.Minute})
+		if err != nil || r.Verdict != trial.UEFIShell || !strings.Contains(r.Remedy, "its EFI boot entry stayed behind") {
+			t.Errorf("%+v, %v; want %s", r, err, trial.UEFIShell)
 		}
 	})
 }

@@ -35,14 +35,18 @@ func Build(ctx context.Context, repo string) error {
 	if err != nil {
 		return err
 	}
-	key, err := cacheKey(k)
+	a, err := findAgent(filepath.Join(repo, "build", "agent"))
 	if err != nil {
 		return err
 	}
-	if fresh(repo, key) {
+	key, err := cacheKey(k, a)
+	if err != nil {
+		return err
+	}
+	if fresh(repo, key, a) {
 		return nil
 	}
-	if err := buildAll(ctx, repo, k); err != nil {
+	if err := buildAll(ctx, repo, k, a); err != nil {
 		return err
 	}
 	return os.WriteFile(keyFile(repo), []byte(key), 0o644)
@@ -63,10 +67,15 @@ func lock(path string) (unlock func(), err error) {
 func keyFile(repo string) string { return filepath.Join(repo, "build", "guest", "key") }
 
 // cacheKey names everything the images depend on.
-func cacheKey(k kernel) (string, error) {
+func cacheKey(k kernel, a agent) (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, k.release)
-	err := fs.WalkDir(sources, ".", func(path string, d fs.DirEntry, err error) error {
+	needs, err := a.key()
+	if err != nil {
+		return "", err
+	}
+	fmt.Fprintln(h, needs)
+	err = fs.WalkDir(sources, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -78,9 +87,9 @@ func cacheKey(k kernel) (string, error) {
 }
 
 // fresh reports whether all images were built under key.
-func fresh(repo, key string) bool {
-	for _, name := range Names() {
-		if _, err := os.Stat(File(repo, name)); err != nil {
+func fresh(repo, key string, a agent) bool {
+	for _, v := range variants() {
+		if _, err := os.Stat(File(repo, v.name)); err != nil && (a != nil || !v.agent) {
 			return false
 		}
 	}
@@ -89,7 +98,7 @@ func fresh(repo, key string) bool {
 }
 
 // buildAll builds the images in a scratch folder and moves each into place.
-func buildAll(ctx context.Context, repo string, k kernel) error {
+func buildAll(ctx context.Context, repo string, k kernel, a agent) error {
 	dir, err := os.MkdirTemp(filepath.Join(repo, "build", "guest"), "tmp-")
 	if err != nil {
 		return err
@@ -100,11 +109,14 @@ func buildAll(ctx context.Context, repo string, k kernel) error {
 		return err
 	}
 	for _, v := range variants() {
+		if v.agent && a == nil {
+			continue
+		}
 		scratch := filepath.Join(dir, string(v.name))
 		if err := os.Mkdir(scratch, 0o755); err != nil {
 			return err
 		}
-		b := builder{ctx: ctx, dir: scratch, kernel: k, init: initProgram, variant: v}
+		b := builder{ctx: ctx, dir: scratch, kernel: k, agent: a, init: initProgram, variant: v}
 		if err := b.build(); err != nil {
 			return fmt.Errorf("build guest %s: %w", v.name, err)
 		}

@@ -29,10 +29,13 @@ const (
 	// Vendor boots by an entry for EFI/debian/grubx64.efi only, which a new firmware does not
 	// have; and it has no virtio in its initramfs.
 	Vendor Name = "vendor"
+	// Agent is BIOS with QEMU's guest agent and AgentAddress. In a VM that has a channel for the
+	// agent it stays up. It is built where scripts/setup.sh has fetched the agent.
+	Agent Name = "agent"
 )
 
 // Names lists all guests.
-func Names() []Name { return []Name{BIOS, NoVirtio, UEFI, Vendor} }
+func Names() []Name { return []Name{BIOS, NoVirtio, UEFI, Vendor, Agent} }
 
 const (
 	mib = 1 << 20
@@ -47,6 +50,10 @@ const (
 	// OSID and OSName are what every image's os-release says.
 	OSID   = "decamp-tiny"
 	OSName = "decamp tiny guest 1"
+
+	// AgentAddress is what the guest with the agent gives AgentCard.
+	AgentAddress = "192.0.2.10"
+	AgentCard    = "eth0"
 )
 
 // A variant is what makes one guest differ from the others.
@@ -57,6 +64,7 @@ type variant struct {
 	modules []string // in the initramfs, without what they depend on
 	kept    bool     // the kernel's modules are in the root file system, too
 	folder  string   // of the ESP, for its loader; default BOOT
+	agent   bool     // it has QEMU's guest agent, and an address of its own
 }
 
 func vmware() []string { return []string{"vmw_pvscsi", "ata_piix", "sd_mod", "vmxnet3"} }
@@ -69,6 +77,7 @@ func variants() []variant {
 		{name: NoVirtio, root: "/dev/sda1", modules: vmware(), kept: true},
 		{name: UEFI, root: "UUID=" + RootUUID, modules: both, gpt: true},
 		{name: Vendor, root: "UUID=" + RootUUID, modules: vmware(), gpt: true, kept: true, folder: "debian"},
+		{name: Agent, root: "UUID=" + RootUUID, modules: append(both, "virtio_console"), agent: true},
 	}
 }
 

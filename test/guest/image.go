@@ -17,6 +17,7 @@ type builder struct {
 	ctx     context.Context
 	dir     string
 	kernel  kernel
+	agent   agent  // nil: it is not here
 	init    string // the init program's path
 	variant variant
 }
@@ -52,7 +53,10 @@ func (b builder) writeRoot() error {
 		"var/lib/boots":      "0\n",
 		"boot/grub/grub.cfg": b.grubConfig(),
 	}
-	for _, dir := range []string{"proc", "sys", "dev", "sbin", "etc", "var/lib", "boot/grub"} {
+	if b.variant.agent {
+		text["etc/network/interfaces"] = fmt.Sprintf("auto %s\niface %s inet static\n\taddress %s/24\n", AgentCard, AgentCard, AgentAddress)
+	}
+	for _, dir := range []string{"proc", "sys", "dev", "run", "sbin", "etc/network", "var/lib", "boot/grub"} {
 		if err := os.MkdirAll(filepath.Join(b.rootfs(), dir), 0o755); err != nil {
 			return err
 		}
@@ -67,6 +71,11 @@ func (b builder) writeRoot() error {
 	}
 	if b.variant.kept {
 		if err := b.writeModules(); err != nil {
+			return err
+		}
+	}
+	if b.variant.agent {
+		if err := b.agent.install(b.rootfs()); err != nil {
 			return err
 		}
 	}

@@ -20,6 +20,9 @@ func Image(t testing.TB, name Name) string {
 	if _, err := findKernel(filepath.Join(repo, "build", "kernel")); err != nil {
 		t.Skip(err)
 	}
+	if a, err := findAgent(filepath.Join(repo, "build", "agent")); name == Agent && (a == nil || err != nil) {
+		t.Skipf("no guest agent in build/agent (%v): run scripts/setup.sh demo", err)
+	}
 	if err := Build(t.Context(), repo); err != nil {
 		t.Fatal(err)
 	}

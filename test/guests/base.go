@@ -24,7 +24,7 @@ func initramfsTools() base {
 }
 
 func dracut() base {
-	return base{append(common(), "dracut", "shim-signed", "grub-efi-amd64-signed")}
+	return base{append(common(), "dracut", "shim-signed", "grub-efi-amd64-signed", "qemu-guest-agent")}
 }
 
 // arguments are mmdebstrap's. What nobody reads on a guest is left out.

@@ -26,7 +26,8 @@ const (
 	XFSOnLVM Name = "xfs-lvm"
 	// Btrfs has all of it in a subvolume, /boot too, and NetworkManager.
 	Btrfs Name = "btrfs"
-	// Dracut boots by UEFI with Secure Boot, from a GPT, with an initramfs of dracut's.
+	// Dracut boots by UEFI with Secure Boot, from a GPT, with an initramfs of dracut's. It has QEMU's
+	// guest agent.
 	Dracut Name = "dracut"
 )
 
@@ -44,6 +45,7 @@ type Facts struct {
 	SysRoot string // what the kernel is told its root is
 	UUID    string // of the root file system
 	EFI     bool   // and Secure Boot
+	Agent   bool   // it has QEMU's guest agent
 
 	// FileSystems are those that a conversion may write to.
 	FileSystems []FileSystem
@@ -73,7 +75,7 @@ const patience = "x-systemd.device-timeout=10min"
 // Look returns the facts of a guest.
 func Look(name Name) Facts {
 	v := variants()[name]
-	return Facts{Address: v.address, SysRoot: v.root, UUID: rootUUID, EFI: v.efi, FileSystems: v.fileSystems}
+	return Facts{Address: v.address, SysRoot: v.root, UUID: rootUUID, EFI: v.efi, Agent: name == Dracut, FileSystems: v.fileSystems}
 }
 
 // A variant is what makes one guest differ from the others.

@@ -8,10 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/dir"
 	"github.com/decamp/decamp/internal/trial"
@@ -35,6 +37,7 @@ func TestDebianArrivesOnVirtio(t *testing.T) {
 			if !told.says("guest: ", "will boot with virtio-scsi after linux-append", Card) || !told.says("trial boot: it boots") {
 				t.Errorf("it was told %q", told.notes)
 			}
+			r.checkAgent(told)
 			r.checkRecord()
 			r.checkFileSystems()
 			if _, errs, code := r.run("verify", r.published()); code != 0 {
@@ -44,6 +47,33 @@ func TestDebianArrivesOnVirtio(t *testing.T) {
 			r.checkUnconverted()
 		})
 	}
+}
+
+// checkAgent looks at what the guest's agent told in the trial: the address is where it belongs. A guest
+// that has none is up all the same.
+func (r *rig) checkAgent(told telling) {
+	r.t.Helper()
+	facts := Look(r.name)
+	address, _, _ := strings.Cut(facts.Address, "/")
+	if says := told.says("trial boot: it boots", "its agent answers: Debian GNU/Linux 12 (bookworm), kernel 6.1.", "host name debian", Card+" "+address); says != facts.Agent {
+		r.t.Errorf("the agent's answer is told: %v, want %v: %q", says, facts.Agent, told.notes)
+	}
+	domain, err := os.ReadFile(filepath.Join(r.published(), "domain.xml"))
+	must(r.t, err)
+	if has := strings.Contains(string(domain), "org.qemu.guest_agent.0"); has != facts.Agent {
+		r.t.Errorf("it has the agent's channel: %v", has)
+	}
+	if r.warned("address-missing") {
+		r.t.Errorf("an address is missing")
+	}
+}
+
+// warned reports whether the record has a warning.
+func (r *rig) warned(code string) bool {
+	r.t.Helper()
+	record, err := dir.ReadRecord(r.published())
+	must(r.t, err)
+	return slices.ContainsFunc(record.Warnings, func(w inventory.Warning) bool { return w.Code == code })
 }
 
 // checkRecord asks vm.json what was changed.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,6 +71,21 @@ func (c *call) checkKeys(vmid int, names []string) error {
 		}
 		if err := c.checkValue(name, value); err != nil {
 			return err
+		}
+		if err := c.checkRegistered(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRegistered refuses the tags that an administrator has for himself (datacenter.cfg, registered-tags).
+func (c *call) checkRegistered(name, value string) error {
+	for _, t := range strings.Split(value, ";") {
+		if name == "tags" && slices.Contains(c.config.RegisteredTags, t) {
+			if err := c.token.need("/", "Sys.Modify"); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

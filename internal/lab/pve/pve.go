@@ -27,6 +27,8 @@ type Config struct {
 	Networks []Network     // bridges vmbr0 to vmbr3 if nil
 	Offline  []string      // nodes of its cluster that are down
 	Skew     time.Duration // how far its clock is ahead
+
+	RegisteredTags []string // that none but who may Sys.Modify the cluster gives to a guest
 }
 
 // Server is the node.

@@ -169,10 +169,13 @@ type source struct {
 		MAC  string `xml:"mac,attr"`
 		Name string `xml:"name,attr"`
 	} `xml:"network"`
+	Tags       []sourceTag       `xml:"tag"`
+	Attributes []sourceAttribute `xml:"attribute"`
 }
 
 func sourceMetadata(vm *inventory.VM) (string, error) {
 	s := source{Ref: string(vm.Ref), InstanceUUID: vm.InstanceUUID, Host: vm.HostName, VMX: vm.VMX.String(), Name: vm.Name}
+	s.Tags, s.Attributes = sourceTags(vm)
 	for _, n := range vm.NICs {
 		s.Networks = append(s.Networks, struct {
 			MAC  string `xml:"mac,attr"`
@@ -236,7 +239,7 @@ func (b *domainBuilder) consoles() error {
 	d := b.domain.Devices
 	d.Serials = []libvirtxml.DomainSerial{{Source: pty(), Target: &libvirtxml.DomainSerialTarget{Port: &port}}}
 	d.Consoles = []libvirtxml.DomainConsole{{Source: pty(), Target: &libvirtxml.DomainConsoleTarget{Type: "serial", Port: &port}}}
-	if b.def.GuestAgent() && b.virtio() { // the channel is a virtio device
+	if b.def.AgentChannel() {
 		d.Channels = []libvirtxml.DomainChannel{{
 			Source: &libvirtxml.DomainChardevSource{UNIX: &libvirtxml.DomainChardevSourceUNIX{}},
 			Target: &libvirtxml.DomainChannelTarget{VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: "org.qemu.guest_agent.0"}},

@@ -42,6 +42,8 @@ func bigVM() *inventory.VM {
 	vm := biosVM()
 	vm.Name, vm.GuestID = `näme/with "all" <of> & it`, "windows2019srv_64Guest"
 	vm.Annotation = "bill to: <R&D>"
+	vm.Tags = []inventory.Tag{{Category: "app", Name: "db"}, {Category: "app", Name: "web & <more>"}, {Category: "Env", Name: "Prod"}}
+	vm.Attributes = map[string]string{"Owner": "R&D", "Cost centre": "4711\nsecond line"}
 	vm.CPUs, vm.CoresPerSocket = 3, 2
 	vm.Controllers = []inventory.Controller{
 		{Key: 200, Bus: inventory.IDE}, {Key: 1000, Bus: inventory.LSISAS}, {Key: 1001, Bus: inventory.LSILogic, Number: 1},

@@ -2,6 +2,7 @@ package kubevirt
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/decamp/decamp/internal/guest"
@@ -43,6 +44,8 @@ func objects(def target.Definition, opts Options) (*Objects, error) {
 		Metadata: meta{Name: b.name, Namespace: opts.namespace(), Labels: labels(def.VM), Annotations: annotations(def)},
 		Spec:     vmSpec{RunStrategy: "Halted", Template: vmTemplate{Spec: instanceSpec{Architecture: "amd64", Grace: shutdownGrace}}},
 	}
+	maps.Copy(b.out.vm.Metadata.Labels, tagLabels(def.VM))
+	b.inscribe(b.out.vm.Metadata.Annotations)
 	b.machine()
 	b.firmware()
 	for _, step := range []func() error{b.disks, b.cards} {

@@ -33,8 +33,9 @@ func outline(def target.Definition, opts Options, place string) (target.Outline,
 	o := target.NewOutline(def)
 	o.Place, o.Name, o.Machine = place, made.vm.Metadata.Name, made.vm.Spec.Template.Spec.Domain.Machine.Type
 	o.Warnings = append(o.Warnings, made.warnings...)
-	for key, value := range made.vm.Metadata.Labels {
-		o.Tags = append(o.Tags, key+"="+value)
+	o.Tags = nil
+	for _, key := range slices.Sorted(maps.Keys(made.vm.Metadata.Labels)) {
+		o.Tags = append(o.Tags, key+"="+made.vm.Metadata.Labels[key])
 	}
 	order := map[uint]string{}
 	made.outlineDisks(def, &o, order)

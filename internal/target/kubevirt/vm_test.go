@@ -37,6 +37,8 @@ func bigVM() *inventory.VM {
 	vm := biosVM()
 	vm.Name, vm.GuestID = `Näme/with "all" <of> & it: 日本`, "windows2019srv_64Guest"
 	vm.Annotation = "bill to: <R&D>\nyes: \"no\"\xff"
+	vm.Tags = []inventory.Tag{{Category: "App", Name: "db"}, {Category: "App", Name: "web & <more>"}, {Category: "Env", Name: "Prod"}, {Category: "日本", Name: "on"}}
+	vm.Attributes = map[string]string{"Owner": "R&D \xff", "Cost centre": "4711\nsecond line"}
 	vm.CPUs, vm.CoresPerSocket, vm.MemoryMiB = 3, 2, 4096
 	vm.Firmware, vm.SecureBoot, vm.VTPM = inventory.EFI, true, true
 	vm.Controllers = []inventory.Controller{

@@ -19,6 +19,7 @@ func (p *Place) Outline(def target.Definition, _ target.Outline) (target.Outline
 	}
 	o := target.NewOutline(def)
 	o.Place, o.Name, o.UUID = "openstack "+cmp.Or(p.cloud.name, "of the environment"), m.name, ""
+	o.GuestAgent = def.GuestAgent() // Nova gives the channel on any hardware
 	o.Machine, o.Tags = cmp.Or(m.properties["hw_machine_type"], "the cloud's own"), []string{tag(def.VM)}
 	o.Warnings = append(o.Warnings, m.warnings...)
 	for _, i := range def.VM.Seated() {

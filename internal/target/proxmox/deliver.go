@@ -160,7 +160,7 @@ func (w *delivery) create(ctx context.Context, base []Param, plan string) (*foun
 			return nil, err
 		}
 		params := append([]Param{{"vmid", fmt.Sprint(vmid)}}, base...)
-		params = append(params, Param{"tags", tag + ";" + ownTag(w.VM)}, Param{"description", description(w.VM, vmid, standing{plan: plan})})
+		params = append(params, Param{"tags", tagList(w.VM, nil)}, Param{"description", description(w.VM, vmid, standing{plan: plan})})
 		warned, err := w.api.do(ctx, http.MethodPost, "/nodes/"+w.node+"/qemu", params)
 		if err == nil {
 			w.note(warned, "made")
@@ -219,15 +219,23 @@ func (w *delivery) has(ctx context.Context, g *found, slot string) (bool, error)
 	return config[slot] != "", err
 }
 
-// finish gives the guest its boot order and takes the word unfinished off, in one change.
+// finish gives the guest its boot order and its tags, and takes the word unfinished off, in one change.
 func (w *delivery) finish(ctx context.Context, g *found) error {
 	params := []Param{{"description", description(w.VM, g.vmid, standing{images: w.images})}}
 	if w.machine.Boot != "" {
 		params = append(params, Param{"boot", w.machine.Boot})
 	}
-	err := w.api.again(ctx, func() error {
-		return w.api.change(ctx, http.MethodPut, qemu(g.node, g.vmid)+"/config", params, nil)
-	})
+	change := func(params ...Param) error {
+		return w.api.again(ctx, func() error {
+			return w.api.change(ctx, http.MethodPut, qemu(g.node, g.vmid)+"/config", params, nil)
+		})
+	}
+	tags := tagList(w.VM, vmTags(w.VM))
+	err := change(append(params, Param{"tags", tags})...)
+	if fault.Is(err, fault.Denied) && len(w.VM.Tags) > 0 {
+		w.warnings = append(w.warnings, tagsDenied(g.vmid, tags, err))
+		err = change(params...)
+	}
 	if err != nil {
 		return fmt.Errorf("finish guest %d: %w", g.vmid, err)
 	}

@@ -82,7 +82,7 @@ func (b *builder) identity() error {
 	serial := base64.StdEncoding.EncodeToString([]byte(b.vm.Serial()))
 	b.base("smbios1", "base64=1,serial="+serial+",uuid="+b.vm.UUID)
 	b.base("serial0", "socket")
-	if b.def.GuestAgent() && b.hardware.OnVirtio() { // its channel is a virtio device
+	if b.def.AgentChannel() {
 		b.base("agent", "1")
 	}
 	return nil

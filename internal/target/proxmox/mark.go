@@ -52,6 +52,7 @@ func description(vm *inventory.VM, vmid int, is standing) string {
 	for _, card := range vm.NICs {
 		text += "\n" + fault.Line(card.MAC) + " was on " + fault.Line(card.Network) + "\n"
 	}
+	text += inscriptions(vm)
 	if vm.Annotation != "" {
 		text += "\n" + strings.ToValidUTF8(vm.Annotation, "?")
 	}

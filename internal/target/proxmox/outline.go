@@ -20,7 +20,7 @@ func (p *Place) Outline(def target.Definition, _ target.Outline) (target.Outline
 	}
 	o := target.NewOutline(def)
 	o.Place, o.Name, o.Machine = "proxmox "+p.node, m.Name, m.value("machine", "i440fx")
-	o.Tags = []string{tag, ownTag(def.VM)}
+	o.Tags = append([]string{tag, ownTag(def.VM)}, vmTags(def.VM)...)
 	o.Warnings = append(o.Warnings, m.Warnings...)
 	slots := map[string]string{}
 	m.outlineDisks(def, &o, slots)

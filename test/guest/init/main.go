@@ -9,7 +9,8 @@
 //	DECAMP-MARKER boot=ok n=1 root=/dev/sda1 disk=sda,vmw_pvscsi
 //	net=eth0=00:50:56:00:00:01/vmxnet3 uuid=564d… fw=bios up=3.86
 //
-// (one line). A failure prints DECAMP-MARKER boot=failed and the reason.
+// (one line). A guest that has QEMU's guest agent runs it instead of powering off, if the VM has a
+// channel for it. A failure prints DECAMP-MARKER boot=failed and the reason.
 package main
 
 import (

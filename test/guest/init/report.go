@@ -17,7 +17,7 @@ func secondHalf() error {
 	root := os.Getenv("ROOT_DEVICE")
 	fmt.Printf("\nDECAMP-MARKER boot=ok n=%d root=%s disk=%s net=%s uuid=%s fw=%s up=%s\n",
 		n, root, disk(root), nets(), productUUID(), firmware(), uptime())
-	return nil
+	return serveAgent()
 }
 
 // countBoot adds one to the number kept in path. That the count survives shows that

@@ -19,6 +19,8 @@ func main() {
 		os.Exit(1)
 	}
 	for _, name := range guest.Names() {
-		fmt.Println(guest.File(".", name))
+		if _, err := os.Stat(guest.File(".", name)); err == nil { // one may need what is not here
+			fmt.Println(guest.File(".", name))
+		}
 	}
 }

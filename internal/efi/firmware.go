@@ -1,4 +1,4 @@
-package trial
+package efi
 
 import (
 	"encoding/json"
@@ -10,17 +10,17 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A firmware is a pair of files: code, and variables to begin with.
-type firmware struct{ code, vars string }
+// Firmware is a pair of files: code, and variables to begin with.
+type Firmware struct{ Code, Vars string }
 
 // A descriptor is one file of QEMU's firmware interface, docs/interop/firmware.json: distributions
 // say so where their OVMF is.
 type descriptor struct {
 	Types   []string `json:"interface-types"`
 	Mapping struct {
-		Device     string                    `json:"device"`
-		Executable struct{ Filename string } `json:"executable"`
-		Template   struct{ Filename string } `json:"nvram-template"`
+		Device     string                            `json:"device"`
+		Executable struct{ Filename, Format string } `json:"executable"`
+		Template   struct{ Filename, Format string } `json:"nvram-template"`
 	} `json:"mapping"`
 	Targets []struct {
 		Architecture string `json:"architecture"`
@@ -28,9 +28,9 @@ type descriptor struct {
 	Features []string `json:"features"`
 }
 
-// findFirmware picks the first descriptor that fits, in the order of their names, as libvirt does:
-// with secure boot one whose keys are enrolled.
-func findFirmware(root string, secure bool) (firmware, error) {
+// FindFirmware picks the first descriptor below root that fits, in the order of their names, as libvirt does:
+// with secure boot one whose keys are enrolled. That there is none is fault.NotFound.
+func FindFirmware(root string, secure bool) (Firmware, error) {
 	files, _ := filepath.Glob(filepath.Join(root, "usr/share/qemu/firmware/*.json")) // the pattern is right
 	sort.Strings(files)
 	for _, file := range files {
@@ -40,10 +40,10 @@ func findFirmware(root string, secure bool) (firmware, error) {
 		}
 		var d descriptor
 		if json.Unmarshal(text, &d) == nil && d.fits(secure) {
-			return firmware{code: filepath.Join(root, d.Mapping.Executable.Filename), vars: filepath.Join(root, d.Mapping.Template.Filename)}, nil
+			return Firmware{Code: filepath.Join(root, d.Mapping.Executable.Filename), Vars: filepath.Join(root, d.Mapping.Template.Filename)}, nil
 		}
 	}
-	return firmware{}, fault.New(fault.NotFound, "no UEFI firmware is installed (secure boot: %v)", secure).
+	return Firmware{}, fault.New(fault.NotFound, "no UEFI firmware is installed (secure boot: %v)", secure).
 		WithHint("apt install ovmf   # dnf install edk2-ovmf; zypper install qemu-ovmf-x86_64")
 }
 
@@ -51,6 +51,9 @@ func (d descriptor) fits(secure bool) bool {
 	has := func(feature string) bool { return slices.Contains(d.Features, feature) }
 	if !slices.Contains(d.Types, "uefi") || d.Mapping.Device != "flash" || d.Mapping.Template.Filename == "" || has("amd-sev-es") || has("intel-tdx") {
 		return false
+	}
+	if raw := func(format string) bool { return format == "" || format == "raw" }; !raw(d.Mapping.Executable.Format) || !raw(d.Mapping.Template.Format) {
+		return false // Fedora has qcow2 images, too, which are not read here
 	}
 	for _, t := range d.Targets {
 		if t.Architecture == "x86_64" {

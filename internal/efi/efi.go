@@ -1,0 +1,149 @@
+// Package efi has the words for what a UEFI firmware remembers of a guest, and reads and writes the files
+// it is kept in.
+//
+// A Variable is a name, a vendor's GUID, attributes and bytes. The variable Boot0004 holds a load option: what
+// to start, as a device path, and what to call it; BootOrder says which is tried first. An Entry is
+// a load option that names a partition and a file on it, which means the same on any machine that the disk
+// is moved to. What names a controller or a card of VMware's means nothing elsewhere, and is no Entry.
+//
+// VMware keeps variables in the VM's .nvram file (ReadVMware), QEMU's firmware in a copy of a template
+// that is installed with it (Store). docs/design/0013-efi-state.md tells how both look and how we know.
+//
+// Bytes come from strangers: parsers are bounded and fuzzed, and what makes no sense is an error.
+package efi
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// GUID is one as it lies in memory: its first three fields are little-endian.
+type GUID [16]byte
+
+// Vendors of the variables that are read here.
+var (
+	Global = mustGUID("8be4df61-93ca-11d2-aa0d-00e098032b8c") // UEFI's own: Boot0000, BootOrder
+	Shim   = mustGUID("605dab50-e046-4300-abb6-3dd810dd8b23") // of shim, which Linux is started by under Secure Boot
+)
+
+// ParseGUID reads the usual 8-4-4-4-12 digits.
+func ParseGUID(s string) (g GUID, err error) {
+	b, err := hex.DecodeString(strings.ReplaceAll(s, "-", ""))
+	if err != nil || len(b) != len(g) || len(s) != 36 || strings.Count(s, "-") != 4 {
+		return g, fmt.Errorf("%q is not a GUID", s)
+	}
+	copy(g[:], b)
+	g.swap()
+	return g, nil
+}
+
+func mustGUID(s string) GUID {
+	g, err := ParseGUID(s)
+	if err != nil {
+		panic(err)
+	}
+	return g
+}
+
+func (g *GUID) swap() {
+	slices.Reverse(g[:4])
+	slices.Reverse(g[4:6])
+	slices.Reverse(g[6:8])
+}
+
+// String spells it as ParseGUID reads it.
+func (g GUID) String() string {
+	g.swap()
+	return fmt.Sprintf("%x-%x-%x-%x-%x", g[:4], g[4:6], g[6:8], g[8:10], g[10:])
+}
+
+// MarshalText and UnmarshalText have JSON carry its spelling.
+func (g GUID) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (g *GUID) UnmarshalText(text []byte) (err error) {
+	*g, err = ParseGUID(string(text))
+	return err
+}
+
+// Attributes of a variable, UEFI 2.10, section 8.2.
+const (
+	NonVolatile = 1
+	BootService = 2
+	Runtime     = 4
+
+	authenticated = 0x10 | 0x20 // what else than the bare bytes is kept with it
+)
+
+// A Variable is one of the firmware's.
+type Variable struct {
+	Name       string `json:"name"`
+	Vendor     GUID   `json:"vendor"`
+	Attributes uint32 `json:"attributes"`
+	Data       []byte `json:"data"`
+}
+
+// State is what of a VM's firmware goes with it.
+type State struct {
+	// Entries are the boot entries in the order they are tried.
+	Entries []Entry `json:"entries,omitempty"`
+
+	// Keys are the variables of shim in which a machine's owner trusts keys of his own, or none.
+	Keys []Variable `json:"keys,omitempty"`
+}
+
+// Empty reports whether there is nothing to carry.
+func (s *State) Empty() bool { return s == nil || len(s.Entries) == 0 && len(s.Keys) == 0 }
+
+// ownKeys are shim's variables that people make with mokutil. All others shim makes anew.
+var ownKeys = []string{"MokList", "MokSBState", "MokListTrusted"}
+
+// StateOf picks out of a firmware's variables what means the same on another machine. foreign counts the
+// boot entries that do not: they name hardware that stays behind.
+func StateOf(vars []Variable) (s State, foreign int) {
+	options := map[uint16]Variable{}
+	var order []byte
+	for _, v := range vars {
+		number, isBoot := bootNumber(v.Name)
+		switch {
+		case v.Attributes&authenticated != 0:
+		case v.Vendor == Shim && slices.Contains(ownKeys, v.Name):
+			s.Keys = append(s.Keys, v)
+		case v.Vendor != Global:
+		case v.Name == "BootOrder":
+			order = v.Data
+		case isBoot:
+			options[number] = v
+		}
+	}
+	for ; len(order) >= 2; order = order[2:] {
+		number := binary.LittleEndian.Uint16(order)
+		v, there := options[number]
+		delete(options, number) // an order may name it twice
+		e, err := ParseOption(v.Data)
+		switch e.Number = number; {
+		case !there:
+		case err != nil:
+			foreign++
+		default:
+			s.Entries = append(s.Entries, e)
+		}
+	}
+	return s, foreign
+}
+
+// bootNumber reads the name Boot0004, in the one way that UEFI spells it.
+func bootNumber(name string) (uint16, bool) {
+	digits, ok := strings.CutPrefix(name, "Boot")
+	if !ok || len(digits) != 4 || strings.ToUpper(digits) != digits {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 16, 16)
+	return uint16(n), err == nil
+}
+
+func bootName(number uint16) string { return fmt.Sprintf("Boot%04X", number) }

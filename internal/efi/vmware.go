@@ -1,0 +1,106 @@
+package efi
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+)
+
+// MaxVMware is what a .nvram file has at most, in bytes. Those of EFI have some 270 KiB.
+const MaxVMware = 4 << 20
+
+const (
+	vmwareMagic   = "MRVN"
+	vmwareStore   = "VMWNVRAM"
+	vmwareSection = "EFI_NV\x00\x00"
+
+	sectionHeader = 12 // name and subname of four bytes each, length
+	storeHeader   = 16 // magic, 0, bytes in use with this header
+	recordHeader  = 28 // vendor, attributes, bytes of name and data, bytes of the name
+	maxVariables  = 4096
+)
+
+// ReadVMware reads the variables in a VM's .nvram file. One of a BIOS has none. Of a name that is there
+// twice the last one counts: the firmware appends.
+//
+// All integers are little-endian:
+//
+//	"MRVN", version 1, then sections up to the end of the file:
+//	    4+4 name    4 length    data
+//	the section "EFI_" "NV":
+//	    "VMWNVRAM"    4 zero    4 bytes in use, with these 16    records; the rest is 0xff
+//	a record:
+//	    16 vendor    4 attributes    4 bytes of name and data    4 of name    name, UTF-16 with NUL    data
+func ReadVMware(file []byte) ([]Variable, error) {
+	if len(file) < 8 || string(file[:4]) != vmwareMagic {
+		return nil, fmt.Errorf("it does not begin with %s", vmwareMagic)
+	}
+	if v := binary.LittleEndian.Uint32(file[4:]); v != 1 {
+		return nil, fmt.Errorf("version %d is not known, only 1", v)
+	}
+	for rest := file[8:]; len(rest) > 0; {
+		at := len(file) - len(rest)
+		if len(rest) < sectionHeader {
+			return nil, fmt.Errorf("a section at %d is cut off", at)
+		}
+		name, size := rest[:8], int64(binary.LittleEndian.Uint32(rest[8:]))
+		if rest = rest[sectionHeader:]; size > int64(len(rest)) {
+			return nil, fmt.Errorf("the section at %d has %d bytes, and %d are left", at, size, len(rest))
+		}
+		if string(name) == vmwareSection {
+			return readStore(rest[:size])
+		}
+		rest = rest[size:]
+	}
+	return nil, nil
+}
+
+// readStore reads the section with the variables.
+func readStore(b []byte) ([]Variable, error) {
+	if len(b) < storeHeader || string(b[:8]) != vmwareStore {
+		return nil, fmt.Errorf("the section of EFI does not begin with %s", vmwareStore)
+	}
+	used := int64(binary.LittleEndian.Uint32(b[12:]))
+	if used < storeHeader || used > int64(len(b)) {
+		return nil, fmt.Errorf("%d of %d bytes are said to be in use", used, len(b))
+	}
+	var vars []Variable
+	seen := map[string]int{}
+	for rest := b[storeHeader:used]; len(rest) > 0; {
+		v, size, err := readRecord(rest)
+		if err != nil {
+			return nil, fmt.Errorf("variable %d: %w", len(vars), err)
+		}
+		rest = rest[size:]
+		key := v.Vendor.String() + v.Name
+		if i, twice := seen[key]; twice {
+			vars[i] = v
+			continue
+		}
+		if len(vars) == maxVariables {
+			return nil, fmt.Errorf("more than %d variables", maxVariables)
+		}
+		seen[key] = len(vars)
+		vars = append(vars, v)
+	}
+	return vars, nil
+}
+
+func readRecord(b []byte) (v Variable, size int64, err error) {
+	if len(b) < recordHeader {
+		return v, 0, fmt.Errorf("%d bytes are left, too few", len(b))
+	}
+	copy(v.Vendor[:], b)
+	v.Attributes = binary.LittleEndian.Uint32(b[16:])
+	whole, name := int64(binary.LittleEndian.Uint32(b[20:])), int64(binary.LittleEndian.Uint32(b[24:]))
+	if name > whole || whole > int64(len(b))-recordHeader {
+		return v, 0, fmt.Errorf("%d bytes with a name of %d, and %d are left", whole, name, len(b)-recordHeader)
+	}
+	b = b[recordHeader:][:whole]
+	text, rest, err := cutText(b[:name])
+	if err != nil || len(rest) > 0 || text == "" {
+		return v, 0, fmt.Errorf("a name of %d bytes that is no text", name)
+	}
+	v.Name, v.Data = text, bytes.Clone(b[name:])
+	return v, recordHeader + whole, nil
+}

@@ -1,0 +1,94 @@
+package esx
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// adorn gives VMs that were described what people put on them in a vCenter: tags and custom
+// attributes. What cannot be read is warned about and ends nothing; only ctx does.
+func (s *Session) adorn(ctx context.Context, t *tree, vms []inventory.VM) error {
+	if !s.about.VCenter || len(vms) == 0 {
+		return nil
+	}
+	s.addAttributes(ctx, t.vms, vms)
+	s.addTags(ctx, vms)
+	return ctx.Err()
+}
+
+// addAttributes takes the values that came with the VMs. Their names take one call for all VMs, and
+// none where no VM has a value.
+func (s *Session) addAttributes(ctx context.Context, raw []mo.VirtualMachine, vms []inventory.VM) {
+	values := map[inventory.MoRef]map[int32]string{}
+	for i := range raw {
+		if v := attributeValues(&raw[i]); len(v) > 0 {
+			values[inventory.MoRef(raw[i].Self.Value)] = v
+		}
+	}
+	if len(values) == 0 {
+		return
+	}
+	fields, err := s.attributeFields(ctx)
+	for i := range vms {
+		has := values[vms[i].Ref]
+		switch {
+		case has == nil:
+		case err != nil:
+			vms[i].Warnings = append(vms[i].Warnings, warns("attributes",
+				fmt.Sprintf("its custom attributes could not be read, and stay behind: %v", err), cmp.Or(fault.HintOf(err), "run the same command again")))
+		default:
+			vms[i].Attributes = named(fields, has)
+		}
+	}
+}
+
+// attributeValues are a VM's, by the keys of their fields. vCenter keeps a value that was taken away
+// as an empty one.
+func attributeValues(v *mo.VirtualMachine) map[int32]string {
+	values := map[int32]string{}
+	for _, c := range v.CustomValue {
+		if text, ok := c.(*types.CustomFieldStringValue); ok && text.Value != "" {
+			values[text.Key] = text.Value
+		}
+	}
+	return values
+}
+
+func (s *Session) attributeFields(ctx context.Context) ([]types.CustomFieldDef, error) {
+	at := s.vim.ServiceContent.CustomFieldsManager
+	if at == nil {
+		return nil, nil
+	}
+	var m mo.CustomFieldsManager
+	if err := s.properties(ctx, *at, &m, "field"); err != nil {
+		return nil, classify(err)
+	}
+	return m.Field, nil
+}
+
+// named puts names to values. One of VMs and one of everything may share a name: the second has its
+// key behind it. A value whose field is gone has no name and is left out.
+func named(fields []types.CustomFieldDef, values map[int32]string) map[string]string {
+	fields = slices.SortedFunc(slices.Values(fields), func(a, b types.CustomFieldDef) int { return cmp.Compare(a.Key, b.Key) })
+	out := map[string]string{}
+	for _, f := range fields {
+		value, has := values[f.Key]
+		if !has {
+			continue
+		}
+		name := f.Name
+		if _, taken := out[name]; taken {
+			name = fmt.Sprintf("%s (%d)", name, f.Key)
+		}
+		out[name] = value
+	}
+	return out
+}

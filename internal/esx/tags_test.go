@@ -1,0 +1,337 @@
+package esx_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab"
+)
+
+// taggedFleet is a vCenter with n VMs and hundreds of tags, of which VMs have few: every other VM has
+// one of four of "env", each third two of "app"; VM 0 has attributes.
+func taggedFleet(n int) lab.Config {
+	cfg := lab.Config{VCenter: true}
+	for i := range 400 {
+		cfg.Tagging.Spare = append(cfg.Tagging.Spare, lab.Tag{Category: fmt.Sprintf("spare-%d", i%50), Name: fmt.Sprintf("tag-%d", i)})
+	}
+	for i := range n {
+		vm := lab.VM{Name: fmt.Sprintf("vm%04d", i)}
+		if i%2 == 0 {
+			vm.Tags = append(vm.Tags, lab.Tag{Category: "env", Name: fmt.Sprintf("stage %d", i%4)})
+		}
+		if i%3 == 0 {
+			vm.Tags = append(vm.Tags, lab.Tag{Category: "app", Name: "web"}, lab.Tag{Category: "app", Name: "<db> & ü/%"})
+		}
+		cfg.VMs = append(cfg.VMs, vm)
+	}
+	cfg.VMs[0].Attributes = map[string]string{"Owner": "R&D <x>", "Cost centre": "4711", "cleared": ""}
+	return cfg
+}
+
+func wantTags(vm lab.VM) []inventory.Tag {
+	var want []inventory.Tag
+	for _, t := range vm.Tags {
+		want = append(want, inventory.Tag{Category: t.Category, Name: t.Name})
+	}
+	slices.SortFunc(want, func(a, b inventory.Tag) int {
+		return strings.Compare(a.Category+"\x00"+a.Name, b.Category+"\x00"+b.Name)
+	})
+	return want
+}
+
+// checkTags compares VMs with what the lab was told, by name.
+func checkTags(t *testing.T, cfg lab.Config, vms []inventory.VM) {
+	t.Helper()
+	if len(vms) != len(cfg.VMs) {
+		t.Fatalf("%d VMs, want %d", len(vms), len(cfg.VMs))
+	}
+	for _, vm := range vms {
+		i := slices.IndexFunc(cfg.VMs, func(v lab.VM) bool { return v.Name == vm.Name })
+		if !slices.Equal(vm.Tags, wantTags(cfg.VMs[i])) {
+			t.Errorf("%s: %q, want %q", vm.Name, vm.Tags, wantTags(cfg.VMs[i]))
+		}
+		attributes := maps.Clone(cfg.VMs[i].Attributes)
+		maps.DeleteFunc(attributes, func(_, value string) bool { return value == "" })
+		if !maps.Equal(vm.Attributes, attributes) {
+			t.Errorf("%s: %q, want %q", vm.Name, vm.Attributes, attributes)
+		}
+		if w := warning(vm, "tags", "attributes"); w != nil {
+			t.Errorf("%s: %+v", vm.Name, w)
+		}
+	}
+}
+
+func warning(vm inventory.VM, codes ...string) *inventory.Warning {
+	at := slices.IndexFunc(vm.Warnings, func(w inventory.Warning) bool { return slices.Contains(codes, w.Code) })
+	if at < 0 {
+		return nil
+	}
+	return &vm.Warnings[at]
+}
+
+// Whatever the number of VMs and of tags, the calls are a few and then one for each name that a VM of
+// these has; after that they are one for each 200 VMs.
+func TestTagsTakeFewCalls(t *testing.T) {
+	for _, paths := range []lab.TagPaths{lab.TagsBoth, lab.TagsRest, lab.TagsMixed} {
+		t.Run(string(paths), func(t *testing.T) {
+			cfg := taggedFleet(240)
+			cfg.Tagging.Paths = paths
+			b := startLab(t, cfg)
+			s := b.dial(t)
+			calls := func(want map[string]int64) {
+				t.Helper()
+				if got := b.Stats().REST; !maps.Equal(got, want) {
+					t.Errorf("calls %v, want %v", got, want)
+				}
+				b.ResetStats()
+			}
+			vms, err := s.VMs(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkTags(t, cfg, vms)
+			calls(map[string]int64{"login": 1, "list-attached-tags-on-objects": 2, "tag": 4, "category": 2})
+			if _, err = s.VMs(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			calls(map[string]int64{"list-attached-tags-on-objects": 2})
+			b.clock.advance(11 * time.Minute) // names are old, and the session ended
+			vm, err := s.VMByRef(t.Context(), vms[0].Ref)
+			if err != nil || !slices.Equal(vm.Tags, vms[0].Tags) || !maps.Equal(vm.Attributes, vms[0].Attributes) {
+				t.Errorf("%+v, %v", vm, err)
+			}
+			calls(map[string]int64{"login": 1, "list-attached-tags-on-objects": 2, "tag": 3, "category": 2})
+			var paged []inventory.VM
+			refs := make([]inventory.MoRef, len(vms))
+			for i := range vms {
+				refs[i] = vms[i].Ref
+			}
+			err = s.EachVM(t.Context(), refs, func(page []inventory.VM) error { paged = append(paged, page...); return nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkTags(t, cfg, paged)
+			calls(map[string]int64{"list-attached-tags-on-objects": 3, "tag": 1})
+			if err := s.Close(); err != nil || b.TagSessions() != 0 {
+				t.Errorf("closed with %v; %d sessions are left", err, b.TagSessions())
+			}
+		})
+	}
+}
+
+// An ESXi host has neither, and is not asked.
+func TestAHostHasNoTags(t *testing.T) {
+	b := startLab(t, lab.Config{VMs: []lab.VM{{Name: "web"}}})
+	vms, err := b.dial(t).VMs(t.Context())
+	if err != nil || len(vms) != 1 || warning(vms[0], "tags", "attributes") != nil {
+		t.Errorf("%+v, %v", vms, err)
+	}
+	for path := range b.Stats().Paths {
+		if strings.HasPrefix(path, "/api") || strings.HasPrefix(path, "/rest") {
+			t.Errorf("asked for %s", path)
+		}
+	}
+}
+
+// A service that does not tell the tags costs the tags and nothing else, is told of with a remedy, and
+// is left alone for a while.
+func TestTagsThatCannotBeRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*lab.Config)
+		says   string
+		calls  int // of the second inventory, five minutes later
+	}{
+		"old vCenter":   {func(c *lab.Config) { c.Version = "6.0.0" }, "no tagging service", 1},
+		"no rights":     {status("/tagging/tag-association", http.StatusForbidden), "Read-only", 1},
+		"busy":          {status("/tagging/", http.StatusServiceUnavailable), "vmware-vapi-endpoint", 1},
+		"broken":        {status("/api/session", http.StatusInternalServerError), "vmware-vapi-endpoint", 1},
+		"a bad request": {status("/tagging/", http.StatusBadRequest), "vmware-vapi-endpoint", 1},
+		"garbage":       {func(c *lab.Config) { c.Faults = []lab.Fault{{Kind: lab.FaultRESTGarbage, Path: "/tagging/"}} }, "unexpected EOF", 1},
+		"refused":       {status("/api/session", http.StatusUnauthorized), "refuses the user", 0},
+		"names hidden":  {status("/tagging/tag/", http.StatusForbidden), "Read-only", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := taggedFleet(12)
+			c.change(&cfg)
+			b := startLab(t, cfg)
+			b.clock.auto = true
+			var log bytes.Buffer
+			b.cfg.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+			s := b.dial(t)
+			vms, err := s.VMs(t.Context())
+			if err != nil || len(vms) != 12 {
+				t.Fatalf("%d VMs, %v", len(vms), err)
+			}
+			for _, vm := range vms {
+				w := warning(vm, "tags")
+				if w == nil || w.Blocks || w.Remedy == "" || !strings.Contains(w.Text+w.Remedy, c.says) {
+					t.Errorf("%s: %+v, want %q", vm.Name, w, c.says)
+				}
+				if len(vm.Tags) != 0 || vm.Name == "vm0000" && vm.Attributes["Owner"] != "R&D <x>" {
+					t.Errorf("%s: %v, %v", vm.Name, vm.Tags, vm.Attributes)
+				}
+				if w != nil && strings.Contains(w.Text+w.Remedy, b.Password()) {
+					t.Error("the password is in the warning")
+				}
+			}
+			b.ResetStats()
+			if name != "no rights" { // where each VM is refused alone
+				_, _ = s.VMs(t.Context())
+				if n := total(b.Stats()); n != 0 {
+					t.Errorf("%d calls while it rests", n)
+				}
+			}
+			b.clock.advance(6 * time.Minute)
+			if _, err := s.VMs(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if n := total(b.Stats()); n == 0 != (c.calls == 0) {
+				t.Errorf("%d calls after a while", n)
+			}
+			if strings.Contains(log.String(), b.Password()) || strings.Contains(log.String(), "Basic ") {
+				t.Errorf("the password is in the log:\n%s", log.String())
+			}
+		})
+	}
+}
+
+func status(path string, code int) func(*lab.Config) {
+	return func(c *lab.Config) { c.Faults = []lab.Fault{{Kind: lab.FaultREST, Path: path, Status: code}} }
+}
+
+// total counts requests to the REST service, known there or not. Those for names go out several at a
+// time, and may arrive when nobody waits for them any more.
+func total(s lab.Stats) (n int64) {
+	for path, p := range s.Paths {
+		for _, count := range p.Methods {
+			if (strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/rest/")) && !strings.Contains(path, "/tagging/tag/") {
+				n += count
+			}
+		}
+	}
+	return n
+}
+
+// What passes by itself is waited for, and a session that ended is replaced.
+func TestTagsOutliveTrouble(t *testing.T) {
+	for name, f := range map[string]lab.Fault{
+		"busy at the login": {Kind: lab.FaultREST, Path: "/session", Count: 2},
+		"busy":              {Kind: lab.FaultREST, Path: "/tag-association", Count: 2},
+		"too many calls":    {Kind: lab.FaultREST, Path: "/tagging/tag/", Count: 1, Status: http.StatusTooManyRequests},
+		"session lost":      {Kind: lab.FaultREST, Path: "/tagging/category/", Count: 1, Status: http.StatusUnauthorized},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := taggedFleet(12)
+			cfg.Faults = []lab.Fault{f}
+			b := startLab(t, cfg)
+			b.clock.auto = true
+			s := b.dial(t)
+			vms, err := s.VMs(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkTags(t, cfg, vms)
+			b.KillSessions()
+			if vms, err = s.VMs(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			checkTags(t, cfg, vms)
+		})
+	}
+}
+
+// A VM that the user may not read spoils the answer for all of its page. It alone has no tags.
+func TestTagsOfOthersThanTheHiddenVM(t *testing.T) {
+	cfg := taggedFleet(300)
+	cfg.VMs[42].TagsHidden = true
+	b := startLab(t, cfg)
+	s := b.dial(t)
+	vms, err := s.VMs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(vms, func(vm inventory.VM) bool { return vm.Name == "vm0042" })
+	if w := warning(vms[at], "tags"); w == nil || w.Remedy == "" || len(vms[at].Tags) != 0 {
+		t.Errorf("%+v", vms[at])
+	}
+	vms[at].Warnings, cfg.VMs[42].Tags = nil, nil
+	checkTags(t, cfg, vms)
+	if n := b.Stats().REST["list-attached-tags-on-objects"]; n > 2*10 {
+		t.Errorf("%d calls for 300 VMs", n)
+	}
+}
+
+// A tag that is deleted between two calls is gone, and nothing else is.
+func TestTagDeletedMeanwhile(t *testing.T) {
+	cfg := taggedFleet(3)
+	cfg.VMs[0].Tags, cfg.VMs[2].Tags = []lab.Tag{{Category: "env", Name: "x"}}, nil
+	cfg.Faults = []lab.Fault{{Kind: lab.FaultREST, Path: "/tagging/tag/", Status: http.StatusNotFound}}
+	vms, err := startLab(t, cfg).dial(t).VMs(t.Context())
+	cfg.VMs[0].Tags = nil
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkTags(t, cfg, vms)
+}
+
+// In a fleet the login for tags waits for its turn like any other, and where one was refused none is tried.
+func TestTagsAskToBeAdmitted(t *testing.T) {
+	b := startLab(t, taggedFleet(4))
+	asked, closed := 0, false
+	b.cfg.Admit = func(context.Context) (func(error), error) {
+		asked++
+		if closed {
+			return nil, fault.New(fault.Denied, "a login was refused").WithHint("say resume")
+		}
+		return func(err error) {
+			if err != nil {
+				t.Errorf("told %v", err)
+			}
+		}, nil
+	}
+	s := b.dial(t)
+	closed = true
+	vms, err := s.VMs(t.Context())
+	if w := warning(vms[0], "tags"); err != nil || w == nil || w.Remedy != "say resume" || asked != 2 || b.Stats().REST["login"] != 0 {
+		t.Errorf("%+v, %v, asked %d times", vms[0].Warnings, err, asked)
+	}
+}
+
+// Who gives up is not told of tags.
+func TestTagsAreGivenUp(t *testing.T) {
+	b := startLab(t, taggedFleet(4))
+	ctx, cancel := context.WithCancel(t.Context())
+	b.cfg.Admit = func(context.Context) (func(error), error) {
+		return func(error) {}, nil
+	}
+	s := b.dial(t)
+	b.clock.stand()
+	if _, err := b.Faults().Add(lab.Fault{Kind: lab.FaultREST}); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { _, err := s.VMs(ctx); done <- err }()
+	for b.Stats().REST["login"] == 0 { // it is asked, and waits to ask again
+		<-b.clock.asked
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	b.Faults().Clear()
+	vms, err := s.VMs(t.Context())
+	if err != nil || warning(vms[0], "tags") != nil {
+		t.Errorf("%+v, %v", vms[0].Warnings, err)
+	}
+}

@@ -1,0 +1,89 @@
+package kubevirt
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// What Kubernetes takes for the name in a label's key, and for its value.
+var (
+	labelName  = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+	labelValue = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
+)
+
+func TestTagLabels(t *testing.T) {
+	vm := with(biosVM(), func(vm *inventory.VM) {
+		vm.Tags = []inventory.Tag{{Category: "App", Name: "db"}, {Category: "App", Name: "web 1.2_b"}, {Category: "app", Name: "x"}, {Category: "Kunde", Name: "Müller & Söhne"}}
+	})
+	want := map[string]string{tagLabel + "App": "db", tagLabel + "App-2": "web-1.2_b", tagLabel + "app-3": "x", tagLabel + "Kunde": "Muller-Sohne"}
+	if got := tagLabels(vm); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func FuzzTagLabels(f *testing.F) {
+	for _, seed := range []string{"", "prod", "日本", "\xff\xfe", "source", "/", "a/b=c,d", strings.Repeat("é", 300), "\u202ereversed", "-", ".a.", "tag-x", "\x00"} {
+		f.Add(seed, seed)
+	}
+	f.Fuzz(func(t *testing.T, category, name string) {
+		vm := with(biosVM(), func(vm *inventory.VM) {
+			for _, c := range []string{category, strings.ToUpper(category), name, category} {
+				vm.Tags = append(vm.Tags, inventory.Tag{Category: c, Name: name})
+			}
+		})
+		all := tagLabels(vm)
+		if len(all) != len(vm.Tags) {
+			t.Errorf("%d labels for %d tags: %q", len(all), len(vm.Tags), all)
+		}
+		for key, value := range all {
+			word, ours := strings.CutPrefix(key, prefix)
+			if !ours || !labelName.MatchString(word) || !labelValue.MatchString(value) || key == sourceLabel {
+				t.Errorf("%q: %q", key, value)
+			}
+		}
+	})
+}
+
+// The annotations have tags and attributes to the letter, as JSON, as far as there is room; what there is
+// no room for is told.
+func TestAnnotationsHaveTagsAndAttributes(t *testing.T) {
+	vm := with(bigVM(), func(vm *inventory.VM) { vm.Attributes["Owner"] = "<R&D>\x00" })
+	check := func(left int) {
+		t.Helper()
+		o, err := objects(definition(vm), bigOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes := o.vm.Metadata.Annotations
+		var tags []inventory.Tag
+		var attributes map[string]string
+		if json.Unmarshal([]byte(notes[tagsNote]), &tags) != nil || json.Unmarshal([]byte(notes[attributesNote]), &attributes) != nil {
+			t.Fatalf("%.200q and %.200q are not JSON", notes[tagsNote], notes[attributesNote])
+		}
+		if !slices.Equal(tags, vm.Tags[:len(tags)]) || attributes["Owner"] != vm.Attributes["Owner"] {
+			t.Errorf("%.200q and %.200q", tags, attributes)
+		}
+		size := 0
+		for key, value := range notes {
+			size += len(key) + len(value)
+		}
+		warned := slices.ContainsFunc(o.warnings, func(w inventory.Warning) bool { return w.Code == "tags" && w.Remedy != "" })
+		if got := len(vm.Tags) - len(tags) + len(vm.Attributes) - len(attributes); (got > 0) != (left > 0) || warned != (left > 0) || size > 256<<10 {
+			t.Errorf("%d are left out, warned %v, %d bytes", got, warned, size)
+		}
+	}
+	check(0)
+	vm.Annotation = strings.Repeat("é", 100<<10)
+	for i := range 500 {
+		vm.Tags = append(vm.Tags, inventory.Tag{Category: fmt.Sprint(i), Name: strings.Repeat("é", 300)})
+		vm.Attributes[fmt.Sprint("z", i)] = strings.Repeat("<", 300)
+	}
+	check(1)
+}

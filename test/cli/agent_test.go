@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/test/guest"
+)
+
+// A guest whose configuration names a card that it does not have comes up without its address. Its agent
+// tells that in the trial, before anything is published.
+func TestLostAddressIsFoundInTheTrial(t *testing.T) {
+	t.Parallel()
+	image, err := os.ReadFile(guest.Image(t, guest.Agent))
+	must(t, err)
+	lost := filepath.Join(t.TempDir(), "lost.raw")
+	must(t, os.WriteFile(lost, bytes.ReplaceAll(image, []byte("iface eth0 inet"), []byte("iface eth9 inet")), 0o600))
+	const mac = "00:50:56:ab:cd:01"
+	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 256, NICs: []lab.NIC{{Model: "vmxnet3", MAC: mac, AddressType: "manual"}},
+		Disks: []lab.Disk{{File: lost, Controller: "pvscsi"}}}}}).trusting()
+	r.migrate("web01", "--hardware", "virtio", "--trial").ends(0).says("trial boot: it boots", "its agent answers: "+guest.OSName, "host name tiny",
+		"address-missing", "network card "+mac+" has not got "+guest.AgentAddress)
+	domain, err := os.ReadFile(filepath.Join(r.vms(), "web01", "domain.xml"))
+	must(t, err)
+	if !strings.Contains(string(domain), "org.qemu.guest_agent.0") {
+		t.Error("what is published has no channel for the agent")
+	}
+}
+
+// A dry run tells of the channel that the VM would get: where its guest has the agent, or will install it,
+// and virtio's drivers.
+func TestDryRunTellsOfTheAgentsChannel(t *testing.T) {
+	t.Parallel()
+	const channel = "a channel for QEMU's guest agent"
+	r := newRig(t, lab.Config{VMs: []lab.VM{
+		{Name: "with", Disks: []lab.Disk{{File: guest.Image(t, guest.Agent), Controller: "pvscsi"}}},
+		{Name: "without", Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio), Controller: "pvscsi"}}},
+	}}).trusting()
+	for _, c := range []struct {
+		vm   string
+		more []string
+		want bool
+	}{
+		{"with", []string{"--hardware", "virtio"}, true},
+		{"with", nil, false},
+		{"without", []string{"--hardware", "virtio"}, false},
+		{"without", []string{"--hardware", "virtio", "--guest-agent"}, true},
+	} {
+		out := r.migrate(c.vm, append(c.more, "--dry-run")...).ends(0).stdout
+		if strings.Contains(out, channel) != c.want {
+			t.Errorf("%s %q, want the channel told: %v:\n%s", c.vm, c.more, c.want, out)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// agentProgram is QEMU's guest agent, of a guest that has it.
+const agentProgram = "/usr/sbin/qemu-ga"
+
+// serveAgent runs the agent, of a guest that has it in a VM that has a channel for it, with the network
+// as /etc/network/interfaces says. It returns when there is none, or when it ends.
+func serveAgent() error {
+	port := agentPort()
+	if _, err := os.Stat(agentProgram); err != nil || port == "" {
+		return nil
+	}
+	if err := syscall.Sethostname([]byte(read("/etc/hostname"))); err != nil {
+		return err
+	}
+	if err := configure("/etc/network/interfaces"); err != nil {
+		fmt.Printf("network: %v\n", err) // as of a card that is not there: the guest goes on
+	}
+	args := []string{agentProgram, "--method=virtio-serial", "--path=" + port, "--statedir=/run"}
+	p, err := os.StartProcess(agentProgram, args, &os.ProcAttr{Files: []*os.File{nil, os.Stdout, os.Stderr}})
+	if err != nil {
+		return err
+	}
+	state, err := p.Wait()
+	return fmt.Errorf("the agent has ended: %v, %v", state, err)
+}
+
+// portWait is how long the agent's port may take to appear once its driver is loaded.
+const portWait = 5 * time.Second
+
+// agentPort is the device of the agent's channel, or "".
+func agentPort() string {
+	if cards, _ := filepath.Glob("/sys/bus/virtio/drivers/virtio_console/virtio*"); len(cards) == 0 {
+		return ""
+	}
+	for end := time.Now().Add(portWait); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		names, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
+		for _, name := range names {
+			if read(name) == "org.qemu.guest_agent.0" {
+				return "/dev/" + filepath.Base(filepath.Dir(name))
+			}
+		}
+	}
+	return ""
+}
+
+// configure gives cards the addresses that interfaces(5) has for them.
+func configure(file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	name := ""
+	for line := range strings.Lines(string(text)) {
+		switch f := strings.Fields(line); {
+		case len(f) >= 2 && f[0] == "iface":
+			name = f[1]
+		case len(f) >= 2 && f[0] == "address":
+			address, err := netip.ParsePrefix(f[1])
+			if err != nil {
+				return err
+			}
+			if err := setAddress(name, address); err != nil {
+				return fmt.Errorf("%s %s: %w", name, address, err)
+			}
+		}
+	}
+	return nil
+}
+
+// An ifreq is the kernel's: a name, and here an address or flags. See netdevice(7).
+type ifreq struct {
+	name [16]byte
+	data [24]byte
+}
+
+func setAddress(name string, p netip.Prefix) error {
+	s, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	defer syscall.Close(s)
+	address := p.Addr().As4()
+	mask := [4]byte{}
+	for i := range p.Bits() {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	const up, running = 1, 0x40
+	for _, set := range []struct {
+		call uintptr
+		data []byte
+	}{
+		{syscall.SIOCSIFADDR, append([]byte{syscall.AF_INET, 0, 0, 0}, address[:]...)},
+		{syscall.SIOCSIFNETMASK, append([]byte{syscall.AF_INET, 0, 0, 0}, mask[:]...)},
+		{syscall.SIOCSIFFLAGS, []byte{up | running, 0}},
+	} {
+		var r ifreq
+		copy(r.name[:15], name)
+		copy(r.data[:], set.data)
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(s), set.call, uintptr(unsafe.Pointer(&r))); errno != 0 {
+			return errno
+		}
+	}
+	return nil
+}
