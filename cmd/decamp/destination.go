@@ -97,6 +97,7 @@ func (w *works) plan(vm *inventory.VM, o migrateOptions) {
 		d.plan = plan.New(w.url, vm, string(d.to), o.format, o.transport, time.Now())
 		d.plan.Warm, d.plan.Hardware, d.plan.Maps = o.warm.on, plan.Hardware(o.hardware), o.maps.Of(vm)
 		d.plan.Engine, d.plan.GuestAgent = o.engine.plan(o.hardware), o.guestAgent && o.hardware != string(plan.Compat)
+		d.plan.Kernel = o.engine.planKernel(o.hardware)
 	}
 }
 

@@ -42,10 +42,12 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 	if err := r.amend(ctx); err != nil {
 		return err
 	}
+	began := r.opts.Now()
 	if err := r.Rig.Target.Publish(ctx, r.definition()); err != nil {
 		return err
 	}
-	r.tell(plan.Event{Kind: plan.Summarized, Stages: r.Facts.Stages})
+	r.Facts.Outage = r.outage(began)
+	r.tell(plan.Event{Kind: plan.Summarized, Stages: r.Facts.Stages, Outage: r.Facts.Outage})
 	return nil
 }
 

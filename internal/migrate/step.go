@@ -51,6 +51,7 @@ type Facts struct {
 	Warnings []inventory.Warning `json:"warnings,omitempty"` // from all steps
 	Stages   []plan.Stage        `json:"stages,omitempty"`   // where the time went
 	Warm     *Warm               `json:"warm,omitempty"`     // of a warm run
+	Outage   *plan.Outage        `json:"outage,omitempty"`   // commit, of a warm run; nil where it is not known when it began
 
 	Conversion *Conversion `json:"conversion,omitempty"` // convert, for virtio
 }

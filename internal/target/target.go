@@ -141,6 +141,13 @@ type Target interface {
 	Withdraw(ctx context.Context, vm *inventory.VM) error
 }
 
+// A Sender is a Target that sends images on when a VM is published: an outage lasts until they are there.
+type Sender interface {
+	// Sends returns how many bytes of a VM are sent then, if its images hold so many, and so many of them
+	// changed since Prepare. It is what is known before, and no promise.
+	Sends(held, changed int64) int64
+}
+
 // A Preparer is a Target that has more to do with images than to keep them, and can begin with it
 // while the VM runs.
 type Preparer interface {

@@ -66,6 +66,11 @@ type Preparer interface {
 	Prepare(ctx context.Context, d Delivery) error
 }
 
+// A Sender is a Place that does not send all that images hold when a VM is delivered. Places that are none do.
+type Sender interface {
+	Sends(held, changed int64) int64 // as target.Sender
+}
+
 // A Receipt is what a place says of a VM that it took.
 type Receipt = target.Receipt
 
@@ -93,6 +98,7 @@ type Target struct {
 var (
 	_ target.Target   = (*Target)(nil)
 	_ target.Preparer = (*Target)(nil)
+	_ target.Sender   = (*Target)(nil)
 )
 
 // New returns the target that stages VMs on stage and delivers them to place.
@@ -163,6 +169,17 @@ func (t *Target) Prepare(ctx context.Context, def target.Definition) error {
 		return fmt.Errorf("deliver VM %s early: %w", def.VM.Name, err)
 	}
 	return nil
+}
+
+// Sends is part of target.Sender. Images that stay on the stage are not sent.
+func (t *Target) Sends(held, changed int64) int64 {
+	if t.opts.Keep {
+		return 0
+	}
+	if s, ok := t.place.(Sender); ok {
+		return s.Sends(held, changed)
+	}
+	return held
 }
 
 func (t *Target) deliver(ctx context.Context, def target.Definition) error {
