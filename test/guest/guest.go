@@ -80,7 +80,7 @@ func variants() []variant {
 		{name: UEFI, root: "UUID=" + RootUUID, modules: both, gpt: true},
 		{name: Vendor, root: "UUID=" + RootUUID, modules: vmware(), gpt: true, kept: true, folder: "debian"},
 		{name: Entry, root: "UUID=" + RootUUID, modules: both, gpt: true, folder: "debian"},
-		{name: Agent, root: "UUID=" + RootUUID, modules: append(both, "virtio_console"), agent: true},
+		{name: Agent, root: "UUID=" + RootUUID, modules: append(both, "virtio_console"), kept: true, agent: true},
 	}
 }
 
