@@ -97,6 +97,7 @@ func (w *works) plan(vm *inventory.VM, o migrateOptions) {
 		d.plan = plan.New(w.url, vm, string(d.to), o.format, o.transport, time.Now())
 		d.plan.Warm, d.plan.Hardware, d.plan.Maps = o.warm.on, plan.Hardware(o.hardware), o.maps.Of(vm)
 		d.plan.Engine, d.plan.GuestAgent = o.engine.plan(o.hardware), o.guestAgent && o.hardware != string(plan.Compat)
+		d.plan.Kernel = o.engine.planKernel(o.hardware)
 	}
 }
 
@@ -138,7 +139,7 @@ func (w *works) migrateAll(ctx context.Context, permit migrate.Permit, bounds mi
 func (w *works) rig(d *destination, m *fanout.Member, off *sync.Mutex) migrate.Rig {
 	return migrate.Rig{
 		Source: w.source(off), Transport: m, Target: d.target,
-		Open: w.open, Sum: w.sum, Settled: m.Settle, Boot: w.boot(d), Rehearse: w.rehearse, Trials: w.enterTrial, Convert: w.conversion.appended, Prepare: w.conversion.prepared,
+		Open: w.open, Sum: w.sum, NVRAM: w.nvram, Settled: m.Settle, Boot: w.boot(d), Rehearse: w.rehearse, Trials: w.enterTrial, Convert: w.conversion.appended, Prepare: w.conversion.prepared,
 	}
 }
 

@@ -61,7 +61,7 @@ func (o engineOptions) in(folder string) engineOptions {
 		}
 		return filepath.Join(folder, path)
 	}
-	o.drivers = under(o.drivers)
+	o.drivers, o.kernel = under(o.drivers), under(o.kernel)
 	var keys []string
 	for _, k := range o.keyFiles() {
 		k.File = under(k.File)
@@ -83,19 +83,32 @@ func (o engineOptions) prepared(ctx context.Context, disks []convert.Disk, c con
 	return convert.Prepare(ctx, disks, c)
 }
 
-// checkFiles looks at the kernel that is named, if one is, and at the keys: to be missed now, not after
-// hours of copying.
-func (o engineOptions) checkFiles() error {
+// checkFiles looks at the keys and at the kernel that are named, by the words they were given with: to be
+// missed now, not after hours of copying.
+func (o engineOptions) checkFiles(keyWord, kernelWord string) error {
 	if err := virtv2v.CheckKeys(o.keyFiles()); err != nil {
-		return fmt.Errorf("--key-file: %w", err)
+		return fmt.Errorf("%s: %w", keyWord, err)
 	}
 	if o.kernel == "" {
 		return nil
 	}
 	if err := appliance.New(appliance.Options{Kernel: o.kernel}).Check(); err != nil {
-		return fmt.Errorf("--appliance-kernel: %w", err)
+		return fmt.Errorf("%s: %w", kernelWord, err)
 	}
 	return nil
+}
+
+// planKernel is the kernel as plans have it, where the guest is changed at all: it is found from
+// everywhere.
+func (o engineOptions) planKernel(hardware string) string {
+	if hardware == string(plan.Compat) || o.kernel == "" {
+		return ""
+	}
+	path, err := filepath.Abs(o.kernel)
+	if err != nil { // this process is nowhere
+		return o.kernel
+	}
+	return path
 }
 
 // v2v runs virt-v2v; nil where it is neither asked for nor there, or no guest is to be changed.

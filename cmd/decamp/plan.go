@@ -262,7 +262,7 @@ func (p *planWorks) optionsOf(o planfile.Options) migrateOptions {
 		},
 		warm:     warmOptions{on: o.Mode == planfile.Warmly},
 		powerOff: o.PowerOff != planfile.NeverOff, sourceHash: o.SourceHash, trial: o.Trial, expect: string(o.Expect),
-		engine: engineOptions{name: string(o.Engine), drivers: string(o.VirtioWin)}, guestAgent: o.GuestAgent,
+		engine: engineOptions{name: string(o.Engine), drivers: string(o.VirtioWin), kernel: string(o.Kernel)}, guestAgent: o.GuestAgent,
 	}
 	for _, key := range o.KeyFiles {
 		m.engine.keys = append(m.engine.keys, string(key))

@@ -11,6 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/target/dir"
@@ -226,12 +227,17 @@ func (s *planSource) works(ctx context.Context, row roster.VM, o planfile.Option
 
 // worksOf are the works of a VM that is there, with its intents.
 func (s *planSource) worksOf(ctx context.Context, row roster.VM, vm *inventory.VM, o planfile.Options) (*works, error) {
+	mo := s.planWorks.optionsOf(o)
+	if mo.hardware != string(plan.Compat) {
+		if err := mo.engine.checkFiles("keyFiles", "applianceKernel"); err != nil {
+			return nil, err
+		}
+	}
 	w, err := s.works(ctx, row, o)
 	if err != nil {
 		return nil, err
 	}
-	mo := s.planWorks.optionsOf(o)
-	if err := errors.Join(mo.engine.checkFiles(), w.checkEngine(ctx, mo, vm)); err != nil {
+	if err := w.checkEngine(ctx, mo, vm); err != nil {
 		return nil, err
 	}
 	mo.maps = s.file.Maps.Value()

@@ -49,6 +49,9 @@ type Rig struct {
 	// holds byte for byte is fault.Unsupported. Nil: hosts are not asked.
 	Sum func(ctx context.Context, d transport.Disk) (SourceSum, error)
 
+	// NVRAM reads the file VM.NVRAM of a VM that is off. Nil: nobody asks for it.
+	NVRAM func(ctx context.Context, vm *inventory.VM) ([]byte, error)
+
 	// Boot starts the VM that a libvirt domain defines, sees how far it comes, and leaves no trace
 	// on its images. static are the addresses that its guest is to have. Nil: there are no trial boots.
 	Boot func(ctx context.Context, domain string, static []trial.Static) (trial.Report, error)
