@@ -52,7 +52,7 @@ test-chaos: ## kill server and workers of 200-VM plans for DECAMP_CHAOS (1h)
 
 # Its appliance boots the kernel of the test guests: this machine need not have one of its own.
 .PHONY: test-v2v
-test-v2v: ## convert a real Debian by the real virt-v2v, and boot it (emulated: 15 minutes)
+test-v2v: ## convert a Debian, boot it, and a phony Windows by the real virt-v2v (emulated: 15 to 30 minutes)
 	@scripts/setup.sh v2v
 	@scripts/v2v-guest.sh
 	@release=$$(ls build/kernel/lib/modules) && export SUPERMIN_KERNEL="$(CURDIR)/build/kernel/boot/vmlinuz-$$release" \
