@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
@@ -85,6 +86,7 @@ func (w *works) defined(ctx context.Context, vm *inventory.VM, o migrateOptions)
 		def.VM = new(*vm)
 		def.Warnings = migrate.Pulled(vm, def.VM)
 	}
+	def.EFI = new(guest.EFIState(def.Guest, efi.State{})) // what the firmware holds is asked when the VM is off
 	return def, r
 }
 

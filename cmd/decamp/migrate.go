@@ -55,8 +55,9 @@ With --warm the VM runs on while it is copied. A snapshot of ours freezes its di
 are copied and read back, and the snapshot is removed; at every --interval what changed
 since is copied in the same way. Then the VM is shut down, what changed last is copied,
 proven and published: when decamp cutover RUN says so, at --cutover, or once the outage
-is expected to fit --downtime-budget. The outage that is told ends with the VM published;
-nothing here starts it, and what its guest takes to boot counts if --boot-time says it.
+is expected to fit --downtime-budget. The outage that is told ends with the VM defined at its
+target, the delivery of its images included; nothing here starts it, and what its guest takes
+to boot counts if --boot-time says it. In the end it is told how long it was.
 Change tracking is turned on if it is off, and off again in the end; where it cannot be
 had every round reads and compares everything. A disk that grows meanwhile is read and
 compared once, before the VM is switched off. decamp pause RUN holds the rounds; decamp
@@ -220,6 +221,8 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 		return badUsage(cmd, "--connections %d: want 1 to 12", o.connections)
 	case o.engine.kernel != "" && o.hardware == string(plan.Compat):
 		return badUsage(cmd, "--appliance-kernel is for guests that are changed: it needs --hardware virtio or auto")
+	case len(o.engine.keys) > 0 && (o.hardware == string(plan.Compat) || o.engine.name == string(plan.LinuxAppend)):
+		return badUsage(cmd, "--key-file is for guests that virt-v2v changes: it needs --hardware virtio or auto, and no --engine linux-append")
 	case o.expect != "" && !o.trial:
 		return badUsage(cmd, "--expect says when a trial boot is up: it needs --trial")
 	case o.dryRun && o.discard:
@@ -278,7 +281,7 @@ func (o *migrateOptions) permit() migrate.Permit {
 }
 
 func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string) (err error) {
-	if err := o.engine.checkKernel(); err != nil { // to be missed now, not after hours of copying
+	if err := o.engine.checkFiles("--key-file", "--appliance-kernel"); err != nil {
 		return err
 	}
 	w, err := a.openWorks(ctx, o, rawURL)
@@ -294,7 +297,7 @@ func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string
 	if o.discard {
 		return a.discard(ctx, w)
 	}
-	if err := checkEngine(ctx, o, vm); err != nil {
+	if err := w.checkEngine(ctx, o, vm); err != nil {
 		return err
 	}
 	if o.sourceHash { // what it needs is to be missed now, not after hours of copying

@@ -91,6 +91,9 @@ func (a *app) writeOutcome(out migrate.Outcome) error {
 	} else {
 		fmt.Fprintf(a.out, "\n%s is moved, proven and %s (run %s).\n", plain(out.Facts.VM.Name), p.whereabouts(), out.Run)
 	}
+	if o := out.Facts.Outage; o != nil && !out.Repeated {
+		fmt.Fprintln(a.out, outageWords(*o))
+	}
 	writeImages(a.out, out.Facts.Images)
 	if !out.Repeated {
 		writeStages(a.out, out.Facts.Stages)
@@ -101,6 +104,15 @@ func (a *app) writeOutcome(out migrate.Outcome) error {
 	}
 	a.writeNext(p)
 	return nil
+}
+
+// outageWords say how long a VM was off, and what for.
+func outageWords(o plan.Outage) string {
+	text := "It was off for " + duration(o.Took) + ", from its shutdown to its definition"
+	if o.Delivery > 0 {
+		text += ", " + duration(o.Delivery) + " of it for the delivery"
+	}
+	return text + "; its boot is not counted."
 }
 
 // writeNext tells what can be done with the VM.

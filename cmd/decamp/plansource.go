@@ -11,6 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/target/dir"
@@ -47,7 +48,7 @@ func (m *mover) newPlanSource(p roster.Plan) (*planSource, error) {
 	}
 	s := &planSource{
 		m: m, name: p.Name, file: file, folder: p.Folder, byLine: map[int]*planfile.VM{},
-		planWorks:  &planWorks{a: m.a, works: &works{store: m.store, migrator: m.migrator, leftovers: m.leftovers}},
+		planWorks:  &planWorks{a: m.a, base: p.Folder, works: &works{store: m.store, migrator: m.migrator, leftovers: m.leftovers}},
 		transports: map[string]transport.Transport{}, begun: map[inventory.MoRef]bool{},
 	}
 	for i := range file.VMs {
@@ -226,14 +227,19 @@ func (s *planSource) works(ctx context.Context, row roster.VM, o planfile.Option
 
 // worksOf are the works of a VM that is there, with its intents.
 func (s *planSource) worksOf(ctx context.Context, row roster.VM, vm *inventory.VM, o planfile.Options) (*works, error) {
-	if err := checkEngine(ctx, s.planWorks.optionsOf(o), vm); err != nil {
-		return nil, err
+	mo := s.planWorks.optionsOf(o)
+	if mo.hardware != string(plan.Compat) {
+		if err := mo.engine.checkFiles("keyFiles", "applianceKernel"); err != nil {
+			return nil, err
+		}
 	}
 	w, err := s.works(ctx, row, o)
 	if err != nil {
 		return nil, err
 	}
-	mo := s.planWorks.optionsOf(o)
+	if err := w.checkEngine(ctx, mo, vm); err != nil {
+		return nil, err
+	}
 	mo.maps = s.file.Maps.Value()
 	w.plan(vm, mo)
 	return w, nil

@@ -128,6 +128,9 @@ func outlookWords(o plan.Outlook) string {
 		text = fmt.Sprintf("%s changed since, %s; ", size(o.Delta), rate(o.Dirty, time.Second))
 	}
 	text += "cut over now: out for " + duration(o.Outage)
+	if o.Delivery > 0 {
+		text += ", " + duration(o.Delivery) + " of it for the delivery"
+	}
 	if o.Boot == 0 {
 		return text + ", its boot not counted"
 	}

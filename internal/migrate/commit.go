@@ -42,10 +42,12 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 	if err := r.amend(ctx); err != nil {
 		return err
 	}
+	began := r.opts.Now()
 	if err := r.Rig.Target.Publish(ctx, r.definition()); err != nil {
 		return err
 	}
-	r.tell(plan.Event{Kind: plan.Summarized, Stages: r.Facts.Stages})
+	r.Facts.Outage = r.outage(began)
+	r.tell(plan.Event{Kind: plan.Summarized, Stages: r.Facts.Stages, Outage: r.Facts.Outage})
 	return nil
 }
 
@@ -56,7 +58,7 @@ func (commitStep) Undo(context.Context, *Run) error { return nil }
 // definition is the VM as it is published.
 func (r *Run) definition() target.Definition {
 	def := target.Definition{
-		Progress: r.meter(0).delivering, VM: r.Facts.VM, Images: slices.Clone(r.Facts.Images), Guest: r.Facts.Guest, Hardware: r.Facts.Profile,
+		Progress: r.meter(0).delivering, VM: r.Facts.VM, Images: slices.Clone(r.Facts.Images), Guest: r.Facts.Guest, EFI: r.Facts.EFI, Hardware: r.Facts.Profile,
 		Decamp: r.opts.Version, Warnings: r.Facts.Warnings,
 	}
 	if c := r.Facts.Conversion; c != nil {

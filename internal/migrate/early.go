@@ -21,11 +21,14 @@ func (r *Run) deliverEarly(ctx context.Context) error {
 	}
 	def := r.definition()
 	def.Progress = nil // it is not what the run waits for
+	began := r.opts.Now()
 	err := early.Prepare(ctx, def)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if err == nil {
+		rounds := r.Facts.Warm.Rounds
+		rounds[len(rounds)-1].Delivered = r.opts.Now().Sub(began)
 		r.opts.Log.Info("delivered early", "run", r.Plan.ID)
 		return nil
 	}

@@ -2,7 +2,9 @@ package migrate
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
@@ -55,6 +57,9 @@ func TestDeliversEarly(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.checkPublished(out)
+		if o := out.Facts.Outage; o == nil || o.Delivery != 0 || o.Began.IsZero() {
+			t.Errorf("the outage: %+v, of a target that sends nothing", o)
+		}
 		if rounds := len(b.told(plan.RoundDone)); e.calls != rounds || rounds < 2 {
 			t.Errorf("%d early deliveries in %d rounds", e.calls, rounds)
 		}
@@ -66,6 +71,88 @@ func TestDeliversEarly(t *testing.T) {
 		}
 		if told != fails {
 			t.Errorf("%d failures were told, want %d", told, fails)
+		}
+	}
+}
+
+// sending is a target that sends what changed since it took images early, or all of them.
+type sending struct {
+	eager
+	all  bool
+	pass func(time.Duration) // moves the clock on
+}
+
+func (s *sending) Publish(ctx context.Context, def target.Definition) error {
+	s.pass(7 * time.Second)
+	return s.Target.Publish(ctx, def)
+}
+
+func (s *sending) Sends(held, changed int64) int64 {
+	if s.all {
+		return held
+	}
+	return changed
+}
+
+// The outage that is told in the end lasts from the shutdown to the definition, and names the delivery.
+func TestOutageIncludesTheDelivery(t *testing.T) {
+	t.Parallel()
+	b := warmBench(t, 1)
+	p := b.process()
+	clock := time.Unix(1_800_000_000, 0)
+	pass := func(d time.Duration) { b.mu.Lock(); defer b.mu.Unlock(); clock = clock.Add(d) }
+	p.opts.Now = func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return clock }
+	p.opts.Sleep = func(ctx context.Context, _ time.Duration) error { b.work(); pass(20 * time.Second); return ctx.Err() }
+	b.before = func(_ context.Context, op string) error {
+		if op == "power off" {
+			pass(30 * time.Second)
+		}
+		return nil
+	}
+	s := &sending{eager: eager{b: b}, pass: pass}
+	b.wrap = func(t target.Target) target.Target { s.Target = t; return s }
+	out, err := p.Migrate(t.Context(), b.warmPlan(), b.rig(t, b.dir), Permit{Cutover: Cutover{At: clock.Add(5 * time.Minute)}})
+	if err := errors.Join(err, p.engine.Close()); err != nil {
+		t.Fatal(err)
+	}
+	o := out.Facts.Outage
+	if o == nil || o.Delivery != 7*time.Second || o.Took < 37*time.Second || o.Took > 2*time.Minute {
+		t.Fatalf("the outage was %+v", o)
+	}
+	told := b.told(plan.Summarized)
+	if len(told) != 1 || told[0].Outage == nil || told[0].Outage.Delivery != o.Delivery || told[0].Outage.Took != o.Took {
+		t.Errorf("the summary has %+v", told)
+	}
+}
+
+// The one that is expected counts it, too.
+func TestOutlookCountsTheDelivery(t *testing.T) {
+	t.Parallel()
+	s := &sending{}
+	// 200 MiB/s early, at best; 1800 MiB gather in an hour and a half, and 1200 MiB are all that is known to be there.
+	began := time.Unix(1_800_000_000, 0)
+	rounds := []Round{
+		{Began: began, Took: 10 * time.Second, Copied: 1000 << 20, Delivered: 10 * time.Second},
+		{Began: began.Add(time.Hour), Took: 12 * time.Second, Copied: 1200 << 20, Delivered: 6 * time.Second},
+	}
+	for _, c := range []struct {
+		all    bool
+		rounds []Round
+		after  time.Duration
+		want   time.Duration
+	}{
+		{false, rounds[:1], 0, 10 * time.Second},
+		{false, rounds, time.Hour + 30*time.Minute, 9 * time.Second},
+		{false, rounds, 0, 6 * time.Second}, // no less than the shortest
+		{true, rounds, 30 * time.Minute, 12 * time.Second},
+	} {
+		s.all = c.all
+		r := &Run{Facts: Facts{Warm: &Warm{Rounds: c.rounds}}, Rig: Rig{Target: s}}
+		with := r.outlook(c.rounds[len(c.rounds)-1].Began.Add(c.after))
+		r.Rig.Target = nil
+		without := r.outlook(c.rounds[len(c.rounds)-1].Began.Add(c.after))
+		if with.Delivery.Round(time.Millisecond) != c.want || with.Outage != without.Outage+with.Delivery || without.Delivery != 0 {
+			t.Errorf("all %v, %d rounds, after %v: %v of %v, want %v", c.all, len(c.rounds), c.after, with.Delivery, with.Outage, c.want)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
 )
 
 // shutdownGuess is what a guest takes to shut down, before anybody measured it.
@@ -33,7 +34,8 @@ func (r *Run) outlook(now time.Time) plan.Outlook {
 		o.Rate = max(o.Rate, perSecond(d.Read, d.Took))
 	}
 	if len(rounds) == 1 { // nobody knows what changes: at most all of it
-		o.Outage += last.Took + last.Proved
+		o.Delivery = r.delivery(last.Copied)
+		o.Outage += last.Took + last.Proved + o.Delivery
 		return o
 	}
 	o.Dirty = perSecond(last.Copied, last.Began.Sub(rounds[len(rounds)-2].Began))
@@ -47,7 +49,45 @@ func (r *Run) outlook(now time.Time) plan.Outlook {
 		}
 		o.Outage += max(at(o.Delta, o.Rate), shortest)
 	}
-	o.Outage += at(o.Delta, perSecond(last.Copied, last.Proved))
+	o.Delivery = r.delivery(o.Delta)
+	o.Outage += at(o.Delta, perSecond(last.Copied, last.Proved)) + o.Delivery
+	return o
+}
+
+// delivery is how long the images take to get where the VM is to live, once so many bytes of them changed
+// since the last round. A target that took what there was early does so again at the best rate of
+// those times, and in no less than the shortest of them; of another nobody knows how fast it is.
+func (r *Run) delivery(changed int64) time.Duration {
+	s, ok := r.Rig.Target.(target.Sender)
+	if !ok {
+		return 0
+	}
+	var held, rate int64
+	var shortest time.Duration
+	for _, d := range r.Facts.Warm.Rounds {
+		held = max(held, d.Copied)
+		if d.Delivered > 0 {
+			rate = max(rate, perSecond(d.Copied, d.Delivered))
+			shortest = min(cmp.Or(shortest, d.Delivered), d.Delivered)
+		}
+	}
+	if rate == 0 || s.Sends(held, 0) == held { // nothing was taken early
+		return at(s.Sends(held, changed), passRate)
+	}
+	return max(at(s.Sends(held, changed), rate), shortest)
+}
+
+// outage is how long the VM was off until now, when it is published; began is when that was begun.
+// Nil: it was not switched off by this run, or nobody knows when.
+func (r *Run) outage(began time.Time) *plan.Outage {
+	if r.Facts.Warm == nil || r.Facts.Warm.Off.IsZero() {
+		return nil
+	}
+	now := r.opts.Now()
+	o := &plan.Outage{Began: r.Facts.Warm.Off, Took: now.Sub(r.Facts.Warm.Off)}
+	if _, ok := r.Rig.Target.(target.Sender); ok {
+		o.Delivery = now.Sub(began)
+	}
 	return o
 }
 
@@ -86,7 +126,14 @@ func (r *Run) describeRound(d Round, o plan.Outlook) string {
 	if len(r.Facts.Warm.Rounds) > 1 {
 		text += fmt.Sprintf("; the guest changes %.1f MiB/s, which is copied at %d MiB/s", float64(o.Dirty)/mib, o.Rate/mib)
 	}
-	return text + fmt.Sprintf("; cut over now, the VM would be out for about %v, %s", o.Outage.Round(time.Second), bootWords(o.Boot))
+	return text + fmt.Sprintf("; cut over now, the VM would be out for about %v, %s%s", o.Outage.Round(time.Second), deliveryWords(o.Delivery), bootWords(o.Boot))
+}
+
+func deliveryWords(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%v of it for the delivery, ", d.Round(time.Second))
 }
 
 func bootWords(boot time.Duration) string {

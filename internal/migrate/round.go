@@ -457,6 +457,9 @@ func powerOffForCutover(ctx context.Context, r *Run) error {
 		return err
 	}
 	r.stand.stop(errCutover)
+	if vm.Power == inventory.PoweredOn {
+		r.Facts.Warm.Off = r.opts.Now()
+	}
 	off, err := r.powerOff(ctx, vm)
 	if err != nil {
 		return err

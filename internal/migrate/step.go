@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/guest"
@@ -43,12 +44,14 @@ type Facts struct {
 	VM       *inventory.VM       `json:"vm,omitempty"`       // preflight: as it was then, powered off
 	Images   []target.Image      `json:"images,omitempty"`   // preflight, in the order of VM.Disks; copy adds the roots
 	Guest    []guest.Report      `json:"guest,omitempty"`    // detect, in the order of Images
+	EFI      *efi.State          `json:"efi,omitempty"`      // detect, what goes with the VM of its firmware
 	Profile  target.Hardware     `json:"profile,omitempty"`  // convert
 	Verified []Verified          `json:"verified,omitempty"` // verify, in the order of Images
 	Trial    *trial.Report       `json:"trial,omitempty"`    // verify, where a trial boot was asked for
 	Warnings []inventory.Warning `json:"warnings,omitempty"` // from all steps
 	Stages   []plan.Stage        `json:"stages,omitempty"`   // where the time went
 	Warm     *Warm               `json:"warm,omitempty"`     // of a warm run
+	Outage   *plan.Outage        `json:"outage,omitempty"`   // commit, of a warm run; nil where it is not known when it began
 
 	Conversion *Conversion `json:"conversion,omitempty"` // convert, for virtio
 }

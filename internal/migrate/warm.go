@@ -65,6 +65,7 @@ type Warm struct {
 	Rounds  []Round                      `json:"rounds,omitempty"`
 	Cutover bool                         `json:"cutover,omitempty"` // no further round while the VM runs
 	WasOn   bool                         `json:"wasOn,omitempty"`   // before it was switched off for the last round
+	Off     time.Time                    `json:"off,omitzero"`      // when it was; not known if a crash came between
 	Found   bool                         `json:"found,omitempty"`   // images that are not of this record: nobody knows of which moment
 	Grown   map[int32]int64              `json:"grown,omitempty"`   // bytes that disks had, which became larger since the last round
 
@@ -84,6 +85,8 @@ type Round struct {
 
 	Compared bool          `json:"compared,omitempty"` // a disk that changed nobody knew where, as it will again
 	Proved   time.Duration `json:"proved,omitempty"`   // reading back what was written
+
+	Delivered time.Duration `json:"delivered,omitempty"` // bringing the target up to it, where that can be done early
 }
 
 // registerWarm gives the engine the flow of warm runs and the steps it has of its own.

@@ -49,6 +49,7 @@ type Event struct {
 	Failure *Failure           `json:"failure,omitempty"`
 	Stages  []Stage            `json:"stages,omitempty"`
 	Outlook *Outlook           `json:"outlook,omitempty"`
+	Outage  *Outage            `json:"outage,omitempty"` // of a summary, where it is known
 }
 
 // Outlook is what it would mean to cut a warm run over now.
@@ -57,7 +58,17 @@ type Outlook struct {
 	Rate   int64         `json:"rate"`   // bytes copied in a second
 	Delta  int64         `json:"delta"`  // bytes that changed since the last round
 	Boot   time.Duration `json:"boot"`   // what the guest takes to boot, as the operator said; 0: not known, and not counted
-	Outage time.Duration `json:"outage"` // from the shutdown to the VM published, and Boot
+	Outage time.Duration `json:"outage"` // from the shutdown to the VM defined at its target, and Boot
+
+	// Delivery is how much of Outage is the sending of images to where the VM is to live; 0: they are there.
+	Delivery time.Duration `json:"delivery,omitempty"`
+}
+
+// Outage is how long a warm run's VM was off, as far as that is decamp's doing: nothing here starts it.
+type Outage struct {
+	Began    time.Time     `json:"began"`              // the guest was asked to shut down
+	Took     time.Duration `json:"took"`               // from there until the VM was defined at its target
+	Delivery time.Duration `json:"delivery,omitempty"` // of that, until its images were there, once they were proven
 }
 
 // Bytes is how far a disk is. Done + Skipped reaches Total.

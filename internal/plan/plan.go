@@ -58,6 +58,10 @@ type Plan struct {
 	Hardware  Hardware `json:"hardware,omitempty"`
 	Engine    Engine   `json:"engine,omitempty"`
 
+	// Kernel is the image of the kernel that mounts guests' file systems; "" has one looked for. Which one
+	// it is makes no other intent.
+	Kernel string `json:"applianceKernel,omitempty"`
+
 	// GuestAgent has a guest that is changed install QEMU's guest agent at its first boot.
 	GuestAgent bool `json:"guestAgent,omitempty"`
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
@@ -62,6 +63,7 @@ type Definition struct {
 	Images    []Image
 	Guest     []guest.Report // what detect found, in the order of Images
 	Hardware  Hardware
+	EFI       *efi.State      // what of its firmware goes with it; nil: nothing
 	Converted *convert.Result // what is changed in the guest; nil: nothing
 	Decamp    string          // our version
 	Warnings  []inventory.Warning
@@ -137,6 +139,13 @@ type Target interface {
 	// Withdraw removes a published VM, and only one that was made of vm: another one in its place is
 	// fault.Conflict, and so is one that runs. That there is none is no error.
 	Withdraw(ctx context.Context, vm *inventory.VM) error
+}
+
+// A Sender is a Target that sends images on when a VM is published: an outage lasts until they are there.
+type Sender interface {
+	// Sends returns how many bytes of a VM are sent then, if its images hold so many, and so many of them
+	// changed since Prepare. It is what is known before, and no promise.
+	Sends(held, changed int64) int64
 }
 
 // A Preparer is a Target that has more to do with images than to keep them, and can begin with it

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -45,6 +46,8 @@ type Place struct {
 	at   address
 	opts Options
 	dial func(context.Context, address) (net.Conn, error) // replaced by tests
+
+	linked atomic.Bool // the last VM that was checked has its images on its pools' file systems
 }
 
 var _ staged.Place = (*Place)(nil)
@@ -108,16 +111,27 @@ func (p *Place) checkRoom(vm *inventory.VM, into []pool) error {
 			need[into[i].Name] += d.Used
 		}
 	}
+	p.linked.Store(len(into) > 0)
 	for _, pool := range into {
 		if p.at.transport == "unix" && p.opts.Stage != "" && sameDevice(p.opts.Stage, pool.folder) {
 			continue
 		}
+		p.linked.Store(false)
 		if need := need[pool.Name]; need > pool.available {
 			return fault.New(fault.Full, "VM %s needs %d MiB in pool %s, %d MiB are free", vm.Name, need>>20, pool.Name, pool.available>>20).
 				WithHint("free %d MiB, or choose another pool: virsh -c %s pool-list", (need-pool.available)>>20+1, fault.Quote(p.at.String()))
 		}
 	}
 	return nil
+}
+
+// Sends is part of staged.Sender: images on a pool's own file system get a name there. That is known once a
+// VM was checked.
+func (p *Place) Sends(held, _ int64) int64 {
+	if p.linked.Load() {
+		return 0
+	}
+	return held
 }
 
 // sameDevice reports whether two folders of this machine are of one file system.
@@ -163,7 +177,7 @@ func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
 
 // remove deletes vm's volumes of pools.
 func (p *Place) remove(ctx context.Context, c *rpc.Client, pools []pool, vm *inventory.VM) error {
-	volumes, err := ownVolumes(ctx, c, pools, vm)
+	volumes, err := ownVolumes(ctx, c, pools, vm, allVolumes)
 	if err != nil {
 		return err
 	}

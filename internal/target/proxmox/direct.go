@@ -34,6 +34,14 @@ var _ staged.Preparer = (*Place)(nil)
 // direct reports whether volumes are written over SSH.
 func (p *Place) direct() bool { return p.opts.SSH != "" }
 
+// Sends is part of staged.Sender.
+func (p *Place) Sends(held, changed int64) int64 {
+	if p.direct() {
+		return changed
+	}
+	return held
+}
+
 // Prepare makes the guest, without disks, and brings its volumes up to what is known of the images. What
 // an error leaves is gone on with, by Prepare or by Deliver.
 func (p *Place) Prepare(ctx context.Context, d staged.Delivery) error {

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// A kernel that a plan names is looked for before anything is copied, where guests are changed.
+func TestPlansNameTheKernel(t *testing.T) {
+	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01"), small("web02")}})
+	gone := filepath.Join(t.TempDir(), "vmlinuz")
+	text := fmt.Sprintf("version: 1\nname: p\nsource: {url: %q, fingerprint: %q}\ndefaults: {to: [%q], applianceKernel: %s}\nvms:\n- {vm: web01, hardware: virtio}\n- {vm: web02}\n",
+		c.url(), c.lab.Fingerprint(), "dir:"+c.to, gone)
+	if code := c.run(t.Context(), []string{"plan", "run", writeFile(t, "plan.yaml", text), "--state", c.state}); code != 6 {
+		t.Errorf("exit code %d: %s%s", code, c.out, c.stderr())
+	}
+	if got := moved(c.to); len(got) != 1 || got[0].Name != "web02" {
+		t.Errorf("moved: %+v", got)
+	}
+	c.out.Reset()
+	_ = c.run(t.Context(), []string{"status", "p/web01", "--state", c.state})
+	mustContain(t, c.out.String(), "applianceKernel: ", gone)
+}
+
+// A rehearsal that nobody else carries out takes the kernel of the run.
+func TestRehearsalTakesTheRunsKernel(t *testing.T) {
+	r := newRig(t)
+	gone := filepath.Join(t.TempDir(), "vmlinuz")
+	w := &works{to: []*destination{{to: "dir:/srv/vm"}}}
+	u, err := esx.ParseURL("esxi://root@esx1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.url = u
+	w.plan(&inventory.VM{Ref: "7", Name: "web01"}, migrateOptions{hardware: string(plan.Virtio), warm: warmOptions{on: true}, engine: engineOptions{kernel: gone}})
+	p := w.to[0].plan
+	if p.Kernel != gone {
+		t.Errorf("the plan has %q", p.Kernel)
+	}
+	if _, err := plan.NewStore(r.state).Create(p); err != nil {
+		t.Fatal(err)
+	}
+	if code := r.run(t.Context(), []string{"rehearse", string(p.ID), "--state", r.state}); code == 0 {
+		t.Error("it boots without a kernel")
+	}
+	mustContain(t, r.stderr(), gone)
+	w.plan(&inventory.VM{Ref: "7", Name: "web01"}, migrateOptions{hardware: string(plan.Compat), engine: engineOptions{kernel: gone}})
+	if k := w.to[0].plan.Kernel; k != "" {
+		t.Errorf("a guest that is not changed needs no kernel: %q", k)
+	}
+}
