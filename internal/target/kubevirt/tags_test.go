@@ -87,3 +87,15 @@ func TestAnnotationsHaveTagsAndAttributes(t *testing.T) {
 	}
 	check(1)
 }
+
+// What is said before are the labels, in order.
+func TestOutlineHasTheLabels(t *testing.T) {
+	o, err := outline(definition(bigVM()), bigOptions(), "somewhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{tagLabel + "App=db", tagLabel + "App-2=web-more", tagLabel + "Env=Prod"}
+	if len(o.Tags) != 1+len(bigVM().Tags) || !slices.Equal(o.Tags[1:4], want) || o.Attributes["Cost centre"] == "" {
+		t.Errorf("%q, %q", o.Tags, o.Attributes)
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab/pve"
+	"github.com/decamp/decamp/internal/target"
 )
 
 // tagFormat is Proxmox's own (pve-tag in PVE::JSONSchema).
@@ -84,5 +85,23 @@ func TestRegisteredTagsAreWarnedOf(t *testing.T) {
 	at := slices.IndexFunc(r.Warnings, func(w inventory.Warning) bool { return w.Code == "tags" })
 	if config["tags"] != "decamp;"+ownTag(vm) || at < 0 || !strings.Contains(r.Warnings[at].Remedy, ";env-prod") || !strings.Contains(config["description"], "env/prod") {
 		t.Errorf("tags %q, %+v", config["tags"], r.Warnings)
+	}
+}
+
+// What is said before is what is given.
+func TestOutlineHasTheTags(t *testing.T) {
+	s := serve(t, pve.Config{})
+	vm := tagged(inventory.Tag{Category: "Env", Name: "Prod"}, inventory.Tag{Category: "app", Name: "db & web"})
+	p, d := place(t, s, Options{}), deliver(t, vm)
+	o, err := p.Outline(d.Definition, target.Outline{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Deliver(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	_, config := guestOf(t, s, vm)
+	if want := "decamp;" + ownTag(vm) + ";env-prod;app-db-web"; config["tags"] != want || strings.Join(o.Tags, ";") != want {
+		t.Errorf("given %q, said %q, want %q", config["tags"], o.Tags, want)
 	}
 }
