@@ -24,11 +24,11 @@ Read the images of a migrated VM, or one converted image, back from the medium a
 every MiB with the manifest that was made while they were copied.
 
 FOLDER is what decamp migrate published; it holds a vm.json. IMAGE is what decamp convert
-wrote; its manifest lies beside it. A bit that flipped is named:
-disk, offset, the hash expected and the hash seen. The file with the variables of a VM's EFI
-firmware is compared, too. Where they are missing, the audit
-files NAME.sha256 and NAME.md5 are written; sha256sum -c takes them, and md5sum on the
-host gives the same sum for the flat file. Nothing else in the folder is touched.
+wrote; its manifest lies beside it. A bit that flipped is named: disk, offset, the hash
+expected and the hash seen. The variables of a VM's EFI firmware are compared, too. Where
+they are missing, the audit files NAME.sha256 and NAME.md5 are written; sha256sum -c takes
+them, and md5sum on the host gives the same sum for the flat file. Nothing else in the
+folder is touched.
 
 --spot also reads the first bytes and some random ranges of each disk once more from the
 source, named by --source, and compares them. It means something until either VM runs.

@@ -174,12 +174,20 @@ func (m *machine) firmware() error {
 	return nil
 }
 
-// ovmf is the pair of files. A template goes with the code that is named beside it, and with no other.
+// ovmf is the pair of files. A template goes with the code that is named beside it, and with no other. A
+// domain of another machine may name what is not here, or not as it is read here.
 func (m *machine) ovmf() (efi.Firmware, error) {
-	if o := m.domain.OS; o.Loader != nil && o.Loader.Path != "" && o.NVRam != nil && o.NVRam.Template != "" {
-		return efi.Firmware{Code: o.Loader.Path, Vars: o.NVRam.Template}, nil
+	o := m.domain.OS
+	if o.Loader == nil || o.NVRam == nil || o.NVRam.Template == "" {
+		return efi.FindFirmware(m.opts.Root, m.secureBoot())
 	}
-	return efi.FindFirmware(m.opts.Root, m.secureBoot())
+	for _, file := range []string{o.Loader.Path, o.NVRam.Template} {
+		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || strings.HasSuffix(file, ".qcow2") {
+			m.lacks("fresh variables and the firmware of this machine, as %s is not of use here", file)
+			return efi.FindFirmware(m.opts.Root, m.secureBoot())
+		}
+	}
+	return efi.Firmware{Code: o.Loader.Path, Vars: o.NVRam.Template}, nil
 }
 
 // consoles are the serial port and the display, which every trial has: they say what happens. The
