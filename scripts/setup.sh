@@ -29,8 +29,8 @@ fio='gcc libc6-dev make patch libnfs-dev pkgconf'
 # Wireshark, 120 MB, that dissects what others' clients and decamp land say to each other.
 slow='tshark'
 # virt-v2v with its appliance, 200 MB, nbdkit, which it needs and Debian does not say so, and what builds
-# the Debian that it converts.
-v2v='virt-v2v nbdkit mmdebstrap'
+# the Debian that it converts, and encrypts a volume of its.
+v2v='virt-v2v nbdkit mmdebstrap cryptsetup-bin'
 # What real guests are built with, and the checkers of their file systems.
 guests='mmdebstrap lvm2 xfsprogs btrfs-progs util-linux mount kmod'
 # What the API server of Kubernetes keeps its objects in.

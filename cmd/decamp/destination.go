@@ -126,7 +126,7 @@ func (w *works) migrateAll(ctx context.Context, permit migrate.Permit, bounds mi
 			member := group.Member(i)
 			defer member.Close() // cannot fail
 			rig := w.rig(d, member, &off)
-			rig.V2V = v2v
+			rig.V2V, rig.Keys = v2v, w.conversion.keyFiles()
 			rig.Turn, rig.Pace, rig.Free, rig.Epoch, rig.Seen = bounds.Turn, bounds.Pace, bounds.Free, bounds.Epoch, bounds.Seen
 			out, err := w.migrator.Migrate(ctx, d.plan, rig, permit)
 			ends[i] = ended{d, out, err}
@@ -139,7 +139,7 @@ func (w *works) migrateAll(ctx context.Context, permit migrate.Permit, bounds mi
 func (w *works) rig(d *destination, m *fanout.Member, off *sync.Mutex) migrate.Rig {
 	return migrate.Rig{
 		Source: w.source(off), Transport: m, Target: d.target,
-		Open: w.open, Sum: w.sum, Settled: m.Settle, Boot: w.boot(d), Rehearse: w.rehearse, Trials: w.enterTrial, Convert: w.conversion.appended, Prepare: w.conversion.prepared,
+		Open: w.open, Sum: w.sum, NVRAM: w.nvram, Settled: m.Settle, Boot: w.boot(d), Rehearse: w.rehearse, Trials: w.enterTrial, Convert: w.conversion.appended, Prepare: w.conversion.prepared,
 	}
 }
 

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
@@ -84,6 +86,7 @@ func (w *works) defined(ctx context.Context, vm *inventory.VM, o migrateOptions)
 		def.VM = new(*vm)
 		def.Warnings = migrate.Pulled(vm, def.VM)
 	}
+	def.EFI = new(guest.EFIState(def.Guest, efi.State{})) // what the firmware holds is asked when the VM is off
 	return def, r
 }
 
@@ -211,6 +214,9 @@ func writeOutline(w io.Writer, vm *inventory.VM, o *target.Outline) {
 	line("boot", "%s", bootsFrom(vm, o))
 	if len(o.Tags) > 0 {
 		line("tags", "%s", strings.Join(o.Tags, ", "))
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Attributes)) {
+		line("attr", "%s: %s", name, o.Attributes[name])
 	}
 	if o.Notes != "" {
 		line("notes", "%s", o.Notes)

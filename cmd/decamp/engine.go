@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -11,15 +13,18 @@ import (
 	"github.com/decamp/decamp/internal/convert/appliance"
 	"github.com/decamp/decamp/internal/convert/virtv2v"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 )
 
 // engineOptions say what changes guests for virtio.
 type engineOptions struct {
-	name    string // plan.Engine
-	drivers string // virtio-win
-	kernel  string // image of the appliance's; "" has one looked for
+	name    string   // plan.Engine
+	drivers string   // virtio-win
+	keys    []string // of encrypted volumes: [ID=]PATH
+	kernel  string   // image of the appliance's; "" has one looked for
 }
 
 // engines are the words of --engine.
@@ -28,6 +33,7 @@ var engines = []string{string(plan.AutoEngine), string(plan.LinuxAppend), string
 func (o *engineOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.name, "engine", string(plan.AutoEngine), "what changes a guest for virtio, by `NAME`: auto, linux-append or virt-v2v; auto is linux-append, and virt-v2v where that does not take the guest and it is installed")
 	f.StringVar(&o.drivers, "virtio-win", "", "`PATH` of the drivers that virt-v2v gives a Windows: the ISO image virtio-win, or a folder with what is in it; $VIRTIO_WIN else")
+	f.StringArrayVar(&o.keys, "key-file", nil, "`[ID=]PATH` of a file with a key, for virt-v2v: a LUKS passphrase or BitLocker's recovery key, in one line, that only you can read; for the volume with that UUID, or device (/dev/sda2), alone; repeated for more")
 	f.StringVar(&o.kernel, "appliance-kernel", "", "image `FILE` of the kernel that mounts XFS and btrfs of guests for --hardware virtio; its modules in lib/modules there (default the newest in /boot)")
 }
 
@@ -37,6 +43,32 @@ func (o engineOptions) plan(hardware string) plan.Engine {
 		return ""
 	}
 	return plan.Engine(o.name)
+}
+
+// keyFiles are where the keys are.
+func (o engineOptions) keyFiles() (keys []virtv2v.Key) {
+	for _, text := range o.keys {
+		keys = append(keys, virtv2v.ParseKey(text))
+	}
+	return keys
+}
+
+// in makes paths of a plan relative to its folder.
+func (o engineOptions) in(folder string) engineOptions {
+	under := func(path string) string {
+		if path == "" || filepath.IsAbs(path) {
+			return path
+		}
+		return filepath.Join(folder, path)
+	}
+	o.drivers, o.kernel = under(o.drivers), under(o.kernel)
+	var keys []string
+	for _, k := range o.keyFiles() {
+		k.File = under(k.File)
+		keys = append(keys, k.String())
+	}
+	o.keys = keys
+	return o
 }
 
 // appended changes a guest on overlays, with an appliance for what is not written from outside.
@@ -51,12 +83,19 @@ func (o engineOptions) prepared(ctx context.Context, disks []convert.Disk, c con
 	return convert.Prepare(ctx, disks, c)
 }
 
-// checkKernel looks at the kernel that is named, if one is.
-func (o engineOptions) checkKernel() error {
+// checkFiles looks at the keys and at the kernel that are named, by the words they were given with: to be
+// missed now, not after hours of copying.
+func (o engineOptions) checkFiles(keyWord, kernelWord string) error {
+	if err := virtv2v.CheckKeys(o.keyFiles()); err != nil {
+		return fmt.Errorf("%s: %w", keyWord, err)
+	}
 	if o.kernel == "" {
 		return nil
 	}
-	return appliance.New(appliance.Options{Kernel: o.kernel}).Check()
+	if err := appliance.New(appliance.Options{Kernel: o.kernel}).Check(); err != nil {
+		return fmt.Errorf("%s: %w", kernelWord, err)
+	}
+	return nil
 }
 
 // planKernel is the kernel as plans have it, where the guest is changed at all: it is found from
@@ -87,22 +126,47 @@ func (w *works) v2v(ctx context.Context) func(context.Context, virtv2v.Job) (vir
 }
 
 // checkEngine refuses, before anything is copied, what is sure to be missed after hours: virt-v2v
-// itself, and the drivers of a Windows.
-func checkEngine(ctx context.Context, o migrateOptions, vm *inventory.VM) error {
+// itself, the drivers of a Windows, the key of a volume. It looks into the disks of a VM that is off; of
+// one that runs it goes by what VMware was told.
+func (w *works) checkEngine(ctx context.Context, o migrateOptions, vm *inventory.VM) error {
 	if o.hardware == string(plan.Compat) || o.engine.name == string(plan.LinuxAppend) {
 		return nil
 	}
 	e := virtv2v.New(virtv2v.Options{Drivers: o.engine.drivers})
 	windows := strings.HasPrefix(strings.ToLower(vm.GuestID), "win")
-	_, err := e.Find(ctx)
+	tool, err := e.Find(ctx)
 	switch chosen := o.engine.name == string(plan.VirtV2V); {
 	case err != nil && (chosen || windows && o.hardware == string(plan.Virtio)):
 		return fault.New(fault.KindOf(err), "VM %s is to be converted by virt-v2v: %w", vm.Name, err).WithHint("%s", fault.HintOf(err))
-	case err != nil, !windows, !chosen && o.hardware == string(plan.AutoHardware) && e.Drivers() == "":
+	case err != nil, !chosen && !windows, !chosen && o.hardware == string(plan.AutoHardware) && e.Drivers() == "":
 		return nil
 	}
-	if err := e.CheckDrivers(nil); err != nil {
-		return fault.New(fault.KindOf(err), "VM %s is a Windows: %w", vm.Name, err).WithHint("%s", fault.HintOf(err))
+	reports := w.glance(ctx, vm)
+	drivers := migrate.WindowsOf(reports)
+	if drivers == nil && windows {
+		drivers = cmp.Or(virtv2v.WindowsOf(vm.GuestID), &virtv2v.Windows{})
+	}
+	if drivers != nil {
+		if err := e.CheckDrivers(tool, drivers); err != nil {
+			return fault.New(fault.KindOf(err), "VM %s is a Windows: %w", vm.Name, err).WithHint("%s", fault.HintOf(err))
+		}
+	}
+	if err := migrate.TakenByV2V(reports, o.engine.keyFiles()); err != nil && o.hardware == string(plan.Virtio) {
+		return fault.New(fault.KindOf(err), "VM %s: %w", vm.Name, err).WithHint("%s", fault.HintOf(err))
 	}
 	return nil
+}
+
+// glance looks into the disks of a VM that is off. What it does not find out is found out later.
+func (w *works) glance(ctx context.Context, vm *inventory.VM) []guest.Report {
+	if vm.Power != inventory.PoweredOff {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, beforehand)
+	defer cancel()
+	reports, err := w.look(ctx, vm)
+	if err != nil {
+		return nil
+	}
+	return reports
 }

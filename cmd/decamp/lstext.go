@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/target"
 )
 
 // writeContents prints what a source is, in a few lines, and its VMs.
@@ -94,6 +96,7 @@ func writeVM(w io.Writer, vm *inventory.VM) error {
 	t.add("Guest", plain(cmp.Or(vm.GuestName, vm.GuestID)))
 	t.add("Hardware", fmt.Sprintf("version %d, %s, %d CPUs, %s memory", vm.HardwareVersion, firmware(vm), vm.CPUs, size(vm.MemoryMiB<<20)))
 	t.add("Snapshots", strconv.Itoa(vm.Snapshots))
+	addInscriptions(t, vm)
 	t.write(w)
 	writeDisks(w, vm)
 	writeNICs(w, vm.NICs)
@@ -102,6 +105,19 @@ func writeVM(w io.Writer, vm *inventory.VM) error {
 		writeWarningList(w, vm.Warnings)
 	}
 	return nil
+}
+
+// addInscriptions are what people wrote on the VM: notes, tags, and custom attributes as "name: value".
+func addInscriptions(t *table, vm *inventory.VM) {
+	if vm.Annotation != "" {
+		t.add("Notes", plain(oneLine(vm.Annotation)))
+	}
+	if len(vm.Tags) > 0 {
+		t.add("Tags", plain(oneLine(strings.Join(target.TagNames(vm), ", "))))
+	}
+	for _, name := range slices.Sorted(maps.Keys(vm.Attributes)) {
+		t.add("Attribute", plain(oneLine(name+": "+vm.Attributes[name])))
+	}
 }
 
 func firmware(vm *inventory.VM) string {

@@ -221,6 +221,8 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 		return badUsage(cmd, "--connections %d: want 1 to 12", o.connections)
 	case o.engine.kernel != "" && o.hardware == string(plan.Compat):
 		return badUsage(cmd, "--appliance-kernel is for guests that are changed: it needs --hardware virtio or auto")
+	case len(o.engine.keys) > 0 && (o.hardware == string(plan.Compat) || o.engine.name == string(plan.LinuxAppend)):
+		return badUsage(cmd, "--key-file is for guests that virt-v2v changes: it needs --hardware virtio or auto, and no --engine linux-append")
 	case o.expect != "" && !o.trial:
 		return badUsage(cmd, "--expect says when a trial boot is up: it needs --trial")
 	case o.dryRun && o.discard:
@@ -279,8 +281,8 @@ func (o *migrateOptions) permit() migrate.Permit {
 }
 
 func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string) (err error) {
-	if err := o.engine.checkKernel(); err != nil { // to be missed now, not after hours of copying
-		return fmt.Errorf("--appliance-kernel: %w", err)
+	if err := o.engine.checkFiles("--key-file", "--appliance-kernel"); err != nil {
+		return err
 	}
 	w, err := a.openWorks(ctx, o, rawURL)
 	if err != nil {
@@ -295,7 +297,7 @@ func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string
 	if o.discard {
 		return a.discard(ctx, w)
 	}
-	if err := checkEngine(ctx, o, vm); err != nil {
+	if err := w.checkEngine(ctx, o, vm); err != nil {
 		return err
 	}
 	if o.sourceHash { // what it needs is to be missed now, not after hours of copying

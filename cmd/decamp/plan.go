@@ -223,7 +223,7 @@ func writeFinding(w io.Writer, path string, f planfile.Finding) {
 
 // openPlan logs in to the source of a plan; what l has stands above what the plan says.
 func (a *app) openPlan(ctx context.Context, l login, f *planfile.File, folder string) (*planWorks, error) {
-	p := &planWorks{a: a, works: &works{}, login: l}
+	p := &planWorks{a: a, works: &works{}, login: l, base: folder}
 	var err error
 	if err = a.planLogin(&p.login, f, folder); err != nil {
 		return p, err
@@ -264,6 +264,10 @@ func (p *planWorks) optionsOf(o planfile.Options) migrateOptions {
 		powerOff: o.PowerOff != planfile.NeverOff, sourceHash: o.SourceHash, trial: o.Trial, expect: string(o.Expect),
 		engine: engineOptions{name: string(o.Engine), drivers: string(o.VirtioWin), kernel: string(o.Kernel)}, guestAgent: o.GuestAgent,
 	}
+	for _, key := range o.KeyFiles {
+		m.engine.keys = append(m.engine.keys, string(key))
+	}
+	m.engine = m.engine.in(p.base)
 	for _, host := range o.Landing.Allow {
 		m.landing.allow = append(m.landing.allow, string(host))
 	}

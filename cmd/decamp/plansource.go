@@ -48,7 +48,7 @@ func (m *mover) newPlanSource(p roster.Plan) (*planSource, error) {
 	}
 	s := &planSource{
 		m: m, name: p.Name, file: file, folder: p.Folder, byLine: map[int]*planfile.VM{},
-		planWorks:  &planWorks{a: m.a, works: &works{store: m.store, migrator: m.migrator, leftovers: m.leftovers}},
+		planWorks:  &planWorks{a: m.a, base: p.Folder, works: &works{store: m.store, migrator: m.migrator, leftovers: m.leftovers}},
 		transports: map[string]transport.Transport{}, begun: map[inventory.MoRef]bool{},
 	}
 	for i := range file.VMs {
@@ -228,16 +228,16 @@ func (s *planSource) works(ctx context.Context, row roster.VM, o planfile.Option
 // worksOf are the works of a VM that is there, with its intents.
 func (s *planSource) worksOf(ctx context.Context, row roster.VM, vm *inventory.VM, o planfile.Options) (*works, error) {
 	mo := s.planWorks.optionsOf(o)
-	if err := checkEngine(ctx, mo, vm); err != nil {
-		return nil, err
-	}
 	if mo.hardware != string(plan.Compat) {
-		if err := mo.engine.checkKernel(); err != nil {
-			return nil, fmt.Errorf("applianceKernel: %w", err)
+		if err := mo.engine.checkFiles("keyFiles", "applianceKernel"); err != nil {
+			return nil, err
 		}
 	}
 	w, err := s.works(ctx, row, o)
 	if err != nil {
+		return nil, err
+	}
+	if err := w.checkEngine(ctx, mo, vm); err != nil {
 		return nil, err
 	}
 	mo.maps = s.file.Maps.Value()

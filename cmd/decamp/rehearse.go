@@ -141,7 +141,7 @@ func (a *app) rehearseRun(ctx context.Context, id plan.ID, ask plan.Rehearsal) e
 // rehearseHere boots the VM of a run that nobody drives.
 func (a *app) rehearseHere(ctx context.Context, p plan.Plan, ask plan.Rehearsal) (r trial.Report, err error) {
 	w := &works{conversion: engineOptions{kernel: p.Kernel}}
-	if err := w.conversion.checkKernel(); err != nil {
+	if err := w.conversion.checkFiles("", "the run's kernel"); err != nil {
 		return r, err
 	}
 	defer closing(&err, w.Close)

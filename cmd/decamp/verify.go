@@ -25,7 +25,8 @@ every MiB with the manifest that was made while they were copied.
 
 FOLDER is what decamp migrate published; it holds a vm.json. IMAGE is what decamp convert
 wrote; its manifest lies beside it. A bit that flipped is named:
-disk, offset, the hash expected and the hash seen. Where they are missing, the audit
+disk, offset, the hash expected and the hash seen. The file with the variables of a VM's EFI
+firmware is compared, too. Where they are missing, the audit
 files NAME.sha256 and NAME.md5 are written; sha256sum -c takes them, and md5sum on the
 host gives the same sum for the flat file. Nothing else in the folder is touched.
 
@@ -101,6 +102,7 @@ func (a *app) verify(ctx context.Context, o verifyOptions, folder string) (err e
 	v := &verifier{p: p, shown: a.newProgress(nil)}
 	found, err := v.all(ctx)
 	v.shown.close()
+	err = errors.Join(err, p.variables())
 	if err == nil && o.spot.asked() {
 		err = a.spotCheck(ctx, p, o, found)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
@@ -295,6 +296,11 @@ func openDisk(ctx context.Context, t *https.Transport, d transport.Disk) (disk.S
 	return src, nil
 }
 
+// nvram reads what the firmware of a VM that is off remembers.
+func (w *works) nvram(ctx context.Context, vm *inventory.VM) ([]byte, error) {
+	return w.session.ReadFile(ctx, vm.Datacenter, vm.NVRAM, efi.MaxVMware)
+}
+
 // published is a VM's folder, for decamp verify.
 type published struct {
 	folder string
@@ -310,6 +316,9 @@ func openPublished(folder string) (*published, error) {
 	t, err := dir.New(filepath.Dir(filepath.Clean(folder)), dir.Options{})
 	return &published{folder, record, t}, err
 }
+
+// variables are an error if those of its EFI firmware are not what was published.
+func (p *published) variables() error { return dir.CheckNVRAM(p.folder, p.record) }
 
 // domainName is what virsh calls the VM.
 func (p *published) domainName() string { return dir.DomainName(p.record.Called()) }
@@ -450,6 +459,7 @@ type planWorks struct {
 	a     *app
 	login login
 	ssh   sshOptions
+	base  string // folder that the plan's relative paths are from
 }
 
 // openSource logs in, and prepares what hosts are asked by.

@@ -92,6 +92,7 @@ func (t *tree) machine(v *mo.VirtualMachine) *machine {
 	m.unreadable = unreadable(v)
 	if v.Config != nil {
 		m.configure(v.Config)
+		m.NVRAM = nvramOf(v, m.Firmware)
 		t.addDevices(m, v)
 	}
 	return m
@@ -141,6 +142,21 @@ func isAgent(c *types.VirtualMachineConfigInfo) bool {
 		}
 	}
 	return c.ManagedBy != nil && c.ManagedBy.ExtensionKey == "com.vmware.vim.eam"
+}
+
+// nvramOf finds the file in which the firmware of an EFI VM keeps its variables: its name is in the list of
+// the VM's files.
+func nvramOf(v *mo.VirtualMachine, f inventory.Firmware) (at inventory.Path) {
+	if f != inventory.EFI || v.LayoutEx == nil {
+		return at
+	}
+	for _, file := range v.LayoutEx.File {
+		if file.Type == string(types.VirtualMachineFileLayoutExFileTypeNvram) {
+			at, _ = inventory.ParsePath(file.Name) // an odd one stays empty
+			return at
+		}
+	}
+	return at
 }
 
 // firmware is BIOS also where it is not said.

@@ -54,7 +54,7 @@ func TestMachineIsDescribedInFull(t *testing.T) {
 			{ChildSnapshotList: []types.VirtualMachineSnapshotTree{{}, {}}},
 		}},
 		LayoutEx: &types.VirtualMachineFileLayoutEx{
-			File: []types.VirtualMachineFileLayoutExFileInfo{{Key: 1, Size: 500}, {Key: 2, Size: 1 << 30}, {Key: 3, Size: 400}, {Key: 4, Size: 1 << 20}, {Key: 5, Size: 7}},
+			File: []types.VirtualMachineFileLayoutExFileInfo{{Key: 1, Size: 500}, {Key: 2, Size: 1 << 30}, {Key: 3, Size: 400}, {Key: 4, Size: 1 << 20}, {Key: 5, Size: 7, Type: "nvram", Name: "[vmfs] web/web.nvram"}},
 			Disk: []types.VirtualMachineFileLayoutExDiskLayout{{Key: 2000, Chain: []types.VirtualMachineFileLayoutExDiskUnit{
 				{FileKey: []int32{1, 2}}, {FileKey: []int32{3, 4}},
 			}}},
@@ -103,6 +103,7 @@ func TestMachineIsDescribedInFull(t *testing.T) {
 		Ref: "vm-42", Name: "web/01", UUID: "564d1234-0000-1111-2222-333344445555", InstanceUUID: "52ab",
 		Host: "host-1", HostName: "esx1.example", Cluster: "blue", Datacenter: "F/DC%2f1", Folder: "prod",
 		VMX:   inventory.Path{Datastore: "vmfs", File: "web/web.vmx"},
+		NVRAM: inventory.Path{Datastore: "vmfs", File: "web/web.nvram"},
 		Power: inventory.PoweredOff, GuestID: "debian12_64Guest", GuestName: "Debian 12", HardwareVersion: 21, Annotation: "note",
 		CPUs: 4, CoresPerSocket: 2, MemoryMiB: 8192, Firmware: inventory.EFI, SecureBoot: true, VTPM: true,
 		Controllers: []inventory.Controller{{Key: 1000, Bus: inventory.PVSCSI}},

@@ -49,7 +49,7 @@ func (m *machine) stateWarnings() []inventory.Warning {
 	add(len(m.Disks) == 0 && m.unreadable == "", blocks("no-disks", "it has no disks, so there is nothing to copy", "make it anew on the target"))
 	add(m.VTPM, warns("vtpm", "it has a virtual TPM, whose contents cannot be taken along",
 		"have the BitLocker recovery key or a LUKS passphrase at hand, or suspend BitLocker before the move"))
-	add(m.SecureBoot, warns("secure-boot", "secure boot is on; its variables (NVRAM) stay behind",
+	add(m.SecureBoot, warns("secure-boot", "secure boot is on; its keys (NVRAM) stay behind",
 		"check that the target firmware has the keys the guest's boot loader was signed with"))
 	add(m.twins > 0, warns("duplicate-name", fmt.Sprintf("%d more VMs have this name", m.twins), "name it by its reference: "+string(m.Ref)))
 	return w

@@ -110,8 +110,8 @@ func (d *detector) bitLocker(number int, w *window) {
 		parts = append([]string{p}, parts...)
 	}
 	text := strings.Join(parts, "; ")
-	d.warn("bitlocker", "%s is encrypted by BitLocker: %s; it cannot be converted before manage-bde -off", place(number), text)
+	d.warn("bitlocker", "%s is encrypted by BitLocker: %s; virtio needs manage-bde -off, or virt-v2v with its recovery key (--key-file)", place(number), text)
 	if d.report.Verdict == "" {
-		d.report.Verdict = "BitLocker on " + place(number) + ": " + text + "; compat profile changes nothing in it"
+		d.report.Verdict = "BitLocker on " + place(number) + ": " + text + "; compat profile changes nothing in it; virtio needs virt-v2v with that key: --key-file"
 	}
 }

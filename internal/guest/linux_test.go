@@ -225,7 +225,7 @@ func TestLockedGuest(t *testing.T) {
 	run(t, "label: dos\nstart=2048, type=83\n", "sfdisk", "-q", path)
 	patch(t, path, 1<<20, "LUKS\xba\xbe\x00\x02")
 	r := detect(t, path)
-	if want := "partition 1 is encrypted and cannot be looked into: the compat profile will boot; needs its LUKS passphrase at boot"; r.Verdict != want {
+	if want := "partition 1 is encrypted and cannot be looked into: the compat profile will boot; needs its LUKS passphrase at boot; virtio needs virt-v2v with that: --key-file"; r.Verdict != want {
 		t.Errorf("%q", r.Verdict)
 	}
 	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0].Text, "(LUKS2)") {

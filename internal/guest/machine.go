@@ -94,7 +94,7 @@ func (m *machine) encrypted() *volume {
 // locked gives the verdict on a guest whose root cannot be looked into.
 func (m *machine) locked() {
 	if v := m.encrypted(); v != nil && v.d.report.Verdict == "" {
-		v.d.report.Verdict = fmt.Sprintf("%s is encrypted and cannot be looked into: the compat profile will boot; needs its LUKS passphrase at boot", v.name)
+		v.d.report.Verdict = fmt.Sprintf("%s is encrypted and cannot be looked into: the compat profile will boot; needs its LUKS passphrase at boot; virtio needs virt-v2v with that: --key-file", v.name)
 	}
 }
 

@@ -124,6 +124,7 @@ type VM struct {
 	Datacenter   string `json:"datacenter"`        // inventory path for dcPath; "ha-datacenter" on ESXi
 	Folder       string `json:"folder,omitempty"`
 	VMX          Path   `json:"vmx"`
+	NVRAM        Path   `json:"nvram,omitzero"` // what its EFI firmware remembers; empty of a BIOS, or if it has none yet
 	Template     bool   `json:"template,omitempty"`
 
 	Power           Power  `json:"power"`

@@ -2,6 +2,8 @@ package lab
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/methods"
@@ -23,6 +25,9 @@ func (b *builder) addVM(spec VM) error {
 	}
 	m.ref = vm.Self
 	b.lab.machines[m.ref] = m
+	if err := m.remember(); err != nil {
+		return err
+	}
 	networks, err := b.networks(dc, spec)
 	if err != nil {
 		return err
@@ -39,6 +44,18 @@ func (b *builder) addVM(spec VM) error {
 	res := vm.PowerOnVMTask(b.ctx, &types.PowerOnVM_Task{This: vm.Self}).(*methods.PowerOnVM_TaskBody)
 	_, err = b.wait(res.Res.Returnval)
 	return err
+}
+
+// remember gives the VM's firmware the variables that it is to have.
+func (m *machine) remember() error {
+	if m.spec.NVRAM == "" {
+		return nil
+	}
+	data, err := os.ReadFile(m.spec.NVRAM)
+	if err != nil {
+		return fmt.Errorf("nvram: %w", err)
+	}
+	return os.WriteFile(filepath.Join(m.home.dir, m.spec.Folder, m.spec.Folder+".nvram"), data, 0o600)
 }
 
 func (b *builder) createVM(m *machine, dc *datacenter) (*simulator.VirtualMachine, error) {

@@ -49,6 +49,7 @@ type VM struct {
 	GuestID      string `json:"guestId,omitempty"`  // default other3xLinux64Guest
 	Firmware     string `json:"firmware,omitempty"` // bios (default) or efi
 	SecureBoot   bool   `json:"secureBoot,omitempty"`
+	NVRAM        string `json:"nvram,omitempty"`        // file whose bytes its .nvram file has; default none: it was never on
 	UUID         string `json:"uuid,omitempty"`         // BIOS UUID; default derived from the name
 	InstanceUUID string `json:"instanceUuid,omitempty"` // vCenter's; default derived from the name
 	CPUs         int32  `json:"cpus,omitempty"`

@@ -58,7 +58,7 @@ func (commitStep) Undo(context.Context, *Run) error { return nil }
 // definition is the VM as it is published.
 func (r *Run) definition() target.Definition {
 	def := target.Definition{
-		Progress: r.meter(0).delivering, VM: r.Facts.VM, Images: slices.Clone(r.Facts.Images), Guest: r.Facts.Guest, Hardware: r.Facts.Profile,
+		Progress: r.meter(0).delivering, VM: r.Facts.VM, Images: slices.Clone(r.Facts.Images), Guest: r.Facts.Guest, EFI: r.Facts.EFI, Hardware: r.Facts.Profile,
 		Decamp: r.opts.Version, Warnings: r.Facts.Warnings,
 	}
 	if c := r.Facts.Conversion; c != nil {

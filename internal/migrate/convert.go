@@ -83,7 +83,8 @@ func bothRefuse(appends, v2v error) error {
 }
 
 // engines says which the plan allows. Without a choice virt-v2v is one where it is there, for a
-// system that was found: it takes minutes to say that it found none, either.
+// system that was found, or is behind a key that was given: it takes minutes to say that it found
+// none, either.
 func (r *Run) engines() (appends, v2v bool) {
 	switch r.Plan.Engine {
 	case plan.LinuxAppend:
@@ -92,7 +93,8 @@ func (r *Run) engines() (appends, v2v bool) {
 		return false, true
 	}
 	found := slices.ContainsFunc(r.Facts.Guest, func(g guest.Report) bool { return g.OS.ID != "" })
-	return true, found && r.Rig.V2V != nil
+	opened := len(r.Rig.Keys) > 0 && len(lockedIn(r.Facts.Guest)) > 0
+	return true, (found || opened) && r.Rig.V2V != nil
 }
 
 // byAppending has linux-append change the guest, on overlays in memory.

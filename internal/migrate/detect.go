@@ -12,7 +12,8 @@ import (
 )
 
 // detectStep looks into the images: partitions, boot code, operating system. What the
-// API knows (firmware, controllers, cards, UUIDs, guest id) is in Facts.VM already.
+// API knows (firmware, controllers, cards, UUIDs, guest id) is in Facts.VM already. What the
+// firmware held is read from the host, while the VM is off.
 type detectStep struct{}
 
 func (detectStep) Name() string { return "detect" }
@@ -23,6 +24,9 @@ func (detectStep) Run(ctx context.Context, r *Run) error {
 		return err
 	}
 	r.Facts.Guest = reports
+	if r.Facts.EFI, err = r.firmware(ctx, reports); err != nil {
+		return err
+	}
 	for i, report := range reports {
 		for _, w := range report.Warnings {
 			r.warn(inventory.Warning{Code: w.Code, Text: fmt.Sprintf("disk %d: %s", r.Facts.Images[i].Key, w.Text)})

@@ -49,6 +49,9 @@ type Rig struct {
 	// holds byte for byte is fault.Unsupported. Nil: hosts are not asked.
 	Sum func(ctx context.Context, d transport.Disk) (SourceSum, error)
 
+	// NVRAM reads the file VM.NVRAM of a VM that is off. Nil: nobody asks for it.
+	NVRAM func(ctx context.Context, vm *inventory.VM) ([]byte, error)
+
 	// Boot starts the VM that a libvirt domain defines, sees how far it comes, and leaves no trace
 	// on its images. static are the addresses that its guest is to have. Nil: there are no trial boots.
 	Boot func(ctx context.Context, domain string, static []trial.Static) (trial.Report, error)
@@ -71,6 +74,9 @@ type Rig struct {
 	// V2V has virt-v2v change a guest on disks that are thrown away if it fails: virtv2v.Engine. Nil:
 	// it is not there, or not to be used.
 	V2V func(ctx context.Context, j virtv2v.Job) (virtv2v.Report, error)
+
+	// Keys open encrypted volumes of guests for virt-v2v.
+	Keys []virtv2v.Key
 
 	// Settled is told when the run needs no transfer of a disk, or no other one, by the
 	// disk's key; it may be told so more than once, and change its mind. Nil: nobody asks.

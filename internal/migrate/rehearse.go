@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
+	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/trial"
@@ -196,6 +198,9 @@ func (r *Run) bootNow(ctx context.Context, srcs []disk.Source, scratch string, a
 	}
 	def := r.definition()
 	def.Guest, def.Hardware, def.Converted = g.guest, g.hardware, g.converted
+	if def.EFI == nil { // the host is asked for it when the VM is off
+		def.EFI = new(guest.EFIState(g.guest, efi.State{}))
+	}
 	domain, err := r.Rig.Target.Domain(def)
 	if err != nil {
 		return trial.Report{}, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/guest"
@@ -43,6 +44,7 @@ type Facts struct {
 	VM       *inventory.VM       `json:"vm,omitempty"`       // preflight: as it was then, powered off
 	Images   []target.Image      `json:"images,omitempty"`   // preflight, in the order of VM.Disks; copy adds the roots
 	Guest    []guest.Report      `json:"guest,omitempty"`    // detect, in the order of Images
+	EFI      *efi.State          `json:"efi,omitempty"`      // detect, what goes with the VM of its firmware
 	Profile  target.Hardware     `json:"profile,omitempty"`  // convert
 	Verified []Verified          `json:"verified,omitempty"` // verify, in the order of Images
 	Trial    *trial.Report       `json:"trial,omitempty"`    // verify, where a trial boot was asked for

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/decamp/decamp/internal/convert"
@@ -33,7 +34,7 @@ func (r *Run) byV2V(ctx context.Context) (err error) {
 	if r.Rig.V2V == nil {
 		return fault.New(fault.NotFound, "virt-v2v-in-place is not installed here").WithHint(virtv2v.InstallHint)
 	}
-	if err := takenByV2V(r.Facts.Guest); err != nil {
+	if err := TakenByV2V(r.Facts.Guest, r.Rig.Keys); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.dropWork()) }()
@@ -51,22 +52,29 @@ func (r *Run) byV2V(ctx context.Context) (err error) {
 	r.addStage(plan.Stage{Name: "virt-v2v", Elapsed: report.Elapsed})
 	result.Engine = "virt-v2v " + report.Version
 	result.Notes = append(result.Notes, report.Warnings...)
-	return r.takeWork(ctx, result)
+	unseen := target.VirtioBlk
+	if report.SCSI {
+		unseen = target.Virtio
+	}
+	return r.takeWork(ctx, result, unseen)
 }
 
-// takenByV2V refuses what virt-v2v would find out after minutes, and say in other words.
-func takenByV2V(reports []guest.Report) error {
-	refusals := map[string]string{
-		"bitlocker":  "decrypt it at the source, manage-bde -off C:, and copy it again",
-		"ntfs-dirty": "in the guest, at the source: chkdsk /f, and restart; then shut it down and copy it again",
+// TakenByV2V refuses what virt-v2v would find out after minutes, and say in other words: volumes that no
+// key opens, dynamic and dirty ones.
+func TakenByV2V(reports []guest.Report, keys []virtv2v.Key) error {
+	for _, l := range lockedIn(reports) {
+		if !l.Opened(keys) {
+			return noKey(l)
+		}
 	}
 	for _, g := range reports {
 		if g.Windows != nil && g.Windows.Dynamic {
 			return fault.New(fault.Unsupported, "the Windows is on a dynamic disk, which virt-v2v does not write").WithHint("use the compat profile, which changes nothing in the guest")
 		}
 		for _, w := range g.Warnings {
-			if hint := refusals[w.Code]; hint != "" {
-				return fault.New(fault.Conflict, "virt-v2v does not take the guest: %s", w.Text).WithHint("%s", hint)
+			if w.Code == "ntfs-dirty" {
+				return fault.New(fault.Conflict, "virt-v2v does not take the guest: %s", w.Text).
+					WithHint("in the guest, at the source: chkdsk /f, and restart; then shut it down and copy it again")
 			}
 		}
 	}
@@ -82,7 +90,7 @@ func (r *Run) prepare(ctx context.Context) (_ convert.Result, err error) {
 	}
 	defer func() { err = errors.Join(err, closeAll()) }()
 	var result convert.Result
-	if r.Rig.Prepare != nil && windowsIn(r.Facts.Guest) == nil {
+	if r.Rig.Prepare != nil && WindowsOf(r.Facts.Guest) == nil {
 		var refusal error
 		if result, refusal = r.Rig.Prepare(ctx, disks, r.conversionOptions()); refusal != nil {
 			if !refused(refusal) {
@@ -100,11 +108,16 @@ func (r *Run) prepare(ctx context.Context) (_ convert.Result, err error) {
 	return result, nil
 }
 
-func windowsIn(reports []guest.Report) *guest.Windows {
+// WindowsOf is the Windows that drivers are for; nil if there is none. Of one within BitLocker nothing
+// is known.
+func WindowsOf(reports []guest.Report) *virtv2v.Windows {
 	for _, g := range reports {
-		if g.Windows != nil {
-			return g.Windows
+		if w := g.Windows; w != nil {
+			return &virtv2v.Windows{Build: w.Build, Arch: w.Arch, Server: strings.Contains(w.Product, "Server")}
 		}
+	}
+	if slices.ContainsFunc(lockedIn(reports), func(l virtv2v.Locked) bool { return l.Kind == string(guest.BitLocker) }) {
+		return &virtv2v.Windows{}
 	}
 	return nil
 }
@@ -118,17 +131,17 @@ func (r *Run) v2vJob() virtv2v.Job {
 			r.tell(plan.Event{Kind: plan.Noted, Message: "virt-v2v: " + doing})
 		},
 	}
-	if w := windowsIn(r.Facts.Guest); w != nil {
-		j.Windows = &virtv2v.Windows{Build: w.Build, Arch: w.Arch, Server: strings.Contains(w.Product, "Server")}
-	}
+	j.Windows = WindowsOf(r.Facts.Guest)
+	j.Keys, j.Locked = r.Rig.Keys, lockedIn(r.Facts.Guest)
 	for _, img := range r.Facts.Images {
 		j.Disks = append(j.Disks, workOf(img))
 	}
 	return j
 }
 
-// takeWork keeps what is different in virt-v2v's overlays, for the hardware that boots it.
-func (r *Run) takeWork(ctx context.Context, result convert.Result) (err error) {
+// takeWork keeps what is different in virt-v2v's overlays, for the hardware that boots it: unseen where
+// that cannot be seen.
+func (r *Run) takeWork(ctx context.Context, result convert.Result, unseen target.Hardware) (err error) {
 	began := r.opts.Now()
 	var disks []changedDisk
 	defer func() {
@@ -143,7 +156,7 @@ func (r *Run) takeWork(ctx context.Context, result convert.Result) (err error) {
 		}
 		disks = append(disks, d)
 	}
-	hardware, err := hardwareOf(ctx, disks)
+	hardware, err := hardwareOf(ctx, disks, unseen)
 	if err != nil {
 		return err
 	}
@@ -165,8 +178,8 @@ func changedMiB(disks []changedDisk) (n int) {
 }
 
 // hardwareOf looks into the disks for what they boot from. What cannot be looked into gets what
-// virt-v2v itself defines.
-func hardwareOf(ctx context.Context, disks []changedDisk) (target.Hardware, error) {
+// virt-v2v itself defines, unseen.
+func hardwareOf(ctx context.Context, disks []changedDisk, unseen target.Hardware) (target.Hardware, error) {
 	var srcs []disk.Source
 	for _, d := range disks {
 		srcs = append(srcs, d.Source)
@@ -176,9 +189,11 @@ func hardwareOf(ctx context.Context, disks []changedDisk) (target.Hardware, erro
 		return "", err
 	}
 	switch bus, known := guest.VirtioBus(reports); {
+	case !known:
+		return unseen, nil
 	case bus == linux.VirtioSCSI:
 		return target.Virtio, nil
-	case bus == linux.VirtioBlk, !known:
+	case bus == linux.VirtioBlk:
 		return target.VirtioBlk, nil
 	}
 	return "", fault.New(fault.Unsupported, "virt-v2v left the guest without a driver for virtio that starts at boot").

@@ -277,16 +277,61 @@ func TestWindowsThatVirtV2VDoesNotTake(t *testing.T) {
 	t.Parallel()
 	w := &guest.Windows{Product: "Windows 10 Pro"}
 	for name, reports := range map[string][]guest.Report{
-		"bitlocker":  {{}, {Windows: w, Warnings: []guest.Warning{{Code: "bitlocker", Text: "BitLocker on partition 3"}}}},
+		"bitlocker":  {{}, {Partitions: []guest.Partition{{Number: 3, FileSystem: guest.BitLocker}}}},
+		"luks":       {{OS: guest.OS{ID: "debian"}, Volumes: []guest.Volume{{Group: "vg0", Name: "data", FileSystem: guest.LUKS, FSUUID: "1-2"}}}},
 		"ntfs-dirty": {{Windows: w, Warnings: []guest.Warning{{Code: "ntfs-dirty", Text: "partition 2 is dirty"}}}},
 		"dynamic":    {{Windows: &guest.Windows{Dynamic: true}}},
 	} {
-		if err := takenByV2V(reports); err == nil || fault.HintOf(err) == "" || !refused(err) {
+		if err := TakenByV2V(reports, []virtv2v.Key{{ID: "/dev/sda3", File: "k"}}); err == nil || fault.HintOf(err) == "" || !refused(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := takenByV2V([]guest.Report{{Windows: w, Warnings: []guest.Warning{{Code: "static-address"}}}}); err != nil {
+	if err := TakenByV2V([]guest.Report{{Windows: w, Warnings: []guest.Warning{{Code: "static-address"}}}}, nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// Keys are for the volumes they name; what they open may be a system that nobody saw, and is a Windows
+// of which nothing is known where it is BitLocker's.
+func TestLockedVolumesAreNamedForVirtV2V(t *testing.T) {
+	t.Parallel()
+	reports := []guest.Report{
+		{Partitions: []guest.Partition{{Number: 1, FileSystem: guest.FAT}, {Number: 3, FileSystem: guest.BitLocker}}},
+		{Partitions: []guest.Partition{{Number: 2, FileSystem: guest.LUKS, FSUUID: "8f1d2b9c-0000-4000-8000-000000000001"}}},
+		{Volumes: []guest.Volume{{Group: "vg0", Name: "data", FileSystem: guest.LUKS, FSUUID: "8f1d2b9c-0000-4000-8000-000000000002"}}},
+	}
+	var ids []string
+	for _, l := range lockedIn(reports) {
+		ids = append(ids, l.ID())
+	}
+	if want := []string{"/dev/sda3", "8f1d2b9c-0000-4000-8000-000000000001", "8f1d2b9c-0000-4000-8000-000000000002"}; !slices.Equal(ids, want) {
+		t.Errorf("locked %q, want %q", ids, want)
+	}
+	for keys, missing := range map[string]string{
+		"":                        "/dev/sda3",
+		"/dev/sda3=a":             "/dev/sdb2",
+		"/dev/sda3=a /dev/sdb2=b": "/dev/vg0/data",
+		"/dev/sda3=a /dev/sdb2=b 8F1D2B9C-0000-4000-8000-000000000002=c": "",
+		"all.key": "",
+	} {
+		var given []virtv2v.Key
+		for _, k := range strings.Fields(keys) {
+			given = append(given, virtv2v.ParseKey(k))
+		}
+		err := TakenByV2V(reports, given)
+		if (err == nil) != (missing == "") || err != nil && (!strings.Contains(err.Error(), missing) || !strings.Contains(fault.HintOf(err), "--key-file")) {
+			t.Errorf("%q: %v (%s)", keys, err, fault.HintOf(err))
+		}
+		r := Run{Rig: Rig{Keys: given, V2V: func(context.Context, virtv2v.Job) (virtv2v.Report, error) { return virtv2v.Report{}, nil }}, Facts: Facts{Guest: reports}}
+		if _, v2v := r.engines(); v2v != (len(given) > 0) {
+			t.Errorf("%q: virt-v2v is an engine: %v", keys, v2v)
+		}
+	}
+	if w := WindowsOf(reports); w == nil || *w != (virtv2v.Windows{}) {
+		t.Errorf("it is %v", w)
+	}
+	if w := WindowsOf(reports[1:]); w != nil {
+		t.Errorf("it is %v", w)
 	}
 }
 

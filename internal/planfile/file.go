@@ -86,6 +86,7 @@ type Options struct {
 	Hardware     VMHardware    `yaml:"hardware" doc:"of the VM at its target: compat; virtio, for which a Linux guest is changed; auto, virtio where the guest can be changed"`
 	Engine       Engine        `yaml:"engine" doc:"that changes a guest for virtio: linux-append; virt-v2v; auto, the first of them that is there and takes the guest"`
 	VirtioWin    Path          `yaml:"virtioWin" doc:"the drivers that virt-v2v gives a Windows: the ISO image virtio-win, or a folder with what is in it; $VIRTIO_WIN of the machine else"`
+	KeyFiles     []Text        `yaml:"keyFiles" doc:"files with keys of encrypted volumes, for virt-v2v: PATH, or UUID=PATH or /dev/sda2=PATH for one volume; in each, in one line, a LUKS passphrase or BitLocker's recovery key"`
 	Kernel       Path          `yaml:"applianceKernel" doc:"image of the kernel that mounts XFS and btrfs of guests that are changed; its modules in lib/modules there; the newest in /boot of the machine else"`
 	GuestAgent   bool          `yaml:"guestAgent" doc:"with hardware virtio or auto: a Linux without QEMU's guest agent installs it at its first boot"`
 	Transport    Transport     `yaml:"transport" doc:"how the disks come here"`

@@ -9,6 +9,7 @@ import (
 
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
@@ -62,6 +63,7 @@ type Definition struct {
 	Images    []Image
 	Guest     []guest.Report // what detect found, in the order of Images
 	Hardware  Hardware
+	EFI       *efi.State      // what of its firmware goes with it; nil: nothing
 	Converted *convert.Result // what is changed in the guest; nil: nothing
 	Decamp    string          // our version
 	Warnings  []inventory.Warning

@@ -149,12 +149,13 @@ func (m *machine) secureBoot() bool {
 	return m.domain.OS.Loader != nil && m.domain.OS.Loader.Secure == "yes"
 }
 
-// firmware is OVMF with fresh variables, chosen as libvirt chooses it.
+// firmware is OVMF: the one that the domain names, or else chosen as libvirt chooses it. Its variables are a
+// copy of the template that the domain names, or of the firmware's own.
 func (m *machine) firmware() error {
 	if !m.efi() {
 		return nil
 	}
-	f, err := efi.FindFirmware(m.opts.Root, m.secureBoot())
+	f, err := m.ovmf()
 	if err != nil {
 		return err
 	}
@@ -171,6 +172,14 @@ func (m *machine) firmware() error {
 		m.add("-global", "driver=cfi.pflash01,property=secure,value=on")
 	}
 	return nil
+}
+
+// ovmf is the pair of files. A template goes with the code that is named beside it, and with no other.
+func (m *machine) ovmf() (efi.Firmware, error) {
+	if o := m.domain.OS; o.Loader != nil && o.Loader.Path != "" && o.NVRam != nil && o.NVRam.Template != "" {
+		return efi.Firmware{Code: o.Loader.Path, Vars: o.NVRam.Template}, nil
+	}
+	return efi.FindFirmware(m.opts.Root, m.secureBoot())
 }
 
 // consoles are the serial port and the display, which every trial has: they say what happens. The

@@ -17,7 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/convert/appliance/nbd"
+	"github.com/decamp/decamp/internal/disk/rawfile"
+	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
+	detect "github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/trial"
 	"github.com/decamp/decamp/test/guest"
 )
@@ -85,6 +88,67 @@ func TestGuestsBoot(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A guest without fallback loader is started by the boot entry in the variables that its domain names, and
+// by no other.
+func TestBootEntryOfTheDomain(t *testing.T) {
+	t.Parallel()
+	image := guest.Image(t, guest.Entry)
+	fresh := domain("efi", "virtio-scsi", "virtio", image)
+	firmware, err := efi.FindFirmware("/", false)
+	if err != nil {
+		t.Skip(err)
+	}
+	vars := filepath.Join(t.TempDir(), "a,b_VARS.fd")
+	store := variables(t, firmware, image)
+	if err := os.WriteFile(vars, store, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	named := strings.Replace(strings.Replace(fresh, "<os firmware='efi'>", "<os>", 1), "</type>",
+		"</type><loader readonly='yes' type='pflash'>"+firmware.Code+"</loader><nvram template='"+vars+"'/>", 1)
+	for name, c := range map[string]struct {
+		xml  string
+		want trial.Verdict
+	}{"its own": {named, trial.Booted}, "fresh": {fresh, trial.UEFIShell}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if r := try(t, c.xml, trial.Options{Expect: marker, Deadline: 9 * time.Minute}); r.Verdict != c.want {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		if after, err := os.ReadFile(vars); err != nil || !bytes.Equal(after, store) {
+			t.Errorf("the trial changed the variables that it started from: %v", err)
+		}
+	})
+}
+
+// variables are those of a firmware with the boot entry that an image offers.
+func variables(t *testing.T, f efi.Firmware, image string) []byte {
+	t.Helper()
+	disk, err := rawfile.OpenSource(image, rawfile.SourceOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer disk.Close()
+	report, err := detect.Detect(t.Context(), disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(f.Vars)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := efi.OpenStore(data)
+	if err == nil {
+		err = store.Add(detect.EFIState([]detect.Report{report}, efi.State{}))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store.Bytes()
 }
 
 // A disk that is no file is served; what the guest writes does not reach it.

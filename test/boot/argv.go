@@ -119,6 +119,9 @@ func (c *command) clock(d *libvirtxml.Domain) error {
 
 // firmware picks OVMF as libvirt's auto-selection does, by the secure-boot feature.
 func (c *command) firmware(o *libvirtxml.DomainOS, nvram string) error {
+	if o.Loader != nil {
+		return c.named(o, nvram)
+	}
 	if o.Firmware == "" || o.Firmware == "bios" {
 		return nil
 	}
@@ -134,16 +137,31 @@ func (c *command) firmware(o *libvirtxml.DomainOS, nvram string) error {
 		}
 	}
 	const dir = "/usr/share/OVMF/"
-	vars, err := os.ReadFile(dir + "OVMF_VARS_4M" + suffix + ".fd")
+	return c.flash(dir+"OVMF_CODE_4M"+suffix+".fd", dir+"OVMF_VARS_4M"+suffix+".fd", nvram, suffix != "")
+}
+
+// named is the firmware that a domain names, with a copy of its template, as libvirt makes one at the first
+// start.
+func (c *command) named(o *libvirtxml.DomainOS, nvram string) error {
+	l := o.Loader
+	if o.Firmware != "" || l.Type != "pflash" || l.Readonly != "yes" || o.NVRam == nil || o.NVRam.Template == "" || o.NVRam.NVRam != "" {
+		return fmt.Errorf("a loader of type %q beside firmware %q, or without a template of its variables, is not understood", l.Type, o.Firmware)
+	}
+	return c.flash(l.Path, o.NVRam.Template, nvram, l.Secure == "yes")
+}
+
+// flash copies the variables and adds both chips.
+func (c *command) flash(code, template, nvram string, secure bool) error {
+	vars, err := os.ReadFile(template)
 	if err != nil {
 		return err
 	}
 	if err := os.WriteFile(nvram, vars, 0o600); err != nil {
 		return err
 	}
-	c.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+dir+"OVMF_CODE_4M"+suffix+".fd",
+	c.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+escape(code),
 		"-drive", "if=pflash,unit=1,format=raw,file="+escape(nvram))
-	if suffix != "" {
+	if secure {
 		c.add("-global", "driver=cfi.pflash01,property=secure,value=on")
 	}
 	return nil

@@ -29,6 +29,8 @@ domain/sysinfo/system/entry name
 domain/os firmware
 domain/os/type arch machine
 domain/os/firmware
+domain/os/loader type readonly secure
+domain/os/nvram template
 domain/os/firmware/feature enabled name
 domain/os/smbios mode
 domain/features

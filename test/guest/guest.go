@@ -29,13 +29,15 @@ const (
 	// Vendor boots by an entry for EFI/debian/grubx64.efi only, which a new firmware does not
 	// have; and it has no virtio in its initramfs.
 	Vendor Name = "vendor"
+	// Entry boots as Vendor does, and has virtio drivers.
+	Entry Name = "entry"
 	// Agent is BIOS with QEMU's guest agent and AgentAddress. In a VM that has a channel for the
 	// agent it stays up. It is built where scripts/setup.sh has fetched the agent.
 	Agent Name = "agent"
 )
 
 // Names lists all guests.
-func Names() []Name { return []Name{BIOS, NoVirtio, UEFI, Vendor, Agent} }
+func Names() []Name { return []Name{BIOS, NoVirtio, UEFI, Vendor, Entry, Agent} }
 
 const (
 	mib = 1 << 20
@@ -77,7 +79,8 @@ func variants() []variant {
 		{name: NoVirtio, root: "/dev/sda1", modules: vmware(), kept: true},
 		{name: UEFI, root: "UUID=" + RootUUID, modules: both, gpt: true},
 		{name: Vendor, root: "UUID=" + RootUUID, modules: vmware(), gpt: true, kept: true, folder: "debian"},
-		{name: Agent, root: "UUID=" + RootUUID, modules: append(both, "virtio_console"), agent: true},
+		{name: Entry, root: "UUID=" + RootUUID, modules: both, gpt: true, folder: "debian"},
+		{name: Agent, root: "UUID=" + RootUUID, modules: append(both, "virtio_console"), kept: true, agent: true},
 	}
 }
 

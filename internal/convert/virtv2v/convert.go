@@ -18,6 +18,7 @@ import (
 // Options say how virt-v2v is run. The zero value takes what this machine has.
 type Options struct {
 	Program  string        // default the one that is found
+	NBDKit   string        // that it opens disks with; default the one in PATH
 	Drivers  string        // virtio-win for Windows: an ISO image or a folder; default $VIRTIO_WIN
 	Deadline time.Duration // of one guest; default 2 hours: emulated, a small one takes 8 minutes
 
@@ -59,6 +60,7 @@ func (o Options) environ() []string {
 type Report struct {
 	Version  string
 	Accel    string   // kvm or tcg
+	SCSI     bool     // it was asked to have a Windows boot from virtio-scsi; else it is virtio-blk
 	Warnings []string // its own
 	Elapsed  time.Duration
 }
@@ -72,11 +74,16 @@ func (e *Engine) Convert(ctx context.Context, j Job) (_ Report, err error) {
 		return Report{}, err
 	}
 	if j.Windows != nil {
-		if err := e.CheckDrivers(j.Windows); err != nil {
+		if err := e.CheckDrivers(tool, j.Windows); err != nil {
 			return Report{}, err
 		}
 	}
-	report := Report{Version: tool.Version, Accel: e.accel(ctx)}
+	keys, closeKeys, err := hold(j.Keys)
+	if err != nil {
+		return Report{}, err
+	}
+	defer func() { err = errors.Join(err, closeKeys()) }()
+	report := Report{Version: tool.Version, Accel: e.accel(ctx), SCSI: j.Windows != nil && tool.Has(optionBlockDriver)}
 	work, err := os.MkdirTemp("", "decamp-v2v-") // sockets are made there: their paths have to be short
 	if err != nil {
 		return report, fault.Room(os.TempDir(), err)
@@ -95,7 +102,7 @@ func (e *Engine) Convert(ctx context.Context, j Job) (_ Report, err error) {
 		return report, err
 	}
 	began := time.Now()
-	said, err := e.run(ctx, process{path: tool.Path, args: tool.arguments(j, file), env: env, job: j})
+	said, err := e.run(ctx, process{path: tool.Path, args: tool.arguments(j, file), env: env, keys: keys, job: j})
 	report.Warnings, report.Elapsed = said.warnings, time.Since(began)
 	return report, err
 }
@@ -109,6 +116,10 @@ func (t Tool) arguments(j Job, file string) []string {
 	if j.Windows != nil && t.Has(optionBlockDriver) {
 		args = append(args, optionBlockDriver, "virtio-scsi")
 	}
+	if t.Has(optionStdin) {
+		args = append(args, optionStdin)
+	}
+	args = append(args, selectors(j.Keys, j.Locked, firstKey)...)
 	return append(args, "-i", "libvirtxml", file)
 }
 
@@ -181,8 +192,12 @@ func (e *Engine) Drivers() string {
 	if e.o.Drivers != "" {
 		return e.o.Drivers
 	}
+	return e.getenv("VIRTIO_WIN")
+}
+
+func (e *Engine) getenv(name string) string {
 	for _, each := range e.o.environ() {
-		if value, ok := strings.CutPrefix(each, "VIRTIO_WIN="); ok {
+		if value, ok := strings.CutPrefix(each, name+"="); ok {
 			return value
 		}
 	}

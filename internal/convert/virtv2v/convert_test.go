@@ -66,7 +66,7 @@ func TestWhatItIsGiven(t *testing.T) {
 	if slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, "DECAMP_") }) {
 		t.Error("the environment has what is ours alone")
 	}
-	if got := s.read("args"); strings.Contains(got, "--block-driver") || strings.Contains(got, "--no-fstrim") || !strings.HasPrefix(got, "-v -x --root single -i libvirtxml ") {
+	if got := s.read("args"); strings.Contains(got, "--block-driver") || strings.Contains(got, "--no-fstrim") || !strings.HasPrefix(got, "-v -x --root single --keys-from-stdin -i libvirtxml ") {
 		t.Errorf("arguments %q", got)
 	}
 	var d domain
@@ -85,15 +85,17 @@ func TestWhatItIsGiven(t *testing.T) {
 func TestNewerRelease(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t, "2.12.1", newHelp, "")
-	drivers := winFolder(t, "viostor/2k19/amd64/viostor.inf", "NetKVM/2k19/amd64/netkvm.inf")
-	e := s.engine(Options{Drivers: drivers, KVM: func(context.Context) error { return nil }})
+	drivers, tools := winFolder(t, "viostor/2k19/amd64/viostor.sys", "NetKVM/2k19/amd64/netkvm.inf"), toolsFolder(t)
+	e := s.engine(Options{Drivers: drivers, KVM: func(context.Context) error { return nil }, Environ: func() []string {
+		return []string{"PATH=" + os.Getenv("PATH"), "LIBGUESTFS_CACHEDIR=" + s.dir, "VIRT_TOOLS_DATA_DIR=" + tools}
+	}})
 	j := s.job()
 	j.Windows, j.EFI = &Windows{Build: 17763, Arch: "x86_64", Server: true}, true
 	report, err := e.Convert(t.Context(), j)
-	if err != nil || report.Accel != "kvm" {
+	if err != nil || report.Accel != "kvm" || !report.SCSI {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	if got := s.read("args"); !strings.Contains(got, "--no-fstrim --block-driver virtio-scsi") {
+	if got := s.read("args"); !strings.Contains(got, "--no-fstrim --block-driver virtio-scsi --keys-from-stdin -i") {
 		t.Errorf("arguments %q", got)
 	}
 	if env := s.read("env"); strings.Contains(env, "force_tcg") || !strings.Contains(env, "VIRTIO_WIN="+drivers+"\n") {
@@ -124,6 +126,12 @@ echo "rm -rf -- '/tmp/v2v.x'" >&2; exit 1`, "lstat: No such file", "linux-image-
 			"source guest (or physical machine) operating system.", "system disk", fault.Unsupported},
 		"hibernated": {`echo "virt-v2v-in-place: error: filesystem was mounted read-only, even though we asked for it to be mounted read-write." >&2; exit 1`,
 			"mounted read-only", "powercfg /h off", fault.Conflict},
+		"no nbdkit": {`echo "virt-v2v-in-place: error: nbdkit is not installed or not working.  It is required to use ‘-i libvirt|libvirtxml’." >&2; exit 1`,
+			"nbdkit is not installed", "apt install virt-v2v nbdkit", fault.NotFound},
+		"wrong key": {`echo "virt-v2v-in-place: error: could not find key to open LUKS encrypted /dev/sdb1." >&2; exit 1`,
+			"could not find key", "--key-file", fault.Denied},
+		"no tools": {`echo "virt-v2v-in-place: error: One of rhsrvany.exe or pvvxsvc.exe is missing in /usr/share/virt-tools." >&2; exit 1`,
+			"rhsrvany.exe", "mingw-srvany", fault.NotFound},
 		"full":         {`echo "virt-v2v-in-place: error: not enough free space for conversion on filesystem '/'" >&2; exit 1`, "not enough free space", "df -h", fault.Full},
 		"old":          {`echo "virt-v2v-in-place: unrecognized option '--root'" >&2; exit 2`, "unrecognized option", "newer", fault.Unsupported},
 		"nothing":      {`exit 3`, "exit status 3", "its log", fault.Unsupported},
@@ -212,6 +220,10 @@ echo $$ >$dir/parent`)
 
 func TestNotInstalled(t *testing.T) {
 	t.Parallel()
+	alone := newStandIn(t, "2.2.0", oldHelp, "").engine(Options{NBDKit: filepath.Join(t.TempDir(), "nbdkit")})
+	if _, err := alone.Find(t.Context()); !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "nbdkit") || !strings.Contains(fault.HintOf(err), "nbdkit") {
+		t.Errorf("without nbdkit: %v", err)
+	}
 	e := New(Options{Program: filepath.Join(t.TempDir(), "virt-v2v-in-place")})
 	if _, err := e.Convert(t.Context(), Job{}); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "apt install virt-v2v") {
 		t.Errorf("%v (%s)", err, fault.HintOf(err))

@@ -15,6 +15,10 @@ type Job struct {
 	// Windows is what the guest is, which needs drivers: see Options.Drivers. Nil: it is another.
 	Windows *Windows
 
+	// Keys open the Locked volumes, those of the guest that are encrypted.
+	Keys   []Key
+	Locked []Locked
+
 	// Log is the file that all it says is written to. One that is there is replaced.
 	Log string
 

@@ -13,23 +13,28 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Windows is the system that drivers are for.
+// Windows is the system that drivers are for. The zero Windows is one of which nothing is known.
 type Windows struct {
-	Build  int    // 17763
+	Build  int    // 17763; 0: not known
 	Arch   string // x86_64, i386 or aarch64; empty: not known
 	Server bool
+
+	// OrNewer says that the build is the least: it may have been upgraded in place since somebody
+	// wrote it down.
+	OrNewer bool
 }
 
-// needed are the drivers without which a Windows does not boot from virtio, or has no network there,
-// by how their files begin. One of the first two is enough.
-var needed = [...]string{"viostor", "vioscsi", "netkvm"}
+const (
+	driversHint = "get it from https://fedorapeople.org/groups/virt/virtio-win/direct-downloads/stable-virtio/virtio-win.iso, " +
+		"or: dnf install virtio-win; then say where it is: --virtio-win /srv/virtio-win.iso"
+	toolsHint = "dnf install mingw-srvany-redistributable; Debian has none: put rhsrvany.exe of that package, or of github.com/rwmjones/rhsrvany, " +
+		"in /usr/share/virt-tools, or in a folder that VIRT_TOOLS_DATA_DIR names"
+)
 
-const driversHint = "get it from https://fedorapeople.org/groups/virt/virtio-win/direct-downloads/stable-virtio/virtio-win.iso, " +
-	"or: dnf install virtio-win; then say where it is: --virtio-win /srv/virtio-win.iso"
-
-// CheckDrivers asks that the virtio-win that is named is one, and where the Windows is known, that it
-// has drivers for it: before anything is copied for hours.
-func (e *Engine) CheckDrivers(w *Windows) error {
+// CheckDrivers asks that the virtio-win that is named is one, that it has drivers for the Windows where
+// virt-v2v looks for them, and that virt-v2v has its program that starts things in a Windows: before
+// anything is copied for hours.
+func (e *Engine) CheckDrivers(t Tool, w *Windows) error {
 	place := e.Drivers()
 	if place == "" {
 		return fault.New(fault.NotFound, "a Windows needs drivers for virtio, and no virtio-win is named").WithHint(driversHint)
@@ -38,28 +43,60 @@ func (e *Engine) CheckDrivers(w *Windows) error {
 	if err != nil {
 		return fault.New(fault.KindOf(err), "virtio-win %s: %w", place, err).WithHint(driversHint)
 	}
-	has := func(driver string, of *Windows) bool {
-		return slices.ContainsFunc(files, func(f string) bool {
-			return path.Base(f) == driver+".inf" && (of == nil || of.fits(f))
-		})
-	}
-	for _, of := range []*Windows{nil, w} {
-		disk := has(needed[0], of) || has(needed[1], of)
-		if disk && has(needed[2], of) {
-			continue
+	for _, of := range []*Windows{{}, w} {
+		if lacks := t.lacks(files, of); lacks != "" {
+			return fault.New(fault.NotFound, "virtio-win %s has no drivers for %v: %s", place, of, lacks).WithHint(driversHint)
 		}
-		what := "a Windows"
-		if of != nil {
-			what = of.String()
-		}
-		return fault.New(fault.NotFound, "virtio-win %s has no drivers for %s: viostor or vioscsi, and netkvm", place, what).WithHint(driversHint)
 	}
-	return nil
+	return e.checkTools()
 }
 
-// String names the folder of virtio-win that is meant.
+// lacks says which drivers are not among the files of a virtio-win; nothing where none is missing. A
+// Windows without them does not boot from virtio, or has no network there. virt-v2v itself warns of
+// that, and leaves a guest that boots from IDE.
+func (t Tool) lacks(files []string, w *Windows) string {
+	has := func(name string) bool {
+		return slices.ContainsFunc(files, func(f string) bool { return path.Base(f) == name && w.fits(f) })
+	}
+	switch scsi := t.Has(optionBlockDriver) && has("vioscsi.sys"); {
+	case scsi || has("viostor.sys"):
+	case t.Has(optionBlockDriver):
+		return "neither viostor.sys nor vioscsi.sys"
+	default:
+		return "no viostor.sys, and this virt-v2v takes no other"
+	}
+	if !has("netkvm.inf") {
+		return "no netkvm.inf"
+	}
+	return ""
+}
+
+// checkTools looks for what virt-v2v gives every Windows to run its scripts at the first boot.
+func (e *Engine) checkTools() error {
+	folders := []string{"/usr/share/virt-tools", "/usr/local/share/virt-tools"}
+	if named := e.getenv("VIRT_TOOLS_DATA_DIR"); named != "" {
+		folders = []string{named}
+	}
+	for _, folder := range folders {
+		for _, name := range []string{"rhsrvany.exe", "pvvxsvc.exe"} {
+			if _, err := os.Stat(filepath.Join(folder, name)); err == nil {
+				return nil
+			}
+		}
+	}
+	return fault.New(fault.NotFound, "virt-v2v has no rhsrvany.exe in %s, by which it starts what a Windows does at its first boot", folders[0]).WithHint(toolsHint)
+}
+
+// String names the Windows, and the folder of virtio-win that is meant.
 func (w *Windows) String() string {
-	return fmt.Sprintf("build %d, %s (%s)", w.Build, w.Arch, strings.Join(w.folders(), " or "))
+	if *w == (Windows{}) {
+		return "a Windows"
+	}
+	text := fmt.Sprintf("build %d", w.Build)
+	if w.OrNewer {
+		text += " or newer"
+	}
+	return fmt.Sprintf("%s, %s (%s)", text, w.Arch, strings.Join(w.folders(), " or "))
 }
 
 // fits reports whether a file is in the folders of this Windows and its processor.
@@ -72,35 +109,40 @@ func (w *Windows) fits(file string) bool {
 	return in(w.folders()) && in(arch)
 }
 
-// A driverFolder is what virtio-win calls the drivers for releases from a build on.
+// A driverFolder is what virtio-win calls the drivers for releases from a build on, and virt-v2v looks
+// for: it takes those of no other release, though Windows would.
 type driverFolder struct {
 	from           int
 	client, server string
 }
 
-// driverFolders are in the order of the builds.
+// driverFolders are in the order of the builds. They are those of virt-v2v 2.2 to 2.12: windows_virtio.ml,
+// and inject_virtio_win.ml later.
 var driverFolders = []driverFolder{
-	{2600, "xp", "2k3"}, {6000, "2k8", "2k8"}, {7600, "w7", "2k8r2"}, {9200, "w8", "2k12"}, {9600, "w8.1", "2k12r2"},
+	{2600, "xp", "2k3"}, {3790, "2k3", "2k3"}, {6000, "2k8", "2k8"}, {7600, "w7", "2k8r2"}, {9200, "w8", "2k12"}, {9600, "w8.1", "2k12r2"},
 	{10240, "w10", "2k16"}, {17763, "w10", "2k19"}, {20348, "w10", "2k22"}, {22000, "w11", "2k22"}, {26100, "w11", "2k25"},
 }
 
-// folders are the names, the best one first. A release works with the drivers of the one before it,
-// as long as both are of Windows 10 or newer. None: the build is not known.
+// folders are the names that virt-v2v may look for. None: the build is not known.
 func (w *Windows) folders() (names []string) {
-	for _, f := range slices.Backward(driverFolders) {
+	for i, f := range driverFolders {
+		next := i+1 < len(driverFolders) && driverFolders[i+1].from <= w.Build
+		if f.from > w.Build && !w.OrNewer || next || w.Build == 0 {
+			continue
+		}
 		name := f.client
 		if w.Server {
 			name = f.server
 		}
-		if f.from > w.Build || slices.Contains(names, name) {
-			continue
-		}
 		names = append(names, name)
-		if f.from < 17763 {
-			break
+		switch {
+		case name == "2k8" && !w.Server:
+			names = append(names, "vista")
+		case name == "2k25":
+			names = append(names, "2k16") // a libguestfs that does not know it takes it for that
 		}
 	}
-	return names
+	return slices.Compact(names)
 }
 
 // driverFiles lists the paths of what is in an ISO image or in a folder, in lower case.

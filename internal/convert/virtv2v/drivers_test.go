@@ -29,51 +29,90 @@ func winFolder(t *testing.T, files ...string) string {
 }
 
 // whole is what a virtio-win has for two Windows.
-var whole = []string{"viostor/2k19/amd64/viostor.inf", "vioscsi/2k19/amd64/vioscsi.inf", "NetKVM/2k19/amd64/netkvm.inf",
-	"vioscsi/w8.1/x86/vioscsi.inf", "NetKVM/w8.1/x86/netkvm.inf", "virtio-win_license.txt"}
+var whole = []string{"viostor/2k19/amd64/viostor.sys", "vioscsi/2k19/amd64/vioscsi.sys", "NetKVM/2k19/amd64/netkvm.inf",
+	"vioscsi/w8.1/x86/vioscsi.sys", "NetKVM/w8.1/x86/netkvm.inf", "virtio-win_license.txt"}
+
+// The releases of virt-v2v that matter here: those before 2.4 install viostor only.
+var (
+	oldTool = Tool{Version: "2.2.0"}
+	newTool = Tool{Version: "2.12.1", options: map[string]bool{optionBlockDriver: true}}
+)
+
+// toolsFolder is a folder with what virt-v2v starts things in a Windows by.
+func toolsFolder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "rhsrvany.exe"), []byte("MZ"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
 
 func TestDriversAreLookedFor(t *testing.T) {
 	t.Parallel()
-	folder := winFolder(t, whole...)
+	folder, tools := winFolder(t, whole...), toolsFolder(t)
+	environ := func() []string { return []string{"VIRT_TOOLS_DATA_DIR=" + tools} }
 	places := map[string]string{"folder": folder, "iso": isoOf(t, folder, "-J", "-r"), "iso without Joliet": isoOf(t, folder)}
 	for name, place := range places {
 		for _, c := range []struct {
-			w    *Windows
-			good bool
+			w          *Windows
+			old, newer bool // whether that release finds its drivers
 		}{
-			{nil, true},
-			{&Windows{Build: 17763, Arch: "x86_64", Server: true}, true},
-			{&Windows{Build: 20348, Arch: "x86_64", Server: true}, true}, // those of 2019 do
-			{&Windows{Build: 17763, Arch: "aarch64", Server: true}, false},
-			{&Windows{Build: 9600, Arch: "i386"}, true},
-			{&Windows{Build: 9600, Arch: "x86_64"}, false},
-			{&Windows{Build: 7601, Arch: "x86_64"}, false},
+			{&Windows{}, true, true},
+			{&Windows{Build: 17763, Arch: "x86_64", Server: true}, true, true},
+			{&Windows{Build: 20348, Arch: "x86_64", Server: true}, false, false}, // those of 2019 are not taken
+			{&Windows{Build: 14393, Arch: "x86_64", Server: true}, false, false},
+			{&Windows{Build: 14393, Arch: "x86_64", Server: true, OrNewer: true}, true, true},
+			{&Windows{Build: 17763, Arch: "aarch64", Server: true}, false, false},
+			{&Windows{Build: 9600, Arch: "i386"}, false, true},
+			{&Windows{Build: 9600, Arch: "x86_64"}, false, false},
+			{&Windows{Build: 7601, Arch: "x86_64"}, false, false},
 		} {
-			if name == "iso without Joliet" && c.w != nil && c.w.Build == 9600 {
+			if name == "iso without Joliet" && c.w.Build == 9600 {
 				continue // ECMA-119 has no folder w8.1
 			}
-			err := New(Options{Drivers: place}).CheckDrivers(c.w)
-			if (err == nil) != c.good {
-				t.Errorf("%s, %v: %v", name, c.w, err)
+			for tool, good := range map[*Tool]bool{&oldTool: c.old, &newTool: c.newer} {
+				err := New(Options{Drivers: place, Environ: environ}).CheckDrivers(*tool, c.w)
+				if (err == nil) != good {
+					t.Errorf("%s, %s, %v: %v", name, tool.Version, c.w, err)
+				}
+				if err != nil && (!fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "--virtio-win")) {
+					t.Errorf("%s, %v: %v (%s)", name, c.w, err, fault.HintOf(err))
+				}
 			}
-			if err != nil && (!fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "--virtio-win")) {
-				t.Errorf("%s, %v: %v (%s)", name, c.w, err, fault.HintOf(err))
-			}
+		}
+	}
+}
+
+// virt-v2v takes the drivers of one release each. The folders are those of its windows_virtio.ml.
+func TestFoldersOfAWindows(t *testing.T) {
+	t.Parallel()
+	for want, w := range map[string]Windows{
+		"xp": {Build: 2600}, "2k3": {Build: 3790, Server: true}, "2k8 vista": {Build: 6002}, "2k8": {Build: 6003, Server: true},
+		"w7": {Build: 7601}, "2k8r2": {Build: 7601, Server: true}, "w8": {Build: 9200}, "2k12": {Build: 9200, Server: true},
+		"w8.1": {Build: 9600}, "2k12r2": {Build: 9600, Server: true}, "w10": {Build: 19045}, "w11": {Build: 22631},
+		"2k16": {Build: 14393, Server: true}, "2k19": {Build: 17763, Server: true}, "2k22": {Build: 20348, Server: true},
+		"2k25 2k16": {Build: 26100, Server: true}, "": {}, "w10 w11": {Build: 10240, OrNewer: true},
+		"2k22 2k25 2k16": {Build: 20348, Server: true, OrNewer: true},
+	} {
+		if got := strings.Join(w.folders(), " "); got != want {
+			t.Errorf("%+v: %q, want %q", w, got, want)
 		}
 	}
 }
 
 func TestDriversThatAreNone(t *testing.T) {
 	t.Parallel()
-	other := filepath.Join(t.TempDir(), "other.iso")
+	other, tools := filepath.Join(t.TempDir(), "other.iso"), toolsFolder(t)
 	if err := os.WriteFile(other, make([]byte, 1<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	environ := func() []string { return []string{"VIRT_TOOLS_DATA_DIR=" + tools} }
 	for place, kind := range map[string]fault.Kind{
 		"": fault.NotFound, "/nowhere/virtio-win.iso": fault.NotFound, other: fault.Corrupt, t.TempDir(): fault.NotFound,
-		winFolder(t, "viostor/2k19/amd64/viostor.inf"): fault.NotFound, // no network
+		winFolder(t, "viostor/2k19/amd64/viostor.sys"): fault.NotFound, // no network
 	} {
-		err := New(Options{Drivers: place, Environ: func() []string { return nil }}).CheckDrivers(nil)
+		err := New(Options{Drivers: place, Environ: environ}).CheckDrivers(oldTool, &Windows{})
 		if !fault.Is(err, kind) || !strings.Contains(fault.HintOf(err), "--virtio-win") {
 			t.Errorf("%q: %v (%s)", place, err, fault.HintOf(err))
 		}
@@ -81,6 +120,37 @@ func TestDriversThatAreNone(t *testing.T) {
 	e := New(Options{Environ: func() []string { return []string{"VIRTIO_WIN=/a"} }})
 	if e.Drivers() != "/a" {
 		t.Errorf("drivers %q", e.Drivers())
+	}
+	none := t.TempDir()
+	e = New(Options{Drivers: winFolder(t, whole...), Environ: func() []string { return []string{"VIRT_TOOLS_DATA_DIR=" + none} }})
+	if err := e.CheckDrivers(oldTool, &Windows{}); !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), none) || !strings.Contains(fault.HintOf(err), "rhsrvany") {
+		t.Errorf("without its tools: %v (%s)", err, fault.HintOf(err))
+	}
+}
+
+// What VMware was told of a guest may be old: an upgrade in place makes it newer, never another kind.
+func TestWindowsOfAGuestID(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]*Windows{
+		"windows2019srv_64Guest":     {17763, "x86_64", true, true},
+		"windows2019srvNext_64Guest": {20348, "x86_64", true, true},
+		"windows2022srvNext_64Guest": {26100, "x86_64", true, true},
+		"windows9Server64Guest":      {10240, "x86_64", true, true},
+		"windows9_64Guest":           {10240, "x86_64", false, true},
+		"windows9Guest":              {10240, "i386", false, true},
+		"windows11_64Guest":          {22000, "x86_64", false, true},
+		"windows7Server64Guest":      {7600, "x86_64", true, true},
+		"winNetEnterprise64Guest":    {3790, "x86_64", true, true},
+		"winNetStandardGuest":        {3790, "i386", true, true},
+		"winLonghorn64Guest":         {6000, "x86_64", true, true},
+		"winXPPro64Guest":            {2600, "x86_64", false, true},
+		"winXPProGuest":              {2600, "i386", false, true},
+		"win98Guest":                 nil, "windowsHyperVGuest": nil, "debian12_64Guest": nil, "": nil, "windows9_64": nil,
+	} {
+		got := WindowsOf(id)
+		if (got == nil) != (want == nil) || got != nil && *got != *want {
+			t.Errorf("%s: %+v, want %+v", id, got, want)
+		}
 	}
 }
 

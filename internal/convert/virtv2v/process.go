@@ -3,6 +3,7 @@ package virtv2v
 import (
 	"context"
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -18,8 +19,12 @@ type process struct {
 	path string
 	args []string
 	env  []string
+	keys []*os.File // that it has open, from firstKey on
 	job  Job
 }
+
+// firstKey is the number of the first file that a process has beside the usual three.
+const firstKey = 3
 
 // run runs it to its end, and has all that it started end, too.
 func (e *Engine) run(ctx context.Context, p process) (said, error) {
@@ -52,6 +57,7 @@ func (e *Engine) wait(ctx context.Context, p process, log *record) (status, stop
 	defer func() { stopped = errors.Join(stopped, l.clear()) }()
 	cmd := exec.Command(p.path, p.args...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = p.env, log, log
+	cmd.ExtraFiles = p.keys
 	cmd.Dir = filepath.Dir(p.args[len(p.args)-1])
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: l.group(), Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = 10 * time.Second // for what its pipes have left

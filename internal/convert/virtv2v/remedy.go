@@ -19,6 +19,10 @@ const compat = "or use the compat profile, which changes nothing in the guest: -
 var remedies = []remedy{
 	{regexp.MustCompile(`(?i)supermin.*(kernel|modules)|supermin.*(?:lstat|modules)`), fault.NotFound,
 		"its appliance needs a kernel of this machine that it may read: apt install linux-image-cloud-amd64; chmod +r /boot/vmlinuz-*; then try: libguestfs-test-tool"},
+	{regexp.MustCompile(`(?i)nbdkit is not installed`), fault.NotFound, InstallHint},
+	{regexp.MustCompile(`(?i)could not find key to open|could not read key`), fault.Denied,
+		"give it the passphrase, or BitLocker's recovery key, in a file: --key-file PATH"},
+	{regexp.MustCompile(`(?i)rhsrvany|pvvxsvc`), fault.NotFound, toolsHint},
 	{regexp.MustCompile(`(?i)no space left|not enough free space|insufficient free space`), fault.Full,
 		"see which file system is full, this machine's or the guest's: df -h /var/tmp; for a guest: make room on its system volume at the source, and copy it again"},
 	{regexp.MustCompile(`(?i)hibernat|fast ?restart|unclean|read-only|is mounted ro`), fault.Conflict,

@@ -1,6 +1,7 @@
 package virtv2v
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ type standIn struct {
 
 const (
 	oldHelp = "  -b, --bridge <in:out>               Map bridge\n  -i <disk|libvirt|libvirtxml|ova|vmx>\n                                      Set input mode (default: libvirt)\n" +
-		"  --key <SELECTOR>                    Specify a LUKS key\n  --root <ask|... >                   How to choose root filesystem\n  -V, --version                       Display version and exit\n" +
+		"  --key <SELECTOR>                    Specify a LUKS key\n  --keys-from-stdin                   Read passphrases from stdin\n  --root <ask|... >                   How to choose root filesystem\n  -V, --version                       Display version and exit\n" +
 		"  -v, --verbose                       Enable libguestfs debugging messages\n"
 	newHelp = oldHelp + "  --block-driver <driver>             Prefer 'virtio-blk' or 'virtio-scsi'\n  --no-fstrim                         Do not run fstrim\n  -O <output.xml>                     Create output metadata\n"
 )
@@ -53,6 +54,9 @@ dir=%s
 for last; do :; done
 echo "$@" >$dir/args
 env >$dir/env
+for arg; do
+	case $arg in *:file:*) cat "${arg#*:file:}" >>$dir/keys; echo >>$dir/keys ;; esac
+done
 cp "$last" $dir/domain.xml
 disk=$(sed -n 's/.*<source file="\([^"]*\)".*/\1/p' "$last" | head -1)
 echo "[   0.0] Setting up the source: -i libvirtxml $last"
@@ -69,7 +73,7 @@ func (s *standIn) program() string { return filepath.Join(s.dir, "virt-v2v-in-pl
 
 // engine runs it where no KVM runs.
 func (s *standIn) engine(o Options) *Engine {
-	o.Program = s.program()
+	o.Program, o.NBDKit = s.program(), cmp.Or(o.NBDKit, "sh")
 	if o.KVM == nil {
 		o.KVM = func(context.Context) error { return errors.New("no vCPU runs") }
 	}

@@ -1,6 +1,7 @@
 package virtv2v
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,10 @@ type Tool struct {
 const (
 	optionBlockDriver = "--block-driver" // 2.4: the bus that a Windows is converted for
 	optionNoTrim      = "--no-fstrim"    // 2.12
+
+	// optionStdin has a key that is missing read from an empty standard input: from a terminal it
+	// would be asked for, and waited for until the deadline.
+	optionStdin = "--keys-from-stdin"
 )
 
 // Has reports whether the program knows an option.
@@ -46,15 +51,15 @@ func places() []string {
 }
 
 // InstallHint is how to get it.
-const InstallHint = "apt install virt-v2v linux-image-cloud-amd64   # dnf install virt-v2v; zypper install virt-v2v"
+const InstallHint = "apt install virt-v2v nbdkit linux-image-cloud-amd64   # dnf install virt-v2v; zypper install virt-v2v"
 
 var (
 	release = regexp.MustCompile(`\b\d{1,4}(\.\d{1,4}){1,3}\b`)
 	option  = regexp.MustCompile(`(?m)^\s*(?:-[A-Za-z], )?(--[a-z][a-z-]*)`)
 )
 
-// Find looks for the program, and asks it for its release and its options. Where there is none it
-// is fault.NotFound.
+// Find looks for the program, and asks it for its release and its options. Where there is none, or
+// no nbdkit, it is fault.NotFound.
 func (e *Engine) Find(ctx context.Context) (Tool, error) {
 	var t Tool
 	for _, place := range e.o.places() {
@@ -66,6 +71,9 @@ func (e *Engine) Find(ctx context.Context) (Tool, error) {
 	}
 	if t.Path == "" {
 		return t, fault.New(fault.NotFound, "virt-v2v-in-place is not installed here").WithHint(InstallHint)
+	}
+	if _, err := exec.LookPath(cmp.Or(e.o.NBDKit, "nbdkit")); err != nil { // Debian's package does not depend on it
+		return t, fault.New(fault.NotFound, "nbdkit is not installed here, which %s opens disks with", t.Path).WithHint(InstallHint)
 	}
 	version, err := e.ask(ctx, t.Path, "--version")
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -143,9 +144,12 @@ func (c *Cloud) inherited(i *image) map[string]string {
 	return all
 }
 
+// metadataKey is what Nova and Cinder take for one (api/validation/parameter_types).
+var metadataKey = regexp.MustCompile(`^[a-zA-Z0-9\-_:. ]{1,255}$`)
+
 func long(metadata map[string]string) bool {
 	for key, value := range metadata {
-		if key == "" || len(key) > 255 || len([]rune(value)) > 255 {
+		if !metadataKey.MatchString(key) || len([]rune(value)) > 255 {
 			return true
 		}
 	}
@@ -203,7 +207,12 @@ func (c *Cloud) volume(w http.ResponseWriter, r *http.Request, path []string) {
 		var asked struct {
 			Volume struct{ Metadata map[string]string }
 		}
-		if read(w, r, &asked) {
+		if !read(w, r, &asked) {
+			return
+		}
+		if long(asked.Volume.Metadata) {
+			refuse(w, http.StatusBadRequest, "badRequest", "Invalid input for field/attribute metadata.")
+		} else {
 			v.metadata = asked.Volume.Metadata
 			tell(w, http.StatusOK, object{"volume": v.told()})
 		}
@@ -239,6 +248,7 @@ func (c *Cloud) act(w http.ResponseWriter, r *http.Request, v *volume) {
 
 // Volume is what Cinder has, for tests.
 type Volume struct {
+	Description             string
 	ID, Name, Status        string
 	Size                    int // GiB
 	Type, Zone              string
@@ -260,7 +270,7 @@ func (c *Cloud) Volumes() []Volume {
 		}
 		all = append(all, Volume{
 			ID: id, Name: v.name, Status: v.status, Size: v.size, Type: v.kind, Zone: v.zone, Bootable: v.bootable,
-			Metadata: maps.Clone(v.metadata), ImageMetadata: maps.Clone(v.imageMetadata), Data: v.data, Server: v.server,
+			Description: v.description, Metadata: maps.Clone(v.metadata), ImageMetadata: maps.Clone(v.imageMetadata), Data: v.data, Server: v.server,
 		})
 	}
 	return all

@@ -64,6 +64,10 @@ func (c *Cloud) createImage(w http.ResponseWriter, r *http.Request) {
 		html(w, http.StatusConflict, "Image ID "+id+" already exists!")
 		return
 	}
+	if len(fields) > maxMetadata {
+		html(w, http.StatusRequestEntityTooLarge, "The limit has been exceeded on the number of allowed image properties.")
+		return
+	}
 	for key, value := range fields {
 		if s, ok := value.(string); ok && len([]rune(s)) > 255 {
 			html(w, http.StatusBadRequest, "Property "+key+" is too long")

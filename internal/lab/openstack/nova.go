@@ -100,6 +100,9 @@ func (c *Cloud) oneServer(w http.ResponseWriter, r *http.Request, id string) {
 	tell(w, http.StatusOK, object{"server": s.told()})
 }
 
+// maxMetadata is the usual quota for metadata_items.
+const maxMetadata = 128
+
 // wanted is what a server is asked for by.
 type wanted struct {
 	Name, FlavorRef, ImageRef string
@@ -119,6 +122,10 @@ func (c *Cloud) createServer(w http.ResponseWriter, r *http.Request) {
 	o := asked.Server
 	s := &server{id: c.id(), name: o.Name, status: "BUILD", flavor: o.FlavorRef, metadata: o.Metadata, image: o.ImageRef}
 	switch {
+	case long(o.Metadata):
+		refuse(w, http.StatusBadRequest, "badRequest", "Invalid input for field/attribute metadata.")
+	case len(o.Metadata) > maxMetadata:
+		refuse(w, http.StatusForbidden, "forbidden", "Maximum number of metadata items exceeds 128")
 	case !c.disksFor(s, o):
 		refuse(w, http.StatusBadRequest, "badRequest", "Block Device Mapping is Invalid.")
 	case o.Networks == nil || !slices.ContainsFunc(c.config.Flavors, func(f Flavor) bool { return f.ID == o.FlavorRef }):

@@ -4,7 +4,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/efi"
+	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/test/boot"
@@ -25,13 +29,14 @@ func TestPublishedVMsBoot(t *testing.T) {
 		{"bios", biosVM(), tinyguest.NoVirtio, target.Raw, "vmw_pvscsi", "bios"},
 		{"ide", onBus(inventory.IDE), tinyguest.NoVirtio, target.QCOW2, "ata_piix", "bios"},
 		{"efi", efiVM(), tinyguest.UEFI, target.QCOW2, "virtio_scsi", "efi"},
+		{"efi by its boot entry", efiVM(), tinyguest.Entry, target.Raw, "virtio_scsi", "efi"}, // it has no fallback loader
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			d := newTarget(t, Options{Format: tt.format})
 			folder := publishGuest(t, d, tt.vm, tinyguest.Image(t, tt.guest))
-			m, err := boot.Domain(t.Context(), filepath.Join(folder, "domain.xml"), boot.Options{})
+			m, err := boot.Domain(t.Context(), filepath.Join(folder, "domain.xml"), boot.Options{Deadline: 6 * time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,8 +61,19 @@ func publishGuest(t *testing.T, d *Target, vm *inventory.VM, image string) strin
 	}
 	images[0].Root = "aa55"
 	write(t, d, images[0], data)
-	if err := d.Publish(t.Context(), target.Definition{VM: vm, Images: images, Decamp: "v0.0.0-test"}); err != nil {
+	if err := d.Publish(t.Context(), target.Definition{VM: vm, Images: images, Decamp: "v0.0.0-test", EFI: stateOf(t, d, images)}); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Dir(images[0].Final)
+}
+
+// stateOf is what the images offer as boot entries.
+func stateOf(t *testing.T, d *Target, images []target.Image) *efi.State {
+	t.Helper()
+	reports, err := guest.DetectEach(t.Context(), len(images), func(i int) (disk.Source, error) { return d.Read(t.Context(), images[i]) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := guest.EFIState(reports, efi.State{})
+	return &state
 }

@@ -5,6 +5,7 @@
 //	web01/web01-disk0.raw.manifest   the hash of each of its chunks
 //	web01/domain.xml                 for virsh define
 //	web01/vm.json                    where it came from, what was found in it, warnings
+//	web01/web01_VARS.fd              of EFI: the boot entries that go with it, for this machine's firmware
 //
 // Until Publish the same files stand in a folder of their own beside it, such as
 // web01.partial-9f86d081. Publish renames that folder, which is atomic: a folder named
@@ -17,6 +18,7 @@
 package dir
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -39,6 +41,8 @@ import (
 type Options struct {
 	Format target.Format // of the images; raw if empty
 	Domain DomainOptions
+
+	firmwareRoot string // where OVMF is looked for; replaced by tests
 }
 
 // Target writes VMs into one root folder. It satisfies target.Target.
@@ -68,6 +72,7 @@ func New(root string, opts Options) (*Target, error) {
 	if opts.Format == "" {
 		opts.Format = target.Raw
 	}
+	opts.firmwareRoot = cmp.Or(opts.firmwareRoot, "/")
 	return &Target{root: abs, opts: opts, free: freeBytes}, nil
 }
 

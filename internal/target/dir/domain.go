@@ -26,6 +26,8 @@ type DomainOptions struct {
 	// Maps say otherwise for cards of some networks of VMware's, by name: the name of a libvirt
 	// network, or bridge:NAME for a bridge of the machine's. They also say what VMs are called.
 	Maps mapping.Map
+
+	nvram nvram // what goes with the VM in the variables of its firmware
 }
 
 // bridgePrefix tells a bridge from a libvirt network.
@@ -51,10 +53,10 @@ func (o DomainOptions) network(card inventory.NIC) *libvirtxml.DomainInterfaceSo
 // Domain returns the libvirt domain for def, and a warning for each thing that is not
 // as it was on VMware. Images are named by their final places.
 //
-// Two things of VMware's have no counterpart. A disk's NAA identifier is 128 bits and
-// libvirt's wwn 64, so names under /dev/disk/by-id change; the serial number stays. The
-// variables of EFI firmware stay behind, so the guest boots from the fallback path
-// \EFI\BOOT\BOOTX64.EFI.
+// One thing of VMware's has no counterpart. A disk's NAA identifier is 128 bits and
+// libvirt's wwn 64, so names under /dev/disk/by-id change; the serial number stays. Of the
+// variables of EFI firmware a Target brings the boot entries (nvram.go); where there are none
+// the guest boots from the fallback path \EFI\BOOT\BOOTX64.EFI.
 func Domain(def target.Definition, opts DomainOptions) (string, []inventory.Warning, error) {
 	b := &domainBuilder{vm: def.VM, def: def, opts: opts}
 	b.opts.Type = cmp.Or(opts.Type, "kvm")
@@ -219,8 +221,11 @@ func (b *domainBuilder) firmware() error {
 			{Enabled: "yes", Name: "secure-boot"}, {Enabled: "yes", Name: "enrolled-keys"},
 		}
 	}
-	b.warn("efi-variables", `make sure the guest has \EFI\BOOT\BOOTX64.EFI (grub-install --removable), or choose its loader in the firmware's menu`,
-		"the boot entries in the EFI variables stay behind: the guest boots from the fallback path")
+	if n := b.opts.nvram; n.file != "" {
+		b.carried(n)
+	} else {
+		b.leftBehind(n.why)
+	}
 	if b.vm.VTPM {
 		b.domain.Devices.TPMs = []libvirtxml.DomainTPM{{Model: "tpm-crb", Backend: &libvirtxml.DomainTPMBackend{
 			Emulator: &libvirtxml.DomainTPMBackendEmulator{Version: "2.0"},
@@ -229,6 +234,16 @@ func (b *domainBuilder) firmware() error {
 			"the virtual TPM starts empty: VMware does not give its contents away")
 	}
 	return nil
+}
+
+// leftBehind says that the firmware begins with nothing of the VM's.
+func (b *domainBuilder) leftBehind(why error) {
+	reason := ""
+	if why != nil {
+		reason = fmt.Sprintf(" (%v)", why)
+	}
+	b.warn("efi-variables", `make sure the guest has \EFI\BOOT\BOOTX64.EFI (grub-install --removable), or choose its loader in the firmware's menu`,
+		"the boot entries in the EFI variables stay behind%s: the guest boots from the fallback path", reason)
 }
 
 func (b *domainBuilder) consoles() error {

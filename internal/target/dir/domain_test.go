@@ -143,6 +143,26 @@ func TestVirtioBlkDomainGolden(t *testing.T) {
 	}
 }
 
+// With boot entries that go with it a VM has the firmware that they were written for.
+func TestDomainWithVariablesGolden(t *testing.T) {
+	for name, vm := range map[string]*inventory.VM{"efi": domains()["efi"], "secureboot": domains()["secureboot"]} {
+		opts := DomainOptions{nvram: nvram{code: "/usr/share/OVMF/OVMF_CODE_4M.fd", file: "/vm/" + name + "/" + name + nvramSuffix}}
+		xml, warnings, err := Domain(definition(vm), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range warnings {
+			xml += fmt.Sprintf("warning %s: %s: %s\n", w.Code, w.Text, w.Remedy)
+		}
+		golden(t, filepath.Join("testdata", name+"-variables.golden"), xml)
+		xml, _, _ = strings.Cut(xml, "warning ")
+		requires(t, "xmllint", schema)
+		if out, err := validate(xml); err != nil {
+			t.Errorf("%s: libvirt's schema: %s", name, out)
+		}
+	}
+}
+
 // TestDomainGolden compares each domain, and its warnings, with the reviewed text.
 func TestDomainGolden(t *testing.T) {
 	for name, vm := range domains() {

@@ -45,6 +45,7 @@ func TestLibvirtTakesEveryDomain(t *testing.T) {
 	}
 }
 
+// A guest without fallback loader shows that libvirt starts it with the variables beside it.
 func TestLibvirtBootsPublishedVMs(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -55,6 +56,7 @@ func TestLibvirtBootsPublishedVMs(t *testing.T) {
 	}{
 		{"bios", biosVM(), tinyguest.NoVirtio, target.Raw, "vmw_pvscsi"},
 		{"efi", efiVM(), tinyguest.UEFI, target.QCOW2, "virtio_scsi"},
+		{"efi by its boot entry", efiVM(), tinyguest.Entry, target.Raw, "virtio_scsi"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

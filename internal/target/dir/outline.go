@@ -19,7 +19,9 @@ func (t *Target) Outline(def target.Definition) (target.Outline, error) {
 		return target.Outline{}, err
 	}
 	def.Images = t.images(def.VM)
-	text, warnings, err := Domain(def, t.opts.Domain)
+	opts := t.opts.Domain
+	opts.nvram = t.nvram(def, t.Folder(def.VM))
+	text, warnings, err := Domain(def, opts)
 	if err != nil {
 		return target.Outline{}, err
 	}

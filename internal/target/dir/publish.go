@@ -42,13 +42,19 @@ func (t *Target) Publish(_ context.Context, def target.Definition) error {
 	return ioFault(durable.Sync(t.root))
 }
 
-// Domain is what Publish would define, with the images where they are now.
+// Domain is what Publish would define, with the images where they are now. What goes with the VM in its
+// firmware's variables is written beside them, for whoever starts it.
 func (t *Target) Domain(def target.Definition) (string, error) {
 	def.Images = slices.Clone(def.Images)
 	for i := range def.Images {
 		def.Images[i].Final = def.Images[i].Path
 	}
-	domain, _, err := Domain(def, t.opts.Domain)
+	opts := t.opts.Domain
+	opts.nvram = t.nvram(def, t.partial(def.VM))
+	if err := opts.nvram.write(t.partial(def.VM)); err != nil {
+		return "", err
+	}
+	domain, _, err := Domain(def, opts)
 	return domain, err
 }
 
@@ -85,15 +91,20 @@ func (t *Target) describe(partial string, def target.Definition) error {
 	if err := makeFolder(partial); err != nil { // a VM without disks has none yet
 		return err
 	}
-	domain, warnings, err := Domain(def, t.opts.Domain)
+	opts := t.opts.Domain
+	opts.nvram = t.nvram(def, t.Folder(def.VM))
+	domain, warnings, err := Domain(def, opts)
 	if err != nil {
 		return err
 	}
-	record, err := json.MarshalIndent(newRecord(def, t.opts.Domain.Maps.Name(def.VM.Name), warnings), "", "  ")
+	of := newRecord(def, t.opts.Domain.Maps.Name(def.VM.Name), warnings)
+	of.NVRAM = opts.nvram.recorded()
+	record, err := json.MarshalIndent(of, "", "  ")
 	if err != nil {
 		return err
 	}
 	return errors.Join(
+		opts.nvram.write(partial),
 		writeFile(filepath.Join(partial, "domain.xml"), []byte(domain)),
 		writeFile(filepath.Join(partial, recordFile), append(record, '\n')),
 	)

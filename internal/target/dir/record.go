@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
@@ -32,11 +33,24 @@ type Record struct {
 	Hardware target.Hardware     `json:"hardware,omitempty"`
 	Warnings []inventory.Warning `json:"warnings,omitempty"`
 
+	// NVRAM is the file with the variables that its EFI firmware begins with; nil: none of the VM's.
+	NVRAM *RecordedFile `json:"nvram,omitempty"`
+
+	// EFI is what those brought along.
+	EFI *efi.State `json:"efi,omitempty"`
+
 	// Converted lists what was changed in the guest, after the copy was proven; nil: nothing was.
 	Converted *convert.Result `json:"converted,omitempty"`
 
 	// Delivered is where the VM went with its images; nil: it is here.
 	Delivered *target.Receipt `json:"delivered,omitempty"`
+}
+
+// A RecordedFile is a small file of a Record.
+type RecordedFile struct {
+	File string `json:"file"`
+	Size int64  `json:"size"`
+	Hash string `json:"hash"` // BLAKE3-256, hex
 }
 
 // A RecordedImage is one disk of a Record.
@@ -52,7 +66,7 @@ type RecordedImage struct {
 
 func newRecord(def target.Definition, name string, warnings []inventory.Warning) Record {
 	r := Record{
-		Version: recordVersion, Decamp: def.Decamp, Source: def.VM, Guest: def.Guest, Hardware: def.Hardware, Converted: def.Converted, Delivered: def.Delivered,
+		Version: recordVersion, Decamp: def.Decamp, Source: def.VM, Guest: def.Guest, Hardware: def.Hardware, EFI: def.EFI, Converted: def.Converted, Delivered: def.Delivered,
 		Warnings: append(append([]inventory.Warning{}, def.Warnings...), warnings...),
 	}
 	if name != def.VM.Name {
@@ -100,9 +114,12 @@ func parseRecord(text []byte) (*Record, error) {
 	if r.Source == nil {
 		return nil, fmt.Errorf("no source VM")
 	}
+	if n := r.NVRAM; n != nil && (!isName(n.File) || n.Size < 0 || n.Size > efi.MaxStore) {
+		return nil, fmt.Errorf("nvram: %q of %d bytes", n.File, n.Size)
+	}
 	for i, img := range r.Images {
 		for _, name := range []string{img.File, img.Manifest} {
-			if !filepath.IsLocal(name) || filepath.Base(name) != name || name == "." {
+			if !isName(name) {
 				return nil, fmt.Errorf("image %d: %q is not a file name", i, name)
 			}
 		}
@@ -111,4 +128,9 @@ func parseRecord(text []byte) (*Record, error) {
 		}
 	}
 	return &r, nil
+}
+
+// isName reports whether a file name leads nowhere else.
+func isName(name string) bool {
+	return filepath.IsLocal(name) && filepath.Base(name) == name && name != "."
 }

@@ -222,6 +222,11 @@ func seen(t *testing.T, m virtualMachine) targettest.Seen {
 		CPUs: d.CPU.Sockets * d.CPU.Cores * d.CPU.Threads, EFI: d.Firmware.Bootloader.EFI != nil, TPM: d.Devices.TPM != nil,
 		SecureBoot: d.Firmware.Bootloader.EFI != nil && d.Firmware.Bootloader.EFI.SecureBoot,
 	}
+	for _, words := range []map[string]string{m.Metadata.Labels, m.Metadata.Annotations} {
+		for key, value := range words {
+			s.Said += key + "=" + value + "\n"
+		}
+	}
 	s.MemoryMiB = mebibytes(t, d.Memory.Guest)
 	for _, n := range d.Devices.Interfaces {
 		s.MACs = append(s.MACs, n.MAC)

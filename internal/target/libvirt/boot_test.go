@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/dir"
@@ -65,7 +67,7 @@ func onStage(t *testing.T, vm *inventory.VM, p staged.Place, data []byte) (*dir.
 
 // A delivered VM is right when libvirt starts it and its guest finds the hardware it had.
 func TestDeliveredVMBoots(t *testing.T) {
-	efi := func(vm *inventory.VM) { vm.Firmware, vm.VTPM = inventory.EFI, true }
+	byEFI := func(vm *inventory.VM) { vm.Firmware, vm.VTPM = inventory.EFI, true }
 	tests := []struct {
 		name   string
 		remote bool
@@ -74,7 +76,8 @@ func TestDeliveredVMBoots(t *testing.T) {
 		driver string
 	}{
 		{"linked", false, func(*inventory.VM) {}, tinyguest.NoVirtio, "vmw_pvscsi"},
-		{"uploaded, with EFI and a TPM", true, efi, tinyguest.UEFI, "virtio_scsi"},
+		{"linked, by its boot entry", false, byEFI, tinyguest.Entry, "virtio_scsi"}, // it has no fallback loader
+		{"uploaded, with EFI and a TPM", true, byEFI, tinyguest.UEFI, "virtio_scsi"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -86,6 +89,7 @@ func TestDeliveredVMBoots(t *testing.T) {
 			tt.change(vm)
 			s := newSite(t, ownDaemon(t), tt.remote)
 			_, to, def := onStage(t, vm, s.place, image)
+			def.EFI = stateOf(t, to, def.Images[0])
 			if err := to.Publish(t.Context(), def); err != nil {
 				t.Fatal(err)
 			}
@@ -109,6 +113,22 @@ func TestDeliveredVMBoots(t *testing.T) {
 			}
 		})
 	}
+}
+
+// stateOf is what an image offers as boot entries.
+func stateOf(t *testing.T, to *staged.Target, img target.Image) *efi.State {
+	t.Helper()
+	src, err := to.Read(t.Context(), img)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	report, err := guest.Detect(t.Context(), src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := guest.EFIState([]guest.Report{report}, efi.State{})
+	return &state
 }
 
 func (s *site) start(t *testing.T, vm *inventory.VM) {

@@ -104,8 +104,9 @@ func (p *Place) forget(ctx context.Context, c *rpc.Client, vm *inventory.VM) err
 	return c.Undefine(ctx, *d)
 }
 
-// domainXML is the delivery's domain with its disks where they are now, and our mark.
-func (j *job) domainXML(placed []volume) (string, error) {
+// domainXML is the delivery's domain with its disks where they are now, the file that libvirt makes its
+// firmware's variables of, if it has one, and our mark.
+func (j *job) domainXML(placed []volume, vars string) (string, error) {
 	var x libvirtxml.Domain
 	if err := x.Unmarshal(j.Domain); err != nil {
 		return "", fault.New(fault.Internal, "read the domain of VM %s: %w", j.VM.Name, err)
@@ -114,6 +115,9 @@ func (j *job) domainXML(placed []volume) (string, error) {
 		if !place(&x, img.Path, placed[i]) {
 			return "", fault.New(fault.Internal, "the domain of VM %s has no disk at %s", j.VM.Name, img.Path)
 		}
+	}
+	if vars != "" {
+		x.OS.NVRam.Template = vars
 	}
 	mark, err := xml.Marshal(j.place.mark(j.VM))
 	if err != nil {

@@ -80,7 +80,7 @@ func (j *job) findPools(ctx context.Context) (err error) {
 // whole returns a domain that is there, or nil if its volumes are not: libvirt may have defined it
 // when nobody waited for that any more, and its volumes were taken away.
 func (j *job) whole(ctx context.Context, d rpc.Domain) (*rpc.Domain, error) {
-	volumes, err := ownVolumes(ctx, j.client, j.pools, j.VM)
+	volumes, err := ownVolumes(ctx, j.client, j.pools, j.VM, diskVolumes)
 	if err != nil || len(volumes) == len(j.Images) {
 		return &d, err
 	}
@@ -100,7 +100,11 @@ func (j *job) make(ctx context.Context) (*rpc.Domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := j.domainXML(placed)
+	vars, err := j.variables(ctx)
+	if err != nil {
+		return nil, err
+	}
+	text, err := j.domainXML(placed, vars)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +174,7 @@ func (j *job) count(n int64) {
 	for _, img := range j.Images {
 		total += 2 * img.Size
 	}
-	j.Progress(j.done, total)
+	j.Progress(min(j.done, total), total) // what is small is not in the total
 }
 
 // tidy takes away what a delivery that failed has made, over a connection of its own.

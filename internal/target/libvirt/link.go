@@ -41,7 +41,7 @@ func (j *job) linkAll(ctx context.Context) ([]rpc.Volume, error) {
 	if links == 0 {
 		return nil, nil
 	}
-	volumes, err := ownVolumes(ctx, j.client, j.pools, j.VM)
+	volumes, err := ownVolumes(ctx, j.client, j.pools, j.VM, diskVolumes)
 	if err != nil || len(volumes) == links {
 		return volumes, err
 	}

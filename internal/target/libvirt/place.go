@@ -177,7 +177,7 @@ func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
 
 // remove deletes vm's volumes of pools.
 func (p *Place) remove(ctx context.Context, c *rpc.Client, pools []pool, vm *inventory.VM) error {
-	volumes, err := ownVolumes(ctx, c, pools, vm)
+	volumes, err := ownVolumes(ctx, c, pools, vm, allVolumes)
 	if err != nil {
 		return err
 	}

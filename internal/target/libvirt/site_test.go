@@ -140,6 +140,7 @@ func (s *site) seen(t *testing.T) []targettest.Seen {
 			ID: d.UUID.String(), Name: d.Name, UUID: x.UUID, Running: d.ID != -1 || strings.Contains(auto, d.Name),
 			CPUs: int(x.VCPU.Value), MemoryMiB: int64(x.Memory.Value) >> 10,
 			EFI: x.OS.Firmware == "efi", SecureBoot: secureBoot(x.OS), TPM: len(x.Devices.TPMs) > 0,
+			Said: x.Description + " " + x.Metadata.XML,
 		}
 		for _, card := range x.Devices.Interfaces {
 			one.MACs = append(one.MACs, card.MAC.Address)

@@ -30,19 +30,30 @@ const nameMost = 40
 
 // volumeName is that of vm's n-th disk: plain letters of its name, its identity and the format.
 func (p *Place) volumeName(vm *inventory.VM, n int, format target.Format) string {
+	return fmt.Sprintf("%s-disk%d.%s", p.volumePrefix(vm), n, format)
+}
+
+// volumePrefix is the front of the names of all of vm's volumes.
+func (p *Place) volumePrefix(vm *inventory.VM) string {
 	plain := strings.Map(func(r rune) rune {
 		if r > 127 {
 			return '_'
 		}
 		return r
 	}, dir.SafeName(p.opts.Maps.Name(vm.Name)))
-	return fmt.Sprintf("%s-%s-disk%d.%s", plain[:min(len(plain), nameMost)], identity(vm), n, format)
+	return plain[:min(len(plain), nameMost)] + "-" + identity(vm)
 }
 
-// ownVolumes lists the volumes of pools that were made of vm, whatever it was called then. A pool may be
-// there twice.
-func ownVolumes(ctx context.Context, c *rpc.Client, pools []pool, vm *inventory.VM) ([]rpc.Volume, error) {
-	made := regexp.MustCompile(`-` + identity(vm) + `-disk[0-9]+\.(raw|qcow2)$`)
+// Ends of the names of volumes, behind the VM's identity: of its disks, and of all.
+const (
+	diskVolumes = `-disk[0-9]+\.(raw|qcow2)$`
+	allVolumes  = `-(disk[0-9]+\.(raw|qcow2)|vars\.fd)$`
+)
+
+// ownVolumes lists the volumes of pools that were made of vm, whatever it was called then, and whose names
+// end so. A pool may be there twice.
+func ownVolumes(ctx context.Context, c *rpc.Client, pools []pool, vm *inventory.VM, end string) ([]rpc.Volume, error) {
+	made := regexp.MustCompile(`-` + identity(vm) + end)
 	var own []rpc.Volume
 	listed := map[string]bool{}
 	for _, in := range pools {

@@ -78,6 +78,7 @@ func seenIn(t *testing.T, cloud *lab.Cloud) (all []targettest.Seen) {
 		s := targettest.Seen{
 			ID: record.ID, Name: strings.TrimSuffix(record.Name, "-disk0"), UUID: record.Metadata[uuidKey], Running: len(cloud.Servers()) > 0,
 			EFI: hardware["hw_firmware_type"] == "uefi", SecureBoot: hardware["os_secure_boot"] == "required", TPM: hardware["hw_tpm_version"] == "2.0",
+			Said: record.Description + " " + sorted(record.Metadata),
 		}
 		for _, f := range serveFlavors {
 			if f.ID == record.Metadata[flavorKey] {

@@ -118,6 +118,8 @@ func (w *delivery) createImage(ctx context.Context, id string, i int, format str
 	}
 	if w.opts.Boot == fromImage {
 		o.MinDisk = gibibytes(w.VM.Disks[i].Capacity)
+		items, _ := inscriptions(w.VM)
+		maps.Copy(o.Properties, items)
 	}
 	maps.Copy(o.Properties, w.metadata(i))
 	err := w.cloud.ask(ctx, "make an image", func(ctx context.Context) error {

@@ -34,7 +34,7 @@ func machineOf(def target.Definition, o Options) (*machine, error) {
 		return nil, fault.New(fault.Invalid, "VM %s has %d disks: with boot=image it has one", def.VM.Name, len(def.VM.Disks)).
 			WithHint("leave boot=image out: volumes take any number of disks")
 	}
-	for _, step := range []func() error{b.disks, b.cards, b.firmware, b.system} {
+	for _, step := range []func() error{b.disks, b.cards, b.firmware, b.system, b.tags} {
 		if err := step(); err != nil {
 			return nil, fmt.Errorf("define VM %s: %w", def.VM.Name, err)
 		}

@@ -3,6 +3,9 @@ package openstack
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/staged"
@@ -21,6 +24,12 @@ func (p *Place) Outline(def target.Definition, _ target.Outline) (target.Outline
 	o.Place, o.Name, o.UUID = "openstack "+cmp.Or(p.cloud.name, "of the environment"), m.name, ""
 	o.GuestAgent = def.GuestAgent() // Nova gives the channel on any hardware
 	o.Machine, o.Tags = cmp.Or(m.properties["hw_machine_type"], "the cloud's own"), []string{tag(def.VM)}
+	items, _ := inscriptions(def.VM)
+	for _, key := range slices.Sorted(maps.Keys(items)) {
+		if strings.HasPrefix(key, tagKey) {
+			o.Tags = append(o.Tags, key+"="+items[key])
+		}
+	}
 	o.Warnings = append(o.Warnings, m.warnings...)
 	for _, i := range def.VM.Seated() {
 		o.Disks = append(o.Disks, p.outlineDisk(def, m, i))

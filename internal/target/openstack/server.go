@@ -2,6 +2,7 @@ package openstack
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -41,8 +42,10 @@ func (w *delivery) start(ctx context.Context, there *found) error {
 }
 
 func (w *delivery) createServer(ctx context.Context) error {
+	metadata, _ := inscriptions(w.VM)
+	maps.Copy(metadata, mark(w.VM))
 	o := servers.CreateOpts{
-		Name: w.machine.name, FlavorRef: w.flavor.ID, AvailabilityZone: w.opts.AvailabilityZone, Metadata: mark(w.VM), Networks: "none",
+		Name: w.machine.name, FlavorRef: w.flavor.ID, AvailabilityZone: w.opts.AvailabilityZone, Metadata: metadata, Networks: "none",
 	}
 	var cards []servers.Network
 	for _, port := range w.ports {

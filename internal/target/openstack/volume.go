@@ -201,6 +201,8 @@ func (w *delivery) complete(ctx context.Context) error {
 	}
 	m := w.metadata(boot)
 	m[completeKey] = w.contents
+	items, _ := inscriptions(w.VM)
+	maps.Copy(m, items)
 	return w.cloud.ask(ctx, "complete a volume", func(ctx context.Context) error {
 		return volumes.Update(ctx, w.session.volume, w.record, volumes.UpdateOpts{Metadata: m}).Err
 	})

@@ -78,6 +78,7 @@ func seenOn(t *testing.T, s *pve.Server) []targettest.Seen {
 			ID: fmt.Sprint(vmid), Name: config["name"], UUID: uuid, Running: config["onboot"] == "1",
 			CPUs: number("sockets") * number("cores"), MemoryMiB: int64(number("memory")), EFI: config["bios"] == "ovmf",
 			SecureBoot: strings.Contains(config["efidisk0"], "pre-enrolled-keys=1"), TPM: config["tpmstate0"] != "",
+			Said: config["description"] + " " + config["tags"],
 		}
 		for i := range 4 {
 			if _, rest, ok := strings.Cut(config[fmt.Sprintf("net%d", i)], "="); ok {

@@ -40,6 +40,12 @@ type Place interface {
 	Withdraw(ctx context.Context, vm *inventory.VM) error
 }
 
+// A Carrier is a Place that may take what of a VM's firmware goes with it: the variables that its domain
+// names. All others begin with fresh ones, and so do trials of what goes to them.
+type Carrier interface {
+	CarriesEFI() bool
+}
+
 // An Outliner is a Place that says what it would make of a VM, before there are images. What its stage
 // would make is there to begin with.
 type Outliner interface {
@@ -109,6 +115,19 @@ func (t *Target) Plan(ctx context.Context, vm *inventory.VM) ([]target.Image, er
 	return images, t.place.Check(ctx, vm)
 }
 
+// carried is def with as much as the place takes.
+func (t *Target) carried(def target.Definition) target.Definition {
+	if c, ok := t.place.(Carrier); !ok || !c.CarriesEFI() {
+		def.EFI = nil
+	}
+	return def
+}
+
+// Domain is what the place would start.
+func (t *Target) Domain(def target.Definition) (string, error) {
+	return t.Target.Domain(t.carried(def))
+}
+
 // Outline is what the place would make of def.
 func (t *Target) Outline(def target.Definition) (target.Outline, error) {
 	place, ok := t.place.(Outliner)
@@ -116,6 +135,7 @@ func (t *Target) Outline(def target.Definition) (target.Outline, error) {
 		return target.Outline{}, fault.New(fault.Unsupported, "it is not known here what that target makes of a VM").
 			WithHint("leave --dry-run out: what it refuses is told before anything is copied")
 	}
+	def = t.carried(def)
 	o, err := t.Target.Outline(def)
 	if err != nil {
 		return o, err
@@ -126,6 +146,7 @@ func (t *Target) Outline(def target.Definition) (target.Outline, error) {
 // Publish delivers the VM, records where it went, and clears the stage of its images. Each of the
 // three may run again.
 func (t *Target) Publish(ctx context.Context, def target.Definition) error {
+	def = t.carried(def)
 	done, err := t.Published(def)
 	if err != nil {
 		return err

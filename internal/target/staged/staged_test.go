@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/target"
@@ -118,6 +119,28 @@ func TestDeliversAndClearsTheStage(t *testing.T) {
 		}
 	}
 }
+
+// A place that takes no variables is given none, and what is tried for it has none either.
+func TestVariablesAreForPlacesThatTakeThem(t *testing.T) {
+	r := newRig(t, Options{})
+	def := target.Definition{VM: r.def.VM, EFI: &efi.State{Entries: []efi.Entry{{Label: "debian"}}}}
+	for _, tt := range []struct {
+		place Place
+		takes bool
+	}{{r.place, false}, {carrier{r.place, false}, false}, {carrier{r.place, true}, true}} {
+		r.target.place = tt.place
+		if got := r.target.carried(def).EFI != nil; got != tt.takes {
+			t.Errorf("%T %v: %v", tt.place, tt.takes, got)
+		}
+	}
+}
+
+type carrier struct {
+	Place
+	takes bool
+}
+
+func (c carrier) CarriesEFI() bool { return c.takes }
 
 // What the place refuses before it is copied is not planned; what it refuses in the end stays on the
 // stage, to be tried again.

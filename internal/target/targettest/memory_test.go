@@ -166,6 +166,9 @@ func (m *memory) seen(*testing.T) []Seen {
 		for _, n := range k.vm.NICs {
 			s.MACs = append(s.MACs, n.MAC)
 		}
+		if m.bug != "forgetful" {
+			s.Said = fmt.Sprint(k.vm.Annotation, k.vm.Tags, k.vm.Attributes)
+		}
 		all = append(all, s)
 	}
 	return all

@@ -82,6 +82,7 @@ type Seen struct {
 	TPM        bool
 	MACs       []string // lower case
 	Disks      [][]byte // all that the guest would read, in the order of the source's disks
+	Said       string   // all that is written on it there: notes, tags, labels, metadata, in any form
 }
 
 // Place runs the suite.
@@ -95,6 +96,8 @@ func Place(t *testing.T, h Harness) {
 		{"delivers hardware", deliversHardware},
 		{"delivers again", deliversAgain},
 		{"names", takesAnyName},
+		{"notes, tags and attributes", carriesWords},
+		{"odd notes, tags and attributes", carriesAnyWords},
 		{"tells progress", tellsProgress},
 		{"unreadable image", unreadableImage},
 		{"name of another's", leavesOthersAlone},

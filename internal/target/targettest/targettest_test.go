@@ -32,7 +32,7 @@ func TestSoundPlacePasses(t *testing.T) {
 
 // A suite that takes every place would prove nothing.
 func TestSuiteFindsBugs(t *testing.T) {
-	for _, bug := range []string{"bitrot", "untidy", "eager", "greedy", "endless", "hasty", "awake"} {
+	for _, bug := range []string{"bitrot", "untidy", "eager", "greedy", "endless", "hasty", "awake", "forgetful"} {
 		t.Run(bug, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSoundPlacePasses$")

@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/guest/hive/hivetest"
+	"github.com/decamp/decamp/internal/guest/ntfs/ntfstest"
+	"github.com/decamp/decamp/internal/lab"
+)
+
+// A phony Windows is one as far as it is looked at: an NTFS volume with a registry, and a program that
+// tells the processor. libguestfs takes it for a Windows Server 2019, too.
+const (
+	phonySoftware = `[\Microsoft\Windows NT\CurrentVersion]
+"ProductName"="Windows Server 2019 Standard"
+"EditionID"="ServerStandard"
+"InstallationType"="Server"
+"CurrentBuild"="17763"
+"CurrentBuildNumber"="17763"
+"CurrentVersion"="6.3"
+"CurrentMajorVersionNumber"=dword:0000000a
+"CurrentMinorVersionNumber"=dword:00000000
+
+[\Microsoft\Windows\CurrentVersion]
+"DevicePath"=`
+
+	phonySystem = `[\Select]
+"Current"=dword:00000001
+"Default"=dword:00000001
+
+[\ControlSet001\Control\Session Manager\Environment]
+"PROCESSOR_ARCHITECTURE"="AMD64"
+
+[\ControlSet001\Control\CrashControl]
+"AutoReboot"=dword:00000001
+
+[\ControlSet001\Services\Tcpip\Parameters]
+"Hostname"="ACCOUNTS"
+
+[\ControlSet001\Services\pvscsi]
+"Start"=dword:00000000
+
+[\DriverDatabase\DriverInfFiles]
+
+[\DriverDatabase\DeviceIds\PCI]
+
+[\DriverDatabase\DriverPackages]
+`
+	phonyOffset = 1 << 20 // of its partition, in bytes
+)
+
+// phonyWindows makes its disk, whose volume has so many MiB.
+func phonyWindows(t *testing.T, mib int64) string {
+	t.Helper()
+	volume := ntfstest.Volume(t, mib, func(root string) {
+		files := map[string][]byte{
+			"Windows/System32/config/SOFTWARE":     hivetest.New(t, phonySoftware+hivetest.ExpandText(`%SystemRoot%\inf`)+"\n"),
+			"Windows/System32/config/SYSTEM":       hivetest.New(t, phonySystem),
+			"Windows/System32/cmd.exe":             program64(),
+			"Windows/System32/drivers/pvscsi.sys":  []byte("MZ"),
+			"Windows/Temp/was-there.txt":           []byte("kept"),
+			"Program Files/Common Files/empty.txt": nil,
+		}
+		for name, data := range files {
+			ntfstest.Write(t, root, name, data)
+		}
+	})
+	data, err := os.ReadFile(volume)
+	must(t, err)
+	path := filepath.Join(t.TempDir(), "windows.raw")
+	f, err := os.Create(path)
+	must(t, err)
+	defer f.Close()
+	must(t, f.Truncate((mib+2)<<20))
+	cmd := exec.Command("sfdisk", "-q", path)
+	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
+	cmd.Stdin = strings.NewReader("label: dos\nstart=2048, type=7, bootable\n")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("sfdisk: %v: %s", err, out)
+	}
+	_, err = f.WriteAt(data, phonyOffset)
+	must(t, err)
+	return path
+}
+
+// program64 is the head of a program for the AMD64, as far as file(1) looks.
+func program64() []byte {
+	p := make([]byte, 1024)
+	for at, text := range map[int]string{
+		0: "MZ", 0x18: "\x40", 0x3c: "\x80", 0x80: "PE\x00\x00",
+		0x84: "\x64\x86",     // the processor
+		0x94: "\xf0\x00\x22", // bytes of what follows; a program, large addresses
+		0x98: "\x0b\x02",     // 64 bits
+		0xdc: "\x03",         // a console's
+	} {
+		copy(p[at:], text)
+	}
+	return p
+}
+
+// virtioWin makes a folder as virtio-win.iso has it, with drivers of one release.
+func virtioWin(t *testing.T, release string) string {
+	t.Helper()
+	root := filepath.Join(t.TempDir(), "virtio-win")
+	for _, name := range []string{
+		"viostor/@/amd64/viostor.sys", "viostor/@/amd64/viostor.inf", "viostor/@/amd64/viostor.cat",
+		"vioscsi/@/amd64/vioscsi.sys", "vioscsi/@/amd64/vioscsi.inf", "NetKVM/@/amd64/netkvm.sys", "NetKVM/@/amd64/netkvm.inf",
+		"Balloon/@/amd64/balloon.inf", "guest-agent/qemu-ga-x86_64.msi", "virtio-win_license.txt",
+	} {
+		name = strings.ReplaceAll(name, "@", release)
+		ntfstest.Write(t, root, name, []byte("phony "+filepath.Base(name)))
+	}
+	return root
+}
+
+// windowsLab has a phony Windows, off.
+func windowsLab(disk string) lab.Config {
+	return lab.Config{VMs: []lab.VM{{Name: "win2019", GuestID: "windows2019srv_64Guest", MemoryMB: 1024,
+		NICs: []lab.NIC{{Model: "vmxnet3"}}, Disks: []lab.Disk{{File: disk, Controller: "pvscsi"}}}}}
+}
+
+// What a Windows misses for virtio is named before anything is copied: what virtio-win is, its drivers
+// for this release, the program that virt-v2v starts things by.
+func TestWindowsMissesItsDrivers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, windowsLab(phonyWindows(t, 24))).trusting()
+	r.standInV2V("2.2.0")
+	good, tools := virtioWin(t, "2k19"), t.TempDir()
+	for name, c := range map[string]struct {
+		drivers, tools string
+		want           []string
+	}{
+		"none named":    {"", tools, []string{"no virtio-win is named", "--virtio-win"}},
+		"other release": {virtioWin(t, "w10"), tools, []string{"no drivers for build 17763, x86_64 (2k19)"}},
+		"older release": {virtioWin(t, "2k16"), tools, []string{"no drivers for build 17763, x86_64 (2k19)"}},
+		"no rhsrvany":   {good, tools, []string{"no rhsrvany.exe", "VIRT_TOOLS_DATA_DIR"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := *r
+			r.t, r.env = t, append(r.env, "VIRT_TOOLS_DATA_DIR="+c.tools, "VIRTIO_WIN=")
+			args := []string{"--hardware", "virtio"}
+			if c.drivers != "" {
+				args = append(args, "--virtio-win", c.drivers)
+			}
+			r.migrate("win2019", args...).ends(3).says(c.want...)
+			if left, _ := filepath.Glob(filepath.Join(r.vms(), "*")); left != nil {
+				t.Errorf("copied: %v", left)
+			}
+		})
+	}
+}
+
+// standInV2V has decamp find a virt-v2v that says what release it is, and does nothing, and its nbdkit.
+func (r *rig) standInV2V(release string) {
+	r.t.Helper()
+	dir := filepath.Join(r.dir, "bin")
+	ntfstest.Write(r.t, dir, "virt-v2v-in-place", []byte("#!/bin/sh\n[ \"$1\" != --version ] || echo \"virt-v2v-in-place "+release+"\"\n"))
+	ntfstest.Write(r.t, dir, "nbdkit", []byte("#!/bin/sh\n"))
+	for _, name := range []string{"virt-v2v-in-place", "nbdkit"} {
+		must(r.t, os.Chmod(filepath.Join(dir, name), 0o755))
+	}
+	r.env = append(r.env, "PATH="+dir+":"+os.Getenv("PATH"))
+}
+
+// A key that is not there, or that everybody may read, is named before anything is asked of a host.
+func TestKeyFileIsLookedAtFirst(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, small()).trusting()
+	r.standInV2V("2.2.0")
+	open := r.write("open.key", secret+"\n")
+	must(t, os.Chmod(open, 0o644))
+	for name, c := range map[string]struct {
+		key  string
+		code int
+		want string
+	}{
+		"missing": {r.dir + "/none.key", 3, "no such file"},
+		"open":    {"/dev/sda2=" + open, 4, "may be read by everybody"},
+		"empty":   {r.write("empty.key", "\n"), 2, "not one line"},
+		"lines":   {r.write("lines.key", secret+"\nmore\n"), 2, "not one line"},
+	} {
+		res := r.migrate("web01", "--hardware", "virtio", "--key-file", c.key).ends(c.code).says(c.want, "chmod 600")
+		if strings.Contains(res.stdout+res.stderr, secret) {
+			t.Errorf("%s: the key is told", name)
+		}
+	}
+	r.migrate("web01", "--key-file", open).ends(2).says("needs --hardware virtio")
+}
