@@ -134,6 +134,7 @@ var kinds = []kind{
 	{"vm-secure-boot", "boot loaders are let in at the target", []string{"secure-boot"}},
 	{"vm-device", "no device stays behind", []string{"passthrough", "port", "cdrom"}},
 	{"vm-name", "names are of one VM alone", []string{"duplicate-name"}},
+	{"vm-tags", "tags and attributes can be read", []string{"tags", "attributes"}},
 }
 
 const (
@@ -145,7 +146,7 @@ const (
 var passing = []string{"running", "suspended", "system-vm", "no-disks", "template"}
 
 // notes are warnings that are good to know and need nothing done.
-var notes = []string{"template", "independent", "nonpersistent", "cdrom", "duplicate-name", "unknown-controller"}
+var notes = []string{"template", "independent", "nonpersistent", "cdrom", "duplicate-name", "unknown-controller", "tags", "attributes"}
 
 // warned tells the warnings of a kind.
 func (g *group) warned(k kind) (found []doctor.Finding) {
