@@ -115,7 +115,7 @@ func (l *lister) row(m planfile.Move) roster.VM {
 	row := roster.VM{
 		Key: roster.Key{Plan: l.plan, VM: string(vm.Ref)}, Name: vm.Name, Seq: l.seq, State: roster.Queued, Asks: roster.First,
 		Source: fleet.Endpoint(l.source.url), Host: hostOf(l.source.url, vm), Datastore: datastoreOf(l.source.url, vm),
-		Warm: m.Options.Mode == planfile.Warmly, Priority: m.Options.Priority, Disks: len(vm.Disks), Line: m.Pos.Line,
+		Warm: m.Options.Mode == planfile.Warmly, Priority: m.Options.Priority, Disks: len(vm.Disks), Line: m.Pos.Line, Column: m.Pos.Column,
 	}
 	row.Bytes = vm.Used
 	for _, to := range m.Options.To {
@@ -150,11 +150,15 @@ func (l *lister) missing() []roster.VM {
 	for _, f := range l.choice.End() {
 		l.seq++
 		name := f.VM
-		if entry := l.source.byLine[f.Line]; entry != nil && name == "" {
+		if entry := l.source.entries[planfile.Pos{Line: f.Line, Column: f.Column}]; entry != nil && name == "" {
 			name = string(entry.VM)
 		}
+		key := fmt.Sprintf("line-%d", f.Line)
+		if slices.ContainsFunc(rows, func(r roster.VM) bool { return r.Line == f.Line }) {
+			key += fmt.Sprintf("-%d", f.Column) // a line of several entries
+		}
 		rows = append(rows, roster.VM{
-			Key: roster.Key{Plan: l.plan, VM: fmt.Sprintf("line-%d", f.Line)}, Name: name, Seq: l.seq, Line: f.Line,
+			Key: roster.Key{Plan: l.plan, VM: key}, Name: name, Seq: l.seq, Line: f.Line, Column: f.Column,
 			State: roster.Failed, Failure: &roster.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Remedy},
 		})
 	}

@@ -22,11 +22,11 @@ import (
 // planSource is the source of a plan with what its VMs are moved by.
 type planSource struct {
 	*planWorks
-	m      *mover
-	name   string
-	file   *planfile.File
-	folder string               // of the plan's relative paths
-	byLine map[int]*planfile.VM // entries of the plan
+	m       *mover
+	name    string
+	file    *planfile.File
+	folder  string                        // of the plan's relative paths
+	entries map[planfile.Pos]*planfile.VM // of the plan, by where they begin
 
 	mu         sync.Mutex // held while it is opened, or rests
 	opened     bool
@@ -47,12 +47,12 @@ func (m *mover) newPlanSource(p roster.Plan) (*planSource, error) {
 		return nil, fmt.Errorf("plan %s: %w", p.Name, err)
 	}
 	s := &planSource{
-		m: m, name: p.Name, file: file, folder: p.Folder, byLine: map[int]*planfile.VM{},
+		m: m, name: p.Name, file: file, folder: p.Folder, entries: map[planfile.Pos]*planfile.VM{},
 		planWorks:  &planWorks{a: m.a, base: p.Folder, works: &works{store: m.store, migrator: m.migrator, leftovers: m.leftovers}},
 		transports: map[string]transport.Transport{}, begun: map[inventory.MoRef]bool{},
 	}
 	for i := range file.VMs {
-		s.byLine[file.VMs[i].Pos.Line] = &file.VMs[i]
+		s.entries[file.VMs[i].Pos] = &file.VMs[i]
 	}
 	var err error
 	s.url, err = esx.ParseURL(string(file.Source.URL))
@@ -201,7 +201,7 @@ func (s *planSource) end() {
 
 // optionsFor says how the plan moves a VM of its: as its entry says, or as the defaults do.
 func (s *planSource) optionsFor(row roster.VM) planfile.Options {
-	if entry := s.byLine[row.Line]; entry != nil {
+	if entry := s.entries[planfile.Pos{Line: row.Line, Column: row.Column}]; entry != nil {
 		return entry.Options
 	}
 	return s.file.Defaults

@@ -29,7 +29,8 @@ type VM struct {
 	Priority  int             `json:"priority,omitempty"`
 	Disks     int             `json:"disks"`
 	Bytes     int64           `json:"bytes"`          // allocated, of all disks
-	Line      int             `json:"line,omitempty"` // of the plan's text
+	Line      int             `json:"line,omitempty"` // of its entry in the plan's text, and where it begins there
+	Column    int             `json:"column,omitempty"`
 	Spec      json.RawMessage `json:"spec,omitempty"` // its planfile.Options, for whoever drives it; left out of lists
 
 	// Who drives it, and how far it is.

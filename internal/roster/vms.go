@@ -27,15 +27,16 @@ type listing struct {
 	Disks     int      `json:"disks"`
 	Bytes     int64    `json:"bytes"`
 	Line      int      `json:"line"`
+	Column    int      `json:"column"`
 }
 
 func listingOf(v VM) listing {
-	return listing{v.Name, v.Source, v.Host, v.Datastore, v.To, v.Runs, v.Priority, v.Disks, v.Bytes, v.Line}
+	return listing{v.Name, v.Source, v.Host, v.Datastore, v.To, v.Runs, v.Priority, v.Disks, v.Bytes, v.Line, v.Column}
 }
 
 func (l listing) into(v *VM) {
 	v.Name, v.Source, v.Host, v.Datastore, v.To, v.Runs = l.Name, l.Source, l.Host, l.Datastore, l.To, l.Runs
-	v.Priority, v.Disks, v.Bytes, v.Line = l.Priority, l.Disks, l.Bytes, l.Line
+	v.Priority, v.Disks, v.Bytes, v.Line, v.Column = l.Priority, l.Disks, l.Bytes, l.Line, l.Column
 }
 
 func scanVM(row scanner) (VM, error) {
