@@ -96,7 +96,7 @@ func (r *Roster) Finish(ctx context.Context, c Claim, end End) error {
 		if _, err := x.exec(`DELETE FROM progress WHERE plan = $1 AND vm = $2`, c.Plan, c.VM); err != nil { // of what goes on only
 			return err
 		}
-		return x.drive(c, `state = $5, asks = CASE WHEN $5 <> 'queued' THEN '' WHEN began > 0 THEN 'again' ELSE 'first' END, expected = 0, holds = FALSE, since = 0, waits = '',
+		return x.drive(c, `state = $5, asks = CASE WHEN $5 <> 'queued' THEN '' WHEN began > 0 THEN 'again' ELSE 'first' END, expected = 0, holds = FALSE, since = 0, waits = '', rehearse = '',
 			storage = CASE WHEN $5 = 'canceled' THEN '' ELSE storage END, attempts = CASE WHEN $11 THEN 0 ELSE attempts END + $6, ended = $7, failure = $8, not_before = $9, rev = $10`,
 			end.State, failed, ended, text(end.Failure), micros(end.NotBefore), x.rev, end.Further)
 	})

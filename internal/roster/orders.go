@@ -2,8 +2,6 @@ package roster
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -27,10 +25,7 @@ const undo = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, e
 // What contradicts its state is fault.Conflict.
 func (r *Roster) OrderVM(ctx context.Context, k Key, o Order) error {
 	return r.write(ctx, orderName(o)+" "+k.String(), 1, func(x *tx) error {
-		v, err := oneVM(x.ctx, x.Tx, k)
-		if errors.Is(err, sql.ErrNoRows) {
-			return noVM(k)
-		}
+		v, err := x.vm(k)
 		if err != nil {
 			return err
 		}

@@ -141,7 +141,7 @@ func (r *Roster) DropPlan(ctx context.Context, name string) error {
 				return err
 			}
 		}
-		if _, err := x.exec(`DELETE FROM records WHERE kind = $1 AND substr(id, 1, length($2)) = $2`, HooksOfVM, Key{Plan: name}.String()); err != nil {
+		if _, err := x.exec(`DELETE FROM records WHERE kind IN ($1, $3) AND substr(id, 1, length($2)) = $2`, HooksOfVM, Key{Plan: name}.String(), rehearsals); err != nil {
 			return err
 		}
 		_, err = x.exec(`INSERT INTO dropped (name, rev) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET rev = excluded.rev`, name, x.rev)

@@ -21,9 +21,13 @@ const HooksOfVM = "vm-hook"
 // PutRecord writes one, durably. It is no revision.
 func (r *Roster) PutRecord(ctx context.Context, kind, id string, doc json.RawMessage) error {
 	return r.write(ctx, "record "+kind, 0, func(x *tx) error {
-		_, err := x.exec(`INSERT INTO records (kind, id, doc) VALUES ($1, $2, $3) ON CONFLICT (kind, id) DO UPDATE SET doc = excluded.doc`, kind, id, string(doc))
-		return err
+		return x.record(kind, id, string(doc))
 	})
+}
+
+func (x *tx) record(kind, id, doc string) error {
+	_, err := x.exec(`INSERT INTO records (kind, id, doc) VALUES ($1, $2, $3) ON CONFLICT (kind, id) DO UPDATE SET doc = excluded.doc`, kind, id, doc)
+	return err
 }
 
 // DropRecord forgets one. That there is none is no error.

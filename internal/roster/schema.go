@@ -85,6 +85,8 @@ var changes = [][]string{{
 		PRIMARY KEY (kind, id))`,
 	`CREATE TABLE board (id BIGINT PRIMARY KEY, at BIGINT NOT NULL, doc TEXT NOT NULL, looked BIGINT NOT NULL)`,
 	`INSERT INTO board VALUES (1, 0, '', 0)`,
+}, {
+	`ALTER TABLE vms ADD COLUMN rehearse TEXT NOT NULL DEFAULT ''`,
 }}
 
 // meta has one row, which every transaction that writes takes first: see tx.

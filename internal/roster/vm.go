@@ -45,6 +45,7 @@ type VM struct {
 	Since     time.Time     `json:"since,omitzero"`     // of Holds
 	Expected  time.Duration `json:"expected,omitempty"` // of the transfer that it asks for or has
 	Order     Order         `json:"order,omitempty"`
+	Rehearse  *Rehearsal    `json:"rehearse,omitempty"` // that is asked of it
 	Attempts  int           `json:"attempts,omitempty"` // that failed, since somebody said retry
 	NotBefore time.Time     `json:"notBefore,omitzero"` // of the next attempt
 	Began     time.Time     `json:"began,omitzero"`

@@ -13,7 +13,7 @@ import (
 )
 
 const vmColumns = `plan, vm, seq, warm, listing, state, step, waits, worker, storage, epoch, asks, holds, since, expected,
-	ord, attempts, not_before, began, ended, failure, rev`
+	ord, rehearse, attempts, not_before, began, ended, failure, rev`
 
 // listing is what is known of a VM from the beginning and is not selected by.
 type listing struct {
@@ -41,20 +41,21 @@ func (l listing) into(v *VM) {
 
 func scanVM(row scanner) (VM, error) {
 	var v VM
-	var listed, storage, failure string
+	var listed, storage, rehearse, failure string
 	var since, notBefore, began, ended int64
 	err := row.Scan(&v.Plan, &v.VM, &v.Seq, &v.Warm, &listed, &v.State, &v.Step, &v.Waits, &v.Worker, &storage, &v.Epoch, &v.Asks, &v.Holds, &since,
-		&v.Expected, &v.Order, &v.Attempts, &notBefore, &began, &ended, &failure, &v.Rev)
+		&v.Expected, &v.Order, &rehearse, &v.Attempts, &notBefore, &began, &ended, &failure, &v.Rev)
 	if err != nil {
 		return VM{}, err
 	}
 	v.Since, v.NotBefore, v.Began, v.Ended = moment(since), moment(notBefore), moment(began), moment(ended)
 	l, err := parse[listing](listed)
 	l.into(&v)
-	var serr, ferr error
+	var serr, rerr, ferr error
 	v.Storage, serr = parse[[]string](storage)
+	v.Rehearse, rerr = parse[*Rehearsal](rehearse)
 	v.Failure, ferr = parse[*Failure](failure)
-	if err := errors.Join(err, serr, ferr); err != nil {
+	if err := errors.Join(err, serr, rerr, ferr); err != nil {
 		return VM{}, fault.New(fault.Corrupt, "the row of %s/%s: %w", v.Plan, v.VM, err)
 	}
 	return v, nil
@@ -159,6 +160,15 @@ func (r *Roster) VM(ctx context.Context, k Key) (VM, error) {
 
 func oneVM(ctx context.Context, t *sql.Tx, k Key) (VM, error) {
 	return scanVM(t.QueryRowContext(ctx, `SELECT `+vmColumns+` FROM vms WHERE plan = $1 AND vm = $2`, k.Plan, k.VM))
+}
+
+// vm is oneVM, or a fault.NotFound.
+func (x *tx) vm(k Key) (VM, error) {
+	v, err := oneVM(x.ctx, x.Tx, k)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = noVM(k)
+	}
+	return v, err
 }
 
 func noVM(k Key) error {
