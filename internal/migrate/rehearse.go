@@ -92,7 +92,7 @@ func (m *Migrator) carryOut(ctx context.Context, end context.CancelCauseFunc, id
 	m.answer(id, done, report, err)
 }
 
-// answer puts on record how a rehearsal ended, and tells it. A run that ends leaves what is asked to
+// answer puts on record how a rehearsal ended, and then tells it: who hears it may read it. A run that ends leaves what is asked to
 // the next who drives it.
 func (m *Migrator) answer(id plan.ID, done plan.Rehearsed, report trial.Report, err error) {
 	done.Ended, done.Failure = m.opts.Now(), plan.FailureOf(err)
@@ -100,13 +100,12 @@ func (m *Migrator) answer(id plan.ID, done plan.Rehearsed, report trial.Report, 
 		done.Report, err = json.Marshal(report)
 		done.Failure = plan.FailureOf(err)
 	}
+	if !errors.Is(err, errRunEnded) {
+		if err := m.store.AnswerRehearsal(id, done); err != nil {
+			m.opts.Log.Warn("rehearsal is not answered", "run", id, "err", err)
+		}
+	}
 	m.tell(id, plan.Event{Step: rehearsalStep, Kind: plan.RehearsalDone, Message: rehearsedWords(report, done.Failure), Failure: done.Failure})
-	if errors.Is(err, errRunEnded) {
-		return
-	}
-	if err := m.store.AnswerRehearsal(id, done); err != nil {
-		m.opts.Log.Warn("rehearsal is not answered", "run", id, "err", err)
-	}
 }
 
 // rehearsalStep is what events of a rehearsal name in place of a step: it is beside them.

@@ -36,8 +36,8 @@ const (
 	rehearsedFile = "rehearsed.json"
 )
 
-// AskRehearsal puts one on record for whoever drives the run. One that stands already is
-// fault.Conflict.
+// AskRehearsal puts one on record for whoever drives the run. The same again changes nothing;
+// another one that stands is fault.Conflict.
 func (s *Store) AskRehearsal(id ID, r Rehearsal) error {
 	if _, err := s.Plan(id); err != nil {
 		return err
@@ -45,6 +45,8 @@ func (s *Store) AskRehearsal(id ID, r Rehearsal) error {
 	switch had, err := s.Rehearsal(id); {
 	case err != nil:
 		return err
+	case had != nil && had.ID == r.ID:
+		return nil
 	case had != nil:
 		return fault.New(fault.Conflict, "a rehearsal of run %s was asked for already", id).
 			WithHint("wait for its end; if whoever asked is gone: rm %s", fault.Quote(s.path(id, rehearsalFile)))
