@@ -42,6 +42,14 @@ func (c audited) OrderVM(ctx context.Context, k roster.Key, o roster.Order) erro
 	return c.note(ctx, "order "+orderName(o), k.String(), func() error { return c.Local.OrderVM(ctx, k, o) })
 }
 
+func (c audited) Rehearse(ctx context.Context, k roster.Key, ask roster.Rehearsal) error {
+	return c.note(ctx, "rehearse", k.String(), func() error { return c.Local.Rehearse(ctx, k, ask) })
+}
+
+func (c audited) TakeBack(ctx context.Context, k roster.Key, rehearsal string) error {
+	return c.note(ctx, "take back a rehearsal", k.String(), func() error { return c.Local.TakeBack(ctx, k, rehearsal) })
+}
+
 func (c audited) SetLimit(ctx context.Context, name string, units int64) error {
 	return c.note(ctx, "set limit", name+" "+limitWords(name, units), func() error { return c.Local.SetLimit(ctx, name, units) })
 }

@@ -16,6 +16,7 @@ func (h *heard) Turn(context.Context, roster.Stage, time.Duration) (func(), erro
 func (h *heard) Step(string, string)                                               {}
 func (h *heard) Progress(p roster.Progress)                                        { h.last = p }
 func (h *heard) Storage([]string) error                                            { return nil }
+func (h *heard) Rehearsed(roster.Rehearsed)                                        {}
 func (h *heard) Epoch() int64                                                      { return 1 }
 
 // What moved in one step does not move in the next, until that says so.

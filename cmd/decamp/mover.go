@@ -238,8 +238,12 @@ func (m *mover) notify(e plan.Event) {
 	m.mu.Lock()
 	dr := m.drives[e.Run]
 	m.mu.Unlock()
-	if dr != nil {
-		dr.event(e)
+	if dr == nil {
+		return
+	}
+	dr.event(e)
+	if e.Kind == plan.RehearsalDone {
+		m.answer(dr, e.Run)
 	}
 }
 

@@ -37,7 +37,11 @@ kept with the run, in rehearsal of its folder in the state directory.
 
 If a decamp drives the run, it boots the VM as soon as no round is under way, and decamp
 cutover ends that at once; else this command does so itself, from the last round. A VM that
-does not boot ends no migration. The VM of a plan is rehearsed on the machine that drives it.
+does not boot ends no migration.
+
+The VM of a plan is booted by the worker that drives it, wherever that is: it is asked through the
+server or the database, and its verdict and the end of the serial log come the same way. The screen
+and the whole log stay on that worker.
 `
 
 // rehearseOptions are the flags of decamp rehearse.
@@ -54,8 +58,9 @@ func newRehearse(a *app) *cobra.Command {
 		Args: takes("RUN"), Example: "decamp rehearse web01-3f9a1c\ndecamp rehearse wave-1/db01 --expect 'db01 is ready'",
 		Annotations: exits(
 			exit{fault.NotFound, "there is no such run, plan or VM, or QEMU or its firmware is not installed"},
-			exit{fault.Conflict, "it is no warm migration, no round is done, or one was broken off"},
+			exit{fault.Conflict, "it is no warm migration, no round is done, or one was broken off; or nobody drives the VM of a plan, it is cut over, or rehearsed already"},
 			exit{fault.Unsupported, "it does not boot, or cannot be converted or tried; the remedy says what to do"},
+			exit{fault.Denied, "the token does not allow it"},
 			exit{fault.Full, "no space left for what is kept of it"},
 			exit{fault.Unreachable, "the database or the server does not answer"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -93,17 +98,10 @@ func (a *app) rehearse(ctx context.Context, m meetingFlags, o rehearseOptions, n
 	if err != nil {
 		return err
 	}
-	return a.rehearseVM(ctx, vm, ask)
-}
-
-// rehearseVM is rehearseRun for a VM of a plan. Its run is known to this machine only if it is driven here.
-func (a *app) rehearseVM(ctx context.Context, vm roster.VM, ask plan.Rehearsal) error {
-	id := plan.ID(vm.Runs[0]) // warm VMs have one destination
-	if _, _, _, err := a.recorded(id); fault.Is(err, fault.NotFound) && vm.Worker != "" {
-		return fault.New(fault.NotFound, "run %s is not in this state directory", id).
-			WithHint("a rehearsal is asked for where its VM is driven: on worker %s, with its --state", vm.Worker)
+	if a.rehearsesHere(m, vm) {
+		return a.rehearseRun(ctx, plan.ID(vm.Runs[0]), ask)
 	}
-	return a.rehearseRun(ctx, id, ask)
+	return a.rehearseVM(ctx, c, vm, roster.Rehearsal(ask))
 }
 
 // rehearseRun has a run of this state directory rehearsed, by whoever drives it or else here, and says
@@ -132,10 +130,18 @@ func (a *app) rehearseRun(ctx context.Context, id plan.ID, ask plan.Rehearsal) e
 	if err != nil {
 		return fmt.Errorf("rehearsal of run %s: %w", id, err)
 	}
-	if err := a.writeTrial(report); err != nil || report.Booted() {
+	if err := a.writeTrial(report); err != nil {
 		return err
 	}
-	return fault.New(fault.Unsupported, "%s does not boot (%s): %s", run.Plan.VM.Name, report.Verdict, report.Why).WithHint("%s", report.Remedy)
+	return bootless(run.Plan.VM.Name, report)
+}
+
+// bootless is a fault if a VM does not boot.
+func bootless(name string, r trial.Report) error {
+	if r.Booted() {
+		return nil
+	}
+	return fault.New(fault.Unsupported, "%s does not boot (%s): %s", name, r.Verdict, r.Why).WithHint("%s", r.Remedy)
 }
 
 // rehearseHere boots the VM of a run that nobody drives.

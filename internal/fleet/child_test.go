@@ -89,6 +89,8 @@ func (w writer) Needs(vm roster.VM, _ roster.Stage) ([]sched.Need, time.Duration
 
 func (w writer) Order(roster.VM, roster.Order) error             { return nil }
 func (w writer) Undo(context.Context, roster.VM) error           { return nil }
+func (w writer) Rehearse(roster.VM, roster.Rehearsal) error      { return nil }
+func (w writer) TakeBack(roster.VM, string) error                { return nil }
 func (w writer) Hook(context.Context, roster.Plan, string) error { return nil }
 
 func (w writer) Move(ctx context.Context, vm roster.VM, d Driver) error {

@@ -33,6 +33,8 @@ type driver struct {
 	step      string
 	waits     string
 	told      roster.Order // to the Mover
+	asked     string       // of the Mover: the rehearsal
+	rehearsed []roster.Rehearsed
 	first     roster.Progress
 	last      roster.Progress
 	begun     bool // first is there
@@ -84,6 +86,13 @@ func (m *driver) Progress(p roster.Progress) {
 	m.w.mu.Lock()
 	defer m.w.mu.Unlock()
 	m.w.told[p.Key] = p
+}
+
+func (m *driver) Rehearsed(done roster.Rehearsed) {
+	m.mu.Lock()
+	m.rehearsed = append(m.rehearsed, done)
+	m.mu.Unlock()
+	m.wakeClerk()
 }
 
 func (m *driver) Storage(ids []string) error {

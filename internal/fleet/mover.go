@@ -34,6 +34,14 @@ type Mover interface {
 	// Order tells a Move that is under way that the order changed.
 	Order(vm roster.VM, o roster.Order) error
 
+	// Rehearse has a Move of a warm VM that is under way boot it from its images. How that
+	// ended its Driver is told. The same again changes nothing; another one that stands is
+	// fault.Conflict.
+	Rehearse(vm roster.VM, ask roster.Rehearsal) error
+
+	// TakeBack ends a rehearsal that nobody wants any more, if it has not ended.
+	TakeBack(vm roster.VM, rehearsal string) error
+
 	// Undo gives up what is not published: images, snapshots, change tracking. The source
 	// is on again if it was. No Move of the VM is under way.
 	Undo(ctx context.Context, vm roster.VM) error
@@ -53,6 +61,9 @@ type Driver interface {
 
 	// Progress tells how far the disks are. The Key need not be set.
 	Progress(p roster.Progress)
+
+	// Rehearsed tells how a rehearsal ended: its ID, and Report and Tail, or Failure.
+	Rehearsed(done roster.Rehearsed)
 
 	// Storage records which storages the VM's images are on. To be called before anything
 	// is written.

@@ -32,6 +32,7 @@ type mover struct {
 	move func(ctx context.Context, vm roster.VM, d Driver) error
 	undo func(ctx context.Context, vm roster.VM) error
 	hook func(ctx context.Context, p roster.Plan, when string) error
+	boot func(ask roster.Rehearsal) error
 	caps map[string]int64
 
 	mu      sync.Mutex
@@ -41,6 +42,8 @@ type mover struct {
 	most    map[string]int // of perHost
 	moves   map[roster.Key]int
 	orders  []roster.Order
+	asked   []string // rehearsals that were asked of it, and that were taken back
+	taken   []string
 	hooks   []string
 	undone  map[roster.Key]int
 }
@@ -119,6 +122,23 @@ func (m *mover) Order(_ roster.VM, o roster.Order) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.orders = append(m.orders, o)
+	return nil
+}
+
+func (m *mover) Rehearse(_ roster.VM, ask roster.Rehearsal) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = append(m.asked, ask.ID)
+	if m.boot != nil {
+		return m.boot(ask)
+	}
+	return nil
+}
+
+func (m *mover) TakeBack(_ roster.VM, rehearsal string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.taken = append(m.taken, rehearsal)
 	return nil
 }
 

@@ -48,6 +48,7 @@ func (s *Server) newAPI(mux *http.ServeMux) huma.API {
 	api.UseMiddleware(s.authorize)
 	s.planRoutes(api)
 	s.vmRoutes(api)
+	s.rehearsalRoutes(api)
 	s.limitRoutes(api)
 	s.fleetRoutes(api)
 	s.eventRoutes(api)

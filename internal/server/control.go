@@ -30,6 +30,12 @@ type Control interface {
 	OrderPlan(ctx context.Context, name string, o roster.Order) error
 	OrderVM(context.Context, roster.Key, roster.Order) error
 
+	// Rehearse asks for a boot of a warm VM from what is copied so far; Rehearsals tells how
+	// it ended.
+	Rehearse(context.Context, roster.Key, roster.Rehearsal) error
+	Rehearsals(context.Context, roster.Key) ([]roster.Rehearsed, error)
+	TakeBack(ctx context.Context, k roster.Key, rehearsal string) error
+
 	Limits(context.Context) ([]roster.Limit, error)
 	SetLimit(ctx context.Context, name string, units int64) error
 	Workers(context.Context) ([]roster.Worker, error)

@@ -82,11 +82,23 @@ func TestAServerSaysWhatTheRosterSays(t *testing.T) {
 		"cutover": func(c server.Control) string {
 			return said(nil, c.OrderVM(ctx, servertest.Key("p", 1), roster.CutOver))
 		},
-		"no retry":     func(c server.Control) string { return said(nil, c.OrderVM(ctx, servertest.Key("p", 1), roster.Retry)) },
-		"set limit":    func(c server.Control) string { return said(nil, c.SetLimit(ctx, "host:esx1/rate", 100e6)) },
-		"limits":       func(c server.Control) string { return said(c.Limits(ctx)) },
-		"drain":        func(c server.Control) string { return said(nil, c.Drain(ctx, servertest.Worker, false)) },
-		"drain nobody": func(c server.Control) string { return said(nil, c.Drain(ctx, "nobody", true)) },
+		"no rehearsal of what is cut over": func(c server.Control) string {
+			return said(nil, c.Rehearse(ctx, servertest.Key("p", 1), roster.Rehearsal{ID: "r-1"}))
+		},
+		"rehearsal": func(c server.Control) string {
+			return said(nil, c.Rehearse(ctx, servertest.Key("p", 2), roster.Rehearsal{ID: "r-2", Expect: "up", Deadline: time.Minute}))
+		},
+		"rehearsals": func(c server.Control) string { return said(c.Rehearsals(ctx, servertest.Key("p", 3))) },
+		"rehearsals of no VM": func(c server.Control) string {
+			all, err := c.Rehearsals(ctx, servertest.Key("p", 9999))
+			return said(len(all), err)
+		},
+		"nothing to take back": func(c server.Control) string { return said(nil, c.TakeBack(ctx, servertest.Key("p", 3), "r-9")) },
+		"no retry":             func(c server.Control) string { return said(nil, c.OrderVM(ctx, servertest.Key("p", 1), roster.Retry)) },
+		"set limit":            func(c server.Control) string { return said(nil, c.SetLimit(ctx, "host:esx1/rate", 100e6)) },
+		"limits":               func(c server.Control) string { return said(c.Limits(ctx)) },
+		"drain":                func(c server.Control) string { return said(nil, c.Drain(ctx, servertest.Worker, false)) },
+		"drain nobody":         func(c server.Control) string { return said(nil, c.Drain(ctx, "nobody", true)) },
 		"workers": func(c server.Control) string {
 			w, err := c.Workers(ctx)
 			return said(len(w) == 1 && w[0].Name == servertest.Worker && w[0].Alive, err)

@@ -131,6 +131,28 @@ func (c *Client) OrderVM(ctx context.Context, k roster.Key, o roster.Order) erro
 	return c.ask(ctx, http.MethodPost, planPath(k.Plan, "vms", k.VM, "orders"), nil, orderOf(o), nil)
 }
 
+// rehearsal is the body of one.
+type rehearsal struct {
+	Expect   string        `json:"expect,omitempty"`
+	Deadline time.Duration `json:"deadline,omitempty"`
+}
+
+// Rehearse has a warm VM be booted by whoever drives it.
+func (c *Client) Rehearse(ctx context.Context, k roster.Key, ask roster.Rehearsal) error {
+	return c.ask(ctx, http.MethodPut, planPath(k.Plan, "vms", k.VM, "rehearsals", ask.ID), nil, rehearsal{ask.Expect, ask.Deadline}, nil)
+}
+
+// Rehearsals returns the one that stands, and the last that ended.
+func (c *Client) Rehearsals(ctx context.Context, k roster.Key) ([]roster.Rehearsed, error) {
+	l, err := collection[roster.Rehearsed](ctx, c, planPath(k.Plan, "vms", k.VM, "rehearsals"), nil)
+	return l.Items, err
+}
+
+// TakeBack ends one that stands.
+func (c *Client) TakeBack(ctx context.Context, k roster.Key, rehearsal string) error {
+	return c.ask(ctx, http.MethodDelete, planPath(k.Plan, "vms", k.VM, "rehearsals", rehearsal), nil, nil, nil)
+}
+
 // Limits returns those that operators set.
 func (c *Client) Limits(ctx context.Context) ([]roster.Limit, error) {
 	l, err := collection[roster.Limit](ctx, c, "/v1/limits", nil)

@@ -1,0 +1,53 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+func (s *Server) rehearsalRoutes(api huma.API) {
+	const all = "/v1/plans/{plan}/vms/{vm}/rehearsals"
+	register(api, route{method: http.MethodGet, path: all, id: "listRehearsals", what: "see the rehearsals of a VM", role: View,
+		tells: "The one that stands, and the last that ended. Files that a report names are on the worker."}, s.listRehearsals)
+	register(api, route{method: http.MethodPut, path: all + "/{rehearsal}", id: "rehearseVM", what: "rehearse a VM", role: Operate,
+		status: http.StatusNoContent,
+		tells: "The worker that drives a warm VM boots it from what is copied so far, as soon as no round is under way, and throws that away. " +
+			"Its name is the caller's choice, and another one each time; the same again changes nothing."}, s.rehearseVM)
+	register(api, route{method: http.MethodDelete, path: all + "/{rehearsal}", id: "takeBackRehearsal", what: "take back a rehearsal", role: Operate,
+		status: http.StatusNoContent, tells: "It is ended where it is under way. That it does not stand is no error."}, s.takeBackRehearsal)
+}
+
+func (s *Server) listRehearsals(ctx context.Context, in *VMPath) (*listOut[roster.Rehearsed], error) {
+	all, err := s.local.Rehearsals(ctx, roster.Key{Plan: in.Plan, VM: in.VM})
+	return listOf(all), err
+}
+
+// RehearsalPath is exported for the library, as VMPath is.
+type RehearsalPath struct {
+	VMPath
+	Rehearsal string `path:"rehearsal" maxLength:"64" pattern:"^[A-Za-z0-9-]+$" doc:"its name"`
+}
+
+type rehearsalIn struct {
+	RehearsalPath
+	Body struct {
+		Expect   string        `json:"expect,omitempty" maxLength:"256" doc:"text on the serial port or text screen that means the guest is up, beside a login and its network"`
+		Deadline time.Duration `json:"deadline,omitempty" minimum:"0" maximum:"86400000000000" doc:"nanoseconds that the guest may take; 0: 5 minutes, emulated 15"`
+	}
+}
+
+func (s *Server) rehearseVM(ctx context.Context, in *rehearsalIn) (*struct{}, error) {
+	k := roster.Key{Plan: in.Plan, VM: in.VM}
+	ask := roster.Rehearsal{ID: in.Rehearsal, Expect: in.Body.Expect, Deadline: in.Body.Deadline}
+	return nil, s.change(ctx, "rehearse", k.String(), func() error { return s.local.Rehearse(ctx, k, ask) })
+}
+
+func (s *Server) takeBackRehearsal(ctx context.Context, in *RehearsalPath) (*struct{}, error) {
+	k := roster.Key{Plan: in.Plan, VM: in.VM}
+	return nil, s.change(ctx, "take back a rehearsal", k.String(), func() error { return s.local.TakeBack(ctx, k, in.Rehearsal) })
+}

@@ -1,0 +1,103 @@
+package fleet
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/test/guest"
+)
+
+// up is what the test guest says on its serial port when it is up.
+const up = "DECAMP-MARKER boot=ok"
+
+// A warm VM that a worker drives is rehearsed by somebody who has its state directory not, but a token of
+// the server: it boots, converted, while rounds go on; who asks meanwhile, or later, is told why not.
+func TestVMIsRehearsedThroughTheServer(t *testing.T) {
+	t.Parallel()
+	image := guest.Image(t, guest.NoVirtio)
+	r, _ := newFleet(t, lab.Config{VMs: []lab.VM{
+		{Name: "web01", MemoryMB: 256, PoweredOn: true, NICs: []lab.NIC{{Model: "vmxnet3"}}, Disks: []lab.Disk{{File: image, Controller: "pvscsi"}}},
+		{Name: "vm01", Disks: []lab.Disk{{Capacity: 8 << 20, Fill: 50, Seed: 1}}},
+	}})
+	s := r.serve("127.0.0.1:0")
+	r.submits(r.plan("wave", "defaults: {to: [dir:"+r.vms()+"]}\nvms:\n  - {vm: web01, mode: warm, transport: nfc, hardware: virtio, warm: {interval: 1s}}\n  - {vm: vm01}\n"))
+	asks := func(args ...string) *process {
+		return start(t, r.commandIn(filepath.Join(r.dir, "elsewhere"), append(args, s.flags()...)...))
+	}
+	r.until("wave", "its VMs are listed", func(v view) bool { return len(v.vms) == 2 })
+	asks("rehearse", "wave/web01").ends(6).says("nobody drives it", "Remedy: ")
+	asks("rehearse", "wave/vm01").ends(6).says("is not moved warm", "Remedy: ")
+	a := r.worker("a", r.vms())
+	v := r.until("wave", "a round is done", func(v view) bool { return v.vms["web01"].Step == "wait" })
+	run := plan.ID(v.vms["web01"].Runs[0])
+
+	first := asks("rehearse", "wave/web01", "--expect", up, "--json")
+	a.rehearsal(run, "it boots", func(events []plan.Event) bool { return booting(events) >= 0 })
+	asks("rehearse", "wave/web01").ends(6).says("is being rehearsed already", "Remedy: ")
+	select {
+	case <-first.done:
+	case <-time.After(20 * time.Minute): // emulated, it is found unclear sooner
+		t.Fatal("nobody answers")
+	}
+	var report struct {
+		trial.Report
+		Worker, SerialTail string
+	}
+	must(t, json.Unmarshal([]byte(first.ends(0).stdout), &report))
+	if !report.Booted() || report.Worker != "a" || report.Accel == "" || !strings.Contains(report.SerialTail, up) || !strings.HasPrefix(report.Serial, a.state) {
+		t.Errorf("told %+v", report)
+	}
+	rounds := 0
+	a.rehearsal(run, "it has ended", func(events []plan.Event) bool {
+		rounds = 0
+		for _, e := range events[booting(events):] {
+			switch e.Kind {
+			case plan.RoundDone:
+				rounds++
+			case plan.RehearsalDone:
+				return true
+			}
+		}
+		return false
+	})
+	if rounds == 0 {
+		t.Error("no round was done meanwhile")
+	}
+	if vm := r.until("wave", "answered", func(view) bool { return true }).vms["web01"]; vm.Rehearse != nil || vm.State != roster.Running {
+		t.Errorf("it is %s, and asked still: %+v", vm.State, vm.Rehearse)
+	}
+
+	s.asks("cutover", "wave/web01").ends(0)
+	r.until("wave", "published", func(v view) bool { return v.count(roster.Done) == 2 })
+	asks("rehearse", "wave/web01").ends(6).says("is done", "decamp trial")
+	r.run("verify", filepath.Join(r.vms(), "web01")).ends(0)
+	r.asFound(inventory.PoweredOff, "web01")
+}
+
+// rehearsal waits until so holds for what the worker's run has told.
+func (m *machine) rehearsal(run plan.ID, what string, so func([]plan.Event) bool) {
+	m.t.Helper()
+	store := plan.NewStore(m.state)
+	eventually(m.t, what, func() bool {
+		events, err := store.Events(run)
+		return err == nil && so(events)
+	})
+}
+
+// booting is the event that says that the VM is about to boot; -1: there is none.
+func booting(events []plan.Event) int {
+	for i, e := range events {
+		if e.Kind == plan.Noted && strings.Contains(e.Message, "the VM boots from its images") {
+			return i
+		}
+	}
+	return -1
+}
