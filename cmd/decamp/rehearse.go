@@ -39,9 +39,9 @@ If a decamp drives the run, it boots the VM as soon as no round is under way, an
 cutover ends that at once; else this command does so itself, from the last round. A VM that
 does not boot ends no migration.
 
-The VM of a plan is booted by the worker that drives it, wherever that is: it is asked through the
-server or the database, and its verdict and the end of the serial log come the same way. The screen
-and the whole log stay on that worker.
+The VM of a plan is booted by the worker that drives it, wherever that is: it is asked through
+the server or the database, and its verdict and the end of the serial log come the same way.
+The screen and the whole log stay on that worker.
 `
 
 // rehearseOptions are the flags of decamp rehearse.
@@ -58,7 +58,7 @@ func newRehearse(a *app) *cobra.Command {
 		Args: takes("RUN"), Example: "decamp rehearse web01-3f9a1c\ndecamp rehearse wave-1/db01 --expect 'db01 is ready'",
 		Annotations: exits(
 			exit{fault.NotFound, "there is no such run, plan or VM, or QEMU or its firmware is not installed"},
-			exit{fault.Conflict, "it is no warm migration, no round is done, or one was broken off; or nobody drives the VM of a plan, it is cut over, or rehearsed already"},
+			exit{fault.Conflict, "it is no warm migration, no round is done, or one was broken off; nobody drives the plan's VM, or it is rehearsed already"},
 			exit{fault.Unsupported, "it does not boot, or cannot be converted or tried; the remedy says what to do"},
 			exit{fault.Denied, "the token does not allow it"},
 			exit{fault.Full, "no space left for what is kept of it"},
