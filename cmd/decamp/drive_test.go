@@ -10,13 +10,16 @@ import (
 )
 
 // heard is a driver that keeps what it was told last.
-type heard struct{ last roster.Progress }
+type heard struct {
+	last      roster.Progress
+	rehearsed roster.Rehearsed
+}
 
 func (h *heard) Turn(context.Context, roster.Stage, time.Duration) (func(), error) { return nil, nil }
 func (h *heard) Step(string, string)                                               {}
 func (h *heard) Progress(p roster.Progress)                                        { h.last = p }
 func (h *heard) Storage([]string) error                                            { return nil }
-func (h *heard) Rehearsed(roster.Rehearsed)                                        {}
+func (h *heard) Rehearsed(done roster.Rehearsed)                                   { h.rehearsed = done }
 func (h *heard) Epoch() int64                                                      { return 1 }
 
 // What moved in one step does not move in the next, until that says so.

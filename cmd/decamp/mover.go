@@ -201,7 +201,8 @@ func (m *mover) drive(ctx context.Context, w *works, row roster.VM, d fleet.Driv
 	return errors.Join(errs...)
 }
 
-// resume tells warm runs the order that stands now: the one on record may be older.
+// resume tells warm runs the order that stands now: the one on record may be older. A rehearsal that is
+// on record is asked again if it still stands.
 func (m *mover) resume(w *works, o roster.Order) error {
 	for _, d := range w.to {
 		if !d.plan.Warm {
@@ -211,6 +212,9 @@ func (m *mover) resume(w *works, o roster.Order) error {
 			return err // Migrate tells more of a conflict
 		}
 		if err := m.store.Give(d.plan.ID, orderOf(o)); err != nil && !fault.Is(err, fault.NotFound) {
+			return err
+		}
+		if err := m.forgetRehearsal(d.plan.ID); err != nil {
 			return err
 		}
 	}

@@ -101,7 +101,7 @@ func (a *app) rehearse(ctx context.Context, m meetingFlags, o rehearseOptions, n
 	if a.rehearsesHere(m, vm) {
 		return a.rehearseRun(ctx, plan.ID(vm.Runs[0]), ask)
 	}
-	return a.rehearseVM(ctx, c, vm, roster.Rehearsal(ask))
+	return a.rehearseVM(ctx, c, vm, roster.Rehearsal{ID: ask.ID, Expect: ask.Expect, Deadline: ask.Deadline})
 }
 
 // rehearseRun has a run of this state directory rehearsed, by whoever drives it or else here, and says

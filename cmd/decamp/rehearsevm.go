@@ -32,7 +32,17 @@ func (m *mover) Rehearse(row roster.VM, ask roster.Rehearsal) error {
 		m.answer(dr, id)
 		return nil
 	}
-	return m.store.AskRehearsal(id, plan.Rehearsal(ask))
+	return m.store.AskRehearsal(id, plan.Rehearsal{ID: ask.ID, Expect: ask.Expect, Deadline: ask.Deadline, Fleet: true})
+}
+
+// forgetRehearsal takes away what a former process was asked for by the fleet: it may have been taken
+// back since, and is asked again if not. What people asked for here stands.
+func (m *mover) forgetRehearsal(id plan.ID) error {
+	had, err := m.store.Rehearsal(id)
+	if err != nil || had == nil || !had.Fleet {
+		return nil // what is asked there nobody knows: whoever asks next is told
+	}
+	return m.store.TakeBack(id, had.ID)
 }
 
 // TakeBack is part of fleet.Mover.
@@ -50,7 +60,7 @@ func (m *mover) answer(dr *drive, id plan.ID) {
 		m.a.log.Warn("how a rehearsal ended is not known", "run", id, "err", err)
 		return
 	}
-	told := roster.Rehearsed{Rehearsal: roster.Rehearsal(done.Rehearsal), Report: done.Report}
+	told := roster.Rehearsed{Rehearsal: roster.Rehearsal{ID: done.ID}, Report: done.Report}
 	if f := done.Failure; f != nil {
 		told.Failure = &roster.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Hint}
 	}

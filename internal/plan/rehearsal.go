@@ -19,6 +19,7 @@ type Rehearsal struct {
 	ID       string        `json:"id"`                 // another one for each that is asked
 	Expect   string        `json:"expect,omitempty"`   // text that means the guest is up, beside the known signs
 	Deadline time.Duration `json:"deadline,omitempty"` // that the guest may take; 0: what is usual
+	Fleet    bool          `json:"fleet,omitempty"`    // asked by the worker that drives a plan's VM: it asks again when it drives it anew
 }
 
 // Rehearsed is how a Rehearsal ended.

@@ -11,12 +11,12 @@ func (o Order) ends() bool { return o == Cancel || o == Rollback }
 
 // again is how a VM is queued once more, from the beginning of its tries: $1 is the revision.
 // One that was undone has nothing left.
-const again = `UPDATE vms SET state = 'queued', ord = '', attempts = 0, not_before = 0, ended = 0, failure = '', step = '', waits = '', rev = $1,
+const again = `UPDATE vms SET state = 'queued', ord = '', attempts = 0, not_before = 0, ended = 0, failure = '', step = '', waits = '', rehearse = '', rev = $1,
 	asks  = CASE WHEN began > 0 AND state <> 'canceled' THEN 'again' ELSE 'first' END,
 	began = CASE WHEN state = 'canceled' THEN 0 ELSE began END `
 
 // undone is how VMs end of which nothing was ever begun: $1 is the revision, $2 the time.
-const undone = `UPDATE vms SET state = 'canceled', asks = '', waits = '', ended = $2, rev = $1 WHERE began = 0 AND state IN ('queued', 'failed') `
+const undone = `UPDATE vms SET state = 'canceled', asks = '', waits = '', rehearse = '', ended = $2, rev = $1 WHERE began = 0 AND state IN ('queued', 'failed') `
 
 // undo is how failed VMs are queued for somebody to take away what they left.
 const undo = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'failed' `

@@ -72,6 +72,14 @@ func (a *anybody) deeds() []deed {
 		{"order plan", 1, func() error { return a.OrderPlan(ctx, "p", order) }},
 		{"requeue", 1, func() error { return a.Requeue(ctx, a.sched, []Key{k}, "gone") }},
 		{"strand", 1, func() error { return a.Strand(ctx, a.sched, []Key{k}, "gone") }},
+		{"rehearse", 4, func() error { return a.Rehearse(ctx, k, Rehearsal{ID: fmt.Sprint(a.clock.Now().Unix())}) }},
+		{"answer", 2, func() error {
+			v, err := a.VM(ctx, c.Key)
+			if err != nil || v.Rehearse == nil {
+				return err
+			}
+			return a.Answer(ctx, c, Rehearsed{Rehearsal: *v.Rehearse})
+		}},
 		{"leave", 1, func() error { return a.Leave(ctx, a.workers[worker]) }},
 		{"join", 2, func() (err error) {
 			a.workers[worker], err = a.Join(ctx, Worker{Name: worker}, aMinute)
@@ -144,6 +152,8 @@ func contradiction(v VM) string {
 		return "what is queued asks for nothing"
 	case v.State.Over() && v.Asks != NoStage:
 		return "what is over asks"
+	case v.State.Over() && v.Rehearse != nil:
+		return "what is over is rehearsed"
 	case v.State.Over() == v.Ended.IsZero():
 		return "what has an end is not over"
 	case driven && (v.Worker == "" || v.Epoch == 0):
