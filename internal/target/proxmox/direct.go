@@ -114,7 +114,7 @@ func (w *delivery) carryOutDirect(ctx context.Context, g *found) (*found, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := error(nil); err != nil {
+	if err := w.renewVariables(ctx, g); err != nil {
 		return nil, err
 	}
 	if err := w.define(ctx, g, volumes); err != nil {
