@@ -41,6 +41,9 @@ type dryRunReport struct {
 // dryRun says what would be defined, and what stands in the way. It reads the source, asks the
 // destinations, and makes nothing anywhere.
 func (a *app) dryRun(ctx context.Context, o migrateOptions, rawURL, name string) (err error) {
+	if err := o.engine.checkFiles("--key-file", "--appliance-kernel"); err != nil {
+		return err
+	}
 	p := &planWorks{a: a, works: &works{}, login: o.login, ssh: o.landing.ssh}
 	if err := p.openTargets(o); err != nil {
 		return err
@@ -59,8 +62,9 @@ func (a *app) dryRun(ctx context.Context, o migrateOptions, rawURL, name string)
 	}
 	def, r := p.defined(ctx, vm, o)
 	obstacles := migrate.Obstacles(vm, p.transport, o.permitted())
+	refused := o.checkEngine(ctx, vm, func() []guest.Report { return def.Guest })
 	for _, d := range p.to {
-		r.Destinations = append(r.Destinations, outline(ctx, d, def, obstacles))
+		r.Destinations = append(r.Destinations, outline(ctx, d, def, obstacles, refused))
 	}
 	if err := a.writeDryRun(def.VM, r); err != nil {
 		return err
@@ -123,12 +127,14 @@ func (w *works) foreseeGuest(ctx context.Context, vm *inventory.VM, r *dryRunRep
 // isWindows reports whether Windows was found. It is left alone where Linux gets the guest agent.
 func isWindows(g guest.Report) bool { return g.Windows != nil }
 
-// outline asks a destination what it makes of the VM, and whether it could.
-func outline(ctx context.Context, d *destination, def target.Definition, obstacles []inventory.Warning) outlined {
+// outline asks a destination what it makes of the VM, and whether it could. refused is what stands in the
+// way wherever it goes, as obstacles are.
+func outline(ctx context.Context, d *destination, def target.Definition, obstacles []inventory.Warning, refused error) outlined {
 	out, err := outlineAt(d.to, d.target, def)
 	if err == nil {
 		_, err = d.target.Plan(ctx, def.VM)
 	}
+	err = errors.Join(err, refused)
 	for _, w := range obstacles {
 		kind := fault.Unsupported
 		if migrate.Passing(w) {

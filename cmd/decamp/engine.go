@@ -125,10 +125,15 @@ func (w *works) v2v(ctx context.Context) func(context.Context, virtv2v.Job) (vir
 	return e.Convert
 }
 
-// checkEngine refuses, before anything is copied, what is sure to be missed after hours: virt-v2v
-// itself, the drivers of a Windows, the key of a volume. It looks into the disks of a VM that is off; of
-// one that runs it goes by what VMware was told.
+// checkEngine is migrateOptions', of a VM whose disks are looked into if it is off.
 func (w *works) checkEngine(ctx context.Context, o migrateOptions, vm *inventory.VM) error {
+	return o.checkEngine(ctx, vm, func() []guest.Report { return w.glance(ctx, vm) })
+}
+
+// checkEngine refuses, before anything is copied, what is sure to be missed after hours: virt-v2v
+// itself, the drivers of a Windows, the key of a volume. Where look finds nothing it goes by what VMware
+// was told of the guest.
+func (o migrateOptions) checkEngine(ctx context.Context, vm *inventory.VM, look func() []guest.Report) error {
 	if o.hardware == string(plan.Compat) || o.engine.name == string(plan.LinuxAppend) {
 		return nil
 	}
@@ -141,7 +146,7 @@ func (w *works) checkEngine(ctx context.Context, o migrateOptions, vm *inventory
 	case err != nil, !chosen && !windows, !chosen && o.hardware == string(plan.AutoHardware) && e.Drivers() == "":
 		return nil
 	}
-	reports := w.glance(ctx, vm)
+	reports := look()
 	drivers := migrate.WindowsOf(reports)
 	if drivers == nil && windows {
 		drivers = cmp.Or(virtv2v.WindowsOf(vm.GuestID), &virtv2v.Windows{})

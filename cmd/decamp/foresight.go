@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
 )
@@ -28,6 +31,25 @@ func (p *planWorks) foresee(ctx context.Context, s preflight.Sight) (notes planf
 	told := map[doctor.Finding]bool{} // of a host, say, by moves of another kind
 	for _, key := range order {
 		notes = append(notes, p.foreseen(ctx, s, alike[key], told)...)
+	}
+	return append(notes, p.foreseeEngines(ctx, s.Moves)...)
+}
+
+// foreseeEngines tells of guests that this machine could not change as they are to be. A worker may be
+// another machine, so they are notes; disks are not looked into, a plan may have hundreds.
+func (p *planWorks) foreseeEngines(ctx context.Context, moves []planfile.Move) (notes planfile.Findings) {
+	for _, m := range moves {
+		o := p.optionsOf(m.Options)
+		if o.hardware == string(plan.Compat) {
+			continue
+		}
+		err := o.engine.checkFiles("keyFiles", "applianceKernel")
+		if err == nil {
+			err = o.checkEngine(ctx, m.VM, func() []guest.Report { return nil })
+		}
+		if err != nil {
+			notes = append(notes, planfile.Noted("engine", m.Pos, m.VM.Name, inOneLine(fault.HintOf(err)), "on this machine: %v", err))
+		}
 	}
 	return notes
 }

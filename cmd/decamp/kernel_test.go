@@ -55,3 +55,27 @@ func TestRehearsalTakesTheRunsKernel(t *testing.T) {
 		t.Errorf("a guest that is not changed needs no kernel: %q", k)
 	}
 }
+
+// What changes a guest is missed before anything is copied: a check of the plan notes it, as a worker may
+// be another machine, and a dry run refuses.
+func TestEngineIsMissedBeforehand(t *testing.T) {
+	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01"), small("web02")}})
+	gone := filepath.Join(t.TempDir(), "vmlinuz")
+	text := fmt.Sprintf("version: 1\nname: p\nsource: {url: %q, fingerprint: %q}\ndefaults: {to: [%q]}\nvms:\n- {vm: web01, hardware: virtio, applianceKernel: %s}\n- {vm: web02, hardware: virtio, engine: virt-v2v}\n",
+		c.url(), c.lab.Fingerprint(), "dir:"+c.to, gone)
+	path := writeFile(t, "plan.yaml", text)
+	t.Setenv("PATH", t.TempDir())
+	if code := c.do("plan", "check", path); code != 0 {
+		t.Errorf("exit code %d: %s%s", code, c.out, c.stderr())
+	}
+	mustContain(t, c.out.String(), "on this machine: applianceKernel: ", gone, "on this machine: VM web02 is to be converted by virt-v2v")
+	c.out.Reset()
+	dryRun := []string{"migrate", c.url(), "web02", "--to", "dir:" + c.to, "--hardware", "virtio", "--engine", "virt-v2v", "--dry-run"}
+	if code := c.do(dryRun...); code == 0 {
+		t.Errorf("nothing is missed: %s", c.out)
+	}
+	mustContain(t, c.stderr(), "is to be converted by virt-v2v")
+	if got := moved(c.to); len(got) != 0 {
+		t.Errorf("moved: %+v", got)
+	}
+}

@@ -181,6 +181,9 @@ func (l *Lab) close() error {
 	if l.control != nil {
 		errs = append(errs, l.control.close())
 	}
+	for _, e := range l.endpoints() { // before what is stalled goes on: it is cut off, and not sent to its end
+		errs = append(errs, e.close())
+	}
 	l.faults.Release()
 	l.guests.stop()
 	l.nas.abandon() // nothing waits for a server that is gone
@@ -190,9 +193,6 @@ func (l *Lab) close() error {
 	l.jobs.close()
 	l.nas.abandon()
 	errs = append(errs, l.nfc.each((*nfchost.Server).Close))
-	for _, e := range l.endpoints() {
-		errs = append(errs, e.close())
-	}
 	l.drain()
 	for _, m := range l.machines {
 		m.writer.halt()
