@@ -81,13 +81,31 @@ func suffix(enrolled bool) string {
 	return ""
 }
 
-// firmwareVariables makes the store of a new EFI disk.
-func firmwareVariables(path string, enrolled bool) error {
+// variablesSize is what of an EFI disk is the firmware's, in bytes.
+const variablesSize = 528 << 10
+
+// firmwareVariables makes the store of a new EFI disk. On a block device it is the begin of a volume that holds
+// what was there before.
+func firmwareVariables(path string, enrolled, file bool) (size string, err error) {
 	store, err := os.ReadFile(ovmf + "OVMF_VARS_4M" + suffix(enrolled) + ".fd")
 	if err != nil {
-		return err
+		return "", err
 	}
-	return os.WriteFile(path, store, 0o644)
+	if file {
+		return "528K", os.WriteFile(path, store, 0o644)
+	}
+	if err := os.Remove(path); err != nil { // allocate made it
+		return "", err
+	}
+	if err := makeVolume(path, extent, true); err != nil {
+		return "", err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteAt(store, 0)
+	return "4M", errors.Join(err, f.Close())
 }
 
 func (l *line) firmware() {
@@ -98,7 +116,7 @@ func (l *line) firmware() {
 	path, err := l.server.path(d.volume)
 	l.fail(err)
 	l.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+ovmf+"OVMF_CODE_4M"+suffix(d.words["pre-enrolled-keys"] == "1")+".fd",
-		"-drive", "if=pflash,unit=1,format=raw,file="+path)
+		"-drive", fmt.Sprintf("if=pflash,unit=1,format=raw,size=%d,file=%s", variablesSize, path))
 }
 
 // device is QEMU's for a disk's option, and the bus it sits on.

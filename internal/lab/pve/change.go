@@ -38,6 +38,9 @@ func (c *call) apply(ctx context.Context, t *task, g *guest) error {
 		g.config[name] = value
 	}
 	for _, name := range strings.FieldsFunc(c.form.Get("delete"), func(r rune) bool { return r == ',' }) {
+		if c.form.Get("force") == "1" { // else Proxmox keeps the volume
+			c.dropVolume(name, g.config[name])
+		}
 		delete(g.config, name)
 	}
 	return nil

@@ -161,7 +161,7 @@ func (s *Server) makeDrive(ctx context.Context, t *task, vmid int, name, value s
 func (s *Server) fill(ctx context.Context, t *task, st Storage, name string, d drive, path, format string) (size string, err error) {
 	switch {
 	case name == "efidisk0":
-		return "528K", firmwareVariables(path, d.words["pre-enrolled-keys"] == "1")
+		return firmwareVariables(path, d.words["pre-enrolled-keys"] == "1", st.files())
 	case name == "tpmstate0":
 		return "4M", os.Truncate(path, 4<<20)
 	case d.words["import-from"] != "":

@@ -121,7 +121,7 @@ func (c *call) checkValue(name, value string) error {
 // settings are the parameters that are options of a guest.
 func (c *call) settings() (names []string) {
 	for name := range c.form {
-		if name != "vmid" && name != "digest" && name != "delete" && name != "background_delay" {
+		if name != "vmid" && name != "digest" && name != "delete" && name != "force" && name != "background_delay" {
 			names = append(names, name)
 		}
 	}

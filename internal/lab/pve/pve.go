@@ -27,6 +27,7 @@ type Config struct {
 	Networks []Network     // bridges vmbr0 to vmbr3 if nil
 	Offline  []string      // nodes of its cluster that are down
 	Skew     time.Duration // how far its clock is ahead
+	NextID   int           // the first VMID that it gives; 100 if 0
 
 	RegisteredTags []string // that none but who may Sys.Modify the cluster gives to a guest
 }

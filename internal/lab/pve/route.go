@@ -1,6 +1,7 @@
 package pve
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -179,7 +180,7 @@ func nextID(c *call) (any, error) {
 		}
 		return asked, nil
 	}
-	id := 100
+	id := cmp.Or(c.config.NextID, 100)
 	for c.guests[id] != nil {
 		id++
 	}

@@ -114,8 +114,14 @@ func (w *delivery) carryOutDirect(ctx context.Context, g *found) (*found, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := w.renewVariables(ctx, g); err != nil {
+		return nil, err
+	}
 	if err := w.define(ctx, g, volumes); err != nil {
 		return nil, fmt.Errorf("define guest %d: %w", g.vmid, err)
+	}
+	if err := w.carry(ctx, g); err != nil {
+		return nil, err
 	}
 	return g, w.finish(ctx, g)
 }
@@ -189,19 +195,27 @@ func (w *delivery) volume(ctx context.Context, g *found, img target.Image, on st
 // fill goes on after connections that broke, as long as any of them brought something, and patience
 // after that.
 func (w *delivery) fill(ctx context.Context, f *filling, name string) error {
-	for left := patience; ; left -= pause {
+	return w.patiently(ctx, func() (more bool, err error) {
 		before := f.proven
-		err := w.fillOnce(ctx, f, name)
+		err = w.fillOnce(ctx, f, name)
+		return f.proven > before, err
+	})
+}
+
+// patiently tries again what may pass, until patience is over since a try that brought something.
+func (p *Place) patiently(ctx context.Context, try func() (more bool, err error)) error {
+	for left := patience; ; left -= pause {
+		more, err := try()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if f.proven > before {
+		if more {
 			left = patience
 		}
 		if left <= 0 || !passes(err) {
 			return err
 		}
-		if err := w.opts.Wait(ctx, pause); err != nil {
+		if err := p.opts.Wait(ctx, pause); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -131,9 +132,14 @@ func (p *program) Close() error {
 	return err
 }
 
+// nodes counts those of the test. Their programs run on one machine, and tell volumes apart by their names: so no two
+// nodes may have the same VMIDs.
+var nodes atomic.Int64
+
 // serveSSH starts a node that lets people log in.
 func serveSSH(t *testing.T, c pve.Config) (*pve.Server, *pve.SSH) {
 	t.Helper()
+	c.NextID = 100 + (os.Getpid()%900000)*1000 + int(nodes.Add(1))%900
 	s := serve(t, c)
 	d, err := s.StartSSH()
 	if err != nil {

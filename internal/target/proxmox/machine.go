@@ -137,8 +137,9 @@ func (b *builder) firmware() error {
 		return err
 	}
 	b.base("efidisk0", home+":1,efitype=4m,pre-enrolled-keys="+keys)
-	b.warn("efi-variables", `make sure the guest has \EFI\BOOT\BOOTX64.EFI (grub-install --removable), or choose its loader in the firmware's menu`,
-		"the boot entries in the EFI variables stay behind: the guest boots from the fallback path")
+	if b.opts.SSH == "" || b.def.EFI.Empty() {
+		b.m.Warnings = append(b.m.Warnings, leftBehind(nil))
+	}
 	if b.vm.VTPM {
 		b.base("tpmstate0", home+":1,version=v2.0")
 		b.warn("vtpm", "keep the BitLocker or LUKS recovery key at hand for the first boot",

@@ -95,6 +95,20 @@ sub copy {
 	}
 }
 
+# ended ends programs. One that does not go by itself, as qemu-nbd does not where its client broke off at the wrong
+# time, is killed: what it did not flush nobody counts on.
+sub ended {
+	my @pids = @_;
+	kill 'TERM', @pids;
+	for my $pid (@pids) {
+		for my $try (1 .. 30) {
+			last if waitpid $pid, POSIX::WNOHANG();
+			select undef, undef, undef, 0.1;
+			kill 'KILL', $pid if $try == 29;
+		}
+	}
+}
+
 # serve starts qemu-nbd on a socket that nobody else sees, and joins our ends to it. It ends with the
 # connection.
 sub serve {
@@ -117,7 +131,7 @@ sub serve {
 	rmdir $dir;
 	close $listener;
 	my $up;
-	$SIG{TERM} = sub { kill 'TERM', $nbd, $up // (); waitpid $nbd, 0; unlink $held; POSIX::_exit(9) };
+	$SIG{TERM} = sub { ended($nbd, $up // ()); unlink $held; POSIX::_exit(9) };
 	# Who cannot open the volume ends without a greeting.
 	my $n = sysread $s, my $hello, 18;
 	refuse('nbd', "qemu-nbd does not open $path") if !$n;
@@ -132,8 +146,7 @@ sub serve {
 		POSIX::_exit(0);
 	}
 	copy($s, \*STDOUT);
-	kill 'TERM', $up, $nbd; # which waits for others where nobody greeted it
-	waitpid $_, 0 for $up, $nbd;
+	ended($up, $nbd); # which waits for others where nobody greeted it
 	unlink $held;
 }
 

@@ -12,9 +12,10 @@
 //
 // With a login on the node, Options.SSH, volumes are written to, also while the VM still runs:
 //
-//	hold a VMID -> allocate volumes -> fill what is not on record -> … -> options and disks, done
+//	hold a VMID -> allocate volumes -> fill what is not on record -> … -> options and disks -> boot entries, done
 //
-// A volume is filled through qemu-nbd on the node, which reads back what was written: see filling.
+// A volume is filled through qemu-nbd on the node, which reads back what was written: see filling. So are
+// the boot entries of EFI added to the variables that Proxmox made: see variables.
 //
 // # Terms
 //

@@ -110,6 +110,7 @@ func askDirect(t *testing.T, w *delivery, g *found) {
 			_, err := w.api.do(t.Context(), http.MethodPost, qemu(g.node, g.vmid)+"/config", params)
 			return err
 		},
+		func() error { return w.dropVariables(t.Context(), g) },
 	} {
 		if err := ask(); fault.Is(err, fault.Invalid) || fault.Is(err, fault.Unsupported) {
 			t.Error(err)
