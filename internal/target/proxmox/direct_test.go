@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -511,4 +512,23 @@ func TestWhoIsLeftOnTheNodeGivesWay(t *testing.T) {
 		t.Error("who was left has the volume still")
 	}
 	s.same(server)
+}
+
+// A qemu-nbd that does not end when it is told to does not keep the volume from who comes next.
+func TestServerThatDoesNotEndIsKilled(t *testing.T) {
+	server, d := serveSSH(t, node(pve.Storage{ID: "tank", Type: "lvmthin"}))
+	p := directPlace(t, server, d, Options{Storage: "tank"})
+	s := stage(t, p, sparseVM(4<<20))
+	s.round()
+	s.must(s.target.Prepare(t.Context(), s.def))
+	volumes, err := p.volumesOn(t.Context(), s.def.VM, "tank")
+	s.must(err)
+	real, err := exec.LookPath("qemu-nbd")
+	s.must(err)
+	tool(t, d, "qemu-nbd", "trap '' TERM\n/bin/sh -c 'LISTEN_PID=$$ exec "+real+" \"$@\"' sh \"$@\"\nexec /bin/sleep 600")
+	for range 2 {
+		volume, err := p.attachVolume(t.Context(), volumes[0].ID)
+		s.must(err)
+		s.must(volume.Close())
+	}
 }
