@@ -205,5 +205,5 @@ func (e *Engine) release() error {
 	if e.pg != nil {
 		e.pg.Close()
 	}
-	return errors.Join(err, e.lock.Close())
+	return errors.Join(err, unlock(e.lock))
 }

@@ -36,6 +36,12 @@ func lock(path string) (*os.File, error) {
 	return f, nil
 }
 
+// unlock releases the lock and closes f. Closing alone would leave the lock with a program that this
+// process is just starting, which has all open files until it runs.
+func unlock(f *os.File) error {
+	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close())
+}
+
 func writePID(f *os.File) error {
 	if err := f.Truncate(0); err != nil {
 		return fmt.Errorf("write lock: %w", err)
@@ -63,6 +69,7 @@ func InUse(dir string) bool {
 	if err != nil {
 		return false
 	}
-	defer f.Close()
-	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil // closing gives it back
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	_ = unlock(f)
+	return err != nil
 }

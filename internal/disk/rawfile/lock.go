@@ -22,3 +22,10 @@ func lock(file *os.File) error {
 	}
 	return nil // ENOLCK, EOPNOTSUPP: a file system without locks
 }
+
+// unlock releases it. Closing alone would leave the lock with a program that this process is just
+// starting, which has all open files until it runs.
+func unlock(file *os.File) {
+	none := unix.Flock_t{Type: unix.F_UNLCK, Whence: io.SeekStart}
+	_ = retry(func() error { return unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &none) }) // a file system without locks
+}

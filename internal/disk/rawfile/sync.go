@@ -64,5 +64,6 @@ func (f *File) Close() error {
 	if f.direct != nil {
 		err = f.direct.Close()
 	}
+	unlock(f.cached)
 	return errors.Join(err, f.cached.Close())
 }
