@@ -118,7 +118,11 @@ func checkGone(t *testing.T, s *pve.Server, others ...int) {
 			t.Errorf("guest %d, which is somebody else's, is gone", vmid)
 		}
 	}
-	if left := s.Uploads(); len(left) > 0 {
+	left := s.Uploads()
+	for deadline := time.Now().Add(time.Minute); len(left) > 0 && time.Now().Before(deadline); left = s.Uploads() {
+		time.Sleep(10 * time.Millisecond) // the node notices later that an upload was broken off
+	}
+	if len(left) > 0 {
 		t.Errorf("uploads were left: %v", left)
 	}
 	if left := s.Volumes(); len(others) == 0 && len(left) > 0 {
