@@ -31,7 +31,7 @@ test-slow: ## boots under a real libvirtd, long crash runs
 
 # Real Debian guests, one after the other kind: built once, changed, booted, judged.
 .PHONY: test-guests
-test-guests: ## move real Debian guests onto virtio (root, 25 minutes)
+test-guests: ## move real Debian guests onto virtio (root, 25 to 40 minutes)
 	@scripts/setup.sh guests
 	$(GO) test -tags guests -timeout 90m -count 1 -v ./test/guests
 
@@ -59,9 +59,9 @@ test-v2v: ## convert a Debian, boot it, and a phony Windows by the real virt-v2v
 		SUPERMIN_KERNEL_VERSION="$$release" SUPERMIN_MODULES="$(CURDIR)/build/kernel/lib/modules/$$release" && \
 		$(GO) test -trimpath -tags v2v -timeout 60m -count 1 -v -run VirtV2V ./test/cli
 
-# The API server is built here once, of its own module: 15 minutes.
+# The API server is built here once, of its own module: 15 minutes of two cores.
 .PHONY: test-kube
-test-kube: ## deliver to the real API server of Kubernetes (built once: 15 minutes)
+test-kube: ## deliver to the real API server of Kubernetes (built once: 15 to 30 minutes)
 	@scripts/setup.sh kube
 	@scripts/kube.sh
 	$(GO) test -trimpath -tags kube -timeout 30m -count 1 -v -run RealAPIServer ./internal/target/kubevirt
