@@ -93,7 +93,7 @@ func New(address string, o Options) (*Place, error) {
 		o.Getenv = os.Getenv
 	}
 	if o.Wait == nil {
-		o.Wait = wait
+		o.Wait = staged.Wait
 	}
 	c, err := newCloud(name, o)
 	if err != nil {
@@ -137,16 +137,4 @@ func (o *Options) take(query url.Values) error {
 		o.Boot = fromVolume
 	}
 	return nil
-}
-
-// wait is Options.Wait by the clock.
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -76,7 +76,7 @@ func start(t *testing.T, s *pve.Server, p *Place, id string) boot.Marker {
 		if m, ok := marker(t, s.Serial(vmid)); ok {
 			return m
 		}
-		if err := wait(t.Context(), 100*time.Millisecond); err != nil {
+		if err := staged.Wait(t.Context(), 100*time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 	}

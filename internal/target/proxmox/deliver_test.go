@@ -14,6 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/lab/pve"
 	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/target/staged"
 )
 
 func TestDeliverMakesTheGuest(t *testing.T) {
@@ -111,7 +112,7 @@ func crashAfter(p *Place, requests int64) *crash {
 		if c.left.Load() < 0 {
 			return errors.New("crashed")
 		}
-		return wait(ctx, 2*time.Millisecond)
+		return staged.Wait(ctx, 2*time.Millisecond)
 	}
 	p.api.wait = p.opts.Wait
 	return c

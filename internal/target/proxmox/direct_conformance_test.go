@@ -48,9 +48,9 @@ func newDirectSite(t *testing.T) targettest.Site {
 	p.dialNode = dials(tapped, here(d))
 	p.opts.Wait = func(ctx context.Context, d time.Duration) error {
 		if d == poll {
-			return wait(ctx, 15*time.Millisecond) // so that most tasks are asked after once, and the calls are few
+			return staged.Wait(ctx, 15*time.Millisecond) // so that most tasks are asked after once, and the calls are few
 		}
-		return wait(ctx, time.Millisecond/5)
+		return staged.Wait(ctx, time.Millisecond/5)
 	}
 	p.api.wait = p.opts.Wait
 	return targettest.Site{

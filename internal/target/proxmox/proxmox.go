@@ -111,7 +111,7 @@ func New(address string, o Options) (*Place, error) {
 	o.Storage, o.Bridge = cmp.Or(o.Storage, "local-lvm"), cmp.Or(o.Bridge, "vmbr0")
 	o.CPU = cmp.Or(o.CPU, "x86-64-v2-AES")
 	if o.Wait == nil {
-		o.Wait = wait
+		o.Wait = staged.Wait
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -204,16 +204,4 @@ func isName(s string) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.", r))
 	}
 	return s != "" && len(s) <= 100 && !strings.HasPrefix(s, ".") && strings.IndexFunc(s, other) < 0
-}
-
-// wait is Options.Wait by the clock.
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

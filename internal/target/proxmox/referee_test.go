@@ -163,7 +163,7 @@ func startReferee(t *testing.T) *Place {
 	}
 	p, err := New(strings.TrimSpace(said[at:])+"/pve1", Options{
 		Token: "root@pam!decamp=pw", Fingerprint: fingerprint, Storage: "local-lvm",
-		Wait: func(ctx context.Context, _ time.Duration) error { return wait(ctx, 5*time.Millisecond) },
+		Wait: func(ctx context.Context, _ time.Duration) error { return staged.Wait(ctx, 5*time.Millisecond) },
 	})
 	if err != nil {
 		t.Fatal(err)

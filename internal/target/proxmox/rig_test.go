@@ -61,7 +61,7 @@ func place(t *testing.T, s *pve.Server, o Options) *Place {
 	if o.Fingerprint == "" {
 		o.Fingerprint = s.Fingerprint()
 	}
-	o.Wait = func(ctx context.Context, _ time.Duration) error { return wait(ctx, 2*time.Millisecond) }
+	o.Wait = func(ctx context.Context, _ time.Duration) error { return staged.Wait(ctx, 2*time.Millisecond) }
 	p, err := New(s.URL()+"/"+s.Node(), o)
 	if err != nil {
 		t.Fatal(err)
