@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
+	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -205,5 +206,5 @@ func (e *Engine) release() error {
 	if e.pg != nil {
 		e.pg.Close()
 	}
-	return errors.Join(err, unlock(e.lock))
+	return errors.Join(err, durable.Unlock(e.lock))
 }

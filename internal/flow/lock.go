@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 	"golang.org/x/sys/unix"
 )
@@ -34,12 +35,6 @@ func lock(path string) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
-}
-
-// unlock releases the lock and closes f. Closing alone would leave the lock with a program that this
-// process is just starting, which has all open files until it runs.
-func unlock(f *os.File) error {
-	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close())
 }
 
 func writePID(f *os.File) error {
@@ -70,6 +65,6 @@ func InUse(dir string) bool {
 		return false
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-	_ = unlock(f)
+	_ = durable.Unlock(f)
 	return err != nil
 }

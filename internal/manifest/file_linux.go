@@ -26,7 +26,7 @@ func openLocked(path string, flag int) (*os.File, error) {
 		if durable.IsAt(f, path) {
 			return f, nil
 		}
-		if err := unlock(f); err != nil {
+		if err := durable.Unlock(f); err != nil {
 			return nil, err
 		}
 	}
@@ -40,12 +40,6 @@ func lockFault(err error) error {
 	return err
 }
 
-// unlock releases the lock and closes f. Closing alone would leave the lock with a child
-// process that is just being started.
-func unlock(f *os.File) error {
-	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close())
-}
-
 // newFile opens an empty, locked file beside path that publish can put in its place.
 // What a crashed run left under that name is overwritten.
 func newFile(path string) (*os.File, error) {
@@ -54,13 +48,13 @@ func newFile(path string) (*os.File, error) {
 		return nil, err
 	}
 	if err := f.Truncate(0); err != nil {
-		return nil, errors.Join(kindOfIO(err), unlock(f))
+		return nil, errors.Join(kindOfIO(err), durable.Unlock(f))
 	}
 	return f, nil
 }
 
 // discard removes a file that newFile made.
-func discard(f *os.File) error { return errors.Join(os.Remove(f.Name()), unlock(f)) }
+func discard(f *os.File) error { return errors.Join(os.Remove(f.Name()), durable.Unlock(f)) }
 
 // datasync makes f's content and length durable.
 func datasync(f *os.File) error { return os.NewSyscallError("fdatasync", unix.Fdatasync(int(f.Fd()))) }

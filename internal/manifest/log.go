@@ -60,7 +60,7 @@ func create(path string, info Info) (*Log, error) {
 		return nil, errors.Join(err, discard(f))
 	}
 	if err := kindOfIO(durable.Sync(filepath.Dir(path))); err != nil {
-		return nil, errors.Join(err, unlock(f))
+		return nil, errors.Join(err, durable.Unlock(f))
 	}
 	return l, nil
 }
@@ -114,7 +114,7 @@ func open(path string) (*Log, error) {
 	}
 	l, err := replay(path, f)
 	if err != nil {
-		return nil, errors.Join(err, unlock(f))
+		return nil, errors.Join(err, durable.Unlock(f))
 	}
 	return l, nil
 }
@@ -207,7 +207,7 @@ func (l *Log) Complete() bool { return l.Missing() == 0 }
 func (l *Log) Close() error {
 	l.io.Lock()
 	defer l.io.Unlock()
-	return unlock(l.f)
+	return durable.Unlock(l.f)
 }
 
 // Remove deletes the manifest at path and what an interrupted Create or Seal left beside

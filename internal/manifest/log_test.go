@@ -291,7 +291,7 @@ func TestLockIsOfTheFileAtThePath(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer unlock(f)
+		defer durable.Unlock(f)
 		if !durable.IsAt(f, path) {
 			return fault.New(fault.Corrupt, "locked a file that was replaced")
 		}
@@ -299,7 +299,7 @@ func TestLockIsOfTheFileAtThePath(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer unlock(g)
+		defer durable.Unlock(g)
 		return os.Rename(g.Name(), path)
 	}
 	var all errgroup.Group

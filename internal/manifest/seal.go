@@ -69,7 +69,7 @@ func (l *Log) replace(head header, write func(*sealer) error) error {
 	}
 	old := l.f
 	l.adopt(s)
-	return unlock(old)
+	return durable.Unlock(old)
 }
 
 // adopt goes on with the file that s wrote.
