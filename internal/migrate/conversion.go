@@ -150,9 +150,11 @@ func hashesOf(ctx context.Context, src disk.Source, info manifest.Info, chunks [
 		if err := src.ReadAt(ctx, b[:r.Len], r.Off); err != nil {
 			return nil, err
 		}
-		if hashes[i] = manifest.ZeroHash(int(r.Len)); !disk.AllZero(b[:r.Len]) { // trimmed: that hash is known
-			hashes[i] = manifest.HashOf(b[:r.Len])
+		if disk.AllZero(b[:r.Len]) { // trimmed
+			hashes[i] = manifest.ZeroHash(int(r.Len))
+			continue
 		}
+		hashes[i] = manifest.HashOf(b[:r.Len])
 	}
 	return hashes, nil
 }
