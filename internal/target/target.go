@@ -156,3 +156,19 @@ type Preparer interface {
 	// run any number of times, and fail: nothing but time is lost.
 	Prepare(ctx context.Context, def Definition) error
 }
+
+// A Starter is a Target that may be one that powers VMs on.
+type Starter interface {
+	// CanStart is why no VM is started there: fault.Unsupported, with what to do in its place. Nil: they are.
+	CanStart() error
+
+	// Start powers on the published VM of def and returns once it runs there. One that runs is left as it is.
+	// No such VM is fault.NotFound, another one in its place fault.Conflict. Whatever happens, it stays
+	// published.
+	Start(ctx context.Context, def Definition) (Started, error)
+}
+
+// Started is what is to be known of a VM that was powered on.
+type Started struct {
+	Console string `json:"console,omitempty"` // the command by which a person sees its console; empty: there is none
+}

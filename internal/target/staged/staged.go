@@ -71,6 +71,12 @@ type Sender interface {
 	Sends(held, changed int64) int64 // as target.Sender
 }
 
+// A Starter is a Place that powers on VMs that it took.
+type Starter interface {
+	// Start is as target.Starter's.
+	Start(ctx context.Context, def target.Definition) (target.Started, error)
+}
+
 // A Receipt is what a place says of a VM that it took.
 type Receipt = target.Receipt
 
@@ -99,6 +105,7 @@ var (
 	_ target.Target   = (*Target)(nil)
 	_ target.Preparer = (*Target)(nil)
 	_ target.Sender   = (*Target)(nil)
+	_ target.Starter  = (*Target)(nil)
 )
 
 // New returns the target that stages VMs on stage and delivers them to place.
@@ -180,6 +187,33 @@ func (t *Target) Sends(held, changed int64) int64 {
 		return s.Sends(held, changed)
 	}
 	return held
+}
+
+// CanStart is part of target.Starter.
+func (t *Target) CanStart() error {
+	_, err := t.starter()
+	return err
+}
+
+// Start powers on the VM where it was delivered to.
+func (t *Target) Start(ctx context.Context, def target.Definition) (target.Started, error) {
+	place, err := t.starter()
+	if err != nil {
+		return target.Started{}, err
+	}
+	started, err := place.Start(ctx, t.carried(def))
+	if err != nil {
+		return started, fmt.Errorf("start VM %s: %w", def.VM.Name, err)
+	}
+	return started, nil
+}
+
+func (t *Target) starter() (Starter, error) {
+	s, ok := t.place.(Starter)
+	if !ok {
+		return nil, fault.New(fault.Unsupported, "that target starts no VMs").WithHint("leave --start out, and start the VM by hand")
+	}
+	return s, nil
 }
 
 func (t *Target) deliver(ctx context.Context, def target.Definition) error {
