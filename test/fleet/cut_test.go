@@ -51,6 +51,9 @@ func newCutRig(t *testing.T, cfg lab.Config) *cutRig {
 	c.db = db.URL()
 	c.a = c.workerBy(on("a"), "a", c.vms())
 	c.b = c.workerBy(on("b"), "b", c.vms())
+	for _, m := range []*machine{c.a, c.b} {
+		m.logs("worker joined", 1) // the first one could have all VMs
+	}
 	return c
 }
 
