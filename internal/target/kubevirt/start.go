@@ -68,7 +68,7 @@ func (s *starting) run(ctx context.Context) error {
 			last, deadline = seen.Status.Printable, now.Add(s.patience)
 		}
 		if now.After(deadline) {
-			return fault.New(fault.Transient, "the VM is at %q and gets nowhere%s", last, seen.why()).WithHint("%s", s.command("kubectl", "describe vm,vmi "+s.name))
+			return fault.New(fault.Conflict, "the VM is at %q and gets nowhere%s", last, seen.why()).WithHint("%s", s.command("kubectl", "describe vm,vmi "+s.name))
 		}
 		if err := pause(ctx, s.poll); err != nil {
 			return err
@@ -136,9 +136,10 @@ func (c *Cluster) mayNotStart(err error) error {
 		c.opts.namespace(), machines.Plural, machines.Group)
 }
 
-// trouble is what keeps the VM from running, by what KubeVirt says of it; nil if there is nothing but time.
+// trouble is what keeps the VM from running, by what KubeVirt says of it; nil if there is nothing but time. It is
+// never Transient: it was given time to pass, and who tried again would wait as long once more.
 func (s *starting) trouble(seen *state) error {
-	kind, remedy := fault.Transient, s.command("kubectl", "describe vm,vmi "+s.name)
+	kind, remedy := fault.Conflict, s.command("kubectl", "describe vm,vmi "+s.name)
 	switch at, said := seen.Status.Printable, seen.why(); {
 	case at == "ErrorUnschedulable":
 		kind, remedy = fault.Full, "no node takes it: add one, or make room, or give the VM less: "+s.command("kubectl", "edit vm "+s.name)

@@ -82,12 +82,12 @@ func TestStartMeetsTrouble(t *testing.T) {
 	}{
 		"ErrorUnschedulable": {fault.Full, "PodScheduled: 0/3 nodes are available: 3 Insufficient memory.", "edit vm web-01"},
 		"ErrorPvcNotFound":   {fault.NotFound, "failed to find a PVC", "get pvc,datavolume"},
-		"DataVolumeError":    {fault.Transient, "DataVolumeError", "describe datavolume -l " + sourceLabel + "="},
-		"ErrImagePull":       {fault.Transient, "back-off pulling image", "get events"},
-		"ImagePullBackOff":   {fault.Transient, "ImagePullBackOff", "get events"},
-		"CrashLoopBackOff":   {fault.Transient, "CrashLoopBackOff", "logs -c compute"},
+		"DataVolumeError":    {fault.Conflict, "DataVolumeError", "describe datavolume -l " + sourceLabel + "="},
+		"ErrImagePull":       {fault.Conflict, "back-off pulling image", "get events"},
+		"ImagePullBackOff":   {fault.Conflict, "ImagePullBackOff", "get events"},
+		"CrashLoopBackOff":   {fault.Conflict, "CrashLoopBackOff", "logs -c compute"},
 		"Starting":           {fault.Full, "Failure: virtualmachineinstances is forbidden: exceeded quota: few", "describe resourcequota"},
-		"Provisioning":       {fault.Transient, `at "Provisioning" and gets nowhere`, "describe vm,vmi web-01"},
+		"Provisioning":       {fault.Conflict, `at "Provisioning" and gets nowhere`, "describe vm,vmi web-01"},
 	} {
 		t.Run(at, func(t *testing.T) {
 			_, c, d := delivered(t, kube.Config{Hitch: at, Passes: 4})
