@@ -9,21 +9,12 @@ import (
 	"github.com/decamp/decamp/internal/target"
 )
 
-// starter is the target as one that starts VMs; fault.Unsupported if it starts none.
-func starter(t target.Target) (target.Starter, error) {
-	s, ok := t.(target.Starter)
-	if !ok {
-		return nil, fault.New(fault.Unsupported, "that target starts no VMs").WithHint("leave --start out, and start the VM by hand")
-	}
-	return s, s.CanStart()
-}
-
 // startable refuses, before anything is copied, to start a VM where none can be.
 func (r *Run) startable() error {
 	if !r.Permit.Start {
 		return nil
 	}
-	_, err := starter(r.Rig.Target)
+	_, err := target.StarterOf(r.Rig.Target)
 	return err
 }
 
@@ -34,7 +25,7 @@ func (r *Run) start(ctx context.Context) error {
 	if !r.Permit.Start {
 		return nil
 	}
-	s, err := starter(r.Rig.Target)
+	s, err := target.StarterOf(r.Rig.Target)
 	if err != nil {
 		return err
 	}
@@ -86,6 +77,7 @@ func (m *Migrator) repeat(ctx context.Context, p plan.Plan, rig Rig, permit Perm
 	if err != nil {
 		return Outcome{}, err
 	}
+	facts.Started = nil // then: who knows of now?
 	r := &Run{Plan: p, Facts: facts, Rig: rig, Permit: permit, opts: m.opts, m: m, sight: new(sight)}
 	if err := r.start(ctx); err != nil {
 		return Outcome{}, err
