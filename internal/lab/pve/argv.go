@@ -190,11 +190,6 @@ func (l *line) cards() {
 		}
 		model, rest, _ := strings.Cut(l.config[name], "=")
 		mac, _, _ := strings.Cut(rest, ",")
-		if m := bridgeOf.FindStringSubmatch(rest); m != nil {
-			if _, ok := l.server.network(m[1]); !ok {
-				l.fail(fmt.Errorf("bridge '%s' does not exist", m[1]))
-			}
-		}
 		if model == "virtio" {
 			model = "virtio-net-pci"
 		}

@@ -87,6 +87,10 @@ func askAll(t *testing.T, p *Place, def target.Definition) {
 	if again == nil || again.vmid != g.vmid || again.plan != "" {
 		t.Errorf("%+v is found of %+v", again, g)
 	}
+	_, err = p.Start(ctx, target.Definition{VM: def.VM})
+	must(err)
+	_, err = p.api.do(ctx, http.MethodPost, qemu(g.node, g.vmid)+"/status/stop", []Param{})
+	must(err)
 	must(p.destroy(ctx, g))
 	if again, err := p.find(ctx, def.VM); err != nil || again != nil {
 		t.Errorf("%+v is found after all, %v", again, err)

@@ -428,7 +428,7 @@ func TestDirectGuestBootsByItsEntry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := start(t, s, p, receipt.ID); m.Driver != "virtio_scsi" || m.Firmware != "efi" || m.UUID != vm.UUID {
+	if m := start(t, s, p, def, receipt.ID); m.Driver != "virtio_scsi" || m.Firmware != "efi" || m.UUID != vm.UUID {
 		t.Errorf("the guest sees %+v", m)
 	}
 }
