@@ -71,7 +71,7 @@ func (s *Server) checkStart(t *task, g *guest) ([]string, error) {
 		}
 	}
 	if s.faults.NoKVM && g.config["kvm"] != "0" {
-		return nil, errors.New("KVM virtualisation configured, but not available. Either disable in VM configuration or enable in BIOS.")
+		return nil, errors.New("KVM virtualisation configured, but not available. Either disable in VM configuration or enable in BIOS")
 	}
 	args, err := s.commandLine(g)
 	if err != nil {

@@ -101,6 +101,14 @@ func askAll(t *testing.T, p *Place, def target.Definition) {
 // volume is of no interest: it refuses parameters that the schema does not have as Invalid.
 func askDirect(t *testing.T, w *delivery, g *found) {
 	t.Helper()
+	opts := w.opts
+	opts.SSH = "root@pve1"
+	m, err := Config(w.Definition, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := *w
+	over.machine = m
 	for _, ask := range []func() error{
 		func() error { _, err := w.allocate(t.Context(), g, w.Images[0], storage{ID: "local-lvm"}); return err },
 		func() error { _, err := w.volumesOn(t.Context(), w.VM, "local-lvm"); return err },
@@ -109,7 +117,7 @@ func askDirect(t *testing.T, w *delivery, g *found) {
 			return err
 		},
 		func() error {
-			params := w.options(nil, make([]string, len(w.machine.Disks)))
+			params := over.options(nil, make([]string, len(m.Disks)))
 			params = slices.DeleteFunc(params, func(p Param) bool { return p.Value == "" || p.Value[0] == ',' })
 			_, err := w.api.do(t.Context(), http.MethodPost, qemu(g.node, g.vmid)+"/config", params)
 			return err

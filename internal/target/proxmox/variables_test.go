@@ -85,6 +85,7 @@ func variablesAre(t *testing.T, s *pve.Server, d staged.Delivery, want []byte) {
 func TestBootEntriesGoToEveryStorage(t *testing.T) {
 	for name, kind := range map[string]pve.Storage{
 		"files":    {ID: "tank", Type: "dir"},
+		"qcow2":    {ID: "tank", Type: "dir", Format: "qcow2"},
 		"lvm":      {ID: "tank", Type: "lvm"},
 		"inactive": {ID: "tank", Type: "lvmthin", Lazy: true},
 		"rbd":      {ID: "tank", Type: "rbd", Remote: true},
