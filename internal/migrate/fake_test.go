@@ -43,6 +43,7 @@ type world struct {
 	line      *line // that runs wait in for their turn; may be nil
 	epoch     int64
 	held      bool // somebody has the images
+	started   bool // the published VM does
 
 	wrap     func(target.Target) target.Target // of the rig; may be nil
 	hardware plan.Hardware                     // of the plan
@@ -320,9 +321,25 @@ func (t memTarget) Publish(ctx context.Context, def target.Definition) error {
 	return t.w.op(ctx, "published")
 }
 
+func (memTarget) CanStart() error { return nil }
+
+func (t memTarget) Start(ctx context.Context, def target.Definition) (target.Started, error) {
+	if err := t.w.op(ctx, "start"); err != nil {
+		return target.Started{}, err
+	}
+	if t.w.published == nil || t.w.published.VM.Name != def.VM.Name {
+		return target.Started{}, fault.New(fault.NotFound, "no VM %s", def.VM.Name)
+	}
+	t.w.started = true
+	return target.Started{Console: "look at web01"}, t.w.op(ctx, "started")
+}
+
 func (t memTarget) Withdraw(ctx context.Context, _ *inventory.VM) error {
 	if err := t.w.op(ctx, "withdraw"); err != nil {
 		return err
+	}
+	if t.w.started {
+		return fault.New(fault.Conflict, "web01 runs")
 	}
 	t.w.published = nil
 	return nil

@@ -85,8 +85,11 @@ func (r *Run) readVM(ctx context.Context) (vm *inventory.VM, err error) {
 }
 
 // place asks the target for images and holds it to its contract: one for each disk, in
-// order and of its size.
+// order and of its size. A target that starts no VMs is not asked, if one is to be started.
 func (r *Run) place(ctx context.Context, vm *inventory.VM) ([]target.Image, error) {
+	if err := r.startable(); err != nil {
+		return nil, err
+	}
 	images, err := r.Rig.Target.Plan(ctx, vm)
 	if err != nil {
 		return nil, fmt.Errorf("plan images of VM %s: %w", vm.Name, err)
