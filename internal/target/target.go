@@ -10,6 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/efi"
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
@@ -166,6 +167,19 @@ type Starter interface {
 	// No such VM is fault.NotFound, another one in its place fault.Conflict. Whatever happens, it stays
 	// published.
 	Start(ctx context.Context, def Definition) (Started, error)
+}
+
+// ErrStartsNone is what CanStart says of a place that only keeps VMs.
+var ErrStartsNone error = fault.New(fault.Unsupported, "that target starts no VMs").
+	WithHint("leave --start out, and start the VM by hand; or move it to a libvirt, a Proxmox node, an OpenStack or a cluster with KubeVirt")
+
+// StarterOf is t as one that starts VMs. What starts none is fault.Unsupported.
+func StarterOf(t Target) (Starter, error) {
+	s, ok := t.(Starter)
+	if !ok {
+		return nil, ErrStartsNone
+	}
+	return s, s.CanStart()
 }
 
 // Started is what is to be known of a VM that was powered on.

@@ -39,15 +39,15 @@ func (j *job) run(ctx context.Context) (staged.Receipt, error) {
 	if err := j.findPools(ctx); err != nil {
 		return staged.Receipt{}, err
 	}
-	warnings, err := j.missingNetworks(ctx)
+	x, err := parseDomain(j.Domain)
 	if err != nil {
 		return staged.Receipt{}, err
 	}
-	name, err := domainName(j.Domain)
+	warnings, err := j.place.missingNetworks(ctx, c, x)
 	if err != nil {
 		return staged.Receipt{}, err
 	}
-	there, err := j.place.find(ctx, c, j.VM, name)
+	there, err := j.place.find(ctx, c, j.VM, x.Name)
 	if err == nil && there != nil {
 		there, err = j.whole(ctx, *there)
 	}

@@ -1,5 +1,5 @@
 // Package libvirt is the place for VMs on a host or cluster node that libvirt manages: images become
-// volumes of a pool, and the VM a domain that is defined and off.
+// volumes of a pool, and the VM a domain that is defined and off, until Start powers it on.
 //
 // Images that wait on the pool's own file system get a name there instead of a copy. All others are uploaded
 // over libvirt's connection, without their holes, and read back and compared.
@@ -46,6 +46,7 @@ type Place struct {
 	at   address
 	opts Options
 	dial func(context.Context, address) (net.Conn, error) // replaced by tests
+	wait func(context.Context, time.Duration) error       // by the clock, but in tests
 
 	linked atomic.Bool // the last VM that was checked has its images on its pools' file systems
 }
@@ -60,7 +61,7 @@ func New(url string, o Options) (*Place, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Place{at: at, opts: o, dial: dial}, nil
+	return &Place{at: at, opts: o, dial: dial, wait: staged.Wait}, nil
 }
 
 // name is what receipts and messages call the place.

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"libvirt.org/go/libvirtxml"
-
 	"github.com/decamp/decamp/internal/disk/rawfile"
-	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/target/staged"
 )
 
@@ -21,9 +18,9 @@ func (p *Place) CarriesEFI() bool { return p.at.transport == "unix" }
 // variables brings the file that libvirt makes the variables of the VM's EFI firmware of, at its first start,
 // into the pool, and returns where it is there; "" if it has none. The stage may be cleared then.
 func (j *job) variables(ctx context.Context) (path string, err error) {
-	var x libvirtxml.Domain
-	if err := x.Unmarshal(j.Domain); err != nil {
-		return "", fault.New(fault.Internal, "read the domain of VM %s: %w", j.VM.Name, err)
+	x, err := parseDomain(j.Domain)
+	if err != nil {
+		return "", err
 	}
 	if x.OS == nil || x.OS.NVRam == nil || x.OS.NVRam.Template == "" {
 		return "", nil

@@ -129,13 +129,7 @@ func (w *delivery) carryOut(ctx context.Context, g *found) (_ *found, err error)
 }
 
 // done is an error unless the guest, which is complete, was made of these images.
-func (w *delivery) done(g *found) error {
-	if g.images == w.images {
-		return nil
-	}
-	return fault.New(fault.Conflict, "guest %d was made of an earlier copy of VM %s", g.vmid, w.VM.Name).
-		WithHint("if it is not wanted any more: qm destroy %d --purge, and again", g.vmid)
-}
+func (w *delivery) done(g *found) error { return g.madeOf(w.VM, w.images) }
 
 // resume waits for what a crash left under way on the node: a copy of an upload, an import.
 func (w *delivery) resume(ctx context.Context, g *found) error {

@@ -85,6 +85,7 @@ func variablesAre(t *testing.T, s *pve.Server, d staged.Delivery, want []byte) {
 func TestBootEntriesGoToEveryStorage(t *testing.T) {
 	for name, kind := range map[string]pve.Storage{
 		"files":    {ID: "tank", Type: "dir"},
+		"qcow2":    {ID: "tank", Type: "dir", Format: "qcow2"},
 		"lvm":      {ID: "tank", Type: "lvm"},
 		"inactive": {ID: "tank", Type: "lvmthin", Lazy: true},
 		"rbd":      {ID: "tank", Type: "rbd", Remote: true},
@@ -428,7 +429,7 @@ func TestDirectGuestBootsByItsEntry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := start(t, s, p, receipt.ID); m.Driver != "virtio_scsi" || m.Firmware != "efi" || m.UUID != vm.UUID {
+	if m := start(t, s, p, def, receipt.ID); m.Driver != "virtio_scsi" || m.Firmware != "efi" || m.UUID != vm.UUID {
 		t.Errorf("the guest sees %+v", m)
 	}
 }

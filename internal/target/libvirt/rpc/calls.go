@@ -148,15 +148,6 @@ func (c *Client) Undefine(ctx context.Context, d Domain) error {
 	return err
 }
 
-// HasNetwork reports whether there is a network of that name.
-func (c *Client) HasNetwork(ctx context.Context, name string) (bool, error) {
-	_, err := c.call(ctx, procNetworkByName, args{}.string(name))
-	if IsCode(err, NoNetwork) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // Capabilities describes what domains of a type, such as "kvm", can have on x86-64. That there can be
 // none is an *Error.
 func (c *Client) Capabilities(ctx context.Context, domainType string) (string, error) {
