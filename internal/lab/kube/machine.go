@@ -79,10 +79,10 @@ func (c *Cluster) patch(w http.ResponseWriter, r *http.Request, at address, in o
 		refuse(w, http.StatusBadRequest, "the lab has no lenient clients")
 	case k == nil:
 		refuse(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", at.plural, at.name))
-	case other("uid"):
-		refuse(w, http.StatusConflict, "Precondition failed: UID in precondition")
 	case other("resourceVersion"):
 		refuse(w, http.StatusConflict, "the object has been modified; please apply your changes to the latest version and try again")
+	case other("uid"): // as the real API server has it, seen there
+		refuse(w, http.StatusUnprocessableEntity, "metadata.uid: Invalid value: field is immutable")
 	default:
 		merge(k.object, in)
 		c.version(k)

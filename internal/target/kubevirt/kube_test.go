@@ -280,15 +280,14 @@ func startsWhatIsOff(t *testing.T, c *controllers) {
 	if read(&on); on.Spec.RunStrategy != "Always" || on.Status.Printable != "Running" || on.Metadata.UID != off.Metadata.UID {
 		t.Errorf("it is %+v", on)
 	}
-	for what, only := range map[string]kube.Only{
-		"as it was":  {UID: off.Metadata.UID, ResourceVersion: off.Metadata.ResourceVersion},
-		"of another": {UID: "00000000-0000-0000-0000-000000000000", ResourceVersion: on.Metadata.ResourceVersion},
-	} {
-		err := place.client.Merge(t.Context(), machines, namespace, "web-01", only, map[string]any{"spec": map[string]any{"runStrategy": "Halted"}})
-		if !fault.Is(err, fault.Conflict) {
-			t.Errorf("changed %s: %v", what, err)
+	change := func(version string, fields map[string]any, want fault.Kind) {
+		t.Helper()
+		if err := place.client.Merge(t.Context(), machines, namespace, "web-01", version, fields); !fault.Is(err, want) {
+			t.Errorf("%v of version %s: %v (%v)", fields, version, err, fault.KindOf(err))
 		}
 	}
+	change(off.Metadata.ResourceVersion, map[string]any{"spec": map[string]any{"runStrategy": "Halted"}}, fault.Conflict)
+	change(on.Metadata.ResourceVersion, map[string]any{"spec": map[string]any{"bogus": true}}, fault.Invalid)
 	if err := place.Withdraw(t.Context(), d.VM); !fault.Is(err, fault.Conflict) {
 		t.Errorf("withdrawn while it runs: %v", err)
 	}

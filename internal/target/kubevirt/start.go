@@ -10,7 +10,6 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/target"
-	"github.com/decamp/decamp/internal/target/kubevirt/kube"
 	"github.com/decamp/decamp/internal/target/staged"
 )
 
@@ -112,9 +111,8 @@ func (s *starting) order(ctx context.Context, seen *state) error {
 		s.ordered = true
 		return nil
 	}
-	only := kube.Only{UID: seen.Metadata.UID, ResourceVersion: seen.Metadata.ResourceVersion}
-	run := map[string]any{"spec": map[string]any{"runStrategy": always}}
-	err := s.retry(ctx, func() error { return s.client.Merge(ctx, machines, s.opts.namespace(), s.name, only, run) })
+	run, version := map[string]any{"spec": map[string]any{"runStrategy": always}}, seen.Metadata.ResourceVersion
+	err := s.retry(ctx, func() error { return s.client.Merge(ctx, machines, s.opts.namespace(), s.name, version, run) })
 	switch {
 	case fault.Is(err, fault.Denied) && !errors.Is(err, fault.ErrLogin):
 		return s.mayNotStart(err)

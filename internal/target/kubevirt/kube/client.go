@@ -90,11 +90,11 @@ func (c *Client) Try(ctx context.Context, k Kind, namespace string, in any) erro
 	return c.call(ctx, http.MethodPost, k.path(namespace, ""), q, in, nil)
 }
 
-// Merge changes fields of an object if it is still the one that is meant, and did not change since; otherwise
-// it is fault.Conflict.
-func (c *Client) Merge(ctx context.Context, k Kind, namespace, name string, only Only, fields map[string]any) error {
+// Merge changes fields of an object if it has the resource version that it was seen with; otherwise it is
+// fault.Conflict. No two objects have one version, so it is not another of the same name.
+func (c *Client) Merge(ctx context.Context, k Kind, namespace, name, version string, fields map[string]any) error {
 	in := maps.Clone(fields)
-	in["metadata"] = only
+	in["metadata"] = map[string]string{"resourceVersion": version}
 	return c.call(ctx, http.MethodPatch, k.path(namespace, name), url.Values{"fieldValidation": {"Strict"}, "fieldManager": {"decamp"}}, in, nil)
 }
 
