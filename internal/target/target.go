@@ -91,6 +91,10 @@ type Receipt struct {
 	ID       string              `json:"id"`    // what the VM is called there by programs, such as "103"
 	Name     string              `json:"name"`  // and by people
 	Warnings []inventory.Warning `json:"warnings,omitempty"`
+
+	// EFI says that the place has taken the Definition's EFI into a firmware of its own, or says in Warnings why not.
+	// What became of it on this machine is of no interest then.
+	EFI bool `json:"-"`
 }
 
 // ErrHeld is for those who want images that somebody else works on.

@@ -99,8 +99,8 @@ func TestBootEntriesGoToEveryStorage(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v (%s)", err, fault.HintOf(err))
 			}
-			if len(receipt.Warnings) != 0 {
-				t.Errorf("warnings %v", receipt.Warnings)
+			if len(receipt.Warnings) != 0 || !receipt.EFI {
+				t.Errorf("receipt %+v", receipt)
 			}
 			variablesAre(t, server, vm, entered(t, vm))
 			_, config := guestOf(t, server, vm.VM)
@@ -190,6 +190,10 @@ func TestBootEntriesThatStayBehind(t *testing.T) {
 				t.Errorf("warnings %v, want %q", w, tt.why)
 			}
 			variablesAre(t, server, vm, want)
+			again, err := p.Deliver(t.Context(), vm) // as after a crash before anybody wrote the first receipt down
+			if err != nil || !reflect.DeepEqual(again, receipt) || !again.EFI {
+				t.Errorf("delivered again: %+v, %v; first it was %+v", again, err, receipt)
+			}
 		})
 	}
 }
