@@ -23,12 +23,18 @@ import (
 // extent is what volumes of LVM's are made of, in bytes.
 const extent = 4 << 20
 
-// newGroupSite makes a pool of a volume group, on a device full of what is not zero.
+// newGroupSite makes a pool of a volume group, on a device full of what is not zero: of 60 MiB.
 func newGroupSite(t *testing.T, d *daemon) *site {
+	t.Helper()
+	return newGroupSiteOf(t, d, 64<<20)
+}
+
+// newGroupSiteOf makes one on a device of so many bytes.
+func newGroupSiteOf(t *testing.T, d *daemon, size int) *site {
 	t.Helper()
 	s := &site{daemon: d, client: d.client(t), group: fmt.Sprintf("vg%d", pools.Add(1))}
 	file := filepath.Join(d.folder, s.group)
-	if err := os.WriteFile(file, bytes.Repeat([]byte("what was there "), 64<<20/15), 0o600); err != nil {
+	if err := os.WriteFile(file, bytes.Repeat([]byte("what was there "), size/15), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.say("vg", s.group, file); err != nil {

@@ -41,7 +41,7 @@ mount --bind /run/libvirt/lvm.sh "$lvm"
 
 main() {
 	virtlogd -d -p /run/libvirt/virtlogd.pid # there may be others
-	while read -r word name file; do
+	while read -r word name; do
 		case $word in
 		start)
 			rm -f "$folder/sock/libvirt-sock"
@@ -53,7 +53,7 @@ main() {
 			echo '<network><name>default</name><bridge name="virbr0"/></network>' >/run/libvirt/default.xml
 			$virsh net-create /run/libvirt/default.xml >&2
 			;;
-		vg) lvm make "$name" "$file" ;;
+		vg) lvm make "${name%% *}" "${name#* }" ;;
 		novg) lvm unmake "$name" ;;
 		boot)
 			$virsh start --paused "$name" >&2
