@@ -118,6 +118,8 @@ func (j *job) domainXML(placed []volume, vars string) (string, error) {
 	}
 	if vars != "" {
 		x.OS.NVRam.Template = vars
+	} else if x.OS != nil {
+		x.OS.NVRam = nil // of the stage, which is to be cleared
 	}
 	mark, err := xml.Marshal(j.place.mark(j.VM))
 	if err != nil {
@@ -128,6 +130,18 @@ func (j *job) domainXML(placed []volume, vars string) (string, error) {
 	}
 	x.Metadata.XML += string(mark)
 	return x.Marshal()
+}
+
+// source is where a disk finds its volume. The guest sees as much as it had of a device that is larger.
+func (v volume) source() *libvirtxml.DomainDiskSource {
+	if !v.block {
+		return &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: v.path}}
+	}
+	s := &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: v.path}}
+	if v.room > v.size {
+		s.Slices = &libvirtxml.DomainDiskSlices{Slices: []libvirtxml.DomainDiskSlice{{Type: "storage", Size: uint(v.size)}}}
+	}
+	return s
 }
 
 // parseDomain reads the domain that the stage made.
@@ -147,7 +161,7 @@ func place(x *libvirtxml.Domain, path string, v volume) bool {
 			continue
 		}
 		d.Driver.Type = string(v.format)
-		d.Source = &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: v.path}}
+		d.Source = v.source()
 		return true
 	}
 	return false
