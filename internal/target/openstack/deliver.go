@@ -17,6 +17,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/staged"
 )
 
@@ -210,7 +211,7 @@ func (w *delivery) abandon(ctx context.Context, why error) error {
 func (w *delivery) receipt() staged.Receipt {
 	return staged.Receipt{
 		Place: "openstack " + w.cloud.name, ID: w.record, Name: w.machine.name, Warnings: append(w.warnings, inventory.Warning{
-			Code: "no-server", Text: "OpenStack has no server that was never on: this one is made when it is started", Remedy: w.command(),
+			Code: target.NotStarted, Text: "OpenStack has no server that was never on: this one is made when it is started", Remedy: w.command(),
 		}),
 	}
 }

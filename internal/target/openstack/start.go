@@ -222,6 +222,7 @@ func (w *delivery) powerOn(ctx context.Context) error {
 }
 
 // failed is what becomes of a server in ERROR. One that ran before stays: with boot=image the guest's disk is its.
+// What it is made of stays. The address cannot name another flavor now: it would be that of another run.
 func (w *delivery) failed(ctx context.Context, s servers.Server) error {
 	if !stillborn(s) {
 		return fault.New(fault.Conflict, "server %s ran, and has an error now: %s", s.ID, fault.Line(s.Fault.Message)).
@@ -232,7 +233,7 @@ func (w *delivery) failed(ctx context.Context, s servers.Server) error {
 		kind = fault.Full
 	}
 	why := fault.New(kind, "Nova could not start server %s, which is removed again: %s", s.ID, fault.Line(s.Fault.Message)).
-		WithHint("another flavor or zone may have room: flavor=NAME, availabilityZone=ZONE; volumes and ports stay for the next try")
+		WithHint("have room made for it; or make it by hand, with another flavor or zone: %s", w.command())
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	if err := w.clearServer(late, s.ID); err != nil {

@@ -88,7 +88,7 @@ func TestStartRemovesWhatNeverCameUp(t *testing.T) {
 		words   string
 	}{
 		"no host":       {config: lab.Config{BadServers: 1}, kind: fault.Full, words: "No valid host"},
-		"of an image":   {config: lab.Config{BadServers: 1}, address: "?boot=image&flavor=d4", kind: fault.Full, words: "flavor=NAME"},
+		"of an image":   {config: lab.Config{BadServers: 1}, address: "?boot=image&flavor=d4", kind: fault.Full, words: "server create --flavor d4 --image "},
 		"Nova's quota":  {trouble: lab.Fault{Method: "POST", Path: "servers", Status: 403, Body: `{"forbidden": {"message": "Quota exceeded for cores"}}`, Times: 1}, kind: fault.Full, words: "cores"},
 		"no right":      {trouble: lab.Fault{Method: "POST", Path: "servers", Status: 403, Times: 1}, kind: fault.Denied, words: "member"},
 		"refused to us": {trouble: lab.Fault{Method: "POST", Path: "servers", Status: 400, Body: `{"badRequest": {"message": "Block Device Mapping is Invalid"}}`, Times: 1}, kind: fault.Invalid, words: "Mapping"},
