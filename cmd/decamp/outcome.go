@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -100,13 +101,13 @@ func (a *app) writeOutcome(out migrate.Outcome) error {
 	if !out.Repeated {
 		writeStages(a.out, out.Facts.Stages)
 	}
-	if len(p.record.Warnings) > 0 {
+	if warnings := p.warnings(out.Facts.Started != nil); len(warnings) > 0 {
 		title := "\nWhat to know before it starts"
 		if out.Facts.Started != nil {
 			title = "\nWhat to know of it"
 		}
 		fmt.Fprintln(a.out, title)
-		writeWarningList(a.out, p.record.Warnings)
+		writeWarningList(a.out, warnings)
 	}
 	if out.Facts.Started != nil {
 		a.writeStarted(p, *out.Facts.Started)
@@ -114,6 +115,16 @@ func (a *app) writeOutcome(out migrate.Outcome) error {
 		a.writeNext(p, out.Repeated)
 	}
 	return nil
+}
+
+// warnings are those of all steps, and those of the place that the VM was delivered to. What they say of
+// starting it is left out of one that runs.
+func (p *published) warnings(runs bool) []inventory.Warning {
+	all := slices.Clone(p.record.Warnings)
+	if p.record.Delivered != nil {
+		all = append(all, p.record.Delivered.Warnings...)
+	}
+	return slices.DeleteFunc(all, func(w inventory.Warning) bool { return runs && w.Code == target.NotStarted })
 }
 
 // outageWords say how long a VM was off, and what for.

@@ -146,7 +146,26 @@ func (e *Engine) openLocal(ctx context.Context, cfg dbos.Config) (err error) {
 		return err
 	}
 	cfg.SQLiteSystemDB, cfg.ExecutorID = e.db, localExecutor
-	return e.start(ctx, cfg)
+	err = e.start(ctx, cfg)
+	if err == nil {
+		return nil
+	}
+	if damage := e.sound(ctx); damage != nil { // behind what was read above
+		return damage
+	}
+	return err
+}
+
+// sound has SQLite look the state file through. What it finds is fault.Corrupt, or told is to judge it.
+func (e *Engine) sound(ctx context.Context) error {
+	var found string
+	if err := e.db.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&found); err != nil {
+		return err
+	}
+	if found != "ok" {
+		return e.corrupt(fmt.Errorf("SQLite's check of it: %s", strings.Join(strings.Fields(found), " ")))
+	}
+	return nil
 }
 
 func (e *Engine) start(ctx context.Context, cfg dbos.Config) (err error) {

@@ -30,8 +30,13 @@ func (e *Engine) told(err error) error {
 	case code&sqlitePrimary == sqliteFull, code == sqliteShmSize:
 		return fault.NoRoom(e.cfg.Dir, err)
 	case code&sqlitePrimary == sqliteCorrupt, code&sqlitePrimary == sqliteNoFile, code == sqliteShortRead:
-		return fault.New(fault.Corrupt, "%w", err).
-			WithHint("stop all decamp, and put back a copy of %s, or move it away with its -wal and begin anew: images are continued from their manifests", filepath.Join(e.cfg.Dir, localName))
+		return e.corrupt(err)
 	}
 	return err
+}
+
+// corrupt says what to do about a state file that is damaged.
+func (e *Engine) corrupt(err error) error {
+	return fault.New(fault.Corrupt, "%w", err).
+		WithHint("stop all decamp, and put back a copy of %s, or move it away with its -wal and begin anew: images are continued from their manifests", filepath.Join(e.cfg.Dir, localName))
 }

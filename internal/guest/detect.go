@@ -121,6 +121,10 @@ func (d *detector) table() {
 func (d *detector) wholeDisk() {
 	v := d.volume(d.disk, "the whole disk")
 	d.report.WholeDisk = v.kind
+	if v.kind == LUKS {
+		d.report.WholeUUID = v.uuid
+		d.warn("encrypted", "the whole disk is encrypted (%s): the guest needs its key after the move", v.cipher)
+	}
 	d.keep(v)
 	d.windows(0, "", v, d.disk)
 }

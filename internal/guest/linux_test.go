@@ -233,6 +233,21 @@ func TestLockedGuest(t *testing.T) {
 	}
 }
 
+// A disk that LUKS has all of is told like a partition of it.
+func TestLockedDisk(t *testing.T) {
+	const uuid = "0b5dd5c6-31b2-4d4a-9d3e-6a3b0c1f2e4d"
+	path := blank(t, 16)
+	patch(t, path, 0, "LUKS\xba\xbe\x00\x02")
+	patch(t, path, 168, uuid)
+	r := detect(t, path)
+	if r.Table != None || r.WholeDisk != LUKS || r.WholeUUID != uuid || !strings.HasPrefix(r.Verdict, "the whole disk is encrypted and cannot be looked into") {
+		t.Errorf("%+v", r)
+	}
+	if len(r.Warnings) != 1 || r.Warnings[0].Code != "encrypted" || !strings.Contains(r.Warnings[0].Text, "the whole disk is encrypted (LUKS2)") {
+		t.Errorf("%v", r.Warnings)
+	}
+}
+
 func TestHibernatedLinux(t *testing.T) {
 	path := blank(t, 16)
 	run(t, "", "mkswap", path)

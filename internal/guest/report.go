@@ -109,6 +109,7 @@ type Report struct {
 	Table      Table        `json:"table"`
 	Partitions []Partition  `json:"partitions,omitempty"`
 	WholeDisk  FileSystem   `json:"wholeDisk,omitempty"` // where there is no table
+	WholeUUID  string       `json:"wholeUUID,omitempty"` // of LUKS on all of it
 	OS         OS           `json:"os"`
 	Boot       Boot         `json:"boot"`
 	Loaders    []efi.Entry  `json:"loaders,omitempty"` // on its system partition, as boot entries would name them

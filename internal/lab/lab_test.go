@@ -38,11 +38,14 @@ func start(t *testing.T, cfg Config) *Lab {
 	return l
 }
 
+// waitMost is how long anything may take that comes by itself, on a busy machine.
+const waitMost = time.Minute
+
 // noGoroutinesLeft waits a moment for goroutines that are about to end: the standard
 // library closes idle client connections in the background.
 func noGoroutinesLeft(t *testing.T, before int) {
 	t.Helper()
-	for range 200 {
+	for end := time.Now().Add(waitMost); time.Now().Before(end); {
 		if runtime.NumGoroutine() <= before {
 			return
 		}

@@ -24,7 +24,7 @@ import (
 )
 
 // nfcPatience bounds every wait of the test client.
-const nfcPatience = 30 * time.Second
+const nfcPatience = 2 * time.Minute
 
 // nfcTicketFor asks for a ticket the way clients do: the service's id comes from the
 // internal content.

@@ -62,7 +62,7 @@ func TestGuestObeysOnTheRealClock(t *testing.T) {
 	if err := vm.ShutdownGuest(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), waitMost)
 	defer cancel()
 	if err := vm.WaitForPowerState(ctx, types.VirtualMachinePowerStatePoweredOff); err != nil {
 		t.Error(err)
@@ -164,7 +164,7 @@ func TestAbandonedWaitEnds(t *testing.T) {
 		t.Error("the wait ended without a change")
 	}
 	c.CloseIdleConnections()
-	for range 500 {
+	for end := time.Now().Add(waitMost); time.Now().Before(end); {
 		l.waits.mu.Lock()
 		n := len(l.waits.open)
 		l.waits.mu.Unlock()

@@ -32,6 +32,8 @@ type world struct {
 	before func(ctx context.Context, op string) error // called before every operation; never nil
 
 	written atomic.Int64 // writes, zeros included, that are done
+	adorned atomic.Int64 // readings of the VM with what it wears
+	worn    inventory.VM // tags and attributes of the VM
 
 	mu        sync.Mutex
 	outer     context.Context // of the step under way, or a child of it: ends with the process
@@ -114,6 +116,15 @@ func (w *world) stopped() {
 type fakeSource struct{ w *world }
 
 func (s fakeSource) VM(ctx context.Context, ref string) (*inventory.VM, error) {
+	vm, err := s.BareVM(ctx, ref)
+	if err == nil {
+		s.w.adorned.Add(1)
+		vm.Adorn(&s.w.worn)
+	}
+	return vm, err
+}
+
+func (s fakeSource) BareVM(ctx context.Context, ref string) (*inventory.VM, error) {
 	if err := s.w.op(ctx, "vm"); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,9 @@ import (
 // lockedIn lists the encrypted volumes of a guest, by the names that virt-v2v has for them.
 func lockedIn(reports []guest.Report) (all []virtv2v.Locked) {
 	for i, g := range reports {
+		if encrypted(g.WholeDisk) {
+			all = append(all, virtv2v.Locked{UUID: g.WholeUUID, Device: virtv2v.Device(i, 0), Kind: string(g.WholeDisk)})
+		}
 		for _, p := range g.Partitions {
 			if encrypted(p.FileSystem) {
 				all = append(all, virtv2v.Locked{UUID: p.FSUUID, Device: virtv2v.Device(i, p.Number), Kind: string(p.FileSystem)})

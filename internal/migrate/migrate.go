@@ -26,6 +26,10 @@ type Source interface {
 	// VM reads a VM's description anew, by its reference.
 	VM(ctx context.Context, ref string) (*inventory.VM, error)
 
+	// BareVM is VM without what people put on it in a vCenter (inventory.VM.Adorn), which may take
+	// more calls.
+	BareVM(ctx context.Context, ref string) (*inventory.VM, error)
+
 	// PowerOff asks the guest to shut down, waits, and only with force pulls the plug. A
 	// VM that stays on is fault.Conflict.
 	PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error

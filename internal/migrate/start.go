@@ -32,7 +32,7 @@ func (r *Run) start(ctx context.Context) error {
 	if err := r.offAtSource(ctx); err != nil {
 		return err
 	}
-	r.tell(plan.Event{Kind: plan.PowerChanged, Message: "starting at the target"})
+	r.tell(plan.Event{Kind: plan.Noted, Message: "starting at the target"})
 	began := r.opts.Now()
 	var started target.Started
 	err = r.retry(ctx, 0, func() (_ bool, err error) {
@@ -44,7 +44,7 @@ func (r *Run) start(ctx context.Context) error {
 	}
 	r.Facts.Started = &started
 	r.addStage(plan.Stage{Name: "start", Elapsed: r.opts.Now().Sub(began)})
-	r.tell(plan.Event{Kind: plan.PowerChanged, Message: "runs at the target"})
+	r.tell(plan.Event{Kind: plan.Noted, Message: "runs at the target"})
 	return nil
 }
 

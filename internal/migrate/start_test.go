@@ -45,6 +45,8 @@ func TestStart(t *testing.T) {
 	if err := p.Rollback(t.Context(), b.plan().ID, b.rig(t, b.dir)); !fault.Is(err, fault.Conflict) || b.published == nil {
 		t.Errorf("rollback of a VM that runs: %v", err)
 	}
+	b.started = false
+	b.rollBack(p, inventory.PoweredOff) // as it was found, whatever ran at the target
 }
 
 func TestNotStartedUnasked(t *testing.T) {

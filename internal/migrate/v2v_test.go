@@ -299,19 +299,21 @@ func TestLockedVolumesAreNamedForVirtV2V(t *testing.T) {
 		{Partitions: []guest.Partition{{Number: 1, FileSystem: guest.FAT}, {Number: 3, FileSystem: guest.BitLocker}}},
 		{Partitions: []guest.Partition{{Number: 2, FileSystem: guest.LUKS, FSUUID: "8f1d2b9c-0000-4000-8000-000000000001"}}},
 		{Volumes: []guest.Volume{{Group: "vg0", Name: "data", FileSystem: guest.LUKS, FSUUID: "8f1d2b9c-0000-4000-8000-000000000002"}}},
+		{WholeDisk: guest.LUKS, WholeUUID: "8f1d2b9c-0000-4000-8000-000000000003"},
 	}
 	var ids []string
 	for _, l := range lockedIn(reports) {
 		ids = append(ids, l.ID())
 	}
-	if want := []string{"/dev/sda3", "8f1d2b9c-0000-4000-8000-000000000001", "8f1d2b9c-0000-4000-8000-000000000002"}; !slices.Equal(ids, want) {
+	if want := []string{"/dev/sda3", "8f1d2b9c-0000-4000-8000-000000000001", "8f1d2b9c-0000-4000-8000-000000000002", "8f1d2b9c-0000-4000-8000-000000000003"}; !slices.Equal(ids, want) {
 		t.Errorf("locked %q, want %q", ids, want)
 	}
 	for keys, missing := range map[string]string{
 		"":                        "/dev/sda3",
 		"/dev/sda3=a":             "/dev/sdb2",
 		"/dev/sda3=a /dev/sdb2=b": "/dev/vg0/data",
-		"/dev/sda3=a /dev/sdb2=b 8F1D2B9C-0000-4000-8000-000000000002=c": "",
+		"/dev/sda3=a /dev/sdb2=b 8F1D2B9C-0000-4000-8000-000000000002=c":            "/dev/sdd",
+		"/dev/sda3=a /dev/sdb2=b 8F1D2B9C-0000-4000-8000-000000000002=c /dev/sdd=d": "",
 		"all.key": "",
 	} {
 		var given []virtv2v.Key

@@ -143,7 +143,7 @@ func TestReadFailsAfterItsDeadline(t *testing.T) {
 	if err := readError(r.flat()); !errors.Is(err, syscall.EIO) {
 		t.Errorf("the read ended with %v, want an I/O error", err)
 	}
-	if took := time.Since(began); took < deadline || took > 10*deadline {
+	if took := time.Since(began); took < deadline || took > 30*deadline {
 		t.Errorf("it took %v, want about %v", took, deadline)
 	}
 	if log := r.log.String(); !strings.Contains(log, "did not answer in time") {
@@ -167,7 +167,7 @@ func TestHostThatDiesDoesNotKeepTheMount(t *testing.T) {
 		t.Error(err)
 	}
 	wait()
-	if took := time.Since(began); took > 20*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("unmounting took %v", took)
 	}
 	if entries, err := os.ReadDir(r.dir); err != nil || len(entries) > 0 {

@@ -97,6 +97,10 @@ type Receipt struct {
 	EFI bool `json:"-"`
 }
 
+// NotStarted is the code of a Receipt's warning that says how the VM is started, where that is a command which
+// only the place knows.
+const NotStarted = "no-server"
+
 // ErrHeld is for those who want images that somebody else works on.
 var ErrHeld = errors.New("another decamp has them")
 

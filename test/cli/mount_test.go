@@ -23,7 +23,7 @@ import (
 )
 
 // mountPatience bounds each of these tests.
-const mountPatience = time.Minute
+const mountPatience = 5 * time.Minute
 
 // mountRig is a lab with one VM, and an empty folder to mount it at.
 type mountRig struct {
@@ -80,7 +80,7 @@ type serving struct {
 
 func (m *mountRig) serve() *serving {
 	m.t.Helper()
-	args := []string{"mount", m.url(), m.dir, "--json", "--password-file", m.password, "--state", m.state(), "--read-timeout", "5s"}
+	args := []string{"mount", m.url(), m.dir, "--json", "--password-file", m.password, "--state", m.state(), "--read-timeout", "1m"}
 	s := &serving{Cmd: exec.CommandContext(m.ctx, binary, append(args, m.extra...)...)}
 	s.Stderr = &s.stderr
 	out, err := s.StdoutPipe()

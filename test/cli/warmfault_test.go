@@ -138,10 +138,10 @@ func TestWarmMeddledWith(t *testing.T) {
 func TestWarmSnapshotRemovedInTheMiddle(t *testing.T) {
 	t.Parallel()
 	cfg := writing()
-	cfg.NFC = lab.NFC{HostRate: 8e6} // seconds for the first round
+	cfg.NFC = lab.NFC{HostRate: 2e6} // many seconds for the first round
 	r := newRig(t, cfg).trusting()
 	u := r.warm("--transport", "nfc")
-	u.until(4 << 20)
+	u.until(2 << 20)
 	s, vm := r.session(), r.vm("web01").Ref
 	ref, found, err := s.FindSnapshot(t.Context(), vm, "decamp "+r.onlyRun()+" 1")
 	if err != nil || !found {

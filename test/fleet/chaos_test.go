@@ -3,7 +3,6 @@ package fleet
 import (
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/loopback"
 	"github.com/decamp/decamp/internal/lab/postgres"
 	"github.com/decamp/decamp/internal/roster"
 )
@@ -83,7 +83,7 @@ func newChaos(t *testing.T, rnd *rand.Rand, x extent) *chaos {
 		}
 	}
 	cfg.Locks, cfg.SSH.SHA256Sum = lab.LockActive, true
-	cfg.NFS.Portmap = freePort(t)
+	cfg.NFS.Portmap = loopback.Reserve(t)
 	cfg.Limits.DatastoreRate, cfg.NFC.HostRate = x.rate, x.rate
 	c := &chaos{rig: newRig(t, cfg), rnd: rnd, cfg: cfg, extent: x}
 	t.Cleanup(func() {
@@ -97,15 +97,6 @@ func newChaos(t *testing.T, rnd *rand.Rand, x extent) *chaos {
 	return c
 }
 
-// freePort is one that nobody listens at.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // file writes the plan.
 func (c *chaos) file() string {
 	c.t.Helper()
@@ -114,7 +105,7 @@ func (c *chaos) file() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "  ssh: {port: %s, credentials: {file: %s}}\n", ssh, filepath.Join(c.dir, "password"))
 	fmt.Fprintf(&b, "defaults:\n  to: [dir:%s]\n  warm: {interval: 1s}\n  landing: {memory: 64M, listen: %q, portmap: %q}\nselect: name ~ *\nvms:\n",
-		c.vms(), freePort(c.t), c.cfg.NFS.Portmap)
+		c.vms(), loopback.Reserve(c.t), c.cfg.NFS.Portmap)
 	for i, vm := range c.cfg.VMs {
 		fmt.Fprintf(&b, "  - {vm: %s%s}\n", vm.Name, c.options(kindsOf(i)))
 	}
@@ -153,7 +144,7 @@ func (c *chaos) options(k kinds) (s string) {
 
 // alone has one server do it all.
 func (c *chaos) alone() {
-	listen := freePort(c.t)
+	listen := loopback.Reserve(c.t)
 	c.states = []string{c.state()}
 	c.start = append(c.start, func() *process {
 		return c.begin("serve", "--listen", listen, "--name", "server", "--offer", c.vms(), "--offer", c.landed, "--log-file", filepath.Join(c.dir, "server.log"))
@@ -163,7 +154,7 @@ func (c *chaos) alone() {
 // machines has two of them with the same storage do it, and a server that moves nothing.
 func (c *chaos) machines() {
 	c.db = postgres.Start(c.t).URL()
-	listen := freePort(c.t)
+	listen := loopback.Reserve(c.t)
 	a, b := filepath.Join(c.dir, "state-a"), filepath.Join(c.dir, "state-b")
 	c.states = []string{a, b}
 	c.start = append(c.start,

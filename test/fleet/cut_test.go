@@ -97,12 +97,12 @@ func TestNetworkIsCut(t *testing.T) {
 	}
 	const vms = 16
 	cfg := many(vms)
-	cfg.Limits.DatastoreRate = 2 << 20
+	cfg.Limits.DatastoreRate = 1 << 20
 	c := newCutRig(t, cfg)
 	s := c.serves()
 	s.asks("plan", "run", c.all("cut"), "--detach").ends(0)
 	c.until("cut", "both have begun", func(v view) bool { return len(v.of("a")) >= 3 && len(v.of("b")) >= 3 })
-	c.moved(2 << 20)
+	c.moved(1 << 20)
 
 	orphans := c.look("cut").of("a")
 	c.recordOfA.cut()
@@ -146,6 +146,7 @@ func TestNetworkIsCut(t *testing.T) {
 	c.sourceOfB.heal()
 	c.sent(before + 1<<20)
 
+	t.Logf("%d MiB of disks were sent until here", c.lab.Stats().BodyBytes>>20)
 	c.lab.SetLimits(lab.Limits{})
 	c.allIsHere("cut", c.vms(), vms, c.a.state, c.b.state)
 	s.asks("status", "cut").ends(0).says("16 done")

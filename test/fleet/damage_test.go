@@ -98,13 +98,27 @@ func uneven(n int) lab.Config {
 func (r *rig) asAfterACrash(file string, vms int) {
 	r.t.Helper()
 	p := r.begin("plan", "run", file)
-	v := r.until("damaged", "a VM is done, and others are under way", func(v view) bool {
-		return v.count(roster.Done) > 0 && v.count(roster.Running) > 0
+	v := r.until("damaged", "a VM is done, and the others are under way", func(v view) bool {
+		return v.count(roster.Done) > 0 && v.count(roster.Done, roster.Running) == vms
 	})
+	eventually(r.t, "there are manifests", func() bool { return r.growing() >= v.count(roster.Running) })
 	must(r.t, r.seen.Close()) // not the last one, or the log would be gone
 	r.seen = nil
 	p.signal(syscall.SIGKILL)
 	r.t.Logf("killed with %d of %d done", v.count(roster.Done), vms)
+}
+
+// growing is how many images that are not published have a manifest with something in it.
+func (r *rig) growing() (n int) {
+	r.t.Helper()
+	found, err := filepath.Glob(filepath.Join(r.vms(), "*.partial-*", "*.manifest"))
+	must(r.t, err)
+	for _, path := range found {
+		if st, err := os.Stat(path); err == nil && st.Size() > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // setAside does what the remedy for a file that cannot be read says: the file is moved away with

@@ -5,20 +5,30 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/decamp/decamp/internal/lab/loopback"
 	"github.com/decamp/decamp/internal/roster"
 )
+
+// landed waits for the end of a plan whose n VMs land.
+func (r *rig) landed(plan string, n int) {
+	r.t.Helper()
+	v := r.until(plan, "ended", func(v view) bool { return v.plan.State == roster.PlanEnded })
+	if v.count(roster.Done) != n {
+		r.t.Fatalf("not all are done: %s", v)
+	}
+}
 
 // A server that lives on after a plan has nothing of it on any host.
 func TestServerGivesBackWhatHostsLent(t *testing.T) {
 	t.Parallel()
 	cfg := many(2)
-	cfg.NFS.Portmap = freePort(t)
+	cfg.NFS.Portmap = loopback.Reserve(t)
 	r := newRig(t, cfg)
 	s := r.begin("serve", "--listen", "127.0.0.1:0", "--name", "server", "--offer", r.vms())
 	r.until("", "a server is there", func(view) bool { return true })
 	r.submits(r.plan("lent", fmt.Sprintf("defaults: {to: [dir:%s], transport: landing, landing: {memory: 64M, listen: %q, portmap: %q}}\nselect: name ~ *\n",
-		r.vms(), freePort(t), cfg.NFS.Portmap)))
-	r.until("lent", "ends", func(v view) bool { return v.plan.State == roster.PlanEnded })
+		r.vms(), loopback.Reserve(t), cfg.NFS.Portmap)))
+	r.landed("lent", 2)
 	if len(r.lab.Mounts()) == 0 {
 		t.Error("the datastore of the landing is gone with its last VM: the next one has to mount it again")
 	}
@@ -33,7 +43,7 @@ func TestServerGivesBackWhatHostsLent(t *testing.T) {
 func TestNextServerGivesBackWhatHostsLent(t *testing.T) {
 	t.Parallel()
 	cfg := many(2)
-	cfg.NFS.Portmap = freePort(t)
+	cfg.NFS.Portmap = loopback.Reserve(t)
 	r := newRig(t, cfg)
 	serve := func() *process {
 		return r.begin("serve", "--listen", "127.0.0.1:0", "--name", "server", "--offer", r.vms())
@@ -41,8 +51,8 @@ func TestNextServerGivesBackWhatHostsLent(t *testing.T) {
 	s := serve()
 	r.until("", "a server is there", func(view) bool { return true })
 	r.submits(r.plan("lent", fmt.Sprintf("defaults: {to: [dir:%s], transport: landing, landing: {memory: 64M, listen: %q, portmap: %q}}\nselect: name ~ *\n",
-		r.vms(), freePort(t), cfg.NFS.Portmap)))
-	r.until("lent", "ends", func(v view) bool { return v.plan.State == roster.PlanEnded })
+		r.vms(), loopback.Reserve(t), cfg.NFS.Portmap)))
+	r.landed("lent", 2)
 	s.signal(syscall.SIGKILL)
 	if len(r.lab.Mounts()) == 0 {
 		t.Fatal("nothing is left: there is nothing to test")

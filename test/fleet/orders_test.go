@@ -24,7 +24,7 @@ func TestOrdersWithoutAServer(t *testing.T) {
 			begun = name
 		}
 	}
-	r.sent(4 << 20)
+	r.sent(slowRate)
 	p.signal(syscall.SIGKILL)
 	r.run("cancel", "orders/"+begun).ends(0)
 	r.run("pause", "orders/"+waits).ends(0)

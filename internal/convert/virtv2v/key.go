@@ -53,8 +53,12 @@ type Locked struct {
 	Kind   string // "LUKS", "BitLocker"
 }
 
-// Device is a partition's name in libguestfs: /dev/sdb2 is the second of the disk with index 1.
+// Device is a partition's name in libguestfs: /dev/sdb2 is the second of the disk with index 1, and
+// partition 0 the whole of it, /dev/sdb.
 func Device(index, partition int) string {
+	if partition == 0 {
+		return "/dev/sd" + letters(index)
+	}
 	return fmt.Sprintf("/dev/sd%s%d", letters(index), partition)
 }
 

@@ -23,7 +23,7 @@ const (
 	vectorHandle = "3412dec0 05000000"
 	ourHandle    = "032a0080 ffffffff" // of a file opened by request 3
 
-	vectorPatience = 30 * time.Second
+	vectorPatience = 2 * time.Minute
 )
 
 // unhex reads hex with spaces; "248x00" stands for as many zeros.
