@@ -209,7 +209,7 @@ func TestStartWhoseRequestsAreLost(t *testing.T) {
 			if err != nil || !isOn(t, p, vmid) {
 				t.Errorf("%s, carried out: %v: %v", l.lost, answered, err)
 			}
-			switchOff(t, p, vmid)
+			s.SwitchOff(vmid)
 			if more = l.lost != ""; !strings.HasPrefix(l.lost, http.MethodPost) {
 				break // what only asks may as well not arrive
 			}
@@ -258,18 +258,6 @@ func (l *losing) RoundTrip(r *http.Request) (*http.Response, error) {
 		res.Body.Close()
 	}
 	return nil, errors.New("the connection broke")
-}
-
-func switchOff(t *testing.T, p *Place, vmid int) {
-	t.Helper()
-	if _, err := p.api.do(t.Context(), http.MethodPost, qemu(p.node, vmid)+"/status/stop", []Param{}); err != nil {
-		t.Fatal(err)
-	}
-	for isOn(t, p, vmid) { // QEMU was told to end
-		if err := staged.Wait(t.Context(), time.Millisecond); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // A start that was asked for and not answered goes on as a task: it is waited for, and not begun again.
