@@ -22,8 +22,8 @@ demo='qemu-system-x86 qemu-utils ovmf seabios e2fsprogs fdisk dosfstools mtools
 test='curl cpio kmod util-linux libxml2-utils libvirt0 libnfs-utils qemu-block-extra nfs-ganesha nfs-ganesha-vfs rpcbind iproute2
       nftables iptables openssh-client busybox-static postgresql chromium python3-venv xfsprogs btrfs-progs zstd xz-utils lz4
       ntfs-3g attr libhivex-bin libwin-hivex-perl ldmtool systemd genisoimage'
-# A libvirt that tests start by hand (Debian may start its service too), TPMs of its VMs, and ways to it.
-libvirt='libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients swtpm swtpm-tools openssh-server netcat-openbsd'
+# A libvirt that tests start by hand (Debian may start its service too), volume groups for it, TPMs of its VMs, and ways to it.
+libvirt='libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients lvm2 mount swtpm swtpm-tools openssh-server netcat-openbsd'
 # What fio is built with: Debian's own has no engine for NFS.
 fio='gcc libc6-dev make patch libnfs-dev pkgconf'
 # Wireshark, 120 MB, that dissects what others' clients and decamp land say to each other.

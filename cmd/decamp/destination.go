@@ -78,10 +78,14 @@ func openTarget(to planfile.Destination, o migrateOptions) (resident, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", to, err)
 	}
-	if place == nil {
-		return folder, nil
+	var t resident = folder
+	if place != nil {
+		t = staged.New(folder, place, staged.Options{Keep: keep})
 	}
-	return staged.New(folder, place, staged.Options{Keep: keep}), nil
+	if o.start {
+		_, err = target.StarterOf(t)
+	}
+	return t, err
 }
 
 // ended is how the run to one destination ended.

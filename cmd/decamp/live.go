@@ -30,6 +30,11 @@ func (p planned) VM(ctx context.Context, ref string) (*inventory.VM, error) {
 	return p.VMByRef(ctx, inventory.MoRef(ref))
 }
 
+// BareVM is part of migrate.Source.
+func (p planned) BareVM(ctx context.Context, ref string) (*inventory.VM, error) {
+	return p.Session.BareVM(ctx, inventory.MoRef(ref))
+}
+
 func (p planned) PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error {
 	p.off.Lock()
 	defer p.off.Unlock()

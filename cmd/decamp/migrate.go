@@ -40,6 +40,10 @@ in its initramfs, at a boot loader's prompt, in a firmware's shell or with a pan
 with its screen and what its serial port said, and is not published. decamp trial does the
 same any time later.
 
+--start starts the VM at its target once it is published there, after one more look that it is
+off at its source, and says how to see its console. A folder starts nothing. A VM that does
+not start stays published: the same command tries again, also after a run without --start.
+
 --hardware virtio gives the VM virtio-scsi and virtio-net, and changes a Linux guest for them:
 drivers appended to each initramfs, UUIDs for names of disks, network names pinned to MACs.
 Nothing of the guest's is run. The copy is proven as it was at the source, tried (--trial) with
@@ -56,8 +60,8 @@ are copied and read back, and the snapshot is removed; at every --interval what 
 since is copied in the same way. Then the VM is shut down, what changed last is copied,
 proven and published: when decamp cutover RUN says so, at --cutover, or once the outage
 is expected to fit --downtime-budget. The outage that is told ends with the VM defined at its
-target, the delivery of its images included; nothing here starts it, and what its guest takes
-to boot counts if --boot-time says it. In the end it is told how long it was.
+target, the delivery of its images included; what its guest takes to boot counts if --boot-time
+says it. In the end it is told how long it was: with --start, until the VM ran at its target.
 Change tracking is turned on if it is off, and off again in the end; where it cannot be
 had every round reads and compares everything. A disk that grows meanwhile is read and
 compared once, before the VM is switched off. decamp pause RUN holds the rounds; decamp
@@ -86,6 +90,7 @@ decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --format qcow2 --power-off
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --to dir:/mnt/second
 decamp migrate esxi://root@esx1 web01 --to libvirt:qemu:///system --stage /srv/stage
+decamp migrate esxi://root@esx1 web01 --to libvirt:qemu:///system --stage /srv/stage --start
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --map map.yaml
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --landing tmpfs:16G
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --hardware virtio --trial
@@ -119,6 +124,7 @@ type migrateOptions struct {
 	sourceHash   bool
 	trial        bool
 	expect       string // of a trial boot
+	start        bool
 	discard      bool
 	dryRun       bool
 }
@@ -176,6 +182,7 @@ func (o *migrateOptions) register(cmd *cobra.Command) {
 	f.BoolVar(&o.sourceHash, "source-hash", false, "in verify, have the host hash each disk (sha256, else md5) and compare: by SSH, and for one more read of the whole disk there")
 	f.BoolVar(&o.trial, "trial", false, "boot the VM on throw-away overlays, with no network, before it is published; one that does not boot is not")
 	f.StringVar(&o.expect, "expect", "", "with --trial: `TEXT` on its serial port or text screen that means the guest is up, beside a login and its network")
+	f.BoolVar(&o.start, "start", false, "start the VM at its target once it is published there; the one at the source stays off")
 	f.BoolVar(&o.discard, "discard", false, "give up the unfinished run of this VM, remove what it copied, and exit")
 	f.BoolVar(&o.dryRun, "dry-run", false, "say what would be defined, and what stands in the way; make, copy and switch off nothing")
 	f.StringVar(&o.hardware, "hardware", string(plan.Compat), "of the VM at its target: `compat, virtio or auto`; virtio changes a Linux guest, auto only one that can be changed")
@@ -225,6 +232,8 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 		return badUsage(cmd, "--key-file is for guests that virt-v2v changes: it needs --hardware virtio or auto, and no --engine linux-append")
 	case o.expect != "" && !o.trial:
 		return badUsage(cmd, "--expect says when a trial boot is up: it needs --trial")
+	case o.start && len(o.to) > 1:
+		return badUsage(cmd, "--start and several --to exclude each other: two of one VM would run, with the same addresses")
 	case o.dryRun && o.discard:
 		return badUsage(cmd, "--dry-run and --discard exclude each other: --discard removes what was copied")
 	case o.trial && o.warm.on:
@@ -276,7 +285,7 @@ func (o *migrateOptions) permit() migrate.Permit {
 		PowerOff: o.powerOff, Wait: o.shutdownWait, Force: o.force,
 		Cutover: o.warm.cutover(), Paranoid: o.warm.paranoid,
 		SpotFirst: o.spot.first, SpotRanges: o.spot.ranges, SourceHash: o.sourceHash,
-		Trial: o.trial,
+		Trial: o.trial, Start: o.start,
 	}
 }
 

@@ -316,7 +316,7 @@ func (s *planSource) permit(o planfile.Options) migrate.Permit {
 		Wait:     time.Duration(o.ShutdownWait),
 		Cutover:  cutoverOf(o.Warm),
 		Paranoid: o.Warm.Paranoid, SpotFirst: int64(o.Spot.First), SpotRanges: o.Spot.Ranges, SourceHash: o.SourceHash,
-		Trial: o.Trial,
+		Trial: o.Trial, Start: o.Start,
 	}
 }
 

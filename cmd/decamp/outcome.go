@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -86,7 +87,9 @@ func (a *app) writeOutcome(out migrate.Outcome) error {
 			Delivered *target.Receipt `json:"delivered,omitempty"`
 		}{out, folder, filepath.Join(folder, "domain.xml"), append([]inventory.Warning{}, p.record.Warnings...), p.record.Delivered})
 	}
-	if out.Repeated {
+	if out.Repeated && out.Facts.Started != nil {
+		fmt.Fprintf(a.out, "%s was moved before (run %s).\n", plain(out.Facts.VM.Name), out.Run)
+	} else if out.Repeated {
 		fmt.Fprintf(a.out, "%s was moved before (run %s): nothing is left to do.\n", plain(out.Facts.VM.Name), out.Run)
 	} else {
 		fmt.Fprintf(a.out, "\n%s is moved, proven and %s (run %s).\n", plain(out.Facts.VM.Name), p.whereabouts(), out.Run)
@@ -98,27 +101,60 @@ func (a *app) writeOutcome(out migrate.Outcome) error {
 	if !out.Repeated {
 		writeStages(a.out, out.Facts.Stages)
 	}
-	if len(p.record.Warnings) > 0 {
-		fmt.Fprintln(a.out, "\nWhat to know before it starts")
-		writeWarningList(a.out, p.record.Warnings)
+	if warnings := p.warnings(out.Facts.Started != nil); len(warnings) > 0 {
+		title := "\nWhat to know before it starts"
+		if out.Facts.Started != nil {
+			title = "\nWhat to know of it"
+		}
+		fmt.Fprintln(a.out, title)
+		writeWarningList(a.out, warnings)
 	}
-	a.writeNext(p)
+	if out.Facts.Started != nil {
+		a.writeStarted(p, *out.Facts.Started)
+	} else {
+		a.writeNext(p, out.Repeated)
+	}
 	return nil
+}
+
+// warnings are those of all steps, and those of the place that the VM was delivered to. What they say of
+// starting it is left out of one that runs.
+func (p *published) warnings(runs bool) []inventory.Warning {
+	all := slices.Clone(p.record.Warnings)
+	if p.record.Delivered != nil {
+		all = append(all, p.record.Delivered.Warnings...)
+	}
+	return slices.DeleteFunc(all, func(w inventory.Warning) bool { return runs && w.Code == target.NotStarted })
 }
 
 // outageWords say how long a VM was off, and what for.
 func outageWords(o plan.Outage) string {
 	text := "It was off for " + duration(o.Took) + ", from its shutdown to its definition"
+	if o.Started {
+		text = "It was off for " + duration(o.Took) + ", from its shutdown until it ran at its target"
+	}
 	if o.Delivery > 0 {
 		text += ", " + duration(o.Delivery) + " of it for the delivery"
 	}
 	return text + "; its boot is not counted."
 }
 
-// writeNext tells what can be done with the VM.
-func (a *app) writeNext(p *published) {
+// writeStarted tells how to see a VM that runs.
+func (a *app) writeStarted(p *published, s target.Started) {
+	fmt.Fprintf(a.out, "\nIt runs. What proves it is kept in %s.\n", fault.Quote(p.folder))
+	if s.Console != "" {
+		fmt.Fprintf(a.out, "Its console:     %s\n", s.Console)
+	}
+}
+
+// writeNext tells what can be done with the VM. One that was moved before may run by now.
+func (a *app) writeNext(p *published, repeated bool) {
 	if p.record.Delivered != nil {
-		fmt.Fprintf(a.out, "\nIt is off. What proves it is kept in %s.\n", fault.Quote(p.folder))
+		state := "It is off. "
+		if repeated {
+			state = ""
+		}
+		fmt.Fprintf(a.out, "\n%sWhat proves it is kept in %s.\n", state, fault.Quote(p.folder))
 		return
 	}
 	fmt.Fprintf(a.out, "\nStart it:        virsh define %s && virsh start %s\n",

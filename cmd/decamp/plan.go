@@ -261,7 +261,7 @@ func (p *planWorks) optionsOf(o planfile.Options) migrateOptions {
 			memory: sizeFlag(o.Landing.Memory), copy: string(o.Landing.Copy), ssh: p.ssh,
 		},
 		warm:     warmOptions{on: o.Mode == planfile.Warmly},
-		powerOff: o.PowerOff != planfile.NeverOff, sourceHash: o.SourceHash, trial: o.Trial, expect: string(o.Expect),
+		powerOff: o.PowerOff != planfile.NeverOff, sourceHash: o.SourceHash, trial: o.Trial, expect: string(o.Expect), start: o.Start,
 		engine: engineOptions{name: string(o.Engine), drivers: string(o.VirtioWin), kernel: string(o.Kernel)}, guestAgent: o.GuestAgent,
 	}
 	for _, key := range o.KeyFiles {

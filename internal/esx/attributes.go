@@ -42,7 +42,7 @@ func (s *Session) addAttributes(ctx context.Context, raw []mo.VirtualMachine, vm
 		switch {
 		case has == nil:
 		case err != nil:
-			vms[i].Warnings = append(vms[i].Warnings, warns("attributes",
+			vms[i].Warnings = append(vms[i].Warnings, warns(inventory.WarnAttributes,
 				fmt.Sprintf("its custom attributes could not be read, and stay behind: %v", err), cmp.Or(fault.HintOf(err), "run the same command again")))
 		default:
 			vms[i].Attributes = named(fields, has)

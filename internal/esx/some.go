@@ -68,16 +68,34 @@ func (s *Session) page(ctx context.Context, refs []inventory.MoRef) (*tree, erro
 // VMByRef returns the VM with that reference, or fault.NotFound. It asks for that VM only,
 // however many there are. That its name is another's too is not warned about.
 func (s *Session) VMByRef(ctx context.Context, ref inventory.MoRef) (*inventory.VM, error) {
+	t, vms, err := s.byRef(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	return &vms[0], s.adorn(ctx, t, vms)
+}
+
+// BareVM is VMByRef without what people put on the VM in a vCenter, in one call: for those who know
+// that, and want to know how the VM is now.
+func (s *Session) BareVM(ctx context.Context, ref inventory.MoRef) (*inventory.VM, error) {
+	_, vms, err := s.byRef(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	return &vms[0], nil
+}
+
+// byRef reads one VM, which is there if there is no error.
+func (s *Session) byRef(ctx context.Context, ref inventory.MoRef) (*tree, []inventory.VM, error) {
 	t, err := s.readVMs(ctx, around, ref)
 	if err != nil && !fault.Is(err, fault.NotFound) {
-		return nil, fmt.Errorf("read VM %s of %s: %w", ref, s.end.addr, err)
+		return nil, nil, fmt.Errorf("read VM %s of %s: %w", ref, s.end.addr, err)
 	}
 	if err != nil || len(t.vms) == 0 {
-		return nil, fault.New(fault.NotFound, "no VM has the reference %s", ref).
+		return nil, nil, fault.New(fault.NotFound, "no VM has the reference %s", ref).
 			WithHint("it was removed, or registered anew under another one: decamp ls")
 	}
-	vms := t.described(nil)
-	return &vms[0], s.adorn(ctx, t, vms)
+	return t, t.described(nil), nil
 }
 
 // readVMs reads VMs, and what a path leads to from them. If one is gone it is fault.NotFound.

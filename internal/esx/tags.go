@@ -58,7 +58,7 @@ func (s *Session) addTags(ctx context.Context, vms []inventory.VM) {
 	})
 	for i := range vms {
 		if why := cmp.Or(err, r.refused[vms[i].Ref]); why != nil {
-			vms[i].Warnings = append(vms[i].Warnings, warns("tags",
+			vms[i].Warnings = append(vms[i].Warnings, warns(inventory.WarnTags,
 				fmt.Sprintf("its tags could not be read, and stay behind: %v", why), cmp.Or(fault.HintOf(why), taggingHint)))
 		}
 	}

@@ -112,6 +112,11 @@ func TestTagsTakeFewCalls(t *testing.T) {
 				t.Errorf("%+v, %v", vm, err)
 			}
 			calls(map[string]int64{"login": 1, "list-attached-tags-on-objects": 2, "tag": 3, "category": 2})
+			bare, err := s.BareVM(t.Context(), vms[0].Ref)
+			if err != nil || bare.Tags != nil || bare.Attributes != nil || bare.Name != vm.Name {
+				t.Errorf("bare: %+v, %v", bare, err)
+			}
+			calls(map[string]int64{})
 			var paged []inventory.VM
 			refs := make([]inventory.MoRef, len(vms))
 			for i := range vms {

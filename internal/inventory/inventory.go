@@ -171,6 +171,17 @@ func (v *VM) Disk(key int32) (*Disk, bool) {
 	return nil, false
 }
 
+// Adorn gives v what people put on it in a vCenter, as another reading of the same VM has it: tags, custom
+// attributes, and what is warned of where they could not be read.
+func (v *VM) Adorn(as *VM) {
+	v.Tags, v.Attributes = as.Tags, as.Attributes
+	for _, w := range as.Warnings {
+		if w.Code == WarnTags || w.Code == WarnAttributes {
+			v.Warnings = append(v.Warnings, w)
+		}
+	}
+}
+
 // Tag is a tag of vCenter's. A VM may have several of one category.
 type Tag struct {
 	Category string `json:"category"`
@@ -253,3 +264,9 @@ type Warning struct {
 	Remedy string `json:"remedy"` // what to do about it
 	Blocks bool   `json:"blocks"` // migrate refuses while it stands
 }
+
+// Codes of warnings that what people put on a VM could not be read.
+const (
+	WarnTags       = "tags"
+	WarnAttributes = "attributes"
+)

@@ -12,8 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/target"
 )
 
-// commitStep publishes the VM. It is the point of no return: before it nothing is
-// visible on the target, after it nothing is undone. The source VM stays as it is, off;
+// commitStep publishes the VM, and starts it if that is wanted. It is the point of no return: before it
+// nothing is visible on the target, after it nothing is undone. The source VM stays as it is, off;
 // one that was powered on since it was copied is not published: there would be two.
 type commitStep struct{}
 
@@ -46,7 +46,11 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 	if err := r.Rig.Target.Publish(ctx, r.definition()); err != nil {
 		return err
 	}
-	r.Facts.Outage = r.outage(began)
+	published := r.opts.Now()
+	if err := r.start(ctx); err != nil {
+		return err
+	}
+	r.Facts.Outage = r.outage(began, published)
 	r.tell(plan.Event{Kind: plan.Summarized, Stages: r.Facts.Stages, Outage: r.Facts.Outage})
 	return nil
 }

@@ -32,6 +32,8 @@ type world struct {
 	before func(ctx context.Context, op string) error // called before every operation; never nil
 
 	written atomic.Int64 // writes, zeros included, that are done
+	adorned atomic.Int64 // readings of the VM with what it wears
+	worn    inventory.VM // tags and attributes of the VM
 
 	mu        sync.Mutex
 	outer     context.Context // of the step under way, or a child of it: ends with the process
@@ -43,6 +45,7 @@ type world struct {
 	line      *line // that runs wait in for their turn; may be nil
 	epoch     int64
 	held      bool // somebody has the images
+	started   bool // the published VM does
 
 	wrap     func(target.Target) target.Target // of the rig; may be nil
 	hardware plan.Hardware                     // of the plan
@@ -113,6 +116,15 @@ func (w *world) stopped() {
 type fakeSource struct{ w *world }
 
 func (s fakeSource) VM(ctx context.Context, ref string) (*inventory.VM, error) {
+	vm, err := s.BareVM(ctx, ref)
+	if err == nil {
+		s.w.adorned.Add(1)
+		vm.Adorn(&s.w.worn)
+	}
+	return vm, err
+}
+
+func (s fakeSource) BareVM(ctx context.Context, ref string) (*inventory.VM, error) {
 	if err := s.w.op(ctx, "vm"); err != nil {
 		return nil, err
 	}
@@ -320,9 +332,25 @@ func (t memTarget) Publish(ctx context.Context, def target.Definition) error {
 	return t.w.op(ctx, "published")
 }
 
+func (memTarget) CanStart() error { return nil }
+
+func (t memTarget) Start(ctx context.Context, def target.Definition) (target.Started, error) {
+	if err := t.w.op(ctx, "start"); err != nil {
+		return target.Started{}, err
+	}
+	if t.w.published == nil || t.w.published.VM.Name != def.VM.Name {
+		return target.Started{}, fault.New(fault.NotFound, "no VM %s", def.VM.Name)
+	}
+	t.w.started = true
+	return target.Started{Console: "look at web01"}, t.w.op(ctx, "started")
+}
+
 func (t memTarget) Withdraw(ctx context.Context, _ *inventory.VM) error {
 	if err := t.w.op(ctx, "withdraw"); err != nil {
 		return err
+	}
+	if t.w.started {
+		return fault.New(fault.Conflict, "web01 runs")
 	}
 	t.w.published = nil
 	return nil

@@ -33,10 +33,13 @@ func look(ctx context.Context, r *Run) error {
 	r.Facts.Warm.ToLook = false
 	if err != nil {
 		r.foretell("not-looked", "none is needed: it is looked at again when the VM is off", "whether the guest can be converted is known only in the outage: %v", err)
-		return nil
+		return r.deliverEarly(ctx)
 	}
 	r.tellGuest(g.guest)
-	return r.judge(g)
+	if err := r.judge(g); err != nil {
+		return err
+	}
+	return r.deliverEarly(ctx)
 }
 
 func (r *Run) lookNow(ctx context.Context) (g glimpse, err error) {

@@ -26,6 +26,10 @@ type Source interface {
 	// VM reads a VM's description anew, by its reference.
 	VM(ctx context.Context, ref string) (*inventory.VM, error)
 
+	// BareVM is VM without what people put on it in a vCenter (inventory.VM.Adorn), which may take
+	// more calls.
+	BareVM(ctx context.Context, ref string) (*inventory.VM, error)
+
 	// PowerOff asks the guest to shut down, waits, and only with force pulls the plug. A
 	// VM that stays on is fault.Conflict.
 	PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error
@@ -110,6 +114,7 @@ type Permit struct {
 	SpotRanges int   // and so many random ranges of 1 MiB
 	SourceHash bool  // verify has the host hash each disk, and compares
 	Trial      bool  // verify boots the VM, and only one that boots is published
+	Start      bool  // commit starts the VM once it is published
 }
 
 // Options are the same for all runs of a Migrator.
@@ -208,15 +213,13 @@ func (m *Migrator) Migrate(ctx context.Context, p plan.Plan, rig Rig, permit Per
 		return Outcome{}, err
 	}
 	if repeated {
-		err = m.tellDone(p.ID)
-	} else {
-		err = m.attend(ctx, p, &attendance{rig: rig, permit: permit})
+		return m.repeat(ctx, p, rig, permit)
 	}
-	if err != nil {
+	if err := m.attend(ctx, p, &attendance{rig: rig, permit: permit}); err != nil {
 		return Outcome{}, err
 	}
 	facts, err := m.facts(ctx, p.ID)
-	return Outcome{Run: p.ID, Facts: facts, Repeated: repeated}, err
+	return Outcome{Run: p.ID, Facts: facts}, err
 }
 
 // hold keeps other processes away from the images, from before the first look at them until the

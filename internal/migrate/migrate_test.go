@@ -34,6 +34,7 @@ type bench struct {
 	flipAtVerify func() int64          // where a bit of disk 2000's image flips when verify begins; may be nil
 	meddle       func(plan.Event) bool // done to the VM of a warm run, until it says that it was; may be nil
 	paranoid     bool
+	start        bool // a warm run starts the VM
 
 	mu     sync.Mutex
 	events []plan.Event

@@ -13,8 +13,8 @@ import (
 // shutdownGuess is what a guest takes to shut down, before anybody measured it.
 const shutdownGuess = 30 * time.Second
 
-// outlook is what a cutover now would mean, from what the rounds showed. Nothing here starts
-// the VM: how long its guest takes to boot is what the operator said.
+// outlook is what a cutover now would mean, from what the rounds showed. How long its
+// guest takes to boot is what the operator said.
 //
 // As much changes in a second as did between the last two moments; it is copied at the best
 // rate of all rounds (that of a small one tells of its fixed costs, which are the shortest
@@ -77,16 +77,15 @@ func (r *Run) delivery(changed int64) time.Duration {
 	return max(at(s.Sends(held, changed), rate), shortest)
 }
 
-// outage is how long the VM was off until now, when it is published; began is when that was begun.
-// Nil: it was not switched off by this run, or nobody knows when.
-func (r *Run) outage(began time.Time) *plan.Outage {
+// outage is how long the VM was off until now, when it is published or runs again; began and published are
+// when its publication was. Nil: it was not switched off by this run, or nobody knows when.
+func (r *Run) outage(began, published time.Time) *plan.Outage {
 	if r.Facts.Warm == nil || r.Facts.Warm.Off.IsZero() {
 		return nil
 	}
-	now := r.opts.Now()
-	o := &plan.Outage{Began: r.Facts.Warm.Off, Took: now.Sub(r.Facts.Warm.Off)}
+	o := &plan.Outage{Began: r.Facts.Warm.Off, Took: r.opts.Now().Sub(r.Facts.Warm.Off), Started: r.Facts.Started != nil}
 	if _, ok := r.Rig.Target.(target.Sender); ok {
-		o.Delivery = now.Sub(began)
+		o.Delivery = published.Sub(began)
 	}
 	return o
 }

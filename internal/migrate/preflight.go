@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -45,11 +46,19 @@ func runPreflight(ctx context.Context, r *Run) error {
 }
 
 // plannedVM reads the VM anew and makes sure that its reference still means it: after a
-// host was set up again, reference 12 is another machine.
+// host was set up again, reference 12 is another machine. What people put on it is as it was
+// when the run saw it first: no round and no outage waits for tags.
 func (r *Run) plannedVM(ctx context.Context) (*inventory.VM, error) {
-	vm, err := r.readVM(ctx)
+	known, read := cmp.Or(r.Facts.VM, r.sight.last()), r.Rig.Source.BareVM
+	if known == nil {
+		read = r.Rig.Source.VM
+	}
+	vm, err := r.readVM(ctx, read)
 	if err != nil {
 		return nil, err
+	}
+	if known != nil {
+		vm.Adorn(known)
 	}
 	return vm, r.recognize(vm)
 }
@@ -73,9 +82,9 @@ func (r *Run) recognize(vm *inventory.VM) error {
 	return nil
 }
 
-func (r *Run) readVM(ctx context.Context) (vm *inventory.VM, err error) {
+func (r *Run) readVM(ctx context.Context, read func(context.Context, string) (*inventory.VM, error)) (vm *inventory.VM, err error) {
 	err = r.retry(ctx, 0, func() (bool, error) {
-		vm, err = r.Rig.Source.VM(ctx, string(r.Plan.VM.Ref))
+		vm, err = read(ctx, string(r.Plan.VM.Ref))
 		return false, err
 	})
 	if err != nil {
@@ -85,8 +94,11 @@ func (r *Run) readVM(ctx context.Context) (vm *inventory.VM, err error) {
 }
 
 // place asks the target for images and holds it to its contract: one for each disk, in
-// order and of its size.
+// order and of its size. A target that starts no VMs is not asked, if one is to be started.
 func (r *Run) place(ctx context.Context, vm *inventory.VM) ([]target.Image, error) {
+	if err := r.startable(); err != nil {
+		return nil, err
+	}
 	images, err := r.Rig.Target.Plan(ctx, vm)
 	if err != nil {
 		return nil, fmt.Errorf("plan images of VM %s: %w", vm.Name, err)

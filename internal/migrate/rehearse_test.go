@@ -17,6 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/trial"
 )
 
@@ -264,6 +265,8 @@ func TestLook(t *testing.T) {
 			if c.err != nil {
 				b.convert = refusingFirst(1, c.err)
 			}
+			e := &eager{b: b}
+			b.wrap = func(t target.Target) target.Target { e.Target = t; return e }
 			b.meddle = func(e plan.Event) bool {
 				if left, _ := filepath.Glob(filepath.Join(b.dir, "*.overlay")); left != nil && e.Kind == plan.RoundDone {
 					t.Errorf("something of the look is kept: %v", left)
@@ -280,6 +283,9 @@ func TestLook(t *testing.T) {
 					t.Error("the VM was switched off")
 				}
 				b.nothingLeft()
+				if e.calls > 0 {
+					t.Error("images were delivered before they were looked into")
+				}
 				rounds := len(b.told(plan.RoundDone))
 				if out, err = b.warm(1); len(b.told(plan.RoundDone)) != rounds+1 {
 					t.Errorf("%d rounds, then %d: want another before the next look", rounds, len(b.told(plan.RoundDone)))

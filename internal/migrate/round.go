@@ -246,7 +246,7 @@ func (r *Run) proving(img target.Image, c *image.Copying) (_ manifest.Ledger, sa
 
 // prove reads back what was written since the last time, while the VM still runs: in the
 // outage only what the last round wrote is left to be read. What is found wrong is copied
-// again by the next round.
+// again by the next round. What is not looked into yet is not delivered: the look may end the run.
 func prove(ctx context.Context, r *Run) error {
 	began := r.opts.Now()
 	err := r.eachImage(ctx, func(ctx context.Context, img *target.Image) error {
@@ -262,7 +262,7 @@ func prove(ctx context.Context, r *Run) error {
 	})
 	rounds := r.Facts.Warm.Rounds
 	rounds[len(rounds)-1].Proved = r.opts.Now().Sub(began)
-	if err != nil {
+	if err != nil || r.Facts.Warm.ToLook {
 		return err
 	}
 	return r.deliverEarly(ctx)

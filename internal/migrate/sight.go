@@ -25,6 +25,13 @@ func (s *sight) set(vm *inventory.VM, now time.Time) {
 	s.vm, s.at = vm, now
 }
 
+// last returns the VM as it was read last, or nil.
+func (s *sight) last() *inventory.VM {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.vm
+}
+
 // recent returns the VM if it was read a moment ago, or nil.
 func (s *sight) recent(now time.Time) *inventory.VM {
 	s.mu.Lock()

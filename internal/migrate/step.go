@@ -53,6 +53,8 @@ type Facts struct {
 	Warm     *Warm               `json:"warm,omitempty"`     // of a warm run
 	Outage   *plan.Outage        `json:"outage,omitempty"`   // commit, of a warm run; nil where it is not known when it began
 
+	Started *target.Started `json:"started,omitempty"` // commit, where that was asked for
+
 	Conversion *Conversion `json:"conversion,omitempty"` // convert, for virtio
 }
 

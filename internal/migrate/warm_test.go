@@ -66,7 +66,7 @@ func (b *bench) warm(rounds int) (Outcome, error) {
 			}
 		}
 	}
-	out, err := p.Migrate(b.t.Context(), b.warmPlan(), b.rig(b.t, b.dir), Permit{Paranoid: b.paranoid})
+	out, err := p.Migrate(b.t.Context(), b.warmPlan(), b.rig(b.t, b.dir), Permit{Paranoid: b.paranoid, Start: b.start})
 	if cerr := p.engine.Close(); cerr != nil {
 		b.t.Fatal(cerr)
 	}

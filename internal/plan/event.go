@@ -64,10 +64,12 @@ type Outlook struct {
 	Delivery time.Duration `json:"delivery,omitempty"`
 }
 
-// Outage is how long a warm run's VM was off, as far as that is decamp's doing: nothing here starts it.
+// Outage is how long a warm run's VM was off, as far as that is decamp's doing: how long its guest boots
+// nobody here knows.
 type Outage struct {
 	Began    time.Time     `json:"began"`              // the guest was asked to shut down
-	Took     time.Duration `json:"took"`               // from there until the VM was defined at its target
+	Took     time.Duration `json:"took"`               // from there until the VM was defined at its target, or ran there
+	Started  bool          `json:"started,omitempty"`  // it ran there
 	Delivery time.Duration `json:"delivery,omitempty"` // of that, until its images were there, once they were proven
 }
 

@@ -102,6 +102,7 @@ type Options struct {
 	Spot         Spot          `yaml:"spot" doc:"after verify, what to read of each disk once more from the source"`
 	Trial        bool          `yaml:"trial" doc:"boot the VM on throw-away overlays before it is published; one that does not boot is not"`
 	Expect       Text          `yaml:"expect" doc:"with trial: text on the serial port or text screen that means the guest is up"`
+	Start        bool          `yaml:"start" doc:"start the VM at its target once it is published there; the one at the source stays off"`
 	Hooks        Hooks         `yaml:"hooks" doc:"commands before and after each VM"`
 }
 

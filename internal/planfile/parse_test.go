@@ -147,6 +147,8 @@ var mistakes = []struct {
 	{"buffers", strings.Replace(whole, "defaults: {", `defaults: {nfc: {buffer: 2M, buffers: 9}, `, 1), 4, 30, "16M at the most", ""},
 	{"warm to several", head + "defaults: {to: [dir:/a, dir:/b]}\nvms: [{vm: a, mode: warm}]\n", 5, 7, "one destination, not 2", "move it cold"},
 	{"trial of a warm one", strings.Replace(whole, "defaults: {", `defaults: {trial: true, mode: warm, `, 1), 4, 12, "exclude each other", "decamp rehearse PLAN/VM"},
+	{"starting in a folder", strings.Replace(whole, "{vm: web01}", "{vm: web01, start: true}", 1), 5, 19, "a folder starts no VMs", "libvirt"},
+	{"starting two", strings.Replace(whole, "{vm: web01}", "{vm: web01, start: true, to: [\"libvirt:a?stage=/a\", \"libvirt:b?stage=/b\"]}", 1), 5, 19, "2 destinations", "one destination"},
 	{"expecting without a trial", strings.Replace(whole, "{vm: web01}", "{vm: web01, expect: up}", 1), 5, 19, "there is none", "trial: true"},
 	{"hardware", strings.Replace(whole, "defaults: {", `defaults: {hardware: virtoi, `, 1), 4, 22, `"virtoi" is not one of compat, virtio, auto`, "did you mean virtio?"},
 	{"agent for nothing", strings.Replace(whole, "{vm: web01}", "{vm: web01, guestAgent: true}", 1), 5, 19, "hardware is compat", "hardware: virtio"},

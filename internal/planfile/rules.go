@@ -99,6 +99,7 @@ func (r *ruler) options(path string, o *Options) {
 	r.nfc(path+".nfc", &o.NFC)
 	r.warm(path, o)
 	r.trial(path, o)
+	r.start(path, o)
 	r.agent(path, o)
 	r.window(path+".warm.window", &o.Warm.Window)
 	r.hook(path+".hooks.pre", &o.Hooks.Pre)
@@ -112,6 +113,22 @@ func (r *ruler) trial(path string, o *Options) {
 	}
 	if r.says(path+".expect") && !o.Trial && path != "defaults" { // there it is for those that are tried
 		r.wrong(path+".expect", "write trial: true, or take it out", "it says when a trial boot is up, and there is none")
+	}
+}
+
+// start: a VM runs once, and where something runs VMs.
+func (r *ruler) start(path string, o *Options) {
+	to := o.To
+	if len(to) == 0 {
+		to = r.file.Defaults.To
+	}
+	isFolder := func(d Destination) bool { return d.Kind() == Dir }
+	switch {
+	case !o.Start || path == "defaults" && len(to) == 0:
+	case len(to) > 1:
+		r.wrong(path+".start", "give it one destination, or start it by hand", "two of one VM would run, with the same addresses: it has %d destinations", len(to))
+	case slices.ContainsFunc(to, isFolder):
+		r.wrong(path+".start", "take it out, or move the VM to libvirt, proxmox, openstack or kubevirt", "a folder starts no VMs")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/efi"
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
@@ -90,7 +91,15 @@ type Receipt struct {
 	ID       string              `json:"id"`    // what the VM is called there by programs, such as "103"
 	Name     string              `json:"name"`  // and by people
 	Warnings []inventory.Warning `json:"warnings,omitempty"`
+
+	// EFI says that the place has taken the Definition's EFI into a firmware of its own, or says in Warnings why not.
+	// What became of it on this machine is of no interest then.
+	EFI bool `json:"-"`
 }
+
+// NotStarted is the code of a Receipt's warning that says how the VM is started, where that is a command which
+// only the place knows.
+const NotStarted = "no-server"
 
 // ErrHeld is for those who want images that somebody else works on.
 var ErrHeld = errors.New("another decamp has them")
@@ -166,6 +175,19 @@ type Starter interface {
 	// No such VM is fault.NotFound, another one in its place fault.Conflict. Whatever happens, it stays
 	// published.
 	Start(ctx context.Context, def Definition) (Started, error)
+}
+
+// ErrStartsNone is what CanStart says of a place that only keeps VMs.
+var ErrStartsNone error = fault.New(fault.Unsupported, "that target starts no VMs").
+	WithHint("leave --start out, and start the VM by hand; or move it to a libvirt, a Proxmox node, an OpenStack or a cluster with KubeVirt")
+
+// StarterOf is t as one that starts VMs. What starts none is fault.Unsupported.
+func StarterOf(t Target) (Starter, error) {
+	s, ok := t.(Starter)
+	if !ok {
+		return nil, ErrStartsNone
+	}
+	return s, s.CanStart()
 }
 
 // Started is what is to be known of a VM that was powered on.

@@ -61,18 +61,21 @@ func TestMigrateToProxmox(t *testing.T) {
 	}
 }
 
-// A plan names Proxmox as it names a folder; its stage is what a worker has to offer.
+// A plan names Proxmox as it names a folder; its stage is what a worker has to offer. It has the VM started.
 func TestPlanToProxmox(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, small()).trusting()
 	node, to := r.proxmox(pve.Network{Name: "vmbr1"}) // and not vmbr0, which cards join that no map names
 	file := r.write("plan.yaml", fmt.Sprintf("version: 1\nname: p\nsource: {url: %s, fingerprint: %q, credentials: {file: password}}\n"+
-		"maps: {networks: {VM Network: \"vmbr1,20\"}}\ndefaults: {to: [%q], format: qcow2}\nvms: [{vm: web01}]\n",
+		"maps: {networks: {VM Network: \"vmbr1,20\"}}\ndefaults: {to: [%q], format: qcow2, start: true}\nvms: [{vm: web01}]\n",
 		r.url(), r.lab.Fingerprint(), to+"&stage="+r.vms()))
 	r.run("plan", "check", file).ends(0)
 	r.run("plan", "run", file).ends(0)
 	if card := node.Guest(100)["net0"]; !strings.Contains(card, "bridge=vmbr1,") || !strings.Contains(card, "tag=20") {
 		t.Errorf("its card is %q", card)
+	}
+	if _, err := os.Stat(node.Serial(100)); err != nil {
+		t.Errorf("it was not started: %v", err)
 	}
 	r.run("limits").ends(0)
 }
@@ -81,7 +84,8 @@ func TestPlanToProxmox(t *testing.T) {
 func TestMigrateToManifests(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, small()).trusting()
-	r.source("migrate", r.url(), "web01", "--to", "kubevirt:"+r.vms()+"?namespace=vms").ends(0).says("delivered to")
+	r.source("migrate", r.url(), "web01", "--to", "kubevirt:"+r.vms()+"?namespace=vms").ends(0).
+		says("delivered to", "What to know before it starts", "the disks of pvscsi0 are on SATA")
 	text, err := os.ReadFile(filepath.Join(r.vms(), "web01.yaml"))
 	must(t, err)
 	for _, want := range []string{"kind: VirtualMachine", "kind: DataVolume", "namespace: vms", "image-upload dv web01-disk0 "} {

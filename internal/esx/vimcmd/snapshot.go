@@ -159,7 +159,7 @@ func isOurs(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name strin
 
 // merged makes sure that no delta was left.
 func (h *Host) merged(ctx context.Context, vm inventory.MoRef) error {
-	v, err := h.Session.VMByRef(ctx, vm)
+	v, err := h.Session.BareVM(ctx, vm)
 	if err != nil || !v.ConsolidationNeeded {
 		return err
 	}

@@ -64,7 +64,7 @@ func (h *Host) compare(ctx context.Context, vm inventory.MoRef) (*shell.Shell, e
 	if err := speaks(h.Session.About()); err != nil {
 		return nil, err
 	}
-	v, err := h.Session.VMByRef(ctx, vm)
+	v, err := h.Session.BareVM(ctx, vm)
 	if err != nil {
 		return nil, err
 	}

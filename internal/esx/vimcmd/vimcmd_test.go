@@ -225,7 +225,7 @@ func (r *rig) stall(ctx context.Context) (by *shell.Shell, done chan error) {
 		_, err := other.CreateSnapshot(ctx, r.vm, esx.SnapshotSpec{Name: our})
 		done <- err
 	}()
-	for r.lab.Stats().VimCmd["vmsvc/snapshot.create"] == 0 {
+	for len(r.lab.Faults().List()) > 0 { // it is told before it stalls, and what stalls later is not released
 		select {
 		case <-time.After(time.Millisecond):
 		case <-r.Context().Done():

@@ -44,6 +44,8 @@ func (c *Cluster) answer(w http.ResponseWriter, r *http.Request) {
 		c.create(w, r, at, in)
 	case r.Method == http.MethodDelete:
 		c.delete(w, at, in)
+	case r.Method == http.MethodPatch:
+		c.patch(w, r, at, in)
 	case r.Method == http.MethodGet && at.name == "":
 		c.list(w, r, at)
 	case r.Method == http.MethodGet:
@@ -83,6 +85,8 @@ func verb(r *http.Request, at address) string {
 		return "create"
 	case r.Method == http.MethodDelete:
 		return "delete"
+	case r.Method == http.MethodPatch:
+		return "patch"
 	case at.name == "":
 		return "list"
 	}
@@ -217,6 +221,8 @@ func (c *Cluster) look(key string, k *kept) bool {
 	k.looks++
 	if strings.HasPrefix(key, "datavolumes/") {
 		k.object["status"] = c.progress(k)
+	} else {
+		c.live(k)
 	}
 	return true
 }

@@ -46,6 +46,9 @@ type Config struct {
 	Cut      int // uploads that are cut in the middle, each after one MiB
 	Lose     int // uploads that are taken and then lost: the pod starts anew
 
+	Hitch  string // what VMs that are to run are at in place of Running, such as "ErrorUnschedulable"
+	Passes int    // looks after which they run all the same; 0: they never do
+
 	Stuck    bool                // volumes never get ready
 	GiveUp   bool                // volumes end as Failed
 	Small    int64               // bytes that volumes are short of what was asked for
@@ -77,6 +80,7 @@ type kept struct {
 	object   object
 	looks    int // how often it was read: time goes by that
 	gone     int // looks until it is gone; 0: it is not being deleted
+	on       int // looks since it is to run, of a VM; 0: it is not to
 	restarts int
 	refused  int // uploads that were answered 503
 	image    []byte
@@ -162,14 +166,30 @@ func (c *Cluster) Put(plural, namespace, name string, o map[string]any) {
 	c.keep(plural, namespace, name, o)
 }
 
+// Remove has somebody else remove an object, which is gone at once.
+func (c *Cluster) Remove(plural, namespace, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.objects, address{plural: plural, namespace: namespace, name: name}.key())
+}
+
 // PowerOn has somebody start a VM that is there, as virtctl does.
 func (c *Cluster) PowerOn(namespace, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o := c.objects["virtualmachines/"+namespace+"/"+name].object
-	c.serial++
-	o["metadata"].(object)["resourceVersion"] = fmt.Sprint(c.serial)
-	o["spec"].(object)["runStrategy"], o["status"] = "Always", object{"created": true}
+	k := c.objects["virtualmachines/"+namespace+"/"+name]
+	k.object["spec"].(object)["runStrategy"] = "Always"
+	k.on = powered
+	c.say(k, "Running")
+}
+
+// PowerOff has somebody stop a VM that is there, as virtctl does: it is off at once.
+func (c *Cluster) PowerOff(namespace, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.objects["virtualmachines/"+namespace+"/"+name]
+	k.object["spec"].(object)["runStrategy"] = "Halted"
+	c.say(k, "Stopped")
 }
 
 // Uploaded is what the volume holds; nil while CDI is not done with it.

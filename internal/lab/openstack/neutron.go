@@ -177,3 +177,10 @@ func (c *Cloud) AddPort(network, mac, address string) string {
 	c.ports[p.ID] = p
 	return p.ID
 }
+
+// RemovePort has somebody else delete a port.
+func (c *Cloud) RemovePort(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.ports, id)
+}

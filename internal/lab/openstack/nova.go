@@ -13,12 +13,16 @@ type server struct {
 	metadata         map[string]string
 	volumes, ports   []string
 	image            string
-	bad              bool
-	going            int // looks until it is gone; 0: it is not being deleted
+	bad, launched    bool
+	starting         bool // it is off, and powered on at the next look
+	going            int  // looks until it is gone; 0: it is not being deleted
 }
 
 func (s *server) told() object {
 	o := object{"id": s.id, "name": s.name, "status": s.status, "metadata": s.metadata, "flavor": object{"id": s.flavor}, "image": ""}
+	if s.launched {
+		o["OS-SRV-USG:launched_at"] = "2026-01-02T03:04:05.000000"
+	}
 	if s.status == "ERROR" {
 		o["fault"] = object{"code": 500, "message": "No valid host was found. There are not enough hosts available."}
 	}
@@ -35,7 +39,9 @@ func (c *Cloud) look(s *server) {
 	case s.status == "BUILD" && s.bad:
 		s.status = "ERROR"
 	case s.status == "BUILD":
-		s.status = "ACTIVE"
+		s.status, s.launched = "ACTIVE", true
+	case s.starting:
+		s.status, s.starting = "ACTIVE", false
 	}
 }
 
@@ -67,6 +73,8 @@ func (c *Cloud) nova(w http.ResponseWriter, r *http.Request, path []string) {
 		}}})
 	case path[0] == "os-availability-zone":
 		tell(w, http.StatusOK, object{"availabilityZoneInfo": []object{{"zoneName": "nova"}, {"zoneName": "compute-only"}}})
+	case r.Method == http.MethodPost && len(path) == 3 && path[2] == "action":
+		c.power(w, r, path[1])
 	case r.Method == http.MethodPost:
 		c.createServer(w, r)
 	case len(path) == 2 && path[1] == "detail":
@@ -98,6 +106,27 @@ func (c *Cloud) oneServer(w http.ResponseWriter, r *http.Request, id string) {
 	}
 	c.look(s)
 	tell(w, http.StatusOK, object{"server": s.told()})
+}
+
+// power is what is done to a server: it is started, if it is off.
+func (c *Cloud) power(w http.ResponseWriter, r *http.Request, id string) {
+	var asked object
+	if !read(w, r, &asked) {
+		return
+	}
+	s, found := c.servers[id]
+	_, start := asked["os-start"]
+	switch {
+	case !found:
+		refuse(w, http.StatusNotFound, "itemNotFound", "Instance "+id+" could not be found.")
+	case !start:
+		refuse(w, http.StatusBadRequest, "badRequest", "There is no such action.")
+	case s.status != "SHUTOFF" || s.starting:
+		refuse(w, http.StatusConflict, "conflictingRequest", "Cannot 'start' instance "+id+" while it is in vm_state active")
+	default:
+		s.starting = true
+		w.WriteHeader(http.StatusAccepted)
+	}
 }
 
 // maxMetadata is the usual quota for metadata_items.
@@ -207,7 +236,7 @@ func (c *Cloud) AddServer(name string) string {
 	return s.id
 }
 
-// SetStatus has a server run or not: ACTIVE or SHUTOFF.
+// SetStatus has a server be in another state, such as SHUTOFF.
 func (c *Cloud) SetStatus(id, status string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

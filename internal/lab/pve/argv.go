@@ -2,6 +2,7 @@ package pve
 
 import (
 	"cmp"
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -86,13 +87,14 @@ const variablesSize = 528 << 10
 
 // firmwareVariables makes the store of a new EFI disk. On a block device it is the begin of a volume that holds
 // what was there before.
-func firmwareVariables(path string, enrolled, file bool) (size string, err error) {
-	store, err := os.ReadFile(ovmf + "OVMF_VARS_4M" + suffix(enrolled) + ".fd")
+func firmwareVariables(ctx context.Context, path, format string, enrolled, file bool) (size string, err error) {
+	template := ovmf + "OVMF_VARS_4M" + suffix(enrolled) + ".fd"
+	if file {
+		return "528K", run(ctx, "qemu-img", "convert", "-f", "raw", "-O", format, template, path)
+	}
+	store, err := os.ReadFile(template)
 	if err != nil {
 		return "", err
-	}
-	if file {
-		return "528K", os.WriteFile(path, store, 0o644)
 	}
 	if err := os.Remove(path); err != nil { // allocate made it
 		return "", err
@@ -115,8 +117,12 @@ func (l *line) firmware() {
 	d := parseDrive(l.config["efidisk0"])
 	path, err := l.server.path(d.volume)
 	l.fail(err)
+	kind := fmt.Sprintf("raw,size=%d", variablesSize)
+	if strings.HasSuffix(path, ".qcow2") {
+		kind = "qcow2"
+	}
 	l.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+ovmf+"OVMF_CODE_4M"+suffix(d.words["pre-enrolled-keys"] == "1")+".fd",
-		"-drive", fmt.Sprintf("if=pflash,unit=1,format=raw,size=%d,file=%s", variablesSize, path))
+		"-drive", fmt.Sprintf("if=pflash,unit=1,format=%s,file=%s", kind, path))
 }
 
 // device is QEMU's for a disk's option, and the bus it sits on.
@@ -190,11 +196,6 @@ func (l *line) cards() {
 		}
 		model, rest, _ := strings.Cut(l.config[name], "=")
 		mac, _, _ := strings.Cut(rest, ",")
-		if m := bridgeOf.FindStringSubmatch(rest); m != nil {
-			if _, ok := l.server.network(m[1]); !ok {
-				l.fail(fmt.Errorf("bridge '%s' does not exist", m[1]))
-			}
-		}
 		if model == "virtio" {
 			model = "virtio-net-pci"
 		}

@@ -1,6 +1,7 @@
 package pve
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -140,8 +141,8 @@ func (s *Server) makeDrive(ctx context.Context, t *task, vmid int, name, value s
 	if err != nil {
 		return "", err
 	}
-	format := d.words["format"]
-	if format == "" || name == "efidisk0" || name == "tpmstate0" {
+	format := cmp.Or(d.words["format"], st.Format, "raw")
+	if name == "tpmstate0" { // whatever was asked for
 		format = "raw"
 	}
 	volid, err := s.allocate(st, vmid, format)
@@ -161,7 +162,7 @@ func (s *Server) makeDrive(ctx context.Context, t *task, vmid int, name, value s
 func (s *Server) fill(ctx context.Context, t *task, st Storage, name string, d drive, path, format string) (size string, err error) {
 	switch {
 	case name == "efidisk0":
-		return firmwareVariables(path, d.words["pre-enrolled-keys"] == "1", st.files())
+		return firmwareVariables(ctx, path, format, d.words["pre-enrolled-keys"] == "1", st.files())
 	case name == "tpmstate0":
 		return "4M", os.Truncate(path, 4<<20)
 	case d.words["import-from"] != "":

@@ -3,12 +3,18 @@ package pve
 // Faults are what goes wrong, from when they are set on.
 type Faults struct {
 	Taken    int               // so many VMIDs are taken between nextid and the request to create
-	Tasks    map[string]string // tasks of a type (qmcreate, qmconfig, imgcopy) end with this error, and undo what they did
+	Tasks    map[string]string // tasks of a type (qmcreate, qmconfig, qmstart, imgcopy) end with this error, and undo what they did
 	CutAfter int64             // an upload's connection is cut after so many bytes of its body, if Cuts
 	Cuts     int               // how often
 	Garble   bool              // what is uploaded arrives changed
 	Hold     chan struct{}     // tasks wait until it is closed, if not nil
 	Down     int               // so many requests are answered as while pveproxy restarts: not at all
+
+	NoKVM   bool     // the node's processor has no virtualisation that guests could use
+	FreeMiB int      // memory that guests can have; 0: enough
+	Offline []string // storages that cannot be activated
+	Dies    bool     // guests end right after they were started
+	HA      bool     // the cluster's HA manager starts guests, after the task has ended
 }
 
 // SetFaults replaces the faults.

@@ -46,7 +46,7 @@ var keys = []struct {
 	{regexp.MustCompile(`^(cpu|cores|sockets|numa|vcpus)$`), "VM.Config.CPU"},
 	{regexp.MustCompile(`^(memory|balloon|shares)$`), "VM.Config.Memory"},
 	{regexp.MustCompile(`^net\d+$`), "VM.Config.Network"},
-	{regexp.MustCompile(`^(machine|scsihw|serial[0-3]|vga|smbios1|vmgenid|bios)$`), "VM.Config.HWType"},
+	{regexp.MustCompile(`^(machine|kvm|scsihw|serial[0-3]|vga|smbios1|vmgenid|bios)$`), "VM.Config.HWType"},
 	{regexp.MustCompile(`^(name|description|tags|onboot|ostype|boot|agent|protection|localtime|tablet|acpi)$`), "VM.Config.Options"},
 }
 

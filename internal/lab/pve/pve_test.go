@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -225,6 +226,35 @@ func TestGuestsAreMadeChangedAndRemoved(t *testing.T) {
 	_, upid = r.ask("DELETE", "/nodes/pve1/qemu/100?purge=1", nil)
 	if end := r.end(upid); end != "OK" || len(r.VMIDs()) > 0 || len(r.Volumes()) > 0 {
 		t.Errorf("%s; guests %v, volumes %v", end, r.VMIDs(), r.Volumes())
+	}
+}
+
+// An EFI disk is what its storage makes of it, unless it is told otherwise; the state of a TPM is raw.
+func TestFormatsOfVolumes(t *testing.T) {
+	r := newRig(t, Config{Storages: []Storage{{ID: "tank", Type: "dir", Content: []string{"images"}, Size: 1 << 30, Format: "qcow2"}}})
+	for vmid, tt := range map[string]struct{ asked, kept string }{
+		"100": {"", "tank:100/vm-100-disk-0.qcow2,efitype=4m,size=528K"},
+		"101": {",format=raw", "tank:101/vm-101-disk-0.raw,efitype=4m,size=528K"},
+	} {
+		_, upid := r.ask("POST", "/nodes/pve1/qemu", url.Values{
+			"vmid": {vmid}, "bios": {"ovmf"}, "efidisk0": {"tank:1,efitype=4m" + tt.asked}, "tpmstate0": {"tank:1,version=v2.0"},
+		})
+		if end := r.end(upid); end != "OK" {
+			t.Fatal(end)
+		}
+		number, _ := strconv.Atoi(vmid)
+		g := r.Guest(number)
+		if g["efidisk0"] != tt.kept || !strings.Contains(g["tpmstate0"], ".raw,") {
+			t.Errorf("%q is kept as %v", tt.asked, g)
+		}
+		path, err := r.path(parseDrive(g["efidisk0"]).volume)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, err := os.ReadFile(path)
+		if is := strings.HasPrefix(string(head), "QFI\xfb"); err != nil || is != (tt.asked == "") {
+			t.Errorf("%s is qcow2: %v, %v", path, is, err)
+		}
 	}
 }
 

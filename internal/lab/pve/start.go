@@ -1,60 +1,177 @@
 package pve
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
-// startGuest starts QEMU from the guest's options, and with nothing else.
+// startGuest starts QEMU from the guest's options, and with nothing else. Where the cluster's HA manager looks
+// after the guest, the task is over once that was asked.
 func startGuest(c *call) (any, error) {
 	g, err := c.find("VM.PowerMgmt")
 	if err != nil {
 		return nil, err
 	}
-	return c.fork("qmstart", c.args[0], func(ctx context.Context, t *task) error {
-		if !g.busy.TryLock() {
-			return errLocked(g.vmid)
-		}
-		defer g.busy.Unlock()
-		return c.boot(g)
-	}), nil
+	c.mu.Lock()
+	ha := c.faults.HA
+	c.mu.Unlock()
+	if ha {
+		return c.fork("hastart", c.args[0], func(_ context.Context, t *task) error {
+			t.say("Requesting HA start for VM %d", g.vmid)
+			c.work.Go(func() { _ = c.start(&task{}, g) }) // nobody is told
+			return nil
+		}), nil
+	}
+	return c.fork("qmstart", c.args[0], func(_ context.Context, t *task) error { return c.start(t, g) }), nil
 }
 
-// boot runs QEMU until the guest is off, is stopped, or the node ends.
-func (s *Server) boot(g *guest) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if g.qemu != nil {
-		return errors.New("VM " + strconv.Itoa(g.vmid) + " already running")
+func (s *Server) start(t *task, g *guest) error {
+	if !g.busy.TryLock() {
+		return errLocked(g.vmid)
 	}
-	args, err := s.commandLine(g)
+	defer g.busy.Unlock()
+	if t.broken != nil {
+		return t.broken
+	}
+	args, err := s.checkStart(t, g)
 	if err != nil {
 		return err
 	}
+	if err := s.boot(t, g, args); err != nil {
+		return fmt.Errorf("start failed: %w", err)
+	}
+	return nil
+}
+
+// checkStart is the command line of a guest that may start.
+func (s *Server) checkStart(t *task, g *guest) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if lock := g.config["lock"]; lock != "" {
+		return nil, fmt.Errorf("VM is locked (%s)", lock)
+	}
+	if g.qemu != nil {
+		return nil, fmt.Errorf("VM %d already running", g.vmid)
+	}
+	for key, value := range g.config {
+		id, _, _ := strings.Cut(parseDrive(value).volume, ":")
+		if driveKey.MatchString(key) && slices.Contains(s.faults.Offline, id) {
+			return nil, fmt.Errorf("storage '%s' is not online", id)
+		}
+	}
+	if s.faults.NoKVM && g.config["kvm"] != "0" {
+		return nil, errors.New("KVM virtualisation configured, but not available. Either disable in VM configuration or enable in BIOS")
+	}
+	args, err := s.commandLine(g)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkBridges(t, g); err != nil {
+		return nil, err
+	}
+	if memory, _ := strconv.Atoi(g.config["memory"]); s.faults.FreeMiB > 0 && memory > s.faults.FreeMiB {
+		t.say("kvm: cannot set up guest memory 'pc.ram': Cannot allocate memory")
+		return nil, errors.New("start failed: QEMU exited with code 1")
+	}
+	return args, nil
+}
+
+// checkBridges is QEMU's end whose script for a card finds no bridge: what lacks is not what it says last.
+func (s *Server) checkBridges(t *task, g *guest) error {
+	for _, name := range sortedKeys(g.config) {
+		m := bridgeOf.FindStringSubmatch(g.config[name])
+		if !strings.HasPrefix(name, "net") || m == nil {
+			continue
+		}
+		if _, ok := s.network(m[1]); !ok {
+			t.say("bridge '%s' does not exist", m[1])
+			t.say("kvm: -netdev type=tap,id=%s,ifname=tap%di%s,script=/usr/libexec/qemu-server/pve-bridge,downscript=/usr/libexec/qemu-server/pve-bridgedown: "+
+				"network script /usr/libexec/qemu-server/pve-bridge failed with status 512", name, g.vmid, strings.TrimPrefix(name, "net"))
+			return errors.New("start failed: QEMU exited with code 1")
+		}
+	}
+	return nil
+}
+
+// boot runs QEMU until the guest is off, is stopped, or the node ends. It returns once the machine is there, or
+// QEMU is not.
+func (s *Server) boot(t *task, g *guest, args []string) error {
 	said, err := os.Create(filepath.Join(s.config.Dir, "qemu-"+strconv.Itoa(g.vmid)+".log"))
 	if err != nil {
 		return err
 	}
 	defer said.Close() // QEMU has its own
-	cmd := exec.CommandContext(s.alive, "qemu-system-x86_64", args...)
-	cmd.Stdout, cmd.Stderr = said, said
+	cmd := exec.CommandContext(s.alive, "qemu-system-x86_64", append(args, "-qmp", "stdio")...)
+	cmd.Args[0] = "kvm"
+	cmd.Stderr = said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	ask, errAsk := cmd.StdinPipe()
+	monitor, errMonitor := cmd.StdoutPipe()
+	if err := cmp.Or(errAsk, errMonitor); err != nil {
+		return err
+	}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	dies := s.faults.Dies
+	s.mu.Unlock()
+	_, _ = io.WriteString(ask, `{"execute": "qmp_capabilities"}`+"\n") // who is dead does not answer
+	up := isUp(monitor)
+	if up && dies {
+		_ = cmd.Process.Kill()
+	}
+	if !up || dies {
+		_ = cmd.Wait() // its words and its code are told
+		return ended(t, cmd, said.Name(), up)
+	}
+	s.mu.Lock()
 	g.qemu = cmd
+	s.mu.Unlock()
 	s.work.Go(func() {
-		_ = cmd.Wait() // being killed is how it ends
+		_, _ = io.Copy(io.Discard, monitor) // Wait closes it
+		_ = cmd.Wait()                      // being killed is how it ends
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		g.qemu = nil
 	})
 	return nil
+}
+
+// isUp waits until QEMU answers what its monitor is asked, which it does once the machine is there, or has ended.
+func isUp(monitor io.Reader) bool {
+	for r := bufio.NewReader(monitor); ; {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return false
+		}
+		if strings.Contains(line, `"return"`) {
+			return true
+		}
+	}
+}
+
+// ended is the end of a QEMU that made no machine. Who was up has left, and nobody waits for that.
+func ended(t *task, cmd *exec.Cmd, said string, up bool) error {
+	if up {
+		return nil
+	}
+	words, _ := os.ReadFile(said)
+	for line := range strings.Lines(string(words)) {
+		t.say("%s", strings.TrimSpace(line))
+	}
+	return fmt.Errorf("QEMU exited with code %d", cmd.ProcessState.ExitCode())
 }
 
 // stopGuest switches a guest off.

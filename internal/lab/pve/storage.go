@@ -21,9 +21,10 @@ type Storage struct {
 	ID      string
 	Type    string // dir, lvmthin …
 	Content []string
-	Size    int64 // bytes; what volumes take counts as far as it is data
-	Lazy    bool  // its volumes are not there for programs before the node's library activates them
-	Remote  bool  // they are no files of the node: their paths are for QEMU alone, as those of RBD
+	Size    int64  // bytes; what volumes take counts as far as it is data
+	Format  string // what volumes are that nobody says more of: raw if empty, and qcow2 where storage.cfg says so
+	Lazy    bool   // its volumes are not there for programs before the node's library activates them
+	Remote  bool   // they are no files of the node: their paths are for QEMU alone, as those of RBD
 }
 
 // extent is what block devices are rounded up to, in bytes.

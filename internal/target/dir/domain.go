@@ -236,13 +236,16 @@ func (b *domainBuilder) firmware() error {
 	return nil
 }
 
+// staysBehind is the code of the warning that a firmware begins with nothing of the VM's.
+const staysBehind = "efi-variables"
+
 // leftBehind says that the firmware begins with nothing of the VM's.
 func (b *domainBuilder) leftBehind(why error) {
 	reason := ""
 	if why != nil {
 		reason = fmt.Sprintf(" (%v)", why)
 	}
-	b.warn("efi-variables", `make sure the guest has \EFI\BOOT\BOOTX64.EFI (grub-install --removable), or choose its loader in the firmware's menu`,
+	b.warn(staysBehind, `make sure the guest has \EFI\BOOT\BOOTX64.EFI (grub-install --removable), or choose its loader in the firmware's menu`,
 		"the boot entries in the EFI variables stay behind%s: the guest boots from the fallback path", reason)
 }
 

@@ -48,10 +48,16 @@ const template = "/usr/share/OVMF/OVMF_VARS_4M.fd"
 // published publishes an EFI VM and returns its folder and its record.
 func published(t *testing.T, root string, state *efi.State) (string, *Record) {
 	t.Helper()
+	return publishedAt(t, root, state, nil)
+}
+
+// publishedAt publishes one that a place has taken, if it is not nil.
+func publishedAt(t *testing.T, root string, state *efi.State, at *target.Receipt) (string, *Record) {
+	t.Helper()
 	vm := efiVM()
 	vm.Disks, vm.Controllers, vm.BootOrder = nil, nil, nil
 	d := newTarget(t, Options{firmwareRoot: root})
-	must(t, d.Publish(t.Context(), target.Definition{VM: vm, EFI: state}))
+	must(t, d.Publish(t.Context(), target.Definition{VM: vm, EFI: state, Delivered: at}))
 	r, err := ReadRecord(d.Folder(vm))
 	must(t, err)
 	return d.Folder(vm), r
@@ -111,6 +117,17 @@ func TestVariablesThatStayBehind(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, r.NVRAM, r.Warnings)
 		}
 		must(t, CheckNVRAM(folder, r))
+	}
+}
+
+// A place that answers for the variables itself says what became of them: vm.json does not tell of this machine's
+// firmware. Of one that starts what was made here it does.
+func TestVariablesOfAnotherFirmware(t *testing.T) {
+	for _, own := range []bool{true, false} {
+		_, r := publishedAt(t, t.TempDir(), entry(), &target.Receipt{Place: "proxmox pve1", ID: "100", Name: "efi", EFI: own})
+		if told := len(r.Warnings) == 1 && r.Warnings[0].Code == staysBehind; told == own || len(r.Warnings) > 1 {
+			t.Errorf("with a firmware of its own: %v, warnings %v", own, r.Warnings)
+		}
 	}
 }
 

@@ -97,6 +97,9 @@ func (t *Target) describe(partial string, def target.Definition) error {
 	if err != nil {
 		return err
 	}
+	if def.Delivered != nil && def.Delivered.EFI {
+		warnings = slices.DeleteFunc(warnings, func(w inventory.Warning) bool { return w.Code == staysBehind })
+	}
 	of := newRecord(def, t.opts.Domain.Maps.Name(def.VM.Name), warnings)
 	of.NVRAM = opts.nvram.recorded()
 	record, err := json.MarshalIndent(of, "", "  ")

@@ -31,9 +31,11 @@ type Cluster struct {
 	client *kube.Client
 	opts   Options
 	proxy  string // URL of CDI's upload proxy, where the user named one
+	flags  string // by which virtctl finds the cluster, with a blank before each
 
 	poll     time.Duration    // between looks at what the cluster is doing
 	patience time.Duration    // with a cluster that is getting nowhere
+	hope     time.Duration    // that a VM which cannot start will, as soon as there is a node for it
 	now      func() time.Time // replaced by tests
 }
 
@@ -43,6 +45,7 @@ var _ staged.Place = (*Cluster)(nil)
 const (
 	defaultPoll     = 2 * time.Second
 	defaultPatience = 30 * time.Minute
+	defaultHope     = 5 * time.Minute
 )
 
 // newCluster returns the place that an address with a kubeconfig names. It reads that, and asks nobody.
@@ -53,9 +56,21 @@ func newCluster(a address) (*Cluster, error) {
 	}
 	a.Namespace = cmp.Or(a.Namespace, config.Namespace)
 	return &Cluster{
-		client: kube.New(config), opts: a.Options, proxy: a.uploadProxy,
-		poll: defaultPoll, patience: defaultPatience, now: time.Now,
+		client: kube.New(config), opts: a.Options, proxy: a.uploadProxy, flags: a.flags(),
+		poll: defaultPoll, patience: defaultPatience, hope: defaultHope, now: time.Now,
 	}, nil
+}
+
+// flags name the kubeconfig and the context to the tools of Kubernetes. A home directory is the shell's to find.
+func (a address) flags() string {
+	flags := " --kubeconfig=" + fault.Quote(a.kubeconfig)
+	if rest, ok := strings.CutPrefix(a.kubeconfig, "~/"); ok {
+		flags = ` --kubeconfig="$HOME"/` + fault.Quote(rest)
+	}
+	if a.context != "" {
+		flags += " --context=" + fault.Quote(a.context)
+	}
+	return flags
 }
 
 // String names the place as people do.

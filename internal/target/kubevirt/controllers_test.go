@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// Controllers stand in for those of CDI and of Kubernetes: volumes get ready and take images, and what
-// is deleted goes. They are seen through the real API server only: the status of objects is patched,
+// Controllers stand in for those of CDI, of KubeVirt and of Kubernetes: volumes get ready and take images, VMs
+// start where somebody wants to see that, and what is deleted goes. They are seen through the real API server only: the status of objects is patched,
 // finalizers are taken off, and upload tokens come from an API that the server aggregates.
 type controllers struct {
 	server *apiServer
@@ -29,12 +29,13 @@ type controllers struct {
 	mu     sync.Mutex
 	leave  map[string]string // namespace/name of a volume, by token
 	images map[string][]byte // by namespace/name
+	power  map[string]bool   // namespaces whose VMs start when they are to
 }
 
 // startControllers installs CDI's part in the cluster and plays it until the test ends.
 func startControllers(t *testing.T, s *apiServer) *controllers {
 	t.Helper()
-	c := &controllers{server: s, leave: map[string]string{}, images: map[string][]byte{}}
+	c := &controllers{server: s, leave: map[string]string{}, images: map[string][]byte{}, power: map[string]bool{}}
 	c.proxy = httptest.NewTLSServer(http.HandlerFunc(c.receive))
 	c.tokens = httptest.NewTLSServer(http.HandlerFunc(c.token))
 	t.Cleanup(c.proxy.Close)
@@ -94,8 +95,12 @@ func (c *controllers) reconcile(ctx context.Context) {
 					meta
 					Deleted string `json:"deletionTimestamp"`
 				} `json:"metadata"`
+				Spec struct {
+					RunStrategy string `json:"runStrategy"`
+				} `json:"spec"`
 				Status struct {
-					Phase string `json:"phase"`
+					Phase     string `json:"phase"`
+					Printable string `json:"printableStatus"`
 				} `json:"status"`
 			} `json:"items"`
 		}
@@ -107,32 +112,57 @@ func (c *controllers) reconcile(ctx context.Context) {
 			path := strings.Replace(kind, "%", "namespaces/"+m.Namespace+"/", 1) + "/" + m.Name
 			change := map[string]any{"metadata": map[string]any{"uid": m.UID, "finalizers": nil}}
 			if m.Deleted == "" {
-				phase := c.next(m.Namespace+"/"+m.Name, o.Status.Phase)
-				if phase == o.Status.Phase || strings.Contains(kind, "virtualmachines") {
+				status := c.volume(m.Namespace+"/"+m.Name, o.Status.Phase)
+				if strings.Contains(kind, "virtualmachines") {
+					status = c.machine(m.Namespace, o.Spec.RunStrategy, o.Status.Printable)
+				}
+				if status == nil {
 					continue
 				}
 				path += "/status"
-				change = map[string]any{"metadata": map[string]any{"uid": m.UID}, "status": map[string]any{"phase": phase}}
+				change = map[string]any{"metadata": map[string]any{"uid": m.UID}, "status": status}
 			}
 			_, _, _ = c.server.send(ctx, http.MethodPatch, path, "application/merge-patch+json", change)
 		}
 	}
 }
 
-// next is the phase that a volume comes to.
-func (c *controllers) next(volume, phase string) string {
+// volume is the status that a volume comes to; nil if it stays.
+func (c *controllers) volume(volume, phase string) map[string]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case phase == "":
 		delete(c.images, volume) // of an older one of that name
-		return "Pending"
+		return map[string]any{"phase": "Pending"}
 	case phase == "Pending":
-		return "UploadReady"
+		return map[string]any{"phase": "UploadReady"}
 	case phase == "UploadReady" && c.images[volume] != nil:
-		return "Succeeded"
+		return map[string]any{"phase": "Succeeded"}
 	}
-	return phase
+	return nil
+}
+
+// machine is the status that a VM comes to; nil if it stays.
+func (c *controllers) machine(namespace, strategy, printable string) map[string]any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := map[string]string{"Halted": "Stopped", "Always": "Starting", "Always Starting": "Running"}
+	at, ok := next[strategy+" "+printable]
+	if !ok && printable != "Running" {
+		at = next[strategy]
+	}
+	if !c.power[namespace] || at == "" || at == printable {
+		return nil
+	}
+	return map[string]any{"printableStatus": at, "created": at != "Stopped"}
+}
+
+// start has the VMs of a namespace start when they are to.
+func (c *controllers) start(namespace string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.power[namespace] = true
 }
 
 // token is CDI's API server. Kubernetes' asks it for what it has, and passes requests on.

@@ -20,8 +20,9 @@ type state struct {
 		RunStrategy string `json:"runStrategy"` // of a VirtualMachine
 	} `json:"spec"`
 	Status struct {
-		Created    bool        `json:"created"` // of a VirtualMachine: it runs, or begins or ends to
-		Phase      string      `json:"phase"`   // of a DataVolume
+		Created    bool        `json:"created"`         // of a VirtualMachine: it runs, or begins or ends to
+		Printable  string      `json:"printableStatus"` // of a VirtualMachine: what it is at, for people
+		Phase      string      `json:"phase"`           // of a DataVolume
 		Restarts   int         `json:"restartCount"`
 		Conditions []condition `json:"conditions"`
 	} `json:"status"`
@@ -31,7 +32,7 @@ type state struct {
 func (s *state) why() string {
 	said := ""
 	for _, c := range s.Status.Conditions {
-		if c.Status != "True" && c.Message != "" {
+		if amiss := (c.Status == "True") == (c.Type == "Failure"); amiss && c.Message != "" {
 			said = fmt.Sprintf("%s, %s: %s", said, c.Type, c.Message)
 		}
 	}

@@ -3,7 +3,9 @@ package kubevirt
 import (
 	"cmp"
 	"context"
+	"errors"
 
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/target/staged"
 )
@@ -21,9 +23,20 @@ func (c *Cluster) Examine(ctx context.Context, a staged.Aspect) []staged.Look {
 	case staged.Storage:
 		return append(c.seeClasses(ctx), staged.See("upload proxy", "it answers", c.checkProxy(ctx)))
 	case staged.Rights:
-		return []staged.Look{staged.See("", "the account may make and remove VMs and their disks", c.checkRights(ctx))}
+		return []staged.Look{staged.See("", "the account may make and remove VMs and their disks", c.checkRights(ctx)), c.seeStart(ctx)}
 	}
 	return nil
+}
+
+// seeStart is no reason to refuse a VM: it is for those who have decamp start it.
+func (c *Cluster) seeStart(ctx context.Context) staged.Look {
+	may, err := c.client.May(ctx, "patch", machines, c.opts.namespace())
+	if err == nil && !may {
+		err = c.mayNotStart(nil)
+	}
+	look := staged.See("start", "the account may start VMs", err)
+	look.Mild = fault.Is(err, fault.Denied) && !errors.Is(err, fault.ErrLogin)
+	return look
 }
 
 func (c *Cluster) seeClasses(ctx context.Context) (looks []staged.Look) {

@@ -87,7 +87,7 @@ func (f *Folder) Withdraw(_ context.Context, vm *inventory.VM) error {
 
 // file is where vm's manifests are.
 func (f *Folder) file(vm *inventory.VM) string {
-	return filepath.Join(f.root, Name(f.opts.Maps.Name(vm.Name))+".yaml")
+	return filepath.Join(f.root, f.opts.name(vm)+".yaml")
 }
 
 // maxManifest bounds a file of manifests that is read, in bytes.

@@ -38,6 +38,7 @@ func TestRealAPIServer(t *testing.T) {
 		"tells objects apart":       tellsObjectsApart,
 		"keeps what others made":    keepsWhatOthersMade,
 		"keeps what runs":           keepsWhatRuns,
+		"starts what is off":        startsWhatIsOff,
 		"knows accounts":            knowsAccounts,
 		"lets an account in":        letsAnAccountIn,
 		"bounds objects by a quota": boundsByQuota,
@@ -252,6 +253,46 @@ func keepsWhatRuns(t *testing.T, c *controllers) {
 	}
 }
 
+// The order to run is taken once, of the VM as it was seen; then it runs, and stays.
+func startsWhatIsOff(t *testing.T, c *controllers) {
+	namespace := c.server.namespace(t)
+	place := c.server.place(t, c.server.admin, namespace)
+	d, _ := cargo(t)
+	if _, err := place.Start(t.Context(), d.Definition); !fault.Is(err, fault.NotFound) {
+		t.Errorf("what is not there: %v", err)
+	}
+	if _, err := place.Deliver(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	c.start(namespace)
+	var off, on state
+	read := func(s *state) {
+		t.Helper()
+		if err := place.client.Read(t.Context(), machines, namespace, "web-01", s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read(&off)
+	s, err := place.Start(t.Context(), d.Definition)
+	if err != nil || !strings.HasSuffix(s.Console, "-n "+namespace+" console web-01") {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if read(&on); on.Spec.RunStrategy != "Always" || on.Status.Printable != "Running" || on.Metadata.UID != off.Metadata.UID {
+		t.Errorf("it is %+v", on)
+	}
+	change := func(version string, fields map[string]any, want fault.Kind) {
+		t.Helper()
+		if err := place.client.Merge(t.Context(), machines, namespace, "web-01", version, fields); !fault.Is(err, want) {
+			t.Errorf("%v of version %s: %v (%v)", fields, version, err, fault.KindOf(err))
+		}
+	}
+	change(off.Metadata.ResourceVersion, map[string]any{"spec": map[string]any{"runStrategy": "Halted"}}, fault.Conflict)
+	change(on.Metadata.ResourceVersion, map[string]any{"spec": map[string]any{"bogus": true}}, fault.Invalid)
+	if err := place.Withdraw(t.Context(), d.VM); !fault.Is(err, fault.Conflict) {
+		t.Errorf("withdrawn while it runs: %v", err)
+	}
+}
+
 // account makes a service account, and returns a token of it.
 func (s *apiServer) account(t *testing.T, namespace string) string {
 	t.Helper()
@@ -313,7 +354,8 @@ func (s *apiServer) grant(t *testing.T, namespace string) {
 	}
 }
 
-// The rights that Check asks for, and to see where the upload proxy is, are all that is needed.
+// The rights that Check asks for, and to see where the upload proxy is, are all that is needed to bring a VM.
+// To start it takes one more.
 func letsAnAccountIn(t *testing.T, c *controllers) {
 	namespace := c.server.namespace(t)
 	token := c.server.account(t, namespace)
@@ -332,6 +374,9 @@ func letsAnAccountIn(t *testing.T, c *controllers) {
 	}
 	if things := c.things(t, namespace); len(things) != 3 {
 		t.Errorf("there is %q", things)
+	}
+	if _, err := place.Start(t.Context(), d.Definition); !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "--verb=patch") {
+		t.Errorf("start without the right: %v: %q", err, fault.HintOf(err))
 	}
 	if err := place.Withdraw(t.Context(), d.VM); err != nil {
 		t.Error(err)

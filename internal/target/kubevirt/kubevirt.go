@@ -6,7 +6,7 @@
 //   - Folder needs no cluster: it writes the manifests beside the images' folders, with the commands
 //     that are left to be typed.
 //   - Cluster creates the DataVolumes, sends the images to CDI's upload proxy, waits until CDI has
-//     written them, and creates the VirtualMachine, powered off.
+//     written them, and creates the VirtualMachine, powered off. Asked to, it starts it.
 //
 // # What the VM gets
 //
@@ -22,7 +22,7 @@
 //
 // # What it does not do
 //
-// It sends whole images only: CDI takes no deltas. Holes are sent as zeros. It starts no VM.
+// It sends whole images only: CDI takes no deltas. Holes are sent as zeros.
 package kubevirt
 
 import (
@@ -35,6 +35,7 @@ import (
 	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/target/staged"
 )
@@ -203,6 +204,9 @@ func (o Options) namespace() string {
 	}
 	return o.Namespace
 }
+
+// name is what a VM's objects are called.
+func (o Options) name(vm *inventory.VM) string { return Name(o.Maps.Name(vm.Name)) }
 
 // String names the place as people do.
 func (o Options) String() string { return fmt.Sprintf("namespace %s", o.namespace()) }

@@ -38,7 +38,7 @@ func objects(def target.Definition, opts Options) (*Objects, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
-	b := &builder{def: def, vm: def.VM, opts: opts, name: Name(opts.Maps.Name(def.VM.Name)), order: bootOrder(def.VM)}
+	b := &builder{def: def, vm: def.VM, opts: opts, name: opts.name(def.VM), order: bootOrder(def.VM)}
 	b.out.vm = virtualMachine{
 		APIVersion: vmAPI, Kind: "VirtualMachine",
 		Metadata: meta{Name: b.name, Namespace: opts.namespace(), Labels: labels(def.VM), Annotations: annotations(def)},

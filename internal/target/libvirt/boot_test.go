@@ -67,17 +67,21 @@ func onStage(t *testing.T, vm *inventory.VM, p staged.Place, data []byte) (*dir.
 
 // A delivered VM is right when libvirt starts it and its guest finds the hardware it had.
 func TestDeliveredVMBoots(t *testing.T) {
+	linked := func(t *testing.T, d *daemon) *site { return newSite(t, d, false) }
+	uploaded := func(t *testing.T, d *daemon) *site { return newSite(t, d, true) }
+	onLVM := func(t *testing.T, d *daemon) *site { return newGroupSiteOf(t, d, 2*tinyguest.Size) }
 	byEFI := func(vm *inventory.VM) { vm.Firmware, vm.VTPM = inventory.EFI, true }
 	tests := []struct {
 		name   string
-		remote bool
+		site   func(*testing.T, *daemon) *site
 		change func(*inventory.VM)
 		guest  tinyguest.Name
 		driver string
 	}{
-		{"linked", false, func(*inventory.VM) {}, tinyguest.NoVirtio, "vmw_pvscsi"},
-		{"linked, by its boot entry", false, byEFI, tinyguest.Entry, "virtio_scsi"}, // it has no fallback loader
-		{"uploaded, with EFI and a TPM", true, byEFI, tinyguest.UEFI, "virtio_scsi"},
+		{"linked", linked, func(*inventory.VM) {}, tinyguest.NoVirtio, "vmw_pvscsi"},
+		{"linked, by its boot entry", linked, byEFI, tinyguest.Entry, "virtio_scsi"}, // it has no fallback loader
+		{"uploaded, with EFI and a TPM", uploaded, byEFI, tinyguest.UEFI, "virtio_scsi"},
+		{"on LVM", onLVM, func(*inventory.VM) {}, tinyguest.NoVirtio, "vmw_pvscsi"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -87,7 +91,7 @@ func TestDeliveredVMBoots(t *testing.T) {
 			}
 			vm := webVM(int64(len(image)))
 			tt.change(vm)
-			s := newSite(t, ownDaemon(t), tt.remote)
+			s := tt.site(t, ownDaemon(t))
 			_, to, def := onStage(t, vm, s.place, image)
 			def.EFI = stateOf(t, to, def.Images[0])
 			if err := to.Publish(t.Context(), def); err != nil {

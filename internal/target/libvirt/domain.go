@@ -107,17 +107,19 @@ func (p *Place) forget(ctx context.Context, c *rpc.Client, vm *inventory.VM) err
 // domainXML is the delivery's domain with its disks where they are now, the file that libvirt makes its
 // firmware's variables of, if it has one, and our mark.
 func (j *job) domainXML(placed []volume, vars string) (string, error) {
-	var x libvirtxml.Domain
-	if err := x.Unmarshal(j.Domain); err != nil {
-		return "", fault.New(fault.Internal, "read the domain of VM %s: %w", j.VM.Name, err)
+	x, err := parseDomain(j.Domain)
+	if err != nil {
+		return "", err
 	}
 	for i, img := range j.Images {
-		if !place(&x, img.Path, placed[i]) {
+		if !place(x, img.Path, placed[i]) {
 			return "", fault.New(fault.Internal, "the domain of VM %s has no disk at %s", j.VM.Name, img.Path)
 		}
 	}
 	if vars != "" {
 		x.OS.NVRam.Template = vars
+	} else if x.OS != nil {
+		x.OS.NVRam = nil // of the stage, which is to be cleared
 	}
 	mark, err := xml.Marshal(j.place.mark(j.VM))
 	if err != nil {
@@ -130,13 +132,25 @@ func (j *job) domainXML(placed []volume, vars string) (string, error) {
 	return x.Marshal()
 }
 
-// domainName is what the VM will be called.
-func domainName(text string) (string, error) {
+// source is where a disk finds its volume. The guest sees as much as it had of a device that is larger.
+func (v volume) source() *libvirtxml.DomainDiskSource {
+	if !v.block {
+		return &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: v.path}}
+	}
+	s := &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: v.path}}
+	if v.room > v.size {
+		s.Slices = &libvirtxml.DomainDiskSlices{Slices: []libvirtxml.DomainDiskSlice{{Type: "storage", Size: uint(v.size)}}}
+	}
+	return s
+}
+
+// parseDomain reads the domain that the stage made.
+func parseDomain(text string) (*libvirtxml.Domain, error) {
 	var x libvirtxml.Domain
 	if err := x.Unmarshal(text); err != nil {
-		return "", fault.New(fault.Internal, "read the domain: %w", err)
+		return nil, fault.New(fault.Internal, "read the domain: %w", err)
 	}
-	return x.Name, nil
+	return &x, nil
 }
 
 // place has the disk of the image at path be a volume.
@@ -147,18 +161,17 @@ func place(x *libvirtxml.Domain, path string, v volume) bool {
 			continue
 		}
 		d.Driver.Type = string(v.format)
-		d.Source = &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: v.path}}
+		d.Source = v.source()
 		return true
 	}
 	return false
 }
 
-// missingNetworks warns of networks that a domain's cards join and that are not there: libvirt defines
-// such a domain, and does not start it.
-func (j *job) missingNetworks(ctx context.Context) ([]inventory.Warning, error) {
-	var x libvirtxml.Domain
-	if err := x.Unmarshal(j.Domain); err != nil {
-		return nil, fault.New(fault.Internal, "read the domain of VM %s: %w", j.VM.Name, err)
+// missingNetworks warns of networks that a domain's cards join and that are not there, or not active:
+// libvirt defines such a domain, and does not start it.
+func (p *Place) missingNetworks(ctx context.Context, c *rpc.Client, x *libvirtxml.Domain) ([]inventory.Warning, error) {
+	if x.Devices == nil {
+		return nil, nil
 	}
 	var warnings []inventory.Warning
 	asked := map[string]bool{}
@@ -168,7 +181,7 @@ func (j *job) missingNetworks(ctx context.Context) ([]inventory.Warning, error) 
 		}
 		name := card.Source.Network.Network
 		asked[name] = true
-		missing, err := missingNetwork(ctx, j.client, name)
+		missing, err := p.missingNetwork(ctx, c, name)
 		if err != nil {
 			return nil, err
 		}
@@ -179,11 +192,17 @@ func (j *job) missingNetworks(ctx context.Context) ([]inventory.Warning, error) 
 	return warnings, nil
 }
 
-// missingNetwork warns of a network that is not there; nil if it is.
-func missingNetwork(ctx context.Context, c *rpc.Client, name string) (*inventory.Warning, error) {
-	there, err := c.HasNetwork(ctx, name)
-	if there || err != nil {
+// missingNetwork warns of a network that is not there, or not active; nil if it is.
+func (p *Place) missingNetwork(ctx context.Context, c *rpc.Client, name string) (*inventory.Warning, error) {
+	there, active, err := c.Network(ctx, name)
+	if err != nil || active {
 		return nil, err
+	}
+	if there {
+		return &inventory.Warning{
+			Code: "no-network", Text: fmt.Sprintf("libvirt's network %q is not active, so the VM does not start", name),
+			Remedy: "start the network: " + p.virsh("net-start", name),
+		}, nil
 	}
 	return &inventory.Warning{
 		Code: "no-network", Text: fmt.Sprintf("libvirt has no network %q, so the VM does not start", name),

@@ -63,7 +63,7 @@ func (p *Place) seeNetworks(ctx context.Context, c *rpc.Client) (looks []staged.
 			continue
 		}
 		seen[name] = true
-		missing, err := missingNetwork(ctx, c, name)
+		missing, err := p.missingNetwork(ctx, c, name)
 		look := staged.Warned("network "+name, "", missing)
 		if err != nil {
 			look = staged.Look{On: "network " + name, Err: libvirtFault(err)}

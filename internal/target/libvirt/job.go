@@ -27,6 +27,9 @@ type job struct {
 type volume struct {
 	path   string // on libvirt's machine
 	format target.Format
+	block  bool  // it is a device
+	size   int64 // of the disk
+	room   int64 // of the device, which is no less
 }
 
 func (j *job) run(ctx context.Context) (staged.Receipt, error) {
@@ -39,15 +42,16 @@ func (j *job) run(ctx context.Context) (staged.Receipt, error) {
 	if err := j.findPools(ctx); err != nil {
 		return staged.Receipt{}, err
 	}
-	warnings, err := j.missingNetworks(ctx)
+	x, err := parseDomain(j.Domain)
 	if err != nil {
 		return staged.Receipt{}, err
 	}
-	name, err := domainName(j.Domain)
+	warnings, err := j.place.missingNetworks(ctx, c, x)
 	if err != nil {
 		return staged.Receipt{}, err
 	}
-	there, err := j.place.find(ctx, c, j.VM, name)
+	warnings = append(warnings, j.leavesVariables(x)...)
+	there, err := j.place.find(ctx, c, j.VM, x.Name)
 	if err == nil && there != nil {
 		there, err = j.whole(ctx, *there)
 	}
@@ -147,7 +151,7 @@ func (j *job) images(ctx context.Context) ([]volume, error) {
 // image finds the i-th image among the volumes that were linked, or uploads it.
 func (j *job) image(ctx context.Context, i int, linked []rpc.Volume) (volume, error) {
 	img := j.Images[i]
-	v := volume{format: img.Format}
+	v := volume{format: img.Format, block: j.into[i].block, size: img.Size}
 	name := j.place.volumeName(j.VM, i, img.Format)
 	at := slices.IndexFunc(linked, func(v rpc.Volume) bool { return v.Name == name })
 	var in rpc.Volume
@@ -160,6 +164,9 @@ func (j *job) image(ctx context.Context, i int, linked []rpc.Volume) (volume, er
 	}
 	if err == nil {
 		v.path, err = j.client.VolumePath(ctx, in)
+	}
+	if err == nil && v.block {
+		v.room, err = j.client.VolumeSize(ctx, in)
 	}
 	return v, err
 }

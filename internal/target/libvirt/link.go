@@ -18,7 +18,7 @@ import (
 // folder of this machine that we may write to, on the file system where it waits.
 func (j *job) linkable(i int) bool {
 	folder := j.into[i].folder
-	return j.place.at.transport == "unix" && unix.Access(folder, unix.W_OK|unix.X_OK) == nil && sameDevice(filepath.Dir(j.Images[i].Path), folder)
+	return !j.into[i].block && j.place.at.transport == "unix" && unix.Access(folder, unix.W_OK|unix.X_OK) == nil && sameDevice(filepath.Dir(j.Images[i].Path), folder)
 }
 
 // linkAll gives all images that can have them names in their pools, and returns their volumes. They keep

@@ -1,8 +1,9 @@
 // Package libvirt is the place for VMs on a host or cluster node that libvirt manages: images become
-// volumes of a pool, and the VM a domain that is defined and off.
+// volumes of a pool, and the VM a domain that is defined and off, until Start powers it on.
 //
 // Images that wait on the pool's own file system get a name there instead of a copy. All others are uploaded
-// over libvirt's connection, without their holes, and read back and compared.
+// over libvirt's connection, without their holes, and read back and compared. A volume of LVM's is a device that
+// holds what was there before: libvirt writes zeros to it where there are holes, and the comparison proves that.
 //
 // What is made carries the source VM's identity: volumes in their names, the domain in its metadata.
 // Nothing else is ever changed. The domain is defined last, so one that is there is whole.
@@ -13,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -46,6 +48,7 @@ type Place struct {
 	at   address
 	opts Options
 	dial func(context.Context, address) (net.Conn, error) // replaced by tests
+	wait func(context.Context, time.Duration) error       // by the clock, but in tests
 
 	linked atomic.Bool // the last VM that was checked has its images on its pools' file systems
 }
@@ -60,14 +63,14 @@ func New(url string, o Options) (*Place, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Place{at: at, opts: o, dial: dial}, nil
+	return &Place{at: at, opts: o, dial: dial, wait: staged.Wait}, nil
 }
 
 // name is what receipts and messages call the place.
 func (p *Place) name() string { return "libvirt " + p.at.String() + " pool " + p.at.pool }
 
 // Check finds out whether vm could be delivered. What thin disks take on their datastores has to be
-// free in the pool.
+// free in the pool, and all of a disk where volumes are devices.
 func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
 	c, release, err := recall.Keep(ctx, p, p.connect, func(c *rpc.Client) { _ = c.Close() }) // asked only
 	if err != nil {
@@ -82,6 +85,9 @@ func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
 		return err
 	}
 	if err := p.checkType(ctx, c); err != nil {
+		return err
+	}
+	if err := p.countLeft(ctx, c, vm, into); err != nil {
 		return err
 	}
 	return p.checkRoom(vm, into)
@@ -102,18 +108,43 @@ func (p *Place) checkType(ctx context.Context, c *rpc.Client) error {
 		WithHint("see what is missing: virt-host-validate qemu; or have the VM emulated, which is slow: --domain-type qemu")
 }
 
+// countLeft counts as free in the pools of into that have devices what an earlier delivery of vm left in them: the next
+// one takes it away first.
+func (p *Place) countLeft(ctx context.Context, c *rpc.Client, vm *inventory.VM, into []pool) error {
+	devices := slices.DeleteFunc(slices.Clone(into), func(in pool) bool { return !in.block })
+	left, err := ownVolumes(ctx, c, devices, vm, diskVolumes)
+	if err != nil {
+		return libvirtFault(err)
+	}
+	for _, v := range left {
+		size, err := c.VolumeSize(ctx, v)
+		if err != nil {
+			return libvirtFault(err)
+		}
+		for i := range into {
+			if into[i].Name == v.Pool {
+				into[i].available += size
+			}
+		}
+	}
+	return nil
+}
+
 // checkRoom compares what each pool has with what the disks take of it for certain. into are their
 // pools.
 func (p *Place) checkRoom(vm *inventory.VM, into []pool) error {
 	need := map[string]int64{}
 	for i, d := range vm.Disks {
-		if d.Thin && d.Used > 0 {
+		switch {
+		case into[i].block:
+			need[into[i].Name] += d.Capacity
+		case d.Thin && d.Used > 0:
 			need[into[i].Name] += d.Used
 		}
 	}
 	p.linked.Store(len(into) > 0)
 	for _, pool := range into {
-		if p.at.transport == "unix" && p.opts.Stage != "" && sameDevice(p.opts.Stage, pool.folder) {
+		if !pool.block && p.at.transport == "unix" && p.opts.Stage != "" && sameDevice(p.opts.Stage, pool.folder) {
 			continue
 		}
 		p.linked.Store(false)

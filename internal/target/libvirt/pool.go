@@ -19,10 +19,16 @@ type pool struct {
 	rpc.Pool
 	folder    string // on libvirt's machine
 	available int64  // bytes
+	block     bool   // its volumes are devices
 }
 
-// kinds are the types of pools whose volumes are files: what is not written to them reads as zeros.
-var kinds = []string{"dir", "fs", "netfs"}
+// kinds are the types of pools that decamp writes to. Volumes of most are files: what is not written to them reads
+// as zeros, and takes no room. Those of logical ones are LVM's: devices that take all their room at once, are made of
+// whole extents, and read as what was there before.
+//
+// The volumes of disk are partitions, which have no names of ours; those of iscsi, scsi and mpath are made elsewhere.
+// Whether rbd, zfs, gluster, sheepdog and vstorage keep what decamp promises was never tried.
+var kinds = map[string]struct{ block bool }{"dir": {}, "fs": {}, "netfs": {}, "logical": {block: true}}
 
 // poolsOf finds the pools that disks go to, one for each disk: that of the map, or else the address's.
 func (p *Place) poolsOf(ctx context.Context, c *rpc.Client, disks []inventory.Disk) ([]pool, error) {
@@ -88,7 +94,23 @@ func (p *Place) findPool(ctx context.Context, c *rpc.Client, name string) (pool,
 			WithHint("start it: virsh -c %s pool-start %s", fault.Quote(p.at.String()), fault.Quote(found.Name))
 	}
 	into.available = available
-	return into, nil
+	return into, p.checkDevices(ctx, c, into)
+}
+
+// checkDevices sees whether libvirt can fill a pool that has devices.
+func (p *Place) checkDevices(ctx context.Context, c *rpc.Client, in pool) error {
+	if !in.block {
+		return nil
+	}
+	version, err := c.Version(ctx)
+	if err != nil {
+		return libvirtFault(err)
+	}
+	if version >= rpc.SparseDevices {
+		return nil
+	}
+	return fault.New(fault.Unsupported, "libvirt at %s is older than 6.7, the first that can leave holes out on their way to devices, as pool %s has", p.at, in.Name).
+		WithHint("choose a pool of files, or update libvirt there")
 }
 
 func describePool(found rpc.Pool, text string) (pool, error) {
@@ -96,20 +118,24 @@ func describePool(found rpc.Pool, text string) (pool, error) {
 	if err := x.Unmarshal(text); err != nil {
 		return pool{}, fault.New(fault.Corrupt, "pool %s: %w", found.Name, err).WithHint("look at it: virsh pool-dumpxml %s", fault.Quote(found.Name))
 	}
-	if !slices.Contains(kinds, x.Type) || x.Target == nil {
+	kind, known := kinds[x.Type]
+	if !known || x.Target == nil {
 		return pool{}, fault.New(fault.Unsupported, "pool %s is of type %s, to which decamp does not write", found.Name, x.Type).
-			WithHint("choose a pool of files, which is of type dir, fs or netfs, and move the disks on from there: virsh blockcopy")
+			WithHint("choose a pool of type dir, fs, netfs or logical, and move the disks on from there: virsh blockcopy")
 	}
-	return pool{Pool: found, folder: x.Target.Path}, nil
+	return pool{Pool: found, folder: x.Target.Path, block: kind.block}, nil
 }
 
-// volumeXML describes a new raw volume that takes no room yet.
-func volumeXML(name string, size int64) (string, error) {
+// volumeXML describes a new raw volume of a pool. As a file it takes no room yet. A volume of LVM's that takes less than
+// its capacity would be a snapshot of nothing, which breaks when it has taken that.
+func volumeXML(in pool, name string, size int64) (string, error) {
 	x := libvirtxml.StorageVolume{
-		Name:       name,
-		Capacity:   &libvirtxml.StorageVolumeSize{Unit: "bytes", Value: uint64(size)},
-		Allocation: &libvirtxml.StorageVolumeSize{Unit: "bytes"},
-		Target:     &libvirtxml.StorageVolumeTarget{Format: &libvirtxml.StorageVolumeTargetFormat{Type: "raw"}},
+		Name:     name,
+		Capacity: &libvirtxml.StorageVolumeSize{Unit: "bytes", Value: uint64(size)},
+		Target:   &libvirtxml.StorageVolumeTarget{Format: &libvirtxml.StorageVolumeTargetFormat{Type: "raw"}},
+	}
+	if !in.block {
+		x.Allocation = &libvirtxml.StorageVolumeSize{Unit: "bytes"}
 	}
 	text, err := x.Marshal()
 	if err != nil {

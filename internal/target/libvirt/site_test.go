@@ -27,7 +27,8 @@ import (
 type site struct {
 	*daemon
 	place  *Place
-	pool   string // its folder
+	pool   string // its folder; empty where it is a volume group
+	group  string // the volume group
 	client *rpc.Client
 	tap    targettest.Tap
 }
@@ -44,15 +45,7 @@ func newSite(t *testing.T, d *daemon, remote bool) *site {
 	s := &site{daemon: d, pool: folder, client: d.client(t)}
 	name := fmt.Sprintf("pool%d", pools.Add(1))
 	d.virsh(t, "pool-create-as", name, "dir", "--target", s.pool)
-	place, err := New("qemu:///system?socket="+d.socket()+"&pool="+name, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.place = place
-	s.place.dial = func(ctx context.Context, a address) (net.Conn, error) {
-		conn, err := dial(ctx, a)
-		return &tapped{Conn: conn, tap: &s.tap}, err
-	}
+	s.place = s.placeOf(t, name)
 	if remote {
 		s.place.at.transport, s.place.at.host = "tcp", "remote"
 		s.place.dial = func(ctx context.Context, a address) (net.Conn, error) {
@@ -62,6 +55,20 @@ func newSite(t *testing.T, d *daemon, remote bool) *site {
 	}
 	t.Cleanup(func() { s.clear(t, name) })
 	return s
+}
+
+// placeOf is the place at a pool of the site's libvirt.
+func (s *site) placeOf(t *testing.T, pool string) *Place {
+	t.Helper()
+	place, err := New("qemu:///system?socket="+s.socket()+"&pool="+pool, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	place.dial = func(ctx context.Context, a address) (net.Conn, error) {
+		conn, err := dial(ctx, a)
+		return &tapped{Conn: conn, tap: &s.tap}, err
+	}
+	return place
 }
 
 // clear has libvirt forget the site's pool and every domain.
@@ -80,9 +87,17 @@ func (s *site) clear(t *testing.T, pool string) {
 		}
 	}
 	s.virsh(t, "pool-destroy", pool)
+	if s.pool == "" {
+		return
+	}
 	if err := os.RemoveAll(s.pool); err != nil {
 		t.Error(err)
 	}
+}
+
+// site is what the suite sees of it.
+func (s *site) site() targettest.Site {
+	return targettest.Site{Place: s.place, Seen: s.seen, Things: s.things, Occupy: s.occupy, Tap: s.tap.Set}
 }
 
 func harness(d *daemon, remote bool) targettest.Harness {
@@ -97,8 +112,7 @@ func harness(d *daemon, remote bool) targettest.Harness {
 	}
 	return targettest.Harness{
 		New: func(t *testing.T) targettest.Site {
-			s := newSite(t, d, remote)
-			return targettest.Site{Place: s.place, Seen: s.seen, Things: s.things, Occupy: s.occupy, Tap: s.tap.Set}
+			return newSite(t, d, remote).site()
 		},
 		Denied: at(func(t *testing.T) string {
 			s := newSSH(t)
@@ -168,6 +182,9 @@ func secureBoot(o *libvirtxml.DomainOS) bool {
 // read returns what the guest would find on a disk, as QEMU's own tool reads it.
 func (s *site) read(t *testing.T, disk libvirtxml.DomainDisk) []byte {
 	t.Helper()
+	if s.pool == "" {
+		return s.readDevice(t, disk)
+	}
 	if filepath.Dir(disk.Source.File.File) != s.pool {
 		t.Errorf("disk %s is not in the pool", disk.Source.File.File)
 	}
@@ -190,6 +207,9 @@ func (s *site) things(t *testing.T) []string {
 	domains, texts := s.domains(t)
 	for i, d := range domains {
 		all = append(all, fmt.Sprintf("domain %q %d %x", d.Name, d.ID, sha256.Sum256([]byte(texts[i]))))
+	}
+	if s.pool == "" {
+		return append(all, s.deviceThings(t)...)
 	}
 	err := fs.WalkDir(os.DirFS(s.pool), ".", func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -218,6 +238,10 @@ func (s *site) occupy(t *testing.T, vm *inventory.VM) {
 	}
 	if _, err := s.client.DefineDomain(t.Context(), text); err != nil {
 		t.Fatal(err)
+	}
+	if s.pool == "" {
+		s.virsh(t, "vol-create-as", s.group, dir.SafeName(vm.Name)+"-disk0.raw", "4M")
+		return
 	}
 	if err := os.WriteFile(filepath.Join(s.pool, dir.SafeName(vm.Name)+"-disk0.raw"), []byte("theirs"), 0o644); err != nil {
 		t.Fatal(err)

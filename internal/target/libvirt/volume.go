@@ -33,7 +33,7 @@ func (p *Place) volumeName(vm *inventory.VM, n int, format target.Format) string
 	return fmt.Sprintf("%s-disk%d.%s", p.volumePrefix(vm), n, format)
 }
 
-// volumePrefix is the front of the names of all of vm's volumes.
+// volumePrefix is the front of the names of all of vm's volumes. It is such that LVM takes it, too.
 func (p *Place) volumePrefix(vm *inventory.VM) string {
 	plain := strings.Map(func(r rune) rune {
 		if r > 127 {
@@ -41,7 +41,18 @@ func (p *Place) volumePrefix(vm *inventory.VM) string {
 		}
 		return r
 	}, dir.SafeName(p.opts.Maps.Name(vm.Name)))
-	return plain[:min(len(plain), nameMost)] + "-" + identity(vm)
+	return unreserved(plain[:min(len(plain), nameMost)]) + "-" + identity(vm)
+}
+
+// reserved are what no name of a volume of LVM's may have within, and what none may begin with (apply_lvname_restrictions
+// in lib/misc/lvm-string.c).
+var (
+	reserved       = regexp.MustCompile(`_(cdata|cmeta|corig|cpool|cvol|imeta|iorig|mimage|mlog|pmspare|rimage|rmeta|tdata|tmeta|vdata|vorigin|wcorig)`)
+	reservedPrefix = regexp.MustCompile(`^(pvmove|snapshot)`)
+)
+
+func unreserved(name string) string {
+	return reservedPrefix.ReplaceAllString(reserved.ReplaceAllString(name, "-$1"), "vm-$1")
 }
 
 // Ends of the names of volumes, behind the VM's identity: of its disks, and of all.
@@ -82,8 +93,8 @@ func deleteVolume(ctx context.Context, c *rpc.Client, v rpc.Volume) error {
 	const pause, tries = 100 * time.Millisecond, 100
 	for try := 1; ; try++ {
 		err := c.DeleteVolume(ctx, v)
-		if try == tries || !rpc.IsCode(err, rpc.OperationInvalid, rpc.OperationFailed) {
-			return err
+		if try == tries || !rpc.IsCode(err, rpc.OperationInvalid, rpc.OperationFailed, rpc.InternalError) { // the last is lvremove's
+			return inUse(err)
 		}
 		select {
 		case <-time.After(pause):
@@ -91,6 +102,15 @@ func deleteVolume(ctx context.Context, c *rpc.Client, v rpc.Volume) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// inUse gives a volume that LVM does not remove a remedy.
+func inUse(err error) error {
+	if !rpc.IsCode(err, rpc.InternalError) {
+		return err
+	}
+	return fault.New(fault.Conflict, "%w", err).
+		WithHint("see who has it open: fuser -v /dev/VG/LV; after an upload that was cut off it may be libvirt, which VMs outlive: systemctl restart libvirtd; then run the same command again")
 }
 
 // upload makes a raw volume of an image, and compares it with the image.
@@ -107,13 +127,13 @@ func (j *job) upload(ctx context.Context, img target.Image, into pool, name stri
 }
 
 func (j *job) fill(ctx context.Context, src disk.Source, into pool, name string) (rpc.Volume, error) {
-	text, err := volumeXML(name, src.Size())
+	text, err := volumeXML(into, name, src.Size())
 	if err != nil {
 		return rpc.Volume{}, err
 	}
 	v, err := j.client.CreateVolume(ctx, into.Pool, text)
 	if err != nil {
-		return v, err
+		return v, j.noRoom(ctx, into, src.Size(), err)
 	}
 	if src.Size() == 0 {
 		return v, nil
@@ -122,6 +142,17 @@ func (j *job) fill(ctx context.Context, src disk.Source, into pool, name string)
 		return v, err
 	}
 	return v, j.compare(ctx, v, src)
+}
+
+// noRoom tells a volume that was not made for lack of room: of what LVM says libvirt has no number.
+func (j *job) noRoom(ctx context.Context, into pool, size int64, err error) error {
+	if !into.block || !rpc.IsCode(err, rpc.InternalError) {
+		return err
+	}
+	if _, available, asked := j.client.PoolInfo(ctx, into.Pool); asked != nil || available >= size {
+		return err
+	}
+	return fault.New(fault.Full, "%w", err).WithHint("make room in the volume group and run the same command again: vgs; lvs")
 }
 
 // compare reads v back. What differs is read again a little later, a few times: libvirt 9.0 was seen to

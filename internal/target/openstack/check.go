@@ -41,7 +41,6 @@ func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
 		func() error { return p.checkNames(ctx, s, vm, m.name) },
 		func() error { return p.checkTypes(ctx, s, vm) },
 		func() error { return p.checkVolumes(ctx, s, vm) },
-		func() error { return p.checkServers(ctx, s, vm) },
 	} {
 		if err := check(); err != nil {
 			return err
@@ -134,11 +133,9 @@ func (p *Place) checkVolumes(ctx context.Context, s *session, vm *inventory.VM) 
 	)
 }
 
-// checkServers does the same for servers, where one is to be made.
+// checkServers does the same for servers. It is not for Check: not all VMs are started, and others may have
+// been stopped for it by then.
 func (p *Place) checkServers(ctx context.Context, s *session, vm *inventory.VM) error {
-	if !p.opts.Start {
-		return nil
-	}
 	var l *serverlimits.Limits
 	err := p.cloud.ask(ctx, "look at the limits of servers", func(ctx context.Context) (err error) {
 		l, err = serverlimits.Get(ctx, s.compute, nil).Extract()

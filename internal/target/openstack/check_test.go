@@ -14,6 +14,7 @@ import (
 	lab "github.com/decamp/decamp/internal/lab/openstack"
 	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/target/staged"
 )
 
 // What lacks is told before anything is copied, with what there is, or what to do.
@@ -42,7 +43,7 @@ func TestCheck(t *testing.T) {
 		"no such project":   {address: "lab?project=theirs", kind: fault.Denied, words: "token issue"},
 		"GiB":               {config: lab.Config{Gigabytes: 1}, address: "lab", kind: fault.Full, words: "2 GiB of volumes"},
 		"volumes":           {config: lab.Config{Volumes: 1}, address: "lab", kind: fault.Full, words: "2 volumes"},
-		"servers":           {config: lab.Config{Servers: 1}, address: "lab?start=true", occupy: func(c *lab.Cloud) { c.AddServer("other") }, kind: fault.Full, words: "1 servers"},
+		"no servers left":   {config: lab.Config{Servers: 1}, address: "lab", occupy: func(c *lab.Cloud) { c.AddServer("other") }}, // not all are started
 		"server's name":     {address: "lab", occupy: func(c *lab.Cloud) { c.AddServer("web 01") }, kind: fault.Conflict, words: "--name 'web 01-old'"},
 		"volume's name":     {address: "lab", occupy: func(c *lab.Cloud) { c.AddVolume("web 01-disk0", nil) }, kind: fault.Conflict, words: "volume set"},
 		"MAC":               {address: "lab", occupy: func(c *lab.Cloud) { c.AddPort("aaaaaaaa-0000-4000-8000-000000000001", "00:50:56:ab:cd:01", "") }, kind: fault.Conflict, words: "mac=new"},
@@ -73,6 +74,21 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// A doctor tells that there is no room for a server, and does not refuse VMs for it.
+func TestExamineTellsOfTheQuotaOfServers(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		cloud := serve(t, lab.Config{Servers: 1})
+		if full {
+			cloud.AddServer("other")
+		}
+		looks := place(t, cloud, "lab").Examine(t.Context(), staged.Storage)
+		last := looks[len(looks)-1]
+		if (last.Err != nil) != full || last.Mild != full || full && !strings.Contains(last.Err.Error(), "1 servers are needed") {
+			t.Errorf("full %v: %+v", full, last)
+		}
+	}
+}
+
 func TestMapOfNetworks(t *testing.T) {
 	cloud := serve(t, lab.Config{})
 	environmentOf(t, cloud)
@@ -94,7 +110,8 @@ func TestAddressesThatAreNone(t *testing.T) {
 		"lab?password=secret":       "it may have flavor",
 		"lab?boot=floppy":           "volume|image",
 		"lab?flavor=a&flavor=b":     "each once",
-		"lab?start=perhaps":         "true|false",
+		"lab?start=true":            "say --start",
+		"lab?start=false":           "say --start",
 		"nobody":                    "not found in clouds.yaml",
 		"":                          "OS_CLOUD",
 		"app?project=other":         "application credential",

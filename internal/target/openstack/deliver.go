@@ -17,6 +17,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/staged"
 )
 
@@ -42,14 +43,14 @@ type delivery struct {
 	ports    []ports.Port // of the cards
 	volumes  []string     // IDs, by disk
 	record   string       // ID
-	server   string       // ID of one that this delivery made
+	server   string       // ID; of a Start only
 }
 
 func (w *delivery) warn(code, remedy, format string, args ...any) {
 	w.warnings = append(w.warnings, inventory.Warning{Code: code, Text: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
-// Deliver makes ports and volumes, and a server if one is wanted. After a crash it finds what it made by
+// Deliver makes ports and volumes, or the image. After a crash it finds what it made by
 // their marks. What an earlier delivery completed stays as it is, also if this one fails.
 func (p *Place) Deliver(ctx context.Context, d staged.Delivery) (staged.Receipt, error) {
 	w, err := p.prepare(ctx, d)
@@ -62,25 +63,39 @@ func (p *Place) Deliver(ctx context.Context, d staged.Delivery) (staged.Receipt,
 	}
 	id, of := there.record()
 	if id != "" && of != w.contents {
-		return staged.Receipt{}, fault.New(fault.Conflict, "%s was made of an earlier copy of VM %s", id, d.VM.Name).
-			WithHint("if that one is not wanted any more: openstack%s %s delete %s, and again", p.cloud.option(), p.opts.Boot, id)
+		return staged.Receipt{}, w.outdated(id)
 	}
 	if id != "" {
-		w.adopt(there, id)
-	} else if err := w.carryOut(ctx); err != nil {
-		return staged.Receipt{}, w.abandon(ctx, err)
-	}
-	if err := w.start(ctx, there); err != nil {
-		if id != "" {
-			return staged.Receipt{}, errors.Join(err, w.stop(ctx))
+		if err := w.adopt(there, id); err != nil {
+			return staged.Receipt{}, err
 		}
+	} else if err := w.carryOut(ctx); err != nil {
 		return staged.Receipt{}, w.abandon(ctx, err)
 	}
 	return w.receipt(), nil
 }
 
-// prepare finds out what the VM is to become, before anything is made.
+// outdated says that what was delivered is not what is to be.
+func (w *delivery) outdated(record string) error {
+	return fault.New(fault.Conflict, "%s was made of an earlier copy of VM %s", record, w.VM.Name).
+		WithHint("if that one is not wanted any more: openstack%s %s delete %s, and again", w.cloud.option(), w.opts.Boot, record)
+}
+
+// prepare finds out what the VM is to become and what it is to join, before anything is made.
 func (p *Place) prepare(ctx context.Context, d staged.Delivery) (*delivery, error) {
+	w, err := p.begin(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	if w.nets, err = p.networks(ctx, w.session, d.VM); err != nil {
+		return nil, err
+	}
+	w.zone, err = p.zones(ctx, w.session)
+	return w, err
+}
+
+// begin finds out what the VM is to become.
+func (p *Place) begin(ctx context.Context, d staged.Delivery) (*delivery, error) {
 	m, err := machineOf(d.Definition, p.opts)
 	if err != nil {
 		return nil, err
@@ -90,12 +105,6 @@ func (p *Place) prepare(ctx context.Context, d staged.Delivery) (*delivery, erro
 		return nil, err
 	}
 	if w.flavor, err = p.flavor(ctx, w.session, d.VM); err != nil {
-		return nil, err
-	}
-	if w.nets, err = p.networks(ctx, w.session, d.VM); err != nil {
-		return nil, err
-	}
-	if w.zone, err = p.zones(ctx, w.session); err != nil {
 		return nil, err
 	}
 	if w.flavor.VCPUs != d.VM.CPUs { // Nova refuses a topology of another number
@@ -108,14 +117,21 @@ func (p *Place) prepare(ctx context.Context, d staged.Delivery) (*delivery, erro
 	return w, nil
 }
 
-// adopt takes what an earlier delivery completed for this one's.
-func (w *delivery) adopt(there *found, record string) {
+// adopt takes what an earlier delivery completed for this one's. What somebody removed of it is fault.Conflict.
+func (w *delivery) adopt(there *found, record string) error {
+	gone := func(what string) error {
+		return fault.New(fault.Conflict, "%s of VM %s was delivered, and is gone", what, w.VM.Name).
+			WithHint("if the rest of it is not wanted either: openstack%s %s delete %s, and again", w.cloud.option(), w.opts.Boot, record)
+	}
 	w.record, w.volumes, w.ports = record, make([]string, len(w.VM.Disks)), make([]ports.Port, len(w.VM.NICs))
 	for i, d := range w.VM.Disks {
 		for _, v := range there.volumes {
 			if v.Metadata[diskKey] == fmt.Sprint(d.Key) {
 				w.volumes[i] = v.ID
 			}
+		}
+		if w.volumes[i] == "" && w.opts.Boot != fromImage {
+			return gone(fmt.Sprintf("the volume of disk %d", d.Key))
 		}
 	}
 	for i := range w.VM.NICs {
@@ -124,7 +140,11 @@ func (w *delivery) adopt(there *found, record string) {
 				w.ports[i] = port
 			}
 		}
+		if w.ports[i].ID == "" {
+			return gone("port " + w.portName(i))
+		}
 	}
+	return nil
 }
 
 // carryOut makes what is not there yet. Cards come first: what Neutron refuses is known before hours of
@@ -177,28 +197,23 @@ func (w *delivery) metadata(i int) map[string]string {
 	return m
 }
 
-// abandon removes what there is, also a server that runs by now: nobody was told of it.
+// abandon removes what there is: nobody was told of it.
 func (w *delivery) abandon(ctx context.Context, why error) error {
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	if err := w.remove(late, w.session, w.VM, w.server); err != nil {
+	if err := w.remove(late, w.session, w.VM); err != nil {
 		return errors.Join(why, fmt.Errorf("remove what was made: %w", err))
 	}
 	return why
 }
 
-// receipt says what there is now, and how a server is made of it.
+// receipt says what there is now, and how a server is made of it. It does not know whether Start makes one.
 func (w *delivery) receipt() staged.Receipt {
-	r := staged.Receipt{Place: "openstack " + w.cloud.name, ID: w.record, Name: w.machine.name, Warnings: w.warnings}
-	if w.server != "" {
-		r.ID = w.server
+	return staged.Receipt{
+		Place: "openstack " + w.cloud.name, ID: w.record, Name: w.machine.name, Warnings: append(w.warnings, inventory.Warning{
+			Code: target.NotStarted, Text: "OpenStack has no server that was never on: this one is made when it is started", Remedy: w.command(),
+		}),
 	}
-	if !w.opts.Start {
-		r.Warnings = append(r.Warnings, inventory.Warning{
-			Code: "no-server", Text: "there is no server yet: OpenStack starts what it makes", Remedy: w.command(),
-		})
-	}
-	return r
 }
 
 // command makes a server of what there is.

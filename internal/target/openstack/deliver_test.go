@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/decamp/decamp/internal/disk"
@@ -171,77 +170,40 @@ func TestDeliverLeavesNothingAfterAnError(t *testing.T) {
 	for name, v := range map[string]struct {
 		config  lab.Config
 		trouble lab.Fault
-		address string
 		kind    fault.Kind
 		words   string
 	}{
 		"Cinder's quota":    {config: lab.Config{Gigabytes: 1}, kind: fault.Full, words: "gigabytes quota"},
 		"Neutron's quota":   {trouble: lab.Fault{Method: "POST", Path: "ports", Status: 409, Body: `{"NeutronError": {"type": "OverQuota", "message": "Quota exceeded for resources: ['port']."}}`, Times: 1}, kind: fault.Full, words: "quota show"},
 		"Glance's quota":    {trouble: lab.Fault{Method: "PUT", Path: "/file", Status: 413, Body: "<html>Request Entity Too Large</html>", Times: 1}, kind: fault.Full, words: "Too Large"},
-		"Nova's quota":      {trouble: lab.Fault{Method: "POST", Path: "servers", Status: 403, Body: `{"forbidden": {"message": "Quota exceeded for cores"}}`, Times: 1}, address: "?start=true", kind: fault.Full, words: "cores"},
 		"no right to MACs":  {config: lab.Config{Owned: true}, kind: fault.Denied, words: "mac=new"},
 		"no right":          {trouble: lab.Fault{Method: "POST", Path: "images", Status: 403, Times: 9}, kind: fault.Denied, words: "member"},
 		"volumes fail":      {config: lab.Config{BadVolumes: 9}, kind: fault.Transient, words: "volume message list"},
 		"damage on the way": {config: lab.Config{Damage: 9}, kind: fault.Corrupt, words: "not what was sent"},
-		"no host":           {config: lab.Config{BadServers: 9}, address: "?start=true", kind: fault.Full, words: "No valid host"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := serve(t, v.config)
 			cloud.Trouble(v.trouble)
-			p := place(t, cloud, "lab"+v.address)
-			_, err := p.Deliver(t.Context(), deliveryOf(t, web()))
+			_, err := place(t, cloud, "lab").Deliver(t.Context(), deliveryOf(t, web()))
 			hasHint(t, err, v.kind, v.words)
 			checkNothing(t, cloud)
 		})
 	}
 }
 
-// The server is made of all that was delivered, once, also if the answer to that was lost.
-func TestStartMakesTheServerOnce(t *testing.T) {
-	cloud := serve(t, lab.Config{})
-	p := place(t, cloud, "lab?start=true")
-	p.cloud.http.Transport = &unheard{next: p.cloud.http.Transport}
-	d := deliveryOf(t, web())
-	first := deliver(t, p, d)
-	again := deliver(t, p, d)
-	all := cloud.Servers()
-	if len(all) != 1 || first.ID != all[0].ID || again.ID != first.ID || all[0].Status != "ACTIVE" || all[0].Flavor != "v2" {
-		t.Fatalf("receipts %q and %q of %+v", first.ID, again.ID, all)
-	}
-	v := cloud.Volumes()
-	if !slices.Equal(all[0].Volumes, []string{v[0].ID, v[1].ID}) || len(all[0].Ports) != 1 || all[0].Metadata[sourceKey] != identity(d.VM) {
-		t.Errorf("made of %+v", all[0])
-	}
-}
-
-// unheard loses the answer to the first call that makes a server.
-type unheard struct {
-	next http.RoundTripper
-	once sync.Once
-}
-
-func (u *unheard) RoundTrip(r *http.Request) (*http.Response, error) {
-	res, err := u.next.RoundTrip(r)
-	if err == nil && r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/servers") {
-		u.once.Do(func() {
-			err = errors.Join(errors.New("the connection broke"), res.Body.Close())
-			res = nil
-		})
-	}
-	return res, err
-}
-
 func TestWithdrawLeavesWhatRuns(t *testing.T) {
 	cloud := serve(t, lab.Config{})
-	p := place(t, cloud, "lab?start=true")
+	p := place(t, cloud, "lab")
 	d := deliveryOf(t, web())
-	r := deliver(t, p, d)
+	deliver(t, p, d)
+	startOf(t, p, d)
+	id := cloud.Servers()[0].ID
 	before := thingsIn(cloud)
-	hasHint(t, p.Withdraw(t.Context(), d.VM), fault.Conflict, "server stop "+r.ID)
+	hasHint(t, p.Withdraw(t.Context(), d.VM), fault.Conflict, "server stop "+id)
 	if now := thingsIn(cloud); !slices.Equal(now, before) {
 		t.Errorf("withdrawn of a server that runs: %q", now)
 	}
-	cloud.SetStatus(r.ID, "SHUTOFF")
+	cloud.SetStatus(id, "SHUTOFF")
 	if err := p.Withdraw(t.Context(), d.VM); err != nil {
 		t.Fatal(err)
 	}
@@ -300,10 +262,12 @@ func TestImagesThatVolumesNeedStay(t *testing.T) {
 func TestBootFromImage(t *testing.T) {
 	cloud := serve(t, lab.Config{})
 	vm := with(web(), func(vm *inventory.VM) { vm.Disks, vm.CPUs, vm.MemoryMiB = vm.Disks[:1], 4, 768 })
-	p := place(t, cloud, "lab?boot=image&start=true")
+	p := place(t, cloud, "lab?boot=image")
 	d := deliveryOf(t, vm)
 	deliver(t, p, d)
+	startOf(t, p, d)
 	deliver(t, p, d)
+	startOf(t, p, d)
 	images, servers := cloud.Images(), cloud.Servers()
 	if len(images) != 1 || len(cloud.Volumes()) != 0 || len(servers) != 1 || servers[0].Image != images[0].ID || servers[0].Flavor != "d4" {
 		t.Fatalf("images %+v, servers %+v", images, servers)

@@ -32,13 +32,20 @@ func (p *Place) Examine(ctx context.Context, a staged.Aspect) []staged.Look {
 	case staged.Storage:
 		return append(p.seeTypes(ctx, s, vm),
 			staged.See("quota of volumes", "it leaves room for one", p.checkVolumes(ctx, s, vm)),
-			staged.See("quota of servers", "it leaves room for one", p.checkServers(ctx, s, vm)))
+			p.seeServers(ctx, s, vm))
 	case staged.Network:
 		return p.seeNetworks(ctx, s, vm)
 	case staged.Rights:
 		return []staged.Look{staged.See("", "a role of the token's may do more than read", p.checkRole(s))}
 	}
 	return nil
+}
+
+// seeServers is no reason to refuse a VM: it is for those who have decamp start it.
+func (p *Place) seeServers(ctx context.Context, s *session, vm *inventory.VM) staged.Look {
+	look := staged.See("quota of servers", "it leaves room for one", p.checkServers(ctx, s, vm))
+	look.Mild = fault.Is(look.Err, fault.Full)
+	return look
 }
 
 // seeTypes looks at the types of volumes that are named.

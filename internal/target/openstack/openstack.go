@@ -14,8 +14,8 @@
 //
 // Nova cannot make a server that is off: what is made is started, and a guest that ran for a moment has
 // mounted its disks, sent its address and perhaps begun to work, while nobody decided that. So a delivery
-// is volumes and ports, and the command that makes a server of them; with start=true it is the server too,
-// which then runs.
+// is volumes and ports, and the command that makes a server of them. Start makes it, when somebody decided that
+// it is to run.
 //
 // # What it does not do
 //
@@ -47,7 +47,6 @@ type Options struct {
 	Project          string // name or ID; that of the credentials if empty
 	Format           string // of images while they are sent: raw or qcow2; qcow2 if empty
 	MACs             string // keepMACs or newMACs; keepMACs if empty
-	Start            bool   // make the server, which runs then
 
 	// Maps say what networks cards join, and of which types the volumes of disks are, by datastore. They also
 	// say what servers are called.
@@ -111,7 +110,7 @@ func (o Options) volumeType(d inventory.Disk) string {
 var choices = map[string]*regexp.Regexp{
 	"flavor": anything, "network": anything, "volumeType": anything, "availabilityZone": anything, "project": anything,
 	"boot": regexp.MustCompile(`^(volume|image)$`), "format": regexp.MustCompile(`^(raw|qcow2)$`),
-	"mac": regexp.MustCompile(`^(keep|new)$`), "start": regexp.MustCompile(`^(true|false)$`),
+	"mac": regexp.MustCompile(`^(keep|new)$`),
 }
 
 var anything = regexp.MustCompile(`^[^\x00-\x1f]{1,255}$`)
@@ -120,19 +119,22 @@ var anything = regexp.MustCompile(`^[^\x00-\x1f]{1,255}$`)
 func (o *Options) take(query url.Values) error {
 	into := map[string]*string{
 		"flavor": &o.Flavor, "network": &o.Network, "volumeType": &o.VolumeType, "availabilityZone": &o.AvailabilityZone,
-		"boot": &o.Boot, "project": &o.Project, "format": &o.Format, "mac": &o.MACs, "start": new(string),
+		"boot": &o.Boot, "project": &o.Project, "format": &o.Format, "mac": &o.MACs,
+	}
+	if query.Has("start") {
+		return fault.New(fault.Invalid, "an address of OpenStack does not say whether VMs are started").
+			WithHint("leave start= out of it, and say --start")
 	}
 	for key, given := range query {
 		if into[key] == nil || len(given) != 1 {
 			return fault.New(fault.Invalid, "an address of OpenStack has %q %d times, which means nothing", fault.Line(key), len(given)).
-				WithHint("it may have flavor, network, volumeType, availabilityZone, boot, project, format, mac and start, each once")
+				WithHint("it may have flavor, network, volumeType, availabilityZone, boot, project, format and mac, each once")
 		}
 		if !choices[key].MatchString(given[0]) {
 			return fault.New(fault.Invalid, "%s cannot be %q", key, fault.Line(given[0])).WithHint("it has to match %s", choices[key])
 		}
 		*into[key] = given[0]
 	}
-	o.Start = o.Start || *into["start"] == "true"
 	if o.Boot == "" {
 		o.Boot = fromVolume
 	}

@@ -34,8 +34,7 @@ func wanted() map[string]string {
 // before is what is made.
 func TestMetadataHaveTagsAndAttributes(t *testing.T) {
 	for address, from := range map[string]func(*lab.Cloud) map[string]string{
-		"lab":            func(c *lab.Cloud) map[string]string { return c.Volumes()[0].Metadata },
-		"lab?start=true": func(c *lab.Cloud) map[string]string { return c.Servers()[0].Metadata },
+		"lab": func(c *lab.Cloud) map[string]string { return c.Volumes()[0].Metadata },
 		"lab?boot=image": func(c *lab.Cloud) map[string]string {
 			properties := map[string]string{}
 			for key, value := range c.Images()[0].Fields {
@@ -55,9 +54,10 @@ func TestMetadataHaveTagsAndAttributes(t *testing.T) {
 			t.Fatal(err)
 		}
 		deliver(t, p, d)
+		startOf(t, p, d)
 		for key, want := range wanted() {
-			if got := from(cloud)[key]; got != want {
-				t.Errorf("%s: %s is %q, want %q", address, key, got, want)
+			if got, server := from(cloud)[key], cloud.Servers()[0].Metadata[key]; got != want || server != want {
+				t.Errorf("%s: %s is %q, of the server %q, want %q", address, key, got, server, want)
 			}
 			if strings.HasPrefix(key, tagKey) && !slices.Contains(o.Tags, key+"="+want) {
 				t.Errorf("%s: outlined are %q, without %s", address, o.Tags, key)
@@ -92,14 +92,16 @@ func FuzzInscriptions(f *testing.F) {
 
 // Clouds have room for 128 items. What is left out, or cut, is told.
 func TestTooManyTagsAreTold(t *testing.T) {
-	for _, address := range []string{"lab?start=true", "lab?boot=image"} {
+	for _, address := range []string{"lab", "lab?boot=image"} {
 		cloud, vm := serve(t, lab.Config{}), tagged()
 		vm.Disks = vm.Disks[:1]
 		vm.Attributes["Long"] = strings.Repeat("é", 300)
 		for i := range 200 {
 			vm.Tags = append(vm.Tags, inventory.Tag{Category: fmt.Sprint(i), Name: "x"})
 		}
-		r := deliver(t, place(t, cloud, address), deliveryOf(t, vm))
+		p, d := place(t, cloud, address), deliveryOf(t, vm)
+		r := deliver(t, p, d)
+		startOf(t, p, d)
 		at := slices.IndexFunc(r.Warnings, func(w inventory.Warning) bool { return w.Code == "tags" })
 		if at < 0 || r.Warnings[at].Remedy == "" || !strings.Contains(r.Warnings[at].Text, "126 of") {
 			t.Errorf("%s: %+v", address, r.Warnings)

@@ -15,7 +15,7 @@ func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
 	if err != nil {
 		return err
 	}
-	return p.remove(ctx, s, vm, "")
+	return p.remove(ctx, s, vm)
 }
 
 // surely is how often nothing has to be seen: what was made by a call that was cut off may appear late.
@@ -24,8 +24,8 @@ const surely = 2
 // imageLooks is how often an image is tried to be deleted that something needs: for a minute.
 const imageLooks = 20
 
-// remove is Withdraw, also of a server that runs, if it is this one.
-func (p *Place) remove(ctx context.Context, s *session, vm *inventory.VM, force string) error {
+// remove is Withdraw by a session.
+func (p *Place) remove(ctx context.Context, s *session, vm *inventory.VM) error {
 	for look, nothing := 0, 0; look < shortWait; look++ {
 		there, err := p.find(ctx, s, vm)
 		if err != nil {
@@ -34,7 +34,7 @@ func (p *Place) remove(ctx context.Context, s *session, vm *inventory.VM, force 
 		nothing++
 		if !there.empty() {
 			nothing = 0
-			err = p.removeFound(ctx, s, there, force)
+			err = p.removeFound(ctx, s, there)
 		}
 		if nothing == surely {
 			return nil
@@ -52,15 +52,13 @@ func (p *Place) remove(ctx context.Context, s *session, vm *inventory.VM, force 
 }
 
 // removeFound asks for what there is to be deleted, as far as nothing of it hangs on another.
-func (p *Place) removeFound(ctx context.Context, s *session, there *found, force string) error {
-	server := ""
+func (p *Place) removeFound(ctx context.Context, s *session, there *found) error {
 	for _, v := range there.servers {
-		if err := p.removeServer(ctx, s, v, force); err != nil {
+		if err := p.removeServer(ctx, s, v); err != nil {
 			return err
 		}
-		server = v.ID
 	}
-	if server != "" { // until it is gone, volumes and ports are its
+	if len(there.servers) > 0 { // until they are gone, volumes and ports are theirs
 		return nil
 	}
 	for _, v := range there.volumes { // what cannot go stops all before anything goes

@@ -2,12 +2,12 @@ package proxmox
 
 import (
 	"bufio"
-	"net/http"
 	"os"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab/pve"
 	"github.com/decamp/decamp/internal/target"
@@ -46,7 +46,7 @@ func TestDeliveredGuestsBoot(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m := start(t, s, p, receipt.ID)
+			m := start(t, s, p, d.Definition, receipt.ID)
 			card := boot.Card{Name: "eth0", MAC: tt.vm.NICs[0].MAC, Driver: tt.card}
 			if m.Driver != tt.disk || m.UUID != tt.vm.UUID || m.Firmware != tt.firmware || len(m.Cards) != 1 || m.Cards[0] != card {
 				t.Errorf("the guest sees %+v", m)
@@ -62,15 +62,15 @@ func tinyVM(on inventory.Bus, firmware inventory.Firmware) *inventory.VM {
 	})
 }
 
-// start starts a guest by the API, and returns what it says on its serial port.
-func start(t *testing.T, s *pve.Server, p *Place, id string) boot.Marker {
+// start starts the guest of def, and returns what it says on its serial port.
+func start(t *testing.T, s *pve.Server, p *Place, def target.Definition, id string) boot.Marker {
 	t.Helper()
 	vmid, err := strconv.Atoi(id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.api.do(t.Context(), http.MethodPost, qemu(p.node, vmid)+"/status/start", []Param{}); err != nil {
-		t.Fatal(err)
+	if _, err := p.Start(t.Context(), def); err != nil {
+		t.Fatalf("%v (%s)", err, fault.HintOf(err))
 	}
 	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); {
 		if m, ok := marker(t, s.Serial(vmid)); ok {

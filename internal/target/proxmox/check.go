@@ -239,16 +239,21 @@ func (p *Place) checkRights(ctx context.Context, vm *inventory.VM, t things) err
 			continue
 		}
 		path = strings.TrimSuffix(path, fmt.Sprintf("/%d", vmid)) // the next VM has another VMID
-		role := "Decamp" + strings.NewReplacer("/", "-", ".", "-").Replace(path)
 		lacking = append(lacking, strings.Join(missing, ", ")+" on "+path)
-		remedy = append(remedy, fmt.Sprintf("pveum role add %s --privs %s; pveum acl modify %s --tokens %s --roles %s",
-			role, fault.Quote(strings.Join(missing, " ")), path, fault.Quote(p.api.token.name()), role))
+		remedy = append(remedy, p.grant("Decamp", path, missing))
 	}
 	if len(lacking) == 0 {
 		return nil
 	}
 	return fault.New(fault.Denied, "token %s lacks %s", p.api.token.name(), strings.Join(lacking, "; ")).
 		WithHint("%s", strings.Join(remedy, "; "))
+}
+
+// grant is what gives the token privileges on a path, and on all below, by a role whose name begins so.
+func (p *Place) grant(role, path string, privileges []string) string {
+	role += strings.NewReplacer("/", "-", ".", "-").Replace(path)
+	return fmt.Sprintf("pveum role add %s --privs %s; pveum acl modify %s --tokens %s --roles %s",
+		role, fault.Quote(strings.Join(privileges, " ")), path, fault.Quote(p.api.token.name()), role)
 }
 
 func (p *Place) lacking(ctx context.Context, path string, privileges []string) ([]string, error) {

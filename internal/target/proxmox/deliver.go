@@ -41,6 +41,7 @@ type delivery struct {
 	total    int64
 	written  int64 // bytes, over SSH
 	warnings []inventory.Warning
+	behind   string // why boot entries were not taken along, for whoever comes after a crash
 }
 
 // Deliver makes the guest, powered off.
@@ -72,7 +73,10 @@ func (p *Place) Deliver(ctx context.Context, d staged.Delivery) (staged.Receipt,
 }
 
 func (w *delivery) receipt(g *found) staged.Receipt {
-	return staged.Receipt{Place: "proxmox " + g.node, ID: fmt.Sprint(g.vmid), Name: w.machine.Name, Warnings: w.warnings}
+	return staged.Receipt{
+		Place: "proxmox " + g.node, ID: fmt.Sprint(g.vmid), Name: w.machine.Name, Warnings: w.warnings,
+		EFI: w.direct() && w.carries(),
+	}
 }
 
 // prepare looks at what there is on either side, before anything is made.
@@ -129,13 +133,7 @@ func (w *delivery) carryOut(ctx context.Context, g *found) (_ *found, err error)
 }
 
 // done is an error unless the guest, which is complete, was made of these images.
-func (w *delivery) done(g *found) error {
-	if g.images == w.images {
-		return nil
-	}
-	return fault.New(fault.Conflict, "guest %d was made of an earlier copy of VM %s", g.vmid, w.VM.Name).
-		WithHint("if it is not wanted any more: qm destroy %d --purge, and again", g.vmid)
-}
+func (w *delivery) done(g *found) error { return g.madeOf(w.VM, w.images) }
 
 // resume waits for what a crash left under way on the node: a copy of an upload, an import.
 func (w *delivery) resume(ctx context.Context, g *found) error {
@@ -221,7 +219,7 @@ func (w *delivery) has(ctx context.Context, g *found, slot string) (bool, error)
 
 // finish gives the guest its boot order and its tags, and takes the word unfinished off, in one change.
 func (w *delivery) finish(ctx context.Context, g *found) error {
-	params := []Param{{"description", description(w.VM, g.vmid, standing{images: w.images})}}
+	params := []Param{{"description", description(w.VM, g.vmid, standing{images: w.images, behind: w.behind})}}
 	if w.machine.Boot != "" {
 		params = append(params, Param{"boot", w.machine.Boot})
 	}

@@ -91,6 +91,9 @@ func (p *Place) deliverDirect(ctx context.Context, d staged.Delivery) (staged.Re
 	}
 	w.noteClock()
 	if g != nil && g.plan == "" { // it was delivered: whatever is wrong, it stays
+		if g.behind != "" {
+			w.warnings = append(w.warnings, leftBehind(errors.New(g.behind)))
+		}
 		return w.receipt(g), errors.Join(w.done(g), w.forget())
 	}
 	early := g != nil && g.plan == earlyPlan

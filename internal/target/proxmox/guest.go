@@ -19,6 +19,15 @@ type found struct {
 	node string // which need not be where it was made
 }
 
+// madeOf is an error unless the guest, which is complete, was made of vm's images with these contents.
+func (g *found) madeOf(vm *inventory.VM, images string) error {
+	if g.images == images {
+		return nil
+	}
+	return fault.New(fault.Conflict, "guest %d was made of an earlier copy of VM %s", g.vmid, vm.Name).
+		WithHint("if it is not wanted any more: qm destroy %d --purge, and again", g.vmid)
+}
+
 // config returns a guest's options. Numbers come as text.
 func (p *Place) config(ctx context.Context, node string, vmid int) (map[string]string, error) {
 	var raw map[string]any

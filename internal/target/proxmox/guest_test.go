@@ -59,6 +59,10 @@ func TestMark(t *testing.T) {
 			t.Errorf("%+v of %q", got, text)
 		}
 	}
+	stayed := standing{ours: true, images: "ef", behind: "the EFI disk has 4096 bytes"}
+	if got := read(description(vm, 105, stayed), vm, 105); got != stayed {
+		t.Errorf("%+v, want %+v", got, stayed)
+	}
 	if got := read(description(vm, 105, standing{plan: "abcd"}), vm, 105); got != (standing{ours: true, plan: "abcd"}) {
 		t.Errorf("%+v of an unfinished guest", got)
 	}

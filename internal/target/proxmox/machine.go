@@ -136,7 +136,11 @@ func (b *builder) firmware() error {
 	if err != nil {
 		return err
 	}
-	b.base("efidisk0", home+":1,efitype=4m,pre-enrolled-keys="+keys)
+	variables := home + ":1,efitype=4m,pre-enrolled-keys=" + keys
+	if b.opts.SSH != "" { // as all volumes are then: no other kind is written to
+		variables += ",format=raw"
+	}
+	b.base("efidisk0", variables)
 	if b.opts.SSH == "" || b.def.EFI.Empty() {
 		b.m.Warnings = append(b.m.Warnings, leftBehind(nil))
 	}

@@ -21,6 +21,7 @@ const (
 	markPrefix = "decamp-source: "
 	unfinished = "decamp-unfinished: "
 	complete   = "decamp-images: "
+	behind     = "decamp-efi-variables-stay-behind: "
 )
 
 // identity tells one source VM from any other, in sixteen hex digits.
@@ -48,6 +49,9 @@ func description(vm *inventory.VM, vmid int, is standing) string {
 	} else {
 		text += complete + is.images + "\n"
 	}
+	if is.behind != "" {
+		text += behind + is.behind + "\n"
+	}
 	text += "\nMoved from VMware by decamp: " + fault.Line(vm.Name) + " on " + fault.Line(vm.HostName) + ", " + fault.Line(vm.VMX.String()) + "\n"
 	for _, card := range vm.NICs {
 		text += "\n" + fault.Line(card.MAC) + " was on " + fault.Line(card.Network) + "\n"
@@ -67,6 +71,7 @@ type standing struct {
 	ours   bool
 	plan   string // what it is to become; "" if it is complete
 	images string // what its disks were made of, if it is complete
+	behind string // why its firmware has no boot entries of the VM's, which were to go along
 }
 
 // read tells whether a guest was made of vm, by its first line alone: what follows is the VM's own
@@ -76,13 +81,17 @@ func read(description string, vm *inventory.VM, vmid int) standing {
 	if strings.TrimSpace(first) != mark(vm, vmid) {
 		return standing{}
 	}
-	second, _, _ := strings.Cut(rest, "\n")
+	second, rest, _ := strings.Cut(rest, "\n")
+	third, _, _ := strings.Cut(rest, "\n")
 	is := standing{ours: true}
 	if plan, ok := strings.CutPrefix(strings.TrimSpace(second), unfinished); ok {
 		is.plan = plan
 	}
 	if images, ok := strings.CutPrefix(strings.TrimSpace(second), complete); ok {
 		is.images = images
+	}
+	if why, ok := strings.CutPrefix(strings.TrimSpace(third), behind); ok {
+		is.behind = why
 	}
 	return is
 }

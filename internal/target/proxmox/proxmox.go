@@ -17,6 +17,8 @@
 // A volume is filled through qemu-nbd on the node, which reads back what was written: see filling. So are
 // the boot entries of EFI added to the variables that Proxmox made: see variables.
 //
+// Start powers a finished guest on, follows the node's task to its end, and looks whether the guest runs.
+//
 // # Terms
 //
 // A guest is a VM of Proxmox's, named by its VMID. A Machine is what a guest is made of: parameters
@@ -26,7 +28,8 @@
 //
 // # What it does not do
 //
-// It does not start guests. It does not resize volumes: a disk that grew is written anew.
+// Guests are not started before somebody says Start, nor together with their node. It does not resize volumes: a
+// disk that grew is written anew.
 package proxmox
 
 import (

@@ -87,6 +87,10 @@ func askAll(t *testing.T, p *Place, def target.Definition) {
 	if again == nil || again.vmid != g.vmid || again.plan != "" {
 		t.Errorf("%+v is found of %+v", again, g)
 	}
+	_, err = p.Start(ctx, target.Definition{VM: def.VM})
+	must(err)
+	_, err = p.api.do(ctx, http.MethodPost, qemu(g.node, g.vmid)+"/status/stop", []Param{})
+	must(err)
 	must(p.destroy(ctx, g))
 	if again, err := p.find(ctx, def.VM); err != nil || again != nil {
 		t.Errorf("%+v is found after all, %v", again, err)
@@ -97,6 +101,14 @@ func askAll(t *testing.T, p *Place, def target.Definition) {
 // volume is of no interest: it refuses parameters that the schema does not have as Invalid.
 func askDirect(t *testing.T, w *delivery, g *found) {
 	t.Helper()
+	opts := w.opts
+	opts.SSH = "root@pve1"
+	m, err := Config(w.Definition, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := *w
+	over.machine = m
 	for _, ask := range []func() error{
 		func() error { _, err := w.allocate(t.Context(), g, w.Images[0], storage{ID: "local-lvm"}); return err },
 		func() error { _, err := w.volumesOn(t.Context(), w.VM, "local-lvm"); return err },
@@ -105,7 +117,7 @@ func askDirect(t *testing.T, w *delivery, g *found) {
 			return err
 		},
 		func() error {
-			params := w.options(nil, make([]string, len(w.machine.Disks)))
+			params := over.options(nil, make([]string, len(m.Disks)))
 			params = slices.DeleteFunc(params, func(p Param) bool { return p.Value == "" || p.Value[0] == ',' })
 			_, err := w.api.do(t.Context(), http.MethodPost, qemu(g.node, g.vmid)+"/config", params)
 			return err

@@ -92,13 +92,14 @@ func TestDirectGuestBoots(t *testing.T) {
 	s, d := serveSSH(t, pve.Config{})
 	p := directPlace(t, s, d, Options{})
 	vm := tinyVM(inventory.PVSCSI, inventory.BIOS)
-	receipt, err := p.Deliver(t.Context(), staged.Delivery{Open: open, Definition: target.Definition{VM: vm, Images: []target.Image{
+	def := target.Definition{VM: vm, Images: []target.Image{
 		{Key: 2000, Path: path, Manifest: t.TempDir() + "/m", Format: target.Raw, Size: tinyguest.Size, Root: "aa55"},
-	}}})
+	}}
+	receipt, err := p.Deliver(t.Context(), staged.Delivery{Open: open, Definition: def})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := start(t, s, p, receipt.ID)
+	m := start(t, s, p, def, receipt.ID)
 	card := boot.Card{Name: "eth0", MAC: vm.NICs[0].MAC, Driver: "vmxnet3"}
 	if m.Driver != "vmw_pvscsi" || m.UUID != vm.UUID || len(m.Cards) != 1 || m.Cards[0] != card {
 		t.Errorf("the guest sees %+v", m)

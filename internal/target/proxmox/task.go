@@ -29,6 +29,15 @@ func (u upid) node() (string, error) {
 	return parts[1], nil
 }
 
+// kind is what it does, such as qmstart; "" if the name does not say.
+func (u upid) kind() string {
+	parts := strings.Split(string(u), ":")
+	if len(parts) < 6 {
+		return ""
+	}
+	return parts[5]
+}
+
 // path is the task's in the API.
 func (u upid) path() (string, error) {
 	node, err := u.node()

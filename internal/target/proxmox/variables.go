@@ -94,6 +94,7 @@ func (w *delivery) carry(ctx context.Context, g *found) error {
 	}
 	if err != nil {
 		w.warnings = append(w.warnings, leftBehind(err))
+		w.behind = fault.Line(err.Error())
 	}
 	return nil
 }

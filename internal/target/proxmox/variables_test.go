@@ -85,6 +85,7 @@ func variablesAre(t *testing.T, s *pve.Server, d staged.Delivery, want []byte) {
 func TestBootEntriesGoToEveryStorage(t *testing.T) {
 	for name, kind := range map[string]pve.Storage{
 		"files":    {ID: "tank", Type: "dir"},
+		"qcow2":    {ID: "tank", Type: "dir", Format: "qcow2"},
 		"lvm":      {ID: "tank", Type: "lvm"},
 		"inactive": {ID: "tank", Type: "lvmthin", Lazy: true},
 		"rbd":      {ID: "tank", Type: "rbd", Remote: true},
@@ -98,8 +99,8 @@ func TestBootEntriesGoToEveryStorage(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v (%s)", err, fault.HintOf(err))
 			}
-			if len(receipt.Warnings) != 0 {
-				t.Errorf("warnings %v", receipt.Warnings)
+			if len(receipt.Warnings) != 0 || !receipt.EFI {
+				t.Errorf("receipt %+v", receipt)
 			}
 			variablesAre(t, server, vm, entered(t, vm))
 			_, config := guestOf(t, server, vm.VM)
@@ -189,6 +190,10 @@ func TestBootEntriesThatStayBehind(t *testing.T) {
 				t.Errorf("warnings %v, want %q", w, tt.why)
 			}
 			variablesAre(t, server, vm, want)
+			again, err := p.Deliver(t.Context(), vm) // as after a crash before anybody wrote the first receipt down
+			if err != nil || !reflect.DeepEqual(again, receipt) || !again.EFI {
+				t.Errorf("delivered again: %+v, %v; first it was %+v", again, err, receipt)
+			}
 		})
 	}
 }
@@ -428,7 +433,7 @@ func TestDirectGuestBootsByItsEntry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := start(t, s, p, receipt.ID); m.Driver != "virtio_scsi" || m.Firmware != "efi" || m.UUID != vm.UUID {
+	if m := start(t, s, p, def, receipt.ID); m.Driver != "virtio_scsi" || m.Firmware != "efi" || m.UUID != vm.UUID {
 		t.Errorf("the guest sees %+v", m)
 	}
 }

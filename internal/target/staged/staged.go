@@ -211,7 +211,7 @@ func (t *Target) Start(ctx context.Context, def target.Definition) (target.Start
 func (t *Target) starter() (Starter, error) {
 	s, ok := t.place.(Starter)
 	if !ok {
-		return nil, fault.New(fault.Unsupported, "that target starts no VMs").WithHint("leave --start out, and start the VM by hand")
+		return nil, target.ErrStartsNone
 	}
 	return s, nil
 }

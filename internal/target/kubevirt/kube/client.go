@@ -1,5 +1,5 @@
 // Package kube speaks to the API server of a Kubernetes cluster, as far as decamp needs it: objects are
-// made, read, listed and deleted, and who may do what is asked.
+// made, read, listed, changed and deleted, and who may do what is asked.
 //
 // An answer is bounded in size, and each request in time. Errors have the kind of what the API
 // server said: AlreadyExists and other conflicts are fault.Conflict, what admission refuses is
@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -87,6 +88,14 @@ func (c *Client) Create(ctx context.Context, k Kind, namespace string, in, out a
 func (c *Client) Try(ctx context.Context, k Kind, namespace string, in any) error {
 	q := url.Values{"fieldValidation": {"Strict"}, "fieldManager": {"decamp"}, "dryRun": {"All"}}
 	return c.call(ctx, http.MethodPost, k.path(namespace, ""), q, in, nil)
+}
+
+// Merge changes fields of an object if it has the resource version that it was seen with; otherwise it is
+// fault.Conflict. No two objects have one version, so it is not another of the same name.
+func (c *Client) Merge(ctx context.Context, k Kind, namespace, name, version string, fields map[string]any) error {
+	in := maps.Clone(fields)
+	in["metadata"] = map[string]string{"resourceVersion": version}
+	return c.call(ctx, http.MethodPatch, k.path(namespace, name), url.Values{"fieldValidation": {"Strict"}, "fieldManager": {"decamp"}}, in, nil)
 }
 
 // Only says which object is meant, as it was seen: what was put in its place since, or changed, is another.
@@ -192,6 +201,9 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 	req.Header.Set("User-Agent", "decamp")
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if method == http.MethodPatch {
+		req.Header.Set("Content-Type", "application/merge-patch+json") // RFC 7386
 	}
 	if c.config.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+string(c.config.Token))

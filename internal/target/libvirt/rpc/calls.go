@@ -58,7 +58,9 @@ const (
 	procPoolXML          = 88
 	procVolumeCreate     = 93
 	procVolumeDelete     = 94
+	procVolumeInfo       = 98
 	procVolumePath       = 100
+	procVersion          = 157 // of libvirt
 	procVolumeUpload     = 208
 	procVolumeDownload   = 209
 	procDomainUndefine   = 231
@@ -97,6 +99,18 @@ func (c *Client) Open(ctx context.Context, driver string) error {
 	}
 	_, err = c.call(ctx, procOpen, args{}.optional(driver).uint32(0))
 	return err
+}
+
+// SparseDevices is the version of libvirt whose streams have holes also to and from devices.
+const SparseDevices = 6_007_000
+
+// Version is libvirt's own: 9_000_000 is 9.0.0.
+func (c *Client) Version(ctx context.Context) (uint64, error) {
+	r, err := c.call(ctx, procVersion, nil)
+	if err != nil {
+		return 0, err
+	}
+	return r.uint64(), r.err
 }
 
 // Domains lists all of them.
@@ -146,15 +160,6 @@ func (c *Client) Undefine(ctx context.Context, d Domain) error {
 	const all = undefineManagedSave | undefineSnapshots | undefineNVRAM | undefineCheckpoints
 	_, err := c.change(ctx, procDomainUndefine, args{}.domain(d).uint32(all))
 	return err
-}
-
-// HasNetwork reports whether there is a network of that name.
-func (c *Client) HasNetwork(ctx context.Context, name string) (bool, error) {
-	_, err := c.call(ctx, procNetworkByName, args{}.string(name))
-	if IsCode(err, NoNetwork) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // Capabilities describes what domains of a type, such as "kvm", can have on x86-64. That there can be
@@ -222,6 +227,16 @@ func (c *Client) DeleteVolume(ctx context.Context, v Volume) error {
 		return nil
 	}
 	return err
+}
+
+// VolumeSize tells how many bytes a volume has.
+func (c *Client) VolumeSize(ctx context.Context, v Volume) (int64, error) {
+	r, err := c.call(ctx, procVolumeInfo, args{}.volume(v))
+	if err != nil {
+		return 0, err
+	}
+	_ = r.uint32() // type
+	return int64(min(r.uint64(), 1<<62)), r.err
 }
 
 // VolumePath says where a volume is on libvirt's machine.

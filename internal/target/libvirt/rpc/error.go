@@ -10,6 +10,7 @@ type Code int32
 
 // Codes that callers decide on.
 const (
+	InternalError    Code = 1 // such as that a program of the system's failed
 	SystemError      Code = 38
 	NoDomain         Code = 42
 	NoNetwork        Code = 43

@@ -16,12 +16,15 @@ const sparseStream = 1
 
 // Upload writes src into a volume that was just made: its data, and holes where it has none. told
 // is told how many bytes of the disk are sent, holes too; it may be nil.
+//
+// Holes of a volume that is a file stay holes. To a device libvirt writes zeros for them, and one before SparseDevices
+// refuses them.
 func (c *Client) Upload(ctx context.Context, v Volume, src disk.Source, told func(n int64)) error {
-	defer c.within(ctx)()
 	u := upload{Client: c, src: src, told: told, buf: make([]byte, Part)}
 	if err := u.open(ctx, procVolumeUpload, v, disk.Range{Len: src.Size()}); err != nil {
 		return err
 	}
+	defer c.within(ctx)()
 	if err := u.content(ctx); err != nil {
 		c.abort(ctx, procVolumeUpload)
 		return err
@@ -33,14 +36,11 @@ func (c *Client) Upload(ctx context.Context, v Volume, src disk.Source, told fun
 	return err
 }
 
-// open starts a stream of a part of a volume.
+// open starts a stream of a part of a volume. Once it is asked for, its answer is awaited, as far as grace goes:
+// a connection that ends before has libvirt 9.0 keep the volume open until its daemon ends, and LVM removes none
+// that is open.
 func (c *Client) open(ctx context.Context, proc uint32, v Volume, part disk.Range) error {
-	c.serial++
-	a := args{}.volume(v).uint64(uint64(part.Off)).uint64(uint64(part.Len)).uint32(sparseStream)
-	if err := c.send(ctx, frame{proc: proc, kind: call, payload: a}); err != nil {
-		return err
-	}
-	_, err := c.next(ctx)
+	_, err := c.change(ctx, proc, args{}.volume(v).uint64(uint64(part.Off)).uint64(uint64(part.Len)).uint32(sparseStream))
 	return err
 }
 
@@ -130,7 +130,6 @@ const shortTries = 5
 
 // Download reads a volume of size bytes.
 func (c *Client) Download(ctx context.Context, v Volume, size int64, to Reader) error {
-	defer c.within(ctx)()
 	tries := 0
 	for off := int64(0); off < size; {
 		n, err := c.download(ctx, v, disk.Range{Off: off, Len: size - off}, to)
@@ -153,6 +152,7 @@ func (c *Client) download(ctx context.Context, v Volume, part disk.Range, to Rea
 	if err := c.open(ctx, procVolumeDownload, v, part); err != nil {
 		return 0, err
 	}
+	defer c.within(ctx)()
 	off, err := c.receive(ctx, part, to)
 	if err != nil {
 		c.abort(ctx, procVolumeDownload)

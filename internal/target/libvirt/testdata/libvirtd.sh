@@ -4,8 +4,8 @@
 #   unshare --mount --net --pid --fork --kill-child --mount-proc sh libvirtd.sh FOLDER
 #
 # It reads words: start has libvirtd run, kill kills it, network makes the network default, boot NAME
-# starts a domain, whose serial port is copied to FOLDER/console. Each is repeated on standard output
-# once it is done. All of libvirt's folders are new here, so the machine's own libvirt sees nothing of it
+# starts a domain, whose serial port is copied to FOLDER/console, vg NAME FILE makes a volume group in a file, and
+# novg NAME takes it away (lvm.sh). Each is repeated on standard output once it is done. All of libvirt's folders are new here, so the machine's own libvirt sees nothing of it
 # and keeps nothing; whatever is still running ends with this script, which is when its input ends.
 set -eu
 folder=$1
@@ -27,10 +27,20 @@ mkdir /mnt/pts /mnt/shm /mnt/net
 cp -a /dev/net/tun /mnt/net
 mount -t devpts -o newinstance,ptmxmode=0666 devpts /mnt/pts
 ln -s pts/ptmx /mnt/ptmx
+cp -a /dev/loop-control /mnt
 mount --move /mnt /dev
 
+# LVM, with a device mapper of ours.
+echo "$folder" >/run/libvirt/folder
+mkdir "$folder/lvm"
+lvm=$(readlink -f /usr/sbin/lvm)
+cp "$lvm" /run/libvirt/lvm
+cp testdata/lvm.sh /run/libvirt/lvm.sh
+chmod +x /run/libvirt/lvm.sh
+mount --bind /run/libvirt/lvm.sh "$lvm"
+
 main() {
-	virtlogd -d
+	virtlogd -d -p /run/libvirt/virtlogd.pid # there may be others
 	while read -r word name; do
 		case $word in
 		start)
@@ -43,6 +53,8 @@ main() {
 			echo '<network><name>default</name><bridge name="virbr0"/></network>' >/run/libvirt/default.xml
 			$virsh net-create /run/libvirt/default.xml >&2
 			;;
+		vg) lvm make "${name%% *}" "${name#* }" ;;
+		novg) lvm unmake "$name" ;;
 		boot)
 			$virsh start --paused "$name" >&2
 			cat "$($virsh ttyconsole "$name" | head -n 1)" >"$folder/console" 2>/dev/null & # ends when the guest does

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/target/dir"
+)
+
+// What a place says of a VM is told with the rest; how it is started, only of one that does not run.
+func TestWarningsOfAPlaceAreTold(t *testing.T) {
+	of := func(codes ...string) (all []inventory.Warning) {
+		for _, code := range codes {
+			all = append(all, inventory.Warning{Code: code})
+		}
+		return all
+	}
+	delivered := &target.Receipt{Warnings: of("uuid", target.NotStarted, "bus")}
+	for _, v := range []struct {
+		delivered *target.Receipt
+		runs      bool
+		want      string
+	}{
+		{nil, false, "no-boot-code"},
+		{delivered, false, "no-boot-code uuid no-server bus"},
+		{delivered, true, "no-boot-code uuid bus"},
+	} {
+		p := &published{record: &dir.Record{Warnings: of("no-boot-code"), Delivered: v.delivered}}
+		for range 2 { // nothing of the record is changed by it
+			got := ""
+			for _, w := range p.warnings(v.runs) {
+				got += " " + w.Code
+			}
+			if got[1:] != v.want {
+				t.Errorf("runs %v: %s, want %s", v.runs, got[1:], v.want)
+			}
+		}
+	}
+}

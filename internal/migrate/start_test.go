@@ -1,0 +1,202 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
+)
+
+// checkRuns sees that the VM runs at the target, and not at its source.
+func (b *bench) checkRuns(out Outcome) {
+	b.t.Helper()
+	b.checkPublished(out)
+	if !b.started || b.vm.Power != inventory.PoweredOff {
+		b.t.Errorf("at the target it runs: %v; the source is %s", b.started, b.vm.Power)
+	}
+	if out.Facts.Started == nil || out.Facts.Started.Console != "look at web01" {
+		b.t.Errorf("on record: %+v", out.Facts.Started)
+	}
+}
+
+func TestStart(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	out, err := b.migrate(Permit{Start: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.checkRuns(out)
+	if slices.Index(b.ops, "start") < slices.Index(b.ops, "published") {
+		t.Errorf("operations: %v", b.ops)
+	}
+	if !slices.ContainsFunc(out.Facts.Stages, func(s plan.Stage) bool { return s.Name == "start" }) {
+		t.Errorf("stages: %+v", out.Facts.Stages)
+	}
+	p := b.process()
+	if err := p.Rollback(t.Context(), b.plan().ID, b.rig(t, b.dir)); !fault.Is(err, fault.Conflict) || b.published == nil {
+		t.Errorf("rollback of a VM that runs: %v", err)
+	}
+	b.started = false
+	b.rollBack(p, inventory.PoweredOff) // as it was found, whatever ran at the target
+}
+
+func TestNotStartedUnasked(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	out, err := b.migrate(Permit{})
+	if err != nil || b.started || out.Facts.Started != nil || slices.Contains(b.ops, "start") {
+		t.Errorf("%v; runs: %v; on record: %+v", err, b.started, out.Facts.Started)
+	}
+}
+
+// A target that starts nothing is known before anything is copied or switched off.
+func TestStartWhereNoVMIsStarted(t *testing.T) {
+	t.Parallel()
+	for name, to := range map[string]func(target.Target) target.Target{
+		"is no starter": func(t target.Target) target.Target { return struct{ target.Target }{t} },
+		"says no":       func(t target.Target) target.Target { return cannotStart{t} },
+	} {
+		b := newBench(t)
+		b.vm.Power = inventory.PoweredOn
+		b.wrap = to
+		_, err := b.migrate(Permit{PowerOff: true, Start: true})
+		if !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+		if b.vm.Power != inventory.PoweredOn || len(b.images) > 0 {
+			t.Errorf("%s: operations: %v", name, b.ops)
+		}
+	}
+}
+
+type cannotStart struct{ target.Target }
+
+func (cannotStart) CanStart() error {
+	return fault.New(fault.Unsupported, "no").WithHint("do it by hand")
+}
+
+func (c cannotStart) Start(ctx context.Context, d target.Definition) (target.Started, error) {
+	return c.Target.(target.Starter).Start(ctx, d)
+}
+
+// A VM that does not start stays published. The same command starts it, and one without --start ends
+// the run.
+func TestStartThatFails(t *testing.T) {
+	t.Parallel()
+	for _, again := range []bool{true, false} {
+		b := newBench(t)
+		noMemory := fault.New(fault.Full, "no memory").WithHint("make room")
+		b.before = failing("start", noMemory)
+		_, err := b.migrate(Permit{Start: true})
+		if !errors.Is(err, noMemory) || !fault.Is(err, fault.Full) || !strings.HasPrefix(fault.HintOf(err), "make room; ") {
+			t.Fatalf("%v; remedy: %s", err, fault.HintOf(err))
+		}
+		if b.published == nil || b.started {
+			t.Fatalf("published: %v, runs: %v", b.published != nil, b.started)
+		}
+		b.before = failing("", nil)
+		copied := len(b.reads[2000])
+		out, err := b.migrate(Permit{Start: again})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again {
+			b.checkRuns(out)
+		}
+		if b.started != again || (out.Facts.Started != nil) != again || len(b.reads[2000]) > copied {
+			t.Errorf("again: %v; runs: %v; on record: %+v", again, b.started, out.Facts.Started)
+		}
+	}
+}
+
+// Who powers the source on while the VM is delivered does not get two.
+func TestNotStartedBesideItsSource(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.before = func(_ context.Context, op string) error {
+		if op == "published" {
+			b.vm.Power = inventory.PoweredOn
+		}
+		return nil
+	}
+	_, err := b.migrate(Permit{Start: true})
+	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "there would be two") || b.started {
+		t.Errorf("%v; runs: %v", err, b.started)
+	}
+}
+
+// A run that is done has its VM started, if that is asked for then.
+func TestStartOfWhatIsDone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if _, err := b.migrate(Permit{}); err != nil {
+		t.Fatal(err)
+	}
+	out, err := b.migrate(Permit{Start: true})
+	if err != nil || !out.Repeated {
+		t.Fatalf("repeated: %v, %v", out.Repeated, err)
+	}
+	b.checkRuns(out)
+	b.vm.Power = inventory.PoweredOn
+	if _, err := b.migrate(Permit{Start: true}); !fault.Is(err, fault.Conflict) {
+		t.Errorf("beside its source: %v", err)
+	}
+}
+
+// A crash before every operation from the publication on: the VM runs in the end.
+func TestCrashWhileStarting(t *testing.T) {
+	t.Parallel()
+	whole := newBench(t)
+	if whole.crash(1<<30, Permit{Start: true}) {
+		t.Fatal("crashed")
+	}
+	first, last := slices.Index(whole.ops, "publish"), len(whole.ops)
+	if first < 0 || last-first < 5 {
+		t.Fatalf("operations: %v", whole.ops)
+	}
+	for n := first + 1; n <= last; n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			if !b.crash(int64(n), Permit{Start: true}) {
+				t.Fatal("did not crash")
+			}
+			out, err := b.migrate(Permit{Start: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.checkRuns(out)
+		})
+	}
+}
+
+// The outage of a VM that is started ends when it runs.
+func TestOutageUntilItRuns(t *testing.T) {
+	t.Parallel()
+	b := warmBench(t, 1)
+	b.start = true
+	tried := false
+	b.before = func(_ context.Context, op string) error {
+		if op != "start" || tried {
+			return nil
+		}
+		tried = true
+		return fault.New(fault.Transient, "busy") // ten minutes pass until it is tried again
+	}
+	out, err := b.warm(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := out.Facts.Outage; !b.started || o == nil || !o.Started || o.Took != 10*time.Minute {
+		t.Errorf("runs: %v; outage: %+v", b.started, o)
+	}
+}

@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/pve"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/test/guest"
+)
+
+// What starts nothing is refused before anything is copied, and so is one VM in two places.
+func TestStartIsRefusedBeforeTheCopy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 64, Disks: []lab.Disk{{Capacity: 1 << 20}}}}}).trusting()
+	r.migrate("web01", "--start").ends(7).says("starts no VMs", "leave --start out")
+	r.migrate("web01", "--start", "--dry-run").ends(7).says("starts no VMs")
+	r.migrate("web01", "--start", "--to", "dir:"+r.dir).ends(2).says("two of one VM would run")
+	if n := r.lab.Stats().BodyBytes; n > 0 {
+		t.Errorf("%d bytes of disks were sent", n)
+	}
+}
+
+// A VM is started where it was delivered to, and its guest comes up there.
+func TestMigrateAndStart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 256, NICs: []lab.NIC{{Model: "vmxnet3"}},
+		Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio), Controller: "pvscsi"}}}}}).trusting()
+	node, to := r.proxmox()
+	migrate := []string{"migrate", r.url(), "web01", "--to", to, "--stage", r.vms(), "--json"}
+	var out struct {
+		Facts struct{ Started *target.Started }
+	}
+	lines := strings.Split(strings.TrimSpace(r.source(append(migrate, "--start")...).ends(0).stdout), "\n")
+	must(t, json.Unmarshal([]byte(lines[len(lines)-1]), &out))
+	if s := out.Facts.Started; s == nil || !strings.Contains(s.Console, "vmid=100") {
+		t.Errorf("started: %+v", s)
+	}
+	for serial := ""; !strings.Contains(serial, up); {
+		text, err := os.ReadFile(node.Serial(100))
+		must(t, err)
+		serial = string(text)
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-t.Context().Done():
+			t.Fatalf("the guest does not come up: %s", serial)
+		}
+	}
+	text := migrate[:len(migrate)-1]
+	if again := r.source(text...).ends(0).says("was moved before", "nothing is left to do"); strings.Contains(again.stdout, "It is off") {
+		t.Error(again.stdout)
+	}
+}
+
+// A VM that does not start is published, and the same command starts it.
+func TestStartThatFailsIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, small()).trusting()
+	node, to := r.proxmox()
+	migrate := []string{"migrate", r.url(), "web01", "--to", to, "--stage", r.vms(), "--start"}
+	node.SetFaults(pve.Faults{Tasks: map[string]string{"qmstart": "start failed: Cannot allocate memory"}})
+	r.source(migrate...).ends(9).says("the VM is published, and does not start", "the same command starts it again")
+	node.SetFaults(pve.Faults{})
+	r.source(migrate...).ends(0).says("web01 is moved", "It runs", "Its console:")
+}
+
+// The outage of a warm migration that starts the VM lasts until it runs. It is not taken back while it does.
+func TestWarmStart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, writing()).trusting()
+	node, to := r.proxmox()
+	u := r.beginTo(to, "web01", "--stage", r.vms(), "--warm", "--interval", "1ms", "--transport", "nfc", "--start")
+	u.rounds(2)
+	r.run("cutover", r.onlyRun()).ends(0)
+	var out struct {
+		Facts struct{ Outage *plan.Outage }
+	}
+	must(t, json.Unmarshal(u.last(), &out))
+	u.succeeds()
+	if o := out.Facts.Outage; o == nil || !o.Started {
+		t.Errorf("outage: %+v", o)
+	}
+	r.asFound(inventory.PoweredOff)
+	r.source("rollback", r.onlyRun(), "--withdraw").ends(6).says("running")
+	if ids := node.VMIDs(); len(ids) != 1 {
+		t.Errorf("guests %v", ids)
+	}
+}
