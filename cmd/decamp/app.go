@@ -84,6 +84,9 @@ func (a *app) report(err error) {
 	switch {
 	case err == nil:
 	case a.json:
+		if _, is := err.(inResult); is {
+			return
+		}
 		a.print(struct {
 			Error problem `json:"error"`
 		}{problemOf(err)})
@@ -95,6 +98,11 @@ func (a *app) report(err error) {
 		}
 	}
 }
+
+// inResult is an error that the command's result has already.
+type inResult struct{ error }
+
+func (e inResult) Unwrap() error { return e.error }
 
 // problem is an error as --json prints it.
 type problem struct {
@@ -175,4 +183,8 @@ func (a *app) startLog() (stop func() error, err error) {
 }
 
 // closing joins what close returns to err: for defer, where an error would be lost.
-func closing(err *error, close func() error) { *err = errors.Join(*err, close()) }
+func closing(err *error, close func() error) {
+	if also := close(); also != nil {
+		*err = errors.Join(*err, also)
+	}
+}

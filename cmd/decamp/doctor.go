@@ -107,21 +107,23 @@ func (o *doctorOptions) check(cmd *cobra.Command) error {
 
 // doctor looks at what it can: a source that lets nobody in does not keep it from looking at this
 // machine. That error is the command's then.
-func (a *app) doctor(ctx context.Context, o doctorOptions, args []string) (err error) {
+func (a *app) doctor(ctx context.Context, o doctorOptions, args []string) error {
+	found, err := a.examine(ctx, o, args)
+	if ctx.Err() != nil {
+		return errors.Join(ctx.Err(), err)
+	}
+	return a.writeDiagnosis(found, errors.Join(err, failures(found)))
+}
+
+// examine returns what was found of all that could be reached, and why not all could.
+func (a *app) examine(ctx context.Context, o doctorOptions, args []string) (found []doctor.Finding, err error) {
 	d := &diagnosis{move: o.migrateOptions, works: &works{}}
 	defer closing(&err, d.works.Close)
 	barred := d.works.openTargets(o.migrateOptions)
 	if len(args) > 0 {
 		barred = errors.Join(barred, a.logIn(ctx, d, args[0], args[1:]))
 	}
-	found := doctor.Examine(ctx, d.groups(), doctor.Options{Short: o.short})
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err := a.writeDiagnosis(found); err != nil {
-		return err
-	}
-	return errors.Join(barred, failures(found))
+	return doctor.Examine(ctx, d.groups(), doctor.Options{Short: o.short}), barred
 }
 
 // failures is the error of what will fail; nil if nothing was found that will.
@@ -142,17 +144,30 @@ func failures(found []doctor.Finding) error {
 type diagnosisOf struct {
 	Worst    doctor.Status    `json:"worst"`
 	Findings []doctor.Finding `json:"findings"`
+	Error    *problem         `json:"error,omitempty"` // that the command ends with
 }
 
-func (a *app) writeDiagnosis(found []doctor.Finding) error {
+// writeDiagnosis writes what was found, and returns the error that the command ends with.
+func (a *app) writeDiagnosis(found []doctor.Finding, end error) error {
 	if a.json {
-		return a.print(diagnosisOf{doctor.Worst(found), append([]doctor.Finding{}, found...)})
+		d := diagnosisOf{Worst: doctor.Worst(found), Findings: append([]doctor.Finding{}, found...)}
+		if end == nil {
+			return a.print(d)
+		}
+		p := problemOf(end)
+		d.Error = &p
+		if err := a.print(d); err != nil {
+			return err
+		}
+		return inResult{end}
 	}
 	least := doctor.Unknown
 	if a.verbose {
 		least = doctor.OK
 	}
 	writeFindings(a.out, found, least)
-	_, err := fmt.Fprintln(a.out, tally(found))
-	return err
+	if _, err := fmt.Fprintln(a.out, tally(found)); err != nil {
+		return err
+	}
+	return end
 }

@@ -124,10 +124,37 @@ func TestDoctorAsJSON(t *testing.T) {
 	}
 }
 
+// One object has what was found and the error that the command ends with.
+func TestDoctorAsJSONEndsWithAnError(t *testing.T) {
+	bad := small("bad")
+	bad.PoweredOn = true
+	c := newClinic(t, lab.Config{VMs: []lab.VM{bad}})
+	for _, c := range []struct {
+		*clinic
+		args    []string
+		kind    string
+		message string
+	}{
+		{c, []string{c.url(), "bad"}, "conflict", "will fail"},
+		{c, []string{"esxi://root@127.0.0.1:1", "bad"}, "unreachable", "127.0.0.1:1"},
+	} {
+		c.out.Reset()
+		code := c.do(append([]string{"doctor", "--to", "dir:" + c.to, "--short", "--json"}, c.args...)...)
+		var got diagnosisJSON
+		if err := json.Unmarshal(c.out.Bytes(), &got); err != nil {
+			t.Fatalf("%v: %s", err, c.out)
+		}
+		if code == 0 || got.Error == nil || got.Error.Kind != c.kind || !strings.Contains(got.Error.Message, c.message) || len(got.Findings) == 0 {
+			t.Errorf("%v: exit code %d, %+v of %d findings", c.args, code, got.Error, len(got.Findings))
+		}
+	}
+}
+
 // diagnosisJSON is what scripts read.
 type diagnosisJSON struct {
 	Worst    string
 	Findings []struct{ Code, On, Status, Seen, Want, Remedy string }
+	Error    *struct{ Kind, Message, Remedy string }
 }
 
 func TestDoctorIsLetInByNobody(t *testing.T) {

@@ -19,8 +19,11 @@ func (r *rig) told(to string, more ...string) map[string]string {
 	r.out.Reset()
 	code := r.run(r.t.Context(), append([]string{"doctor", "--short", "--json", "--to", to, "--stage", r.t.TempDir(), "--state", r.state}, more...))
 	var said diagnosisJSON
-	if err := json.NewDecoder(r.out).Decode(&said); err != nil { // its error comes after it
+	if err := json.Unmarshal(r.out.Bytes(), &said); err != nil { // which takes one object
 		r.t.Fatalf("%v: %s%s", err, r.out, r.stderr())
+	}
+	if (code != 0) != (said.Error != nil) {
+		r.t.Errorf("exit code %d, and an error %+v", code, said.Error)
 	}
 	told, failed := map[string]string{}, false
 	for _, f := range said.Findings {

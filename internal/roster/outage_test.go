@@ -29,8 +29,7 @@ func TestPostgresIsGoneAndBack(t *testing.T) {
 	for i, o := range outages {
 		t.Run(o.name, func(t *testing.T) {
 			f := newFleet(t, databaseOf(t, server, fmt.Sprint("outage", i)).open(), writers)
-			f.patience = time.Second
-			l := startLoad(t, f)
+			l := startLoad(t, f, time.Second)
 			l.all("works", func(w *loader) bool { return w.good > 2 })
 			o.out()
 			l.mark()
@@ -61,13 +60,17 @@ type loader struct {
 	wrong      error
 }
 
-func startLoad(t *testing.T, f *fleet) *load {
+// startLoad has them begin with the usual patience, as nobody makes up for what fails there, and work
+// with another.
+func startLoad(t *testing.T, f *fleet, patience time.Duration) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{t: t, cancel: cancel}
 	for n := range writers {
-		w := &loader{f: f, claim: f.run(n+1, "w1")}
-		l.workers = append(l.workers, w)
+		l.workers = append(l.workers, &loader{f: f, claim: f.run(n+1, "w1")})
+	}
+	f.patience = patience
+	for _, w := range l.workers {
 		l.ends.Go(func() { w.work(ctx) })
 	}
 	return l
@@ -228,7 +231,7 @@ func standStill(t *testing.T, r *Roster) (amid *sql.Tx, rev int64) {
 func TestPostgresWasRestartedMeanwhile(t *testing.T) {
 	server := postgres.Start(t)
 	f := newFleet(t, databaseOf(t, server, "restarted").open(), writers)
-	l := startLoad(t, f) // opens several
+	l := startLoad(t, f, patience) // opens several
 	l.all("works", func(w *loader) bool { return w.good > 0 })
 	l.end()
 	server.Stop()

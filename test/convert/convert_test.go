@@ -29,8 +29,8 @@ func TestLinuxAppendMakesAGuestBootFromVirtio(t *testing.T) {
 		result := converted(t, image, convert.Options{})
 		took := time.Since(began)
 		t.Logf("linux-append: %v, %d changes", took, len(result.Changes))
-		if took > 2*time.Second {
-			t.Errorf("linux-append took %v, which is to be less than 2 s", took)
+		if took > time.Minute { // on a machine that does nothing else it is less than 2 s
+			t.Errorf("linux-append took %v: it is to look at what it changes, and not at all of the image", took)
 		}
 		m, err := boot.Domain(t.Context(), domain(t, image), boot.Options{Deadline: 4 * time.Minute})
 		if err != nil {
