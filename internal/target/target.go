@@ -5,6 +5,7 @@ package target
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 
 	"github.com/decamp/decamp/internal/convert"
@@ -189,6 +190,21 @@ func StarterOf(t Target) (Starter, error) {
 	}
 	return s, s.CanStart()
 }
+
+// A Consoler is a Target that may be one whose VMs' serial consoles can be had.
+type Consoler interface {
+	// Console attaches to that of the published VM of def. No such VM is fault.NotFound; one that is off, or whose
+	// console somebody else has, is fault.Conflict; where VMs have none that could be passed on, it is
+	// fault.Unsupported. ctx bounds the attaching only.
+	//
+	// What is read is what the guest says, as it is; it is io.EOF once the VM is off. What is written is typed.
+	// One may read and another write, and anybody close it, which leaves the VM as it is.
+	Console(ctx context.Context, def Definition) (io.ReadWriteCloser, error)
+}
+
+// ErrNoConsole is what a place says that passes no consoles on.
+var ErrNoConsole error = fault.New(fault.Unsupported, "that target passes no consoles on").
+	WithHint("look at the VM there: virsh console on its host, qm terminal on a Proxmox node, virtctl console, or openstack console url show")
 
 // Started is what is to be known of a VM that was powered on.
 type Started struct {

@@ -11,6 +11,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/libvirt/rpc"
 	"github.com/decamp/decamp/internal/target/staged"
@@ -36,26 +37,40 @@ func (p *Place) Start(ctx context.Context, def target.Definition) (target.Starte
 		return target.Started{}, err
 	}
 	defer c.Close()
-	d, err := p.own(ctx, c, def.VM)
+	d, x, err := p.delivered(ctx, c, def.VM)
+	if err == nil {
+		err = p.named(d, p.power(ctx, c, d, x))
+	}
 	if err != nil {
 		return target.Started{}, err
 	}
-	if d == nil {
-		return target.Started{}, fault.New(fault.NotFound, "libvirt at %s has no domain of VM %q", p.at, def.VM.Name).
+	return target.Started{Console: p.console(d.Name, x)}, nil
+}
+
+// delivered finds the domain that Deliver made of vm, and reads it as it would be started.
+func (p *Place) delivered(ctx context.Context, c *rpc.Client, vm *inventory.VM) (d rpc.Domain, x *libvirtxml.Domain, err error) {
+	own, err := p.own(ctx, c, vm)
+	if err != nil {
+		return d, nil, err
+	}
+	if own == nil {
+		return d, nil, fault.New(fault.NotFound, "libvirt at %s has no domain of VM %q", p.at, vm.Name).
 			WithHint("see what is there, and migrate the VM again if somebody removed it: virsh -c %s list --all", fault.Quote(p.at.String()))
 	}
-	text, err := c.DomainXML(ctx, *d)
+	text, err := c.DomainXML(ctx, *own)
 	if err != nil {
-		return target.Started{}, libvirtFault(err)
+		return d, nil, libvirtFault(err)
 	}
-	x, err := parseDomain(text)
+	x, err = parseDomain(text)
+	return *own, x, p.named(*own, err)
+}
+
+// named is an error about a domain.
+func (p *Place) named(d rpc.Domain, err error) error {
 	if err == nil {
-		err = p.power(ctx, c, *d, x)
+		return nil
 	}
-	if err != nil {
-		return target.Started{}, fmt.Errorf("domain %q of libvirt at %s: %w", d.Name, p.at, err)
-	}
-	return target.Started{Console: p.console(d.Name, x)}, nil
+	return fmt.Errorf("domain %q of libvirt at %s: %w", d.Name, p.at, err)
 }
 
 // power starts a domain that is off, and sees that it stays on.
@@ -164,13 +179,23 @@ var startCauses = []struct {
 
 // console is the command by which a person sees what the VM says: on its serial port, or else on its screen.
 func (p *Place) console(name string, x *libvirtxml.Domain) string {
-	switch dev := x.Devices; {
-	case dev != nil && (len(dev.Serials) > 0 || len(dev.Consoles) > 0):
+	if hasSerial(x) {
 		return p.virsh("console", name)
-	case dev != nil && len(dev.Graphics) > 0:
-		return "virt-viewer -c " + fault.Quote(p.at.String()) + " " + operand(name)
 	}
-	return ""
+	return p.screen(name, x)
+}
+
+// hasSerial reports whether a domain has a serial console.
+func hasSerial(x *libvirtxml.Domain) bool {
+	return x.Devices != nil && (len(x.Devices.Serials) > 0 || len(x.Devices.Consoles) > 0)
+}
+
+// screen is the command by which a person sees the VM's screen; empty where it has none.
+func (p *Place) screen(name string, x *libvirtxml.Domain) string {
+	if x.Devices == nil || len(x.Devices.Graphics) == 0 {
+		return ""
+	}
+	return "virt-viewer -c " + fault.Quote(p.at.String()) + " " + operand(name)
 }
 
 // virsh is a command of libvirt's own client, to be pasted. name is what it is about.

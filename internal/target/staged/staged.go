@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -77,6 +78,12 @@ type Starter interface {
 	Start(ctx context.Context, def target.Definition) (target.Started, error)
 }
 
+// A Consoler is a Place that passes on the serial consoles of VMs that it took.
+type Consoler interface {
+	// Console is as target.Consoler's.
+	Console(ctx context.Context, def target.Definition) (io.ReadWriteCloser, error)
+}
+
 // A Receipt is what a place says of a VM that it took.
 type Receipt = target.Receipt
 
@@ -106,6 +113,7 @@ var (
 	_ target.Preparer = (*Target)(nil)
 	_ target.Sender   = (*Target)(nil)
 	_ target.Starter  = (*Target)(nil)
+	_ target.Consoler = (*Target)(nil)
 )
 
 // New returns the target that stages VMs on stage and delivers them to place.
@@ -214,6 +222,19 @@ func (t *Target) starter() (Starter, error) {
 		return nil, target.ErrStartsNone
 	}
 	return s, nil
+}
+
+// Console attaches to the VM's console where it was delivered to.
+func (t *Target) Console(ctx context.Context, def target.Definition) (io.ReadWriteCloser, error) {
+	place, ok := t.place.(Consoler)
+	if !ok {
+		return nil, target.ErrNoConsole
+	}
+	console, err := place.Console(ctx, t.carried(def))
+	if err != nil {
+		return nil, fmt.Errorf("console of VM %s: %w", def.VM.Name, err)
+	}
+	return console, nil
 }
 
 func (t *Target) deliver(ctx context.Context, def target.Definition) error {
