@@ -79,6 +79,16 @@ func (r *results) failed() error {
 	return r.err
 }
 
+// outFile is the file that is the standard output; nil where it is none.
+func (a *app) outFile() *os.File {
+	w := a.out
+	if r, is := w.(*results); is {
+		w = r.w
+	}
+	f, _ := w.(*os.File)
+	return f
+}
+
 // report tells the error and what to do about it: one line each, or one JSON object.
 func (a *app) report(err error) {
 	switch {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -58,6 +59,37 @@ func (t *terminal) askSecret(ctx context.Context, prompt string) (string, error)
 	fmt.Fprintln(t.f) // the newline that was not echoed
 	_, restored := t.echo(before)
 	return line, errors.Join(err, restored)
+}
+
+// raw has each key passed on as it is typed, and what is printed left as it is, until restore.
+func (t *terminal) raw() (restore func() error, err error) {
+	conn, err := t.f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var before *term.State
+	controlErr := conn.Control(func(fd uintptr) { before, err = term.MakeRaw(int(fd)) })
+	if err = errors.Join(controlErr, err); err != nil {
+		return nil, err
+	}
+	return func() error {
+		controlErr := conn.Control(func(fd uintptr) { err = term.Restore(int(fd), before) })
+		return errors.Join(controlErr, err)
+	}, nil
+}
+
+// isTerminal reports whether f is one; nil is none.
+func isTerminal(f *os.File) bool {
+	if f == nil {
+		return false
+	}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	is := false
+	err = conn.Control(func(fd uintptr) { is = term.IsTerminal(int(fd)) })
+	return err == nil && is
 }
 
 // echo turns echo off, or restores the settings it returned before.

@@ -3,6 +3,8 @@ package staged
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -186,5 +188,39 @@ func TestDiscardAndWithdrawAskThePlaceFirst(t *testing.T) {
 	must(t, r.target.Withdraw(t.Context(), r.def.VM))
 	if left, err := os.ReadDir(r.root); err != nil || len(left) > 0 || len(r.place.delivered) > 0 {
 		t.Errorf("left: %v, %v; at the place: %v", left, err, r.place.delivered)
+	}
+}
+
+// spoken is a place whose VMs have consoles.
+type spoken struct {
+	*notebook
+	refuse error
+}
+
+func (s spoken) Console(_ context.Context, def target.Definition) (io.ReadWriteCloser, error) {
+	ours, theirs := net.Pipe()
+	go func() {
+		defer theirs.Close()
+		_, _ = io.WriteString(theirs, "login to "+def.VM.Name)
+	}()
+	return ours, s.refuse
+}
+
+// A console is the place's, where it has any.
+func TestConsolesAreThePlaces(t *testing.T) {
+	r := newRig(t, Options{})
+	if _, err := r.target.Console(t.Context(), r.def); !errors.Is(err, target.ErrNoConsole) || fault.HintOf(err) == "" {
+		t.Errorf("a place that has none: %v", err)
+	}
+	r.target.place = spoken{notebook: r.place}
+	console, err := r.target.Console(t.Context(), r.def)
+	must(t, err)
+	defer console.Close()
+	if text, err := io.ReadAll(console); err != nil || string(text) != "login to web01" {
+		t.Errorf("%q, %v", text, err)
+	}
+	r.target.place = spoken{r.place, fault.New(fault.Conflict, "it is off")}
+	if console, err := r.target.Console(t.Context(), r.def); console != nil || !fault.Is(err, fault.Conflict) {
+		t.Errorf("a VM that is off: %v, %v", console, err)
 	}
 }

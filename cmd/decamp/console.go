@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/target"
+)
+
+const consoleHelp = `
+Attach the terminal to the serial console of a VM that lives on a libvirt now, to watch it boot
+and to log in. Ctrl-] leaves it, and the VM runs on. The way there is that of the migration:
+libvirt's own client is not needed, and the source is not asked for anything.
+
+RUN is one VM that decamp migrate moved from here; decamp runs lists them. The VM has to run. A
+console that somebody else has is not taken from them.
+
+Where the standard input is no terminal, it is typed, and what the guest says is printed until
+the VM is off, or until Ctrl-C: also after the input's end. What is printed to no terminal has
+a ? for each control character. A terminal gets all of it as it is: a console is in the hands of
+the guest, which can do with the terminal what any program there can.
+`
+
+func newConsole(a *app) *cobra.Command {
+	var m meetingFlags
+	cmd := &cobra.Command{
+		Use: "console RUN|PLAN/VM", Short: "Attach to the serial console of a VM that was moved", Long: text(consoleHelp) + "\n\n" + text(namedHelp),
+		Args: takes("RUN"), Example: "decamp console web01-3f9a1c\ndecamp console wave-1/db01\necho reboot | decamp console web01-3f9a1c > boot.log",
+		Annotations: exits(
+			exit{fault.NotFound, "there is no such run, plan or VM, or it is not published"},
+			exit{fault.Conflict, "the VM is off, or somebody else has its console, or has taken it"},
+			exit{fault.Unsupported, "the VM has no serial console, or its target passes none on; the remedy says where to look"},
+			exit{fault.Denied, "the target does not let decamp in"},
+			exit{fault.Unreachable, "nobody answers there"},
+			exit{fault.Transient, "the connection broke"}),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
+			if a.json {
+				return badUsage(cmd, "--json: what a guest says is no JSON")
+			}
+			return a.consoleNamed(cmd.Context(), m, args[0])
+		}),
+	}
+	m.register(cmd)
+	return cmd
+}
+
+// consoleNamed attaches to the VM that RUN or PLAN/VM means. The fleet is not kept open meanwhile.
+func (a *app) consoleNamed(ctx context.Context, m meetingFlags, name string) error {
+	c, closeControl, err := a.openControl(ctx, m)
+	if err != nil {
+		return err
+	}
+	id, err := runNamed(ctx, c, name)
+	if err = errors.Join(err, closeControl()); err != nil {
+		return err
+	}
+	return a.console(ctx, id)
+}
+
+// runNamed is the run that RUN or PLAN/VM means.
+func runNamed(ctx context.Context, c server.Control, name string) (plan.ID, error) {
+	planName, vmName := splitName(name)
+	if _, err := c.Plan(ctx, planName); vmName == "" && fault.Is(err, fault.NotFound) {
+		return plan.ID(name), nil
+	} else if err != nil {
+		return "", err
+	}
+	if vmName == "" {
+		return "", fault.New(fault.Invalid, "%s is a plan: want one VM of it", planName).WithHint("decamp status %s --all lists them", fault.Quote(planName))
+	}
+	vm, err := findVM(ctx, c, planName, vmName)
+	switch {
+	case err != nil:
+		return "", err
+	case len(vm.Runs) == 0:
+		return "", fault.New(fault.NotFound, "VM %s is not published", vm.Name).WithHint("decamp status %s says where it stands", fault.Quote(planName))
+	case len(vm.Runs) > 1:
+		return "", fault.New(fault.Conflict, "VM %s was moved to %d places", vm.Name, len(vm.Runs)).WithHint("name one of its runs: %s", strings.Join(vm.Runs, ", "))
+	}
+	return plan.ID(vm.Runs[0]), nil
+}
+
+// console attaches to the VM of a run of this state directory.
+func (a *app) console(ctx context.Context, id plan.ID) error {
+	_, _, run, err := a.recorded(id)
+	if fault.Is(err, fault.NotFound) {
+		return fault.New(fault.NotFound, "there is no run %q here", id).
+			WithHint("decamp runs lists them; the VM of a plan was moved by the worker that decamp status names: give the command there")
+	}
+	if err != nil {
+		return err
+	}
+	p := run.Plan
+	w := &works{}
+	if err := w.openTargets(migrateOptions{to: []string{p.Target}, format: p.Format, maps: p.Maps}); err != nil {
+		return err
+	}
+	d := w.to[0]
+	moved, err := publishedOf(p, d)
+	if err != nil {
+		return fmt.Errorf("run %s: %w", id, err)
+	}
+	c, ok := d.target.(target.Consoler)
+	if !ok {
+		return moved.noConsole(d.to)
+	}
+	open, err := c.Console(ctx, target.Definition{VM: moved.record.Source})
+	if errors.Is(err, target.ErrNoConsole) {
+		return moved.noConsole(d.to)
+	}
+	if err != nil {
+		return err
+	}
+	return a.attach(ctx, moved.record.Called(), open)
+}
+
+// publishedOf is what is recorded of a run's VM since it was published.
+func publishedOf(p plan.Plan, d *destination) (*published, error) {
+	moved, err := openPublished(d.target.Folder(&inventory.VM{Name: p.VM.Name}))
+	if fault.Is(err, fault.NotFound) {
+		return nil, fault.New(fault.NotFound, "VM %s is not published: %w", p.VM.Name, err).WithHint("decamp runs says where the run stands")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s := moved.record.Source; s.Ref != p.VM.Ref || s.UUID != p.VM.UUID || s.InstanceUUID != p.VM.InstanceUUID {
+		return nil, fault.New(fault.Conflict, "%s holds another VM", moved.folder).WithHint("see what it is: decamp verify %s", fault.Quote(moved.folder))
+	}
+	return moved, nil
+}
+
+// noConsole says where a VM is looked at whose target passes no console on.
+func (p *published) noConsole(to planfile.Destination) error {
+	err := fault.New(fault.Unsupported, "%s passes no consoles on", to.Kind())
+	r := p.record.Delivered
+	if r == nil {
+		return fault.New(fault.Unsupported, "VM %s is in a folder, and whatever runs it is not known here", p.record.Called()).
+			WithHint("on its host: virsh console %s", shellArgument(p.domainName()))
+	}
+	switch to.Kind() {
+	case planfile.Proxmox:
+		return err.WithHint("on the node that runs it: qm terminal %s; its screen is in Proxmox's web interface", shellArgument(r.ID))
+	case planfile.OpenStack:
+		return err.WithHint("openstack console url show %s", shellArgument(r.Name))
+	case planfile.KubeVirt:
+		if namespace, name, is := strings.Cut(r.ID, "/"); is && name == r.Name {
+			return err.WithHint("virtctl -n %s console %s", shellArgument(namespace), shellArgument(name))
+		}
+		return err.WithHint("virtctl console %s", shellArgument(r.Name))
+	}
+	return target.ErrNoConsole
+}
