@@ -198,12 +198,15 @@ type spoken struct {
 }
 
 func (s spoken) Console(_ context.Context, def target.Definition) (io.ReadWriteCloser, error) {
+	if s.refuse != nil {
+		return nil, s.refuse
+	}
 	ours, theirs := net.Pipe()
 	go func() {
 		defer theirs.Close()
 		_, _ = io.WriteString(theirs, "login to "+def.VM.Name)
 	}()
-	return ours, s.refuse
+	return ours, nil
 }
 
 // A console is the place's, where it has any.
