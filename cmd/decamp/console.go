@@ -41,6 +41,7 @@ func newConsole(a *app) *cobra.Command {
 			exit{fault.Unsupported, "the VM has no serial console, or its target passes none on; the remedy says where to look"},
 			exit{fault.Denied, "the target does not let decamp in"},
 			exit{fault.Unreachable, "nobody answers there"},
+			exit{fault.Corrupt, "the VM's record cannot be read, or what answers sends no console"},
 			exit{fault.Transient, "the connection broke"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
