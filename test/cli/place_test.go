@@ -23,7 +23,7 @@ func (r *rig) proxmox(networks ...pve.Network) (node *pve.Server, to string) {
 	return node, "proxmox:" + node.URL() + "/" + node.Node() + "?token=" + token + "&fingerprint=" + node.Fingerprint()
 }
 
-// A VM goes into Proxmox by one command, and is taken back by another.
+// A VM goes into Proxmox by one command, is started by it later, and is taken back by another once it is off.
 func TestMigrateToProxmox(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, small()).trusting()
@@ -46,6 +46,9 @@ func TestMigrateToProxmox(t *testing.T) {
 	}
 	r.run("verify", folder).ends(3).says("were delivered to", "as 100")
 	r.source(migrate...).ends(0).says("was moved before")
+	r.source(append(migrate, "--start")...).ends(0).says("was moved before", "qm terminal 100 on pve1")
+	r.source("rollback", r.onlyRun(), "--withdraw").ends(6).says("qm stop 100")
+	node.SwitchOff(100)
 
 	r.source("rollback", r.onlyRun(), "--withdraw").ends(0)
 	if ids := node.VMIDs(); len(ids) > 0 || len(node.Volumes()) > 0 {

@@ -17,8 +17,9 @@ import (
 type guest struct {
 	vmid   int
 	config map[string]string
-	busy   sync.Mutex // held by who changes it
-	qemu   *exec.Cmd  // nil while it is off
+	busy   sync.Mutex    // held by who changes it
+	qemu   *exec.Cmd     // nil while it is off
+	off    chan struct{} // closed once qemu is no more
 }
 
 func newGuest(vmid int, config map[string]string) *guest {

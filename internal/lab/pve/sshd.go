@@ -1,6 +1,9 @@
 package pve
 
 import (
+	"crypto/ed25519"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"golang.org/x/crypto/ssh"
 )
 
 // SSH is the node's login by SSH: a real sshd, of which each connection has a process. Who logs in finds
@@ -51,8 +56,8 @@ func (s *Server) StartSSH() (*SSH, error) {
 		}
 	}
 	for _, name := range []string{"host", "key", "other"} {
-		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", in(name)).CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("ssh-keygen: %w: %s", err, out)
+		if err := writeKey(in(name)); err != nil {
+			return nil, err
 		}
 	}
 	if err := s.writeTools(d, in("perl/PVE/Storage.pm")); err != nil {
@@ -79,6 +84,26 @@ func (s *Server) StartSSH() (*SSH, error) {
 	defer s.mu.Unlock()
 	s.sshd = append(s.sshd, d)
 	return d, nil
+}
+
+// writeKey makes a pair of keys, as ssh-keygen does.
+func writeKey(path string) error {
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return err
+	}
+	block, err := ssh.MarshalPrivateKey(private, "")
+	if err != nil {
+		return err
+	}
+	key, err := ssh.NewPublicKey(public)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(path, pem.EncodeToMemory(block), 0o600),
+		os.WriteFile(path+".pub", ssh.MarshalAuthorizedKey(key), 0o644),
+	)
 }
 
 func (d *SSH) writeKnown(key, path string) error {

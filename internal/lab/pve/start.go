@@ -136,8 +136,9 @@ func (s *Server) boot(t *task, g *guest, args []string) error {
 		_ = cmd.Wait() // its words and its code are told
 		return ended(t, cmd, said.Name(), up)
 	}
+	off := make(chan struct{})
 	s.mu.Lock()
-	g.qemu = cmd
+	g.qemu, g.off = cmd, off
 	s.mu.Unlock()
 	s.work.Go(func() {
 		_, _ = io.Copy(io.Discard, monitor) // Wait closes it
@@ -145,8 +146,23 @@ func (s *Server) boot(t *task, g *guest, args []string) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		g.qemu = nil
+		close(off)
 	})
 	return nil
+}
+
+// SwitchOff ends a guest, as one is that shuts down. One that is off stays so.
+func (s *Server) SwitchOff(vmid int) {
+	s.mu.Lock()
+	g := s.guests[vmid]
+	if g == nil || g.qemu == nil {
+		s.mu.Unlock()
+		return
+	}
+	_ = g.qemu.Process.Kill() // it may be over already
+	off := g.off
+	s.mu.Unlock()
+	<-off
 }
 
 // isUp waits until QEMU answers what its monitor is asked, which it does once the machine is there, or has ended.

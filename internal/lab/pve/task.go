@@ -25,6 +25,7 @@ type task struct {
 	mu   sync.Mutex
 	log  []string
 	exit string // "" while it runs
+	over chan struct{}
 }
 
 // say adds a line to the log.
@@ -43,7 +44,7 @@ func (c *call) fork(kind, id string, work func(ctx context.Context, t *task) err
 	now := time.Now()
 	c.mu.Lock()
 	number := len(c.tasks) + 1
-	t := &task{kind: kind, id: id, user: c.token.name(), start: now, cancel: cancel}
+	t := &task{kind: kind, id: id, user: c.token.name(), start: now, cancel: cancel, over: make(chan struct{})}
 	t.upid = fmt.Sprintf("UPID:%s:%08X:%08X:%08X:%s:%s:%s:", c.config.Node, 4000+number, number, now.Unix(), kind, id, t.user)
 	c.tasks = append(c.tasks, t)
 	c.mu.Unlock()
@@ -85,6 +86,22 @@ func (t *task) end(err error) {
 	} else {
 		t.log = append(t.log, "TASK OK")
 	}
+	close(t.over)
+}
+
+// Settle waits until no task goes on that there is now, or ctx ends, whose error it returns.
+func (s *Server) Settle(ctx context.Context) error {
+	s.mu.Lock()
+	tasks := slices.Clone(s.tasks)
+	s.mu.Unlock()
+	for _, t := range tasks {
+		select {
+		case <-t.over:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // findTask returns the task, if the caller may see it: one's own, or with Sys.Audit all.

@@ -35,22 +35,24 @@ func TestDeliveredGuestsBoot(t *testing.T) {
 		{"uefi", tinyguest.UEFI, inventory.EFI, inventory.PVSCSI, target.Virtio, "virtio_scsi", 1},
 		{"uefi as bios", tinyguest.UEFI, inventory.BIOS, inventory.PVSCSI, target.Virtio, "", 0},
 	} {
+		vm := with(web(), func(vm *inventory.VM) {
+			vm.Disks, vm.Controllers[0].Bus, vm.Firmware = vm.Disks[:1], v.bus, v.firmware
+			vm.Disks[0].Capacity = tinyguest.Size
+		})
+		cloud := serve(t, lab.Config{})
+		d := deliveryOf(t, vm)
+		d.Hardware, d.Images[0].Path = v.hardware, tinyguest.Image(t, v.guest)
+		p := place(t, cloud, "lab")
+		deliver(t, p, d)
+		startOf(t, p, d)
+		domain := nova(t, cloud)
 		t.Run(v.name, func(t *testing.T) {
-			vm := with(web(), func(vm *inventory.VM) {
-				vm.Disks, vm.Controllers[0].Bus, vm.Firmware = vm.Disks[:1], v.bus, v.firmware
-				vm.Disks[0].Capacity = tinyguest.Size
-			})
-			cloud := serve(t, lab.Config{})
-			d := deliveryOf(t, vm)
-			d.Hardware, d.Images[0].Path = v.hardware, tinyguest.Image(t, v.guest)
-			p := place(t, cloud, "lab")
-			deliver(t, p, d)
-			startOf(t, p, d)
+			t.Parallel() // the control waits for nothing to happen
 			if v.driver == "" {
-				staysDark(t, nova(t, cloud))
+				staysDark(t, domain)
 				return
 			}
-			m, err := boot.Domain(t.Context(), nova(t, cloud), boot.Options{Deadline: 10 * time.Minute})
+			m, err := boot.Domain(t.Context(), domain, boot.Options{Deadline: 10 * time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,7 +22,8 @@ import (
 
 func TestConformance(t *testing.T) {
 	targettest.Place(t, targettest.Harness{
-		New: newSite,
+		Parallel: true,
+		New:      newSite,
 		Denied: func(t *testing.T) staged.Place {
 			return place(t, serve(t, pve.Config{}), Options{Token: "root@pam!decamp=wrong"})
 		},
@@ -41,7 +42,7 @@ func newSite(t *testing.T) targettest.Site {
 	p.api.http.Transport = tapped
 	p.opts.Wait = func(ctx context.Context, d time.Duration) error {
 		if d == poll {
-			return staged.Wait(ctx, 15*time.Millisecond) // so that most tasks are asked after once, and the calls are few
+			return s.Settle(ctx) // so that tasks are asked after twice at most, however slow this machine is
 		}
 		return staged.Wait(ctx, time.Millisecond/5)
 	}

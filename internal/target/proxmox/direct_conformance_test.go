@@ -26,7 +26,8 @@ import (
 func TestDirectConformance(t *testing.T) {
 	t.Parallel()
 	targettest.Place(t, targettest.Harness{
-		New: newDirectSite,
+		Parallel: true,
+		New:      newDirectSite,
 		Denied: func(t *testing.T) staged.Place {
 			s, d := serveSSH(t, pve.Config{})
 			return directPlace(t, s, d, Options{Token: "root@pam!decamp=wrong"})
@@ -48,7 +49,7 @@ func newDirectSite(t *testing.T) targettest.Site {
 	p.dialNode = dials(tapped, here(d))
 	p.opts.Wait = func(ctx context.Context, d time.Duration) error {
 		if d == poll {
-			return staged.Wait(ctx, 15*time.Millisecond) // so that most tasks are asked after once, and the calls are few
+			return s.Settle(ctx) // so that tasks are asked after twice at most, however slow this machine is
 		}
 		return staged.Wait(ctx, time.Millisecond/5)
 	}

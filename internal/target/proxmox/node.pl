@@ -5,12 +5,10 @@
 #   sum   NODE VOLUME  answers "OFFSET LENGTH" with a line for each MiB: z for zeros, else its SHA-256
 #
 # It begins with one line, "decamp: ready HOW" or "decamp: no WHY WORDS".
+# What only one of them takes is loaded by it: each login starts this anew.
 use strict;
 use warnings;
-use Digest::SHA qw(sha256_hex);
 use Fcntl qw(:DEFAULT :flock);
-use IO::Socket::UNIX;
-use POSIX ();
 
 my ($mode, $node, $volume) = @ARGV;
 my $mib = 1 << 20;
@@ -63,7 +61,7 @@ sub found {
 sub alone {
 	(my $name = $volume) =~ s/[^\w.-]/_/g;
 	$name = "/run/lock/decamp-$name";
-	for my $try (1 .. 150) {
+	for my $try (1 .. 155) {
 		sysopen my $lock, $name, O_RDWR | O_CREAT | O_NOFOLLOW, 0600 or refuse('busy', "$name: $!");
 		if (flock $lock, LOCK_EX | LOCK_NB) {
 			next if ((stat $lock)[1] // 0) != ((stat $name)[1] // 0);
@@ -77,7 +75,7 @@ sub alone {
 			my $line = join '', <$h>;
 			kill 'TERM', 0 + $pid =~ s/\s.*//sr if $line =~ /decamp: ready/ && index($line, $volume) >= 0;
 		}
-		select undef, undef, undef, 0.1;
+		again($try);
 	}
 	refuse('busy', 'another process has it');
 }
@@ -95,16 +93,19 @@ sub copy {
 	}
 }
 
+# again waits before the nth look at what should be there in a moment: from a few milliseconds to a tenth of a second.
+sub again { my ($n) = @_; select undef, undef, undef, $n < 6 ? 0.003 * 2 ** ($n - 1) : 0.1 }
+
 # ended ends programs. One that does not go by itself, as qemu-nbd does not where its client broke off at the wrong
 # time, is killed: what it did not flush nobody counts on.
 sub ended {
 	my @pids = @_;
 	kill 'TERM', @pids;
 	for my $pid (@pids) {
-		for my $try (1 .. 30) {
+		for my $try (1 .. 35) {
 			last if waitpid $pid, POSIX::WNOHANG();
-			select undef, undef, undef, 0.1;
-			kill 'KILL', $pid if $try == 29;
+			again($try);
+			kill 'KILL', $pid if $try == 34;
 		}
 	}
 }
@@ -112,6 +113,8 @@ sub ended {
 # serve starts qemu-nbd on a socket that nobody else sees, and joins our ends to it. It ends with the
 # connection.
 sub serve {
+	require IO::Socket::UNIX;
+	require POSIX;
 	my $lock = alone();
 	my $path = found();
 	my $how = direct($path);
@@ -152,6 +155,7 @@ sub serve {
 
 # sums reads from the medium where the file system lets one.
 sub sums {
+	require Digest::SHA;
 	my $path = found();
 	my $how = direct($path);
 	print "decamp: ready $how\n";
@@ -163,7 +167,7 @@ sub sums {
 			while ($left > 0) {
 				my $want = $left < $mib ? $left : $mib;
 				last if (read($dd, my $data, $want) // 0) != $want;
-				print $data eq "\0" x $want ? "z\n" : sha256_hex($data) . "\n";
+				print $data eq "\0" x $want ? "z\n" : Digest::SHA::sha256_hex($data) . "\n";
 				$off += $want;
 				$left -= $want;
 			}

@@ -55,6 +55,7 @@ func deliversHardware(t *testing.T, h Harness) {
 	}
 	for name, vm := range vms {
 		t.Run(name, func(t *testing.T) {
+			h.beside(t)
 			site := h.New(t)
 			before := site.Things(t)
 			deliver(t, site, staging(t, vm, target.QCOW2))
@@ -85,6 +86,7 @@ func takesAnyName(t *testing.T, h Harness) {
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
+			h.beside(t)
 			site := h.New(t)
 			before := site.Things(t)
 			vm := with(newVM(), func(vm *inventory.VM) { vm.Name = name })

@@ -34,6 +34,9 @@ type Harness struct {
 	// nobody answers. Nil where there is no such thing, as in a folder.
 	Denied, Unreachable func(t *testing.T) staged.Place
 
+	// Parallel says that places have nothing in common: cases may run side by side.
+	Parallel bool
+
 	// Bottomless says that the place does not tell how much room it has.
 	Bottomless bool
 }
@@ -110,10 +113,17 @@ func Place(t *testing.T, h Harness) {
 		{"dies", dies},
 	}
 	for _, format := range []target.Format{target.Raw, target.QCOW2} {
-		t.Run("delivers "+string(format), func(t *testing.T) { deliversBytes(t, h, format) })
+		t.Run("delivers "+string(format), func(t *testing.T) { h.beside(t); deliversBytes(t, h, format) })
 	}
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) { c.run(t, h) })
+		t.Run(c.name, func(t *testing.T) { h.beside(t); c.run(t, h) })
+	}
+}
+
+// beside lets a case run beside others, where that may be.
+func (h Harness) beside(t *testing.T) {
+	if h.Parallel {
+		t.Parallel()
 	}
 }
 

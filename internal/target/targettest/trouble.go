@@ -118,7 +118,7 @@ func dies(t *testing.T, h Harness) {
 // eachCall has try at a fresh place for each call that a delivery makes.
 func eachCall(t *testing.T, h Harness, try func(t *testing.T, site Site, d staged.Delivery, n int)) {
 	for n := range countCalls(t, h) {
-		t.Run(fmt.Sprint(n+1), func(t *testing.T) { try(t, h.New(t), staging(t, newVM(), target.Raw), n+1) })
+		t.Run(fmt.Sprint(n+1), func(t *testing.T) { h.beside(t); try(t, h.New(t), staging(t, newVM(), target.Raw), n+1) })
 	}
 }
 
