@@ -153,10 +153,7 @@ func (m *Mount) unmount() error {
 		}
 	}
 	if !m.wait(goodbye) {
-		m.abort()
-	}
-	if !m.wait(goodbye) {
-		return errors.New("the kernel does not let go of it")
+		m.letGo()
 	}
 	return nil
 }
@@ -167,11 +164,18 @@ func (m *Mount) detach() error {
 	if err := unix.Unmount(m.dir, unix.MNT_DETACH); err != nil {
 		return err
 	}
-	m.abort()
-	if !m.wait(goodbye) { // no fusectl: it ends with the process, or the last open file
-		m.opts.Log.Warn("the kernel keeps the connection until files are closed", "dir", m.dir)
-	}
+	m.letGo()
 	return nil
+}
+
+// letGo has the kernel let go of what is no longer mounted here. Files may be open, and whatever was started
+// meanwhile in a mount namespace of its own has the mount, too. Without fusectl those keep the connection, until
+// they end, or this process does.
+func (m *Mount) letGo() {
+	m.abort()
+	if !m.wait(goodbye) {
+		m.opts.Log.Warn("the kernel keeps the connection while files are open, or another mount namespace has it", "dir", m.dir)
+	}
 }
 
 // wait waits d for the end of the mount.

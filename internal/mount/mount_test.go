@@ -3,6 +3,7 @@ package mount_test
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -116,4 +117,30 @@ func TestVCenterWithOddNames(t *testing.T) {
 		t.Fatalf("found %q (%v) among %q", found, err, entries)
 	}
 	r.same(raw, found[0])
+}
+
+// Whatever is started in a mount namespace of its own, such as a service, has the mount from there on.
+func TestUnmountWhileAnotherNamespaceHasIt(t *testing.T) {
+	r := newRig(t, rigOptions{lab: lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 1 << 20}}}}}})
+	service := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 3600")
+	out, err := service.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := service.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = service.Process.Kill()
+		_ = service.Wait() // it was killed
+	})
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.mount.Close(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(r.dir); err != nil || len(left) > 0 {
+		t.Errorf("it is still mounted: %v, %v", left, err)
+	}
 }

@@ -303,6 +303,7 @@ func TestTasksAreTheirOwners(t *testing.T) {
 			t.Errorf("%s sees %v", token, list)
 		}
 	}
+	r.token = two.String()
 	if status, _ := r.ask("GET", "/nodes/pve1/tasks/"+url.PathEscape(upid.(string))+"/status", nil); !strings.HasPrefix(status, "403") {
 		t.Errorf("another's task: %s", status)
 	}

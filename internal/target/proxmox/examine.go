@@ -33,7 +33,11 @@ func (p *Place) Examine(ctx context.Context, a staged.Aspect) []staged.Look {
 		if err == nil {
 			err = p.checkRights(ctx, vm, t)
 		}
-		return []staged.Look{staged.See("token "+p.api.token.name(), "it has all privileges that a delivery takes", err)}
+		looks := []staged.Look{staged.See("token "+p.api.token.name(), "it has all privileges that a delivery takes", err)}
+		if err == nil { // first things first
+			looks = append(looks, p.seeStarts(ctx)...)
+		}
+		return looks
 	case staged.Clock:
 		return p.seeClock(ctx)
 	}
@@ -52,6 +56,22 @@ func (p *Place) seeLogin(ctx context.Context) []staged.Look {
 		looks = append(looks, staged.See("ssh "+p.opts.SSH, "it lets us in, and has what is needed there", p.checkNode(ctx)))
 	}
 	return looks
+}
+
+// seeStarts warns of a token that may start no guests, which only --start takes.
+func (p *Place) seeStarts(ctx context.Context) []staged.Look {
+	vmid, err := p.nextID(ctx)
+	if err != nil {
+		return nil // who cannot ask for a number was told of it
+	}
+	missing, err := p.lacking(ctx, fmt.Sprintf("/vms/%d", vmid), []string{"VM.PowerMgmt"})
+	if err != nil || len(missing) == 0 {
+		return nil
+	}
+	return []staged.Look{staged.Warned("token "+p.api.token.name(), "", &inventory.Warning{
+		Text:   "it lacks VM.PowerMgmt on /vms: it delivers guests, and starts none (--start)",
+		Remedy: p.grant("DecampStart", "/vms", missing),
+	})}
 }
 
 func (p *Place) seeStorages(ctx context.Context, vm *inventory.VM) []staged.Look {

@@ -156,6 +156,24 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
+// The doctor says of a token that may start nothing that it may not; that keeps nothing from being delivered.
+func TestExamineSaysWhoMayNotStart(t *testing.T) {
+	acl := pve.ACL{"/": pve.All(), "/vms": strings.Fields(strings.ReplaceAll(strings.Join(pve.All(), " "), "VM.PowerMgmt", ""))}
+	for _, tt := range []struct {
+		acl   pve.ACL
+		looks int
+	}{{pve.ACL{"/": pve.All()}, 1}, {acl, 2}} {
+		s := serve(t, pve.Config{Tokens: []pve.Token{{User: "a@pve", ID: "t", Secret: "s", ACL: tt.acl}}})
+		looks := place(t, s, Options{}).Examine(t.Context(), staged.Rights)
+		if len(looks) != tt.looks || looks[0].Err != nil {
+			t.Fatalf("%+v", looks)
+		}
+		if last := looks[tt.looks-1]; tt.looks == 2 && (!last.Mild || !strings.Contains(fault.HintOf(last.Err), "VM.PowerMgmt")) {
+			t.Errorf("%+v", last)
+		}
+	}
+}
+
 // Only the guest that was made of the VM, and is finished, is started.
 func TestStartLeavesOthersOff(t *testing.T) {
 	s, _, d := delivered(t, pve.Config{})
