@@ -33,9 +33,9 @@ A guest is up when it asks for a login on its serial port or text screen, when Q
 agent in it answers, when its operating system speaks on a network card and its console rests,
 or when it says what --expect says.
 Else it is told where it stopped: initramfs, emergency, panic, boot-loader, no-boot-device,
-uefi-shell, blue-screen, reboot-loop, stopped; or unclear, if nothing of this is seen by
---deadline: then its screen, kept by --keep, tells more. The addresses that it claims are
-told, too.
+uefi-shell, secure-boot, blue-screen, reboot-loop, stopped; or unclear, if nothing of this is
+seen by --deadline: then its screen, kept by --keep, tells more. The addresses that it claims
+are told, too.
 
 The agent is asked where the VM has a channel for it, as decamp gives it to a guest on virtio
 that has the agent. It tells the operating system, the host name and the addresses of each card.

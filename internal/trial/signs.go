@@ -16,6 +16,7 @@ const (
 	BootLoader Verdict = "boot-loader"    // GRUB or Windows' boot manager does not get on
 	NoDevice   Verdict = "no-boot-device" // BIOS found nothing to boot
 	UEFIShell  Verdict = "uefi-shell"     // UEFI found nothing to boot
+	Unsigned   Verdict = "secure-boot"    // UEFI found a loader, and Secure Boot refused it
 	BlueScreen Verdict = "blue-screen"    // Windows gave up
 	RebootLoop Verdict = "reboot-loop"    // it starts again and again
 	Stopped    Verdict = "stopped"        // it powered itself off
@@ -33,6 +34,7 @@ const (
 	driverRemedy = "it lacks the driver of its disk controller, or its disks have other names: boot it with the hardware it had, or convert it"
 	loaderRemedy = "its boot loader does not find its files: was a disk left out? Else repair it from rescue media: grub-install, update-grub"
 	deviceRemedy = "check that the VM's boot disk is among those that were moved, and its firmware (BIOS or EFI) is the one it had"
+	signRemedy   = "nobody whom this firmware trusts has signed its loader: install a signed one at the source (shim-signed), or have the VM start without Secure Boot; keys of its own that it had enrolled stayed behind"
 	efiRemedy    = `its EFI boot entry stayed behind and there is no \EFI\BOOT\BOOTX64.EFI: at the source, grub-install --removable; or choose the loader in the firmware's menu`
 )
 
@@ -52,14 +54,16 @@ var signs = []sign{
 	{BootLoader, regexp.MustCompile(`BOOTMGR is (missing|compressed)|NTLDR is missing|(?i:missing operating system|operating system not found|error loading operating system|a disk read error occurred)`), loaderRemedy},
 	{BootLoader, regexp.MustCompile(`(?i)your (pc|device) (needs to be|couldn't start)|Windows failed to start`), loaderRemedy},
 	{NoDevice, regexp.MustCompile(`No bootable device\.?`), deviceRemedy},
+	{Unsigned, regexp.MustCompile(`BdsDxe: failed to load [^\n]{0,300}: Access Denied(?s:.*)No bootable option or device was found`), signRemedy},
 	{UEFIShell, regexp.MustCompile(`UEFI Interactive Shell|(?m)^Shell> ?$|BdsDxe: No bootable option or device was found`), efiRemedy},
 }
 
-// find returns the first sign in a text, and what of it was seen.
+// find returns the first sign in a text, and the first line of what was seen of it.
 func find(text string) (sign, string) {
 	for _, s := range signs {
-		if seen := s.text.FindString(text); seen != "" {
-			return s, strings.TrimSpace(seen)
+		if seen := strings.TrimSpace(s.text.FindString(text)); seen != "" {
+			seen, _, _ = strings.Cut(seen, "\n")
+			return s, seen
 		}
 	}
 	return sign{}, ""
