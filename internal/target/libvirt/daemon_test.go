@@ -3,8 +3,10 @@ package libvirt
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -132,4 +134,24 @@ func (d *daemon) client(t *testing.T) *rpc.Client {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// keeps lists what is in some of libvirt's own folders.
+func (d *daemon) keeps(t *testing.T, folders ...string) (names []string) {
+	t.Helper()
+	pid := d.cmd.Process.Pid // of unshare; its child has the mounts
+	child, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range folders {
+		entries, err := os.ReadDir(filepath.Join("/proc", strings.TrimSpace(string(child)), "root/var/lib/libvirt", folder))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			names = append(names, filepath.Join(folder, e.Name()))
+		}
+	}
+	return names
 }

@@ -84,6 +84,35 @@ func TestStartedVMIsLeftAsItIs(t *testing.T) {
 	}
 }
 
+// A VM with Secure Boot and a TPM starts. Neither its variables nor its TPM's state are left when it is withdrawn.
+func TestStartsWithSecureBootAndTPM(t *testing.T) {
+	vm := withoutCards()
+	vm.Firmware, vm.SecureBoot, vm.VTPM = inventory.EFI, true, true
+	d := ownDaemon(t)
+	s := newSite(t, d, false)
+	s.place.wait = atOnce
+	_, to, def := onStage(t, vm, s.place, make([]byte, 1<<20))
+	if err := to.Publish(t.Context(), def); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.place.Start(t.Context(), def); err != nil {
+		t.Fatalf("%v (%s)", err, fault.HintOf(err))
+	}
+	if now := s.state(t, vm); !strings.HasPrefix(now, "running") {
+		t.Errorf("it is %s", now)
+	}
+	if kept := d.keeps(t, "qemu/nvram", "swtpm"); len(kept) != 2 {
+		t.Errorf("libvirt keeps %q, want variables and a TPM's state", kept)
+	}
+	s.powerOff(t, vm)
+	if err := to.Withdraw(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	if left := append(s.things(t), d.keeps(t, "qemu/nvram", "swtpm")...); len(left) > 0 {
+		t.Errorf("%q is left", left)
+	}
+}
+
 // Whichever call of a start is lost or not answered, the next start finds what there is.
 func TestStartGoesOnWhereItWasCutOff(t *testing.T) {
 	const calls = 8 // until the domain is looked at for the first time
