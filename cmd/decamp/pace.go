@@ -9,7 +9,7 @@ import (
 
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/sched/budget"
-	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/sleep"
 )
 
 // pacer keeps the transfers of this process within the rates that plans and operators say:
@@ -94,7 +94,7 @@ func (p *pacer) follow(ctx context.Context) {
 			return
 		}
 		for p.busy() {
-			if transport.Sleep(ctx, lookAgain) != nil {
+			if sleep.For(ctx, lookAgain) != nil {
 				return
 			}
 			p.look(ctx)

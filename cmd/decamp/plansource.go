@@ -14,6 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/target/dir"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/https"
@@ -146,7 +147,7 @@ func (s *planSource) tidy() {
 	s.tidying.Go(func() {
 		defer s.tidied()
 		for pause := tidyAgain; s.a.tidy(ctx, s.shells); pause = min(2*pause, tidySeldom) {
-			if transport.Sleep(ctx, pause) != nil {
+			if sleep.For(ctx, pause) != nil {
 				return
 			}
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/roster"
-	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/trial"
 )
 
@@ -194,7 +194,7 @@ func (a *app) askRehearsal(ctx context.Context, r rehearsed) (report trial.Repor
 		if err := r.driven(); err != nil {
 			return report, err
 		}
-		if err := transport.Sleep(ctx, rehearsedEvery); err != nil {
+		if err := sleep.For(ctx, rehearsedEvery); err != nil {
 			return report, err
 		}
 	}

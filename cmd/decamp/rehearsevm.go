@@ -15,7 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/server"
-	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/trial"
 )
 
@@ -194,7 +194,7 @@ func (a *app) askWorker(ctx context.Context, c server.Control, vm roster.VM, ask
 		default:
 			misses++
 		}
-		if err := transport.Sleep(ctx, answeredEvery); err != nil {
+		if err := sleep.For(ctx, answeredEvery); err != nil {
 			return done, err
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/roster"
-	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/sleep"
 )
 
 // tidier has what is left on hosts taken off where nothing is moved from any more: whoever was
@@ -42,7 +42,7 @@ func (t *tidier) close() {
 }
 
 func (t *tidier) follow(ctx context.Context) {
-	for pause := tidierFirst; transport.Sleep(ctx, pause) == nil; {
+	for pause := tidierFirst; sleep.For(ctx, pause) == nil; {
 		if err := t.look(ctx); err != nil {
 			t.m.a.log.Warn("what is left on hosts stays for now", "err", err)
 			pause = min(2*pause, tidierSeldom)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/roster"
-	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/sleep"
 )
 
 const (
@@ -142,7 +142,7 @@ func (l *Logins) take(ctx context.Context) error {
 		if !fault.Is(err, fault.Conflict) {
 			return err
 		}
-		if err := transport.Sleep(ctx, loginPoll); err != nil {
+		if err := sleep.For(ctx, loginPoll); err != nil {
 			return err
 		}
 	}
@@ -151,7 +151,7 @@ func (l *Logins) take(ctx context.Context) error {
 // keep renews the lease for as long as a login is under way: somebody may be typing a password.
 func (l *Logins) keep(ctx context.Context, lease roster.Lease) error {
 	for {
-		if err := transport.Sleep(ctx, loginTTL/renewals); err != nil {
+		if err := sleep.For(ctx, loginTTL/renewals); err != nil {
 			return err
 		}
 		_ = l.roster.Renew(ctx, &lease, loginTTL) // tried again; what is lost is a login too many at the worst

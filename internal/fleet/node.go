@@ -13,7 +13,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/roster"
-	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/sleep"
 )
 
 // DefaultTTL is how long leases are: a worker that dies is noticed that long after it last
@@ -46,7 +46,7 @@ func (c Config) withDefaults() Config {
 		c.Now = time.Now
 	}
 	if c.Sleep == nil {
-		c.Sleep = transport.Sleep
+		c.Sleep = sleep.For
 	}
 	return c
 }

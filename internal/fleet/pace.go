@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/sleep"
 )
 
 // gatherTime is how soon after the last time the roster is read again by one who follows it.
@@ -20,7 +20,7 @@ type pace struct{ last time.Time }
 func (p *pace) wait(ctx context.Context) error {
 	var err error
 	if early := gatherTime - time.Since(p.last); early > 0 {
-		err = transport.Sleep(ctx, early)
+		err = sleep.For(ctx, early)
 	}
 	p.last = time.Now()
 	return err

@@ -16,6 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/trial"
@@ -147,7 +148,7 @@ func (o Options) withDefaults() Options {
 		o.Now = time.Now
 	}
 	if o.Sleep == nil {
-		o.Sleep = transport.Sleep
+		o.Sleep = sleep.For
 	}
 	if o.Seed == 0 {
 		o.Seed = rand.Uint64()
@@ -361,7 +362,7 @@ func (m *Migrator) watch(ctx context.Context, id plan.ID, stop func()) {
 		case k.order != plan.CutOver:
 			m.consider(id, k)
 		}
-		if transport.Sleep(ctx, untilTick(time.Now(), watchEvery)) != nil {
+		if sleep.For(ctx, untilTick(time.Now(), watchEvery)) != nil {
 			return
 		}
 	}

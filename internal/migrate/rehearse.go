@@ -17,7 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/trial"
 )
 
@@ -127,7 +127,7 @@ func rehearsedWords(r trial.Report, f *plan.Failure) string {
 
 // watchRehearsal ends a rehearsal that is taken back, and for the cutover.
 func (m *Migrator) watchRehearsal(ctx context.Context, end context.CancelCauseFunc, id plan.ID, ask string) {
-	for transport.Sleep(ctx, lookEvery) == nil {
+	for sleep.For(ctx, lookEvery) == nil {
 		k, err := m.cancels.all(id, time.Now())
 		switch {
 		case err != nil:

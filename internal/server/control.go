@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
-	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/sleep"
 )
 
 // Control is what operators do with a fleet, and see of it. Its methods may be called
@@ -155,7 +155,7 @@ func (l Local) Follow(ctx context.Context, since int64, tell func(roster.Changes
 			if err := tell(changes); err != nil {
 				return err
 			}
-			_ = transport.Sleep(ctx, gatherTime) // the next look tells whether ctx has ended
+			_ = sleep.For(ctx, gatherTime) // the next look tells whether ctx has ended
 			continue
 		}
 		if err := l.Await(ctx, since); err != nil {

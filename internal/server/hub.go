@@ -12,7 +12,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/roster"
-	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/sleep"
 )
 
 // Bounds and times of the event stream.
@@ -80,7 +80,7 @@ func (h *hub) follow(ctx context.Context) {
 			continue
 		}
 		h.troubled(err)
-		_ = transport.Sleep(ctx, retryTime) // the loop looks at ctx
+		_ = sleep.For(ctx, retryTime) // the loop looks at ctx
 	}
 }
 
@@ -99,7 +99,7 @@ func (h *hub) step(ctx context.Context) error {
 		return h.local.Await(ctx, since)
 	}
 	h.changed(c)
-	return transport.Sleep(ctx, gatherTime)
+	return sleep.For(ctx, gatherTime)
 }
 
 // since returns the revision that was told last; at first the newest there is.
@@ -187,7 +187,7 @@ func (h *hub) lose(l *listener) {
 // pulse tells what is no change: progress, counts, and what is in use.
 func (h *hub) pulse(ctx context.Context) {
 	var told beat
-	for transport.Sleep(ctx, pulseTime) == nil {
+	for sleep.For(ctx, pulseTime) == nil {
 		if h.listening() == 0 {
 			told = beat{}
 			continue

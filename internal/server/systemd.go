@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/sleep"
 )
 
 // tellSystemd says that the server is ready, feeds the watchdog as long as it answers, and
@@ -29,7 +29,7 @@ func (s *Server) tellSystemd(ctx context.Context, addr net.Addr) error {
 		<-ctx.Done()
 		return nil
 	}
-	for transport.Sleep(ctx, every) == nil {
+	for sleep.For(ctx, every) == nil {
 		if err := s.answers(ctx, addr); err != nil {
 			s.log.Error("watchdog not fed: the server does not answer itself", "err", err)
 			continue

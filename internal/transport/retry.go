@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"context"
 	"math/rand/v2"
 	"time"
 
@@ -24,18 +23,6 @@ func BackOff(failures int) time.Duration {
 		d = min(d, firstBackOff<<(failures-1))
 	}
 	return d - rand.N(d/2)
-}
-
-// Sleep waits for d, or returns ctx's error when ctx ends before that.
-func Sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // GiveUp says how often something was tried that failed with err, which counts as kind. The

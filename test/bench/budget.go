@@ -21,6 +21,7 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/nfs"
 	"github.com/decamp/decamp/internal/sched/budget"
+	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/https"
 	"github.com/decamp/decamp/internal/transport/landing"
@@ -203,7 +204,7 @@ func (n nowhere) WriteAt(ctx context.Context, b []byte, off int64) error {
 // measure sees what comes without a budget, sets one after the other, and sees what comes then.
 // One that the machine cannot fill would say nothing of budgets.
 func (p *paced) measure(ctx context.Context) error {
-	if err := transport.Sleep(ctx, budgetStart); err != nil {
+	if err := sleep.For(ctx, budgetStart); err != nil {
 		return err
 	}
 	_, free, err := p.over(ctx, budgetFree)
@@ -218,7 +219,7 @@ func (p *paced) measure(ctx context.Context) error {
 		if err := p.set(rate); err != nil {
 			return err
 		}
-		if err := transport.Sleep(ctx, budgetTurn); err != nil {
+		if err := sleep.For(ctx, budgetTurn); err != nil {
 			return err
 		}
 		fair, came, err := p.over(ctx, budgetSpan)
@@ -246,7 +247,7 @@ func share(before, after []int64) (fair float64, all int64) {
 // over returns how fairly and at what rate, in bytes/s, bytes come for so long.
 func (p *paced) over(ctx context.Context, span time.Duration) (fair, rate float64, err error) {
 	before, began := p.count(), time.Now()
-	if err := transport.Sleep(ctx, span); err != nil {
+	if err := sleep.For(ctx, span); err != nil {
 		return 0, 0, err
 	}
 	took := time.Since(began).Seconds()

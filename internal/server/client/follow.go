@@ -15,7 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/server"
-	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/sleep"
 )
 
 const (
@@ -42,7 +42,7 @@ func (c *Client) Follow(ctx context.Context, since int64, tell func(roster.Chang
 		case !began || !passes(err):
 			return err
 		}
-		if err := transport.Sleep(ctx, againTime); err != nil {
+		if err := sleep.For(ctx, againTime); err != nil {
 			return err
 		}
 	}

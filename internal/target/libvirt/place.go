@@ -23,6 +23,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/target/dir"
 	"github.com/decamp/decamp/internal/target/libvirt/rpc"
 	"github.com/decamp/decamp/internal/target/recall"
@@ -63,7 +64,7 @@ func New(url string, o Options) (*Place, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Place{at: at, opts: o, dial: dial, wait: staged.Wait}, nil
+	return &Place{at: at, opts: o, dial: dial, wait: sleep.For}, nil
 }
 
 // name is what receipts and messages call the place.

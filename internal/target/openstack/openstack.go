@@ -34,6 +34,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/target/staged"
 )
 
@@ -92,7 +93,7 @@ func New(address string, o Options) (*Place, error) {
 		o.Getenv = os.Getenv
 	}
 	if o.Wait == nil {
-		o.Wait = staged.Wait
+		o.Wait = sleep.For
 	}
 	c, err := newCloud(name, o)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	lab "github.com/decamp/decamp/internal/lab/openstack"
-	"github.com/decamp/decamp/internal/target/staged"
+	"github.com/decamp/decamp/internal/sleep"
 )
 
 // serve starts a cloud that ends with the test.
@@ -40,7 +40,7 @@ func write(t *testing.T, path string, text []byte) {
 }
 
 // quick is Options.Wait that waits for next to nothing.
-func quick(ctx context.Context, _ time.Duration) error { return staged.Wait(ctx, time.Microsecond) }
+func quick(ctx context.Context, _ time.Duration) error { return sleep.For(ctx, time.Microsecond) }
 
 // place returns a Place at the cloud, by the name lab, which waits no longer than it must.
 func place(t *testing.T, cloud *lab.Cloud, address string) *Place {

@@ -10,6 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab/pve"
+	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/staged"
 	"github.com/decamp/decamp/test/boot"
@@ -76,7 +77,7 @@ func start(t *testing.T, s *pve.Server, p *Place, def target.Definition, id stri
 		if m, ok := marker(t, s.Serial(vmid)); ok {
 			return m
 		}
-		if err := staged.Wait(t.Context(), 100*time.Millisecond); err != nil {
+		if err := sleep.For(t.Context(), 100*time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 	}

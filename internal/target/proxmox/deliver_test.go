@@ -13,8 +13,8 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/lab/pve"
+	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/target"
-	"github.com/decamp/decamp/internal/target/staged"
 )
 
 func TestDeliverMakesTheGuest(t *testing.T) {
@@ -112,7 +112,7 @@ func crashAfter(p *Place, requests int64) *crash {
 		if c.left.Load() < 0 {
 			return errors.New("crashed")
 		}
-		return staged.Wait(ctx, 2*time.Millisecond)
+		return sleep.For(ctx, 2*time.Millisecond)
 	}
 	p.api.wait = p.opts.Wait
 	return c

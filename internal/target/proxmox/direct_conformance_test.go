@@ -17,6 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab/loopback"
 	"github.com/decamp/decamp/internal/lab/pve"
+	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/staged"
 	"github.com/decamp/decamp/internal/target/targettest"
@@ -51,7 +52,7 @@ func newDirectSite(t *testing.T) targettest.Site {
 		if d == poll {
 			return s.Settle(ctx) // so that tasks are asked after twice at most, however slow this machine is
 		}
-		return staged.Wait(ctx, time.Millisecond/5)
+		return sleep.For(ctx, time.Millisecond/5)
 	}
 	p.api.wait = p.opts.Wait
 	return targettest.Site{

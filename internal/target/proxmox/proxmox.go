@@ -42,6 +42,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/target/ssh"
 	"github.com/decamp/decamp/internal/target/staged"
 )
@@ -114,7 +115,7 @@ func New(address string, o Options) (*Place, error) {
 	o.Storage, o.Bridge = cmp.Or(o.Storage, "local-lvm"), cmp.Or(o.Bridge, "vmbr0")
 	o.CPU = cmp.Or(o.CPU, "x86-64-v2-AES")
 	if o.Wait == nil {
-		o.Wait = staged.Wait
+		o.Wait = sleep.For
 	}
 	if o.Now == nil {
 		o.Now = time.Now

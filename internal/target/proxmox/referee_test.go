@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/staged"
 )
@@ -175,7 +176,7 @@ func startReferee(t *testing.T) *Place {
 	}
 	p, err := New(strings.TrimSpace(said[at:])+"/pve1", Options{
 		Token: "root@pam!decamp=pw", Fingerprint: fingerprint, Storage: "local-lvm",
-		Wait: func(ctx context.Context, _ time.Duration) error { return staged.Wait(ctx, 5*time.Millisecond) },
+		Wait: func(ctx context.Context, _ time.Duration) error { return sleep.For(ctx, 5*time.Millisecond) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab/pve"
+	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/staged"
 )
@@ -61,7 +62,7 @@ func place(t *testing.T, s *pve.Server, o Options) *Place {
 	if o.Fingerprint == "" {
 		o.Fingerprint = s.Fingerprint()
 	}
-	o.Wait = func(ctx context.Context, _ time.Duration) error { return staged.Wait(ctx, 2*time.Millisecond) }
+	o.Wait = func(ctx context.Context, _ time.Duration) error { return sleep.For(ctx, 2*time.Millisecond) }
 	p, err := New(s.URL()+"/"+s.Node(), o)
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab/pve"
+	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/target/staged"
 )
 
@@ -291,7 +292,7 @@ func TestStartIsFoundUnderWay(t *testing.T) {
 			close(hold)
 			held = false
 		}
-		return staged.Wait(ctx, time.Millisecond)
+		return sleep.For(ctx, time.Millisecond)
 	}
 	if _, err := p.Start(t.Context(), d.Definition); err != nil || !isOn(t, p, vmid) {
 		t.Errorf("%v", err)
@@ -320,7 +321,7 @@ func TestStartThatIsCanceled(t *testing.T) {
 	defer cancel()
 	p.api.wait = func(ctx context.Context, d time.Duration) error {
 		cancel()
-		return staged.Wait(ctx, d)
+		return sleep.For(ctx, d)
 	}
 	if _, err := p.Start(ctx, d.Definition); !fault.Is(err, fault.Canceled) {
 		t.Errorf("%v", err)

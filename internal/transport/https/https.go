@@ -45,6 +45,7 @@ import (
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -120,7 +121,7 @@ func (o Options) withDefaults() Options {
 		o.Now = time.Now
 	}
 	if o.Sleep == nil {
-		o.Sleep = transport.Sleep
+		o.Sleep = sleep.For
 	}
 	return o
 }

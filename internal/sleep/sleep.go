@@ -1,0 +1,19 @@
+// Package sleep waits by the clock. Who waits takes a function like For, so that tests need not wait.
+package sleep
+
+import (
+	"context"
+	"time"
+)
+
+// For waits for d, or returns ctx's error when ctx ends before that.
+func For(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
