@@ -36,7 +36,7 @@ func (w *delivery) makePorts(ctx context.Context) error {
 		w.ports = append(w.ports, port)
 	}
 	for _, port := range there {
-		if err := w.removePort(ctx, w.session, port, ""); err != nil {
+		if err := w.removePort(ctx, w.session, port); err != nil {
 			return err
 		}
 	}
@@ -129,8 +129,8 @@ func (w *delivery) lookForPort(ctx context.Context, i int) (*ports.Port, error) 
 }
 
 // removePort deletes a port, unless a server of somebody else's has it. That there is none is no error.
-func (p *Place) removePort(ctx context.Context, s *session, port ports.Port, server string) error {
-	if port.DeviceID != "" && port.DeviceID != server {
+func (p *Place) removePort(ctx context.Context, s *session, port ports.Port) error {
+	if port.DeviceID != "" {
 		return fault.New(fault.Conflict, "port %s is in use by %s, which decamp did not make", fault.Line(port.Name), fault.Line(port.DeviceID)).
 			WithHint("if that server is not wanted: openstack%s server delete %s", p.cloud.option(), fault.Quote(port.DeviceID))
 	}

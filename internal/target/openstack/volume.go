@@ -116,7 +116,7 @@ func (w *delivery) settle(ctx context.Context, i int) (v *volumes.Volume, bad in
 					seen[each.ID], bad = true, bad+1
 				}
 				busy = true
-				if err := w.removeVolume(ctx, w.session, each, ""); err != nil {
+				if err := w.removeVolume(ctx, w.session, each); err != nil {
 					return nil, bad, err
 				}
 			}
@@ -226,9 +226,9 @@ func (w *delivery) blank(ctx context.Context) (string, error) {
 }
 
 // removeVolume asks for a volume to be deleted, unless a server of somebody else's has it.
-func (p *Place) removeVolume(ctx context.Context, s *session, v volumes.Volume, server string) error {
+func (p *Place) removeVolume(ctx context.Context, s *session, v volumes.Volume) error {
 	for _, a := range v.Attachments {
-		if a.ServerID != server {
+		if a.ServerID != "" {
 			return fault.New(fault.Conflict, "volume %s is in use by server %s, which decamp did not make", fault.Line(v.Name), fault.Line(a.ServerID)).
 				WithHint("if that server is not wanted: openstack%s server delete %s", p.cloud.option(), fault.Quote(a.ServerID))
 		}

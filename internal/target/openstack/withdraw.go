@@ -63,11 +63,11 @@ func (p *Place) removeFound(ctx context.Context, s *session, there *found) error
 	}
 	for _, v := range there.volumes { // what cannot go stops all before anything goes
 		if len(v.Attachments) > 0 {
-			return p.removeVolume(ctx, s, v, "")
+			return p.removeVolume(ctx, s, v)
 		}
 	}
 	for _, port := range there.ports {
-		if err := p.removePort(ctx, s, port, ""); err != nil {
+		if err := p.removePort(ctx, s, port); err != nil {
 			return err
 		}
 	}
@@ -75,7 +75,7 @@ func (p *Place) removeFound(ctx context.Context, s *session, there *found) error
 		if moving(v.Status) {
 			continue
 		}
-		if err := p.removeVolume(ctx, s, v, ""); err != nil {
+		if err := p.removeVolume(ctx, s, v); err != nil {
 			return err
 		}
 	}
