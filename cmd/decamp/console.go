@@ -70,13 +70,13 @@ func (a *app) consoleNamed(ctx context.Context, m meetingFlags, name string) err
 
 // runNamed is the run that RUN or PLAN/VM means.
 func runNamed(ctx context.Context, c server.Control, name string) (plan.ID, error) {
-	planName, vmName := splitName(name)
-	if _, err := c.Plan(ctx, planName); vmName == "" && fault.Is(err, fault.NotFound) {
-		return plan.ID(name), nil
-	} else if err != nil {
+	planName, vmName, isRun, err := meant(ctx, c, name)
+	switch {
+	case err != nil:
 		return "", err
-	}
-	if vmName == "" {
+	case isRun:
+		return plan.ID(name), nil
+	case vmName == "":
 		return "", fault.New(fault.Invalid, "%s is a plan: want one VM of it", planName).WithHint("decamp status %s --all lists them", fault.Quote(planName))
 	}
 	vm, err := findVM(ctx, c, planName, vmName)

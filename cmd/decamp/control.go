@@ -116,6 +116,16 @@ func splitName(name string) (plan, vm string) {
 	return plan, vm
 }
 
+// meant takes apart a name that is a PLAN, a PLAN/VM or else a RUN: one that no plan has and that is no VM's.
+func meant(ctx context.Context, c server.Control, name string) (plan, vm string, isRun bool, err error) {
+	plan, vm = splitName(name)
+	_, err = c.Plan(ctx, plan)
+	if vm == "" && fault.Is(err, fault.NotFound) {
+		return "", "", true, nil
+	}
+	return plan, vm, false, err
+}
+
 // findVM returns the VM of a plan that is called so: by reference, name or run.
 func findVM(ctx context.Context, c server.Control, plan, what string) (roster.VM, error) {
 	if vm, err := c.VM(ctx, roster.Key{Plan: plan, VM: what}); err == nil || !fault.Is(err, fault.NotFound) {

@@ -70,11 +70,12 @@ func (a *app) give(ctx context.Context, m meetingFlags, name string, o roster.Or
 		return err
 	}
 	defer closing(&err, closeControl)
-	planName, vmName := splitName(name)
-	if _, err := c.Plan(ctx, planName); vmName == "" && fault.Is(err, fault.NotFound) {
-		return other()
-	} else if err != nil {
+	planName, vmName, isRun, err := meant(ctx, c, name)
+	switch {
+	case err != nil:
 		return err
+	case isRun:
+		return other()
 	}
 	if vmName == "" {
 		err = c.OrderPlan(ctx, planName, o)

@@ -85,13 +85,13 @@ func (a *app) rehearse(ctx context.Context, m meetingFlags, o rehearseOptions, n
 		return err
 	}
 	defer closing(&err, closeControl)
-	planName, vmName := splitName(name)
-	if _, err := c.Plan(ctx, planName); vmName == "" && fault.Is(err, fault.NotFound) {
-		return a.rehearseRun(ctx, plan.ID(name), ask)
-	} else if err != nil {
+	planName, vmName, isRun, err := meant(ctx, c, name)
+	switch {
+	case err != nil:
 		return err
-	}
-	if vmName == "" {
+	case isRun:
+		return a.rehearseRun(ctx, plan.ID(name), ask)
+	case vmName == "":
 		return fault.New(fault.Invalid, "a plan's VMs are rehearsed one at a time").WithHint("decamp rehearse %s/VM; decamp status %s --all lists them", fault.Quote(planName), fault.Quote(planName))
 	}
 	vm, err := findVM(ctx, c, planName, vmName)
