@@ -54,6 +54,7 @@ var parts = []part{
 	{"advise", adviseFigures},
 	{"simulate", simulateFigures},
 	{"matrix", matrixFigures},
+	{"trust", trustFigures},
 }
 
 func main() {

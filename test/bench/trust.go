@@ -1,0 +1,18 @@
+package main
+
+import (
+	"context"
+	"errors"
+)
+
+// trustChecks measure the cost and the completeness of decamp's safety checks.
+var trustChecks = []func(context.Context, *bench) error{}
+
+// trustFigures runs all of them; one that fails does not prevent the others.
+func trustFigures(ctx context.Context, b *bench) error {
+	var failed []error
+	for _, check := range trustChecks {
+		failed = append(failed, check(ctx, b))
+	}
+	return errors.Join(failed...)
+}
