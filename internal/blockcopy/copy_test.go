@@ -379,3 +379,22 @@ func TestWindowsComeBack(t *testing.T) {
 		t.Fatalf("%d windows did not come back", out)
 	}
 }
+
+// TestSkippedBytesAreReported copies a disk whose chunks are all safe: no window is written,
+// so only the skipped ones report progress.
+func TestSkippedBytesAreReported(t *testing.T) {
+	const size = 3<<20 + disk.SectorSize
+	img := newMemImage(size)
+	log, _ := newLog(t, size)
+	if _, err := Copy(t.Context(), disk.NewPattern(size), img, Options{Manifest: log}); err != nil {
+		t.Fatal(err)
+	}
+	var last Progress
+	res, err := Copy(t.Context(), disk.NewPattern(size), img, Options{Manifest: log, Progress: func(p Progress) { last = p }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Skipped != size || last.Skipped != size || last.Done != 0 {
+		t.Errorf("skipped %d of %d bytes; the last report: %+v", res.Skipped, size, last)
+	}
+}

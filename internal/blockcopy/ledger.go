@@ -35,11 +35,12 @@ func newLedger(o Options, dst disk.Target, size int64, t *times) *ledger {
 	return &ledger{o: o, dst: dst, times: t, synced: o.Now(), total: Progress{Size: size}}
 }
 
-// skip books n bytes that were safe before.
+// skip books n bytes that were safe before, and reports progress.
 func (l *ledger) skip(n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total.Skipped += n
+	l.report()
 }
 
 // hold books those parts of the window as written, all of it as done, reports progress,
@@ -63,11 +64,16 @@ func (l *ledger) book(w *window, parts []disk.Range) bool {
 			l.held = append(l.held, runOf(w, r))
 		}
 	}
+	l.report()
+	return l.o.Manifest != nil &&
+		(l.unsynced >= l.o.CheckpointBytes || l.o.Now().Sub(l.synced) >= l.o.CheckpointEvery)
+}
+
+// report calls Options.Progress. The caller holds mu.
+func (l *ledger) report() {
 	if l.o.Progress != nil {
 		l.o.Progress(l.progress())
 	}
-	return l.o.Manifest != nil &&
-		(l.unsynced >= l.o.CheckpointBytes || l.o.Now().Sub(l.synced) >= l.o.CheckpointEvery)
 }
 
 // progress needs mu.
