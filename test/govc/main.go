@@ -12,6 +12,8 @@ import (
 	_ "github.com/vmware/govmomi/cli/datastore"
 	_ "github.com/vmware/govmomi/cli/device"
 	_ "github.com/vmware/govmomi/cli/object"
+	_ "github.com/vmware/govmomi/cli/permissions"
+	_ "github.com/vmware/govmomi/cli/role"
 	_ "github.com/vmware/govmomi/cli/session"
 	_ "github.com/vmware/govmomi/cli/vm"
 	_ "github.com/vmware/govmomi/cli/vm/snapshot"

@@ -185,7 +185,7 @@ func TestPrivilegesOfEachTransport(t *testing.T) {
 		{Transport: "https"}:                   "VirtualMachine.Provisioning.DiskRandomRead Datastore.Browse Datastore.FileManagement",
 		{Transport: "nfc"}:                     "VirtualMachine.Provisioning.GetVmFiles VirtualMachine.Provisioning.DiskRandomRead",
 		{Transport: "landing"}:                 "Host.Config.Storage Datastore.FileManagement",
-		{Transport: "https", PowerOff: true}:   "VirtualMachine.Provisioning.DiskRandomRead VirtualMachine.Interact.PowerOff Datastore.Browse Datastore.FileManagement",
+		{Transport: "https", PowerOff: true}:   "VirtualMachine.Provisioning.DiskRandomRead VirtualMachine.Interact.PowerOff VirtualMachine.Interact.PowerOn Datastore.Browse Datastore.FileManagement",
 		{Transport: "landing", StartSSH: true}: "Host.Config.Storage Host.Config.NetService Datastore.FileManagement",
 	} {
 		var got []string

@@ -32,7 +32,7 @@ var needs = []need{
 	{"VirtualMachine.State.RemoveSnapshot", inventory.OnVM, "a round's snapshot is removed", warm},
 	{"VirtualMachine.Config.ChangeTracking", inventory.OnVM, "change tracking is turned on, and off again", warm},
 	{"VirtualMachine.Interact.PowerOff", inventory.OnVM, "VMs that run are shut down", switches},
-	{"VirtualMachine.Interact.PowerOn", inventory.OnVM, "a VM is switched on again if its last round fails", warm},
+	{"VirtualMachine.Interact.PowerOn", inventory.OnVM, "a VM is powered on again if its last round fails, or if its run is rolled back", switches},
 	{"Host.Config.Storage", inventory.OnHost, "our datastore is mounted on hosts", lands},
 	{"Host.Config.NetService", inventory.OnHost, "SSH is started", func(u Use) bool { return u.StartSSH }},
 }

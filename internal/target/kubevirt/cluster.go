@@ -138,15 +138,18 @@ func (c *Cluster) checkNamespace(ctx context.Context) error {
 	return err
 }
 
+// rights are the verbs that a delivery needs.
+var rights = []struct {
+	kube.Kind
+	verbs []string
+}{
+	{volumes, []string{"get", "list", "create", "delete"}},
+	{machines, []string{"get", "list", "create", "delete"}},
+	{tokens, []string{"create"}},
+}
+
 func (c *Cluster) checkRights(ctx context.Context) error {
-	for _, need := range []struct {
-		kube.Kind
-		verbs []string
-	}{
-		{volumes, []string{"get", "list", "create", "delete"}},
-		{machines, []string{"get", "list", "create", "delete"}},
-		{tokens, []string{"create"}},
-	} {
+	for _, need := range rights {
 		for _, verb := range need.verbs {
 			may, err := c.client.May(ctx, verb, need.Kind, c.opts.namespace())
 			if err != nil {

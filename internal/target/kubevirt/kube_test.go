@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -324,33 +325,31 @@ func knowsAccounts(t *testing.T, c *controllers) {
 	}
 }
 
-// grant gives the account what Check asks for, and leave to see where the upload proxy is. The roles stand
-// for edit, which a controller puts together of KubeVirt's and CDI's.
+// grant applies dist/privileges/kubernetes.yaml in a namespace, but for the verb that starts VMs.
 func (s *apiServer) grant(t *testing.T, namespace string) {
 	t.Helper()
-	subject := []any{map[string]any{"kind": "ServiceAccount", "name": "decamp", "namespace": namespace}}
-	rule := func(group, plural string, verbs ...string) map[string]any {
-		return map[string]any{"apiGroups": []string{group}, "resources": []string{plural}, "verbs": verbs}
-	}
-	for _, o := range []struct {
-		scope, kind string
-		rules       []any
-	}{
-		{"namespaces/" + namespace + "/", "Role", []any{
-			rule("kubevirt.io", "virtualmachines", "get", "list", "create", "delete"), rule("cdi.kubevirt.io", "datavolumes", "get", "list", "create", "delete"),
-			rule("upload.cdi.kubevirt.io", "uploadtokenrequests", "create"),
-		}},
-		{"", "ClusterRole", []any{rule("cdi.kubevirt.io", "cdiconfigs", "get")}},
-	} {
-		path := "/apis/rbac.authorization.k8s.io/v1/" + o.scope + strings.ToLower(o.kind)
-		head := func(kind string) map[string]any {
-			return map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": namespace}}
+	for _, o := range documents(t, privilegesFile) {
+		kind, meta := o["kind"].(string), o["metadata"].(map[string]any)
+		if kind == "ServiceAccount" {
+			continue // the account is there
 		}
-		role, binding := head(o.kind), head(o.kind+"Binding")
-		role["rules"] = o.rules
-		binding["subjects"], binding["roleRef"] = subject, map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": o.kind, "name": namespace}
-		s.put(t, path+"s", role)
-		s.put(t, path+"bindings", binding)
+		path := "/apis/rbac.authorization.k8s.io/v1/"
+		if !strings.HasPrefix(kind, "Cluster") {
+			path += "namespaces/" + namespace + "/"
+			meta["namespace"] = namespace
+		} else {
+			meta["name"] = namespace // the tests share the cluster
+		}
+		for _, subject := range list(o["subjects"]) {
+			subject["namespace"] = namespace
+		}
+		if ref, ok := o["roleRef"].(map[string]any); ok && ref["kind"] == "ClusterRole" {
+			ref["name"] = namespace
+		}
+		for _, rule := range list(o["rules"]) {
+			rule["verbs"] = slices.DeleteFunc(rule["verbs"].([]any), func(verb any) bool { return verb == "patch" })
+		}
+		s.put(t, path+strings.ToLower(kind)+"s", o)
 	}
 }
 
