@@ -82,7 +82,7 @@ func (a *app) submission(path string) (s server.Submission, f *planfile.File, er
 		return s, nil, fmt.Errorf("read %s: %w", path, found.Err())
 	}
 	folder, err := filepath.Abs(filepath.Dir(path))
-	return server.Submission{Text: string(text), Folder: folder, By: localUser()}, f, err
+	return server.Submission{Text: string(text), Folder: folder, By: localUser(), Role: server.Admin}, f, err
 }
 
 // localUser is who gives an order here, for the records.
@@ -111,7 +111,7 @@ func (a *app) planRun(ctx context.Context, o planRunOptions, path string) (err e
 	if err != nil {
 		return err
 	}
-	n, err := a.openNode(ctx, local.Roster, url, nodeOptions{folders: foldersOf(f), vms: o.vms, trials: o.trials})
+	n, err := a.openNode(ctx, local.Roster, url, nodeOptions{folders: foldersOf(f), vms: o.vms, trials: o.trials, command: true})
 	if fault.Is(err, fault.Conflict) && isFile(url) && driven(ctx, c) {
 		fmt.Fprintf(a.err, "The decamp that works here carries it out (%s).\n", plain(err.Error()))
 		return a.handOver(ctx, c, s, false)
@@ -191,19 +191,10 @@ func unfinished(ctx context.Context, c server.Control, but string) (names []stri
 // foldersOf are the folders that VMs of a plan go to.
 func foldersOf(f *planfile.File) []string {
 	var folders []string
-	add := func(to ...planfile.Destination) {
-		for _, d := range to {
-			if !slices.Contains(folders, d.Folder()) {
-				folders = append(folders, d.Folder())
-			}
+	for _, d := range f.Destinations() {
+		if !slices.Contains(folders, d.Folder()) {
+			folders = append(folders, d.Folder())
 		}
-	}
-	add(f.Defaults.To...)
-	for _, to := range f.Maps.Datastores {
-		add(to)
-	}
-	for i := range f.VMs {
-		add(f.VMs[i].To...)
 	}
 	return folders
 }
@@ -223,6 +214,7 @@ type nodeOptions struct {
 	vms     int      // at a time
 	trials  int      // boots at a time, of VMs whose plan asks for them
 	idle    bool     // drives nothing
+	command bool     // the user runs it: plans of administrators are the user's own
 }
 
 // openNode makes this process part of the fleet that meets in r.
@@ -241,6 +233,7 @@ func (a *app) openNode(ctx context.Context, r *roster.Roster, url string, o node
 	if err != nil {
 		return nil, err
 	}
+	m.command = o.command
 	m.trials = make(chan struct{}, max(o.trials, 1))
 	return &node{mover: m, worker: w, Node: fleet.New(fleet.Config{
 		Roster: r, Mover: m, Worker: w, Log: a.log, Schedule: true, Drive: !o.idle,
