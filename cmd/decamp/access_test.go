@@ -275,6 +275,26 @@ func TestWorkerRefusesFoldersThatItDoesNotOffer(t *testing.T) {
 	}
 }
 
+// A destination of the command line may be a named place, too. What is recorded is its name.
+func TestPlaceOnTheCommandLine(t *testing.T) {
+	r := newRig(t)
+	r.put(planfile.AccessFile, "version: 1\nplaces:\n  kvm: {to: \"libvirt:qemu:///system?pool=vms\"}\n")
+	stage := t.TempDir()
+	w := &works{}
+	if err := r.openTargets(w, migrateOptions{to: []string{"place:kvm"}, stage: stage, format: "raw"}, planfile.Local); err != nil {
+		t.Fatal(err)
+	}
+	if d := w.to[0]; d.to.Kind() != planfile.Place || d.at.Address() != "qemu:///system?pool=vms" || d.at.Folder() != stage {
+		t.Errorf("%s stands for %s", d.to, d.at)
+	}
+	if err := r.openTargets(w, migrateOptions{to: []string{"place:kvm"}, stage: stage, format: "raw"}, planfile.Operate); !fault.Is(err, fault.Denied) {
+		t.Errorf("for an operator: %v", err)
+	}
+	if err := r.openTargets(w, migrateOptions{to: []string{"place:other"}, stage: stage, format: "raw"}, planfile.Local); !fault.Is(err, fault.Denied) {
+		t.Errorf("an unknown one: %v", err)
+	}
+}
+
 func TestAccessFileThatIsStatedHasToExist(t *testing.T) {
 	r := newRig(t)
 	if a, err := r.access(); err != nil || len(a.Credentials) > 0 {

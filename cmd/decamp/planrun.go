@@ -104,6 +104,11 @@ func (a *app) planRun(ctx context.Context, o planRunOptions, path string) (err e
 	}
 	defer closing(&err, closeControl)
 	local, here := c.(audited)
+	if here && o.detach {
+		if err := ownCredentials(f); err != nil {
+			return err
+		}
+	}
 	if !here || o.detach {
 		return a.handOver(ctx, c, s, o.detach)
 	}
@@ -113,6 +118,9 @@ func (a *app) planRun(ctx context.Context, o planRunOptions, path string) (err e
 	}
 	n, err := a.openNode(ctx, local.Roster, url, nodeOptions{folders: foldersOf(f), vms: o.vms, trials: o.trials, command: true})
 	if fault.Is(err, fault.Conflict) && isFile(url) && driven(ctx, c) {
+		if err := ownCredentials(f); err != nil {
+			return err
+		}
 		fmt.Fprintf(a.err, "The decamp that works here carries it out (%s).\n", plain(err.Error()))
 		return a.handOver(ctx, c, s, false)
 	}
@@ -121,6 +129,15 @@ func (a *app) planRun(ctx context.Context, o planRunOptions, path string) (err e
 	}
 	defer closing(&err, n.Close)
 	return a.runToEnd(ctx, c, n, s)
+}
+
+// ownCredentials is an error for a plan that servers and workers would refuse, because it names no credentials:
+// those of this command do not go with it.
+func ownCredentials(f *planfile.File) error {
+	if f.Source.Credentials != (planfile.Credentials{}) {
+		return nil
+	}
+	return noCredentials(string(f.Source.URL))
 }
 
 // driven reports whether somebody is at work on the roster.

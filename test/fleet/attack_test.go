@@ -150,12 +150,33 @@ func TestSubmittedPlanWithoutCredentialsLogsInNowhere(t *testing.T) {
 		}
 	}
 	e.mustBeUntouched(t)
+	must(t, os.Remove(filepath.Join(r.state(), "access.yaml")))
+	r.run("plan", "run", filepath.Join(r.dir, "without.yaml")).ends(4).says("a submitted plan has no credentials", "Remedy: ") // the server has the state directory
 	s.stops()
 
 	r.run("ls", "esxi://root@"+e.addr(), "--fingerprint", e.fingerprint())
 	if e.conns.Load() == 0 {
 		t.Error("a command of the user does not reach the listener, so it would not have noticed")
 	}
+}
+
+// The secret of a place is sent to the address that the administrator bound it to.
+func TestOperatorsPlanUsesANamedPlace(t *testing.T) {
+	t.Parallel()
+	r, e := newRig(t, many(1)), newEve(t, pveSecret)
+	token := r.write("pve.token", "root@pam!decamp="+pveSecret+"\n")
+	r.bind("places:\n  pve: {to: \"proxmox:https://" + e.addr() + "/pve?token=" + token + "&fingerprint=" + e.fingerprint() + "\", roles: [operate]}\n" +
+		"  prod: {to: \"proxmox:https://" + e.addr() + "/pve?token=" + token + "\"}\n")
+	s := r.serve("127.0.0.1:0", "--offer", r.vms())
+	operator := s.operates()
+	prod := r.named("prod", "defaults: {to: [\"place:prod?stage="+r.vms()+"\"]}\nselect: name ~ *\n")
+	r.run(append([]string{"plan", "run", prod, "--detach"}, operator...)...).ends(4).says("may not use the place prod", "Remedy: ")
+	elsewhere := r.named("elsewhere", "defaults: {to: [\"place:pve?stage="+r.dir+"\"]}\nselect: name ~ *\n")
+	r.run(append([]string{"plan", "run", elsewhere, "--detach"}, operator...)...).ends(4).says("which no worker offers", "Remedy: ")
+	e.mustBeUntouched(t)
+	pve := r.named("pve", "defaults: {to: [\"place:pve?stage="+r.vms()+"\"]}\nselect: name ~ *\n")
+	r.run(append([]string{"plan", "run", pve, "--detach"}, operator...)...).ends(0)
+	eventually(t, "the place is logged in to", func() bool { return e.secrets.Load() > 0 })
 }
 
 // An operator's plan with a named credential and an offered folder is carried out.
