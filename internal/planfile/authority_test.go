@@ -280,3 +280,26 @@ func TestPlacesAreExpanded(t *testing.T) {
 		}
 	}
 }
+
+// The example in the documentation is an access file.
+func TestTheDocumentedAccessFileIsOne(t *testing.T) {
+	text, err := os.ReadFile("../../docs/server.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "```yaml\n")
+	example, _, ok := strings.Cut(after, "```")
+	if !ok {
+		t.Fatal("docs/server.md has no example")
+	}
+	if a := mustAccess(t, example); len(a.Credentials) != 2 || len(a.Places) != 2 {
+		t.Errorf("the example has %d credentials and %d places", len(a.Credentials), len(a.Places))
+	}
+	for _, typ := range []reflect.Type{reflect.TypeFor[Access](), reflect.TypeFor[Credential](), reflect.TypeFor[SSHLogin](), reflect.TypeFor[NamedPlace]()} {
+		for _, k := range keysOf(typ) {
+			if !strings.Contains(string(text), "`"+k.name+"`") && k.name != "version" && k.name != "credentials" && k.name != "places" {
+				t.Errorf("docs/server.md does not explain %s", k.name)
+			}
+		}
+	}
+}
