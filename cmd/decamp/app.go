@@ -27,11 +27,12 @@ type app struct {
 
 	secrets sync.Map // passwords that were given, by account: SSH takes the same one
 
-	state   string
-	json    bool
-	verbose bool
-	logFile string
-	log     *slog.Logger
+	state      string
+	accessFile string // of --access; empty: see accessPath
+	json       bool
+	verbose    bool
+	logFile    string
+	log        *slog.Logger
 }
 
 // run executes one command and returns the process's exit code.

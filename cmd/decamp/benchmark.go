@@ -52,10 +52,10 @@ func (b *benchmark) enter(ctx context.Context, link int) error {
 	if b.nic, err = interfaceTo(ctx, withPort(p.url), b.link.MTU); err != nil {
 		return err
 	}
-	if err := b.a.planLogin(&p.login, plan, b.folder); err != nil {
+	if err := b.a.planLogin(&p.login, plan, b.folder, planfile.Local); err != nil {
 		return err
 	}
-	if p.ssh, err = b.a.planSSH(plan, b.folder); err != nil {
+	if p.ssh, err = b.a.planSSH(plan, b.folder, planfile.Local); err != nil {
 		return err
 	}
 	b.works = p

@@ -103,7 +103,7 @@ func (a *app) console(ctx context.Context, id plan.ID) error {
 	}
 	p := run.Plan
 	w := &works{}
-	if err := w.openTargets(migrateOptions{to: []string{p.Target}, format: p.Format, maps: p.Maps}); err != nil {
+	if err := a.openTargets(w, migrateOptions{to: []string{p.Target}, format: p.Format, maps: p.Maps}, planfile.Local); err != nil {
 		return err
 	}
 	d := w.to[0]
@@ -113,11 +113,11 @@ func (a *app) console(ctx context.Context, id plan.ID) error {
 	}
 	c, ok := d.target.(target.Consoler)
 	if !ok {
-		return moved.noConsole(d.to)
+		return moved.noConsole(d.at)
 	}
 	open, err := c.Console(ctx, target.Definition{VM: moved.record.Source})
 	if errors.Is(err, target.ErrNoConsole) {
-		return moved.noConsole(d.to)
+		return moved.noConsole(d.at)
 	}
 	if err != nil {
 		return err

@@ -23,6 +23,7 @@ import (
 type destination struct {
 	name   string // as it was given, a folder without its dir:
 	to     planfile.Destination
+	at     planfile.Destination // what to stands for, if it is a named place; to otherwise
 	target resident
 	plan   plan.Plan
 }
@@ -45,15 +46,18 @@ func destinationOf(to, stage string) (planfile.Destination, error) {
 	return planfile.ParseDestination(to, planfile.Here{Folder: folder, Stage: stage})
 }
 
-// openTargets opens what is to take the VMs.
-func (w *works) openTargets(o migrateOptions) error {
+// openTargets opens what is to take the VMs of a plan with a role.
+func (a *app) openTargets(w *works, o migrateOptions, role planfile.Role) error {
 	for _, to := range o.to {
 		d := &destination{name: strings.TrimPrefix(to, "dir:")}
 		var err error
 		if d.to, err = destinationOf(to, o.stage); err != nil {
 			return err
 		}
-		if d.target, err = openTarget(d.to, o); err != nil {
+		if d.at, err = a.expand(d.to, role); err != nil {
+			return err
+		}
+		if d.target, err = openTarget(d.at, o); err != nil {
 			return err
 		}
 		w.to = append(w.to, d)

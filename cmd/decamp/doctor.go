@@ -10,6 +10,7 @@ import (
 
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/planfile"
 )
 
 const doctorHelp = `
@@ -119,7 +120,7 @@ func (a *app) doctor(ctx context.Context, o doctorOptions, args []string) error 
 func (a *app) examine(ctx context.Context, o doctorOptions, args []string) (found []doctor.Finding, err error) {
 	d := &diagnosis{move: o.migrateOptions, works: &works{}}
 	defer closing(&err, d.works.Close)
-	barred := d.works.openTargets(o.migrateOptions)
+	barred := a.openTargets(d.works, o.migrateOptions, planfile.Local)
 	if len(args) > 0 {
 		barred = errors.Join(barred, a.logIn(ctx, d, args[0], args[1:]))
 	}

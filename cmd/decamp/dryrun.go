@@ -45,7 +45,7 @@ func (a *app) dryRun(ctx context.Context, o migrateOptions, rawURL, name string)
 		return err
 	}
 	p := &planWorks{a: a, works: &works{}, login: o.login, ssh: o.landing.ssh}
-	if err := p.openTargets(o); err != nil {
+	if err := a.openTargets(p.works, o, planfile.Local); err != nil {
 		return err
 	}
 	defer closing(&err, p.Close)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,10 @@ type sshOptions struct {
 	keyFile      string
 	hostKey      string
 	passwordFile string
+	hostKeys     map[string]string // SHA256:… of the keys to accept, by the lower-case name of the host
+	credential   string            // named credential that all of this is of, and bound to the hosts in hostKeys; empty: none
+	submitted    bool              // for a submitted plan: nothing is asked for, and no key replaces a known one
+	noAgent      bool              // the agent at $SSH_AUTH_SOCK is not used
 	enable       bool
 }
 
@@ -166,11 +171,14 @@ func (h *hostShells) start(ctx context.Context, host inventory.MoRef, name strin
 
 func (h *hostShells) dial(ctx context.Context, name string) (*shell.Shell, error) {
 	addr := net.JoinHostPort(name, strconv.Itoa(int(h.opts.port)))
-	pin, err := h.pin(ctx, addr)
+	pin, err := h.pin(ctx, name, addr)
 	if err != nil {
 		return nil, err
 	}
-	cfg := shell.Config{Addr: addr, User: h.user(), HostKey: pin, KeyFile: h.opts.keyFile, Agent: h.a.env("SSH_AUTH_SOCK"), Log: h.a.log}
+	cfg := shell.Config{Addr: addr, User: h.user(), HostKey: pin, KeyFile: h.opts.keyFile, Log: h.a.log}
+	if !h.opts.noAgent {
+		cfg.Agent = h.a.env("SSH_AUTH_SOCK")
+	}
 	if err := h.password(&cfg, name); err != nil {
 		return nil, err
 	}
@@ -198,12 +206,14 @@ func (h *hostShells) password(cfg *shell.Config, host string) error {
 	same := !h.login.vcenter && cfg.User == h.login.user
 	if same {
 		account = h.login.account
-		if file == "" {
+		if file == "" && h.opts.credential == "" {
 			file = h.login.passwordFile
 		}
 	}
 	var ask func(context.Context) (string, error)
 	switch known := h.a.typed(account); {
+	case file == "" && h.opts.submitted:
+		ask = func(context.Context) (string, error) { return "", noSSHPassword(who) }
 	case file != "":
 		ask = func(context.Context) (string, error) { return h.a.passwordFrom(file) }
 	case same && known != "" && h.a.env(passwordEnv) == "": // that file is read again each time
@@ -235,14 +245,28 @@ func (h *hostShells) password(cfg *shell.Config, host string) error {
 // pin returns the keys that a host may show: the one that was stated; else the one that the
 // host itself tells over the API, whose certificate is pinned, and the one that was believed
 // before; else the user is asked.
-func (h *hostShells) pin(ctx context.Context, addr string) (string, error) {
+// A named credential has the keys of its hosts, and no other host is logged in to.
+func (h *hostShells) pin(ctx context.Context, name, addr string) (string, error) {
+	stated := cmp.Or(h.opts.hostKey, h.opts.hostKeys[strings.ToLower(name)])
+	if h.opts.credential != "" {
+		if stated == "" {
+			return "", fault.New(fault.Denied, "the credential %s is not bound to the host %s", h.opts.credential, plain(name)).
+				WithHint("an administrator adds the host to ssh: {hostKeys: …} of the credential in the access file")
+		}
+		return stated, nil
+	}
 	known, err := h.a.knownHosts()
 	if err != nil {
 		return "", err
 	}
 	entry := "ssh://" + strings.ToLower(addr)
-	if h.opts.hostKey != "" {
-		return h.opts.hostKey, known.remember(entry, certificate{Fingerprint: h.opts.hostKey, Subject: "SSH"})
+	before, seen := known.hosts[entry]
+	switch {
+	case stated != "" && h.opts.submitted && seen && before.SHA256 != stated:
+		return "", fault.New(fault.Conflict, "the plan states the SSH host key %s for %s, and this machine knows %s", stated, addr, before.SHA256).
+			WithHint("correct or remove the key in source.ssh.hostKeys of the plan; if the key changed, an administrator accepts it on this machine with --ssh-host-key")
+	case stated != "":
+		return stated, known.remember(entry, certificate{Fingerprint: stated, Subject: "SSH"})
 	}
 	var pins []string
 	if key, err := h.told(ctx); err == nil {
@@ -250,17 +274,27 @@ func (h *hostShells) pin(ctx context.Context, addr string) (string, error) {
 	} else {
 		h.a.log.Debug("the API does not tell the SSH host key", "host", addr, "err", err)
 	}
-	if before, seen := known.hosts[entry]; seen {
+	if seen {
 		pins = append(pins, before.SHA256)
 	}
 	if len(pins) > 0 {
 		return strings.Join(pins, " "), nil
+	}
+	if h.opts.submitted {
+		return "", fault.New(fault.Denied, "the SSH host key of %s is not known on this machine", addr).
+			WithHint("use a named credential for SSH in source: {ssh: {credentials: {name: NAME}}}, which has the keys of its hosts")
 	}
 	shown, err := shell.HostKeys(ctx, addr)
 	if err != nil {
 		return "", err
 	}
 	return h.a.confirmSSH(ctx, known, addr, shown)
+}
+
+// noSSHPassword is the error for a submitted plan without a password for SSH: nobody is asked for one.
+func noSSHPassword(who string) error {
+	return fault.New(fault.Denied, "the plan has no credentials for SSH as %s", who).
+		WithHint("add source: {ssh: {credentials: {name: NAME}}} to the plan; an administrator adds NAME to the access file")
 }
 
 func (h *hostShells) told(ctx context.Context) (shell.HostKey, error) {

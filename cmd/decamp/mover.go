@@ -31,6 +31,7 @@ type mover struct {
 	offers    map[string]string // storages behind this worker's folders
 	pacer     *pacer
 	tidier    *tidier
+	command   bool          // a command of the user, with the user's files and terminal; not a server or a worker
 	trials    chan struct{} // has room for as many as may boot at a time
 
 	mu      sync.Mutex

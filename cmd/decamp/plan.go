@@ -140,7 +140,11 @@ func (a *app) checkPlan(ctx context.Context, l login, f *planfile.File, folder s
 	if l.passwordFile != "" {
 		f.Source.Credentials = planfile.Credentials{}
 	}
-	found := preflight.Local(f, folder, a.env)
+	inFiles, err := a.inFiles(f)
+	if err != nil {
+		return r, nil, err
+	}
+	found := preflight.Local(inFiles, folder, a.env)
 	w, err := a.openPlan(ctx, l, f, folder)
 	defer closing(&err, w.Close)
 	if err == nil {
@@ -223,32 +227,15 @@ func writeFinding(w io.Writer, path string, f planfile.Finding) {
 
 // openPlan logs in to the source of a plan; what l has stands above what the plan says.
 func (a *app) openPlan(ctx context.Context, l login, f *planfile.File, folder string) (*planWorks, error) {
-	p := &planWorks{a: a, works: &works{}, login: l, base: folder}
+	p := &planWorks{a: a, works: &works{}, login: l, base: folder, role: planfile.Local}
 	var err error
-	if err = a.planLogin(&p.login, f, folder); err != nil {
+	if err = a.planLogin(&p.login, f, folder, planfile.Local); err != nil {
 		return p, err
 	}
-	if p.ssh, err = a.planSSH(f, folder); err != nil {
+	if p.ssh, err = a.planSSH(f, folder, planfile.Local); err != nil {
 		return p, err
 	}
 	return p, a.openURL(ctx, p, string(f.Source.URL))
-}
-
-func (a *app) planLogin(l *login, f *planfile.File, folder string) error {
-	file, err := preflight.PasswordFile(f.Source.Credentials, folder, a.env)
-	l.passwordFile = cmp.Or(l.passwordFile, file)
-	l.fingerprint = cmp.Or(l.fingerprint, string(f.Source.Fingerprint))
-	return err
-}
-
-func (a *app) planSSH(f *planfile.File, folder string) (sshOptions, error) {
-	s := f.Source.SSH
-	file, err := preflight.PasswordFile(s.Credentials, folder, a.env)
-	if err != nil {
-		return sshOptions{}, err
-	}
-	key, err := preflight.PasswordFile(planfile.Credentials{File: s.Key}, folder, a.env)
-	return sshOptions{user: string(s.User), port: uint16(s.Port), keyFile: key, passwordFile: file, enable: s.Enable}, err
 }
 
 // optionsOf says a VM's options of a plan in the words of decamp migrate's flags.

@@ -82,7 +82,7 @@ func (a *app) submission(path string) (s server.Submission, f *planfile.File, er
 		return s, nil, fmt.Errorf("read %s: %w", path, found.Err())
 	}
 	folder, err := filepath.Abs(filepath.Dir(path))
-	return server.Submission{Text: string(text), Folder: folder, By: localUser()}, f, err
+	return server.Submission{Text: string(text), Folder: folder, By: localUser(), Role: server.Admin}, f, err
 }
 
 // localUser is who gives an order here, for the records.
@@ -104,6 +104,11 @@ func (a *app) planRun(ctx context.Context, o planRunOptions, path string) (err e
 	}
 	defer closing(&err, closeControl)
 	local, here := c.(audited)
+	if here && o.detach {
+		if err := ownCredentials(f); err != nil {
+			return err
+		}
+	}
 	if !here || o.detach {
 		return a.handOver(ctx, c, s, o.detach)
 	}
@@ -111,8 +116,11 @@ func (a *app) planRun(ctx context.Context, o planRunOptions, path string) (err e
 	if err != nil {
 		return err
 	}
-	n, err := a.openNode(ctx, local.Roster, url, nodeOptions{folders: foldersOf(f), vms: o.vms, trials: o.trials})
+	n, err := a.openNode(ctx, local.Roster, url, nodeOptions{folders: foldersOf(f), vms: o.vms, trials: o.trials, command: true})
 	if fault.Is(err, fault.Conflict) && isFile(url) && driven(ctx, c) {
+		if err := ownCredentials(f); err != nil {
+			return err
+		}
 		fmt.Fprintf(a.err, "The decamp that works here carries it out (%s).\n", plain(err.Error()))
 		return a.handOver(ctx, c, s, false)
 	}
@@ -121,6 +129,15 @@ func (a *app) planRun(ctx context.Context, o planRunOptions, path string) (err e
 	}
 	defer closing(&err, n.Close)
 	return a.runToEnd(ctx, c, n, s)
+}
+
+// ownCredentials is an error for a plan that servers and workers would refuse, because it names no credentials:
+// those of this command do not go with it.
+func ownCredentials(f *planfile.File) error {
+	if f.Source.Credentials != (planfile.Credentials{}) {
+		return nil
+	}
+	return noCredentials(string(f.Source.URL))
 }
 
 // driven reports whether somebody is at work on the roster.
@@ -191,19 +208,10 @@ func unfinished(ctx context.Context, c server.Control, but string) (names []stri
 // foldersOf are the folders that VMs of a plan go to.
 func foldersOf(f *planfile.File) []string {
 	var folders []string
-	add := func(to ...planfile.Destination) {
-		for _, d := range to {
-			if !slices.Contains(folders, d.Folder()) {
-				folders = append(folders, d.Folder())
-			}
+	for _, d := range f.Destinations() {
+		if !slices.Contains(folders, d.Folder()) {
+			folders = append(folders, d.Folder())
 		}
-	}
-	add(f.Defaults.To...)
-	for _, to := range f.Maps.Datastores {
-		add(to)
-	}
-	for i := range f.VMs {
-		add(f.VMs[i].To...)
 	}
 	return folders
 }
@@ -223,6 +231,7 @@ type nodeOptions struct {
 	vms     int      // at a time
 	trials  int      // boots at a time, of VMs whose plan asks for them
 	idle    bool     // drives nothing
+	command bool     // the user runs it: plans of administrators are the user's own
 }
 
 // openNode makes this process part of the fleet that meets in r.
@@ -241,6 +250,7 @@ func (a *app) openNode(ctx context.Context, r *roster.Roster, url string, o node
 	if err != nil {
 		return nil, err
 	}
+	m.command = o.command
 	m.trials = make(chan struct{}, max(o.trials, 1))
 	return &node{mover: m, worker: w, Node: fleet.New(fleet.Config{
 		Roster: r, Mover: m, Worker: w, Log: a.log, Schedule: true, Drive: !o.idle,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
@@ -49,7 +50,7 @@ func (m *mover) newPlanSource(p roster.Plan) (*planSource, error) {
 	}
 	s := &planSource{
 		m: m, name: p.Name, file: file, folder: p.Folder, entries: map[planfile.Pos]*planfile.VM{},
-		planWorks:  &planWorks{a: m.a, base: p.Folder, works: &works{store: m.store, migrator: m.migrator, leftovers: m.leftovers}},
+		planWorks:  &planWorks{a: m.a, base: p.Folder, role: m.roleOf(p), works: &works{store: m.store, migrator: m.migrator, leftovers: m.leftovers}},
 		transports: map[string]transport.Transport{}, begun: map[inventory.MoRef]bool{},
 	}
 	for i := range file.VMs {
@@ -119,6 +120,9 @@ func (s *planSource) open(ctx context.Context) error {
 	if s.opened {
 		return nil
 	}
+	if err := s.permitted(); err != nil {
+		return err
+	}
 	if err := s.logIn(ctx); err != nil {
 		return s.login.logins.Refuse(ctx, err)
 	}
@@ -161,12 +165,38 @@ func (s *planSource) tidied() {
 	s.tidies = false
 }
 
+// permitted checks a submitted plan as the server did, against the access file of this machine.
+func (s *planSource) permitted() error {
+	if s.role == planfile.Local {
+		return nil
+	}
+	access, err := s.a.access()
+	if err != nil {
+		return err
+	}
+	return access.Permit(s.file, s.role)
+}
+
+// offered is an error if a plan that may name no other paths has a VM go to a folder that is not offered here.
+func (s *planSource) offered(row roster.VM) error {
+	if s.role != planfile.Operate {
+		return nil
+	}
+	for _, to := range row.To {
+		if fleet.StorageOf(s.m.offers, to) == "" {
+			return fault.New(fault.Denied, "VM %s of plan %s goes to %s, and this worker does not offer that folder", row.Name, row.Plan, to).
+				WithHint("offer the folder with --offer, or name another one in the plan")
+		}
+	}
+	return nil
+}
+
 func (s *planSource) logIn(ctx context.Context) error {
-	if err := s.a.planLogin(&s.login, s.file, s.folder); err != nil {
+	if err := s.a.planLogin(&s.login, s.file, s.folder, s.role); err != nil {
 		return err
 	}
 	var err error
-	if s.ssh, err = s.a.planSSH(s.file, s.folder); err != nil {
+	if s.ssh, err = s.a.planSSH(s.file, s.folder, s.role); err != nil {
 		return err
 	}
 	return s.a.openSource(ctx, s.planWorks)
@@ -210,6 +240,9 @@ func (s *planSource) optionsFor(row roster.VM) planfile.Options {
 
 // works are those of one VM: what VMs share, and its destinations.
 func (s *planSource) works(ctx context.Context, row roster.VM, o planfile.Options) (*works, error) {
+	if err := s.offered(row); err != nil {
+		return nil, err
+	}
 	mo := s.planWorks.optionsOf(o)
 	mo.to, mo.maps = row.To, s.file.Maps.Value()
 	shared := s.planWorks.works
@@ -218,7 +251,7 @@ func (s *planSource) works(ctx context.Context, row roster.VM, o planfile.Option
 		store: shared.store, migrator: shared.migrator, leftovers: shared.leftovers,
 		expect: mo.expect, conversion: mo.engine, trials: s.m.trials,
 	}
-	if err := w.openTargets(mo); err != nil {
+	if err := s.a.openTargets(w, mo, s.role); err != nil {
 		return nil, err
 	}
 	var err error

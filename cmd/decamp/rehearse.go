@@ -19,6 +19,7 @@ import (
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/trial"
@@ -151,7 +152,7 @@ func (a *app) rehearseHere(ctx context.Context, p plan.Plan, ask plan.Rehearsal)
 		return r, err
 	}
 	defer closing(&err, w.Close)
-	if err := w.openTargets(migrateOptions{to: []string{p.Target}, format: p.Format}); err != nil {
+	if err := a.openTargets(w, migrateOptions{to: []string{p.Target}, format: p.Format}, planfile.Local); err != nil {
 		return r, err
 	}
 	if err := a.openState(ctx, w); err != nil {

@@ -23,8 +23,9 @@ file, and this process the only one that moves VMs; with --db, machines with dec
 so too, and any number of servers may show and take orders.
 
 Who may do what is said by tokens, which decamp token add makes, or by clients' certificates
-with --client-ca. The first start makes a certificate of its own and tells its SHA-256. All
-routes, roles and metrics are in docs/server.md; a systemd unit is in dist/.
+with --client-ca. The access file names the credentials and places that submitted plans may
+use. The first start makes a certificate of its own and tells its SHA-256. All routes, roles
+and metrics are in docs/server.md; a systemd unit is in dist/.
 `
 
 const serveExamples = `
@@ -68,11 +69,18 @@ func newServe(a *app) *cobra.Command {
 	f.StringVar(&o.clientCA, "client-ca", "", "`FILE` with the CA of clients' certificates: their organizational unit is the role")
 	f.BoolVar(&o.plain, "plain", false, "no TLS, on a loopback address only, behind a proxy")
 	o.registerDB(cmd)
-	o.workerOptions.register(cmd)
+	o.workerOptions.register(a, cmd)
 	return cmd
 }
 
 func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
+	if _, err := a.access(); err != nil { // before the first plan needs it
+		return err
+	}
+	access, _, err := a.accessPath()
+	if err != nil {
+		return err
+	}
 	r, url, err := a.openRoster(ctx, o.meetingFlags)
 	if err != nil {
 		return err
@@ -88,7 +96,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		return err
 	}
 	s, err := server.New(server.Config{
-		Roster: r, State: state, Version: version, Log: a.log, Listen: o.listen, Cert: o.cert, Key: o.key, ClientCA: o.clientCA, Plain: o.plain,
+		Roster: r, State: state, Access: access, Version: version, Log: a.log, Listen: o.listen, Cert: o.cert, Key: o.key, ClientCA: o.clientCA, Plain: o.plain,
 		Ready: func(addr net.Addr, fingerprint string) { a.tellServing(addr, fingerprint, o) },
 	})
 	if err != nil {

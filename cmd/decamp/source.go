@@ -25,6 +25,8 @@ type source interface {
 type login struct {
 	passwordFile string
 	fingerprint  string
+	submitted    bool                            // for a submitted plan: no password but its own, and no certificate in place of a known one
+	bound        string                          // fingerprint that the access file binds to the credential; no other one counts
 	logins       *fleet.Logins                   // of a fleet's source; nil: of this command alone
 	onHost       func(host string) *fleet.Logins // by SSH at one of its hosts; nil: of this command alone
 }

@@ -23,14 +23,26 @@ const whereToLook = "openssl x509 -in /etc/vmware/ssl/rui.crt -noout -fingerprin
 
 // trust decides whether addr may show that certificate, and remembers a yes. given is
 // the fingerprint from the command line: whoever states one has made the decision, also
-// about a certificate that changed.
-func (a *app) trust(ctx context.Context, addr string, shown certificate, given string) error {
+// about a certificate that changed. One in a submitted plan decides about an unknown certificate only. For a
+// named credential the fingerprint that it is bound to decides alone, and nothing is remembered.
+func (a *app) trust(ctx context.Context, addr string, shown certificate, l login) error {
+	given := l.fingerprint
+	if l.bound != "" {
+		if sameFingerprint(l.bound, shown.Fingerprint) {
+			return nil
+		}
+		return fault.New(fault.Denied, "the certificate of %s is not the one that the credential is bound to: bound to %s, shown %s", addr, l.bound, shown.Fingerprint).
+			WithHint("find out why (renewed, or another machine in between; on the host: %s); if the new one is right, correct the access file", whereToLook)
+	}
 	known, err := a.knownHosts()
 	if err != nil {
 		return err
 	}
 	pinned, seen := known.hosts[addr]
 	switch {
+	case l.submitted && seen && given != "" && !sameFingerprint(given, pinned.SHA256):
+		return fault.New(fault.Conflict, "the plan states the certificate %s for %s, and this machine knows %s since %s", given, addr, pinned.SHA256, pinned.Since.Format(time.DateOnly)).
+			WithHint("correct or remove the fingerprint in the plan; if the certificate changed, an administrator accepts it on this machine: decamp ls URL --fingerprint SHA-256")
 	case given != "" && !sameFingerprint(given, shown.Fingerprint):
 		return fault.New(fault.Denied, "the certificate of %s is not the one given: given %s, shown %s", addr, given, shown.Fingerprint).
 			WithHint("compare both with what the host itself says: %s", whereToLook)

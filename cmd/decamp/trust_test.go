@@ -22,7 +22,7 @@ func shownCertificate(fingerprint string) certificate {
 
 func (r *rig) mustTrust(fingerprint, given string) {
 	r.t.Helper()
-	if err := r.trust(r.t.Context(), host, shownCertificate(fingerprint), given); err != nil {
+	if err := r.trust(r.t.Context(), host, shownCertificate(fingerprint), login{fingerprint: given}); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -30,7 +30,7 @@ func (r *rig) mustTrust(fingerprint, given string) {
 // mustNotTrust checks that the refusal is Denied and its remedy a command.
 func (r *rig) mustNotTrust(fingerprint, given string, hint ...string) {
 	r.t.Helper()
-	err := r.trust(r.t.Context(), host, shownCertificate(fingerprint), given)
+	err := r.trust(r.t.Context(), host, shownCertificate(fingerprint), login{fingerprint: given})
 	if !fault.Is(err, fault.Denied) {
 		r.t.Fatalf("got %v", err)
 	}
@@ -89,7 +89,7 @@ func TestDamagedKnownHostsAreNotIgnored(t *testing.T) {
 	if err := os.WriteFile(path, []byte("{torn"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err := r.trust(t.Context(), host, shownCertificate("AA:01"), "AA:01")
+	err := r.trust(t.Context(), host, shownCertificate("AA:01"), login{fingerprint: "AA:01"})
 	if !fault.Is(err, fault.Corrupt) || !strings.Contains(fault.HintOf(err), path) {
 		t.Errorf("got %v, hint %q", err, fault.HintOf(err))
 	}

@@ -41,11 +41,14 @@ func (a *app) dial(ctx context.Context, rawURL string, l login) (*esx.Session, e
 	if err != nil {
 		return nil, err
 	}
+	if l.submitted && l.passwordFile == "" {
+		return nil, noCredentials(rawURL)
+	}
 	shown, err := esx.Fingerprint(ctx, u.Host)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.trust(ctx, withPort(u), certificate(shown), l.fingerprint); err != nil {
+	if err := a.trust(ctx, withPort(u), certificate(shown), l); err != nil {
 		return nil, err
 	}
 	state, err := a.stateDir()
@@ -73,6 +76,12 @@ func (a *app) dial(ctx context.Context, rawURL string, l login) (*esx.Session, e
 			return esx.Secret(text), err
 		},
 	})
+}
+
+// noCredentials is the error for a submitted plan whose login has no secret: there is no default for those.
+func noCredentials(rawURL string) error {
+	return fault.New(fault.Denied, "a submitted plan has no credentials for %s", rawURL).
+		WithHint("add source: {credentials: {name: NAME}} to the plan; an administrator adds NAME to the access file")
 }
 
 // admit has logins of a fleet, by the API and by SSH, wait for each other, and for people once
@@ -131,7 +140,7 @@ func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w
 	if w.url, err = esx.ParseURL(rawURL); err != nil {
 		return w, err
 	}
-	if err := w.openTargets(o); err != nil {
+	if err := a.openTargets(w, o, planfile.Local); err != nil {
 		return w, err
 	}
 	if err := a.openState(ctx, w); err != nil {
@@ -460,6 +469,7 @@ type planWorks struct {
 	login login
 	ssh   sshOptions
 	base  string // folder that the plan's relative paths are from
+	role  planfile.Role
 }
 
 // openSource logs in, and prepares what hosts are asked by.
@@ -496,7 +506,11 @@ func (p *planWorks) rig(f *planfile.File) preflight.Rig {
 		Place: func(ctx context.Context, to planfile.Destination, o planfile.Options) (preflight.Place, error) {
 			m := p.optionsOf(o)
 			m.maps = f.Maps.Value()
-			place, err := openTarget(to, m)
+			at, err := p.a.expand(to, p.role)
+			if err != nil {
+				return nil, err
+			}
+			place, err := openTarget(at, m)
 			if err != nil {
 				return nil, err
 			}

@@ -20,8 +20,9 @@ one PostgreSQL; there is nothing else that they have to reach of each other.
 known to be the same storage by a file in it: if a worker dies, another one that offers its
 storage goes on with its VMs; without one they wait for it to come back under its name.
 
-Passwords stay on each machine: a plan names files or systemd credentials, and each worker
-reads its own. The password of the database is in $PGPASSFILE or ~/.pgpass (docs/server.md).
+Passwords stay on each machine: a plan names credentials and places, which an administrator
+binds to addresses in the access file of each worker. The password of the database is in
+$PGPASSFILE or ~/.pgpass (docs/server.md).
 SIGTERM has the worker give its VMs back and end.
 `
 
@@ -38,10 +39,11 @@ type workerOptions struct {
 	trials  int
 }
 
-func (o *workerOptions) register(cmd *cobra.Command) {
+func (o *workerOptions) register(a *app, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringArrayVar(&o.folders, "offer", nil, "`FOLDER` that VMs may go to here; may be repeated")
+	a.registerAccess(f)
 	f.StringVar(&o.name, "name", "", "what the worker is `called`, always the same (default this machine's name)")
 	f.IntVar(&o.vms, "vms", vmsAtOnce, "at most `N` VMs at a time")
 	registerTrials(f, &o.trials)
@@ -69,11 +71,14 @@ func newWorker(a *app) *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&o.join, "join", "", "`URL` of the database, without a password")
-	o.register(cmd)
+	o.register(a, cmd)
 	return cmd
 }
 
 func (a *app) work(ctx context.Context, o workerOptions) (err error) {
+	if _, err := a.access(); err != nil { // before the first plan needs it
+		return err
+	}
 	r, err := roster.Open(ctx, roster.Config{URL: o.join, Log: a.log})
 	if err != nil {
 		return err

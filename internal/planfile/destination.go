@@ -16,6 +16,7 @@ import (
 //	libvirt:qemu:///system?pool=default&stage=/srv/stage              libvirt
 //	proxmox:https://pve1:8006/pve1?storage=local-lvm&stage=/srv/stage a node of Proxmox VE
 //	openstack:mycloud?network=lan&stage=/srv/stage                    a project of OpenStack
+//	place:rack1?stage=/srv/stage                                      one that an administrator named, see Access
 //
 // Those that take whole VMs get them from a folder of this machine, the stage. The rest of the
 // address is theirs to read.
@@ -28,21 +29,22 @@ const (
 	Proxmox   = "proxmox"
 	KubeVirt  = "kubevirt"
 	OpenStack = "openstack"
+	Place     = "place"
 )
 
 // stageKey is the parameter that names the stage.
 const stageKey = "stage"
 
 var (
-	folders = []string{Dir, KubeVirt}               // their address is a folder
-	places  = []string{Libvirt, Proxmox, OpenStack} // theirs is a URL or a name, and they have a stage
+	folders = []string{Dir, KubeVirt}                      // their address is a folder
+	places  = []string{Libvirt, Proxmox, OpenStack, Place} // theirs is a URL or a name, and they have a stage
 )
 
 // destinationHint is what a destination may look like.
-const destinationHint = "write dir:/FOLDER, libvirt:qemu:///system?stage=/FOLDER, proxmox:https://HOST:8006/NODE?stage=/FOLDER, openstack:CLOUD?stage=/FOLDER or kubevirt:/FOLDER"
+const destinationHint = "write dir:/FOLDER, libvirt:qemu:///system?stage=/FOLDER, proxmox:https://HOST:8006/NODE?stage=/FOLDER, openstack:CLOUD?stage=/FOLDER, kubevirt:/FOLDER or place:NAME?stage=/FOLDER"
 
 func (Destination) form() form {
-	return form{pattern: `^(dir:/|kubevirt:/|libvirt:|openstack:|proxmox:https://).*$`, example: "dir:/srv/vm"}
+	return form{pattern: `^(dir:/|kubevirt:/|libvirt:|openstack:|proxmox:https://|place:[A-Za-z0-9]).*$`, example: "dir:/srv/vm"}
 }
 
 func (d *Destination) set(s string) error {
@@ -91,6 +93,10 @@ func ParseDestination(s string, here Here) (Destination, error) {
 			return "", fault.New(fault.Invalid, "%s: it is not said in which folder of this machine VMs are staged", s).
 				WithHint("add stage=/FOLDER behind a ? or &: it needs room for the VMs that are under way")
 		}
+		if kind == Place && (!IsName(d.Address()) || len(d.parameters()[stageKey]) != 1 || strings.Contains(d.Folder(), "?")) {
+			return "", fault.New(fault.Invalid, "%s: a named place has a name and stage=/FOLDER, and nothing else", s).
+				WithHint("write place:NAME?stage=/FOLDER; an administrator sets everything else of the place")
+		}
 	default:
 		return "", fault.New(fault.Invalid, "%q is not where a VM can live", s).WithHint(destinationHint)
 	}
@@ -129,6 +135,16 @@ func (d Destination) Folder() string {
 		return ""
 	}
 	return filepath.Clean(v.Get(stageKey))
+}
+
+// parameters returns what stands behind the question mark; nil if it cannot be read.
+func (d Destination) parameters() url.Values {
+	_, query, _ := strings.Cut(string(d), "?")
+	v, err := url.ParseQuery(query)
+	if err != nil {
+		return nil
+	}
+	return v
 }
 
 // Address is what the destination's kind is to read: all of it but the kind and the stage.

@@ -15,6 +15,8 @@ func TestDestinations(t *testing.T) {
 		{"libvirt:qemu+ssh://root@kvm1/system", "/st&x y/", "libvirt", "/st&x y", "qemu+ssh://root@kvm1/system"},
 		{"openstack:mycloud?network=lan&stage=%2Fst", "/other", "openstack", "/st", "mycloud?network=lan"},
 		{"openstack:", "/other", "openstack", "/other", ""},
+		{"place:rack1", "/st", "place", "/st", "rack1"},
+		{"place:rack1?stage=%2Fst%2Fa", "", "place", "/st/a", "rack1"},
 		{"proxmox:https://pve1:8006/pve1?stage=%2Fst%2Fa&storage=local-lvm", "/other", "proxmox", "/st/a", "https://pve1:8006/pve1?storage=local-lvm"},
 	} {
 		d, err := ParseDestination(v.text, Here{Stage: v.stage})
@@ -45,6 +47,12 @@ func TestDestinationsThatAreNone(t *testing.T) {
 		"proxmox:https://h?stage":              "in which folder of this machine VMs are staged",
 		"proxmox:https://h?stage=relative/one": "does not begin at the root",
 		"kubevirt:vm?namespace=x":              "does not begin at the root",
+		"place:rack1":                          "in which folder of this machine VMs are staged",
+		"place:rack1?stage=/st&token=/x":       "and nothing else",
+		"place:rack1?stage=/st&stage=/other":   "and nothing else",
+		"place:rack1?stage=%2Fst%3Ftoken%3D/x": "and nothing else",
+		"place:/etc?stage=/st":                 "and nothing else",
+		"place:?stage=/st":                     "and nothing else",
 	} {
 		if d, err := ParseDestination(text, Here{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %q, %v; want %s", text, d, err, want)

@@ -49,15 +49,15 @@ type File struct {
 type Source struct {
 	URL         URL         `yaml:"url" required:"true" doc:"esxi://USER@HOST[:PORT] or vcenter://USER@HOST[:PORT], without a password"`
 	Direct      bool        `yaml:"direct" doc:"with a vCenter: fetch the disks from its ESXi hosts, not through it"`
-	Fingerprint Fingerprint `yaml:"fingerprint" doc:"SHA-256 of the certificate to accept"`
-	Credentials Credentials `yaml:"credentials" doc:"where the password is; without them it is in the file that $DECAMP_PASSWORD_FILE names, or asked for"`
+	Fingerprint Fingerprint `yaml:"fingerprint" doc:"SHA-256 of the certificate to accept; in a submitted plan it replaces no known one"`
+	Credentials Credentials `yaml:"credentials" doc:"where the password is; without them decamp plan run reads the file that $DECAMP_PASSWORD_FILE names, or asks; a submitted plan requires them"`
 	SSH         SSH         `yaml:"ssh" doc:"how to log in to hosts where the API does not do: sourceHash, landing by ssh"`
 }
 
 // Credentials name a secret. They hold none.
 type Credentials struct {
 	File Path `yaml:"file" doc:"a file that holds the password; from the plan's folder if it is relative"`
-	Name Name `yaml:"name" doc:"a systemd credential: the file of that name in $CREDENTIALS_DIRECTORY"`
+	Name Name `yaml:"name" doc:"a credential of the access file; if the access file has none of that name, for decamp plan run alone, the file of that name in $CREDENTIALS_DIRECTORY"`
 }
 
 // SSH is how to log in to ESXi hosts.

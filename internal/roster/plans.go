@@ -9,13 +9,13 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-const planColumns = `name, folder, author, created, listed, ord, state, failure, ended, rev`
+const planColumns = `name, folder, author, role, created, listed, ord, state, failure, ended, rev`
 
 func scanPlan(row scanner) (Plan, error) {
 	var p Plan
 	var created, listed, ended int64
 	var failure string
-	err := row.Scan(&p.Name, &p.Folder, &p.By, &created, &listed, &p.Order, &p.State, &failure, &ended, &p.Rev)
+	err := row.Scan(&p.Name, &p.Folder, &p.By, &p.Role, &created, &listed, &p.Order, &p.State, &failure, &ended, &p.Rev)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -35,8 +35,8 @@ func (r *Roster) AddPlan(ctx context.Context, p Plan) (Plan, error) {
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		_, err = x.exec(`INSERT INTO plans (name, text, folder, author, created, state, rev) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-			p.Name, p.Text, p.Folder, p.By, x.now, PlanListing, x.rev)
+		_, err = x.exec(`INSERT INTO plans (name, text, folder, author, role, created, state, rev) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+			p.Name, p.Text, p.Folder, p.By, p.Role, x.now, PlanListing, x.rev)
 		return err
 	})
 	if err != nil {

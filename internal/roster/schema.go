@@ -87,6 +87,8 @@ var changes = [][]string{{
 	`INSERT INTO board VALUES (1, 0, '', 0)`,
 }, {
 	`ALTER TABLE vms ADD COLUMN rehearse TEXT NOT NULL DEFAULT ''`,
+}, {
+	`ALTER TABLE plans ADD COLUMN role TEXT NOT NULL DEFAULT ''`,
 }}
 
 // meta has one row, which every transaction that writes takes first: see tx.

@@ -41,28 +41,81 @@ func TestASubmittedPlanIsThereOnce(t *testing.T) {
 	}
 }
 
-// A plan's author must not be able to act as the server, unless they may do everything anyway.
-func TestPlansThatActAsTheServerTakeAdmin(t *testing.T) {
+// An operator's plan names no path but offered folders, no secret, and only what it may use.
+func TestPlansThatActAsTheServerRequireAdmin(t *testing.T) {
 	r := newRig(t, nil)
 	plain := servertest.PlanText("p")
-	for name, text := range map[string]string{
-		"hooks":            plain + "hooks:\n  pre: {command: [/bin/true]}\n",
-		"hooks of all VMs": strings.Replace(plain, "defaults:\n", "defaults:\n  hooks:\n    post: {command: [/bin/true]}\n", 1),
-		"hooks of a VM":    plain + "vms:\n  - vm: a\n    hooks:\n      pre: {command: [/bin/true]}\n",
-		"password file":    strings.Replace(plain, "source:\n", "source:\n  credentials: {file: /etc/shadow}\n", 1),
-		"ssh password":     strings.Replace(plain, "source:\n", "source:\n  ssh: {credentials: {file: /etc/shadow}}\n", 1),
-		"ssh key":          strings.Replace(plain, "source:\n", "source:\n  ssh: {key: /root/.ssh/id_ed25519}\n", 1),
+	with := func(old, replacement string) string {
+		text := strings.Replace(plain, old, replacement, 1)
+		if text == plain {
+			t.Fatalf("%q is not in the plan", old)
+		}
+		return text
+	}
+	to := func(destination string) string { return with("dir:/srv/vm", `"`+destination+`"`) }
+	const named = "{name: esx1}"
+	for name, v := range map[string]struct{ text, words string }{
+		"hooks":               {plain + "hooks:\n  pre: {command: [/bin/true]}\n", "hooks.pre.command in line 10"},
+		"hooks of all VMs":    {with("defaults:\n", "defaults:\n  hooks:\n    post: {command: [/bin/true]}\n"), "defaults.hooks.post.command"},
+		"hooks of a VM":       {plain + "vms:\n  - vm: a\n    hooks:\n      pre: {command: [/bin/true]}\n", "vms[0].hooks.pre.command"},
+		"password file":       {with(named, "{file: /etc/shadow}"), "source.credentials.file in line 5"},
+		"ssh password":        {with(named, named+"\n  ssh: {credentials: {file: /etc/shadow}}"), "source.ssh.credentials.file"},
+		"ssh key":             {with(named, named+"\n  ssh: {key: /root/.ssh/id_ed25519}"), "source.ssh.key"},
+		"key files":           {with("defaults:\n", "defaults:\n  keyFiles: [/etc/shadow]\n"), "defaults.keyFiles"},
+		"drivers":             {with("defaults:\n", "defaults:\n  virtioWin: /etc\n"), "defaults.virtioWin"},
+		"kernel":              {plain + "vms:\n  - {vm: a, applianceKernel: /etc/shadow}\n", "vms[0].applianceKernel"},
+		"Proxmox token":       {to("proxmox:https://192.0.2.66:8006/pve?token=/etc/decamp/pve1&stage=/srv/vm"), "an address of proxmox"},
+		"kubeconfig":          {to("kubevirt:/srv/vm?kubeconfig=/srv/vm/old/disk.raw"), "parameter kubeconfig"},
+		"libvirt socket":      {to("libvirt:qemu+unix:///system?socket=/run/other&stage=/srv/vm"), "an address of libvirt"},
+		"cloud":               {to("openstack:prod?stage=/srv/vm"), "an address of openstack"},
+		"folder":              {to("dir:/etc/cron.d"), "/etc/cron.d, which no worker offers"},
+		"folder above":        {to("dir:/srv"), "/srv, which no worker offers"},
+		"folder beside":       {to("dir:/srv/vm/../other"), "/srv/other, which no worker offers"},
+		"stage":               {to("place:rack1?stage=/etc"), "/etc, which no worker offers"},
+		"unknown place":       {to("place:rack2?stage=/srv/vm"), "no place \"rack2\""},
+		"no credentials":      {with("  credentials: "+named+"\n", ""), "names no credentials"},
+		"credential of admin": {strings.ReplaceAll(plain, "esx1", "esx2"), "may not use the credential esx2"},
+		"other host":          {with("esx1.example.com", "192.0.2.66"), "is bound to esxi://root@esx1.example.com"},
+		"other port":          {with("esx1.example.com", "esx1.example.com:8443"), "is bound to esxi://root@esx1.example.com"},
 	} {
-		a := r.ask(server.Operate, "POST", "/v1/plans", text)
-		if r.wantProblem(a, "denied"); a.status != http.StatusForbidden {
-			t.Errorf("%s: %d %s", name, a.status, a.body)
+		a := r.ask(server.Operate, "POST", "/v1/plans", v.text)
+		if p := r.wantProblem(a, "denied"); a.status != http.StatusForbidden || !strings.Contains(p.Detail, v.words) || p.Remedy == "" {
+			t.Errorf("%s: %d %s, want %q", name, a.status, a.body, v.words)
 		}
 		if e := r.audit(1)[0]; e.Err == "" || e.Role != "operate" || e.On != "p" {
 			t.Errorf("%s: noted %+v", name, e)
 		}
 	}
-	if a := r.ask(server.Admin, "POST", "/v1/plans", plain+"hooks:\n  pre: {command: [/bin/true]}\n"); a.status != http.StatusCreated {
-		t.Errorf("admin: %d %s", a.status, a.body)
+	a := r.ask(server.Operate, "POST", "/v1/plans", with(named, named+"\n  fingerprint: \""+strings.Repeat("12", 32)+"\""))
+	if p := r.wantProblem(a, "conflict"); !strings.Contains(p.Detail, strings.Repeat("12", 32)) || !strings.Contains(p.Detail, strings.Repeat("AB", 32)) {
+		t.Errorf("another fingerprint: %s", a.body)
+	}
+	if plans, err := r.Roster.Plans(t.Context()); err != nil || len(plans) > 0 {
+		t.Errorf("a refused plan was added: %v, %v", plans, err)
+	}
+	if a := r.ask(server.Operate, "POST", "/v1/plans", to("place:rack1?stage=/srv/vm/stage")); a.status != http.StatusCreated {
+		t.Errorf("a named place: %d %s", a.status, a.body)
+	}
+}
+
+// An administrator's plan may name paths, secrets and commands, and the audit trail has which.
+func TestPlansOfAdminsAreAudited(t *testing.T) {
+	r := newRig(t, nil)
+	text := strings.Replace(servertest.PlanText("p"), "{name: esx1}", "{file: /etc/decamp/esx9}", 1) + "hooks:\n  pre: {command: [/bin/true]}\n"
+	if a := r.ask(server.Admin, "POST", "/v1/plans", text); a.status != http.StatusCreated {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	want := "submit a plan that sets source.credentials.file in line 5, hooks.pre.command in line 10"
+	if e := r.audit(1)[0]; e.What != want || e.Role != "admin" || e.Err != "" {
+		t.Errorf("noted %+v, want %s", e, want)
+	}
+	p, err := r.Roster.Plan(t.Context(), "p")
+	if err != nil || p.Role != "admin" {
+		t.Errorf("role %q, %v", p.Role, err)
+	}
+	a := r.ask(server.Admin, "POST", "/v1/plans", strings.Replace(servertest.PlanText("q"), "  credentials: {name: esx1}\n", "", 1))
+	if p := r.wantProblem(a, "denied"); !strings.Contains(p.Detail, "names no credentials") {
+		t.Errorf("without credentials: %s", a.body)
 	}
 }
 

@@ -3,9 +3,12 @@ package server
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 )
@@ -17,7 +20,7 @@ func (s *Server) planRoutes(api huma.API) {
 		tells: "Without their texts."}, s.listPlans)
 	register(api, route{method: http.MethodPost, path: "/v1/plans", id: "submitPlan", what: "submit a plan", role: Operate,
 		status: http.StatusCreated, body: planBytes,
-		tells: "The body is a plan file. The same text again changes nothing. One that runs commands (hooks) or names files with secrets takes the role admin."}, s.submitPlan)
+		tells: "The body is a plan file. The same text again changes nothing. A plan names credentials and places that an administrator configured, and folders that a worker offers. Paths, secrets and commands require the role admin."}, s.submitPlan)
 	register(api, route{method: http.MethodGet, path: "/v1/plans/{plan}", id: "getPlan", what: "see a plan", role: View,
 		tells: "With its text."}, s.getPlan)
 	register(api, route{method: http.MethodDelete, path: "/v1/plans/{plan}", id: "dropPlan", what: "drop a plan", role: Admin,
@@ -57,43 +60,55 @@ func (s *Server) submitPlan(ctx context.Context, in *planText) (*planOut, error)
 	if err != nil {
 		return nil, err
 	}
-	if does := dangerous(f); does != "" && !who.Role.May(Admin) {
-		err := who.refuse(Admin, "submit a plan that "+does)
+	privileged, err := s.permitPlan(ctx, f, who.Role)
+	if err != nil {
 		s.noteRefusal(ctx, who, "submit a plan", string(f.Name), err)
 		return nil, err
 	}
+	what := "submit a plan"
+	if len(privileged) > 0 {
+		what += " that sets " + planfile.Enumerate(privileged)
+	}
 	var p roster.Plan
-	err = s.change(ctx, "submit a plan", string(f.Name), func() (err error) {
-		p, err = s.local.Submit(ctx, Submission{Text: string(in.RawBody), Folder: s.folder, By: who.Name})
+	err = s.change(ctx, what, string(f.Name), func() (err error) {
+		p, err = s.local.Submit(ctx, Submission{Text: string(in.RawBody), Folder: s.folder, By: who.Name, Role: who.Role})
 		return err
 	})
 	p.Text = "" // whoever sent it has it
 	return &planOut{whole(p)}, err
 }
 
-// dangerous says what a plan does that would let its author act as the server: commands run
-// as it, and files that it may read would be sent to hosts of the author's choice.
-func dangerous(f *planfile.File) string {
-	switch {
-	case runsCommands(f):
-		return "runs commands (hooks)"
-	case f.Source.Credentials.File != "" || f.Source.SSH.Credentials.File != "" || f.Source.SSH.Key != "":
-		return "names files with secrets (credentials of the server's have names)"
+// permitPlan checks a plan against the role of its author and against what administrators named, and returns
+// the keys that only the role admin may set. The workers check the same again with their own access files.
+func (s *Server) permitPlan(ctx context.Context, f *planfile.File, role Role) ([]planfile.Privileged, error) {
+	access, err := planfile.LoadAccess(s.config.Access)
+	if err != nil {
+		return nil, err
 	}
-	return ""
+	if err := access.Permit(f, planfile.Role(role)); err != nil {
+		return nil, err
+	}
+	if role == Admin {
+		return f.AdminOnly(), nil
+	}
+	return nil, s.offered(ctx, f)
 }
 
-func runsCommands(f *planfile.File) bool {
-	hooks := []planfile.Hooks{f.Hooks, f.Defaults.Hooks}
-	for _, vm := range f.VMs {
-		hooks = append(hooks, vm.Hooks)
+// offered is an error unless a worker offers each folder that the plan names. A worker that is stopped
+// counts: its VMs wait for it.
+func (s *Server) offered(ctx context.Context, f *planfile.File) error {
+	workers, err := s.local.Workers(ctx)
+	if err != nil {
+		return err
 	}
-	for _, h := range hooks {
-		if len(h.Pre.Command)+len(h.Post.Command) > 0 {
-			return true
+	for _, to := range f.Destinations() {
+		offers := func(w roster.Worker) bool { return fleet.StorageOf(w.Offers, string(to)) != "" }
+		if !slices.ContainsFunc(workers, offers) {
+			return fault.New(fault.Denied, "plan %s names the folder %s, which no worker offers", f.Name, to.Folder()).
+				WithHint("name a folder that a worker offers (decamp serve --offer, decamp worker --offer)")
 		}
 	}
-	return false
+	return nil
 }
 
 func (s *Server) dropPlan(ctx context.Context, in *PlanPath) (*struct{}, error) {

@@ -17,7 +17,7 @@ const (
 	Nobody  Role = ""        // whether the server is well, and the API's document
 	View    Role = "view"    // see everything but the audit trail
 	Operate Role = "operate" // submit plans, give orders, set limits
-	Admin   Role = "admin"   // plans that run commands or read files, drop plans, drain workers, the audit trail
+	Admin   Role = "admin"   // plans that name paths, secrets and commands, drop plans, drain workers, the audit trail
 )
 
 var roles = []Role{View, Operate, Admin}

@@ -36,7 +36,7 @@ var takes = map[string]struct {
 	"followEvents":      {server.View, "/v1/events", ""},
 }
 
-const servertestPlan = "version: 1\nname: q\nsource:\n  url: esxi://root@esx1\ndefaults:\n  to: [dir:/srv/vm]\nselect: poweredOn\n"
+const servertestPlan = "version: 1\nname: q\nsource:\n  url: esxi://root@esx1.example.com\n  credentials: {name: esx1}\ndefaults:\n  to: [dir:/srv/vm]\nselect: poweredOn\n"
 
 // document is what the test needs of the OpenAPI document.
 type document struct {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 )
 
@@ -27,6 +29,7 @@ type Config struct {
 	Roster  *roster.Roster
 	State   string // folder of tokens, the session key and the certificate
 	Folder  string // that relative paths of submitted plans begin from; State if empty
+	Access  string // file with the credentials and places of submitted plans; access.yaml in State if empty
 	Version string
 	Log     *slog.Logger
 
@@ -66,6 +69,9 @@ func New(c Config) (*Server, error) {
 	}
 	if c.Folder == "" {
 		c.Folder = c.State
+	}
+	if c.Access == "" {
+		c.Access = filepath.Join(c.State, planfile.AccessFile)
 	}
 	if err := os.MkdirAll(c.State, 0o700); err != nil {
 		return nil, err

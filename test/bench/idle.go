@@ -121,7 +121,7 @@ func (job stockJob) rows(ctx context.Context) error {
 	}
 	defer r.Close()
 	for i, name := range []string{"done", "later"} {
-		if _, err := r.AddPlan(ctx, roster.Plan{Name: name, Text: job.Plans[i], Folder: job.State}); err != nil {
+		if _, err := r.AddPlan(ctx, roster.Plan{Name: name, Text: job.Plans[i], Folder: job.State, Role: "admin"}); err != nil {
 			return err
 		}
 		if err := r.AddVMs(ctx, job.vms(name)); err != nil {

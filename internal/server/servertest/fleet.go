@@ -10,11 +10,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/decamp/decamp/internal/bottleneck"
+	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/server"
 )
@@ -45,7 +47,7 @@ func New(ctx context.Context, dir string, change func(*server.Config)) (f *Fleet
 	if f.Roster, err = roster.Open(ctx, roster.Config{URL: "sqlite:" + filepath.Join(dir, "fleet.db")}); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(f.join(ctx), f.letIn()); err != nil {
+	if err := errors.Join(f.join(ctx), f.letIn(), f.nameCredentials()); err != nil {
 		return nil, errors.Join(err, f.Roster.Close())
 	}
 	if err := f.Serve(ctx, change); err != nil {
@@ -88,6 +90,22 @@ func (f *Fleet) letIn() error {
 		f.Tokens[role] = secret
 	}
 	return nil
+}
+
+// access names what PlanText uses, and a credential that administrators alone may use.
+const access = `version: 1
+credentials:
+  esx1: {url: esxi://root@esx1.example.com, fingerprint: "` + fingerprint + `", passwordFile: /etc/decamp/esx1, roles: [operate]}
+  esx2: {url: esxi://root@esx2.example.com, fingerprint: "` + fingerprint + `", passwordFile: /etc/decamp/esx2}
+places:
+  rack1: {to: "proxmox:https://pve1:8006/pve1?token=/etc/decamp/pve1", roles: [operate]}
+`
+
+const fingerprint = "ABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABAB"
+
+// nameCredentials writes the server's access file.
+func (f *Fleet) nameCredentials() error {
+	return os.WriteFile(filepath.Join(f.State, planfile.AccessFile), []byte(access), 0o600)
 }
 
 // Serve starts the server; Stop ends it. One that is started again has the same address.
@@ -133,7 +151,7 @@ func (f *Fleet) Close() error { return errors.Join(f.Stop(), f.Roster.Close()) }
 
 // PlanText is a plan file.
 func PlanText(name string) string {
-	return "version: 1\nname: " + name + "\nsource:\n  url: esxi://root@esx1.example.com\ndefaults:\n  to: [dir:/srv/vm]\nselect: poweredOn\n"
+	return "version: 1\nname: " + name + "\nsource:\n  url: esxi://root@esx1.example.com\n  credentials: {name: esx1}\ndefaults:\n  to: [dir:/srv/vm]\nselect: poweredOn\n"
 }
 
 // Key is the i-th VM of a plan, from 1.

@@ -28,6 +28,7 @@ package kubevirt
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -124,6 +125,17 @@ func New(to string, maps mapping.Map) (place staged.Place, keep bool, err error)
 	return c, false, nil
 }
 
+// parameters returns the field of each parameter of an address.
+func (a *address) parameters() map[string]*string {
+	return map[string]*string{
+		"namespace": &a.Namespace, "storageClass": &a.StorageClass, "accessMode": &a.AccessMode, "volumeMode": &a.VolumeMode,
+		"network": &a.Network, "kubeconfig": &a.kubeconfig, "context": &a.context, "uploadProxy": &a.uploadProxy,
+	}
+}
+
+// Parameters returns the names of the parameters of an address, sorted.
+func Parameters() []string { return slices.Sorted(maps.Keys(new(address).parameters())) }
+
 // parse takes an address apart.
 func parse(text string) (address, error) {
 	folder, query, _ := strings.Cut(text, "?")
@@ -132,10 +144,7 @@ func parse(text string) (address, error) {
 	if err != nil || !filepath.IsAbs(folder) {
 		return a, fault.New(fault.Invalid, "kubevirt:%s is not where a VM can live", text).WithHint("write it as kubevirt:/FOLDER?namespace=NAME")
 	}
-	into := map[string]*string{
-		"namespace": &a.Namespace, "storageClass": &a.StorageClass, "accessMode": &a.AccessMode, "volumeMode": &a.VolumeMode,
-		"network": &a.Network, "kubeconfig": &a.kubeconfig, "context": &a.context, "uploadProxy": &a.uploadProxy,
-	}
+	into := a.parameters()
 	for key, given := range values {
 		if into[key] == nil || len(given) != 1 {
 			return a, fault.New(fault.Invalid, "kubevirt:%s says %s %d times, which means nothing", text, key, len(given)).

@@ -2,10 +2,12 @@ package libvirt
 
 import (
 	"cmp"
+	"maps"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -72,11 +74,19 @@ func parseAddress(text string) (address, error) {
 	return a, nil
 }
 
-// options takes what stands behind the question mark.
-func (a *address) options(q url.Values) error {
-	known := map[string]*string{
+// parameters returns the field of each parameter of an address.
+func (a *address) parameters() map[string]*string {
+	return map[string]*string{
 		"pool": &a.pool, "socket": &a.socket, "keyfile": &a.keyFile, "known_hosts": &a.knownHosts, "pkipath": &a.pki,
 	}
+}
+
+// Parameters returns the names of the parameters of an address, sorted.
+func Parameters() []string { return slices.Sorted(maps.Keys(new(address).parameters())) }
+
+// options takes what stands behind the question mark.
+func (a *address) options(q url.Values) error {
+	known := a.parameters()
 	for name, values := range q {
 		field, ok := known[name]
 		if !ok {

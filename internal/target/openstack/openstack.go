@@ -26,9 +26,11 @@ package openstack
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -116,12 +118,20 @@ var choices = map[string]*regexp.Regexp{
 
 var anything = regexp.MustCompile(`^[^\x00-\x1f]{1,255}$`)
 
-// take reads what the address says.
-func (o *Options) take(query url.Values) error {
-	into := map[string]*string{
+// parameters returns the field of each parameter of an address.
+func (o *Options) parameters() map[string]*string {
+	return map[string]*string{
 		"flavor": &o.Flavor, "network": &o.Network, "volumeType": &o.VolumeType, "availabilityZone": &o.AvailabilityZone,
 		"boot": &o.Boot, "project": &o.Project, "format": &o.Format, "mac": &o.MACs,
 	}
+}
+
+// Parameters returns the names of the parameters of an address, sorted.
+func Parameters() []string { return slices.Sorted(maps.Keys(new(Options).parameters())) }
+
+// take reads what the address says.
+func (o *Options) take(query url.Values) error {
+	into := o.parameters()
 	if query.Has("start") {
 		return fault.New(fault.Invalid, "an address of OpenStack does not say whether VMs are started").
 			WithHint("leave start= out of it, and say --start")

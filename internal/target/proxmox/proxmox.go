@@ -35,8 +35,10 @@ package proxmox
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -127,39 +129,34 @@ func New(address string, o Options) (*Place, error) {
 	return &Place{api: api, node: node, opts: o, dialNode: o.dial}, err
 }
 
+// parameters returns the field of each parameter of an address. The token is a file, which take reads.
+func (o *Options) parameters(tokenFile *string) map[string]*string {
+	return map[string]*string{
+		"storage": &o.Storage, "import": &o.Import, "bridge": &o.Bridge, "cpu": &o.CPU, "fingerprint": &o.Fingerprint, "token": tokenFile,
+		"ssh": &o.SSH, "keyfile": &o.KeyFile, "known_hosts": &o.KnownHosts,
+	}
+}
+
+// Parameters returns the names of the parameters of an address, sorted.
+func Parameters() []string { return slices.Sorted(maps.Keys(new(Options).parameters(nil))) }
+
 // take reads what the address says.
 func (o *Options) take(query url.Values) error {
+	var tokenFile string
+	into := o.parameters(&tokenFile)
 	for key := range query {
-		value := query.Get(key)
-		switch key {
-		case "storage":
-			o.Storage = value
-		case "import":
-			o.Import = value
-		case "bridge":
-			o.Bridge = value
-		case "cpu":
-			o.CPU = value
-		case "ssh":
-			o.SSH = value
-		case "keyfile":
-			o.KeyFile = value
-		case "known_hosts":
-			o.KnownHosts = value
-		case "fingerprint":
-			o.Fingerprint = value
-		case "token":
-			token, err := ReadToken(value)
-			if err != nil {
-				return err
-			}
-			o.Token = token
-		default:
+		if into[key] == nil {
 			return fault.New(fault.Invalid, "a Proxmox address has no %q", key).
 				WithHint("it may have storage, import, bridge, cpu, fingerprint, token, ssh, keyfile and known_hosts")
 		}
+		*into[key] = query.Get(key)
 	}
-	return nil
+	if !query.Has("token") {
+		return nil
+	}
+	token, err := ReadToken(tokenFile)
+	o.Token = token
+	return err
 }
 
 // check refuses what would change the meaning of a parameter or a path of the API.

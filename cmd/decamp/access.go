@@ -1,0 +1,167 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/preflight"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// accessEnv names the environment variable that names the access file.
+const accessEnv = "DECAMP_ACCESS"
+
+func (a *app) registerAccess(f *pflag.FlagSet) {
+	f.StringVar(&a.accessFile, "access", "", "`FILE` that names credentials and places for plans (default $"+accessEnv+", else "+planfile.AccessFile+" in the state directory)")
+}
+
+// accessPath returns the name of the access file, and whether it was stated and so has to exist.
+func (a *app) accessPath() (path string, stated bool, err error) {
+	if path := cmp.Or(a.accessFile, a.env(accessEnv)); path != "" {
+		return path, true, nil
+	}
+	state, err := a.stateDir()
+	return filepath.Join(state, planfile.AccessFile), false, err
+}
+
+// access reads the access file. It is read again each time, so a change needs no restart.
+func (a *app) access() (*planfile.Access, error) {
+	path, stated, err := a.accessPath()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(path); stated && errors.Is(err, os.ErrNotExist) {
+		return nil, fault.New(fault.NotFound, "the access file: %w", err).WithHint("name a file that exists with --access or $%s", accessEnv)
+	}
+	return planfile.LoadAccess(path)
+}
+
+// expand returns what a destination of a plan with a role stands for: see planfile.Access.Expand.
+func (a *app) expand(d planfile.Destination, role planfile.Role) (planfile.Destination, error) {
+	if d.Kind() != planfile.Place {
+		return d, nil
+	}
+	access, err := a.access()
+	if err != nil {
+		return "", err
+	}
+	return access.Expand(d, role)
+}
+
+// planLogin sets how to log in to the source of a plan. What l has from flags stands above the plan.
+func (a *app) planLogin(l *login, f *planfile.File, folder string, role planfile.Role) error {
+	access, err := a.access()
+	if err != nil {
+		return err
+	}
+	l.submitted = role != planfile.Local
+	if l.passwordFile != "" && !l.submitted {
+		l.fingerprint = cmp.Or(l.fingerprint, string(f.Source.Fingerprint))
+		return nil
+	}
+	c, err := access.Source(f, role)
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		l.bound = string(c.Fingerprint)
+		l.passwordFile, err = a.secretOf(string(f.Source.Credentials.Name), c)
+		return err
+	}
+	l.passwordFile, err = preflight.PasswordFile(f.Source.Credentials, folder, a.env)
+	l.fingerprint = cmp.Or(l.fingerprint, string(f.Source.Fingerprint))
+	return err
+}
+
+// planSSH returns how to log in to the hosts of a plan's source by SSH.
+func (a *app) planSSH(f *planfile.File, folder string, role planfile.Role) (o sshOptions, err error) {
+	s := f.Source.SSH
+	access, err := a.access()
+	if err != nil {
+		return o, err
+	}
+	c, err := access.SSH(f, role)
+	if err != nil {
+		return o, err
+	}
+	if c != nil {
+		o = sshOptions{
+			user: cmp.Or(string(c.SSH.User), "root"), port: uint16(cmp.Or(c.SSH.Port, 22)), keyFile: string(c.SSH.Key),
+			hostKeys: hostKeysOf(c.SSH.HostKeys), credential: string(s.Credentials.Name), submitted: true, noAgent: true, enable: s.Enable,
+		}
+		if c.PasswordFile != "" || c.SSH.Key == "" {
+			o.passwordFile, err = a.secretOf(o.credential, c)
+		}
+		return o, err
+	}
+	o = sshOptions{
+		user: string(s.User), port: uint16(s.Port), hostKeys: hostKeysOf(s.HostKeys), enable: s.Enable,
+		submitted: role != planfile.Local, noAgent: role != planfile.Local,
+	}
+	if o.passwordFile, err = preflight.PasswordFile(s.Credentials, folder, a.env); err != nil {
+		return o, err
+	}
+	o.keyFile, err = preflight.PasswordFile(planfile.Credentials{File: s.Key}, folder, a.env)
+	return o, err
+}
+
+// hostKeysOf are host keys by the lower-case name of the host.
+func hostKeysOf(keys map[string]planfile.Text) map[string]string {
+	if len(keys) == 0 {
+		return nil
+	}
+	all := map[string]string{}
+	for host, key := range keys {
+		all[strings.ToLower(host)] = string(key)
+	}
+	return all
+}
+
+// secretOf returns the file with the secret of a credential: its own, or that of systemd with its name.
+func (a *app) secretOf(name string, c *planfile.Credential) (string, error) {
+	if c.PasswordFile != "" {
+		return string(c.PasswordFile), nil
+	}
+	return preflight.PasswordFile(planfile.Credentials{Name: planfile.Name(name)}, "", a.env)
+}
+
+// inFiles replaces the names of credentials in a copy of f by their files, for checks that look at files.
+func (a *app) inFiles(f *planfile.File) (*planfile.File, error) {
+	access, err := a.access()
+	if err != nil {
+		return nil, err
+	}
+	resolved := *f
+	for _, c := range []*planfile.Credentials{&resolved.Source.Credentials, &resolved.Source.SSH.Credentials} {
+		named, known := access.Credentials[string(c.Name)]
+		switch {
+		case !known:
+		case named.PasswordFile == "" && named.SSH.Key != "":
+			*c = planfile.Credentials{File: named.SSH.Key}
+		case named.PasswordFile != "":
+			*c = planfile.Credentials{File: named.PasswordFile}
+		}
+	}
+	return &resolved, nil
+}
+
+// roleOf returns the authority that this process carries a plan out with. A command that the user runs
+// carries out plans of administrators as its own, with the user's files and terminal; a server or a worker
+// knows submitted plans only.
+func (m *mover) roleOf(p roster.Plan) planfile.Role {
+	role := planfile.Role(p.Role)
+	switch {
+	case m.roster == nil, m.command && role == planfile.Admin:
+		return planfile.Local
+	case role == planfile.Admin, role == planfile.Operate:
+		return role
+	}
+	return ""
+}

@@ -1,0 +1,331 @@
+package planfile
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Role is the authority that a plan is carried out with. The zero value may do nothing.
+type Role string
+
+// Roles of plans.
+const (
+	Operate Role = "operate" // a submitted plan that names no path but offered folders, and no secret
+	Admin   Role = "admin"   // a submitted plan that may name paths and secrets
+	Local   Role = "local"   // a plan of the user who runs the command, with the user's own files and terminal
+)
+
+// Class says which roles may set a key, and what its value is checked against.
+type Class int
+
+// Classes of keys. An unclassified key is treated as adminOnly.
+const (
+	unclassified Class = iota
+	harmless           // any value, from any role
+	offered            // a destination: a folder that a worker offers, or a named place
+	named              // the name of a credential, or a value that the credential is bound to
+	adminOnly          // a path, a secret, a command, or an address that data or logins go to
+)
+
+// classes has the class of every key of a plan, by type and field. Whoever adds a key decides here;
+// TestEveryKeyIsClassified fails for a key that is missing.
+var classes = map[string]Class{
+	"File.Version": harmless, "File.Name": harmless, "File.Select": harmless,
+
+	"Source.URL": named, "Source.Fingerprint": named,
+	"Source.Direct": harmless, // hosts that the vCenter names, with tickets of the vCenter
+
+	"Credentials.Name": named,
+	"Credentials.File": adminOnly,
+
+	"SSH.Enable":   harmless,
+	"SSH.User":     adminOnly, // an SSH credential has user, port, key and host keys
+	"SSH.Port":     adminOnly,
+	"SSH.Key":      adminOnly,
+	"SSH.HostKeys": adminOnly,
+
+	"VM.VM": harmless, "VM.UUID": harmless,
+
+	"Options.To":     offered,
+	"Options.Format": harmless, "Options.DomainType": harmless, "Options.Hardware": harmless, "Options.Engine": harmless,
+	"Options.VirtioWin":  adminOnly,
+	"Options.KeyFiles":   adminOnly,
+	"Options.Kernel":     adminOnly,
+	"Options.GuestAgent": harmless, "Options.Transport": harmless, "Options.Connections": harmless, "Options.Mode": harmless,
+	"Options.PowerOff": harmless, "Options.ShutdownWait": harmless, "Options.Priority": harmless, "Options.SourceHash": harmless,
+	"Options.Trial": harmless, "Options.Expect": harmless, "Options.Start": harmless,
+
+	"NFC.Handles": harmless, "NFC.Buffer": harmless, "NFC.Buffers": harmless,
+	"NFC.Network": harmless,  // chooses among the addresses that the host itself reports
+	"NFC.Plain":   adminOnly, // disks would cross the network in clear
+
+	"Landing.Memory": harmless, "Landing.Copy": harmless,
+	"Landing.Advertise": adminOnly, // hosts would write the disks to that address
+	"Landing.Listen":    adminOnly,
+	"Landing.Portmap":   adminOnly,
+	"Landing.Allow":     adminOnly, // those hosts could read and write the images
+
+	"Warm.Interval": harmless, "Warm.Cutover": harmless, "Warm.DowntimeBudget": harmless, "Warm.Paranoid": harmless,
+	"Window.Days": harmless, "Window.From": harmless, "Window.To": harmless, "Window.Zone": harmless,
+
+	"Maps.Datastores":  offered,
+	"Mapping.Storages": harmless, "Mapping.Names": harmless,
+	"Network.To": harmless, "Network.VLAN": harmless, "Network.Model": harmless,
+
+	"HostLimits.VMs": harmless, "HostLimits.Disks": harmless, "Bandwidth.Rate": harmless,
+	"Spot.First": harmless, "Spot.Ranges": harmless,
+
+	"Hook.Command": adminOnly,
+	"Hook.Timeout": harmless,
+}
+
+// addressClasses has the class of what stands between KIND: and the question mark of a destination.
+var addressClasses = map[string]Class{
+	Dir: offered, KubeVirt: offered, // a folder
+	Place:   named,
+	Libvirt: adminOnly, Proxmox: adminOnly, OpenStack: adminOnly, // an address that the worker logs in to
+}
+
+// parameterClasses has the class of each parameter of a destination, by kind. The test of cmd/decamp
+// compares them with the parameters that the parser of each kind accepts.
+var parameterClasses = map[string]map[string]Class{
+	Dir:   {},
+	Place: {stageKey: offered},
+	KubeVirt: {
+		"namespace": harmless, "storageClass": harmless, "accessMode": harmless, "volumeMode": harmless, "network": harmless,
+		"kubeconfig": adminOnly, "context": adminOnly, "uploadProxy": adminOnly,
+	},
+	Libvirt: {stageKey: offered, "pool": harmless, "socket": adminOnly, "keyfile": adminOnly, "known_hosts": adminOnly, "pkipath": adminOnly},
+	Proxmox: {
+		stageKey: offered, "storage": harmless, "import": harmless, "bridge": harmless, "cpu": harmless,
+		"fingerprint": adminOnly, "token": adminOnly, "ssh": adminOnly, "keyfile": adminOnly, "known_hosts": adminOnly,
+	},
+	OpenStack: {
+		stageKey: offered, "flavor": harmless, "network": harmless, "volumeType": harmless, "availabilityZone": harmless,
+		"boot": harmless, "format": harmless, "mac": harmless,
+		"project": adminOnly, // another project of the same login
+	},
+}
+
+// Unclassified returns the keys of the schema that have no class: none, unless one was forgotten.
+func Unclassified() []string {
+	var missing []string
+	eachLeaf(reflect.TypeFor[File](), func(field string) {
+		if classes[field] == unclassified && !slices.Contains(missing, field) {
+			missing = append(missing, field)
+		}
+	})
+	return missing
+}
+
+// UnclassifiedParameters returns which parameters of destinations of a kind have no class.
+func UnclassifiedParameters(kind string, parameters []string) []string {
+	return slices.DeleteFunc(slices.Clone(parameters), func(p string) bool { return parameterClasses[kind][p] != unclassified })
+}
+
+// eachLeaf visits the fields of a type that hold values, as Type.Field.
+func eachLeaf(t reflect.Type, visit func(field string)) {
+	for _, k := range keysOf(t) {
+		switch inner := leafOrStruct(k.typ); {
+		case inner == nil:
+			visit(fieldName(t, k.index))
+		default:
+			eachLeaf(inner, visit)
+		}
+	}
+}
+
+// leafOrStruct returns the struct that values of t consist of; nil if they are values themselves.
+func leafOrStruct(t reflect.Type) reflect.Type {
+	for {
+		switch _, isScalar := reflect.New(t).Interface().(scalar); {
+		case isScalar:
+			return nil
+		case t.Kind() == reflect.Struct:
+			return t
+		case t.Kind() != reflect.Slice && t.Kind() != reflect.Map:
+			return nil
+		}
+		t = t.Elem()
+	}
+}
+
+// fieldName is Type.Field of the field of t at an index; the type is the one that declares it.
+func fieldName(t reflect.Type, index []int) string {
+	owner := t
+	if last := len(index) - 1; last > 0 {
+		owner = t.FieldByIndex(index[:last]).Type
+	}
+	return owner.Name() + "." + t.FieldByIndex(index).Name
+}
+
+// walker visits the values that the text of a file sets.
+type walker struct {
+	file  *File
+	keys  map[reflect.Type][]key
+	visit func(path string, class Class, v reflect.Value)
+}
+
+// eachSet calls visit for each value that the text of the file sets.
+func (f *File) eachSet(visit func(path string, class Class, v reflect.Value)) {
+	w := &walker{f, map[reflect.Type][]key{}, visit}
+	w.structure(reflect.ValueOf(f).Elem(), "", false)
+}
+
+// structure visits the keys of a struct that the text has; with all also those that it implies.
+func (w *walker) structure(v reflect.Value, path string, all bool) {
+	t := v.Type()
+	if w.keys[t] == nil {
+		w.keys[t] = keysOf(t)
+	}
+	for _, k := range w.keys[t] {
+		each := join(path, k.name)
+		if _, set := w.file.where[each]; set || all {
+			w.value(v.FieldByIndex(k.index), each, classes[fieldName(t, k.index)])
+		}
+	}
+}
+
+func (w *walker) value(v reflect.Value, path string, class Class) {
+	pointer := reflect.New(v.Type()).Interface()
+	if _, isScalar := pointer.(scalar); isScalar {
+		w.visit(path, class, v)
+		return
+	}
+	_, short := pointer.(shorthand)
+	switch v.Kind() {
+	case reflect.Struct:
+		w.structure(v, path, short)
+	case reflect.Slice:
+		for i := range v.Len() {
+			w.value(v.Index(i), fmt.Sprintf("%s[%d]", path, i), class)
+		}
+	case reflect.Map:
+		for name, each := range v.Seq2() {
+			w.value(each, path+"."+name.String(), class)
+		}
+	default:
+		w.visit(path, class, v)
+	}
+}
+
+// Privileged is a key of a plan that only the role admin may set.
+type Privileged struct {
+	Path string // such as hooks.pre.command
+	Pos  Pos    // of the key in the text
+	Why  string // what of a destination it is; empty for other keys
+}
+
+func (p Privileged) String() string {
+	text := p.Path
+	if p.Why != "" {
+		text += " (" + p.Why + ")"
+	}
+	return fmt.Sprintf("%s in line %d", text, p.Pos.Line)
+}
+
+// AdminOnly returns the keys of the plan that only the role admin may set, in the order of the text. A
+// list of commands or files is one key.
+func (f *File) AdminOnly() []Privileged {
+	seen := map[string]bool{}
+	var all []Privileged
+	add := func(path, why string) {
+		if !seen[path] {
+			seen[path] = true
+			all = append(all, Privileged{path, f.At(path), why})
+		}
+	}
+	f.eachSet(func(path string, class Class, v reflect.Value) {
+		switch class {
+		case harmless, named:
+		case offered:
+			if why := Destination(v.String()).adminOnly(); why != "" {
+				add(path, why)
+			}
+		default:
+			key, _, _ := strings.Cut(path[strings.LastIndexByte(path, '.')+1:], "[")
+			add(path[:strings.LastIndexByte(path, '.')+1]+key, "")
+		}
+	})
+	slices.SortStableFunc(all, func(a, b Privileged) int {
+		if a.Pos.Line != b.Pos.Line {
+			return a.Pos.Line - b.Pos.Line
+		}
+		return a.Pos.Column - b.Pos.Column
+	})
+	return all
+}
+
+// adminOnly says what of a destination only the role admin may set; empty if nothing is.
+func (d Destination) adminOnly() string {
+	kind := d.Kind()
+	switch addressClasses[kind] {
+	case offered, named:
+	default:
+		return "an address of " + kind + " that is logged in to"
+	}
+	_, query, found := strings.Cut(string(d), "?")
+	if kind == Dir || !found {
+		return ""
+	}
+	parameters, err := url.ParseQuery(query)
+	if err != nil {
+		return "parameters that cannot be read"
+	}
+	for _, name := range slices.Sorted(maps.Keys(parameters)) {
+		switch parameterClasses[kind][name] {
+		case harmless, offered:
+		default:
+			return "parameter " + name
+		}
+	}
+	return ""
+}
+
+// Destinations returns all destinations that the plan sets, each once, in the order of the schema.
+func (f *File) Destinations() []Destination {
+	var all []Destination
+	f.eachSet(func(_ string, _ Class, v reflect.Value) {
+		if d, is := v.Interface().(Destination); is && !slices.Contains(all, d) {
+			all = append(all, d)
+		}
+	})
+	return all
+}
+
+// mostNamed is how many keys a message names.
+const mostNamed = 5
+
+// Enumerate names keys for a message.
+func Enumerate(keys []Privileged) string {
+	var words []string
+	for _, k := range keys[:min(len(keys), mostNamed)] {
+		words = append(words, k.String())
+	}
+	if more := len(keys) - mostNamed; more > 0 {
+		words = append(words, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(words, ", ")
+}
+
+// mayName is an error if a plan with that role may not have such keys.
+func (f *File) mayName(role Role) error {
+	if role == Admin || role == Local {
+		return nil
+	}
+	keys := f.AdminOnly()
+	if len(keys) == 0 && role == Operate {
+		return nil
+	}
+	if len(keys) == 0 {
+		return fault.New(fault.Denied, "the role %q may not submit a plan", string(role)).WithHint("use a token with the role operate or admin")
+	}
+	return fault.New(fault.Denied, "plan %s sets keys that require the role admin: %s", f.Name, Enumerate(keys)).
+		WithHint("remove them: an administrator names credentials and places in access.yaml, and the plan uses credentials: {name: NAME} and to: [place:NAME?stage=/FOLDER]; or have an administrator submit the plan")
+}

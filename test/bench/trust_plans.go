@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/target/kubevirt"
+	"github.com/decamp/decamp/internal/target/libvirt"
+	"github.com/decamp/decamp/internal/target/openstack"
+	"github.com/decamp/decamp/internal/target/proxmox"
+)
+
+// unclassifiedFields counts the keys of the plan schema, and the parameters that the parsers of destinations
+// accept, for which nobody decided which roles may set them.
+func unclassifiedFields(_ context.Context, b *bench) error {
+	missing, parameters := planfile.Unclassified(), 0
+	for kind, names := range map[string][]string{
+		planfile.KubeVirt: kubevirt.Parameters(), planfile.Libvirt: libvirt.Parameters(), planfile.OpenStack: openstack.Parameters(), planfile.Proxmox: proxmox.Parameters(),
+	} {
+		parameters += len(names)
+		missing = append(missing, planfile.UnclassifiedParameters(kind, names)...)
+	}
+	b.atMost(0, Row{Figure: "unclassified fields of submitted plans", Value: float64(len(missing)),
+		Note: fmt.Sprintf("all keys of the schema, and %d parameters of destinations%s", parameters, listed(missing))})
+	return nil
+}
+
+func listed(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; without a class: %v", names)
+}
