@@ -16,6 +16,10 @@ type Config struct {
 	URL string       // sqlite:/var/lib/decamp/fleet.db, or postgres://user@host/database
 	Log *slog.Logger // nil: silent
 
+	// Insecure permits connections to PostgreSQL that leave this machine and do not verify the
+	// server: another machine may read and change everything in the database.
+	Insecure bool
+
 	// Now takes the place of the database's clock, for tests. The same function in all
 	// processes, or leases mean nothing.
 	Now func() time.Time
