@@ -8,6 +8,7 @@ type Plan struct {
 	Text    string    `json:"text,omitempty"`   // the file; left out of lists
 	Folder  string    `json:"folder,omitempty"` // what its relative paths begin from
 	By      string    `json:"by,omitempty"`     // who submitted it
+	Role    string    `json:"role,omitempty"`   // of By when it was submitted: what the plan may do
 	Created time.Time `json:"created"`          // by the database's clock
 	Listed  time.Time `json:"listed,omitzero"`  // when all its VMs were found; zero: not yet
 	Order   Order     `json:"order,omitempty"`  // to all of its VMs
@@ -16,6 +17,8 @@ type Plan struct {
 	Ended   time.Time `json:"ended,omitzero"`
 	Counts  Counts    `json:"counts"`
 	Rev     int64     `json:"rev"`
+
+	signature string // of the row; only Roster.Plan reads it
 }
 
 // PlanState is where a plan stands.

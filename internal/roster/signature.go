@@ -1,0 +1,76 @@
+package roster
+
+import (
+	"strconv"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Uses of the fleet key.
+const (
+	planUse = "plan"
+	vmUse   = "vm"
+)
+
+// signedVM is the part of a VM's row that is signed, as the database has it.
+type signedVM struct {
+	listing   string
+	spec      string
+	signature string
+}
+
+// planFields are what a plan's signature covers: all that steers what workers do. State and Order
+// change, and are not among them.
+func planFields(p Plan) []string {
+	return []string{p.Name, p.Text, p.Folder, p.By, p.Role, strconv.FormatInt(micros(p.Created), 10)}
+}
+
+// vmFields are what a VM's signature covers: the plan that it belongs to, by the plan's signature,
+// and what is to be done.
+func vmFields(p Plan, k Key, warm bool, row signedVM) []string {
+	return []string{p.signature, k.Plan, k.VM, strconv.FormatBool(warm), row.listing, row.spec}
+}
+
+func (r *Roster) signPlan(p Plan) string {
+	if r.cfg.Keys == nil {
+		return ""
+	}
+	return r.cfg.Keys.Sign(planUse, planFields(p)...)
+}
+
+func (r *Roster) signVM(p Plan, k Key, warm bool, row signedVM) string {
+	if r.cfg.Keys == nil {
+		return ""
+	}
+	return r.cfg.Keys.Sign(vmUse, vmFields(p, k, warm, row)...)
+}
+
+// VerifyPlan returns fault.Denied unless p, as Plan returned it, was submitted by a process with a
+// key of ours and was not changed since.
+func (r *Roster) VerifyPlan(p Plan) error {
+	if r.cfg.Keys == nil {
+		return noKeys()
+	}
+	if err := r.cfg.Keys.Verify(p.signature, planUse, planFields(p)...); err != nil {
+		return fault.New(fault.Denied, "plan %s is refused: %w", p.Name, err).
+			WithHint("if its text is what you expect, submit the same file again with the fleet's key: decamp plan run FILE --detach; else see who can write to the database")
+	}
+	return nil
+}
+
+// VerifyVM returns fault.Denied unless v, as VM returned it, was listed for p, which is verified,
+// and was not changed since.
+func (r *Roster) VerifyVM(p Plan, v VM) error {
+	if r.cfg.Keys == nil {
+		return noKeys()
+	}
+	if err := r.cfg.Keys.Verify(v.signed.signature, vmUse, vmFields(p, v.Key, v.Warm, v.signed)...); err != nil {
+		return fault.New(fault.Denied, "VM %s of plan %s is refused: %w", v.Name, p.Name, err).
+			WithHint("see who can write to the database; then cancel the plan, drop it and submit it again")
+	}
+	return nil
+}
+
+func noKeys() error {
+	return fault.New(fault.Denied, "this process has no fleet key").WithHint("start it with --fleet-key FILE")
+}
