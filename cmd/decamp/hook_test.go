@@ -20,7 +20,9 @@ func hookRig(t *testing.T) (*mover, *planSource) {
 	a := &app{log: slog.New(slog.DiscardHandler), env: func(name string) string {
 		return map[string]string{"PATH": os.Getenv("PATH"), "DECAMP_PASSWORD_FILE": "/secret", "TOKEN": "hunter2"}[name]
 	}}
-	return newMover(a), &planSource{name: "wave", folder: t.TempDir()}
+	m := newMover(a)
+	m.hooks = true
+	return m, &planSource{name: "wave", folder: t.TempDir()}
 }
 
 func shHook(script string, timeout time.Duration) planfile.Hook {

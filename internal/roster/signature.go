@@ -58,6 +58,9 @@ func (r *Roster) VerifyPlan(p Plan) error {
 	return nil
 }
 
+// SameSignature reports whether p and q have the same signature, and any.
+func (p Plan) SameSignature(q Plan) bool { return p.signature != "" && p.signature == q.signature }
+
 // VerifyVM returns fault.Denied unless v, as VM returned it, was listed for p, which is verified,
 // and was not changed since.
 func (r *Roster) VerifyVM(p Plan, v VM) error {

@@ -54,6 +54,7 @@ type Submission struct {
 	Text   string
 	Folder string // that its relative paths begin from
 	By     string // who submits it
+	Role   Role   // that By has: what the plan may do
 }
 
 // Mistakes is all that is wrong with the text of a plan.
@@ -76,7 +77,7 @@ func (l Local) Submit(ctx context.Context, s Submission) (roster.Plan, error) {
 	if err != nil {
 		return roster.Plan{}, err
 	}
-	return l.AddPlan(ctx, roster.Plan{Name: string(f.Name), Text: s.Text, Folder: s.Folder, By: s.By})
+	return l.AddPlan(ctx, roster.Plan{Name: string(f.Name), Text: s.Text, Folder: s.Folder, By: s.By, Role: string(s.Role)})
 }
 
 // OrderPlan gives an order to a plan, and takes away what kept it from being carried out.

@@ -64,7 +64,7 @@ func (s *Server) submitPlan(ctx context.Context, in *planText) (*planOut, error)
 	}
 	var p roster.Plan
 	err = s.change(ctx, "submit a plan", string(f.Name), func() (err error) {
-		p, err = s.local.Submit(ctx, Submission{Text: string(in.RawBody), Folder: s.folder, By: who.Name})
+		p, err = s.local.Submit(ctx, Submission{Text: string(in.RawBody), Folder: s.folder, By: who.Name, Role: who.Role})
 		return err
 	})
 	p.Text = "" // whoever sent it has it

@@ -26,7 +26,10 @@ type rig struct {
 	url   string   // of the source
 	db    string   // where processes meet; the file in the state directory else
 	flags []string // of every command
-	seen  *roster.Roster
+
+	insecure bool // db is not verified
+
+	seen *roster.Roster
 }
 
 func newRig(t *testing.T, cfg lab.Config) *rig {
