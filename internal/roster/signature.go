@@ -1,6 +1,9 @@
 package roster
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"strconv"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -76,4 +79,49 @@ func (r *Roster) VerifyVM(p Plan, v VM) error {
 
 func noKeys() error {
 	return fault.New(fault.Denied, "this process has no fleet key").WithHint("start it with --fleet-key FILE")
+}
+
+// recordUse is followed by the kind of record.
+const recordUse = "record "
+
+// signedRecord is a record's document as the database has it.
+type signedRecord struct {
+	Doc       string `json:"doc"`
+	Signature string `json:"signature"`
+}
+
+// PutSigned is PutRecord of a document that others act on: it is signed.
+func (r *Roster) PutSigned(ctx context.Context, kind, id string, doc []byte) error {
+	if r.cfg.Keys == nil {
+		return noKeys()
+	}
+	sealed := signedRecord{Doc: string(doc), Signature: r.cfg.Keys.Sign(recordUse+kind, id, string(doc))}
+	return r.PutRecord(ctx, kind, id, json.RawMessage(text(sealed)))
+}
+
+// SignedRecords returns the documents of a kind, by id, that processes with our key put. The others
+// are in the error.
+func (r *Roster) SignedRecords(ctx context.Context, kind string) (docs map[string][]byte, err error) {
+	records, err := r.Records(ctx, kind)
+	if err != nil {
+		return nil, err
+	}
+	if r.cfg.Keys == nil {
+		return nil, noKeys()
+	}
+	docs = map[string][]byte{}
+	var refused []error
+	for _, rec := range records {
+		var sealed signedRecord
+		if json.Unmarshal(rec.Doc, &sealed) != nil {
+			sealed = signedRecord{}
+		}
+		if err := r.cfg.Keys.Verify(sealed.Signature, recordUse+kind, rec.ID, sealed.Doc); err != nil {
+			refused = append(refused, fault.New(fault.Denied, "record %s (%s) of the database is refused: %w", rec.ID, kind, err).
+				WithHint("it is of an older decamp, or was changed: see what it says, do that by hand, and delete it from the table records"))
+			continue
+		}
+		docs[rec.ID] = []byte(sealed.Doc)
+	}
+	return docs, errors.Join(refused...)
 }

@@ -161,3 +161,35 @@ func TestUnsignedPlanIsSignedWhenItIsSubmittedAgain(t *testing.T) {
 		}
 	})
 }
+
+// Records that workers act on count only as they were put, under the id that they were put under.
+func TestChangedRecordsAreRefused(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *place) {
+		const doc = "{\n \"what\": \"a<b\"}\n"
+		ctx, r := t.Context(), p.openWith(someKeys(t))
+		for _, id := range []string{"whole", "changed", "moved"} {
+			must(t, r.PutSigned(ctx, "leftover", id, []byte(doc)))
+		}
+		must(t, r.PutRecord(ctx, "leftover", "unsigned", []byte(`{"what":"snapshot"}`)))
+		must(t, r.PutSigned(ctx, "other", "kind", []byte(doc)))
+		for _, change := range []string{
+			`UPDATE records SET doc = replace(doc, 'a', 'b') WHERE id = 'changed'`,
+			`UPDATE records SET id = 'elsewhere' WHERE id = 'moved'`,
+			`UPDATE records SET kind = 'leftover' WHERE id = 'kind'`,
+		} {
+			ok(r.db.Exec(change))(t)
+		}
+		docs, err := r.SignedRecords(ctx, "leftover")
+		if len(docs) != 1 || string(docs["whole"]) != doc {
+			t.Errorf("records %q, want the one that was not changed", docs)
+		}
+		for _, id := range []string{"changed", "elsewhere", "unsigned", "kind"} {
+			if err == nil || !strings.Contains(err.Error(), "record "+id+" ") {
+				t.Errorf("error %v, want one that names %s", err, id)
+			}
+		}
+		if !fault.Is(err, fault.Denied) {
+			t.Errorf("error %v, want Denied", err)
+		}
+	})
+}

@@ -44,10 +44,15 @@ func (r *rig) commandIn(state string, args ...string) *exec.Cmd {
 // fleetFlags are the flags for a common database of commands that sign plans or carry them out.
 func (r *rig) fleetFlags(args []string) (flags []string) {
 	if args[0] == "worker" || args[0] == "serve" || args[0] == "plan" && args[1] == "run" {
-		key := filepath.Join(r.dir, fleetkey.FileName)
-		_, err := fleetkey.Ensure(key)
-		must(r.t, err)
-		flags = append(flags, "--fleet-key", key, "--allow-hooks")
+		if !r.keyless {
+			key := filepath.Join(r.dir, fleetkey.FileName)
+			_, err := fleetkey.Ensure(key)
+			must(r.t, err)
+			flags = append(flags, "--fleet-key", key)
+		}
+		if !r.hookless {
+			flags = append(flags, "--allow-hooks")
+		}
 		if r.insecure {
 			flags = append(flags, "--insecure-database")
 		}

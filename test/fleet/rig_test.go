@@ -27,7 +27,10 @@ type rig struct {
 	db    string   // where processes meet; the file in the state directory else
 	flags []string // of every command
 
-	insecure bool // db is not verified
+	// Of commands that use db:
+	insecure bool // it is not verified
+	keyless  bool // they have no --fleet-key
+	hookless bool // they have no --allow-hooks
 
 	seen *roster.Roster
 }
