@@ -43,7 +43,10 @@ func (d *desk) prepare(ctx context.Context, b *book, p roster.Plan) error {
 		return err
 	}
 	if failure != nil {
-		d.hand(ctx, func() { b.failed = true })
+		d.hand(ctx, func() {
+			b.failed = true
+			b.Failure = failure // resume may clear it before this process reads it
+		})
 		return d.Roster.SetPlan(ctx, p.Name, p.State, failure)
 	}
 	d.hand(ctx, func() {
