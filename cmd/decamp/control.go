@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetkey"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/client"
@@ -18,6 +19,9 @@ import (
 // meetingFlags say where a fleet is spoken to: in its database, or by a server's API.
 type meetingFlags struct {
 	db          string
+	insecure    bool   // the server of db need not be verified
+	fleetKey    string // file; "": fleet.key in the state directory
+	signs       bool   // the command submits plans or carries them out: it needs the fleet's key
 	server      string
 	tokenFile   string
 	fingerprint string
@@ -32,8 +36,20 @@ const (
 	tokenFileEnv = "DECAMP_TOKEN_FILE"
 )
 
+// registerInsecure registers the flag that accepts a database that is not verified.
+func (m *meetingFlags) registerInsecure(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&m.insecure, "insecure-database", false, "accept a PostgreSQL on another machine that is not verified (sslmode weaker than verify-full): who is in between reads and changes the fleet's database")
+}
+
+// registerKey registers the flag of commands that sign and verify plans.
+func (m *meetingFlags) registerKey(cmd *cobra.Command) {
+	m.signs = true
+	cmd.Flags().StringVar(&m.fleetKey, "fleet-key", "", "`FILE` with the key that signs plans in the database, the same for all servers and workers; see decamp key (default "+fleetkey.FileName+" in the state directory)")
+}
+
 func (m *meetingFlags) registerDB(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&m.db, "db", "", "`URL` of the PostgreSQL that machines meet in, postgres://USER@HOST/NAME, without a password (default $"+dbEnv+", else a file in the state directory)")
+	m.registerInsecure(cmd)
 }
 
 func (m *meetingFlags) register(cmd *cobra.Command) {
@@ -82,8 +98,30 @@ func (a *app) openRoster(ctx context.Context, m meetingFlags) (*roster.Roster, s
 	if err != nil {
 		return nil, "", err
 	}
-	r, err := roster.Open(ctx, roster.Config{URL: url, Log: a.log})
+	cfg := roster.Config{URL: url, Log: a.log, Insecure: m.insecure}
+	if m.signs {
+		if cfg.Keys, err = a.fleetKeys(m, url); err != nil {
+			return nil, "", err
+		}
+	}
+	r, err := roster.Open(ctx, cfg)
 	return r, url, err
+}
+
+// fleetKeys loads the fleet's key. For a database that is a file it is made when it is first needed.
+func (a *app) fleetKeys(m meetingFlags, url string) (*fleetkey.Keys, error) {
+	path := m.fleetKey
+	if path == "" {
+		state, err := a.stateDir()
+		if err != nil {
+			return nil, err
+		}
+		path = filepath.Join(state, fleetkey.FileName)
+	}
+	if m.fleetKey == "" && isFile(url) {
+		return fleetkey.Ensure(path)
+	}
+	return fleetkey.Load(path)
 }
 
 // openControl returns what a fleet is ordered and looked at by, wherever it is.

@@ -19,7 +19,7 @@ import (
 
 // Hook is part of fleet.Mover.
 func (m *mover) Hook(ctx context.Context, p roster.Plan, when string) error {
-	s, err := m.known(p)
+	s, err := m.sourceOf(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -72,6 +72,9 @@ var hookVars = []string{"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER"
 // run runs a hook in the plan's folder. When its time is over it is ended, with all that it
 // started.
 func (m *mover) run(ctx context.Context, s *planSource, hook planfile.Hook, vars []string) error {
+	if err := m.allow(s, planfile.Hooks{Pre: hook}); err != nil {
+		return err
+	}
 	if len(hook.Command) == 0 {
 		return nil
 	}

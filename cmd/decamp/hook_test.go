@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +21,9 @@ func hookRig(t *testing.T) (*mover, *planSource) {
 	a := &app{log: slog.New(slog.DiscardHandler), env: func(name string) string {
 		return map[string]string{"PATH": os.Getenv("PATH"), "DECAMP_PASSWORD_FILE": "/secret", "TOKEN": "hunter2"}[name]
 	}}
-	return newMover(a), &planSource{name: "wave", folder: t.TempDir()}
+	m := newMover(a)
+	m.hooks = true
+	return m, &planSource{name: "wave", folder: t.TempDir()}
 }
 
 func shHook(script string, timeout time.Duration) planfile.Hook {
@@ -48,6 +51,32 @@ func TestHooksAreToldWhatTheyAreFor(t *testing.T) {
 		if strings.Contains(string(said), secret) {
 			t.Errorf("the hook was told %s", secret)
 		}
+	}
+}
+
+// Hooks get the variables that are listed, and no other one of decamp's environment: not the folder
+// of its credentials, and nothing that PostgreSQL's driver reads.
+func TestHooksGetListedVariablesOnly(t *testing.T) {
+	m, s := hookRig(t)
+	m.a.env = os.Getenv
+	for _, name := range []string{"CREDENTIALS_DIRECTORY", "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE", "DECAMP_DB", "DECAMP_TOKEN_FILE", "DECAMP_PASSWORD_FILE", "NOTIFY_SOCKET", "LD_PRELOAD", "BASH_ENV", "SSH_AUTH_SOCK", "AWS_SECRET_ACCESS_KEY"} {
+		t.Setenv(name, "/nowhere")
+	}
+	row, vm := roster.VM{Key: roster.Key{Plan: "wave", VM: "vm-7"}}, &inventory.VM{Ref: "vm-7", Name: "web01"}
+	must(t, m.hook(t.Context(), s, planfile.Hook{Command: []planfile.Text{"sh", "-c", "tr '\\0' '\\n' </proc/$$/environ >said"}, Timeout: planfile.Duration(time.Minute)}, row, vm, hookPre, nil))
+	said, err := os.ReadFile(filepath.Join(s.folder, "said"))
+	must(t, err)
+	listed := append([]string{"DECAMP_PLAN", "DECAMP_WHEN", "DECAMP_RESULT", "DECAMP_VM", "DECAMP_REF", "DECAMP_UUID", "DECAMP_RUN", "DECAMP_TO"},
+		"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER")
+	seen := 0
+	for line := range strings.Lines(string(said)) {
+		name, _, _ := strings.Cut(line, "=")
+		if seen++; !slices.Contains(listed, name) {
+			t.Errorf("the hook has %s", name)
+		}
+	}
+	if seen < 8 {
+		t.Errorf("the hook has %d variables: is its environment read right?", seen)
 	}
 }
 

@@ -13,6 +13,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -44,6 +45,7 @@ func main() {
 	if inside.Is() {
 		inside.Run() // for good
 	}
+	unprotected := forbidCoreDumps()
 	debug.SetGCPercent(garbagePercent)
 	unused := make([]byte, ballast)
 	defer runtime.KeepAlive(unused)
@@ -53,6 +55,9 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
 	context.AfterFunc(ctx, stop) // gives signals their default action back: a second one ends the process at once
 	a := &app{in: os.Stdin, out: os.Stdout, err: newScreen(os.Stderr), env: os.Getenv, tty: openTerminal, argv: os.Args}
+	if unprotected != nil {
+		fmt.Fprintf(a.err, "Warning: %v\n", unprotected)
+	}
 	if filepath.Base(os.Args[0]) == folderFuse {
 		os.Exit(a.folderFuse(ctx, os.Args[1:]))
 	}

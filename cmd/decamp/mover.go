@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -34,8 +35,11 @@ type mover struct {
 	command   bool          // a command of the user, with the user's files and terminal; not a server or a worker
 	trials    chan struct{} // has room for as many as may boot at a time
 
+	hooks bool // hooks of plans are run
+
 	mu      sync.Mutex
 	sources map[string]*planSource   // by plan
+	former  []*planSource            // of plans that were submitted anew under the same name
 	logins  map[string]*fleet.Logins // by source, and by host of it
 	drives  map[plan.ID]*drive       // runs under way here
 }
@@ -49,7 +53,7 @@ func newMover(a *app) *mover {
 
 // openMover opens the state directory for a worker. The engine is launched; runs that were
 // under way wait for Move. Its record is in the state directory, or where machines meet.
-func (a *app) openMover(ctx context.Context, url string, w roster.Worker, r *roster.Roster) (*mover, error) {
+func (a *app) openMover(ctx context.Context, url string, insecure bool, w roster.Worker, r *roster.Roster) (*mover, error) {
 	state, err := a.stateDir()
 	if err != nil {
 		return nil, err
@@ -59,7 +63,7 @@ func (a *app) openMover(ctx context.Context, url string, w roster.Worker, r *ros
 	cfg := flow.Config{Dir: state, Log: a.log}
 	m.store, m.leftovers = plan.NewStore(state), leftover.NewShared(leftover.Folder(state), w.Name, nil)
 	if !isFile(url) {
-		cfg.URL, cfg.Executor = url, w.Name
+		cfg.URL, cfg.Insecure, cfg.Executor = url, insecure, w.Name
 		m.leftovers = leftover.NewShared(sharedRecords{r}, w.Name, m.gone)
 	}
 	if m.engine, err = flow.Open(ctx, cfg); err != nil {
@@ -78,40 +82,69 @@ func (m *mover) Close() error {
 	m.tidier.close()
 	m.pacer.close()
 	errs := []error{m.engine.Close()}
-	for _, s := range m.sources {
+	for _, s := range append(slices.Collect(maps.Values(m.sources)), m.former...) {
 		errs = append(errs, s.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// source returns the source of a plan, logged in to, until leave is called.
-func (m *mover) source(ctx context.Context, name string) (s *planSource, leave func(), err error) {
-	m.mu.Lock()
-	s = m.sources[name]
-	m.mu.Unlock()
-	if s == nil {
-		p, err := m.roster.Plan(ctx, name)
-		if err != nil {
-			return nil, nil, err
-		}
-		if s, err = m.known(p); err != nil {
-			return nil, nil, err
-		}
+// rowSource returns the source of the plan that row was listed for, logged in to, until leave is
+// called. A row that was changed in the database is fault.Denied.
+func (m *mover) rowSource(ctx context.Context, row roster.VM) (s *planSource, leave func(), err error) {
+	s, err = m.current(ctx, row.Plan, func(p roster.Plan) error { return m.roster.VerifyVM(p, row) })
+	if err != nil {
+		return nil, nil, err
 	}
 	leave, err = s.enter(ctx)
 	return s, leave, err
 }
 
-// known returns the source of a plan, which need not be logged in to.
+// sourceOf returns the source of a plan, which need not be logged in to. Only the name and the time
+// of p count: its text is that of the database.
+func (m *mover) sourceOf(ctx context.Context, p roster.Plan) (*planSource, error) {
+	return m.current(ctx, p.Name, func(is roster.Plan) error {
+		if !is.Created.Equal(p.Created) {
+			return fault.New(fault.Denied, "plan %s is refused: it is not the one that was submitted at %s", p.Name, p.Created.Format(time.RFC3339)).
+				WithHint("see who can write to the database; then drop the plan and submit it again")
+		}
+		return nil
+	})
+}
+
+// current returns the source of the plan of that name that fits: the one that is known, or else one
+// of what the database has now, which is verified.
+func (m *mover) current(ctx context.Context, name string, fits func(roster.Plan) error) (*planSource, error) {
+	m.mu.Lock()
+	s := m.sources[name]
+	m.mu.Unlock()
+	if s != nil && fits(s.plan) == nil {
+		return s, nil
+	}
+	p, err := m.roster.Plan(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if s, err = m.known(p); err != nil {
+		return nil, err
+	}
+	return s, fits(s.plan)
+}
+
+// known returns the source of a plan as the database has it, which need not be logged in to. A plan
+// that may not be carried out is fault.Denied.
 func (m *mover) known(p roster.Plan) (*planSource, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s := m.sources[p.Name]; s != nil {
-		return s, nil
+	old := m.sources[p.Name]
+	if old != nil && (old.plan.SameSignature(p) || m.roster == nil) {
+		return old, nil
 	}
-	s, err := m.newPlanSource(p)
+	s, err := m.acceptedSource(p)
 	if err != nil {
 		return nil, err
+	}
+	if old != nil {
+		m.former = append(m.former, old) // VMs may still be moved from it
 	}
 	m.sources[p.Name] = s
 	if m.roster != nil { // else it only reads plans
@@ -140,11 +173,14 @@ func (m *mover) loginsAt(source, host string) *fleet.Logins {
 
 // Move is part of fleet.Mover.
 func (m *mover) Move(ctx context.Context, row roster.VM, d fleet.Driver) (err error) {
-	s, leave, err := m.source(ctx, row.Plan)
+	s, leave, err := m.rowSource(ctx, row)
 	if err != nil {
 		return err
 	}
 	defer leave()
+	if err := m.allow(s, s.optionsFor(row).Hooks); err != nil {
+		return err
+	}
 	vm, err := s.session.VMByRef(ctx, inventory.MoRef(row.VM))
 	if err != nil {
 		return err
@@ -277,7 +313,7 @@ func orderOf(o roster.Order) plan.Order {
 
 // Undo is part of fleet.Mover.
 func (m *mover) Undo(ctx context.Context, row roster.VM) error {
-	s, leave, err := m.source(ctx, row.Plan)
+	s, leave, err := m.rowSource(ctx, row)
 	if err != nil {
 		return err
 	}
@@ -333,10 +369,11 @@ func cutoverOf(w planfile.Warm) migrate.Cutover {
 // List is part of fleet.Mover. VMs that the plan names and the source does not have are told
 // last, as failed.
 func (m *mover) List(ctx context.Context, p roster.Plan, tell func([]roster.VM) error) error {
-	if _, err := m.known(p); err != nil {
+	s, err := m.sourceOf(ctx, p)
+	if err != nil {
 		return err
 	}
-	s, leave, err := m.source(ctx, p.Name)
+	leave, err := s.enter(ctx)
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,7 @@ const vmsAtOnce = 80
 type planRunOptions struct {
 	meetingFlags
 	detach bool
+	hooks  bool
 	vms    int
 	trials int
 }
@@ -56,7 +57,7 @@ func newPlanRun(a *app) *cobra.Command {
 		Args: takes("FILE"),
 		Annotations: exits(
 			exit{fault.NotFound, "the file is not there"},
-			exit{fault.Denied, "wrong password, missing privilege, certificate unknown or changed"},
+			exit{fault.Denied, "wrong password, missing privilege, certificate unknown or changed, or the database is not verified"},
 			exit{fault.Unreachable, "the database or the server does not answer"},
 			exit{fault.Conflict, "VMs failed, or another plan of that name is there, or another decamp works here"}),
 		RunE: a.logged(func(cmd *cobra.Command, args []string) error { return a.planRun(cmd.Context(), o, args[0]) }),
@@ -64,7 +65,9 @@ func newPlanRun(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&o.detach, "detach", false, "hand the plan over, and do not wait for its end")
 	cmd.Flags().IntVar(&o.vms, "vms", vmsAtOnce, "at most `N` VMs at a time are driven by this process")
 	registerTrials(cmd.Flags(), &o.trials)
+	cmd.Flags().BoolVar(&o.hooks, "allow-hooks", false, "with --db: run the commands (hooks) of all plans there that an admin submitted; without --db they are run")
 	o.register(cmd)
+	o.registerKey(cmd)
 	return cmd
 }
 
@@ -116,7 +119,9 @@ func (a *app) planRun(ctx context.Context, o planRunOptions, path string) (err e
 	if err != nil {
 		return err
 	}
-	n, err := a.openNode(ctx, local.Roster, url, nodeOptions{folders: foldersOf(f), vms: o.vms, trials: o.trials, command: true})
+	n, err := a.openNode(ctx, local.Roster, url, nodeOptions{
+		folders: foldersOf(f), vms: o.vms, trials: o.trials, command: true, hooks: o.hooks || isFile(url), insecure: o.insecure,
+	})
 	if fault.Is(err, fault.Conflict) && isFile(url) && driven(ctx, c) {
 		if err := ownCredentials(f); err != nil {
 			return err
@@ -232,6 +237,9 @@ type nodeOptions struct {
 	trials  int      // boots at a time, of VMs whose plan asks for them
 	idle    bool     // drives nothing
 	command bool     // the user runs it: plans of administrators are the user's own
+	hooks   bool     // hooks of plans are run
+
+	insecure bool // the database need not be verified
 }
 
 // openNode makes this process part of the fleet that meets in r.
@@ -246,11 +254,11 @@ func (a *app) openNode(ctx context.Context, r *roster.Roster, url string, o node
 	if w.Offers, err = offered(o.folders); err != nil {
 		return nil, err
 	}
-	m, err := a.openMover(ctx, url, w, r)
+	m, err := a.openMover(ctx, url, o.insecure, w, r)
 	if err != nil {
 		return nil, err
 	}
-	m.command = o.command
+	m.command, m.hooks = o.command, o.hooks
 	m.trials = make(chan struct{}, max(o.trials, 1))
 	return &node{mover: m, worker: w, Node: fleet.New(fleet.Config{
 		Roster: r, Mover: m, Worker: w, Log: a.log, Schedule: true, Drive: !o.idle,

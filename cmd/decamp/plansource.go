@@ -26,6 +26,7 @@ type planSource struct {
 	*planWorks
 	m       *mover
 	name    string
+	plan    roster.Plan // as it was read; verified, unless the mover only reads plans
 	file    *planfile.File
 	folder  string                        // of the plan's relative paths
 	entries map[planfile.Pos]*planfile.VM // of the plan, by where they begin
@@ -49,7 +50,7 @@ func (m *mover) newPlanSource(p roster.Plan) (*planSource, error) {
 		return nil, fmt.Errorf("plan %s: %w", p.Name, err)
 	}
 	s := &planSource{
-		m: m, name: p.Name, file: file, folder: p.Folder, entries: map[planfile.Pos]*planfile.VM{},
+		m: m, name: p.Name, plan: p, file: file, folder: p.Folder, entries: map[planfile.Pos]*planfile.VM{},
 		planWorks:  &planWorks{a: m.a, base: p.Folder, role: m.roleOf(p), works: &works{store: m.store, migrator: m.migrator, leftovers: m.leftovers}},
 		transports: map[string]transport.Transport{}, begun: map[inventory.MoRef]bool{},
 	}

@@ -20,7 +20,8 @@ submitted to it, survive it, and are carried out by it and by workers of the sam
 
 It moves VMs itself, to the folders of --offer, unless it has none. Without --db the state is a
 file, and this process the only one that moves VMs; with --db, machines with decamp worker do
-so too, and any number of servers may show and take orders.
+so too, and any number of servers may show and take orders. They all need the same fleet key
+(decamp key new), which signs the plans in the database.
 
 Who may do what is said by tokens, which decamp token add makes, or by clients' certificates
 with --client-ca. The access file names the credentials and places that submitted plans may
@@ -47,8 +48,8 @@ func newServe(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve a fleet: API, events, metrics, web page", Long: text(serveHelp), Example: text(serveExamples),
 		Args: takes(), Annotations: exits(
-			exit{fault.NotFound, "a folder or a certificate is not there"},
-			exit{fault.Denied, "a folder or a port may not be used"},
+			exit{fault.NotFound, "a folder, a certificate or the fleet key is not there"},
+			exit{fault.Denied, "a folder or a port may not be used, the database is not verified, or others may read the fleet key"},
 			exit{fault.Unreachable, "the database does not answer"},
 			exit{fault.Conflict, "another decamp has the state directory, or the address"}),
 		RunE: a.logged(func(cmd *cobra.Command, _ []string) error {
@@ -69,6 +70,7 @@ func newServe(a *app) *cobra.Command {
 	f.StringVar(&o.clientCA, "client-ca", "", "`FILE` with the CA of clients' certificates: their organizational unit is the role")
 	f.BoolVar(&o.plain, "plain", false, "no TLS, on a loopback address only, behind a proxy")
 	o.registerDB(cmd)
+	o.registerKey(cmd)
 	o.workerOptions.register(a, cmd)
 	return cmd
 }
@@ -86,7 +88,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		return err
 	}
 	defer closing(&err, r.Close)
-	n, err := a.openNode(ctx, r, url, nodeOptions{name: o.name, folders: o.folders, vms: o.vms, trials: o.trials, idle: len(o.folders) == 0})
+	n, err := a.openNode(ctx, r, url, nodeOptions{name: o.name, folders: o.folders, vms: o.vms, trials: o.trials, idle: len(o.folders) == 0, hooks: o.hooks, insecure: o.insecure})
 	if err != nil {
 		return err
 	}

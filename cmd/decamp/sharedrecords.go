@@ -9,7 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/roster"
 )
 
-// sharedRecords keeps what was changed on hosts where machines meet.
+// sharedRecords keeps what was changed on hosts in the database that machines share. The records are
+// signed: they say what is undone on hosts, which snapshot is removed.
 type sharedRecords struct{ roster *roster.Roster }
 
 var _ leftover.Keeper = sharedRecords{}
@@ -18,7 +19,7 @@ var _ leftover.Keeper = sharedRecords{}
 const leftoverKind = "leftover"
 
 func (s sharedRecords) Put(ctx context.Context, id leftover.ID, doc []byte) error {
-	return s.roster.PutRecord(ctx, leftoverKind, string(id), doc)
+	return s.roster.PutSigned(ctx, leftoverKind, string(id), doc)
 }
 
 func (s sharedRecords) Drop(ctx context.Context, id leftover.ID) error {
@@ -26,15 +27,12 @@ func (s sharedRecords) Drop(ctx context.Context, id leftover.ID) error {
 }
 
 func (s sharedRecords) All(ctx context.Context) (map[leftover.ID][]byte, error) {
-	records, err := s.roster.Records(ctx, leftoverKind)
-	if err != nil {
-		return nil, err
-	}
+	docs, err := s.roster.SignedRecords(ctx, leftoverKind)
 	all := map[leftover.ID][]byte{}
-	for _, r := range records {
-		all[leftover.ID(r.ID)] = r.Doc
+	for id, doc := range docs {
+		all[leftover.ID(id)] = doc
 	}
-	return all, nil
+	return all, err
 }
 
 func (s sharedRecords) Where(id leftover.ID) string {

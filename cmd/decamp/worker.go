@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 const workerHelp = `
@@ -22,7 +22,12 @@ storage goes on with its VMs; without one they wait for it to come back under it
 
 Passwords stay on each machine: a plan names credentials and places, which an administrator
 binds to addresses in the access file of each worker. The password of the database is in
-$PGPASSFILE or ~/.pgpass (docs/server.md).
+$PGPASSFILE or ~/.pgpass (docs/server.md). A database on another machine is used by TLS with
+its certificate verified (sslmode=verify-full).
+
+Plans in the database are signed with the fleet's key, which decamp key new makes: all servers
+and workers have the same file. A plan without its signature is refused. Commands that plans run
+(hooks) are run with --allow-hooks only, and only of plans that an admin submitted.
 SIGTERM has the worker give its VMs back and end.
 `
 
@@ -32,11 +37,11 @@ decamp worker --join postgres://decamp@db/decamp --offer /mnt/shared --name rack
 `
 
 type workerOptions struct {
-	join    string
 	folders []string
 	name    string
 	vms     int
 	trials  int
+	hooks   bool
 }
 
 func (o *workerOptions) register(a *app, cmd *cobra.Command) {
@@ -47,44 +52,52 @@ func (o *workerOptions) register(a *app, cmd *cobra.Command) {
 	f.StringVar(&o.name, "name", "", "what the worker is `called`, always the same (default this machine's name)")
 	f.IntVar(&o.vms, "vms", vmsAtOnce, "at most `N` VMs at a time")
 	registerTrials(f, &o.trials)
+	registerHooks(f, &o.hooks)
+}
+
+func registerHooks(f *pflag.FlagSet, allow *bool) {
+	f.BoolVar(allow, "allow-hooks", false, "run the commands (hooks) of plans that an admin submitted, as this user; without it such plans are refused")
 }
 
 func newWorker(a *app) *cobra.Command {
 	var o workerOptions
+	var m meetingFlags
 	cmd := &cobra.Command{
 		Use: "worker --join URL --offer FOLDER", Short: "Move VMs of plans here, as one of several machines", Long: text(workerHelp), Example: text(workerExamples),
 		Args: takes(), Annotations: exits(
-			exit{fault.NotFound, "a folder is not there"},
-			exit{fault.Denied, "the database refuses the password, or a folder cannot be written"},
+			exit{fault.NotFound, "a folder or the fleet key is not there"},
+			exit{fault.Denied, "the database refuses the password or is not verified, the fleet key may be read by others, or a folder cannot be written"},
 			exit{fault.Unreachable, "the database does not answer"},
 			exit{fault.Conflict, "another process has the state directory, or took this worker's name"}),
 		RunE: a.logged(func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case !strings.HasPrefix(o.join, "postgres://") && !strings.HasPrefix(o.join, "postgresql://"):
-				return badUsage(cmd, "--join %q: want postgres://USER@HOST/NAME; one machine alone needs no worker: decamp plan run", o.join)
+			case !strings.HasPrefix(m.db, "postgres://") && !strings.HasPrefix(m.db, "postgresql://"):
+				return badUsage(cmd, "--join %q: want postgres://USER@HOST/NAME; one machine alone needs no worker: decamp plan run", m.db)
 			case len(o.folders) == 0:
 				return badUsage(cmd, "--offer is missing: want a folder that VMs may go to")
 			case o.vms < 1 || o.trials < 1:
 				return badUsage(cmd, "--vms %d --trials %d: want 1 or more", o.vms, o.trials)
 			}
-			return a.work(cmd.Context(), o)
+			return a.work(cmd.Context(), m, o)
 		}),
 	}
-	cmd.Flags().StringVar(&o.join, "join", "", "`URL` of the database, without a password")
+	cmd.Flags().StringVar(&m.db, "join", "", "`URL` of the database, without a password")
+	m.registerKey(cmd)
+	m.registerInsecure(cmd)
 	o.register(a, cmd)
 	return cmd
 }
 
-func (a *app) work(ctx context.Context, o workerOptions) (err error) {
+func (a *app) work(ctx context.Context, m meetingFlags, o workerOptions) (err error) {
 	if _, err := a.access(); err != nil { // before the first plan needs it
 		return err
 	}
-	r, err := roster.Open(ctx, roster.Config{URL: o.join, Log: a.log})
+	r, url, err := a.openRoster(ctx, m)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, r.Close)
-	n, err := a.openNode(ctx, r, o.join, nodeOptions{name: o.name, folders: o.folders, vms: o.vms, trials: o.trials})
+	n, err := a.openNode(ctx, r, url, nodeOptions{name: o.name, folders: o.folders, vms: o.vms, trials: o.trials, hooks: o.hooks, insecure: m.insecure})
 	if err != nil {
 		return err
 	}

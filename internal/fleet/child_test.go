@@ -70,6 +70,8 @@ const pieces = 20
 // wrote it, under a lock, published by a name that must not be there.
 type writer struct{ childConfig }
 
+func (writer) Admit(context.Context, roster.Plan) error { return nil }
+
 func (w writer) List(_ context.Context, _ roster.Plan, tell func([]roster.VM) error) error {
 	for vms := vmsOn(w.VMs, 2); len(vms) > 0; vms = vms[min(10, len(vms)):] {
 		if err := tell(vms[:min(10, len(vms))]); err != nil {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 
@@ -54,11 +55,24 @@ func (c Control) unblock(ctx context.Context, plan string, o roster.Order) (bool
 		return false, nil
 	}
 	if p.Listed.IsZero() { // what failed may be the hook before it
-		if err := c.Roster.DropRecord(ctx, hooks, hookID(p, pre)); err != nil {
+		if err := c.forgetHook(ctx, hookID(p, pre)); err != nil {
 			return false, err
 		}
 	}
 	return true, c.Roster.SetPlan(ctx, plan, p.State, nil)
+}
+
+// forgetHook has a hook that did not end well be run again.
+func (c Control) forgetHook(ctx context.Context, id string) error {
+	doc, err := c.Roster.Record(ctx, hooks, id)
+	if err != nil || doc == nil {
+		return err
+	}
+	var run hookRun
+	if json.Unmarshal(doc, &run) == nil && !run.Ended.IsZero() && run.Failure == nil {
+		return nil
+	}
+	return c.Roster.DropRecord(ctx, hooks, id)
 }
 
 // forgive has a source and its hosts be logged in to again.

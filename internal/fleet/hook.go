@@ -32,15 +32,21 @@ type hookRun struct {
 	Failure *roster.Failure `json:"failure,omitempty"`
 }
 
-// prepare runs the hook before the first VM of a plan, if nobody did. If it fails, nothing of
-// the plan begins until somebody says resume.
+// prepare admits a plan and runs the hook before its first VM, if nobody did. If that fails,
+// nothing of the plan begins until somebody says resume.
 func (d *desk) prepare(ctx context.Context, b *book, p roster.Plan) error {
-	failure, err := d.hook(ctx, p, pre)
+	failure, err := d.admit(ctx, p)
+	if failure == nil && err == nil {
+		failure, err = d.hook(ctx, p, pre)
+	}
 	if err != nil {
 		return err
 	}
 	if failure != nil {
-		d.hand(ctx, func() { b.failed = true })
+		d.hand(ctx, func() {
+			b.failed = true
+			b.Failure = failure // resume may clear it before this process reads it
+		})
 		return d.Roster.SetPlan(ctx, p.Name, p.State, failure)
 	}
 	d.hand(ctx, func() {
@@ -48,6 +54,18 @@ func (d *desk) prepare(ctx context.Context, b *book, p roster.Plan) error {
 		d.ordered(b.Order, b)
 	})
 	return nil
+}
+
+// admit returns why the plan may not be carried out; nil if it may.
+func (d *desk) admit(ctx context.Context, p roster.Plan) (*roster.Failure, error) {
+	err := d.insist(ctx, func() error { return d.Mover.Admit(ctx, p) })
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return failureOf(err), nil
+	}
+	return nil, nil
 }
 
 // end runs the hook after the last VM, if nobody did, and ends the plan.

@@ -13,6 +13,10 @@ import (
 // A Mover does what a plan says. It knows sources, transports and targets; a Node knows when
 // and where. Its methods are called concurrently.
 type Mover interface {
+	// Admit returns an error if the plan may not be carried out, or its hooks may not be run
+	// here. Nothing of the plan has begun in this process.
+	Admit(ctx context.Context, p roster.Plan) error
+
 	// List finds the plan's VMs and tells them in batches, as it finds them. What it told
 	// before an error stays; it may be called again.
 	List(ctx context.Context, p roster.Plan, tell func([]roster.VM) error) error

@@ -28,6 +28,8 @@ type mover struct {
 	t testing.TB
 
 	// What a test puts in the place of the usual.
+	admit func() error
+
 	list func(ctx context.Context, p roster.Plan, tell func([]roster.VM) error) error
 	move func(ctx context.Context, vm roster.VM, d Driver) error
 	undo func(ctx context.Context, vm roster.VM) error
@@ -53,6 +55,13 @@ func newMover(t testing.TB, vms ...roster.VM) *mover {
 		t: t, vms: vms, caps: map[string]int64{"host:*/vms": 20},
 		driving: map[roster.Key]int{}, perHost: map[string]int{}, most: map[string]int{}, moves: map[roster.Key]int{}, undone: map[roster.Key]int{},
 	}
+}
+
+func (m *mover) Admit(context.Context, roster.Plan) error {
+	if m.admit != nil {
+		return m.admit()
+	}
+	return nil
 }
 
 func (m *mover) List(ctx context.Context, p roster.Plan, tell func([]roster.VM) error) error {

@@ -38,6 +38,7 @@ const (
 type Config struct {
 	Dir      string                // state directory; made if missing, private to the user
 	URL      string                // "postgres://…" of the record that several executors share; "": SQLite in Dir
+	Insecure bool                  // with URL: the server on another machine need not be verified
 	Executor string                // with URL: the name of this one, the same after a restart
 	Log      *slog.Logger          // nil: silent
 	Resume   func(run string) bool // which pending runs continue at Launch, unasked; nil: none, they wait for Start

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/postgres"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -38,8 +39,12 @@ type database struct {
 }
 
 // openPostgres opens the database at url. It fails with fault.Unreachable if that does not answer
-// soon, and with fault.Invalid if url is none.
-func openPostgres(ctx context.Context, url, executor string) (*database, error) {
+// soon, with fault.Invalid if url is none, and unless insecure is set with fault.Denied if the server
+// would not be verified.
+func openPostgres(ctx context.Context, url, executor string, insecure bool) (*database, error) {
+	if !insecure {
+		url = postgres.WithMode(url)
+	}
 	cfg, err := pgxpool.ParseConfig(url)
 	if err == nil && !strings.HasPrefix(url, "postgres") {
 		err = errors.New("it is not of PostgreSQL")
@@ -47,6 +52,11 @@ func openPostgres(ctx context.Context, url, executor string) (*database, error) 
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "read the database's URL: %w", err).
 			WithHint("it looks like postgres://USER@HOST:5432/DATABASE?sslmode=verify-full")
+	}
+	if !insecure {
+		if err := postgres.Check(&cfg.ConnConfig.Config); err != nil {
+			return nil, err
+		}
 	}
 	if !strings.Contains(url, "pool_max_conns") {
 		cfg.MaxConns = poolSize

@@ -291,6 +291,14 @@ func executorsNeedAName(t *testing.T, url string) {
 		}
 	}
 	nobody := Config{Dir: t.TempDir(), URL: "postgres://decamp:secret@127.0.0.1:1/x?sslmode=disable", Executor: "a"}
+	stranger := Config{Dir: t.TempDir(), URL: "postgres://decamp:secret@db.invalid/x?sslmode=require", Executor: "a"}
+	if _, err := Open(t.Context(), stranger); !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" || containsAll(err.Error(), "secret") {
+		t.Errorf("a server that is not verified: %v", err)
+	}
+	stranger.Insecure = true
+	if _, err := Open(t.Context(), stranger); !fault.Is(err, fault.Unreachable) {
+		t.Errorf("a server that need not be verified: %v", err)
+	}
 	_, err := Open(t.Context(), nobody)
 	if !fault.Is(err, fault.Unreachable) || fault.HintOf(err) == "" || containsAll(err.Error(), "secret") {
 		t.Errorf("nobody listens: %v", err)

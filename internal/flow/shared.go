@@ -27,7 +27,7 @@ func (e *Engine) shared() bool { return e.pg != nil }
 
 // openShared opens the record on PostgreSQL and the queue in it that only this executor takes from.
 func (e *Engine) openShared(ctx context.Context, cfg dbos.Config) (err error) {
-	if e.pg, err = openPostgres(ctx, e.cfg.URL, e.cfg.Executor); err != nil {
+	if e.pg, err = openPostgres(ctx, e.cfg.URL, e.cfg.Executor, e.cfg.Insecure); err != nil {
 		return err
 	}
 	cfg.SystemDBPool, cfg.DatabaseSchema, cfg.ExecutorID = e.pg.Pool, schema, e.cfg.Executor

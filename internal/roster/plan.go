@@ -17,6 +17,8 @@ type Plan struct {
 	Ended   time.Time `json:"ended,omitzero"`
 	Counts  Counts    `json:"counts"`
 	Rev     int64     `json:"rev"`
+
+	signature string // of the row; only Roster.Plan reads it
 }
 
 // PlanState is where a plan stands.

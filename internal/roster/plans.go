@@ -24,19 +24,22 @@ func scanPlan(row scanner) (Plan, error) {
 	return p, err
 }
 
-// AddPlan submits a plan: its name, text, folder and who did. The same again changes nothing,
-// and returns what is there; another text under that name is fault.Conflict.
+// AddPlan submits a plan: its name, text, folder, and who did in which role. The same text again
+// changes nothing, and returns what is there; another text under that name is fault.Conflict. If
+// the plan that is there cannot be verified, the same text again replaces its signature, author,
+// role and folder, and has its VMs listed again.
 func (r *Roster) AddPlan(ctx context.Context, p Plan) (Plan, error) {
 	err := r.write(ctx, "submit plan "+p.Name, 1, func(x *tx) error {
 		old, err := x.plan(p.Name)
 		if err == nil {
-			return samePlan(old, p)
+			return r.addAgain(x, old, p)
 		}
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		_, err = x.exec(`INSERT INTO plans (name, text, folder, author, role, created, state, rev) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-			p.Name, p.Text, p.Folder, p.By, p.Role, x.now, PlanListing, x.rev)
+		p.Created = moment(x.now)
+		_, err = x.exec(`INSERT INTO plans (name, text, folder, author, role, created, state, rev, signature) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+			p.Name, p.Text, p.Folder, p.By, p.Role, x.now, PlanListing, x.rev, r.signPlan(p))
 		return err
 	})
 	if err != nil {
@@ -45,15 +48,32 @@ func (r *Roster) AddPlan(ctx context.Context, p Plan) (Plan, error) {
 	return r.Plan(ctx, p.Name)
 }
 
+func (r *Roster) addAgain(x *tx, old, p Plan) error {
+	if err := samePlan(old, p); err != nil {
+		return err
+	}
+	if r.cfg.Keys == nil || r.VerifyPlan(old) == nil {
+		return errSame
+	}
+	p.Created = old.Created // it names the records of its hooks
+	_, err := x.exec(`UPDATE plans SET folder = $1, author = $2, role = $3, signature = $4, state = $5, failure = '', listed = 0, ended = 0, rev = $6 WHERE name = $7`,
+		p.Folder, p.By, p.Role, r.signPlan(p), PlanListing, x.rev, p.Name)
+	if err != nil {
+		return err
+	}
+	_, err = x.exec(`UPDATE vms SET signature = '' WHERE plan = $1`, p.Name) // to be signed when they are listed
+	return err
+}
+
 func samePlan(old, submitted Plan) error {
 	if old.Text == submitted.Text {
-		return errSame
+		return nil
 	}
 	return fault.New(fault.Conflict, "there is another plan %s, submitted %s", old.Name, old.Created.Format("2006-01-02 15:04")).
 		WithHint("give this one another name; or drop that one, once it has ended")
 }
 
-// plan selects one with its text, without its counts.
+// plan selects one with its text and signature, without its counts.
 func (x *tx) plan(name string) (Plan, error) { return onePlan(x.ctx, x.Tx, name) }
 
 func onePlan(ctx context.Context, t *sql.Tx, name string) (Plan, error) {
@@ -61,7 +81,7 @@ func onePlan(ctx context.Context, t *sql.Tx, name string) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	return p, t.QueryRowContext(ctx, `SELECT text FROM plans WHERE name = $1`, name).Scan(&p.Text)
+	return p, t.QueryRowContext(ctx, `SELECT text, signature FROM plans WHERE name = $1`, name).Scan(&p.Text, &p.signature)
 }
 
 // need is plan, whose absence is the caller's error.

@@ -2,6 +2,7 @@ package roster
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"errors"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/postgres"
 )
 
 const (
@@ -43,9 +45,17 @@ var postgresParams = map[string]string{
 
 // openPostgres makes the pool; nothing is connected yet.
 func (r *Roster) openPostgres(url string) error {
+	if !r.cfg.Insecure {
+		url = postgres.WithMode(url)
+	}
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil { // whose text has no password: pgx sees to that
 		return fault.New(fault.Invalid, "read the database's address: %w", err).WithHint("as in postgres://USER@HOST/DATABASE, with the password in ~/.pgpass")
+	}
+	if !r.cfg.Insecure {
+		if err := postgres.Check(&cfg.Config); err != nil {
+			return err
+		}
 	}
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = postgresConnect
@@ -91,6 +101,8 @@ func postgresFault(err error) (failing, bool) {
 	var connecting *pgconn.ConnectError
 	switch {
 	case errors.As(err, &e):
+	case errors.As(err, &connecting) && unverified(err):
+		return failing{kind: fault.Unreachable, hint: postgresUnverified}, true // waited for, as a database that is away
 	case errors.As(err, &connecting):
 		return failing{kind: fault.Unreachable, hint: postgresAway}, true
 	case pgconn.SafeToRetry(err):
@@ -122,5 +134,14 @@ func postgresFault(err error) (failing, bool) {
 	}
 	return failing{}, false
 }
+
+// unverified reports whether a connection failed because TLS did not prove who the server is. The
+// driver has no error value for a server without TLS, only a text.
+func unverified(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	return errors.As(err, &certificate) || strings.Contains(err.Error(), "server refused TLS connection")
+}
+
+const postgresUnverified = "turn TLS on in PostgreSQL, with a certificate for the host name of the URL; for a private CA add sslrootcert=FILE to the URL"
 
 const postgresAway = "look whether PostgreSQL runs and can be reached; all goes on then"

@@ -9,12 +9,21 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetkey"
 )
 
 // Config says where the roster is.
 type Config struct {
 	URL string       // sqlite:/var/lib/decamp/fleet.db, or postgres://user@host/database
 	Log *slog.Logger // nil: silent
+
+	// Insecure permits connections to PostgreSQL that leave this machine and do not verify the
+	// server: another machine may read and change everything in the database.
+	Insecure bool
+
+	// Keys sign the plans and VMs that are added, and verify them (VerifyPlan, VerifyVM). nil:
+	// nothing is signed, and nothing can be verified.
+	Keys *fleetkey.Keys
 
 	// Now takes the place of the database's clock, for tests. The same function in all
 	// processes, or leases mean nothing.

@@ -88,7 +88,10 @@ var changes = [][]string{{
 }, {
 	`ALTER TABLE vms ADD COLUMN rehearse TEXT NOT NULL DEFAULT ''`,
 }, {
+	// What is there from before has no signature, and is refused until it is submitted again.
 	`ALTER TABLE plans ADD COLUMN role TEXT NOT NULL DEFAULT ''`,
+	`ALTER TABLE plans ADD COLUMN signature TEXT NOT NULL DEFAULT ''`,
+	`ALTER TABLE vms ADD COLUMN signature TEXT NOT NULL DEFAULT ''`,
 }}
 
 // meta has one row, which every transaction that writes takes first: see tx.

@@ -52,6 +52,8 @@ type VM struct {
 	Ended     time.Time     `json:"ended,omitzero"`
 	Failure   *Failure      `json:"failure,omitempty"` // of the last attempt
 	Rev       int64         `json:"rev"`
+
+	signed signedVM // only Roster.VM reads it
 }
 
 // State is where a VM of a plan stands.

@@ -64,7 +64,8 @@ func scanVM(row scanner) (VM, error) {
 // batch is how many VMs are one statement: a megabyte or two of parameters.
 const batch = 1000
 
-// AddVMs queues VMs that were found, in one transaction. Those that are there stay as they are.
+// AddVMs queues VMs that were found, in one transaction. Those that are there stay as they are; if
+// they have no signature, their listing is replaced and signed.
 // Who has no Seq comes behind the others of its plan. Those of a plan that is canceled are, and
 // those that the plan names and nobody has are Failed from the beginning: they say so.
 func (r *Roster) AddVMs(ctx context.Context, vms []VM) error {
@@ -72,7 +73,7 @@ func (r *Roster) AddVMs(ctx context.Context, vms []VM) error {
 		return nil
 	}
 	return r.write(ctx, "add VMs", len(vms), func(x *tx) error {
-		a := adding{tx: x, plans: map[string]*planTail{}, rev: x.rev - int64(len(vms))}
+		a := adding{tx: x, roster: r, plans: map[string]*planTail{}, rev: x.rev - int64(len(vms))}
 		for len(vms) > 0 {
 			n := min(batch, len(vms))
 			if err := a.add(vms[:n]); err != nil {
@@ -88,12 +89,14 @@ func (r *Roster) AddVMs(ctx context.Context, vms []VM) error {
 // in pieces.
 type adding struct {
 	*tx
-	rev   int64
-	plans map[string]*planTail
+	roster *Roster
+	rev    int64
+	plans  map[string]*planTail
 }
 
 // planTail is what new VMs of a plan begin from.
 type planTail struct {
+	plan  Plan
 	seq   int64
 	state State
 	ended int64
@@ -115,12 +118,16 @@ func (a *adding) add(vms []VM) error {
 		if v.State == Failed && state == Queued { // it is in the plan, and was not found
 			state, ended, failure = Failed, a.now, text(v.Failure)
 		}
-		rows[i] = []any{v.Plan, v.VM, v.Seq, v.Warm, text(listingOf(v)), text(v.Spec), state, ended, a.rev, failure}
+		row := signedVM{listing: text(listingOf(v)), spec: text(v.Spec)}
+		row.signature = a.roster.signVM(tail.plan, v.Key, v.Warm, row)
+		rows[i] = []any{v.Plan, v.VM, v.Seq, v.Warm, row.listing, row.spec, state, ended, a.rev, failure, row.signature}
 	}
-	_, err := a.exec(`INSERT INTO vms (plan, vm, seq, warm, listing, spec, state, ended, rev, failure, asks)
+	_, err := a.exec(`INSERT INTO vms (plan, vm, seq, warm, listing, spec, state, ended, rev, failure, signature, asks)
 		SELECT value->>0, value->>1, CAST(value->>2 AS BIGINT), CAST(value->>3 AS BOOLEAN), value->>4, value->>5,
-			value->>6, CAST(value->>7 AS BIGINT), CAST(value->>8 AS BIGINT), value->>9, CASE WHEN value->>6 = 'queued' THEN 'first' ELSE '' END
-		FROM `+a.kind.each+` AS e WHERE true ON CONFLICT (plan, vm) DO NOTHING`, text(rows))
+			value->>6, CAST(value->>7 AS BIGINT), CAST(value->>8 AS BIGINT), value->>9, value->>10, CASE WHEN value->>6 = 'queued' THEN 'first' ELSE '' END
+		FROM `+a.kind.each+` AS e WHERE true ON CONFLICT (plan, vm) DO UPDATE
+			SET warm = excluded.warm, listing = excluded.listing, spec = excluded.spec, signature = excluded.signature, rev = excluded.rev
+			WHERE vms.signature = '' AND excluded.signature <> ''`, text(rows))
 	return err
 }
 
@@ -132,7 +139,7 @@ func (a *adding) tail(plan string) (*planTail, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &planTail{state: Queued}
+	t := &planTail{plan: p, state: Queued}
 	if p.Order.ends() {
 		t.state, t.ended = Canceled, a.now
 	}
@@ -140,16 +147,16 @@ func (a *adding) tail(plan string) (*planTail, error) {
 	return t, a.row(`SELECT coalesce(max(seq), 0) FROM vms WHERE plan = $1`, []any{plan}, &t.seq)
 }
 
-// VM returns one with its Spec.
+// VM returns one with its Spec and what VerifyVM needs.
 func (r *Roster) VM(ctx context.Context, k Key) (VM, error) {
 	var v VM
 	err := r.see(ctx, "read VM "+k.String(), func(ctx context.Context, t *sql.Tx) (err error) {
 		if v, err = oneVM(ctx, t, k); err != nil {
 			return err
 		}
-		var spec string
-		err = t.QueryRowContext(ctx, `SELECT spec FROM vms WHERE plan = $1 AND vm = $2`, k.Plan, k.VM).Scan(&spec)
-		v.Spec = json.RawMessage(spec)
+		err = t.QueryRowContext(ctx, `SELECT listing, spec, signature FROM vms WHERE plan = $1 AND vm = $2`, k.Plan, k.VM).
+			Scan(&v.signed.listing, &v.signed.spec, &v.signed.signature)
+		v.Spec = json.RawMessage(v.signed.spec)
 		return err
 	})
 	if errors.Is(err, sql.ErrNoRows) {

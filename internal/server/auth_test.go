@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -129,8 +130,53 @@ func TestWrongTokensAreThrottledAndNoted(t *testing.T) {
 	}
 }
 
-// Somebody who throws away the throttle of an address keeps its neighbours out; whoever has a
-// token behind the same address waits with them. Strangers who show nothing do no such harm.
+// A valid token, a session and a certificate count from an address that guessed too often: only wrong
+// tokens are throttled, in the login form, too.
+func TestGuessesOfOthersLockNoTokenOut(t *testing.T) {
+	ca := newAuthority(t)
+	r := newRig(t, func(c *server.Config) { c.ClientCA = ca.path })
+	login := func(token string) answer {
+		return r.askWith("POST", "/login", url.Values{"token": {token}}.Encode(), func(req *http.Request) {
+			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		})
+	}
+	wrong := func() answer {
+		return r.askWith("GET", "/v1/plans", "", func(req *http.Request) { req.Header.Set("Authorization", "Bearer decamp_guess") })
+	}
+	session := login(r.Tokens[server.View])
+	for wrong().status != http.StatusTooManyRequests {
+	}
+	if a := r.ask(server.View, "GET", "/v1/plans", ""); a.status != http.StatusOK {
+		t.Errorf("a valid token: %d %s", a.status, a.body)
+	}
+	if a := login(r.Tokens[server.View]); a.status != http.StatusSeeOther || a.header.Get("Set-Cookie") == "" {
+		t.Errorf("a valid token in the login form: %d %s", a.status, a.body)
+	}
+	if a := r.with(ca.sign("alice", "view")).ask("", "GET", "/v1/plans", ""); a.status != http.StatusOK {
+		t.Errorf("a certificate: %d %s", a.status, a.body)
+	}
+	a := r.askWith("GET", "/v1/plans", "", func(req *http.Request) { req.Header.Set("Cookie", session.header.Get("Set-Cookie")) })
+	if a.status != http.StatusOK {
+		t.Errorf("a session: %d %s", a.status, a.body)
+	}
+	if a := login("decamp_guess"); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
+		t.Errorf("a wrong token in the login form: %d, retry after %q", a.status, a.header.Get("Retry-After"))
+	}
+	if a := wrong(); a.status != http.StatusTooManyRequests {
+		t.Errorf("a wrong token after valid ones: %d", a.status)
+	}
+}
+
+// What is much longer than a token is refused like a wrong one.
+func TestLongTokensAreRefused(t *testing.T) {
+	r := newRig(t, nil)
+	a := r.askWith("GET", "/v1/plans", "", func(req *http.Request) { req.Header.Set("Authorization", "Bearer "+strings.Repeat("x", 20<<10)) })
+	if a.status != http.StatusForbidden {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// Strangers who show nothing throttle nobody.
 func TestStrangersWithoutATokenThrottleNobody(t *testing.T) {
 	r := newRig(t, nil)
 	for range 50 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -15,11 +16,12 @@ import (
 // mostConns × 100 KiB = 800 MiB, nearly all of it TLS's and net/http's buffers and headers; a
 // thousand clients of the event stream take about 60 MiB.
 const (
-	mostConns   = 8192
-	mostHeader  = 32 << 10 // bytes, of one request
-	headerTime  = 10 * time.Second
-	requestTime = 60 * time.Second // that a request may take, its body and its answer; streams have their own times
-	idleTime    = 2 * time.Minute
+	mostConns      = 8192
+	mostConnsOfOne = 256      // connections of one IPv4 address or IPv6 /64; a loopback address has no limit
+	mostHeader     = 32 << 10 // bytes, of one request
+	headerTime     = 10 * time.Second
+	requestTime    = 60 * time.Second // that a request may take, its body and its answer; streams have their own times
+	idleTime       = 2 * time.Minute
 )
 
 // guard is around all handlers: it bounds, counts, and turns a panic into an answer.
@@ -144,15 +146,20 @@ func (s *silent) Header() http.Header         { return s.header }
 func (s *silent) Write(p []byte) (int, error) { return len(p), nil }
 func (s *silent) WriteHeader(status int)      { s.status = status }
 
-// bounded is a listener that hangs up on connections that are too many. It does not let them
-// wait: those who come after them would wait, too.
+// bounded is a listener that closes connections that are too many, of all clients together or of
+// one network. It does not let them wait: those who come after them would wait, too.
 type bounded struct {
 	net.Listener
-	free chan struct{}
+	most      int // connections at a time
+	mostOfOne int // of one network; this machine itself has no such limit: a proxy connects from it
+
+	mu   sync.Mutex
+	open int
+	of   map[netip.Prefix]int // open connections by network; only networks with some
 }
 
-func newBounded(l net.Listener, most int) *bounded {
-	return &bounded{l, make(chan struct{}, most)}
+func newBounded(l net.Listener, most, mostOfOne int) *bounded {
+	return &bounded{Listener: l, most: most, mostOfOne: mostOfOne, of: map[netip.Prefix]int{}}
 }
 
 func (b *bounded) Accept() (net.Conn, error) {
@@ -161,16 +168,46 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		select {
-		case b.free <- struct{}{}:
-			return &counted{Conn: conn, done: sync.OnceFunc(func() { <-b.free })}, nil
-		default:
+		from, local := networkOf(conn)
+		if !b.enter(from, local) {
 			conn.Close()
+			continue
 		}
+		return &counted{Conn: conn, done: sync.OnceFunc(func() { b.leave(from) })}, nil
 	}
 }
 
-// counted gives its place back when it is closed.
+// enter counts a connection, and reports whether there is room for it.
+func (b *bounded) enter(from netip.Prefix, local bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open >= b.most || !local && b.of[from] >= b.mostOfOne {
+		return false
+	}
+	b.open++
+	b.of[from]++
+	return true
+}
+
+func (b *bounded) leave(from netip.Prefix) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.open--
+	if b.of[from]--; b.of[from] == 0 {
+		delete(b.of, from)
+	}
+}
+
+// networkOf returns the network that a connection comes from, and whether that is this machine.
+func networkOf(conn net.Conn) (from netip.Prefix, local bool) {
+	addr, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+	if err != nil {
+		return netip.Prefix{}, false
+	}
+	return network(addr.Addr().String()), addr.Addr().Unmap().IsLoopback()
+}
+
+// counted is removed from the count when it is closed.
 type counted struct {
 	net.Conn
 	done func()

@@ -17,7 +17,7 @@ func TestConnectionsThatAreTooManyAreClosedAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newBounded(inner, 2)
+	l := newBounded(inner, 2, 2)
 	defer l.Close()
 	accepted := make(chan net.Conn, 3)
 	go func() {

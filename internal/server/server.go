@@ -27,7 +27,7 @@ const DefaultListen = ":8470"
 // Config is what a server needs.
 type Config struct {
 	Roster  *roster.Roster
-	State   string // folder of tokens, the session key and the certificate
+	State   string // folder of tokens and the certificate
 	Folder  string // that relative paths of submitted plans begin from; State if empty
 	Access  string // file with the credentials and places of submitted plans; access.yaml in State if empty
 	Version string
@@ -76,13 +76,12 @@ func New(c Config) (*Server, error) {
 	if err := os.MkdirAll(c.State, 0o700); err != nil {
 		return nil, err
 	}
-	sessions, err := newSessions(c.State, !c.Plain)
-	if err != nil {
+	if err := forgetSessionKey(c.State); err != nil {
 		return nil, err
 	}
 	s := &Server{
 		config: c, version: c.Version, folder: c.Folder, log: c.Log, local: Local{c.Roster},
-		auth:    &auth{NewTokens(c.State), sessions, newThrottle(time.Now)},
+		auth:    &auth{NewTokens(c.State), newSessions(!c.Plain), newThrottle(time.Now)},
 		metrics: newMetrics(c.Version), reads: semaphore.NewWeighted(mostReads), mux: http.NewServeMux(),
 		strangers: newThrottle(time.Now),
 	}
@@ -184,7 +183,7 @@ func (s *Server) listen(ctx context.Context) (net.Listener, string, error) {
 	if err != nil {
 		return nil, "", fault.New(fault.Conflict, "listen on %s: %w", addr, err).WithHint("is another server running? --listen takes another address")
 	}
-	l = newBounded(l, mostConns)
+	l = newBounded(l, mostConns, mostConnsOfOne)
 	if conf != nil {
 		l = tls.NewListener(l, conf)
 	}

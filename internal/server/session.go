@@ -13,13 +13,11 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/decamp/decamp/internal/durable"
-	"github.com/decamp/decamp/internal/fault"
 )
 
-// sessions are those of browsers. A session is a signed cookie, so the server holds none, and
-// a restart ends none; it ends with the token that began it, or after sessionAge.
+// sessions are those of browsers. A session is a cookie that the server signs. It ends with the token
+// that began it, after sessionAge, and when the server restarts: the key that signs cookies is in
+// memory only, so that a copy of the state directory forges no session.
 type sessions struct {
 	key    []byte
 	now    func() time.Time
@@ -40,34 +38,25 @@ type session struct {
 	Nonce []byte    `json:"n"`
 }
 
-// newSessions reads the key that signs cookies, or makes it. secure is whether browsers come
-// by TLS; with it the cookie is of this host and cannot be set by a neighbour.
-func newSessions(state string, secure bool) (*sessions, error) {
-	key, err := sessionKey(filepath.Join(state, "session.key"))
-	if err != nil {
-		return nil, err
-	}
+// newSessions makes a new key that signs cookies. secure is whether browsers use TLS; with it the
+// cookie is of this host and cannot be set by a neighbour.
+func newSessions(secure bool) *sessions {
+	key := make([]byte, keyBytes)
+	rand.Read(key)
 	c := http.Cookie{Name: "decamp", Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionAge.Seconds())}
 	if secure {
 		c.Name, c.Secure = "__Host-decamp", true
 	}
-	return &sessions{key: key, now: time.Now, cookie: c}, nil
+	return &sessions{key: key, now: time.Now, cookie: c}
 }
 
-func sessionKey(path string) ([]byte, error) {
-	key, err := os.ReadFile(path)
-	if err == nil && len(key) == keyBytes {
-		return key, nil
+// forgetSessionKey removes the key that versions before 0.2 kept in the state directory.
+func forgetSessionKey(state string) error {
+	err := os.Remove(filepath.Join(state, "session.key"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	if err == nil {
-		return nil, fault.New(fault.Corrupt, "%s has %d bytes, want %d", path, len(key), keyBytes).WithHint("remove it; everybody has to log in again")
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	key = make([]byte, keyBytes)
-	rand.Read(key)
-	return key, durable.Replace(path, key, 0o600)
+	return err
 }
 
 // begin returns the cookie of a new session.

@@ -18,7 +18,7 @@ const module = "github.com/decamp/decamp/"
 // of lower tiers; siblings do not know each other. The few that may are in friends.
 var tiers = [][]string{
 	{"durable", "lite", "room", "sleep"},
-	{"bottleneck", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "kvm", "near", "unit"},
+	{"bottleneck", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "near", "postgres", "unit"},
 	{"manifest", "mapping", "vmdk", "qcow2", "guest", "esx", "nfc", "flow", "leftover", "selection", "sched", "roster"},
 	{"blockcopy", "behind", "plan", "planfile", "image", "diskfile", "convert", "trial"},
 	{"nfs"},
@@ -35,6 +35,8 @@ var friends = map[[2]string]string{
 	{"efi", "fault"}:       "a machine without firmware is a fault with a remedy",
 	{"inventory", "fault"}: "a bad datastore path is the user's input",
 	{"kvm", "fault"}:       "a machine without QEMU is a fault with a remedy",
+	{"fleetkey", "fault"}:  "a missing or a wrong key is a fault with a remedy",
+	{"postgres", "fault"}:  "an unverified server is a fault with a remedy",
 	{"esx", "nfc"}:         "a ticket is asked for over SOAP and spent on port 902",
 }
 
@@ -47,7 +49,7 @@ var doors = map[string][]string{
 	"libvirt.org/go/libvirtxml":                {"internal/target/dir", "internal/target/libvirt", "internal/trial", "test/boot"},
 	"github.com/gophercloud/gophercloud":       {"internal/target/openstack"},
 	"github.com/spf13/cobra":                   {"cmd/decamp"},
-	"github.com/jackc/pgx/v5":                  {"internal/flow", "internal/roster"},
+	"github.com/jackc/pgx/v5":                  {"internal/flow", "internal/postgres", "internal/roster"},
 	"modernc.org/sqlite":                       {"internal/lite", "internal/roster"},
 	"gonum.org/v1/gonum":                       {"internal/bench/advise"},
 	"github.com/vbauerster/mpb/v8":             {"cmd/decamp"},

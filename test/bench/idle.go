@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/decamp/decamp/internal/fleetkey"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
@@ -115,7 +117,11 @@ const stockTTL = time.Hour
 
 // rows makes a plan that is done and one that is paused.
 func (job stockJob) rows(ctx context.Context) error {
-	r, err := roster.Open(ctx, roster.Config{URL: job.URL})
+	keys, err := fleetkey.Ensure(filepath.Join(job.State, fleetkey.FileName))
+	if err != nil {
+		return err
+	}
+	r, err := roster.Open(ctx, roster.Config{URL: job.URL, Keys: keys})
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/decamp/decamp/internal/fleetkey"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/roster"
 )
@@ -27,6 +28,7 @@ type bed struct {
 	vms      string   // folder that VMs go to
 	wrapped  []string // program and arguments that decamp is started by
 	database string   // URL; "": a file in the state directory
+	key      string   // file with the fleet's key, of a database with a URL
 }
 
 func (b *bench) makeBed(ctx context.Context) (*bed, error) {
@@ -37,7 +39,7 @@ func (b *bench) makeBed(ctx context.Context) (*bed, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
-	d := &bed{dir: dir, vms: filepath.Join(dir, "vms")}
+	d := &bed{dir: dir, vms: filepath.Join(dir, "vms"), key: filepath.Join(dir, fleetkey.FileName)}
 	if d.decamp, err = b.program(ctx); err != nil {
 		d.remove()
 		return nil, err
@@ -125,6 +127,12 @@ func (d *bed) start(ctx context.Context, told func([]byte), args ...string) (*pr
 	args = append(args, "--state", d.state())
 	if d.database != "" && args[0] != "worker" {
 		args = append(args, "--db", d.database)
+	}
+	if d.database != "" && (args[0] == "worker" || args[0] == "serve" || args[0] == "plan" && args[1] == "run") {
+		if _, err := fleetkey.Ensure(d.key); err != nil {
+			return nil, err
+		}
+		args = append(args, "--fleet-key", d.key)
 	}
 	line := append(append(append([]string{}, d.wrapped...), d.decamp), args...)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)

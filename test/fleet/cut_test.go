@@ -48,7 +48,7 @@ func newCutRig(t *testing.T, cfg lab.Config) *cutRig {
 	var db *postgres.Server
 	n.within("db", func() { db = postgres.StartAt(t, databaseAddr) })
 	c.rig = newRig(t, cfg)
-	c.db = db.URL()
+	c.db, c.insecure = db.URL(), true // it has no TLS
 	c.a = c.workerBy(on("a"), "a", c.vms())
 	c.b = c.workerBy(on("b"), "b", c.vms())
 	for _, m := range []*machine{c.a, c.b} {

@@ -35,7 +35,7 @@ func (r *rig) roster() *roster.Roster {
 		if url == "" {
 			url = "sqlite:" + filepath.Join(r.state(), "fleet.db")
 		}
-		ro, err := roster.Open(r.t.Context(), roster.Config{URL: url})
+		ro, err := roster.Open(r.t.Context(), roster.Config{URL: url, Insecure: r.insecure})
 		must(r.t, err)
 		r.t.Cleanup(func() { must(r.t, ro.Close()) })
 		r.seen = ro

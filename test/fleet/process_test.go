@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/decamp/decamp/internal/fleetkey"
 )
 
 // patience is how long anything may take under the heaviest load. Nothing waits so long if all
@@ -34,8 +36,28 @@ func (r *rig) commandIn(state string, args ...string) *exec.Cmd {
 	cmd.Env = os.Environ()
 	if r.db != "" {
 		cmd.Env = append(cmd.Env, "DECAMP_DB="+r.db)
+		cmd.Args = append(cmd.Args, r.fleetFlags(args)...)
 	}
 	return cmd
+}
+
+// fleetFlags are the flags for a common database of commands that sign plans or carry them out.
+func (r *rig) fleetFlags(args []string) (flags []string) {
+	if args[0] == "worker" || args[0] == "serve" || args[0] == "plan" && args[1] == "run" {
+		if !r.keyless {
+			key := filepath.Join(r.dir, fleetkey.FileName)
+			_, err := fleetkey.Ensure(key)
+			must(r.t, err)
+			flags = append(flags, "--fleet-key", key)
+		}
+		if !r.hookless {
+			flags = append(flags, "--allow-hooks")
+		}
+		if r.insecure {
+			flags = append(flags, "--insecure-database")
+		}
+	}
+	return flags
 }
 
 // run runs decamp to its end.

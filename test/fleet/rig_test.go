@@ -26,7 +26,13 @@ type rig struct {
 	url   string   // of the source
 	db    string   // where processes meet; the file in the state directory else
 	flags []string // of every command
-	seen  *roster.Roster
+
+	// Of commands that use db:
+	insecure bool // it is not verified
+	keyless  bool // they have no --fleet-key
+	hookless bool // they have no --allow-hooks
+
+	seen *roster.Roster
 }
 
 func newRig(t *testing.T, cfg lab.Config) *rig {

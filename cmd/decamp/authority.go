@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// acceptedSource returns a new source of p, as the database has it. It returns fault.Denied if p may
+// not be carried out: a process with the fleet's key must have submitted it, and the role of its
+// author must permit what its text asks for. A mover without a database only reads plans of the
+// user's own, and accepts all.
+func (m *mover) acceptedSource(p roster.Plan) (*planSource, error) {
+	if m.roster == nil {
+		return m.newPlanSource(p)
+	}
+	if err := m.roster.VerifyPlan(p); err != nil { // before its text is read
+		return nil, err
+	}
+	s, err := m.newPlanSource(p)
+	if err != nil {
+		return nil, err
+	}
+	if string(s.file.Name) != p.Name {
+		return nil, fault.New(fault.Denied, "plan %s is refused: its text is that of plan %s", p.Name, s.file.Name).WithHint("submit it again")
+	}
+	if err := s.permitted(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Admit is part of fleet.Mover. The hooks of VMs are checked by the workers that drive them.
+func (m *mover) Admit(ctx context.Context, p roster.Plan) error {
+	s, err := m.sourceOf(ctx, p)
+	if err != nil {
+		return err
+	}
+	return m.allow(s, s.file.Hooks)
+}
+
+// allow returns fault.Denied if hooks has a command and this process does not run hooks.
+func (m *mover) allow(s *planSource, hooks planfile.Hooks) error {
+	if m.hooks || !hasCommand(hooks) {
+		return nil
+	}
+	return fault.New(fault.Denied, "plan %s runs commands (hooks), which this process does not", s.name).
+		WithHint("start all servers and workers with --allow-hooks if you trust those who may submit plans as admin; then: decamp retry %s", fault.Quote(s.name))
+}
+
+func hasCommand(h planfile.Hooks) bool { return len(h.Pre.Command)+len(h.Post.Command) > 0 }

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetkey"
+)
+
+const keyHelp = `
+Make and show the key of a fleet. Servers and workers sign the plans that they put into a common
+database with it, and carry out only what has such a signature. All of them need the same file
+(--fleet-key), and nobody else may read it. On a single machine without --db the key is made by
+itself, as fleet.key in the state directory.
+
+The first key signs, all keys verify. To replace a key, run decamp key add FILE, copy FILE to
+all machines and restart decamp there. Then move the new last line to the top, copy and restart
+again. When the plans that the old key signed have ended, remove its line, copy and restart.
+`
+
+const keyExamples = `
+decamp key new /etc/decamp/fleet.key
+decamp worker --join postgres://decamp@db/decamp --fleet-key /etc/decamp/fleet.key
+decamp key list /etc/decamp/fleet.key
+`
+
+func newKey(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "key COMMAND", Short: "Make the key that signs plans in the fleet's database", Long: text(keyHelp), Example: text(keyExamples),
+		Annotations: exits(), Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(
+		a.newKeyCommand("new", "Make a key file", "Make a file with a new key, which only its owner can read. A file that exists is not replaced.",
+			fleetkey.Create, exit{fault.Conflict, "the file exists"}),
+		a.newKeyCommand("add", "Add a key to a key file", "Append a new key to a key file. It verifies signatures. It signs once its line is the first.",
+			fleetkey.Add, exit{fault.NotFound, "the file does not exist"}, exit{fault.Full, "the file has too many keys"}),
+		a.newKeyCommand("list", "List the keys of a key file", "List the ids of the keys of a file, the one that signs first. An id is not secret.",
+			fleetkey.Load, exit{fault.NotFound, "the file does not exist"}))
+	return cmd
+}
+
+// newKeyCommand is a command that does something with a key file and prints the ids of its keys.
+func (a *app) newKeyCommand(name, short, long string, do func(path string) (*fleetkey.Keys, error), more ...exit) *cobra.Command {
+	denied := exit{fault.Denied, "the file may not be used, or others may read it"}
+	return &cobra.Command{
+		Use: name + " FILE", Short: short, Long: long, Example: "decamp key " + name + " /etc/decamp/fleet.key",
+		Args: takes("FILE"), Annotations: exits(append(more, denied)...),
+		RunE: a.logged(func(_ *cobra.Command, args []string) error {
+			keys, err := do(args[0])
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.print(map[string][]string{"keys": keys.IDs()})
+			}
+			for i, id := range keys.IDs() {
+				does := "signs and verifies"
+				if i > 0 {
+					does = "verifies"
+				}
+				if _, err := fmt.Fprintf(a.out, "%s  %s\n", id, does); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+	}
+}

@@ -1,0 +1,269 @@
+// Package fleetkey signs what the processes of a fleet pass to each other through a database, and
+// verifies it.
+//
+// A signature is an HMAC with SHA-256 under a key that all servers and workers of the fleet share.
+// It proves that a process with the key wrote a message for the use that it names. It does not
+// prove when, and not that the message was not there before: a message that was signed once can be
+// put back.
+package fleetkey
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+const (
+	// FileName is the name of a key file in a state directory.
+	FileName = "fleet.key"
+
+	linePrefix = "decamp-fleet-key-1:" // of a line with a key
+	keyBytes   = 32
+	idBytes    = 4 // of a key's hash
+	maxKeys    = 16
+	maxFile    = 64 << 10 // bytes
+)
+
+// Keys are the keys of a fleet. The first one signs, all of them verify. They are immutable.
+type Keys struct{ keys []key }
+
+type key struct {
+	id     string // names the key in signatures; says nothing about it
+	secret [keyBytes]byte
+}
+
+func newKey(secret [keyBytes]byte) key {
+	sum := sha256.Sum256(append([]byte("decamp fleet key id\x00"), secret[:]...))
+	return key{hex.EncodeToString(sum[:idBytes]), secret}
+}
+
+func (k key) line() string {
+	return linePrefix + base64.RawURLEncoding.EncodeToString(k.secret[:])
+}
+
+// String returns the ids of the keys and no secret.
+func (k *Keys) String() string { return strings.Join(k.IDs(), " ") }
+
+// IDs returns the ids of the keys, in the order of the file.
+func (k *Keys) IDs() []string {
+	var ids []string
+	for _, each := range k.keys {
+		ids = append(ids, each.id)
+	}
+	return ids
+}
+
+// Sign returns a signature of fields for use. Use keeps signatures of one kind of message from
+// being accepted for another; the boundaries of the fields are signed, too.
+func (k *Keys) Sign(use string, fields ...string) string {
+	first := k.keys[0]
+	return first.id + ":" + base64.RawURLEncoding.EncodeToString(first.mac(use, fields))
+}
+
+// Verify returns nil if signature is one of fields for use under one of the keys, and a
+// fault.Denied that names the reason otherwise.
+func (k *Keys) Verify(signature, use string, fields ...string) error {
+	if signature == "" {
+		return fault.New(fault.Denied, "it has no signature")
+	}
+	id, text, _ := strings.Cut(signature, ":")
+	i := slices.IndexFunc(k.keys, func(each key) bool { return each.id == id })
+	if i < 0 {
+		return fault.New(fault.Denied, "it is signed with another fleet key than %s", k)
+	}
+	mac, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || !hmac.Equal(mac, k.keys[i].mac(use, fields)) {
+		return fault.New(fault.Denied, "its signature is wrong: it was changed in the database")
+	}
+	return nil
+}
+
+func (k key) mac(use string, fields []string) []byte {
+	h := hmac.New(sha256.New, k.secret[:])
+	var size [8]byte
+	for _, field := range append([]string{use}, fields...) {
+		binary.BigEndian.PutUint64(size[:], uint64(len(field)))
+		h.Write(size[:])
+		h.Write([]byte(field))
+	}
+	return h.Sum(nil)
+}
+
+// Load reads a key file. Only its owner may be able to read it; a file below $CREDENTIALS_DIRECTORY
+// may be readable by a group, because systemd grants access to it by an ACL.
+func Load(path string) (*Keys, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO must not block
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fault.New(fault.NotFound, "fleet key file %s does not exist", path).
+			WithHint("make one with decamp key new %s, and copy it to all servers and workers of the fleet", fault.Quote(path))
+	}
+	if err != nil {
+		return nil, fault.New(fault.Denied, "read fleet key: %w", err)
+	}
+	defer f.Close()
+	if err := checkMode(f); err != nil {
+		return nil, err
+	}
+	text := make([]byte, maxFile+1)
+	n, err := io.ReadFull(f, text)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, fault.New(fault.Denied, "read fleet key: %w", err)
+	}
+	keys, err := Parse(text[:n])
+	if err != nil {
+		return nil, fault.New(fault.KindOf(err), "fleet key file %s: %w", path, err).
+			WithHint("copy the file from another machine of the fleet, or make one with decamp key new")
+	}
+	return keys, nil
+}
+
+func checkMode(f *os.File) error {
+	st, err := f.Stat()
+	if err != nil {
+		return fault.New(fault.Denied, "read fleet key: %w", err)
+	}
+	if !st.Mode().IsRegular() {
+		return fault.New(fault.Invalid, "fleet key %s is no regular file", f.Name())
+	}
+	others := fs.FileMode(0o077)
+	if credentials := os.Getenv("CREDENTIALS_DIRECTORY"); credentials != "" && filepath.Dir(f.Name()) == filepath.Clean(credentials) {
+		others = 0o037
+	}
+	if st.Mode().Perm()&others != 0 {
+		return fault.New(fault.Denied, "fleet key %s is accessible to other users (mode %#o)", f.Name(), st.Mode().Perm()).
+			WithHint("chmod 600 %s; if others may have read it, make another one: decamp key new", fault.Quote(f.Name()))
+	}
+	owner, known := st.Sys().(*syscall.Stat_t)
+	if known && int(owner.Uid) != os.Geteuid() && owner.Uid != 0 {
+		return fault.New(fault.Denied, "fleet key %s belongs to user %d", f.Name(), owner.Uid).
+			WithHint("chown %d %s", os.Geteuid(), fault.Quote(f.Name()))
+	}
+	return nil
+}
+
+// Parse reads the text of a key file: one key a line, empty lines and lines that begin with # are
+// skipped.
+func Parse(text []byte) (*Keys, error) {
+	if len(text) > maxFile {
+		return nil, fault.New(fault.Invalid, "has more than %d bytes", maxFile)
+	}
+	k := &Keys{}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(nil, maxFile+1)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		coded, found := strings.CutPrefix(line, linePrefix)
+		raw, err := base64.RawURLEncoding.Strict().DecodeString(coded)
+		if !found || err != nil || len(raw) != keyBytes {
+			return nil, fault.New(fault.Invalid, "line %d is no key", n) // without the line: it may be a secret
+		}
+		next := newKey([keyBytes]byte(raw))
+		if slices.ContainsFunc(k.keys, func(each key) bool { return each.id == next.id }) {
+			return nil, fault.New(fault.Invalid, "line %d repeats key %s", n, next.id)
+		}
+		k.keys = append(k.keys, next)
+	}
+	switch {
+	case lines.Err() != nil:
+		return nil, fault.New(fault.Invalid, "%w", lines.Err())
+	case len(k.keys) == 0:
+		return nil, fault.New(fault.Invalid, "has no key")
+	case len(k.keys) > maxKeys:
+		return nil, fault.New(fault.Invalid, "has %d keys, want %d or fewer", len(k.keys), maxKeys)
+	}
+	return k, nil
+}
+
+const header = `# Fleet key of decamp. It signs and verifies plans in the fleet's database: whoever has it may have
+# any worker of the fleet carry out any plan. The first key signs, all keys verify.
+`
+
+// Create writes a file with one new key. It does not replace a file.
+func Create(path string) (*Keys, error) {
+	made := random()
+	err := createFile(path, []byte(header+made.line()+"\n"))
+	if errors.Is(err, fs.ErrExist) {
+		return nil, fault.New(fault.Conflict, "%s exists", path).WithHint("decamp key add %s adds a key to it", fault.Quote(path))
+	}
+	if err != nil {
+		return nil, fault.New(fault.Denied, "make fleet key: %w", err)
+	}
+	return &Keys{[]key{made}}, nil
+}
+
+// createFile writes a file that must not exist. Of several processes one succeeds, and none sees a
+// part of the file.
+func createFile(path string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil {
+		return err
+	}
+	return durable.Sync(filepath.Dir(path))
+}
+
+// Ensure loads the key file at path, and creates it if it does not exist.
+func Ensure(path string) (*Keys, error) {
+	keys, err := Load(path)
+	if !fault.Is(err, fault.NotFound) {
+		return keys, err
+	}
+	if keys, err = Create(path); fault.Is(err, fault.Conflict) { // another process was faster
+		return Load(path)
+	}
+	return keys, err
+}
+
+// Add appends a new key to the file at path. It verifies; it does not sign before it is moved to
+// the top.
+func Add(path string) (*Keys, error) {
+	keys, err := Load(path)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fault.New(fault.Denied, "read fleet key: %w", err)
+	}
+	if len(keys.keys) == maxKeys {
+		return nil, fault.New(fault.Full, "%s has %d keys", path, maxKeys).WithHint("remove the lines of keys that are not used any more")
+	}
+	made := random()
+	text = append(bytes.TrimRight(text, "\n"), "\n"+made.line()+"\n"...)
+	if err := durable.Replace(path, text, 0o600); err != nil {
+		return nil, fault.New(fault.Denied, "write fleet key: %w", err)
+	}
+	return &Keys{append(slices.Clone(keys.keys), made)}, nil
+}
+
+func random() key {
+	var secret [keyBytes]byte
+	rand.Read(secret[:])
+	return newKey(secret)
+}
