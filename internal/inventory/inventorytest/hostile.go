@@ -20,7 +20,7 @@ var pieces = []string{
 	",", ",,", "=", "key=value", "file.driver=nbd", "json:{", "nbd:unix:/x", "%s", "%n", "%2f", "%", "\\", `\n`, `\u0000`, "/", "..", "../../etc/passwd",
 	"&amp;", "&lt;", "&#10;", "<!--", "-->", "]]>", "<![CDATA[", "</name>", "<?xml ", "!!binary ", "!!", "&a ", "*a", "*", "{", "}", "[", "]", "{{", "- ", ": ", " #",
 	"? ", "|-", "yes", "no", "null", "on", "0x1f", "0o17", "1e3", "1:30", ".inf", "=", "2026-11-22", " ", "  ", "\u00a0", "a", "web", "vm", "Ž", "日本", "🏷", "e\u0301",
-	"\u200f", "\u202e", "\u2066", "\u200b",
+	"\u200f", "\u202e", "\u2066", "\u200b", "\ufeff", "\U000e0001", "\ufffd",
 }
 
 // lineBreaks are valid in notes, tags and attributes.
