@@ -101,6 +101,9 @@ func TestHostileInventoryInDomainXML(t *testing.T) {
 			same(t, "card", d.Cards[i].MAC.Address, n.MAC)
 			same(t, "network", []string{d.Source.Networks[i].MAC, d.Source.Networks[i].Name}, []string{n.MAC, n.Network})
 		}
+		if strings.Contains(text, `<mac address=""`) {
+			t.Fatalf("libvirt does not take an empty MAC:\n%s", text)
+		}
 		if len(d.Cards) != len(vm.NICs) || len(d.Disks) != len(vm.Disks) {
 			t.Fatalf("%d cards and %d disks, want %d and %d", len(d.Cards), len(d.Disks), len(vm.NICs), len(vm.Disks))
 		}
