@@ -54,7 +54,7 @@ func TestInvalidValuesBlockOneVM(t *testing.T) {
 		}),
 		"disk 2000: file":   reported("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { diskOf(c).FileName = "/evil" }),
 		"disk 2000: UUID":   reported("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { diskOf(c).Uuid = "evil,file=/x" }),
-		"disk 2000: change": reported("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { diskOf(c).ChangeId = "evil;id" }),
+		"disk 2000: change": reported("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { diskOf(c).ChangeId = "-evil" }),
 		"disk 2000: mode":   reported("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { diskOf(c).DiskMode = "evil mode" }),
 		"notes":             reported("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { c.Annotation = "evil\x00" }),
 		"name":              reported("vm-2", "bad\x1bevil", unchanged),

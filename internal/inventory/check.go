@@ -37,10 +37,10 @@ func pattern(expr, want string) form { return form{regexp.MustCompile(expr).Matc
 var (
 	refForm      = pattern(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`, "letters, digits and . _ : -")
 	uuidForm     = pattern(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`, "8-4-4-4-12 hexadecimal digits")
-	diskUUIDForm = pattern(`^[0-9A-Fa-f][0-9A-Fa-f -]{0,63}$`, "hexadecimal digits and dashes")
+	diskUUIDForm = pattern(`^[0-9A-Fa-f][0-9A-Fa-f -]{0,127}$`, "hexadecimal digits and dashes")
 	macForm      = pattern(`^([0-9a-f]{2}:){5}[0-9a-f]{2}$`, "six pairs of hexadecimal digits with colons")
 	wordForm     = pattern(`^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$`, "letters, digits and . _ -")
-	changeIDForm = pattern(`^(\*|[0-9A-Za-z][0-9A-Za-z /-]{0,127})$`, "hexadecimal digits, spaces, dashes and a slash")
+	changeIDForm = pattern(`^[!-,.-~][ -~]{0,255}$`, "printable ASCII characters")
 	addressForm  = pattern(`^[A-Za-z0-9:][A-Za-z0-9._:%-]{0,254}$`, "a host name or an IP address")
 	bootForm     = pattern(`^((disk|net):-?[0-9]{1,10}|cdrom|floppy)$`, "disk:KEY, net:KEY, cdrom or floppy")
 	firmwareForm = pattern(`^(bios|efi)$`, "bios or efi")
