@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -275,24 +276,28 @@ func smallRig(t *testing.T, content string) (r *rig, file, shown string) {
 }
 
 func TestFileThatGrewIsReadWholeWhenOpenedAgain(t *testing.T) {
-	r, file, shown := smallRig(t, strings.Repeat("a line\n", 20_000))
-	f, err := os.Open(shown)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := os.WriteFile(file, []byte(strings.Repeat("another line\n", 20_000)), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadAll(f); !errors.Is(err, syscall.EIO) {
-		t.Errorf("the open file reads with %v, want an I/O error: it changed", err)
-	}
-	if log := r.log.String(); !strings.Contains(log, "the file has 260000 bytes now") {
-		t.Errorf("the log does not say why: %s", log)
-	}
-	got, err := os.ReadFile(shown)
-	if err != nil || string(got) != strings.Repeat("another line\n", 20_000) {
-		t.Errorf("opened again it has %d bytes (%v)", len(got), err)
+	for name, now := range map[string]string{"grown": strings.Repeat("another line\n", 20_000), "shrunk": strings.Repeat("b line\n", 10_000)} {
+		t.Run(name, func(t *testing.T) {
+			r, file, shown := smallRig(t, strings.Repeat("a line\n", 20_000))
+			f, err := os.Open(shown)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if err := os.WriteFile(file, []byte(now), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadAll(f); !errors.Is(err, syscall.EIO) {
+				t.Errorf("the open file reads with %v, want an I/O error: it changed", err)
+			}
+			if log := r.log.String(); !strings.Contains(log, fmt.Sprintf("the file has %d bytes now", len(now))) {
+				t.Errorf("the log does not say why: %s", log)
+			}
+			got, err := os.ReadFile(shown)
+			if err != nil || string(got) != now {
+				t.Errorf("opened again it has %d bytes (%v)", len(got), err)
+			}
+		})
 	}
 }
 
