@@ -79,17 +79,8 @@ func (p Path) Valid() bool {
 	return ds != "" && ds != "." && ds != ".." && isLine(ds) && !strings.ContainsAny(ds, "/]") && isFile(p.File)
 }
 
-// IsMoRef reports whether s can be a managed object reference of a VM or a host.
-func IsMoRef(s MoRef) bool { return refForm.valid(string(s)) }
-
-// IsAddress reports whether s can be a host name or an IP address.
-func IsAddress(s string) bool { return addressForm.valid(s) }
-
-// IsLine reports whether s can be a name: one line of valid UTF-8 without control characters.
-func IsLine(s string) bool { return isLine(s) }
-
-// Printable returns s as one line of valid UTF-8 of bounded length. Other characters become "?".
-func Printable(s string) string {
+// printable returns s as one line of valid UTF-8 of bounded length. Other characters become "?".
+func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !isXML(r) || breaksLine(r) {
 			return '?'
@@ -127,12 +118,12 @@ func (c *checker) line(what string, s *string) { check(c, what, s, lineForm) }
 func (c *checker) name(what string, s *string) {
 	if !isLine(*s) {
 		c.problem(what, *s, lineForm.want)
-		*s = Printable(*s)
+		*s = printable(*s)
 	}
 }
 
 func (c *checker) ref(what string, ref *MoRef) {
-	if *ref != "" && !IsMoRef(*ref) {
+	if *ref != "" && !refForm.valid(string(*ref)) {
 		c.problem(what, string(*ref), refForm.want)
 		*ref = standIn(*ref)
 	}

@@ -128,7 +128,7 @@ func TestInvalidReferencesStayDifferent(t *testing.T) {
 	a, b := &inventory.VM{Ref: "-1"}, &inventory.VM{Ref: "-2"}
 	a.RemoveInvalid()
 	b.RemoveInvalid()
-	if a.Ref == b.Ref || !inventory.IsMoRef(a.Ref) || !inventory.IsMoRef(b.Ref) {
+	if a.Ref == b.Ref || a.RemoveInvalid() != nil || b.RemoveInvalid() != nil {
 		t.Errorf("%q and %q", a.Ref, b.Ref)
 	}
 }
