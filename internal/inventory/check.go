@@ -14,9 +14,9 @@ import (
 
 // The longest texts that a VM may have, in bytes.
 const (
-	maxLine = 1 << 10  // names and labels; vSphere allows names of 80 characters
-	maxText = 64 << 10 // notes, tags and custom attributes
-	maxPath = 4 << 10  // paths of files on a datastore
+	maxLine = 1 << 10   // names and labels; vSphere allows names of 80 characters
+	maxText = 256 << 10 // notes, tags and custom attributes
+	maxPath = 16 << 10  // paths of folders in the inventory, and of files on a datastore
 )
 
 // maxProcessors and maxMemoryMiB are far above what vSphere allows.
@@ -45,6 +45,7 @@ var (
 	bootForm     = pattern(`^((disk|net):-?[0-9]{1,10}|cdrom|floppy)$`, "disk:KEY, net:KEY, cdrom or floppy")
 	firmwareForm = pattern(`^(bios|efi)$`, "bios or efi")
 	lineForm     = form{isLine, fmt.Sprintf("valid UTF-8 of at most %d bytes without control characters and line breaks", maxLine)}
+	placeForm    = form{isPlace, fmt.Sprintf("valid UTF-8 of at most %d bytes without control characters and line breaks", maxPath)}
 	textForm     = form{isText, fmt.Sprintf("valid UTF-8 of at most %d bytes without control characters other than tabs and line breaks", maxText)}
 )
 
@@ -60,8 +61,11 @@ func isText(s string) bool {
 	return len(s) <= maxText && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !isXML(r) })
 }
 
-func isLine(s string) bool {
-	return len(s) <= maxLine && isText(s) && !strings.ContainsFunc(s, breaksLine)
+func isLine(s string) bool { return len(s) <= maxLine && isPlace(s) }
+
+// isPlace reports whether s is one line, as a path of names is.
+func isPlace(s string) bool {
+	return len(s) <= maxPath && isText(s) && !strings.ContainsFunc(s, breaksLine)
 }
 
 // isFile reports whether s names a file below the root of a datastore.
@@ -87,7 +91,7 @@ func printable(s string) string {
 		}
 		return r
 	}, s[:min(len(s), maxLine)])
-	return s[:min(len(s), maxLine)]
+	return s
 }
 
 // standIn is a reference that no object has, in place of one that is not valid. Different references
@@ -165,8 +169,8 @@ func (vm *VM) RemoveInvalid() (problems []string) {
 	check(c, "firmware", &vm.Firmware, firmwareForm)
 	c.line("host", &vm.HostName)
 	c.line("cluster", &vm.Cluster)
-	c.line("datacenter", &vm.Datacenter)
-	c.line("folder", &vm.Folder)
+	check(c, "datacenter", &vm.Datacenter, placeForm)
+	check(c, "folder", &vm.Folder, placeForm)
 	c.line("guest name", &vm.GuestName)
 	check(c, "notes", &vm.Annotation, textForm)
 	c.path("configuration file", &vm.VMX)
@@ -257,7 +261,7 @@ func (d *Datastore) RemoveInvalid() []string {
 	check(c, "reference", &d.Ref, lineForm) // on a host it is SERVER:/EXPORT for NFS
 	c.name("datastore", &d.Name)
 	c.line("type", &d.Type)
-	c.line("datacenter", &d.Datacenter)
+	check(c, "datacenter", &d.Datacenter, placeForm)
 	for i := range d.Hosts {
 		c.ref("reference of a host", &d.Hosts[i])
 	}

@@ -17,7 +17,7 @@ func valid() *inventory.VM {
 	p := inventory.Path{Datastore: "nas 1 (50%)", File: "Žižkov & söhne/a,b=c.vmdk"}
 	return &inventory.VM{
 		Ref: "vm-42", Name: "Žižkov & söhne, 'web'", UUID: "564d1234-0000-1111-2222-333344445555", InstanceUUID: "52aa0000-1111-2222-3333-444455556666",
-		Host: "ha-host", HostName: "esx1.example", Cluster: "blue", Datacenter: "F/DC%2f1", Folder: "prod/app", VMX: p, NVRAM: p,
+		Host: "ha-host", HostName: "esx1.example", Cluster: "blue", Datacenter: "F/DC%2f1", Folder: strings.Repeat("長い名前/", 200) + "prod/app", VMX: p, NVRAM: p,
 		GuestID: "windows2019srvNext_64Guest", GuestName: "Microsoft Windows Server 2022 (64-bit)", Annotation: "first\n\tsecond \u0096",
 		Tags: []inventory.Tag{{Category: "env", Name: "<prod>"}}, Attributes: map[string]string{"Owner": "R&D"}, CPUs: 4, CoresPerSocket: 2, MemoryMiB: 8192,
 		Firmware: inventory.EFI, BootOrder: []string{"net:4000", "disk:2000", "cdrom", "floppy"},
@@ -109,7 +109,7 @@ func TestInvalidValues(t *testing.T) {
 		"name with a line break":            func(vm *inventory.VM) { vm.Name = "a\nb" },
 		"name with a line separator":        func(vm *inventory.VM) { vm.Name = "a\u2028b" },
 		"name without end":                  func(vm *inventory.VM) { vm.Name = strings.Repeat("a", 1<<10+1) },
-		"notes without end":                 func(vm *inventory.VM) { vm.Annotation = strings.Repeat("a", 64<<10+1) },
+		"notes without end":                 func(vm *inventory.VM) { vm.Annotation = strings.Repeat("a", 256<<10+1) },
 		"notes that XML cannot represent":   func(vm *inventory.VM) { vm.Annotation = "a\uffff" },
 		"negative capacity":                 func(vm *inventory.VM) { vm.Disks[0].Capacity = -1 },
 		"negative memory":                   func(vm *inventory.VM) { vm.MemoryMiB = -1 },
