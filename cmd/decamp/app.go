@@ -140,7 +140,7 @@ func (a *app) print(v any) error {
 
 // warn tells something that does not stop the command. With --json only the log has it.
 func (a *app) warn(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
+	text := plain(oneLine(fmt.Sprintf(format, args...)))
 	if a.json {
 		a.log.Warn(text)
 		return

@@ -15,12 +15,12 @@ import (
 
 // writeContents prints what a source is, in a few lines, and its VMs.
 func writeContents(w io.Writer, addr string, c contents) {
-	fmt.Fprintf(w, "%s %s build %s at %s\n", c.About.Name, c.About.Version, c.About.Build, addr)
+	fmt.Fprintf(w, "%s %s build %s at %s\n", plain(c.About.Name), plain(c.About.Version), plain(c.About.Build), addr)
 	for _, h := range c.Hosts {
-		fmt.Fprintf(w, "Host %s: ESXi %s build %s%s\n", plain(h.Name), h.Version, h.Build, hostState(h))
+		fmt.Fprintf(w, "Host %s: ESXi %s build %s%s\n", plain(h.Name), plain(h.Version), plain(h.Build), hostState(h))
 	}
 	for _, d := range c.Datastores {
-		fmt.Fprintf(w, "Datastore %s: %s, %s free of %s\n", plain(d.Name), d.Type, size(d.Free), size(d.Capacity))
+		fmt.Fprintf(w, "Datastore %s: %s, %s free of %s\n", plain(d.Name), plain(d.Type), size(d.Free), size(d.Capacity))
 	}
 	fmt.Fprintln(w)
 	if len(c.VMs) == 0 {

@@ -84,5 +84,5 @@ func (w *works) flatFile(ctx context.Context, d transport.Disk) (_ string, err e
 		return "", err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	return shell.VolumePath(src.Path()), nil
+	return shell.VolumePath(src.Path())
 }

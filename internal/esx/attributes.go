@@ -21,6 +21,9 @@ func (s *Session) adorn(ctx context.Context, t *tree, vms []inventory.VM) error 
 	}
 	s.addAttributes(ctx, t.vms, vms)
 	s.addTags(ctx, vms)
+	for i := range vms {
+		removeInvalid(&vms[i])
+	}
 	return ctx.Err()
 }
 

@@ -40,8 +40,7 @@ func (t *tree) disk(d *types.VirtualDisk, layout *types.VirtualMachineFileLayout
 		return out
 	}
 	top, bottom := chain[0], chain[len(chain)-1]
-	out.Path, _ = inventory.ParsePath(top.file.FileName) // empty on a path that is none
-	out.Base, _ = inventory.ParsePath(bottom.file.FileName)
+	out.Path, out.Base = pathOf(top.file.FileName), pathOf(bottom.file.FileName)
 	out.Backing = t.backing(top)
 	out.Thin, out.Mode = bottom.thin, top.mode
 	out.Shared = top.sharing == string(types.VirtualDiskSharingSharingMultiWriter)

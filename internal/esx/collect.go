@@ -236,7 +236,15 @@ func (s *Session) host(h mo.HostSystem) inventory.Host {
 	if s.about.VCenter {
 		out.Address = managementAddress(h)
 	}
+	s.logInvalid(out.Name, out.RemoveInvalid())
 	return out
+}
+
+// logInvalid logs values that were removed from something that has no warnings.
+func (s *Session) logInvalid(name string, problems []string) {
+	for _, p := range problems {
+		s.cfg.Log.Warn("the source reports an invalid value", "host", s.end.addr, "name", name, "err", p)
+	}
 }
 
 // managementAddress returns the address of the first NIC selected for management
@@ -266,7 +274,9 @@ func (s *Session) Datastores(ctx context.Context) ([]inventory.Datastore, error)
 	}
 	var out []inventory.Datastore
 	for _, d := range t.datastores {
-		out = append(out, t.datastore(d))
+		ds := t.datastore(d)
+		s.logInvalid(ds.Name, ds.RemoveInvalid())
+		out = append(out, ds)
 	}
 	slices.SortFunc(out, func(a, b inventory.Datastore) int { return byName(a.Name, b.Name, a.Ref, b.Ref) })
 	return out, nil

@@ -55,6 +55,7 @@ func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
 	if value := sessionCookie(res.Header); d.learn && value != "" {
 		d.pass.set(value)
 	}
+	res.Body = readXML(res.Body)
 	return res, nil
 }
 

@@ -28,6 +28,9 @@ var factProps = map[inventory.Fact][]string{
 	inventory.FactTracking: {"config.changeTrackingEnabled"},
 }
 
+// mostDisks is more than the number of disks that vSphere allows a VM.
+const mostDisks = 1024
+
 // rollPlaces are what the names of a VM's place, host and cluster are found in.
 var rollPlaces = map[string][]string{
 	"HostSystem": {"name", "parent"}, "ClusterComputeResource": {"name"},
@@ -139,6 +142,7 @@ func (t *tree) rolled(o types.ObjectContent) inventory.VM {
 		}
 	}
 	vm.Datacenter, vm.Folder = t.locate(parent)
+	removeInvalid(&vm)
 	return vm
 }
 
@@ -176,7 +180,7 @@ func setText(vm *inventory.VM, property, v string) {
 	case "config.instanceUuid":
 		vm.InstanceUUID = strings.ToLower(v)
 	case "config.files.vmPathName":
-		vm.VMX, _ = inventory.ParsePath(v) // an odd one stays empty
+		vm.VMX = pathOf(v)
 	case "config.guestId":
 		vm.GuestID = v
 	case "config.guestFullName":
@@ -193,7 +197,7 @@ func setNumber(vm *inventory.VM, property string, n int64) {
 	case "summary.storage.committed":
 		vm.Used = n
 	case "summary.config.numVirtualDisks":
-		vm.Disks = make([]inventory.Disk, max(n, 0))
+		vm.Disks = make([]inventory.Disk, min(max(n, 0), mostDisks))
 	case "config.hardware.numCPU":
 		vm.CPUs = int(n)
 	case "config.hardware.memoryMB":

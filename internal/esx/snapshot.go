@@ -222,6 +222,11 @@ func (s *Session) FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key 
 		return nil, fmt.Errorf("find disk %d at snapshot %s: %w", key, snapshot, classify(err))
 	}
 	frozen := (&tree{}).disk(d, nil)
+	at := inventory.VM{Disks: []inventory.Disk{frozen}}
+	if problems := at.RemoveInvalid(); len(problems) > 0 {
+		return nil, fault.New(fault.Corrupt, "disk %d at snapshot %s: %s", key, snapshot, strings.Join(problems, "; ")).
+			WithHint("remove the VM from the inventory and register it again")
+	}
 	return &frozen, nil
 }
 

@@ -51,6 +51,7 @@ func (t *tree) described(names map[string]int) []inventory.VM {
 	for i := range t.vms {
 		m := t.machine(&t.vms[i])
 		m.twins = names[t.vms[i].Name] - 1
+		m.invalid = append(m.RemoveInvalid(), m.invalid...)
 		m.Warnings = m.warnings()
 		out = append(out, m.VM)
 	}
@@ -61,6 +62,7 @@ func (t *tree) described(names map[string]int) []inventory.VM {
 type machine struct {
 	inventory.VM
 	unreadable  string   // why the VM has no configuration; empty: it has
+	invalid     []string // values that the source reports and that were removed; see inventory.VM.RemoveInvalid
 	agent       bool     // vSphere's own (vCLS)
 	twins       int      // other VMs of that name
 	media       []string // labels of CD-ROM drives with a medium
@@ -117,7 +119,7 @@ func (m *machine) configure(c *types.VirtualMachineConfigInfo) {
 	m.GuestID, m.GuestName = c.GuestId, c.GuestFullName
 	m.HardwareVersion, _ = strconv.Atoi(strings.TrimPrefix(c.Version, "vmx-"))
 	m.Annotation = c.Annotation
-	m.VMX, _ = inventory.ParsePath(c.Files.VmPathName) // an odd one stays empty
+	m.VMX = pathOf(c.Files.VmPathName)
 	m.CPUs, m.MemoryMiB = int(c.Hardware.NumCPU), int64(c.Hardware.MemoryMB)
 	m.CoresPerSocket = 1
 	if n := c.Hardware.NumCoresPerSocket; n != nil && *n > 0 {
@@ -152,19 +154,36 @@ func nvramOf(v *mo.VirtualMachine, f inventory.Firmware) (at inventory.Path) {
 	}
 	for _, file := range v.LayoutEx.File {
 		if file.Type == string(types.VirtualMachineFileLayoutExFileTypeNvram) {
-			at, _ = inventory.ParsePath(file.Name) // an odd one stays empty
-			return at
+			return pathOf(file.Name)
 		}
 	}
 	return at
 }
 
-// firmware is BIOS also where it is not said.
-func firmware(said string) inventory.Firmware {
-	if said == string(types.GuestOsDescriptorFirmwareTypeEfi) {
-		return inventory.EFI
+// firmwareCSM is EFI firmware that boots like a BIOS.
+const firmwareCSM = "csm"
+
+// firmware returns BIOS if the source reports none. An unknown value is returned unchanged, so that
+// RemoveInvalid reports it.
+func firmware(reported string) inventory.Firmware {
+	if reported == "" || reported == firmwareCSM {
+		return inventory.BIOS
 	}
-	return inventory.BIOS
+	return inventory.Firmware(reported)
+}
+
+// pathOf parses a datastore path that the source reports. If s is not one, it returns a path that is not
+// valid, so that RemoveInvalid reports it. The configuration file of a VM without its datastore is
+// "[] /vmfs/volumes/…", which has no path on a datastore.
+func pathOf(s string) inventory.Path {
+	if s == "" || strings.HasPrefix(s, "[] /") {
+		return inventory.Path{}
+	}
+	p, err := inventory.ParsePath(s)
+	if err != nil {
+		return inventory.Path{File: s}
+	}
+	return p
 }
 
 func power(p types.VirtualMachinePowerState) inventory.Power {

@@ -27,6 +27,22 @@ func warns(code, text, remedy string) inventory.Warning {
 	return inventory.Warning{Code: code, Text: text, Remedy: remedy}
 }
 
+// codeInvalid is the code of the warning that the source reports values that are not valid.
+const codeInvalid = "invalid"
+
+// invalid returns the warning about values that RemoveInvalid removed from a VM.
+func invalid(vm string, problems []string) inventory.Warning {
+	return blocks(codeInvalid, fmt.Sprintf("the source reports invalid values of VM %q: %s", vm, strings.Join(problems, "; ")),
+		"correct the values in vSphere, or remove the VM from the inventory and register it again; then check them: decamp ls --verbose")
+}
+
+// removeInvalid removes values that are not valid from a VM that has its warnings already.
+func removeInvalid(vm *inventory.VM) {
+	if problems := vm.RemoveInvalid(); len(problems) > 0 {
+		vm.Warnings = append(vm.Warnings, invalid(vm.Name, problems))
+	}
+}
+
 func (m *machine) stateWarnings() []inventory.Warning {
 	var w []inventory.Warning
 	add := func(when bool, warning inventory.Warning) {
@@ -36,6 +52,9 @@ func (m *machine) stateWarnings() []inventory.Warning {
 	}
 	add(m.unreadable != "", blocks("inaccessible", "the VM's configuration cannot be read: "+m.unreadable,
 		"bring its datastore or host back, give the user the privilege to see it, or register the VM again"))
+	if len(m.invalid) > 0 {
+		w = append(w, invalid(m.Name, m.invalid))
+	}
 	add(m.agent, blocks("system-vm", "vSphere runs this VM for itself (vCLS)", "leave it where it is; vCenter makes and removes it"))
 	add(m.Template, warns("template", "it is a template", "nothing: it arrives as a powered-off VM"))
 	add(m.Power == inventory.PoweredOn, blocks("running", "the VM is powered on", "shut it down first: its disks are locked and changing"))

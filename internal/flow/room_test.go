@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -52,7 +53,7 @@ func TestFullStateIsSaid(t *testing.T) {
 		}))
 	ok(t, e.Start(t.Context(), "r1", "pair", 0))
 	err := e.Wait(t.Context(), "r1")
-	if !fault.Is(err, fault.Full) || !errors.Is(err, fault.ErrNoRoom) || fault.HintOf(err) == "" {
+	if !fault.Is(err, fault.Full) || !errors.Is(err, fault.ErrNoRoom) || !strings.Contains(err.Error(), dir) || fault.HintOf(err) == "" {
 		t.Fatalf("%v, remedy %q", err, fault.HintOf(err))
 	}
 	if err := e.Start(t.Context(), "r2", "pair", 0); !errors.Is(err, fault.ErrNoRoom) {

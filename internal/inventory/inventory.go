@@ -24,13 +24,17 @@ type Path struct {
 	File      string `json:"file"` // relative to the datastore's root, slash-separated
 }
 
-// ParsePath splits "[datastore] folder/file".
+// ParsePath splits "[datastore] folder/file". It returns an error unless the path is valid.
 func ParsePath(s string) (Path, error) {
 	ds, file, ok := strings.Cut(s, "]")
 	if !ok || !strings.HasPrefix(ds, "[") || len(ds) < 2 {
 		return Path{}, fmt.Errorf("%q is not a datastore path ([datastore] folder/file)", s)
 	}
-	return Path{Datastore: ds[1:], File: strings.TrimPrefix(file, " ")}, nil
+	p := Path{Datastore: ds[1:], File: strings.TrimPrefix(file, " ")}
+	if !p.Valid() {
+		return Path{}, fmt.Errorf("%q does not name a file below the root of a datastore", s)
+	}
+	return p, nil
 }
 
 // String returns the path in VMware's notation.

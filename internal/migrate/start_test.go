@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -102,6 +103,9 @@ func TestStartThatFails(t *testing.T) {
 		}
 		if b.published == nil || b.started {
 			t.Fatalf("published: %v, runs: %v", b.published != nil, b.started)
+		}
+		if r, err := plan.NewStore(filepath.Join(b.dir, "state")).Run(b.plan().ID); err != nil || r.State == plan.Done {
+			t.Errorf("the run is %s, %v", r.State, err)
 		}
 		b.before = failing("", nil)
 		copied := len(b.reads[2000])

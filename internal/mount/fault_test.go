@@ -1,8 +1,10 @@
 package mount_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -103,22 +105,65 @@ func TestReaderSurvives(t *testing.T) {
 	}
 }
 
-// TestChangedCertificateEndsReads: bytes of a host that cannot prove who it is are never
-// handed out; the log says what to do.
+// TestChangedCertificateEndsReads changes the host's certificate, and the disk behind it, while a program reads. The
+// read fails with EIO, no byte of the changed disk is handed out, and the log names both fingerprints.
 func TestChangedCertificateEndsReads(t *testing.T) {
-	r := diskRig(t, image(t, 64<<20, 12), rigOptions{lab: lab.Config{Limits: slow}, https: https.Options{Sleep: quickly}})
-	wait := r.copied(func(_ string, err error) {
-		if err == nil {
-			t.Error("dd read it all")
+	const size = 64 << 20
+	raw := image(t, size, 12)
+	want, err := os.ReadFile(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := diskRig(t, raw, rigOptions{lab: lab.Config{Limits: slow}, https: https.Options{Sleep: quickly}})
+	pinned := r.lab.Fingerprint()
+	var got bytes.Buffer
+	var failure error
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		f, err := os.Open(r.flat())
+		if err != nil {
+			failure = err
+			return
 		}
+		defer f.Close()
+		_, failure = io.Copy(&got, struct{ io.Reader }{f})
 	})
 	r.sent(4 << 20)
 	if err := r.lab.ChangeCertificate(); err != nil {
 		t.Fatal(err)
 	}
-	wait()
-	if log := r.log.String(); !strings.Contains(log, "read failed") || !strings.Contains(log, "is not the pinned one") {
-		t.Errorf("the log does not say why: %s", log)
+	shown := r.lab.Fingerprint()
+	overwrite(t, raw, size) // only the stranger has these bytes
+	reading.Wait()
+	if !errors.Is(failure, syscall.EIO) {
+		t.Errorf("the read ended with %v, want an I/O error", failure)
+	}
+	if n := got.Len(); n == 0 || n >= size || !bytes.Equal(got.Bytes(), want[:n]) {
+		t.Errorf("%d bytes were read, want a part of what the host had", n)
+	}
+	log := strings.ReplaceAll(r.log.String(), ":", "")
+	for _, text := range []string{"read failed", "is not the pinned one", strings.ReplaceAll(pinned, ":", ""), strings.ReplaceAll(shown, ":", "")} {
+		if !strings.Contains(log, text) {
+			t.Errorf("the log does not have %q: %s", text, r.log.String())
+		}
+	}
+	if pinned == shown {
+		t.Error("the certificate did not change")
+	}
+}
+
+// overwrite fills a file with bytes that image does not write in this order.
+func overwrite(t *testing.T, name string, size int64) {
+	t.Helper()
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for off := int64(0); off < size; off += 1 << 20 {
+		if _, err := f.WriteAt(bytes.Repeat([]byte("stranger"), 1<<17), off); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -231,24 +276,28 @@ func smallRig(t *testing.T, content string) (r *rig, file, shown string) {
 }
 
 func TestFileThatGrewIsReadWholeWhenOpenedAgain(t *testing.T) {
-	r, file, shown := smallRig(t, strings.Repeat("a line\n", 20_000))
-	f, err := os.Open(shown)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := os.WriteFile(file, []byte(strings.Repeat("another line\n", 20_000)), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadAll(f); !errors.Is(err, syscall.EIO) {
-		t.Errorf("the open file reads with %v, want an I/O error: it changed", err)
-	}
-	if log := r.log.String(); !strings.Contains(log, "the file has 260000 bytes now") {
-		t.Errorf("the log does not say why: %s", log)
-	}
-	got, err := os.ReadFile(shown)
-	if err != nil || string(got) != strings.Repeat("another line\n", 20_000) {
-		t.Errorf("opened again it has %d bytes (%v)", len(got), err)
+	for name, now := range map[string]string{"grown": strings.Repeat("another line\n", 20_000), "shrunk": strings.Repeat("b line\n", 10_000)} {
+		t.Run(name, func(t *testing.T) {
+			r, file, shown := smallRig(t, strings.Repeat("a line\n", 20_000))
+			f, err := os.Open(shown)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if err := os.WriteFile(file, []byte(now), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadAll(f); !errors.Is(err, syscall.EIO) {
+				t.Errorf("the open file reads with %v, want an I/O error: it changed", err)
+			}
+			if log := r.log.String(); !strings.Contains(log, fmt.Sprintf("the file has %d bytes now", len(now))) {
+				t.Errorf("the log does not say why: %s", log)
+			}
+			got, err := os.ReadFile(shown)
+			if err != nil || string(got) != now {
+				t.Errorf("opened again it has %d bytes (%v)", len(got), err)
+			}
+		})
 	}
 }
 

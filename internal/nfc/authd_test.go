@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -144,22 +145,45 @@ func TestDialogueVectors(t *testing.T) {
 	}
 }
 
-// Whoever has not shown the ticket's certificate hears nothing but a ClientHello.
+// TestNothingIsSaidToAStranger has a daemon show another certificate than the ticket's, in the first TLS session or
+// in the second. It receives a ClientHello and no word of the dialogue or of NFC. In the bubble of synctest a
+// client that waits forever fails the test.
 func TestNothingIsSaidToAStranger(t *testing.T) {
-	d, other := newDaemon(t, bannerNew), newDaemon(t, bannerNew)
-	ours, theirs := net.Pipe()
-	defer theirs.Close()
-	over := make(chan error, 1)
-	go func() {
-		defer ours.Close()
-		_, _, err := admit(context.Background(), ours, other.ticket(), TLS)
-		over <- err
-	}()
-	if err := d.serve(theirs); err == nil {
-		t.Error("it said all there is to say")
-	}
-	if err := <-over; err == nil || strings.Contains(err.Error(), "secret") || len(d.heard) > 0 {
-		t.Errorf("error %v; the stranger heard %q", err, d.heard)
+	for name, second := range map[string]bool{"first session": false, "second session": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				host, stranger := newDaemon(t, bannerNew), newDaemon(t, bannerNew)
+				ours, theirs := net.Pipe()
+				over := make(chan error, 1)
+				go func() {
+					defer ours.Close()
+					conn, _, err := admit(t.Context(), ours, host.ticket(), TLS)
+					if err == nil {
+						_, err = io.WriteString(conn, "secret")
+					}
+					over <- err
+				}()
+				if second {
+					if err := host.serve(theirs); err != nil {
+						t.Fatal(err)
+					}
+					impostor := tls.Server(theirs, stranger.tls12())
+					if heard, err := bufio.NewReader(impostor).Peek(1); err == nil {
+						t.Errorf("the stranger heard %q", heard)
+					}
+				} else if err := stranger.serve(theirs); err == nil {
+					t.Error("the stranger was told all that there is to tell")
+				}
+				theirs.Close()
+				err := <-over
+				if !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" || strings.Contains(err.Error(), "secret") {
+					t.Errorf("error %v (%v), want %v with a remedy", err, fault.KindOf(err), fault.Denied)
+				}
+				if len(stranger.heard) > 0 {
+					t.Errorf("the stranger heard %q", stranger.heard)
+				}
+			})
+		})
 	}
 }
 

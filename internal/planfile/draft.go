@@ -1,7 +1,6 @@
 package planfile
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -181,16 +180,12 @@ const plainWord = `^(dir:/)?[A-Za-z][A-Za-z0-9._/-]*$`
 
 var reserved = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
-// word writes text as a YAML value on one line. What JSON quotes, YAML reads.
+// word writes valid UTF-8 as a YAML value on one line. The escape sequences of Go mean the same in YAML.
 func word(s string) string {
 	if matches(plainWord, s) && !slices.Contains(reserved, strings.ToLower(s)) || matches(uuidPattern, s) {
 		return s
 	}
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // text is always encoded
-	return strings.TrimSuffix(b.String(), "\n")
+	return strconv.Quote(s)
 }
 
 // printable makes text from the source fit for a comment: one line, no escapes.

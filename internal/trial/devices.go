@@ -2,6 +2,7 @@ package trial
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -72,10 +73,10 @@ func (m *machine) disk(d libvirtxml.DomainDisk, id string) error {
 		return nil
 	}
 	file, format := sourceOf(d)
-	if file == "" {
-		return unsupported("disk %s is neither a file nor a block device", id)
+	if !filepath.IsAbs(file) { // QEMU takes nbd:… and json:… for more than names of files
+		return unsupported("disk %s is neither a file nor a block device with an absolute path: %q", id, file)
 	}
-	drive := fmt.Sprintf("if=none,id=%s,snapshot=on,format=%s,file=%s", id, format, escape(file))
+	drive := fmt.Sprintf("if=none,id=%s,snapshot=on,format=%s,file=%s", id, escape(format), escape(file))
 	if serve := m.opts.Served[file]; serve != nil {
 		drive = fmt.Sprintf("if=none,id=%s,snapshot=on,driver=raw,file.driver=nbd,file.server.type=fd,file.server.str=%d", id, m.diskFD())
 		m.served = append(m.served, serve)
@@ -171,8 +172,8 @@ func (m *machine) network() error {
 		if !known {
 			return unsupported("network card %s", model)
 		}
-		if c.MAC != nil {
-			device += ",mac=" + c.MAC.Address
+		if c.MAC != nil && c.MAC.Address != "" {
+			device += ",mac=" + escape(c.MAC.Address)
 		}
 		m.add("-netdev", fmt.Sprintf("hubport,id=net%d,hubid=%d", i, i), "-device", fmt.Sprintf("%s,netdev=net%d,romfile=", device, i),
 			"-object", fmt.Sprintf("filter-dump,id=heard%d,netdev=net%d,maxlen=%d,file=/proc/self/fd/%d", i, i, frameLen, cardFD+i))

@@ -197,6 +197,7 @@ type under struct {
 	t      *testing.T
 	events *bufio.Scanner
 	screen bytes.Buffer // the standard error; read it after end
+	ending string       // the last line of the standard output, after end
 }
 
 func (r *rig) begin(vm string, more ...string) *under {
@@ -234,6 +235,7 @@ func (u *under) end(s syscall.Signal) syscall.WaitStatus {
 	u.t.Helper()
 	must(u.t, u.Process.Signal(s))
 	for u.events.Scan() {
+		u.ending = u.events.Text()
 	}
 	_ = u.Wait() // the status says it
 	return u.ProcessState.Sys().(syscall.WaitStatus)
@@ -255,7 +257,7 @@ func (r *rig) restarted(moreThan int, args ...string) {
 
 func TestInterruptedMigrationContinues(t *testing.T) {
 	t.Parallel()
-	for name, signal := range map[string]syscall.Signal{"Ctrl-C": syscall.SIGINT, "closed terminal": syscall.SIGHUP} {
+	for name, signal := range map[string]syscall.Signal{"Ctrl-C": syscall.SIGINT, "SIGTERM": syscall.SIGTERM, "closed terminal": syscall.SIGHUP} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, slow()).trusting()
@@ -264,6 +266,9 @@ func TestInterruptedMigrationContinues(t *testing.T) {
 			r.migrate("web01").ends(6).says("in use by process", "Remedy: ") // one process at a time
 			if s := u.end(signal); s.ExitStatus() != 130 {
 				t.Errorf("ended with %v", s)
+			}
+			if !strings.Contains(u.ending, `"kind":"canceled"`) || !strings.Contains(u.ending, "same command") {
+				t.Errorf("the last line does not tell how to continue: %s", u.ending)
 			}
 			if _, err := os.Stat(filepath.Join(r.vms(), "web01")); !os.IsNotExist(err) {
 				t.Error("something is published")

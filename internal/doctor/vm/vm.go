@@ -123,7 +123,7 @@ type kind struct {
 // kinds cover all warnings; a test reads the source for others. An obstacle without a warning is a
 // disk's (migrate.Obstacles).
 var kinds = []kind{
-	{"vm-state", "VMs are in a state to be moved in", []string{"inaccessible", "system-vm", "no-disks", "running", "suspended", "template"}},
+	{"vm-state", "VMs are in a state to be moved in", []string{"inaccessible", "invalid", "system-vm", "no-disks", "running", "suspended", "template"}},
 	{"vm-snapshots", "VMs stand on no snapshots", []string{"snapshots", "consolidation", "linked-clone"}},
 	{disks, "disks are files that can be read", []string{"rdm", "rdm-physical", "vsan", "vvol", "unknown-backing"}},
 	{"vm-independent", "snapshots hold all disks, and disks keep what is written", []string{"independent", "nonpersistent"}},

@@ -18,8 +18,14 @@ import (
 const killedStatus = 128 + 9
 
 // VolumePath is where a host has a file of a datastore. Datastores go by their names there,
-// as links to what they are.
-func VolumePath(p inventory.Path) string { return path.Join("/vmfs/volumes", p.Datastore, p.File) }
+// as links to what they are. It returns an error unless p names a file below the root of a datastore.
+func VolumePath(p inventory.Path) (string, error) {
+	if p == (inventory.Path{}) || !p.Valid() {
+		return "", fault.New(fault.Invalid, "%q does not name a file below the root of a datastore", p.String()).
+			WithHint("remove the VM from the inventory and register it again")
+	}
+	return path.Join("/vmfs/volumes", p.Datastore, p.File), nil
+}
 
 // Clone is a disk that vmkfstools copies.
 type Clone struct {

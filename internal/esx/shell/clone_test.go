@@ -23,7 +23,7 @@ import (
 const vmName = "it's $HOME; 50% füchse"
 
 var (
-	from   = shell.VolumePath(inventory.Path{Datastore: "datastore1", File: vmName + "/" + vmName + ".vmdk"})
+	from   = volumePath(inventory.Path{Datastore: "datastore1", File: vmName + "/" + vmName + ".vmdk"})
 	export = esx.NAS{Server: "127.0.0.1", Path: nfstest.Export, Name: "to land on"}
 )
 
@@ -53,7 +53,7 @@ func startLanding(t *testing.T, cfg lab.Config) *landing {
 }
 
 func to(file string) string {
-	return shell.VolumePath(inventory.Path{Datastore: export.Name, File: file})
+	return volumePath(inventory.Path{Datastore: export.Name, File: file})
 }
 
 // landed compares a copy with the source.
@@ -223,5 +223,25 @@ func TestSumsOfFlatFiles(t *testing.T) {
 				t.Errorf("%+v", sum)
 			}
 		})
+	}
+}
+
+// volumePath is VolumePath of a path that is valid.
+func volumePath(p inventory.Path) string {
+	at, err := shell.VolumePath(p)
+	if err != nil {
+		panic(err)
+	}
+	return at
+}
+
+func TestVolumePathStaysOnItsDatastore(t *testing.T) {
+	for _, p := range []inventory.Path{
+		{}, {Datastore: "ds"}, {Datastore: "..", File: "x.vmdk"}, {Datastore: "a/b", File: "x.vmdk"}, {Datastore: "ds", File: "../../../etc/shadow"},
+		{Datastore: "ds", File: "/etc/shadow"}, {Datastore: "ds", File: "vm/./x.vmdk"}, {Datastore: "ds", File: "vm/x\n.vmdk"}, {Datastore: "ds", File: "vm/x\x00.vmdk"},
+	} {
+		if at, err := shell.VolumePath(p); !fault.Is(err, fault.Invalid) {
+			t.Errorf("%q leads to %q, %v", p, at, err)
+		}
 	}
 }

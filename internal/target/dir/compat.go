@@ -74,10 +74,12 @@ func (b *domainBuilder) cards() error {
 	order := b.bootOrder()
 	for _, n := range b.vm.NICs {
 		x := libvirtxml.DomainInterface{
-			MAC:    &libvirtxml.DomainInterfaceMAC{Address: n.MAC},
 			Source: b.opts.network(n),
 			Model:  &libvirtxml.DomainInterfaceModel{Type: b.cardModel(n)},
 			Boot:   bootEntry(order, fmt.Sprintf("net:%d", n.Key)),
+		}
+		if n.MAC != "" { // else libvirt chooses one
+			x.MAC = &libvirtxml.DomainInterfaceMAC{Address: n.MAC}
 		}
 		if tag := b.opts.Maps.Network(n.Network).VLAN; tag != 0 {
 			x.VLan = &libvirtxml.DomainInterfaceVLan{Tags: []libvirtxml.DomainInterfaceVLanTag{{ID: uint(tag)}}}

@@ -81,7 +81,7 @@ func (s *sketch) bus(d libvirtxml.DomainDisk) string {
 func (s *sketch) cards() {
 	for i, c := range s.x.Devices.Interfaces {
 		n := s.vm.NICs[i] // they are in one order
-		card := target.OutlineCard{Key: n.Key, Model: c.Model.Type, MAC: c.MAC.Address, From: n.Network, Down: c.Link != nil && c.Link.State == "down"}
+		card := target.OutlineCard{Key: n.Key, Model: c.Model.Type, MAC: n.MAC, From: n.Network, Down: c.Link != nil && c.Link.State == "down"}
 		if c.Source.Bridge != nil {
 			card.Network = bridgePrefix + c.Source.Bridge.Bridge
 		} else {

@@ -394,6 +394,9 @@ func TestReplacedImageIsNotWritten(t *testing.T) {
 		if !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 			t.Errorf("%s: opened %v, %v, remedy %q", link, img, err, fault.HintOf(err))
 		}
+		if _, err := os.Lstat(precious); !os.IsNotExist(err) {
+			t.Errorf("%s: what the link leads to was made: %v", link, err)
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ func (b *builder) cards() error {
 			return fault.New(fault.Invalid, "network cards %s and %s would both join the pod network, which takes one card of a VM", inPod, n.MAC).
 				WithHint("say network=%sNAMESPACE/NAME for all cards, or in a plan file where each network leads: %s", multusPrefix, planned(n))
 		default:
-			inPod = n.MAC
+			inPod = cmp.Or(n.MAC, cardKey(n)) // a card may have no MAC yet
 			joined.Pod, x.Masquerade = &empty{}, &empty{}
 			b.warnOfPod(n)
 		}

@@ -22,7 +22,7 @@ func encode(objects ...any) ([]byte, error) {
 			return nil, err
 		}
 		var document yaml.Node
-		if err := yaml.Unmarshal(text, &document); err != nil {
+		if err := yaml.Unmarshal(escapeForYAML(text), &document); err != nil {
 			return nil, fmt.Errorf("encode: %w", err)
 		}
 		block(&document)
@@ -40,6 +40,21 @@ func marshal(o any) ([]byte, error) {
 	e.SetEscapeHTML(false)
 	err := e.Encode(o)
 	return out.Bytes(), err
+}
+
+// escapeForYAML escapes the characters that JSON allows within a string and YAML does not, or reads as a line
+// break. Outside of strings JSON has none of them.
+func escapeForYAML(text []byte) []byte {
+	const byteOrderMark = '\ufeff'
+	var out bytes.Buffer
+	for _, r := range string(text) {
+		if r >= 0x7f && r < 0xa0 || r == byteOrderMark {
+			fmt.Fprintf(&out, `\u%04x`, r)
+		} else {
+			out.WriteRune(r)
+		}
+	}
+	return out.Bytes()
 }
 
 // plain are words that need no quotes whoever reads them: nothing that is a number or a time to anybody.

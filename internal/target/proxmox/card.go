@@ -8,7 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// cards keeps every card's MAC, and whether its cable is plugged in.
+// cards keeps the MAC of every card that has one, and whether its cable is plugged in.
 func (b *builder) cards() error {
 	for i, card := range b.vm.NICs {
 		if i == 32 {
@@ -19,7 +19,11 @@ func (b *builder) cards() error {
 		if err != nil {
 			return err
 		}
-		value := fmt.Sprintf("%s=%s,bridge=%s", b.cardModel(card), strings.ToUpper(card.MAC), n.bridge)
+		value := b.cardModel(card)
+		if card.MAC != "" { // else Proxmox chooses one
+			value += "=" + strings.ToUpper(card.MAC)
+		}
+		value += ",bridge=" + n.bridge
 		if n.tag != 0 {
 			value += fmt.Sprintf(",tag=%d", n.tag)
 		}

@@ -79,8 +79,10 @@ func (b *builder) identity() error {
 	b.base("ostype", ostypeOf(b.vm, b.def.Guest))
 	b.base("onboot", "0")
 	b.base("vmgenid", "1") // a new one
-	serial := base64.StdEncoding.EncodeToString([]byte(b.vm.Serial()))
-	b.base("smbios1", "base64=1,serial="+serial+",uuid="+b.vm.UUID)
+	if b.vm.UUID != "" {
+		serial := base64.StdEncoding.EncodeToString([]byte(b.vm.Serial()))
+		b.base("smbios1", "base64=1,serial="+serial+",uuid="+b.vm.UUID)
+	}
 	b.base("serial0", "socket")
 	if b.def.AgentChannel() {
 		b.base("agent", "1")

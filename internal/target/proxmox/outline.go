@@ -72,7 +72,8 @@ func (m Machine) outlineCards(def target.Definition, opts Options, o *target.Out
 	}
 	for i, n := range def.VM.NICs {
 		slot := fmt.Sprintf("net%d", i)
-		model, _, _ := strings.Cut(m.value(slot, ""), "=")
+		model, _, _ := strings.Cut(m.value(slot, ""), ",")
+		model, _, _ = strings.Cut(model, "=")
 		o.Cards = append(o.Cards, target.OutlineCard{
 			Key: n.Key, Model: model, MAC: n.MAC, From: n.Network, Network: joined[i].bridge, VLAN: joined[i].tag, Down: n.LinkDown(),
 		})

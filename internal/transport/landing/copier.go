@@ -74,13 +74,21 @@ func (s *SSH) CopyDisk(ctx context.Context, host inventory.MoRef, c esx.DiskCopy
 	if err != nil {
 		return err
 	}
+	from, err := shell.VolumePath(c.From)
+	if err != nil {
+		return err
+	}
+	to, err := shell.VolumePath(c.To)
+	if err != nil {
+		return err
+	}
 	name := shell.JobName("clone", c.To.Datastore, c.From.Datastore, c.From.File)
 	over, err := s.remember(host, name, c)
 	if err != nil {
 		return err
 	}
 	began()
-	err = sh.CloneDisk(ctx, shell.Clone{Name: name, From: shell.VolumePath(c.From), To: shell.VolumePath(c.To), Progress: c.Progress})
+	err = sh.CloneDisk(ctx, shell.Clone{Name: name, From: from, To: to, Progress: c.Progress})
 	return errors.Join(err, over(s.gone(ctx, sh, name, err)))
 }
 

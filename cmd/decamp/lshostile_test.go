@@ -1,0 +1,46 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/inventory/inventorytest"
+)
+
+// TestHostileInventoryOnATerminal prints hostile VMs as ls does. No text leaves its line, moves the cursor or
+// turns the direction of writing.
+func TestHostileInventoryOnATerminal(t *testing.T) {
+	r := inventorytest.New(14)
+	for range inventorytest.Runs / 10 {
+		vms := make([]inventory.VM, 3)
+		for i := range vms {
+			vms[i] = *inventorytest.VM(r)
+			problems := vms[i].RemoveInvalid()
+			vms[i].Warnings = []inventory.Warning{{Code: "invalid", Text: strings.Join(problems, "; "), Remedy: inventorytest.Garbage(r), Blocks: true}}
+		}
+		c := contents{
+			Hosts:      []inventory.Host{{Name: inventorytest.Garbage(r), Version: inventorytest.Garbage(r), Build: inventorytest.Garbage(r)}},
+			Datastores: []inventory.Datastore{{Name: inventorytest.Garbage(r), Type: inventorytest.Garbage(r)}},
+			VMs:        vms,
+		}
+		c.Hosts[0].RemoveInvalid()
+		c.Datastores[0].RemoveInvalid()
+		var out bytes.Buffer
+		writeContents(&out, "esx1", c)
+		if lines := strings.Count(out.String(), "\n"); lines != 8 { // the source, a host, a datastore, two around the head, VMs
+			t.Fatalf("%d lines:\n%s", lines, &out)
+		}
+		writeWarnings(&out, c.VMs)
+		if err := writeVM(&out, &vms[0]); err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range out.String() {
+			if x != '\n' && !unicode.IsPrint(x) {
+				t.Fatalf("%q is printed:\n%q", x, &out)
+			}
+		}
+	}
+}
