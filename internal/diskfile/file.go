@@ -14,7 +14,11 @@ import (
 
 // Options say how a disk is opened.
 type Options struct {
-	Kind Kind // empty: found out
+	Kind Kind // as the user says; empty: its content decides
+
+	// RecordedRaw says that decamp's records list the file as a raw image: its guest has
+	// written every byte of it, so a signature means nothing.
+	RecordedRaw bool
 
 	// Folders are where else the parents of a VMDK are looked for that are named by a
 	// datastore path.
@@ -52,7 +56,7 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 		return nil, fault.New(fault.Invalid, "no kind of disk is called %q", o.Kind).WithHint("use %s, %s or %s", VMDK, QCOW2, Raw)
 	}
 	f := &File{Path: real, files: &record{}}
-	if f.how, err = find(real, o.Kind); err != nil {
+	if f.how, err = find(real, o); err != nil {
 		return nil, err
 	}
 	f.Kind = f.how.kind

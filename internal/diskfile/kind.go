@@ -84,20 +84,20 @@ func readContent(path string) (c content, err error) {
 	return c, nil
 }
 
-// find finds out the format of the file at path. asked is what the user says it is; empty: its
-// content decides, and its name only if the content has no signature.
-func find(path string, asked Kind) (finding, error) {
+// find finds out the format of the file at path: by what the user says, by decamp's records, by
+// its content, and by its name only if the content has no signature.
+func find(path string, o Options) (finding, error) {
 	c, err := readContent(path)
 	if err != nil {
 		return finding{}, err
 	}
 	format := signature.Identify(c.head, c.tail)
-	if asked != "" {
-		return c.forced(asked, format)
+	if o.Kind != "" {
+		return c.forced(o.Kind, format)
 	}
 	claim := c.claim()
 	switch kind := kinds[format]; {
-	case c.recorded():
+	case o.RecordedRaw || c.recorded():
 		return c.isRecorded(format), nil
 	case strings.HasSuffix(strings.ToLower(filepath.Base(path)), "-flat.vmdk"):
 		return finding{}, c.isFlat()
@@ -138,7 +138,7 @@ func (c content) recorded() bool {
 func (c content) isRecorded(format signature.Format) finding {
 	f := finding{kind: Raw}
 	if format != "" {
-		f.warning = fmt.Sprintf("%s begins or ends like a file of the format %s, but its manifest is of a raw image: it is read as raw", c.path, format)
+		f.warning = fmt.Sprintf("%s begins or ends like a file of the format %s, but decamp wrote it as a raw image: it is read as raw", c.path, format)
 	}
 	return f
 }

@@ -49,8 +49,8 @@ func convert(name string) string {
 }
 
 var signatures = []signature{
-	{0, "KDMV", VMDK, ""}, // hosted sparse, streamOptimized
-	{0, "COWD", VMDK, ""}, // delta
+	{0, "KDMV", VMDK, ""},                             // hosted sparse, streamOptimized
+	{0, "COWD", VMDK, ""},                             // delta
 	{0, "\xbe\xba\xfe\xca\x00\x00\x00\x00", VMDK, ""}, // seSparse
 	{0, "QFI\xfb\x00\x00\x00\x01", "qcow (version 1)", convert("qcow")},
 	{0, "QFI\xfb", QCOW2, ""},
