@@ -129,3 +129,12 @@ func TestSectionsWithoutTheirSign(t *testing.T) {
 		t.Errorf("an unknown line was dropped: %v", err)
 	}
 }
+
+func TestStreamOfAnotherFormatIsNamed(t *testing.T) {
+	for head, want := range map[string]string{"QFI\xfb\x00\x00\x00\x03": "qcow2", "COWD": "VMDK", "\x1f\x8b\x08\x00": "gzip", "\x7fELF": "7f 45 4c 46"} {
+		_, err := vmdk.ReadStream(t.Context(), bytes.NewReader(append([]byte(head), make([]byte, 4096)...)))
+		if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), want) || fault.HintOf(err) == "" {
+			t.Errorf("%q: %v (%s)", head, err, fault.HintOf(err))
+		}
+	}
+}

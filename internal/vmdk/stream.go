@@ -10,6 +10,7 @@ import (
 	"io"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/signature"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -101,6 +102,9 @@ func (s *Stream) open(ctx context.Context) error {
 		return errors.Join(err, s.notAStream("it has %d bytes", n))
 	}
 	if !bytes.HasPrefix(s.sector[:], []byte(sparseMagic)) {
+		if format := signature.Identify(s.sector[:], nil); format != "" {
+			return s.notAStream("its format is %s", format)
+		}
 		return s.notAStream("it begins with % x", s.sector[:4])
 	}
 	h, err := parseSparseHeader(s.sector[:])
