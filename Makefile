@@ -35,6 +35,13 @@ test-guests: ## move real Debian guests onto virtio (root, 25 to 40 minutes)
 	@scripts/setup.sh guests
 	$(GO) test -tags guests -timeout 90m -count 1 -v ./test/guests
 
+# Images that other programs write, read by decamp and by others: DISKS of each writer.
+DISKS ?= 100
+.PHONY: test-differential
+test-differential: ## read DISKS (100) images of every other writer, beside other readers
+	@scripts/setup.sh test
+	DECAMP_DIFFERENTIAL=$(DISKS) $(GO) test -timeout 120m -count 1 -v ./test/differential
+
 # The server of a landing dies: killed, or without power, KILLS times in each test.
 KILLS ?= 1000
 .PHONY: test-kills

@@ -18,11 +18,12 @@ demo='qemu-system-x86 qemu-utils ovmf seabios e2fsprogs fdisk dosfstools mtools
 # that doctor is to understand, OpenSSH, ESXi's shell, the database that several machines meet in, a
 # browser, what schemathesis is installed with, the makers of file systems and archives that guests
 # have, and those who write NTFS volumes and registry hives for decamp to read, or read the database
-# of dynamic disks as decamp does; the judge of systemd's units, the maker of ISO images, and boot loaders
-# that Debian has signed.
+# of dynamic disks as decamp does; the judge of systemd's units, the maker of ISO images, boot loaders
+# that Debian has signed, and other readers and writers of VMDK and qcow2.
 test='curl cpio kmod util-linux libxml2-utils libvirt0 libnfs-utils qemu-block-extra nfs-ganesha nfs-ganesha-vfs rpcbind iproute2
       nftables iptables openssh-client busybox-static postgresql chromium python3-venv xfsprogs btrfs-progs zstd xz-utils lz4
-      ntfs-3g attr libhivex-bin libwin-hivex-perl ldmtool systemd genisoimage shim-signed grub-efi-amd64-signed'
+      ntfs-3g attr libhivex-bin libwin-hivex-perl ldmtool systemd genisoimage shim-signed grub-efi-amd64-signed
+      7zip python3-libvmdk python3-libqcow python3-vmdkstream'
 # A libvirt that tests start by hand (Debian may start its service too), volume groups for it, TPMs of its VMs, and ways to it.
 libvirt='libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients lvm2 mount swtpm swtpm-tools openssh-server netcat-openbsd'
 # What fio is built with: Debian's own has no engine for NFS.
@@ -194,6 +195,10 @@ fakepve_release=0.5.0
 # The release of virt-firmware that reads the variables of EFI which decamp writes.
 virt_firmware_release=26.10
 
+# The release of dissect.hypervisor that reads the same images as decamp in test/differential. It is under
+# the AGPL: it is run, and nothing of it is in the tree.
+dissect_release=3.21
+
 # install_pypi NAME RELEASE [PROGRAM] puts a program of PyPI's and what it needs into build/NAME.
 install_pypi() {
 	program=build/$1/bin/${3-$1}
@@ -229,6 +234,7 @@ case " $* " in
 	build_fio
 	install_pypi schemathesis "$schemathesis_release"
 	install_pypi fakepve "$fakepve_release"
+	install_pypi dissect.hypervisor "$dissect_release" envelope-decrypt
 	install_pypi virt-firmware "$virt_firmware_release" virt-fw-vars
 	;;
 esac

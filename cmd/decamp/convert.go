@@ -23,6 +23,10 @@ IN is the disk as the VM has it: x.vmdk of any flavour, or the newest delta of a
 chain, whose parents are found beside it; a qcow2 image; a raw one (.raw, .img). With - a
 streamOptimized VMDK, which is what exports hold, is read from the standard input.
 
+The content of IN decides its format. If its name claims another one, a warning names both.
+A file is read as raw only if it has the signature of no other format, or with --from raw,
+or if vm.json or its manifest records that decamp wrote it as a raw image.
+
 OUT's name says its format (.qcow2; .raw or .img), or --format does. The image grows as
 OUT.partial. Every MiB is hashed into a manifest, read back from the medium and compared.
 Only then it gets its name, with the manifest beside it as OUT.manifest. Interrupted or

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +15,8 @@ import (
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/diskfile"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/target/dir"
 	"github.com/decamp/decamp/internal/vmdk"
 )
 
@@ -27,7 +31,7 @@ type inputOptions struct {
 func (o *inputOptions) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.from, "from", "", "what IN is: `vmdk, qcow2 or raw` (default by its name and content)")
+	f.StringVar(&o.from, "from", "", "the format of IN: `vmdk, qcow2 or raw` (default by its content, and raw by its name)")
 	f.StringArrayVar(&o.folders, "folder", nil, "`DIR` where else a VMDK's parents may be that are named by a datastore path; may be repeated")
 	f.BoolVar(&o.ignoreCID, "ignore-cid", false, "read a snapshot chain although a parent was written to after the snapshot")
 	f.BoolVar(&o.backing, "backing", false, "read the files beneath a qcow2 image, which its header names")
@@ -44,8 +48,26 @@ func (o *inputOptions) check(cmd *cobra.Command, in string) error {
 	return nil
 }
 
-func (o *inputOptions) disk() diskfile.Options {
-	return diskfile.Options{Kind: diskfile.Kind(o.from), Folders: o.folders, IgnoreCID: o.ignoreCID, Backing: o.backing}
+// disk returns how the disk at path is opened.
+func (o *inputOptions) disk(path string) diskfile.Options {
+	return diskfile.Options{
+		Kind: diskfile.Kind(o.from), RecordedRaw: recordedRaw(path), Folders: o.folders, IgnoreCID: o.ignoreCID, Backing: o.backing,
+	}
+}
+
+// recordedRaw reports whether a file is a raw image of a migrated VM: the vm.json beside it
+// lists it.
+func recordedRaw(path string) bool {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	r, err := dir.ReadRecord(filepath.Dir(path))
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(r.Images, func(img dir.RecordedImage) bool {
+		return img.File == filepath.Base(path) && img.Format == target.Raw
+	})
 }
 
 // input is a disk that is read once, from files or from a stream.
@@ -62,7 +84,7 @@ func (a *app) openInput(ctx context.Context, path string, o inputOptions) (*inpu
 	if path == "-" {
 		return openStream(ctx, stdin{ctx, a.in})
 	}
-	f, err := diskfile.Open(ctx, path, o.disk())
+	f, err := diskfile.Open(ctx, path, o.disk(path))
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +93,7 @@ func (a *app) openInput(ctx context.Context, path string, o inputOptions) (*inpu
 		copy: func(ctx context.Context, t disk.Target, opts blockcopy.Options) (blockcopy.Result, error) {
 			return blockcopy.Copy(ctx, f, t, opts)
 		},
-		again: func(ctx context.Context) (disk.Source, error) { return diskfile.Open(ctx, path, o.disk()) },
+		again: func(ctx context.Context) (disk.Source, error) { return diskfile.Open(ctx, path, o.disk(path)) },
 	}, nil
 }
 

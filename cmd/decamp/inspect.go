@@ -76,7 +76,7 @@ type inspected struct {
 }
 
 func (a *app) inspect(ctx context.Context, o inspectOptions, path string) (err error) {
-	f, err := diskfile.Open(ctx, path, o.disk())
+	f, err := diskfile.Open(ctx, path, o.disk(path))
 	if err != nil {
 		return err
 	}

@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/decamp/decamp/internal/disk/signature"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/manifest"
@@ -48,15 +50,29 @@ func verifyFile(ctx context.Context, path string, progress func(done, size int64
 	return manifest.Verify(ctx, src, s, manifest.VerifyOptions{Progress: progress})
 }
 
-// formatOf tells a raw image, which is as long as its disk, from a qcow2 image, which is
-// not. The content says nothing: a guest may have made its disk begin as it likes.
+// formatOf returns the format of an image that decamp converted. A raw image is as long as its
+// disk, whatever the guest has written to its beginning; a qcow2 image is longer.
 func formatOf(path string, size int64) (image.Format, error) {
-	info, err := os.Stat(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close() // nothing was written
+	info, err := f.Stat()
 	if err != nil {
 		return "", err
 	}
 	if info.Size() == size {
 		return image.Raw, nil
 	}
-	return image.QCOW2, nil
+	head := make([]byte, signature.HeadSize)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && err != io.EOF {
+		return "", err
+	}
+	if signature.Identify(head[:n], nil) == signature.QCOW2 {
+		return image.QCOW2, nil
+	}
+	return "", fault.New(fault.Corrupt, "%s has %d bytes, the disk in its manifest has %d: it is neither its raw image nor a qcow2 image", path, info.Size(), size).
+		WithHint("take the file from a backup, or convert the disk again")
 }

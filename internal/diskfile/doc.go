@@ -1,13 +1,20 @@
 // Package diskfile opens a disk that lies in files, whatever their format: a VMDK of any
-// flavour with its chain, a qcow2 image, raw bytes. decamp convert and decamp inspect
-// stand on it.
+// flavour with its chain, a qcow2 image, raw bytes. decamp convert and decamp inspect use it.
 //
-// # What a file is
+// # The format of a file
 //
-// VMDK and qcow2 are told by content, raw by name alone (.raw, .img, a block device) or
-// because the caller says so. A guest writes every byte of a raw disk and could make it
-// begin as a VMDK that names other files for its parents: so a raw name wins over the
-// content, and x-flat.vmdk, which is raw too, is refused in favour of its descriptor.
+// The content decides: a file with a signature is never read as raw because of its name. A
+// warning names both if they disagree. A file of a format that decamp does not read is
+// refused with the name of the format. Raw has no signature: a file is read as raw only if its
+// name claims it (.raw, .img), or it is a block device, and it has no signature.
+//
+// A guest writes every byte of its raw disk and can make it begin like an image of another
+// format. Four rules limit that:
+//
+//   - The caller can force a format (Options.Kind).
+//   - A file whose manifest says that decamp wrote it as a raw image is raw.
+//   - The data file of a flat VMDK, x-flat.vmdk, is refused in favour of its descriptor.
+//   - A VMDK in a file that is named like a raw image opens no other file.
 //
 // # Identity
 //

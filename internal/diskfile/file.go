@@ -14,7 +14,11 @@ import (
 
 // Options say how a disk is opened.
 type Options struct {
-	Kind Kind // empty: found out
+	Kind Kind // as the user says; empty: its content decides
+
+	// RecordedRaw says that decamp's records list the file as a raw image: its guest has
+	// written every byte of it, so a signature means nothing.
+	RecordedRaw bool
 
 	// Folders are where else the parents of a VMDK are looked for that are named by a
 	// datastore path.
@@ -36,6 +40,7 @@ type File struct {
 	vmdk  *vmdk.Disk // nil if it is none
 	qcow2 *qcow2.Source
 	files *record
+	how   finding
 }
 
 // Open opens the disk whose topmost file is at path.
@@ -47,12 +52,14 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 	if real, err = filepath.Abs(real); err != nil {
 		return nil, err
 	}
-	f := &File{Path: real, Kind: o.Kind, files: &record{}}
-	if f.Kind == "" {
-		if f.Kind, err = kindOf(real); err != nil {
-			return nil, err
-		}
+	if o.Kind != "" && o.Kind != VMDK && o.Kind != QCOW2 && o.Kind != Raw {
+		return nil, fault.New(fault.Invalid, "no kind of disk is called %q", o.Kind).WithHint("use %s, %s or %s", VMDK, QCOW2, Raw)
 	}
+	f := &File{Path: real, files: &record{}}
+	if f.how, err = find(real, o); err != nil {
+		return nil, err
+	}
+	f.Kind = f.how.kind
 	if err := f.open(ctx, o); err != nil {
 		return nil, err
 	}
@@ -65,20 +72,36 @@ func (f *File) open(ctx context.Context, o Options) (err error) {
 		return f.openVMDK(ctx, o)
 	case QCOW2:
 		return f.openQCOW2(o)
-	case Raw:
-		return f.openRaw()
 	}
-	return fault.New(fault.Invalid, "no kind of disk is called %q", f.Kind).WithHint("use %s, %s or %s", VMDK, QCOW2, Raw)
+	return f.openRaw()
 }
 
 func (f *File) openVMDK(ctx context.Context, o Options) (err error) {
 	folder, name := filepath.Split(f.Path)
 	f.files.from = vmdk.Folder(folder, o.Folders...)
+	if f.how.alone {
+		f.files.from = only{f.files.from, name}
+	}
 	if f.vmdk, err = vmdk.Open(ctx, f.files, name, vmdk.Options{IgnoreCID: o.IgnoreCID}); err != nil {
 		return err
 	}
 	f.Source = f.vmdk
 	return nil
+}
+
+// only opens one file of a folder. A guest can make its raw disk begin as a VMDK that names the
+// disks of others.
+type only struct {
+	vmdk.Files
+	name string
+}
+
+func (o only) Open(ctx context.Context, name string) (disk.Source, error) {
+	if name != o.name {
+		return nil, fault.New(fault.Unsupported, "%s is not named like a VMDK, but names another file, %s", o.name, name).
+			WithHint("if it is a VMDK that you trust: --from vmdk")
+	}
+	return o.Files.Open(ctx, name)
 }
 
 func (f *File) openQCOW2(o Options) (err error) {
@@ -108,14 +131,17 @@ func (f *File) openRaw() error {
 
 // Warnings returns what the operator should know about the disk. Some are found only when
 // the place is read: ask again after reading.
-func (f *File) Warnings() []string {
+func (f *File) Warnings() (all []string) {
+	if f.how.warning != "" {
+		all = append(all, f.how.warning)
+	}
 	switch f.Kind {
 	case VMDK:
-		return f.vmdk.Warnings()
+		all = append(all, f.vmdk.Warnings()...)
 	case QCOW2:
-		return f.qcow2.Warnings()
+		all = append(all, f.qcow2.Warnings()...)
 	}
-	return nil
+	return all
 }
 
 // Identity changes with the name, size or time of any file of the disk.

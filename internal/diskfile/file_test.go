@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/vmdk/vmdktest"
 )
 
@@ -53,48 +54,179 @@ func put(t *testing.T, name, head string, size int64) string {
 	return path
 }
 
-func TestKindOfAFile(t *testing.T) {
+func TestContentDecidesTheFormat(t *testing.T) {
+	vdi := strings.Repeat("\x00", 64) + "\x7f\x10\xda\xbe"
+	tar := strings.Repeat("x", 257) + "ustar"
 	for _, c := range []struct {
 		name, head string
 		want       Kind
-		fault      fault.Kind
+		says       string // in the warning or the error; empty: no warning
 	}{
-		{"x.vmdk", "KDMV", VMDK, 0},
-		{"x", "COWD", VMDK, 0},
-		{"x", "\xbe\xba\xfe\xca\x00\x00\x00\x00", VMDK, 0},
-		{"x", "QFI\xfb", QCOW2, 0},
-		{"x", "\x7fELF", "", fault.Unsupported},
-		{"x.raw", "KDMV", Raw, 0},    // a guest may write that
-		{"x.IMG", "QFI\xfb", Raw, 0}, // likewise
-		{"x-flat.vmdk", "KDMV", "", fault.Invalid},
-		{"web-flat.VMDK", "", "", fault.Invalid},
+		{"x.vmdk", "KDMV", VMDK, ""},
+		{"x", "COWD", VMDK, ""},
+		{"x", "\xbe\xba\xfe\xca\x00\x00\x00\x00", VMDK, ""},
+		{"x", "QFI\xfb\x00\x00\x00\x03", QCOW2, ""},
+		{"x.qcow2", "QFI\xfb\x00\x00\x00\x02", QCOW2, ""},
+		{"x.raw", "", Raw, ""},
+		{"x.img", "\x7fELF", Raw, ""},
+		{"x.raw", "KDMV", VMDK, "named like a raw image, but its content is VMDK"},
+		{"x.IMG", "QFI\xfb\x00\x00\x00\x03", QCOW2, "named like a raw image, but its content is qcow2"},
+		{"x.img", "# Disk DescriptorFile\n", VMDK, "named like a raw image"},
+		{"x.vmdk", "QFI\xfb\x00\x00\x00\x03", QCOW2, "named like a vmdk image, but its content is qcow2"},
+		{"x.qcow2", "COWD", VMDK, "named like a qcow2 image, but its content is VMDK"},
+		{"x", "\x7fELF", "", "no disk format"},
+		{"x.vmdk", "", "", "no disk format"},
+		{"x.qcow2", "", "", "no disk format"},
+		{"x-flat.vmdk", "KDMV", "", "descriptor is another file"},
+		{"web-flat.VMDK", "", "", "descriptor is another file"},
+		{"x.img", "QFI\xfb\x00\x00\x00\x01", "", "qcow (version 1)"},
+		{"x.raw", "QED\x00", "", "QED"},
+		{"x.img", vdi, "", "VDI"},
+		{"x", "vhdxfile", "", "VHDX"},
+		{"x.img", "conectix", "", "VHD"},
+		{"x.img", "WithoutFreeSpace", "", "Parallels"},
+		{"x.raw", "\x1f\x8b\x08\x00", "", "gzip"},
+		{"x.img", "\xfd7zXZ\x00", "", "xz"},
+		{"x.img", "\x28\xb5\x2f\xfd", "", "zstd"},
+		{"x.img", "BZh91AY&SY", "", "bzip2"},
+		{"x.ova", tar, "", "tar"},
+		{"x.img", "PK\x03\x04", "", "zip"},
+		{"x.img", "BZhello", Raw, ""}, // too short for a signature
 	} {
-		kind, err := kindOf(put(t, c.name, c.head, 4<<20))
-		if kind != c.want || (err != nil) != (c.want == "") || err != nil && !fault.Is(err, c.fault) {
-			t.Errorf("%s beginning %q: %q, %v", c.name, c.head, kind, err)
+		path := put(t, c.name, c.head, 4<<20)
+		f, err := find(path, Options{})
+		said := f.warning
+		if err != nil {
+			said = err.Error()
+		}
+		if f.kind != c.want || (err != nil) != (c.want == "") || (c.says == "") != (said == "") || !strings.Contains(said, c.says) {
+			t.Errorf("%s beginning %q: %q, %q, want %q and %q", c.name, c.head, f.kind, said, c.want, c.says)
+		}
+		if err != nil && fault.HintOf(err) == "" || said != "" && !strings.Contains(said, path) {
+			t.Errorf("%s beginning %q: %v (%s)", c.name, c.head, said, fault.HintOf(err))
+		}
+		if f, err := find(path, Options{Kind: Raw}); f.kind != Raw || err != nil {
+			t.Errorf("%s beginning %q, by force: %v, %v", c.name, c.head, f, err)
 		}
 	}
-	text := put(t, "x.vmdk", "# Disk DescriptorFile\n", 22)
-	if kind, err := kindOf(text); kind != VMDK || err != nil {
-		t.Errorf("a descriptor: %q, %v", kind, err)
+}
+
+func TestFormatsThatEndInTheirSignature(t *testing.T) {
+	for _, c := range []struct {
+		tail, want string
+		back       int64 // where it begins, from the end
+	}{{"conectix", "VHD", 512}, {"conectix", "VHD", 511}, {"koly", "DMG", 512}} {
+		path := put(t, "x.img", "", 1<<20)
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.WriteAt([]byte(c.tail), 1<<20-c.back)
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := find(path, Options{}); !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), c.want) || !strings.Contains(fault.HintOf(err), "qemu-img convert -f") {
+			t.Errorf("%s: %v (%s)", c.want, err, fault.HintOf(err))
+		}
 	}
-	if _, err := kindOf(t.TempDir()); !fault.Is(err, fault.Invalid) {
+}
+
+func TestFilesThatAreNoDisk(t *testing.T) {
+	if _, err := find(t.TempDir(), Options{}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a folder: %v", err)
 	}
-	if _, err := kindOf(put(t, "empty", "", 0)); !fault.Is(err, fault.Unsupported) {
+	if _, err := find(put(t, "empty", "", 0), Options{}); !fault.Is(err, fault.Unsupported) {
 		t.Errorf("an empty file: %v", err)
+	}
+	if _, err := find(put(t, "x.ovf", "<?xml version='1.0'?>\n<Envelope/>", 34), Options{}); !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), "href") {
+		t.Errorf("an OVF: %v", err)
 	}
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kindOf(pipe); !fault.Is(err, fault.Invalid) {
+	if _, err := find(pipe, Options{}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a pipe: %v", err)
 	}
 }
 
+// A descriptor may be padded with NUL bytes, and a remedy must not be to read it as a disk of
+// 512 bytes.
+func TestRawIsNeverSuggestedForADescriptor(t *testing.T) {
+	for name, head := range map[string]string{
+		"first line":            "# Disk DescriptorFile\nversion=1\n",
+		"no blank, byte order":  "\ufeff#disk descriptorfile\r\n",
+		"first line, no #":      "Disk DescriptorFile\n",
+		"an entry":              "version=1\n",
+		"an entry with a blank": "\n# some comment\n CID = 1f\n",
+		"an extent":             "RW 8 FLAT \"y\" 0\n",
+	} {
+		for _, file := range []string{"x.vmdk", "x.img", "x"} {
+			for _, size := range []int64{int64(len(head)), 512, 4096, 2 << 20} {
+				path := put(t, file, head, size)
+				f, err := find(path, Options{})
+				if f.kind != VMDK || err != nil || strings.Contains(f.warning, "--from raw") {
+					t.Errorf("%s in %s of %d bytes: %+v, %v", name, file, size, f, err)
+				}
+				if _, err := Open(t.Context(), path, Options{}); err == nil || strings.Contains(fault.HintOf(err), "raw") {
+					t.Errorf("%s in %s of %d bytes: %v (%s)", name, file, size, err, fault.HintOf(err))
+				}
+			}
+		}
+	}
+}
+
+func TestForcedFormatMustFit(t *testing.T) {
+	qcow2 := put(t, "x.vmdk", "QFI\xfb\x00\x00\x00\x03", 1<<20)
+	if _, err := find(qcow2, Options{Kind: VMDK}); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "qcow2") {
+		t.Errorf("qcow2 as VMDK: %v", err)
+	}
+	f := open(t, qcow2, Options{Kind: Raw})
+	if w := f.Warnings(); f.Size() != 1<<20 || len(w) != 1 || !strings.Contains(w[0], "qcow2") || !strings.Contains(w[0], "--from raw") {
+		t.Errorf("qcow2 as raw: %d bytes, %q", f.Size(), w)
+	}
+}
+
+// A guest can write what it likes to the beginning of its disk: what decamp wrote as a raw image
+// stays one, and a file that is named like one opens no other.
+func TestGuestCannotChooseTheFormat(t *testing.T) {
+	path := put(t, "web01.raw", "QFI\xfb\x00\x00\x00\x03", 1<<20)
+	log, err := manifest.Create(path+".manifest", manifest.Info{Disk: "web01.raw", Size: 1 << 20, Source: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f := open(t, path, Options{})
+	if w := f.Warnings(); f.Kind != Raw || f.Size() != 1<<20 || len(w) != 1 || !strings.Contains(w[0], "decamp wrote it as a raw image") {
+		t.Errorf("%s of %d bytes, %q", f.Kind, f.Size(), w)
+	}
+
+	image := put(t, "web01.raw", "KDMV", 1<<20)
+	if f := open(t, image, Options{RecordedRaw: true}); f.Kind != Raw {
+		t.Errorf("on record as raw, read as %s", f.Kind)
+	}
+
+	d := chain(t, base(), delta())
+	for _, name := range []string{"disk.vmdk", "disk-000001.vmdk"} {
+		image := filepath.Join(d.Folder, "stolen.img")
+		text, err := os.ReadFile(filepath.Join(d.Folder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(image, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(t.Context(), image, Options{}); !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), "--from vmdk") {
+			t.Errorf("%s named .img opens other files: %v", name, err)
+		}
+		open(t, image, Options{Kind: VMDK})
+	}
+}
+
 func TestFlatFileNamesItsDescriptor(t *testing.T) {
-	_, err := kindOf(put(t, "web01-flat.vmdk", "", 512))
+	_, err := find(put(t, "web01-flat.vmdk", "", 512), Options{})
 	if hint := fault.HintOf(err); !strings.Contains(hint, "web01.vmdk") {
 		t.Errorf("remedy %q", hint)
 	}

@@ -3,6 +3,7 @@ package diskfile
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -11,10 +12,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/decamp/decamp/internal/disk/signature"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
 )
 
-// Kind is what a file is.
+// Kind is the format of a file.
 type Kind string
 
 const (
@@ -23,72 +26,159 @@ const (
 	Raw   Kind = "raw"
 )
 
-// signatures are how files of a kind begin.
-var signatures = []struct {
-	begin string
-	kind  Kind
-}{
-	{"KDMV", VMDK}, // hosted sparse, streamOptimized
-	{"COWD", VMDK}, // delta
-	{"\xbe\xba\xfe\xca\x00\x00\x00\x00", VMDK}, // seSparse
-	{"QFI\xfb", QCOW2},
-}
+// kinds are the formats that decamp reads, by their signatures.
+var kinds = map[signature.Format]Kind{signature.VMDK: VMDK, signature.QCOW2: QCOW2}
+
+// named are the formats that names claim. A name decides only if the content has no signature.
+var named = map[string]Kind{".vmdk": VMDK, ".qcow2": QCOW2, ".raw": Raw, ".img": Raw}
 
 // maxText is the longest file that may be a descriptor, in bytes.
 const maxText = 1 << 20
 
-// kindOf finds out what the file at path is.
-func kindOf(path string) (Kind, error) {
+// A finding is the format of a file, and how it was found.
+type finding struct {
+	kind    Kind
+	warning string // if name or --from disagree with the content
+	alone   bool   // the file may not name other files: its name claims that it is raw
+}
+
+// content is what identifies a file.
+type content struct {
+	path       string
+	device     bool
+	size       int64
+	head, tail []byte
+}
+
+// readContent reads the beginning and the end of a regular file or a block device.
+func readContent(path string) (c content, err error) {
 	// O_NONBLOCK: opening a pipe would wait for its writer for ever.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return "", openFault(err)
+		return c, openFault(err)
 	}
 	defer f.Close() // nothing was written
 	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return "", err
-	case info.Mode().Type() == fs.ModeDevice:
-		return Raw, nil
-	case !info.Mode().IsRegular():
-		return "", fault.New(fault.Invalid, "%s is neither a file nor a block device", path).WithHint("name a disk's file; a streamOptimized VMDK can come from a pipe: - for IN")
+	if err != nil {
+		return c, err
 	}
-	if kind, err := kindByName(path); kind != "" || err != nil {
-		return kind, err
+	c = content{path: path, size: info.Size(), device: info.Mode().Type() == fs.ModeDevice}
+	if !c.device && !info.Mode().IsRegular() {
+		return c, fault.New(fault.Invalid, "%s is neither a file nor a block device", path).WithHint("name a disk's file; a streamOptimized VMDK can come from a pipe: - for IN")
 	}
-	return kindByContent(f, info.Size())
-}
-
-// kindByName knows the names of raw disks.
-func kindByName(path string) (Kind, error) {
-	name := strings.ToLower(filepath.Base(path))
-	switch ext := filepath.Ext(name); {
-	case ext == ".raw" || ext == ".img":
-		return Raw, nil
-	case strings.HasSuffix(name, "-flat.vmdk"):
-		return "", fault.New(fault.Invalid, "%s holds the bytes of a disk, not what it is", path).
-			WithHint("name the descriptor %s, or say --from raw", strings.TrimSuffix(path, "-flat"+filepath.Ext(path))+filepath.Ext(path))
-	}
-	return "", nil
-}
-
-// kindByContent knows signatures, and takes a short text for a descriptor.
-func kindByContent(f *os.File, size int64) (Kind, error) {
-	head := make([]byte, min(size, 2048))
-	if _, err := io.ReadFull(f, head); err != nil {
-		return "", err
-	}
-	for _, s := range signatures {
-		if bytes.HasPrefix(head, []byte(s.begin)) {
-			return s.kind, nil
+	if c.device {
+		if c.size, err = f.Seek(0, io.SeekEnd); err != nil {
+			return c, err
 		}
 	}
-	if 0 < size && size <= maxText && bytes.IndexByte(head, 0) < 0 {
-		return VMDK, nil
+	c.head = make([]byte, min(c.size, signature.HeadSize))
+	if _, err := f.ReadAt(c.head, 0); err != nil {
+		return c, err
 	}
-	return "", fault.New(fault.Unsupported, "%s begins like no disk that decamp knows", f.Name()).
-		WithHint("if it holds the bytes of a disk as they are, say --from raw")
+	if c.size >= signature.TailSize {
+		c.tail = make([]byte, signature.TailSize)
+		if _, err := f.ReadAt(c.tail, c.size-signature.TailSize); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// find finds out the format of the file at path: by what the user says, by decamp's records, by
+// its content, and by its name only if the content has no signature.
+func find(path string, o Options) (finding, error) {
+	c, err := readContent(path)
+	if err != nil {
+		return finding{}, err
+	}
+	format := signature.Identify(c.head, c.tail)
+	if o.Kind != "" {
+		return c.forced(o.Kind, format)
+	}
+	claim := c.claim()
+	switch kind := kinds[format]; {
+	case o.RecordedRaw || c.recorded():
+		return c.isRecorded(format), nil
+	case strings.HasSuffix(strings.ToLower(filepath.Base(path)), "-flat.vmdk"):
+		return finding{}, c.isFlat()
+	case c.device && kind == VMDK:
+		return finding{}, fault.New(fault.Unsupported, "%s is a block device, but its content is VMDK", path).
+			WithHint("copy it into a file to read it as VMDK; if it is the raw disk of a guest: --from raw")
+	case kind != "":
+		return c.found(kind, format, claim), nil
+	case format != "":
+		return finding{}, signature.Refuse(path, c.head, c.tail)
+	case claim == Raw:
+		return finding{kind: Raw}, nil
+	case bytes.HasPrefix(bytes.TrimSpace(c.head), []byte("<")):
+		return finding{}, fault.New(fault.Unsupported, "%s is XML, not a disk", path).WithHint("an OVF file names its disks: grep href %s", fault.Quote(path))
+	case 0 < c.size && c.size <= maxText && bytes.IndexByte(c.head, 0) < 0:
+		return finding{kind: VMDK}, nil // text: the parser says what is wrong with it
+	}
+	return finding{}, fault.New(fault.Unsupported, "%s has the signature of no disk format", path).
+		WithHint("if it holds the bytes of a disk without any header: --from raw")
+}
+
+// claim returns the format that the name of the file claims; empty if it claims none.
+func (c content) claim() Kind {
+	if c.device {
+		return Raw
+	}
+	return named[strings.ToLower(filepath.Ext(c.path))]
+}
+
+// recorded reports whether decamp wrote the file as a raw image: the manifest beside it is of a
+// disk of its size. A qcow2 image that decamp writes is longer than its disk.
+func (c content) recorded() bool {
+	info, err := manifest.ReadInfo(c.path + ".manifest")
+	return err == nil && info.Size == c.size
+}
+
+// isRecorded returns raw, whatever the guest has written to its disk.
+func (c content) isRecorded(format signature.Format) finding {
+	f := finding{kind: Raw}
+	if format != "" {
+		f.warning = fmt.Sprintf("%s begins or ends like a file of the format %s, but decamp wrote it as a raw image: it is read as raw", c.path, format)
+	}
+	return f
+}
+
+// forced returns the format that the user asked for, unless the file is of another one. Raw is
+// never refused: only the user knows what a guest has written to the beginning of its disk.
+func (c content) forced(asked Kind, format signature.Format) (finding, error) {
+	f := finding{kind: asked}
+	switch {
+	case format == "" || kinds[format] == asked:
+	case asked == Raw:
+		f.warning = fmt.Sprintf("%s is a file of the format %s by its content; it is read as raw because of --from raw", c.path, format)
+	default:
+		return f, fault.New(fault.Invalid, "%s is a file of the format %s, not %s", c.path, format, asked).WithHint("leave --from out")
+	}
+	return f, nil
+}
+
+// found returns the format of the content, with a warning if the name claims another one.
+func (c content) found(kind Kind, format signature.Format, claim Kind) finding {
+	f := finding{kind: kind, alone: claim == Raw}
+	if claim == "" || claim == kind {
+		return f
+	}
+	f.warning = fmt.Sprintf("%s is named like a %s image, but its content is %s: it is read as %s", c.path, claim, format, kind)
+	if c.device {
+		f.warning = fmt.Sprintf("%s is a block device, but its content is %s: it is read as %s", c.path, format, kind)
+	}
+	if claim == Raw && !signature.IsDescriptor(c.head) {
+		f.warning += "; if it is the raw disk of a guest: --from raw"
+	}
+	return f
+}
+
+// isFlat is the error for the data file of a flat VMDK. Its bytes are the guest's: a signature
+// in it means nothing.
+func (c content) isFlat() error {
+	descriptor := c.path[:len(c.path)-len("-flat.vmdk")] + filepath.Ext(c.path)
+	return fault.New(fault.Invalid, "%s holds the bytes of a VMDK, its descriptor is another file", c.path).
+		WithHint("name the descriptor %s; if it is lost: --from raw", descriptor)
 }
 
 func openFault(err error) error {

@@ -76,6 +76,11 @@ func (m *machine) disk(d libvirtxml.DomainDisk, id string) error {
 	if !filepath.IsAbs(file) { // QEMU takes nbd:… and json:… for more than names of files
 		return unsupported("disk %s is neither a file nor a block device with an absolute path: %q", id, file)
 	}
+	if m.opts.Served[file] == nil {
+		if err := checkFormat(d, file); err != nil {
+			return err
+		}
+	}
 	drive := fmt.Sprintf("if=none,id=%s,snapshot=on,format=%s,file=%s", id, escape(format), escape(file))
 	if serve := m.opts.Served[file]; serve != nil {
 		drive = fmt.Sprintf("if=none,id=%s,snapshot=on,driver=raw,file.driver=nbd,file.server.type=fd,file.server.str=%d", id, m.diskFD())

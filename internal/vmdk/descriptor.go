@@ -96,7 +96,7 @@ type parser struct {
 }
 
 func (p *parser) line(line string) error {
-	if line == "" || line[0] == '#' {
+	if line == "" || line[0] == '#' || isSection(line) {
 		return nil
 	}
 	word, rest := cutWord(line)
@@ -108,6 +108,16 @@ func (p *parser) line(line string) error {
 		return p.corrupt("%q is neither an entry nor an extent", line)
 	}
 	return p.entry(strings.ToLower(strings.TrimSpace(key)), unquote(strings.TrimSpace(value)))
+}
+
+// isSection reports the comments between the sections of a descriptor. Some writers leave
+// their # out.
+func isSection(line string) bool {
+	switch strings.ToLower(line) {
+	case "disk descriptorfile", "extent description", "change tracking file", "the disk data base":
+		return true
+	}
+	return false
 }
 
 // entry takes one "key = value". The same key twice is accepted if both agree.
@@ -229,9 +239,10 @@ func (d *Descriptor) parent(name string) (string, error) {
 		return "", unsupported("the parent is the object %s, not a file", d.ParentFile).
 			WithHint("move the VM to a VMFS or NFS datastore with Storage vMotion")
 	}
-	if reason := outside(d.ParentFile); reason != "" {
+	file := withoutDot(d.ParentFile)
+	if reason := outside(file); reason != "" {
 		return "", fault.New(fault.Corrupt, "%s: parentFileNameHint %q %s", name, d.ParentFile, reason).
 			WithHint("copy the parent and its files beside the delta, and write their plain name into parentFileNameHint")
 	}
-	return beside(name, d.ParentFile), nil
+	return beside(name, file), nil
 }

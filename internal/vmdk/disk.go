@@ -53,6 +53,8 @@ type Part struct {
 	Format     Format // how the file holds it
 	File       int    // index into Files; -1 if there is none
 	Grain      int64  // bytes; 0 for flat ones
+
+	at int64 // offset in the file of a flat part's first byte
 }
 
 // Size returns the virtual size in bytes.

@@ -118,8 +118,8 @@ func (p *parser) locate(x *ExtentLine, name string) error {
 		x.Object = name
 		return nil
 	}
-	x.File = name
-	if reason := outside(name); reason != "" {
+	x.File = withoutDot(name)
+	if reason := outside(x.File); reason != "" {
 		return fault.New(fault.Corrupt, "descriptor: line %d: file %q %s", p.number, name, reason).
 			WithHint("a disk's files must lie in its own folder: move the disk there with Storage vMotion or vmkfstools -E")
 	}
@@ -139,9 +139,19 @@ func isDevice(name string) bool {
 // as they stand.
 const datastores = "/vmfs/volumes/"
 
+// withoutDot returns a name without the "./" that some writers put before it.
+func withoutDot(name string) string {
+	for strings.HasPrefix(name, "./") {
+		name = name[2:]
+	}
+	return name
+}
+
 // outside says why name could leave the descriptor's folder and the datastores, or "".
 func outside(name string) string {
 	switch {
+	case name == "":
+		return "is a folder"
 	case name[0] == '/' && !strings.HasPrefix(name, datastores):
 		return "is an absolute path"
 	case strings.Contains(name, `\`) || strings.Contains(name, "://") || strings.Index(name, ":") == 1:

@@ -47,15 +47,18 @@ func readText(ctx context.Context, name string, src disk.Source) ([]byte, error)
 	return text, nil
 }
 
-// embeddedText reads the descriptor in a hosted sparse file. There is none if it is
-// empty. What follows its first NUL is left over from a longer one.
+// embeddedText reads the descriptor in a hosted sparse file. It returns nil if the header
+// names none.
 func embeddedText(ctx context.Context, f *file, head []byte) ([]byte, error) {
 	h, err := parseSparseHeader(head)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.name, err)
 	}
-	if h.descriptor == 0 || h.descriptorSize == 0 {
+	if h.descriptor == 0 && h.descriptorSize == 0 {
 		return nil, nil
+	}
+	if h.descriptor == 0 || h.descriptorSize == 0 {
+		return nil, lostText(f.name, "its header names a descriptor of %d sectors at sector %d", h.descriptorSize, h.descriptor)
 	}
 	size := h.descriptorSize * disk.SectorSize
 	if h.descriptorSize > MaxDescriptor/disk.SectorSize {
@@ -65,6 +68,15 @@ func embeddedText(ctx context.Context, f *file, head []byte) ([]byte, error) {
 	if err := f.readWhole(ctx, text, h.descriptor*disk.SectorSize); err != nil {
 		return nil, err
 	}
-	text, _, _ = bytes.Cut(text, []byte{0})
+	if text[0] == 0 {
+		return nil, lostText(f.name, "its header names a descriptor at sector %d, but there is no text", h.descriptor)
+	}
 	return text, nil
+}
+
+// lostText is the error of a sparse file whose descriptor was there once. Without it nobody
+// knows whether the disk has a parent or other pieces.
+func lostText(name, format string, args ...any) error {
+	return corruptFile(name, format, args...).
+		WithHint("if it is a piece of a disk, name the disk's descriptor x.vmdk; otherwise %s", damagedHint)
 }

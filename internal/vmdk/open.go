@@ -93,7 +93,7 @@ func (o *opener) layer(ctx context.Context, name, child string) (parent string, 
 		if err != nil {
 			return "", err
 		}
-		if len(text) > 0 {
+		if text != nil {
 			return o.described(ctx, name, text, f)
 		}
 	}

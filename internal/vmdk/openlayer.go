@@ -74,8 +74,26 @@ func (o *opener) extents(ctx context.Context, name string, d *Descriptor, self *
 		layers, list = append(layers, fit(l, p.Len)), append(list, p)
 		off = p.End()
 	}
+	o.warnOfUnused(name, list)
 	o.add(Layer{Name: name, Descriptor: d, CreateType: d.CreateType, CID: d.CID, ParentCID: d.ParentCID}, layers, list)
 	return nil
+}
+
+// warnOfUnused warns of flat files that go on behind what the descriptor uses of them: the
+// disk may have been extended, or the descriptor may be another disk's.
+func (o *opener) warnOfUnused(descriptor string, list []Part) {
+	used := map[int]int64{} // end of what is used, by file
+	for _, p := range list {
+		if p.Format == FormatFlat {
+			used[p.File] = max(used[p.File], p.at+p.Len)
+		}
+	}
+	for _, p := range list {
+		if end, flat := used[p.File]; flat && end < o.disk.files[p.File].size() {
+			f := o.disk.files[p.File]
+			o.disk.warn("%s has %d bytes, %s uses the first %d of them", f.name, f.size(), descriptor, end)
+		}
+	}
 }
 
 // add puts a layer below those that are there.
@@ -125,7 +143,7 @@ func newFlat(f *file, off, size int64) (layer, Part, error) {
 		return nil, Part{}, corruptFile(f.name, "it has %d bytes, the descriptor wants %d from %d", f.size(), size, off)
 	}
 	f.holes = true
-	return plain{Run{Range: disk.Range{Len: size}, Kind: Data, File: f.index, At: off}}, Part{Format: FormatFlat, File: f.index}, nil
+	return plain{Run{Range: disk.Range{Len: size}, Kind: Data, File: f.index, At: off}}, Part{Format: FormatFlat, File: f.index, at: off}, nil
 }
 
 // extent makes the layer of a sparse file by its signature.

@@ -10,6 +10,7 @@ import (
 	"io"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/signature"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -101,6 +102,9 @@ func (s *Stream) open(ctx context.Context) error {
 		return errors.Join(err, s.notAStream("it has %d bytes", n))
 	}
 	if !bytes.HasPrefix(s.sector[:], []byte(sparseMagic)) {
+		if format := signature.Identify(s.sector[:], nil); format != "" {
+			return s.notAStream("its format is %s", format)
+		}
 		return s.notAStream("it begins with % x", s.sector[:4])
 	}
 	h, err := parseSparseHeader(s.sector[:])
@@ -146,10 +150,13 @@ func (h *sparseHeader) checkStream() error {
 // describe takes the embedded descriptor. The header, not the text, says how large the
 // disk is.
 func (s *Stream) describe(text []byte) error {
-	text, _, _ = bytes.Cut(text, []byte{0})
-	if len(text) == 0 {
+	switch {
+	case len(text) == 0 && s.header.descriptor == 0 && s.header.descriptorSize == 0:
 		s.warn("the stream has no descriptor")
 		return nil
+	case len(text) == 0 || text[0] == 0:
+		return corruptSparse("the header names a descriptor of %d sectors at sector %d, but there is no text", s.header.descriptorSize, s.header.descriptor).
+			WithHint("export or download the disk again: whether it is a delta cannot be known")
 	}
 	d, err := ParseDescriptor(text)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 // trustChecks measure the cost and the completeness of decamp's safety checks.
 var trustChecks = []func(context.Context, *bench) error{
 	unclassifiedFields,
+	foreignFiles,
 }
 
 // trustFigures runs all of them; one that fails does not prevent the others.

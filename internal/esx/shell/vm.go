@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -110,28 +111,52 @@ func (s *Shell) Snapshots(ctx context.Context, vm inventory.MoRef) ([]Listed, er
 	return parseSnapshots(string(out.Stdout)), nil
 }
 
-// Lines of the listing: dashes show the depth, and how many blanks there are varies.
+// Lines of the listing. Two dashes are one level; how many blanks there are varies.
 var (
-	nameLine = regexp.MustCompile(`^[-|\s]*Snapshot Name\s*: ?(.*)$`)
-	idLine   = regexp.MustCompile(`^[-|\s]*Snapshot Id\s*: ?(\d+)\s*$`)
+	nodeLine  = regexp.MustCompile(`^((?:--)*)\|-(?:ROOT|CHILD)\s*$`)
+	nameLine  = regexp.MustCompile(`^((?:--)+)Snapshot Name\s*: ?(.*)$`)
+	idLine    = regexp.MustCompile(`^((?:--)+)Snapshot Id\s*: ?(\d+)\s*$`)
+	stateLine = regexp.MustCompile(`^(?:--)+Snapshot State\s*:`)
 )
 
-// parseSnapshots takes the name before each number. What it does not know it leaves out.
+// parseSnapshots returns the entries of a listing. An entry has one name and one number, and
+// both are at the level of its node: a description, which is free text of any number of lines,
+// adds no entry by words like "Snapshot Id : 77". A description that imitates a whole entry
+// still adds one, and isOurs then refuses to remove a snapshot.
 func parseSnapshots(text string) (list []Listed) {
-	name := ""
+	level, name, open := "--", "", true // open: the entry has no number yet
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\r\n")
-		if m := nameLine.FindStringSubmatch(line); m != nil {
-			name = m[1]
-		}
-		if m := idLine.FindStringSubmatch(line); m != nil {
-			if id, err := strconv.ParseInt(m[1], 10, 32); err == nil {
+		if m := nodeLine.FindStringSubmatch(line); m != nil {
+			level, name, open = m[1]+"--", "", true
+		} else if m := nameLine.FindStringSubmatch(line); m != nil && open && m[1] == level && name == "" {
+			name = m[2]
+		} else if m := idLine.FindStringSubmatch(line); m != nil && open && m[1] == level {
+			if id, err := strconv.ParseInt(m[2], 10, 32); err == nil {
 				list = append(list, Listed{int32(id), name})
 			}
-			name = ""
+			open = false
 		}
 	}
 	return list
+}
+
+// withoutListing returns what vim-cmd printed without the listing of snapshots that some of
+// its commands print: names and descriptions in it are free text. The listing is everything
+// from its first node to the last line of its last entry.
+func withoutListing(said string) string {
+	lines := slices.Collect(strings.Lines(said))
+	first := slices.IndexFunc(lines, func(l string) bool { return nodeLine.MatchString(strings.TrimRight(l, "\r\n")) })
+	if first < 0 {
+		return said
+	}
+	rest := lines[first:]
+	for i, l := range slices.Backward(rest) {
+		if stateLine.MatchString(l) {
+			return strings.Join(append(lines[:first:first], rest[i+1:]...), "")
+		}
+	}
+	return strings.Join(lines[:first], "")
 }
 
 // faultLine is how vim-cmd prints a fault: (vim.fault.TaskInProgress) {
@@ -148,8 +173,9 @@ func printedFault(said string) string {
 // vimCmdError is what went wrong by what vim-cmd said, or nil. Words of failure count with a
 // status of 0, too.
 func vimCmdError(verb string, status int, said string) error {
-	name := printedFault(said)
-	if status == 0 && name == "" && !strings.Contains(strings.ToLower(said), "failed") {
+	own := withoutListing(said)
+	name := printedFault(own)
+	if status == 0 && name == "" && !strings.Contains(strings.ToLower(own), "failed") {
 		return nil
 	}
 	err := fmt.Errorf("vim-cmd %s, status %d: %s", verb, status, lastLines(strings.TrimSpace(said)))

@@ -19,9 +19,12 @@ func TestSnapshotListings(t *testing.T) {
 		"one":  {"Get Snapshot:\n|-ROOT\n--Snapshot Name        : a: b \n--Snapshot Id        : 3\n--Snapshot Desciption  : \n--Snapshot Created On  : 6/22/2017 16:18:14\n--Snapshot State       : powered off\n", []Listed{{3, "a: b "}}},
 		"children, aligned, CRLF": {"Get Snapshot:\r\n|-ROOT\r\n--Snapshot Name        : one\r\n--Snapshot Id          : 1\r\n--Snapshot Description : x\r\n--|-CHILD\r\n----Snapshot Name        : two\r\n----Snapshot Id          : 22\r\n",
 			[]Listed{{1, "one"}, {22, "two"}}},
-		"no name":       {"--Snapshot Id : 4\n", []Listed{{4, ""}}},
-		"too large":     {"--Snapshot Name : n\n--Snapshot Id : 99999999999\n", nil},
-		"not a listing": {"vim-cmd: command not found\n", nil},
+		"no name": {"--Snapshot Id : 4\n", []Listed{{4, ""}}},
+		"words of a listing in a description": {"|-ROOT\n--Snapshot Name        : one\n--Snapshot Id        : 3\n--Snapshot Desciption  : first\nSnapshot Id : 77\n--Snapshot Id : 78\n--Snapshot Name : x\n--Snapshot Id : 79\n--Snapshot Created On  : 6/22/2017 16:18:14\n--Snapshot State       : powered off\n--|-CHILD\n--Snapshot Id : 80\n----Snapshot Name        : two\n----Snapshot Id        : 4\n",
+			[]Listed{{3, "one"}, {4, "two"}}},
+		"words of a listing in a name": {"|-ROOT\n--Snapshot Name        : Snapshot Id : 5\n--Snapshot Id        : 3\n", []Listed{{3, "Snapshot Id : 5"}}},
+		"too large":                    {"--Snapshot Name : n\n--Snapshot Id : 99999999999\n", nil},
+		"not a listing":                {"vim-cmd: command not found\n", nil},
 	} {
 		if got := parseSnapshots(c.text); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
@@ -50,6 +53,27 @@ func TestWhatVimCmdSays(t *testing.T) {
 		}
 	}
 	if err := vimCmdError("snapshot.create", 0, "Create Snapshot:\n"); err != nil {
+		t.Error(err)
+	}
+}
+
+// The listing that snapshot.remove prints has names and descriptions of others.
+func TestNamesOfSnapshotsAreNoFailure(t *testing.T) {
+	const listing = "|-ROOT\n--Snapshot Name        : before failed upgrade\n--Snapshot Id        : 1\n" +
+		"--Snapshot Desciption  : (vim.fault.TaskInProgress) {\nRemove snapshot failed\n--Snapshot State       : failed\n" +
+		"--Snapshot Created On  : 6/22/2017 16:18:14\n--Snapshot State       : powered off\n"
+	for _, said := range []string{"Remove Snapshot:\n" + listing, "Get Snapshot:\r\n" + strings.ReplaceAll(listing, "\n", "\r\n"),
+		"|-ROOT\n--Snapshot Name : failed\n"} {
+		if err := vimCmdError("snapshot.remove", 0, said); err != nil {
+			t.Errorf("%q: %v", said, err)
+		}
+	}
+	for _, said := range []string{"Remove snapshot failed\n" + listing, listing + "Remove snapshot failed\n"} {
+		if err := vimCmdError("snapshot.remove", 0, said); !fault.Is(err, fault.Conflict) {
+			t.Errorf("%q: %v", said, err)
+		}
+	}
+	if err := vimCmdError("snapshot.remove", 1, listing+"(vim.fault.NoPermission) {\n"); !fault.Is(err, fault.Denied) {
 		t.Error(err)
 	}
 }

@@ -198,7 +198,7 @@ func TestSnapshotsOfOthersStay(t *testing.T) {
 		must(t, err)
 		must(t, out.Err())
 	}
-	theirs("snapshot.create", "before the update")
+	theirs("snapshot.create", "before failed upgrade", "its\nSnapshot Id : 77")
 	must(t, r.take())
 	theirs("snapshot.create", our+"0")
 	if err := r.host.DropSnapshot(t.Context(), r.vm, our); !fault.Is(err, fault.Conflict) {

@@ -2,6 +2,7 @@ package kubevirt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -42,6 +43,10 @@ func openStream(ctx context.Context, d staged.Delivery, img target.Image) (*stre
 	src, err := d.Open(ctx, img)
 	if err != nil {
 		return nil, err
+	}
+	const remedy = "if the guest is trusted, overwrite the first sector of its disk there, and migrate again; or choose another target: libvirt, Proxmox VE, a folder"
+	if err := staged.CheckRaw(ctx, src, "CDI", remedy); err != nil {
+		return nil, errors.Join(err, src.Close())
 	}
 	return &stream{ctx: ctx, src: src, buf: disk.AlignedMemory(step), tell: func(int64) {}, alive: func() {}}, nil
 }

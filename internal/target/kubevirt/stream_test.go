@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/target/staged"
 )
@@ -75,5 +76,17 @@ func TestStreamTellsWhoFailed(t *testing.T) {
 	s.watch(ctx, func() {})
 	if _, err := io.ReadAll(s); err == nil || s.broken() != nil {
 		t.Errorf("%v, %v", err, s.broken())
+	}
+}
+
+// CDI guesses the format of what it is sent by the first bytes, which are the guest's.
+func TestDiskThatCDIWouldMistakeIsNotSent(t *testing.T) {
+	for _, head := range []string{"QFI\xfb\x00\x00\x00\x03", "KDMV", "vhdxfile", "\x1f\x8b\x08\x00", "\xfd7zXZ\x00"} {
+		open := 1
+		src := ram{append([]byte(head), make([]byte, 4096-len(head))...), nil, &open}
+		_, err := openStream(t.Context(), staged.Delivery{Open: func(context.Context, target.Image) (disk.Source, error) { return src, nil }}, target.Image{})
+		if !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" || open != 0 {
+			t.Errorf("%q: %v (%s), %d are open", head, err, fault.HintOf(err), open)
+		}
 	}
 }

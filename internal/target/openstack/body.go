@@ -47,6 +47,9 @@ func openBody(ctx context.Context, d staged.Delivery, img target.Image, format s
 	}
 	b := &body{format: "raw", ctx: ctx, src: src, sums: map[string]hash.Hash{"sha512": sha512.New(), "sha256": sha256.New()}}
 	if format == "raw" {
+		if err := staged.CheckRaw(ctx, src, "the cloud", "send it as qcow2, which is the default: leave format=raw out"); err != nil {
+			return nil, errors.Join(err, src.Close())
+		}
 		b.in = &rawReader{ctx: ctx, src: src, buf: disk.AlignedMemory(step), tell: tell}
 		return b, nil
 	}
