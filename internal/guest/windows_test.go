@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/guest/budget"
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/hive/hivetest"
 	"github.com/decamp/decamp/internal/guest/ldm/ldmtest"
 	"github.com/decamp/decamp/internal/guest/ntfs/ntfstest"
@@ -454,15 +457,16 @@ func smallWindows(t testing.TB) []byte {
 func examine(t *testing.T, data []byte) Report {
 	t.Helper()
 	m := &memory{data: data}
-	r, err := Detect(t.Context(), m)
+	b := budgettest.New(t)
+	r, err := detectAll(t.Context(), b, []disk.Source{m})
 	if err != nil {
 		t.Fatalf("a disk that reads well: %v", err)
 	}
-	if m.read > maxRead {
-		t.Errorf("%d bytes read", m.read)
+	if u, l := b.Used(), budget.Examination(); m.read > u.Read || u.Peak > l.Memory || (u.Read > l.Read || u.Steps > l.Steps) && Examined(r) == nil {
+		t.Errorf("%d bytes read, cost %+v", m.read, u)
 	}
-	marshal(t, r)
-	return r
+	marshal(t, r[0])
+	return r[0]
 }
 
 // BenchmarkDetectWindows reads a registry with as many services and devices as a server

@@ -38,6 +38,9 @@ func compare(a, b key) int {
 
 // block reads a block of a tree, and checks that it is the one.
 func (f *FS) block(b block) ([]byte, error) {
+	if err := f.r.Budget().Step(1 + f.nodeSize>>9); err != nil { // its items are looked at one by one
+		return nil, err
+	}
 	if f.reads++; f.reads > MaxReads { // those that are held count: trees could lead anywhere
 		return nil, fmt.Errorf("more than %d blocks to read", MaxReads)
 	}
@@ -53,6 +56,10 @@ func (f *FS) block(b block) ([]byte, error) {
 	}
 	if len(f.held) == maxHeld {
 		clear(f.held)
+		f.r.Budget().Release(maxHeld * f.nodeSize)
+	}
+	if err := f.r.Budget().Hold(f.nodeSize); err != nil {
+		return nil, err
 	}
 	f.held[b.at] = p
 	return p, nil

@@ -14,8 +14,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 // MaxReads bounds the blocks read for one ReadFile.
@@ -35,7 +36,7 @@ const (
 
 // FS is an ext2, ext3 or ext4 file system.
 type FS struct {
-	r              io.ReaderAt
+	r              budget.Reader
 	blockSize      int64
 	blocks         int64
 	free           int64 // blocks that are not in use
@@ -45,10 +46,13 @@ type FS struct {
 	inodeSize      int64
 	descSize       int64
 	reads          int // blocks read for the current ReadFile
+
+	tableAt int64  // block of the block map that table holds; 0 means none
+	table   []byte // the block of the block map that was read last
 }
 
 // Open reads the superblock of the file system that starts at r's first byte.
-func Open(r io.ReaderAt) (*FS, error) {
+func Open(r budget.Reader) (*FS, error) {
 	s := make([]byte, superSize)
 	if _, err := r.ReadAt(s, superOffset); err != nil {
 		return nil, err

@@ -71,6 +71,9 @@ func (fs *FS) readRun(n *inode, p []byte, off int64) (int, error) {
 	}
 	skip := off % fs.blockSize
 	p = p[:min(len(p), maxRun)]
+	if err := fs.r.Budget().Step(1 + int64(len(p))>>12); err != nil {
+		return 0, err
+	}
 	at, count, err := find(n, off/fs.blockSize, (skip+int64(len(p))+fs.blockSize-1)/fs.blockSize)
 	if err != nil {
 		return 0, err
@@ -91,6 +94,9 @@ func (fs *FS) readRun(n *inode, p []byte, off int64) (int, error) {
 func (fs *FS) mappedRun(n *inode, i, want int64) (at, count int64, err error) {
 	if at, err = fs.mapped(n, i); err != nil || at == 0 {
 		return at, 1, err
+	}
+	if err := fs.r.Budget().Step(want >> 4); err != nil {
+		return 0, 0, err
 	}
 	for count = 1; count < want; count++ {
 		next, err := fs.mapped(n, i+count)
@@ -174,7 +180,11 @@ func (n *node) List() ([]tree.Entry, error) {
 		if err != nil {
 			return nil, err
 		}
+		known := len(all)
 		if all, err = entriesOf(list, all); err != nil {
+			return nil, err
+		}
+		if err := n.fs.r.Budget().Step(int64(len(all) - known)); err != nil {
 			return nil, err
 		}
 		if len(all) > maxEntries {

@@ -54,8 +54,12 @@ func (n *node) each(yield func(entry) bool) error {
 		return errors.New("no folder")
 	}
 	left := maxEntries
+	var spent error
 	bounded := func(e entry) bool {
 		left--
+		if spent = n.fs.r.Budget().Step(1); spent != nil {
+			return false
+		}
 		return left >= 0 && (e.Name == "." || e.Name == ".." || e.Name == "" || yield(e))
 	}
 	var err error
@@ -63,6 +67,9 @@ func (n *node) each(yield func(entry) bool) error {
 		err = n.short(bounded)
 	} else {
 		err = n.blocks(bounded)
+	}
+	if err == nil {
+		err = spent
 	}
 	if err == nil && left < 0 {
 		err = fmt.Errorf("a folder of more than %d names", maxEntries)
@@ -134,6 +141,9 @@ func (n *node) blocks(yield func(entry) bool) error {
 	for _, e := range list {
 		step := n.fs.dirSize / n.fs.blockSize
 		for i := int64(0); i < e.count && (e.off+i)*n.fs.blockSize < maxDir && !stop; i += step {
+			if err := n.fs.r.Budget().Step(1 + n.fs.dirSize>>9); err != nil {
+				return err
+			}
 			if (e.off+i)%step != 0 {
 				i -= step - 1 // the rest of a block that began in the extent before
 				continue
