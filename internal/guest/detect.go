@@ -83,10 +83,11 @@ func detectAll(ctx context.Context, b *budget.Budget, srcs []disk.Source) ([]Rep
 	return reports, nil
 }
 
-// NotExamined is the code of the Warning that the limits of an examination were reached.
+// NotExamined is the code of the Warning that a limit was reached: that of the examination, or
+// that of a part of it, such as an initramfs.
 const NotExamined = "not-examined"
 
-// Examined returns an error with the reason if the examination of a disk ended early.
+// Examined returns an error with the reason if a part of the guest was not examined.
 func Examined(reports []Report) error {
 	for _, r := range reports {
 		for _, w := range r.Warnings {

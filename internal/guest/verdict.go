@@ -111,10 +111,11 @@ func nicName(n linux.NIC) string {
 func (j judgement) warnings() []Warning {
 	var all []Warning
 	for _, p := range j.guest.Problems {
-		if !strings.Contains(p, "not examined") {
-			p = "not understood: " + p
+		if strings.Contains(p, "not examined") {
+			all = append(all, Warning{NotExamined, p})
+			continue
 		}
-		all = append(all, Warning{"initramfs", p})
+		all = append(all, Warning{"initramfs", "not understood: " + p})
 	}
 	for _, n := range j.guest.DiskNames {
 		if !n.Stays {

@@ -104,7 +104,7 @@ func (e extent) check() error {
 // extent, or one hole, has of it.
 func (n *node) readRun(list []extent, p []byte, off int64) (int, error) {
 	p = p[:min(len(p), maxRun)]
-	if err := n.fs.r.Budget().Step(1 + int64(len(p))>>12); err != nil {
+	if err := n.fs.r.Budget().Step(1); err != nil {
 		return 0, err
 	}
 	i, _ := slices.BinarySearchFunc(list, off+1, func(e extent, end int64) int { return cmp.Compare(e.off+e.size, end) })
@@ -113,7 +113,7 @@ func (n *node) readRun(list []extent, p []byte, off int64) (int, error) {
 			p = p[:min(int64(len(p)), list[i].off-off)]
 		}
 		clear(p)
-		return len(p), nil
+		return len(p), n.fs.r.Budget().Step(int64(len(p)) >> 12)
 	}
 	e := list[i]
 	p = p[:min(int64(len(p)), e.off+e.size-off, maxRun)]
@@ -123,7 +123,7 @@ func (n *node) readRun(list []extent, p []byte, off int64) (int, error) {
 		return copy(p, e.inline[from:]), nil
 	case e.inline == nil && e.at == 0:
 		clear(p)
-		return len(p), nil
+		return len(p), n.fs.r.Budget().Step(int64(len(p)) >> 12)
 	case e.how == 0:
 		return len(p), n.fs.read(p, e.at+uint64(from))
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 const (
@@ -42,7 +44,7 @@ func (f *FS) block(b block) ([]byte, error) {
 		return nil, err
 	}
 	if f.reads++; f.reads > MaxReads { // those that are held count: trees could lead anywhere
-		return nil, fmt.Errorf("more than %d blocks to read", MaxReads)
+		return nil, budget.Exceeded("more than %d blocks would be read", MaxReads)
 	}
 	if p := f.held[b.at]; p != nil && p[100] == b.level {
 		return p, nil

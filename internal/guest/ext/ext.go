@@ -105,7 +105,7 @@ func (fs *FS) block(n int64) ([]byte, error) {
 // read fills p from byte off of block n.
 func (fs *FS) read(p []byte, n, off int64) error {
 	if fs.reads++; fs.reads > MaxReads {
-		return fmt.Errorf("more than %d blocks to read", MaxReads)
+		return budget.Exceeded("more than %d blocks would be read", MaxReads)
 	}
 	if n <= 0 || n >= fs.blocks {
 		return fmt.Errorf("block %d of %d", n, fs.blocks)

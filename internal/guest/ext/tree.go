@@ -71,7 +71,7 @@ func (fs *FS) readRun(n *inode, p []byte, off int64) (int, error) {
 	}
 	skip := off % fs.blockSize
 	p = p[:min(len(p), maxRun)]
-	if err := fs.r.Budget().Step(1 + int64(len(p))>>12); err != nil {
+	if err := fs.r.Budget().Step(1); err != nil {
 		return 0, err
 	}
 	at, count, err := find(n, off/fs.blockSize, (skip+int64(len(p))+fs.blockSize-1)/fs.blockSize)
@@ -79,6 +79,9 @@ func (fs *FS) readRun(n *inode, p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	p = p[:min(int64(len(p)), count*fs.blockSize-skip)]
+	if err := fs.r.Budget().Step(int64(len(p)) >> 12); err != nil {
+		return 0, err
+	}
 	if at == 0 {
 		clear(p)
 		return len(p), nil
@@ -95,9 +98,6 @@ func (fs *FS) mappedRun(n *inode, i, want int64) (at, count int64, err error) {
 	if at, err = fs.mapped(n, i); err != nil || at == 0 {
 		return at, 1, err
 	}
-	if err := fs.r.Budget().Step(want >> 4); err != nil {
-		return 0, 0, err
-	}
 	for count = 1; count < want; count++ {
 		next, err := fs.mapped(n, i+count)
 		if err != nil {
@@ -107,7 +107,7 @@ func (fs *FS) mappedRun(n *inode, i, want int64) (at, count int64, err error) {
 			break
 		}
 	}
-	return at, count, nil
+	return at, count, fs.r.Budget().Step(count >> 4)
 }
 
 // extentRun does the same for a file of extents, and reads each node once.

@@ -95,7 +95,7 @@ func (n *node) readAt(p []byte, off, size int64) (int, error) {
 
 // readRun fills the start of p, as far as its clusters follow one another.
 func (n *node) readRun(clusters []int64, p []byte, off int64) (int, error) {
-	if err := n.fs.r.Budget().Step(1 + int64(len(p))>>12); err != nil {
+	if err := n.fs.r.Budget().Step(1); err != nil {
 		return 0, err
 	}
 	size := n.fs.cluster

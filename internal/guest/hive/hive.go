@@ -91,7 +91,7 @@ func checksum(base []byte) uint32 {
 // cell reads the cell at an offset, limit bytes of it at most.
 func (h *Hive) cell(at uint32, limit int) ([]byte, error) {
 	if h.cells++; h.cells > MaxCells {
-		return nil, fmt.Errorf("more than %d cells to read", MaxCells)
+		return nil, budget.Exceeded("more than %d cells would be read", MaxCells)
 	}
 	if int64(at)+4 > h.size {
 		return nil, fmt.Errorf("%w: a cell at %d of %d bytes", errCorrupt, at, h.size)

@@ -6,6 +6,8 @@ import (
 	"io"
 
 	"github.com/ulikunitz/xz/lzma"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 // An lzma2 decompresses one block of LZMA2 after the other with one dictionary. The library
@@ -15,10 +17,11 @@ import (
 // The library reads the header of the next chunk only when more is read than the chunk has, so
 // Read stops where a chunk ends.
 type lzma2 struct {
-	in    *counted // of the block being read
-	out   *lzma.Reader2
-	dict  int64 // bytes of the dictionary
-	wants int64 // bytes that the block's dictionary needs
+	budget *budget.Budget
+	in     *counted // of the block being read
+	out    *lzma.Reader2
+	dict   int64 // bytes of the dictionary
+	wants  int64 // bytes that the block's dictionary needs
 
 	fresh bool   // no chunk of the block was read
 	chunk []byte // with its header, as far as it was not passed on
@@ -29,7 +32,7 @@ type lzma2 struct {
 // block begins a block that follows in r.
 func (t *tools) block(r *counted, dict int) error {
 	if t.lzma2 == nil {
-		t.lzma2 = &lzma2{}
+		t.lzma2 = &lzma2{budget: t.budget}
 	}
 	z := t.lzma2
 	z.in, z.fresh, z.left, z.wants = r, true, 0, int64(max(dict, lzma.MinDictCap))
@@ -99,6 +102,13 @@ func (z *lzma2) next() (err error) {
 	if control >= packed {
 		size += int(control&0x1f) << 16
 		follow = 1 + int(h[3])<<8 + int(h[4])
+	}
+	if control < packed {
+		// The library takes 32 KiB for each chunk that is not compressed, whatever its size.
+		const full = 64 << 10
+		if err := z.budget.Step(8 + int64(full-size)>>8); err != nil {
+			return err
+		}
 	}
 	z.chunk = z.room[:length+follow]
 	if _, err := io.ReadFull(z.in, z.chunk[length:]); err != nil {

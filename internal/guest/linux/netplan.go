@@ -40,7 +40,11 @@ func netplan(t *files) []NIC {
 				VLANs     map[string]builtOn    `yaml:"vlans"`
 			} `yaml:"network"`
 		}
-		if err := yaml.Unmarshal([]byte(read(t, file)), &plan); err != nil {
+		text := read(t, file)
+		if t.budget.Step(int64(len(text))) != nil { // YAML takes more than lines
+			break
+		}
+		if err := yaml.Unmarshal([]byte(text), &plan); err != nil {
 			continue
 		}
 		var found []NIC

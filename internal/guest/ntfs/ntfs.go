@@ -169,7 +169,7 @@ func (v *Volume) spend() error {
 		return err
 	}
 	if v.reads++; v.reads > MaxReads {
-		return fmt.Errorf("more than %d records to read", MaxReads)
+		return budget.Exceeded("more than %d records would be read", MaxReads)
 	}
 	return nil
 }

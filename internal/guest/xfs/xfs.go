@@ -132,7 +132,7 @@ func (fs *FS) block(n uint64) ([]byte, error) {
 // read fills p, which is no longer than a folder's block, from a byte of the medium.
 func (fs *FS) read(p []byte, at int64) error {
 	if fs.reads++; fs.reads > MaxReads {
-		return fmt.Errorf("more than %d blocks to read", MaxReads)
+		return budget.Exceeded("more than %d blocks would be read", MaxReads)
 	}
 	_, err := fs.r.ReadAt(p, at)
 	return err
