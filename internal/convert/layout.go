@@ -8,6 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/extwrite"
 	reading "github.com/decamp/decamp/internal/guest/tree"
 )
@@ -38,7 +39,15 @@ func find(vols []volume) (layout, error) {
 		if err != nil || files == nil {
 			continue
 		}
-		if sub, ok := rootIn(files, v.kind); ok {
+		sub, ok := rootIn(files, v.kind)
+		if err := v.files.Budget().Err(); err != nil {
+			return nil, fmt.Errorf("%s on %s: %w", v.kind, v.name(), err)
+		}
+		var limit *budget.Error
+		if _, err := files.Open("etc"); !ok && errors.As(err, &limit) {
+			unread = errors.Join(unread, fmt.Errorf("%s on %s: %w", v.kind, v.name(), err))
+		}
+		if ok {
 			roots = append(roots, place{on: v, subvolume: sub})
 			text, err := files.ReadFile(sub+"/etc/fstab", maxText)
 			if err != nil {

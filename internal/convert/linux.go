@@ -62,14 +62,19 @@ func LinuxAppend(ctx context.Context, disks []Disk, o Options) (Result, error) {
 	if err == nil {
 		err = addLoader(b, above, o, &result)
 	}
-	var limit *budget.Error
-	if errors.As(err, &limit) && !fault.Is(err, fault.Unsupported) {
-		err = fault.New(fault.Unsupported, "%w", err).WithHint(useCompat)
-	}
 	if err != nil {
-		return Result{}, err
+		return Result{}, orLimit(err)
 	}
 	return result, take(disks, above)
+}
+
+// orLimit returns err, as fault.Unsupported if a limit of reading the guest was reached.
+func orLimit(err error) error {
+	var limit *budget.Error
+	if errors.As(err, &limit) && !fault.Is(err, fault.Unsupported) {
+		return fault.New(fault.Unsupported, "%w", err).WithHint(useCompat)
+	}
+	return err
 }
 
 // onLayers is LinuxAppend on disks that are thrown away after an error.

@@ -195,6 +195,9 @@ func (r *Run) report(result convert.Result) {
 
 // bootWarnings compares the firmware with what the images offer to boot.
 func bootWarnings(firmware inventory.Firmware, reports []guest.Report) []inventory.Warning {
+	if guest.Examined(reports) != nil {
+		return nil // what was not found may be there
+	}
 	var mbr, esp bool
 	for _, r := range reports {
 		mbr, esp = mbr || r.Boot.MBRCode, esp || r.Boot.ESP

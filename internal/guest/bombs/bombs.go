@@ -49,17 +49,22 @@ func archives() []Bomb {
 		initramfs("8 MiB for each of 200 lz4 archives", "", func() string { return repeat(lz4(small), 200) }),
 		initramfs("20,000 plain archives", "archives", func() string { return repeat(small, 20_000) }),
 		initramfs("400,000 names", "names", func() string { return repeat(cpio("a", 0), 400_000) }),
-		initramfs("25,000 modules with names of 4,000 bytes", "memory", func() string {
-			var b strings.Builder
-			for i := range 25_000 {
-				b.Write(cpio(fmt.Sprintf("%d%s.ko", i, strings.Repeat("n", 4000)), 0))
-			}
-			return b.String()
-		}),
+		initramfs("25,000 modules with names of 4,000 bytes", "", func() string { return modules(25_000, 4000) }),
+		initramfs("250,000 modules with names of 250 bytes", "modules", func() string { return modules(250_000, 240) }),
 		{"initramfs: a hole of 256 MiB", func() *Image { return sparse(string(small), 256<<20) }, ""},
 		{"initramfs: files of 4 GiB in a hole of 256 MiB", func() *Image { return sparse(string(cpio("large", 0xfffffff0)), 256<<20) }, "unpacks to"},
 		{"initramfs: a hole that a file covers", func() *Image { return sparse(string(cpio("large", 255<<20)), 256<<20) }, ""},
 	}
+}
+
+// modules is an archive of so many modules whose names have length bytes and a number.
+func modules(count, length int) string {
+	var b strings.Builder
+	for i := range count {
+		b.Write(cpio(fmt.Sprintf("%d%s.ko", i, strings.Repeat("n", length)), 0))
+	}
+	b.Write(cpio("TRAILER!!!", 0))
+	return b.String()
 }
 
 // configurations are guests whose text files are large, many, or refer to themselves.

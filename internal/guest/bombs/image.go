@@ -3,6 +3,7 @@ package bombs
 import (
 	"context"
 	"encoding/binary"
+	"io"
 	"slices"
 
 	"github.com/decamp/decamp/internal/disk"
@@ -73,3 +74,13 @@ func le64(p []byte, at int, v uint64) { binary.LittleEndian.PutUint64(p[at:], v)
 func be16(p []byte, at int, v uint16) { binary.BigEndian.PutUint16(p[at:], v) }
 func be32(p []byte, at int, v uint32) { binary.BigEndian.PutUint32(p[at:], v) }
 func be64(p []byte, at int, v uint64) { binary.BigEndian.PutUint64(p[at:], v) }
+
+// Store writes the disk to w, which is a new, empty file of the disk's size.
+func (m *Image) Store(w io.WriterAt) error {
+	for _, p := range m.pieces {
+		if _, err := w.WriteAt(p.data, p.off); err != nil {
+			return err
+		}
+	}
+	return nil
+}

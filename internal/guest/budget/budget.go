@@ -27,9 +27,9 @@ func Examination() Limits {
 }
 
 // Conversion returns the limits for changing a guest. A conversion reads more than an
-// examination: modules, whole initramfs, and what an appliance mounts.
+// examination: modules, and the initramfs of all kernels as a whole.
 func Conversion() Limits {
-	return Limits{Read: 64 << 30, Steps: 256 << 20, Memory: 1 << 30, Unpacked: 8 << 30}
+	return Limits{Read: 8 << 30, Steps: 32 << 20, Memory: 1 << 30, Unpacked: 8 << 30}
 }
 
 const (

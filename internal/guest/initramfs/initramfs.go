@@ -29,6 +29,9 @@ const (
 	maxNames    = 1 << 18
 	maxName     = 4096 // bytes
 
+	maxModules    = 1 << 15 // a kernel has some 7,000
+	maxModuleName = 255     // bytes
+
 	// Decompressed bytes may be maxRatio times the bytes read, and freeBytes more. Real archives
 	// of modules and firmware stay below 10 times.
 	maxRatio  = 32
@@ -216,7 +219,10 @@ func (c *reader) note(name string) error {
 		return err
 	}
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "."), "/")
-	if module := Module(name); module != "" && !c.found.Modules[module] {
+	if module := Module(name); module != "" && len(module) <= maxModuleName && !c.found.Modules[module] {
+		if len(c.found.Modules) == maxModules {
+			return budget.Exceeded("it has more than %d modules", maxModules)
+		}
 		const entry = 64 // bytes of a map's entry, about
 		if err := c.budget.Hold(entry + int64(len(module))); err != nil {
 			return err

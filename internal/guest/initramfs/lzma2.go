@@ -106,7 +106,7 @@ func (z *lzma2) next() (err error) {
 	if control < packed {
 		// The library takes 32 KiB for each chunk that is not compressed, whatever its size.
 		const full = 64 << 10
-		if err := z.budget.Step(8 + int64(full-size)>>8); err != nil {
+		if err := z.budget.Step(8 + int64(full-size)>>6); err != nil {
 			return err
 		}
 	}

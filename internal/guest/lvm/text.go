@@ -14,8 +14,8 @@ const (
 	maxName  = 128 // bytes of a section's name, as in lvm2
 
 	// What a section, a value and an element of an array take of memory, in bytes, about.
-	sectionMemory = 512
-	valueMemory   = 160
+	sectionMemory = 1024
+	valueMemory   = 192
 	elementMemory = 40
 )
 
