@@ -489,16 +489,19 @@ func BenchmarkDetectWindows(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	var read int64
+	var used budget.Used
 	for b.Loop() {
-		m := &memory{data: data}
-		r, err := Detect(b.Context(), m)
-		if err != nil || r.Windows == nil || r.Windows.Build != 22631 {
+		spent, cancel := budget.New(b.Context(), budget.Examination())
+		r, err := detectAll(b.Context(), spent, []disk.Source{&memory{data: data}})
+		cancel()
+		if err != nil || r[0].Windows == nil || r[0].Windows.Build != 22631 {
 			b.Fatalf("%+v, %v", r, err)
 		}
-		read = m.read
+		used = spent.Used()
 	}
-	b.ReportMetric(float64(read)/(1<<20), "MiB-read")
+	b.ReportMetric(float64(used.Read)/(1<<20), "MiB-read")
+	b.ReportMetric(float64(used.Steps), "steps")
+	b.ReportMetric(float64(used.Peak)/(1<<20), "MiB-held")
 }
 
 // FuzzWindows patches the hives and the volume of a Windows.

@@ -23,7 +23,7 @@ type Limits struct {
 
 // Examination returns the limits for looking into the disks of a VM.
 func Examination() Limits {
-	return Limits{Read: 1 << 30, Steps: 4 << 20, Memory: 72 << 20, Unpacked: 1 << 30, Time: 5 * time.Minute}
+	return Limits{Read: 1 << 30, Steps: 4 << 20, Memory: 72 << 20, Unpacked: 4 << 30, Time: 5 * time.Minute}
 }
 
 // Conversion returns the limits for changing a guest. A conversion reads more than an
