@@ -9,24 +9,26 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
 // An addition is what is appended to one initramfs.
 type addition struct {
-	tree  tree
-	k     kernel
-	list  *moduleList
-	in    inside
-	files []string // modules that are to be added, by path
-	links map[string]string
-	out   initramfs.Writer
+	budget *budget.Budget
+	tree   tree
+	k      kernel
+	list   *moduleList
+	in     inside
+	files  []string // modules that are to be added, by path
+	links  map[string]string
+	out    initramfs.Writer
 }
 
 // bytes makes the archive, packed by gzip, which every kernel unpacks.
 func (a *addition) bytes() ([]byte, error) {
 	for _, file := range a.files {
-		data, err := a.tree.module(a.k, file)
+		data, err := a.tree.module(a.budget, a.k, file)
 		if err != nil {
 			return nil, err
 		}

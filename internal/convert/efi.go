@@ -1,7 +1,6 @@
 package convert
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/fat"
 	reading "github.com/decamp/decamp/internal/guest/tree"
 )
@@ -27,12 +27,12 @@ const (
 
 // addLoader gives an EFI system partition without fallback loader one, on a layer of its own that
 // is taken whole. A partition that cannot get it is noted: the rest of the conversion stands.
-func addLoader(ctx context.Context, disks []Disk, o Options, r *Result) error {
+func addLoader(b *budget.Budget, disks []Disk, o Options, r *Result) error {
 	if !o.EFI {
 		return nil
 	}
 	above := layers(disks)
-	vols, err := volumes(ctx, above)
+	vols, err := volumes(b, above)
 	if err != nil {
 		return err
 	}
@@ -45,8 +45,8 @@ func addLoader(ctx context.Context, disks []Disk, o Options, r *Result) error {
 			err = take(disks, above)
 		}
 		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
+		case b.Err() != nil:
+			return b.Err()
 		case err == nil && added != "":
 			r.change("boot/efi/"+fallbackLoader, "the boot entries of VMware's firmware stay behind: any firmware starts %s", added)
 		case err != nil:
@@ -61,7 +61,7 @@ func addLoader(ctx context.Context, disks []Disk, o Options, r *Result) error {
 
 // addLoader is done where the partition has a fallback loader now; added is what that is a copy of.
 func (v volume) addLoader(distribution string, now time.Time, r *Result) (added string, done bool, err error) {
-	files, err := guest.OpenTree(v.kind, v.device)
+	files, err := guest.OpenTree(v.kind, v.files)
 	if err != nil {
 		return "", false, err
 	}
@@ -75,7 +75,7 @@ func (v volume) addLoader(distribution string, now time.Time, r *Result) (added 
 		}
 		return "", false, nil
 	}
-	w, err := fat.OpenWriter(v.device, now)
+	w, err := fat.OpenWriter(v.files, now)
 	if err == nil {
 		err = copyLoaders(w, plan)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/convert/overlay"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
@@ -207,7 +208,7 @@ func unpacked(t testing.TB, data string) files {
 	t.Helper()
 	out := files{}
 	for _, p := range parts([]byte(data)) {
-		_, err := initramfs.Walk(bytes.NewReader(p), func(name string, body io.Reader) error {
+		_, err := initramfs.Walk(budgettest.New(t), bytes.NewReader(p), func(name string, body io.Reader) error {
 			text, err := io.ReadAll(body)
 			out[name] = string(text)
 			return err

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 // mounted converts the layout's file systems in an appliance, to the unmounting.
-func (l layout) mounted(ctx context.Context, vols []volume, disks []Disk, o Options) (_ Result, err error) {
+func (l layout) mounted(ctx context.Context, b *budget.Budget, vols []volume, disks []Disk, o Options) (_ Result, err error) {
 	var parts []Volume
 	for _, p := range l {
 		parts = append(parts, Volume{Name: p.on.name(), Kind: p.on.kind, Device: p.on.device, Subvolume: p.subvolume})
@@ -21,7 +23,7 @@ func (l layout) mounted(ctx context.Context, vols []volume, disks []Disk, o Opti
 	for i, p := range l {
 		t = append(t, mount{p.at, m.FileSystem(i)})
 	}
-	result, err := convert(t, vols, disks, o)
+	result, err := convert(b, t, vols, disks, o)
 	if err != nil {
 		return Result{}, err
 	}

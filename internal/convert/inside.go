@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
@@ -17,18 +18,18 @@ type inside struct {
 }
 
 // look reads an initramfs, what was appended to it before included.
-func look(data []byte, k kernel) (inside, error) {
+func look(b *budget.Budget, data []byte, k kernel) (inside, error) {
 	in := inside{modules: map[string]string{}, links: map[string]string{}}
 	for _, part := range parts(data) {
-		if err := in.read(part, k); err != nil {
+		if err := in.read(b, part, k); err != nil {
 			return inside{}, err
 		}
 	}
 	return in, nil
 }
 
-func (in *inside) read(data []byte, k kernel) error {
-	content, err := initramfs.Walk(bytes.NewReader(data), func(name string, body io.Reader) error {
+func (in *inside) read(b *budget.Budget, data []byte, k kernel) error {
+	content, err := initramfs.Walk(b, bytes.NewReader(data), func(name string, body io.Reader) error {
 		if _, file, ok := strings.Cut(name, "lib/modules/"+k.release+"/"); ok && initramfs.Module(file) != "" {
 			in.modules[initramfs.Module(file)] = file
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/extwrite"
 	reading "github.com/decamp/decamp/internal/guest/tree"
 )
@@ -31,14 +32,22 @@ func find(vols []volume) (layout, error) {
 	var fstab string
 	var unread error // may be the root's
 	for _, v := range vols {
-		files, err := guest.OpenTree(v.kind, v.device)
+		files, err := guest.OpenTree(v.kind, v.files)
 		if err != nil {
 			unread = errors.Join(unread, fmt.Errorf("%s on %s: %w", v.kind, v.name(), v.why(err)))
 		}
 		if err != nil || files == nil {
 			continue
 		}
-		if sub, ok := rootIn(files, v.kind); ok {
+		sub, ok := rootIn(files, v.kind)
+		if err := v.files.Budget().Err(); err != nil {
+			return nil, fmt.Errorf("%s on %s: %w", v.kind, v.name(), err)
+		}
+		var limit *budget.Error
+		if _, err := files.Open("etc"); !ok && errors.As(err, &limit) {
+			unread = errors.Join(unread, fmt.Errorf("%s on %s: %w", v.kind, v.name(), err))
+		}
+		if ok {
 			roots = append(roots, place{on: v, subvolume: sub})
 			text, err := files.ReadFile(sub+"/etc/fstab", maxText)
 			if err != nil {
@@ -61,7 +70,7 @@ func find(vols []volume) (layout, error) {
 // why returns why a file system cannot be read. Of ext who writes it knows features by name.
 func (v volume) why(err error) error {
 	if v.isExt() {
-		if _, refused := extwrite.Open(v.device, time.Now); refused != nil {
+		if _, refused := extwrite.Open(v.files, time.Now); refused != nil {
 			return refused
 		}
 	}
@@ -137,7 +146,7 @@ func (l layout) open(now func() time.Time) (tree, error) {
 		if !p.on.isExt() {
 			return nil, fault.New(fault.Unsupported, "%s of the guest is %s on %s, which takes an appliance to write", p.title(), p.on.kind, p.on.name()).WithHint(useCompat)
 		}
-		fs, err := extwrite.Open(p.on.device, now)
+		fs, err := extwrite.Open(p.on.files, now)
 		if err != nil {
 			return nil, fmt.Errorf("%s of the guest, %s on %s: %w", p.title(), p.on.kind, p.on.name(), err)
 		}

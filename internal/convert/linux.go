@@ -2,12 +2,14 @@ package convert
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/initramfs"
 	"github.com/decamp/decamp/internal/guest/linux"
 )
@@ -53,20 +55,31 @@ func LinuxAppend(ctx context.Context, disks []Disk, o Options) (Result, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	b, cancel := budget.New(ctx, budget.Conversion())
+	defer cancel()
 	above := layers(disks)
-	result, err := onLayers(ctx, above, o)
+	result, err := onLayers(ctx, b, above, o)
 	if err == nil {
-		err = addLoader(ctx, above, o, &result)
+		err = addLoader(b, above, o, &result)
 	}
 	if err != nil {
-		return Result{}, err
+		return Result{}, orLimit(err)
 	}
 	return result, take(disks, above)
 }
 
+// orLimit returns err, as fault.Unsupported if a limit of reading the guest was reached.
+func orLimit(err error) error {
+	var limit *budget.Error
+	if errors.As(err, &limit) && !fault.Is(err, fault.Unsupported) {
+		return fault.New(fault.Unsupported, "%w", err).WithHint(useCompat)
+	}
+	return err
+}
+
 // onLayers is LinuxAppend on disks that are thrown away after an error.
-func onLayers(ctx context.Context, disks []Disk, o Options) (Result, error) {
-	vols, err := volumes(ctx, disks)
+func onLayers(ctx context.Context, b *budget.Budget, disks []Disk, o Options) (Result, error) {
+	vols, err := volumes(b, disks)
 	if err != nil {
 		return Result{}, err
 	}
@@ -76,13 +89,13 @@ func onLayers(ctx context.Context, disks []Disk, o Options) (Result, error) {
 	}
 	t, err := l.open(o.Now)
 	if o.Appliance != nil && (fault.Is(err, fault.Unsupported) || fault.Is(err, fault.Conflict)) {
-		result, missing := l.mounted(ctx, vols, disks, o)
+		result, missing := l.mounted(ctx, b, vols, disks, o)
 		return result, orUnclean(err, missing)
 	}
 	if err != nil {
 		return Result{}, err
 	}
-	return convert(t, vols, disks, o)
+	return convert(b, t, vols, disks, o)
 }
 
 // orUnclean returns why a guest was not converted in an appliance. Where there is none, and only a clean
@@ -96,8 +109,8 @@ func orUnclean(outside, inside error) error {
 }
 
 // convert changes a guest whose file systems are open.
-func convert(t tree, vols []volume, disks []Disk, o Options) (Result, error) {
-	c := &conversion{tree: t, vols: vols, makers: map[string]bool{}, links: map[string]string{}, seats: o.Seats, left: map[string]bool{}}
+func convert(b *budget.Budget, t tree, vols []volume, disks []Disk, o Options) (Result, error) {
+	c := &conversion{budget: b, tree: t, vols: vols, makers: map[string]bool{}, links: map[string]string{}, seats: o.Seats, left: map[string]bool{}}
 	for _, d := range disks {
 		if d.Report.Linux != nil {
 			c.nics = append(c.nics, d.Report.Linux.NICs...)
@@ -126,6 +139,7 @@ func convert(t tree, vols []volume, disks []Disk, o Options) (Result, error) {
 // A conversion is one under way.
 type conversion struct {
 	Result
+	budget *budget.Budget
 	tree   tree
 	vols   []volume
 	links  map[string]string // files of network names that an initramfs gets, too
@@ -181,13 +195,13 @@ func (c *conversion) appendTo(path string, k kernel, list *moduleList) error {
 	if err != nil {
 		return err
 	}
-	in, err := look(data, k)
+	in, err := look(c.budget, data, k)
 	if err != nil {
 		return fault.New(fault.Unsupported, "it cannot be read: %w", err).WithHint("use the compat profile, which changes nothing in the guest")
 	}
 	c.makers[in.maker] = true
 	files, _ := list.closure(drivers())
-	add := &addition{tree: c.tree, k: k, list: list, in: in, files: in.lacks(files), links: in.lacksLinks(c.links)}
+	add := &addition{budget: c.budget, tree: c.tree, k: k, list: list, in: in, files: in.lacks(files), links: in.lacksLinks(c.links)}
 	if len(add.files) == 0 && len(add.links) == 0 {
 		return nil
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 )
 
 func random(n int) string {
@@ -41,6 +43,6 @@ func FuzzParts(f *testing.F) {
 		if !bytes.Equal(bytes.Join(parts(data), nil), data) {
 			t.Errorf("%q is cut into %q", data, parts(data))
 		}
-		_, _ = look(data, kernel{release: release})
+		_, _ = look(budgettest.New(t), data, kernel{release: release})
 	})
 }

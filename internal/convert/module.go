@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
@@ -76,13 +77,13 @@ func (l *moduleList) closure(names []string) (paths, missing []string) {
 }
 
 // module reads a module and unpacks it: whether the initramfs could do that is not known.
-func (t tree) module(k kernel, file string) ([]byte, error) {
+func (t tree) module(b *budget.Budget, k kernel, file string) ([]byte, error) {
 	on, inner := t.find(k.modules + "/" + file)
 	data, err := on.ReadFile(inner, maxModule)
 	if err != nil {
 		return nil, err
 	}
-	data, err = initramfs.Unpack(data, maxModule)
+	data, err = initramfs.Unpack(b, data, maxModule)
 	if err != nil {
 		return nil, fmt.Errorf("%s/%s: %w", k.modules, file, err)
 	}

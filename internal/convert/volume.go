@@ -8,6 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/convert/overlay"
 	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/lvm"
 )
 
@@ -25,11 +26,12 @@ type volume struct {
 	label     string
 	partition string // its UUID in the table
 	esp       bool   // the table calls it an EFI system partition
-	device    Device
+	device    Device // for an appliance, which reads it in other goroutines
+	files     budget.ReadWriter
 }
 
 // volumes lists what the disks hold. The guest's names follow the disks' order.
-func volumes(ctx context.Context, disks []Disk) (out []volume, err error) {
+func volumes(b *budget.Budget, disks []Disk) (out []volume, err error) {
 	for i, d := range disks {
 		parts := d.Report.Partitions
 		if d.Report.Table == guest.None {
@@ -37,7 +39,8 @@ func volumes(ctx context.Context, disks []Disk) (out []volume, err error) {
 		}
 		for _, p := range parts {
 			v := volume{names: deviceNames(i, len(disks), p.Number), kind: p.FileSystem, uuid: p.FSUUID, label: p.Label, partition: p.UUID, esp: p.IsESP(),
-				device: d.Overlay.Slice(ctx, p.Off, p.Len)}
+				device: d.Overlay.Slice(b.Context(), p.Off, p.Len)}
+			v.files = b.ReadWriter(v.device)
 			if v.uuid == "" {
 				if v.uuid, err = v.readUUID(); err != nil {
 					return nil, err
@@ -46,29 +49,36 @@ func volumes(ctx context.Context, disks []Disk) (out []volume, err error) {
 			out = append(out, v)
 		}
 	}
-	return append(out, logical(disks, out)...), nil
+	return append(out, logical(b.Context(), disks, out)...), nil
 }
 
 // logical lists the logical volumes on partitions and disks, as far as they can be written.
 // What is in them guest.Detect has told.
-func logical(disks []Disk, on []volume) (out []volume) {
-	var pvs []lvm.PV
+func logical(ctx context.Context, disks []Disk, on []volume) (out []volume) {
+	// A Budget is for one goroutine, so an appliance gets devices with another one.
+	other, cancel := budget.New(ctx, budget.Conversion())
+	defer cancel()
+	var here, appliance []lvm.PV
 	for _, v := range on {
 		if v.kind != guest.LVM2 {
 			continue
 		}
-		if pv, err := lvm.ReadPV(v.device); err == nil {
-			pvs = append(pvs, pv)
+		pv, err := lvm.ReadPV(v.files)
+		twin, twinErr := lvm.ReadPV(other.ReadWriter(v.device))
+		if err == nil && twinErr == nil {
+			here, appliance = append(here, pv), append(appliance, twin)
 		}
 	}
-	for _, g := range lvm.Assemble(pvs) {
+	twins := lvm.Assemble(appliance)
+	for n, g := range lvm.Assemble(here) {
 		for i := range g.Volumes {
-			device, err := g.Volumes[i].OpenForWriting()
-			if err != nil {
+			files, err := g.Volumes[i].OpenForWriting()
+			device, twinErr := twins[n].Volumes[i].OpenForWriting()
+			if err != nil || twinErr != nil {
 				continue
 			}
 			told := reported(disks, g.Name, g.Volumes[i].Name)
-			out = append(out, volume{names: logicalNames(g.Name, told.Name), kind: told.FileSystem, uuid: told.FSUUID, label: told.Label, device: device})
+			out = append(out, volume{names: logicalNames(g.Name, told.Name), kind: told.FileSystem, uuid: told.FSUUID, label: told.Label, device: device, files: files})
 		}
 	}
 	return out
@@ -119,7 +129,7 @@ func (v volume) readUUID() (string, error) {
 		return "", nil
 	}
 	p := make([]byte, place.n)
-	if _, err := v.device.ReadAt(p, place.off); err != nil {
+	if _, err := v.files.ReadAt(p, place.off); err != nil {
 		return "", err
 	}
 	if v.kind == guest.LUKS {

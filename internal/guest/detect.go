@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 // Detect reads what is on src. The error is about reading only: what is damaged or
-// strange on the disk becomes a Warning. It reads maxRead at most, and mostly far less:
+// strange on the disk becomes a Warning. It reads mostly far less than its limits allow:
 // one piece of 64 KiB for each partition, a few hundred blocks for what a guest needs, and
 // the initramfs of its newest kernels; of a Windows some MiB of its registry and the map
 // of free clusters.
@@ -43,33 +45,62 @@ func DetectEach(ctx context.Context, n int, open func(i int) (disk.Source, error
 
 // DetectAll reads the disks of one VM, and returns a Report for each: a guest may have its
 // volumes on several. What is told of the guest is in the report of the disk its root is on.
+//
+// The disks are read within budget.Examination. If that is exhausted, no error is returned:
+// the reports keep what was found before, and have a Warning NotExamined with the reason.
 func DetectAll(ctx context.Context, srcs []disk.Source) ([]Report, error) {
-	m := &machine{}
+	b, cancel := budget.New(ctx, budget.Examination())
+	defer cancel()
+	return detectAll(ctx, b, srcs)
+}
+
+func detectAll(ctx context.Context, b *budget.Budget, srcs []disk.Source) ([]Report, error) {
+	m := &machine{budget: b}
 	for _, src := range srcs {
-		left := int64(maxRead)
-		m.disks = append(m.disks, &detector{disk: &window{ctx: ctx, src: src, size: src.Size(), left: &left, failed: new(error)}, machine: m})
+		m.disks = append(m.disks, &detector{disk: &window{budget: b, src: src, size: src.Size(), failed: new(error)}, machine: m})
 	}
 	for _, d := range m.disks {
 		d.look()
 	}
 	m.assemble()
 	m.guest()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	reports := make([]Report, 0, len(srcs))
 	for i, d := range m.disks {
 		if err := *d.disk.failed; err != nil {
 			return nil, fmt.Errorf("detect the guest, disk %d of %d: %w", i+1, len(srcs), err)
 		}
-		if *d.disk.left < 0 {
-			d.warn("too-much", "the disk asks for more than %d MiB to be read; the report is not complete", maxRead>>20)
+		if err := b.Err(); err != nil {
+			d.report.Warnings = append(d.report.Warnings, Warning{NotExamined, fmt.Sprintf("%v: what the report lacks may be there", err)})
 		}
 		reports = append(reports, d.report)
+	}
+	if err := b.Err(); err != nil && !slices.ContainsFunc(reports, func(r Report) bool { return r.Verdict != "" }) {
+		reports[0].Verdict = err.Error()
 	}
 	return reports, nil
 }
 
-// maxRead bounds the bytes read from one disk: tables can name thousands of partitions,
-// and folders lead anywhere.
-const maxRead = 1 << 30
+// NotExamined is the code of the Warning that a limit was reached: that of the examination, or
+// that of a part of it, such as an initramfs.
+const NotExamined = "not-examined"
+
+// Examined returns an error with the reason if a part of the guest was not examined.
+func Examined(reports []Report) error {
+	for _, r := range reports {
+		for _, w := range r.Warnings {
+			if w.Code == NotExamined {
+				return errors.New(w.Text)
+			}
+		}
+	}
+	return nil
+}
+
+// maxWarnings bounds the warnings on one disk: tables can name thousands of partitions.
+const maxWarnings = 256
 
 // A detector collects the Report of one disk.
 type detector struct {
@@ -83,6 +114,9 @@ func (d *detector) look() {
 	d.table()
 	d.findDynamic()
 	for i := range d.report.Partitions {
+		if d.machine.budget.Step(1) != nil {
+			return
+		}
 		d.partition(&d.report.Partitions[i])
 	}
 	if d.report.Table == None {
@@ -91,7 +125,18 @@ func (d *detector) look() {
 	d.dynamic()
 }
 
+// warn adds a Warning. After the end of the budget there are none: what cannot be read is
+// not damaged.
 func (d *detector) warn(code, format string, args ...any) {
+	if d.machine.budget.Err() != nil {
+		return
+	}
+	if len(d.report.Warnings) == maxWarnings {
+		code, format, args = "warnings", "there are more than %d warnings", []any{maxWarnings}
+	}
+	if len(d.report.Warnings) > maxWarnings {
+		return
+	}
 	d.report.Warnings = append(d.report.Warnings, Warning{Code: code, Text: fmt.Sprintf(format, args...)})
 }
 
@@ -157,31 +202,34 @@ func (d *detector) partition(p *Partition) {
 
 func isExtended(kind string) bool { return kind == "05" || kind == "0f" || kind == "85" }
 
-// A window is a slice of a disk as an io.ReaderAt. It remembers the first error of the
+// A window is a slice of a disk as a budget.Reader. It remembers the first error of the
 // disk itself, as distinct from a wish to read beyond the slice's end.
 type window struct {
-	ctx    context.Context
+	budget *budget.Budget
 	src    disk.Source
 	off    int64
 	size   int64
-	left   *int64 // bytes that may still be read, shared by all windows on a disk
-	failed *error // shared, too
+	failed *error // shared by all windows on a disk
 }
 
-var errTooMuch = errors.New("too much to read")
+// Budget is that of the examination.
+func (w *window) Budget() *budget.Budget { return w.budget }
 
 func (w *window) slice(off, size int64) *window {
-	return &window{ctx: w.ctx, src: w.src, off: w.off + off, size: size, left: w.left, failed: w.failed}
+	return &window{budget: w.budget, src: w.src, off: w.off + off, size: size, failed: w.failed}
 }
 
 func (w *window) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 || off > w.size || int64(len(p)) > w.size-off {
 		return 0, io.ErrUnexpectedEOF
 	}
-	if *w.left -= max(int64(len(p)), disk.SectorSize); *w.left < 0 {
-		return 0, errTooMuch
+	if err := w.budget.Read(int64(len(p))); err != nil {
+		return 0, err
 	}
-	if err := w.src.ReadAt(w.ctx, p, w.off+off); err != nil {
+	if err := w.src.ReadAt(w.budget.Context(), p, w.off+off); err != nil {
+		if spent := w.budget.Err(); spent != nil { // the read took too long
+			return 0, spent
+		}
 		if *w.failed == nil {
 			*w.failed = err
 		}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/guest/budget"
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 )
 
 // memory is a disk in memory that counts what is read of it.
@@ -45,12 +47,17 @@ func FuzzDetect(f *testing.F) {
 		if at >= 0 && at < size {
 			copy(m.data[at:], piece)
 		}
-		r, err := Detect(context.Background(), m)
+		b := budgettest.New(t)
+		r, err := detectAll(t.Context(), b, []disk.Source{m})
 		if err != nil {
 			t.Fatalf("a disk that reads well: %v", err)
 		}
-		if m.read > maxRead {
-			t.Errorf("%d bytes read", m.read)
+		u := b.Used()
+		if m.read > u.Read {
+			t.Errorf("%d bytes read, %d charged", m.read, u.Read)
+		}
+		if l := budget.Examination(); u.Peak > l.Memory || (u.Read > l.Read || u.Steps > l.Steps) && Examined(r) == nil {
+			t.Errorf("cost %+v, warnings %v", u, r[0].Warnings)
 		}
 		if _, err := json.Marshal(r); err != nil {
 			t.Error(err)

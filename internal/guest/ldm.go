@@ -72,8 +72,10 @@ func (d *detector) privHead() (ldm.Header, bool) {
 	if head, ok := ldm.Find(d.disk, privHeadSector*disk.SectorSize, disk.SectorSize); ok && d.report.Table == MBR {
 		return head, true
 	}
+	tries := 4 // each reads 1 MiB, and a disk has one such partition
 	for _, p := range d.report.Partitions {
-		if p.Type == ldmMetadataGUID && p.Len > 0 {
+		if p.Type == ldmMetadataGUID && p.Len > 0 && tries > 0 {
+			tries--
 			if head, ok := ldm.Find(d.disk, p.Off, p.Len); ok {
 				return head, true
 			}
@@ -121,6 +123,9 @@ func (d *detector) dynamic() {
 func (d *detector) dynamicVolume(v *DynamicVolume) {
 	off, size := v.whole.Off, v.whole.Len
 	if size <= 0 || off < 0 || off > d.disk.size || size > d.disk.size-off {
+		return
+	}
+	if d.machine.budget.Hold(volumeMemory) != nil || d.machine.budget.Step(int64(len(d.report.Partitions))) != nil {
 		return
 	}
 	number, kind := 0, ldmMBR

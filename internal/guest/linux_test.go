@@ -16,6 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/disk/rawfile"
 	"github.com/decamp/decamp/internal/efi"
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/linux"
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
 	tinyguest "github.com/decamp/decamp/test/guest"
@@ -428,7 +429,7 @@ func TestDamagedGuest(t *testing.T) {
 		if err != nil || len(reports) != 2 {
 			t.Fatalf("byte %d of disk %d: %v", at, n%2, err)
 		}
-		if m.read > maxRead {
+		if m.read > budget.Examination().Read {
 			t.Errorf("byte %d of disk %d: %d bytes read", at, n%2, m.read)
 		}
 		copy(m.data[at:], saved)

@@ -5,6 +5,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/linux"
 	"github.com/decamp/decamp/internal/guest/lvm"
 	"github.com/decamp/decamp/internal/guest/tree"
@@ -12,6 +13,7 @@ import (
 
 // A machine is the guest whose volumes are on all of the disks.
 type machine struct {
+	budget  *budget.Budget
 	disks   []*detector
 	volumes []*volume
 	pvs     []lvm.PV
@@ -29,7 +31,10 @@ func (m *machine) guest() {
 		return
 	}
 	boot := m.mount(root)
-	g := linux.Read(root.tree)
+	g := linux.Read(m.budget, root.tree)
+	if m.budget.Err() != nil {
+		return // what was not found may be there
+	}
 	r := &root.d.report
 	r.Linux = &g
 	j := judgement{guest: g, append: root.writable() && boot.writable(), appliance: !root.isExt() || !boot.isExt(), encrypted: m.encrypted() != nil, entry: m.entry}
@@ -60,7 +65,7 @@ func (m *machine) root() *volume {
 // needs to boot. It returns the one that /boot is on.
 func (m *machine) mount(root *volume) (boot *volume) {
 	boot = root
-	for _, line := range linux.Mounts(root.tree) {
+	for _, line := range linux.Mounts(m.budget, root.tree) {
 		at := path.Clean(line.Path)
 		switch at {
 		case "/boot", "/boot/efi", "/efi", "/usr", "/var", "/etc":

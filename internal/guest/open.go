@@ -1,14 +1,13 @@
 package guest
 
 import (
-	"io"
-
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
 // OpenTree returns the files of a file system of that kind, to be read; nil for a kind that
 // cannot be read. Of btrfs it is the default subvolume's.
-func OpenTree(kind FileSystem, r io.ReaderAt) (*tree.Tree, error) {
+func OpenTree(kind FileSystem, r budget.Reader) (*tree.Tree, error) {
 	t, _, err := openKind(kind, r)
 	return t, err
 }

@@ -45,6 +45,8 @@ func (j judgement) boots() string {
 		return "will boot with virtio-scsi as it is"
 	case k.Boots(linux.VirtioBlk) && len(j.guest.DiskNames) == 0:
 		return "will boot with virtio-blk as it is"
+	case k.NotExamined != "":
+		return compat + k.Initramfs + " is not examined: " + k.NotExamined
 	case k.Unread:
 		return compat + k.Initramfs + " is not understood"
 	case !scsi && !k.Could(linux.VirtioSCSI):
@@ -109,6 +111,10 @@ func nicName(n linux.NIC) string {
 func (j judgement) warnings() []Warning {
 	var all []Warning
 	for _, p := range j.guest.Problems {
+		if strings.Contains(p, "not examined") {
+			all = append(all, Warning{NotExamined, p})
+			continue
+		}
 		all = append(all, Warning{"initramfs", "not understood: " + p})
 	}
 	for _, n := range j.guest.DiskNames {

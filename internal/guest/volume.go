@@ -3,11 +3,11 @@ package guest
 import (
 	"encoding/binary"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"github.com/decamp/decamp/internal/guest/btrfs"
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/ext"
 	"github.com/decamp/decamp/internal/guest/fat"
 	"github.com/decamp/decamp/internal/guest/lvm"
@@ -18,7 +18,7 @@ import (
 // A volume is what can hold a file system: a partition, a whole disk, a logical volume.
 type volume struct {
 	d         *detector // whose report it is told of in
-	r         io.ReaderAt
+	r         budget.Reader
 	name      string // "partition 2", "volume vg0/root"
 	kind      FileSystem
 	uuid      string
@@ -55,7 +55,7 @@ func (v *volume) identify(head []byte) {
 }
 
 // openKind opens a file system of a kind that can be read; a tree of nil is none of them.
-func openKind(kind FileSystem, r io.ReaderAt) (*tree.Tree, *tree.Usage, error) {
+func openKind(kind FileSystem, r budget.Reader) (*tree.Tree, *tree.Usage, error) {
 	switch kind {
 	case Ext2, Ext3, Ext4:
 		fs, err := ext.Open(r)
@@ -102,8 +102,14 @@ func inSubvolume(t *tree.Tree) *tree.Tree {
 
 func usage(u tree.Usage) *tree.Usage { return &u }
 
+// volumeMemory is what a volume takes with its file system and what is reported of it, in bytes.
+const volumeMemory = 8 << 10
+
 // keep takes a volume for the guest that is put together of all of them.
 func (d *detector) keep(v *volume) {
+	if d.machine.budget.Hold(volumeMemory) != nil {
+		return
+	}
 	if v.kind == LVM2 {
 		pv, err := lvm.ReadPV(v.r)
 		if err != nil {
@@ -143,6 +149,9 @@ func (m *machine) assemble() {
 			d.warn("lvm-missing", "volume group %s lacks %d of its %d physical volumes: %s", g.Name, len(g.Missing), g.PVs, strings.Join(g.Missing, ", "))
 		}
 		for i := range g.Volumes {
+			if m.budget.Hold(volumeMemory) != nil {
+				return
+			}
 			m.logical(d, g.Name, &g.Volumes[i])
 		}
 	}

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/guest/budget"
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/hive/hivetest"
 	"github.com/decamp/decamp/internal/guest/ldm/ldmtest"
 	"github.com/decamp/decamp/internal/guest/ntfs/ntfstest"
@@ -454,15 +457,16 @@ func smallWindows(t testing.TB) []byte {
 func examine(t *testing.T, data []byte) Report {
 	t.Helper()
 	m := &memory{data: data}
-	r, err := Detect(t.Context(), m)
+	b := budgettest.New(t)
+	r, err := detectAll(t.Context(), b, []disk.Source{m})
 	if err != nil {
 		t.Fatalf("a disk that reads well: %v", err)
 	}
-	if m.read > maxRead {
-		t.Errorf("%d bytes read", m.read)
+	if u, l := b.Used(), budget.Examination(); m.read > u.Read || u.Peak > l.Memory || (u.Read > l.Read || u.Steps > l.Steps) && Examined(r) == nil {
+		t.Errorf("%d bytes read, cost %+v", m.read, u)
 	}
-	marshal(t, r)
-	return r
+	marshal(t, r[0])
+	return r[0]
 }
 
 // BenchmarkDetectWindows reads a registry with as many services and devices as a server
@@ -485,16 +489,19 @@ func BenchmarkDetectWindows(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	var read int64
+	var used budget.Used
 	for b.Loop() {
-		m := &memory{data: data}
-		r, err := Detect(b.Context(), m)
-		if err != nil || r.Windows == nil || r.Windows.Build != 22631 {
+		spent, cancel := budget.New(b.Context(), budget.Examination())
+		r, err := detectAll(b.Context(), spent, []disk.Source{&memory{data: data}})
+		cancel()
+		if err != nil || r[0].Windows == nil || r[0].Windows.Build != 22631 {
 			b.Fatalf("%+v, %v", r, err)
 		}
-		read = m.read
+		used = spent.Used()
 	}
-	b.ReportMetric(float64(read)/(1<<20), "MiB-read")
+	b.ReportMetric(float64(used.Read)/(1<<20), "MiB-read")
+	b.ReportMetric(float64(used.Steps), "steps")
+	b.ReportMetric(float64(used.Peak)/(1<<20), "MiB-held")
 }
 
 // FuzzWindows patches the hives and the volume of a Windows.

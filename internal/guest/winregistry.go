@@ -48,7 +48,7 @@ func (s *winSystem) open(path string) *hive.Hive {
 		s.warn(err)
 		return nil
 	}
-	h, err := hive.Open(f)
+	h, err := hive.Open(s.d.machine.budget, f)
 	if err != nil {
 		s.warn(fmt.Errorf("%s: %w", path, err))
 		return nil

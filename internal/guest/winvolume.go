@@ -45,7 +45,9 @@ func (d *detector) ntfsVolume(number int, kind string, w *window) {
 		d.unreadable(NTFS, w, err)
 	}
 	s.read()
-	d.adopt(s)
+	if d.machine.budget.Err() == nil { // else what was not found may be there
+		d.adopt(s)
+	}
 }
 
 // unreadable warns of a file system that looks like one and does not read like it.

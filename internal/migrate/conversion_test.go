@@ -406,6 +406,22 @@ func TestHibernatedGuestIsNotConverted(t *testing.T) {
 	}
 }
 
+// A guest that was not examined is moved as it is, and not converted. What its report lacks is
+// no reason for a warning.
+func TestGuestThatIsNotExaminedIsNotConverted(t *testing.T) {
+	t.Parallel()
+	reports := []guest.Report{{}, {Warnings: []guest.Warning{{Code: guest.NotExamined, Text: "not examined: more than 1024 MiB would be read"}}}}
+	err := convertible(reports)
+	if !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" || !strings.Contains(err.Error(), "not examined: more than 1024 MiB") {
+		t.Errorf("%v", err)
+	}
+	for _, firmware := range []inventory.Firmware{inventory.EFI, inventory.BIOS} {
+		if w := bootWarnings(firmware, reports); len(w) > 0 || len(bootWarnings(firmware, reports[:1])) != 1 {
+			t.Errorf("%s: %v", firmware, w)
+		}
+	}
+}
+
 func TestCardsOfAGuest(t *testing.T) {
 	t.Parallel()
 	card := func(mac string, slot int) inventory.NIC { return inventory.NIC{MAC: mac, PCISlot: slot} }

@@ -148,9 +148,13 @@ func (r *Run) converted(ctx context.Context, result convert.Result, disks []chan
 	return nil
 }
 
-// convertible refuses a guest that would go on from a hibernation: what it has in memory knows the
-// hardware it had. All else the conversion itself finds out.
+// convertible refuses a guest that was not examined in full, and one that would go on from a
+// hibernation: what it has in memory knows the hardware it had. All else the conversion itself
+// finds out.
 func convertible(reports []guest.Report) error {
+	if err := guest.Examined(reports); err != nil {
+		return fault.New(fault.Unsupported, "%w", err).WithHint("use the compat profile, which changes nothing in the guest")
+	}
 	for _, g := range reports {
 		for _, w := range g.Warnings {
 			if w.Code == "hibernated" {
@@ -191,6 +195,9 @@ func (r *Run) report(result convert.Result) {
 
 // bootWarnings compares the firmware with what the images offer to boot.
 func bootWarnings(firmware inventory.Firmware, reports []guest.Report) []inventory.Warning {
+	if guest.Examined(reports) != nil {
+		return nil // what was not found may be there
+	}
 	var mbr, esp bool
 	for _, r := range reports {
 		mbr, esp = mbr || r.Boot.MBRCode, esp || r.Boot.ESP

@@ -40,6 +40,7 @@ func child(args []string) error {
 		"stock":   childStock,
 		"rounds":  childRounds,
 		"write":   childWrite,
+		"bomb":    childBomb,
 		"check":   childCheck,
 		"verify":  childVerify,
 		"convert": childConvert,

@@ -9,6 +9,7 @@ import (
 var trustChecks = []func(context.Context, *bench) error{
 	unclassifiedFields,
 	foreignFiles,
+	bombFigures,
 }
 
 // trustFigures runs all of them; one that fails does not prevent the others.

@@ -21,6 +21,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/disk/rawfile"
 	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
@@ -349,7 +350,7 @@ func held(t testing.TB, kind guest.FileSystem, part, path string) string {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	files, err := guest.OpenTree(kind, f)
+	files, err := guest.OpenTree(kind, budgettest.Reader(t, f))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package appliance
 
 import (
+	"context"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/convert/appliance/inside"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
@@ -54,7 +56,9 @@ func (o Options) initramfs(k *kernel, volumes []convert.Volume) (*os.File, error
 func (k *kernel) module(file string) ([]byte, error) {
 	data, err := os.ReadFile(filepath.Join(k.dir, file))
 	if err == nil {
-		data, err = initramfs.Unpack(data, maxModule)
+		b, cancel := budget.New(context.Background(), budget.Conversion())
+		defer cancel()
+		data, err = initramfs.Unpack(b, data, maxModule)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("module %s of kernel %s: %w", file, k.release, err)

@@ -81,11 +81,12 @@ const (
 // guestRemedies are by the codes of package guest.
 var guestRemedies = map[string]string{
 	"hibernated": shutDown, "fast-startup": shutDown, "ntfs-dirty": checkDisk, "ntfs-journal": checkDisk, "bitlocker": suspend,
-	"registry-dirty": "# boot it once at the source, and shut it down in full:\nshutdown /s /t 0",
-	"encrypted":      "# have its passphrase at hand; a key in the TPM stays behind:\ncryptsetup luksDump /dev/DEVICE",
-	"dynamic-disk":   "# its volumes move as they are, but no tool converts such a system disk: from a backup, make it a basic one\ndiskpart",
-	"efi-fallback":   "# in the guest:\ngrub-install --removable   # Debian and Ubuntu: --force-extra-removable\n# or move it with --hardware virtio, which adds the loader",
-	"little-room":    "# in the guest:\ndf -h; journalctl --vacuum-size=50M; apt autoremove --purge",
-	"static-address": "# note the guest's addresses:\nipconfig /all",
-	"lvm-missing":    "# a disk of its volume group is not the VM's; in the guest:\nvgs -o +devices; vgreduce --removemissing GROUP",
+	"registry-dirty":  "# boot it once at the source, and shut it down in full:\nshutdown /s /t 0",
+	"encrypted":       "# have its passphrase at hand; a key in the TPM stays behind:\ncryptsetup luksDump /dev/DEVICE",
+	"dynamic-disk":    "# its volumes move as they are, but no tool converts such a system disk: from a backup, make it a basic one\ndiskpart",
+	guest.NotExamined: "# the guest moves as it is, and cannot be converted; a damaged file system is mended in the guest; to see the limit, on a copy of the disk:\ndecamp inspect DISK --guest",
+	"efi-fallback":    "# in the guest:\ngrub-install --removable   # Debian and Ubuntu: --force-extra-removable\n# or move it with --hardware virtio, which adds the loader",
+	"little-room":     "# in the guest:\ndf -h; journalctl --vacuum-size=50M; apt autoremove --purge",
+	"static-address":  "# note the guest's addresses:\nipconfig /all",
+	"lvm-missing":     "# a disk of its volume group is not the VM's; in the guest:\nvgs -o +devices; vgreduce --removemissing GROUP",
 }

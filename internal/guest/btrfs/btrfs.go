@@ -14,8 +14,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
@@ -35,7 +35,7 @@ const (
 // FS is a btrfs file system.
 type FS struct {
 	*tree.Tree
-	r        io.ReaderAt
+	r        budget.Reader
 	device   uint64
 	nodeSize int64 // bytes
 	size     int64 // bytes
@@ -54,7 +54,7 @@ type block struct {
 
 // Open reads what is needed to find files: the superblock, the map of chunks, and the
 // subvolume that is mounted where none is named.
-func Open(r io.ReaderAt) (*FS, error) {
+func Open(r budget.Reader) (*FS, error) {
 	s := make([]byte, superSize)
 	if _, err := r.ReadAt(s, superOffset); err != nil {
 		return nil, err

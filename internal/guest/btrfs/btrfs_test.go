@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/tree"
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
@@ -31,7 +32,7 @@ func numbered(word string) string {
 }
 
 func TestWhatTheKernelWrote(t *testing.T) {
-	fsys, err := Open(bytes.NewReader(image(t)))
+	fsys, err := Open(budgettest.Reader(t, bytes.NewReader(image(t))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +99,7 @@ func TestWhatMkfsWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		fsys, err := Open(f)
+		fsys, err := Open(budgettest.Reader(t, f))
 		if err != nil {
 			t.Fatalf("%q: %v", options, err)
 		}
@@ -116,12 +117,12 @@ func TestOpenRefuses(t *testing.T) {
 	for name, at := range map[string]int{"magic": 64, "features": 190, "block size": 148, "size": 119, "chunks": 163, "root level": 198, "chunk root": 89} {
 		saved := img[superOffset+at]
 		img[superOffset+at] ^= 0x55
-		if _, err := Open(bytes.NewReader(img)); err == nil {
+		if _, err := Open(budgettest.Reader(t, bytes.NewReader(img))); err == nil {
 			t.Errorf("%s: opened", name)
 		}
 		img[superOffset+at] = saved
 	}
-	if _, err := Open(bytes.NewReader(make([]byte, 100))); err == nil {
+	if _, err := Open(budgettest.Reader(t, bytes.NewReader(make([]byte, 100)))); err == nil {
 		t.Error("100 bytes were opened")
 	}
 }
@@ -129,7 +130,7 @@ func TestOpenRefuses(t *testing.T) {
 // FuzzReadFile patches a real file system and reads from it.
 func FuzzReadFile(f *testing.F) {
 	img := image(f)
-	fsys, err := Open(bytes.NewReader(img))
+	fsys, err := Open(budgettest.Reader(f, bytes.NewReader(img)))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func FuzzReadFile(f *testing.F) {
 		saved := bytes.Clone(img[at:min(len(img), at+len(patch))])
 		copy(img[at:], patch)
 		defer copy(img[at:], saved)
-		fsys, err := Open(bytes.NewReader(img))
+		fsys, err := Open(budgettest.Reader(t, bytes.NewReader(img)))
 		if err != nil {
 			return
 		}

@@ -42,6 +42,10 @@ func (fs *FS) readChunks(system []byte, root block) error {
 	if err != nil {
 		return err
 	}
+	const chunkMemory = 64 // bytes, with room to grow
+	if err := fs.r.Budget().Hold(chunkMemory * int64(len(all))); err != nil {
+		return err
+	}
 	fs.chunks = append(fs.chunks, all...)
 	fs.sortChunks()
 	return nil

@@ -19,6 +19,7 @@ const (
 	maxExtents = 1 << 18
 	maxPacked  = 256 << 10 // bytes of a compressed extent, packed or not; the kernel makes 128 KiB
 	maxRun     = 1 << 20   // bytes of one read
+	minUnpack  = 64 << 10  // bytes that one extent counts for at least: each takes a decompressor
 )
 
 // An extent is a range of a file. A hole has none.
@@ -102,13 +103,17 @@ func (e extent) check() error {
 // readRun fills the start of p, which is not empty, from byte off: to the end of what one
 // extent, or one hole, has of it.
 func (n *node) readRun(list []extent, p []byte, off int64) (int, error) {
+	p = p[:min(len(p), maxRun)]
+	if err := n.fs.r.Budget().Step(1); err != nil {
+		return 0, err
+	}
 	i, _ := slices.BinarySearchFunc(list, off+1, func(e extent, end int64) int { return cmp.Compare(e.off+e.size, end) })
 	if i == len(list) || list[i].off > off {
 		if i < len(list) {
 			p = p[:min(int64(len(p)), list[i].off-off)]
 		}
 		clear(p)
-		return len(p), nil
+		return len(p), n.fs.r.Budget().Step(int64(len(p)) >> 12)
 	}
 	e := list[i]
 	p = p[:min(int64(len(p)), e.off+e.size-off, maxRun)]
@@ -118,7 +123,7 @@ func (n *node) readRun(list []extent, p []byte, off int64) (int, error) {
 		return copy(p, e.inline[from:]), nil
 	case e.inline == nil && e.at == 0:
 		clear(p)
-		return len(p), nil
+		return len(p), n.fs.r.Budget().Step(int64(len(p)) >> 12)
 	case e.how == 0:
 		return len(p), n.fs.read(p, e.at+uint64(from))
 	}
@@ -133,6 +138,9 @@ func (n *node) readRun(list []extent, p []byte, off int64) (int, error) {
 func (n *node) unpack(e extent) ([]byte, error) {
 	if e.inline == nil && n.plain.at == e.at && int64(len(n.plain.data)) == e.whole {
 		return n.plain.data, nil
+	}
+	if err := n.fs.r.Budget().Unpack(max(e.whole, minUnpack)); err != nil {
+		return nil, err
 	}
 	packed := e.inline
 	if packed == nil {

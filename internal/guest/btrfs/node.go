@@ -92,6 +92,9 @@ func (n *node) List() ([]tree.Entry, error) {
 			return false
 		}
 		found, err := entries(data)
+		if spent := n.fs.r.Budget().Step(int64(len(found))); spent != nil {
+			err = spent
+		}
 		for _, e := range found {
 			all = append(all, tree.Entry{Name: e.name, Kind: kinds[e.ftype]})
 		}

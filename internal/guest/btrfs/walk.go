@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 const (
@@ -38,8 +40,11 @@ func compare(a, b key) int {
 
 // block reads a block of a tree, and checks that it is the one.
 func (f *FS) block(b block) ([]byte, error) {
+	if err := f.r.Budget().Step(1 + f.nodeSize>>9); err != nil { // its items are looked at one by one
+		return nil, err
+	}
 	if f.reads++; f.reads > MaxReads { // those that are held count: trees could lead anywhere
-		return nil, fmt.Errorf("more than %d blocks to read", MaxReads)
+		return nil, budget.Exceeded("more than %d blocks would be read", MaxReads)
 	}
 	if p := f.held[b.at]; p != nil && p[100] == b.level {
 		return p, nil
@@ -53,6 +58,10 @@ func (f *FS) block(b block) ([]byte, error) {
 	}
 	if len(f.held) == maxHeld {
 		clear(f.held)
+		f.r.Budget().Release(maxHeld * f.nodeSize)
+	}
+	if err := f.r.Budget().Hold(f.nodeSize); err != nil {
+		return nil, err
 	}
 	f.held[b.at] = p
 	return p, nil

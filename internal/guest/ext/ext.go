@@ -14,8 +14,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 // MaxReads bounds the blocks read for one ReadFile.
@@ -35,7 +36,7 @@ const (
 
 // FS is an ext2, ext3 or ext4 file system.
 type FS struct {
-	r              io.ReaderAt
+	r              budget.Reader
 	blockSize      int64
 	blocks         int64
 	free           int64 // blocks that are not in use
@@ -45,10 +46,13 @@ type FS struct {
 	inodeSize      int64
 	descSize       int64
 	reads          int // blocks read for the current ReadFile
+
+	tableAt int64  // block of the block map that table holds; 0 means none
+	table   []byte // the block of the block map that was read last
 }
 
 // Open reads the superblock of the file system that starts at r's first byte.
-func Open(r io.ReaderAt) (*FS, error) {
+func Open(r budget.Reader) (*FS, error) {
 	s := make([]byte, superSize)
 	if _, err := r.ReadAt(s, superOffset); err != nil {
 		return nil, err
@@ -101,7 +105,7 @@ func (fs *FS) block(n int64) ([]byte, error) {
 // read fills p from byte off of block n.
 func (fs *FS) read(p []byte, n, off int64) error {
 	if fs.reads++; fs.reads > MaxReads {
-		return fmt.Errorf("more than %d blocks to read", MaxReads)
+		return budget.Exceeded("more than %d blocks would be read", MaxReads)
 	}
 	if n <= 0 || n >= fs.blocks {
 		return fmt.Errorf("block %d of %d", n, fs.blocks)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
 
@@ -22,7 +23,7 @@ func image(t testing.TB, name string) []byte {
 func TestReadFile(t *testing.T) {
 	big := strings.Repeat("x", 40000) // longer than an inode's direct blocks reach
 	for _, name := range []string{"ext2", "ext4"} {
-		fs, err := Open(bytes.NewReader(image(t, name)))
+		fs, err := Open(budgettest.Reader(t, bytes.NewReader(image(t, name))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +45,7 @@ func TestReadFile(t *testing.T) {
 
 func TestReadFileRefuses(t *testing.T) {
 	for _, name := range []string{"ext2", "ext4"} {
-		fs, err := Open(bytes.NewReader(image(t, name)))
+		fs, err := Open(budgettest.Reader(t, bytes.NewReader(image(t, name))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,11 +77,11 @@ func TestOpenRefuses(t *testing.T) {
 	for name, damage := range tests {
 		img := image(t, "ext4")
 		damage(img[superOffset:])
-		if _, err := Open(bytes.NewReader(img)); err == nil {
+		if _, err := Open(budgettest.Reader(t, bytes.NewReader(img))); err == nil {
 			t.Errorf("%s: opened", name)
 		}
 	}
-	if _, err := Open(bytes.NewReader(make([]byte, 100))); err == nil {
+	if _, err := Open(budgettest.Reader(t, bytes.NewReader(make([]byte, 100)))); err == nil {
 		t.Error("100 bytes were opened")
 	}
 }
@@ -112,7 +113,7 @@ func FuzzReadFile(f *testing.F) {
 		}
 		copy(img[at:], patch)
 		c := &counter{r: bytes.NewReader(img)}
-		fs, err := Open(c)
+		fs, err := Open(budgettest.Reader(t, c))
 		if err != nil {
 			return
 		}

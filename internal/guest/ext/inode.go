@@ -91,6 +91,9 @@ func (fs *FS) fileBlock(n *inode, i int64) ([]byte, error) {
 	if n.flags&flagExtents != 0 {
 		find = fs.extent
 	}
+	if err := fs.r.Budget().Step(1); err != nil {
+		return nil, err
+	}
 	at, err := find(n, i)
 	if err != nil {
 		return nil, err
@@ -126,9 +129,15 @@ func (fs *FS) lookUp(table, i int64) (int64, error) {
 	if table == 0 {
 		return 0, nil
 	}
-	entry := make([]byte, 4)
-	err := fs.read(entry, table, i*4)
-	return int64(le32(entry, 0)), err
+	if fs.tableAt != table {
+		fs.tableAt = 0
+		b, err := fs.block(table)
+		if err != nil {
+			return 0, err
+		}
+		fs.tableAt, fs.table = table, b
+	}
+	return int64(le32(fs.table, int(i*4))), nil
 }
 
 // extent finds a file's block in its extent tree.

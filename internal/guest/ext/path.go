@@ -107,6 +107,9 @@ func (fs *FS) find(folder *inode, name string) (uint32, error) {
 		if err != nil {
 			return 0, err
 		}
+		if err := fs.r.Budget().Step(int64(len(list)) >> 8); err != nil {
+			return 0, err
+		}
 		num, err := findIn(list, name)
 		if num != 0 || err != nil {
 			return num, err

@@ -71,11 +71,17 @@ func (fs *FS) readRun(n *inode, p []byte, off int64) (int, error) {
 	}
 	skip := off % fs.blockSize
 	p = p[:min(len(p), maxRun)]
+	if err := fs.r.Budget().Step(1); err != nil {
+		return 0, err
+	}
 	at, count, err := find(n, off/fs.blockSize, (skip+int64(len(p))+fs.blockSize-1)/fs.blockSize)
 	if err != nil {
 		return 0, err
 	}
 	p = p[:min(int64(len(p)), count*fs.blockSize-skip)]
+	if err := fs.r.Budget().Step(int64(len(p)) >> 12); err != nil {
+		return 0, err
+	}
 	if at == 0 {
 		clear(p)
 		return len(p), nil
@@ -101,7 +107,7 @@ func (fs *FS) mappedRun(n *inode, i, want int64) (at, count int64, err error) {
 			break
 		}
 	}
-	return at, count, nil
+	return at, count, fs.r.Budget().Step(count >> 4)
 }
 
 // extentRun does the same for a file of extents, and reads each node once.
@@ -174,7 +180,11 @@ func (n *node) List() ([]tree.Entry, error) {
 		if err != nil {
 			return nil, err
 		}
+		known := len(all)
 		if all, err = entriesOf(list, all); err != nil {
+			return nil, err
+		}
+		if err := n.fs.r.Budget().Step(int64(len(all) - known)); err != nil {
 			return nil, err
 		}
 		if len(all) > maxEntries {

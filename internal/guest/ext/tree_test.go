@@ -12,12 +12,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
 func TestTreeOfSamples(t *testing.T) {
 	for _, name := range []string{"ext2", "ext4"} {
-		fsys, err := Open(bytes.NewReader(image(t, name)))
+		fsys, err := Open(budgettest.Reader(t, bytes.NewReader(image(t, name))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +63,7 @@ func TestTreeReadsLargeFilesByFewReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := &counter{r: bytes.NewReader(data)}
-		fsys, err := Open(c)
+		fsys, err := Open(budgettest.Reader(t, c))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,17 +28,14 @@ package extwrite
 
 import (
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 // A Disk holds the file system, from the disk's first byte on.
-type Disk interface {
-	io.ReaderAt
-	io.WriterAt
-}
+type Disk = budget.ReadWriter
 
 // Bounds, see the package comment.
 const (

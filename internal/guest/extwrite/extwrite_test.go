@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/ext"
 )
 
@@ -74,7 +75,7 @@ func TestTheReaderReadsWhatWasWritten(t *testing.T) {
 	if err := fs.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	reader, err := ext.Open(image)
+	reader, err := ext.Open(budgettest.Reader(t, image))
 	if err != nil {
 		t.Fatal(err)
 	}

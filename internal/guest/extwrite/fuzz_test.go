@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"testing"
 	"time"
+
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 )
 
 // FuzzDamaged patches a real file system and changes it: no panic, and memory and work
@@ -28,7 +30,7 @@ func FuzzDamaged(f *testing.F) {
 			return
 		}
 		copy(data[at:], patch)
-		fs, err := Open(&memory{data}, func() time.Time { return dated })
+		fs, err := Open(budgettest.ReadWriter(t, &memory{data}), func() time.Time { return dated })
 		if err != nil {
 			return
 		}

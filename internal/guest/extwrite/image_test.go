@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 )
 
 // tool finds a program of e2fsprogs, also where an ordinary user's PATH ends before it.
@@ -134,7 +136,7 @@ func openImage(t testing.TB, path string) opened {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	fs, err := Open(f, func() time.Time { return dated })
+	fs, err := Open(budgettest.ReadWriter(t, f), func() time.Time { return dated })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +203,7 @@ func (m *memory) WriteAt(p []byte, off int64) (int, error) {
 
 func openMemory(t testing.TB, m *memory) *FS {
 	t.Helper()
-	fs, err := Open(m, func() time.Time { return dated })
+	fs, err := Open(budgettest.ReadWriter(t, m), func() time.Time { return dated })
 	if err != nil {
 		t.Fatal(err)
 	}

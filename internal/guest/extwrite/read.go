@@ -64,6 +64,9 @@ func (fs *FS) content(n inode) ([]byte, error) {
 	if n.size() > maxStaged {
 		return nil, fault.New(fault.Unsupported, "it has %d bytes", n.size())
 	}
+	if err := fs.stage.disk.Budget().Step(n.size() >> 12); err != nil {
+		return nil, err
+	}
 	data := make([]byte, n.size())
 	for _, r := range m.runs {
 		for i := int64(0); i < r.n && !r.unwritten && (r.file+i)*fs.blockSize < n.size(); i++ {

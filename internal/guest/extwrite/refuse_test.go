@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 )
 
 // What is not understood is refused by its name, before anything is read beyond the superblock.
@@ -41,9 +42,7 @@ func openFault(t *testing.T, path string) error {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	_, err = Open(struct {
-		*os.File
-	}{f}, time.Now)
+	_, err = Open(budgettest.ReadWriter(t, f), time.Now)
 	return err
 }
 
@@ -95,7 +94,7 @@ func TestDamageIsSeen(t *testing.T) {
 			} else {
 				c.damage(image.data)
 			}
-			fs, err := Open(image, time.Now)
+			fs, err := Open(budgettest.ReadWriter(t, image), time.Now)
 			if err == nil {
 				err = fs.WriteFile("etc/new", nil, Attr{})
 			}

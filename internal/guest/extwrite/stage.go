@@ -27,6 +27,9 @@ func newStage(disk Disk, blockSize, blocks int64) *stage {
 
 // read returns block n, which the caller does not change.
 func (s *stage) read(n int64) ([]byte, error) {
+	if err := s.disk.Budget().Step(1 + s.blockSize>>9); err != nil { // its entries are looked at one by one
+		return nil, err
+	}
 	for _, layer := range []map[int64][]byte{s.pending, s.kept, s.clean} {
 		if b, ok := layer[n]; ok {
 			return b, nil

@@ -11,8 +11,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
@@ -27,7 +27,7 @@ const (
 // FS is a FAT file system.
 type FS struct {
 	*tree.Tree
-	r        io.ReaderAt
+	r        budget.Reader
 	bits     int   // 12, 16 or 32: of an entry of the table
 	cluster  int64 // bytes
 	clusters int64 // their number
@@ -41,7 +41,7 @@ type FS struct {
 type extent struct{ off, size int64 }
 
 // Open reads the boot sector and the table of the file system at r's first byte.
-func Open(r io.ReaderAt) (*FS, error) {
+func Open(r budget.Reader) (*FS, error) {
 	b := make([]byte, 512)
 	if _, err := r.ReadAt(b, 0); err != nil {
 		return nil, err
@@ -86,6 +86,9 @@ func (fs *FS) open(table extent, root int64) error {
 	if need > table.size {
 		return fmt.Errorf("a table of %d bytes for %d clusters", table.size, fs.clusters)
 	}
+	if err := fs.r.Budget().Hold(min(need, maxTable)); err != nil {
+		return err
+	}
 	fs.table = make([]byte, min(need, maxTable))
 	if _, err := fs.r.ReadAt(fs.table, table.off); err != nil {
 		return fmt.Errorf("table: %w", err)
@@ -115,7 +118,13 @@ func (fs *FS) entry(n int64) (v int64, ok bool) {
 // next returns the cluster that follows n; 0 at the end of a chain.
 func (fs *FS) next(n int64) (int64, error) {
 	v, ok := fs.entry(n)
-	bad := map[int]int64{12: 0xff7, 16: 0xfff7, 32: 0xffffff7}[fs.bits]
+	bad := int64(0xffffff7)
+	switch fs.bits {
+	case 12:
+		bad = 0xff7
+	case 16:
+		bad = 0xfff7
+	}
 	switch {
 	case !ok:
 		return 0, fmt.Errorf("cluster %d of %d", n, fs.clusters)
@@ -127,10 +136,15 @@ func (fs *FS) next(n int64) (int64, error) {
 	return v, nil
 }
 
-// Usage returns how full the file system is, as far as its table is held.
+// Usage returns how full the file system is, as far as its table is held. Free is 0 if
+// counting it exceeds the budget.
 func (fs *FS) Usage() tree.Usage {
 	free := int64(0)
 	for n := int64(2); n < fs.clusters+2; n++ {
+		if n%1024 == 0 && fs.r.Budget().Step(64) != nil {
+			free = 0
+			break
+		}
 		v, ok := fs.entry(n)
 		if !ok {
 			break

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
@@ -69,7 +70,7 @@ func TestWhatMtoolsWrites(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			fsys, err := Open(f)
+			fsys, err := Open(budgettest.Reader(t, f))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +116,7 @@ func TestOpenRefuses(t *testing.T) {
 	} {
 		bad := bytes.Clone(img)
 		damage(bad)
-		if _, err := Open(bytes.NewReader(bad)); err == nil {
+		if _, err := Open(budgettest.Reader(t, bytes.NewReader(bad))); err == nil {
 			t.Errorf("%s: opened", name)
 		}
 	}
@@ -127,7 +128,7 @@ func TestChainWithoutAnEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fsys, err := Open(bytes.NewReader(img))
+	fsys, err := Open(budgettest.Reader(t, bytes.NewReader(img)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +159,7 @@ func FuzzReadFile(f *testing.F) {
 		}
 		bad := bytes.Clone(img)
 		copy(bad[at:], patch)
-		fsys, err := Open(bytes.NewReader(bad))
+		fsys, err := Open(budgettest.Reader(t, bytes.NewReader(bad)))
 		if err != nil {
 			return
 		}

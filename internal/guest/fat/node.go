@@ -49,6 +49,11 @@ func (n *node) chain(size int64) ([]int64, error) {
 		if len(all) == maxClusters {
 			return nil, fmt.Errorf("a file of more than %d clusters", maxClusters)
 		}
+		if len(all)%16 == 0 {
+			if err := n.fs.r.Budget().Step(1); err != nil {
+				return nil, err
+			}
+		}
 		next, err := n.fs.next(c)
 		if err != nil {
 			return nil, err
@@ -90,6 +95,9 @@ func (n *node) readAt(p []byte, off, size int64) (int, error) {
 
 // readRun fills the start of p, as far as its clusters follow one another.
 func (n *node) readRun(clusters []int64, p []byte, off int64) (int, error) {
+	if err := n.fs.r.Budget().Step(1); err != nil {
+		return 0, err
+	}
 	size := n.fs.cluster
 	i, skip := off/size, off%size
 	if i >= int64(len(clusters)) {
@@ -163,6 +171,9 @@ func (n *node) each(yield func(entry) bool) error {
 	}
 	p, err := n.content()
 	if err != nil {
+		return err
+	}
+	if err := n.fs.r.Budget().Step(int64(len(p)) / 32); err != nil { // its lines
 		return err
 	}
 	entries(p, yield)

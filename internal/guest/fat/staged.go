@@ -1,10 +1,10 @@
 package fat
 
-import "io"
+import "github.com/decamp/decamp/internal/guest/budget"
 
 // staged reads a device with what is to be written to it.
 type staged struct {
-	r      io.ReaderAt
+	r      budget.Reader
 	writes []pending
 }
 
@@ -29,3 +29,6 @@ func (s *staged) ReadAt(p []byte, off int64) (int, error) {
 	}
 	return n, err
 }
+
+// Budget is that of the device.
+func (s *staged) Budget() *budget.Budget { return s.r.Budget() }

@@ -10,14 +10,12 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
 // A Device holds a file system, from its first byte on.
-type Device interface {
-	io.ReaderAt
-	io.WriterAt
-}
+type Device = budget.ReadWriter
 
 // A Writer adds files to a file system, and changes nothing that is there: new files lie in free
 // clusters and in free lines of their folders. Nothing reaches the device before Flush.
@@ -76,6 +74,13 @@ func OpenWriter(dev Device, now time.Time) (*Writer, error) {
 // checkChains refuses chains that meet, or lead to clusters the table calls free: a new file would
 // lie in what is another's.
 func (w *Writer) checkChains() error {
+	if err := w.fs.r.Budget().Hold(w.fs.clusters + 2); err != nil {
+		return err
+	}
+	defer w.fs.r.Budget().Release(w.fs.clusters + 2)
+	if err := w.fs.r.Budget().Step(w.fs.clusters / 4); err != nil {
+		return err
+	}
 	led := make([]bool, w.fs.clusters+2)
 	for c := int64(2); c < w.fs.clusters+2; c++ {
 		v, _ := w.fs.entry(c)

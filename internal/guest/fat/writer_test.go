@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 )
 
 func openWriter(t testing.TB, img string) (*Writer, *os.File) {
@@ -21,7 +22,7 @@ func openWriter(t testing.TB, img string) (*Writer, *os.File) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	w, err := OpenWriter(f, time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC))
+	w, err := OpenWriter(budgettest.ReadWriter(t, f), time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +108,7 @@ func TestAddRefuses(t *testing.T) {
 	if _, err := f.WriteAt([]byte{1, 2, 3}, second+30); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenWriter(f, time.Time{}); !fault.Is(err, fault.Unsupported) {
+	if _, err := OpenWriter(budgettest.ReadWriter(t, f), time.Time{}); !fault.Is(err, fault.Unsupported) {
 		t.Errorf("tables that differ: %v", err)
 	}
 }
@@ -128,7 +129,7 @@ func TestAddRefusesChainsThatMeet(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := OpenWriter(f, time.Time{}); !fault.Is(err, fault.Unsupported) {
+		if _, err := OpenWriter(budgettest.ReadWriter(t, f), time.Time{}); !fault.Is(err, fault.Unsupported) {
 			t.Errorf("chains that end %s: %v", name, err)
 		}
 	}
@@ -161,11 +162,11 @@ func FuzzAdd(f *testing.F) {
 		}
 		bad := disk(bytes.Clone(img))
 		copy(bad[at:], patch)
-		w, err := OpenWriter(bad, time.Unix(1_900_000_000, 0))
+		w, err := OpenWriter(budgettest.ReadWriter(t, bad), time.Unix(1_900_000_000, 0))
 		if err != nil || w.Add("EFI/ADDED/X.EFI", bytes.Repeat([]byte("x"), size)) != nil || w.Flush() != nil {
 			return
 		}
-		fsys, err := Open(bad)
+		fsys, err := Open(budgettest.Reader(t, bad))
 		if err != nil {
 			t.Fatal(err)
 		}

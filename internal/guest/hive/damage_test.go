@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/hive/hivetest"
 )
 
@@ -40,7 +41,7 @@ func survey(t testing.TB, k *Key, depth int) (failures int) {
 }
 
 func surveyAll(t testing.TB, data []byte) int {
-	h, err := Open(bytes.NewReader(data))
+	h, err := Open(budgettest.New(t), bytes.NewReader(data))
 	if err != nil {
 		return 1
 	}
@@ -100,11 +101,11 @@ func TestOpenRefuses(t *testing.T) {
 	} {
 		b := hivetest.Empty()
 		damage(b)
-		if _, err := Open(bytes.NewReader(b)); err == nil {
+		if _, err := Open(budgettest.New(t), bytes.NewReader(b)); err == nil {
 			t.Errorf("%s: opened", name)
 		}
 	}
-	if _, err := Open(strings.NewReader("regf")); err == nil {
+	if _, err := Open(budgettest.New(t), strings.NewReader("regf")); err == nil {
 		t.Error("four bytes were opened")
 	}
 }

@@ -19,6 +19,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 const (
@@ -47,10 +49,12 @@ type Hive struct {
 	root  uint32
 	dirty bool
 	cells int // visited
+
+	budget *budget.Budget
 }
 
-// Open reads the base block of the hive that r holds.
-func Open(r io.ReaderAt) (*Hive, error) {
+// Open reads the base block of the hive that r holds. What it visits is charged to b.
+func Open(b *budget.Budget, r io.ReaderAt) (*Hive, error) {
 	base := make([]byte, baseSize)
 	if _, err := r.ReadAt(base, 0); err != nil {
 		return nil, err
@@ -61,7 +65,7 @@ func Open(r io.ReaderAt) (*Hive, error) {
 	if major := le32(base, 20); major != 1 {
 		return nil, fmt.Errorf("a hive of version %d", major)
 	}
-	h := &Hive{pages: pages{r: r, held: map[int64][]byte{}}, size: int64(le32(base, 40)), root: le32(base, 36)}
+	h := &Hive{pages: pages{r: r, budget: b, held: map[int64][]byte{}}, budget: b, size: int64(le32(base, 40)), root: le32(base, 36)}
 	h.dirty = le32(base, 4) != le32(base, 8) || checksum(base) != le32(base, 508)
 	return h, nil
 }
@@ -87,7 +91,7 @@ func checksum(base []byte) uint32 {
 // cell reads the cell at an offset, limit bytes of it at most.
 func (h *Hive) cell(at uint32, limit int) ([]byte, error) {
 	if h.cells++; h.cells > MaxCells {
-		return nil, fmt.Errorf("more than %d cells to read", MaxCells)
+		return nil, budget.Exceeded("more than %d cells would be read", MaxCells)
 	}
 	if int64(at)+4 > h.size {
 		return nil, fmt.Errorf("%w: a cell at %d of %d bytes", errCorrupt, at, h.size)
@@ -102,6 +106,9 @@ func (h *Hive) cell(at uint32, limit int) ([]byte, error) {
 	}
 	b := make([]byte, min(length-4, int64(limit)))
 	h.cells += len(b) / 4096 // a long one counts for several
+	if err := h.budget.Step(2 + int64(len(b)>>7)); err != nil {
+		return nil, err
+	}
 	return b, h.pages.read(b, baseSize+int64(at)+4)
 }
 

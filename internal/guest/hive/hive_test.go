@@ -14,12 +14,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/hive/hivetest"
 )
 
 func open(t testing.TB, data []byte) *Hive {
 	t.Helper()
-	h, err := Open(bytes.NewReader(data))
+	h, err := Open(budgettest.New(t), bytes.NewReader(data))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,8 @@ package hive
 import (
 	"errors"
 	"io"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 const (
@@ -13,8 +15,9 @@ const (
 // pages reads a hive in pages and holds the last ones: cells are small, and what belongs
 // together was mostly written together.
 type pages struct {
-	r    io.ReaderAt
-	held map[int64][]byte
+	r      io.ReaderAt
+	budget *budget.Budget
+	held   map[int64][]byte
 }
 
 // read fills p from off.
@@ -46,6 +49,10 @@ func (c *pages) page(i int64) ([]byte, error) {
 	}
 	if len(c.held) == maxPages {
 		clear(c.held)
+		c.budget.Release(maxPages * pageSize)
+	}
+	if err := c.budget.Hold(pageSize); err != nil {
+		return nil, err
 	}
 	c.held[i] = page[:n]
 	return page[:n], nil

@@ -2,10 +2,12 @@
 // other, each plain or compressed, such as early microcode and the real thing after it.
 //
 // It knows which modules are there, and who made it; and it makes archives to be appended,
-// whose files win over those before. What it reads
-// was written by strangers, so there are bounds: of what is unpacked, of names, and of
-// the memory a decompressor may ask for (128 MiB for zstd's window, 64 MiB for xz and
-// lzma, 8 MiB for lz4). The format is the kernel's,
+// whose files win over those before.
+//
+// What it reads is hostile. All archives share one decompressor of each method, whose memory is
+// charged to the budget before it is allocated: 64 MiB at most for zstd, xz and lzma, 8 MiB for
+// lz4. Bounds apply to the number of archives and names, to what is unpacked, and to the
+// ratio of unpacked to packed bytes. The format is the kernel's,
 // Documentation/driver-api/early-userspace/buffer-format.rst.
 package initramfs
 
@@ -17,12 +19,23 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 const (
-	maxUnpacked = 2 << 30 // bytes of all archives together
+	maxUnpacked = 2 << 30 // bytes of all archives together, compressed or not
+	maxArchives = 256
 	maxNames    = 1 << 18
 	maxName     = 4096 // bytes
+
+	maxModules    = 1 << 15 // a kernel has some 7,000
+	maxModuleName = 255     // bytes
+
+	// Decompressed bytes may be maxRatio times the bytes read, and freeBytes more. Real archives
+	// of modules and firmware stay below 10 times.
+	maxRatio  = 32
+	freeBytes = 48 << 20
 )
 
 // Content is what an initramfs holds.
@@ -34,14 +47,22 @@ type Content struct {
 }
 
 // Read reads an initramfs from its first byte to its last. An error comes with what was
-// understood until then.
-func Read(r io.Reader) (Content, error) { return Walk(r, nil) }
+// understood until then; it is a *budget.Error if a bound was reached.
+func Read(b *budget.Budget, r io.Reader) (Content, error) { return Walk(b, r, nil) }
 
 // Walk reads an initramfs, and calls visit with each entry's name and content, in order, as it
 // goes: of a file that is there twice, the kernel keeps the later one. An error of visit ends it.
-func Walk(r io.Reader, visit func(name string, body io.Reader) error) (Content, error) {
-	c := &reader{in: bufio.NewReaderSize(r, 1<<20), found: Content{Modules: map[string]bool{}}, left: maxUnpacked, visit: visit}
+func Walk(b *budget.Budget, r io.Reader, visit func(name string, body io.Reader) error) (Content, error) {
+	packed := &tally{r: r}
+	c := &reader{
+		in: bufio.NewReaderSize(packed, 1<<20), packed: packed, found: Content{Modules: map[string]bool{}}, left: maxUnpacked,
+		visit: visit, budget: b, tools: &tools{budget: b},
+	}
+	defer c.close()
 	for {
+		if err := b.Step(1); err != nil {
+			return c.found, err
+		}
 		more, err := c.skipZeros(c.in)
 		if err == nil && more {
 			err = c.archive()
@@ -53,11 +74,56 @@ func Walk(r io.Reader, visit func(name string, body io.Reader) error) (Content, 
 }
 
 type reader struct {
-	in    *bufio.Reader
-	found Content
-	left  int64 // bytes that may still be unpacked
-	names int
-	visit func(name string, body io.Reader) error // of each file, if not nil
+	in     *bufio.Reader
+	packed *tally // counts the bytes of in
+	found  Content
+	left   int64 // bytes that may still be unpacked
+	names  int
+	visit  func(name string, body io.Reader) error // of each file, if not nil
+	budget *budget.Budget
+	held   int64         // bytes of module names charged to the budget
+	tools  *tools        // decompressors of all archives
+	plain  *bufio.Reader // of the archive being decompressed
+	more   int64         // bytes decompressed from all archives
+}
+
+// close releases the memory. The modules of c.found are the caller's.
+func (c *reader) close() {
+	c.tools.close()
+	c.budget.Release(c.held)
+}
+
+// tally counts the bytes read.
+type tally struct {
+	r io.Reader
+	n int64
+}
+
+func (t *tally) Read(p []byte) (int, error) {
+	n, err := t.r.Read(p)
+	t.n += int64(n)
+	return n, err
+}
+
+// metered charges what a decompressor returns.
+type metered struct {
+	c *reader
+	r io.Reader
+}
+
+func (m metered) Read(p []byte) (int, error) {
+	n, err := m.r.Read(p)
+	if spent := m.c.unpackedMore(int64(n)); spent != nil {
+		return n, spent
+	}
+	return n, err
+}
+
+func (c *reader) unpackedMore(n int64) error {
+	if c.more += n; c.more > freeBytes+maxRatio*c.packed.n {
+		return budget.Exceeded("%d bytes are packed into %d", c.more, c.packed.n)
+	}
+	return c.budget.Unpack(n)
 }
 
 // maxPadding bounds the zeros between two archives, in bytes.
@@ -65,7 +131,12 @@ const maxPadding = 1 << 20
 
 // skipZeros goes to the next byte that is not zero: archives are padded.
 func (c *reader) skipZeros(r *bufio.Reader) (more bool, err error) {
-	for range maxPadding {
+	for i := range maxPadding {
+		if i%4096 == 4095 {
+			if err := c.budget.Step(64); err != nil {
+				return false, err
+			}
+		}
 		b, err := r.ReadByte()
 		if errors.Is(err, io.EOF) {
 			return false, nil
@@ -87,6 +158,9 @@ func (c *reader) archive() error {
 	if len(head) < 6 {
 		return fmt.Errorf("%d bytes where an archive should be: %w", len(head), err)
 	}
+	if len(c.found.Compression) == maxArchives {
+		return budget.Exceeded("it consists of more than %d archives", maxArchives)
+	}
 	if isNewc(head) {
 		c.found.Compression = append(c.found.Compression, "none")
 		return c.newc(c.in)
@@ -96,12 +170,15 @@ func (c *reader) archive() error {
 		return err
 	}
 	c.found.Compression = append(c.found.Compression, how.name)
-	plain, closing, err := how.open(c.in)
+	plain, err := how.open(c.tools, c.in)
 	if err != nil {
 		return fmt.Errorf("%s: %w", how.name, err)
 	}
-	defer closing()
-	if err := c.unpacked(bufio.NewReaderSize(plain, 256<<10)); err != nil {
+	if c.plain == nil {
+		c.plain = bufio.NewReaderSize(nil, 256<<10)
+	}
+	c.plain.Reset(metered{c, plain})
+	if err := c.unpacked(c.plain); err != nil {
 		return fmt.Errorf("%s: %w", how.name, err)
 	}
 	return nil
@@ -110,6 +187,9 @@ func (c *reader) archive() error {
 // unpacked reads the archives within a compressed one, to its end.
 func (c *reader) unpacked(r *bufio.Reader) error {
 	for {
+		if err := c.budget.Step(1); err != nil {
+			return err
+		}
 		if more, err := c.skipZeros(r); err != nil || !more {
 			return err
 		}
@@ -133,11 +213,22 @@ func cmpErr(err, other error) error {
 // note takes the name of a file.
 func (c *reader) note(name string) error {
 	if c.names++; c.names > maxNames {
-		return fmt.Errorf("more than %d names", maxNames)
+		return budget.Exceeded("it has more than %d names", maxNames)
+	}
+	if err := c.budget.Step(4); err != nil {
+		return err
 	}
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "."), "/")
-	if module := Module(name); module != "" {
-		c.found.Modules[module] = true
+	if module := Module(name); module != "" && len(module) <= maxModuleName && !c.found.Modules[module] {
+		if len(c.found.Modules) == maxModules {
+			return budget.Exceeded("it has more than %d modules", maxModules)
+		}
+		const entry = 64 // bytes of a map's entry, about
+		if err := c.budget.Hold(entry + int64(len(module))); err != nil {
+			return err
+		}
+		c.held += entry + int64(len(module))
+		c.found.Modules[strings.Clone(module)] = true
 	}
 	if maker := makerOf(name); maker != "" {
 		c.found.Maker = maker

@@ -3,6 +3,7 @@ package initramfs
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 // run starts a tool that scripts/setup.sh installs, and returns what it prints.
@@ -48,6 +51,24 @@ func cpio(t testing.TB, names ...string) []byte {
 	return run(t, dir, list, "cpio", "-o", "-H", "newc", "--quiet")
 }
 
+// limited returns a budget as Detect has it, and fails the test if memory is not given back.
+func limited(t testing.TB) *budget.Budget {
+	t.Helper()
+	b, cancel := budget.New(t.Context(), budget.Examination())
+	t.Cleanup(cancel)
+	return b
+}
+
+func read(t testing.TB, r io.Reader) (Content, error) {
+	t.Helper()
+	b := limited(t)
+	c, err := Read(b, r)
+	if u := b.Used(); u.Memory != 0 || u.Peak > budget.Examination().Memory {
+		t.Errorf("memory: %+v", u)
+	}
+	return c, err
+}
+
 const modules = "usr/lib/modules/6.1.0/kernel/drivers/"
 
 func whole(t testing.TB) []byte {
@@ -76,7 +97,7 @@ func TestReadsWhatTheMakersWrite(t *testing.T) {
 			packed := run(t, "", plain, command[0], command[1:]...)
 			// Four zeros at least: LZ4 has no end but a block of no bytes, and a gzip could begin with a length.
 			image := slices.Concat(microcode, make([]byte, 512-len(microcode)%512), packed, make([]byte, 4+-len(packed)&3), added)
-			c, err := Read(bytes.NewReader(image))
+			c, err := read(t, bytes.NewReader(image))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -89,7 +110,7 @@ func TestReadsWhatTheMakersWrite(t *testing.T) {
 			if c.Maker != "initramfs-tools" || !c.Resume {
 				t.Errorf("%+v", c)
 			}
-			c, err = Read(bytes.NewReader(packed))
+			c, err = read(t, bytes.NewReader(packed))
 			if err != nil || c.Last() != name || c.Has("virtio_net") {
 				t.Errorf("alone: %+v, %v", c, err)
 			}
@@ -101,7 +122,7 @@ func TestMakers(t *testing.T) {
 	for name, want := range map[string]string{
 		"usr/lib/dracut/hooks/x": "dracut", "scripts/functions": "initramfs-tools", "init_functions": "mkinitcpio", "linuxrc": "",
 	} {
-		c, err := Read(bytes.NewReader(cpio(t, name)))
+		c, err := read(t, bytes.NewReader(cpio(t, name)))
 		if err != nil || c.Maker != want {
 			t.Errorf("%s: %q, %v", name, c.Maker, err)
 		}
@@ -116,7 +137,7 @@ func TestOtherWaysOfTheCompressors(t *testing.T) {
 		{"zstd", "-q", "--no-check"}, {"zstd", "-q", "-1", "--single-thread"}, {"zstd", "-q", "--ultra", "-22", "--long=27"},
 	} {
 		packed := run(t, "", plain, command[0], command[1:]...)
-		if c, err := Read(bytes.NewReader(append(packed, plain...))); err != nil || len(c.Compression) != 2 || len(c.Modules) != 4 {
+		if c, err := read(t, bytes.NewReader(append(packed, plain...))); err != nil || len(c.Compression) != 2 || len(c.Modules) != 4 {
 			t.Errorf("%q: %+v, %v", command, c, err)
 		}
 	}
@@ -140,13 +161,13 @@ func TestReadRefuses(t *testing.T) {
 		"dict":    {run(t, "", []byte("x"), "xz", "--lzma2=dict=256MiB"), "dictionary"},
 		"filter":  {run(t, "", []byte("x"), "xz", "--x86", "--lzma2"), "filters"},
 	} {
-		if _, err := Read(bytes.NewReader(test.image)); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := read(t, bytes.NewReader(test.image)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want an error about %q", name, err, test.want)
 		}
 	}
 	for name, command := range compressors() {
 		packed := run(t, "", plain, command[0], command[1:]...)
-		if _, err := Read(bytes.NewReader(packed[:len(packed)*2/3])); err == nil {
+		if _, err := read(t, bytes.NewReader(packed[:len(packed)*2/3])); err == nil {
 			t.Errorf("%s that is cut short was read", name)
 		}
 	}
@@ -171,6 +192,10 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Add([]byte("\xfd7zXZ\x00\x00\x01\x69\x22\xde\x36\x02\x00\x21\x01\x16\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, image []byte) {
-		_, _ = Read(bytes.NewReader(image))
+		b := limited(t)
+		_, _ = Read(b, bytes.NewReader(image))
+		if u := b.Used(); u.Memory != 0 || u.Peak > budget.Examination().Memory || u.Unpacked > freeBytes+maxRatio*int64(len(image))+1<<20 || u.Steps > 1<<20 {
+			t.Errorf("%d bytes cost %+v", len(image), u)
+		}
 	})
 }

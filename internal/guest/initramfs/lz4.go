@@ -23,9 +23,16 @@ type lz4Legacy struct {
 	rest   []byte // of plain, that was not given yet
 }
 
-func openLZ4(r *bufio.Reader) (io.Reader, func(), error) {
+func (t *tools) openLZ4(r *bufio.Reader) (io.Reader, error) {
+	if t.lz4 == nil {
+		if err := t.hold(2 * lz4Block); err != nil {
+			return nil, err
+		}
+		t.lz4 = &lz4Legacy{plain: make([]byte, lz4Block)}
+	}
+	t.lz4.r, t.lz4.rest = r, nil
 	_, err := r.Discard(len(lz4Magic))
-	return &lz4Legacy{r: r, plain: make([]byte, lz4Block)}, func() {}, err
+	return t.lz4, err
 }
 
 func (l *lz4Legacy) Read(p []byte) (int, error) {

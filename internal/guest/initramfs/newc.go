@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 const (
@@ -86,11 +88,17 @@ func pad(n int64) int64 { return -n & 3 }
 // discard skips bytes, and counts them.
 func (c *reader) discard(r *bufio.Reader, n int64) error {
 	if c.left -= n + newcHeader; c.left < 0 {
-		return fmt.Errorf("more than %d bytes to unpack", int64(maxUnpacked))
+		return budget.Exceeded("it unpacks to more than %d bytes", int64(maxUnpacked))
 	}
-	_, err := r.Discard(int(n))
-	if err != nil {
-		return fmt.Errorf("an archive that is cut short: %w", err)
+	for n > 0 {
+		part := min(n, 1<<20)
+		if err := c.budget.Step(part >> 12); err != nil {
+			return err
+		}
+		if _, err := r.Discard(int(part)); err != nil {
+			return fmt.Errorf("an archive that is cut short: %w", err)
+		}
+		n -= part
 	}
 	return nil
 }

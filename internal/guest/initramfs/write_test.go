@@ -25,7 +25,7 @@ func TestAppendedArchivesWin(t *testing.T) {
 	before := run(t, "", whole(t), "gzip")
 	image := slices.Concat(before, make([]byte, 4+-len(before)&3), run(t, "", added, "gzip"))
 	seen := map[string]string{}
-	c, err := Walk(bytes.NewReader(image), func(name string, body io.Reader) error {
+	c, err := Walk(limited(t), bytes.NewReader(image), func(name string, body io.Reader) error {
 		text, err := io.ReadAll(body)
 		seen[name] = string(text)
 		return err
@@ -38,7 +38,7 @@ func TestAppendedArchivesWin(t *testing.T) {
 // An error of visit ends the walk, and content that is not asked for is passed over.
 func TestWalkStops(t *testing.T) {
 	stop, calls := errors.New("enough"), 0
-	_, err := Walk(bytes.NewReader(whole(t)), func(string, io.Reader) error {
+	_, err := Walk(limited(t), bytes.NewReader(whole(t)), func(string, io.Reader) error {
 		if calls++; calls == 3 {
 			return stop
 		}
@@ -53,14 +53,14 @@ func TestUnpack(t *testing.T) {
 	module := []byte("\x7fELF" + strings.Repeat("module ", 5000))
 	for name, command := range compressors() {
 		data := run(t, "", module, command[0], command[1:]...)
-		if got, err := Unpack(data, 1<<20); err != nil || !bytes.Equal(got, module) {
+		if got, err := Unpack(limited(t), data, 1<<20); err != nil || !bytes.Equal(got, module) {
 			t.Errorf("%s: %d bytes, %v", name, len(got), err)
 		}
-		if _, err := Unpack(data, 1000); err == nil && name != "none" {
+		if _, err := Unpack(limited(t), data, 1000); err == nil && name != "none" {
 			t.Errorf("%s: more than the limit was unpacked", name)
 		}
 	}
-	if _, err := Unpack([]byte("neither"), 100); err == nil {
+	if _, err := Unpack(limited(t), []byte("neither"), 100); err == nil {
 		t.Error("what is no module was unpacked")
 	}
 }

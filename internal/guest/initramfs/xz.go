@@ -16,11 +16,12 @@ const xzMagic = "\xfd7zXZ\x00"
 // initramfs are made with is known, and its memory is bounded before it is taken, which is
 // why the container is read here. Checks are skipped: nothing here depends on contents.
 type xzStream struct {
-	r     *counted
-	check int64 // bytes behind each block
-	block io.Reader
-	start int64 // byte at which the block's data begins
-	err   error
+	tools   *tools
+	r       *counted
+	check   int64 // bytes behind each block
+	inBlock bool
+	start   int64 // byte at which the block's data begins
+	err     error
 }
 
 // counted counts the bytes read, for the padding.
@@ -49,12 +50,12 @@ func (c *counted) skip(n int64) error {
 	return err
 }
 
-func openXZ(r *bufio.Reader) (io.Reader, func(), error) {
+func (t *tools) openXZ(r *bufio.Reader) (io.Reader, error) {
 	h := make([]byte, 12)
 	if _, err := io.ReadFull(r, h); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	x := &xzStream{r: &counted{r: r, n: 12}}
+	x := &xzStream{tools: t, r: &counted{r: r, n: 12}}
 	switch h[7] {
 	case 0:
 	case 1:
@@ -64,20 +65,23 @@ func openXZ(r *bufio.Reader) (io.Reader, func(), error) {
 	case 10:
 		x.check = 32
 	default:
-		return nil, nil, fmt.Errorf("check %d is not understood", h[7])
+		return nil, fmt.Errorf("check %d is not understood", h[7])
 	}
-	return x, func() {}, nil
+	return x, nil
 }
 
 func (x *xzStream) Read(p []byte) (int, error) {
 	for x.err == nil {
-		if x.block == nil {
+		if x.err = x.tools.budget.Step(1); x.err != nil {
+			break
+		}
+		if !x.inBlock {
 			x.err = x.next()
 			continue
 		}
-		n, err := x.block.Read(p)
+		n, err := x.tools.lzma2.Read(p)
 		if errors.Is(err, io.EOF) {
-			x.block = nil
+			x.inBlock = false
 			err = x.r.skip(pad(x.r.n-x.start) + x.check)
 		}
 		x.err = err
@@ -105,9 +109,8 @@ func (x *xzStream) next() error {
 	if err != nil {
 		return err
 	}
-	x.start = x.r.n
-	x.block, err = lzma.Reader2Config{DictCap: max(size, lzma.MinDictCap)}.NewReader2(x.r)
-	return err
+	x.start, x.inBlock = x.r.n, true
+	return x.tools.block(x.r, size)
 }
 
 // xzDict returns how many bytes a block's decoder looks back.
@@ -142,6 +145,9 @@ func (x *xzStream) index() error {
 		return err
 	}
 	for range min(records, 1<<20) {
+		if err := x.tools.budget.Step(1); err != nil {
+			return err
+		}
 		for range 2 {
 			if _, err := binary.ReadUvarint(x.r); err != nil {
 				return err

@@ -17,8 +17,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 // DatabaseSize bounds the database, in bytes; Windows has it fill as much.
@@ -37,8 +38,11 @@ type Header struct {
 }
 
 // Find returns the first private header among the sectors of [off, off+length).
-func Find(r io.ReaderAt, off, length int64) (Header, bool) {
+func Find(r budget.Reader, off, length int64) (Header, bool) {
 	b := make([]byte, min(length, DatabaseSize)/sectorSize*sectorSize)
+	if r.Budget().Step(int64(len(b)/sectorSize)) != nil {
+		return Header{}, false
+	}
 	if _, err := r.ReadAt(b, off); err != nil {
 		return Header{}, false
 	}
@@ -98,10 +102,14 @@ type Piece struct{ Off, Len int64 }
 
 // Volumes reads the database of the disk that h was found on, and returns the volumes that
 // have a piece on it.
-func (h Header) Volumes(r io.ReaderAt, size int64) ([]Volume, error) {
+func (h Header) Volumes(r budget.Reader, size int64) ([]Volume, error) {
 	at := h.base * sectorSize
 	if at >= size {
 		return nil, fmt.Errorf("%w: the database of dynamic disks is at %d of %d bytes", errCorrupt, at, size)
+	}
+	const most = 16 << 10 // blocks and records
+	if err := r.Budget().Step(most); err != nil {
+		return nil, err
 	}
 	b := make([]byte, min(DatabaseSize, size-at))
 	if _, err := r.ReadAt(b, at); err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/ldm/ldmtest"
 )
 
@@ -47,11 +48,11 @@ func image(number int) []byte {
 
 func read(t testing.TB, b []byte) []Volume {
 	t.Helper()
-	h, ok := Find(bytes.NewReader(b), 6*sectorSize, sectorSize)
+	h, ok := Find(budgettest.Reader(t, bytes.NewReader(b)), 6*sectorSize, sectorSize)
 	if !ok || h.Group != ldmtest.Group {
 		t.Fatalf("header %+v, %v", h, ok)
 	}
-	all, err := h.Volumes(bytes.NewReader(b), int64(len(b)))
+	all, err := h.Volumes(budgettest.Reader(t, bytes.NewReader(b)), int64(len(b)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,19 +131,19 @@ func TestDamage(t *testing.T) {
 	} {
 		b := bytes.Clone(sound)
 		damage(b)
-		h, ok := Find(bytes.NewReader(b), 6*sectorSize, sectorSize)
+		h, ok := Find(budgettest.Reader(t, bytes.NewReader(b)), 6*sectorSize, sectorSize)
 		if !ok {
 			t.Fatalf("%s: no header", name)
 		}
-		if all, err := h.Volumes(bytes.NewReader(b), int64(len(b))); err == nil {
+		if all, err := h.Volumes(budgettest.Reader(t, bytes.NewReader(b)), int64(len(b))); err == nil {
 			t.Errorf("%s: %+v", name, all)
 		}
 	}
 	sound[6*sectorSize]++
-	if h, ok := Find(bytes.NewReader(sound), 6*sectorSize, sectorSize); ok {
+	if h, ok := Find(budgettest.Reader(t, bytes.NewReader(sound)), 6*sectorSize, sectorSize); ok {
 		t.Errorf("a header that is none: %+v", h)
 	}
-	if _, ok := Find(bytes.NewReader(sound), int64(len(sound)), sectorSize); ok {
+	if _, ok := Find(budgettest.Reader(t, bytes.NewReader(sound)), int64(len(sound)), sectorSize); ok {
 		t.Error("a header beyond the end")
 	}
 }

@@ -10,12 +10,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/initramfs"
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
 const (
 	maxKernels   = 4         // whose initramfs is read, the newest
+	maxListed    = 64        // kernels that are reported, the newest
 	maxInitramfs = 256 << 20 // bytes
 	maxModules   = 4 << 20   // bytes of modules.dep and modules.builtin
 )
@@ -30,6 +32,7 @@ type Kernel struct {
 	Drivers     []string `json:"drivers,omitempty"`     // at boot, in the initramfs or built in
 	Installed   []string `json:"installed,omitempty"`   // in /lib/modules or built in: could be at boot
 	Unread      bool     `json:"unread,omitempty"`      // the initramfs was not, or not wholly, understood
+	NotExamined string   `json:"notExamined,omitempty"` // limit that reading the initramfs reached
 }
 
 // drivers are those that are told of: what VMs have, here and there.
@@ -69,8 +72,8 @@ func containsAll(have, want []string) bool {
 }
 
 // readKernels finds the kernels, the newest first.
-func (g *Guest) readKernels(t *tree.Tree) {
-	for _, image := range files(t, "boot/vmlinuz*", "boot/vmlinux-*", "lib/modules/*") {
+func (g *Guest) readKernels(t *files) {
+	for _, image := range glob(t, "boot/vmlinuz*", "boot/vmlinux-*", "lib/modules/*") {
 		if k, ok := kernelAt(t, image); ok {
 			g.Kernels = append(g.Kernels, k)
 		}
@@ -80,6 +83,10 @@ func (g *Guest) readKernels(t *tree.Tree) {
 		g.Kernels = slices.DeleteFunc(g.Kernels, func(k Kernel) bool { return k.Version == "" || strings.HasSuffix(k.Version, ".old") })
 	}
 	g.Kernels = slices.CompactFunc(g.Kernels, func(a, b Kernel) bool { return a.Version == b.Version })
+	if more := len(g.Kernels) - maxListed; more > 0 {
+		g.problem("%d kernels were found, %d of them not examined", len(g.Kernels), more)
+		g.Kernels = g.Kernels[:maxListed]
+	}
 	for i := range g.Kernels {
 		g.inspect(t, &g.Kernels[i], i < maxKernels)
 	}
@@ -87,11 +94,11 @@ func (g *Guest) readKernels(t *tree.Tree) {
 
 // kernelAt makes a Kernel of a file's name. Below lib/modules only a kernel itself counts:
 // modules stay there after it is removed.
-func kernelAt(t *tree.Tree, image string) (Kernel, bool) {
+func kernelAt(t *files, image string) (Kernel, bool) {
 	dir, name := path.Split(image)
 	if dir == "lib/modules/" {
 		k := Kernel{Version: name, Image: image + "/vmlinuz"}
-		return k, tree.Has(t, k.Image)
+		return k, tree.Has(t.Tree, k.Image)
 	}
 	_, version, _ := strings.Cut(name, "-")
 	if strings.HasPrefix(version, "0-rescue-") || strings.Contains(version, ".hmac") {
@@ -101,7 +108,7 @@ func kernelAt(t *tree.Tree, image string) (Kernel, bool) {
 }
 
 // inspect fills in what a kernel has.
-func (g *Guest) inspect(t *tree.Tree, k *Kernel, thorough bool) {
+func (g *Guest) inspect(t *files, k *Kernel, thorough bool) {
 	has := map[string]bool{}
 	folder := "lib/modules/" + k.Version + "/"
 	note(has, readLong(t, folder+"modules.builtin"))
@@ -126,12 +133,9 @@ func note(has map[string]bool, list string) {
 	}
 }
 
-func readLong(t *tree.Tree, path string) string {
-	text, err := t.ReadFile(path, maxModules)
-	if err != nil {
-		return ""
-	}
-	return string(text)
+func readLong(t *files, path string) string {
+	const stepBytes = 32
+	return t.text(path, maxModules, stepBytes)
 }
 
 func among(has map[string]bool) []string {
@@ -139,7 +143,7 @@ func among(has map[string]bool) []string {
 }
 
 // initramfsOf returns the initramfs of a version by the names that distributions give.
-func initramfsOf(t *tree.Tree, version string) string {
+func initramfsOf(t *files, version string) string {
 	names := []string{"boot/initrd.img", "boot/initrd", "boot/initramfs.img"}
 	if version != "" {
 		names = []string{
@@ -148,7 +152,7 @@ func initramfsOf(t *tree.Tree, version string) string {
 		}
 	}
 	for _, n := range names {
-		if tree.Has(t, n) {
+		if tree.Has(t.Tree, n) {
 			return n
 		}
 	}
@@ -156,18 +160,22 @@ func initramfsOf(t *tree.Tree, version string) string {
 }
 
 // initramfs looks into the initramfs of k.
-func (g *Guest) initramfs(t *tree.Tree, k *Kernel, has map[string]bool) {
+func (g *Guest) initramfs(t *files, k *Kernel, has map[string]bool) {
 	node, err := t.Open(k.Initramfs)
 	if err == nil && (node.Kind() != tree.File || node.Size() > maxInitramfs) {
 		err = errors.New("no file of 256 MiB at most")
 	}
 	var c initramfs.Content
 	if err == nil {
-		c, err = initramfs.Read(io.NewSectionReader(node, 0, node.Size()))
+		c, err = initramfs.Read(t.budget, io.NewSectionReader(node, 0, node.Size()))
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		g.problem("%s: %v", k.Initramfs, err)
 		k.Unread = true
+		var limit *budget.Error
+		if errors.As(err, &limit) {
+			k.NotExamined = limit.Cause
+		}
 	}
 	k.Maker, k.Compression = c.Maker, c.Last()
 	for m := range c.Modules {

@@ -4,7 +4,7 @@
 //
 // It reads a tree and knows no disks. What cannot be read is left out, and a Problem says
 // so; nothing is guessed. Files are read up to 256 KiB, the newest maxKernels kernels are
-// looked into, and an initramfs is read up to 256 MiB.
+// looked into, and an initramfs is read up to 256 MiB. Reading text is charged to a budget.
 package linux
 
 import (
@@ -12,10 +12,14 @@ import (
 	"path"
 	"strings"
 
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
-const maxText = 256 << 10 // bytes of one file of configuration
+const (
+	maxText = 256 << 10 // bytes of one file of configuration
+	maxNICs = 1024      // entries that configure network cards
+)
 
 // A Guest is what a Linux says of itself. The JSON names are stable.
 type Guest struct {
@@ -32,9 +36,16 @@ type Guest struct {
 	cmdlines    []string // of kernels, from all loaders
 }
 
-// Read looks at the guest whose root is t. What is mounted below it must be there.
-func Read(t *tree.Tree) Guest {
-	g := Guest{}
+// files are the guest's, read at the cost of a budget.
+type files struct {
+	*tree.Tree
+	budget *budget.Budget
+}
+
+// Read looks at the guest below root, in which its other file systems are mounted. The result is
+// not to be relied on if b is exhausted afterwards.
+func Read(b *budget.Budget, root *tree.Tree) Guest {
+	g, t := Guest{}, &files{root, b}
 	g.readLoaders(t)
 	g.readKernels(t)
 	g.readNames(t)
@@ -51,9 +62,9 @@ func (g *Guest) problem(format string, args ...any) {
 	g.Problems = append(g.Problems, fmt.Sprintf(format, args...))
 }
 
-func hasAny(t *tree.Tree, paths ...string) bool {
+func hasAny(t *files, paths ...string) bool {
 	for _, p := range paths {
-		if tree.Has(t, p) {
+		if tree.Has(t.Tree, p) {
 			return true
 		}
 	}
@@ -61,19 +72,26 @@ func hasAny(t *tree.Tree, paths ...string) bool {
 }
 
 // read returns a file of configuration, "" where there is none.
-func read(t *tree.Tree, path string) string {
-	text, err := t.ReadFile(path, maxText)
-	if err != nil {
+func read(t *files, path string) string {
+	const stepBytes = 2 // parsers of configuration take some 50 ns for a byte
+	return t.text(path, maxText, stepBytes)
+}
+
+// text returns a file of limit bytes at most, "" where there is none. Parsing it costs a step for
+// each stepBytes bytes.
+func (t *files) text(path string, limit, stepBytes int64) string {
+	text, err := t.ReadFile(path, limit)
+	if err != nil || t.budget.Step(int64(len(text))/stepBytes) != nil {
 		return ""
 	}
 	return string(text)
 }
 
-// files are those of several patterns, each in order.
-func files(t *tree.Tree, patterns ...string) []string {
+// glob returns the files that match one of the patterns, by pattern and name.
+func glob(t *files, patterns ...string) []string {
 	var all []string
 	for _, p := range patterns {
-		all = append(all, tree.Glob(t, p)...)
+		all = append(all, tree.Glob(t.Tree, p)...)
 	}
 	return all
 }
@@ -104,7 +122,8 @@ func assignments(text string) []assignment {
 type Mount struct{ Device, Path, Type string }
 
 // Mounts returns fstab's file systems with a place, in its order.
-func Mounts(t *tree.Tree) []Mount {
+func Mounts(b *budget.Budget, root *tree.Tree) []Mount {
+	t := &files{root, b}
 	var all []Mount
 	for line := range strings.Lines(read(t, "etc/fstab")) {
 		f := strings.Fields(line)
@@ -115,7 +134,7 @@ func Mounts(t *tree.Tree) []Mount {
 	return all
 }
 
-func crypttab(t *tree.Tree) []string {
+func crypttab(t *files) []string {
 	var names []string
 	for line := range strings.Lines(read(t, "etc/crypttab")) {
 		if f := strings.Fields(line); len(f) >= 2 && !strings.HasPrefix(f[0], "#") {
@@ -125,7 +144,7 @@ func crypttab(t *tree.Tree) []string {
 	return names
 }
 
-func selinux(t *tree.Tree) string {
+func selinux(t *files) string {
 	for _, a := range assignments(read(t, "etc/selinux/config")) {
 		if a.key == "SELINUX" {
 			return a.value
@@ -135,7 +154,7 @@ func selinux(t *tree.Tree) string {
 }
 
 // resume returns the device that a command line, or initramfs-tools, resumes from.
-func (g *Guest) resume(t *tree.Tree) string {
+func (g *Guest) resume(t *files) string {
 	for _, a := range assignments(read(t, "etc/initramfs-tools/conf.d/resume")) {
 		if a.key == "RESUME" && a.value != "none" {
 			return a.value

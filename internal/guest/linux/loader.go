@@ -2,20 +2,18 @@ package linux
 
 import (
 	"strings"
-
-	"github.com/decamp/decamp/internal/guest/tree"
 )
 
 // readLoaders finds the boot loaders' files and the command lines in them.
-func (g *Guest) readLoaders(t *tree.Tree) {
+func (g *Guest) readLoaders(t *files) {
 	for _, l := range []struct {
 		name  string
 		files []string
 	}{
-		{"grub", files(t, "boot/grub/grub.cfg", "boot/grub2/grub.cfg")},
-		{"grub-legacy", files(t, "boot/grub/menu.lst", "boot/grub/grub.conf")},
-		{"bls", files(t, "boot/loader/entries/*.conf", "boot/efi/loader/entries/*.conf", "efi/loader/entries/*.conf")},
-		{"extlinux", files(t, "boot/extlinux/extlinux.conf", "boot/syslinux/syslinux.cfg")},
+		{"grub", glob(t, "boot/grub/grub.cfg", "boot/grub2/grub.cfg")},
+		{"grub-legacy", glob(t, "boot/grub/menu.lst", "boot/grub/grub.conf")},
+		{"bls", glob(t, "boot/loader/entries/*.conf", "boot/efi/loader/entries/*.conf", "efi/loader/entries/*.conf")},
+		{"extlinux", glob(t, "boot/extlinux/extlinux.conf", "boot/syslinux/syslinux.cfg")},
 	} {
 		if len(l.files) > 0 {
 			g.Loaders = append(g.Loaders, l.name)

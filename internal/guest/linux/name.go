@@ -3,8 +3,6 @@ package linux
 import (
 	"regexp"
 	"strings"
-
-	"github.com/decamp/decamp/internal/guest/tree"
 )
 
 // maxNames bounds the names that are reported; more say nothing new.
@@ -25,8 +23,8 @@ type Name struct {
 var named = regexp.MustCompile(`/dev/(sd[a-z]+[0-9]*|vd[a-z]+[0-9]*|hd[a-z]+[0-9]*|xvd[a-z]+[0-9]*|disk/by-path/[^\s"',)]+|disk/by-id/(?:ata|scsi|wwn|nvme)-[^\s"',:)]+)`)
 
 // readNames looks through fstab, crypttab and what boot loaders read or are made from.
-func (g *Guest) readNames(t *tree.Tree) {
-	for _, file := range files(t, "etc/fstab", "etc/crypttab", "etc/default/grub", "etc/kernel/cmdline",
+func (g *Guest) readNames(t *files) {
+	for _, file := range glob(t, "etc/fstab", "etc/crypttab", "etc/default/grub", "etc/kernel/cmdline",
 		"boot/grub/grub.cfg", "boot/grub2/grub.cfg", "boot/grub/menu.lst", "boot/grub/grub.conf", "boot/loader/entries/*.conf",
 		"boot/extlinux/extlinux.conf", "etc/initramfs-tools/conf.d/resume", "etc/lilo.conf") {
 		g.namesIn(file, read(t, file))

@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/decamp/decamp/internal/guest/tree"
 )
 
 // plannedNIC is one of netplan's ethernets, as far as it matters here.
@@ -31,9 +29,9 @@ type builtOn struct {
 }
 
 // netplan reads Ubuntu's netplan. A file that is no YAML has no cards.
-func netplan(t *tree.Tree) []NIC {
+func netplan(t *files) []NIC {
 	var all []NIC
-	for _, file := range files(t, "etc/netplan/*.yaml", "etc/netplan/*.yml") {
+	for _, file := range glob(t, "etc/netplan/*.yaml", "etc/netplan/*.yml") {
 		var plan struct {
 			Network struct {
 				Ethernets map[string]plannedNIC `yaml:"ethernets"`
@@ -42,7 +40,11 @@ func netplan(t *tree.Tree) []NIC {
 				VLANs     map[string]builtOn    `yaml:"vlans"`
 			} `yaml:"network"`
 		}
-		if err := yaml.Unmarshal([]byte(read(t, file)), &plan); err != nil {
+		text := read(t, file)
+		if t.budget.Step(int64(len(text))) != nil { // YAML takes more than lines
+			break
+		}
+		if err := yaml.Unmarshal([]byte(text), &plan); err != nil {
 			continue
 		}
 		var found []NIC

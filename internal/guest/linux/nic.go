@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/decamp/decamp/internal/guest/tree"
 )
 
 // A NIC is a network card as the guest's configuration knows it.
@@ -40,9 +38,13 @@ const (
 func (n NIC) Kept() bool { return n.By == ByMAC || n.By == ByAny }
 
 // readNICs collects what all the ways to configure a network say.
-func (g *Guest) readNICs(t *tree.Tree) {
-	for _, way := range []func(*tree.Tree) []NIC{ifupdown, netplan, keyfiles, ifcfg, networkd} {
+func (g *Guest) readNICs(t *files) {
+	for _, way := range []func(*files) []NIC{ifupdown, netplan, keyfiles, ifcfg, networkd} {
 		g.NICs = append(g.NICs, way(t)...)
+	}
+	if more := len(g.NICs) - maxNICs; more > 0 {
+		g.problem("%d network cards are configured, %d of them not examined", len(g.NICs), more)
+		g.NICs = g.NICs[:maxNICs]
 	}
 	above := map[string]bool{}
 	for i := range g.NICs {
@@ -55,10 +57,16 @@ func (g *Guest) readNICs(t *tree.Tree) {
 		return isVirtual(n.Name) || above[n.Name] || !n.DHCP && len(n.Addresses) == 0 && len(n.Under) == 0
 	})
 	pinned, old := pins(t), g.oldNames()
+	byCloudInit := map[string]bool{} // by file
 	for i := range g.NICs {
 		n := &g.NICs[i]
 		n.MAC = strings.ToLower(strings.ReplaceAll(n.MAC, "-", ":"))
-		if strings.Contains(read(t, n.File), cloudInit) {
+		made, known := byCloudInit[n.File]
+		if !known {
+			made = strings.Contains(read(t, n.File), cloudInit)
+			byCloudInit[n.File] = made
+		}
+		if made {
 			n.Maker = cloudInit
 		}
 		mac := pinned[n.Name]
@@ -107,9 +115,9 @@ func isVirtual(name string) bool {
 }
 
 // pins returns names that systemd's links or udev's rules tie to a MAC.
-func pins(t *tree.Tree) map[string]string {
+func pins(t *files) map[string]string {
 	pinned := map[string]string{}
-	for _, file := range files(t, "etc/systemd/network/*.link") {
+	for _, file := range glob(t, "etc/systemd/network/*.link") {
 		var mac, name string
 		for _, a := range assignments(read(t, file)) {
 			switch a.section + "." + a.key {
@@ -123,7 +131,7 @@ func pins(t *tree.Tree) map[string]string {
 			pinned[name] = strings.ToLower(mac)
 		}
 	}
-	for _, file := range files(t, "etc/udev/rules.d/*.rules") {
+	for _, file := range glob(t, "etc/udev/rules.d/*.rules") {
 		for line := range strings.Lines(read(t, file)) {
 			if mac, name := between(line, `ATTR{address}=="`), between(line, `NAME="`); mac != "" && name != "" {
 				pinned[name] = strings.ToLower(mac)
@@ -144,11 +152,14 @@ func between(line, before string) string {
 }
 
 // ifupdown reads Debian's interfaces(5).
-func ifupdown(t *tree.Tree) []NIC {
+func ifupdown(t *files) []NIC {
 	var all []NIC
-	for _, file := range files(t, "etc/network/interfaces", "etc/network/interfaces.d/*") {
+	for _, file := range glob(t, "etc/network/interfaces", "etc/network/interfaces.d/*") {
 		var n *NIC
 		for line := range strings.Lines(read(t, file)) {
+			if len(all) > maxNICs { // looking one up takes as long as there are many
+				return all
+			}
 			f := strings.Fields(line)
 			switch {
 			case len(f) >= 4 && f[0] == "iface":
@@ -209,9 +220,9 @@ func (n *NIC) mask(mask string) {
 }
 
 // keyfiles reads NetworkManager's connections.
-func keyfiles(t *tree.Tree) []NIC {
+func keyfiles(t *files) []NIC {
 	var all []NIC
-	for _, file := range files(t, "etc/NetworkManager/system-connections/*", "usr/lib/NetworkManager/system-connections/*") {
+	for _, file := range glob(t, "etc/NetworkManager/system-connections/*", "usr/lib/NetworkManager/system-connections/*") {
 		n, kind, parent := NIC{File: file}, "", ""
 		for _, a := range assignments(read(t, file)) {
 			switch section := a.section; {
@@ -245,9 +256,9 @@ func keyfiles(t *tree.Tree) []NIC {
 }
 
 // ifcfg reads the files of RHEL's and SUSE's network scripts.
-func ifcfg(t *tree.Tree) []NIC {
+func ifcfg(t *files) []NIC {
 	var all []NIC
-	for _, file := range files(t, "etc/sysconfig/network-scripts/ifcfg-*", "etc/sysconfig/network/ifcfg-*") {
+	for _, file := range glob(t, "etc/sysconfig/network-scripts/ifcfg-*", "etc/sysconfig/network/ifcfg-*") {
 		n := NIC{File: file}
 		prefix := ""
 		for _, a := range assignments(read(t, file)) {
@@ -280,9 +291,9 @@ func ifcfg(t *tree.Tree) []NIC {
 }
 
 // networkd reads systemd-networkd's networks.
-func networkd(t *tree.Tree) []NIC {
+func networkd(t *files) []NIC {
 	var all []NIC
-	for _, file := range files(t, "etc/systemd/network/*.network") {
+	for _, file := range glob(t, "etc/systemd/network/*.network") {
 		n := NIC{File: file}
 		for _, a := range assignments(read(t, file)) {
 			switch a.section + "." + a.key {

@@ -5,22 +5,30 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 // Open returns the volume as a disk of Size bytes. It fails where a PV is missing or the
 // volume is of a kind that is not understood.
-func (v *Volume) Open() (io.ReaderAt, error) {
+func (v *Volume) Open() (budget.Reader, error) {
 	if v.Kind != "linear" && v.Kind != "striped" {
 		return nil, fmt.Errorf("volumes of kind %q are not understood", v.Kind)
 	}
+	d := &device{v: v}
 	for _, s := range v.segs {
 		for _, each := range s.stripes {
-			if pv := v.pvs[each.pv]; pv.r == nil || pv.start < 0 {
+			pv := v.pvs[each.pv]
+			if pv.r == nil || pv.start < 0 {
 				return nil, fmt.Errorf("physical volume %s is on none of the disks", each.pv)
 			}
+			d.budget = pv.r.Budget()
 		}
 	}
-	return &device{v}, nil
+	if d.budget == nil {
+		return nil, errors.New("the volume has no extents")
+	}
+	return d, nil
 }
 
 // Writable reports whether LVM itself would let the volume be written to, and keeps nothing of
@@ -51,12 +59,18 @@ func (v *Volume) OpenForWriting() (*Device, error) {
 	}
 }
 
-// A device reads a Volume.
-type device struct{ v *Volume }
+// A device reads a Volume. Physical volumes charge their reads.
+type device struct {
+	v      *Volume
+	budget *budget.Budget
+}
+
+// Budget returns that of the physical volumes.
+func (d *device) Budget() *budget.Budget { return d.budget }
 
 // ReadAt fills p, or fails.
 func (d *device) ReadAt(p []byte, off int64) (int, error) {
-	return d.pieces(p, off, io.ErrUnexpectedEOF, func(r io.ReaderAt, p []byte, at int64) (int, error) { return r.ReadAt(p, at) })
+	return d.pieces(p, off, io.ErrUnexpectedEOF, func(r budget.Reader, p []byte, at int64) (int, error) { return r.ReadAt(p, at) })
 }
 
 // A Device reads and writes a Volume.
@@ -67,11 +81,11 @@ func (d *Device) Size() int64 { return d.v.Size }
 
 // WriteAt writes p. After an error a part of it may be written.
 func (d *Device) WriteAt(p []byte, off int64) (int, error) {
-	return d.pieces(p, off, io.ErrShortWrite, func(r io.ReaderAt, p []byte, at int64) (int, error) { return r.(io.WriterAt).WriteAt(p, at) })
+	return d.pieces(p, off, io.ErrShortWrite, func(r budget.Reader, p []byte, at int64) (int, error) { return r.(io.WriterAt).WriteAt(p, at) })
 }
 
 // pieces has each part of p read or written on the PV that holds it.
-func (d *device) pieces(p []byte, off int64, outside error, move func(r io.ReaderAt, p []byte, at int64) (int, error)) (int, error) {
+func (d *device) pieces(p []byte, off int64, outside error, move func(r budget.Reader, p []byte, at int64) (int, error)) (int, error) {
 	if off < 0 || off > d.v.Size || int64(len(p)) > d.v.Size-off {
 		return 0, outside
 	}

@@ -2,9 +2,10 @@ package lvm
 
 import (
 	"cmp"
-	"io"
 	"slices"
 	"strconv"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 // A Group is a volume group.
@@ -31,8 +32,8 @@ type Volume struct {
 
 // physical is a PV as its group describes it.
 type physical struct {
-	r     io.ReaderAt // nil where it is missing
-	start int64       // byte of the first extent
+	r     budget.Reader // nil where it is missing
+	start int64         // byte of the first extent
 }
 
 // A segment maps a range of a volume onto its stripes.
@@ -50,7 +51,7 @@ type stripe struct {
 
 // Assemble puts PVs together. Groups are in the order of their first PV.
 func Assemble(pvs []PV) []Group {
-	byUUID := map[string]io.ReaderAt{}
+	byUUID := map[string]budget.Reader{}
 	newest := map[string]*text{}
 	var order []string
 	for _, pv := range pvs {
@@ -74,7 +75,7 @@ func Assemble(pvs []PV) []Group {
 }
 
 // describe makes a Group of a description.
-func (t *text) describe(byUUID map[string]io.ReaderAt) Group {
+func (t *text) describe(byUUID map[string]budget.Reader) Group {
 	g := Group{Name: t.name, UUID: t.string("id")}
 	pvs := map[string]physical{}
 	list := t.section("physical_volumes")
@@ -155,7 +156,7 @@ func (t *text) segment(extent int64) (_ segment, ok bool) {
 }
 
 // locate returns where byte off of the volume is, and how many follow it there.
-func (v *Volume) locate(off int64) (r io.ReaderAt, at, length int64) {
+func (v *Volume) locate(off int64) (r budget.Reader, at, length int64) {
 	i, _ := slices.BinarySearchFunc(v.segs, off+1, func(s segment, end int64) int { return cmp.Compare(s.off+s.size, end) })
 	s := &v.segs[i]
 	off -= s.off

@@ -15,8 +15,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"strings"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 const (
@@ -34,7 +35,7 @@ const (
 type PV struct {
 	UUID  string // 32 characters, without dashes
 	group *text  // nil where it has no description: another PV of its group has
-	r     io.ReaderAt
+	r     budget.Reader
 }
 
 // An area is a part of a PV, in bytes.
@@ -42,7 +43,7 @@ type area struct{ off, size int64 }
 
 // ReadPV reads the label of the PV that starts at r's first byte, and the newest text of
 // its metadata areas. A damaged text is an error; a PV without one is not.
-func ReadPV(r io.ReaderAt) (PV, error) {
+func ReadPV(r budget.Reader) (PV, error) {
 	head := make([]byte, labelSector*sector)
 	if _, err := r.ReadAt(head, 0); err != nil {
 		return PV{}, err
@@ -110,7 +111,7 @@ func metadataAreas(list []byte) []area {
 }
 
 // readArea returns the newest text of a metadata area, nil if it has none.
-func readArea(r io.ReaderAt, a area) (*text, error) {
+func readArea(r budget.Reader, a area) (*text, error) {
 	h := make([]byte, areaHeader)
 	if _, err := r.ReadAt(h, a.off); err != nil {
 		return nil, fmt.Errorf("metadata area at byte %d: %w", a.off, err)
@@ -134,7 +135,10 @@ func readArea(r io.ReaderAt, a area) (*text, error) {
 }
 
 // readText reads a description out of the ring that follows an area's header.
-func readText(r io.ReaderAt, base int64, at area, size int64, sum uint32) (*text, error) {
+func readText(r budget.Reader, base int64, at area, size int64, sum uint32) (*text, error) {
+	if err := r.Budget().Hold(at.size); err != nil { // values are parts of the text
+		return nil, err
+	}
 	data := make([]byte, at.size)
 	first := min(at.size, size-at.off)
 	if _, err := r.ReadAt(data[:first], base+at.off); err != nil {
@@ -148,7 +152,7 @@ func readText(r io.ReaderAt, base int64, at area, size int64, sum uint32) (*text
 	if got := checksum(data); got != sum {
 		return nil, fmt.Errorf("checksum of the metadata is %08x, expected %08x", got, sum)
 	}
-	t, err := parse(string(bytes.TrimRight(data, "\x00")))
+	t, err := parse(r.Budget(), string(bytes.TrimRight(data, "\x00")))
 	if err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/guest/budget"
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
 
@@ -25,7 +27,7 @@ func assemble(t testing.TB, images ...[]byte) Group {
 	t.Helper()
 	var pvs []PV
 	for _, img := range images {
-		pv, err := ReadPV(bytes.NewReader(img))
+		pv, err := ReadPV(budgettest.Reader(t, bytes.NewReader(img)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +112,7 @@ func TestNewestDescriptionWins(t *testing.T) {
 	both := images(t)
 	var pvs []PV
 	for _, img := range both {
-		pv, err := ReadPV(bytes.NewReader(img))
+		pv, err := ReadPV(budgettest.Reader(t, bytes.NewReader(img)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,11 +132,11 @@ func TestDamage(t *testing.T) {
 	for name, at := range map[string]int{"label": 512 + 33, "area": 4096 + 20, "magic": 4096 + 8} {
 		bad := bytes.Clone(img)
 		bad[at] ^= 1
-		if _, err := ReadPV(bytes.NewReader(bad)); err == nil {
+		if _, err := ReadPV(budgettest.Reader(t, bytes.NewReader(bad))); err == nil {
 			t.Errorf("%s: read", name)
 		}
 	}
-	if _, err := ReadPV(bytes.NewReader(make([]byte, 4096))); err == nil || !strings.Contains(err.Error(), "no LVM2 label") {
+	if _, err := ReadPV(budgettest.Reader(t, bytes.NewReader(make([]byte, 4096)))); err == nil || !strings.Contains(err.Error(), "no LVM2 label") {
 		t.Errorf("zeros: %v", err)
 	}
 }
@@ -154,7 +156,7 @@ vg { id = "a-b" seqno = 7 extent_size = 8 status = ["READ", "WRITE"]
 }`
 
 func TestKindsThatAreNotUnderstood(t *testing.T) {
-	all, err := parse(description)
+	all, err := parse(budgettest.New(t), description)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +177,7 @@ func TestKindsThatAreNotUnderstood(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for _, s := range []string{"a {", "a = [1, 2", `a = "b`, "a b", "= 1", strings.Repeat("a {", 20)} {
-		if _, err := parse(s); err == nil {
+		if _, err := parse(budgettest.New(t), s); err == nil {
 			t.Errorf("%q was read", s)
 		}
 	}
@@ -186,12 +188,16 @@ func FuzzGroup(f *testing.F) {
 	f.Add(description)
 	f.Add(`vg { id="x" extent_size=1 physical_volumes{a{id="PV" pe_start=0}} logical_volumes{l{status=["VISIBLE"]s{start_extent=0 extent_count=4 type="striped" stripe_size=1 stripes=["a",0,"a",9]}}}}`)
 	f.Fuzz(func(t *testing.T, s string) {
-		all, err := parse(s)
+		b := budgettest.New(t)
+		all, err := parse(b, s)
+		if most := int64(len(s)); b.Used().Peak > sectionMemory*most || b.Used().Steps > 16+8*most { // no byte costs more
+			t.Errorf("%d bytes cost %+v", most, b.Used())
+		}
 		if err != nil {
 			return
 		}
 		for _, name := range all.order {
-			g := all.sections[name].describe(map[string]io.ReaderAt{"PV": bytes.NewReader(make([]byte, 4096))})
+			g := all.sections[name].describe(map[string]budget.Reader{"PV": budgettest.Reader(t, bytes.NewReader(make([]byte, 4096)))})
 			for _, v := range g.Volumes {
 				r, err := v.Open()
 				if err != nil {
@@ -215,7 +221,7 @@ func FuzzReadPV(f *testing.F) {
 		}
 		bad := bytes.Clone(img)
 		copy(bad[at:], patch)
-		if pv, err := ReadPV(bytes.NewReader(bad)); err == nil {
+		if pv, err := ReadPV(budgettest.Reader(t, bytes.NewReader(bad))); err == nil {
 			Assemble([]PV{pv, pv})
 		}
 	})
@@ -234,11 +240,11 @@ func (m image) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:], 
 // group changes.
 func TestVolumesAreWritten(t *testing.T) {
 	both := images(t)
-	first, err := ReadPV(image(both[0]))
+	first, err := ReadPV(budgettest.ReadWriter(t, image(both[0])))
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := ReadPV(image(both[1]))
+	second, err := ReadPV(budgettest.ReadWriter(t, image(both[1])))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,19 +293,19 @@ logical_volumes { root { status = ["VISIBLE", ` + status + `] segment1 { start_e
 	const snapshot = `snapshot0 { status = ["READ"] segment1 { start_extent = 0 extent_count = 1 type = "snapshot" origin = "root" cow_store = "old" } } `
 	for name, c := range map[string]struct {
 		text string
-		r    io.ReaderAt
+		r    budget.Reader
 		want string
 	}{
-		"plain":          {group(`"READ", "WRITE"`, ""), image{}, ""},
-		"snapshot of it": {group(`"READ", "WRITE"`, snapshot), image{}, "snapshots"},
-		"read-only":      {group(`"READ"`, ""), image{}, "read-only"},
-		"PV only read":   {group(`"READ", "WRITE"`, ""), bytes.NewReader(nil), "only read"},
+		"plain":          {group(`"READ", "WRITE"`, ""), budgettest.ReadWriter(t, image{}), ""},
+		"snapshot of it": {group(`"READ", "WRITE"`, snapshot), budgettest.ReadWriter(t, image{}), "snapshots"},
+		"read-only":      {group(`"READ"`, ""), budgettest.ReadWriter(t, image{}), "read-only"},
+		"PV only read":   {group(`"READ", "WRITE"`, ""), budgettest.Reader(t, bytes.NewReader(nil)), "only read"},
 	} {
-		parsed, err := parse(c.text)
+		parsed, err := parse(budgettest.New(t), c.text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := parsed.sections["vg"].describe(map[string]io.ReaderAt{"y": c.r})
+		g := parsed.sections["vg"].describe(map[string]budget.Reader{"y": c.r})
 		if _, err := g.Volumes[0].Open(); err != nil {
 			t.Errorf("%s: not read: %v", name, err)
 		}

@@ -5,10 +5,19 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
-// maxDepth bounds how deep sections are nested; lvm2 writes five levels.
-const maxDepth = 8
+const (
+	maxDepth = 8   // of nested sections; lvm2 writes five levels
+	maxName  = 128 // bytes of a section's name, as in lvm2
+
+	// What a section, a value and an element of an array take of memory, in bytes, about.
+	sectionMemory = 1024
+	valueMemory   = 192
+	elementMemory = 40
+)
 
 // A text is one section of LVM's configuration format: assignments and sections.
 type text struct {
@@ -45,9 +54,9 @@ func (t *text) section(name string) *text {
 	return newText()
 }
 
-// parse reads a text. Its work is linear in the length of s.
-func parse(s string) (*text, error) {
-	p := &parser{rest: s}
+// parse reads a text. Its work is linear in the length of s; its memory is charged.
+func parse(b *budget.Budget, s string) (*text, error) {
+	p := &parser{rest: s, budget: b}
 	t, err := p.section(0)
 	if err != nil {
 		return nil, fmt.Errorf("at byte %d: %w", len(s)-len(p.rest), err)
@@ -55,11 +64,17 @@ func parse(s string) (*text, error) {
 	return t, nil
 }
 
-type parser struct{ rest string }
+type parser struct {
+	rest   string
+	budget *budget.Budget
+}
 
 // token returns the next word, string (with its first quote) or sign; "" at the end.
 func (p *parser) token() (string, error) {
 	for {
+		if err := p.budget.Step(1); err != nil {
+			return "", err
+		}
 		p.rest = strings.TrimLeft(p.rest, " \t\r\n")
 		if !strings.HasPrefix(p.rest, "#") {
 			break
@@ -133,7 +148,12 @@ func (p *parser) entry(t *text, name string, depth int) error {
 	switch {
 	case err != nil:
 		return err
+	case sign == "{" && len(name) > maxName:
+		return fmt.Errorf("a name of %d bytes", len(name))
 	case sign == "{":
+		if err := p.budget.Hold(sectionMemory); err != nil {
+			return err
+		}
 		inner, err := p.section(depth + 1)
 		if err != nil {
 			return err
@@ -142,6 +162,9 @@ func (p *parser) entry(t *text, name string, depth int) error {
 		t.order = append(t.order, name)
 		return nil
 	case sign == "=":
+		if err := p.budget.Hold(valueMemory); err != nil {
+			return err
+		}
 		t.values[name], err = p.value()
 		return err
 	}
@@ -161,6 +184,9 @@ func (p *parser) value() ([]string, error) {
 		case v == "]":
 			return all, nil
 		case v != ",":
+			if err := p.budget.Hold(elementMemory); err != nil {
+				return nil, err
+			}
 			all = append(all, strings.TrimPrefix(v, `"`))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/tree"
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
@@ -35,7 +36,7 @@ func (c *counter) ReadAt(p []byte, off int64) (int, error) {
 func survey(t testing.TB, image []byte) (failures int) {
 	t.Helper()
 	c := &counter{r: bytes.NewReader(image)}
-	v, err := Open(c)
+	v, err := Open(budgettest.Reader(t, c))
 	if err != nil {
 		return 1
 	}
@@ -79,7 +80,7 @@ func TestSeed(t *testing.T) {
 	if n := survey(t, image); n != 0 {
 		t.Errorf("%d errors on a sound volume", n)
 	}
-	v, err := Open(bytes.NewReader(image))
+	v, err := Open(budgettest.Reader(t, bytes.NewReader(image)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func TestFlippedBits(t *testing.T) {
 // locate returns where a record is within the image.
 func locate(t *testing.T, image []byte, path string) int {
 	t.Helper()
-	v, err := Open(bytes.NewReader(image))
+	v, err := Open(budgettest.Reader(t, bytes.NewReader(image)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +155,7 @@ func TestDamageIsNamed(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			image := seed(t)
 			tt.damage(image, locate(t, image, tt.path))
-			v, err := Open(bytes.NewReader(image))
+			v, err := Open(budgettest.Reader(t, bytes.NewReader(image)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -177,11 +178,11 @@ func TestOpenRefuses(t *testing.T) {
 	for name, damage := range tests {
 		image := seed(t)
 		damage(image)
-		if _, err := Open(bytes.NewReader(image)); err == nil {
+		if _, err := Open(budgettest.Reader(t, bytes.NewReader(image))); err == nil {
 			t.Errorf("%s: opened", name)
 		}
 	}
-	if _, err := Open(bytes.NewReader(make([]byte, 100))); err == nil {
+	if _, err := Open(budgettest.Reader(t, bytes.NewReader(make([]byte, 100)))); err == nil {
 		t.Error("100 bytes were opened")
 	}
 }
@@ -189,7 +190,7 @@ func TestOpenRefuses(t *testing.T) {
 // The bits of the state that Windows looks at when it mounts.
 func TestDirtyAndOpenJournal(t *testing.T) {
 	image := seed(t)
-	v, err := Open(bytes.NewReader(image))
+	v, err := Open(budgettest.Reader(t, bytes.NewReader(image)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +266,7 @@ func FuzzRecord(f *testing.F) {
 	image := seed(f)
 	at := bytes.Index(image, []byte("FILE"))
 	f.Add(image[at : at+1024])
-	v, err := Open(bytes.NewReader(image))
+	v, err := Open(budgettest.Reader(f, bytes.NewReader(image)))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -156,6 +156,9 @@ func (t *index) find(entries []byte, name []uint16) (uint64, error) {
 // seek returns the first line of a block that does not sort before name.
 func (t *index) seek(entries []byte, name []uint16) (line, error) {
 	for {
+		if err := t.v.step(1); err != nil {
+			return line{}, err
+		}
 		l, rest, err := next(entries)
 		if err != nil || l.last || t.v.compare(name, l.key) <= 0 {
 			return l, err
@@ -170,6 +173,9 @@ func (t *index) list(all []tree.Entry, entries []byte, depth int) ([]tree.Entry,
 		return nil, fmt.Errorf("%w: a folder's tree has more than %d levels", errCorrupt, maxDepth)
 	}
 	for {
+		if err := t.v.step(2); err != nil {
+			return nil, err
+		}
 		l, rest, err := next(entries)
 		if err != nil {
 			return nil, err
@@ -214,6 +220,9 @@ func (v *Volume) readUpCase() error {
 	const size = 2 << 16
 	if s.size != size {
 		return fmt.Errorf("%w: %d bytes, not %d", errCorrupt, s.size, size)
+	}
+	if err := v.r.Budget().Hold(size); err != nil {
+		return err
 	}
 	b := make([]byte, size)
 	if err := s.readAt(b, 0); err != nil {

@@ -9,7 +9,8 @@ import (
 const maxList = 256 << 10
 
 // parts collects the pieces of one attribute, in order: it may be spread over records,
-// which the file's attribute list names.
+// which the file's attribute list names. The records stay in memory as long as the pieces;
+// v.parked counts their bytes.
 func (v *Volume) parts(r *record, kind uint32, name string) ([]attribute, error) {
 	list, ok := r.first(typeList, "")
 	if !ok {
@@ -27,6 +28,13 @@ func (v *Volume) parts(r *record, kind uint32, name string) ([]attribute, error)
 	for _, ref := range refs {
 		holder, err := v.holder(r, ref)
 		if err != nil {
+			return nil, err
+		}
+		if err := v.r.Budget().Hold(v.recordSize); err != nil {
+			return nil, err
+		}
+		v.parked += v.recordSize
+		if err := v.step(len(holder.attributes)); err != nil {
 			return nil, err
 		}
 		for _, a := range holder.attributes {
@@ -58,7 +66,11 @@ func (v *Volume) holders(list attribute, kind uint32, name string) ([]uint64, er
 		return nil, err
 	}
 	var refs []uint64
+	seen := map[uint64]bool{}
 	for len(b) >= 26 {
+		if err := v.step(1); err != nil {
+			return nil, err
+		}
 		length := int(le16(b, 4))
 		if length < 26 || length > len(b) {
 			return nil, fmt.Errorf("%w: an entry of %d bytes", errCorrupt, length)
@@ -67,7 +79,8 @@ func (v *Volume) holders(list attribute, kind uint32, name string) ([]uint64, er
 		if err != nil {
 			return nil, err
 		}
-		if ref := le64(b, 16); le32(b, 0) == kind && entry == name && !slices.Contains(refs, ref) {
+		if ref := le64(b, 16); le32(b, 0) == kind && entry == name && !seen[ref] {
+			seen[ref] = true
 			refs = append(refs, ref)
 		}
 		b = b[length:]

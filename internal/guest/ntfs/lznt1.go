@@ -11,6 +11,9 @@ const (
 func (s *stream) readUnits(p []byte, off int64) error {
 	size := s.unit * s.v.clusterSize
 	for len(p) > 0 {
+		if err := s.v.r.Budget().Unpack(size); err != nil {
+			return err
+		}
 		unit, err := s.readUnit(off / size)
 		if err != nil {
 			return fmt.Errorf("compressed unit at byte %d: %w", off/size*size, err)

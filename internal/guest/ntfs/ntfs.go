@@ -21,8 +21,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 // MaxReads bounds the records and index blocks read to find one file or list one folder.
@@ -45,18 +46,19 @@ const (
 
 // A Volume is an NTFS file system. Its methods are not safe for concurrent use.
 type Volume struct {
-	r           io.ReaderAt
+	r           budget.Reader
 	clusterSize int64
 	clusters    int64
 	recordSize  int64
 	mft         *stream
 	upcase      []uint16
-	reads       int // records and index blocks read for the current call
+	reads       int   // records and index blocks read for the current call
+	parked      int64 // bytes of records that pieces of an attribute are read from
 }
 
 // Open reads the boot sector, the master file table's own record and $UpCase of the
 // volume that starts at r's first byte.
-func Open(r io.ReaderAt) (*Volume, error) {
+func Open(r budget.Reader) (*Volume, error) {
 	boot := make([]byte, 512)
 	if _, err := r.ReadAt(boot, 0); err != nil {
 		return nil, err
@@ -158,16 +160,21 @@ func (v *Volume) record(num int64) (*record, error) {
 		return nil, fmt.Errorf("record %d: %w", num, err)
 	}
 	rec.number = num
-	return rec, nil
+	return rec, v.step(len(rec.attributes))
 }
 
 // spend counts one read of a record or of an index block.
 func (v *Volume) spend() error {
+	if err := v.step(1); err != nil {
+		return err
+	}
 	if v.reads++; v.reads > MaxReads {
-		return fmt.Errorf("more than %d records to read", MaxReads)
+		return budget.Exceeded("more than %d records would be read", MaxReads)
 	}
 	return nil
 }
+
+func (v *Volume) step(n int) error { return v.r.Budget().Step(int64(n)) }
 
 func le16(p []byte, at int) uint16 { return binary.LittleEndian.Uint16(p[at:]) }
 func le32(p []byte, at int) uint32 { return binary.LittleEndian.Uint32(p[at:]) }

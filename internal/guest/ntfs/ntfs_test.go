@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/ntfs/ntfstest"
 	"github.com/decamp/decamp/internal/guest/tree"
 )
@@ -33,7 +34,7 @@ func open(t testing.TB, path string) *Volume {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	v, err := Open(f)
+	v, err := Open(budgettest.Reader(t, f))
 	if err != nil {
 		t.Fatal(err)
 	}

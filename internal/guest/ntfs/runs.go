@@ -5,6 +5,9 @@ import "fmt"
 // hole is where a run is that takes no space.
 const hole = -1
 
+// maxRuns bounds the runs of one value: 6 MiB of memory.
+const maxRuns = 1 << 18
+
 // A run is a row of clusters.
 type run struct {
 	vcn   int64 // its first cluster, counted within the value
@@ -30,6 +33,14 @@ func (v *Volume) parseRuns(runs []run, pairs []byte, vcn int64) ([]run, error) {
 		}
 		if err := v.checkRun(r, placeBytes > 0); err != nil {
 			return nil, err
+		}
+		if len(runs) == maxRuns {
+			return nil, fmt.Errorf("a value of more than %d runs", maxRuns)
+		}
+		if len(runs)%8 == 7 {
+			if err := v.step(1); err != nil {
+				return nil, err
+			}
 		}
 		runs, vcn, pairs = append(runs, r), r.end(), pairs[1+lengthBytes+placeBytes:]
 	}

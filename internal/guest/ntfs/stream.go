@@ -25,6 +25,10 @@ type stream struct {
 // stream opens the attribute of a type and name of a file. The error is ErrNotFound
 // where the file has none.
 func (v *Volume) stream(r *record, kind uint32, name string) (*stream, error) {
+	defer func(before int64) {
+		v.r.Budget().Release(v.parked - before)
+		v.parked = before
+	}(v.parked)
 	parts, err := v.parts(r, kind, name)
 	if err != nil {
 		return nil, err
@@ -99,6 +103,9 @@ func (s *stream) readAt(p []byte, off int64) error {
 // readRuns fills p from what the clusters hold.
 func (s *stream) readRuns(p []byte, off int64) error {
 	for len(p) > 0 {
+		if err := s.v.step(1); err != nil {
+			return err
+		}
 		r, ok := s.find(off / s.v.clusterSize)
 		if !ok {
 			return fmt.Errorf("%w: no run has byte %d of %d", errCorrupt, off, s.size)
@@ -106,6 +113,9 @@ func (s *stream) readRuns(p []byte, off int64) error {
 		within := off - r.vcn*s.v.clusterSize
 		n := min(int64(len(p)), r.count*s.v.clusterSize-within)
 		if r.lcn == hole {
+			if err := s.v.step(int(n >> 12)); err != nil {
+				return err
+			}
 			clear(p[:n])
 		} else if _, err := s.v.r.ReadAt(p[:n], r.lcn*s.v.clusterSize+within); err != nil {
 			return err

@@ -76,6 +76,9 @@ func (s *stream) ones(count int64) (int64, error) {
 	set := int64(0)
 	piece := make([]byte, 1<<20)
 	for off := int64(0); off*8 < count; off += int64(len(piece)) {
+		if err := s.v.step(len(piece) >> 8); err != nil {
+			return 0, err
+		}
 		p := piece[:min(int64(len(piece)), (count+7)/8-off)]
 		if err := s.readAt(p, off); err != nil {
 			return 0, err

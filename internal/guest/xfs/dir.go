@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
@@ -54,8 +55,12 @@ func (n *node) each(yield func(entry) bool) error {
 		return errors.New("no folder")
 	}
 	left := maxEntries
+	var spent error
 	bounded := func(e entry) bool {
 		left--
+		if spent = n.fs.r.Budget().Step(1); spent != nil {
+			return false
+		}
 		return left >= 0 && (e.Name == "." || e.Name == ".." || e.Name == "" || yield(e))
 	}
 	var err error
@@ -63,6 +68,9 @@ func (n *node) each(yield func(entry) bool) error {
 		err = n.short(bounded)
 	} else {
 		err = n.blocks(bounded)
+	}
+	if err == nil {
+		err = spent
 	}
 	if err == nil && left < 0 {
 		err = fmt.Errorf("a folder of more than %d names", maxEntries)
@@ -131,15 +139,18 @@ func (n *node) blocks(yield func(entry) bool) error {
 		return err
 	}
 	stop := false
+	b := make([]byte, n.fs.dirSize)
 	for _, e := range list {
 		step := n.fs.dirSize / n.fs.blockSize
 		for i := int64(0); i < e.count && (e.off+i)*n.fs.blockSize < maxDir && !stop; i += step {
+			if err := n.fs.r.Budget().Step(1 + n.fs.dirSize>>9); err != nil {
+				return err
+			}
 			if (e.off+i)%step != 0 {
 				i -= step - 1 // the rest of a block that began in the extent before
 				continue
 			}
-			b, err := n.dirBlock(e.off + i)
-			if err != nil {
+			if err := n.dirBlock(b, e.off+i); err != nil {
 				return err
 			}
 			if stop, err = n.dataBlock(b, yield); err != nil {
@@ -150,21 +161,20 @@ func (n *node) blocks(yield func(entry) bool) error {
 	return nil
 }
 
-// dirBlock reads the folder's block that starts at block off of its file. It may lie in
+// dirBlock fills b with the folder's block that starts at block off of its file. It may lie in
 // several extents.
-func (n *node) dirBlock(off int64) ([]byte, error) {
+func (n *node) dirBlock(b []byte, off int64) error {
 	if n.fs.reads++; n.fs.reads > MaxReads {
-		return nil, fmt.Errorf("more than %d blocks to read", MaxReads)
+		return budget.Exceeded("more than %d blocks would be read", MaxReads)
 	}
-	b := make([]byte, n.fs.dirSize)
 	for done := 0; done < len(b); {
 		got, err := n.readRun(n.list, b[done:], off*n.fs.blockSize+int64(done))
 		if err != nil {
-			return nil, err
+			return err
 		}
 		done += got
 	}
-	return b, nil
+	return nil
 }
 
 // dataBlock gives the names of one block to yield; stop means that it wants no more.

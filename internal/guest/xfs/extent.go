@@ -28,6 +28,7 @@ func (n *node) extents() ([]extent, error) {
 	if n.mapped {
 		return n.list, nil
 	}
+	n.list = nil // a former call may have failed halfway
 	var err error
 	switch n.format {
 	case formatExtents:
@@ -45,6 +46,9 @@ func (n *node) extents() ([]extent, error) {
 func (n *node) add(p []byte, count int64) error {
 	if count < 0 || count > int64(len(p)/16) || int64(len(n.list))+count > maxExtents {
 		return fmt.Errorf("%d extents in %d bytes", count, len(p))
+	}
+	if err := n.fs.r.Budget().Step(count >> 2); err != nil {
+		return err
 	}
 	for i := range int(count) {
 		e := parseExtent(p[16*i:])

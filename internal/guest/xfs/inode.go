@@ -131,6 +131,9 @@ func copied(p, from []byte) (int, error) {
 // readRun fills the start of p, which is not empty, from byte off: to the end of what one
 // extent, or one hole, has of it.
 func (n *node) readRun(list []extent, p []byte, off int64) (int, error) {
+	if err := n.fs.r.Budget().Step(1); err != nil {
+		return 0, err
+	}
 	size := n.fs.blockSize
 	block := off / size
 	i, _ := slices.BinarySearchFunc(list, block+1, func(e extent, end int64) int { return cmp.Compare(e.off+e.count, end) })
@@ -143,7 +146,7 @@ func (n *node) readRun(list []extent, p []byte, off int64) (int, error) {
 			}
 		}
 		clear(p[:end-off])
-		return int(end - off), nil
+		return int(end - off), n.fs.r.Budget().Step((end - off) >> 12)
 	}
 	e := list[i]
 	at, err := n.fs.at(e.at, e.count)

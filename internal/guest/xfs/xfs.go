@@ -14,8 +14,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
@@ -34,7 +34,7 @@ const (
 // FS is an XFS file system.
 type FS struct {
 	*tree.Tree
-	r         io.ReaderAt
+	r         budget.Reader
 	version   int   // 4 or 5
 	blockSize int64 // bytes
 	blocks    int64
@@ -49,7 +49,7 @@ type FS struct {
 }
 
 // Open reads the superblock of the file system that starts at r's first byte.
-func Open(r io.ReaderAt) (*FS, error) {
+func Open(r budget.Reader) (*FS, error) {
 	s := make([]byte, superSize)
 	if _, err := r.ReadAt(s, 0); err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (fs *FS) block(n uint64) ([]byte, error) {
 // read fills p, which is no longer than a folder's block, from a byte of the medium.
 func (fs *FS) read(p []byte, at int64) error {
 	if fs.reads++; fs.reads > MaxReads {
-		return fmt.Errorf("more than %d blocks to read", MaxReads)
+		return budget.Exceeded("more than %d blocks would be read", MaxReads)
 	}
 	_, err := fs.r.ReadAt(p, at)
 	return err

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/tree"
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
@@ -25,7 +26,7 @@ func image(t testing.TB) []byte {
 
 func open(t testing.TB, r io.ReaderAt) *FS {
 	t.Helper()
-	fsys, err := Open(r)
+	fsys, err := Open(budgettest.Reader(t, r))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,11 +164,11 @@ func TestOpenRefuses(t *testing.T) {
 	} {
 		img := image(t)
 		damage(img)
-		if _, err := Open(bytes.NewReader(img)); err == nil {
+		if _, err := Open(budgettest.Reader(t, bytes.NewReader(img))); err == nil {
 			t.Errorf("%s: opened", name)
 		}
 	}
-	if _, err := Open(bytes.NewReader(make([]byte, 100))); err == nil {
+	if _, err := Open(budgettest.Reader(t, bytes.NewReader(make([]byte, 100)))); err == nil {
 		t.Error("100 bytes were opened")
 	}
 }
@@ -198,7 +199,7 @@ func FuzzReadFile(f *testing.F) {
 		copy(img[at:], patch)
 		defer copy(img[at:], saved)
 		c := &counter{r: bytes.NewReader(img)}
-		fsys, err := Open(c)
+		fsys, err := Open(budgettest.Reader(t, c))
 		if err != nil {
 			return
 		}

@@ -1,0 +1,189 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/rawfile"
+	"github.com/decamp/decamp/internal/guest/bombs"
+	"github.com/decamp/decamp/internal/guest/budget"
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
+	tinyguest "github.com/decamp/decamp/test/guest"
+)
+
+// maxBombAlloc bounds the bytes that one examination allocates in all, released ones included.
+const maxBombAlloc = 1 << 30
+
+// Each bomb is examined within the limits of memory and work, and the report names the limit.
+func TestBombs(t *testing.T) {
+	for _, bomb := range bombs.All() {
+		t.Run(bomb.Name, func(t *testing.T) {
+			image := bomb.Disk()
+			b := budgettest.New(t)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			reports, err := detectAll(t.Context(), b, []disk.Source{image})
+			runtime.ReadMemStats(&after)
+			if err != nil {
+				t.Fatal(err)
+			}
+			u := b.Used()
+			t.Logf("%d MiB allocated, %+v", (after.TotalAlloc-before.TotalAlloc)>>20, u)
+			const last = 1 << 20 // one charge may exceed a limit
+			if l := budget.Examination(); u.Peak > l.Memory || u.Read > l.Read+last || u.Steps > l.Steps+last || u.Unpacked > l.Unpacked {
+				t.Errorf("cost %+v", u)
+			}
+			if got := after.TotalAlloc - before.TotalAlloc; got > maxBombAlloc {
+				t.Errorf("%d MiB allocated", got>>20)
+			}
+			if got := limitOf(reports[0]); (got == "") != (bomb.Limit == "") || !strings.Contains(got, bomb.Limit) {
+				t.Errorf("not examined: %q, want %q\nwarnings %v", got, bomb.Limit, reports[0].Warnings)
+			}
+		})
+	}
+}
+
+// limitOf returns the warning that something is not examined.
+func limitOf(r Report) string {
+	for _, w := range r.Warnings {
+		if strings.Contains(w.Text, "not examined") {
+			return w.Text
+		}
+	}
+	return ""
+}
+
+// An initramfs that reaches a limit leaves the rest of the guest examined.
+func TestInitramfsNotExamined(t *testing.T) {
+	r := examineBomb(t, "initramfs: a gzip archive of 1 GiB")
+	if r.Linux == nil || len(r.Linux.Kernels) != 1 || !r.Linux.Kernels[0].Unread || !strings.Contains(r.Verdict, "boot/initrd.img-6.1.0 is not examined: ") {
+		t.Errorf("%q, %+v", r.Verdict, r.Linux)
+	}
+	if err := Examined([]Report{{}, r}); err == nil || !strings.Contains(err.Error(), "packed into") {
+		t.Errorf("Examined: %v", err)
+	}
+}
+
+// An exhausted budget leaves no half of a guest in the report.
+func TestGuestNotExamined(t *testing.T) {
+	r := examineBomb(t, "configuration: 500 files of YAML")
+	if r.Linux != nil || r.OS.ID != "debian" || !strings.HasPrefix(r.Verdict, "not examined: it takes more than ") {
+		t.Errorf("%q, %+v, %+v", r.Verdict, r.OS, r.Linux)
+	}
+	if len(r.Warnings) != 1 || r.Warnings[0].Code != NotExamined || Examined([]Report{r}) == nil {
+		t.Errorf("%v", r.Warnings)
+	}
+}
+
+func examineBomb(t *testing.T, name string) Report {
+	t.Helper()
+	for _, bomb := range bombs.All() {
+		if bomb.Name == name {
+			r, err := Detect(t.Context(), bomb.Disk())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+	}
+	t.Fatalf("no bomb %q", name)
+	return Report{}
+}
+
+// stalled is a disk that does not answer from a byte on, until its reader gives up.
+type stalled struct {
+	disk.Source
+	from int64
+}
+
+func (s stalled) ReadAt(ctx context.Context, p []byte, off int64) error {
+	if off >= s.from {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.Source.ReadAt(ctx, p, off)
+}
+
+// The deadline is a result: the report has what was found before it.
+func TestDeadlineOfDetect(t *testing.T) {
+	answers, stalls := bombs.All()[0].Disk(), stalled{bombs.All()[0].Disk(), 0}
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		reports, err := DetectAll(t.Context(), []disk.Source{answers, stalls})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "not examined: it takes longer than 5m0s"
+		if took := time.Since(began); took != 5*time.Minute || reports[0].Verdict != want || reports[1].Verdict != "" || reports[0].WholeDisk != Ext4 {
+			t.Errorf("after %v: %+v", took, reports)
+		}
+		for _, r := range reports {
+			if len(r.Warnings) != 1 || r.Warnings[0].Code != NotExamined || !strings.HasPrefix(r.Warnings[0].Text, want) {
+				t.Errorf("%v", r.Warnings)
+			}
+		}
+	})
+}
+
+// canceling cancels its reader's context at one of its reads.
+type canceling struct {
+	disk.Source
+	left   *int
+	cancel context.CancelFunc
+}
+
+func (c canceling) ReadAt(_ context.Context, p []byte, off int64) error {
+	if *c.left--; *c.left == 0 {
+		c.cancel()
+	}
+	return c.Source.ReadAt(context.Background(), p, off)
+}
+
+// A cancellation ends every kind of reader within few steps, although the disk still answers.
+func TestCancellationReachesReaders(t *testing.T) {
+	for _, bomb := range bombs.All() {
+		image := bomb.Disk()
+		for _, reads := range []int{1, 5, 40} {
+			ctx, cancel := context.WithCancel(t.Context())
+			b, release := budget.New(ctx, budget.Examination())
+			left := reads
+			_, err := detectAll(ctx, b, []disk.Source{canceling{image, &left, cancel}})
+			if left > 0 {
+				cancel() // the disk takes fewer reads
+				release()
+				continue
+			}
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", bomb.Name, err)
+			}
+			if late := -left; late > 40 {
+				t.Errorf("%s, canceled at read %d: %d reads later", bomb.Name, reads, late)
+			}
+			release()
+		}
+	}
+}
+
+// Real guests take a small part of the limits.
+func TestBudgetOfRealGuests(t *testing.T) {
+	for _, name := range []tinyguest.Name{tinyguest.BIOS, tinyguest.UEFI, tinyguest.NoVirtio, tinyguest.Vendor} {
+		src, err := rawfile.OpenSource(tinyguest.Image(t, name), rawfile.SourceOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer src.Close()
+		b := budgettest.New(t)
+		if _, err := detectAll(t.Context(), b, []disk.Source{src}); err != nil {
+			t.Fatal(err)
+		}
+		if u, l := b.Used(), budget.Examination(); u.Read > l.Read/100 || u.Steps > l.Steps/100 || u.Peak > l.Memory/100 || u.Unpacked > l.Unpacked/100 {
+			t.Errorf("%s: %+v", name, u)
+		}
+	}
+}

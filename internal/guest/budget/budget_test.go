@@ -1,0 +1,114 @@
+package budget
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+func charge(t *testing.T, l Limits) *Budget {
+	b, cancel := New(t.Context(), l)
+	t.Cleanup(cancel)
+	return b
+}
+
+// Each limit ends with its cause, at the charge that exceeds it.
+func TestLimits(t *testing.T) {
+	const quarter = 1 << 18
+	for cause, once := range map[string]func(*Budget) error{
+		"more than 1 MiB would be read":         func(b *Budget) error { return b.Read(quarter) },
+		"more than 1048576 operations":          func(b *Budget) error { return b.Step(quarter) },
+		"more than 1 MiB of memory":             func(b *Budget) error { return b.Hold(quarter) },
+		"more than 1 MiB would be decompressed": func(b *Budget) error { return b.Unpack(quarter) },
+	} {
+		b := charge(t, Limits{Read: 1 << 20, Steps: 1 << 20, Memory: 1 << 20, Unpacked: 1 << 20})
+		for i := range 4 {
+			if err := once(b); err != nil {
+				t.Fatalf("%s: charge %d: %v", cause, i, err)
+			}
+		}
+		var e *Error
+		if err := once(b); !errors.As(err, &e) || !strings.Contains(err.Error(), "not examined: ") || !strings.Contains(err.Error(), cause) {
+			t.Errorf("%v, want %q", err, cause)
+		}
+		if soft := strings.Contains(cause, "decompressed"); (b.Step(0) == nil) != soft || (b.Err() == nil) != soft {
+			t.Errorf("%s: afterwards %v", cause, b.Err())
+		}
+	}
+}
+
+func TestHoldRefusesNumbersOutOfRange(t *testing.T) {
+	for _, n := range []int64{-1, math.MinInt64, math.MaxInt64} {
+		b := charge(t, Examination())
+		if b.Hold(1) != nil || b.Hold(n) == nil {
+			t.Errorf("%d bytes are held", n)
+		}
+	}
+}
+
+func TestReleaseMakesRoom(t *testing.T) {
+	b := charge(t, Limits{Steps: 1000, Memory: 100})
+	for range 3 {
+		if err := b.Hold(80); err != nil {
+			t.Fatal(err)
+		}
+		b.Release(80)
+	}
+	if u := b.Used(); u.Memory != 0 || u.Peak != 80 || u.Total != 240 {
+		t.Errorf("%+v", u)
+	}
+}
+
+// A small read counts as a sector, so that many of them are bounded.
+func TestReaderCharges(t *testing.T) {
+	b := charge(t, Examination())
+	r := b.Reader(bytes.NewReader(make([]byte, 4096)))
+	for _, n := range []int{1, 1024} {
+		if _, err := r.ReadAt(make([]byte, n), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if u := b.Used(); u.Read != 512+1024 || u.Steps != 2*ReadSteps || r.Budget() != b {
+		t.Errorf("%+v", u)
+	}
+}
+
+// The time limit is an Error; the caller's own cancellation is not.
+func TestEndOfTheContext(t *testing.T) {
+	l := Examination()
+	l.Time = time.Nanosecond
+	b := charge(t, l)
+	<-b.Context().Done()
+	var e *Error
+	if err := b.Read(1); !errors.As(err, &e) || e.Error() != "not examined: it takes longer than 1ns" {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	own, release := New(ctx, Examination())
+	defer release()
+	cancel()
+	if err := own.Step(checkEvery); !errors.Is(err, context.Canceled) || errors.As(err, &e) {
+		t.Error(err)
+	}
+}
+
+// Steps alone notice a cancellation: a loop over what is in memory ends.
+func TestCancellationReachesLoops(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	b, release := New(ctx, Examination())
+	defer release()
+	steps := 0
+	for ; steps < 10*checkEvery && b.Step(1) == nil; steps++ {
+		if steps == checkEvery {
+			cancel()
+		}
+	}
+	cancel()
+	if steps > 3*checkEvery {
+		t.Errorf("noticed after %d steps", steps)
+	}
+}
