@@ -23,10 +23,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/fault"
 )
 
 // sandbox is the value of QEMU's -sandbox. A QEMU that is built without seccomp refuses to start.
@@ -59,17 +62,22 @@ func New(ctx context.Context, program string, args ...string) (*Command, error) 
 	if err != nil {
 		return nil, fmt.Errorf("find QEMU: %w", err)
 	}
-	c := &Command{Cmd: exec.CommandContext(ctx, program, append([]string{"-sandbox", sandbox}, args...)...)}
-	c.Env, c.Dir = []string{}, "/"
-	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	have, err := capabilities()
 	if err != nil {
 		return nil, err
 	}
+	c := &Command{}
 	if have.has(dropUser...) {
 		if c.user, err = newUser(); err != nil {
 			return nil, err
 		}
+	}
+	if c.Cmd, err = c.limited(ctx, program, append([]string{"-sandbox", sandbox}, args...)); err != nil {
+		return nil, err
+	}
+	c.Env, c.Dir = []string{}, "/"
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if c.user != 0 {
 		c.SysProcAttr.Credential = &syscall.Credential{Uid: c.user, Gid: c.user}
 	}
 	if have.has(unix.CAP_SYS_ADMIN) {
@@ -119,18 +127,10 @@ func (c *Command) Folder(path string) (string, error) {
 	return path, err
 }
 
-// Start starts QEMU, limits it, and closes what it inherited.
+// Start starts QEMU, and closes what it inherits.
 func (c *Command) Start() error {
 	defer c.Close()
-	if err := c.Cmd.Start(); err != nil {
-		return err
-	}
-	if err := c.limit(); err != nil {
-		_ = c.Process.Kill()
-		_ = c.Wait() // killed, it always fails
-		return fmt.Errorf("limit QEMU's resources: %w", err)
-	}
-	return nil
+	return c.Cmd.Start()
 }
 
 // Close closes the files that QEMU inherits.
@@ -141,29 +141,33 @@ func (c *Command) Close() {
 	c.ExtraFiles = nil
 }
 
-// limit sets the limits of the process, which has run no guest yet. Root in a container may not
-// limit another user's process: it lacks CAP_SYS_RESOURCE. Then the container's own limits hold.
-func (c *Command) limit() error {
-	limits := map[int]uint64{unix.RLIMIT_CORE: noCore, unix.RLIMIT_NOFILE: maxOpenFiles, unix.RLIMIT_FSIZE: maxFileSize}
-	if c.user != 0 {
-		have, err := capabilities()
-		if err != nil || !have.has(unix.CAP_SYS_RESOURCE) {
-			return err
-		}
-		limits[unix.RLIMIT_NPROC] = maxThreads
+// limited returns the command that limits itself and then becomes QEMU. Root may lack the right to limit a
+// process of another user (CAP_SYS_RESOURCE), but every process may limit itself.
+func (c *Command) limited(ctx context.Context, program string, args []string) (*exec.Cmd, error) {
+	prlimit, err := exec.LookPath("prlimit")
+	if err != nil {
+		return nil, fault.New(fault.NotFound, "limit QEMU's resources: %w", err).WithHint("apt install util-linux   # dnf install util-linux-core")
 	}
-	for resource, most := range limits {
+	limits := []struct {
+		option   string
+		resource int
+		most     uint64
+	}{
+		{"--core", unix.RLIMIT_CORE, noCore}, {"--nofile", unix.RLIMIT_NOFILE, maxOpenFiles}, {"--fsize", unix.RLIMIT_FSIZE, maxFileSize},
+		{"--nproc", unix.RLIMIT_NPROC, maxThreads},
+	}
+	if c.user == 0 { // the user has other processes, which count
+		limits = limits[:3]
+	}
+	var options []string
+	for _, l := range limits {
 		var old unix.Rlimit
-		err := unix.Prlimit(c.Process.Pid, resource, nil, &old)
-		if err == nil {
-			most = min(most, old.Max) // only root raises it
-			err = unix.Prlimit(c.Process.Pid, resource, &unix.Rlimit{Cur: most, Max: most}, nil)
+		if err := unix.Getrlimit(l.resource, &old); err != nil {
+			return nil, fmt.Errorf("read the limits of this process: %w", err)
 		}
-		if err != nil {
-			return err
-		}
+		options = append(options, fmt.Sprintf("%s=%d", l.option, min(l.most, old.Max))) // only root raises a limit
 	}
-	return nil
+	return exec.CommandContext(ctx, prlimit, slices.Concat(options, []string{"--", program}, args)...), nil
 }
 
 // A FileSet is files that QEMU opens by one path, depending on how it opens them. See -add-fd.

@@ -33,7 +33,7 @@ func newMachine(d *libvirtxml.Domain, dir string, accel Accel, o Options) (*mach
 	if d.OS == nil || d.OS.Type == nil || d.Devices == nil || d.Memory == nil {
 		return nil, unsupported("the domain has no <os> with a <type>, no <memory> or no <devices>")
 	}
-	m.add("-nodefaults", "-no-user-config", "-display", "none", "-name", "trial", "-no-shutdown", "-S")
+	m.add("-nodefaults", "-no-user-config", "-display", "none", "-name", "trial", "-no-shutdown")
 	for _, part := range []func() error{m.board, m.processors, m.memory, m.identity, m.firmware, m.controllers, m.disks, m.network, m.consoles, m.channels} {
 		if err := part(); err != nil {
 			m.closeSets()

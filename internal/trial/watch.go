@@ -66,9 +66,6 @@ func (w *watch) run(ctx context.Context) (Report, error) {
 	if err == nil {
 		err = w.q.monitor.do(ctx, "qmp_capabilities", map[string]any{})
 	}
-	if err == nil {
-		err = w.q.monitor.do(ctx, "cont", map[string]any{}) // all limits are set
-	}
 	var r Report
 	for err == nil && r.Verdict == "" {
 		r, err = w.step(ctx)
