@@ -36,7 +36,14 @@ beside it (.lck-...), not before. Interrupted, decamp puts everything onto the m
 says what was not complete and which hosts still have the datastore.
 
 Only the hosts of --allow are talked to; they may do everything below DIR and nothing outside.
-Who is refused, and what, is said once each. ESXi looks for the port mapper on port 111:
+Who is refused, and what, is said once each.
+
+Files that a host writes as root belong to nobody here (user 65534), as all ESXi's do. If
+decamp does not run as root, they belong to its user. Setuid, setgid and sticky bits are
+removed. Links that lead out of DIR are refused. decamp warns if users of this machine can
+reach the files: keep DIR at mode 700, and do not allow this machine's own address.
+
+ESXi looks for the port mapper on port 111:
 decamp answers there, or registers with the system's rpcbind. Both need root.
 `
 
@@ -55,6 +62,7 @@ type landOptions struct {
 	portmap   string
 	durable   bool
 	readOnly  bool
+	keepRoot  bool // the hosts' root is not mapped to nobody
 }
 
 func newLand(a *app) *cobra.Command {
@@ -88,6 +96,7 @@ func newLand(a *app) *cobra.Command {
 	f.StringVar(&o.portmap, "portmap", ":111", "`ADDR` of the port mapper; none: do without, which ESXi does not")
 	f.BoolVar(&o.durable, "durable", false, "acknowledge writes when they are on the medium")
 	f.BoolVar(&o.readOnly, "read-only", false, "let nothing be changed")
+	f.BoolVar(&o.keepRoot, "no-root-squash", false, "let files of a host's root belong to root here, and not to nobody")
 	_ = cmd.MarkFlagDirname("export") // fails for unknown flags only
 	return cmd
 }
@@ -103,7 +112,7 @@ func (a *app) land(ctx context.Context, o landOptions) (err error) {
 		return err
 	}
 	l := &lander{app: a, watch: newLandWatch(dir), said: map[string]bool{}}
-	s, err := nfs.New(nfs.Options{Exports: []nfs.Export{l.exportOf(o, dir)}, Admit: l.doorOf(hosts), Durable: o.durable, Log: a.log})
+	s, err := nfs.New(nfs.Options{Exports: []nfs.Export{l.exportOf(o, dir)}, Admit: l.doorOf(hosts), Durable: o.durable, NoRootSquash: o.keepRoot, Log: a.log})
 	if err != nil {
 		return err
 	}
@@ -111,6 +120,9 @@ func (a *app) land(ctx context.Context, o landOptions) (err error) {
 	ports, err := nfs.Listen(ctx, nfs.Ports{NFS: o.listen, Portmap: o.portmap})
 	if err != nil {
 		return err
+	}
+	for _, warning := range localAccess(dir, hosts, ownAddresses()) {
+		a.warn("%s", warning)
 	}
 	facts, err := o.facts(dir, hosts, ports.NFS.Addr())
 	if err == nil {

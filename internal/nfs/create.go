@@ -1,9 +1,9 @@
 package nfs
 
 import (
-	"cmp"
 	"context"
-	"os"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -117,10 +117,10 @@ func isRepeated(a createArgs, at *attr) bool {
 
 // settle gives something new its owner and attributes, and makes it known.
 func (s *Server) settle(o *object, by caller, where nameArgs, a newAttr, mode uint32) (*node, error) {
-	a.uid, a.gid = cmp.Or(a.uid, &by.uid), cmp.Or(a.gid, &by.gid)
-	if !s.root { // nobody but root gives files away
-		a.uid, a.gid = nil, nil
+	if err := s.setOwner(o, by, a); err != nil {
+		return nil, err
 	}
+	a.uid, a.gid = nil, nil
 	if a.mode == nil {
 		a.mode = &mode
 	}
@@ -129,9 +129,6 @@ func (s *Server) settle(o *object, by caller, where nameArgs, a newAttr, mode ui
 	}
 	return where.dir.node.export.meet(where.dir.node, where.name, o.attr), nil
 }
-
-// isRoot reports whether the server may give files away.
-func isRoot() bool { return os.Geteuid() == 0 }
 
 // mkdirArgs is MKDIR3args.
 type mkdirArgs struct {
@@ -194,6 +191,8 @@ func (s *Server) symlink(_ context.Context, by caller, a symlinkArgs) result {
 	return s.created(n, wcc, err)
 }
 
+// checkLink checks the target of a new link. The server follows no links, but a local user may: root, who
+// reads what a host has written. So a link must not lead out of the export, wherever it is moved to.
 func checkLink(to string) error {
 	switch {
 	case to == "":
@@ -205,6 +204,9 @@ func checkLink(to string) error {
 		if c == 0 {
 			return statusInval
 		}
+	}
+	if to[0] == '/' || slices.Contains(strings.Split(to, "/"), "..") {
+		return statusPerm
 	}
 	return nil
 }

@@ -78,8 +78,18 @@
 // # Who may do what
 //
 // Peers are admitted by address (Options.Admit). Who is admitted may do everything that
-// Export.Writable allows: modes and owners are kept and shown, and not enforced. What AUTH_SYS
-// says is used for the owner of new files, where the server runs as root.
+// Export.Writable allows: modes and owners are kept and shown, and not enforced.
+//
+// A client cannot prepare an attack on the users of this machine:
+//
+//   - Setuid, setgid and sticky bits are removed from each mode that a client sets. Files that have
+//     setuid or setgid already cannot be written.
+//   - If the server runs as root, a new file belongs to the user and the group of its creator, as
+//     AUTH_SYS has them. Root is mapped to nobody unless Options.NoRootSquash is set.
+//     Otherwise, all files belong to the server's user.
+//   - A client cannot give a file to another user.
+//   - A new symbolic link must not be absolute and must not contain "..".
+//   - There are no device nodes, no extended attributes and no access control lists.
 //
 // # What it does not do
 //

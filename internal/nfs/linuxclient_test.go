@@ -60,7 +60,7 @@ func runMachine(r *rig, kernel, initramfs string, restart func()) {
 	if err := cmd.Wait(); err != nil {
 		r.Errorf("the machine: %v", err)
 	}
-	for _, want := range []string{"end names", "end silly", "end telldir", "end fsx\n", "end fsx direct", "end unmount", "DONE"} {
+	for _, want := range []string{"end names", "end rights", "end silly", "end telldir", "end fsx\n", "end fsx direct", "end unmount", "DONE"} {
 		if !strings.Contains(log, want) {
 			r.Errorf("the machine did not come to %q", want)
 		}

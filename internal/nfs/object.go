@@ -41,8 +41,12 @@ func (o *object) close() { _ = unix.Close(o.fd) }
 // path names the object to calls that take no descriptor.
 func (o *object) path() string { return fmt.Sprintf("/proc/self/fd/%d", o.fd) }
 
-// open opens the file for reading and, where that is allowed, for writing.
+// open opens the file for reading and, if that is allowed, for writing. A setuid or setgid program is not
+// opened for writing: the kernel lets root change its content and keep its rights.
 func (o *object) open() (*os.File, error) {
+	if o.attr.mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
+		return os.OpenFile(o.path(), os.O_RDONLY, 0)
+	}
 	f, err := os.OpenFile(o.path(), os.O_RDWR, 0)
 	if os.IsPermission(err) || isErrno(err, unix.EROFS) {
 		f, err = os.OpenFile(o.path(), os.O_RDONLY, 0)

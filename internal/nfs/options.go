@@ -31,6 +31,10 @@ type Options struct {
 	// needed to land a disk.
 	Durable bool
 
+	// NoRootSquash lets the clients' root own files as root and give files to other users. By
+	// default, root is mapped to nobody.
+	NoRootSquash bool
+
 	// Boot is the machine's life so far: another one means that what was written and not
 	// flushed is lost. Handles of regular files are good for one boot, so that no client
 	// goes on in the middle of a file that has lost its beginning. Default: what the kernel

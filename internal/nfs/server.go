@@ -26,7 +26,7 @@ const maxRecord = maxTransfer + 4<<10
 // Server is an NFSv3 and MOUNT v3 server.
 type Server struct {
 	opts    Options
-	root    bool // it may give files away
+	root    bool // the server may change the owner of a file
 	exports []*export
 	byID    map[uint64]*export
 	files   *files
@@ -50,7 +50,7 @@ func New(o Options) (*Server, error) {
 	o = o.withDefaults()
 	s := &Server{
 		opts:   o,
-		root:   isRoot(),
+		root:   mayChown(),
 		byID:   make(map[uint64]*export),
 		files:  newFiles(),
 		plain:  behind.NewPool(o.PlainMemory),

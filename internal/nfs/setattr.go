@@ -15,8 +15,9 @@ const (
 	timeClient = 2
 )
 
-// permBits are the bits of a mode that can be set.
-const permBits = 0o7777
+// permBits are the bits of a mode that a client can set. Setuid, setgid and sticky are not among them: a
+// client must not create a program that runs with the rights of a local user.
+const permBits = 0o777
 
 // newAttr is sattr3: what is to be set. A nil field is left as it is.
 type newAttr struct {
@@ -84,12 +85,12 @@ func (s *Server) setattrArgs(d *xdr.Decoder) setattrArgs {
 }
 
 // setattr answers SETATTR.
-func (s *Server) setattr(ctx context.Context, _ caller, a setattrArgs) result {
-	wcc, err := s.setAttributes(ctx, a)
+func (s *Server) setattr(ctx context.Context, by caller, a setattrArgs) result {
+	wcc, err := s.setAttributes(ctx, by, a)
 	return result{err: err, ok: wcc.encode, fail: wcc.encode}
 }
 
-func (s *Server) setAttributes(ctx context.Context, a setattrArgs) (wcc change, err error) {
+func (s *Server) setAttributes(ctx context.Context, by caller, a setattrArgs) (wcc change, err error) {
 	if a.err != nil {
 		return wcc, a.err
 	}
@@ -116,6 +117,9 @@ func (s *Server) setAttributes(ctx context.Context, a setattrArgs) (wcc change, 
 		return wcc, err
 	}
 	defer o.close()
+	if err := s.checkOwner(by, &a.attr, o.attr); err != nil {
+		return wcc, err
+	}
 	if a.attr.setsTimes() {
 		n.file.touched.Store(0)
 	}
@@ -151,7 +155,11 @@ func (a newAttr) apply(o *object) error {
 		}
 	}
 	if a.mode != nil && o.attr.format != unix.S_IFLNK { // a link's mode means nothing
-		if err := o.chmod(*a.mode & permBits); err != nil {
+		mode := *a.mode & permBits
+		if o.attr.format == unix.S_IFDIR {
+			mode |= o.attr.mode &^ permBits // the administrator's: a setgid folder passes on its group
+		}
+		if err := o.chmod(mode); err != nil {
 			return err
 		}
 	}

@@ -81,12 +81,14 @@ func (m *machine) disk(d libvirtxml.DomainDisk, id string) error {
 			return err
 		}
 	}
-	drive := fmt.Sprintf("if=none,id=%s,snapshot=on,format=%s,file=%s", id, escape(format), escape(file))
+	var image string
 	if serve := m.opts.Served[file]; serve != nil {
-		drive = fmt.Sprintf("if=none,id=%s,snapshot=on,driver=raw,file.driver=nbd,file.server.type=fd,file.server.str=%d", id, m.diskFD())
+		image = fmt.Sprintf("driver=raw,file.driver=nbd,file.server.type=fd,file.server.str=%d", m.diskFD())
 		m.served = append(m.served, serve)
+	} else if image, err = m.image(file, format); err != nil {
+		return err
 	}
-	m.add("-drive", drive)
+	m.add("-drive", fmt.Sprintf("if=none,id=%s,snapshot=on,%s", id, image))
 	if d.Serial != "" {
 		place += ",serial=" + escape(d.Serial)
 	}

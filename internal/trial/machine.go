@@ -9,6 +9,7 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/decamp/decamp/internal/confine"
 	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -17,7 +18,8 @@ import (
 type machine struct {
 	domain *libvirtxml.Domain
 	opts   Options
-	dir    string // for what lives as long as the trial
+	dir    string            // for what lives as long as the trial; QEMU cannot reach it
+	sets   []confine.FileSet // files that QEMU inherits
 	accel  Accel
 	args   []string
 	cards  int // that speak into a pipe each
@@ -34,6 +36,7 @@ func newMachine(d *libvirtxml.Domain, dir string, accel Accel, o Options) (*mach
 	m.add("-nodefaults", "-no-user-config", "-display", "none", "-name", "trial", "-no-shutdown")
 	for _, part := range []func() error{m.board, m.processors, m.memory, m.identity, m.firmware, m.controllers, m.disks, m.network, m.consoles, m.channels} {
 		if err := part(); err != nil {
+			m.closeSets()
 			return nil, err
 		}
 	}
@@ -167,7 +170,14 @@ func (m *machine) firmware() error {
 	if err := os.WriteFile(nvram, vars, 0o600); err != nil {
 		return err
 	}
-	m.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+escape(f.Code), "-drive", "if=pflash,unit=1,format=raw,file="+escape(nvram))
+	code, err := m.file(f.Code, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	if nvram, err = m.file(nvram, os.O_RDONLY, os.O_RDWR); err != nil {
+		return err
+	}
+	m.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+code, "-drive", "if=pflash,unit=1,format=raw,file="+nvram)
 	if m.secureBoot() {
 		m.add("-global", "driver=cfi.pflash01,property=secure,value=on")
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 )
@@ -50,6 +51,9 @@ type eventLog struct {
 	events
 }
 
+// maxTold bounds what QEMU sends in one trial, in bytes. A QEMU that a guest has taken over may send forever.
+const maxTold = 64 << 20
+
 var errHungUp = errors.New("QEMU has hung up")
 
 func newMonitor(conn net.Conn) *monitor {
@@ -61,7 +65,7 @@ func newMonitor(conn net.Conn) *monitor {
 // read sorts answers from events until QEMU hangs up.
 func (m *monitor) read() {
 	defer close(m.done)
-	for in := json.NewDecoder(m.conn); ; {
+	for in := json.NewDecoder(io.LimitReader(m.conn, maxTold)); ; {
 		var a answer
 		if in.Decode(&a) != nil {
 			return

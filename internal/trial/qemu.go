@@ -1,7 +1,6 @@
 package trial
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,23 +16,26 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/decamp/decamp/internal/confine"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/kvm"
 )
 
-// What QEMU inherits beside the standard three.
+// The descriptors that QEMU inherits, beside the standard three. Those of its folder and of images follow.
 const (
 	monitorFD = 3
-	cardFD    = 4 // and those behind it: a pipe for each network card, a socket for each disk that is served, the agent's
+	cardFD    = 4 // the first of: a pipe for each network card, a socket for each disk that is served, the agent's
 )
 
 // A qemu is a running emulator.
 type qemu struct {
-	cmd     *exec.Cmd
+	cmd     *confine.Command
+	dir     string // the folder that QEMU writes to
+	theirs  string // the path of that folder for QEMU
 	monitor *monitor
 	serial  io.Reader
 	cards   []io.ReadCloser // what each network card sends, as pcap
-	said    *bytes.Buffer   // its standard error; read after it has ended
+	said    console         // its standard error
 	disks   []net.Conn      // our ends of those that are served
 	serving sync.WaitGroup
 	agent   net.Conn // to the guest's agent; nil: the VM has no channel for it
@@ -56,10 +58,14 @@ func (m *machine) start(ctx context.Context) (_ *qemu, err error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &qemu{cmd: exec.CommandContext(ctx, program, m.args...), said: &bytes.Buffer{}}
-	q.cmd.Stderr = q.said
-	q.cmd.Env = append(os.Environ(), "TMPDIR="+m.dir) // overlays go there
-	q.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	q := &qemu{}
+	if q.cmd, err = confine.New(ctx, program, m.args...); err != nil {
+		return nil, err
+	}
+	if m.accel == KVM {
+		q.cmd.UseKVM()
+	}
+	q.cmd.Stderr = &q.said
 	stdin, err := q.cmd.StdinPipe() // open and silent: nobody types
 	if err != nil {
 		return nil, err
@@ -68,16 +74,16 @@ func (m *machine) start(ctx context.Context) (_ *qemu, err error) {
 		return nil, errors.Join(err, stdin.Close())
 	}
 	defer func() {
-		for _, f := range q.cmd.ExtraFiles {
-			_ = f.Close() // QEMU has its own
-		}
+		q.cmd.Close()
 		if err != nil {
 			q.hangUp()
 		}
 	}()
-	if err := errors.Join(q.connect(m.cards), q.serve(m.served), q.call(m.agent)); err != nil {
+	if err := errors.Join(q.connect(m.cards), q.serve(m.served), q.call(m.agent), q.makeFolder(m.dir)); err != nil {
 		return nil, err
 	}
+	q.cmd.AddSets(m.sets)
+	m.sets = nil // closed by the command
 	if err := q.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", program, err)
 	}
@@ -96,8 +102,10 @@ func (q *qemu) connect(cards int) error {
 		if err != nil {
 			return err
 		}
-		q.cmd.ExtraFiles = append(q.cmd.ExtraFiles, w)
 		q.cards = append(q.cards, r)
+		if _, err := q.cmd.Own(w); err != nil { // QEMU opens it by its path
+			return err
+		}
 	}
 	return nil
 }
@@ -134,8 +142,17 @@ func (q *qemu) pass(name string) (net.Conn, error) {
 	}
 	ours := os.NewFile(uintptr(pair[0]), name)
 	defer ours.Close()
-	q.cmd.ExtraFiles = append(q.cmd.ExtraFiles, os.NewFile(uintptr(pair[1]), name))
+	q.cmd.Inherit(os.NewFile(uintptr(pair[1]), name))
 	return net.FileConn(ours)
+}
+
+// makeFolder makes the folder that QEMU writes to, in one that its user cannot enter: QEMU cannot replace it.
+func (q *qemu) makeFolder(dir string) (err error) {
+	if q.dir, err = os.MkdirTemp(dir, "qemu-"); err != nil {
+		return err
+	}
+	q.theirs, err = q.cmd.Folder(q.dir)
+	return err
 }
 
 // hangUp closes what leads to QEMU, which is gone. Nobody reads a disk any more when it returns.
@@ -158,7 +175,7 @@ func (q *qemu) hangUp() {
 // kill ends the emulator. What its pipes have left can be read then.
 func (q *qemu) kill() {
 	if err := q.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		q.said.WriteString(err.Error())
+		q.said.add([]byte(err.Error()))
 	}
 }
 
@@ -170,10 +187,14 @@ func (q *qemu) wait() error {
 	if err == nil || errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
 		return nil
 	}
-	text := lastLines(q.said.String(), 3)
+	text := q.cmd.Explain(lastLines(q.said.text(), 3))
 	if strings.Contains(text, "lock") {
 		return fault.New(fault.Conflict, "QEMU cannot open the VM's disks: %s", text).
 			WithHint("the VM runs, or somebody writes its images: shut it down first")
+	}
+	if strings.Contains(text, "KVM") && strings.Contains(text, "Permission denied") {
+		return fault.New(fault.Denied, "QEMU cannot open /dev/kvm: %s", text).
+			WithHint("QEMU does not run as root: let the group kvm use the device: chgrp kvm /dev/kvm && chmod 660 /dev/kvm")
 	}
 	if strings.Contains(text, "Permission denied") {
 		return fault.New(fault.Denied, "QEMU cannot open the VM's files: %s", text).WithHint("run this as root, or as the owner of the images")
@@ -193,12 +214,26 @@ func lastLines(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "; ")
 }
 
-// readBack reads a file that QEMU wrote into the trial's folder, and removes it.
-func readBack(dir, name string) ([]byte, error) {
-	path := filepath.Join(dir, name)
-	text, err := os.ReadFile(path)
-	if rm := os.Remove(path); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
-		err = errors.Join(err, rm)
+// readBack reads a file that QEMU wrote into its folder, and removes it. QEMU may have made a link of it, a
+// pipe, or a file without end.
+func (q *qemu) readBack(name string, limit int64) (text []byte, err error) {
+	path := filepath.Join(q.dir, name)
+	defer func() {
+		if rm := os.Remove(path); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
+			err = errors.Join(err, rm)
+		}
+	}()
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
 	}
-	return text, err
+	defer f.Close() // nothing was written
+	info, err := f.Stat()
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > limit) {
+		err = fmt.Errorf("QEMU's file %s is no regular file of %d bytes at most", name, limit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(f, limit))
 }

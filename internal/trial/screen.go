@@ -9,7 +9,6 @@ import (
 	"image/color"
 	"image/png"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -28,12 +27,12 @@ const (
 var errNoScreen = errors.New("the screen's picture is no PPM")
 
 // look takes a picture of the screen.
-func (q *qemu) look(ctx context.Context, dir string) (screen, error) {
+func (q *qemu) look(ctx context.Context) (screen, error) {
 	const name = "screen.ppm"
-	if err := q.monitor.do(ctx, "screendump", map[string]any{"filename": filepath.Join(dir, name)}); err != nil {
+	if err := q.monitor.do(ctx, "screendump", map[string]any{"filename": q.theirs + "/" + name}); err != nil {
 		return screen{}, err
 	}
-	text, err := readBack(dir, name)
+	text, err := q.readBack(name, maxPicture)
 	if err != nil {
 		return screen{}, err
 	}
@@ -42,6 +41,9 @@ func (q *qemu) look(ctx context.Context, dir string) (screen, error) {
 
 // maxPixels bounds a picture: no display adapter of QEMU's has more by itself.
 const maxPixels = 8192 * 8192
+
+// maxPicture is the size of the largest picture as a file, in bytes.
+const maxPicture = 3*maxPixels + 64
 
 // parsePPM reads a binary portable pixmap with 8 bits a colour.
 func parsePPM(text []byte) (screen, error) {
@@ -64,13 +66,13 @@ func (s screen) isText() bool {
 }
 
 // read returns what a text screen says.
-func (q *qemu) read(ctx context.Context, dir string) (string, error) {
+func (q *qemu) read(ctx context.Context) (string, error) {
 	const name = "text"
-	args := map[string]any{"val": textAt, "size": textRows * textCols * 2, "filename": filepath.Join(dir, name)}
+	args := map[string]any{"val": textAt, "size": textRows * textCols * 2, "filename": q.theirs + "/" + name}
 	if err := q.monitor.do(ctx, "pmemsave", args); err != nil {
 		return "", err
 	}
-	cells, err := readBack(dir, name)
+	cells, err := q.readBack(name, textRows*textCols*2)
 	return parseText(cells), err
 }
 

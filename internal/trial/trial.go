@@ -158,6 +158,7 @@ func attempt(ctx context.Context, d *libvirtxml.Domain, dir string, accel Accel,
 	if err != nil {
 		return Report{}, err
 	}
+	defer m.closeSets()
 	q, err := m.start(ctx)
 	if err != nil {
 		return Report{}, err

@@ -169,7 +169,7 @@ func (w *watch) note(r Report, text string, now time.Time) {
 // see collects all text there is: of the serial port, and of the screen where that has one.
 func (w *watch) see(ctx context.Context) (string, error) {
 	text := w.console.text()
-	shot, err := w.q.look(ctx, w.m.dir)
+	shot, err := w.q.look(ctx)
 	if errors.Is(err, errNoScreen) {
 		return text, nil
 	}
@@ -180,7 +180,7 @@ func (w *watch) see(ctx context.Context) (string, error) {
 	if !shot.isText() {
 		return text, nil
 	}
-	shown, err := w.q.read(ctx, w.m.dir)
+	shown, err := w.q.read(ctx)
 	return text + "\n" + shown, err
 }
 
@@ -264,6 +264,12 @@ func (c *console) add(p []byte) {
 		n, err := c.file.Write(p)
 		c.size, c.err = c.size+int64(n), err
 	}
+}
+
+// Write is part of io.Writer.
+func (c *console) Write(p []byte) (int, error) {
+	c.add(p)
+	return len(p), nil
 }
 
 // text is its end, as a terminal would show it.

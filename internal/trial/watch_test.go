@@ -13,7 +13,7 @@ import (
 // A guest may print that it is up and power itself off while its screen is being looked at.
 func TestLastWordsAreReadFirst(t *testing.T) {
 	ours, theirs := net.Pipe()
-	w := &watch{m: &machine{dir: t.TempDir()}, q: &qemu{monitor: newMonitor(ours)}, expect: regexp.MustCompile("it is up")}
+	w := &watch{m: &machine{}, q: &qemu{monitor: newMonitor(ours), dir: t.TempDir()}, expect: regexp.MustCompile("it is up")}
 	now := make(chan time.Time)
 	close(now)
 	w.opts = Options{Expect: "it is up", Settle: time.Hour, Now: time.Now, After: func(time.Duration) <-chan time.Time { return now }}
@@ -26,13 +26,13 @@ func TestLastWordsAreReadFirst(t *testing.T) {
 		}
 	}()
 	defer theirs.Close()
-	if err := os.WriteFile(filepath.Join(w.m.dir, "screen.ppm"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(w.q.dir, "screen.ppm"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := w.step(t.Context()); err != nil || r.Verdict != "" {
 		t.Fatalf("at once: %+v, %v", r, err)
 	}
-	if err := os.WriteFile(filepath.Join(w.m.dir, "screen.ppm"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(w.q.dir, "screen.ppm"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := w.step(t.Context()); err != nil || r.Verdict != Booted {

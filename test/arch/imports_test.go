@@ -18,7 +18,7 @@ const module = "github.com/decamp/decamp/"
 // of lower tiers; siblings do not know each other. The few that may are in friends.
 var tiers = [][]string{
 	{"durable", "lite", "room", "sleep"},
-	{"bottleneck", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "near", "postgres", "unit"},
+	{"bottleneck", "confine", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "near", "postgres", "unit"},
 	{"manifest", "mapping", "vmdk", "qcow2", "guest", "esx", "nfc", "flow", "leftover", "selection", "sched", "roster"},
 	{"blockcopy", "behind", "plan", "planfile", "image", "diskfile", "convert", "trial"},
 	{"nfs"},
@@ -34,6 +34,7 @@ var friends = map[[2]string]string{
 	{"disk", "fault"}:      "an image that is full or locked is a fault with a remedy",
 	{"efi", "fault"}:       "a machine without firmware is a fault with a remedy",
 	{"inventory", "fault"}: "a bad datastore path is the user's input",
+	{"confine", "fault"}:   "a machine without a free user id is a fault with a remedy",
 	{"kvm", "fault"}:       "a machine without QEMU is a fault with a remedy",
 	{"fleetkey", "fault"}:  "a missing or a wrong key is a fault with a remedy",
 	{"postgres", "fault"}:  "an unverified server is a fault with a remedy",

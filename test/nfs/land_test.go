@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/decamp/decamp/internal/lab/nfsclient"
@@ -36,6 +37,7 @@ type land struct {
 	Address string
 	portmap string // port
 	dir     string
+	args    []string // further flags
 	cmd     *exec.Cmd
 }
 
@@ -68,6 +70,7 @@ func (l *land) start() {
 	}
 	l.cmd = exec.Command(program, "land", "--export", l.dir, "--allow", "127.0.0.1", "--advertise", l.Address, "--json",
 		"--listen", l.Address+":"+nfsPort, "--portmap", l.Address+":"+l.portmap)
+	l.cmd.Args = append(l.cmd.Args, l.args...)
 	l.cmd.Stderr = os.Stderr
 	out, err := l.cmd.StdoutPipe()
 	if err == nil {
@@ -138,5 +141,49 @@ func TestKilledLandGoesOn(t *testing.T) {
 	})
 	if wentOn == 0 {
 		t.Error("no copy went on")
+	}
+}
+
+// ESXi writes as root. Its root is nobody here, and works all the same; with --no-root-squash it is root.
+func TestRootOfAHostIsNobody(t *testing.T) {
+	needRoot(t)
+	for name, c := range map[string]struct {
+		args  []string
+		owner uint32
+	}{
+		"by default":       {nil, 65534},
+		"--no-root-squash": {[]string{"--no-root-squash"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &land{T: t, Address: address(t), portmap: portmapPort, dir: t.TempDir(), args: c.args}
+			binary(t)
+			l.start()
+			t.Cleanup(l.kill)
+			ds := l.mount(nfsclient.Config{})
+			must(t, ds.MkdirAll(t.Context(), "web01"))
+			f, err := ds.Create(t.Context(), "web01/web01-flat.vmdk")
+			must(t, err)
+			must(t, f.Truncate(t.Context(), 1<<20))
+			must(t, f.WriteAt(t.Context(), []byte("a disk"), 4096))
+			must(t, f.Close(t.Context()))
+			must(t, ds.Rename(t.Context(), "web01/web01-flat.vmdk", "web01/web02-flat.vmdk"))
+			for _, name := range []string{"web01", "web01/web02-flat.vmdk"} {
+				info, err := os.Stat(filepath.Join(l.dir, name))
+				must(t, err)
+				if st := info.Sys().(*syscall.Stat_t); st.Uid != c.owner || st.Gid != c.owner {
+					t.Errorf("%s belongs to %d:%d, want %d", name, st.Uid, st.Gid, c.owner)
+				}
+			}
+			got := make([]byte, 6)
+			_, err = ds.ReadAt(t.Context(), "web01/web02-flat.vmdk", got, 4096)
+			must(t, err)
+			if string(got) != "a disk" {
+				t.Errorf("the host reads %q", got)
+			}
+			must(t, ds.Remove(t.Context(), "web01/web02-flat.vmdk"))
+			if left, err := os.ReadDir(filepath.Join(l.dir, "web01")); err != nil || len(left) > 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+		})
 	}
 }

@@ -76,7 +76,7 @@ func (a *Appliance) Mount(ctx context.Context, volumes []convert.Volume) (_ conv
 	if err != nil {
 		return nil, err
 	}
-	defer initrd.Close()
+	defer initrd.Close() // which start may have closed
 	disks, numbers := shared(volumes)
 	vm, err := a.start(ctx, k, initrd, disks)
 	if err != nil {

@@ -49,7 +49,7 @@ func (o Options) initramfs(k *kernel, volumes []convert.Volume) (*os.File, error
 		}
 		w.File(fmt.Sprintf("%s/%03d-%s.ko", inside.Modules, i, initramfs.Module(m)), data)
 	}
-	return inMemory(w.Bytes())
+	return inMemory("initramfs", w.Bytes())
 }
 
 // module reads a module and unpacks it.
@@ -86,12 +86,12 @@ func isStatic(path string) error {
 }
 
 // inMemory makes a file without a name.
-func inMemory(data []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate("initramfs", unix.MFD_CLOEXEC)
+func inMemory(name string, data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("memory for the appliance: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "initramfs")
+	f := os.NewFile(uintptr(fd), name)
 	if _, err := f.Write(data); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}

@@ -7,13 +7,12 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"strconv"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/decamp/decamp/internal/confine"
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/convert/appliance/inside"
 	"github.com/decamp/decamp/internal/convert/appliance/wire"
@@ -25,7 +24,7 @@ import (
 type vm struct {
 	ctx      context.Context // ends at the deadline, and takes the VM with it
 	cancel   context.CancelFunc
-	cmd      *exec.Cmd
+	cmd      *confine.Command
 	port     net.Conn
 	console  *console
 	disks    *served
@@ -45,7 +44,6 @@ func (a *Appliance) start(ctx context.Context, k *kernel, initrd *os.File, disks
 			return nil, err
 		}
 	}
-	args := a.o.machine(ctx)
 	m := &vm{console: &console{}, disks: &served{}}
 	m.ctx, m.cancel = context.WithTimeout(ctx, a.o.Deadline)
 	defer func() {
@@ -53,9 +51,11 @@ func (a *Appliance) start(ctx context.Context, k *kernel, initrd *os.File, disks
 			err = errors.Join(err, m.Close())
 		}
 	}()
-	m.cmd = exec.CommandContext(m.ctx, program, args...)
+	if m.cmd, err = confine.New(m.ctx, program, machineArgs...); err != nil {
+		return nil, err
+	}
+	m.accelerate(a.o.runsKVM(ctx))
 	m.cmd.Stdout, m.cmd.Stderr = m.console, m.console
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	m.cmd.WaitDelay = time.Minute // for what its pipes have left
 	if err := errors.Join(m.load(k, initrd), m.plug(disks)); err != nil {
 		return nil, err
@@ -63,7 +63,6 @@ func (a *Appliance) start(ctx context.Context, k *kernel, initrd *os.File, disks
 	if err := m.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", program, m.lost(err))
 	}
-	m.closePassed(initrd)
 	if _, err := m.receive(0); err != nil {
 		return nil, fmt.Errorf("the appliance did not start: %w", err)
 	}
@@ -76,40 +75,46 @@ func (m *vm) load(k *kernel, initrd *os.File) error {
 	if err != nil {
 		return err
 	}
-	m.add("-m", fmt.Sprintf("size=%dM", (memory+2*info.Size())>>20), "-kernel", k.image, "-initrd", m.pass(initrd, "/proc/self/fd/%d"))
-	m.add("-append", "console=ttyS0 quiet loglevel=5 panic=-1 selinux=0 apparmor=0 audit=0 random.trust_cpu=on "+inside.Told)
+	image, err := os.ReadFile(k.image) // which QEMU's user may not be allowed to
+	if err != nil {
+		return err
+	}
+	copied, err := inMemory("kernel", image)
+	if err != nil {
+		return err
+	}
+	kernelPath, err := m.cmd.Own(copied)
+	if err != nil {
+		return err
+	}
+	initrdPath, err := m.cmd.Own(initrd)
+	if err != nil {
+		return err
+	}
+	m.cmd.Add("-m", fmt.Sprintf("size=%dM", (memory+2*info.Size())>>20), "-kernel", kernelPath, "-initrd", initrdPath)
+	m.cmd.Add("-append", "console=ttyS0 quiet loglevel=5 panic=-1 selinux=0 apparmor=0 audit=0 random.trust_cpu=on "+inside.Told)
 	return nil
 }
 
-// machine is the VM without what is plugged in.
-func (o Options) machine(ctx context.Context) []string {
+// machineArgs are the arguments of the VM without its disks.
+var machineArgs = []string{"-nodefaults", "-no-user-config", "-display", "none", "-name", "appliance", "-no-reboot", "-machine", "pc", "-cpu", "max", "-smp", "1",
+	"-serial", "stdio"}
+
+// runsKVM reports whether KVM runs a vCPU here.
+func (o Options) runsKVM(ctx context.Context) bool {
 	const limit = 2 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	args := []string{"-nodefaults", "-no-user-config", "-display", "none", "-name", "appliance", "-no-reboot", "-machine", "pc", "-cpu", "max", "-smp", "1"}
-	if o.KVM(ctx) == nil {
-		args = append(args, "-accel", "kvm") // which may still refuse: then it is emulated
-	}
-	return append(args, "-accel", "tcg", "-serial", "stdio")
+	return o.KVM(ctx) == nil
 }
 
-func (m *vm) add(args ...string) { m.cmd.Args = append(m.cmd.Args, args...) }
-
-// pass has QEMU inherit f, and returns what it is called there.
-func (m *vm) pass(f *os.File, format string) string {
-	const standard = 3
-	m.cmd.ExtraFiles = append(m.cmd.ExtraFiles, f)
-	return fmt.Sprintf(format, standard+len(m.cmd.ExtraFiles)-1)
-}
-
-// closePassed closes what QEMU has inherited, but for what is not ours.
-func (m *vm) closePassed(but *os.File) {
-	for _, f := range m.cmd.ExtraFiles {
-		if f != but {
-			_ = f.Close() // QEMU has its own
-		}
+// accelerate chooses what runs the VM. If KVM refuses, the VM is emulated.
+func (m *vm) accelerate(kvm bool) {
+	if kvm {
+		m.cmd.UseKVM()
+		m.cmd.Add("-accel", "kvm")
 	}
-	m.cmd.ExtraFiles = nil
+	m.cmd.Add("-accel", "tcg")
 }
 
 // plug gives the VM its port and its disks, each at the other end of a socket pair.
@@ -119,17 +124,17 @@ func (m *vm) plug(disks []convert.Device) error {
 		return err
 	}
 	m.port = port
-	m.add("-device", "virtio-serial-pci", "-chardev", "socket,id=port,fd="+m.pass(theirs, "%d"), "-device", "virtserialport,chardev=port,name="+inside.Port)
-	m.add("-device", "virtio-scsi-pci,id=scsi")
+	m.cmd.Add("-device", "virtio-serial-pci", "-chardev", fmt.Sprintf("socket,id=port,fd=%d", m.cmd.Inherit(theirs)), "-device", "virtserialport,chardev=port,name="+inside.Port)
+	m.cmd.Add("-device", "virtio-scsi-pci,id=scsi")
 	for i, d := range disks {
 		ours, theirs, err := pair()
 		if err != nil {
 			return err
 		}
 		id := strconv.Itoa(i)
-		m.add("-blockdev", "driver=nbd,node-name=disk"+id+",server.type=fd,server.str="+m.pass(theirs, "%d"))
+		m.cmd.Add("-blockdev", fmt.Sprintf("driver=nbd,node-name=disk%s,server.type=fd,server.str=%d", id, m.cmd.Inherit(theirs)))
 		// QEMU would stop a VM whose disk is full, for somebody to make room.
-		m.add("-device", "scsi-hd,bus=scsi.0,scsi-id="+id+",drive=disk"+id+",werror=report,rerror=report")
+		m.cmd.Add("-device", "scsi-hd,bus=scsi.0,scsi-id="+id+",drive=disk"+id+",werror=report,rerror=report")
 		m.disks.serve(ours, d)
 	}
 	return nil
@@ -189,8 +194,10 @@ func (m *vm) Close() error {
 	if m.port != nil {
 		_ = m.port.Close() // it has said all
 	}
-	m.closePassed(nil)
-	if m.cmd != nil && m.cmd.Process != nil {
+	if m.cmd != nil {
+		m.cmd.Close()
+	}
+	if m.cmd != nil && m.cmd.Process != nil && m.cmd.ProcessState == nil {
 		_ = m.cmd.Wait() // it was killed, or its end was asked for
 	}
 	m.disks.wait()

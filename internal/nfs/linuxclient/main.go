@@ -34,6 +34,7 @@ func work() {
 		do   func() error
 	}{
 		{"names", names},
+		{"rights", rights},
 		{"silly", removeWhileOpen},
 		{"telldir", telldir},
 		{"fsx", func() error { return fsx(1, 0) }},

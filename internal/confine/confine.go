@@ -1,0 +1,205 @@
+// Package confine starts QEMU so that a guest that takes it over reaches little of this machine.
+//
+// QEMU runs with
+//
+//   - a seccomp filter that denies new processes and new privileges (-sandbox);
+//   - an empty environment, but for TMPDIR, and / as its working directory;
+//   - no files of this machine but those that it inherits. It gets their descriptors, and no paths;
+//   - limits on its files and processes, and no core dumps;
+//   - SIGKILL when this process dies.
+//
+// If this process is root, QEMU also has
+//
+//   - a user and a group that no other process has;
+//   - a network without interfaces, and no shared memory of other processes (namespaces).
+//
+// QEMU itself still opens files that every user may read: its libraries, and its firmware in
+// /usr/share. Package confine does not hide the rest of the file system from it.
+package confine
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// sandbox is the value of QEMU's -sandbox. A QEMU that is built without seccomp refuses to start.
+const sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+
+// Limits of QEMU.
+const (
+	maxOpenFiles = 1024
+	maxFileSize  = 64 << 30 // bytes that it writes to one file: an overlay
+	maxThreads   = 512      // of a user that no other process has
+
+	// noCore disables core dumps. The kernel pipes a core to a program also if the limit is 0, but
+	// not if it is 1; no core file is that small.
+	noCore = 1
+)
+
+// A Command is a QEMU that is being prepared. A Command that was not started must be closed.
+type Command struct {
+	*exec.Cmd
+	user  uint32   // QEMU's user and group; 0: those of this process
+	paths []string // of file sets and of the files in them, in turn
+}
+
+// New returns a command that runs QEMU with args. It is killed when ctx ends.
+func New(ctx context.Context, program string, args ...string) (*Command, error) {
+	program, err := exec.LookPath(program)
+	if err == nil {
+		program, err = filepath.Abs(program)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find QEMU: %w", err)
+	}
+	have, err := capabilities()
+	if err != nil {
+		return nil, err
+	}
+	c := &Command{}
+	if have.has(dropUser...) {
+		if c.user, err = newUser(); err != nil {
+			return nil, err
+		}
+	}
+	if c.Cmd, err = c.limited(ctx, program, append([]string{"-sandbox", sandbox}, args...)); err != nil {
+		return nil, err
+	}
+	c.Env, c.Dir = []string{}, "/"
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if c.user != 0 {
+		c.SysProcAttr.Credential = &syscall.Credential{Uid: c.user, Gid: c.user}
+	}
+	if have.has(unix.CAP_SYS_ADMIN) {
+		c.SysProcAttr.Cloneflags = unix.CLONE_NEWNET | unix.CLONE_NEWIPC
+	}
+	return c, nil
+}
+
+// Add appends arguments.
+func (c *Command) Add(args ...string) { c.Args = append(c.Args, args...) }
+
+// UseKVM lets QEMU open /dev/kvm if the device's group may. For QEMU as another user, a device that only
+// root may open is of no use.
+func (c *Command) UseKVM() {
+	var st unix.Stat_t
+	const group = 0o060
+	if c.user != 0 && unix.Stat("/dev/kvm", &st) == nil && st.Mode&group == group && st.Gid != 0 {
+		c.SysProcAttr.Credential.Groups = []uint32{st.Gid}
+	}
+}
+
+// Inherit lets QEMU inherit f, which the command closes, and returns its descriptor there.
+func (c *Command) Inherit(f *os.File) int {
+	const standard = 3
+	c.ExtraFiles = append(c.ExtraFiles, f)
+	return standard + len(c.ExtraFiles) - 1
+}
+
+// Own makes f a file of QEMU's user: one that QEMU opens again by the path in /proc/self/fd that Own
+// returns. The command closes f.
+func (c *Command) Own(f *os.File) (path string, err error) {
+	path = fmt.Sprintf("/proc/self/fd/%d", c.Inherit(f))
+	if c.user != 0 {
+		err = f.Chown(int(c.user), int(c.user))
+	}
+	return path, err
+}
+
+// Folder gives QEMU the folder at path, as its only one to write to, and returns its path for QEMU.
+func (c *Command) Folder(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	path, err = c.Own(f)
+	c.Env = append(c.Env, "TMPDIR="+path)
+	return path, err
+}
+
+// Start starts QEMU, and closes what it inherits.
+func (c *Command) Start() error {
+	defer c.Close()
+	return c.Cmd.Start()
+}
+
+// Close closes the files that QEMU inherits.
+func (c *Command) Close() {
+	for _, f := range c.ExtraFiles {
+		_ = f.Close() // QEMU has its own
+	}
+	c.ExtraFiles = nil
+}
+
+// limited returns the command that limits itself and then becomes QEMU. Root may lack the right to limit a
+// process of another user (CAP_SYS_RESOURCE), but every process may limit itself.
+func (c *Command) limited(ctx context.Context, program string, args []string) (*exec.Cmd, error) {
+	prlimit, err := exec.LookPath("prlimit")
+	if err != nil {
+		return nil, fault.New(fault.NotFound, "limit QEMU's resources: %w", err).WithHint("apt install util-linux   # dnf install util-linux-core")
+	}
+	limits := []struct {
+		option   string
+		resource int
+		most     uint64
+	}{
+		{"--core", unix.RLIMIT_CORE, noCore}, {"--nofile", unix.RLIMIT_NOFILE, maxOpenFiles}, {"--fsize", unix.RLIMIT_FSIZE, maxFileSize},
+		{"--nproc", unix.RLIMIT_NPROC, maxThreads},
+	}
+	if c.user == 0 { // the user has other processes, which count
+		limits = limits[:3]
+	}
+	var options []string
+	for _, l := range limits {
+		var old unix.Rlimit
+		if err := unix.Getrlimit(l.resource, &old); err != nil {
+			return nil, fmt.Errorf("read the limits of this process: %w", err)
+		}
+		options = append(options, fmt.Sprintf("%s=%d", l.option, min(l.most, old.Max))) // only root raises a limit
+	}
+	return exec.CommandContext(ctx, prlimit, slices.Concat(options, []string{"--", program}, args)...), nil
+}
+
+// A FileSet is files that QEMU opens by one path, depending on how it opens them. See -add-fd.
+type FileSet struct {
+	Name  string // of the file, for messages
+	Files []*os.File
+}
+
+// Close closes the files.
+func (s FileSet) Close() {
+	for _, f := range s.Files {
+		_ = f.Close() // nothing was written
+	}
+}
+
+// SetPath is the path of the file set with this index among those that AddSets gets.
+func SetPath(index int) string { return fmt.Sprintf("/dev/fdset/%d", index) }
+
+// AddSets gives QEMU file sets, which the command closes.
+func (c *Command) AddSets(sets []FileSet) {
+	for i, s := range sets {
+		for _, f := range s.Files {
+			c.Add("-add-fd", fmt.Sprintf("fd=%d,set=%d", c.Inherit(f), i))
+		}
+		c.paths = append(c.paths, SetPath(i), s.Name)
+	}
+}
+
+// Explain replaces the paths of file sets in a message of QEMU by the names of the files.
+func (c *Command) Explain(message string) string {
+	for i := len(c.paths) - 2; i >= 0; i -= 2 { // /dev/fdset/12 before /dev/fdset/1
+		message = strings.ReplaceAll(message, c.paths[i], c.paths[i+1])
+	}
+	return message
+}

@@ -1,0 +1,79 @@
+package confine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// A set is a set of capabilities, with a bit for each.
+type set uint64
+
+// dropUser are the capabilities that are needed to run QEMU as another user: to become it, to give it files,
+// to read and remove what it wrote, and to kill it.
+var dropUser = []int{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_KILL}
+
+func (s set) has(capabilities ...int) bool {
+	for _, c := range capabilities {
+		if s>>c&1 == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// capabilities returns those that this process may use. Of a process that is not root, they do not count.
+func capabilities() (set, error) {
+	if os.Geteuid() != 0 {
+		return 0, nil
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData // of 32 capabilities each
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return 0, fmt.Errorf("read the capabilities of this process: %w", err)
+	}
+	return set(data[1].Effective)<<32 | set(data[0].Effective), nil
+}
+
+// The range of user ids from which QEMU's are chosen. By systemd's conventions (UIDS-GIDS), nothing else
+// uses it. It fits into the 65,536 ids that a user namespace usually has.
+const (
+	firstUser = 60578
+	lastUser  = 61183
+)
+
+// newUser chooses an id for a user and a group that no process has, and no account.
+func newUser() (uint32, error) {
+	taken := owners()
+	for _, i := range rand.Perm(lastUser - firstUser + 1) {
+		id := uint32(firstUser + i)
+		text := strconv.Itoa(firstUser + i)
+		_, noUser := user.LookupId(text)
+		_, noGroup := user.LookupGroupId(text)
+		if !taken[id] && noUser != nil && noGroup != nil {
+			return id, nil
+		}
+	}
+	return 0, fault.New(fault.Conflict, "all user ids from %d to %d are in use, and QEMU needs one", firstUser, lastUser).
+		WithHint("see which processes have them: ps -eo uid,pid,args")
+}
+
+// owners returns the user ids of all processes.
+func owners() map[uint32]bool {
+	all := map[uint32]bool{}
+	processes, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
+	for _, p := range processes {
+		var st unix.Stat_t
+		if unix.Stat(p, &st) == nil { // it may have ended
+			all[st.Uid] = true
+		}
+	}
+	return all
+}

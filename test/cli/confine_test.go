@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/confine/confinetest"
+	"github.com/decamp/decamp/test/guest"
+	"github.com/decamp/decamp/test/program"
+)
+
+// ordinary is a user without rights, as which tests run decamp.
+const ordinary = 61999
+
+// A booting is a decamp trial whose guest runs.
+type booting struct {
+	*exec.Cmd
+	qemu  int // process
+	user  uint32
+	image string
+}
+
+// boots starts decamp trial as a user, and waits for the guest's first words.
+func boots(t *testing.T, user uint32) *booting {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		user = uint32(os.Geteuid())
+	}
+	dir, err := os.MkdirTemp("/var/tmp", "decamp-test-") // which every user may enter, unlike t.TempDir
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	b := &booting{user: user, image: filepath.Join(dir, "image.raw")}
+	for from, to := range map[string]string{binary: filepath.Join(dir, "decamp"), guest.Image(t, guest.NoVirtio): b.image} {
+		out, err := exec.Command("cp", "--sparse=always", from, to).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	domain, serial := filepath.Join(dir, "vm.xml"), filepath.Join(dir, "serial.log")
+	must(t, os.WriteFile(domain, fmt.Appendf(nil, `<domain type='kvm'><name>web01</name><memory unit='MiB'>256</memory><os><type arch='x86_64' machine='pc'>hvm</type></os><devices>
+<disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='%s'/><target dev='sda' bus='scsi'/><address type='drive' controller='0' bus='0' target='0' unit='0'/></disk>
+<controller type='scsi' index='0' model='vmpvscsi'/><interface type='network'><mac address='00:50:56:ab:cd:01'/><model type='vmxnet3'/></interface></devices></domain>`, b.image), 0o600))
+	must(t, unix.Mkfifo(serial, 0o600))
+	for _, path := range []string{dir, b.image, domain, serial} {
+		must(t, os.Chown(path, int(user), int(user)))
+	}
+	said, err := os.OpenFile(serial, os.O_RDWR|unix.O_NONBLOCK, 0)
+	must(t, err)
+	t.Cleanup(func() { _ = said.Close() })
+	b.Cmd = exec.CommandContext(t.Context(), filepath.Join(dir, "decamp"), "trial", domain, "--accel", "tcg", "--keep", dir, "--expect", "what no guest says", "--deadline", "10m")
+	b.Stderr = os.Stderr
+	b.Env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "SECRET=hunter2"}
+	if os.Geteuid() == 0 && user != 0 {
+		b.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+	}
+	must(t, b.Start())
+	t.Cleanup(func() { _ = b.Process.Kill(); _ = b.Wait() }) // usually it has ended
+	must(t, said.SetReadDeadline(time.Now().Add(5*time.Minute)))
+	if _, err := io.ReadFull(said, make([]byte, 64)); err != nil {
+		t.Fatalf("the guest's first words: %v", err)
+	}
+	found := confinetest.Children(t, b.Process.Pid)
+	if len(found) != 1 {
+		t.Fatalf("decamp runs QEMU as %v", found)
+	}
+	b.qemu = found[0]
+	b.removeScratch(t)
+	return b
+}
+
+// removeScratch removes at the end what a decamp that is killed leaves.
+func (b *booting) removeScratch(t *testing.T) {
+	t.Helper()
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", b.qemu))
+	must(t, err)
+	fd := filepath.Base(strings.Trim(string(env), "\x00"))
+	folder, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", b.qemu, fd))
+	must(t, err)
+	if trial := filepath.Dir(folder); strings.HasPrefix(trial, "/var/tmp/trial-") {
+		t.Cleanup(func() { must(t, os.RemoveAll(trial)) })
+	} else {
+		t.Errorf("QEMU writes to %s", folder)
+	}
+}
+
+// asRootAndUser runs a test with a trial by root, if the test is, and with one by an ordinary user.
+func asRootAndUser(t *testing.T, run func(*testing.T, *booting)) {
+	program.Requires(t, "qemu-system-x86_64")
+	for name, user := range map[string]uint32{"as root": 0, "as a user": ordinary} {
+		if user == 0 && os.Geteuid() != 0 {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, boots(t, user))
+		})
+	}
+}
+
+// The QEMU of a trial has no rights, no secrets and no files but the guest's.
+func TestQEMUIsConfined(t *testing.T) {
+	t.Parallel()
+	asRootAndUser(t, func(t *testing.T, b *booting) {
+		confinetest.Check(t, b.qemu, b.user, []string{b.image}, nil)
+	})
+}
+
+// QEMU ends with a decamp that is killed by kill -9.
+func TestQEMUEndsWithAKilledDecamp(t *testing.T) {
+	t.Parallel()
+	asRootAndUser(t, func(t *testing.T, b *booting) {
+		ends := watchEnd(t, b.qemu)
+		if ends(0) {
+			t.Fatal("QEMU does not run")
+		}
+		must(t, b.Process.Kill())
+		if !ends(time.Minute) {
+			t.Error("QEMU still runs")
+			must(t, syscall.Kill(b.qemu, syscall.SIGKILL))
+		}
+	})
+}
+
+// watchEnd returns a function that reports whether a process ends within a time.
+func watchEnd(t *testing.T, pid int) func(time.Duration) bool {
+	t.Helper()
+	fd, err := unix.PidfdOpen(pid, 0)
+	must(t, err)
+	t.Cleanup(func() { must(t, unix.Close(fd)) })
+	return func(d time.Duration) bool {
+		t.Helper()
+		for until := time.Now().Add(d); ; {
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(max(0, time.Until(until)).Milliseconds()))
+			if err != unix.EINTR {
+				must(t, err)
+				return n == 1
+			}
+		}
+	}
+}
