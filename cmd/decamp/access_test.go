@@ -173,6 +173,9 @@ func TestNamedCredentialIsUsedAsBound(t *testing.T) {
 			t.Errorf("role %q at another host: %v", role, err)
 		}
 	}
+	if f, err := r.inFiles(mustPlan(t, named)); err != nil || string(f.Source.Credentials.File) != file || string(f.Source.SSH.Credentials.File) != file {
+		t.Errorf("files of the plan: %+v, %v", f.Source, err)
+	}
 	other := strings.ReplaceAll(named, "name: esx1", "name: other")
 	r.vars["CREDENTIALS_DIRECTORY"] = "/run/credentials/decamp"
 	var l login
