@@ -173,6 +173,9 @@ func TestNamedCredentialIsUsedAsBound(t *testing.T) {
 			t.Errorf("role %q at another host: %v", role, err)
 		}
 	}
+	if f, err := r.inFiles(mustPlan(t, named)); err != nil || string(f.Source.Credentials.File) != file || string(f.Source.SSH.Credentials.File) != file {
+		t.Errorf("files of the plan: %+v, %v", f.Source, err)
+	}
 	other := strings.ReplaceAll(named, "name: esx1", "name: other")
 	r.vars["CREDENTIALS_DIRECTORY"] = "/run/credentials/decamp"
 	var l login
@@ -255,6 +258,32 @@ func TestRoleThatAPlanIsCarriedOutWith(t *testing.T) {
 		}
 		if got := (&mover{roster: &roster.Roster{}}).roleOf(p); got != v.worker {
 			t.Errorf("%q in a worker: %q, want %q", v.recorded, got, v.worker)
+		}
+	}
+}
+
+// A worker checks a plan as the server did, with its own access file, before it connects to anything.
+func TestWorkerChecksAPlanAgain(t *testing.T) {
+	r := newRig(t)
+	r.bind()
+	m := newMover(r.app)
+	m.roster = &roster.Roster{}
+	named := strings.Replace(sourcePlan, "esx1}", "esx1, credentials: {name: esx1}}", 1)
+	for what, v := range map[string]struct{ role, text string }{
+		"a command":             {"operate", named + "hooks: {pre: {command: [/bin/true]}}\n"},
+		"an address":            {"operate", strings.Replace(named, "dir:/srv/vm", "\"libvirt:qemu:///system?stage=/srv/vm\"", 1)},
+		"no credentials":        {"admin", sourcePlan},
+		"another host":          {"admin", strings.Replace(named, "root@esx1", "root@esx2", 1)},
+		"an unknown credential": {"admin", strings.Replace(named, "name: esx1", "name: esx2", 1)},
+		"an unknown place":      {"admin", strings.Replace(named, "dir:/srv/vm", "\"place:kvm?stage=/srv/vm\"", 1)},
+		"no role":               {"", named},
+	} {
+		s, err := m.newPlanSource(roster.Plan{Name: "p", Text: v.text, Role: v.role})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.enter(t.Context()); !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

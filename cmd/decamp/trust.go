@@ -23,8 +23,8 @@ const whereToLook = "openssl x509 -in /etc/vmware/ssl/rui.crt -noout -fingerprin
 
 // trust decides whether addr may show that certificate, and remembers a yes. given is
 // the fingerprint from the command line: whoever states one has made the decision, also
-// about a certificate that changed. One in a submitted plan decides about an unknown certificate only. For a
-// named credential the fingerprint that it is bound to decides alone, and nothing is remembered.
+// about a certificate that changed. A fingerprint in a submitted plan counts only for a host that is not known
+// yet. For a named credential the fingerprint that it is bound to decides alone, and nothing is remembered.
 func (a *app) trust(ctx context.Context, addr string, shown certificate, l login) error {
 	given := l.fingerprint
 	if l.bound != "" {

@@ -168,7 +168,11 @@ func (p NamedPlace) mistake() string {
 	case kind != KubeVirt && strings.Count(string(to), stageKey+"=") != 1:
 		return "a place has no stage: the plan names it"
 	}
-	for name := range to.parameters() {
+	parameters := to.parameters()
+	if kind == KubeVirt && parameters.Get("kubeconfig") == "" {
+		return "a place in a cluster requires kubeconfig=/FILE; manifests beside the images need no place"
+	}
+	for name := range parameters {
 		if parameterClasses[kind][name] == unclassified {
 			return fmt.Sprintf("%s has no parameter %q", kind, short(name))
 		}

@@ -180,6 +180,7 @@ func TestAccessIsReadStrictly(t *testing.T) {
 		"has no parameter \"tokn\"":         {"&token=", "&tokn="},
 		"a place has no stage":              {"pool=default", "pool=default&stage=/srv"},
 		"a place has no folder":             {"kubevirt:?", "kubevirt:/srv?"},
+		"requires kubeconfig":               {"kubeconfig=/etc/decamp/kube.yaml&", ""},
 		"not a kind of destination":         {"libvirt:qemu:///system?pool=default", "dir:/srv"},
 		"not a name":                        {"  rack1:", "  \"rack 1\":"},
 		"password":                          {"ops@vsphere", "ops:secret@vsphere"},
@@ -279,6 +280,39 @@ func TestPlacesAreExpanded(t *testing.T) {
 			t.Errorf("%s: %s, %v; want %s", text, got, err, want)
 		}
 	}
+}
+
+// Whatever an operator writes after the name of a place, the address and the parameters stay those of the
+// administrator, and the images go to the folder that was checked.
+func FuzzPlace(f *testing.F) {
+	for _, seed := range []string{
+		"?stage=/srv", "?stage=%2Fsrv%3Fkubeconfig=/x", "?stage=/srv%26token=/x", "?stage=/srv&token=/x", "?stage=/srv%23", "?stage=/srv&stage=/etc",
+		"?st%61ge=/srv", "?stage=/srv;token=/x", "?stage=/srv?token=/x", "?stage=/srv/../etc", "?stage=%2Fa%2525%3D%0A", "?token=/x?stage=/srv",
+	} {
+		f.Add(seed)
+	}
+	a, found := ParseAccess([]byte(accessText))
+	if len(found) > 0 {
+		f.Fatal(found)
+	}
+	f.Fuzz(func(t *testing.T, rest string) {
+		for name, place := range a.Places {
+			d, err := ParseDestination("place:"+name+rest, Here{})
+			if err != nil || d.Address() != name {
+				continue
+			}
+			got, err := a.Expand(d, Local)
+			if err != nil {
+				t.Fatalf("%q: %v", d, err)
+			}
+			want, parameters := Destination(place.To).parameters(), got.parameters()
+			delete(parameters, stageKey)
+			address, _, _ := strings.Cut(string(place.To), "?")
+			if !reflect.DeepEqual(parameters, want) || got.Folder() != d.Folder() || got.Kind() != KubeVirt && !strings.HasPrefix(string(got), address+"?") || got.Kind() != Destination(place.To).Kind() {
+				t.Errorf("%q is %q with %v", d, got, parameters)
+			}
+		}
+	})
 }
 
 // The example in the documentation is an access file.

@@ -93,7 +93,7 @@ func ParseDestination(s string, here Here) (Destination, error) {
 			return "", fault.New(fault.Invalid, "%s: it is not said in which folder of this machine VMs are staged", s).
 				WithHint("add stage=/FOLDER behind a ? or &: it needs room for the VMs that are under way")
 		}
-		if kind == Place && (!IsName(d.Address()) || len(d.parameters()[stageKey]) != 1 || strings.Contains(d.Folder(), "?")) {
+		if kind == Place && (!IsName(d.Address()) || len(d.parameters()[stageKey]) != 1 || strings.ContainsAny(d.Folder(), "?\n\x00")) {
 			return "", fault.New(fault.Invalid, "%s: a named place has a name and stage=/FOLDER, and nothing else", s).
 				WithHint("write place:NAME?stage=/FOLDER; an administrator sets everything else of the place")
 		}

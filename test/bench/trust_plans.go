@@ -12,7 +12,7 @@ import (
 )
 
 // unclassifiedFields counts the keys of the plan schema, and the parameters that the parsers of destinations
-// accept, for which nobody decided which roles may set them.
+// accept, which have no entry in the table of the roles that may set them.
 func unclassifiedFields(_ context.Context, b *bench) error {
 	missing, parameters := planfile.Unclassified(), 0
 	for kind, names := range map[string][]string{
