@@ -22,7 +22,7 @@ signed have ended, remove its line, copy and restart. The first key signs, all k
 
 const keyExamples = `
 decamp key new /etc/decamp/fleet.key
-decamp worker --join postgres://decamp@db/decamp --fleet-key /etc/decamp/fleet.key --offer /srv/vm
+decamp worker --join postgres://decamp@db/decamp --fleet-key fleet.key --offer /srv/vm
 decamp key list /etc/decamp/fleet.key
 `
 
@@ -35,7 +35,7 @@ func newKey(a *app) *cobra.Command {
 	cmd.AddCommand(
 		a.newKeyCommand("new", "Make a key file", "Make a file with a new key, which only its owner can read. A file that exists is not replaced.",
 			fleetkey.Create, exit{fault.Conflict, "the file exists"}),
-		a.newKeyCommand("add", "Add a key to a key file", "Append a new key to a key file. It verifies signatures. It signs when its line is moved to the top.",
+		a.newKeyCommand("add", "Add a key to a key file", "Append a new key to a key file. It verifies signatures, and signs once its line is the first.",
 			fleetkey.Add, exit{fault.NotFound, "the file does not exist"}, exit{fault.Full, "the file has too many keys"}),
 		a.newKeyCommand("list", "List the keys of a key file", "List the ids of the keys of a file, the one that signs first. An id is no secret. Files with the\nsame ids have the same keys.",
 			fleetkey.Load, exit{fault.NotFound, "the file does not exist"}))
