@@ -299,13 +299,16 @@ func (m *Migrator) change(ctx context.Context, p plan.Plan, st flow.Status) (pla
 }
 
 // anew forgets a run whose record is refused, so that it begins again. What it copied is found by
-// its manifests.
+// its manifests. Of a run that is done the VM is published, so it does not begin again.
 func (m *Migrator) anew(ctx context.Context, p plan.Plan, why error) (plan.Plan, error) {
-	m.opts.Log.Warn("run begins again", "run", p.ID, "err", why)
 	st, err := m.engine.Status(ctx, string(p.ID))
-	if err != nil {
+	switch {
+	case err != nil:
 		return p, err
+	case st.State == flow.Done:
+		return p, why
 	}
+	m.opts.Log.Warn("run begins again", "run", p.ID, "err", why)
 	p, _, err = m.replace(ctx, p, st)
 	return p, err
 }
