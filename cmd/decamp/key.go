@@ -15,14 +15,14 @@ database with it, and carry out only what has such a signature. All of them need
 (--fleet-key), and nobody else may read it. On a single machine without --db the key is made by
 itself, as fleet.key in the state directory.
 
-The first key signs, all keys verify. To replace a key, run decamp key add FILE, copy FILE to
-all machines and restart decamp there. Then move the new last line to the top, copy and restart
-again. When the plans that the old key signed have ended, remove its line, copy and restart.
+To replace a key, run decamp key add FILE, copy FILE to all machines and restart decamp there.
+Then move the new last line to the top, copy and restart again. When the plans that the old key
+signed have ended, remove its line, copy and restart. The first key signs, all keys verify.
 `
 
 const keyExamples = `
 decamp key new /etc/decamp/fleet.key
-decamp worker --join postgres://decamp@db/decamp --fleet-key /etc/decamp/fleet.key
+decamp worker --join postgres://decamp@db/decamp --fleet-key fleet.key --offer /srv/vm
 decamp key list /etc/decamp/fleet.key
 `
 
@@ -35,9 +35,9 @@ func newKey(a *app) *cobra.Command {
 	cmd.AddCommand(
 		a.newKeyCommand("new", "Make a key file", "Make a file with a new key, which only its owner can read. A file that exists is not replaced.",
 			fleetkey.Create, exit{fault.Conflict, "the file exists"}),
-		a.newKeyCommand("add", "Add a key to a key file", "Append a new key to a key file. It verifies signatures. It signs once its line is the first.",
+		a.newKeyCommand("add", "Add a key to a key file", "Append a new key to a key file. It verifies signatures, and signs once its line is the first.",
 			fleetkey.Add, exit{fault.NotFound, "the file does not exist"}, exit{fault.Full, "the file has too many keys"}),
-		a.newKeyCommand("list", "List the keys of a key file", "List the ids of the keys of a file, the one that signs first. An id is not secret.",
+		a.newKeyCommand("list", "List the keys of a key file", "List the ids of the keys of a file, the one that signs first. An id is no secret. Files with the\nsame ids have the same keys.",
 			fleetkey.Load, exit{fault.NotFound, "the file does not exist"}))
 	return cmd
 }

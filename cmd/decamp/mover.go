@@ -63,7 +63,7 @@ func (a *app) openMover(ctx context.Context, url string, insecure bool, w roster
 	cfg := flow.Config{Dir: state, Log: a.log}
 	m.store, m.leftovers = plan.NewStore(state), leftover.NewShared(leftover.Folder(state), w.Name, nil)
 	if !isFile(url) {
-		cfg.URL, cfg.Insecure, cfg.Executor = url, insecure, w.Name
+		cfg.URL, cfg.Insecure, cfg.Keys, cfg.Executor = url, insecure, r.Keys(), w.Name
 		m.leftovers = leftover.NewShared(sharedRecords{r}, w.Name, m.gone)
 	}
 	if m.engine, err = flow.Open(ctx, cfg); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetkey"
 )
 
 const (
@@ -39,6 +40,7 @@ type Config struct {
 	Dir      string                // state directory; made if missing, private to the user
 	URL      string                // "postgres://…" of the record that several executors share; "": SQLite in Dir
 	Insecure bool                  // with URL: the server on another machine need not be verified
+	Keys     *fleetkey.Keys        // with URL: sign and verify what is on record; nil: nothing is signed
 	Executor string                // with URL: the name of this one, the same after a restart
 	Log      *slog.Logger          // nil: silent
 	Resume   func(run string) bool // which pending runs continue at Launch, unasked; nil: none, they wait for Start

@@ -187,5 +187,9 @@ func (e *Engine) drive(ctx dbos.Context, l *live, in envelope) error {
 	if !ok {
 		return fmt.Errorf("run %s: flow %q is not registered", l.run, in.Flow)
 	}
-	return fn(&Context{dbos: ctx, e: e, live: l}, in.In)
+	raw, err := e.verifyDoc(inputUse, l.run, in.Flow, in.In)
+	if err != nil {
+		return err
+	}
+	return fn(&Context{dbos: ctx, e: e, live: l}, raw)
 }

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetkey"
 	"github.com/decamp/decamp/internal/lab/postgres"
 	"github.com/jackc/pgx/v5"
 )
@@ -34,13 +37,22 @@ func join(t testing.TB, url, name string, setup func(*Engine)) *Engine {
 
 func joinLogging(t testing.TB, url, name string, log *slog.Logger, setup func(*Engine)) *Engine {
 	t.Helper()
-	e, err := Open(t.Context(), Config{Dir: t.TempDir(), URL: url, Executor: name, Log: log, Grace: 20 * time.Second})
+	e, err := Open(t.Context(), Config{Dir: t.TempDir(), URL: url, Executor: name, Log: log, Grace: 20 * time.Second, Keys: testKeys()})
 	ok(t, err)
 	setup(e)
 	ok(t, e.Launch())
 	t.Cleanup(func() { e.Close() })
 	return e
 }
+
+// testKeys are those of the executors of all tests.
+var testKeys = sync.OnceValue(func() *fleetkey.Keys {
+	k, err := fleetkey.Parse([]byte("decamp-fleet-key-1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"))
+	if err != nil {
+		panic(err)
+	}
+	return k
+})
 
 // never is a step that must not run where it is registered.
 func never(t *testing.T) func(context.Context, int) (int, error) {
@@ -67,7 +79,7 @@ func TestSharedRecord(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, url string){
 		"attempts": attemptsOnPostgres, "often": runMayBeTriedOften, "signals": signalsOnPostgres, "affinity": runsStayWithTheirExecutor,
 		"across": callsReachOtherExecutors, "takeover": takenOverAttemptIsFenced, "canceled": canceledElsewhereIsFencedToo, "begun_twice": oneOfTwoBegins,
-		"names": executorsNeedAName, "together": manyOpenAnEmptyDatabase, "lost_claim": claimThatGotLostIsSentFor,
+		"forged": forgedRecordIsRefused, "names": executorsNeedAName, "together": manyOpenAnEmptyDatabase, "lost_claim": claimThatGotLostIsSentFor,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -258,7 +270,10 @@ func recordedSteps(t *testing.T, e *Engine, attempt string) (steps string) {
 	for rows.Next() {
 		var name, out string
 		ok(t, rows.Scan(&name, &out))
-		steps += name + " " + out
+		run, _ := splitAttempt(attempt)
+		doc, err := e.verifyDoc(resultUse, run, name, []byte(out))
+		ok(t, err)
+		steps += name + " " + string(doc)
 	}
 	ok(t, rows.Err())
 	return steps
@@ -280,6 +295,76 @@ func oneOfTwoBegins(t *testing.T, url string) {
 	ok(t, errors.Join(a.Wait(t.Context(), "r1"), b.Wait(t.Context(), "r1")))
 	if ran.Load() != 1 {
 		t.Errorf("the first step ran %d times", ran.Load())
+	}
+}
+
+// What somebody else wrote into the record is not worked on: neither the input of a run nor the result
+// of a step, also not that of another step or run.
+func forgedRecordIsRefused(t *testing.T, url string) {
+	refused := errors.New("not yet")
+	var got []int
+	e := join(t, url, "a", func(e *Engine) {
+		RegisterStep(e, "first", addOne)
+		RegisterStep(e, "second", func(_ context.Context, n int) (int, error) {
+			got = append(got, n)
+			return n, refused
+		})
+		Register(e, "pair", func(c *Context, n int) error {
+			if err := c.Step("first", n, &n); err != nil {
+				return err
+			}
+			return c.Step("second", n, &n)
+		})
+	})
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		done, err := e.pg.Exec(t.Context(), strings.ReplaceAll(sql, "decamp_flow", schema), args...)
+		ok(t, err)
+		if done.RowsAffected() == 0 {
+			t.Fatalf("%s changed nothing", sql)
+		}
+	}
+	begin := func(run string) {
+		t.Helper()
+		ok(t, e.Start(t.Context(), run, "pair", 1))
+		if err := e.Wait(t.Context(), run); err == nil || errors.Is(err, ErrRefused) {
+			t.Fatalf("the first attempt: %v", err)
+		}
+	}
+	const output = `UPDATE decamp_flow.operation_outputs SET output = $2 WHERE workflow_uuid = $1 AND function_name = 'first'`
+	for run, forge := range map[string]func(){
+		"plain": func() { exec(output, "plain", "41") },
+		"changed": func() {
+			exec(`UPDATE decamp_flow.operation_outputs SET output = replace(output, 'doc', 'dox') WHERE workflow_uuid = 'changed' AND function_name = 'first'`)
+		},
+		"moved": func() {
+			begin("other")
+			exec(`UPDATE decamp_flow.operation_outputs SET output = (SELECT output FROM decamp_flow.operation_outputs WHERE workflow_uuid = 'other' AND function_name = 'first') WHERE workflow_uuid = 'moved' AND function_name = 'first'`)
+		},
+		"input": func() {
+			exec(`UPDATE decamp_flow.workflow_input SET inputs = replace(inputs, '"doc":"1"', '"doc":"9"') WHERE workflow_uuid = 'input' AND inputs LIKE '%"doc":"1"%'`)
+		},
+	} {
+		begin(run)
+		forge()
+		before := len(got)
+		ok(t, e.Start(t.Context(), run, "pair", 1))
+		if err := e.Wait(t.Context(), run); !errors.Is(err, ErrRefused) || !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
+			t.Errorf("%s: %v, want ErrRefused", run, err)
+		}
+		if len(got) != before {
+			t.Errorf("%s: the second step ran with %d", run, got[before])
+		}
+		if run != "input" {
+			st, err := e.Status(t.Context(), run)
+			ok(t, err)
+			var n int
+			if _, err := st.Result("first", &n); !errors.Is(err, ErrRefused) || n != 0 {
+				t.Errorf("%s: result %d, %v", run, n, err)
+			}
+		}
+		ok(t, e.Forget(t.Context(), run)) // the way out
+		begin(run)
 	}
 }
 

@@ -60,6 +60,9 @@ func (e *Engine) begin(ctx context.Context, run, flow string, in any) error {
 		return fmt.Errorf("flow %q is not registered", flow)
 	}
 	raw, err := json.Marshal(in)
+	if err == nil {
+		raw, err = e.signDoc(inputUse, run, flow, raw)
+	}
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,15 @@ type StepRecord struct {
 	Ended   time.Time
 	Err     error
 
-	out json.RawMessage
+	out     json.RawMessage
+	refused error // why out is not to be used; nil if it is
+}
+
+func (r StepRecord) decode(out any) error {
+	if r.refused != nil {
+		return r.refused
+	}
+	return decode(r.Name, r.out, out)
 }
 
 // Result decodes the result of the last good step called name, and reports whether
@@ -52,7 +60,7 @@ type StepRecord struct {
 func (s Status) Result(name string, out any) (bool, error) {
 	for i := len(s.Steps) - 1; i >= 0; i-- {
 		if r := s.Steps[i]; r.Name == name && r.Err == nil {
-			return true, decode(name, r.out, out)
+			return true, r.decode(out)
 		}
 	}
 	return false, nil
@@ -63,7 +71,7 @@ func (s Status) Result(name string, out any) (bool, error) {
 func (s Status) Last(out any) (bool, error) {
 	for _, r := range slices.Backward(s.Steps) {
 		if r.Err == nil {
-			return true, decode(r.Name, r.out, out)
+			return true, r.decode(out)
 		}
 	}
 	return false, nil
@@ -167,7 +175,11 @@ func (e *Engine) readSteps(ctx context.Context, st *Status) error {
 		if err != nil {
 			return fmt.Errorf("read step %s of run %s: %w", s.StepName, st.Run, err)
 		}
-		st.Steps = append(st.Steps, StepRecord{Name: s.StepName, Started: s.StartedAt, Ended: s.CompletedAt, Err: restore(s.Error), out: out})
+		r := StepRecord{Name: s.StepName, Started: s.StartedAt, Ended: s.CompletedAt, Err: restore(s.Error)}
+		if r.Err == nil {
+			r.out, r.refused = e.verifyDoc(resultUse, st.Run, r.Name, out)
+		}
+		st.Steps = append(st.Steps, r)
 	}
 	return nil
 }

@@ -80,10 +80,16 @@ func (c *Context) Step(name string, in, out any) error {
 		ctx, stop := c.live.bind(ctx)
 		defer stop()
 		out, err := fn(ctx, raw)
+		if err == nil {
+			out, err = c.e.signDoc(resultUse, c.Run(), name, out)
+		}
 		return out, store(err)
 	}, dbos.WithStepName(name))
 	if err != nil {
 		return c.explain(name, err)
+	}
+	if result, err = c.e.verifyDoc(resultUse, c.Run(), name, result); err != nil {
+		return err
 	}
 	return decode(name, result, out)
 }

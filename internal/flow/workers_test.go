@@ -58,7 +58,7 @@ func (w worker) step(n int) func(context.Context, int) (int, error) {
 
 func (w worker) run() error {
 	ctx := context.Background()
-	e, err := Open(ctx, Config{Dir: w.Dir, URL: w.URL, Executor: w.Executor})
+	e, err := Open(ctx, Config{Dir: w.Dir, URL: w.URL, Executor: w.Executor, Keys: testKeys()})
 	if err != nil {
 		return err
 	}

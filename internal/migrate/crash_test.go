@@ -12,6 +12,8 @@ import (
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetkey"
+	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
@@ -230,6 +232,35 @@ func TestResumeCopiesOnlyWhatIsMissing(t *testing.T) {
 	}
 	if len(b.told(plan.DiskAnew)) > 0 {
 		t.Error("the disk was copied anew")
+	}
+}
+
+// A record that was written without the fleet's key, by another decamp or by a stranger, is not worked
+// on: the run begins again, and copies what its images lack.
+func TestRunWithARefusedRecordBeginsAgain(t *testing.T) {
+	t.Parallel()
+	b := interrupted(t)
+	var proven int64
+	for _, c := range b.safe()[2000] {
+		proven += c.Len
+	}
+	if proven == 0 {
+		t.Fatal("nothing was copied before")
+	}
+	var err error
+	if b.keys, err = fleetkey.Create(filepath.Join(t.TempDir(), fleetkey.FileName)); err != nil {
+		t.Fatal(err)
+	}
+	if wire := b.continued(); wire != 5*mib+512-proven {
+		t.Errorf("%d bytes over the wire, with %d proven of %d", wire, proven, 5*mib+512)
+	}
+	published := b.published
+	if b.keys, err = fleetkey.Create(filepath.Join(t.TempDir(), fleetkey.FileName)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.migrate(Permit{})
+	if !errors.Is(err, flow.ErrRefused) || !fault.Is(err, fault.Denied) || b.published != published {
+		t.Errorf("a run that is done, with a record that is refused: %v", err)
 	}
 }
 

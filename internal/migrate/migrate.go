@@ -210,13 +210,22 @@ func (m *Migrator) Migrate(ctx context.Context, p plan.Plan, rig Rig, permit Per
 	}
 	defer release()
 	p, repeated, err := m.admit(ctx, p, rig)
+	if errors.Is(err, flow.ErrRefused) {
+		p, err = m.anew(ctx, p, err)
+	}
 	if err != nil {
 		return Outcome{}, err
 	}
 	if repeated {
 		return m.repeat(ctx, p, rig, permit)
 	}
-	if err := m.attend(ctx, p, &attendance{rig: rig, permit: permit}); err != nil {
+	err = m.attend(ctx, p, &attendance{rig: rig, permit: permit})
+	if errors.Is(err, flow.ErrRefused) {
+		if p, err = m.anew(ctx, p, err); err == nil {
+			err = m.attend(ctx, p, &attendance{rig: rig, permit: permit})
+		}
+	}
+	if err != nil {
 		return Outcome{}, err
 	}
 	facts, err := m.facts(ctx, p.ID)
@@ -287,6 +296,21 @@ func (m *Migrator) change(ctx context.Context, p plan.Plan, st flow.Status) (pla
 		err = m.store.Change(p)
 	}
 	return p, false, err
+}
+
+// anew forgets a run whose record is refused, so that it begins again. What it copied is found by
+// its manifests. Of a run that is done the VM is published, so it does not begin again.
+func (m *Migrator) anew(ctx context.Context, p plan.Plan, why error) (plan.Plan, error) {
+	st, err := m.engine.Status(ctx, string(p.ID))
+	switch {
+	case err != nil:
+		return p, err
+	case st.State == flow.Done:
+		return p, why
+	}
+	m.opts.Log.Warn("run begins again", "run", p.ID, "err", why)
+	p, _, err = m.replace(ctx, p, st)
+	return p, err
 }
 
 // replace forgets a run of which nothing is left but its record.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetkey"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
@@ -35,6 +36,8 @@ type bench struct {
 	meddle       func(plan.Event) bool // done to the VM of a warm run, until it says that it was; may be nil
 	paranoid     bool
 	start        bool // a warm run starts the VM
+
+	keys *fleetkey.Keys // that sign the engine's record; nil: nothing is signed
 
 	mu     sync.Mutex
 	events []plan.Event
@@ -88,7 +91,7 @@ type process struct {
 
 func (b *bench) process() *process {
 	b.t.Helper()
-	e, err := flow.Open(b.t.Context(), flow.Config{Dir: filepath.Join(b.dir, "state"), Grace: 10 * time.Second})
+	e, err := flow.Open(b.t.Context(), flow.Config{Dir: filepath.Join(b.dir, "state"), Grace: 10 * time.Second, Keys: b.keys})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetkey"
 )
 
 // Uses of the fleet key.
@@ -47,6 +48,9 @@ func (r *Roster) signVM(p Plan, k Key, warm bool, row signedVM) string {
 	}
 	return r.cfg.Keys.Sign(vmUse, vmFields(p, k, warm, row)...)
 }
+
+// Keys returns those that the roster was opened with; nil if there are none.
+func (r *Roster) Keys() *fleetkey.Keys { return r.cfg.Keys }
 
 // VerifyPlan returns fault.Denied unless p, as Plan returned it, was submitted by a process with a
 // key of ours and was not changed since.

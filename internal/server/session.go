@@ -50,7 +50,7 @@ func newSessions(secure bool) *sessions {
 	return &sessions{key: key, now: time.Now, cookie: c}
 }
 
-// forgetSessionKey removes the key that versions before 0.2 kept in the state directory.
+// forgetSessionKey removes the key that earlier versions kept in the state directory.
 func forgetSessionKey(state string) error {
 	err := os.Remove(filepath.Join(state, "session.key"))
 	if errors.Is(err, fs.ErrNotExist) {
