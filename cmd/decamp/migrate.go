@@ -284,7 +284,7 @@ func (o *migrateOptions) permit() migrate.Permit {
 	return migrate.Permit{
 		PowerOff: o.powerOff, Wait: o.shutdownWait, Force: o.force,
 		Cutover: o.warm.cutover(), Paranoid: o.warm.paranoid,
-		SpotFirst: o.spot.first, SpotRanges: o.spot.ranges, SourceHash: o.sourceHash,
+		Spot: o.spot.Spot, SourceHash: o.sourceHash,
 		Trial: o.trial, Start: o.start,
 	}
 }

@@ -123,6 +123,7 @@ func (s *planSource) open(ctx context.Context) error {
 		return s.login.logins.Refuse(ctx, err)
 	}
 	s.reader = https.New(s.session, https.Options{MaxConnections: s.file.Defaults.Connections, Log: s.a.log})
+	s.rereader = https.New(s.session, https.Options{MaxConnections: rereadConnections, Log: s.a.log})
 	s.tidy()
 	s.opened = true
 	return nil
@@ -214,7 +215,7 @@ func (s *planSource) works(ctx context.Context, row roster.VM, o planfile.Option
 	mo.to, mo.maps = row.To, s.file.Maps.Value()
 	shared := s.planWorks.works
 	w := &works{
-		url: shared.url, session: shared.session, reader: shared.reader, shells: shared.shells,
+		url: shared.url, session: shared.session, reader: shared.reader, rereader: shared.rereader, shells: shared.shells,
 		store: shared.store, migrator: shared.migrator, leftovers: shared.leftovers,
 		expect: mo.expect, conversion: mo.engine, trials: s.m.trials,
 	}

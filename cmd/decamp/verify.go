@@ -70,7 +70,7 @@ func newVerify(a *app) *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.Var(&o.spot, "spot", "read the first bytes and N random MiB of each disk once more from the source (N: 16)")
+	f.Var(&o.spot, "spot", "read the first bytes, the last MiB and N random MiB of each disk from the source again, and compare (N: 64)")
 	f.StringVar(&o.source, "source", "", "where the VM came from, for --spot: `URL` as in decamp ls")
 	o.login.register(cmd)
 	return cmd
@@ -80,8 +80,8 @@ func newVerify(a *app) *cobra.Command {
 type verified struct {
 	File string `json:"file"`
 	manifest.Report
-	Audit []string             `json:"audit,omitempty"` // files written
-	Spot  *manifest.SpotReport `json:"spot,omitempty"`
+	Audit  []string         `json:"audit,omitempty"`  // files written
+	Reread *manifest.Reread `json:"reread,omitempty"` // what --spot compared
 }
 
 func (a *app) verify(ctx context.Context, o verifyOptions, folder string) (err error) {

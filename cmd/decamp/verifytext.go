@@ -35,8 +35,8 @@ func (a *app) writeVerifiedImage(v verified) {
 	t.add("  root", v.Root.String())
 	t.add("  sha256", v.SHA256)
 	t.add("  md5", v.MD5)
-	if v.Spot != nil {
-		t.add("  spot", fmt.Sprintf("%s in %d ranges are the same at the source (seed %d)", size(v.Spot.Bytes), len(v.Spot.Ranges), v.Spot.Seed))
+	if v.Reread != nil {
+		t.add("  source re-read", v.Reread.String())
 	}
 	for _, file := range v.Audit {
 		t.add("  written", file)

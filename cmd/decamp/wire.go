@@ -104,6 +104,7 @@ type works struct {
 	url        *url.URL
 	session    *esx.Session
 	reader     *https.Transport    // of disks that are looked at a second time
+	rereader   *https.Transport    // of samples that are compared; it has connections of its own
 	transport  transport.Transport // that moves them
 	to         []*destination
 	store      *plan.Store
@@ -150,6 +151,7 @@ func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w
 // openTransport opens what reads disks, and what moves them.
 func (a *app) openTransport(ctx context.Context, w *works, o migrateOptions) (err error) {
 	w.reader = https.New(w.session, https.Options{MaxConnections: o.connections, Log: a.log})
+	w.rereader = https.New(w.session, https.Options{MaxConnections: rereadConnections, Log: a.log})
 	w.transport, err = a.newTransport(ctx, w, o)
 	return err
 }
@@ -227,8 +229,10 @@ func (w *works) Close() error {
 	if w.transport != nil && w.transport != transport.Transport(w.reader) {
 		errs = append(errs, w.transport.Close())
 	}
-	if w.reader != nil {
-		errs = append(errs, w.reader.Close())
+	for _, t := range []*https.Transport{w.reader, w.rereader} {
+		if t != nil {
+			errs = append(errs, t.Close())
+		}
 	}
 	if w.shells != nil {
 		errs = append(errs, w.shells.Close())

@@ -36,7 +36,7 @@ func TestMigrateAndVerify(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, small()).trusting()
 			r.migrate("web01", "--format", format, "--spot", "4M,3").ends(0).
-				says("is moved, proven and published", "virsh define", "decamp verify", "WHERE THE TIME WENT")
+				says("is moved and published", "virsh define", "decamp verify", "WHERE THE TIME WENT")
 			folder := filepath.Join(r.vms(), "web01")
 			r.matchesSource(folder, format)
 			r.run("verify", folder).ends(0).says("is what was copied", "sha256")

@@ -33,6 +33,9 @@ type Record struct {
 	Hardware target.Hardware     `json:"hardware,omitempty"`
 	Warnings []inventory.Warning `json:"warnings,omitempty"`
 
+	// Checks are what was compared with the source, by image.
+	Checks []target.Check `json:"checks,omitempty"`
+
 	// NVRAM is the file with the variables that its EFI firmware begins with; nil: none of the VM's.
 	NVRAM *RecordedFile `json:"nvram,omitempty"`
 
@@ -66,7 +69,7 @@ type RecordedImage struct {
 
 func newRecord(def target.Definition, name string, warnings []inventory.Warning) Record {
 	r := Record{
-		Version: recordVersion, Decamp: def.Decamp, Source: def.VM, Guest: def.Guest, Hardware: def.Hardware, EFI: def.EFI, Converted: def.Converted, Delivered: def.Delivered,
+		Version: recordVersion, Decamp: def.Decamp, Source: def.VM, Guest: def.Guest, Hardware: def.Hardware, EFI: def.EFI, Converted: def.Converted, Delivered: def.Delivered, Checks: def.Checks,
 		Warnings: append(append([]inventory.Warning{}, def.Warnings...), warnings...),
 	}
 	if name != def.VM.Name {
