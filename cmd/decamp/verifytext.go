@@ -23,6 +23,10 @@ func (a *app) writeVerified(folder string, found []verified, bad error) error {
 }
 
 func (a *app) writeVerifiedImage(v verified) {
+	if v.Changed != "" {
+		fmt.Fprintf(a.out, "%s: changed since it was published, in %d of %d MiB chunks: as expected after a start\n\n", v.File, v.BadChunks, v.Chunks)
+		return
+	}
 	for _, b := range v.Bad {
 		fmt.Fprintf(a.out, "BAD  disk %s at %d, %s: expected %v, seen %v\n", b.Disk, b.Off, size(b.Len), b.Want, b.Got)
 	}

@@ -341,8 +341,12 @@ func (p *published) here() error {
 	if d == nil || slices.ContainsFunc(p.images(), func(img target.Image) bool { return exists(img.Path) }) {
 		return nil
 	}
+	if at := dir.Started(p.folder); !at.IsZero() {
+		return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s, and decamp started the VM there on %s", p.record.Source.Name, d.Place, d.ID, at.Local().Format(time.DateTime)).
+			WithHint("the manifests in %s say what was delivered; the VM has changed its disks since, as expected after a start", fault.Quote(p.folder))
+	}
 	return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s", p.record.Source.Name, d.Place, d.ID).
-		WithHint("the manifests in %s prove what was delivered; to compare, export a disk from there as raw and name the manifest's image so", fault.Quote(p.folder))
+		WithHint("the manifests in %s say what was delivered; to compare, export a disk from there as raw, before the first start, and name the manifest's image so", fault.Quote(p.folder))
 }
 
 func exists(path string) bool {

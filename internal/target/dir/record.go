@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/efi"
@@ -65,6 +66,10 @@ type RecordedImage struct {
 	Size     int64         `json:"size"`
 	Root     string        `json:"root"`             // the manifest's root hash, hex
 	Copied   string        `json:"copied,omitempty"` // the root as at the source, where the image was changed since
+
+	// Modified is when the file was last written to before it was published. It is zero in the
+	// records of older versions.
+	Modified time.Time `json:"modified,omitzero"`
 }
 
 func newRecord(def target.Definition, name string, warnings []inventory.Warning) Record {
