@@ -11,6 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
@@ -123,7 +124,7 @@ func (s *planSource) open(ctx context.Context) error {
 		return s.login.logins.Refuse(ctx, err)
 	}
 	s.reader = https.New(s.session, https.Options{MaxConnections: s.file.Defaults.Connections, Log: s.a.log})
-	s.rereader = https.New(s.session, https.Options{MaxConnections: rereadConnections, Log: s.a.log})
+	s.rereader = https.New(s.session, https.Options{MaxConnections: migrate.RereadConnections, Log: s.a.log})
 	s.tidy()
 	s.opened = true
 	return nil

@@ -93,9 +93,6 @@ func spotOne(ctx context.Context, from *origin, img target.Image, s spot) (repor
 	return report, err
 }
 
-// rereadConnections is how many connections to a source read its disks a second time, all together.
-const rereadConnections = 2
-
 // openAgain opens a disk for the second reading: over NFC in a new session if NFC copies the disks,
 // otherwise over HTTPS on connections that copy nothing.
 func (w *works) openAgain(ctx context.Context, d transport.Disk) (_ disk.Source, by string, err error) {

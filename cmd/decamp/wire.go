@@ -151,7 +151,7 @@ func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w
 // openTransport opens what reads disks, and what moves them.
 func (a *app) openTransport(ctx context.Context, w *works, o migrateOptions) (err error) {
 	w.reader = https.New(w.session, https.Options{MaxConnections: o.connections, Log: a.log})
-	w.rereader = https.New(w.session, https.Options{MaxConnections: rereadConnections, Log: a.log})
+	w.rereader = https.New(w.session, https.Options{MaxConnections: migrate.RereadConnections, Log: a.log})
 	w.transport, err = a.newTransport(ctx, w, o)
 	return err
 }

@@ -353,8 +353,8 @@ func TestRecorderKeepsTheFirstChunks(t *testing.T) {
 	if len(c.chunks) != 64 || c.chunks[0] != 199 {
 		t.Errorf("%d chunks, the first %d", len(c.chunks), c.chunks[0])
 	}
-	for chunks, want := range map[int64]int{1: 64, 12_800: 64, 102_400: 512, 1 << 26: 1024} {
-		if got := mostMetadata(chunks); got != want {
+	for chunks, want := range map[int64]int{1: 64, 32_768: 64, 102_400: 200, 1 << 26: 1024} {
+		if got := MostMetadata(chunks); got != want {
 			t.Errorf("%d chunks: %d, want %d", chunks, got, want)
 		}
 	}
