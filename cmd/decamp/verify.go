@@ -31,9 +31,9 @@ them, and md5sum on the host gives the same sum for the flat file. Nothing else 
 folder is touched.
 
 A VM that was started has changed its images. verify reports that with exit code 11, and not
-as corruption, if a program has an image locked, as QEMU does, or if the image was written to
-after it was published. Do not copy such a VM again: that would discard what it wrote. To
-verify a copy, do so before its first start.
+as corruption, if QEMU or another program holds the lock of a writer on an image, or if the
+image was written to after it was published. Do not copy such a VM again: that would discard
+what it wrote. To verify a copy, do so before its first start.
 
 --spot also reads a sample of each disk from the source, named by --source, and compares it: the
 first SIZE bytes, the last MiB and N random ones. It means something until either VM runs.

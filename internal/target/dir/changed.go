@@ -19,6 +19,10 @@ import (
 // startedFile is in the folder of a VM that decamp started where it lives now.
 const startedFile = "started.json"
 
+// writerByte is the byte of an image that QEMU locks if it may write to the image. A trial boot, which
+// only reads it, locks other bytes. Programs that lock a whole file lock this byte, too.
+const writerByte = 101
+
 // started is the content of startedFile.
 type started struct {
 	Time time.Time `json:"time"` // of the first start
@@ -76,9 +80,9 @@ func WrittenSince(path string, least int64, published time.Time) string {
 	if err != nil || info.Size() < least {
 		return ""
 	}
-	whole := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
-	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &whole); err == nil && whole.Type != unix.F_UNLCK {
-		return "a program has it open and locked, as QEMU does while the VM runs"
+	writer := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: writerByte, Len: 1}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &writer); err == nil && writer.Type != unix.F_UNLCK {
+		return "a program has it open for writing, as QEMU does while the VM runs"
 	}
 	if !info.ModTime().After(published) {
 		return ""
