@@ -166,10 +166,11 @@ func (a *app) writeNext(p *published, repeated bool) {
 
 // writeChecks prints what was compared of each disk, and how to compare all of it.
 func writeChecks(w io.Writer, checks []target.Check) {
+	fmt.Fprintln(w, "\nCHECKED")
 	if len(checks) == 0 {
+		fmt.Fprintln(w, "image = what was read (all); source re-read: not recorded by the decamp that verified the images")
 		return
 	}
-	fmt.Fprintln(w, "\nCHECKED")
 	partly := false
 	for _, c := range checks {
 		fmt.Fprintf(w, "disk %d: %s\n", c.Key, plain(c.String()))
