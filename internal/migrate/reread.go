@@ -134,6 +134,9 @@ func cannotOpen(err error) bool {
 func (r *Run) rereadOnce(ctx context.Context, img target.Image, d transport.Disk, sample manifest.Sample, began *bool) (report manifest.Reread, err error) {
 	source, by, err := r.Rig.Reread(ctx, d)
 	if err != nil {
+		if changed := r.unchanged(ctx); fault.Is(changed, fault.Conflict) { // a disk that was resized does not open as it was
+			return report, changed
+		}
 		return report, err
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()

@@ -253,6 +253,22 @@ func TestRereadThatFailsPublishesNothing(t *testing.T) {
 	}
 }
 
+// A disk that was resized since it was copied does not open as it was. That is a conflict, as it is for
+// commit, and not corruption.
+func TestRereadOfAResizedDiskIsAConflict(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.vm.Disks = b.vm.Disks[:1]
+	rig := b.rig(t, b.dir)
+	rig.Reread = func(context.Context, transport.Disk) (disk.Source, string, error) {
+		b.vm.Disks[0].Capacity += mib
+		return nil, "", fault.New(fault.Corrupt, "the descriptor is of another size")
+	}
+	if _, err := b.process().Migrate(t.Context(), b.plan(), rig, Permit{}); !fault.Is(err, fault.Conflict) || b.published != nil {
+		t.Fatalf("got %v", err)
+	}
+}
+
 type brokenSource struct{ disk.Source }
 
 func (brokenSource) ReadAt(context.Context, []byte, int64) error {
