@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The main job in small: an emulated ESXi with real bootable Linux guests, one of them
-# moved, proven, and booted from the definition that decamp wrote.
+# moved, verified, and booted from the definition that decamp wrote.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -61,11 +61,11 @@ source=$(fact url)
 args=(--fingerprint "$(fact fingerprint)" --state "$demo/state")
 
 show ./decamp ls "$source" "${args[@]}"
-show ./decamp migrate "$source" web01 --to "dir:$demo/vms" --power-off --domain-type qemu --spot 16M "${args[@]}"
+show ./decamp migrate "$source" web01 --to "dir:$demo/vms" --power-off --domain-type qemu "${args[@]}"
 show ./decamp verify "$demo/vms/web01"
 (cd "$demo/vms/web01" && for sums in *.sha256; do show sha256sum -c "$sums"; done)
 
 printf '\nBooting %s under QEMU without KVM:\n' "$demo/vms/web01/domain.xml"
 show go run ./test/boot/cmd/bootvm -mac "$mac" -uuid "$uuid" -driver vmw_pvscsi -card vmxnet3 \
 	-firmware bios -log "$demo/serial.log" "$demo/vms/web01/domain.xml"
-printf '\nweb01 moved, every byte proven, and booted with its identity. See %s.\n' "$demo/vms/web01"
+printf '\nweb01 moved, its images verified, and booted with its identity. See %s.\n' "$demo/vms/web01"

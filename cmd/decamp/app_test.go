@@ -99,7 +99,7 @@ func TestWrongUsageIsExitCode2WithARemedy(t *testing.T) {
 		{"force alone", "migrate esxi://root@h vm --to dir:/x --force", "needs --power-off", "--help"},
 		{"too many connections", "migrate esxi://root@h vm --to dir:/x --connections 99", "want 1 to 12", "--help"},
 		{"spot without source", "verify /x --spot 1M", "need each other", "--help"},
-		{"odd spot", "verify /x --spot 1M,many", "no number of ranges", "--help"},
+		{"odd spot", "verify /x --spot 1M,many", "not a number of random chunks", "--help"},
 		{"unknown shell", "completion tcsh", "bash, zsh or fish", "--help"},
 		{"password in URL", "ls esxi://root:sesame@h", "holds a password", "name the file"},
 		{"no such scheme", "ls http://h", "neither esxi nor vcenter", "esxi://root@HOST"},

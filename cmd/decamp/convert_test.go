@@ -189,15 +189,12 @@ func TestVerifyAConvertedImage(t *testing.T) {
 		mustContain(t, r.out.String(), name, "sha256", out+" is what was copied.")
 		newRig(t).ends(2, "verify", out, "--spot", "1M", "--source", "esxi://root@h")
 
-		f, err := os.OpenFile(out, os.O_RDWR, 0)
+		info, err := os.Stat(out)
 		if err != nil {
 			t.Fatal(err)
 		}
-		info, err := f.Stat()
-		if err == nil {
-			_, err = f.WriteAt(bytes.Repeat([]byte{0xEE}, 1<<20), info.Size()-6<<20)
-		}
-		if err := errors.Join(err, f.Close()); err != nil {
+		overwriteMiB(t, out)
+		if err := os.Chtimes(out, info.ModTime(), info.ModTime()); err != nil { // as a storage that fails leaves them
 			t.Fatal(err)
 		}
 		r = newRig(t)
@@ -207,6 +204,38 @@ func TestVerifyAConvertedImage(t *testing.T) {
 			t.Fatal(err)
 		}
 		newRig(t).ends(3, "verify", out)
+	}
+}
+
+// overwriteMiB writes to one MiB near the end of an image.
+func overwriteMiB(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := f.Stat()
+	if err == nil {
+		_, err = f.WriteAt(bytes.Repeat([]byte{0xEE}, 1<<20), info.Size()-6<<20)
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a VM that was started wrote to a converted image is not called corruption.
+func TestVerifyOfAConvertedImageThatWasWrittenTo(t *testing.T) {
+	d := chain(t)
+	for _, name := range []string{"x.raw", "x.qcow2"} {
+		out := filepath.Join(t.TempDir(), name)
+		newRig(t).ends(0, "convert", d.Path(), out)
+		overwriteMiB(t, out)
+		r := newRig(t)
+		r.ends(11, "verify", out)
+		mustContain(t, r.stderr(), "changed since it was published, as expected after a start")
+		if text := r.stderr() + r.out.String(); strings.Contains(text, "BAD") || strings.Contains(text, "again") {
+			t.Errorf("told %s", text)
+		}
 	}
 }
 

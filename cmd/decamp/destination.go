@@ -147,7 +147,7 @@ func (w *works) migrateAll(ctx context.Context, permit migrate.Permit, bounds mi
 func (w *works) rig(d *destination, m *fanout.Member, off *sync.Mutex) migrate.Rig {
 	return migrate.Rig{
 		Source: w.source(off), Transport: m, Target: d.target,
-		Open: w.open, Sum: w.sum, NVRAM: w.nvram, Settled: m.Settle, Boot: w.boot(d), Rehearse: w.rehearse, Trials: w.enterTrial, Convert: w.conversion.appended, Prepare: w.conversion.prepared,
+		Open: w.open, Reread: w.openAgain, Sum: w.sum, NVRAM: w.nvram, Settled: m.Settle, Boot: w.boot(d), Rehearse: w.rehearse, Trials: w.enterTrial, Convert: w.conversion.appended, Prepare: w.conversion.prepared,
 	}
 }
 

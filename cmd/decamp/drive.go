@@ -43,6 +43,10 @@ func (dr *drive) event(e plan.Event) {
 			dr.stand()
 		}
 		dr.to.Step(e.Step, "")
+	case plan.SourceReread:
+		if e.Reread != nil && e.Reread.Chunks > 0 {
+			dr.to.Step(e.Step, e.Message)
+		}
 	case plan.StepRetried:
 		if e.Failure != nil {
 			dr.to.Step(e.Step, e.Failure.Text)

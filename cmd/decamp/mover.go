@@ -352,7 +352,7 @@ func (s *planSource) permit(o planfile.Options) migrate.Permit {
 		PowerOff: o.PowerOff != planfile.NeverOff || o.Mode == planfile.Warmly, Force: o.PowerOff == planfile.ForceOff,
 		Wait:     time.Duration(o.ShutdownWait),
 		Cutover:  cutoverOf(o.Warm),
-		Paranoid: o.Warm.Paranoid, SpotFirst: int64(o.Spot.First), SpotRanges: o.Spot.Ranges, SourceHash: o.SourceHash,
+		Paranoid: o.Warm.Paranoid, Spot: migrate.Spot{None: o.Spot.Off, First: int64(o.Spot.First), Random: o.Spot.Ranges}, SourceHash: o.SourceHash,
 		Trial: o.Trial, Start: o.Start,
 	}
 }

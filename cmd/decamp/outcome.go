@@ -92,12 +92,13 @@ func (a *app) writeOutcome(out migrate.Outcome) error {
 	} else if out.Repeated {
 		fmt.Fprintf(a.out, "%s was moved before (run %s): nothing is left to do.\n", plain(out.Facts.VM.Name), out.Run)
 	} else {
-		fmt.Fprintf(a.out, "\n%s is moved, proven and %s (run %s).\n", plain(out.Facts.VM.Name), p.whereabouts(), out.Run)
+		fmt.Fprintf(a.out, "\n%s is moved and %s (run %s).\n", plain(out.Facts.VM.Name), p.whereabouts(), out.Run)
 	}
 	if o := out.Facts.Outage; o != nil && !out.Repeated {
 		fmt.Fprintln(a.out, outageWords(*o))
 	}
 	writeImages(a.out, out.Facts.Images)
+	writeChecks(a.out, out.Facts.Checks())
 	if !out.Repeated {
 		writeStages(a.out, out.Facts.Stages)
 	}
@@ -157,9 +158,27 @@ func (a *app) writeNext(p *published, repeated bool) {
 		fmt.Fprintf(a.out, "\n%sWhat proves it is kept in %s.\n", state, fault.Quote(p.folder))
 		return
 	}
-	fmt.Fprintf(a.out, "\nStart it:        virsh define %s && virsh start %s\n",
+	fmt.Fprintf(a.out, "\nVerify it again: decamp verify %s\n", fault.Quote(p.folder))
+	fmt.Fprintf(a.out, "Then start it:   virsh define %s && virsh start %s\n",
 		fault.Quote(filepath.Join(p.folder, "domain.xml")), shellArgument(p.domainName()))
-	fmt.Fprintf(a.out, "Prove it again:  decamp verify %s\n", fault.Quote(p.folder))
+	fmt.Fprintln(a.out, "A VM that runs changes its images: verify it before its first start.")
+}
+
+// writeChecks prints what was compared of each disk, and how to compare all of it.
+func writeChecks(w io.Writer, checks []target.Check) {
+	fmt.Fprintln(w, "\nCHECKED")
+	if len(checks) == 0 {
+		fmt.Fprintln(w, "image = what was read (all); source re-read: not recorded by the decamp that verified the images")
+		return
+	}
+	partly := false
+	for _, c := range checks {
+		fmt.Fprintf(w, "disk %d: %s\n", c.Key, plain(c.String()))
+		partly = partly || c.SourceHash == ""
+	}
+	if partly {
+		fmt.Fprintln(w, "--source-hash compares the whole disk with the source: the host hashes it, by SSH.")
+	}
 }
 
 func writeImages(w io.Writer, images []target.Image) {

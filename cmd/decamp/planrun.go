@@ -20,7 +20,7 @@ import (
 )
 
 const planRunHelp = `
-Carry a plan out, to its end: every VM of it is moved, proven and published, as decamp migrate
+Carry a plan out, to its end: every VM of it is moved, verified and published, as decamp migrate
 does for one, within the limits of hosts, datastores and links. What fails for a passing reason
 is tried again; what fails for good does not stop the others.
 

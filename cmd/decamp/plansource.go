@@ -12,6 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
@@ -128,6 +129,7 @@ func (s *planSource) open(ctx context.Context) error {
 		return s.login.logins.Refuse(ctx, err)
 	}
 	s.reader = https.New(s.session, https.Options{MaxConnections: s.file.Defaults.Connections, Log: s.a.log})
+	s.rereader = https.New(s.session, https.Options{MaxConnections: migrate.RereadConnections, Log: s.a.log})
 	s.tidy()
 	s.opened = true
 	return nil
@@ -248,7 +250,7 @@ func (s *planSource) works(ctx context.Context, row roster.VM, o planfile.Option
 	mo.to, mo.maps = row.To, s.file.Maps.Value()
 	shared := s.planWorks.works
 	w := &works{
-		url: shared.url, session: shared.session, reader: shared.reader, shells: shared.shells,
+		url: shared.url, session: shared.session, reader: shared.reader, rereader: shared.rereader, shells: shared.shells,
 		store: shared.store, migrator: shared.migrator, leftovers: shared.leftovers,
 		expect: mo.expect, conversion: mo.engine, trials: s.m.trials,
 	}

@@ -2,45 +2,61 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/transport/nfc"
 	"github.com/decamp/decamp/internal/unit"
 )
 
-// spot says what a spot check re-reads of each disk: the first bytes, and random ranges
-// of 1 MiB. It is a pflag value: "100M" or "100M,16".
+// spot is the value of --spot: "100M" or "100M,16", or "0" for nothing. It says how much of each disk
+// is read from the source a second time.
 type spot struct {
-	first  int64
-	ranges int
+	given bool
+	migrate.Spot
 }
-
-// spotRanges is how many ranges are read where only the first bytes were named.
-const spotRanges = 16
 
 func (s *spot) String() string { return "" }
 func (s *spot) Type() string   { return "SIZE[,N]" }
 
+// Set is part of pflag.Value.
 func (s *spot) Set(text string) (err error) {
-	first, ranges, more := strings.Cut(text, ",")
-	s.ranges = spotRanges
+	first, random, more := strings.Cut(text, ",")
+	next := spot{given: true}
+	if next.First, err = unit.ParseSize(first); err != nil {
+		return err
+	}
 	if more {
-		if s.ranges, err = strconv.Atoi(ranges); err != nil || s.ranges < 0 {
-			return fmt.Errorf("%q is no number of ranges", ranges)
+		if next.Random, err = strconv.Atoi(random); err != nil || next.Random < 1 {
+			return fmt.Errorf("%q is not a number of random chunks: want 1 or more", random)
 		}
 	}
-	s.first, err = unit.ParseSize(first)
-	return err
+	next.None = next.First == 0 && !more
+	*s = next
+	return nil
 }
 
-func (s *spot) asked() bool { return s.first > 0 || s.ranges > 0 }
+// asked reports whether the user asked for a second reading.
+func (s *spot) asked() bool { return s.given && !s.None }
 
-// spotCheck compares samples of the images with the source.
+// sample returns what --spot chooses of a disk.
+func (s *spot) sample() (manifest.Sample, error) {
+	chosen := manifest.Sample{First: s.First, Random: s.Random}
+	if chosen.Random == 0 {
+		chosen.Random = migrate.RandomChunks
+	}
+	_, err := rand.Read(chosen.Seed[:])
+	return chosen, err
+}
+
+// spotCheck compares samples of the source with the manifests of the images.
 func (a *app) spotCheck(ctx context.Context, p *published, o verifyOptions, found []verified) (err error) {
 	from, err := a.openOrigin(ctx, o.source, o.login, p.record.Source.Ref)
 	if err != nil {
@@ -48,24 +64,45 @@ func (a *app) spotCheck(ctx context.Context, p *published, o verifyOptions, foun
 	}
 	defer closing(&err, from.Close)
 	for i, img := range p.images() {
-		report, err := spotOne(ctx, p, from, img, o.spot)
+		report, err := spotOne(ctx, from, img, o.spot)
 		if err != nil {
-			return fmt.Errorf("disk %d: %w", img.Key, err)
+			return fmt.Errorf("compare with the source: %w", err)
 		}
-		found[i].Spot = &report
+		found[i].Reread = &report
 	}
 	return nil
 }
 
-func spotOne(ctx context.Context, p *published, from *origin, img target.Image, s spot) (_ manifest.SpotReport, err error) {
-	var ends [2]disk.Source
-	if ends[0], err = from.disk(ctx, img.Key); err != nil {
-		return manifest.SpotReport{}, err
+func spotOne(ctx context.Context, from *origin, img target.Image, s spot) (report manifest.Reread, err error) {
+	sample, err := s.sample()
+	if err != nil {
+		return report, err
 	}
-	defer closing(&err, ends[0].Close)
-	if ends[1], err = p.target.Read(ctx, img); err != nil {
-		return manifest.SpotReport{}, err
+	m, err := manifest.Load(img.Manifest)
+	if err != nil {
+		return report, err
 	}
-	defer closing(&err, ends[1].Close)
-	return manifest.Spot(ctx, ends[0], ends[1], manifest.SpotOptions{First: s.first, Ranges: s.ranges, Seed: rand.Uint64()})
+	defer closing(&err, m.Close)
+	source, err := from.disk(ctx, img.Key)
+	if err != nil {
+		return report, err
+	}
+	defer closing(&err, source.Close)
+	report, err = sample.Compare(ctx, source, m, nil)
+	report.By = "https"
+	return report, err
+}
+
+// openAgain opens a disk for the second reading: over NFC in a new session if NFC copies the disks,
+// otherwise over HTTPS on connections that copy nothing.
+func (w *works) openAgain(ctx context.Context, d transport.Disk) (_ disk.Source, by string, err error) {
+	if n, ok := w.transport.(*nfc.Transport); ok {
+		src, err := n.Open(ctx, d)
+		if err != nil {
+			return nil, "", err // not a nil *nfc.Source in an interface
+		}
+		return src, "nfc", nil
+	}
+	src, err := openDisk(ctx, w.rereader, d)
+	return src, "https", err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/decamp/decamp/internal/migrate"
 	"testing"
 	"time"
 )
@@ -40,13 +41,15 @@ func TestPercentIsWholeOnlyAtTheEnd(t *testing.T) {
 }
 
 func TestSpotFlag(t *testing.T) {
-	for text, want := range map[string]spot{"100M": {100 << 20, spotRanges}, "100M,4": {100 << 20, 4}, "0,8": {0, 8}} {
+	for text, want := range map[string]migrate.Spot{
+		"100M": {First: 100 << 20}, "100M,4": {First: 100 << 20, Random: 4}, "0,8": {Random: 8}, "0": {None: true},
+	} {
 		var s spot
-		if err := s.Set(text); err != nil || s != want {
+		if err := s.Set(text); err != nil || s.Spot != want {
 			t.Errorf("%q: %+v, %v, want %+v", text, s, err, want)
 		}
 	}
-	for _, text := range []string{"", ",", "1M,", "1M,-1", "x,1"} {
+	for _, text := range []string{"", ",", "1M,", "1M,-1", "1M,0", "x,1"} {
 		var s spot
 		if err := s.Set(text); err == nil {
 			t.Errorf("%q: %+v, want an error", text, s)

@@ -30,8 +30,13 @@ they are missing, the audit files NAME.sha256 and NAME.md5 are written; sha256su
 them, and md5sum on the host gives the same sum for the flat file. Nothing else in the
 folder is touched.
 
---spot also reads the first bytes and some random ranges of each disk once more from the
-source, named by --source, and compares them. It means something until either VM runs.
+A VM that was started has changed its images. verify reports that with exit code 11, and not
+as corruption, if QEMU or another program holds the lock of a writer on an image, or if the
+image was written to after it was published. Do not copy such a VM again: that would discard
+what it wrote. To verify a copy, do so before its first start.
+
+--spot also reads a sample of each disk from the source, named by --source, and compares it: the
+first SIZE bytes, the last MiB and N random ones. It means something until either VM runs.
 `
 
 const verifyExamples = `
@@ -61,7 +66,8 @@ func newVerify(a *app) *cobra.Command {
 			exit{fault.Denied, "files cannot be read; with --spot also: wrong password, certificate unknown or changed"},
 			exit{fault.Unreachable, "with --spot: nobody answers at that address"},
 			exit{fault.Conflict, "with --spot: the VM runs"},
-			exit{fault.Corrupt, "an image is not what was copied"}),
+			exit{fault.Corrupt, "an image is not what was copied, and nothing wrote to it since it was published"},
+			exit{fault.Changed, "an image changed since it was published, as expected after a start"}),
 		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
 			if o.spot.asked() != (o.source != "") {
 				return badUsage(cmd, "--spot and --source need each other")
@@ -70,7 +76,7 @@ func newVerify(a *app) *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.Var(&o.spot, "spot", "read the first bytes and N random MiB of each disk once more from the source (N: 16)")
+	f.Var(&o.spot, "spot", "read the first bytes, the last MiB and N random MiB of each disk from the source again, and compare (N: 64)")
 	f.StringVar(&o.source, "source", "", "where the VM came from, for --spot: `URL` as in decamp ls")
 	o.login.register(cmd)
 	return cmd
@@ -80,8 +86,9 @@ func newVerify(a *app) *cobra.Command {
 type verified struct {
 	File string `json:"file"`
 	manifest.Report
-	Audit []string             `json:"audit,omitempty"` // files written
-	Spot  *manifest.SpotReport `json:"spot,omitempty"`
+	Audit   []string         `json:"audit,omitempty"`   // files written
+	Reread  *manifest.Reread `json:"reread,omitempty"`  // what --spot compared
+	Changed string           `json:"changed,omitempty"` // why it is another image since it was published
 }
 
 func (a *app) verify(ctx context.Context, o verifyOptions, folder string) (err error) {
@@ -109,6 +116,12 @@ func (a *app) verify(ctx context.Context, o verifyOptions, folder string) (err e
 	return errors.Join(err, a.writeVerified(folder, found, err))
 }
 
+// changedSince is the error of an image that was written to since it was published.
+func changedSince(path, why string) error {
+	return fault.New(fault.Changed, "%s changed since it was published, as expected after a start: %s", path, why).
+		WithHint("nothing is to be done if the VM was started; if it never was, another program wrote to the image: take it from a backup")
+}
+
 // verifier verifies the images of one folder, one after the other: they are on one
 // medium.
 type verifier struct {
@@ -116,19 +129,49 @@ type verifier struct {
 	shown progress
 }
 
-// all goes on after a bad image: all of them are to be named.
+// all verifies every image, also after a bad one. What is corrupt comes before what changed in the
+// error: it decides the exit code.
 func (v *verifier) all(ctx context.Context) (found []verified, err error) {
-	for _, img := range v.p.images() {
-		one, badErr := v.one(ctx, img)
-		err = errors.Join(err, badErr)
+	var bad, changed error
+	for i, img := range v.p.images() {
+		one, err := v.one(ctx, img)
 		if ctx.Err() != nil {
-			return found, err
+			return found, errors.Join(bad, changed, err)
+		}
+		if err != nil {
+			err = v.explain(i, &one, err)
+		}
+		if fault.Is(err, fault.Changed) {
+			changed = errors.Join(changed, err)
+		} else {
+			bad = errors.Join(bad, err)
 		}
 		if one.Chunks > 0 {
 			found = append(found, one)
 		}
 	}
-	return found, err
+	return found, errors.Join(bad, changed)
+}
+
+// explain tells an image that was written to since it was published, as by a VM that was started, from
+// one that is corrupt. Neither remedy is to copy the disk again: that would overwrite what the VM wrote.
+func (v *verifier) explain(i int, one *verified, err error) error {
+	img := v.p.record.Images[i]
+	switch kind := fault.KindOf(err); kind {
+	case fault.Corrupt, fault.Conflict, fault.Unsupported: // other bytes, another size, or a qcow2 that QEMU changed
+	default:
+		return err
+	}
+	path := v.p.images()[i].Path
+	one.Changed = v.p.record.WrittenSince(v.p.folder, img)
+	if one.Changed != "" {
+		return changedSince(path, one.Changed)
+	}
+	if fault.Is(err, fault.Corrupt) {
+		return fault.New(fault.Corrupt, "%w", err).
+			WithHint("%s was not written to since it was published: look for errors of its storage (dmesg, smartctl). If the VM was never started, take the image from a backup, or migrate the VM once more, to another folder", path)
+	}
+	return err
 }
 
 func (v *verifier) one(ctx context.Context, img target.Image) (_ verified, err error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/target/dir"
 )
 
 // verifyImage compares what decamp convert wrote with the manifest beside it. Nothing is
@@ -26,6 +27,14 @@ func (a *app) verifyImage(ctx context.Context, o verifyOptions, path string) err
 	var err error
 	found.Report, err = verifyFile(ctx, path, m.verifying)
 	m.shown.close()
+	if made, statErr := os.Stat(path + ".manifest"); statErr == nil && fault.Is(err, fault.Corrupt) {
+		if found.Changed = dir.WrittenSince(path, 0, made.ModTime()); found.Changed != "" {
+			err = changedSince(path, found.Changed)
+		} else {
+			err = fault.New(fault.Corrupt, "%w", err).
+				WithHint("nothing wrote to the image since it was made: look for errors of its storage (dmesg, smartctl), then remove it and convert again")
+		}
+	}
 	if found.Chunks == 0 {
 		return err
 	}

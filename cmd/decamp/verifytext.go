@@ -23,6 +23,10 @@ func (a *app) writeVerified(folder string, found []verified, bad error) error {
 }
 
 func (a *app) writeVerifiedImage(v verified) {
+	if v.Changed != "" {
+		fmt.Fprintf(a.out, "%s: changed since it was published, in %d of %d MiB chunks: as expected after a start\n\n", v.File, v.BadChunks, v.Chunks)
+		return
+	}
 	for _, b := range v.Bad {
 		fmt.Fprintf(a.out, "BAD  disk %s at %d, %s: expected %v, seen %v\n", b.Disk, b.Off, size(b.Len), b.Want, b.Got)
 	}
@@ -35,8 +39,8 @@ func (a *app) writeVerifiedImage(v verified) {
 	t.add("  root", v.Root.String())
 	t.add("  sha256", v.SHA256)
 	t.add("  md5", v.MD5)
-	if v.Spot != nil {
-		t.add("  spot", fmt.Sprintf("%s in %d ranges are the same at the source (seed %d)", size(v.Spot.Bytes), len(v.Spot.Ranges), v.Spot.Seed))
+	if v.Reread != nil {
+		t.add("  source re-read", v.Reread.String())
 	}
 	for _, file := range v.Audit {
 		t.add("  written", file)

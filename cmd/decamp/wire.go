@@ -113,6 +113,7 @@ type works struct {
 	url        *url.URL
 	session    *esx.Session
 	reader     *https.Transport    // of disks that are looked at a second time
+	rereader   *https.Transport    // of samples that are compared; it has connections of its own
 	transport  transport.Transport // that moves them
 	to         []*destination
 	store      *plan.Store
@@ -159,6 +160,7 @@ func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w
 // openTransport opens what reads disks, and what moves them.
 func (a *app) openTransport(ctx context.Context, w *works, o migrateOptions) (err error) {
 	w.reader = https.New(w.session, https.Options{MaxConnections: o.connections, Log: a.log})
+	w.rereader = https.New(w.session, https.Options{MaxConnections: migrate.RereadConnections, Log: a.log})
 	w.transport, err = a.newTransport(ctx, w, o)
 	return err
 }
@@ -236,8 +238,10 @@ func (w *works) Close() error {
 	if w.transport != nil && w.transport != transport.Transport(w.reader) {
 		errs = append(errs, w.transport.Close())
 	}
-	if w.reader != nil {
-		errs = append(errs, w.reader.Close())
+	for _, t := range []*https.Transport{w.reader, w.rereader} {
+		if t != nil {
+			errs = append(errs, t.Close())
+		}
 	}
 	if w.shells != nil {
 		errs = append(errs, w.shells.Close())
@@ -346,8 +350,12 @@ func (p *published) here() error {
 	if d == nil || slices.ContainsFunc(p.images(), func(img target.Image) bool { return exists(img.Path) }) {
 		return nil
 	}
+	if at := dir.Started(p.folder); !at.IsZero() {
+		return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s, and decamp started the VM there on %s", p.record.Source.Name, d.Place, d.ID, at.Local().Format(time.DateTime)).
+			WithHint("the manifests in %s say what was delivered; the VM has changed its disks since, as expected after a start", fault.Quote(p.folder))
+	}
 	return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s", p.record.Source.Name, d.Place, d.ID).
-		WithHint("the manifests in %s prove what was delivered; to compare, export a disk from there as raw and name the manifest's image so", fault.Quote(p.folder))
+		WithHint("the manifests in %s say what was delivered; to compare, export a disk from there as raw, before the first start, and name the manifest's image so", fault.Quote(p.folder))
 }
 
 func exists(path string) bool {

@@ -21,5 +21,6 @@ var exitCodes = map[Kind]int{
 	Corrupt:     8,
 	Full:        9,
 	Transient:   10,
+	Changed:     11,
 	Canceled:    130, // 128 + SIGINT
 }

@@ -26,11 +26,12 @@ const (
 	Full                    // no space left
 	Invalid                 // the user's input is wrong
 	Canceled                // somebody asked to stop
+	Changed                 // a published image was written to since, as by a VM that was started
 )
 
 var kindNames = [...]string{
 	"internal", "transient", "unreachable", "denied", "not-found", "conflict",
-	"unsupported", "corrupt", "full", "invalid", "canceled",
+	"unsupported", "corrupt", "full", "invalid", "canceled", "changed",
 }
 
 // String returns the kind's fixed name, as used in --json output.

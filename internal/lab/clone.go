@@ -154,6 +154,7 @@ func (c *clone) copyBlock(ctx context.Context, data content, w *nfsclient.Writer
 	if n, err := data.ReadAt(block, off); n != len(block) && err != nil && err != io.EOF {
 		return err
 	}
+	c.fault.spoil(block, off, off)
 	if !c.zeros && bytes.Equal(block, zeroBlock[:len(block)]) {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -29,12 +30,14 @@ const (
 	FaultOtherBytes  FaultKind = "other-bytes"  // the right Content-Range, bytes from At further on
 	FaultIgnoreRange FaultKind = "ignore-range" // 200 with the whole file in place of 206
 	FaultFlip        FaultKind = "flip"         // the byte at At has one bit flipped
+	FaultReadFlip    FaultKind = "read-flip"    // the same, but At counts bytes of the file: only a GET of that byte is hit
 
 	// These happen to copies of disks on the host. At counts bytes of the disk, Path is part
 	// of the destination's path.
 	FaultCloneKill  FaultKind = "clone-kill"  // the process is killed; what it wrote stays
 	FaultCloneFail  FaultKind = "clone-fail"  // it fails with an I/O error
 	FaultCloneStall FaultKind = "clone-stall" // it goes no further until Release
+	FaultCloneFlip  FaultKind = "clone-flip"  // the copy has one bit of the byte at At flipped
 
 	// These happen to snapshots and change tracking. Path is part of the VM's name.
 	FaultSnapshotCreate      FaultKind = "snapshot-create"      // the task fails
@@ -89,11 +92,11 @@ var nfcKinds = map[FaultKind]string{
 	FaultNFCRun: nfchost.OpRead, FaultNFCFalling: nfchost.OpRead, FaultNFCMatch: nfchost.OpRead, FaultNFCFlip: nfchost.OpRead,
 }
 
-var cloneFaults = []FaultKind{FaultCloneKill, FaultCloneFail, FaultCloneStall}
+var cloneFaults = []FaultKind{FaultCloneKill, FaultCloneFail, FaultCloneStall, FaultCloneFlip}
 
 var faultKinds = []FaultKind{
-	FaultStatus, FaultSlow, FaultStall, FaultReset, FaultShort, FaultShortLength, FaultWrongRange, FaultOtherBytes, FaultIgnoreRange, FaultFlip,
-	FaultCloneKill, FaultCloneFail, FaultCloneStall, FaultNFCTicket, FaultNFCThumbprint,
+	FaultStatus, FaultSlow, FaultStall, FaultReset, FaultShort, FaultShortLength, FaultWrongRange, FaultOtherBytes, FaultIgnoreRange, FaultFlip, FaultReadFlip,
+	FaultCloneKill, FaultCloneFail, FaultCloneStall, FaultCloneFlip, FaultNFCTicket, FaultNFCThumbprint,
 	FaultSnapshotCreate, FaultSnapshotRemove, FaultSnapshotConsolidate, FaultVMBusy, FaultCBTFail, FaultCBTLose,
 	FaultVimCmdQuiet, FaultVimCmdStall, FaultVimCmdLate, FaultREST, FaultRESTGarbage,
 }
@@ -207,7 +210,17 @@ func (fs *Faults) Release() {
 
 // take returns the fault that happens to r, or nil.
 func (fs *Faults) take(r *http.Request) *injected {
-	return fs.takeIf(func(f *Fault) bool { return f.ofFolder() && f.hits(r.URL.Path, r.Method) })
+	return fs.takeIf(func(f *Fault) bool { return f.ofFolder() && f.reads(r) && f.hits(r.URL.Path, r.Method) })
+}
+
+// reads reports whether a request reads the byte of the file that the fault happens to, if it happens
+// to one.
+func (f *Fault) reads(r *http.Request) bool {
+	if f.Kind != FaultReadFlip {
+		return true
+	}
+	first, length, _, ok := parseRange(r.Header.Get("Range"), math.MaxInt64)
+	return ok && r.Method == http.MethodGet && f.At >= first && f.At-first < length
 }
 
 // ofFolder reports whether a fault happens to /folder.
@@ -342,10 +355,20 @@ func (f *injected) atByte(ctx context.Context, w *wire, sent, n int64) (int64, e
 	}
 }
 
-// spoil flips one bit if it lies in p, which is at sent in the body.
-func (f *injected) spoil(p []byte, sent int64) {
-	if f.is(FaultFlip) && f.At >= sent && f.At < sent+int64(len(p)) {
-		p[f.At-sent] ^= 1
+// spoil flips one bit if it lies in p, which is at sent in the body and at off in the file.
+func (f *injected) spoil(p []byte, sent, off int64) {
+	switch {
+	case f.is(FaultFlip):
+		f.flip(p, sent)
+	case f.is(FaultReadFlip), f.is(FaultCloneFlip):
+		f.flip(p, off)
+	}
+}
+
+// flip flips a bit of the byte at At if it lies in p, which begins at from.
+func (f *injected) flip(p []byte, from int64) {
+	if f.At >= from && f.At < from+int64(len(p)) {
+		p[f.At-from] ^= 1
 	}
 }
 
@@ -361,7 +384,7 @@ func (f *injected) wait(ctx context.Context) error {
 
 // atBlock is asked before each block of a copy.
 func (f *injected) atBlock(ctx context.Context, off int64) error {
-	if f == nil || off < f.At {
+	if f == nil || off < f.At || f.is(FaultCloneFlip) {
 		return nil
 	}
 	switch f.Kind {

@@ -123,6 +123,19 @@ func TestFaultFlip(t *testing.T) {
 	}
 }
 
+// Only a request that reads the byte is hit, and counted.
+func TestFaultReadFlip(t *testing.T) {
+	_, _, got, want, err := withFault(t, Fault{Kind: FaultReadFlip, At: 300_001})
+	want[300_001] ^= 1
+	if err != nil || !bytes.Equal(got, want[4096:1048576]) {
+		t.Errorf("%d bytes, %v: not exactly one bit differs", len(got), err)
+	}
+	_, _, got, want, err = withFault(t, Fault{Kind: FaultReadFlip, At: 1 << 20, Count: 1})
+	if err != nil || !bytes.Equal(got, want[4096:1048576]) {
+		t.Errorf("%d bytes, %v: a request before the byte is hit", len(got), err)
+	}
+}
+
 func TestFaultSlow(t *testing.T) {
 	begin := time.Now()
 	status, _, _, _, err := withFault(t, Fault{Kind: FaultSlow, Delay: Duration(80 * time.Millisecond)})

@@ -108,7 +108,7 @@ func (s *sender) run(ctx context.Context, off, length int64) error {
 		if got, err := s.body.ReadAt(p, off+sent); got < len(p) {
 			return fmt.Errorf("read at %d: %w", off+sent, err)
 		}
-		s.fault.spoil(p, sent)
+		s.fault.spoil(p, sent, off+sent)
 		if err := s.write(p); err != nil {
 			return err
 		}

@@ -24,8 +24,8 @@
 //
 // A manifest says what the image must hold, not that it does. Verify reads the image
 // back, compares every chunk and gives the SHA-256 and MD5 that WriteAudit puts beside
-// the image. Spot compares parts of the image with a second read of the source, for
-// what was wrong before it was hashed.
+// the image. Sample.Compare reads some chunks of the source a second time and compares their
+// hashes: it finds bytes that were wrong before they were hashed.
 //
 // # Memory
 //

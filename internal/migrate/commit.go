@@ -63,7 +63,7 @@ func (commitStep) Undo(context.Context, *Run) error { return nil }
 func (r *Run) definition() target.Definition {
 	def := target.Definition{
 		Progress: r.meter(0).delivering, VM: r.Facts.VM, Images: slices.Clone(r.Facts.Images), Guest: r.Facts.Guest, EFI: r.Facts.EFI, Hardware: r.Facts.Profile,
-		Decamp: r.opts.Version, Warnings: r.Facts.Warnings,
+		Decamp: r.opts.Version, Warnings: r.Facts.Warnings, Checks: r.Facts.Checks(),
 	}
 	if c := r.Facts.Conversion; c != nil {
 		def.Converted = &c.Result

@@ -105,7 +105,7 @@ func TestConvertedGuestIsPublished(t *testing.T) {
 			t.Error("the image was changed before commit")
 		}
 	}
-	out, err := b.migrate(Permit{SpotFirst: 8 * mib})
+	out, err := b.migrate(Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}

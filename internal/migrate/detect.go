@@ -19,11 +19,18 @@ type detectStep struct{}
 func (detectStep) Name() string { return "detect" }
 
 func (detectStep) Run(ctx context.Context, r *Run) error {
-	reports, err := r.detect(ctx, r.Facts.Images)
+	recorders := make([]*chunkRecorder, len(r.Facts.Images))
+	reports, err := r.detect(ctx, r.Facts.Images, func(i int, src disk.Source) disk.Source {
+		recorders[i] = newChunkRecorder(src)
+		return recorders[i]
+	})
 	if err != nil {
 		return err
 	}
-	r.Facts.Guest = reports
+	r.Facts.Guest, r.Facts.Metadata = reports, map[int32][]int64{}
+	for i, img := range r.Facts.Images {
+		r.Facts.Metadata[img.Key] = recorders[i].chunks
+	}
 	if r.Facts.EFI, err = r.firmware(ctx, reports); err != nil {
 		return err
 	}
@@ -41,13 +48,14 @@ func (detectStep) Run(ctx context.Context, r *Run) error {
 // Undo: detect changes nothing.
 func (detectStep) Undo(context.Context, *Run) error { return nil }
 
-// detect looks into all images at once: a guest may have its volumes on several.
-func (r *Run) detect(ctx context.Context, images []target.Image) ([]guest.Report, error) {
+// detect looks into all images at once: a guest may have its volumes on several. It reads image i
+// through wrap.
+func (r *Run) detect(ctx context.Context, images []target.Image, wrap func(i int, src disk.Source) disk.Source) ([]guest.Report, error) {
 	return guest.DetectEach(ctx, len(images), func(i int) (disk.Source, error) {
 		src, err := r.Rig.Target.Read(ctx, images[i])
 		if err != nil {
 			return nil, fmt.Errorf("image of disk %d: %w", images[i].Key, err)
 		}
-		return src, nil
+		return wrap(i, src), nil
 	})
 }

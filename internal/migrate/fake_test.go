@@ -47,6 +47,8 @@ type world struct {
 	held      bool // somebody has the images
 	started   bool // the published VM does
 
+	wrongReread bool // a second reading of a disk gives a wrong first bit
+
 	wrap     func(target.Target) target.Target // of the rig; may be nil
 	hardware plan.Hardware                     // of the plan
 	engine   plan.Engine
@@ -442,5 +444,13 @@ func (w *world) rig(t *testing.T, dir string) Rig {
 	return Rig{Source: fakeSource{w}, Transport: fakeTransport{w}, Target: to, Turn: w.line.asked(), Epoch: w.epoch, Convert: w.convert, V2V: w.runV2V,
 		Open: func(_ context.Context, d transport.Disk) (disk.Source, error) {
 			return &memSource{w: w, key: d.Disk.Key, data: w.disks[d.Disk.Key]}, nil
+		},
+		Reread: func(_ context.Context, d transport.Disk) (disk.Source, string, error) {
+			data, err := w.readable(d)
+			if w.wrongReread && len(data) > 0 {
+				data = bytes.Clone(data)
+				data[0] ^= 1
+			}
+			return &memSource{w: w, key: d.Disk.Key, data: data}, "fake", err
 		}}
 }

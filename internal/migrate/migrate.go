@@ -46,9 +46,13 @@ type Rig struct {
 	// to begin with. Nil: it does.
 	Seen *inventory.VM
 
-	// Open opens a disk of the source for a second, independent reading: the spot check,
-	// and the look at the source when a copy is resumed. Nil leaves both out.
+	// Open opens a disk of the source to compare a sample with it when a copy is resumed. Nil leaves
+	// that out.
 	Open func(ctx context.Context, d transport.Disk) (disk.Source, error)
+
+	// Reread opens a disk of the source over another connection than Transport's, and returns how it
+	// is read: https or nfc. A disk that cannot be read a second time is fault.Unsupported. Nil: none can.
+	Reread func(ctx context.Context, d transport.Disk) (src disk.Source, by string, err error)
 
 	// Sum has the host itself hash a disk, and returns the hash. A disk that no file there
 	// holds byte for byte is fault.Unsupported. Nil: hosts are not asked.
@@ -111,11 +115,10 @@ type Permit struct {
 	Cutover  Cutover // of a warm run
 	Paranoid bool    // a warm run compares all of every disk in the end, whatever the host says changed
 
-	SpotFirst  int64 // verify re-reads so many first bytes of each disk from the source
-	SpotRanges int   // and so many random ranges of 1 MiB
-	SourceHash bool  // verify has the host hash each disk, and compares
-	Trial      bool  // verify boots the VM, and only one that boots is published
-	Start      bool  // commit starts the VM once it is published
+	Spot       Spot // how much of each disk verify reads from the source a second time
+	SourceHash bool // verify has the host hash each disk, and compares
+	Trial      bool // verify boots the VM, and only one that boots is published
+	Start      bool // commit starts the VM once it is published
 }
 
 // Options are the same for all runs of a Migrator.

@@ -18,7 +18,7 @@ const shutdownGuess = 30 * time.Second
 //
 // As much changes in a second as did between the last two moments; it is copied at the best
 // rate of all rounds (that of a small one tells of its fixed costs, which are the shortest
-// round's), and read back at the rate of the last.
+// round's), and read back at the rate of the last. The second reading of the source goes on beside that.
 func (r *Run) outlook(now time.Time) plan.Outlook {
 	rounds := r.Facts.Warm.Rounds
 	o := plan.Outlook{Boot: r.Permit.Cutover.boot()}
@@ -35,7 +35,7 @@ func (r *Run) outlook(now time.Time) plan.Outlook {
 	}
 	if len(rounds) == 1 { // nobody knows what changes: at most all of it
 		o.Delivery = r.delivery(last.Copied)
-		o.Outage += last.Took + last.Proved + o.Delivery
+		o.Outage += last.Took + max(last.Proved, r.rereadTime(o.Rate)) + o.Delivery
 		return o
 	}
 	o.Dirty = perSecond(last.Copied, last.Began.Sub(rounds[len(rounds)-2].Began))
@@ -50,7 +50,7 @@ func (r *Run) outlook(now time.Time) plan.Outlook {
 		o.Outage += max(at(o.Delta, o.Rate), shortest)
 	}
 	o.Delivery = r.delivery(o.Delta)
-	o.Outage += at(o.Delta, perSecond(last.Copied, last.Proved)) + o.Delivery
+	o.Outage += max(at(o.Delta, perSecond(last.Copied, last.Proved)), r.rereadTime(o.Rate)) + o.Delivery
 	return o
 }
 

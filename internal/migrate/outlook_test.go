@@ -1,11 +1,15 @@
 package migrate
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/transport"
 )
 
 // A full pass reads what is allocated, where that is known.
@@ -18,6 +22,29 @@ func TestFullPass(t *testing.T) {
 		if got := FullPass(&inventory.VM{Disks: disks}); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
+	}
+}
+
+// The second reading of the source is part of the outage where it takes longer than reading the images back.
+func TestOutlookCountsTheSecondReading(t *testing.T) {
+	t.Parallel()
+	began := time.Unix(1_800_000_000, 0)
+	rounds := []Round{
+		{Began: began, Took: 1000 * time.Second, Read: 100 << 30, Copied: 100 << 30, Proved: 200 * time.Second},
+		{Began: began.Add(time.Hour), Took: 5 * time.Second},
+	}
+	again := func(context.Context, transport.Disk) (disk.Source, string, error) { return nil, "", nil }
+	outage := func(rig Rig, spot Spot) time.Duration {
+		r := &Run{Facts: Facts{Warm: &Warm{Rounds: rounds}, Images: []target.Image{{Key: 2000, Size: 100 << 30}}}, Permit: Permit{Spot: spot}, Rig: rig}
+		return r.outlook(began.Add(time.Hour)).Outage
+	}
+	rig := Rig{Target: memTarget{}, Reread: again}
+	without := outage(rig, Spot{None: true})
+	if want := without + at(266<<20, 107374182); outage(rig, Spot{}) != want { // 2.6 s
+		t.Errorf("%v, want %v", outage(rig, Spot{}), want)
+	}
+	if got := outage(Rig{Target: memTarget{}}, Spot{}); got != without {
+		t.Errorf("with a source that is read only once: %v, want %v", got, without)
 	}
 }
 

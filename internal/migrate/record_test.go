@@ -67,11 +67,11 @@ func TestRecord(t *testing.T) {
 		dir = filepath.Join(t.TempDir(), "state") // recording itself is tested on every run
 	}
 	whole := recordBench(t)
-	if _, err := whole.migrate(Permit{SpotFirst: mib}); err != nil {
+	if _, err := whole.migrate(Permit{}); err != nil {
 		t.Fatal(err)
 	}
 	b := recordBench(t)
-	if !b.crash(int64(len(whole.ops)), Permit{SpotFirst: mib}) || b.published == nil {
+	if !b.crash(int64(len(whole.ops)), Permit{}) || b.published == nil {
 		t.Fatal("did not stop in commit, behind its effect")
 	}
 	text, err := json.MarshalIndent(b.published, "", "  ")

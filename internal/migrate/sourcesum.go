@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/target"
 	"github.com/decamp/decamp/internal/transport"
 )
@@ -20,14 +21,21 @@ type SourceSum struct {
 	Elapsed   time.Duration `json:"elapsed"`   // nanoseconds
 }
 
-// readBoth reads an image back while the host hashes its disk, and compares the two.
+// readBoth reads an image back and compares it with its manifest. Meanwhile it compares a sample of the
+// source with the manifest, and has the host hash the whole disk if that was asked for.
 func (r *Run) readBoth(ctx context.Context, img target.Image) (v Verified, err error) {
 	var sum *SourceSum
+	var reread manifest.Reread
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { v, err = r.readBack(ctx, img); return err })
 	g.Go(func() (err error) { sum, err = r.sourceSum(ctx, img); return err })
-	if err := g.Wait(); err != nil || sum == nil {
+	g.Go(func() (err error) { reread, err = r.reread(ctx, img); return err })
+	if err := g.Wait(); err != nil {
 		return v, err
+	}
+	v.Reread = &reread
+	if sum == nil {
+		return v, nil
 	}
 	v.Source = sum
 	return v, sum.compare(img.Key, v)
@@ -60,8 +68,7 @@ func (s *SourceSum) compare(key int32, v Verified) error {
 	case ours == "":
 		return fault.New(fault.Internal, "disk %d: the host hashes by %q, which is not known here", key, s.Algorithm)
 	case ours != s.Hex:
-		return fault.New(fault.Corrupt, "disk %d: the image is not the source: %s of %s is %s on the host, the image's is %s", key, s.Algorithm, s.By, s.Hex, ours).
-			WithHint("nothing was published; see whether the VM ran since it was copied, then give this run up with --discard and copy again, by another --transport")
+		return &differsError{fault.New(fault.Corrupt, "disk %d: the image is not the source: %s of %s is %s on the host, the image's is %s", key, s.Algorithm, s.By, s.Hex, ours)}
 	}
 	return nil
 }

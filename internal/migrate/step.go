@@ -44,6 +44,7 @@ type Facts struct {
 	VM       *inventory.VM       `json:"vm,omitempty"`       // preflight: as it was then, powered off
 	Images   []target.Image      `json:"images,omitempty"`   // preflight, in the order of VM.Disks; copy adds the roots
 	Guest    []guest.Report      `json:"guest,omitempty"`    // detect, in the order of Images
+	Metadata map[int32][]int64   `json:"metadata,omitempty"` // detect, the chunks that it read, by disk
 	EFI      *efi.State          `json:"efi,omitempty"`      // detect, what goes with the VM of its firmware
 	Profile  target.Hardware     `json:"profile,omitempty"`  // convert
 	Verified []Verified          `json:"verified,omitempty"` // verify, in the order of Images

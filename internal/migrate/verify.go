@@ -17,14 +17,14 @@ import (
 
 // Verified is what verify proved of one image.
 type Verified struct {
-	Key    int32                `json:"key"`
-	Root   string               `json:"root"`
-	SHA256 string               `json:"sha256"` // of the logical disk; empty if not all of it was read now
-	MD5    string               `json:"md5"`
-	Proven int64                `json:"proven,omitempty"` // bytes that were read back by earlier rounds, and not now
-	Medium string               `json:"medium"`           // where the bytes were read from
-	Spot   *manifest.SpotReport `json:"spot,omitempty"`   // what was compared with the source
-	Source *SourceSum           `json:"source,omitempty"` // what the host says the disk's hash is
+	Key    int32            `json:"key"`
+	Root   string           `json:"root"`
+	SHA256 string           `json:"sha256"` // of the logical disk; empty if not all of it was read now
+	MD5    string           `json:"md5"`
+	Proven int64            `json:"proven,omitempty"` // bytes that were read back by earlier rounds, and not now
+	Medium string           `json:"medium"`           // where the bytes were read from
+	Reread *manifest.Reread `json:"reread,omitempty"` // what was read from the source again; nil if verified by an older decamp
+	Source *SourceSum       `json:"source,omitempty"` // what the host says the disk's hash is
 }
 
 // verifyStep reads every image back from the medium and compares all of it with its
@@ -101,8 +101,8 @@ func sealed(img target.Image) bool {
 func (r *Run) verify(ctx context.Context, img target.Image) (Verified, plan.Stage, error) {
 	began := r.opts.Now()
 	v, err := r.readBoth(ctx, img)
-	if err == nil {
-		v.Spot, err = r.spot(ctx, img)
+	if err != nil {
+		err = r.distrust(img, err)
 	}
 	stage := plan.Stage{Name: fmt.Sprintf("verify %d", img.Key), Bytes: img.Size, Elapsed: r.opts.Now().Sub(began)}
 	return v, stage, err
@@ -151,29 +151,4 @@ func (r *Run) auditName(img target.Image) string {
 		return file[:len(file)-len(path.Ext(file))] + "-flat.vmdk"
 	}
 	return filepath.Base(img.Final)
-}
-
-// spot reads a part of the source a second time and compares it with the image: it
-// finds what was wrong already when it came in.
-func (r *Run) spot(ctx context.Context, img target.Image) (_ *manifest.SpotReport, err error) {
-	if !r.readable(img) || r.Permit.SpotFirst == 0 && r.Permit.SpotRanges == 0 {
-		return nil, nil
-	}
-	source, err := r.openAgain(ctx, img)
-	if err != nil {
-		return nil, fmt.Errorf("open disk %d for the spot check: %w", img.Key, err)
-	}
-	defer func() { err = errors.Join(err, source.Close()) }()
-	image, err := r.Rig.Target.Read(ctx, img)
-	if err != nil {
-		return nil, fmt.Errorf("open image of disk %d for the spot check: %w", img.Key, err)
-	}
-	defer func() { err = errors.Join(err, image.Close()) }()
-	report, err := manifest.Spot(ctx, source, image, manifest.SpotOptions{
-		First: r.Permit.SpotFirst, Ranges: r.Permit.SpotRanges, Seed: r.opts.Seed,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("disk %d: %w", img.Key, err)
-	}
-	return &report, nil
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/manifest"
 )
 
 // EventKind says what happened. The words are part of the --json output and of
@@ -27,6 +28,7 @@ const (
 	RoundDone     EventKind = "round-done"   // of a warm run; Message and Outlook
 	Projected     EventKind = "outlook"      // Outlook, while a warm run waits; not journaled
 	ChunkBad      EventKind = "chunk-bad"    // verify found a chunk that differs
+	SourceReread  EventKind = "reread"       // Reread: the chunks that are read from the source again, then the result
 	Progressed    EventKind = "progress"     // not journaled
 	Waits         EventKind = "waits"        // Message is for what; empty: it does not any more
 	RehearsalDone EventKind = "rehearsed"    // Message; Failure, where it came to no verdict
@@ -49,6 +51,7 @@ type Event struct {
 	Failure *Failure           `json:"failure,omitempty"`
 	Stages  []Stage            `json:"stages,omitempty"`
 	Outlook *Outlook           `json:"outlook,omitempty"`
+	Reread  *manifest.Reread   `json:"reread,omitempty"` // of a reread
 	Outage  *Outage            `json:"outage,omitempty"` // of a summary, where it is known
 }
 

@@ -99,7 +99,7 @@ type Options struct {
 	ShutdownWait Duration      `yaml:"shutdownWait" doc:"the time the guest may take to shut down"`
 	Priority     int           `yaml:"priority" min:"-1000" max:"1000" doc:"higher ones first"`
 	SourceHash   bool          `yaml:"sourceHash" doc:"have the host hash each disk, by SSH, and compare"`
-	Spot         Spot          `yaml:"spot" doc:"after verify, what to read of each disk once more from the source"`
+	Spot         Spot          `yaml:"spot" doc:"what of each disk is read from the source a second time and compared"`
 	Trial        bool          `yaml:"trial" doc:"boot the VM on throw-away overlays before it is published; one that does not boot is not"`
 	Expect       Text          `yaml:"expect" doc:"with trial: text on the serial port or text screen that means the guest is up"`
 	Start        bool          `yaml:"start" doc:"start the VM at its target once it is published there; the one at the source stays off"`
@@ -167,10 +167,12 @@ type Bandwidth struct {
 	Window `yaml:",inline"`
 }
 
-// Spot is what of each disk is read once more.
+// Spot is what of each disk is read from the source a second time. The zero value is the default: the
+// first and the last MiB, 64 random ones, and those with tables and file-system structures.
 type Spot struct {
-	First  Size `yaml:"first" doc:"bytes from its beginning"`
-	Ranges int  `yaml:"ranges" min:"0" max:"100000" doc:"random ranges of 1 MiB"`
+	First  Size `yaml:"first" doc:"bytes from its beginning, at least 1 MiB"`
+	Ranges int  `yaml:"ranges" min:"0" max:"100000" doc:"random ranges of 1 MiB; 0 is 64"`
+	Off    bool `yaml:"off" doc:"read nothing a second time"`
 }
 
 // Hooks are commands of the user.

@@ -17,7 +17,7 @@ type Problem struct {
 	Title    string              `json:"title"`
 	Status   int                 `json:"status"`
 	Detail   string              `json:"detail" doc:"what happened"`
-	Kind     string              `json:"kind" enum:"internal,transient,unreachable,denied,not-found,conflict,unsupported,corrupt,full,invalid,canceled" doc:"what can be done about it, for programs"`
+	Kind     string              `json:"kind" enum:"internal,transient,unreachable,denied,not-found,conflict,unsupported,corrupt,full,invalid,canceled,changed" doc:"what can be done about it, for programs"`
 	Remedy   string              `json:"remedy,omitempty" doc:"what to do, for people"`
 	Findings planfile.Findings   `json:"findings,omitempty" nullable:"false" doc:"of a plan: each with its line"`
 	Errors   []*huma.ErrorDetail `json:"errors,omitempty" nullable:"false" doc:"of a request: each with its place"`
@@ -40,6 +40,7 @@ var statuses = map[fault.Kind]int{
 	fault.Full:        http.StatusInsufficientStorage,
 	fault.Invalid:     http.StatusUnprocessableEntity,
 	fault.Canceled:    http.StatusServiceUnavailable,
+	fault.Changed:     http.StatusConflict,
 }
 
 // kinds go the other way, for what the library and the mux refuse.

@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/manifest"
 )
 
 // Format is how an image is written.
@@ -69,10 +70,28 @@ type Definition struct {
 	Converted *convert.Result // what is changed in the guest; nil: nothing
 	Decamp    string          // our version
 	Warnings  []inventory.Warning
+	Checks    []Check  // what was compared with the source, by image; empty if it is not known
 	Delivered *Receipt // by whom the images were taken; nil: they stay where they are
 
 	// Progress is told how many bytes of how many are delivered. Nil: nobody asks.
 	Progress func(done, total int64) `json:"-"`
+}
+
+// A Check is what was compared of one image. All of the image was read back and compared with what
+// was read of the source.
+type Check struct {
+	Key        int32           `json:"key"` // as Image.Key
+	Reread     manifest.Reread `json:"reread"`
+	SourceHash string          `json:"sourceHash,omitempty"` // the algorithm, if the host's hash of the whole disk is that of the image
+}
+
+// String returns the check as one phrase.
+func (c Check) String() string {
+	text := "image = what was read (all); source re-read: " + c.Reread.String()
+	if c.SourceHash != "" {
+		text += "; " + c.SourceHash + " of the whole disk by the host: equal"
+	}
+	return text
 }
 
 // GuestAgent reports whether the guest has QEMU's guest agent, or will install it at its first boot.

@@ -10,6 +10,7 @@ var trustChecks = []func(context.Context, *bench) error{
 	unclassifiedFields,
 	foreignFiles,
 	bombFigures,
+	rereadShare,
 }
 
 // trustFigures runs all of them; one that fails does not prevent the others.

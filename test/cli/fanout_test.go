@@ -39,7 +39,7 @@ func TestFanOut(t *testing.T) {
 			cfg.NFS = lab.NFS{Portmap: portmap}
 			r := newRig(t, cfg).trusting()
 			second, args := r.second()
-			args = append(args, "--power-off", "--transport", transport, "--landing-listen", "127.0.0.1:0", "--landing-portmap", portmap)
+			args = append(args, "--power-off", "--spot", "0", "--transport", transport, "--landing-listen", "127.0.0.1:0", "--landing-portmap", portmap)
 			r.migrate("web01", args...).ends(0).says("published in "+r.vms(), "published in "+second, second+": copy")
 			r.isIn(r.vms())
 			r.isIn(second)
@@ -105,7 +105,7 @@ func TestKilledFanOutGoesOn(t *testing.T) {
 	_, there := r.proven(second)
 	r.lab.SetLimits(lab.Limits{})
 	r.lab.ResetStats()
-	r.migrate("web01", args...).ends(0).says("published in "+r.vms(), "published in "+second)
+	r.migrate("web01", append(args, "--spot", "0")...).ends(0).says("published in "+r.vms(), "published in "+second)
 	r.sameAsSource(r.image(0), "web01", 0)
 	r.sameAsSource(filepath.Join(second, "web01", "web01-disk0.raw"), "web01", 0)
 	if wire := r.diskBytes(); wire > max(missing, there)+sampled {

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/plan"
 )
@@ -36,11 +38,11 @@ func TestMigrateAndVerify(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, small()).trusting()
 			r.migrate("web01", "--format", format, "--spot", "4M,3").ends(0).
-				says("is moved, proven and published", "virsh define", "decamp verify", "WHERE THE TIME WENT")
+				says("is moved and published", "virsh define", "decamp verify", "WHERE THE TIME WENT")
 			folder := filepath.Join(r.vms(), "web01")
 			r.matchesSource(folder, format)
 			r.run("verify", folder).ends(0).says("is what was copied", "sha256")
-			r.source("verify", folder, "--spot", "1M,2", "--source", r.url()).ends(0).says("are the same at the source")
+			r.source("verify", folder, "--spot", "1M,2", "--source", r.url()).ends(0).says("source re-read", "of 48 chunks equal")
 			r.migrate("web01", "--format", format).ends(0).says("was moved before")
 		})
 	}
@@ -98,8 +100,17 @@ func TestOutcomeNamesTheDomainAndItsWarnings(t *testing.T) {
 	}
 }
 
-// flip changes one bit of a file.
+// flip changes one bit of a file, and not its times: as a storage that fails does.
 func flip(t *testing.T, path string, off int64) {
+	t.Helper()
+	info, err := os.Stat(path)
+	must(t, err)
+	write(t, path, off)
+	must(t, os.Chtimes(path, info.ModTime(), info.ModTime()))
+}
+
+// write changes one bit of a file, as a guest does.
+func write(t *testing.T, path string, off int64) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	must(t, err)
@@ -158,6 +169,90 @@ func TestVerifyNamesTheFlippedBit(t *testing.T) {
 	if res.last(&e); e.Error.Kind != "corrupt" {
 		t.Errorf("last line %+v", e)
 	}
+}
+
+// A VM that ran has changed its images: verify does not call that corruption, and does not advise to
+// copy it again. What was not written to stays corrupt, and decides the exit code.
+func TestVerifyOfAVMThatWasStarted(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"raw", "qcow2"} {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, small()).trusting()
+			out := r.migrate("web01", "--format", format).ends(0).stdout
+			if verify, start := strings.Index(out, "decamp verify"), strings.Index(out, "virsh start"); verify < 0 || start < verify {
+				t.Errorf("verify is not before start: %s", out)
+			}
+			folder := filepath.Join(r.vms(), "web01")
+			first, second := filepath.Join(folder, "web01-disk0."+format), filepath.Join(folder, "web01-disk1."+format)
+			write(t, second, 5<<20+77)
+			res := r.run("verify", folder).ends(11).says(second+" changed since it was published, as expected after a start", "Remedy: ")
+			if text := strings.ToLower(res.stdout + res.stderr); contains(text, "again") || contains(text, "corrupt") || contains(text, "bad ") {
+				t.Errorf("told %s", text)
+			}
+			var report struct {
+				OK     bool
+				Images []struct{ File, Changed string }
+			}
+			res = r.run("verify", folder, "--json").ends(11)
+			lines := strings.Split(strings.TrimSpace(res.stdout), "\n")
+			must(t, json.Unmarshal([]byte(lines[len(lines)-2]), &report))
+			if report.OK || format == "raw" && (len(report.Images) != 2 || report.Images[1].Changed == "" || report.Images[0].Changed != "") {
+				t.Errorf("report %+v", report)
+			}
+			flip(t, first, 3<<20+5)
+			r.run("verify", folder).ends(8).says(first, second+" changed since", "take the image from a backup")
+		})
+	}
+}
+
+// While QEMU has an image open, what it wrote may not show in the file's times yet.
+func TestVerifyOfAVMThatRuns(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, small()).trusting()
+	r.migrate("web01").ends(0)
+	folder := filepath.Join(r.vms(), "web01")
+	image := filepath.Join(folder, "web01-disk1.raw")
+	flip(t, image, 5<<20+77)
+	r.run("verify", folder).ends(8)
+	f, err := os.OpenFile(image, os.O_RDWR, 0)
+	must(t, err)
+	defer f.Close()
+	lock := func(off int64) {
+		must(t, unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK, Start: off, Len: 1}))
+	}
+	lock(100) // as QEMU does that only reads the image, in a trial boot
+	r.run("verify", folder).ends(8)
+	lock(101) // and as it does that may write to it
+	r.run("verify", folder).ends(11).says("has it open for writing")
+}
+
+// A record of an older version has no times of its images: that of vm.json counts, which was written
+// after them.
+func TestVerifyOfAnOlderRecord(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, small()).trusting()
+	r.migrate("web01").ends(0)
+	folder := filepath.Join(r.vms(), "web01")
+	path := filepath.Join(folder, "vm.json")
+	info, err := os.Stat(path)
+	must(t, err)
+	text, err := os.ReadFile(path)
+	must(t, err)
+	var record map[string]any
+	must(t, json.Unmarshal(text, &record))
+	for _, img := range record["images"].([]any) {
+		delete(img.(map[string]any), "modified")
+	}
+	text, err = json.Marshal(record)
+	must(t, err)
+	must(t, os.WriteFile(path, text, 0o644))
+	must(t, os.Chtimes(path, info.ModTime(), info.ModTime()))
+	image := filepath.Join(folder, "web01-disk1.raw")
+	flip(t, image, 5<<20+77)
+	r.run("verify", folder).ends(8)
+	write(t, image, 6<<20+77)
+	r.run("verify", folder).ends(11)
 }
 
 func TestVerifyOfSomethingElse(t *testing.T) {

@@ -17,7 +17,7 @@ func TestMigrateByNFC(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, small()).trusting()
-			r.migrate("web01", append(args, "--transport", "nfc")...).ends(0).says("is moved, proven and published")
+			r.migrate("web01", append(args, "--transport", "nfc")...).ends(0).says("is moved and published")
 			folder := filepath.Join(r.vms(), "web01")
 			r.matchesSource(folder, name)
 			r.run("verify", folder).ends(0).says("is what was copied")

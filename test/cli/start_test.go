@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,30 @@ func TestMigrateAndStart(t *testing.T) {
 	if again := r.source(text...).ends(0).says("was moved before", "nothing is left to do"); strings.Contains(again.stdout, "It is off") {
 		t.Error(again.stdout)
 	}
+}
+
+// decamp verify of a VM that was delivered says that decamp started it, and a disk that was exported from
+// there since, under the name of the image, has changed.
+func TestVerifyAfterStartAtTheTarget(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 256, NICs: []lab.NIC{{Model: "vmxnet3"}},
+		Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio), Controller: "pvscsi"}}}}}).trusting()
+	_, to := r.proxmox()
+	migrate := []string{"migrate", r.url(), "web01", "--to", to, "--stage", r.vms()}
+	r.source(migrate...).ends(0)
+	folder := filepath.Join(r.vms(), "web01")
+	if off := r.run("verify", folder).ends(3).says("before the first start"); strings.Contains(off.stderr, "started the VM") {
+		t.Error(off.stderr)
+	}
+	r.source(append(migrate, "--start")...).ends(0)
+	r.run("verify", folder).ends(3).says("decamp started the VM there on", "as expected after a start")
+	image := filepath.Join(folder, "web01-disk0.raw")
+	exported, err := os.ReadFile(guest.Image(t, guest.NoVirtio))
+	must(t, err)
+	must(t, os.WriteFile(image, exported, 0o600))
+	r.run("verify", folder).ends(0)
+	write(t, image, 5<<20)
+	r.run("verify", folder).ends(11)
 }
 
 // A VM that does not start is published, and the same command starts it.

@@ -100,7 +100,7 @@ func TestTakenOverWhenTheFirstIsDead(t *testing.T) {
 		safe, missing := r.proven(r.vms())
 		r.lab.SetLimits(lab.Limits{})
 		r.lab.ResetStats()
-		r.elsewhere().migrate("web01", "--format", format).ends(0)
+		r.elsewhere().migrate("web01", "--format", format, "--spot", "0").ends(0)
 		if wire := r.diskBytes(); wire > missing+sampled {
 			t.Errorf("%s: %d bytes were copied, with %d proven and %d missing", format, wire, safe, missing)
 		}

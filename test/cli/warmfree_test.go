@@ -135,7 +135,7 @@ func TestWarmWithAFreeLicenceWithoutSSH(t *testing.T) {
 				r.migrate("web01", "--transport", "https").ends(conflict).says("--discard")
 				r.source("cancel", r.onlyRun()).ends(0)
 			}
-			r.migrate("web01", "--transport", "https").ends(0).says("is moved, proven and published")
+			r.migrate("web01", "--transport", "https").ends(0).says("is moved and published")
 		})
 	}
 }
@@ -353,7 +353,7 @@ func TestWarmWithAFreeLicenceContinuedWithoutSSH(t *testing.T) {
 func TestPowerOffWithAFreeLicence(t *testing.T) {
 	t.Parallel()
 	r := newFreeRig(t, writing())
-	r.migrate("web01", "--power-off").ends(0).says("by SSH (vim-cmd)", "is moved, proven and published")
+	r.migrate("web01", "--power-off").ends(0).says("by SSH (vim-cmd)", "is moved and published")
 	r.moved()
 	r.nothingLeft(0)
 }

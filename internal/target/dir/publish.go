@@ -102,6 +102,11 @@ func (t *Target) describe(partial string, def target.Definition) error {
 	}
 	of := newRecord(def, t.opts.Domain.Maps.Name(def.VM.Name), warnings)
 	of.NVRAM = opts.nvram.recorded()
+	for i, img := range def.Images {
+		if info, err := os.Stat(img.Path); err == nil { // the place that took the VM may have moved it
+			of.Images[i].Modified = info.ModTime()
+		}
+	}
 	record, err := json.MarshalIndent(of, "", "  ")
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/efi"
@@ -32,6 +33,9 @@ type Record struct {
 	Guest    []guest.Report      `json:"guest,omitempty"` // in the order of Images
 	Hardware target.Hardware     `json:"hardware,omitempty"`
 	Warnings []inventory.Warning `json:"warnings,omitempty"`
+
+	// Checks are what was compared with the source, by image.
+	Checks []target.Check `json:"checks,omitempty"`
 
 	// NVRAM is the file with the variables that its EFI firmware begins with; nil: none of the VM's.
 	NVRAM *RecordedFile `json:"nvram,omitempty"`
@@ -62,11 +66,15 @@ type RecordedImage struct {
 	Size     int64         `json:"size"`
 	Root     string        `json:"root"`             // the manifest's root hash, hex
 	Copied   string        `json:"copied,omitempty"` // the root as at the source, where the image was changed since
+
+	// Modified is when the file was last written to before it was published. It is zero in the
+	// records of older versions.
+	Modified time.Time `json:"modified,omitzero"`
 }
 
 func newRecord(def target.Definition, name string, warnings []inventory.Warning) Record {
 	r := Record{
-		Version: recordVersion, Decamp: def.Decamp, Source: def.VM, Guest: def.Guest, Hardware: def.Hardware, EFI: def.EFI, Converted: def.Converted, Delivered: def.Delivered,
+		Version: recordVersion, Decamp: def.Decamp, Source: def.VM, Guest: def.Guest, Hardware: def.Hardware, EFI: def.EFI, Converted: def.Converted, Delivered: def.Delivered, Checks: def.Checks,
 		Warnings: append(append([]inventory.Warning{}, def.Warnings...), warnings...),
 	}
 	if name != def.VM.Name {

@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
@@ -213,6 +214,7 @@ func (t *Target) Start(ctx context.Context, def target.Definition) (target.Start
 	if err != nil {
 		return started, fmt.Errorf("start VM %s: %w", def.VM.Name, err)
 	}
+	_ = dir.MarkStarted(t.Folder(def.VM), time.Now()) // the VM runs, and only decamp verify looks at the mark
 	return started, nil
 }
 
