@@ -32,9 +32,19 @@ type hookRun struct {
 	Failure *roster.Failure `json:"failure,omitempty"`
 }
 
+// succeeded reports whether the hook ended, and without a failure.
+func (h hookRun) succeeded() bool { return !h.Ended.IsZero() && h.Failure == nil }
+
 // prepare runs the hook before the first VM of a plan, if nobody did. If it fails, nothing of
-// the plan begins until somebody says resume.
+// the plan begins until somebody says resume. A plan that is given up begins no VM, and needs no hook.
 func (d *desk) prepare(ctx context.Context, b *book, p roster.Plan) error {
+	if undoes(p.Order) {
+		d.hand(ctx, func() {
+			b.ready, b.failed = true, false
+			d.ordered(b.Order, b)
+		})
+		return nil
+	}
 	failure, err := d.hook(ctx, p, pre)
 	if err != nil {
 		return err
@@ -50,11 +60,18 @@ func (d *desk) prepare(ctx context.Context, b *book, p roster.Plan) error {
 	return nil
 }
 
-// end runs the hook after the last VM, if nobody did, and ends the plan.
+// end runs the hook after the last VM, if nobody did, and ends the plan. Without the hook before the
+// first VM there is nothing for that one to follow.
 func (d *desk) end(ctx context.Context, p roster.Plan) error {
-	failure, err := d.hook(ctx, p, post)
+	before, began, err := d.hookOnRecord(ctx, hookID(p, pre))
 	if err != nil {
 		return err
+	}
+	var failure *roster.Failure
+	if began && before.succeeded() {
+		if failure, err = d.hook(ctx, p, post); err != nil {
+			return err
+		}
 	}
 	if p.Failure != nil {
 		failure = p.Failure

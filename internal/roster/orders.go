@@ -2,6 +2,7 @@ package roster
 
 import (
 	"context"
+	"errors"
 
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -74,7 +75,7 @@ func (x *tx) orderVM(v VM, o Order) error {
 
 // revive has an ended plan run again when one of its VMs does.
 func (x *tx) revive(p Plan, vm string) error {
-	if p.State != PlanEnded {
+	if !p.State.Over() {
 		return nil
 	}
 	var alive int
@@ -139,7 +140,7 @@ func (r *Roster) OrderPlan(ctx context.Context, name string, o Order) error {
 		if err := x.fitsPlan(p, o); err != nil {
 			return err
 		}
-		if p.Order == o && p.State != PlanEnded {
+		if p.Order == o && !p.State.Over() {
 			return errSame
 		}
 		if _, err := x.exec(`UPDATE plans SET ord = $1, rev = $2 WHERE name = $3`, o, x.rev, name); err != nil || !o.ends() {
@@ -157,11 +158,11 @@ func (x *tx) endPlan(p Plan) error {
 	}
 	queued, err := x.exec(undo+`AND plan = $2`, x.rev, p.Name)
 	switch {
-	case err != nil || p.State != PlanEnded:
+	case err != nil || !p.State.Over():
 		return err
 	case queued > 0:
 		return x.reopen(p)
-	case canceled == 0 && !p.Order.ends():
+	case canceled == 0:
 		return fault.New(fault.Conflict, "plan %s has ended, and nothing is left of it to undo", p.Name).
 			WithHint("what is published is for you to delete at the target")
 	}
@@ -186,7 +187,7 @@ func (x *tx) retryPlan(p Plan) error {
 			return err
 		}
 	}
-	if p.State == PlanEnded {
+	if p.State.Over() {
 		return x.reopen(p)
 	}
 	return nil
@@ -213,8 +214,13 @@ func (x *tx) fitsPlan(p Plan, o Order) error {
 	switch {
 	case o.ends():
 		return nil
-	case p.State == PlanEnded:
-		return no("has ended", "decamp retry %s begins again what failed", name)
+	case p.State.Over():
+		var left int
+		err := x.row(`SELECT count(*) FROM vms WHERE plan = $1 AND state IN ('failed', 'canceled')`, []any{p.Name}, &left)
+		if err != nil || left > 0 || p.Failure != nil {
+			return errors.Join(err, no("has ended", "decamp retry %s begins again what failed", name))
+		}
+		return no("has ended with all of its VMs published", "it takes no more orders: decamp status %s --all lists its VMs", name)
 	case p.Order.ends():
 		return no("is being canceled", "wait until it is, then: decamp retry %s", name)
 	case o == CutOver:

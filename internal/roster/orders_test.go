@@ -2,6 +2,7 @@ package roster
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,7 +127,9 @@ func TestAPlanIsCanceledAndTakenUpAgain(t *testing.T) {
 		must(t, f.Finish(ctx, running, End{State: Canceled}))
 		must(t, f.Finish(ctx, f.run(2, "w1"), End{State: Canceled}))
 		must(t, f.SetPlan(ctx, "p", PlanEnded, nil))
-		must(t, f.OrderPlan(ctx, "p", Cancel)) // again
+		if err := f.OrderPlan(ctx, "p", Cancel); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+			t.Errorf("canceled again: %v", err)
+		}
 		must(t, f.OrderPlan(ctx, "p", Retry))
 		plan := ok(f.Plan(ctx, "p"))(t)
 		if plan.State != PlanRunning || plan.Order != GoOn || !plan.Ended.IsZero() || fmt.Sprint(plan.Counts) != "map[done:1 queued:5]" {
@@ -147,6 +150,9 @@ func TestAPlanThatHasEndedTakesNoOrders(t *testing.T) {
 		for _, o := range []Order{GoOn, Pause, CutOver, Cancel, Rollback, Retry} {
 			if err := f.OrderPlan(ctx, "p", o); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 				t.Errorf("%q: %v", o, err)
+			}
+			if err := f.OrderPlan(ctx, "p", o); strings.Contains(fault.HintOf(err), "retry") {
+				t.Errorf("%q: all is published, and the remedy is to %s", o, fault.HintOf(err))
 			}
 		}
 		must(t, f.DropPlan(ctx, "p"))
