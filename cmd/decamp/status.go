@@ -236,6 +236,9 @@ func writeFar(a *app, s fleet.Status) {
 		return
 	}
 	fmt.Fprintf(a.out, "%s, %s of %s", percent(s.Done, s.Total), size(s.Done), size(s.Total))
+	if s.Moved > 0 {
+		fmt.Fprintf(a.out, ", %s moved for VMs under way", size(s.Moved))
+	}
 	if s.Rate > 0 {
 		fmt.Fprintf(a.out, ", %s", rate(s.Rate, time.Second))
 	}
@@ -318,10 +321,17 @@ func writeVMStatus(a *app, vm fleet.VMStatus) {
 	add("Step", vm.Step)
 	if far := vm.Progress; far != nil {
 		done := fmt.Sprintf("%s, %s of %s", percent(far.Done, far.Total), size(far.Done), size(far.Total))
-		if far.Rate > 0 {
-			done += ", " + rate(far.Rate, time.Second)
-		}
 		add("Done", done)
+		if far.Moved > 0 {
+			moved := size(far.Moved)
+			if far.Rate > 0 {
+				moved += ", " + rate(far.Rate, time.Second)
+			}
+			add("Moved", moved)
+		}
+		if far.Reread > 0 {
+			add("Read back", rate(far.Reread, time.Second))
+		}
 		if far.Outage > 0 {
 			add("Outage", "if it were cut over now: "+duration(far.Outage))
 		}

@@ -50,7 +50,7 @@
     const row = p.plan === plan && rows.get(p.vm);
     if (!row || over(row.dataset.state)) return;
     $("progress", row).value = p.total > 0 ? Math.min(100, p.done * 100 / p.total) : 0;
-    put($(".done", row), bytes(p.done) + " of " + bytes(p.total));
+    put($(".done", row), bytes(p.done) + " of " + bytes(p.total) + (p.moved ? ", " + bytes(p.moved) + " moved" : ""));
     const silent = p.silent && row.dataset.state === "running" && "holds" in row.dataset;
     put($(".rate", row), silent ? "no news since " + p.at.slice(11, 19) + " UTC" : rate(p.rate));
   };
