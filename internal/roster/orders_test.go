@@ -47,6 +47,7 @@ func TestOrdersToAVM(t *testing.T) {
 		CutOver:  {Queued: Queued, Assigned: Assigned, Running: Running, Stranded: Stranded, Done: "", Failed: "", Canceled: ""},
 		Cancel:   {Queued: Canceled, Assigned: Assigned, Running: Running, Stranded: Stranded, Done: "", Failed: Queued, Canceled: Canceled},
 		Rollback: {Queued: Canceled, Assigned: Assigned, Running: Running, Stranded: Stranded, Done: "", Failed: Queued, Canceled: Canceled},
+		Withdraw: {Queued: Canceled, Assigned: Assigned, Running: Running, Stranded: Stranded, Done: Queued, Failed: Queued, Canceled: Canceled},
 		Retry:    {Queued: Queued, Assigned: "", Running: "", Stranded: "", Done: "", Failed: Queued, Canceled: Queued},
 	}
 	onBoth(t, func(t *testing.T, p *place) {
@@ -147,7 +148,7 @@ func TestAPlanThatHasEndedTakesNoOrders(t *testing.T) {
 		f.stage(2, Done)
 		f.stage(3, Done)
 		must(t, f.SetPlan(ctx, "p", PlanEnded, nil))
-		for _, o := range []Order{GoOn, Pause, CutOver, Cancel, Rollback, Retry} {
+		for _, o := range []Order{GoOn, Pause, CutOver, Cancel, Rollback, Withdraw, Retry} {
 			if err := f.OrderPlan(ctx, "p", o); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 				t.Errorf("%q: %v", o, err)
 			}

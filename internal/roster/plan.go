@@ -47,6 +47,7 @@ const (
 	Cancel   Order = "cancel"   // stop, and undo what is not published
 	Retry    Order = "retry"    // of failed and canceled ones: begin again where they stopped
 	Rollback Order = "rollback" // of those that are not published: as cancel; the source runs again if it ran
+	Withdraw Order = "withdraw" // of one VM: as rollback, also of one that is published, which is removed from its target
 )
 
 // Under returns what stands for a VM that has order o, of a plan that has another: to give up is

@@ -146,6 +146,9 @@ func TestFinishedPlansOfferNoActions(t *testing.T) {
 			t.Errorf("plan %s offers %q, not %q", plan, got, want)
 		}
 	}
+	if a := r.ask(server.Operate, "POST", "/v1/plans/whole/vms/vm-1/orders", `{"order":"withdraw"}`); a.status != http.StatusForbidden {
+		t.Errorf("an operator withdraws a published VM: %d %s", a.status, a.body)
+	}
 	for _, on := range []string{"/v1/plans/whole/orders", "/v1/plans/whole/vms/vm-1/orders"} {
 		for _, order := range []string{"resume", "pause", "cutover", "cancel", "retry", "rollback"} {
 			a := r.ask(server.Operate, "POST", on, `{"order":"`+order+`"}`)
@@ -153,6 +156,25 @@ func TestFinishedPlansOfferNoActions(t *testing.T) {
 				t.Errorf("%s to %s: %d %s", order, on, a.status, a.body)
 			}
 		}
+	}
+}
+
+// Administrators withdraw a published VM, one at a time.
+func TestAdministratorsWithdrawPublishedVMs(t *testing.T) {
+	r := newRig(t, nil)
+	r.plan("p", 2)
+	r.end("p", nil, roster.Done, roster.Done)
+	if a := r.ask(server.Admin, "POST", "/v1/plans/p/orders", `{"order":"withdraw"}`); a.status != http.StatusUnprocessableEntity {
+		t.Errorf("a whole plan: %d %s", a.status, a.body)
+	}
+	if a := r.ask(server.Admin, "POST", "/v1/plans/p/vms/vm-1/orders", `{"order":"withdraw"}`); a.status != http.StatusNoContent {
+		t.Errorf("one VM: %d %s", a.status, a.body)
+	}
+	if vm, err := r.Roster.VM(t.Context(), servertest.Key("p", 1)); err != nil || vm.State != roster.Queued || vm.Order != roster.Withdraw {
+		t.Errorf("%+v, %v", vm, err)
+	}
+	if p, err := r.Roster.Plan(t.Context(), "p"); err != nil || p.State.Over() {
+		t.Errorf("the plan does not go on: %+v, %v", p, err)
 	}
 }
 
