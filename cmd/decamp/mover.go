@@ -311,7 +311,7 @@ func orderOf(o roster.Order) plan.Order {
 	return plan.GoOn
 }
 
-// Undo is part of fleet.Mover.
+// Undo is part of fleet.Mover. Only a VM that is to be withdrawn is removed where it is published.
 func (m *mover) Undo(ctx context.Context, row roster.VM) error {
 	s, leave, err := m.rowSource(ctx, row)
 	if err != nil {
@@ -324,7 +324,12 @@ func (m *mover) Undo(ctx context.Context, row roster.VM) error {
 	}
 	var errs []error
 	for i, d := range w.to {
-		err := m.migrator.Discard(ctx, plan.ID(row.Runs[i]), w.rigOf(d))
+		id := plan.ID(row.Runs[i])
+		if row.Order == roster.Withdraw {
+			errs = append(errs, m.migrator.Rollback(ctx, id, w.rigOf(d)))
+			continue
+		}
+		err := m.migrator.Discard(ctx, id, w.rigOf(d))
 		if !fault.Is(err, fault.NotFound) { // one that never began
 			errs = append(errs, err)
 		}

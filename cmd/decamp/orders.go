@@ -9,6 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/server"
 )
 
 // namedHelp is said in the help of every command that takes the name of a plan's VM.
@@ -77,6 +78,11 @@ func (a *app) give(ctx context.Context, m meetingFlags, name string, o roster.Or
 	case isRun:
 		return other()
 	}
+	return a.giveOrder(ctx, c, name, planName, vmName, o)
+}
+
+// giveOrder gives an order to a plan or a VM of it, and reports what follows. name is what the user typed.
+func (a *app) giveOrder(ctx context.Context, c server.Control, name, planName, vmName string, o roster.Order) (err error) {
 	if vmName == "" {
 		err = c.OrderPlan(ctx, planName, o)
 	} else {
@@ -107,6 +113,8 @@ func planOrderWords(o roster.Order) string {
 		return "what failed is tried again."
 	case roster.Rollback:
 		return "what is not published is given up."
+	case roster.Withdraw:
+		return "it is removed from its target; at its source it runs again if it was shut down for the migration."
 	}
 	return "it goes on."
 }

@@ -195,14 +195,14 @@ func writeImages(w io.Writer, images []target.Image) {
 // workers and may exceed what the clock shows.
 func writeStages(w io.Writer, stages []plan.Stage) {
 	fmt.Fprintln(w)
-	t := newTable("WHERE THE TIME WENT", "CLOCK", "BYTES", "RATE", "WORKING", "WAITING FOR SOURCE", "FOR TARGET")
-	t.alignRight(1, 2, 3, 4, 5, 6)
+	t := newTable("WHERE THE TIME WENT", "CLOCK", "BYTES", "MOVED", "RATE", "WORKING", "WAITING FOR SOURCE", "FOR TARGET")
+	t.alignRight(1, 2, 3, 4, 5, 6, 7)
 	for _, s := range stages {
-		bytes, speed := "", ""
+		bytes, moved, speed := "", "", ""
 		if s.Bytes > 0 {
-			bytes, speed = size(s.Bytes), rate(s.Bytes, s.Elapsed)
+			bytes, moved, speed = size(s.Bytes), size(s.Moved), rate(s.Moved, s.Elapsed)
 		}
-		t.add(s.Name, duration(s.Elapsed), bytes, speed, spent(s.Working), spent(s.Source), spent(s.Target))
+		t.add(s.Name, duration(s.Elapsed), bytes, moved, speed, spent(s.Working), spent(s.Source), spent(s.Target))
 	}
 	t.write(w)
 }

@@ -203,7 +203,7 @@ func unfinished(ctx context.Context, c server.Control, but string) (names []stri
 		return nil
 	}
 	for _, p := range plans {
-		if p.Name != but && p.State != roster.PlanEnded {
+		if p.Name != but && !p.State.Over() {
 			names = append(names, p.Name)
 		}
 	}

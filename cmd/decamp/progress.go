@@ -102,13 +102,19 @@ func label(e plan.Event, disk string) string {
 	return fmt.Sprintf("%s%s %d", e.Step, disk, e.Disk)
 }
 
-// state says how far a disk is: "61 %, 4.9 GiB of 8 GiB, 230 MB/s, 14s left".
+// state reports how far a disk is: "61 %, 4.9 GiB of 8 GiB, 3.1 GiB moved, 230 MB/s, 14s left". What is
+// not moved are zeros, and what was copied before.
 func state(b plan.Bytes) string {
 	done := b.Done + b.Skipped
 	s := fmt.Sprintf("%s, %s of %s", percent(done, b.Total), size(done), size(b.Total))
+	if b.Read > 0 && b.Read < done {
+		s += fmt.Sprintf(", %s moved", size(b.Read))
+	}
 	if b.Rate > 0 {
-		left := time.Duration(float64(b.Total-done) / float64(b.Rate) * float64(time.Second))
-		s += fmt.Sprintf(", %s, %s left", rate(b.Rate, time.Second), duration(left))
+		s += ", " + rate(b.Rate, time.Second)
+	}
+	if b.Left > 0 {
+		s += fmt.Sprintf(", %s left", duration(b.Left))
 	}
 	return s
 }

@@ -20,8 +20,9 @@ func someRun() []plan.Event {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	tick := func(d time.Duration) time.Time { at = at.Add(d); return at }
 	moved := func(step string, after time.Duration, done, rate int64) plan.Event {
-		b := &plan.Bytes{Total: 8 << 30, Skipped: 1 << 30, Done: done, Rate: rate}
+		b := &plan.Bytes{Total: 8 << 30, Skipped: 1 << 30, Done: done, Read: done / 2, Rate: rate}
 		if rate > 0 {
+			b.Left = time.Duration(b.Total-b.Skipped-done) * time.Second / (300 << 20)
 			b.Busy = bottleneck.Busy{Source: 0.97, Target: 0.4}
 		}
 		return plan.Event{Time: tick(after), Kind: plan.Progressed, Step: step, Disk: 2000, Bytes: b}

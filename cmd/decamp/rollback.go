@@ -10,17 +10,21 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/server"
 )
 
 const rollbackHelp = `
-Take back what was not to be. Of a plan that is everything which is not published: images,
-snapshots and change tracking go, and a VM that decamp powered off runs again. VMs that are
-published stay where they are.
+Take a migration back. Of a VM that is not published, images, snapshots and change tracking are
+removed, and a VM that decamp powered off runs again. Of a PLAN this is done for all such VMs;
+published VMs stay.
 
-RUN is one VM that decamp migrate moved from here; decamp runs lists them. With --withdraw a
-published VM is removed from where it lives now, and only what decamp made of it; then the one
-at the source is powered on, if decamp had shut it down. What was written to the published VM
-since is lost. One that runs is left alone.
+A published VM is taken back with --withdraw only, one VM at a time: it is removed from its
+target, as far as decamp made it, and then powered on at its source if decamp had shut it down.
+What was written to the published VM since is lost. One that runs is left alone.
+
+RUN is one VM that decamp migrate moved from here; decamp runs lists them. PLAN/VM and RUN
+behave the same; a run of a plan stands for its VM of the plan. The process that carries out
+the plan takes such a VM back: decamp plan run, or a server.
 `
 
 // rollbackOptions are the flags of decamp rollback.
@@ -35,21 +39,67 @@ func newRollback(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rollback PLAN[/VM]|RUN", Short: "Give up what is not published, or take a published VM back",
 		Long: text(rollbackHelp) + "\n\n" + text(namedHelp), Args: takes("PLAN or RUN"),
-		Example:     "decamp rollback wave-1\ndecamp rollback wave-1/db01\ndecamp rollback web01-3f2a1c --withdraw",
-		Annotations: exits(append(slices.Clone(ordersExits), exit{fault.Invalid, "a published VM is to be removed, and --withdraw does not say so"})...), ValidArgsFunction: cobra.NoFileCompletions,
+		Example:     "decamp rollback wave-1\ndecamp rollback wave-1/db01\ndecamp rollback wave-1/db01 --withdraw\ndecamp rollback web01-3f2a1c --withdraw",
+		Annotations: exits(append(slices.Clone(ordersExits), exit{fault.Invalid, "--withdraw of a whole plan"})...), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
-			return a.give(cmd.Context(), o.meetingFlags, args[0], roster.Rollback, func() error {
-				return a.rollBack(cmd.Context(), o, plan.ID(args[0]))
-			})
+			return a.takeBack(cmd.Context(), o, args[0])
 		}),
 	}
-	cmd.Flags().BoolVar(&o.withdraw, "withdraw", false, "of a RUN: remove the published VM, with what was written to it since")
+	cmd.Flags().BoolVar(&o.withdraw, "withdraw", false, "of one VM: also remove it where it is published, with what was written to it since")
 	o.meetingFlags.register(cmd)
 	o.login.register(cmd)
 	return cmd
 }
 
-// rollBack takes a run back.
+// takeBack takes back what a name stands for: a plan, a VM of it, or a run.
+func (a *app) takeBack(ctx context.Context, o rollbackOptions, name string) (err error) {
+	c, closeControl, err := a.openControl(ctx, o.meetingFlags)
+	if err != nil {
+		return err
+	}
+	planName, vmName, isRun, err := meant(ctx, c, name)
+	if err == nil && isRun {
+		planName, vmName, err = vmOfRun(ctx, c, name)
+	}
+	if err == nil && planName == "" {
+		if err := closeControl(); err != nil { // the run's state is opened alone
+			return err
+		}
+		return a.rollBack(ctx, o, plan.ID(name))
+	}
+	defer closing(&err, closeControl)
+	switch {
+	case err != nil:
+		return err
+	case !o.withdraw:
+		return a.giveOrder(ctx, c, name, planName, vmName, roster.Rollback)
+	case vmName == "":
+		return fault.New(fault.Invalid, "--withdraw takes one VM, not plan %s", planName).
+			WithHint("decamp rollback %s/VM --withdraw; decamp status %s --all lists its VMs", fault.Quote(planName), fault.Quote(planName))
+	}
+	return a.giveOrder(ctx, c, name, planName, vmName, roster.Withdraw)
+}
+
+// vmOfRun returns the VM of a plan that a run moves; "" if it is of no plan.
+func vmOfRun(ctx context.Context, c server.Control, run string) (planName, vm string, err error) {
+	plans, err := c.Plans(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	for _, p := range plans {
+		err := eachVM(ctx, c, roster.Query{Plan: p.Name}, func(v roster.VM) {
+			if slices.Contains(v.Runs, run) {
+				planName, vm = v.Plan, v.VM
+			}
+		})
+		if err != nil || planName != "" {
+			return planName, vm, err
+		}
+	}
+	return "", "", nil
+}
+
+// rollBack takes a run back that is of no plan.
 func (a *app) rollBack(ctx context.Context, o rollbackOptions, id plan.ID) (err error) {
 	state, err := a.stateDir()
 	if err != nil {
@@ -62,8 +112,8 @@ func (a *app) rollBack(ctx context.Context, o rollbackOptions, id plan.ID) (err 
 	case err != nil:
 		return err
 	case run.State == plan.Done && !o.withdraw:
-		return fault.New(fault.Invalid, "run %s is done: its VM lives in %s", id, run.Plan.Target).
-			WithHint("decamp rollback %s --withdraw removes it, with what was written to it since", id)
+		return fault.New(fault.Conflict, "VM %s of run %s is published", run.Plan.VM.Name, id).
+			WithHint("decamp rollback %s --withdraw removes it from %s, with what was written to it since", id, run.Plan.Target)
 	}
 	p := run.Plan
 	w, err := a.openWorks(ctx, migrateOptions{

@@ -21,6 +21,9 @@ const statusHelp = `
 Say where plans stand: all of them, the VMs of one, or everything about one VM. Of a plan the
 VMs are listed that are under way, the first that failed, and why the next ones wait; --all
 lists them all.
+
+A plan whose VMs were never all found, or whose hook failed, ends as failed; the exit code of
+decamp status PLAN is then that of the failure. VMs that failed do not change it.
 `
 
 const statusExamples = `
@@ -94,9 +97,9 @@ func (a *app) statusOfAll(ctx context.Context, c server.Control) error {
 
 func planState(p roster.Plan) string {
 	switch {
-	case p.State != roster.PlanEnded && p.Order == roster.Pause:
+	case !p.State.Over() && p.Order == roster.Pause:
 		return "paused"
-	case p.State != roster.PlanEnded && (p.Order == roster.Cancel || p.Order == roster.Rollback):
+	case !p.State.Over() && (p.Order == roster.Cancel || p.Order == roster.Rollback):
 		return "giving up"
 	}
 	return string(p.State)
@@ -170,9 +173,15 @@ func (a *app) statusOfPlan(ctx context.Context, c server.Control, name string, a
 		s.VMs, more = ofInterest(s.VMs, mostFailed)
 	}
 	if a.json {
-		return a.print(s)
+		if err := a.print(s); err != nil {
+			return err
+		}
+	} else {
+		writeStatus(a, s, more)
 	}
-	writeStatus(a, s, more)
+	if s.Plan.State == roster.PlanFailed {
+		return inResult{planError(s.Plan)}
+	}
 	return nil
 }
 
@@ -223,10 +232,13 @@ func ofInterest(vms []fleet.VMStatus, failed int) (some []fleet.VMStatus, more [
 
 // writeFar says how far a plan is, once something of it was moved.
 func writeFar(a *app, s fleet.Status) {
-	if s.Total == 0 || s.Plan.State == roster.PlanEnded {
+	if s.Total == 0 || s.Plan.State.Over() {
 		return
 	}
 	fmt.Fprintf(a.out, "%s, %s of %s", percent(s.Done, s.Total), size(s.Done), size(s.Total))
+	if s.Moved > 0 {
+		fmt.Fprintf(a.out, ", %s moved for VMs under way", size(s.Moved))
+	}
 	if s.Rate > 0 {
 		fmt.Fprintf(a.out, ", %s", rate(s.Rate, time.Second))
 	}
@@ -309,10 +321,17 @@ func writeVMStatus(a *app, vm fleet.VMStatus) {
 	add("Step", vm.Step)
 	if far := vm.Progress; far != nil {
 		done := fmt.Sprintf("%s, %s of %s", percent(far.Done, far.Total), size(far.Done), size(far.Total))
-		if far.Rate > 0 {
-			done += ", " + rate(far.Rate, time.Second)
-		}
 		add("Done", done)
+		if far.Moved > 0 {
+			moved := size(far.Moved)
+			if far.Rate > 0 {
+				moved += ", " + rate(far.Rate, time.Second)
+			}
+			add("Moved", moved)
+		}
+		if far.Reread > 0 {
+			add("Read back", rate(far.Reread, time.Second))
+		}
 		if far.Outage > 0 {
 			add("Outage", "if it were cut over now: "+duration(far.Outage))
 		}

@@ -26,7 +26,7 @@ func planOf(n int) (p roster.Plan, vms []roster.VM, far []roster.Progress, b fle
 			v.State = roster.Done
 		case i < n/10+3:
 			v.State, v.Step, v.Worker, v.Holds = roster.Running, "copy", "rack1", true
-			far = append(far, roster.Progress{Key: v.Key, Total: v.Bytes, Done: v.Bytes / 4, Rate: 100e6, At: at})
+			far = append(far, roster.Progress{Key: v.Key, Total: v.Bytes, Done: v.Bytes / 4, Moved: v.Bytes / 8, Rate: 100e6, At: at})
 		case i == n/10+3 && n > 4:
 			v.State, v.Step, v.Worker, v.Holds = roster.Running, "copy", "rack2", true
 			far = append(far, roster.Progress{Key: v.Key, Total: v.Bytes, Done: v.Bytes / 2, Silent: true, At: at})

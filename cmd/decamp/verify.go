@@ -9,13 +9,11 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/target"
 )
 
@@ -212,17 +210,11 @@ func unfit(err error) error {
 	return fault.New(kind, "%w", err).WithHint("take the file from a backup, or migrate the VM once more, to another folder")
 }
 
-// progressOf tells how far an image is, with the rate since its beginning.
-func (v *verifier) progressOf(key int32) func(done, size int64) {
-	began := time.Now()
-	return func(done, size int64) {
-		now := time.Now()
-		b := plan.Bytes{Total: size, Done: done, Read: done}
-		if d := now.Sub(began); d > 0 {
-			b.Rate = int64(float64(done) / d.Seconds())
-		}
-		v.shown.event(plan.Event{Time: now, Kind: plan.Progressed, Step: "verify", Disk: key, Bytes: &b})
-	}
+// progressOf shows how far an image is.
+func (v *verifier) progressOf(key int32) func(manifest.Progress) {
+	m := newMeter(v.shown, "verify")
+	m.disk = key
+	return m.verifying
 }
 
 // audit writes the audit files unless both are there. A converted qcow2 gets none: there is no file

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/decamp/decamp/internal/disk/signature"
 	"github.com/decamp/decamp/internal/fault"
@@ -22,7 +21,7 @@ func (a *app) verifyImage(ctx context.Context, o verifyOptions, path string) err
 		return fault.New(fault.Invalid, "%s is a converted image: --spot reads the source of a migrated VM", path).
 			WithHint("leave --spot and --source out")
 	}
-	m := &meter{shown: a.newProgress(nil), step: "verify", began: time.Now()}
+	m := newMeter(a.newProgress(nil), "verify")
 	found := verified{File: filepath.Base(path)}
 	var err error
 	found.Report, err = verifyFile(ctx, path, m.verifying)
@@ -41,7 +40,7 @@ func (a *app) verifyImage(ctx context.Context, o verifyOptions, path string) err
 	return errors.Join(err, a.writeVerified(path, []verified{found}, err))
 }
 
-func verifyFile(ctx context.Context, path string, progress func(done, size int64)) (_ manifest.Report, err error) {
+func verifyFile(ctx context.Context, path string, progress func(manifest.Progress)) (_ manifest.Report, err error) {
 	s, err := manifest.Load(path + ".manifest")
 	if err != nil {
 		return manifest.Report{}, err

@@ -52,7 +52,7 @@ func (a *app) follow(ctx context.Context, c server.Control, name string) error {
 		return err
 	}
 	w := &watcher{a: a, plan: name, seen: map[roster.Key]string{}}
-	if p.State != roster.PlanEnded {
+	if !p.State.Over() {
 		if err := w.follow(ctx, c, p.Rev); err != nil {
 			return err
 		}
@@ -106,7 +106,7 @@ func (w *watcher) changes(all roster.Changes) error {
 		}
 	}
 	for _, p := range all.Plans {
-		if p.Name == w.plan && p.State == roster.PlanEnded {
+		if p.Name == w.plan && p.State.Over() {
 			return errEnded
 		}
 	}

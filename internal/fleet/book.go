@@ -49,7 +49,7 @@ func (b *book) count(was, is bool) {
 // takePlan takes in a plan's row.
 func (d *desk) takePlan(ctx context.Context, p roster.Plan) error {
 	b := d.plans[p.Name]
-	if p.State == roster.PlanEnded {
+	if p.State.Over() {
 		if b != nil {
 			delete(d.plans, p.Name)
 			d.sched.ResumePlan(p.Name)
@@ -132,9 +132,9 @@ func (d *desk) ordered(old roster.Order, b *book) {
 func (d *desk) lead(ctx context.Context) {
 	for _, b := range d.plans {
 		switch p := b.Plan; {
-		case b.busy || b.failed || !b.opened:
+		case b.busy || !b.opened || b.failed && !undoes(p.Order):
 		case p.State == roster.PlanListing && undoes(p.Order):
-			d.beside(ctx, b, func() error { return d.Roster.SetPlan(ctx, p.Name, roster.PlanRunning, nil) })
+			d.beside(ctx, b, func() error { return d.Roster.SetPlan(ctx, p.Name, roster.PlanRunning, unlisted(p)) })
 		case !b.ready:
 			d.beside(ctx, b, func() error { return d.prepare(ctx, b, p) })
 		case p.State == roster.PlanListing && d.listable(b):
@@ -148,6 +148,15 @@ func (d *desk) lead(ctx context.Context) {
 			d.beside(ctx, b, func() error { return d.end(ctx, p) })
 		}
 	}
+}
+
+// unlisted returns why the VMs of a plan that is given up were never all found.
+func unlisted(p roster.Plan) *roster.Failure {
+	if p.Failure != nil {
+		return p.Failure
+	}
+	return failureOf(fault.New(fault.Canceled, "the plan was canceled before all its VMs were found").
+		WithHint("decamp retry %s looks for them again", fault.Quote(p.Name)))
 }
 
 // listable reports whether the VMs of a plan may be looked for now.

@@ -45,7 +45,7 @@ func (c Control) unblock(ctx context.Context, plan string, o roster.Order) (bool
 		return false, nil
 	}
 	p, err := c.Roster.Plan(ctx, plan)
-	if err != nil || p.State == roster.PlanEnded {
+	if err != nil || p.State.Over() && o != roster.Retry {
 		return false, err
 	}
 	if err := c.forgive(ctx, o, sourceOf(p.Text)); err != nil {
@@ -54,25 +54,31 @@ func (c Control) unblock(ctx context.Context, plan string, o roster.Order) (bool
 	if p.Failure == nil {
 		return false, nil
 	}
-	if p.Listed.IsZero() { // what failed may be the hook before it
-		if err := c.forgetHook(ctx, hookID(p, pre)); err != nil {
-			return false, err
-		}
+	if err := c.forgetHooks(ctx, p); err != nil {
+		return false, err
+	}
+	if p.State.Over() { // the order to retry it takes the failure away
+		return false, nil
 	}
 	return true, c.Roster.SetPlan(ctx, plan, p.State, nil)
 }
 
-// forgetHook has a hook that did not end well be run again.
-func (c Control) forgetHook(ctx context.Context, id string) error {
-	doc, err := c.Roster.Record(ctx, hooks, id)
-	if err != nil || doc == nil {
-		return err
+// forgetHooks drops the records of hooks that failed or were cut off, so that they run again.
+func (c Control) forgetHooks(ctx context.Context, p roster.Plan) error {
+	for _, id := range []string{hookID(p, pre), hookID(p, post)} {
+		text, err := c.Roster.Record(ctx, hooks, id)
+		if err != nil {
+			return err
+		}
+		var run hookRun
+		if len(text) == 0 || json.Unmarshal(text, &run) == nil && run.succeeded() {
+			continue
+		}
+		if err := c.Roster.DropRecord(ctx, hooks, id); err != nil {
+			return err
+		}
 	}
-	var run hookRun
-	if json.Unmarshal(doc, &run) == nil && !run.Ended.IsZero() && run.Failure == nil {
-		return nil
-	}
-	return c.Roster.DropRecord(ctx, hooks, id)
+	return nil
 }
 
 // forgive has a source and its hosts be logged in to again.

@@ -70,7 +70,9 @@ func (d *drive) owned() bool {
 func (d *drive) orders() roster.Order { return d.row.Order.Under(d.order) }
 
 // undoes reports whether an order means that nothing is to be left of the VM.
-func undoes(o roster.Order) bool { return o == roster.Cancel || o == roster.Rollback }
+func undoes(o roster.Order) bool {
+	return o == roster.Cancel || o == roster.Rollback || o == roster.Withdraw
+}
 
 // look returns the row and the order as they are now, and what is closed when they change.
 func (d *drive) look() (roster.VM, roster.Order, <-chan struct{}) {

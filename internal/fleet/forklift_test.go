@@ -204,9 +204,9 @@ func TestStatusCountsAndEstimates(t *testing.T) {
 		{Key: roster.Key{VM: "d"}, Bytes: 100, State: roster.Canceled},
 		{Key: roster.Key{VM: "e"}, Bytes: 100, State: roster.Failed, Failure: &roster.Failure{Text: "damaged"}},
 	}
-	s.fill(vms, []roster.Progress{{Key: roster.Key{VM: "b"}, Total: 200, Done: 50, Rate: 25}}, map[string]string{"e": "old"})
-	if s.Total != 500 || s.Done != 150 || s.Rate != 25 || s.Left != 14*time.Second {
-		t.Errorf("total %d, done %d, rate %d, left %v", s.Total, s.Done, s.Rate, s.Left)
+	s.fill(vms, []roster.Progress{{Key: roster.Key{VM: "b"}, Total: 200, Done: 50, Moved: 20, Rate: 25}}, map[string]string{"e": "old"})
+	if s.Total != 500 || s.Done != 150 || s.Rate != 25 || s.Moved != 20 || s.Left != 7*time.Second {
+		t.Errorf("total %d, done %d, moved %d, rate %d, left %v", s.Total, s.Done, s.Moved, s.Rate, s.Left)
 	}
 	var why []string
 	for _, v := range s.VMs {

@@ -32,9 +32,20 @@ type hookRun struct {
 	Failure *roster.Failure `json:"failure,omitempty"`
 }
 
+// succeeded reports whether the hook ended, and without a failure.
+func (h hookRun) succeeded() bool { return !h.Ended.IsZero() && h.Failure == nil }
+
 // prepare admits a plan and runs the hook before its first VM, if nobody did. If that fails,
-// nothing of the plan begins until somebody says resume.
+// nothing of the plan begins until somebody says resume. A plan that is given up begins no VM,
+// and needs neither.
 func (d *desk) prepare(ctx context.Context, b *book, p roster.Plan) error {
+	if undoes(p.Order) {
+		d.hand(ctx, func() {
+			b.ready, b.failed = true, false
+			d.ordered(b.Order, b)
+		})
+		return nil
+	}
 	failure, err := d.admit(ctx, p)
 	if failure == nil && err == nil {
 		failure, err = d.hook(ctx, p, pre)
@@ -68,11 +79,18 @@ func (d *desk) admit(ctx context.Context, p roster.Plan) (*roster.Failure, error
 	return nil, nil
 }
 
-// end runs the hook after the last VM, if nobody did, and ends the plan.
+// end runs the hook after the last VM, if nobody did, and ends the plan. Without the hook before the
+// first VM there is nothing for that one to follow.
 func (d *desk) end(ctx context.Context, p roster.Plan) error {
-	failure, err := d.hook(ctx, p, post)
+	before, began, err := d.hookOnRecord(ctx, hookID(p, pre))
 	if err != nil {
 		return err
+	}
+	var failure *roster.Failure
+	if began && before.succeeded() {
+		if failure, err = d.hook(ctx, p, post); err != nil {
+			return err
+		}
 	}
 	if p.Failure != nil {
 		failure = p.Failure

@@ -254,7 +254,7 @@ func TestListingIsTriedAgain(t *testing.T) {
 		if f := r.plan("wave").Failure; f != nil {
 			r.clock.add(time.Minute)
 		}
-		return r.plan("wave").State == roster.PlanEnded
+		return r.plan("wave").State.Over()
 	})
 	if p := r.plan("wave"); p.Counts[roster.Done] != 6 || p.Failure != nil {
 		t.Errorf("ended with %v, %v", p.Counts, p.Failure)
@@ -269,7 +269,7 @@ func TestPlanThatCannotBeListedEnds(t *testing.T) {
 	}
 	r.submit("wave")
 	r.start(r.config(m, "w1"))
-	if p := r.waitEnded("wave"); p.Failure == nil || p.Failure.Kind != "not-found" {
+	if p := r.waitEnded("wave"); p.State != roster.PlanFailed || p.Failure.Kind != "not-found" {
 		t.Errorf("ended with %+v", p.Failure)
 	}
 	m.list = nil
@@ -290,5 +290,75 @@ func (r *rig) each(plan string) func(func(roster.VM) bool) {
 				return
 			}
 		}
+	}
+}
+
+// A plan that is canceled before its VMs were found moved nothing: it has failed, whether its source
+// refused connections or never answered.
+func TestPlanWhoseSourceNeverAnsweredFails(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		list func(ctx context.Context) error
+		kind string
+	}{
+		{"refused", func(context.Context) error { return errAway }, "unreachable"},
+		{"silent", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, "canceled"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, newClock())
+			m := newMover(t)
+			asked := make(chan struct{}, 10)
+			m.list = func(ctx context.Context, _ roster.Plan, _ func([]roster.VM) error) error {
+				asked <- struct{}{}
+				return c.list(ctx)
+			}
+			r.submit("wave")
+			r.start(r.config(m, "w1"))
+			next(t, asked)
+			if c.kind == "unreachable" {
+				r.wait("the plan to report the source", func() bool { return r.plan("wave").Failure != nil })
+			}
+			r.order("wave", roster.Cancel)
+			p := r.waitEnded("wave")
+			if p.State != roster.PlanFailed || p.Failure == nil || p.Failure.Kind != c.kind || p.Failure.Hint == "" && c.kind == "canceled" {
+				t.Errorf("ended as %s with %+v", p.State, p.Failure)
+			}
+			m.list, m.vms = nil, vmsOn(2, 1)
+			r.order("wave", roster.Retry)
+			r.waitFor("wave", roster.Done, 2)
+			if p := r.waitEnded("wave"); p.State != roster.PlanEnded || p.Failure != nil {
+				t.Errorf("retried, it ended as %s with %+v", p.State, p.Failure)
+			}
+		})
+	}
+}
+
+// A plan whose hook before the first VM failed ends as failed when it is canceled, without the hook
+// after the last VM. A retry runs the hook again.
+func TestPlanWhoseHookFailedCanBeCanceled(t *testing.T) {
+	r := newRig(t, newClock())
+	m := newMover(t, vmsOn(2, 1)...)
+	var right atomic.Bool
+	m.hook = func(context.Context, roster.Plan, string) error {
+		if right.Load() {
+			return nil
+		}
+		return errPlain
+	}
+	r.submit("wave")
+	r.start(r.config(m, "w1"))
+	r.wait("the plan to report its hook", func() bool { return r.plan("wave").Failure != nil })
+	r.order("wave", roster.Cancel)
+	if p := r.waitEnded("wave"); p.State != roster.PlanFailed || !strings.Contains(p.Failure.Text, "pre hook") {
+		t.Errorf("ended as %s with %+v", p.State, p.Failure)
+	}
+	right.Store(true)
+	r.order("wave", roster.Retry)
+	r.waitFor("wave", roster.Done, 2)
+	if p := r.waitEnded("wave"); p.State != roster.PlanEnded {
+		t.Errorf("retried, it ended as %s with %+v", p.State, p.Failure)
+	}
+	if want := []string{pre, pre, post}; !slices.Equal(m.hooks, want) {
+		t.Errorf("hooks %v, want %v", m.hooks, want)
 	}
 }

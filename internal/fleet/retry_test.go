@@ -196,7 +196,7 @@ func TestRefusedListingIsNotTriedAgainByItself(t *testing.T) {
 	}
 	right.Store(true)
 	r.order("wave", roster.GoOn)
-	r.wait("the end", func() bool { r.clock.add(time.Second); return r.plan("wave").State == roster.PlanEnded })
+	r.wait("the end", func() bool { r.clock.add(time.Second); return r.plan("wave").State.Over() })
 }
 
 // A host that refuses its own account, by SSH: VMs of that host wait, those of others do not.
@@ -291,7 +291,7 @@ func TestHostThatFailsRestsAlone(t *testing.T) {
 	away.Store(false)
 	r.wait("the end", func() bool {
 		r.clock.add(time.Minute)
-		return r.plan("wave").State == roster.PlanEnded
+		return r.plan("wave").State.Over()
 	})
 	if n := r.plan("wave").Counts[roster.Done]; n != 60 {
 		t.Errorf("%d of 60 are done", n)

@@ -409,7 +409,7 @@ func (r *rig) waitFor(plan string, s roster.State, n int) {
 
 func (r *rig) waitEnded(plan string) roster.Plan {
 	r.Helper()
-	r.wait("the end of "+plan, func() bool { return r.plan(plan).State == roster.PlanEnded })
+	r.wait("the end of "+plan, func() bool { return r.plan(plan).State.Over() })
 	return r.plan(plan)
 }
 

@@ -12,9 +12,12 @@ import (
 type Status struct {
 	Plan  roster.Plan   `json:"plan"` // without Text
 	Total int64         `json:"total"`
-	Done  int64         `json:"done"`          // bytes
-	Rate  int64         `json:"rate"`          // bytes a second, of all that is under way
-	Left  time.Duration `json:"left,omitzero"` // at this rate; 0: nobody knows
+	Done  int64         `json:"done"`          // bytes of disks, zeros included
+	Moved int64         `json:"moved"`         // bytes that VMs under way were read
+	Rate  int64         `json:"rate"`          // bytes a second that are read from the source, of all that is under way
+	Left  time.Duration `json:"left,omitzero"` // until all is read at this rate; 0: unknown
+
+	toMove int64 // bytes that are still to be read, as far as the inventory knows what is allocated
 
 	Busy  bottleneck.Busy  `json:"busy,omitzero"`  // of what is under way
 	Limit bottleneck.Limit `json:"limit,omitzero"` // what limits that
@@ -67,28 +70,32 @@ func (s *Status) fill(vms []roster.VM, progress []roster.Progress, why map[strin
 		s.add(vs)
 		s.VMs = append(s.VMs, vs)
 	}
-	if s.Rate > 0 && s.Done < s.Total {
-		s.Left = time.Duration(float64(s.Total-s.Done) / float64(s.Rate) * float64(time.Second)).Round(time.Second)
+	if s.Rate > 0 {
+		s.Left = time.Duration(float64(s.toMove) / float64(s.Rate) * float64(time.Second)).Round(time.Second)
 	}
 }
 
 // add counts a VM. One that nobody began counts with what it has allocated.
 func (s *Status) add(v VMStatus) {
-	total, done := v.Bytes, int64(0)
+	total, done, toMove := v.Bytes, int64(0), v.Bytes
 	if p := v.Progress; p != nil && p.Total > 0 {
-		total, done = p.Total, p.Done
+		total, done, toMove = p.Total, p.Done, max(min(cmp.Or(v.Bytes, p.Total), p.Total)-p.Moved, 0)
+		s.Moved += p.Moved
 		if v.State == roster.Running {
 			s.Rate += p.Rate
 		}
 	}
 	switch v.State {
 	case roster.Done:
-		done = total
+		done, toMove = total, 0
 	case roster.Canceled:
-		total, done = 0, 0
+		total, done, toMove = 0, 0, 0
+	case roster.Failed:
+		toMove = 0
 	}
 	s.Total += total
 	s.Done += min(done, total)
+	s.toMove += toMove
 }
 
 // Silence says since when nothing is known of a transfer: its worker is cut off, or dead, or the

@@ -259,7 +259,7 @@ func TestWorkerThatIsCutOffStopsByItself(t *testing.T) {
 	close(letGo)
 	r.wait("the end", func() bool {
 		r.clock.add(time.Second)
-		return r.plan("wave").State == roster.PlanEnded
+		return r.plan("wave").State.Over()
 	})
 	for v := range r.each("wave") {
 		if v.Attempts != 0 {

@@ -227,7 +227,7 @@ func TestProvenFollowsADiskThatGrew(t *testing.T) {
 	for _, killed := range []int{0, 2} {
 		each(t, func(t *testing.T, r *rig) {
 			r.has(6)
-			if report, err := r.job.Prove(t.Context(), func(int64, int64) {}); err != nil || report.Read != testSize {
+			if report, err := r.job.Prove(t.Context(), func(manifest.Progress) {}); err != nil || report.Read != testSize {
 				t.Fatalf("read %d bytes back: %v", report.Read, err)
 			}
 			r.becomes(largerSize)

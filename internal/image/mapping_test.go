@@ -74,7 +74,7 @@ func newOutage(t *testing.T, format Format, size int64) *outage {
 		}
 		return nil
 	})
-	report, err := o.job.Prove(t.Context(), func(int64, int64) {})
+	report, err := o.job.Prove(t.Context(), func(manifest.Progress) {})
 	if err != nil || len(report.Bad) > 0 {
 		t.Fatal(report, err)
 	}

@@ -170,7 +170,7 @@ type ProveReport struct {
 // Prove reads back what the manifest lists and was not read back yet, of an image that is not
 // finished and nobody writes to, and puts that on record. Chunks that differ are taken off the
 // manifest, and then nothing counts as proven any more: that storage is not to be trusted.
-func (j Job) Prove(ctx context.Context, progress func(done, size int64)) (report ProveReport, err error) {
+func (j Job) Prove(ctx context.Context, progress func(manifest.Progress)) (report ProveReport, err error) {
 	log, err := manifest.Open(j.Manifest)
 	if err != nil {
 		return report, err
@@ -195,9 +195,10 @@ func (j Job) Prove(ctx context.Context, progress func(done, size int64)) (report
 	return report, p.Save()
 }
 
-func (p *Proven) prove(ctx context.Context, log *manifest.Log, src disk.Source, report *ProveReport, progress func(done, size int64)) error {
+func (p *Proven) prove(ctx context.Context, log *manifest.Log, src disk.Source, report *ProveReport, progress func(manifest.Progress)) error {
 	todo := make(chan int64) // closed below
-	var mu sync.Mutex        // guards report
+	var mu sync.Mutex        // guards report and done
+	var done int64
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		defer close(todo)
@@ -217,16 +218,19 @@ func (p *Proven) prove(ctx context.Context, log *manifest.Log, src disk.Source, 
 		g.Go(func() error {
 			b := disk.AlignedMemory(manifest.ChunkSize)
 			for c := range todo {
-				bad, err := p.check(ctx, log, src, c, b)
+				bad, hole, err := p.check(ctx, log, src, c, b)
 				if err != nil {
 					return err
 				}
 				mu.Lock()
-				report.Read += p.info.Chunk(c).Len
+				done += p.info.Chunk(c).Len
+				if !hole {
+					report.Read += p.info.Chunk(c).Len
+				}
 				if bad != nil {
 					report.Bad = append(report.Bad, *bad)
 				}
-				progress(report.Read, p.info.Size)
+				progress(manifest.Progress{Size: p.info.Size, Done: done, Read: report.Read})
 				mu.Unlock()
 			}
 			return nil
@@ -235,29 +239,29 @@ func (p *Proven) prove(ctx context.Context, log *manifest.Log, src disk.Source, 
 	return g.Wait()
 }
 
-// check reads a chunk and compares it.
-func (p *Proven) check(ctx context.Context, log *manifest.Log, src disk.Source, c int64, b []byte) (*manifest.Bad, error) {
+// check reads a chunk and compares it. A hole that has to be one is not read.
+func (p *Proven) check(ctx context.Context, log *manifest.Log, src disk.Source, c int64, b []byte) (bad *manifest.Bad, hole bool, err error) {
 	r := p.info.Chunk(c)
 	want, ok, err := log.Hash(c)
 	if err != nil || !ok {
-		return nil, err
+		return nil, true, err
 	}
 	if want == manifest.ZeroHash(int(r.Len)) {
 		if extents, err := src.Extents(ctx, r); err == nil && len(extents) == 1 && extents[0].Kind == disk.Zero {
 			p.zeros.Set(r) // a hole
 			p.set(c)
-			return nil, nil
+			return nil, true, nil
 		}
 	}
 	if err := src.ReadAt(ctx, b[:r.Len], r.Off); err != nil {
-		return nil, fmt.Errorf("read %v back: %w", r, err)
+		return nil, false, fmt.Errorf("read %v back: %w", r, err)
 	}
 	if got := manifest.HashOf(b[:r.Len]); got != want {
-		return &manifest.Bad{Disk: p.info.Disk, Off: r.Off, Len: r.Len, Want: want, Got: got}, nil
+		return &manifest.Bad{Disk: p.info.Disk, Off: r.Off, Len: r.Len, Want: want, Got: got}, false, nil
 	}
 	p.noteZeros(r, b)
 	p.set(c)
-	return nil, nil
+	return nil, false, nil
 }
 
 func dropBad(log *manifest.Log, bad []manifest.Bad) error {

@@ -22,6 +22,9 @@ type Report struct {
 	Medium    string `json:"medium"`           // where the bytes came from, in the image's words
 }
 
+// Read returns how many bytes were read from the image: all but holes and what was proven before.
+func (r Report) Read() int64 { return r.Bytes - r.Zero - r.Proven }
+
 // Bad is a chunk that is not what the manifest says.
 type Bad struct {
 	Disk string `json:"disk"`

@@ -34,9 +34,16 @@ type VerifyOptions struct {
 	// written. Nil: all are read. It takes away the sums, which go over every byte.
 	Proven func(chunk int64) bool
 
-	// Progress is told how many of the disk's bytes are done, in order, from one
-	// goroutine. It may be nil.
-	Progress func(done, size int64)
+	// Progress reports the totals after every window, in order, from one goroutine. Nil is
+	// fine.
+	Progress func(Progress)
+}
+
+// Progress counts bytes of a disk that is verified. Done reaches Size at the end.
+type Progress struct {
+	Size int64 // the whole disk
+	Done int64 // compared, or proven before
+	Read int64 // of Done, read from the image: neither holes nor proven before
 }
 
 func (o VerifyOptions) withDefaults(src disk.Source) VerifyOptions {
@@ -54,7 +61,7 @@ func (o VerifyOptions) withDefaults(src disk.Source) VerifyOptions {
 		o.MaxBad = 100
 	}
 	if o.Progress == nil {
-		o.Progress = func(int64, int64) {}
+		o.Progress = func(Progress) {}
 	}
 	return o
 }
@@ -105,6 +112,7 @@ type verifier struct {
 func newVerifier(src disk.Source, s *Sealed, o VerifyOptions) *verifier {
 	v := &verifier{src: src, want: s.Hashes(), info: s.info, o: o}
 	v.report = Report{Disk: s.info.Disk, Root: s.root}
+	disk.ReleaseUnused(min(int64(o.Windows)*o.Window, s.info.Size))
 	v.work = make(chan *window, o.Windows)
 	v.free = make(chan *window, o.Windows)
 	for range o.Windows {
@@ -252,7 +260,7 @@ func (v *verifier) account(w *window) {
 		r.Zero += w.Len
 	}
 	r.Bad = append(r.Bad, w.bad[:min(len(w.bad), v.o.MaxBad-len(r.Bad))]...)
-	v.o.Progress(r.Bytes, v.info.Size)
+	v.o.Progress(Progress{Size: v.info.Size, Done: r.Bytes, Read: r.Read()})
 }
 
 // next receives from c. It returns the zero value when c is closed or ctx ends, and an

@@ -215,11 +215,11 @@ func TestVerifyKeepsToItsMemoryAndTellsProgress(t *testing.T) {
 	counted, last := &spoiled{Source: src}, int64(0)
 	_, err := Verify(context.Background(), counted, sealed(t, src), VerifyOptions{
 		Window: 2 << 20, Windows: 3,
-		Progress: func(done, size int64) {
-			if done != last+2<<20 || size != src.Size() {
-				t.Errorf("progress goes from %d to %d of %d", last, done, size)
+		Progress: func(p Progress) {
+			if p.Done != last+2<<20 || p.Read != p.Done || p.Size != src.Size() {
+				t.Errorf("progress goes from %d to %+v", last, p)
 			}
-			last = done
+			last = p.Done
 		},
 	})
 	if err != nil || last != src.Size() {
@@ -235,6 +235,24 @@ func TestVerifyKeepsToItsMemoryAndTellsProgress(t *testing.T) {
 	}
 }
 
+// Holes, and what was proven before, are done, and not read.
+func TestVerifyTellsWhatItRead(t *testing.T) {
+	src := disk.NewPattern(64 << 20)
+	last := Progress{}
+	report, err := Verify(context.Background(), src, sealed(t, src), VerifyOptions{
+		Proven:   func(chunk int64) bool { return chunk%4 != 0 },
+		Progress: func(p Progress) { last = p },
+	})
+	if err != nil || last.Done != 64<<20 || last.Read != 16<<20 || report.Read() != last.Read {
+		t.Errorf("three of four chunks are proven: %+v, %v", last, err)
+	}
+	zeros := disk.NewSparsePattern(64<<20, 0, 5)
+	report, err = Verify(context.Background(), zeros, sealed(t, zeros), VerifyOptions{Progress: func(p Progress) { last = p }})
+	if err != nil || last.Done != 64<<20 || last.Read != 0 || report.Read() != 0 {
+		t.Errorf("all is a hole: %+v, %v", last, err)
+	}
+}
+
 func TestVerifyStopsAtErrors(t *testing.T) {
 	src := disk.NewPattern(64 << 20)
 	s := sealed(t, src)
@@ -244,7 +262,7 @@ func TestVerifyStopsAtErrors(t *testing.T) {
 		t.Errorf("read error: %v, report %+v", err, report)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	_, err = Verify(ctx, src, s, VerifyOptions{Progress: func(int64, int64) { cancel() }})
+	_, err = Verify(ctx, src, s, VerifyOptions{Progress: func(Progress) { cancel() }})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}

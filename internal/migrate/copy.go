@@ -177,7 +177,7 @@ func add(a, b blockcopy.Result) blockcopy.Result {
 
 func stageOf(name string, r blockcopy.Result, elapsed time.Duration) plan.Stage {
 	return plan.Stage{
-		Name: name, Bytes: r.Done, Elapsed: elapsed,
+		Name: name, Bytes: r.Done, Moved: r.Read, Elapsed: elapsed,
 		Working: r.HashTime + r.WriterHash, Source: r.ReadTime, Target: r.WriteTime + r.SyncTime,
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
 )
 
@@ -94,6 +95,7 @@ func (r *Run) addStage(s plan.Stage) {
 		for i := range r.Facts.Stages {
 			if had := &r.Facts.Stages[i]; had.Name == s.Name {
 				had.Bytes += s.Bytes
+				had.Moved += s.Moved
 				had.Elapsed += s.Elapsed
 				had.Working += s.Working
 				had.Source += s.Source
@@ -118,13 +120,18 @@ type meter struct {
 
 type reading struct {
 	at    time.Time
-	done  int64
+	done  int64 // bytes of the disk, zeros included
+	read  int64 // bytes moved
 	times blockcopy.Times
 }
 
 const (
 	meterEvery  = 200 * time.Millisecond
 	meterWindow = 5 * time.Second
+
+	// shortestRate is the time that a rate is over at least: bytes that a budget lets through at once
+	// would be a rate above it else.
+	shortestRate = time.Second
 )
 
 func (r *Run) meter(key int32) *meter { return &meter{r: r, key: key} }
@@ -133,13 +140,13 @@ func (m *meter) copying(p blockcopy.Progress) {
 	m.show(plan.Bytes{Total: p.Size, Done: p.Done, Skipped: p.Skipped, Read: p.Read, Zero: max(p.Done-p.Written, 0)}, p.Times)
 }
 
-func (m *meter) verifying(done, size int64) {
-	m.show(plan.Bytes{Total: size, Done: done, Read: done}, blockcopy.Times{})
+func (m *meter) verifying(p manifest.Progress) {
+	m.show(plan.Bytes{Total: p.Size, Done: p.Done, Read: p.Read}, blockcopy.Times{})
 }
 
-// delivering is of all disks together: key is 0.
+// delivering is of all disks together: key is 0. How much of it is sent is not known, so there is no rate.
 func (m *meter) delivering(done, total int64) {
-	m.show(plan.Bytes{Total: total, Done: done, Read: done}, blockcopy.Times{})
+	m.show(plan.Bytes{Total: total, Done: done}, blockcopy.Times{})
 }
 
 func (m *meter) show(b plan.Bytes, t blockcopy.Times) {
@@ -151,12 +158,12 @@ func (m *meter) show(b plan.Bytes, t blockcopy.Times) {
 		return
 	}
 	m.told = now
-	b.Rate, b.Busy = m.lately(reading{now, b.Done, t})
+	m.lately(&b, reading{now, b.Done, b.Read, t})
 	m.r.tell(plan.Event{Kind: plan.Progressed, Disk: m.key, Bytes: &b})
 }
 
-// lately is over the readings of the last meterWindow: bytes per second, and what was busy.
-func (m *meter) lately(now reading) (rate int64, busy bottleneck.Busy) {
+// lately sets what is known from the readings of the last meterWindow.
+func (m *meter) lately(b *plan.Bytes, now reading) {
 	m.past = append(m.past, now)
 	for len(m.past) > 2 && now.at.Sub(m.past[1].at) >= meterWindow {
 		m.past = m.past[1:]
@@ -164,9 +171,11 @@ func (m *meter) lately(now reading) (rate int64, busy bottleneck.Busy) {
 	first := m.past[0]
 	d := now.at.Sub(first.at)
 	if d <= 0 {
-		return 0, busy
+		return
 	}
-	return int64(float64(now.done-first.done) / d.Seconds()), busyOf(first.times, now.times, d)
+	b.Rate = perSecond(now.read-first.read, max(d, shortestRate))
+	b.Left = at(b.Total-b.Done-b.Skipped, perSecond(now.done-first.done, d))
+	b.Busy = busyOf(first.times, now.times, d)
 }
 
 // busyOf says what kept a copy's readers, and what its writers, within d. It is zero where nobody

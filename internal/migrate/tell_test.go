@@ -6,6 +6,9 @@ import (
 
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/bottleneck"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/plan"
+	pace "github.com/decamp/decamp/internal/sched/budget"
 )
 
 func TestBusyIsOfWhatWaited(t *testing.T) {
@@ -40,5 +43,63 @@ func TestBusyIsOfWhatWaited(t *testing.T) {
 		if got := busyOf(was, is, 5*s); got != tc.want {
 			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
 		}
+	}
+}
+
+// capped is what a copy reads within a rate in t: the rate, and what a budget lets through at once.
+func capped(rate float64, t time.Duration) int64 {
+	return int64(rate * (t + pace.Burst).Seconds())
+}
+
+// No rate of a disk is above that of its budget: zeros that are skipped, and chunks that are proven
+// already, are not moved.
+func TestRatesAreOfWhatMoved(t *testing.T) {
+	const limit = 30e6
+	const most = limit * 1.05 // pace.Burst in the second that a rate is over at least
+	for name, tc := range map[string]struct {
+		shown func(m *meter, t time.Duration)
+		least int64 // after five seconds
+	}{
+		"a cold copy of a disk with holes": {func(m *meter, t time.Duration) {
+			read := capped(limit, t)
+			m.copying(blockcopy.Progress{Size: 100 << 30, Done: 20 * read, Read: read, Written: read})
+		}, limit * 0.95},
+		"a copy that goes on": {func(m *meter, t time.Duration) {
+			read := capped(limit, t)
+			m.copying(blockcopy.Progress{Size: 100 << 30, Done: read, Skipped: 90 << 30, Read: read, Written: read})
+		}, limit * 0.95},
+		"a warm round": {func(m *meter, t time.Duration) {
+			read := capped(limit, t)
+			m.copying(blockcopy.Progress{Size: 100 << 30, Done: 99 << 30, Read: read, Written: read})
+		}, limit * 0.95},
+		"a verify of what is proven but for little": {func(m *meter, t time.Duration) {
+			m.verifying(manifest.Progress{Size: 100 << 30, Done: int64(t.Seconds() * (10 << 30)), Read: capped(limit, t)})
+		}, limit * 0.95},
+		"a verify that is over at once": {func(m *meter, t time.Duration) {
+			m.verifying(manifest.Progress{Size: 100 << 30, Done: 100 << 30, Read: 1 << 20})
+		}, 0},
+		"a delivery, of which nobody knows what was sent": {func(m *meter, t time.Duration) {
+			m.delivering(int64(t.Seconds()*(1<<30)), 100<<30)
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			began := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+			now, last := began, plan.Bytes{}
+			opts := Options{Now: func() time.Time { return now }, Notify: func(e plan.Event) {
+				if last = *e.Bytes; float64(last.Rate) > most {
+					t.Errorf("after %v the rate is %d, the most is %.0f", now.Sub(began), last.Rate, most)
+				}
+			}}
+			m := (&Run{m: &Migrator{opts: opts}, opts: opts}).meter(2000)
+			for _, step := range []time.Duration{time.Millisecond, 250 * time.Millisecond} { // a disk that is done at once is shown at once
+				for range 40 {
+					tc.shown(m, now.Sub(began))
+					now = now.Add(step)
+				}
+			}
+			if last.Rate < tc.least {
+				t.Errorf("in the end the rate is %d, and at least %d moved", last.Rate, tc.least)
+			}
+		})
 	}
 }

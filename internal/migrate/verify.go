@@ -22,6 +22,7 @@ type Verified struct {
 	SHA256 string           `json:"sha256"` // of the logical disk; empty if not all of it was read now
 	MD5    string           `json:"md5"`
 	Proven int64            `json:"proven,omitempty"` // bytes that were read back by earlier rounds, and not now
+	Read   int64            `json:"read,omitempty"`   // bytes that were read back now; the rest are holes, or Proven
 	Medium string           `json:"medium"`           // where the bytes were read from
 	Reread *manifest.Reread `json:"reread,omitempty"` // what was read from the source again; nil if verified by an older decamp
 	Source *SourceSum       `json:"source,omitempty"` // what the host says the disk's hash is
@@ -104,7 +105,7 @@ func (r *Run) verify(ctx context.Context, img target.Image) (Verified, plan.Stag
 	if err != nil {
 		err = r.distrust(img, err)
 	}
-	stage := plan.Stage{Name: fmt.Sprintf("verify %d", img.Key), Bytes: img.Size, Elapsed: r.opts.Now().Sub(began)}
+	stage := plan.Stage{Name: fmt.Sprintf("verify %d", img.Key), Bytes: img.Size, Moved: v.Read, Elapsed: r.opts.Now().Sub(began)}
 	return v, stage, err
 }
 
@@ -121,7 +122,7 @@ func (r *Run) readBack(ctx context.Context, img target.Image) (Verified, error) 
 	if err != nil {
 		return Verified{}, errors.Join(err, image.ForgetProven(img.Manifest)) // that storage is not to be trusted
 	}
-	v := Verified{Key: img.Key, Root: report.Root.String(), Medium: report.Medium, Proven: report.Proven}
+	v := Verified{Key: img.Key, Root: report.Root.String(), Medium: report.Medium, Proven: report.Proven, Read: report.Read()}
 	if report.SHA256 == "" { // not all of it was read
 		return v, nil
 	}

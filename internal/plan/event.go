@@ -81,9 +81,11 @@ type Bytes struct {
 	Total   int64 `json:"total"`
 	Done    int64 `json:"done"`    // held by this attempt, data and zeros
 	Skipped int64 `json:"skipped"` // proven by an earlier one
-	Read    int64 `json:"read"`    // asked of the source, or of the image by verify
+	Read    int64 `json:"read"`    // moved: read from the source, or from the image by verify
 	Zero    int64 `json:"zero"`    // done without being read: known or found to be zeros
-	Rate    int64 `json:"rate"`    // Done and Skipped per second, lately
+	Rate    int64 `json:"rate"`    // Read per second, lately; 0: unknown
+
+	Left time.Duration `json:"left,omitzero"` // until Total, if disks go on as lately; 0: unknown
 
 	Busy bottleneck.Busy `json:"busy,omitzero"` // lately
 }
@@ -106,8 +108,9 @@ func FailureOf(err error) *Failure {
 // Stage is where some of a run's time went. Working and Waiting are summed over parallel
 // workers, so they may exceed Elapsed.
 type Stage struct {
-	Name    string        `json:"name"` // "copy", "copy 2000" …
-	Bytes   int64         `json:"bytes"`
+	Name    string        `json:"name"`            // "copy", "copy 2000" …
+	Bytes   int64         `json:"bytes"`           // of the disk, zeros included
+	Moved   int64         `json:"moved,omitempty"` // read from the source, or from the image by verify
 	Elapsed time.Duration `json:"elapsed"`
 	Working time.Duration `json:"working"` // own work: hashing, comparing
 	Source  time.Duration `json:"source"`  // waiting for the source

@@ -2,12 +2,14 @@ package roster
 
 import (
 	"context"
+	"errors"
+	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
 )
 
 // ends reports whether an order is to give up.
-func (o Order) ends() bool { return o == Cancel || o == Rollback }
+func (o Order) ends() bool { return o == Cancel || o == Rollback || o == Withdraw }
 
 // again is how a VM is queued once more, from the beginning of its tries: $1 is the revision.
 // One that was undone has nothing left.
@@ -20,6 +22,9 @@ const undone = `UPDATE vms SET state = 'canceled', asks = '', waits = '', rehear
 
 // undo is how failed VMs are queued for somebody to take away what they left.
 const undo = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'failed' `
+
+// withdraw is how a published VM is queued to be removed from its target: $1 is the revision.
+const withdraw = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'done' `
 
 // OrderVM has o stand for a VM. Retry, and what ends a VM that never began, is done at once.
 // What contradicts its state is fault.Conflict.
@@ -58,7 +63,7 @@ func (x *tx) orderVM(v VM, o Order) error {
 		_, err := x.exec(again+`WHERE plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM)
 		return err
 	}
-	if v.State == Canceled || v.Order == o && v.State != Failed {
+	if v.State == Canceled || v.Order == o && !v.State.Over() {
 		return errSame
 	}
 	_, err := x.exec(`UPDATE vms SET ord = $1, rev = $2 WHERE plan = $3 AND vm = $4`, o, x.rev, v.Plan, v.VM)
@@ -68,13 +73,18 @@ func (x *tx) orderVM(v VM, o Order) error {
 	if _, err := x.exec(undone+`AND plan = $3 AND vm = $4`, x.rev, x.now, v.Plan, v.VM); err != nil {
 		return err
 	}
+	if o == Withdraw {
+		if _, err := x.exec(withdraw+`AND plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM); err != nil {
+			return err
+		}
+	}
 	_, err = x.exec(undo+`AND plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM)
 	return err
 }
 
 // revive has an ended plan run again when one of its VMs does.
 func (x *tx) revive(p Plan, vm string) error {
-	if p.State != PlanEnded {
+	if !p.State.Over() {
 		return nil
 	}
 	var alive int
@@ -103,8 +113,10 @@ func (o Order) fits(v VM, of Order) error {
 	plan, at := fault.Quote(v.Plan), fault.Quote(v.Key.String())
 	ending := v.Order.ends() && !v.State.Over()
 	switch {
-	case o == Retry && v.State == Done, o.ends() && v.State == Done:
-		return no("is published already", "what is published is for you to delete at the target")
+	case o == Retry && v.State == Done:
+		return no("is published already", "nothing is left to do: decamp status %s shows where it is", at)
+	case o.ends() && o != Withdraw && v.State == Done:
+		return no("is published", "decamp rollback %s --withdraw removes it from %s, with what was written to it since", at, strings.Join(v.To, ", "))
 	case o == Retry && of.ends() && !v.State.Over(), o == Retry && ending:
 		return no("is being canceled", "wait until it is: decamp watch %s", plan)
 	case o == Retry && of.ends():
@@ -139,7 +151,7 @@ func (r *Roster) OrderPlan(ctx context.Context, name string, o Order) error {
 		if err := x.fitsPlan(p, o); err != nil {
 			return err
 		}
-		if p.Order == o && p.State != PlanEnded {
+		if p.Order == o && !p.State.Over() {
 			return errSame
 		}
 		if _, err := x.exec(`UPDATE plans SET ord = $1, rev = $2 WHERE name = $3`, o, x.rev, name); err != nil || !o.ends() {
@@ -157,13 +169,13 @@ func (x *tx) endPlan(p Plan) error {
 	}
 	queued, err := x.exec(undo+`AND plan = $2`, x.rev, p.Name)
 	switch {
-	case err != nil || p.State != PlanEnded:
+	case err != nil || !p.State.Over():
 		return err
 	case queued > 0:
 		return x.reopen(p)
-	case canceled == 0 && !p.Order.ends():
+	case canceled == 0:
 		return fault.New(fault.Conflict, "plan %s has ended, and nothing is left of it to undo", p.Name).
-			WithHint("what is published is for you to delete at the target")
+			WithHint("decamp rollback %s/VM --withdraw removes a published VM, with what was written to it since", fault.Quote(p.Name))
 	}
 	return nil
 }
@@ -186,7 +198,7 @@ func (x *tx) retryPlan(p Plan) error {
 			return err
 		}
 	}
-	if p.State == PlanEnded {
+	if p.State.Over() {
 		return x.reopen(p)
 	}
 	return nil
@@ -211,10 +223,17 @@ func (x *tx) fitsPlan(p Plan, o Order) error {
 	}
 	name := fault.Quote(p.Name)
 	switch {
+	case o == Withdraw:
+		return no("has many VMs, and they are withdrawn one by one", "name one of them: decamp rollback %s/VM --withdraw", name)
 	case o.ends():
 		return nil
-	case p.State == PlanEnded:
-		return no("has ended", "decamp retry %s begins again what failed", name)
+	case p.State.Over():
+		var left int
+		err := x.row(`SELECT count(*) FROM vms WHERE plan = $1 AND state IN ('failed', 'canceled')`, []any{p.Name}, &left)
+		if err != nil || left > 0 || p.Failure != nil {
+			return errors.Join(err, no("has ended", "decamp retry %s begins again what failed", name))
+		}
+		return no("has ended with all of its VMs published", "it takes no more orders: decamp status %s --all lists its VMs", name)
 	case p.Order.ends():
 		return no("is being canceled", "wait until it is, then: decamp retry %s", name)
 	case o == CutOver:

@@ -2,6 +2,7 @@ package roster
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,6 +47,7 @@ func TestOrdersToAVM(t *testing.T) {
 		CutOver:  {Queued: Queued, Assigned: Assigned, Running: Running, Stranded: Stranded, Done: "", Failed: "", Canceled: ""},
 		Cancel:   {Queued: Canceled, Assigned: Assigned, Running: Running, Stranded: Stranded, Done: "", Failed: Queued, Canceled: Canceled},
 		Rollback: {Queued: Canceled, Assigned: Assigned, Running: Running, Stranded: Stranded, Done: "", Failed: Queued, Canceled: Canceled},
+		Withdraw: {Queued: Canceled, Assigned: Assigned, Running: Running, Stranded: Stranded, Done: Queued, Failed: Queued, Canceled: Canceled},
 		Retry:    {Queued: Queued, Assigned: "", Running: "", Stranded: "", Done: "", Failed: Queued, Canceled: Queued},
 	}
 	onBoth(t, func(t *testing.T, p *place) {
@@ -126,7 +128,9 @@ func TestAPlanIsCanceledAndTakenUpAgain(t *testing.T) {
 		must(t, f.Finish(ctx, running, End{State: Canceled}))
 		must(t, f.Finish(ctx, f.run(2, "w1"), End{State: Canceled}))
 		must(t, f.SetPlan(ctx, "p", PlanEnded, nil))
-		must(t, f.OrderPlan(ctx, "p", Cancel)) // again
+		if err := f.OrderPlan(ctx, "p", Cancel); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+			t.Errorf("canceled again: %v", err)
+		}
 		must(t, f.OrderPlan(ctx, "p", Retry))
 		plan := ok(f.Plan(ctx, "p"))(t)
 		if plan.State != PlanRunning || plan.Order != GoOn || !plan.Ended.IsZero() || fmt.Sprint(plan.Counts) != "map[done:1 queued:5]" {
@@ -144,9 +148,12 @@ func TestAPlanThatHasEndedTakesNoOrders(t *testing.T) {
 		f.stage(2, Done)
 		f.stage(3, Done)
 		must(t, f.SetPlan(ctx, "p", PlanEnded, nil))
-		for _, o := range []Order{GoOn, Pause, CutOver, Cancel, Rollback, Retry} {
+		for _, o := range []Order{GoOn, Pause, CutOver, Cancel, Rollback, Withdraw, Retry} {
 			if err := f.OrderPlan(ctx, "p", o); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 				t.Errorf("%q: %v", o, err)
+			}
+			if err := f.OrderPlan(ctx, "p", o); strings.Contains(fault.HintOf(err), "retry") {
+				t.Errorf("%q: all is published, and the remedy is to %s", o, fault.HintOf(err))
 			}
 		}
 		must(t, f.DropPlan(ctx, "p"))

@@ -13,7 +13,7 @@ type Plan struct {
 	Listed  time.Time `json:"listed,omitzero"`  // when all its VMs were found; zero: not yet
 	Order   Order     `json:"order,omitempty"`  // to all of its VMs
 	State   PlanState `json:"state"`
-	Failure *Failure  `json:"failure,omitempty"` // why its VMs could not be listed, or its hook failed
+	Failure *Failure  `json:"failure,omitempty"` // why its VMs could not be listed, or its hook failed; of one that is over: why it failed
 	Ended   time.Time `json:"ended,omitzero"`
 	Counts  Counts    `json:"counts"`
 	Rev     int64     `json:"rev"`
@@ -28,8 +28,12 @@ type PlanState string
 const (
 	PlanListing PlanState = "listing" // its VMs are being found; those that were found go on already
 	PlanRunning PlanState = "running"
-	PlanEnded   PlanState = "ended" // every VM of it ended, well or not
+	PlanEnded   PlanState = "ended"  // every VM has ended; the counts show how
+	PlanFailed  PlanState = "failed" // it ended with a Failure: its VMs were never all found, or a hook failed
 )
+
+// Over reports whether nothing more happens to the plan unless it is retried.
+func (s PlanState) Over() bool { return s == PlanEnded || s == PlanFailed }
 
 // Counts is how many VMs of a plan are in each state.
 type Counts map[State]int
@@ -46,6 +50,7 @@ const (
 	Cancel   Order = "cancel"   // stop, and undo what is not published
 	Retry    Order = "retry"    // of failed and canceled ones: begin again where they stopped
 	Rollback Order = "rollback" // of those that are not published: as cancel; the source runs again if it ran
+	Withdraw Order = "withdraw" // of one VM: as rollback, also of one that is published, which is removed from its target
 )
 
 // Under returns what stands for a VM that has order o, of a plan that has another: to give up is

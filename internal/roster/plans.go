@@ -21,6 +21,9 @@ func scanPlan(row scanner) (Plan, error) {
 	}
 	p.Created, p.Listed, p.Ended = moment(created), moment(listed), moment(ended)
 	p.Failure, err = parse[*Failure](failure)
+	if p.State == PlanEnded && p.Failure != nil { // the table has one state for both
+		p.State = PlanFailed
+	}
 	return p, err
 }
 
@@ -125,8 +128,8 @@ func (r *Roster) Plans(ctx context.Context) ([]Plan, error) {
 	return all, err
 }
 
-// SetPlan moves a plan on. Once it runs, all its VMs were found; why it ended otherwise is in
-// failure.
+// SetPlan moves a plan on. Once it runs without a failure, all its VMs were found. A plan that
+// ends with a failure is PlanFailed.
 func (r *Roster) SetPlan(ctx context.Context, name string, state PlanState, failure *Failure) error {
 	return r.write(ctx, "update plan "+name, 1, func(x *tx) error {
 		p, err := x.need(name)
@@ -137,8 +140,8 @@ func (r *Roster) SetPlan(ctx context.Context, name string, state PlanState, fail
 		if listed == 0 && failure == nil && state != PlanListing {
 			listed = x.now
 		}
-		if state == PlanEnded {
-			ended = x.now
+		if state.Over() {
+			state, ended = PlanEnded, x.now
 		}
 		_, err = x.exec(`UPDATE plans SET state = $1, failure = $2, listed = $3, ended = $4, rev = $5 WHERE name = $6`,
 			state, text(failure), listed, ended, x.rev, name)
@@ -153,7 +156,7 @@ func (r *Roster) DropPlan(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		if p.State != PlanEnded {
+		if !p.State.Over() {
 			return fault.New(fault.Conflict, "plan %s is %s", name, p.State).WithHint("cancel it first: decamp cancel %s", fault.Quote(name))
 		}
 		for _, s := range []string{`DELETE FROM progress WHERE plan = $1`, `DELETE FROM vms WHERE plan = $1`, `DELETE FROM plans WHERE name = $1`} {

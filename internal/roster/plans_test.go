@@ -27,7 +27,7 @@ func TestAPlanIsSubmittedOnce(t *testing.T) {
 		failure := &Failure{Kind: "denied", Text: "login to vc1", Hint: "look at the password"}
 		must(t, r.SetPlan(ctx, "p", PlanEnded, failure))
 		plan := ok(r.Plan(ctx, "p"))(t)
-		if plan.State != PlanEnded || *plan.Failure != *failure || !plan.Listed.IsZero() || plan.Ended.IsZero() {
+		if plan.State != PlanFailed || *plan.Failure != *failure || !plan.Listed.IsZero() || plan.Ended.IsZero() {
 			t.Errorf("ended: %+v", plan)
 		}
 		must(t, r.OrderPlan(ctx, "p", Retry))

@@ -47,7 +47,7 @@ func scanProgress(now int64) func(scanner) (Progress, error) {
 		p, err := parse[Progress](doc)
 		p.At = moment(at)
 		if p.Silent = now-at >= silentAfter.Microseconds(); p.Silent {
-			p.Rate = 0
+			p.Rate, p.Reread = 0, 0
 		}
 		return p, err
 	}

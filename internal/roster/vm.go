@@ -89,12 +89,14 @@ type Progress struct {
 	Key
 	Total  int64         `json:"total"`            // bytes
 	Done   int64         `json:"done"`             // held or proven, data and zeros
-	Rate   int64         `json:"rate"`             // bytes a second, lately
+	Moved  int64         `json:"moved"`            // read from the source since the worker took the VM; zeros that need no reading are not moved
+	Rate   int64         `json:"rate"`             // Moved per second, lately
+	Reread int64         `json:"reread,omitempty"` // bytes a second that verify reads back from images, lately
 	Round  int           `json:"round,omitempty"`  // of a warm run
 	Outage time.Duration `json:"outage,omitempty"` // projected, of a warm run
 	Dirty  int64         `json:"dirty,omitempty"`  // bytes a second that the guest changes
 	At     time.Time     `json:"at"`               // by the database's clock
-	Silent bool          `json:"silent,omitempty"` // nothing was told since At, for silentAfter or longer: Rate is 0
+	Silent bool          `json:"silent,omitempty"` // nothing was told since At, for silentAfter or longer: Rate and Reread are 0
 
 	Busy bottleneck.Busy `json:"busy,omitzero"` // what was, lately
 }

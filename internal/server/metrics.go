@@ -32,11 +32,11 @@ type metrics struct {
 
 	mu    sync.Mutex
 	moved map[string]int64     // bytes by plan
-	done  map[roster.Key]int64 // of each VM, when it was asked last
+	was   map[roster.Key]int64 // Moved of each VM, when it was asked last
 }
 
 func newMetrics(version string) *metrics {
-	m := &metrics{registry: prometheus.NewRegistry(), moved: map[string]int64{}, done: map[roster.Key]int64{}}
+	m := &metrics{registry: prometheus.NewRegistry(), moved: map[string]int64{}, was: map[roster.Key]int64{}}
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "decamp_http_requests_total", Help: "Requests that were answered."}, []string{"route", "code"})
 	m.took = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "decamp_http_request_duration_seconds", Help: "From the header of a request to the end of its answer; without event streams.", Buckets: prometheus.DefBuckets,
@@ -121,8 +121,8 @@ var (
 	clients     = gauge("decamp_event_clients", "Clients that follow the events.")
 	diskBytes   = gauge("decamp_transfer_disk_bytes", "Of the disks of VMs that were begun.", "plan")
 	heldBytes   = gauge("decamp_transfer_held_bytes", "Of them that are held or proven.", "plan")
-	rates       = gauge("decamp_transfer_rate_bytes_per_second", "Lately, as the workers say.", "plan")
-	movedBytes  = family{prometheus.NewDesc("decamp_transfer_bytes_total", "Moved since this server was first asked.", []string{"plan"}, nil), prometheus.CounterValue}
+	rates       = gauge("decamp_transfer_rate_bytes_per_second", "Bytes read from the source, lately; reading images back is not counted.", "plan")
+	movedBytes  = family{prometheus.NewDesc("decamp_transfer_bytes_total", "Bytes read from the source since this server was first asked; zeros that need no reading are not counted.", []string{"plan"}, nil), prometheus.CounterValue}
 )
 
 // measure reads what the roster says.
@@ -196,21 +196,21 @@ func (m *measured) transfers(plans map[string]moving) {
 }
 
 // transfers adds up by plan, and counts what was moved since it was asked last. A VM that has
-// less than before began anew: that is no movement back.
+// less than before has another worker, which counts from zero.
 func (m *metrics) transfers(progress []roster.Progress) map[string]moving {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	plans, done := map[string]moving{}, make(map[roster.Key]int64, len(progress))
+	plans, now := map[string]moving{}, make(map[roster.Key]int64, len(progress))
 	for _, p := range progress {
-		if before, known := m.done[p.Key]; known && p.Done > before {
-			m.moved[p.Plan] += p.Done - before
+		if before, known := m.was[p.Key]; known && p.Moved > before {
+			m.moved[p.Plan] += p.Moved - before
 		}
-		done[p.Key] = p.Done
+		now[p.Key] = p.Moved
 		t := plans[p.Plan]
 		t.total, t.done, t.rate, t.moved = t.total+p.Total, t.done+p.Done, t.rate+p.Rate, m.moved[p.Plan]
 		plans[p.Plan] = t
 	}
-	m.done = done
+	m.was = now
 	return plans
 }
 

@@ -155,16 +155,27 @@ type plansPage struct {
 // planRow is a plan with what its counts come to.
 type planRow struct {
 	roster.Plan
-	All, Over, Failed int
+	All, Done, Failed int
 }
 
+// Open reports whether the plan takes orders for VMs that are not over.
+func (p planRow) Open() bool { return !p.State.Over() }
+
+// Retries reports whether a retry has something to begin again.
+func (p planRow) Retries() bool {
+	return p.Failed+p.Counts[roster.Canceled] > 0 || p.State == roster.PlanFailed
+}
+
+// Cancels reports whether a cancellation has something to undo.
+func (p planRow) Cancels() bool { return p.Open() || p.Failed > 0 }
+
+// Acts reports whether the plan takes any order.
+func (p planRow) Acts() bool { return p.Open() || p.Retries() }
+
 func rowOf(p roster.Plan) planRow {
-	row := planRow{Plan: p, Failed: p.Counts[roster.Failed]}
-	for state, n := range p.Counts {
+	row := planRow{Plan: p, Done: p.Counts[roster.Done], Failed: p.Counts[roster.Failed]}
+	for _, n := range p.Counts {
 		row.All += n
-		if state.Over() {
-			row.Over += n
-		}
 	}
 	return row
 }

@@ -2,10 +2,12 @@ package server_test
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -105,6 +107,116 @@ func TestButtonsGiveOrders(t *testing.T) {
 	}
 	if a := b.form("/plans/p/vms/vm-2/orders", url.Values{"proof": {proof}, "order": {"explode"}}); a.status != http.StatusUnprocessableEntity {
 		t.Errorf("an order that is none: %d", a.status)
+	}
+}
+
+// end finishes VMs of a plan and ends it.
+func (r *rig) end(plan string, failure *roster.Failure, states ...roster.State) {
+	r.t.Helper()
+	for i, c := range r.running(plan, len(states)) {
+		r.must(r.Roster.Finish(r.t.Context(), c, roster.End{State: states[i]}))
+	}
+	r.must(r.Roster.SetPlan(r.t.Context(), plan, roster.PlanEnded, failure))
+}
+
+var orderButton = regexp.MustCompile(`name="order" value="([a-z]+)"`)
+
+// buttons returns the orders that the page of a plan offers.
+func (r *rig) buttons(plan string) string {
+	r.t.Helper()
+	found := map[string]bool{}
+	for _, m := range orderButton.FindAllStringSubmatch(r.ask("", "GET", "/plans/"+plan, "").body, -1) {
+		found[m[1]] = true
+	}
+	return strings.Join(slices.Sorted(maps.Keys(found)), " ")
+}
+
+// A plan that is over offers what its failed VMs leave to do, and a plan whose VMs are all published
+// offers nothing. What is not offered is refused.
+func TestFinishedPlansOfferNoActions(t *testing.T) {
+	r := newRig(t, nil)
+	for _, plan := range []string{"open", "whole", "part"} {
+		r.plan(plan, 2)
+	}
+	r.end("whole", nil, roster.Done, roster.Done)
+	r.end("part", nil, roster.Done, roster.Failed)
+	b := r.browse(server.Operate)
+	for plan, want := range map[string]string{"open": "cancel cutover pause resume retry", "whole": "", "part": "cancel retry"} {
+		if got := b.buttons(plan); got != want {
+			t.Errorf("plan %s offers %q, not %q", plan, got, want)
+		}
+	}
+	if a := r.ask(server.Operate, "POST", "/v1/plans/whole/vms/vm-1/orders", `{"order":"withdraw"}`); a.status != http.StatusForbidden {
+		t.Errorf("an operator withdraws a published VM: %d %s", a.status, a.body)
+	}
+	for _, on := range []string{"/v1/plans/whole/orders", "/v1/plans/whole/vms/vm-1/orders"} {
+		for _, order := range []string{"resume", "pause", "cutover", "cancel", "retry", "rollback"} {
+			a := r.ask(server.Operate, "POST", on, `{"order":"`+order+`"}`)
+			if a.status != http.StatusConflict || !strings.Contains(a.body, `"remedy"`) {
+				t.Errorf("%s to %s: %d %s", order, on, a.status, a.body)
+			}
+		}
+	}
+}
+
+// Administrators withdraw a published VM, one at a time.
+func TestAdministratorsWithdrawPublishedVMs(t *testing.T) {
+	r := newRig(t, nil)
+	r.plan("p", 2)
+	r.end("p", nil, roster.Done, roster.Done)
+	if a := r.ask(server.Admin, "POST", "/v1/plans/p/orders", `{"order":"withdraw"}`); a.status != http.StatusUnprocessableEntity {
+		t.Errorf("a whole plan: %d %s", a.status, a.body)
+	}
+	if a := r.ask(server.Admin, "POST", "/v1/plans/p/vms/vm-1/orders", `{"order":"withdraw"}`); a.status != http.StatusNoContent {
+		t.Errorf("one VM: %d %s", a.status, a.body)
+	}
+	if vm, err := r.Roster.VM(t.Context(), servertest.Key("p", 1)); err != nil || vm.State != roster.Queued || vm.Order != roster.Withdraw {
+		t.Errorf("%+v, %v", vm, err)
+	}
+	if p, err := r.Roster.Plan(t.Context(), "p"); err != nil || p.State.Over() {
+		t.Errorf("the plan does not go on: %+v, %v", p, err)
+	}
+}
+
+// VMs that failed or were canceled are no progress.
+func TestOnlyPublishedVMsFillTheBar(t *testing.T) {
+	r := newRig(t, nil)
+	r.plan("p", 4)
+	r.end("p", nil, roster.Done, roster.Failed, roster.Canceled)
+	b := r.browse(server.View)
+	for _, path := range []string{"/", "/plans/p"} {
+		if a := b.ask("", "GET", path, ""); !strings.Contains(a.body, `<progress max="4" value="1">`) || !strings.Contains(a.body, "1 of 4 done") {
+			t.Errorf("%s: %s", path, a.body)
+		}
+	}
+	a := b.ask("", "GET", "/plans/p", "")
+	if full := strings.Count(a.body, `<progress max="100" value="100">`); full != 1 {
+		t.Errorf("%d bars of VMs are full", full)
+	}
+}
+
+// A plan whose VMs were never found has failed on the page, in the API and in the metrics.
+func TestFailedPlansAreShownAsFailed(t *testing.T) {
+	r := newRig(t, nil)
+	_, err := r.Roster.AddPlan(t.Context(), roster.Plan{Name: "p", Text: servertest.PlanText("p")})
+	r.must(err)
+	r.end("p", &roster.Failure{Kind: "unreachable", Text: "esx1 does not answer", Hint: "start it"})
+	b := r.browse(server.Operate)
+	for _, path := range []string{"/", "/plans/p"} {
+		if a := b.ask("", "GET", path, ""); !strings.Contains(a.body, `class="state">failed`) || !strings.Contains(a.body, "esx1 does not answer") {
+			t.Errorf("%s: %s", path, a.body)
+		}
+	}
+	if got := b.buttons("p"); got != "retry" {
+		t.Errorf("the page offers %q", got)
+	}
+	for _, path := range []string{"/v1/plans", "/v1/plans/p"} {
+		if a := r.ask(server.View, "GET", path, ""); !strings.Contains(a.body, `"state":"failed"`) {
+			t.Errorf("%s: %s", path, a.body)
+		}
+	}
+	if want := `decamp_plan_info{plan="p",state="failed"} 1`; !strings.Contains(r.metrics(), want) {
+		t.Errorf("no %s", want)
 	}
 }
 

@@ -93,9 +93,14 @@ func (s *Server) getVM(ctx context.Context, in *VMPath) (*vmOut, error) {
 	return &vmOut{beside.item(vm)}, err
 }
 
+// oneOrder is the body of an order to one VM.
+type oneOrder struct {
+	Order string `json:"order" enum:"resume,pause,cutover,cancel,retry,rollback,withdraw" doc:"as for a plan; withdraw: rollback, also of a published VM, which is removed from its target with what was written to it since; it takes the role admin"`
+}
+
 type vmOrder struct {
 	VMPath
-	Body order
+	Body oneOrder
 }
 
 func (s *Server) orderVM(ctx context.Context, in *vmOrder) (*struct{}, error) {
@@ -103,5 +108,10 @@ func (s *Server) orderVM(ctx context.Context, in *vmOrder) (*struct{}, error) {
 }
 
 func (s *Server) orderOne(ctx context.Context, k roster.Key, word string) error {
+	if who := whoIn(ctx); orderOf(word) == roster.Withdraw && !who.Role.May(Admin) {
+		err := who.refuse(Admin, "withdraw a published VM")
+		s.noteRefusal(ctx, who, word, k.String(), err)
+		return err
+	}
 	return s.change(ctx, word, k.Plan+"/"+k.VM, func() error { return s.local.OrderVM(ctx, k, orderOf(word)) })
 }

@@ -11,6 +11,7 @@ var trustChecks = []func(context.Context, *bench) error{
 	foreignFiles,
 	bombFigures,
 	rereadShare,
+	memoryFigures,
 }
 
 // trustFigures runs all of them; one that fails does not prevent the others.

@@ -64,7 +64,7 @@ func TestThePageIsLiveAndGivesOrders(t *testing.T) {
 	claims, err := s.Run(ctx, plan, 1, 50)
 	s.must(err)
 	s.login(server.Operate)
-	s.Wait(`document.querySelector("tr[data-plan='wave-1'] .over").textContent === "0 of 10000"`)
+	s.Wait(`document.querySelector("tr[data-plan='wave-1'] span.done").textContent === "0 of 10000 done"`)
 	s.Eval(`document.querySelector("tr[data-plan='wave-1'] a").click()`, nil)
 	s.Wait(`location.pathname === "/plans/wave-1" && document.documentElement.dataset.live === "yes"`)
 	s.Wait(`document.querySelectorAll("tr[data-vm]").length === 100`)
@@ -72,6 +72,7 @@ func TestThePageIsLiveAndGivesOrders(t *testing.T) {
 	s.Eval(`window.sameDocument = true`, nil)
 	s.must(s.Report(ctx, claims, 37))
 	s.Wait(row(3) + `.querySelector("progress").value === 37`)
+	s.Wait(row(3) + `.querySelector(".done").textContent === "37.0 GiB of 100.0 GiB, 18.5 GiB moved"`)
 	s.Wait(row(3) + `.querySelector(".rate").textContent === "100.0 MB/s" && document.querySelector("#moving").textContent === "50"`)
 	s.must(s.Board(ctx, server.Board{
 		Resources: []server.Resource{{Name: "host:esx3/vms", Capacity: 20, Used: 20, Waiting: 9950}},
@@ -83,7 +84,7 @@ func TestThePageIsLiveAndGivesOrders(t *testing.T) {
 	s.must(s.Roster.Finish(ctx, claims[4], roster.End{State: roster.Done}))
 	s.must(s.Roster.Finish(ctx, claims[5], roster.End{State: roster.Failed, Failure: &roster.Failure{Kind: "full", Text: "no space on /srv/vm", Hint: "free 3 GiB"}}))
 	s.Wait(row(5) + `.dataset.state === "done" && ` + row(6) + `.querySelector(".why").textContent === "no space on /srv/vm – free 3 GiB"`)
-	s.Wait(`document.querySelector("#plan span.over").textContent === "2 of 10000"`)
+	s.Wait(`document.querySelector("#plan span.done").textContent === "1 of 10000 done"`)
 	var same, hidden bool
 	s.Eval(`window.sameDocument === true`, &same)
 	s.Eval(`getComputedStyle(`+row(5)+`.querySelector("button[value=cutover]")).display === "none"`, &hidden)
@@ -101,6 +102,28 @@ func TestThePageIsLiveAndGivesOrders(t *testing.T) {
 	}
 	s.Eval(`document.querySelector("#next").click()`, nil)
 	s.Wait(`location.search === "?after=100" && ` + row(200))
+	if errs := s.Errors(); len(errs) != 0 {
+		t.Errorf("the page complains: %v", errs)
+	}
+}
+
+// A VM that fails empties its bar, and the buttons of a plan go when it ends.
+func TestThePageOfAPlanThatEnds(t *testing.T) {
+	s := open(t, 2)
+	ctx := t.Context()
+	claims, err := s.Run(ctx, plan, 1, 2)
+	s.must(err)
+	s.login(server.Operate)
+	s.Open(s.URL + "/plans/" + plan)
+	s.Wait(`location.pathname === "/plans/wave-1" && document.documentElement.dataset.live === "yes"`)
+	s.must(s.Report(ctx, claims, 90))
+	s.Wait(row(1) + `.querySelector("progress").value === 90 && document.querySelector("#plan button[value=pause]")`)
+	s.must(s.Roster.Finish(ctx, claims[0], roster.End{State: roster.Failed}))
+	s.must(s.Roster.Finish(ctx, claims[1], roster.End{State: roster.Done}))
+	s.Wait(row(1) + `.querySelector("progress").value === 0 && ` + row(2) + `.querySelector("progress").value === 100`)
+	s.Wait(`document.querySelector("#plan progress").value === 1 && document.querySelector("#plan span.done").textContent === "1 of 2 done"`)
+	s.must(s.Roster.SetPlan(ctx, plan, roster.PlanEnded, nil))
+	s.Wait(`document.querySelector("#plan .state").textContent === "ended" && !document.querySelector("button[value=pause]") && document.querySelector("#plan button[value=retry]")`)
 	if errs := s.Errors(); len(errs) != 0 {
 		t.Errorf("the page complains: %v", errs)
 	}

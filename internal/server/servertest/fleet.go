@@ -200,11 +200,11 @@ func (f *Fleet) Run(ctx context.Context, plan string, first, last int) ([]roster
 	return claims, nil
 }
 
-// Report has the worker tell how far VMs are: part of Size, in percent.
+// Report has the worker tell how far VMs are: part of Size, in percent. Half of that are zeros.
 func (f *Fleet) Report(ctx context.Context, claims []roster.Claim, part int64) error {
 	var all []roster.Progress
 	for _, c := range claims {
-		all = append(all, roster.Progress{Key: c.Key, Total: Size, Done: part * Size / 100, Rate: 100e6, Busy: bottleneck.Busy{Source: 1, Target: 0.5}})
+		all = append(all, roster.Progress{Key: c.Key, Total: Size, Done: part * Size / 100, Moved: part * Size / 200, Rate: 100e6, Busy: bottleneck.Busy{Source: 1, Target: 0.5}})
 	}
 	return f.Roster.Report(ctx, f.worker, all)
 }

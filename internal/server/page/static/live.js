@@ -12,6 +12,7 @@
   };
   const rate = (n) => n > 0 ? (n / 1e6).toFixed(1) + " MB/s" : "";
   const over = (state) => state === "done" || state === "failed" || state === "canceled";
+  const planOver = (state) => state === "ended" || state === "failed";
   const readable = (name) => name.replace(/:/, " ").replace(/\//, " ");
 
   // Questions before what cannot be undone.
@@ -42,27 +43,28 @@
     put($(".worker", row), vm.worker || "");
     if (news || "why" in vm || vm.holds) put($(".why", row), why(vm));
     if (over(vm.state)) put($(".rate", row), "");
-    if (vm.state === "done") $("progress", row).value = 100;
+    if (over(vm.state)) $("progress", row).value = vm.state === "done" ? 100 : 0;
     if (vm.progress) showProgress(vm.progress);
   };
   const showProgress = (p) => {
     const row = p.plan === plan && rows.get(p.vm);
     if (!row || over(row.dataset.state)) return;
     $("progress", row).value = p.total > 0 ? Math.min(100, p.done * 100 / p.total) : 0;
-    put($(".done", row), bytes(p.done) + " of " + bytes(p.total));
+    put($(".done", row), bytes(p.done) + " of " + bytes(p.total) + (p.moved ? ", " + bytes(p.moved) + " moved" : ""));
     const silent = p.silent && row.dataset.state === "running" && "holds" in row.dataset;
     put($(".rate", row), silent ? "no news since " + p.at.slice(11, 19) + " UTC" : rate(p.rate));
   };
 
   const showPlan = (p) => {
-    let all = 0, ended = 0;
-    for (const [state, n] of Object.entries(p.counts || {})) { all += n; if (over(state)) ended += n; }
+    const done = (p.counts || {}).done || 0;
+    const all = Object.values(p.counts || {}).reduce((sum, n) => sum + n, 0);
     const at = plan ? (p.name === plan && live) : [...document.querySelectorAll("tr[data-plan]")].find((row) => row.dataset.plan === p.name);
     if (!at) { if (!plan && p.state) reload(); return; }
+    if (plan && String(!planOver(p.state)) !== live.dataset.open) reload(); // the server writes the buttons
     put($(".state", at), p.state);
     const bar = $("progress", at);
-    bar.max = all || 1; bar.value = ended;
-    put($("span.over", at), ended + " of " + all);
+    bar.max = all || 1; bar.value = done;
+    put($("span.done", at), done + " of " + all + " done");
     put($(".failed", at), String((p.counts || {}).failed || 0));
     put($(".order", at), p.order || "");
     for (const tab of at.querySelectorAll("nav a")) put($(".count", tab), String(tab.dataset.state ? (p.counts || {})[tab.dataset.state] || 0 : all));

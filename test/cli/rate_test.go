@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// A source that sends 8 MB/s is never shown as faster, although nearly all of its disk are holes that take
+// no time: neither while the disk is copied, nor in the table at the end.
+func TestRatesAreNoMoreThanTheSourceSends(t *testing.T) {
+	t.Parallel()
+	const limit = 8e6
+	r := newRig(t, lab.Config{
+		VMs:    []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: 2 << 30, Fill: 2, Seed: 1}}}},
+		Limits: lab.Limits{DatastoreRate: limit},
+	}).trusting()
+	res := r.migrate("web01", "--json").ends(0)
+	rates := 0
+	for line := range strings.Lines(res.stdout) {
+		var o struct{ Event plan.Event }
+		must(t, json.Unmarshal([]byte(line), &o))
+		b := o.Event.Bytes
+		if o.Event.Kind != plan.Progressed || o.Event.Step != "copy" || b.Rate == 0 {
+			continue
+		}
+		if rates++; b.Rate > limit*1.1 { // the emulated host may be ahead by 20 ms, and by what the sockets hold
+			t.Errorf("%d bytes a second after %d of %d bytes", b.Rate, b.Done, b.Total)
+		}
+	}
+	if rates == 0 {
+		t.Error("no rate was shown")
+	}
+	var out struct {
+		Facts struct{ Stages []plan.Stage }
+	}
+	res.last(&out)
+	for _, s := range out.Facts.Stages {
+		if strings.HasPrefix(s.Name, "copy 2") && (s.Bytes != 2<<30 || s.Moved > 96<<20 || float64(s.Moved)/s.Elapsed.Seconds() > limit*1.1) {
+			t.Errorf("stage %+v", s)
+		}
+	}
+}
