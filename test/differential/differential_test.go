@@ -35,7 +35,7 @@ type tally struct {
 }
 
 // enough is how many seeds show every difference on the list.
-const enough = 12
+const enough = 25
 
 func TestEveryReaderSeesTheDiskThatWasWritten(t *testing.T) {
 	n := seeds

@@ -21,6 +21,7 @@ var explained = []difference{
 	{"decamp", "the disk names a parent without a name, and its grains are not where its tables say: refused", false, by("govmomi")},
 	{fromAPipe, "as from a file", false, by("govmomi")},
 	{"qemu-img", "zeros for grains that it does not find, no error", true, by("govmomi")},
+	{"qemu-img", "an error, for some disks", false, by("govmomi")},
 	{"7-Zip", "refused", false, by("govmomi")},
 	{"libvmdk", "refused", false, by("govmomi")},
 	{"dissect", "refused", false, by("govmomi")},

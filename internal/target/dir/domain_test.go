@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"libvirt.org/go/libvirtxml"
+
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
@@ -292,6 +294,39 @@ func TestUnknownControllersAreRefusedBeforeTheCopy(t *testing.T) {
 		}
 		if _, _, err := Domain(definition(onBus(bus)), DomainOptions{}); !fault.Is(err, fault.Unsupported) {
 			t.Errorf("bus %q: domain: %v", bus, err)
+		}
+	}
+}
+
+// A disk without a format on record would leave it to QEMU, or to libvirt, to look at bytes that
+// are the guest's.
+func TestEveryDiskNamesItsFormat(t *testing.T) {
+	for _, format := range []target.Format{target.Raw, target.QCOW2} {
+		for _, vm := range []*inventory.VM{biosVM(), efiVM()} {
+			def := definition(vm)
+			for i := range def.Images {
+				def.Images[i].Format = format
+			}
+			xml, _, err := Domain(def, DomainOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var d libvirtxml.Domain
+			if err := d.Unmarshal(xml); err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			for _, disk := range d.Devices.Disks {
+				if disk.Device != "disk" {
+					continue
+				}
+				if n++; disk.Driver == nil || disk.Driver.Type != string(format) {
+					t.Errorf("%s: disk %s has the driver %+v", vm.Name, disk.Target.Dev, disk.Driver)
+				}
+			}
+			if n != len(def.Images) {
+				t.Errorf("%s: %d disks of %d", vm.Name, n, len(def.Images))
+			}
 		}
 	}
 }

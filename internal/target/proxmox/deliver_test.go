@@ -1,10 +1,13 @@
 package proxmox
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -41,6 +44,39 @@ func TestDeliverMakesTheGuest(t *testing.T) {
 	}
 	if !strings.Contains(config["description"], "bill to: R&D") || config["net0"] != "vmxnet3=00:50:56:AB:CD:01,bridge=vmbr0" {
 		t.Errorf("guest %d is %v", vmid, config)
+	}
+}
+
+// A guest may have made its disk begin like a qcow2 image that stands on a file of the node.
+func TestDeliversADiskThatImitatesAnImage(t *testing.T) {
+	s := serve(t, pve.Config{})
+	p, d := place(t, s, Options{}), deliver(t, biosVM())
+	evil := filepath.Join(t.TempDir(), "evil.qcow2")
+	if out, err := exec.Command("qemu-img", "create", "-q", "-f", "qcow2", "-u", "-b", "/etc/passwd", "-F", "raw", evil, "1M").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	head, err := os.ReadFile(evil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(d.Images[0].Path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(head, 0)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Deliver(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(d.Images[0].Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, config := guestOf(t, s, d.VM)
+	if got, err := s.Read(t.Context(), config["scsi0"]); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s has %d bytes that are not the guest's %d: %v", config["scsi0"], len(got), len(want), err)
 	}
 }
 
