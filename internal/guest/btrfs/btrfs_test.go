@@ -145,7 +145,9 @@ func FuzzReadFile(f *testing.F) {
 		saved := bytes.Clone(img[at:min(len(img), at+len(patch))])
 		copy(img[at:], patch)
 		defer copy(img[at:], saved)
-		fsys, err := Open(budgettest.Reader(t, bytes.NewReader(img)))
+		b := budgettest.New(t)
+		defer budgettest.Charged(t, b)()
+		fsys, err := Open(b.Reader(bytes.NewReader(img)))
 		if err != nil {
 			return
 		}

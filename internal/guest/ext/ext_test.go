@@ -112,8 +112,10 @@ func FuzzReadFile(f *testing.F) {
 			return
 		}
 		copy(img[at:], patch)
+		b := budgettest.New(t)
+		defer budgettest.Charged(t, b)()
 		c := &counter{r: bytes.NewReader(img)}
-		fs, err := Open(budgettest.Reader(t, c))
+		fs, err := Open(b.Reader(c))
 		if err != nil {
 			return
 		}

@@ -30,7 +30,9 @@ func FuzzDamaged(f *testing.F) {
 			return
 		}
 		copy(data[at:], patch)
-		fs, err := Open(budgettest.ReadWriter(t, &memory{data}), func() time.Time { return dated })
+		b := budgettest.New(t)
+		defer budgettest.Charged(t, b)()
+		fs, err := Open(b.ReadWriter(&memory{data}), func() time.Time { return dated })
 		if err != nil {
 			return
 		}

@@ -159,7 +159,9 @@ func FuzzReadFile(f *testing.F) {
 		}
 		bad := bytes.Clone(img)
 		copy(bad[at:], patch)
-		fsys, err := Open(budgettest.Reader(t, bytes.NewReader(bad)))
+		b := budgettest.New(t)
+		defer budgettest.Charged(t, b)()
+		fsys, err := Open(b.Reader(bytes.NewReader(bad)))
 		if err != nil {
 			return
 		}

@@ -41,7 +41,9 @@ func survey(t testing.TB, k *Key, depth int) (failures int) {
 }
 
 func surveyAll(t testing.TB, data []byte) int {
-	h, err := Open(budgettest.New(t), bytes.NewReader(data))
+	b := budgettest.New(t)
+	defer budgettest.Charged(t, b)()
+	h, err := Open(b, bytes.NewReader(data))
 	if err != nil {
 		return 1
 	}

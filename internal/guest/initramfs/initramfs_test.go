@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/guest/budget"
+	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 )
 
 // run starts a tool that scripts/setup.sh installs, and returns what it prints.
@@ -54,9 +55,7 @@ func cpio(t testing.TB, names ...string) []byte {
 // limited returns a budget as Detect has it, and fails the test if memory is not given back.
 func limited(t testing.TB) *budget.Budget {
 	t.Helper()
-	b, cancel := budget.New(t.Context(), budget.Examination())
-	t.Cleanup(cancel)
-	return b
+	return budgettest.New(t)
 }
 
 func read(t testing.TB, r io.Reader) (Content, error) {
@@ -193,6 +192,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("\xfd7zXZ\x00\x00\x01\x69\x22\xde\x36\x02\x00\x21\x01\x16\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, image []byte) {
 		b := limited(t)
+		defer budgettest.Charged(t, b)()
 		_, _ = Read(b, bytes.NewReader(image))
 		if u := b.Used(); u.Memory != 0 || u.Peak > budget.Examination().Memory || u.Unpacked > freeBytes+maxRatio*int64(len(image))+1<<20 || u.Steps > 1<<20 {
 			t.Errorf("%d bytes cost %+v", len(image), u)

@@ -249,7 +249,9 @@ func FuzzRead(f *testing.F) {
 		} {
 			files[path] = text
 		}
-		g := Read(budgettest.New(t), tree.Memory(files))
+		b, memory := budgettest.New(t), tree.Memory(files)
+		defer budgettest.Charged(t, b)()
+		g := Read(b, memory)
 		if len(g.DiskNames) > maxNames {
 			t.Errorf("%d names", len(g.DiskNames))
 		}

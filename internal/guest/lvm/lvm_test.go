@@ -221,7 +221,9 @@ func FuzzReadPV(f *testing.F) {
 		}
 		bad := bytes.Clone(img)
 		copy(bad[at:], patch)
-		if pv, err := ReadPV(budgettest.Reader(t, bytes.NewReader(bad))); err == nil {
+		b := budgettest.New(t)
+		defer budgettest.Charged(t, b)()
+		if pv, err := ReadPV(b.Reader(bytes.NewReader(bad))); err == nil {
 			Assemble([]PV{pv, pv})
 		}
 	})

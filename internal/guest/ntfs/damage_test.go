@@ -35,8 +35,10 @@ func (c *counter) ReadAt(p []byte, off int64) (int, error) {
 // test where more is read or returned than is promised.
 func survey(t testing.TB, image []byte) (failures int) {
 	t.Helper()
+	b := budgettest.New(t)
+	defer budgettest.Charged(t, b)()
 	c := &counter{r: bytes.NewReader(image)}
-	v, err := Open(budgettest.Reader(t, c))
+	v, err := Open(b.Reader(c))
 	if err != nil {
 		return 1
 	}

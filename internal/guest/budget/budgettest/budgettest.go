@@ -3,6 +3,7 @@ package budgettest
 
 import (
 	"io"
+	"runtime"
 	"testing"
 
 	"github.com/decamp/decamp/internal/guest/budget"
@@ -31,11 +32,23 @@ func ReadWriter(t testing.TB, d interface {
 	return New(t).ReadWriter(d)
 }
 
-// Within fails the test if the cost of b exceeds limit.
-func Within(t testing.TB, b *budget.Budget, limit budget.Used) {
+// Charged begins to count allocations. The function that it returns fails the test if more was
+// allocated than what was charged to b since can explain, or if b was charged beyond its limits.
+func Charged(t testing.TB, b *budget.Budget) (check func()) {
 	t.Helper()
-	u := b.Used()
-	if u.Read > limit.Read || u.Steps > limit.Steps || u.Peak > limit.Peak || u.Unpacked > limit.Unpacked {
-		t.Errorf("cost %+v, limit %+v", u, limit)
+	var before runtime.MemStats
+	runtime.ReadMemStats(&before)
+	return func() {
+		t.Helper()
+		var after runtime.MemStats
+		runtime.ReadMemStats(&after)
+		u, l := b.Used(), budget.Examination()
+		const free = 2 << 20 // buffers, whatever the input is
+		if got, most := int64(after.TotalAlloc-before.TotalAlloc), free+4*u.Read+1024*u.Steps+4*u.Total+2*u.Unpacked; got > most {
+			t.Errorf("%d bytes are allocated, %d are explained by %+v", got, most, u)
+		}
+		if u.Peak > l.Memory || (u.Read > l.Read || u.Steps > l.Steps) && b.Err() == nil {
+			t.Errorf("beyond the limits: %+v", u)
+		}
 	}
 }
