@@ -304,7 +304,7 @@ func TestTrialOfAChain(t *testing.T) {
 		}
 	}
 	xml := strings.Replace(domain("bios", "vmpvscsi", "vmxnet3", top), "type='raw'", "type='qcow2'", 1)
-	if r := try(t, xml, trial.Options{Expect: marker, Deadline: 3 * time.Minute}); !r.Booted() || r.Why != marker {
+	if r := try(t, xml, trial.Options{Expect: marker, Deadline: 9 * time.Minute}); !r.Booted() || r.Why != marker {
 		t.Errorf("%+v", r)
 	}
 }
