@@ -78,6 +78,10 @@ test-race: ## all tests under the race detector (needs a C compiler)
 	@scripts/setup.sh test
 	CGO_ENABLED=1 $(GO) test -race -timeout 60m ./...
 
+.PHONY: audit
+audit: ## gosec with a triaged list, staticcheck, licences, known vulnerabilities
+	@scripts/audit.sh
+
 # Every fuzz target for FUZZTIME each, one after the other.
 FUZZTIME ?= 30s
 .PHONY: fuzz

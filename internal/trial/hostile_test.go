@@ -3,6 +3,8 @@ package trial
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,6 +12,7 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/decamp/decamp/internal/confine"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory/inventorytest"
 )
@@ -43,8 +46,9 @@ func options(arg, implied string) (map[string]string, error) {
 	return all, nil
 }
 
-// hostileDomain is a domain that someone edited: every string that reaches QEMU may hold anything.
-func hostileDomain(text func() string) *libvirtxml.Domain {
+// hostileDomain is a domain that someone edited: every string that reaches QEMU may hold anything. Its
+// disk is a raw image, which QEMU gets as a descriptor.
+func hostileDomain(image string, text func() string) *libvirtxml.Domain {
 	zero := uint(0)
 	d := &libvirtxml.Domain{
 		Name: text(), UUID: text(), Memory: &libvirtxml.DomainMemory{Value: 256, Unit: "MiB"},
@@ -58,8 +62,8 @@ func hostileDomain(text func() string) *libvirtxml.Domain {
 		},
 	}
 	d.Devices.Disks = []libvirtxml.DomainDisk{{
-		Device: "disk", Driver: &libvirtxml.DomainDiskDriver{Type: text()}, Serial: text(),
-		Source:  &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: "/" + text()}},
+		Device: "disk", Driver: &libvirtxml.DomainDiskDriver{Type: "raw"}, Serial: text(),
+		Source:  &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: image}},
 		Target:  &libvirtxml.DomainDiskTarget{Dev: text(), Bus: "scsi"},
 		Address: &libvirtxml.DomainAddress{Drive: &libvirtxml.DomainAddressDrive{}},
 		Boot:    &libvirtxml.DomainDeviceBoot{Order: 1},
@@ -70,8 +74,12 @@ func hostileDomain(text func() string) *libvirtxml.Domain {
 // TestHostileInventoryInArguments makes command lines of hostile domains, and reads them as QEMU does.
 func TestHostileInventoryInArguments(t *testing.T) {
 	r := inventorytest.New(13)
+	image := filepath.Join(t.TempDir(), `disk,driver=nbd "'.raw`)
+	if err := os.WriteFile(image, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for range inventorytest.Runs {
-		d := hostileDomain(func() string { return inventorytest.Line(r) })
+		d := hostileDomain(image, func() string { return inventorytest.Line(r) })
 		m, err := newMachine(d, "/tmp/trial", TCG, Options{}.withDefaults())
 		if err != nil {
 			t.Fatal(err)
@@ -89,9 +97,8 @@ func TestHostileInventoryInArguments(t *testing.T) {
 				expectOptions(t, m.args[i], "", want)
 			case "-drive":
 				i++
-				disk := d.Devices.Disks[0]
 				expectOptions(t, m.args[i], "", map[string]string{
-					"if": "none", "id": "disk0", "snapshot": "on", "format": disk.Driver.Type, "file": disk.Source.File.File,
+					"if": "none", "id": "disk0", "snapshot": "on", "driver": "raw", "file.driver": "file", "file.filename": confine.SetPath(0),
 				})
 			case "-device":
 				i++
@@ -117,6 +124,7 @@ func TestHostileInventoryInArguments(t *testing.T) {
 			}
 			seen[m.args[i]] = true
 		}
+		m.closeSets()
 		if !seen["scsi-hd"] || !seen["virtio-net-pci"] {
 			t.Fatalf("a device is missing: %q", m.args)
 		}
@@ -139,11 +147,26 @@ func expect(t *testing.T, what string, got, want any) {
 	}
 }
 
+// TestHostileFormatsAreRefused tries no format but those that are read here.
+func TestHostileFormatsAreRefused(t *testing.T) {
+	r := inventorytest.New(14)
+	image := filepath.Join(t.TempDir(), "disk.raw")
+	if err := os.WriteFile(image, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		d := hostileDomain(image, func() string { return "text" })
+		d.Devices.Disks[0].Driver.Type = "x" + inventorytest.Line(r)
+		if _, err := newMachine(d, "/tmp/trial", TCG, Options{}.withDefaults()); !fault.Is(err, fault.Unsupported) {
+			t.Fatalf("format %q: %v", d.Devices.Disks[0].Driver.Type, err)
+		}
+	}
+}
+
 // TestDisksAreFiles refuses what QEMU would take for a protocol.
 func TestDisksAreFiles(t *testing.T) {
 	for _, file := range []string{"", "nbd:unix:/run/x", `json:{"driver":"nbd"}`, "ssh://host/x", "disk.raw", "-x"} {
-		d := hostileDomain(func() string { return "raw" })
-		d.Devices.Disks[0].Source.File.File = file
+		d := hostileDomain(file, func() string { return "text" })
 		if _, err := newMachine(d, "/tmp/trial", TCG, Options{}.withDefaults()); !fault.Is(err, fault.Unsupported) {
 			t.Errorf("%q: %v", file, err)
 		}

@@ -65,6 +65,7 @@ func newMonitor(conn net.Conn) *monitor {
 // read sorts answers from events until QEMU hangs up.
 func (m *monitor) read() {
 	defer close(m.done)
+	defer m.conn.Close() // what waits to be sent is of no use any more
 	for in := json.NewDecoder(io.LimitReader(m.conn, maxTold)); ; {
 		var a answer
 		if in.Decode(&a) != nil {

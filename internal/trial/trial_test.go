@@ -8,6 +8,7 @@ import (
 	"image/png"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -271,6 +272,43 @@ func processes(t *testing.T, word string) (all []string) {
 	return all
 }
 
+// orphan is a qcow2 image whose backing file is missing.
+func orphan(t *testing.T) string {
+	t.Helper()
+	image := filepath.Join(t.TempDir(), "orphan.qcow2")
+	if out, err := exec.Command("qemu-img", "create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", "/nonexistent.raw", image, "1M").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return image
+}
+
+func pipe(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// QEMU gets all files of a qcow2 image with others beneath it, which it could not open itself, as root's.
+func TestTrialOfAChain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	base, middle, top := guest.Image(t, guest.BIOS), filepath.Join(dir, "a,b.qcow2"), filepath.Join(dir, "top.qcow2")
+	for _, args := range [][]string{
+		{"-F", "raw", "-b", base, middle}, {"-F", "qcow2", "-b", "a,b.qcow2", top},
+	} {
+		if out, err := exec.Command("qemu-img", append([]string{"create", "-q", "-f", "qcow2"}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	xml := strings.Replace(domain("bios", "vmpvscsi", "vmxnet3", top), "type='raw'", "type='qcow2'", 1)
+	if r := try(t, xml, trial.Options{Expect: marker, Deadline: 9 * time.Minute}); !r.Booted() || r.Why != marker {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestWhatCannotBeTried(t *testing.T) {
 	t.Parallel()
 	image := guest.Image(t, guest.BIOS)
@@ -288,6 +326,10 @@ func TestWhatCannotBeTried(t *testing.T) {
 		"no controller":      {strings.Replace(good, "<controller type='scsi'", "<controller type='sata'", 1), fault.Unsupported, "controller 0 of scsi"},
 		"card":               {strings.Replace(good, "vmxnet3", "ne2k_isa", 1), fault.Unsupported, "ne2k_isa"},
 		"image gone":         {strings.Replace(good, image, "/nonexistent.raw", 1), fault.Unsupported, "/nonexistent.raw"},
+		"format":             {strings.Replace(good, "type='raw'", "type='vmdk'", 1), fault.Unsupported, "only raw and qcow2"},
+		"no qcow2":           {strings.Replace(good, "type='raw'", "type='qcow2'", 1), fault.Corrupt, image},
+		"nothing beneath":    {strings.NewReplacer("type='raw'", "type='qcow2'", image, orphan(t)).Replace(good), fault.NotFound, "/nonexistent.raw"},
+		"a pipe":             {strings.Replace(good, image, pipe(t), 1), fault.Unsupported, "neither a file nor"},
 		"memory":             {strings.Replace(good, "'MiB'", "'PiB'", 1), fault.Unsupported, "PiB"},
 	} {
 		_, err := trial.Boot(t.Context(), c.xml, trial.Options{Accel: trial.TCG})

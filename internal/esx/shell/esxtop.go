@@ -119,12 +119,15 @@ func (t *topReader) line(line []byte) error {
 // names finds the columns that count.
 func (t *topReader) names(line []byte) error {
 	t.what = map[int]counter{}
-	each(line, func(i int, name []byte) error {
+	err := each(line, func(i int, name []byte) error {
 		if c := counterOf(string(name)); c > 0 && len(t.what) < mostTopCounters {
 			t.what[i] = c
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
 	for _, c := range t.what {
 		if c == topReads {
 			return nil

@@ -1,0 +1,78 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A guest that has taken QEMU over may make anything of the files that decamp reads.
+func TestReadBackOfAHostileQEMU(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		make func(path string) error
+		want string // "": an error
+	}{
+		"a file":         {func(path string) error { return os.WriteFile(path, []byte("text"), 0o600) }, "text"},
+		"a link":         {func(path string) error { return os.Symlink(secret, path) }, ""},
+		"a pipe":         {func(path string) error { return unix.Mkfifo(path, 0o600) }, ""},
+		"a folder":       {func(path string) error { return os.Mkdir(path, 0o700) }, ""},
+		"without an end": {func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<40)) }, ""},
+	} {
+		q := &qemu{dir: t.TempDir()}
+		path := filepath.Join(q.dir, "text")
+		if err := c.make(path); err != nil {
+			t.Fatal(err)
+		}
+		text, err := q.readBack("text", 100)
+		if string(text) != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s: %d bytes, %v", name, len(text), err)
+		}
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is not removed: %v", name, err)
+		}
+	}
+	if text, err := os.ReadFile(secret); err != nil || string(text) != "secret" {
+		t.Errorf("what a link leads to holds %q, %v", text, err)
+	}
+}
+
+// A QEMU that sends without end is hung up on.
+func TestEndlessMonitor(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	m := newMonitor(ours)
+	sent := make(chan int, 1)
+	go func() {
+		n := 0
+		for block := make([]byte, 1<<20); ; { // a string that does not end
+			for i := range block {
+				block[i] = 'a'
+			}
+			if n == 0 {
+				block[0] = '"'
+			}
+			k, err := theirs.Write(block)
+			if n += k; err != nil {
+				sent <- n
+				return
+			}
+		}
+	}()
+	<-m.done
+	if err := m.do(context.Background(), "stop", nil); err == nil {
+		t.Error("a monitor that has hung up answers")
+	}
+	ours.Close()
+	if n := <-sent; n > maxTold+2<<20 {
+		t.Errorf("%d bytes were read", n)
+	}
+}
