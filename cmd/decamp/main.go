@@ -20,6 +20,8 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/decamp/decamp/internal/convert/appliance/inside"
 )
 
@@ -45,7 +47,7 @@ func main() {
 		inside.Run() // for good
 	}
 	debug.SetGCPercent(garbagePercent)
-	unused := make([]byte, ballast)
+	unused := newBallast(ballast)
 	defer runtime.KeepAlive(unused)
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + spareProcs)
@@ -57,6 +59,14 @@ func main() {
 		os.Exit(a.folderFuse(ctx, os.Args[1:]))
 	}
 	os.Exit(a.run(ctx, os.Args[1:]))
+}
+
+// newBallast allocates n bytes, none of them resident. The runtime clears what lies in memory that was
+// used before, and cleared pages are resident: whether they are depends on when the collector ran last.
+func newBallast(n int) []byte {
+	b := make([]byte, n)
+	_ = unix.Madvise(b, unix.MADV_DONTNEED) // advice: without it more is resident
+	return b
 }
 
 // ending are the signals that stop a command in good order. A terminal that closes sends

@@ -35,6 +35,7 @@ type windowPool struct {
 
 func newWindowPool(n int, size int64) *windowPool {
 	p := &windowPool{idle: make(chan *window, n), uncut: make(chan []byte, n), number: n}
+	disk.ReleaseUnused(int64(n) * size)
 	memory := disk.AlignedMemory(int64(n) * size)
 	for room := range slices.Chunk(memory, int(size)) {
 		p.uncut <- room

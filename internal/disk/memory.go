@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"runtime/debug"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +28,18 @@ func AlignedMemory(n int64) []byte {
 	b := aligned(n, hugePage)
 	_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // advice: without it things are slower, not wrong
 	return b
+}
+
+// largeMemory is from where on ReleaseUnused is worth its time, a few milliseconds.
+const largeMemory = 16 << 20
+
+// ReleaseUnused is called before n bytes are allocated. If that is much, memory that nothing uses any more
+// goes back to the system first: the windows of the step before, above all. The collector would get to it
+// only after the new ones were there, and both would count.
+func ReleaseUnused(n int64) {
+	if n >= largeMemory {
+		debug.FreeOSMemory()
+	}
 }
 
 // aligned returns n bytes at a multiple of align. What it does not return is never

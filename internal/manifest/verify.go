@@ -112,6 +112,7 @@ type verifier struct {
 func newVerifier(src disk.Source, s *Sealed, o VerifyOptions) *verifier {
 	v := &verifier{src: src, want: s.Hashes(), info: s.info, o: o}
 	v.report = Report{Disk: s.info.Disk, Root: s.root}
+	disk.ReleaseUnused(min(int64(o.Windows)*o.Window, s.info.Size))
 	v.work = make(chan *window, o.Windows)
 	v.free = make(chan *window, o.Windows)
 	for range o.Windows {

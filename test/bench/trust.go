@@ -6,7 +6,9 @@ import (
 )
 
 // trustChecks measure the cost and the completeness of decamp's safety checks.
-var trustChecks = []func(context.Context, *bench) error{}
+var trustChecks = []func(context.Context, *bench) error{
+	memoryFigures,
+}
 
 // trustFigures runs all of them; one that fails does not prevent the others.
 func trustFigures(ctx context.Context, b *bench) error {

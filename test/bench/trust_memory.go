@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/lab"
+)
+
+// What docs/architecture.md states of the whole process, as ps shows it: MiB.
+const (
+	migrateMemory     = 128 // one disk at a time, over https
+	migrateDiskMemory = 48  // for each further disk that is copied at the same time
+	mountMemory       = 256
+
+	memoryRuns = 3 // what the collector frees, and when, differs between runs: the largest counts
+	memoryDisk = 1 << 30
+)
+
+// memoryFigures measures the real program as a process of its own: its libraries, its state and all of its
+// steps count.
+func memoryFigures(ctx context.Context, b *bench) error {
+	return errors.Join(b.migrateResident(ctx, 1), b.migrateResident(ctx, 4), b.mountResident(ctx))
+}
+
+func (b *bench) migrateResident(ctx context.Context, disks int) error {
+	e, err := startLabOf(ctx, fullDisks(disks), lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap})
+	if err != nil {
+		return err
+	}
+	defer e.stop()
+	var peak int64
+	for range memoryRuns {
+		one, err := b.migrateOnce(ctx, e)
+		if err != nil {
+			return err
+		}
+		peak = max(peak, one)
+	}
+	must := float64(migrateMemory + (disks-1)*migrateDiskMemory)
+	b.atMost(must, Row{Figure: fmt.Sprintf("decamp migrate, disks copied at once: %d, at 300 MB/s: peak resident memory of the process", disks),
+		Value: float64(peak) / (1 << 20), Unit: "MiB", Note: fmt.Sprintf("VmHWM, the largest of %d runs, mapped program included", memoryRuns)})
+	return nil
+}
+
+func fullDisks(n int) (disks []lab.Disk) {
+	for i := range n {
+		disks = append(disks, lab.Disk{Capacity: memoryDisk, Fill: 100, Thick: true, Seed: uint64(i + 1)})
+	}
+	return disks
+}
+
+// migrateOnce moves the lab's VM, and returns the most memory that was resident.
+func (b *bench) migrateOnce(ctx context.Context, e *emulated) (peak int64, err error) {
+	d, err := b.makeBed(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer d.remove()
+	password := filepath.Join(d.dir, "password")
+	if err := os.WriteFile(password, []byte(e.facts.Password+"\n"), 0o600); err != nil {
+		return 0, err
+	}
+	p, err := d.start(ctx, nil, "migrate", "esxi://"+e.facts.User+"@"+e.facts.Addr, benchVM, "--to", "dir:"+d.vms,
+		"--password-file", password, "--fingerprint", e.facts.Fingerprint, "--json")
+	if err != nil {
+		return 0, err
+	}
+	return p.peakUntilEnd(ctx)
+}
+
+// peakUntilEnd waits for the end of the program, and returns the most memory that was resident shortly
+// before it.
+func (p *program) peakUntilEnd(ctx context.Context) (peak int64, err error) {
+	ended := make(chan error, 1)
+	go func() { ended <- p.wait() }()
+	for {
+		_, now := p.resident()
+		peak = max(peak, now)
+		select {
+		case err := <-ended:
+			if err == nil && peak == 0 {
+				err = errors.New("the memory of decamp was not seen")
+			}
+			return peak, err
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			p.kill()
+			return peak, errors.Join(ctx.Err(), <-ended)
+		}
+	}
+}
+
+func (b *bench) mountResident(ctx context.Context) error {
+	e, err := startLabOf(ctx, fullDisks(2), lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap})
+	if err != nil {
+		return err
+	}
+	defer e.stop()
+	var peak int64
+	for range memoryRuns {
+		one, err := b.mountOnce(ctx, e)
+		if err != nil {
+			return err
+		}
+		peak = max(peak, one)
+	}
+	b.atMost(mountMemory, Row{Figure: "decamp mount, 2 files read at 300 MB/s: peak resident memory of the process",
+		Value: float64(peak) / (1 << 20), Unit: "MiB", Note: fmt.Sprintf("VmHWM, the largest of %d runs, mapped program included", memoryRuns)})
+	return nil
+}
+
+// mountOnce reads two disks side by side through decamp mount, and returns the most memory that was
+// resident.
+func (b *bench) mountOnce(ctx context.Context, e *emulated) (peak int64, err error) {
+	d, err := b.makeBed(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer d.remove()
+	password, dir := filepath.Join(d.dir, "password"), filepath.Join(d.dir, "mnt")
+	if err := errors.Join(os.WriteFile(password, []byte(e.facts.Password+"\n"), 0o600), os.Mkdir(dir, 0o755)); err != nil {
+		return 0, err
+	}
+	p, err := d.start(ctx, nil, "mount", "esxi://"+e.facts.User+"@"+e.facts.Addr, dir,
+		"--password-file", password, "--fingerprint", e.facts.Fingerprint, "--json")
+	if err != nil {
+		return 0, err
+	}
+	defer p.stop()
+	var files []string
+	err = p.until(ctx, 30*time.Second, "the files are there", func() (bool, error) {
+		files, _ = filepath.Glob(filepath.Join(dir, "*", "*", benchVM, "*-flat.vmdk")) // the pattern is right
+		return len(files) == 2, nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	readers := make(chan error, len(files))
+	for _, file := range files {
+		cmd := exec.CommandContext(ctx, "dd", "if="+file, "of=/dev/null", "bs=4M", "status=none")
+		go func() {
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				err = fmt.Errorf("read %s: %w: %s", file, err, strings.TrimSpace(string(out)))
+			}
+			readers <- err
+		}()
+	}
+	err = errors.Join(<-readers, <-readers)
+	_, peak = p.resident()
+	return peak, err
+}
