@@ -56,8 +56,8 @@ func (a *auth) byToken(secret, from string) (Who, error) {
 	return Who{Name: token.Name, Role: token.Role, From: from}, err
 }
 
-// login checks a secret. The secret is checked first: wrong tokens of others behind the same address
-// do not lock a valid one out. Only wrong ones are throttled.
+// login checks a secret. A valid token is accepted at all times: wrong tokens from the same address
+// do not lock it out. Only failures are throttled.
 func (a *auth) login(secret, from string) (Token, error) {
 	token, ok := Token{}, false
 	if len(secret) <= longestSecret { // longer ones are not even hashed
@@ -65,7 +65,7 @@ func (a *auth) login(secret, from string) (Token, error) {
 	}
 	if !ok {
 		if wait := a.throttle.wait(from); wait > 0 {
-			return Token{}, &tooMany{wait, fault.New(fault.Denied, "too many wrong tokens from %s", from).WithHint("check the token; an unknown one is looked at again in %s", wait.Round(time.Second))}
+			return Token{}, &tooMany{wait, fault.New(fault.Denied, "too many wrong tokens from %s", from).WithHint("use a valid token, or wait %s before you try another one", wait.Round(time.Second))}
 		}
 		a.throttle.failed(from)
 		return Token{}, fault.New(fault.Denied, "that token is not known, or has expired").WithHint("whoever runs the server makes one with decamp token add NAME --role ROLE")

@@ -38,6 +38,9 @@ type Config struct {
 	ClientCA  string // PEM file with the CA of clients' certificates; without it they are not taken
 	Plain     bool   // HTTP without TLS, for a loopback address only: a proxy stands before it
 
+	// Now is the clock that failed logins are throttled by. Default time.Now.
+	Now func() time.Time
+
 	// Ready is called once, when the server answers: with its address and the fingerprint of
 	// its certificate, which is empty without TLS. It may be nil.
 	Ready func(addr net.Addr, fingerprint string)
@@ -70,6 +73,9 @@ func New(c Config) (*Server, error) {
 	if c.Folder == "" {
 		c.Folder = c.State
 	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	if c.Access == "" {
 		c.Access = filepath.Join(c.State, planfile.AccessFile)
 	}
@@ -81,9 +87,9 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		config: c, version: c.Version, folder: c.Folder, log: c.Log, local: Local{c.Roster},
-		auth:    &auth{NewTokens(c.State), newSessions(!c.Plain), newThrottle(time.Now)},
+		auth:    &auth{NewTokens(c.State), newSessions(!c.Plain), newThrottle(c.Now)},
 		metrics: newMetrics(c.Version), reads: semaphore.NewWeighted(mostReads), mux: http.NewServeMux(),
-		strangers: newThrottle(time.Now),
+		strangers: newThrottle(c.Now),
 	}
 	s.live = newLive(s.local)
 	s.hub = newHub(s.local, s.live, s.metrics, s.log, func(b *beside) any { return s.fleetNow(b) })

@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/servertest"
@@ -28,7 +30,10 @@ func requires(t *testing.T) {
 // never with a fault of the server, never with a status or a body that it does not name.
 func TestTheAPIIsAsItsDocumentSays(t *testing.T) {
 	requires(t)
-	f := servertest.Start(t, nil)
+	var minutes atomic.Int64 // the clock of the throttle, which is not what this test is about
+	f := servertest.Start(t, func(c *server.Config) {
+		c.Now = func() time.Time { return time.Unix(60*minutes.Add(1), 0) }
+	})
 	ctx := t.Context()
 	for _, plan := range []string{"wave-1", "wave-2"} {
 		if err := f.Plan(ctx, plan, 20); err != nil {
