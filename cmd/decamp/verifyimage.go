@@ -26,7 +26,8 @@ func (a *app) verifyImage(ctx context.Context, o verifyOptions, path string) err
 	var err error
 	found.Report, err = verifyFile(ctx, path, m.verifying)
 	m.shown.close()
-	if made, statErr := os.Stat(path + ".manifest"); statErr == nil && fault.Is(err, fault.Corrupt) {
+	made, statErr := os.Stat(path + ".manifest")
+	if found.Chunks > 0 && statErr == nil && fault.Is(err, fault.Corrupt) { // a guest changes content, and not the size
 		if found.Changed = dir.WrittenSince(path, 0, made.ModTime()); found.Changed != "" {
 			err = changedSince(path, found.Changed)
 		} else {

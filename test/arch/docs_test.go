@@ -18,20 +18,22 @@ var (
 )
 
 // A promise that names its proof is worth nothing once the proof is renamed away.
-func TestFailureModesNameTestsThatExist(t *testing.T) {
+func TestDocsNameTestsThatExist(t *testing.T) {
 	exist := map[string]bool{}
 	for _, file := range tracked(t, "*_test.go") {
 		for _, m := range testFunc.FindAllStringSubmatch(read(t, file), -1) {
 			exist[m[1]] = true
 		}
 	}
-	named := testName.FindAllStringSubmatch(read(t, "docs/failure-modes.md"), -1)
-	if len(named) < 50 {
-		t.Fatalf("docs/failure-modes.md names %d tests: is the page being read right?", len(named))
-	}
-	for _, m := range named {
-		if !exist[m[1]] {
-			t.Errorf("docs/failure-modes.md names %s, which does not exist", m[1])
+	for page, atLeast := range map[string]int{"docs/failure-modes.md": 50, "docs/security.md": 20} {
+		named := testName.FindAllStringSubmatch(read(t, page), -1)
+		if len(named) < atLeast {
+			t.Fatalf("%s names %d tests: is the page being read right?", page, len(named))
+		}
+		for _, m := range named {
+			if !exist[m[1]] {
+				t.Errorf("%s names %s, which does not exist", page, m[1])
+			}
 		}
 	}
 }

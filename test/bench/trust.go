@@ -8,6 +8,7 @@ import (
 // trustChecks measure the cost and the completeness of decamp's safety checks.
 var trustChecks = []func(context.Context, *bench) error{
 	unclassifiedFields,
+	secretsFound,
 	foreignFiles,
 	bombFigures,
 	rereadShare,

@@ -2,15 +2,21 @@ package fleet
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
 	"io/fs"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/lab/loopback"
@@ -94,12 +100,62 @@ func TestSecretsStayWhereTheyAre(t *testing.T) {
 		asked := s.asks(append(args, append([]string{"-v"}, r.log("client")...)...)...).ends(0)
 		r.write(args[0]+".said", asked.stdout+asked.stderr)
 	}
-	s.stops()
-	r.write("serve.said", s.out.String()+s.errs.String())
 	token, err := os.ReadFile(s.token)
 	must(t, err)
+	r.write("api.said", s.allAnswers(strings.TrimSpace(string(token)), "alone"))
+	s.stops()
+	r.write("serve.said", s.out.String()+s.errs.String())
 	r.onlyIn(secret, "password")
 	r.onlyIn(strings.TrimSpace(string(token)), "admin.token")
+	key, err := os.ReadFile(filepath.Join(r.state(), "fleet.key"))
+	must(t, err)
+	_, signing, ok := strings.Cut(string(key), "decamp-fleet-key-1:")
+	if !ok || len(strings.TrimSpace(signing)) != 43 {
+		t.Fatalf("not a fleet key: %d bytes", len(key))
+	}
+	r.onlyIn(strings.TrimSpace(signing), "state/fleet.key")
+}
+
+// allAnswers returns what the API answers to every GET of its document, with an administrator's token.
+func (s *serving) allAnswers(token, plan string) string {
+	t := s.r.t
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: time.Minute} // to itself
+	defer client.CloseIdleConnections()
+	get := func(path string) []byte {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.addr+path, nil)
+		must(t, err)
+		req.Header.Set("Authorization", "Bearer "+token)
+		res, err := client.Do(req)
+		must(t, err)
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		must(t, err)
+		if res.StatusCode != http.StatusOK {
+			t.Errorf("GET %s: %s: %s", path, res.Status, body)
+		}
+		return body
+	}
+	var document struct {
+		Paths map[string]map[string]any `json:"paths"`
+	}
+	must(t, json.Unmarshal(get("/openapi.json"), &document))
+	var page struct {
+		Items []roster.VM `json:"items"`
+	}
+	must(t, json.Unmarshal(get("/v1/plans/"+plan+"/vms"), &page))
+	if len(page.Items) == 0 || len(document.Paths) < 10 {
+		t.Fatalf("%d VMs and %d paths: is the API being read right?", len(page.Items), len(document.Paths))
+	}
+	var all strings.Builder
+	for path, methods := range document.Paths {
+		if _, ok := methods["get"]; !ok || path == "/v1/events" { // which does not end
+			continue
+		}
+		path = strings.NewReplacer("{plan}", plan, "{vm}", page.Items[0].VM).Replace(path)
+		fmt.Fprintf(&all, "%s\n%s\n", path, get(path))
+	}
+	return all.String()
 }
 
 // A worker that reaches PostgreSQL with a password keeps it to itself, and nobody's is there.
