@@ -79,7 +79,7 @@ var classes = map[string]Class{
 	"Network.To": harmless, "Network.VLAN": harmless, "Network.Model": harmless,
 
 	"HostLimits.VMs": harmless, "HostLimits.Disks": harmless, "Bandwidth.Rate": harmless,
-	"Spot.First": harmless, "Spot.Ranges": harmless,
+	"Spot.First": harmless, "Spot.Ranges": harmless, "Spot.Off": harmless,
 
 	"Hook.Command": adminOnly,
 	"Hook.Timeout": harmless,
