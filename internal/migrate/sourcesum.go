@@ -28,8 +28,13 @@ func (r *Run) readBoth(ctx context.Context, img target.Image) (v Verified, err e
 	var reread manifest.Reread
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { v, err = r.readBack(ctx, img); return err })
-	g.Go(func() (err error) { sum, err = r.sourceSum(ctx, img); return err })
-	g.Go(func() (err error) { reread, err = r.reread(ctx, img); return err })
+	g.Go(func() (err error) {
+		if reread, err = r.reread(ctx, img); err != nil { // a disk that is read over NFC cannot be opened on its host
+			return err
+		}
+		sum, err = r.sourceSum(ctx, img)
+		return err
+	})
 	if err := g.Wait(); err != nil {
 		return v, err
 	}

@@ -7,8 +7,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/transport"
 )
@@ -34,6 +36,45 @@ func TestSourceSumsProveTheImage(t *testing.T) {
 				t.Errorf("disk %d: %+v", v.Key, v.Source)
 			}
 		}
+	}
+}
+
+// openDisk counts how often a disk is open for its second reading.
+type openDisk struct {
+	disk.Source
+	open *atomic.Int32
+}
+
+func (d openDisk) Close() error {
+	d.open.Add(-1)
+	return d.Source.Close()
+}
+
+// A host does not hash a disk that is open for the second reading: over NFC it is locked.
+func TestDiskIsNotHashedWhileItIsReadAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	rig := b.rig(t, b.dir)
+	open, hashed := map[int32]*atomic.Int32{}, atomic.Int32{}
+	for _, d := range b.vm.Disks {
+		open[d.Key] = new(atomic.Int32)
+	}
+	reread := rig.Reread
+	rig.Reread = func(ctx context.Context, d transport.Disk) (disk.Source, string, error) {
+		open[d.Disk.Key].Add(1)
+		src, by, err := reread(ctx, d)
+		return openDisk{src, open[d.Disk.Key]}, by, err
+	}
+	rig.Sum = func(_ context.Context, d transport.Disk) (SourceSum, error) {
+		if open[d.Disk.Key].Load() > 0 {
+			return SourceSum{}, fault.New(fault.Conflict, "disk %d is open", d.Disk.Key)
+		}
+		hashed.Add(1)
+		sum := sha256.Sum256(b.disks[d.Disk.Key])
+		return SourceSum{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}, nil
+	}
+	if _, err := b.process().Migrate(t.Context(), b.plan(), rig, Permit{SourceHash: true}); err != nil || int(hashed.Load()) != len(b.vm.Disks) {
+		t.Errorf("%d of %d disks were hashed: %v", hashed.Load(), len(b.vm.Disks), err)
 	}
 }
 
