@@ -137,7 +137,9 @@ func TestCrashWhileConvertedGuestIsPublished(t *testing.T) {
 		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
 			t.Parallel()
 			b := convertingBench(t)
-			b.crash(int64(n+1), Permit{})
+			if !b.crash(int64(n+1), Permit{}) {
+				t.Fatalf("it did not crash: %v", b.ops)
+			}
 			for range n % 3 { // and again, a little further on
 				b.crash(int64(2+n%5), Permit{})
 			}
