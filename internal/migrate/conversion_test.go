@@ -477,6 +477,16 @@ func TestCardsCountedAnew(t *testing.T) {
 	if got := countedAnew(&inventory.VM{NICs: []inventory.NIC{one, two}}, counted); !slices.Equal(got, []string{"eth0"}) {
 		t.Errorf("of two models: %q", got)
 	}
+	m := &Migrator{opts: Options{}.withDefaults(), runs: map[plan.ID]*attendance{}}
+	r := &Run{m: m, opts: m.opts, Facts: Facts{VM: &inventory.VM{NICs: []inventory.NIC{one, two}}, Guest: counted}}
+	if err := r.converted(t.Context(), convert.Result{}, nil, target.Virtio); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(r.Facts.Warnings, func(w inventory.Warning) bool {
+		return w.Code == "nic-unpaired" && strings.Contains(w.Text, "eth0") && w.Remedy != ""
+	}) {
+		t.Errorf("warnings %+v", r.Facts.Warnings)
+	}
 }
 
 // A warm run finds it out while the VM is off: it is told how to have it on again.
