@@ -137,7 +137,9 @@ func TestCrashWhileConvertedGuestIsPublished(t *testing.T) {
 		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
 			t.Parallel()
 			b := convertingBench(t)
-			b.crash(int64(n+1), Permit{})
+			if !b.crash(int64(n+1), Permit{}) {
+				t.Fatalf("it did not crash: %v", b.ops)
+			}
 			for range n % 3 { // and again, a little further on
 				b.crash(int64(2+n%5), Permit{})
 			}
@@ -474,6 +476,16 @@ func TestCardsCountedAnew(t *testing.T) {
 	}
 	if got := countedAnew(&inventory.VM{NICs: []inventory.NIC{one, two}}, counted); !slices.Equal(got, []string{"eth0"}) {
 		t.Errorf("of two models: %q", got)
+	}
+	m := &Migrator{opts: Options{}.withDefaults(), runs: map[plan.ID]*attendance{}}
+	r := &Run{m: m, opts: m.opts, Facts: Facts{VM: &inventory.VM{NICs: []inventory.NIC{one, two}}, Guest: counted}}
+	if err := r.converted(t.Context(), convert.Result{}, nil, target.Virtio); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(r.Facts.Warnings, func(w inventory.Warning) bool {
+		return w.Code == "nic-unpaired" && strings.Contains(w.Text, "eth0") && w.Remedy != ""
+	}) {
+		t.Errorf("warnings %+v", r.Facts.Warnings)
 	}
 }
 

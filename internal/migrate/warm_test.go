@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -166,6 +167,10 @@ func TestWarmWithoutTracking(t *testing.T) {
 		b.nothingLeft()
 		if w := out.Facts.Warm; w.Rounds[1].Read < w.Rounds[0].Read {
 			t.Errorf("%s: rounds %+v: want all of it read", how, w.Rounds)
+		}
+		warned := slices.ContainsFunc(b.told(plan.Warned), func(e plan.Event) bool { return e.Warning.Code == "no-change-tracking" })
+		if warned != (how == "refused") {
+			t.Errorf("%s: warned of missing change tracking: %v", how, warned)
 		}
 	}
 }

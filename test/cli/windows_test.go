@@ -183,7 +183,11 @@ func TestKeyFileIsLookedAtFirst(t *testing.T) {
 		"empty":   {r.write("empty.key", "\n"), 2, "not one line"},
 		"lines":   {r.write("lines.key", secret+"\nmore\n"), 2, "not one line"},
 	} {
+		r.lab.ResetStats()
 		res := r.migrate("web01", "--hardware", "virtio", "--key-file", c.key).ends(c.code).says(c.want, "chmod 600")
+		if n := r.lab.Stats().Requests; n > 0 {
+			t.Errorf("%s: the host got %d requests", name, n)
+		}
 		if strings.Contains(res.stdout+res.stderr, secret) {
 			t.Errorf("%s: the key is told", name)
 		}

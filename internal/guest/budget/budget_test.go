@@ -108,7 +108,7 @@ func TestCancellationReachesLoops(t *testing.T) {
 		}
 	}
 	cancel()
-	if steps > 3*checkEvery {
+	if steps > 2*checkEvery {
 		t.Errorf("noticed after %d steps", steps)
 	}
 }

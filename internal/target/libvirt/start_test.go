@@ -169,6 +169,9 @@ func TestStartedVMThatGoesOffAtOnce(t *testing.T) {
 	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "destroyed") || !strings.Contains(fault.HintOf(err), "less /var/log/libvirt/qemu/'web 01.log'") {
 		t.Errorf("%v (%s)", err, fault.HintOf(err))
 	}
+	if now := s.state(t, vm); !strings.HasPrefix(now, "shut off") { // it is still defined
+		t.Errorf("the domain is %s", now)
+	}
 	s.place.wait = atOnce
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -274,7 +277,7 @@ func TestStatesThatAreNotRunning(t *testing.T) {
 		rpc.Running: "", rpc.Blocked: "", rpc.Paused: "resume", rpc.Stopping: "domstate", rpc.Crashed: "destroy", rpc.Asleep: "dompmwakeup",
 	} {
 		err := p.running(rpc.Domain{Name: "web01"}, state, 0)
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(fault.HintOf(err), "virsh -c qemu+ssh://root@kvm1/system "+want) {
+		if (err == nil) != (want == "") || err != nil && (!fault.Is(err, fault.Conflict) || !strings.Contains(fault.HintOf(err), "virsh -c qemu+ssh://root@kvm1/system "+want)) {
 			t.Errorf("state %d: %v (%s)", state, err, fault.HintOf(err))
 		}
 	}

@@ -1,6 +1,8 @@
 package libvirt
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/decamp/decamp/internal/disk"
@@ -34,8 +36,8 @@ func TestWhatIsReadBackIsCompared(t *testing.T) {
 			t.Errorf("%v is the same on both sides: %v", e.Range, err)
 		}
 		p[len(p)-1] ^= 1
-		if err := c.Data(e.Off, p); !fault.Is(err, fault.Corrupt) || fault.HintOf(err) == "" {
-			t.Errorf("a flipped bit: %v", err)
+		if err := c.Data(e.Off, p); !fault.Is(err, fault.Corrupt) || fault.HintOf(err) == "" || !strings.HasSuffix(err.Error(), fmt.Sprintf(" byte %d", e.Off)) {
+			t.Errorf("a flipped bit at or after byte %d: %v", e.Off, err)
 		}
 	}
 	if told != size {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
@@ -145,14 +146,15 @@ func TestDeliverOutlivesWhatPasses(t *testing.T) {
 	for name, v := range map[string]struct {
 		config  lab.Config
 		trouble lab.Fault
+		wait    time.Duration // that the service asked for
 	}{
 		"token ends in an upload": {config: lab.Config{EndUploads: 2}},
 		"tokens end often":        {config: lab.Config{TokenCalls: 4}},
 		"upload is cut":           {config: lab.Config{CutUploads: 2}},
 		"a byte is damaged":       {config: lab.Config{Damage: 1}},
 		"a volume fails":          {config: lab.Config{BadVolumes: 1}},
-		"too many requests":       {trouble: lab.Fault{Method: "POST", Path: "volumes", Status: 429, RetryAfter: "3", Times: 2}},
-		"rate limit of old":       {trouble: lab.Fault{Method: "POST", Path: "ports", Status: 413, RetryAfter: "7", Times: 2}},
+		"too many requests":       {trouble: lab.Fault{Method: "POST", Path: "volumes", Status: 429, RetryAfter: "13", Times: 2}, wait: 13 * time.Second},
+		"rate limit of old":       {trouble: lab.Fault{Method: "POST", Path: "ports", Status: 413, RetryAfter: "17", Times: 2}, wait: 17 * time.Second},
 		"a service restarts":      {trouble: lab.Fault{Method: "GET", Path: "images", Status: 503, Times: 3}},
 		"lists are late":          {config: lab.Config{Late: 2}},
 	} {
@@ -160,8 +162,17 @@ func TestDeliverOutlivesWhatPasses(t *testing.T) {
 			cloud := serve(t, v.config)
 			cloud.Trouble(v.trouble)
 			d := deliveryOf(t, web())
-			deliver(t, place(t, cloud, "lab"), d)
+			p := place(t, cloud, "lab")
+			waited := map[time.Duration]int{}
+			p.cloud.wait = func(ctx context.Context, d time.Duration) error {
+				waited[d]++
+				return quick(ctx, d)
+			}
+			deliver(t, p, d)
 			checkDelivered(t, cloud, d)
+			if v.wait > 0 && waited[v.wait] != v.trouble.Times {
+				t.Errorf("waited %v, want %v %d times", waited, v.wait, v.trouble.Times)
+			}
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -285,6 +286,53 @@ func TestDeliverCanceledLeavesNothing(t *testing.T) {
 	}
 	if _, err := place(t, s, Options{}).Deliver(ctx, d); !fault.Is(err, fault.Canceled) {
 		t.Errorf("%v", err)
+	}
+	checkGone(t, s)
+}
+
+// holding is a transport that holds the tasks of the node from the first import on.
+type holding struct {
+	http.RoundTripper
+	server *pve.Server
+	hold   chan struct{}
+	isHeld atomic.Bool
+}
+
+func (h *holding) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/config") && h.isHeld.CompareAndSwap(false, true) {
+		h.server.SetFaults(pve.Faults{Hold: h.hold})
+	}
+	return h.RoundTripper.RoundTrip(r)
+}
+
+// The import task that runs when a delivery is canceled is stopped.
+func TestDeliverCanceledStopsTheTask(t *testing.T) {
+	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
+	p := place(t, s, Options{})
+	h := &holding{RoundTripper: p.api.http.Transport, server: s, hold: make(chan struct{})}
+	release := sync.OnceFunc(func() { close(h.hold) })
+	defer release()
+	p.api.http.Transport = h
+	ctx, cancel := cancelable(t)
+	defer cancel()
+	waits := 0
+	p.api.wait = func(ctx context.Context, _ time.Duration) error {
+		if waits++; waits == 1000 { // nobody stops the task
+			release()
+		}
+		if h.isHeld.Load() {
+			s.SetFaults(pve.Faults{}) // for the tasks that come later
+			cancel()
+		}
+		return sleep.For(ctx, time.Millisecond)
+	}
+	if _, err := p.Deliver(ctx, d); !fault.Is(err, fault.Canceled) {
+		t.Errorf("canceled during a task: %v", err)
+	}
+	if !slices.ContainsFunc(s.Requests(), func(r pve.Request) bool {
+		return r.Method == http.MethodDelete && strings.Contains(r.Path, "/tasks/")
+	}) {
+		t.Error("the task was not stopped")
 	}
 	checkGone(t, s)
 }

@@ -2,7 +2,9 @@ package proxmox
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -46,7 +48,7 @@ func TestWithdrawLeavesARunningGuest(t *testing.T) {
 	if _, err := p.api.do(t.Context(), "POST", qemu("pve1", vmid)+"/status/start", []Param{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Withdraw(t.Context(), d.VM); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+	if err := p.Withdraw(t.Context(), d.VM); !fault.Is(err, fault.Conflict) || !strings.Contains(fault.HintOf(err), fmt.Sprintf("qm stop %d", vmid)) {
 		t.Errorf("%v, hint %q", err, fault.HintOf(err))
 	}
 	checkDelivered(t, s, d)
