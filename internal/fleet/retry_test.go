@@ -25,9 +25,23 @@ func TestPassingFailureIsTriedAgainWithBackOff(t *testing.T) {
 	}
 	r.submit("wave")
 	r.start(r.config(m, "w1"))
-	r.untilTriedAndRested("wave", "vm-1", roster.Done)
-	if len(began) != 5 {
-		t.Errorf("%d attempts", len(began))
+	rests := map[int]time.Time{}
+	r.wait("vm-1 to be done", func() bool {
+		v := r.vm("wave", "vm-1")
+		if v.State == roster.Queued && v.Attempts > 0 {
+			rests[v.Attempts] = v.NotBefore
+			r.clock.add(time.Minute)
+		}
+		return v.State == roster.Done
+	})
+	if len(began) != 5 || len(rests) == 0 {
+		t.Fatalf("%d attempts, %d rests", len(began), len(rests))
+	}
+	for n, least := range map[int]time.Duration{1: 10 * time.Second, 2: 20 * time.Second, 3: 40 * time.Second, 4: 80 * time.Second} {
+		until, seen := rests[n] // not seen if the next attempt was as fast as the look
+		if rest := until.Sub(began[n-1]); seen && (rest < least || began[n].Before(until)) {
+			t.Errorf("after attempt %d began, %v passed until the next, with a rest until %v; want at least %v", n, began[n].Sub(began[n-1]), rest, least)
+		}
 	}
 }
 

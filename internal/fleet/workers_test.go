@@ -116,7 +116,7 @@ func TestNameIsTheNewestProcess(t *testing.T) {
 	c := r.only(r.config(m, "w1"), false, true)
 	first := r.start(c)
 	r.wait("the worker", func() bool { return len(r.workers()) == 1 })
-	r.start(c)
+	second := r.start(c)
 	r.wait("the first to notice", func() bool {
 		select {
 		case <-first.done:
@@ -127,6 +127,14 @@ func TestNameIsTheNewestProcess(t *testing.T) {
 	})
 	if !fault.Is(first.err, fault.Conflict) || fault.HintOf(first.err) == "" {
 		t.Errorf("it ended with %v", first.err)
+	}
+	select {
+	case <-second.done:
+		t.Errorf("the second ended with %v, too", second.err)
+	default:
+	}
+	if w := r.workers(); len(w) != 1 || !w[0].Alive {
+		t.Errorf("workers %+v, want the second", w)
 	}
 }
 

@@ -54,7 +54,7 @@ func TestWhatDoesNotBootIsNotPublished(t *testing.T) {
 	stuck := trial.Report{Verdict: trial.Initramfs, Why: "(initramfs)", Remedy: "convert it", Screen: "screen.png", Serial: "serial.log"}
 	_, _, err := b.tried(Permit{Trial: true}, stuck, nil)
 	hint := fault.HintOf(err)
-	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "does not boot (initramfs): (initramfs); its screen is in screen.png") || !strings.Contains(hint, "convert it. Nothing is published") {
+	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "does not boot (initramfs): (initramfs); its screen is in screen.png, its serial port in serial.log") || !strings.Contains(hint, "convert it. Nothing is published") {
 		t.Errorf("%v (remedy: %s)", err, hint)
 	}
 	if b.published != nil {

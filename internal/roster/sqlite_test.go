@@ -1,6 +1,7 @@
 package roster
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"strings"
@@ -53,8 +54,12 @@ func TestACorruptedFileIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := sqlitePlace(t)
 			full := p.filled()
-			must(t, os.WriteFile(fileOf(p), harm.do(full), 0o600))
+			harmed := harm.do(full)
+			must(t, os.WriteFile(fileOf(p), harmed, 0o600))
 			err := readAll(t, p)
+			if now := ok(os.ReadFile(fileOf(p)))(t); !bytes.Equal(now, harmed) {
+				t.Errorf("the refused file was changed: %d bytes, then %d", len(harmed), len(now))
+			}
 			if !fault.Is(err, harm.kind) || fault.HintOf(err) == "" {
 				t.Errorf("%v is %s, not %s (%s)", err, fault.KindOf(err), harm.kind, fault.HintOf(err))
 			}

@@ -161,6 +161,11 @@ func TestCapacityIsPerHostAndLive(t *testing.T) {
 	if n := count(); n != [3]int{0, 4, 0} {
 		t.Fatalf("granted %v after the change", n)
 	}
+	for i := range 5 {
+		if run := fmt.Sprintf("p-esx2-%d", i); !m.s.Holds(run) {
+			t.Errorf("%s lost its slot when the limit of its host was lowered", run)
+		}
+	}
 	m.s.Release("p-esx2-0")
 	m.s.Release("p-esx2-1")
 	if n := count(); n != [3]int{} {

@@ -140,6 +140,54 @@ func TestTheWatchdogIsFedOnlyByThoseWhoAnswer(t *testing.T) {
 	}
 }
 
+// A server that answers its own requests with an error, or not at all, does not feed the watchdog.
+func TestServerThatHangsDoesNotFeedTheWatchdog(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"an error":            func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+		"a closed connection": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			socket := t.TempDir() + "/notify"
+			told, err := net.ListenPacket("unixgram", socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer told.Close()
+			t.Setenv("NOTIFY_SOCKET", socket)
+			t.Setenv("WATCHDOG_USEC", "2000")
+			t.Setenv("WATCHDOG_PID", "")
+			asked := make(chan bool)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				select {
+				case asked <- true:
+				case <-ctx.Done():
+				}
+				answer(w, r)
+			}))
+			defer web.Close()
+			s, err := New(Config{State: t.TempDir(), Plain: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() { done <- s.tellSystemd(ctx, web.Listener.Addr()) }()
+			heard(t, told) // that it is ready
+			for range 4 {
+				<-asked
+			}
+			cancel()
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			if got := heard(t, told); got != "STOPPING=1" {
+				t.Errorf("systemd received %q from a server that does not answer", got)
+			}
+		})
+	}
+}
+
 func heard(t *testing.T, told net.PacketConn) string {
 	t.Helper()
 	_ = told.SetReadDeadline(time.Now().Add(time.Minute))

@@ -4,7 +4,10 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -94,6 +97,14 @@ func TestLandTalksToItsHostsOnly(t *testing.T) {
 	l := land(t, t.TempDir(), "--allow", "192.0.2.0/24", "--advertise", "192.0.2.1")
 	if err := l.try("nfs-ls", l.url("")); err == nil {
 		t.Error("a host that was not named may mount it")
+	}
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", l.Port))
+	must(t, err)
+	defer conn.Close()
+	must(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+	answer, err := io.ReadAll(conn)
+	if len(answer) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a host that is not allowed received %q, %v; want a closed connection", answer, err)
 	}
 }
 
