@@ -3,10 +3,12 @@ package migrate
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
 )
 
 // publishedFrom migrates the bench's VM, which is on or off before.
@@ -62,6 +64,49 @@ func TestRollbackThatFails(t *testing.T) {
 			t.Errorf("operations: %v", b.ops)
 		}
 	}
+}
+
+// After a withdrawal that failed halfway, the same migration does not report the VM as published, and does
+// not forget that the source ran.
+func TestMigrateAfterAWithdrawalThatFailed(t *testing.T) {
+	t.Parallel()
+	for _, op := range []string{"withdraw", "power on"} {
+		b := newBench(t)
+		p := b.publishedFrom(inventory.PoweredOn)
+		lost := errors.New("lost")
+		b.before = failing(op, lost)
+		if err := p.Rollback(t.Context(), b.plan().ID, b.rig(t, b.dir)); !errors.Is(err, lost) {
+			t.Fatalf("%s fails: %v", op, err)
+		}
+		b.before = failing("", nil)
+		out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), Permit{PowerOff: true})
+		if !fault.Is(err, fault.Conflict) || !strings.Contains(fault.HintOf(err), "decamp rollback "+string(b.plan().ID)+" --withdraw") {
+			t.Errorf("%s failed, then Migrate: %+v, %v", op, out, err)
+		}
+		if r, err := p.store.Run(b.plan().ID); err != nil || r.State != plan.Failed || r.Failure == nil || !strings.Contains(r.Failure.Text, "partly removed") {
+			t.Errorf("%s failed: the run is %+v, %v", op, r, err)
+		}
+		b.rollBack(p, inventory.PoweredOn)
+	}
+}
+
+// A withdrawal that is refused because the VM runs removes nothing: the VM stays published.
+func TestMigrateAfterAWithdrawalThatWasRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.publishedFrom(inventory.PoweredOn)
+	b.started = true
+	if err := p.Rollback(t.Context(), b.plan().ID, b.rig(t, b.dir)); !fault.Is(err, fault.Conflict) {
+		t.Fatalf("the VM runs: %v", err)
+	}
+	if r, err := p.store.Run(b.plan().ID); err != nil || r.State != plan.Done {
+		t.Errorf("the run is %+v, %v", r, err)
+	}
+	if out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), Permit{PowerOff: true}); err != nil || !out.Repeated {
+		t.Errorf("then Migrate: %+v, %v", out, err)
+	}
+	b.started = false
+	b.rollBack(p, inventory.PoweredOn)
 }
 
 // A run that is given up before it is done leaves the VM running, if it was.
