@@ -16,7 +16,7 @@ import (
 // twice. What was written to the published VM is lost; one that runs is a Conflict. A run that does
 // not exist is fault.NotFound. After an error it may be called again.
 func (m *Migrator) Rollback(ctx context.Context, id plan.ID, rig Rig) error {
-	p, err := m.store.Plan(id)
+	p, err := m.undoable(ctx, id)
 	if err != nil {
 		return err
 	}

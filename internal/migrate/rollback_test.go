@@ -1,7 +1,10 @@
 package migrate
 
 import (
+	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -123,4 +126,34 @@ func TestRollbackOfWhatIsUnfinished(t *testing.T) {
 	if len(b.images) > 0 {
 		t.Errorf("%d images are left", len(b.images))
 	}
+}
+
+// A run whose journal is on another machine is not undone here, and not taken for one that never began.
+func TestUndoWithoutTheJournal(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.vm.Power = inventory.PoweredOn
+	b.before = failing("finish", errors.New("broken"))
+	p := b.process()
+	if _, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), Permit{PowerOff: true}); err == nil {
+		t.Fatal("it did not fail")
+	}
+	b.before = failing("", nil)
+	id := b.plan().ID
+	elsewhere := t.TempDir()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.Rename(p.store.Folder(id), filepath.Join(elsewhere, "run")))
+	for what, undo := range map[string]func(context.Context, plan.ID, Rig) error{"discard": p.Discard, "rollback": p.Rollback} {
+		err := undo(t.Context(), id, b.rig(t, b.dir))
+		if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), filepath.Join(b.dir, "2000")) || !strings.Contains(err.Error(), "powered off") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	must(os.Rename(filepath.Join(elsewhere, "run"), p.store.Folder(id)))
+	b.rollBack(p, inventory.PoweredOn) // then it is NotFound
 }
