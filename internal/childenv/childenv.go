@@ -26,6 +26,6 @@ func Of(environ []string, more ...string) []string {
 }
 
 func matches(listed, name string) bool {
-	prefix, any := strings.CutSuffix(listed, "*")
-	return name == listed || any && strings.HasPrefix(name, prefix)
+	prefix, isPrefix := strings.CutSuffix(listed, "*")
+	return name == listed || isPrefix && strings.HasPrefix(name, prefix)
 }
