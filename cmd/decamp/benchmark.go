@@ -5,12 +5,14 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"runtime/debug"
 	"time"
 
 	"github.com/decamp/decamp/internal/bench"
 	"github.com/decamp/decamp/internal/bench/matrix"
+	"github.com/decamp/decamp/internal/childenv"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
@@ -92,7 +94,7 @@ func (b *benchmark) prepare(ctx context.Context) error {
 	}
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	said := &tail{}
-	cmd.Dir, cmd.Stdout, cmd.Stderr = b.folder, said, said
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = b.folder, childenv.Of(os.Environ()), said, said
 	if err := cmd.Run(); err != nil {
 		return fault.New(fault.Conflict, "prepare link %s, MTU %d: %q: %w: %s", b.link.NIC, b.link.MTU, words, err, oneLine(said.String())).
 			WithHint("run it by hand in %s and see what it wants", fault.Quote(b.folder))

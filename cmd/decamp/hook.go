@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/decamp/decamp/internal/childenv"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/inventory"
@@ -66,9 +67,6 @@ const (
 	hookPost = "post"
 )
 
-// hookVars are passed on to hooks. Everything else in our environment may lead to secrets.
-var hookVars = []string{"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER"}
-
 // run runs a hook in the plan's folder. When its time is over it is ended, with all that it
 // started.
 func (m *mover) run(ctx context.Context, s *planSource, hook planfile.Hook, vars []string) error {
@@ -86,7 +84,7 @@ func (m *mover) run(ctx context.Context, s *planSource, hook planfile.Hook, vars
 	}
 	cmd := exec.CommandContext(ctx, string(hook.Command[0]), args...)
 	cmd.Dir, cmd.Env = s.folder, vars
-	for _, name := range hookVars {
+	for _, name := range childenv.Common {
 		if v := m.a.env(name); v != "" {
 			cmd.Env = append(cmd.Env, name+"="+v)
 		}

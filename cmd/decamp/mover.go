@@ -324,20 +324,31 @@ func (m *mover) Undo(ctx context.Context, row roster.VM) error {
 	}
 	var errs []error
 	for i, d := range w.to {
-		id := plan.ID(row.Runs[i])
-		if row.Order == roster.Withdraw {
-			errs = append(errs, m.migrator.Rollback(ctx, id, w.rigOf(d)))
-			continue
-		}
-		err := m.migrator.Discard(ctx, id, w.rigOf(d))
-		if !fault.Is(err, fault.NotFound) { // one that never began
-			errs = append(errs, err)
-		}
+		errs = append(errs, m.undoRun(ctx, row, plan.ID(row.Runs[i]), d.target, w.rigOf(d)))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	return fleet.VMHooks{Roster: m.roster, VM: row.Key}.Forget(ctx)
+}
+
+// undoRun undoes one run of a VM. Nothing is left of a run that nobody has on record: it never began, or
+// was undone by an attempt that did not come to its end. A VM that stands published is an error then.
+func (m *mover) undoRun(ctx context.Context, row roster.VM, id plan.ID, to resident, rig migrate.Rig) error {
+	undo := m.migrator.Discard
+	if row.Order == roster.Withdraw {
+		undo = m.migrator.Rollback
+	}
+	err := undo(ctx, id, rig)
+	if !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	folder := to.Folder(&inventory.VM{Name: row.Name})
+	if p, notThere := openPublished(folder); notThere == nil && string(p.record.Source.Ref) == row.VM {
+		return fault.New(fault.Conflict, "VM %s is published in %s, and its run %s is not on record", row.Name, folder, id).
+			WithHint("remove the VM by hand where it lives, then the folder, and power it on at the source; then give the order again")
+	}
+	return nil
 }
 
 // storages are the ids of the storages behind destinations.

@@ -4,7 +4,7 @@
 //
 //   - a seccomp filter that denies new processes and new privileges (-sandbox);
 //   - an empty environment, but for TMPDIR, and / as its working directory;
-//   - no files of this machine but those that it inherits. It gets their descriptors, and no paths;
+//   - the files that it needs as descriptors that it inherits, and no paths;
 //   - limits on its files and processes, and no core dumps;
 //   - SIGKILL when this process dies.
 //
@@ -13,8 +13,9 @@
 //   - a user and a group that no other process has;
 //   - a network without interfaces, and no shared memory of other processes (namespaces).
 //
-// QEMU itself still opens files that every user may read: its libraries, and its firmware in
-// /usr/share. Package confine does not hide the rest of the file system from it.
+// Package confine does not hide the file system from QEMU. A QEMU with a user of its own still opens files
+// that every user may read or write, as it must: its libraries, and its firmware in /usr/share. Without
+// one it opens all files that this process may open.
 package confine
 
 import (
@@ -116,7 +117,9 @@ func (c *Command) Own(f *os.File) (path string, err error) {
 	return path, err
 }
 
-// Folder gives QEMU the folder at path, as its only one to write to, and returns its path for QEMU.
+// Folder makes the folder at path one of QEMU's user, and returns its path for QEMU. A QEMU with a user of
+// its own can write only there and where every user may, such as /tmp. Any other QEMU can write wherever
+// this process can: its files and folders belong to the same user.
 func (c *Command) Folder(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

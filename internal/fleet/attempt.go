@@ -129,11 +129,19 @@ func (a *attempt) undo(ctx context.Context, vm roster.VM) (roster.End, bool) {
 		case errors.Is(err, fault.ErrNoRoom):
 			tries = 1
 		case !passes(err) || tries >= attempts:
-			return roster.End{State: roster.Failed, Failure: failureOf(fmt.Errorf("undo: %w", err))}, true
+			return roster.End{State: roster.Failed, Failure: failureOf(fmt.Errorf("%s: %w", a.undoing(), err))}, true
 		}
 		a.w.Log.Info("undo is tried again", "plan", vm.Plan, "vm", vm.Name, "err", err)
 		_ = a.w.Sleep(ctx, pauseAfter(tries)) // the next look at ctx tells
 	}
+}
+
+// undoing names the order in a failure of it. The VM of a withdrawal that failed may still be published.
+func (a *attempt) undoing() string {
+	if _, order, _ := a.look(); order == roster.Withdraw {
+		return "withdraw the published VM"
+	}
+	return "undo"
 }
 
 // undoOnce does nothing where nothing was begun by now.

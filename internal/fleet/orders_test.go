@@ -109,6 +109,41 @@ func TestCancelOfAFailedVMUndoesIt(t *testing.T) {
 	}
 }
 
+// A withdrawal that is refused leaves a failed VM that names the order. Retry then finds it published, and
+// a second withdrawal removes it.
+func TestRefusedWithdrawal(t *testing.T) {
+	r := newRig(t, newClock())
+	m := newMover(t, vmsOn(1, 1)...)
+	m.move = func(_ context.Context, _ roster.VM, d Driver) error { return d.Storage([]string{"disk-dir:/srv/vm"}) }
+	var runs atomic.Bool
+	runs.Store(true)
+	m.undo = func(context.Context, roster.VM) error {
+		if runs.Load() {
+			return fault.New(fault.Conflict, "the image is in use").WithHint("shut the VM down first")
+		}
+		return nil
+	}
+	state := func(want roster.State) roster.VM {
+		r.wait(string(want), func() bool { return r.vm("wave", "vm-1").State == want })
+		return r.vm("wave", "vm-1")
+	}
+	r.submit("wave")
+	r.start(r.config(m, "w1"))
+	r.waitEnded("wave")
+
+	r.order("wave/vm-1", roster.Withdraw)
+	if f := state(roster.Failed).Failure; f == nil || f.Text != "withdraw the published VM: the image is in use" || f.Hint != "shut the VM down first" {
+		t.Errorf("the failure is %+v", f)
+	}
+	r.order("wave/vm-1", roster.Retry)
+	if v := state(roster.Done); v.Failure != nil {
+		t.Errorf("after retry: %+v", v.Failure)
+	}
+	runs.Store(false)
+	r.order("wave/vm-1", roster.Withdraw)
+	state(roster.Canceled)
+}
+
 func TestPausedPlanBeginsNothingAndOthersGoOn(t *testing.T) {
 	r := newRig(t, nil)
 	m := newMover(t, vmsOn(4, 1)...)

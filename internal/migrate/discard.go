@@ -1,9 +1,11 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
@@ -14,7 +16,7 @@ import (
 // was found: without our snapshots, and on if the run shut it down. A run that is done is a Conflict:
 // what is published is Rollback's to remove. A run that does not exist is fault.NotFound.
 func (m *Migrator) Discard(ctx context.Context, id plan.ID, rig Rig) error {
-	p, err := m.store.Plan(id)
+	p, err := m.undoable(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -46,6 +48,38 @@ func (m *Migrator) Discard(ctx context.Context, id plan.ID, rig Rig) error {
 	}
 	m.tell(id, plan.Event{Kind: plan.RunDiscarded})
 	return m.forget(ctx, id)
+}
+
+// undoable returns the plan of a run. A run that neither this machine nor the record of the runs knows is
+// fault.NotFound: it never began, or was undone. One whose journal is on another machine is a Conflict:
+// only the journal tells whether the run shut its VM down.
+func (m *Migrator) undoable(ctx context.Context, id plan.ID) (plan.Plan, error) {
+	p, err := m.store.Plan(id)
+	if !fault.Is(err, fault.NotFound) {
+		return p, err
+	}
+	st, statusErr := m.engine.Status(ctx, string(id))
+	if statusErr != nil || st.State == flow.None {
+		return p, cmp.Or(statusErr, err)
+	}
+	f, factsErr := factsOf(st)
+	if factsErr != nil {
+		return p, factsErr
+	}
+	left := "its images"
+	if len(f.Images) > 0 {
+		var paths []string
+		for _, img := range f.Images {
+			paths = append(paths, img.Path)
+		}
+		left = strings.Join(paths, ", ")
+	}
+	by := ""
+	if st.Executor != "" {
+		by = " but in that of worker " + st.Executor
+	}
+	return p, fault.New(fault.Conflict, "run %s cannot be undone here: its journal is not in this state directory%s. It may have left %s, and its VM powered off at the source", id, by, left).
+		WithHint("give the order again while only the worker that began the run is up; or remove the files by hand and power the VM on at the source")
 }
 
 // isPublished is a Conflict if the point of no return was passed, or nobody can rule it out:

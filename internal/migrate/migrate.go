@@ -252,7 +252,7 @@ func (m *Migrator) hold(ctx context.Context, p plan.Plan, rig Rig) (release func
 
 // admit records the plan. A run that is done begins afresh if what it published is gone,
 // and so does one that is not the same intent but got no further than preflight, or is to have
-// other hardware: what it copied is found by its manifests.
+// other hardware: what it copied is found by its manifests. A run whose withdrawal did not end is a Conflict.
 func (m *Migrator) admit(ctx context.Context, p plan.Plan, rig Rig) (_ plan.Plan, repeated bool, err error) {
 	st, err := m.engine.Status(ctx, string(p.ID))
 	if err != nil {
@@ -263,6 +263,9 @@ func (m *Migrator) admit(ctx context.Context, p plan.Plan, rig Rig) (_ plan.Plan
 		return p, false, err
 	}
 	if st.State == flow.Done {
+		if err := m.notWithdrawing(p); err != nil {
+			return p, false, err
+		}
 		if _, err := rig.Target.Plan(ctx, facts.VM); fault.Is(err, fault.Conflict) {
 			return p, true, nil
 		}

@@ -1,7 +1,6 @@
 package migrate
 
 import (
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -48,7 +47,7 @@ func (m *Migrator) notify(e plan.Event) {
 
 // tellDone puts the end of a run that is done on record, if whoever drove it to there did not
 // come to it: it was killed, or had no room.
-func (m *Migrator) tellDone(id plan.ID) (err error) {
+func (m *Migrator) tellDone(id plan.ID) error {
 	r, err := m.store.Run(id)
 	if fault.Is(err, fault.NotFound) || r.State == plan.Done { // it was done on another machine: its journal is there
 		return nil
@@ -56,12 +55,7 @@ func (m *Migrator) tellDone(id plan.ID) (err error) {
 	if err != nil {
 		return err
 	}
-	j, err := m.store.Journal(id)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, j.Close()) }()
-	return j.Append(plan.Event{Time: m.opts.Now(), Run: id, Kind: plan.RunDone})
+	return m.record(id, plan.Event{Kind: plan.RunDone})
 }
 
 func (m *Migrator) attending(id plan.ID) *attendance {

@@ -19,6 +19,7 @@ const (
 	RunFailed     EventKind = "run-failed"    // Failure says why; the run can be started again
 	RunStopped    EventKind = "run-stopped"   // somebody asked; the run can be started again
 	RunDiscarded  EventKind = "run-discarded" // everything that was not published is gone
+	Withdrawing   EventKind = "withdrawing"   // the removal of the published VM begins; Failure is what holds unless it ends
 	StepBegan     EventKind = "step-began"
 	StepDone      EventKind = "step-done"
 	StepRetried   EventKind = "step-retried" // Failure says what went wrong this time

@@ -36,7 +36,7 @@ func newRun(p Plan, events []Event) Run {
 }
 
 var endings = map[EventKind]State{
-	RunDone: Done, RunFailed: Failed, RunStopped: Stopped, RunDiscarded: Discarded,
+	RunDone: Done, RunFailed: Failed, RunStopped: Stopped, RunDiscarded: Discarded, Withdrawing: Failed,
 }
 
 func (r *Run) apply(e Event) {
@@ -50,7 +50,7 @@ func (r *Run) apply(e Event) {
 		r.Step = e.Step
 	case Summarized:
 		r.Stages = e.Stages
-	case RunDone, RunFailed, RunStopped, RunDiscarded:
+	case RunDone, RunFailed, RunStopped, RunDiscarded, Withdrawing:
 		r.State, r.Failure, r.Ended = endings[e.Kind], e.Failure, e.Time
 	}
 }

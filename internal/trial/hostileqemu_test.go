@@ -6,9 +6,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/fault"
 )
 
 // A guest that has taken QEMU over may make anything of the files that decamp reads.
@@ -49,7 +53,7 @@ func TestReadBackOfAHostileQEMU(t *testing.T) {
 func TestEndlessMonitor(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()
-	m := newMonitor(ours)
+	m := newMonitor(ours, time.After)
 	sent := make(chan int, 1)
 	go func() {
 		n := 0
@@ -74,5 +78,52 @@ func TestEndlessMonitor(t *testing.T) {
 	ours.Close()
 	if n := <-sent; n > maxTold+2<<20 {
 		t.Errorf("%d bytes were read", n)
+	}
+}
+
+// silentQEMU writes a program that takes QEMU's place. It reads commands from its monitor, answers the
+// first n of them and then nothing more. Every user may run it.
+func silentQEMU(t *testing.T, n int) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "silent-qemu-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "qemu")
+	answer := strings.Repeat("echo '{\"return\": {}}' >&3\n", n)
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(path, []byte("#!/bin/sh\n"+answer+"exec sleep 1000000\n"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// The trial ends when QEMU does not answer a command. Boot returns after the process is gone.
+func TestSilentQEMU(t *testing.T) {
+	t.Parallel()
+	const domain = "<domain><memory>1</memory><os><type>hvm</type></os><devices/></domain>"
+	for command, answered := range map[string]int{"qmp_capabilities": 0, "screendump": 1} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // the test fails, and does not hang
+			defer cancel()
+			over := make(chan time.Time)
+			close(over)
+			commands := 0
+			r, err := Boot(ctx, domain, Options{
+				Accel: TCG, QEMU: silentQEMU(t, answered), Scratch: t.TempDir(), Now: time.Now,
+				After: func(d time.Duration) <-chan time.Time {
+					if d == answerLimit {
+						if commands++; commands <= answered {
+							return nil // the answer comes
+						}
+					}
+					return over
+				},
+			})
+			if !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "QEMU did not answer the command "+command+" within 1m") || r.Verdict != "" {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
 	}
 }

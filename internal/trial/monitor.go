@@ -8,12 +8,16 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
 )
 
 // A monitor is QEMU's machine protocol, docs/interop/qmp-spec: JSON objects, ours and its in turn, and
 // events in between.
 type monitor struct {
 	conn    net.Conn
+	after   func(time.Duration) <-chan time.Time
 	answers chan answer
 	done    chan struct{} // closed when QEMU has hung up
 
@@ -56,8 +60,12 @@ const maxTold = 64 << 20
 
 var errHungUp = errors.New("QEMU has hung up")
 
-func newMonitor(conn net.Conn) *monitor {
-	m := &monitor{conn: conn, answers: make(chan answer, 1), done: make(chan struct{})}
+// answerLimit is the time that QEMU has to carry out one command. A trial takes at most this much longer
+// than its deadline.
+const answerLimit = time.Minute
+
+func newMonitor(conn net.Conn, after func(time.Duration) <-chan time.Time) *monitor {
+	m := &monitor{conn: conn, after: after, answers: make(chan answer, 1), done: make(chan struct{})}
 	go m.read()
 	return m
 }
@@ -108,7 +116,8 @@ func (l *eventLog) seen() events {
 	return l.events
 }
 
-// do has QEMU carry out a command.
+// do has QEMU carry out a command. The error is fault.Transient if QEMU does not answer in time; the
+// caller then kills it.
 func (m *monitor) do(ctx context.Context, command string, args any) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -127,6 +136,9 @@ func (m *monitor) do(ctx context.Context, command string, args any) error {
 		return nil
 	case <-m.done:
 		return fmt.Errorf("%s: %w", command, errHungUp)
+	case <-m.after(answerLimit):
+		return fault.New(fault.Transient, "QEMU did not answer the command %s within %v and was killed", command, answerLimit).
+			WithHint("give the command again; if QEMU hangs again, look for errors of this machine and its storage (dmesg), or update QEMU")
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -79,7 +80,7 @@ func (m *machine) start(ctx context.Context) (_ *qemu, err error) {
 			q.hangUp()
 		}
 	}()
-	if err := errors.Join(q.connect(m.cards), q.serve(m.served), q.call(m.agent), q.makeFolder(m.dir)); err != nil {
+	if err := errors.Join(q.connect(m.cards, m.opts.After), q.serve(m.served), q.call(m.agent), q.makeFolder(m.dir)); err != nil {
 		return nil, err
 	}
 	q.cmd.AddSets(m.sets)
@@ -91,12 +92,12 @@ func (m *machine) start(ctx context.Context) (_ *qemu, err error) {
 }
 
 // connect makes the monitor's socket and the cards' pipes.
-func (q *qemu) connect(cards int) error {
+func (q *qemu) connect(cards int, after func(time.Duration) <-chan time.Time) error {
 	conn, err := q.pass("monitor")
 	if err != nil {
 		return err
 	}
-	q.monitor = newMonitor(conn)
+	q.monitor = newMonitor(conn, after)
 	for range cards {
 		r, w, err := os.Pipe()
 		if err != nil {

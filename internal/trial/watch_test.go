@@ -13,7 +13,7 @@ import (
 // A guest may print that it is up and power itself off while its screen is being looked at.
 func TestLastWordsAreReadFirst(t *testing.T) {
 	ours, theirs := net.Pipe()
-	w := &watch{m: &machine{}, q: &qemu{monitor: newMonitor(ours), dir: t.TempDir()}, expect: regexp.MustCompile("it is up")}
+	w := &watch{m: &machine{}, q: &qemu{monitor: newMonitor(ours, time.After), dir: t.TempDir()}, expect: regexp.MustCompile("it is up")}
 	now := make(chan time.Time)
 	close(now)
 	w.opts = Options{Expect: "it is up", Settle: time.Hour, Now: time.Now, After: func(time.Duration) <-chan time.Time { return now }}

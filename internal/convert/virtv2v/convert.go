@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/decamp/decamp/internal/childenv"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/kvm"
 	"github.com/decamp/decamp/internal/room"
@@ -49,11 +50,14 @@ func New(o Options) *Engine {
 	return &Engine{o}
 }
 
+// variables are those of decamp's environment that virt-v2v gets beside the common ones.
+var variables = []string{"LIBGUESTFS_*", "SUPERMIN_*", "VIRTIO_WIN", "VIRT_TOOLS_DATA_DIR", "OSINFO_*", "XDG_RUNTIME_DIR", "LC_*"}
+
 func (o Options) environ() []string {
 	if o.Environ != nil {
-		return o.Environ()
+		return childenv.Of(o.Environ(), variables...)
 	}
-	return os.Environ()
+	return childenv.Of(os.Environ(), variables...)
 }
 
 // A Report is what virt-v2v said of a guest that it changed.
@@ -148,7 +152,7 @@ func (e *Engine) environment(work, accel string) ([]string, error) {
 		env[name] = value
 	}
 	for _, each := range e.o.environ() {
-		if name, value, ok := strings.Cut(each, "="); ok && !strings.HasPrefix(name, "DECAMP_") && name != "PGPASSWORD" {
+		if name, value, ok := strings.Cut(each, "="); ok {
 			set(name, value)
 		}
 	}

@@ -79,7 +79,7 @@ func (s *standIn) engine(o Options) *Engine {
 	}
 	if o.Environ == nil {
 		o.Environ = func() []string {
-			return []string{"PATH=" + os.Getenv("PATH"), "HOME=/nowhere", "DECAMP_PASSWORD=secret", "LIBGUESTFS_BACKEND=libvirt", "LIBGUESTFS_CACHEDIR=" + s.dir}
+			return []string{"PATH=" + os.Getenv("PATH"), "HOME=/nowhere", "DECAMP_PASSWORD=secret", "PGPASSWORD=secret", "CREDENTIALS_DIRECTORY=/run/secret", "SUPERMIN_KERNEL=/k", "LIBGUESTFS_BACKEND=libvirt", "LIBGUESTFS_CACHEDIR=" + s.dir}
 		}
 	}
 	return New(o)

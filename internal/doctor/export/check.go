@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/decamp/decamp/internal/childenv"
 	"github.com/decamp/decamp/internal/doctor"
 )
 
@@ -90,7 +91,9 @@ func addresses() (here []netip.Addr) {
 }
 
 func runExportfs(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "exportfs", "-v").Output()
+	cmd := exec.CommandContext(ctx, "exportfs", "-v")
+	cmd.Env = childenv.Of(os.Environ())
+	out, err := cmd.Output()
 	return string(out), err
 }
 

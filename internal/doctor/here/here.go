@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/decamp/decamp/internal/childenv"
 	"github.com/decamp/decamp/internal/convert/virtv2v"
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/kvm"
@@ -64,7 +65,9 @@ func (o Options) withDefaults() Options {
 }
 
 func version(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "qemu-system-x86_64", "--version").Output()
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", "--version")
+	cmd.Env = childenv.Of(os.Environ())
+	out, err := cmd.Output()
 	return string(out), err
 }
 

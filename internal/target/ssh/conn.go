@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/decamp/decamp/internal/childenv"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -41,6 +42,9 @@ type Conn struct {
 	said    *complaint
 }
 
+// variables are those that ssh gets beside the common ones: for its agent, Kerberos and its configuration.
+var variables = []string{"LOGNAME", "LC_*", "TERM", "SSH_AUTH_SOCK", "KRB5CCNAME", "KRB5_CONFIG", "XDG_RUNTIME_DIR"}
+
 // Start starts ssh, which starts command by the user's shell there.
 func (l Login) Start(command string) (*Conn, error) {
 	ours, theirs, err := pair()
@@ -50,6 +54,7 @@ func (l Login) Start(command string) (*Conn, error) {
 	defer theirs.Close()
 	said := &complaint{}
 	cmd := exec.Command("ssh", l.Arguments(command)...)
+	cmd.Env = childenv.Of(os.Environ(), variables...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ^C is for us to deal with
 	if err := cmd.Start(); err != nil {

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 
+	"github.com/decamp/decamp/internal/childenv"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -21,7 +23,7 @@ const mostListed = 32 << 20
 func Run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	out, complaint := &limited{most: mostListed}, &limited{most: 1 << 12}
-	cmd.Stdout, cmd.Stderr = out, complaint
+	cmd.Env, cmd.Stdout, cmd.Stderr = childenv.Of(os.Environ()), out, complaint
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("%s: %w: %s", name, err, bytes.TrimSpace(complaint.Bytes()))
 	}
