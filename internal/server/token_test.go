@@ -189,3 +189,34 @@ func TestThrottleIsBounded(t *testing.T) {
 		t.Errorf("remembers %d", len(th.spent))
 	}
 }
+
+// A full throttle forgets the addresses that owe nothing, and others only if that makes too little room.
+func TestThrottleForgetsSettledAddressesFirst(t *testing.T) {
+	c := newClock()
+	th := newThrottle(c.now)
+	fail := func(n int, network byte) {
+		for i := range n {
+			th.failed(fmt.Sprintf("10.%d.%d.%d", network, i>>8, i&255))
+		}
+	}
+	const settled, throttled = 3000, "192.0.2.1"
+	fail(settled, 1)
+	c.pass(guessAgain)
+	for range guesses {
+		th.failed(throttled)
+	}
+	fail(mostGuessed-settled-1, 2)
+	if len(th.spent) != mostGuessed {
+		t.Fatalf("remembers %d addresses before it is full, want %d", len(th.spent), mostGuessed)
+	}
+	fail(1, 3)
+	if len(th.spent) != mostGuessed-settled+1 || th.wait(throttled) == 0 {
+		t.Errorf("remembers %d addresses, want %d; one that is throttled waits %s", len(th.spent), mostGuessed-settled+1, th.wait(throttled))
+	}
+	th = newThrottle(c.now)
+	fail(mostGuessed, 4)
+	fail(1, 5)
+	if len(th.spent) != mostGuessed/2+1 {
+		t.Errorf("remembers %d addresses that all owe, want %d", len(th.spent), mostGuessed/2+1)
+	}
+}
