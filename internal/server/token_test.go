@@ -220,3 +220,27 @@ func TestThrottleForgetsSettledAddressesFirst(t *testing.T) {
 		t.Errorf("remembers %d addresses that all owe, want %d", len(th.spent), mostGuessed/2+1)
 	}
 }
+
+// The tokens are read again if the folder changed, and as long as its time may hide a change.
+func TestTokensAreReadAgain(t *testing.T) {
+	state := t.TempDir()
+	server, other := NewTokens(state), NewTokens(state)
+	add := func(name string, changed time.Time) string {
+		t.Helper()
+		secret, err := other.Add(name, View, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(filepath.Join(state, "tokens"), changed, changed); err != nil {
+			t.Fatal(err)
+		}
+		return secret
+	}
+	long, now := time.Now().Add(-time.Hour), time.Now().Add(time.Minute) // settled, and not settled for the whole test
+	for i, changed := range []time.Time{long, now, now} {
+		secret := add(fmt.Sprintf("t%d", i), changed)
+		if _, ok := server.Check(secret); !ok {
+			t.Errorf("token %d, of a folder that changed at %s, is not seen", i, changed)
+		}
+	}
+}
