@@ -230,11 +230,13 @@ case " $* " in
 *" v2v "*) [ -d /lib/modules ] || as_root mkdir -p /lib/modules ;; # supermin wants it, whatever is in it
 esac
 case " $* " in
+*" test "* | *" slow "* | *" bench "*) install_pypi dissect.hypervisor "$dissect_release" envelope-decrypt ;;
+esac
+case " $* " in
 *" test "* | *" slow "*)
 	build_fio
 	install_pypi schemathesis "$schemathesis_release"
 	install_pypi fakepve "$fakepve_release"
-	install_pypi dissect.hypervisor "$dissect_release" envelope-decrypt
 	install_pypi virt-firmware "$virt_firmware_release" virt-fw-vars
 	;;
 esac

@@ -15,7 +15,7 @@ import (
 
 // What docs/architecture.md states of the whole process, as ps shows it: MiB.
 const (
-	migrateMemory     = 128 // one disk at a time, over https
+	migrateMemory     = 160 // one disk at a time, over https
 	migrateDiskMemory = 48  // for each further disk that is copied at the same time
 	mountMemory       = 256
 
