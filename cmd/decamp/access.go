@@ -55,7 +55,7 @@ func (a *app) expand(d planfile.Destination, role planfile.Role) (planfile.Desti
 	return access.Expand(d, role)
 }
 
-// planLogin sets how to log in to the source of a plan. What l has from flags stands above the plan.
+// planLogin sets how to log in to the source of a plan. Flags in l override a Local plan.
 func (a *app) planLogin(l *login, f *planfile.File, folder string, role planfile.Role) error {
 	access, err := a.access()
 	if err != nil {

@@ -332,8 +332,8 @@ func (m *mover) Undo(ctx context.Context, row roster.VM) error {
 	return fleet.VMHooks{Roster: m.roster, VM: row.Key}.Forget(ctx)
 }
 
-// undoRun undoes one run of a VM. Nothing is left of a run that nobody has on record: it never began, or
-// was undone by an attempt that did not come to its end. A VM that stands published is an error then.
+// undoRun undoes one run of a VM. A run without a record never began, or an earlier attempt undid it. If
+// its VM is published all the same, undoRun returns fault.Conflict.
 func (m *mover) undoRun(ctx context.Context, row roster.VM, id plan.ID, to resident, rig migrate.Rig) error {
 	undo := m.migrator.Discard
 	if row.Order == roster.Withdraw {

@@ -35,9 +35,8 @@ type hookRun struct {
 // succeeded reports whether the hook ended, and without a failure.
 func (h hookRun) succeeded() bool { return !h.Ended.IsZero() && h.Failure == nil }
 
-// prepare admits a plan and runs the hook before its first VM, if nobody did. If that fails,
-// nothing of the plan begins until somebody says resume. A plan that is given up begins no VM,
-// and needs neither.
+// prepare admits a plan and runs its first hook, unless the hook ran before. If either fails, no VM
+// begins until an operator resumes the plan. A plan that is canceled or rolled back needs neither.
 func (d *desk) prepare(ctx context.Context, b *book, p roster.Plan) error {
 	if undoes(p.Order) {
 		d.hand(ctx, func() {

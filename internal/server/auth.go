@@ -60,7 +60,7 @@ func (a *auth) byToken(secret, from string) (Who, error) {
 // do not lock it out. Only failures are throttled.
 func (a *auth) login(secret, from string) (Token, error) {
 	token, ok := Token{}, false
-	if len(secret) <= longestSecret { // longer ones are not even hashed
+	if len(secret) <= longestSecret { // longer ones are not hashed
 		token, ok = a.tokens.Check(secret)
 	}
 	if !ok {
