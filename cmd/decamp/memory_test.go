@@ -1,14 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 func TestMemAvailable(t *testing.T) {
@@ -46,29 +41,5 @@ func TestGroupMemory(t *testing.T) {
 	}
 	if _, limited := groupMemory(filepath.Join(dir, "none")); limited {
 		t.Error("a group without files has a limit")
-	}
-}
-
-// The ballast takes no memory, also where it lies in memory that was used before.
-func TestBallastIsNotResident(t *testing.T) {
-	const n = 64 << 20
-	for range 3 {
-		used := make([]byte, 2*n)
-		for i := range used {
-			used[i] = 1
-		}
-		runtime.KeepAlive(used)
-		used = nil
-		runtime.GC() // its pages stay resident, and are free
-		b := newBallast(n)
-		pages := make([]byte, n/os.Getpagesize())
-		_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(b))), n, uintptr(unsafe.Pointer(unsafe.SliceData(pages))))
-		if errno != 0 {
-			t.Fatal(errno)
-		}
-		if resident := bytes.Count(pages, []byte{1}); resident > 0 {
-			t.Errorf("%d of %d pages are resident", resident, len(pages))
-		}
-		runtime.KeepAlive(b)
 	}
 }

