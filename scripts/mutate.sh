@@ -20,7 +20,7 @@ behind
 server:auth.go,role.go,throttle.go,token.go,session.go
 esx:certificate.go,pass.go:Roll|OneVMIsDescribed|Tags|Fleet|OddNames
 target/kubevirt:deliver.go:HostileInventory|StreamIsTheDisk|Start
-target/libvirt:place.go:Boots|DeviceThatKeeps|Console|LVM|Start|InAGroup|HostileInventory
+target/libvirt:place.go,job.go:Boots|DeviceThatKeeps|Console|LVM|Start|HostileInventory
 target/openstack:deliver.go:Start|Boot|HostileInventory
 target/proxmox:deliver.go:Boot|ServerThatDoesNotEnd|Start|HostileInventory
 migrate:refuse.go,commit.go,rollback.go:WarmMetamorphic|Rehearsal|InLine"

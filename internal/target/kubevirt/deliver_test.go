@@ -1,0 +1,61 @@
+package kubevirt
+
+import (
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/lab/kube"
+)
+
+// Only conditions that explain a failure are reported: Failure that is true, and others that are not.
+func TestReasonOfAnObjectThatGetsNowhere(t *testing.T) {
+	var s state
+	s.Status.Conditions = []condition{
+		{"Ready", "False", "no node"},
+		{"Ready", "True", "ignored: ready"},
+		{"Failure", "True", "no memory"},
+		{"Failure", "False", "ignored: no failure"},
+		{"Bound", "Unknown", "waits"},
+		{"Running", "False", ""},
+	}
+	if why, want := s.why(), ", Ready: no node, Failure: no memory, Bound: waits"; why != want {
+		t.Errorf("%q, want %q", why, want)
+	}
+}
+
+// A VM that is created, or is to run, is not removed, whichever of the two the cluster reports.
+func TestWithdrawRefusesEitherSignOfARunningVM(t *testing.T) {
+	_, c := start(t, kube.Config{})
+	for name, change := range map[string]func(*state){
+		"created": func(s *state) { s.Status.Created, s.Spec.RunStrategy = true, "Halted" },
+		"to run":  func(s *state) { s.Spec.RunStrategy = "Always" },
+	} {
+		var s state
+		s.Metadata.Name = "web-01"
+		change(&s)
+		if err := c.drop(t.Context(), machines, s); !fault.Is(err, fault.Conflict) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A VM that another tool creates between the check and the end is not taken for ours.
+func TestVMCreatedMeanwhileIsNotOurs(t *testing.T) {
+	lab, c := start(t, kube.Config{})
+	d, _ := cargo(t)
+	o, err := objects(d.Definition, c.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab.Put("virtualmachines", "vms", o.vm.Metadata.Name, map[string]any{"spec": "theirs"})
+	if err := c.deliver(t.Context(), o, d); !fault.Is(err, fault.Conflict) {
+		t.Errorf("%v", err)
+	}
+	lab2, c2 := start(t, kube.Config{})
+	if _, err := c2.Deliver(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	if err := c2.deliver(t.Context(), o, d); err != nil || len(lab2.Objects("virtualmachines")) != 1 {
+		t.Errorf("a VM that an earlier request created: %v", err)
+	}
+}
