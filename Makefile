@@ -71,7 +71,7 @@ test-v2v: ## convert a Debian, boot it, and a phony Windows by the real virt-v2v
 test-kube: ## deliver to the real API server of Kubernetes (built once: 15 to 30 minutes)
 	@scripts/setup.sh kube
 	@scripts/kube.sh
-	$(GO) test -trimpath -tags kube -timeout 30m -count 1 -v -run RealAPIServer ./internal/target/kubevirt
+	$(GO) test -trimpath -tags kube -timeout 30m -count 1 -v -run RealAPIServer ./internal/targets/kubevirt
 
 .PHONY: test-race
 test-race: ## all tests under the race detector (needs a C compiler)

@@ -19,10 +19,10 @@ image
 behind
 server:auth.go,role.go,throttle.go,token.go,session.go
 esx:certificate.go,pass.go:Roll|OneVMIsDescribed|Tags|Fleet|OddNames
-target/kubevirt:deliver.go:HostileInventory|StreamIsTheDisk|Start
-target/libvirt:place.go,job.go:Boots|DeviceThatKeeps|Console|LVM|Start|HostileInventory
-target/openstack:deliver.go:Start|Boot|HostileInventory
-target/proxmox:deliver.go:Boot|ServerThatDoesNotEnd|Start|HostileInventory
+targets/kubevirt:deliver.go:HostileInventory|StreamIsTheDisk|Start
+targets/libvirt:place.go,job.go:Boots|DeviceThatKeeps|Console|LVM|Start|HostileInventory
+targets/openstack:deliver.go:Start|Boot|HostileInventory
+targets/proxmox:deliver.go:Boot|ServerThatDoesNotEnd|Start|HostileInventory
 migrate:refuse.go,commit.go,rollback.go:WarmMetamorphic|Rehearsal|InLine"
 
 [ $# -gt 0 ] || set -- $packages

@@ -11,10 +11,10 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
-	"github.com/decamp/decamp/internal/target/kubevirt"
-	"github.com/decamp/decamp/internal/target/libvirt"
-	"github.com/decamp/decamp/internal/target/openstack"
-	"github.com/decamp/decamp/internal/target/proxmox"
+	"github.com/decamp/decamp/internal/targets/kubevirt"
+	"github.com/decamp/decamp/internal/targets/libvirt"
+	"github.com/decamp/decamp/internal/targets/openstack"
+	"github.com/decamp/decamp/internal/targets/proxmox"
 )
 
 // parametersOf has the parameters that the parser of each kind of destination accepts.

@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/server"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 const consoleHelp = `
@@ -111,12 +111,12 @@ func (a *app) console(ctx context.Context, id plan.ID) error {
 	if err != nil {
 		return fmt.Errorf("run %s: %w", id, err)
 	}
-	c, ok := d.target.(target.Consoler)
+	c, ok := d.target.(targets.Consoler)
 	if !ok {
 		return moved.noConsole(d.at)
 	}
-	open, err := c.Console(ctx, target.Definition{VM: moved.record.Source})
-	if errors.Is(err, target.ErrNoConsole) {
+	open, err := c.Console(ctx, targets.Definition{VM: moved.record.Source})
+	if errors.Is(err, targets.ErrNoConsole) {
 		return moved.noConsole(d.at)
 	}
 	if err != nil {
@@ -159,5 +159,5 @@ func (p *published) noConsole(to planfile.Destination) error {
 		}
 		return err.WithHint("virtctl console %s", shellArgument(r.Name))
 	}
-	return target.ErrNoConsole
+	return targets.ErrNoConsole
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/target"
-	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 // moved records a run of vm to a folder, and what is published there, if anything is.
@@ -46,7 +46,7 @@ func TestConsolesThatAreRefused(t *testing.T) {
 	vm := &inventory.VM{Ref: "7", Name: "web01", UUID: "564d0000-0000-0000-0000-000000000001"}
 	other := *vm
 	other.Ref = "8"
-	delivered := &target.Receipt{Place: "libvirt", ID: "x", Name: "web01"}
+	delivered := &targets.Receipt{Place: "libvirt", ID: "x", Name: "web01"}
 	for name, c := range map[string]struct {
 		to     string
 		record *dir.Record
@@ -87,7 +87,7 @@ func TestConsolesThatAreElsewhere(t *testing.T) {
 		{"kubevirt:/srv/stage", "/srv/stage/web01/vm.yaml", "virtctl console web01"},
 		{"openstack:cloud", "1f", "openstack console url show web01"},
 	} {
-		p := &published{record: &dir.Record{Source: &inventory.VM{Name: "web01"}, Delivered: &target.Receipt{ID: c.id, Name: "web01"}}}
+		p := &published{record: &dir.Record{Source: &inventory.VM{Name: "web01"}, Delivered: &targets.Receipt{ID: c.id, Name: "web01"}}}
 		if err := p.noConsole(planfile.Destination(c.to)); !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), c.want) {
 			t.Errorf("%s: %v (%s)", c.to, err, fault.HintOf(err))
 		}

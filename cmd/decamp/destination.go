@@ -13,9 +13,9 @@ import (
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
-	"github.com/decamp/decamp/internal/target"
-	"github.com/decamp/decamp/internal/target/dir"
-	"github.com/decamp/decamp/internal/target/staged"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/dir"
+	"github.com/decamp/decamp/internal/targets/staged"
 	"github.com/decamp/decamp/internal/transport/fanout"
 )
 
@@ -30,11 +30,11 @@ type destination struct {
 
 // resident is a target that keeps images in a folder of this machine, for good or on their way.
 type resident interface {
-	target.Target
+	targets.Target
 	preflight.Place
 
 	// Outline says what a VM would be defined as.
-	Outline(def target.Definition) (target.Outline, error)
+	Outline(def targets.Definition) (targets.Outline, error)
 }
 
 // destinationOf reads what --to says. Folders may be relative here.
@@ -72,7 +72,7 @@ func openTarget(to planfile.Destination, o migrateOptions) (resident, error) {
 		here.Storages = nil
 	}
 	folder, err := dir.New(to.Folder(), dir.Options{
-		Format: target.Format(o.format),
+		Format: targets.Format(o.format),
 		Domain: dir.DomainOptions{Type: o.domainType, Maps: here},
 	})
 	if err != nil {
@@ -87,7 +87,7 @@ func openTarget(to planfile.Destination, o migrateOptions) (resident, error) {
 		t = staged.New(folder, place, staged.Options{Keep: keep})
 	}
 	if o.start {
-		_, err = target.StarterOf(t)
+		_, err = targets.StarterOf(t)
 	}
 	return t, err
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 // clinic is a lab for the doctor, and a rig that may log in there.

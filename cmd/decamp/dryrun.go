@@ -18,15 +18,15 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport/https"
 )
 
 // outlined is what a VM would become at one destination.
 type outlined struct {
-	To      string          `json:"to"`
-	Outline *target.Outline `json:"outline,omitempty"` // nil: it cannot be defined there
-	Failure *plan.Failure   `json:"failure,omitempty"` // what stands in the way
+	To      string           `json:"to"`
+	Outline *targets.Outline `json:"outline,omitempty"` // nil: it cannot be defined there
+	Failure *plan.Failure    `json:"failure,omitempty"` // what stands in the way
 	err     error
 }
 
@@ -74,11 +74,11 @@ func (a *app) dryRun(ctx context.Context, o migrateOptions, rawURL, name string)
 
 // defined is what a VM would be defined by, as far as that is known before it is copied, and a report
 // without destinations.
-func (w *works) defined(ctx context.Context, vm *inventory.VM, o migrateOptions) (target.Definition, dryRunReport) {
+func (w *works) defined(ctx context.Context, vm *inventory.VM, o migrateOptions) (targets.Definition, dryRunReport) {
 	r := dryRunReport{VM: vm.Name, Ref: string(vm.Ref), Notes: []string{}, Destinations: []outlined{}}
-	def := target.Definition{VM: vm, Decamp: version, Guest: w.foreseeGuest(ctx, vm, &r)}
+	def := targets.Definition{VM: vm, Decamp: version, Guest: w.foreseeGuest(ctx, vm, &r)}
 	if o.hardware == string(plan.Virtio) {
-		def.Hardware = target.Virtio
+		def.Hardware = targets.Virtio
 		if o.guestAgent && !slices.ContainsFunc(def.Guest, isWindows) {
 			def.Converted = &convert.Result{GuestAgent: true} // as far as it is foreseen
 		}
@@ -129,7 +129,7 @@ func isWindows(g guest.Report) bool { return g.Windows != nil }
 
 // outline asks a destination what it makes of the VM, and whether it could. refused is what stands in the
 // way wherever it goes, as obstacles are.
-func outline(ctx context.Context, d *destination, def target.Definition, obstacles []inventory.Warning, refused error) outlined {
+func outline(ctx context.Context, d *destination, def targets.Definition, obstacles []inventory.Warning, refused error) outlined {
 	out, err := outlineAt(d.to, d.target, def)
 	if err == nil {
 		_, err = d.target.Plan(ctx, def.VM)
@@ -147,7 +147,7 @@ func outline(ctx context.Context, d *destination, def target.Definition, obstacl
 }
 
 // outlineAt is what a destination would make of a VM. It asks nobody.
-func outlineAt(to planfile.Destination, at resident, def target.Definition) (outlined, error) {
+func outlineAt(to planfile.Destination, at resident, def targets.Definition) (outlined, error) {
 	out := outlined{To: string(to)}
 	o, err := at.Outline(def)
 	if err != nil {
@@ -197,7 +197,7 @@ func (r *dryRunReport) write(w io.Writer, vm *inventory.VM) {
 }
 
 // writeOutline prints one line for each thing, in the order in which people ask for them.
-func writeOutline(w io.Writer, vm *inventory.VM, o *target.Outline) {
+func writeOutline(w io.Writer, vm *inventory.VM, o *targets.Outline) {
 	line := func(what, format string, args ...any) {
 		fmt.Fprintf(w, "  %-8s  %s\n", what, plain(oneLine(fmt.Sprintf(format, args...))))
 	}
@@ -236,7 +236,7 @@ func writeOutline(w io.Writer, vm *inventory.VM, o *target.Outline) {
 	}
 }
 
-func firmwareOf(o *target.Outline) string {
+func firmwareOf(o *targets.Outline) string {
 	text := o.Firmware
 	if o.SecureBoot {
 		text += " with secure boot"
@@ -248,7 +248,7 @@ func firmwareOf(o *target.Outline) string {
 }
 
 // bootsFrom names the devices that the VM boots from, in order.
-func bootsFrom(vm *inventory.VM, o *target.Outline) string {
+func bootsFrom(vm *inventory.VM, o *targets.Outline) string {
 	var names []string
 	for _, device := range o.Boot {
 		for _, d := range o.Disks {

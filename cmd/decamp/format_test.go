@@ -14,8 +14,8 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/diskfile"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/target"
-	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 // runIn runs a command in a folder.
@@ -174,8 +174,8 @@ func inspectedKind(t *testing.T, path string) diskfile.Kind {
 func TestImageOfAMigratedVMHasItsRecordedFormat(t *testing.T) {
 	folder := t.TempDir()
 	record, err := json.Marshal(dir.Record{Version: 1, Source: &inventory.VM{Name: "web01"}, Images: []dir.RecordedImage{
-		{File: "web01-disk0.raw", Manifest: "web01-disk0.raw.manifest", Format: target.Raw, Size: 1 << 20},
-		{File: "web01-disk1.qcow2", Manifest: "web01-disk1.qcow2.manifest", Format: target.QCOW2, Size: 1 << 20},
+		{File: "web01-disk0.raw", Manifest: "web01-disk0.raw.manifest", Format: targets.Raw, Size: 1 << 20},
+		{File: "web01-disk1.qcow2", Manifest: "web01-disk1.qcow2.manifest", Format: targets.QCOW2, Size: 1 << 20},
 	}})
 	if err == nil {
 		err = os.WriteFile(filepath.Join(folder, "vm.json"), record, 0o600)

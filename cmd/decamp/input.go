@@ -15,8 +15,8 @@ import (
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/diskfile"
-	"github.com/decamp/decamp/internal/target"
-	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/vmdk"
 )
 
@@ -66,7 +66,7 @@ func recordedRaw(path string) bool {
 		return false
 	}
 	return slices.ContainsFunc(r.Images, func(img dir.RecordedImage) bool {
-		return img.File == filepath.Base(path) && img.Format == target.Raw
+		return img.File == filepath.Base(path) && img.Format == targets.Raw
 	})
 }
 

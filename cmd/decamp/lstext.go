@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // writeContents prints what a source is, in a few lines, and its VMs.
@@ -113,7 +113,7 @@ func addInscriptions(t *table, vm *inventory.VM) {
 		t.add("Notes", plain(oneLine(vm.Annotation)))
 	}
 	if len(vm.Tags) > 0 {
-		t.add("Tags", plain(oneLine(strings.Join(target.TagNames(vm), ", "))))
+		t.add("Tags", plain(oneLine(strings.Join(targets.TagNames(vm), ", "))))
 	}
 	for _, name := range slices.Sorted(maps.Keys(vm.Attributes)) {
 		t.add("Attribute", plain(oneLine(name+": "+vm.Attributes[name])))

@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // announceRun says if this run continues an earlier one, and how much of it is done.
@@ -41,7 +41,7 @@ func (a *app) announceRun(ctx context.Context, w *works, d *destination, vm *inv
 
 // proven adds up what the images' manifests hold, in bytes. A manifest that is not
 // there yet holds nothing; one that is damaged is the copy step's business.
-func proven(images []target.Image) (held, total int64) {
+func proven(images []targets.Image) (held, total int64) {
 	for _, img := range images {
 		total += img.Size
 		if log, err := manifest.Open(img.Manifest); err == nil {
@@ -84,7 +84,7 @@ func (a *app) writeOutcome(out migrate.Outcome) error {
 			Domain   string              `json:"domain"`
 			Warnings []inventory.Warning `json:"warnings"` // from all steps and from the target
 
-			Delivered *target.Receipt `json:"delivered,omitempty"`
+			Delivered *targets.Receipt `json:"delivered,omitempty"`
 		}{out, folder, filepath.Join(folder, "domain.xml"), append([]inventory.Warning{}, p.record.Warnings...), p.record.Delivered})
 	}
 	if out.Repeated && out.Facts.Started != nil {
@@ -125,7 +125,7 @@ func (p *published) warnings(runs bool) []inventory.Warning {
 	if p.record.Delivered != nil {
 		all = append(all, p.record.Delivered.Warnings...)
 	}
-	return slices.DeleteFunc(all, func(w inventory.Warning) bool { return runs && w.Code == target.NotStarted })
+	return slices.DeleteFunc(all, func(w inventory.Warning) bool { return runs && w.Code == targets.NotStarted })
 }
 
 // outageWords say how long a VM was off, and what for.
@@ -141,7 +141,7 @@ func outageWords(o plan.Outage) string {
 }
 
 // writeStarted tells how to see a VM that runs.
-func (a *app) writeStarted(p *published, s target.Started) {
+func (a *app) writeStarted(p *published, s targets.Started) {
 	fmt.Fprintf(a.out, "\nIt runs. What proves it is kept in %s.\n", fault.Quote(p.folder))
 	if s.Console != "" {
 		fmt.Fprintf(a.out, "Its console:     %s\n", s.Console)
@@ -165,7 +165,7 @@ func (a *app) writeNext(p *published, repeated bool) {
 }
 
 // writeChecks prints what was compared of each disk, and how to compare all of it.
-func writeChecks(w io.Writer, checks []target.Check) {
+func writeChecks(w io.Writer, checks []targets.Check) {
 	fmt.Fprintln(w, "\nCHECKED")
 	if len(checks) == 0 {
 		fmt.Fprintln(w, "image = what was read (all); source re-read: not recorded by the decamp that verified the images")
@@ -181,7 +181,7 @@ func writeChecks(w io.Writer, checks []target.Check) {
 	}
 }
 
-func writeImages(w io.Writer, images []target.Image) {
+func writeImages(w io.Writer, images []targets.Image) {
 	fmt.Fprintln(w)
 	t := newTable("IMAGE", "SIZE", "FORMAT", "ROOT HASH")
 	t.alignRight(1)

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/target"
-	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 // What a place says of a VM is told with the rest; how it is started, only of one that does not run.
@@ -16,9 +16,9 @@ func TestWarningsOfAPlaceAreTold(t *testing.T) {
 		}
 		return all
 	}
-	delivered := &target.Receipt{Warnings: of("uuid", target.NotStarted, "bus")}
+	delivered := &targets.Receipt{Warnings: of("uuid", targets.NotStarted, "bus")}
 	for _, v := range []struct {
-		delivered *target.Receipt
+		delivered *targets.Receipt
 		runs      bool
 		want      string
 	}{

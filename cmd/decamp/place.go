@@ -6,11 +6,11 @@ import (
 
 	placecheck "github.com/decamp/decamp/internal/doctor/place"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/target/kubevirt"
-	"github.com/decamp/decamp/internal/target/libvirt"
-	"github.com/decamp/decamp/internal/target/openstack"
-	"github.com/decamp/decamp/internal/target/proxmox"
-	"github.com/decamp/decamp/internal/target/staged"
+	"github.com/decamp/decamp/internal/targets/kubevirt"
+	"github.com/decamp/decamp/internal/targets/libvirt"
+	"github.com/decamp/decamp/internal/targets/openstack"
+	"github.com/decamp/decamp/internal/targets/proxmox"
+	"github.com/decamp/decamp/internal/targets/staged"
 )
 
 // openPlace opens what takes whole VMs; nil for a folder, which is where they live. It says whether

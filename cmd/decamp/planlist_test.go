@@ -8,8 +8,8 @@ import (
 
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/target"
-	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 // Hosts of several sources that call themselves the same are told apart.
@@ -40,7 +40,7 @@ func TestEntriesOnOneLine(t *testing.T) {
 	if code := c.run(t.Context(), []string{"plan", "run", writeFile(t, "plan.yaml", text), "--state", c.state}); code == 0 {
 		t.Errorf("VMs are missing: %s", c.out)
 	}
-	for name, want := range map[string]target.Format{"web01": target.QCOW2, "web02": target.Raw} {
+	for name, want := range map[string]targets.Format{"web01": targets.QCOW2, "web02": targets.Raw} {
 		r, err := dir.ReadRecord(filepath.Join(c.to, name))
 		if err != nil || r.Images[0].Format != want {
 			t.Errorf("%s is %+v, %v", name, r.Images, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport/https"
 )
 
@@ -23,7 +23,7 @@ type outlines struct {
 // outlinedVM is a VM of the plan, on its way to all of its destinations.
 type outlinedVM struct {
 	dryRunReport
-	def target.Definition
+	def targets.Definition
 }
 
 // newOutlines collects what rig's places would make of VMs.

@@ -17,7 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/sleep"
-	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/https"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/nfc"
 	"github.com/decamp/decamp/internal/unit"
@@ -73,7 +73,7 @@ func (a *app) spotCheck(ctx context.Context, p *published, o verifyOptions, foun
 	return nil
 }
 
-func spotOne(ctx context.Context, from *origin, img target.Image, s spot) (report manifest.Reread, err error) {
+func spotOne(ctx context.Context, from *origin, img targets.Image, s spot) (report manifest.Reread, err error) {
 	sample, err := s.sample()
 	if err != nil {
 		return report, err

@@ -14,7 +14,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 const verifyHelp = `
@@ -172,7 +172,7 @@ func (v *verifier) explain(i int, one *verified, err error) error {
 	return err
 }
 
-func (v *verifier) one(ctx context.Context, img target.Image) (_ verified, err error) {
+func (v *verifier) one(ctx context.Context, img targets.Image) (_ verified, err error) {
 	s, err := manifest.Load(img.Manifest)
 	if err != nil {
 		return verified{}, unfit(err)
@@ -219,8 +219,8 @@ func (v *verifier) progressOf(key int32) func(manifest.Progress) {
 
 // audit writes the audit files unless both are there. A converted qcow2 gets none: there is no file
 // that has its sums.
-func (v *verifier) audit(img target.Image, r manifest.Report) (written []string, err error) {
-	if img.Copied != "" && img.Format != target.Raw {
+func (v *verifier) audit(img targets.Image, r manifest.Report) (written []string, err error) {
+	if img.Copied != "" && img.Format != targets.Raw {
 		return nil, nil
 	}
 	for _, ext := range []string{".sha256", ".md5"} {
@@ -240,9 +240,9 @@ func (v *verifier) audit(img target.Image, r manifest.Report) (written []string,
 
 // auditName is the file that the sums are of: the image where it is byte for byte the
 // disk, else the flat file on the host.
-func (v *verifier) auditName(img target.Image) string {
+func (v *verifier) auditName(img targets.Image) string {
 	d, ok := v.p.record.Source.Disk(img.Key)
-	if img.Format == target.Raw || !ok {
+	if img.Format == targets.Raw || !ok {
 		return filepath.Base(img.Path)
 	}
 	file := path.Base(d.Base.File)

@@ -11,7 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 // verifyImage compares what decamp convert wrote with the manifest beside it. Nothing is

@@ -28,8 +28,8 @@ import (
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
-	"github.com/decamp/decamp/internal/target"
-	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/https"
 	"github.com/decamp/decamp/internal/transport/landing"
@@ -347,7 +347,7 @@ func (p *published) whereabouts() string {
 // here is a NotFound if the images were delivered, and cleared from the stage.
 func (p *published) here() error {
 	d := p.record.Delivered
-	if d == nil || slices.ContainsFunc(p.images(), func(img target.Image) bool { return exists(img.Path) }) {
+	if d == nil || slices.ContainsFunc(p.images(), func(img targets.Image) bool { return exists(img.Path) }) {
 		return nil
 	}
 	if at := dir.Started(p.folder); !at.IsZero() {
@@ -364,11 +364,11 @@ func exists(path string) bool {
 }
 
 // images are the published images where they stand now: the folder may have been moved.
-func (p *published) images() []target.Image {
-	var images []target.Image
+func (p *published) images() []targets.Image {
+	var images []targets.Image
 	for _, img := range p.record.Images {
 		path := filepath.Join(p.folder, img.File)
-		images = append(images, target.Image{
+		images = append(images, targets.Image{
 			Key: img.Key, Path: path, Final: path, Manifest: filepath.Join(p.folder, img.Manifest),
 			Format: img.Format, Size: img.Size, Root: img.Root, Copied: img.Copied,
 		})

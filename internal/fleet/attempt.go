@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/roster"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 const (
@@ -176,7 +176,7 @@ func (a *attempt) finish(ctx context.Context, end roster.End) bool {
 
 func failureOf(err error) *roster.Failure {
 	f := plan.FailureOf(err)
-	return &roster.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Hint, Ours: errors.Is(err, target.ErrHeld) || errors.Is(err, fault.ErrNoRoom)}
+	return &roster.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Hint, Ours: errors.Is(err, targets.ErrHeld) || errors.Is(err, fault.ErrNoRoom)}
 }
 
 func failureText(f *roster.Failure) string {

@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // commitStep publishes the VM, and starts it if that is wanted. It is the point of no return: before it
@@ -60,8 +60,8 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 func (commitStep) Undo(context.Context, *Run) error { return nil }
 
 // definition is the VM as it is published.
-func (r *Run) definition() target.Definition {
-	def := target.Definition{
+func (r *Run) definition() targets.Definition {
+	def := targets.Definition{
 		Progress: r.meter(0).delivering, VM: r.Facts.VM, Images: slices.Clone(r.Facts.Images), Guest: r.Facts.Guest, EFI: r.Facts.EFI, Hardware: r.Facts.Profile,
 		Decamp: r.opts.Version, Warnings: r.Facts.Warnings, Checks: r.Facts.Checks(),
 	}
@@ -75,7 +75,7 @@ func (r *Run) definition() target.Definition {
 // between verify and commit may have left anything behind its end. One that is not there was
 // published already, or Publish says what is gone; one that commit itself has opened goes on.
 func (r *Run) damagedSince(ctx context.Context) bool {
-	return slices.ContainsFunc(r.Facts.Images, func(img target.Image) bool {
+	return slices.ContainsFunc(r.Facts.Images, func(img targets.Image) bool {
 		return (there(img.Manifest) || there(overlayOf(img))) && !r.unconverted(ctx, img) && !r.amending(ctx, img)
 	})
 }
@@ -88,7 +88,7 @@ func there(path string) bool {
 // proven is the last look before the point of no return: every image was verified with
 // the root that copy sealed.
 func (r *Run) proven() error {
-	same := func(img target.Image, v Verified) bool {
+	same := func(img targets.Image, v Verified) bool {
 		return img.Key == v.Key && img.Root != "" && img.Root == v.Root
 	}
 	if len(r.Facts.Images) == 0 || !slices.EqualFunc(r.Facts.Images, r.Facts.Verified, same) {

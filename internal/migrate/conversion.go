@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/qcow2"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // Conversion is what was changed in the guest, and where that is kept until it is published.
@@ -70,7 +70,7 @@ type changedDisk struct {
 	chunks []int64 // that may be others now, in order
 }
 
-func overlayOf(img target.Image) string { return img.Path + ".overlay" }
+func overlayOf(img targets.Image) string { return img.Path + ".overlay" }
 
 // openOverlays opens the images for a conversion. They are only read.
 func (r *Run) openOverlays(ctx context.Context) (disks []convert.Disk, closeAll func() error, err error) {
@@ -107,7 +107,7 @@ func (r *Run) keep(ctx context.Context, result convert.Result, disks []changedDi
 	return c, nil
 }
 
-func keepOverlay(ctx context.Context, img target.Image, o changedDisk, info manifest.Info) (ConvertedImage, error) {
+func keepOverlay(ctx context.Context, img targets.Image, o changedDisk, info manifest.Info) (ConvertedImage, error) {
 	c := ConvertedImage{Key: img.Key, Overlay: overlayOf(img), Chunks: o.chunks}
 	if len(c.Chunks) > maxConverted {
 		return c, fault.New(fault.Unsupported, "%d MiB of the disk are to be changed, more than %d", len(c.Chunks), maxConverted)
@@ -169,7 +169,7 @@ func sumOf(hashes []manifest.Hash) string {
 }
 
 // rootWith returns the sum of some chunks' hashes, and the root of the image's manifest with them.
-func rootWith(img target.Image, chunks []int64, hashes []manifest.Hash) (sum, root string, err error) {
+func rootWith(img targets.Image, chunks []int64, hashes []manifest.Hash) (sum, root string, err error) {
 	s, err := manifest.Load(img.Manifest)
 	if err != nil {
 		return "", "", err
@@ -196,13 +196,13 @@ func (c *ConvertedImage) fits(ctx context.Context, info manifest.Info) bool {
 
 // unconverted reports whether an image is the copy, proven as a whole, and what is to change of
 // it is there.
-func (r *Run) unconverted(ctx context.Context, img target.Image) bool {
+func (r *Run) unconverted(ctx context.Context, img targets.Image) bool {
 	c := r.Facts.Conversion.of(img.Key)
 	return sealed(img) && (c == nil || c.fits(ctx, r.info(img)))
 }
 
 // amending reports whether commit began to change an image: it may be done, and can go on if not.
-func (r *Run) amending(ctx context.Context, img target.Image) bool {
+func (r *Run) amending(ctx context.Context, img targets.Image) bool {
 	c := r.Facts.Conversion.of(img.Key)
 	if c == nil {
 		return false
@@ -243,7 +243,7 @@ func (r *Run) amend(ctx context.Context) error {
 	return r.dropOverlays() // they are not published
 }
 
-func (r *Run) amendImage(ctx context.Context, img target.Image, c *ConvertedImage) error {
+func (r *Run) amendImage(ctx context.Context, img targets.Image, c *ConvertedImage) error {
 	if !there(img.Manifest) { // it was published already, or Publish says what is gone
 		return nil
 	}
@@ -255,7 +255,7 @@ func (r *Run) amendImage(ctx context.Context, img target.Image, c *ConvertedImag
 	return r.amendFrom(ctx, img, c)
 }
 
-func (r *Run) amendFrom(ctx context.Context, img target.Image, c *ConvertedImage) (err error) {
+func (r *Run) amendFrom(ctx context.Context, img targets.Image, c *ConvertedImage) (err error) {
 	src, err := qcow2.OpenAbove(c.Overlay)
 	if err != nil {
 		return err
@@ -311,7 +311,7 @@ func (r *Run) disownOverlays(ctx context.Context) error {
 	return r.dropOverlays()
 }
 
-func (r *Run) disown(ctx context.Context, img target.Image) (err error) {
+func (r *Run) disown(ctx context.Context, img targets.Image) (err error) {
 	log, err := manifest.Open(img.Manifest)
 	if fault.Is(err, fault.Corrupt) || fault.Is(err, fault.NotFound) {
 		return nil // all of it is copied again

@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/trial"
 )
 
@@ -56,7 +56,7 @@ func (b *bench) checkConverted(out Outcome) {
 	if b.published == nil {
 		b.t.Fatal("nothing was published")
 	}
-	if b.published.Hardware != target.Virtio || b.published.Converted == nil || len(b.published.Converted.Changes) != 1 {
+	if b.published.Hardware != targets.Virtio || b.published.Converted == nil || len(b.published.Converted.Changes) != 1 {
 		b.t.Errorf("published with %q, converted %+v", b.published.Hardware, b.published.Converted)
 	}
 	for i, img := range b.published.Images {
@@ -78,7 +78,7 @@ func (b *bench) checkConverted(out Outcome) {
 }
 
 // checkRoots proves the roots by others that are made here.
-func (b *bench) checkRoots(img target.Image) {
+func (b *bench) checkRoots(img targets.Image) {
 	b.t.Helper()
 	for root, data := range map[string][]byte{img.Copied: b.disks[img.Key], img.Root: b.images[img.Path].medium} {
 		log, err := manifest.Create(filepath.Join(b.t.TempDir(), "m"), manifest.Info{Disk: "x", Size: int64(len(data))})
@@ -346,7 +346,7 @@ func TestGuestThatCannotBeConverted(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.checkPublished(out)
-		if b.written.Load() != written || b.published.Hardware != target.Compat || b.published.Converted != nil {
+		if b.written.Load() != written || b.published.Hardware != targets.Compat || b.published.Converted != nil {
 			t.Errorf("%d writes more, hardware %q", b.written.Load()-written, b.published.Hardware)
 		}
 		warned := slices.ContainsFunc(out.Facts.Warnings, func(w inventory.Warning) bool { return w.Code == "not-converted" && w.Remedy != "" })
@@ -479,7 +479,7 @@ func TestCardsCountedAnew(t *testing.T) {
 	}
 	m := &Migrator{opts: Options{}.withDefaults(), runs: map[plan.ID]*attendance{}}
 	r := &Run{m: m, opts: m.opts, Facts: Facts{VM: &inventory.VM{NICs: []inventory.NIC{one, two}}, Guest: counted}}
-	if err := r.converted(t.Context(), convert.Result{}, nil, target.Virtio); err != nil {
+	if err := r.converted(t.Context(), convert.Result{}, nil, targets.Virtio); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.ContainsFunc(r.Facts.Warnings, func(w inventory.Warning) bool {

@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // convertStep decides the hardware, and has the guest changed for it, beside its images: they
@@ -23,7 +23,7 @@ type convertStep struct{}
 func (convertStep) Name() string { return "convert" }
 
 func (convertStep) Run(ctx context.Context, r *Run) error {
-	r.Facts.Profile, r.Facts.Conversion = target.Compat, nil
+	r.Facts.Profile, r.Facts.Conversion = targets.Compat, nil
 	for _, w := range bootWarnings(r.Facts.VM.Firmware, r.Facts.Guest) {
 		r.warn(w)
 	}
@@ -113,7 +113,7 @@ func (r *Run) byAppending(ctx context.Context) (err error) {
 	for _, d := range disks {
 		changed = append(changed, changedDisk{d.Overlay, chunksOf(d.Overlay.Changed())})
 	}
-	return r.converted(ctx, result, changed, target.Virtio)
+	return r.converted(ctx, result, changed, targets.Virtio)
 }
 
 // appendOn has linux-append change the guest on overlays.
@@ -134,7 +134,7 @@ func (r *Run) conversionOptions() convert.Options {
 }
 
 // converted keeps what an engine changed, and tells of it.
-func (r *Run) converted(ctx context.Context, result convert.Result, disks []changedDisk, h target.Hardware) (err error) {
+func (r *Run) converted(ctx context.Context, result convert.Result, disks []changedDisk, h targets.Hardware) (err error) {
 	if r.Facts.Conversion, err = r.keep(ctx, result, disks); err != nil {
 		return err
 	}

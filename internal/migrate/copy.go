@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -104,7 +104,7 @@ func (r *Run) unchangedSince(was, vm *inventory.VM) error {
 
 // copyDisk copies one disk, again and again while it fails for reasons that pass. Chunks
 // that were copied in between count as getting further.
-func (r *Run) copyDisk(ctx context.Context, img *target.Image) (plan.Stage, error) {
+func (r *Run) copyDisk(ctx context.Context, img *targets.Image) (plan.Stage, error) {
 	defer r.settle(img.Key)
 	var total blockcopy.Result
 	began, missing := r.opts.Now(), int64(-1)
@@ -130,7 +130,7 @@ func (r *Run) settle(key int32) {
 }
 
 // copyOnce does one try and returns how many chunks are missing after it, -1 if unknown.
-func (r *Run) copyOnce(ctx context.Context, img *target.Image) (res blockcopy.Result, missing int64, err error) {
+func (r *Run) copyOnce(ctx context.Context, img *targets.Image) (res blockcopy.Result, missing int64, err error) {
 	var root manifest.Hash
 	root, missing, err = r.job(*img).Fill(ctx, func(ctx context.Context, c *image.Copying) (err error) {
 		res, err = r.transfer(ctx, *img, c)
@@ -142,7 +142,7 @@ func (r *Run) copyOnce(ctx context.Context, img *target.Image) (res blockcopy.Re
 	return res, missing, err
 }
 
-func (r *Run) transfer(ctx context.Context, img target.Image, c *image.Copying) (blockcopy.Result, error) {
+func (r *Run) transfer(ctx context.Context, img targets.Image, c *image.Copying) (blockcopy.Result, error) {
 	r.tell(plan.Event{Kind: plan.DiskBegan, Disk: img.Key, Message: c.From()})
 	d, ok := r.Facts.VM.Disk(img.Key)
 	if !ok {

@@ -8,7 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // detectStep looks into the images: partitions, boot code, operating system. What the
@@ -50,7 +50,7 @@ func (detectStep) Undo(context.Context, *Run) error { return nil }
 
 // detect looks into all images at once: a guest may have its volumes on several. It reads image i
 // through wrap.
-func (r *Run) detect(ctx context.Context, images []target.Image, wrap func(i int, src disk.Source) disk.Source) ([]guest.Report, error) {
+func (r *Run) detect(ctx context.Context, images []targets.Image, wrap func(i int, src disk.Source) disk.Source) ([]guest.Report, error) {
 	return guest.DetectEach(ctx, len(images), func(i int) (disk.Source, error) {
 		src, err := r.Rig.Target.Read(ctx, images[i])
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // deliverEarly has a target that has more to do with the images begin with it, after a round that was
@@ -15,7 +15,7 @@ import (
 // no reason to stop: after the next round it is tried again, and in the outage by commit, which says why
 // then.
 func (r *Run) deliverEarly(ctx context.Context) error {
-	early, ok := r.Rig.Target.(target.Preparer)
+	early, ok := r.Rig.Target.(targets.Preparer)
 	if !ok {
 		return nil
 	}

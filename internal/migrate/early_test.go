@@ -10,18 +10,18 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // eager is a target that takes images early, and fails the first times.
 type eager struct {
-	target.Target
+	targets.Target
 	b     *bench
 	fails int
 	calls int
 }
 
-func (e *eager) Prepare(_ context.Context, def target.Definition) error {
+func (e *eager) Prepare(_ context.Context, def targets.Definition) error {
 	e.calls++
 	if e.b.vm.Power != inventory.PoweredOn {
 		e.b.t.Error("it was asked to while the VM was off")
@@ -51,7 +51,7 @@ func TestDeliversEarly(t *testing.T) {
 	for fails := range 3 {
 		b := warmBench(t, 1)
 		e := &eager{b: b, fails: fails}
-		b.wrap = func(t target.Target) target.Target { e.Target = t; return e }
+		b.wrap = func(t targets.Target) targets.Target { e.Target = t; return e }
 		out, err := b.warm(2)
 		if err != nil {
 			t.Fatal(err)
@@ -82,7 +82,7 @@ type sending struct {
 	pass func(time.Duration) // moves the clock on
 }
 
-func (s *sending) Publish(ctx context.Context, def target.Definition) error {
+func (s *sending) Publish(ctx context.Context, def targets.Definition) error {
 	s.pass(7 * time.Second)
 	return s.Target.Publish(ctx, def)
 }
@@ -110,7 +110,7 @@ func TestOutageIncludesTheDelivery(t *testing.T) {
 		return nil
 	}
 	s := &sending{eager: eager{b: b}, pass: pass}
-	b.wrap = func(t target.Target) target.Target { s.Target = t; return s }
+	b.wrap = func(t targets.Target) targets.Target { s.Target = t; return s }
 	out, err := p.Migrate(t.Context(), b.warmPlan(), b.rig(t, b.dir), Permit{Cutover: Cutover{At: clock.Add(5 * time.Minute)}})
 	if err := errors.Join(err, p.engine.Close()); err != nil {
 		t.Fatal(err)

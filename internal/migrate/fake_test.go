@@ -19,7 +19,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -38,7 +38,7 @@ type world struct {
 	mu        sync.Mutex
 	outer     context.Context // of the step under way, or a child of it: ends with the process
 	images    map[string]*memImage
-	published *target.Definition
+	published *targets.Definition
 	reads     map[int32][]disk.Range // what Transfer read, by disk
 	ops       []string
 	guest     workload
@@ -49,8 +49,8 @@ type world struct {
 
 	wrongReread bool // a second reading of a disk gives a wrong first bit
 
-	wrap     func(target.Target) target.Target // of the rig; may be nil
-	hardware plan.Hardware                     // of the plan
+	wrap     func(targets.Target) targets.Target // of the rig; may be nil
+	hardware plan.Hardware                       // of the plan
 	engine   plan.Engine
 	runV2V   func(context.Context, virtv2v.Job) (virtv2v.Report, error)
 	convert  func(context.Context, []convert.Disk, convert.Options) (convert.Result, error)
@@ -230,22 +230,22 @@ func (t memTarget) Hold(context.Context, *inventory.VM) (func() error, error) {
 	}, nil
 }
 
-func (t memTarget) Plan(ctx context.Context, vm *inventory.VM) ([]target.Image, error) {
+func (t memTarget) Plan(ctx context.Context, vm *inventory.VM) ([]targets.Image, error) {
 	if err := t.w.op(ctx, "plan"); err != nil {
 		return nil, err
 	}
 	if t.w.published != nil {
 		return nil, fault.New(fault.Conflict, "web01 exists")
 	}
-	var images []target.Image
+	var images []targets.Image
 	for _, d := range vm.Disks {
 		path := filepath.Join(t.dir, fmt.Sprint(d.Key))
-		images = append(images, target.Image{Key: d.Key, Path: path, Final: path + ".raw", Manifest: path + ".manifest", Format: target.Raw, Size: d.Capacity})
+		images = append(images, targets.Image{Key: d.Key, Path: path, Final: path + ".raw", Manifest: path + ".manifest", Format: targets.Raw, Size: d.Capacity})
 	}
 	return images, nil
 }
 
-func (t memTarget) Open(ctx context.Context, img target.Image) (disk.Target, bool, error) {
+func (t memTarget) Open(ctx context.Context, img targets.Image) (disk.Target, bool, error) {
 	if err := t.w.op(ctx, "open image"); err != nil {
 		return nil, false, err
 	}
@@ -261,7 +261,7 @@ func (t memTarget) Open(ctx context.Context, img target.Image) (disk.Target, boo
 }
 
 // Grow is durable when it returns, and before nothing of it is.
-func (t memTarget) Grow(ctx context.Context, img target.Image, least int64) error {
+func (t memTarget) Grow(ctx context.Context, img targets.Image, least int64) error {
 	if err := t.w.op(ctx, "grow image"); err != nil {
 		return err
 	}
@@ -271,7 +271,7 @@ func (t memTarget) Grow(ctx context.Context, img target.Image, least int64) erro
 	return t.w.op(ctx, "image grown")
 }
 
-func (t memTarget) grow(img target.Image, least int64) error {
+func (t memTarget) grow(img targets.Image, least int64) error {
 	t.w.mu.Lock()
 	defer t.w.mu.Unlock()
 	m, there := t.w.images[img.Path]
@@ -292,15 +292,15 @@ func (t memTarget) grow(img target.Image, least int64) error {
 }
 
 // Read takes finished images only, as one that keeps its tables until Finish must.
-func (t memTarget) Read(_ context.Context, img target.Image) (disk.Source, error) {
+func (t memTarget) Read(_ context.Context, img targets.Image) (disk.Source, error) {
 	return t.read(img, true)
 }
 
-func (t memTarget) ReadUnfinished(_ context.Context, img target.Image) (disk.Source, error) {
+func (t memTarget) ReadUnfinished(_ context.Context, img targets.Image) (disk.Source, error) {
 	return t.read(img, false)
 }
 
-func (t memTarget) read(img target.Image, finished bool) (disk.Source, error) {
+func (t memTarget) read(img targets.Image, finished bool) (disk.Source, error) {
 	t.w.mu.Lock()
 	defer t.w.mu.Unlock()
 	m, ok := t.w.images[img.Path]
@@ -314,7 +314,7 @@ func (t memTarget) read(img target.Image, finished bool) (disk.Source, error) {
 }
 
 // Domain names the images where they are now.
-func (t memTarget) Domain(def target.Definition) (string, error) {
+func (t memTarget) Domain(def targets.Definition) (string, error) {
 	domain := "domain of " + def.VM.Name
 	for _, img := range def.Images {
 		domain += " with " + img.Path
@@ -325,7 +325,7 @@ func (t memTarget) Domain(def target.Definition) (string, error) {
 	return domain, nil
 }
 
-func (t memTarget) Publish(ctx context.Context, def target.Definition) error {
+func (t memTarget) Publish(ctx context.Context, def targets.Definition) error {
 	if err := t.w.op(ctx, "publish"); err != nil {
 		return err
 	}
@@ -336,15 +336,15 @@ func (t memTarget) Publish(ctx context.Context, def target.Definition) error {
 
 func (memTarget) CanStart() error { return nil }
 
-func (t memTarget) Start(ctx context.Context, def target.Definition) (target.Started, error) {
+func (t memTarget) Start(ctx context.Context, def targets.Definition) (targets.Started, error) {
 	if err := t.w.op(ctx, "start"); err != nil {
-		return target.Started{}, err
+		return targets.Started{}, err
 	}
 	if t.w.published == nil || t.w.published.VM.Name != def.VM.Name {
-		return target.Started{}, fault.New(fault.NotFound, "no VM %s", def.VM.Name)
+		return targets.Started{}, fault.New(fault.NotFound, "no VM %s", def.VM.Name)
 	}
 	t.w.started = true
-	return target.Started{Console: "look at web01"}, t.w.op(ctx, "started")
+	return targets.Started{Console: "look at web01"}, t.w.op(ctx, "started")
 }
 
 func (t memTarget) Withdraw(ctx context.Context, _ *inventory.VM) error {
@@ -358,7 +358,7 @@ func (t memTarget) Withdraw(ctx context.Context, _ *inventory.VM) error {
 	return nil
 }
 
-func (t memTarget) Discard(ctx context.Context, _ *inventory.VM, images []target.Image) error {
+func (t memTarget) Discard(ctx context.Context, _ *inventory.VM, images []targets.Image) error {
 	if err := t.w.op(ctx, "discard"); err != nil {
 		return err
 	}
@@ -437,7 +437,7 @@ func (w *world) powerCut() {
 // rig is the world as a run sees it.
 func (w *world) rig(t *testing.T, dir string) Rig {
 	t.Helper()
-	to := target.Target(memTarget{w, dir})
+	to := targets.Target(memTarget{w, dir})
 	if w.wrap != nil {
 		to = w.wrap(to)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // A glimpse is what a warm run's images would be published as, if that was now: what is inside, and
@@ -21,7 +21,7 @@ import (
 type glimpse struct {
 	guest    []guest.Report
 	disks    []convert.Disk // overlays above the images; with the conversion, if there is one
-	hardware target.Hardware
+	hardware targets.Hardware
 	refused  error // why the guest is not converted, where the plan wants that
 	unsure   bool  // that it would be refused when it was shut down, too
 
@@ -36,7 +36,7 @@ func (r *Run) glimpse(ctx context.Context, srcs []disk.Source) (g glimpse, err e
 	for i, src := range srcs {
 		g.disks = append(g.disks, convert.Disk{Overlay: overlay.New(lent{src}, maxOverlay), Report: g.guest[i]})
 	}
-	g.hardware = target.Compat
+	g.hardware = targets.Compat
 	if r.Plan.Hardware != plan.Virtio && r.Plan.Hardware != plan.AutoHardware {
 		return g, nil
 	}
@@ -46,7 +46,7 @@ func (r *Run) glimpse(ctx context.Context, srcs []disk.Source) (g glimpse, err e
 	_, v2v := as.engines()
 	switch result, err := as.tryAppending(ctx, g.disks); {
 	case err == nil:
-		g.hardware, g.converted = target.Virtio, &result
+		g.hardware, g.converted = targets.Virtio, &result
 	case refused(err):
 		g.refused, g.unsure = err, v2v || unsure(err, g.guest)
 	default:

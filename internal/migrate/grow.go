@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // A disk may become larger while its VM is moved warm. What change tracking tells across that
@@ -81,7 +81,7 @@ func (r *Run) follow(ctx context.Context, vm *inventory.VM) (grew bool, err erro
 	return true, nil
 }
 
-func samePlace(a, b target.Image) bool {
+func samePlace(a, b targets.Image) bool {
 	return a.Key == b.Key && a.Path == b.Path && a.Format == b.Format
 }
 

@@ -10,14 +10,14 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 )
 
 // placed is one image of a target, as an image.Place.
 type placed struct {
-	target target.Target
-	img    target.Image
+	target targets.Target
+	img    targets.Image
 	stand  *stand
 }
 
@@ -37,7 +37,7 @@ func (p placed) ReadUnfinished(ctx context.Context) (disk.Source, error) {
 }
 
 // job is what is to become of img.
-func (r *Run) job(img target.Image) image.Job {
+func (r *Run) job(img targets.Image) image.Job {
 	j := image.Job{
 		Place: placed{r.Rig.Target, img, r.stand}, Path: img.Path, Manifest: img.Manifest, Info: r.info(img),
 		Anew:   func(why string) { r.anew(img, why) },
@@ -54,13 +54,13 @@ func (r *Run) job(img target.Image) image.Job {
 }
 
 // readable reports whether there is a second way to the source of img: a file to be read.
-func (r *Run) readable(img target.Image) bool {
+func (r *Run) readable(img targets.Image) bool {
 	d, ok := r.Facts.VM.Disk(img.Key)
 	return r.Rig.Open != nil && ok && d.Backing == inventory.Flat
 }
 
 // openAgain opens the source of img for a second reading.
-func (r *Run) openAgain(ctx context.Context, img target.Image) (disk.Source, error) {
+func (r *Run) openAgain(ctx context.Context, img targets.Image) (disk.Source, error) {
 	d, ok := r.Facts.VM.Disk(img.Key)
 	if !ok {
 		return nil, fault.New(fault.Internal, "no disk %d", img.Key)
@@ -69,14 +69,14 @@ func (r *Run) openAgain(ctx context.Context, img target.Image) (disk.Source, err
 }
 
 // anew tells that an image is copied again from its beginning, and why.
-func (r *Run) anew(img target.Image, why string) {
+func (r *Run) anew(img targets.Image, why string) {
 	r.opts.Log.Warn("image is copied anew", "run", r.Plan.ID, "disk", img.Key, "why", why)
 	r.tell(plan.Event{Kind: plan.DiskAnew, Disk: img.Key, Message: why})
 }
 
 // info is the identity a manifest is bound to. What a warm run copied is of a VM that ran on:
 // a cold one must not take it for the disk as it is.
-func (r *Run) info(img target.Image) manifest.Info {
+func (r *Run) info(img targets.Image) manifest.Info {
 	i := manifest.Info{
 		Disk: fmt.Sprint(img.Key), Size: img.Size,
 		Source: fmt.Sprintf("%s %s %s %d", r.Plan.ID, r.Plan.VM.Ref, r.Plan.VM.InstanceUUID, img.Key),

@@ -11,7 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // look says what will become of the guest, long before the VM is switched off for it: after the first
@@ -74,7 +74,7 @@ func (r *Run) tellGuest(reports []guest.Report) {
 // judge says what a conversion came to. It ends a run that cannot end well.
 func (r *Run) judge(g glimpse) error {
 	switch {
-	case g.refused == nil && g.hardware == target.Virtio:
+	case g.refused == nil && g.hardware == targets.Virtio:
 		r.tell(plan.Event{Kind: plan.Noted, Message: "the guest can be converted for virtio: it was, on overlays of which nothing is kept"})
 	case g.refused == nil:
 	case g.unsure:

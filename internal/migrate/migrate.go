@@ -17,7 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/sleep"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/trial"
 )
@@ -40,7 +40,7 @@ type Source interface {
 type Rig struct {
 	Source    Source
 	Transport transport.Transport
-	Target    target.Target
+	Target    targets.Target
 
 	// Seen is the VM as the caller has just read it by Source: a cold run does not read it again
 	// to begin with. Nil: it does.

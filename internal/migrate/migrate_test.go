@@ -21,7 +21,7 @@ import (
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -623,12 +623,12 @@ func TestUndoIsSafeIfNothingRan(t *testing.T) {
 
 func TestCommitRefusesWhatWasNotVerified(t *testing.T) {
 	t.Parallel()
-	img := target.Image{Key: 2000, Root: "abc"}
+	img := targets.Image{Key: 2000, Root: "abc"}
 	for name, f := range map[string]Facts{
 		"nothing":      {},
-		"not verified": {Images: []target.Image{img}},
-		"another root": {Images: []target.Image{img}, Verified: []Verified{{Key: 2000, Root: "abd"}}},
-		"no root":      {Images: []target.Image{{Key: 2000}}, Verified: []Verified{{Key: 2000}}},
+		"not verified": {Images: []targets.Image{img}},
+		"another root": {Images: []targets.Image{img}, Verified: []Verified{{Key: 2000, Root: "abd"}}},
+		"no root":      {Images: []targets.Image{{Key: 2000}}, Verified: []Verified{{Key: 2000}}},
 	} {
 		f.VM = &inventory.VM{}
 		if err := (commitStep{}).Run(t.Context(), &Run{Facts: f}); err == nil {

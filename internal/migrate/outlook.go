@@ -7,7 +7,7 @@ import (
 
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // shutdownGuess is what a guest takes to shut down, before anybody measured it.
@@ -58,7 +58,7 @@ func (r *Run) outlook(now time.Time) plan.Outlook {
 // since the last round. A target that took what there was early does so again at the best rate of
 // those times, and in no less than the shortest of them; of another nobody knows how fast it is.
 func (r *Run) delivery(changed int64) time.Duration {
-	s, ok := r.Rig.Target.(target.Sender)
+	s, ok := r.Rig.Target.(targets.Sender)
 	if !ok {
 		return 0
 	}
@@ -84,7 +84,7 @@ func (r *Run) outage(began, published time.Time) *plan.Outage {
 		return nil
 	}
 	o := &plan.Outage{Began: r.Facts.Warm.Off, Took: r.opts.Now().Sub(r.Facts.Warm.Off), Started: r.Facts.Started != nil}
-	if _, ok := r.Rig.Target.(target.Sender); ok {
+	if _, ok := r.Rig.Target.(targets.Sender); ok {
 		o.Delivery = published.Sub(began)
 	}
 	return o

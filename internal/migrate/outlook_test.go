@@ -8,7 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -35,7 +35,7 @@ func TestOutlookCountsTheSecondReading(t *testing.T) {
 	}
 	again := func(context.Context, transport.Disk) (disk.Source, string, error) { return nil, "", nil }
 	outage := func(rig Rig, spot Spot) time.Duration {
-		r := &Run{Facts: Facts{Warm: &Warm{Rounds: rounds}, Images: []target.Image{{Key: 2000, Size: 100 << 30}}}, Permit: Permit{Spot: spot}, Rig: rig}
+		r := &Run{Facts: Facts{Warm: &Warm{Rounds: rounds}, Images: []targets.Image{{Key: 2000, Size: 100 << 30}}}, Permit: Permit{Spot: spot}, Rig: rig}
 		return r.outlook(began.Add(time.Hour)).Outage
 	}
 	rig := Rig{Target: memTarget{}, Reread: again}

@@ -8,7 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -95,7 +95,7 @@ func (r *Run) readVM(ctx context.Context, read func(context.Context, string) (*i
 
 // place asks the target for images and holds it to its contract: one for each disk, in
 // order and of its size. A target that starts no VMs is not asked, if one is to be started.
-func (r *Run) place(ctx context.Context, vm *inventory.VM) ([]target.Image, error) {
+func (r *Run) place(ctx context.Context, vm *inventory.VM) ([]targets.Image, error) {
 	if err := r.startable(); err != nil {
 		return nil, err
 	}

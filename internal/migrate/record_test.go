@@ -8,7 +8,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // recordBench is a bench whose paths are the same wherever the state directory is.
@@ -44,12 +44,12 @@ func TestRecordedStateOfEveryReleaseIsPublished(t *testing.T) {
 			if _, err := b.migrate(Permit{}); err != nil {
 				t.Fatal(err)
 			}
-			var want target.Definition
+			var want targets.Definition
 			text, err := os.ReadFile(filepath.Join(state, "published.json"))
 			if err := errors.Join(err, json.Unmarshal(text, &want)); err != nil {
 				t.Fatal(err)
 			}
-			want.Hardware = target.Compat // which those releases had no other than
+			want.Hardware = targets.Compat // which those releases had no other than
 			if !reflect.DeepEqual(*b.published, want) {
 				t.Errorf("published %+v, want %+v", *b.published, want)
 			}

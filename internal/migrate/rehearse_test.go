@@ -17,7 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/trial"
 )
 
@@ -266,7 +266,7 @@ func TestLook(t *testing.T) {
 				b.convert = refusingFirst(1, c.err)
 			}
 			e := &eager{b: b}
-			b.wrap = func(t target.Target) target.Target { e.Target = t; return e }
+			b.wrap = func(t targets.Target) targets.Target { e.Target = t; return e }
 			b.meddle = func(e plan.Event) bool {
 				if left, _ := filepath.Glob(filepath.Join(b.dir, "*.overlay")); left != nil && e.Kind == plan.RoundDone {
 					t.Errorf("something of the look is kept: %v", left)

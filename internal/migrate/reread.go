@@ -15,7 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -73,7 +73,7 @@ func (c *chunkRecorder) record(off, n int64) {
 
 // reread reads a sample of the disk's chunks from the source a second time, over another connection,
 // and compares them with the hashes of the first reading.
-func (r *Run) reread(ctx context.Context, img target.Image) (manifest.Reread, error) {
+func (r *Run) reread(ctx context.Context, img targets.Image) (manifest.Reread, error) {
 	none := manifest.Reread{Of: r.info(img).Chunks()}
 	d, ok := r.Facts.VM.Disk(img.Key)
 	switch {
@@ -131,7 +131,7 @@ func cannotOpen(err error) bool {
 
 // rereadOnce journals the choice of chunks before it reads the first of them: a run that fails has it
 // on record, too.
-func (r *Run) rereadOnce(ctx context.Context, img target.Image, d transport.Disk, sample manifest.Sample, began *bool) (report manifest.Reread, err error) {
+func (r *Run) rereadOnce(ctx context.Context, img targets.Image, d transport.Disk, sample manifest.Sample, began *bool) (report manifest.Reread, err error) {
 	source, by, err := r.Rig.Reread(ctx, d)
 	if err != nil {
 		if changed := r.unchanged(ctx); fault.Is(changed, fault.Conflict) { // a disk that was resized does not open as it was
@@ -166,7 +166,7 @@ func (e *differsError) Unwrap() error { return e.error }
 
 // distrust makes the next attempt copy the whole disk again if found is a differsError. The sample is
 // too small to tell which other chunks are wrong, and another sample may miss the one that was found.
-func (r *Run) distrust(img target.Image, found error) (err error) {
+func (r *Run) distrust(img targets.Image, found error) (err error) {
 	if !errors.As(found, new(*differsError)) {
 		return found
 	}
@@ -184,13 +184,13 @@ func (r *Run) distrust(img target.Image, found error) (err error) {
 }
 
 // Checks returns what verify compared of each image. It is empty if an older decamp verified them.
-func (f Facts) Checks() []target.Check {
-	var checks []target.Check
+func (f Facts) Checks() []targets.Check {
+	var checks []targets.Check
 	for _, v := range f.Verified {
 		if v.Reread == nil {
 			continue // verified by a decamp that did not record it
 		}
-		c := target.Check{Key: v.Key, Reread: *v.Reread}
+		c := targets.Check{Key: v.Key, Reread: *v.Reread}
 		if v.Source != nil {
 			c.SourceHash = v.Source.Algorithm
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -137,7 +137,7 @@ func (r *Run) catchUp(ctx context.Context) (frozen Frozen, _ Round, err error) {
 			return frozen, Round{}, err
 		}
 		done := tally{Round: Round{Began: r.opts.Now()}}
-		err = r.eachImage(ctx, func(ctx context.Context, img *target.Image) error {
+		err = r.eachImage(ctx, func(ctx context.Context, img *targets.Image) error {
 			return r.advance(ctx, img, frozen, &done)
 		})
 		if err == nil {
@@ -179,7 +179,7 @@ func (m *Migrator) letGo(ctx context.Context, p plan.Plan, a *attendance) {
 }
 
 // eachImage calls do for all of them, in parallel.
-func (r *Run) eachImage(ctx context.Context, do func(context.Context, *target.Image) error) error {
+func (r *Run) eachImage(ctx context.Context, do func(context.Context, *targets.Image) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(r.opts.Disks)
 	for i := range r.Facts.Images {
@@ -190,7 +190,7 @@ func (r *Run) eachImage(ctx context.Context, do func(context.Context, *target.Im
 
 // advance brings one image up to a frozen moment, again and again while it fails for
 // reasons that pass. It is not finished.
-func (r *Run) advance(ctx context.Context, img *target.Image, frozen Frozen, done *tally) error {
+func (r *Run) advance(ctx context.Context, img *targets.Image, frozen Frozen, done *tally) error {
 	var total blockcopy.Result
 	missing := int64(-1)
 	job := r.job(*img)
@@ -231,7 +231,7 @@ func (r *Run) advance(ctx context.Context, img *target.Image, frozen Frozen, don
 
 // proving returns the manifest for somebody who writes to the image, and what saves the record
 // of what is proven when that is over.
-func (r *Run) proving(img target.Image, c *image.Copying) (_ manifest.Ledger, saved func(), err error) {
+func (r *Run) proving(img targets.Image, c *image.Copying) (_ manifest.Ledger, saved func(), err error) {
 	p, err := image.OpenProven(img.Manifest, r.info(img))
 	if err != nil {
 		return nil, nil, err
@@ -249,7 +249,7 @@ func (r *Run) proving(img target.Image, c *image.Copying) (_ manifest.Ledger, sa
 // again by the next round. What is not looked into yet is not delivered: the look may end the run.
 func prove(ctx context.Context, r *Run) error {
 	began := r.opts.Now()
-	err := r.eachImage(ctx, func(ctx context.Context, img *target.Image) error {
+	err := r.eachImage(ctx, func(ctx context.Context, img *targets.Image) error {
 		report, err := r.job(*img).Prove(ctx, r.meter(img.Key).verifying)
 		for _, b := range report.Bad {
 			r.tell(plan.Event{Kind: plan.ChunkBad, Disk: img.Key, Message: b.String()})
@@ -296,7 +296,7 @@ func (t *tally) compares(job transport.Job) {
 
 // changesJob moves what changed of a disk since Warm.Since, and what its manifest lacks. An
 // empty snapshot means the powered-off VM.
-func (r *Run) changesJob(ctx context.Context, img target.Image, c *image.Copying, ledger manifest.Ledger, snapshot inventory.MoRef) (job transport.Job, err error) {
+func (r *Run) changesJob(ctx context.Context, img targets.Image, c *image.Copying, ledger manifest.Ledger, snapshot inventory.MoRef) (job transport.Job, err error) {
 	d, ok := r.Facts.VM.Disk(img.Key)
 	if !ok {
 		return job, fault.New(fault.Internal, "image is of no disk of VM %s", r.Facts.VM.Name)
@@ -385,7 +385,7 @@ func lastRound(ctx context.Context, r *Run) error {
 	}
 	began := r.opts.Now()
 	done := tally{Round: Round{Began: began}}
-	err = r.eachImage(ctx, func(ctx context.Context, img *target.Image) error {
+	err = r.eachImage(ctx, func(ctx context.Context, img *targets.Image) error {
 		if err := r.advance(ctx, img, Frozen{}, &done); err != nil {
 			return err
 		}
@@ -413,7 +413,7 @@ func lastRound(ctx context.Context, r *Run) error {
 
 // doubt compares all of a disk with the image that is to be the same, for people who do not
 // take the host's word for what changed.
-func (r *Run) doubt(ctx context.Context, img *target.Image, done *tally) error {
+func (r *Run) doubt(ctx context.Context, img *targets.Image, done *tally) error {
 	if !r.Permit.Paranoid || r.grew(img.Key) { // that was compared a moment ago
 		return nil
 	}

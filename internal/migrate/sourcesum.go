@@ -9,7 +9,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -23,7 +23,7 @@ type SourceSum struct {
 
 // readBoth reads an image back and compares it with its manifest. Meanwhile it compares a sample of the
 // source with the manifest, and has the host hash the whole disk if that was asked for.
-func (r *Run) readBoth(ctx context.Context, img target.Image) (v Verified, err error) {
+func (r *Run) readBoth(ctx context.Context, img targets.Image) (v Verified, err error) {
 	var sum *SourceSum
 	var reread manifest.Reread
 	g, ctx := errgroup.WithContext(ctx)
@@ -47,7 +47,7 @@ func (r *Run) readBoth(ctx context.Context, img target.Image) (v Verified, err e
 }
 
 // sourceSum has the host hash the disk of an image; nil if that was not asked for.
-func (r *Run) sourceSum(ctx context.Context, img target.Image) (*SourceSum, error) {
+func (r *Run) sourceSum(ctx context.Context, img targets.Image) (*SourceSum, error) {
 	if !r.Permit.SourceHash {
 		return nil, nil
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // A stand is where the images of a warm run stand still, and who looks at them as they are then. A
@@ -137,7 +137,7 @@ func (s *stand) look(ctx context.Context, dir string, torn func(error)) (*Run, [
 // a file.
 const mostKept = 8 << 30
 
-func (s *stand) view(ctx context.Context, img target.Image, dir string, torn func(error)) (*image.View, error) {
+func (s *stand) view(ctx context.Context, img targets.Image, dir string, torn func(error)) (*image.View, error) {
 	src, err := s.rest.Rig.Target.ReadUnfinished(ctx, img)
 	if err != nil {
 		return nil, err

@@ -6,7 +6,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // startable refuses, before anything is copied, to start a VM where none can be.
@@ -14,7 +14,7 @@ func (r *Run) startable() error {
 	if !r.Permit.Start {
 		return nil
 	}
-	_, err := target.StarterOf(r.Rig.Target)
+	_, err := targets.StarterOf(r.Rig.Target)
 	return err
 }
 
@@ -25,7 +25,7 @@ func (r *Run) start(ctx context.Context) error {
 	if !r.Permit.Start {
 		return nil
 	}
-	s, err := target.StarterOf(r.Rig.Target)
+	s, err := targets.StarterOf(r.Rig.Target)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (r *Run) start(ctx context.Context) error {
 	}
 	r.tell(plan.Event{Kind: plan.Noted, Message: "starting at the target"})
 	began := r.opts.Now()
-	var started target.Started
+	var started targets.Started
 	err = r.retry(ctx, 0, func() (_ bool, err error) {
 		started, err = s.Start(ctx, r.definition())
 		return false, err

@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // checkRuns sees that the VM runs at the target, and not at its source.
@@ -62,9 +62,9 @@ func TestNotStartedUnasked(t *testing.T) {
 // A target that starts nothing is known before anything is copied or switched off.
 func TestStartWhereNoVMIsStarted(t *testing.T) {
 	t.Parallel()
-	for name, to := range map[string]func(target.Target) target.Target{
-		"is no starter": func(t target.Target) target.Target { return struct{ target.Target }{t} },
-		"says no":       func(t target.Target) target.Target { return cannotStart{t} },
+	for name, to := range map[string]func(targets.Target) targets.Target{
+		"is no starter": func(t targets.Target) targets.Target { return struct{ targets.Target }{t} },
+		"says no":       func(t targets.Target) targets.Target { return cannotStart{t} },
 	} {
 		b := newBench(t)
 		b.vm.Power = inventory.PoweredOn
@@ -79,14 +79,14 @@ func TestStartWhereNoVMIsStarted(t *testing.T) {
 	}
 }
 
-type cannotStart struct{ target.Target }
+type cannotStart struct{ targets.Target }
 
 func (cannotStart) CanStart() error {
 	return fault.New(fault.Unsupported, "no").WithHint("do it by hand")
 }
 
-func (c cannotStart) Start(ctx context.Context, d target.Definition) (target.Started, error) {
-	return c.Target.(target.Starter).Start(ctx, d)
+func (c cannotStart) Start(ctx context.Context, d targets.Definition) (targets.Started, error) {
+	return c.Target.(targets.Starter).Start(ctx, d)
 }
 
 // A VM that does not start stays published. The same command starts it, and one without --start ends

@@ -11,7 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/trial"
 )
 
@@ -42,11 +42,11 @@ func Steps() []Step {
 // Facts are what the steps found out so far. They are plain data: flow records them.
 type Facts struct {
 	VM       *inventory.VM       `json:"vm,omitempty"`       // preflight: as it was then, powered off
-	Images   []target.Image      `json:"images,omitempty"`   // preflight, in the order of VM.Disks; copy adds the roots
+	Images   []targets.Image     `json:"images,omitempty"`   // preflight, in the order of VM.Disks; copy adds the roots
 	Guest    []guest.Report      `json:"guest,omitempty"`    // detect, in the order of Images
 	Metadata map[int32][]int64   `json:"metadata,omitempty"` // detect, the chunks that it read, by disk
 	EFI      *efi.State          `json:"efi,omitempty"`      // detect, what goes with the VM of its firmware
-	Profile  target.Hardware     `json:"profile,omitempty"`  // convert
+	Profile  targets.Hardware    `json:"profile,omitempty"`  // convert
 	Verified []Verified          `json:"verified,omitempty"` // verify, in the order of Images
 	Trial    *trial.Report       `json:"trial,omitempty"`    // verify, where a trial boot was asked for
 	Warnings []inventory.Warning `json:"warnings,omitempty"` // from all steps
@@ -54,7 +54,7 @@ type Facts struct {
 	Warm     *Warm               `json:"warm,omitempty"`     // of a warm run
 	Outage   *plan.Outage        `json:"outage,omitempty"`   // commit, of a warm run; nil where it is not known when it began
 
-	Started *target.Started `json:"started,omitempty"` // commit, where that was asked for
+	Started *targets.Started `json:"started,omitempty"` // commit, where that was asked for
 
 	Conversion *Conversion `json:"conversion,omitempty"` // convert, for virtio
 }

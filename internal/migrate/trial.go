@@ -7,7 +7,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/trial"
 )
 
@@ -61,11 +61,11 @@ func (r *Run) enterTrial(ctx context.Context) (leave func(), err error) {
 }
 
 // tried is the VM as it will be published: with what is converted, which is not in its images yet.
-func (r *Run) tried() target.Definition {
+func (r *Run) tried() targets.Definition {
 	def := r.definition()
 	for i := range def.Images {
 		if c := r.Facts.Conversion.of(def.Images[i].Key); c != nil {
-			def.Images[i].Path, def.Images[i].Format = c.Overlay, target.QCOW2
+			def.Images[i].Path, def.Images[i].Format = c.Overlay, targets.QCOW2
 		}
 	}
 	return def

@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // Stage is the kind of transfer that a run asks its turn for. The words are sched's.
@@ -139,7 +139,7 @@ func (r *Run) stage() Stage {
 }
 
 // begun reports whether something of an image may have been copied.
-func begun(img target.Image) bool {
+func begun(img targets.Image) bool {
 	_, err := manifest.ReadInfo(img.Manifest)
 	return err == nil
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/qcow2"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // workOf is the overlay that virt-v2v writes to: it changes what it likes, and what matters of that
 // is put into the overlay that is kept.
-func workOf(img target.Image) string { return img.Path + ".v2v" }
+func workOf(img targets.Image) string { return img.Path + ".v2v" }
 
 // v2vLog is the name of virt-v2v's log in the run's folder.
 const v2vLog = "virt-v2v.log"
@@ -52,9 +52,9 @@ func (r *Run) byV2V(ctx context.Context) (err error) {
 	r.addStage(plan.Stage{Name: "virt-v2v", Elapsed: report.Elapsed})
 	result.Engine = "virt-v2v " + report.Version
 	result.Notes = append(result.Notes, report.Warnings...)
-	unseen := target.VirtioBlk
+	unseen := targets.VirtioBlk
 	if report.SCSI {
-		unseen = target.Virtio
+		unseen = targets.Virtio
 	}
 	return r.takeWork(ctx, result, unseen)
 }
@@ -141,7 +141,7 @@ func (r *Run) v2vJob() virtv2v.Job {
 
 // takeWork keeps what is different in virt-v2v's overlays, for the hardware that boots it: unseen where
 // that cannot be seen.
-func (r *Run) takeWork(ctx context.Context, result convert.Result, unseen target.Hardware) (err error) {
+func (r *Run) takeWork(ctx context.Context, result convert.Result, unseen targets.Hardware) (err error) {
 	began := r.opts.Now()
 	var disks []changedDisk
 	defer func() {
@@ -168,7 +168,7 @@ func (r *Run) takeWork(ctx context.Context, result convert.Result, unseen target
 	return nil
 }
 
-var busNames = map[target.Hardware]linux.Bus{target.Virtio: linux.VirtioSCSI, target.VirtioBlk: linux.VirtioBlk}
+var busNames = map[targets.Hardware]linux.Bus{targets.Virtio: linux.VirtioSCSI, targets.VirtioBlk: linux.VirtioBlk}
 
 func changedMiB(disks []changedDisk) (n int) {
 	for _, d := range disks {
@@ -179,7 +179,7 @@ func changedMiB(disks []changedDisk) (n int) {
 
 // hardwareOf looks into the disks for what they boot from. What cannot be looked into gets what
 // virt-v2v itself defines, unseen.
-func hardwareOf(ctx context.Context, disks []changedDisk, unseen target.Hardware) (target.Hardware, error) {
+func hardwareOf(ctx context.Context, disks []changedDisk, unseen targets.Hardware) (targets.Hardware, error) {
 	var srcs []disk.Source
 	for _, d := range disks {
 		srcs = append(srcs, d.Source)
@@ -192,16 +192,16 @@ func hardwareOf(ctx context.Context, disks []changedDisk, unseen target.Hardware
 	case !known:
 		return unseen, nil
 	case bus == linux.VirtioSCSI:
-		return target.Virtio, nil
+		return targets.Virtio, nil
 	case bus == linux.VirtioBlk:
-		return target.VirtioBlk, nil
+		return targets.VirtioBlk, nil
 	}
 	return "", fault.New(fault.Unsupported, "virt-v2v left the guest without a driver for virtio that starts at boot").
 		WithHint("look for its warnings in %s; for a Windows, give it a virtio-win that has its drivers: --virtio-win PATH", v2vLog)
 }
 
 // openWork opens an image with what virt-v2v wrote above it, and finds the chunks that differ.
-func (r *Run) openWork(ctx context.Context, img target.Image) (_ changedDisk, err error) {
+func (r *Run) openWork(ctx context.Context, img targets.Image) (_ changedDisk, err error) {
 	beneath, err := r.Rig.Target.Read(ctx, img)
 	if err != nil {
 		return changedDisk{}, err
@@ -228,7 +228,7 @@ func (r *Run) openWork(ctx context.Context, img target.Image) (_ changedDisk, er
 
 // differing returns those of the chunks that are others than the image's manifest lists: much of what
 // is written to a file system is what was there.
-func differing(ctx context.Context, src disk.Source, info manifest.Info, img target.Image, chunks []int64) (out []int64, err error) {
+func differing(ctx context.Context, src disk.Source, info manifest.Info, img targets.Image, chunks []int64) (out []int64, err error) {
 	sealed, err := manifest.Load(img.Manifest)
 	if err != nil {
 		return nil, err

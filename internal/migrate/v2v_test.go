@@ -19,7 +19,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/qcow2"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // A rewritten disk is one with edits.
@@ -111,7 +111,7 @@ func TestGuestIsConvertedByVirtV2V(t *testing.T) {
 
 func (b *bench) checkV2V(out Outcome) {
 	b.t.Helper()
-	if b.published == nil || b.published.Hardware != target.VirtioBlk || b.published.Converted == nil || b.published.Converted.Engine != "virt-v2v 2.2.0" {
+	if b.published == nil || b.published.Hardware != targets.VirtioBlk || b.published.Converted == nil || b.published.Converted.Engine != "virt-v2v 2.2.0" {
 		b.t.Fatalf("published %+v", b.published)
 	}
 	for _, img := range b.published.Images {
@@ -254,7 +254,7 @@ func TestGuestThatVirtV2VRefuses(t *testing.T) {
 	}
 	b.hardware = plan.AutoHardware
 	out, err := b.migrate(Permit{})
-	if err != nil || b.published.Hardware != target.Compat || b.written.Load() != written {
+	if err != nil || b.published.Hardware != targets.Compat || b.written.Load() != written {
 		t.Fatalf("%q, %d writes more, %v", b.published.Hardware, b.written.Load()-written, err)
 	}
 	b.checkPublished(out)

@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // Verified is what verify proved of one image.
@@ -90,7 +90,7 @@ func (r *Run) mend(ctx context.Context) error {
 }
 
 // sealed reports whether the image's manifest is complete and the one that copy sealed.
-func sealed(img target.Image) bool {
+func sealed(img targets.Image) bool {
 	s, err := manifest.Load(img.Manifest)
 	if err != nil {
 		return false
@@ -99,7 +99,7 @@ func sealed(img target.Image) bool {
 	return s.Root().String() == img.Root
 }
 
-func (r *Run) verify(ctx context.Context, img target.Image) (Verified, plan.Stage, error) {
+func (r *Run) verify(ctx context.Context, img targets.Image) (Verified, plan.Stage, error) {
 	began := r.opts.Now()
 	v, err := r.readBoth(ctx, img)
 	if err != nil {
@@ -110,7 +110,7 @@ func (r *Run) verify(ctx context.Context, img target.Image) (Verified, plan.Stag
 }
 
 // readBack compares the image with its manifest and writes the audit files.
-func (r *Run) readBack(ctx context.Context, img target.Image) (Verified, error) {
+func (r *Run) readBack(ctx context.Context, img targets.Image) (Verified, error) {
 	p, err := r.provenBefore(img)
 	if err != nil {
 		return Verified{}, err
@@ -135,7 +135,7 @@ func (r *Run) readBack(ctx context.Context, img target.Image) (Verified, error) 
 
 // provenBefore is what the rounds of a warm run read back since it was written, and need not be read
 // now: the VM is off, and waits. Nil where the sums of the whole disk are asked for.
-func (r *Run) provenBefore(img target.Image) (*image.Proven, error) {
+func (r *Run) provenBefore(img targets.Image) (*image.Proven, error) {
 	if r.Facts.Warm == nil || r.Permit.SourceHash {
 		return nil, nil
 	}
@@ -145,8 +145,8 @@ func (r *Run) provenBefore(img target.Image) (*image.Proven, error) {
 // auditName is the file the audit lines name: the published image where it is byte for
 // byte the disk, else the flat file on the host that has the same sum. That is so, too, where the
 // image is still to be converted: the sums are those of the copy.
-func (r *Run) auditName(img target.Image) string {
-	changes := img.Format != target.Raw || r.Facts.Conversion.of(img.Key) != nil
+func (r *Run) auditName(img targets.Image) string {
+	changes := img.Format != targets.Raw || r.Facts.Conversion.of(img.Key) != nil
 	if d, ok := r.Facts.VM.Disk(img.Key); ok && changes {
 		file := path.Base(d.Path.File)
 		return file[:len(file)-len(path.Ext(file))] + "-flat.vmdk"

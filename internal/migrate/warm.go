@@ -11,7 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // A warm run copies while the VM runs, in rounds, and switches it off for the last one:
@@ -142,7 +142,7 @@ func proveAndWait(c *flow.Context, p plan.Plan, facts Facts) (Facts, error) {
 
 // rooted reports whether the last round was done: it ends with a root for every image.
 func (f Facts) rooted() bool {
-	return !slices.ContainsFunc(f.Images, func(img target.Image) bool { return img.Root == "" })
+	return !slices.ContainsFunc(f.Images, func(img targets.Image) bool { return img.Root == "" })
 }
 
 // steps runs some of them, each with what the one before found out.

@@ -20,8 +20,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/target"
-	"github.com/decamp/decamp/internal/target/recall"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/recall"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -41,7 +41,7 @@ type Source interface {
 // Place is where VMs of the plan are to live.
 type Place interface {
 	// Plan names the images of a VM, or says why it cannot live there.
-	Plan(ctx context.Context, vm *inventory.VM) ([]target.Image, error)
+	Plan(ctx context.Context, vm *inventory.VM) ([]targets.Image, error)
 
 	// Folder is where a VM will stand. It is another's if their names come to the same.
 	Folder(vm *inventory.VM) string

@@ -17,7 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -59,7 +59,7 @@ type fakePlace struct {
 	free   int64
 }
 
-func (p *fakePlace) Plan(_ context.Context, vm *inventory.VM) ([]target.Image, error) {
+func (p *fakePlace) Plan(_ context.Context, vm *inventory.VM) ([]targets.Image, error) {
 	switch vm.Name {
 	case "refused":
 		return nil, fault.New(fault.Conflict, "it exists already").WithHint("move it away")

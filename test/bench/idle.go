@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/roster"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 const (
@@ -236,6 +236,6 @@ func stockFacts(i int) migrate.Facts {
 	vm := &inventory.VM{Ref: inventory.MoRef(fmt.Sprintf("vm-%d", i)), Name: fmt.Sprintf("vm%05d", i), UUID: fmt.Sprintf("42200b7e-5d1c-4c1f-9a55-%012d", i),
 		Disks: []inventory.Disk{{Key: 2000, Capacity: 8 << 30}}}
 	p := plan.New(&url.URL{Scheme: "esxi", Host: "192.0.2.1"}, vm, "dir:/srv/vm", "raw", "https", time.Now())
-	return migrate.Facts{VM: vm, Images: []target.Image{{Root: fmt.Sprintf("%064d", i)}}, Stages: []plan.Stage{{}}, Warnings: []inventory.Warning{
+	return migrate.Facts{VM: vm, Images: []targets.Image{{Root: fmt.Sprintf("%064d", i)}}, Stages: []plan.Stage{{}}, Warnings: []inventory.Warning{
 		{Code: "note", Text: "a sentence about the VM " + string(p.ID)}}}
 }

@@ -5,10 +5,10 @@ import (
 	"fmt"
 
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/target/kubevirt"
-	"github.com/decamp/decamp/internal/target/libvirt"
-	"github.com/decamp/decamp/internal/target/openstack"
-	"github.com/decamp/decamp/internal/target/proxmox"
+	"github.com/decamp/decamp/internal/targets/kubevirt"
+	"github.com/decamp/decamp/internal/targets/libvirt"
+	"github.com/decamp/decamp/internal/targets/openstack"
+	"github.com/decamp/decamp/internal/targets/proxmox"
 )
 
 // unclassifiedFields counts the keys of the plan schema, and the parameters that the parsers of destinations

@@ -17,7 +17,7 @@ const secretTests = "^(TestSecretsStayWhereTheyAre|TestSecretsOfAWorkerStayWhere
 // secretsFound runs these tests and counts those that find a secret, or do not run.
 func secretsFound(ctx context.Context, b *bench) error {
 	cmd := exec.CommandContext(ctx, "go", "test", "-count", "1", "-json", "-run", secretTests, "./internal/plan", "./internal/server",
-		"./internal/target/...", "./test/cli", "./test/fleet")
+		"./internal/targets/...", "./test/cli", "./test/fleet")
 	out, _ := cmd.Output() // a failed test is a row, and no error
 	passed, failed := 0, 0
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {

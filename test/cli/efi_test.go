@@ -11,7 +11,7 @@ import (
 
 	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/test/guest"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/target"
-	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/test/boot"
 	"github.com/decamp/decamp/test/guest"
 )
@@ -55,7 +55,7 @@ func (r *rig) converted(name string) string {
 	byUUID := slices.ContainsFunc(record.Converted.Changes, func(c convert.Change) bool {
 		return c.Path == "boot/grub/grub.cfg" && strings.Contains(c.Why, "UUID")
 	})
-	if img := record.Images[0]; record.Hardware != target.Virtio || !byUUID || len(img.Copied) != 64 || img.Copied == img.Root {
+	if img := record.Images[0]; record.Hardware != targets.Virtio || !byUUID || len(img.Copied) != 64 || img.Copied == img.Root {
 		r.t.Errorf("recorded %q, %+v, %+v", record.Hardware, record.Converted, img)
 	}
 	if left, _ := filepath.Glob(filepath.Join(folder, "*.overlay")); left != nil {
@@ -85,7 +85,7 @@ func TestPlanConvertsAndTriesGuests(t *testing.T) {
 	r.run("plan", "run", path).ends(0)
 	record, err := dir.ReadRecord(filepath.Join(r.vms(), "web01"))
 	must(t, err)
-	if record.Hardware != target.Virtio || len(record.Converted.Changes) == 0 {
+	if record.Hardware != targets.Virtio || len(record.Converted.Changes) == 0 {
 		t.Errorf("recorded %q, %+v", record.Hardware, record.Converted)
 	}
 	logs, err := filepath.Glob(filepath.Join(r.state(), "runs", "web01-*", "trial", "serial.log"))
@@ -108,7 +108,7 @@ func TestGuestThatCannotBeConverted(t *testing.T) {
 	r.migrate("data", "--hardware", "auto").ends(0).says("not-converted")
 	record, err := dir.ReadRecord(filepath.Join(r.vms(), "data"))
 	must(t, err)
-	if record.Hardware != target.Compat || record.Converted != nil {
+	if record.Hardware != targets.Compat || record.Converted != nil {
 		t.Errorf("recorded %q, %+v", record.Hardware, record.Converted)
 	}
 }

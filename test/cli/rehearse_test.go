@@ -14,8 +14,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
-	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/trial"
 	"github.com/decamp/decamp/test/guest"
 )
@@ -119,7 +119,7 @@ func TestRehearsal(t *testing.T) {
 			r.run("verify", folder).ends(0)
 			record, err := dir.ReadRecord(folder)
 			must(t, err)
-			if record.Hardware != target.Virtio || record.Converted == nil {
+			if record.Hardware != targets.Virtio || record.Converted == nil {
 				t.Errorf("published with %q, %+v", record.Hardware, record.Converted)
 			}
 			r.run("rehearse", r.onlyRun()).ends(6).says("is done", "decamp trial")

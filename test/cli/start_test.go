@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/lab/pve"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/test/guest"
 )
 
@@ -36,7 +36,7 @@ func TestMigrateAndStart(t *testing.T) {
 	node, to := r.proxmox()
 	migrate := []string{"migrate", r.url(), "web01", "--to", to, "--stage", r.vms(), "--json"}
 	var out struct {
-		Facts struct{ Started *target.Started }
+		Facts struct{ Started *targets.Started }
 	}
 	lines := strings.Split(strings.TrimSpace(r.source(append(migrate, "--start")...).ends(0).stdout), "\n")
 	must(t, json.Unmarshal([]byte(lines[len(lines)-1]), &out))

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/target"
-	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 // The real virt-v2v converts a real Debian that scripts/v2v-guest.sh has built, with root=/dev/sda1 and an
@@ -31,7 +31,7 @@ func TestRealVirtV2V(t *testing.T) {
 	folder := filepath.Join(r.vms(), "deb12")
 	record, err := dir.ReadRecord(folder)
 	must(t, err)
-	if record.Hardware != target.Virtio || !strings.HasPrefix(record.Converted.Engine, "virt-v2v 2.") || record.Images[0].Copied == record.Images[0].Root {
+	if record.Hardware != targets.Virtio || !strings.HasPrefix(record.Converted.Engine, "virt-v2v 2.") || record.Images[0].Copied == record.Images[0].Root {
 		t.Errorf("recorded %q, %+v", record.Hardware, record.Converted)
 	}
 	r.run("verify", folder).ends(0)
@@ -125,7 +125,7 @@ func TestRealVirtV2VWindows(t *testing.T) {
 	vm := filepath.Join(r.vms(), "win2019")
 	record, err := dir.ReadRecord(vm)
 	must(t, err)
-	if record.Hardware != target.VirtioBlk || !strings.HasPrefix(record.Converted.Engine, "virt-v2v 2.") {
+	if record.Hardware != targets.VirtioBlk || !strings.HasPrefix(record.Converted.Engine, "virt-v2v 2.") {
 		t.Errorf("recorded %q, %+v", record.Hardware, record.Converted)
 	}
 	r.run("verify", vm).ends(0)

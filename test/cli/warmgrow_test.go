@@ -9,7 +9,7 @@ import (
 
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 // What the disks of writing become: both end in the middle of a chunk.

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/target"
-	"github.com/decamp/decamp/internal/target/dir"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/trial"
 	"github.com/decamp/decamp/test/boot"
 )
@@ -81,7 +81,7 @@ func (r *rig) checkRecord() {
 	r.t.Helper()
 	record, err := dir.ReadRecord(r.published())
 	must(r.t, err)
-	if record.Hardware != target.Virtio || record.Converted == nil {
+	if record.Hardware != targets.Virtio || record.Converted == nil {
 		r.t.Fatalf("recorded %q, %+v", record.Hardware, record.Converted)
 	}
 	var changed []string

@@ -12,7 +12,7 @@ import (
 )
 
 // manifests are what decamp writes: its own tests prove that it writes these files.
-const manifests = "../../internal/target/kubevirt/testdata/*.yaml"
+const manifests = "../../internal/targets/kubevirt/testdata/*.yaml"
 
 // TestManifestsFitTheSchemas holds every object that decamp writes against the schema of its kind.
 func TestManifestsFitTheSchemas(t *testing.T) {

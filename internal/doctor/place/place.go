@@ -9,7 +9,7 @@ import (
 
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/target/staged"
+	"github.com/decamp/decamp/internal/targets/staged"
 )
 
 // Examined is a place as far as it is looked at here.

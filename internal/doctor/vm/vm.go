@@ -16,7 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -29,7 +29,7 @@ type Source interface {
 // Place is where VMs are to live.
 type Place interface {
 	// Plan names the images of a VM, or says why it cannot live there.
-	Plan(ctx context.Context, vm *inventory.VM) ([]target.Image, error)
+	Plan(ctx context.Context, vm *inventory.VM) ([]targets.Image, error)
 
 	// Folder is where a VM will stand. It is another's if their names come to the same.
 	Folder(vm *inventory.VM) string

@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/target"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -36,7 +36,7 @@ type place struct {
 
 func (p place) Folder(v *inventory.VM) string { return "/srv/vm/" + strings.ToLower(v.Name) }
 func (p place) Holds(*inventory.VM) bool      { return p.holds }
-func (p place) Plan(context.Context, *inventory.VM) ([]target.Image, error) {
+func (p place) Plan(context.Context, *inventory.VM) ([]targets.Image, error) {
 	return nil, p.err
 }
 

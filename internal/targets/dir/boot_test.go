@@ -1,0 +1,79 @@
+package dir
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/efi"
+	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/test/boot"
+	tinyguest "github.com/decamp/decamp/test/guest"
+)
+
+// A published VM is right when its guest comes up and finds the hardware it had.
+func TestPublishedVMsBoot(t *testing.T) {
+	requires(t, "qemu-system-x86_64")
+	tests := []struct {
+		name     string
+		vm       *inventory.VM
+		guest    tinyguest.Name
+		format   targets.Format
+		driver   string
+		firmware string
+	}{
+		{"bios", biosVM(), tinyguest.NoVirtio, targets.Raw, "vmw_pvscsi", "bios"},
+		{"ide", onBus(inventory.IDE), tinyguest.NoVirtio, targets.QCOW2, "ata_piix", "bios"},
+		{"efi", efiVM(), tinyguest.UEFI, targets.QCOW2, "virtio_scsi", "efi"},
+		{"efi by its boot entry", efiVM(), tinyguest.Entry, targets.Raw, "virtio_scsi", "efi"}, // it has no fallback loader
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newTarget(t, Options{Format: tt.format})
+			folder := publishGuest(t, d, tt.vm, tinyguest.Image(t, tt.guest))
+			m, err := boot.Domain(t.Context(), filepath.Join(folder, "domain.xml"), boot.Options{Deadline: 6 * time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			nic := boot.Card{Name: "eth0", MAC: tt.vm.NICs[0].MAC, Driver: "vmxnet3"}
+			if m.Driver != tt.driver || m.UUID != tt.vm.UUID || m.Firmware != tt.firmware || len(m.Cards) != 1 || m.Cards[0] != nic {
+				t.Errorf("the guest sees %+v", m)
+			}
+		})
+	}
+}
+
+// publishGuest publishes vm with a test guest's image and returns its folder.
+func publishGuest(t *testing.T, d *Target, vm *inventory.VM, image string) string {
+	t.Helper()
+	images, err := d.Plan(t.Context(), vm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	images[0].Root = "aa55"
+	write(t, d, images[0], data)
+	if err := d.Publish(t.Context(), targets.Definition{VM: vm, Images: images, Decamp: "v0.0.0-test", EFI: stateOf(t, d, images)}); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Dir(images[0].Final)
+}
+
+// stateOf is what the images offer as boot entries.
+func stateOf(t *testing.T, d *Target, images []targets.Image) *efi.State {
+	t.Helper()
+	reports, err := guest.DetectEach(t.Context(), len(images), func(i int) (disk.Source, error) { return d.Read(t.Context(), images[i]) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := guest.EFIState(reports, efi.State{})
+	return &state
+}

@@ -1,0 +1,93 @@
+package dir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/targets"
+)
+
+// startedFile is in the folder of a VM that decamp started where it lives now.
+const startedFile = "started.json"
+
+// writerByte is the byte of an image that QEMU locks if it may write to the image. A trial boot, which
+// only reads it, locks other bytes. Programs that lock a whole file lock this byte, too.
+const writerByte = 101
+
+// started is the content of startedFile.
+type started struct {
+	Time time.Time `json:"time"` // of the first start
+}
+
+// MarkStarted records that decamp started the published VM of a folder. An earlier mark stays.
+func MarkStarted(folder string, now time.Time) error {
+	path := filepath.Join(folder, startedFile)
+	if _, err := os.Lstat(path); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	text, err := json.Marshal(started{now.UTC().Truncate(time.Second)})
+	if err != nil {
+		return err
+	}
+	return ioFault(durable.Replace(path, append(text, '\n'), 0o644))
+}
+
+// Started returns when decamp first started the published VM of a folder; zero if it did not.
+func Started(folder string) time.Time {
+	var s started
+	text, err := os.ReadFile(filepath.Join(folder, startedFile))
+	if err != nil || json.Unmarshal(text, &s) != nil {
+		return time.Time{}
+	}
+	return s.Time
+}
+
+// WrittenSince is the function of that name for an image of a published VM.
+func (r *Record) WrittenSince(folder string, img RecordedImage) string {
+	published, least := img.Modified, int64(0)
+	if published.IsZero() { // an older version wrote the record, after the images
+		record, err := os.Stat(filepath.Join(folder, recordFile))
+		if err != nil {
+			return ""
+		}
+		published = record.ModTime()
+	}
+	if img.Format == targets.Raw {
+		least = img.Size
+	}
+	return WrittenSince(filepath.Join(folder, img.File), least, published)
+}
+
+// WrittenSince returns why an image may hold something else than when it was published, as is expected
+// of a VM that was started: a program has it locked, or the file was modified later. It returns "" if
+// nothing indicates that. An image of less than least bytes was cut, which no start does.
+func WrittenSince(path string, least int64, published time.Time) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size() < least {
+		return ""
+	}
+	writer := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: writerByte, Len: 1}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &writer); err == nil && writer.Type != unix.F_UNLCK {
+		return "a program has it open for writing, as QEMU does while the VM runs"
+	}
+	if !info.ModTime().After(published) {
+		return ""
+	}
+	return fmt.Sprintf("it was written to on %s, and published as of %s", stamp(info.ModTime()), stamp(published))
+}
+
+func stamp(t time.Time) string { return t.Local().Format(time.DateTime) }

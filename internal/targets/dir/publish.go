@@ -1,0 +1,189 @@
+package dir
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/targets"
+)
+
+// Publish writes the domain and vm.json beside the images and gives the folder its
+// final name. After a crash at any point it may run again: until the rename there is
+// nothing to see, after it everything is there.
+func (t *Target) Publish(_ context.Context, def targets.Definition) error {
+	final := t.Folder(def.VM)
+	done, err := t.Published(def)
+	if done {
+		return ioFault(durable.Sync(t.root))
+	}
+	if err != nil {
+		return err
+	}
+	partial := t.partial(def.VM)
+	if err := t.describe(partial, def); err != nil {
+		return fmt.Errorf("publish VM %s: %w", def.VM.Name, err)
+	}
+	if err := syncAll(partial); err != nil {
+		return fmt.Errorf("publish VM %s: %w", def.VM.Name, err)
+	}
+	if err := rename(partial, final); err != nil {
+		return err
+	}
+	return ioFault(durable.Sync(t.root))
+}
+
+// Domain is what Publish would define, with the images where they are now. What goes with the VM in its
+// firmware's variables is written beside them, for whoever starts it.
+func (t *Target) Domain(def targets.Definition) (string, error) {
+	def.Images = slices.Clone(def.Images)
+	for i := range def.Images {
+		def.Images[i].Final = def.Images[i].Path
+	}
+	opts := t.opts.Domain
+	opts.nvram = t.nvram(def, t.partial(def.VM))
+	if err := opts.nvram.write(t.partial(def.VM)); err != nil {
+		return "", err
+	}
+	domain, _, err := Domain(def, opts)
+	return domain, err
+}
+
+// Published reports whether the VM's folder already holds just what def says. One that holds
+// another VM is a Conflict.
+func (t *Target) Published(def targets.Definition) (bool, error) {
+	final := t.Folder(def.VM)
+	r, err := ReadRecord(final)
+	if fault.Is(err, fault.NotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	same := func(have RecordedImage, want targets.Image) bool {
+		return have.Key == want.Key && have.Root == want.Root
+	}
+	if identity(r.Source) == identity(def.VM) && slices.EqualFunc(r.Images, def.Images, same) {
+		return true, nil
+	}
+	return false, occupied(final)
+}
+
+func occupied(final string) error {
+	return fault.New(fault.Conflict, "%s holds another VM", final).
+		WithHint("move it away and run the same command again: the copied images are kept")
+}
+
+// describe writes the two files that make images a VM.
+func (t *Target) describe(partial string, def targets.Definition) error {
+	if err := checkImages(partial, def); err != nil {
+		return err
+	}
+	if err := makeFolder(partial); err != nil { // a VM without disks has none yet
+		return err
+	}
+	opts := t.opts.Domain
+	opts.nvram = t.nvram(def, t.Folder(def.VM))
+	domain, warnings, err := Domain(def, opts)
+	if err != nil {
+		return err
+	}
+	if def.Delivered != nil && def.Delivered.EFI {
+		warnings = slices.DeleteFunc(warnings, func(w inventory.Warning) bool { return w.Code == staysBehind })
+	}
+	of := newRecord(def, t.opts.Domain.Maps.Name(def.VM.Name), warnings)
+	of.NVRAM = opts.nvram.recorded()
+	for i, img := range def.Images {
+		if info, err := os.Stat(img.Path); err == nil { // the place that took the VM may have moved it
+			of.Images[i].Modified = info.ModTime()
+		}
+	}
+	record, err := json.MarshalIndent(of, "", "  ")
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		opts.nvram.write(partial),
+		writeFile(filepath.Join(partial, "domain.xml"), []byte(domain)),
+		writeFile(filepath.Join(partial, recordFile), append(record, '\n')),
+	)
+}
+
+// checkImages takes proven images only, which are in partial as far as nobody took them from there.
+func checkImages(partial string, def targets.Definition) error {
+	for _, img := range def.Images {
+		if img.Root == "" {
+			return fault.New(fault.Internal, "image %s was not verified", img.Path)
+		}
+		if filepath.Dir(img.Path) != partial {
+			return fault.New(fault.Internal, "image %s is not in %s", img.Path, partial)
+		}
+		if _, err := os.Lstat(img.Path); err != nil && def.Delivered == nil {
+			return fault.New(fault.NotFound, "image is gone: %w", err).WithHint("migrate the VM again")
+		}
+	}
+	return nil
+}
+
+func writeFile(path string, text []byte) error { return ioFault(os.WriteFile(path, text, 0o644)) }
+
+// syncAll makes every file of dir, and their names, durable.
+func syncAll(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := ioFault(durable.Sync(filepath.Join(dir, e.Name()))); err != nil {
+			return err
+		}
+	}
+	return ioFault(durable.Sync(dir))
+}
+
+// rename gives the folder its final name. The kernel refuses where that name is taken
+// by a file or by a folder with anything in it.
+func rename(partial, final string) error {
+	err := unix.Rename(partial, final)
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTDIR) {
+		return occupied(final)
+	}
+	if err != nil {
+		return ioFault(fmt.Errorf("rename %s to %s: %w", partial, final, err))
+	}
+	return nil
+}
+
+// Discard removes the partial folders of imgs. A published VM has none.
+func (t *Target) Discard(_ context.Context, _ *inventory.VM, imgs []targets.Image) error {
+	var errs []error
+	for _, img := range imgs {
+		folder := filepath.Dir(img.Path)
+		if filepath.Dir(folder) != t.root || !isPartial(filepath.Base(folder)) {
+			errs = append(errs, fault.New(fault.Internal, "discard %s: not in a partial folder of %s", img.Path, t.root))
+			continue
+		}
+		errs = append(errs, os.RemoveAll(folder))
+	}
+	return errors.Join(append(errs, ioFault(durable.Sync(t.root)))...)
+}
+
+// ioFault gives the errors of a file system their kind.
+func ioFault(err error) error {
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fault.New(fault.Full, "%w", err).WithHint("make room and run the same command again")
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
+		return fault.New(fault.Denied, "%w", err).WithHint("run as a user who may write there")
+	}
+	return err
+}

@@ -1,0 +1,178 @@
+package libvirt
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
+)
+
+const (
+	dialPatience = 30 * time.Second
+	callPatience = 5 * time.Minute // of a pool that is slow to tell what is in it
+)
+
+// connect opens a connection to libvirt's driver.
+func (p *Place) connect(ctx context.Context) (*rpc.Client, error) {
+	conn, err := p.dial(ctx, p.at)
+	if err != nil {
+		return nil, fmt.Errorf("libvirt at %s: %w", p.at, err)
+	}
+	c := rpc.New(conn, callPatience)
+	if err := c.Open(ctx, p.at.driver); err != nil {
+		return nil, errors.Join(fmt.Errorf("libvirt at %s: %w", p.at, p.refused(err)), ignoreClosed(c.Close()))
+	}
+	return c, nil
+}
+
+// refused gives what libvirt says to a login its kind.
+func (p *Place) refused(err error) error {
+	if rpc.IsCode(err, rpc.AuthFailed, rpc.AuthCancelled, rpc.AuthUnavailable, rpc.AccessDenied) {
+		return fault.New(fault.Denied, "%w", err).OfLogin().
+			WithHint("join the group that may manage VMs there, or log in as root: usermod -aG libvirt USER")
+	}
+	return libvirtFault(err)
+}
+
+// ignoreClosed leaves out that a connection which broke cannot be closed.
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// dial makes the connection that libvirt's protocol is spoken over.
+func dial(ctx context.Context, a address) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	defer cancel()
+	switch a.transport {
+	case "unix":
+		return dialUnix(ctx, a)
+	case "ssh":
+		return dialSSH(a)
+	case "tls":
+		return dialTLS(ctx, a)
+	}
+	return dialTCP(ctx, a)
+}
+
+func dialUnix(ctx context.Context, a address) (net.Conn, error) {
+	var errs []error
+	for _, path := range a.sockets() {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+		if err == nil {
+			return conn, nil
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, fault.New(fault.Denied, "%w", err).OfLogin().
+				WithHint("run as root, or join the group that may manage VMs: usermod -aG libvirt $USER")
+		}
+		errs = append(errs, err)
+	}
+	return nil, dialFault(ctx, errors.Join(errs...), "start it: systemctl start libvirtd, or virtqemud.socket; and see where it listens: ls /run/libvirt")
+}
+
+func dialTCP(ctx context.Context, a address) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(a.host, cmp.Or(a.port, defaultPort[a.transport])))
+	if err != nil {
+		return nil, dialFault(ctx, err, "see whether libvirt listens there: systemctl start libvirtd-"+a.transport+".socket; SSH needs no such thing: qemu+ssh://root@"+a.host+"/system")
+	}
+	return conn, nil
+}
+
+func dialFault(ctx context.Context, err error, remedy string) error {
+	if errors.Is(context.Cause(ctx), context.Canceled) {
+		return context.Canceled
+	}
+	return fault.New(fault.Unreachable, "%w", err).WithHint("%s", remedy)
+}
+
+// dialTLS shows the client's certificate, and waits for libvirt to say that it takes it.
+func dialTLS(ctx context.Context, a address) (net.Conn, error) {
+	config, err := tlsConfig(a)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := dialTCP(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	conn := tls.Client(raw, config)
+	err = conn.HandshakeContext(ctx)
+	if err == nil {
+		err = welcomed(ctx, conn)
+	}
+	if err == nil {
+		return conn, nil
+	}
+	return nil, errors.Join(tlsFault(ctx, a, err), ignoreClosed(raw.Close()))
+}
+
+// welcomed reads the one byte by which libvirt says that it takes a client's certificate.
+func welcomed(ctx context.Context, conn net.Conn) error {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var word [1]byte
+	if _, err := conn.Read(word[:]); err != nil {
+		return err
+	}
+	if word[0] != 1 {
+		return errors.New("libvirt does not take the client's certificate")
+	}
+	return nil
+}
+
+// tlsFault: whoever answers and does not come to terms with us refuses us, or is refused.
+func tlsFault(ctx context.Context, a address, err error) error {
+	if errors.Is(context.Cause(ctx), context.Canceled) {
+		return context.Canceled
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNRESET) {
+		return fault.New(fault.Unreachable, "%w", err).WithHint("see what answers there, and its log: journalctl -u libvirtd")
+	}
+	return fault.New(fault.Denied, "%w", err).OfLogin().
+		WithHint("compare the certificates of both sides: virt-pki-validate; the client's are read from %s", a.certificates()[0])
+}
+
+// certificates names the files of the client: its certificate, its key, and the authority's.
+func (a address) certificates() [3]string {
+	if a.pki != "" {
+		in := func(name string) string { return filepath.Join(a.pki, name) }
+		return [3]string{in("clientcert.pem"), in("clientkey.pem"), in("cacert.pem")}
+	}
+	return [3]string{"/etc/pki/libvirt/clientcert.pem", "/etc/pki/libvirt/private/clientkey.pem", "/etc/pki/CA/cacert.pem"}
+}
+
+func tlsConfig(a address) (*tls.Config, error) {
+	names := a.certificates()
+	own, err := tls.LoadX509KeyPair(names[0], names[1])
+	if err != nil {
+		return nil, noCertificate(err)
+	}
+	text, err := os.ReadFile(names[2])
+	if err != nil {
+		return nil, noCertificate(err)
+	}
+	authorities := x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM(text) {
+		return nil, noCertificate(fmt.Errorf("%s holds no certificate", names[2]))
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, ServerName: a.host, Certificates: []tls.Certificate{own}, RootCAs: authorities}, nil
+}
+
+func noCertificate(err error) error {
+	return fault.New(fault.Denied, "certificates for libvirt: %w", err).OfLogin().
+		WithHint("name the folder with clientcert.pem, clientkey.pem and cacert.pem: ?pkipath=FOLDER; see https://libvirt.org/kbase/tlscerts.html")
+}

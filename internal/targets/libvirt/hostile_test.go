@@ -1,0 +1,46 @@
+package libvirt
+
+import (
+	"encoding/xml"
+	"regexp"
+	"testing"
+
+	"github.com/decamp/decamp/internal/inventory/inventorytest"
+	"github.com/decamp/decamp/internal/targets"
+)
+
+// lvName is what LVM takes as the name of a volume.
+var lvName = regexp.MustCompile(`^[A-Za-z0-9+_.][A-Za-z0-9+_.-]{0,126}$`)
+
+// TestHostileInventoryInVolumes names and describes the volumes of hostile VMs, and reads them from XML.
+func TestHostileInventoryInVolumes(t *testing.T) {
+	r := inventorytest.New(11)
+	p := &Place{}
+	for i := range inventorytest.Runs {
+		vm := inventorytest.VM(r)
+		vm.RemoveInvalid()
+		name := p.volumeName(vm, i%4, targets.Raw)
+		if !lvName.MatchString(name) || reserved.MatchString(name) || reservedPrefix.MatchString(name) {
+			t.Fatalf("LVM does not take the name %q of %q", name, vm.Name)
+		}
+		text, err := volumeXML(pool{block: i%2 == 0}, name, int64(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var v struct {
+			XMLName  xml.Name `xml:"volume"`
+			Name     string   `xml:"name"`
+			Capacity int64    `xml:"capacity"`
+		}
+		if err := xml.Unmarshal([]byte(text), &v); err != nil || v.Name != name || v.Capacity != int64(i) {
+			t.Fatalf("%+v, %v in:\n%s", v, err, text)
+		}
+		marked, err := xml.Marshal(p.mark(vm))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !p.marked(vm, "<domain><name>x</name><metadata>"+string(marked)+"</metadata></domain>") {
+			t.Fatalf("mark %s", marked)
+		}
+	}
+}

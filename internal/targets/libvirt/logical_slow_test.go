@@ -1,0 +1,17 @@
+//go:build slow
+
+package libvirt
+
+import (
+	"testing"
+
+	"github.com/decamp/decamp/internal/targets/targettest"
+)
+
+// Each of its many pools takes seconds: libvirt runs LVM's programs at every step.
+func TestConformanceOnLVM(t *testing.T) {
+	d := sharedDaemon(t)
+	h := harness(d, true)
+	h.New = func(t *testing.T) targettest.Site { return newGroupSite(t, d).site() }
+	targettest.Place(t, h)
+}

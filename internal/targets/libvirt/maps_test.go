@@ -1,0 +1,107 @@
+package libvirt
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/dir"
+	"github.com/decamp/decamp/internal/targets/staged"
+)
+
+// twoStores is a VM with its disks on two datastores.
+func twoStores() *inventory.VM {
+	vm := webVM(1 << 20)
+	vm.VMX.Datastore, vm.Disks[0].Path.Datastore = "ssd1", "ssd1"
+	vm.Disks = append(vm.Disks, inventory.Disk{Key: 2001, Controller: 1000, Unit: 1, Capacity: 2 << 20, Path: inventory.Path{Datastore: "nfs"}})
+	return vm
+}
+
+// Each disk goes to the pool that the map says, linked or uploaded, and all is found again there.
+func TestDisksOnTwoPools(t *testing.T) {
+	d := sharedDaemon(t)
+	for _, remote := range []bool{false, true} {
+		t.Run(fmt.Sprint("remote ", remote), func(t *testing.T) {
+			s, other := newSite(t, d, remote), newSite(t, d, remote)
+			maps := mapping.Map{Storages: map[string]string{"nfs": other.place.at.pool, "gone": "no-such-pool"}, Names: map[string]string{"web *": "www *"}}
+			s.place.opts.Maps = maps
+			vm := twoStores()
+			to := staged.New(stageFor(t, maps), s.place, staged.Options{})
+			def := copiedTo(t, to, vm)
+			if err := to.Publish(t.Context(), def); err != nil {
+				t.Fatal(err)
+			}
+			domains, texts := s.domains(t)
+			if len(domains) != 1 || domains[0].Name != "www 01" {
+				t.Fatalf("domains %v", domains)
+			}
+			for i, in := range []string{s.pool, other.pool} {
+				volume := fmt.Sprintf("%s/www_01-%s-disk%d.raw", in, identity(vm), i)
+				if _, err := os.Stat(volume); err != nil || !strings.Contains(texts[0], "file='"+volume+"'") {
+					t.Errorf("disk %d: %v, domain\n%s", i, err, texts[0])
+				}
+			}
+			if err := to.Withdraw(t.Context(), vm); err != nil {
+				t.Fatal(err)
+			}
+			for _, in := range []string{s.pool, other.pool} {
+				if left, _ := filepath.Glob(in + "/*"); len(left) > 0 {
+					t.Errorf("left: %v", left)
+				}
+			}
+		})
+	}
+}
+
+func TestPoolOfAMapThatIsNotThere(t *testing.T) {
+	s := newSite(t, sharedDaemon(t), false)
+	s.place.opts.Maps.Storages = map[string]string{"nfs": "no-such-pool"}
+	err := s.place.Check(t.Context(), twoStores())
+	if !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "no-such-pool") || !strings.Contains(fault.HintOf(err), "map of storages") {
+		t.Errorf("%v, hint %q", err, fault.HintOf(err))
+	}
+}
+
+// stageFor is a stage as one that a place with the same map has it.
+func stageFor(t *testing.T, maps mapping.Map) *dir.Target {
+	t.Helper()
+	maps.Storages = nil
+	stage, err := dir.New(t.TempDir(), dir.Options{Domain: dir.DomainOptions{Type: "qemu", Maps: maps}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stage
+}
+
+// copiedTo writes all of vm's disks, as the steps before commit do.
+func copiedTo(t *testing.T, to *staged.Target, vm *inventory.VM) targets.Definition {
+	t.Helper()
+	images, err := to.Plan(t.Context(), vm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, img := range images {
+		w, _, err := to.Open(t.Context(), img)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		if err := w.WriteAt(t.Context(), []byte(fmt.Sprint("disk ", i)), 4096); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Finish(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(img.Manifest, []byte("manifest"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		images[i].Root = "aa55"
+	}
+	return targets.Definition{VM: vm, Images: images, Decamp: "v0.0.0-test"}
+}

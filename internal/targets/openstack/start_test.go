@@ -1,0 +1,235 @@
+package openstack
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	lab "github.com/decamp/decamp/internal/lab/openstack"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/targettest"
+)
+
+func startOf(t *testing.T, p *Place, d staged.Delivery) targets.Started {
+	t.Helper()
+	s, err := p.Start(t.Context(), d.Definition)
+	if err != nil {
+		t.Fatalf("start: %v (%s)", err, fault.HintOf(err))
+	}
+	return s
+}
+
+// onlyServer is the one that there is, which runs.
+func onlyServer(t *testing.T, cloud *lab.Cloud) lab.Server {
+	t.Helper()
+	all := cloud.Servers()
+	if len(all) != 1 || all[0].Status != "ACTIVE" {
+		t.Fatalf("servers: %+v", all)
+	}
+	return all[0]
+}
+
+// The server is made of all that was delivered, once, also if the answer to that was lost. A delivery alone
+// makes none.
+func TestStartMakesTheServerOnce(t *testing.T) {
+	cloud := serve(t, lab.Config{})
+	p := place(t, cloud, "lab")
+	p.cloud.http.Transport = &unheard{next: p.cloud.http.Transport}
+	d := deliveryOf(t, web())
+	r := deliver(t, p, d)
+	if all := cloud.Servers(); len(all) > 0 {
+		t.Fatalf("a delivery made %+v", all)
+	}
+	first, again := startOf(t, p, d), startOf(t, p, d)
+	if now := deliver(t, p, d); now.ID != r.ID {
+		t.Errorf("the receipt names %s, and named %s", now.ID, r.ID)
+	}
+	s := onlyServer(t, cloud)
+	if first != again || first.Console != "openstack --os-cloud lab console url show "+s.ID {
+		t.Errorf("consoles %q and %q", first.Console, again.Console)
+	}
+	v := cloud.Volumes()
+	if s.Flavor != "v2" || !slices.Equal(s.Volumes, []string{v[0].ID, v[1].ID}) || len(s.Ports) != 1 || s.Metadata[sourceKey] != identity(d.VM) {
+		t.Errorf("made of %+v", s)
+	}
+}
+
+// unheard loses the answer to the first call that makes a server.
+type unheard struct {
+	next http.RoundTripper
+	once sync.Once
+}
+
+func (u *unheard) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := u.next.RoundTrip(r)
+	if err == nil && r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/servers") {
+		u.once.Do(func() {
+			err = errors.Join(errors.New("the connection broke"), res.Body.Close())
+			res = nil
+		})
+	}
+	return res, err
+}
+
+// A server that never came up is removed, with nothing else: the next start makes another.
+func TestStartRemovesWhatNeverCameUp(t *testing.T) {
+	for name, v := range map[string]struct {
+		config  lab.Config
+		trouble lab.Fault
+		address string
+		kind    fault.Kind
+		words   string
+	}{
+		"no host":       {config: lab.Config{BadServers: 1}, kind: fault.Full, words: "No valid host"},
+		"of an image":   {config: lab.Config{BadServers: 1}, address: "?boot=image&flavor=d4", kind: fault.Full, words: "server create --flavor d4 --image "},
+		"Nova's quota":  {trouble: lab.Fault{Method: "POST", Path: "servers", Status: 403, Body: `{"forbidden": {"message": "Quota exceeded for cores"}}`, Times: 1}, kind: fault.Full, words: "cores"},
+		"no right":      {trouble: lab.Fault{Method: "POST", Path: "servers", Status: 403, Times: 1}, kind: fault.Denied, words: "member"},
+		"refused to us": {trouble: lab.Fault{Method: "POST", Path: "servers", Status: 400, Body: `{"badRequest": {"message": "Block Device Mapping is Invalid"}}`, Times: 1}, kind: fault.Invalid, words: "Mapping"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := serve(t, v.config)
+			cloud.Trouble(v.trouble)
+			p := place(t, cloud, "lab"+v.address)
+			d := deliveryOf(t, with(web(), func(vm *inventory.VM) { vm.Disks = vm.Disks[:1] }))
+			deliver(t, p, d)
+			before := thingsIn(cloud)
+			_, err := p.Start(t.Context(), d.Definition)
+			hasHint(t, err, v.kind, v.words)
+			if now := thingsIn(cloud); !slices.Equal(now, before) {
+				t.Errorf("it was %q, and is %q", before, now)
+			}
+			startOf(t, p, d)
+			onlyServer(t, cloud)
+		})
+	}
+}
+
+// What a start that was cut off left of a server in error is not taken for one that ran.
+func TestStartTellsServersApart(t *testing.T) {
+	for status, v := range map[string]struct {
+		kind  fault.Kind // fault.Internal: it runs
+		words string
+	}{
+		"ACTIVE":            {},
+		"SHUTOFF":           {},
+		"BUILD":             {},
+		"ERROR":             {fault.Conflict, "server reboot --hard"},
+		"PAUSED":            {fault.Conflict, "server unpause"},
+		"SHELVED_OFFLOADED": {fault.Conflict, "server unshelve"},
+	} {
+		cloud := serve(t, lab.Config{})
+		p := place(t, cloud, "lab")
+		d := deliveryOf(t, web())
+		deliver(t, p, d)
+		startOf(t, p, d)
+		was := onlyServer(t, cloud).ID
+		cloud.SetStatus(was, status)
+		_, err := p.Start(t.Context(), d.Definition)
+		if v.words != "" {
+			hasHint(t, err, v.kind, v.words)
+		} else if err != nil || onlyServer(t, cloud).ID != was {
+			t.Errorf("%s: %v", status, err)
+		}
+		if all := cloud.Servers(); len(all) != 1 || all[0].ID != was {
+			t.Errorf("%s: there are %+v", status, all)
+		}
+	}
+}
+
+func TestStartRefuses(t *testing.T) {
+	for name, v := range map[string]struct {
+		after func(*lab.Cloud, *Place, *staged.Delivery)
+		kind  fault.Kind
+		words string
+	}{
+		"nothing there": {func(_ *lab.Cloud, p *Place, d *staged.Delivery) { _ = p.Withdraw(context.Background(), d.VM) }, fault.NotFound, "volume list"},
+		"another's": {func(cloud *lab.Cloud, p *Place, d *staged.Delivery) {
+			_ = p.Withdraw(context.Background(), d.VM)
+			cloud.AddServer("web 01")
+		}, fault.Conflict, "web 01-old"},
+		"of an earlier copy": {func(_ *lab.Cloud, _ *Place, d *staged.Delivery) {
+			d.Images = slices.Clone(d.Images)
+			d.Images[0].Root = "bb66"
+		}, fault.Conflict, "earlier copy"},
+		"made by hand": {func(cloud *lab.Cloud, _ *Place, _ *staged.Delivery) { cloud.Attach(cloud.Volumes()[1].ID, "theirs") }, fault.Conflict, "server show theirs"},
+		"no port":      {func(cloud *lab.Cloud, _ *Place, _ *staged.Delivery) { cloud.RemovePort(cloud.Ports()[0].ID) }, fault.Conflict, "is gone"},
+		"too large": {func(_ *lab.Cloud, _ *Place, d *staged.Delivery) {
+			d.VM = with(web(), func(vm *inventory.VM) { vm.CPUs = 64 })
+		}, fault.NotFound, "flavor create"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := serve(t, lab.Config{})
+			p, d := place(t, cloud, "lab"), deliveryOf(t, web())
+			deliver(t, p, d)
+			v.after(cloud, p, &d)
+			before := thingsIn(cloud)
+			_, err := p.Start(t.Context(), d.Definition)
+			hasHint(t, err, v.kind, v.words)
+			if now := thingsIn(cloud); !slices.Equal(now, before) {
+				t.Errorf("it was %q, and is %q", before, now)
+			}
+		})
+	}
+}
+
+// A crash at any call, before it or after: the next start finds what there is, and one server runs. The same
+// where the first server fails.
+func TestStartGoesOnAfterACrash(t *testing.T) {
+	for _, config := range []lab.Config{{}, {BadServers: 1}, {Late: 1, TokenCalls: 7}} {
+		at := 1
+		for crashAt(t, config, at) {
+			at++
+		}
+		if at < 8 {
+			t.Errorf("%+v: a start has %d calls", config, at-1)
+		}
+	}
+}
+
+// crashAt reports whether a start had so many calls.
+func crashAt(t *testing.T, config lab.Config, at int) bool {
+	t.Helper()
+	crashed := false
+	for _, fate := range []targettest.Fate{targettest.Lost, targettest.Unanswered} {
+		cloud := serve(t, config)
+		p, d := place(t, cloud, "lab"), deliveryOf(t, web())
+		tapped := &targettest.Tap{Next: p.cloud.http.Transport}
+		p.cloud.http.Transport = tapped // before it logs in
+		deliver(t, p, d)
+		ctx, cancel := context.WithCancel(t.Context())
+		dead := false
+		tapped.Set(func(n int) targettest.Fate {
+			if n == at {
+				cancel()
+				dead, crashed = true, true
+				return fate
+			}
+			if dead {
+				return targettest.Lost
+			}
+			return targettest.Pass
+		})
+		_, err := p.Start(ctx, d.Definition)
+		cancel()
+		if dead && err == nil {
+			t.Errorf("call %d: it did not notice", at)
+		}
+		tapped.Set(nil)
+		fails := config.BadServers > 0 && !slices.ContainsFunc(cloud.Servers(), func(s lab.Server) bool { return s.Status == "ERROR" })
+		if _, err := p.Start(t.Context(), d.Definition); err != nil && !(fails && fault.Is(err, fault.Full)) {
+			t.Errorf("after call %d (%v): %v", at, fate, err)
+		}
+		startOf(t, p, d)
+		if s := onlyServer(t, cloud); len(s.Volumes) != 2 || len(s.Ports) != 1 {
+			t.Errorf("after call %d: %+v", at, s)
+		}
+	}
+	return crashed
+}

@@ -1,0 +1,27 @@
+package targets
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+func TestDropped(t *testing.T) {
+	vm := &inventory.VM{
+		Disks:  []inventory.Disk{{Key: 2000, UUID: "6000C29a"}, {Key: 2001, UUID: "6000C29b"}, {Key: 2002}},
+		CDROMs: 2, BootOrder: []string{"floppy", "cdrom", "disk:2000"},
+	}
+	o := NewOutline(Definition{VM: vm})
+	o.CDROMs, o.Boot = 1, []string{"disk:2000"}
+	o.Disks = []OutlineDisk{{Key: 2000, Serial: "6000C29a"}, {Key: 2001, Bus: "sata"}, {Key: 2002, Bus: "sata"}}
+	o.Drop(vm)
+	want := []string{
+		"the serial number of disk 2001: on sata the guest sees another, or none",
+		"1 CD-ROM drives: there is no place for them, or none may be empty",
+		"booting from floppy: it is not there, or not tried", "booting from cdrom: it is not there, or not tried",
+	}
+	if !slices.Equal(o.Dropped, want) {
+		t.Errorf("%q", o.Dropped)
+	}
+}

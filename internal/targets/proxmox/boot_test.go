@@ -1,0 +1,110 @@
+package proxmox
+
+import (
+	"bufio"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab/pve"
+	"github.com/decamp/decamp/internal/sleep"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/test/boot"
+	tinyguest "github.com/decamp/decamp/test/guest"
+)
+
+// A delivered guest is right when it comes up from what the node stored, and finds its hardware.
+func TestDeliveredGuestsBoot(t *testing.T) {
+	tests := []struct {
+		name     string
+		vm       *inventory.VM
+		guest    tinyguest.Name
+		hardware targets.Hardware
+		storage  string
+		disk     string
+		card     string
+		firmware string
+	}{
+		{"bios", tinyVM(inventory.PVSCSI, inventory.BIOS), tinyguest.NoVirtio, targets.Compat, "local-lvm", "vmw_pvscsi", "vmxnet3", "bios"},
+		{"ide", tinyVM(inventory.IDE, inventory.BIOS), tinyguest.NoVirtio, targets.Compat, "local", "ata_piix", "vmxnet3", "bios"},
+		{"efi", tinyVM(inventory.LSISAS, inventory.EFI), tinyguest.UEFI, targets.Compat, "local-lvm", "virtio_scsi", "vmxnet3", "efi"},
+		{"virtio", tinyVM(inventory.PVSCSI, inventory.BIOS), tinyguest.BIOS, targets.Virtio, "local", "virtio_scsi", "virtio_net", "bios"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			image := tinyguest.Image(t, tt.guest)
+			s := serve(t, pve.Config{})
+			p := place(t, s, Options{Storage: tt.storage})
+			d := staged.Delivery{Definition: targets.Definition{VM: tt.vm, Hardware: tt.hardware, Images: []targets.Image{
+				{Key: 2000, Path: image, Format: targets.Raw, Size: tinyguest.Size, Root: "aa55"},
+			}}}
+			receipt, err := p.Deliver(t.Context(), d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := start(t, s, p, d.Definition, receipt.ID)
+			card := boot.Card{Name: "eth0", MAC: tt.vm.NICs[0].MAC, Driver: tt.card}
+			if m.Driver != tt.disk || m.UUID != tt.vm.UUID || m.Firmware != tt.firmware || len(m.Cards) != 1 || m.Cards[0] != card {
+				t.Errorf("the guest sees %+v", m)
+			}
+		})
+	}
+}
+
+func tinyVM(on inventory.Bus, firmware inventory.Firmware) *inventory.VM {
+	return with(biosVM(), func(vm *inventory.VM) {
+		vm.Disks, vm.CPUs, vm.CoresPerSocket, vm.CDROMs = vm.Disks[:1], 2, 1, 0
+		vm.Disks[0].Capacity, vm.Controllers[0].Bus, vm.Firmware = tinyguest.Size, on, firmware
+	})
+}
+
+// start starts the guest of def, and returns what it says on its serial port.
+func start(t *testing.T, s *pve.Server, p *Place, def targets.Definition, id string) boot.Marker {
+	t.Helper()
+	vmid, err := strconv.Atoi(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Start(t.Context(), def); err != nil {
+		t.Fatalf("%v (%s)", err, fault.HintOf(err))
+	}
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); {
+		if m, ok := marker(t, s.Serial(vmid)); ok {
+			return m
+		}
+		if err := sleep.For(t.Context(), 100*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	said, _ := os.ReadFile(s.Serial(vmid))
+	t.Fatalf("no marker; options %v; it said %q", s.Guest(vmid), said)
+	return boot.Marker{}
+}
+
+// marker looks for a marker in what was said so far.
+func marker(t *testing.T, path string) (boot.Marker, bool) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		return boot.Marker{}, false // QEMU has not made it yet
+	}
+	defer f.Close()
+	for lines := bufio.NewReader(f); ; {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return boot.Marker{}, false
+		}
+		m, ok, err := boot.ParseMarker(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			return m, true
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package proxmox
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/targets"
+)
+
+// Check says whether vm could be delivered. It asks only, and changes nothing.
+func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
+	m, err := Config(targets.Definition{VM: vm}, p.opts)
+	if err != nil {
+		return err
+	}
+	version, err := p.version(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.checkVersion(version); err != nil {
+		return err
+	}
+	if err := p.checkOnline(ctx); err != nil {
+		return err
+	}
+	list, err := p.guests(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.checkName(vm, m.Name, list); err != nil {
+		return err
+	}
+	return p.checkThings(ctx, vm)
+}
+
+// checkName refuses a name that a guest of somebody else's has. Proxmox would take it twice, and
+// nobody could tell the two apart in its list.
+func (p *Place) checkName(vm *inventory.VM, name string, list []resource) error {
+	for _, r := range list {
+		if r.Name == name && !r.tagged(ownTag(vm)) {
+			return fault.New(fault.Conflict, "guest %d on %s is called %s already", r.VMID, r.Node, name).
+				WithHint("rename one of the two, such as: qm set %d --name %s-old", r.VMID, name)
+		}
+	}
+	return nil
+}
+
+// Things are what a guest stands on.
+type things struct {
+	into    []share
+	uploads storage
+	kinds   map[string]string // of networks, by name
+	joined  []network         // by the VM's cards
+}
+
+// checkThings looks at storages and networks, and at the rights on both.
+func (p *Place) checkThings(ctx context.Context, vm *inventory.VM) error {
+	t, err := p.things(ctx, vm)
+	if err != nil {
+		return err
+	}
+	if err := p.checkRights(ctx, vm, t); err != nil {
+		return err
+	}
+	if err := p.checkNetworks(vm, t); err != nil {
+		return err
+	}
+	if !p.direct() {
+		return checkRoom(vm, t.into, t.uploads)
+	}
+	for i := range t.into {
+		had, err := p.had(ctx, vm, t.into[i].ID)
+		if err != nil {
+			return err
+		}
+		t.into[i].Avail += had
+	}
+	return checkRoom(vm, t.into, storage{Avail: math.MaxInt64}) // nothing is uploaded
+}
+
+func (p *Place) things(ctx context.Context, vm *inventory.VM) (t things, err error) {
+	list, err := p.storages(ctx)
+	if err != nil {
+		return t, err
+	}
+	if t.into, err = p.shares(vm, list); err != nil {
+		return t, err
+	}
+	if p.direct() {
+		err = p.checkNode(ctx)
+	} else {
+		t.uploads, err = p.uploadsOn(list)
+	}
+	if err != nil {
+		return t, err
+	}
+	if t.kinds, err = p.bridges(ctx); err != nil {
+		return t, err
+	}
+	t.joined, err = p.opts.networks(vm)
+	return t, err
+}
+
+// A share is what of a VM goes to one storage.
+type share struct {
+	storage
+	disks []inventory.Disk
+}
+
+// shares says what each storage gets, in the order in which disks come to them. The one for what belongs
+// to no disk is there also without any.
+func (p *Place) shares(vm *inventory.VM, list []storage) ([]share, error) {
+	var into []share
+	add := func(datastore string, disks ...inventory.Disk) error {
+		name, err := p.opts.storage(datastore)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(into, func(s share) bool { return s.ID == name })
+		if at < 0 {
+			s, err := p.disksOn(name, list)
+			if err != nil {
+				return err
+			}
+			at, into = len(into), append(into, share{storage: s})
+		}
+		into[at].disks = append(into[at].disks, disks...)
+		return nil
+	}
+	for _, d := range vm.Disks {
+		if err := add(mapping.Datastore(d), d); err != nil {
+			return nil, err
+		}
+	}
+	if vm.Firmware == inventory.EFI || len(vm.Disks) == 0 {
+		return into, add(mapping.Home(vm))
+	}
+	return into, nil
+}
+
+// least is what a disk takes for certain: of a thick one it is not known how much of it is zeros.
+func least(d inventory.Disk) int64 {
+	if d.Thin && d.Used > 0 {
+		return min(d.Used, d.Capacity)
+	}
+	return 0
+}
+
+// checkRoom compares what the storages have with what the disks take for certain: each of its own, and
+// the largest of all on the one for uploads, which may be one of the others.
+func checkRoom(vm *inventory.VM, into []share, uploads storage) error {
+	type need struct {
+		of    storage
+		bytes int64
+	}
+	var largest int64
+	for _, d := range vm.Disks {
+		largest = max(largest, least(d))
+	}
+	needs := []need{{uploads, largest}}
+	for _, s := range into {
+		n := need{of: s.storage}
+		for _, d := range s.disks {
+			if s.thick() {
+				n.bytes += d.Capacity
+			} else {
+				n.bytes += least(d)
+			}
+		}
+		if s.ID == uploads.ID {
+			n.bytes += largest
+		}
+		needs = append(needs, n)
+	}
+	for _, need := range needs {
+		if need.bytes > need.of.Avail {
+			return fault.New(fault.Full, "VM %s needs %d MiB on storage %s, %d MiB are free", vm.Name, need.bytes>>20, need.of.ID, need.of.Avail>>20).
+				WithHint("free %d MiB, or name another with storage= or import=; on the node: pvesm status", (need.bytes-need.of.Avail)>>20+1)
+		}
+	}
+	return nil
+}
+
+// needs are the privileges that a delivery takes, by path.
+func (p *Place) needs(vm *inventory.VM, vmid int, t things) map[string][]string {
+	guest := []string{
+		"VM.Allocate", "VM.Audit", "VM.Config.Disk", "VM.Config.CPU", "VM.Config.Memory", "VM.Config.Network",
+		"VM.Config.HWType", "VM.Config.Options",
+	}
+	if vm.CDROMs > 0 {
+		guest = append(guest, "VM.Config.CDROM")
+	}
+	needs := map[string][]string{
+		fmt.Sprintf("/vms/%d", vmid): guest,
+	}
+	for _, s := range t.into {
+		needs["/storage/"+s.ID] = []string{"Datastore.AllocateSpace"}
+	}
+	// What was uploaded, and a volume that no guest has, is deleted by Datastore.Allocate, and by nothing less.
+	if p.direct() {
+		for _, s := range t.into {
+			at := "/storage/" + s.ID
+			needs[at] = append(needs[at], "Datastore.Audit", "Datastore.Allocate")
+		}
+	} else {
+		at := "/storage/" + t.uploads.ID
+		needs[at] = append(needs[at], "Datastore.AllocateTemplate", "Datastore.Audit", "Datastore.Allocate")
+	}
+	for _, n := range t.joined {
+		if !isVNet(t.kinds[n.bridge]) {
+			needs[n.path()] = []string{"SDN.Use"}
+		}
+	}
+	return needs
+}
+
+// checkRights asks for each privilege, path by path, and tells all that lack at once.
+func (p *Place) checkRights(ctx context.Context, vm *inventory.VM, t things) error {
+	vmid, err := p.nextID(ctx)
+	if err != nil {
+		return err
+	}
+	needs := p.needs(vm, vmid, t)
+	var lacking, remedy []string
+	for _, path := range slices.Sorted(maps.Keys(needs)) {
+		missing, err := p.lacking(ctx, path, needs[path])
+		if err != nil {
+			return err
+		}
+		if len(missing) == 0 {
+			continue
+		}
+		path = strings.TrimSuffix(path, fmt.Sprintf("/%d", vmid)) // the next VM has another VMID
+		lacking = append(lacking, strings.Join(missing, ", ")+" on "+path)
+		remedy = append(remedy, p.grant("Decamp", path, missing))
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	return fault.New(fault.Denied, "token %s lacks %s", p.api.token.name(), strings.Join(lacking, "; ")).
+		WithHint("%s", strings.Join(remedy, "; "))
+}
+
+// grant is what gives the token privileges on a path, and on all below, by a role whose name begins so.
+func (p *Place) grant(role, path string, privileges []string) string {
+	role += strings.NewReplacer("/", "-", ".", "-").Replace(path)
+	return fmt.Sprintf("pveum role add %s --privs %s; pveum acl modify %s --tokens %s --roles %s",
+		role, fault.Quote(strings.Join(privileges, " ")), path, fault.Quote(p.api.token.name()), role)
+}
+
+func (p *Place) lacking(ctx context.Context, path string, privileges []string) ([]string, error) {
+	var held map[string]map[string]int
+	if err := p.api.get(ctx, "/access/permissions", url.Values{"path": {path}}, &held); err != nil {
+		return nil, err
+	}
+	var missing []string
+	for _, privilege := range privileges {
+		if _, ok := held[path][privilege]; !ok { // the value says whether it goes on below
+			missing = append(missing, privilege)
+		}
+	}
+	return missing, nil
+}

@@ -1,0 +1,124 @@
+package proxmox
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab/loopback"
+	"github.com/decamp/decamp/internal/lab/pve"
+	"github.com/decamp/decamp/internal/sleep"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/targettest"
+)
+
+func TestConformance(t *testing.T) {
+	targettest.Place(t, targettest.Harness{
+		Parallel: true,
+		New:      newSite,
+		Denied: func(t *testing.T) staged.Place {
+			return place(t, serve(t, pve.Config{}), Options{Token: "root@pam!decamp=wrong"})
+		},
+		Unreachable: func(t *testing.T) staged.Place {
+			p := place(t, serve(t, pve.Config{}), Options{})
+			p.api.host = loopback.Reserve(t)
+			return p
+		},
+	})
+}
+
+func newSite(t *testing.T) targettest.Site {
+	s := serve(t, pve.Config{})
+	p := place(t, s, Options{})
+	tapped := &targettest.Tap{Next: p.api.http.Transport}
+	p.api.http.Transport = tapped
+	p.opts.Wait = func(ctx context.Context, d time.Duration) error {
+		if d == poll {
+			return s.Settle(ctx) // so that tasks are asked after twice at most, however slow this machine is
+		}
+		return sleep.For(ctx, time.Millisecond/5)
+	}
+	p.api.wait = p.opts.Wait
+	return targettest.Site{
+		Place: p, Tap: tapped.Set,
+		Seen:   func(t *testing.T) []targettest.Seen { return seenOn(t, s) },
+		Things: func(t *testing.T) []string { return thingsOn(t, s) },
+		Occupy: func(t *testing.T, vm *inventory.VM) {
+			m, err := Config(targets.Definition{VM: vm}, p.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.AddGuest(150, map[string]string{"name": m.Name})
+		},
+	}
+}
+
+// seenOn reads guests as the node has them.
+func seenOn(t *testing.T, s *pve.Server) []targettest.Seen {
+	t.Helper()
+	var all []targettest.Seen
+	for _, vmid := range s.VMIDs() {
+		config := s.Guest(vmid)
+		number := func(key string) int {
+			n, err := strconv.Atoi(config[key])
+			if err != nil && config[key] != "" {
+				t.Error(err)
+			}
+			return n
+		}
+		_, uuid, _ := strings.Cut(config["smbios1"], "uuid=")
+		g := targettest.Seen{
+			ID: fmt.Sprint(vmid), Name: config["name"], UUID: uuid, Running: config["onboot"] == "1",
+			CPUs: number("sockets") * number("cores"), MemoryMiB: int64(number("memory")), EFI: config["bios"] == "ovmf",
+			SecureBoot: strings.Contains(config["efidisk0"], "pre-enrolled-keys=1"), TPM: config["tpmstate0"] != "",
+			Said: config["description"] + " " + config["tags"],
+		}
+		for i := range 4 {
+			if _, rest, ok := strings.Cut(config[fmt.Sprintf("net%d", i)], "="); ok {
+				mac, _, _ := strings.Cut(rest, ",")
+				g.MACs = append(g.MACs, strings.ToLower(mac))
+			}
+		}
+		for _, slot := range []string{"sata0", "sata1", "scsi0", "scsi1"} {
+			if config[slot] == "" {
+				continue
+			}
+			data, err := s.Read(t.Context(), config[slot])
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.Disks = append(g.Disks, data)
+		}
+		all = append(all, g)
+	}
+	return all
+}
+
+// thingsOn names guests with their options, volumes with their bytes, and uploads.
+func thingsOn(t *testing.T, s *pve.Server) []string {
+	t.Helper()
+	things := s.Uploads()
+	for _, vmid := range s.VMIDs() {
+		config := s.Guest(vmid)
+		for _, key := range slices.Sorted(maps.Keys(config)) {
+			things = append(things, fmt.Sprintf("guest %d %s %s", vmid, key, config[key]))
+		}
+	}
+	for _, path := range s.Volumes() {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		things = append(things, fmt.Sprintf("volume %s %x", path, sha256.Sum256(data)))
+	}
+	return things
+}

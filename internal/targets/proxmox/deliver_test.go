@@ -1,0 +1,359 @@
+package proxmox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/lab/pve"
+	"github.com/decamp/decamp/internal/sleep"
+	"github.com/decamp/decamp/internal/targets"
+)
+
+func TestDeliverMakesTheGuest(t *testing.T) {
+	s := serve(t, pve.Config{})
+	s.AddGuest(100, map[string]string{"name": "older"})
+	p, d := place(t, s, Options{}), deliver(t, biosVM())
+	toQCOW2(t, &d.Images[1])
+	var last, total int64
+	d.Progress = func(done, all int64) { last, total = done, all }
+	receipt, err := p.Deliver(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkDelivered(t, s, d)
+	vmid, config := guestOf(t, s, d.VM)
+	if receipt.Place != "proxmox pve1" || receipt.ID != "101" || receipt.Name != "web-01" || vmid != 101 {
+		t.Errorf("receipt %+v for guest %d", receipt, vmid)
+	}
+	if len(receipt.Warnings) > 0 {
+		t.Errorf("warnings %v", receipt.Warnings)
+	}
+	if last != total || total < 1<<20 {
+		t.Errorf("%d of %d bytes were told of", last, total)
+	}
+	if !strings.Contains(config["description"], "bill to: R&D") || config["net0"] != "vmxnet3=00:50:56:AB:CD:01,bridge=vmbr0" {
+		t.Errorf("guest %d is %v", vmid, config)
+	}
+}
+
+// A guest may have made its disk begin like a qcow2 image that stands on a file of the node.
+func TestDeliversADiskThatImitatesAnImage(t *testing.T) {
+	s := serve(t, pve.Config{})
+	p, d := place(t, s, Options{}), deliver(t, biosVM())
+	evil := filepath.Join(t.TempDir(), "evil.qcow2")
+	if out, err := exec.Command("qemu-img", "create", "-q", "-f", "qcow2", "-u", "-b", "/etc/passwd", "-F", "raw", evil, "1M").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	head, err := os.ReadFile(evil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(d.Images[0].Path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(head, 0)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Deliver(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(d.Images[0].Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, config := guestOf(t, s, d.VM)
+	if got, err := s.Read(t.Context(), config["scsi0"]); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s has %d bytes that are not the guest's %d: %v", config["scsi0"], len(got), len(want), err)
+	}
+}
+
+// toQCOW2 makes an image one of the other format.
+func toQCOW2(t *testing.T, img *targets.Image) {
+	t.Helper()
+	path := strings.TrimSuffix(img.Path, ".raw") + ".qcow2"
+	if out, err := exec.Command("qemu-img", "convert", "-f", "raw", "-O", "qcow2", img.Path, path).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	img.Path, img.Format = path, targets.QCOW2
+}
+
+func TestDeliverAgainFindsAllDone(t *testing.T) {
+	s := serve(t, pve.Config{})
+	p, d := place(t, s, Options{}), deliver(t, biosVM())
+	first, err := p.Deliver(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := len(s.Requests())
+	second, err := p.Deliver(t.Context(), d)
+	if err != nil || second.ID != first.ID {
+		t.Errorf("the second time: %+v, %v", second, err)
+	}
+	for _, r := range s.Requests()[before:] {
+		if r.Method != http.MethodGet {
+			t.Errorf("the second time did %s %s", r.Method, r.Path)
+		}
+	}
+	if err := p.Check(t.Context(), d.VM); err != nil {
+		t.Errorf("its own guest is in the way: %v", err)
+	}
+}
+
+// A copy that was made later is not taken for the one that was delivered.
+func TestDeliverRefusesAGuestOfAnEarlierCopy(t *testing.T) {
+	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
+	p := place(t, s, Options{})
+	if _, err := p.Deliver(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	later := deliver(t, d.VM)
+	later.Images[1].Root = "bb66"
+	if _, err := p.Deliver(t.Context(), later); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+		t.Errorf("%v, hint %q", err, fault.HintOf(err))
+	}
+	checkDelivered(t, s, d)
+}
+
+// crash lets so many requests through, and none after it: as if the process were gone.
+type crash struct {
+	left atomic.Int64
+	next http.RoundTripper
+}
+
+func (c *crash) RoundTrip(r *http.Request) (*http.Response, error) {
+	if c.left.Add(-1) < 0 {
+		return nil, errors.New("crashed")
+	}
+	return c.next.RoundTrip(r)
+}
+
+func crashAfter(p *Place, requests int64) *crash {
+	c := &crash{next: p.api.http.Transport}
+	c.left.Store(requests)
+	p.api.http.Transport = c
+	p.opts.Wait = func(ctx context.Context, _ time.Duration) error {
+		if c.left.Load() < 0 {
+			return errors.New("crashed")
+		}
+		return sleep.For(ctx, 2*time.Millisecond)
+	}
+	p.api.wait = p.opts.Wait
+	return c
+}
+
+func TestDeliverGoesOnAfterACrashAnywhere(t *testing.T) {
+	s := serve(t, pve.Config{})
+	s.AddGuest(100, map[string]string{"name": "older"})
+	d := deliver(t, biosVM())
+	for after := int64(0); ; after++ {
+		broken := place(t, s, Options{})
+		crashed := crashAfter(broken, after)
+		_, err := broken.Deliver(t.Context(), d)
+		if (err == nil) != (crashed.left.Load() >= 0) {
+			t.Fatalf("after %d requests: %v", after, err)
+		}
+		p := place(t, s, Options{})
+		if _, err := p.Deliver(t.Context(), d); err != nil {
+			t.Fatalf("after a crash at request %d: %v", after, err)
+		}
+		checkDelivered(t, s, d)
+		if err := p.Withdraw(t.Context(), d.VM); err != nil {
+			t.Fatal(err)
+		}
+		checkGone(t, s, 100)
+		if t.Failed() || crashed.left.Load() >= 0 {
+			t.Logf("%d crashes", after)
+			return
+		}
+	}
+}
+
+func TestDeliverBeginsAnewWhatWasBegunAsAnother(t *testing.T) {
+	s := serve(t, pve.Config{})
+	d := deliver(t, biosVM())
+	broken := place(t, s, Options{})
+	// 20 requests are enough to have a guest, and not enough to finish it.
+	crashAfter(broken, 20)
+	if _, err := broken.Deliver(t.Context(), d); err == nil {
+		t.Fatal("it was finished")
+	}
+	if vmid, config := guestOf(t, s, d.VM); read(config["description"], d.VM, vmid).plan == "" {
+		t.Fatalf("guest %d is complete: %v", vmid, config)
+	}
+	d.Hardware = targets.Virtio
+	if _, err := place(t, s, Options{}).Deliver(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	checkDelivered(t, s, d)
+	if _, config := guestOf(t, s, d.VM); config["scsihw"] != "virtio-scsi-single" || !strings.HasPrefix(config["net0"], "virtio=") {
+		t.Errorf("the guest is %v", config)
+	}
+}
+
+func TestDeliverLeavesNothingAfterAnError(t *testing.T) {
+	tests := []struct {
+		name   string
+		faults pve.Faults
+		kind   fault.Kind
+		words  string
+	}{
+		{"create", pve.Faults{Tasks: map[string]string{"qmcreate": "lvcreate failed: Volume group \"pve\" has insufficient free space"}}, fault.Full, "insufficient"},
+		{"import", pve.Faults{Tasks: map[string]string{"qmconfig": "copy failed: No space left on device"}}, fault.Full, "No space left"},
+		{"sum", pve.Faults{Garble: true}, fault.Corrupt, "checksum mismatch"},
+		{"copy", pve.Faults{Tasks: map[string]string{"imgcopy": "import failed: scp: exit code 255"}}, fault.Internal, "scp"},
+		{"cut", pve.Faults{Cuts: uploadTries, CutAfter: 500000}, fault.Unreachable, "upload"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := serve(t, pve.Config{})
+			s.SetFaults(tt.faults)
+			_, err := place(t, s, Options{}).Deliver(t.Context(), deliver(t, biosVM()))
+			if !fault.Is(err, tt.kind) || !strings.Contains(err.Error(), tt.words) {
+				t.Errorf("%v: %v", fault.KindOf(err), err)
+			}
+			checkGone(t, s)
+		})
+	}
+}
+
+func TestDeliverOutlivesWhatPasses(t *testing.T) {
+	tests := []struct {
+		name   string
+		faults pve.Faults
+	}{
+		{"cut", pve.Faults{Cuts: uploadTries - 1, CutAfter: 500000}},
+		{"restart", pve.Faults{Down: 5}},
+		{"taken", pve.Faults{Taken: 3}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, d := serve(t, pve.Config{}), deliver(t, biosVM())
+			s.SetFaults(tt.faults)
+			var last int64
+			d.Progress = func(done, total int64) {
+				if done <= last || done > total {
+					t.Errorf("%d of %d bytes, after %d", done, total, last)
+				}
+				last = done
+			}
+			if _, err := place(t, s, Options{}).Deliver(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+			checkDelivered(t, s, d)
+			if got := len(s.VMIDs()); got != 1+tt.faults.Taken {
+				t.Errorf("guests %v", s.VMIDs())
+			}
+		})
+	}
+}
+
+func TestDeliverTellsAFullStorage(t *testing.T) {
+	s := serve(t, pve.Config{Storages: []pve.Storage{
+		{ID: "local", Type: "dir", Content: []string{"import"}, Size: 1 << 30},
+		{ID: "local-lvm", Type: "lvmthin", Content: []string{"images"}, Size: 1 << 19},
+	}})
+	p, d := place(t, s, Options{}), deliver(t, biosVM())
+	if err := p.Check(t.Context(), d.VM); !fault.Is(err, fault.Full) || fault.HintOf(err) == "" {
+		t.Errorf("before: %v", err)
+	}
+	if _, err := p.Deliver(t.Context(), d); !fault.Is(err, fault.Full) {
+		t.Errorf("after all: %v", err)
+	}
+	checkGone(t, s)
+}
+
+func TestDeliverCanceledLeavesNothing(t *testing.T) {
+	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
+	ctx, cancel := cancelable(t)
+	d.Progress = func(done, total int64) {
+		if done > total/2 {
+			cancel()
+		}
+	}
+	if _, err := place(t, s, Options{}).Deliver(ctx, d); !fault.Is(err, fault.Canceled) {
+		t.Errorf("%v", err)
+	}
+	checkGone(t, s)
+}
+
+// holding is a transport that holds the tasks of the node from the first import on.
+type holding struct {
+	http.RoundTripper
+	server *pve.Server
+	hold   chan struct{}
+	isHeld atomic.Bool
+}
+
+func (h *holding) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/config") && h.isHeld.CompareAndSwap(false, true) {
+		h.server.SetFaults(pve.Faults{Hold: h.hold})
+	}
+	return h.RoundTripper.RoundTrip(r)
+}
+
+// The import task that runs when a delivery is canceled is stopped.
+func TestDeliverCanceledStopsTheTask(t *testing.T) {
+	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
+	p := place(t, s, Options{})
+	h := &holding{RoundTripper: p.api.http.Transport, server: s, hold: make(chan struct{})}
+	release := sync.OnceFunc(func() { close(h.hold) })
+	defer release()
+	p.api.http.Transport = h
+	ctx, cancel := cancelable(t)
+	defer cancel()
+	waits := 0
+	p.api.wait = func(ctx context.Context, _ time.Duration) error {
+		if waits++; waits == 1000 { // nobody stops the task
+			release()
+		}
+		if h.isHeld.Load() {
+			s.SetFaults(pve.Faults{}) // for the tasks that come later
+			cancel()
+		}
+		return sleep.For(ctx, time.Millisecond)
+	}
+	if _, err := p.Deliver(ctx, d); !fault.Is(err, fault.Canceled) {
+		t.Errorf("canceled during a task: %v", err)
+	}
+	if !slices.ContainsFunc(s.Requests(), func(r pve.Request) bool {
+		return r.Method == http.MethodDelete && strings.Contains(r.Path, "/tasks/")
+	}) {
+		t.Error("the task was not stopped")
+	}
+	checkGone(t, s)
+}
+
+func TestUploadsAreDeletedOneByOne(t *testing.T) {
+	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
+	if _, err := place(t, s, Options{}).Deliver(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, r := range s.Requests() {
+		switch {
+		case strings.HasSuffix(r.Path, "/upload"):
+			order = append(order, "upload")
+		case strings.HasSuffix(r.Path, "/config") && r.Method == http.MethodPost:
+			order = append(order, "import")
+		case strings.Contains(r.Path, "/content/") && r.Method == http.MethodDelete:
+			order = append(order, "delete")
+		}
+	}
+	if want := []string{"upload", "import", "delete", "upload", "import", "delete"}; !slices.Equal(order, want) {
+		t.Errorf("%v, want %v", order, want)
+	}
+}

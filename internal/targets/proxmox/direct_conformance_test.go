@@ -1,0 +1,164 @@
+package proxmox
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab/loopback"
+	"github.com/decamp/decamp/internal/lab/pve"
+	"github.com/decamp/decamp/internal/sleep"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/targettest"
+)
+
+// The volumes are LVM-thin's, which are larger than the disks.
+func TestDirectConformance(t *testing.T) {
+	t.Parallel()
+	targettest.Place(t, targettest.Harness{
+		Parallel: true,
+		New:      newDirectSite,
+		Denied: func(t *testing.T) staged.Place {
+			s, d := serveSSH(t, pve.Config{})
+			return directPlace(t, s, d, Options{Token: "root@pam!decamp=wrong"})
+		},
+		Unreachable: func(t *testing.T) staged.Place {
+			s, d := serveSSH(t, pve.Config{})
+			p := directPlace(t, s, d, Options{})
+			p.api.host = loopback.Reserve(t)
+			return p
+		},
+	})
+}
+
+func newDirectSite(t *testing.T) targettest.Site {
+	s, d := serveSSH(t, pve.Config{})
+	p := directPlace(t, s, d, Options{})
+	tapped := &targettest.Tap{Next: p.api.http.Transport}
+	p.api.http.Transport = tapped
+	p.dialNode = dials(tapped, here(d))
+	p.opts.Wait = func(ctx context.Context, d time.Duration) error {
+		if d == poll {
+			return s.Settle(ctx) // so that tasks are asked after twice at most, however slow this machine is
+		}
+		return sleep.For(ctx, time.Millisecond/5)
+	}
+	p.api.wait = p.opts.Wait
+	return targettest.Site{
+		Place: p, Tap: tapped.Set,
+		Seen:   func(t *testing.T) []targettest.Seen { return withoutTails(t, seenOn(t, s)) },
+		Things: func(t *testing.T) []string { return thingsOn(t, s) },
+		Occupy: func(t *testing.T, vm *inventory.VM) {
+			m, err := Config(targets.Definition{VM: vm}, p.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.AddGuest(150, map[string]string{"name": m.Name})
+		},
+	}
+}
+
+// withoutTails takes off what LVM made the suite's disks of 3 and 2 MiB larger by: zeros, up to 4 MiB.
+func withoutTails(t *testing.T, seen []targettest.Seen) []targettest.Seen {
+	t.Helper()
+	for _, s := range seen {
+		for i, data := range s.Disks {
+			size := []int{3 << 20, 2 << 20}[i]
+			if len(data) != 4<<20 || !bytes.Equal(data[size:], make([]byte, 4<<20-size)) {
+				t.Errorf("disk %d has %d bytes, or others than zeros at its end", i, len(data))
+			}
+			s.Disks[i] = data[:size]
+		}
+	}
+	return seen
+}
+
+// dials asks about each login, too.
+func dials(p *targettest.Tap, next func(string) (net.Conn, error)) func(string) (net.Conn, error) {
+	broken := fault.New(fault.Unreachable, "the connection broke").WithHint("look at the node")
+	return func(command string) (net.Conn, error) {
+		fate := p.Fate()
+		if fate == targettest.Lost {
+			return nil, broken
+		}
+		conn, err := next(command)
+		if fate == targettest.Unanswered && err == nil {
+			_ = conn.Close()
+			return nil, broken
+		}
+		return conn, err
+	}
+}
+
+// here runs what would run on the node, without the time that a login takes.
+func here(d *pve.SSH) func(string) (net.Conn, error) {
+	return func(command string) (net.Conn, error) {
+		fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return nil, err
+		}
+		ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
+		defer ours.Close()
+		defer theirs.Close()
+		cmd := exec.Command("/bin/sh", "-c", command)
+		cmd.Env = []string{"PATH=" + d.Tools, "PERL5LIB=" + filepath.Join(filepath.Dir(d.Tools), "perl")}
+		cmd.Stdin, cmd.Stdout = theirs, theirs
+		if err := cmd.Start(); err != nil {
+			return nil, err
+		}
+		conn, err := net.FileConn(ours)
+		return &program{Conn: conn, end: sync.OnceFunc(func() { _ = cmd.Wait() })}, err
+	}
+}
+
+// program is a connection with one, which ends before Close does.
+type program struct {
+	net.Conn
+	end func()
+}
+
+func (p *program) Close() error {
+	err := p.Conn.Close()
+	p.end()
+	return err
+}
+
+// nodes counts those of the test. Their programs run on one machine, and tell volumes apart by their names: so no two
+// nodes may have the same VMIDs.
+var nodes atomic.Int64
+
+// serveSSH starts a node that lets people log in.
+func serveSSH(t *testing.T, c pve.Config) (*pve.Server, *pve.SSH) {
+	t.Helper()
+	c.NextID = 100 + (os.Getpid()%900000)*1000 + int(nodes.Add(1))%900
+	s := serve(t, c)
+	d, err := s.StartSSH()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, d
+}
+
+// directPlace returns a Place at the node that writes over SSH.
+func directPlace(t *testing.T, s *pve.Server, d *pve.SSH, o Options) *Place {
+	t.Helper()
+	o.SSH = "root@" + d.Addr
+	if o.KeyFile == "" {
+		o.KeyFile = d.Key
+	}
+	if o.KnownHosts == "" {
+		o.KnownHosts = d.KnownHosts
+	}
+	return place(t, s, o)
+}

@@ -1,0 +1,253 @@
+package proxmox
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/sleep"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/staged"
+)
+
+// referee is what scripts/setup.sh installs: a stranger's fake of Proxmox VE, which holds each
+// parameter against the schema of version 9. It imports nothing and takes no uploads of disks.
+const referee = "../../../build/fakepve/bin/fakepve"
+
+// What we ask of the API is as its schema says: each parameter of each guest, and of each question.
+func TestWhatIsAskedIsAsTheSchemaSays(t *testing.T) {
+	if _, err := exec.LookPath(referee); err != nil {
+		t.Skip("no fakepve: run scripts/setup.sh test")
+	}
+	p := startReferee(t)
+	for _, def := range []targets.Definition{
+		{VM: biosVM()},
+		{VM: windowsVM()},
+		{VM: windowsVM(), Hardware: targets.Virtio},
+	} {
+		for _, d := range def.VM.Disks {
+			def.Images = append(def.Images, targets.Image{Key: d.Key, Format: targets.QCOW2})
+		}
+		askAll(t, p, def)
+	}
+}
+
+// askAll asks all that a delivery asks, but for the upload.
+func askAll(t *testing.T, p *Place, def targets.Definition) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := Config(def, p.opts)
+	must(err)
+	w := &delivery{Place: p, Delivery: staged.Delivery{Definition: def}, machine: m, plan: "abcd", uploads: "local"}
+	version, err := p.version(ctx)
+	must(err)
+	must(p.checkVersion(version))
+	must(p.checkOnline(ctx))
+	_, err = p.storages(ctx)
+	must(err)
+	_, err = p.bridges(ctx)
+	must(err)
+	_, err = p.lacking(ctx, "/vms/100", []string{"VM.Allocate"})
+	must(err)
+	g, err := w.create(ctx, m.Base, w.plan)
+	must(err)
+	for _, d := range m.Disks {
+		must(w.attach(ctx, g, d, upload{storage: "local", name: ownTag(def.VM) + "-" + d.Slot + ".qcow2"}))
+	}
+	must(p.settleUploads(ctx, def.VM))
+	must(w.finish(ctx, g))
+	askDirect(t, w, g)
+	again, err := p.find(ctx, def.VM)
+	must(err)
+	if again == nil || again.vmid != g.vmid || again.plan != "" {
+		t.Errorf("%+v is found of %+v", again, g)
+	}
+	_, err = p.Start(ctx, targets.Definition{VM: def.VM})
+	must(err)
+	_, err = p.api.do(ctx, http.MethodPost, qemu(g.node, g.vmid)+"/status/stop", []Param{})
+	must(err)
+	must(p.destroy(ctx, g))
+	if again, err := p.find(ctx, def.VM); err != nil || again != nil {
+		t.Errorf("%+v is found after all, %v", again, err)
+	}
+}
+
+// askDirect asks what is asked besides where volumes are written over SSH. What fakepve answers to a
+// volume is of no interest: it refuses parameters that the schema does not have as Invalid.
+func askDirect(t *testing.T, w *delivery, g *found) {
+	t.Helper()
+	opts := w.opts
+	opts.SSH = "root@pve1"
+	m, err := Config(w.Definition, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := *w
+	over.machine = m
+	for _, ask := range []func() error{
+		func() error { _, err := w.allocate(t.Context(), g, w.Images[0], storage{ID: "local-lvm"}); return err },
+		func() error { _, err := w.volumesOn(t.Context(), w.VM, "local-lvm"); return err },
+		func() error {
+			_, err := w.named(t.Context(), volume{ID: "local-lvm:vm-999-x", vmid: 999})
+			return err
+		},
+		func() error {
+			params := over.options(nil, make([]string, len(m.Disks)))
+			params = slices.DeleteFunc(params, func(p Param) bool { return p.Value == "" || p.Value[0] == ',' })
+			_, err := w.api.do(t.Context(), http.MethodPost, qemu(g.node, g.vmid)+"/config", params)
+			return err
+		},
+		func() error { return w.dropVariables(t.Context(), g) },
+	} {
+		if err := ask(); fault.Is(err, fault.Invalid) || fault.Is(err, fault.Unsupported) {
+			t.Error(err)
+		}
+	}
+}
+
+// The referee does look: what the schema does not have is refused.
+func TestTheRefereeLooks(t *testing.T) {
+	if _, err := exec.LookPath(referee); err != nil {
+		t.Skip("no fakepve: run scripts/setup.sh test")
+	}
+	p := startReferee(t)
+	for _, wrong := range []Param{{"scsihw", "bogus"}, {"name", "a b"}, {"net0", "vmxnet3=00:50:56:AB:CD:01,tag=5000"}, {"colour", "red"}} {
+		_, err := p.api.do(t.Context(), http.MethodPost, "/nodes/pve1/qemu", []Param{{"vmid", "150"}, wrong})
+		if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), wrong.Key) {
+			t.Errorf("%v: %v", wrong, err)
+		}
+	}
+}
+
+// startReferee starts it at a free port, and logs in.
+func startReferee(t *testing.T) *Place {
+	t.Helper()
+	dir := t.TempDir()
+	fingerprint := writePair(t, dir)
+	if err := os.WriteFile(filepath.Join(dir, "guests.json"), []byte(`{"guests": []}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, referee, "--host", "127.0.0.1", "--port", "0", "--password", "pw", "--time-scale", "0",
+		"--cert", filepath.Join(dir, "cert.pem"), "--key", filepath.Join(dir, "key.pem"), filepath.Join(dir, "guests.json"))
+	cmd.Env = append(os.Environ(), "PYTHONUNBUFFERED=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait() // it was killed
+	})
+	said, err := bufio.NewReader(out).ReadString('\n')
+	at := strings.Index(said, "https://")
+	if err != nil || at < 0 {
+		t.Fatalf("fakepve says %q, %v", said, err)
+	}
+	p, err := New(strings.TrimSpace(said[at:])+"/pve1", Options{
+		Token: "root@pam!decamp=pw", Fingerprint: fingerprint, Storage: "local-lvm",
+		Wait: func(ctx context.Context, _ time.Duration) error { return sleep.For(ctx, 5*time.Millisecond) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.api.http.Transport = logIn(t, p)
+	return p
+}
+
+// ticket logs in as people do: the referee makes tokens only where they are listed beforehand.
+type ticket struct {
+	Ticket string `json:"ticket"`
+	CSRF   string `json:"CSRFPreventionToken"`
+	next   http.RoundTripper
+}
+
+func logIn(t *testing.T, p *Place) *ticket {
+	t.Helper()
+	own := &ticket{next: p.api.http.Transport}
+	form := url.Values{"username": {"root@pam"}, "password": {"pw"}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+p.api.host+"/api2/json/access/ticket", strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	res, err := p.api.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text := make([]byte, 4096)
+	n, _ := bufio.NewReader(res.Body).Read(text)
+	if err := decode(text[:n], own); err != nil || own.Ticket == "" {
+		t.Fatalf("log in: %s: %v", res.Status, err)
+	}
+	return own
+}
+
+func (k *ticket) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Del("Authorization")
+	r.AddCookie(&http.Cookie{Name: "PVEAuthCookie", Value: k.Ticket})
+	r.Header.Set("CSRFPreventionToken", k.CSRF)
+	return k.next.RoundTrip(r)
+}
+
+// writePair makes a certificate for the referee and returns its fingerprint.
+func writePair(t *testing.T, dir string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "referee"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{
+		"cert.pem": {Type: "CERTIFICATE", Bytes: der}, "key.pem": {Type: "PRIVATE KEY", Bytes: secret},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sum := sha256.Sum256(der)
+	return fmt.Sprint(hex.EncodeToString(sum[:]))
+}

@@ -1,0 +1,329 @@
+package proxmox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab/pve"
+	"github.com/decamp/decamp/internal/sleep"
+	"github.com/decamp/decamp/internal/targets/staged"
+)
+
+// delivered is a guest that is there, off, and the place that made it.
+func delivered(t *testing.T, c pve.Config) (*pve.Server, *Place, staged.Delivery) {
+	t.Helper()
+	s, d := serve(t, c), deliver(t, with(biosVM(), func(vm *inventory.VM) { vm.MemoryMiB = 64 }))
+	p := place(t, s, Options{})
+	if _, err := p.Deliver(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	return s, p, d
+}
+
+// isOn asks the node whether a guest runs.
+func isOn(t *testing.T, p *Place, vmid int) bool {
+	t.Helper()
+	var is struct{ Status string }
+	if err := p.api.get(t.Context(), qemu(p.node, vmid)+"/status/current", nil, &is); err != nil {
+		t.Fatal(err)
+	}
+	return is.Status == "running"
+}
+
+// starts counts how often a node was asked to start a guest.
+func starts(s *pve.Server) (n int) {
+	for _, r := range s.Requests() {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.Path, "/status/start") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestStart(t *testing.T) {
+	s, p, d := delivered(t, pve.Config{})
+	vmid, was := guestOf(t, s, d.VM)
+	console := fmt.Sprintf("qm terminal %d on pve1, or %s/?console=kvm&node=pve1&novnc=1&vmid=%d", vmid, s.URL(), vmid)
+	for range 2 {
+		started, err := p.Start(t.Context(), d.Definition)
+		if err != nil {
+			t.Fatalf("%v (%s)", err, fault.HintOf(err))
+		}
+		if started.Console != console {
+			t.Errorf("its console is %q, want %q", started.Console, console)
+		}
+		if !isOn(t, p, vmid) {
+			t.Error("it is off")
+		}
+	}
+	if n := starts(s); n != 1 {
+		t.Errorf("it was asked for %d times", n)
+	}
+	if _, is := guestOf(t, s, d.VM); !maps.Equal(is, was) {
+		t.Errorf("its options were %v, and are %v", was, is)
+	}
+}
+
+func TestConsole(t *testing.T) {
+	const screen = "https://pve1:8006/?console=kvm&node=pve1&novnc=1&vmid=101"
+	serial, away := map[string]string{"serial0": "socket"}, strings.ReplaceAll(screen, "node=pve1", "node=pve2")
+	for _, tt := range []struct {
+		name, ssh, node string
+		config          map[string]string
+		want            string
+	}{
+		{"without a serial port", "", "pve1", nil, screen},
+		{"with one", "", "pve1", serial, "qm terminal 101 on pve1, or " + screen},
+		{"a port that is a device", "", "pve1", map[string]string{"serial0": "/dev/ttyS0"}, screen},
+		{"over SSH", "root@pve1", "pve1", serial, "ssh -t root@pve1 qm terminal 101, or " + screen},
+		{"over SSH at a port", "root@pve1:2222", "pve1", serial, "ssh -t ssh://root@pve1:2222 qm terminal 101, or " + screen},
+		{"moved to another node", "root@pve1", "pve2", serial, "qm terminal 101 on pve2, or " + away},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := New("https://pve1/pve1", Options{Token: "root@pam!a=b", SSH: tt.ssh})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := p.console(&found{vmid: 101, node: tt.node}, tt.config); got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// A guest that does not start stays what it is, and its error says what the node said and what to do.
+func TestStartFails(t *testing.T) {
+	acl := pve.ACL{"/": pve.All()}
+	acl["/vms"] = strings.Fields(strings.ReplaceAll(strings.Join(pve.All(), " "), "VM.PowerMgmt", ""))
+	weak := []pve.Token{{User: "a@pve", ID: "t", Secret: "s", ACL: acl}}
+	for _, tt := range []struct {
+		name   string
+		tokens []pve.Token
+		faults pve.Faults
+		option [2]string
+		kind   fault.Kind
+		words  string
+		remedy string
+	}{
+		{"no virtualisation", nil, pve.Faults{NoKVM: true}, [2]string{}, fault.Unsupported, "KVM virtualisation configured, but not available", "VT-x"},
+		{"no memory", nil, pve.Faults{FreeMiB: 32}, [2]string{}, fault.Full, "Cannot allocate memory", "free -m, on pve1"},
+		{"no storage", nil, pve.Faults{Offline: []string{"local-lvm"}}, [2]string{}, fault.Transient, "storage 'local-lvm' is not online", "pvesm status"},
+		{"no bridge", nil, pve.Faults{}, [2]string{"net0", "vmxnet3=00:50:56:AB:CD:01,bridge=vmbr9"}, fault.NotFound, "bridge 'vmbr9' does not exist", "/nodes/pve1/network"},
+		{"locked", nil, pve.Faults{}, [2]string{"lock", "backup"}, fault.Conflict, "VM is locked (backup)", "qm unlock 100"},
+		{"QEMU fails", nil, pve.Faults{}, [2]string{"cpu", ""}, fault.Internal, "QEMU exited with code 1; before that: kvm: ", "task list"},
+		{"task fails", nil, pve.Faults{Tasks: map[string]string{"qmstart": "hookscript error for 100"}}, [2]string{}, fault.Internal, "hookscript error for 100", "task list"},
+		{"dies at once", nil, pve.Faults{Dies: true}, [2]string{}, fault.Conflict, "it was started, and it is off", "journalctl -t QEMU"},
+		{"no right", weak, pve.Faults{}, [2]string{}, fault.Denied, "VM.PowerMgmt", "pveum role add DecampStart-vms --privs VM.PowerMgmt; pveum acl modify /vms --tokens 'a@pve!t'"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s, p, d := delivered(t, pve.Config{Tokens: tt.tokens})
+			vmid, config := guestOf(t, s, d.VM)
+			delete(config, "digest")
+			sound := maps.Clone(config)
+			switch key, value := tt.option[0], tt.option[1]; key {
+			case "":
+			case "cpu":
+				config["sockets"], config["cores"] = "200", "100" // more than any machine of QEMU's has
+			default:
+				config[key] = value
+			}
+			s.AddGuest(vmid, config)
+			s.SetFaults(tt.faults)
+			_, err := p.Start(t.Context(), d.Definition)
+			if !fault.Is(err, tt.kind) || !strings.Contains(fmt.Sprint(err), tt.words) || !strings.Contains(fault.HintOf(err), tt.remedy) {
+				t.Errorf("%v (%v, remedy %q)", err, fault.KindOf(err), fault.HintOf(err))
+			}
+			if isOn(t, p, vmid) {
+				t.Error("it runs all the same")
+			}
+			if tt.tokens != nil {
+				return
+			}
+			s.AddGuest(vmid, sound) // it is as it was delivered, and starts once the node lets it
+			s.SetFaults(pve.Faults{})
+			if _, err := p.Start(t.Context(), d.Definition); err != nil || !isOn(t, p, vmid) {
+				t.Errorf("once that is over: %v", err)
+			}
+		})
+	}
+}
+
+// The doctor says of a token that may start nothing that it may not; that keeps nothing from being delivered.
+func TestExamineSaysWhoMayNotStart(t *testing.T) {
+	acl := pve.ACL{"/": pve.All(), "/vms": strings.Fields(strings.ReplaceAll(strings.Join(pve.All(), " "), "VM.PowerMgmt", ""))}
+	for _, tt := range []struct {
+		acl   pve.ACL
+		looks int
+	}{{pve.ACL{"/": pve.All()}, 1}, {acl, 2}} {
+		s := serve(t, pve.Config{Tokens: []pve.Token{{User: "a@pve", ID: "t", Secret: "s", ACL: tt.acl}}})
+		looks := place(t, s, Options{}).Examine(t.Context(), staged.Rights)
+		if len(looks) != tt.looks || looks[0].Err != nil {
+			t.Fatalf("%+v", looks)
+		}
+		if last := looks[tt.looks-1]; tt.looks == 2 && (!last.Mild || !strings.Contains(fault.HintOf(last.Err), "VM.PowerMgmt")) {
+			t.Errorf("%+v", last)
+		}
+	}
+}
+
+// Only the guest that was made of the VM, and is finished, is started.
+func TestStartLeavesOthersOff(t *testing.T) {
+	s, _, d := delivered(t, pve.Config{})
+	vmid, config := guestOf(t, s, d.VM)
+	delete(config, "digest")
+	changed := func(key, value string) map[string]string {
+		c := maps.Clone(config)
+		c[key] = value
+		return c
+	}
+	for _, tt := range []struct {
+		name  string
+		vmid  int
+		guest map[string]string
+		kind  fault.Kind
+		words string
+	}{
+		{"of nobody", 200, map[string]string{"name": "db01"}, fault.NotFound, "no guest that was made of VM web 01"},
+		{"a namesake", 200, map[string]string{"name": "web-01"}, fault.Conflict, "nothing says that it was made of VM web 01"},
+		{"a clone", 200, config, fault.Conflict, "nothing says that it was made of VM web 01"},
+		{"unfinished", vmid, changed("description", description(d.VM, vmid, standing{plan: earlyPlan})), fault.Conflict, "unfinished"},
+		{"of an earlier copy", vmid, changed("description", description(d.VM, vmid, standing{images: "aa"})), fault.Conflict, "an earlier copy"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := serve(t, pve.Config{})
+			p := place(t, s, Options{})
+			s.AddGuest(tt.vmid, tt.guest)
+			_, err := p.Start(t.Context(), d.Definition)
+			if !fault.Is(err, tt.kind) || !strings.Contains(fmt.Sprint(err), tt.words) || fault.HintOf(err) == "" {
+				t.Errorf("%v (%v, remedy %q)", err, fault.KindOf(err), fault.HintOf(err))
+			}
+			if n := starts(s); n != 0 {
+				t.Errorf("%d guests were started", n)
+			}
+		})
+	}
+}
+
+// Whichever request is lost, or the answer to the one that changes something, the guest runs in the end, and Start
+// knows.
+func TestStartWhoseRequestsAreLost(t *testing.T) {
+	s, p, d := delivered(t, pve.Config{})
+	vmid, _ := guestOf(t, s, d.VM)
+	whole := p.api.http.Transport
+	for nth, more := 1, true; more; nth++ {
+		for _, answered := range []bool{false, true} {
+			l := &losing{next: whole, nth: nth, carriedOut: answered}
+			p.api.http.Transport = l
+			_, err := p.Start(t.Context(), d.Definition)
+			p.api.http.Transport = whole
+			if err != nil || !isOn(t, p, vmid) {
+				t.Errorf("%s, carried out: %v: %v", l.lost, answered, err)
+			}
+			s.SwitchOff(vmid)
+			if more = l.lost != ""; !strings.HasPrefix(l.lost, http.MethodPost) {
+				break // what only asks may as well not arrive
+			}
+		}
+	}
+	if n := starts(s); n < 9 {
+		t.Errorf("%d starts were asked for: is anything lost?", n)
+	}
+}
+
+// losing loses one request of a kind, or its answer: the first, the second, or the third of a method
+// and a path. So the many questions how far a task is are three.
+type losing struct {
+	next       http.RoundTripper
+	nth        int    // 0: that of only
+	only       string // how its path ends
+	carriedOut bool
+	lost       string // which it was
+
+	seen  map[string]int
+	kinds int
+}
+
+func (l *losing) RoundTrip(r *http.Request) (*http.Response, error) {
+	path, _, task := strings.Cut(r.URL.Path, "UPID")
+	kind := fmt.Sprintf("%s %s%v", r.Method, path, task)
+	if l.seen == nil {
+		l.seen = map[string]int{}
+	}
+	if l.seen[kind]++; l.seen[kind] <= 3 {
+		l.kinds++
+	}
+	it := l.kinds == l.nth
+	if l.only != "" {
+		it = strings.HasSuffix(r.URL.Path, l.only)
+	}
+	if l.lost != "" || !it {
+		return l.next.RoundTrip(r)
+	}
+	l.lost = kind
+	if l.carriedOut {
+		res, err := l.next.RoundTrip(r)
+		if err != nil {
+			return res, err
+		}
+		res.Body.Close()
+	}
+	return nil, errors.New("the connection broke")
+}
+
+// A start that was asked for and not answered goes on as a task: it is waited for, and not begun again.
+func TestStartIsFoundUnderWay(t *testing.T) {
+	s, p, d := delivered(t, pve.Config{})
+	vmid, _ := guestOf(t, s, d.VM)
+	hold := make(chan struct{})
+	s.SetFaults(pve.Faults{Hold: hold})
+	p.api.http.Transport = &losing{next: p.api.http.Transport, only: "/status/start", carriedOut: true}
+	held := true
+	p.api.wait = func(ctx context.Context, _ time.Duration) error {
+		if starts(s) == 1 && held {
+			close(hold)
+			held = false
+		}
+		return sleep.For(ctx, time.Millisecond)
+	}
+	if _, err := p.Start(t.Context(), d.Definition); err != nil || !isOn(t, p, vmid) {
+		t.Errorf("%v", err)
+	}
+	if n := starts(s); n != 1 || held {
+		t.Errorf("it was asked for %d times, waited for: %v", n, !held)
+	}
+}
+
+// The cluster's HA manager starts a guest after the task that asked for it.
+func TestStartByTheHAManager(t *testing.T) {
+	s, p, d := delivered(t, pve.Config{})
+	s.SetFaults(pve.Faults{HA: true})
+	vmid, _ := guestOf(t, s, d.VM)
+	if _, err := p.Start(t.Context(), d.Definition); err != nil || !isOn(t, p, vmid) {
+		t.Errorf("%v (%s)", err, fault.HintOf(err))
+	}
+}
+
+func TestStartThatIsCanceled(t *testing.T) {
+	s, p, d := delivered(t, pve.Config{})
+	hold := make(chan struct{})
+	defer close(hold)
+	s.SetFaults(pve.Faults{Hold: hold})
+	ctx, cancel := cancelable(t)
+	defer cancel()
+	p.api.wait = func(ctx context.Context, d time.Duration) error {
+		cancel()
+		return sleep.For(ctx, d)
+	}
+	if _, err := p.Start(ctx, d.Definition); !fault.Is(err, fault.Canceled) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,231 @@
+package targettest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/staged"
+)
+
+func checksOnly(t *testing.T, h Harness) {
+	site := h.New(t)
+	before := site.Things(t)
+	if err := site.Place.Check(t.Context(), newVM()); err != nil {
+		t.Fatal(err)
+	}
+	unchanged(t, site, before, "Check")
+}
+
+func refusesWithoutRoom(t *testing.T, h Harness) {
+	if h.Bottomless {
+		return
+	}
+	site := h.New(t)
+	before := site.Things(t)
+	huge := with(newVM(), func(vm *inventory.VM) {
+		vm.Disks[1].Capacity, vm.Disks[1].Used, vm.Disks[1].Thin = 1<<60, 1<<60, true
+	})
+	hasRemedy(t, "a disk of 1 EiB", site.Place.Check(t.Context(), huge), fault.Full)
+	unchanged(t, site, before, "Check")
+}
+
+func deliversBytes(t *testing.T, h Harness, format targets.Format) {
+	site := h.New(t)
+	deliver(t, site, staging(t, newVM(), format))
+}
+
+func deliversHardware(t *testing.T, h Harness) {
+	vms := map[string]*inventory.VM{
+		"bios":     with(newVM(), func(vm *inventory.VM) { vm.CPUs, vm.CoresPerSocket, vm.MemoryMiB = 4, 2, 768 }),
+		"efi":      with(newVM(), func(vm *inventory.VM) { vm.Firmware = inventory.EFI }),
+		"secure":   with(newVM(), func(vm *inventory.VM) { vm.Firmware, vm.SecureBoot, vm.VTPM = inventory.EFI, true, true }),
+		"diskless": with(newVM(), func(vm *inventory.VM) { vm.Disks = nil }),
+		"sata": with(newVM(), func(vm *inventory.VM) {
+			vm.Controllers[0].Bus, vm.NICs, vm.CDROMs = inventory.AHCI, vm.NICs[:1], 1
+		}),
+	}
+	for name, vm := range vms {
+		t.Run(name, func(t *testing.T) {
+			h.beside(t)
+			site := h.New(t)
+			before := site.Things(t)
+			deliver(t, site, staging(t, vm, targets.QCOW2))
+			withdraw(t, site, vm)
+			unchanged(t, site, before, "Withdraw")
+		})
+	}
+}
+
+func deliversAgain(t *testing.T, h Harness) {
+	site := h.New(t)
+	d := staging(t, newVM(), targets.Raw)
+	first := deliver(t, site, d)
+	things := site.Things(t)
+	again := deliver(t, site, d)
+	if again.Place != first.Place || again.ID != first.ID || again.Name != first.Name {
+		t.Errorf("receipts %+v and %+v of one VM", first, again)
+	}
+	unchanged(t, site, things, "the second Deliver")
+}
+
+// takesAnyName: people call VMs anything.
+func takesAnyName(t *testing.T, h Harness) {
+	names := []string{
+		"web server 1", "a/b", "../../etc/passwd", "näme größe 机器", strings.Repeat("long", 50), "-rf", "--help",
+		`"quoted" 'twice'`, "two\nlines\r\n", "tab\there", "<disk/> & ]]> <!--", "$(reboot)`id`;", "%2f%00%s", ".", "..", " ", "",
+		"a,b=c:d", "CON", "\u202ereversed", string([]byte{'b', 'a', 'd', 0xff, 0xfe}), strings.Repeat("é", 100), "123", "web01.example.org.",
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			h.beside(t)
+			site := h.New(t)
+			before := site.Things(t)
+			vm := with(newVM(), func(vm *inventory.VM) { vm.Name = name })
+			if err := site.Place.Check(t.Context(), vm); err != nil {
+				t.Fatal(err)
+			}
+			deliver(t, site, staging(t, vm, targets.Raw))
+			withdraw(t, site, vm)
+			unchanged(t, site, before, "Withdraw")
+		})
+	}
+}
+
+// tellsProgress: what is done never shrinks and is never more than there is.
+func tellsProgress(t *testing.T, h Harness) {
+	site := h.New(t)
+	d := staging(t, newVM(), targets.Raw)
+	var mu sync.Mutex
+	var last int64
+	d.Progress = func(done, total int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if done < last || done > total {
+			t.Errorf("%d of %d bytes, after %d", done, total, last)
+		}
+		last = done
+	}
+	deliver(t, site, d)
+}
+
+// unreadableImage: a place that reads images finds that one cannot be read.
+func unreadableImage(t *testing.T, h Harness) {
+	site := h.New(t)
+	before := site.Things(t)
+	d := staging(t, newVM(), targets.Raw)
+	whole := d.Open
+	bad := fault.New(fault.Corrupt, "bad sector").WithHint("copy the VM again")
+	d.Open = func(ctx context.Context, img targets.Image) (disk.Source, error) {
+		src, err := whole(ctx, img)
+		if err != nil {
+			return nil, err
+		}
+		return spoilt{src, bad}, nil
+	}
+	_, err := site.Place.Deliver(t.Context(), d)
+	if err == nil { // the files were taken as they are
+		verify(t, site, d)
+		return
+	}
+	if !errors.Is(err, bad) || fault.HintOf(err) == "" {
+		t.Errorf("deliver an unreadable image: %v", err)
+	}
+	unchanged(t, site, before, "a failed Deliver")
+	d.Open = whole
+	deliver(t, site, d)
+}
+
+// spoilt is a disk whose last 4 KiB cannot be read.
+type spoilt struct {
+	disk.Source
+	err error
+}
+
+func (s spoilt) ReadAt(ctx context.Context, p []byte, off int64) error {
+	if off+int64(len(p)) > s.Size()-4096 {
+		return s.err
+	}
+	return s.Source.ReadAt(ctx, p, off)
+}
+
+func (s spoilt) Hints() disk.Hints { return disk.Hints{} }
+
+// deliver delivers d and sees that all of it is there.
+func deliver(t *testing.T, site Site, d staged.Delivery) staged.Receipt {
+	t.Helper()
+	r, err := site.Place.Deliver(t.Context(), d)
+	if err != nil {
+		t.Fatalf("deliver: %v (%s)", err, fault.HintOf(err))
+	}
+	got := verify(t, site, d)
+	if r.Place == "" || r.ID != got.ID || r.Name != got.Name {
+		t.Errorf("receipt %+v of VM %q, %q", r, got.ID, got.Name)
+	}
+	for _, w := range r.Warnings {
+		if w.Code == "" || w.Text == "" || w.Remedy == "" {
+			t.Errorf("warning %+v has no code, text or remedy", w)
+		}
+	}
+	return r
+}
+
+// verify finds the one VM with d's identity and compares it with d.
+func verify(t *testing.T, site Site, d staged.Delivery) Seen {
+	t.Helper()
+	var found []Seen
+	for _, s := range site.Seen(t) {
+		if s.UUID == d.VM.UUID {
+			found = append(found, s)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d VMs with the UUID of %q", len(found), d.VM.Name)
+	}
+	compare(t, found[0], d.VM)
+	return found[0]
+}
+
+func compare(t *testing.T, got Seen, vm *inventory.VM) {
+	t.Helper()
+	if got.Running {
+		t.Errorf("VM %q is on, or will be", got.Name)
+	}
+	if got.CPUs != vm.CPUs || got.MemoryMiB != vm.MemoryMiB {
+		t.Errorf("%d CPUs and %d MiB, want %d and %d", got.CPUs, got.MemoryMiB, vm.CPUs, vm.MemoryMiB)
+	}
+	if got.EFI != (vm.Firmware == inventory.EFI) || got.SecureBoot != vm.SecureBoot || got.TPM != vm.VTPM {
+		t.Errorf("EFI %v, secure boot %v, TPM %v, want those of %+v", got.EFI, got.SecureBoot, got.TPM, vm)
+	}
+	var macs []string
+	for _, n := range vm.NICs {
+		macs = append(macs, n.MAC)
+	}
+	if !slices.Equal(got.MACs, macs) {
+		t.Errorf("cards %v, want %v", got.MACs, macs)
+	}
+	if len(got.Disks) != len(vm.Disks) {
+		t.Fatalf("%d disks, want %d", len(got.Disks), len(vm.Disks))
+	}
+	for i := range vm.Disks {
+		if !bytes.Equal(got.Disks[i], content(vm, i)) {
+			t.Errorf("disk %d differs (%d bytes, want %d)", i, len(got.Disks[i]), vm.Disks[i].Capacity)
+		}
+	}
+}
+
+// unchanged fails the test unless the place has just the things it had.
+func unchanged(t *testing.T, site Site, before []string, what string) {
+	t.Helper()
+	if now := site.Things(t); !slices.Equal(now, before) {
+		t.Errorf("%s changed the place:\n  before %q\n  now    %q", what, before, now)
+	}
+}

@@ -1,0 +1,180 @@
+package targettest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/staged"
+)
+
+// memory is the smallest place there is: VMs in a map. bug is what is wrong with it.
+type memory struct {
+	bug string
+	vms map[string]*kept // by name
+
+	mu    sync.Mutex
+	hook  func(int) Fate
+	calls int
+}
+
+type kept struct {
+	vm    *inventory.VM
+	disks [][]byte
+	ours  bool
+	ready bool // all of its disks are written
+}
+
+var errCut = fault.New(fault.Transient, "connection reset").WithHint("run the same command again")
+
+// call makes one call to the place: change is what it does there.
+func (m *memory) call(ctx context.Context, change func()) error {
+	m.mu.Lock()
+	m.calls++
+	fate := Pass
+	if m.hook != nil {
+		fate = m.hook(m.calls)
+	}
+	m.mu.Unlock()
+	if fate == Lost {
+		return errCut
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	change()
+	if fate == Unanswered {
+		return errCut
+	}
+	return nil
+}
+
+func (m *memory) name(vm *inventory.VM) string { return cmp.Or(strings.TrimSpace(vm.Name), "vm") }
+
+// own finds vm, or who else has its name.
+func (m *memory) own(ctx context.Context, vm *inventory.VM) (k *kept, err error) {
+	if err := m.call(ctx, func() { k = m.vms[m.name(vm)] }); err != nil {
+		return nil, err
+	}
+	if k != nil && (!k.ours || k.vm.UUID != vm.UUID) && m.bug != "greedy" {
+		return nil, fault.New(fault.Conflict, "%q is taken", vm.Name).WithHint("rename it")
+	}
+	return k, nil
+}
+
+func (m *memory) Check(ctx context.Context, vm *inventory.VM) error {
+	for _, d := range vm.Disks {
+		if d.Used > 1<<50 && m.bug != "endless" {
+			return fault.New(fault.Full, "no room").WithHint("delete something")
+		}
+	}
+	if m.bug == "eager" {
+		m.vms["test"] = &kept{vm: vm}
+	}
+	_, err := m.own(ctx, vm)
+	return err
+}
+
+func (m *memory) Deliver(ctx context.Context, d staged.Delivery) (staged.Receipt, error) {
+	r := staged.Receipt{Place: "memory", ID: "id of " + m.name(d.VM), Name: m.name(d.VM)}
+	k, err := m.own(ctx, d.VM)
+	if err != nil || k != nil && k.ready {
+		return r, err
+	}
+	err = m.make(ctx, d)
+	if err != nil && m.bug != "untidy" {
+		err = errors.Join(err, m.Withdraw(context.WithoutCancel(ctx), d.VM))
+	}
+	return r, err
+}
+
+func (m *memory) make(ctx context.Context, d staged.Delivery) error {
+	k := &kept{vm: d.VM, ours: true, ready: m.bug == "hasty"}
+	err := m.call(ctx, func() { m.vms[m.name(d.VM)] = k })
+	for _, img := range d.Images {
+		var p []byte
+		p, err = m.read(ctx, d, img, err)
+		err = cmp.Or(err, m.call(ctx, func() { k.disks = append(k.disks, p) }))
+	}
+	return cmp.Or(err, m.call(ctx, func() { k.ready = true }))
+}
+
+func (m *memory) read(ctx context.Context, d staged.Delivery, img targets.Image, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	src, err := d.Open(ctx, img)
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	p := make([]byte, src.Size())
+	err = src.ReadAt(ctx, p, 0)
+	if m.bug == "bitrot" {
+		p[len(p)-1] ^= 1
+	}
+	return p, err
+}
+
+func (m *memory) Withdraw(ctx context.Context, vm *inventory.VM) error {
+	k, err := m.own(ctx, vm)
+	if fault.Is(err, fault.Conflict) || k == nil {
+		if fault.Is(err, fault.Conflict) {
+			return nil
+		}
+		return err
+	}
+	return m.call(ctx, func() { delete(m.vms, m.name(vm)) })
+}
+
+func (m *memory) tap(hook func(int) Fate) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hook, m.calls = hook, 0
+}
+
+func (m *memory) things(*testing.T) []string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(m.vms)) {
+		k := m.vms[name]
+		sum := fnv.New64()
+		for _, p := range k.disks {
+			_, _ = sum.Write(p) // it cannot fail
+		}
+		all = append(all, fmt.Sprintf("%s %s %x %v", name, k.vm.UUID, sum.Sum64(), k.ready))
+	}
+	return all
+}
+
+func (m *memory) seen(*testing.T) []Seen {
+	var all []Seen
+	for name, k := range m.vms {
+		s := Seen{
+			ID: "id of " + name, Name: name, UUID: k.vm.UUID, CPUs: k.vm.CPUs, MemoryMiB: k.vm.MemoryMiB, Disks: k.disks,
+			EFI: k.vm.Firmware == inventory.EFI, SecureBoot: k.vm.SecureBoot, TPM: k.vm.VTPM, Running: m.bug == "awake",
+		}
+		for _, n := range k.vm.NICs {
+			s.MACs = append(s.MACs, n.MAC)
+		}
+		if m.bug != "forgetful" {
+			s.Said = fmt.Sprint(k.vm.Annotation, k.vm.Tags, k.vm.Attributes)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func (m *memory) occupy(_ *testing.T, vm *inventory.VM) {
+	stranger := another()
+	m.vms[m.name(vm)] = &kept{vm: stranger, ready: true}
+}

@@ -1,0 +1,54 @@
+package targettest
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/targets/staged"
+)
+
+// bugEnv has TestSoundPlacePasses suffer from a bug.
+const bugEnv = "TARGETTEST_BUG"
+
+func TestSoundPlacePasses(t *testing.T) {
+	bug := os.Getenv(bugEnv)
+	Place(t, Harness{
+		New: func(*testing.T) Site {
+			m := &memory{bug: bug, vms: map[string]*kept{}}
+			return Site{Place: m, Seen: m.seen, Things: m.things, Occupy: m.occupy, Tap: m.tap}
+		},
+		Denied: func(*testing.T) staged.Place {
+			return closed{fault.New(fault.Denied, "wrong token").WithHint("make a new one")}
+		},
+		Unreachable: func(*testing.T) staged.Place {
+			return closed{fault.New(fault.Unreachable, "nobody answers").WithHint("ping it")}
+		},
+	})
+}
+
+// A suite that takes every place would prove nothing.
+func TestSuiteFindsBugs(t *testing.T) {
+	for _, bug := range []string{"bitrot", "untidy", "eager", "greedy", "endless", "hasty", "awake", "forgetful"} {
+		t.Run(bug, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSoundPlacePasses$")
+			cmd.Env = append(os.Environ(), bugEnv+"="+bug)
+			if out, err := cmd.CombinedOutput(); err == nil {
+				t.Errorf("the suite passed:\n%s", out)
+			}
+		})
+	}
+}
+
+// closed is a place that refuses everything.
+type closed struct{ err error }
+
+func (c closed) Check(context.Context, *inventory.VM) error { return c.err }
+func (c closed) Deliver(context.Context, staged.Delivery) (staged.Receipt, error) {
+	return staged.Receipt{}, c.err
+}
+func (c closed) Withdraw(context.Context, *inventory.VM) error { return c.err }

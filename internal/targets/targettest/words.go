@@ -1,0 +1,54 @@
+package targettest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/targets"
+)
+
+// carriesWords: what people wrote on a VM is on it afterwards.
+func carriesWords(t *testing.T, h Harness) {
+	site := h.New(t)
+	before := site.Things(t)
+	vm := with(newVM(), func(vm *inventory.VM) {
+		vm.Annotation = "bill to department 4711"
+		vm.Tags = []inventory.Tag{{Category: "env", Name: "prod"}, {Category: "app", Name: "db"}, {Category: "app", Name: "web"}}
+		vm.Attributes = map[string]string{"Owner": "anna", "Backup": "nightly"}
+	})
+	d := staging(t, vm, targets.Raw)
+	deliver(t, site, d)
+	said := verify(t, site, d).Said
+	for _, word := range []string{"bill to department 4711", "env", "prod", "app", "db", "web", "Owner", "anna", "Backup", "nightly"} {
+		if !strings.Contains(said, word) {
+			t.Errorf("%q is not said of it: %q", word, said)
+		}
+	}
+	deliver(t, site, d)
+	withdraw(t, site, vm)
+	unchanged(t, site, before, "Withdraw")
+}
+
+// carriesAnyWords: no tag, attribute or note keeps a VM from being delivered, found and withdrawn.
+func carriesAnyWords(t *testing.T, h Harness) {
+	site := h.New(t)
+	before := site.Things(t)
+	vm := with(newVM(), func(vm *inventory.VM) {
+		vm.Attributes = map[string]string{}
+		for _, word := range []string{
+			"", " ", "decamp", "a/b", "näme größe 机器", `"quoted" 'twice'`, "two\nlines\r\n", "tab\there", "<disk/> & ]]> <!--", "$(reboot)`id`;",
+			"%2f%00%s", "a,b=c:d;e|f", "\u202ereversed", "\x00\x01\x1b[31m", string([]byte{'b', 'a', 'd', 0xff, 0xfe}), strings.Repeat("é", 300),
+			"🏷", "Env", "env", "-rf", "..", "+", "_",
+		} {
+			vm.Tags = append(vm.Tags, inventory.Tag{Category: word, Name: word}, inventory.Tag{Category: "same", Name: word}, inventory.Tag{Category: word, Name: "same"})
+			vm.Attributes[word] = word
+			vm.Annotation += word + "\n"
+		}
+	})
+	d := staging(t, vm, targets.Raw)
+	deliver(t, site, d)
+	deliver(t, site, d)
+	withdraw(t, site, vm)
+	unchanged(t, site, before, "Withdraw")
+}
