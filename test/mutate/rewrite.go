@@ -1,0 +1,193 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"go/types"
+	"sort"
+	"strings"
+)
+
+// A Mutant is one changed operator.
+type Mutant struct {
+	ID   int
+	Pos  token.Position
+	Kind string // such as "< to <="
+}
+
+// A rewriter adds mutants to the files of a package.
+type rewriter struct {
+	fset    *token.FileSet
+	info    *types.Info
+	mutants []Mutant
+}
+
+// An insertion is text that is put at an offset of a file, in place of skip bytes there.
+type insertion struct {
+	offset, skip int
+	text         string
+	order        int // insertions at the same offset are applied in this order
+}
+
+var negations = map[token.Token]token.Token{
+	token.EQL: token.NEQ, token.NEQ: token.EQL, token.LSS: token.GEQ, token.GEQ: token.LSS, token.GTR: token.LEQ, token.LEQ: token.GTR,
+}
+
+var boundaries = map[token.Token]struct {
+	function string
+	to       token.Token
+}{
+	token.LSS: {"Less", token.LEQ}, token.LEQ: {"LessEqual", token.LSS}, token.GTR: {"Greater", token.GEQ}, token.GEQ: {"GreaterEqual", token.GTR},
+}
+
+var arithmetic = map[token.Token]struct {
+	function string
+	to       token.Token
+}{
+	token.ADD: {"Add", token.SUB}, token.SUB: {"Sub", token.ADD}, token.MUL: {"Mul", token.QUO}, token.QUO: {"Quo", token.MUL}, token.REM: {"Rem", token.MUL},
+}
+
+var logic = map[token.Token]struct {
+	function string
+	to       token.Token
+}{token.LAND: {"And", token.LOR}, token.LOR: {"Or", token.LAND}}
+
+// rewrite returns the text of a file with its mutants, on the same lines.
+func (r *rewriter) rewrite(file *ast.File, src []byte) string {
+	var edits []insertion
+	offset := func(p token.Pos) int { return r.fset.Position(p).Offset }
+	insert := func(p token.Pos, skip, order int, text string) {
+		edits = append(edits, insertion{offset(p), skip, text, order})
+	}
+	add := func(p token.Pos, from, to token.Token) int {
+		r.mutants = append(r.mutants, Mutant{len(r.mutants) + 1, r.fset.Position(p), from.String() + " to " + to.String()})
+		return len(r.mutants)
+	}
+	depth := 0
+	var visit func(ast.Node) bool
+	visit = func(n ast.Node) bool {
+		// What opens at the same place opens from the outside in, and closes from the inside out.
+		depth++
+		opens, closes := depth, 1_000_000-depth
+		call := func(x, y ast.Expr, op token.Pos, opLen int, function string, id int, lazy bool) {
+			insert(x.Pos(), 0, opens, fmt.Sprintf("mutant.%s(%d, ", function, id))
+			if lazy {
+				insert(op, opLen, 0, ", func() bool { return ")
+				insert(y.End(), 0, closes, " })")
+				return
+			}
+			insert(op, opLen, 0, ", ")
+			insert(y.End(), 0, closes, ")")
+		}
+		switch n := n.(type) {
+		case *ast.BinaryExpr:
+			if r.constant(n) {
+				break
+			}
+			width := len(n.Op.String())
+			if to, ok := negations[n.Op]; ok {
+				insert(n.Pos(), 0, opens, fmt.Sprintf("(mutant.On(%d) != (", add(n.OpPos, n.Op, to)))
+				if b, ok := boundaries[n.Op]; ok && r.inferable(n) {
+					depth++
+					opens, closes = depth, 1_000_000-depth
+					call(n.X, n.Y, n.OpPos, width, b.function, add(n.OpPos, n.Op, b.to), false)
+					depth--
+				}
+				insert(n.End(), 0, 1_000_000-depth, "))")
+			} else if a, ok := arithmetic[n.Op]; ok && r.number(n) && r.inferable(n) {
+				call(n.X, n.Y, n.OpPos, width, a.function, add(n.OpPos, n.Op, a.to), false)
+			} else if l, ok := logic[n.Op]; ok && types.Identical(r.info.TypeOf(n).Underlying(), r.info.TypeOf(n)) {
+				call(n.X, n.Y, n.OpPos, width, l.function, add(n.OpPos, n.Op, l.to), true)
+			}
+		case *ast.UnaryExpr:
+			if n.Op == token.SUB && !r.constant(n) && r.number(n) {
+				insert(n.Pos(), 1, opens, fmt.Sprintf("mutant.Neg(%d, ", add(n.OpPos, token.SUB, token.ADD)))
+				insert(n.End(), 0, closes, ")")
+			}
+		case *ast.IncDecStmt:
+			text := string(src[offset(n.X.Pos()):offset(n.X.End())])
+			if strings.ContainsAny(text, "(\n") {
+				break // evaluating it twice might differ
+			}
+			function, to := "Add", token.DEC
+			if n.Tok == token.DEC {
+				function, to = "Sub", token.INC
+			}
+			insert(n.TokPos, 2, 0, fmt.Sprintf(" = mutant.%s(%d, %s, 1)", function, add(n.TokPos, n.Tok, to), text))
+		}
+		return true
+	}
+	var stack []ast.Node
+	ast.Inspect(file, func(n ast.Node) bool {
+		if n == nil {
+			stack = stack[:len(stack)-1]
+			return true
+		}
+		stack = append(stack, n)
+		depth = 2 * len(stack)
+		switch n := n.(type) {
+		case *ast.GenDecl:
+			if n.Tok == token.CONST || n.Tok == token.IMPORT {
+				stack = stack[:len(stack)-1]
+				return false
+			}
+		}
+		visit(n)
+		return true
+	})
+	insert(file.Name.End(), 0, 0, "; import mutant \""+runtimePath+"\"")
+	sort.SliceStable(edits, func(i, j int) bool {
+		a, b := edits[i], edits[j]
+		if a.offset != b.offset {
+			return a.offset < b.offset
+		}
+		// What ends at an offset comes before what begins there.
+		if aEnds, bEnds := a.order > 500_000, b.order > 500_000; aEnds != bEnds {
+			return aEnds
+		}
+		return a.order < b.order
+	})
+	var out strings.Builder
+	at := 0
+	for _, e := range edits {
+		out.Write(src[at:e.offset])
+		out.WriteString(e.text)
+		at = e.offset + e.skip
+	}
+	out.Write(src[at:])
+	out.WriteString("\nvar _ = mutant.On\n")
+	return out.String()
+}
+
+// constant reports whether the compiler evaluates e.
+func (r *rewriter) constant(e ast.Expr) bool { return r.info.Types[e].Value != nil }
+
+func (r *rewriter) number(e ast.Expr) bool {
+	b, ok := r.info.TypeOf(e).Underlying().(*types.Basic)
+	return ok && b.Info()&(types.IsInteger|types.IsFloat) != 0
+}
+
+// inferable reports whether a generic function gets its type from the operands of n: one of them
+// has a type, and neither is a shift, whose type depends on where it stands.
+func (r *rewriter) inferable(n *ast.BinaryExpr) bool {
+	for _, e := range []ast.Expr{n.X, n.Y} {
+		t := r.info.TypeOf(e)
+		if _, ok := t.(*types.TypeParam); ok {
+			return false
+		}
+		if _, ok := t.Underlying().(*types.Basic); !ok {
+			return false
+		}
+		shifts := false
+		ast.Inspect(e, func(n ast.Node) bool {
+			b, ok := n.(*ast.BinaryExpr)
+			shifts = shifts || ok && (b.Op == token.SHL || b.Op == token.SHR) && r.constant(b.X) && !r.constant(b)
+			return true
+		})
+		if shifts {
+			return false
+		}
+	}
+	return true
+}

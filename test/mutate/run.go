@@ -1,0 +1,291 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// runtimePath is the import path of the package that selects mutants. It exists while a package is
+// compiled only.
+const runtimePath = "github.com/decamp/decamp/internal/mutant"
+
+//go:embed runtime.go.txt
+var runtimeText []byte
+
+type options struct {
+	pkg     string   // as go list takes it
+	files   []string // of the package; none means all
+	short   bool
+	skip    string // tests that are left out
+	workers int
+}
+
+// A program is a test binary with all mutants of its package.
+type program struct {
+	path    string
+	dir     string // folder of the package, in which tests run
+	short   bool
+	mutants []Mutant
+	tests   []test
+}
+
+type test struct {
+	name    string
+	took    time.Duration // without a mutant
+	reaches []byte        // 1 for each mutant that it reaches
+}
+
+func run(ctx context.Context, o options, out io.Writer) error {
+	dir, err := os.MkdirTemp("", "mutate")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	p, err := build(ctx, o, dir)
+	if err != nil {
+		return err
+	}
+	if err := p.measureTests(ctx, o.skip, dir); err != nil {
+		return err
+	}
+	return p.runMutants(ctx, o, out)
+}
+
+// build compiles the package's tests with all mutants of its files.
+func build(ctx context.Context, o options, dir string) (*program, error) {
+	var listed struct {
+		Dir, ImportPath string
+		GoFiles         []string
+	}
+	text, err := goCommand(ctx, "list", "-json=Dir,ImportPath,GoFiles", o.pkg)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, &listed); err != nil {
+		return nil, fmt.Errorf("go list %s: %w", o.pkg, err)
+	}
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for _, name := range listed.GoFiles {
+		f, err := parser.ParseFile(fset, filepath.Join(listed.Dir, name), nil, parser.ParseComments)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	info, err := checkTypes(ctx, fset, listed.ImportPath, files)
+	if err != nil {
+		return nil, err
+	}
+	root, err := goCommand(ctx, "list", "-m", "-f", "{{.Dir}}")
+	if err != nil {
+		return nil, err
+	}
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	replace := func(path string, text []byte) error {
+		to := filepath.Join(dir, fmt.Sprintf("%d.go", len(overlay.Replace)))
+		overlay.Replace[path] = to
+		return os.WriteFile(to, text, 0o600)
+	}
+	if err := replace(filepath.Join(strings.TrimSpace(string(root)), "internal/mutant/mutant.go"), runtimeText); err != nil {
+		return nil, err
+	}
+	r := &rewriter{fset: fset, info: info}
+	for i, name := range listed.GoFiles {
+		if len(o.files) > 0 && !slices.Contains(o.files, name) {
+			continue
+		}
+		path := filepath.Join(listed.Dir, name)
+		src, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		if err := replace(path, []byte(r.rewrite(files[i], src))); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range o.files {
+		if !slices.Contains(listed.GoFiles, name) {
+			return nil, fmt.Errorf("package %s has no file %s", o.pkg, name)
+		}
+	}
+	text, err = json.Marshal(overlay)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), text, 0o600); err != nil {
+		return nil, err
+	}
+	p := &program{path: filepath.Join(dir, "test"), dir: listed.Dir, short: o.short, mutants: r.mutants}
+	_, err = goCommand(ctx, "test", "-c", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", p.path, o.pkg)
+	return p, err
+}
+
+// checkTypes finds the types of all expressions, with the compiler's export data of other packages.
+func checkTypes(ctx context.Context, fset *token.FileSet, path string, files []*ast.File) (*types.Info, error) {
+	text, err := goCommand(ctx, "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}", path)
+	if err != nil {
+		return nil, err
+	}
+	exports := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		name, file, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		exports[name] = file
+	}
+	lookup := func(path string) (io.ReadCloser, error) {
+		for _, prefix := range []string{"", "vendor/"} {
+			if file := exports[prefix+path]; file != "" {
+				return os.Open(file)
+			}
+		}
+		return nil, fmt.Errorf("no export data of %s", path)
+	}
+	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}
+	config := types.Config{Importer: importer.ForCompiler(fset, "gc", lookup)}
+	_, err = config.Check(path, fset, files, info)
+	return info, err
+}
+
+// measureTests runs each test alone, and records its time and the mutants that it reaches.
+func (p *program) measureTests(ctx context.Context, skip, dir string) error {
+	text, err := p.command(ctx, "-test.list", ".").Output()
+	if err != nil {
+		return fmt.Errorf("list the tests: %w", err)
+	}
+	skipped, err := regexp.Compile(skip)
+	if err != nil {
+		return err
+	}
+	record := filepath.Join(dir, "record")
+	for name := range strings.FieldsSeq(string(text)) {
+		if strings.HasPrefix(name, "Benchmark") || strings.HasPrefix(name, "Example") || skip != "" && skipped.MatchString(name) {
+			continue
+		}
+		if err := os.WriteFile(record, make([]byte, len(p.mutants)+1), 0o600); err != nil {
+			return err
+		}
+		began := time.Now()
+		c := p.test(ctx, name, 10*time.Minute)
+		c.Env = append(c.Env, "MUTANT_RECORD="+record)
+		if text, err := c.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s fails without a mutant: %w\n%s", name, err, text)
+		}
+		reaches, err := os.ReadFile(record)
+		if err != nil {
+			return err
+		}
+		p.tests = append(p.tests, test{name, time.Since(began), reaches})
+	}
+	slices.SortStableFunc(p.tests, func(a, b test) int { return int(a.took - b.took) })
+	return nil
+}
+
+// runMutants prints a line for each mutant that survives, and the kill rate.
+func (p *program) runMutants(ctx context.Context, o options, out io.Writer) error {
+	results := make([]string, len(p.mutants))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range max(1, o.workers) {
+		workers.Go(func() {
+			for i := range next {
+				results[i] = p.runMutant(ctx, p.mutants[i])
+			}
+		})
+	}
+	for i := range p.mutants {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	survived := 0
+	for i, m := range p.mutants {
+		killed := strings.HasPrefix(results[i], "killed")
+		if !killed {
+			survived++
+		}
+		fmt.Fprintf(out, "%s:%d:%d: %s: %s\n", filepath.Base(m.Pos.Filename), m.Pos.Line, m.Pos.Column, m.Kind, results[i])
+	}
+	if len(p.mutants) == 0 {
+		return errors.New("no operator to change")
+	}
+	n := len(p.mutants)
+	_, err := fmt.Fprintf(out, "%s %s: %d mutants, %d survived: kill rate %.1f %%\n", o.pkg, strings.Join(o.files, ","), n, survived, 100*float64(n-survived)/float64(n))
+	return err
+}
+
+// runMutant runs the tests that reach a mutant until one fails. A test fails too if it takes ten
+// times as long as without a mutant and 20 seconds more.
+func (p *program) runMutant(ctx context.Context, m Mutant) string {
+	result := "not reached"
+	for _, t := range p.tests {
+		if t.reaches[m.ID] == 0 {
+			continue
+		}
+		limit := 10*t.took + 20*time.Second
+		c := p.test(ctx, t.name, limit)
+		c.Env = append(c.Env, "MUTANT="+strconv.Itoa(m.ID))
+		text, err := c.CombinedOutput()
+		if err != nil && bytes.Contains(text, []byte("panic: test timed out")) {
+			return "killed by " + t.name + ", which does not end"
+		}
+		if err != nil {
+			return "killed by " + t.name
+		}
+		result = "survived"
+	}
+	return result
+}
+
+// test is a command that runs one test, and ends the processes that it leaves.
+func (p *program) test(ctx context.Context, name string, limit time.Duration) *exec.Cmd {
+	args := []string{"-test.run", "^" + name + "$", "-test.failfast", "-test.timeout", limit.String()}
+	if p.short {
+		args = append(args, "-test.short")
+	}
+	c := p.command(ctx, args...)
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
+	c.WaitDelay = 10 * time.Second
+	return c
+}
+
+func (p *program) command(ctx context.Context, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, p.path, args...)
+	c.Dir, c.Env = p.dir, os.Environ()
+	return c
+}
+
+// goCommand runs the go command and returns its output.
+func goCommand(ctx context.Context, args ...string) ([]byte, error) {
+	var stderr bytes.Buffer
+	c := exec.CommandContext(ctx, "go", args...)
+	c.Stderr = &stderr
+	text, err := c.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, stderr.Bytes())
+	}
+	return text, nil
+}
