@@ -73,8 +73,8 @@ func (r *rewriter) rewrite(file *ast.File, src []byte) string {
 		call := func(x, y ast.Expr, op token.Pos, opLen int, function string, id int, lazy bool) {
 			insert(x.Pos(), 0, opens, fmt.Sprintf("mutant.%s(%d, ", function, id))
 			if lazy {
-				insert(op, opLen, 0, ", func() bool { return ")
-				insert(y.End(), 0, closes, " })")
+				insert(op, opLen, 0, ", func() bool { return (")
+				insert(y.End(), 0, closes, ") })")
 				return
 			}
 			insert(op, opLen, 0, ", ")

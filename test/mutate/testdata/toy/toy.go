@@ -14,7 +14,10 @@ func clamp(n, most int64) int64 {
 	return n
 }
 
-func both(a, b bool) bool { return a && b }
+func both(a, b bool) bool {
+	return a &&
+		b
+}
 
 func either(a, b bool) bool { return a || b }
 
