@@ -52,7 +52,6 @@ var doors = map[string][]string{
 	"github.com/spf13/cobra":                   {"cmd/decamp"},
 	"github.com/jackc/pgx/v5":                  {"internal/flow", "internal/postgres", "internal/roster"},
 	"modernc.org/sqlite":                       {"internal/lite", "internal/roster"},
-	"gonum.org/v1/gonum":                       {"internal/bench/advise"},
 	"github.com/vbauerster/mpb/v8":             {"cmd/decamp"},
 	"github.com/danielgtaylor/huma/v2":         {"internal/server"},
 	"github.com/prometheus/client_golang":      {"internal/server"},
