@@ -1,5 +1,5 @@
 // Package lab is an emulated ESXi host or vCenter: the API of govmomi's simulator with the
-// parts added that a mover of disks depends on. Tests, benchmarks and `decamp lab` use it.
+// parts added that a mover of disks depends on. Tests, benchmarks and cmd/decamp-lab use it.
 //
 //	l, err := lab.Start(ctx, lab.Config{
 //		VMs: []lab.VM{{

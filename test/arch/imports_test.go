@@ -116,6 +116,25 @@ func TestLabSharesNothingWithWhatItTests(t *testing.T) {
 	}
 }
 
+// The emulator and what only it needs are no part of the program that users run.
+func TestDecampContainsNoEmulator(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", module+"cmd/decamp").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := strings.Fields(string(out))
+	if !slices.Contains(packages, module+"internal/esx") {
+		t.Fatalf("go list -deps found %d packages, and internal/esx is not among them", len(packages))
+	}
+	for _, p := range packages {
+		for _, excluded := range []string{module + "internal/lab", "github.com/vmware/govmomi/simulator", "gonum.org/v1/gonum"} {
+			if under(p, excluded) {
+				t.Errorf("cmd/decamp contains %s", p)
+			}
+		}
+	}
+}
+
 // list returns the packages of the module without their tests.
 func list(t *testing.T) []pkg {
 	t.Helper()

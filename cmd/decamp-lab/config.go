@@ -9,8 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// labConfig is what the file says, changed by the flags.
-func (o labOptions) labConfig() (cfg lab.Config, err error) {
+// labConfig returns the configuration of the file, changed by the flags.
+func (o *options) labConfig() (cfg lab.Config, err error) {
 	if o.config != "" {
 		if cfg, err = lab.LoadConfig(o.config); err != nil {
 			return cfg, fault.Wrap(fault.Invalid, err)
@@ -24,19 +24,19 @@ func (o labOptions) labConfig() (cfg lab.Config, err error) {
 	if cfg.Addr == "" {
 		cfg.Addr = "127.0.0.1:8443"
 		if cfg.SSH.Addr == "" {
-			cfg.SSH.Addr = "127.0.0.1:8022" // taken when SSH is started
+			cfg.SSH.Addr = "127.0.0.1:8022" // listened on when SSH is started
 		}
 	}
 	if err := addDisks(&cfg, o.disks); err != nil {
 		return cfg, err
 	}
 	if len(cfg.VMs) == 0 {
-		cfg.VMs = labVMs()
+		cfg.VMs = defaultVMs()
 	}
 	return cfg, nil
 }
 
-// set changes v if a flag was given.
+// set changes v if the flag is not zero.
 func set[T comparable](v *T, flag T) {
 	var none T
 	if flag != none {
@@ -64,6 +64,7 @@ func addDisks(cfg *lab.Config, disks []string) error {
 	return nil
 }
 
+// labVM returns the VM of that name, and adds it if necessary.
 func labVM(cfg *lab.Config, name string) *lab.VM {
 	for i := range cfg.VMs {
 		if cfg.VMs[i].Name == name {
@@ -74,9 +75,9 @@ func labVM(cfg *lab.Config, name string) *lab.VM {
 	return &cfg.VMs[len(cfg.VMs)-1]
 }
 
-// labVMs are what there is to see in a lab that nothing was said about: a VM that moves
-// at once, one of several disks, and two that first need a hand.
-func labVMs() []lab.VM {
+// defaultVMs are the VMs of a lab without a configuration: one that decamp moves at once, one
+// with several disks, one that runs and one with a snapshot.
+func defaultVMs() []lab.VM {
 	return []lab.VM{
 		{Name: "web01", ChangeTracking: true, CPUs: 2, MemoryMB: 2048, NICs: []lab.NIC{{}},
 			Disks: []lab.Disk{{Capacity: 2 << 30, Fill: 30, Seed: 1}}},
