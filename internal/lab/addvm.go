@@ -42,7 +42,7 @@ func (b *builder) addVM(spec VM) error {
 		return nil
 	}
 	res := vm.PowerOnVMTask(b.ctx, &types.PowerOnVM_Task{This: vm.Self}).(*methods.PowerOnVM_TaskBody)
-	_, err = b.wait(res.Res.Returnval)
+	_, err = waitForTask(b.reg, res.Res.Returnval)
 	return err
 }
 
@@ -71,7 +71,7 @@ func (b *builder) createVM(m *machine, dc *datacenter) (*simulator.VirtualMachin
 	if err := faultOf(res); err != nil {
 		return nil, err
 	}
-	ref, err := b.wait(res.(*methods.CreateVM_TaskBody).Res.Returnval)
+	ref, err := waitForTask(b.reg, res.(*methods.CreateVM_TaskBody).Res.Returnval)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func (b *builder) addNetwork(dc *datacenter, name string) error {
 // addSnapshot takes a snapshot. The watcher makes the deltas.
 func (b *builder) addSnapshot(vm *simulator.VirtualMachine, name string) error {
 	res := vm.CreateSnapshotExTask(b.ctx, &types.CreateSnapshotEx_Task{This: vm.Self, Name: name})
-	if _, err := b.wait(res.(*methods.CreateSnapshotEx_TaskBody).Res.Returnval); err != nil {
+	if _, err := waitForTask(b.reg, res.(*methods.CreateSnapshotEx_TaskBody).Res.Returnval); err != nil {
 		return err
 	}
 	return nil

@@ -11,8 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/decamp/decamp/internal/lab/nfsclient"
 	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/lab/nfsclient"
 )
 
 // cloneBlock is what vmkfstools reads and writes at a time, and what it leaves out if it is
@@ -63,7 +64,7 @@ func (l *Lab) newClone(host types.ManagedObjectReference, src, dst volumePath, f
 	if source.written() {
 		return nil, fmt.Errorf("%s: %w", src, errInUse)
 	}
-	to := l.nas.find(host, dst.datastore)
+	to := l.nasMounts.find(host, dst.datastore)
 	if to == nil {
 		if dc.datastore(dst.datastore) != nil {
 			return nil, fmt.Errorf("%s: %w", dst, errReadOnly)
@@ -182,8 +183,7 @@ func (l *Lab) Clone(ctx context.Context, src, dst, format string, report func(pe
 	if report == nil {
 		report = func(int) {}
 	}
-	b := &builder{lab: l, ctx: l.context(), reg: l.model.Map()}
-	return l.clone(ctx, b.hosts(l.datacenters[0])[0].Self, src, dst, format, report)
+	return l.clone(ctx, l.datacenters[0].hosts[0], src, dst, format, report)
 }
 
 func (l *Lab) clone(ctx context.Context, host types.ManagedObjectReference, src, dst, format string, report func(int)) error {

@@ -15,6 +15,7 @@ import (
 // control is the JSON API by which another process drives the lab. It asks for no password
 // and therefore listens on loopback alone.
 type control struct {
+	lab    *Lab
 	server *http.Server
 	addr   string
 	served chan error
@@ -23,19 +24,19 @@ type control struct {
 // ControlURL is the address of the control API.
 func (l *Lab) ControlURL() string { return "http://" + l.control.addr }
 
-func (l *Lab) startControl() error {
+// startControl listens and serves the control API of l.
+func startControl(l *Lab) (*control, error) {
 	ln, err := net.Listen("tcp", l.cfg.ControlAddr)
 	if err != nil {
-		return fmt.Errorf("listen for the control API: %w", err)
+		return nil, fmt.Errorf("listen for the control API: %w", err)
 	}
 	if !ln.Addr().(*net.TCPAddr).IP.IsLoopback() {
-		return errors.Join(fmt.Errorf("control API: %s is not a loopback address", ln.Addr()), ln.Close())
+		return nil, errors.Join(fmt.Errorf("control API: %s is not a loopback address", ln.Addr()), ln.Close())
 	}
-	c := &control{addr: ln.Addr().String(), served: make(chan error, 1)}
-	c.server = &http.Server{Handler: l.controlMux(), ReadHeaderTimeout: 10 * time.Second}
+	c := &control{lab: l, addr: ln.Addr().String(), served: make(chan error, 1)}
+	c.server = &http.Server{Handler: c.mux(), ReadHeaderTimeout: 10 * time.Second}
 	go func() { c.served <- c.server.Serve(ln) }()
-	l.control = c
-	return nil
+	return c, nil
 }
 
 // close lets requests finish: one of them may be restarting the lab.
@@ -70,25 +71,25 @@ type SSHInfo struct {
 	HostKey string `json:"hostKey"`
 }
 
-func (l *Lab) info() Info {
-	i := Info{URL: l.URL(), Fingerprint: l.Fingerprint(), User: l.cfg.User, Limits: l.limits(), Hosts: map[string]string{}, NFC: map[string]string{}}
-	for name, e := range l.hosts {
+func (c *control) info() Info {
+	i := Info{URL: c.lab.URL(), Fingerprint: c.lab.Fingerprint(), User: c.lab.cfg.User, Limits: c.lab.limits(), Hosts: map[string]string{}, NFC: map[string]string{}}
+	for name, e := range c.lab.hosts {
 		i.Hosts[name] = e.addr
 	}
-	for _, v := range l.cfg.VMs {
+	for _, v := range c.lab.cfg.VMs {
 		i.VMs = append(i.VMs, v.Name)
 	}
-	for _, h := range l.shells {
-		i.SSH = append(i.SSH, SSHInfo{Host: h.name, Addr: l.SSHAddr(h.name), HostKey: strings.TrimSpace(l.SSHHostKey(h.name))})
+	for _, h := range c.lab.sshHosts.all {
+		i.SSH = append(i.SSH, SSHInfo{Host: h.name, Addr: c.lab.SSHAddr(h.name), HostKey: strings.TrimSpace(c.lab.SSHHostKey(h.name))})
 	}
-	i.Mounts = l.Mounts()
-	for _, h := range l.nfc.all {
+	i.Mounts = c.lab.Mounts()
+	for _, h := range c.lab.nfcHosts.all {
 		i.NFC[h.name] = h.addr
 	}
 	return i
 }
 
-func (l *Lab) controlMux() *http.ServeMux {
+func (c *control) mux() *http.ServeMux {
 	mux := http.NewServeMux()
 	handle := func(pattern string, f func(*http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { respond(w, r, f) })
@@ -96,30 +97,30 @@ func (l *Lab) controlMux() *http.ServeMux {
 	act := func(pattern string, f func() error) {
 		handle(pattern, func(*http.Request) (any, error) { return struct{}{}, f() })
 	}
-	handle("GET /{$}", func(*http.Request) (any, error) { return l.info(), nil })
-	handle("GET /stats", func(*http.Request) (any, error) { return l.Stats(), nil })
-	act("DELETE /stats", func() error { l.ResetStats(); return nil })
-	handle("GET /faults", func(*http.Request) (any, error) { return l.faults.List(), nil })
-	handle("POST /faults", l.postFault)
-	handle("DELETE /faults/{id}", l.deleteFault)
-	act("DELETE /faults", func() error { l.faults.Clear(); return nil })
-	act("POST /release", func() error { l.faults.Release(); return nil })
-	handle("PUT /limits", l.putLimits)
-	handle("PUT /power/{vm}", l.putPower)
-	handle("POST /writes/{vm}", l.postWrites)
-	handle("PUT /nfc", l.putNFC)
-	act("DELETE /nfc", func() error { l.DropNFC(); return nil })
-	act("POST /certificate", l.ChangeCertificate)
-	act("POST /restart", l.Restart)
-	act("POST /stop", l.Stop)
-	act("POST /resume", l.Resume)
-	handle("PUT /ssh", l.putSSH)
-	act("DELETE /ssh", func() error { l.DropSSH(); return nil })
-	act("POST /powercut", func() error { l.PowerCutHost(); return nil })
-	act("POST /boot", l.BootHost)
-	act("POST /cutnfs", func() error { l.CutNFS(); return nil })
-	act("POST /healnfs", func() error { l.HealNFS(); return nil })
-	act("DELETE /sessions", func() error { l.KillSessions(); return nil })
+	handle("GET /{$}", func(*http.Request) (any, error) { return c.info(), nil })
+	handle("GET /stats", func(*http.Request) (any, error) { return c.lab.Stats(), nil })
+	act("DELETE /stats", func() error { c.lab.ResetStats(); return nil })
+	handle("GET /faults", func(*http.Request) (any, error) { return c.lab.faults.List(), nil })
+	handle("POST /faults", c.postFault)
+	handle("DELETE /faults/{id}", c.deleteFault)
+	act("DELETE /faults", func() error { c.lab.faults.Clear(); return nil })
+	act("POST /release", func() error { c.lab.faults.Release(); return nil })
+	handle("PUT /limits", c.putLimits)
+	handle("PUT /power/{vm}", c.putPower)
+	handle("POST /writes/{vm}", c.postWrites)
+	handle("PUT /nfc", c.putNFC)
+	act("DELETE /nfc", func() error { c.lab.DropNFC(); return nil })
+	act("POST /certificate", c.lab.ChangeCertificate)
+	act("POST /restart", c.lab.Restart)
+	act("POST /stop", c.lab.Stop)
+	act("POST /resume", c.lab.Resume)
+	handle("PUT /ssh", c.putSSH)
+	act("DELETE /ssh", func() error { c.lab.DropSSH(); return nil })
+	act("POST /powercut", func() error { c.lab.PowerCutHost(); return nil })
+	act("POST /boot", c.lab.BootHost)
+	act("POST /cutnfs", func() error { c.lab.CutNFS(); return nil })
+	act("POST /healnfs", func() error { c.lab.HealNFS(); return nil })
+	act("DELETE /sessions", func() error { c.lab.KillSessions(); return nil })
 	return mux
 }
 
@@ -143,70 +144,70 @@ func decode(r *http.Request, v any) error {
 	return nil
 }
 
-func (l *Lab) postFault(r *http.Request) (any, error) {
+func (c *control) postFault(r *http.Request) (any, error) {
 	var f Fault
 	if err := decode(r, &f); err != nil {
 		return nil, err
 	}
-	id, err := l.faults.Add(f)
+	id, err := c.lab.faults.Add(f)
 	return map[string]int{"id": id}, err
 }
 
-func (l *Lab) deleteFault(r *http.Request) (any, error) {
+func (c *control) deleteFault(r *http.Request) (any, error) {
 	id, err := strconv.Atoi(r.PathValue("id"))
 	if err != nil {
 		return nil, fmt.Errorf("fault id: %w", err)
 	}
-	l.faults.Remove(id)
+	c.lab.faults.Remove(id)
 	return struct{}{}, nil
 }
 
 // putLimits changes the limits named in the request and keeps the others.
-func (l *Lab) putLimits(r *http.Request) (any, error) {
-	limits := l.limits()
+func (c *control) putLimits(r *http.Request) (any, error) {
+	limits := c.lab.limits()
 	if err := decode(r, &limits); err != nil {
 		return nil, err
 	}
-	l.SetLimits(limits)
+	c.lab.SetLimits(limits)
 	return limits, nil
 }
 
-func (l *Lab) putPower(r *http.Request) (any, error) {
+func (c *control) putPower(r *http.Request) (any, error) {
 	var want struct {
 		On bool `json:"on"`
 	}
 	if err := decode(r, &want); err != nil {
 		return nil, err
 	}
-	return want, l.SetPower(r.PathValue("vm"), want.On)
+	return want, c.lab.SetPower(r.PathValue("vm"), want.On)
 }
 
-func (l *Lab) putSSH(r *http.Request) (any, error) {
+func (c *control) putSSH(r *http.Request) (any, error) {
 	var want struct {
 		On bool `json:"on"`
 	}
 	if err := decode(r, &want); err != nil {
 		return nil, err
 	}
-	return want, l.SetSSH(want.On)
+	return want, c.lab.SetSSH(want.On)
 }
 
 // postWrites lets a guest make its next writes.
-func (l *Lab) postWrites(r *http.Request) (any, error) {
+func (c *control) postWrites(r *http.Request) (any, error) {
 	var want struct {
 		Count int `json:"count"`
 	}
 	if err := decode(r, &want); err != nil {
 		return nil, err
 	}
-	return want, l.GuestWrites(r.PathValue("vm"), want.Count)
+	return want, c.lab.GuestWrites(r.PathValue("vm"), want.Count)
 }
 
 // putNFC changes the NFC rules named in the request and keeps the others.
-func (l *Lab) putNFC(r *http.Request) (any, error) {
-	rules := l.NFC()
+func (c *control) putNFC(r *http.Request) (any, error) {
+	rules := c.lab.NFC()
 	if err := decode(r, &rules); err != nil {
 		return nil, err
 	}
-	return rules, l.SetNFC(rules)
+	return rules, c.lab.SetNFC(rules)
 }

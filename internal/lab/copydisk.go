@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/decamp/decamp/internal/lab/nfsclient"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/lab/nfsclient"
 )
 
 // diskManager is the VirtualDiskManager with copies that move data.
@@ -79,7 +80,7 @@ func (m *diskManager) copy(t *labTask, req *types.CopyVirtualDisk_Task, format s
 
 // host finds one that has the destination mounted, in the datacenter asked for.
 func (m *diskManager) host(req *types.CopyVirtualDisk_Task, dst volumePath) (host types.ManagedObjectReference, _ types.BaseMethodFault) {
-	for _, n := range m.lab.nas.of(host) {
+	for _, n := range m.lab.nasMounts.of(host) {
 		dc := m.lab.hostDatacenter(n.host)
 		if n.spec.LocalPath == dst.datastore && dc != nil && (req.DestDatacenter == nil || *req.DestDatacenter == dc.ref) {
 			return n.host, nil

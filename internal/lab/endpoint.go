@@ -37,8 +37,8 @@ type endpoint struct {
 }
 
 // newEndpoint binds addr without serving it.
-func (l *Lab) newEndpoint(name, addr string) (*endpoint, error) {
-	e := &endpoint{lab: l, name: name, addr: l.ports.keep(addr), door: newDoor(&l.cfg)}
+func (n *listeners) newEndpoint(name, addr string) (*endpoint, error) {
+	e := &endpoint{lab: n.lab, name: name, addr: n.ports.keep(addr), door: newDoor(n.cfg)}
 	cert, err := newCertificate(name)
 	if err != nil {
 		return nil, fmt.Errorf("certificate of %s: %w", name, err)

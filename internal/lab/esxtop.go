@@ -52,16 +52,6 @@ func (h *shellHost) esxtop(c *shell.Call) int {
 	return 0
 }
 
-// datastoreReads are what was read of all datastores so far.
-func (l *Lab) datastoreReads() (all []flow) {
-	for _, dc := range l.datacenters {
-		for _, ds := range dc.datastores {
-			all = append(all, ds.rate.total())
-		}
-	}
-	return all
-}
-
 // topper writes samples.
 type topper struct {
 	host string

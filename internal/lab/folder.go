@@ -168,11 +168,6 @@ func (e *endpoint) serveSmall(w *recorder, r *http.Request, p place, f *injected
 	return e.send(w, r, body{ReaderAt: file, size: info.Size(), ds: p.ds}, f)
 }
 
-// isLocked reports whether a running VM, or a reader over NFC, keeps others from the file.
-func (l *Lab) isLocked(f *dataFile) bool {
-	return f.disk.opened.Load() > 0 || f.disk.vm.running.Load() && (l.cfg.Locks == LockAll || f.written())
-}
-
 // written reports whether the file is of the link that its VM writes to.
 func (f *dataFile) written() bool {
 	links := f.disk.chain()

@@ -154,66 +154,6 @@ func (g *guestWriter) switched(on bool) {
 	}
 }
 
-// GuestWrites lets the guest of a running VM make its next n writes.
-func (l *Lab) GuestWrites(vm string, n int) error {
-	m, err := l.machine(vm)
-	if err != nil {
-		return err
-	}
-	if !m.running.Load() {
-		return fmt.Errorf("VM %q is off: its guest writes nothing", vm)
-	}
-	for range n {
-		m.writing.Lock()
-		m.writer.write()
-		m.writing.Unlock()
-	}
-	return nil
-}
-
-// WriteDisk makes a guest write p at off, in whole pages of 4 KiB.
-func (l *Lab) WriteDisk(vm string, n int, p []byte, off int64) error {
-	d, err := l.disk(vm, n)
-	if err != nil {
-		return err
-	}
-	if off%pageSize != 0 || len(p)%pageSize != 0 || off < 0 || off+int64(len(p)) > d.size.Load() {
-		return fmt.Errorf("write %d bytes at %d: want whole pages of %d inside the disk", len(p), off, pageSize)
-	}
-	d.vm.writing.Lock()
-	defer d.vm.writing.Unlock()
-	for at := 0; at < len(p); at += pageSize {
-		var data [pageSize]byte
-		copy(data[:], p[at:])
-		d.put(off/pageSize+int64(at/pageSize), page{data: &data})
-	}
-	d.changes.record(off, int64(len(p)))
-	return nil
-}
-
-// ResetCBT makes every change id of a VM's disks worthless, as a move of its files does.
-func (l *Lab) ResetCBT(vm string) error {
-	m, err := l.machine(vm)
-	if err != nil {
-		return err
-	}
-	for _, d := range m.disks {
-		d.changes.reset()
-	}
-	return l.refresh(m)
-}
-
-// GrowDisk makes a disk larger. Change tracking across it is wrong from then on, in the way
-// of KB 2090639: nothing says so, and changes are missing. With CBT.GrowthFails such questions
-// fail. A disk with snapshots cannot grow.
-func (l *Lab) GrowDisk(vm string, n int, size int64) error {
-	d, err := l.disk(vm, n)
-	if err != nil {
-		return err
-	}
-	return l.reconfigure(d.vm, func() error { return d.grow(size) })
-}
-
 // grow needs the machine's writing.
 func (d *vdisk) grow(size int64) error {
 	switch {
@@ -229,15 +169,3 @@ func (d *vdisk) grow(size int64) error {
 
 // growUnit is what the API counts capacities in.
 const growUnit = 1024
-
-// disk returns the nth disk of a VM.
-func (l *Lab) disk(vm string, n int) (*vdisk, error) {
-	m, err := l.machine(vm)
-	if err != nil {
-		return nil, err
-	}
-	if n < 0 || n >= len(m.disks) {
-		return nil, fmt.Errorf("VM %q has no disk %d", vm, n)
-	}
-	return m.disks[n], nil
-}

@@ -123,7 +123,7 @@ func (f *hostFiles) volume(name string) (ds *datastore, n *nas, rest string, ok 
 	if err != nil {
 		return nil, nil, "", false
 	}
-	if n = f.h.lab.nas.find(f.h.ref, p.datastore); n == nil {
+	if n = f.h.lab.nasMounts.find(f.h.ref, p.datastore); n == nil {
 		if dc := f.h.lab.hostDatacenter(f.h.ref); dc != nil {
 			ds = dc.datastore(p.datastore)
 		}
@@ -254,7 +254,7 @@ func (f *hostFiles) volumes() (names []string) {
 	for _, ds := range f.h.lab.hostDatacenter(f.h.ref).datastores {
 		names = append(names, ds.spec.Name)
 	}
-	for _, n := range f.h.lab.nas.of(f.h.ref) {
+	for _, n := range f.h.lab.nasMounts.of(f.h.ref) {
 		names = append(names, n.spec.LocalPath)
 	}
 	return names

@@ -7,10 +7,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/decamp/decamp/internal/lab/nfsclient"
-	"github.com/decamp/decamp/internal/lab/shell"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/lab/nfsclient"
+	"github.com/decamp/decamp/internal/lab/shell"
 )
 
 type (
@@ -222,7 +223,7 @@ func (h *shellHost) addNFS(opts map[string]string) error {
 
 func (h *shellHost) removeNFS(opts map[string]string) error {
 	name := opts["volume-name"]
-	n := h.lab.nas.find(h.ref, name)
+	n := h.lab.nasMounts.find(h.ref, name)
 	if n == nil {
 		return shellText("Unknown volume: " + name)
 	}
@@ -239,7 +240,7 @@ func (h *shellHost) listNFS(c *shell.Call) {
 	const row = "%-20s  %-15s  %-30s  %10s  %7s  %9s\n"
 	fmt.Fprintf(c.Out, row, "Volume Name", "Host", "Share", "Accessible", "Mounted", "Read-Only")
 	fmt.Fprintf(c.Out, row, dashes(20), dashes(15), dashes(30), dashes(10), dashes(7), dashes(9))
-	for _, n := range h.lab.nas.of(h.ref) {
+	for _, n := range h.lab.nasMounts.of(h.ref) {
 		fmt.Fprintf(c.Out, row, n.spec.LocalPath, n.spec.RemoteHost, n.spec.RemotePath, strconv.FormatBool(!n.client.Down()), "true", "false")
 	}
 }

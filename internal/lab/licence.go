@@ -12,18 +12,18 @@ import (
 const freeEdition = "esxBasic"
 
 // license shows the free licence, where the lab has it, and when one for evaluation ends.
-func (l *Lab) license(reg *simulator.Registry) {
+func (a *vimAPI) license(reg *simulator.Registry) {
 	m, ok := reg.Get(types.ManagedObjectReference{Type: "LicenseManager", Value: "ha-license-manager"}).(*simulator.LicenseManager)
 	if !ok {
 		return // a vCenter: its hosts are never free ones
 	}
-	if ends := l.cfg.EvaluationEnds; !ends.IsZero() {
+	if ends := a.lab.cfg.EvaluationEnds; !ends.IsZero() {
 		m.Evaluation.Properties = []types.KeyAnyValue{{Key: "expirationDate", Value: ends.UTC()}}
 	}
-	if !l.cfg.ReadOnlyLicence {
+	if !a.lab.cfg.ReadOnlyLicence {
 		return
 	}
 	m.Licenses = []types.LicenseManagerLicenseInfo{{
-		LicenseKey: "00000-00000-00000-00000-00000", EditionKey: cmp.Or(l.cfg.LicenceEdition, freeEdition), Name: "VMware vSphere Hypervisor",
+		LicenseKey: "00000-00000-00000-00000-00000", EditionKey: cmp.Or(a.lab.cfg.LicenceEdition, freeEdition), Name: "VMware vSphere Hypervisor",
 	}}
 }

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -19,6 +18,7 @@ type datacenter struct {
 	spec       Datacenter
 	path       string // inventory path without the leading slash: Lab/DC1
 	ref        types.ManagedObjectReference
+	hosts      []types.ManagedObjectReference // in the order of the config
 	datastores []*datastore
 }
 
@@ -78,55 +78,6 @@ type vdisk struct {
 	hide      atomic.Pointer[[]Span] // ranges the map omits
 	served    atomic.Int64           // /folder replies under way
 	opened    atomic.Int64           // NFC sessions that have it open
-}
-
-// newMachine opens the contents of v's disks and writes its descriptors.
-func (l *Lab) newMachine(v VM, dc *datacenter) (*machine, error) {
-	m := &machine{spec: v, name: escapeName(v.Name), home: dc.datastore(v.Datastore)}
-	m.writer = newGuestWriter(m)
-	if m.home == nil {
-		return nil, fmt.Errorf("no datastore %q in %s", v.Datastore, dc.path)
-	}
-	for i := range v.Disks {
-		d, err := l.newDisk(m, dc, v.Disks[i])
-		if err != nil {
-			return nil, fmt.Errorf("VM %q disk %d: %w", v.Name, i, err)
-		}
-		m.disks = append(m.disks, d)
-	}
-	return m, nil
-}
-
-func (l *Lab) newDisk(m *machine, dc *datacenter, spec Disk) (*vdisk, error) {
-	d := &vdisk{spec: spec, vm: m, ds: dc.datastore(spec.Datastore), id: dc.path + "/" + m.spec.Name + "/" + spec.Name}
-	d.hide.Store(&spec.Hide)
-	if err := l.openContent(d); err != nil {
-		return nil, err
-	}
-	first := []chainLink{baseLink(spec)}
-	first[0].layer = newLayer(d.noise)
-	d.links.Store(&first)
-	return d, d.writeLink(first[0])
-}
-
-func (l *Lab) openContent(d *vdisk) (err error) {
-	d.noise, d.changes = l.noise(), newChangeLog(d.vm.spec.ChangeTracking)
-	if d.spec.File != "" {
-		d.base, err = openRaw(d.spec.File, int64(d.spec.Capacity))
-	} else {
-		d.base = &generated{noise: l.noise(), size: int64(d.spec.Capacity), seed: d.spec.Seed, fill: d.spec.Fill}
-	}
-	if err != nil {
-		return fmt.Errorf("open content: %w", err)
-	}
-	l.contents = append(l.contents, d.base)
-	d.content = live{d}
-	d.size.Store(d.base.Size())
-	d.allocated = d.base.Size()
-	if !d.spec.Thick {
-		d.allocated, err = allocated(d.base, int64(l.cfg.CBT.Granularity))
-	}
-	return err
 }
 
 // writeLink writes the descriptor of one link and registers its data file. RDM pointers and

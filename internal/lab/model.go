@@ -76,6 +76,7 @@ func (b *builder) addDatacenter(dc *datacenter) error {
 	if !b.lab.cfg.VCenter {
 		dc.ref = b.reg.Any("Datacenter").Reference()
 		host := b.reg.Any("HostSystem").(*simulator.HostSystem)
+		dc.hosts = append(dc.hosts, host.Self)
 		b.setProduct(host)
 		return errors.Join(b.addServices(host), b.addNFC(host), b.addState(host))
 	}
@@ -120,11 +121,12 @@ func (b *builder) addHost(dc *datacenter, name string) error {
 	if err := faultOf(res); err != nil {
 		return err
 	}
-	_, err := b.wait(res.(*methods.AddStandaloneHost_TaskBody).Res.Returnval)
+	_, err := waitForTask(b.reg, res.(*methods.AddStandaloneHost_TaskBody).Res.Returnval)
 	if err != nil {
 		return err
 	}
 	host := b.host(dc, name)
+	dc.hosts = append(dc.hosts, host.Self)
 	b.setProduct(host)
 	return errors.Join(b.addServices(host), b.addNFC(host), b.addState(host))
 }
@@ -207,18 +209,6 @@ func (ds *datastore) describe(obj *simulator.Datastore, used int64) {
 	}
 }
 
-// usedOn sums what the disks on ds occupy.
-func (l *Lab) usedOn(ds *datastore) (used int64) {
-	for _, m := range l.machines {
-		for _, d := range m.disks {
-			if d.ds == ds && d.spec.RDM == "" {
-				used += d.allocated
-			}
-		}
-	}
-	return used
-}
-
 func (b *builder) datacenter(dc *datacenter) *simulator.Datacenter {
 	return b.reg.Get(dc.ref).(*simulator.Datacenter)
 }
@@ -241,9 +231,9 @@ func (b *builder) host(dc *datacenter, name string) *simulator.HostSystem {
 	return b.reg.Get(cr.Host[0]).(*simulator.HostSystem)
 }
 
-// wait blocks until the task is done and returns its result.
-func (b *builder) wait(ref types.ManagedObjectReference) (types.AnyType, error) {
-	task := b.reg.Get(ref).(*simulator.Task)
+// waitForTask blocks until the task is done and returns its result.
+func waitForTask(reg *simulator.Registry, ref types.ManagedObjectReference) (types.AnyType, error) {
+	task := reg.Get(ref).(*simulator.Task)
 	task.Wait()
 	if task.Info.Error != nil {
 		return nil, fmt.Errorf("%s: %T", task.Info.DescriptionId, task.Info.Error.Fault)

@@ -7,8 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/decamp/decamp/internal/lab/nfsclient"
 	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/lab/nfsclient"
 )
 
 // NFS is how the emulated hosts mount NFS datastores. Zero fields are what real hosts do,
@@ -45,14 +46,17 @@ type nas struct {
 	machine string // the host's name
 }
 
-// nasTable is every mount of every host.
-type nasTable struct {
+// nasMounts is every mount of every host.
+type nasMounts struct {
+	cfg  *Config
+	jobs *jobs
+
 	mu   sync.Mutex
 	all  []*nas
 	lost []*nas // of hosts that lost power: configured, and not mounted
 }
 
-func (t *nasTable) find(host types.ManagedObjectReference, name string) *nas {
+func (t *nasMounts) find(host types.ManagedObjectReference, name string) *nas {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, n := range t.all {
@@ -64,7 +68,7 @@ func (t *nasTable) find(host types.ManagedObjectReference, name string) *nas {
 }
 
 // of lists the mounts of one host; a zero reference is all.
-func (t *nasTable) of(host types.ManagedObjectReference) (all []*nas) {
+func (t *nasMounts) of(host types.ManagedObjectReference) (all []*nas) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, n := range t.all {
@@ -76,7 +80,7 @@ func (t *nasTable) of(host types.ManagedObjectReference) (all []*nas) {
 }
 
 // at lists the mounts of one datastore.
-func (t *nasTable) at(ref types.ManagedObjectReference) (all []*nas) {
+func (t *nasMounts) at(ref types.ManagedObjectReference) (all []*nas) {
 	for _, n := range t.of(types.ManagedObjectReference{}) {
 		if n.ref == ref {
 			all = append(all, n)
@@ -85,20 +89,20 @@ func (t *nasTable) at(ref types.ManagedObjectReference) (all []*nas) {
 	return all
 }
 
-func (t *nasTable) add(n *nas) {
+func (t *nasMounts) add(n *nas) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.all = append(t.all, n)
 }
 
-func (t *nasTable) remove(n *nas) {
+func (t *nasMounts) remove(n *nas) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.all = slices.DeleteFunc(t.all, func(o *nas) bool { return o == n })
 }
 
 // abandon drops every mount without a word to the servers.
-func (t *nasTable) abandon() {
+func (t *nasMounts) abandon() {
 	for _, n := range t.of(types.ManagedObjectReference{}) {
 		n.client.Abandon()
 		t.remove(n)
@@ -106,14 +110,14 @@ func (t *nasTable) abandon() {
 	}
 }
 
-func (t *nasTable) lose(n *nas) {
+func (t *nasMounts) lose(n *nas) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lost = append(t.lost, n)
 }
 
 // takeLost returns the lost mounts that match, and forgets them.
-func (t *nasTable) takeLost(match func(*nas) bool) (taken []*nas) {
+func (t *nasMounts) takeLost(match func(*nas) bool) (taken []*nas) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lost = slices.DeleteFunc(t.lost, func(n *nas) bool {
@@ -127,10 +131,10 @@ func (t *nasTable) takeLost(match func(*nas) bool) (taken []*nas) {
 }
 
 // mountNAS mounts an export on a host as its name in the inventory.
-func (l *Lab) mountNAS(host types.ManagedObjectReference, machine string, spec types.HostNasVolumeSpec) (*nas, error) {
-	ctx, cancel := l.jobs.context(context.Background())
+func (t *nasMounts) mountNAS(host types.ManagedObjectReference, machine string, spec types.HostNasVolumeSpec) (*nas, error) {
+	ctx, cancel := t.jobs.context(context.Background())
 	defer cancel()
-	cfg := l.cfg.NFS
+	cfg := t.cfg.NFS
 	connections := int(spec.Connections)
 	setDefault(&connections, cfg.Connections)
 	client, err := nfsclient.Mount(ctx, nfsclient.Config{
@@ -149,18 +153,18 @@ func (l *Lab) mountNAS(host types.ManagedObjectReference, machine string, spec t
 }
 
 // unmount takes a datastore off its host. The server is told, and need not answer.
-func (l *Lab) unmount(n *nas) {
-	l.nas.remove(n)
-	ctx, cancel := l.jobs.context(context.Background())
+func (t *nasMounts) unmount(n *nas) {
+	t.remove(n)
+	ctx, cancel := t.jobs.context(context.Background())
 	defer cancel()
 	if err := n.client.Unmount(ctx); err != nil {
-		l.cfg.Log.Debug("unmount", "datastore", n.spec.LocalPath, "err", err)
+		t.cfg.Log.Debug("unmount", "datastore", n.spec.LocalPath, "err", err)
 	}
 }
 
 // Mounts lists what the hosts have mounted: host, datastore name and server:path.
-func (l *Lab) Mounts() (all []Mount) {
-	for _, n := range l.nas.of(types.ManagedObjectReference{}) {
+func (t *nasMounts) Mounts() (all []Mount) {
+	for _, n := range t.of(types.ManagedObjectReference{}) {
 		all = append(all, Mount{
 			Host: n.host.Value, Datastore: n.spec.LocalPath, Server: n.spec.RemoteHost, Path: n.spec.RemotePath,
 			OpenFiles: n.client.OpenFiles(), Down: n.client.Down(),
@@ -184,9 +188,9 @@ type Mount struct {
 // The inventory keeps the datastores; see BootHost.
 func (l *Lab) PowerCutHost() {
 	l.jobs.cut()
-	l.nas.abandon()
+	l.nasMounts.abandon()
 	l.DropNFC()
-	for _, h := range l.shells {
+	for _, h := range l.sshHosts.all {
 		h.machine.KillAll()
 		h.dropConns()
 	}
@@ -194,30 +198,30 @@ func (l *Lab) PowerCutHost() {
 
 // BootHost has the hosts mount anew what a power cut took: NFS datastores are part of a host's
 // configuration. One whose server does not answer stays inaccessible, and is in the error.
-func (l *Lab) BootHost() error {
+func (t *nasMounts) BootHost() error {
 	var errs []error
-	for _, n := range l.nas.takeLost(func(*nas) bool { return true }) {
-		again, err := l.mountNAS(n.host, n.machine, n.spec)
+	for _, n := range t.takeLost(func(*nas) bool { return true }) {
+		again, err := t.mountNAS(n.host, n.machine, n.spec)
 		if err != nil {
-			l.nas.lose(n)
+			t.lose(n)
 			errs = append(errs, err)
 			continue
 		}
 		again.ref = n.ref
-		l.nas.add(again)
+		t.add(again)
 	}
 	return errors.Join(errs...)
 }
 
 // CutNFS takes the network between the hosts and their NFS servers away; HealNFS brings it
 // back. Copies wait, and fail once all paths count as down (nfsclient.Times.APD).
-func (l *Lab) CutNFS() { l.severNFS(true) }
+func (t *nasMounts) CutNFS() { t.severNFS(true) }
 
 // HealNFS ends what CutNFS began.
-func (l *Lab) HealNFS() { l.severNFS(false) }
+func (t *nasMounts) HealNFS() { t.severNFS(false) }
 
-func (l *Lab) severNFS(cut bool) {
-	for _, n := range l.nas.of(types.ManagedObjectReference{}) {
+func (t *nasMounts) severNFS(cut bool) {
+	for _, n := range t.of(types.ManagedObjectReference{}) {
 		n.client.Sever(cut)
 	}
 }

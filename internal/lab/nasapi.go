@@ -11,11 +11,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/decamp/decamp/internal/lab/nfsclient"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/lab/nfsclient"
 )
 
 // datastoreSystem is a host's HostDatastoreSystem whose NFS datastores are really mounted.
@@ -50,7 +51,7 @@ func (s *datastoreSystem) create(ctx *simulator.Context, req types.CreateNasData
 		n.client.Abandon()
 		return ref, &types.HostConfigFault{}
 	}
-	s.lab.nas.add(n)
+	s.lab.nasMounts.add(n)
 	s.lab.describeNAS(ctx, n)
 	return n.ref, nil
 }
@@ -70,7 +71,7 @@ func (s *datastoreSystem) check(ctx *simulator.Context, spec types.HostNasVolume
 	if e := ctx.Map.FindByName(spec.LocalPath, s.Datastore); e != nil {
 		return &types.DuplicateName{Name: spec.LocalPath, Object: e.Reference()}
 	}
-	mounted := s.lab.nas.of(s.Host.Self)
+	mounted := s.lab.nasMounts.of(s.Host.Self)
 	for _, n := range mounted {
 		if n.spec.RemoteHost == spec.RemoteHost && n.spec.RemotePath == spec.RemotePath {
 			return &types.AlreadyExists{Name: n.spec.LocalPath}
@@ -121,12 +122,12 @@ func (s *datastoreSystem) register(ctx *simulator.Context, spec types.HostNasVol
 }
 
 // describeNAS puts what the server said into the inventory.
-func (l *Lab) describeNAS(ctx *simulator.Context, n *nas) {
+func (t *nasMounts) describeNAS(ctx *simulator.Context, n *nas) {
 	obj, ok := ctx.Map.Get(n.ref).(*simulator.Datastore)
 	if !ok {
 		return
 	}
-	ask, cancel := l.jobs.context(context.Background())
+	ask, cancel := t.jobs.context(context.Background())
 	defer cancel()
 	space, err := n.client.Space(ask)
 	if err != nil {
@@ -172,7 +173,7 @@ func (d *nasDatastore) DestroyDatastore(ctx *simulator.Context, _ *types.Destroy
 
 // DestroyTask is the other one.
 func (d *nasDatastore) DestroyTask(ctx *simulator.Context, req *types.Destroy_Task) soap.HasFault {
-	if len(d.lab.nas.at(d.Self)) == 0 {
+	if len(d.lab.nasMounts.at(d.Self)) == 0 {
 		return d.Datastore.DestroyTask(ctx, req)
 	}
 	task := d.lab.startTask(ctx, d.Self, "destroy", func(*labTask) (types.AnyType, types.BaseMethodFault) {
@@ -183,11 +184,11 @@ func (d *nasDatastore) DestroyTask(ctx *simulator.Context, req *types.Destroy_Ta
 
 // removeNAS unmounts a datastore from a host, or from all if host is zero. A datastore that
 // was not mounted at run time, or that has open files, is left as it is.
-func (l *Lab) removeNAS(ctx *simulator.Context, ref, host types.ManagedObjectReference) types.BaseMethodFault {
-	found := slices.DeleteFunc(l.nas.at(ref), func(n *nas) bool { return host.Value != "" && n.host != host })
-	lost := l.nas.takeLost(func(n *nas) bool { return n.ref == ref && (host.Value == "" || n.host == host) })
+func (t *nasMounts) removeNAS(ctx *simulator.Context, ref, host types.ManagedObjectReference) types.BaseMethodFault {
+	found := slices.DeleteFunc(t.at(ref), func(n *nas) bool { return host.Value != "" && n.host != host })
+	lost := t.takeLost(func(n *nas) bool { return n.ref == ref && (host.Value == "" || n.host == host) })
 	for _, n := range lost {
-		l.unlist(ctx, n)
+		t.unlist(ctx, n)
 	}
 	if len(found) == 0 && len(lost) > 0 {
 		return nil
@@ -204,15 +205,15 @@ func (l *Lab) removeNAS(ctx *simulator.Context, ref, host types.ManagedObjectRef
 		}
 	}
 	for _, n := range found {
-		l.unmount(n)
-		l.unlist(ctx, n)
+		t.unmount(n)
+		t.unlist(ctx, n)
 	}
 	return nil
 }
 
 // unlist takes a host off a datastore in the inventory, and the datastore out of it with
 // the last one.
-func (l *Lab) unlist(ctx *simulator.Context, n *nas) {
+func (t *nasMounts) unlist(ctx *simulator.Context, n *nas) {
 	ds, ok := ctx.Map.Get(n.ref).(*simulator.Datastore)
 	if !ok {
 		return

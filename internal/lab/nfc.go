@@ -11,10 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/decamp/decamp/internal/lab/nfchost"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/lab/nfchost"
 )
 
 // NFC is how the hosts answer on port 902. The zero value behaves like the version of the
@@ -115,7 +116,10 @@ func (n NFC) rules() nfchost.Rules {
 
 // nfcHosts are the hosts' NFC servers, and the tickets for them.
 type nfcHosts struct {
-	lab   *Lab
+	cfg       *Config
+	inventory *inventory
+	listeners *listeners
+
 	rules atomic.Pointer[NFC]
 	all   []*nfcHost // as the hosts were added
 
@@ -125,7 +129,7 @@ type nfcHosts struct {
 
 // nfcHost is port 902 of one host.
 type nfcHost struct {
-	lab    *Lab
+	hosts  *nfcHosts
 	name   string
 	ref    types.ManagedObjectReference
 	cert   *certificate // nil: that of the host's endpoint
@@ -133,9 +137,9 @@ type nfcHost struct {
 	addr   string // where a server is, or would be
 }
 
-func newNFCHosts(l *Lab) *nfcHosts {
-	n := &nfcHosts{lab: l, tickets: map[string]nfcTicket{}}
-	rules := l.cfg.NFC.forVersion(&l.cfg)
+func newNFCHosts(cfg *Config, inventory *inventory, listeners *listeners) *nfcHosts {
+	n := &nfcHosts{cfg: cfg, inventory: inventory, listeners: listeners, tickets: map[string]nfcTicket{}}
+	rules := cfg.NFC.forVersion(cfg)
 	n.rules.Store(&rules)
 	return n
 }
@@ -143,7 +147,7 @@ func newNFCHosts(l *Lab) *nfcHosts {
 // addNFC gives a host its port 902.
 func (b *builder) addNFC(h *simulator.HostSystem) error {
 	l := b.lab
-	host := &nfcHost{lab: l, name: h.Name, ref: h.Self, addr: l.ports.keep(l.nfcAddr(len(l.nfc.all)))}
+	host := &nfcHost{hosts: l.nfcHosts, name: h.Name, ref: h.Self, addr: l.ports.keep(l.nfcAddr(len(l.nfcHosts.all)))}
 	if l.cfg.VCenter && !l.cfg.HostListeners {
 		cert, err := newCertificate(h.Name)
 		if err != nil {
@@ -151,7 +155,7 @@ func (b *builder) addNFC(h *simulator.HostSystem) error {
 		}
 		host.cert = cert
 	}
-	l.nfc.all = append(l.nfc.all, host)
+	l.nfcHosts.all = append(l.nfcHosts.all, host)
 	b.tagBackupNIC(h)
 	if l.cfg.NFC.Off {
 		return nil
@@ -160,7 +164,7 @@ func (b *builder) addNFC(h *simulator.HostSystem) error {
 	host.server, err = nfchost.Listen(nfchost.Config{
 		Addr: host.addr, Certificate: func() *tls.Certificate { return &host.certificate().pair }, Tickets: host,
 		Pacer: func(rate int64) nfchost.Pacer { return newBucket(rate) },
-		Fault: l.faults.takeNFC, Count: l.stats.nfc, Rules: l.nfc.rules.Load().rules(), Log: l.cfg.Log,
+		Fault: l.faults.takeNFC, Count: l.stats.nfc, Rules: l.nfcHosts.rules.Load().rules(), Log: l.cfg.Log,
 	})
 	if err != nil {
 		return err
@@ -177,7 +181,7 @@ func (b *builder) tagBackupNIC(h *simulator.HostSystem) {
 	if b.lab.cfg.NFC.Network == "" {
 		return
 	}
-	ip := b.lab.nfcNetwork(len(b.lab.nfc.all) - 1)
+	ip := b.lab.nfcNetwork(len(b.lab.nfcHosts.all) - 1)
 	key := backupNIC + ".key-vim.host.VirtualNic-vmk2"
 	tagged := types.VirtualNicManagerNetConfig{
 		NicType: backupNIC, MultiSelectAllowed: true, SelectedVnic: []string{key},
@@ -199,16 +203,16 @@ func (b *builder) tagBackupNIC(h *simulator.HostSystem) {
 }
 
 // nfcAddr is where the nth host listens. Only the first may have a port of its own choice.
-func (l *Lab) nfcAddr(n int) string {
-	if l.cfg.NFC.Network != "" {
-		return net.JoinHostPort(l.nfcNetwork(n), "0")
+func (n *nfcHosts) nfcAddr(nth int) string {
+	if n.cfg.NFC.Network != "" {
+		return net.JoinHostPort(n.nfcNetwork(nth), "0")
 	}
-	if l.cfg.NFC.Addr != "" && n == 0 {
-		return l.cfg.NFC.Addr
+	if n.cfg.NFC.Addr != "" && nth == 0 {
+		return n.cfg.NFC.Addr
 	}
-	host, _, err := net.SplitHostPort(l.main.addr)
-	if l.cfg.NFC.Addr != "" {
-		host, _, err = net.SplitHostPort(l.cfg.NFC.Addr)
+	host, _, err := net.SplitHostPort(n.listeners.main.addr)
+	if n.cfg.NFC.Addr != "" {
+		host, _, err = net.SplitHostPort(n.cfg.NFC.Addr)
 	}
 	if err != nil {
 		return "127.0.0.1:0" // Config.Addr was good enough to listen on
@@ -217,9 +221,9 @@ func (l *Lab) nfcAddr(n int) string {
 }
 
 // nfcNetwork is the address of the nth host's tagged vmknic: no two hosts have the same.
-func (l *Lab) nfcNetwork(n int) string {
-	ip, err := netip.ParseAddr(l.cfg.NFC.Network)
-	for ; n > 0 && err == nil; n-- {
+func (n *nfcHosts) nfcNetwork(nth int) string {
+	ip, err := netip.ParseAddr(n.cfg.NFC.Network)
+	for ; nth > 0 && err == nil; nth-- {
 		ip = ip.Next()
 	}
 	return ip.String()
@@ -227,18 +231,18 @@ func (l *Lab) nfcNetwork(n int) string {
 
 // certificate is the one a host shows on 443 too.
 func (h *nfcHost) certificate() *certificate {
-	switch e := h.lab.hosts[h.endpointName()]; {
+	switch e := h.hosts.listeners.hosts[h.endpointName()]; {
 	case h.cert != nil:
 		return h.cert
 	case e != nil:
 		return e.cert.Load()
 	}
-	return h.lab.main.cert.Load()
+	return h.hosts.listeners.main.cert.Load()
 }
 
-// endpointName undoes Lab.hostName.
+// endpointName undoes listeners.hostName.
 func (h *nfcHost) endpointName() string {
-	for name, e := range h.lab.hosts {
+	for name, e := range h.hosts.listeners.hosts {
 		if e.addr == h.name {
 			return name
 		}
@@ -270,8 +274,8 @@ func (n *nfcHosts) each(do func(*nfchost.Server) error) error {
 
 // NFCAddr is the host:port of a host's NFC server, by the host's name in the inventory. An
 // empty name is the first host.
-func (l *Lab) NFCAddr(host string) string {
-	for _, h := range l.nfc.all {
+func (n *nfcHosts) NFCAddr(host string) string {
+	for _, h := range n.all {
 		if host == "" || h.name == host || h.endpointName() == host {
 			return h.addr
 		}
@@ -280,24 +284,24 @@ func (l *Lab) NFCAddr(host string) string {
 }
 
 // NFC returns the rules in force, defaults filled in.
-func (l *Lab) NFC() NFC { return *l.nfc.rules.Load() }
+func (n *nfcHosts) NFC() NFC { return *n.rules.Load() }
 
 // SetNFC changes how the hosts answer on port 902.
-func (l *Lab) SetNFC(n NFC) error {
-	if err := n.check(); err != nil {
+func (n *nfcHosts) SetNFC(want NFC) error {
+	if err := want.check(); err != nil {
 		return err
 	}
-	rules := n.forVersion(&l.cfg)
-	l.nfc.rules.Store(&rules)
-	return l.nfc.each(func(s *nfchost.Server) error {
+	rules := want.forVersion(n.cfg)
+	n.rules.Store(&rules)
+	return n.each(func(s *nfchost.Server) error {
 		s.SetRules(rules.rules())
 		return nil
 	})
 }
 
 // DropNFC breaks every NFC connection. Tickets that were not used stay good.
-func (l *Lab) DropNFC() {
-	_ = l.nfc.each(func(s *nfchost.Server) error {
+func (n *nfcHosts) DropNFC() {
+	_ = n.each(func(s *nfchost.Server) error {
 		s.Drop()
 		return nil
 	})
@@ -305,26 +309,26 @@ func (l *Lab) DropNFC() {
 
 // MoveVM moves a running or idle VM to another host of a vCenter, as vMotion does. NFC
 // sessions go on; tickets asked for from then on are for the new host.
-func (l *Lab) MoveVM(vm, host string) error {
-	m, err := l.machine(vm)
+func (n *nfcHosts) MoveVM(vm, host string) error {
+	m, err := n.inventory.machine(vm)
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(l.nfc.all, func(h *nfcHost) bool { return h.name == host || h.endpointName() == host })
+	i := slices.IndexFunc(n.all, func(h *nfcHost) bool { return h.name == host || h.endpointName() == host })
 	if i < 0 {
 		return fmt.Errorf("no host %q in the lab", host)
 	}
-	b := &builder{lab: l, ctx: l.context(), reg: l.model.Map()}
-	moved, ok := b.reg.Get(m.ref).(*simulator.VirtualMachine)
+	ctx, reg := n.inventory.context(), n.inventory.model.Map()
+	moved, ok := reg.Get(m.ref).(*simulator.VirtualMachine)
 	if !ok {
 		return fmt.Errorf("VM %q is no longer registered", vm)
 	}
 	var ref types.ManagedObjectReference
-	b.ctx.WithLock(moved, func() {
-		req := &types.RelocateVM_Task{This: moved.Self, Spec: types.VirtualMachineRelocateSpec{Host: &l.nfc.all[i].ref}}
-		ref = moved.RelocateVMTask(b.ctx, req).(*methods.RelocateVM_TaskBody).Res.Returnval
+	ctx.WithLock(moved, func() {
+		req := &types.RelocateVM_Task{This: moved.Self, Spec: types.VirtualMachineRelocateSpec{Host: &n.all[i].ref}}
+		ref = moved.RelocateVMTask(ctx, req).(*methods.RelocateVM_TaskBody).Res.Returnval
 	})
-	_, err = b.wait(ref)
+	_, err = waitForTask(reg, ref)
 	return err
 }
 

@@ -11,7 +11,7 @@ import (
 // nfcDisk is a link of a chain opened over NFC: the host reads through its parents.
 type nfcDisk struct {
 	*chainView
-	lab    *Lab
+	hosts  *nfcHosts
 	link   diskLink
 	closed sync.Once
 }
@@ -37,7 +37,7 @@ func (d *nfcDisk) Allocated(off, length int64) (list []nfchost.Area, err error) 
 	case v.ds.spec.Map == MapWhole, v.spec.Thick, v.spec.RDM != "":
 		return []nfchost.Area{{Offset: off, Length: length}}, nil
 	}
-	granularity := int64(d.lab.cfg.CBT.Granularity)
+	granularity := int64(d.hosts.cfg.CBT.Granularity)
 	for at, end := off, off+length; at < end; {
 		start, stop, err := nextArea(d.mapped(), at, granularity)
 		if err != nil {
@@ -54,7 +54,7 @@ func (d *nfcDisk) Allocated(off, length int64) (list []nfchost.Area, err error) 
 
 // mapped is what the allocation map speaks of.
 func (d *nfcDisk) mapped() content {
-	if !d.lab.nfc.rules.Load().OwnLinkMap || len(d.link.links) == 1 {
+	if !d.hosts.rules.Load().OwnLinkMap || len(d.link.links) == 1 {
 		return d.chainView
 	}
 	own := *d.chainView

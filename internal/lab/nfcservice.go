@@ -143,10 +143,10 @@ func (s *nfcService) NfcGetServerNfcLibVersion(_ *simulator.Context, req *nfcLib
 		body.Fault_ = simulator.Fault("Unable to resolve WSDL method name NfcGetServerNfcLibVersion", &types.InvalidRequest{})
 	case s.lab.cfg.VCenter && req.Host == nil:
 		body.Fault_ = simulator.Fault("", &types.InvalidArgument{InvalidProperty: "hostForAccess"})
-	case req.Host != nil && s.lab.nfc.host(*req.Host) == nil:
+	case req.Host != nil && s.lab.nfcHosts.host(*req.Host) == nil:
 		body.Fault_ = simulator.Fault("", &types.ManagedObjectNotFound{Obj: *req.Host})
 	default:
-		body.Res = &nfcLibVersionResponse{Returnval: int32(s.lab.nfc.rules.Load().LibVersion)}
+		body.Res = &nfcLibVersionResponse{Returnval: int32(s.lab.nfcHosts.rules.Load().LibVersion)}
 		if strings.HasPrefix(s.lab.cfg.Version, "6.5") {
 			body.Res.Returnval = 0
 		}
@@ -164,7 +164,7 @@ func (s *nfcService) ticket(ctx *simulator.Context, ref types.ManagedObjectRefer
 	if m == nil || vm.Runtime.Host == nil {
 		return nil, &types.InvalidArgument{InvalidProperty: "vm"}
 	}
-	t := nfcTicket{machine: m, host: s.lab.nfc.host(*vm.Runtime.Host), service: nfcServiceESXi}
+	t := nfcTicket{machine: m, host: s.lab.nfcHosts.host(*vm.Runtime.Host), service: nfcServiceESXi}
 	if t.disk = m.disk(key); t.disk == nil && key != 0 {
 		return nil, &types.InvalidArgument{InvalidProperty: "diskDeviceKey"}
 	}
@@ -196,7 +196,7 @@ func (s *nfcService) describe(t nfcTicket, lie bool) (*types.HostServiceTicket, 
 	if lie {
 		ticket.SslCertificate, ticket.SslThumbprint = "", sha1Of([]byte("another certificate"))
 	}
-	ticket.SessionId = s.lab.nfc.issue(t)
+	ticket.SessionId = s.lab.nfcHosts.issue(t)
 	return ticket, nil
 }
 

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/decamp/decamp/internal/lab/nfchost"
 	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/lab/nfchost"
 )
 
 // nfcTicket admits one NFC connection to the disks of one VM, or to one of them.
@@ -22,14 +23,14 @@ func (n *nfcHosts) issue(t nfcTicket) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	id := "52" + newID() // begins as those of real hosts do
-	t.issued = n.lab.now()
+	t.issued = n.inventory.now()
 	n.tickets[id] = t
 	return id
 }
 
 // Redeem is part of nfchost.Tickets: a ticket is good once, and only at its host.
 func (h *nfcHost) Redeem(id string) (service string, grant nfchost.Grant, ok bool) {
-	n := h.lab.nfc
+	n := h.hosts
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	t, ok := n.tickets[id]
@@ -37,15 +38,15 @@ func (h *nfcHost) Redeem(id string) (service string, grant nfchost.Grant, ok boo
 		return "", nil, false
 	}
 	delete(n.tickets, id)
-	if life := time.Duration(n.rules.Load().TicketFor); life > 0 && n.lab.now().Sub(t.issued) >= life {
+	if life := time.Duration(n.rules.Load().TicketFor); life > 0 && n.inventory.now().Sub(t.issued) >= life {
 		return "", nil, false
 	}
-	return t.service, &nfcGrant{lab: n.lab, ticket: t}, true
+	return t.service, &nfcGrant{hosts: n, ticket: t}, true
 }
 
 // nfcGrant is a ticket that was taken.
 type nfcGrant struct {
-	lab    *Lab
+	hosts  *nfcHosts
 	ticket nfcTicket
 }
 
@@ -64,7 +65,7 @@ func (g *nfcGrant) Open(path string) (nfchost.Disk, error) {
 	if err != nil {
 		return nil, denied
 	}
-	link, found := g.lab.findLink(g.ticket.machine.home.dc, p)
+	link, found := g.hosts.inventory.findLink(g.ticket.machine.home.dc, p)
 	switch {
 	case !found || link.disk.vm != g.ticket.machine || g.ticket.disk != nil && link.disk != g.ticket.disk:
 		return nil, denied
@@ -74,7 +75,7 @@ func (g *nfcGrant) Open(path string) (nfchost.Disk, error) {
 		return nil, nfchost.Refuse("Cannot open %s: %s", path, nfcTextLocked)
 	}
 	link.disk.opened.Add(1)
-	return &nfcDisk{lab: g.lab, link: link, chainView: link.view()}, nil
+	return &nfcDisk{hosts: g.hosts, link: link, chainView: link.view()}, nil
 }
 
 // nfcService is the object behind the tickets. It is not in the public API.

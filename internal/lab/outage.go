@@ -17,36 +17,10 @@ func (l *Lab) KillSessions() {
 	}
 }
 
-// ExpirePassword has the password be refused from now on, as one that was changed. Sessions go
-// on.
-func (l *Lab) ExpirePassword() {
-	for _, e := range l.endpoints() {
-		e.door.refuse(true)
-	}
-}
-
-// RenewPassword ends ExpirePassword.
-func (l *Lab) RenewPassword() {
-	for _, e := range l.endpoints() {
-		e.door.refuse(false)
-	}
-}
-
-// ChangeCertificate gives the main endpoint a new certificate and drops its connections, as
-// replacing one on a host does.
-func (l *Lab) ChangeCertificate() error {
-	cert, err := newCertificate("localhost.localdomain")
-	if err != nil {
-		return fmt.Errorf("new certificate: %w", err)
-	}
-	l.main.cert.Store(cert)
-	return l.restart(l.main)
-}
-
 // Stop closes every connection and the listening port; sessions end. Resume brings the lab
 // back at the same address.
 func (l *Lab) Stop() error {
-	errs := []error{l.nfc.each((*nfchost.Server).Close)}
+	errs := []error{l.nfcHosts.each((*nfchost.Server).Close)}
 	for _, e := range l.endpoints() {
 		errs = append(errs, e.close())
 	}
@@ -56,7 +30,7 @@ func (l *Lab) Stop() error {
 
 // Resume listens again after Stop.
 func (l *Lab) Resume() error {
-	errs := []error{l.nfc.each((*nfchost.Server).Open)}
+	errs := []error{l.nfcHosts.each((*nfchost.Server).Open)}
 	for _, e := range l.endpoints() {
 		errs = append(errs, e.open())
 	}
@@ -69,11 +43,4 @@ func (l *Lab) Restart() error {
 		return fmt.Errorf("stop lab: %w", err)
 	}
 	return l.Resume()
-}
-
-func (l *Lab) restart(e *endpoint) error {
-	if err := e.close(); err != nil {
-		return err
-	}
-	return e.open()
 }

@@ -12,8 +12,11 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// guests are the shutdowns that guests were asked for and have not finished.
-type guests struct {
+// guestPower switches VMs on and off, at once or when the shutdown of a guest is due.
+type guestPower struct {
+	cfg       *Config
+	inventory *inventory
+
 	mu      sync.Mutex
 	pending int // machines with shutdownAt set
 	stopped bool
@@ -50,47 +53,47 @@ func (v *virtualMachine) canShutDown() types.BaseMethodFault {
 }
 
 // scheduleShutdown makes m power off after its delay on the lab's clock.
-func (l *Lab) scheduleShutdown(m *machine) {
-	l.guests.mu.Lock()
-	defer l.guests.mu.Unlock()
-	if !m.shutdownAt.IsZero() || l.guests.stopped {
+func (g *guestPower) scheduleShutdown(m *machine) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !m.shutdownAt.IsZero() || g.stopped {
 		return
 	}
 	delay := time.Duration(m.spec.Guest.ShutdownDelay)
-	m.shutdownAt = l.now().Add(delay)
-	l.guests.pending++
-	if l.cfg.Clock == nil {
-		l.guests.firing.Add(1)
-		l.guests.timers = append(l.guests.timers, time.AfterFunc(delay, func() {
-			defer l.guests.firing.Done()
-			l.settle()
+	m.shutdownAt = g.inventory.now().Add(delay)
+	g.pending++
+	if g.cfg.Clock == nil {
+		g.firing.Add(1)
+		g.timers = append(g.timers, time.AfterFunc(delay, func() {
+			defer g.firing.Done()
+			g.settle()
 		}))
 	}
 }
 
 // Tick lets what is due on the lab's clock happen. Every request does so too; a test that
 // moves an injected clock calls it to wake clients that wait without asking.
-func (l *Lab) Tick() { l.settle() }
+func (g *guestPower) Tick() { g.settle() }
 
 // settle powers off the guests whose shutdown is due.
-func (l *Lab) settle() {
-	for _, m := range l.dueShutdowns() {
-		if err := l.setPower(m, false); err != nil {
-			l.cfg.Log.Warn("guest shutdown", "vm", m.spec.Name, "err", err)
+func (g *guestPower) settle() {
+	for _, m := range g.dueShutdowns() {
+		if err := g.setPower(m, false); err != nil {
+			g.cfg.Log.Warn("guest shutdown", "vm", m.spec.Name, "err", err)
 		}
 	}
 }
 
-func (l *Lab) dueShutdowns() (due []*machine) {
-	l.guests.mu.Lock()
-	defer l.guests.mu.Unlock()
-	if l.guests.pending == 0 || l.guests.stopped {
+func (g *guestPower) dueShutdowns() (due []*machine) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.pending == 0 || g.stopped {
 		return nil
 	}
-	for _, m := range l.machines {
-		if !m.shutdownAt.IsZero() && !l.now().Before(m.shutdownAt) {
+	for _, m := range g.inventory.machines {
+		if !m.shutdownAt.IsZero() && !g.inventory.now().Before(m.shutdownAt) {
 			m.shutdownAt = time.Time{}
-			l.guests.pending--
+			g.pending--
 			due = append(due, m)
 		}
 	}
@@ -98,7 +101,7 @@ func (l *Lab) dueShutdowns() (due []*machine) {
 }
 
 // stop forgets pending shutdowns and waits for those under way.
-func (g *guests) stop() {
+func (g *guestPower) stop() {
 	g.mu.Lock()
 	g.stopped = true
 	for _, t := range g.timers {
@@ -111,32 +114,32 @@ func (g *guests) stop() {
 }
 
 // SetPower turns a VM on or off from outside, as an administrator at another console would.
-func (l *Lab) SetPower(vm string, on bool) error {
-	m, err := l.machine(vm)
+func (g *guestPower) SetPower(vm string, on bool) error {
+	m, err := g.inventory.machine(vm)
 	if err != nil {
 		return err
 	}
-	return l.setPower(m, on)
+	return g.setPower(m, on)
 }
 
-func (l *Lab) setPower(m *machine, on bool) error {
+func (g *guestPower) setPower(m *machine, on bool) error {
 	if m.running.Load() == on {
 		return nil
 	}
-	b := &builder{lab: l, ctx: l.context(), reg: l.model.Map()}
-	vm, ok := b.reg.Get(m.ref).(*simulator.VirtualMachine)
+	ctx, reg := g.inventory.context(), g.inventory.model.Map()
+	vm, ok := reg.Get(m.ref).(*simulator.VirtualMachine)
 	if !ok {
 		return fmt.Errorf("VM %q is no longer registered", m.spec.Name)
 	}
 	var ref types.ManagedObjectReference
-	b.ctx.WithLock(vm, func() {
+	ctx.WithLock(vm, func() {
 		if on {
-			ref = vm.PowerOnVMTask(b.ctx, &types.PowerOnVM_Task{This: vm.Self}).(*methods.PowerOnVM_TaskBody).Res.Returnval
+			ref = vm.PowerOnVMTask(ctx, &types.PowerOnVM_Task{This: vm.Self}).(*methods.PowerOnVM_TaskBody).Res.Returnval
 		} else {
-			ref = vm.PowerOffVMTask(b.ctx, &types.PowerOffVM_Task{This: vm.Self}).(*methods.PowerOffVM_TaskBody).Res.Returnval
+			ref = vm.PowerOffVMTask(ctx, &types.PowerOffVM_Task{This: vm.Self}).(*methods.PowerOffVM_TaskBody).Res.Returnval
 		}
 	})
-	_, err := b.wait(ref)
+	_, err := waitForTask(reg, ref)
 	return err
 }
 
@@ -172,7 +175,7 @@ func (w *watcher) UpdateObject(_ *simulator.Context, obj mo.Reference, changes [
 			on := vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn
 			m.switched(vm, on)
 			m.setTools(vm, on)
-			m.cancelShutdown(w.lab)
+			w.lab.cancelShutdown(m)
 		case "snapshot", "snapshot.rootSnapshotList", "snapshot.currentSnapshot":
 			if !followed {
 				m.follow(w.lab, vm)
@@ -183,12 +186,12 @@ func (w *watcher) UpdateObject(_ *simulator.Context, obj mo.Reference, changes [
 }
 
 // cancelShutdown forgets a pending shutdown: the VM was switched meanwhile.
-func (m *machine) cancelShutdown(l *Lab) {
-	l.guests.mu.Lock()
-	defer l.guests.mu.Unlock()
+func (g *guestPower) cancelShutdown(m *machine) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if !m.shutdownAt.IsZero() {
 		m.shutdownAt = time.Time{}
-		l.guests.pending--
+		g.pending--
 	}
 }
 
@@ -213,33 +216,4 @@ func (m *machine) openDisks(vm *mo.VirtualMachine) {
 		d.changes.end()
 	}
 	m.showBackings(vm)
-}
-
-// refresh shows the disks' ids and sizes of now in the VM's config.
-func (l *Lab) refresh(m *machine) error { return l.reconfigure(m, func() error { return nil }) }
-
-// reconfigure changes a machine's disks and shows what became of them, with no snapshot in
-// between.
-func (l *Lab) reconfigure(m *machine, change func() error) (err error) {
-	ctx := l.context()
-	vm, ok := l.model.Map().Get(m.ref).(*simulator.VirtualMachine)
-	if !ok {
-		return fmt.Errorf("VM %q is no longer registered", m.spec.Name)
-	}
-	ctx.WithLock(vm, func() {
-		m.writing.Lock()
-		defer m.writing.Unlock()
-		if err = change(); err != nil {
-			return
-		}
-		m.showBackings(&vm.VirtualMachine)
-		for _, dev := range vm.Config.Hardware.Device {
-			if disk, ok := dev.(*types.VirtualDisk); ok && m.disk(disk.Key) != nil {
-				disk.CapacityInBytes = m.disk(disk.Key).size.Load()
-				disk.CapacityInKB = disk.CapacityInBytes / growUnit
-			}
-		}
-		m.setLayout(&vm.VirtualMachine)
-	})
-	return err
 }

@@ -30,9 +30,9 @@ var privilegeOf = map[string]string{
 }
 
 // denied is the fault of a call that the account has no privilege for; nil of others.
-func (l *Lab) denied(method *simulator.Method) types.BaseMethodFault {
+func (a *vimAPI) denied(method *simulator.Method) types.BaseMethodFault {
 	needed := privilegeOf[method.Name]
-	if needed == "" || !slices.Contains(l.cfg.Lacks, needed) {
+	if needed == "" || !slices.Contains(a.lab.cfg.Lacks, needed) {
 		return nil
 	}
 	return &types.NoPermission{Object: &method.This, PrivilegeId: needed}

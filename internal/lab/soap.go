@@ -97,26 +97,56 @@ func (w headerWriter) Header() http.Header         { return http.Header(w) }
 func (w headerWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (w headerWriter) WriteHeader(int)             {}
 
+// vimAPI connects the simulator's SOAP handlers to the lab's rules.
+type vimAPI struct{ lab *Lab }
+
+// serveModel connects the simulator's SOAP handlers to the lab's rules.
+func (a *vimAPI) serveModel() {
+	svc := a.lab.model.Service
+	svc.Listen = &url.URL{Scheme: "https", Host: a.lab.main.addr, Path: "/sdk", User: url.UserPassword(a.lab.cfg.User, a.lab.cfg.Password)}
+	reg := a.lab.model.Map()
+	reg.Handler = a.hook
+	sm := reg.SessionManager()
+	sm.ServiceHostName = a.lab.main.addr
+	sm.ValidLogin = func(req *types.Login) bool { return a.lab.main.door.password(req.UserName, req.Password) }
+	a.license(reg)
+	svc.RegisterSDK(reg, reg.Path+"/vimService")
+	pc := &collector{}
+	pc.Self = a.lab.model.ServiceContent.PropertyCollector
+	reg.Put(pc)
+	reg.Put(&nfcService{Self: nfcServiceRef(a.lab.cfg.VCenter), lab: a.lab})
+	svc.ServeMux.HandleFunc(reg.Path+"/vimServiceVersions.xml", svc.ServiceVersions)
+	a.lab.main.sdk, a.lab.main.dcs = svc.ServeMux, a.lab.datacenters
+	for _, dc := range a.lab.datacenters {
+		asHost := &datacenter{path: "ha-datacenter", datastores: dc.datastores}
+		for _, host := range dc.spec.Hosts {
+			if e := a.lab.hosts[host]; e != nil {
+				e.dcs = []*datacenter{asHost}
+			}
+		}
+	}
+}
+
 // hook sees every SOAP call before the simulator does. It may refuse the call or name
 // another object to take it.
 //
 // The object it names replaces the real one for this session only: an object put into the
 // global registry makes the simulator's own tasks panic on a type assertion, and one merely
 // returned is overridden by the session's view.
-func (l *Lab) hook(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
-	l.stats.soap(method.Name)
+func (a *vimAPI) hook(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
+	a.lab.stats.soap(method.Name)
 	if ctx.Session == nil {
-		return l.override(ctx, method), l.checkLogin(method)
+		return a.override(ctx, method), a.checkLogin(method)
 	}
-	if l.cfg.ReadOnlyLicence && changes(method.Name) {
+	if a.lab.cfg.ReadOnlyLicence && changes(method.Name) {
 		return nil, &types.RestrictedVersion{}
 	}
-	if fault := l.denied(method); fault != nil {
+	if fault := a.denied(method); fault != nil {
 		return nil, fault
 	}
-	l.followSessions(ctx, method)
-	l.waits.add(ctx, method)
-	obj := l.override(ctx, method)
+	a.followSessions(ctx, method)
+	a.lab.waits.add(ctx, method)
+	obj := a.override(ctx, method)
 	if obj == nil {
 		return nil, nil
 	}
@@ -126,60 +156,60 @@ func (l *Lab) hook(ctx *simulator.Context, method *simulator.Method) (mo.Referen
 
 // checkLogin refuses a login above the session limit. What a host answers then is not
 // documented for SOAP; the lab makes it a plain system error.
-func (l *Lab) checkLogin(method *simulator.Method) types.BaseMethodFault {
-	if method.Name == "Login" && l.main.door.full() {
+func (a *vimAPI) checkLogin(method *simulator.Method) types.BaseMethodFault {
+	if method.Name == "Login" && a.lab.main.door.full() {
 		return &types.SystemError{Reason: errSessions.Error()}
 	}
 	return nil
 }
 
-func (l *Lab) followSessions(ctx *simulator.Context, method *simulator.Method) {
+func (a *vimAPI) followSessions(ctx *simulator.Context, method *simulator.Method) {
 	switch req := method.Body.(type) {
 	case *types.Logout:
-		l.main.door.remove(ctx.Session.Key)
+		a.lab.main.door.remove(ctx.Session.Key)
 	case *types.TerminateSession:
 		for _, id := range req.SessionId {
-			l.main.door.remove(id)
+			a.lab.main.door.remove(id)
 		}
 	}
 }
 
 // override returns the lab's object for the methods the lab implements itself.
-func (l *Lab) override(ctx *simulator.Context, method *simulator.Method) mo.Reference {
+func (a *vimAPI) override(ctx *simulator.Context, method *simulator.Method) mo.Reference {
 	switch method.Name {
 	case "QueryChangedDiskAreas", "ShutdownGuest", "CreateSnapshot_Task", "CreateSnapshotEx_Task", "RemoveAllSnapshots_Task", "ConsolidateVMDisks_Task":
 		if vm, ok := ctx.Map.Get(method.This).(*simulator.VirtualMachine); ok {
-			return &virtualMachine{VirtualMachine: vm, lab: l, machine: l.machines[vm.Self]}
+			return &virtualMachine{VirtualMachine: vm, lab: a.lab, machine: a.lab.machines[vm.Self]}
 		}
 	case "RemoveSnapshot_Task":
-		if s, ok := ctx.Map.Get(method.This).(*simulator.VirtualMachineSnapshot); ok && l.machines[s.Vm] != nil {
-			return &vmSnapshot{VirtualMachineSnapshot: s, lab: l, machine: l.machines[s.Vm]}
+		if s, ok := ctx.Map.Get(method.This).(*simulator.VirtualMachineSnapshot); ok && a.lab.machines[s.Vm] != nil {
+			return &vmSnapshot{VirtualMachineSnapshot: s, lab: a.lab, machine: a.lab.machines[s.Vm]}
 		}
 		if ctx.Session != nil { // it is gone: what took an earlier call must not outlive it
 			ctx.Session.Registry.Remove(ctx, method.This)
 		}
 	case "CreateNasDatastore", "RemoveDatastore":
 		if dss, ok := ctx.Map.Get(method.This).(*simulator.HostDatastoreSystem); ok {
-			return &datastoreSystem{HostDatastoreSystem: dss, lab: l}
+			return &datastoreSystem{HostDatastoreSystem: dss, lab: a.lab}
 		}
 	case "DestroyDatastore", "Destroy_Task":
 		if ds, ok := ctx.Map.Get(method.This).(*simulator.Datastore); ok {
-			return &nasDatastore{Datastore: ds, lab: l}
+			return &nasDatastore{Datastore: ds, lab: a.lab}
 		}
 	case "CopyVirtualDisk_Task":
 		if vdm, ok := ctx.Map.Get(method.This).(*simulator.VirtualDiskManager); ok {
-			return &diskManager{VirtualDiskManager: vdm, lab: l}
+			return &diskManager{VirtualDiskManager: vdm, lab: a.lab}
 		}
 	case "RetrieveInternalContent":
 		if si, ok := ctx.Map.Get(method.This).(*simulator.ServiceInstance); ok {
-			return &serviceInstance{ServiceInstance: si, lab: l}
+			return &serviceInstance{ServiceInstance: si, lab: a.lab}
 		}
 	case "HasPrivilegeOnEntities":
 		if m, ok := ctx.Map.Get(method.This).(*simulator.AuthorizationManager); ok {
-			return &authorizationManager{AuthorizationManager: m, lab: l}
+			return &authorizationManager{AuthorizationManager: m, lab: a.lab}
 		}
 	case "AcquireGenericServiceTicket":
-		return &sessionManager{SessionManager: ctx.Map.SessionManager(), lab: l}
+		return &sessionManager{SessionManager: ctx.Map.SessionManager(), lab: a.lab}
 	}
 	return nil
 }

@@ -393,7 +393,7 @@ func TestControlTellsOfSSHAndMounts(t *testing.T) {
 	l := start(t, withSSH(withNFS(Config{}, s)))
 	c := dialSSH(t, l)
 	must(t, c, addLanding)
-	i := l.info()
+	i := l.control.info()
 	if len(i.SSH) != 1 || i.SSH[0].Addr != l.SSHAddr("") || !strings.HasPrefix(i.SSH[0].HostKey, "ssh-ed25519 ") || len(i.Mounts) != 1 {
 		t.Errorf("%+v %+v", i.SSH, i.Mounts)
 	}

@@ -10,11 +10,12 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/decamp/decamp/internal/lab/shell"
-	"github.com/decamp/decamp/internal/lab/socket"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/types"
 	"golang.org/x/crypto/ssh"
+
+	"github.com/decamp/decamp/internal/lab/shell"
+	"github.com/decamp/decamp/internal/lab/socket"
 )
 
 // SSH is the hosts' SSH server. It is off until TSM-SSH is started through the API.
@@ -57,7 +58,16 @@ var (
 	errNoLogin = errors.New("permission denied")
 )
 
-func (l *Lab) newShellHost(h *simulator.HostSystem) (*shellHost, error) {
+// sshHosts are the SSH servers of all hosts.
+type sshHosts struct {
+	lab       *Lab
+	cfg       *Config
+	ports     *ports
+	inventory *inventory
+	all       []*shellHost // as the hosts were added
+}
+
+func (s *sshHosts) newShellHost(h *simulator.HostSystem) (*shellHost, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, err
@@ -66,13 +76,13 @@ func (l *Lab) newShellHost(h *simulator.HostSystem) (*shellHost, error) {
 	if err != nil {
 		return nil, err
 	}
-	host := &shellHost{lab: l, name: h.Name, ref: h.Self, key: key, addr: "127.0.0.1:0", conns: map[net.Conn]bool{}}
-	if len(l.shells) == 0 {
-		setDefault(&l.cfg.SSH.Addr, host.addr)
-		setDefault(&l.cfg.SSH.MaxSessions, maxSessions)
-		host.addr = l.cfg.SSH.Addr
+	host := &shellHost{lab: s.lab, name: h.Name, ref: h.Self, key: key, addr: "127.0.0.1:0", conns: map[net.Conn]bool{}}
+	if len(s.all) == 0 {
+		setDefault(&s.cfg.SSH.Addr, host.addr)
+		setDefault(&s.cfg.SSH.MaxSessions, maxSessions)
+		host.addr = s.cfg.SSH.Addr
 	}
-	host.addr = l.ports.keep(host.addr)
+	host.addr = s.ports.keep(host.addr)
 	host.files = newHostFiles(host)
 	host.machine = &shell.Machine{
 		Open: host.files.open, Commands: host.commands(),
@@ -82,14 +92,14 @@ func (l *Lab) newShellHost(h *simulator.HostSystem) (*shellHost, error) {
 			return list
 		},
 	}
-	l.shells = append(l.shells, host)
+	s.all = append(s.all, host)
 	return host, nil
 }
 
 // SSHAddr is where a host's SSH server listens, by the host's name in the inventory; "" is
 // the first host. It is empty while SSH was never started.
-func (l *Lab) SSHAddr(host string) string {
-	for _, h := range l.shells {
+func (s *sshHosts) SSHAddr(host string) string {
+	for _, h := range s.all {
 		if host == "" || h.name == host {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -111,24 +121,24 @@ type SSHServer struct {
 }
 
 // SSHServers are those of all hosts.
-func (l *Lab) SSHServers() []SSHServer {
+func (s *sshHosts) SSHServers() []SSHServer {
 	all := []SSHServer{}
-	for _, h := range l.shells {
+	for _, h := range s.all {
 		h.mu.Lock()
-		s := SSHServer{Host: h.name, Addr: h.addr, Running: h.ln != nil, Fingerprint: ssh.FingerprintSHA256(h.key.PublicKey())}
+		server := SSHServer{Host: h.name, Addr: h.addr, Running: h.ln != nil, Fingerprint: ssh.FingerprintSHA256(h.key.PublicKey())}
 		h.mu.Unlock()
-		if _, port, err := net.SplitHostPort(s.Addr); !s.Running && (err != nil || port == "0") {
-			s.Addr = ""
+		if _, port, err := net.SplitHostPort(server.Addr); !server.Running && (err != nil || port == "0") {
+			server.Addr = ""
 		}
-		all = append(all, s)
+		all = append(all, server)
 	}
 	return all
 }
 
 // SSHHostKey is the public key of a host's SSH server, as known_hosts has it; "" is the
 // first host. Hosts have a key before SSH is started.
-func (l *Lab) SSHHostKey(host string) string {
-	for _, h := range l.shells {
+func (s *sshHosts) SSHHostKey(host string) string {
+	for _, h := range s.all {
 		if host == "" || h.name == host {
 			return string(ssh.MarshalAuthorizedKey(h.key.PublicKey()))
 		}
@@ -225,22 +235,22 @@ func (h *shellHost) close() error {
 
 // DropSSH breaks every SSH connection to every host. Processes that were not detached are
 // hung up; the others go on.
-func (l *Lab) DropSSH() {
-	for _, h := range l.shells {
+func (s *sshHosts) DropSSH() {
+	for _, h := range s.all {
 		h.dropConns()
 	}
 }
 
 // SetSSH starts or stops every host's SSH server, as somebody at its console would. Sessions
 // that are open go on.
-func (l *Lab) SetSSH(on bool) error {
+func (s *sshHosts) SetSSH(on bool) error {
 	var errs []error
-	for _, h := range l.shells {
+	for _, h := range s.all {
 		switched := h.services.stop
 		if on {
 			switched = h.services.start
 		}
-		errs = append(errs, switched(l.context(), serviceSSH))
+		errs = append(errs, switched(s.inventory.context(), serviceSSH))
 	}
 	return errors.Join(errs...)
 }

@@ -27,20 +27,9 @@ func (s *sessionManager) AcquireGenericServiceTicket(ctx *simulator.Context, req
 		body.Fault_ = simulator.Fault(err.Error(), &types.InvalidArgument{InvalidProperty: "spec.url"})
 		return body
 	}
-	id := s.lab.issue(t)
+	id := s.lab.listeners.issue(t)
 	body.Res = &types.AcquireGenericServiceTicketResponse{Returnval: types.SessionManagerGenericServiceTicket{
 		Id: id, HostName: s.lab.main.addr,
 	}}
 	return body
-}
-
-// issue makes a ticket known at every endpoint.
-func (l *Lab) issue(t ticket) string {
-	id := l.main.door.issue(t)
-	for _, e := range l.hosts {
-		e.door.mu.Lock()
-		e.door.tickets[id] = t
-		e.door.mu.Unlock()
-	}
-	return id
 }

@@ -252,7 +252,7 @@ func (c *vmCall) task(failed string, start func(*simulator.Context) soap.HasFaul
 	if err := vimFaultText(res); err != nil {
 		return err
 	}
-	if _, err := b.wait(taskOf(res)); err != nil {
+	if _, err := waitForTask(b.reg, taskOf(res)); err != nil {
 		return shellText(failed)
 	}
 	return nil

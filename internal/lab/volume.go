@@ -5,8 +5,6 @@ import (
 	"net/url"
 	"path"
 	"strings"
-
-	"github.com/vmware/govmomi/vim25/types"
 )
 
 // volumePath is a file of a datastore.
@@ -54,39 +52,8 @@ type diskLink struct {
 // name is that of the link's descriptor.
 func (k diskLink) name() string { return k.links[len(k.links)-1].name }
 
-// findLink returns the disk that a descriptor describes.
-func (l *Lab) findLink(dc *datacenter, p volumePath) (diskLink, bool) {
-	for _, m := range l.machines {
-		for _, d := range m.disks {
-			if d.ds.dc != dc || d.ds.spec.Name != p.datastore {
-				continue
-			}
-			links := d.chain()
-			for i, link := range links {
-				if path.Join(m.spec.Folder, link.name) == p.path {
-					return diskLink{d, links[:i+1]}, true
-				}
-			}
-		}
-	}
-	return diskLink{}, false
-}
-
 // written reports whether a running VM writes to the link. The base below a snapshot is
 // frozen: the VMkernel opens it for a second reader, as it does for vmkfstools and NFC.
 func (k diskLink) written() bool {
 	return k.disk.vm.running.Load() && k.name() == k.disk.chain()[k.disk.last()].name
-}
-
-// hostOf returns the datacenter of a host.
-func (l *Lab) hostDatacenter(host types.ManagedObjectReference) *datacenter {
-	b := &builder{lab: l, ctx: l.context(), reg: l.model.Map()}
-	for _, dc := range l.datacenters {
-		for _, h := range b.hosts(dc) {
-			if h.Self == host {
-				return dc
-			}
-		}
-	}
-	return nil
 }
