@@ -34,16 +34,17 @@ func (r *ratedReader) ReadAt(p []byte, off int64) (int, error) {
 // commands are the programs of a host. What they share with real ones is what callers rely
 // on: arguments, output, exit status.
 func (h *shellHost) commands() map[string]shell.Command {
+	t := &fileCommands{files: h.files}
 	all := map[string]shell.Command{
 		"vmkfstools": h.vmkfstools, "esxcli": h.esxcli, "localcli": h.esxcli, "vim-cmd": h.vimCmd,
-		"cat": h.cat, "ls": h.ls, "rm": h.rm, "mv": h.mv, "printf": printfCmd, "mkdir": h.mkdirCmd, "touch": h.touch, "stat": h.stat, "head": h.head, "tail": h.tail, "wc": h.wc,
-		"md5sum": h.sum(md5.New), "openssl": h.openssl, "kill": h.kill, "ps": h.ps, "sleep": sleepCmd, "test": h.test, "[": h.test,
+		"cat": t.cat, "ls": t.ls, "rm": t.rm, "mv": t.mv, "printf": printfCmd, "mkdir": t.mkdirCmd, "touch": t.touch, "stat": t.stat, "head": t.head, "tail": t.tail, "wc": t.wc,
+		"md5sum": t.sum(md5.New), "openssl": t.openssl, "kill": h.kill, "ps": h.ps, "sleep": sleepCmd, "test": t.test, "[": t.test,
 		"hostname": h.print(h.name), "vmware": h.print("VMware ESXi " + h.lab.cfg.Version + " build-24022510"), "uname": h.print("VMkernel"),
 		"esxtop": h.esxtop,
 		"id":     h.print("uid=0(root) gid=0(root)"), "sync": h.print(""),
 	}
 	if h.lab.cfg.SSH.SHA256Sum {
-		all["sha256sum"] = h.sum(sha256.New)
+		all["sha256sum"] = t.sum(sha256.New)
 	}
 	return all
 }
@@ -82,8 +83,8 @@ func abs(c *shell.Call, name string) string {
 	return path.Join(c.Dir, name)
 }
 
-// each runs f for every path and counts a failure as status 1.
-func (h *shellHost) each(c *shell.Call, names []string, f func(name string) error) (status int) {
+// forEachPath runs f for every path and counts a failure as status 1.
+func forEachPath(c *shell.Call, names []string, f func(name string) error) (status int) {
 	for _, name := range names {
 		if err := f(abs(c, name)); err != nil {
 			fmt.Fprintf(c.Err, "%s: %s: %v\n", c.Args[0], name, err)
@@ -93,9 +94,12 @@ func (h *shellHost) each(c *shell.Call, names []string, f func(name string) erro
 	return status
 }
 
+// fileCommands are the programs that need only the files of a host.
+type fileCommands struct{ files *hostFiles }
+
 // copyOut writes a file to w.
-func (h *shellHost) copyOut(c *shell.Call, w io.Writer, name string) error {
-	r, size, err := h.files.reader(c.Ctx, name)
+func (t *fileCommands) copyOut(c *shell.Call, w io.Writer, name string) error {
+	r, size, err := t.files.reader(c.Ctx, name)
 	if err != nil {
 		return fmt.Errorf("can't open '%s': %w", name, err)
 	}
@@ -115,12 +119,12 @@ func (h *shellHost) copyOut(c *shell.Call, w io.Writer, name string) error {
 	return nil
 }
 
-func (h *shellHost) cat(c *shell.Call) int {
+func (t *fileCommands) cat(c *shell.Call) int {
 	if len(c.Args) == 1 {
 		_, err := io.Copy(c.Out, c.In)
 		return boolStatus(err == nil)
 	}
-	return h.each(c, c.Args[1:], func(name string) error { return h.copyOut(c, c.Out, name) })
+	return forEachPath(c, c.Args[1:], func(name string) error { return t.copyOut(c, c.Out, name) })
 }
 
 func boolStatus(ok bool) int {
@@ -131,7 +135,7 @@ func boolStatus(ok bool) int {
 }
 
 // sum is md5sum, or one of its kind.
-func (h *shellHost) sum(newHash func() hash.Hash) shell.Command {
+func (t *fileCommands) sum(newHash func() hash.Hash) shell.Command {
 	return func(c *shell.Call) int {
 		if len(c.Args) == 1 {
 			sum := newHash()
@@ -139,9 +143,9 @@ func (h *shellHost) sum(newHash func() hash.Hash) shell.Command {
 			fmt.Fprintf(c.Out, "%x  -\n", sum.Sum(nil))
 			return boolStatus(err == nil)
 		}
-		return h.each(c, c.Args[1:], func(name string) error {
+		return forEachPath(c, c.Args[1:], func(name string) error {
 			sum := newHash()
-			if err := h.copyOut(c, sum, name); err != nil {
+			if err := t.copyOut(c, sum, name); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(c.Out, "%x  %s\n", sum.Sum(nil), name)
@@ -151,15 +155,15 @@ func (h *shellHost) sum(newHash func() hash.Hash) shell.Command {
 }
 
 // openssl is `openssl dgst -sha256 FILE` and -md5.
-func (h *shellHost) openssl(c *shell.Call) int {
+func (t *fileCommands) openssl(c *shell.Call) int {
 	algorithms := map[string]func() hash.Hash{"-sha256": sha256.New, "-md5": md5.New}
 	if len(c.Args) != 4 || c.Args[1] != "dgst" || algorithms[c.Args[2]] == nil {
 		fmt.Fprintln(c.Err, "openssl: the lab knows dgst -sha256 FILE and dgst -md5 FILE")
 		return 1
 	}
-	return h.each(c, c.Args[3:], func(name string) error {
+	return forEachPath(c, c.Args[3:], func(name string) error {
 		sum := algorithms[c.Args[2]]()
-		if err := h.copyOut(c, sum, name); err != nil {
+		if err := t.copyOut(c, sum, name); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(c.Out, "%s(%s)= %x\n", strings.ToUpper(c.Args[2][1:]), name, sum.Sum(nil))
@@ -167,16 +171,16 @@ func (h *shellHost) openssl(c *shell.Call) int {
 	})
 }
 
-func (h *shellHost) ls(c *shell.Call) int {
+func (t *fileCommands) ls(c *shell.Call) int {
 	set, names := flags(c.Args[1:])
 	if len(names) == 0 {
 		names = []string{"."}
 	}
-	return h.each(c, names, func(name string) error {
-		if set['d'] || !h.files.isDir(c.Ctx, name) {
-			return h.lsOne(c, set['l'], name, name)
+	return forEachPath(c, names, func(name string) error {
+		if set['d'] || !t.files.isDir(c.Ctx, name) {
+			return t.lsOne(c, set['l'], name, name)
 		}
-		entries, err := h.files.list(c.Ctx, name)
+		entries, err := t.files.list(c.Ctx, name)
 		if err != nil {
 			return err
 		}
@@ -184,7 +188,7 @@ func (h *shellHost) ls(c *shell.Call) int {
 			if strings.HasPrefix(e, ".") && !set['a'] && !set['A'] {
 				continue
 			}
-			if err := h.lsOne(c, set['l'], path.Join(name, e), e); err != nil {
+			if err := t.lsOne(c, set['l'], path.Join(name, e), e); err != nil {
 				return err
 			}
 		}
@@ -192,8 +196,8 @@ func (h *shellHost) ls(c *shell.Call) int {
 	})
 }
 
-func (h *shellHost) lsOne(c *shell.Call, long bool, name, show string) error {
-	f, err := h.files.stat(c.Ctx, name)
+func (t *fileCommands) lsOne(c *shell.Call, long bool, name, show string) error {
+	f, err := t.files.stat(c.Ctx, name)
 	if err != nil {
 		return err
 	}
@@ -209,10 +213,10 @@ func (h *shellHost) lsOne(c *shell.Call, long bool, name, show string) error {
 	return nil
 }
 
-func (h *shellHost) rm(c *shell.Call) int {
+func (t *fileCommands) rm(c *shell.Call) int {
 	set, names := flags(c.Args[1:])
-	return h.each(c, names, func(name string) error {
-		err := h.rmTree(c, name, set['r'] || set['R'])
+	return forEachPath(c, names, func(name string) error {
+		err := t.rmTree(c, name, set['r'] || set['R'])
 		if set['f'] && errors.Is(err, errNoFile) {
 			return nil
 		}
@@ -220,48 +224,48 @@ func (h *shellHost) rm(c *shell.Call) int {
 	})
 }
 
-func (h *shellHost) rmTree(c *shell.Call, name string, recursive bool) error {
-	if h.files.isDir(c.Ctx, name) {
+func (t *fileCommands) rmTree(c *shell.Call, name string, recursive bool) error {
+	if t.files.isDir(c.Ctx, name) {
 		if !recursive {
 			return errIsDir
 		}
-		entries, err := h.files.list(c.Ctx, name)
+		entries, err := t.files.list(c.Ctx, name)
 		if err != nil {
 			return err
 		}
 		for _, e := range entries {
-			if err := h.rmTree(c, path.Join(name, e), true); err != nil {
+			if err := t.rmTree(c, path.Join(name, e), true); err != nil {
 				return err
 			}
 		}
 	}
-	return h.files.remove(c.Ctx, name)
+	return t.files.remove(c.Ctx, name)
 }
 
-func (h *shellHost) mkdirCmd(c *shell.Call) int {
+func (t *fileCommands) mkdirCmd(c *shell.Call) int {
 	set, names := flags(c.Args[1:])
-	return h.each(c, names, func(name string) error {
-		return h.files.mkdir(c.Ctx, name, set['p'])
+	return forEachPath(c, names, func(name string) error {
+		return t.files.mkdir(c.Ctx, name, set['p'])
 	})
 }
 
-func (h *shellHost) touch(c *shell.Call) int {
+func (t *fileCommands) touch(c *shell.Call) int {
 	_, names := flags(c.Args[1:])
-	return h.each(c, names, func(name string) error {
-		_, err := h.files.create(name, false)
+	return forEachPath(c, names, func(name string) error {
+		_, err := t.files.create(name, false)
 		return err
 	})
 }
 
 // stat knows -c with %s and %n.
-func (h *shellHost) stat(c *shell.Call) int {
+func (t *fileCommands) stat(c *shell.Call) int {
 	args := c.Args[1:]
 	format := "%n %s"
 	if len(args) > 1 && args[0] == "-c" {
 		format, args = args[1], args[2:]
 	}
-	return h.each(c, args, func(name string) error {
-		f, err := h.files.stat(c.Ctx, name)
+	return forEachPath(c, args, func(name string) error {
+		f, err := t.files.stat(c.Ctx, name)
 		if err == nil {
 			fmt.Fprintln(c.Out, strings.NewReplacer("%s", strconv.FormatInt(f.size, 10), "%n", name).Replace(format))
 		}
@@ -270,18 +274,18 @@ func (h *shellHost) stat(c *shell.Call) int {
 }
 
 // textOf is what head, tail and wc work on: a file, or the input.
-func (h *shellHost) textOf(c *shell.Call, names []string) ([]byte, error) {
+func (t *fileCommands) textOf(c *shell.Call, names []string) ([]byte, error) {
 	var b strings.Builder
 	if len(names) == 0 {
 		_, err := io.Copy(&b, io.LimitReader(c.In, maxMemFile))
 		return []byte(b.String()), err
 	}
-	f, err := h.files.stat(c.Ctx, abs(c, names[0]))
+	f, err := t.files.stat(c.Ctx, abs(c, names[0]))
 	if err == nil && f.size > maxMemFile {
 		err = errors.New("file is too large for the lab")
 	}
 	if err == nil {
-		err = h.copyOut(c, &b, abs(c, names[0]))
+		err = t.copyOut(c, &b, abs(c, names[0]))
 	}
 	return []byte(b.String()), err
 }
@@ -308,17 +312,17 @@ func countArgs(args []string) (n int, bytes bool, rest []string) {
 	return n, bytes, rest
 }
 
-func (h *shellHost) head(c *shell.Call) int {
-	return h.part(c, func(text []string, n int) []string { return text[:min(n, len(text))] })
+func (t *fileCommands) head(c *shell.Call) int {
+	return t.part(c, func(text []string, n int) []string { return text[:min(n, len(text))] })
 }
 
-func (h *shellHost) tail(c *shell.Call) int {
-	return h.part(c, func(text []string, n int) []string { return text[max(0, len(text)-n):] })
+func (t *fileCommands) tail(c *shell.Call) int {
+	return t.part(c, func(text []string, n int) []string { return text[max(0, len(text)-n):] })
 }
 
-func (h *shellHost) part(c *shell.Call, choose func([]string, int) []string) int {
+func (t *fileCommands) part(c *shell.Call, choose func([]string, int) []string) int {
 	n, byBytes, names := countArgs(c.Args[1:])
-	text, err := h.textOf(c, names)
+	text, err := t.textOf(c, names)
 	if err != nil {
 		fmt.Fprintf(c.Err, "%s: %v\n", c.Args[0], err)
 		return 1
@@ -333,9 +337,9 @@ func (h *shellHost) part(c *shell.Call, choose func([]string, int) []string) int
 	return 0
 }
 
-func (h *shellHost) wc(c *shell.Call) int {
+func (t *fileCommands) wc(c *shell.Call) int {
 	set, names := flags(c.Args[1:])
-	text, err := h.textOf(c, names)
+	text, err := t.textOf(c, names)
 	if err != nil {
 		fmt.Fprintf(c.Err, "wc: %v\n", err)
 		return 1
@@ -349,7 +353,7 @@ func (h *shellHost) wc(c *shell.Call) int {
 }
 
 // test knows -e -f -d -s -n -z, = != and -eq -ne.
-func (h *shellHost) test(c *shell.Call) int {
+func (t *fileCommands) test(c *shell.Call) int {
 	args := c.Args[1:]
 	if c.Args[0] == "[" {
 		if len(args) == 0 || args[len(args)-1] != "]" {
@@ -359,12 +363,12 @@ func (h *shellHost) test(c *shell.Call) int {
 		args = args[:len(args)-1]
 	}
 	if len(args) > 0 && args[0] == "!" {
-		return boolStatus(!h.holds(c, args[1:]))
+		return boolStatus(!t.holds(c, args[1:]))
 	}
-	return boolStatus(h.holds(c, args))
+	return boolStatus(t.holds(c, args))
 }
 
-func (h *shellHost) holds(c *shell.Call, args []string) bool {
+func (t *fileCommands) holds(c *shell.Call, args []string) bool {
 	switch len(args) {
 	case 1:
 		return args[0] != ""
@@ -375,7 +379,7 @@ func (h *shellHost) holds(c *shell.Call, args []string) bool {
 		case "-z":
 			return args[1] == ""
 		}
-		f, err := h.files.stat(c.Ctx, abs(c, args[1]))
+		f, err := t.files.stat(c.Ctx, abs(c, args[1]))
 		return err == nil && map[string]bool{"-e": true, "-f": !f.dir, "-d": f.dir, "-s": f.size > 0}[args[0]]
 	case 3:
 		a, _ := strconv.Atoi(args[0])
@@ -464,11 +468,11 @@ func printfCmd(c *shell.Call) int {
 }
 
 // mv renames one file of the RAM disk.
-func (h *shellHost) mv(c *shell.Call) int {
+func (t *fileCommands) mv(c *shell.Call) int {
 	_, names := flags(c.Args[1:])
 	if len(names) != 2 {
 		fmt.Fprintln(c.Err, "mv: the lab knows mv FROM TO")
 		return 1
 	}
-	return h.each(c, names[:1], func(name string) error { return h.files.rename(name, abs(c, names[1])) })
+	return forEachPath(c, names[:1], func(name string) error { return t.files.rename(name, abs(c, names[1])) })
 }
