@@ -1,133 +1,132 @@
+// Package lab starts emulated systems for tests, benchmarks, the demo and cmd/decamp-lab. Start runs
+// an ESXi host or a vCenter (package vsphere); the other packages below emulate what decamp
+// delivers to, and parts of hosts.
+//
+//	l, err := lab.Start(ctx, lab.Config{
+//		VMs: []lab.VM{{
+//			Name:  "web01",
+//			Disks: []lab.Disk{{Capacity: 64 << 20, Fill: 30, Seed: 1}},
+//		}},
+//	})
+//	defer l.Close()
+//	l.URL()         // https://127.0.0.1:PORT/sdk
+//	l.Fingerprint() // SHA-256 of the certificate, hex in pairs with colons
+//	l.Disk("web01", 0).ReadAt(p, off) // the bytes that a copy must have
 package lab
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
-	"sync"
-	"sync/atomic"
 
-	"github.com/vmware/govmomi/vim25/types"
-
-	"github.com/decamp/decamp/internal/lab/nfchost"
+	"github.com/decamp/decamp/internal/lab/vsphere"
 )
 
-// Lab is a running emulated ESXi or vCenter. Its methods may be called concurrently. Its parts
-// are embedded: their exported methods are the lab's.
-type Lab struct {
-	cfg Config
+// Start runs an emulated ESXi or vCenter until Close, or until ctx ends.
+func Start(ctx context.Context, cfg Config) (*Lab, error) { return vsphere.Start(ctx, cfg) }
 
-	*inventory  // datastores, VMs and disks
-	*listeners  // addresses of the API and of /folder
-	*guestPower // VMs that are switched on and off
-	*nasMounts  // NFS datastores that hosts have mounted at run time
-	*nfcHosts   // port 902 of the hosts
-	*sshHosts   // SSH servers of the hosts
+// LoadConfig reads a JSON file; unknown fields are errors.
+func LoadConfig(path string) (Config, error) { return vsphere.LoadConfig(path) }
 
-	control *control
-	faults  *Faults
-	stats   *counters
-	tags    *tagService
-	jobs    jobs
-	ports   ports
-	shape   atomic.Pointer[Limits]
-	buffers bufferPool
+// The types of a configuration and of a lab; package vsphere documents them.
+type (
+	Config     = vsphere.Config
+	Datacenter = vsphere.Datacenter
+	Datastore  = vsphere.Datastore
+	MapKind    = vsphere.MapKind
+	VM         = vsphere.VM
+	Guest      = vsphere.Guest
+	Writes     = vsphere.Writes
+	Disk       = vsphere.Disk
+	Volume     = vsphere.Volume
+	Span       = vsphere.Span
+	NIC        = vsphere.NIC
+	Tag        = vsphere.Tag
+	Tagging    = vsphere.Tagging
+	TagPaths   = vsphere.TagPaths
+	HostState  = vsphere.HostState
+	NFS        = vsphere.NFS
+	NFC        = vsphere.NFC
+	SSH        = vsphere.SSH
+	Sessions   = vsphere.Sessions
+	Limits     = vsphere.Limits
+	LockMode   = vsphere.LockMode
+	CBT        = vsphere.CBT
+	Bytes      = vsphere.Bytes
+	Duration   = vsphere.Duration
 
-	closing  sync.Once
-	closeErr error
-	detach   func() bool // unhooks Close from the context of Start
-}
+	Fault     = vsphere.Fault
+	FaultKind = vsphere.FaultKind
+	Faults    = vsphere.Faults
 
-// Start builds the inventory and listens. The lab runs until Close, or until ctx ends.
-func Start(ctx context.Context, cfg Config) (*Lab, error) {
-	l := &Lab{cfg: cfg.withDefaults(), stats: newCounters()}
-	if err := l.cfg.check(); err != nil {
-		return nil, fmt.Errorf("lab config: %w", err)
-	}
-	l.shape.Store(&l.cfg.Limits)
-	l.jobs.init()
-	l.faults = newFaults(l.cfg.Faults)
-	l.inventory = &inventory{cfg: &l.cfg, machines: map[types.ManagedObjectReference]*machine{}}
-	l.listeners = &listeners{lab: l, cfg: &l.cfg, ports: &l.ports, hosts: map[string]*endpoint{}}
-	l.guestPower = &guestPower{cfg: &l.cfg, inventory: l.inventory}
-	l.nasMounts = &nasMounts{cfg: &l.cfg, jobs: &l.jobs}
-	l.nfcHosts = newNFCHosts(&l.cfg, l.inventory, l.listeners)
-	l.sshHosts = &sshHosts{lab: l, cfg: &l.cfg, ports: &l.ports, inventory: l.inventory}
-	if err := l.start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start lab: %w", err), l.Close())
-	}
-	started := make(chan struct{}) // closed once detach is set: ctx may end at once
-	l.detach = context.AfterFunc(ctx, func() {
-		<-started
-		_ = l.Close() // a later Close returns the error
-	})
-	close(started)
-	return l, nil
-}
+	Lab         = vsphere.Lab
+	DiskContent = vsphere.DiskContent
+	Stats       = vsphere.Stats
+	Mount       = vsphere.Mount
+	SSHServer   = vsphere.SSHServer
+)
 
-func (l *Lab) start() error {
-	if err := l.makeDir(); err != nil {
-		return err
-	}
-	var err error
-	if l.model, err = newModel(l.cfg); err != nil {
-		return fmt.Errorf("create model: %w", err)
-	}
-	if err := l.listen(); err != nil {
-		return err
-	}
-	b := &builder{lab: l, ctx: l.context(), reg: l.model.Map()}
-	b.reg.AddHandler(&watcher{lab: l})
-	if err := b.build(); err != nil {
-		return err
-	}
-	l.tags = newTagService(l)
-	(&vimAPI{lab: l}).serveModel()
-	if err := l.Resume(); err != nil {
-		return err
-	}
-	l.control, err = startControl(l)
-	return err
-}
+// The kinds of faults, and the values of fields of Config; package vsphere documents them.
+const (
+	FaultStatus      = vsphere.FaultStatus
+	FaultSlow        = vsphere.FaultSlow
+	FaultStall       = vsphere.FaultStall
+	FaultReset       = vsphere.FaultReset
+	FaultShort       = vsphere.FaultShort
+	FaultShortLength = vsphere.FaultShortLength
+	FaultWrongRange  = vsphere.FaultWrongRange
+	FaultOtherBytes  = vsphere.FaultOtherBytes
+	FaultIgnoreRange = vsphere.FaultIgnoreRange
+	FaultFlip        = vsphere.FaultFlip
+	FaultReadFlip    = vsphere.FaultReadFlip
 
-// Close stops serving, waits for every goroutine and removes a temporary folder. It may be
-// called more than once.
-func (l *Lab) Close() error {
-	l.closing.Do(func() { l.closeErr = l.close() })
-	return l.closeErr
-}
+	FaultCloneKill  = vsphere.FaultCloneKill
+	FaultCloneFail  = vsphere.FaultCloneFail
+	FaultCloneStall = vsphere.FaultCloneStall
+	FaultCloneFlip  = vsphere.FaultCloneFlip
 
-func (l *Lab) close() error {
-	if l.detach != nil {
-		l.detach()
-	}
-	var errs []error
-	if l.control != nil {
-		errs = append(errs, l.control.close())
-	}
-	for _, e := range l.endpoints() { // before what is stalled goes on: it is cut off, and not sent to its end
-		errs = append(errs, e.close())
-	}
-	l.faults.Release()
-	l.guestPower.stop()
-	l.nasMounts.abandon() // nothing waits for a server that is gone
-	for _, h := range l.sshHosts.all {
-		errs = append(errs, h.close())
-	}
-	l.jobs.close()
-	l.nasMounts.abandon()
-	errs = append(errs, l.nfcHosts.each((*nfchost.Server).Close))
-	l.drain()
-	for _, m := range l.machines {
-		m.writer.halt()
-	}
-	errs = append(errs, l.closeStorage(), l.ports.close())
-	if l.model != nil {
-		l.model.Remove()
-	}
-	if l.tempDir {
-		errs = append(errs, os.RemoveAll(l.dir))
-	}
-	return errors.Join(errs...)
-}
+	FaultSnapshotCreate      = vsphere.FaultSnapshotCreate
+	FaultSnapshotRemove      = vsphere.FaultSnapshotRemove
+	FaultSnapshotConsolidate = vsphere.FaultSnapshotConsolidate
+	FaultVMBusy              = vsphere.FaultVMBusy
+	FaultCBTFail             = vsphere.FaultCBTFail
+	FaultCBTLose             = vsphere.FaultCBTLose
+
+	FaultVimCmdQuiet = vsphere.FaultVimCmdQuiet
+	FaultVimCmdStall = vsphere.FaultVimCmdStall
+	FaultVimCmdLate  = vsphere.FaultVimCmdLate
+
+	FaultREST        = vsphere.FaultREST
+	FaultRESTGarbage = vsphere.FaultRESTGarbage
+
+	FaultNFCTicket     = vsphere.FaultNFCTicket
+	FaultNFCThumbprint = vsphere.FaultNFCThumbprint
+	FaultNFCError      = vsphere.FaultNFCError
+	FaultNFCStatus     = vsphere.FaultNFCStatus
+	FaultNFCRefuse     = vsphere.FaultNFCRefuse
+	FaultNFCOtherCert  = vsphere.FaultNFCOtherCert
+	FaultNFCCut        = vsphere.FaultNFCCut
+	FaultNFCStall      = vsphere.FaultNFCStall
+	FaultNFCMagic      = vsphere.FaultNFCMagic
+	FaultNFCOpID       = vsphere.FaultNFCOpID
+	FaultNFCRange      = vsphere.FaultNFCRange
+	FaultNFCOverlap    = vsphere.FaultNFCOverlap
+	FaultNFCEmpty      = vsphere.FaultNFCEmpty
+	FaultNFCLength     = vsphere.FaultNFCLength
+	FaultNFCHuge       = vsphere.FaultNFCHuge
+	FaultNFCSum        = vsphere.FaultNFCSum
+	FaultNFCRun        = vsphere.FaultNFCRun
+	FaultNFCFalling    = vsphere.FaultNFCFalling
+	FaultNFCMatch      = vsphere.FaultNFCMatch
+	FaultNFCFlip       = vsphere.FaultNFCFlip
+
+	MapAreas = vsphere.MapAreas
+	MapFault = vsphere.MapFault
+	MapWhole = vsphere.MapWhole
+
+	LockActive = vsphere.LockActive
+	LockAll    = vsphere.LockAll
+
+	TagsBoth  = vsphere.TagsBoth
+	TagsMixed = vsphere.TagsMixed
+	TagsNone  = vsphere.TagsNone
+	TagsRest  = vsphere.TagsRest
+)

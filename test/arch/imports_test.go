@@ -43,7 +43,7 @@ var friends = map[[2]string]string{
 
 // doors name the only packages that may import a foreign world; lab emulates one.
 var doors = map[string][]string{
-	"github.com/vmware/govmomi":                {"internal/esx", "internal/lab", "test/govc"},
+	"github.com/vmware/govmomi":                {"internal/esx", "internal/lab/vsphere", "test/govc"},
 	"github.com/dbos-inc/dbos-transact-golang": {"internal/flow"},
 	"golang.org/x/crypto/ssh":                  {"internal/esx/shell", "internal/lab"},
 	"go.yaml.in/yaml/v3":                       {"internal/planfile", "internal/guest/linux", "internal/convert", "internal/targets/kubevirt"},
