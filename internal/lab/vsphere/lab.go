@@ -131,3 +131,69 @@ func (l *Lab) close() error {
 	}
 	return errors.Join(errs...)
 }
+
+// KillSessions ends every session: cookies handed out so far stop working.
+func (l *Lab) KillSessions() {
+	for _, e := range l.endpoints() {
+		e.door.killAll()
+	}
+	if l.tags != nil {
+		l.tags.killAll()
+	}
+}
+
+// Stop closes every connection and the listening port; sessions end. Resume brings the lab
+// back at the same address.
+func (l *Lab) Stop() error {
+	errs := []error{l.nfcHosts.each((*nfchost.Server).Close)}
+	for _, e := range l.endpoints() {
+		errs = append(errs, e.close())
+	}
+	l.KillSessions()
+	return errors.Join(errs...)
+}
+
+// Resume listens again after Stop.
+func (l *Lab) Resume() error {
+	errs := []error{l.nfcHosts.each((*nfchost.Server).Open)}
+	for _, e := range l.endpoints() {
+		errs = append(errs, e.open())
+	}
+	return errors.Join(errs...)
+}
+
+// Restart is Stop and Resume: what a restart of the management agents looks like.
+func (l *Lab) Restart() error {
+	if err := l.Stop(); err != nil {
+		return fmt.Errorf("stop lab: %w", err)
+	}
+	return l.Resume()
+}
+
+// User is the only account.
+func (l *Lab) User() string { return l.cfg.User }
+
+// Password is the account's password.
+func (l *Lab) Password() string { return l.cfg.Password }
+
+// Faults injects faults into /folder.
+func (l *Lab) Faults() *Faults { return l.faults }
+
+// limits returns the limits in force.
+func (l *Lab) limits() Limits { return *l.shape.Load() }
+
+// SetLimits changes the limits; a rate per connection takes effect on new connections.
+func (l *Lab) SetLimits(limits Limits) {
+	l.shape.Store(&limits)
+	for _, dc := range l.datacenters {
+		for _, ds := range dc.datastores {
+			ds.rate.setRate(int64(limits.DatastoreRate))
+		}
+	}
+}
+
+// Stats returns the counters as they are now.
+func (l *Lab) Stats() Stats { return l.stats.snapshot() }
+
+// ResetStats sets every counter to zero.
+func (l *Lab) ResetStats() { l.stats.reset() }
