@@ -1,8 +1,8 @@
 package cli
 
 import (
+	"crypto/tls"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -17,7 +17,7 @@ import (
 // serve starts decamp serve, under a wrapper such as nohup, and returns it with its address.
 func serve(t *testing.T, wrapper ...string) (*exec.Cmd, string) {
 	t.Helper()
-	argv := append(wrapper, binary, "serve", "--plain", "--listen", "127.0.0.1:0", "--state", t.TempDir(), "--json")
+	argv := append(wrapper, binary, "serve", "--listen", "127.0.0.1:0", "--state", t.TempDir(), "--json")
 	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	out, err := cmd.StdoutPipe()
@@ -33,7 +33,8 @@ func serve(t *testing.T, wrapper ...string) (*exec.Cmd, string) {
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	cmd, addr := serve(t)
-	silent, err := net.Dial("tcp", addr)
+	// Once the handshake is done the server knows the connection, and waits for its request.
+	silent, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true})
 	must(t, err)
 	defer silent.Close()
 	ended := make(chan error, 1)
