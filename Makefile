@@ -11,8 +11,9 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  \1\t/' | expand -t 14
 
 .PHONY: build
-build: ## build ./decamp, one static binary
+build: ## build ./decamp, one static binary, and ./decamp-lab, the emulator
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o decamp ./cmd/decamp
+	$(GO) build -trimpath -ldflags '-s -w' -o decamp-lab ./cmd/decamp-lab
 
 .PHONY: demo
 demo: build ## move a real Linux guest off an emulated ESXi, prove it, boot it
@@ -108,4 +109,4 @@ guest: ## build the test guests
 
 .PHONY: clean
 clean: ## remove what make built
-	rm -rf build decamp
+	rm -rf build decamp decamp-lab

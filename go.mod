@@ -25,7 +25,6 @@ require (
 	golang.org/x/term v0.47.0
 	golang.org/x/text v0.42.0
 	golang.org/x/time v0.16.0
-	gonum.org/v1/gonum v0.17.0
 	libvirt.org/go/libvirtxml v1.11010.0
 	modernc.org/sqlite v1.54.0
 )

@@ -46,7 +46,7 @@ cat >"$demo/config.json" <<END
 END
 
 # The lab runs until this script ends, however it ends.
-./decamp lab --config "$demo/config.json" --json >"$demo/lab.json" &
+./decamp-lab --config "$demo/config.json" --json >"$demo/lab.json" &
 lab=$!
 trap 'kill "$lab" 2>/dev/null; wait "$lab" 2>/dev/null || :' EXIT
 for _ in $(seq 100); do

@@ -20,7 +20,6 @@ same command, given again, continues where it was.
 `
 
 const rootExamples = `
-decamp lab                                               # an emulated ESXi to try it on
 decamp ls esxi://root@esx1                               # what is there
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm   # move one VM
 decamp plan run plan.yaml                                # move many, as a plan says
@@ -50,7 +49,7 @@ func newRoot(a *app) *cobra.Command {
 	g.BoolVar(&a.json, "json", false, "print one JSON object per line, the last one the result or the error")
 	g.BoolVarP(&a.verbose, "verbose", "v", false, "tell more; log everything to the standard error")
 	g.StringVar(&a.logFile, "log-file", "", "append a full log to `FILE`")
-	root.AddCommand(newLs(a), newMigrate(a), newDoctor(a), newPlan(a), newAdvise(a), newBench(a), newRuns(a), newStatus(a), newWatch(a), newPause(a), newResume(a), newCutover(a), newCancel(a), newRetry(a), newRollback(a), newLimits(a), newAudit(a), newServe(a), newWorker(a), newToken(a), newKey(a), newClean(a), newVerify(a), newTrial(a), newRehearse(a), newConsole(a), newConvert(a), newInspect(a), newMount(a), newLand(a), newLab(a), newCompletion(a), newVersion(a))
+	root.AddCommand(newLs(a), newMigrate(a), newDoctor(a), newPlan(a), newAdvise(a), newBench(a), newRuns(a), newStatus(a), newWatch(a), newPause(a), newResume(a), newCutover(a), newCancel(a), newRetry(a), newRollback(a), newLimits(a), newAudit(a), newServe(a), newWorker(a), newToken(a), newKey(a), newClean(a), newVerify(a), newTrial(a), newRehearse(a), newConsole(a), newConvert(a), newInspect(a), newMount(a), newLand(a), newCompletion(a), newVersion(a))
 	return root
 }
 

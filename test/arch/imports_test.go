@@ -43,7 +43,7 @@ var friends = map[[2]string]string{
 
 // doors name the only packages that may import a foreign world; lab emulates one.
 var doors = map[string][]string{
-	"github.com/vmware/govmomi":                {"internal/esx", "internal/lab", "test/govc"},
+	"github.com/vmware/govmomi":                {"internal/esx", "internal/lab/vsphere", "test/govc"},
 	"github.com/dbos-inc/dbos-transact-golang": {"internal/flow"},
 	"golang.org/x/crypto/ssh":                  {"internal/esx/shell", "internal/lab"},
 	"go.yaml.in/yaml/v3":                       {"internal/planfile", "internal/guest/linux", "internal/convert", "internal/targets/kubevirt"},
@@ -52,7 +52,6 @@ var doors = map[string][]string{
 	"github.com/spf13/cobra":                   {"cmd/decamp"},
 	"github.com/jackc/pgx/v5":                  {"internal/flow", "internal/postgres", "internal/roster"},
 	"modernc.org/sqlite":                       {"internal/lite", "internal/roster"},
-	"gonum.org/v1/gonum":                       {"internal/bench/advise"},
 	"github.com/vbauerster/mpb/v8":             {"cmd/decamp"},
 	"github.com/danielgtaylor/huma/v2":         {"internal/server"},
 	"github.com/prometheus/client_golang":      {"internal/server"},
@@ -112,6 +111,25 @@ func TestLabSharesNothingWithWhatItTests(t *testing.T) {
 		for _, imported := range p.Imports {
 			if name, ok := internalName(imported); ok && name != "lab" {
 				t.Errorf("%s imports %s", p.ImportPath, imported)
+			}
+		}
+	}
+}
+
+// The emulator and what only it needs are no part of the program that users run.
+func TestDecampContainsNoEmulator(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", module+"cmd/decamp").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := strings.Fields(string(out))
+	if !slices.Contains(packages, module+"internal/esx") {
+		t.Fatalf("go list -deps found %d packages, and internal/esx is not among them", len(packages))
+	}
+	for _, p := range packages {
+		for _, excluded := range []string{module + "internal/lab", "github.com/vmware/govmomi/simulator", "gonum.org/v1/gonum"} {
+			if under(p, excluded) {
+				t.Errorf("cmd/decamp contains %s", p)
 			}
 		}
 	}

@@ -55,6 +55,7 @@ var parts = []part{
 	{"simulate", simulateFigures},
 	{"matrix", matrixFigures},
 	{"trust", trustFigures},
+	{"size", sizeFigures},
 }
 
 func main() {

@@ -3,8 +3,6 @@ package cli
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -149,29 +147,6 @@ func TestPersonAtATerminal(t *testing.T) {
 		t.Error("the password was echoed")
 	}
 	r.source("ls", r.url()).ends(0) // the yes is remembered
-}
-
-func TestLabCommand(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, small())
-	cmd := r.command("lab", "--listen", "127.0.0.1:0", "--json")
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	var facts struct {
-		URL, PasswordFile, Fingerprint, Control string
-		VMs                                     []string
-	}
-	decodeLine(t, out, &facts)
-	r.password = facts.PasswordFile
-	_, addr, _ := strings.Cut(facts.URL, "@")
-	r.run("lab", "--listen", addr).ends(5).says("address already in use", "127.0.0.1:0")
-	r.source("ls", facts.URL, "--fingerprint", facts.Fingerprint).ends(0).says("web01", "db01", "running!", "snapshots!")
-	must(t, cmd.Process.Signal(syscall.SIGINT))
-	must(t, cmd.Wait())
-	if _, err := os.Stat(filepath.Dir(facts.PasswordFile)); !os.IsNotExist(err) {
-		t.Errorf("the lab left %s: %v", filepath.Dir(facts.PasswordFile), err)
-	}
 }
 
 func TestCompletionScriptIsOneForBash(t *testing.T) {

@@ -1,8 +1,8 @@
 package cli
 
 import (
+	"crypto/tls"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -14,28 +14,27 @@ import (
 	"github.com/decamp/decamp/test/program"
 )
 
-// emulated starts decamp lab, under a wrapper such as nohup, and returns it with the
-// address of its control API.
-func emulated(t *testing.T, wrapper ...string) (*exec.Cmd, string) {
+// serve starts decamp serve, under a wrapper such as nohup, and returns it with its address.
+func serve(t *testing.T, wrapper ...string) (*exec.Cmd, string) {
 	t.Helper()
-	argv := append(wrapper, binary, "lab", "--listen", "127.0.0.1:0", "--json")
+	argv := append(wrapper, binary, "serve", "--listen", "127.0.0.1:0", "--state", t.TempDir(), "--json")
 	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
-	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	var facts struct{ Control string }
-	decodeLine(t, out, &facts)
-	return cmd, strings.TrimPrefix(facts.Control, "http://")
+	var line struct{ Serving string }
+	decodeLine(t, out, &line)
+	return cmd, line.Serving
 }
 
-// A lab that is told to end waits some seconds for a request that does not come. The
-// second signal does not.
+// After the first signal the server waits some seconds for the request of an open connection.
+// The second signal ends it at once.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
-	cmd, control := emulated(t)
-	silent, err := net.Dial("tcp", control)
+	cmd, addr := serve(t)
+	// Once the handshake is done the server knows the connection, and waits for its request.
+	silent, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true})
 	must(t, err)
 	defer silent.Close()
 	ended := make(chan error, 1)
@@ -57,7 +56,7 @@ func TestNohupIsRespected(t *testing.T) {
 	t.Parallel()
 	program.Requires(t, "nohup")
 	for wrapper, want := range map[string]bool{"env": false, "nohup": true} {
-		cmd, _ := emulated(t, wrapper)
+		cmd, _ := serve(t, wrapper)
 		if got := ignores(t, cmd.Process.Pid, syscall.SIGHUP); got != want {
 			t.Errorf("under %s: SIGHUP ignored %v, want %v", wrapper, got, want)
 		}

@@ -4,9 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/diff/fd"
-	"gonum.org/v1/gonum/optimize"
-
 	"github.com/decamp/decamp/internal/bench"
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -84,27 +81,26 @@ func (f *fitting) model(x []float64) *Model {
 	return m
 }
 
-// loss is the squares of what is off, and of what was moved from the first guess.
-func (f *fitting) loss(x []float64) float64 {
+// residuals returns the logarithmic error of each row, and the distance of each parameter from
+// the first guess.
+func (f *fitting) residuals(x []float64) []float64 {
 	m := f.model(x)
-	var sum float64
+	var all []float64
 	for _, r := range f.rows {
-		off := m.off(r)
-		sum += off * off
+		all = append(all, m.off(r))
 	}
 	for i := range x {
-		sum += pull * (x[i] - f.guess[i]) * (x[i] - f.guess[i])
+		all = append(all, math.Sqrt(pull)*(x[i]-f.guess[i]))
 	}
-	return sum
+	return all
 }
 
 func (f *fitting) solve() ([]float64, error) {
-	p := optimize.Problem{Func: f.loss, Grad: func(g, x []float64) { fd.Gradient(g, f.loss, x, &fd.Settings{Formula: fd.Central}) }}
-	result, err := optimize.Minimize(p, f.guess, &optimize.Settings{GradientThreshold: 1e-7, MajorIterations: 1000}, &optimize.BFGS{})
-	if result == nil || !(result.F < math.Inf(1)) {
-		return nil, fault.Wrap(fault.Internal, err)
+	x := leastSquares(f.residuals, f.guess)
+	if loss := sumOfSquares(f.residuals(x)); math.IsNaN(loss) || math.IsInf(loss, 0) {
+		return nil, fault.New(fault.Internal, "the rows have no finite fit")
 	}
-	return result.X, nil // an err here is that it cannot be made better
+	return x, nil
 }
 
 // off is the logarithm of what is predicted over what was measured.

@@ -16,8 +16,11 @@ const (
 	atWire   = headerSize + 36
 )
 
+// faultySender sends the fragments of a session that a fault is injected into.
+type faultySender struct{ *session }
+
 // spoil flips one bit of the data.
-func (s *session) spoil(r *read, f *fragment) {
+func (s faultySender) spoil(r *read, f *fragment) {
 	if !r.fault.is(FaultFlip) {
 		return
 	}
@@ -30,7 +33,7 @@ func (s *session) spoil(r *read, f *fragment) {
 
 // sendBent sends a fragment that something is wrong with. Faults at an offset wait for the
 // fragment that holds it; the others take the first.
-func (s *session) sendBent(r *read, f *fragment) error {
+func (s faultySender) sendBent(r *read, f *fragment) error {
 	fault := r.fault
 	if fault.is(FaultCut) || fault.is(FaultStall) || fault.is(FaultFlip) {
 		return s.sendPart(r, f)
@@ -55,7 +58,7 @@ func (s *session) sendBent(r *read, f *fragment) error {
 }
 
 // resend repeats a fragment whose data another took the place of.
-func (s *session) resend(r *read, f *fragment) error {
+func (s faultySender) resend(r *read, f *fragment) error {
 	r.pieces = append([]piece{f.piece}, r.pieces...)
 	return s.sendPiece(r)
 }
@@ -80,7 +83,7 @@ func (f *Fault) bend(p []byte, frag *fragment) {
 }
 
 // corrupt replaces compressed data by data that cannot be unpacked.
-func (s *session) corrupt(fault *Fault, asked uint32, f *fragment) {
+func (s faultySender) corrupt(fault *Fault, asked uint32, f *fragment) {
 	word := binary.LittleEndian.AppendUint32
 	p := s.packed[:0]
 	if cap(s.packed) < fragmentRoom {
@@ -108,7 +111,7 @@ func (s *session) corrupt(fault *Fault, asked uint32, f *fragment) {
 }
 
 // sendAltered sends a fragment after change has had its headers.
-func (s *session) sendAltered(f *fragment, change func(p []byte)) error {
+func (s faultySender) sendAltered(f *fragment, change func(p []byte)) error {
 	p := s.frame(f)
 	if change != nil {
 		change(p)
@@ -117,7 +120,7 @@ func (s *session) sendAltered(f *fragment, change func(p []byte)) error {
 }
 
 // sendPart sends a fragment up to the fault's offset, or half of it.
-func (s *session) sendPart(r *read, f *fragment) error {
+func (s faultySender) sendPart(r *read, f *fragment) error {
 	at := len(f.data) / 2
 	if r.fault.At > 0 {
 		in := r.fault.At - r.offset - f.start

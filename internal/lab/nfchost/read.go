@@ -215,13 +215,13 @@ func (s *session) sendPiece(r *read) error {
 	if n, err := s.disk.ReadAt(f.data, r.offset+p.start); n < len(f.data) {
 		return Refuse("read %d bytes at %d: %v", p.length, r.offset+p.start, err)
 	}
-	s.spoil(r, f)
+	faultySender{s}.spoil(r, f)
 	s.pack(r, f)
 	if err := s.pace(r, f); err != nil {
 		return err
 	}
 	if r.fault != nil {
-		return s.sendBent(r, f)
+		return faultySender{s}.sendBent(r, f)
 	}
 	return s.sendFragment(f)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/decamp/decamp/internal/lab/xdr"
@@ -48,9 +50,23 @@ type request struct {
 	ok, failed func(*xdr.Decoder)
 }
 
+// rpcClient calls the procedures of one NFS server. Its methods may be called concurrently.
+type rpcClient struct {
+	cfg    Config
+	health *health
+	links  []*link
+	next   atomic.Uint32
+
+	mu      sync.Mutex
+	fileIDs map[Handle]uint64 // the fileid that each handle had first
+}
+
+// maxSeen bounds the memory of the check on fileids.
+const maxSeen = 100_000
+
 // call makes one NFS call and waits for its answer: however long the server is away, until
 // the datastore goes APD.
-func (d *Datastore) call(ctx context.Context, r request) error {
+func (d *rpcClient) call(ctx context.Context, r request) error {
 	for {
 		err := d.try(ctx, r)
 		if StatusOf(err) != ErrJukebox {
@@ -60,7 +76,7 @@ func (d *Datastore) call(ctx context.Context, r request) error {
 	}
 }
 
-func (d *Datastore) try(ctx context.Context, r request) error {
+func (d *rpcClient) try(ctx context.Context, r request) error {
 	down := d.health.downNow()
 	if down != nil && context.Cause(down) != nil {
 		return fmt.Errorf("%s: %w", procNames[r.proc], context.Cause(down))
@@ -88,7 +104,7 @@ func (r request) take(d *xdr.Decoder) error {
 }
 
 // exchange sends the call and waits. down ends the wait when all paths are down.
-func (d *Datastore) exchange(ctx, down context.Context, r request) (*xdr.Decoder, error) {
+func (d *rpcClient) exchange(ctx, down context.Context, r request) (*xdr.Decoder, error) {
 	l := d.pick()
 	m := d.message(r)
 	giveUp := time.NewTimer(d.cfg.Times.GiveUp)
@@ -115,7 +131,7 @@ func (d *Datastore) exchange(ctx, down context.Context, r request) (*xdr.Decoder
 }
 
 // message encodes the call behind its record mark.
-func (d *Datastore) message(r request) *message {
+func (d *rpcClient) message(r request) *message {
 	m := &message{xid: lastXID.Add(1), replied: make(chan replyData, 1)}
 	e := xdr.Encoder{B: make([]byte, 4, 256)}
 	call := xdr.Call{XID: m.xid, Prog: progNFS, Vers: versNFS, Proc: r.proc}
@@ -133,7 +149,30 @@ func (d *Datastore) message(r request) *message {
 }
 
 // pick takes the connections in turn.
-func (d *Datastore) pick() *link { return d.links[int(d.next.Add(1)-1)%len(d.links)] }
+func (d *rpcClient) pick() *link { return d.links[int(d.next.Add(1)-1)%len(d.links)] }
+
+// seen checks that a handle's fileid is what it was: lock files are named after it.
+func (d *rpcClient) seen(h Handle, p postOp) error {
+	if !p.present || h == "" {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was, known := d.fileIDs[h]
+	if known && was != p.FileID {
+		return fmt.Errorf("handle %x: fileid %d, it was %d: %w", string(h), p.FileID, was, ErrFileID)
+	}
+	if !known && len(d.fileIDs) < maxSeen {
+		d.fileIDs[h] = p.FileID
+	}
+	return nil
+}
+
+func (d *rpcClient) forgetHandle(h Handle) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.fileIDs, h)
+}
 
 // noResult is for results that carry nothing.
 func noResult(*xdr.Decoder) {}
@@ -152,12 +191,12 @@ func dirOpArgs(e *xdr.Encoder, dir Handle, name string) {
 }
 
 // getAttr asks for a file's attributes.
-func (d *Datastore) getAttr(ctx context.Context, h Handle) (a Attr, err error) {
+func (d *rpcClient) getAttr(ctx context.Context, h Handle) (a Attr, err error) {
 	err = d.call(ctx, request{proc: procGetAttr, args: handleArgs(h), ok: func(x *xdr.Decoder) { a = takeAttr(x) }, failed: noResult})
 	return a, errors.Join(err, d.seen(h, postOp{a, err == nil}))
 }
 
-func (d *Datastore) setAttr(ctx context.Context, h Handle, s sattr) error {
+func (d *rpcClient) setAttr(ctx context.Context, h Handle, s sattr) error {
 	var after postOp
 	err := d.call(ctx, request{
 		proc: procSetAttr,
@@ -174,7 +213,7 @@ func (d *Datastore) setAttr(ctx context.Context, h Handle, s sattr) error {
 	return errors.Join(err, d.seen(h, after))
 }
 
-func (d *Datastore) lookup(ctx context.Context, dir Handle, name string) (h Handle, a Attr, err error) {
+func (d *rpcClient) lookup(ctx context.Context, dir Handle, name string) (h Handle, a Attr, err error) {
 	var attr postOp
 	err = d.call(ctx, request{
 		proc: procLookup, args: func(e *xdr.Encoder) { dirOpArgs(e, dir, name) },
@@ -203,7 +242,7 @@ const (
 
 // create makes a file. An exclusive one carries verf, by which the server knows a repeated
 // call; its attributes are set afterwards.
-func (d *Datastore) create(ctx context.Context, dir Handle, name string, verf *uint64) (Handle, Attr, error) {
+func (d *rpcClient) create(ctx context.Context, dir Handle, name string, verf *uint64) (Handle, Attr, error) {
 	mode := uint32(0o600)
 	h, a, err := d.make(ctx, procCreate, dir, name, func(e *xdr.Encoder) {
 		if verf != nil {
@@ -220,14 +259,14 @@ func (d *Datastore) create(ctx context.Context, dir Handle, name string, verf *u
 	return h, a, err
 }
 
-func (d *Datastore) mkdir(ctx context.Context, dir Handle, name string) error {
+func (d *rpcClient) mkdir(ctx context.Context, dir Handle, name string) error {
 	mode := uint32(0o755)
 	_, _, err := d.make(ctx, procMkdir, dir, name, func(e *xdr.Encoder) { sattr{mode: &mode}.append(e) })
 	return err
 }
 
 // make is CREATE or MKDIR. Both may leave out what they made; then it is looked up.
-func (d *Datastore) make(ctx context.Context, proc uint32, dir Handle, name string, how func(*xdr.Encoder)) (h Handle, a Attr, err error) {
+func (d *rpcClient) make(ctx context.Context, proc uint32, dir Handle, name string, how func(*xdr.Encoder)) (h Handle, a Attr, err error) {
 	var attr postOp
 	err = d.call(ctx, request{
 		proc: proc,
@@ -257,11 +296,11 @@ func (d *Datastore) make(ctx context.Context, proc uint32, dir Handle, name stri
 }
 
 // unlink is REMOVE or RMDIR.
-func (d *Datastore) unlink(ctx context.Context, proc uint32, dir Handle, name string) error {
+func (d *rpcClient) unlink(ctx context.Context, proc uint32, dir Handle, name string) error {
 	return d.call(ctx, request{proc: proc, args: func(e *xdr.Encoder) { dirOpArgs(e, dir, name) }, ok: ignoreWcc, failed: ignoreWcc})
 }
 
-func (d *Datastore) rename(ctx context.Context, from Handle, old string, to Handle, name string) error {
+func (d *rpcClient) rename(ctx context.Context, from Handle, old string, to Handle, name string) error {
 	both := func(x *xdr.Decoder) {
 		takeWcc(x)
 		takeWcc(x)
@@ -285,7 +324,7 @@ const (
 type verifier [writeVerf]byte
 
 // write makes one WRITE and returns how much the server took.
-func (d *Datastore) write(ctx context.Context, h Handle, p []byte, off int64, stable uint32) (n int, v verifier, err error) {
+func (d *rpcClient) write(ctx context.Context, h Handle, p []byte, off int64, stable uint32) (n int, v verifier, err error) {
 	var after postOp
 	var count, committed uint32
 	err = d.call(ctx, request{
@@ -317,7 +356,7 @@ func (d *Datastore) write(ctx context.Context, h Handle, p []byte, off int64, st
 	return int(count), v, d.seen(h, after)
 }
 
-func (d *Datastore) commit(ctx context.Context, h Handle) (v verifier, err error) {
+func (d *rpcClient) commit(ctx context.Context, h Handle) (v verifier, err error) {
 	var after postOp
 	err = d.call(ctx, request{
 		proc: procCommit,
@@ -336,7 +375,7 @@ func (d *Datastore) commit(ctx context.Context, h Handle) (v verifier, err error
 }
 
 // read makes one READ into p.
-func (d *Datastore) read(ctx context.Context, h Handle, p []byte, off int64) (n int, eof bool, err error) {
+func (d *rpcClient) read(ctx context.Context, h Handle, p []byte, off int64) (n int, eof bool, err error) {
 	var after postOp
 	var count uint32
 	err = d.call(ctx, request{
@@ -366,9 +405,9 @@ func (d *Datastore) read(ctx context.Context, h Handle, p []byte, off int64) (n 
 // Space is what FSSTAT says, in bytes.
 type Space struct{ Total, Free, Avail uint64 }
 
-func (d *Datastore) fsStat(ctx context.Context) (s Space, err error) {
+func (d *rpcClient) fsStat(ctx context.Context, root Handle) (s Space, err error) {
 	err = d.call(ctx, request{
-		proc: procFSStat, args: handleArgs(d.root),
+		proc: procFSStat, args: handleArgs(root),
 		ok: func(x *xdr.Decoder) {
 			takePostOp(x)
 			s = Space{Total: x.Uint64(), Free: x.Uint64(), Avail: x.Uint64()}
@@ -391,9 +430,9 @@ type Limits struct {
 	MaxFileSize                            uint64
 }
 
-func (d *Datastore) fsInfo(ctx context.Context) (l Limits, err error) {
+func (d *rpcClient) fsInfo(ctx context.Context, root Handle) (l Limits, err error) {
 	err = d.call(ctx, request{
-		proc: procFSInfo, args: handleArgs(d.root),
+		proc: procFSInfo, args: handleArgs(root),
 		ok: func(x *xdr.Decoder) {
 			takePostOp(x)
 			l.ReadMax, l.ReadPref = x.Uint32(), x.Uint32()

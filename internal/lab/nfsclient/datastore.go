@@ -8,40 +8,32 @@ import (
 	"path"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // Datastore is a mounted export. Its methods may be called concurrently.
 type Datastore struct {
-	cfg    Config
+	*rpcClient
+
 	root   Handle
 	addr   string // host:port of NFS
 	limits Limits
-	health *health
-	links  []*link
-	next   atomic.Uint32
 
 	background context.Context // of heartbeats and lock renewals
 	stop       context.CancelFunc
 	running    sync.WaitGroup
 
-	mu      sync.Mutex
-	fileIDs map[Handle]uint64 // what each handle's fileid was
-	locks   map[uint64]*lock  // by the fileid they guard
-	open    int               // files
+	mu    sync.Mutex
+	locks map[uint64]*lock // by the fileid they guard
+	open  int              // files
 }
-
-// maxSeen bounds the memory of the check on fileids.
-const maxSeen = 100_000
 
 // Mount mounts an export as ESXi does, or says which step of it failed.
 func Mount(ctx context.Context, cfg Config) (*Datastore, error) {
 	cfg = cfg.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, cfg.Times.Mount)
 	defer cancel()
-	d := &Datastore{cfg: cfg, fileIDs: map[Handle]uint64{}, locks: map[uint64]*lock{}}
-	d.health = newHealth(cfg.Times.APD, cfg.OnEvent)
+	d := &Datastore{rpcClient: &rpcClient{cfg: cfg, health: newHealth(cfg.Times.APD, cfg.OnEvent), fileIDs: map[Handle]uint64{}}, locks: map[uint64]*lock{}}
 	d.background, d.stop = context.WithCancel(context.Background())
 	if err := d.mount(ctx); err != nil {
 		d.close()
@@ -77,7 +69,7 @@ func (d *Datastore) mount(ctx context.Context) error {
 
 // inspect asks what every mount begins with.
 func (d *Datastore) inspect(ctx context.Context) (err error) {
-	if d.limits, err = d.fsInfo(ctx); err != nil {
+	if d.limits, err = d.fsInfo(ctx, d.root); err != nil {
 		return err
 	}
 	root, err := d.getAttr(ctx, d.root)
@@ -87,7 +79,7 @@ func (d *Datastore) inspect(ctx context.Context) (err error) {
 	if root.Type != Directory {
 		return fmt.Errorf("the root is of type %d, not a directory", root.Type)
 	}
-	_, err = d.fsStat(ctx)
+	_, err = d.fsStat(ctx, d.root)
 	return err
 }
 
@@ -159,29 +151,6 @@ func (d *Datastore) heartbeat() {
 	}
 }
 
-// seen checks that a handle's fileid is what it was: lock files are named after it.
-func (d *Datastore) seen(h Handle, p postOp) error {
-	if !p.present || h == "" {
-		return nil
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	was, known := d.fileIDs[h]
-	if known && was != p.FileID {
-		return fmt.Errorf("handle %x: fileid %d, it was %d: %w", string(h), p.FileID, was, ErrFileID)
-	}
-	if !known && len(d.fileIDs) < maxSeen {
-		d.fileIDs[h] = p.FileID
-	}
-	return nil
-}
-
-func (d *Datastore) forgetHandle(h Handle) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.fileIDs, h)
-}
-
 // Limits is what the server said about itself in FSINFO.
 func (d *Datastore) Limits() Limits { return d.limits }
 
@@ -196,7 +165,7 @@ func (d *Datastore) OpenFiles() int {
 func (d *Datastore) Down() bool { return d.health.downNow().Err() != nil }
 
 // Space asks how much room there is.
-func (d *Datastore) Space(ctx context.Context) (Space, error) { return d.fsStat(ctx) }
+func (d *Datastore) Space(ctx context.Context) (Space, error) { return d.fsStat(ctx, d.root) }
 
 // walk finds the folder a path lies in, and its last name.
 func (d *Datastore) walk(ctx context.Context, name string) (dir Handle, base string, err error) {

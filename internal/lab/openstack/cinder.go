@@ -62,7 +62,10 @@ func (v *volume) look() bool {
 	return true
 }
 
-func (c *Cloud) cinder(w http.ResponseWriter, r *http.Request, path []string) {
+// volumeAPI is Cinder: volumes.
+type volumeAPI struct{ *Cloud }
+
+func (c volumeAPI) serve(w http.ResponseWriter, r *http.Request, path []string) {
 	switch {
 	case path[0] == "limits":
 		used := 0
@@ -86,7 +89,7 @@ func (c *Cloud) cinder(w http.ResponseWriter, r *http.Request, path []string) {
 	}
 }
 
-func (c *Cloud) createVolume(w http.ResponseWriter, r *http.Request) {
+func (c volumeAPI) createVolume(w http.ResponseWriter, r *http.Request) {
 	var asked struct {
 		Volume struct {
 			Size              int
@@ -134,7 +137,7 @@ func (c *Cloud) createVolume(w http.ResponseWriter, r *http.Request) {
 }
 
 // inherited is what Cinder takes over of an image's properties.
-func (c *Cloud) inherited(i *image) map[string]string {
+func (c volumeAPI) inherited(i *image) map[string]string {
 	all := map[string]string{}
 	for key, value := range i.fields {
 		if s, ok := value.(string); ok && !c.config.Forgetful {
@@ -156,7 +159,7 @@ func long(metadata map[string]string) bool {
 	return false
 }
 
-func (c *Cloud) listVolumes(w http.ResponseWriter, r *http.Request) {
+func (c volumeAPI) listVolumes(w http.ResponseWriter, r *http.Request) {
 	all := []object{}
 	for _, id := range slices.Sorted(maps.Keys(c.volumes)) {
 		v := c.volumes[id]
@@ -192,7 +195,7 @@ func matches(v *volume, r *http.Request) bool {
 	return true
 }
 
-func (c *Cloud) volume(w http.ResponseWriter, r *http.Request, path []string) {
+func (c volumeAPI) volume(w http.ResponseWriter, r *http.Request, path []string) {
 	v := c.volumes[path[1]]
 	if v == nil || !v.look() || v.status == "deleted" {
 		refuse(w, http.StatusNotFound, "itemNotFound", found("Volume", path[1]))
@@ -226,7 +229,7 @@ func (c *Cloud) volume(w http.ResponseWriter, r *http.Request, path []string) {
 	}
 }
 
-func (c *Cloud) act(w http.ResponseWriter, r *http.Request, v *volume) {
+func (c volumeAPI) act(w http.ResponseWriter, r *http.Request, v *volume) {
 	var asked struct {
 		Bootable *struct{ Bootable bool }              `json:"os-set_bootable"`
 		Metadata *struct{ Metadata map[string]string } `json:"os-set_image_metadata"`

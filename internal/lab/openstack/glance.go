@@ -28,7 +28,10 @@ func html(w http.ResponseWriter, status int, message string) {
 	_, _ = io.WriteString(w, "<html><head><title>"+http.StatusText(status)+"</title></head><body><h1>"+http.StatusText(status)+"</h1>"+message+"<br/></body></html>")
 }
 
-func (c *Cloud) glance(w http.ResponseWriter, r *http.Request, path []string) {
+// imageAPI is Glance: images.
+type imageAPI struct{ *Cloud }
+
+func (c imageAPI) serve(w http.ResponseWriter, r *http.Request, path []string) {
 	switch {
 	case len(path) == 1 && r.Method == http.MethodPost:
 		c.createImage(w, r)
@@ -51,7 +54,7 @@ func (c *Cloud) glance(w http.ResponseWriter, r *http.Request, path []string) {
 	}
 }
 
-func (c *Cloud) createImage(w http.ResponseWriter, r *http.Request) {
+func (c imageAPI) createImage(w http.ResponseWriter, r *http.Request) {
 	var fields object
 	if !read(w, r, &fields) {
 		return
@@ -79,7 +82,7 @@ func (c *Cloud) createImage(w http.ResponseWriter, r *http.Request) {
 	tell(w, http.StatusCreated, fields)
 }
 
-func (c *Cloud) listImages(w http.ResponseWriter, r *http.Request) {
+func (c imageAPI) listImages(w http.ResponseWriter, r *http.Request) {
 	all := []object{}
 	for _, id := range slices.Sorted(maps.Keys(c.images)) {
 		i := c.images[id]
@@ -94,7 +97,7 @@ func (c *Cloud) listImages(w http.ResponseWriter, r *http.Request) {
 }
 
 // uploadImage reads without the lock: it may take long, and its sender may be slow.
-func (c *Cloud) uploadImage(w http.ResponseWriter, r *http.Request, i *image) {
+func (c imageAPI) uploadImage(w http.ResponseWriter, r *http.Request, i *image) {
 	if i.fields["status"] != "queued" {
 		html(w, http.StatusConflict, "Image status transition from "+i.fields["status"].(string)+" to saving is not allowed")
 		return
@@ -127,7 +130,7 @@ func (c *Cloud) uploadImage(w http.ResponseWriter, r *http.Request, i *image) {
 	c.store(w, i, sent)
 }
 
-func (c *Cloud) store(w http.ResponseWriter, i *image, sent []byte) {
+func (c imageAPI) store(w http.ResponseWriter, i *image, sent []byte) {
 	disk := sent
 	if i.fields["disk_format"] == "qcow2" {
 		var err error
@@ -175,7 +178,7 @@ func patchImage(w http.ResponseWriter, r *http.Request, i *image) {
 	tell(w, http.StatusOK, i.fields)
 }
 
-func (c *Cloud) deleteImage(w http.ResponseWriter, i *image) {
+func (c imageAPI) deleteImage(w http.ResponseWriter, i *image) {
 	for _, v := range c.volumes {
 		if v.image == i && v.status != "deleted" && (c.config.Clones || v.status == "creating" || v.status == "downloading") {
 			html(w, http.StatusConflict, "Image "+i.id()+" could not be deleted because it is in use")

@@ -31,7 +31,10 @@ func neutronError(w http.ResponseWriter, status int, kind, message string) {
 	tell(w, status, object{"NeutronError": object{"type": kind, "message": message, "detail": ""}})
 }
 
-func (c *Cloud) neutron(w http.ResponseWriter, r *http.Request, path []string) {
+// networkAPI is Neutron: networks, subnets and ports.
+type networkAPI struct{ *Cloud }
+
+func (c networkAPI) serve(w http.ResponseWriter, r *http.Request, path []string) {
 	switch {
 	case path[0] == "networks":
 		all := []object{}
@@ -55,7 +58,7 @@ func (c *Cloud) neutron(w http.ResponseWriter, r *http.Request, path []string) {
 	}
 }
 
-func (c *Cloud) listSubnets(w http.ResponseWriter, r *http.Request) {
+func (c networkAPI) listSubnets(w http.ResponseWriter, r *http.Request) {
 	all := []object{}
 	for _, n := range c.config.Networks {
 		if n.CIDR != "" && r.URL.Query().Get("network_id") == n.ID {
@@ -65,7 +68,7 @@ func (c *Cloud) listSubnets(w http.ResponseWriter, r *http.Request) {
 	tell(w, http.StatusOK, object{"subnets": all})
 }
 
-func (c *Cloud) listPorts(w http.ResponseWriter, r *http.Request) {
+func (c networkAPI) listPorts(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	all := []*port{}
 	for _, id := range slices.Sorted(maps.Keys(c.ports)) {
@@ -81,7 +84,7 @@ func (c *Cloud) listPorts(w http.ResponseWriter, r *http.Request) {
 	tell(w, http.StatusOK, object{"ports": all})
 }
 
-func (c *Cloud) createPort(w http.ResponseWriter, r *http.Request) {
+func (c networkAPI) createPort(w http.ResponseWriter, r *http.Request) {
 	var asked struct{ Port *port }
 	if !read(w, r, &asked) {
 		return
@@ -112,7 +115,7 @@ func (c *Cloud) createPort(w http.ResponseWriter, r *http.Request) {
 }
 
 // clash refuses addresses that another port has.
-func (c *Cloud) clash(w http.ResponseWriter, p *port) bool {
+func (c networkAPI) clash(w http.ResponseWriter, p *port) bool {
 	for _, other := range c.ports {
 		if other.Network != p.Network {
 			continue
@@ -132,7 +135,7 @@ func (c *Cloud) clash(w http.ResponseWriter, p *port) bool {
 }
 
 // address gives a port one, if its network has a subnet and nobody chose one.
-func (c *Cloud) address(p *port, on Network) {
+func (c networkAPI) address(p *port, on Network) {
 	if len(p.Fixed) > 0 || on.CIDR == "" {
 		return
 	}

@@ -29,8 +29,11 @@ func (s *server) told() object {
 	return o
 }
 
+// computeAPI is Nova: servers.
+type computeAPI struct{ *Cloud }
+
 // look has time go by for a server.
-func (c *Cloud) look(s *server) {
+func (c computeAPI) look(s *server) {
 	switch {
 	case s.going > 1:
 		s.going--
@@ -45,7 +48,7 @@ func (c *Cloud) look(s *server) {
 	}
 }
 
-func (c *Cloud) drop(s *server) {
+func (c computeAPI) drop(s *server) {
 	for _, id := range s.volumes {
 		if v := c.volumes[id]; v != nil {
 			v.server, v.status = "", "available"
@@ -59,7 +62,7 @@ func (c *Cloud) drop(s *server) {
 	delete(c.servers, s.id)
 }
 
-func (c *Cloud) nova(w http.ResponseWriter, r *http.Request, path []string) {
+func (c computeAPI) serve(w http.ResponseWriter, r *http.Request, path []string) {
 	switch {
 	case path[0] == "flavors":
 		all := []object{}
@@ -91,7 +94,7 @@ func (c *Cloud) nova(w http.ResponseWriter, r *http.Request, path []string) {
 	}
 }
 
-func (c *Cloud) oneServer(w http.ResponseWriter, r *http.Request, id string) {
+func (c computeAPI) oneServer(w http.ResponseWriter, r *http.Request, id string) {
 	s := c.servers[id]
 	if s == nil {
 		refuse(w, http.StatusNotFound, "itemNotFound", "Instance "+id+" could not be found.")
@@ -109,7 +112,7 @@ func (c *Cloud) oneServer(w http.ResponseWriter, r *http.Request, id string) {
 }
 
 // power is what is done to a server: it is started, if it is off.
-func (c *Cloud) power(w http.ResponseWriter, r *http.Request, id string) {
+func (c computeAPI) power(w http.ResponseWriter, r *http.Request, id string) {
 	var asked object
 	if !read(w, r, &asked) {
 		return
@@ -143,7 +146,7 @@ type wanted struct {
 	} `json:"block_device_mapping_v2"`
 }
 
-func (c *Cloud) createServer(w http.ResponseWriter, r *http.Request) {
+func (c computeAPI) createServer(w http.ResponseWriter, r *http.Request) {
 	var asked struct{ Server wanted }
 	if !read(w, r, &asked) {
 		return
@@ -170,7 +173,7 @@ func (c *Cloud) createServer(w http.ResponseWriter, r *http.Request) {
 }
 
 // disksFor finds the volumes of a server, and something to boot from.
-func (c *Cloud) disksFor(s *server, o wanted) bool {
+func (c computeAPI) disksFor(s *server, o wanted) bool {
 	boots := o.ImageRef != "" && c.images[o.ImageRef] != nil
 	for _, d := range o.Devices {
 		v := c.volumes[d.UUID]
@@ -184,7 +187,7 @@ func (c *Cloud) disksFor(s *server, o wanted) bool {
 }
 
 // portsFor finds the ports of a server, which nobody else may have.
-func (c *Cloud) portsFor(s *server, o wanted) bool {
+func (c computeAPI) portsFor(s *server, o wanted) bool {
 	list, _ := o.Networks.([]any)
 	for _, n := range list {
 		id, _ := n.(object)["port"].(string)
@@ -197,7 +200,7 @@ func (c *Cloud) portsFor(s *server, o wanted) bool {
 }
 
 // build gives a server what it is made of.
-func (c *Cloud) build(s *server) {
+func (c computeAPI) build(s *server) {
 	for _, id := range s.volumes {
 		c.volumes[id].server, c.volumes[id].status = s.id, "in-use"
 	}

@@ -214,13 +214,13 @@ func (c *Cloud) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	switch service {
 	case "image":
-		c.glance(w, r, parts[1:])
+		imageAPI{c}.serve(w, r, parts[1:])
 	case "volume":
-		c.cinder(w, r, parts[2:])
+		volumeAPI{c}.serve(w, r, parts[2:])
 	case "network":
-		c.neutron(w, r, parts[1:])
+		networkAPI{c}.serve(w, r, parts[1:])
 	case "compute":
-		c.nova(w, r, parts[1:])
+		computeAPI{c}.serve(w, r, parts[1:])
 	default:
 		refuse(w, http.StatusNotFound, "itemNotFound", "The resource could not be found.")
 	}

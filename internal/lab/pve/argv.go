@@ -30,8 +30,8 @@ func (l *line) fail(err error) {
 }
 
 // commandLine is what starts g. An option that would matter and is not understood is an error.
-func (s *Server) commandLine(g *guest) ([]string, error) {
-	l := &line{server: s, config: g.config}
+func (s guestStart) commandLine(g *guest) ([]string, error) {
+	l := &line{server: s.Server, config: g.config}
 	l.add("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-cpu", "max")
 	l.machine()
 	l.identity()

@@ -29,14 +29,17 @@ func startGuest(c *call) (any, error) {
 	if ha {
 		return c.fork("hastart", c.args[0], func(_ context.Context, t *task) error {
 			t.say("Requesting HA start for VM %d", g.vmid)
-			c.work.Go(func() { _ = c.start(&task{}, g) }) // nobody is told
+			c.work.Go(func() { _ = guestStart{c.Server}.start(&task{}, g) }) // nobody is told
 			return nil
 		}), nil
 	}
-	return c.fork("qmstart", c.args[0], func(_ context.Context, t *task) error { return c.start(t, g) }), nil
+	return c.fork("qmstart", c.args[0], func(_ context.Context, t *task) error { return guestStart{c.Server}.start(t, g) }), nil
 }
 
-func (s *Server) start(t *task, g *guest) error {
+// guestStart starts guests.
+type guestStart struct{ *Server }
+
+func (s guestStart) start(t *task, g *guest) error {
 	if !g.busy.TryLock() {
 		return errLocked(g.vmid)
 	}
@@ -55,7 +58,7 @@ func (s *Server) start(t *task, g *guest) error {
 }
 
 // checkStart is the command line of a guest that may start.
-func (s *Server) checkStart(t *task, g *guest) ([]string, error) {
+func (s guestStart) checkStart(t *task, g *guest) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if lock := g.config["lock"]; lock != "" {
@@ -88,7 +91,7 @@ func (s *Server) checkStart(t *task, g *guest) ([]string, error) {
 }
 
 // checkBridges is QEMU's end whose script for a card finds no bridge: what lacks is not what it says last.
-func (s *Server) checkBridges(t *task, g *guest) error {
+func (s guestStart) checkBridges(t *task, g *guest) error {
 	for _, name := range sortedKeys(g.config) {
 		m := bridgeOf.FindStringSubmatch(g.config[name])
 		if !strings.HasPrefix(name, "net") || m == nil {
@@ -106,7 +109,7 @@ func (s *Server) checkBridges(t *task, g *guest) error {
 
 // boot runs QEMU until the guest is off, is stopped, or the node ends. It returns once the machine is there, or
 // QEMU is not.
-func (s *Server) boot(t *task, g *guest, args []string) error {
+func (s guestStart) boot(t *task, g *guest, args []string) error {
 	said, err := os.Create(filepath.Join(s.config.Dir, "qemu-"+strconv.Itoa(g.vmid)+".log"))
 	if err != nil {
 		return err

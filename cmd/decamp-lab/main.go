@@ -1,0 +1,194 @@
+// Command decamp-lab runs an emulated ESXi host or vCenter (internal/lab). The demo, tests and
+// users who try decamp run it; release builds of decamp do not contain it.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/tuning"
+	"github.com/decamp/decamp/internal/unit"
+)
+
+const helpText = `decamp-lab runs an emulated ESXi host or vCenter, to try decamp without a real host.
+
+It serves the vSphere API and the datastores' /folder over HTTPS until it is interrupted.
+The disks of its VMs are generated, or raw images that it only reads. It can be as slow as a
+real host, and the control URL that it prints accepts faults.
+
+--disk may be repeated; the same name again adds a disk to that VM. A --config file can
+describe everything; --print-config prints the configuration that the other flags make.
+With --json it prints one line of JSON with all addresses once the lab is ready.
+
+Usage:
+  decamp-lab [FLAGS]
+
+Flags:
+%s
+Examples:
+  decamp-lab
+  decamp-lab --listen 127.0.0.1:8443 --conn-rate 55M --datastore-rate 300M --latency 20ms
+  decamp-lab --disk web01=debian.raw --disk web01=data.raw
+  decamp-lab --vcenter --print-config > lab.json && decamp-lab --config lab.json
+
+Exit codes:
+    0  interrupted, or the configuration is printed
+    1  a fault of decamp-lab itself; please report it
+    2  wrong usage or input
+    5  it cannot listen on the address
+`
+
+// helpWidth is the column at which descriptions of flags are wrapped.
+const helpWidth = 100
+
+// options are the flags.
+type options struct {
+	config        string
+	listen        string
+	vcenter       bool
+	connRate      rateFlag
+	datastoreRate rateFlag
+	latency       time.Duration
+	disks         []string
+	printConfig   bool
+	json          bool
+	verbose       bool
+	logFile       string
+}
+
+// newFlags returns the flags, which set o.
+func newFlags(o *options) *pflag.FlagSet {
+	f := pflag.NewFlagSet("decamp-lab", pflag.ContinueOnError)
+	f.SortFlags = false
+	f.StringVar(&o.config, "config", "", "JSON `FILE` that describes the lab")
+	f.StringVar(&o.listen, "listen", "", "`ADDR` to serve on (default 127.0.0.1:8443)")
+	f.BoolVar(&o.vcenter, "vcenter", false, "emulate a vCenter with two hosts instead of an ESXi")
+	f.Var(&o.connRate, "conn-rate", "bytes a second of one connection, such as 55M")
+	f.Var(&o.datastoreRate, "datastore-rate", "bytes a second of one datastore, such as 300M")
+	f.DurationVar(&o.latency, "latency", 0, "`TIME` before each answer of /folder, such as 20ms")
+	f.StringArrayVar(&o.disks, "disk", nil, "add a VM whose disk is a raw image: `NAME=FILE`")
+	f.BoolVar(&o.printConfig, "print-config", false, "print the configuration and exit")
+	f.BoolVar(&o.json, "json", false, "print one JSON object with all addresses, or the error")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "log everything to the standard error")
+	f.StringVar(&o.logFile, "log-file", "", "append a full log to `FILE`")
+	f.Usage = func() {}
+	return f
+}
+
+func main() {
+	tuning.Apply()
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run runs the lab until ctx ends, and returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var o options
+	flags := newFlags(&o)
+	err := flags.Parse(args)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		fmt.Fprintf(stdout, helpText, flags.FlagUsagesWrapped(helpWidth))
+		return 0
+	case err != nil:
+		err = fault.New(fault.Invalid, "%w", err).WithHint("run: decamp-lab --help")
+	case flags.NArg() > 0:
+		err = fault.New(fault.Invalid, "%q is one argument too many", flags.Arg(0)).WithHint("run: decamp-lab --help")
+	default:
+		err = o.run(ctx, stdout, stderr)
+	}
+	if err != nil {
+		o.json = o.json || slices.Contains(args, "--json") // flags after a wrong one are not read
+		o.report(err, stdout, stderr)
+	}
+	return fault.ExitCode(err)
+}
+
+func (o *options) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
+	cfg, err := o.labConfig()
+	if err != nil {
+		return err
+	}
+	if o.printConfig {
+		text, err := json.MarshalIndent(cfg, "", "  ")
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(stdout, "%s\n", text)
+		return err
+	}
+	stop, err := o.openLog(&cfg, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	return o.serve(ctx, cfg, stdout)
+}
+
+// openLog logs warnings to stderr, with --verbose everything. The file of --log-file receives
+// everything.
+func (o *options) openLog(cfg *lab.Config, stderr io.Writer) (stop func() error, err error) {
+	level := slog.LevelWarn
+	if o.verbose {
+		level = slog.LevelDebug
+	}
+	handler := slog.Handler(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	stop = func() error { return nil }
+	if o.logFile != "" {
+		f, err := os.OpenFile(o.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "open log file: %w", err)
+		}
+		handler = slog.NewMultiHandler(handler, slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		stop = f.Close
+	}
+	cfg.Log = slog.New(handler)
+	return stop, nil
+}
+
+// report prints the error and its remedy, as decamp does.
+func (o *options) report(err error, stdout, stderr io.Writer) {
+	message := strings.ReplaceAll(err.Error(), "\n", "; ") // errors.Join separates errors by newlines
+	if o.json {
+		_ = json.NewEncoder(stdout).Encode(map[string]any{"error": map[string]string{
+			"kind": fault.KindOf(err).String(), "message": message, "remedy": fault.HintOf(err),
+		}})
+		return
+	}
+	fmt.Fprintf(stderr, "decamp-lab: %s\n", message)
+	if remedy := fault.HintOf(err); remedy != "" {
+		fmt.Fprintf(stderr, "Remedy: %s\n", remedy)
+	}
+}
+
+// rateFlag is a rate in bytes a second, as a pflag value.
+type rateFlag int64
+
+func (f *rateFlag) String() string { return "" }
+func (f *rateFlag) Type() string   { return "RATE" }
+
+// Set reads the formats of unit.ParseRate.
+func (f *rateFlag) Set(s string) error {
+	n, err := unit.ParseRate(s)
+	*f = rateFlag(n)
+	return err
+}

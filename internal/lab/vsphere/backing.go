@@ -1,0 +1,90 @@
+package vsphere
+
+import (
+	"strings"
+
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// backing describes the nth link of the disk, with its parents, as the active one.
+func (d *vdisk) backing(n int) types.BaseVirtualDeviceBackingInfo {
+	return d.backingWith(n, d.changeID())
+}
+
+// backingWith describes the nth link with a change id.
+func (d *vdisk) backingWith(n int, id string) types.BaseVirtualDeviceBackingInfo {
+	if d.spec.RDM != "" {
+		return d.rdmBacking()
+	}
+	if links := d.chain(); n > 0 && strings.HasSuffix(links[n].data, "-sesparse.vmdk") {
+		return d.seSparse(n, id)
+	}
+	return d.flat(n, id)
+}
+
+func (d *vdisk) file(n int) types.VirtualDeviceFileBackingInfo {
+	ref := d.ds.ref
+	return types.VirtualDeviceFileBackingInfo{
+		FileName:  datastorePath(d.ds.spec.Name, d.vm.spec.Folder, d.chain()[n].name),
+		Datastore: &ref,
+	}
+}
+
+func (d *vdisk) flat(n int, id string) *types.VirtualDiskFlatVer2BackingInfo {
+	b := &types.VirtualDiskFlatVer2BackingInfo{
+		VirtualDeviceFileBackingInfo: d.file(n), DiskMode: d.spec.Mode, Sharing: d.spec.Sharing,
+		ThinProvisioned: types.NewBool(!d.spec.Thick), Uuid: diskUUID(d.id, 0), ContentId: strings.ReplaceAll(d.contentID(), "-", ""),
+		ChangeId: id, KeyId: d.vm.keyID(), DigestEnabled: types.NewBool(false),
+	}
+	if n > 0 {
+		b.Parent = d.flat(n-1, d.parentID(n-1))
+	}
+	return b
+}
+
+// seSparse is the delta of VMFS6; its parent is another, or the flat base.
+func (d *vdisk) seSparse(n int, id string) types.BaseVirtualDeviceBackingInfo {
+	b := &types.VirtualDiskSeSparseBackingInfo{
+		VirtualDeviceFileBackingInfo: d.file(n), DiskMode: d.spec.Mode, Uuid: diskUUID(d.id, 0),
+		ContentId: strings.ReplaceAll(d.contentID(), "-", ""), ChangeId: id, KeyId: d.vm.keyID(),
+	}
+	// The API types the parent as seSparse too, down to the base, whose file name is
+	// the base descriptor.
+	if n > 0 {
+		b.Parent, _ = d.seSparse(n-1, d.parentID(n-1)).(*types.VirtualDiskSeSparseBackingInfo)
+	}
+	return b
+}
+
+func (d *vdisk) rdmBacking() types.BaseVirtualDeviceBackingInfo {
+	naa := "naa.6000" + strings.ReplaceAll(uuidOf(d.id+"lun"), "-", "")[:28]
+	return &types.VirtualDiskRawDiskMappingVer1BackingInfo{
+		VirtualDeviceFileBackingInfo: d.file(0), DiskMode: d.spec.Mode, Sharing: d.spec.Sharing,
+		CompatibilityMode: d.spec.RDM, DeviceName: "vml." + naa[4:], LunUuid: naa[4:], Uuid: diskUUID(d.id, 0),
+	}
+}
+
+// parentID is the change id of the nth link, which a snapshot froze.
+func (d *vdisk) parentID(n int) string {
+	if n >= len(d.vm.snaps) {
+		return ""
+	}
+	at := d.vm.snaps[n].epochs[d]
+	if !at.on {
+		return ""
+	}
+	return d.idAt(at.log, at.epoch)
+}
+
+// tracked reports whether changes are tracked now.
+func (d *vdisk) tracked() bool {
+	_, _, on := d.changes.moment()
+	return on
+}
+
+func (m *machine) keyID() *types.CryptoKeyId {
+	if m.spec.KeyID == "" {
+		return nil
+	}
+	return &types.CryptoKeyId{KeyId: m.spec.KeyID, ProviderId: &types.KeyProviderId{Id: "lab-key-provider"}}
+}

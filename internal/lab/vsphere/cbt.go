@@ -1,0 +1,185 @@
+package vsphere
+
+import (
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// QueryChangedDiskAreas answers for one page of a disk, beginning at the given offset.
+// With "*" it reports allocated areas; with a change id of this disk, what was written since,
+// up to the snapshot asked about.
+func (v *virtualMachine) QueryChangedDiskAreas(ctx *simulator.Context, req *types.QueryChangedDiskAreas) soap.HasFault {
+	body := &methods.QueryChangedDiskAreasBody{}
+	page, fault := v.changedAreas(ctx, req)
+	if fault != nil {
+		body.Fault_ = simulator.Fault("", fault)
+		return body
+	}
+	body.Res = &types.QueryChangedDiskAreasResponse{Returnval: page}
+	return body
+}
+
+func (v *virtualMachine) changedAreas(ctx *simulator.Context, req *types.QueryChangedDiskAreas) (types.DiskChangeInfo, types.BaseMethodFault) {
+	page := types.DiskChangeInfo{StartOffset: req.StartOffset}
+	q, fault := v.queriedDisk(ctx, req)
+	if fault != nil {
+		return page, fault
+	}
+	d := q.disk
+	if v.lab.snapshotFault(v.machine, FaultCBTFail) {
+		return page, fileFault(d)
+	}
+	var err error
+	switch {
+	case req.ChangeId != "*":
+		from, ok := d.epochOf(req.ChangeId)
+		if !ok || from > q.epoch || v.lab.cfg.CBT.GrowthFails && d.changes.grewIn(from, q.epoch) {
+			return page, fileFault(d)
+		}
+		changed := &changeMap{set: d.changes.between(from, q.epoch), size: q.view.Size()}
+		page.ChangedArea, page.Length, err = d.page(changed, req.StartOffset, v.lab.cfg.CBT, asArea)
+		if v.lab.snapshotFault(v.machine, FaultCBTLose) {
+			page.ChangedArea = everyOther(page.ChangedArea)
+		}
+	case d.ds.spec.Map == MapFault:
+		return page, fileFault(d)
+	case d.ds.spec.Map == MapWhole, d.spec.Thick, d.spec.RDM != "":
+		page.Length = q.view.Size() - req.StartOffset
+		page.ChangedArea = []types.DiskChangeExtent{{Start: req.StartOffset, Length: page.Length}}
+	default:
+		page.ChangedArea, page.Length, err = d.page(q.view, req.StartOffset, v.lab.cfg.CBT, d.shown)
+	}
+	if err != nil {
+		v.lab.cfg.Log.Error("changed areas", "vm", d.vm.spec.Name, "err", err)
+		return page, fileFault(d)
+	}
+	return page, nil
+}
+
+// everyOther leaves out the second, fourth ... area.
+func everyOther(all []types.DiskChangeExtent) (some []types.DiskChangeExtent) {
+	for i := 0; i < len(all); i += 2 {
+		some = append(some, all[i])
+	}
+	return some
+}
+
+// queried is a disk at the moment a query is about.
+type queried struct {
+	disk  *vdisk
+	view  *chainView
+	epoch int64
+}
+
+// queriedDisk applies the rules of the call: changes must be tracked, and have been when the
+// snapshot was taken; a running VM needs a snapshot; the disk and the offset must exist.
+func (v *virtualMachine) queriedDisk(ctx *simulator.Context, req *types.QueryChangedDiskAreas) (queried, types.BaseMethodFault) {
+	if v.machine == nil || v.machine.disk(req.DeviceKey) == nil {
+		return queried{}, &types.InvalidArgument{InvalidProperty: "deviceKey"}
+	}
+	q := queried{disk: v.machine.disk(req.DeviceKey)}
+	q.view = q.disk.top()
+	on := false
+	q.epoch, _, on = q.disk.changes.moment()
+	if req.Snapshot != nil {
+		snapshot, ok := ctx.Map.Get(*req.Snapshot).(*simulator.VirtualMachineSnapshot)
+		if !ok || snapshot.Vm != v.Self {
+			return q, &types.InvalidArgument{InvalidProperty: "snapshot"}
+		}
+		on = q.at(*req.Snapshot) && on
+	}
+	switch {
+	case req.StartOffset < 0 || req.StartOffset >= q.view.Size():
+		return q, &types.InvalidArgument{InvalidProperty: "startOffset"}
+	case !on:
+		return q, fileFault(q.disk)
+	case req.Snapshot == nil && v.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn:
+		return q, fileFault(q.disk)
+	}
+	return q, nil
+}
+
+// at moves the question to a snapshot, and reports whether changes were tracked then.
+func (q *queried) at(ref types.ManagedObjectReference) bool {
+	m := q.disk.vm
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	i := m.snapAt(ref)
+	if i < 0 {
+		return false
+	}
+	t := m.snaps[i].epochs[q.disk]
+	q.epoch = t.epoch
+	links := q.disk.chain()
+	q.view = q.disk.through(links[:min(i+1, len(links))])
+	return t.on
+}
+
+func fileFault(d *vdisk) types.BaseMethodFault {
+	return &types.FileFault{File: datastorePath(d.ds.spec.Name, d.vm.spec.Folder, d.spec.Name)}
+}
+
+// asArea is an area that nothing is hidden of.
+func asArea(start, end int64) []types.DiskChangeExtent {
+	if start >= end {
+		return nil
+	}
+	return []types.DiskChangeExtent{{Start: start, Length: end - start}}
+}
+
+// page collects areas of c from off on, as shown tells of them. It returns how far they
+// describe the disk.
+func (d *vdisk) page(c content, off int64, cfg CBT, shown func(start, end int64) []types.DiskChangeExtent) (areas []types.DiskChangeExtent, length int64, err error) {
+	at := off
+	for at < c.Size() {
+		start, end, err := nextArea(c, at, int64(cfg.Granularity))
+		if err != nil {
+			return nil, 0, err
+		}
+		if cfg.EmptyPages && start > at {
+			if len(areas) == 0 {
+				at = start // the page describes the hole alone
+			}
+			break
+		}
+		if start < end && len(areas) == cfg.MaxAreas {
+			break
+		}
+		areas = append(areas, shown(start, end)...)
+		at = end
+	}
+	return areas, at - off, nil
+}
+
+// shown is the part of an allocated area that the map admits to.
+func (d *vdisk) shown(start, end int64) []types.DiskChangeExtent {
+	if start >= end {
+		return nil
+	}
+	visible := []types.DiskChangeExtent{{Start: start, Length: end - start}}
+	for _, h := range *d.hide.Load() {
+		var rest []types.DiskChangeExtent
+		for _, a := range visible {
+			rest = append(rest, subtract(a, h)...)
+		}
+		visible = rest
+	}
+	return visible
+}
+
+// subtract returns what of a lies outside h.
+func subtract(a types.DiskChangeExtent, h Span) (rest []types.DiskChangeExtent) {
+	aEnd, hEnd := a.Start+a.Length, h.Offset+h.Length
+	if hEnd <= a.Start || h.Offset >= aEnd {
+		return []types.DiskChangeExtent{a}
+	}
+	if h.Offset > a.Start {
+		rest = append(rest, types.DiskChangeExtent{Start: a.Start, Length: h.Offset - a.Start})
+	}
+	if hEnd < aEnd {
+		rest = append(rest, types.DiskChangeExtent{Start: hEnd, Length: aEnd - hEnd})
+	}
+	return rest
+}

@@ -1,0 +1,139 @@
+package vsphere
+
+import "errors"
+
+// chainView is a disk as one link of its chain shows it: the base's content, and over it what was
+// written to the links up to this one. It implements content.
+type chainView struct {
+	base   content
+	size   int64
+	layers []*layer // from the base up
+}
+
+// errStale is reading through a link whose file is no longer what it was.
+var errStale = errors.New("the disk's link was merged while it was open")
+
+func (v *chainView) Size() int64  { return v.size }
+func (v *chainView) Close() error { return nil }
+
+// stale reports whether a layer has been merged since the view was made.
+func (v *chainView) stale() bool {
+	for _, y := range v.layers {
+		if y.stale.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *chainView) ReadAt(p []byte, off int64) (int, error) {
+	n, eof := clip(p, off, v.size)
+	if err := v.readBase(p[:n], off); err != nil {
+		return 0, err
+	}
+	for at, end := off, off+int64(n); at < end; {
+		next, stop, ok := v.nextLayered(at)
+		if !ok || next >= end {
+			break
+		}
+		at = max(at, next)
+		for stop = min(stop, end); at < stop; {
+			number := at / pageSize
+			until := min(stop, (number+1)*pageSize)
+			v.overlay(p[at-off:until-off], number, at-number*pageSize)
+			at = until
+		}
+	}
+	return n, eof
+}
+
+// readBase reads the base, which may be shorter than the disk has become.
+func (v *chainView) readBase(p []byte, off int64) error {
+	inside := max(0, min(int64(len(p)), v.base.Size()-off))
+	clear(p[inside:])
+	if inside == 0 {
+		return nil
+	}
+	if n, err := v.base.ReadAt(p[:inside], off); int64(n) < inside {
+		return err
+	}
+	return nil
+}
+
+// overlay puts the topmost version of a page over dst, which begins inside it.
+func (v *chainView) overlay(dst []byte, number, inside int64) {
+	p, ok := v.find(number)
+	if !ok {
+		return
+	}
+	var whole [pageSize]byte
+	p.fill(whole[:], v.layers[0].noise, number)
+	copy(dst, whole[inside:])
+}
+
+// find returns the topmost version of a page; without one the base has it.
+func (v *chainView) find(number int64) (page, bool) {
+	for i := len(v.layers) - 1; i >= 0; i-- {
+		if p, ok := v.layers[i].get(number); ok {
+			return p, true
+		}
+	}
+	return page{}, false
+}
+
+// nextLayered returns the first granule that any layer has a page in.
+func (v *chainView) nextLayered(off int64) (start, end int64, ok bool) {
+	for _, y := range v.layers {
+		if s, e, there := y.next(off); there && (!ok || s < start) {
+			start, end, ok = s, e, true
+		}
+	}
+	return start, end, ok
+}
+
+func (v *chainView) nextData(off int64) (start, end int64, err error) {
+	start, end = v.size, v.size
+	if off < v.base.Size() {
+		if start, end, err = v.base.nextData(off); err != nil {
+			return 0, 0, err
+		}
+		if start >= v.base.Size() {
+			start, end = v.size, v.size
+		}
+	}
+	if s, e, ok := v.nextLayered(off); ok && s < start {
+		start, end = s, min(e, v.size)
+	}
+	return start, end, nil
+}
+
+// live is a disk as its guest sees it now. It implements content.
+type live struct{ d *vdisk }
+
+func (v live) Size() int64                                      { return v.d.top().Size() }
+func (v live) Close() error                                     { return nil }
+func (v live) ReadAt(p []byte, off int64) (int, error)          { return v.d.top().ReadAt(p, off) }
+func (v live) nextData(off int64) (start, end int64, err error) { return v.d.top().nextData(off) }
+
+// chain returns the links of the disk as they are now.
+func (d *vdisk) chain() []chainLink { return *d.links.Load() }
+
+// last is the index of the link a guest writes to.
+func (d *vdisk) last() int { return len(d.chain()) - 1 }
+
+// top is the disk through its last link.
+func (d *vdisk) top() *chainView { return d.through(d.chain()) }
+
+// through is the disk read through the last of links.
+func (d *vdisk) through(links []chainLink) *chainView {
+	v := &chainView{base: d.base, size: d.size.Load()}
+	for _, link := range links {
+		if link.layer != nil {
+			v.layers = append(v.layers, link.layer)
+		}
+	}
+	return v
+}
+
+// view is the disk through this link.
+func (k diskLink) view() *chainView { return k.disk.through(k.links) }

@@ -1,0 +1,172 @@
+package vsphere
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// changeLog is a disk's change tracking. Time is cut into epochs: a snapshot ends one, a
+// power-on another. The change id LOG/N stands for the moment at which epoch N ended.
+type changeLog struct {
+	mu      sync.Mutex
+	on      bool
+	log     int     // counts how often tracking was enabled: each has a log, and so ids, of its own
+	epoch   int64   // the current one, from 1
+	since   int64   // the first epoch that was tracked as a whole
+	broken  bool    // enabled while there was a snapshot: answers are wrong and nothing says so
+	grown   []int64 // the epochs in which the disk grew; answers across them are wrong
+	changed map[int64]*granules
+}
+
+func newChangeLog(on bool) *changeLog {
+	return &changeLog{on: on, epoch: 1, since: 1, changed: map[int64]*granules{}}
+}
+
+// record notes a write, whether it changed anything or not.
+func (c *changeLog) record(off, length int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.on {
+		return
+	}
+	g := c.changed[c.epoch]
+	if g == nil {
+		g = &granules{}
+		c.changed[c.epoch] = g
+	}
+	g.add(off, length)
+}
+
+// stun is what happens when the disk is closed and opened again: a change of the setting
+// takes effect.
+func (c *changeLog) stun(wanted, snapshots bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if wanted == c.on {
+		return
+	}
+	c.on, c.broken = wanted, wanted && snapshots
+	if wanted {
+		c.restart()
+	}
+}
+
+// restart begins a log whose ids are new. The caller holds the lock.
+func (c *changeLog) restart() {
+	c.log++
+	c.since, c.changed, c.grown = c.epoch, map[int64]*granules{}, nil
+}
+
+// reset is what a move of the disk or a crash does: ids handed out so far are worth nothing.
+func (c *changeLog) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.restart()
+}
+
+func (c *changeLog) grow() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.grown = append(c.grown, c.epoch)
+}
+
+// grewIn reports whether the disk grew in the epochs after from, up to to.
+func (c *changeLog) grewIn(from, to int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.grewBetween(from, to)
+}
+
+// grewBetween is grewIn; the caller holds the lock.
+func (c *changeLog) grewBetween(from, to int64) bool {
+	return slices.ContainsFunc(c.grown, func(epoch int64) bool { return epoch > from && epoch <= to })
+}
+
+// end closes the current epoch and returns it.
+func (c *changeLog) end() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.epoch++
+	return c.epoch - 1
+}
+
+// moment returns the current epoch, and the log it is of.
+func (c *changeLog) moment() (epoch int64, log int, on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.epoch, c.log, c.on
+}
+
+// between unites the epochs after from, up to to. Where the log is known to be wrong, every
+// other granule is missing.
+func (c *changeLog) between(from, to int64) *granules {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := &granules{}
+	for epoch, g := range c.changed {
+		if epoch > from && epoch <= to {
+			all.union(g)
+		}
+	}
+	if c.broken || c.grewBetween(from, to) {
+		const everyOther = 0x5555555555555555
+		for i := range all.words {
+			all.words[i] &= everyOther
+		}
+	}
+	return all
+}
+
+// idAt writes the change id of an epoch's end.
+func (d *vdisk) idAt(log int, epoch int64) string {
+	name := d.id + "changes"
+	if log > 0 {
+		name += strconv.Itoa(log)
+	}
+	text := fmt.Sprintf("% x", hashOf(name, 16))
+	return fmt.Sprintf("%s-%s/%d", text[:23], text[24:], epoch)
+}
+
+// changeID is the id of the current epoch, as the VM's config shows it. It is empty while
+// changes are not tracked.
+func (d *vdisk) changeID() string {
+	epoch, log, on := d.changes.moment()
+	if !on {
+		return ""
+	}
+	return d.idAt(log, epoch)
+}
+
+// epochOf returns the epoch of an id, if it is one of the disk's present log.
+func (d *vdisk) epochOf(id string) (int64, bool) {
+	_, counter, ok := strings.Cut(id, "/")
+	epoch, err := strconv.ParseInt(counter, 10, 64)
+	if !ok || err != nil {
+		return 0, false
+	}
+	now, log, _ := d.changes.moment()
+	d.changes.mu.Lock()
+	since := d.changes.since
+	d.changes.mu.Unlock()
+	return epoch, id == d.idAt(log, epoch) && epoch >= since && epoch <= now
+}
+
+// changeMap is a set of changes as a content, of which only the places count.
+type changeMap struct {
+	content
+	set  *granules
+	size int64
+}
+
+func (m *changeMap) Size() int64 { return m.size }
+
+func (m *changeMap) nextData(off int64) (start, end int64, err error) {
+	start, end, ok := m.set.next(off)
+	if !ok || start >= m.size {
+		return m.size, m.size, nil
+	}
+	return start, min(end, m.size), nil
+}

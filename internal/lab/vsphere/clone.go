@@ -1,0 +1,208 @@
+package vsphere
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/lab/nfsclient"
+)
+
+// cloneBlock is what vmkfstools reads and writes at a time, and what it leaves out if it is
+// all zero and the copy is thin (device counters of a published benchmark).
+const cloneBlock = 64 << 10
+
+var zeroBlock [cloneBlock]byte
+
+// Why a clone fails.
+var (
+	errNoSource  = errors.New("the source disk was not found")
+	errNoTarget  = errors.New("the destination datastore was not found")
+	errReadOnly  = errors.New("the lab's own datastores are read-only")
+	errInUse     = errors.New("failed to lock the file")
+	errExists    = errors.New("the file already exists")
+	errKilled    = errors.New("killed")
+	errInjected  = errors.New("input/output error")
+	errBadFormat = errors.New("the disk format is not supported on NFS")
+)
+
+// cloneFormats are those of vmkfstools -d on NFS, and whether blocks of zeros are written.
+// eagerzeroedthick is not documented for NFS without VAAI; users report that it works.
+var cloneFormats = map[string]bool{"thin": false, "zeroedthick": true, "thick": true, "eagerzeroedthick": true}
+
+// A clone is one `vmkfstools -i SRC DST -d FORMAT`: what it is made of, and how far it is.
+type clone struct {
+	source diskLink
+	to     *nas
+	path   string // of the descriptor on to
+	zeros  bool   // write blocks of zeros too
+	report func(percent int)
+	fault  *injected
+	client *nfsclient.Datastore
+	depth  int // WRITEs in flight; 0 is up to the client
+}
+
+// newClone checks what can be checked before anything is written.
+func (l *Lab) newClone(host types.ManagedObjectReference, src, dst volumePath, format string, report func(int)) (*clone, error) {
+	zeros, known := cloneFormats[format]
+	if !known {
+		return nil, fmt.Errorf("%w: %s", errBadFormat, format)
+	}
+	dc := l.hostDatacenter(host)
+	source, found := l.findLink(dc, src)
+	if !found {
+		return nil, fmt.Errorf("%s: %w", src, errNoSource)
+	}
+	if source.written() {
+		return nil, fmt.Errorf("%s: %w", src, errInUse)
+	}
+	to := l.nasMounts.find(host, dst.datastore)
+	if to == nil {
+		if dc.datastore(dst.datastore) != nil {
+			return nil, fmt.Errorf("%s: %w", dst, errReadOnly)
+		}
+		return nil, fmt.Errorf("%s: %w", dst, errNoTarget)
+	}
+	return &clone{
+		source: source, to: to, path: dst.path, zeros: zeros, report: report, client: to.client,
+		fault: l.faults.takeClone(dst.path), depth: l.cfg.NFS.InFlight,
+	}, nil
+}
+
+// run copies. The flat file comes first and the descriptor last. One that fails removes
+// what it made; one that is killed leaves it.
+func (c *clone) run(ctx context.Context) error {
+	if _, err := c.client.Stat(ctx, c.path); !errors.Is(err, fs.ErrNotExist) {
+		if err == nil {
+			err = fmt.Errorf("%s: %w", c.path, errExists)
+		}
+		return err
+	}
+	flat := strings.TrimSuffix(c.path, ".vmdk") + "-flat.vmdk"
+	f, err := c.client.Create(ctx, flat)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s: %w", flat, errExists)
+	}
+	if err != nil {
+		return err
+	}
+	err = c.fill(ctx, f)
+	if err == nil {
+		err = c.describe(ctx, path.Base(flat))
+	}
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), unmountTimeout)
+	defer cancel()
+	err = errors.Join(err, f.Close(after))
+	if err != nil && !errors.Is(err, errKilled) && !errors.Is(err, errHostGone) {
+		_ = c.client.Remove(after, flat) // the first error says what is wrong
+	}
+	return err
+}
+
+// fill writes the flat file.
+func (c *clone) fill(ctx context.Context, f *nfsclient.File) error {
+	data := c.source.view()
+	if err := f.Truncate(ctx, data.Size()); err != nil {
+		return err
+	}
+	w := f.NewWriter(ctx, c.depth)
+	err := c.copyBlocks(ctx, data, w)
+	return errors.Join(err, w.Close())
+}
+
+func (c *clone) copyBlocks(ctx context.Context, data content, w *nfsclient.Writer) error {
+	percent := -1
+	block := make([]byte, cloneBlock)
+	for off := int64(0); off < data.Size(); off += cloneBlock {
+		if now := int(off * 100 / data.Size()); now != percent {
+			percent = now
+			c.report(percent)
+		}
+		if err := errors.Join(context.Cause(ctx), c.fault.atBlock(ctx, off)); err != nil {
+			return err
+		}
+		if err := c.copyBlock(ctx, data, w, block[:min(cloneBlock, data.Size()-off)], off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyBlock reads one block, as fast as the source's datastore goes, and writes it. A block
+// the source never allocated costs no read.
+func (c *clone) copyBlock(ctx context.Context, data content, w *nfsclient.Writer, block []byte, off int64) error {
+	start, _, err := data.nextData(off)
+	if err != nil {
+		return err
+	}
+	hole := start >= off+int64(len(block))
+	if hole && !c.zeros {
+		return nil
+	}
+	if !hole {
+		if err := pause(ctx, c.source.disk.ds.rate.reserve(len(block), time.Now())); err != nil {
+			return context.Cause(ctx)
+		}
+	}
+	if n, err := data.ReadAt(block, off); n != len(block) && err != nil && err != io.EOF {
+		return err
+	}
+	c.fault.spoil(block, off, off)
+	if !c.zeros && bytes.Equal(block, zeroBlock[:len(block)]) {
+		return nil
+	}
+	return w.WriteAt(block, off)
+}
+
+// describe writes the descriptor: a base disk of its own, whatever the source was.
+func (c *clone) describe(ctx context.Context, flat string) error {
+	d := c.source.disk
+	spec := d.spec
+	spec.Thick, spec.RDM = c.zeros, ""
+	copied := &vdisk{spec: spec, id: d.id + c.path, vm: &machine{}, ds: &datastore{spec: Datastore{Type: "NFS"}}, content: c.source.view(), changes: newChangeLog(false)}
+	f, err := c.client.Create(ctx, c.path)
+	if err != nil {
+		return err
+	}
+	err = f.WriteAt(ctx, []byte(copied.descriptor(chainLink{name: path.Base(c.path), data: flat})), 0)
+	c.report(100)
+	return errors.Join(err, f.Close(ctx))
+}
+
+// Clone runs `vmkfstools -i src dst -d format` on the first host: paths are "[datastore]
+// folder/name.vmdk" or below /vmfs/volumes. report hears of each percent; it may be nil.
+func (l *Lab) Clone(ctx context.Context, src, dst, format string, report func(percent int)) error {
+	if report == nil {
+		report = func(int) {}
+	}
+	return l.clone(ctx, l.datacenters[0].hosts[0], src, dst, format, report)
+}
+
+func (l *Lab) clone(ctx context.Context, host types.ManagedObjectReference, src, dst, format string, report func(int)) error {
+	from, err := parseVolumePath(src)
+	if err != nil {
+		return err
+	}
+	to, err := parseVolumePath(dst)
+	if err != nil {
+		return err
+	}
+	c, err := l.newClone(host, from, to, format, report)
+	if err != nil {
+		return fmt.Errorf("clone %s: %w", src, err)
+	}
+	ctx, cancel := l.jobs.context(ctx)
+	defer cancel()
+	if err := c.run(ctx); err != nil {
+		return fmt.Errorf("clone %s to %s: %w", src, dst, err)
+	}
+	return nil
+}

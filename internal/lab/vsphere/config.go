@@ -1,0 +1,155 @@
+package vsphere
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+)
+
+// Config describes an emulated ESXi or vCenter. The zero value is an ESXi without VMs, with
+// one VMFS datastore "datastore1", user root and password "lab-password".
+type Config struct {
+	Dir         string `json:"dir,omitempty"`         // where datastores live; "" is a temporary folder that Close removes
+	Addr        string `json:"addr,omitempty"`        // host:port to listen on; default 127.0.0.1:0
+	ControlAddr string `json:"controlAddr,omitempty"` // loopback host:port of the control API; default 127.0.0.1:0
+	Version     string `json:"version,omitempty"`     // product version; default 8.0.3
+	User        string `json:"user,omitempty"`
+	Password    string `json:"password,omitempty"`
+
+	VCenter       bool         `json:"vcenter,omitempty"`       // a vCenter in place of an ESXi
+	Datacenters   []Datacenter `json:"datacenters,omitempty"`   // vCenter only; default one with two hosts in a folder
+	HostListeners bool         `json:"hostListeners,omitempty"` // vCenter only: each ESXi serves /folder at an address of its own
+	Datastores    []Datastore  `json:"datastores,omitempty"`
+	VMs           []VM         `json:"vms,omitempty"`
+
+	Tagging  Tagging   `json:"tagging,omitzero"` // vCenter only
+	NFS      NFS       `json:"nfs,omitzero"`
+	SSH      SSH       `json:"ssh,omitzero"`
+	NFC      NFC       `json:"nfc,omitzero"`
+	Limits   Limits    `json:"limits"`
+	Sessions Sessions  `json:"sessions"`
+	Host     HostState `json:"host,omitzero"`
+	CBT      CBT       `json:"cbt"`
+	Locks    LockMode  `json:"locks,omitempty"`
+	Faults   []Fault   `json:"faults,omitempty"` // active from the start
+
+	ReadOnlyLicence bool      `json:"readOnlyLicence,omitempty"` // the free licence: changes fail with RestrictedVersion
+	LicenceEdition  string    `json:"licenceEdition,omitempty"`  // edition key of such a licence; default esxBasic
+	EvaluationEnds  time.Time `json:"evaluationEnds,omitzero"`   // of an ESXi without that licence; zero: not told
+	Lacks           []string  `json:"lacks,omitempty"`           // privileges that the account has not; calls that need one are denied
+	HTTP2           bool      `json:"http2,omitempty"`           // offer h2 by ALPN, as ESXi 8 does
+
+	Clock func() time.Time `json:"-"` // for sessions, lockout and guest shutdown; nil is the real one
+	Log   *slog.Logger     `json:"-"` // nil discards
+}
+
+// Limits shape the wire. Zero is no limit, except MaxConns. They can be changed while the
+// lab runs (Lab.SetLimits).
+type Limits struct {
+	ConnRate      Bytes    `json:"connRate,omitempty"`      // body bytes/s of one connection; reports from real hosts: 36-60 MB/s
+	DatastoreRate Bytes    `json:"datastoreRate,omitempty"` // body bytes/s of one datastore, shared by its readers
+	Latency       Duration `json:"latency,omitempty"`       // before the first byte of each /folder reply
+	MaxRequests   int      `json:"maxRequests,omitempty"`   // /folder requests at a time; above it 503
+	MaxConns      int      `json:"maxConns,omitempty"`      // TLS connections; above it they are reset; default 128 (KB 383231), vCenter 2048 (KB 344920)
+}
+
+// Sessions are the rules of logging in. Zero fields take the defaults of a real host.
+type Sessions struct {
+	Idle      Duration `json:"idle,omitempty"`      // a session unused by SOAP calls ends after it; default 30m
+	Max       int      `json:"max,omitempty"`       // sessions at a time; default 500
+	LockAfter int      `json:"lockAfter,omitempty"` // failed logins that lock the account; default 5
+	LockFor   Duration `json:"lockFor,omitempty"`   // how long it stays locked; default 15m
+}
+
+// CBT is how QueryChangedDiskAreas answers.
+type CBT struct {
+	Granularity Bytes `json:"granularity,omitempty"` // areas are rounded out to it; default 64 KiB
+	MaxAreas    int   `json:"maxAreas,omitempty"`    // areas in one answer; default 2000
+	GrowthFails bool  `json:"growthFails,omitempty"` // a disk that grew is not answered for across that, instead of wrong
+	EmptyPages  bool  `json:"emptyPages,omitempty"`  // a page of its own for each hole, with no area: legal, and known to end careless callers' loops early
+}
+
+// LockMode says which files of a running VM /folder refuses.
+type LockMode string
+
+const (
+	// LockAll refuses every data file of a running VM, also the base below a snapshot:
+	// VMFS6 and ESXi 7 or later. It is the default.
+	LockAll LockMode = "all"
+	// LockActive refuses only the file being written: the reports from older hosts.
+	LockActive LockMode = "active"
+)
+
+// LoadConfig reads a Config from a JSON file. Unknown fields are errors, so that a typing
+// mistake does not quietly start another lab than the one asked for.
+func LoadConfig(path string) (Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, fmt.Errorf("read lab config: %w", err)
+	}
+	cfg, err := parseConfig(data)
+	if err != nil {
+		return Config{}, fmt.Errorf("parse lab config %s: %w", path, err)
+	}
+	return cfg, nil
+}
+
+func parseConfig(data []byte) (Config, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	var cfg Config
+	if err := dec.Decode(&cfg); err != nil {
+		return Config{}, err
+	}
+	full := cfg.withDefaults()
+	return cfg, full.check()
+}
+
+// withDefaults fills every field that has a default.
+func (c Config) withDefaults() Config {
+	setDefault(&c.Addr, "127.0.0.1:0")
+	setDefault(&c.ControlAddr, "127.0.0.1:0")
+	setDefault(&c.Version, "8.0.3")
+	setDefault(&c.Password, "lab-password")
+	setDefault(&c.Locks, LockAll)
+	setDefault(&c.Sessions.Idle, Duration(30*time.Minute))
+	setDefault(&c.Sessions.Max, 500)
+	setDefault(&c.Sessions.LockAfter, 5)
+	setDefault(&c.Sessions.LockFor, Duration(900*time.Second))
+	setDefault(&c.CBT.Granularity, 64<<10)
+	setDefault(&c.CBT.MaxAreas, 2000)
+	setDefault(&c.NFS.MaxVolumes, maxVolumes)
+	c.Host.setDefaults()
+	c.Tagging.setDefaults(c.Version)
+	if c.VCenter {
+		setDefault(&c.User, "administrator@vsphere.local")
+		setDefault(&c.Limits.MaxConns, 2048)
+	}
+	setDefault(&c.User, "root")
+	setDefault(&c.Limits.MaxConns, 128)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	c.Datacenters = c.datacenters()
+	c.Datastores = c.datastores()
+	c.VMs = c.vms()
+	return c
+}
+
+func setDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// now reads the lab's clock.
+func (c *Config) now() time.Time {
+	if c.Clock != nil {
+		return c.Clock()
+	}
+	return time.Now()
+}

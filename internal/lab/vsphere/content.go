@@ -1,0 +1,136 @@
+package vsphere
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// content is what a disk reads as. Its methods may be called concurrently.
+type content interface {
+	io.ReaderAt
+	Size() int64
+	// nextData returns the first data run that ends after off, or Size, Size. A run may
+	// begin before off and neighbouring runs may touch.
+	nextData(off int64) (start, end int64, err error)
+	Close() error
+}
+
+// rawContent is a raw image opened read-only in place; holes of the file are holes of the
+// disk. Capacity beyond the file reads as zeros.
+type rawContent struct {
+	f        *os.File
+	size     int64 // of the file
+	capacity int64
+
+	mu sync.Mutex // the file position, which SEEK_DATA and SEEK_HOLE move
+}
+
+func openRaw(path string, capacity int64) (*rawContent, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("size of %s: %w", path, err)
+	}
+	if capacity == 0 {
+		capacity = (size + 511) / 512 * 512
+	}
+	if size > capacity {
+		f.Close()
+		return nil, fmt.Errorf("%s has %d bytes, more than the disk's capacity of %d", path, size, capacity)
+	}
+	return &rawContent{f: f, size: size, capacity: capacity}, nil
+}
+
+func (c *rawContent) Size() int64  { return c.capacity }
+func (c *rawContent) Close() error { return c.f.Close() }
+
+func (c *rawContent) ReadAt(p []byte, off int64) (int, error) {
+	n, eof := clip(p, off, c.capacity)
+	got, err := 0, error(nil)
+	if off < c.size {
+		got, err = c.f.ReadAt(p[:min(int64(n), c.size-off)], off)
+	}
+	if err != nil {
+		return got, err
+	}
+	clear(p[got:n])
+	return n, eof
+}
+
+func (c *rawContent) nextData(off int64) (start, end int64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if off >= c.size {
+		return c.capacity, c.capacity, nil
+	}
+	start, err = unix.Seek(int(c.f.Fd()), off, unix.SEEK_DATA)
+	if err == unix.ENXIO {
+		return c.capacity, c.capacity, nil
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("seek data in %s: %w", c.f.Name(), err)
+	}
+	end, err = unix.Seek(int(c.f.Fd()), start, unix.SEEK_HOLE)
+	if err != nil {
+		return 0, 0, fmt.Errorf("seek hole in %s: %w", c.f.Name(), err)
+	}
+	return start, end, nil
+}
+
+// clip returns how much of a read of p at off lies inside size, and io.EOF if not all does.
+func clip(p []byte, off, size int64) (int, error) {
+	if off >= size {
+		return 0, io.EOF
+	}
+	if int64(len(p)) > size-off {
+		return int(size - off), io.EOF
+	}
+	return len(p), nil
+}
+
+// allocated sums the data runs of c, each rounded out to granularity.
+func allocated(c content, granularity int64) (int64, error) {
+	var sum, reached int64
+	for off := int64(0); off < c.Size(); {
+		start, end, err := nextArea(c, off, granularity)
+		if err != nil {
+			return 0, err
+		}
+		start = max(start, reached)
+		sum += max(0, end-start)
+		reached, off = end, end
+	}
+	return sum, nil
+}
+
+// nextArea returns the next data at or after off, rounded out to granularity and merged
+// with the runs that touch it; Size, Size when there is none.
+func nextArea(c content, off, granularity int64) (start, end int64, err error) {
+	start, end, err = nextRounded(c, off, granularity)
+	for err == nil && end < c.Size() {
+		s, e, err := nextRounded(c, end, granularity)
+		if err != nil || s > end || e == end {
+			return start, end, err
+		}
+		end = e
+	}
+	return start, end, err
+}
+
+func nextRounded(c content, off, granularity int64) (start, end int64, err error) {
+	start, end, err = c.nextData(off)
+	if err != nil || start >= c.Size() {
+		return c.Size(), c.Size(), err
+	}
+	start = max(off, start/granularity*granularity)
+	end = min(c.Size(), (end+granularity-1)/granularity*granularity)
+	return start, end, nil
+}

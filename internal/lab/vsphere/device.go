@@ -1,0 +1,209 @@
+package vsphere
+
+import (
+	"fmt"
+
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+const (
+	pciKey = 100 // every VM's PCI controller
+	ideKey = 200 // its two IDE controllers are 200 and 201
+	tpmKey = 11000
+
+	oddityKey = 13000 // of the first device that stays behind
+)
+
+// oddities are the devices of VM.Devices, by their labels.
+var oddities = map[string]string{
+	"floppy": "Floppy drive 1", "serial": "Serial port 1", "parallel": "Parallel port 1", "usb": "USB 1", "pci": "PCI device 0",
+}
+
+// controllerKind gives the numbers a real host uses for a kind of controller.
+type controllerKind struct {
+	key      int32 // of bus 0
+	diskKey  int32 // of unit 0 on bus 0
+	units    int32 // device keys per bus
+	reserved int32 // the unit that is the controller itself, or -1
+}
+
+var (
+	scsiKind = controllerKind{1000, 2000, 16, 7}
+	nvmeKind = controllerKind{31000, 32000, 64, -1}
+	ahciKind = controllerKind{15000, 16000, 30, -1}
+	ideKind  = controllerKind{ideKey, 3000, 2, -1}
+)
+
+func kindOf(controller string) controllerKind {
+	switch controller {
+	case "nvme":
+		return nvmeKind
+	case "ahci":
+		return ahciKind
+	case "ide":
+		return ideKind
+	}
+	return scsiKind
+}
+
+// deviceList collects the devices of one VM.
+type deviceList struct {
+	devices []types.BaseVirtualDevice
+	ctrls   map[int32]*types.VirtualController
+	used    map[[2]int32]bool // controller key, unit
+}
+
+// devices adds to the default devices what the spec asks for, and sets each disk's key.
+func (m *machine) devices(defaults []types.BaseVirtualDevice, networks map[string]types.ManagedObjectReference) []types.BaseVirtualDevice {
+	l := &deviceList{ctrls: map[int32]*types.VirtualController{}, used: map[[2]int32]bool{}}
+	for _, d := range defaults {
+		l.add(d)
+	}
+	for i, d := range m.disks {
+		l.addDisk(d, i)
+	}
+	for i, n := range m.spec.NICs {
+		l.add(newNIC(n, int32(i), networks))
+	}
+	if m.spec.CDROM {
+		l.addCDROM()
+	}
+	if m.spec.TPM {
+		l.add(&types.VirtualTPM{VirtualDevice: types.VirtualDevice{Key: tpmKey, ControllerKey: pciKey, DeviceInfo: label("Virtual TPM")}})
+	}
+	for i, name := range m.spec.Devices {
+		l.add(newOddity(name, int32(i)))
+	}
+	return l.devices
+}
+
+// newOddity is a device that no disk mover takes along.
+func newOddity(name string, i int32) types.BaseVirtualDevice {
+	d := types.VirtualDevice{
+		Key: oddityKey + i, ControllerKey: pciKey, DeviceInfo: label(oddities[name]),
+		Connectable: &types.VirtualDeviceConnectInfo{StartConnected: true, Connected: true},
+	}
+	switch name {
+	case "floppy":
+		d.Backing = &types.VirtualFloppyImageBackingInfo{VirtualDeviceFileBackingInfo: types.VirtualDeviceFileBackingInfo{FileName: "[datastore1] drivers.flp"}}
+		return &types.VirtualFloppy{VirtualDevice: d}
+	case "serial":
+		d.Backing = &types.VirtualSerialPortURIBackingInfo{VirtualDeviceURIBackingInfo: types.VirtualDeviceURIBackingInfo{ServiceURI: "telnet://:7001", Direction: "server"}}
+		return &types.VirtualSerialPort{VirtualDevice: d, YieldOnPoll: true}
+	case "parallel":
+		d.Backing = &types.VirtualParallelPortDeviceBackingInfo{VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: "/dev/parport0"}}
+		return &types.VirtualParallelPort{VirtualDevice: d}
+	case "usb":
+		d.Backing = &types.VirtualUSBUSBBackingInfo{VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: "path:0/1/4"}}
+		return &types.VirtualUSB{VirtualDevice: d, Connected: true}
+	}
+	return &types.VirtualPCIPassthrough{VirtualDevice: d}
+}
+
+func (l *deviceList) add(d types.BaseVirtualDevice) {
+	l.devices = append(l.devices, d)
+	dev := d.GetVirtualDevice()
+	if c, ok := d.(types.BaseVirtualController); ok {
+		l.ctrls[dev.Key] = c.GetVirtualController()
+	}
+	if c := l.ctrls[dev.ControllerKey]; c != nil {
+		c.Device = append(c.Device, dev.Key)
+	}
+	if dev.UnitNumber != nil {
+		l.used[[2]int32{dev.ControllerKey, *dev.UnitNumber}] = true
+	}
+}
+
+// place returns the controller and the unit for a device, adding the controller if it is
+// not there yet.
+func (l *deviceList) place(controller string, bus int32, unit *int32) (ctrl, at int32) {
+	kind := kindOf(controller)
+	ctrl = kind.key + bus
+	if l.ctrls[ctrl] == nil {
+		l.add(newController(controller, ctrl, bus))
+	}
+	if unit != nil {
+		return ctrl, *unit
+	}
+	for at == kind.reserved || l.used[[2]int32{ctrl, at}] {
+		at++
+	}
+	return ctrl, at
+}
+
+func newController(name string, key, bus int32) types.BaseVirtualDevice {
+	c := types.VirtualController{BusNumber: bus, VirtualDevice: types.VirtualDevice{
+		Key: key, ControllerKey: pciKey, DeviceInfo: label(fmt.Sprintf("%s controller %d", name, bus)),
+	}}
+	scsi := types.VirtualSCSIController{
+		VirtualController: c, SharedBus: types.VirtualSCSISharingNoSharing, HotAddRemove: types.NewBool(true), ScsiCtlrUnitNumber: scsiKind.reserved,
+	}
+	switch name {
+	case "lsilogic":
+		return &types.VirtualLsiLogicController{VirtualSCSIController: scsi}
+	case "lsisas":
+		return &types.VirtualLsiLogicSASController{VirtualSCSIController: scsi}
+	case "buslogic":
+		return &types.VirtualBusLogicController{VirtualSCSIController: scsi}
+	case "nvme":
+		return &types.VirtualNVMEController{VirtualController: c}
+	case "ahci":
+		return &types.VirtualAHCIController{VirtualSATAController: types.VirtualSATAController{VirtualController: c}}
+	case "ide":
+		return &types.VirtualIDEController{VirtualController: c}
+	}
+	return &types.ParaVirtualSCSIController{VirtualSCSIController: scsi}
+}
+
+func (l *deviceList) addDisk(d *vdisk, i int) {
+	ctrl, unit := l.place(d.spec.Controller, d.spec.Bus, d.spec.Unit)
+	kind := kindOf(d.spec.Controller)
+	d.key = kind.diskKey + d.spec.Bus*kind.units + unit
+	l.add(&types.VirtualDisk{
+		VirtualDevice: types.VirtualDevice{
+			Key: d.key, ControllerKey: ctrl, UnitNumber: &unit,
+			DeviceInfo: label(fmt.Sprintf("Hard disk %d", i+1)), Backing: d.backing(d.last()),
+		},
+		CapacityInKB: d.content.Size() / 1024, CapacityInBytes: d.content.Size(),
+		VDiskId: nil, DiskObjectId: fmt.Sprintf("%d-%d", 1, d.key),
+	})
+}
+
+func (l *deviceList) addCDROM() {
+	ctrl, unit := l.place("ide", 0, nil)
+	l.add(&types.VirtualCdrom{VirtualDevice: types.VirtualDevice{
+		Key: ideKind.diskKey + unit, ControllerKey: ctrl, UnitNumber: &unit, DeviceInfo: label("CD/DVD drive 1"),
+		Backing:     &types.VirtualCdromRemoteAtapiBackingInfo{},
+		Connectable: &types.VirtualDeviceConnectInfo{AllowGuestControl: true},
+	}})
+}
+
+func newNIC(n NIC, i int32, networks map[string]types.ManagedObjectReference) types.BaseVirtualDevice {
+	unit := 7 + i
+	backing := &types.VirtualEthernetCardNetworkBackingInfo{}
+	backing.DeviceName = n.Network
+	if ref, ok := networks[n.Network]; ok {
+		backing.Network = &ref
+	}
+	card := types.VirtualEthernetCard{
+		AddressType: n.AddressType, MacAddress: n.MAC, WakeOnLanEnabled: types.NewBool(true),
+		VirtualDevice: types.VirtualDevice{
+			Key: 4000 + i, ControllerKey: pciKey, UnitNumber: &unit,
+			DeviceInfo: label(fmt.Sprintf("Network adapter %d", i+1)), Backing: backing,
+			Connectable: &types.VirtualDeviceConnectInfo{StartConnected: !n.Disconnected, Connected: !n.Disconnected, AllowGuestControl: true},
+		},
+	}
+	switch n.Model {
+	case "e1000":
+		return &types.VirtualE1000{VirtualEthernetCard: card}
+	case "e1000e":
+		return &types.VirtualE1000e{VirtualEthernetCard: card}
+	case "vmxnet2":
+		return &types.VirtualVmxnet2{VirtualVmxnet: types.VirtualVmxnet{VirtualEthernetCard: card}}
+	case "pcnet32":
+		return &types.VirtualPCNet32{VirtualEthernetCard: card}
+	}
+	return &types.VirtualVmxnet3{VirtualVmxnet: types.VirtualVmxnet{VirtualEthernetCard: card}}
+}
+
+func label(s string) *types.Description { return &types.Description{Label: s, Summary: s} }

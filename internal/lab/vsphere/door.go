@@ -1,0 +1,226 @@
+package vsphere
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"net/url"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+const (
+	sessionCookie = "vmware_soap_session"
+	ticketCookie  = "vmware_cgi_ticket"
+)
+
+var (
+	errLogin    = errors.New("wrong user or password, or the account is locked")
+	errSessions = errors.New("too many sessions")
+)
+
+// A door decides who may come in: sessions, the account's lock, one-time tickets.
+type door struct {
+	cfg *Config
+
+	mu       sync.Mutex
+	sessions map[string]time.Time // by id: when a SOAP call last used it
+	tickets  map[string]ticket
+	failures int       // in a row, for the account
+	locked   time.Time // until when
+	expired  bool      // the password is refused as a wrong one
+}
+
+// ticket admits one request. Only the method, the path and the query count
+// (HttpServiceRequestSpec, for the CGI service of ESXi).
+type ticket struct {
+	method string
+	path   string
+	query  url.Values
+}
+
+func newDoor(cfg *Config) *door {
+	return &door{cfg: cfg, sessions: map[string]time.Time{}, tickets: map[string]ticket{}}
+}
+
+// password checks a login. Five wrong ones in a row lock the account for 900 s, also for
+// the right password (Security.AccountLockFailures, AccountUnlockTime).
+func (d *door) password(user, pass string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if subtle.ConstantTimeCompare([]byte(user), []byte(d.cfg.User)) != 1 {
+		return false
+	}
+	now := d.cfg.now()
+	if now.Before(d.locked) {
+		return false
+	}
+	if !d.expired && subtle.ConstantTimeCompare([]byte(pass), []byte(d.cfg.Password)) == 1 {
+		d.failures = 0
+		return true
+	}
+	if d.failures++; d.failures >= d.cfg.Sessions.LockAfter {
+		d.failures, d.locked = 0, now.Add(time.Duration(d.cfg.Sessions.LockFor))
+	}
+	return false
+}
+
+func (d *door) refuse(expired bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.expired = expired
+}
+
+// add registers a session that was opened elsewhere (a SOAP login).
+func (d *door) add(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sessions[id] = d.cfg.now()
+}
+
+// full reports whether another session would exceed the limit.
+func (d *door) full() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.expire()
+	return len(d.sessions) >= d.cfg.Sessions.Max
+}
+
+// alive reports whether id is a session. Looking does not keep it alive: data transfer on
+// /folder does not count as use.
+func (d *door) alive(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.expire()
+	_, ok := d.sessions[id]
+	return ok
+}
+
+// touch marks a session as used by a SOAP call, and reports whether it is one.
+func (d *door) touch(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.expire()
+	_, ok := d.sessions[id]
+	if ok {
+		d.sessions[id] = d.cfg.now()
+	}
+	return ok
+}
+
+func (d *door) remove(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.sessions, id)
+}
+
+// killAll ends every session.
+func (d *door) killAll() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.sessions)
+}
+
+func (d *door) expire() {
+	now := d.cfg.now()
+	for id, used := range d.sessions {
+		if now.Sub(used) >= time.Duration(d.cfg.Sessions.Idle) {
+			delete(d.sessions, id)
+		}
+	}
+}
+
+// issue makes a ticket for one request.
+func (d *door) issue(t ticket) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	id := newID()
+	d.tickets[id] = t
+	return id
+}
+
+// redeem takes a ticket out if it is for this request. A ticket shown for another request
+// is spent as well.
+func (d *door) redeem(id string, r *http.Request) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t, ok := d.tickets[id]
+	delete(d.tickets, id)
+	return ok && t.method == r.Method && t.path == r.URL.Path && reflect.DeepEqual(t.query, r.URL.Query())
+}
+
+func newID() string {
+	var b [20]byte
+	_, _ = rand.Read(b[:]) // never fails since Go 1.24
+	return hex.EncodeToString(b[:])
+}
+
+// admit lets a /folder request in by cookie, ticket or Basic login, and sets the session
+// cookie after a Basic login.
+func (e *endpoint) admit(w http.ResponseWriter, r *http.Request) error {
+	if c, err := r.Cookie(sessionCookie); err == nil && e.door.alive(c.Value) {
+		return nil
+	}
+	if c, err := r.Cookie(ticketCookie); err == nil && e.door.redeem(c.Value, r) {
+		return nil
+	}
+	user, pass, ok := r.BasicAuth()
+	if !ok || !e.door.password(user, pass) {
+		return errLogin
+	}
+	if e.door.full() {
+		return errSessions
+	}
+	return e.login(w)
+}
+
+// login opens a session and hands out its cookie.
+func (e *endpoint) login(w http.ResponseWriter) error {
+	id, err := e.openSession()
+	if err != nil {
+		return err
+	}
+	e.door.add(id)
+	http.SetCookie(w, newCookie(id))
+	return nil
+}
+
+// newCookie writes the session the way hosts do, with the value in quotes.
+func newCookie(id string) *http.Cookie {
+	return &http.Cookie{Name: sessionCookie, Value: id, Quoted: true, Path: "/", HttpOnly: true, Secure: true}
+}
+
+// sessionManager is the simulator's with tickets that are good for something.
+type sessionManager struct {
+	*simulator.SessionManager
+	lab *Lab
+}
+
+// AcquireGenericServiceTicket issues a one-time ticket for one URL and method. It is taken
+// at every endpoint that serves /folder, as hosts of one vCenter take its tickets.
+func (s *sessionManager) AcquireGenericServiceTicket(ctx *simulator.Context, req *types.AcquireGenericServiceTicket) soap.HasFault {
+	body := &methods.AcquireGenericServiceTicketBody{}
+	spec, ok := req.Spec.(*types.SessionManagerHttpServiceRequestSpec)
+	if !ok {
+		body.Fault_ = simulator.Fault("", &types.InvalidArgument{InvalidProperty: "spec"})
+		return body
+	}
+	t, err := parseTicketURL(spec.Method, spec.Url)
+	if err != nil {
+		body.Fault_ = simulator.Fault(err.Error(), &types.InvalidArgument{InvalidProperty: "spec.url"})
+		return body
+	}
+	id := s.lab.listeners.issue(t)
+	body.Res = &types.AcquireGenericServiceTicketResponse{Returnval: types.SessionManagerGenericServiceTicket{
+		Id: id, HostName: s.lab.main.addr,
+	}}
+	return body
+}

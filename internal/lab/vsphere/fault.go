@@ -1,0 +1,401 @@
+package vsphere
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/lab/nfchost"
+)
+
+// FaultKind says what goes wrong.
+type FaultKind string
+
+// The kinds. At counts bytes of the reply's body.
+const (
+	FaultStatus      FaultKind = "status"       // Status in place of the file: 503 is the busy host
+	FaultSlow        FaultKind = "slow"         // Delay before the first byte
+	FaultStall       FaultKind = "stall"        // nothing after At bytes, until Release
+	FaultReset       FaultKind = "reset"        // TCP reset after At bytes
+	FaultShort       FaultKind = "short"        // the connection ends cleanly after At bytes, before Content-Length
+	FaultShortLength FaultKind = "short-length" // At bytes and a Content-Length that says so, whatever Content-Range promises
+	FaultWrongRange  FaultKind = "wrong-range"  // the right bytes, a Content-Range that is At bytes off
+	FaultOtherBytes  FaultKind = "other-bytes"  // the right Content-Range, bytes from At further on
+	FaultIgnoreRange FaultKind = "ignore-range" // 200 with the whole file in place of 206
+	FaultFlip        FaultKind = "flip"         // the byte at At has one bit flipped
+	FaultReadFlip    FaultKind = "read-flip"    // the same, but At counts bytes of the file: only a GET of that byte is hit
+
+	// These happen to copies of disks on the host. At counts bytes of the disk, Path is part
+	// of the destination's path.
+	FaultCloneKill  FaultKind = "clone-kill"  // the process is killed; what it wrote stays
+	FaultCloneFail  FaultKind = "clone-fail"  // it fails with an I/O error
+	FaultCloneStall FaultKind = "clone-stall" // it goes no further until Release
+	FaultCloneFlip  FaultKind = "clone-flip"  // the copy has one bit of the byte at At flipped
+
+	// These happen to snapshots and change tracking. Path is part of the VM's name.
+	FaultSnapshotCreate      FaultKind = "snapshot-create"      // the task fails
+	FaultSnapshotRemove      FaultKind = "snapshot-remove"      // the task fails, the snapshot stays
+	FaultVMBusy              FaultKind = "vm-busy"              // snapshots and shutdowns are refused with TaskInProgress, as while it is moved
+	FaultSnapshotConsolidate FaultKind = "snapshot-consolidate" // the snapshot goes, its delta stays: consolidation is needed
+	FaultCBTFail             FaultKind = "cbt-fail"             // QueryChangedDiskAreas fails with FileFault
+	FaultCBTLose             FaultKind = "cbt-lose"             // its answer leaves out every other area, silently
+
+	// And these to what vim-cmd does to VMs. Method is what it is told, as snapshot.create.
+	FaultVimCmdQuiet FaultKind = "vim-cmd-quiet" // it ends with status 0, whatever came of it
+	FaultVimCmdStall FaultKind = "vim-cmd-stall" // it does nothing until Release
+	FaultVimCmdLate  FaultKind = "vim-cmd-late"  // it returns at once; what it asked for is done after Delay
+
+	// These happen to the REST service of a vCenter. Path is part of the URL's path.
+	FaultREST        FaultKind = "rest-status"  // Status in place of the answer: 503 is the busy service
+	FaultRESTGarbage FaultKind = "rest-garbage" // an answer that is cut off in the middle
+
+	// These happen to tickets for NFC. Path is part of the VM's name.
+	FaultNFCTicket     FaultKind = "nfc-no-ticket"  // NoPermission
+	FaultNFCThumbprint FaultKind = "nfc-thumbprint" // the ticket names another certificate
+
+	// And these to NFC connections. Path is part of the datastore path, Method one of the
+	// nfchost.Op names; the default is the operation they make sense for, which for most is a
+	// read. At is an offset on the disk: only a read that holds it is hit, 0 is any.
+	FaultNFCError     FaultKind = "nfc-error"      // an ERROR record of Code and Text
+	FaultNFCStatus    FaultKind = "nfc-status"     // Code as status of a reply
+	FaultNFCRefuse    FaultKind = "nfc-refuse"     // the handshake ends with type 4; of Method SESSION: the ticket is not taken
+	FaultNFCOtherCert FaultKind = "nfc-other-cert" // the second TLS session shows another certificate
+	FaultNFCCut       FaultKind = "nfc-cut"        // TCP reset, in the middle of a fragment or at At
+	FaultNFCStall     FaultKind = "nfc-stall"      // nothing more, until Release
+	FaultNFCMagic     FaultKind = "nfc-magic"      // a reply's header has a wrong magic
+	FaultNFCOpID      FaultKind = "nfc-op-id"      // a reply names a request that was never made
+	FaultNFCRange     FaultKind = "nfc-range"      // a fragment from behind the end
+	FaultNFCOverlap   FaultKind = "nfc-overlap"    // a fragment twice
+	FaultNFCEmpty     FaultKind = "nfc-empty"      // a fragment of no length
+	FaultNFCLength    FaultKind = "nfc-length"     // a length on the wire that is one too small
+	FaultNFCHuge      FaultKind = "nfc-huge"       // a length on the wire of 4 GiB
+	FaultNFCSum       FaultKind = "nfc-checksum"   // zlib with a wrong checksum
+	FaultNFCRun       FaultKind = "nfc-run"        // SkipZ with a run past the end
+	FaultNFCFalling   FaultKind = "nfc-falling"    // SkipZ with runs in falling order
+	FaultNFCMatch     FaultKind = "nfc-match"      // FastLZ with a match from before the start
+	FaultNFCFlip      FaultKind = "nfc-flip"       // one bit is wrong and nothing says so
+)
+
+// nfcKinds are the kinds that happen to NFC connections, with the operation each is meant
+// for. The rest of a kind's name is the server's.
+var nfcKinds = map[FaultKind]string{
+	FaultNFCError: nfchost.OpRead, FaultNFCStatus: nfchost.OpRead, FaultNFCRefuse: nfchost.OpHandshake, FaultNFCOtherCert: nfchost.OpProxy,
+	FaultNFCCut: nfchost.OpRead, FaultNFCStall: nfchost.OpRead, FaultNFCMagic: nfchost.OpRead, FaultNFCOpID: nfchost.OpRead, FaultNFCRange: nfchost.OpRead,
+	FaultNFCOverlap: nfchost.OpRead, FaultNFCEmpty: nfchost.OpRead, FaultNFCLength: nfchost.OpRead, FaultNFCHuge: nfchost.OpRead, FaultNFCSum: nfchost.OpRead,
+	FaultNFCRun: nfchost.OpRead, FaultNFCFalling: nfchost.OpRead, FaultNFCMatch: nfchost.OpRead, FaultNFCFlip: nfchost.OpRead,
+}
+
+var cloneFaults = []FaultKind{FaultCloneKill, FaultCloneFail, FaultCloneStall, FaultCloneFlip}
+
+var faultKinds = []FaultKind{
+	FaultStatus, FaultSlow, FaultStall, FaultReset, FaultShort, FaultShortLength, FaultWrongRange, FaultOtherBytes, FaultIgnoreRange, FaultFlip, FaultReadFlip,
+	FaultCloneKill, FaultCloneFail, FaultCloneStall, FaultCloneFlip, FaultNFCTicket, FaultNFCThumbprint,
+	FaultSnapshotCreate, FaultSnapshotRemove, FaultSnapshotConsolidate, FaultVMBusy, FaultCBTFail, FaultCBTLose,
+	FaultVimCmdQuiet, FaultVimCmdStall, FaultVimCmdLate, FaultREST, FaultRESTGarbage,
+}
+
+// restFaults happen to the REST service.
+var restFaults = []FaultKind{FaultREST, FaultRESTGarbage}
+
+// vmFaults happen to VMs, not to files.
+var vmFaults = []FaultKind{
+	FaultNFCTicket, FaultNFCThumbprint, FaultSnapshotCreate, FaultSnapshotRemove, FaultSnapshotConsolidate, FaultVMBusy, FaultCBTFail, FaultCBTLose,
+	FaultVimCmdQuiet, FaultVimCmdStall, FaultVimCmdLate,
+}
+
+// A Fault happens to /folder requests, or to copies on the host, while it is active.
+type Fault struct {
+	ID          int       `json:"id,omitempty"` // set by Add
+	Kind        FaultKind `json:"kind"`
+	Path        string    `json:"path,omitempty"`        // only requests whose decoded path contains it
+	Method      string    `json:"method,omitempty"`      // only this method
+	Skip        int       `json:"skip,omitempty"`        // let so many matching requests pass first
+	Count       int       `json:"count,omitempty"`       // then hit so many; 0 is all
+	Probability float64   `json:"probability,omitempty"` // chance of each; 0 is certain
+	Status      int       `json:"status,omitempty"`      // for "status"; default 503
+	At          int64     `json:"at,omitempty"`
+	Delay       Duration  `json:"delay,omitempty"` // for "slow"
+	Code        uint64    `json:"code,omitempty"`  // for "nfc-error" and "nfc-status"
+	Text        string    `json:"text,omitempty"`  // for "nfc-error"
+}
+
+func (f Fault) check() error {
+	switch {
+	case !slices.Contains(faultKinds, f.Kind) && nfcKinds[f.Kind] == "":
+		return fmt.Errorf("fault %q: unknown kind", f.Kind)
+	case f.Probability < 0 || f.Probability > 1:
+		return fmt.Errorf("fault %q: probability %v: want 0 to 1", f.Kind, f.Probability)
+	case f.Status != 0 && (f.Status < 400 || f.Status > 599):
+		return fmt.Errorf("fault %q: status %d: want 4xx or 5xx", f.Kind, f.Status)
+	case f.At < 0 || f.Skip < 0 || f.Count < 0:
+		return fmt.Errorf("fault %q: at, skip and count must not be negative", f.Kind)
+	}
+	return nil
+}
+
+// Faults is the set of active faults. Requests meet the first that matches.
+type Faults struct {
+	mu      sync.Mutex
+	active  []*Fault
+	lastID  int
+	release chan struct{} // closed to let stalled replies go on
+}
+
+func newFaults(initial []Fault) *Faults {
+	fs := &Faults{release: make(chan struct{})}
+	for _, f := range initial {
+		fs.insert(f)
+	}
+	return fs
+}
+
+// Add activates a fault and returns its id. It reports a fault that makes no sense.
+func (fs *Faults) Add(f Fault) (int, error) {
+	if err := f.check(); err != nil {
+		return 0, err
+	}
+	return fs.insert(f), nil
+}
+
+func (fs *Faults) insert(f Fault) int {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.lastID++
+	f.ID = fs.lastID
+	fs.active = append(fs.active, &f)
+	return f.ID
+}
+
+// Remove ends a fault. An id that is not active is no error: counted faults end by
+// themselves.
+func (fs *Faults) Remove(id int) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.active = slices.DeleteFunc(fs.active, func(f *Fault) bool { return f.ID == id })
+}
+
+// Clear ends every fault and releases what is stalled.
+func (fs *Faults) Clear() {
+	fs.mu.Lock()
+	fs.active = nil
+	fs.mu.Unlock()
+	fs.Release()
+}
+
+// List returns the active faults with the counts that remain.
+func (fs *Faults) List() []Fault {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	list := []Fault{}
+	for _, f := range fs.active {
+		list = append(list, *f)
+	}
+	return list
+}
+
+// Release lets stalled replies go on. Later stalls wait for the next Release.
+func (fs *Faults) Release() {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	close(fs.release)
+	fs.release = make(chan struct{})
+}
+
+// take returns the fault that happens to r, or nil.
+func (fs *Faults) take(r *http.Request) *injected {
+	return fs.takeIf(func(f *Fault) bool { return f.ofFolder() && f.reads(r) && f.hits(r.URL.Path, r.Method) })
+}
+
+// reads reports whether a request reads the byte of the file that the fault happens to, if it happens
+// to one.
+func (f *Fault) reads(r *http.Request) bool {
+	if f.Kind != FaultReadFlip {
+		return true
+	}
+	first, length, _, ok := parseRange(r.Header.Get("Range"), math.MaxInt64)
+	return ok && r.Method == http.MethodGet && f.At >= first && f.At-first < length
+}
+
+// ofFolder reports whether a fault happens to /folder.
+func (f *Fault) ofFolder() bool {
+	return !slices.Contains(cloneFaults, f.Kind) && !slices.Contains(vmFaults, f.Kind) && !slices.Contains(restFaults, f.Kind) && nfcKinds[f.Kind] == ""
+}
+
+// takeREST returns the fault that happens to a request to the REST service, or nil.
+func (fs *Faults) takeREST(r *http.Request) *injected {
+	return fs.takeIf(func(f *Fault) bool { return slices.Contains(restFaults, f.Kind) && f.hits(r.URL.Path, r.Method) })
+}
+
+// takeClone returns the fault that happens to a copy, or nil.
+func (fs *Faults) takeClone(path string) *injected {
+	return fs.takeIf(func(f *Fault) bool { return slices.Contains(cloneFaults, f.Kind) && f.hits(path, "") })
+}
+
+// takeTicket returns the fault that happens to a ticket for NFC, or nil.
+func (fs *Faults) takeTicket(vm string) *injected {
+	return fs.takeIf(func(f *Fault) bool {
+		return (f.Kind == FaultNFCTicket || f.Kind == FaultNFCThumbprint) && f.hits(vm, "")
+	})
+}
+
+// takeNFC returns the fault that happens to an operation on an NFC connection, or nil.
+func (fs *Faults) takeNFC(op nfchost.Op) *nfchost.Fault {
+	hit := fs.takeIf(func(f *Fault) bool {
+		meant := nfcKinds[f.Kind]
+		wrongPlace := f.At != 0 && (f.At < op.Offset || f.At >= op.Offset+op.Length)
+		if meant == "" || f.Method == "" && meant != op.Name || wrongPlace {
+			return false
+		}
+		return f.hits(op.Path, op.Name)
+	})
+	if hit == nil {
+		return nil
+	}
+	kind := nfchost.FaultKind(strings.TrimPrefix(string(hit.Kind), "nfc-"))
+	return &nfchost.Fault{Kind: kind, Code: hit.Code, Text: hit.Text, At: hit.At, Release: hit.release}
+}
+
+func (fs *Faults) takeIf(hits func(*Fault) bool) *injected {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for i, f := range fs.active {
+		if !hits(f) {
+			continue
+		}
+		hit := &injected{Fault: *f, release: fs.release}
+		if f.Count > 0 {
+			if f.Count--; f.Count == 0 {
+				fs.active = slices.Delete(fs.active, i, i+1)
+			}
+		}
+		return hit
+	}
+	return nil
+}
+
+func (f *Fault) hits(path, method string) bool {
+	if !strings.Contains(path, f.Path) || f.Method != "" && f.Method != method {
+		return false
+	}
+	if f.Skip > 0 {
+		f.Skip--
+		return false
+	}
+	return f.Probability == 0 || rand.Float64() < f.Probability
+}
+
+// injected is a fault that happens to one request. All methods do nothing on nil.
+type injected struct {
+	Fault
+	release <-chan struct{}
+}
+
+// errShort ends a body early, on purpose and cleanly.
+var errShort = errors.New("short body")
+
+func (f *injected) is(kind FaultKind) bool { return f != nil && f.Kind == kind }
+
+// beforeReply delays or replaces the whole reply.
+func (f *injected) beforeReply(ctx context.Context) error {
+	if f.is(FaultSlow) {
+		return pause(ctx, time.Duration(f.Delay))
+	}
+	if f.is(FaultStatus) {
+		status := f.Status
+		setDefault(&status, http.StatusServiceUnavailable)
+		return &reply{status, http.StatusText(status)}
+	}
+	return nil
+}
+
+// bend makes head and body of the reply disagree.
+func (f *injected) bend(a *head, size int64) {
+	switch {
+	case f.is(FaultIgnoreRange):
+		*a = head{status: http.StatusOK, length: size, shown: size}
+	case f.is(FaultShortLength):
+		a.length = min(a.length, f.At)
+		a.shown = a.length
+	case f.is(FaultWrongRange) && a.contentRange != "":
+		a.contentRange = fmt.Sprintf("bytes %d-%d/%d", a.first+f.At, a.first+f.At+a.length-1, size)
+	case f.is(FaultOtherBytes):
+		a.first = min(a.first+f.At, size-a.length)
+	}
+}
+
+// atByte is asked before each piece of a body. It returns how much of the next n bytes to
+// send, having cut the piece so that the next one begins at the fault.
+func (f *injected) atByte(ctx context.Context, w *wire, sent, n int64) (int64, error) {
+	if !f.is(FaultReset) && !f.is(FaultShort) && !f.is(FaultStall) {
+		return n, nil
+	}
+	if sent < f.At {
+		return min(n, f.At-sent), nil
+	}
+	switch f.Kind {
+	case FaultReset:
+		w.reset()
+		return 0, fmt.Errorf("reset at byte %d", sent)
+	case FaultShort:
+		return 0, errShort
+	}
+	select {
+	case <-f.release:
+		f.At = 1 << 62
+		return n, nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// spoil flips one bit if it lies in p, which is at sent in the body and at off in the file.
+func (f *injected) spoil(p []byte, sent, off int64) {
+	switch {
+	case f.is(FaultFlip):
+		f.flip(p, sent)
+	case f.is(FaultReadFlip), f.is(FaultCloneFlip):
+		f.flip(p, off)
+	}
+}
+
+// flip flips a bit of the byte at At if it lies in p, which begins at from.
+func (f *injected) flip(p []byte, from int64) {
+	if f.At >= from && f.At < from+int64(len(p)) {
+		p[f.At-from] ^= 1
+	}
+}
+
+// wait returns when what is stalled is released, or ctx ends.
+func (f *injected) wait(ctx context.Context) error {
+	select {
+	case <-f.release:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// atBlock is asked before each block of a copy.
+func (f *injected) atBlock(ctx context.Context, off int64) error {
+	if f == nil || off < f.At || f.is(FaultCloneFlip) {
+		return nil
+	}
+	switch f.Kind {
+	case FaultCloneKill:
+		return errKilled
+	case FaultCloneFail:
+		return errInjected
+	}
+	if err := f.wait(ctx); err != nil {
+		return err
+	}
+	f.At = 1 << 62
+	return nil
+}

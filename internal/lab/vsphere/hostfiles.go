@@ -1,0 +1,374 @@
+package vsphere
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/decamp/decamp/internal/lab/nfsclient"
+	"github.com/decamp/decamp/internal/lab/shell"
+)
+
+// shellText is an error in the words of busybox or esxcli, which callers may look for.
+type shellText string
+
+func (e shellText) Error() string { return string(e) }
+
+// What a host's shell says when a file cannot be had.
+const (
+	errNoFile   = shellText("No such file or directory")
+	errBusyFile = shellText("Device or resource busy")
+	errROFS     = shellText("Read-only file system")
+	errIsDir    = shellText("Is a directory")
+
+	errFileExists = shellText("File exists")
+)
+
+// maxMemFile bounds a file of the host's RAM disk.
+const maxMemFile = 32 << 20
+
+// hostFiles is what a host's shell sees: a RAM disk, and the datastores below
+// /vmfs/volumes. The lab's own are read-only.
+type hostFiles struct {
+	h *shellHost
+
+	mu   sync.Mutex
+	mem  map[string][]byte
+	dirs map[string]bool
+}
+
+func newHostFiles(h *shellHost) *hostFiles {
+	f := &hostFiles{h: h, mem: map[string][]byte{}, dirs: map[string]bool{}}
+	for _, d := range []string{"/", "/tmp", "/var", "/var/tmp", "/var/log", "/scratch", "/etc", "/etc/ssh", "/etc/ssh/keys-root", "/vmfs", volumesRoot} {
+		f.dirs[d] = true
+	}
+	return f
+}
+
+// hostFile is a file or folder as ls and stat see it.
+type hostFile struct {
+	name string
+	size int64
+	dir  bool
+}
+
+// text returns a file of the RAM disk, or nothing.
+func (f *hostFiles) text(name string) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return bytes.Clone(f.mem[name])
+}
+
+// open is how redirections reach files.
+func (f *hostFiles) open(name string, mode shell.Mode) (io.ReadWriteCloser, error) {
+	if mode == shell.Read {
+		r, size, err := f.reader(f.h.background(), name)
+		if err != nil {
+			return nil, err
+		}
+		return &memWriter{Reader: io.NewSectionReader(r, 0, size)}, nil
+	}
+	return f.create(name, mode == shell.Write)
+}
+
+func (f *hostFiles) create(name string, truncate bool) (io.ReadWriteCloser, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case strings.HasPrefix(name, volumesRoot+"/"):
+		return nil, errROFS
+	case f.dirs[name]:
+		return nil, errIsDir
+	case !f.dirs[path.Dir(name)]:
+		return nil, errNoFile
+	}
+	if truncate || f.mem[name] == nil {
+		f.mem[name] = []byte{}
+	}
+	return &memWriter{f: f, name: name}, nil
+}
+
+// memWriter appends to a file of the RAM disk.
+type memWriter struct {
+	io.Reader
+	f    *hostFiles
+	name string
+}
+
+func (w *memWriter) Write(p []byte) (int, error) {
+	if w.f == nil {
+		return 0, fs.ErrPermission
+	}
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	if len(w.f.mem[w.name])+len(p) > maxMemFile {
+		return 0, shellText("No space left on device")
+	}
+	w.f.mem[w.name] = append(w.f.mem[w.name], p...)
+	return len(p), nil
+}
+
+func (w *memWriter) Close() error { return nil }
+
+// volume finds the datastore a path lies on; ok is false for other paths.
+func (f *hostFiles) volume(name string) (ds *datastore, n *nas, rest string, ok bool) {
+	p, err := parseVolumePath(name)
+	if err != nil {
+		return nil, nil, "", false
+	}
+	if n = f.h.lab.nasMounts.find(f.h.ref, p.datastore); n == nil {
+		if dc := f.h.lab.hostDatacenter(f.h.ref); dc != nil {
+			ds = dc.datastore(p.datastore)
+		}
+	}
+	return ds, n, p.path, true
+}
+
+// reader opens a file. What a running VM holds is busy, whatever the reader is.
+func (f *hostFiles) reader(ctx context.Context, name string) (io.ReaderAt, int64, error) {
+	ds, n, rest, ok := f.volume(name)
+	switch {
+	case !ok:
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if data, ok := f.mem[name]; ok {
+			return bytes.NewReader(bytes.Clone(data)), int64(len(data)), nil
+		}
+		if f.dirs[name] {
+			return nil, 0, errIsDir
+		}
+		return nil, 0, errNoFile
+	case n != nil:
+		return nasReader(ctx, n, rest)
+	case ds == nil:
+		return nil, 0, errNoFile
+	}
+	if d := ds.file(rest); d != nil {
+		if f.h.lab.isLocked(d) {
+			return nil, 0, errBusyFile
+		}
+		return &ratedReader{ctx, d.content, ds.rate}, d.content.Size(), nil
+	}
+	text, err := ds.root.ReadFile(rest)
+	if err != nil {
+		return nil, 0, errNoFile
+	}
+	return bytes.NewReader(text), int64(len(text)), nil
+}
+
+func nasReader(ctx context.Context, n *nas, name string) (io.ReaderAt, int64, error) {
+	a, err := n.client.Stat(ctx, name)
+	if err != nil {
+		return nil, 0, shellError(err)
+	}
+	if a.Type == nfsclient.Directory {
+		return nil, 0, errIsDir
+	}
+	return readerAt(func(p []byte, off int64) (int, error) { return n.client.ReadAt(ctx, name, p, off) }), int64(a.Size), nil
+}
+
+type readerAt func(p []byte, off int64) (int, error)
+
+func (r readerAt) ReadAt(p []byte, off int64) (int, error) { return r(p, off) }
+
+// shellError puts what a file system says into the shell's words.
+func shellError(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return errNoFile
+	}
+	return err
+}
+
+// stat describes a file or folder.
+func (f *hostFiles) stat(ctx context.Context, name string) (hostFile, error) {
+	if f.isDir(ctx, name) {
+		return hostFile{name: path.Base(name), dir: true}, nil
+	}
+	if ds, _, rest, ok := f.volume(name); ok && ds != nil {
+		if d := ds.file(rest); d != nil { // also one that cannot be opened
+			return hostFile{name: path.Base(name), size: d.content.Size()}, nil
+		}
+	}
+	_, size, err := f.reader(ctx, name)
+	return hostFile{name: path.Base(name), size: size}, err
+}
+
+func (f *hostFiles) isDir(ctx context.Context, name string) bool {
+	ds, n, rest, ok := f.volume(name)
+	switch {
+	case !ok:
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.dirs[name]
+	case n != nil:
+		a, err := n.client.Stat(ctx, rest)
+		return err == nil && a.Type == nfsclient.Directory
+	case ds != nil && rest == "":
+		return true
+	case ds != nil:
+		info, err := ds.root.Stat(rest)
+		return err == nil && info.IsDir()
+	}
+	return false
+}
+
+// list returns what is in a folder, sorted.
+func (f *hostFiles) list(ctx context.Context, name string) (names []string, err error) {
+	ds, n, rest, ok := f.volume(name)
+	switch {
+	case name == volumesRoot:
+		names = f.volumes()
+	case !ok:
+		names = f.inMemory(name)
+	case n != nil:
+		entries, err := n.client.ReadDir(ctx, rest)
+		if err != nil {
+			return nil, shellError(err)
+		}
+		for _, e := range entries {
+			names = append(names, e.Name)
+		}
+	case ds != nil:
+		entries, err := place{dc: ds.dc, ds: ds, path: rest}.files()
+		if err != nil {
+			return nil, errNoFile
+		}
+		for _, e := range entries {
+			names = append(names, strings.TrimSuffix(e.name, "/"))
+		}
+	default:
+		return nil, errNoFile
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func (f *hostFiles) volumes() (names []string) {
+	for _, ds := range f.h.lab.hostDatacenter(f.h.ref).datastores {
+		names = append(names, ds.spec.Name)
+	}
+	for _, n := range f.h.lab.nasMounts.of(f.h.ref) {
+		names = append(names, n.spec.LocalPath)
+	}
+	return names
+}
+
+func (f *hostFiles) inMemory(dir string) (names []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.below(dir)
+}
+
+// below is called with mu held.
+func (f *hostFiles) below(dir string) (names []string) {
+	for _, all := range []func(func(string) bool){maps.Keys(f.mem), maps.Keys(f.dirs)} {
+		for name := range all {
+			if path.Dir(name) == dir && name != "/" {
+				names = append(names, path.Base(name))
+			}
+		}
+	}
+	return names
+}
+
+// remove removes a file, or an empty folder.
+func (f *hostFiles) remove(ctx context.Context, name string) error {
+	ds, n, rest, ok := f.volume(name)
+	switch {
+	case ok && n != nil:
+		return shellError(n.client.Remove(ctx, rest))
+	case ok && ds != nil:
+		return errROFS
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, there := f.mem[name]; !there && !f.dirs[name] {
+		return errNoFile
+	}
+	if len(f.below(name)) > 0 {
+		return shellText("Directory not empty")
+	}
+	delete(f.mem, name)
+	delete(f.dirs, name)
+	return nil
+}
+
+// rename replaces the file that has the new name. A folder goes with all that is in it.
+func (f *hostFiles) rename(from, to string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	data, isFile := f.mem[from]
+	switch {
+	case !isFile && !f.dirs[from], !f.dirs[path.Dir(to)]:
+		return errNoFile
+	case f.dirs[to]:
+		return errIsDir
+	case !isFile:
+		f.renameDir(from, to)
+		return nil
+	}
+	f.mem[to] = data
+	delete(f.mem, from)
+	return nil
+}
+
+// renameDir is called with mu held.
+func (f *hostFiles) renameDir(from, to string) {
+	moved := func(name string) (string, bool) {
+		rest, below := strings.CutPrefix(name, from)
+		return to + rest, below && (rest == "" || rest[0] == '/')
+	}
+	for name, data := range maps.Clone(f.mem) {
+		if now, ok := moved(name); ok {
+			delete(f.mem, name)
+			f.mem[now] = data
+		}
+	}
+	for name := range maps.Clone(f.dirs) {
+		if now, ok := moved(name); ok {
+			delete(f.dirs, name)
+			f.dirs[now] = true
+		}
+	}
+}
+
+// mkdir makes a folder that is not there yet, of several who try for one of them only; or, with
+// parents, one that may be there, and those above it.
+func (f *hostFiles) mkdir(ctx context.Context, name string, parents bool) error {
+	ds, n, rest, ok := f.volume(name)
+	switch {
+	case ok && n != nil:
+		return n.client.MkdirAll(ctx, rest)
+	case ok && ds != nil:
+		return errROFS
+	case ok:
+		return errNoFile
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, isFile := f.mem[name]
+	switch {
+	case isFile, f.dirs[name] && !parents:
+		return errFileExists
+	case !f.dirs[path.Dir(name)] && !parents:
+		return errNoFile
+	}
+	for d := name; !f.dirs[d]; d = path.Dir(d) {
+		f.dirs[d] = true
+	}
+	return nil
+}
+
+// background is the context of what nobody waits for in particular.
+func (h *shellHost) background() context.Context {
+	h.lab.jobs.mu.Lock()
+	defer h.lab.jobs.mu.Unlock()
+	return h.lab.jobs.ctx
+}

@@ -1,0 +1,339 @@
+package vsphere
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// inventory is the lab's datastores, VMs and disks, and the simulator's model of them.
+type inventory struct {
+	cfg     *Config
+	dir     string // folder of the datastores' small files
+	tempDir bool   // dir is removed at the end
+
+	model       *simulator.Model
+	datacenters []*datacenter
+	machines    map[types.ManagedObjectReference]*machine
+	contents    []content // closed at the end
+	noiseBytes  []byte    // nil until a generated disk needs it
+}
+
+func (inv *inventory) makeDir() (err error) {
+	inv.dir = inv.cfg.Dir
+	if inv.dir == "" {
+		inv.tempDir = true
+		inv.dir, err = os.MkdirTemp("", "decamp-lab-")
+		return err
+	}
+	return os.MkdirAll(inv.dir, 0o700)
+}
+
+// context returns a simulator context of its own: the simulator lets a context that holds
+// a lock pass, so two goroutines must never share one.
+func (inv *inventory) context() *simulator.Context {
+	ctx := *inv.model.Service.Context
+	return &ctx
+}
+
+// now reads the lab's clock.
+func (inv *inventory) now() time.Time { return inv.cfg.now() }
+
+func (inv *inventory) datacenter(name string) *datacenter {
+	for _, dc := range inv.datacenters {
+		if dc.spec.Name == name {
+			return dc
+		}
+	}
+	return nil
+}
+
+func (inv *inventory) machine(name string) (*machine, error) {
+	for _, m := range inv.machines {
+		if m.spec.Name == name {
+			return m, nil
+		}
+	}
+	return nil, fmt.Errorf("no VM %q in the lab", name)
+}
+
+// disk returns the nth disk of a VM.
+func (inv *inventory) disk(vm string, n int) (*vdisk, error) {
+	m, err := inv.machine(vm)
+	if err != nil {
+		return nil, err
+	}
+	if n < 0 || n >= len(m.disks) {
+		return nil, fmt.Errorf("VM %q has no disk %d", vm, n)
+	}
+	return m.disks[n], nil
+}
+
+// newMachine opens the contents of v's disks and writes its descriptors.
+func (inv *inventory) newMachine(v VM, dc *datacenter) (*machine, error) {
+	m := &machine{spec: v, name: escapeName(v.Name), home: dc.datastore(v.Datastore)}
+	m.writer = newGuestWriter(m)
+	if m.home == nil {
+		return nil, fmt.Errorf("no datastore %q in %s", v.Datastore, dc.path)
+	}
+	for i := range v.Disks {
+		d, err := inv.newDisk(m, dc, v.Disks[i])
+		if err != nil {
+			return nil, fmt.Errorf("VM %q disk %d: %w", v.Name, i, err)
+		}
+		m.disks = append(m.disks, d)
+	}
+	return m, nil
+}
+
+func (inv *inventory) newDisk(m *machine, dc *datacenter, spec Disk) (*vdisk, error) {
+	d := &vdisk{spec: spec, vm: m, ds: dc.datastore(spec.Datastore), id: dc.path + "/" + m.spec.Name + "/" + spec.Name}
+	d.hide.Store(&spec.Hide)
+	if err := inv.openContent(d); err != nil {
+		return nil, err
+	}
+	first := []chainLink{baseLink(spec)}
+	first[0].layer = newLayer(d.noise)
+	d.links.Store(&first)
+	return d, d.writeLink(first[0])
+}
+
+func (inv *inventory) openContent(d *vdisk) (err error) {
+	d.noise, d.changes = inv.noise(), newChangeLog(d.vm.spec.ChangeTracking)
+	if d.spec.File != "" {
+		d.base, err = openRaw(d.spec.File, int64(d.spec.Capacity))
+	} else {
+		d.base = &generated{noise: inv.noise(), size: int64(d.spec.Capacity), seed: d.spec.Seed, fill: d.spec.Fill}
+	}
+	if err != nil {
+		return fmt.Errorf("open content: %w", err)
+	}
+	inv.contents = append(inv.contents, d.base)
+	d.content = live{d}
+	d.size.Store(d.base.Size())
+	d.allocated = d.base.Size()
+	if !d.spec.Thick {
+		d.allocated, err = allocated(d.base, int64(inv.cfg.CBT.Granularity))
+	}
+	return err
+}
+
+// noise returns the bytes generated disks are cut from, made when first needed.
+func (inv *inventory) noise() []byte {
+	if inv.noiseBytes == nil {
+		inv.noiseBytes = newNoise()
+	}
+	return inv.noiseBytes
+}
+
+// findLink returns the disk that a descriptor describes.
+func (inv *inventory) findLink(dc *datacenter, p volumePath) (diskLink, bool) {
+	for _, m := range inv.machines {
+		for _, d := range m.disks {
+			if d.ds.dc != dc || d.ds.spec.Name != p.datastore {
+				continue
+			}
+			links := d.chain()
+			for i, link := range links {
+				if path.Join(m.spec.Folder, link.name) == p.path {
+					return diskLink{d, links[:i+1]}, true
+				}
+			}
+		}
+	}
+	return diskLink{}, false
+}
+
+// hostDatacenter returns the datacenter of a host, or nil.
+func (inv *inventory) hostDatacenter(host types.ManagedObjectReference) *datacenter {
+	for _, dc := range inv.datacenters {
+		if slices.Contains(dc.hosts, host) {
+			return dc
+		}
+	}
+	return nil
+}
+
+// usedOn sums what the disks on ds occupy.
+func (inv *inventory) usedOn(ds *datastore) (used int64) {
+	for _, m := range inv.machines {
+		for _, d := range m.disks {
+			if d.ds == ds && d.spec.RDM == "" {
+				used += d.allocated
+			}
+		}
+	}
+	return used
+}
+
+// datastoreReads are what was read of all datastores so far.
+func (inv *inventory) datastoreReads() (all []flow) {
+	for _, dc := range inv.datacenters {
+		for _, ds := range dc.datastores {
+			all = append(all, ds.rate.total())
+		}
+	}
+	return all
+}
+
+// isLocked reports whether a running VM, or a reader over NFC, keeps others from the file.
+func (inv *inventory) isLocked(f *dataFile) bool {
+	return f.disk.opened.Load() > 0 || f.disk.vm.running.Load() && (inv.cfg.Locks == LockAll || f.written())
+}
+
+// DiskContent is what a disk of the lab holds.
+type DiskContent struct {
+	io.ReaderAt
+	Size      int64
+	Allocated int64 // bytes, at the granularity of the allocation map
+	Key       int32 // device key in the API
+}
+
+// Disk returns what the nth disk of a VM holds, to compare copies with. While the guest
+// writes, each read sees the disk as it is then.
+func (inv *inventory) Disk(vm string, n int) (DiskContent, error) {
+	d, err := inv.disk(vm, n)
+	if err != nil {
+		return DiskContent{}, err
+	}
+	return DiskContent{ReaderAt: d.content, Size: d.content.Size(), Allocated: d.allocated, Key: d.key}, nil
+}
+
+// DiskAt returns what the nth disk of a VM held when a snapshot was taken.
+func (inv *inventory) DiskAt(vm string, n int, snapshot string) (DiskContent, error) {
+	d, err := inv.disk(vm, n)
+	if err != nil {
+		return DiskContent{}, err
+	}
+	d.vm.writing.Lock()
+	defer d.vm.writing.Unlock()
+	for i, s := range d.vm.snaps {
+		if s.name == snapshot && s.ref.Value != "" && snapshotted(d.spec) {
+			v := d.through(d.chain()[:i+1])
+			return DiskContent{ReaderAt: v, Size: v.Size(), Allocated: d.allocated, Key: d.key}, nil
+		}
+	}
+	return DiskContent{}, fmt.Errorf("VM %q has no snapshot %q", vm, snapshot)
+}
+
+// HideFromMap makes the allocation map of a disk leave out ranges from now on, whether they
+// hold data or not: a lying map.
+func (inv *inventory) HideFromMap(vm string, n int, spans ...Span) error {
+	d, err := inv.disk(vm, n)
+	if err != nil {
+		return err
+	}
+	d.hide.Store(&spans)
+	return nil
+}
+
+// GuestWrites lets the guest of a running VM make its next n writes.
+func (inv *inventory) GuestWrites(vm string, n int) error {
+	m, err := inv.machine(vm)
+	if err != nil {
+		return err
+	}
+	if !m.running.Load() {
+		return fmt.Errorf("VM %q is off: its guest writes nothing", vm)
+	}
+	for range n {
+		m.writing.Lock()
+		m.writer.write()
+		m.writing.Unlock()
+	}
+	return nil
+}
+
+// WriteDisk makes a guest write p at off, in whole pages of 4 KiB.
+func (inv *inventory) WriteDisk(vm string, n int, p []byte, off int64) error {
+	d, err := inv.disk(vm, n)
+	if err != nil {
+		return err
+	}
+	if off%pageSize != 0 || len(p)%pageSize != 0 || off < 0 || off+int64(len(p)) > d.size.Load() {
+		return fmt.Errorf("write %d bytes at %d: want whole pages of %d inside the disk", len(p), off, pageSize)
+	}
+	d.vm.writing.Lock()
+	defer d.vm.writing.Unlock()
+	for at := 0; at < len(p); at += pageSize {
+		var data [pageSize]byte
+		copy(data[:], p[at:])
+		d.put(off/pageSize+int64(at/pageSize), page{data: &data})
+	}
+	d.changes.record(off, int64(len(p)))
+	return nil
+}
+
+// ResetCBT makes every change id of a VM's disks worthless, as a move of its files does.
+func (inv *inventory) ResetCBT(vm string) error {
+	m, err := inv.machine(vm)
+	if err != nil {
+		return err
+	}
+	for _, d := range m.disks {
+		d.changes.reset()
+	}
+	return inv.refresh(m)
+}
+
+// GrowDisk makes a disk larger. Change tracking across it is wrong from then on, in the way
+// of KB 2090639: nothing says so, and changes are missing. With CBT.GrowthFails such questions
+// fail. A disk with snapshots cannot grow.
+func (inv *inventory) GrowDisk(vm string, n int, size int64) error {
+	d, err := inv.disk(vm, n)
+	if err != nil {
+		return err
+	}
+	return inv.reconfigure(d.vm, func() error { return d.grow(size) })
+}
+
+// refresh shows the disks' ids and sizes of now in the VM's config.
+func (inv *inventory) refresh(m *machine) error {
+	return inv.reconfigure(m, func() error { return nil })
+}
+
+// reconfigure changes a machine's disks and shows what became of them, with no snapshot in
+// between.
+func (inv *inventory) reconfigure(m *machine, change func() error) (err error) {
+	ctx := inv.context()
+	vm, ok := inv.model.Map().Get(m.ref).(*simulator.VirtualMachine)
+	if !ok {
+		return fmt.Errorf("VM %q is no longer registered", m.spec.Name)
+	}
+	ctx.WithLock(vm, func() {
+		m.writing.Lock()
+		defer m.writing.Unlock()
+		if err = change(); err != nil {
+			return
+		}
+		m.showBackings(&vm.VirtualMachine)
+		for _, dev := range vm.Config.Hardware.Device {
+			if disk, ok := dev.(*types.VirtualDisk); ok && m.disk(disk.Key) != nil {
+				disk.CapacityInBytes = m.disk(disk.Key).size.Load()
+				disk.CapacityInKB = disk.CapacityInBytes / growUnit
+			}
+		}
+		m.setLayout(&vm.VirtualMachine)
+	})
+	return err
+}
+
+func (inv *inventory) closeStorage() error {
+	var errs []error
+	for _, c := range inv.contents {
+		errs = append(errs, c.Close())
+	}
+	for _, dc := range inv.datacenters {
+		for _, ds := range dc.datastores {
+			errs = append(errs, ds.root.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,199 @@
+package vsphere
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/lab/nfchost"
+)
+
+// Lab is a running emulated ESXi or vCenter. Its methods may be called concurrently. Its parts
+// are embedded: their exported methods are the lab's.
+type Lab struct {
+	cfg Config
+
+	*inventory  // datastores, VMs and disks
+	*listeners  // addresses of the API and of /folder
+	*guestPower // VMs that are switched on and off
+	*nasMounts  // NFS datastores that hosts have mounted at run time
+	*nfcHosts   // port 902 of the hosts
+	*sshHosts   // SSH servers of the hosts
+
+	control *control
+	faults  *Faults
+	stats   *counters
+	tags    *tagService
+	jobs    jobs
+	ports   ports
+	shape   atomic.Pointer[Limits]
+	buffers bufferPool
+
+	closing  sync.Once
+	closeErr error
+	detach   func() bool // unhooks Close from the context of Start
+}
+
+// Start builds the inventory and listens. The lab runs until Close, or until ctx ends.
+func Start(ctx context.Context, cfg Config) (*Lab, error) {
+	l := &Lab{cfg: cfg.withDefaults(), stats: newCounters()}
+	if err := l.cfg.check(); err != nil {
+		return nil, fmt.Errorf("lab config: %w", err)
+	}
+	l.shape.Store(&l.cfg.Limits)
+	l.jobs.init()
+	l.faults = newFaults(l.cfg.Faults)
+	l.inventory = &inventory{cfg: &l.cfg, machines: map[types.ManagedObjectReference]*machine{}}
+	l.listeners = &listeners{lab: l, cfg: &l.cfg, ports: &l.ports, hosts: map[string]*endpoint{}}
+	l.guestPower = &guestPower{cfg: &l.cfg, inventory: l.inventory}
+	l.nasMounts = &nasMounts{cfg: &l.cfg, jobs: &l.jobs}
+	l.nfcHosts = newNFCHosts(&l.cfg, l.inventory, l.listeners)
+	l.sshHosts = &sshHosts{lab: l, cfg: &l.cfg, ports: &l.ports, inventory: l.inventory}
+	if err := l.start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start lab: %w", err), l.Close())
+	}
+	started := make(chan struct{}) // closed once detach is set: ctx may end at once
+	l.detach = context.AfterFunc(ctx, func() {
+		<-started
+		_ = l.Close() // a later Close returns the error
+	})
+	close(started)
+	return l, nil
+}
+
+func (l *Lab) start() error {
+	if err := l.makeDir(); err != nil {
+		return err
+	}
+	var err error
+	if l.model, err = newModel(l.cfg); err != nil {
+		return fmt.Errorf("create model: %w", err)
+	}
+	if err := l.listen(); err != nil {
+		return err
+	}
+	b := &builder{lab: l, ctx: l.context(), reg: l.model.Map()}
+	b.reg.AddHandler(&watcher{lab: l})
+	if err := b.build(); err != nil {
+		return err
+	}
+	l.tags = newTagService(l)
+	(&vimAPI{lab: l}).serveModel()
+	if err := l.Resume(); err != nil {
+		return err
+	}
+	l.control, err = startControl(l)
+	return err
+}
+
+// Close stops serving, waits for every goroutine and removes a temporary folder. It may be
+// called more than once.
+func (l *Lab) Close() error {
+	l.closing.Do(func() { l.closeErr = l.close() })
+	return l.closeErr
+}
+
+func (l *Lab) close() error {
+	if l.detach != nil {
+		l.detach()
+	}
+	var errs []error
+	if l.control != nil {
+		errs = append(errs, l.control.close())
+	}
+	for _, e := range l.endpoints() { // before what is stalled goes on: it is cut off, and not sent to its end
+		errs = append(errs, e.close())
+	}
+	l.faults.Release()
+	l.guestPower.stop()
+	l.nasMounts.abandon() // nothing waits for a server that is gone
+	for _, h := range l.sshHosts.all {
+		errs = append(errs, h.close())
+	}
+	l.jobs.close()
+	l.nasMounts.abandon()
+	errs = append(errs, l.nfcHosts.each((*nfchost.Server).Close))
+	l.drain()
+	for _, m := range l.machines {
+		m.writer.halt()
+	}
+	errs = append(errs, l.closeStorage(), l.ports.close())
+	if l.model != nil {
+		l.model.Remove()
+	}
+	if l.tempDir {
+		errs = append(errs, os.RemoveAll(l.dir))
+	}
+	return errors.Join(errs...)
+}
+
+// KillSessions ends every session: cookies handed out so far stop working.
+func (l *Lab) KillSessions() {
+	for _, e := range l.endpoints() {
+		e.door.killAll()
+	}
+	if l.tags != nil {
+		l.tags.killAll()
+	}
+}
+
+// Stop closes every connection and the listening port; sessions end. Resume brings the lab
+// back at the same address.
+func (l *Lab) Stop() error {
+	errs := []error{l.nfcHosts.each((*nfchost.Server).Close)}
+	for _, e := range l.endpoints() {
+		errs = append(errs, e.close())
+	}
+	l.KillSessions()
+	return errors.Join(errs...)
+}
+
+// Resume listens again after Stop.
+func (l *Lab) Resume() error {
+	errs := []error{l.nfcHosts.each((*nfchost.Server).Open)}
+	for _, e := range l.endpoints() {
+		errs = append(errs, e.open())
+	}
+	return errors.Join(errs...)
+}
+
+// Restart is Stop and Resume: what a restart of the management agents looks like.
+func (l *Lab) Restart() error {
+	if err := l.Stop(); err != nil {
+		return fmt.Errorf("stop lab: %w", err)
+	}
+	return l.Resume()
+}
+
+// User is the only account.
+func (l *Lab) User() string { return l.cfg.User }
+
+// Password is the account's password.
+func (l *Lab) Password() string { return l.cfg.Password }
+
+// Faults injects faults into /folder.
+func (l *Lab) Faults() *Faults { return l.faults }
+
+// limits returns the limits in force.
+func (l *Lab) limits() Limits { return *l.shape.Load() }
+
+// SetLimits changes the limits; a rate per connection takes effect on new connections.
+func (l *Lab) SetLimits(limits Limits) {
+	l.shape.Store(&limits)
+	for _, dc := range l.datacenters {
+		for _, ds := range dc.datastores {
+			ds.rate.setRate(int64(limits.DatastoreRate))
+		}
+	}
+}
+
+// Stats returns the counters as they are now.
+func (l *Lab) Stats() Stats { return l.stats.snapshot() }
+
+// ResetStats sets every counter to zero.
+func (l *Lab) ResetStats() { l.stats.reset() }

@@ -1,0 +1,138 @@
+package vsphere
+
+import (
+	"maps"
+	"math/bits"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	pageSize = 4 << 10 // what guests write in; also a grain of seSparse
+	// granuleSize is how finely layers and change logs say where something is.
+	granuleSize = 64 << 10
+)
+
+// page is 4 KiB that a guest wrote. It is computed from its stamp, so that a guest can write
+// gigabytes; only what a test wrote itself is kept.
+type page struct {
+	stamp uint64
+	data  *[pageSize]byte // not nil: these bytes, never changed
+}
+
+// zero reports whether the guest discarded the page or wrote zeros to it.
+func (p page) zero() bool { return p.stamp == 0 && p.data == nil }
+
+// layer is what was written to one link of a chain: on top of the base's content, or a
+// delta. It grows while its link is the one a guest writes to.
+type layer struct {
+	noise []byte
+
+	mu      sync.RWMutex
+	pages   map[int64]page // by number
+	where   granules
+	version int64 // counts writes
+
+	stale atomic.Bool // its link was merged, or has taken what another held: readers of old stop
+}
+
+func newLayer(noise []byte) *layer { return &layer{noise: noise, pages: map[int64]page{}} }
+
+// put writes one page.
+func (y *layer) put(number int64, p page) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.pages[number] = p
+	y.where.add(number*pageSize, pageSize)
+	y.version++
+}
+
+func (y *layer) get(number int64) (page, bool) {
+	y.mu.RLock()
+	defer y.mu.RUnlock()
+	p, ok := y.pages[number]
+	return p, ok
+}
+
+// next returns the first granule with a page that ends after off.
+func (y *layer) next(off int64) (start, end int64, ok bool) {
+	y.mu.RLock()
+	defer y.mu.RUnlock()
+	return y.where.next(off)
+}
+
+// snapshot copies the pages, sorted by number.
+func (y *layer) snapshot() (numbers []int64, pages map[int64]page, version int64) {
+	y.mu.RLock()
+	defer y.mu.RUnlock()
+	pages = maps.Clone(y.pages)
+	return slices.Sorted(maps.Keys(pages)), pages, y.version
+}
+
+// merged returns a layer that holds both; what is in upper wins.
+func merged(lower, upper *layer) *layer {
+	both := newLayer(lower.noise)
+	for _, y := range []*layer{lower, upper} {
+		_, pages, _ := y.snapshot()
+		for number, p := range pages {
+			both.put(number, p)
+		}
+	}
+	return both
+}
+
+// fill computes a page.
+func (p page) fill(dst []byte, noise []byte, number int64) {
+	switch {
+	case p.data != nil:
+		copy(dst, p.data[:])
+	case p.stamp == 0:
+		clear(dst)
+	default:
+		g := generated{noise: noise, seed: p.stamp}
+		var whole [pageSize]byte
+		g.fillData(whole[:], number*pageSize)
+		copy(dst, whole[:])
+	}
+}
+
+// granules are a set of 64 KiB blocks.
+type granules struct {
+	words []uint64
+}
+
+func (g *granules) add(off, length int64) {
+	for i := off / granuleSize; i*granuleSize < off+length; i++ {
+		for int64(len(g.words)) <= i/64 {
+			g.words = append(g.words, 0)
+		}
+		g.words[i/64] |= 1 << (i % 64)
+	}
+}
+
+// union adds what is in other.
+func (g *granules) union(other *granules) {
+	for len(g.words) < len(other.words) {
+		g.words = append(g.words, 0)
+	}
+	for i, w := range other.words {
+		g.words[i] |= w
+	}
+}
+
+// next returns the first granule that ends after off.
+func (g *granules) next(off int64) (start, end int64, ok bool) {
+	i := off / granuleSize
+	for word := i / 64; word < int64(len(g.words)); word++ {
+		w := g.words[word]
+		if word == i/64 {
+			w &= ^uint64(0) << (i % 64)
+		}
+		if w != 0 {
+			start = (word*64 + int64(bits.TrailingZeros64(w))) * granuleSize
+			return start, start + granuleSize, true
+		}
+	}
+	return 0, 0, false
+}

@@ -1,0 +1,104 @@
+package vsphere
+
+import (
+	"fmt"
+	"html"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// list sends a page of links: datacenters, the datastores of one, or a folder's entries.
+func (e *endpoint) list(w http.ResponseWriter, r *http.Request, p place) error {
+	entries, err := e.entries(p)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	title := html.EscapeString("Index of " + strings.Trim(p.title(), " "))
+	fmt.Fprintf(w, "<html><head><title>%s</title></head><body><h1>%s</h1><table>\n", title, title)
+	for _, entry := range entries {
+		fmt.Fprintf(w, "<tr><td><a href=\"%s\">%s</a></td></tr>\n", html.EscapeString(entry.href), html.EscapeString(entry.name))
+	}
+	_, err = fmt.Fprint(w, "</table></body></html>\n")
+	return err
+}
+
+type entry struct{ name, href string }
+
+func (p place) title() string {
+	if p.ds != nil {
+		return datastorePath(p.ds.spec.Name, "", p.path)
+	}
+	if p.dc != nil {
+		return "datastores"
+	}
+	return "datacenters"
+}
+
+func (e *endpoint) entries(p place) (all []entry, err error) {
+	switch {
+	case p.dc == nil:
+		for _, dc := range e.dcs {
+			all = append(all, entry{dc.path, "/folder?dcPath=" + url.QueryEscape(dc.path)})
+		}
+	case p.ds == nil:
+		for _, ds := range p.dc.datastores {
+			all = append(all, entry{ds.spec.Name, "/folder" + p.query(ds)})
+		}
+	default:
+		return p.files()
+	}
+	return all, nil
+}
+
+// files merges the real files of a folder with the data files, which only the lab knows.
+func (p place) files() (all []entry, err error) {
+	dir := p.path
+	if dir == "" {
+		dir = "."
+	}
+	names, err := readNames(p.ds.root, dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range p.ds.files() {
+		if path.Dir(file) == dir {
+			names = append(names, path.Base(file))
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		href := (&url.URL{Path: path.Join("/folder", p.path) + "/" + name}).EscapedPath()
+		all = append(all, entry{name, href + p.query(p.ds)})
+	}
+	return all, nil
+}
+
+func readNames(root *os.Root, dir string) (names []string, err error) {
+	f, err := root.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	entries, err := f.ReadDir(-1)
+	for _, e := range entries {
+		name := e.Name()
+		if e.IsDir() {
+			name += "/"
+		}
+		names = append(names, name)
+	}
+	return names, err
+}
+
+func (p place) query(ds *datastore) string {
+	return "?" + url.Values{"dcPath": {p.dc.path}, "dsName": {ds.spec.Name}}.Encode()
+}

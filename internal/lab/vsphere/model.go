@@ -1,0 +1,254 @@
+package vsphere
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// A builder fills the simulator's inventory. It calls the simulator's methods as the server
+// would, on a context of its own, and then corrects what they leave out or make up.
+type builder struct {
+	lab *Lab
+	ctx *simulator.Context
+	reg *simulator.Registry
+}
+
+// newModel makes an empty host or vCenter: no datastore, no VM.
+func newModel(cfg Config) (*simulator.Model, error) {
+	m := simulator.ESX()
+	if cfg.VCenter {
+		m = simulator.VPX()
+	}
+	m.Datacenter, m.Host, m.Cluster, m.ClusterHost, m.Portgroup = 0, 0, 0, 0, 0
+	m.Datastore, m.Machine, m.Autostart = 0, 0, false
+	about := &m.ServiceContent.About
+	about.Name, about.Version, about.ApiVersion, about.Build = "VMware ESXi", cfg.Version, cfg.Version+".0", "24022510"
+	if cfg.VCenter {
+		about.Name = "VMware vCenter Server"
+	}
+	about.FullName = fmt.Sprintf("%s %s build-%s", about.Name, about.Version, about.Build)
+	creating.Lock()
+	defer creating.Unlock()
+	return m, m.Create()
+}
+
+// creating is held while the simulator makes a model: it adds to its list of licences, of
+// which the process has one.
+var creating sync.Mutex
+
+// build creates datacenters, hosts, datastores and VMs in this order: each needs the last.
+func (b *builder) build() error {
+	for _, spec := range b.lab.cfg.Datacenters {
+		dc := &datacenter{spec: spec, path: strings.TrimPrefix(escapeName(spec.Folder)+"/"+escapeName(spec.Name), "/")}
+		b.lab.datacenters = append(b.lab.datacenters, dc)
+		if err := b.addDatacenter(dc); err != nil {
+			return fmt.Errorf("datacenter %q: %w", spec.Name, err)
+		}
+	}
+	for _, spec := range b.lab.cfg.Datastores {
+		if err := b.addDatastore(spec); err != nil {
+			return fmt.Errorf("datastore %q: %w", spec.Name, err)
+		}
+	}
+	for _, spec := range b.lab.cfg.VMs {
+		if err := b.addVM(spec); err != nil {
+			return fmt.Errorf("VM %q: %w", spec.Name, err)
+		}
+	}
+	b.setDatastoreTypes()
+	b.setMaintenance()
+	return b.addAttributes()
+}
+
+// addDatacenter finds ESXi's only datacenter, or creates one with its hosts.
+func (b *builder) addDatacenter(dc *datacenter) error {
+	if !b.lab.cfg.VCenter {
+		dc.ref = b.reg.Any("Datacenter").Reference()
+		host := b.reg.Any("HostSystem").(*simulator.HostSystem)
+		dc.hosts = append(dc.hosts, host.Self)
+		b.setProduct(host)
+		return errors.Join(b.addServices(host), b.addNFC(host), b.addState(host))
+	}
+	parent, err := b.folder(dc.spec.Folder)
+	if err != nil {
+		return err
+	}
+	res := parent.CreateDatacenter(b.ctx, &types.CreateDatacenter{This: parent.Self, Name: escapeName(dc.spec.Name)})
+	if err := faultOf(res); err != nil {
+		return err
+	}
+	dc.ref = res.(*methods.CreateDatacenterBody).Res.Returnval
+	for _, host := range dc.spec.Hosts {
+		if err := b.addHost(dc, host); err != nil {
+			return fmt.Errorf("host %q: %w", host, err)
+		}
+	}
+	return nil
+}
+
+// folder returns the named folder below the root, creating it if need be.
+func (b *builder) folder(name string) (*simulator.Folder, error) {
+	root := b.reg.Get(b.lab.model.ServiceContent.RootFolder).(*simulator.Folder)
+	if name == "" {
+		return root, nil
+	}
+	if e := b.reg.FindByName(escapeName(name), root.ChildEntity); e != nil {
+		return e.(*simulator.Folder), nil
+	}
+	res := root.CreateFolder(b.ctx, &types.CreateFolder{This: root.Self, Name: name})
+	if err := faultOf(res); err != nil {
+		return nil, err
+	}
+	return b.reg.Get(res.(*methods.CreateFolderBody).Res.Returnval).(*simulator.Folder), nil
+}
+
+func (b *builder) addHost(dc *datacenter, name string) error {
+	folder := b.reg.Get(b.datacenter(dc).HostFolder).(*simulator.Folder)
+	res := folder.AddStandaloneHostTask(b.ctx, &types.AddStandaloneHost_Task{
+		This: folder.Self, Spec: types.HostConnectSpec{HostName: b.lab.hostName(name)}, AddConnected: true,
+	})
+	if err := faultOf(res); err != nil {
+		return err
+	}
+	_, err := waitForTask(b.reg, res.(*methods.AddStandaloneHost_TaskBody).Res.Returnval)
+	if err != nil {
+		return err
+	}
+	host := b.host(dc, name)
+	dc.hosts = append(dc.hosts, host.Self)
+	b.setProduct(host)
+	return errors.Join(b.addServices(host), b.addNFC(host), b.addState(host))
+}
+
+// setProduct gives the host the lab's version, and no management address: clients would
+// go to port 443 of it. They fall back to the host's name.
+func (b *builder) setProduct(h *simulator.HostSystem) {
+	b.ctx.WithLock(h, func() {
+		product := h.Config.Product
+		product.Version, product.ApiVersion, product.Build = b.lab.cfg.Version, b.lab.cfg.Version+".0", "24022510"
+		product.FullName = fmt.Sprintf("VMware ESXi %s build-%s", product.Version, product.Build)
+		h.Config.Product = product
+		h.Summary.Config.Product = &product
+		if b.lab.cfg.HostListeners {
+			h.Config.VirtualNicManagerInfo = nil
+		}
+	})
+}
+
+func (b *builder) addDatastore(spec Datastore) error {
+	dc := b.lab.datacenter(spec.Datacenter)
+	ds := &datastore{spec: spec, dc: dc, data: map[string]*dataFile{}, rate: newBucket(int64(b.lab.cfg.Limits.DatastoreRate))}
+	ds.dir = filepath.Join(b.lab.dir, "vmfs", "volumes", uuidOf(dc.path+"/"+spec.Name))
+	if err := os.MkdirAll(ds.dir, 0o700); err != nil {
+		return err
+	}
+	var err error
+	if ds.root, err = os.OpenRoot(ds.dir); err != nil {
+		return err
+	}
+	dc.datastores = append(dc.datastores, ds)
+	for _, h := range b.hosts(dc) {
+		system := b.reg.Get(*h.ConfigManager.DatastoreSystem).(*simulator.HostDatastoreSystem)
+		res := system.CreateLocalDatastore(b.ctx, &types.CreateLocalDatastore{This: system.Self, Name: spec.Name, Path: ds.dir})
+		if err := faultOf(res); err != nil {
+			return err
+		}
+	}
+	ref := b.reg.FindByName(spec.Name, b.datacenter(dc).Datastore)
+	if ref == nil {
+		return errors.New("not attached to its datacenter")
+	}
+	ds.ref = ref.Reference()
+	return nil
+}
+
+// setDatastoreTypes comes last: the simulator refuses to create VMs on what it takes for a
+// vSAN of fewer than three hosts.
+func (b *builder) setDatastoreTypes() {
+	for _, dc := range b.lab.datacenters {
+		for _, ds := range dc.datastores {
+			obj := b.reg.Get(ds.ref).(*simulator.Datastore)
+			b.ctx.WithLock(obj, func() { ds.describe(obj, b.lab.usedOn(ds)) })
+		}
+	}
+}
+
+func (ds *datastore) describe(obj *simulator.Datastore, used int64) {
+	capacity := max(int64(ds.spec.Capacity), used)
+	used = min(capacity, used+int64(ds.spec.Full))
+	obj.Summary.Type, obj.Summary.Capacity, obj.Summary.FreeSpace = ds.spec.Type, capacity, capacity-used
+	obj.Summary.Accessible = !ds.spec.Lost
+	if ds.spec.Maintenance {
+		obj.Summary.MaintenanceMode = string(types.DatastoreSummaryMaintenanceModeStateInMaintenance)
+	}
+	info := types.DatastoreInfo{
+		Name: ds.spec.Name, Url: ds.dir, FreeSpace: capacity - used, MaxFileSize: 62 << 40, Timestamp: types.NewTime(time.Now()),
+	}
+	switch ds.spec.Type {
+	case "VMFS":
+		volume := &types.HostVmfsVolume{MajorVersion: 6, Version: "6.82", Uuid: filepath.Base(ds.dir), BlockSizeMb: 1}
+		volume.Name, volume.Type, volume.Capacity = ds.spec.Name, "VMFS", capacity
+		obj.Info = &types.VmfsDatastoreInfo{DatastoreInfo: info, Vmfs: volume}
+	case "NFS":
+		volume := &types.HostNasVolume{RemoteHost: "192.0.2.10", RemotePath: "/export/" + ds.spec.Name}
+		volume.Name, volume.Type, volume.Capacity = ds.spec.Name, "NFS", capacity
+		obj.Info = &types.NasDatastoreInfo{DatastoreInfo: info, Nas: volume}
+	case "vsan":
+		obj.Info = &types.VsanDatastoreInfo{DatastoreInfo: info, MembershipUuid: filepath.Base(ds.dir)}
+	}
+}
+
+func (b *builder) datacenter(dc *datacenter) *simulator.Datacenter {
+	return b.reg.Get(dc.ref).(*simulator.Datacenter)
+}
+
+// hosts returns the hosts of dc in the order of the config.
+func (b *builder) hosts(dc *datacenter) []*simulator.HostSystem {
+	if !b.lab.cfg.VCenter {
+		return []*simulator.HostSystem{b.reg.Any("HostSystem").(*simulator.HostSystem)}
+	}
+	var all []*simulator.HostSystem
+	for _, name := range dc.spec.Hosts {
+		all = append(all, b.host(dc, name))
+	}
+	return all
+}
+
+func (b *builder) host(dc *datacenter, name string) *simulator.HostSystem {
+	folder := b.reg.Get(b.datacenter(dc).HostFolder).(*simulator.Folder)
+	cr := b.reg.FindByName(b.lab.hostName(name), folder.ChildEntity).(*mo.ComputeResource)
+	return b.reg.Get(cr.Host[0]).(*simulator.HostSystem)
+}
+
+// waitForTask blocks until the task is done and returns its result.
+func waitForTask(reg *simulator.Registry, ref types.ManagedObjectReference) (types.AnyType, error) {
+	task := reg.Get(ref).(*simulator.Task)
+	task.Wait()
+	if task.Info.Error != nil {
+		return nil, fmt.Errorf("%s: %T", task.Info.DescriptionId, task.Info.Error.Fault)
+	}
+	return task.Info.Result, nil
+}
+
+func faultOf(res soap.HasFault) error {
+	if f := res.Fault(); f != nil {
+		return fmt.Errorf("%T %s", f.VimFault(), f.String)
+	}
+	return nil
+}
+
+// escapeName escapes an inventory name as vSphere does.
+func escapeName(name string) string {
+	return strings.NewReplacer("%", "%25", "/", "%2f", `\`, "%5c").Replace(name)
+}

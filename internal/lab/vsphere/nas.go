@@ -1,0 +1,269 @@
+package vsphere
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/lab/nfsclient"
+)
+
+// NFS is how the emulated hosts mount NFS datastores. Zero fields are what real hosts do,
+// as far as that is known (package nfsclient).
+type NFS struct {
+	Portmap     string `json:"portmap,omitempty"`     // host:port of every server's portmapper; default port 111 of the server
+	Connections int    `json:"connections,omitempty"` // per datastore, where the mount asks for no number; default 1
+	Unstable    bool   `json:"unstable,omitempty"`    // WRITE UNSTABLE and COMMIT in place of FILE_SYNC
+	WriteSize   Bytes  `json:"writeSize,omitempty"`   // bytes in one WRITE; default 64 KiB
+	InFlight    int    `json:"inFlight,omitempty"`    // WRITEs in flight for one file; default 11 to 30 by Seed
+	Seed        uint64 `json:"seed,omitempty"`        // of the order of WRITEs
+	MaxVolumes  int    `json:"maxVolumes,omitempty"`  // NFS datastores of one host; default 32 (NFS.MaxVolumes since 7.0)
+
+	Times nfsclient.Times `json:"-"` // how long they wait for what
+
+	// OnEvent hears of heartbeats, lost connections and locks of every mount. It must not
+	// block.
+	OnEvent func(host, datastore string, e nfsclient.Event) `json:"-"`
+}
+
+// maxVolumes is how many NFS datastores a host mounts where Config does not say.
+const maxVolumes = 32
+
+// unmountTimeout bounds how long taking leave of a server may take.
+const unmountTimeout = 30 * time.Second
+
+// nas is a datastore that one host has mounted at run time.
+type nas struct {
+	host   types.ManagedObjectReference
+	spec   types.HostNasVolumeSpec
+	client *nfsclient.Datastore
+	ref    types.ManagedObjectReference // of the datastore; hosts share it
+
+	machine string // the host's name
+}
+
+// nasMounts is every mount of every host.
+type nasMounts struct {
+	cfg  *Config
+	jobs *jobs
+
+	mu   sync.Mutex
+	all  []*nas
+	lost []*nas // of hosts that lost power: configured, and not mounted
+}
+
+func (t *nasMounts) find(host types.ManagedObjectReference, name string) *nas {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, n := range t.all {
+		if n.host == host && n.spec.LocalPath == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// of lists the mounts of one host; a zero reference is all.
+func (t *nasMounts) of(host types.ManagedObjectReference) (all []*nas) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, n := range t.all {
+		if n.host == host || host.Value == "" {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// at lists the mounts of one datastore.
+func (t *nasMounts) at(ref types.ManagedObjectReference) (all []*nas) {
+	for _, n := range t.of(types.ManagedObjectReference{}) {
+		if n.ref == ref {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+func (t *nasMounts) add(n *nas) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.all = append(t.all, n)
+}
+
+func (t *nasMounts) remove(n *nas) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.all = slices.DeleteFunc(t.all, func(o *nas) bool { return o == n })
+}
+
+// abandon drops every mount without a word to the servers.
+func (t *nasMounts) abandon() {
+	for _, n := range t.of(types.ManagedObjectReference{}) {
+		n.client.Abandon()
+		t.remove(n)
+		t.lose(n)
+	}
+}
+
+func (t *nasMounts) lose(n *nas) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lost = append(t.lost, n)
+}
+
+// takeLost returns the lost mounts that match, and forgets them.
+func (t *nasMounts) takeLost(match func(*nas) bool) (taken []*nas) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lost = slices.DeleteFunc(t.lost, func(n *nas) bool {
+		if !match(n) {
+			return false
+		}
+		taken = append(taken, n)
+		return true
+	})
+	return taken
+}
+
+// mountNAS mounts an export on a host as its name in the inventory.
+func (t *nasMounts) mountNAS(host types.ManagedObjectReference, machine string, spec types.HostNasVolumeSpec) (*nas, error) {
+	ctx, cancel := t.jobs.context(context.Background())
+	defer cancel()
+	cfg := t.cfg.NFS
+	connections := int(spec.Connections)
+	setDefault(&connections, cfg.Connections)
+	client, err := nfsclient.Mount(ctx, nfsclient.Config{
+		Host: spec.RemoteHost, Path: spec.RemotePath, PortmapAddr: cfg.Portmap, Machine: machine, Connections: connections,
+		Unstable: cfg.Unstable, WriteSize: int(cfg.WriteSize), Seed: cfg.Seed, Times: cfg.Times,
+		OnEvent: func(e nfsclient.Event) {
+			if cfg.OnEvent != nil {
+				cfg.OnEvent(machine, spec.LocalPath, e)
+			}
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &nas{host: host, spec: spec, client: client, machine: machine}, nil
+}
+
+// unmount takes a datastore off its host. The server is told, and need not answer.
+func (t *nasMounts) unmount(n *nas) {
+	t.remove(n)
+	ctx, cancel := t.jobs.context(context.Background())
+	defer cancel()
+	if err := n.client.Unmount(ctx); err != nil {
+		t.cfg.Log.Debug("unmount", "datastore", n.spec.LocalPath, "err", err)
+	}
+}
+
+// Mounts lists what the hosts have mounted: host, datastore name and server:path.
+func (t *nasMounts) Mounts() (all []Mount) {
+	for _, n := range t.of(types.ManagedObjectReference{}) {
+		all = append(all, Mount{
+			Host: n.host.Value, Datastore: n.spec.LocalPath, Server: n.spec.RemoteHost, Path: n.spec.RemotePath,
+			OpenFiles: n.client.OpenFiles(), Down: n.client.Down(),
+		})
+	}
+	return all
+}
+
+// Mount is one NFS datastore on one host.
+type Mount struct {
+	Host      string `json:"host"` // managed object id
+	Datastore string `json:"datastore"`
+	Server    string `json:"server"`
+	Path      string `json:"path"`
+	OpenFiles int    `json:"openFiles"`
+	Down      bool   `json:"down"` // all paths down
+}
+
+// PowerCutHost makes the hosts drop every NFS mount without a word, as a host that loses
+// power does: locks stay behind, copies end nowhere, and so do processes and SSH sessions.
+// The inventory keeps the datastores; see BootHost.
+func (l *Lab) PowerCutHost() {
+	l.jobs.cut()
+	l.nasMounts.abandon()
+	l.DropNFC()
+	for _, h := range l.sshHosts.all {
+		h.machine.KillAll()
+		h.dropConns()
+	}
+}
+
+// BootHost has the hosts mount anew what a power cut took: NFS datastores are part of a host's
+// configuration. One whose server does not answer stays inaccessible, and is in the error.
+func (t *nasMounts) BootHost() error {
+	var errs []error
+	for _, n := range t.takeLost(func(*nas) bool { return true }) {
+		again, err := t.mountNAS(n.host, n.machine, n.spec)
+		if err != nil {
+			t.lose(n)
+			errs = append(errs, err)
+			continue
+		}
+		again.ref = n.ref
+		t.add(again)
+	}
+	return errors.Join(errs...)
+}
+
+// CutNFS takes the network between the hosts and their NFS servers away; HealNFS brings it
+// back. Copies wait, and fail once all paths count as down (nfsclient.Times.APD).
+func (t *nasMounts) CutNFS() { t.severNFS(true) }
+
+// HealNFS ends what CutNFS began.
+func (t *nasMounts) HealNFS() { t.severNFS(false) }
+
+func (t *nasMounts) severNFS(cut bool) {
+	for _, n := range t.of(types.ManagedObjectReference{}) {
+		n.client.Sever(cut)
+	}
+}
+
+// jobs are what the hosts do by themselves: copies, mounts, processes.
+type jobs struct {
+	mu      sync.Mutex
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	running sync.WaitGroup
+}
+
+// errHostGone ends the jobs of a host that is no more.
+var errHostGone = errors.New("the host is gone")
+
+func (j *jobs) init() { j.ctx, j.cancel = context.WithCancelCause(context.Background()) }
+
+// context returns one that ends with ctx and with the host.
+func (j *jobs) context(ctx context.Context) (context.Context, context.CancelFunc) {
+	j.mu.Lock()
+	host := j.ctx
+	j.mu.Unlock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(host, func() { cancel(context.Cause(host)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// cut ends every job; those that come later run again.
+func (j *jobs) cut() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.cancel(errHostGone)
+	j.init()
+}
+
+// close ends every job for good and waits for them.
+func (j *jobs) close() {
+	j.mu.Lock()
+	j.cancel(errHostGone)
+	j.mu.Unlock()
+	j.running.Wait()
+}

@@ -1,0 +1,241 @@
+package vsphere
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/lab/nfsclient"
+)
+
+// datastoreSystem is a host's HostDatastoreSystem whose NFS datastores are really mounted.
+type datastoreSystem struct {
+	*simulator.HostDatastoreSystem
+	lab *Lab
+}
+
+// CreateNasDatastore mounts an export and puts the datastore into the inventory.
+func (s *datastoreSystem) CreateNasDatastore(ctx *simulator.Context, req *types.CreateNasDatastore) soap.HasFault {
+	body := &methods.CreateNasDatastoreBody{}
+	ref, fault := s.create(ctx, *req)
+	if fault != nil {
+		body.Fault_ = simulator.Fault(fmt.Sprintf("%T", fault), fault)
+		return body
+	}
+	body.Res = &types.CreateNasDatastoreResponse{Returnval: ref}
+	return body
+}
+
+func (s *datastoreSystem) create(ctx *simulator.Context, req types.CreateNasDatastore) (ref types.ManagedObjectReference, _ types.BaseMethodFault) {
+	spec := req.Spec
+	if fault := s.check(ctx, spec); fault != nil {
+		return ref, fault
+	}
+	n, err := s.lab.mountNAS(s.Host.Self, s.Host.Name, spec)
+	if err != nil {
+		s.lab.cfg.Log.Debug("mount", "datastore", spec.LocalPath, "err", err)
+		return ref, mountFault(spec, err)
+	}
+	if n.ref, err = s.register(ctx, spec); err != nil {
+		n.client.Abandon()
+		return ref, &types.HostConfigFault{}
+	}
+	s.lab.nasMounts.add(n)
+	s.lab.describeNAS(ctx, n)
+	return n.ref, nil
+}
+
+// check finds what is wrong before the server is asked.
+func (s *datastoreSystem) check(ctx *simulator.Context, spec types.HostNasVolumeSpec) types.BaseMethodFault {
+	switch {
+	case spec.RemoteHost == "":
+		return &types.InvalidArgument{InvalidProperty: "spec.remoteHost"}
+	case spec.RemotePath == "":
+		return &types.InvalidArgument{InvalidProperty: "spec.remotePath"}
+	case spec.LocalPath == "" || strings.ContainsAny(spec.LocalPath, "/\\[]") || len(spec.LocalPath) > 42:
+		return &types.InvalidName{Name: spec.LocalPath} // 42: the length of a datastore's name
+	case spec.Type != "" && !strings.EqualFold(spec.Type, "NFS"):
+		return &types.NotSupported{} // NFS 4.1 and CIFS
+	}
+	if e := ctx.Map.FindByName(spec.LocalPath, s.Datastore); e != nil {
+		return &types.DuplicateName{Name: spec.LocalPath, Object: e.Reference()}
+	}
+	mounted := s.lab.nasMounts.of(s.Host.Self)
+	for _, n := range mounted {
+		if n.spec.RemoteHost == spec.RemoteHost && n.spec.RemotePath == spec.RemotePath {
+			return &types.AlreadyExists{Name: n.spec.LocalPath}
+		}
+	}
+	if len(mounted) >= s.lab.cfg.NFS.MaxVolumes {
+		return &types.NasConnectionLimitReached{NasConfigFault: nasFault(spec), RemoteHost: spec.RemoteHost, RemotePath: spec.RemotePath}
+	}
+	return nil
+}
+
+func nasFault(spec types.HostNasVolumeSpec) types.NasConfigFault {
+	return types.NasConfigFault{Name: spec.LocalPath}
+}
+
+// mountFault picks the fault of the NAS family that fits. Which of them a real host picks
+// is documented for none.
+func mountFault(spec types.HostNasVolumeSpec, err error) types.BaseMethodFault {
+	var network net.Error
+	switch {
+	case errors.Is(err, fs.ErrPermission) && nfsclient.StatusOf(err) != nfsclient.OK:
+		return &types.NoPermissionOnNasVolume{NasConfigFault: nasFault(spec)}
+	case errors.Is(err, fs.ErrNotExist):
+		return &types.InvalidNetworkResource{NasConfigFault: nasFault(spec), RemoteHost: spec.RemoteHost, RemotePath: spec.RemotePath}
+	case errors.As(err, &network), errors.Is(err, context.DeadlineExceeded):
+		return &types.NetworkInaccessible{NasConfigFault: nasFault(spec)}
+	}
+	return &types.NasVolumeNotMounted{NasConfigFault: nasFault(spec), RemoteHost: spec.RemoteHost, RemotePath: spec.RemotePath}
+}
+
+// register makes the simulator list the datastore: to it, one is a local folder.
+func (s *datastoreSystem) register(ctx *simulator.Context, spec types.HostNasVolumeSpec) (ref types.ManagedObjectReference, err error) {
+	dir := filepath.Join(s.lab.dir, "vmfs", "nas", uuidOf(spec.RemoteHost+":"+spec.RemotePath), spec.LocalPath)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return ref, err
+	}
+	spec.LocalPath, spec.Type = dir, "NFS"
+	res := s.HostDatastoreSystem.CreateNasDatastore(ctx, &types.CreateNasDatastore{This: s.Self, Spec: spec})
+	if err := faultOf(res); err != nil {
+		return ref, err
+	}
+	// The reference it returns is empty if another host had the datastore before.
+	e := ctx.Map.FindByName(filepath.Base(dir), s.Datastore)
+	if e == nil {
+		return ref, errors.New("the datastore is not in the inventory")
+	}
+	return e.Reference(), nil
+}
+
+// describeNAS puts what the server said into the inventory.
+func (t *nasMounts) describeNAS(ctx *simulator.Context, n *nas) {
+	obj, ok := ctx.Map.Get(n.ref).(*simulator.Datastore)
+	if !ok {
+		return
+	}
+	ask, cancel := t.jobs.context(context.Background())
+	defer cancel()
+	space, err := n.client.Space(ask)
+	if err != nil {
+		return // the datastore shows the simulator's sizes
+	}
+	ctx.WithLock(obj, func() {
+		obj.Summary.Type, obj.Summary.Capacity, obj.Summary.FreeSpace = "NFS", int64(space.Total), int64(space.Avail)
+		obj.Summary.MultipleHostAccess = types.NewBool(len(obj.Host) > 1)
+		if info, ok := obj.Info.(*types.NasDatastoreInfo); ok {
+			info.FreeSpace, info.MaxFileSize = int64(space.Avail), int64(min(n.client.Limits().MaxFileSize, 64<<40))
+			info.Nas.Name, info.Nas.Type, info.Nas.Capacity = n.spec.LocalPath, "NFS", int64(space.Total)
+		}
+	})
+}
+
+// RemoveDatastore unmounts a datastore from this host.
+func (s *datastoreSystem) RemoveDatastore(ctx *simulator.Context, req *types.RemoveDatastore) soap.HasFault {
+	body := &methods.RemoveDatastoreBody{}
+	if fault := s.lab.removeNAS(ctx, req.Datastore, s.Host.Self); fault != nil {
+		body.Fault_ = simulator.Fault(fmt.Sprintf("%T", fault), fault)
+		return body
+	}
+	body.Res = &types.RemoveDatastoreResponse{}
+	return body
+}
+
+// nasDatastore is a datastore with the methods that unmount it from every host.
+type nasDatastore struct {
+	*simulator.Datastore
+	lab *Lab
+}
+
+// DestroyDatastore is the older of the two calls that remove a datastore everywhere.
+func (d *nasDatastore) DestroyDatastore(ctx *simulator.Context, _ *types.DestroyDatastore) soap.HasFault {
+	body := &methods.DestroyDatastoreBody{}
+	if fault := d.lab.removeNAS(ctx, d.Self, types.ManagedObjectReference{}); fault != nil {
+		body.Fault_ = simulator.Fault(fmt.Sprintf("%T", fault), fault)
+		return body
+	}
+	body.Res = &types.DestroyDatastoreResponse{}
+	return body
+}
+
+// DestroyTask is the other one.
+func (d *nasDatastore) DestroyTask(ctx *simulator.Context, req *types.Destroy_Task) soap.HasFault {
+	if len(d.lab.nasMounts.at(d.Self)) == 0 {
+		return d.Datastore.DestroyTask(ctx, req)
+	}
+	task := d.lab.startTask(ctx, d.Self, "destroy", func(*labTask) (types.AnyType, types.BaseMethodFault) {
+		return nil, d.lab.removeNAS(d.lab.context(), d.Self, types.ManagedObjectReference{})
+	})
+	return &methods.Destroy_TaskBody{Res: &types.Destroy_TaskResponse{Returnval: task}}
+}
+
+// removeNAS unmounts a datastore from a host, or from all if host is zero. A datastore that
+// was not mounted at run time, or that has open files, is left as it is.
+func (t *nasMounts) removeNAS(ctx *simulator.Context, ref, host types.ManagedObjectReference) types.BaseMethodFault {
+	found := slices.DeleteFunc(t.at(ref), func(n *nas) bool { return host.Value != "" && n.host != host })
+	lost := t.takeLost(func(n *nas) bool { return n.ref == ref && (host.Value == "" || n.host == host) })
+	for _, n := range lost {
+		t.unlist(ctx, n)
+	}
+	if len(found) == 0 && len(lost) > 0 {
+		return nil
+	}
+	if len(found) == 0 {
+		if _, ok := ctx.Map.Get(ref).(*simulator.Datastore); ok {
+			return &types.ResourceInUse{Type: ref.Type, Name: ref.Value} // the VMs on it
+		}
+		return &types.NotFound{}
+	}
+	for _, n := range found {
+		if n.client.OpenFiles() > 0 {
+			return &types.ResourceInUse{Type: ref.Type, Name: n.spec.LocalPath}
+		}
+	}
+	for _, n := range found {
+		t.unmount(n)
+		t.unlist(ctx, n)
+	}
+	return nil
+}
+
+// unlist takes a host off a datastore in the inventory, and the datastore out of it with
+// the last one.
+func (t *nasMounts) unlist(ctx *simulator.Context, n *nas) {
+	ds, ok := ctx.Map.Get(n.ref).(*simulator.Datastore)
+	if !ok {
+		return
+	}
+	if len(ds.Host) <= 1 {
+		task := ds.DestroyTask(ctx, &types.Destroy_Task{This: ds.Self}).(*methods.Destroy_TaskBody).Res.Returnval
+		ctx.Map.Get(task).(*simulator.Task).Wait()
+		if ctx.Session != nil {
+			ctx.Session.Registry.Remove(ctx, ds.Self)
+		}
+	}
+	host := ctx.Map.Get(n.host).(*simulator.HostSystem)
+	system := ctx.Map.Get(*host.ConfigManager.DatastoreSystem).(*simulator.HostDatastoreSystem)
+	ctx.WithLock(ds, func() {
+		mounts := []types.DatastoreHostMount{}
+		for _, m := range ds.Host {
+			if m.Key != n.host {
+				mounts = append(mounts, m)
+			}
+		}
+		ds.Host = mounts
+	})
+	ctx.Map.RemoveReference(ctx, system, &system.Datastore, n.ref)
+	ctx.Map.RemoveReference(ctx, host, &host.Datastore, n.ref)
+}

@@ -1,0 +1,360 @@
+package vsphere
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/lab/nfchost"
+)
+
+// NFC is how the hosts answer on port 902. The zero value behaves like the version of the
+// lab, without caps. All but Off and Addr can be changed while the lab runs (Lab.SetNFC);
+// caps and memory then change at once, the rest counts for new connections.
+type NFC struct {
+	Off  bool   `json:"off,omitempty"`  // nothing listens; tickets name a port nobody answers at
+	Addr string `json:"addr,omitempty"` // host:port; default the IP of Config.Addr and a free port. Hosts of a vCenter share the IP, the first has the port
+
+	Network string `json:"network,omitempty"` // IP of a vmknic that is tagged vSphereBackupNFC, the next ones of a vCenter's further hosts: NFC listens there and not at Addr, and a vCenter's tickets name it
+
+	LibVersion   uint32   `json:"libVersion,omitempty"`   // of the NFC library; default by version: 8 11, 7.0.3 9, 7.0 7, 6.7 2
+	NoSHA256     bool     `json:"noSha256,omitempty"`     // the banner lacks "SHA256 supported", message 43 is refused; always before 7.0.3
+	NoTLS        bool     `json:"noTls,omitempty"`        // the banner lacks "NFCSSL supported"
+	TLS13        bool     `json:"tls13,omitempty"`        // offer TLS 1.3 too
+	LateAck      bool     `json:"lateAck,omitempty"`      // message 36 comes only after 51; always on 7
+	NoVersion    bool     `json:"noVersion,omitempty"`    // word 16 of message 36 is 0: the old synchronous protocol
+	LooseRecords bool     `json:"looseRecords,omitempty"` // take several messages from one TLS record
+	TicketFor    Duration `json:"ticketFor,omitempty"`    // how long an unused ticket lives, on the lab's clock; default for ever
+
+	MaxBuffer     Bytes          `json:"maxBuffer,omitempty"`     // default 2 MiB
+	SessionMemory Bytes          `json:"sessionMemory,omitempty"` // size x count of one session; default 16 MiB
+	MaxRead       Bytes          `json:"maxRead,omitempty"`       // a longer read gets error 5; default 23 MiB, through vCenter 2 MiB
+	Memory        Bytes          `json:"memory,omitempty"`        // of one host; default 48 MiB up to 7, 96 MiB from 8 on; -1 is no limit
+	Exhausted     nfchost.Policy `json:"exhausted,omitempty"`     // "" refuses sessions, "read" refuses reads, "queue" lets sessions wait
+
+	SessionRate Bytes    `json:"sessionRate,omitempty"` // bytes of disk a second of one session; VDDK gets 141 to 145 MB/s from real hosts
+	HostRate    Bytes    `json:"hostRate,omitempty"`    // of all sessions of a host; 505 MB/s was reported
+	LinkRate    Bytes    `json:"linkRate,omitempty"`    // bytes on the wire a second of all sessions of a host
+	Latency     Duration `json:"latency,omitempty"`     // of each read
+
+	Order     nfchost.Order   `json:"order,omitempty"`     // of fragments: "", reversed, odd-first, mixed
+	Fragments []int           `json:"fragments,omitempty"` // sizes of fragments in turn, up to the buffer's
+	Hold      int             `json:"hold,omitempty"`      // of each session the first so many reads are held until all are there, then answered newest first
+	HoldFor   Duration        `json:"holdFor,omitempty"`   // how long to wait for them; default 3s
+	Packing   nfchost.Packing `json:"packing,omitempty"`   // compression: "" as asked, "stored" never, "mixed" every third fragment stored
+
+	ErrorTail  nfchost.Tail `json:"errorTail,omitempty"`  // after which ERROR records a zero reply follows: "" all but those of reads, always, never
+	OwnLinkMap bool         `json:"ownLinkMap,omitempty"` // QUERY_ALLOCATED_BLOCKS of a delta leaves its parents out
+	DirtyTail  bool         `json:"dirtyTail,omitempty"`  // bits of the map past its count are ones
+}
+
+// Limits that come with a version or a way in.
+const (
+	nfcMemoryOld     = 48 << 20 // up to 7.0
+	nfcMemoryNew     = 96 << 20 // the 8.0 guide
+	nfcMaxRead       = 23 << 20 // the largest reads that importers make of an ESXi
+	nfcMaxReadVPXA   = 2 << 20  // and through vCenter
+	nfcUnlimited     = -1
+	nfcServiceESXi   = "nfc"
+	nfcServiceVPXA   = "vpxa-nfc"
+	nfcTicketVersion = "1.1"
+)
+
+// nfcLibVersions are the library versions by product version, the longest prefix first.
+var nfcLibVersions = []struct {
+	prefix string
+	lib    uint32
+}{{"7.0.3", 9}, {"7.", 7}, {"6.7", 2}, {"6.5", 1}, {"6.0", 1}}
+
+func nfcLibVersion(product string) uint32 {
+	for _, v := range nfcLibVersions {
+		if strings.HasPrefix(product, v.prefix) {
+			return v.lib
+		}
+	}
+	return 11
+}
+
+// forVersion fills the fields that follow from what the lab is.
+func (n NFC) forVersion(c *Config) NFC {
+	product := c.Version
+	setDefault(&n.LibVersion, nfcLibVersion(product))
+	old := strings.HasPrefix(product, "6.") || strings.HasPrefix(product, "7.")
+	n.LateAck = n.LateAck || strings.HasPrefix(product, "7.")
+	n.NoSHA256 = n.NoSHA256 || old && !strings.HasPrefix(product, "7.0.3")
+	memory, longest := Bytes(nfcMemoryNew), Bytes(nfcMaxRead)
+	if old {
+		memory = nfcMemoryOld
+	}
+	if c.VCenter {
+		longest = nfcMaxReadVPXA
+	}
+	setDefault(&n.Memory, memory)
+	setDefault(&n.MaxRead, longest)
+	return n
+}
+
+func (n NFC) rules() nfchost.Rules {
+	return nfchost.Rules{
+		LibVersion: n.LibVersion, NoSHA256: n.NoSHA256, NoTLS: n.NoTLS, TLS13: n.TLS13, LateAck: n.LateAck, NoVersion: n.NoVersion, LooseRecords: n.LooseRecords,
+		MaxBuffer: int64(n.MaxBuffer), SessionMemory: int64(n.SessionMemory), MaxRead: int64(n.MaxRead), Memory: max(0, int64(n.Memory)), Exhausted: n.Exhausted,
+		SessionRate: int64(n.SessionRate), HostRate: int64(n.HostRate), LinkRate: int64(n.LinkRate), Latency: time.Duration(n.Latency),
+		Order: n.Order, Fragments: n.Fragments, Hold: n.Hold, HoldFor: time.Duration(n.HoldFor), Packing: n.Packing,
+		ErrorTail: n.ErrorTail, DirtyTail: n.DirtyTail,
+	}
+}
+
+// nfcHosts are the hosts' NFC servers, and the tickets for them.
+type nfcHosts struct {
+	cfg       *Config
+	inventory *inventory
+	listeners *listeners
+
+	rules atomic.Pointer[NFC]
+	all   []*nfcHost // as the hosts were added
+
+	mu      sync.Mutex
+	tickets map[string]nfcTicket
+}
+
+// nfcHost is port 902 of one host.
+type nfcHost struct {
+	hosts  *nfcHosts
+	name   string
+	ref    types.ManagedObjectReference
+	cert   *certificate // nil: that of the host's endpoint
+	server *nfchost.Server
+	addr   string // where a server is, or would be
+}
+
+func newNFCHosts(cfg *Config, inventory *inventory, listeners *listeners) *nfcHosts {
+	n := &nfcHosts{cfg: cfg, inventory: inventory, listeners: listeners, tickets: map[string]nfcTicket{}}
+	rules := cfg.NFC.forVersion(cfg)
+	n.rules.Store(&rules)
+	return n
+}
+
+// addNFC gives a host its port 902.
+func (b *builder) addNFC(h *simulator.HostSystem) error {
+	l := b.lab
+	host := &nfcHost{hosts: l.nfcHosts, name: h.Name, ref: h.Self, addr: l.ports.keep(l.nfcAddr(len(l.nfcHosts.all)))}
+	if l.cfg.VCenter && !l.cfg.HostListeners {
+		cert, err := newCertificate(h.Name)
+		if err != nil {
+			return fmt.Errorf("certificate for NFC: %w", err)
+		}
+		host.cert = cert
+	}
+	l.nfcHosts.all = append(l.nfcHosts.all, host)
+	b.tagBackupNIC(h)
+	if l.cfg.NFC.Off {
+		return nil
+	}
+	var err error
+	host.server, err = nfchost.Listen(nfchost.Config{
+		Addr: host.addr, Certificate: func() *tls.Certificate { return &host.certificate().pair }, Tickets: host,
+		Pacer: func(rate int64) nfchost.Pacer { return newBucket(rate) },
+		Fault: l.faults.takeNFC, Count: l.stats.nfc, Rules: l.nfcHosts.rules.Load().rules(), Log: l.cfg.Log,
+	})
+	if err != nil {
+		return err
+	}
+	host.addr = host.server.Addr()
+	return nil
+}
+
+// backupNIC is the tag of the vmknic that NFC goes over (vSphere 7 and later).
+const backupNIC = "vSphereBackupNFC"
+
+// tagBackupNIC shows a vmknic of the host as tagged, at both places the API tells it.
+func (b *builder) tagBackupNIC(h *simulator.HostSystem) {
+	if b.lab.cfg.NFC.Network == "" {
+		return
+	}
+	ip := b.lab.nfcNetwork(len(b.lab.nfcHosts.all) - 1)
+	key := backupNIC + ".key-vim.host.VirtualNic-vmk2"
+	tagged := types.VirtualNicManagerNetConfig{
+		NicType: backupNIC, MultiSelectAllowed: true, SelectedVnic: []string{key},
+		CandidateVnic: []types.HostVirtualNic{{Device: "vmk2", Key: key, Spec: types.HostVirtualNicSpec{Ip: &types.HostIpConfig{IpAddress: ip, SubnetMask: "255.0.0.0"}}}},
+	}
+	b.ctx.WithLock(h, func() {
+		info := types.HostVirtualNicManagerInfo{}
+		if h.Config.VirtualNicManagerInfo != nil {
+			info = *h.Config.VirtualNicManagerInfo
+		}
+		info.NetConfig = append(slices.Clone(info.NetConfig), tagged) // the simulator's hosts share theirs
+		h.Config.VirtualNicManagerInfo = &info
+	})
+	if ref := h.ConfigManager.VirtualNicManager; ref != nil {
+		if m, ok := b.reg.Get(*ref).(*simulator.HostVirtualNicManager); ok {
+			m.Info.NetConfig = append(slices.Clone(m.Info.NetConfig), tagged)
+		}
+	}
+}
+
+// nfcAddr is where the nth host listens. Only the first may have a port of its own choice.
+func (n *nfcHosts) nfcAddr(nth int) string {
+	if n.cfg.NFC.Network != "" {
+		return net.JoinHostPort(n.nfcNetwork(nth), "0")
+	}
+	if n.cfg.NFC.Addr != "" && nth == 0 {
+		return n.cfg.NFC.Addr
+	}
+	host, _, err := net.SplitHostPort(n.listeners.main.addr)
+	if n.cfg.NFC.Addr != "" {
+		host, _, err = net.SplitHostPort(n.cfg.NFC.Addr)
+	}
+	if err != nil {
+		return "127.0.0.1:0" // Config.Addr was good enough to listen on
+	}
+	return net.JoinHostPort(host, "0")
+}
+
+// nfcNetwork is the address of the nth host's tagged vmknic: no two hosts have the same.
+func (n *nfcHosts) nfcNetwork(nth int) string {
+	ip, err := netip.ParseAddr(n.cfg.NFC.Network)
+	for ; nth > 0 && err == nil; nth-- {
+		ip = ip.Next()
+	}
+	return ip.String()
+}
+
+// certificate is the one a host shows on 443 too.
+func (h *nfcHost) certificate() *certificate {
+	switch e := h.hosts.listeners.hosts[h.endpointName()]; {
+	case h.cert != nil:
+		return h.cert
+	case e != nil:
+		return e.cert.Load()
+	}
+	return h.hosts.listeners.main.cert.Load()
+}
+
+// endpointName undoes listeners.hostName.
+func (h *nfcHost) endpointName() string {
+	for name, e := range h.hosts.listeners.hosts {
+		if e.addr == h.name {
+			return name
+		}
+	}
+	return h.name
+}
+
+func (n *nfcHosts) host(ref types.ManagedObjectReference) *nfcHost {
+	for _, h := range n.all {
+		if h.ref == ref {
+			return h
+		}
+	}
+	return nil
+}
+
+// each does something with every server and returns the first error.
+func (n *nfcHosts) each(do func(*nfchost.Server) error) error {
+	for _, h := range n.all {
+		if h.server == nil {
+			continue
+		}
+		if err := do(h.server); err != nil {
+			return fmt.Errorf("NFC of %s: %w", h.name, err)
+		}
+	}
+	return nil
+}
+
+// NFCAddr is the host:port of a host's NFC server, by the host's name in the inventory. An
+// empty name is the first host.
+func (n *nfcHosts) NFCAddr(host string) string {
+	for _, h := range n.all {
+		if host == "" || h.name == host || h.endpointName() == host {
+			return h.addr
+		}
+	}
+	return ""
+}
+
+// NFC returns the rules in force, defaults filled in.
+func (n *nfcHosts) NFC() NFC { return *n.rules.Load() }
+
+// SetNFC changes how the hosts answer on port 902.
+func (n *nfcHosts) SetNFC(want NFC) error {
+	if err := want.check(); err != nil {
+		return err
+	}
+	rules := want.forVersion(n.cfg)
+	n.rules.Store(&rules)
+	return n.each(func(s *nfchost.Server) error {
+		s.SetRules(rules.rules())
+		return nil
+	})
+}
+
+// DropNFC breaks every NFC connection. Tickets that were not used stay good.
+func (n *nfcHosts) DropNFC() {
+	_ = n.each(func(s *nfchost.Server) error {
+		s.Drop()
+		return nil
+	})
+}
+
+// MoveVM moves a running or idle VM to another host of a vCenter, as vMotion does. NFC
+// sessions go on; tickets asked for from then on are for the new host.
+func (n *nfcHosts) MoveVM(vm, host string) error {
+	m, err := n.inventory.machine(vm)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(n.all, func(h *nfcHost) bool { return h.name == host || h.endpointName() == host })
+	if i < 0 {
+		return fmt.Errorf("no host %q in the lab", host)
+	}
+	ctx, reg := n.inventory.context(), n.inventory.model.Map()
+	moved, ok := reg.Get(m.ref).(*simulator.VirtualMachine)
+	if !ok {
+		return fmt.Errorf("VM %q is no longer registered", vm)
+	}
+	var ref types.ManagedObjectReference
+	ctx.WithLock(moved, func() {
+		req := &types.RelocateVM_Task{This: moved.Self, Spec: types.VirtualMachineRelocateSpec{Host: &n.all[i].ref}}
+		ref = moved.RelocateVMTask(ctx, req).(*methods.RelocateVM_TaskBody).Res.Returnval
+	})
+	_, err = waitForTask(reg, ref)
+	return err
+}
+
+func (n NFC) check() error {
+	switch {
+	case n.MaxBuffer < 0 || n.SessionMemory < 0 || n.MaxRead < 0 || n.Memory < nfcUnlimited || n.SessionRate < 0 || n.HostRate < 0 || n.LinkRate < 0 ||
+		n.Latency < 0 || n.Hold < 0 || n.HoldFor < 0 || n.TicketFor < 0:
+		return fmt.Errorf("nfc: want nothing negative, except a memory of -1")
+	case n.Network != "" && net.ParseIP(n.Network) == nil:
+		return fmt.Errorf("nfc: network %q: want an IP", n.Network)
+	case n.Exhausted != nfchost.RefuseSession && n.Exhausted != nfchost.RefuseRead && n.Exhausted != nfchost.Queue:
+		return fmt.Errorf("nfc: exhausted %q: want nothing, read or queue", n.Exhausted)
+	case n.Order != nfchost.InOrder && n.Order != nfchost.Reversed && n.Order != nfchost.OddFirst && n.Order != nfchost.Mixed:
+		return fmt.Errorf("nfc: order %q: want nothing, reversed, odd-first or mixed", n.Order)
+	case n.Packing != nfchost.Honour && n.Packing != nfchost.Stored && n.Packing != nfchost.Variety:
+		return fmt.Errorf("nfc: packing %q: want nothing, stored or mixed", n.Packing)
+	case n.ErrorTail != nfchost.TailControl && n.ErrorTail != nfchost.TailAlways && n.ErrorTail != nfchost.TailNever:
+		return fmt.Errorf("nfc: errorTail %q: want nothing, always or never", n.ErrorTail)
+	}
+	for _, size := range n.Fragments {
+		if size < 1 {
+			return fmt.Errorf("nfc: a fragment of %d bytes", size)
+		}
+	}
+	return nil
+}
+
+// Reserve is part of nfchost.Pacer.
+func (b *bucket) Reserve(n int, now time.Time) time.Duration { return b.reserve(n, now) }

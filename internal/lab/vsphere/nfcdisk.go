@@ -1,0 +1,87 @@
+package vsphere
+
+import (
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/decamp/decamp/internal/lab/nfchost"
+)
+
+// nfcDisk is a link of a chain opened over NFC: the host reads through its parents.
+type nfcDisk struct {
+	*chainView
+	hosts  *nfcHosts
+	link   diskLink
+	closed sync.Once
+}
+
+// ReadAt is part of nfchost.Disk. What a host does when the file is merged under a reader is
+// not known; here the read fails, and never mixes two states.
+func (d *nfcDisk) ReadAt(p []byte, off int64) (int, error) {
+	if d.stale() {
+		return 0, errStale
+	}
+	return d.chainView.ReadAt(p, off)
+}
+
+// NextData is part of nfchost.Disk.
+func (d *nfcDisk) NextData(off int64) (start, end int64, err error) { return d.nextData(off) }
+
+// Allocated is part of nfchost.Disk. It goes by the same map as QueryChangedDiskAreas("*").
+func (d *nfcDisk) Allocated(off, length int64) (list []nfchost.Area, err error) {
+	v := d.link.disk
+	switch {
+	case v.ds.spec.Map == MapFault:
+		return nil, nfchost.Refuse("allocated blocks are not known on this datastore")
+	case v.ds.spec.Map == MapWhole, v.spec.Thick, v.spec.RDM != "":
+		return []nfchost.Area{{Offset: off, Length: length}}, nil
+	}
+	granularity := int64(d.hosts.cfg.CBT.Granularity)
+	for at, end := off, off+length; at < end; {
+		start, stop, err := nextArea(d.mapped(), at, granularity)
+		if err != nil {
+			return nil, err
+		}
+		start, stop = max(start, at), min(stop, end)
+		for _, a := range v.shown(start, stop) {
+			list = append(list, nfchost.Area{Offset: a.Start, Length: a.Length})
+		}
+		at = max(stop, at+1)
+	}
+	return list, nil
+}
+
+// mapped is what the allocation map speaks of.
+func (d *nfcDisk) mapped() content {
+	if !d.hosts.rules.Load().OwnLinkMap || len(d.link.links) == 1 {
+		return d.chainView
+	}
+	own := *d.chainView
+	own.base, own.layers = &generated{size: d.Size()}, own.layers[len(own.layers)-1:]
+	return &own
+}
+
+// Entry is part of nfchost.Disk: a line of the descriptor's disk database.
+func (d *nfcDisk) Entry(key string) string {
+	v := d.link.disk
+	text, err := v.ds.root.ReadFile(filepath.Join(v.vm.spec.Folder, d.link.name()))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), " = ")
+		if ok && name == "ddb."+key {
+			return strings.Trim(value, `"`)
+		}
+	}
+	return ""
+}
+
+// Pacer is part of nfchost.Disk.
+func (d *nfcDisk) Pacer() nfchost.Pacer { return d.link.disk.ds.rate }
+
+// Close is part of nfchost.Disk. The content is the lab's and stays open.
+func (d *nfcDisk) Close() {
+	d.closed.Do(func() { d.link.disk.opened.Add(-1) })
+}

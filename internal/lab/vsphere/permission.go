@@ -1,0 +1,81 @@
+package vsphere
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// privilegeOf is what calls need (API reference, "Required Privileges"; of the NFC call, which
+// is in none, the one that VMware's backup guide has for reading disks). Calls that are not here
+// are let through.
+var privilegeOf = map[string]string{
+	"CreateSnapshot_Task":   "VirtualMachine.State.CreateSnapshot",
+	"CreateSnapshotEx_Task": "VirtualMachine.State.CreateSnapshot",
+	"RemoveSnapshot_Task":   "VirtualMachine.State.RemoveSnapshot",
+	"QueryChangedDiskAreas": "VirtualMachine.Provisioning.DiskRandomRead",
+	"NfcGetVmFiles":         "VirtualMachine.Provisioning.GetVmFiles",
+	"ReconfigVM_Task":       "VirtualMachine.Config.ChangeTracking",
+	"PowerOffVM_Task":       "VirtualMachine.Interact.PowerOff",
+	"ShutdownGuest":         "VirtualMachine.Interact.PowerOff",
+	"PowerOnVM_Task":        "VirtualMachine.Interact.PowerOn",
+	"CreateNasDatastore":    "Host.Config.Storage",
+	"RemoveDatastore":       "Host.Config.Storage",
+	"CopyVirtualDisk_Task":  "Datastore.FileManagement",
+	"StartService":          "Host.Config.NetService",
+	"StopService":           "Host.Config.NetService",
+}
+
+// denied is the fault of a call that the account has no privilege for; nil of others.
+func (a *vimAPI) denied(method *simulator.Method) types.BaseMethodFault {
+	needed := privilegeOf[method.Name]
+	if needed == "" || !slices.Contains(a.lab.cfg.Lacks, needed) {
+		return nil
+	}
+	return &types.NoPermission{Object: &method.This, PrivilegeId: needed}
+}
+
+// authorizationManager is the simulator's, for an account that lacks privileges: that one
+// grants everything to everybody.
+type authorizationManager struct {
+	*simulator.AuthorizationManager
+	lab *Lab
+}
+
+// HasPrivilegeOnEntities answers for the lab's account, whatever the session.
+func (m *authorizationManager) HasPrivilegeOnEntities(req *types.HasPrivilegeOnEntities) soap.HasFault {
+	res := &types.HasPrivilegeOnEntitiesResponse{}
+	for _, e := range req.Entity {
+		has := types.EntityPrivilege{Entity: e}
+		for _, id := range req.PrivId {
+			has.PrivAvailability = append(has.PrivAvailability, types.PrivilegeAvailability{PrivId: id, IsGranted: !slices.Contains(m.lab.cfg.Lacks, id)})
+		}
+		res.Returnval = append(res.Returnval, has)
+	}
+	return &methods.HasPrivilegeOnEntitiesBody{Res: res}
+}
+
+// freeEdition is the edition key of the free hypervisor (williamlam.com, 2011). That of 8.0U3e
+// is not known.
+const freeEdition = "esxBasic"
+
+// license shows the free licence, where the lab has it, and when one for evaluation ends.
+func (a *vimAPI) license(reg *simulator.Registry) {
+	m, ok := reg.Get(types.ManagedObjectReference{Type: "LicenseManager", Value: "ha-license-manager"}).(*simulator.LicenseManager)
+	if !ok {
+		return // a vCenter: its hosts are never free ones
+	}
+	if ends := a.lab.cfg.EvaluationEnds; !ends.IsZero() {
+		m.Evaluation.Properties = []types.KeyAnyValue{{Key: "expirationDate", Value: ends.UTC()}}
+	}
+	if !a.lab.cfg.ReadOnlyLicence {
+		return
+	}
+	m.Licenses = []types.LicenseManagerLicenseInfo{{
+		LicenseKey: "00000-00000-00000-00000-00000", EditionKey: cmp.Or(a.lab.cfg.LicenceEdition, freeEdition), Name: "VMware vSphere Hypervisor",
+	}}
+}

@@ -1,0 +1,157 @@
+package vsphere
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// The services of a host that the lab knows: the local shell, and SSH.
+const (
+	serviceShell = "TSM"
+	serviceSSH   = "TSM-SSH"
+)
+
+var servicePolicies = []string{"on", "automatic", "off"}
+
+// serviceSystem is a host's HostServiceSystem, which the simulator has none of. Both
+// services are off until somebody starts them.
+type serviceSystem struct {
+	mo.HostServiceSystem
+	lab  *Lab
+	host *shellHost
+
+	mu sync.Mutex // a call to start and one to stop at a time
+}
+
+// addServices gives a host its services.
+func (b *builder) addServices(h *simulator.HostSystem) error {
+	host, err := b.lab.newShellHost(h)
+	if err != nil {
+		return err
+	}
+	policy := "off"
+	if b.lab.cfg.SSH.Enabled {
+		policy = "on"
+	}
+	s := &serviceSystem{lab: b.lab, host: host}
+	s.ServiceInfo.Service = []types.HostService{
+		{Key: serviceShell, Label: "ESXi Shell", Policy: "off"},
+		{Key: serviceSSH, Label: "SSH", Policy: policy, Ruleset: []string{"sshServer"}},
+	}
+	s.Self = types.ManagedObjectReference{Type: "HostServiceSystem", Value: "serviceSystem-" + h.Self.Value}
+	host.services = s
+	b.reg.Put(s)
+	b.ctx.WithLock(h, func() { h.ConfigManager.ServiceSystem = &s.Self })
+	if b.lab.cfg.SSH.Enabled {
+		return s.start(b.ctx, serviceSSH)
+	}
+	return nil
+}
+
+// StartService starts a service; one that runs is left running.
+func (s *serviceSystem) StartService(ctx *simulator.Context, req *types.StartService) soap.HasFault {
+	body := &methods.StartServiceBody{}
+	if body.Fault_ = s.serviceFault(ctx, req.Id, s.start); body.Fault_ == nil {
+		body.Res = &types.StartServiceResponse{}
+	}
+	return body
+}
+
+// StopService stops a service. SSH sessions that are open go on.
+func (s *serviceSystem) StopService(ctx *simulator.Context, req *types.StopService) soap.HasFault {
+	body := &methods.StopServiceBody{}
+	if body.Fault_ = s.serviceFault(ctx, req.Id, s.stop); body.Fault_ == nil {
+		body.Res = &types.StopServiceResponse{}
+	}
+	return body
+}
+
+// RestartService is StopService and StartService.
+func (s *serviceSystem) RestartService(ctx *simulator.Context, req *types.RestartService) soap.HasFault {
+	body := &methods.RestartServiceBody{}
+	restart := func(ctx *simulator.Context, id string) error {
+		if err := s.stop(ctx, id); err != nil {
+			return err
+		}
+		return s.start(ctx, id)
+	}
+	if body.Fault_ = s.serviceFault(ctx, req.Id, restart); body.Fault_ == nil {
+		body.Res = &types.RestartServiceResponse{}
+	}
+	return body
+}
+
+// UpdateServicePolicy says whether a service starts with the host.
+func (s *serviceSystem) UpdateServicePolicy(ctx *simulator.Context, req *types.UpdateServicePolicy) soap.HasFault {
+	body := &methods.UpdateServicePolicyBody{}
+	if oneOf("policy", req.Policy, servicePolicies) != nil {
+		body.Fault_ = simulator.Fault("", &types.InvalidArgument{InvalidProperty: "policy"})
+		return body
+	}
+	set := func(ctx *simulator.Context, id string) error {
+		s.change(ctx, id, func(v *types.HostService) { v.Policy = req.Policy })
+		return nil
+	}
+	if body.Fault_ = s.serviceFault(ctx, req.Id, set); body.Fault_ == nil {
+		body.Res = &types.UpdateServicePolicyResponse{}
+	}
+	return body
+}
+
+// RefreshServices has nothing to do.
+func (s *serviceSystem) RefreshServices(*simulator.Context, *types.RefreshServices) soap.HasFault {
+	return &methods.RefreshServicesBody{Res: &types.RefreshServicesResponse{}}
+}
+
+// serviceFault does something with a service and makes a fault of what goes wrong.
+func (s *serviceSystem) serviceFault(ctx *simulator.Context, id string, do func(*simulator.Context, string) error) *soap.Fault {
+	if id != serviceShell && id != serviceSSH {
+		return simulator.Fault("no service "+id, &types.NotFound{})
+	}
+	if err := do(ctx, id); err != nil {
+		return simulator.Fault(err.Error(), &types.HostConfigFault{})
+	}
+	return nil
+}
+
+func (s *serviceSystem) start(ctx *simulator.Context, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if id == serviceSSH {
+		if err := s.host.listen(); err != nil {
+			return fmt.Errorf("start SSH: %w", err)
+		}
+	}
+	s.change(ctx, id, func(v *types.HostService) { v.Running = true })
+	return nil
+}
+
+func (s *serviceSystem) stop(ctx *simulator.Context, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if id == serviceSSH {
+		if err := s.host.unlisten(); err != nil {
+			return fmt.Errorf("stop SSH: %w", err)
+		}
+	}
+	s.change(ctx, id, func(v *types.HostService) { v.Running = false })
+	return nil
+}
+
+// change edits one service; its readers see the list before or the one after. ctx is the
+// caller's: it may hold the object's lock.
+func (s *serviceSystem) change(ctx *simulator.Context, id string, edit func(*types.HostService)) {
+	next := append([]types.HostService(nil), s.ServiceInfo.Service...)
+	for i := range next {
+		if next[i].Key == id {
+			edit(&next[i])
+		}
+	}
+	s.lab.model.Map().AtomicUpdate(ctx, s, []types.PropertyChange{{Name: "serviceInfo.service", Val: next}})
+}

@@ -1,0 +1,351 @@
+package vsphere
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// snap is one snapshot of a machine. The nth froze the nth link of each disk's chain; the
+// link after it is the delta it made.
+type snap struct {
+	ref    types.ManagedObjectReference // zero: removed, its delta left to be consolidated
+	name   string
+	epochs map[*vdisk]tick
+}
+
+// tick is a moment of a disk's change log.
+type tick struct {
+	epoch int64
+	log   int
+	on    bool
+}
+
+// follow makes the disks' chains agree with the snapshot tree. The caller holds the VM's
+// lock. The lab knows chains, no branches: nothing in it goes back to a snapshot.
+func (m *machine) follow(l *Lab, vm *mo.VirtualMachine) {
+	tree := snapshotsOf(vm.Snapshot)
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	for i := len(m.snaps) - 1; i >= 0; i-- {
+		ref := m.snaps[i].ref
+		if ref.Value != "" && !slices.ContainsFunc(tree, func(s types.VirtualMachineSnapshotTree) bool { return s.Snapshot == ref }) {
+			m.dropSnapshot(l, vm, i)
+		}
+	}
+	for _, s := range tree {
+		if !slices.ContainsFunc(m.snaps, func(have *snap) bool { return have.ref == s.Snapshot }) {
+			m.addSnapshot(l, vm, s)
+		}
+	}
+	m.leaveDelta = false
+	m.showBackings(vm)
+	m.setLayout(vm)
+}
+
+// snapshotsOf flattens the tree, parents first.
+func snapshotsOf(info *types.VirtualMachineSnapshotInfo) (all []types.VirtualMachineSnapshotTree) {
+	if info == nil {
+		return nil
+	}
+	var walk func([]types.VirtualMachineSnapshotTree)
+	walk = func(list []types.VirtualMachineSnapshotTree) {
+		for _, s := range list {
+			all = append(all, s)
+			walk(s.ChildSnapshotList)
+		}
+	}
+	walk(info.RootSnapshotList)
+	return all
+}
+
+// addSnapshot freezes the last link of each disk and puts a delta on top.
+func (m *machine) addSnapshot(l *Lab, vm *mo.VirtualMachine, s types.VirtualMachineSnapshotTree) {
+	added := &snap{ref: s.Snapshot, name: s.Name, epochs: map[*vdisk]tick{}}
+	wanted := vm.Config.ChangeTrackingEnabled != nil && *vm.Config.ChangeTrackingEnabled
+	for _, d := range m.disks {
+		if !snapshotted(d.spec) {
+			continue
+		}
+		d.changes.stun(wanted, len(m.snaps) > 0)
+		_, log, on := d.changes.moment()
+		added.epochs[d] = tick{d.changes.end(), log, on}
+		m.showFrozen(l, s.Snapshot, d, added.epochs[d])
+		if err := d.push(); err != nil {
+			l.cfg.Log.Error("write delta", "vm", m.spec.Name, "err", err)
+		}
+	}
+	m.snaps = append(m.snaps, added)
+}
+
+// showFrozen puts the link that a snapshot froze, its size and its change id, into the snapshot's
+// config. The simulator copied the VM's before a change of tracking took effect.
+func (m *machine) showFrozen(l *Lab, ref types.ManagedObjectReference, d *vdisk, at tick) {
+	s, ok := l.model.Map().Get(ref).(*simulator.VirtualMachineSnapshot)
+	if !ok {
+		return
+	}
+	id := ""
+	if at.on {
+		id = d.idAt(at.log, at.epoch)
+	}
+	for _, dev := range s.Config.Hardware.Device {
+		if dev.GetVirtualDevice().Key == d.key {
+			dev.GetVirtualDevice().Backing = d.backingWith(d.last(), id)
+			if disk, ok := dev.(*types.VirtualDisk); ok {
+				disk.CapacityInBytes = d.size.Load()
+				disk.CapacityInKB = disk.CapacityInBytes / growUnit
+			}
+		}
+	}
+}
+
+// dropSnapshot merges the delta of a snapshot that is gone into the link below, unless it is
+// to be left behind.
+func (m *machine) dropSnapshot(l *Lab, vm *mo.VirtualMachine, i int) {
+	if m.leaveDelta {
+		m.snaps[i].ref = types.ManagedObjectReference{}
+		vm.Runtime.ConsolidationNeeded = true
+		return
+	}
+	m.mergeSnapshot(l, vm, i)
+}
+
+func (m *machine) mergeSnapshot(l *Lab, vm *mo.VirtualMachine, i int) {
+	m.snaps = slices.Delete(m.snaps, i, i+1)
+	wanted := vm.Config.ChangeTrackingEnabled != nil && *vm.Config.ChangeTrackingEnabled
+	for _, d := range m.disks {
+		if !snapshotted(d.spec) {
+			continue
+		}
+		if err := d.merge(i + 1); err != nil {
+			l.cfg.Log.Error("merge delta", "vm", m.spec.Name, "err", err)
+		}
+		d.changes.stun(wanted, len(m.snaps) > 0)
+	}
+}
+
+// showBackings puts the disks' active links into the VM's config.
+func (m *machine) showBackings(vm *mo.VirtualMachine) {
+	for _, dev := range vm.Config.Hardware.Device {
+		if d := m.disk(dev.GetVirtualDevice().Key); d != nil {
+			dev.GetVirtualDevice().Backing = d.backing(d.last())
+		}
+	}
+}
+
+// push adds a delta above the last link. Its number is the lowest that is free, as hosts
+// choose it: names come again.
+func (d *vdisk) push() error {
+	links := d.chain()
+	number := 1
+	for slices.ContainsFunc(links, func(k chainLink) bool { return k.name == d.deltaName(number) }) {
+		number++
+	}
+	name := d.deltaName(number)
+	stem, suffix := strings.TrimSuffix(name, ".vmdk"), "-delta.vmdk" // NFS keeps vmfsSparse; VMFS6 always makes seSparse
+	if d.ds.spec.Type == "VMFS" {
+		suffix = "-sesparse.vmdk"
+	}
+	link := chainLink{name: name, parent: links[len(links)-1].name, data: stem + suffix, layer: newLayer(d.noise)}
+	if err := d.writeLink(link); err != nil {
+		return err
+	}
+	next := append(slices.Clone(links), link)
+	d.links.Store(&next)
+	return nil
+}
+
+func (d *vdisk) deltaName(number int) string {
+	return fmt.Sprintf("%s-%06d.vmdk", strings.TrimSuffix(d.spec.Name, ".vmdk"), number)
+}
+
+// merge folds link n into the one below and removes its files. Whoever reads through either
+// of them, or through those above, sees an error from then on.
+func (d *vdisk) merge(n int) error {
+	links := slices.Clone(d.chain())
+	if n < 1 || n >= len(links) {
+		return fmt.Errorf("disk %s has no link %d", d.spec.Name, n)
+	}
+	lower, upper := links[n-1], links[n]
+	links[n-1].layer = merged(lower.layer, upper.layer)
+	lower.layer.stale.Store(true)
+	upper.layer.stale.Store(true)
+	links = slices.Delete(links, n, n+1)
+	var errs []error
+	if n < len(links) { // the one above has another parent now
+		links[n].parent = links[n-1].name
+		errs = append(errs, d.writeLink(links[n]))
+	}
+	d.links.Store(&links)
+	d.registerData(links[n-1])
+	folder := d.vm.spec.Folder
+	d.ds.setFile(filepath.Join(folder, upper.data), nil)
+	for _, name := range []string{upper.name, ctkName(upper.name)} {
+		if err := d.ds.root.Remove(filepath.Join(folder, name)); err != nil && !os.IsNotExist(err) {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) > 0 {
+		return errs[0]
+	}
+	return nil
+}
+
+// Why snapshots fail.
+const (
+	quiesceReason = "An error occurred while taking a snapshot: Failed to quiesce the virtual machine."
+	lockedReason  = "Unable to access file since it is locked"
+)
+
+// CreateSnapshotTask is the simulator's, unless a fault happens to it.
+func (v *virtualMachine) CreateSnapshotTask(ctx *simulator.Context, req *types.CreateSnapshot_Task) soap.HasFault {
+	if f := v.lab.busy(v.machine); f != nil {
+		return &methods.CreateSnapshot_TaskBody{Fault_: f}
+	}
+	if v.lab.snapshotFault(v.machine, FaultSnapshotCreate) {
+		ref := v.failTask(ctx, "createSnapshot", quiesceReason)
+		return &methods.CreateSnapshot_TaskBody{Res: &types.CreateSnapshot_TaskResponse{Returnval: ref}}
+	}
+	return v.VirtualMachine.CreateSnapshotTask(ctx, req)
+}
+
+// CreateSnapshotExTask is the simulator's, unless a fault happens to it.
+func (v *virtualMachine) CreateSnapshotExTask(ctx *simulator.Context, req *types.CreateSnapshotEx_Task) soap.HasFault {
+	if f := v.lab.busy(v.machine); f != nil {
+		return &methods.CreateSnapshotEx_TaskBody{Fault_: f}
+	}
+	if v.lab.snapshotFault(v.machine, FaultSnapshotCreate) {
+		ref := v.failTask(ctx, "createSnapshotEx", quiesceReason)
+		return &methods.CreateSnapshotEx_TaskBody{Res: &types.CreateSnapshotEx_TaskResponse{Returnval: ref}}
+	}
+	return v.VirtualMachine.CreateSnapshotExTask(ctx, req)
+}
+
+// failTask is a task that fails.
+func (v *virtualMachine) failTask(ctx *simulator.Context, name, reason string) types.ManagedObjectReference {
+	return v.lab.startTask(ctx, v.Self, name, func(*labTask) (types.AnyType, types.BaseMethodFault) {
+		return nil, &types.GenericVmConfigFault{Reason: reason}
+	})
+}
+
+// ConsolidateVMDisksTask merges the deltas that removed snapshots left behind.
+func (v *virtualMachine) ConsolidateVMDisksTask(ctx *simulator.Context, _ *types.ConsolidateVMDisks_Task) soap.HasFault {
+	ref := v.lab.startTask(ctx, v.Self, "consolidateDisks", func(*labTask) (types.AnyType, types.BaseMethodFault) {
+		own := v.lab.context()
+		own.WithLock(v.VirtualMachine, func() {
+			if v.machine != nil {
+				v.machine.consolidate(v.lab, &v.VirtualMachine.VirtualMachine)
+			}
+			own.Update(v.VirtualMachine, []types.PropertyChange{{Name: "runtime.consolidationNeeded", Val: false}})
+		})
+		return nil, nil
+	})
+	return &methods.ConsolidateVMDisks_TaskBody{Res: &types.ConsolidateVMDisks_TaskResponse{Returnval: ref}}
+}
+
+// consolidate merges what was left behind; the caller holds the VM's lock.
+func (m *machine) consolidate(l *Lab, vm *mo.VirtualMachine) {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	for i := len(m.snaps) - 1; i >= 0; i-- {
+		if m.snaps[i].ref.Value == "" {
+			m.mergeSnapshot(l, vm, i)
+		}
+	}
+	m.showBackings(vm)
+	m.setLayout(vm)
+}
+
+// vmSnapshot is a simulator snapshot with the lab's removal in front.
+type vmSnapshot struct {
+	*simulator.VirtualMachineSnapshot
+	lab     *Lab
+	machine *machine
+}
+
+// RemoveSnapshotTask is the simulator's, unless a fault happens to it. A delta is left behind
+// if the caller asks for that, or a fault does.
+func (s *vmSnapshot) RemoveSnapshotTask(ctx *simulator.Context, req *types.RemoveSnapshot_Task) soap.HasFault {
+	if f := s.lab.busy(s.machine); f != nil {
+		return &methods.RemoveSnapshot_TaskBody{Fault_: f}
+	}
+	if ctx.Session != nil { // which would go on showing it after its end
+		defer ctx.Session.Registry.Remove(ctx, req.This)
+	}
+	if s.lab.snapshotFault(s.machine, FaultSnapshotRemove) {
+		ref := s.lab.startTask(ctx, s.machine.ref, "removeSnapshot", func(*labTask) (types.AnyType, types.BaseMethodFault) {
+			return nil, &types.GenericVmConfigFault{Reason: lockedReason}
+		})
+		return &methods.RemoveSnapshot_TaskBody{Res: &types.RemoveSnapshot_TaskResponse{Returnval: ref}}
+	}
+	if f := s.machine.removeOnce(ctx, req.This); f != nil {
+		return &methods.RemoveSnapshot_TaskBody{Fault_: f}
+	}
+	leave := req.Consolidate != nil && !*req.Consolidate || s.lab.snapshotFault(s.machine, FaultSnapshotConsolidate)
+	s.machine.setLeaveDelta(leave)
+	return s.VirtualMachineSnapshot.RemoveSnapshotTask(ctx, req)
+}
+
+// removeOnce is the fault of who removes what somebody else removes already, or did: a machine does
+// not know that another one, which it takes for dead, is still at it. The simulator crashes there.
+func (m *machine) removeOnce(ctx *simulator.Context, ref types.ManagedObjectReference) *soap.Fault {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	if !m.removed[ref] {
+		if m.removed == nil {
+			m.removed = map[types.ManagedObjectReference]bool{}
+		}
+		m.removed[ref] = true
+		return nil
+	}
+	if ctx.Map.Get(ref) == nil {
+		return simulator.Fault("", &types.ManagedObjectNotFound{Obj: ref})
+	}
+	return simulator.Fault("", &types.TaskInProgress{})
+}
+
+// RemoveAllSnapshotsTask is the simulator's, unless a fault happens to it.
+func (v *virtualMachine) RemoveAllSnapshotsTask(ctx *simulator.Context, req *types.RemoveAllSnapshots_Task) soap.HasFault {
+	if v.lab.snapshotFault(v.machine, FaultSnapshotRemove) {
+		ref := v.failTask(ctx, "RemoveAllSnapshots", lockedReason)
+		return &methods.RemoveAllSnapshots_TaskBody{Res: &types.RemoveAllSnapshots_TaskResponse{Returnval: ref}}
+	}
+	if v.machine != nil {
+		v.machine.setLeaveDelta(v.lab.snapshotFault(v.machine, FaultSnapshotConsolidate))
+	}
+	return v.VirtualMachine.RemoveAllSnapshotsTask(ctx, req)
+}
+
+// setLeaveDelta says what becomes of the delta of the next snapshot that is removed.
+func (m *machine) setLeaveDelta(leave bool) {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	m.leaveDelta = leave
+}
+
+func (l *Lab) snapshotFault(m *machine, kind FaultKind) bool {
+	return m != nil && l.faults.takeIf(func(f *Fault) bool { return f.Kind == kind && f.hits(m.spec.Name, "") }) != nil
+}
+
+// busy is the fault of a VM that something else is done to: "TaskInProgress: if the virtual
+// machine is busy" (API reference, CreateSnapshot_Task and others). Nil: it is not.
+func (l *Lab) busy(m *machine) *soap.Fault {
+	if !l.snapshotFault(m, FaultVMBusy) {
+		return nil
+	}
+	return simulator.Fault("", &types.TaskInProgress{Task: types.ManagedObjectReference{Type: "Task", Value: "relocate-1"}})
+}
+
+// snapAt returns the index of a snapshot, or -1.
+func (m *machine) snapAt(ref types.ManagedObjectReference) int {
+	return slices.IndexFunc(m.snaps, func(s *snap) bool { return s.ref == ref })
+}

@@ -1,0 +1,248 @@
+package vsphere
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// serveSDK passes a request to the simulator with the lab's rules for sessions around it:
+// the cookie of an expired session never reaches the simulator, and the cookie of a new one
+// is written as hosts write it.
+func (e *endpoint) serveSDK(w http.ResponseWriter, r *http.Request) {
+	e.lab.stats.request(r)
+	if c, err := r.Cookie(sessionCookie); err == nil && !e.door.touch(c.Value) {
+		r.Header.Del("Cookie")
+	}
+	defer e.watchWait(r)()
+	e.sdk.ServeHTTP(&cookieWriter{ResponseWriter: w, door: e.door}, r)
+}
+
+// cookieWriter learns the sessions that the simulator opens.
+type cookieWriter struct {
+	http.ResponseWriter
+	door *door
+	done bool
+}
+
+func (w *cookieWriter) WriteHeader(status int) {
+	w.learn()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *cookieWriter) Write(p []byte) (int, error) {
+	w.learn()
+	return w.ResponseWriter.Write(p)
+}
+
+func (w *cookieWriter) learn() {
+	if w.done {
+		return
+	}
+	w.done = true
+	if id := sessionOf(w.Header()); id != "" {
+		w.door.add(id)
+		w.Header().Del("Set-Cookie")
+		http.SetCookie(w.ResponseWriter, newCookie(id))
+	}
+}
+
+func sessionOf(h http.Header) string {
+	for _, c := range (&http.Response{Header: h}).Cookies() {
+		if c.Name == sessionCookie {
+			return c.Value
+		}
+	}
+	return ""
+}
+
+// openSession logs in to the simulator on behalf of a Basic login, so that its cookie is
+// good for SOAP calls too.
+func (e *endpoint) openSession() (string, error) {
+	if e.sdk == nil {
+		return newID(), nil
+	}
+	var user, pass bytes.Buffer
+	if err := errors.Join(xml.EscapeText(&user, []byte(e.lab.cfg.User)), xml.EscapeText(&pass, []byte(e.lab.cfg.Password))); err != nil {
+		return "", err
+	}
+	manager := e.lab.model.ServiceContent.SessionManager.Value
+	body := fmt.Sprintf(`<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/"><Body><Login xmlns="urn:vim25">`+
+		`<_this type="SessionManager">%s</_this><userName>%s</userName><password>%s</password></Login></Body></Envelope>`, manager, &user, &pass)
+	r, err := http.NewRequest(http.MethodPost, "/sdk", strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	w := headerWriter{}
+	e.sdk.ServeHTTP(w, r)
+	if id := sessionOf(http.Header(w)); id != "" {
+		return id, nil
+	}
+	return "", errLogin
+}
+
+// headerWriter keeps the headers of a response and drops the rest.
+type headerWriter http.Header
+
+func (w headerWriter) Header() http.Header         { return http.Header(w) }
+func (w headerWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (w headerWriter) WriteHeader(int)             {}
+
+// vimAPI connects the simulator's SOAP handlers to the lab's rules.
+type vimAPI struct{ lab *Lab }
+
+// serveModel connects the simulator's SOAP handlers to the lab's rules.
+func (a *vimAPI) serveModel() {
+	svc := a.lab.model.Service
+	svc.Listen = &url.URL{Scheme: "https", Host: a.lab.main.addr, Path: "/sdk", User: url.UserPassword(a.lab.cfg.User, a.lab.cfg.Password)}
+	reg := a.lab.model.Map()
+	reg.Handler = a.hook
+	sm := reg.SessionManager()
+	sm.ServiceHostName = a.lab.main.addr
+	sm.ValidLogin = func(req *types.Login) bool { return a.lab.main.door.password(req.UserName, req.Password) }
+	a.license(reg)
+	svc.RegisterSDK(reg, reg.Path+"/vimService")
+	pc := &collector{}
+	pc.Self = a.lab.model.ServiceContent.PropertyCollector
+	reg.Put(pc)
+	reg.Put(&nfcService{Self: nfcServiceRef(a.lab.cfg.VCenter), lab: a.lab})
+	svc.ServeMux.HandleFunc(reg.Path+"/vimServiceVersions.xml", svc.ServiceVersions)
+	a.lab.main.sdk, a.lab.main.dcs = svc.ServeMux, a.lab.datacenters
+	for _, dc := range a.lab.datacenters {
+		asHost := &datacenter{path: "ha-datacenter", datastores: dc.datastores}
+		for _, host := range dc.spec.Hosts {
+			if e := a.lab.hosts[host]; e != nil {
+				e.dcs = []*datacenter{asHost}
+			}
+		}
+	}
+}
+
+// hook sees every SOAP call before the simulator does. It may refuse the call or name
+// another object to take it.
+//
+// The object it names replaces the real one for this session only: an object put into the
+// global registry makes the simulator's own tasks panic on a type assertion, and one merely
+// returned is overridden by the session's view.
+func (a *vimAPI) hook(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
+	a.lab.stats.soap(method.Name)
+	if ctx.Session == nil {
+		return a.override(ctx, method), a.checkLogin(method)
+	}
+	if a.lab.cfg.ReadOnlyLicence && changes(method.Name) {
+		return nil, &types.RestrictedVersion{}
+	}
+	if fault := a.denied(method); fault != nil {
+		return nil, fault
+	}
+	a.followSessions(ctx, method)
+	a.lab.waits.add(ctx, method)
+	obj := a.override(ctx, method)
+	if obj == nil {
+		return nil, nil
+	}
+	ctx.Session.Registry.Put(obj)
+	return obj, nil
+}
+
+// checkLogin refuses a login above the session limit. What a host answers then is not
+// documented for SOAP; the lab makes it a plain system error.
+func (a *vimAPI) checkLogin(method *simulator.Method) types.BaseMethodFault {
+	if method.Name == "Login" && a.lab.main.door.full() {
+		return &types.SystemError{Reason: errSessions.Error()}
+	}
+	return nil
+}
+
+func (a *vimAPI) followSessions(ctx *simulator.Context, method *simulator.Method) {
+	switch req := method.Body.(type) {
+	case *types.Logout:
+		a.lab.main.door.remove(ctx.Session.Key)
+	case *types.TerminateSession:
+		for _, id := range req.SessionId {
+			a.lab.main.door.remove(id)
+		}
+	}
+}
+
+// override returns the lab's object for the methods the lab implements itself.
+func (a *vimAPI) override(ctx *simulator.Context, method *simulator.Method) mo.Reference {
+	switch method.Name {
+	case "QueryChangedDiskAreas", "ShutdownGuest", "CreateSnapshot_Task", "CreateSnapshotEx_Task", "RemoveAllSnapshots_Task", "ConsolidateVMDisks_Task":
+		if vm, ok := ctx.Map.Get(method.This).(*simulator.VirtualMachine); ok {
+			return &virtualMachine{VirtualMachine: vm, lab: a.lab, machine: a.lab.machines[vm.Self]}
+		}
+	case "RemoveSnapshot_Task":
+		if s, ok := ctx.Map.Get(method.This).(*simulator.VirtualMachineSnapshot); ok && a.lab.machines[s.Vm] != nil {
+			return &vmSnapshot{VirtualMachineSnapshot: s, lab: a.lab, machine: a.lab.machines[s.Vm]}
+		}
+		if ctx.Session != nil { // it is gone: what took an earlier call must not outlive it
+			ctx.Session.Registry.Remove(ctx, method.This)
+		}
+	case "CreateNasDatastore", "RemoveDatastore":
+		if dss, ok := ctx.Map.Get(method.This).(*simulator.HostDatastoreSystem); ok {
+			return &datastoreSystem{HostDatastoreSystem: dss, lab: a.lab}
+		}
+	case "DestroyDatastore", "Destroy_Task":
+		if ds, ok := ctx.Map.Get(method.This).(*simulator.Datastore); ok {
+			return &nasDatastore{Datastore: ds, lab: a.lab}
+		}
+	case "CopyVirtualDisk_Task":
+		if vdm, ok := ctx.Map.Get(method.This).(*simulator.VirtualDiskManager); ok {
+			return &diskManager{VirtualDiskManager: vdm, lab: a.lab}
+		}
+	case "RetrieveInternalContent":
+		if si, ok := ctx.Map.Get(method.This).(*simulator.ServiceInstance); ok {
+			return &serviceInstance{ServiceInstance: si, lab: a.lab}
+		}
+	case "HasPrivilegeOnEntities":
+		if m, ok := ctx.Map.Get(method.This).(*simulator.AuthorizationManager); ok {
+			return &authorizationManager{AuthorizationManager: m, lab: a.lab}
+		}
+	case "AcquireGenericServiceTicket":
+		return &sessionManager{SessionManager: ctx.Map.SessionManager(), lab: a.lab}
+	}
+	return nil
+}
+
+// virtualMachine is a simulator VM with the lab's methods in front.
+type virtualMachine struct {
+	*simulator.VirtualMachine
+	lab     *Lab
+	machine *machine // nil for a VM made at run time
+}
+
+// readOnly are beginnings of the names of calls that change nothing on the host.
+var readOnly = []string{
+	"Retrieve", "Query", "Find", "Log", "Wait", "Check", "Continue", "Current", "Fetch", "Search", "Acquire", "Session", "Cancel",
+	"CreateFilter", "CreatePropertyCollector", "CreateContainerView", "CreateListView", "CreateCollector", "CreateInventoryView",
+	"Destroy", "List", "Read", "Rewind", "Refresh", "Terminate", "Validate", "Get", "Has", "Nfc", "SetCollectorPageSize",
+}
+
+// changes reports whether a call needs more than the free licence allows. DestroyView and
+// the like are for what a session made itself; two calls remove real things.
+func changes(method string) bool {
+	if method == "Destroy_Task" || method == "DestroyDatastore" {
+		return true
+	}
+	return !slices.ContainsFunc(readOnly, func(p string) bool { return strings.HasPrefix(method, p) })
+}
+
+// parseTicketURL takes from a URL what a ticket is good for.
+func parseTicketURL(method, raw string) (ticket, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return ticket{}, fmt.Errorf("parse ticket URL: %w", err)
+	}
+	method = strings.ToUpper(strings.TrimPrefix(method, "http"))
+	return ticket{method: method, path: u.Path, query: u.Query()}, nil
+}

@@ -1,0 +1,441 @@
+package vsphere
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/types"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/decamp/decamp/internal/lab/shell"
+	"github.com/decamp/decamp/internal/lab/socket"
+)
+
+// SSH is the hosts' SSH server. It is off until TSM-SSH is started through the API.
+type SSH struct {
+	Enabled        bool     `json:"enabled,omitempty"`        // TSM-SSH runs from the start
+	Unavailable    bool     `json:"unavailable,omitempty"`    // it cannot be started at all
+	Addr           string   `json:"addr,omitempty"`           // of the first host's server; default 127.0.0.1:0
+	AuthorizedKeys []string `json:"authorizedKeys,omitempty"` // keys that log in, as authorized_keys has them
+	PasswordAuth   bool     `json:"passwordAuth,omitempty"`   // offer "password" beside keyboard-interactive
+	NoPasswords    bool     `json:"noPasswords,omitempty"`    // keys only
+	MaxClones      int      `json:"maxClones,omitempty"`      // vmkfstools at a time, one more is killed: the memory of hostd-tmp; 0 is no limit
+	Lockdown       bool     `json:"lockdown,omitempty"`       // lockdown mode without exception users: nobody logs in
+	MaxSessions    int      `json:"maxSessions,omitempty"`    // commands at a time on one connection, default 10 as with OpenSSH
+	SecretKey      bool     `json:"secretKey,omitempty"`      // the API does not tell the host key
+	SHA256Sum      bool     `json:"sha256sum,omitempty"`      // the host has sha256sum; it is not known which do
+}
+
+// shellHost is one ESXi as somebody who logs in by SSH sees it.
+type shellHost struct {
+	lab      *Lab
+	name     string // in the inventory
+	ref      types.ManagedObjectReference
+	key      ssh.Signer
+	machine  *shell.Machine
+	files    *hostFiles
+	services *serviceSystem
+
+	serving sync.WaitGroup
+
+	mu     sync.Mutex
+	addr   string       // fixed once it listened
+	ln     net.Listener // nil while SSH is off
+	conns  map[net.Conn]bool
+	clones int
+	down   bool
+}
+
+var (
+	errNoSSH   = errors.New("this host has no SSH server")
+	errNoLogin = errors.New("permission denied")
+)
+
+// sshHosts are the SSH servers of all hosts.
+type sshHosts struct {
+	lab       *Lab
+	cfg       *Config
+	ports     *ports
+	inventory *inventory
+	all       []*shellHost // as the hosts were added
+}
+
+func (s *sshHosts) newShellHost(h *simulator.HostSystem) (*shellHost, error) {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	key, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		return nil, err
+	}
+	host := &shellHost{lab: s.lab, name: h.Name, ref: h.Self, key: key, addr: "127.0.0.1:0", conns: map[net.Conn]bool{}}
+	if len(s.all) == 0 {
+		setDefault(&s.cfg.SSH.Addr, host.addr)
+		setDefault(&s.cfg.SSH.MaxSessions, maxSessions)
+		host.addr = s.cfg.SSH.Addr
+	}
+	host.addr = s.ports.keep(host.addr)
+	host.files = newHostFiles(host)
+	host.machine = &shell.Machine{
+		Open: host.files.open, Commands: host.commands(),
+		IsDir: func(name string) bool { return host.files.isDir(host.background(), name) },
+		Files: func(name string) []string {
+			list, _ := host.files.list(host.background(), name) // no folder: no files
+			return list
+		},
+	}
+	s.all = append(s.all, host)
+	return host, nil
+}
+
+// SSHAddr is where a host's SSH server listens, by the host's name in the inventory; "" is
+// the first host. It is empty while SSH was never started.
+func (s *sshHosts) SSHAddr(host string) string {
+	for _, h := range s.all {
+		if host == "" || h.name == host {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if h.ln == nil {
+				return ""
+			}
+			return h.addr
+		}
+	}
+	return ""
+}
+
+// SSHServer is one host's SSH server, for whoever is to log in there.
+type SSHServer struct {
+	Host        string `json:"host"`           // as the inventory names it
+	Addr        string `json:"addr,omitempty"` // where it listens, or will; empty: that is known once it is started
+	Running     bool   `json:"running"`
+	Fingerprint string `json:"fingerprint"` // of its key, as SHA256:…
+}
+
+// SSHServers are those of all hosts.
+func (s *sshHosts) SSHServers() []SSHServer {
+	all := []SSHServer{}
+	for _, h := range s.all {
+		h.mu.Lock()
+		server := SSHServer{Host: h.name, Addr: h.addr, Running: h.ln != nil, Fingerprint: ssh.FingerprintSHA256(h.key.PublicKey())}
+		h.mu.Unlock()
+		if _, port, err := net.SplitHostPort(server.Addr); !server.Running && (err != nil || port == "0") {
+			server.Addr = ""
+		}
+		all = append(all, server)
+	}
+	return all
+}
+
+// SSHHostKey is the public key of a host's SSH server, as known_hosts has it; "" is the
+// first host. Hosts have a key before SSH is started.
+func (s *sshHosts) SSHHostKey(host string) string {
+	for _, h := range s.all {
+		if host == "" || h.name == host {
+			return string(ssh.MarshalAuthorizedKey(h.key.PublicKey()))
+		}
+	}
+	return ""
+}
+
+// maxSessions is OpenSSH's default of MaxSessions.
+const maxSessions = 10
+
+// hostKeyPath is where a host's API has the public part of its RSA key. The lab's hosts have
+// one key, of another kind, since RSA takes its time to make.
+const hostKeyPath = "/host/ssh_host_rsa_key_pub"
+
+// serveHostKey tells the key to whoever is logged in.
+func (e *endpoint) serveHostKey(w http.ResponseWriter, r *http.Request) {
+	e.lab.stats.request(r)
+	if err := e.admit(w, r); err != nil {
+		fail(&recorder{ResponseWriter: w}, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	_, _ = io.WriteString(w, e.lab.SSHHostKey("")) // the client may have gone
+}
+
+func (h *shellHost) listen() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lab.cfg.SSH.Unavailable || h.down {
+		return errNoSSH
+	}
+	if h.ln != nil {
+		return nil
+	}
+	ln, err := socket.Listen(h.addr)
+	if err != nil {
+		return err
+	}
+	h.ln, h.addr = ln, ln.Addr().String()
+	h.serving.Go(func() { h.accept(ln) })
+	return nil
+}
+
+// unlisten stops taking connections; those there are go on.
+func (h *shellHost) unlisten() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ln == nil {
+		return nil
+	}
+	err := h.ln.Close()
+	h.ln = nil
+	return err
+}
+
+func (h *shellHost) accept(ln net.Listener) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		h.mu.Lock()
+		taken := !h.down
+		if taken {
+			h.conns[c] = true
+			h.serving.Go(func() { h.serve(c) })
+		}
+		h.mu.Unlock()
+		if !taken {
+			_ = c.Close() // nobody will miss it
+		}
+	}
+}
+
+// dropConns ends every session from outside, as a network that fails does.
+func (h *shellHost) dropConns() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c := range h.conns {
+		_ = c.Close() // its server sees it
+	}
+}
+
+func (h *shellHost) close() error {
+	h.mu.Lock()
+	h.down = true
+	h.mu.Unlock()
+	err := h.unlisten()
+	h.dropConns()
+	h.machine.Close()
+	h.serving.Wait()
+	return err
+}
+
+// DropSSH breaks every SSH connection to every host. Processes that were not detached are
+// hung up; the others go on.
+func (s *sshHosts) DropSSH() {
+	for _, h := range s.all {
+		h.dropConns()
+	}
+}
+
+// SetSSH starts or stops every host's SSH server, as somebody at its console would. Sessions
+// that are open go on.
+func (s *sshHosts) SetSSH(on bool) error {
+	var errs []error
+	for _, h := range s.all {
+		switched := h.services.stop
+		if on {
+			switched = h.services.start
+		}
+		errs = append(errs, switched(s.inventory.context(), serviceSSH))
+	}
+	return errors.Join(errs...)
+}
+
+func (h *shellHost) serve(c net.Conn) {
+	defer func() {
+		h.mu.Lock()
+		delete(h.conns, c)
+		h.mu.Unlock()
+		_ = c.Close() // the client has gone or will notice
+	}()
+	conn, channels, requests, err := ssh.NewServerConn(c, h.serverConfig())
+	if err != nil {
+		return // a client that did not get in
+	}
+	var sessions sync.WaitGroup
+	sessions.Go(func() { ssh.DiscardRequests(requests) })
+	var open atomic.Int64
+	for ch := range channels {
+		switch {
+		case ch.ChannelType() != "session":
+			_ = ch.Reject(ssh.Prohibited, "only sessions") // the connection tells if it fails
+			continue
+		case open.Load() >= int64(h.lab.cfg.SSH.MaxSessions):
+			_ = ch.Reject(ssh.Prohibited, "open failed") // as above; the words are OpenSSH's
+			continue
+		}
+		channel, requests, err := ch.Accept()
+		if err != nil {
+			break
+		}
+		open.Add(1)
+		sessions.Go(func() {
+			defer open.Add(-1)
+			h.session(channel, requests)
+		})
+	}
+	_ = conn.Close() // it has ended
+	sessions.Wait()
+}
+
+// serverConfig asks as ESXi's sshd does: keyboard-interactive through PAM, and keys. The
+// account is that of the API, with the same lock after wrong passwords.
+func (h *shellHost) serverConfig() *ssh.ServerConfig {
+	cfg := &ssh.ServerConfig{ServerVersion: "SSH-2.0-OpenSSH_9.1", MaxAuthTries: 6}
+	open := !h.lab.cfg.SSH.Lockdown // else right keys and passwords are refused as wrong ones are
+	cfg.PublicKeyCallback = func(meta ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+		if !open {
+			return nil, errNoLogin
+		}
+		return nil, h.checkKey(meta.User(), key)
+	}
+	password := func(user, pass string) error {
+		if open && h.lab.main.door.password(user, pass) {
+			return nil
+		}
+		h.lab.stats.refusedSSH()
+		return errNoLogin
+	}
+	if !h.lab.cfg.SSH.NoPasswords {
+		cfg.KeyboardInteractiveCallback = func(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (*ssh.Permissions, error) {
+			answers, err := ask("", "", []string{"Password: "}, []bool{false})
+			if err != nil || len(answers) != 1 {
+				return nil, errNoLogin
+			}
+			return nil, password(meta.User(), answers[0])
+		}
+	}
+	if h.lab.cfg.SSH.PasswordAuth && !h.lab.cfg.SSH.NoPasswords {
+		cfg.PasswordCallback = func(meta ssh.ConnMetadata, pass []byte) (*ssh.Permissions, error) {
+			return nil, password(meta.User(), string(pass))
+		}
+	}
+	cfg.AddHostKey(h.key)
+	return cfg
+}
+
+// checkKey looks a key up in the config and in the host's authorized_keys.
+func (h *shellHost) checkKey(user string, key ssh.PublicKey) error {
+	if user != h.lab.cfg.User && user != "root" {
+		return errNoLogin
+	}
+	rest := h.files.text("/etc/ssh/keys-root/authorized_keys")
+	for _, line := range h.lab.cfg.SSH.AuthorizedKeys {
+		rest = append(rest, (line + "\n")...)
+	}
+	for len(rest) > 0 {
+		var known ssh.PublicKey
+		var err error
+		if known, _, _, rest, err = ssh.ParseAuthorizedKey(rest); err != nil {
+			break
+		}
+		if string(known.Marshal()) == string(key.Marshal()) {
+			return nil
+		}
+	}
+	return errNoLogin
+}
+
+// session runs one command. It lasts until the command and whoever else has its output
+// open has ended, or the client goes.
+func (h *shellHost) session(ch ssh.Channel, requests <-chan *ssh.Request) {
+	s := &sshSession{host: h, ch: ch, ended: make(chan struct{})}
+	for {
+		select {
+		case r, ok := <-requests:
+			if !ok { // the client went
+				if s.proc != nil {
+					s.proc.Hangup()
+					<-s.ended
+				}
+				return
+			}
+			s.request(r)
+		case <-s.ended:
+			ssh.DiscardRequests(requests) // until the client closes its side
+			return
+		}
+	}
+}
+
+type sshSession struct {
+	host   *shellHost
+	ch     ssh.Channel
+	proc   *shell.Proc // nil until the command is known
+	output sessionOutput
+	ended  chan struct{} // closed when the command has ended and nobody writes any more
+}
+
+// request answers what a client may ask of a session.
+func (s *sshSession) request(r *ssh.Request) {
+	var cmd struct{ Command string }
+	var sig struct{ Name string }
+	switch {
+	case r.Type == "exec" && s.proc == nil && ssh.Unmarshal(r.Payload, &cmd) == nil:
+		answerRequest(r, true) // first: the command may end, and close the channel, at once
+		s.start(cmd.Command)
+	case r.Type == "signal" && s.proc != nil && ssh.Unmarshal(r.Payload, &sig) == nil:
+		s.host.signal(s.proc, sig.Name)
+		answerRequest(r, true)
+	default:
+		answerRequest(r, r.Type == "pty-req")
+	}
+}
+
+func answerRequest(r *ssh.Request, good bool) {
+	if r.WantReply {
+		_ = r.Reply(good, nil) // the channel tells if it fails
+	}
+}
+
+func (s *sshSession) start(command string) {
+	s.output.Hold()
+	s.proc = s.host.machine.Start(command, s.ch, held{s.ch, &s.output}, held{s.ch.Stderr(), &s.output})
+	s.host.serving.Go(s.finish)
+}
+
+// finish sends the exit status and closes the channel when nobody writes to it any more.
+func (s *sshSession) finish() {
+	defer close(s.ended)
+	<-s.proc.Done()
+	status := struct{ Status uint32 }{uint32(s.proc.Status())}
+	_, _ = s.ch.SendRequest("exit-status", false, ssh.Marshal(&status)) // the client may have gone
+	s.output.Drop()
+	s.output.Wait()
+	_ = s.ch.Close() // as above
+}
+
+func (h *shellHost) signal(p *shell.Proc, name string) {
+	if s, ok := map[string]shell.Signal{"HUP": shell.HUP, "INT": shell.INT, "KILL": shell.KILL, "TERM": shell.TERM}[name]; ok {
+		_ = h.machine.Signal(-p.PID, s) // gone already
+	}
+}
+
+// sessionOutput counts who has a session's output open.
+type sessionOutput struct{ sync.WaitGroup }
+
+// Hold is part of shell.Holder.
+func (o *sessionOutput) Hold() { o.Add(1) }
+
+// Drop is part of shell.Holder.
+func (o *sessionOutput) Drop() { o.Done() }
+
+// held is one of the two outputs.
+type held struct {
+	io.Writer
+	*sessionOutput
+}

@@ -1,0 +1,288 @@
+package vsphere
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/decamp/decamp/internal/lab/shell"
+)
+
+// vim-cmd asks the host's agent from within: what the licence forbids the API it does all the
+// same. What it prints is from transcripts that people published; with which status it fails
+// is not documented (ghettoVCB, the oldest user of it, looks at none).
+
+// vimCmd knows the listings, the SSH service, and what is done to one VM.
+func (h *shellHost) vimCmd(c *shell.Call) int {
+	if len(c.Args) < 2 {
+		return 1
+	}
+	name := strings.TrimPrefix(c.Args[1], "/")
+	h.lab.stats.vimCmd(name)
+	switch name {
+	case "vmsvc/getallvms":
+		return h.listVMs(c)
+	case "hostsvc/start_ssh":
+		return boolStatus(h.services.start(h.lab.context(), serviceSSH) == nil)
+	case "hostsvc/stop_ssh":
+		return boolStatus(h.services.stop(h.lab.context(), serviceSSH) == nil)
+	case "hostsvc/enable_ssh":
+		h.services.change(h.lab.context(), serviceSSH, func(v *hostService) { v.Policy = "on" })
+		return 0
+	case "hostsvc/disable_ssh":
+		h.services.change(h.lab.context(), serviceSSH, func(v *hostService) { v.Policy = "off" })
+		return 0
+	}
+	if do := vmCommands[name]; do != nil {
+		return h.vmCommand(c, name, do)
+	}
+	fmt.Fprintf(c.Out, "Invalid command '%s'.\n", c.Args[1])
+	return 1
+}
+
+func (h *shellHost) listVMs(c *shell.Call) int {
+	fmt.Fprintln(c.Out, "Vmid   Name   File   Guest OS   Version   Annotation")
+	ids := slices.SortedFunc(maps.Keys(h.lab.machines), func(a, b managedRef) int { return strings.Compare(a.Value, b.Value) })
+	for _, id := range ids {
+		m := h.lab.machines[id]
+		fmt.Fprintf(c.Out, "%s   %s   %s   %s   vmx-21\n", id.Value, m.spec.Name, datastorePath(m.home.spec.Name, m.spec.Folder, m.spec.Folder+".vmx"), m.spec.GuestID)
+	}
+	return 0
+}
+
+// vmCall is a command to one VM.
+type vmCall struct {
+	host *shellHost
+	vm   *virtualMachine
+	args []string // behind the VM's number
+	out  io.Writer
+}
+
+// vmCommands are those that are given the number of a VM.
+var vmCommands = map[string]func(*vmCall) error{
+	"vmsvc/power.getstate":  (*vmCall).state,
+	"vmsvc/power.on":        (*vmCall).powerOn,
+	"vmsvc/power.off":       (*vmCall).powerOff,
+	"vmsvc/power.shutdown":  (*vmCall).shutDown,
+	"vmsvc/snapshot.get":    (*vmCall).snapshots,
+	"vmsvc/snapshot.create": (*vmCall).createSnapshot,
+	"vmsvc/snapshot.remove": (*vmCall).removeSnapshot,
+}
+
+// vmCommand runs one of them, now or later.
+func (h *shellHost) vmCommand(c *shell.Call, name string, do func(*vmCall) error) int {
+	if len(c.Args) < 3 {
+		fmt.Fprintf(c.Out, "Insufficient arguments.\nUsage: %s vmid ...\n", name)
+		return 1
+	}
+	ref := types.ManagedObjectReference{Type: "VirtualMachine", Value: c.Args[2]}
+	m := h.lab.machines[ref]
+	vm, ok := h.lab.model.Map().Get(ref).(*simulator.VirtualMachine)
+	if !ok || m == nil {
+		fmt.Fprintln(c.Out, notFound(fmt.Sprintf("Unable to find a VM corresponding to %q", c.Args[2])))
+		return 1
+	}
+	verb := strings.TrimPrefix(name, "vmsvc/")
+	if stall := h.lab.vimCmdFault(m, FaultVimCmdStall, verb); stall != nil && stall.wait(c.Ctx) != nil {
+		return 1
+	}
+	call := &vmCall{host: h, vm: &virtualMachine{VirtualMachine: vm, lab: h.lab, machine: m}, args: c.Args[3:], out: c.Out}
+	if late := h.lab.vimCmdFault(m, FaultVimCmdLate, verb); late != nil && changesVM(name) {
+		call.out = io.Discard
+		h.later(time.Duration(late.Delay), func() { _ = do(call) }) // nobody is told
+		return 0
+	}
+	err := do(call)
+	if err != nil {
+		fmt.Fprintln(c.Out, err)
+	}
+	return boolStatus(err == nil || h.lab.vimCmdFault(m, FaultVimCmdQuiet, verb) != nil)
+}
+
+func changesVM(name string) bool {
+	return name != "vmsvc/power.getstate" && name != "vmsvc/snapshot.get"
+}
+
+// later runs f after a delay, unless the lab ends before.
+func (h *shellHost) later(delay time.Duration, f func()) {
+	ctx, cancel := h.lab.jobs.context(h.background())
+	h.lab.jobs.running.Go(func() {
+		defer cancel()
+		if pause(ctx, delay) == nil {
+			f()
+		}
+	})
+}
+
+func (l *Lab) vimCmdFault(m *machine, kind FaultKind, verb string) *injected {
+	return l.faults.takeIf(func(f *Fault) bool { return f.Kind == kind && f.hits(m.spec.Name, verb) })
+}
+
+func (c *vmCall) state() error {
+	words := map[types.VirtualMachinePowerState]string{
+		types.VirtualMachinePowerStatePoweredOn: "Powered on", types.VirtualMachinePowerStatePoweredOff: "Powered off", types.VirtualMachinePowerStateSuspended: "Suspended",
+	}
+	var now types.VirtualMachinePowerState
+	c.host.lab.context().WithLock(c.vm.VirtualMachine, func() { now = c.vm.Runtime.PowerState })
+	fmt.Fprintf(c.out, "Retrieved runtime info\n%s\n", words[now])
+	return nil
+}
+
+func (c *vmCall) powerOn() error {
+	fmt.Fprintln(c.out, "Powering on VM:")
+	return c.task("Power on failed", func(ctx *simulator.Context) soap.HasFault {
+		return c.vm.PowerOnVMTask(ctx, &types.PowerOnVM_Task{This: c.vm.Self})
+	})
+}
+
+func (c *vmCall) powerOff() error {
+	fmt.Fprintln(c.out, "Powering off VM:")
+	return c.task("Power off failed", func(ctx *simulator.Context) soap.HasFault {
+		return c.vm.PowerOffVMTask(ctx, &types.PowerOffVM_Task{This: c.vm.Self})
+	})
+}
+
+func (c *vmCall) shutDown() error {
+	var res soap.HasFault
+	ctx := c.host.lab.context()
+	ctx.WithLock(c.vm.VirtualMachine, func() { res = c.vm.ShutdownGuest(ctx, &types.ShutdownGuest{This: c.vm.Self}) })
+	return vimFaultText(res)
+}
+
+// createSnapshot is given name, description, whether with memory, and whether quiesced. Words
+// with blanks in them stay whole, as published transcripts show.
+func (c *vmCall) createSnapshot() error {
+	fmt.Fprintln(c.out, "Create Snapshot:")
+	word := func(i int) string {
+		if i < len(c.args) {
+			return c.args[i]
+		}
+		return ""
+	}
+	return c.task("Create snapshot failed", func(ctx *simulator.Context) soap.HasFault {
+		return c.vm.CreateSnapshotTask(ctx, &types.CreateSnapshot_Task{
+			This: c.vm.Self, Name: word(0), Description: word(1), Memory: yes(word(2)), Quiesce: yes(word(3)),
+		})
+	})
+}
+
+// yes is how vim-cmd reads a switch.
+func yes(s string) bool { return s == "1" || s == "true" }
+
+// removeSnapshot is given a snapshot's number. Those below it stay.
+func (c *vmCall) removeSnapshot() error {
+	fmt.Fprintln(c.out, "Remove Snapshot:")
+	if len(c.args) == 0 {
+		return shellText("Usage: snapshot.remove vmid snapId")
+	}
+	snapshot := c.numbered(c.args[0])
+	if snapshot == nil {
+		return notFound("Unable to find the snapshot")
+	}
+	err := c.task("Remove snapshot failed", func(ctx *simulator.Context) soap.HasFault {
+		s := &vmSnapshot{VirtualMachineSnapshot: snapshot, lab: c.host.lab, machine: c.vm.machine}
+		return s.RemoveSnapshotTask(ctx, &types.RemoveSnapshot_Task{This: snapshot.Self})
+	})
+	if err == nil {
+		c.writeTree()
+	}
+	return err
+}
+
+// numbered finds a snapshot by its number.
+func (c *vmCall) numbered(id string) (found *simulator.VirtualMachineSnapshot) {
+	for _, s := range c.tree() {
+		if strconv.Itoa(int(s.Id)) == id {
+			found, _ = c.host.lab.model.Map().Get(s.Snapshot).(*simulator.VirtualMachineSnapshot)
+		}
+	}
+	return found
+}
+
+// tree lists the snapshots, parents first.
+func (c *vmCall) tree() (all []types.VirtualMachineSnapshotTree) {
+	c.host.lab.context().WithLock(c.vm.VirtualMachine, func() { all = snapshotsOf(c.vm.Snapshot) })
+	return all
+}
+
+func (c *vmCall) snapshots() error {
+	fmt.Fprintln(c.out, "Get Snapshot:")
+	c.writeTree()
+	return nil
+}
+
+// writeTree shows a chain of snapshots: the lab knows no branches. The word Desciption is
+// VMware's.
+func (c *vmCall) writeTree() {
+	for depth, s := range c.tree() {
+		indent, node := strings.Repeat("--", depth), "|-CHILD"
+		if depth == 0 {
+			node = "|-ROOT"
+		}
+		state := "powered off"
+		if s.State == types.VirtualMachinePowerStatePoweredOn {
+			state = "powered on"
+		}
+		at := s.CreateTime
+		fmt.Fprintf(c.out, "%s%s\n", indent, node)
+		for _, line := range []string{
+			"Snapshot Name        : " + s.Name, fmt.Sprintf("Snapshot Id        : %d", s.Id), "Snapshot Desciption  : " + s.Description,
+			fmt.Sprintf("Snapshot Created On  : %d/%d/%d %d:%d:%d", at.Month(), at.Day(), at.Year(), at.Hour(), at.Minute(), at.Second()),
+			"Snapshot State       : " + state,
+		} {
+			fmt.Fprintf(c.out, "%s--%s\n", indent, line)
+		}
+	}
+}
+
+// task starts a task of the VM and waits for its end.
+func (c *vmCall) task(failed string, start func(*simulator.Context) soap.HasFault) error {
+	var res soap.HasFault
+	b := &builder{lab: c.host.lab, ctx: c.host.lab.context(), reg: c.host.lab.model.Map()}
+	b.ctx.WithLock(c.vm.VirtualMachine, func() { res = start(b.ctx) })
+	if err := vimFaultText(res); err != nil {
+		return err
+	}
+	if _, err := waitForTask(b.reg, taskOf(res)); err != nil {
+		return shellText(failed)
+	}
+	return nil
+}
+
+func taskOf(res soap.HasFault) types.ManagedObjectReference {
+	switch body := res.(type) {
+	case *methods.PowerOnVM_TaskBody:
+		return body.Res.Returnval
+	case *methods.PowerOffVM_TaskBody:
+		return body.Res.Returnval
+	case *methods.CreateSnapshot_TaskBody:
+		return body.Res.Returnval
+	case *methods.RemoveSnapshot_TaskBody:
+		return body.Res.Returnval
+	}
+	panic(fmt.Sprintf("no task in %T", res))
+}
+
+// vimFaultText is a fault as vim-cmd prints it, or nil.
+func vimFaultText(res soap.HasFault) error {
+	f := res.Fault()
+	if f == nil {
+		return nil
+	}
+	return printedFault(strings.TrimPrefix(fmt.Sprintf("%T", f.VimFault()), "*types."), "")
+}
+
+func notFound(text string) error { return printedFault("NotFound", text) }
+
+func printedFault(name, text string) error {
+	return shellText(fmt.Sprintf("(vim.fault.%s) {\n   faultCause = (vmodl.MethodFault) null, \n   msg = \"%s\"\n}", name, text))
+}

@@ -1,0 +1,59 @@
+package vsphere
+
+import (
+	"fmt"
+	"net/url"
+	"path"
+	"strings"
+)
+
+// volumePath is a file of a datastore.
+type volumePath struct{ datastore, path string }
+
+func (p volumePath) String() string { return datastorePath(p.datastore, "", p.path) }
+
+// volumesRoot is where a host keeps its datastores.
+const volumesRoot = "/vmfs/volumes"
+
+// parseVolumePath takes "[datastore] folder/file", /vmfs/volumes/datastore/folder/file or
+// a /folder URL.
+func parseVolumePath(s string) (p volumePath, err error) {
+	switch rest, ok := strings.CutPrefix(s, "["); {
+	case ok:
+		var found bool
+		if p.datastore, rest, found = strings.Cut(rest, "]"); !found {
+			return p, fmt.Errorf("datastore path %q: want \"[datastore] path\"", s)
+		}
+		p.path = strings.TrimPrefix(rest, " ")
+	case strings.HasPrefix(s, volumesRoot+"/"):
+		p.datastore, p.path, _ = strings.Cut(s[len(volumesRoot)+1:], "/")
+	case strings.HasPrefix(s, "http://"), strings.HasPrefix(s, "https://"):
+		u, err := url.Parse(s)
+		if err != nil || !strings.HasPrefix(u.Path, "/folder/") {
+			return p, fmt.Errorf("datastore URL %q: want https://host/folder/path?dsName=datastore", s)
+		}
+		p.datastore, p.path = u.Query().Get("dsName"), strings.TrimPrefix(u.Path, "/folder/")
+	default:
+		return p, fmt.Errorf("path %q: it names no datastore", s)
+	}
+	p.path = strings.TrimPrefix(path.Clean("/"+p.path), "/")
+	if p.datastore == "" {
+		return p, fmt.Errorf("path %q: it names no datastore", s)
+	}
+	return p, nil
+}
+
+// diskLink is one link of a disk's chain as a source of copies.
+type diskLink struct {
+	disk  *vdisk
+	links []chainLink // from the base up to this one, as they were when it was found
+}
+
+// name is that of the link's descriptor.
+func (k diskLink) name() string { return k.links[len(k.links)-1].name }
+
+// written reports whether a running VM writes to the link. The base below a snapshot is
+// frozen: the VMkernel opens it for a second reader, as it does for vmkfstools and NFC.
+func (k diskLink) written() bool {
+	return k.disk.vm.running.Load() && k.name() == k.disk.chain()[k.disk.last()].name
+}

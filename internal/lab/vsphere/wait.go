@@ -1,0 +1,87 @@
+package vsphere
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"regexp"
+	"sync"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// waits are the WaitForUpdates calls in progress. The simulator lets them run on after
+// their client has gone, so the lab cancels them then.
+type waits struct {
+	mu   sync.Mutex
+	open map[waitKey]*simulator.PropertyCollector
+}
+
+type waitKey struct{ session, collector string }
+
+var waitCall = regexp.MustCompile(`WaitForUpdates(?:Ex)?[ >][^<]*<(?:\w+:)?_this[^>]*>([^<]+)<`)
+
+// watchWait reads the request's body ahead. If it is a WaitForUpdates, the wait is
+// cancelled when the client goes away. The returned func ends the watch.
+func (e *endpoint) watchWait(r *http.Request) func() {
+	body, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	match := waitCall.FindSubmatch(body)
+	cookie, cookieErr := r.Cookie(sessionCookie)
+	if err != nil || cookieErr != nil || match == nil {
+		return func() {}
+	}
+	key := waitKey{cookie.Value, string(match[1])}
+	stop := context.AfterFunc(r.Context(), func() { e.lab.waits.cancel(key) })
+	return func() {
+		stop()
+		e.lab.waits.remove(key)
+	}
+}
+
+// add notes the collector of a WaitForUpdates call.
+func (w *waits) add(ctx *simulator.Context, method *simulator.Method) {
+	if method.Name != "WaitForUpdatesEx" && method.Name != "WaitForUpdates" {
+		return
+	}
+	var pc *simulator.PropertyCollector
+	switch c := ctx.Session.Get(method.This).(type) {
+	case *collector:
+		pc = &c.PropertyCollector
+	case *simulator.PropertyCollector: // one that the client made
+		pc = c
+	default:
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open == nil {
+		w.open = map[waitKey]*simulator.PropertyCollector{}
+	}
+	w.open[waitKey{ctx.Session.Key, method.This.Value}] = pc
+}
+
+func (w *waits) remove(key waitKey) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.open, key)
+}
+
+func (w *waits) cancel(key waitKey) {
+	w.mu.Lock()
+	pc := w.open[key]
+	w.mu.Unlock()
+	if pc != nil {
+		pc.CancelWaitForUpdates(&types.CancelWaitForUpdates{This: pc.Self})
+	}
+}
+
+func (w *waits) cancelAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, pc := range w.open {
+		pc.CancelWaitForUpdates(&types.CancelWaitForUpdates{This: pc.Self})
+	}
+}
