@@ -278,10 +278,13 @@ func TestRunningVMIsRefusedUntilPowerOffIsAllowed(t *testing.T) {
 // MiB of them has 20 seconds, also on a machine that is busy with others.
 const slowRate = 8 << 20
 
+// slowBytes is the size of the disk of slow.
+const slowBytes = 192 << 20
+
 // slow is a lab whose one disk takes long enough to be interrupted.
 func slow() lab.Config {
 	return lab.Config{
-		VMs:    []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: 192 << 20, Fill: 100, Seed: 3}}}},
+		VMs:    []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: slowBytes, Fill: 100, Seed: 3}}}},
 		Limits: lab.Limits{DatastoreRate: slowRate},
 	}
 }
@@ -306,11 +309,7 @@ func (r *rig) beginTo(to, vm string, more ...string) *under {
 	u := &under{Cmd: r.command(args...), t: r.t}
 	u.Stderr = &u.screen
 	if r.stepwise {
-		read, write := packetPipe(r.t)
-		u.events = bufio.NewScanner(bufio.NewReaderSize(read, onePage)) // which never reads less than a packet
-		u.Stdout = write
-		must(r.t, u.Start())
-		must(r.t, write.Close())
+		u.startStepwise()
 		return u
 	}
 	out, err := u.StdoutPipe()
@@ -318,21 +317,6 @@ func (r *rig) beginTo(to, vm string, more ...string) *under {
 	u.events = bufio.NewScanner(out)
 	must(r.t, u.Start())
 	return u
-}
-
-// onePage is the smallest capacity of a pipe, and the largest packet in it, in bytes.
-const onePage = 4096
-
-// packetPipe returns the ends of a pipe that holds one write: the next one waits until it is read.
-func packetPipe(t *testing.T) (read, write *os.File) {
-	t.Helper()
-	var ends [2]int
-	must(t, unix.Pipe2(ends[:], unix.O_DIRECT|unix.O_CLOEXEC))
-	read, write = os.NewFile(uintptr(ends[0]), "read end"), os.NewFile(uintptr(ends[1]), "write end")
-	t.Cleanup(func() { read.Close() })
-	_, err := unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, onePage)
-	must(t, err)
-	return read, write
 }
 
 // until reads events until one has the disk that far.

@@ -44,7 +44,7 @@ type rig struct {
 	extra    []string
 	env      []string // of decamp, besides what the tests have
 	records  string   // name of the state directory, if it is not "state"
-	stepwise bool     // begin starts decamp with a standard output that holds one write: see steps
+	stepwise bool     // migrations wait at their next event until the test reads it
 }
 
 func newRig(t *testing.T, cfg lab.Config) *rig {
@@ -65,9 +65,8 @@ func (r *rig) trusting() *rig {
 	return r
 }
 
-// steps makes begin start migrations that wait at their next event but one until the test has read the
-// event before it. A test of such a migration acts at the event that it has read last, however busy the
-// machine is. It must read events for as long as decamp is to make progress.
+// steps makes begin start migrations that wait at their next event until the test reads it. Such a test must read
+// events for as long as decamp is to make progress.
 func (r *rig) steps() *rig {
 	r.stepwise = true
 	return r

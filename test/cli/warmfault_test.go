@@ -88,6 +88,7 @@ func TestWarmSnapshotFaults(t *testing.T) {
 			}
 			u.rounds(2)
 			r.cutOver(u)
+			r.faultsMet()
 		})
 	}
 }

@@ -244,6 +244,7 @@ func TestWarmWithAFreeLicenceFaults(t *testing.T) {
 			u.rounds(2)
 			r.cutOver(u)
 			r.nothingLeft(0)
+			r.faultsMet()
 		})
 	}
 }
