@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 mkdir -p build
 
 check_statically
-go test -vet=off -short -timeout 10m "$@" ./... >build/check.log 2>&1 || {
+# shellcheck disable=SC2086 # several arguments
+go test $quickly -short -timeout 10m "$@" ./... >build/check.log 2>&1 || {
 	grep -vE '^(ok|\?)' build/check.log | tail -200
 	fail "go test -short failed; see build/check.log"
 }

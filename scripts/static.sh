@@ -5,6 +5,11 @@
 # the standard library and all that is imported would be compiled once more.
 export GOFLAGS="${GOFLAGS:-} -trimpath"
 
+# Arguments of go test. Vet runs once, below; without DWARF a binary links in half of the time; and many
+# tests wait, for a process or a host that is slow on purpose, so that more packages than processors run.
+# shellcheck disable=SC2034 # the scripts that read this file use it
+quickly="-vet=off -ldflags=-w -p $((2 * $(nproc)))"
+
 fail() {
 	echo "$(basename "$0" .sh): $*" >&2
 	exit 1

@@ -54,10 +54,10 @@ make demo >build/demo.log 2>&1 || {
 
 packages=$(ordered_packages) || fail "go list"
 # shellcheck disable=SC2086 # one argument for each package
-go test -vet=off -timeout 60m -v "$@" $packages >build/test.log 2>&1
+go test $quickly -timeout 60m -v "$@" $packages >build/test.log 2>&1
 status=$?
 # A module of its own, which brings Kubernetes along. It judges files of this one: no result of old ones counts.
-(cd test/kubevirt && go vet ./... && go test -vet=off -count 1 -v "$@" ./...) >>build/test.log 2>&1 || status=$?
+(cd test/kubevirt && go vet ./... && go test $quickly -count 1 -v "$@" ./...) >>build/test.log 2>&1 || status=$?
 record_times
 grep -E '^(ok|FAIL|panic:)' build/test.log
 if [ "$status" -ne 0 ]; then
