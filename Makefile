@@ -1,5 +1,6 @@
 # decamp: `make demo` shows the main job, `make test` runs all tests. Both install what
-# they need (scripts/setup.sh); nothing else has to be set up. `make help` lists the rest.
+# they need (scripts/setup.sh); nothing else has to be set up. `make check` runs the quick tests.
+# `make help` lists the rest.
 
 export CGO_ENABLED = 0
 GO ?= go
@@ -19,6 +20,10 @@ build: ## build ./decamp, one static binary, and ./decamp-lab, the emulator
 demo: build ## move a real Linux guest off an emulated ESXi, prove it, boot it
 	@scripts/setup.sh demo
 	@scripts/demo.sh
+
+.PHONY: check
+check: ## format, vet, staticcheck and the quick tests, in two minutes: before each commit
+	@scripts/check.sh
 
 .PHONY: test
 test: ## run all tests and checks, as CI does

@@ -1,25 +1,50 @@
 #!/usr/bin/env bash
-# All checks and tests, as CI runs them. The full log is build/test.log. A skipped test
-# fails the run: setup.sh has installed what every test here needs, so a skip means that
-# something was not tested.
+# All checks and tests, as CI runs them. The full log is build/test.log, and the slowest packages and tests
+# are in build/test-times.txt. A skipped test fails the run: setup.sh has installed what every test here
+# needs, so a skip means that something was not tested.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+. scripts/static.sh
 mkdir -p build
 
-# What is compiled for the demo's binary and the guests serves the tests, too: with other flags
-# the standard library and all that is imported would be compiled once more.
-export GOFLAGS="${GOFLAGS:-} -trimpath"
+# The packages that take longest, slowest first: they start first, as the run ends when the last one ends.
+# build/package-times.tsv, which each run writes, replaces this order.
+slowest='test/cli internal/targets/libvirt test/fleet test/nfs test/differential internal/esx internal/migrate
+	internal/targets/proxmox internal/targets/openstack test/boot test/convert internal/trial internal/lab
+	internal/nfs internal/flow internal/roster internal/targets/kubevirt internal/fleet internal/vmdk
+	internal/qcow2 internal/convert/virtv2v internal/mount cmd/decamp internal/transport/landing'
 
-fail() {
-	echo "test: $*" >&2
-	exit 1
+# ordered_packages prints all packages of the module, slowest first.
+ordered_packages() {
+	go list ./... >build/packages || return
+	{
+		[ ! -e build/package-times.tsv ] || cut -f 2 build/package-times.tsv
+		for package in $slowest; do
+			echo "github.com/decamp/decamp/$package"
+		done
+		cat build/packages
+	} | awk 'NR == FNR { listed[$0] = 1; next } listed[$0] && !seen[$0]++' build/packages -
 }
 
-unformatted=$(gofmt -l cmd internal test) || fail "gofmt could not read the tree"
-[ -z "$unformatted" ] || fail "not gofmt'd: $unformatted"
-go vet ./... || fail "go vet"
-go vet -tags guests,kube,slow,v2v ./... || fail "go vet of the slow lanes" # which nothing else compiles here
-go tool staticcheck ./... || fail "staticcheck"
+# record_times writes how long packages and tests took. Packages without a new time keep their old one.
+record_times() {
+	awk -f scripts/times.awk build/test.log >build/times.tsv
+	{
+		awk -F '\t' -v OFS='\t' '$3 == "" { print $1, $2 }' build/times.tsv
+		[ ! -e build/package-times.tsv ] || cat build/package-times.tsv
+	} | awk -F '\t' '!seen[$2]++' | sort -rn >build/package-times.new
+	mv build/package-times.new build/package-times.tsv
+	{
+		echo "test: $SECONDS seconds in all, with checks, guests and the demo"
+		echo "slowest packages, in seconds:"
+		awk -F '\t' '$3 == ""' build/times.tsv | sort -rn | head -20
+		echo "slowest tests, in seconds:"
+		awk -F '\t' '$3 != ""' build/times.tsv | sort -rn | head -40
+	} >build/test-times.txt
+	rm build/times.tsv
+}
+
+check_statically
 go run ./test/guest/cmd/buildguest >/dev/null || fail "could not build the test guests"
 
 make demo >build/demo.log 2>&1 || {
@@ -27,10 +52,13 @@ make demo >build/demo.log 2>&1 || {
 	fail "make demo; see build/demo.log"
 }
 
-go test -timeout 60m -v "$@" ./... >build/test.log 2>&1
+packages=$(ordered_packages) || fail "go list"
+# shellcheck disable=SC2086 # one argument for each package
+go test $quickly -timeout 60m -v "$@" $packages >build/test.log 2>&1
 status=$?
 # A module of its own, which brings Kubernetes along. It judges files of this one: no result of old ones counts.
-(cd test/kubevirt && go vet ./... && go test -count 1 -v "$@" ./...) >>build/test.log 2>&1 || status=$?
+(cd test/kubevirt && go vet ./... && go test $quickly -count 1 -v "$@" ./...) >>build/test.log 2>&1 || status=$?
+record_times
 grep -E '^(ok|FAIL|panic:)' build/test.log
 if [ "$status" -ne 0 ]; then
 	awk -f scripts/failures.awk build/test.log | tail -200
@@ -39,4 +67,4 @@ fi
 skipped=$(grep -E -A 2 '^ *--- SKIP' build/test.log)
 [ -z "$skipped" ] || fail "skipped, but nothing may be:
 $skipped"
-echo "test: $(grep -cE '^ *--- PASS' build/test.log) passed, none skipped"
+echo "test: $(grep -cE '^ *--- PASS' build/test.log) passed, none skipped; slowest first in build/test-times.txt"

@@ -114,6 +114,9 @@ func TestConvertAChain(t *testing.T) {
 // What convert makes of every flavour is what its generator says, and so what qemu-img
 // makes of it where qemu-img is right: vmdktest's own tests compare the two.
 func TestConvertEveryFlavour(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, recipe := range vmdktest.Recipes() {
 		t.Run(recipe.Name, func(t *testing.T) {
 			t.Parallel()

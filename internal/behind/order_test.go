@@ -2,9 +2,12 @@ package behind
 
 import (
 	"context"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/manifest"
 )
 
 // sourceFunc is a Reader that is a function.
@@ -64,6 +67,68 @@ func TestNoWriterBeginsWhereAReaderIs(t *testing.T) {
 		goOn <- struct{}{}
 		<-second
 	case <-second:
+	}
+}
+
+// A watched context closes asked once its Done is called.
+type watched struct {
+	context.Context
+	once  *sync.Once
+	asked chan struct{}
+}
+
+func (w watched) Done() <-chan struct{} {
+	w.once.Do(func() { close(w.asked) })
+	return w.Context.Done()
+}
+
+// A reader that waits for a writer goes on if a checkpoint keeps the writer from the chunk when the reader
+// before it is done.
+func TestReaderGoesOnAfterACheckpoint(t *testing.T) {
+	img := newImage(t, chunkLen)
+	reading, goOn := make(chan struct{}), make(chan struct{})
+	source := sourceFunc(func(p []byte, off int64) error {
+		img.load(p, off)
+		reading <- struct{}{}
+		<-goOn
+		return nil
+	})
+	log, path := newLog(t, chunkLen)
+	r := openRig(t, img, log, path, NewPool(MinBudget), Options{Fresh: true, Source: source})
+	r.mustWrite(fill(chunkLen, 1), 0)
+	r.must(r.Commit(t.Context()))
+	read := func(ctx context.Context) <-chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.ReadAt(ctx, make([]byte, chunkLen), 0)
+			done <- err
+		}()
+		return done
+	}
+	first := read(t.Context())
+	<-reading
+	r.mustWrite(fill(chunkLen, 2), 0)
+	waitFor(t, r.File, func() bool { return r.running == 0 && r.chunks[0].wanted })
+	ctx := watched{t.Context(), &sync.Once{}, make(chan struct{})}
+	second := read(ctx)
+	<-ctx.asked
+	r.mu.Lock() // the second reader waits now
+	r.ledger.listing[0], r.ledger.appending = manifest.Hash{}, true
+	r.mu.Unlock()
+	goOn <- struct{}{}
+	r.must(<-first)
+	r.mu.Lock()
+	r.ledger.end()
+	r.kick()
+	r.mu.Unlock()
+	select {
+	case err := <-second:
+		r.must(err)
+	case <-reading: // it reads what was written
+		goOn <- struct{}{}
+		r.must(<-second)
+	case <-time.After(2 * time.Minute):
+		t.Fatal("the second reader waits for ever")
 	}
 }
 

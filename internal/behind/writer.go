@@ -138,7 +138,11 @@ func (f *File) first() *chunk {
 		if f.free(c) {
 			return c
 		}
-		c.wanted = c.pins > 0
+		if c.pins > 0 {
+			c.wanted = true
+		} else {
+			f.unwant(c) // no reader is in the way: a checkpoint lists it
+		}
 	}
 	if f.busy > 0 || !f.pressed() {
 		return nil

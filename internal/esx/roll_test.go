@@ -113,6 +113,9 @@ func TestMixedFleetIsMixed(t *testing.T) {
 
 // A large inventory comes in pages, and whoever has enough of them ends it.
 func TestRollComesInPages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	s := startLab(t, fleetConfig(true, 1100)).dial(t)
 	roll, pages := rollOf(t, s)
 	if len(roll) != 1100 || !slices.Equal(pages, []int{500, 500, 100}) {
@@ -132,6 +135,9 @@ func TestRollComesInPages(t *testing.T) {
 // A session that ends between two pages takes the rest of the answer with it: the roll fails for
 // a reason that passes, and is whole when it is asked for again.
 func TestRollOfASessionThatEnds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	r := startLab(t, fleetConfig(true, 1100))
 	s := r.dial(t)
 	kill := r.KillSessions
@@ -168,6 +174,9 @@ func BenchmarkRoll(b *testing.B) {
 
 // Those that are asked for are on the roll as they are on that of all, in that order.
 func TestRollOfSome(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	s := startLab(t, mixedFleet(true, 520)).dial(t)
 	roll, _ := rollOf(t, s, inventory.FactPower)
 	asked := slices.Insert(refs(roll), 3, "vm-gone")

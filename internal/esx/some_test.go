@@ -25,6 +25,9 @@ func fleetConfig(vcenter bool, n int) lab.Config {
 
 // Whoever asks for one VM, for all at once, or for all in pages, is told the same.
 func TestOneVMIsDescribedAsAllAre(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, vcenter := range []bool{false, true} {
 		s := startLab(t, fleetConfig(vcenter, 350)).dial(t)
 		all, err := s.VMs(context.Background())

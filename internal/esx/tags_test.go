@@ -83,6 +83,9 @@ func warning(vm inventory.VM, codes ...string) *inventory.Warning {
 // Whatever the number of VMs and of tags, the calls are a few and then one for each name that a VM of
 // these has; after that they are one for each 200 VMs.
 func TestTagsTakeFewCalls(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, paths := range []lab.TagPaths{lab.TagsBoth, lab.TagsRest, lab.TagsMixed} {
 		t.Run(string(paths), func(t *testing.T) {
 			cfg := taggedFleet(240)
@@ -258,6 +261,9 @@ func TestTagsOutliveTrouble(t *testing.T) {
 
 // A VM that the user may not read spoils the answer for all of its page. It alone has no tags.
 func TestTagsOfOthersThanTheHiddenVM(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	cfg := taggedFleet(300)
 	cfg.VMs[42].TagsHidden = true
 	b := startLab(t, cfg)

@@ -157,6 +157,9 @@ func (c child) ran(t *testing.T) map[string]int {
 }
 
 func TestKillAtEveryMoment(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills a process at every moment")
+	}
 	var moments []string
 	for n := range childSteps {
 		moments = append(moments, fmt.Sprintf("before %d", n), fmt.Sprintf("in %d", n), fmt.Sprintf("after %d", n))

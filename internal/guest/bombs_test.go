@@ -22,6 +22,9 @@ const maxBombAlloc = 1 << 30
 
 // Each bomb is examined within the limits of memory and work, and the report names the limit.
 func TestBombs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, bomb := range bombs.All() {
 		t.Run(bomb.Name, func(t *testing.T) {
 			image := bomb.Disk()
@@ -61,6 +64,9 @@ func limitOf(r Report) string {
 
 // An initramfs that reaches a limit leaves the rest of the guest examined.
 func TestInitramfsNotExamined(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	r := examineBomb(t, "initramfs: a gzip archive of 1 GiB")
 	if r.Linux == nil || len(r.Linux.Kernels) != 1 || !r.Linux.Kernels[0].Unread || !strings.Contains(r.Verdict, "boot/initrd.img-6.1.0 is not examined: ") {
 		t.Errorf("%q, %+v", r.Verdict, r.Linux)
@@ -147,6 +153,9 @@ func (c canceling) ReadAt(_ context.Context, p []byte, off int64) error {
 
 // A cancellation ends every kind of reader within few steps, although the disk still answers.
 func TestCancellationReachesReaders(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, bomb := range bombs.All() {
 		image := bomb.Disk()
 		for _, reads := range []int{2, 20} {

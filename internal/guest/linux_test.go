@@ -101,6 +101,9 @@ func extDisk(t *testing.T, files map[string]string) string {
 }
 
 func TestVerdicts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	virtio := []string{"virtio_pci", "virtio_scsi", "sd_mod"}
 	for name, test := range map[string]struct {
 		files   map[string]string

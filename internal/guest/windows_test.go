@@ -104,6 +104,9 @@ func (w windowsDisk) image(t *testing.T) string {
 }
 
 func TestWindowsVerdicts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	pvscsi := service("pvscsi", "0", `"ImagePath"=`+hivetest.ExpandText(`System32\drivers\pvscsi.sys`)) +
 		service("vmxnet3ndis6", "3", `"ImagePath"=`+hivetest.ExpandText(`\SystemRoot\System32\drivers\vmxnet3.sys`))
 	virtio := service("vioscsi", "0") + service("netkvm", "3")

@@ -57,6 +57,9 @@ func (r *rig) grown(written int) {
 // them grow is killed before the image does, after it did, or not at all: of what was proven
 // only the chunk that was short is copied again.
 func TestImageFollowsADiskThatGrew(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, had := range []int{0, 3, 6, finished} {
 		for killed := range 3 {
 			t.Run(fmt.Sprintf("%d chunks, killed %d", had, killed), func(t *testing.T) {

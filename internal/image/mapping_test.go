@@ -140,6 +140,9 @@ func (o *outage) verify() (manifest.Report, error) {
 
 // However large the disk, only what was written since it was proven is read.
 func TestOutageReadsTheLastDelta(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, format := range []Format{Raw, QCOW2} {
 		for _, size := range []int64{8 << 20, 96<<20 + disk.SectorSize} {
 			o := newOutage(t, format, size)

@@ -109,6 +109,9 @@ func alike(a, b []byte) (n int) {
 }
 
 func TestTornAtEveryByte(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	h := makeHistory(t)
 	path := filepath.Join(t.TempDir(), "m")
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -129,6 +132,9 @@ func TestTornAtEveryByte(t *testing.T) {
 }
 
 func TestEveryFlippedBitIsFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	h := makeHistory(t)
 	path := filepath.Join(t.TempDir(), "m")
 	for bit := range len(h.bytes) * 8 {
@@ -139,6 +145,9 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 }
 
 func TestEveryFlippedBitOfASealedFileIsFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, testInfo(9))
 	mustAppend(t, l, testRun(0, 3), Run{First: 3, Zeros: 6})

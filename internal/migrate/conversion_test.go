@@ -124,6 +124,9 @@ func TestConvertedGuestIsPublished(t *testing.T) {
 
 // The power goes at every single operation, and the same command goes on.
 func TestCrashWhileConvertedGuestIsPublished(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	whole := convertingBench(t)
 	if whole.crash(1<<30, Permit{}) {
@@ -155,6 +158,9 @@ func TestCrashWhileConvertedGuestIsPublished(t *testing.T) {
 // What a crash leaves of the image is damaged further before the same command goes on: then the
 // source's bytes are copied again, and converted again.
 func TestDamageWhileConvertedGuestIsPublished(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	for name, damage := range map[string]func(b *bench) error{
 		"overlay gone":    func(b *bench) error { return removeOverlay(filepath.Join(b.dir, "2000.overlay")) },
@@ -197,6 +203,9 @@ func TestDamageWhileConvertedGuestIsPublished(t *testing.T) {
 
 // Where the record is lost while images are changed, no run takes them for what was copied.
 func TestRecordLostWhileConvertedGuestIsPublished(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	for _, at := range []string{"open image", "write", "finish"} {
 		for _, next := range []plan.Hardware{plan.Virtio, plan.Compat} {
@@ -272,6 +281,9 @@ func flipLast(path string) error {
 }
 
 func TestWarmRunIsConverted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills a run at every operation")
+	}
 	t.Parallel()
 	probe := warmBench(t, 7)
 	probe.converts(plan.AutoHardware)
@@ -286,16 +298,8 @@ func TestWarmRunIsConverted(t *testing.T) {
 			t.Parallel()
 			b := warmBench(t, 7)
 			b.converts(plan.AutoHardware)
-			n := 0
-			b.before = func(context.Context, string) error {
-				b.mu.Lock()
-				defer b.mu.Unlock()
-				if n++; n > at {
-					return errors.New("killed")
-				}
-				return nil
-			}
-			if _, err := b.warm(2); err == nil {
+			if out, failed := b.warmKilledAt(at); !failed {
+				b.checkConverted(out)
 				return
 			}
 			b.powerCut()

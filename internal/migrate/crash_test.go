@@ -59,6 +59,31 @@ func (b *bench) crash(n int64, permit Permit) (crashed bool) {
 	return crashed
 }
 
+// warmKilledAt does two rounds of a warm run and the cutover, and makes every operation after the first n
+// fail. It fails the test if no operation failed. It reports whether the run did: the last operations
+// of a run may fail without it, and then out is its outcome.
+func (b *bench) warmKilledAt(n int) (out Outcome, failed bool) {
+	b.t.Helper()
+	done, before := 0, b.before
+	b.before = func(ctx context.Context, op string) error {
+		b.mu.Lock()
+		done++
+		killed := done > n
+		b.mu.Unlock()
+		if err := before(ctx, op); err != nil || !killed {
+			return err
+		}
+		return errors.New("killed")
+	}
+	out, err := b.warm(2)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if done <= n {
+		b.t.Fatalf("the run ended after %d operations, before it was killed: %v", done, err)
+	}
+	return out, err != nil
+}
+
 // safe returns the chunks that the manifests list, as ranges by disk.
 func (b *bench) safe() map[int32][]disk.Range {
 	b.t.Helper()
@@ -84,6 +109,9 @@ func (b *bench) safe() map[int32][]disk.Range {
 // A crash before every single operation of the outside world, and then the same command
 // again: the VM arrives byte by byte, and no chunk that was proven is copied twice.
 func TestCrashAtEveryOperation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills a run at every operation")
+	}
 	t.Parallel()
 	whole := newBench(t)
 	whole.vm.Power = inventory.PoweredOn
@@ -114,6 +142,9 @@ func TestCrashAtEveryOperation(t *testing.T) {
 
 // The same while a chunk that verify found bad is mended.
 func TestCrashWhileMending(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	for n := range 15 {
 		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
@@ -284,6 +315,9 @@ func TestImageThatIsGoneIsCopiedAgain(t *testing.T) {
 }
 
 func TestManifestOfAnotherDiskOrDamagedIsNotTrusted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	for name, spoil := range map[string]func(path string) error{
 		"gone": manifest.Remove,
@@ -313,6 +347,9 @@ func TestManifestOfAnotherDiskOrDamagedIsNotTrusted(t *testing.T) {
 
 // What an operator may do to a VM between two attempts, each a Conflict with a remedy.
 func TestVMThatChangedInBetweenIsAConflict(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	for name, change := range map[string]func(b *bench){
 		"powered on": func(b *bench) { b.vm.Power = "on" },

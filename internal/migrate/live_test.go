@@ -53,18 +53,21 @@ func (w *world) work() {
 		return
 	}
 	g := &w.guest
+	cloned := map[int32]bool{} // readers and snapshots have what was there before
 	for range 1 + g.rnd.IntN(4) {
 		d := w.vm.Disks[g.rnd.IntN(len(w.vm.Disks))]
 		off := g.rnd.Int64N(d.Capacity/512) * 512
 		r := disk.Range{Off: off, Len: min(int64(1+g.rnd.IntN(200))*512, d.Capacity-off)}
-		data := bytes.Clone(w.disks[d.Key])
+		if !cloned[d.Key] {
+			w.disks[d.Key], cloned[d.Key] = bytes.Clone(w.disks[d.Key]), true
+		}
+		data := w.disks[d.Key]
 		for i := r.Off; i < r.End(); i++ {
 			data[i] = byte(g.rnd.Uint32())
 		}
 		if g.rnd.IntN(4) == 0 {
 			clear(data[r.Off:r.End()])
 		}
-		w.disks[d.Key] = data
 		g.writes = append(g.writes, written{d.Key, g.moment, r})
 	}
 }

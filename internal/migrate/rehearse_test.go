@@ -243,6 +243,9 @@ func refusingFirst(times int, err error) func(context.Context, []convert.Disk, c
 // Whether a guest can be converted is known after the first round. Only what is sure ends the run,
 // while the VM runs, and the same command looks at another round.
 func TestLook(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	for name, c := range map[string]struct {
 		err      error

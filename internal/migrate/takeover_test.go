@@ -123,6 +123,9 @@ func (b *bench) forget() {
 // Images of which no record says how old they are hold nothing that is taken for new: all of
 // them is compared, once, and what is right is not written again.
 func TestImagesWithoutARecordAreCompared(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	for _, n := range []int{1, 2, 3, 5} { // two disks in each of three rounds, the last in the outage
 		b := warmBench(t, uint64(40+n))

@@ -200,6 +200,9 @@ func TestWarmTrackingRefusedLogin(t *testing.T) {
 // TestWarmKilledAnywhere kills decamp, and takes its power away, at any operation: the same
 // command ends with the image of the VM as it was when it was powered off.
 func TestWarmKilledAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills a run at every operation")
+	}
 	t.Parallel()
 	probe := warmBench(t, 7)
 	if _, err := probe.warm(2); err != nil {
@@ -210,16 +213,8 @@ func TestWarmKilledAnywhere(t *testing.T) {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			t.Parallel()
 			b := warmBench(t, 7)
-			killed, n := errors.New("killed"), 0
-			b.before = func(context.Context, string) error {
-				b.mu.Lock()
-				defer b.mu.Unlock()
-				if n++; n > at {
-					return killed
-				}
-				return nil
-			}
-			if _, err := b.warm(2); err == nil {
+			if out, failed := b.warmKilledAt(at); !failed {
+				b.checkPublished(out)
 				return
 			}
 			b.powerCut()
@@ -403,6 +398,9 @@ func TestWarmRotBetweenRoundsIsMended(t *testing.T) {
 // Disks that come, go or shrink between two rounds: a conflict, before the VM is switched off,
 // with nothing of ours left; given up, the VM is as it was found.
 func TestWarmDisksThatChange(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	for name, change := range map[string]func(b *bench){
 		"added":   func(b *bench) { b.addDisk(2002, mib) },
@@ -458,6 +456,9 @@ func (b *bench) giveUp() {
 // TestWarmGivenUpAnywhere kills decamp at any operation, and then gives the run up: the VM is
 // as it was found, whatever was done to it and not recorded any more.
 func TestWarmGivenUpAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills a run at every operation")
+	}
 	t.Parallel()
 	begin := func() *bench {
 		b := warmBench(t, 15)
@@ -473,19 +474,10 @@ func TestWarmGivenUpAnywhere(t *testing.T) {
 			t.Parallel()
 			b := begin()
 			b.t = t
-			killed, n := errors.New("killed"), 0
-			b.before = func(context.Context, string) error {
-				b.mu.Lock()
-				defer b.mu.Unlock()
-				if n++; n > at {
-					return killed
-				}
-				return nil
-			}
-			_, err := b.warm(2)
+			_, failed := b.warmKilledAt(at)
 			b.before = failing("", nil)
 			b.powerCut()
-			if err == nil || b.published != nil {
+			if !failed || b.published != nil {
 				return
 			}
 			b.giveUp()
@@ -499,6 +491,9 @@ func TestWarmGivenUpAnywhere(t *testing.T) {
 // asked; so each way is held against the disk at its power-off, and those that ask alike against
 // each other.
 func TestWarmMetamorphic(t *testing.T) {
+	if testing.Short() {
+		t.Skip("moves a VM in many ways")
+	}
 	t.Parallel()
 	for seed := range uint64(3) {
 		roots := map[string]string{}
@@ -540,6 +535,9 @@ func (b *bench) rootsAfter(rounds int) string {
 // A VM that is being moved takes no snapshots, gives none back and does not shut down. That is
 // waited for, for minutes; if it lasts the run ends, and the VM runs.
 func TestBusyVMIsWaitedFor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	for _, op := range []string{"freeze", "thaw", "power off"} {
 		for _, times := range []int{busyAttempts - 1, busyAttempts} {

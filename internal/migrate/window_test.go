@@ -63,6 +63,9 @@ func (b *bench) cutOff(w windows, at time.Duration, c Cutover, inLine func(s Sta
 }
 
 func TestCutoverKeepsToItsWindow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	for name, c := range map[string]struct {
 		windows  windows

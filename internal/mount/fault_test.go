@@ -76,6 +76,9 @@ func survives(t *testing.T, limits lab.Limits, trouble func(r *rig)) {
 var slow = lab.Limits{DatastoreRate: 40 << 20}
 
 func TestReaderSurvives(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	must := func(r *rig, err error) {
 		if err != nil {
 			r.Error(err)

@@ -74,6 +74,9 @@ func TestNothingCanBeWritten(t *testing.T) {
 }
 
 func TestEveryReaderGetsTheSameBytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	requires(t, "qemu-img")
 	raw := image(t, 96<<20+512*3, 7)
 	r := diskRig(t, raw, rigOptions{})

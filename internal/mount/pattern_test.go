@@ -99,6 +99,9 @@ func TestSequentialReaderKeepsManyConnectionsBusy(t *testing.T) {
 type onlyReader struct{ io.Reader }
 
 func TestHolesAreAnsweredFromTheMap(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	r := generated(t, lab.Disk{Capacity: 4 << 30, Fill: 2, Seed: 5}, rigOptions{})
 	disk, err := r.lab.Disk("web 01", 0)
 	if err != nil {

@@ -87,6 +87,9 @@ func watch(r *rig, console io.Reader, restart func()) string {
 // client's modules and package linuxclient as init.
 func buildMachine(t *testing.T) (kernel, initramfs string) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("boots a machine")
+	}
 	const unpacked = "../../build/kernel"
 	images, err := filepath.Glob(unpacked + "/boot/vmlinuz-*")
 	if err != nil || len(images) != 1 {

@@ -127,6 +127,9 @@ func allKeys(t reflect.Type, path string) []string {
 // What is wrong in one value, decamp and the schema both refuse: at every key there is, a
 // value of another type, nothing, and a key that does not exist.
 func TestSchemaRefusesWhatIsRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	s := compiled(t)
 	text, err := os.ReadFile("testdata/v1/full.yaml")
 	if err != nil {

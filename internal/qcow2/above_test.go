@@ -39,6 +39,9 @@ func (d changedDisk) Extents(_ context.Context, r disk.Range) ([]disk.Extent, er
 // qemu-img finds the tables right, and reads the changed disk, whatever changed: nothing, all
 // of it, its last bytes, places of several L2 tables.
 func TestWriteAboveIsWhatQEMUReads(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	requires(t, "qemu-img")
 	const size = 1200<<20 + 512 // three L2 tables, and a last cluster of one sector
 	beneath := disk.NewSparsePattern(size, 0.001, 9)
@@ -105,6 +108,9 @@ func (d trimmedDisk) ReadAt(ctx context.Context, p []byte, off int64) error {
 // What a guest trimmed hides what is beneath, and has no cluster in the file: its tables, and the data
 // at the edges, are all there is.
 func TestWriteAboveKeepsNoZeros(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	requires(t, "qemu-img")
 	const size = 600<<20 + 512 // two L2 tables
 	beneath := disk.NewSparsePattern(size, 0.2, 7)

@@ -95,6 +95,9 @@ var kinds = map[string]string{
 // TestChains lays images over images: writes at odd places, zeros, discards and packed
 // clusters in every layer, a smaller disk in the middle, a raw file at the bottom.
 func TestChains(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	requires(t, "qemu-img")
 	requires(t, "qemu-io")
 	for name, options := range kinds {
@@ -124,6 +127,9 @@ func TestChains(t *testing.T) {
 }
 
 func TestChainConforms(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	requires(t, "qemu-img")
 	requires(t, "qemu-io")
 	for _, name := range []string{"v2", "4 KiB", "subclusters"} {
@@ -168,6 +174,9 @@ func overwrite(t *testing.T, top string, want disk.Source) {
 // TestHistories plays what happens to images in their lives: resized, preallocated,
 // with snapshots, written and discarded over packed clusters.
 func TestHistories(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	requires(t, "qemu-img")
 	requires(t, "qemu-io")
 	for name, c := range map[string]struct {

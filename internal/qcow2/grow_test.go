@@ -20,6 +20,9 @@ import (
 // unfinished or finished, holds what was written and zeros behind it, takes writes to all of
 // it, and passes qemu-img check.
 func TestGrownImageIsTheLargerDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for seed := range uint64(16) {
 		rnd := rand.New(rand.NewPCG(seed, 43))
 		size := anySize(rnd)
@@ -151,6 +154,9 @@ func (d *dying) Err() error {
 // Grow is ended before each of its operations, from every state: what is left is an unfinished
 // image of the disk as it was or as it is, or one that Grow makes that.
 func TestGrowEndedAtEveryOperation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for name, begin := range grownUps {
 		t.Run(name, func(t *testing.T) {
 			for n, ended := 0, true; ended; n++ {

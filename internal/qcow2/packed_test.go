@@ -92,6 +92,9 @@ func readInTurn(t *testing.T, src, want disk.Source, readers, request int64) err
 
 // TestKeptClustersAreBounded reads a byte of each of many clusters.
 func TestKeptClustersAreBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, options := range []string{"cluster_size=512", "cluster_size=64k", "cluster_size=2M"} {
 		src, err := openChain(packed(t, 16<<20, options), "disk.qcow2", SourceOptions{})
 		if err != nil {

@@ -14,6 +14,9 @@ import (
 // order with resumes in between, passes qemu-img check, and our reader gives back every
 // byte, in requests of any size, and calls only zeros zero.
 func TestWriterAndReaderAgree(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for seed := range uint64(24) {
 		rnd := rand.New(rand.NewPCG(seed, 41))
 		size := anySize(rnd)

@@ -14,6 +14,9 @@ import (
 // TestRemediesWork pastes the remedy of each refusal into a shell, for images with names
 // that shells and qemu-img take for something else; afterwards there is an image to read.
 func TestRemediesWork(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	requires(t, "qemu-img")
 	requires(t, "qemu-io")
 	const key = "secret,id=s,data=x"

@@ -24,6 +24,9 @@ func TestSourceConformance(t *testing.T) {
 
 // TestSourceReadsWhatQEMUWrites runs the suite on images that qemu-img made.
 func TestSourceReadsWhatQEMUWrites(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	requires(t, "qemu-img")
 	for name, options := range map[string][]string{
 		"default":            nil,

@@ -53,6 +53,9 @@ func newIslands(size int64, data ...disk.Range) *islands {
 
 // What a stream gives is an image that qemu-img finds nothing wrong with, and that holds the disk.
 func TestStreamIsAnImage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	const mib = 1 << 20
 	for name, d := range map[string]*islands{
 		"empty":     newIslands(3 * mib),

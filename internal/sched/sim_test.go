@@ -243,6 +243,9 @@ func random(t *testing.T, seed uint64, split bool) *sim {
 // Random fleets end as early as where every run is looked at each time, and near what
 // nothing can beat; fairness among plans costs a little of that.
 func TestMakespanIsNearTheLowerBound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	const fleets = 20
 	var one, several, naive float64
 	for seed := range uint64(fleets) {

@@ -25,7 +25,8 @@ const ballastSize = 64 << 20
 // 1950 instead of 1650.
 const spareProcs = 4
 
-var ballast []byte // keeps the memory reachable
+//lint:ignore U1000 it keeps the memory reachable
+var ballast []byte
 
 // Apply sets the parameters. GOMAXPROCS of the environment takes precedence.
 func Apply() {

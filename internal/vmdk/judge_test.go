@@ -49,6 +49,9 @@ func open(t *testing.T, folder, name string) *vmdk.Disk {
 // We and qemu-img must read what the overlay says; where qemu is known to be wrong, the
 // overlay decides alone.
 func TestReadsAsTheOverlayAndAsQEMU(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	requires(t, "qemu-img")
 	for _, r := range vmdktest.Recipes() {
 		t.Run(r.Name, func(t *testing.T) {
@@ -74,6 +77,9 @@ func TestReadsAsTheOverlayAndAsQEMU(t *testing.T) {
 
 // What is called zero must be zeros in the overlay, and everything must be described.
 func TestExtentsAreTrue(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, r := range vmdktest.Recipes() {
 		t.Run(r.Name, func(t *testing.T) {
 			t.Parallel()

@@ -65,6 +65,9 @@ func (l largeSE) ReadAt(_ context.Context, p []byte, off int64) error {
 // The largest disk there is, described as blockcopy does it and read here and there, must
 // not need memory that grows with it.
 func TestMemoryForADiskOf62TiB(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	d, err := Open(t.Context(), newLargeSE(), "large", Options{})
 	if err != nil {
 		t.Fatal(err)

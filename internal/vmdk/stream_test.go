@@ -48,6 +48,9 @@ func receiveStream(t *testing.T, r io.Reader, want disk.Source, o blockcopy.Opti
 }
 
 func TestStreamReadsAsTheOverlay(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, r := range streamRecipes() {
 		t.Run(r.Name, func(t *testing.T) {
 			t.Parallel()

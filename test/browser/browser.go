@@ -54,6 +54,9 @@ type message struct {
 // Start starts a browser that takes any certificate, and ends with the test.
 func Start(t testing.TB) *Browser {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a browser")
+	}
 	toChild, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

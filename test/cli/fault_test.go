@@ -37,13 +37,32 @@ func (r *rig) growing(n int) string {
 	return found[0]
 }
 
+// stillCopies fails the test if the lab has sent all of the disk of slow: the test was too late.
+func (r *rig) stillCopies() {
+	r.t.Helper()
+	if sent := r.diskBytes(); sent >= slowBytes {
+		r.t.Fatalf("%d bytes were sent: the copy is over", sent)
+	}
+}
+
+// faultsMet fails the test if a fault that is counted has not happened as often as it was to.
+func (r *rig) faultsMet() {
+	r.t.Helper()
+	for _, f := range r.lab.Faults().List() {
+		if f.Count > 0 {
+			r.t.Errorf("a fault did not happen: %+v", f)
+		}
+	}
+}
+
 func TestHostRestartedDuringCopy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, slow()).trusting()
 	u := r.begin("web01")
 	u.until(8 << 20)
-	r.lab.SetLimits(lab.Limits{})
 	must(t, r.lab.Restart())
+	r.stillCopies()
+	r.lab.SetLimits(lab.Limits{})
 	if code := u.finished(); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
@@ -56,6 +75,7 @@ func TestSessionEndedDuringCopy(t *testing.T) {
 	u := r.begin("web01")
 	u.until(8 << 20)
 	r.lab.KillSessions()
+	r.stillCopies()
 	r.lab.SetLimits(lab.Limits{})
 	if code := u.finished(); code != 0 {
 		t.Fatalf("exit code %d", code)
@@ -71,6 +91,7 @@ func TestCertificateChangedDuringCopy(t *testing.T) {
 	u := r.begin("web01")
 	u.until(8 << 20)
 	must(t, r.lab.ChangeCertificate())
+	r.stillCopies()
 	if code := u.finished(); code != 4 {
 		t.Fatalf("exit code %d, want 4 (denied)", code)
 	}
@@ -107,6 +128,7 @@ func TestWrongAnswersAreOutlivedOrRefused(t *testing.T) {
 				r.lab.Faults().Clear()
 				r.migrate("web01").ends(0)
 			}
+			r.faultsMet()
 			r.sameAsSource(r.image(0), "web01", 0)
 			r.sameAsSource(r.image(1), "web01", 1)
 		})
@@ -121,10 +143,13 @@ func TestBitFlippedBetweenCopyAndVerify(t *testing.T) {
 	cfg.VMs[0].Disks = append([]lab.Disk{{Capacity: 8 << 20, Fill: 60, Seed: 5}}, cfg.VMs[0].Disks...)
 	cfg.VMs[0].Disks[1].Capacity = 64 << 20
 	r := newRig(t, cfg).trusting()
+	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultStall, Path: "web01_1-flat.vmdk", Method: "GET", At: 1 << 20})
+	must(t, err)
+	t.Cleanup(r.lab.Faults().Clear)
 	u := r.begin("web01")
-	done := u.untilEvent(plan.DiskDone, "copy").Disk // the other disk is being copied, so verify has not begun
+	done := u.untilEvent(plan.DiskDone, "copy").Disk // the other disk is held, so verify cannot begin
 	flip(t, r.growing(int(done-2000)), 3<<20+77)
-	r.lab.SetLimits(lab.Limits{})
+	r.lab.Faults().Clear()
 	if code := u.finished(); code != 8 {
 		t.Fatalf("exit code %d, want 8 (corrupt)", code)
 	}

@@ -57,7 +57,7 @@ func TestKilledAtEveryRecordedStep(t *testing.T) {
 func killedAt(t *testing.T, m moment, format string) {
 	cfg := small()
 	cfg.VMs[0].PoweredOn = true
-	r := newRig(t, cfg).trusting()
+	r := newRig(t, cfg).trusting().steps()
 	u := r.begin("web01", "--power-off", "--format", format)
 	u.untilEvent(m.kind, m.step)
 	u.end(syscall.SIGKILL)
@@ -120,7 +120,7 @@ func TestKilledAtRandomBytes(t *testing.T) {
 			t.Parallel()
 			cfg := slow()
 			cfg.VMs[0].Disks = append(cfg.VMs[0].Disks, lab.Disk{Capacity: 33<<20 + 512, Fill: 50, Seed: 9})
-			r := newRig(t, cfg).trusting()
+			r := newRig(t, cfg).trusting().steps()
 			seed := rand.Uint64()
 			t.Logf("seed %d", seed)
 			rnd := rand.New(rand.NewPCG(seed, 0))

@@ -97,7 +97,7 @@ func TestLeftSnapshotIsRemoved(t *testing.T) {
 			t.Parallel()
 			cfg := writing()
 			cfg.VMs = append(cfg.VMs, lab.VM{Name: "web02", Disks: []lab.Disk{{Capacity: 4 << 20, Fill: 50, Seed: 4}}})
-			r := newRig(t, cfg).trusting()
+			r := newRig(t, cfg).trusting().steps()
 			u := r.resting()
 			u.untilEvent(plan.DiskBegan, "round")
 			u.end(syscall.SIGKILL)

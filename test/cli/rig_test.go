@@ -44,6 +44,7 @@ type rig struct {
 	extra    []string
 	env      []string // of decamp, besides what the tests have
 	records  string   // name of the state directory, if it is not "state"
+	stepwise bool     // migrations wait at their next event until the test reads it
 }
 
 func newRig(t *testing.T, cfg lab.Config) *rig {
@@ -61,6 +62,13 @@ func newRig(t *testing.T, cfg lab.Config) *rig {
 // trusting makes every command state the fingerprint.
 func (r *rig) trusting() *rig {
 	r.extra = []string{"--fingerprint", r.lab.Fingerprint()}
+	return r
+}
+
+// steps makes begin start migrations that wait at their next event until the test reads it. Such a test must read
+// events for as long as decamp is to make progress.
+func (r *rig) steps() *rig {
+	r.stepwise = true
 	return r
 }
 

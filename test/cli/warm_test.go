@@ -175,7 +175,7 @@ func TestWarmMigrationKilledAtRandomMoments(t *testing.T) {
 			t.Parallel()
 			cfg := writing()
 			args := ways(t, &cfg)[way]
-			r := newRig(t, cfg).trusting()
+			r := newRig(t, cfg).trusting().steps()
 			seed := rand.Uint64()
 			t.Logf("seed %d", seed)
 			rnd := rand.New(rand.NewPCG(seed, 0))

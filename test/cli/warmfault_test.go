@@ -88,6 +88,7 @@ func TestWarmSnapshotFaults(t *testing.T) {
 			}
 			u.rounds(2)
 			r.cutOver(u)
+			r.faultsMet()
 		})
 	}
 }
@@ -212,6 +213,7 @@ func TestWarmCancel(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t, writing()).trusting()
+				r.stepwise = killed
 				u := r.resting("--cutover", "2026-01-01T00:00Z") // at once
 				if name == "waiting" {
 					u.end(syscall.SIGKILL)

@@ -162,7 +162,7 @@ func TestWarmWithAFreeLicenceKilledAtEachStep(t *testing.T) {
 		for _, kind := range []plan.EventKind{plan.StepBegan, plan.StepDone} {
 			t.Run(string(kind)+" "+step, func(t *testing.T) {
 				t.Parallel()
-				r := newFreeRig(t, writing())
+				r := newFreeRig(t, writing()).steps()
 				u := r.resting("--cutover", "2026-01-01T00:00Z") // at once
 				u.untilEvent(kind, step)
 				u.end(syscall.SIGKILL)
@@ -185,6 +185,7 @@ func TestWarmWithAFreeLicenceGivenUp(t *testing.T) {
 				cfg := writing()
 				cfg.NFC = lab.NFC{HostRate: 12e6} // seconds for a round: the order comes before the end
 				r := newFreeRig(t, cfg)
+				r.stepwise = killed
 				u := r.resting("--cutover", "2026-01-01T00:00Z")
 				u.untilEvent(at.kind, at.step)
 				if killed {
@@ -243,6 +244,7 @@ func TestWarmWithAFreeLicenceFaults(t *testing.T) {
 			u.rounds(2)
 			r.cutOver(u)
 			r.nothingLeft(0)
+			r.faultsMet()
 		})
 	}
 }

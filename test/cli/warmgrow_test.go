@@ -85,7 +85,7 @@ func TestWarmDiskGrownAndKilled(t *testing.T) {
 		format := []string{"raw", "qcow2"}[i%2]
 		t.Run(fmt.Sprint(format, " ", m.kind, " ", m.step), func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, writing()).trusting()
+			r := newRig(t, writing()).trusting().steps()
 			u := r.resting("--format", format)
 			u.untilEvent(plan.StepBegan, "wait")
 			r.grow()
@@ -110,7 +110,7 @@ func TestWarmDiskGrowsWhileDead(t *testing.T) {
 		format := []string{"qcow2", "raw"}[i%2]
 		t.Run(fmt.Sprint(format, " ", m.kind, " ", m.step), func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, writing()).trusting()
+			r := newRig(t, writing()).trusting().steps()
 			args := []string{"--format", format, "--cutover", "2026-01-01T00:00Z"} // at once
 			u := r.resting(args...)
 			u.untilEvent(m.kind, m.step)

@@ -38,6 +38,9 @@ type tally struct {
 const enough = 25
 
 func TestEveryReaderSeesTheDiskThatWasWritten(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts other readers for seconds")
+	}
 	n := seeds
 	if text := os.Getenv("DECAMP_DIFFERENTIAL"); text != "" {
 		var err error

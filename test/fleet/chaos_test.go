@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -175,7 +174,7 @@ func (c *chaos) kill() {
 		first, behind = 0, len(c.start)
 	}
 	for i := first; i < behind; i++ {
-		c.running[i].signal(syscall.SIGKILL)
+		c.running[i].kill()
 	}
 	if c.rnd.IntN(3) == 0 {
 		c.quiet(8*time.Second, 1<<62)

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/decamp/decamp/internal/lab"
@@ -104,7 +103,7 @@ func (r *rig) asAfterACrash(file string, vms int) {
 	eventually(r.t, "there are manifests", func() bool { return r.growing() >= v.count(roster.Running) })
 	must(r.t, r.seen.Close()) // not the last one, or the log would be gone
 	r.seen = nil
-	p.signal(syscall.SIGKILL)
+	p.kill()
 	r.t.Logf("killed with %d of %d done", v.count(roster.Done), vms)
 }
 

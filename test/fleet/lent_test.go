@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"fmt"
-	"syscall"
 	"testing"
 
 	"github.com/decamp/decamp/internal/lab/loopback"
@@ -53,7 +52,7 @@ func TestNextServerGivesBackWhatHostsLent(t *testing.T) {
 	r.submits(r.plan("lent", fmt.Sprintf("defaults: {to: [dir:%s], transport: landing, landing: {memory: 64M, listen: %q, portmap: %q}}\nselect: name ~ *\n",
 		r.vms(), loopback.Reserve(t), cfg.NFS.Portmap)))
 	r.landed("lent", 2)
-	s.signal(syscall.SIGKILL)
+	s.kill()
 	if len(r.lab.Mounts()) == 0 {
 		t.Fatal("nothing is left: there is nothing to test")
 	}

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"slices"
-	"syscall"
 	"testing"
 
 	"github.com/decamp/decamp/internal/lab"
@@ -25,7 +24,7 @@ func TestOrdersWithoutAServer(t *testing.T) {
 		}
 	}
 	r.sent(slowRate)
-	p.signal(syscall.SIGKILL)
+	p.kill()
 	r.run("cancel", "orders/"+begun).ends(0)
 	r.run("pause", "orders/"+waits).ends(0)
 	r.run("status", "orders").ends(0).says("6 VMs")

@@ -166,6 +166,15 @@ func (p *process) signal(s syscall.Signal) syscall.WaitStatus {
 	return p.finished()
 }
 
+// kill ends it as a crash does. A process that ended before fails the test.
+func (p *process) kill() {
+	p.t.Helper()
+	if status := p.signal(syscall.SIGKILL); !status.Signaled() {
+		p.shown = true
+		p.t.Errorf("%s ended with %d before it was killed\nstdout: %s\nstderr: %s", p.Args[1], status.ExitStatus(), p.out, p.errs)
+	}
+}
+
 // stops asks it to end, and returns its exit code.
 func (p *process) stops() int {
 	p.t.Helper()

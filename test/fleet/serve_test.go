@@ -72,7 +72,7 @@ func TestServerIsKilledAndGoesOn(t *testing.T) {
 	r.until("served", "two VMs are under way", func(v view) bool { return v.count(roster.Running) >= 2 })
 	s.asks("status", "served").ends(0).says("Plan served", "8 VMs", "running", "server")
 	r.sent(slowRate)
-	s.signal(syscall.SIGKILL)
+	s.kill()
 
 	s = r.serve(s.addr, "--offer", r.vms())
 	r.until("served", "a VM is done", func(v view) bool { return v.count(roster.Done) >= 1 })

@@ -127,7 +127,7 @@ func TestWorkerIsKilledAndAnotherTakesOver(t *testing.T) {
 	v := r.until("shared", "b has begun one", func(v view) bool { return len(v.of("b")) >= 1 })
 	r.sent(slowRate)
 	orphans := v.of("a")
-	a.signal(syscall.SIGKILL)
+	a.kill()
 	killed := time.Now()
 	r.until("shared", "b has taken over", func(v view) bool {
 		for _, name := range orphans {
@@ -154,7 +154,7 @@ func TestWorkerWithItsOwnFolderComesBack(t *testing.T) {
 	r.submits(r.plan("own", "defaults: {to: [dir:"+r.vms()+"]}\nselect: name ~ *\nvms:\n  - {vm: vm04, to: [dir:"+other+"]}\n"))
 	r.until("own", "a has begun its VMs", func(v view) bool { return len(v.of("rack-a")) == 3 })
 	r.sent(slowRate)
-	a.signal(syscall.SIGKILL)
+	a.kill()
 	r.until("own", "a's are stranded, and b's is done", func(v view) bool {
 		return v.count(roster.Stranded) == 3 && v.vms["vm04"].State == roster.Done
 	})

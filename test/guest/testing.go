@@ -8,9 +8,12 @@ import (
 
 // Image returns the path of a test guest's image, built if need be. The file is shared:
 // a test that writes works on a copy. The test is skipped where the tools or the kernel
-// that scripts/setup.sh installs are missing.
+// that scripts/setup.sh installs are missing, and under -short: what boots takes seconds.
 func Image(t testing.TB, name Name) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("boots a guest")
+	}
 	repo := repository(t)
 	for _, tool := range Tools() {
 		if _, err := lookTool(tool); err != nil {

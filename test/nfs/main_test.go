@@ -1,6 +1,7 @@
 package nfs
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -27,6 +28,11 @@ func TestMain(m *testing.M) {
 var scratch string
 
 func run(m *testing.M) int {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("left out under -short: these tests start servers and kill them")
+		return 0
+	}
 	var err error
 	if scratch, err = os.MkdirTemp("", "decamp-nfs-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

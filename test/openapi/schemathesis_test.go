@@ -21,6 +21,9 @@ const program = "../../build/schemathesis/bin/schemathesis"
 
 func requires(t *testing.T) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("fuzzes for seconds")
+	}
 	if _, err := exec.LookPath(program); err != nil {
 		t.Skip("no schemathesis: run scripts/setup.sh test")
 	}

@@ -27,6 +27,9 @@ const patience = time.Minute
 // already over.
 func inside(t *testing.T) bool {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts nfs-ganesha")
+	}
 	if os.Getenv(insideEnv) != "" {
 		return true
 	}

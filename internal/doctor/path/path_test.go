@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -30,6 +31,9 @@ const patience = time.Minute
 // there, and false where the test began and is already over.
 func inside(t *testing.T) bool {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("makes networks")
+	}
 	if os.Getenv(insideEnv) != "" {
 		return true
 	}
@@ -207,12 +211,18 @@ func TestWayThatIsWell(t *testing.T) {
 	expect(t, found["path-ends"], doctor.OK, "9000 bytes here (way0), 9000 at the host (its handshake)")
 	expect(t, found["path-jumbo"], doctor.OK, "")
 	expect(t, found["path-link"], doctor.OK, "eth0: 25000 Mbit/s, MTU 9000")
-	expect(t, found["path-tcp"], doctor.OK, "packets of 9000 bytes; buffers of 6144 KiB are enough for the link")
-	if len(found["path-tcp"]) != 2 || !strings.HasPrefix(found["path-tcp"][1].Seen, "connections that carried data: 1, 4 MB: ") {
-		t.Errorf("no word of what was carried: %+v", found["path-tcp"])
-	}
 	expect(t, found["path-landing"], doctor.OK, "it is free")
-	expect(t, look(t, Options{Host: "10.1.0.2", Transport: HTTPS, Root: nic("1000")})["path-jumbo"], doctor.Advice, "9000 bytes, with --transport https")
+	slow := look(t, Options{Host: "10.1.0.2", Transport: HTTPS, Root: nic("1000")})
+	expect(t, slow["path-jumbo"], doctor.Advice, "9000 bytes, with --transport https")
+
+	// The kernel decides how many segments it sends again and how long a round trip takes, also on this link.
+	// TestLossIsJudged tests what is reported of the former. The round trip may take 25 ms at 1 Gbit/s.
+	tcp := slices.Clone(slow["path-tcp"])
+	slices.SortFunc(tcp, func(a, b doctor.Finding) int { return strings.Compare(a.Seen, b.Seen) }) // a number of milliseconds comes first
+	if len(tcp) != 2 || !strings.HasPrefix(tcp[1].Seen, "connections that carried data: 1, 4 MB: ") {
+		t.Fatalf("no word of what was carried: %+v", tcp)
+	}
+	expect(t, tcp, doctor.OK, "packets of 9000 bytes; buffers of 6144 KiB are enough for the link")
 }
 
 // A switch between two ends that mean different sizes drops what is too large, without a word.

@@ -12,6 +12,9 @@ import (
 
 // What a host reads while somebody watches is what esxtop counts, once.
 func TestWatchCountsWhatTheHostReads(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	const size = 8 << 20
 	l := startLab(t, lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: size, Fill: 100}}}}})
 	s := dial(t, fromLab(l))

@@ -12,6 +12,9 @@ import (
 
 // Every operation on every form, each judged by e2fsck, and read again by debugfs.
 func TestEveryOperationOnEveryForm(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	tree := seedTree(t)
 	for _, f := range forms() {
 		t.Run(f.name, func(t *testing.T) {
@@ -88,6 +91,9 @@ func TestTheReaderReadsWhatWasWritten(t *testing.T) {
 // Folders grow by blocks; those with a hash tree take names in the block that the kernel
 // looks in, and become plain lists once that is full.
 func TestFoldersTakeManyNames(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, c := range []struct{ form, hash string }{
 		{"ext4", "half_md4"}, {"ext4 1k", "half_md4"}, {"ext4 1k", "tea"}, {"ext4 1k", "legacy"},
 		{"ext3", "half_md4"}, {"ext3 1k", "tea"}, {"ext2 no types", ""},
@@ -187,6 +193,9 @@ func (o opened) appendOrMake(which int, part []byte) error {
 
 // A full file system is an error, and then nothing is different; what still fits, fits.
 func TestFullIsSaidAndNothingChanged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, f := range forms() {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()

@@ -18,6 +18,9 @@ type model struct {
 
 // Random sequences leave what a map would, and e2fsck finds nothing, full or not.
 func TestRandomSequences(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for i, f := range forms() {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()

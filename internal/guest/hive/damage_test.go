@@ -55,6 +55,9 @@ func surveyAll(t testing.TB, data []byte) int {
 }
 
 func TestFlippedBits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	sound, _ := wide()
 	if n := surveyAll(t, sound); n != 0 {
 		t.Fatalf("%d errors in a sound hive", n)

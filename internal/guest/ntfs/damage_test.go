@@ -97,6 +97,9 @@ func TestSeed(t *testing.T) {
 // Bits are turned over where the volume keeps its records and folders. What is in use is noticed,
 // some cannot be (the letter of a name), and nothing panics or goes on for ever.
 func TestFlippedBits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	sound := seed(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	var kept []int // where records and blocks begin

@@ -170,6 +170,9 @@ func TestFragmentedFile(t *testing.T) {
 
 // The table of all files in so many pieces that its own record has no room for them.
 func TestFragmentedTable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	want := map[string][]byte{}
 	path := ntfstest.Volume(t, 32, func(root string) {
 		more := riddle(t, root) + 6000 // the records of what was removed are used first

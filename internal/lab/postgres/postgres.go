@@ -36,9 +36,13 @@ func Start(t testing.TB) *Server {
 	return StartAt(t, "127.0.0.1")
 }
 
-// StartAt is Start at another address of this machine, where whoever reaches it is let in.
+// StartAt is Start at another address of this machine, where whoever reaches it is let in. Under -short it skips
+// the test: a server takes seconds.
 func StartAt(t testing.TB, host string) *Server {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts PostgreSQL")
+	}
 	dir, err := os.MkdirTemp("", "decamp-postgres-")
 	if err != nil {
 		t.Fatal(err)

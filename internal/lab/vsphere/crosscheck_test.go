@@ -49,6 +49,9 @@ var buildGovc = sync.OnceValues(func() ([]byte, error) {
 // govc returns a func that runs govc against the lab with a session of its own.
 func govc(t *testing.T, l *Lab, password string) func(args ...string) (string, error) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("builds govc")
+	}
 	requires(t, "go")
 	program, err := buildGovc()
 	if err != nil {

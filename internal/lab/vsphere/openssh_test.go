@@ -11,6 +11,9 @@ import (
 
 // OpenSSH, which people use, logs in to a host with a key and runs commands.
 func TestOpenSSHLogsIn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts ssh")
+	}
 	for _, tool := range []string{"ssh", "ssh-keygen"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("%s is not installed: scripts/setup.sh test", tool)

@@ -193,6 +193,12 @@ func TestSnapshotFreezesTheDisk(t *testing.T) {
 // Rounds of a mover: copy what changed since the last snapshot, from the next one, and at
 // last from the machine that was switched off. The image must be the disk.
 func TestRoundsOfChangesGiveTheDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, kind := range []string{"VMFS", "NFS"} {
 		for _, cbt := range []CBT{{}, {MaxAreas: 3, EmptyPages: true}, {Granularity: 256 << 10}} {
 			r := newRig(t, Config{CBT: cbt, Datastores: []Datastore{{Name: "datastore1", Type: kind}}, VMs: []VM{writingVM()}})

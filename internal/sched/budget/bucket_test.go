@@ -16,6 +16,9 @@ func FuzzBucket(f *testing.F) {
 }
 
 func TestBucketNeverLetsMoreThrough(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for seed := range uint64(50) {
 		playBucket(t, dice(seed))
 	}

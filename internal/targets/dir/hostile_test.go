@@ -56,6 +56,9 @@ type parsedDomain struct {
 // TestHostileInventoryInDomainXML defines hostile VMs, and compares what a parser of XML makes of the
 // definitions with the inventory.
 func TestHostileInventoryInDomainXML(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	r := inventorytest.New(4)
 	var all bytes.Buffer
 	all.WriteString("<all>\n")

@@ -28,6 +28,9 @@ import (
 )
 
 func TestClusterConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	targettest.Place(t, targettest.Harness{
 		New: func(t *testing.T) targettest.Site {
 			lab, c := start(t, kube.Config{})

@@ -25,6 +25,9 @@ var (
 // TestHostileInventoryInManifests defines hostile VMs, and compares what a parser of YAML makes of the
 // manifests with the inventory.
 func TestHostileInventoryInManifests(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	r := inventorytest.New(6)
 	opts := Options{Network: multusPrefix + "ns/net"}
 	for n := range inventorytest.Runs {
@@ -135,6 +138,9 @@ func parsedDocuments(t *testing.T, text []byte) (all []document) {
 
 // TestHostileInventoryInJSON sends objects of hostile VMs as the API takes them.
 func TestHostileInventoryInJSON(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	r := inventorytest.New(7)
 	for range inventorytest.Runs {
 		vm := inventorytest.VM(r)

@@ -37,6 +37,9 @@ func streamOf(t *testing.T, src disk.Source) *stream {
 
 // Wherever data and holes begin and end, what is sent is what the disk holds, and holes are not read.
 func TestStreamIsTheDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		content := make([]byte, 512*(1+rnd.IntN(9<<11)))

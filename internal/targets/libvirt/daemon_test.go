@@ -47,6 +47,9 @@ func TestMain(m *testing.M) {
 
 func sharedDaemon(t *testing.T) *daemon {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts libvirtd")
+	}
 	if err := shared(); err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +58,9 @@ func sharedDaemon(t *testing.T) *daemon {
 
 func ownDaemon(t *testing.T) *daemon {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts libvirtd")
+	}
 	d, err := startDaemon()
 	if err != nil {
 		t.Fatal(err)

@@ -18,11 +18,19 @@ import (
 	"github.com/decamp/decamp/internal/targets/targettest"
 )
 
-func TestConformance(t *testing.T) { conforms(t, lab.Config{}) }
+func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
+	conforms(t, lab.Config{})
+}
 
 // A cloud whose Cinder forgets what images say, whose lists are late, whose Glance hashes otherwise, and whose
 // tokens end all the time.
 func TestConformanceOnAStrangeCloud(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	conforms(t, lab.Config{Forgetful: true, Hash: "sha256", Late: 1, TokenCalls: 7})
 }
 

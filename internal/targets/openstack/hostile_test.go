@@ -17,6 +17,9 @@ import (
 // TestHostileInventoryInMetadata makes the metadata of hostile VMs, and reads them from JSON. Every value is
 // one that OpenStack stores, and short values of plain characters are what the VM has.
 func TestHostileInventoryInMetadata(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	r := inventorytest.New(10)
 	for range inventorytest.Runs {
 		vm := inventorytest.VM(r)

@@ -182,6 +182,9 @@ func TestStartRefuses(t *testing.T) {
 // A crash at any call, before it or after: the next start finds what there is, and one server runs. The same
 // where the first server fails.
 func TestStartGoesOnAfterACrash(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, config := range []lab.Config{{}, {BadServers: 1}, {Late: 1, TokenCalls: 7}} {
 		at := 1
 		for crashAt(t, config, at) {

@@ -22,6 +22,9 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	targettest.Place(t, targettest.Harness{
 		Parallel: true,
 		New:      newSite,

@@ -156,6 +156,9 @@ func crashAfter(p *Place, requests int64) *crash {
 }
 
 func TestDeliverGoesOnAfterACrashAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	s := serve(t, pve.Config{})
 	s.AddGuest(100, map[string]string{"name": "older"})
 	d := deliver(t, biosVM())

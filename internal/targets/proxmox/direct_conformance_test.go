@@ -25,6 +25,9 @@ import (
 
 // The volumes are LVM-thin's, which are larger than the disks.
 func TestDirectConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	targettest.Place(t, targettest.Harness{
 		Parallel: true,

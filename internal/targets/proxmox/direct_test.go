@@ -165,6 +165,9 @@ func (s *onStage) same(server *pve.Server) {
 // On every kind of storage the guest has its bytes, through a real sshd, also where fresh volumes are full
 // of what was there before, are larger than was asked for, or are there only once they are activated.
 func TestDirectToEveryStorage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for name, kind := range map[string]pve.Storage{
 		"files":    {ID: "tank", Type: "dir"},
 		"lvm":      {ID: "tank", Type: "lvm"},
@@ -191,6 +194,9 @@ func TestDirectToEveryStorage(t *testing.T) {
 
 // Of a disk that is mostly zeros only the rest goes over the wire, and takes room there.
 func TestDirectWritesDataOnly(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	server, d := serveSSH(t, node(pve.Storage{ID: "tank", Type: "lvmthin"}))
 	p := directPlace(t, server, d, Options{Storage: "tank"})
 	s := stage(t, p, sparseVM(512<<20))
@@ -208,6 +214,9 @@ func TestDirectWritesDataOnly(t *testing.T) {
 
 // While the VM runs all of it is delivered; in the outage what changed since, and nothing else.
 func TestOutageDeliversTheDelta(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, kind := range []string{"lvmthin", "lvm", "dir"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -268,6 +277,9 @@ func TestEarlyDeliveryIsDiscarded(t *testing.T) {
 // What the first rounds brought is not left behind by a plan that says something else afterwards: another
 // storage for the disk, or nothing of ssh=.
 func TestEarlyVolumesFollowThePlan(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for name, second := range map[string]func(*pve.Server, *pve.SSH) *Place{
 		"storage": func(n *pve.Server, d *pve.SSH) *Place { return directPlace(t, n, d, Options{Storage: "local"}) },
 		"map": func(n *pve.Server, d *pve.SSH) *Place {
@@ -340,6 +352,9 @@ func TestKeptGuestKeepsItsVolumes(t *testing.T) {
 
 // A connection that breaks again and again goes on where it was: little is sent twice.
 func TestDirectGoesOnAfterABreak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	server, d := serveSSH(t, node(pve.Storage{ID: "tank", Type: "lvmthin"}))
 	p := directPlace(t, server, d, Options{Storage: "tank"})
 	s := stage(t, p, sparseVM(400<<20))
@@ -359,6 +374,9 @@ func TestDirectGoesOnAfterABreak(t *testing.T) {
 // A run that dies goes on with what is on record, and with nothing else: a volume that somebody replaced
 // begins anew.
 func TestRecordIsOfItsVolume(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	server, d := serveSSH(t, node(pve.Storage{ID: "tank", Type: "lvm"}))
 	p := directPlace(t, server, d, Options{Storage: "tank"})
 	s := stage(t, p, sparseVM(16<<20))
@@ -386,6 +404,9 @@ func TestRecordIsOfItsVolume(t *testing.T) {
 // What keeps us from the node, or the node from writing, is told with its kind and a remedy; nothing of a
 // cold delivery is left, and the next one is as good as the first.
 func TestDirectFailures(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	tests := []struct {
 		name  string
 		spoil func(*testing.T, *pve.Server, *pve.SSH, *Place)
@@ -516,6 +537,9 @@ func TestWhoIsLeftOnTheNodeGivesWay(t *testing.T) {
 
 // A qemu-nbd that does not end when it is told to does not keep the volume from who comes next.
 func TestServerThatDoesNotEndIsKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	server, d := serveSSH(t, node(pve.Storage{ID: "tank", Type: "lvmthin"}))
 	p := directPlace(t, server, d, Options{Storage: "tank"})
 	s := stage(t, p, sparseVM(4<<20))

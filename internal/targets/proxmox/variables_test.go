@@ -83,6 +83,9 @@ func variablesAre(t *testing.T, s *pve.Server, d staged.Delivery, want []byte) {
 
 // The entries are in the firmware's own variables, which are else as the node made them, on every kind of storage.
 func TestBootEntriesGoToEveryStorage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for name, kind := range map[string]pve.Storage{
 		"files":    {ID: "tank", Type: "dir"},
 		"qcow2":    {ID: "tank", Type: "dir", Format: "qcow2"},
@@ -153,6 +156,9 @@ func TestWhichWayCarriesBootEntries(t *testing.T) {
 
 // Where nothing can be added the guest is delivered with the variables that Proxmox made, and it is said why.
 func TestBootEntriesThatStayBehind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	diverted := func(size int) func(*testing.T, *pve.SSH) {
 		return func(t *testing.T, d *pve.SSH) {
 			other := filepath.Join(t.TempDir(), "other")
@@ -224,6 +230,9 @@ func refuseDisk(t *testing.T, d *pve.SSH) {
 
 // Where neither the entries nor what was there before can be written the guest is not left so.
 func TestHalfWrittenVariablesAreNotLeft(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	fresh(t)
 	for name, tt := range map[string]struct {
 		spoil func(*testing.T, *pve.SSH)
@@ -250,6 +259,9 @@ func TestHalfWrittenVariablesAreNotLeft(t *testing.T) {
 // Whoever dies at a call, or at a byte on the way to the EFI disk, leaves a guest that says that it is unfinished;
 // the next delivery gives it fresh variables with the entries, once.
 func TestBootEntriesAfterACrashAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	want := entered(t, withEntry(t))
 	t.Parallel()
 	total := callsOf(t, withEntry(t))
@@ -303,6 +315,9 @@ func entrySite(t *testing.T) (targettest.Site, *pve.Server, *Place) {
 // A connection that breaks within the write is gone on with; whoever dies there has written all or nothing, and what
 // a node without power left is made anew.
 func TestBootEntriesWhoseWriteBreaksOff(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	vm := withEntry(t)
 	want := entered(t, vm)
 	request := differing(fresh(t), want).Len

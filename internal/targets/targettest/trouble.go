@@ -117,6 +117,9 @@ func dies(t *testing.T, h Harness) {
 
 // eachCall has try at a fresh place for each call that a delivery makes.
 func eachCall(t *testing.T, h Harness, try func(t *testing.T, site Site, d staged.Delivery, n int)) {
+	if testing.Short() {
+		t.Skip("delivers once for each call")
+	}
 	for n := range countCalls(t, h) {
 		t.Run(fmt.Sprint(n+1), func(t *testing.T) { h.beside(t); try(t, h.New(t), staging(t, newVM(), targets.Raw), n+1) })
 	}

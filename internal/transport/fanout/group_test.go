@@ -150,6 +150,9 @@ func TestUnequalBeginnings(t *testing.T) {
 
 // TestPushedDisksSurviveOneThatFails fails one of three at a moment of its own each time.
 func TestPushedDisksSurviveOneThatFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	want := disk.NewSparsePattern(testSize, 0.7, 7)
 	for seed := range uint64(20) {
 		images := newImages(t, 3, want)
@@ -317,6 +320,9 @@ func TestNobodyWaitsForThoseWhoDoNotCome(t *testing.T) {
 // TestRunsWithFewSlotsMeet: runs of many disks, each with two at a time, that lose some of
 // their disks and their courage at random, never wait for each other for ever.
 func TestRunsWithFewSlotsMeet(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	const disks, slots = 7, 2
 	want := disk.NewPattern(64 << 10)
 	for seed := range uint64(60) {

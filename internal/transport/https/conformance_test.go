@@ -13,6 +13,9 @@ import (
 // TestConformance runs the suite against the small server of these tests, with one server
 // and host for all disks of a rig.
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	transporttest.Run(t, transporttest.Harness{
 		New: newRig,
 		Passes: []transporttest.Trouble{

@@ -23,6 +23,9 @@ import (
 // TestConformanceAgainstTheLab runs the suite against the emulated ESXi, through a real
 // session. The lab was written from what is known of ESXi, not from this client.
 func TestConformanceAgainstTheLab(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	transporttest.Run(t, transporttest.Harness{
 		New: newLabRig,
 		Passes: []transporttest.Trouble{

@@ -90,6 +90,9 @@ func TestCopyThatFailsIsLandedAgain(t *testing.T) {
 }
 
 func TestCopyThatStandsStillIsEnded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	r := newRig(t, aDisk())
 	path := filepath.Join(t.TempDir(), "disk.raw")
 	host := &odd{}
@@ -177,6 +180,9 @@ func TestHostLosesPowerInACopy(t *testing.T) {
 // The network to us is away. For less than the host waits, nobody notices; for longer, its
 // copy fails, and is landed again.
 func TestNetworkIsAway(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for name, tc := range map[string]struct {
 		apd  time.Duration
 		when nfsclient.EventKind // it comes back

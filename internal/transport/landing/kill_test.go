@@ -130,6 +130,9 @@ func jobOf(path string, d *inventory.Disk, format image.Format) (image.File, ima
 // Wherever a landing is killed, what it mounted is on record; and the next run of the same
 // state folder ends with the right image, no datastore, and no record.
 func TestKilledAnywhereNothingIsLeft(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, point := range points {
 		t.Run(point, func(t *testing.T) {
 			size := int64(8 << 20)

@@ -23,6 +23,9 @@ import (
 // TestConformance runs the suite against the emulated ESXi, through a real session. The
 // lab's NFC was written from what is known of ESXi, not from this client.
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	transporttest.Run(t, transporttest.Harness{
 		New: newRig,
 		Passes: []transporttest.Trouble{
@@ -192,6 +195,9 @@ func generated(mib int64) lab.VM {
 
 // Every way in which hosts differ must give the same bytes.
 func TestHostsOfAllKinds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for name, v := range map[string]struct {
 		cfg  lab.Config
 		opts nfc.Options

@@ -316,6 +316,9 @@ func TestTwoDecampsOnOneHost(t *testing.T) {
 // Every message may be the last for a while: the connection breaks there, or nothing more
 // comes. The transfer goes on, and closing does not wait for ever.
 func TestSilenceAtEveryMessage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, kind := range []lab.FaultKind{lab.FaultNFCCut, lab.FaultNFCStall} {
 		for _, op := range []string{
 			nfchost.OpHandshake, nfchost.OpOpenSession, nfchost.OpOpenFile, nfchost.OpMap, nfchost.OpRead, nfchost.OpCloseFile, nfchost.OpCloseSession,
