@@ -123,17 +123,6 @@ func (e *Engine) again(ctx context.Context, st Status) error {
 	if err := e.unwound(ctx, st); err != nil {
 		return err
 	}
-	sealed, err := e.seal(ctx, st)
-	switch {
-	case err != nil:
-		return err
-	case sealed.Attempt > st.Attempt:
-		return e.resume(ctx, sealed) // another was faster
-	}
-	return e.fork(ctx, sealed)
-}
-
-func (e *Engine) fork(ctx context.Context, st Status) error {
 	next := Status{Run: st.Run, Attempt: st.Attempt + 1}
 	id := attemptID(next.Run, next.Attempt)
 	e.live(id).admit()

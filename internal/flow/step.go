@@ -46,9 +46,10 @@ func RegisterStep[In, Out any](e *Engine, name string, fn func(context.Context, 
 
 // A Context is a flow body's view of the attempt it drives.
 type Context struct {
-	dbos dbos.Context
-	e    *Engine
-	live *live
+	dbos      dbos.Context
+	e         *Engine
+	live      *live
+	execution *execution
 }
 
 // Run returns the id of the run.
@@ -72,12 +73,12 @@ func (c *Context) Step(name string, in, out any) error {
 		return fmt.Errorf("write input of %s: %w", name, err)
 	}
 	result, err := dbos.RunAsStep(c.dbos, func(ctx context.Context) (json.RawMessage, error) {
-		done, err := c.live.work()
+		done, err := c.live.work(c.execution)
 		if err != nil {
 			return nil, store(err)
 		}
 		defer done()
-		ctx, stop := c.live.bind(ctx)
+		ctx, stop := c.execution.bind(ctx)
 		defer stop()
 		out, err := fn(ctx, raw)
 		if err == nil {
@@ -110,7 +111,7 @@ func (c *Context) WaitSignal(topic string, timeout time.Duration, msg any) (bool
 	if err := c.live.spoiled(); err != nil {
 		return false, err
 	}
-	ctx, stop := c.live.bind(c.dbos)
+	ctx, stop := c.execution.bind(c.dbos)
 	defer stop()
 	raw, err := dbos.Recv[json.RawMessage](dbos.From(c.dbos, ctx), topic, timeout)
 	if ctx.Err() != nil {
