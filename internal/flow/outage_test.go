@@ -42,15 +42,8 @@ func TestDatabaseLostAndBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, g := postgres.Start(t), newGate()
-			e := join(t, s.URL(), "a", func(e *Engine) {
-				pair(g.step, addOne)(e)
-				Register(e, "listen", func(c *Context, _ int) error {
-					_, err := c.WaitSignal("word", time.Hour, nil)
-					return err
-				})
-			})
+			e := join(t, s.URL(), "a", pair(g.step, addOne))
 			ok(t, e.Start(t.Context(), "r1", "pair", 40))
-			ok(t, e.Start(t.Context(), "r2", "listen", 0))
 			<-g.began
 			outage.lose(s)
 			close(g.goOn)
@@ -64,8 +57,6 @@ func TestDatabaseLostAndBack(t *testing.T) {
 			if n := result(t, e, "r1"); n != 42 {
 				t.Errorf("result %d", n)
 			}
-			ok(t, e.Signal(t.Context(), "r2", "word", "now"))
-			ok(t, e.Wait(t.Context(), "r2"))
 		})
 	}
 }

@@ -78,7 +78,7 @@ func TestSharedRecord(t *testing.T) {
 	t.Parallel()
 	s := postgres.Start(t)
 	for name, test := range map[string]func(t *testing.T, url string){
-		"attempts": attemptsOnPostgres, "often": runMayBeTriedOften, "signals": signalsOnPostgres, "affinity": runsStayWithTheirExecutor,
+		"attempts": attemptsOnPostgres, "often": runMayBeTriedOften, "affinity": runsStayWithTheirExecutor,
 		"across": callsReachOtherExecutors, "takeover": takenOverAttemptIsFenced, "canceled": canceledElsewhereIsFencedToo, "begun_twice": oneOfTwoBegins,
 		"forged": forgedRecordIsRefused, "names": executorsNeedAName, "together": manyOpenAnEmptyDatabase, "lost_claim": claimThatGotLostIsSentFor,
 		"late_claim": attemptIsExecutedOnceAtATime, "upgrade": recordOfAnEarlierEngineGoesOn,
@@ -139,24 +139,6 @@ func runMayBeTriedOften(t *testing.T, url string) {
 	if st, err := e.Status(t.Context(), "r1"); err != nil || st.State != None {
 		t.Errorf("forgotten: %+v, %v", st, err)
 	}
-}
-
-func signalsOnPostgres(t *testing.T, url string) {
-	listen := func(e *Engine) {
-		Register(e, "listen", func(c *Context, _ int) error {
-			var word string
-			heard, err := c.WaitSignal("word", time.Hour, &word)
-			if err == nil && (!heard || word != "now") {
-				err = fmt.Errorf("heard %v %q", heard, word)
-			}
-			return err
-		})
-	}
-	a, b := join(t, url, "a", listen), join(t, url, "b", listen)
-	ok(t, a.Start(t.Context(), "r1", "listen", 0))
-	ok(t, b.Signal(t.Context(), "r1", "word", "now"))
-	ok(t, b.Wait(t.Context(), "r1"))
-	ok(t, a.Wait(t.Context(), "r1"))
 }
 
 func runsStayWithTheirExecutor(t *testing.T, url string) {

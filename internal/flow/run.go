@@ -135,25 +135,6 @@ func (e *Engine) again(ctx context.Context, st Status) error {
 	return e.settled(ctx, next, err)
 }
 
-// Signal leaves msg for the run's current attempt. It is kept until WaitSignal takes it.
-func (e *Engine) Signal(ctx context.Context, run, topic string, msg any) error {
-	st, err := e.current(ctx, run)
-	if err != nil {
-		return err
-	}
-	if st.State != Pending {
-		return fault.New(fault.Conflict, "signal run %s: it is %s", run, st.State)
-	}
-	raw, err := json.Marshal(msg)
-	if err != nil {
-		return fmt.Errorf("signal run %s: %w", run, err)
-	}
-	if err := dbos.Send(e.client(ctx), attemptID(run, st.Attempt), json.RawMessage(raw), topic, dbos.WithPortableSend()); err != nil {
-		return fmt.Errorf("signal run %s: %w", run, e.told(err))
-	}
-	return nil
-}
-
 // Cancel records that the run is to stop, then ends the context of the step it is in.
 // Wait tells when it has; another executor, if it is there that it goes on, needs about a second to
 // learn of it. Canceling a run that is over does nothing.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
@@ -152,8 +151,7 @@ func outcomeOf(s State, err error) error {
 // oldFence is a step that earlier versions recorded in an attempt that they took over.
 const oldFence = "decamp.fence"
 
-// readSteps fills in the steps. The engine keeps waits as steps too, a timeout as a
-// failed one; they are not ours to show or to count as bad.
+// readSteps fills in the steps.
 func (e *Engine) readSteps(ctx context.Context, st *Status) error {
 	infos, err := dbos.GetWorkflowSteps(e.client(ctx), attemptID(st.Run, st.Attempt), dbos.WithStepsLoadOutput(true))
 	if err != nil {
@@ -164,13 +162,9 @@ func (e *Engine) readSteps(ctx context.Context, st *Status) error {
 		if s.StepName == oldFence {
 			continue
 		}
-		own := !strings.HasPrefix(s.StepName, "DBOS.")
-		bad = bad || own && s.Error != nil
+		bad = bad || s.Error != nil
 		if !bad {
 			st.next = uint(s.StepID) + 1
-		}
-		if !own {
-			continue
 		}
 		out, err := json.Marshal(s.Output)
 		if err != nil {
