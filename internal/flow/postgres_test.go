@@ -419,16 +419,25 @@ func claimThatGotLostIsSentFor(t *testing.T, url string) {
 
 // An attempt is queued again at the moment when it begins: the engine executes it a second time.
 func attemptIsExecutedOnceAtATime(t *testing.T, url string) {
+	var e *Engine
 	var calls, atOnce, most atomic.Int32
 	began := make(chan struct{})
-	e := join(t, url, "a", pair(func(ctx context.Context, n int) (int, error) {
+	e = join(t, url, "a", pair(func(ctx context.Context, n int) (int, error) {
 		most.Store(max(most.Load(), atOnce.Add(1)))
 		defer atOnce.Add(-1)
 		if calls.Add(1) > 1 {
+			if e.known("r1").over() {
+				t.Error("the first execution ended the attempt")
+			}
 			return n + 1, nil
 		}
 		close(began)
-		<-ctx.Done() // the second execution ends the first one
+		<-ctx.Done()   // the second execution ends the first one
+		for range 50 { // longer than a second execution takes to come to its step
+			if _, err := e.Status(t.Context(), "r1"); err != nil {
+				t.Error(err)
+			}
+		}
 		return 0, ctx.Err()
 	}, addOne))
 	ok(t, e.Start(t.Context(), "r1", "pair", 40))
