@@ -53,6 +53,9 @@ func (d *desk) takePlan(ctx context.Context, p roster.Plan) error {
 		if b != nil {
 			delete(d.plans, p.Name)
 			d.sched.ResumePlan(p.Name)
+			if err := d.sched.SetPlan(p.Name, 1); err != nil { // nothing of it is remembered
+				return err
+			}
 			d.limitsChanged()
 		}
 		return nil
@@ -88,6 +91,9 @@ func (d *desk) open(ctx context.Context, b *book) error {
 	}
 	b.Text, b.opened = full.Text, true
 	b.source = sourceOf(full.Text)
+	if err := d.sched.SetPlan(b.Name, weightOf(full.Text)); err != nil {
+		return err
+	}
 	if b.caps, err = d.Mover.Capacities(ctx, full); err != nil {
 		d.Log.Warn("the limits of a plan are not known", "plan", b.Name, "err", err)
 	}
@@ -106,6 +112,15 @@ func sourceOf(text string) string {
 		return ""
 	}
 	return Endpoint(u)
+}
+
+// weightOf returns the weight of a plan; 1 of a text that is none.
+func weightOf(text string) int {
+	file, found := planfile.Parse([]byte(text))
+	if file == nil || found.Blocking() > 0 {
+		return 1
+	}
+	return file.Weight
 }
 
 // ordered has a plan's order count for all of its VMs.

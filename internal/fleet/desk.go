@@ -190,7 +190,28 @@ func (d *desk) tick(ctx context.Context) error {
 	}
 	d.heal()
 	d.rebalance()
+	if err := d.updateEstimates(ctx); err != nil {
+		return err
+	}
 	return d.showBoard(ctx)
+}
+
+// updateEstimates sets when the transfers under way are likely to end, by their progress. A round of a
+// warm VM keeps its estimate: its progress counts the whole disks.
+func (d *desk) updateEstimates(ctx context.Context) error {
+	all, err := d.Roster.Progress(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		v, known := d.vms[p.Key]
+		if !known || !v.Holds || v.State != roster.Running || p.Round > 0 || p.Rate <= 0 {
+			continue
+		}
+		left := min(leftToMove(v, p), max(p.Total-p.Done, 0))
+		d.sched.Expect(runOf(p.Key), p.At.Add(time.Duration(float64(left)/float64(p.Rate)*float64(time.Second))))
+	}
+	return nil
 }
 
 // due is when the next tick is: three times in the length of a lease, when a worker's lease that was

@@ -326,7 +326,12 @@ func (n *node) end() {
 
 func (r *rig) submit(name string) {
 	r.Helper()
-	if _, err := r.roster.AddPlan(r.Context(), roster.Plan{Name: name, Text: string(text(name)), Folder: "/plans", By: "op"}); err != nil {
+	r.submitText(name, string(text(name)))
+}
+
+func (r *rig) submitText(name, text string) {
+	r.Helper()
+	if _, err := r.roster.AddPlan(r.Context(), roster.Plan{Name: name, Text: text, Folder: "/plans", By: "op"}); err != nil {
 		r.Fatal(err)
 	}
 }

@@ -75,11 +75,17 @@ func (s *Status) fill(vms []roster.VM, progress []roster.Progress, why map[strin
 	}
 }
 
+// leftToMove returns the bytes that are still to be read from the source, as far as the inventory has
+// what is allocated.
+func leftToMove(v roster.VM, p roster.Progress) int64 {
+	return max(min(cmp.Or(v.Bytes, p.Total), p.Total)-p.Moved, 0)
+}
+
 // add counts a VM. One that nobody began counts with what it has allocated.
 func (s *Status) add(v VMStatus) {
 	total, done, toMove := v.Bytes, int64(0), v.Bytes
 	if p := v.Progress; p != nil && p.Total > 0 {
-		total, done, toMove = p.Total, p.Done, max(min(cmp.Or(v.Bytes, p.Total), p.Total)-p.Moved, 0)
+		total, done, toMove = p.Total, p.Done, leftToMove(v.VM, *p)
 		s.Moved += p.Moved
 		if v.State == roster.Running {
 			s.Rate += p.Rate

@@ -19,25 +19,24 @@ const window = 10 * time.Second
 
 func BenchmarkIdle(b *testing.B) {
 	for _, c := range []struct {
-		name                       string
-		waiting, signals, finished int
+		name              string
+		waiting, finished int
 	}{
-		{"empty", 0, 0, 0},
-		{"1000-in-a-step", 1000, 0, 0},
-		{"1000-for-a-signal", 0, 1000, 0},
-		{"10000-finished", 0, 0, 10_000},
+		{"empty", 0, 0},
+		{"1000-in-a-step", 1000, 0},
+		{"10000-finished", 0, 10_000},
 	} {
 		b.Run("sqlite/"+c.name, func(b *testing.B) {
 			e, err := Open(b.Context(), Config{Dir: b.TempDir()})
 			ok(b, err)
 			waiters(e)
 			ok(b, e.Launch())
-			idle(b, e, c.waiting, c.signals, c.finished)
+			idle(b, e, c.waiting, c.finished)
 			ok(b, e.Close())
 		})
 		b.Run("postgres/"+c.name, func(b *testing.B) {
 			e := join(b, postgres.Start(b).URL(), "a", waiters)
-			idle(b, e, c.waiting, c.signals, c.finished)
+			idle(b, e, c.waiting, c.finished)
 			ok(b, e.Close())
 		})
 	}
@@ -47,7 +46,6 @@ func waiters(e *Engine) {
 	RegisterStep(e, "hang", func(ctx context.Context, _ int) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
 	RegisterStep(e, "add", addOne)
 	Register(e, "hang", func(c *Context, n int) error { return c.Step("hang", n, nil) })
-	Register(e, "listen", func(c *Context, _ int) error { _, err := c.WaitSignal("word", time.Hour, nil); return err })
 	Register(e, "add", func(c *Context, n int) (err error) {
 		for range 5 {
 			if err = c.Step("add", n, &n); err != nil {
@@ -59,7 +57,7 @@ func waiters(e *Engine) {
 }
 
 // idle starts the runs, waits for all, and reports how much of a core the process takes then.
-func idle(b *testing.B, e *Engine, waiting, signals, finished int) {
+func idle(b *testing.B, e *Engine, waiting, finished int) {
 	if finished > 0 {
 		ok(b, e.Start(b.Context(), "f", "add", 0))
 		ok(b, e.Wait(b.Context(), "f"))
@@ -67,12 +65,9 @@ func idle(b *testing.B, e *Engine, waiting, signals, finished int) {
 			multiply(b, e, table, finished)
 		}
 	}
-	for n := range waiting + signals {
-		run, flow := fmt.Sprint("w", n), "hang"
-		if n >= waiting {
-			flow = "listen"
-		}
-		ok(b, e.Start(b.Context(), run, flow, n))
+	for n := range waiting {
+		run := fmt.Sprint("w", n)
+		ok(b, e.Start(b.Context(), run, "hang", n))
 		go e.Wait(b.Context(), run) // it ends with the engine
 	}
 	time.Sleep(3 * time.Second) // until all have begun

@@ -16,9 +16,8 @@ const (
 	// dialTimeout is for one attempt to reach the database's port.
 	dialTimeout = 5 * time.Second
 
-	// dialPause is between two attempts. The engine's own goes up to half a minute, and to two for
-	// the connection that tells of signals: so long would everything stand still after an outage
-	// that is over.
+	// dialPause is between two attempts. The engine's own pause grows to half a minute, and no run
+	// would go on for that time after an outage.
 	dialPause = 250 * time.Millisecond
 
 	// silence is how long a database may leave sent bytes or probes unacknowledged before its

@@ -9,8 +9,7 @@
 // A flow is registered code; a run is one execution of it under an id the caller chose.
 // A step is a named function from plain data to plain data. An attempt is one try of a
 // run: the first is called like the run ("web01-3f9a1c"), later ones "run/2", "run/3" …
-// A signal is a message for a run, kept until the run takes it with WaitSignal. An executor
-// is a process that runs flows, by a name that it keeps.
+// An executor is a process that runs flows, by a name that it keeps.
 //
 // # What is promised
 //
@@ -24,7 +23,7 @@
 //     or at Launch already where Config.Resume says so. Nothing else has to ask.
 //   - One process owns a state directory at a time; a second one is refused by name.
 //   - On PostgreSQL a run stays with the executor that began it until another takes it over.
-//     Nothing that the first one does after that is recorded for the run.
+//     Nothing that the first one does after that is recorded.
 //   - A database that is away is waited for; runs neither fail for it nor lose a result. What
 //     cannot be recorded for another reason ends the attempt, and Start goes on behind what was.
 //
@@ -35,7 +34,7 @@
 // The engine does not interrupt a running step. Cancel and Close end the context that
 // the step was given, and then wait for it: a step that ignores its context holds them
 // up. A flow's body must be deterministic: what it does between steps is done again on
-// every continuation. A signal that an attempt did not take is not seen by the next
-// one; send it again. Data crossing the door must survive a JSON round trip and must
+// every continuation. The result of a step that returns after its run was canceled is not recorded,
+// and the step runs again in the next attempt. Data crossing the door must survive a JSON round trip and must
 // hold no secret: it lies in the state directory as readable text.
 package flow

@@ -144,16 +144,12 @@ func (e *Engine) openLocal(ctx context.Context, cfg dbos.Config) (err error) {
 	if e.db, err = openSQLite(filepath.Join(e.cfg.Dir, localName)); err != nil {
 		return err
 	}
-	var tables int // the engine's own errors of opening do not tell SQLite's
-	if err := e.db.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_master`).Scan(&tables); err != nil {
-		return err
-	}
 	cfg.SQLiteSystemDB, cfg.ExecutorID = e.db, localExecutor
 	err = e.start(ctx, cfg)
 	if err == nil {
 		return nil
 	}
-	if damage := e.sound(ctx); damage != nil { // behind what was read above
+	if damage := e.sound(ctx); damage != nil { // the engine's error has only the text of SQLite's
 		return damage
 	}
 	return err

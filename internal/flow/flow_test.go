@@ -342,53 +342,6 @@ func TestRunsThatShareAPrefixAreApart(t *testing.T) {
 	}
 }
 
-func TestSignals(t *testing.T) {
-	t.Parallel()
-	var got []string
-	e := open(t, t.TempDir(), func(e *Engine) {
-		Register(e, "listen", func(c *Context, n int) error {
-			for range n {
-				var msg string
-				heard, err := c.WaitSignal("word", time.Minute, &msg)
-				if err != nil || !heard {
-					return errors.Join(err, errors.New("nothing heard"))
-				}
-				got = append(got, msg)
-			}
-			heard, err := c.WaitSignal("word", 10*time.Millisecond, nil)
-			if heard {
-				return errors.New("heard something nobody said")
-			}
-			return err
-		})
-	})
-	ok(t, e.Start(t.Context(), "r1", "listen", 2))
-	ok(t, e.Signal(t.Context(), "r1", "word", "one"))
-	ok(t, e.Signal(t.Context(), "r1", "word", "two"))
-	ok(t, e.Wait(t.Context(), "r1"))
-	if !slices.Equal(got, []string{"one", "two"}) {
-		t.Fatalf("heard %q", got)
-	}
-	if err := e.Signal(t.Context(), "r1", "word", "late"); fault.KindOf(err) != fault.Conflict {
-		t.Fatalf("signal to a finished run: %v", err)
-	}
-}
-
-func TestCancelEndsAWait(t *testing.T) {
-	t.Parallel()
-	e := open(t, t.TempDir(), func(e *Engine) {
-		Register(e, "listen", func(c *Context, _ int) error {
-			_, err := c.WaitSignal("never", time.Hour, nil)
-			return err
-		})
-	})
-	ok(t, e.Start(t.Context(), "r1", "listen", 0))
-	ok(t, e.Cancel(t.Context(), "r1"))
-	if err := e.Wait(t.Context(), "r1"); fault.KindOf(err) != fault.Canceled {
-		t.Fatalf("ended with %v", err)
-	}
-}
-
 func TestBadRunIDsAreRefused(t *testing.T) {
 	t.Parallel()
 	e := open(t, t.TempDir(), pair(addOne, addOne))

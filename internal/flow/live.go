@@ -32,14 +32,47 @@ type live struct {
 	mu         sync.Mutex
 	unrecorded error         // why the engine could not record what this attempt did; it did nothing since
 	step       chan struct{} // closed when the step that goes on returns; nil: none does
+	latest     *execution    // the one that owns the record; nil: the body was not entered
 }
 
-// work says that a step begins, and returns what says that it returned. Once the attempt is
-// stopped none begins.
-func (l *live) work() (done func(), err error) {
+// An execution is one call of the body for an attempt. The engine makes a second call while the first
+// one runs if sendFor queues the attempt at the moment when it begins.
+type execution struct {
+	ctx    context.Context // ends when the attempt is stopped, or when a later execution begins
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the body has returned
+}
+
+// execute begins an execution, after the end of the one before it.
+func (l *live) execute() *execution {
+	x := &execution{done: make(chan struct{})}
+	x.ctx, x.cancel = context.WithCancel(l.ctx)
+	l.mu.Lock()
+	before := l.latest
+	l.latest = x
+	l.mu.Unlock()
+	if before != nil {
+		before.cancel()
+		<-before.done
+	}
+	return x
+}
+
+// superseded ends an execution, and reports whether a later one has begun.
+func (l *live) superseded(x *execution) bool {
+	x.cancel()
+	close(x.done)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.ctx.Err(); err != nil {
+	return l.latest != x
+}
+
+// work records that a step of x begins, and returns a function that records its end. A stopped
+// execution begins no step.
+func (l *live) work(x *execution) (done func(), err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := x.ctx.Err(); err != nil {
 		return nil, fault.New(fault.Canceled, "run %s was stopped: %w", l.run, err)
 	}
 	step := make(chan struct{})
@@ -119,10 +152,10 @@ func (l *live) outcome() (error, bool) {
 	}
 }
 
-// bind returns a copy of ctx that also ends when the run is canceled.
-func (l *live) bind(ctx context.Context) (context.Context, func()) {
+// bind returns a copy of ctx that also ends when the execution is stopped.
+func (x *execution) bind(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(l.ctx, cancel)
+	stop := context.AfterFunc(x.ctx, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
@@ -162,9 +195,13 @@ func (e *Engine) body(ctx dbos.Context, in envelope) (struct{}, error) {
 	if !l.phase.CompareAndSwap(waits, begun) && l.phase.Load() == stopped { // before drive looks whether it was canceled: see unwound
 		return struct{}{}, store(l.err)
 	}
-	err = e.drive(ctx, l, in)
+	x := l.execute()
+	err = e.drive(ctx, l, x, in)
+	if l.superseded(x) {
+		return struct{}{}, dbos.ErrConflictingWorkflowID // the engine records no outcome for that
+	}
 	if spoiled := l.spoiled(); spoiled != nil {
-		err = errors.Join(spoiled, dbos.ErrConflictingWorkflowID) // the engine records no outcome for that
+		err = errors.Join(spoiled, dbos.ErrConflictingWorkflowID)
 	}
 	l.end(err)
 	return struct{}{}, store(err)
@@ -172,15 +209,15 @@ func (e *Engine) body(ctx dbos.Context, in envelope) (struct{}, error) {
 
 // drive waits until the run may go on. A run that nobody asked for stays pending: its
 // source's password is known to nobody in this process.
-func (e *Engine) drive(ctx dbos.Context, l *live, in envelope) error {
+func (e *Engine) drive(ctx dbos.Context, l *live, x *execution, in envelope) error {
 	if !e.cfg.Resume(l.run) {
 		select {
 		case <-l.admitted:
-		case <-l.ctx.Done():
+		case <-x.ctx.Done():
 		case <-ctx.Done():
 		}
 	}
-	if err := errors.Join(ctx.Err(), l.ctx.Err()); err != nil {
+	if err := errors.Join(ctx.Err(), x.ctx.Err()); err != nil {
 		return fault.New(fault.Canceled, "run %s was stopped: %w", l.run, err)
 	}
 	fn, ok := e.flows[in.Flow]
@@ -191,5 +228,5 @@ func (e *Engine) drive(ctx dbos.Context, l *live, in envelope) error {
 	if err != nil {
 		return err
 	}
-	return fn(&Context{dbos: ctx, e: e, live: l}, raw)
+	return fn(&Context{dbos: ctx, e: e, live: l, execution: x}, raw)
 }

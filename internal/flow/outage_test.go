@@ -16,7 +16,6 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/lab/postgres"
-	"github.com/jackc/pgx/v5"
 )
 
 // gate is a step that says that it began and ends when it is let.
@@ -42,15 +41,8 @@ func TestDatabaseLostAndBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, g := postgres.Start(t), newGate()
-			e := join(t, s.URL(), "a", func(e *Engine) {
-				pair(g.step, addOne)(e)
-				Register(e, "listen", func(c *Context, _ int) error {
-					_, err := c.WaitSignal("word", time.Hour, nil)
-					return err
-				})
-			})
+			e := join(t, s.URL(), "a", pair(g.step, addOne))
 			ok(t, e.Start(t.Context(), "r1", "pair", 40))
-			ok(t, e.Start(t.Context(), "r2", "listen", 0))
 			<-g.began
 			outage.lose(s)
 			close(g.goOn)
@@ -64,8 +56,6 @@ func TestDatabaseLostAndBack(t *testing.T) {
 			if n := result(t, e, "r1"); n != 42 {
 				t.Errorf("result %d", n)
 			}
-			ok(t, e.Signal(t.Context(), "r2", "word", "now"))
-			ok(t, e.Wait(t.Context(), "r2"))
 		})
 	}
 }
@@ -83,38 +73,30 @@ func (h *heard) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestDatabaseThatOnlyAnswers has it made a standby, which refuses what is to be recorded, and then
-// not one any more.
+// TestDatabaseThatOnlyAnswers has the database refuse the result of a step, as a standby does, and then accept
+// it. The engine's transactions ask for write access, so default_transaction_read_only does not stop them.
 func TestDatabaseThatOnlyAnswers(t *testing.T) {
 	t.Parallel()
 	s, g := postgres.Start(t), newGate()
 	refused := make(chan struct{})
-	log := slog.New(slog.NewTextHandler(&heard{"read-only", sync.OnceFunc(func() { close(refused) })}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	log := slog.New(slog.NewTextHandler(&heard{"refused as a standby", sync.OnceFunc(func() { close(refused) })}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	e := joinLogging(t, s.URL(), "a", log, pair(g.step, addOne))
 	ok(t, e.Start(t.Context(), "r1", "pair", 40))
 	<-g.began
-	readOnly(t, s, "on")
+	exec := func(sql string) {
+		t.Helper()
+		_, err := e.pg.Exec(t.Context(), sql)
+		ok(t, err)
+	}
+	exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN RAISE EXCEPTION 'refused as a standby does' USING ERRCODE = 'read_only_sql_transaction'; END $$`)
+	exec(`CREATE TRIGGER refuse BEFORE INSERT ON ` + schema + `.operation_outputs FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	close(g.goOn)
 	<-refused
-	readOnly(t, s, "off")
+	exec(`DROP TRIGGER refuse ON ` + schema + `.operation_outputs`)
 	ok(t, e.Wait(t.Context(), "r1"))
 	if n := result(t, e, "r1"); n != 42 {
 		t.Errorf("result %d", n)
-	}
-}
-
-// readOnly makes the database one that only answers, or ends that, for all connections.
-func readOnly(t *testing.T, s *postgres.Server, on string) {
-	c, err := pgx.Connect(t.Context(), s.URL())
-	ok(t, err)
-	defer c.Close(t.Context())
-	for _, sql := range []string{
-		"SET default_transaction_read_only = off",
-		"ALTER DATABASE postgres SET default_transaction_read_only = " + on,
-		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'",
-	} {
-		_, err := c.Exec(t.Context(), sql)
-		ok(t, err)
 	}
 }
 

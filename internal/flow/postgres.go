@@ -130,12 +130,6 @@ func passes(code string) bool {
 	return false
 }
 
-// lost reports whether an error is of the connection, so that what was asked may be asked again.
-func lost(err error) bool {
-	var e *pgconn.PgError
-	return !errors.As(err, &e) || e.Code == connectionFailure
-}
-
 const (
 	// migrationLock is the key of the advisory lock under which the tables are made.
 	migrationLock = 0x6465_6361_6d70 // "decamp"

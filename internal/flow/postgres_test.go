@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -77,9 +78,10 @@ func TestSharedRecord(t *testing.T) {
 	t.Parallel()
 	s := postgres.Start(t)
 	for name, test := range map[string]func(t *testing.T, url string){
-		"attempts": attemptsOnPostgres, "often": runMayBeTriedOften, "signals": signalsOnPostgres, "affinity": runsStayWithTheirExecutor,
+		"attempts": attemptsOnPostgres, "often": runMayBeTriedOften, "affinity": runsStayWithTheirExecutor,
 		"across": callsReachOtherExecutors, "takeover": takenOverAttemptIsFenced, "canceled": canceledElsewhereIsFencedToo, "begun_twice": oneOfTwoBegins,
 		"forged": forgedRecordIsRefused, "names": executorsNeedAName, "together": manyOpenAnEmptyDatabase, "lost_claim": claimThatGotLostIsSentFor,
+		"late_claim": attemptIsExecutedOnceAtATime, "upgrade": recordOfAnEarlierEngineGoesOn,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -137,24 +139,6 @@ func runMayBeTriedOften(t *testing.T, url string) {
 	if st, err := e.Status(t.Context(), "r1"); err != nil || st.State != None {
 		t.Errorf("forgotten: %+v, %v", st, err)
 	}
-}
-
-func signalsOnPostgres(t *testing.T, url string) {
-	listen := func(e *Engine) {
-		Register(e, "listen", func(c *Context, _ int) error {
-			var word string
-			heard, err := c.WaitSignal("word", time.Hour, &word)
-			if err == nil && (!heard || word != "now") {
-				err = fmt.Errorf("heard %v %q", heard, word)
-			}
-			return err
-		})
-	}
-	a, b := join(t, url, "a", listen), join(t, url, "b", listen)
-	ok(t, a.Start(t.Context(), "r1", "listen", 0))
-	ok(t, b.Signal(t.Context(), "r1", "word", "now"))
-	ok(t, b.Wait(t.Context(), "r1"))
-	ok(t, a.Wait(t.Context(), "r1"))
 }
 
 func runsStayWithTheirExecutor(t *testing.T, url string) {
@@ -260,11 +244,11 @@ func canceledElsewhereIsFencedToo(t *testing.T, url string) {
 	}
 }
 
-// recordedSteps returns what is on record of an attempt, without the fence.
+// recordedSteps returns what is on record of an attempt.
 func recordedSteps(t *testing.T, e *Engine, attempt string) (steps string) {
 	t.Helper()
 	rows, err := e.pg.Query(t.Context(), `SELECT function_name, coalesce(output, 'null') FROM `+schema+`.operation_outputs
-		WHERE workflow_uuid = $1 AND function_name <> $2 ORDER BY function_id`, attempt, fence)
+		WHERE workflow_uuid = $1 ORDER BY function_id`, attempt)
 	ok(t, err)
 	defer rows.Close()
 	for rows.Next() {
@@ -431,4 +415,64 @@ func claimThatGotLostIsSentFor(t *testing.T, url string) {
 	}
 	l.since.Store(time.Now().Add(-2 * sendAgain).UnixMilli())
 	ok(t, e.Wait(t.Context(), "r1"))
+}
+
+// An attempt is queued again at the moment when it begins: the engine executes it a second time.
+func attemptIsExecutedOnceAtATime(t *testing.T, url string) {
+	var e *Engine
+	var calls, atOnce, most atomic.Int32
+	began := make(chan struct{})
+	e = join(t, url, "a", pair(func(ctx context.Context, n int) (int, error) {
+		most.Store(max(most.Load(), atOnce.Add(1)))
+		defer atOnce.Add(-1)
+		if calls.Add(1) > 1 {
+			if e.known("r1").over() {
+				t.Error("the first execution ended the attempt")
+			}
+			return n + 1, nil
+		}
+		close(began)
+		<-ctx.Done()   // the second execution ends the first one
+		for range 50 { // longer than a second execution takes to come to its step
+			if _, err := e.Status(t.Context(), "r1"); err != nil {
+				t.Error(err)
+			}
+		}
+		return 0, ctx.Err()
+	}, addOne))
+	ok(t, e.Start(t.Context(), "r1", "pair", 40))
+	<-began
+	ok(t, e.sendFor(t.Context(), []*live{e.known("r1")})) // as if underWay had looked before it began
+	ok(t, e.Wait(t.Context(), "r1"))
+	if n := result(t, e, "r1"); n != 42 || calls.Load() != 2 || most.Load() != 1 {
+		t.Errorf("result %d; the first step ran %d times, %d at once", n, calls.Load(), most.Load())
+	}
+	if st, err := e.Status(t.Context(), "r1"); err != nil || st.Attempt != 1 {
+		t.Errorf("status %+v, %v", st, err)
+	}
+}
+
+// The database was written with DBOS 1.4.0 (see testdata/README.md): r1 is pending at a, in step 2. r2 was
+// canceled in step 1, and its attempt has the fence of a takeover.
+func recordOfAnEarlierEngineGoesOn(t *testing.T, url string) {
+	dump, err := os.ReadFile("testdata/v0.1.0-dbos-1.4.0/postgres.sql")
+	ok(t, err)
+	c, err := pgx.Connect(t.Context(), url)
+	ok(t, err)
+	_, err = c.Exec(t.Context(), string(dump))
+	ok(t, errors.Join(err, c.Close(t.Context())))
+	w := worker{Notes: t.TempDir(), Executor: "a"}
+	e := join(t, url, "a", w.register)
+	ok(t, e.Start(t.Context(), "r1", "count", 100))
+	ok(t, e.Wait(t.Context(), "r1"))
+	if n := result(t, e, "r1"); n != 104 || w.did(t) != "step2, step3" {
+		t.Errorf("r1: result %d after %s", n, w.did(t))
+	}
+	ok(t, e.TakeOver(t.Context(), "r2"))
+	ok(t, e.Wait(t.Context(), "r2"))
+	st, err := e.Status(t.Context(), "r2")
+	ok(t, err)
+	if n := result(t, e, "r2"); n != 104 || st.Attempt != 2 || w.did(t) != "step1, step2, step3" {
+		t.Errorf("r2: result %d of attempt %d after %s", n, st.Attempt, w.did(t))
+	}
 }

@@ -123,17 +123,6 @@ func (e *Engine) again(ctx context.Context, st Status) error {
 	if err := e.unwound(ctx, st); err != nil {
 		return err
 	}
-	sealed, err := e.seal(ctx, st)
-	switch {
-	case err != nil:
-		return err
-	case sealed.Attempt > st.Attempt:
-		return e.resume(ctx, sealed) // another was faster
-	}
-	return e.fork(ctx, sealed)
-}
-
-func (e *Engine) fork(ctx context.Context, st Status) error {
 	next := Status{Run: st.Run, Attempt: st.Attempt + 1}
 	id := attemptID(next.Run, next.Attempt)
 	e.live(id).admit()
@@ -144,25 +133,6 @@ func (e *Engine) fork(ctx context.Context, st Status) error {
 		QueueName:          e.queueName(),
 	})
 	return e.settled(ctx, next, err)
-}
-
-// Signal leaves msg for the run's current attempt. It is kept until WaitSignal takes it.
-func (e *Engine) Signal(ctx context.Context, run, topic string, msg any) error {
-	st, err := e.current(ctx, run)
-	if err != nil {
-		return err
-	}
-	if st.State != Pending {
-		return fault.New(fault.Conflict, "signal run %s: it is %s", run, st.State)
-	}
-	raw, err := json.Marshal(msg)
-	if err != nil {
-		return fmt.Errorf("signal run %s: %w", run, err)
-	}
-	if err := dbos.Send(e.client(ctx), attemptID(run, st.Attempt), json.RawMessage(raw), topic, dbos.WithPortableSend()); err != nil {
-		return fmt.Errorf("signal run %s: %w", run, e.told(err))
-	}
-	return nil
 }
 
 // Cancel records that the run is to stop, then ends the context of the step it is in.

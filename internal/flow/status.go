@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
@@ -34,7 +33,6 @@ type Status struct {
 	Steps    []StepRecord // in order; a forked attempt begins with copies of the good ones
 
 	next uint // where a next attempt begins: the engine's number of the first bad step
-	end  uint // behind what is recorded, good or bad
 }
 
 // StepRecord is one step that returned.
@@ -150,8 +148,10 @@ func outcomeOf(s State, err error) error {
 	return restore(err)
 }
 
-// readSteps fills in the steps. The engine keeps waits as steps too, a timeout as a
-// failed one; they are not ours to show or to count as bad.
+// oldFence is a step that earlier versions recorded in an attempt that they took over.
+const oldFence = "decamp.fence"
+
+// readSteps fills in the steps.
 func (e *Engine) readSteps(ctx context.Context, st *Status) error {
 	infos, err := dbos.GetWorkflowSteps(e.client(ctx), attemptID(st.Run, st.Attempt), dbos.WithStepsLoadOutput(true))
 	if err != nil {
@@ -159,17 +159,12 @@ func (e *Engine) readSteps(ctx context.Context, st *Status) error {
 	}
 	bad := false
 	for _, s := range infos {
-		st.end = max(st.end, uint(s.StepID)+1)
-		if s.StepName == fence {
-			continue // killed while it took over: nothing comes behind it
+		if s.StepName == oldFence {
+			continue
 		}
-		own := !strings.HasPrefix(s.StepName, "DBOS.")
-		bad = bad || own && s.Error != nil
+		bad = bad || s.Error != nil
 		if !bad {
 			st.next = uint(s.StepID) + 1
-		}
-		if !own {
-			continue
 		}
 		out, err := json.Marshal(s.Output)
 		if err != nil {

@@ -3,12 +3,9 @@ package flow
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
-	"github.com/decamp/decamp/internal/fault"
 )
 
 type (
@@ -46,9 +43,10 @@ func RegisterStep[In, Out any](e *Engine, name string, fn func(context.Context, 
 
 // A Context is a flow body's view of the attempt it drives.
 type Context struct {
-	dbos dbos.Context
-	e    *Engine
-	live *live
+	dbos      dbos.Context
+	e         *Engine
+	live      *live
+	execution *execution
 }
 
 // Run returns the id of the run.
@@ -72,12 +70,12 @@ func (c *Context) Step(name string, in, out any) error {
 		return fmt.Errorf("write input of %s: %w", name, err)
 	}
 	result, err := dbos.RunAsStep(c.dbos, func(ctx context.Context) (json.RawMessage, error) {
-		done, err := c.live.work()
+		done, err := c.live.work(c.execution)
 		if err != nil {
 			return nil, store(err)
 		}
 		defer done()
-		ctx, stop := c.live.bind(ctx)
+		ctx, stop := c.execution.bind(ctx)
 		defer stop()
 		out, err := fn(ctx, raw)
 		if err == nil {
@@ -102,25 +100,4 @@ func decode(name string, raw json.RawMessage, out any) error {
 		return fmt.Errorf("read result of %s: %w", name, err)
 	}
 	return nil
-}
-
-// WaitSignal takes the oldest signal on topic and decodes it into msg, or reports false
-// once timeout has passed. The deadline is durable: a continued run waits for the rest.
-func (c *Context) WaitSignal(topic string, timeout time.Duration, msg any) (bool, error) {
-	if err := c.live.spoiled(); err != nil {
-		return false, err
-	}
-	ctx, stop := c.live.bind(c.dbos)
-	defer stop()
-	raw, err := dbos.Recv[json.RawMessage](dbos.From(c.dbos, ctx), topic, timeout)
-	if ctx.Err() != nil {
-		return false, fault.New(fault.Canceled, "wait for %s: %w", topic, ctx.Err())
-	}
-	if errors.Is(err, dbos.ErrTimeout) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("wait for %s: %w", topic, c.explain("signal "+topic, err))
-	}
-	return true, decode("signal "+topic, raw, msg)
 }

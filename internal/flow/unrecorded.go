@@ -16,14 +16,25 @@ func (c *Context) explain(name string, err error) error {
 	switch {
 	case !ofEngine(err):
 		return restore(err)
-	case fenced(err):
-		return fault.New(fault.Conflict, "step %s of run %s: another executor took the run over", name, c.live.run)
+	case errors.Is(err, dbos.ErrConflictingWorkflowID):
+		return c.disowned(name)
 	case errors.Is(err, dbos.ErrWorkflowCancelled), errors.Is(err, context.Canceled):
 		return restore(err)
-	case errors.Is(err, &dbos.Error{Code: dbos.ErrorCodeUnexpectedStep}), errors.Is(err, dbos.ErrNonExistentWorkflow):
+	case errors.Is(err, &dbos.Error{Code: dbos.ErrorCodeUnexpectedStep}), errors.Is(err, dbos.ErrStepNondeterminism), errors.Is(err, dbos.ErrNonExistentWorkflow):
 		return err // the flow is not the one that was recorded; the record is gone
 	}
 	return c.live.spoil(c.e.unrecorded(fmt.Sprintf("record step %s of run %s", name, c.live.run), err))
+}
+
+// disowned returns the error of a step whose result the record refuses, because this execution does
+// not own the run any more: the run was canceled or taken over, or a later execution began. Each of
+// them stops this execution. disowned waits for that, so that no step begins in between.
+func (c *Context) disowned(name string) error {
+	select {
+	case <-c.execution.ctx.Done():
+	case <-c.dbos.Done():
+	}
+	return fault.New(fault.Canceled, "step %s of run %s: the run was canceled or taken over", name, c.live.run)
 }
 
 // unrecorded is the error of an attempt that ended because the engine could not record it.

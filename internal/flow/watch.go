@@ -121,8 +121,8 @@ func (e *Engine) settle(w dbos.WorkflowStatus) {
 	}
 }
 
-// sendFor puts attempts back on our queue that were taken off it and did not begin. One that just
-// began after all goes on as if nothing was: the engine begins none twice in one process.
+// sendFor puts attempts back on our queue that were taken off it and did not begin. If one begins at
+// this moment, the engine executes it a second time: see execution.
 func (e *Engine) sendFor(ctx context.Context, late []*live) error {
 	if len(late) == 0 {
 		return nil

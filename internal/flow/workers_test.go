@@ -56,12 +56,7 @@ func (w worker) step(n int) func(context.Context, int) (int, error) {
 	}
 }
 
-func (w worker) run() error {
-	ctx := context.Background()
-	e, err := Open(ctx, Config{Dir: w.Dir, URL: w.URL, Executor: w.Executor, Keys: testKeys()})
-	if err != nil {
-		return err
-	}
+func (w worker) register(e *Engine) {
 	for n := range childSteps {
 		RegisterStep(e, fmt.Sprint("step", n), w.step(n))
 	}
@@ -71,6 +66,15 @@ func (w worker) run() error {
 		}
 		return err
 	})
+}
+
+func (w worker) run() error {
+	ctx := context.Background()
+	e, err := Open(ctx, Config{Dir: w.Dir, URL: w.URL, Executor: w.Executor, Keys: testKeys()})
+	if err != nil {
+		return err
+	}
+	w.register(e)
 	if err := e.Launch(); err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ type File struct {
 	Defaults Options   `yaml:"defaults" doc:"what holds for each VM that does not say otherwise"`
 	Maps     Maps      `yaml:"maps" doc:"what the source's names become"`
 	Limits   Limits    `yaml:"limits" doc:"how much may be under way at once"`
+	Weight   int       `yaml:"weight" min:"1" max:"100" doc:"share of what several plans wait for: a plan of weight 2 gets twice what a plan of weight 1 gets"`
 	Hooks    Hooks     `yaml:"hooks" doc:"commands before the first VM and after the last"`
 	Select   Selection `yaml:"select" doc:"the VMs to move, by an expression: folder=prod && !poweredOn"`
 	VMs      []VM      `yaml:"vms" doc:"the VMs to move, by name; with select: what is different for some"`

@@ -32,6 +32,7 @@ func initial() *File {
 	return &File{
 		Source: Source{SSH: SSH{Port: 22}},
 		Hooks:  hooks,
+		Weight: 1,
 		Defaults: Options{
 			Format: "raw", DomainType: "kvm", Hardware: "compat", Engine: "auto", Transport: "https", Connections: 8, Mode: Cold,
 			NFC:      NFC{Handles: 4, Buffers: 4},

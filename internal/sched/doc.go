@@ -50,7 +50,8 @@
 //  3. The plan with the smallest share, in units in use of the resource that is waited for,
 //     over the plan's weight; within a plan the stage, First or Again, that has less. So no
 //     plan waits for another's queue, first copies do not wait for all rounds, nor rounds
-//     for all first copies.
+//     for all first copies. Where only one run fits at a time all shares are nothing when it
+//     ends, and the plan that came first goes on.
 //  4. Where many hosts and datastores meet at one resource: who has most work left for each
 //     run under way, so that all of them are used and end together.
 //  5. The longest expected, if nothing was copied yet; rounds go as they come.

@@ -26,8 +26,8 @@ func Example() {
 	for _, g := range s.Decide(now) {
 		fmt.Println("start", g.Run, "until about", g.Until.Format("15:04"))
 	}
-	why, _ := s.Explain("vm0")
-	fmt.Println("vm0:", why.Sentence(now))
+	why := s.Snapshot().Waiting[0]
+	fmt.Println(why.Run+":", why.Sentence(now))
 
 	now = now.Add(26 * time.Minute)
 	s.Release("vm2") // its transfer ended, well or not

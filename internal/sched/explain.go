@@ -77,15 +77,6 @@ type Holder struct {
 	Until  time.Time `json:"until,omitzero"` // expected; zero is unknown
 }
 
-// Explain says why a run waits. It is false for one that does not.
-func (s *Scheduler) Explain(name string) (Waiting, bool) {
-	x := s.runs[name]
-	if x == nil || x.state == holding {
-		return Waiting{}, false
-	}
-	return s.explain(x, report{}), true
-}
-
 // A report holds the holders of resources that were looked up for it.
 type report map[*resource][]Holder
 

@@ -8,10 +8,20 @@ import (
 	"time"
 )
 
+// waiting returns why a run waits. It is false for a run that does not.
+func (m *sim) waiting(run string) (Waiting, bool) {
+	for _, x := range m.s.inOrder() {
+		if x.req.Run == run {
+			return m.s.explain(x, report{}), true
+		}
+	}
+	return Waiting{}, false
+}
+
 // sentence is what people read about a run.
 func (m *sim) sentence(run string) string {
 	m.t.Helper()
-	w, ok := m.s.Explain(run)
+	w, ok := m.waiting(run)
 	if !ok {
 		m.t.Fatalf("%s does not wait", run)
 	}
@@ -71,20 +81,20 @@ func TestSentenceNamesTheElder(t *testing.T) {
 	m.now = m.now.Add(10 * time.Minute)
 	m.ask(Request{Run: "late", Plan: "p", Needs: needs("host:a/disks", 1), Expected: 55 * time.Minute})
 	m.decide()
-	w, _ := m.s.Explain("late")
+	w, _ := m.waiting("late")
 	if got := w.Sentence(m.now); w.Why != Aside || got != "host a: 5 of 10 disks, the rest is set aside for large; next in about 50 min" {
 		t.Errorf("%v: %q", w.Why, got)
 	}
 }
 
 // The data behind the line: who holds what, the first to end first.
-func TestExplainNamesTheHolders(t *testing.T) {
+func TestWaitingNamesTheHolders(t *testing.T) {
 	m := newSim(t, map[string]int64{"host:a/vms": 3, "vcenter:v": 100})
 	for i, minutes := range []int{30, 10, 20, 40} {
 		m.ask(Request{Run: fmt.Sprint("r", i), Plan: "p", Priority: -i, Needs: needs("host:a/vms", 1, "vcenter:v", 2), Expected: time.Duration(minutes) * time.Minute})
 	}
 	m.decide()
-	w, ok := m.s.Explain("r3")
+	w, ok := m.waiting("r3")
 	if !ok || w.Why != Full || len(w.Blocks) != 1 || w.Blocks[0].Waiting != 1 || !w.Blocks[0].Free.Equal(epoch.Add(10*time.Minute)) {
 		t.Fatalf("%+v, %v", w, ok)
 	}
@@ -95,10 +105,10 @@ func TestExplainNamesTheHolders(t *testing.T) {
 	if strings.Join(order, " ") != "r1 r2 r0" {
 		t.Errorf("holders %v", order)
 	}
-	if _, ok := m.s.Explain("r0"); ok {
+	if _, ok := m.waiting("r0"); ok {
 		t.Error("a run that holds waits")
 	}
-	if _, ok := m.s.Explain("nobody"); ok {
+	if _, ok := m.waiting("nobody"); ok {
 		t.Error("a run that nobody knows waits")
 	}
 }

@@ -46,6 +46,28 @@ func TestPlansShareWhatTheyWaitFor(t *testing.T) {
 	}
 }
 
+// A plan of the largest weight, whose queue is ten times as long and came first, leaves the other plan a
+// slot at each time.
+func TestLargestWeightStarvesNoPlan(t *testing.T) {
+	for _, slots := range []int64{2, 5} {
+		m := oneHost(t, slots)
+		if err := m.s.SetPlan("heavy", 100); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 200 {
+			m.ask(vmOn("esx1", "heavy", i, 20*time.Minute))
+		}
+		for i := range 20 {
+			m.ask(vmOn("esx1", "light", i, 20*time.Minute))
+		}
+		m.run()
+		last := slices.IndexFunc(m.order, func(run string) bool { return run == "light-esx1-19" })
+		if most := 20 * int(slots); last < 0 || last >= most {
+			t.Errorf("%d slots: the last of light is number %d, want %d at most", slots, last+1, most)
+		}
+	}
+}
+
 // Where each of two plans has work on a host, neither has the host for itself, whatever
 // they have elsewhere.
 func TestSharesAreOfTheResourceThatIsWaitedFor(t *testing.T) {

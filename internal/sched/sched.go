@@ -2,7 +2,6 @@ package sched
 
 import (
 	"errors"
-	"math"
 	"slices"
 	"time"
 
@@ -66,13 +65,14 @@ func (s *Scheduler) SetCapacity(name string, units int64) error {
 	return nil
 }
 
-// SetPlan weighs a plan against others: 2 is entitled to twice of what 1, the default, is.
-func (s *Scheduler) SetPlan(name string, weight float64) error {
-	if name == "" || !(weight > 0) || math.IsInf(weight, 0) {
-		return fault.New(fault.Invalid, "plan %q with weight %v", name, weight).WithHint("weights are above 0; 1 is the default")
+// SetPlan sets the weight of a plan. A plan of weight 2 is entitled to twice the share of a plan of
+// weight 1, which is the default.
+func (s *Scheduler) SetPlan(name string, weight int) error {
+	if name == "" || weight < 1 {
+		return fault.New(fault.Invalid, "plan %q with weight %d", name, weight).WithHint("use a weight of 1, the default, or more")
 	}
 	p := s.plan(name)
-	p.weight = weight
+	p.weight = float64(weight)
 	s.tidy(p)
 	return nil
 }
@@ -173,37 +173,7 @@ func (s *Scheduler) giveBack(x *run, needs []need) {
 	}
 }
 
-// Shrink gives back a part: as the disks of a VM are done, the run holds less. Needs that
-// are not named, or named with no less than is held, stay; weight 0 gives all back.
-func (s *Scheduler) Shrink(name string, needs ...Need) error {
-	x := s.runs[name]
-	if x == nil || x.state != holding {
-		return fault.New(fault.NotFound, "run %s holds nothing", name)
-	}
-	for _, n := range needs {
-		x.shrink(n.Resource, max(0, n.Weight), s.touch)
-	}
-	return nil
-}
-
-func (x *run) shrink(resource string, to int64, touch func(*resource)) {
-	for i, n := range x.needs {
-		if n.res.name != resource || to >= n.weight {
-			continue
-		}
-		n.res.give(x, n.weight)
-		if to > 0 {
-			n.res.take(x, to)
-			x.needs[i].weight = to
-		} else {
-			x.needs = slices.Delete(x.needs, i, i+1)
-		}
-		touch(n.res)
-		return
-	}
-}
-
-// Expect tells when a run that holds is now likely to end, for the estimates of those who
+// Expect sets when a run that holds is now likely to end, for the estimates of the runs that
 // wait for it. The zero time is unknown.
 func (s *Scheduler) Expect(name string, until time.Time) {
 	if x := s.runs[name]; x != nil && x.state == holding {

@@ -65,36 +65,6 @@ func TestSubmitAgain(t *testing.T) {
 	}
 }
 
-// As the disks of a VM are done, others of the host begin.
-func TestShrinkGivesBackAPart(t *testing.T) {
-	m := newSim(t, map[string]int64{"host:a/disks": 8, "host:a/vms": 2})
-	m.ask(Request{Run: "big", Plan: "p", Needs: needs("host:a/disks", 8, "host:a/vms", 1), Expected: time.Hour})
-	m.decide()
-	m.ask(Request{Run: "small", Plan: "p", Needs: needs("host:a/disks", 3, "host:a/vms", 1), Expected: time.Hour})
-	if got := m.decide(); len(got) != 0 {
-		t.Fatalf("granted %v", got)
-	}
-	if err := m.s.Shrink("big", Need{"host:a/disks", 5}, Need{"host:a/vms", 4}); err != nil {
-		t.Fatal(err)
-	}
-	if got := m.decide(); len(got) != 1 {
-		t.Fatalf("granted %v", got)
-	}
-	if err := m.s.Shrink("big", Need{"host:a/disks", 0}); err != nil {
-		t.Fatal(err)
-	}
-	m.s.Release("big")
-	m.s.Release("small")
-	for _, r := range m.s.Snapshot().Resources {
-		if r.Used != 0 {
-			t.Errorf("left: %+v", r)
-		}
-	}
-	if err := m.s.Shrink("big"); !fault.Is(err, fault.NotFound) {
-		t.Errorf("shrunk what holds nothing: %v", err)
-	}
-}
-
 func TestWindowsOpenAndClose(t *testing.T) {
 	m := oneHost(t, 1)
 	q := vmOn("esx1", "p", 0, time.Hour)

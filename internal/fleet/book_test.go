@@ -1,0 +1,55 @@
+package fleet
+
+import (
+	"context"
+	"testing"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// Of a host with four slots a plan of weight 3 gets three and a plan of weight 1 gets one, whichever began.
+func TestPlansShareByTheirWeights(t *testing.T) {
+	r := newRig(t, nil)
+	m := newMover(t, vmsOn(40, 1)...)
+	m.caps = map[string]int64{"host:*/vms": 4}
+	began, end := make(chan struct{}, 100), make(chan struct{})
+	m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
+		if err := d.Storage([]string{"disk-" + vm.To[0]}); err != nil {
+			return err
+		}
+		back, err := d.Turn(ctx, roster.First, 0)
+		if err != nil {
+			return err
+		}
+		defer back()
+		m.busy(vm.Plan, 1)
+		defer m.busy(vm.Plan, -1)
+		began <- struct{}{}
+		select {
+		case <-end:
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	}
+	r.submit("light")
+	r.submitText("heavy", string(text("heavy"))+"weight: 3\n")
+	r.start(r.config(m, "w1"))
+	for range 4 {
+		next(t, began)
+	}
+	for _, plan := range []string{"light", "heavy"} {
+		r.wait("the VMs of "+plan, func() bool { return !r.plan(plan).Listed.IsZero() })
+	}
+	for range 12 {
+		end <- struct{}{}
+		next(t, began)
+	}
+	m.mu.Lock()
+	if m.perHost["heavy"] != 3 || m.perHost["light"] != 1 {
+		t.Errorf("transfers under way: %v, want 3 of heavy and 1 of light", m.perHost)
+	}
+	m.mu.Unlock()
+	close(end)
+	r.waitEnded("heavy")
+	r.waitEnded("light")
+}
