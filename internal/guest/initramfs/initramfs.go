@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/decamp/decamp/internal/guest/budget"
@@ -273,9 +272,4 @@ func (c Content) Last() string {
 		return ""
 	}
 	return c.Compression[len(c.Compression)-1]
-}
-
-// Has reports whether all of the modules are there.
-func (c Content) Has(modules ...string) bool {
-	return !slices.ContainsFunc(modules, func(m string) bool { return !c.Modules[m] })
 }
