@@ -99,7 +99,7 @@ type strict struct {
 func (s strict) Size() int64 { return s.size }
 
 func (s strict) ReadAt(p []byte, off int64) (int, error) {
-	if off < 0 || off > s.size || int64(len(p)) > s.size-off || len(p) > maxRequest {
+	if off < 0 || off > s.size || int64(len(p)) > s.size-off || len(p) > maxServed {
 		s.t.Errorf("%d bytes at %d", len(p), off)
 	}
 	return len(p), nil
@@ -120,7 +120,7 @@ func FuzzServe(f *testing.F) {
 		return append(append(append(out, be64(77)...), be64(off)...), be32(length)...)
 	}
 	f.Add(append(append(hello, call(cmdWrite, 512, 4)...), "data"...))
-	f.Add(append(append(hello, call(cmdRead, 1<<63, 512)...), call(cmdDisc, 0, 0)...))
+	f.Add(append(append(hello, call(cmdRead, 1<<63, 512)...), call(cmdDisconnect, 0, 0)...))
 	f.Add(append([]byte{0, 0, 0, 1}, append(be64(optionMagic), append(be32(optExportName), be32(0)...)...)...))
 	f.Fuzz(func(t *testing.T, said []byte) {
 		_ = Serve(line{bytes.NewReader(said)}, strict{t, 1 << 20}) // whatever it comes to

@@ -1,11 +1,3 @@
-// Package nbd serves one disk to one client, over the Network Block Device protocol: the
-// fixed newstyle handshake, one export without a name, reads, writes and flushes. It is for
-// QEMU at the other end of a socket pair; nothing listens anywhere.
-//
-// The client is not trusted: a request has maxRequest bytes at most, and what is outside the
-// disk is refused. Requests are served one at a time, so memory is one request.
-//
-// Source: NetworkBlockDevice/nbd, doc/proto.md.
 package nbd
 
 import (
@@ -17,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Disk is what is served.
+// A Disk is the disk that Serve serves.
 type Disk interface {
 	io.ReaderAt
 	io.WriterAt
@@ -25,47 +17,9 @@ type Disk interface {
 }
 
 const (
-	maxRequest = 32 << 20 // bytes, which the protocol has clients keep to
+	maxServed  = 32 << 20 // bytes of a request, which the protocol has clients keep to
 	maxOption  = 4096     // bytes of an option
 	maxOptions = 64
-
-	serverMagic = "NBDMAGICIHAVEOPT"
-	optionMagic = 0x49484156454f5054 // "IHAVEOPT"
-	answerMagic = 0x3e889045565a9
-	callMagic   = 0x25609513
-	replyMagic  = 0x67446698
-
-	fixedNewstyle = 1
-	noZeroes      = 2
-
-	hasFlags  = 1
-	sendFlush = 4
-)
-
-// Options of the handshake, and what is answered.
-const (
-	optExportName = 1
-	optAbort      = 2
-	optInfo       = 6
-	optGo         = 7
-
-	repAck     = 1
-	repInfo    = 3
-	repUnknown = 1<<31 | 1
-
-	infoExport = 0
-)
-
-// Commands, and their errors.
-const (
-	cmdRead  = 0
-	cmdWrite = 1
-	cmdDisc  = 2
-	cmdFlush = 3
-
-	errIO    = 5
-	errInval = 22
-	errNoSpc = 28
 )
 
 // Serve answers the client on conn until it ends, which is no error.
@@ -150,10 +104,10 @@ func (s *session) calls() error {
 			return err
 		}
 		kind, off, length := binary.BigEndian.Uint16(c[6:]), binary.BigEndian.Uint64(c[16:]), binary.BigEndian.Uint32(c[24:])
-		if magic := binary.BigEndian.Uint32(c); magic != callMagic || length > maxRequest {
+		if magic := binary.BigEndian.Uint32(c); magic != callMagic || length > maxServed {
 			return fault.New(fault.Corrupt, "an NBD request with magic number %#x and %d bytes", magic, length)
 		}
-		if kind == cmdDisc {
+		if kind == cmdDisconnect {
 			return nil
 		}
 		if err := s.call(kind, c[8:16], off, int(length)); err != nil {

@@ -1,11 +1,3 @@
-// Package nbd is a client of the Network Block Device protocol, for one export of a server that was
-// started for us: the fixed newstyle handshake, reads, writes, zeros and flushes. It is for qemu-nbd at
-// the other end of a connection by SSH.
-//
-// Calls may be made concurrently; as many are under way as there are callers. Memory is what the
-// callers give. The server is not trusted: an answer to what was not asked ends the connection.
-//
-// Source: NetworkBlockDevice/nbd, doc/proto.md.
 package nbd
 
 import (
@@ -20,30 +12,6 @@ import (
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
-)
-
-const (
-	serverMagic = "NBDMAGICIHAVEOPT"
-	optionMagic = "IHAVEOPT"
-	callMagic   = 0x25609513
-	replyMagic  = 0x67446698
-
-	fixedNewstyle = 1
-	noZeroes      = 2
-	optExportName = 1
-
-	hasFlags   = 1 << 0
-	readOnly   = 1 << 1
-	sendFlush  = 1 << 2
-	sendZeroes = 1 << 6
-)
-
-const (
-	cmdRead       = 0
-	cmdWrite      = 1
-	cmdDisconnect = 2
-	cmdFlush      = 3
-	cmdZeroes     = 6
 )
 
 // MaxRequest is the most that is read or written at once, in bytes: what any server takes.
@@ -94,7 +62,7 @@ func (c *Client) greet() error {
 		return fault.New(fault.Corrupt, "what answers does not speak NBD: %q", hello)
 	}
 	answer := binary.BigEndian.AppendUint32(nil, uint32(fixedNewstyle|binary.BigEndian.Uint16(hello[16:])&noZeroes))
-	answer = append(answer, optionMagic...)
+	answer = binary.BigEndian.AppendUint64(answer, optionMagic)
 	answer = binary.BigEndian.AppendUint32(answer, optExportName)
 	answer = binary.BigEndian.AppendUint32(answer, 0)
 	if _, err := c.conn.Write(answer); err != nil {
