@@ -1,4 +1,4 @@
-package migrate
+package targets
 
 import (
 	"fmt"
@@ -36,7 +36,7 @@ func TestStaticAddresses(t *testing.T) {
 		"for a card that is gone":      {[]inventory.NIC{first}, []linux.NIC{nic("old", two, "10.0.0.6/24")}, "[]"},
 		"DHCP, and what is no address": {[]inventory.NIC{first}, []linux.NIC{nic("ens192", ""), nic("ens192", "", "web01", "10.0.0.300")}, "[]"},
 	} {
-		got := Static(&inventory.VM{NICs: c.vm}, []guest.Report{{}, {Linux: &linux.Guest{NICs: c.nics}}})
+		got := StaticAddresses(&inventory.VM{NICs: c.vm}, []guest.Report{{}, {Linux: &linux.Guest{NICs: c.nics}}})
 		text := "["
 		for i, s := range got {
 			if i > 0 {
@@ -49,7 +49,7 @@ func TestStaticAddresses(t *testing.T) {
 		}
 	}
 	windows := &guest.Windows{Static: []guest.StaticAddress{{MAC: two, Addresses: []string{"10.0.0.6/24"}}, {Addresses: []string{"10.0.0.5/24"}}}}
-	got := Static(&inventory.VM{NICs: []inventory.NIC{first, second}}, []guest.Report{{Windows: windows}})
+	got := StaticAddresses(&inventory.VM{NICs: []inventory.NIC{first, second}}, []guest.Report{{Windows: windows}})
 	if len(got) != 2 || got[0].MAC != two || got[1].MAC != "" || got[1].String() != "no network card has got 10.0.0.5, which the guest's configuration gives it" {
 		t.Errorf("of Windows: %v", got)
 	}
