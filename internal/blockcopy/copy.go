@@ -178,7 +178,7 @@ type copier struct {
 	src     disk.Source // nil for a feed
 	dst     disk.Target
 	windows *windowPool
-	ledger  *ledger
+	ledger  *checkpointer
 	times   times
 	began   time.Time
 }
@@ -203,7 +203,7 @@ func newCopier(size int64, from disk.Hints, dst disk.Target, o Options) *copier 
 	}
 	c := &copier{Options: o, size: size, dst: dst, began: o.Now()}
 	c.windows = newWindowPool(windowsOf(size, o), o.Window)
-	c.ledger = newLedger(o, dst, size, &c.times)
+	c.ledger = newCheckpointer(o, dst, size, &c.times)
 	return c
 }
 

@@ -6,17 +6,17 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// ledger speaks for the manifests of all that are there: a chunk is safe if it is safe in
+// commonManifest speaks for the manifests of all that are there: a chunk is safe if it is safe in
 // each of them.
-type ledger struct{ *fan }
+type commonManifest struct{ *fan }
 
-var _ manifest.Ledger = ledger{}
+var _ manifest.Ledger = commonManifest{}
 
-func (l ledger) Info() manifest.Info { return l.parts[0].job.Manifest.Info() }
-func (l ledger) Chunks() int64       { return l.parts[0].job.Manifest.Chunks() }
-func (l ledger) Complete() bool      { return l.Missing() == 0 }
+func (l commonManifest) Info() manifest.Info { return l.parts[0].job.Manifest.Info() }
+func (l commonManifest) Chunks() int64       { return l.parts[0].job.Manifest.Chunks() }
+func (l commonManifest) Complete() bool      { return l.Missing() == 0 }
 
-func (l ledger) Has(chunk int64) bool {
+func (l commonManifest) Has(chunk int64) bool {
 	for _, p := range l.parts {
 		if !p.isGone() && !p.job.Manifest.Has(chunk) {
 			return false
@@ -26,7 +26,7 @@ func (l ledger) Has(chunk int64) bool {
 }
 
 // Missing looks at each chunk: which ones the manifests lack may differ.
-func (l ledger) Missing() int64 {
+func (l commonManifest) Missing() int64 {
 	var n int64
 	for c := range l.Chunks() {
 		if !l.Has(c) {
@@ -37,7 +37,7 @@ func (l ledger) Missing() int64 {
 }
 
 // Hash tells nothing where the manifests do not agree.
-func (l ledger) Hash(chunk int64) (hash manifest.Hash, ok bool, err error) {
+func (l commonManifest) Hash(chunk int64) (hash manifest.Hash, ok bool, err error) {
 	for _, p := range l.parts {
 		var h manifest.Hash
 		var has bool
@@ -53,20 +53,20 @@ func (l ledger) Hash(chunk int64) (hash manifest.Hash, ok bool, err error) {
 	return hash, ok, nil
 }
 
-func (l ledger) Append(ctx context.Context, runs []manifest.Run) error {
+func (l commonManifest) Append(ctx context.Context, runs []manifest.Run) error {
 	return l.each(ctx, func(p *part) error {
 		return p.do(ctx, func() error { return p.job.Manifest.Append(ctx, runs) })
 	})
 }
 
-func (l ledger) Drop(first, n int64) error {
+func (l commonManifest) Drop(first, n int64) error {
 	ctx := context.Background() // a drop is done, whatever comes
 	return l.each(ctx, func(p *part) error {
 		return p.do(ctx, func() error { return p.job.Manifest.Drop(first, n) })
 	})
 }
 
-func (l ledger) DropAll(chunks []int64) error {
+func (l commonManifest) DropAll(chunks []int64) error {
 	ctx := context.Background() // a drop is done, whatever comes
 	return l.each(ctx, func(p *part) error {
 		return p.do(ctx, func() error { return p.job.Manifest.DropAll(chunks) })

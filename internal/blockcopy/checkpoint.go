@@ -12,8 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// ledger keeps what is held and turns it into what is safe.
-type ledger struct {
+// checkpointer keeps what is held and turns it into what is safe.
+type checkpointer struct {
 	o     Options
 	dst   disk.Target
 	times *times
@@ -31,12 +31,12 @@ type ledger struct {
 	syncTime time.Duration
 }
 
-func newLedger(o Options, dst disk.Target, size int64, t *times) *ledger {
-	return &ledger{o: o, dst: dst, times: t, synced: o.Now(), total: Progress{Size: size}}
+func newCheckpointer(o Options, dst disk.Target, size int64, t *times) *checkpointer {
+	return &checkpointer{o: o, dst: dst, times: t, synced: o.Now(), total: Progress{Size: size}}
 }
 
 // skip books n bytes that were safe before, and reports progress.
-func (l *ledger) skip(n int64) {
+func (l *checkpointer) skip(n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total.Skipped += n
@@ -45,7 +45,7 @@ func (l *ledger) skip(n int64) {
 
 // hold books those parts of the window as written, all of it as done, reports progress,
 // and makes a checkpoint when one is due and nobody else is at it.
-func (l *ledger) hold(ctx context.Context, w *window, parts []disk.Range) error {
+func (l *checkpointer) hold(ctx context.Context, w *window, parts []disk.Range) error {
 	if !l.book(w, parts) || !l.syncing.TryLock() {
 		return nil
 	}
@@ -54,7 +54,7 @@ func (l *ledger) hold(ctx context.Context, w *window, parts []disk.Range) error 
 }
 
 // book reports whether a checkpoint is due.
-func (l *ledger) book(w *window, parts []disk.Range) bool {
+func (l *checkpointer) book(w *window, parts []disk.Range) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total.Done += w.Len
@@ -70,14 +70,14 @@ func (l *ledger) book(w *window, parts []disk.Range) bool {
 }
 
 // report calls Options.Progress. The caller holds mu.
-func (l *ledger) report() {
+func (l *checkpointer) report() {
 	if l.o.Progress != nil {
 		l.o.Progress(l.progress())
 	}
 }
 
 // progress needs mu.
-func (l *ledger) progress() Progress {
+func (l *checkpointer) progress() Progress {
 	p := l.total
 	p.Read, p.Written = l.read.Load(), l.written.Load()
 	p.Times = l.times.soFar(l.o.Writers)
@@ -95,14 +95,14 @@ func runOf(w *window, r disk.Range) manifest.Run {
 }
 
 // checkpoint makes all that is held safe, waiting for one under way.
-func (l *ledger) checkpoint(ctx context.Context) error {
+func (l *checkpointer) checkpoint(ctx context.Context) error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
 	return l.makeSafe(ctx)
 }
 
 // makeSafe syncs the image, then lists what was held before the sync. It needs syncing.
-func (l *ledger) makeSafe(ctx context.Context) error {
+func (l *checkpointer) makeSafe(ctx context.Context) error {
 	runs, began := l.takeHeld()
 	if len(runs) == 0 {
 		return nil
@@ -120,7 +120,7 @@ func (l *ledger) makeSafe(ctx context.Context) error {
 	return nil
 }
 
-func (l *ledger) takeHeld() ([]manifest.Run, time.Time) {
+func (l *checkpointer) takeHeld() ([]manifest.Run, time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	runs := l.held
@@ -128,7 +128,7 @@ func (l *ledger) takeHeld() ([]manifest.Run, time.Time) {
 	return runs, l.synced
 }
 
-func (l *ledger) result() Result {
+func (l *checkpointer) result() Result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Result{Progress: l.progress(), Checkpoints: l.syncs, SyncTime: l.syncTime}

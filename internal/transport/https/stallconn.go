@@ -27,8 +27,8 @@ const (
 	gather = time.Second
 )
 
-// wire is a connection's socket, below TLS.
-type wire struct {
+// stallConn is a connection's socket, below TLS.
+type stallConn struct {
 	net.Conn
 	stall time.Duration
 	tick  func(received int) // called after each read from the socket
@@ -42,13 +42,13 @@ type wire struct {
 	mark int // SO_RCVLOWAT as it is set now
 }
 
-func newWire(c net.Conn, stall time.Duration, tick func(int)) *wire {
-	return &wire{Conn: c, stall: stall, tick: tick, buf: make([]byte, wireBuffer), mark: 1}
+func newStallConn(c net.Conn, stall time.Duration, tick func(int)) *stallConn {
+	return &stallConn{Conn: c, stall: stall, tick: tick, buf: make([]byte, wireBuffer), mark: 1}
 }
 
 // Read reads from the buffer, which it fills when it is empty. It fails when nothing
 // arrives for the stall time.
-func (w *wire) Read(p []byte) (int, error) {
+func (w *stallConn) Read(p []byte) (int, error) {
 	if w.r == w.w {
 		if err := w.fill(); err != nil {
 			return 0, err
@@ -59,7 +59,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (w *wire) fill() error {
+func (w *stallConn) fill() error {
 	mark := 1
 	if w.expect-lowWaterSlack >= lowWater {
 		mark = lowWater
@@ -78,7 +78,7 @@ func (w *wire) fill() error {
 
 // receive waits for mark bytes: one for the stall time, many only as long as gathering is
 // worth it.
-func (w *wire) receive(mark int) (int, error) {
+func (w *stallConn) receive(mark int) (int, error) {
 	patience := w.stall
 	if mark > 1 {
 		patience = min(gather, patience)

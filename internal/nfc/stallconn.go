@@ -10,8 +10,8 @@ import (
 // with the buffer many come with one system call.
 const wireBuffer = 256 << 10
 
-// wire is the connection's socket: it ends waits that take too long, and counts.
-type wire struct {
+// stallConn is the connection's socket: it ends waits that take too long, and counts.
+type stallConn struct {
 	net.Conn
 	stall    time.Duration
 	received atomic.Int64 // bytes
@@ -21,10 +21,10 @@ type wire struct {
 }
 
 // buffered makes later reads take much at once.
-func (w *wire) buffered() { w.buf = make([]byte, wireBuffer) }
+func (w *stallConn) buffered() { w.buf = make([]byte, wireBuffer) }
 
 // Read reads what there is, waiting for the first byte no longer than the stall time.
-func (w *wire) Read(p []byte) (int, error) {
+func (w *stallConn) Read(p []byte) (int, error) {
 	if w.r < w.w {
 		n := copy(p, w.buf[w.r:w.w])
 		w.r += n
@@ -41,7 +41,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	return w.r, nil // an error will come again
 }
 
-func (w *wire) receive(p []byte) (int, error) {
+func (w *stallConn) receive(p []byte) (int, error) {
 	if err := w.SetReadDeadline(time.Now().Add(w.stall)); err != nil {
 		return 0, err
 	}
@@ -51,7 +51,7 @@ func (w *wire) receive(p []byte) (int, error) {
 }
 
 // Write writes p, waiting no longer than the stall time.
-func (w *wire) Write(p []byte) (int, error) {
+func (w *stallConn) Write(p []byte) (int, error) {
 	if err := w.SetWriteDeadline(time.Now().Add(w.stall)); err != nil {
 		return 0, err
 	}

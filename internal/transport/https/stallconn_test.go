@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// wirePair returns a wire and the other end of its TCP connection.
-func wirePair(t *testing.T, stall time.Duration) (*wire, net.Conn) {
+// stallConnPair returns a stallConn and the other end of its TCP connection.
+func stallConnPair(t *testing.T, stall time.Duration) (*stallConn, net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -26,13 +26,13 @@ func wirePair(t *testing.T, stall time.Duration) (*wire, net.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { near.Close(); far.Close() })
-	return newWire(near, stall, func(int) {}), far
+	return newStallConn(near, stall, func(int) {}), far
 }
 
 // What arrived must come out although the rest of the body never does: the low-water mark
 // may delay bytes, not keep them.
 func TestLowWaterKeepsNothing(t *testing.T) {
-	w, far := wirePair(t, 50*time.Millisecond)
+	w, far := stallConnPair(t, 50*time.Millisecond)
 	w.expect = 10 << 20
 	if _, err := far.Write([]byte("little")); err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestLowWaterKeepsNothing(t *testing.T) {
 }
 
 func TestLowWaterPassesAnEnd(t *testing.T) {
-	w, far := wirePair(t, time.Minute)
+	w, far := stallConnPair(t, time.Minute)
 	w.expect = 10 << 20
 	if _, err := far.Write(make([]byte, 1000)); err != nil {
 		t.Fatal(err)

@@ -9,12 +9,12 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// maxPending bounds the memory of a ledger: with so many chunks written and not listed,
+// maxPending bounds the memory of a checkpointer: with so many chunks written and not listed,
 // writers wait for the checkpoint. It is 64 GiB of disk, and a few MiB of memory.
 const maxPending = 64 << 10
 
-// A ledger is what was written and is not listed yet. The file's mu guards it.
-type ledger struct {
+// A checkpointer is what was written and is not listed yet. The file's mu guards it.
+type checkpointer struct {
 	pending   map[int64]manifest.Hash // written since the last sync began, by chunk
 	listing   map[int64]manifest.Hash // being synced, and then appended to the log
 	appending bool                    // the log is being written: listing no longer changes
@@ -22,23 +22,23 @@ type ledger struct {
 	bytes     int64                   // so much
 }
 
-func newLedger() ledger {
-	return ledger{pending: map[int64]manifest.Hash{}, listing: map[int64]manifest.Hash{}}
+func newCheckpointer() checkpointer {
+	return checkpointer{pending: map[int64]manifest.Hash{}, listing: map[int64]manifest.Hash{}}
 }
 
-func (l *ledger) full() bool { return len(l.pending) >= maxPending }
+func (l *checkpointer) full() bool { return len(l.pending) >= maxPending }
 
 // hold books a chunk that was written.
-func (l *ledger) hold(chunk int64, h manifest.Hash) { l.pending[chunk] = h }
+func (l *checkpointer) hold(chunk int64, h manifest.Hash) { l.pending[chunk] = h }
 
 // forget books out a chunk that is about to change. It must not be appended already.
-func (l *ledger) forget(chunk int64) {
+func (l *checkpointer) forget(chunk int64) {
 	delete(l.pending, chunk)
 	delete(l.listing, chunk)
 }
 
 // lists reports whether the log is just about to list a chunk.
-func (l *ledger) lists(chunk int64) bool {
+func (l *checkpointer) lists(chunk int64) bool {
 	if !l.appending {
 		return false
 	}
@@ -47,7 +47,7 @@ func (l *ledger) lists(chunk int64) bool {
 }
 
 // begin is called before the target is synced. It reports false if there is no need to.
-func (l *ledger) begin() bool {
+func (l *checkpointer) begin() bool {
 	if !l.dirty {
 		return false
 	}
@@ -58,7 +58,7 @@ func (l *ledger) begin() bool {
 
 // append is called after the target was synced. It returns what is safe now: chunks that
 // changed since begin are not among them.
-func (l *ledger) append() []manifest.Run {
+func (l *checkpointer) append() []manifest.Run {
 	l.appending = true
 	var runs []manifest.Run
 	for _, n := range slices.Sorted(maps.Keys(l.listing)) {
@@ -72,7 +72,7 @@ func (l *ledger) append() []manifest.Run {
 }
 
 // end is called after the log was written.
-func (l *ledger) end() {
+func (l *checkpointer) end() {
 	clear(l.listing)
 	l.appending = false
 }
