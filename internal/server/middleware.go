@@ -139,8 +139,6 @@ type silent struct {
 	status int
 }
 
-func (s *silent) Header() http.Header { return s.header }
-
+func (s *silent) Header() http.Header         { return s.header }
 func (s *silent) Write(p []byte) (int, error) { return len(p), nil }
-
-func (s *silent) WriteHeader(status int) { s.status = status }
+func (s *silent) WriteHeader(status int)      { s.status = status }
