@@ -1,4 +1,4 @@
-package esx
+package tagging
 
 import (
 	"cmp"
@@ -33,16 +33,16 @@ const (
 	tagNamesLife = 10 * time.Minute
 )
 
-// addTags gives VMs their tags. For v VMs that have t tags of c categories between them it makes
+// AddTags gives VMs their tags, and a warning to those whose tags cannot be read. For v VMs that have t tags of c categories between them it makes
 //
 //	⌈v/200⌉ + t + c
 //
 // calls, and one to log in for the first of all; a name that was read less than ten minutes ago takes
 // none. There is no call for the names of many tags. Tags that no such VM has cost nothing, however
 // many there are.
-func (s *Session) addTags(ctx context.Context, vms []inventory.VM) {
-	r := &tagReading{s: s, attached: map[inventory.MoRef][]string{}, refused: map[inventory.MoRef]error{}, splits: tagSplits}
-	err := s.withTagging(ctx, func(ctx context.Context) error {
+func (t *Service) AddTags(ctx context.Context, vms []inventory.VM) {
+	r := &tagReading{service: t, attached: map[inventory.MoRef][]string{}, refused: map[inventory.MoRef]error{}, splits: tagSplits}
+	err := t.use(ctx, func(ctx context.Context) error {
 		for page := range slices.Chunk(vms, tagPage) {
 			if err := r.list(ctx, page); err != nil {
 				return err
@@ -52,21 +52,22 @@ func (s *Session) addTags(ctx context.Context, vms []inventory.VM) {
 			return err
 		}
 		for i := range vms {
-			vms[i].Tags = s.tagging.of(r.attached[vms[i].Ref])
+			vms[i].Tags = t.of(r.attached[vms[i].Ref])
 		}
 		return nil
 	})
 	for i := range vms {
 		if why := cmp.Or(err, r.refused[vms[i].Ref]); why != nil {
-			vms[i].Warnings = append(vms[i].Warnings, warns(inventory.WarnTags,
-				fmt.Sprintf("its tags could not be read, and stay behind: %v", why), cmp.Or(fault.HintOf(why), taggingHint)))
+			vms[i].Warnings = append(vms[i].Warnings, inventory.Warning{
+				Code: inventory.WarnTags, Text: fmt.Sprintf("its tags could not be read, and stay behind: %v", why), Remedy: cmp.Or(fault.HintOf(why), hint),
+			})
 		}
 	}
 }
 
 // A tagReading collects what is read for one list of VMs.
 type tagReading struct {
-	s        *Session
+	service  *Service
 	attached map[inventory.MoRef][]string // the IDs of the tags that VMs have
 	refused  map[inventory.MoRef]error    // why it is not told
 	splits   int                          // left
@@ -74,7 +75,7 @@ type tagReading struct {
 
 // list asks for the tags of some VMs, and asks in halves where one of them spoils the answer.
 func (r *tagReading) list(ctx context.Context, vms []inventory.VM) error {
-	found, err := r.s.listAttached(ctx, vms)
+	found, err := r.service.listAttached(ctx, vms)
 	if !rest.IsStatusError(err, http.StatusForbidden) {
 		for _, f := range found {
 			ref := inventory.MoRef(f.ObjectID.Reference().Value)
@@ -84,7 +85,7 @@ func (r *tagReading) list(ctx context.Context, vms []inventory.VM) error {
 	}
 	if len(vms) == 1 || r.splits == 0 {
 		for i := range vms {
-			r.refused[vms[i].Ref] = taggingFault(err)
+			r.refused[vms[i].Ref] = r.service.fault(err)
 		}
 		return nil
 	}
@@ -97,7 +98,7 @@ func (r *tagReading) list(ctx context.Context, vms []inventory.VM) error {
 }
 
 // listAttached asks for the tags of some VMs, once. Those without any are not in the answer.
-func (s *Session) listAttached(ctx context.Context, vms []inventory.VM) (found []tags.AttachedTags, err error) {
+func (t *Service) listAttached(ctx context.Context, vms []inventory.VM) (found []tags.AttachedTags, err error) {
 	type object struct {
 		ID   string `json:"id"`
 		Type string `json:"type"`
@@ -109,24 +110,24 @@ func (s *Session) listAttached(ctx context.Context, vms []inventory.VM) (found [
 		about.Objects = append(about.Objects, object{string(vms[i].Ref), string(inventory.OnVM)})
 	}
 	q := query{of: "/tag-association", body: about}
-	err = s.askTagging(ctx, q, &found)
-	with := s.tagging.session.Load()
+	err = t.ask(ctx, q, &found)
+	with := t.session.Load()
 	if rest.IsStatusError(err, http.StatusNotFound) && with != nil && with.dialect == newDialect {
-		s.tagging.session.Store(&tagSession{with.Client, oldDialect}) // nothing says that one came with the other
-		err = s.askTagging(ctx, q, &found)
+		t.session.Store(&tagSession{with.Client, oldDialect}) // nothing says that one came with the other
+		err = t.ask(ctx, q, &found)
 	}
 	return found, err
 }
 
 // name reads the names of the tags, and then those of their categories, that are not known.
 func (r *tagReading) name(ctx context.Context) error {
-	known := r.s.tagging.tagNames
-	known.forget(r.s.cfg.Now().Add(-tagNamesLife))
+	known := r.service.tagNames
+	known.forget(r.service.cfg.Now().Add(-tagNamesLife))
 	var ids, categories []string
 	for _, of := range r.attached {
 		ids = append(ids, of...)
 	}
-	if err := r.s.nameEach(ctx, "/tag", ids, known.tags); err != nil {
+	if err := r.service.nameEach(ctx, "/tag", ids, known.tags); err != nil {
 		return err
 	}
 	for _, id := range ids {
@@ -134,11 +135,11 @@ func (r *tagReading) name(ctx context.Context) error {
 			categories = append(categories, t.category)
 		}
 	}
-	return r.s.nameEach(ctx, "/category", categories, known.categories)
+	return r.service.nameEach(ctx, "/category", categories, known.categories)
 }
 
 // nameEach reads what has no name yet, each once. What is gone by now is left without.
-func (s *Session) nameEach(ctx context.Context, of string, ids []string, known *nameTable) error {
+func (t *Service) nameEach(ctx context.Context, of string, ids []string, known *nameTable) error {
 	slices.Sort(ids)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(tagCalls)
@@ -148,12 +149,12 @@ func (s *Session) nameEach(ctx context.Context, of string, ids []string, known *
 		}
 		g.Go(func() error {
 			var answer tags.Tag // a category has a name, too
-			err := s.askTagging(ctx, query{of: of, id: id}, &answer)
+			err := t.ask(ctx, query{of: of, id: id}, &answer)
 			if rest.IsStatusError(err, http.StatusNotFound) {
 				return nil
 			}
 			if err == nil {
-				known.put(id, tagName{name: answer.Name, category: answer.CategoryID, read: s.cfg.Now()})
+				known.put(id, tagName{name: answer.Name, category: answer.CategoryID, read: t.cfg.Now()})
 			}
 			return err
 		})

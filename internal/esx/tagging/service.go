@@ -1,9 +1,15 @@
-package esx
+// Package tagging reads the tags of VMs from the tagging service of a vCenter, by its REST API.
+//
+// The service has sessions of its own, and may fail while the API works. A reading is bounded in time, and a
+// service that failed is left alone for a while, so that an inventory does not wait for it again and again.
+package tagging
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
+	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -14,17 +20,17 @@ import (
 )
 
 const (
-	// taggingPatience is how long one reading of tags may take. A service that hangs must not hang
+	// patience is how long one reading of tags may take. A service that hangs must not hang
 	// the inventory.
-	taggingPatience = time.Minute
+	patience = time.Minute
 
-	// taggingRest is how long nothing is asked of a service that failed: each VM of a fleet would
+	// restTime is how long nothing is asked of a service that failed: each VM of a fleet would
 	// wait for it.
-	taggingRest = 5 * time.Minute
+	restTime = 5 * time.Minute
 
-	// taggingTries is how often a call is made that finds the service busy, taggingPause apart.
-	taggingTries = 3
-	taggingPause = time.Second
+	// tries is how often a call is made that finds the service busy, pause apart.
+	tries = 3
+	pause = time.Second
 )
 
 // A dialect is one of the two forms of vCenter's REST API. Both are there since 7.0 U2, and share
@@ -40,8 +46,34 @@ var (
 	oldDialect = dialect{"/com/vmware/cis/session", "/com/vmware/cis/tagging", "~action", "/id:"}
 )
 
-// tagging is what is had of vCenter's tagging service.
-type tagging struct {
+// Config is how the service is reached, and as whom.
+type Config struct {
+	SDK  *url.URL // of the vCenter; REST is served at the same host and port
+	Addr string   // host:port, for messages
+	User string
+
+	// Password returns the password that the API accepted, and whether it is known.
+	Password func() (password string, known bool)
+
+	// Admit is called before each login; pass gets the outcome. Nil: logins are not limited.
+	Admit func(context.Context) (pass func(error), err error)
+
+	// Refused is called when the service refuses the login: that may count as a wrong password.
+	Refused func()
+
+	Base    *http.Transport   // pins the certificate of the vCenter
+	Through http.RoundTripper // sends requests with the connections of Base
+
+	KindOf func(error) fault.Kind // of errors that are not of REST
+
+	Log   *slog.Logger
+	Now   func() time.Time
+	After func(time.Duration) <-chan time.Time
+}
+
+// Service is the tagging service of one vCenter. Its methods may be called concurrently.
+type Service struct {
+	cfg  Config
 	turn chan struct{} // holds one token: one reading goes on at a time, and has what follows
 	err  error         // why the service is left alone
 	till time.Time     // so long
@@ -58,29 +90,29 @@ type tagSession struct {
 	dialect
 }
 
-func newTagging() *tagging {
-	t := &tagging{turn: make(chan struct{}, 1), renewing: make(chan struct{}, 1), tagNames: newTagNames()}
+// New returns the service that cfg describes. It sends nothing.
+func New(cfg Config) *Service {
+	t := &Service{cfg: cfg, turn: make(chan struct{}, 1), renewing: make(chan struct{}, 1), tagNames: newTagNames()}
 	t.turn <- struct{}{}
 	t.renewing <- struct{}{}
 	return t
 }
 
-// withTagging has use talk to the tagging service, unless that failed a short time ago.
-func (s *Session) withTagging(outer context.Context, use func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(outer, taggingPatience)
+// use has do talk to the service, unless that failed a short time ago.
+func (t *Service) use(outer context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(outer, patience)
 	defer cancel()
-	t := s.tagging
 	select {
 	case <-t.turn:
 	case <-ctx.Done():
-		return taggingFault(ctx.Err())
+		return t.fault(ctx.Err())
 	}
 	defer func() { t.turn <- struct{}{} }()
-	if t.err != nil && (t.off || s.cfg.Now().Before(t.till)) {
+	if t.err != nil && (t.off || t.cfg.Now().Before(t.till)) {
 		return t.err
 	}
-	t.err = taggingFault(use(ctx))
-	t.till = s.cfg.Now().Add(taggingRest)
+	t.err = t.fault(do(ctx))
+	t.till = t.cfg.Now().Add(restTime)
 	if err := outer.Err(); err != nil {
 		t.err = nil // it is not the service's
 		return err
@@ -88,10 +120,9 @@ func (s *Session) withTagging(outer context.Context, use func(context.Context) e
 	return t.err
 }
 
-// openTagging logs in, in the dialect that the server speaks, in place of a session that is not one
+// open logs in, in the dialect that the server speaks, in place of a session that is not one
 // any more; nil before the first.
-func (s *Session) openTagging(ctx context.Context, seen *tagSession) error {
-	t := s.tagging
+func (t *Service) open(ctx context.Context, seen *tagSession) error {
 	select {
 	case <-t.renewing:
 	case <-ctx.Done():
@@ -101,57 +132,53 @@ func (s *Session) openTagging(ctx context.Context, seen *tagSession) error {
 	if t.session.Load() != seen {
 		return nil // another call did it while we waited
 	}
-	err := s.logInTagging(ctx, newDialect)
+	err := t.logIn(ctx, newDialect)
 	if rest.IsStatusError(err, http.StatusNotFound) {
-		err = s.logInTagging(ctx, oldDialect)
+		err = t.logIn(ctx, oldDialect)
 	}
 	if rest.IsStatusError(err, http.StatusUnauthorized) {
 		t.off = true
-		s.login.mu.Lock()
-		s.login.lockout.fail(s.cfg.Now()) // it may count as a wrong password there
-		s.login.mu.Unlock()
+		t.cfg.Refused()
 	}
 	return err
 }
 
-// logInTagging opens a session with the password that the API took. It never asks for one, and goes
+// logIn opens a session with the password that the API took. It never asks for one, and goes
 // by a connection of its own, as all logins do.
-func (s *Session) logInTagging(ctx context.Context, d dialect) error {
-	s.login.mu.Lock()
-	secret, known := s.login.secret, s.login.known
-	s.login.mu.Unlock()
+func (t *Service) logIn(ctx context.Context, d dialect) error {
+	password, known := t.cfg.Password()
 	if !known {
 		return fault.New(fault.Denied, "the password is not known any more").WithHint("run the same command again")
 	}
-	if s.cfg.Admit != nil {
-		pass, err := s.cfg.Admit(ctx)
+	if t.cfg.Admit != nil {
+		pass, err := t.cfg.Admit(ctx)
 		if err != nil {
 			return err
 		}
 		defer pass(nil) // the API took the password: what is refused here is not that
 	}
-	base := s.base.Clone()
+	base := t.cfg.Base.Clone()
 	base.DisableKeepAlives = true
-	fresh := s.newREST(base)
+	fresh := t.newREST(base)
 	req := fresh.Resource(d.session).Request(http.MethodPost)
-	req.SetBasicAuth(s.end.user, string(secret))
+	req.SetBasicAuth(t.cfg.User, password)
 	req.Header.Set("vmware-use-header-authn", "true") // against CSRF; the older dialect wants it
 	var id string
 	if err := fresh.Do(ctx, req, &id); err != nil {
 		return err
 	}
-	c := s.newREST(redial{s.base})
+	c := t.newREST(t.cfg.Through)
 	c.SessionID(id)
-	s.tagging.session.Store(&tagSession{c, d})
+	t.session.Store(&tagSession{c, d})
 	return nil
 }
 
 // newREST returns a client for REST, which has govmomi's words and our connections.
-func (s *Session) newREST(through http.RoundTripper) *rest.Client {
-	c := soap.NewClient(s.end.sdk(), true)
+func (t *Service) newREST(through http.RoundTripper) *rest.Client {
+	c := soap.NewClient(t.cfg.SDK, true)
 	c.Client.Transport = through // pinned; soap's own transport is not used
 	c.Client.Jar = nil
-	c.Client.CheckRedirect = noRedirect
+	c.Client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	c.UserAgent = "decamp"
 	return &rest.Client{Client: c}
 }
@@ -164,36 +191,36 @@ type query struct {
 	body any
 }
 
-// askTagging makes a call. It logs in where it has to, and waits for a service that is busy.
-func (s *Session) askTagging(ctx context.Context, q query, answer any) error {
+// ask makes a call. It logs in where it has to, and waits for a service that is busy.
+func (t *Service) ask(ctx context.Context, q query, answer any) error {
 	renewed := false
 	for try := 1; ; try++ {
-		with := s.tagging.session.Load()
-		err := s.callTagging(ctx, with, q, answer)
+		with := t.session.Load()
+		err := t.call(ctx, with, q, answer)
 		ended := with == nil || rest.IsStatusError(err, http.StatusUnauthorized) // it does after five minutes without use
 		if ended && !renewed {
-			if err = s.openTagging(ctx, with); err == nil {
+			if err = t.open(ctx, with); err == nil {
 				renewed = true
 				try--
 				continue
 			}
 		}
-		if !busyTagging(err) || try == taggingTries {
+		if !isBusy(err) || try == tries {
 			return err
 		}
 		select {
-		case <-s.cfg.After(taggingPause):
+		case <-t.cfg.After(pause):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// callTagging makes a call once.
-func (s *Session) callTagging(ctx context.Context, with *tagSession, q query, answer any) error {
+// call makes a call once.
+func (t *Service) call(ctx context.Context, with *tagSession, q query, answer any) error {
 	switch {
 	case with == nil:
-		return nil // askTagging logs in
+		return nil // ask logs in
 	case q.body == nil:
 		return with.Do(ctx, with.Resource(with.tagging+q.of+with.id+q.id).Request(http.MethodGet), answer)
 	}
@@ -201,32 +228,32 @@ func (s *Session) callTagging(ctx context.Context, with *tagSession, q query, an
 	return with.Do(ctx, at.Request(http.MethodPost, q.body), answer)
 }
 
-// busyTagging reports whether a call may go well a little later. The service refuses what is more
+// isBusy reports whether a call may go well a little later. The service refuses what is more
 // than 360 calls a second.
-func busyTagging(err error) bool {
+func isBusy(err error) bool {
 	return rest.IsStatusError(err, http.StatusServiceUnavailable) || rest.IsStatusError(err, http.StatusTooManyRequests)
 }
 
-// closeTagging logs out, if somebody logged in. A session that is left ends by itself.
-func (s *Session) closeTagging(ctx context.Context) {
-	with := s.tagging.session.Swap(nil)
+// Close logs out, if a session is open. A session that is left ends by itself.
+func (t *Service) Close(ctx context.Context) {
+	with := t.session.Swap(nil)
 	if with == nil {
 		return
 	}
 	err := with.Do(ctx, with.Resource(with.dialect.session).Request(http.MethodDelete), nil)
 	if err != nil && !rest.IsStatusError(err, http.StatusUnauthorized) {
-		s.cfg.Log.Warn("session with the tagging service is left to end by itself", "host", s.end.addr, "err", err)
+		t.cfg.Log.Warn("session with the tagging service is left to end by itself", "host", t.cfg.Addr, "err", err)
 	}
 }
 
-// taggingFault gives an error of the service its kind and remedy.
-func taggingFault(err error) error {
+// fault gives an error of the service its kind and remedy.
+func (t *Service) fault(err error) error {
 	status := func(code int) bool { return rest.IsStatusError(err, code) }
 	switch {
 	case err == nil, errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
-		return fault.New(fault.Transient, "the tagging service did not answer within %v", taggingPatience).WithHint(taggingHint)
+		return fault.New(fault.Transient, "the tagging service did not answer within %v", patience).WithHint(hint)
 	case status(http.StatusNotFound):
 		return fault.New(fault.Unsupported, "this vCenter has no tagging service for programs: %w", err).
 			WithHint("nothing, where it is older than 6.5; else see that the service vmware-vapi-endpoint runs there: service-control --status")
@@ -236,13 +263,13 @@ func taggingFault(err error) error {
 	case status(http.StatusForbidden):
 		return fault.New(fault.Denied, "%w", err).
 			WithHint("give the user the role Read-only on the tags and on their categories, or log in as another: the privilege is System.Read")
-	case busyTagging(err), status(http.StatusInternalServerError), status(http.StatusBadGateway), status(http.StatusGatewayTimeout):
-		return fault.New(fault.Transient, "%w", err).WithHint(taggingHint)
+	case isBusy(err), status(http.StatusInternalServerError), status(http.StatusBadGateway), status(http.StatusGatewayTimeout):
+		return fault.New(fault.Transient, "%w", err).WithHint(hint)
 	}
 	if fault.HintOf(err) != "" {
 		return err
 	}
-	return fault.New(fault.KindOf(classify(err)), "ask the tagging service: %s", fault.Line(err.Error())).WithHint(taggingHint)
+	return fault.New(t.cfg.KindOf(err), "ask the tagging service: %s", fault.Line(err.Error())).WithHint(hint)
 }
 
-const taggingHint = "run the same command again; if it stays so, see that the service vmware-vapi-endpoint runs on the vCenter: service-control --status"
+const hint = "run the same command again; if it stays so, see that the service vmware-vapi-endpoint runs on the vCenter: service-control --status"
