@@ -15,7 +15,7 @@ blockcopy
 manifest
 image
 behind
-server:auth.go,role.go,throttle.go,token.go,session.go
+server:authenticate.go,role.go,audit.go,throttle.go,token.go,session.go
 esx:certificate.go,pass.go:Roll|OneVMIsDescribed|Tags|Fleet|OddNames
 targets/kubevirt:deliver.go:HostileInventory
 targets/libvirt:place.go,job.go:Boots|DeviceThatKeeps|Console|VMOnLVM|Start|HostileInventory

@@ -57,6 +57,7 @@ func (a *app) openTargets(w *works, o migrateOptions, role planfile.Role) error 
 		if d.at, err = a.expand(d.to, role); err != nil {
 			return err
 		}
+		o.plugins = d.to.MayStartPlugin(role)
 		if d.target, err = openTarget(d.at, o); err != nil {
 			return err
 		}

@@ -129,6 +129,7 @@ type migrateOptions struct {
 	guestAgent   bool
 	mapFile      string      // of --map; empty: none
 	maps         mapping.Map // what names of the source become
+	plugins      bool        // the kubeconfig of the destination may start a credential plugin
 	spot         spot
 	sourceHash   bool
 	trial        bool

@@ -7,6 +7,7 @@ import (
 	placecheck "github.com/decamp/decamp/internal/doctor/place"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/targets/kubevirt"
+	"github.com/decamp/decamp/internal/targets/kubevirt/kube"
 	"github.com/decamp/decamp/internal/targets/libvirt"
 	"github.com/decamp/decamp/internal/targets/openstack"
 	"github.com/decamp/decamp/internal/targets/proxmox"
@@ -18,7 +19,11 @@ import (
 func openPlace(to planfile.Destination, o migrateOptions) (place staged.Place, keep bool, err error) {
 	switch to.Kind() {
 	case planfile.KubeVirt:
-		return kubevirt.New(to.Address(), o.maps)
+		k := kubevirt.Options{Maps: o.maps}
+		if o.plugins {
+			k.Plugins = kube.AllowPlugins
+		}
+		return kubevirt.New(to.Address(), k)
 	case planfile.Libvirt:
 		return taker(libvirt.New(to.Address(), libvirt.Options{Stage: to.Folder(), Type: o.domainType, Maps: o.maps}))
 	case planfile.Proxmox:

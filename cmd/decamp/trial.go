@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/trial"
 )
@@ -106,7 +106,7 @@ func (a *app) trial(ctx context.Context, o trialOptions, path string) error {
 	}
 	opts := o.options()
 	if record, err := dir.ReadRecord(path); err == nil { // else it is none of decamp's
-		opts.Static = migrate.Static(record.Source, record.Guest)
+		opts.Static = targets.StaticAddresses(record.Source, record.Guest)
 	}
 	if !a.json {
 		fmt.Fprintf(a.err, "%s boots on overlays that are thrown away ...\n", path)

@@ -518,6 +518,7 @@ func (p *planWorks) rig(f *planfile.File) preflight.Rig {
 			if err != nil {
 				return nil, err
 			}
+			m.plugins = to.MayStartPlugin(p.role)
 			place, err := openTarget(at, m)
 			if err != nil {
 				return nil, err

@@ -105,7 +105,7 @@ type File struct {
 	epoch    uint64 // goes up with every Commit
 	batches  int    // of pieces, held or being written
 	barriers []*barrier
-	ledger   ledger
+	ledger   checkpointer
 	stats    Stats
 
 	ticks uint64
@@ -128,7 +128,7 @@ func New(target disk.Target, log manifest.Ledger, pool *Pool, o Options) (*File,
 	f.syncing, f.failed = make(chan struct{}, 1), make(chan struct{})
 	f.taken.L = &f.mu
 	f.chunks = map[int64]*chunk{}
-	f.ledger = newLedger()
+	f.ledger = newCheckpointer()
 	f.blank = bitmap.New(target.Size(), manifest.ChunkSize)
 	f.blank.Set(disk.Range{Len: target.Size()})
 	f.account = pool.join(f.press)

@@ -101,7 +101,7 @@ func (f *File) cutChunk(size int64) {
 }
 
 // cut books out all chunks from the first on.
-func (l *ledger) cut(first int64) {
+func (l *checkpointer) cut(first int64) {
 	for n := range l.pending {
 		if n >= first {
 			delete(l.pending, n)

@@ -123,6 +123,25 @@ type Result struct {
 	Rotten      int64         `json:"rotten,omitempty"` // chunks that Patch found the image to hold no longer
 }
 
+// Then returns the sum of r and next, a later copy into the same image. What r did, next skipped.
+func (r Result) Then(next Result) Result {
+	next.Done += r.Done
+	next.Skipped -= r.Done
+	next.Read += r.Read
+	next.Written += r.Written
+	next.ReadTime += r.ReadTime
+	next.PaceWait += r.PaceWait
+	next.HashTime += r.HashTime
+	next.WindowWait += r.WindowWait
+	next.WriteTime += r.WriteTime
+	next.WriterHash += r.WriterHash
+	next.Elapsed += r.Elapsed
+	next.Checkpoints += r.Checkpoints
+	next.SyncTime += r.SyncTime
+	next.Rotten += r.Rotten
+	return next
+}
+
 // Copy copies src into dst, which must be of the same size. On success the whole disk is
 // in the manifest and dst is synced, but not finished. Cancelling ctx stops within the
 // requests in flight and leaves an image that a later Copy resumes.
@@ -159,7 +178,7 @@ type copier struct {
 	src     disk.Source // nil for a feed
 	dst     disk.Target
 	windows *windowPool
-	ledger  *ledger
+	ledger  *checkpointer
 	times   times
 	began   time.Time
 }
@@ -184,7 +203,7 @@ func newCopier(size int64, from disk.Hints, dst disk.Target, o Options) *copier 
 	}
 	c := &copier{Options: o, size: size, dst: dst, began: o.Now()}
 	c.windows = newWindowPool(windowsOf(size, o), o.Window)
-	c.ledger = newLedger(o, dst, size, &c.times)
+	c.ledger = newCheckpointer(o, dst, size, &c.times)
 	return c
 }
 

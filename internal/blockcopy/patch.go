@@ -55,7 +55,7 @@ func Patch(ctx context.Context, src disk.Source, dst disk.Target, image Reader, 
 		waited := p.waited.Duration()
 		res, err := Copy(ctx, p, patchTarget{dst, p}, p.options(o, total))
 		res.ReadTime -= p.waited.Duration() - waited // readers waited in ReadAt
-		total = total.then(res)
+		total = total.Then(res)
 		total.Read, total.Written, total.Rotten = p.read.Load(), p.written.Load(), p.rotten.Load()
 		total.PaceWait = p.waited.Duration()
 		if err != nil {
@@ -97,20 +97,6 @@ func (p *patch) touched(m manifest.Ledger) (list []int64) {
 		}
 	}
 	return list
-}
-
-// then adds what was done after r. What an earlier batch did the later ones skip.
-func (r Result) then(next Result) Result {
-	next.Done += r.Done
-	next.Skipped -= r.Done
-	next.Elapsed += r.Elapsed
-	next.ReadTime += r.ReadTime
-	next.HashTime += r.HashTime
-	next.WindowWait += r.WindowWait
-	next.WriteTime += r.WriteTime
-	next.Checkpoints += r.Checkpoints
-	next.SyncTime += r.SyncTime
-	return next
 }
 
 // patch is a disk whose changed grains come from src, all else of proven chunks from the

@@ -28,13 +28,12 @@ func (w *window) hash(chunk disk.Range) manifest.Hash {
 // windowPool bounds the memory of a Copy: windows are cut off one piece of memory when
 // first needed, and untouched memory that is fresh from the system takes none.
 type windowPool struct {
-	idle   chan *window // never closed
-	uncut  chan []byte  // never closed; room for windows not made yet
-	number int
+	idle  chan *window // never closed
+	uncut chan []byte  // never closed; room for windows not made yet
 }
 
 func newWindowPool(n int, size int64) *windowPool {
-	p := &windowPool{idle: make(chan *window, n), uncut: make(chan []byte, n), number: n}
+	p := &windowPool{idle: make(chan *window, n), uncut: make(chan []byte, n)}
 	disk.ReleaseUnused(int64(n) * size)
 	memory := disk.AlignedMemory(int64(n) * size)
 	for room := range slices.Chunk(memory, int(size)) {
@@ -78,6 +77,3 @@ func (p *windowPool) put(w *window) {
 		p.idle <- w
 	}
 }
-
-// out returns how many windows are in use; tests want zero at the end.
-func (p *windowPool) out() int { return p.number - len(p.uncut) - len(p.idle) }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	reading "github.com/decamp/decamp/internal/guest/tree"
+	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
 
 // Which files a firmware needs that knows no boot entries, by what vendors leave.
@@ -36,7 +36,7 @@ func TestFallbackOf(t *testing.T) {
 		for _, f := range strings.Fields(tt.files) {
 			files["EFI/"+f] = "x"
 		}
-		plan, loader := fallbackOf(reading.Memory(files), "debian")
+		plan, loader := fallbackOf(treetest.Memory(files), "debian")
 		var got []string
 		for _, to := range slices.Sorted(maps.Keys(plan)) {
 			got = append(got, strings.TrimPrefix(to, "EFI/BOOT/")+"="+strings.TrimPrefix(plan[to], "EFI/"))

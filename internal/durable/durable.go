@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // Replace puts a file with content and mode at path, in place of what is there. When it returns
@@ -51,4 +53,10 @@ func IsAt(f *os.File, path string) bool {
 	}
 	there, err := os.Stat(path)
 	return err == nil && os.SameFile(mine, there)
+}
+
+// Unlock gives the flock of f back and closes it. Closing alone would leave the lock with a program that
+// this process is just starting, which has all open files until it runs.
+func Unlock(f *os.File) error {
+	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close())
 }

@@ -20,7 +20,7 @@ func (s *Session) adorn(ctx context.Context, t *tree, vms []inventory.VM) error 
 		return nil
 	}
 	s.addAttributes(ctx, t.vms, vms)
-	s.addTags(ctx, vms)
+	s.tagging.AddTags(ctx, vms)
 	for i := range vms {
 		removeInvalid(&vms[i])
 	}

@@ -43,6 +43,7 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 
+	"github.com/decamp/decamp/internal/esx/tagging"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 )
@@ -88,7 +89,7 @@ type Session struct {
 	pass    pass
 	login   *login
 	folder  *folder
-	tagging *tagging
+	tagging *tagging.Service
 	encoded encodings
 
 	stop context.CancelFunc
@@ -121,10 +122,16 @@ func newSession(cfg Config) (*Session, error) {
 	if cfg.Password == nil {
 		return nil, fault.New(fault.Invalid, "log in to %s: no password given", end.addr)
 	}
-	s := &Session{cfg: cfg.withDefaults(), end: end, tls: pinned, login: newLogin(), folder: newFolder(), tagging: newTagging()}
+	s := &Session{cfg: cfg.withDefaults(), end: end, tls: pinned, login: newLogin(), folder: newFolder()}
 	s.base = newTransport(pinned)
 	s.web = &http.Client{Transport: redial{s.base}, CheckRedirect: noRedirect}
 	s.soap = s.newSOAP(&door{base: redial{s.base}, pass: &s.pass})
+	s.tagging = tagging.New(tagging.Config{
+		SDK: end.sdk(), Addr: end.addr, User: end.user, Password: s.login.password, Admit: s.cfg.Admit,
+		Refused: func() { s.login.countRefusal(s.cfg.Now()) },
+		Base:    s.base, Through: redial{s.base}, KindOf: func(err error) fault.Kind { return fault.KindOf(classify(err)) },
+		Log: s.cfg.Log, Now: s.cfg.Now, After: s.cfg.After,
+	})
 	return s, nil
 }
 
@@ -203,7 +210,7 @@ func (s *Session) Close() error {
 	defer s.base.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	s.closeTagging(ctx)
+	s.tagging.Close(ctx)
 	_, err := methods.Logout(ctx, s.soap, &types.Logout{This: *s.vim.ServiceContent.SessionManager})
 	if err == nil || lapsed(err) {
 		return nil

@@ -30,6 +30,20 @@ func newLogin() *login {
 	return l
 }
 
+// password returns the password, and whether it was accepted before or was not refused yet.
+func (l *login) password() (secret string, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.secret), l.known
+}
+
+// countRefusal counts a refusal that another service of the server gave to the password.
+func (l *login) countRefusal(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lockout.fail(now)
+}
+
 // renew replaces the pass that was seen to be refused ("" before the first login) by
 // that of a new session. Callers that saw the same pass refused share one login and
 // its outcome.

@@ -2,6 +2,7 @@ package esx
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -88,3 +89,20 @@ func (s *Session) newSOAP(d *door) *soap.Client {
 	c.UserAgent = "decamp"
 	return c
 }
+
+// Secret is a password. It prints as *** wherever it is formatted or logged.
+type Secret string
+
+const masked = "***"
+
+// String returns ***, so that %v and %s do not tell.
+func (Secret) String() string { return masked }
+
+// GoString returns ***, so that %#v does not tell.
+func (Secret) GoString() string { return masked }
+
+// LogValue returns ***.
+func (Secret) LogValue() slog.Value { return slog.StringValue(masked) }
+
+// MarshalText returns ***, so that JSON does not tell.
+func (Secret) MarshalText() ([]byte, error) { return []byte(masked), nil }

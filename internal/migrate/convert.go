@@ -126,7 +126,7 @@ func (r *Run) appendOn(ctx context.Context, disks []convert.Disk) (convert.Resul
 
 // conversionOptions are what the guest cannot tell.
 func (r *Run) conversionOptions() convert.Options {
-	cards, _ := cardsOf(r.Facts.VM, r.Facts.Guest)
+	cards, _ := convert.PairCards(r.Facts.VM, r.Facts.Guest)
 	return convert.Options{
 		Cards: cards, Seats: seatsOf(r.Facts.VM), EFI: r.Facts.VM.Firmware == inventory.EFI, GuestAgent: r.Plan.GuestAgent,
 		Now: func() time.Time { return r.Plan.Created }, // a second conversion is the same as the first
@@ -139,8 +139,8 @@ func (r *Run) converted(ctx context.Context, result convert.Result, disks []chan
 		return err
 	}
 	r.Facts.Profile = h
-	_, unsure := cardsOf(r.Facts.VM, r.Facts.Guest)
-	if unsure = append(unsure, countedAnew(r.Facts.VM, r.Facts.Guest)...); len(unsure) > 0 {
+	_, unsure := convert.PairCards(r.Facts.VM, r.Facts.Guest)
+	if unsure = append(unsure, convert.RecountedNames(r.Facts.VM, r.Facts.Guest)...); len(unsure) > 0 {
 		r.warn(inventory.Warning{Code: "nic-unpaired", Text: fmt.Sprintf("which card the guest calls %s is not known: its configuration may not find it", strings.Join(unsure, ", ")),
 			Remedy: "pin the name to the card's MAC in the guest, or look at its network after the first boot"})
 	}

@@ -110,7 +110,7 @@ func (r *Run) copyDisk(ctx context.Context, img *targets.Image) (plan.Stage, err
 	began, missing := r.opts.Now(), int64(-1)
 	err := r.retry(ctx, img.Key, func() (bool, error) {
 		res, left, err := r.copyOnce(ctx, img)
-		total = add(total, res)
+		total = total.Then(res)
 		further := left >= 0 && left < missing
 		missing = left
 		return further, err
@@ -157,22 +157,6 @@ func (r *Run) transfer(ctx context.Context, img targets.Image, c *image.Copying)
 		Free:     r.Rig.Free,
 		ReadBack: placed{r.Rig.Target, img, nil}.ReadUnfinished,
 	})
-}
-
-// add sums what several tries did.
-func add(a, b blockcopy.Result) blockcopy.Result {
-	a.Done += b.Done
-	a.Read += b.Read
-	a.Written += b.Written
-	a.ReadTime += b.ReadTime
-	a.PaceWait += b.PaceWait
-	a.HashTime += b.HashTime
-	a.WindowWait += b.WindowWait
-	a.WriteTime += b.WriteTime
-	a.WriterHash += b.WriterHash
-	a.SyncTime += b.SyncTime
-	a.Rotten += b.Rotten
-	return a
 }
 
 func stageOf(name string, r blockcopy.Result, elapsed time.Duration) plan.Stage {

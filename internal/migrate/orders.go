@@ -29,13 +29,8 @@ type knownOrder struct {
 	read      time.Time
 }
 
-// of returns the order of a run at now. It may be lookEvery old.
-func (o *orders) of(id plan.ID, now time.Time) (plan.Order, error) {
-	k, err := o.all(id, now)
-	return k.order, err
-}
-
-// all is of, with the rehearsal that is asked of the run.
+// all returns the order of a run at now, and the rehearsal that is requested of it. Both may be
+// lookEvery old.
 func (o *orders) all(id plan.ID, now time.Time) (knownOrder, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

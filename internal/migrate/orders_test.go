@@ -23,8 +23,8 @@ func TestOrdersAreReadWhenAnyWasGiven(t *testing.T) {
 	o := &orders{store: plan.NewStore(dir)}
 	is := func(want plan.Order) {
 		t.Helper()
-		if got, err := o.of(p.ID, now); got != want || err != nil {
-			t.Errorf("order %q, error %v, not %q", got, err, want)
+		if got, err := o.all(p.ID, now); got.order != want || err != nil {
+			t.Errorf("order %q, error %v, not %q", got.order, err, want)
 		}
 	}
 	give := func(order plan.Order) {

@@ -18,6 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/sleep"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/trial"
 )
 
@@ -209,7 +210,7 @@ func (r *Run) bootNow(ctx context.Context, srcs []disk.Source, scratch string, a
 		disks[img.Path] = g.disks[i].Overlay
 	}
 	return r.Rig.Rehearse(ctx, Rehearsing{
-		Rehearsal: ask, Domain: domain, Static: Static(r.Facts.VM, g.guest), Disks: disks, Keep: filepath.Join(r.m.store.Folder(r.Plan.ID), "rehearsal"), Scratch: scratch,
+		Rehearsal: ask, Domain: domain, Static: targets.StaticAddresses(r.Facts.VM, g.guest), Disks: disks, Keep: filepath.Join(r.m.store.Folder(r.Plan.ID), "rehearsal"), Scratch: scratch,
 	})
 }
 

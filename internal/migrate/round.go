@@ -211,7 +211,7 @@ func (r *Run) advance(ctx context.Context, img *targets.Image, frozen Frozen, do
 			}
 			r.tell(plan.Event{Kind: plan.DiskBegan, Disk: img.Key, Message: r.fromWhat(job, c)})
 			res, err := r.Rig.Transport.Transfer(ctx, job)
-			total = add(total, res)
+			total = total.Then(res)
 			return err
 		})
 		further := left >= 0 && left < missing

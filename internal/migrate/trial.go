@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/trial"
@@ -29,7 +30,7 @@ func (r *Run) tryBoot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	report, err := r.Rig.Boot(ctx, domain, Static(r.Facts.VM, r.Facts.Guest))
+	report, err := r.Rig.Boot(ctx, domain, targets.StaticAddresses(r.Facts.VM, r.Facts.Guest))
 	leave()
 	if err != nil {
 		return fmt.Errorf("trial boot: %w", err)
@@ -78,4 +79,18 @@ func didNotBoot(r trial.Report) error {
 	}
 	return fault.New(fault.Unsupported, "the copy does not boot (%s): %s%s", r.Verdict, r.Why, seen).
 		WithHint("%s. Nothing is published, and what is copied is kept: the same command tries again, and without --trial publishes it as it is", r.Remedy)
+}
+
+// warnMissing tells of addresses that a guest which booted has not got.
+func (r *Run) warnMissing(report trial.Report) {
+	for _, s := range report.Missing {
+		r.warn(missingWarning(s))
+	}
+}
+
+func missingWarning(s trial.Static) inventory.Warning {
+	return inventory.Warning{
+		Code: "address-missing", Text: "in the trial boot " + s.String(),
+		Remedy: "the card may have another name than in the guest's configuration: --hardware virtio pins it to the MAC; or do so in the guest, and compare with `ip address` at the source",
+	}
 }

@@ -31,7 +31,7 @@ func FuzzReplies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, reply []byte) {
 		ours, theirs := net.Pipe()
 		defer theirs.Close()
-		w := &wire{Conn: ours, stall: testStall}
+		w := &stallConn{Conn: ours, stall: testStall}
 		s := newSession("fuzz", w, answering{ours, bytes.NewReader(reply)})
 		d := &Disk{session: s, opts: Options{}.withDefaults(), size: 1 << 20, room: make(chan struct{}, 1)}
 		const guard = 64

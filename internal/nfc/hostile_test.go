@@ -87,7 +87,7 @@ func TestBrokenConnections(t *testing.T) {
 			_, _ = io.ReadFull(theirs, make([]byte, 60))
 			_, _ = theirs.Write(unhex(t, reply))
 		}()
-		w := &wire{Conn: ours, stall: testStall}
+		w := &stallConn{Conn: ours, stall: testStall}
 		d := &Disk{session: newSession("test", w, w), opts: Options{}.withDefaults(), size: 512, room: make(chan struct{}, 1)}
 		if err := d.ReadAt(t.Context(), make([]byte, 512), 0); !fault.Is(err, fault.Transient) {
 			t.Errorf("%s: got %v (%v)", name, err, fault.KindOf(err))
@@ -100,7 +100,7 @@ func silent(t *testing.T, stall time.Duration) *Disk {
 	ours, theirs := net.Pipe()
 	go func() { _, _ = io.Copy(io.Discard, theirs) }()
 	t.Cleanup(func() { ours.Close(); theirs.Close() })
-	w := &wire{Conn: ours, stall: stall}
+	w := &stallConn{Conn: ours, stall: stall}
 	return &Disk{session: newSession("test", w, w), opts: Options{}.withDefaults(), size: 1 << 30, room: make(chan struct{}, 4)}
 }
 

@@ -20,7 +20,7 @@ const frameBuffer = 8 << 10
 // holds the turn receives for all.
 type session struct {
 	addr string
-	wire *wire
+	wire *stallConn
 	conn io.ReadWriter // the wire, or TLS over it
 
 	sending sync.Mutex // held while a request is written: ids go up on the wire
@@ -54,7 +54,7 @@ type op struct {
 	done          chan struct{}
 }
 
-func newSession(addr string, w *wire, conn io.ReadWriter) *session {
+func newSession(addr string, w *stallConn, conn io.ReadWriter) *session {
 	return &session{
 		addr: addr, wire: w, conn: conn, br: bufio.NewReaderSize(conn, frameBuffer),
 		turn: make(chan struct{}, 1), pending: map[uint32]*op{}, refused: map[uint32]bool{},
@@ -68,7 +68,7 @@ func setUp(ctx context.Context, t Ticket, o Options) (s *session, err error) {
 	if err != nil {
 		return nil, unreachable(ctx, addr, err)
 	}
-	w := &wire{Conn: raw, stall: min(o.Setup, o.Stall)}
+	w := &stallConn{Conn: raw, stall: min(o.Setup, o.Stall)}
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	defer func() {
 		if !stop() && err == nil {

@@ -118,7 +118,7 @@ func play(t *testing.T, next uint32, script ...exchange) *session {
 		_, _ = io.Copy(io.Discard, theirs)
 	}()
 	t.Cleanup(func() { ours.Close(); <-end })
-	w := &wire{Conn: ours, stall: testStall}
+	w := &stallConn{Conn: ours, stall: testStall}
 	s := newSession("test", w, w)
 	s.next = next
 	return s

@@ -298,6 +298,11 @@ func (a *Access) Expand(d Destination, role Role) (Destination, error) {
 	return p.at(d.Folder())
 }
 
+// MayStartPlugin reports whether decamp may start the credential plugin that the kubeconfig of a destination
+// names, for a plan with a role. A plugin is a command. The local user may name any kubeconfig; for a submitted
+// plan, whatever its role, the kubeconfig must be that of a place in the access file of this machine.
+func (d Destination) MayStartPlugin(role Role) bool { return role == Local || d.Kind() == Place }
+
 // sameSource reports whether two URLs are of the same account at the same address.
 func sameSource(a, b URL) bool {
 	u, err := esx.ParseURL(string(a))

@@ -28,11 +28,11 @@ func WithMode(url string) string {
 	if err != nil || Check(cfg) == nil || os.Getenv(modeEnv) != "" {
 		return url
 	}
-	separator := "?"
-	if strings.Contains(url, "?") {
-		separator = "&"
+	address, parameters, found := strings.Cut(url, "?")
+	if !found {
+		return address + "?sslmode=verify-full"
 	}
-	return url + separator + "sslmode=verify-full" // of several values the first one counts
+	return address + "?sslmode=verify-full&" + parameters // the last of several values counts: the URL's own
 }
 
 // Check returns fault.Denied if one of the connections that cfg describes, fallbacks included,

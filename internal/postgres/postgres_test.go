@@ -45,9 +45,11 @@ func TestUnverifiedDatabaseIsRefused(t *testing.T) {
 		{url: "postgres://u@db.example.com/d?sslmode=require"},
 		{url: "postgres://u@db.example.com/d?sslmode=verify-ca"},
 		{url: "postgres://u@db.example.com/d?ssl%6Dode=require"},
-		{url: "postgres://u@db.example.com/d?sslmode=require&sslmode=verify-full"},
+		{url: "postgres://u@db.example.com/d?sslmode=require&sslmode=verify-full", accepts: true}, // the last one counts
+		{url: "postgres://u@db.example.com/d?sslmode=verify-full&sslmode=require"},
+		{url: "postgres://u@db.example.com/d?ssl=true"}, // means sslmode=require
 		{url: "postgres://u@db.example.com/d?sslnegotiation=direct&sslmode=require"},
-		{url: "postgres://u@db.example.com/d#sslmode=verify-full", accepts: false},
+		{url: "postgres://u@db.example.com/d#sslmode=disable", accepts: true}, // a name of a database; becomes verify-full
 		{url: "postgres://u@db.example.com/d", env: map[string]string{"PGSSLMODE": "require"}},
 		{url: "postgres://u@db.example.com/d", env: map[string]string{"PGSSLMODE": "verify-full"}, accepts: true},
 		{url: "postgres://u@db.example.com/d?sslmode=verify-full", env: map[string]string{"PGSSLMODE": "disable"}, accepts: true},
@@ -97,7 +99,7 @@ func TestModeIsAddedWhereItIsNeeded(t *testing.T) {
 	clean(t)
 	for url, want := range map[string]string{
 		"postgres://u@db/d":                   "postgres://u@db/d?sslmode=verify-full",
-		"postgres://u@db/d?connect_timeout=3": "postgres://u@db/d?connect_timeout=3&sslmode=verify-full",
+		"postgres://u@db/d?connect_timeout=3": "postgres://u@db/d?sslmode=verify-full&connect_timeout=3",
 		"postgres://u@127.0.0.1/d":            "postgres://u@127.0.0.1/d",
 		"postgres://u@db/d?sslmode=what":      "postgres://u@db/d?sslmode=what",
 		"postgres://%":                        "postgres://%",

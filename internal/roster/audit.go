@@ -1,6 +1,10 @@
 package roster
 
-import "time"
+import (
+	"context"
+	"database/sql"
+	"time"
+)
 
 // Entry is one line of the audit trail: who did what.
 type Entry struct {
@@ -12,4 +16,35 @@ type Entry struct {
 	What string    `json:"what"`          // "cutover", "plan submit", "set limit"
 	On   string    `json:"on"`            // the plan, VM, limit
 	Err  string    `json:"err,omitempty"` // why it was refused or failed
+}
+
+// Note adds to the audit trail; ID and Time are the database's. It is no revision.
+func (r *Roster) Note(ctx context.Context, e Entry) error {
+	return r.write(ctx, "write the audit trail", 0, func(x *tx) error {
+		if err := x.row(`UPDATE meta SET entry = entry + 1 WHERE id = 1 RETURNING entry`, nil, &e.ID); err != nil {
+			return err
+		}
+		e.Time = moment(x.now)
+		_, err := x.exec(`INSERT INTO audit (id, at, doc) VALUES ($1, $2, $3)`, e.ID, x.now, text(e))
+		return err
+	})
+}
+
+func scanEntry(row scanner) (Entry, error) {
+	var doc string
+	if err := row.Scan(&doc); err != nil {
+		return Entry{}, err
+	}
+	return parse[Entry](doc)
+}
+
+// Audit returns at most limit entries older than the one of that ID, the newest first; before
+// 0 begins at the newest.
+func (r *Roster) Audit(ctx context.Context, before int64, limit int) ([]Entry, error) {
+	var all []Entry
+	err := r.see(ctx, "read the audit trail", func(ctx context.Context, t *sql.Tx) (err error) {
+		all, err = query(ctx, t, scanEntry, `SELECT doc FROM audit WHERE id < $1 OR $1 = 0 ORDER BY id DESC LIMIT $2`, before, limit)
+		return err
+	})
+	return all, err
 }

@@ -17,5 +17,5 @@
 //   - Every change is in the audit trail before it is made, and every refusal of somebody who
 //     is known; of strangers, as many as the throttle lets through.
 //   - A client that does not read is dropped; nobody else waits for it.
-//   - What a stranger can make it hold is bounded: see guard.go.
+//   - What a stranger can make it hold is bounded: see listener.go and middleware.go.
 package server

@@ -51,6 +51,38 @@ func Refusal(err error) (Offer, error) {
 	return Offer{Reason: err.Error()}, nil
 }
 
+// ProbeSource reads the first sector of an open disk, which proves access, lock and size, and completes the offer.
+// The function mapped reports whether the map of free areas is available; it is called after the read.
+func ProbeSource(ctx context.Context, src disk.Source, offer Offer, mapped func(context.Context) bool) (Offer, error) {
+	if err := src.ReadAt(ctx, make([]byte, min(disk.SectorSize, src.Size())), 0); err != nil {
+		return Refusal(err)
+	}
+	offer.Usable, offer.Map, offer.Streams = true, mapped(ctx), src.Hints().Streams
+	if !offer.Map {
+		offer.Reason += "; which areas are free is not known, so all of it is read"
+	}
+	return offer, ctx.Err()
+}
+
+// Freezer looks up the disk of a snapshot by its key.
+type Freezer interface {
+	FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error)
+}
+
+// DiskToRead returns the disk of the VM, or the disk that the snapshot froze.
+func (d Disk) DiskToRead(ctx context.Context, host Freezer) (*inventory.Disk, error) {
+	if d.Snapshot == "" {
+		return d.Disk, nil
+	}
+	return host.FrozenDisk(ctx, d.Snapshot, d.Disk.Key)
+}
+
+// EncryptedError returns the fault of an encrypted disk.
+func EncryptedError() error {
+	return fault.New(fault.Unsupported, "the disk is encrypted").
+		WithHint("decrypt it first: VM Policies > Edit VM Storage Policies > Datastore Default")
+}
+
 // Job is one disk to be moved into one image.
 type Job struct {
 	Disk     Disk

@@ -17,11 +17,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/decamp/decamp/internal/convert/appliance/nbd"
 	"github.com/decamp/decamp/internal/disk/rawfile"
 	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
 	detect "github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/nbd"
 	"github.com/decamp/decamp/internal/trial"
 	"github.com/decamp/decamp/test/guest"
 )

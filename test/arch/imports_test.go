@@ -19,7 +19,7 @@ const module = "github.com/decamp/decamp/"
 var tiers = [][]string{
 	{"childenv", "durable", "lite", "room", "sleep", "tuning"},
 	{"bottleneck", "confine", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "near", "postgres", "unit"},
-	{"manifest", "mapping", "vmdk", "qcow2", "guest", "esx", "nfc", "flow", "leftover", "selection", "sched", "roster"},
+	{"manifest", "mapping", "vmdk", "qcow2", "nbd", "guest", "esx", "nfc", "flow", "leftover", "selection", "sched", "roster"},
 	{"blockcopy", "behind", "plan", "planfile", "image", "diskfile", "convert", "trial"},
 	{"nfs"},
 	{"transport", "targets"},

@@ -57,9 +57,6 @@ func (l *Log) load(path string) error {
 	return errors.Join(l.file.Sync(), durable.Sync(filepath.Dir(path)))
 }
 
-// Rows are all that the file has.
-func (l *Log) Rows() []bench.Row { return l.rows }
-
 // Has returns the row of a cell; of several the last one.
 func (l *Log) Has(c Cell, origin string) (bench.Row, bool) {
 	for i := len(l.rows) - 1; i >= 0; i-- {

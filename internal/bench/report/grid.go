@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -136,4 +137,12 @@ func across(s bench.Setup) string {
 func speed(s bench.Setup) float64 {
 	v, _ := bench.Gigabits(s.NIC) // none has no NIC, and comes first
 	return v
+}
+
+// heat is where a rate stands between the least and the most, by their logarithms.
+func heat(v, least, most float64) string {
+	if !(least > 0) || most <= least {
+		return width(1)
+	}
+	return width(math.Log(v/least) / math.Log(most/least))
 }

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/convert"
-	"github.com/decamp/decamp/internal/convert/appliance/nbd"
+	"github.com/decamp/decamp/internal/nbd"
 )
 
 // served are the disks that are served to a VM.

@@ -2,6 +2,7 @@ package rawfile
 
 import (
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -77,4 +78,19 @@ func inMemory(file *os.File) bool {
 	var st unix.Statfs_t
 	err := unix.Fstatfs(int(file.Fd()), &st)
 	return err == nil && (st.Type == unix.TMPFS_MAGIC || st.Type == unix.RAMFS_MAGIC)
+}
+
+// noneResident reports whether none of the pages of mem is in the page cache.
+func noneResident(mem []byte, pages int) bool {
+	present := make([]byte, pages)
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)), uintptr(unsafe.Pointer(&present[0])))
+	if errno != 0 {
+		return false
+	}
+	for _, p := range present {
+		if p&1 != 0 {
+			return false
+		}
+	}
+	return true
 }

@@ -137,16 +137,5 @@ func (n *node) readAt(p []byte, off int64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	done := 0
-	for done < len(p) && off < n.size {
-		got, err := n.readRun(list, p[done:done+int(min(int64(len(p)-done), n.size-off))], off)
-		done, off = done+got, off+int64(got)
-		if err != nil {
-			return done, err
-		}
-	}
-	if done < len(p) {
-		return done, io.EOF
-	}
-	return done, nil
+	return tree.ReadRuns(p, off, n.size, func(p []byte, off int64) (int, error) { return n.readRun(list, p, off) })
 }

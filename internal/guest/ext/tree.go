@@ -3,7 +3,6 @@ package ext
 import (
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/guest/tree"
@@ -44,19 +43,7 @@ func (n *node) Size() int64 { return n.inode.size }
 // in blocks of 4 KiB would take minutes.
 func (n *node) ReadAt(p []byte, off int64) (int, error) {
 	n.fs.reads = -(len(p) / disk.SectorSize)
-	done := 0
-	for done < len(p) && off < n.inode.size {
-		want := min(int64(len(p)-done), n.inode.size-off)
-		got, err := n.fs.readRun(n.inode, p[done:done+int(want)], off)
-		done, off = done+got, off+int64(got)
-		if err != nil {
-			return done, err
-		}
-	}
-	if done < len(p) {
-		return done, io.EOF
-	}
-	return done, nil
+	return tree.ReadRuns(p, off, n.inode.size, func(p []byte, off int64) (int, error) { return n.fs.readRun(n.inode, p, off) })
 }
 
 // maxRun bounds one read of the disk, in bytes.

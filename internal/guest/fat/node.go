@@ -78,19 +78,9 @@ func (n *node) readAt(p []byte, off, size int64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	done := 0
-	for done < len(p) && off < size {
-		part := p[done : done+int(min(int64(len(p)-done), size-off, maxRun))]
-		got, err := n.readRun(clusters, part, off)
-		done, off = done+got, off+int64(got)
-		if err != nil {
-			return done, err
-		}
-	}
-	if done < len(p) {
-		return done, io.EOF
-	}
-	return done, nil
+	return tree.ReadRuns(p, off, size, func(p []byte, off int64) (int, error) {
+		return n.readRun(clusters, p[:min(len(p), maxRun)], off)
+	})
 }
 
 // readRun fills the start of p, as far as its clusters follow one another.

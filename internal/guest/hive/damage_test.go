@@ -13,17 +13,18 @@ import (
 // survey reads all there is below a key, folded at depth, and returns what went wrong.
 func survey(t testing.TB, k *Key, depth int) (failures int) {
 	t.Helper()
-	values, err := k.Values()
-	if err != nil {
-		failures++
-	}
-	for _, v := range values {
+	err := k.eachValue(func(name string, b []byte) (bool, error) {
+		v, err := k.h.value(name, b)
 		if len(v.Data) > MaxValue {
 			t.Errorf("a value of %d bytes", len(v.Data))
 		}
 		v.Text()
 		v.Texts()
 		v.Number()
+		return false, err
+	})
+	if err != nil {
+		failures++
 	}
 	subs, err := k.Subkeys()
 	if k.h.cells > 2*MaxCells {

@@ -33,20 +33,6 @@ type Value struct {
 	Data []byte
 }
 
-// Values returns the values of k in the order they were made.
-func (k *Key) Values() ([]Value, error) {
-	var all []Value
-	err := k.eachValue(func(name string, b []byte) (bool, error) {
-		v, err := k.h.value(name, b)
-		all = append(all, v)
-		return false, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("values of %s: %w", k.Name, err)
-	}
-	return all, nil
-}
-
 // Value returns the value of a name, compared without regard to case. The error is
 // ErrNotFound where there is none.
 func (k *Key) Value(name string) (Value, error) {

@@ -16,6 +16,10 @@ import (
 	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 )
 
+func hasModules(c Content, modules ...string) bool {
+	return !slices.ContainsFunc(modules, func(m string) bool { return !c.Modules[m] })
+}
+
 // run starts a tool that scripts/setup.sh installs, and returns what it prints.
 func run(t testing.TB, dir string, stdin []byte, name string, args ...string) []byte {
 	t.Helper()
@@ -103,14 +107,14 @@ func TestReadsWhatTheMakersWrite(t *testing.T) {
 			if want := []string{"none", name, "gzip"}; !slices.Equal(c.Compression, want) {
 				t.Errorf("archives %q, want %q", c.Compression, want)
 			}
-			if !c.Has("virtio_blk", "virtio_scsi", "virtio_pci", "vmw_pvscsi", "virtio_net") || c.Has("virtio_balloon") || len(c.Modules) != 5 {
+			if !hasModules(c, "virtio_blk", "virtio_scsi", "virtio_pci", "vmw_pvscsi", "virtio_net") || hasModules(c, "virtio_balloon") || len(c.Modules) != 5 {
 				t.Errorf("modules %v", c.Modules)
 			}
 			if c.Maker != "initramfs-tools" || !c.Resume {
 				t.Errorf("%+v", c)
 			}
 			c, err = read(t, bytes.NewReader(packed))
-			if err != nil || c.Last() != name || c.Has("virtio_net") {
+			if err != nil || c.Last() != name || hasModules(c, "virtio_net") {
 				t.Errorf("alone: %+v, %v", c, err)
 			}
 		})

@@ -11,7 +11,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/decamp/decamp/internal/guest/budget/budgettest"
-	"github.com/decamp/decamp/internal/guest/tree"
+	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
 
 // archive packs empty files of those names as cpio does, compressed with gzip.
@@ -32,7 +32,7 @@ func archive(t testing.TB, names ...string) string {
 func module(name string) string { return "lib/modules/x/kernel/" + name + ".ko.xz" }
 
 func TestKernels(t *testing.T) {
-	g := Read(budgettest.New(t), tree.Memory(map[string]string{
+	g := Read(budgettest.New(t), treetest.Memory(map[string]string{
 		"boot/vmlinuz":                              "-> vmlinuz-5.10.0-9-amd64",
 		"boot/vmlinuz-5.9.0-1-amd64":                "k",
 		"boot/vmlinuz-5.10.0-9-amd64":               "k",
@@ -82,7 +82,7 @@ func TestKernels(t *testing.T) {
 }
 
 func TestKernelWithoutVersion(t *testing.T) {
-	g := Read(budgettest.New(t), tree.Memory(map[string]string{"boot/vmlinuz": "k", "boot/initrd.img": archive(t, "virtio_pci.ko", "virtio_scsi.ko", "sd_mod.ko")}))
+	g := Read(budgettest.New(t), treetest.Memory(map[string]string{"boot/vmlinuz": "k", "boot/initrd.img": archive(t, "virtio_pci.ko", "virtio_scsi.ko", "sd_mod.ko")}))
 	if len(g.Kernels) != 1 || !g.Kernels[0].Boots(VirtioSCSI) || g.Kernels[0].Boots(VirtioBlk) {
 		t.Errorf("%+v", g.Kernels)
 	}
@@ -100,7 +100,7 @@ func TestCompareVersions(t *testing.T) {
 }
 
 func TestDiskNames(t *testing.T) {
-	g := Read(budgettest.New(t), tree.Memory(map[string]string{
+	g := Read(budgettest.New(t), treetest.Memory(map[string]string{
 		"etc/fstab":                  "# /dev/hda1 was it\nUUID=1-2 / ext4 defaults 0 1\n/dev/sdb1 /data xfs defaults 0 0\n/dev/mapper/vg-home /home ext4 x 0 0\n/dev/sr0 /media iso9660 noauto 0 0\n",
 		"etc/crypttab":               "data /dev/disk/by-path/pci-0000:03:00.0-scsi-0:0:1:0-part2 none luks\n",
 		"boot/grub2/grub.cfg":        "set x=1\n  linux /vmlinuz root=/dev/hda2 resume=/dev/sda5 quiet\n",
@@ -120,7 +120,7 @@ func TestDiskNames(t *testing.T) {
 	if g.NamesStay() || g.Resume != "/dev/sda5" || !slices.Equal(g.Encrypted, []string{"data"}) || !slices.Equal(g.Loaders, []string{"grub", "bls"}) || !g.oldNames() {
 		t.Errorf("%+v", g)
 	}
-	if m := Mounts(budgettest.New(t), tree.Memory(map[string]string{"etc/fstab": "UUID=1 / ext4 x\nnone none swap\nLABEL=b /boot/ vfat\n"})); !slices.Equal(m, []Mount{{"UUID=1", "/", "ext4"}, {"LABEL=b", "/boot", "vfat"}}) {
+	if m := Mounts(budgettest.New(t), treetest.Memory(map[string]string{"etc/fstab": "UUID=1 / ext4 x\nnone none swap\nLABEL=b /boot/ vfat\n"})); !slices.Equal(m, []Mount{{"UUID=1", "/", "ext4"}, {"LABEL=b", "/boot", "vfat"}}) {
 		t.Errorf("mounts %+v", m)
 	}
 }
@@ -216,7 +216,7 @@ func TestNICs(t *testing.T) {
 		"broken": {map[string]string{"etc/netplan/50.yaml": "network: [\n"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Read(budgettest.New(t), tree.Memory(test.files)).NICs
+			got := Read(budgettest.New(t), treetest.Memory(test.files)).NICs
 			if len(got) != len(test.want) || len(got) > 0 && !reflect.DeepEqual(got, test.want) {
 				t.Errorf("%+v\nwant\n%+v", got, test.want)
 			}
@@ -225,11 +225,11 @@ func TestNICs(t *testing.T) {
 }
 
 func TestAgents(t *testing.T) {
-	g := Read(budgettest.New(t), tree.Memory(map[string]string{"usr/bin/vmtoolsd": "x", "usr/sbin/qemu-ga": "x", "etc/selinux/config": "# SELINUX=no\nSELINUX=enforcing\nSELINUXTYPE=targeted\n"}))
+	g := Read(budgettest.New(t), treetest.Memory(map[string]string{"usr/bin/vmtoolsd": "x", "usr/sbin/qemu-ga": "x", "etc/selinux/config": "# SELINUX=no\nSELINUX=enforcing\nSELINUXTYPE=targeted\n"}))
 	if !g.VMwareTools || !g.GuestAgent || g.SELinux != "enforcing" {
 		t.Errorf("%+v", g)
 	}
-	if g = Read(budgettest.New(t), tree.Memory(nil)); g.VMwareTools || g.GuestAgent || g.SELinux != "" || len(g.Kernels) != 0 {
+	if g = Read(budgettest.New(t), treetest.Memory(nil)); g.VMwareTools || g.GuestAgent || g.SELinux != "" || len(g.Kernels) != 0 {
 		t.Errorf("of nothing: %+v", g)
 	}
 }
@@ -249,7 +249,7 @@ func FuzzRead(f *testing.F) {
 		} {
 			files[path] = text
 		}
-		b, memory := budgettest.New(t), tree.Memory(files)
+		b, memory := budgettest.New(t), treetest.Memory(files)
 		defer budgettest.Charged(t, b)()
 		g := Read(b, memory)
 		if len(g.DiskNames) > maxNames {

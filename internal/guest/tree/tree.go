@@ -189,6 +189,23 @@ func (t *Tree) ReadFile(path string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
+// ReadRuns fills p from byte off of a file of size bytes. The function read fills the start of the part that it
+// gets, which is not empty, and returns how many bytes it filled.
+func ReadRuns(p []byte, off, size int64, read func(p []byte, off int64) (int, error)) (int, error) {
+	done := 0
+	for done < len(p) && off < size {
+		got, err := read(p[done:done+int(min(int64(len(p)-done), size-off))], off)
+		done, off = done+got, off+int64(got)
+		if err != nil {
+			return done, err
+		}
+	}
+	if done < len(p) {
+		return done, io.EOF
+	}
+	return done, nil
+}
+
 func content(node Node, limit int64) ([]byte, error) {
 	switch size := node.Size(); {
 	case node.Kind() != File:

@@ -1,4 +1,4 @@
-package tree
+package tree_test
 
 import (
 	"errors"
@@ -6,10 +6,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/decamp/decamp/internal/guest/tree"
+	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
 
-func sample() *Tree {
-	return Memory(map[string]string{
+func sample() *tree.Tree {
+	return treetest.Memory(map[string]string{
 		"etc/os-release":     "-> ../usr/lib/os-release",
 		"usr/lib/os-release": "ID=x\n",
 		"lib":                "-> /usr/lib",
@@ -35,14 +38,14 @@ func TestReadFile(t *testing.T) {
 }
 
 func TestReadFileRefuses(t *testing.T) {
-	tree := sample()
+	files := sample()
 	for _, path := range []string{"nothing", "etc/nothing/x", "usr/lib/os-release/x"} {
-		if _, err := tree.ReadFile(path, 100); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := files.ReadFile(path, 100); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %v, want fs.ErrNotExist", path, err)
 		}
 	}
 	for path, want := range map[string]string{"loop": "symbolic links", "etc": "no regular file", "lib/os-release": "5 bytes"} {
-		if _, err := tree.ReadFile(path, 4); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := files.ReadFile(path, 4); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error about %q", path, err, want)
 		}
 	}
@@ -50,24 +53,24 @@ func TestReadFileRefuses(t *testing.T) {
 
 func TestMount(t *testing.T) {
 	fs := sample()
-	fs.Mount("/boot", Memory(map[string]string{"vmlinuz": "kernel"}).Root())
-	fs.Mount("/boot/efi", Memory(map[string]string{"EFI/x": "esp"}).Root())
+	fs.Mount("/boot", treetest.Memory(map[string]string{"vmlinuz": "kernel"}).Root())
+	fs.Mount("/boot/efi", treetest.Memory(map[string]string{"EFI/x": "esp"}).Root())
 	for path, want := range map[string]string{"boot/vmlinuz": "kernel", "away": "kernel", "boot/efi/EFI/x": "esp", "boot/efi/../vmlinuz": "kernel"} {
 		if got, err := fs.ReadFile(path, 100); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v", path, got, err)
 		}
 	}
-	if Has(fs, "boot/inside") {
+	if tree.Has(fs, "boot/inside") {
 		t.Error("what is below a mount is still seen")
 	}
 }
 
 func TestGlob(t *testing.T) {
 	fs := sample()
-	if got := Glob(fs, "etc/netplan/*.yaml"); !slices.Equal(got, []string{"etc/netplan/a.yaml", "etc/netplan/b.yaml"}) {
+	if got := tree.Glob(fs, "etc/netplan/*.yaml"); !slices.Equal(got, []string{"etc/netplan/a.yaml", "etc/netplan/b.yaml"}) {
 		t.Errorf("%q", got)
 	}
-	if got := Glob(fs, "none/*"); got != nil {
+	if got := tree.Glob(fs, "none/*"); got != nil {
 		t.Errorf("%q", got)
 	}
 }

@@ -137,9 +137,6 @@ users: [{name: lab, user: {token: %q}}]
 `, c.api.URL, base64.StdEncoding.EncodeToString(c.ca), token)
 }
 
-// ProxyURL is where the upload proxy is.
-func (c *Cluster) ProxyURL() string { return c.proxy.URL }
-
 // Tap has hook asked about each call, before it is carried out: n counts from 1 since Tap. Nil lets all pass.
 func (c *Cluster) Tap(hook func(n int) Fate) {
 	c.mu.Lock()

@@ -92,13 +92,6 @@ func (c *Cloud) admitted(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// EndTokens has all tokens end now.
-func (c *Cloud) EndTokens() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	clear(c.tokens)
-}
-
 func (c *Cloud) isAdmin() bool {
 	for _, role := range c.config.Roles {
 		if role == "admin" {

@@ -28,7 +28,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -82,7 +81,6 @@ type Cloud struct {
 	ports   map[string]*port
 	servers map[string]*server
 	faults  []Fault
-	calls   []string
 }
 
 // Project is the only one.
@@ -156,13 +154,6 @@ func (c *Cloud) CloudsYAML(ca string) []byte {
 `, c.AuthURL(), Password, ca, c.AuthURL(), Secret)
 }
 
-// Calls lists what was asked for, as "POST /volume/v3/…/volumes".
-func (c *Cloud) Calls() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.calls)
-}
-
 // A Fault is an answer in place of the right one.
 type Fault struct {
 	Method, Path string // Path is part of it
@@ -196,7 +187,6 @@ func (c *Cloud) id() string {
 func (c *Cloud) answer(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.calls = append(c.calls, r.Method+" "+r.URL.Path)
 	if c.troubled(w, r) {
 		return
 	}

@@ -199,7 +199,7 @@ users: [{name: test, user: {token: %q}}]
 // client is decamp's own, with a token.
 func (s *apiServer) client(t *testing.T, token, namespace string) *kube.Client {
 	t.Helper()
-	config, err := kube.Load(write(t, kubeconfig(s.url, s.ca, token, namespace)), "")
+	config, err := kube.Load(write(t, kubeconfig(s.url, s.ca, token, namespace)), "", kube.RefusePlugins)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ const (
 
 // newCluster returns the place that an address with a kubeconfig names. It reads that, and asks nobody.
 func newCluster(a address) (*Cluster, error) {
-	config, err := kube.Load(a.kubeconfig, a.context)
+	config, err := kube.Load(a.kubeconfig, a.context, a.Plugins)
 	if err != nil {
 		return nil, err
 	}

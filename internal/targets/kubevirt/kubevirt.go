@@ -38,6 +38,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/targets/kubevirt/kube"
 	"github.com/decamp/decamp/internal/targets/staged"
 )
 
@@ -63,6 +64,9 @@ type Options struct {
 	// Maps say otherwise for cards of some networks of VMware's, and for disks of some datastores, whose
 	// storages are storage classes. They also say what VMs are called.
 	Maps mapping.Map
+
+	// Plugins decides whether the kubeconfig may start a command to log in.
+	Plugins kube.PluginPolicy
 }
 
 // Pod is the network that every pod of the cluster is in. A VM has one card there at most.
@@ -104,14 +108,14 @@ type address struct {
 }
 
 // New returns the place that an address names, and whether images are to stay on the stage, as they are
-// not anywhere else. The maps are Options.Maps. Nobody is asked yet. What cannot be understood is
-// fault.Invalid.
-func New(to string, maps mapping.Map) (place staged.Place, keep bool, err error) {
+// not anywhere else. Of o the maps and the policy of plugins
+// count; the address has the rest. No request is sent yet. What cannot be understood is fault.Invalid.
+func New(to string, o Options) (place staged.Place, keep bool, err error) {
 	a, err := parse(to)
 	if err != nil {
 		return nil, false, err
 	}
-	a.Maps = maps
+	a.Maps, a.Plugins = o.Maps, o.Plugins
 	if err := a.Options.check(); err != nil {
 		return nil, false, err
 	}

@@ -34,20 +34,20 @@ func TestNewRefuses(t *testing.T) {
 		"/x?accessMode=RWO", "/x?volumeMode=block", "/x?network=bridge:br0", "/x?kubeconfig=k", "/x?context=c", "/x?uploadProxy=https://p",
 		"/x?kubeconfig=/k&uploadProxy=http://p", "/x?%zz",
 	} {
-		if place, _, err := New(text, mapping.Map{}); !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" || place != nil {
+		if place, _, err := New(text, Options{}); !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" || place != nil {
 			t.Errorf("%q is %+v, %v", text, place, err)
 		}
 	}
-	if place, _, err := New("/x?kubeconfig=/not/there", mapping.Map{}); !fault.Is(err, fault.NotFound) || place != nil {
+	if place, _, err := New("/x?kubeconfig=/not/there", Options{}); !fault.Is(err, fault.NotFound) || place != nil {
 		t.Errorf("no kubeconfig: %v, %v", place, err)
 	}
-	if _, _, err := New("/x", mapping.Map{Networks: map[string]mapping.Network{"VM Network": {To: "br0"}}}); !fault.Is(err, fault.Invalid) {
+	if _, _, err := New("/x", Options{Maps: mapping.Map{Networks: map[string]mapping.Network{"VM Network": {To: "br0"}}}}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a network of libvirt's: %v", err)
 	}
 }
 
 func TestNewKeepsImagesThatGoNowhere(t *testing.T) {
-	place, keep, err := New("/srv/out?namespace=vms", mapping.Map{Networks: map[string]mapping.Network{"dmz": {To: "multus:dmz"}}})
+	place, keep, err := New("/srv/out?namespace=vms", Options{Maps: mapping.Map{Networks: map[string]mapping.Network{"dmz": {To: "multus:dmz"}}}})
 	if f, ok := place.(*Folder); err != nil || !keep || !ok || f.root != "/srv/out" || f.opts.Maps.Network("dmz").To != "multus:dmz" {
 		t.Errorf("%+v, %v, %v", place, keep, err)
 	}

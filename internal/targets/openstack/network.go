@@ -76,41 +76,14 @@ func (p *Place) network(list []networks.Network, card inventory.NIC) (networks.N
 	return found[0], nil
 }
 
-// addresses are the static ones that the guest has configured for a card.
-func addresses(def targets.Definition, card inventory.NIC) []netip.Addr {
-	var all []netip.Addr
-	add := func(mac string, texts []string) {
-		if !strings.EqualFold(mac, card.MAC) {
-			return
-		}
-		for _, t := range texts {
-			bare, _, _ := strings.Cut(t, "/")
-			if a, err := netip.ParseAddr(bare); err == nil && !slices.Contains(all, a) {
-				all = append(all, a)
-			}
-		}
-	}
-	for _, g := range def.Guest {
-		if g.Linux != nil {
-			for _, n := range g.Linux.NICs {
-				add(cmp.Or(n.MAC, onlyCard(def.VM, len(g.Linux.NICs))), n.Addresses)
-			}
-		}
-		if g.Windows != nil {
-			for _, n := range g.Windows.Static {
-				add(cmp.Or(n.MAC, onlyCard(def.VM, len(g.Windows.Static))), n.Addresses)
-			}
+// addresses returns the static addresses that the guest has configured for a card.
+func addresses(def targets.Definition, card inventory.NIC) (all []netip.Addr) {
+	for _, s := range targets.StaticAddresses(def.VM, def.Guest) {
+		if strings.EqualFold(s.MAC, card.MAC) {
+			all = append(all, s.Addresses...)
 		}
 	}
 	return all
-}
-
-// onlyCard is the MAC that a configuration without one must be of: that of the one card, if both are one.
-func onlyCard(vm *inventory.VM, configured int) string {
-	if len(vm.NICs) == 1 && configured == 1 {
-		return vm.NICs[0].MAC
-	}
-	return ""
 }
 
 // fixed are the addresses of a card that fit a subnet of its network. Neutron lets none through that a port

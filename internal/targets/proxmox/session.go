@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/targets/proxmox/nbd"
+	"github.com/decamp/decamp/internal/nbd"
 	"github.com/decamp/decamp/internal/targets/ssh"
 )
 

@@ -65,7 +65,7 @@ func (f *fan) job() transport.Job {
 	j := f.parts[0].job
 	j.Target, j.Progress = target{f}, f.progress
 	if j.Manifest != nil {
-		j.Manifest = ledger{f}
+		j.Manifest = commonManifest{f}
 	}
 	if j.ReadBack != nil {
 		j.ReadBack = f.readBack

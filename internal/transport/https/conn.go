@@ -33,7 +33,7 @@ type conn struct {
 	pool *pool
 
 	// Set by dial, before any other goroutine knows the conn.
-	wire *wire
+	wire *stallConn
 	tls  *tls.Conn
 	br   *bufio.Reader
 
@@ -59,7 +59,7 @@ func (c *conn) dial(ctx context.Context) error {
 	if err != nil {
 		return dialFault(addr, err)
 	}
-	c.wire = newWire(raw, c.pool.opts.Stall, c.pool.received)
+	c.wire = newStallConn(raw, c.pool.opts.Stall, c.pool.received)
 	c.tls = tls.Client(c.wire, tlsConfig(c.pool.host.TLS(), addr))
 	if err := c.tls.HandshakeContext(ctx); err != nil {
 		raw.Close()

@@ -5,7 +5,7 @@
 // # How a byte gets here
 //
 //	Transport.Transfer -> transport.Pull -> blockcopy.Copy -> Source.Hints().Stream
-//	stream.Read -> exchange.Read -> tls.Conn -> wire.Read -> the socket
+//	stream.Read -> exchange.Read -> tls.Conn -> stallConn.Read -> the socket
 //
 // There is no goroutine in between: the caller's Read decrypts straight into the
 // caller's buffer. A pool shares few connections among all disks of one host; on each,

@@ -23,16 +23,11 @@ func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offe
 		return transport.Refusal(err)
 	}
 	defer src.Close()
-	if err := src.ReadAt(ctx, make([]byte, min(disk.SectorSize, src.size)), 0); err != nil {
-		return transport.Refusal(err)
-	}
-	t.places.leave(src.disk, place{src.path, src.size, t.opts.Now()})
-	offer := transport.Offer{Usable: true, Streams: src.Hints().Streams, Map: src.alloc.Available(ctx)}
-	offer.Reason = fmt.Sprintf("%v can be read in ranges", src.path)
-	if !offer.Map {
-		offer.Reason += "; which areas are free is not known, so all of it is read"
-	}
-	return offer, ctx.Err()
+	offer := transport.Offer{Reason: fmt.Sprintf("%v can be read in ranges", src.path)}
+	return transport.ProbeSource(ctx, src, offer, func(ctx context.Context) bool {
+		t.places.leave(src.disk, place{src.path, src.size, t.opts.Now()})
+		return src.alloc.Available(ctx)
+	})
 }
 
 // Open finds the flat file of a disk. It reads nothing but the descriptor, and that only if Probe
@@ -46,7 +41,7 @@ func (t *Transport) Open(ctx context.Context, d transport.Disk) (*Source, error)
 }
 
 func (t *Transport) open(ctx context.Context, d transport.Disk) (*Source, error) {
-	file, err := t.file(ctx, d)
+	file, err := d.DiskToRead(ctx, t.host)
 	if err != nil {
 		return nil, err
 	}
@@ -66,14 +61,6 @@ func (t *Transport) open(ctx context.Context, d transport.Disk) (*Source, error)
 	src.report = func(r Report) { t.opts.Report(d, r) }
 	src.alloc = t.allocation(src)
 	return src, nil
-}
-
-// file returns the disk as it is to be read: what the VM has now, or what a snapshot froze.
-func (t *Transport) file(ctx context.Context, d transport.Disk) (*inventory.Disk, error) {
-	if d.Snapshot == "" {
-		return d.Disk, nil
-	}
-	return t.host.FrozenDisk(ctx, d.Snapshot, d.Disk.Key)
 }
 
 // allocation is the map that change tracking gives ("*").
@@ -110,8 +97,7 @@ func refuse(d transport.Disk) error {
 		return fault.New(fault.Conflict, "the VM is powered %s; ESXi locks its disks", d.VM.Power).
 			WithHint("power it off first (shut down, not suspend)")
 	case d.Disk.Encrypted:
-		return fault.New(fault.Unsupported, "the disk is encrypted").
-			WithHint("decrypt it first: VM Policies > Edit VM Storage Policies > Datastore Default")
+		return transport.EncryptedError()
 	case d.Disk.Layers > 1 || d.Disk.Backing == inventory.Delta || d.Disk.Backing == inventory.SESparse:
 		return fault.New(fault.Unsupported, "the disk has snapshots").
 			WithHint("remove them (Snapshots > Delete All), consolidate, then try again")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/transport"
@@ -18,17 +17,8 @@ func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offe
 		return transport.Refusal(err)
 	}
 	defer src.Close()
-	if err := src.ReadAt(ctx, make([]byte, min(disk.SectorSize, src.size)), 0); err != nil {
-		return transport.Refusal(err)
-	}
-	offer := transport.Offer{
-		Usable: true, Running: true, Map: src.alloc.Available(ctx), Streams: src.Hints().Streams,
-		Reason: fmt.Sprintf("%s can be read from %s", src.path, src.where()),
-	}
-	if !offer.Map {
-		offer.Reason += "; which areas are free is not known, so all of it is read"
-	}
-	return offer, ctx.Err()
+	offer := transport.Offer{Running: true, Reason: fmt.Sprintf("%s can be read from %s", src.path, src.where())}
+	return transport.ProbeSource(ctx, src, offer, src.alloc.Available)
 }
 
 // Open opens the disk once; more handles follow when there is work for them.
@@ -44,9 +34,12 @@ func (t *Transport) open(ctx context.Context, d transport.Disk) (*Source, error)
 	if err := refuse(d); err != nil {
 		return nil, err
 	}
-	file, err := t.locate(ctx, d)
+	file, err := d.DiskToRead(ctx, t.host)
 	if err != nil {
 		return nil, err
+	}
+	if file.Encrypted {
+		return nil, transport.EncryptedError()
 	}
 	e, err := t.esxiOf(ctx, d.VM.Host)
 	if err != nil {
@@ -68,27 +61,10 @@ func (t *Transport) open(ctx context.Context, d transport.Disk) (*Source, error)
 func refuse(d transport.Disk) error {
 	switch {
 	case d.Disk.Encrypted || d.VM.Encrypted:
-		return fault.New(fault.Unsupported, "the disk is encrypted").
-			WithHint("decrypt it first: VM Policies > Edit VM Storage Policies > Datastore Default")
+		return transport.EncryptedError()
 	case d.Snapshot == "" && d.VM.Power != inventory.PoweredOff:
 		return fault.New(fault.Conflict, "the VM is powered %s and writes to its disks", d.VM.Power).
 			WithHint("power it off (shut down, not suspend), or give a snapshot to read")
 	}
 	return nil
-}
-
-// locate returns the disk as it is to be read: the file that the VM has now, or the one
-// that the snapshot froze.
-func (t *Transport) locate(ctx context.Context, d transport.Disk) (*inventory.Disk, error) {
-	if d.Snapshot == "" {
-		return d.Disk, nil
-	}
-	frozen, err := t.host.FrozenDisk(ctx, d.Snapshot, d.Disk.Key)
-	if err != nil {
-		return nil, err
-	}
-	if frozen.Encrypted {
-		return nil, refuse(transport.Disk{VM: d.VM, Disk: frozen, Snapshot: d.Snapshot})
-	}
-	return frozen, nil
 }

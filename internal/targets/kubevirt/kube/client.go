@@ -152,13 +152,38 @@ const (
 	maxAnswer   = 16 << 20    // bytes of its answer
 )
 
-// call sends one request. It tries none again: the caller knows what may be.
+// call sends one request. It repeats a request only after the API server refused the credential of a plugin,
+// once and with a new one: such a request had no effect.
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	login := c.config.login
+	if login == nil {
+		return c.send(ctx, &credential{token: c.config.Token}, method, path, query, in, out)
+	}
+	for first := true; ; first = false {
+		proof, err := login.credential(ctx)
+		if err != nil {
+			return err
+		}
+		if err = c.send(ctx, proof, method, path, query, in, out); !errors.Is(err, fault.ErrLogin) {
+			return err
+		}
+		login.reject(proof)
+		c.http.CloseIdleConnections() // they may have been made with the certificate that was refused
+		if !first {
+			return err
+		}
+	}
+}
+
+func (c *Client) send(ctx context.Context, proof *credential, method, path string, query url.Values, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	req, err := c.request(ctx, method, path, query, in)
 	if err != nil {
 		return err
+	}
+	if proof.token != "" {
+		req.Header.Set("Authorization", "Bearer "+string(proof.token))
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -204,9 +229,6 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 	}
 	if method == http.MethodPatch {
 		req.Header.Set("Content-Type", "application/merge-patch+json") // RFC 7386
-	}
-	if c.config.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+string(c.config.Token))
 	}
 	return req, nil
 }

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -24,8 +25,10 @@ import (
 type Config struct {
 	Server    *url.URL
 	Namespace string // of the context; empty if it names none
-	Token     Secret // empty where a certificate says who it is
+	Token     Secret // empty if a certificate or a plugin proves who the user is
 	TLS       *tls.Config
+
+	login *pluginLogin // nil without a credential plugin
 }
 
 // Secret is a text that is not to be seen in logs.
@@ -63,6 +66,10 @@ type cluster struct {
 	CA         string `yaml:"certificate-authority-data"`
 	ServerName string `yaml:"tls-server-name"`
 	Insecure   bool   `yaml:"insecure-skip-tls-verify"`
+	Extensions []struct {
+		Name      string `yaml:"name"`
+		Extension any    `yaml:"extension"`
+	} `yaml:"extensions"`
 }
 
 type user struct {
@@ -72,6 +79,8 @@ type user struct {
 	Cert      string `yaml:"client-certificate-data"`
 	KeyFile   string `yaml:"client-key"`
 	Key       string `yaml:"client-key-data"`
+
+	Exec *plugin `yaml:"exec"` // not used beside a token or a certificate
 }
 
 // The remedies for a kubeconfig that cannot be used.
@@ -82,8 +91,8 @@ const (
 )
 
 // Load reads a kubeconfig and takes one of its contexts; its current one if context is empty. A path
-// that begins with ~/ is in the home directory. Plugins that log in (exec) are not run.
-func Load(path, context string) (*Config, error) {
+// that begins with ~/ is in the home directory. Load starts no credential plugin: the first request does.
+func Load(path, context string, policy PluginPolicy) (*Config, error) {
 	if rest, ok := strings.CutPrefix(path, "~/"); ok {
 		home, err := os.UserHomeDir()
 		if err != nil {
@@ -91,11 +100,14 @@ func Load(path, context string) (*Config, error) {
 		}
 		path = filepath.Join(home, rest)
 	}
-	text, err := readFile(path)
+	text, mode, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}
 	c, err := parse(text, filepath.Dir(path), context)
+	if err == nil && c.login != nil {
+		err = c.login.plugin.permit(policy, mode)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
@@ -126,6 +138,11 @@ func parse(text []byte, dir, name string) (*Config, error) {
 	}
 	if err := as.User.present(c, dir); err != nil {
 		return nil, fmt.Errorf("user %q: %w", as.Name, err)
+	}
+	if c.login != nil {
+		if c.login.cluster, err = at.Cluster.info(dir); err != nil {
+			return nil, fmt.Errorf("cluster %q: %w", at.Name, err)
+		}
 	}
 	return c, nil
 }
@@ -158,18 +175,29 @@ func (c cluster) reach(to *Config, dir string) (err error) {
 	return nil
 }
 
-// present says who it is: by token, or by certificate.
+// info describes the cluster to a plugin.
+func (c cluster) info(dir string) (*clusterInfo, error) {
+	ca, err := content(c.CA, c.CAFile, dir)
+	i := &clusterInfo{Server: c.Server, ServerName: c.ServerName, Insecure: c.Insecure, CA: ca}
+	for _, e := range c.Extensions {
+		if e.Name == execExtension {
+			i.Config = e.Extension
+		}
+	}
+	return i, err
+}
+
+// present says who it is: by token, by certificate, or by a plugin.
 func (u user) present(to *Config, dir string) error {
 	token := []byte(u.Token)
+	var err error
 	if u.TokenFile != "" { // it counts more, as client-go has it
-		var err error
 		if token, err = content("", u.TokenFile, dir); err != nil {
 			return err
 		}
 	}
-	to.Token = Secret(strings.TrimSpace(string(token)))
-	if strings.ContainsFunc(string(to.Token), func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return fault.New(fault.Invalid, "the token has signs that no token has").WithHint(makeToken)
+	if to.Token, err = parseToken(string(token)); err != nil {
+		return err
 	}
 	cert, err := content(u.Cert, u.CertFile, dir)
 	if err != nil {
@@ -179,6 +207,13 @@ func (u user) present(to *Config, dir string) error {
 	switch {
 	case err != nil:
 		return err
+	case len(cert) == 0 && to.Token == "" && u.Exec != nil:
+		if err := u.Exec.check(); err != nil {
+			return err
+		}
+		to.login = &pluginLogin{plugin: *u.Exec, dir: dir, timeout: pluginTimeout, now: time.Now, lock: make(chan struct{}, 1)}
+		to.TLS.GetClientCertificate = to.login.certificate
+		return nil
 	case len(cert) == 0 && to.Token == "":
 		return fault.New(fault.Unsupported, "it has neither a token nor a certificate").WithHint(makeToken)
 	case len(cert) == 0:
@@ -190,6 +225,15 @@ func (u user) present(to *Config, dir string) error {
 	}
 	to.TLS.Certificates = []tls.Certificate{pair}
 	return nil
+}
+
+// parseToken returns a token without the blanks around it.
+func parseToken(text string) (Secret, error) {
+	token := strings.TrimSpace(text)
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fault.New(fault.Invalid, "the token has signs that no token has").WithHint(makeToken)
+	}
+	return Secret(token), nil
 }
 
 // content is what stands in the kubeconfig itself, in base64, or else in a file.
@@ -207,30 +251,35 @@ func content(data, path, dir string) ([]byte, error) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(dir, path)
 	}
-	return readFile(path)
+	text, _, err := readFile(path)
+	return text, err
 }
 
 // maxFile bounds a kubeconfig, and each file it names, in bytes.
 const maxFile = 1 << 20
 
-func readFile(path string) ([]byte, error) {
+// readFile returns the content of a file, and its mode.
+func readFile(path string) ([]byte, fs.FileMode, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() { // a pipe might never end, nor ever begin
-		return nil, fault.New(fault.Invalid, "%s is no file", path).WithHint(flatten)
+		return nil, 0, fault.New(fault.Invalid, "%s is no file", path).WithHint(flatten)
 	}
 	f, err := os.Open(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fault.New(fault.NotFound, "%w", err).WithHint("name a file that is there: kubeconfig=%s", "~/.kube/config")
+		return nil, 0, fault.New(fault.NotFound, "%w", err).WithHint("name a file that is there: kubeconfig=%s", "~/.kube/config")
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fault.New(fault.Denied, "%w", err).WithHint("run as a user who may read it")
+		return nil, 0, fault.New(fault.Denied, "%w", err).WithHint("run as a user who may read it")
 	case err != nil: // such as a name that cannot be one
-		return nil, fault.New(fault.Invalid, "%w", err).WithHint(flatten)
+		return nil, 0, fault.New(fault.Invalid, "%w", err).WithHint(flatten)
 	}
 	defer f.Close()
+	if info, err = f.Stat(); err != nil {
+		return nil, 0, fault.Wrap(fault.Invalid, err)
+	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(text) > maxFile {
-		return nil, fault.New(fault.Invalid, "%s has more than %d bytes", path, maxFile).WithHint(flatten)
+		return nil, 0, fault.New(fault.Invalid, "%s has more than %d bytes", path, maxFile).WithHint(flatten)
 	}
-	return text, err
+	return text, info.Mode(), err
 }

@@ -104,7 +104,11 @@ func TestParseRefuses(t *testing.T) {
 		"a server without TLS":  {config("server: 'http://x'", "token: a"), "", fault.Invalid},
 		"no server":             {config("", "token: a"), "", fault.Invalid},
 		"no credentials":        {config(server, ""), "", fault.Unsupported},
-		"a plugin":              {config(server, "exec: {command: aws}"), "", fault.Unsupported},
+		"an old plugin":         {config(server, "exec: {command: aws, apiVersion: client.authentication.k8s.io/v1alpha1}"), "", fault.Unsupported},
+		"a plugin, no command":  {config(server, "exec: {apiVersion: client.authentication.k8s.io/v1}"), "", fault.Invalid},
+		"a plugin, no mode":     {config(server, "exec: {command: aws, apiVersion: client.authentication.k8s.io/v1}"), "", fault.Invalid},
+		"a plugin, odd mode":    {config(server, "exec: {command: aws, apiVersion: client.authentication.k8s.io/v1, interactiveMode: always}"), "", fault.Invalid},
+		"a plugin that prompts": {config(server, "exec: {command: aws, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Always}"), "", fault.Unsupported},
 		"a token of two lines":  {config(server, `token: "a\r\nHost: evil"`), "", fault.Invalid},
 		"no base64":             {config(server+", certificate-authority-data: '%%'", "token: a"), "", fault.Invalid},
 		"no PEM":                {config(server+", certificate-authority-data: YWJj", "token: a"), "", fault.Invalid},
@@ -124,28 +128,29 @@ func TestLoadIsBounded(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Repeat("#", maxFile+1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(path, ""); !fault.Is(err, fault.Invalid) {
+	if _, err := Load(path, "", RefusePlugins); !fault.Is(err, fault.Invalid) {
 		t.Errorf("%v", err)
 	}
-	if _, err := Load(path+".not", ""); !fault.Is(err, fault.NotFound) {
+	if _, err := Load(path+".not", "", RefusePlugins); !fault.Is(err, fault.NotFound) {
 		t.Errorf("%v", err)
 	}
 	t.Setenv("HOME", filepath.Dir(path))
 	if err := os.WriteFile(path, []byte(config(server, "token: a")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := Load("~/big", "one"); err != nil || c.Token != "a" {
+	if c, err := Load("~/big", "one", RefusePlugins); err != nil || c.Token != "a" {
 		t.Errorf("%v", err)
 	}
 }
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(config(server, "token: a")), "one")
+	f.Add([]byte(config(server, "exec: {command: /bin/false, apiVersion: client.authentication.k8s.io/v1beta1, env: [{name: a, value: b}]}")), "one")
 	f.Add([]byte(config(server+", certificate-authority-data: YWJj", "client-certificate: /dev/null")), "two")
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, text []byte, context string) {
 		c, err := parse(text, dir, context)
-		if err == nil && (c.Server.Scheme != "https" || c.Token == "" && len(c.TLS.Certificates) == 0) {
+		if err == nil && (c.Server.Scheme != "https" || c.Token == "" && len(c.TLS.Certificates) == 0 && c.login == nil) {
 			t.Errorf("%q is %+v", text, c)
 		}
 	})

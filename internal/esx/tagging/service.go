@@ -1,0 +1,275 @@
+// Package tagging reads the tags of VMs from the tagging service of a vCenter, by its REST API.
+//
+// The service has sessions of its own, and may fail while the API works. A reading is bounded in time, and a
+// service that failed is left alone for a while, so that an inventory does not wait for it again and again.
+package tagging
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/vmware/govmomi/vapi/rest"
+	"github.com/vmware/govmomi/vim25/soap"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+const (
+	// patience is how long one reading of tags may take. A service that hangs must not hang
+	// the inventory.
+	patience = time.Minute
+
+	// restTime is how long nothing is asked of a service that failed: each VM of a fleet would
+	// wait for it.
+	restTime = 5 * time.Minute
+
+	// tries is how often a call is made that finds the service busy, pause apart.
+	tries = 3
+	pause = time.Second
+)
+
+// A dialect is one of the two forms of vCenter's REST API. Both are there since 7.0 U2, and share
+// their sessions; the older one is alone before that, and deprecated since. govmomi speaks that one.
+type dialect struct {
+	session, tagging string // paths
+	action           string // the name of the query's parameter
+	id               string // before an ID in a path
+}
+
+var (
+	newDialect = dialect{"/api/session", "/api/cis/tagging", "action", "/"}
+	oldDialect = dialect{"/com/vmware/cis/session", "/com/vmware/cis/tagging", "~action", "/id:"}
+)
+
+// Config is how the service is reached, and as whom.
+type Config struct {
+	SDK  *url.URL // of the vCenter; REST is served at the same host and port
+	Addr string   // host:port, for messages
+	User string
+
+	// Password returns the password that the API accepted, and whether it is known.
+	Password func() (password string, known bool)
+
+	// Admit is called before each login; pass gets the outcome. Nil: logins are not limited.
+	Admit func(context.Context) (pass func(error), err error)
+
+	// Refused is called when the service refuses the login: that may count as a wrong password.
+	Refused func()
+
+	Base    *http.Transport   // pins the certificate of the vCenter
+	Through http.RoundTripper // sends requests with the connections of Base
+
+	KindOf func(error) fault.Kind // of errors that are not of REST
+
+	Log   *slog.Logger
+	Now   func() time.Time
+	After func(time.Duration) <-chan time.Time
+}
+
+// Service is the tagging service of one vCenter. Its methods may be called concurrently.
+type Service struct {
+	cfg  Config
+	turn chan struct{} // holds one token: one reading goes on at a time, and has what follows
+	err  error         // why the service is left alone
+	till time.Time     // so long
+	off  bool          // or as long as we are logged in: the service refuses our login
+	tagNames
+
+	renewing chan struct{} // holds one token; taken while logging in
+	session  atomic.Pointer[tagSession]
+}
+
+// tagSession is a session with the service, which is another one than the API's.
+type tagSession struct {
+	*rest.Client // it knows the session's ID
+	dialect
+}
+
+// New returns the service that cfg describes. It sends nothing.
+func New(cfg Config) *Service {
+	t := &Service{cfg: cfg, turn: make(chan struct{}, 1), renewing: make(chan struct{}, 1), tagNames: newTagNames()}
+	t.turn <- struct{}{}
+	t.renewing <- struct{}{}
+	return t
+}
+
+// use has do talk to the service, unless that failed a short time ago.
+func (t *Service) use(outer context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(outer, patience)
+	defer cancel()
+	select {
+	case <-t.turn:
+	case <-ctx.Done():
+		return t.fault(ctx.Err())
+	}
+	defer func() { t.turn <- struct{}{} }()
+	if t.err != nil && (t.off || t.cfg.Now().Before(t.till)) {
+		return t.err
+	}
+	t.err = t.fault(do(ctx))
+	t.till = t.cfg.Now().Add(restTime)
+	if err := outer.Err(); err != nil {
+		t.err = nil // it is not the service's
+		return err
+	}
+	return t.err
+}
+
+// open logs in, in the dialect that the server speaks, in place of a session that is not one
+// any more; nil before the first.
+func (t *Service) open(ctx context.Context, seen *tagSession) error {
+	select {
+	case <-t.renewing:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { t.renewing <- struct{}{} }()
+	if t.session.Load() != seen {
+		return nil // another call did it while we waited
+	}
+	err := t.logIn(ctx, newDialect)
+	if rest.IsStatusError(err, http.StatusNotFound) {
+		err = t.logIn(ctx, oldDialect)
+	}
+	if rest.IsStatusError(err, http.StatusUnauthorized) {
+		t.off = true
+		t.cfg.Refused()
+	}
+	return err
+}
+
+// logIn opens a session with the password that the API took. It never asks for one, and goes
+// by a connection of its own, as all logins do.
+func (t *Service) logIn(ctx context.Context, d dialect) error {
+	password, known := t.cfg.Password()
+	if !known {
+		return fault.New(fault.Denied, "the password is not known any more").WithHint("run the same command again")
+	}
+	if t.cfg.Admit != nil {
+		pass, err := t.cfg.Admit(ctx)
+		if err != nil {
+			return err
+		}
+		defer pass(nil) // the API took the password: what is refused here is not that
+	}
+	base := t.cfg.Base.Clone()
+	base.DisableKeepAlives = true
+	fresh := t.newREST(base)
+	req := fresh.Resource(d.session).Request(http.MethodPost)
+	req.SetBasicAuth(t.cfg.User, password)
+	req.Header.Set("vmware-use-header-authn", "true") // against CSRF; the older dialect wants it
+	var id string
+	if err := fresh.Do(ctx, req, &id); err != nil {
+		return err
+	}
+	c := t.newREST(t.cfg.Through)
+	c.SessionID(id)
+	t.session.Store(&tagSession{c, d})
+	return nil
+}
+
+// newREST returns a client for REST, which has govmomi's words and our connections.
+func (t *Service) newREST(through http.RoundTripper) *rest.Client {
+	c := soap.NewClient(t.cfg.SDK, true)
+	c.Client.Transport = through // pinned; soap's own transport is not used
+	c.Client.Jar = nil
+	c.Client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	c.UserAgent = "decamp"
+	return &rest.Client{Client: c}
+}
+
+// A query is a call of the service that changes nothing: about what has an ID, or about the many
+// things in its body.
+type query struct {
+	of   string // "/tag"
+	id   string
+	body any
+}
+
+// ask makes a call. It logs in where it has to, and waits for a service that is busy.
+func (t *Service) ask(ctx context.Context, q query, answer any) error {
+	renewed := false
+	for try := 1; ; try++ {
+		with := t.session.Load()
+		err := t.call(ctx, with, q, answer)
+		ended := with == nil || rest.IsStatusError(err, http.StatusUnauthorized) // it does after five minutes without use
+		if ended && !renewed {
+			if err = t.open(ctx, with); err == nil {
+				renewed = true
+				try--
+				continue
+			}
+		}
+		if !isBusy(err) || try == tries {
+			return err
+		}
+		select {
+		case <-t.cfg.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// call makes a call once.
+func (t *Service) call(ctx context.Context, with *tagSession, q query, answer any) error {
+	switch {
+	case with == nil:
+		return nil // ask logs in
+	case q.body == nil:
+		return with.Do(ctx, with.Resource(with.tagging+q.of+with.id+q.id).Request(http.MethodGet), answer)
+	}
+	at := with.Resource(with.tagging+q.of).WithParam(with.action, "list-attached-tags-on-objects")
+	return with.Do(ctx, at.Request(http.MethodPost, q.body), answer)
+}
+
+// isBusy reports whether a call may go well a little later. The service refuses what is more
+// than 360 calls a second.
+func isBusy(err error) bool {
+	return rest.IsStatusError(err, http.StatusServiceUnavailable) || rest.IsStatusError(err, http.StatusTooManyRequests)
+}
+
+// Close logs out, if a session is open. A session that is left ends by itself.
+func (t *Service) Close(ctx context.Context) {
+	with := t.session.Swap(nil)
+	if with == nil {
+		return
+	}
+	err := with.Do(ctx, with.Resource(with.dialect.session).Request(http.MethodDelete), nil)
+	if err != nil && !rest.IsStatusError(err, http.StatusUnauthorized) {
+		t.cfg.Log.Warn("session with the tagging service is left to end by itself", "host", t.cfg.Addr, "err", err)
+	}
+}
+
+// fault gives an error of the service its kind and remedy.
+func (t *Service) fault(err error) error {
+	status := func(code int) bool { return rest.IsStatusError(err, code) }
+	switch {
+	case err == nil, errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		return fault.New(fault.Transient, "the tagging service did not answer within %v", patience).WithHint(hint)
+	case status(http.StatusNotFound):
+		return fault.New(fault.Unsupported, "this vCenter has no tagging service for programs: %w", err).
+			WithHint("nothing, where it is older than 6.5; else see that the service vmware-vapi-endpoint runs there: service-control --status")
+	case status(http.StatusUnauthorized):
+		return fault.New(fault.Denied, "the tagging service refuses the user that the API takes: %w", err).
+			WithHint("see whether the user may log in to the REST API (POST /api/session), or log in as another")
+	case status(http.StatusForbidden):
+		return fault.New(fault.Denied, "%w", err).
+			WithHint("give the user the role Read-only on the tags and on their categories, or log in as another: the privilege is System.Read")
+	case isBusy(err), status(http.StatusInternalServerError), status(http.StatusBadGateway), status(http.StatusGatewayTimeout):
+		return fault.New(fault.Transient, "%w", err).WithHint(hint)
+	}
+	if fault.HintOf(err) != "" {
+		return err
+	}
+	return fault.New(t.cfg.KindOf(err), "ask the tagging service: %s", fault.Line(err.Error())).WithHint(hint)
+}
+
+const hint = "run the same command again; if it stays so, see that the service vmware-vapi-endpoint runs on the vCenter: service-control --status"

@@ -1,0 +1,273 @@
+package nbd
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// MaxRequest is the most that is read or written at once, in bytes: what any server takes.
+const MaxRequest = 1 << 20
+
+// maxZeroes is the most that is zeroed at once, in bytes, so that a slow disk answers in time.
+const maxZeroes = 64 << 20
+
+// Client is a connection to one export.
+type Client struct {
+	conn  io.ReadWriteCloser
+	size  int64
+	flags uint16
+	done  chan struct{} // closed when nobody reads answers any more
+
+	sending sync.Mutex // held by who writes a request
+
+	mu      sync.Mutex
+	next    uint64
+	pending map[uint64]*call
+	err     error // why the connection is over
+}
+
+// A call waits for its answer.
+type call struct {
+	into []byte // what a read is to fill
+	end  chan error
+}
+
+// New greets the server at the other end of conn, which is the Client's from here on, and starts to read
+// its answers, until Close.
+func New(conn io.ReadWriteCloser) (*Client, error) {
+	c := &Client{conn: conn, pending: map[uint64]*call{}, done: make(chan struct{})}
+	if err := c.greet(); err != nil {
+		return nil, errors.Join(lost(err), conn.Close())
+	}
+	go c.answers()
+	return c, nil
+}
+
+// greet asks for the export without a name. Who does not have it hangs up.
+func (c *Client) greet() error {
+	var hello [18]byte
+	if _, err := io.ReadFull(c.conn, hello[:]); err != nil {
+		return fmt.Errorf("no greeting: %w", err)
+	}
+	if string(hello[:16]) != serverMagic || binary.BigEndian.Uint16(hello[16:])&fixedNewstyle == 0 {
+		return fault.New(fault.Corrupt, "what answers does not speak NBD: %q", hello)
+	}
+	answer := binary.BigEndian.AppendUint32(nil, uint32(fixedNewstyle|binary.BigEndian.Uint16(hello[16:])&noZeroes))
+	answer = binary.BigEndian.AppendUint64(answer, optionMagic)
+	answer = binary.BigEndian.AppendUint32(answer, optExportName)
+	answer = binary.BigEndian.AppendUint32(answer, 0)
+	if _, err := c.conn.Write(answer); err != nil {
+		return err
+	}
+	export := make([]byte, 10)
+	if binary.BigEndian.Uint16(hello[16:])&noZeroes == 0 {
+		export = make([]byte, 10+124)
+	}
+	if _, err := io.ReadFull(c.conn, export); err != nil {
+		return fmt.Errorf("no export: %w", err)
+	}
+	c.size, c.flags = int64(binary.BigEndian.Uint64(export)), binary.BigEndian.Uint16(export[8:])
+	if c.size < 0 || c.flags&hasFlags == 0 {
+		return fault.New(fault.Corrupt, "an export of %d bytes with flags %#x", uint64(c.size), c.flags)
+	}
+	return nil
+}
+
+// Size returns the export's size in bytes.
+func (c *Client) Size() int64 { return c.size }
+
+// Writable is an error unless the export can be written, zeroed and flushed.
+func (c *Client) Writable() error {
+	if c.flags&readOnly == 0 && c.flags&sendFlush != 0 && c.flags&sendZeroes != 0 {
+		return nil
+	}
+	return fault.New(fault.Unsupported, "what is exported cannot be written, flushed and zeroed (flags %#x)", c.flags)
+}
+
+// ReadAt fills p from off.
+func (c *Client) ReadAt(ctx context.Context, p []byte, off int64) error {
+	return c.each(off, int64(len(p)), MaxRequest, func(at, n int64) error {
+		return c.ask(ctx, cmdRead, disk.Range{Off: off + at, Len: n}, nil, p[at:at+n])
+	})
+}
+
+// WriteAt writes p at off. It may still be volatile on return.
+func (c *Client) WriteAt(ctx context.Context, p []byte, off int64) error {
+	return c.each(off, int64(len(p)), MaxRequest, func(at, n int64) error {
+		return c.ask(ctx, cmdWrite, disk.Range{Off: off + at, Len: n}, p[at:at+n], nil)
+	})
+}
+
+// Zero makes r read as zeros. It may still be volatile on return.
+func (c *Client) Zero(ctx context.Context, r disk.Range) error {
+	return c.each(r.Off, r.Len, maxZeroes, func(at, n int64) error {
+		return c.ask(ctx, cmdZeroes, disk.Range{Off: r.Off + at, Len: n}, nil, nil)
+	})
+}
+
+// Flush returns once all that was answered before would survive power loss.
+func (c *Client) Flush(ctx context.Context) error {
+	return c.ask(ctx, cmdFlush, disk.Range{}, nil, nil)
+}
+
+// each cuts n bytes at off into parts of at most most.
+func (c *Client) each(off, n, most int64, do func(at, n int64) error) error {
+	if err := disk.CheckRange(c.size, disk.Range{Off: off, Len: n}); err != nil {
+		return err
+	}
+	for at := int64(0); at < n; at += most {
+		if err := do(at, min(most, n-at)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask sends a request and waits for its answer. Where ctx ends first the connection is closed: nobody
+// may write into a buffer that its owner has back.
+func (c *Client) ask(ctx context.Context, command uint16, r disk.Range, data, into []byte) error {
+	stop := context.AfterFunc(ctx, func() { c.fail(ctx.Err()) })
+	defer stop()
+	asked := &call{into: into, end: make(chan error, 1)}
+	cookie, err := c.enter(asked)
+	if err != nil {
+		return err
+	}
+	head := binary.BigEndian.AppendUint32(nil, callMagic)
+	head = binary.BigEndian.AppendUint16(head, 0)
+	head = binary.BigEndian.AppendUint16(head, command)
+	head = binary.BigEndian.AppendUint64(head, cookie)
+	head = binary.BigEndian.AppendUint64(head, uint64(r.Off))
+	head = binary.BigEndian.AppendUint32(head, uint32(r.Len))
+	if err := c.send(head, data); err != nil {
+		c.fail(lost(err))
+	}
+	return <-asked.end
+}
+
+func (c *Client) enter(asked *call) (cookie uint64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
+	c.next++
+	c.pending[c.next] = asked
+	return c.next, nil
+}
+
+func (c *Client) send(parts ...[]byte) error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	for _, p := range parts {
+		if len(p) == 0 {
+			continue
+		}
+		if _, err := c.conn.Write(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fail ends the connection with the first error that is told. The calls under way end with those who
+// read answers: until then their buffers are in use.
+func (c *Client) fail(err error) {
+	c.mu.Lock()
+	if c.err == nil {
+		c.err = err
+	}
+	c.mu.Unlock()
+	_ = c.conn.Close() // it is over anyway
+}
+
+// answers reads them until the connection ends, and then ends all calls.
+func (c *Client) answers() {
+	defer close(c.done)
+	for {
+		if err := c.answer(); err != nil {
+			c.fail(lost(err))
+			break
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for cookie, asked := range c.pending {
+		delete(c.pending, cookie)
+		asked.end <- c.err
+	}
+}
+
+func (c *Client) answer() error {
+	var head [16]byte
+	if _, err := io.ReadFull(c.conn, head[:]); err != nil {
+		return err
+	}
+	cookie, code := binary.BigEndian.Uint64(head[8:]), binary.BigEndian.Uint32(head[4:])
+	c.mu.Lock()
+	asked := c.pending[cookie]
+	c.mu.Unlock()
+	if binary.BigEndian.Uint32(head[:]) != replyMagic || asked == nil {
+		return fault.New(fault.Corrupt, "an answer that is none: % x", head)
+	}
+	if code == 0 && len(asked.into) > 0 {
+		if _, err := io.ReadFull(c.conn, asked.into); err != nil {
+			return err // the call is pending still, and ends with all others
+		}
+	}
+	c.mu.Lock()
+	delete(c.pending, cookie)
+	c.mu.Unlock()
+	asked.end <- refusal(code)
+	return nil
+}
+
+// Close says goodbye and waits until nothing is under way any more.
+func (c *Client) Close() error {
+	bye := binary.BigEndian.AppendUint32(nil, callMagic)
+	bye = binary.BigEndian.AppendUint16(bye, 0)
+	bye = binary.BigEndian.AppendUint16(bye, cmdDisconnect)
+	_ = c.send(append(bye, make([]byte, 20)...)) // it may be broken
+	err := c.conn.Close()
+	<-c.done
+	if errors.Is(err, net.ErrClosed) { // the server hung up first
+		return nil
+	}
+	return err
+}
+
+// lost is the error of a connection that ended.
+func lost(err error) error {
+	var own *fault.Error
+	if errors.As(err, &own) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return fault.New(fault.Unreachable, "the connection to the node broke: %w", err).
+		WithHint("the same command goes on where it was; see that the node is up: ssh NODE uptime")
+}
+
+// refusal is the error that a server answers: one of Linux's numbers.
+func refusal(code uint32) error {
+	switch err := syscall.Errno(code); err {
+	case 0:
+		return nil
+	case syscall.ENOSPC:
+		return fault.New(fault.Full, "the node has no room for the volume: %w", err).
+			WithHint("make room where the volume is (on the node: pvesm status; lvs shows how full thin pools are), and run the same command again")
+	case syscall.EPERM:
+		return fault.New(fault.Denied, "the node lets nobody write to the volume: %w", err).
+			WithHint("see whether its storage is read-only: dmesg, on the node")
+	default:
+		return fault.New(fault.Corrupt, "the disk of the node fails: %w", err).
+			WithHint("look for errors of its storage, on the node: dmesg -T | tail, smartctl -H; then run the same command again")
+	}
+}

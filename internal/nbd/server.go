@@ -1,0 +1,178 @@
+package nbd
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// A Disk is the disk that Serve serves.
+type Disk interface {
+	io.ReaderAt
+	io.WriterAt
+	Size() int64 // bytes
+}
+
+const (
+	maxServed  = 32 << 20 // bytes of a request, which the protocol has clients keep to
+	maxOption  = 4096     // bytes of an option
+	maxOptions = 64
+)
+
+// Serve answers the client on conn until it ends, which is no error.
+func Serve(conn io.ReadWriter, disk Disk) error {
+	s := &session{conn: conn, disk: disk}
+	serve, err := s.greet()
+	if err == nil && serve {
+		err = s.calls()
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+type session struct {
+	conn     io.ReadWriter
+	disk     Disk
+	noZeroes bool
+}
+
+// greet is the handshake. serve is false where the client wants no more.
+func (s *session) greet() (serve bool, err error) {
+	if err := s.send([]byte(serverMagic), be16(fixedNewstyle|noZeroes)); err != nil {
+		return false, err
+	}
+	flags, err := s.read(4)
+	if err != nil {
+		return false, err
+	}
+	s.noZeroes = binary.BigEndian.Uint32(flags)&noZeroes != 0
+	for range maxOptions {
+		head, err := s.read(16)
+		if err != nil {
+			return false, err
+		}
+		option, length := binary.BigEndian.Uint32(head[8:]), binary.BigEndian.Uint32(head[12:])
+		if magic := binary.BigEndian.Uint64(head); magic != optionMagic || length > maxOption {
+			return false, fault.New(fault.Corrupt, "an NBD option with magic number %#x and %d bytes", magic, length)
+		}
+		if _, err := s.read(int(length)); err != nil {
+			return false, err
+		}
+		if done, serve, err := s.option(option); done || err != nil {
+			return serve, err
+		}
+	}
+	return false, fault.New(fault.Corrupt, "more than %d NBD options", maxOptions)
+}
+
+// option answers one option; done ends the handshake.
+func (s *session) option(option uint32) (done, serve bool, err error) {
+	switch option {
+	case optExportName:
+		end := [][]byte{be64(uint64(s.disk.Size())), be16(hasFlags | sendFlush)}
+		if !s.noZeroes {
+			end = append(end, make([]byte, 124))
+		}
+		return true, true, s.send(end...)
+	case optInfo, optGo:
+		info := append(be16(infoExport), be64(uint64(s.disk.Size()))...)
+		err := s.answer(option, repInfo, append(info, be16(hasFlags|sendFlush)...))
+		if err == nil {
+			err = s.answer(option, repAck, nil)
+		}
+		return option == optGo, true, err
+	case optAbort:
+		return true, false, s.answer(option, repAck, nil)
+	}
+	return false, false, s.answer(option, repUnknown, nil)
+}
+
+func (s *session) answer(option, kind uint32, data []byte) error {
+	return s.send(be64(answerMagic), be32(option), be32(kind), be32(uint32(len(data))), data)
+}
+
+// calls serves reads and writes until the client goes.
+func (s *session) calls() error {
+	for {
+		c, err := s.read(28)
+		if err != nil {
+			return err
+		}
+		kind, off, length := binary.BigEndian.Uint16(c[6:]), binary.BigEndian.Uint64(c[16:]), binary.BigEndian.Uint32(c[24:])
+		if magic := binary.BigEndian.Uint32(c); magic != callMagic || length > maxServed {
+			return fault.New(fault.Corrupt, "an NBD request with magic number %#x and %d bytes", magic, length)
+		}
+		if kind == cmdDisconnect {
+			return nil
+		}
+		if err := s.call(kind, c[8:16], off, int(length)); err != nil {
+			return err
+		}
+	}
+}
+
+// call serves one request. Only an error of the connection ends the session.
+func (s *session) call(kind uint16, cookie []byte, off uint64, length int) error {
+	var data []byte
+	var err error
+	if kind == cmdWrite {
+		if data, err = s.read(length); err != nil {
+			return err
+		}
+	}
+	code := uint32(0)
+	size := uint64(s.disk.Size())
+	outside := off > size || uint64(length) > size-off
+	switch {
+	case kind == cmdFlush:
+	case kind == cmdRead && !outside:
+		data = make([]byte, length)
+		_, err = s.disk.ReadAt(data, int64(off))
+	case kind == cmdWrite && !outside:
+		_, err = s.disk.WriteAt(data, int64(off))
+		data = nil
+	default:
+		code, data = errInval, nil
+	}
+	if err != nil {
+		code, data = errorCode(err), nil
+	}
+	return s.send(be32(replyMagic), be32(code), cookie, data)
+}
+
+// errorCode says it as the guest's kernel will: a layer that is full is a disk that is.
+func errorCode(err error) uint32 {
+	if fault.Is(err, fault.Unsupported) || fault.Is(err, fault.Full) {
+		return errNoSpc
+	}
+	return errIO
+}
+
+// read returns the next n bytes. Before the first of them io.EOF is the client's end.
+func (s *session) read(n int) ([]byte, error) {
+	p := make([]byte, n)
+	if _, err := io.ReadFull(s.conn, p); errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, fmt.Errorf("an NBD message is cut short: %w", err)
+	} else if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (s *session) send(parts ...[]byte) error {
+	var out []byte
+	for _, p := range parts {
+		out = append(out, p...)
+	}
+	_, err := s.conn.Write(out)
+	return err
+}
+
+func be16(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
+func be32(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+func be64(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }

@@ -1,0 +1,102 @@
+package server
+
+import (
+	"crypto/x509"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// auth knows who asks.
+type auth struct {
+	tokens   *Tokens
+	sessions *sessions
+	throttle *throttle
+}
+
+// tooMany is for an address that guessed too often.
+type tooMany struct {
+	after time.Duration
+	error
+}
+
+func (t *tooMany) Unwrap() error { return t.error }
+
+// who says who asks: by a bearer token, a client's certificate or a session. Nobody, without
+// an error, is who shows nothing.
+func (a *auth) who(r *http.Request) (Who, error) {
+	from := address(r)
+	if secret, ok := bearer(r); ok {
+		return a.byToken(secret, from)
+	}
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		return byCertificate(r.TLS.VerifiedChains[0][0], from)
+	}
+	if said, value, ok := a.sessions.read(r); ok {
+		if token, ok := a.tokens.named(said.Token, said.Mark); ok {
+			return Who{Name: token.Name, Role: token.Role, From: from, Session: value}, nil
+		}
+	}
+	return Who{From: from}, nil
+}
+
+// longestSecret bounds what is looked at as a token, in bytes; ours have 50.
+const longestSecret = 256
+
+func (a *auth) byToken(secret, from string) (Who, error) {
+	token, err := a.login(secret, from)
+	return Who{Name: token.Name, Role: token.Role, From: from}, err
+}
+
+// login checks a secret. A valid token is accepted at all times: wrong tokens from the same address
+// do not lock it out. Only failures are throttled.
+func (a *auth) login(secret, from string) (Token, error) {
+	token, ok := Token{}, false
+	if len(secret) <= longestSecret { // longer ones are not hashed
+		token, ok = a.tokens.Check(secret)
+	}
+	if !ok {
+		if wait := a.throttle.wait(from); wait > 0 {
+			return Token{}, &tooMany{wait, fault.New(fault.Denied, "too many wrong tokens from %s", from).WithHint("use a valid token, or wait %s before you try another one", wait.Round(time.Second))}
+		}
+		a.throttle.failed(from)
+		return Token{}, fault.New(fault.Denied, "that token is not known, or has expired").WithHint("whoever runs the server makes one with decamp token add NAME --role ROLE")
+	}
+	return token, nil
+}
+
+// byCertificate takes the role from the organizational units of a certificate that our CA
+// signed, and the name from its common name.
+func byCertificate(c *x509.Certificate, from string) (Who, error) {
+	who := Who{Name: c.Subject.CommonName, From: from}
+	for _, unit := range c.Subject.OrganizationalUnit {
+		if role, err := RoleOf(unit); err == nil && role.May(who.Role) {
+			who.Role = role
+		}
+	}
+	if who.Role == Nobody || who.Name == "" {
+		return Who{From: from}, fault.New(fault.Denied, "the certificate of %q names no role", c.Subject.CommonName).
+			WithHint("it needs a common name, and the organizational unit (OU) view, operate or admin")
+	}
+	return who, nil
+}
+
+func bearer(r *http.Request) (string, bool) {
+	scheme, secret, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.TrimSpace(secret), ok && strings.EqualFold(scheme, "Bearer")
+}
+
+// address is the peer's. What proxies add to a request is not believed: anybody can add it.
+func address(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+func (t *tooMany) seconds() string { return strconv.Itoa(int(t.after.Seconds()) + 1) }

@@ -1,0 +1,144 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Bounds on what strangers can make a server hold. With all of them used up it is about
+// mostConns × 100 KiB = 800 MiB, nearly all of it TLS's and net/http's buffers and headers; a
+// thousand clients of the event stream take about 60 MiB.
+const (
+	mostConns      = 8192
+	mostConnsOfOne = 256      // connections of one IPv4 address or IPv6 /64; a loopback address has no limit
+	mostHeader     = 32 << 10 // bytes, of one request
+	headerTime     = 10 * time.Second
+	requestTime    = 60 * time.Second // that a request may take, its body and its answer; streams have their own times
+	idleTime       = 2 * time.Minute
+)
+
+// guard is around all handlers: it bounds, counts, and turns a panic into an answer.
+func (s *Server) guard(next http.Handler) http.Handler {
+	cross := http.NewCrossOriginProtection()
+	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := fault.New(fault.Denied, "the request comes from another site's page")
+		s.noteRefusal(r.Context(), Who{From: address(r)}, "a request of another site", r.URL.Path, err)
+		problemOf(err).write(w)
+	}))
+	inner := cross.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		rec := &recorder{ResponseWriter: w}
+		rc := http.NewResponseController(w)
+		_ = rc.SetReadDeadline(began.Add(requestTime)) // HTTP/2 and tests may have none
+		_ = rc.SetWriteDeadline(began.Add(requestTime))
+		secure(w.Header())
+		defer func() {
+			s.rescue(rec, r, recover())
+			s.metrics.served(s.routeOf(r), rec.code(), time.Since(began))
+		}()
+		inner.ServeHTTP(rec, r)
+	})
+}
+
+// secure sets what browsers are told about every answer.
+func secure(h http.Header) {
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+}
+
+func (s *Server) rescue(w *recorder, r *http.Request, panicked any) {
+	if panicked == nil {
+		return
+	}
+	if panicked == http.ErrAbortHandler {
+		panic(panicked)
+	}
+	s.log.Error("handler panicked", "route", s.routeOf(r), "err", panicked, "stack", string(debug.Stack()))
+	if w.status == 0 {
+		problemOf(fault.New(fault.Internal, "this is a bug in decamp").WithHint("the server's log has the details")).write(w)
+	}
+}
+
+// routeOf returns the pattern that a request is for; "" for none.
+func (s *Server) routeOf(r *http.Request) string {
+	_, pattern := s.mux.Handler(r)
+	return pattern
+}
+
+// methodOf returns the method, if it is one that we know: metrics have a line for each.
+func methodOf(r *http.Request) string {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions:
+		return r.Method
+	}
+	return "other"
+}
+
+// recorder remembers the status of an answer.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	return r.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func (r *recorder) code() int {
+	if r.status == 0 {
+		return http.StatusOK
+	}
+	return r.status
+}
+
+// route answers with a problem where no route is, and leaves the rest to the mux.
+func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	h, pattern := s.mux.Handler(r)
+	if pattern != "" {
+		s.mux.ServeHTTP(w, r)
+		return
+	}
+	said := &silent{header: http.Header{}}
+	h.ServeHTTP(said, r) // the mux knows 404 from 405, and the methods that there are
+	if said.status/100 == 3 {
+		w.Header().Set("Location", said.header.Get("Location"))
+		w.WriteHeader(said.status)
+		return
+	}
+	p := newProblem(said.status, fmt.Sprintf("there is no %s %s", methodOf(r), short(r.URL.Path)))
+	if allow := said.header.Get("Allow"); allow != "" {
+		p.header.Set("Allow", allow)
+	}
+	p.Remedy = "GET /openapi.json says what there is"
+	p.write(w)
+}
+
+// silent takes an answer that nobody is to see.
+type silent struct {
+	header http.Header
+	status int
+}
+
+func (s *silent) Header() http.Header         { return s.header }
+func (s *silent) Write(p []byte) (int, error) { return len(p), nil }
+func (s *silent) WriteHeader(status int)      { s.status = status }
