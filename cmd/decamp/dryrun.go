@@ -61,7 +61,7 @@ func (a *app) dryRun(ctx context.Context, o migrateOptions, rawURL, name string)
 		return err
 	}
 	def, r := p.defined(ctx, vm, o)
-	obstacles := migrate.Obstacles(vm, p.transport, o.permitted())
+	obstacles := migrate.Obstacles(vm, p.transport, o.permit())
 	refused := o.checkEngine(ctx, vm, func() []guest.Report { return def.Guest })
 	for _, d := range p.to {
 		r.Destinations = append(r.Destinations, outline(ctx, d, def, obstacles, refused))
@@ -96,13 +96,6 @@ func (w *works) defined(ctx context.Context, vm *inventory.VM, o migrateOptions)
 
 func (r *dryRunReport) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
-}
-
-// permitted is what stands in the way of a VM is judged by: a warm one is shut down in the end.
-func (o *migrateOptions) permitted() migrate.Permit {
-	p := o.permit()
-	p.PowerOff = p.PowerOff || o.warm.on
-	return p
 }
 
 // foreseeGuest looks into the disks where they are. Of a VM that runs they are locked.

@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/preflight"
 )
 
 const migrateHelp = `
@@ -290,12 +291,26 @@ func (o *migrateOptions) readMap() (err error) {
 
 // permit is what is allowed this time; it is not part of the plan.
 func (o *migrateOptions) permit() migrate.Permit {
-	return migrate.Permit{
-		PowerOff: o.powerOff, Wait: o.shutdownWait, Force: o.force,
-		Cutover: o.warm.cutover(), Paranoid: o.warm.paranoid,
-		Spot: o.spot.Spot, SourceHash: o.sourceHash,
-		Trial: o.trial, Start: o.start,
+	options := planfile.Options{
+		Mode: planfile.Cold, PowerOff: planfile.NeverOff, ShutdownWait: planfile.Duration(o.shutdownWait), SourceHash: o.sourceHash, Trial: o.trial, Start: o.start,
+		Warm: planfile.Warm{Interval: planfile.Duration(o.warm.interval), DowntimeBudget: planfile.Duration(o.warm.budget), Paranoid: o.warm.paranoid},
+		Spot: planfile.Spot{First: planfile.Size(o.spot.First), Ranges: o.spot.Random, Off: o.spot.None},
 	}
+	options.Warm.Cutover.At = o.warm.time
+	if o.warm.on {
+		options.Mode = planfile.Warmly
+	}
+	switch {
+	case o.force:
+		options.PowerOff = planfile.ForceOff
+	case o.powerOff:
+		options.PowerOff = planfile.GuestOff
+	}
+	p := preflight.PermitOf(options)
+	if o.warm.bootSaid {
+		p.Cutover.Boot = &o.warm.boot
+	}
+	return p
 }
 
 func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string) (err error) {

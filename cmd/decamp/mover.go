@@ -16,7 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/leftover"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/roster"
 )
 
@@ -206,7 +206,7 @@ func (m *mover) Move(ctx context.Context, row roster.VM, d fleet.Driver) (err er
 	if len(o.Hooks.Pre.Command) > 0 { // it may have done anything to the VM, and have taken its time
 		seen = nil
 	}
-	err = m.drive(ctx, w, row, d, s.permit(o), seen)
+	err = m.drive(ctx, w, row, d, preflight.PermitOf(o), seen)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -360,26 +360,6 @@ func (m *mover) storages(to []string) []string {
 		}
 	}
 	return ids
-}
-
-// permit is what a plan allows of a VM.
-func (s *planSource) permit(o planfile.Options) migrate.Permit {
-	return migrate.Permit{
-		PowerOff: o.PowerOff != planfile.NeverOff || o.Mode == planfile.Warmly, Force: o.PowerOff == planfile.ForceOff,
-		Wait:     time.Duration(o.ShutdownWait),
-		Cutover:  cutoverOf(o.Warm),
-		Paranoid: o.Warm.Paranoid, Spot: migrate.Spot{None: o.Spot.Off, First: int64(o.Spot.First), Random: o.Spot.Ranges}, SourceHash: o.SourceHash,
-		Trial: o.Trial, Start: o.Start,
-	}
-}
-
-// cutoverOf says when a plan has a warm VM switched off.
-func cutoverOf(w planfile.Warm) migrate.Cutover {
-	c := migrate.Cutover{At: w.Cutover.At, Budget: time.Duration(w.DowntimeBudget), Interval: time.Duration(w.Interval)}
-	if w.Cutover.Window {
-		c.Open = w.Window.At
-	}
-	return c
 }
 
 // List is part of fleet.Mover. VMs that the plan names and the source does not have are told

@@ -13,7 +13,6 @@ import (
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/selection"
@@ -140,7 +139,7 @@ func (o *planInitOptions) draft(rawURL string, vms []inventory.VM, chosen select
 	if o.warm {
 		d.Mode = planfile.Warmly
 	}
-	permit := migrate.Permit{PowerOff: o.powerOff || o.warm}
+	permit := preflight.PermitOf(planfile.Options{PowerOff: d.PowerOff, Mode: d.Mode})
 	for i := range vms {
 		if chosen.IsZero() || chosen.Match(&vms[i]) {
 			d.VMs = append(d.VMs, planfile.Candidate{VM: &vms[i], Obstacles: preflight.Obstacles(&vms[i], nil, permit)})

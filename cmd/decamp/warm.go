@@ -11,7 +11,6 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
-	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/roster"
 )
@@ -69,14 +68,6 @@ func (o *warmOptions) check(cmd *cobra.Command, targets int) error {
 		}
 	}
 	return badUsage(cmd, "--cutover %q: want manual, or a time with its zone, as 2026-12-01T02:00Z", o.at)
-}
-
-func (o *warmOptions) cutover() migrate.Cutover {
-	c := migrate.Cutover{At: o.time, Budget: o.budget, Interval: o.interval}
-	if o.bootSaid {
-		c.Boot = &o.boot
-	}
-	return c
 }
 
 const cutoverHelp = `
