@@ -16,6 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/transport"
@@ -51,7 +52,7 @@ func (b *benchmark) enter(ctx context.Context, link int) error {
 	if p.url, err = esx.ParseURL(string(plan.Source.URL)); err != nil {
 		return err
 	}
-	if b.nic, err = interfaceTo(ctx, withPort(p.url), b.link.MTU); err != nil {
+	if b.nic, err = interfaceTo(ctx, fleet.Endpoint(p.url), b.link.MTU); err != nil {
 		return err
 	}
 	if err := b.a.planLogin(&p.login, plan, b.folder, planfile.Local); err != nil {

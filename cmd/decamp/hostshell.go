@@ -77,7 +77,7 @@ type sourceLogin struct {
 
 // loginOf is the login that a session at u was opened with.
 func loginOf(u *url.URL, l login) sourceLogin {
-	return sourceLogin{serverOf(u), u.User.Username() + "@" + withPort(u), u.Hostname(), u.User.Username(), l.passwordFile, u.Scheme == "vcenter", l.onHost}
+	return sourceLogin{serverOf(u), u.User.Username() + "@" + fleet.Endpoint(u), u.Hostname(), u.User.Username(), l.passwordFile, u.Scheme == "vcenter", l.onHost}
 }
 
 // tellCopier says that a host is asked to copy by SSH, and why.

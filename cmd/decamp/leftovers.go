@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/leftover"
 )
 
 // serverOf is how records of changed hosts name what was logged in to.
-func serverOf(u *url.URL) string { return strings.ToLower(withPort(u)) }
+func serverOf(u *url.URL) string { return strings.ToLower(fleet.Endpoint(u)) }
 
 // tidy puts back what an earlier run left on the host, and says so. What stays is no reason
 // not to go on: it is tried once more in the end.

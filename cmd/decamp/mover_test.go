@@ -11,9 +11,34 @@ import (
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/targets/dir"
+	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/transport/https"
 )
+
+// A VM's own bound on connections counts, also where the plan's defaults have another one.
+func TestConnectionsOfOneVM(t *testing.T) {
+	r := newRig(t)
+	s := &planSource{
+		planWorks: &planWorks{a: r.app, works: &works{reader: https.New(nil, https.Options{MaxConnections: 8})}}, transports: map[string]transport.Transport{},
+	}
+	for _, connections := range []int{8, 3, 12, 3} {
+		moves, err := s.transport(t.Context(), s.planWorks.works, s.planWorks.optionsOf(planfile.Options{Transport: "https", Connections: connections}))
+		must(t, err)
+		if got := moves.(*https.Transport).MaxConnections(); got != connections {
+			t.Errorf("connections: %d has %d connections", connections, got)
+		}
+		if (moves == transport.Transport(s.reader)) != (connections == 8) {
+			t.Errorf("connections: %d shares the reader of the defaults or does not", connections)
+		}
+	}
+	if len(s.transports) != 3 {
+		t.Errorf("%d transports for three bounds", len(s.transports))
+	}
+	must(t, s.endTransports())
+}
 
 // A run that is on no record is undone already, unless its VM is published.
 func TestUndoOfAnUnknownRun(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -48,14 +47,14 @@ func (a *app) dial(ctx context.Context, rawURL string, l login) (*esx.Session, e
 	if err != nil {
 		return nil, err
 	}
-	if err := a.trust(ctx, withPort(u), certificate(shown), l); err != nil {
+	if err := a.trust(ctx, fleet.Endpoint(u), certificate(shown), l); err != nil {
 		return nil, err
 	}
 	state, err := a.stateDir()
 	if err != nil {
 		return nil, err
 	}
-	refused := &refusals{filepath.Join(state, "refused_logins.json"), u.User.Username() + "@" + withPort(u), time.Now}
+	refused := &refusals{filepath.Join(state, "refused_logins.json"), u.User.Username() + "@" + fleet.Endpoint(u), time.Now}
 	password := a.password(u.User.Username()+"@"+u.Host, l.passwordFile)
 	return esx.Dial(ctx, esx.Config{
 		URL:         u,
@@ -99,13 +98,6 @@ func (a *app) admit(l *fleet.Logins, refused *refusals) func(context.Context) (f
 		}
 		return pass, err
 	}
-}
-
-func withPort(u *url.URL) string {
-	if u.Port() != "" {
-		return u.Host
-	}
-	return net.JoinHostPort(u.Hostname(), "443")
 }
 
 // works is all that decamp migrate works with, open and logged in.
@@ -169,7 +161,10 @@ func (a *app) openTransport(ctx context.Context, w *works, o migrateOptions) (er
 func (a *app) newTransport(ctx context.Context, w *works, o migrateOptions) (transport.Transport, error) {
 	switch o.transport {
 	case "https":
-		return w.reader, nil
+		if o.connections == w.reader.MaxConnections() {
+			return w.reader, nil
+		}
+		return https.New(w.session, https.Options{MaxConnections: o.connections, Log: a.log}), nil
 	case "nfc":
 		return a.newNFC(w, o), nil
 	}
