@@ -309,17 +309,19 @@ func TestPlaceOnTheCommandLine(t *testing.T) {
 	r := newRig(t)
 	r.put(planfile.AccessFile, "version: 1\nplaces:\n  kvm: {to: \"libvirt:qemu:///system?pool=vms\"}\n")
 	stage := t.TempDir()
+	to, err := destinationOf("place:kvm", stage)
+	must(t, err)
 	w := &works{}
-	if err := r.openTargets(w, migrateOptions{to: []string{"place:kvm"}, stage: stage, format: "raw"}, planfile.Local); err != nil {
+	if err := r.openTargets(w, move{Options: planfile.Options{To: []planfile.Destination{to}, Format: "raw"}}, planfile.Local); err != nil {
 		t.Fatal(err)
 	}
 	if d := w.to[0]; d.to.Kind() != planfile.Place || d.at.Address() != "qemu:///system?pool=vms" || d.at.Folder() != stage {
 		t.Errorf("%s stands for %s", d.to, d.at)
 	}
-	if err := r.openTargets(w, migrateOptions{to: []string{"place:kvm"}, stage: stage, format: "raw"}, planfile.Operate); !fault.Is(err, fault.Denied) {
+	if err := r.openTargets(w, move{Options: planfile.Options{To: []planfile.Destination{to}, Format: "raw"}}, planfile.Operate); !fault.Is(err, fault.Denied) {
 		t.Errorf("for an operator: %v", err)
 	}
-	if err := r.openTargets(w, migrateOptions{to: []string{"place:other"}, stage: stage, format: "raw"}, planfile.Local); !fault.Is(err, fault.Denied) {
+	if err := r.openTargets(w, move{Options: planfile.Options{To: []planfile.Destination{planfile.Destination(strings.Replace(string(to), "kvm", "other", 1))}, Format: "raw"}}, planfile.Local); !fault.Is(err, fault.Denied) {
 		t.Errorf("an unknown one: %v", err)
 	}
 }

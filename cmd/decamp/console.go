@@ -103,7 +103,7 @@ func (a *app) console(ctx context.Context, id plan.ID) error {
 	}
 	p := run.Plan
 	w := &works{}
-	if err := a.openTargets(w, migrateOptions{to: []string{p.Target}, format: p.Format, maps: p.Maps}, planfile.Local); err != nil {
+	if err := a.openTargets(w, recordedMove(p), planfile.Local); err != nil {
 		return err
 	}
 	d := w.to[0]

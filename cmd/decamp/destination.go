@@ -47,17 +47,17 @@ func destinationOf(to, stage string) (planfile.Destination, error) {
 }
 
 // openTargets opens what is to take the VMs of a plan with a role.
-func (a *app) openTargets(w *works, o migrateOptions, role planfile.Role) error {
-	for _, to := range o.to {
-		d := &destination{name: strings.TrimPrefix(to, "dir:")}
+func (a *app) openTargets(w *works, m move, role planfile.Role) error {
+	for _, to := range m.To {
+		d := &destination{name: strings.TrimPrefix(string(to), "dir:")}
 		var err error
-		if d.to, err = destinationOf(to, o.stage); err != nil {
+		if d.to, err = planfile.ParseDestination(string(to), planfile.Here{}); err != nil {
 			return err
 		}
 		if d.at, err = a.expand(d.to, role); err != nil {
 			return err
 		}
-		if d.target, err = openTarget(d.at, o); err != nil {
+		if d.target, err = openTarget(d.at, m); err != nil {
 			return err
 		}
 		w.to = append(w.to, d)
@@ -66,19 +66,19 @@ func (a *app) openTargets(w *works, o migrateOptions, role planfile.Role) error 
 }
 
 // openTarget opens a folder, and in front of it what takes VMs from there.
-func openTarget(to planfile.Destination, o migrateOptions) (resident, error) {
-	here := o.maps
+func openTarget(to planfile.Destination, m move) (resident, error) {
+	here := m.maps
 	if to.Kind() != planfile.Dir { // storages are those of who takes VMs from there
 		here.Storages = nil
 	}
 	folder, err := dir.New(to.Folder(), dir.Options{
-		Format: targets.Format(o.format),
-		Domain: dir.DomainOptions{Type: o.domainType, Maps: here},
+		Format: targets.Format(m.Format),
+		Domain: dir.DomainOptions{Type: string(m.DomainType), Maps: here},
 	})
 	if err != nil {
 		return nil, err
 	}
-	place, keep, err := openPlace(to, o)
+	place, keep, err := openPlace(to, m)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", to, err)
 	}
@@ -86,7 +86,7 @@ func openTarget(to planfile.Destination, o migrateOptions) (resident, error) {
 	if place != nil {
 		t = staged.New(folder, place, staged.Options{Keep: keep})
 	}
-	if o.start {
+	if m.Start {
 		_, err = targets.StarterOf(t)
 	}
 	return t, err
@@ -100,12 +100,13 @@ type ended struct {
 }
 
 // plan makes the intents to move vm, one for each destination.
-func (w *works) plan(vm *inventory.VM, o migrateOptions) {
+func (w *works) plan(vm *inventory.VM, m move) {
+	engine := engineOf(m)
 	for _, d := range w.to {
-		d.plan = plan.New(w.url, vm, string(d.to), o.format, o.transport, time.Now())
-		d.plan.Warm, d.plan.Hardware, d.plan.Maps = o.warm.on, plan.Hardware(o.hardware), o.maps.Of(vm)
-		d.plan.Engine, d.plan.GuestAgent = o.engine.plan(o.hardware), o.guestAgent && o.hardware != string(plan.Compat)
-		d.plan.Kernel = o.engine.planKernel(o.hardware)
+		d.plan = plan.New(w.url, vm, string(d.to), string(m.Format), string(m.Transport), time.Now())
+		d.plan.Warm, d.plan.Hardware, d.plan.Maps = m.Mode == planfile.Warmly, plan.Hardware(m.Hardware), m.maps.Of(vm)
+		d.plan.Engine, d.plan.GuestAgent = engine.plan(m.Hardware), m.GuestAgent && m.changesGuest()
+		d.plan.Kernel = engine.planKernel(m.Hardware)
 	}
 }
 

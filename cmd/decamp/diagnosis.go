@@ -10,7 +10,7 @@ import (
 
 // diagnosis is a move that is to be looked at, and what it is between.
 type diagnosis struct {
-	move  migrateOptions
+	move  move
 	works *works // its session is nil where there is no source to look at
 
 	vms    []inventory.VM
@@ -25,7 +25,7 @@ type diagnosis struct {
 
 // logIn opens the source, and reads what is there of the VMs that are named; of all, if none is.
 func (a *app) logIn(ctx context.Context, d *diagnosis, rawURL string, names []string) error {
-	p := &planWorks{a: a, works: d.works, login: d.move.login, ssh: d.move.landing.ssh}
+	p := &planWorks{a: a, works: d.works, login: d.move.login, ssh: d.move.ssh}
 	if err := a.openURL(ctx, p, rawURL); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (a *app) logIn(ctx context.Context, d *diagnosis, rawURL string, names []st
 	}
 	d.wires = a.readWires(ctx, d.works.session, d.hosts)
 	d.doors = a.readDoors(ctx, d)
-	return a.openTransport(ctx, d.works, d.move)
+	return a.openTransport(ctx, d.works, d.move.Options)
 }
 
 // list reads the inventory, and chooses from it.

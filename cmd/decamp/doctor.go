@@ -59,9 +59,6 @@ func newDoctor(a *app) *cobra.Command {
 			if err := o.check(cmd); err != nil {
 				return err
 			}
-			if err := o.readMap(); err != nil {
-				return err
-			}
 			return a.doctor(cmd.Context(), o, args)
 		}),
 	}
@@ -70,40 +67,27 @@ func newDoctor(a *app) *cobra.Command {
 }
 
 func (o *doctorOptions) register(cmd *cobra.Command) {
+	o.Options = planfile.DefaultOptions()
 	f := cmd.Flags()
 	f.StringArrayVar(&o.to, "to", nil, "where the VMs are to live: `TARGET`, as decamp migrate takes it; may be repeated")
 	o.registerPlace(f)
-	f.StringVar(&o.transport, "transport", "https", "that is to move them: `https, nfc or landing`")
-	f.BoolVar(&o.warm.on, "warm", false, "they are to be moved while they run")
+	f.StringVar((*string)(&o.Transport), "transport", string(o.Transport), "that is to move them: `https, nfc or landing`")
+	f.BoolVar(&o.warm, "warm", false, "they are to be moved while they run")
 	f.BoolVar(&o.powerOff, "power-off", false, "those that run are to be shut down")
-	f.BoolVar(&o.sourceHash, "source-hash", false, "the host is to hash its disks, by SSH")
-	f.BoolVar(&o.landing.ssh.enable, "enable-ssh", false, "SSH may be started where it is off and needed")
-	f.Var(&o.landing.into, "landing", "disks are to land in RAM first, `tmpfs:SIZE`; means --transport landing")
+	f.BoolVar(&o.SourceHash, "source-hash", false, "the host is to hash its disks, by SSH")
+	f.BoolVar(&o.ssh.enable, "enable-ssh", false, "SSH may be started where it is off and needed")
+	f.Var(&o.into, "landing", "disks are to land in RAM first, `tmpfs:SIZE`; means --transport landing")
 	f.BoolVar(&o.short, "short", false, "leave out what takes seconds, or writes")
 	o.login.register(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions(transports, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
+	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions([]string{"https", "nfc", "landing"}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 }
 
-// check refuses flags that do not fit.
+// check completes the options, and refuses flags that do not fit.
 func (o *doctorOptions) check(cmd *cobra.Command) error {
-	if len(o.to) > 0 {
-		if err := o.checkTo(cmd); err != nil {
-			return err
-		}
+	if err := o.complete(cmd); err != nil {
+		return err
 	}
-	switch {
-	case o.landing.into > 0 && cmd.Flags().Changed("transport") && o.transport != "landing":
-		return badUsage(cmd, "--landing says how hosts land their disks: it needs --transport landing, not %s", o.transport)
-	case o.landing.into > 0:
-		o.transport = "landing"
-	case o.domainType != "kvm" && o.domainType != "qemu":
-		return badUsage(cmd, "--domain-type %q: want kvm or qemu", o.domainType)
-	case !slices.Contains(transports, o.transport):
-		return badUsage(cmd, "--transport %q: want https, nfc or landing", o.transport)
-	}
-	o.connections, o.nfc = usualConnections, nfcOptions{handles: defaultHandles, buffers: defaultBuffers}
-	o.landing.copy = "auto"
-	return nil
+	return o.checkKeys(cmd)
 }
 
 // doctor looks at what it can: a source that lets nobody in does not keep it from looking at this
@@ -118,9 +102,9 @@ func (a *app) doctor(ctx context.Context, o doctorOptions, args []string) error 
 
 // examine returns what was found of all that could be reached, and why not all could.
 func (a *app) examine(ctx context.Context, o doctorOptions, args []string) (found []doctor.Finding, err error) {
-	d := &diagnosis{move: o.migrateOptions, works: &works{}}
+	d := &diagnosis{move: o.move, works: &works{}}
 	defer closing(&err, d.works.Close)
-	barred := a.openTargets(d.works, o.migrateOptions, planfile.Local)
+	barred := a.openTargets(d.works, o.move, planfile.Local)
 	if len(args) > 0 {
 		barred = errors.Join(barred, a.logIn(ctx, d, args[0], args[1:]))
 	}

@@ -15,6 +15,8 @@ import (
 	placecheck "github.com/decamp/decamp/internal/doctor/place"
 	vmcheck "github.com/decamp/decamp/internal/doctor/vm"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/preflight"
 )
 
 // groups are all checks that there is something to look at for. Of what is equally bad, this side is
@@ -73,7 +75,7 @@ func (d *diagnosis) folders() []string {
 }
 
 func (d *diagnosis) hereOptions(folder string) here.Options {
-	o := here.Options{Folder: folder, Tmpfs: int64(d.move.landing.into)}
+	o := here.Options{Folder: folder, Tmpfs: d.move.tmpfs}
 	if d.survey { // nobody said that all of them come here
 		return o
 	}
@@ -115,7 +117,7 @@ func (d *diagnosis) ways() []path.Options {
 	}
 	u := d.works.url
 	port, _ := strconv.Atoi(u.Port()) // none: the usual one
-	all := []path.Options{{Host: u.Hostname(), Port: port, Transport: d.move.transport}}
+	all := []path.Options{{Host: u.Hostname(), Port: port, Transport: string(d.move.Transport)}}
 	if u.Scheme != "vcenter" {
 		if len(d.hosts) == 1 {
 			all[0].HostMTU, all[0].NFC = d.facing(d.hosts[0].Ref).MTU, d.doors[d.hosts[0].Ref]
@@ -123,13 +125,13 @@ func (d *diagnosis) ways() []path.Options {
 		return all
 	}
 	all[0].Transport = path.HTTPS // the API alone: 902 is the hosts'
-	if d.move.transport == path.HTTPS {
+	if d.move.Transport == path.HTTPS {
 		return all
 	}
 	for _, h := range d.hosts {
 		nic := d.facing(h.Ref)
 		if addr := cmp.Or(nic.Address, h.Address); addr != "" {
-			all = append(all, path.Options{Host: addr, Transport: d.move.transport, HostMTU: nic.MTU, NFC: d.doors[h.Ref]})
+			all = append(all, path.Options{Host: addr, Transport: string(d.move.Transport), HostMTU: nic.MTU, NFC: d.doors[h.Ref]})
 		}
 	}
 	return all
@@ -164,7 +166,7 @@ func (d *diagnosis) hostOptions() hostcheck.Options {
 func (d *diagnosis) vmOptions() vmcheck.Options {
 	o := vmcheck.Options{
 		Source: d.works.session, VMs: d.vms, All: d.all, Transport: d.works.transport,
-		Permit: d.move.permit(), Warm: d.move.warm.on, Survey: d.survey, Refused: d.beside,
+		Permit: preflight.PermitOf(d.move.Options), Warm: d.move.Mode == planfile.Warmly, Survey: d.survey, Refused: d.beside,
 	}
 	if !d.survey { // of those that nobody chose there may be thousands
 		o.Look = d.works.look
@@ -180,8 +182,8 @@ func (d *diagnosis) vmOptions() vmcheck.Options {
 func (d *diagnosis) use() hostcheck.Use {
 	o := d.move
 	return hostcheck.Use{
-		Transport: o.transport, Warm: o.warm.on, PowerOff: o.powerOff,
-		SSH: o.sourceHash || o.transport == "landing" && o.landing.copy == "ssh", StartSSH: o.landing.ssh.enable,
-		NFCMemory: int64(o.nfc.handles) * o.nfc.want().Memory(),
+		Transport: string(o.Transport), Warm: o.Mode == planfile.Warmly, PowerOff: o.PowerOff != planfile.NeverOff,
+		SSH: o.SourceHash || o.Transport == "landing" && o.Landing.Copy == "ssh", StartSSH: o.ssh.enable,
+		NFCMemory: int64(o.NFC.Handles) * buffersOf(o.NFC).Memory(),
 	}
 }

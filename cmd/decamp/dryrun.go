@@ -18,6 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport/https"
 )
@@ -40,29 +41,29 @@ type dryRunReport struct {
 
 // dryRun says what would be defined, and what stands in the way. It reads the source, asks the
 // destinations, and makes nothing anywhere.
-func (a *app) dryRun(ctx context.Context, o migrateOptions, rawURL, name string) (err error) {
-	if err := o.engine.checkFiles("--key-file", "--appliance-kernel"); err != nil {
+func (a *app) dryRun(ctx context.Context, m move, rawURL, name string) (err error) {
+	if err := engineOf(m).checkFiles("--key-file", "--appliance-kernel"); err != nil {
 		return err
 	}
-	p := &planWorks{a: a, works: &works{}, login: o.login, ssh: o.landing.ssh}
-	if err := a.openTargets(p.works, o, planfile.Local); err != nil {
+	p := &planWorks{a: a, works: &works{}, login: m.login, ssh: m.ssh}
+	if err := a.openTargets(p.works, m, planfile.Local); err != nil {
 		return err
 	}
 	defer closing(&err, p.Close)
 	if err := a.openURL(ctx, p, rawURL); err != nil {
 		return err
 	}
-	p.reader = https.New(p.session, https.Options{MaxConnections: o.connections, Log: a.log})
-	if p.transport, err = a.newTransport(ctx, p.works, o); err != nil {
+	p.reader = https.New(p.session, https.Options{MaxConnections: m.Connections, Log: a.log})
+	if p.transport, err = a.newTransport(ctx, p.works, m.Options); err != nil {
 		return err
 	}
 	vm, err := p.session.VM(ctx, name)
 	if err != nil {
 		return err
 	}
-	def, r := p.defined(ctx, vm, o)
-	obstacles := migrate.Obstacles(vm, p.transport, o.permit())
-	refused := o.checkEngine(ctx, vm, func() []guest.Report { return def.Guest })
+	def, r := p.defined(ctx, vm, m.Options)
+	obstacles := migrate.Obstacles(vm, p.transport, preflight.PermitOf(m.Options))
+	refused := m.checkEngine(ctx, vm, func() []guest.Report { return def.Guest })
 	for _, d := range p.to {
 		r.Destinations = append(r.Destinations, outline(ctx, d, def, obstacles, refused))
 	}
@@ -74,16 +75,16 @@ func (a *app) dryRun(ctx context.Context, o migrateOptions, rawURL, name string)
 
 // defined is what a VM would be defined by, as far as that is known before it is copied, and a report
 // without destinations.
-func (w *works) defined(ctx context.Context, vm *inventory.VM, o migrateOptions) (targets.Definition, dryRunReport) {
+func (w *works) defined(ctx context.Context, vm *inventory.VM, o planfile.Options) (targets.Definition, dryRunReport) {
 	r := dryRunReport{VM: vm.Name, Ref: string(vm.Ref), Notes: []string{}, Destinations: []outlined{}}
 	def := targets.Definition{VM: vm, Decamp: version, Guest: w.foreseeGuest(ctx, vm, &r)}
-	if o.hardware == string(plan.Virtio) {
+	if o.Hardware == "virtio" {
 		def.Hardware = targets.Virtio
-		if o.guestAgent && !slices.ContainsFunc(def.Guest, isWindows) {
+		if o.GuestAgent && !slices.ContainsFunc(def.Guest, isWindows) {
 			def.Converted = &convert.Result{GuestAgent: true} // as far as it is foreseen
 		}
 	}
-	if o.hardware == string(plan.AutoHardware) {
+	if o.Hardware == "auto" {
 		r.note("hardware auto: what is shown is compat; it is virtio if the guest can be changed, which is known once it is copied")
 	}
 	if vm.Power == inventory.PoweredOn { // as it is found by who shuts it down

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/spf13/pflag"
-
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/convert/appliance"
 	"github.com/decamp/decamp/internal/convert/virtv2v"
@@ -17,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/planfile"
 )
 
 // engineOptions say what changes guests for virtio.
@@ -27,19 +26,18 @@ type engineOptions struct {
 	kernel  string   // image of the appliance's; "" has one looked for
 }
 
-// engines are the words of --engine.
-var engines = []string{string(plan.AutoEngine), string(plan.LinuxAppend), string(plan.VirtV2V)}
-
-func (o *engineOptions) register(f *pflag.FlagSet) {
-	f.StringVar(&o.name, "engine", string(plan.AutoEngine), "what changes a guest for virtio, by `NAME`: auto, linux-append or virt-v2v; auto is linux-append, and virt-v2v where that does not take the guest and it is installed")
-	f.StringVar(&o.drivers, "virtio-win", "", "`PATH` of the drivers that virt-v2v gives a Windows: the ISO image virtio-win, or a folder with what is in it; $VIRTIO_WIN else")
-	f.StringArrayVar(&o.keys, "key-file", nil, "`[ID=]PATH` of a file with a key, for virt-v2v: a LUKS passphrase or BitLocker's recovery key, in one line, that only you can read; for the volume with that UUID, or device (/dev/sda2), alone; repeated for more")
-	f.StringVar(&o.kernel, "appliance-kernel", "", "image `FILE` of the kernel that mounts XFS and btrfs of guests for --hardware virtio; its modules in lib/modules there (default the newest in /boot)")
+// engineOf returns what changes the guest of a move.
+func engineOf(m move) engineOptions {
+	o := engineOptions{name: string(m.Engine), drivers: string(m.VirtioWin), kernel: string(m.Kernel)}
+	for _, key := range m.KeyFiles {
+		o.keys = append(o.keys, string(key))
+	}
+	return o.in(m.base)
 }
 
 // plan is the engine as plans have it, where the guest is changed at all.
-func (o engineOptions) plan(hardware string) plan.Engine {
-	if hardware == string(plan.Compat) || o.name == string(plan.AutoEngine) {
+func (o engineOptions) plan(hardware planfile.VMHardware) plan.Engine {
+	if hardware == "compat" || o.name == string(plan.AutoEngine) {
 		return ""
 	}
 	return plan.Engine(o.name)
@@ -55,6 +53,9 @@ func (o engineOptions) keyFiles() (keys []virtv2v.Key) {
 
 // in makes paths of a plan relative to its folder.
 func (o engineOptions) in(folder string) engineOptions {
+	if folder == "" {
+		return o
+	}
 	under := func(path string) string {
 		if path == "" || filepath.IsAbs(path) {
 			return path
@@ -100,8 +101,8 @@ func (o engineOptions) checkFiles(keyWord, kernelWord string) error {
 
 // planKernel is the kernel as plans have it, where the guest is changed at all: it is found from
 // everywhere.
-func (o engineOptions) planKernel(hardware string) string {
-	if hardware == string(plan.Compat) || o.kernel == "" {
+func (o engineOptions) planKernel(hardware planfile.VMHardware) string {
+	if hardware == "compat" || o.kernel == "" {
 		return ""
 	}
 	path, err := filepath.Abs(o.kernel)
@@ -125,25 +126,26 @@ func (w *works) v2v(ctx context.Context) func(context.Context, virtv2v.Job) (vir
 	return e.Convert
 }
 
-// checkEngine is migrateOptions', of a VM whose disks are looked into if it is off.
-func (w *works) checkEngine(ctx context.Context, o migrateOptions, vm *inventory.VM) error {
-	return o.checkEngine(ctx, vm, func() []guest.Report { return w.glance(ctx, vm) })
+// checkEngine is that of a move, of a VM whose disks are looked into if it is off.
+func (w *works) checkEngine(ctx context.Context, m move, vm *inventory.VM) error {
+	return m.checkEngine(ctx, vm, func() []guest.Report { return w.glance(ctx, vm) })
 }
 
 // checkEngine refuses, before anything is copied, what is sure to be missed after hours: virt-v2v
 // itself, the drivers of a Windows, the key of a volume. Where look finds nothing it goes by what VMware
 // was told of the guest.
-func (o migrateOptions) checkEngine(ctx context.Context, vm *inventory.VM, look func() []guest.Report) error {
-	if o.hardware == string(plan.Compat) || o.engine.name == string(plan.LinuxAppend) {
+func (m move) checkEngine(ctx context.Context, vm *inventory.VM, look func() []guest.Report) error {
+	engine := engineOf(m)
+	if !m.changesGuest() || engine.name == string(plan.LinuxAppend) {
 		return nil
 	}
-	e := virtv2v.New(virtv2v.Options{Drivers: o.engine.drivers})
+	e := virtv2v.New(virtv2v.Options{Drivers: engine.drivers})
 	windows := strings.HasPrefix(strings.ToLower(vm.GuestID), "win")
 	tool, err := e.Find(ctx)
-	switch chosen := o.engine.name == string(plan.VirtV2V); {
-	case err != nil && (chosen || windows && o.hardware == string(plan.Virtio)):
+	switch chosen := engine.name == string(plan.VirtV2V); {
+	case err != nil && (chosen || windows && m.Hardware == "virtio"):
 		return fault.New(fault.KindOf(err), "VM %s is to be converted by virt-v2v: %w", vm.Name, err).WithHint("%s", fault.HintOf(err))
-	case err != nil, !chosen && !windows, !chosen && o.hardware == string(plan.AutoHardware) && e.Drivers() == "":
+	case err != nil, !chosen && !windows, !chosen && m.Hardware == "auto" && e.Drivers() == "":
 		return nil
 	}
 	reports := look()
@@ -156,7 +158,7 @@ func (o migrateOptions) checkEngine(ctx context.Context, vm *inventory.VM, look 
 			return fault.New(fault.KindOf(err), "VM %s is a Windows: %w", vm.Name, err).WithHint("%s", fault.HintOf(err))
 		}
 	}
-	if err := migrate.TakenByV2V(reports, o.engine.keyFiles()); err != nil && o.hardware == string(plan.Virtio) {
+	if err := migrate.TakenByV2V(reports, engine.keyFiles()); err != nil && m.Hardware == "virtio" {
 		return fault.New(fault.KindOf(err), "VM %s: %w", vm.Name, err).WithHint("%s", fault.HintOf(err))
 	}
 	return nil

@@ -8,7 +8,6 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
 )
@@ -39,11 +38,11 @@ func (p *planWorks) foresee(ctx context.Context, s preflight.Sight) (notes planf
 // another machine, so they are notes; disks are not looked into, a plan may have hundreds.
 func (p *planWorks) foreseeEngines(ctx context.Context, moves []planfile.Move) (notes planfile.Findings) {
 	for _, m := range moves {
-		o := p.optionsOf(m.Options)
-		if o.hardware == string(plan.Compat) {
+		o := p.moveOf(m.Options)
+		if !o.changesGuest() {
 			continue
 		}
-		err := o.engine.checkFiles("keyFiles", "applianceKernel")
+		err := engineOf(o).checkFiles("keyFiles", "applianceKernel")
 		if err == nil {
 			err = o.checkEngine(ctx, m.VM, func() []guest.Report { return nil })
 		}
@@ -56,7 +55,7 @@ func (p *planWorks) foreseeEngines(ctx context.Context, moves []planfile.Move) (
 
 // foreseen looks at moves that are alike.
 func (p *planWorks) foreseen(ctx context.Context, s preflight.Sight, moves []planfile.Move, told map[doctor.Finding]bool) (notes planfile.Findings) {
-	d := &diagnosis{move: p.optionsOf(moves[0].Options), works: &works{url: p.url, session: p.session}, all: s.VMs, beside: true}
+	d := &diagnosis{move: p.moveOf(moves[0].Options), works: &works{url: p.url, session: p.session}, all: s.VMs, beside: true}
 	of := map[string]planfile.Move{} // by what findings call the VM
 	for _, m := range moves {
 		d.vms = append(d.vms, *m.VM)

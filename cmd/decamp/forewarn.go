@@ -23,20 +23,20 @@ func (a *app) forewarn(ctx context.Context, d *diagnosis, checks []doctor.Check)
 }
 
 // diagnoseOne is the diagnosis of one VM that is about to be moved.
-func diagnoseOne(w *works, o migrateOptions, vm *inventory.VM, g ground) *diagnosis {
-	d := &diagnosis{move: o, works: w, vms: []inventory.VM{*vm}, beside: true}
+func diagnoseOne(w *works, m move, vm *inventory.VM, g ground) *diagnosis {
+	d := &diagnosis{move: m, works: w, vms: []inventory.VM{*vm}, beside: true}
 	d.narrow(g)
 	return d
 }
 
 // forewarn tells it of decamp migrate's VM.
-func (w *works) forewarn(ctx context.Context, a *app, o migrateOptions, vm *inventory.VM) {
+func (w *works) forewarn(ctx context.Context, a *app, m move, vm *inventory.VM) {
 	g, err := readGround(ctx, w.session)
 	if err != nil {
 		a.log.Info("not looked at beforehand", "vm", vm.Name, "err", err)
 		return
 	}
-	d := diagnoseOne(w, o, vm, g)
+	d := diagnoseOne(w, m, vm, g)
 	a.forewarn(ctx, d, d.groups())
 }
 
@@ -51,7 +51,7 @@ func (s *planSource) forewarn(ctx context.Context, w *works, o planfile.Options,
 		s.a.log.Info("not looked at beforehand", "host", vm.HostName, "err", err)
 		return
 	}
-	d := diagnoseOne(w, s.planWorks.optionsOf(o), vm, g)
+	d := diagnoseOne(w, s.moveOf(o), vm, g)
 	s.a.forewarn(ctx, d, hostcheck.Checks(d.hostOptions()))
 }
 

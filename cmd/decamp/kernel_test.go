@@ -9,6 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/planfile"
 )
 
 // A kernel that a plan names is looked for before anything is copied, where guests are changed.
@@ -38,7 +39,7 @@ func TestRehearsalTakesTheRunsKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.url = u
-	w.plan(&inventory.VM{Ref: "7", Name: "web01"}, migrateOptions{hardware: string(plan.Virtio), warm: warmOptions{on: true}, engine: engineOptions{kernel: gone}})
+	w.plan(&inventory.VM{Ref: "7", Name: "web01"}, move{Options: planfile.Options{Hardware: "virtio", Mode: planfile.Warmly, Kernel: planfile.Path(gone)}})
 	p := w.to[0].plan
 	if p.Kernel != gone {
 		t.Errorf("the plan has %q", p.Kernel)
@@ -50,7 +51,7 @@ func TestRehearsalTakesTheRunsKernel(t *testing.T) {
 		t.Error("it boots without a kernel")
 	}
 	mustContain(t, r.stderr(), gone)
-	w.plan(&inventory.VM{Ref: "7", Name: "web01"}, migrateOptions{hardware: string(plan.Compat), engine: engineOptions{kernel: gone}})
+	w.plan(&inventory.VM{Ref: "7", Name: "web01"}, move{Options: planfile.Options{Hardware: "compat", Kernel: planfile.Path(gone)}})
 	if k := w.to[0].plan.Kernel; k != "" {
 		t.Errorf("a guest that is not changed needs no kernel: %q", k)
 	}

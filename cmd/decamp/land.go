@@ -271,9 +271,10 @@ func syncFileSystem(dir string) error {
 type hosts []netip.Prefix
 
 // lookUp takes names, addresses and networks, as a flag was given them.
-func lookUp(ctx context.Context, flag string, list []string) (hosts, error) {
+func lookUp[T ~string](ctx context.Context, flag string, list []T) (hosts, error) {
 	var out hosts
-	for _, name := range list {
+	for _, each := range list {
+		name := string(each)
 		if p, err := netip.ParsePrefix(name); err == nil {
 			out = append(out, p.Masked())
 			continue

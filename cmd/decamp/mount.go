@@ -10,6 +10,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/mount"
+	"github.com/decamp/decamp/internal/planfile"
 )
 
 const mountHelp = `
@@ -63,7 +64,7 @@ func newMount(a *app) *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.connections, "connections", usualConnections, "at most `N` connections to the host, 12 at the most")
+	f.IntVar(&o.connections, "connections", planfile.DefaultOptions().Connections, "at most `N` connections to the host, 12 at the most")
 	f.DurationVar(&o.readTimeout, "read-timeout", 2*time.Minute, "`TIME` after which a read that the host does not answer fails")
 	f.BoolVar(&o.allowOther, "allow-other", false, "let users other than you see the files")
 	o.login.register(cmd)

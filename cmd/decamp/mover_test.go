@@ -25,7 +25,7 @@ func TestConnectionsOfOneVM(t *testing.T) {
 		planWorks: &planWorks{a: r.app, works: &works{reader: https.New(nil, https.Options{MaxConnections: 8})}}, transports: map[string]transport.Transport{},
 	}
 	for _, connections := range []int{8, 3, 12, 3} {
-		moves, err := s.transport(t.Context(), s.planWorks.works, s.planWorks.optionsOf(planfile.Options{Transport: "https", Connections: connections}))
+		moves, err := s.transport(t.Context(), s.planWorks.works, planfile.Options{Transport: "https", Connections: connections})
 		must(t, err)
 		if got := moves.(*https.Transport).MaxConnections(); got != connections {
 			t.Errorf("connections: %d has %d connections", connections, got)

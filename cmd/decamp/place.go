@@ -15,16 +15,16 @@ import (
 
 // openPlace opens what takes whole VMs; nil for a folder, which is where they live. It says whether
 // images are to stay on the stage.
-func openPlace(to planfile.Destination, o migrateOptions) (place staged.Place, keep bool, err error) {
+func openPlace(to planfile.Destination, m move) (place staged.Place, keep bool, err error) {
 	switch to.Kind() {
 	case planfile.KubeVirt:
-		return kubevirt.New(to.Address(), o.maps)
+		return kubevirt.New(to.Address(), m.maps)
 	case planfile.Libvirt:
-		return taker(libvirt.New(to.Address(), libvirt.Options{Stage: to.Folder(), Type: o.domainType, Maps: o.maps}))
+		return taker(libvirt.New(to.Address(), libvirt.Options{Stage: to.Folder(), Type: string(m.DomainType), Maps: m.maps}))
 	case planfile.Proxmox:
-		return taker(proxmox.New(to.Address(), proxmox.Options{Maps: o.maps}))
+		return taker(proxmox.New(to.Address(), proxmox.Options{Maps: m.maps}))
 	case planfile.OpenStack:
-		return taker(openstack.New(to.Address(), openstack.Options{Maps: o.maps}))
+		return taker(openstack.New(to.Address(), openstack.Options{Maps: m.maps}))
 	}
 	return nil, false, nil
 }

@@ -238,25 +238,7 @@ func (a *app) openPlan(ctx context.Context, l login, f *planfile.File, folder st
 	return p, a.openURL(ctx, p, string(f.Source.URL))
 }
 
-// optionsOf says a VM's options of a plan in the words of decamp migrate's flags.
-func (p *planWorks) optionsOf(o planfile.Options) migrateOptions {
-	m := migrateOptions{
-		login: p.login, format: string(o.Format), domainType: string(o.DomainType), hardware: string(o.Hardware), transport: string(o.Transport), connections: o.Connections,
-		nfc: nfcOptions{buffer: sizeFlag(o.NFC.Buffer), buffers: o.NFC.Buffers, handles: o.NFC.Handles, network: string(o.NFC.Network), plain: o.NFC.Plain},
-		landing: landingOptions{
-			advertise: o.Landing.Advertise.Addr, listen: string(o.Landing.Listen), portmap: string(o.Landing.Portmap),
-			memory: sizeFlag(o.Landing.Memory), copy: string(o.Landing.Copy), ssh: p.ssh,
-		},
-		warm:     warmOptions{on: o.Mode == planfile.Warmly},
-		powerOff: o.PowerOff != planfile.NeverOff, sourceHash: o.SourceHash, trial: o.Trial, expect: string(o.Expect), start: o.Start,
-		engine: engineOptions{name: string(o.Engine), drivers: string(o.VirtioWin), kernel: string(o.Kernel)}, guestAgent: o.GuestAgent,
-	}
-	for _, key := range o.KeyFiles {
-		m.engine.keys = append(m.engine.keys, string(key))
-	}
-	m.engine = m.engine.in(p.base)
-	for _, host := range o.Landing.Allow {
-		m.landing.allow = append(m.landing.allow, string(host))
-	}
-	return m
+// moveOf is the move of a VM of a plan.
+func (p *planWorks) moveOf(o planfile.Options) move {
+	return move{Options: o, login: p.login, ssh: p.ssh, base: p.base}
 }

@@ -43,7 +43,7 @@ func (o *outlines) add(ctx context.Context, m planfile.Move, to planfile.Destina
 	vm := o.by[m.VM.Ref]
 	if vm == nil {
 		vm = &outlinedVM{}
-		vm.def, vm.dryRunReport = o.all.defined(ctx, m.VM, o.all.optionsOf(m.Options))
+		vm.def, vm.dryRunReport = o.all.defined(ctx, m.VM, m.Options)
 		o.of, o.by[m.VM.Ref] = append(o.of, vm), vm
 	}
 	out, err := outlineAt(to, at, vm.def)

@@ -13,7 +13,6 @@ import (
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/sleep"
@@ -246,27 +245,28 @@ func (s *planSource) works(ctx context.Context, row roster.VM, o planfile.Option
 	if err := s.offered(row); err != nil {
 		return nil, err
 	}
-	mo := s.planWorks.optionsOf(o)
-	mo.to, mo.maps = row.To, s.file.Maps.Value()
+	m := s.moveOf(o)
+	m.To, m.maps = destinations(row.To), s.file.Maps.Value()
 	shared := s.planWorks.works
 	w := &works{
 		url: shared.url, session: shared.session, reader: shared.reader, rereader: shared.rereader, shells: shared.shells,
 		store: shared.store, migrator: shared.migrator, leftovers: shared.leftovers,
-		expect: mo.expect, conversion: mo.engine, trials: s.m.trials,
+		expect: string(o.Expect), conversion: engineOf(m), trials: s.m.trials,
 	}
-	if err := s.a.openTargets(w, mo, s.role); err != nil {
+	if err := s.a.openTargets(w, m, s.role); err != nil {
 		return nil, err
 	}
 	var err error
-	w.transport, err = s.transport(ctx, w, mo)
+	w.transport, err = s.transport(ctx, w, o)
 	return w, err
 }
 
 // worksOf are the works of a VM that is there, with its intents.
 func (s *planSource) worksOf(ctx context.Context, row roster.VM, vm *inventory.VM, o planfile.Options) (*works, error) {
-	mo := s.planWorks.optionsOf(o)
-	if mo.hardware != string(plan.Compat) {
-		if err := mo.engine.checkFiles("keyFiles", "applianceKernel"); err != nil {
+	m := s.moveOf(o)
+	m.maps = s.file.Maps.Value()
+	if m.changesGuest() {
+		if err := engineOf(m).checkFiles("keyFiles", "applianceKernel"); err != nil {
 			return nil, err
 		}
 	}
@@ -274,20 +274,19 @@ func (s *planSource) worksOf(ctx context.Context, row roster.VM, vm *inventory.V
 	if err != nil {
 		return nil, err
 	}
-	if err := w.checkEngine(ctx, mo, vm); err != nil {
+	if err := w.checkEngine(ctx, m, vm); err != nil {
 		return nil, err
 	}
-	mo.maps = s.file.Maps.Value()
-	w.plan(vm, mo)
+	w.plan(vm, m)
 	return w, nil
 }
 
 // transport returns the one that is made with such options. VMs with the same ones share it,
 // and with it the connections and the memory of hosts.
-func (s *planSource) transport(ctx context.Context, w *works, o migrateOptions) (transport.Transport, error) {
+func (s *planSource) transport(ctx context.Context, w *works, o planfile.Options) (transport.Transport, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := fmt.Sprint(o.transport, o.connections, o.nfc, o.landing, o.warm.on && o.transport == "landing")
+	key := fmt.Sprint(o.Transport, o.Connections, o.NFC, o.Landing, o.Mode == planfile.Warmly && o.Transport == "landing")
 	if t := s.transports[key]; t != nil {
 		return t, nil
 	}

@@ -152,7 +152,7 @@ func (a *app) rehearseHere(ctx context.Context, p plan.Plan, ask plan.Rehearsal)
 		return r, err
 	}
 	defer closing(&err, w.Close)
-	if err := a.openTargets(w, migrateOptions{to: []string{p.Target}, format: p.Format}, planfile.Local); err != nil {
+	if err := a.openTargets(w, recordedMove(p), planfile.Local); err != nil {
 		return r, err
 	}
 	if err := a.openState(ctx, w); err != nil {

@@ -116,9 +116,9 @@ func (a *app) rollBack(ctx context.Context, o rollbackOptions, id plan.ID) (err 
 			WithHint("decamp rollback %s --withdraw removes it from %s, with what was written to it since", id, run.Plan.Target)
 	}
 	p := run.Plan
-	w, err := a.openWorks(ctx, migrateOptions{
-		login: o.login, to: []string{p.Target}, format: p.Format, transport: "https", connections: usualConnections, domainType: "kvm", maps: p.Maps,
-	}, p.Source)
+	m := recordedMove(p)
+	m.login = o.login
+	w, err := a.openWorks(ctx, m, p.Source)
 	if err != nil {
 		return err
 	}

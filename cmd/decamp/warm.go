@@ -4,71 +4,15 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 )
-
-// warmOptions are the flags of decamp migrate --warm.
-type warmOptions struct {
-	on       bool
-	at       string
-	interval time.Duration
-	budget   time.Duration
-	boot     time.Duration
-	bootSaid bool
-	paranoid bool
-	time     time.Time // of at; zero where the operator says when
-}
-
-const manually = "manual"
-
-func (o *warmOptions) register(f *pflag.FlagSet) {
-	f.BoolVar(&o.on, "warm", false, "copy while the VM runs, in rounds, and power it off for the last one only")
-	f.StringVar(&o.at, "cutover", manually, "with warm: `TIME` of the last round, as 2026-12-01T02:00Z, or manual: when decamp cutover says so")
-	f.DurationVar(&o.interval, "interval", time.Hour, "with warm: `TIME` from the beginning of one round to the next")
-	f.DurationVar(&o.budget, "downtime-budget", 0, "with warm: cut over once the outage is expected to be at most this `TIME`")
-	f.DurationVar(&o.boot, "boot-time", 0, "with warm: `TIME` the guest takes to boot, counted into the outage; kept when the run is continued")
-	f.BoolVar(&o.paranoid, "paranoid", false, "with warm: after the last round, while the VM is off, read all of its disks once more and compare")
-}
-
-// cutoverForms are how times are written: RFC 3339, with or without seconds.
-var cutoverForms = []string{time.RFC3339, "2006-01-02T15:04Z07:00"}
-
-// check refuses flags that do not fit.
-func (o *warmOptions) check(cmd *cobra.Command, targets int) error {
-	if !o.on {
-		for _, name := range []string{"cutover", "interval", "downtime-budget", "boot-time", "paranoid"} {
-			if cmd.Flags().Changed(name) {
-				return badUsage(cmd, "--%s says how a warm migration ends: it needs --warm", name)
-			}
-		}
-		return nil
-	}
-	if targets > 1 {
-		return badUsage(cmd, "--warm takes one --to")
-	}
-	o.bootSaid = cmd.Flags().Changed("boot-time")
-	if o.interval <= 0 || o.budget < 0 || o.boot < 0 {
-		return badUsage(cmd, "--interval, --downtime-budget and --boot-time: want times above 0")
-	}
-	if o.at == manually {
-		return nil
-	}
-	for _, form := range cutoverForms {
-		if at, err := time.Parse(form, o.at); err == nil {
-			o.time = at
-			return nil
-		}
-	}
-	return badUsage(cmd, "--cutover %q: want manual, or a time with its zone, as 2026-12-01T02:00Z", o.at)
-}
 
 const cutoverHelp = `
 Have a warm migration cut over: the round under way, if any, is completed, or another is
@@ -138,6 +82,13 @@ func (a *app) recorded(id plan.ID) (state string, store *plan.Store, run plan.Ru
 	return state, store, run, err
 }
 
+// recordedMove is the move of a run that is on record, as far as its target and what it is undone by go.
+func recordedMove(p plan.Plan) move {
+	m := move{Options: planfile.DefaultOptions(), maps: p.Maps}
+	m.To, m.Format = []planfile.Destination{planfile.Destination(p.Target)}, planfile.Format(p.Format)
+	return m
+}
+
 func (a *app) cancelRun(ctx context.Context, l login, ssh sshOptions, id plan.ID) (err error) {
 	state, store, run, err := a.recorded(id)
 	switch {
@@ -152,8 +103,9 @@ func (a *app) cancelRun(ctx context.Context, l login, ssh sshOptions, id plan.ID
 		return a.tellOrder(id, plan.GiveUp, true)
 	}
 	p := run.Plan
-	o := migrateOptions{login: l, to: []string{p.Target}, format: p.Format, transport: "https", connections: 1, landing: landingOptions{ssh: ssh}}
-	w, err := a.openWorks(ctx, o, p.Source)
+	m := recordedMove(p)
+	m.login, m.ssh, m.Connections = l, ssh, 1
+	w, err := a.openWorks(ctx, m, p.Source)
 	if err != nil {
 		return err
 	}

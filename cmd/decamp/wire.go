@@ -123,8 +123,8 @@ type works struct {
 
 // openWorks opens the parts in the order in which they are cheap to refuse: the folder,
 // the state directory, and last the host, which may mean typing a password.
-func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w *works, err error) {
-	w = &works{expect: o.expect, conversion: o.engine}
+func (a *app) openWorks(ctx context.Context, m move, rawURL string) (w *works, err error) {
+	w = &works{expect: string(m.Expect), conversion: engineOf(m)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.Close())
@@ -133,61 +133,61 @@ func (a *app) openWorks(ctx context.Context, o migrateOptions, rawURL string) (w
 	if w.url, err = esx.ParseURL(rawURL); err != nil {
 		return w, err
 	}
-	if err := a.openTargets(w, o, planfile.Local); err != nil {
+	if err := a.openTargets(w, m, planfile.Local); err != nil {
 		return w, err
 	}
 	if err := a.openState(ctx, w); err != nil {
 		return w, err
 	}
-	if w.session, err = a.dial(ctx, rawURL, o.login); err != nil {
+	if w.session, err = a.dial(ctx, rawURL, m.login); err != nil {
 		return w, err
 	}
-	w.shells = a.newHostShells(w.session, loginOf(w.url, o.login), o.landing.ssh, w.leftovers)
+	w.shells = a.newHostShells(w.session, loginOf(w.url, m.login), m.ssh, w.leftovers)
 	if a.tidy(ctx, w.shells) {
 		w.left = func() { a.tidy(context.WithoutCancel(ctx), w.shells) }
 	}
-	return w, a.openTransport(ctx, w, o)
+	return w, a.openTransport(ctx, w, m.Options)
 }
 
 // openTransport opens what reads disks, and what moves them.
-func (a *app) openTransport(ctx context.Context, w *works, o migrateOptions) (err error) {
-	w.reader = https.New(w.session, https.Options{MaxConnections: o.connections, Log: a.log})
+func (a *app) openTransport(ctx context.Context, w *works, o planfile.Options) (err error) {
+	w.reader = https.New(w.session, https.Options{MaxConnections: o.Connections, Log: a.log})
 	w.rereader = https.New(w.session, https.Options{MaxConnections: migrate.RereadConnections, Log: a.log})
 	w.transport, err = a.newTransport(ctx, w, o)
 	return err
 }
 
 // newTransport returns what moves the disks.
-func (a *app) newTransport(ctx context.Context, w *works, o migrateOptions) (transport.Transport, error) {
-	switch o.transport {
+func (a *app) newTransport(ctx context.Context, w *works, o planfile.Options) (transport.Transport, error) {
+	switch o.Transport {
 	case "https":
-		if o.connections == w.reader.MaxConnections() {
+		if o.Connections == w.reader.MaxConnections() {
 			return w.reader, nil
 		}
-		return https.New(w.session, https.Options{MaxConnections: o.connections, Log: a.log}), nil
+		return https.New(w.session, https.Options{MaxConnections: o.Connections, Log: a.log}), nil
 	case "nfc":
-		return a.newNFC(w, o), nil
+		return a.newNFC(w, o.NFC), nil
 	}
 	state, err := a.stateDir()
 	if err != nil {
 		return nil, err
 	}
-	allow, err := lookUp(ctx, "--landing-allow", o.landing.allow)
+	allow, err := lookUp(ctx, "--landing-allow", o.Landing.Allow)
 	if err != nil {
 		return nil, err
 	}
 	host := landing.WithShell{Host: w.session, Open: w.shells.Open}
-	copier := a.newCopier(w, o.landing.copy)
+	copier := a.newCopier(w, string(o.Landing.Copy))
 	if choice, ok := copier.(*landing.Choice); ok {
 		host.Refused = choice.Refused
 	}
 	whole := landing.New(host, landing.Options{
-		Dir: filepath.Join(state, "landing"), Advertise: o.landing.advertise, Memory: int64(o.landing.memory),
-		Ports: nfs.Ports{NFS: o.landing.listen, Portmap: o.landing.portmap}, Allow: allow, Log: a.log,
+		Dir: filepath.Join(state, "landing"), Advertise: o.Landing.Advertise.Addr, Memory: int64(o.Landing.Memory),
+		Ports: nfs.Ports{NFS: string(o.Landing.Listen), Portmap: string(o.Landing.Portmap)}, Allow: allow, Log: a.log,
 		Leftovers: w.leftovers, Server: serverOf(w.url), Stays: a.warnStays, Copier: copier,
 	})
-	if o.warm.on { // a host pushes whole disks only
-		return transport.Deltas{Transport: whole, Changes: a.newNFC(w, o)}, nil
+	if o.Mode == planfile.Warmly { // a host pushes whole disks only
+		return transport.Deltas{Transport: whole, Changes: a.newNFC(w, o.NFC)}, nil
 	}
 	return whole, nil
 }
@@ -507,7 +507,7 @@ func (p *planWorks) rig(f *planfile.File) preflight.Rig {
 		Source: p.session,
 		Names:  finder,
 		Place: func(ctx context.Context, to planfile.Destination, o planfile.Options) (preflight.Place, error) {
-			m := p.optionsOf(o)
+			m := p.moveOf(o)
 			m.maps = f.Maps.Value()
 			at, err := p.a.expand(to, p.role)
 			if err != nil {
@@ -535,7 +535,7 @@ func (p *planWorks) mover(ctx context.Context, o planfile.Options) (transport.Tr
 		return nil, fault.New(fault.Invalid, "a landing is to have %s of memory, and there are %s", size(int64(o.Landing.Memory)), size(free)).
 			WithHint("say less: landing: {memory: %dM} leaves room for the rest", free/4*3>>20)
 	}
-	return p.a.newTransport(ctx, p.works, p.optionsOf(o))
+	return p.a.newTransport(ctx, p.works, o)
 }
 
 // reachHost has an ESXi host of a vCenter show its certificate.

@@ -71,7 +71,7 @@ var classes = map[string]Class{
 	"Landing.Portmap":   adminOnly,
 	"Landing.Allow":     adminOnly, // those hosts could read and write the images
 
-	"Warm.Interval": harmless, "Warm.Cutover": harmless, "Warm.DowntimeBudget": harmless, "Warm.Paranoid": harmless,
+	"Warm.Interval": harmless, "Warm.Cutover": harmless, "Warm.DowntimeBudget": harmless, "Warm.Boot": harmless, "Warm.Paranoid": harmless,
 	"Window.Days": harmless, "Window.From": harmless, "Window.To": harmless, "Window.Zone": harmless,
 
 	"Maps.Datastores":  offered,

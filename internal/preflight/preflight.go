@@ -194,6 +194,9 @@ func PermitOf(o planfile.Options) migrate.Permit {
 		Spot:     migrate.Spot{None: o.Spot.Off, First: int64(o.Spot.First), Random: o.Spot.Ranges}, SourceHash: o.SourceHash,
 		Trial: o.Trial, Start: o.Start,
 	}
+	if o.Warm.Boot.Known {
+		p.Cutover.Boot = &o.Warm.Boot.Time
+	}
 	if o.Warm.Cutover.Window {
 		p.Cutover.Open = o.Warm.Window.At
 	}
