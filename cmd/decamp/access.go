@@ -7,23 +7,16 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/spf13/pflag"
-
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // accessEnv names the environment variable that names the access file.
 const accessEnv = "DECAMP_ACCESS"
 
-func (a *app) registerAccess(f *pflag.FlagSet) {
-	f.StringVar(&a.accessFile, "access", "", "`FILE` that names credentials and places for plans (default $"+accessEnv+", else "+planfile.AccessFile+" in the state directory)")
-}
-
 // accessPath returns the name of the access file, and whether it was stated and so has to exist.
-func (a *app) accessPath() (path string, stated bool, err error) {
+func (a *assembler) accessPath() (path string, stated bool, err error) {
 	if path := cmp.Or(a.accessFile, a.env(accessEnv)); path != "" {
 		return path, true, nil
 	}
@@ -32,7 +25,7 @@ func (a *app) accessPath() (path string, stated bool, err error) {
 }
 
 // access reads the access file. It is read again each time, so a change needs no restart.
-func (a *app) access() (*planfile.Access, error) {
+func (a *assembler) access() (*planfile.Access, error) {
 	path, stated, err := a.accessPath()
 	if err != nil {
 		return nil, err
@@ -44,7 +37,7 @@ func (a *app) access() (*planfile.Access, error) {
 }
 
 // expand returns what a destination of a plan with a role stands for: see planfile.Access.Expand.
-func (a *app) expand(d planfile.Destination, role planfile.Role) (planfile.Destination, error) {
+func (a *assembler) expand(d planfile.Destination, role planfile.Role) (planfile.Destination, error) {
 	if d.Kind() != planfile.Place {
 		return d, nil
 	}
@@ -56,7 +49,7 @@ func (a *app) expand(d planfile.Destination, role planfile.Role) (planfile.Desti
 }
 
 // planLogin sets how to log in to the source of a plan. Flags in l override a Local plan.
-func (a *app) planLogin(l *login, f *planfile.File, folder string, role planfile.Role) error {
+func (a *assembler) planLogin(l *login, f *planfile.File, folder string, role planfile.Role) error {
 	access, err := a.access()
 	if err != nil {
 		return err
@@ -81,7 +74,7 @@ func (a *app) planLogin(l *login, f *planfile.File, folder string, role planfile
 }
 
 // planSSH returns how to log in to the hosts of a plan's source by SSH.
-func (a *app) planSSH(f *planfile.File, folder string, role planfile.Role) (o sshOptions, err error) {
+func (a *assembler) planSSH(f *planfile.File, folder string, role planfile.Role) (o sshOptions, err error) {
 	s := f.Source.SSH
 	access, err := a.access()
 	if err != nil {
@@ -125,7 +118,7 @@ func hostKeysOf(keys map[string]planfile.Text) map[string]string {
 }
 
 // secretOf returns the file with the secret of a credential: its own, or that of systemd with its name.
-func (a *app) secretOf(name string, c *planfile.Credential) (string, error) {
+func (a *assembler) secretOf(name string, c *planfile.Credential) (string, error) {
 	if c.PasswordFile != "" {
 		return string(c.PasswordFile), nil
 	}
@@ -133,7 +126,7 @@ func (a *app) secretOf(name string, c *planfile.Credential) (string, error) {
 }
 
 // inFiles replaces the names of credentials in a copy of f by their files, for checks that look at files.
-func (a *app) inFiles(f *planfile.File) (*planfile.File, error) {
+func (a *assembler) inFiles(f *planfile.File) (*planfile.File, error) {
 	access, err := a.access()
 	if err != nil {
 		return nil, err
@@ -150,18 +143,4 @@ func (a *app) inFiles(f *planfile.File) (*planfile.File, error) {
 		}
 	}
 	return &resolved, nil
-}
-
-// roleOf returns the authority that this process carries a plan out with. A command that the user runs
-// carries out plans of administrators as its own, with the user's files and terminal; a server or a worker
-// knows submitted plans only.
-func (m *mover) roleOf(p roster.Plan) planfile.Role {
-	role := planfile.Role(p.Role)
-	switch {
-	case m.roster == nil, m.command && role == planfile.Admin:
-		return planfile.Local
-	case role == planfile.Admin, role == planfile.Operate:
-		return role
-	}
-	return ""
 }

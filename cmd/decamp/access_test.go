@@ -195,7 +195,7 @@ func TestCredentialForSSHIsBoundToItsHosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hostShells{a: r.app, opts: o}
+	h := &hostShells{a: &r.assembler, opts: o}
 	if key, err := h.pin(t.Context(), "Esx1", "Esx1:2222"); key != "SHA256:one" || err != nil {
 		t.Errorf("its host: %q, %v", key, err)
 	}
@@ -213,7 +213,7 @@ func TestSubmittedPlanDoesNotReplaceAKnownHostKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return (&hostShells{a: r.app, opts: o}).pin(t.Context(), "esx1", "esx1:22")
+		return (&hostShells{a: &r.assembler, opts: o}).pin(t.Context(), "esx1", "esx1:22")
 	}
 	for _, v := range []struct {
 		role     planfile.Role
@@ -234,8 +234,8 @@ func TestSubmittedPlanDoesNotReplaceAKnownHostKey(t *testing.T) {
 func TestSubmittedPlanAsksForNoSSHPassword(t *testing.T) {
 	r := newRig(t)
 	r.vars[passwordEnv] = r.put("password", "hush\n")
-	r.tty = func() (*terminal, error) { t.Error("the terminal was asked"); return nil, os.ErrNotExist }
-	h := &hostShells{a: r.app, opts: sshOptions{submitted: true}, login: sourceLogin{vcenter: true, host: "vc1", user: "ops", passwordFile: r.put("vc1", "secret\n")}}
+	r.terminal = func() (*terminal, error) { t.Error("the terminal was asked"); return nil, os.ErrNotExist }
+	h := &hostShells{a: &r.assembler, opts: sshOptions{submitted: true}, login: sourceLogin{vcenter: true, host: "vc1", user: "ops", passwordFile: r.put("vc1", "secret\n")}}
 	cfg := shell.Config{User: "root", Addr: "esx1:22"}
 	if err := h.password(&cfg, "esx1"); err != nil {
 		t.Fatal(err)
@@ -266,7 +266,7 @@ func TestRoleThatAPlanIsCarriedOutWith(t *testing.T) {
 func TestWorkerChecksAPlanAgain(t *testing.T) {
 	r := newRig(t)
 	r.bind()
-	m := newMover(r.app)
+	m := newMover(&r.assembler)
 	m.roster = &roster.Roster{}
 	named := strings.Replace(sourcePlan, "esx1}", "esx1, credentials: {name: esx1}}", 1)
 	for what, v := range map[string]struct{ role, text string }{
@@ -291,13 +291,13 @@ func TestWorkerChecksAPlanAgain(t *testing.T) {
 // An operator's plan has a VM go to a folder that this worker offers, or nowhere.
 func TestWorkerRefusesFoldersThatItDoesNotOffer(t *testing.T) {
 	r := newRig(t)
-	m := newMover(r.app)
+	m := newMover(&r.assembler)
 	m.offers = map[string]string{"/srv/vm": "id"}
 	for to, ok := range map[string]bool{
 		"dir:/srv/vm": true, "dir:/srv/vm/a": true, "place:rack1?stage=/srv/vm": true,
 		"dir:/srv/vms": false, "dir:/etc": false, "place:rack1?stage=/etc": false,
 	} {
-		s := &planSource{m: m, planWorks: &planWorks{a: r.app, role: planfile.Operate}}
+		s := &planSource{m: m, planWorks: &planWorks{a: &r.assembler, role: planfile.Operate}}
 		if err := s.offered(roster.VM{To: []string{to}}); (err == nil) != ok || !ok && !fault.Is(err, fault.Denied) {
 			t.Errorf("%s: %v", to, err)
 		}

@@ -8,9 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -18,21 +16,25 @@ import (
 
 // app is what every command stands on: the streams, the global flags and the log.
 type app struct {
-	in   *os.File  // the standard input, for commands that read a disk from it
-	out  io.Writer // results
-	err  *screen   // everything for eyes
-	env  func(string) string
-	tty  func() (*terminal, error) // whom to ask; an error if nobody is there
-	argv []string                  // the command as typed, for remedies that repeat it
+	in       *os.File                  // the standard input, for commands that read a disk from it
+	out      io.Writer                 // results
+	err      *screen                   // everything for eyes
+	argv     []string                  // the command as typed, for remedies that repeat it
+	terminal func() (*terminal, error) // whom to ask; an error if nobody is there
 
-	secrets sync.Map // passwords that were given, by account: SSH takes the same one
+	assembler
 
-	state      string
-	accessFile string // of --access; empty: see accessPath
-	json       bool
-	verbose    bool
-	logFile    string
-	log        *slog.Logger
+	json    bool
+	verbose bool
+	logFile string
+}
+
+// newApp returns an app that asks at tty, if somebody is there.
+func newApp(in *os.File, out io.Writer, screen *screen, env func(string) string, tty func() (*terminal, error)) *app {
+	a := &app{in: in, out: out, err: screen, argv: os.Args, terminal: tty}
+	a.version, a.env = version, env
+	a.prompts = prompts{tty: a.asker, command: a.commandWith, warn: a.warning, tell: a.note, found: a.tellFound, log: slog.New(slog.DiscardHandler)}
+	return a
 }
 
 // run executes one command and returns the process's exit code.
@@ -123,12 +125,7 @@ type problem struct {
 }
 
 func problemOf(err error) problem {
-	return problem{fault.KindOf(err).String(), oneLine(err.Error()), oneLine(fault.HintOf(err))}
-}
-
-// oneLine joins the lines that errors.Join puts between errors.
-func oneLine(s string) string {
-	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' }), "; ")
+	return problem{fault.KindOf(err).String(), fault.OneLine(err.Error()), fault.OneLine(fault.HintOf(err))}
 }
 
 // print writes v as one line of JSON.
@@ -138,9 +135,9 @@ func (a *app) print(v any) error {
 	return enc.Encode(v)
 }
 
-// warn tells something that does not stop the command. With --json only the log has it.
-func (a *app) warn(format string, args ...any) {
-	text := plain(oneLine(fmt.Sprintf(format, args...)))
+// warning tells something that does not stop the command. With --json only the log has it.
+func (a *app) warning(format string, args ...any) {
+	text := plain(fault.OneLine(fmt.Sprintf(format, args...)))
 	if a.json {
 		a.log.Warn(text)
 		return
@@ -148,28 +145,19 @@ func (a *app) warn(format string, args ...any) {
 	fmt.Fprintf(a.err, "Warning: %s\n", text)
 }
 
-// stateDir returns where decamp remembers things between commands, and makes it.
-func (a *app) stateDir() (string, error) {
-	dir := a.state
-	if dir == "" {
-		dir = a.defaultState()
+func (a *app) asker() (asker, error) {
+	t, err := a.terminal()
+	if err != nil {
+		return nil, err // not a nil *terminal in an interface
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fault.New(fault.Denied, "make state directory: %w", err).
-			WithHint("name a directory you may write with --state DIR")
-	}
-	return dir, nil
+	return t, nil
 }
 
-func (a *app) defaultState() string {
-	if os.Geteuid() == 0 {
-		return "/var/lib/decamp"
+// note tells of something for eyes. With --json the log has it alone.
+func (a *app) note(format string, args ...any) {
+	if !a.json {
+		fmt.Fprintln(a.err, plain(fault.OneLine(fmt.Sprintf(format, args...))))
 	}
-	base := a.env("XDG_STATE_HOME")
-	if !filepath.IsAbs(base) { // the XDG specification: a relative one is to be ignored
-		base = filepath.Join(a.env("HOME"), ".local", "state")
-	}
-	return filepath.Join(base, "decamp")
 }
 
 // startLog opens the log: warnings on the screen, with -v everything; everything also in

@@ -30,12 +30,8 @@ func newRig(t *testing.T) *rig {
 	}
 	t.Cleanup(func() { f.Close() })
 	r := &rig{t: t, out: &bytes.Buffer{}, screen: f, vars: map[string]string{}}
-	r.app = &app{
-		in: f, out: r.out, err: newScreen(f),
-		env:  func(name string) string { return r.vars[name] },
-		tty:  func() (*terminal, error) { return nil, errors.New("no terminal") },
-		argv: []string{"decamp"}, state: t.TempDir(),
-	}
+	r.app = newApp(f, r.out, newScreen(f), func(name string) string { return r.vars[name] }, func() (*terminal, error) { return nil, errors.New("no terminal") })
+	r.argv, r.state = []string{"decamp"}, t.TempDir()
 	return r
 }
 

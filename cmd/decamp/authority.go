@@ -51,3 +51,17 @@ func (m *mover) allow(s *planSource, hooks planfile.Hooks) error {
 }
 
 func hasCommand(h planfile.Hooks) bool { return len(h.Pre.Command)+len(h.Post.Command) > 0 }
+
+// roleOf returns the authority that this process carries a plan out with. A command that the user runs
+// carries out plans of administrators as its own, with the user's files and terminal; a server or a worker
+// knows submitted plans only.
+func (m *mover) roleOf(p roster.Plan) planfile.Role {
+	role := planfile.Role(p.Role)
+	switch {
+	case m.roster == nil, m.command && role == planfile.Admin:
+		return planfile.Local
+	case role == planfile.Admin, role == planfile.Operate:
+		return role
+	}
+	return ""
+}

@@ -38,7 +38,7 @@ func workerOn(t *testing.T) (m *mover, r *roster.Roster, url string) {
 	r, err = roster.Open(t.Context(), roster.Config{URL: url, Keys: keys})
 	must(t, err)
 	t.Cleanup(func() { must(t, r.Close()) })
-	m = newMover(&app{log: slog.New(slog.DiscardHandler), env: os.Getenv, accessFile: filepath.Join(dir, planfile.AccessFile)})
+	m = newMover(&assembler{prompts: prompts{log: slog.New(slog.DiscardHandler)}, env: os.Getenv, accessFile: filepath.Join(dir, planfile.AccessFile)})
 	access := "version: 1\ncredentials:\n  esx1: {url: \"esxi://root@esx1\", fingerprint: \"" + strings.Repeat("AB", 32) + "\", passwordFile: /etc/decamp/esx1, roles: [operate]}\n"
 	must(t, os.WriteFile(m.a.accessFile, []byte(access), 0o600))
 	m.roster = r

@@ -47,7 +47,7 @@ func (b *benchmark) enter(ctx context.Context, link int) error {
 	}
 	plan := &planfile.File{Source: b.spec.Source}
 	plan.Source.URL = cmp.Or(b.link.URL, plan.Source.URL)
-	p := &planWorks{a: b.a, works: &works{}, login: b.login}
+	p := &planWorks{a: &b.a.assembler, works: &works{}, login: b.login}
 	var err error
 	if p.url, err = esx.ParseURL(string(plan.Source.URL)); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (b *benchmark) prepare(ctx context.Context) error {
 	said := &tail{}
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = b.folder, childenv.Of(os.Environ()), said, said
 	if err := cmd.Run(); err != nil {
-		return fault.New(fault.Conflict, "prepare link %s, MTU %d: %q: %w: %s", b.link.NIC, b.link.MTU, words, err, oneLine(said.String())).
+		return fault.New(fault.Conflict, "prepare link %s, MTU %d: %q: %w: %s", b.link.NIC, b.link.MTU, words, err, fault.OneLine(said.String())).
 			WithHint("run it by hand in %s and see what it wants", fault.Quote(b.folder))
 	}
 	return nil

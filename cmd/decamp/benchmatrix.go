@@ -69,7 +69,7 @@ func newBenchMatrix(a *app) *cobra.Command {
 	f.StringVar(&o.rows, "rows", "rows.jsonl", "`FILE` that rows are appended to, and that says which are there")
 	f.BoolVar(&o.list, "list", false, "print the rows that would be measured, and measure nothing")
 	f.BoolVar(&o.top, "esxtop", false, "have esxtop on the hosts count what is read there, by SSH")
-	o.login.register(cmd)
+	registerLogin(&o.login, cmd)
 	_ = cmd.MarkFlagFilename("spec", "yaml", "yml") // fails for unknown flags only
 	return cmd
 }
@@ -130,7 +130,7 @@ func (a *app) tellCell(p matrix.Progress) {
 	what := fmt.Sprintf("%d of %d  %s", p.Number, p.Of, p.Cell.Name())
 	switch {
 	case p.Err != nil:
-		a.warn("%s: %s", what, oneLine(p.Err.Error()))
+		a.warn("%s: %s", what, fault.OneLine(p.Err.Error()))
 	case p.Row == nil:
 		if !a.json {
 			fmt.Fprintf(a.err, "%s …\n", what)

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/leftover"
 )
 
@@ -52,8 +54,8 @@ func newClean(a *app) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&forget, "forget", false, "drop the records and ask no host")
-	ssh.register(cmd.Flags())
-	l.register(cmd)
+	registerSSH(&ssh, cmd.Flags())
+	registerLogin(&l, cmd)
 	return cmd
 }
 
@@ -136,4 +138,26 @@ func (a *app) tellCleaned(server string, done []leftover.Record, forgotten bool)
 		}
 	}
 	return nil
+}
+
+// lockState makes sure that no other decamp changes hosts on behalf of the state directory.
+func (a *app) lockState(ctx context.Context, state string) (unlock func() error, err error) {
+	engine, err := flow.Open(ctx, flow.Config{Dir: state, Log: a.log})
+	if err != nil {
+		return nil, err
+	}
+	return engine.Close, nil
+}
+
+// writeLeftovers lists what is still on hosts.
+func writeLeftovers(a *app, list []leftover.Record) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintf(a.out, "\nLeft on hosts; the next migrate from there takes it off, or decamp clean URL:\n\n")
+	t := newTable("SERVER", "HOST", "WHAT", "SINCE", "BY HAND")
+	for _, r := range list {
+		t.add(plain(r.Server), plain(string(r.Host)), plain(r.Text), r.Since.Local().Format(time.DateTime), plain(r.ByHand))
+	}
+	t.write(a.out)
 }

@@ -47,7 +47,7 @@ func destinationOf(to, stage string) (planfile.Destination, error) {
 }
 
 // openTargets opens what is to take the VMs of a plan with a role.
-func (a *app) openTargets(w *works, m move, role planfile.Role) error {
+func (a *assembler) openTargets(w *works, m move, role planfile.Role) error {
 	for _, to := range m.To {
 		d := &destination{name: strings.TrimPrefix(string(to), "dir:")}
 		var err error
@@ -108,18 +108,6 @@ func (w *works) plan(vm *inventory.VM, m move) {
 		d.plan.Engine, d.plan.GuestAgent = engine.plan(m.Hardware), m.GuestAgent && m.changesGuest()
 		d.plan.Kernel = engine.planKernel(m.Hardware)
 	}
-}
-
-// names tell the runs apart, if there are several.
-func (w *works) names() runNames {
-	if len(w.to) == 1 {
-		return nil
-	}
-	names := runNames{}
-	for _, d := range w.to {
-		names[d.plan.ID] = strings.TrimRight(d.name, "/")
-	}
-	return names
 }
 
 // migrateAll does all runs at once. They share what is read of the source. What a fleet asks of

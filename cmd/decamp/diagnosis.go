@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 // diagnosis is a move that is to be looked at, and what it is between.
@@ -24,7 +27,7 @@ type diagnosis struct {
 }
 
 // logIn opens the source, and reads what is there of the VMs that are named; of all, if none is.
-func (a *app) logIn(ctx context.Context, d *diagnosis, rawURL string, names []string) error {
+func (a *assembler) logIn(ctx context.Context, d *diagnosis, rawURL string, names []string) error {
 	p := &planWorks{a: a, works: d.works, login: d.move.login, ssh: d.move.ssh}
 	if err := a.openURL(ctx, p, rawURL); err != nil {
 		return err
@@ -62,4 +65,19 @@ func (d *diagnosis) list(ctx context.Context, names []string) error {
 	}
 	d.narrow(on)
 	return nil
+}
+
+// moved are the VMs that stand in a folder, as they were described when they were moved. One that
+// cannot be read is left out: decamp verify says why.
+func moved(folder string) (vms []inventory.VM) {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil // told by whoever needs the folder
+	}
+	for _, e := range entries {
+		if r, err := dir.ReadRecord(filepath.Join(folder, e.Name())); err == nil {
+			vms = append(vms, *r.Source)
+		}
+	}
+	return vms
 }

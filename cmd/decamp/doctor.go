@@ -78,7 +78,7 @@ func (o *doctorOptions) register(cmd *cobra.Command) {
 	f.BoolVar(&o.ssh.enable, "enable-ssh", false, "SSH may be started where it is off and needed")
 	f.Var(&o.into, "landing", "disks are to land in RAM first, `tmpfs:SIZE`; means --transport landing")
 	f.BoolVar(&o.short, "short", false, "leave out what takes seconds, or writes")
-	o.login.register(cmd)
+	registerLogin(&o.login, cmd)
 	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions([]string{"https", "nfc", "landing"}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 }
 

@@ -20,7 +20,7 @@ import (
 type nfcDoors map[inventory.MoRef][]string
 
 // readDoors asks for one ticket of each host that is connected. Nothing is opened with it.
-func (a *app) readDoors(ctx context.Context, d *diagnosis) nfcDoors {
+func (a *assembler) readDoors(ctx context.Context, d *diagnosis) nfcDoors {
 	doors := nfcDoors{}
 	if d.move.Transport != path.NFC {
 		return doors

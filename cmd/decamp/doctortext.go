@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/fault"
 )
 
 // writeFindings tells those that are at least so bad, the worst first. What was found alike of several
@@ -34,12 +35,12 @@ func writeDoctorFinding(w io.Writer, f doctor.Finding, on []string) {
 	if names := someOf(on); names != "" {
 		what = names + ": " + what
 	}
-	fmt.Fprintf(w, "%s: %s: %s\n", f.Status, f.Code, plain(oneLine(what)))
+	fmt.Fprintf(w, "%s: %s: %s\n", f.Status, f.Code, plain(fault.OneLine(what)))
 	if f.Status == doctor.OK {
 		return
 	}
 	if f.Want != "" {
-		fmt.Fprintf(w, "  Want: %s\n", plain(oneLine(f.Want)))
+		fmt.Fprintf(w, "  Want: %s\n", plain(fault.OneLine(f.Want)))
 	}
 	if lines := strings.Split(f.Remedy, "\n"); len(lines) == 1 {
 		fmt.Fprintf(w, "  Remedy: %s\n", plain(f.Remedy))
@@ -89,4 +90,20 @@ func tally(found []doctor.Finding) string {
 		return right
 	}
 	return strings.Join(parts, ", ") + "; " + right
+}
+
+// foundOf is what --json prints of a finding beforehand.
+type foundOf struct {
+	Finding doctor.Finding `json:"finding"`
+}
+
+// tellFound tells what was found before a move begins.
+func (a *app) tellFound(found []doctor.Finding) {
+	if !a.json {
+		writeFindings(a.err, found, doctor.Warning)
+		return
+	}
+	for _, f := range found {
+		_ = a.print(foundOf{f}) // the standard output remembers that it failed
+	}
 }

@@ -19,11 +19,18 @@ type drive struct {
 
 	mu    sync.Mutex
 	step  string
-	disks map[diskOf]plan.Bytes
-	read  map[diskOf]int64 // bytes read in this step, over all attempts
-	past  []moment         // of the last rateWindow, oldest first
-	again int64            // bytes read back from images
+	disks map[diskStep]plan.Bytes
+	read  map[diskStep]int64 // bytes read in this step, over all attempts
+	past  []moment           // of the last rateWindow, oldest first
+	again int64              // bytes read back from images
 	last  roster.Progress
+}
+
+// diskStep is a disk in one step of a run.
+type diskStep struct {
+	run  plan.ID
+	step string
+	disk int32
 }
 
 // moment is how much a VM had moved at a time.
@@ -37,7 +44,7 @@ type moment struct {
 const rateWindow = 5 * time.Second
 
 func newDrive(row roster.VM, d fleet.Driver) *drive {
-	return &drive{row: row, to: d, disks: map[diskOf]plan.Bytes{}, read: map[diskOf]int64{}}
+	return &drive{row: row, to: d, disks: map[diskStep]plan.Bytes{}, read: map[diskStep]int64{}}
 }
 
 // turn is asked for by each of the VM's runs; the Driver has them hold one together.
@@ -69,7 +76,7 @@ func (dr *drive) event(e plan.Event) {
 	case plan.Progressed:
 		if e.Bytes != nil {
 			dr.count(e)
-			dr.disks[diskOf{e.Run, e.Step, e.Disk}] = *e.Bytes
+			dr.disks[diskStep{e.Run, e.Step, e.Disk}] = *e.Bytes
 			dr.tell(e.Time)
 		}
 	case plan.Waits:
@@ -98,7 +105,7 @@ func (dr *drive) stand() {
 // count adds what was read since the last event of the same disk. An attempt counts from zero. Several
 // destinations read a source once: what the run that is furthest has read counts.
 func (dr *drive) count(e plan.Event) {
-	k := diskOf{e.Run, e.Step, e.Disk}
+	k := diskStep{e.Run, e.Step, e.Disk}
 	more := e.Bytes.Read - dr.disks[k].Read
 	if more < 0 {
 		more = e.Bytes.Read

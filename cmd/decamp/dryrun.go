@@ -45,7 +45,7 @@ func (a *app) dryRun(ctx context.Context, m move, rawURL, name string) (err erro
 	if err := engineOf(m).checkFiles("--key-file", "--appliance-kernel"); err != nil {
 		return err
 	}
-	p := &planWorks{a: a, works: &works{}, login: m.login, ssh: m.ssh}
+	p := &planWorks{a: &a.assembler, works: &works{}, login: m.login, ssh: m.ssh}
 	if err := a.openTargets(p.works, m, planfile.Local); err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (a *app) dryRun(ctx context.Context, m move, rawURL, name string) (err erro
 	if err != nil {
 		return err
 	}
-	def, r := p.defined(ctx, vm, m.Options)
+	def, r := a.defined(ctx, p.works, vm, m.Options)
 	obstacles := migrate.Obstacles(vm, p.transport, preflight.PermitOf(m.Options))
 	refused := m.checkEngine(ctx, vm, func() []guest.Report { return def.Guest })
 	for _, d := range p.to {
@@ -75,9 +75,9 @@ func (a *app) dryRun(ctx context.Context, m move, rawURL, name string) (err erro
 
 // defined is what a VM would be defined by, as far as that is known before it is copied, and a report
 // without destinations.
-func (w *works) defined(ctx context.Context, vm *inventory.VM, o planfile.Options) (targets.Definition, dryRunReport) {
+func (a *app) defined(ctx context.Context, w *works, vm *inventory.VM, o planfile.Options) (targets.Definition, dryRunReport) {
 	r := dryRunReport{VM: vm.Name, Ref: string(vm.Ref), Notes: []string{}, Destinations: []outlined{}}
-	def := targets.Definition{VM: vm, Decamp: version, Guest: w.foreseeGuest(ctx, vm, &r)}
+	def := targets.Definition{VM: vm, Decamp: version, Guest: foreseeGuest(ctx, w, vm, &r)}
 	if o.Hardware == "virtio" {
 		def.Hardware = targets.Virtio
 		if o.GuestAgent && !slices.ContainsFunc(def.Guest, isWindows) {
@@ -100,7 +100,7 @@ func (r *dryRunReport) note(format string, args ...any) {
 }
 
 // foreseeGuest looks into the disks where they are. Of a VM that runs they are locked.
-func (w *works) foreseeGuest(ctx context.Context, vm *inventory.VM, r *dryRunReport) []guest.Report {
+func foreseeGuest(ctx context.Context, w *works, vm *inventory.VM, r *dryRunReport) []guest.Report {
 	if vm.Power != inventory.PoweredOff {
 		r.note("the VM is %s, so its disks were not looked into: what depends on the guest is by what VMware was told of it (%s)", vm.Power, vm.GuestID)
 		return nil
@@ -193,7 +193,7 @@ func (r *dryRunReport) write(w io.Writer, vm *inventory.VM) {
 // writeOutline prints one line for each thing, in the order in which people ask for them.
 func writeOutline(w io.Writer, vm *inventory.VM, o *targets.Outline) {
 	line := func(what, format string, args ...any) {
-		fmt.Fprintf(w, "  %-8s  %s\n", what, plain(oneLine(fmt.Sprintf(format, args...))))
+		fmt.Fprintf(w, "  %-8s  %s\n", what, plain(fault.OneLine(fmt.Sprintf(format, args...))))
 	}
 	line("at", "%s", o.Place)
 	line("name", "%s", o.Name)

@@ -125,7 +125,7 @@ func (a *app) folderFuse(ctx context.Context, args []string) int {
 		return fault.ExitCode(fault.New(fault.Invalid, "usage"))
 	}
 	if err := a.serveFolder(ctx, o, ready); err != nil {
-		fmt.Fprintf(a.err, "error: %s\n", plain(oneLine(err.Error())))
+		fmt.Fprintf(a.err, "error: %s\n", plain(fault.OneLine(err.Error())))
 		if hint := fault.HintOf(err); hint != "" {
 			fmt.Fprintf(a.err, "Remedy: %s\n", plain(hint))
 		}

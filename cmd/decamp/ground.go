@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/inventory"
 )
 
@@ -13,7 +14,7 @@ type ground struct {
 	stores []inventory.Datastore
 }
 
-func readGround(ctx context.Context, s source) (g ground, err error) {
+func readGround(ctx context.Context, s *esx.Session) (g ground, err error) {
 	if g.hosts, err = s.Hosts(ctx); err != nil {
 		return g, err
 	}
@@ -35,31 +36,4 @@ func (d *diagnosis) narrow(g ground) {
 	}
 	d.hosts = slices.DeleteFunc(slices.Clone(g.hosts), func(h inventory.Host) bool { return !on[h.Ref] })
 	d.stores = slices.DeleteFunc(slices.Clone(g.stores), func(s inventory.Datastore) bool { return !uses[store{s.Datacenter, s.Name}] })
-}
-
-// isFirst reports whether no VM was moved from a host yet.
-func (s *planSource) isFirst(host inventory.MoRef) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	first := !s.begun[host]
-	s.begun[host] = true
-	return first
-}
-
-// stand returns what the VMs stand on, read once: not once for each of a thousand hosts.
-func (s *planSource) stand(ctx context.Context) (ground, error) {
-	s.mu.Lock()
-	g := s.ground
-	s.mu.Unlock()
-	if g != nil {
-		return *g, nil
-	}
-	read, err := readGround(ctx, s.session)
-	if err != nil {
-		return read, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ground = &read
-	return read, nil
 }

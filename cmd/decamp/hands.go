@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/decamp/decamp/internal/esx"
@@ -97,9 +96,7 @@ func (h *hands) takeSSH(ctx context.Context, vm inventory.MoRef, why error) (boo
 }
 
 // tellHands says that VMs are changed by SSH, and why.
-func (a *app) tellHands(why error) {
+func (a *assembler) tellHands(why error) {
 	a.log.Info("VMs are frozen and switched by SSH", "err", why)
-	if !a.json {
-		fmt.Fprintf(a.err, "Snapshots are taken and VMs switched by SSH (vim-cmd): %s.\n", plain(oneLine(why.Error())))
-	}
+	a.tell("Snapshots are taken and VMs switched by SSH (vim-cmd): %s.", why.Error())
 }

@@ -112,7 +112,7 @@ func hookError(ctx context.Context, hook planfile.Hook, err error, said string) 
 		return ctx.Err()
 	}
 	if said != "" {
-		err = fmt.Errorf("%w: %s", err, oneLine(said))
+		err = fmt.Errorf("%w: %s", err, fault.OneLine(said))
 	}
 	return fault.New(fault.Conflict, "hook %s: %w", hook.Command[0], err).WithHint("see what the hook wants; then decamp retry")
 }

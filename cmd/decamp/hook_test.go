@@ -18,7 +18,7 @@ import (
 )
 
 func hookRig(t *testing.T) (*mover, *planSource) {
-	a := &app{log: slog.New(slog.DiscardHandler), env: func(name string) string {
+	a := &assembler{prompts: prompts{log: slog.New(slog.DiscardHandler)}, env: func(name string) string {
 		return map[string]string{"PATH": os.Getenv("PATH"), "DECAMP_PASSWORD_FILE": "/secret", "TOKEN": "hunter2"}[name]
 	}}
 	m := newMover(a)

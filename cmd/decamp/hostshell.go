@@ -13,8 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/esx/shell"
 	"github.com/decamp/decamp/internal/esx/vimcmd"
@@ -39,19 +37,10 @@ type sshOptions struct {
 	enable       bool
 }
 
-func (o *sshOptions) register(f *pflag.FlagSet) {
-	f.BoolVar(&o.enable, "enable-ssh", false, "start the host's SSH if it is off and needed, and stop it again in the end")
-	f.StringVar(&o.hostKey, "ssh-host-key", "", "`SHA256:…` of the host's SSH key to accept, also in place of a known one")
-	f.StringVar(&o.keyFile, "ssh-key", "", "`FILE` with a private key for SSH (default those of the agent at $SSH_AUTH_SOCK, then the password)")
-	f.StringVar(&o.user, "ssh-user", "", "`USER` for SSH (default the one of an esxi URL, else root)")
-	f.StringVar(&o.passwordFile, "ssh-password-file", "", "`FILE` that holds the password for SSH (default the one of an esxi URL's user)")
-	f.Uint16Var(&o.port, "ssh-port", 22, "`PORT` of SSH; ESXi has it on 22")
-}
-
 // hostShells are the logins by SSH to the hosts of a session. They are opened when they are
 // needed, which for most hosts is never.
 type hostShells struct {
-	a       *app
+	a       *assembler
 	session *esx.Session
 	login   sourceLogin
 	opts    sshOptions
@@ -81,14 +70,12 @@ func loginOf(u *url.URL, l login) sourceLogin {
 }
 
 // tellCopier says that a host is asked to copy by SSH, and why.
-func (a *app) tellCopier(host inventory.MoRef, why error) {
+func (a *assembler) tellCopier(host inventory.MoRef, why error) {
 	a.log.Info("disks are copied by SSH", "host", host, "err", why)
-	if !a.json {
-		fmt.Fprintf(a.err, "Disks are copied by SSH (vmkfstools on host %s): the API may not (%s).\n", plain(string(host)), plain(oneLine(why.Error())))
-	}
+	a.tell("Disks are copied by SSH (vmkfstools on host %s): the API may not (%s).", host, why.Error())
 }
 
-func (a *app) newHostShells(session *esx.Session, l sourceLogin, o sshOptions, store *leftover.Store) *hostShells {
+func (a *assembler) newHostShells(session *esx.Session, l sourceLogin, o sshOptions, store *leftover.Store) *hostShells {
 	h := &hostShells{a: a, session: session, login: l, opts: o, store: store, open: map[inventory.MoRef]*shell.Shell{}, denied: map[inventory.MoRef]error{}}
 	h.hands = &hands{api: session, ssh: &vimcmd.Host{Session: session, Open: h.Open}, tell: a.tellHands}
 	return h
@@ -155,7 +142,7 @@ func (h *hostShells) start(ctx context.Context, host inventory.MoRef, name strin
 		return nil
 	}
 	if !h.opts.enable {
-		return fault.New(fault.Denied, "SSH is needed, and it is off on host %s", plain(name)).
+		return fault.New(fault.Denied, "SSH is needed, and it is off on host %s", name).
 			WithHint("let decamp start it and stop it again in the end: --enable-ssh; or start the service TSM-SSH by hand; the firewall ruleset is sshServer")
 	}
 	r := leftover.Record{
@@ -250,7 +237,7 @@ func (h *hostShells) pin(ctx context.Context, name, addr string) (string, error)
 	stated := cmp.Or(h.opts.hostKey, h.opts.hostKeys[strings.ToLower(name)])
 	if h.opts.credential != "" {
 		if stated == "" {
-			return "", fault.New(fault.Denied, "the credential %s is not bound to the host %s", h.opts.credential, plain(name)).
+			return "", fault.New(fault.Denied, "the credential %s is not bound to the host %s", h.opts.credential, name).
 				WithHint("an administrator adds the host to ssh: {hostKeys: …} of the credential in the access file")
 		}
 		return stated, nil
@@ -306,7 +293,7 @@ func (h *hostShells) told(ctx context.Context) (shell.HostKey, error) {
 }
 
 // confirmSSH shows unknown keys to the operator and asks.
-func (a *app) confirmSSH(ctx context.Context, known *knownHosts, addr string, shown []shell.HostKey) (string, error) {
+func (a *assembler) confirmSSH(ctx context.Context, known *knownHosts, addr string, shown []shell.HostKey) (string, error) {
 	refused := fault.New(fault.Denied, "the SSH host key of %s is not known: it shows %s", addr, shell.Describe(shown)).
 		WithHint("compare it with what the host itself says (%s), then run: %s", shell.WhereToLook, a.command("--ssh-host-key", shown[0].Fingerprint))
 	t, err := a.tty()
@@ -314,7 +301,7 @@ func (a *app) confirmSSH(ctx context.Context, known *knownHosts, addr string, sh
 		return "", refused
 	}
 	defer t.Close()
-	answer, err := t.ask(ctx, fmt.Sprintf("%s shows an SSH host key that is not known yet:\n  %s\nCompare it with what the host itself says: %s\nIs it the right one? Type yes to go on: ",
+	answer, err := t.Ask(ctx, fmt.Sprintf("%s shows an SSH host key that is not known yet:\n  %s\nCompare it with what the host itself says: %s\nIs it the right one? Type yes to go on: ",
 		addr, shell.Describe(shown), shell.WhereToLook))
 	if err != nil {
 		return "", err

@@ -28,7 +28,7 @@ type knownHosts struct {
 	hosts map[string]knownHost
 }
 
-func (a *app) knownHosts() (*knownHosts, error) {
+func (a *assembler) knownHosts() (*knownHosts, error) {
 	dir, err := a.stateDir()
 	if err != nil {
 		return nil, err

@@ -267,39 +267,6 @@ func syncFileSystem(dir string) error {
 	return errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
 }
 
-// hosts are who may mount.
-type hosts []netip.Prefix
-
-// lookUp takes names, addresses and networks, as a flag was given them.
-func lookUp[T ~string](ctx context.Context, flag string, list []T) (hosts, error) {
-	var out hosts
-	for _, each := range list {
-		name := string(each)
-		if p, err := netip.ParsePrefix(name); err == nil {
-			out = append(out, p.Masked())
-			continue
-		}
-		addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
-		if err != nil {
-			return nil, fault.New(fault.NotFound, "%s %s: %w", flag, name, err).WithHint("give the host's address, or a network such as 10.0.0.0/24")
-		}
-		for _, addr := range addrs {
-			addr = addr.Unmap()
-			out = append(out, netip.PrefixFrom(addr, addr.BitLen()))
-		}
-	}
-	return out, nil
-}
-
-func (h hosts) admit(addr netip.Addr) bool {
-	for _, p := range h {
-		if p.Contains(addr.Unmap()) {
-			return true
-		}
-	}
-	return false
-}
-
 // landFacts is what one needs to know to use the datastore.
 type landFacts struct {
 	Address  string   `json:"address"` // of this machine, as hosts see it

@@ -1,7 +1,13 @@
 package main
 
 import (
-	"errors"
+	"bufio"
+	"bytes"
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
 	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -15,32 +21,82 @@ func fitsMemory(n int64) error {
 	if !known || n <= free {
 		return nil
 	}
-	return fault.New(fault.Invalid, "there are %s of memory to be had, not %s", size(free), size(n)).
-		WithHint("give less to --landing tmpfs:SIZE or --landing-memory SIZE: %s leave room for the rest", size(free/4*3))
+	return fault.New(fault.Invalid, "there are %s of memory to be had, not %s", unit.Binary(free), unit.Binary(n)).
+		WithHint("give less to --landing tmpfs:SIZE or --landing-memory SIZE: %s leave room for the rest", unit.Binary(free/4*3))
 }
 
-// tmpfsFlag is tmpfs:SIZE as a pflag value, in bytes.
-type tmpfsFlag int64
+// hosts are who may mount.
+type hosts []netip.Prefix
 
-func (f *tmpfsFlag) String() string {
-	if *f == 0 {
-		return ""
+// lookUp takes names, addresses and networks, as a flag was given them.
+func lookUp[T ~string](ctx context.Context, flag string, list []T) (hosts, error) {
+	var out hosts
+	for _, each := range list {
+		name := string(each)
+		if p, err := netip.ParsePrefix(name); err == nil {
+			out = append(out, p.Masked())
+			continue
+		}
+		addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+		if err != nil {
+			return nil, fault.New(fault.NotFound, "%s %s: %w", flag, name, err).WithHint("give the host's address, or a network such as 10.0.0.0/24")
+		}
+		for _, addr := range addrs {
+			addr = addr.Unmap()
+			out = append(out, netip.PrefixFrom(addr, addr.BitLen()))
+		}
 	}
-	return "tmpfs:" + (*sizeFlag)(f).String()
+	return out, nil
 }
 
-func (f *tmpfsFlag) Type() string { return "tmpfs:SIZE" }
-
-// Set reads tmpfs:SIZE.
-func (f *tmpfsFlag) Set(s string) error {
-	digits, ok := strings.CutPrefix(s, "tmpfs:")
-	n, err := unit.ParseSize(digits)
-	switch {
-	case !ok:
-		return errors.New("want tmpfs:SIZE, such as tmpfs:16G")
-	case err == nil && n == 0:
-		return errors.New("want a size above 0, such as tmpfs:16G")
+func (h hosts) admit(addr netip.Addr) bool {
+	for _, p := range h {
+		if p.Contains(addr.Unmap()) {
+			return true
+		}
 	}
-	*f = tmpfsFlag(n)
-	return err
+	return false
+}
+
+// availableMemory returns how many bytes could be taken without swapping: what the kernel
+// estimates (MemAvailable in proc_meminfo(5)), and no more than the control group allows.
+func availableMemory() (free int64, known bool) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, false
+	}
+	free, known = memAvailable(text)
+	if left, limited := groupMemory("/sys/fs/cgroup"); limited && known {
+		free = min(free, left)
+	}
+	return free, known
+}
+
+// memAvailable reads the line "MemAvailable:   23921056 kB".
+func memAvailable(meminfo []byte) (int64, bool) {
+	lines := bufio.NewScanner(bytes.NewReader(meminfo))
+	for lines.Scan() {
+		if f := strings.Fields(lines.Text()); len(f) >= 2 && f[0] == "MemAvailable:" {
+			n, err := strconv.ParseInt(f[1], 10, 64)
+			return n << 10, err == nil
+		}
+	}
+	return 0, false
+}
+
+// groupMemory is what a cgroup v2 leaves of its memory.max; false if it sets none.
+func groupMemory(dir string) (int64, bool) {
+	limit, ok := readNumber(dir + "/memory.max")
+	used, usedOK := readNumber(dir + "/memory.current")
+	return max(limit-used, 0), ok && usedOK
+}
+
+// readNumber reads a file that holds a number; "max" is none.
+func readNumber(path string) (int64, bool) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return n, err == nil
 }

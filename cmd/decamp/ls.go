@@ -41,7 +41,7 @@ func newLs(a *app) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions, // names would have to be asked of the host
 		RunE:              a.logged(func(cmd *cobra.Command, args []string) error { return a.ls(cmd.Context(), l, args) }),
 	}
-	l.register(cmd)
+	registerLogin(&l, cmd)
 	return cmd
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
 )
@@ -110,13 +111,13 @@ func writeVM(w io.Writer, vm *inventory.VM) error {
 // addInscriptions are what people wrote on the VM: notes, tags, and custom attributes as "name: value".
 func addInscriptions(t *table, vm *inventory.VM) {
 	if vm.Annotation != "" {
-		t.add("Notes", plain(oneLine(vm.Annotation)))
+		t.add("Notes", plain(fault.OneLine(vm.Annotation)))
 	}
 	if len(vm.Tags) > 0 {
-		t.add("Tags", plain(oneLine(strings.Join(targets.TagNames(vm), ", "))))
+		t.add("Tags", plain(fault.OneLine(strings.Join(targets.TagNames(vm), ", "))))
 	}
 	for _, name := range slices.Sorted(maps.Keys(vm.Attributes)) {
-		t.add("Attribute", plain(oneLine(name+": "+vm.Attributes[name])))
+		t.add("Attribute", plain(fault.OneLine(name+": "+vm.Attributes[name])))
 	}
 }
 

@@ -31,7 +31,7 @@ func main() {
 	tuning.Apply()
 	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
 	context.AfterFunc(ctx, stop) // gives signals their default action back: a second one ends the process at once
-	a := &app{in: os.Stdin, out: os.Stdout, err: newScreen(os.Stderr), env: os.Getenv, tty: openTerminal, argv: os.Args}
+	a := newApp(os.Stdin, os.Stdout, newScreen(os.Stderr), os.Getenv, openTerminal)
 	if unprotected != nil {
 		fmt.Fprintf(a.err, "Warning: %v\n", unprotected)
 	}

@@ -165,18 +165,19 @@ func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string
 			return err
 		}
 	}
-	w.forewarn(ctx, a, o.move, vm)
-	w.shown = a.newProgress(w.names())
+	a.forewarnVM(ctx, w, o.move, vm)
+	shown := a.newProgress(runNamesOf(w))
+	w.shown = shown.event
 	ends := w.migrateAll(ctx, preflight.PermitOf(o.Options), migrate.Rig{})
-	w.shown.close()
-	if given, err := w.givenUp(); given || err != nil {
+	shown.close()
+	if given, err := givenUp(w); given || err != nil {
 		return errors.Join(err, a.discard(context.WithoutCancel(ctx), w))
 	}
 	return a.writeEnds(vm, ends)
 }
 
 // givenUp reports whether a warm run ended because decamp cancel said so.
-func (w *works) givenUp() (bool, error) {
+func givenUp(w *works) (bool, error) {
 	d := w.to[0] // a warm run has no other
 	if !d.plan.Warm {
 		return false, nil
@@ -191,8 +192,9 @@ func (w *works) givenUp() (bool, error) {
 
 // discard gives up the runs to all destinations.
 func (a *app) discard(ctx context.Context, w *works) error {
-	w.shown = a.newProgress(w.names())
-	defer w.shown.close()
+	shown := a.newProgress(runNamesOf(w))
+	defer shown.close()
+	w.shown = shown.event
 	var errs []error
 	for _, d := range w.to {
 		errs = append(errs, a.discardRun(ctx, w, d))

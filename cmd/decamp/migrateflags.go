@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -13,6 +14,7 @@ import (
 
 	wire "github.com/decamp/decamp/internal/nfc"
 	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/unit"
 )
 
 // migrateOptions are the flags of decamp migrate. All that describes the migration is in move.
@@ -87,7 +89,7 @@ func (o *migrateOptions) register(cmd *cobra.Command) {
 	f.StringArrayVar(&o.to, "to", nil, "`TARGET` where the VM is to live: dir:FOLDER, an existing folder; libvirt:URL, proxmox:URL, openstack:CLOUD?..., kubevirt:FOLDER?..., place:NAME of the access file; repeated, it is read once and lands in each")
 	o.registerPlace(f)
 	o.registerKeys(cmd, o.byHand())
-	o.login.register(cmd)
+	registerLogin(&o.login, cmd)
 }
 
 // byHand returns the flags that are no key of the options, or have another form.
@@ -102,7 +104,7 @@ func (o *migrateOptions) byHand() *pflag.FlagSet {
 	f.StringVar(&o.cutover, "cutover", manually, "with warm: `TIME` of the last round, as 2026-12-01T02:00Z, or manual: when decamp cutover says so")
 	f.DurationVar(&o.boot, "boot-time", 0, "with warm: `TIME` the guest takes to boot, counted into the outage; kept when the run is continued")
 	f.Var(&o.into, "landing", "land in RAM first, `tmpfs:SIZE` at most, and write it to --to behind that; means --transport landing")
-	o.ssh.register(f)
+	registerSSH(&o.ssh, f)
 	return f
 }
 
@@ -335,4 +337,30 @@ func (o *migrateOptions) checkNFC(cmd *cobra.Command) error {
 		return badUsage(cmd, "--nfc-buffers %d: want 1 or more, and all of a session 16M at the most", o.NFC.Buffers)
 	}
 	return nil
+}
+
+// tmpfsFlag is tmpfs:SIZE as a pflag value, in bytes.
+type tmpfsFlag int64
+
+func (f *tmpfsFlag) String() string {
+	if *f == 0 {
+		return ""
+	}
+	return "tmpfs:" + (*sizeFlag)(f).String()
+}
+
+func (f *tmpfsFlag) Type() string { return "tmpfs:SIZE" }
+
+// Set reads tmpfs:SIZE.
+func (f *tmpfsFlag) Set(s string) error {
+	digits, ok := strings.CutPrefix(s, "tmpfs:")
+	n, err := unit.ParseSize(digits)
+	switch {
+	case !ok:
+		return errors.New("want tmpfs:SIZE, such as tmpfs:16G")
+	case err == nil && n == 0:
+		return errors.New("want a size above 0, such as tmpfs:16G")
+	}
+	*f = tmpfsFlag(n)
+	return err
 }

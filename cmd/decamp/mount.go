@@ -67,7 +67,7 @@ func newMount(a *app) *cobra.Command {
 	f.IntVar(&o.connections, "connections", planfile.DefaultOptions().Connections, "at most `N` connections to the host, 12 at the most")
 	f.DurationVar(&o.readTimeout, "read-timeout", 2*time.Minute, "`TIME` after which a read that the host does not answer fails")
 	f.BoolVar(&o.allowOther, "allow-other", false, "let users other than you see the files")
-	o.login.register(cmd)
+	registerLogin(&o.login, cmd)
 	return cmd
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/planfile"
 )
@@ -25,4 +26,14 @@ func destinations(to []string) []planfile.Destination {
 		all[i] = planfile.Destination(each)
 	}
 	return all
+}
+
+// login is how to log in to a source. The password itself is in none of its fields.
+type login struct {
+	passwordFile string
+	fingerprint  string
+	submitted    bool                            // for a submitted plan: no password but its own, and no certificate in place of a known one
+	bound        string                          // fingerprint that the access file binds to the credential; no other one counts
+	logins       *fleet.Logins                   // of a fleet's source; nil: of this command alone
+	onHost       func(host string) *fleet.Logins // by SSH at one of its hosts; nil: of this command alone
 }

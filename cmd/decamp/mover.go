@@ -18,12 +18,13 @@ import (
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 // mover does for a fleet's node what decamp migrate does for one VM. VMs of one source share
 // a session, the connections to its hosts, and their limits.
 type mover struct {
-	a         *app
+	a         *assembler
 	roster    *roster.Roster
 	engine    *flow.Engine
 	store     *plan.Store
@@ -47,13 +48,13 @@ type mover struct {
 var _ fleet.Mover = (*mover)(nil)
 
 // newMover returns a mover that can only read plans.
-func newMover(a *app) *mover {
+func newMover(a *assembler) *mover {
 	return &mover{a: a, sources: map[string]*planSource{}, logins: map[string]*fleet.Logins{}, drives: map[plan.ID]*drive{}}
 }
 
 // openMover opens the state directory for a worker. The engine is launched; runs that were
-// under way wait for Move. Its record is in the state directory, or where machines meet.
-func (a *app) openMover(ctx context.Context, url string, insecure bool, w roster.Worker, r *roster.Roster) (*mover, error) {
+// under way wait for Move. An empty url is no database that machines share. Its record is in the state directory, or where machines meet.
+func openMover(ctx context.Context, a *assembler, url string, insecure bool, w roster.Worker, r *roster.Roster) (*mover, error) {
 	state, err := a.stateDir()
 	if err != nil {
 		return nil, err
@@ -62,14 +63,14 @@ func (a *app) openMover(ctx context.Context, url string, insecure bool, w roster
 	m.roster, m.offers = r, w.Offers
 	cfg := flow.Config{Dir: state, Log: a.log}
 	m.store, m.leftovers = plan.NewStore(state), leftover.NewShared(leftover.Folder(state), w.Name, nil)
-	if !isFile(url) {
+	if url != "" {
 		cfg.URL, cfg.Insecure, cfg.Keys, cfg.Executor = url, insecure, r.Keys(), w.Name
 		m.leftovers = leftover.NewShared(sharedRecords{r}, w.Name, m.gone)
 	}
 	if m.engine, err = flow.Open(ctx, cfg); err != nil {
 		return nil, err
 	}
-	m.migrator = migrate.New(m.engine, m.store, migrate.Options{Version: version, Log: a.log, Notify: m.notify, Shared: cfg.URL != ""})
+	m.migrator = migrate.New(m.engine, m.store, migrate.Options{Version: a.version, Log: a.log, Notify: m.notify, Shared: cfg.URL != ""})
 	if err := m.engine.Launch(); err != nil {
 		return nil, errors.Join(err, m.engine.Close())
 	}
@@ -344,7 +345,7 @@ func (m *mover) undoRun(ctx context.Context, row roster.VM, id plan.ID, to resid
 		return err
 	}
 	folder := to.Folder(&inventory.VM{Name: row.Name})
-	if p, notThere := openPublished(folder); notThere == nil && string(p.record.Source.Ref) == row.VM {
+	if r, notThere := dir.ReadRecord(folder); notThere == nil && string(r.Source.Ref) == row.VM {
 		return fault.New(fault.Conflict, "VM %s is published in %s, and its run %s is not on record", row.Name, folder, id).
 			WithHint("remove the VM by hand where it lives, then the folder, and power it on at the source; then give the order again")
 	}

@@ -22,7 +22,7 @@ import (
 func TestConnectionsOfOneVM(t *testing.T) {
 	r := newRig(t)
 	s := &planSource{
-		planWorks: &planWorks{a: r.app, works: &works{reader: https.New(nil, https.Options{MaxConnections: 8})}}, transports: map[string]transport.Transport{},
+		planWorks: &planWorks{a: &r.assembler, works: &works{reader: https.New(nil, https.Options{MaxConnections: 8})}}, transports: map[string]transport.Transport{},
 	}
 	for _, connections := range []int{8, 3, 12, 3} {
 		moves, err := s.transport(t.Context(), s.planWorks.works, planfile.Options{Transport: "https", Connections: connections})

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 
 	"github.com/decamp/decamp/internal/inventory"
 	wire "github.com/decamp/decamp/internal/nfc"
@@ -16,7 +15,7 @@ func buffersOf(o planfile.NFC) wire.Buffers {
 }
 
 // newNFC returns the transport that reads from port 902.
-func (a *app) newNFC(w *works, o planfile.NFC) *nfc.Transport {
+func (a *assembler) newNFC(w *works, o planfile.NFC) *nfc.Transport {
 	opts := nfc.Options{Handles: o.Handles, Network: string(o.Network), Chosen: a.tellNFC, Log: a.log}
 	if o.Buffer > 0 || o.Buffers != planfile.DefaultOptions().NFC.Buffers { // else the transport chooses both, by whether the VM runs
 		opts.Buffers = buffersOf(o)
@@ -28,9 +27,7 @@ func (a *app) newNFC(w *works, o planfile.NFC) *nfc.Transport {
 }
 
 // tellNFC says which address of a host its disks are read from, and why that one.
-func (a *app) tellNFC(host inventory.MoRef, where string) {
+func (a *assembler) tellNFC(host inventory.MoRef, where string) {
 	a.log.Info("disks are read over NFC", "host", host, "addr", where)
-	if !a.json {
-		fmt.Fprintf(a.err, "Disks are read over NFC from %s.\n", plain(where))
-	}
+	a.tell("Disks are read over NFC from %s.", where)
 }

@@ -20,7 +20,7 @@ const longestPassword = 4096
 // password returns what gives the password of who ("root@esx1"): from the file named by
 // the flag or the environment, read again each time, or from the terminal, once. A host
 // that changes its mind in mid-run must not stop it with a question nobody sees.
-func (a *app) password(who, file string) func(context.Context) (string, error) {
+func (a *assembler) password(who, file string) func(context.Context) (string, error) {
 	if file == "" {
 		file = a.env(passwordEnv)
 	}
@@ -38,23 +38,23 @@ func (a *app) password(who, file string) func(context.Context) (string, error) {
 }
 
 // remember keeps a password for the rest of this command; account is user@host:port.
-func (a *app) remember(account, password string) { a.secrets.Store(account, password) }
+func (a *assembler) remember(account, password string) { a.secrets.Store(account, password) }
 
 // typed returns what was remembered, or nothing.
-func (a *app) typed(account string) string {
+func (a *assembler) typed(account string) string {
 	text, _ := a.secrets.Load(account)
 	password, _ := text.(string)
 	return password
 }
 
-func (a *app) askPassword(ctx context.Context, who string) (string, error) {
+func (a *assembler) askPassword(ctx context.Context, who string) (string, error) {
 	t, err := a.tty()
 	if err != nil {
 		return "", fault.New(fault.Invalid, "no password for %s: there is no terminal to ask on", who).
 			WithHint("put it in a file that only you can read, and name the file with --password-file or %s", passwordEnv)
 	}
 	defer t.Close()
-	text, err := t.askSecret(ctx, fmt.Sprintf("Password for %s: ", who))
+	text, err := t.AskSecret(ctx, fmt.Sprintf("Password for %s: ", who))
 	if err == nil && text == "" { // a host would count it as a wrong one
 		err = fault.New(fault.Invalid, "no password was typed")
 	}
@@ -63,7 +63,7 @@ func (a *app) askPassword(ctx context.Context, who string) (string, error) {
 
 // passwordFrom reads the first line's worth: all of the file but one newline at its end.
 // Blanks belong to the password.
-func (a *app) passwordFrom(path string) (string, error) {
+func (a *assembler) passwordFrom(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return "", fault.New(fault.Invalid, "read password file: %w", err)
@@ -79,7 +79,7 @@ func (a *app) passwordFrom(path string) (string, error) {
 	return password, nil
 }
 
-func (a *app) warnIfShared(path string) {
+func (a *assembler) warnIfShared(path string) {
 	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 {
 		a.warn("others on this machine may read %s; run: chmod 600 %s", path, fault.Quote(path))
 	}

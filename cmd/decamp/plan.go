@@ -107,7 +107,7 @@ func newPlanCheck(a *app) *cobra.Command {
 		RunE: a.logged(func(cmd *cobra.Command, args []string) error { return a.planCheck(cmd.Context(), l, args[0], dryRun) }),
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what each VM would be defined as, too")
-	l.register(cmd)
+	registerLogin(&l, cmd)
 	return cmd
 }
 
@@ -150,7 +150,7 @@ func (a *app) checkPlan(ctx context.Context, l login, f *planfile.File, folder s
 	if err == nil {
 		rig := w.rig(f)
 		if dryRun {
-			o = w.newOutlines(f, &rig)
+			o = a.newOutlines(w, f, &rig)
 		}
 		r, err = preflight.Check(ctx, f, rig)
 	}
@@ -219,26 +219,8 @@ func writeFinding(w io.Writer, path string, f planfile.Finding) {
 	if f.VM != "" {
 		what = f.VM + ": " + what
 	}
-	fmt.Fprintf(w, "\n%s: %s: %s\n", plain(place), mark, plain(oneLine(what)))
+	fmt.Fprintf(w, "\n%s: %s: %s\n", plain(place), mark, plain(fault.OneLine(what)))
 	if f.Remedy != "" {
-		fmt.Fprintf(w, "  Remedy: %s\n", plain(oneLine(f.Remedy)))
+		fmt.Fprintf(w, "  Remedy: %s\n", plain(fault.OneLine(f.Remedy)))
 	}
-}
-
-// openPlan logs in to the source of a plan; what l has stands above what the plan says.
-func (a *app) openPlan(ctx context.Context, l login, f *planfile.File, folder string) (*planWorks, error) {
-	p := &planWorks{a: a, works: &works{}, login: l, base: folder, role: planfile.Local}
-	var err error
-	if err = a.planLogin(&p.login, f, folder, planfile.Local); err != nil {
-		return p, err
-	}
-	if p.ssh, err = a.planSSH(f, folder, planfile.Local); err != nil {
-		return p, err
-	}
-	return p, a.openURL(ctx, p, string(f.Source.URL))
-}
-
-// moveOf is the move of a VM of a plan.
-func (p *planWorks) moveOf(o planfile.Options) move {
-	return move{Options: o, login: p.login, ssh: p.ssh, base: p.base}
 }

@@ -68,7 +68,7 @@ func newPlanInit(a *app) *cobra.Command {
 	f.StringVar(&o.name, "name", "", "`NAME` of the plan (default the source's host)")
 	f.BoolVar(&o.powerOff, "power-off", false, "have guests shut down that run: powerOff: guest")
 	f.BoolVar(&o.warm, "warm", false, "have VMs copied while they run: mode: warm")
-	o.login.register(cmd)
+	registerLogin(&o.login, cmd)
 	return cmd
 }
 

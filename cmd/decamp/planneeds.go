@@ -20,7 +20,7 @@ const (
 
 // guessedRate is what a transfer is expected to move in a second, in bytes, until something is
 // known: one connection to a real host.
-const guessedRate rateFlag = 100_000_000
+const guessedRate = 100_000_000
 
 // deltaShare is the part of a VM that a warm round is expected to move.
 const deltaShare = 0.05

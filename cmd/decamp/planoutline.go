@@ -18,6 +18,7 @@ type outlines struct {
 	of  []*outlinedVM
 	by  map[inventory.MoRef]*outlinedVM
 	all *planWorks
+	a   *app
 }
 
 // outlinedVM is a VM of the plan, on its way to all of its destinations.
@@ -27,9 +28,9 @@ type outlinedVM struct {
 }
 
 // newOutlines collects what rig's places would make of VMs.
-func (p *planWorks) newOutlines(f *planfile.File, rig *preflight.Rig) *outlines {
-	p.reader = https.New(p.session, https.Options{MaxConnections: f.Defaults.Connections, Log: p.a.log})
-	o := &outlines{by: map[inventory.MoRef]*outlinedVM{}, all: p}
+func (a *app) newOutlines(p *planWorks, f *planfile.File, rig *preflight.Rig) *outlines {
+	p.reader = https.New(p.session, https.Options{MaxConnections: f.Defaults.Connections, Log: a.log})
+	o := &outlines{by: map[inventory.MoRef]*outlinedVM{}, all: p, a: a}
 	rig.Settled = o.add
 	return o
 }
@@ -43,7 +44,7 @@ func (o *outlines) add(ctx context.Context, m planfile.Move, to planfile.Destina
 	vm := o.by[m.VM.Ref]
 	if vm == nil {
 		vm = &outlinedVM{}
-		vm.def, vm.dryRunReport = o.all.defined(ctx, m.VM, m.Options)
+		vm.def, vm.dryRunReport = o.a.defined(ctx, o.all.works, m.VM, m.Options)
 		o.of, o.by[m.VM.Ref] = append(o.of, vm), vm
 	}
 	out, err := outlineAt(to, at, vm.def)

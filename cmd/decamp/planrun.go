@@ -17,6 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 const planRunHelp = `
@@ -254,7 +255,11 @@ func (a *app) openNode(ctx context.Context, r *roster.Roster, url string, o node
 	if w.Offers, err = offered(o.folders); err != nil {
 		return nil, err
 	}
-	m, err := a.openMover(ctx, url, o.insecure, w, r)
+	shared := url
+	if isFile(url) {
+		shared = ""
+	}
+	m, err := openMover(ctx, &a.assembler, shared, o.insecure, w, r)
 	if err != nil {
 		return nil, err
 	}
@@ -263,4 +268,26 @@ func (a *app) openNode(ctx context.Context, r *roster.Roster, url string, o node
 	return &node{mover: m, worker: w, Node: fleet.New(fleet.Config{
 		Roster: r, Mover: m, Worker: w, Log: a.log, Schedule: true, Drive: !o.idle,
 	})}, nil
+}
+
+// offered are the folders that a worker offers, with the ids of the storages behind them.
+func offered(folders []string) (map[string]string, error) {
+	offers := map[string]string{}
+	for _, folder := range folders {
+		id, err := dir.StorageID(folder)
+		if err != nil {
+			return nil, err
+		}
+		offers[folder] = id
+	}
+	return offers, nil
+}
+
+// hostName is this machine's, for the name of a worker.
+func hostName() (string, error) {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return "", fault.New(fault.Invalid, "this machine has no name: %w", err).WithHint("say what the worker is called with --name NAME")
+	}
+	return name, nil
 }

@@ -67,7 +67,7 @@ func newPlanSimulate(a *app) *cobra.Command {
 	for _, rate := range []string{"rate", "host-rate", "all-rate"} {
 		cmd.MarkFlagsMutuallyExclusive("hosts", rate)
 	}
-	o.login.register(cmd)
+	registerLogin(&o.login, cmd)
 	return cmd
 }
 
@@ -117,7 +117,7 @@ func (a *app) planned(ctx context.Context, o simulateOptions, path string, s *fl
 	if err != nil {
 		return err
 	}
-	m := newMover(a)
+	m := newMover(&a.assembler)
 	p := roster.Plan{Name: string(f.Name), Text: sub.Text, Folder: sub.Folder}
 	source, err := m.known(p)
 	if err != nil {

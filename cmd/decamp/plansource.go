@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
+	hostcheck "github.com/decamp/decamp/internal/doctor/host"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
@@ -16,7 +16,6 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/sleep"
-	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/https"
 )
@@ -297,24 +296,44 @@ func (s *planSource) transport(ctx context.Context, w *works, o planfile.Options
 	return t, err
 }
 
-// offered are the folders that a worker offers, with the ids of the storages behind them.
-func offered(folders []string) (map[string]string, error) {
-	offers := map[string]string{}
-	for _, folder := range folders {
-		id, err := dir.StorageID(folder)
-		if err != nil {
-			return nil, err
-		}
-		offers[folder] = id
+// forewarn tells it of a host, once, before the first VM of a plan is moved from there. VMs are looked
+// at by decamp plan check: there may be thousands.
+func (s *planSource) forewarn(ctx context.Context, w *works, o planfile.Options, vm *inventory.VM) {
+	if !s.isFirst(vm.Host) {
+		return
 	}
-	return offers, nil
+	g, err := s.stand(ctx)
+	if err != nil {
+		s.a.log.Info("not looked at beforehand", "host", vm.HostName, "err", err)
+		return
+	}
+	d := diagnoseOne(w, s.moveOf(o), vm, g)
+	s.a.forewarn(ctx, d, hostcheck.Checks(d.hostOptions()))
 }
 
-// hostName is this machine's, for the name of a worker.
-func hostName() (string, error) {
-	name, err := os.Hostname()
-	if err != nil || name == "" {
-		return "", fault.New(fault.Invalid, "this machine has no name: %w", err).WithHint("say what the worker is called with --name NAME")
+// isFirst reports whether no VM was moved from a host yet.
+func (s *planSource) isFirst(host inventory.MoRef) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := !s.begun[host]
+	s.begun[host] = true
+	return first
+}
+
+// stand returns what the VMs stand on, read once: not once for each of a thousand hosts.
+func (s *planSource) stand(ctx context.Context) (ground, error) {
+	s.mu.Lock()
+	g := s.ground
+	s.mu.Unlock()
+	if g != nil {
+		return *g, nil
 	}
-	return name, nil
+	read, err := readGround(ctx, s.session)
+	if err != nil {
+		return read, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ground = &read
+	return read, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/decamp/decamp/internal/plan"
@@ -179,4 +180,16 @@ func diskWords(e plan.Event) string {
 		return "done, root " + e.Message
 	}
 	return plain(e.Message)
+}
+
+// runNamesOf tell the runs apart, if there are several.
+func runNamesOf(w *works) runNames {
+	if len(w.to) == 1 {
+		return nil
+	}
+	names := runNames{}
+	for _, d := range w.to {
+		names[d.plan.ID] = strings.TrimRight(d.name, "/")
+	}
+	return names
 }

@@ -1,20 +1,16 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/decamp/decamp/internal/convert/appliance/nbd"
-	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/migrate"
@@ -158,8 +154,9 @@ func (a *app) rehearseHere(ctx context.Context, p plan.Plan, ask plan.Rehearsal)
 	if err := a.openState(ctx, w); err != nil {
 		return r, err
 	}
-	w.shown = a.newProgress(nil)
-	defer w.shown.close()
+	shown := a.newProgress(nil)
+	defer shown.close()
+	w.shown = shown.event
 	return w.migrator.Rehearse(ctx, p.ID, migrate.Rig{Target: w.to[0].target, Convert: w.conversion.appended, Rehearse: w.rehearse}, ask)
 }
 
@@ -222,35 +219,4 @@ func trialOf(answer plan.Rehearsed) (r trial.Report, err error) {
 	}
 	err = json.Unmarshal(answer.Report, &r)
 	return r, err
-}
-
-// rehearse boots what a warm run's images hold, which are served to QEMU: they are no images that it
-// could open, and change while it reads.
-func (w *works) rehearse(ctx context.Context, what migrate.Rehearsing) (trial.Report, error) {
-	served := map[string]func(io.ReadWriter){}
-	for path, src := range what.Disks {
-		served[path] = func(conn io.ReadWriter) { _ = nbd.Serve(conn, unwritten{ctx, src}) } // the guest is told of what fails
-	}
-	return trial.Boot(ctx, what.Domain, trial.Options{
-		Expect: cmp.Or(what.Expect, w.expect), Deadline: what.Deadline, Keep: what.Keep, Scratch: what.Scratch, Served: served, Static: what.Static,
-	})
-}
-
-// unwritten is a disk that is only read.
-type unwritten struct {
-	ctx context.Context
-	src disk.Source
-}
-
-func (u unwritten) Size() int64 { return u.src.Size() }
-
-func (u unwritten) ReadAt(p []byte, off int64) (int, error) {
-	if err := u.src.ReadAt(u.ctx, p, off); err != nil {
-		return 0, err
-	}
-	return len(p), nil
-}
-
-func (u unwritten) WriteAt([]byte, int64) (int, error) {
-	return 0, fault.New(fault.Denied, "the images of a rehearsal are not written to")
 }

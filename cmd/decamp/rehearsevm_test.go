@@ -76,7 +76,7 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, r, claim := drivenWave(t)
 			var out bytes.Buffer
-			a := &app{out: &out, err: quiet(t), log: slog.New(slog.DiscardHandler)}
+			a := newApp(nil, &out, quiet(t), os.Getenv, openTerminal)
 			vm, err := r.VM(t.Context(), claim.Key)
 			if err != nil {
 				t.Fatal(err)
@@ -103,7 +103,7 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 // Who does not wait for the answer does not want it; and who waits hears that there will be none.
 func TestARehearsalThatNobodyWaitsForIsTakenBack(t *testing.T) {
 	c, r, claim := drivenWave(t)
-	a := &app{out: new(bytes.Buffer), err: quiet(t), log: slog.New(slog.DiscardHandler)}
+	a := newApp(nil, new(bytes.Buffer), quiet(t), os.Getenv, openTerminal)
 	vm, err := r.VM(t.Context(), claim.Key)
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestAWorkerThatComesBackIsAskedAnew(t *testing.T) {
 	}
 	var to heard
 	comes := func() *mover {
-		m := newMover(&app{log: slog.New(slog.DiscardHandler)})
+		m := newMover(&assembler{prompts: prompts{log: slog.New(slog.DiscardHandler)}})
 		m.store = plan.NewStore(dir)
 		if err := m.resume(&works{to: []*destination{{plan: p}}}, roster.GoOn); err != nil {
 			t.Fatal(err)

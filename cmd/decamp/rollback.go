@@ -47,7 +47,7 @@ func newRollback(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&o.withdraw, "withdraw", false, "of one VM: also remove it where it is published, with what was written to it since")
 	o.meetingFlags.register(cmd)
-	o.login.register(cmd)
+	registerLogin(&o.login, cmd)
 	return cmd
 }
 
@@ -125,9 +125,10 @@ func (a *app) rollBack(ctx context.Context, o rollbackOptions, id plan.ID) (err 
 	defer closing(&err, w.Close)
 	d := w.to[0]
 	d.plan = p
-	w.shown = a.newProgress(w.names())
+	shown := a.newProgress(runNamesOf(w))
+	w.shown = shown.event
 	err = w.migrator.Rollback(ctx, id, w.rigOf(d))
-	w.shown.close()
+	shown.close()
 	if err != nil {
 		return err
 	}

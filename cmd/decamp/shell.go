@@ -15,8 +15,8 @@ func shellArgument(s string) string {
 	return fault.Quote(s)
 }
 
-// command is the command as it was typed, with more flags: a remedy to paste.
-func (a *app) command(more ...string) string {
+// commandWith is the command as it was typed, with more flags: a remedy to paste.
+func (a *app) commandWith(more ...string) string {
 	end := slices.Index(a.argv, "--") // no flags behind it
 	if end < 0 {
 		end = len(a.argv)

@@ -7,12 +7,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/transport"
-	"github.com/decamp/decamp/internal/transport/nfc"
 	"github.com/decamp/decamp/internal/unit"
 )
 
@@ -91,18 +88,4 @@ func spotOne(ctx context.Context, from *origin, img targets.Image, s spot) (repo
 	report, err = sample.Compare(ctx, source, m, nil)
 	report.By = "https"
 	return report, err
-}
-
-// openAgain opens a disk for the second reading: over NFC in a new session if NFC copies the disks,
-// otherwise over HTTPS on connections that copy nothing.
-func (w *works) openAgain(ctx context.Context, d transport.Disk) (_ disk.Source, by string, err error) {
-	if n, ok := w.transport.(*nfc.Transport); ok {
-		src, err := n.Open(ctx, d)
-		if err != nil {
-			return nil, "", err // not a nil *nfc.Source in an interface
-		}
-		return src, "nfc", nil
-	}
-	src, err := openDisk(ctx, w.rereader, d)
-	return src, "https", err
 }

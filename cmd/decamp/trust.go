@@ -25,7 +25,7 @@ const whereToLook = "openssl x509 -in /etc/vmware/ssl/rui.crt -noout -fingerprin
 // the fingerprint from the command line: whoever states one has made the decision, also
 // about a certificate that changed. A fingerprint in a submitted plan counts only for a host that is not known
 // yet. For a named credential the fingerprint that it is bound to decides alone, and nothing is remembered.
-func (a *app) trust(ctx context.Context, addr string, shown certificate, l login) error {
+func (a *assembler) trust(ctx context.Context, addr string, shown certificate, l login) error {
 	given := l.fingerprint
 	if l.bound != "" {
 		if sameFingerprint(l.bound, shown.Fingerprint) {
@@ -60,7 +60,7 @@ func sameFingerprint(a, b string) bool {
 	return strings.EqualFold(strings.ReplaceAll(a, ":", ""), strings.ReplaceAll(b, ":", ""))
 }
 
-func (a *app) changed(addr string, pinned knownHost, shown certificate) error {
+func (a *assembler) changed(addr string, pinned knownHost, shown certificate) error {
 	return fault.New(fault.Denied, "the certificate of %s changed: known since %s is %s, shown is %s",
 		addr, pinned.Since.Format(time.DateOnly), pinned.SHA256, shown.Fingerprint).
 		WithHint("find out why (renewed, or somebody in between; on the host: %s); if the new one is right, run: %s",
@@ -68,7 +68,7 @@ func (a *app) changed(addr string, pinned knownHost, shown certificate) error {
 }
 
 // confirm shows an unknown certificate to the operator and asks.
-func (a *app) confirm(ctx context.Context, known *knownHosts, addr string, shown certificate) error {
+func (a *assembler) confirm(ctx context.Context, known *knownHosts, addr string, shown certificate) error {
 	refused := fault.New(fault.Denied, "the certificate of %s is not known: it shows %s", addr, shown.Fingerprint).
 		WithHint("compare it with what the host itself says (%s), then run: %s", whereToLook, a.command("--fingerprint", shown.Fingerprint))
 	t, err := a.tty()
@@ -76,7 +76,7 @@ func (a *app) confirm(ctx context.Context, known *knownHosts, addr string, shown
 		return refused
 	}
 	defer t.Close()
-	answer, err := t.ask(ctx, question(addr, shown))
+	answer, err := t.Ask(ctx, question(addr, shown))
 	if err != nil {
 		return err
 	}

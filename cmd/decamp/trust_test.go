@@ -66,7 +66,7 @@ func TestChangedCertificateIsRefusedUntilStated(t *testing.T) {
 
 func TestOperatorConfirmsACertificate(t *testing.T) {
 	r, p := newRig(t), pty.New(t)
-	r.tty = terminalOf(p)
+	r.terminal = terminalOf(p)
 	answer(p, "Type yes to go on: ", "yes\n", func() { r.mustTrust("AA:01", "") })
 	mustContain(t, p.Seen(), "SHA-256  AA:01", "subject  CN=esx1", "2025-01-02 to 2035-01-02")
 	r.mustTrust("AA:01", "") // asks no more: nobody would answer
@@ -75,7 +75,7 @@ func TestOperatorConfirmsACertificate(t *testing.T) {
 func TestAnythingButYesIsNo(t *testing.T) {
 	for _, typed := range []string{"\n", "no\n", "y\n", "YES\n"} {
 		r, p := newRig(t), pty.New(t)
-		r.tty = terminalOf(p)
+		r.terminal = terminalOf(p)
 		answer(p, "Type yes to go on: ", typed, func() { r.mustNotTrust("AA:01", "", "--fingerprint") })
 		if _, err := os.Stat(filepath.Join(r.state, "known_hosts.json")); err == nil {
 			t.Errorf("%q was remembered as a yes", typed)

@@ -76,7 +76,7 @@ func newVerify(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.Var(&o.spot, "spot", "read the first bytes, the last MiB and N random MiB of each disk from the source again, and compare (N: 64)")
 	f.StringVar(&o.source, "source", "", "where the VM came from, for --spot: `URL` as in decamp ls")
-	o.login.register(cmd)
+	registerLogin(&o.login, cmd)
 	return cmd
 }
 

@@ -67,8 +67,8 @@ func newCancel(a *app) *cobra.Command {
 		}),
 	}
 	m.register(cmd)
-	ssh.register(cmd.Flags())
-	l.register(cmd)
+	registerSSH(&ssh, cmd.Flags())
+	registerLogin(&l, cmd)
 	return cmd
 }
 

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,20 +20,18 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/leftover"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/mount"
 	"github.com/decamp/decamp/internal/nfs"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
-	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/https"
 	"github.com/decamp/decamp/internal/transport/landing"
+	"github.com/decamp/decamp/internal/unit"
 )
 
 // dial logs in to the ESXi or vCenter at rawURL, once its certificate is trusted.
-func (a *app) dial(ctx context.Context, rawURL string, l login) (*esx.Session, error) {
+func (a *assembler) dial(ctx context.Context, rawURL string, l login) (*esx.Session, error) {
 	u, err := esx.ParseURL(rawURL)
 	if err != nil {
 		return nil, err
@@ -85,7 +81,7 @@ func noCredentials(rawURL string) error {
 
 // admit has logins of a fleet, by the API and by SSH, wait for each other, and for people once
 // one was refused. What they said counts more than what was refused before.
-func (a *app) admit(l *fleet.Logins, refused *refusals) func(context.Context) (func(error), error) {
+func (a *assembler) admit(l *fleet.Logins, refused *refusals) func(context.Context) (func(error), error) {
 	if l == nil {
 		return nil
 	}
@@ -116,14 +112,14 @@ type works struct {
 	sums       sums
 	expect     string // of a trial boot
 	conversion engineOptions
-	trials     chan struct{} // has room for as many as may be under way; nil: for any number
-	left       func()        // tries once more to put back what an earlier run left; nil: it left nothing
-	shown      progress      // who is told the events; nil until there is something to show
+	trials     chan struct{}    // has room for as many as may be under way; nil: for any number
+	left       func()           // tries once more to put back what an earlier run left; nil: it left nothing
+	shown      func(plan.Event) // is told the events; nil until there is something to show
 }
 
 // openWorks opens the parts in the order in which they are cheap to refuse: the folder,
 // the state directory, and last the host, which may mean typing a password.
-func (a *app) openWorks(ctx context.Context, m move, rawURL string) (w *works, err error) {
+func (a *assembler) openWorks(ctx context.Context, m move, rawURL string) (w *works, err error) {
 	w = &works{expect: string(m.Expect), conversion: engineOf(m)}
 	defer func() {
 		if err != nil {
@@ -150,7 +146,7 @@ func (a *app) openWorks(ctx context.Context, m move, rawURL string) (w *works, e
 }
 
 // openTransport opens what reads disks, and what moves them.
-func (a *app) openTransport(ctx context.Context, w *works, o planfile.Options) (err error) {
+func (a *assembler) openTransport(ctx context.Context, w *works, o planfile.Options) (err error) {
 	w.reader = https.New(w.session, https.Options{MaxConnections: o.Connections, Log: a.log})
 	w.rereader = https.New(w.session, https.Options{MaxConnections: migrate.RereadConnections, Log: a.log})
 	w.transport, err = a.newTransport(ctx, w, o)
@@ -158,7 +154,7 @@ func (a *app) openTransport(ctx context.Context, w *works, o planfile.Options) (
 }
 
 // newTransport returns what moves the disks.
-func (a *app) newTransport(ctx context.Context, w *works, o planfile.Options) (transport.Transport, error) {
+func (a *assembler) newTransport(ctx context.Context, w *works, o planfile.Options) (transport.Transport, error) {
 	switch o.Transport {
 	case "https":
 		if o.Connections == w.reader.MaxConnections() {
@@ -193,7 +189,7 @@ func (a *app) newTransport(ctx context.Context, w *works, o planfile.Options) (t
 }
 
 // newCopier returns how hosts are asked to copy.
-func (a *app) newCopier(w *works, how string) landing.Copier {
+func (a *assembler) newCopier(w *works, how string) landing.Copier {
 	api := landing.API{Host: w.session}
 	ssh := &landing.SSH{Open: w.shells.Open, Leftovers: w.leftovers, Server: serverOf(w.url)}
 	switch how {
@@ -205,7 +201,7 @@ func (a *app) newCopier(w *works, how string) landing.Copier {
 	return &landing.Choice{API: api, SSH: ssh, Chosen: a.tellCopier}
 }
 
-func (a *app) openState(ctx context.Context, w *works) error {
+func (a *assembler) openState(ctx context.Context, w *works) error {
 	state, err := a.stateDir()
 	if err != nil {
 		return err
@@ -214,13 +210,13 @@ func (a *app) openState(ctx context.Context, w *works) error {
 		return err
 	}
 	w.store, w.leftovers = plan.NewStore(state), leftover.NewStore(state)
-	w.migrator = migrate.New(w.engine, w.store, migrate.Options{Version: version, Log: a.log, Notify: w.notify})
+	w.migrator = migrate.New(w.engine, w.store, migrate.Options{Version: a.version, Log: a.log, Notify: w.notify})
 	return w.engine.Launch()
 }
 
 func (w *works) notify(e plan.Event) {
 	if w.shown != nil {
-		w.shown.event(e)
+		w.shown(e)
 	}
 }
 
@@ -309,166 +305,10 @@ func (w *works) nvram(ctx context.Context, vm *inventory.VM) ([]byte, error) {
 	return w.session.ReadFile(ctx, vm.Datacenter, vm.NVRAM, efi.MaxVMware)
 }
 
-// published is a VM's folder, for decamp verify.
-type published struct {
-	folder string
-	record *dir.Record
-	target *dir.Target
-}
-
-func openPublished(folder string) (*published, error) {
-	record, err := dir.ReadRecord(folder)
-	if err != nil {
-		return nil, err
-	}
-	t, err := dir.New(filepath.Dir(filepath.Clean(folder)), dir.Options{})
-	return &published{folder, record, t}, err
-}
-
-// variables are an error if those of its EFI firmware are not what was published.
-func (p *published) variables() error { return dir.CheckNVRAM(p.folder, p.record) }
-
-// domainName is what virsh calls the VM.
-func (p *published) domainName() string { return dir.DomainName(p.record.Called()) }
-
-// whereabouts say where the VM is.
-func (p *published) whereabouts() string {
-	if d := p.record.Delivered; d != nil {
-		return fmt.Sprintf("delivered to %s as %s (%s)", plain(d.Place), plain(d.ID), plain(d.Name))
-	}
-	return "published in " + p.folder
-}
-
-// here is a NotFound if the images were delivered, and cleared from the stage.
-func (p *published) here() error {
-	d := p.record.Delivered
-	if d == nil || slices.ContainsFunc(p.images(), func(img targets.Image) bool { return exists(img.Path) }) {
-		return nil
-	}
-	if at := dir.Started(p.folder); !at.IsZero() {
-		return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s, and decamp started the VM there on %s", p.record.Source.Name, d.Place, d.ID, at.Local().Format(time.DateTime)).
-			WithHint("the manifests in %s say what was delivered; the VM has changed its disks since, as expected after a start", fault.Quote(p.folder))
-	}
-	return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s", p.record.Source.Name, d.Place, d.ID).
-		WithHint("the manifests in %s say what was delivered; to compare, export a disk from there as raw, before the first start, and name the manifest's image so", fault.Quote(p.folder))
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
-// images are the published images where they stand now: the folder may have been moved.
-func (p *published) images() []targets.Image {
-	var images []targets.Image
-	for _, img := range p.record.Images {
-		path := filepath.Join(p.folder, img.File)
-		images = append(images, targets.Image{
-			Key: img.Key, Path: path, Final: path, Manifest: filepath.Join(p.folder, img.Manifest),
-			Format: img.Format, Size: img.Size, Root: img.Root, Copied: img.Copied,
-		})
-	}
-	return images
-}
-
-// converted reports whether an image was changed since it was copied.
-func (p *published) converted() bool {
-	return slices.ContainsFunc(p.record.Images, func(img dir.RecordedImage) bool { return img.Copied != "" })
-}
-
-// origin is the VM that a published one came from, open for a second reading.
-type origin struct {
-	session   *esx.Session
-	transport *https.Transport
-	vm        *inventory.VM
-}
-
-func (a *app) openOrigin(ctx context.Context, rawURL string, l login, ref inventory.MoRef) (*origin, error) {
-	session, err := a.dial(ctx, rawURL, l)
-	if err != nil {
-		return nil, err
-	}
-	o := &origin{session: session, transport: https.New(session, https.Options{Log: a.log})}
-	if o.vm, err = session.VMByRef(ctx, ref); err != nil {
-		return nil, errors.Join(err, o.Close())
-	}
-	return o, nil
-}
-
-func (o *origin) disk(ctx context.Context, key int32) (disk.Source, error) {
-	d, ok := o.vm.Disk(key)
-	if !ok {
-		return nil, fault.New(fault.NotFound, "VM %s has no disk %d any more", o.vm.Name, key)
-	}
-	return openDisk(ctx, o.transport, transport.Disk{VM: o.vm, Disk: d})
-}
-
-func (o *origin) Close() error { return errors.Join(o.transport.Close(), o.session.Close()) }
-
-// moved are the VMs that stand in a folder, as they were described when they were moved. One that
-// cannot be read is left out: decamp verify says why.
-func moved(folder string) (vms []inventory.VM) {
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		return nil // told by whoever needs the folder
-	}
-	for _, e := range entries {
-		if r, err := dir.ReadRecord(filepath.Join(folder, e.Name())); err == nil {
-			vms = append(vms, *r.Source)
-		}
-	}
-	return vms
-}
-
-// mounted is a host shown as a folder, with what it stands on.
-type mounted struct {
-	session   *esx.Session
-	transport *https.Transport
-	mount     *mount.Mount
-}
-
-// mountStall is how long a connection of a mount may deliver nothing: others wait behind
-// it, and a read has its own deadline, before which another connection should be tried.
-const mountStall = 20 * time.Second
-
-// openMount mounts the host of session at dir, and takes the session over. Where stores is
-// not nil, the root is what it says and not what the host says.
-func (a *app) openMount(ctx context.Context, session *esx.Session, stores []inventory.Datastore, dir string, connections int, o mount.Options) (*mounted, error) {
-	o.Log = a.log
-	m := &mounted{session: session}
-	m.transport = https.New(session, https.Options{MaxConnections: connections, Stall: mountStall, Log: a.log})
-	var host mount.Host = mount.NewRemote(session, m.transport, a.log)
-	if stores != nil {
-		host = mount.Listed{Host: host, Stores: stores}
-	}
-	var err error
-	if m.mount, err = mount.New(ctx, host, dir, o); err != nil {
-		return nil, errors.Join(err, m.Close())
-	}
-	return m, nil
-}
-
-// wait returns when ctx ends or the file system was unmounted.
-func (m *mounted) wait(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-	case <-m.mount.Done():
-	}
-}
-
-// Close unmounts and logs out.
-func (m *mounted) Close() error {
-	var errs []error
-	if m.mount != nil {
-		errs = append(errs, m.mount.Close())
-	}
-	return errors.Join(append(errs, m.transport.Close(), m.session.Close())...)
-}
-
 // planWorks is what a plan is checked with, logged in.
 type planWorks struct {
 	*works
-	a     *app
+	a     *assembler
 	login login
 	ssh   sshOptions
 	base  string // folder that the plan's relative paths are from
@@ -476,7 +316,7 @@ type planWorks struct {
 }
 
 // openSource logs in, and prepares what hosts are asked by.
-func (a *app) openSource(ctx context.Context, p *planWorks) (err error) {
+func (a *assembler) openSource(ctx context.Context, p *planWorks) (err error) {
 	state, err := a.stateDir()
 	if err != nil {
 		return err
@@ -492,7 +332,7 @@ func (a *app) openSource(ctx context.Context, p *planWorks) (err error) {
 }
 
 // openURL is openSource of what a URL names.
-func (a *app) openURL(ctx context.Context, p *planWorks, rawURL string) (err error) {
+func (a *assembler) openURL(ctx context.Context, p *planWorks, rawURL string) (err error) {
 	if p.url, err = esx.ParseURL(rawURL); err != nil {
 		return err
 	}
@@ -532,7 +372,7 @@ func (p *planWorks) mover(ctx context.Context, o planfile.Options) (transport.Tr
 		return https.New(p.session, https.Options{MaxConnections: o.Connections, Log: p.a.log}), nil
 	}
 	if free, known := availableMemory(); o.Transport == "landing" && known && int64(o.Landing.Memory) > free {
-		return nil, fault.New(fault.Invalid, "a landing is to have %s of memory, and there are %s", size(int64(o.Landing.Memory)), size(free)).
+		return nil, fault.New(fault.Invalid, "a landing is to have %s of memory, and there are %s", unit.Binary(int64(o.Landing.Memory)), unit.Binary(free)).
 			WithHint("say less: landing: {memory: %dM} leaves room for the rest", free/4*3>>20)
 	}
 	return p.a.newTransport(ctx, p.works, o)
@@ -542,4 +382,22 @@ func (p *planWorks) mover(ctx context.Context, o planfile.Options) (transport.Tr
 func reachHost(ctx context.Context, h inventory.Host) error {
 	_, err := esx.Fingerprint(ctx, cmp.Or(h.Address, h.Name))
 	return err
+}
+
+// openPlan logs in to the source of a plan; what l has stands above what the plan says.
+func (a *assembler) openPlan(ctx context.Context, l login, f *planfile.File, folder string) (*planWorks, error) {
+	p := &planWorks{a: a, works: &works{}, login: l, base: folder, role: planfile.Local}
+	var err error
+	if err = a.planLogin(&p.login, f, folder, planfile.Local); err != nil {
+		return p, err
+	}
+	if p.ssh, err = a.planSSH(f, folder, planfile.Local); err != nil {
+		return p, err
+	}
+	return p, a.openURL(ctx, p, string(f.Source.URL))
+}
+
+// moveOf is the move of a VM of a plan.
+func (p *planWorks) moveOf(o planfile.Options) move {
+	return move{Options: o, login: p.login, ssh: p.ssh, base: p.base}
 }

@@ -22,7 +22,7 @@ const hostsAtOnce = 8
 
 // readWires asks hosts that are connected. What the others have is not known, nor what an account may
 // not see.
-func (a *app) readWires(ctx context.Context, s *esx.Session, hosts []inventory.Host) wires {
+func (a *assembler) readWires(ctx context.Context, s *esx.Session, hosts []inventory.Host) wires {
 	w := wires{map[inventory.MoRef][]inventory.VMkernelNIC{}, map[inventory.MoRef][]inventory.Mount{}}
 	var mu sync.Mutex
 	var g errgroup.Group

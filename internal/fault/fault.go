@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Kind classifies an error by what the caller can do about it.
@@ -131,4 +132,9 @@ func HintOf(err error) string {
 		err = errors.Unwrap(err)
 	}
 	return ""
+}
+
+// OneLine joins the lines that errors.Join puts between errors.
+func OneLine(s string) string {
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' }), "; ")
 }
