@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -22,7 +23,7 @@ type app struct {
 	argv     []string                  // the command as typed, for remedies that repeat it
 	terminal func() (*terminal, error) // whom to ask; an error if nobody is there
 
-	assembler
+	assemble.Assembler
 
 	json    bool
 	verbose bool
@@ -32,14 +33,14 @@ type app struct {
 // newApp returns an app that asks at tty, if somebody is there.
 func newApp(in *os.File, out io.Writer, screen *screen, env func(string) string, tty func() (*terminal, error)) *app {
 	a := &app{in: in, out: out, err: screen, argv: os.Args, terminal: tty}
-	a.version, a.env = version, env
-	a.prompts = prompts{tty: a.asker, command: a.commandWith, warn: a.warning, tell: a.note, found: a.tellFound, log: slog.New(slog.DiscardHandler)}
+	a.Version, a.Env = version, env
+	a.Prompts = assemble.Prompts{Terminal: a.asker, Command: a.commandWith, Warn: a.warning, Tell: a.note, Found: a.tellFound, Log: slog.New(slog.DiscardHandler)}
 	return a
 }
 
 // run executes one command and returns the process's exit code.
 func (a *app) run(ctx context.Context, args []string) int {
-	a.log = slog.New(slog.DiscardHandler)
+	a.Log = slog.New(slog.DiscardHandler)
 	results := &results{w: a.out}
 	a.out = results
 	root := newRoot(a)
@@ -139,13 +140,13 @@ func (a *app) print(v any) error {
 func (a *app) warning(format string, args ...any) {
 	text := plain(fault.OneLine(fmt.Sprintf(format, args...)))
 	if a.json {
-		a.log.Warn(text)
+		a.Log.Warn(text)
 		return
 	}
 	fmt.Fprintf(a.err, "Warning: %s\n", text)
 }
 
-func (a *app) asker() (asker, error) {
+func (a *app) asker() (assemble.Terminal, error) {
 	t, err := a.terminal()
 	if err != nil {
 		return nil, err // not a nil *terminal in an interface
@@ -177,7 +178,7 @@ func (a *app) startLog() (stop func() error, err error) {
 		handler = slog.NewMultiHandler(handler, slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		stop = f.Close
 	}
-	a.log = slog.New(handler)
+	a.Log = slog.New(handler)
 	return stop, nil
 }
 

@@ -10,6 +10,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/bench"
 	"github.com/decamp/decamp/internal/bench/matrix"
 	"github.com/decamp/decamp/internal/childenv"
@@ -27,12 +29,12 @@ type benchmark struct {
 	a      *app
 	spec   *planfile.Matrix
 	folder string // of the spec, for its relative paths
-	login  login
+	login  assemble.Login
 	top    bool // esxtop counts what hosts read
 
 	link  planfile.Link
-	works *planWorks // nil before the first link
-	nic   string     // the interface towards the source
+	works *assemble.SourceParts // nil before the first link
+	nic   string                // the interface towards the source
 	vms   map[string]*inventory.VM
 }
 
@@ -47,25 +49,25 @@ func (b *benchmark) enter(ctx context.Context, link int) error {
 	}
 	plan := &planfile.File{Source: b.spec.Source}
 	plan.Source.URL = cmp.Or(b.link.URL, plan.Source.URL)
-	p := &planWorks{a: &b.a.assembler, works: &works{}, login: b.login}
+	p := &assemble.SourceParts{Assembler: &b.a.Assembler, Parts: &assemble.Parts{}, Login: b.login}
 	var err error
-	if p.url, err = esx.ParseURL(string(plan.Source.URL)); err != nil {
+	if p.URL, err = esx.ParseURL(string(plan.Source.URL)); err != nil {
 		return err
 	}
-	if b.nic, err = interfaceTo(ctx, fleet.Endpoint(p.url), b.link.MTU); err != nil {
+	if b.nic, err = interfaceTo(ctx, fleet.Endpoint(p.URL), b.link.MTU); err != nil {
 		return err
 	}
-	if err := b.a.planLogin(&p.login, plan, b.folder, planfile.Local); err != nil {
+	if err := b.a.PlanLogin(&p.Login, plan, b.folder, planfile.Local); err != nil {
 		return err
 	}
-	if p.ssh, err = b.a.planSSH(plan, b.folder, planfile.Local); err != nil {
+	if p.SSH, err = b.a.PlanSSH(plan, b.folder, planfile.Local); err != nil {
 		return err
 	}
 	b.works = p
-	if err := b.a.openSource(ctx, p); err != nil {
+	if err := b.a.OpenSource(ctx, p); err != nil {
 		return err
 	}
-	b.a.tidy(ctx, p.shells) // a landing of a matrix that was killed
+	b.a.Tidy(ctx, p.Shells) // a landing of a matrix that was killed
 	return b.find(ctx)
 }
 
@@ -94,7 +96,7 @@ func (b *benchmark) prepare(ctx context.Context) error {
 		words = append(words, string(w))
 	}
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
-	said := &tail{}
+	said := &mover.Tail{}
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = b.folder, childenv.Of(os.Environ()), said, said
 	if err := cmd.Run(); err != nil {
 		return fault.New(fault.Conflict, "prepare link %s, MTU %d: %q: %w: %s", b.link.NIC, b.link.MTU, words, err, fault.OneLine(said.String())).
@@ -147,7 +149,7 @@ func (b *benchmark) find(ctx context.Context) error {
 	b.vms = map[string]*inventory.VM{}
 	for _, d := range b.spec.Disks {
 		for _, name := range d.VMs {
-			vm, err := b.works.session.VM(ctx, string(name))
+			vm, err := b.works.Session.VM(ctx, string(name))
 			switch {
 			case err != nil:
 				return err
@@ -172,10 +174,10 @@ func (b *benchmark) measure(ctx context.Context, c matrix.Cell) (row bench.Row, 
 	case c.Source == bench.Pattern:
 	case c.Transport == bench.OverNFS:
 		rig.Clone = func(ctx context.Context, d transport.Disk, file string) error {
-			return b.works.session.CopyDisk(ctx, esx.DiskCopy{Datacenter: d.VM.Datacenter, From: d.Disk.Path, To: inventory.Path{Datastore: c.Datastore, File: file}})
+			return b.works.Session.CopyDisk(ctx, esx.DiskCopy{Datacenter: d.VM.Datacenter, From: d.Disk.Path, To: inventory.Path{Datastore: c.Datastore, File: file}})
 		}
 	default:
-		if rig.Transport, err = b.works.mover(ctx, b.options(c)); err != nil {
+		if rig.Transport, err = b.works.Mover(ctx, b.options(c)); err != nil {
 			return row, err
 		}
 		defer closing(&err, rig.Transport.Close)
@@ -195,7 +197,7 @@ func (b *benchmark) measure(ctx context.Context, c matrix.Cell) (row bench.Row, 
 		return row, err
 	}
 	on := &row.On
-	on.Version, on.Commit, on.Host, on.NIC = version, commit(), about(b.works.session.About()), fmt.Sprintf("%s, MTU %d", b.nic, b.link.MTU)
+	on.Version, on.Commit, on.Host, on.NIC = version, commit(), about(b.works.Session.About()), fmt.Sprintf("%s, MTU %d", b.nic, b.link.MTU)
 	if c.Source == bench.Pattern {
 		on.Host, on.NIC, on.Seed = "", "", uint64(b.spec.Computed.Seed)
 	}
@@ -211,7 +213,7 @@ func (b *benchmark) reads(ctx context.Context, vms []*inventory.VM, began, ended
 			continue
 		}
 		asked[vm.Host] = true
-		r, err := b.works.session.DiskReads(ctx, vm.Host, began, ended)
+		r, err := b.works.Session.DiskReads(ctx, vm.Host, began, ended)
 		if err != nil {
 			return bench.Device{}, err
 		}

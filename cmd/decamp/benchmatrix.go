@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/bench/matrix"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
@@ -42,7 +43,7 @@ decamp advise --rows rack1.jsonl --source ssd --dest nvme --nic 25g
 `
 
 type benchMatrixOptions struct {
-	login login
+	login assemble.Login
 	spec  string
 	rows  string
 	list  bool
@@ -83,7 +84,7 @@ func (a *app) benchMatrix(ctx context.Context, o benchMatrixOptions) (err error)
 	if o.list {
 		return a.listCells(cells)
 	}
-	state, err := a.stateDir()
+	state, err := a.StateDir()
 	if err != nil {
 		return err
 	}
@@ -130,7 +131,7 @@ func (a *app) tellCell(p matrix.Progress) {
 	what := fmt.Sprintf("%d of %d  %s", p.Number, p.Of, p.Cell.Name())
 	switch {
 	case p.Err != nil:
-		a.warn("%s: %s", what, fault.OneLine(p.Err.Error()))
+		a.Warn("%s: %s", what, fault.OneLine(p.Err.Error()))
 	case p.Row == nil:
 		if !a.json {
 			fmt.Fprintf(a.err, "%s …\n", what)

@@ -36,7 +36,7 @@ func (b *benchmark) watch(ctx context.Context, vms []*inventory.VM) (*topWatch, 
 		if shells[vm.Host] != nil {
 			continue
 		}
-		s, err := b.works.shells.Open(ctx, vm.Host)
+		s, err := b.works.Shells.Open(ctx, vm.Host)
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
@@ -32,8 +33,8 @@ decamp clean esxi://root@esx1 --forget
 `
 
 func newClean(a *app) *cobra.Command {
-	var l login
-	var ssh sshOptions
+	var l assemble.Login
+	var ssh assemble.SSHOptions
 	var forget bool
 	cmd := &cobra.Command{
 		Use:     "clean URL",
@@ -59,12 +60,12 @@ func newClean(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) clean(ctx context.Context, l login, ssh sshOptions, rawURL string, forget bool) (err error) {
+func (a *app) clean(ctx context.Context, l assemble.Login, ssh assemble.SSHOptions, rawURL string, forget bool) (err error) {
 	u, err := esx.ParseURL(rawURL)
 	if err != nil {
 		return err
 	}
-	state, err := a.stateDir()
+	state, err := a.StateDir()
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func (a *app) clean(ctx context.Context, l login, ssh sshOptions, rawURL string,
 	}
 	defer closing(&err, unlock)
 	store := leftover.NewStore(state)
-	list, failed := recordsOf(store, serverOf(u))
+	list, failed := recordsOf(store, assemble.ServerOf(u))
 	var done []leftover.Record
 	switch {
 	case forget:
@@ -83,18 +84,18 @@ func (a *app) clean(ctx context.Context, l login, ssh sshOptions, rawURL string,
 		done, err = a.cleanHost(ctx, l, ssh, u, store)
 		failed = nil // it has told of them
 	}
-	return errors.Join(a.tellCleaned(serverOf(u), done, forget), err, failed)
+	return errors.Join(a.tellCleaned(assemble.ServerOf(u), done, forget), err, failed)
 }
 
-func (a *app) cleanHost(ctx context.Context, l login, ssh sshOptions, u *url.URL, store *leftover.Store) (_ []leftover.Record, err error) {
-	session, err := a.dial(ctx, u.String(), l)
+func (a *app) cleanHost(ctx context.Context, l assemble.Login, ssh assemble.SSHOptions, u *url.URL, store *leftover.Store) (_ []leftover.Record, err error) {
+	session, err := a.Dial(ctx, u.String(), l)
 	if err != nil {
 		return nil, err
 	}
 	defer closing(&err, session.Close)
-	shells := a.newHostShells(session, loginOf(u, l), ssh, store)
+	shells := a.NewHostShells(session, assemble.LoginOf(u, l), ssh, store)
 	defer closing(&err, shells.Close)
-	return putBack(ctx, shells)
+	return assemble.PutBack(ctx, shells)
 }
 
 // recordsOf lists what is on record of one server, and says what cannot be read.
@@ -142,7 +143,7 @@ func (a *app) tellCleaned(server string, done []leftover.Record, forgotten bool)
 
 // lockState makes sure that no other decamp changes hosts on behalf of the state directory.
 func (a *app) lockState(ctx context.Context, state string) (unlock func() error, err error) {
-	engine, err := flow.Open(ctx, flow.Config{Dir: state, Log: a.log})
+	engine, err := flow.Open(ctx, flow.Config{Dir: state, Log: a.Log})
 	if err != nil {
 		return nil, err
 	}

@@ -127,7 +127,7 @@ func (a *app) convert(ctx context.Context, o convertOptions, inPath, outPath str
 	made, err := c.run(ctx)
 	c.shown.close()
 	for _, w := range made.Warnings {
-		a.warn("%s", plain(w))
+		a.Warn("%s", plain(w))
 	}
 	if fault.Is(err, fault.Canceled) && in.again != nil {
 		return fault.New(fault.Canceled, "convert %s: %w", inPath, err).WithHint("run the same command again: it continues")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
@@ -75,10 +76,10 @@ func (o *doctorOptions) register(cmd *cobra.Command) {
 	f.BoolVar(&o.warm, "warm", false, "they are to be moved while they run")
 	f.BoolVar(&o.powerOff, "power-off", false, "those that run are to be shut down")
 	f.BoolVar(&o.SourceHash, "source-hash", false, "the host is to hash its disks, by SSH")
-	f.BoolVar(&o.ssh.enable, "enable-ssh", false, "SSH may be started where it is off and needed")
+	f.BoolVar(&o.SSH.Enable, "enable-ssh", false, "SSH may be started where it is off and needed")
 	f.Var(&o.into, "landing", "disks are to land in RAM first, `tmpfs:SIZE`; means --transport landing")
 	f.BoolVar(&o.short, "short", false, "leave out what takes seconds, or writes")
-	registerLogin(&o.login, cmd)
+	registerLogin(&o.Login, cmd)
 	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions([]string{"https", "nfc", "landing"}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 }
 
@@ -102,13 +103,13 @@ func (a *app) doctor(ctx context.Context, o doctorOptions, args []string) error 
 
 // examine returns what was found of all that could be reached, and why not all could.
 func (a *app) examine(ctx context.Context, o doctorOptions, args []string) (found []doctor.Finding, err error) {
-	d := &diagnosis{move: o.move, works: &works{}}
-	defer closing(&err, d.works.Close)
-	barred := a.openTargets(d.works, o.move, planfile.Local)
+	d := &assemble.Diagnosis{Move: o.Move, Parts: &assemble.Parts{}}
+	defer closing(&err, d.Parts.Close)
+	barred := a.OpenTargets(d.Parts, o.Move, planfile.Local)
 	if len(args) > 0 {
-		barred = errors.Join(barred, a.logIn(ctx, d, args[0], args[1:]))
+		barred = errors.Join(barred, a.LogIn(ctx, d, args[0], args[1:]))
 	}
-	return doctor.Examine(ctx, d.groups(), doctor.Options{Short: o.short}), barred
+	return doctor.Examine(ctx, d.Groups(), doctor.Options{Short: o.short}), barred
 }
 
 // failures is the error of what will fail; nil if nothing was found that will.

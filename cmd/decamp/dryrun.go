@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
@@ -41,30 +42,30 @@ type dryRunReport struct {
 
 // dryRun says what would be defined, and what stands in the way. It reads the source, asks the
 // destinations, and makes nothing anywhere.
-func (a *app) dryRun(ctx context.Context, m move, rawURL, name string) (err error) {
-	if err := engineOf(m).checkFiles("--key-file", "--appliance-kernel"); err != nil {
+func (a *app) dryRun(ctx context.Context, m assemble.Move, rawURL, name string) (err error) {
+	if err := assemble.EngineOf(m).CheckFiles("--key-file", "--appliance-kernel"); err != nil {
 		return err
 	}
-	p := &planWorks{a: &a.assembler, works: &works{}, login: m.login, ssh: m.ssh}
-	if err := a.openTargets(p.works, m, planfile.Local); err != nil {
+	p := &assemble.SourceParts{Assembler: &a.Assembler, Parts: &assemble.Parts{}, Login: m.Login, SSH: m.SSH}
+	if err := a.OpenTargets(p.Parts, m, planfile.Local); err != nil {
 		return err
 	}
 	defer closing(&err, p.Close)
-	if err := a.openURL(ctx, p, rawURL); err != nil {
+	if err := a.OpenURL(ctx, p, rawURL); err != nil {
 		return err
 	}
-	p.reader = https.New(p.session, https.Options{MaxConnections: m.Connections, Log: a.log})
-	if p.transport, err = a.newTransport(ctx, p.works, m.Options); err != nil {
+	p.Reader = https.New(p.Session, https.Options{MaxConnections: m.Connections, Log: a.Log})
+	if p.Transport, err = a.NewTransport(ctx, p.Parts, m.Options); err != nil {
 		return err
 	}
-	vm, err := p.session.VM(ctx, name)
+	vm, err := p.Session.VM(ctx, name)
 	if err != nil {
 		return err
 	}
-	def, r := a.defined(ctx, p.works, vm, m.Options)
-	obstacles := migrate.Obstacles(vm, p.transport, preflight.PermitOf(m.Options))
-	refused := m.checkEngine(ctx, vm, func() []guest.Report { return def.Guest })
-	for _, d := range p.to {
+	def, r := a.defined(ctx, p.Parts, vm, m.Options)
+	obstacles := migrate.Obstacles(vm, p.Transport, preflight.PermitOf(m.Options))
+	refused := m.CheckEngine(ctx, vm, func() []guest.Report { return def.Guest })
+	for _, d := range p.To {
 		r.Destinations = append(r.Destinations, outline(ctx, d, def, obstacles, refused))
 	}
 	if err := a.writeDryRun(def.VM, r); err != nil {
@@ -75,7 +76,7 @@ func (a *app) dryRun(ctx context.Context, m move, rawURL, name string) (err erro
 
 // defined is what a VM would be defined by, as far as that is known before it is copied, and a report
 // without destinations.
-func (a *app) defined(ctx context.Context, w *works, vm *inventory.VM, o planfile.Options) (targets.Definition, dryRunReport) {
+func (a *app) defined(ctx context.Context, w *assemble.Parts, vm *inventory.VM, o planfile.Options) (targets.Definition, dryRunReport) {
 	r := dryRunReport{VM: vm.Name, Ref: string(vm.Ref), Notes: []string{}, Destinations: []outlined{}}
 	def := targets.Definition{VM: vm, Decamp: version, Guest: foreseeGuest(ctx, w, vm, &r)}
 	if o.Hardware == "virtio" {
@@ -100,12 +101,12 @@ func (r *dryRunReport) note(format string, args ...any) {
 }
 
 // foreseeGuest looks into the disks where they are. Of a VM that runs they are locked.
-func foreseeGuest(ctx context.Context, w *works, vm *inventory.VM, r *dryRunReport) []guest.Report {
+func foreseeGuest(ctx context.Context, w *assemble.Parts, vm *inventory.VM, r *dryRunReport) []guest.Report {
 	if vm.Power != inventory.PoweredOff {
 		r.note("the VM is %s, so its disks were not looked into: what depends on the guest is by what VMware was told of it (%s)", vm.Power, vm.GuestID)
 		return nil
 	}
-	reports, err := w.look(ctx, vm)
+	reports, err := w.Look(ctx, vm)
 	if err != nil {
 		r.note("its disks could not be looked into, so what depends on the guest is by what VMware was told of it (%s): %v", vm.GuestID, err)
 		return nil
@@ -123,10 +124,10 @@ func isWindows(g guest.Report) bool { return g.Windows != nil }
 
 // outline asks a destination what it makes of the VM, and whether it could. refused is what stands in the
 // way wherever it goes, as obstacles are.
-func outline(ctx context.Context, d *destination, def targets.Definition, obstacles []inventory.Warning, refused error) outlined {
-	out, err := outlineAt(d.to, d.target, def)
+func outline(ctx context.Context, d *assemble.Destination, def targets.Definition, obstacles []inventory.Warning, refused error) outlined {
+	out, err := outlineAt(d.To, d.Target, def)
 	if err == nil {
-		_, err = d.target.Plan(ctx, def.VM)
+		_, err = d.Target.Plan(ctx, def.VM)
 	}
 	err = errors.Join(err, refused)
 	for _, w := range obstacles {
@@ -141,7 +142,7 @@ func outline(ctx context.Context, d *destination, def targets.Definition, obstac
 }
 
 // outlineAt is what a destination would make of a VM. It asks nobody.
-func outlineAt(to planfile.Destination, at resident, def targets.Definition) (outlined, error) {
+func outlineAt(to planfile.Destination, at assemble.Resident, def targets.Definition) (outlined, error) {
 	out := outlined{To: string(to)}
 	o, err := at.Outline(def)
 	if err != nil {

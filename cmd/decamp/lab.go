@@ -89,7 +89,7 @@ func (a *app) lab(ctx context.Context, o labOptions) error {
 		_, err = fmt.Fprintf(a.out, "%s\n", text)
 		return err
 	}
-	cfg.Log = a.log
+	cfg.Log = a.Log
 	return a.runLab(ctx, cfg)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/nfs"
 )
@@ -107,12 +108,12 @@ func (a *app) land(ctx context.Context, o landOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	hosts, err := lookUp(ctx, "--allow", o.allow)
+	hosts, err := assemble.LookUp(ctx, "--allow", o.allow)
 	if err != nil {
 		return err
 	}
 	l := &lander{app: a, watch: newLandWatch(dir), said: map[string]bool{}}
-	s, err := nfs.New(nfs.Options{Exports: []nfs.Export{l.exportOf(o, dir)}, Admit: l.doorOf(hosts), Durable: o.durable, NoRootSquash: o.keepRoot, Log: a.log})
+	s, err := nfs.New(nfs.Options{Exports: []nfs.Export{l.exportOf(o, dir)}, Admit: l.doorOf(hosts), Durable: o.durable, NoRootSquash: o.keepRoot, Log: a.Log})
 	if err != nil {
 		return err
 	}
@@ -122,7 +123,7 @@ func (a *app) land(ctx context.Context, o landOptions) (err error) {
 		return err
 	}
 	for _, warning := range localAccess(dir, hosts, ownAddresses()) {
-		a.warn("%s", warning)
+		a.Warn("%s", warning)
 	}
 	facts, err := o.facts(dir, hosts, ports.NFS.Addr())
 	if err == nil {
@@ -159,9 +160,9 @@ func (l *lander) exportOf(o landOptions, dir string) nfs.Export {
 }
 
 // doorOf lets in who is allowed, and says who is not.
-func (l *lander) doorOf(h hosts) func(netip.Addr) bool {
+func (l *lander) doorOf(h assemble.Hosts) func(netip.Addr) bool {
 	return func(addr netip.Addr) bool {
-		if h.admit(addr) {
+		if h.Admit(addr) {
 			return true
 		}
 		l.refuse("a connection from "+addr.Unmap().String(), "no --allow names it")
@@ -178,7 +179,7 @@ func (l *lander) refuse(what, why string) {
 	l.said[what] = true
 	l.mu.Unlock()
 	if !again {
-		l.warn("refused %s: %s", what, why)
+		l.Warn("refused %s: %s", what, why)
 	}
 }
 
@@ -282,7 +283,7 @@ type landFacts struct {
 // honours another is not known.
 const nfsPort = 2049
 
-func (o landOptions) facts(dir string, h hosts, at net.Addr) (landFacts, error) {
+func (o landOptions) facts(dir string, h assemble.Hosts, at net.Addr) (landFacts, error) {
 	port, err := netip.ParseAddrPort(at.String())
 	if err != nil {
 		return landFacts{}, err
@@ -324,9 +325,9 @@ func addressTowards(host netip.Addr) (string, error) {
 func (a *app) tellLanding(f landFacts) error {
 	switch {
 	case !f.Portmap:
-		a.warn("without a port mapper ESXi cannot mount it; other clients are told the port, for both: mount -o vers=3,nolock,port=%d,mountport=%d", f.Port, f.Port)
+		a.Warn("without a port mapper ESXi cannot mount it; other clients are told the port, for both: mount -o vers=3,nolock,port=%d,mountport=%d", f.Port, f.Port)
 	case f.Port != nfsPort:
-		a.warn("it is served on port %d; that ESXi goes anywhere but to %d is not known", f.Port, nfsPort)
+		a.Warn("it is served on port %d; that ESXi goes anywhere but to %d is not known", f.Port, nfsPort)
 	}
 	if a.json {
 		return a.print(f)

@@ -7,12 +7,13 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 )
 
 // localAccess returns a warning for each way in which other users of this machine reach the files below
 // dir: by the folder's permissions, and by mounting it from one of this machine's own addresses.
-func localAccess(dir string, h hosts, own []netip.Addr) (warnings []string) {
+func localAccess(dir string, h assemble.Hosts, own []netip.Addr) (warnings []string) {
 	if mode, ok := openFolder(dir); ok {
 		warnings = append(warnings, fmt.Sprintf("other users of this machine can reach the files in %s, whose permissions are %s; to prevent that, run: chmod 700 %s",
 			plain(dir), mode, fault.Quote(dir)))

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/inventory"
 )
 
@@ -25,7 +26,7 @@ decamp ls esxi://root@esx1 --password-file pw --json | jq '.vms[].name'
 `
 
 func newLs(a *app) *cobra.Command {
-	var l login
+	var l assemble.Login
 	cmd := &cobra.Command{
 		Use:         "ls URL [VM]",
 		Short:       "List VMs, or show one",
@@ -45,8 +46,8 @@ func newLs(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) ls(ctx context.Context, l login, args []string) (err error) {
-	src, err := a.dial(ctx, args[0], l)
+func (a *app) ls(ctx context.Context, l assemble.Login, args []string) (err error) {
+	src, err := a.Dial(ctx, args[0], l)
 	if err != nil {
 		return err
 	}

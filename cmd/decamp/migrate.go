@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
@@ -126,7 +127,7 @@ func newMigrate(a *app) *cobra.Command {
 				return err
 			}
 			if o.dryRun {
-				return a.dryRun(cmd.Context(), o.move, args[0], args[1])
+				return a.dryRun(cmd.Context(), o.Move, args[0], args[1])
 			}
 			return a.migrate(cmd.Context(), o, args[0], args[1])
 		}),
@@ -136,39 +137,39 @@ func newMigrate(a *app) *cobra.Command {
 }
 
 func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string) (err error) {
-	if err := engineOf(o.move).checkFiles("--key-file", "--appliance-kernel"); err != nil {
+	if err := assemble.EngineOf(o.Move).CheckFiles("--key-file", "--appliance-kernel"); err != nil {
 		return err
 	}
-	w, err := a.openWorks(ctx, o.move, rawURL)
+	w, err := a.Open(ctx, o.Move, rawURL)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, w.Close)
-	vm, err := w.session.VM(ctx, name)
+	vm, err := w.Session.VM(ctx, name)
 	if err != nil {
 		return err
 	}
-	w.plan(vm, o.move)
+	w.Plan(vm, o.Move)
 	if o.discard {
 		return a.discard(ctx, w)
 	}
-	if err := w.checkEngine(ctx, o.move, vm); err != nil {
+	if err := w.CheckEngine(ctx, o.Move, vm); err != nil {
 		return err
 	}
 	if o.SourceHash { // what it needs is to be missed now, not after hours of copying
-		if _, err := w.shells.Open(ctx, vm.Host); err != nil {
+		if _, err := w.Shells.Open(ctx, vm.Host); err != nil {
 			return fmt.Errorf("--source-hash: %w", err)
 		}
 	}
-	for _, d := range w.to {
+	for _, d := range w.To {
 		if err := a.announceRun(ctx, w, d, vm); err != nil {
 			return err
 		}
 	}
-	a.forewarnVM(ctx, w, o.move, vm)
+	a.ForewarnVM(ctx, w, o.Move, vm)
 	shown := a.newProgress(runNamesOf(w))
-	w.shown = shown.event
-	ends := w.migrateAll(ctx, preflight.PermitOf(o.Options), migrate.Rig{})
+	w.Shown = shown.event
+	ends := w.MigrateAll(ctx, preflight.PermitOf(o.Options), migrate.Rig{})
 	shown.close()
 	if given, err := givenUp(w); given || err != nil {
 		return errors.Join(err, a.discard(context.WithoutCancel(ctx), w))
@@ -177,38 +178,38 @@ func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string
 }
 
 // givenUp reports whether a warm run ended because decamp cancel said so.
-func givenUp(w *works) (bool, error) {
-	d := w.to[0] // a warm run has no other
-	if !d.plan.Warm {
+func givenUp(w *assemble.Parts) (bool, error) {
+	d := w.To[0] // a warm run has no other
+	if !d.Plan.Warm {
 		return false, nil
 	}
-	order, err := w.store.Order(d.plan.ID)
+	order, err := w.Store.Order(d.Plan.ID)
 	if err != nil || order != plan.GiveUp {
 		return false, err
 	}
-	run, err := w.store.Run(d.plan.ID)
+	run, err := w.Store.Run(d.Plan.ID)
 	return err == nil && run.State != plan.Done, err
 }
 
 // discard gives up the runs to all destinations.
-func (a *app) discard(ctx context.Context, w *works) error {
+func (a *app) discard(ctx context.Context, w *assemble.Parts) error {
 	shown := a.newProgress(runNamesOf(w))
 	defer shown.close()
-	w.shown = shown.event
+	w.Shown = shown.event
 	var errs []error
-	for _, d := range w.to {
+	for _, d := range w.To {
 		errs = append(errs, a.discardRun(ctx, w, d))
 	}
 	return errors.Join(errs...)
 }
 
-func (a *app) discardRun(ctx context.Context, w *works, d *destination) error {
-	if err := w.migrator.Discard(ctx, d.plan.ID, w.rigOf(d)); err != nil {
+func (a *app) discardRun(ctx context.Context, w *assemble.Parts, d *assemble.Destination) error {
+	if err := w.Migrator.Discard(ctx, d.Plan.ID, w.RigOf(d)); err != nil {
 		return err
 	}
 	if a.json {
-		return a.print(map[string]plan.ID{"discarded": d.plan.ID})
+		return a.print(map[string]plan.ID{"discarded": d.Plan.ID})
 	}
-	_, err := fmt.Fprintf(a.out, "Run %s is given up; what it copied is removed.\n", d.plan.ID)
+	_, err := fmt.Fprintf(a.out, "Run %s is given up; what it copied is removed.\n", d.Plan.ID)
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/decamp/decamp/internal/assemble"
 	wire "github.com/decamp/decamp/internal/nfc"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/unit"
@@ -19,7 +20,7 @@ import (
 
 // migrateOptions are the flags of decamp migrate. All that describes the migration is in move.
 type migrateOptions struct {
-	move
+	assemble.Move
 	to      []string
 	stage   string // folder of those --to that need one
 	mapFile string // of --map; empty: none
@@ -89,7 +90,7 @@ func (o *migrateOptions) register(cmd *cobra.Command) {
 	f.StringArrayVar(&o.to, "to", nil, "`TARGET` where the VM is to live: dir:FOLDER, an existing folder; libvirt:URL, proxmox:URL, openstack:CLOUD?..., kubevirt:FOLDER?..., place:NAME of the access file; repeated, it is read once and lands in each")
 	o.registerPlace(f)
 	o.registerKeys(cmd, o.byHand())
-	registerLogin(&o.login, cmd)
+	registerLogin(&o.Login, cmd)
 }
 
 // byHand returns the flags that are no key of the options, or have another form.
@@ -104,7 +105,7 @@ func (o *migrateOptions) byHand() *pflag.FlagSet {
 	f.StringVar(&o.cutover, "cutover", manually, "with warm: `TIME` of the last round, as 2026-12-01T02:00Z, or manual: when decamp cutover says so")
 	f.DurationVar(&o.boot, "boot-time", 0, "with warm: `TIME` the guest takes to boot, counted into the outage; kept when the run is continued")
 	f.Var(&o.into, "landing", "land in RAM first, `tmpfs:SIZE` at most, and write it to --to behind that; means --transport landing")
-	registerSSH(&o.ssh, f)
+	registerSSH(&o.SSH, f)
 	return f
 }
 
@@ -186,7 +187,7 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 	if err := o.checkKeys(cmd); err != nil {
 		return err
 	}
-	changed := o.changesGuest()
+	changed := o.ChangesGuest()
 	switch {
 	case o.GuestAgent && !changed:
 		return badUsage(cmd, "--guest-agent changes the guest: it needs --hardware virtio or auto")
@@ -209,7 +210,7 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 		return err
 	}
 	if o.Transport == "landing" {
-		if err := fitsMemory(int64(o.Landing.Memory)); err != nil {
+		if err := assemble.FitsMemory(int64(o.Landing.Memory)); err != nil {
 			return err
 		}
 	}
@@ -241,12 +242,12 @@ func (o *migrateOptions) complete(cmd *cobra.Command) (err error) {
 		case flag != nil && flag.Changed:
 			return badUsage(cmd, "--landing tmpfs:SIZE and --landing-memory SIZE are two words for the same: give one")
 		}
-		o.Transport, o.Landing.Memory, o.tmpfs = "landing", planfile.Size(o.into), int64(o.into)
+		o.Transport, o.Landing.Memory, o.Tmpfs = "landing", planfile.Size(o.into), int64(o.into)
 	}
 	if o.mapFile == "" {
 		return nil
 	}
-	if o.maps, err = planfile.LoadMap(o.mapFile); err != nil {
+	if o.Maps, err = planfile.LoadMap(o.mapFile); err != nil {
 		return fmt.Errorf("--map: %w", err)
 	}
 	return nil
@@ -256,7 +257,7 @@ func (o *migrateOptions) complete(cmd *cobra.Command) (err error) {
 func destinationsOf(cmd *cobra.Command, list []string, stage string) (all []planfile.Destination, err error) {
 	seen := map[string]bool{}
 	for _, to := range list {
-		d, err := destinationOf(to, stage)
+		d, err := assemble.DestinationOf(to, stage)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("--to: %w", err)
@@ -333,7 +334,7 @@ func (o *migrateOptions) checkNFC(cmd *cobra.Command) error {
 		return badUsage(cmd, "--%s is for --transport nfc, not %s", given, o.Transport)
 	case cmd.Flags().Changed("nfc-buffer") && (n < wire.BufferUnit || n > largest || n%wire.BufferUnit != 0):
 		return badUsage(cmd, "--nfc-buffer %v: want a multiple of 64K up to 2M", (*sizeFlag)(&o.NFC.Buffer))
-	case o.NFC.Buffers < 1 || buffersOf(o.NFC).Memory() > mostSession:
+	case o.NFC.Buffers < 1 || assemble.BuffersOf(o.NFC).Memory() > mostSession:
 		return badUsage(cmd, "--nfc-buffers %d: want 1 or more, and all of a session 16M at the most", o.NFC.Buffers)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/mount"
 	"github.com/decamp/decamp/internal/planfile"
@@ -39,7 +40,7 @@ umount /mnt/esx1
 
 // mountOptions are the flags of decamp mount.
 type mountOptions struct {
-	login       login
+	login       assemble.Login
 	connections int
 	readTimeout time.Duration
 	allowOther  bool
@@ -87,7 +88,7 @@ func (a *app) mount(ctx context.Context, o mountOptions, rawURL, dir string) (er
 	if err != nil {
 		return err
 	}
-	session, err := a.dial(ctx, rawURL, o.login)
+	session, err := a.Dial(ctx, rawURL, o.login)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
@@ -92,7 +93,7 @@ decamp plan check plan.yaml --json | jq '.findings[] | select(.blocks)'
 `
 
 func newPlanCheck(a *app) *cobra.Command {
-	var l login
+	var l assemble.Login
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "check FILE", Short: "Say what would fail of a plan", Long: text(planCheckHelp), Example: text(planCheckExamples),
@@ -111,7 +112,7 @@ func newPlanCheck(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) planCheck(ctx context.Context, l login, path string, dryRun bool) error {
+func (a *app) planCheck(ctx context.Context, l assemble.Login, path string, dryRun bool) error {
 	f, found, err := planfile.Load(path)
 	if err != nil {
 		return err
@@ -136,19 +137,19 @@ func (a *app) planCheck(ctx context.Context, l login, path string, dryRun bool) 
 
 // checkPlan looks at this machine first. A source that cannot be logged in to is a finding as
 // others are: what this machine lacks is told all the same.
-func (a *app) checkPlan(ctx context.Context, l login, f *planfile.File, folder string, dryRun bool) (r preflight.Report, o *outlines, err error) {
-	if l.passwordFile != "" {
+func (a *app) checkPlan(ctx context.Context, l assemble.Login, f *planfile.File, folder string, dryRun bool) (r preflight.Report, o *outlines, err error) {
+	if l.PasswordFile != "" {
 		f.Source.Credentials = planfile.Credentials{}
 	}
-	inFiles, err := a.inFiles(f)
+	inFiles, err := a.InFiles(f)
 	if err != nil {
 		return r, nil, err
 	}
-	found := preflight.Local(inFiles, folder, a.env)
-	w, err := a.openPlan(ctx, l, f, folder)
+	found := preflight.Local(inFiles, folder, a.Env)
+	w, err := a.OpenPlan(ctx, l, f, folder)
 	defer closing(&err, w.Close)
 	if err == nil {
-		rig := w.rig(f)
+		rig := w.Rig(f)
 		if dryRun {
 			o = a.newOutlines(w, f, &rig)
 		}

@@ -61,8 +61,8 @@ func TestOptionsOfAPlanAreThoseOfTheFlags(t *testing.T) {
 		if !reflect.DeepEqual(o.Options, want) {
 			t.Errorf("%s:\nflags %+v\nplan  %+v", flags, o.Options, want)
 		}
-		if int(o.ssh.port) != f.Source.SSH.Port {
-			t.Errorf("port %d of SSH, in a plan %d", o.ssh.port, f.Source.SSH.Port)
+		if int(o.SSH.Port) != f.Source.SSH.Port {
+			t.Errorf("port %d of SSH, in a plan %d", o.SSH.Port, f.Source.SSH.Port)
 		}
 	}
 }

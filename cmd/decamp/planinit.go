@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
@@ -38,7 +39,7 @@ decamp plan init esxi://root@esx1 --to dir:/srv/vm --json | jq .plan > plan.json
 
 // planInitOptions are the flags of decamp plan init.
 type planInitOptions struct {
-	login
+	assemble.Login
 	choose   string
 	name     string
 	to       []string
@@ -68,7 +69,7 @@ func newPlanInit(a *app) *cobra.Command {
 	f.StringVar(&o.name, "name", "", "`NAME` of the plan (default the source's host)")
 	f.BoolVar(&o.powerOff, "power-off", false, "have guests shut down that run: powerOff: guest")
 	f.BoolVar(&o.warm, "warm", false, "have VMs copied while they run: mode: warm")
-	registerLogin(&o.login, cmd)
+	registerLogin(&o.Login, cmd)
 	return cmd
 }
 
@@ -90,7 +91,7 @@ func (o *planInitOptions) check(cmd *cobra.Command) (chosen selection.Expr, err 
 		return chosen, badUsage(cmd, "--name %q: want letters, digits, dots, dashes and underscores", o.name)
 	}
 	for i, to := range o.to {
-		d, err := destinationOf(to, "")
+		d, err := assemble.DestinationOf(to, "")
 		if err != nil {
 			return chosen, fmt.Errorf("--to: %w", err)
 		}
@@ -106,7 +107,7 @@ func (o *planInitOptions) check(cmd *cobra.Command) (chosen selection.Expr, err 
 }
 
 func (a *app) planInit(ctx context.Context, o planInitOptions, chosen selection.Expr, rawURL string) (err error) {
-	src, err := a.dial(ctx, rawURL, o.login)
+	src, err := a.Dial(ctx, rawURL, o.Login)
 	if err != nil {
 		return err
 	}

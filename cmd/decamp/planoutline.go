@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
@@ -17,7 +18,7 @@ import (
 type outlines struct {
 	of  []*outlinedVM
 	by  map[inventory.MoRef]*outlinedVM
-	all *planWorks
+	all *assemble.SourceParts
 	a   *app
 }
 
@@ -28,8 +29,8 @@ type outlinedVM struct {
 }
 
 // newOutlines collects what rig's places would make of VMs.
-func (a *app) newOutlines(p *planWorks, f *planfile.File, rig *preflight.Rig) *outlines {
-	p.reader = https.New(p.session, https.Options{MaxConnections: f.Defaults.Connections, Log: a.log})
+func (a *app) newOutlines(p *assemble.SourceParts, f *planfile.File, rig *preflight.Rig) *outlines {
+	p.Reader = https.New(p.Session, https.Options{MaxConnections: f.Defaults.Connections, Log: a.Log})
 	o := &outlines{by: map[inventory.MoRef]*outlinedVM{}, all: p, a: a}
 	rig.Settled = o.add
 	return o
@@ -37,14 +38,14 @@ func (a *app) newOutlines(p *planWorks, f *planfile.File, rig *preflight.Rig) *o
 
 // add is told what a place said of a VM.
 func (o *outlines) add(ctx context.Context, m planfile.Move, to planfile.Destination, p preflight.Place, refused error) {
-	at, ok := p.(resident)
+	at, ok := p.(assemble.Resident)
 	if !ok {
 		return
 	}
 	vm := o.by[m.VM.Ref]
 	if vm == nil {
 		vm = &outlinedVM{}
-		vm.def, vm.dryRunReport = o.a.defined(ctx, o.all.works, m.VM, m.Options)
+		vm.def, vm.dryRunReport = o.a.defined(ctx, o.all.Parts, m.VM, m.Options)
 		o.of, o.by[m.VM.Ref] = append(o.of, vm), vm
 	}
 	out, err := outlineAt(to, at, vm.def)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/planfile"
@@ -143,7 +145,7 @@ func ownCredentials(f *planfile.File) error {
 	if f.Source.Credentials != (planfile.Credentials{}) {
 		return nil
 	}
-	return noCredentials(string(f.Source.URL))
+	return assemble.NoCredentials(string(f.Source.URL))
 }
 
 // driven reports whether somebody is at work on the roster.
@@ -225,7 +227,7 @@ func foldersOf(f *planfile.File) []string {
 // node is a fleet.Node with what it works with.
 type node struct {
 	*fleet.Node
-	mover  *mover
+	mover  *mover.Mover
 	worker roster.Worker
 }
 
@@ -259,14 +261,14 @@ func (a *app) openNode(ctx context.Context, r *roster.Roster, url string, o node
 	if isFile(url) {
 		shared = ""
 	}
-	m, err := openMover(ctx, &a.assembler, shared, o.insecure, w, r)
+	m, err := mover.Open(ctx, &a.Assembler, shared, o.insecure, w, r)
 	if err != nil {
 		return nil, err
 	}
-	m.command, m.hooks = o.command, o.hooks
-	m.trials = make(chan struct{}, max(o.trials, 1))
+	m.Command, m.Hooks = o.command, o.hooks
+	m.Trials = make(chan struct{}, max(o.trials, 1))
 	return &node{mover: m, worker: w, Node: fleet.New(fleet.Config{
-		Roster: r, Mover: m, Worker: w, Log: a.log, Schedule: true, Drive: !o.idle,
+		Roster: r, Mover: m, Worker: w, Log: a.Log, Schedule: true, Drive: !o.idle,
 	})}, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/plan"
 )
 
@@ -183,13 +184,13 @@ func diskWords(e plan.Event) string {
 }
 
 // runNamesOf tell the runs apart, if there are several.
-func runNamesOf(w *works) runNames {
-	if len(w.to) == 1 {
+func runNamesOf(w *assemble.Parts) runNames {
+	if len(w.To) == 1 {
 		return nil
 	}
 	names := runNames{}
-	for _, d := range w.to {
-		names[d.plan.ID] = strings.TrimRight(d.name, "/")
+	for _, d := range w.To {
+		names[d.Plan.ID] = strings.TrimRight(d.Name, "/")
 	}
 	return names
 }

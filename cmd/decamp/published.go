@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
@@ -94,12 +95,12 @@ type origin struct {
 	vm        *inventory.VM
 }
 
-func (a *app) openOrigin(ctx context.Context, rawURL string, l login, ref inventory.MoRef) (*origin, error) {
-	session, err := a.dial(ctx, rawURL, l)
+func (a *app) openOrigin(ctx context.Context, rawURL string, l assemble.Login, ref inventory.MoRef) (*origin, error) {
+	session, err := a.Dial(ctx, rawURL, l)
 	if err != nil {
 		return nil, err
 	}
-	o := &origin{session: session, transport: https.New(session, https.Options{Log: a.log})}
+	o := &origin{session: session, transport: https.New(session, https.Options{Log: a.Log})}
 	if o.vm, err = session.VMByRef(ctx, ref); err != nil {
 		return nil, errors.Join(err, o.Close())
 	}
@@ -111,7 +112,7 @@ func (o *origin) disk(ctx context.Context, key int32) (disk.Source, error) {
 	if !ok {
 		return nil, fault.New(fault.NotFound, "VM %s has no disk %d any more", o.vm.Name, key)
 	}
-	return openDisk(ctx, o.transport, transport.Disk{VM: o.vm, Disk: d})
+	return assemble.OpenDisk(ctx, o.transport, transport.Disk{VM: o.vm, Disk: d})
 }
 
 func (o *origin) Close() error { return errors.Join(o.transport.Close(), o.session.Close()) }
@@ -130,10 +131,10 @@ const mountStall = 20 * time.Second
 // openMount mounts the host of session at dir, and takes the session over. Where stores is
 // not nil, the root is what it says and not what the host says.
 func (a *app) openMount(ctx context.Context, session *esx.Session, stores []inventory.Datastore, dir string, connections int, o mount.Options) (*mounted, error) {
-	o.Log = a.log
+	o.Log = a.Log
 	m := &mounted{session: session}
-	m.transport = https.New(session, https.Options{MaxConnections: connections, Stall: mountStall, Log: a.log})
-	var host mount.Host = mount.NewRemote(session, m.transport, a.log)
+	m.transport = https.New(session, https.Options{MaxConnections: connections, Stall: mountStall, Log: a.Log})
+	var host mount.Host = mount.NewRemote(session, m.transport, a.Log)
 	if stores != nil {
 		host = mount.Listed{Host: host, Stores: stores}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/migrate"
@@ -143,21 +144,21 @@ func bootless(name string, r trial.Report) error {
 
 // rehearseHere boots the VM of a run that nobody drives.
 func (a *app) rehearseHere(ctx context.Context, p plan.Plan, ask plan.Rehearsal) (r trial.Report, err error) {
-	w := &works{conversion: engineOptions{kernel: p.Kernel}}
-	if err := w.conversion.checkFiles("", "the run's kernel"); err != nil {
+	w := &assemble.Parts{Conversion: assemble.EngineOptions{Kernel: p.Kernel}}
+	if err := w.Conversion.CheckFiles("", "the run's kernel"); err != nil {
 		return r, err
 	}
 	defer closing(&err, w.Close)
-	if err := a.openTargets(w, recordedMove(p), planfile.Local); err != nil {
+	if err := a.OpenTargets(w, recordedMove(p), planfile.Local); err != nil {
 		return r, err
 	}
-	if err := a.openState(ctx, w); err != nil {
+	if err := a.OpenState(ctx, w); err != nil {
 		return r, err
 	}
 	shown := a.newProgress(nil)
 	defer shown.close()
-	w.shown = shown.event
-	return w.migrator.Rehearse(ctx, p.ID, migrate.Rig{Target: w.to[0].target, Convert: w.conversion.appended, Rehearse: w.rehearse}, ask)
+	w.Shown = shown.event
+	return w.Migrator.Rehearse(ctx, p.ID, migrate.Rig{Target: w.To[0].Target, Convert: w.Conversion.Appended, Rehearse: w.Rehearse}, ask)
 }
 
 // rehearsed is a rehearsal that another process was asked for.

@@ -29,7 +29,7 @@ func (a *app) rehearsesHere(m meetingFlags, vm roster.VM) bool {
 		return true
 	}
 	url, err := a.databaseURL(m)
-	far := m.db == "" && cmp.Or(m.server, a.env(serverEnv)) != ""
+	far := m.db == "" && cmp.Or(m.server, a.Env(serverEnv)) != ""
 	return err == nil && !far && isFile(url)
 }
 
@@ -97,7 +97,7 @@ func (a *app) askWorker(ctx context.Context, c server.Control, vm roster.VM, ask
 		last, stop := context.WithTimeout(context.WithoutCancel(ctx), takeBackTime)
 		defer stop()
 		if err := c.TakeBack(last, vm.Key, ask.ID); err != nil {
-			a.log.Warn("the rehearsal is not taken back", "vm", vm.Key.String(), "err", err)
+			a.Log.Warn("the rehearsal is not taken back", "vm", vm.Key.String(), "err", err)
 		}
 	}()
 	if !a.json {

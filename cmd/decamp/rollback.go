@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/roster"
@@ -30,7 +31,7 @@ the plan takes such a VM back: decamp plan run, or a server.
 // rollbackOptions are the flags of decamp rollback.
 type rollbackOptions struct {
 	meetingFlags
-	login    login
+	login    assemble.Login
 	withdraw bool
 }
 
@@ -101,7 +102,7 @@ func vmOfRun(ctx context.Context, c server.Control, run string) (planName, vm st
 
 // rollBack takes a run back that is of no plan.
 func (a *app) rollBack(ctx context.Context, o rollbackOptions, id plan.ID) (err error) {
-	state, err := a.stateDir()
+	state, err := a.StateDir()
 	if err != nil {
 		return err
 	}
@@ -117,17 +118,17 @@ func (a *app) rollBack(ctx context.Context, o rollbackOptions, id plan.ID) (err 
 	}
 	p := run.Plan
 	m := recordedMove(p)
-	m.login = o.login
-	w, err := a.openWorks(ctx, m, p.Source)
+	m.Login = o.login
+	w, err := a.Open(ctx, m, p.Source)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, w.Close)
-	d := w.to[0]
-	d.plan = p
+	d := w.To[0]
+	d.Plan = p
 	shown := a.newProgress(runNamesOf(w))
-	w.shown = shown.event
-	err = w.migrator.Rollback(ctx, id, w.rigOf(d))
+	w.Shown = shown.event
+	err = w.Migrator.Rollback(ctx, id, w.RigOf(d))
 	shown.close()
 	if err != nil {
 		return err

@@ -46,7 +46,7 @@ func newRoot(a *app) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return badUsage(cmd, "%w", err) })
 	g := root.PersistentFlags()
 	g.SortFlags = false
-	g.StringVar(&a.state, "state", "", "`DIR` that remembers runs and certificates (default /var/lib/decamp for root, $XDG_STATE_HOME/decamp for others)")
+	g.StringVar(&a.State, "state", "", "`DIR` that remembers runs and certificates (default /var/lib/decamp for root, $XDG_STATE_HOME/decamp for others)")
 	g.BoolVar(&a.json, "json", false, "print one JSON object per line, the last one the result or the error")
 	g.BoolVarP(&a.verbose, "verbose", "v", false, "tell more; log everything to the standard error")
 	g.StringVar(&a.logFile, "log-file", "", "append a full log to `FILE`")

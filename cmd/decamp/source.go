@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/planfile"
@@ -23,11 +24,11 @@ type source interface {
 }
 
 // registerLogin registers the flags that fill l.
-func registerLogin(l *login, cmd *cobra.Command) {
+func registerLogin(l *assemble.Login, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&l.passwordFile, "password-file", "", "`FILE` that holds the password; else $"+passwordEnv+" names it, else decamp asks")
-	f.StringVar(&l.fingerprint, "fingerprint", "", "`SHA-256` of the certificate to accept, also in place of a known one")
+	f.StringVar(&l.PasswordFile, "password-file", "", "`FILE` that holds the password; else $"+assemble.PasswordEnv+" names it, else decamp asks")
+	f.StringVar(&l.Fingerprint, "fingerprint", "", "`SHA-256` of the certificate to accept, also in place of a known one")
 	_ = cmd.MarkFlagFilename("password-file") // fails for unknown flags only
 }
 
@@ -50,15 +51,15 @@ var sourceExits = []exit{
 }
 
 // registerSSH registers the flags that fill o.
-func registerSSH(o *sshOptions, f *pflag.FlagSet) {
-	f.BoolVar(&o.enable, "enable-ssh", false, "start the host's SSH if it is off and needed, and stop it again in the end")
-	f.StringVar(&o.hostKey, "ssh-host-key", "", "`SHA256:…` of the host's SSH key to accept, also in place of a known one")
-	f.StringVar(&o.keyFile, "ssh-key", "", "`FILE` with a private key for SSH (default those of the agent at $SSH_AUTH_SOCK, then the password)")
-	f.StringVar(&o.user, "ssh-user", "", "`USER` for SSH (default the one of an esxi URL, else root)")
-	f.StringVar(&o.passwordFile, "ssh-password-file", "", "`FILE` that holds the password for SSH (default the one of an esxi URL's user)")
-	f.Uint16Var(&o.port, "ssh-port", 22, "`PORT` of SSH; ESXi has it on 22")
+func registerSSH(o *assemble.SSHOptions, f *pflag.FlagSet) {
+	f.BoolVar(&o.Enable, "enable-ssh", false, "start the host's SSH if it is off and needed, and stop it again in the end")
+	f.StringVar(&o.HostKey, "ssh-host-key", "", "`SHA256:…` of the host's SSH key to accept, also in place of a known one")
+	f.StringVar(&o.KeyFile, "ssh-key", "", "`FILE` with a private key for SSH (default those of the agent at $SSH_AUTH_SOCK, then the password)")
+	f.StringVar(&o.User, "ssh-user", "", "`USER` for SSH (default the one of an esxi URL, else root)")
+	f.StringVar(&o.PasswordFile, "ssh-password-file", "", "`FILE` that holds the password for SSH (default the one of an esxi URL's user)")
+	f.Uint16Var(&o.Port, "ssh-port", 22, "`PORT` of SSH; ESXi has it on 22")
 }
 
 func (a *app) registerAccess(f *pflag.FlagSet) {
-	f.StringVar(&a.accessFile, "access", "", "`FILE` that names credentials and places for plans (default $"+accessEnv+", else "+planfile.AccessFile+" in the state directory)")
+	f.StringVar(&a.AccessFile, "access", "", "`FILE` that names credentials and places for plans (default $"+assemble.AccessEnv+", else "+planfile.AccessFile+" in the state directory)")
 }

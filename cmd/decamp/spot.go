@@ -55,7 +55,7 @@ func (s *spot) sample() (manifest.Sample, error) {
 
 // spotCheck compares samples of the source with the manifests of the images.
 func (a *app) spotCheck(ctx context.Context, p *published, o verifyOptions, found []verified) (err error) {
-	from, err := a.openOrigin(ctx, o.source, o.login, p.record.Source.Ref)
+	from, err := a.openOrigin(ctx, o.source, o.Login, p.record.Source.Ref)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/targets"
@@ -46,7 +47,7 @@ decamp verify web01.qcow2
 
 // verifyOptions are the flags of decamp verify.
 type verifyOptions struct {
-	login
+	assemble.Login
 	spot   spot
 	source string
 }
@@ -76,7 +77,7 @@ func newVerify(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.Var(&o.spot, "spot", "read the first bytes, the last MiB and N random MiB of each disk from the source again, and compare (N: 64)")
 	f.StringVar(&o.source, "source", "", "where the VM came from, for --spot: `URL` as in decamp ls")
-	registerLogin(&o.login, cmd)
+	registerLogin(&o.Login, cmd)
 	return cmd
 }
 

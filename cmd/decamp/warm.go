@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/plan"
@@ -50,9 +51,9 @@ func newPause(a *app) *cobra.Command {
 }
 
 func newCancel(a *app) *cobra.Command {
-	var l login
+	var l assemble.Login
 	var m meetingFlags
-	var ssh sshOptions
+	var ssh assemble.SSHOptions
 	cmd := &cobra.Command{
 		Use: "cancel RUN|PLAN[/VM]", Short: "Give a migration or a plan up, and leave VMs as they were found",
 		Long: text(cancelHelp) + "\n\n" + text(namedHelp) + "\n\n" + text(sourceHelp), Args: takes("RUN"), Example: "decamp cancel web01-3f9a1c\ndecamp cancel wave-1/db01",
@@ -74,7 +75,7 @@ func newCancel(a *app) *cobra.Command {
 
 // recorded returns a run, and the state directory and store that it is in.
 func (a *app) recorded(id plan.ID) (state string, store *plan.Store, run plan.Run, err error) {
-	if state, err = a.stateDir(); err != nil {
+	if state, err = a.StateDir(); err != nil {
 		return "", nil, run, err
 	}
 	store = plan.NewStore(state)
@@ -83,13 +84,13 @@ func (a *app) recorded(id plan.ID) (state string, store *plan.Store, run plan.Ru
 }
 
 // recordedMove is the move of a run that is on record, as far as its target and what it is undone by go.
-func recordedMove(p plan.Plan) move {
-	m := move{Options: planfile.DefaultOptions(), maps: p.Maps}
+func recordedMove(p plan.Plan) assemble.Move {
+	m := assemble.Move{Options: planfile.DefaultOptions(), Maps: p.Maps}
 	m.To, m.Format = []planfile.Destination{planfile.Destination(p.Target)}, planfile.Format(p.Format)
 	return m
 }
 
-func (a *app) cancelRun(ctx context.Context, l login, ssh sshOptions, id plan.ID) (err error) {
+func (a *app) cancelRun(ctx context.Context, l assemble.Login, ssh assemble.SSHOptions, id plan.ID) (err error) {
 	state, store, run, err := a.recorded(id)
 	switch {
 	case err != nil:
@@ -104,13 +105,13 @@ func (a *app) cancelRun(ctx context.Context, l login, ssh sshOptions, id plan.ID
 	}
 	p := run.Plan
 	m := recordedMove(p)
-	m.login, m.ssh, m.Connections = l, ssh, 1
-	w, err := a.openWorks(ctx, m, p.Source)
+	m.Login, m.SSH, m.Connections = l, ssh, 1
+	w, err := a.Open(ctx, m, p.Source)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, w.Close)
-	w.to[0].plan = p
+	w.To[0].Plan = p
 	return a.discard(ctx, w)
 }
 

@@ -92,7 +92,7 @@ var addressClasses = map[string]Class{
 	Libvirt: adminOnly, Proxmox: adminOnly, OpenStack: adminOnly, // an address that the worker logs in to
 }
 
-// parameterClasses has the class of each parameter of a destination, by kind. The test of cmd/decamp
+// parameterClasses has the class of each parameter of a destination, by kind. A test of package assemble
 // compares them with the parameters that the parser of each kind accepts.
 var parameterClasses = map[string]map[string]Class{
 	Dir:   {},
