@@ -9,7 +9,10 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
+
+	"golang.org/x/term"
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
@@ -187,4 +190,56 @@ func closing(err *error, close func() error) {
 	if also := close(); also != nil {
 		*err = errors.Join(*err, also)
 	}
+}
+
+// shellArgument is fault.Quote for a word that a program must not take for a flag.
+func shellArgument(s string) string {
+	if strings.HasPrefix(s, "-") {
+		return "-- " + fault.Quote(s)
+	}
+	return fault.Quote(s)
+}
+
+// commandWith is the command as it was typed, with more flags: a remedy to paste.
+func (a *app) commandWith(more ...string) string {
+	end := slices.Index(a.argv, "--") // no flags behind it
+	if end < 0 {
+		end = len(a.argv)
+	}
+	words := slices.Insert(slices.Clone(a.argv), end, more...)
+	for i, w := range words {
+		words[i] = fault.Quote(w)
+	}
+	return strings.Join(words, " ")
+}
+
+// screen is the standard error. While progress bars are drawn, what is written goes
+// above them.
+type screen struct {
+	file *os.File
+
+	mu    sync.Mutex
+	above io.Writer // nil: no bars
+}
+
+func newScreen(f *os.File) *screen { return &screen{file: f} }
+
+// isTerminal reports whether bars can be drawn.
+func (s *screen) isTerminal() bool { return term.IsTerminal(int(s.file.Fd())) }
+
+// Write writes whole lines, or they would mix with the bars.
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.above != nil {
+		return s.above.Write(p)
+	}
+	return s.file.Write(p)
+}
+
+// divert sends what is written to w from now on; nil ends that.
+func (s *screen) divert(w io.Writer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.above = w
 }

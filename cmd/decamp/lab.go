@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -181,4 +182,84 @@ Try, in another terminal:
 		fmt.Fprintf(w, "  decamp migrate --to dir:/var/tmp %s %s\n", f.URL, shellArgument(f.VMs[0]))
 	}
 	fmt.Fprintf(w, "  curl -X POST %s/faults -d '{\"kind\":\"reset\",\"at\":1000000,\"count\":3}'   # break three answers\n", f.Control)
+}
+
+// labConfig is what the file says, changed by the flags.
+func (o labOptions) labConfig() (cfg lab.Config, err error) {
+	if o.config != "" {
+		if cfg, err = lab.LoadConfig(o.config); err != nil {
+			return cfg, fault.Wrap(fault.Invalid, err)
+		}
+	}
+	set(&cfg.Addr, o.listen)
+	set(&cfg.VCenter, o.vcenter)
+	set(&cfg.Limits.ConnRate, lab.Bytes(o.connRate))
+	set(&cfg.Limits.DatastoreRate, lab.Bytes(o.datastoreRate))
+	set(&cfg.Limits.Latency, lab.Duration(o.latency))
+	if cfg.Addr == "" {
+		cfg.Addr = "127.0.0.1:8443"
+		if cfg.SSH.Addr == "" {
+			cfg.SSH.Addr = "127.0.0.1:8022" // taken when SSH is started
+		}
+	}
+	if err := addDisks(&cfg, o.disks); err != nil {
+		return cfg, err
+	}
+	if len(cfg.VMs) == 0 {
+		cfg.VMs = labVMs()
+	}
+	return cfg, nil
+}
+
+// set changes v if a flag was given.
+func set[T comparable](v *T, flag T) {
+	var none T
+	if flag != none {
+		*v = flag
+	}
+}
+
+// addDisks adds a VM for each name in NAME=FILE, with a disk for each file.
+func addDisks(cfg *lab.Config, disks []string) error {
+	for _, d := range disks {
+		name, file, ok := strings.Cut(d, "=")
+		if !ok || name == "" || file == "" {
+			return fault.New(fault.Invalid, "--disk %s: want NAME=FILE", d)
+		}
+		file, err := filepath.Abs(file)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(file); err != nil {
+			return fault.New(fault.Invalid, "--disk %s: %w", d, err)
+		}
+		vm := labVM(cfg, name)
+		vm.Disks = append(vm.Disks, lab.Disk{File: file})
+	}
+	return nil
+}
+
+func labVM(cfg *lab.Config, name string) *lab.VM {
+	for i := range cfg.VMs {
+		if cfg.VMs[i].Name == name {
+			return &cfg.VMs[i]
+		}
+	}
+	cfg.VMs = append(cfg.VMs, lab.VM{Name: name, ChangeTracking: true, NICs: []lab.NIC{{}}})
+	return &cfg.VMs[len(cfg.VMs)-1]
+}
+
+// labVMs are what there is to see in a lab that nothing was said about: a VM that moves
+// at once, one of several disks, and two that first need a hand.
+func labVMs() []lab.VM {
+	return []lab.VM{
+		{Name: "web01", ChangeTracking: true, CPUs: 2, MemoryMB: 2048, NICs: []lab.NIC{{}},
+			Disks: []lab.Disk{{Capacity: 2 << 30, Fill: 30, Seed: 1}}},
+		{Name: "Files & Büro", Firmware: "efi", CPUs: 4, MemoryMB: 8192, NICs: []lab.NIC{{}, {Model: "e1000e"}},
+			Disks: []lab.Disk{{Capacity: 4 << 30, Fill: 20, Seed: 2}, {Capacity: 16 << 30, Fill: 5, Seed: 3}}},
+		{Name: "db01", PoweredOn: true, CPUs: 8, MemoryMB: 16384, NICs: []lab.NIC{{}},
+			Disks: []lab.Disk{{Capacity: 8 << 30, Fill: 40, Seed: 4, Thick: true}}},
+		{Name: "old01", Snapshots: []string{"before update"}, NICs: []lab.NIC{{Model: "e1000"}},
+			Disks: []lab.Disk{{Capacity: 1 << 30, Fill: 50, Seed: 5, Controller: "lsilogic"}}},
+	}
 }

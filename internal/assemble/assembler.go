@@ -51,6 +51,7 @@ func (a *Assembler) StateDir() (string, error) {
 	return dir, nil
 }
 
+// DefaultState returns the state directory that is used where none is stated.
 func (a *Assembler) DefaultState() string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/decamp"

@@ -1,13 +1,22 @@
 package assemble
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/decamp/decamp/internal/doctor/path"
+	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/nfc"
 	"github.com/decamp/decamp/internal/targets/dir"
 )
 
@@ -80,4 +89,128 @@ func Moved(folder string) (vms []inventory.VM) {
 		}
 	}
 	return vms
+}
+
+// Ground is what VMs of a source stand on.
+type Ground struct {
+	hosts  []inventory.Host
+	stores []inventory.Datastore
+}
+
+// ReadGround reads hosts and datastores.
+func ReadGround(ctx context.Context, s *esx.Session) (g Ground, err error) {
+	if g.hosts, err = s.Hosts(ctx); err != nil {
+		return g, err
+	}
+	g.stores, err = s.Datastores(ctx)
+	return g, err
+}
+
+// narrow keeps of hosts and datastores those that the VMs are on.
+func (d *Diagnosis) narrow(g Ground) {
+	type store struct{ datacenter, name string }
+	on, uses := map[inventory.MoRef]bool{}, map[store]bool{}
+	for i := range d.vms {
+		vm := &d.vms[i]
+		on[vm.Host] = true
+		for _, disk := range vm.Disks {
+			uses[store{vm.Datacenter, disk.Path.Datastore}] = true
+			uses[store{vm.Datacenter, disk.Base.Datastore}] = true
+		}
+	}
+	d.hosts = slices.DeleteFunc(slices.Clone(g.hosts), func(h inventory.Host) bool { return !on[h.Ref] })
+	d.stores = slices.DeleteFunc(slices.Clone(g.stores), func(s inventory.Datastore) bool { return !uses[store{s.Datacenter, s.Name}] })
+}
+
+// wires are how hosts are connected, by host.
+type wires struct {
+	nics   map[inventory.MoRef][]inventory.VMkernelNIC
+	mounts map[inventory.MoRef][]inventory.Mount
+}
+
+// hostsAtOnce are asked for their wires.
+const hostsAtOnce = 8
+
+// readWires asks hosts that are connected. What the others have is not known, nor what an account may
+// not see.
+func (a *Assembler) readWires(ctx context.Context, s *esx.Session, hosts []inventory.Host) wires {
+	w := wires{map[inventory.MoRef][]inventory.VMkernelNIC{}, map[inventory.MoRef][]inventory.Mount{}}
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(hostsAtOnce)
+	for _, h := range hosts {
+		if !h.Connected {
+			continue
+		}
+		g.Go(func() error {
+			nics, nicsErr := s.VMkernelNICs(ctx, h.Ref)
+			mounts, mountsErr := s.Mounts(ctx, h.Ref)
+			if err := errors.Join(nicsErr, mountsErr); err != nil {
+				a.Log.Info("not looked at", "host", h.Name, "err", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			w.nics[h.Ref], w.mounts[h.Ref] = nics, mounts
+			return nil
+		})
+	}
+	_ = g.Wait() // none returns an error
+	return w
+}
+
+// nfcDoors are where hosts are asked for disks over NFC, each host:port, in the order in which the
+// transport tries them: a ticket names the port, and the interface or not. A host that gives no
+// ticket, to this account or at all, is not among them.
+type nfcDoors map[inventory.MoRef][]string
+
+// readDoors asks for one ticket of each host that is connected. Nothing is opened with it.
+func (a *Assembler) readDoors(ctx context.Context, d *Diagnosis) nfcDoors {
+	doors := nfcDoors{}
+	if d.Move.Transport != path.NFC {
+		return doors
+	}
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(hostsAtOnce)
+	for host, vm := range firstVMs(d.vms) {
+		g.Go(func() error {
+			t, err := d.Parts.Session.NFCTicket(ctx, vm)
+			if err != nil {
+				a.Log.Info("no ticket to see NFC's port by", "host", host, "err", err)
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			doors[host] = d.doorsOf(host, t)
+			return nil
+		})
+	}
+	_ = g.Wait() // none returns an error
+	return doors
+}
+
+// doorsOf is where a ticket leads. Where it names no interface, those that are tagged for backups are
+// tried before the one that is logged in to.
+func (d *Diagnosis) doorsOf(host inventory.MoRef, t nfc.Ticket) (all []string) {
+	port := strconv.Itoa(cmp.Or(t.Port, path.NFCPort))
+	if t.Host != "" {
+		return []string{net.JoinHostPort(t.Host, port)}
+	}
+	for _, nic := range d.nics[host] {
+		if nic.Backup {
+			all = append(all, net.JoinHostPort(nic.Address, port))
+		}
+	}
+	return append(all, net.JoinHostPort(d.Parts.URL.Hostname(), port))
+}
+
+// firstVMs are one VM of each host that has any.
+func firstVMs(vms []inventory.VM) map[inventory.MoRef]inventory.MoRef {
+	first := map[inventory.MoRef]inventory.MoRef{}
+	for _, vm := range vms {
+		if _, had := first[vm.Host]; !had {
+			first[vm.Host] = vm.Ref
+		}
+	}
+	return first
 }

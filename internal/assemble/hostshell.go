@@ -70,11 +70,12 @@ func LoginOf(u *url.URL, l Login) sourceLogin {
 }
 
 // tellCopier says that a host is asked to copy by SSH, and why.
-func (a *Assembler) tellCopier(host inventory.MoRef, why error) {
-	a.Log.Info("disks are copied by SSH", "host", host, "err", why)
-	a.Tell("Disks are copied by SSH (vmkfstools on host %s): the API may not (%s).", host, why.Error())
+func (p *Prompts) tellCopier(host inventory.MoRef, why error) {
+	p.Log.Info("disks are copied by SSH", "host", host, "err", why)
+	p.Tell("Disks are copied by SSH (vmkfstools on host %s): the API may not (%s).", host, why.Error())
 }
 
+// NewHostShells returns the logins by SSH to the hosts of a session. None is opened yet.
 func (a *Assembler) NewHostShells(session *esx.Session, l sourceLogin, o SSHOptions, store *leftover.Store) *hostShells {
 	h := &hostShells{a: a, session: session, login: l, opts: o, store: store, open: map[inventory.MoRef]*shell.Shell{}, denied: map[inventory.MoRef]error{}}
 	h.hands = &hands{api: session, ssh: &vimcmd.Host{Session: session, Open: h.Open}, tell: a.tellHands}

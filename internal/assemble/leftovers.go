@@ -25,7 +25,7 @@ func (a *Assembler) Tidy(ctx context.Context, shells *hostShells) (left bool) {
 }
 
 // WarnStays tells of what could not be put back.
-func (a *Assembler) WarnStays(err error) {
+func (p *Prompts) WarnStays(err error) {
 	if err == nil {
 		return
 	}
@@ -33,5 +33,5 @@ func (a *Assembler) WarnStays(err error) {
 	if remedy := fault.OneLine(fault.HintOf(err)); remedy != "" {
 		text += ". Remedy: " + remedy
 	}
-	a.Warn("%s", text)
+	p.Warn("%s", text)
 }

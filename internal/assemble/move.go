@@ -19,7 +19,7 @@ type Move struct {
 // ChangesGuest reports whether the guest is changed, or may be.
 func (m *Move) ChangesGuest() bool { return m.Hardware != "compat" }
 
-// to returns the destinations as text.
+// Destinations returns the destinations that are given as text.
 func Destinations(to []string) []planfile.Destination {
 	all := make([]planfile.Destination, len(to))
 	for i, each := range to {

@@ -201,6 +201,7 @@ func (a *Assembler) newCopier(w *Parts, how string) landing.Copier {
 	return &landing.Choice{API: api, SSH: ssh, Chosen: a.tellCopier}
 }
 
+// OpenState opens the state directory, and launches its engine.
 func (a *Assembler) OpenState(ctx context.Context, w *Parts) error {
 	state, err := a.StateDir()
 	if err != nil {
@@ -342,6 +343,7 @@ func (a *Assembler) OpenURL(ctx context.Context, p *SourceParts, rawURL string) 
 // finder finds VMs by what people call them.
 func finder(vms []inventory.VM) planfile.Finder { return esx.NewIndex(vms) }
 
+// Rig returns what the plan is checked with.
 func (p *SourceParts) Rig(f *planfile.File) preflight.Rig {
 	return preflight.Rig{
 		Source: p.Session,

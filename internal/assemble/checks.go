@@ -155,6 +155,7 @@ func (d *Diagnosis) ofTheSource() []doctor.Check {
 	)
 }
 
+// HostOptions returns what the checks of hosts look at.
 func (d *Diagnosis) HostOptions() hostcheck.Options {
 	w := d.Parts
 	return hostcheck.Options{
