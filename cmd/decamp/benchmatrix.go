@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/assemble/measure"
 	"github.com/decamp/decamp/internal/bench/matrix"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
@@ -102,9 +103,9 @@ func (a *app) benchMatrix(ctx context.Context, o benchMatrixOptions) (err error)
 	if err != nil {
 		return err
 	}
-	b := &benchmark{a: a, spec: spec, folder: folder, login: o.login, top: o.top}
-	defer closing(&err, b.leave)
-	r := matrix.Runner{Cells: cells, Origin: string(spec.Origin), Log: log, Enter: b.enter, Measure: b.measure, Told: a.tellCell}
+	b := &measure.Benchmark{Assembler: &a.Assembler, Spec: spec, Folder: folder, Login: o.login, Top: o.top}
+	defer closing(&err, b.Leave)
+	r := matrix.Runner{Cells: cells, Origin: string(spec.Origin), Log: log, Enter: b.Enter, Measure: b.Measure, Told: a.tellCell}
 	if err := r.Run(ctx); err != nil {
 		return err
 	}

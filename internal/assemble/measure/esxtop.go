@@ -1,4 +1,4 @@
-package main
+package measure
 
 import (
 	"context"
@@ -30,7 +30,7 @@ type topHost struct {
 }
 
 // watch begins on the hosts of VMs. Who cannot log in there learns it before a row is measured.
-func (b *benchmark) watch(ctx context.Context, vms []*inventory.VM) (*topWatch, error) {
+func (b *Benchmark) watch(ctx context.Context, vms []*inventory.VM) (*topWatch, error) {
 	shells := map[inventory.MoRef]*shell.Shell{}
 	for _, vm := range vms {
 		if shells[vm.Host] != nil {

@@ -1,8 +1,11 @@
-package main
+// Package measure carries out a matrix of measurements on a source: it logs in by one link at a time, opens what a row
+// needs, and reads what the hosts count meanwhile.
+package measure
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -24,13 +27,13 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// benchmark is a matrix that is measured: logged in by one link at a time.
-type benchmark struct {
-	a      *app
-	spec   *planfile.Matrix
-	folder string // of the spec, for its relative paths
-	login  assemble.Login
-	top    bool // esxtop counts what hosts read
+// Benchmark is a matrix that is measured: logged in by one link at a time.
+type Benchmark struct {
+	Assembler *assemble.Assembler
+	Spec      *planfile.Matrix
+	Folder    string // of the spec, for its relative paths
+	Login     assemble.Login
+	Top       bool // esxtop counts what hosts read
 
 	link  planfile.Link
 	works *assemble.SourceParts // nil before the first link
@@ -38,18 +41,18 @@ type benchmark struct {
 	vms   map[string]*inventory.VM
 }
 
-// enter prepares a link, and logs in over it.
-func (b *benchmark) enter(ctx context.Context, link int) error {
-	if err := b.leave(); err != nil {
+// Enter prepares a link, and logs in over it.
+func (b *Benchmark) Enter(ctx context.Context, link int) error {
+	if err := b.Leave(); err != nil {
 		return err
 	}
-	b.link = b.spec.Links[link]
+	b.link = b.Spec.Links[link]
 	if err := b.prepare(ctx); err != nil {
 		return err
 	}
-	plan := &planfile.File{Source: b.spec.Source}
+	plan := &planfile.File{Source: b.Spec.Source}
 	plan.Source.URL = cmp.Or(b.link.URL, plan.Source.URL)
-	p := &assemble.SourceParts{Assembler: &b.a.Assembler, Parts: &assemble.Parts{}, Login: b.login}
+	p := &assemble.SourceParts{Assembler: b.Assembler, Parts: &assemble.Parts{}, Login: b.Login}
 	var err error
 	if p.URL, err = esx.ParseURL(string(plan.Source.URL)); err != nil {
 		return err
@@ -57,22 +60,22 @@ func (b *benchmark) enter(ctx context.Context, link int) error {
 	if b.nic, err = interfaceTo(ctx, fleet.Endpoint(p.URL), b.link.MTU); err != nil {
 		return err
 	}
-	if err := b.a.PlanLogin(&p.Login, plan, b.folder, planfile.Local); err != nil {
+	if err := b.Assembler.PlanLogin(&p.Login, plan, b.Folder, planfile.Local); err != nil {
 		return err
 	}
-	if p.SSH, err = b.a.PlanSSH(plan, b.folder, planfile.Local); err != nil {
+	if p.SSH, err = b.Assembler.PlanSSH(plan, b.Folder, planfile.Local); err != nil {
 		return err
 	}
 	b.works = p
-	if err := b.a.OpenSource(ctx, p); err != nil {
+	if err := b.Assembler.OpenSource(ctx, p); err != nil {
 		return err
 	}
-	b.a.Tidy(ctx, p.Shells) // a landing of a matrix that was killed
+	b.Assembler.Tidy(ctx, p.Shells) // a landing of a matrix that was killed
 	return b.find(ctx)
 }
 
-// leave logs out of the link that was entered last.
-func (b *benchmark) leave() error {
+// Leave logs out of the link that was entered last.
+func (b *Benchmark) Leave() error {
 	if b.works == nil {
 		return nil
 	}
@@ -85,7 +88,7 @@ func (b *benchmark) leave() error {
 const prepareWithin = 10 * time.Minute
 
 // prepare runs the link's command, if it has one.
-func (b *benchmark) prepare(ctx context.Context) error {
+func (b *Benchmark) prepare(ctx context.Context) error {
 	if len(b.link.Prepare) == 0 {
 		return nil
 	}
@@ -97,10 +100,10 @@ func (b *benchmark) prepare(ctx context.Context) error {
 	}
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	said := &mover.Tail{}
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = b.folder, childenv.Of(os.Environ()), said, said
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = b.Folder, childenv.Of(os.Environ()), said, said
 	if err := cmd.Run(); err != nil {
 		return fault.New(fault.Conflict, "prepare link %s, MTU %d: %q: %w: %s", b.link.NIC, b.link.MTU, words, err, fault.OneLine(said.String())).
-			WithHint("run it by hand in %s and see what it wants", fault.Quote(b.folder))
+			WithHint("run it by hand in %s and see what it wants", fault.Quote(b.Folder))
 	}
 	return nil
 }
@@ -145,9 +148,9 @@ func has(i net.Interface, ip net.IP) bool {
 }
 
 // find looks all VMs of the spec up. One that runs would be another by the next row.
-func (b *benchmark) find(ctx context.Context) error {
+func (b *Benchmark) find(ctx context.Context) error {
 	b.vms = map[string]*inventory.VM{}
-	for _, d := range b.spec.Disks {
+	for _, d := range b.Spec.Disks {
 		for _, name := range d.VMs {
 			vm, err := b.works.Session.VM(ctx, string(name))
 			switch {
@@ -164,9 +167,9 @@ func (b *benchmark) find(ctx context.Context) error {
 	return nil
 }
 
-// measure measures one cell of the link that was entered.
-func (b *benchmark) measure(ctx context.Context, c matrix.Cell) (row bench.Row, err error) {
-	rig := matrix.Rig{Computed: disk.NewSparsePattern(int64(b.spec.Computed.Size), float64(b.spec.Computed.Fill), uint64(b.spec.Computed.Seed))}
+// Measure measures one cell of the link that was entered.
+func (b *Benchmark) Measure(ctx context.Context, c matrix.Cell) (row bench.Row, err error) {
+	rig := matrix.Rig{Computed: disk.NewSparsePattern(int64(b.Spec.Computed.Size), float64(b.Spec.Computed.Fill), uint64(b.Spec.Computed.Seed))}
 	for _, name := range c.VMs {
 		rig.VMs = append(rig.VMs, b.vms[name])
 	}
@@ -180,12 +183,12 @@ func (b *benchmark) measure(ctx context.Context, c matrix.Cell) (row bench.Row, 
 		if rig.Transport, err = b.works.Mover(ctx, b.options(c)); err != nil {
 			return row, err
 		}
-		defer closing(&err, rig.Transport.Close)
+		defer func() { err = errors.Join(err, rig.Transport.Close()) }()
 	}
 	rig.Source = func(ctx context.Context, began, ended time.Time) (bench.Device, error) {
 		return b.reads(ctx, rig.VMs, began, ended)
 	}
-	if b.top && c.Source != bench.Pattern {
+	if b.Top && c.Source != bench.Pattern {
 		w, err := b.watch(ctx, rig.VMs)
 		if err != nil {
 			return row, err
@@ -197,16 +200,16 @@ func (b *benchmark) measure(ctx context.Context, c matrix.Cell) (row bench.Row, 
 		return row, err
 	}
 	on := &row.On
-	on.Version, on.Commit, on.Host, on.NIC = version, commit(), about(b.works.Session.About()), fmt.Sprintf("%s, MTU %d", b.nic, b.link.MTU)
+	on.Version, on.Commit, on.Host, on.NIC = b.Assembler.Version, commit(), about(b.works.Session.About()), fmt.Sprintf("%s, MTU %d", b.nic, b.link.MTU)
 	if c.Source == bench.Pattern {
-		on.Host, on.NIC, on.Seed = "", "", uint64(b.spec.Computed.Seed)
+		on.Host, on.NIC, on.Seed = "", "", uint64(b.Spec.Computed.Seed)
 	}
 	return row, matrix.Describe(on, c)
 }
 
 // reads is what the hosts of VMs count of their disks. Theirs is the clock that samples are named
 // by: it is taken to go right.
-func (b *benchmark) reads(ctx context.Context, vms []*inventory.VM, began, ended time.Time) (sum bench.Device, err error) {
+func (b *Benchmark) reads(ctx context.Context, vms []*inventory.VM, began, ended time.Time) (sum bench.Device, err error) {
 	asked := map[inventory.MoRef]bool{}
 	for _, vm := range vms {
 		if asked[vm.Host] {
@@ -224,8 +227,8 @@ func (b *benchmark) reads(ctx context.Context, vms []*inventory.VM, began, ended
 }
 
 // options are those of a plan's VM that is moved as a cell says.
-func (b *benchmark) options(c matrix.Cell) planfile.Options {
-	o := planfile.Options{Transport: planfile.Transport(c.Transport), Format: "raw", NFC: b.spec.NFC, Landing: b.spec.Landing, Connections: defaultConnections}
+func (b *Benchmark) options(c matrix.Cell) planfile.Options {
+	o := planfile.Options{Transport: planfile.Transport(c.Transport), Format: "raw", NFC: b.Spec.NFC, Landing: b.Spec.Landing, Connections: defaultConnections}
 	if b.link.Advertise.IsValid() {
 		o.Landing.Advertise = b.link.Advertise
 	}
