@@ -8,36 +8,42 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
+	"golang.org/x/term"
+
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 )
 
 // app is what every command stands on: the streams, the global flags and the log.
 type app struct {
-	in   *os.File  // the standard input, for commands that read a disk from it
-	out  io.Writer // results
-	err  *screen   // everything for eyes
-	env  func(string) string
-	tty  func() (*terminal, error) // whom to ask; an error if nobody is there
-	argv []string                  // the command as typed, for remedies that repeat it
+	in       *os.File                  // the standard input, for commands that read a disk from it
+	out      io.Writer                 // results
+	err      *screen                   // everything for eyes
+	argv     []string                  // the command as typed, for remedies that repeat it
+	terminal func() (*terminal, error) // whom to ask; an error if nobody is there
 
-	secrets sync.Map // passwords that were given, by account: SSH takes the same one
+	assemble.Assembler
 
-	state      string
-	accessFile string // of --access; empty: see accessPath
-	json       bool
-	verbose    bool
-	logFile    string
-	log        *slog.Logger
+	json    bool
+	verbose bool
+	logFile string
+}
+
+// newApp returns an app that asks at tty, if somebody is there.
+func newApp(in *os.File, out io.Writer, screen *screen, env func(string) string, tty func() (*terminal, error)) *app {
+	a := &app{in: in, out: out, err: screen, argv: os.Args, terminal: tty}
+	a.Version, a.Env = version, env
+	a.Prompts = assemble.Prompts{Terminal: a.asker, Command: a.commandWith, Warn: a.warning, Tell: a.note, Found: a.tellFound, Log: slog.New(slog.DiscardHandler)}
+	return a
 }
 
 // run executes one command and returns the process's exit code.
 func (a *app) run(ctx context.Context, args []string) int {
-	a.log = slog.New(slog.DiscardHandler)
+	a.Log = slog.New(slog.DiscardHandler)
 	results := &results{w: a.out}
 	a.out = results
 	root := newRoot(a)
@@ -123,12 +129,7 @@ type problem struct {
 }
 
 func problemOf(err error) problem {
-	return problem{fault.KindOf(err).String(), oneLine(err.Error()), oneLine(fault.HintOf(err))}
-}
-
-// oneLine joins the lines that errors.Join puts between errors.
-func oneLine(s string) string {
-	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' }), "; ")
+	return problem{fault.KindOf(err).String(), fault.OneLine(err.Error()), fault.OneLine(fault.HintOf(err))}
 }
 
 // print writes v as one line of JSON.
@@ -138,38 +139,29 @@ func (a *app) print(v any) error {
 	return enc.Encode(v)
 }
 
-// warn tells something that does not stop the command. With --json only the log has it.
-func (a *app) warn(format string, args ...any) {
-	text := plain(oneLine(fmt.Sprintf(format, args...)))
+// warning tells something that does not stop the command. With --json only the log has it.
+func (a *app) warning(format string, args ...any) {
+	text := plain(fault.OneLine(fmt.Sprintf(format, args...)))
 	if a.json {
-		a.log.Warn(text)
+		a.Log.Warn(text)
 		return
 	}
 	fmt.Fprintf(a.err, "Warning: %s\n", text)
 }
 
-// stateDir returns where decamp remembers things between commands, and makes it.
-func (a *app) stateDir() (string, error) {
-	dir := a.state
-	if dir == "" {
-		dir = a.defaultState()
+func (a *app) asker() (assemble.Terminal, error) {
+	t, err := a.terminal()
+	if err != nil {
+		return nil, err // not a nil *terminal in an interface
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fault.New(fault.Denied, "make state directory: %w", err).
-			WithHint("name a directory you may write with --state DIR")
-	}
-	return dir, nil
+	return t, nil
 }
 
-func (a *app) defaultState() string {
-	if os.Geteuid() == 0 {
-		return "/var/lib/decamp"
+// note tells of something for eyes. With --json the log has it alone.
+func (a *app) note(format string, args ...any) {
+	if !a.json {
+		fmt.Fprintln(a.err, plain(fault.OneLine(fmt.Sprintf(format, args...))))
 	}
-	base := a.env("XDG_STATE_HOME")
-	if !filepath.IsAbs(base) { // the XDG specification: a relative one is to be ignored
-		base = filepath.Join(a.env("HOME"), ".local", "state")
-	}
-	return filepath.Join(base, "decamp")
 }
 
 // startLog opens the log: warnings on the screen, with -v everything; everything also in
@@ -189,7 +181,7 @@ func (a *app) startLog() (stop func() error, err error) {
 		handler = slog.NewMultiHandler(handler, slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		stop = f.Close
 	}
-	a.log = slog.New(handler)
+	a.Log = slog.New(handler)
 	return stop, nil
 }
 
@@ -198,4 +190,56 @@ func closing(err *error, close func() error) {
 	if also := close(); also != nil {
 		*err = errors.Join(*err, also)
 	}
+}
+
+// shellArgument is fault.Quote for a word that a program must not take for a flag.
+func shellArgument(s string) string {
+	if strings.HasPrefix(s, "-") {
+		return "-- " + fault.Quote(s)
+	}
+	return fault.Quote(s)
+}
+
+// commandWith is the command as it was typed, with more flags: a remedy to paste.
+func (a *app) commandWith(more ...string) string {
+	end := slices.Index(a.argv, "--") // no flags behind it
+	if end < 0 {
+		end = len(a.argv)
+	}
+	words := slices.Insert(slices.Clone(a.argv), end, more...)
+	for i, w := range words {
+		words[i] = fault.Quote(w)
+	}
+	return strings.Join(words, " ")
+}
+
+// screen is the standard error. While progress bars are drawn, what is written goes
+// above them.
+type screen struct {
+	file *os.File
+
+	mu    sync.Mutex
+	above io.Writer // nil: no bars
+}
+
+func newScreen(f *os.File) *screen { return &screen{file: f} }
+
+// isTerminal reports whether bars can be drawn.
+func (s *screen) isTerminal() bool { return term.IsTerminal(int(s.file.Fd())) }
+
+// Write writes whole lines, or they would mix with the bars.
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.above != nil {
+		return s.above.Write(p)
+	}
+	return s.file.Write(p)
+}
+
+// divert sends what is written to w from now on; nil ends that.
+func (s *screen) divert(w io.Writer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.above = w
 }

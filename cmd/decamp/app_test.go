@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,12 +31,8 @@ func newRig(t *testing.T) *rig {
 	}
 	t.Cleanup(func() { f.Close() })
 	r := &rig{t: t, out: &bytes.Buffer{}, screen: f, vars: map[string]string{}}
-	r.app = &app{
-		in: f, out: r.out, err: newScreen(f),
-		env:  func(name string) string { return r.vars[name] },
-		tty:  func() (*terminal, error) { return nil, errors.New("no terminal") },
-		argv: []string{"decamp"}, state: t.TempDir(),
-	}
+	r.app = newApp(f, r.out, newScreen(f), func(name string) string { return r.vars[name] }, func() (*terminal, error) { return nil, errors.New("no terminal") })
+	r.argv, r.State = []string{"decamp"}, t.TempDir()
 	return r
 }
 
@@ -111,7 +108,7 @@ func TestWrongUsageIsExitCode2WithARemedy(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t)
-			if code := r.run(t.Context(), append(strings.Fields(c.args), "--state", r.state)); code != 2 {
+			if code := r.run(t.Context(), append(strings.Fields(c.args), "--state", r.State)); code != 2 {
 				t.Errorf("exit code %d, want 2", code)
 			}
 			mustContain(t, r.stderr(), "decamp: ", c.says, c.remedy)
@@ -147,13 +144,13 @@ func TestJoinedErrorsStayOnOneLine(t *testing.T) {
 
 func TestStateDirectory(t *testing.T) {
 	r := newRig(t)
-	r.state = ""
+	r.State = ""
 	r.vars["HOME"] = "/home/ada"
 	want := "/home/ada/.local/state/decamp"
 	if os.Geteuid() == 0 {
 		want = "/var/lib/decamp"
 	}
-	if got := r.defaultState(); got != want {
+	if got := r.DefaultState(); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -173,8 +170,8 @@ func TestLogFileHasWhatTheScreenHasNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.log.Debug("quiet words")
-	r.log.Warn("loud words")
+	r.Log.Debug("quiet words")
+	r.Log.Warn("loud words")
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -192,11 +189,11 @@ func TestCommandIsQuotedForAShell(t *testing.T) {
 	r := newRig(t)
 	r.argv = []string{"decamp", "ls", "esxi://root@h", "it's; rm"}
 	want := `decamp ls esxi://root@h 'it'\''s; rm' --fingerprint AA:BB`
-	if got := r.command("--fingerprint", "AA:BB"); got != want {
+	if got := r.Command("--fingerprint", "AA:BB"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	r.argv = []string{"decamp", "ls", "--", "esxi://root@h", "-rf"}
-	if got, want := r.command("--json"), "decamp ls --json -- esxi://root@h -rf"; got != want {
+	if got, want := r.Command("--json"), "decamp ls --json -- esxi://root@h -rf"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
@@ -218,8 +215,25 @@ func TestResultsThatCannotBeWrittenAreAnError(t *testing.T) {
 	for _, args := range []string{"runs", "version", "version --json", "completion zsh", "--help", "migrate --help"} {
 		r := newRig(t)
 		r.app.out = full{}
-		if code := r.run(t.Context(), append(strings.Fields(args), "--state", r.state)); code == 0 {
+		if code := r.run(t.Context(), append(strings.Fields(args), "--state", r.State)); code == 0 {
 			t.Errorf("decamp %s: exit code 0, and nothing was written", args)
 		}
+	}
+}
+
+func TestWarningsOfJSONAreInTheLog(t *testing.T) {
+	r := newRig(t)
+	var log strings.Builder
+	r.json, r.Log = true, slog.New(slog.NewTextHandler(&log, nil))
+	r.Warn("mind the gap")
+	if r.stderr() != "" || !strings.Contains(log.String(), "mind the gap") {
+		t.Errorf("screen %q, log %q", r.stderr(), log.String())
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -38,7 +38,7 @@ func (a *app) attach(ctx context.Context, name string, console io.ReadWriteClose
 		t.screen = &harmless{to: a.out}
 	}
 	if isTerminal(a.in) {
-		tty, err := a.tty()
+		tty, err := a.terminal()
 		if err != nil {
 			return errors.Join(fmt.Errorf("open the terminal: %w", err), console.Close())
 		}

@@ -66,7 +66,7 @@ func seated(t *testing.T) (*rig, *pty.Person, *os.File) {
 	t.Helper()
 	r, p := newRig(t), pty.New(t)
 	near := p.Open()
-	r.in, r.app.out, r.tty = near, near, terminalOf(p)
+	r.in, r.app.out, r.terminal = near, near, terminalOf(p)
 	return r, p, near
 }
 

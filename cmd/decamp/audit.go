@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/roster"
 )
 
@@ -52,7 +53,7 @@ func (a *app) audit(ctx context.Context, m meetingFlags, most int) (err error) {
 	}
 	t := newTable("TIME", "WHO", "ROLE", "FROM", "WHAT", "ON", "REFUSED")
 	for _, e := range trail {
-		t.add(e.Time.Local().Format(time.DateTime), plain(e.Who), e.Role, plain(e.From), plain(e.What), plain(e.On), plain(oneLine(e.Err)))
+		t.add(e.Time.Local().Format(time.DateTime), plain(e.Who), e.Role, plain(e.From), plain(e.What), plain(e.On), plain(fault.OneLine(e.Err)))
 	}
 	t.write(a.out)
 	return nil

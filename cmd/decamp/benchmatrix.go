@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/assemble/measure"
 	"github.com/decamp/decamp/internal/bench/matrix"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
@@ -42,7 +44,7 @@ decamp advise --rows rack1.jsonl --source ssd --dest nvme --nic 25g
 `
 
 type benchMatrixOptions struct {
-	login login
+	login assemble.Login
 	spec  string
 	rows  string
 	list  bool
@@ -69,7 +71,7 @@ func newBenchMatrix(a *app) *cobra.Command {
 	f.StringVar(&o.rows, "rows", "rows.jsonl", "`FILE` that rows are appended to, and that says which are there")
 	f.BoolVar(&o.list, "list", false, "print the rows that would be measured, and measure nothing")
 	f.BoolVar(&o.top, "esxtop", false, "have esxtop on the hosts count what is read there, by SSH")
-	o.login.register(cmd)
+	registerLogin(&o.login, cmd)
 	_ = cmd.MarkFlagFilename("spec", "yaml", "yml") // fails for unknown flags only
 	return cmd
 }
@@ -83,7 +85,7 @@ func (a *app) benchMatrix(ctx context.Context, o benchMatrixOptions) (err error)
 	if o.list {
 		return a.listCells(cells)
 	}
-	state, err := a.stateDir()
+	state, err := a.StateDir()
 	if err != nil {
 		return err
 	}
@@ -101,9 +103,9 @@ func (a *app) benchMatrix(ctx context.Context, o benchMatrixOptions) (err error)
 	if err != nil {
 		return err
 	}
-	b := &benchmark{a: a, spec: spec, folder: folder, login: o.login, top: o.top}
-	defer closing(&err, b.leave)
-	r := matrix.Runner{Cells: cells, Origin: string(spec.Origin), Log: log, Enter: b.enter, Measure: b.measure, Told: a.tellCell}
+	b := &measure.Benchmark{Assembler: &a.Assembler, Spec: spec, Folder: folder, Login: o.login, Top: o.top}
+	defer closing(&err, b.Leave)
+	r := matrix.Runner{Cells: cells, Origin: string(spec.Origin), Log: log, Enter: b.Enter, Measure: b.Measure, Told: a.tellCell}
 	if err := r.Run(ctx); err != nil {
 		return err
 	}
@@ -130,7 +132,7 @@ func (a *app) tellCell(p matrix.Progress) {
 	what := fmt.Sprintf("%d of %d  %s", p.Number, p.Of, p.Cell.Name())
 	switch {
 	case p.Err != nil:
-		a.warn("%s: %s", what, oneLine(p.Err.Error()))
+		a.Warn("%s: %s", what, fault.OneLine(p.Err.Error()))
 	case p.Row == nil:
 		if !a.json {
 			fmt.Fprintf(a.err, "%s …\n", what)

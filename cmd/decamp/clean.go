@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/leftover"
 )
 
@@ -30,8 +33,8 @@ decamp clean esxi://root@esx1 --forget
 `
 
 func newClean(a *app) *cobra.Command {
-	var l login
-	var ssh sshOptions
+	var l assemble.Login
+	var ssh assemble.SSHOptions
 	var forget bool
 	cmd := &cobra.Command{
 		Use:     "clean URL",
@@ -52,17 +55,17 @@ func newClean(a *app) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&forget, "forget", false, "drop the records and ask no host")
-	ssh.register(cmd.Flags())
-	l.register(cmd)
+	registerSSH(&ssh, cmd.Flags())
+	registerLogin(&l, cmd)
 	return cmd
 }
 
-func (a *app) clean(ctx context.Context, l login, ssh sshOptions, rawURL string, forget bool) (err error) {
+func (a *app) clean(ctx context.Context, l assemble.Login, ssh assemble.SSHOptions, rawURL string, forget bool) (err error) {
 	u, err := esx.ParseURL(rawURL)
 	if err != nil {
 		return err
 	}
-	state, err := a.stateDir()
+	state, err := a.StateDir()
 	if err != nil {
 		return err
 	}
@@ -72,7 +75,7 @@ func (a *app) clean(ctx context.Context, l login, ssh sshOptions, rawURL string,
 	}
 	defer closing(&err, unlock)
 	store := leftover.NewStore(state)
-	list, failed := recordsOf(store, serverOf(u))
+	list, failed := recordsOf(store, assemble.ServerOf(u))
 	var done []leftover.Record
 	switch {
 	case forget:
@@ -81,18 +84,18 @@ func (a *app) clean(ctx context.Context, l login, ssh sshOptions, rawURL string,
 		done, err = a.cleanHost(ctx, l, ssh, u, store)
 		failed = nil // it has told of them
 	}
-	return errors.Join(a.tellCleaned(serverOf(u), done, forget), err, failed)
+	return errors.Join(a.tellCleaned(assemble.ServerOf(u), done, forget), err, failed)
 }
 
-func (a *app) cleanHost(ctx context.Context, l login, ssh sshOptions, u *url.URL, store *leftover.Store) (_ []leftover.Record, err error) {
-	session, err := a.dial(ctx, u.String(), l)
+func (a *app) cleanHost(ctx context.Context, l assemble.Login, ssh assemble.SSHOptions, u *url.URL, store *leftover.Store) (_ []leftover.Record, err error) {
+	session, err := a.Dial(ctx, u.String(), l)
 	if err != nil {
 		return nil, err
 	}
 	defer closing(&err, session.Close)
-	shells := a.newHostShells(session, loginOf(u, l), ssh, store)
+	shells := a.NewHostShells(session, assemble.LoginOf(u, l), ssh, store)
 	defer closing(&err, shells.Close)
-	return putBack(ctx, shells)
+	return assemble.PutBack(ctx, shells)
 }
 
 // recordsOf lists what is on record of one server, and says what cannot be read.
@@ -136,4 +139,26 @@ func (a *app) tellCleaned(server string, done []leftover.Record, forgotten bool)
 		}
 	}
 	return nil
+}
+
+// lockState makes sure that no other decamp changes hosts on behalf of the state directory.
+func (a *app) lockState(ctx context.Context, state string) (unlock func() error, err error) {
+	engine, err := flow.Open(ctx, flow.Config{Dir: state, Log: a.Log})
+	if err != nil {
+		return nil, err
+	}
+	return engine.Close, nil
+}
+
+// writeLeftovers lists what is still on hosts.
+func writeLeftovers(a *app, list []leftover.Record) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintf(a.out, "\nLeft on hosts; the next migrate from there takes it off, or decamp clean URL:\n\n")
+	t := newTable("SERVER", "HOST", "WHAT", "SINCE", "BY HAND")
+	for _, r := range list {
+		t.add(plain(r.Server), plain(string(r.Host)), plain(r.Text), r.Since.Local().Format(time.DateTime), plain(r.ByHand))
+	}
+	t.write(a.out)
 }

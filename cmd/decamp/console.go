@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
@@ -102,22 +103,22 @@ func (a *app) console(ctx context.Context, id plan.ID) error {
 		return err
 	}
 	p := run.Plan
-	w := &works{}
-	if err := a.openTargets(w, migrateOptions{to: []string{p.Target}, format: p.Format, maps: p.Maps}, planfile.Local); err != nil {
+	w := &assemble.Parts{}
+	if err := a.OpenTargets(w, recordedMove(p), planfile.Local); err != nil {
 		return err
 	}
-	d := w.to[0]
+	d := w.To[0]
 	moved, err := publishedOf(p, d)
 	if err != nil {
 		return fmt.Errorf("run %s: %w", id, err)
 	}
-	c, ok := d.target.(targets.Consoler)
+	c, ok := d.Target.(targets.Consoler)
 	if !ok {
-		return moved.noConsole(d.at)
+		return moved.noConsole(d.At)
 	}
 	open, err := c.Console(ctx, targets.Definition{VM: moved.record.Source})
 	if errors.Is(err, targets.ErrNoConsole) {
-		return moved.noConsole(d.at)
+		return moved.noConsole(d.At)
 	}
 	if err != nil {
 		return err
@@ -126,8 +127,8 @@ func (a *app) console(ctx context.Context, id plan.ID) error {
 }
 
 // publishedOf is what is recorded of a run's VM since it was published.
-func publishedOf(p plan.Plan, d *destination) (*published, error) {
-	moved, err := openPublished(d.target.Folder(&inventory.VM{Name: p.VM.Name}))
+func publishedOf(p plan.Plan, d *assemble.Destination) (*published, error) {
+	moved, err := openPublished(d.Target.Folder(&inventory.VM{Name: p.VM.Name}))
 	if fault.Is(err, fault.NotFound) {
 		return nil, fault.New(fault.NotFound, "VM %s is not published: %w", p.VM.Name, err).WithHint("decamp runs says where the run stands")
 	}

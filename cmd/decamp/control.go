@@ -69,15 +69,15 @@ func (a *app) tokenFrom(file string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
-	return a.passwordFrom(file)
+	return a.PasswordFrom(file)
 }
 
 // databaseURL returns where the roster is.
 func (a *app) databaseURL(m meetingFlags) (string, error) {
-	if url := cmp.Or(m.db, a.env(dbEnv)); url != "" {
+	if url := cmp.Or(m.db, a.Env(dbEnv)); url != "" {
 		return url, nil
 	}
-	state, err := a.stateDir()
+	state, err := a.StateDir()
 	if err != nil {
 		return "", err
 	}
@@ -98,7 +98,7 @@ func (a *app) openRoster(ctx context.Context, m meetingFlags) (*roster.Roster, s
 	if err != nil {
 		return nil, "", err
 	}
-	cfg := roster.Config{URL: url, Log: a.log, Insecure: m.insecure}
+	cfg := roster.Config{URL: url, Log: a.Log, Insecure: m.insecure}
 	if m.signs {
 		if cfg.Keys, err = a.fleetKeys(m, url); err != nil {
 			return nil, "", err
@@ -112,7 +112,7 @@ func (a *app) openRoster(ctx context.Context, m meetingFlags) (*roster.Roster, s
 func (a *app) fleetKeys(m meetingFlags, url string) (*fleetkey.Keys, error) {
 	path := m.fleetKey
 	if path == "" {
-		state, err := a.stateDir()
+		state, err := a.StateDir()
 		if err != nil {
 			return nil, err
 		}
@@ -126,12 +126,12 @@ func (a *app) fleetKeys(m meetingFlags, url string) (*fleetkey.Keys, error) {
 
 // openControl returns what a fleet is ordered and looked at by, wherever it is.
 func (a *app) openControl(ctx context.Context, m meetingFlags) (server.Control, func() error, error) {
-	url := cmp.Or(m.server, a.env(serverEnv))
+	url := cmp.Or(m.server, a.Env(serverEnv))
 	if url != "" && m.db != "" {
 		return nil, nil, fault.New(fault.Invalid, "--server and --db: want one of them").WithHint("the server knows its database")
 	}
 	if url != "" && m.db == "" {
-		token, err := a.tokenFrom(cmp.Or(m.tokenFile, a.env(tokenFileEnv)))
+		token, err := a.tokenFrom(cmp.Or(m.tokenFile, a.Env(tokenFileEnv)))
 		if err != nil {
 			return nil, nil, err
 		}

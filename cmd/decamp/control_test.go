@@ -86,7 +86,7 @@ func TestTheAuditTrailIsListed(t *testing.T) {
 	r := newRig(t)
 	for _, args := range [][]string{{"limits", "host:esx1/vms", "3"}, {"pause", "nothing/web1"}, {"audit"}} {
 		r.out.Reset()
-		r.run(t.Context(), append(args, "--state", r.state))
+		r.run(t.Context(), append(args, "--state", r.State))
 	}
 	mustContain(t, r.out.String(), "TIME", "set limit", "host:esx1/vms 3", localUser(), "local")
 }

@@ -127,7 +127,7 @@ func (a *app) convert(ctx context.Context, o convertOptions, inPath, outPath str
 	made, err := c.run(ctx)
 	c.shown.close()
 	for _, w := range made.Warnings {
-		a.warn("%s", plain(w))
+		a.Warn("%s", plain(w))
 	}
 	if fault.Is(err, fault.Canceled) && in.again != nil {
 		return fault.New(fault.Canceled, "convert %s: %w", inPath, err).WithHint("run the same command again: it continues")
@@ -206,4 +206,26 @@ func (c *conversion) copy(ctx context.Context, into *image.Copying) (err error) 
 
 func (c *conversion) note(format string, args ...any) {
 	c.shown.event(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf(format, args...)})
+}
+
+// writeConverted tells what was made and how it was proven.
+func (a *app) writeConverted(c converted) error {
+	if a.json {
+		return a.print(c)
+	}
+	fmt.Fprintf(a.out, "%s is written.\n", plain(c.Out))
+	t := newTable("  disk", fmt.Sprintf("%s, of which %s were read and %s written", size(c.Size), size(c.Copied.Read), size(c.Copied.Written)))
+	t.add("  manifest", plain(c.Manifest))
+	t.add("  root", c.Root.String())
+	if v := c.Verified; v != nil {
+		if v.SHA256 != "" {
+			t.add("  sha256", v.SHA256)
+			t.add("  md5", v.MD5)
+		}
+		t.add("  verified", "all of it, read from "+v.Medium)
+	} else {
+		t.add("  verified", "no, as asked")
+	}
+	t.write(a.out)
+	return nil
 }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
@@ -59,9 +62,6 @@ func newDoctor(a *app) *cobra.Command {
 			if err := o.check(cmd); err != nil {
 				return err
 			}
-			if err := o.readMap(); err != nil {
-				return err
-			}
 			return a.doctor(cmd.Context(), o, args)
 		}),
 	}
@@ -70,40 +70,27 @@ func newDoctor(a *app) *cobra.Command {
 }
 
 func (o *doctorOptions) register(cmd *cobra.Command) {
+	o.Options = planfile.DefaultOptions()
 	f := cmd.Flags()
 	f.StringArrayVar(&o.to, "to", nil, "where the VMs are to live: `TARGET`, as decamp migrate takes it; may be repeated")
 	o.registerPlace(f)
-	f.StringVar(&o.transport, "transport", "https", "that is to move them: `https, nfc or landing`")
-	f.BoolVar(&o.warm.on, "warm", false, "they are to be moved while they run")
+	f.StringVar((*string)(&o.Transport), "transport", string(o.Transport), "that is to move them: `https, nfc or landing`")
+	f.BoolVar(&o.warm, "warm", false, "they are to be moved while they run")
 	f.BoolVar(&o.powerOff, "power-off", false, "those that run are to be shut down")
-	f.BoolVar(&o.sourceHash, "source-hash", false, "the host is to hash its disks, by SSH")
-	f.BoolVar(&o.landing.ssh.enable, "enable-ssh", false, "SSH may be started where it is off and needed")
-	f.Var(&o.landing.into, "landing", "disks are to land in RAM first, `tmpfs:SIZE`; means --transport landing")
+	f.BoolVar(&o.SourceHash, "source-hash", false, "the host is to hash its disks, by SSH")
+	f.BoolVar(&o.SSH.Enable, "enable-ssh", false, "SSH may be started where it is off and needed")
+	f.Var(&o.into, "landing", "disks are to land in RAM first, `tmpfs:SIZE`; means --transport landing")
 	f.BoolVar(&o.short, "short", false, "leave out what takes seconds, or writes")
-	o.login.register(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions(transports, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
+	registerLogin(&o.Login, cmd)
+	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions([]string{"https", "nfc", "landing"}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 }
 
-// check refuses flags that do not fit.
+// check completes the options, and refuses flags that do not fit.
 func (o *doctorOptions) check(cmd *cobra.Command) error {
-	if len(o.to) > 0 {
-		if err := o.checkTo(cmd); err != nil {
-			return err
-		}
+	if err := o.complete(cmd); err != nil {
+		return err
 	}
-	switch {
-	case o.landing.into > 0 && cmd.Flags().Changed("transport") && o.transport != "landing":
-		return badUsage(cmd, "--landing says how hosts land their disks: it needs --transport landing, not %s", o.transport)
-	case o.landing.into > 0:
-		o.transport = "landing"
-	case o.domainType != "kvm" && o.domainType != "qemu":
-		return badUsage(cmd, "--domain-type %q: want kvm or qemu", o.domainType)
-	case !slices.Contains(transports, o.transport):
-		return badUsage(cmd, "--transport %q: want https, nfc or landing", o.transport)
-	}
-	o.connections, o.nfc = usualConnections, nfcOptions{handles: defaultHandles, buffers: defaultBuffers}
-	o.landing.copy = "auto"
-	return nil
+	return o.checkKeys(cmd)
 }
 
 // doctor looks at what it can: a source that lets nobody in does not keep it from looking at this
@@ -118,13 +105,13 @@ func (a *app) doctor(ctx context.Context, o doctorOptions, args []string) error 
 
 // examine returns what was found of all that could be reached, and why not all could.
 func (a *app) examine(ctx context.Context, o doctorOptions, args []string) (found []doctor.Finding, err error) {
-	d := &diagnosis{move: o.migrateOptions, works: &works{}}
-	defer closing(&err, d.works.Close)
-	barred := a.openTargets(d.works, o.migrateOptions, planfile.Local)
+	d := &assemble.Diagnosis{Move: o.Move, Parts: &assemble.Parts{}}
+	defer closing(&err, d.Parts.Close)
+	barred := a.OpenTargets(d.Parts, o.Move, planfile.Local)
 	if len(args) > 0 {
-		barred = errors.Join(barred, a.logIn(ctx, d, args[0], args[1:]))
+		barred = errors.Join(barred, a.LogIn(ctx, d, args[0], args[1:]))
 	}
-	return doctor.Examine(ctx, d.groups(), doctor.Options{Short: o.short}), barred
+	return doctor.Examine(ctx, d.Groups(), doctor.Options{Short: o.short}), barred
 }
 
 // failures is the error of what will fail; nil if nothing was found that will.
@@ -171,4 +158,103 @@ func (a *app) writeDiagnosis(found []doctor.Finding, end error) error {
 		return err
 	}
 	return end
+}
+
+// writeFindings tells those that are at least so bad, the worst first. What was found alike of several
+// things is told once.
+func writeFindings(w io.Writer, found []doctor.Finding, least doctor.Status) {
+	things := map[doctor.Finding][]string{}
+	for _, f := range found {
+		things[alike(f)] = append(things[alike(f)], f.On)
+	}
+	for _, f := range found {
+		on, first := things[alike(f)]
+		if delete(things, alike(f)); first && f.Status >= least {
+			writeDoctorFinding(w, f, on)
+		}
+	}
+}
+
+// alike is a finding without what it was found of.
+func alike(f doctor.Finding) doctor.Finding {
+	f.On = ""
+	return f
+}
+
+func writeDoctorFinding(w io.Writer, f doctor.Finding, on []string) {
+	what := f.Seen
+	if names := someOf(on); names != "" {
+		what = names + ": " + what
+	}
+	fmt.Fprintf(w, "%s: %s: %s\n", f.Status, f.Code, plain(fault.OneLine(what)))
+	if f.Status == doctor.OK {
+		return
+	}
+	if f.Want != "" {
+		fmt.Fprintf(w, "  Want: %s\n", plain(fault.OneLine(f.Want)))
+	}
+	if lines := strings.Split(f.Remedy, "\n"); len(lines) == 1 {
+		fmt.Fprintf(w, "  Remedy: %s\n", plain(f.Remedy))
+	} else {
+		fmt.Fprintln(w, "  Remedy:")
+		for _, line := range lines {
+			fmt.Fprintf(w, "    %s\n", plain(line))
+		}
+	}
+	fmt.Fprintln(w)
+}
+
+// mostNamed is how many things a finding names.
+const mostNamed = 4
+
+// someOf names things: "VM a, VM b and 12 more".
+func someOf(on []string) string {
+	if len(on) <= mostNamed {
+		return strings.Join(on, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(on[:mostNamed-1], ", "), len(on)-mostNamed+1)
+}
+
+// tally counts what was found: "1 failure, 2 warnings; 30 things are right".
+func tally(found []doctor.Finding) string {
+	n := map[doctor.Status]int{}
+	for _, f := range found {
+		n[f.Status]++
+	}
+	var parts []string
+	for _, s := range []doctor.Status{doctor.Failure, doctor.Warning, doctor.Advice} {
+		switch {
+		case n[s] == 1 || s == doctor.Advice && n[s] > 0: // which has no plural
+			parts = append(parts, fmt.Sprintf("%d %s", n[s], s))
+		case n[s] > 0:
+			parts = append(parts, fmt.Sprintf("%d %ss", n[s], s))
+		}
+	}
+	if n[doctor.Unknown] > 0 {
+		parts = append(parts, fmt.Sprintf("%d unknown", n[doctor.Unknown]))
+	}
+	right := fmt.Sprintf("%d things are right.", n[doctor.OK])
+	if n[doctor.OK] == 1 {
+		right = "1 thing is right."
+	}
+	if len(parts) == 0 {
+		return right
+	}
+	return strings.Join(parts, ", ") + "; " + right
+}
+
+// foundOf is what --json prints of a finding beforehand.
+type foundOf struct {
+	Finding doctor.Finding `json:"finding"`
+}
+
+// tellFound tells what was found before a move begins.
+func (a *app) tellFound(found []doctor.Finding) {
+	if !a.json {
+		writeFindings(a.err, found, doctor.Warning)
+		return
+	}
+	for _, f := range found {
+		_ = a.print(foundOf{f}) // the standard output remembers that it failed
+	}
 }

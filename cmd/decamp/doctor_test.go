@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/lab"
@@ -42,7 +43,7 @@ func newClinic(t *testing.T, cfg lab.Config) *clinic {
 	if err := os.WriteFile(file, []byte(l.Password()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.vars[passwordEnv] = file
+	c.vars[assemble.PasswordEnv] = file
 	return c
 }
 
@@ -51,7 +52,7 @@ func (c *clinic) url() string { return "esxi://root@" + c.lab.Addr() }
 // do runs a command, and returns its exit code.
 func (c *clinic) do(args ...string) int {
 	c.t.Helper()
-	return c.run(c.t.Context(), append(args, "--fingerprint", c.lab.Fingerprint(), "--state", c.state))
+	return c.run(c.t.Context(), append(args, "--fingerprint", c.lab.Fingerprint(), "--state", c.State))
 }
 
 func small(name string) lab.VM {
@@ -229,7 +230,7 @@ func TestPlansTellBeforehand(t *testing.T) {
 	}
 	mustContain(t, c.out.String(), "vm-tpm: web01: it has a virtual TPM", "host-clock: host localhost.localdomain: its clock is 1h0m0s behind ours",
 		"Remedy: here: date -u; timedatectl; on the host: esxcli system time get; esxcli", "Nothing was found that would fail")
-	if code := c.run(t.Context(), []string{"plan", "run", plan, "--state", c.state}); code != 0 {
+	if code := c.run(t.Context(), []string{"plan", "run", plan, "--state", c.State}); code != 0 {
 		t.Fatalf("plan run: exit code %d: %s", code, c.stderr())
 	}
 	if n := strings.Count(c.stderr(), "warning: host-clock: "); n != 1 {
@@ -254,7 +255,7 @@ func TestWhatIsToldBeforehandIsInTheStream(t *testing.T) {
 	if err := os.WriteFile(plan, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code := c.run(t.Context(), []string{"plan", "run", plan, "--state", c.state, "--json"}); code != 0 {
+	if code := c.run(t.Context(), []string{"plan", "run", plan, "--state", c.State, "--json"}); code != 0 {
 		t.Fatalf("plan run: exit code %d: %s%s", code, c.out, c.stderr())
 	}
 	if got, want := streamed(t, c.out.String()), []string{"warning host-clock"}; !slices.Equal(got, want) {
@@ -289,7 +290,7 @@ func TestAddressOfOneMovedEarlier(t *testing.T) {
 	if code := c.do("migrate", c.url(), "web01", "--to", "dir:"+c.to); code != 0 {
 		t.Fatalf("exit code %d: %s", code, c.stderr())
 	}
-	if got := moved(c.to); len(got) != 1 || got[0].Name != "web01" {
+	if got := assemble.Moved(c.to); len(got) != 1 || got[0].Name != "web01" {
 		t.Errorf("moved: %+v", got)
 	}
 	c.out.Reset()
@@ -357,6 +358,6 @@ func allChecks(t *testing.T) []doctor.Check {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &diagnosis{works: &works{session: s, url: u, to: []*destination{{name: c.to, target: target}}}}
-	return d.groups()
+	d := &assemble.Diagnosis{Parts: &assemble.Parts{Session: s, URL: u, To: []*assemble.Destination{{Name: c.to, Target: target}}}}
+	return d.Groups()
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
@@ -18,6 +19,7 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport/https"
 )
@@ -40,30 +42,30 @@ type dryRunReport struct {
 
 // dryRun says what would be defined, and what stands in the way. It reads the source, asks the
 // destinations, and makes nothing anywhere.
-func (a *app) dryRun(ctx context.Context, o migrateOptions, rawURL, name string) (err error) {
-	if err := o.engine.checkFiles("--key-file", "--appliance-kernel"); err != nil {
+func (a *app) dryRun(ctx context.Context, m assemble.Move, rawURL, name string) (err error) {
+	if err := assemble.EngineOf(m).CheckFiles("--key-file", "--appliance-kernel"); err != nil {
 		return err
 	}
-	p := &planWorks{a: a, works: &works{}, login: o.login, ssh: o.landing.ssh}
-	if err := a.openTargets(p.works, o, planfile.Local); err != nil {
+	p := &assemble.SourceParts{Assembler: &a.Assembler, Parts: &assemble.Parts{}, Login: m.Login, SSH: m.SSH}
+	if err := a.OpenTargets(p.Parts, m, planfile.Local); err != nil {
 		return err
 	}
 	defer closing(&err, p.Close)
-	if err := a.openURL(ctx, p, rawURL); err != nil {
+	if err := a.OpenURL(ctx, p, rawURL); err != nil {
 		return err
 	}
-	p.reader = https.New(p.session, https.Options{MaxConnections: o.connections, Log: a.log})
-	if p.transport, err = a.newTransport(ctx, p.works, o); err != nil {
+	p.Reader = https.New(p.Session, https.Options{MaxConnections: m.Connections, Log: a.Log})
+	if p.Transport, err = a.NewTransport(ctx, p.Parts, m.Options); err != nil {
 		return err
 	}
-	vm, err := p.session.VM(ctx, name)
+	vm, err := p.Session.VM(ctx, name)
 	if err != nil {
 		return err
 	}
-	def, r := p.defined(ctx, vm, o)
-	obstacles := migrate.Obstacles(vm, p.transport, o.permitted())
-	refused := o.checkEngine(ctx, vm, func() []guest.Report { return def.Guest })
-	for _, d := range p.to {
+	def, r := a.defined(ctx, p.Parts, vm, m.Options)
+	obstacles := migrate.Obstacles(vm, p.Transport, preflight.PermitOf(m.Options))
+	refused := m.CheckEngine(ctx, vm, func() []guest.Report { return def.Guest })
+	for _, d := range p.To {
 		r.Destinations = append(r.Destinations, outline(ctx, d, def, obstacles, refused))
 	}
 	if err := a.writeDryRun(def.VM, r); err != nil {
@@ -74,16 +76,16 @@ func (a *app) dryRun(ctx context.Context, o migrateOptions, rawURL, name string)
 
 // defined is what a VM would be defined by, as far as that is known before it is copied, and a report
 // without destinations.
-func (w *works) defined(ctx context.Context, vm *inventory.VM, o migrateOptions) (targets.Definition, dryRunReport) {
+func (a *app) defined(ctx context.Context, w *assemble.Parts, vm *inventory.VM, o planfile.Options) (targets.Definition, dryRunReport) {
 	r := dryRunReport{VM: vm.Name, Ref: string(vm.Ref), Notes: []string{}, Destinations: []outlined{}}
-	def := targets.Definition{VM: vm, Decamp: version, Guest: w.foreseeGuest(ctx, vm, &r)}
-	if o.hardware == string(plan.Virtio) {
+	def := targets.Definition{VM: vm, Decamp: version, Guest: foreseeGuest(ctx, w, vm, &r)}
+	if o.Hardware == "virtio" {
 		def.Hardware = targets.Virtio
-		if o.guestAgent && !slices.ContainsFunc(def.Guest, isWindows) {
+		if o.GuestAgent && !slices.ContainsFunc(def.Guest, isWindows) {
 			def.Converted = &convert.Result{GuestAgent: true} // as far as it is foreseen
 		}
 	}
-	if o.hardware == string(plan.AutoHardware) {
+	if o.Hardware == "auto" {
 		r.note("hardware auto: what is shown is compat; it is virtio if the guest can be changed, which is known once it is copied")
 	}
 	if vm.Power == inventory.PoweredOn { // as it is found by who shuts it down
@@ -98,20 +100,13 @@ func (r *dryRunReport) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// permitted is what stands in the way of a VM is judged by: a warm one is shut down in the end.
-func (o *migrateOptions) permitted() migrate.Permit {
-	p := o.permit()
-	p.PowerOff = p.PowerOff || o.warm.on
-	return p
-}
-
 // foreseeGuest looks into the disks where they are. Of a VM that runs they are locked.
-func (w *works) foreseeGuest(ctx context.Context, vm *inventory.VM, r *dryRunReport) []guest.Report {
+func foreseeGuest(ctx context.Context, w *assemble.Parts, vm *inventory.VM, r *dryRunReport) []guest.Report {
 	if vm.Power != inventory.PoweredOff {
 		r.note("the VM is %s, so its disks were not looked into: what depends on the guest is by what VMware was told of it (%s)", vm.Power, vm.GuestID)
 		return nil
 	}
-	reports, err := w.look(ctx, vm)
+	reports, err := w.Look(ctx, vm)
 	if err != nil {
 		r.note("its disks could not be looked into, so what depends on the guest is by what VMware was told of it (%s): %v", vm.GuestID, err)
 		return nil
@@ -129,10 +124,10 @@ func isWindows(g guest.Report) bool { return g.Windows != nil }
 
 // outline asks a destination what it makes of the VM, and whether it could. refused is what stands in the
 // way wherever it goes, as obstacles are.
-func outline(ctx context.Context, d *destination, def targets.Definition, obstacles []inventory.Warning, refused error) outlined {
-	out, err := outlineAt(d.to, d.target, def)
+func outline(ctx context.Context, d *assemble.Destination, def targets.Definition, obstacles []inventory.Warning, refused error) outlined {
+	out, err := outlineAt(d.To, d.Target, def)
 	if err == nil {
-		_, err = d.target.Plan(ctx, def.VM)
+		_, err = d.Target.Plan(ctx, def.VM)
 	}
 	err = errors.Join(err, refused)
 	for _, w := range obstacles {
@@ -147,7 +142,7 @@ func outline(ctx context.Context, d *destination, def targets.Definition, obstac
 }
 
 // outlineAt is what a destination would make of a VM. It asks nobody.
-func outlineAt(to planfile.Destination, at resident, def targets.Definition) (outlined, error) {
+func outlineAt(to planfile.Destination, at assemble.Resident, def targets.Definition) (outlined, error) {
 	out := outlined{To: string(to)}
 	o, err := at.Outline(def)
 	if err != nil {
@@ -199,7 +194,7 @@ func (r *dryRunReport) write(w io.Writer, vm *inventory.VM) {
 // writeOutline prints one line for each thing, in the order in which people ask for them.
 func writeOutline(w io.Writer, vm *inventory.VM, o *targets.Outline) {
 	line := func(what, format string, args ...any) {
-		fmt.Fprintf(w, "  %-8s  %s\n", what, plain(oneLine(fmt.Sprintf(format, args...))))
+		fmt.Fprintf(w, "  %-8s  %s\n", what, plain(fault.OneLine(fmt.Sprintf(format, args...))))
 	}
 	line("at", "%s", o.Place)
 	line("name", "%s", o.Name)

@@ -111,7 +111,7 @@ func (o *folderFuseOptions) allowOther() bool {
 
 // folderFuse is the whole program under its other name. It returns the exit code.
 func (a *app) folderFuse(ctx context.Context, args []string) int {
-	a.log = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	a.Log = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	var o folderFuseOptions
 	err := o.parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
@@ -125,7 +125,7 @@ func (a *app) folderFuse(ctx context.Context, args []string) int {
 		return fault.ExitCode(fault.New(fault.Invalid, "usage"))
 	}
 	if err := a.serveFolder(ctx, o, ready); err != nil {
-		fmt.Fprintf(a.err, "error: %s\n", plain(oneLine(err.Error())))
+		fmt.Fprintf(a.err, "error: %s\n", plain(fault.OneLine(err.Error())))
 		if hint := fault.HintOf(err); hint != "" {
 			fmt.Fprintf(a.err, "Remedy: %s\n", plain(hint))
 		}
@@ -172,7 +172,7 @@ func (a *app) serveFolder(ctx context.Context, o folderFuseOptions, ready func()
 	}
 	defer func() {
 		if cerr := shown.Close(); become.changed() && fault.Is(cerr, fault.Denied) {
-			a.log.Info("the mount is left to whoever may unmount it", "err", cerr) // as the original does
+			a.Log.Info("the mount is left to whoever may unmount it", "err", cerr) // as the original does
 		} else {
 			err = errors.Join(err, cerr)
 		}
@@ -212,10 +212,10 @@ func (a *app) dialFolder(ctx context.Context, o folderFuseOptions) (*esx.Session
 	}
 	cfg := esx.Config{
 		Fingerprint: shown.Fingerprint,
-		Log:         a.log,
+		Log:         a.Log,
 		URL:         &url.URL{Scheme: "esxi", User: url.User(o.user), Host: o.host},
 		Password: func(context.Context) (esx.Secret, error) {
-			text, err := a.passwordFrom(o.passwordFile)
+			text, err := a.PasswordFrom(o.passwordFile)
 			return esx.Secret(text), err
 		},
 	}

@@ -1,13 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/diskfile"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/guest/linux"
+	"github.com/decamp/decamp/internal/guest/tree"
 )
 
 const inspectHelp = `
@@ -100,4 +106,143 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, path string) (err e
 		found.Guest = &report
 	}
 	return a.writeInspected(found)
+}
+
+// writeInspected prints what was found: the disk, its layers, their files, and what is
+// odd.
+func (a *app) writeInspected(d inspected) error {
+	if a.json {
+		return a.print(d)
+	}
+	fmt.Fprintf(a.out, "%s: %s, %s (%d bytes)\n", plain(filepath.Base(d.File)), d.Kind, size(d.Size), d.Size)
+	fmt.Fprintf(a.out, "Reads as %s of data and %s of zeros (runs: %d).\n\n", size(d.Usage.Data), size(d.Usage.Zero), d.Usage.Runs)
+	a.writeLayers(d.Layers)
+	a.writeExtents(d.Layers)
+	if len(d.Warnings) > 0 {
+		fmt.Fprintln(a.out, "\nWarnings")
+		for _, w := range d.Warnings {
+			fmt.Fprintf(a.out, "  %s\n", plain(w))
+		}
+	}
+	if d.Guest != nil {
+		a.writeGuest(*d.Guest)
+	}
+	return nil
+}
+
+func (a *app) writeLayers(layers []diskfile.Layer) {
+	t := newTable("LAYER", "TYPE", "FORMAT", "SIZE", "GRAIN", "CID", "PARENT", "DATA", "ZERO", "ABSENT", "RUNS")
+	t.alignRight(3, 4, 7, 8, 9, 10)
+	for _, l := range layers {
+		row := []string{
+			plain(l.Name), cmp.Or(plain(l.CreateType), "-"), l.Format, size(l.Size),
+			sizeOrNone(l.Grain), cmp.Or(l.CID, "-"), cmp.Or(l.ParentCID, "-"),
+		}
+		t.add(append(row, usageCells(l.Usage)...)...)
+	}
+	t.write(a.out)
+}
+
+func usageCells(u *diskfile.Usage) []string {
+	if u == nil {
+		return []string{"-", "-", "-", "-"}
+	}
+	return []string{size(u.Data), size(u.Zero), size(u.Absent), fmt.Sprint(u.Runs)}
+}
+
+func sizeOrNone(n int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return size(n)
+}
+
+// writeExtents lists the files, newest layer first.
+func (a *app) writeExtents(layers []diskfile.Layer) {
+	t := newTable("FILE", "FORMAT", "FROM", "LENGTH")
+	t.alignRight(2, 3)
+	rows := 0
+	for _, l := range layers {
+		for _, e := range l.Extents {
+			t.add(cmp.Or(plain(e.File), "(none)"), e.Format, size(e.Off), size(e.Len))
+			rows++
+		}
+	}
+	if rows > 0 {
+		fmt.Fprintln(a.out)
+		t.write(a.out)
+	}
+}
+
+// writeGuest prints what is inside a disk: the verdict first.
+func (a *app) writeGuest(r guest.Report) {
+	fmt.Fprintf(a.out, "\nGuest: %s\n", cmp.Or(plain(r.OS.Name), plain(r.OS.ID), "no operating system was found"))
+	if r.Verdict != "" {
+		fmt.Fprintf(a.out, "  %s\n", plain(r.Verdict))
+	}
+	a.writeFileSystems(r)
+	if r.Linux != nil {
+		a.writeKernels(r.Linux.Kernels)
+		a.writeNICs(r.Linux.NICs)
+	}
+	if len(r.Warnings) > 0 {
+		fmt.Fprintln(a.out, "\nTo be known")
+		for _, w := range r.Warnings {
+			fmt.Fprintf(a.out, "  %s: %s\n", w.Code, plain(w.Text))
+		}
+	}
+}
+
+// writeFileSystems lists partitions and logical volumes.
+func (a *app) writeFileSystems(r guest.Report) {
+	t := newTable("PLACE", "FILE SYSTEM", "LABEL", "SIZE", "FREE")
+	t.alignRight(3, 4)
+	rows := 0
+	add := func(place string, kind guest.FileSystem, label string, length int64, u *tree.Usage) {
+		free := "-"
+		if u != nil {
+			free = size(u.Free)
+		}
+		t.add(plain(place), cmp.Or(string(kind), "-"), cmp.Or(plain(label), "-"), size(length), free)
+		rows++
+	}
+	for _, p := range r.Partitions {
+		add(fmt.Sprintf("partition %d", p.Number), p.FileSystem, p.Label, p.Len, p.Usage)
+	}
+	for _, v := range r.Volumes {
+		add(v.Group+"/"+v.Name, v.FileSystem, v.Label, v.Len, v.Usage)
+	}
+	if rows > 0 {
+		fmt.Fprintln(a.out)
+		t.write(a.out)
+	}
+}
+
+func (a *app) writeKernels(kernels []linux.Kernel) {
+	if len(kernels) == 0 {
+		return
+	}
+	t := newTable("KERNEL", "INITRAMFS", "BY", "DRIVERS AT BOOT")
+	for _, k := range kernels {
+		by := strings.TrimSpace(k.Maker + " " + k.Compression)
+		t.add(plain(k.Image), cmp.Or(plain(k.Initramfs), "-"), cmp.Or(plain(by), "-"), cmp.Or(strings.Join(k.Drivers, " "), "-"))
+	}
+	fmt.Fprintln(a.out)
+	t.write(a.out)
+}
+
+func (a *app) writeNICs(nics []linux.NIC) {
+	if len(nics) == 0 {
+		return
+	}
+	t := newTable("NIC", "MAC", "KNOWN BY", "ADDRESSES", "FILE")
+	for _, n := range nics {
+		addresses := n.Addresses
+		if n.DHCP {
+			addresses = append([]string{"DHCP"}, addresses...)
+		}
+		t.add(cmp.Or(plain(n.Name), "-"), cmp.Or(plain(n.MAC), "-"), string(n.By), plain(strings.Join(addresses, " ")), plain(n.File))
+	}
+	fmt.Fprintln(a.out)
+	t.write(a.out)
 }

@@ -5,10 +5,12 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/planfile"
 )
 
 // A kernel that a plan names is looked for before anything is copied, where guests are changed.
@@ -17,14 +19,14 @@ func TestPlansNameTheKernel(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "vmlinuz")
 	text := fmt.Sprintf("version: 1\nname: p\nsource: {url: %q, fingerprint: %q}\ndefaults: {to: [%q], applianceKernel: %s}\nvms:\n- {vm: web01, hardware: virtio}\n- {vm: web02}\n",
 		c.url(), c.lab.Fingerprint(), "dir:"+c.to, gone)
-	if code := c.run(t.Context(), []string{"plan", "run", writeFile(t, "plan.yaml", text), "--state", c.state}); code != 6 {
+	if code := c.run(t.Context(), []string{"plan", "run", writeFile(t, "plan.yaml", text), "--state", c.State}); code != 6 {
 		t.Errorf("exit code %d: %s%s", code, c.out, c.stderr())
 	}
-	if got := moved(c.to); len(got) != 1 || got[0].Name != "web02" {
+	if got := assemble.Moved(c.to); len(got) != 1 || got[0].Name != "web02" {
 		t.Errorf("moved: %+v", got)
 	}
 	c.out.Reset()
-	_ = c.run(t.Context(), []string{"status", "p/web01", "--state", c.state})
+	_ = c.run(t.Context(), []string{"status", "p/web01", "--state", c.State})
 	mustContain(t, c.out.String(), "applianceKernel: ", gone)
 }
 
@@ -32,26 +34,26 @@ func TestPlansNameTheKernel(t *testing.T) {
 func TestRehearsalTakesTheRunsKernel(t *testing.T) {
 	r := newRig(t)
 	gone := filepath.Join(t.TempDir(), "vmlinuz")
-	w := &works{to: []*destination{{to: "dir:/srv/vm"}}}
+	w := &assemble.Parts{To: []*assemble.Destination{{To: "dir:/srv/vm"}}}
 	u, err := esx.ParseURL("esxi://root@esx1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.url = u
-	w.plan(&inventory.VM{Ref: "7", Name: "web01"}, migrateOptions{hardware: string(plan.Virtio), warm: warmOptions{on: true}, engine: engineOptions{kernel: gone}})
-	p := w.to[0].plan
+	w.URL = u
+	w.Plan(&inventory.VM{Ref: "7", Name: "web01"}, assemble.Move{Options: planfile.Options{Hardware: "virtio", Mode: planfile.Warmly, Kernel: planfile.Path(gone)}})
+	p := w.To[0].Plan
 	if p.Kernel != gone {
 		t.Errorf("the plan has %q", p.Kernel)
 	}
-	if _, err := plan.NewStore(r.state).Create(p); err != nil {
+	if _, err := plan.NewStore(r.State).Create(p); err != nil {
 		t.Fatal(err)
 	}
-	if code := r.run(t.Context(), []string{"rehearse", string(p.ID), "--state", r.state}); code == 0 {
+	if code := r.run(t.Context(), []string{"rehearse", string(p.ID), "--state", r.State}); code == 0 {
 		t.Error("it boots without a kernel")
 	}
 	mustContain(t, r.stderr(), gone)
-	w.plan(&inventory.VM{Ref: "7", Name: "web01"}, migrateOptions{hardware: string(plan.Compat), engine: engineOptions{kernel: gone}})
-	if k := w.to[0].plan.Kernel; k != "" {
+	w.Plan(&inventory.VM{Ref: "7", Name: "web01"}, assemble.Move{Options: planfile.Options{Hardware: "compat", Kernel: planfile.Path(gone)}})
+	if k := w.To[0].Plan.Kernel; k != "" {
 		t.Errorf("a guest that is not changed needs no kernel: %q", k)
 	}
 }
@@ -75,7 +77,7 @@ func TestEngineIsMissedBeforehand(t *testing.T) {
 		t.Errorf("nothing is missed: %s", c.out)
 	}
 	mustContain(t, c.stderr(), "is to be converted by virt-v2v")
-	if got := moved(c.to); len(got) != 0 {
+	if got := assemble.Moved(c.to); len(got) != 0 {
 		t.Errorf("moved: %+v", got)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/nfs"
 )
@@ -107,12 +108,12 @@ func (a *app) land(ctx context.Context, o landOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	hosts, err := lookUp(ctx, "--allow", o.allow)
+	hosts, err := assemble.LookUp(ctx, "--allow", o.allow)
 	if err != nil {
 		return err
 	}
 	l := &lander{app: a, watch: newLandWatch(dir), said: map[string]bool{}}
-	s, err := nfs.New(nfs.Options{Exports: []nfs.Export{l.exportOf(o, dir)}, Admit: l.doorOf(hosts), Durable: o.durable, NoRootSquash: o.keepRoot, Log: a.log})
+	s, err := nfs.New(nfs.Options{Exports: []nfs.Export{l.exportOf(o, dir)}, Admit: l.doorOf(hosts), Durable: o.durable, NoRootSquash: o.keepRoot, Log: a.Log})
 	if err != nil {
 		return err
 	}
@@ -122,7 +123,7 @@ func (a *app) land(ctx context.Context, o landOptions) (err error) {
 		return err
 	}
 	for _, warning := range localAccess(dir, hosts, ownAddresses()) {
-		a.warn("%s", warning)
+		a.Warn("%s", warning)
 	}
 	facts, err := o.facts(dir, hosts, ports.NFS.Addr())
 	if err == nil {
@@ -159,9 +160,9 @@ func (l *lander) exportOf(o landOptions, dir string) nfs.Export {
 }
 
 // doorOf lets in who is allowed, and says who is not.
-func (l *lander) doorOf(h hosts) func(netip.Addr) bool {
+func (l *lander) doorOf(h assemble.Hosts) func(netip.Addr) bool {
 	return func(addr netip.Addr) bool {
-		if h.admit(addr) {
+		if h.Admit(addr) {
 			return true
 		}
 		l.refuse("a connection from "+addr.Unmap().String(), "no --allow names it")
@@ -178,7 +179,7 @@ func (l *lander) refuse(what, why string) {
 	l.said[what] = true
 	l.mu.Unlock()
 	if !again {
-		l.warn("refused %s: %s", what, why)
+		l.Warn("refused %s: %s", what, why)
 	}
 }
 
@@ -267,38 +268,6 @@ func syncFileSystem(dir string) error {
 	return errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
 }
 
-// hosts are who may mount.
-type hosts []netip.Prefix
-
-// lookUp takes names, addresses and networks, as a flag was given them.
-func lookUp(ctx context.Context, flag string, list []string) (hosts, error) {
-	var out hosts
-	for _, name := range list {
-		if p, err := netip.ParsePrefix(name); err == nil {
-			out = append(out, p.Masked())
-			continue
-		}
-		addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
-		if err != nil {
-			return nil, fault.New(fault.NotFound, "%s %s: %w", flag, name, err).WithHint("give the host's address, or a network such as 10.0.0.0/24")
-		}
-		for _, addr := range addrs {
-			addr = addr.Unmap()
-			out = append(out, netip.PrefixFrom(addr, addr.BitLen()))
-		}
-	}
-	return out, nil
-}
-
-func (h hosts) admit(addr netip.Addr) bool {
-	for _, p := range h {
-		if p.Contains(addr.Unmap()) {
-			return true
-		}
-	}
-	return false
-}
-
 // landFacts is what one needs to know to use the datastore.
 type landFacts struct {
 	Address  string   `json:"address"` // of this machine, as hosts see it
@@ -314,7 +283,7 @@ type landFacts struct {
 // honours another is not known.
 const nfsPort = 2049
 
-func (o landOptions) facts(dir string, h hosts, at net.Addr) (landFacts, error) {
+func (o landOptions) facts(dir string, h assemble.Hosts, at net.Addr) (landFacts, error) {
 	port, err := netip.ParseAddrPort(at.String())
 	if err != nil {
 		return landFacts{}, err
@@ -356,9 +325,9 @@ func addressTowards(host netip.Addr) (string, error) {
 func (a *app) tellLanding(f landFacts) error {
 	switch {
 	case !f.Portmap:
-		a.warn("without a port mapper ESXi cannot mount it; other clients are told the port, for both: mount -o vers=3,nolock,port=%d,mountport=%d", f.Port, f.Port)
+		a.Warn("without a port mapper ESXi cannot mount it; other clients are told the port, for both: mount -o vers=3,nolock,port=%d,mountport=%d", f.Port, f.Port)
 	case f.Port != nfsPort:
-		a.warn("it is served on port %d; that ESXi goes anywhere but to %d is not known", f.Port, nfsPort)
+		a.Warn("it is served on port %d; that ESXi goes anywhere but to %d is not known", f.Port, nfsPort)
 	}
 	if a.json {
 		return a.print(f)
@@ -377,4 +346,63 @@ func (f landFacts) write(w io.Writer) error {
 	_, err := fmt.Fprintf(w, "%s is served from %s; %s. Interrupt to end it.\n\nOn the host:\n\n  %s\n\n",
 		plain(f.Export), f.Address, how, strings.Join(f.Commands, "\n  "))
 	return err
+}
+
+// localAccess returns a warning for each way in which other users of this machine reach the files below
+// dir: by the folder's permissions, and by mounting it from one of this machine's own addresses.
+func localAccess(dir string, h assemble.Hosts, own []netip.Addr) (warnings []string) {
+	if mode, ok := openFolder(dir); ok {
+		warnings = append(warnings, fmt.Sprintf("other users of this machine can reach the files in %s, whose permissions are %s; to prevent that, run: chmod 700 %s",
+			plain(dir), mode, fault.Quote(dir)))
+	}
+	for _, allowed := range h {
+		for _, addr := range own {
+			if allowed.Contains(addr) {
+				warnings = append(warnings, fmt.Sprintf("any user of this machine can mount %s, because --allow %s includes its address %s; allow only the addresses of the hosts",
+					plain(dir), allowed, addr))
+				break
+			}
+		}
+	}
+	return warnings
+}
+
+// openFolder reports whether other users can enter or list a folder, or its group can write to it. A folder
+// above that other users cannot enter protects it from them.
+func openFolder(dir string) (os.FileMode, bool) {
+	const others, otherSearch, groupWrite = 0o007, 0o001, 0o020
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return 0, false
+	}
+	mode := info.Mode()
+	if mode&groupWrite != 0 {
+		return mode, true
+	}
+	if mode&others == 0 {
+		return mode, false
+	}
+	for above := filepath.Dir(dir); ; above = filepath.Dir(above) {
+		if info, err := os.Stat(above); err != nil || info.Mode()&otherSearch == 0 {
+			return mode, false
+		}
+		if above == filepath.Dir(above) {
+			return mode, true
+		}
+	}
+}
+
+// ownAddresses are the addresses from which a process of this machine may connect to itself.
+func ownAddresses() []netip.Addr {
+	own := []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+	list, _ := net.InterfaceAddrs() // without it, only loopback is known
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			own = append(own, p.Addr().Unmap())
+		}
+	}
+	return own
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/decamp/decamp/internal/assemble"
 )
 
 // A warning names each way in which local users reach the files of decamp land, and only those.
@@ -42,7 +44,7 @@ func TestLandWarnsOfLocalUsers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		got := localAccess(dir, hosts{netip.MustParsePrefix(c.allow)}, here)
+		got := localAccess(dir, assemble.Hosts{netip.MustParsePrefix(c.allow)}, here)
 		ok := len(got) == len(c.want)
 		for i := range min(len(got), len(c.want)) {
 			want := strings.TrimPrefix(c.want[i], "-")
@@ -53,7 +55,7 @@ func TestLandWarnsOfLocalUsers(t *testing.T) {
 		}
 	}
 	// The real addresses of this machine include loopback.
-	if got := localAccess(dir, hosts{netip.MustParsePrefix("127.0.0.0/8")}, ownAddresses()); len(got) != 2 {
+	if got := localAccess(dir, assemble.Hosts{netip.MustParsePrefix("127.0.0.0/8")}, ownAddresses()); len(got) != 2 {
 		t.Errorf("%q", got)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/unit"
 )
 
@@ -66,7 +67,7 @@ func newLimits(a *app) *cobra.Command {
 
 // limitOf reads the value of a limit.
 func limitOf(name, text string) (int64, error) {
-	if strings.HasSuffix(name, rateSuffix) {
+	if strings.HasSuffix(name, mover.RateSuffix) {
 		return unit.ParseRate(text)
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -96,11 +97,11 @@ func limitWords(name string, units int64) string {
 	switch {
 	case units < 0:
 		return "as plans say"
-	case units == 0 && strings.HasSuffix(name, rateSuffix):
+	case units == 0 && strings.HasSuffix(name, mover.RateSuffix):
 		return "0, nothing moves"
 	case units == 0:
 		return "0, nothing begins"
-	case strings.HasSuffix(name, rateSuffix):
+	case strings.HasSuffix(name, mover.RateSuffix):
 		return rate(units, time.Second)
 	}
 	return strconv.FormatInt(units, 10)

@@ -1,12 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 const lsHelp = `
@@ -25,7 +35,7 @@ decamp ls esxi://root@esx1 --password-file pw --json | jq '.vms[].name'
 `
 
 func newLs(a *app) *cobra.Command {
-	var l login
+	var l assemble.Login
 	cmd := &cobra.Command{
 		Use:         "ls URL [VM]",
 		Short:       "List VMs, or show one",
@@ -41,12 +51,12 @@ func newLs(a *app) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions, // names would have to be asked of the host
 		RunE:              a.logged(func(cmd *cobra.Command, args []string) error { return a.ls(cmd.Context(), l, args) }),
 	}
-	l.register(cmd)
+	registerLogin(&l, cmd)
 	return cmd
 }
 
-func (a *app) ls(ctx context.Context, l login, args []string) (err error) {
-	src, err := a.dial(ctx, args[0], l)
+func (a *app) ls(ctx context.Context, l assemble.Login, args []string) (err error) {
+	src, err := a.Dial(ctx, args[0], l)
 	if err != nil {
 		return err
 	}
@@ -93,4 +103,186 @@ func (a *app) lsAll(ctx context.Context, src source) error {
 		writeWarnings(a.out, c.VMs)
 	}
 	return nil
+}
+
+// writeContents prints what a source is, in a few lines, and its VMs.
+func writeContents(w io.Writer, addr string, c contents) {
+	fmt.Fprintf(w, "%s %s build %s at %s\n", plain(c.About.Name), plain(c.About.Version), plain(c.About.Build), addr)
+	for _, h := range c.Hosts {
+		fmt.Fprintf(w, "Host %s: ESXi %s build %s%s\n", plain(h.Name), plain(h.Version), plain(h.Build), hostState(h))
+	}
+	for _, d := range c.Datastores {
+		fmt.Fprintf(w, "Datastore %s: %s, %s free of %s\n", plain(d.Name), plain(d.Type), size(d.Free), size(d.Capacity))
+	}
+	fmt.Fprintln(w)
+	if len(c.VMs) == 0 {
+		fmt.Fprintln(w, "No VMs. A user sees only those it has privileges on.")
+		return
+	}
+	t := newTable("VM", "POWER", "FIRMWARE", "CPUS", "MEMORY", "DISKS", "USED", "PROVISIONED", "SNAPSHOTS", "WARNINGS")
+	t.alignRight(3, 4, 5, 6, 7, 8)
+	for _, vm := range c.VMs {
+		t.add(vmRow(vm)...)
+	}
+	t.write(w)
+}
+
+func hostState(h inventory.Host) string {
+	switch {
+	case !h.Connected:
+		return ", not connected"
+	case h.MaintenanceMode:
+		return ", in maintenance mode"
+	}
+	return ""
+}
+
+func vmRow(vm inventory.VM) []string {
+	return []string{
+		plain(vm.Name), string(vm.Power), string(vm.Firmware), strconv.Itoa(vm.CPUs), size(vm.MemoryMiB << 20),
+		strconv.Itoa(len(vm.Disks)), size(vm.Used), size(vm.Provisioned), strconv.Itoa(vm.Snapshots), codes(vm.Warnings),
+	}
+}
+
+// codes lists warnings by their codes, blocking ones first and marked.
+func codes(warnings []inventory.Warning) string {
+	var blocking, others []string
+	for _, w := range warnings {
+		switch {
+		case w.Blocks && !slices.Contains(blocking, w.Code+"!"):
+			blocking = append(blocking, w.Code+"!")
+		case !w.Blocks && !slices.Contains(others, w.Code):
+			others = append(others, w.Code)
+		}
+	}
+	return cmp.Or(strings.Join(append(blocking, others...), " "), "-")
+}
+
+// writeWarnings tells each VM's warnings in full.
+func writeWarnings(w io.Writer, vms []inventory.VM) {
+	for _, vm := range vms {
+		if len(vm.Warnings) > 0 {
+			fmt.Fprintf(w, "\n%s\n", plain(vm.Name))
+			writeWarningList(w, vm.Warnings)
+		}
+	}
+}
+
+func writeWarningList(w io.Writer, warnings []inventory.Warning) {
+	for _, warning := range warnings {
+		fmt.Fprintf(w, "  %s: %s\n", codes([]inventory.Warning{warning}), plain(warning.Text))
+		if warning.Remedy != "" {
+			fmt.Fprintf(w, "    Remedy: %s\n", plain(warning.Remedy))
+		}
+	}
+}
+
+// writeVM prints one VM in full.
+func writeVM(w io.Writer, vm *inventory.VM) error {
+	t := newTable("VM", plain(vm.Name))
+	t.add("Reference", string(vm.Ref))
+	t.add("UUID", vm.UUID)
+	t.add("Host", plain(vm.HostName))
+	t.add("Files", plain(vm.VMX.String()))
+	t.add("Power", string(vm.Power))
+	t.add("Guest", plain(cmp.Or(vm.GuestName, vm.GuestID)))
+	t.add("Hardware", fmt.Sprintf("version %d, %s, %d CPUs, %s memory", vm.HardwareVersion, firmware(vm), vm.CPUs, size(vm.MemoryMiB<<20)))
+	t.add("Snapshots", strconv.Itoa(vm.Snapshots))
+	addInscriptions(t, vm)
+	t.write(w)
+	writeDisks(w, vm)
+	writeNICs(w, vm.NICs)
+	if len(vm.Warnings) > 0 {
+		fmt.Fprintln(w, "\nWarnings (! blocks a migration)")
+		writeWarningList(w, vm.Warnings)
+	}
+	return nil
+}
+
+// addInscriptions are what people wrote on the VM: notes, tags, and custom attributes as "name: value".
+func addInscriptions(t *table, vm *inventory.VM) {
+	if vm.Annotation != "" {
+		t.add("Notes", plain(fault.OneLine(vm.Annotation)))
+	}
+	if len(vm.Tags) > 0 {
+		t.add("Tags", plain(fault.OneLine(strings.Join(targets.TagNames(vm), ", "))))
+	}
+	for _, name := range slices.Sorted(maps.Keys(vm.Attributes)) {
+		t.add("Attribute", plain(fault.OneLine(name+": "+vm.Attributes[name])))
+	}
+}
+
+func firmware(vm *inventory.VM) string {
+	s := string(vm.Firmware)
+	if vm.SecureBoot {
+		s += " with secure boot"
+	}
+	if vm.VTPM {
+		s += " and vTPM"
+	}
+	return s
+}
+
+func writeDisks(w io.Writer, vm *inventory.VM) {
+	if len(vm.Disks) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := newTable("DISK", "KEY", "CONTROLLER", "SIZE", "USED", "KIND", "FILE")
+	t.alignRight(1, 3, 4)
+	for _, d := range vm.Disks {
+		t.add(plain(d.Label), strconv.Itoa(int(d.Key)), seat(vm, d), size(d.Capacity), usedSize(d.Used), kind(d), plain(d.Path.String()))
+	}
+	t.write(w)
+}
+
+// seat is a disk's place as VMware writes it, with the controller's model: "pvscsi 0:1".
+func seat(vm *inventory.VM, d inventory.Disk) string {
+	for _, c := range vm.Controllers {
+		if c.Key == d.Controller {
+			return fmt.Sprintf("%s %d:%d", cmp.Or(string(c.Bus), c.Unexpected), c.Number, d.Unit)
+		}
+	}
+	return "-"
+}
+
+func usedSize(n int64) string {
+	if n < 0 {
+		return "-"
+	}
+	return size(n)
+}
+
+func kind(d inventory.Disk) string {
+	if d.Backing == inventory.Flat && d.Thin {
+		return "thin"
+	}
+	return string(d.Backing)
+}
+
+func writeNICs(w io.Writer, nics []inventory.NIC) {
+	if len(nics) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := newTable("NIC", "MODEL", "MAC", "NETWORK", "AT POWER ON")
+	for _, n := range nics {
+		connected := "connected"
+		if !n.StartConnected {
+			connected = "not connected"
+		}
+		t.add(plain(n.Label), n.Model, n.MAC, plain(n.Network), connected)
+	}
+	t.write(w)
+}
+
+// plain makes text from the source safe to print: a VM may be called anything, escape
+// sequences and newlines included.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
 }

@@ -13,11 +13,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/convert/appliance/inside"
 	"github.com/decamp/decamp/internal/tuning"
@@ -31,7 +34,7 @@ func main() {
 	tuning.Apply()
 	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
 	context.AfterFunc(ctx, stop) // gives signals their default action back: a second one ends the process at once
-	a := &app{in: os.Stdin, out: os.Stdout, err: newScreen(os.Stderr), env: os.Getenv, tty: openTerminal, argv: os.Args}
+	a := newApp(os.Stdin, os.Stdout, newScreen(os.Stderr), os.Getenv, openTerminal)
 	if unprotected != nil {
 		fmt.Fprintf(a.err, "Warning: %v\n", unprotected)
 	}
@@ -49,4 +52,16 @@ func ending() []os.Signal {
 		signals = append(signals, syscall.SIGHUP)
 	}
 	return signals
+}
+
+// forbidCoreDumps keeps passwords, tokens and keys in memory from other processes of the same user
+// and from core files. A process that is not dumpable is dumped nowhere, not by a program in
+// core_pattern either, and its memory, environment and open files are hidden below /proc. The limit
+// is inherited by the programs that decamp starts; being dumpable is not.
+func forbidCoreDumps() error {
+	err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	if err := errors.Join(err, unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})); err != nil {
+		return fmt.Errorf("forbid core dumps: %w", err)
+	}
+	return nil
 }

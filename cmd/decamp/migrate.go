@@ -5,16 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/preflight"
 )
 
 const migrateHelp = `
@@ -109,45 +107,6 @@ decamp migrate esxi://root@esx1 db01 --to dir:/srv/vm --warm --transport nfc
 decamp migrate vcenter://ops@vsphere.local@vc1 /DC1/vm/prod/db01 --to dir:/srv/vm --spot 100M
 `
 
-// migrateOptions are the flags of decamp migrate.
-type migrateOptions struct {
-	login
-	to           []string
-	stage        string // folder of those --to that need one
-	format       string
-	powerOff     bool
-	force        bool
-	shutdownWait time.Duration
-	transport    string
-	connections  int
-	landing      landingOptions
-	warm         warmOptions
-	nfc          nfcOptions
-	domainType   string
-	hardware     string
-	engine       engineOptions
-	guestAgent   bool
-	mapFile      string      // of --map; empty: none
-	maps         mapping.Map // what names of the source become
-	plugins      bool        // the kubeconfig of the destination may start a credential plugin
-	spot         spot
-	sourceHash   bool
-	trial        bool
-	expect       string // of a trial boot
-	start        bool
-	discard      bool
-	dryRun       bool
-}
-
-// transports are the words of --transport.
-var transports = []string{"https", "nfc", "landing"}
-
-// hardwares are the words of --hardware.
-var hardwares = []string{string(plan.Compat), string(plan.Virtio), string(plan.AutoHardware)}
-
-// usualConnections is what --connections is if nobody says otherwise.
-const usualConnections = 8
-
 func newMigrate(a *app) *cobra.Command {
 	var o migrateOptions
 	cmd := &cobra.Command{
@@ -167,11 +126,8 @@ func newMigrate(a *app) *cobra.Command {
 			if err := o.check(cmd); err != nil {
 				return err
 			}
-			if err := o.readMap(); err != nil {
-				return err
-			}
 			if o.dryRun {
-				return a.dryRun(cmd.Context(), o, args[0], args[1])
+				return a.dryRun(cmd.Context(), o.Move, args[0], args[1])
 			}
 			return a.migrate(cmd.Context(), o, args[0], args[1])
 		}),
@@ -180,197 +136,80 @@ func newMigrate(a *app) *cobra.Command {
 	return cmd
 }
 
-func (o *migrateOptions) register(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringArrayVar(&o.to, "to", nil, "`TARGET` where the VM is to live: dir:FOLDER, an existing folder; libvirt:URL, proxmox:URL, openstack:CLOUD?..., kubevirt:FOLDER?..., place:NAME of the access file; repeated, it is read once and lands in each")
-	o.registerPlace(f)
-	f.StringVar(&o.format, "format", "raw", "of the images: `raw or qcow2`")
-	f.BoolVar(&o.powerOff, "power-off", false, "shut the guest down if the VM runs")
-	f.BoolVar(&o.force, "force", false, "with --power-off or --warm: cut the power of a guest that stays up")
-	f.DurationVar(&o.shutdownWait, "shutdown-wait", 5*time.Minute, "with --power-off or --warm: `TIME` the guest may take")
-	f.Var(&o.spot, "spot", "in verify, read the first SIZE bytes and N random MiB of each disk from the source again, and compare; 0 reads nothing again (default 1M,64)")
-	f.BoolVar(&o.sourceHash, "source-hash", false, "in verify, have the host hash each disk (sha256, else md5) and compare: by SSH, and for one more read of the whole disk there")
-	f.BoolVar(&o.trial, "trial", false, "boot the VM on throw-away overlays, with no network, before it is published; one that does not boot is not")
-	f.StringVar(&o.expect, "expect", "", "with --trial: `TEXT` on its serial port or text screen that means the guest is up, beside a login and its network")
-	f.BoolVar(&o.start, "start", false, "start the VM at its target once it is published there; the one at the source stays off")
-	f.BoolVar(&o.discard, "discard", false, "give up the unfinished run of this VM, remove what it copied, and exit")
-	f.BoolVar(&o.dryRun, "dry-run", false, "say what would be defined, and what stands in the way; make, copy and switch off nothing")
-	f.StringVar(&o.hardware, "hardware", string(plan.Compat), "of the VM at its target: `compat, virtio or auto`; virtio changes a Linux guest, auto only one that can be changed")
-	o.engine.register(f)
-	f.BoolVar(&o.guestAgent, "guest-agent", false, "with --hardware virtio or auto: a Linux without QEMU's guest agent installs it at its first boot, from its own package sources")
-	f.StringVar(&o.transport, "transport", "https", "how the disks come here: `https, nfc or landing`; nfc reads from port 902, landing is an NFS datastore that decamp serves")
-	f.IntVar(&o.connections, "connections", usualConnections, "at most `N` connections to the host, 12 at the most")
-	o.warm.register(f)
-	o.landing.register(f)
-	o.nfc.register(f)
-	o.login.register(cmd)
-	for flag, words := range map[string][]string{"format": {"raw", "qcow2"}, "domain-type": {"kvm", "qemu"}, "hardware": hardwares, "engine": engines, "transport": transports} {
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
-	}
-}
-
-// registerPlace has the flags that say more of a --to.
-func (o *migrateOptions) registerPlace(f *pflag.FlagSet) {
-	f.StringVar(&o.stage, "stage", "", "`FOLDER` where VMs are copied to and proven before libvirt, Proxmox or OpenStack takes them")
-	f.StringVar(&o.mapFile, "map", "", "YAML `FILE` that says what networks, datastores and VMs are called there: networks, storages, names (docs/maps.md)")
-	f.StringVar(&o.domainType, "domain-type", "kvm", "of the libvirt domain: `kvm or qemu`, which needs no KVM")
-}
-
-// check refuses flags that do not fit, before anything is asked or opened.
-func (o *migrateOptions) check(cmd *cobra.Command) error {
-	if err := o.checkTo(cmd); err != nil {
-		return err
-	}
-	switch {
-	case o.format != "raw" && o.format != "qcow2":
-		return badUsage(cmd, "--format %q: want raw or qcow2", o.format)
-	case !slices.Contains(transports, o.transport):
-		return badUsage(cmd, "--transport %q: want https, nfc or landing", o.transport)
-	case o.domainType != "kvm" && o.domainType != "qemu":
-		return badUsage(cmd, "--domain-type %q: want kvm or qemu", o.domainType)
-	case !slices.Contains(hardwares, o.hardware):
-		return badUsage(cmd, "--hardware %q: want compat, virtio or auto", o.hardware)
-	case !slices.Contains(engines, o.engine.name):
-		return badUsage(cmd, "--engine %q: want auto, linux-append or virt-v2v", o.engine.name)
-	case o.guestAgent && o.hardware == string(plan.Compat):
-		return badUsage(cmd, "--guest-agent changes the guest: it needs --hardware virtio or auto")
-	case o.connections < 1 || o.connections > 12:
-		return badUsage(cmd, "--connections %d: want 1 to 12", o.connections)
-	case o.engine.kernel != "" && o.hardware == string(plan.Compat):
-		return badUsage(cmd, "--appliance-kernel is for guests that are changed: it needs --hardware virtio or auto")
-	case len(o.engine.keys) > 0 && (o.hardware == string(plan.Compat) || o.engine.name == string(plan.LinuxAppend)):
-		return badUsage(cmd, "--key-file is for guests that virt-v2v changes: it needs --hardware virtio or auto, and no --engine linux-append")
-	case o.expect != "" && !o.trial:
-		return badUsage(cmd, "--expect says when a trial boot is up: it needs --trial")
-	case o.start && len(o.to) > 1:
-		return badUsage(cmd, "--start and several --to exclude each other: two of one VM would run, with the same addresses")
-	case o.dryRun && o.discard:
-		return badUsage(cmd, "--dry-run and --discard exclude each other: --discard removes what was copied")
-	case o.trial && o.warm.on:
-		return badUsage(cmd, "--trial and --warm exclude each other: the VM would be off for as long as its copy boots; decamp rehearse boots it before")
-	case o.force && !o.powerOff && !o.warm.on:
-		return badUsage(cmd, "--force says how to power off: it needs --power-off or --warm")
-	}
-	if err := o.warm.check(cmd, len(o.to)); err != nil {
-		return err
-	}
-	if err := o.landing.check(cmd, &o.transport); err != nil {
-		return err
-	}
-	return o.nfc.check(cmd, o.transport)
-}
-
-func (o *migrateOptions) checkTo(cmd *cobra.Command) error {
-	if len(o.to) == 0 {
-		return badUsage(cmd, "--to is missing: want dir:FOLDER")
-	}
-	seen := map[string]bool{}
-	for _, to := range o.to {
-		d, err := destinationOf(to, o.stage)
-		switch {
-		case err != nil:
-			return fmt.Errorf("--to: %w", err)
-		case seen[d.Folder()]:
-			return badUsage(cmd, "--to %q: its folder is there twice", to)
-		}
-		seen[d.Folder()] = true
-	}
-	return nil
-}
-
-// readMap reads the file of --map.
-func (o *migrateOptions) readMap() (err error) {
-	if o.mapFile == "" {
-		return nil
-	}
-	if o.maps, err = planfile.LoadMap(o.mapFile); err != nil {
-		return fmt.Errorf("--map: %w", err)
-	}
-	return nil
-}
-
-// permit is what is allowed this time; it is not part of the plan.
-func (o *migrateOptions) permit() migrate.Permit {
-	return migrate.Permit{
-		PowerOff: o.powerOff, Wait: o.shutdownWait, Force: o.force,
-		Cutover: o.warm.cutover(), Paranoid: o.warm.paranoid,
-		Spot: o.spot.Spot, SourceHash: o.sourceHash,
-		Trial: o.trial, Start: o.start,
-	}
-}
-
 func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string) (err error) {
-	if err := o.engine.checkFiles("--key-file", "--appliance-kernel"); err != nil {
+	if err := assemble.EngineOf(o.Move).CheckFiles("--key-file", "--appliance-kernel"); err != nil {
 		return err
 	}
-	w, err := a.openWorks(ctx, o, rawURL)
+	w, err := a.Open(ctx, o.Move, rawURL)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, w.Close)
-	vm, err := w.session.VM(ctx, name)
+	vm, err := w.Session.VM(ctx, name)
 	if err != nil {
 		return err
 	}
-	w.plan(vm, o)
+	w.Plan(vm, o.Move)
 	if o.discard {
 		return a.discard(ctx, w)
 	}
-	if err := w.checkEngine(ctx, o, vm); err != nil {
+	if err := w.CheckEngine(ctx, o.Move, vm); err != nil {
 		return err
 	}
-	if o.sourceHash { // what it needs is to be missed now, not after hours of copying
-		if _, err := w.shells.Open(ctx, vm.Host); err != nil {
+	if o.SourceHash { // what it needs is to be missed now, not after hours of copying
+		if _, err := w.Shells.Open(ctx, vm.Host); err != nil {
 			return fmt.Errorf("--source-hash: %w", err)
 		}
 	}
-	for _, d := range w.to {
+	for _, d := range w.To {
 		if err := a.announceRun(ctx, w, d, vm); err != nil {
 			return err
 		}
 	}
-	w.forewarn(ctx, a, o, vm)
-	w.shown = a.newProgress(w.names())
-	ends := w.migrateAll(ctx, o.permit(), migrate.Rig{})
-	w.shown.close()
-	if given, err := w.givenUp(); given || err != nil {
+	a.ForewarnVM(ctx, w, o.Move, vm)
+	shown := a.newProgress(runNamesOf(w))
+	w.Shown = shown.event
+	ends := w.MigrateAll(ctx, preflight.PermitOf(o.Options), migrate.Rig{})
+	shown.close()
+	if given, err := givenUp(w); given || err != nil {
 		return errors.Join(err, a.discard(context.WithoutCancel(ctx), w))
 	}
 	return a.writeEnds(vm, ends)
 }
 
 // givenUp reports whether a warm run ended because decamp cancel said so.
-func (w *works) givenUp() (bool, error) {
-	d := w.to[0] // a warm run has no other
-	if !d.plan.Warm {
+func givenUp(w *assemble.Parts) (bool, error) {
+	d := w.To[0] // a warm run has no other
+	if !d.Plan.Warm {
 		return false, nil
 	}
-	order, err := w.store.Order(d.plan.ID)
+	order, err := w.Store.Order(d.Plan.ID)
 	if err != nil || order != plan.GiveUp {
 		return false, err
 	}
-	run, err := w.store.Run(d.plan.ID)
+	run, err := w.Store.Run(d.Plan.ID)
 	return err == nil && run.State != plan.Done, err
 }
 
 // discard gives up the runs to all destinations.
-func (a *app) discard(ctx context.Context, w *works) error {
-	w.shown = a.newProgress(w.names())
-	defer w.shown.close()
+func (a *app) discard(ctx context.Context, w *assemble.Parts) error {
+	shown := a.newProgress(runNamesOf(w))
+	defer shown.close()
+	w.Shown = shown.event
 	var errs []error
-	for _, d := range w.to {
+	for _, d := range w.To {
 		errs = append(errs, a.discardRun(ctx, w, d))
 	}
 	return errors.Join(errs...)
 }
 
-func (a *app) discardRun(ctx context.Context, w *works, d *destination) error {
-	if err := w.migrator.Discard(ctx, d.plan.ID, w.rigOf(d)); err != nil {
+func (a *app) discardRun(ctx context.Context, w *assemble.Parts, d *assemble.Destination) error {
+	if err := w.Migrator.Discard(ctx, d.Plan.ID, w.RigOf(d)); err != nil {
 		return err
 	}
 	if a.json {
-		return a.print(map[string]plan.ID{"discarded": d.plan.ID})
+		return a.print(map[string]plan.ID{"discarded": d.Plan.ID})
 	}
-	_, err := fmt.Fprintf(a.out, "Run %s is given up; what it copied is removed.\n", d.plan.ID)
+	_, err := fmt.Fprintf(a.out, "Run %s is given up; what it copied is removed.\n", d.Plan.ID)
 	return err
 }

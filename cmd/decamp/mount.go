@@ -8,8 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/mount"
+	"github.com/decamp/decamp/internal/planfile"
 )
 
 const mountHelp = `
@@ -38,7 +40,7 @@ umount /mnt/esx1
 
 // mountOptions are the flags of decamp mount.
 type mountOptions struct {
-	login       login
+	login       assemble.Login
 	connections int
 	readTimeout time.Duration
 	allowOther  bool
@@ -63,10 +65,10 @@ func newMount(a *app) *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.connections, "connections", usualConnections, "at most `N` connections to the host, 12 at the most")
+	f.IntVar(&o.connections, "connections", planfile.DefaultOptions().Connections, "at most `N` connections to the host, 12 at the most")
 	f.DurationVar(&o.readTimeout, "read-timeout", 2*time.Minute, "`TIME` after which a read that the host does not answer fails")
 	f.BoolVar(&o.allowOther, "allow-other", false, "let users other than you see the files")
-	o.login.register(cmd)
+	registerLogin(&o.login, cmd)
 	return cmd
 }
 
@@ -86,7 +88,7 @@ func (a *app) mount(ctx context.Context, o mountOptions, rawURL, dir string) (er
 	if err != nil {
 		return err
 	}
-	session, err := a.dial(ctx, rawURL, o.login)
+	session, err := a.Dial(ctx, rawURL, o.login)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
@@ -18,9 +19,9 @@ import (
 )
 
 // announceRun says if this run continues an earlier one, and how much of it is done.
-func (a *app) announceRun(ctx context.Context, w *works, d *destination, vm *inventory.VM) error {
-	p := d.plan
-	run, err := w.store.Run(p.ID)
+func (a *app) announceRun(ctx context.Context, w *assemble.Parts, d *assemble.Destination, vm *inventory.VM) error {
+	p := d.Plan
+	run, err := w.Store.Run(p.ID)
 	switch {
 	case fault.Is(err, fault.NotFound), a.json:
 		return nil
@@ -29,7 +30,7 @@ func (a *app) announceRun(ctx context.Context, w *works, d *destination, vm *inv
 	case run.State == plan.Done, run.Plan.Same(p) != nil: // nothing to continue, or Migrate will refuse to
 		return nil
 	}
-	images, err := d.target.Plan(ctx, vm)
+	images, err := d.Target.Plan(ctx, vm)
 	if err != nil { // Migrate may know better: published, but not recorded as done yet
 		fmt.Fprintf(a.err, "continuing run %s\n", p.ID)
 		return nil
@@ -53,14 +54,14 @@ func proven(images []targets.Image) (held, total int64) {
 }
 
 // writeEnds tells what became of each destination. It fails if one of them did.
-func (a *app) writeEnds(vm *inventory.VM, ends []ended) error {
+func (a *app) writeEnds(vm *inventory.VM, ends []assemble.Ended) error {
 	var errs []error
 	for _, e := range ends {
-		err := e.err
+		err := e.Err
 		if err == nil {
-			err = a.writeOutcome(e.out)
+			err = a.writeOutcome(e.Out)
 		} else if len(ends) > 1 {
-			err = fmt.Errorf("to %s: %w", e.to.name, err)
+			err = fmt.Errorf("to %s: %w", e.To.Name, err)
 		}
 		errs = append(errs, err)
 	}

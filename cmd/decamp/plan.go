@@ -5,14 +5,21 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/url"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
+	"github.com/decamp/decamp/internal/selection"
 )
 
 const planHelp = `
@@ -92,7 +99,7 @@ decamp plan check plan.yaml --json | jq '.findings[] | select(.blocks)'
 `
 
 func newPlanCheck(a *app) *cobra.Command {
-	var l login
+	var l assemble.Login
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "check FILE", Short: "Say what would fail of a plan", Long: text(planCheckHelp), Example: text(planCheckExamples),
@@ -107,11 +114,11 @@ func newPlanCheck(a *app) *cobra.Command {
 		RunE: a.logged(func(cmd *cobra.Command, args []string) error { return a.planCheck(cmd.Context(), l, args[0], dryRun) }),
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what each VM would be defined as, too")
-	l.register(cmd)
+	registerLogin(&l, cmd)
 	return cmd
 }
 
-func (a *app) planCheck(ctx context.Context, l login, path string, dryRun bool) error {
+func (a *app) planCheck(ctx context.Context, l assemble.Login, path string, dryRun bool) error {
 	f, found, err := planfile.Load(path)
 	if err != nil {
 		return err
@@ -136,21 +143,21 @@ func (a *app) planCheck(ctx context.Context, l login, path string, dryRun bool) 
 
 // checkPlan looks at this machine first. A source that cannot be logged in to is a finding as
 // others are: what this machine lacks is told all the same.
-func (a *app) checkPlan(ctx context.Context, l login, f *planfile.File, folder string, dryRun bool) (r preflight.Report, o *outlines, err error) {
-	if l.passwordFile != "" {
+func (a *app) checkPlan(ctx context.Context, l assemble.Login, f *planfile.File, folder string, dryRun bool) (r preflight.Report, o *outlines, err error) {
+	if l.PasswordFile != "" {
 		f.Source.Credentials = planfile.Credentials{}
 	}
-	inFiles, err := a.inFiles(f)
+	inFiles, err := a.InFiles(f)
 	if err != nil {
 		return r, nil, err
 	}
-	found := preflight.Local(inFiles, folder, a.env)
-	w, err := a.openPlan(ctx, l, f, folder)
+	found := preflight.Local(inFiles, folder, a.Env)
+	w, err := a.OpenPlan(ctx, l, f, folder)
 	defer closing(&err, w.Close)
 	if err == nil {
-		rig := w.rig(f)
+		rig := w.Rig(f)
 		if dryRun {
-			o = w.newOutlines(f, &rig)
+			o = a.newOutlines(w, f, &rig)
 		}
 		r, err = preflight.Check(ctx, f, rig)
 	}
@@ -219,44 +226,160 @@ func writeFinding(w io.Writer, path string, f planfile.Finding) {
 	if f.VM != "" {
 		what = f.VM + ": " + what
 	}
-	fmt.Fprintf(w, "\n%s: %s: %s\n", plain(place), mark, plain(oneLine(what)))
+	fmt.Fprintf(w, "\n%s: %s: %s\n", plain(place), mark, plain(fault.OneLine(what)))
 	if f.Remedy != "" {
-		fmt.Fprintf(w, "  Remedy: %s\n", plain(oneLine(f.Remedy)))
+		fmt.Fprintf(w, "  Remedy: %s\n", plain(fault.OneLine(f.Remedy)))
 	}
 }
 
-// openPlan logs in to the source of a plan; what l has stands above what the plan says.
-func (a *app) openPlan(ctx context.Context, l login, f *planfile.File, folder string) (*planWorks, error) {
-	p := &planWorks{a: a, works: &works{}, login: l, base: folder, role: planfile.Local}
-	var err error
-	if err = a.planLogin(&p.login, f, folder, planfile.Local); err != nil {
-		return p, err
-	}
-	if p.ssh, err = a.planSSH(f, folder, planfile.Local); err != nil {
-		return p, err
-	}
-	return p, a.openURL(ctx, p, string(f.Source.URL))
+const planInitHelp = `
+Print a plan of the VMs that a source has, with comments that say what else a plan can say.
+
+VMs that cannot be moved as they are become comments, with the reason and the remedy. VMs
+that run are among those unless --power-off or --warm says what is to be done about that.
+With --json the plan is in "plan", and the others are in "left".
+
+--select chooses VMs by an expression, such as: folder=prod && !poweredOn
+= and != compare text, ~ with a pattern of * and ?, < <= > >= numbers and sizes; terms are
+joined by && and ||, and ! and ( ) are what they are elsewhere. The fields are:
+`
+
+const planInitExamples = `
+decamp plan init esxi://root@esx1 --to dir:/srv/vm > plan.yaml
+decamp plan init vcenter://ops@vsphere.local@vc1 --select 'folder=prod && size<1TiB' --warm
+decamp plan init esxi://root@esx1 --to dir:/srv/vm --json | jq .plan > plan.json
+`
+
+// planInitOptions are the flags of decamp plan init.
+type planInitOptions struct {
+	assemble.Login
+	choose   string
+	name     string
+	to       []string
+	powerOff bool
+	warm     bool
 }
 
-// optionsOf says a VM's options of a plan in the words of decamp migrate's flags.
-func (p *planWorks) optionsOf(o planfile.Options) migrateOptions {
-	m := migrateOptions{
-		login: p.login, format: string(o.Format), domainType: string(o.DomainType), hardware: string(o.Hardware), transport: string(o.Transport), connections: o.Connections,
-		nfc: nfcOptions{buffer: sizeFlag(o.NFC.Buffer), buffers: o.NFC.Buffers, handles: o.NFC.Handles, network: string(o.NFC.Network), plain: o.NFC.Plain},
-		landing: landingOptions{
-			advertise: o.Landing.Advertise.Addr, listen: string(o.Landing.Listen), portmap: string(o.Landing.Portmap),
-			memory: sizeFlag(o.Landing.Memory), copy: string(o.Landing.Copy), ssh: p.ssh,
-		},
-		warm:     warmOptions{on: o.Mode == planfile.Warmly},
-		powerOff: o.PowerOff != planfile.NeverOff, sourceHash: o.SourceHash, trial: o.Trial, expect: string(o.Expect), start: o.Start,
-		engine: engineOptions{name: string(o.Engine), drivers: string(o.VirtioWin), kernel: string(o.Kernel)}, guestAgent: o.GuestAgent,
+func newPlanInit(a *app) *cobra.Command {
+	var o planInitOptions
+	cmd := &cobra.Command{
+		Use: "init URL", Short: "Print a plan of what a source has", Args: takes("URL"),
+		Long:    text(planInitHelp) + "\n\n" + fieldsHelp() + "\n\n" + text(sourceHelp),
+		Example: text(planInitExamples), Annotations: exits(slices.Concat([]exit{{fault.NotFound, "no VM is chosen"}}, sourceExits[1:])...),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
+			chosen, err := o.check(cmd)
+			if err != nil {
+				return err
+			}
+			return a.planInit(cmd.Context(), o, chosen, args[0])
+		}),
 	}
-	for _, key := range o.KeyFiles {
-		m.engine.keys = append(m.engine.keys, string(key))
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&o.choose, "select", "", "only the VMs that `EXPR` chooses")
+	f.StringArrayVar(&o.to, "to", nil, "where the VMs are to live: `dir:FOLDER`; may be repeated")
+	f.StringVar(&o.name, "name", "", "`NAME` of the plan (default the source's host)")
+	f.BoolVar(&o.powerOff, "power-off", false, "have guests shut down that run: powerOff: guest")
+	f.BoolVar(&o.warm, "warm", false, "have VMs copied while they run: mode: warm")
+	registerLogin(&o.Login, cmd)
+	return cmd
+}
+
+// fieldsHelp lists the fields of selections.
+func fieldsHelp() string {
+	t := newTable()
+	t.rows = nil
+	for _, f := range selection.Fields() {
+		t.add("  "+f.Name, f.Means)
 	}
-	m.engine = m.engine.in(p.base)
-	for _, host := range o.Landing.Allow {
-		m.landing.allow = append(m.landing.allow, string(host))
+	var b strings.Builder
+	t.write(&b)
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// check refuses flags that do not fit, before the source is asked.
+func (o *planInitOptions) check(cmd *cobra.Command) (chosen selection.Expr, err error) {
+	if o.name != "" && !planfile.IsName(o.name) {
+		return chosen, badUsage(cmd, "--name %q: want letters, digits, dots, dashes and underscores", o.name)
 	}
-	return m
+	for i, to := range o.to {
+		d, err := assemble.DestinationOf(to, "")
+		if err != nil {
+			return chosen, fmt.Errorf("--to: %w", err)
+		}
+		o.to[i] = string(d)
+	}
+	if o.choose == "" {
+		return chosen, nil
+	}
+	if chosen, err = selection.Parse(o.choose); err != nil {
+		return chosen, fault.New(fault.Invalid, "--select: %w", err).WithHint("%s", selection.RemedyOf(err))
+	}
+	return chosen, nil
+}
+
+func (a *app) planInit(ctx context.Context, o planInitOptions, chosen selection.Expr, rawURL string) (err error) {
+	src, err := a.Dial(ctx, rawURL, o.Login)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, src.Close)
+	vms, err := src.VMs(ctx)
+	if err != nil {
+		return err
+	}
+	d, err := o.draft(rawURL, vms, chosen)
+	if err != nil {
+		return err
+	}
+	names := esx.NewIndex(vms)
+	if !a.json {
+		return d.Write(a.out, names)
+	}
+	plan, left := d.JSON(names)
+	return a.print(map[string]any{"plan": plan, "left": left})
+}
+
+// draft is the plan of the VMs that are chosen; without an expression, all are.
+func (o *planInitOptions) draft(rawURL string, vms []inventory.VM, chosen selection.Expr) (*planfile.Draft, error) {
+	d := &planfile.Draft{Name: o.name, URL: rawURL, Select: o.choose, To: o.to, Mode: planfile.Cold, PowerOff: planfile.NeverOff}
+	if d.Name == "" {
+		d.Name = planName(rawURL)
+	}
+	if o.powerOff {
+		d.PowerOff = planfile.GuestOff
+	}
+	if o.warm {
+		d.Mode = planfile.Warmly
+	}
+	permit := preflight.PermitOf(planfile.Options{PowerOff: d.PowerOff, Mode: d.Mode})
+	for i := range vms {
+		if chosen.IsZero() || chosen.Match(&vms[i]) {
+			d.VMs = append(d.VMs, planfile.Candidate{VM: &vms[i], Obstacles: preflight.Obstacles(&vms[i], nil, permit)})
+		}
+	}
+	if len(d.VMs) == 0 && !chosen.IsZero() {
+		return nil, fault.New(fault.NotFound, "no VM is chosen by: %s", o.choose).
+			WithHint("decamp ls lists the VMs; a user sees only those it has privileges on")
+	}
+	return d, nil
+}
+
+var notInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
+// longestPlanName is what a plan's name may have.
+const longestPlanName = 63
+
+// planName makes the source's host a name that a plan may have.
+func planName(rawURL string) string {
+	host := ""
+	if u, err := url.Parse(rawURL); err == nil {
+		host = u.Hostname()
+	}
+	name := strings.Trim(notInName.ReplaceAllString(host, "-"), "._-")
+	if name == "" {
+		return "plan"
+	}
+	return name[:min(len(name), longestPlanName)]
 }

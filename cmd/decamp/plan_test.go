@@ -1,6 +1,10 @@
 package main
 
 import (
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -23,49 +27,68 @@ func TestPlanNameIsOne(t *testing.T) {
 	}
 }
 
-// A VM's options of a plan are those that the flags with the same values are.
+// A VM's options of a plan are those that the flags with the same values give.
 func TestOptionsOfAPlanAreThoseOfTheFlags(t *testing.T) {
-	f, found := planfile.Parse([]byte(`{version: 1, name: p, source: {url: esxi://root@h}, vms: [{vm: a}], defaults: {to: [dir:/x], transport: nfc, mode: warm,
-		connections: 3, nfc: {handles: 2, buffer: 128K, buffers: 5, network: vmk1, plain: true}, landing: {memory: 2G, advertise: 192.0.2.1, allow: [h1], copy: ssh}}}`))
-	if len(found) > 0 {
-		t.Fatal(found)
-	}
-	var flags migrateOptions
-	cmd := &cobra.Command{}
-	flags.register(cmd)
-	err := cmd.ParseFlags(strings.Fields("--transport nfc --warm --connections 3 --nfc-handles 2 --nfc-buffer 128K --nfc-buffers 5 --network vmk1 --nfc-plain " +
-		"--landing-memory 2G --advertise 192.0.2.1 --landing-allow h1 --landing-copy ssh"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := (&planWorks{}).optionsOf(f.VMs[0].Options)
-	if got.nfc != flags.nfc || got.transport != flags.transport || got.connections != flags.connections || got.format != flags.format ||
-		got.domainType != flags.domainType || got.warm.on != flags.warm.on {
-		t.Errorf("options %+v, flags %+v", got, flags)
-	}
-	a, b := got.landing, flags.landing
-	if a.memory != b.memory || a.advertise != b.advertise || a.listen != b.listen || a.portmap != b.portmap || a.copy != b.copy || strings.Join(a.allow, " ") != strings.Join(b.allow, " ") {
-		t.Errorf("landing %+v, flags %+v", a, b)
+	for text, flags := range map[string]string{
+		"": "",
+		`transport: nfc, mode: warm, powerOff: force, shutdownWait: 1m, connections: 3, nfc: {handles: 2, buffer: 128K, buffers: 5, network: vmk1, plain: true},
+		warm: {interval: 30m, cutover: 2026-12-01T02:00Z, downtimeBudget: 2m, bootTime: 90s, paranoid: true}, spot: {first: 4M, ranges: 8}, sourceHash: true`: "--transport nfc --warm --force --shutdown-wait 1m --connections 3 " +
+			"--nfc-handles 2 --nfc-buffer 128K --nfc-buffers 5 --network vmk1 --nfc-plain --interval 30m --cutover 2026-12-01T02:00Z --downtime-budget 2m --boot-time 90s --paranoid --spot 4M,8 --source-hash",
+		`format: qcow2, domainType: qemu, hardware: virtio, engine: virt-v2v, virtioWin: /w.iso, keyFiles: [/k, id=/l], applianceKernel: /boot/k, guestAgent: true, powerOff: guest, trial: true, expect: ready,
+		spot: {off: true}, transport: landing, landing: {memory: 2M, advertise: 192.0.2.1, listen: ":1", portmap: ":2", allow: [h1, h2], copy: ssh}`: "--format qcow2 --domain-type qemu --hardware virtio --engine virt-v2v --virtio-win /w.iso " +
+			"--key-file /k --key-file id=/l --appliance-kernel /boot/k --guest-agent --power-off --trial --expect ready --spot 0 --transport landing " +
+			"--landing-memory 2M --advertise 192.0.2.1 --landing-listen :1 --landing-portmap :2 --landing-allow h1 --landing-allow h2 --landing-copy ssh",
+		"start: true": "--start",
+	} {
+		to := "dir:/x"
+		if text == "start: true" {
+			to = "libvirt:qemu:///system?stage=/x"
+		}
+		if text != "" {
+			text = ", " + text
+		}
+		f, found := planfile.Parse(fmt.Appendf(nil, "{version: 1, name: p, source: {url: esxi://root@h}, vms: [{vm: a}], defaults: {to: [%q]%s}}", to, text))
+		if len(found) > 0 {
+			t.Fatal(found)
+		}
+		var o migrateOptions
+		cmd := &cobra.Command{}
+		o.register(cmd)
+		must(t, cmd.ParseFlags(append(strings.Fields(flags), "--to", to)))
+		must(t, o.check(cmd))
+		want := f.VMs[0].Options
+		want.To = f.Defaults.To
+		if !reflect.DeepEqual(o.Options, want) {
+			t.Errorf("%s:\nflags %+v\nplan  %+v", flags, o.Options, want)
+		}
+		if int(o.SSH.Port) != f.Source.SSH.Port {
+			t.Errorf("port %d of SSH, in a plan %d", o.SSH.Port, f.Source.SSH.Port)
+		}
 	}
 }
 
-// Without a key and without a flag the same holds.
-func TestDefaultsOfAPlanAreThoseOfTheFlags(t *testing.T) {
-	f, found := planfile.Parse([]byte(`{version: 1, name: p, source: {url: esxi://root@h}, vms: [{vm: a}], defaults: {to: [dir:/x]}}`))
-	if len(found) > 0 {
-		t.Fatal(found)
+// keyByHand are the keys of planfile.Options that flags of other forms set, and the flags.
+var keyByHand = map[string]string{
+	"to": "to", "powerOff": "power-off", "mode": "warm", "warm.cutover": "cutover", "warm.bootTime": "boot-time", "spot.first": "spot", "spot.ranges": "spot", "spot.off": "spot",
+}
+
+// A key of a plan that no flag sets is forgotten, or is for plans only.
+func TestEveryKeyHasAFlag(t *testing.T) {
+	onlyInPlans := regexp.MustCompile(`^(priority|hooks\..*|warm\.window\..*)$`)
+	var o migrateOptions
+	cmd := &cobra.Command{}
+	o.register(cmd)
+	flagOf := maps.Clone(keyByHand)
+	for _, f := range o.Flags() {
+		flagOf[f.Key] = f.Name
 	}
-	var flags migrateOptions
-	flags.register(&cobra.Command{})
-	o := f.VMs[0].Options
-	got := (&planWorks{}).optionsOf(o)
-	if got.nfc != flags.nfc || got.transport != flags.transport || got.connections != flags.connections || got.format != flags.format || got.domainType != flags.domainType {
-		t.Errorf("options %+v, flags %+v", got, flags)
-	}
-	if a, b := got.landing, flags.landing; a.memory != b.memory || a.listen != b.listen || a.portmap != b.portmap || a.copy != b.copy {
-		t.Errorf("landing %+v, flags %+v", a, b)
-	}
-	if int64(o.ShutdownWait) != int64(flags.shutdownWait) || int64(o.Warm.Interval) != int64(flags.warm.interval) || f.Source.SSH.Port != int(flags.landing.ssh.port) {
-		t.Errorf("times %v %v and port %d, flags %v %v %d", o.ShutdownWait, o.Warm.Interval, f.Source.SSH.Port, flags.shutdownWait, flags.warm.interval, flags.landing.ssh.port)
+	for _, key := range planfile.Keys() {
+		name, has := flagOf[key]
+		if has == onlyInPlans.MatchString(key) {
+			t.Errorf("key %s: it has the flag %q", key, name)
+		}
+		if has && cmd.Flags().Lookup(name) == nil {
+			t.Errorf("key %s: there is no flag --%s", key, name)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
@@ -17,7 +18,8 @@ import (
 type outlines struct {
 	of  []*outlinedVM
 	by  map[inventory.MoRef]*outlinedVM
-	all *planWorks
+	all *assemble.SourceParts
+	a   *app
 }
 
 // outlinedVM is a VM of the plan, on its way to all of its destinations.
@@ -27,23 +29,23 @@ type outlinedVM struct {
 }
 
 // newOutlines collects what rig's places would make of VMs.
-func (p *planWorks) newOutlines(f *planfile.File, rig *preflight.Rig) *outlines {
-	p.reader = https.New(p.session, https.Options{MaxConnections: f.Defaults.Connections, Log: p.a.log})
-	o := &outlines{by: map[inventory.MoRef]*outlinedVM{}, all: p}
+func (a *app) newOutlines(p *assemble.SourceParts, f *planfile.File, rig *preflight.Rig) *outlines {
+	p.Reader = https.New(p.Session, https.Options{MaxConnections: f.Defaults.Connections, Log: a.Log})
+	o := &outlines{by: map[inventory.MoRef]*outlinedVM{}, all: p, a: a}
 	rig.Settled = o.add
 	return o
 }
 
 // add is told what a place said of a VM.
 func (o *outlines) add(ctx context.Context, m planfile.Move, to planfile.Destination, p preflight.Place, refused error) {
-	at, ok := p.(resident)
+	at, ok := p.(assemble.Resident)
 	if !ok {
 		return
 	}
 	vm := o.by[m.VM.Ref]
 	if vm == nil {
 		vm = &outlinedVM{}
-		vm.def, vm.dryRunReport = o.all.defined(ctx, m.VM, o.all.optionsOf(m.Options))
+		vm.def, vm.dryRunReport = o.a.defined(ctx, o.all.Parts, m.VM, m.Options)
 		o.of, o.by[m.VM.Ref] = append(o.of, vm), vm
 	}
 	out, err := outlineAt(to, at, vm.def)

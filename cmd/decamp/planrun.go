@@ -11,12 +11,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 const planRunHelp = `
@@ -142,7 +145,7 @@ func ownCredentials(f *planfile.File) error {
 	if f.Source.Credentials != (planfile.Credentials{}) {
 		return nil
 	}
-	return noCredentials(string(f.Source.URL))
+	return assemble.NoCredentials(string(f.Source.URL))
 }
 
 // driven reports whether somebody is at work on the roster.
@@ -224,7 +227,7 @@ func foldersOf(f *planfile.File) []string {
 // node is a fleet.Node with what it works with.
 type node struct {
 	*fleet.Node
-	mover  *mover
+	mover  *mover.Mover
 	worker roster.Worker
 }
 
@@ -254,13 +257,39 @@ func (a *app) openNode(ctx context.Context, r *roster.Roster, url string, o node
 	if w.Offers, err = offered(o.folders); err != nil {
 		return nil, err
 	}
-	m, err := a.openMover(ctx, url, o.insecure, w, r)
+	shared := url
+	if isFile(url) {
+		shared = ""
+	}
+	m, err := mover.Open(ctx, &a.Assembler, shared, o.insecure, w, r)
 	if err != nil {
 		return nil, err
 	}
-	m.command, m.hooks = o.command, o.hooks
-	m.trials = make(chan struct{}, max(o.trials, 1))
+	m.Command, m.Hooks = o.command, o.hooks
+	m.Trials = make(chan struct{}, max(o.trials, 1))
 	return &node{mover: m, worker: w, Node: fleet.New(fleet.Config{
-		Roster: r, Mover: m, Worker: w, Log: a.log, Schedule: true, Drive: !o.idle,
+		Roster: r, Mover: m, Worker: w, Log: a.Log, Schedule: true, Drive: !o.idle,
 	})}, nil
+}
+
+// offered are the folders that a worker offers, with the ids of the storages behind them.
+func offered(folders []string) (map[string]string, error) {
+	offers := map[string]string{}
+	for _, folder := range folders {
+		id, err := dir.StorageID(folder)
+		if err != nil {
+			return nil, err
+		}
+		offers[folder] = id
+	}
+	return offers, nil
+}
+
+// hostName is this machine's, for the name of a worker.
+func hostName() (string, error) {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return "", fault.New(fault.Invalid, "this machine has no name: %w", err).WithHint("say what the worker is called with --name NAME")
+	}
+	return name, nil
 }

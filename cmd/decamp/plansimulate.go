@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/planfile"
@@ -40,13 +42,13 @@ decamp plan simulate --hosts hosts.yaml --json | jq .makespan
 `
 
 type simulateOptions struct {
-	login
+	assemble.Login
 	each, host, all rateFlag
 	hosts           string
 }
 
 func newPlanSimulate(a *app) *cobra.Command {
-	o := simulateOptions{each: guessedRate}
+	o := simulateOptions{each: mover.GuessedRate}
 	cmd := &cobra.Command{
 		Use: "simulate [FILE]", Short: "Say how long a plan would take", Long: text(planSimulateHelp), Example: text(planSimulateExamples),
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -67,7 +69,7 @@ func newPlanSimulate(a *app) *cobra.Command {
 	for _, rate := range []string{"rate", "host-rate", "all-rate"} {
 		cmd.MarkFlagsMutuallyExclusive("hosts", rate)
 	}
-	o.login.register(cmd)
+	registerLogin(&o.Login, cmd)
 	return cmd
 }
 
@@ -117,18 +119,18 @@ func (a *app) planned(ctx context.Context, o simulateOptions, path string, s *fl
 	if err != nil {
 		return err
 	}
-	m := newMover(a)
+	m := mover.New(&a.Assembler)
 	p := roster.Plan{Name: string(f.Name), Text: sub.Text, Folder: sub.Folder}
-	source, err := m.known(p)
+	source, err := m.Known(p)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, source.Close)
-	if err := source.look(ctx, o.login); err != nil {
+	if err := source.Look(ctx, o.Login); err != nil {
 		return err
 	}
 	s.VMs, s.Needs = nil, m.Needs
-	err = source.list(ctx, func(some []roster.VM) error { s.VMs = append(s.VMs, some...); return nil })
+	err = source.List(ctx, func(some []roster.VM) error { s.VMs = append(s.VMs, some...); return nil })
 	if err != nil {
 		return err
 	}
@@ -139,7 +141,7 @@ func (a *app) planned(ctx context.Context, o simulateOptions, path string, s *fl
 // simulationOf is what a file of hardware says, with its own VMs.
 func simulationOf(h *planfile.Hardware) fleet.Simulation {
 	return fleet.Simulation{
-		VMs: groups(h.VMs), Capacities: defaultCapacities(), Needs: newMover(nil).Needs,
+		VMs: groups(h.VMs), Capacities: mover.DefaultCapacities(), Needs: mover.New(nil).Needs,
 		Rates: h.Rates(1), Crowds: map[string]float64{"link:all/rate": float64(h.Crowd)}, Hold: time.Duration(h.Hold),
 	}
 }

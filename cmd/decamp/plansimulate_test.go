@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/bench"
 	"github.com/decamp/decamp/internal/planfile"
 )
@@ -88,7 +89,7 @@ func TestOurSchedulingOnTheSameHardware(t *testing.T) {
 			continue
 		}
 		theirs := simulatedMTV(t, *h, r, mtv.DiskGiB)
-		h.Hold, r.Inflight = 0, vmsPerHost
+		h.Hold, r.Inflight = 0, mover.VMsPerHost
 		ours := simulatedMTV(t, *h, r, mtv.DiskGiB)
 		t.Logf("500 VMs in one plan: %v, %v published and %v simulated with its own", ours.Makespan, r.Minutes, theirs.Makespan)
 		if ours.Makespan >= theirs.Makespan*9/10 {

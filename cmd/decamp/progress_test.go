@@ -127,9 +127,9 @@ func TestScreenGoesBackToItsFile(t *testing.T) {
 	r := newRig(t)
 	var above bytes.Buffer
 	r.err.divert(&above)
-	r.warn("one")
+	r.Warn("one")
 	r.err.divert(nil)
-	r.warn("two")
+	r.Warn("two")
 	text, err := os.ReadFile(r.screen.Name())
 	if err != nil || string(text) != "Warning: two\n" || above.String() != "Warning: one\n" {
 		t.Errorf("screen %q, above %q, %v", text, above.String(), err)

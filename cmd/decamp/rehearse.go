@@ -1,23 +1,20 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/nbd"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
@@ -147,20 +144,21 @@ func bootless(name string, r trial.Report) error {
 
 // rehearseHere boots the VM of a run that nobody drives.
 func (a *app) rehearseHere(ctx context.Context, p plan.Plan, ask plan.Rehearsal) (r trial.Report, err error) {
-	w := &works{conversion: engineOptions{kernel: p.Kernel}}
-	if err := w.conversion.checkFiles("", "the run's kernel"); err != nil {
+	w := &assemble.Parts{Conversion: assemble.EngineOptions{Kernel: p.Kernel}}
+	if err := w.Conversion.CheckFiles("", "the run's kernel"); err != nil {
 		return r, err
 	}
 	defer closing(&err, w.Close)
-	if err := a.openTargets(w, migrateOptions{to: []string{p.Target}, format: p.Format}, planfile.Local); err != nil {
+	if err := a.OpenTargets(w, recordedMove(p), planfile.Local); err != nil {
 		return r, err
 	}
-	if err := a.openState(ctx, w); err != nil {
+	if err := a.OpenState(ctx, w); err != nil {
 		return r, err
 	}
-	w.shown = a.newProgress(nil)
-	defer w.shown.close()
-	return w.migrator.Rehearse(ctx, p.ID, migrate.Rig{Target: w.to[0].target, Convert: w.conversion.appended, Rehearse: w.rehearse}, ask)
+	shown := a.newProgress(nil)
+	defer shown.close()
+	w.Shown = shown.event
+	return w.Migrator.Rehearse(ctx, p.ID, migrate.Rig{Target: w.To[0].Target, Convert: w.Conversion.Appended, Rehearse: w.Rehearse}, ask)
 }
 
 // rehearsed is a rehearsal that another process was asked for.
@@ -222,35 +220,4 @@ func trialOf(answer plan.Rehearsed) (r trial.Report, err error) {
 	}
 	err = json.Unmarshal(answer.Report, &r)
 	return r, err
-}
-
-// rehearse boots what a warm run's images hold, which are served to QEMU: they are no images that it
-// could open, and change while it reads.
-func (w *works) rehearse(ctx context.Context, what migrate.Rehearsing) (trial.Report, error) {
-	served := map[string]func(io.ReadWriter){}
-	for path, src := range what.Disks {
-		served[path] = func(conn io.ReadWriter) { _ = nbd.Serve(conn, unwritten{ctx, src}) } // the guest is told of what fails
-	}
-	return trial.Boot(ctx, what.Domain, trial.Options{
-		Expect: cmp.Or(what.Expect, w.expect), Deadline: what.Deadline, Keep: what.Keep, Scratch: what.Scratch, Served: served, Static: what.Static,
-	})
-}
-
-// unwritten is a disk that is only read.
-type unwritten struct {
-	ctx context.Context
-	src disk.Source
-}
-
-func (u unwritten) Size() int64 { return u.src.Size() }
-
-func (u unwritten) ReadAt(p []byte, off int64) (int, error) {
-	if err := u.src.ReadAt(u.ctx, p, off); err != nil {
-		return 0, err
-	}
-	return len(p), nil
-}
-
-func (u unwritten) WriteAt([]byte, int64) (int, error) {
-	return 0, fault.New(fault.Denied, "the images of a rehearsal are not written to")
 }

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -18,80 +15,6 @@ import (
 	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/trial"
 )
-
-// A VM of a plan is rehearsed by the worker that drives it: what is asked is in its row, and what came
-// of it in a record beside.
-
-// Rehearse is part of fleet.Mover. One that was answered before this process began is answered again.
-func (m *mover) Rehearse(row roster.VM, ask roster.Rehearsal) error {
-	id := warmRun(row)
-	m.mu.Lock()
-	dr := m.drives[id]
-	m.mu.Unlock()
-	if done, err := m.store.Rehearsed(id); dr != nil && err == nil && done != nil && done.ID == ask.ID {
-		m.answer(dr, id)
-		return nil
-	}
-	return m.store.AskRehearsal(id, plan.Rehearsal{ID: ask.ID, Expect: ask.Expect, Deadline: ask.Deadline, Fleet: true})
-}
-
-// forgetRehearsal takes away what a former process was asked for by the fleet: it may have been taken
-// back since, and is asked again if not. What people asked for here stands.
-func (m *mover) forgetRehearsal(id plan.ID) error {
-	had, err := m.store.Rehearsal(id)
-	if err != nil || had == nil || !had.Fleet {
-		return nil // what is asked there nobody knows: whoever asks next is told
-	}
-	return m.store.TakeBack(id, had.ID)
-}
-
-// TakeBack is part of fleet.Mover.
-func (m *mover) TakeBack(row roster.VM, rehearsal string) error {
-	return m.store.TakeBack(warmRun(row), rehearsal)
-}
-
-// warmRun is the run of a warm VM: it has one destination.
-func warmRun(row roster.VM) plan.ID { return plan.ID(row.Runs[0]) }
-
-// answer passes on how the last rehearsal of a run ended.
-func (m *mover) answer(dr *drive, id plan.ID) {
-	done, err := m.store.Rehearsed(id)
-	if err != nil || done == nil {
-		m.a.log.Warn("how a rehearsal ended is not known", "run", id, "err", err)
-		return
-	}
-	told := roster.Rehearsed{Rehearsal: roster.Rehearsal{ID: done.ID}, Report: done.Report}
-	if f := done.Failure; f != nil {
-		told.Failure = &roster.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Hint}
-	}
-	var report trial.Report
-	if len(done.Report) > 0 && json.Unmarshal(done.Report, &report) == nil {
-		told.Tail = tailOf(report.Serial)
-	}
-	dr.to.Rehearsed(told)
-}
-
-// tailBytes is how much of a serial log goes through the database.
-const tailBytes = 4 << 10
-
-// tailOf is the end of a file, from the beginning of a line where it has one; "" if it cannot be read.
-func tailOf(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	size, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return ""
-	}
-	from := max(0, size-tailBytes)
-	text, _ := io.ReadAll(io.NewSectionReader(f, from, tailBytes)) // as far as it can be read
-	if _, rest, found := bytes.Cut(text, []byte("\n")); found && from > 0 {
-		text = rest
-	}
-	return strings.ToValidUTF8(string(text), "?")
-}
 
 // rehearsesHere reports whether the run of a plan's VM is rehearsed through this state directory: it is
 // in it, and nobody else may drive it now.
@@ -106,7 +29,7 @@ func (a *app) rehearsesHere(m meetingFlags, vm roster.VM) bool {
 		return true
 	}
 	url, err := a.databaseURL(m)
-	far := m.db == "" && cmp.Or(m.server, a.env(serverEnv)) != ""
+	far := m.db == "" && cmp.Or(m.server, a.Env(serverEnv)) != ""
 	return err == nil && !far && isFile(url)
 }
 
@@ -174,7 +97,7 @@ func (a *app) askWorker(ctx context.Context, c server.Control, vm roster.VM, ask
 		last, stop := context.WithTimeout(context.WithoutCancel(ctx), takeBackTime)
 		defer stop()
 		if err := c.TakeBack(last, vm.Key, ask.ID); err != nil {
-			a.log.Warn("the rehearsal is not taken back", "vm", vm.Key.String(), "err", err)
+			a.Log.Warn("the rehearsal is not taken back", "vm", vm.Key.String(), "err", err)
 		}
 	}()
 	if !a.json {

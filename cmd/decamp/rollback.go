@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/roster"
@@ -30,7 +31,7 @@ the plan takes such a VM back: decamp plan run, or a server.
 // rollbackOptions are the flags of decamp rollback.
 type rollbackOptions struct {
 	meetingFlags
-	login    login
+	login    assemble.Login
 	withdraw bool
 }
 
@@ -47,7 +48,7 @@ func newRollback(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&o.withdraw, "withdraw", false, "of one VM: also remove it where it is published, with what was written to it since")
 	o.meetingFlags.register(cmd)
-	o.login.register(cmd)
+	registerLogin(&o.login, cmd)
 	return cmd
 }
 
@@ -101,7 +102,7 @@ func vmOfRun(ctx context.Context, c server.Control, run string) (planName, vm st
 
 // rollBack takes a run back that is of no plan.
 func (a *app) rollBack(ctx context.Context, o rollbackOptions, id plan.ID) (err error) {
-	state, err := a.stateDir()
+	state, err := a.StateDir()
 	if err != nil {
 		return err
 	}
@@ -116,18 +117,19 @@ func (a *app) rollBack(ctx context.Context, o rollbackOptions, id plan.ID) (err 
 			WithHint("decamp rollback %s --withdraw removes it from %s, with what was written to it since", id, run.Plan.Target)
 	}
 	p := run.Plan
-	w, err := a.openWorks(ctx, migrateOptions{
-		login: o.login, to: []string{p.Target}, format: p.Format, transport: "https", connections: usualConnections, domainType: "kvm", maps: p.Maps,
-	}, p.Source)
+	m := recordedMove(p)
+	m.Login = o.login
+	w, err := a.Open(ctx, m, p.Source)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, w.Close)
-	d := w.to[0]
-	d.plan = p
-	w.shown = a.newProgress(w.names())
-	err = w.migrator.Rollback(ctx, id, w.rigOf(d))
-	w.shown.close()
+	d := w.To[0]
+	d.Plan = p
+	shown := a.newProgress(runNamesOf(w))
+	w.Shown = shown.event
+	err = w.Migrator.Rollback(ctx, id, w.RigOf(d))
+	shown.close()
 	if err != nil {
 		return err
 	}

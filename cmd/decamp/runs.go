@@ -40,7 +40,7 @@ func newRuns(a *app) *cobra.Command {
 }
 
 func (a *app) listRuns() error {
-	dir, err := a.stateDir()
+	dir, err := a.StateDir()
 	if err != nil {
 		return err
 	}

@@ -76,10 +76,10 @@ func newServe(a *app) *cobra.Command {
 }
 
 func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
-	if _, err := a.access(); err != nil { // before the first plan needs it
+	if _, err := a.Access(); err != nil { // before the first plan needs it
 		return err
 	}
-	access, _, err := a.accessPath()
+	access, _, err := a.AccessPath()
 	if err != nil {
 		return err
 	}
@@ -93,12 +93,12 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		return err
 	}
 	defer closing(&err, n.Close)
-	state, err := a.stateDir()
+	state, err := a.StateDir()
 	if err != nil {
 		return err
 	}
 	s, err := server.New(server.Config{
-		Roster: r, State: state, Access: access, Version: version, Log: a.log, Listen: o.listen, Cert: o.cert, Key: o.key, ClientCA: o.clientCA, Plain: o.plain,
+		Roster: r, State: state, Access: access, Version: version, Log: a.Log, Listen: o.listen, Cert: o.cert, Key: o.key, ClientCA: o.clientCA, Plain: o.plain,
 		Ready: func(addr net.Addr, fingerprint string) { a.tellServing(addr, fingerprint, o) },
 	})
 	if err != nil {

@@ -4,10 +4,12 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/planfile"
 )
 
 // source is the ESXi or vCenter that a command is logged in to.
@@ -21,21 +23,12 @@ type source interface {
 	Close() error
 }
 
-// login is how to log in to a source, from flags. The password itself is in none.
-type login struct {
-	passwordFile string
-	fingerprint  string
-	submitted    bool                            // for a submitted plan: no password but its own, and no certificate in place of a known one
-	bound        string                          // fingerprint that the access file binds to the credential; no other one counts
-	logins       *fleet.Logins                   // of a fleet's source; nil: of this command alone
-	onHost       func(host string) *fleet.Logins // by SSH at one of its hosts; nil: of this command alone
-}
-
-func (l *login) register(cmd *cobra.Command) {
+// registerLogin registers the flags that fill l.
+func registerLogin(l *assemble.Login, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&l.passwordFile, "password-file", "", "`FILE` that holds the password; else $"+passwordEnv+" names it, else decamp asks")
-	f.StringVar(&l.fingerprint, "fingerprint", "", "`SHA-256` of the certificate to accept, also in place of a known one")
+	f.StringVar(&l.PasswordFile, "password-file", "", "`FILE` that holds the password; else $"+assemble.PasswordEnv+" names it, else decamp asks")
+	f.StringVar(&l.Fingerprint, "fingerprint", "", "`SHA-256` of the certificate to accept, also in place of a known one")
 	_ = cmd.MarkFlagFilename("password-file") // fails for unknown flags only
 }
 
@@ -55,4 +48,18 @@ var sourceExits = []exit{
 	{fault.NotFound, "the VM is not there"},
 	{fault.Denied, "wrong password, missing privilege, certificate unknown or changed"},
 	{fault.Unreachable, "nobody answers at that address"},
+}
+
+// registerSSH registers the flags that fill o.
+func registerSSH(o *assemble.SSHOptions, f *pflag.FlagSet) {
+	f.BoolVar(&o.Enable, "enable-ssh", false, "start the host's SSH if it is off and needed, and stop it again in the end")
+	f.StringVar(&o.HostKey, "ssh-host-key", "", "`SHA256:…` of the host's SSH key to accept, also in place of a known one")
+	f.StringVar(&o.KeyFile, "ssh-key", "", "`FILE` with a private key for SSH (default those of the agent at $SSH_AUTH_SOCK, then the password)")
+	f.StringVar(&o.User, "ssh-user", "", "`USER` for SSH (default the one of an esxi URL, else root)")
+	f.StringVar(&o.PasswordFile, "ssh-password-file", "", "`FILE` that holds the password for SSH (default the one of an esxi URL's user)")
+	f.Uint16Var(&o.Port, "ssh-port", 22, "`PORT` of SSH; ESXi has it on 22")
+}
+
+func (a *app) registerAccess(f *pflag.FlagSet) {
+	f.StringVar(&a.AccessFile, "access", "", "`FILE` that names credentials and places for plans (default $"+assemble.AccessEnv+", else "+planfile.AccessFile+" in the state directory)")
 }

@@ -7,12 +7,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/transport"
-	"github.com/decamp/decamp/internal/transport/nfc"
 	"github.com/decamp/decamp/internal/unit"
 )
 
@@ -58,7 +55,7 @@ func (s *spot) sample() (manifest.Sample, error) {
 
 // spotCheck compares samples of the source with the manifests of the images.
 func (a *app) spotCheck(ctx context.Context, p *published, o verifyOptions, found []verified) (err error) {
-	from, err := a.openOrigin(ctx, o.source, o.login, p.record.Source.Ref)
+	from, err := a.openOrigin(ctx, o.source, o.Login, p.record.Source.Ref)
 	if err != nil {
 		return err
 	}
@@ -91,18 +88,4 @@ func spotOne(ctx context.Context, from *origin, img targets.Image, s spot) (repo
 	report, err = sample.Compare(ctx, source, m, nil)
 	report.By = "https"
 	return report, err
-}
-
-// openAgain opens a disk for the second reading: over NFC in a new session if NFC copies the disks,
-// otherwise over HTTPS on connections that copy nothing.
-func (w *works) openAgain(ctx context.Context, d transport.Disk) (_ disk.Source, by string, err error) {
-	if n, ok := w.transport.(*nfc.Transport); ok {
-		src, err := n.Open(ctx, d)
-		if err != nil {
-			return nil, "", err // not a nil *nfc.Source in an interface
-		}
-		return src, "nfc", nil
-	}
-	src, err := openDisk(ctx, w.rereader, d)
-	return src, "https", err
 }

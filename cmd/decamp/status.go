@@ -191,7 +191,7 @@ func writeStatus(a *app, s fleet.Status, more []string) {
 	writeFar(a, s)
 	for _, b := range s.Breakers {
 		if s.Plan.Failure == nil || s.Plan.Failure.Text != b.Sentence { // else it was just said
-			fmt.Fprintln(a.out, plain(oneLine(b.Sentence)))
+			fmt.Fprintln(a.out, plain(fault.OneLine(b.Sentence)))
 		}
 	}
 	if len(s.VMs) > 0 {
@@ -268,7 +268,7 @@ func vmCells(vm fleet.VMStatus) []string {
 			speed = rate(p.Rate, time.Second)
 		}
 	}
-	return []string{plain(vm.Name), vm.Key.VM, string(vm.State), cmp.Or(vm.Step, "-"), done, speed, cmp.Or(vm.Worker, "-"), plain(oneLine(vm.Why))}
+	return []string{plain(vm.Name), vm.Key.VM, string(vm.State), cmp.Or(vm.Step, "-"), done, speed, cmp.Or(vm.Worker, "-"), plain(fault.OneLine(vm.Why))}
 }
 
 func writePlan(a *app, p roster.Plan) {
@@ -284,9 +284,9 @@ func writePlan(a *app, p roster.Plan) {
 	}
 	fmt.Fprintln(a.out)
 	if p.Failure != nil {
-		fmt.Fprintf(a.out, "%s\n", plain(oneLine(p.Failure.Text)))
+		fmt.Fprintf(a.out, "%s\n", plain(fault.OneLine(p.Failure.Text)))
 		if p.Failure.Hint != "" {
-			fmt.Fprintf(a.out, "Remedy: %s\n", plain(oneLine(p.Failure.Hint)))
+			fmt.Fprintf(a.out, "Remedy: %s\n", plain(fault.OneLine(p.Failure.Hint)))
 		}
 	}
 }
@@ -313,7 +313,7 @@ func writeVMStatus(a *app, vm fleet.VMStatus) {
 	t.rows = nil
 	add := func(word, text string) {
 		if text != "" {
-			t.add(word, plain(oneLine(text)))
+			t.add(word, plain(fault.OneLine(text)))
 		}
 	}
 	add("VM", vm.Name+" ("+vm.Key.VM+")")

@@ -32,8 +32,8 @@ func openTerminal() (*terminal, error) {
 
 func (t *terminal) Close() error { return t.f.Close() }
 
-// ask prints prompt and returns the line that is typed.
-func (t *terminal) ask(ctx context.Context, prompt string) (string, error) {
+// Ask prints prompt and returns the line that is typed.
+func (t *terminal) Ask(ctx context.Context, prompt string) (string, error) {
 	if _, err := fmt.Fprint(t.f, prompt); err != nil {
 		return "", err
 	}
@@ -49,13 +49,13 @@ func (t *terminal) ask(ctx context.Context, prompt string) (string, error) {
 	return strings.TrimRight(line, "\r\n"), err
 }
 
-// askSecret is ask without echo.
-func (t *terminal) askSecret(ctx context.Context, prompt string) (string, error) {
+// AskSecret is Ask without echo.
+func (t *terminal) AskSecret(ctx context.Context, prompt string) (string, error) {
 	before, err := t.echo(nil)
 	if err != nil {
 		return "", fmt.Errorf("turn echo off: %w", err)
 	}
-	line, err := t.ask(ctx, prompt)
+	line, err := t.Ask(ctx, prompt)
 	fmt.Fprintln(t.f) // the newline that was not echoed
 	_, restored := t.echo(before)
 	return line, errors.Join(err, restored)

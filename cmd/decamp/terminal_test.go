@@ -33,9 +33,9 @@ func answer(p *pty.Person, prompt, typed string, f func()) {
 func TestPasswordIsAskedForWithoutEcho(t *testing.T) {
 	r, p := newRig(t), pty.New(t)
 	hold := p.Open() // keeps the near end there between two openings
-	r.tty = terminalOf(p)
+	r.terminal = terminalOf(p)
 	answer(p, "Password for root@esx1: ", " open sesame \n", func() {
-		if got, err := r.password("root@esx1", "")(t.Context()); err != nil || got != " open sesame " {
+		if got, err := r.Password("root@esx1", "")(t.Context()); err != nil || got != " open sesame " {
 			t.Errorf("got %q, %v", got, err)
 		}
 	})
@@ -52,9 +52,9 @@ func TestNoAnswerIsNoPassword(t *testing.T) {
 	for name, typed := range map[string]string{"nothing": "\n", "Ctrl-D": "\x04"} {
 		r, p := newRig(t), pty.New(t)
 		p.Open() // keeps the near end there
-		r.tty = terminalOf(p)
+		r.terminal = terminalOf(p)
 		answer(p, "Password for root@esx1: ", typed, func() {
-			if got, err := r.password("root@esx1", "")(t.Context()); !fault.Is(err, fault.Invalid) {
+			if got, err := r.Password("root@esx1", "")(t.Context()); !fault.Is(err, fault.Invalid) {
 				t.Errorf("%s: got %q, %v", name, got, err)
 			}
 		})
@@ -67,7 +67,7 @@ func TestQuestionEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	asked := make(chan error, 1)
 	go func() {
-		_, err := term.askSecret(ctx, "Password: ")
+		_, err := term.AskSecret(ctx, "Password: ")
 		asked <- err
 	}()
 	p.Sees("Password: ")

@@ -43,7 +43,7 @@ func newTokenAdd(a *app) *cobra.Command {
 		Example:     "decamp token add alice --role operate > alice.token",
 		Annotations: exits(exit{fault.Conflict, "there is a token of that name"}), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.logged(func(_ *cobra.Command, args []string) error {
-			state, err := a.stateDir()
+			state, err := a.StateDir()
 			if err != nil {
 				return err
 			}
@@ -69,7 +69,7 @@ func newTokenList(a *app) *cobra.Command {
 		Use: "list", Short: "List the tokens", Args: takes(), Annotations: exits(),
 		Long: text("\nList the tokens by name, with their roles and how long they are valid.\n"), Example: "decamp token list",
 		RunE: a.logged(func(*cobra.Command, []string) error {
-			state, err := a.stateDir()
+			state, err := a.StateDir()
 			if err != nil {
 				return err
 			}
@@ -100,7 +100,7 @@ func newTokenRemove(a *app) *cobra.Command {
 		Long: text("\nEnd a token, and the sessions of browsers that were begun with it, at once.\n"), Example: "decamp token remove alice",
 		Annotations: exits(exit{fault.NotFound, "there is no such token"}), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.logged(func(_ *cobra.Command, args []string) error {
-			state, err := a.stateDir()
+			state, err := a.StateDir()
 			if err != nil {
 				return err
 			}

@@ -175,33 +175,6 @@ func by(r trial.Report) string {
 	return " emulated"
 }
 
-// boot tries a VM before it is published. What it showed is kept with its run.
-func (w *works) boot(d *destination) func(context.Context, string, []trial.Static) (trial.Report, error) {
-	return func(ctx context.Context, domain string, static []trial.Static) (trial.Report, error) {
-		return trial.Boot(ctx, domain, trial.Options{Static: static, Expect: w.expect, Keep: filepath.Join(w.store.Folder(d.plan.ID), "trial")})
-	}
-}
-
-// enterTrial waits until one more VM may boot here: each takes memory and processors.
-func (w *works) enterTrial(ctx context.Context, waits func(why string)) (leave func(), err error) {
-	if w.trials == nil {
-		return func() {}, nil
-	}
-	leave = func() { <-w.trials }
-	select {
-	case w.trials <- struct{}{}:
-		return leave, nil
-	default:
-	}
-	waits(fmt.Sprintf("as many VMs boot on trial here as may at a time: %d (--trials)", cap(w.trials)))
-	select {
-	case w.trials <- struct{}{}:
-		return leave, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // registerTrials adds the bound on trial boots that plans ask for.
 func registerTrials(f *pflag.FlagSet, n *int) {
 	f.IntVar(n, "trials", 1, "at most `N` trial boots at a time, of VMs whose plan has trial: true")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/decamp/decamp/internal/unit"
@@ -11,18 +10,8 @@ import (
 // Sizes are shown in binary units, as disks are made (GiB); rates in decimal ones, as
 // networks are sold (MB/s).
 
-// size shows bytes with three digits or so: "512 B", "64 MiB", "1.5 GiB".
-func size(n int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
-	v, u := float64(n), 0
-	for v >= 1024 && u < len(units)-1 {
-		v, u = v/1024, u+1
-	}
-	if v >= 100 || v == math.Trunc(v) {
-		return fmt.Sprintf("%.0f %s", v, units[u])
-	}
-	return fmt.Sprintf("%.1f %s", v, units[u])
-}
+// size shows bytes: see unit.Binary.
+func size(n int64) string { return unit.Binary(n) }
 
 // rate shows n bytes in d.
 func rate(n int64, d time.Duration) string {

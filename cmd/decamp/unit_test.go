@@ -1,9 +1,10 @@
 package main
 
 import (
-	"github.com/decamp/decamp/internal/migrate"
 	"testing"
 	"time"
+
+	"github.com/decamp/decamp/internal/migrate"
 )
 
 func TestSizesAreShownInBinaryUnits(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -12,9 +13,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/disk/signature"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 const verifyHelp = `
@@ -46,7 +51,7 @@ decamp verify web01.qcow2
 
 // verifyOptions are the flags of decamp verify.
 type verifyOptions struct {
-	login
+	assemble.Login
 	spot   spot
 	source string
 }
@@ -76,7 +81,7 @@ func newVerify(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.Var(&o.spot, "spot", "read the first bytes, the last MiB and N random MiB of each disk from the source again, and compare (N: 64)")
 	f.StringVar(&o.source, "source", "", "where the VM came from, for --spot: `URL` as in decamp ls")
-	o.login.register(cmd)
+	registerLogin(&o.Login, cmd)
 	return cmd
 }
 
@@ -247,4 +252,121 @@ func (v *verifier) auditName(img targets.Image) string {
 	}
 	file := path.Base(d.Base.File)
 	return strings.TrimSuffix(file, path.Ext(file)) + "-flat.vmdk"
+}
+
+// writeVerified prints what was found, bad chunks included.
+func (a *app) writeVerified(folder string, found []verified, bad error) error {
+	if a.json {
+		return a.print(struct {
+			Folder string     `json:"folder"`
+			OK     bool       `json:"ok"`
+			Images []verified `json:"images"`
+		}{folder, bad == nil, append([]verified{}, found...)})
+	}
+	for _, v := range found {
+		a.writeVerifiedImage(v)
+	}
+	if bad == nil {
+		fmt.Fprintf(a.out, "%s is what was copied.\n", folder)
+	}
+	return nil
+}
+
+func (a *app) writeVerifiedImage(v verified) {
+	if v.Changed != "" {
+		fmt.Fprintf(a.out, "%s: changed since it was published, in %d of %d MiB chunks: as expected after a start\n\n", v.File, v.BadChunks, v.Chunks)
+		return
+	}
+	for _, b := range v.Bad {
+		fmt.Fprintf(a.out, "BAD  disk %s at %d, %s: expected %v, seen %v\n", b.Disk, b.Off, size(b.Len), b.Want, b.Got)
+	}
+	if v.BadChunks > 0 {
+		fmt.Fprintf(a.out, "%s: %d of %d MiB chunks are not what was copied\n\n", v.File, v.BadChunks, v.Chunks)
+		return
+	}
+	t := newTable(v.File, "")
+	t.add("  compared", fmt.Sprintf("%s in %d chunks, read from %s", size(v.Bytes), v.Chunks, v.Medium))
+	t.add("  root", v.Root.String())
+	t.add("  sha256", v.SHA256)
+	t.add("  md5", v.MD5)
+	if v.Reread != nil {
+		t.add("  source re-read", v.Reread.String())
+	}
+	for _, file := range v.Audit {
+		t.add("  written", file)
+	}
+	t.write(a.out)
+	fmt.Fprintln(a.out)
+}
+
+// verifyImage compares what decamp convert wrote with the manifest beside it. Nothing is
+// written: the sums are shown.
+func (a *app) verifyImage(ctx context.Context, o verifyOptions, path string) error {
+	if o.spot.asked() {
+		return fault.New(fault.Invalid, "%s is a converted image: --spot reads the source of a migrated VM", path).
+			WithHint("leave --spot and --source out")
+	}
+	m := newMeter(a.newProgress(nil), "verify")
+	found := verified{File: filepath.Base(path)}
+	var err error
+	found.Report, err = verifyFile(ctx, path, m.verifying)
+	m.shown.close()
+	made, statErr := os.Stat(path + ".manifest")
+	if found.Chunks > 0 && statErr == nil && fault.Is(err, fault.Corrupt) { // a guest changes content, and not the size
+		if found.Changed = dir.WrittenSince(path, 0, made.ModTime()); found.Changed != "" {
+			err = changedSince(path, found.Changed)
+		} else {
+			err = fault.New(fault.Corrupt, "%w", err).
+				WithHint("nothing wrote to the image since it was made: look for errors of its storage (dmesg, smartctl), then remove it and convert again")
+		}
+	}
+	if found.Chunks == 0 {
+		return err
+	}
+	return errors.Join(err, a.writeVerified(path, []verified{found}, err))
+}
+
+func verifyFile(ctx context.Context, path string, progress func(manifest.Progress)) (_ manifest.Report, err error) {
+	s, err := manifest.Load(path + ".manifest")
+	if err != nil {
+		return manifest.Report{}, err
+	}
+	defer closing(&err, s.Close)
+	format, err := formatOf(path, s.Info().Size)
+	if err != nil {
+		return manifest.Report{}, err
+	}
+	src, err := image.File{Path: path, Format: format, Size: s.Info().Size}.Read(ctx)
+	if err != nil {
+		return manifest.Report{}, err
+	}
+	defer closing(&err, src.Close)
+	return manifest.Verify(ctx, src, s, manifest.VerifyOptions{Progress: progress})
+}
+
+// formatOf returns the format of an image that decamp converted. A raw image is as long as its
+// disk, whatever the guest has written to its beginning; a qcow2 image is longer.
+func formatOf(path string, size int64) (image.Format, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close() // nothing was written
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if info.Size() == size {
+		return image.Raw, nil
+	}
+	head := make([]byte, signature.HeadSize)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && err != io.EOF {
+		return "", err
+	}
+	if signature.Identify(head[:n], nil) == signature.QCOW2 {
+		return image.QCOW2, nil
+	}
+	return "", fault.New(fault.Corrupt, "%s has %d bytes, the disk in its manifest has %d: it is neither its raw image nor a qcow2 image", path, info.Size(), size).
+		WithHint("take the file from a backup, or convert the disk again")
 }

@@ -4,80 +4,16 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
-	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 )
-
-// warmOptions are the flags of decamp migrate --warm.
-type warmOptions struct {
-	on       bool
-	at       string
-	interval time.Duration
-	budget   time.Duration
-	boot     time.Duration
-	bootSaid bool
-	paranoid bool
-	time     time.Time // of at; zero where the operator says when
-}
-
-const manually = "manual"
-
-func (o *warmOptions) register(f *pflag.FlagSet) {
-	f.BoolVar(&o.on, "warm", false, "copy while the VM runs, in rounds, and power it off for the last one only")
-	f.StringVar(&o.at, "cutover", manually, "with warm: `TIME` of the last round, as 2026-12-01T02:00Z, or manual: when decamp cutover says so")
-	f.DurationVar(&o.interval, "interval", time.Hour, "with warm: `TIME` from the beginning of one round to the next")
-	f.DurationVar(&o.budget, "downtime-budget", 0, "with warm: cut over once the outage is expected to be at most this `TIME`")
-	f.DurationVar(&o.boot, "boot-time", 0, "with warm: `TIME` the guest takes to boot, counted into the outage; kept when the run is continued")
-	f.BoolVar(&o.paranoid, "paranoid", false, "with warm: after the last round, while the VM is off, read all of its disks once more and compare")
-}
-
-// cutoverForms are how times are written: RFC 3339, with or without seconds.
-var cutoverForms = []string{time.RFC3339, "2006-01-02T15:04Z07:00"}
-
-// check refuses flags that do not fit.
-func (o *warmOptions) check(cmd *cobra.Command, targets int) error {
-	if !o.on {
-		for _, name := range []string{"cutover", "interval", "downtime-budget", "boot-time", "paranoid"} {
-			if cmd.Flags().Changed(name) {
-				return badUsage(cmd, "--%s says how a warm migration ends: it needs --warm", name)
-			}
-		}
-		return nil
-	}
-	if targets > 1 {
-		return badUsage(cmd, "--warm takes one --to")
-	}
-	o.bootSaid = cmd.Flags().Changed("boot-time")
-	if o.interval <= 0 || o.budget < 0 || o.boot < 0 {
-		return badUsage(cmd, "--interval, --downtime-budget and --boot-time: want times above 0")
-	}
-	if o.at == manually {
-		return nil
-	}
-	for _, form := range cutoverForms {
-		if at, err := time.Parse(form, o.at); err == nil {
-			o.time = at
-			return nil
-		}
-	}
-	return badUsage(cmd, "--cutover %q: want manual, or a time with its zone, as 2026-12-01T02:00Z", o.at)
-}
-
-func (o *warmOptions) cutover() migrate.Cutover {
-	c := migrate.Cutover{At: o.time, Budget: o.budget, Interval: o.interval}
-	if o.bootSaid {
-		c.Boot = &o.boot
-	}
-	return c
-}
 
 const cutoverHelp = `
 Have a warm migration cut over: the round under way, if any, is completed, or another is
@@ -115,9 +51,9 @@ func newPause(a *app) *cobra.Command {
 }
 
 func newCancel(a *app) *cobra.Command {
-	var l login
+	var l assemble.Login
 	var m meetingFlags
-	var ssh sshOptions
+	var ssh assemble.SSHOptions
 	cmd := &cobra.Command{
 		Use: "cancel RUN|PLAN[/VM]", Short: "Give a migration or a plan up, and leave VMs as they were found",
 		Long: text(cancelHelp) + "\n\n" + text(namedHelp) + "\n\n" + text(sourceHelp), Args: takes("RUN"), Example: "decamp cancel web01-3f9a1c\ndecamp cancel wave-1/db01",
@@ -132,14 +68,14 @@ func newCancel(a *app) *cobra.Command {
 		}),
 	}
 	m.register(cmd)
-	ssh.register(cmd.Flags())
-	l.register(cmd)
+	registerSSH(&ssh, cmd.Flags())
+	registerLogin(&l, cmd)
 	return cmd
 }
 
 // recorded returns a run, and the state directory and store that it is in.
 func (a *app) recorded(id plan.ID) (state string, store *plan.Store, run plan.Run, err error) {
-	if state, err = a.stateDir(); err != nil {
+	if state, err = a.StateDir(); err != nil {
 		return "", nil, run, err
 	}
 	store = plan.NewStore(state)
@@ -147,7 +83,14 @@ func (a *app) recorded(id plan.ID) (state string, store *plan.Store, run plan.Ru
 	return state, store, run, err
 }
 
-func (a *app) cancelRun(ctx context.Context, l login, ssh sshOptions, id plan.ID) (err error) {
+// recordedMove is the move of a run that is on record, as far as its target and what it is undone by go.
+func recordedMove(p plan.Plan) assemble.Move {
+	m := assemble.Move{Options: planfile.DefaultOptions(), Maps: p.Maps}
+	m.To, m.Format = []planfile.Destination{planfile.Destination(p.Target)}, planfile.Format(p.Format)
+	return m
+}
+
+func (a *app) cancelRun(ctx context.Context, l assemble.Login, ssh assemble.SSHOptions, id plan.ID) (err error) {
 	state, store, run, err := a.recorded(id)
 	switch {
 	case err != nil:
@@ -161,13 +104,14 @@ func (a *app) cancelRun(ctx context.Context, l login, ssh sshOptions, id plan.ID
 		return a.tellOrder(id, plan.GiveUp, true)
 	}
 	p := run.Plan
-	o := migrateOptions{login: l, to: []string{p.Target}, format: p.Format, transport: "https", connections: 1, landing: landingOptions{ssh: ssh}}
-	w, err := a.openWorks(ctx, o, p.Source)
+	m := recordedMove(p)
+	m.Login, m.SSH, m.Connections = l, ssh, 1
+	w, err := a.Open(ctx, m, p.Source)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, w.Close)
-	w.to[0].plan = p
+	w.To[0].Plan = p
 	return a.discard(ctx, w)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/server"
 )
@@ -140,19 +141,19 @@ func (w *watcher) sentence(vm roster.VM) string {
 	switch vm.State {
 	case roster.Queued:
 		if vm.Failure != nil {
-			return "to be tried again: " + oneLine(vm.Failure.Text)
+			return "to be tried again: " + fault.OneLine(vm.Failure.Text)
 		}
 		return "waits"
 	case roster.Assigned, roster.Running:
 		if vm.Waits != "" {
-			return vm.Step + ": " + oneLine(vm.Waits)
+			return vm.Step + ": " + fault.OneLine(vm.Waits)
 		}
 		return told[vm.Step]
 	case roster.Stranded:
-		return oneLine(vm.Waits)
+		return fault.OneLine(vm.Waits)
 	case roster.Failed:
 		if vm.Failure != nil {
-			return "failed: " + oneLine(vm.Failure.Text)
+			return "failed: " + fault.OneLine(vm.Failure.Text)
 		}
 	}
 	return string(vm.State)

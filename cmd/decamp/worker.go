@@ -89,7 +89,7 @@ func newWorker(a *app) *cobra.Command {
 }
 
 func (a *app) work(ctx context.Context, m meetingFlags, o workerOptions) (err error) {
-	if _, err := a.access(); err != nil { // before the first plan needs it
+	if _, err := a.Access(); err != nil { // before the first plan needs it
 		return err
 	}
 	r, url, err := a.openRoster(ctx, m)

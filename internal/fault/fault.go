@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Kind classifies an error by what the caller can do about it.
@@ -156,4 +157,9 @@ var exitCodes = map[Kind]int{
 	Transient:   10,
 	Changed:     11,
 	Canceled:    130, // 128 + SIGINT
+}
+
+// OneLine joins the lines that errors.Join puts between errors.
+func OneLine(s string) string {
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' }), "; ")
 }

@@ -109,6 +109,7 @@ type Rig struct {
 // Permit is what the user allows this time. It is not part of the plan.
 type Permit struct {
 	PowerOff bool          // shut the VM down if it runs
+	Warm     bool          // the VM is moved while it runs; a suspended VM is refused, whatever Force permits
 	Wait     time.Duration // for the guest to shut down; 0 is the source's default
 	Force    bool          // then pull the plug
 

@@ -318,6 +318,9 @@ func TestWarningsAreToldOnce(t *testing.T) {
 	if strings.Count(err.Error(), "powered on") != 1 {
 		t.Fatal(err)
 	}
+	if remedy := fault.HintOf(err); !strings.Contains(remedy, "--power-off") || !strings.Contains(remedy, "powerOff: guest") {
+		t.Errorf("the remedy does not name what decamp does: %s", remedy)
+	}
 }
 
 func TestPowerOffOnlyWhenAskedAndNothingElseStandsInTheWay(t *testing.T) {

@@ -41,7 +41,7 @@ func Obstacles(vm *inventory.VM, t transport.Transport, p Permit) []inventory.Wa
 		case !p.PowerOff:
 			return false
 		}
-		return w.Code == "running" || w.Code == "suspended" && p.Force
+		return w.Code == "running" || w.Code == "suspended" && p.Force && !p.Warm
 	})
 }
 
@@ -98,12 +98,16 @@ func blockers(vm *inventory.VM) []inventory.Warning {
 			all = append(all, w)
 		}
 	}
+	const runningRemedy = "shut it down, or let decamp do it: --power-off, in a plan powerOff: guest"
 	for _, w := range vm.Warnings {
+		if w.Code == "running" { // its own remedy does not name what decamp does
+			w.Remedy = runningRemedy
+		}
 		if w.Blocks {
 			all = append(all, w)
 		}
 	}
-	add(vm.Power == inventory.PoweredOn, inventory.Warning{Code: "running", Text: "it is powered on", Remedy: "shut it down, or let decamp do it with --power-off"})
+	add(vm.Power == inventory.PoweredOn, inventory.Warning{Code: "running", Text: "it is powered on", Remedy: runningRemedy})
 	add(vm.Power == inventory.Suspended, inventory.Warning{Code: "suspended", Text: "it is suspended", Remedy: "resume it and shut the guest down"})
 	add(vm.Snapshots > 0, inventory.Warning{Code: "snapshots", Text: fmt.Sprintf("it has %d snapshots", vm.Snapshots), Remedy: "delete all its snapshots"})
 	add(vm.ConsolidationNeeded, inventory.Warning{Code: "consolidation", Text: "its disks need consolidation", Remedy: "consolidate its disks"})

@@ -453,7 +453,7 @@ func powerOffForCutover(ctx context.Context, r *Run) error {
 		r.turn.back()
 		return nil
 	}
-	if err := r.refuse(vm, Permit{PowerOff: true}); err != nil { // before the outage, not in it
+	if err := r.refuse(vm, Permit{PowerOff: true, Warm: true}); err != nil { // before the outage, not in it
 		return err
 	}
 	r.stand.stop(errCutover)

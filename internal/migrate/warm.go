@@ -178,7 +178,7 @@ func prepare(ctx context.Context, r *Run) error {
 	if err := r.retry(ctx, 0, func() (bool, error) { return false, live.MayChange(ctx, vm.Ref) }); err != nil {
 		return err
 	}
-	if err := r.refuse(vm, Permit{PowerOff: true}); err != nil {
+	if err := r.refuse(vm, Permit{PowerOff: true, Warm: true}); err != nil {
 		return err
 	}
 	if d := Unfrozen(vm); d != nil {

@@ -72,7 +72,7 @@ var classes = map[string]Class{
 	"Landing.Portmap":   adminOnly,
 	"Landing.Allow":     adminOnly, // those hosts could read and write the images
 
-	"Warm.Interval": harmless, "Warm.Cutover": harmless, "Warm.DowntimeBudget": harmless, "Warm.Paranoid": harmless,
+	"Warm.Interval": harmless, "Warm.Cutover": harmless, "Warm.DowntimeBudget": harmless, "Warm.Boot": harmless, "Warm.Paranoid": harmless,
 	"Window.Days": harmless, "Window.From": harmless, "Window.To": harmless, "Window.Zone": harmless,
 
 	"Maps.Datastores":  offered,
@@ -93,7 +93,7 @@ var addressClasses = map[string]Class{
 	Libvirt: adminOnly, Proxmox: adminOnly, OpenStack: adminOnly, // an address that the worker logs in to
 }
 
-// parameterClasses has the class of each parameter of a destination, by kind. The test of cmd/decamp
+// parameterClasses has the class of each parameter of a destination, by kind. A test of package assemble
 // compares them with the parameters that the parser of each kind accepts.
 var parameterClasses = map[string]map[string]Class{
 	Dir:   {},

@@ -79,60 +79,62 @@ type VM struct {
 	Pos     Pos `yaml:"-"`
 }
 
-// Options say how a VM is moved.
+// Options describe the migration of one VM: in a plan, in decamp migrate, in checks and in workers.
+// A flag tag names the flag of decamp migrate that sets the key.
 type Options struct {
 	To           []Destination `yaml:"to" doc:"where it is to live; with several it is read once and lands in each"`
-	Format       Format        `yaml:"format" doc:"of the images"`
-	DomainType   DomainType    `yaml:"domainType" doc:"of the libvirt domain; qemu needs no KVM"`
-	Hardware     VMHardware    `yaml:"hardware" doc:"of the VM at its target: compat; virtio, for which a Linux guest is changed; auto, virtio where the guest can be changed"`
-	Engine       Engine        `yaml:"engine" doc:"that changes a guest for virtio: linux-append; virt-v2v; auto, the first of them that is there and takes the guest"`
-	VirtioWin    Path          `yaml:"virtioWin" doc:"the drivers that virt-v2v gives a Windows: the ISO image virtio-win, or a folder with what is in it; $VIRTIO_WIN of the machine else"`
-	KeyFiles     []Text        `yaml:"keyFiles" doc:"files with keys of encrypted volumes, for virt-v2v: PATH, or UUID=PATH or /dev/sda2=PATH for one volume; in each, in one line, a LUKS passphrase or BitLocker's recovery key"`
-	Kernel       Path          `yaml:"applianceKernel" doc:"image of the kernel that mounts XFS and btrfs of guests that are changed; its modules in lib/modules there; the newest in /boot of the machine else"`
-	GuestAgent   bool          `yaml:"guestAgent" doc:"with hardware virtio or auto: a Linux without QEMU's guest agent installs it at its first boot"`
-	Transport    Transport     `yaml:"transport" doc:"how the disks come here"`
-	Connections  int           `yaml:"connections" min:"1" max:"12" doc:"to a host, at most"`
+	Format       Format        `yaml:"format" flag:"format" doc:"of the images"`
+	DomainType   DomainType    `yaml:"domainType" flag:"domain-type" doc:"of the libvirt domain; qemu needs no KVM"`
+	Hardware     VMHardware    `yaml:"hardware" flag:"hardware" doc:"of the VM at its target: compat; virtio, for which a Linux guest is changed; auto, virtio where the guest can be changed"`
+	Engine       Engine        `yaml:"engine" flag:"engine" doc:"that changes a guest for virtio: linux-append; virt-v2v; auto, the first of them that is there and takes the guest"`
+	VirtioWin    Path          `yaml:"virtioWin" flag:"virtio-win" doc:"the drivers that virt-v2v gives a Windows: the ISO image virtio-win, or a folder with what is in it; $VIRTIO_WIN of the machine else"`
+	KeyFiles     []Text        `yaml:"keyFiles" flag:"key-file" doc:"files with keys of encrypted volumes, for virt-v2v: PATH, or UUID=PATH or /dev/sda2=PATH for one volume; in each, in one line, a LUKS passphrase or BitLocker's recovery key"`
+	Kernel       Path          `yaml:"applianceKernel" flag:"appliance-kernel" doc:"image of the kernel that mounts XFS and btrfs of guests that are changed; its modules in lib/modules there; the newest in /boot of the machine else"`
+	GuestAgent   bool          `yaml:"guestAgent" flag:"guest-agent" doc:"with hardware virtio or auto: a Linux without QEMU's guest agent installs it at its first boot"`
+	Transport    Transport     `yaml:"transport" flag:"transport" doc:"how the disks come here"`
+	Connections  int           `yaml:"connections" flag:"connections" min:"1" max:"12" doc:"to a host, at most"`
 	NFC          NFC           `yaml:"nfc" doc:"with transport nfc"`
 	Landing      Landing       `yaml:"landing" doc:"with transport landing"`
 	Mode         Mode          `yaml:"mode" doc:"cold: powered off while it is copied; warm: copied in rounds while it runs"`
 	Warm         Warm          `yaml:"warm" doc:"with mode warm"`
 	PowerOff     PowerOff      `yaml:"powerOff" doc:"never: it must be off; guest: ask it to shut down; force: and cut the power if it does not"`
-	ShutdownWait Duration      `yaml:"shutdownWait" doc:"the time the guest may take to shut down"`
+	ShutdownWait Duration      `yaml:"shutdownWait" flag:"shutdown-wait" doc:"the time the guest may take to shut down"`
 	Priority     int           `yaml:"priority" min:"-1000" max:"1000" doc:"higher ones first"`
-	SourceHash   bool          `yaml:"sourceHash" doc:"have the host hash each disk, by SSH, and compare"`
+	SourceHash   bool          `yaml:"sourceHash" flag:"source-hash" doc:"have the host hash each disk, by SSH, and compare"`
 	Spot         Spot          `yaml:"spot" doc:"what of each disk is read from the source a second time and compared"`
-	Trial        bool          `yaml:"trial" doc:"boot the VM on throw-away overlays before it is published; one that does not boot is not"`
-	Expect       Text          `yaml:"expect" doc:"with trial: text on the serial port or text screen that means the guest is up"`
-	Start        bool          `yaml:"start" doc:"start the VM at its target once it is published there; the one at the source stays off"`
+	Trial        bool          `yaml:"trial" flag:"trial" doc:"boot the VM on throw-away overlays before it is published; one that does not boot is not"`
+	Expect       Text          `yaml:"expect" flag:"expect" doc:"with trial: text on the serial port or text screen that means the guest is up"`
+	Start        bool          `yaml:"start" flag:"start" doc:"start the VM at its target once it is published there; the one at the source stays off"`
 	Hooks        Hooks         `yaml:"hooks" doc:"commands before and after each VM"`
 }
 
 // NFC is how disks are read from port 902.
 type NFC struct {
-	Handles int  `yaml:"handles" min:"1" max:"16" doc:"sessions on each disk"`
-	Buffer  Size `yaml:"buffer" doc:"of a session on the host: a multiple of 64K up to 2M; without it chosen by whether the VM runs"`
-	Buffers int  `yaml:"buffers" min:"1" max:"256" doc:"such buffers of a session, 16M together at the most"`
-	Network Text `yaml:"network" doc:"the host's VMkernel NIC to read from: vmk1, its address, subnet or port group"`
-	Plain   bool `yaml:"plain" doc:"read in clear, where anybody on the way may read along"`
+	Handles int  `yaml:"handles" flag:"nfc-handles" min:"1" max:"16" doc:"sessions on each disk"`
+	Buffer  Size `yaml:"buffer" flag:"nfc-buffer" doc:"of a session on the host: a multiple of 64K up to 2M; without it chosen by whether the VM runs"`
+	Buffers int  `yaml:"buffers" flag:"nfc-buffers" min:"1" max:"256" doc:"such buffers of a session, 16M together at the most"`
+	Network Text `yaml:"network" flag:"network" doc:"the host's VMkernel NIC to read from: vmk1, its address, subnet or port group"`
+	Plain   bool `yaml:"plain" flag:"nfc-plain" doc:"read in clear, where anybody on the way may read along"`
 }
 
 // Landing is how hosts push their disks to a datastore that decamp serves.
 type Landing struct {
-	Memory    Size   `yaml:"memory" doc:"held of all disks together"`
-	Advertise IP     `yaml:"advertise" doc:"the IP of this machine that hosts are told; the one on their way else"`
-	Listen    Text   `yaml:"listen" doc:"the address to serve NFS on"`
-	Portmap   Text   `yaml:"portmap" doc:"the address of the port mapper, which ESXi looks for on 111"`
-	Allow     []Text `yaml:"allow" doc:"who may mount it too: names, addresses or networks"`
-	Copy      Copy   `yaml:"copy" doc:"how hosts are asked to copy; auto is by the API, and by SSH where that may not"`
+	Memory    Size   `yaml:"memory" flag:"landing-memory" doc:"held of all disks together"`
+	Advertise IP     `yaml:"advertise" flag:"advertise" doc:"the IP of this machine that hosts are told; the one on their way else"`
+	Listen    Text   `yaml:"listen" flag:"landing-listen" doc:"the address to serve NFS on"`
+	Portmap   Text   `yaml:"portmap" flag:"landing-portmap" doc:"the address of the port mapper, which ESXi looks for on 111"`
+	Allow     []Text `yaml:"allow" flag:"landing-allow" doc:"who may mount it too: names, addresses or networks"`
+	Copy      Copy   `yaml:"copy" flag:"landing-copy" doc:"how hosts are asked to copy; auto is by the API, and by SSH where that may not"`
 }
 
 // Warm is how a VM is copied while it runs, and when it is not any more.
 type Warm struct {
-	Interval       Duration `yaml:"interval" doc:"from the beginning of one round to the next"`
+	Interval       Duration `yaml:"interval" flag:"interval" doc:"from the beginning of one round to the next"`
 	Cutover        Cutover  `yaml:"cutover" doc:"manual, window, or a time with its zone such as 2026-12-01T02:00Z"`
 	Window         Window   `yaml:"window" doc:"when it may be powered off, with cutover window"`
-	DowntimeBudget Duration `yaml:"downtimeBudget" doc:"cut over only once the outage is expected to be this at most; 0s is any"`
-	Paranoid       bool     `yaml:"paranoid" doc:"read all of the disks once more in the outage, and compare"`
+	DowntimeBudget Duration `yaml:"downtimeBudget" flag:"downtime-budget" doc:"cut over only once the outage is expected to be this at most; 0s is any"`
+	Boot           Boot     `yaml:"bootTime" doc:"the time the guest takes to boot, counted into the outage"`
+	Paranoid       bool     `yaml:"paranoid" flag:"paranoid" doc:"read all of the disks once more in the outage, and compare"`
 }
 
 // Window is a part of the week. Without days it is of every day; from 22:00 to 04:00 goes on

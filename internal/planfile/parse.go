@@ -25,22 +25,29 @@ const (
 	mostMistakes = 100
 )
 
-// initial is a File with all that holds where it says nothing. The values are those of the
-// flags of decamp migrate.
+// initial is a File with all that holds where it says nothing.
 func initial() *File {
-	hooks := Hooks{Pre: Hook{Timeout: Duration(10 * time.Minute)}, Post: Hook{Timeout: Duration(10 * time.Minute)}}
 	return &File{
-		Source: Source{SSH: SSH{Port: 22}},
-		Hooks:  hooks,
-		Weight: 1,
-		Defaults: Options{
-			Format: "raw", DomainType: "kvm", Hardware: "compat", Engine: "auto", Transport: "https", Connections: 8, Mode: Cold,
-			NFC:      NFC{Handles: 4, Buffers: 4},
-			Landing:  Landing{Memory: 1 << 30, Listen: ":2049", Portmap: ":111", Copy: "auto"},
-			Warm:     Warm{Interval: Duration(time.Hour)},
-			PowerOff: NeverOff, ShutdownWait: Duration(5 * time.Minute), Hooks: hooks,
-		},
+		Source:   Source{SSH: SSH{Port: 22}},
+		Hooks:    defaultHooks(),
+		Weight:   1,
+		Defaults: DefaultOptions(),
 	}
+}
+
+// DefaultOptions returns what holds for a VM where neither a plan nor a flag sets anything else.
+func DefaultOptions() Options {
+	return Options{
+		Format: "raw", DomainType: "kvm", Hardware: "compat", Engine: "auto", Transport: "https", Connections: 8, Mode: Cold,
+		NFC:      NFC{Handles: 4, Buffers: 4},
+		Landing:  Landing{Memory: 1 << 30, Listen: ":2049", Portmap: ":111", Copy: "auto"},
+		Warm:     Warm{Interval: Duration(time.Hour)},
+		PowerOff: NeverOff, ShutdownWait: Duration(5 * time.Minute), Hooks: defaultHooks(),
+	}
+}
+
+func defaultHooks() Hooks {
+	return Hooks{Pre: Hook{Timeout: Duration(10 * time.Minute)}, Post: Hook{Timeout: Duration(10 * time.Minute)}}
 }
 
 // Load is Read and Parse.

@@ -117,6 +117,7 @@ func (Transport) form() form  { return form{words: []string{"https", "nfc", "lan
 func (Mode) form() form       { return form{words: []string{"cold", "warm"}} }
 func (PowerOff) form() form   { return form{words: []string{"never", "guest", "force"}} }
 func (Copy) form() form       { return form{words: []string{"auto", "api", "ssh"}} }
+func (Boot) form() form       { return Duration(0).form() }
 func (Cutover) form() form    { return form{pattern: cutoverPattern, example: "2026-12-01T02:00Z"} }
 func (Selection) form() form {
 	return form{example: "folder=prod && !poweredOn"}
@@ -270,6 +271,17 @@ func (t *Transport) set(s string) error  { return among(t, s, t.form()) }
 func (m *Mode) set(s string) error       { return among(m, s, m.form()) }
 func (p *PowerOff) set(s string) error   { return among(p, s, p.form()) }
 func (c *Copy) set(s string) error       { return among(c, s, c.form()) }
+
+// Boot is how long a guest takes to boot, where that is known.
+type Boot struct {
+	Known bool
+	Time  time.Duration
+}
+
+func (b *Boot) set(s string) error {
+	b.Known = true
+	return (*Duration)(&b.Time).set(s)
+}
 
 // Cutover is when a warm migration ends: when somebody says so (the zero value), in a window,
 // or at a time.

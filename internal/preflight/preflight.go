@@ -184,12 +184,23 @@ func (c *check) add(i int, f planfile.Finding) {
 	c.found = append(c.found, f)
 }
 
-// permit is what a VM's options allow, in the words of package migrate.
-func permit(o planfile.Options) migrate.Permit {
-	return migrate.Permit{
-		PowerOff: o.PowerOff != planfile.NeverOff || o.Mode == planfile.Warmly,
-		Force:    o.PowerOff == planfile.ForceOff && o.Mode != planfile.Warmly,
+// PermitOf returns what a VM's options permit. The check, the commands and the workers all take it from here.
+func PermitOf(o planfile.Options) migrate.Permit {
+	warm := o.Mode == planfile.Warmly
+	p := migrate.Permit{
+		PowerOff: o.PowerOff != planfile.NeverOff || warm, Warm: warm, Force: o.PowerOff == planfile.ForceOff, Wait: time.Duration(o.ShutdownWait),
+		Cutover:  migrate.Cutover{At: o.Warm.Cutover.At, Budget: time.Duration(o.Warm.DowntimeBudget), Interval: time.Duration(o.Warm.Interval)},
+		Paranoid: o.Warm.Paranoid,
+		Spot:     migrate.Spot{None: o.Spot.Off, First: int64(o.Spot.First), Random: o.Spot.Ranges}, SourceHash: o.SourceHash,
+		Trial: o.Trial, Start: o.Start,
 	}
+	if o.Warm.Boot.Known {
+		p.Cutover.Boot = &o.Warm.Boot.Time
+	}
+	if o.Warm.Cutover.Window {
+		p.Cutover.Open = o.Warm.Window.At
+	}
+	return p
 }
 
 // hostsOf lists the hosts of the moves that a condition holds for, with one move of each.

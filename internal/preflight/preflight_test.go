@@ -223,6 +223,7 @@ func TestWhatIsFound(t *testing.T) {
 		{"warm over nfc, where the host locks", runs("host-8", "vmfs"), warm, nil},
 		{"shut down before it is read over https", runs("host-8", "vmfs"), "defaults: {to: [dir:/x], powerOff: guest, transport: https}\nvms: [{vm: vm-1}]", nil},
 		{"warm over https, and does not run", []inventory.VM{vm("vm-1", "a", "host-8")}, strings.Replace(warm, "nfc", "https", 1), nil},
+		{"warm, suspended, and forced", []inventory.VM{with(func(v *inventory.VM) { v.Power = inventory.Suspended })}, strings.Replace(warm, "mode", "powerOff: force, mode", 1), []string{"suspended! conflict"}},
 		{"warm, independent", []inventory.VM{with(func(v *inventory.VM) { v.Disks[0].Mode = "independent_persistent" })}, warm, []string{"no-snapshot! unsupported"}},
 		{"cold, independent", []inventory.VM{with(func(v *inventory.VM) { v.Disks[0].Mode = "independent_persistent" })}, to, nil},
 		{"warm, passthrough", []inventory.VM{with(func(v *inventory.VM) { v.Warnings = []inventory.Warning{{Code: "passthrough"}} })}, warm, []string{"no-snapshot! unsupported"}},
@@ -264,6 +265,22 @@ func TestWhatIsFound(t *testing.T) {
 				t.Errorf("found %q, want %q: %v", got, c.want, report.Findings)
 			}
 		})
+	}
+}
+
+// Force cuts the power at the cutover of a warm migration, and lets no suspended VM begin one.
+func TestPermitOfAWarmVM(t *testing.T) {
+	p := PermitOf(planfile.Options{Mode: planfile.Warmly, PowerOff: planfile.ForceOff})
+	if !p.PowerOff || !p.Force || !p.Warm {
+		t.Errorf("permit %+v", p)
+	}
+	suspended := vm("vm-1", "a", "host-1")
+	suspended.Power = inventory.Suspended
+	if found := Obstacles(&suspended, nil, p); len(found) != 1 || found[0].Code != "suspended" {
+		t.Errorf("in the way of a warm migration: %v", found)
+	}
+	if found := Obstacles(&suspended, nil, PermitOf(planfile.Options{Mode: planfile.Cold, PowerOff: planfile.ForceOff})); len(found) != 0 {
+		t.Errorf("in the way of a cold migration: %v", found)
 	}
 }
 

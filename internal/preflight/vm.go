@@ -18,7 +18,7 @@ func (c *check) vm(ctx context.Context, i int) error {
 		c.unmovable(i, err)
 		return ctx.Err()
 	}
-	for _, w := range Obstacles(m.VM, t, permit(m.Options)) {
+	for _, w := range Obstacles(m.VM, t, PermitOf(m.Options)) {
 		kind := fault.Unsupported
 		if migrate.Passing(w) {
 			kind = fault.Conflict
@@ -72,9 +72,9 @@ func Obstacles(vm *inventory.VM, t transport.Transport, p migrate.Permit) []inve
 	for i := range obstacles {
 		switch w := &obstacles[i]; w.Code {
 		case "running":
-			w.Remedy += "; or say in the plan: powerOff: guest, or mode: warm"
+			w.Remedy = "shut it down, or write in the plan: powerOff: guest, or mode: warm"
 		case "suspended":
-			w.Remedy += "; or say in the plan: powerOff: force"
+			w.Remedy += "; or write in the plan: powerOff: force"
 		}
 	}
 	return obstacles

@@ -51,3 +51,16 @@ func ParseRate(s string) (int64, error) {
 	}
 	return int64(v), nil
 }
+
+// Binary shows bytes with three digits or so: "512 B", "64 MiB", "1.5 GiB".
+func Binary(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	v, u := float64(n), 0
+	for v >= 1024 && u < len(units)-1 {
+		v, u = v/1024, u+1
+	}
+	if v >= 100 || v == math.Trunc(v) {
+		return fmt.Sprintf("%.0f %s", v, units[u])
+	}
+	return fmt.Sprintf("%.1f %s", v, units[u])
+}

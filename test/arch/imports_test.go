@@ -26,7 +26,7 @@ var tiers = [][]string{
 	{"migrate", "mount", "bench"},
 	{"preflight", "doctor"},
 	{"fleet"},
-	{"server"},
+	{"assemble", "server"},
 }
 
 // friends are the exceptions, each with its reason.

@@ -146,6 +146,9 @@ func New(host Host, opts Options) *Transport {
 // Name returns "https".
 func (t *Transport) Name() string { return "https" }
 
+// MaxConnections returns the bound on connections to the host.
+func (t *Transport) MaxConnections() int { return t.opts.MaxConnections }
+
 // Transfer copies what job's manifest lacks.
 func (t *Transport) Transfer(ctx context.Context, job transport.Job) (blockcopy.Result, error) {
 	return transport.Pull(ctx, func(ctx context.Context, d transport.Disk) (disk.Source, error) {

@@ -1,0 +1,154 @@
+package assemble
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// certificate is what a server shows.
+type certificate struct {
+	Fingerprint string // SHA-256 as AA:BB:…
+	Subject     string
+	Issuer      string
+	NotBefore   time.Time
+	NotAfter    time.Time
+}
+
+// whereToLook tells how to see the right fingerprint without the network in between.
+const whereToLook = "openssl x509 -in /etc/vmware/ssl/rui.crt -noout -fingerprint -sha256"
+
+// trust decides whether addr may show that certificate, and remembers a yes. given is
+// the fingerprint from the command line: whoever states one has made the decision, also
+// about a certificate that changed. A fingerprint in a submitted plan counts only for a host that is not known
+// yet. For a named credential the fingerprint that it is bound to decides alone, and nothing is remembered.
+func (a *Assembler) trust(ctx context.Context, addr string, shown certificate, l Login) error {
+	given := l.Fingerprint
+	if l.bound != "" {
+		if sameFingerprint(l.bound, shown.Fingerprint) {
+			return nil
+		}
+		return fault.New(fault.Denied, "the certificate of %s is not the one that the credential is bound to: bound to %s, shown %s", addr, l.bound, shown.Fingerprint).
+			WithHint("find out why (renewed, or another machine in between; on the host: %s); if the new one is right, correct the access file", whereToLook)
+	}
+	known, err := a.knownHosts()
+	if err != nil {
+		return err
+	}
+	pinned, seen := known.hosts[addr]
+	switch {
+	case l.submitted && seen && given != "" && !sameFingerprint(given, pinned.SHA256):
+		return fault.New(fault.Conflict, "the plan states the certificate %s for %s, and this machine knows %s since %s", given, addr, pinned.SHA256, pinned.Since.Format(time.DateOnly)).
+			WithHint("correct or remove the fingerprint in the plan; if the certificate changed, an administrator accepts it on this machine: decamp ls URL --fingerprint SHA-256")
+	case given != "" && !sameFingerprint(given, shown.Fingerprint):
+		return fault.New(fault.Denied, "the certificate of %s is not the one given: given %s, shown %s", addr, given, shown.Fingerprint).
+			WithHint("compare both with what the host itself says: %s", whereToLook)
+	case given != "":
+		return known.remember(addr, shown)
+	case seen && pinned.SHA256 == shown.Fingerprint:
+		return nil
+	case seen:
+		return a.changed(addr, pinned, shown)
+	}
+	return a.confirm(ctx, known, addr, shown)
+}
+
+func sameFingerprint(a, b string) bool {
+	return strings.EqualFold(strings.ReplaceAll(a, ":", ""), strings.ReplaceAll(b, ":", ""))
+}
+
+func (a *Assembler) changed(addr string, pinned knownHost, shown certificate) error {
+	return fault.New(fault.Denied, "the certificate of %s changed: known since %s is %s, shown is %s",
+		addr, pinned.Since.Format(time.DateOnly), pinned.SHA256, shown.Fingerprint).
+		WithHint("find out why (renewed, or somebody in between; on the host: %s); if the new one is right, run: %s",
+			whereToLook, a.Command("--fingerprint", shown.Fingerprint))
+}
+
+// confirm shows an unknown certificate to the operator and asks.
+func (a *Assembler) confirm(ctx context.Context, known *knownHosts, addr string, shown certificate) error {
+	refused := fault.New(fault.Denied, "the certificate of %s is not known: it shows %s", addr, shown.Fingerprint).
+		WithHint("compare it with what the host itself says (%s), then run: %s", whereToLook, a.Command("--fingerprint", shown.Fingerprint))
+	t, err := a.Terminal()
+	if err != nil {
+		return refused
+	}
+	defer t.Close()
+	answer, err := t.Ask(ctx, question(addr, shown))
+	if err != nil {
+		return err
+	}
+	if answer != "yes" {
+		return refused
+	}
+	return known.remember(addr, shown)
+}
+
+func question(addr string, c certificate) string {
+	return fmt.Sprintf(`%s shows a certificate that is not known yet:
+  SHA-256  %s
+  subject  %s
+  issuer   %s
+  valid    %s to %s
+Compare it with what the host itself says: %s
+Is it the right one? Type yes to go on: `,
+		addr, c.Fingerprint, c.Subject, c.Issuer, c.NotBefore.Format(time.DateOnly), c.NotAfter.Format(time.DateOnly), whereToLook)
+}
+
+// knownHost is a certificate that an operator confirmed.
+type knownHost struct {
+	SHA256  string    `json:"sha256"` // AA:BB:…
+	Subject string    `json:"subject"`
+	Since   time.Time `json:"since"`
+}
+
+// knownHosts is the file in the state directory that remembers them, by host:port. When
+// two commands confirm at the same moment one of the answers is lost, and asked for
+// again.
+type knownHosts struct {
+	path  string
+	hosts map[string]knownHost
+}
+
+func (a *Assembler) knownHosts() (*knownHosts, error) {
+	dir, err := a.StateDir()
+	if err != nil {
+		return nil, err
+	}
+	k := &knownHosts{path: filepath.Join(dir, "known_hosts.json"), hosts: map[string]knownHost{}}
+	text, err := os.ReadFile(k.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return k, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read known hosts: %w", err)
+	}
+	if err := json.Unmarshal(text, &k.hosts); err != nil {
+		return nil, fault.New(fault.Corrupt, "read known hosts %s: %w", k.path, err).
+			WithHint("remove %s; decamp asks about each certificate again", fault.Quote(k.path))
+	}
+	return k, nil
+}
+
+func (k *knownHosts) remember(addr string, c certificate) error {
+	if k.hosts[addr].SHA256 == c.Fingerprint {
+		return nil
+	}
+	k.hosts[addr] = knownHost{SHA256: c.Fingerprint, Subject: c.Subject, Since: time.Now().UTC().Truncate(time.Second)}
+	text, err := json.MarshalIndent(k.hosts, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := durable.Replace(k.path, append(text, '\n'), 0o600); err != nil {
+		return fmt.Errorf("write known hosts: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package assemble
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+const host = "esx1:443"
+
+func shownCertificate(fingerprint string) certificate {
+	return certificate{
+		Fingerprint: fingerprint, Subject: "CN=esx1", Issuer: "CN=VMware",
+		NotBefore: time.Date(2025, 1, 2, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2035, 1, 2, 0, 0, 0, 0, time.UTC),
+	}
+}
+
+func (r *machine) mustTrust(fingerprint, given string) {
+	r.t.Helper()
+	if err := r.trust(r.t.Context(), host, shownCertificate(fingerprint), Login{Fingerprint: given}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// mustNotTrust checks that the refusal is Denied and its remedy a command.
+func (r *machine) mustNotTrust(fingerprint, given string, hint ...string) {
+	r.t.Helper()
+	err := r.trust(r.t.Context(), host, shownCertificate(fingerprint), Login{Fingerprint: given})
+	if !fault.Is(err, fault.Denied) {
+		r.t.Fatalf("got %v", err)
+	}
+	mustContain(r.t, fault.HintOf(err), hint...)
+}
+
+func TestUnknownCertificateNeedsSomebodyToConfirmIt(t *testing.T) {
+	r := newMachine(t)
+	r.mustNotTrust("AA:01", "", "openssl x509", "decamp ls esxi://root@esx1 --fingerprint AA:01")
+	r.mustNotTrust("AA:01", "", "--fingerprint") // refusing does not remember
+}
+
+func TestStatedFingerprintIsRemembered(t *testing.T) {
+	r := newMachine(t)
+	r.mustTrust("AA:01", "aa01")
+	r.mustTrust("AA:01", "")
+	r.mustNotTrust("AA:02", "aa:01", "openssl x509")
+	st, err := os.Stat(filepath.Join(r.State, "known_hosts.json"))
+	if err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("known hosts: %v, %v", st.Mode(), err)
+	}
+}
+
+func TestChangedCertificateIsRefusedUntilStated(t *testing.T) {
+	r := newMachine(t)
+	r.mustTrust("AA:01", "AA:01")
+	r.mustNotTrust("BB:02", "", "find out why", "--fingerprint BB:02")
+	r.mustTrust("BB:02", "BB:02")
+	r.mustTrust("BB:02", "")
+	r.mustNotTrust("AA:01", "", "find out why")
+}
+
+func TestOperatorConfirmsACertificate(t *testing.T) {
+	r, p := newMachine(t), &person{answers: "yes"}
+	r.asks(p)
+	r.mustTrust("AA:01", "")
+	mustContain(t, p.asked, "Type yes to go on: ", "SHA-256  AA:01", "subject  CN=esx1", "2025-01-02 to 2035-01-02")
+	p.asked = ""
+	if r.mustTrust("AA:01", ""); p.asked != "" {
+		t.Errorf("asked again: %s", p.asked)
+	}
+}
+
+func TestAnythingButYesIsNo(t *testing.T) {
+	for _, typed := range []string{"", "no", "y", "YES"} {
+		r := newMachine(t)
+		r.asks(&person{answers: typed})
+		r.mustNotTrust("AA:01", "", "--fingerprint")
+		if _, err := os.Stat(filepath.Join(r.State, "known_hosts.json")); err == nil {
+			t.Errorf("%q was remembered as a yes", typed)
+		}
+	}
+}
+
+func TestDamagedKnownHostsAreNotIgnored(t *testing.T) {
+	r := newMachine(t)
+	path := filepath.Join(r.State, "known_hosts.json")
+	if err := os.WriteFile(path, []byte("{torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := r.trust(t.Context(), host, shownCertificate("AA:01"), Login{Fingerprint: "AA:01"})
+	if !fault.Is(err, fault.Corrupt) || !strings.Contains(fault.HintOf(err), path) {
+		t.Errorf("got %v, hint %q", err, fault.HintOf(err))
+	}
+}

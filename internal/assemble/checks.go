@@ -1,0 +1,190 @@
+package assemble
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/doctor/export"
+	"github.com/decamp/decamp/internal/doctor/here"
+	hostcheck "github.com/decamp/decamp/internal/doctor/host"
+	"github.com/decamp/decamp/internal/doctor/path"
+	placecheck "github.com/decamp/decamp/internal/doctor/place"
+	vmcheck "github.com/decamp/decamp/internal/doctor/vm"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/preflight"
+)
+
+// Groups are all checks that there is something to look at for. Of what is equally bad, this side is
+// told first: its mistakes cost every VM.
+func (d *Diagnosis) Groups() []doctor.Check {
+	if d.Parts.Session == nil {
+		return d.ofThisSide()
+	}
+	return slices.Concat(d.ofThisSide(), d.ofTheSource())
+}
+
+// ofThisSide are the groups that look at this machine and at the way from it, a group a line.
+func (d *Diagnosis) ofThisSide() []doctor.Check {
+	return slices.Concat(
+		eachOf(d.folders(), func(folder string) []doctor.Check { return here.Checks(d.hereOptions(folder)) }),
+		eachOf(d.folders(), func(folder string) []doctor.Check { return export.Checks(d.exportOptions(folder)) }),
+		eachOf(d.ways(), path.Checks),
+		eachOf(d.places(), placecheck.Checks),
+	)
+}
+
+// places are those that take VMs out of a folder. A move asks them by itself.
+func (d *Diagnosis) places() []placecheck.Options {
+	var all []placecheck.Options
+	for _, to := range d.Parts.To {
+		if p, ok := to.Target.(placecheck.Examined); ok && !d.beside {
+			name, _, _ := strings.Cut(to.Name, "?")
+			all = append(all, placecheck.Options{Name: name, Place: p})
+		}
+	}
+	if len(all) == 0 {
+		return []placecheck.Options{{}}
+	}
+	return all
+}
+
+// eachOf has a group look at each thing.
+func eachOf[T any](things []T, group func(T) []doctor.Check) []doctor.Check {
+	var all [][]doctor.Check
+	for _, thing := range things {
+		all = append(all, group(thing))
+	}
+	return doctor.Merge(all...)
+}
+
+// folders are those that the VMs are to live in; "" stands for none.
+func (d *Diagnosis) folders() []string {
+	var all []string
+	for _, to := range d.Parts.To {
+		all = append(all, to.To.Folder())
+	}
+	if len(all) == 0 {
+		return []string{""}
+	}
+	return all
+}
+
+func (d *Diagnosis) hereOptions(folder string) here.Options {
+	o := here.Options{Folder: folder, Tmpfs: d.Move.Tmpfs}
+	if d.survey { // nobody said that all of them come here
+		return o
+	}
+	for i := range d.vms {
+		for _, disk := range d.vms[i].Disks {
+			o.Disks = append(o.Disks, here.Disk{Name: disk.Path.String(), Size: disk.Capacity, Allocated: allocated(disk)})
+		}
+	}
+	return o
+}
+
+// allocated are the bytes that a disk takes at most here, without holes.
+func allocated(d inventory.Disk) int64 {
+	if d.Used < 0 {
+		return d.Capacity
+	}
+	return min(d.Used, d.Capacity)
+}
+
+// exportOptions name what hosts have mounted, and where their NFS traffic comes from.
+func (d *Diagnosis) exportOptions(folder string) export.Options {
+	o := export.Options{Folder: folder}
+	for _, h := range d.hosts {
+		if addr, err := netip.ParseAddr(d.facing(h.Ref).Address); err == nil {
+			o.Hosts = append(o.Hosts, export.Host{Name: h.Name, Addr: addr})
+		}
+		for _, m := range d.mounts[h.Ref] {
+			o.Mounts = append(o.Mounts, export.Mount{Host: h.Name, Datastore: m.Datastore, Server: m.Server, Path: m.Path})
+		}
+	}
+	return o
+}
+
+// ways are those that data takes: to what is logged in to, and to the hosts of a vCenter where they send
+// disks themselves.
+func (d *Diagnosis) ways() []path.Options {
+	if d.Parts.Session == nil {
+		return []path.Options{{}}
+	}
+	u := d.Parts.URL
+	port, _ := strconv.Atoi(u.Port()) // none: the usual one
+	all := []path.Options{{Host: u.Hostname(), Port: port, Transport: string(d.Move.Transport)}}
+	if u.Scheme != "vcenter" {
+		if len(d.hosts) == 1 {
+			all[0].HostMTU, all[0].NFC = d.facing(d.hosts[0].Ref).MTU, d.doors[d.hosts[0].Ref]
+		}
+		return all
+	}
+	all[0].Transport = path.HTTPS // the API alone: 902 is the hosts'
+	if d.Move.Transport == path.HTTPS {
+		return all
+	}
+	for _, h := range d.hosts {
+		nic := d.facing(h.Ref)
+		if addr := cmp.Or(nic.Address, h.Address); addr != "" {
+			all = append(all, path.Options{Host: addr, Transport: string(d.Move.Transport), HostMTU: nic.MTU, NFC: d.doors[h.Ref]})
+		}
+	}
+	return all
+}
+
+// facing is the interface of a host that we know it by: the one that is logged in to, or its first.
+func (d *Diagnosis) facing(host inventory.MoRef) (nic inventory.VMkernelNIC) {
+	for i, n := range d.nics[host] {
+		if i == 0 || n.Address == d.Parts.URL.Hostname() {
+			nic = n
+		}
+	}
+	return nic
+}
+
+// ofTheSource are the groups that need a login, a group a line.
+func (d *Diagnosis) ofTheSource() []doctor.Check {
+	return slices.Concat(
+		hostcheck.Checks(d.HostOptions()),
+		vmcheck.Checks(d.vmOptions()),
+	)
+}
+
+// HostOptions returns what the checks of hosts look at.
+func (d *Diagnosis) HostOptions() hostcheck.Options {
+	w := d.Parts
+	return hostcheck.Options{
+		Source: w.Session, User: w.URL.User.Username(), VCenter: w.Session.About().VCenter,
+		Hosts: d.hosts, Datastores: d.stores, VMs: d.vms, Use: d.use(),
+	}
+}
+
+func (d *Diagnosis) vmOptions() vmcheck.Options {
+	o := vmcheck.Options{
+		Source: d.Parts.Session, VMs: d.vms, All: d.all, Transport: d.Parts.Transport,
+		Permit: preflight.PermitOf(d.Move.Options), Warm: d.Move.Mode == planfile.Warmly, Survey: d.survey, Refused: d.beside,
+	}
+	if !d.survey { // of those that nobody chose there may be thousands
+		o.Look = d.Parts.Look
+	}
+	for _, to := range d.Parts.To {
+		o.Places = append(o.Places, to.Target)
+		o.There = append(o.There, Moved(to.To.Folder())...)
+	}
+	return o
+}
+
+// use is what the move takes of its source.
+func (d *Diagnosis) use() hostcheck.Use {
+	o := d.Move
+	return hostcheck.Use{
+		Transport: string(o.Transport), Warm: o.Mode == planfile.Warmly, PowerOff: o.PowerOff != planfile.NeverOff,
+		SSH: o.SourceHash || o.Transport == "landing" && o.Landing.Copy == "ssh", StartSSH: o.SSH.Enable,
+		NFCMemory: int64(o.NFC.Handles) * BuffersOf(o.NFC).Memory(),
+	}
+}

@@ -1,0 +1,216 @@
+package assemble
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/doctor/path"
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/nfc"
+	"github.com/decamp/decamp/internal/targets/dir"
+)
+
+// Diagnosis is a move that is to be looked at, and what it is between.
+type Diagnosis struct {
+	Move  Move
+	Parts *Parts // its session is nil where there is no source to look at
+
+	vms    []inventory.VM
+	Ground                // that they stand on
+	all    []inventory.VM // of the source, where they were listed
+	wires                 // of the hosts
+	doors  nfcDoors       // of the hosts
+
+	survey bool // nobody named the VMs
+	beside bool // the move goes on: what it refuses by itself is left to it
+}
+
+// LogIn opens the source, and reads what is there of the VMs that are named; of all, if none is.
+func (a *Assembler) LogIn(ctx context.Context, d *Diagnosis, rawURL string, names []string) error {
+	p := &SourceParts{Assembler: a, Parts: d.Parts, Login: d.Move.Login, SSH: d.Move.SSH}
+	if err := a.OpenURL(ctx, p, rawURL); err != nil {
+		return err
+	}
+	if err := d.list(ctx, names); err != nil {
+		return err
+	}
+	d.wires = a.readWires(ctx, d.Parts.Session, d.hosts)
+	d.doors = a.readDoors(ctx, d)
+	return a.openTransport(ctx, d.Parts, d.Move.Options)
+}
+
+// list reads the inventory, and chooses from it.
+func (d *Diagnosis) list(ctx context.Context, names []string) error {
+	var on Ground
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { on, err = ReadGround(gctx, d.Parts.Session); return err })
+	g.Go(func() (err error) { d.all, err = d.Parts.Session.VMs(gctx); return err })
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	d.vms, d.Ground = d.all, on
+	if d.survey = len(names) == 0; d.survey {
+		return nil
+	}
+	d.vms = nil
+	find := finder(d.all)
+	for _, name := range names {
+		vm, err := find.Find(name)
+		if err != nil {
+			d.vms = nil
+			return err
+		}
+		d.vms = append(d.vms, *vm)
+	}
+	d.narrow(on)
+	return nil
+}
+
+// Moved are the VMs that stand in a folder, as they were described when they were moved. One that
+// cannot be read is left out: decamp verify says why.
+func Moved(folder string) (vms []inventory.VM) {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil // told by whoever needs the folder
+	}
+	for _, e := range entries {
+		if r, err := dir.ReadRecord(filepath.Join(folder, e.Name())); err == nil {
+			vms = append(vms, *r.Source)
+		}
+	}
+	return vms
+}
+
+// Ground is what VMs of a source stand on.
+type Ground struct {
+	hosts  []inventory.Host
+	stores []inventory.Datastore
+}
+
+// ReadGround reads hosts and datastores.
+func ReadGround(ctx context.Context, s *esx.Session) (g Ground, err error) {
+	if g.hosts, err = s.Hosts(ctx); err != nil {
+		return g, err
+	}
+	g.stores, err = s.Datastores(ctx)
+	return g, err
+}
+
+// narrow keeps of hosts and datastores those that the VMs are on.
+func (d *Diagnosis) narrow(g Ground) {
+	type store struct{ datacenter, name string }
+	on, uses := map[inventory.MoRef]bool{}, map[store]bool{}
+	for i := range d.vms {
+		vm := &d.vms[i]
+		on[vm.Host] = true
+		for _, disk := range vm.Disks {
+			uses[store{vm.Datacenter, disk.Path.Datastore}] = true
+			uses[store{vm.Datacenter, disk.Base.Datastore}] = true
+		}
+	}
+	d.hosts = slices.DeleteFunc(slices.Clone(g.hosts), func(h inventory.Host) bool { return !on[h.Ref] })
+	d.stores = slices.DeleteFunc(slices.Clone(g.stores), func(s inventory.Datastore) bool { return !uses[store{s.Datacenter, s.Name}] })
+}
+
+// wires are how hosts are connected, by host.
+type wires struct {
+	nics   map[inventory.MoRef][]inventory.VMkernelNIC
+	mounts map[inventory.MoRef][]inventory.Mount
+}
+
+// hostsAtOnce are asked for their wires.
+const hostsAtOnce = 8
+
+// readWires asks hosts that are connected. What the others have is not known, nor what an account may
+// not see.
+func (a *Assembler) readWires(ctx context.Context, s *esx.Session, hosts []inventory.Host) wires {
+	w := wires{map[inventory.MoRef][]inventory.VMkernelNIC{}, map[inventory.MoRef][]inventory.Mount{}}
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(hostsAtOnce)
+	for _, h := range hosts {
+		if !h.Connected {
+			continue
+		}
+		g.Go(func() error {
+			nics, nicsErr := s.VMkernelNICs(ctx, h.Ref)
+			mounts, mountsErr := s.Mounts(ctx, h.Ref)
+			if err := errors.Join(nicsErr, mountsErr); err != nil {
+				a.Log.Info("not looked at", "host", h.Name, "err", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			w.nics[h.Ref], w.mounts[h.Ref] = nics, mounts
+			return nil
+		})
+	}
+	_ = g.Wait() // none returns an error
+	return w
+}
+
+// nfcDoors are where hosts are asked for disks over NFC, each host:port, in the order in which the
+// transport tries them: a ticket names the port, and the interface or not. A host that gives no
+// ticket, to this account or at all, is not among them.
+type nfcDoors map[inventory.MoRef][]string
+
+// readDoors asks for one ticket of each host that is connected. Nothing is opened with it.
+func (a *Assembler) readDoors(ctx context.Context, d *Diagnosis) nfcDoors {
+	doors := nfcDoors{}
+	if d.Move.Transport != path.NFC {
+		return doors
+	}
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(hostsAtOnce)
+	for host, vm := range firstVMs(d.vms) {
+		g.Go(func() error {
+			t, err := d.Parts.Session.NFCTicket(ctx, vm)
+			if err != nil {
+				a.Log.Info("no ticket to see NFC's port by", "host", host, "err", err)
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			doors[host] = d.doorsOf(host, t)
+			return nil
+		})
+	}
+	_ = g.Wait() // none returns an error
+	return doors
+}
+
+// doorsOf is where a ticket leads. Where it names no interface, those that are tagged for backups are
+// tried before the one that is logged in to.
+func (d *Diagnosis) doorsOf(host inventory.MoRef, t nfc.Ticket) (all []string) {
+	port := strconv.Itoa(cmp.Or(t.Port, path.NFCPort))
+	if t.Host != "" {
+		return []string{net.JoinHostPort(t.Host, port)}
+	}
+	for _, nic := range d.nics[host] {
+		if nic.Backup {
+			all = append(all, net.JoinHostPort(nic.Address, port))
+		}
+	}
+	return append(all, net.JoinHostPort(d.Parts.URL.Hostname(), port))
+}
+
+// firstVMs are one VM of each host that has any.
+func firstVMs(vms []inventory.VM) map[inventory.MoRef]inventory.MoRef {
+	first := map[inventory.MoRef]inventory.MoRef{}
+	for _, vm := range vms {
+		if _, had := first[vm.Host]; !had {
+			first[vm.Host] = vm.Ref
+		}
+	}
+	return first
+}

@@ -1,0 +1,142 @@
+package assemble
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/preflight"
+)
+
+// beforehand bounds what the short form takes from a move.
+const beforehand = 30 * time.Second
+
+// Forewarn tells what the doctor knows of a VM's move that is about to begin, in the short form. It
+// keeps nothing from moving: what the move cannot do it refuses by itself.
+func (a *Assembler) Forewarn(ctx context.Context, d *Diagnosis, checks []doctor.Check) {
+	ctx, cancel := context.WithTimeout(ctx, beforehand)
+	defer cancel()
+	a.tellBeforehand(doctor.Examine(ctx, checks, doctor.Options{Short: true}))
+}
+
+// DiagnoseOne is the diagnosis of one VM that is about to be moved.
+func DiagnoseOne(w *Parts, m Move, vm *inventory.VM, g Ground) *Diagnosis {
+	d := &Diagnosis{Move: m, Parts: w, vms: []inventory.VM{*vm}, beside: true}
+	d.narrow(g)
+	return d
+}
+
+// ForewarnVM tells it of one VM.
+func (a *Assembler) ForewarnVM(ctx context.Context, w *Parts, m Move, vm *inventory.VM) {
+	g, err := ReadGround(ctx, w.Session)
+	if err != nil {
+		a.Log.Info("not looked at beforehand", "vm", vm.Name, "err", err)
+		return
+	}
+	d := DiagnoseOne(w, m, vm, g)
+	a.Forewarn(ctx, d, d.Groups())
+}
+
+// refused are codes of what a move refuses by itself, with what it is about to do.
+var refused = []string{"host-connected", "host-ssh", "here-folder", "here-space", "path-route", "path-ports", "path-landing"}
+
+// pressing are findings that are worth stopping for, without those that others tell.
+func pressing(found []doctor.Finding, others []string) []doctor.Finding {
+	return slices.DeleteFunc(found, func(f doctor.Finding) bool { return f.Status < doctor.Warning || slices.Contains(others, f.Code) })
+}
+
+func (p *Prompts) tellBeforehand(found []doctor.Finding) {
+	found = pressing(found, refused)
+	for _, f := range found {
+		p.Log.Info("found beforehand", "code", f.Code, "on", f.On, "seen", f.Seen)
+	}
+	p.Found(found)
+}
+
+// checked are codes of what decamp plan check has findings of its own for.
+var checked = append([]string{"vm-warm", "vm-tracking"}, refused...)
+
+// foresee tells of a plan what forewarn would tell of each of its moves, as notes.
+func (p *SourceParts) foresee(ctx context.Context, s preflight.Sight) (notes planfile.Findings) {
+	var order []string
+	alike := map[string][]planfile.Move{} // by what they take of the source
+	for _, m := range s.Moves {
+		o := m.Options
+		key := fmt.Sprint(o.Transport, o.Mode, o.PowerOff, o.SourceHash, o.NFC, o.Landing)
+		if alike[key] == nil {
+			order = append(order, key)
+		}
+		alike[key] = append(alike[key], m)
+	}
+	told := map[doctor.Finding]bool{} // of a host, say, by moves of another kind
+	for _, key := range order {
+		notes = append(notes, p.foreseen(ctx, s, alike[key], told)...)
+	}
+	return append(notes, p.foreseeEngines(ctx, s.Moves)...)
+}
+
+// foreseeEngines tells of guests that this machine could not change as they are to be. A worker may be
+// another machine, so they are notes; disks are not looked into, a plan may have hundreds.
+func (p *SourceParts) foreseeEngines(ctx context.Context, moves []planfile.Move) (notes planfile.Findings) {
+	for _, m := range moves {
+		o := p.MoveOf(m.Options)
+		if !o.ChangesGuest() {
+			continue
+		}
+		err := EngineOf(o).CheckFiles("keyFiles", "applianceKernel")
+		if err == nil {
+			err = o.CheckEngine(ctx, m.VM, func() []guest.Report { return nil })
+		}
+		if err != nil {
+			notes = append(notes, planfile.Noted("engine", m.Pos, m.VM.Name, inOneLine(fault.HintOf(err)), "on this machine: %v", err))
+		}
+	}
+	return notes
+}
+
+// foreseen looks at moves that are alike.
+func (p *SourceParts) foreseen(ctx context.Context, s preflight.Sight, moves []planfile.Move, told map[doctor.Finding]bool) (notes planfile.Findings) {
+	d := &Diagnosis{Move: p.MoveOf(moves[0].Options), Parts: &Parts{URL: p.URL, Session: p.Session}, all: s.VMs, beside: true}
+	of := map[string]planfile.Move{} // by what findings call the VM
+	for _, m := range moves {
+		d.vms = append(d.vms, *m.VM)
+		of["VM "+m.VM.Name] = m
+	}
+	d.narrow(Ground{s.Hosts, s.Datastores})
+	for _, f := range pressing(doctor.Examine(ctx, d.Groups(), doctor.Options{Short: true}), checked) {
+		if told[f] {
+			continue
+		}
+		told[f] = true
+		if m, ofVM := of[f.On]; ofVM {
+			notes = append(notes, planfile.Noted(f.Code, m.Pos, m.VM.Name, inOneLine(f.Remedy), "%s", f.Seen))
+			continue
+		}
+		notes = append(notes, planfile.Noted(f.Code, moves[0].Pos, "", inOneLine(f.Remedy), "%s: %s", f.On, f.Seen))
+	}
+	return notes
+}
+
+// inOneLine makes a sentence of a remedy whose lines are commands, and words after a #.
+func inOneLine(remedy string) string {
+	var b strings.Builder
+	for line := range strings.Lines(remedy) {
+		line = strings.TrimSuffix(line, "\n")
+		words, said := strings.CutPrefix(line, "# ")
+		if text := b.String(); text != "" && !strings.HasSuffix(text, " ") {
+			b.WriteString("; ")
+		}
+		b.WriteString(words)
+		if said {
+			b.WriteString(" ")
+		}
+	}
+	return strings.TrimSpace(b.String())
+}

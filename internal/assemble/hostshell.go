@@ -1,0 +1,349 @@
+package assemble
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/esx/shell"
+	"github.com/decamp/decamp/internal/esx/vimcmd"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/leftover"
+)
+
+// SSHOptions are the flags of commands that log in to hosts by SSH where the API does not
+// do.
+type SSHOptions struct {
+	User         string
+	Port         uint16
+	KeyFile      string
+	HostKey      string
+	PasswordFile string
+	hostKeys     map[string]string // SHA256:… of the keys to accept, by the lower-case name of the host
+	credential   string            // named credential that all of this is of, and bound to the hosts in hostKeys; empty: none
+	submitted    bool              // for a submitted plan: nothing is asked for, and no key replaces a known one
+	noAgent      bool              // the agent at $SSH_AUTH_SOCK is not used
+	Enable       bool
+}
+
+// hostShells are the logins by SSH to the hosts of a session. They are opened when they are
+// needed, which for most hosts is never.
+type hostShells struct {
+	a       *Assembler
+	session *esx.Session
+	login   sourceLogin
+	opts    SSHOptions
+	store   *leftover.Store
+	hands   *hands // that change VMs, by these logins if need be
+
+	mu      sync.Mutex // held while one is opened
+	open    map[inventory.MoRef]*shell.Shell
+	denied  map[inventory.MoRef]error // for good: a password that was refused is not sent for each disk
+	started []leftover.Record         // SSH that was off
+}
+
+// sourceLogin is what the session was logged in with, where SSH takes the same.
+type sourceLogin struct {
+	server       string // host:port, as records have it
+	account      string // user@host:port, as refused logins have it
+	host         string
+	user         string
+	passwordFile string
+	vcenter      bool
+	onHost       func(host string) *fleet.Logins // of a fleet; nil: of this command alone
+}
+
+// LoginOf is the login that a session at u was opened with.
+func LoginOf(u *url.URL, l Login) sourceLogin {
+	return sourceLogin{ServerOf(u), u.User.Username() + "@" + fleet.Endpoint(u), u.Hostname(), u.User.Username(), l.PasswordFile, u.Scheme == "vcenter", l.OnHost}
+}
+
+// tellCopier says that a host is asked to copy by SSH, and why.
+func (p *Prompts) tellCopier(host inventory.MoRef, why error) {
+	p.Log.Info("disks are copied by SSH", "host", host, "err", why)
+	p.Tell("Disks are copied by SSH (vmkfstools on host %s): the API may not (%s).", host, why.Error())
+}
+
+// NewHostShells returns the logins by SSH to the hosts of a session. None is opened yet.
+func (a *Assembler) NewHostShells(session *esx.Session, l sourceLogin, o SSHOptions, store *leftover.Store) *hostShells {
+	h := &hostShells{a: a, session: session, login: l, opts: o, store: store, open: map[inventory.MoRef]*shell.Shell{}, denied: map[inventory.MoRef]error{}}
+	h.hands = &hands{api: session, ssh: &vimcmd.Host{Session: session, Open: h.Open}, tell: a.tellHands}
+	return h
+}
+
+// Open is a landing.Shells.
+func (h *hostShells) Open(ctx context.Context, host inventory.MoRef) (*shell.Shell, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s := h.open[host]; s != nil {
+		return s, nil
+	}
+	if err := h.denied[host]; err != nil {
+		return nil, err
+	}
+	s, err := h.openOne(ctx, host)
+	if fault.Is(err, fault.Denied) && h.login.onHost == nil {
+		h.denied[host] = err
+	}
+	if err != nil {
+		return nil, err
+	}
+	h.open[host] = s
+	return s, nil
+}
+
+func (h *hostShells) openOne(ctx context.Context, host inventory.MoRef) (*shell.Shell, error) {
+	name, err := h.nameOf(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.start(ctx, host, name); err != nil {
+		return nil, err
+	}
+	return h.dial(ctx, name)
+}
+
+// nameOf is where a host is reached: as it was typed, or as its vCenter calls it.
+func (h *hostShells) nameOf(ctx context.Context, host inventory.MoRef) (string, error) {
+	if !h.login.vcenter {
+		return h.login.host, nil
+	}
+	hosts, err := h.session.Hosts(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, each := range hosts {
+		if each.Ref == host {
+			return each.Name, nil
+		}
+	}
+	return "", fault.New(fault.NotFound, "host %s is gone", host).WithHint("list the inventory again: decamp ls")
+}
+
+// start starts SSH where it is off, if the user agreed. That is on record before it is done.
+// A host that does not say how it is may have it on.
+func (h *hostShells) start(ctx context.Context, host inventory.MoRef, name string) error {
+	runs, err := h.session.SSHRuns(ctx, host)
+	if err != nil {
+		h.a.Log.Warn("it is not known whether SSH is on", "host", host, "err", err)
+		return nil
+	}
+	if runs {
+		return nil
+	}
+	if !h.opts.Enable {
+		return fault.New(fault.Denied, "SSH is needed, and it is off on host %s", name).
+			WithHint("let decamp start it and stop it again in the end: --enable-ssh; or start the service TSM-SSH by hand; the firewall ruleset is sshServer")
+	}
+	r := leftover.Record{
+		Kind: leftover.SSHService, Server: h.login.server, Host: host, Since: time.Now(),
+		Text: "SSH on, which was off", ByHand: "vim-cmd hostsvc/stop_ssh",
+	}
+	if _, err := h.store.Add(r); err != nil {
+		return err
+	}
+	h.started = append(h.started, r)
+	return h.session.StartSSH(ctx, host)
+}
+
+func (h *hostShells) dial(ctx context.Context, name string) (*shell.Shell, error) {
+	addr := net.JoinHostPort(name, strconv.Itoa(int(h.opts.Port)))
+	pin, err := h.pin(ctx, name, addr)
+	if err != nil {
+		return nil, err
+	}
+	cfg := shell.Config{Addr: addr, User: h.user(), HostKey: pin, KeyFile: h.opts.KeyFile, Log: h.a.Log}
+	if !h.opts.noAgent {
+		cfg.Agent = h.a.Env("SSH_AUTH_SOCK")
+	}
+	if err := h.password(&cfg, name); err != nil {
+		return nil, err
+	}
+	return shell.Dial(ctx, cfg)
+}
+
+func (h *hostShells) user() string {
+	switch {
+	case h.opts.User != "":
+		return h.opts.User
+	case h.login.vcenter:
+		return "root"
+	}
+	return h.login.user
+}
+
+// password gives the session's password if it is for the same account, else one of its own.
+// Refusals add up with those of the API: the host counts both for one lock.
+func (h *hostShells) password(cfg *shell.Config, host string) error {
+	state, err := h.a.StateDir()
+	if err != nil {
+		return err
+	}
+	who, account, file := cfg.User+"@"+cfg.Addr, cfg.User+"@"+cfg.Addr, h.opts.PasswordFile
+	same := !h.login.vcenter && cfg.User == h.login.user
+	if same {
+		account = h.login.account
+		if file == "" && h.opts.credential == "" {
+			file = h.login.passwordFile
+		}
+	}
+	var ask func(context.Context) (string, error)
+	switch known := h.a.typed(account); {
+	case file == "" && h.opts.submitted:
+		ask = func(context.Context) (string, error) { return "", noSSHPassword(who) }
+	case file != "":
+		ask = func(context.Context) (string, error) { return h.a.PasswordFrom(file) }
+	case same && known != "" && h.a.Env(PasswordEnv) == "": // that file is read again each time
+		ask = func(context.Context) (string, error) { return known, nil }
+	case same:
+		ask = h.a.Password(who, "")
+	default: // the password file in the environment is for another account
+		ask = func(ctx context.Context) (string, error) { return h.a.askPassword(ctx, who) }
+	}
+	refused := &refusals{filepath.Join(state, "refused_logins.json"), account, time.Now}
+	if h.login.onHost != nil {
+		cfg.Admit = h.a.admit(h.login.onHost(host), refused)
+	}
+	cfg.Judged = func(refusal error) {
+		if err := refused.note(refusal); err != nil {
+			h.a.Log.Warn("login not noted", "err", err)
+		}
+	}
+	cfg.Password = func(ctx context.Context) (esx.Secret, error) {
+		if err := refused.check(); err != nil {
+			return "", err
+		}
+		text, err := ask(ctx)
+		return esx.Secret(text), err
+	}
+	return nil
+}
+
+// pin returns the keys that a host may show: the one that was stated; else the one that the
+// host itself tells over the API, whose certificate is pinned, and the one that was believed
+// before; else the user is asked.
+// A named credential has the keys of its hosts, and no other host is logged in to.
+func (h *hostShells) pin(ctx context.Context, name, addr string) (string, error) {
+	stated := cmp.Or(h.opts.HostKey, h.opts.hostKeys[strings.ToLower(name)])
+	if h.opts.credential != "" {
+		if stated == "" {
+			return "", fault.New(fault.Denied, "the credential %s is not bound to the host %s", h.opts.credential, name).
+				WithHint("an administrator adds the host to ssh: {hostKeys: …} of the credential in the access file")
+		}
+		return stated, nil
+	}
+	known, err := h.a.knownHosts()
+	if err != nil {
+		return "", err
+	}
+	entry := "ssh://" + strings.ToLower(addr)
+	before, seen := known.hosts[entry]
+	switch {
+	case stated != "" && h.opts.submitted && seen && before.SHA256 != stated:
+		return "", fault.New(fault.Conflict, "the plan states the SSH host key %s for %s, and this machine knows %s", stated, addr, before.SHA256).
+			WithHint("correct or remove the key in source.ssh.hostKeys of the plan; if the key changed, an administrator accepts it on this machine with --ssh-host-key")
+	case stated != "":
+		return stated, known.remember(entry, certificate{Fingerprint: stated, Subject: "SSH"})
+	}
+	var pins []string
+	if key, err := h.told(ctx); err == nil {
+		pins = append(pins, key.Fingerprint)
+	} else {
+		h.a.Log.Debug("the API does not tell the SSH host key", "host", addr, "err", err)
+	}
+	if seen {
+		pins = append(pins, before.SHA256)
+	}
+	if len(pins) > 0 {
+		return strings.Join(pins, " "), nil
+	}
+	if h.opts.submitted {
+		return "", fault.New(fault.Denied, "the SSH host key of %s is not known on this machine", addr).
+			WithHint("use a named credential for SSH in source: {ssh: {credentials: {name: NAME}}}, which has the keys of its hosts")
+	}
+	shown, err := shell.HostKeys(ctx, addr)
+	if err != nil {
+		return "", err
+	}
+	return h.a.confirmSSH(ctx, known, addr, shown)
+}
+
+// noSSHPassword is the error for a submitted plan without a password for SSH: nobody is asked for one.
+func noSSHPassword(who string) error {
+	return fault.New(fault.Denied, "the plan has no credentials for SSH as %s", who).
+		WithHint("add source: {ssh: {credentials: {name: NAME}}} to the plan; an administrator adds NAME to the access file")
+}
+
+func (h *hostShells) told(ctx context.Context) (shell.HostKey, error) {
+	public, err := h.session.SSHHostKey(ctx)
+	if err != nil {
+		return shell.HostKey{}, err
+	}
+	return shell.FingerprintOf(public)
+}
+
+// confirmSSH shows unknown keys to the operator and asks.
+func (a *Assembler) confirmSSH(ctx context.Context, known *knownHosts, addr string, shown []shell.HostKey) (string, error) {
+	refused := fault.New(fault.Denied, "the SSH host key of %s is not known: it shows %s", addr, shell.Describe(shown)).
+		WithHint("compare it with what the host itself says (%s), then run: %s", shell.WhereToLook, a.Command("--ssh-host-key", shown[0].Fingerprint))
+	t, err := a.Terminal()
+	if err != nil {
+		return "", refused
+	}
+	defer t.Close()
+	answer, err := t.Ask(ctx, fmt.Sprintf("%s shows an SSH host key that is not known yet:\n  %s\nCompare it with what the host itself says: %s\nIs it the right one? Type yes to go on: ",
+		addr, shell.Describe(shown), shell.WhereToLook))
+	if err != nil {
+		return "", err
+	}
+	if answer != "yes" {
+		return "", refused
+	}
+	return shown[0].Fingerprint, known.remember("ssh://"+strings.ToLower(addr), certificate{Fingerprint: shown[0].Fingerprint, Subject: "SSH"})
+}
+
+// stop stops the SSH of a host, which an earlier run started.
+func (h *hostShells) stop(ctx context.Context, host inventory.MoRef) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	err := h.session.StopSSH(ctx, host)
+	if s := h.open[host]; s != nil && err == nil {
+		delete(h.open, host) // who needs one more has to ask for SSH first
+		return s.Close()
+	}
+	return err
+}
+
+// Close ends the logins, and stops the SSH that was started for them. What cannot be stopped
+// stays on record.
+func (h *hostShells) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var errs []error
+	for _, s := range h.open {
+		errs = append(errs, s.Close())
+	}
+	clear(h.open)
+	ctx, cancel := context.WithTimeout(context.Background(), putBackWait)
+	defer cancel()
+	for _, r := range h.started {
+		if err := h.session.StopSSH(ctx, r.Host); err != nil {
+			h.a.WarnStays(leftover.Stays(r, err))
+			continue
+		}
+		errs = append(errs, h.store.Remove(r.ID()))
+	}
+	h.started = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,165 @@
+package assemble
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// PasswordEnv names the environment variable that names a password file. The password
+// itself is never taken from the environment: /proc shows it to others.
+const PasswordEnv = "DECAMP_PASSWORD_FILE"
+
+// longestPassword bounds what is read from a password file, in bytes.
+const longestPassword = 4096
+
+// Password returns what gives the password of who ("root@esx1"): from the file named by
+// the flag or the environment, read again each time, or from the terminal, once. A host
+// that changes its mind in mid-run must not stop it with a question nobody sees.
+func (a *Assembler) Password(who, file string) func(context.Context) (string, error) {
+	if file == "" {
+		file = a.Env(PasswordEnv)
+	}
+	if file != "" {
+		return func(context.Context) (string, error) { return a.PasswordFrom(file) }
+	}
+	var asked atomic.Bool
+	return func(ctx context.Context) (string, error) {
+		if asked.Swap(true) {
+			return "", fault.New(fault.Denied, "the password of %s is not accepted any more", who).OfLogin().
+				WithHint("run the same command again: it asks for the password and continues")
+		}
+		return a.askPassword(ctx, who)
+	}
+}
+
+// remember keeps a password for the rest of this command; account is user@host:port.
+func (a *Assembler) remember(account, password string) { a.secrets.Store(account, password) }
+
+// typed returns what was remembered, or nothing.
+func (a *Assembler) typed(account string) string {
+	text, _ := a.secrets.Load(account)
+	password, _ := text.(string)
+	return password
+}
+
+func (a *Assembler) askPassword(ctx context.Context, who string) (string, error) {
+	t, err := a.Terminal()
+	if err != nil {
+		return "", fault.New(fault.Invalid, "no password for %s: there is no terminal to ask on", who).
+			WithHint("put it in a file that only you can read, and name the file with --password-file or %s", PasswordEnv)
+	}
+	defer t.Close()
+	text, err := t.AskSecret(ctx, fmt.Sprintf("Password for %s: ", who))
+	if err == nil && text == "" { // a host would count it as a wrong one
+		err = fault.New(fault.Invalid, "no password was typed")
+	}
+	return text, err
+}
+
+// PasswordFrom reads the first line's worth: all of the file but one newline at its end.
+// Blanks belong to the password.
+func (a *Assembler) PasswordFrom(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fault.New(fault.Invalid, "read password file: %w", err)
+	}
+	if len(text) > longestPassword {
+		return "", fault.New(fault.Invalid, "password file %s has %d bytes: that is no password", path, len(text))
+	}
+	a.warnIfShared(path)
+	password := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
+	if password == "" {
+		return "", fault.New(fault.Invalid, "password file %s is empty", path)
+	}
+	return password, nil
+}
+
+func (p *Prompts) warnIfShared(path string) {
+	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 {
+		p.Warn("others on this machine may read %s; run: chmod 600 %s", path, fault.Quote(path))
+	}
+}
+
+const (
+	refusalsWindow = 15 * time.Minute // in which a host adds up wrong passwords
+	mostRefusals   = 3                // of the five that lock an account: two are left for others
+)
+
+// refusals is the file in the state directory that remembers when a host refused a
+// user's password. A session stops by itself, but a job that cron starts again and again
+// would lock the account all the same. Of two commands that are refused at the same
+// moment one may be forgotten.
+type refusals struct {
+	path string
+	who  string // "root@esx1:443"
+	now  func() time.Time
+}
+
+// load returns the refusals of everybody, without those that no longer count.
+func (r *refusals) load() (map[string][]time.Time, error) {
+	all := map[string][]time.Time{}
+	text, err := os.ReadFile(r.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err != nil {
+		return nil, fault.New(fault.Corrupt, "read refused logins: %w", err).WithHint("run: rm %s", fault.Quote(r.path))
+	}
+	for who, times := range all {
+		all[who] = slices.DeleteFunc(times, func(t time.Time) bool { return r.now().Sub(t) >= refusalsWindow })
+	}
+	return all, nil
+}
+
+// check refuses a login that comes too close to the lock.
+func (r *refusals) check() error {
+	all, err := r.load()
+	if err != nil {
+		return err
+	}
+	times := all[r.who]
+	if len(times) < mostRefusals {
+		return nil
+	}
+	left := refusalsWindow - r.now().Sub(times[len(times)-mostRefusals])
+	return fault.New(fault.Denied, "not tried: the password of %s was refused %d times in 15 minutes, and the account locks at 5", r.who, len(times)).OfLogin().
+		WithHint("wait %v; or, if the password is right now and the account is not locked, run: rm %s", left.Round(time.Second), fault.Quote(r.path))
+}
+
+// note remembers a refusal; an accepted password makes the host forget them, and us.
+func (r *refusals) note(refused error) error {
+	all, err := r.load()
+	if err != nil {
+		return err
+	}
+	if refused == nil && len(all[r.who]) == 0 {
+		return nil
+	}
+	if refused != nil {
+		all[r.who] = append(all[r.who], r.now().UTC().Truncate(time.Second))
+	} else {
+		delete(all, r.who)
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	if err := durable.Replace(r.path, append(text, '\n'), 0o600); err != nil {
+		return fmt.Errorf("write refused logins: %w", err)
+	}
+	return nil
+}

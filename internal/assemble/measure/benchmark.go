@@ -1,0 +1,259 @@
+// Package measure carries out a matrix of measurements on a source: it logs in by one link at a time, opens what a row
+// needs, and reads what the hosts count meanwhile.
+package measure
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"time"
+
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/assemble/mover"
+	"github.com/decamp/decamp/internal/bench"
+	"github.com/decamp/decamp/internal/bench/matrix"
+	"github.com/decamp/decamp/internal/childenv"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// Benchmark is a matrix that is measured: logged in by one link at a time.
+type Benchmark struct {
+	Assembler *assemble.Assembler
+	Spec      *planfile.Matrix
+	Folder    string // of the spec, for its relative paths
+	Login     assemble.Login
+	Top       bool // esxtop counts what hosts read
+
+	link  planfile.Link
+	works *assemble.SourceParts // nil before the first link
+	nic   string                // the interface towards the source
+	vms   map[string]*inventory.VM
+}
+
+// Enter prepares a link, and logs in over it.
+func (b *Benchmark) Enter(ctx context.Context, link int) error {
+	if err := b.Leave(); err != nil {
+		return err
+	}
+	b.link = b.Spec.Links[link]
+	if err := b.prepare(ctx); err != nil {
+		return err
+	}
+	plan := &planfile.File{Source: b.Spec.Source}
+	plan.Source.URL = cmp.Or(b.link.URL, plan.Source.URL)
+	p := &assemble.SourceParts{Assembler: b.Assembler, Parts: &assemble.Parts{}, Login: b.Login}
+	var err error
+	if p.URL, err = esx.ParseURL(string(plan.Source.URL)); err != nil {
+		return err
+	}
+	if b.nic, err = interfaceTo(ctx, fleet.Endpoint(p.URL), b.link.MTU); err != nil {
+		return err
+	}
+	if err := b.Assembler.PlanLogin(&p.Login, plan, b.Folder, planfile.Local); err != nil {
+		return err
+	}
+	if p.SSH, err = b.Assembler.PlanSSH(plan, b.Folder, planfile.Local); err != nil {
+		return err
+	}
+	b.works = p
+	if err := b.Assembler.OpenSource(ctx, p); err != nil {
+		return err
+	}
+	b.Assembler.Tidy(ctx, p.Shells) // a landing of a matrix that was killed
+	return b.find(ctx)
+}
+
+// Leave logs out of the link that was entered last.
+func (b *Benchmark) Leave() error {
+	if b.works == nil {
+		return nil
+	}
+	err := b.works.Close()
+	b.works = nil
+	return err
+}
+
+// prepareWithin is how long a link's command may take.
+const prepareWithin = 10 * time.Minute
+
+// prepare runs the link's command, if it has one.
+func (b *Benchmark) prepare(ctx context.Context) error {
+	if len(b.link.Prepare) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, prepareWithin)
+	defer cancel()
+	var words []string
+	for _, w := range b.link.Prepare {
+		words = append(words, string(w))
+	}
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	said := &mover.Tail{}
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = b.Folder, childenv.Of(os.Environ()), said, said
+	if err := cmd.Run(); err != nil {
+		return fault.New(fault.Conflict, "prepare link %s, MTU %d: %q: %w: %s", b.link.NIC, b.link.MTU, words, err, fault.OneLine(said.String())).
+			WithHint("run it by hand in %s and see what it wants", fault.Quote(b.Folder))
+	}
+	return nil
+}
+
+// interfaceTo returns the interface by which addr is reached. Rows of an MTU that it has not would
+// be named wrongly.
+func interfaceTo(ctx context.Context, addr string, mtu int) (string, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", addr) // sends nothing, and asks the kernel for the way
+	if err != nil {
+		return "", fault.New(fault.Unreachable, "find the way to %s: %w", addr, err)
+	}
+	defer conn.Close()
+	own := conn.LocalAddr().(*net.UDPAddr).IP
+	all, err := net.Interfaces()
+	if err != nil {
+		return "", err
+	}
+	for _, i := range all {
+		if !has(i, own) {
+			continue
+		}
+		if i.MTU != mtu {
+			return "", fault.New(fault.Conflict, "the link is to have MTU %d, and %s, which leads to %s, has %d", mtu, i.Name, addr, i.MTU).
+				WithHint("ip link set dev %s mtu %d, on both ends; or have the link's prepare do it, or correct its mtu", i.Name, mtu)
+		}
+		return i.Name, nil
+	}
+	return "", fault.New(fault.Internal, "no interface has the address %s, from which %s is reached", own, addr)
+}
+
+func has(i net.Interface, ip net.IP) bool {
+	addrs, err := i.Addrs()
+	if err != nil {
+		return false
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip) {
+			return true
+		}
+	}
+	return false
+}
+
+// find looks all VMs of the spec up. One that runs would be another by the next row.
+func (b *Benchmark) find(ctx context.Context) error {
+	b.vms = map[string]*inventory.VM{}
+	for _, d := range b.Spec.Disks {
+		for _, name := range d.VMs {
+			vm, err := b.works.Session.VM(ctx, string(name))
+			switch {
+			case err != nil:
+				return err
+			case vm.Power != inventory.PoweredOff:
+				return fault.New(fault.Conflict, "VM %s is %s", vm.Name, vm.Power).WithHint("power it off on the host, or name a VM that is off: one with the disks of which a copy is to be timed")
+			case len(vm.Disks) == 0:
+				return fault.New(fault.Invalid, "VM %s has no disk", vm.Name).WithHint("name one that has")
+			}
+			b.vms[string(name)] = vm
+		}
+	}
+	return nil
+}
+
+// Measure measures one cell of the link that was entered.
+func (b *Benchmark) Measure(ctx context.Context, c matrix.Cell) (row bench.Row, err error) {
+	rig := matrix.Rig{Computed: disk.NewSparsePattern(int64(b.Spec.Computed.Size), float64(b.Spec.Computed.Fill), uint64(b.Spec.Computed.Seed))}
+	for _, name := range c.VMs {
+		rig.VMs = append(rig.VMs, b.vms[name])
+	}
+	switch {
+	case c.Source == bench.Pattern:
+	case c.Transport == bench.OverNFS:
+		rig.Clone = func(ctx context.Context, d transport.Disk, file string) error {
+			return b.works.Session.CopyDisk(ctx, esx.DiskCopy{Datacenter: d.VM.Datacenter, From: d.Disk.Path, To: inventory.Path{Datastore: c.Datastore, File: file}})
+		}
+	default:
+		if rig.Transport, err = b.works.Mover(ctx, b.options(c)); err != nil {
+			return row, err
+		}
+		defer func() { err = errors.Join(err, rig.Transport.Close()) }()
+	}
+	rig.Source = func(ctx context.Context, began, ended time.Time) (bench.Device, error) {
+		return b.reads(ctx, rig.VMs, began, ended)
+	}
+	if b.Top && c.Source != bench.Pattern {
+		w, err := b.watch(ctx, rig.VMs)
+		if err != nil {
+			return row, err
+		}
+		defer w.end()
+		rig.Source = w.reads
+	}
+	if row, err = matrix.Measure(ctx, c, rig); err != nil {
+		return row, err
+	}
+	on := &row.On
+	on.Version, on.Commit, on.Host, on.NIC = b.Assembler.Version, commit(), about(b.works.Session.About()), fmt.Sprintf("%s, MTU %d", b.nic, b.link.MTU)
+	if c.Source == bench.Pattern {
+		on.Host, on.NIC, on.Seed = "", "", uint64(b.Spec.Computed.Seed)
+	}
+	return row, matrix.Describe(on, c)
+}
+
+// reads is what the hosts of VMs count of their disks. Theirs is the clock that samples are named
+// by: it is taken to go right.
+func (b *Benchmark) reads(ctx context.Context, vms []*inventory.VM, began, ended time.Time) (sum bench.Device, err error) {
+	asked := map[inventory.MoRef]bool{}
+	for _, vm := range vms {
+		if asked[vm.Host] {
+			continue
+		}
+		asked[vm.Host] = true
+		r, err := b.works.Session.DiskReads(ctx, vm.Host, began, ended)
+		if err != nil {
+			return bench.Device{}, err
+		}
+		sum.IOPS += r.PerSecond
+		sum.MiBs += r.Bytes / bench.MiB
+	}
+	return sum, nil
+}
+
+// options are those of a plan's VM that is moved as a cell says.
+func (b *Benchmark) options(c matrix.Cell) planfile.Options {
+	o := planfile.Options{Transport: planfile.Transport(c.Transport), Format: "raw", NFC: b.Spec.NFC, Landing: b.Spec.Landing, Connections: defaultConnections}
+	if b.link.Advertise.IsValid() {
+		o.Landing.Advertise = b.link.Advertise
+	}
+	if c.Streams > 0 {
+		o.Connections, o.NFC.Handles = c.Streams, c.Streams
+	}
+	return o
+}
+
+// defaultConnections are as many as --connections says if nobody does.
+const defaultConnections = 8
+
+func about(a inventory.About) string { return fmt.Sprintf("%s %s", a.Name, a.Version) }
+
+// commit is what the program was built from, as Go noted it.
+func commit() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	const digits = 12
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value[:min(len(s.Value), digits)]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,101 @@
+package measure
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/bench"
+	"github.com/decamp/decamp/internal/esx/shell"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// topEvery is how long a sample of esxtop is.
+const topEvery = 5 * time.Second
+
+// topWatch is esxtop on some hosts while a row is measured.
+type topWatch struct {
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu    sync.Mutex
+	hosts map[inventory.MoRef]*topHost
+}
+
+// topHost is what was told of one.
+type topHost struct {
+	loads []shell.Load
+	err   error // that ended it before it was to
+}
+
+// watch begins on the hosts of VMs. Who cannot log in there learns it before a row is measured.
+func (b *Benchmark) watch(ctx context.Context, vms []*inventory.VM) (*topWatch, error) {
+	shells := map[inventory.MoRef]*shell.Shell{}
+	for _, vm := range vms {
+		if shells[vm.Host] != nil {
+			continue
+		}
+		s, err := b.works.Shells.Open(ctx, vm.Host)
+		if err != nil {
+			return nil, err
+		}
+		shells[vm.Host] = s
+	}
+	w := &topWatch{hosts: map[inventory.MoRef]*topHost{}}
+	ctx, w.cancel = context.WithCancel(ctx)
+	for host, s := range shells {
+		h := &topHost{}
+		w.hosts[host] = h
+		w.running.Go(func() {
+			err := s.Watch(ctx, topEvery, func(l shell.Load) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				h.loads = append(h.loads, l)
+			})
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			h.err = err
+		})
+	}
+	return w, nil
+}
+
+func (w *topWatch) end() {
+	w.cancel()
+	w.running.Wait()
+}
+
+// reads is the mean of the samples that lie in a time as a whole, of all hosts together.
+func (w *topWatch) reads(_ context.Context, began, ended time.Time) (sum bench.Device, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, h := range w.hosts {
+		d, n := meanLoad(h.loads, began, ended)
+		switch {
+		case n == 0 && h.err != nil:
+			return bench.Device{}, h.err
+		case n == 0:
+			return bench.Device{}, fault.New(fault.Unsupported, "no sample of esxtop, %v long, lies in it as a whole", topEvery)
+		}
+		sum.IOPS += d.IOPS
+		sum.MiBs += d.MiBs
+	}
+	return sum, nil
+}
+
+// meanLoad is of one host, and of how many samples.
+func meanLoad(loads []shell.Load, began, ended time.Time) (d bench.Device, n int) {
+	for _, l := range loads {
+		if l.At.Add(-topEvery).Before(began) || l.At.After(ended) {
+			continue
+		}
+		n++
+		d.IOPS += l.Reads
+		d.MiBs += l.Bytes / bench.MiB
+	}
+	if n == 0 {
+		return bench.Device{}, 0
+	}
+	return bench.Device{IOPS: d.IOPS / float64(n), MiBs: d.MiBs / float64(n)}, n
+}

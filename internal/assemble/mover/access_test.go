@@ -1,0 +1,68 @@
+package mover
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+const operatorsPlan = "version: 1\nname: p\nsource: {url: esxi://root@esx1}\ndefaults: {to: [dir:/srv/vm]}\nselect: poweredOn\n"
+
+func TestRoleThatAPlanIsCarriedOutWith(t *testing.T) {
+	for _, v := range []struct {
+		recorded        string
+		command, worker planfile.Role
+	}{
+		{"admin", planfile.Local, planfile.Admin}, {"operate", planfile.Operate, planfile.Operate}, {"view", "", ""}, {"", "", ""}, {"local", "", ""},
+	} {
+		p := roster.Plan{Role: v.recorded}
+		if got := (&Mover{roster: &roster.Roster{}, Command: true}).roleOf(p); got != v.command {
+			t.Errorf("%q in a command: %q, want %q", v.recorded, got, v.command)
+		}
+		if got := (&Mover{roster: &roster.Roster{}}).roleOf(p); got != v.worker {
+			t.Errorf("%q in a worker: %q, want %q", v.recorded, got, v.worker)
+		}
+	}
+}
+
+// A worker checks a plan as the server did, with its own access file, before it connects to anything.
+func TestWorkerChecksAPlanAgain(t *testing.T) {
+	m, _, _ := workerOn(t) // with a credential for esx1
+	named := strings.Replace(operatorsPlan, "esx1}", "esx1, credentials: {name: esx1}}", 1)
+	for what, v := range map[string]struct{ role, text string }{
+		"a command":             {"operate", named + "hooks: {pre: {command: [/bin/true]}}\n"},
+		"an address":            {"operate", strings.Replace(named, "dir:/srv/vm", "\"libvirt:qemu:///system?stage=/srv/vm\"", 1)},
+		"no credentials":        {"admin", operatorsPlan},
+		"another host":          {"admin", strings.Replace(named, "root@esx1", "root@esx2", 1)},
+		"an unknown credential": {"admin", strings.Replace(named, "name: esx1", "name: esx2", 1)},
+		"an unknown place":      {"admin", strings.Replace(named, "dir:/srv/vm", "\"place:kvm?stage=/srv/vm\"", 1)},
+		"no role":               {"", named},
+	} {
+		s, err := m.newPlanSource(roster.Plan{Name: "p", Text: v.text, Role: v.role})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.enter(t.Context()); !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// An operator's plan has a VM go to a folder that this worker offers, or nowhere.
+func TestWorkerRefusesFoldersThatItDoesNotOffer(t *testing.T) {
+	m := New(&assemble.Assembler{})
+	m.offers = map[string]string{"/srv/vm": "id"}
+	for to, ok := range map[string]bool{
+		"dir:/srv/vm": true, "dir:/srv/vm/a": true, "place:rack1?stage=/srv/vm": true,
+		"dir:/srv/vms": false, "dir:/etc": false, "place:rack1?stage=/etc": false,
+	} {
+		s := &planSource{m: m, SourceParts: &assemble.SourceParts{Assembler: m.a, Role: planfile.Operate}}
+		if err := s.offered(roster.VM{To: []string{to}}); (err == nil) != ok || !ok && !fault.Is(err, fault.Denied) {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+}

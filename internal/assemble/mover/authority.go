@@ -1,0 +1,67 @@
+package mover
+
+import (
+	"context"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// acceptedSource returns a new source of p, as the database has it. It returns fault.Denied if p may
+// not be carried out: a process with the fleet's key must have submitted it, and the role of its
+// author must permit what its text asks for. A mover without a database only reads plans of the
+// user's own, and accepts all.
+func (m *Mover) acceptedSource(p roster.Plan) (*planSource, error) {
+	if m.roster == nil {
+		return m.newPlanSource(p)
+	}
+	if err := m.roster.VerifyPlan(p); err != nil { // before its text is read
+		return nil, err
+	}
+	s, err := m.newPlanSource(p)
+	if err != nil {
+		return nil, err
+	}
+	if string(s.file.Name) != p.Name {
+		return nil, fault.New(fault.Denied, "plan %s is refused: its text is that of plan %s", p.Name, s.file.Name).WithHint("submit it again")
+	}
+	if err := s.permitted(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Admit is part of fleet.Mover. The hooks of VMs are checked by the workers that drive them.
+func (m *Mover) Admit(ctx context.Context, p roster.Plan) error {
+	s, err := m.sourceOf(ctx, p)
+	if err != nil {
+		return err
+	}
+	return m.allow(s, s.file.Hooks)
+}
+
+// allow returns fault.Denied if hooks has a command and this process does not run hooks.
+func (m *Mover) allow(s *planSource, hooks planfile.Hooks) error {
+	if m.Hooks || !hasCommand(hooks) {
+		return nil
+	}
+	return fault.New(fault.Denied, "plan %s runs commands (hooks), which this process does not", s.name).
+		WithHint("start all servers and workers with --allow-hooks if you trust those who may submit plans as admin; then: decamp retry %s", fault.Quote(s.name))
+}
+
+func hasCommand(h planfile.Hooks) bool { return len(h.Pre.Command)+len(h.Post.Command) > 0 }
+
+// roleOf returns the authority that this process carries a plan out with. A command that the user runs
+// carries out plans of administrators as its own, with the user's files and terminal; a server or a worker
+// knows submitted plans only.
+func (m *Mover) roleOf(p roster.Plan) planfile.Role {
+	role := planfile.Role(p.Role)
+	switch {
+	case m.roster == nil, m.Command && role == planfile.Admin:
+		return planfile.Local
+	case role == planfile.Admin, role == planfile.Operate:
+		return role
+	}
+	return ""
+}

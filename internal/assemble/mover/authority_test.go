@@ -1,0 +1,162 @@
+package mover
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetkey"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+const plainPlan = "version: 1\nname: wave\nsource: {url: \"esxi://root@esx1\", credentials: {name: esx1}}\ndefaults: {to: [\"dir:/srv/vm\"]}\nselect: name ~ *\n"
+
+// hookedPlan has a hook of each kind in turn.
+func hookedPlan(where string) string {
+	const hooks = `{post: {command: ["/bin/true"]}}`
+	switch where {
+	case "plan":
+		return plainPlan + "hooks: " + hooks + "\n"
+	case "defaults":
+		return strings.Replace(plainPlan, `/srv/vm"]`, `/srv/vm"], hooks: `+hooks, 1)
+	}
+	return strings.Replace(plainPlan, "select: name ~ *", "vms:\n  - vm: web1\n    hooks: "+hooks, 1)
+}
+
+// workerOn is the mover of a worker with a key and a credential for operators, on an empty database.
+func workerOn(t *testing.T) (m *Mover, r *roster.Roster, url string) {
+	t.Helper()
+	dir := t.TempDir()
+	keys, err := fleetkey.Ensure(filepath.Join(dir, fleetkey.FileName))
+	must(t, err)
+	url = "sqlite:" + filepath.Join(dir, "fleet.db")
+	r, err = roster.Open(t.Context(), roster.Config{URL: url, Keys: keys})
+	must(t, err)
+	t.Cleanup(func() { must(t, r.Close()) })
+	m = New(&assemble.Assembler{Prompts: assemble.Prompts{Log: slog.New(slog.DiscardHandler)}, Env: os.Getenv, AccessFile: filepath.Join(dir, planfile.AccessFile)})
+	access := "version: 1\ncredentials:\n  esx1: {url: \"esxi://root@esx1\", fingerprint: \"" + strings.Repeat("AB", 32) + "\", passwordFile: /etc/decamp/esx1, roles: [operate]}\n"
+	must(t, os.WriteFile(m.a.AccessFile, []byte(access), 0o600))
+	m.roster = r
+	return m, r, url
+}
+
+// Hooks run only if an admin submitted the plan and the process was started with --allow-hooks,
+// whatever the server let in.
+func TestWorkersRunHooksOfAdminsOnly(t *testing.T) {
+	for _, where := range []string{"plan", "defaults", "vm"} {
+		for _, role := range []string{"", "view", "operate", "root", "admin"} {
+			for _, allowed := range []bool{false, true} {
+				m, r, _ := workerOn(t)
+				m.Hooks = allowed
+				p, err := r.AddPlan(t.Context(), roster.Plan{Name: "wave", Text: hookedPlan(where), Role: role})
+				must(t, err)
+				err = m.Admit(t.Context(), p)
+				want := role != "admin" || where == "plan" && !allowed // those of VMs are the drivers' business
+				if want != fault.Is(err, fault.Denied) || want != (err != nil) || want && fault.HintOf(err) == "" {
+					t.Errorf("hooks of the %s, submitted as %q, allowed %v: %v", where, role, allowed, err)
+				}
+			}
+		}
+	}
+}
+
+// run is the one place in which commands of plans are begun.
+func TestHooksNeedAllowHooks(t *testing.T) {
+	m, s := hookRig(t)
+	m.Hooks = false
+	made := filepath.Join(s.folder, "made")
+	err := m.run(t.Context(), s, shHook("touch "+made, time.Minute), nil)
+	if !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "--allow-hooks") {
+		t.Errorf("error %v (remedy %q), want Denied", err, fault.HintOf(err))
+	}
+	if _, err := os.Stat(made); err == nil {
+		t.Error("the hook was run")
+	}
+	must(t, m.run(t.Context(), s, planfile.Hook{}, nil))
+}
+
+// A plan that was put into the database past the fleet's key is not admitted, listed or moved, and
+// none of its text is acted on.
+func TestForgedPlanIsRefused(t *testing.T) {
+	m, r, url := workerOn(t)
+	m.Hooks = true
+	forger, err := roster.Open(t.Context(), roster.Config{URL: url})
+	must(t, err)
+	defer forger.Close()
+	p, err := forger.AddPlan(t.Context(), roster.Plan{Name: "wave", Text: hookedPlan("plan"), Role: "admin", By: "ann"})
+	must(t, err)
+	must(t, forger.AddVMs(t.Context(), []roster.VM{{Key: roster.Key{Plan: "wave", VM: "vm-1"}, Name: "web1", To: []string{"dir:/etc"}}}))
+	row, err := r.VM(t.Context(), roster.Key{Plan: "wave", VM: "vm-1"})
+	must(t, err)
+	_, capacities := m.Capacities(t.Context(), p)
+	for what, err := range map[string]error{
+		"admit": m.Admit(t.Context(), p), "hook": m.Hook(t.Context(), p, hookPre), "limits": capacities,
+		"list": m.List(t.Context(), p, nil), "move": m.Move(t.Context(), row, nil), "undo": m.Undo(t.Context(), row),
+	} {
+		if !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "no signature") {
+			t.Errorf("%s: %v, want Denied", what, err)
+		}
+	}
+	if len(m.sources) != 0 {
+		t.Error("the plan was read")
+	}
+
+	// With the key, the plan counts and the row that was put in does not.
+	_, err = r.AddPlan(t.Context(), roster.Plan{Name: "wave", Text: hookedPlan("plan"), Role: "admin", By: "ann"})
+	must(t, err)
+	must(t, m.Admit(t.Context(), p))
+	for what, err := range map[string]error{"move": m.Move(t.Context(), row, nil), "undo": m.Undo(t.Context(), row)} {
+		if !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "VM web1") {
+			t.Errorf("%s of a row that was put in: %v, want Denied", what, err)
+		}
+	}
+}
+
+// A signed text does not count under another name: the name is part of it.
+func TestPlanUnderAnotherNameIsRefused(t *testing.T) {
+	m, r, _ := workerOn(t)
+	p, err := r.AddPlan(t.Context(), roster.Plan{Name: "other", Text: plainPlan, Role: "admin"})
+	must(t, err)
+	if err := m.Admit(t.Context(), p); !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "plan wave") {
+		t.Errorf("error %v, want Denied", err)
+	}
+}
+
+// A worker that knows a plan carries out the one that is submitted under the same name after that
+// was dropped, not the one that it knows.
+func TestPlanSubmittedAnewReplacesTheOneThatIsKnown(t *testing.T) {
+	m, r, _ := workerOn(t)
+	p, err := r.AddPlan(t.Context(), roster.Plan{Name: "wave", Text: plainPlan, Role: "admin"})
+	must(t, err)
+	first, err := m.sourceOf(t.Context(), p)
+	must(t, err)
+	if again, err := m.sourceOf(t.Context(), p); err != nil || again != first {
+		t.Fatalf("the plan was read twice: %v", err)
+	}
+	must(t, r.SetPlan(t.Context(), "wave", roster.PlanEnded, nil))
+	must(t, r.DropPlan(t.Context(), "wave"))
+	text := strings.Replace(plainPlan, "/srv/vm", "/srv/other", 1)
+	_, err = r.AddPlan(t.Context(), roster.Plan{Name: "wave", Text: text, Role: "admin"})
+	must(t, err)
+	must(t, r.AddVMs(t.Context(), []roster.VM{{Key: roster.Key{Plan: "wave", VM: "vm-1"}, Name: "web1"}}))
+	row, err := r.VM(t.Context(), roster.Key{Plan: "wave", VM: "vm-1"})
+	must(t, err)
+	s, err := m.current(t.Context(), "wave", func(p roster.Plan) error { return r.VerifyVM(p, row) })
+	must(t, err)
+	if to := s.file.Defaults.To; len(to) != 1 || to[0] != "dir:/srv/other" {
+		t.Errorf("VMs go to %v", to)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,160 @@
+package mover
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/bottleneck"
+	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// drive is one VM under way: what its runs tell, in the words of the fleet.
+type drive struct {
+	row roster.VM
+	to  fleet.Driver
+
+	mu    sync.Mutex
+	step  string
+	disks map[diskStep]plan.Bytes
+	read  map[diskStep]int64 // bytes read in this step, over all attempts
+	past  []moment           // of the last rateWindow, oldest first
+	again int64              // bytes read back from images
+	last  roster.Progress
+}
+
+// diskStep is a disk in one step of a run.
+type diskStep struct {
+	run  plan.ID
+	step string
+	disk int32
+}
+
+// moment is how much a VM had moved at a time.
+type moment struct {
+	at           time.Time
+	moved, again int64
+}
+
+// rateWindow is the time that rates of VMs are over. It is the same for all of them, and for those that
+// just began: so the sum of rates is no more than what was moved.
+const rateWindow = 5 * time.Second
+
+func newDrive(row roster.VM, d fleet.Driver) *drive {
+	return &drive{row: row, to: d, disks: map[diskStep]plan.Bytes{}, read: map[diskStep]int64{}}
+}
+
+// turn is asked for by each of the VM's runs; the Driver has them hold one together.
+func (dr *drive) turn(ctx context.Context, s migrate.Stage) (func(), error) {
+	return dr.to.Turn(ctx, roster.Stage(s), 0)
+}
+
+// event passes on what is told of a run.
+func (dr *drive) event(e plan.Event) {
+	dr.mu.Lock()
+	defer dr.mu.Unlock()
+	switch e.Kind {
+	case plan.StepBegan:
+		if dr.step != e.Step {
+			dr.step = e.Step
+			clear(dr.disks)
+			clear(dr.read)
+			dr.stand()
+		}
+		dr.to.Step(e.Step, "")
+	case plan.SourceReread:
+		if e.Reread != nil && e.Reread.Chunks > 0 {
+			dr.to.Step(e.Step, e.Message)
+		}
+	case plan.StepRetried:
+		if e.Failure != nil {
+			dr.to.Step(e.Step, e.Failure.Text)
+		}
+	case plan.Progressed:
+		if e.Bytes != nil {
+			dr.count(e)
+			dr.disks[diskStep{e.Run, e.Step, e.Disk}] = *e.Bytes
+			dr.tell(e.Time)
+		}
+	case plan.Waits:
+		if e.Step == dr.step {
+			dr.to.Step(e.Step, e.Message)
+		}
+	case plan.RoundDone:
+		dr.last.Round++
+	case plan.Projected:
+		if e.Outlook != nil {
+			dr.last.Outage, dr.last.Dirty = e.Outlook.Outage, e.Outlook.Dirty
+			dr.to.Progress(dr.last)
+		}
+	}
+}
+
+// stand says that what moved until now does not any more.
+func (dr *drive) stand() {
+	dr.past = nil
+	if dr.last.Rate+dr.last.Reread > 0 {
+		dr.last.Rate, dr.last.Reread, dr.last.Busy = 0, 0, bottleneck.Busy{}
+		dr.to.Progress(dr.last)
+	}
+}
+
+// count adds what was read since the last event of the same disk. An attempt counts from zero. Several
+// destinations read a source once: what the run that is furthest has read counts.
+func (dr *drive) count(e plan.Event) {
+	k := diskStep{e.Run, e.Step, e.Disk}
+	more := e.Bytes.Read - dr.disks[k].Read
+	if more < 0 {
+		more = e.Bytes.Read
+	}
+	if readsImages(e.Step) {
+		dr.again += more
+		return
+	}
+	before := dr.furthest(e.Step, e.Disk)
+	dr.read[k] += more
+	dr.last.Moved += dr.furthest(e.Step, e.Disk) - before
+}
+
+// readsImages reports whether a step reads images back, not the source.
+func readsImages(step string) bool { return step == "verify" || step == "prove" }
+
+func (dr *drive) furthest(step string, disk int32) (most int64) {
+	for k, n := range dr.read {
+		if k.step == step && k.disk == disk {
+			most = max(most, n)
+		}
+	}
+	return most
+}
+
+func (dr *drive) tell(now time.Time) {
+	p := &dr.last
+	p.Key, p.Total, p.Done = dr.row.Key, dr.row.Bytes, 0
+	dr.rates(now)
+	total := int64(0)
+	var busy bottleneck.Mean
+	for _, b := range dr.disks {
+		total += b.Total
+		p.Done += b.Done + b.Skipped
+		busy.Add(b.Busy, b.Rate)
+	}
+	p.Busy = busy.Busy()
+	p.Total = max(total, p.Done)
+	dr.to.Progress(*p)
+}
+
+// rates sets what was moved and read back per second of the last rateWindow.
+func (dr *drive) rates(now time.Time) {
+	dr.past = append(dr.past, moment{now, dr.last.Moved, dr.again})
+	for len(dr.past) > 2 && now.Sub(dr.past[1].at) >= rateWindow {
+		dr.past = dr.past[1:]
+	}
+	first := dr.past[0]
+	d := max(now.Sub(first.at), rateWindow)
+	dr.last.Rate = int64(float64(dr.last.Moved-first.moved) / d.Seconds())
+	dr.last.Reread = int64(float64(dr.again-first.again) / d.Seconds())
+}

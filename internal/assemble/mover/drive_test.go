@@ -1,0 +1,137 @@
+package mover
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// heard is a driver that keeps what it was told last.
+type heard struct {
+	last      roster.Progress
+	rehearsed roster.Rehearsed
+}
+
+func (h *heard) Turn(context.Context, roster.Stage, time.Duration) (func(), error) { return nil, nil }
+func (h *heard) Step(string, string)                                               {}
+func (h *heard) Progress(p roster.Progress)                                        { h.last = p }
+func (h *heard) Storage([]string) error                                            { return nil }
+func (h *heard) Rehearsed(done roster.Rehearsed)                                   { h.rehearsed = done }
+func (h *heard) Epoch() int64                                                      { return 1 }
+
+// What moved in one step does not move in the next, until that says so.
+func TestRateEndsWithItsStep(t *testing.T) {
+	var to heard
+	dr := newDrive(roster.VM{Bytes: 100}, &to)
+	dr.event(plan.Event{Kind: plan.StepBegan, Step: "round"})
+	dr.event(plan.Event{Kind: plan.Progressed, Step: "round", Disk: 2000, Bytes: &plan.Bytes{Total: 100, Done: 20, Read: 5}})
+	dr.event(plan.Event{Time: time.Time{}.Add(time.Second), Kind: plan.Progressed, Step: "round", Disk: 2000, Bytes: &plan.Bytes{Total: 100, Done: 40, Read: 40}})
+	if to.last.Rate != 7 || to.last.Done != 40 {
+		t.Fatalf("told %+v", to.last)
+	}
+	dr.event(plan.Event{Kind: plan.StepBegan, Step: "wait"})
+	if to.last.Rate != 0 || to.last.Done != 40 {
+		t.Errorf("told %+v", to.last)
+	}
+	dr.event(plan.Event{Kind: plan.Projected, Step: "wait", Outlook: &plan.Outlook{Outage: time.Minute}})
+	if to.last.Rate != 0 || to.last.Outage != time.Minute {
+		t.Errorf("told %+v", to.last)
+	}
+}
+
+// fleetOf are the VMs of one worker, and a clock.
+type fleetOf struct {
+	now time.Time
+	vms []*movedVM
+}
+
+// movedVM is a VM of which events tell what was read.
+type movedVM struct {
+	heard
+	*drive
+	step string
+	read map[diskStep]int64
+}
+
+func (f *fleetOf) add(step string) *movedVM {
+	vm := &movedVM{step: step, read: map[diskStep]int64{}}
+	vm.drive = newDrive(roster.VM{Bytes: 100 << 30}, &vm.heard)
+	f.vms = append(f.vms, vm)
+	vm.begin(f, step)
+	return vm
+}
+
+func (vm *movedVM) begin(f *fleetOf, step string) {
+	vm.step = step
+	vm.drive.event(plan.Event{Time: f.now, Kind: plan.StepBegan, Step: step})
+}
+
+// reads has a disk of a run read n bytes more, beside nine times as many zeros.
+func (vm *movedVM) reads(f *fleetOf, run plan.ID, disk int32, n int64) {
+	k := diskStep{run, vm.step, disk}
+	vm.read[k] += n
+	b := &plan.Bytes{Total: 100 << 30, Done: 10 * vm.read[k], Read: vm.read[k], Rate: 77}
+	vm.drive.event(plan.Event{Time: f.now, Run: run, Kind: plan.Progressed, Step: vm.step, Disk: disk, Bytes: b})
+}
+
+// Under a limit the rates of VMs add up to no more than it: with disks that end, VMs that begin and end,
+// several destinations, attempts that begin anew, and images that are read back meanwhile.
+func TestRatesOfVMsStayWithinTheirLimit(t *testing.T) {
+	const limit, tick = 30e6, 200 * time.Millisecond
+	part := func(of float64) int64 { return int64(of * limit * tick.Seconds()) }
+	f := &fleetOf{now: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)}
+	first, second := f.add("copy"), (*movedVM)(nil)
+	moved := map[*movedVM]int64{}
+	for i := range 150 { // 30 s
+		f.now = f.now.Add(tick)
+		switch at := time.Duration(i) * tick; {
+		case at < 5*time.Second: // two disks
+			first.reads(f, "a", 2000, part(0.5))
+			first.reads(f, "a", 2001, part(0.5))
+		case at < 10*time.Second: // one of them is done
+			first.reads(f, "a", 2001, part(1))
+		case at < 20*time.Second: // another VM takes half, with two destinations
+			if second == nil {
+				second = f.add("round")
+			}
+			first.reads(f, "a", 2001, part(0.5))
+			second.reads(f, "b", 2000, part(0.5))
+			second.reads(f, "c", 2000, part(0.5))
+		default: // the first is read back, ten times as fast
+			if first.step != "verify" {
+				first.begin(f, "verify")
+			}
+			if i == 120 { // an attempt that begins anew
+				second.read[diskStep{"b", "round", 2000}], second.read[diskStep{"c", "round", 2000}] = 0, 0
+			}
+			first.reads(f, "a", 2000, part(10))
+			second.reads(f, "b", 2000, part(1))
+			second.reads(f, "c", 2000, part(1))
+		}
+		sum := int64(0)
+		for _, vm := range f.vms {
+			sum += vm.last().Rate
+			if vm.last().Moved < moved[vm] {
+				t.Fatalf("after %v less is moved than before", f.now)
+			}
+			moved[vm] = vm.last().Moved
+		}
+		if sum > limit {
+			t.Fatalf("%d s: %d bytes a second, of %.0f", i/5, sum, limit)
+		}
+		if i%25 == 24 && float64(sum) < 0.9*limit {
+			t.Errorf("%d s: only %d bytes a second, of %.0f", i/5, sum, limit)
+		}
+	}
+	if first.last().Rate != 0 || first.last().Reread < 9*limit {
+		t.Errorf("a VM that is read back: %+v", first.last())
+	}
+	if all := int64(30 * limit); moved[first]+moved[second] > all || moved[first]+moved[second] < all*9/10 {
+		t.Errorf("%d and %d bytes moved, of %d", moved[first], moved[second], all)
+	}
+}
+
+func (vm *movedVM) last() roster.Progress { return vm.heard.last }

@@ -1,0 +1,134 @@
+package mover
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/decamp/decamp/internal/childenv"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// Hook is part of fleet.Mover.
+func (m *Mover) Hook(ctx context.Context, p roster.Plan, when string) error {
+	s, err := m.sourceOf(ctx, p)
+	if err != nil {
+		return err
+	}
+	hook := s.file.Hooks.Pre
+	if when == "post" {
+		hook = s.file.Hooks.Post
+	}
+	return m.run(ctx, s, hook, []string{"DECAMP_PLAN=" + p.Name, "DECAMP_WHEN=" + when})
+}
+
+// before runs the hook before a VM, unless it was run.
+func (m *Mover) before(ctx context.Context, s *planSource, hook planfile.Hook, row roster.VM, vm *inventory.VM) error {
+	if len(hook.Command) == 0 {
+		return nil
+	}
+	return fleet.VMHooks{Roster: m.roster, VM: row.Key}.Pre(ctx, func() error { return m.hook(ctx, s, hook, row, vm, hookPre, nil) })
+}
+
+// after runs the hook after a VM, which has ended so, unless it was run.
+func (m *Mover) after(ctx context.Context, s *planSource, hook planfile.Hook, row roster.VM, vm *inventory.VM, ended error) error {
+	if len(hook.Command) == 0 {
+		return nil
+	}
+	return fleet.VMHooks{Roster: m.roster, VM: row.Key}.Post(ctx, ended == nil, func() error { return m.hook(ctx, s, hook, row, vm, hookPost, ended) })
+}
+
+// hook runs a hook of one VM: before it, or after it with how it ended.
+func (m *Mover) hook(ctx context.Context, s *planSource, hook planfile.Hook, row roster.VM, vm *inventory.VM, when string, ended error) error {
+	result := ""
+	switch {
+	case when == hookPost && ended != nil:
+		result = fault.KindOf(ended).String()
+	case when == hookPost:
+		result = "done"
+	}
+	return m.run(ctx, s, hook, []string{
+		"DECAMP_PLAN=" + row.Plan, "DECAMP_WHEN=" + when, "DECAMP_RESULT=" + result, "DECAMP_VM=" + vm.Name,
+		"DECAMP_REF=" + string(vm.Ref), "DECAMP_UUID=" + vm.UUID, "DECAMP_RUN=" + strings.Join(row.Runs, " "), "DECAMP_TO=" + strings.Join(row.To, " "),
+	})
+}
+
+const (
+	hookPre  = "pre"
+	hookPost = "post"
+)
+
+// run runs a hook in the plan's folder. When its time is over it is ended, with all that it
+// started.
+func (m *Mover) run(ctx context.Context, s *planSource, hook planfile.Hook, vars []string) error {
+	if err := m.allow(s, planfile.Hooks{Pre: hook}); err != nil {
+		return err
+	}
+	if len(hook.Command) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(hook.Timeout))
+	defer cancel()
+	var args []string
+	for _, a := range hook.Command[1:] {
+		args = append(args, string(a))
+	}
+	cmd := exec.CommandContext(ctx, string(hook.Command[0]), args...)
+	cmd.Dir, cmd.Env = s.folder, vars
+	for _, name := range childenv.Common {
+		if v := m.a.Env(name); v != "" {
+			cmd.Env = append(cmd.Env, name+"="+v)
+		}
+	}
+	said := &Tail{}
+	cmd.Stdout, cmd.Stderr = said, said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = hookDrain
+	err := cmd.Run()
+	m.a.Log.Info("hook", "plan", s.name, "command", hook.Command[0], "vars", vars, "said", said, "err", err)
+	return hookError(ctx, hook, err, said.String())
+}
+
+// hookDrain is how long the output of what a hook left behind is waited for.
+const hookDrain = 5 * time.Second
+
+func hookError(ctx context.Context, hook planfile.Hook, err error, said string) error {
+	switch {
+	case err == nil || errors.Is(err, exec.ErrWaitDelay): // it ended well, and left something running
+		return nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = fmt.Errorf("it took longer than %v", time.Duration(hook.Timeout))
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	if said != "" {
+		err = fmt.Errorf("%w: %s", err, fault.OneLine(said))
+	}
+	return fault.New(fault.Conflict, "hook %s: %w", hook.Command[0], err).WithHint("see what the hook wants; then decamp retry")
+}
+
+// Tail keeps the end of what is written to it.
+type Tail struct{ text []byte }
+
+// mostTail is how much of a hook's output is told, in bytes.
+const mostTail = 1 << 10
+
+func (t *Tail) Write(p []byte) (int, error) {
+	t.text = append(t.text, p...)
+	if over := len(t.text) - mostTail; over > 0 {
+		t.text = append(t.text[:0], t.text[over:]...)
+	}
+	return len(p), nil
+}
+
+func (t *Tail) String() string { return strings.ToValidUTF8(string(bytes.TrimSpace(t.text)), "") }

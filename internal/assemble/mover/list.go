@@ -1,0 +1,166 @@
+package mover
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// lister makes rows of what a source tells.
+type lister struct {
+	source *planSource
+	plan   string
+	tell   func([]roster.VM) error
+	choice *planfile.Resolver
+	seq    int64
+}
+
+// List tells the VMs that the plan moves; those that it names and the source does not have last.
+// They need not be described for that, which takes a vCenter a millisecond or two each, unless the
+// plan chooses by what only a description says.
+func (s *planSource) List(ctx context.Context, tell func([]roster.VM) error) error {
+	facts, enough := s.file.Select.Facts()
+	l := &lister{source: s, plan: s.name, tell: tell}
+	var err error
+	if len(s.file.VMs) == 0 && enough {
+		err = l.pages(ctx, facts)
+	} else {
+		err = l.named(ctx, facts, enough)
+	}
+	if err != nil {
+		return err
+	}
+	return tell(l.missing())
+}
+
+// pages tells of what is chosen as it comes: there are no names that could be two VMs'.
+func (l *lister) pages(ctx context.Context, facts []inventory.Fact) error {
+	l.choice = l.source.file.Resolver(esx.NewIndex(nil))
+	return l.source.Session.Roll(ctx, facts, l.tellOf)
+}
+
+// named looks names up among those of all VMs, and then asks for what else there is to know, of
+// those that are named first. A name that is two VMs' is known before anything moves.
+func (l *lister) named(ctx context.Context, facts []inventory.Fact, enough bool) error {
+	s := l.source
+	names, err := s.Session.Names(ctx, s.file.Called())
+	if err != nil {
+		return err
+	}
+	l.choice = s.file.Resolver(names)
+	vms := refs(l.choice.Named())
+	if !s.file.Select.IsZero() {
+		vms = namedFirst(vms, names.Refs())
+	}
+	if !enough {
+		return s.Session.EachVM(ctx, vms, l.tellOf)
+	}
+	return s.Session.RollOf(ctx, vms, facts, l.tellOf)
+}
+
+// tellOf tells of those that the plan moves.
+func (l *lister) tellOf(vms []inventory.VM) error {
+	all := make([]*inventory.VM, len(vms))
+	for i := range vms {
+		all[i] = &vms[i]
+	}
+	return l.tell(l.rows(all))
+}
+
+// namedFirst are those that are named, and then all others.
+func namedFirst(named, all []inventory.MoRef) []inventory.MoRef {
+	vms, in := slices.Clone(named), make(map[inventory.MoRef]bool, len(named))
+	for _, ref := range named {
+		in[ref] = true
+	}
+	for _, ref := range all {
+		if !in[ref] {
+			vms = append(vms, ref)
+		}
+	}
+	return vms
+}
+
+func refs(vms []*inventory.VM) []inventory.MoRef {
+	all := make([]inventory.MoRef, len(vms))
+	for i, vm := range vms {
+		all[i] = vm.Ref
+	}
+	return all
+}
+
+func (l *lister) rows(vms []*inventory.VM) []roster.VM {
+	var rows []roster.VM
+	for _, vm := range vms {
+		if m, moved := l.choice.Move(vm); moved {
+			rows = append(rows, l.row(m))
+		}
+	}
+	return rows
+}
+
+func (l *lister) row(m planfile.Move) roster.VM {
+	vm := m.VM
+	l.seq++
+	row := roster.VM{
+		Key: roster.Key{Plan: l.plan, VM: string(vm.Ref)}, Name: vm.Name, Seq: l.seq, State: roster.Queued, Asks: roster.First,
+		Source: fleet.Endpoint(l.source.URL), Host: hostOf(l.source.URL, vm), Datastore: datastoreOf(l.source.URL, vm),
+		Warm: m.Options.Mode == planfile.Warmly, Priority: m.Options.Priority, Disks: len(vm.Disks), Line: m.Pos.Line, Column: m.Pos.Column,
+	}
+	row.Bytes = vm.Used
+	for _, to := range m.Options.To {
+		p := plan.New(l.source.URL, vm, string(to), string(m.Options.Format), string(m.Options.Transport), time.Now())
+		row.To, row.Runs = append(row.To, string(to)), append(row.Runs, string(p.ID))
+	}
+	return row
+}
+
+// hostOf names a VM's host among those of all sources. One that is logged in to itself goes by its
+// name in the plan: a freshly installed ESXi calls itself localhost.localdomain, and hosts of one
+// name share their limits and rests.
+func hostOf(source *url.URL, vm *inventory.VM) string {
+	if source.Scheme == "vcenter" {
+		return vm.HostName
+	}
+	return strings.TrimSuffix(fleet.Endpoint(source), ":443")
+}
+
+// datastoreOf names a VM's datastore among those of all sources. That of a host that is logged in to
+// itself has the host in its name: nearly every ESXi has a datastore1.
+func datastoreOf(source *url.URL, vm *inventory.VM) string {
+	if source.Scheme == "vcenter" {
+		return vm.VMX.Datastore
+	}
+	return vm.VMX.Datastore + "@" + hostOf(source, vm)
+}
+
+// missing are the rows of what the plan names and the source does not have.
+func (l *lister) missing() []roster.VM {
+	var rows []roster.VM
+	for _, f := range l.choice.End() {
+		l.seq++
+		name := f.VM
+		if entry := l.source.entries[planfile.Pos{Line: f.Line, Column: f.Column}]; entry != nil && name == "" {
+			name = string(entry.VM)
+		}
+		key := fmt.Sprintf("line-%d", f.Line)
+		if slices.ContainsFunc(rows, func(r roster.VM) bool { return r.Line == f.Line }) {
+			key += fmt.Sprintf("-%d", f.Column) // a line of several entries
+		}
+		rows = append(rows, roster.VM{
+			Key: roster.Key{Plan: l.plan, VM: key}, Name: name, Seq: l.seq, Line: f.Line, Column: f.Column,
+			State: roster.Failed, Failure: &roster.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Remedy},
+		})
+	}
+	return rows
+}

@@ -1,0 +1,78 @@
+package mover
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/sched"
+)
+
+// Limits that hold where a plan says nothing.
+const (
+	VMsPerHost   = 20       // Forklift's controller_max_vm_inflight
+	disksPerHost = 40       // two for each VM: the mean of its published fleets
+	nfcPerHost   = 96 << 20 // bytes that ESXi 8 has for NFC buffers; older ones refuse above 48 MiB, and then wait
+	nfcPerDisk   = 4 << 20  // one session with four buffers of 1 MiB
+)
+
+// GuessedRate is what a transfer is expected to move in a second, in bytes, until something is
+// known: one connection to a real host.
+const GuessedRate = 100_000_000
+
+// deltaShare is the part of a VM that a warm round is expected to move.
+const deltaShare = 0.05
+
+// Capacities is part of fleet.Mover.
+func (m *Mover) Capacities(_ context.Context, p roster.Plan) (map[string]int64, error) {
+	s, err := m.Known(p)
+	if err != nil {
+		return nil, err
+	}
+	units := DefaultCapacities()
+	maps.Copy(units, s.file.Limits.Host.Capacities("*"))
+	return units, nil
+}
+
+func DefaultCapacities() map[string]int64 {
+	return map[string]int64{"host:*/vms": VMsPerHost, "host:*/disks": disksPerHost, "host:*/nfc": nfcPerHost}
+}
+
+// Needs is part of fleet.Mover. The more is copied at once, the longer each takes; what counts
+// is the order of sizes.
+func (m *Mover) Needs(row roster.VM, stage roster.Stage) ([]sched.Need, time.Duration) {
+	host, disks := "host:"+row.Host, int64(max(row.Disks, 1))
+	needs := []sched.Need{
+		{Resource: host + "/vms", Weight: 1}, {Resource: host + "/disks", Weight: disks},
+		{Resource: "datastore:" + row.Datastore + "/vms", Weight: 1},
+		{Resource: "source:" + row.Source + "/vms", Weight: 1},
+	}
+	if m.transportOf(row) == "nfc" {
+		needs = append(needs, sched.Need{Resource: host + "/nfc", Weight: disks * nfcPerDisk})
+	}
+	seen := map[string]bool{}
+	for _, to := range row.To {
+		if name := "target:" + to + "/vms"; !seen[name] {
+			seen[name] = true
+			needs = append(needs, sched.Need{Resource: name, Weight: 1})
+		}
+	}
+	bytes := float64(row.Bytes)
+	if stage != roster.First {
+		bytes *= deltaShare
+	}
+	return needs, time.Duration(bytes / float64(GuessedRate) * float64(time.Second))
+}
+
+// transportOf is how the plan has a VM moved; https for one of a plan that is not known here.
+func (m *Mover) transportOf(row roster.VM) planfile.Transport {
+	m.mu.Lock()
+	s := m.sources[row.Plan]
+	m.mu.Unlock()
+	if s == nil {
+		return "https"
+	}
+	return s.optionsFor(row).Transport
+}

@@ -1,0 +1,38 @@
+package mover
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/sched/budget"
+)
+
+func TestAMachineTakesItsPartOfARate(t *testing.T) {
+	week := budget.Week{Rate: 1000, Rules: []budget.Rule{{Rate: 400}, {Rate: 0}, {Rate: budget.Unlimited}}}
+	half := times(week, 0.5)
+	if half.Rate != 500 || half.Rules[0].Rate != 200 || half.Rules[1].Rate != 0 || half.Rules[2].Rate != budget.Unlimited {
+		t.Errorf("half of it is %+v", half)
+	}
+	if week.Rules[0].Rate != 400 {
+		t.Error("the whole was changed")
+	}
+	for _, part := range []float64{0, 1} {
+		if got := times(week, part); got.Rate != 1000 || got.Rules[0].Rate != 400 {
+			t.Errorf("a part of %v is %+v", part, got)
+		}
+	}
+	if tiny := times(budget.Week{Rate: 1}, 0.01); tiny.Rate != 1 {
+		t.Errorf("a rate must not become a stop: %+v", tiny)
+	}
+}
+
+func TestTransfersPassEachRateOnce(t *testing.T) {
+	names := namesOf(roster.VM{
+		Key: roster.Key{Plan: "wave", VM: "vm-1"}, Source: "vc1:443", Host: "esx1", To: []string{"dir:/a", "dir:/b", "dir:/a"},
+	}, "w1")
+	want := []string{"fleet:all", "host:esx1", "plan:wave", "source:vc1:443", "target:dir:/a", "target:dir:/b", "worker:w1"}
+	if !slices.Equal(names, want) {
+		t.Errorf("budgets %q", names)
+	}
+}

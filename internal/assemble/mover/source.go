@@ -1,0 +1,340 @@
+package mover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/assemble"
+	hostcheck "github.com/decamp/decamp/internal/doctor/host"
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/sleep"
+	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/transport/https"
+)
+
+// planSource is the source of a plan with what its VMs are moved by.
+type planSource struct {
+	*assemble.SourceParts
+	m       *Mover
+	name    string
+	plan    roster.Plan // as it was read; verified, unless the mover only reads plans
+	file    *planfile.File
+	folder  string                        // of the plan's relative paths
+	entries map[planfile.Pos]*planfile.VM // of the plan, by where they begin
+
+	mu         sync.Mutex // held while it is opened, or rests
+	opened     bool
+	begun      map[inventory.MoRef]bool // hosts that VMs were moved from
+	ground     *assemble.Ground         // that VMs stand on; nil until it is wanted
+	users      int                      // moves and the like that are under way
+	resting    *time.Timer              // until it rests; nil: it was never left
+	tidying    sync.WaitGroup
+	tidies     bool                           // it is under way
+	hurry      context.CancelFunc             // ends the tidying; nil before there is any
+	transports map[string]transport.Transport // by the options that they are made with
+}
+
+// newPlanSource reads a plan. Nothing is logged in to yet.
+func (m *Mover) newPlanSource(p roster.Plan) (*planSource, error) {
+	file, found := planfile.Parse([]byte(p.Text))
+	if err := found.Err(); err != nil {
+		return nil, fmt.Errorf("plan %s: %w", p.Name, err)
+	}
+	s := &planSource{
+		m: m, name: p.Name, plan: p, file: file, folder: p.Folder, entries: map[planfile.Pos]*planfile.VM{},
+		SourceParts: &assemble.SourceParts{Assembler: m.a, Base: p.Folder, Role: m.roleOf(p), Parts: &assemble.Parts{Store: m.store, Migrator: m.migrator, Leftovers: m.leftovers}},
+		transports:  map[string]transport.Transport{}, begun: map[inventory.MoRef]bool{},
+	}
+	for i := range file.VMs {
+		s.entries[file.VMs[i].Pos] = &file.VMs[i]
+	}
+	var err error
+	s.URL, err = esx.ParseURL(string(file.Source.URL))
+	return s, err
+}
+
+// enter logs in, once, and keeps what it is moved by there until leave is called. A login that
+// failed is tried again by the next who asks.
+func (s *planSource) enter(ctx context.Context) (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	s.users++
+	return s.leave, nil
+}
+
+// restsAfter is how long nobody uses a source until what it is moved by is ended.
+const restsAfter = 15 * time.Second
+
+func (s *planSource) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users--; s.users > 0 {
+		return
+	}
+	if s.resting == nil {
+		s.resting = time.AfterFunc(restsAfter, s.rest)
+	} else {
+		s.resting.Reset(restsAfter)
+	}
+}
+
+// rest gives hosts back what they lend for moving: a server lives for months after a plan's end,
+// and would have its datastore mounted there and sessions open. The login stays: whoever typed a
+// password is gone by then.
+func (s *planSource) rest() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users > 0 || !s.opened {
+		return
+	}
+	err := s.endTransports()
+	s.Assembler.WarnStays(err)
+	s.tidy() // what a host would not give back
+}
+
+// endTransports closes all but the one that reads files. The caller has mu.
+func (s *planSource) endTransports() error {
+	var errs []error
+	for _, t := range s.transports {
+		if t != transport.Transport(s.Reader) {
+			errs = append(errs, t.Close())
+		}
+	}
+	clear(s.transports)
+	return errors.Join(errs...)
+}
+
+// open logs in unless that was done. The caller has mu.
+func (s *planSource) open(ctx context.Context) error {
+	if s.opened {
+		return nil
+	}
+	if err := s.permitted(); err != nil {
+		return err
+	}
+	if err := s.logIn(ctx); err != nil {
+		return s.Login.Logins.Refuse(ctx, err)
+	}
+	s.Reader = https.New(s.Session, https.Options{MaxConnections: s.file.Defaults.Connections, Log: s.Assembler.Log})
+	s.Rereader = https.New(s.Session, https.Options{MaxConnections: migrate.RereadConnections, Log: s.Assembler.Log})
+	s.tidy()
+	s.opened = true
+	return nil
+}
+
+// How long it is until what a host would not give back is asked for again: a copy that it goes on with
+// for somebody who was killed holds it for a while. It doubles.
+const (
+	tidyAgain  = 5 * time.Second
+	tidySeldom = 10 * time.Minute
+)
+
+// tidy puts back what earlier runs left, beside what is moved meanwhile: a host that is busy with
+// it would hold up all of its VMs. What is in use is left alone.
+// The caller has mu.
+func (s *planSource) tidy() {
+	if s.tidies {
+		return // it comes to what is left now, too
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.hurry, s.tidies = cancel, true
+	s.tidying.Go(func() {
+		defer s.tidied()
+		for pause := tidyAgain; s.Assembler.Tidy(ctx, s.Shells); pause = min(2*pause, tidySeldom) {
+			if sleep.For(ctx, pause) != nil {
+				return
+			}
+		}
+	})
+}
+
+func (s *planSource) tidied() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hurry()
+	s.tidies = false
+}
+
+// permitted checks a submitted plan as the server did, against the access file of this machine.
+func (s *planSource) permitted() error {
+	if s.Role == planfile.Local {
+		return nil
+	}
+	access, err := s.Assembler.Access()
+	if err != nil {
+		return err
+	}
+	return access.Permit(s.file, s.Role)
+}
+
+// offered is an error if a plan that may name no other paths has a VM go to a folder that is not offered here.
+func (s *planSource) offered(row roster.VM) error {
+	if s.Role != planfile.Operate {
+		return nil
+	}
+	for _, to := range row.To {
+		if fleet.StorageOf(s.m.offers, to) == "" {
+			return fault.New(fault.Denied, "VM %s of plan %s goes to %s, and this worker does not offer that folder", row.Name, row.Plan, to).
+				WithHint("offer the folder with --offer, or name another one in the plan")
+		}
+	}
+	return nil
+}
+
+func (s *planSource) logIn(ctx context.Context) error {
+	if err := s.Assembler.PlanLogin(&s.Login, s.file, s.folder, s.Role); err != nil {
+		return err
+	}
+	var err error
+	if s.SSH, err = s.Assembler.PlanSSH(s.file, s.folder, s.Role); err != nil {
+		return err
+	}
+	return s.Assembler.OpenSource(ctx, s.SourceParts)
+}
+
+// Look logs in only to see what is there. What l has stands above what the plan says.
+func (s *planSource) Look(ctx context.Context, l assemble.Login) error {
+	s.Login = l
+	return s.logIn(ctx)
+}
+
+// Close logs out.
+func (s *planSource) Close() error {
+	s.end()
+	s.tidying.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return errors.Join(s.endTransports(), s.SourceParts.Close())
+}
+
+// end has nothing begin any more, and the tidying end.
+func (s *planSource) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.resting != nil {
+		s.resting.Stop()
+	}
+	s.opened = false
+	if s.hurry != nil {
+		s.hurry()
+	}
+}
+
+// optionsFor says how the plan moves a VM of its: as its entry says, or as the defaults do.
+func (s *planSource) optionsFor(row roster.VM) planfile.Options {
+	if entry := s.entries[planfile.Pos{Line: row.Line, Column: row.Column}]; entry != nil {
+		return entry.Options
+	}
+	return s.file.Defaults
+}
+
+// works are those of one VM: what VMs share, and its destinations.
+func (s *planSource) works(ctx context.Context, row roster.VM, o planfile.Options) (*assemble.Parts, error) {
+	if err := s.offered(row); err != nil {
+		return nil, err
+	}
+	m := s.MoveOf(o)
+	m.To, m.Maps = assemble.Destinations(row.To), s.file.Maps.Value()
+	shared := s.SourceParts.Parts
+	w := &assemble.Parts{
+		URL: shared.URL, Session: shared.Session, Reader: shared.Reader, Rereader: shared.Rereader, Shells: shared.Shells,
+		Store: shared.Store, Migrator: shared.Migrator, Leftovers: shared.Leftovers,
+		Expect: string(o.Expect), Conversion: assemble.EngineOf(m), Trials: s.m.Trials,
+	}
+	if err := s.Assembler.OpenTargets(w, m, s.Role); err != nil {
+		return nil, err
+	}
+	var err error
+	w.Transport, err = s.transport(ctx, w, o)
+	return w, err
+}
+
+// worksOf are the works of a VM that is there, with its intents.
+func (s *planSource) worksOf(ctx context.Context, row roster.VM, vm *inventory.VM, o planfile.Options) (*assemble.Parts, error) {
+	m := s.MoveOf(o)
+	m.Maps = s.file.Maps.Value()
+	if m.ChangesGuest() {
+		if err := assemble.EngineOf(m).CheckFiles("keyFiles", "applianceKernel"); err != nil {
+			return nil, err
+		}
+	}
+	w, err := s.works(ctx, row, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.CheckEngine(ctx, m, vm); err != nil {
+		return nil, err
+	}
+	w.Plan(vm, m)
+	return w, nil
+}
+
+// transport returns the one that is made with such options. VMs with the same ones share it,
+// and with it the connections and the memory of hosts.
+func (s *planSource) transport(ctx context.Context, w *assemble.Parts, o planfile.Options) (transport.Transport, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := fmt.Sprint(o.Transport, o.Connections, o.NFC, o.Landing, o.Mode == planfile.Warmly && o.Transport == "landing")
+	if t := s.transports[key]; t != nil {
+		return t, nil
+	}
+	t, err := s.Assembler.NewTransport(ctx, w, o)
+	if err == nil {
+		s.transports[key] = t
+	}
+	return t, err
+}
+
+// forewarn tells it of a host, once, before the first VM of a plan is moved from there. VMs are looked
+// at by decamp plan check: there may be thousands.
+func (s *planSource) forewarn(ctx context.Context, w *assemble.Parts, o planfile.Options, vm *inventory.VM) {
+	if !s.isFirst(vm.Host) {
+		return
+	}
+	g, err := s.stand(ctx)
+	if err != nil {
+		s.Assembler.Log.Info("not looked at beforehand", "host", vm.HostName, "err", err)
+		return
+	}
+	d := assemble.DiagnoseOne(w, s.MoveOf(o), vm, g)
+	s.Assembler.Forewarn(ctx, d, hostcheck.Checks(d.HostOptions()))
+}
+
+// isFirst reports whether no VM was moved from a host yet.
+func (s *planSource) isFirst(host inventory.MoRef) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := !s.begun[host]
+	s.begun[host] = true
+	return first
+}
+
+// stand returns what the VMs stand on, read once: not once for each of a thousand hosts.
+func (s *planSource) stand(ctx context.Context) (assemble.Ground, error) {
+	s.mu.Lock()
+	g := s.ground
+	s.mu.Unlock()
+	if g != nil {
+		return *g, nil
+	}
+	read, err := assemble.ReadGround(ctx, s.Session)
+	if err != nil {
+		return read, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ground = &read
+	return read, nil
+}

@@ -1,0 +1,147 @@
+package mover
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/leftover"
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/sleep"
+)
+
+// tidier has what is left on hosts taken off where nothing is moved from any more: whoever was
+// killed with the last VMs of a plan finds nothing to do when it is started again, and would not log
+// in there for anything else.
+type tidier struct {
+	m     *Mover
+	end   context.CancelFunc
+	ended sync.WaitGroup
+}
+
+// How long it is between looks. Who moves VMs from a source tidies up there as it logs in; this is
+// for what nobody comes by. Where it fails, the pause doubles.
+const (
+	tidierFirst  = 5 * time.Second
+	tidierLooks  = 30 * time.Second
+	tidierSeldom = 30 * time.Minute
+)
+
+func newTidier(m *Mover) *tidier {
+	ctx, end := context.WithCancel(context.Background())
+	t := &tidier{m: m, end: end}
+	t.ended.Go(func() { t.follow(ctx) })
+	return t
+}
+
+func (t *tidier) close() {
+	t.end()
+	t.ended.Wait()
+}
+
+func (t *tidier) follow(ctx context.Context) {
+	for pause := tidierFirst; sleep.For(ctx, pause) == nil; {
+		if err := t.look(ctx); err != nil {
+			t.m.a.Log.Warn("what is left on hosts stays for now", "err", err)
+			pause = min(2*pause, tidierSeldom)
+			continue
+		}
+		pause = tidierLooks
+	}
+}
+
+// look has every source tidied up that something is left on, and nobody uses.
+func (t *tidier) look(ctx context.Context) error {
+	servers, err := t.m.leftovers.Abandoned(ctx)
+	if len(servers) == 0 {
+		return err
+	}
+	plans, listed := t.m.roster.Plans(ctx)
+	if listed != nil {
+		return errors.Join(err, listed)
+	}
+	slices.SortFunc(plans, func(a, b roster.Plan) int { return b.Created.Compare(a.Created) }) // the newest password is the right one
+	errs := []error{err}
+	for _, server := range servers {
+		errs = append(errs, t.tidy(ctx, server, plans))
+	}
+	return errors.Join(errs...)
+}
+
+// tidy logs in to a server by the newest plan of it. What was moved by no plan is for decamp clean.
+func (t *tidier) tidy(ctx context.Context, server string, plans []roster.Plan) error {
+	for _, p := range plans {
+		whole, err := t.m.roster.Plan(ctx, p.Name)
+		if fault.Is(err, fault.NotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		s, err := t.m.Known(whole)
+		if err != nil || assemble.ServerOf(s.URL) != server {
+			continue // of a plan that cannot be read, its own commands tell
+		}
+		return s.visit(ctx)
+	}
+	return nil
+}
+
+// visit logs in if nobody is, and tidies up.
+func (s *planSource) visit(ctx context.Context) error {
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tidy()
+	return nil
+}
+
+// sharedRecords keeps what was changed on hosts in the database that machines share. The records are
+// signed: they say what is undone on hosts, which snapshot is removed.
+type sharedRecords struct{ roster *roster.Roster }
+
+var _ leftover.Keeper = sharedRecords{}
+
+// leftoverKind is what the roster calls such records.
+const leftoverKind = "leftover"
+
+func (s sharedRecords) Put(ctx context.Context, id leftover.ID, doc []byte) error {
+	return s.roster.PutSigned(ctx, leftoverKind, string(id), doc)
+}
+
+func (s sharedRecords) Drop(ctx context.Context, id leftover.ID) error {
+	return s.roster.DropRecord(ctx, leftoverKind, string(id))
+}
+
+func (s sharedRecords) All(ctx context.Context) (map[leftover.ID][]byte, error) {
+	docs, err := s.roster.SignedRecords(ctx, leftoverKind)
+	all := map[leftover.ID][]byte{}
+	for id, doc := range docs {
+		all[leftover.ID(id)] = doc
+	}
+	return all, err
+}
+
+func (s sharedRecords) Where(id leftover.ID) string {
+	return "record " + string(id) + " of the database"
+}
+
+// goneWait bounds the question whether a worker is there.
+const goneWait = 10 * time.Second
+
+// gone reports whether a worker is known to be gone: what it left is anybody's to put back.
+func (m *Mover) gone(worker string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), goneWait)
+	defer cancel()
+	workers, err := m.roster.Workers(ctx)
+	i := slices.IndexFunc(workers, func(w roster.Worker) bool { return w.Name == worker })
+	return err == nil && i >= 0 && !workers[i].Alive
+}

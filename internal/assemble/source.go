@@ -1,0 +1,223 @@
+package assemble
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/esx/vimcmd"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/leftover"
+	"github.com/decamp/decamp/internal/migrate"
+)
+
+// planned is a session as migrate sees it: the plan names its VM by reference. Snapshots
+// are on record before they are taken, until they are removed.
+type planned struct {
+	*esx.Session
+	hands  *hands
+	off    *sync.Mutex // held by the run that powers the VM off; the others find it off
+	store  *leftover.Store
+	server string // as records name it
+}
+
+var _ migrate.Live = planned{}
+
+func (p planned) VM(ctx context.Context, ref string) (*inventory.VM, error) {
+	return p.VMByRef(ctx, inventory.MoRef(ref))
+}
+
+// BareVM is part of migrate.Source.
+func (p planned) BareVM(ctx context.Context, ref string) (*inventory.VM, error) {
+	return p.Session.BareVM(ctx, inventory.MoRef(ref))
+}
+
+func (p planned) PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error {
+	p.off.Lock()
+	defer p.off.Unlock()
+	return p.hands.use(ctx, vm, func(c changer) error {
+		return c.PowerOff(ctx, vm, esx.PowerOffOptions{Wait: wait, Force: force})
+	})
+}
+
+// PowerOn is part of migrate.Live.
+func (p planned) PowerOn(ctx context.Context, vm inventory.MoRef) error {
+	return p.hands.use(ctx, vm, func(c changer) error { return c.PowerOn(ctx, vm) })
+}
+
+// MayChange is part of migrate.Live. A licence that cannot be read is found out by what the
+// host refuses.
+func (p planned) MayChange(ctx context.Context, vm inventory.MoRef) error {
+	_, err := p.hands.choose(ctx, vm)
+	return err
+}
+
+// Track is part of migrate.Live. What a role forbids cannot be had, and what a licence does
+// is not done by SSH either: it would be a change of the VM's configuration behind the host.
+func (p planned) Track(ctx context.Context, vm inventory.MoRef, on bool) error {
+	err := p.TrackChanges(ctx, vm, on)
+	if esx.Restricted(err) {
+		if err := p.hands.refused(ctx, vm, err); err != nil {
+			return err
+		}
+		return fault.New(fault.Unsupported, "the host's licence (free ESXi) does not let it be turned on").WithHint("give the host an evaluation or paid licence for as long as it takes")
+	}
+	if esx.Forbidden(err) {
+		return fault.New(fault.Unsupported, "%w", err).WithHint("allow the user VirtualMachine.Config.ChangeTracking")
+	}
+	return err
+}
+
+// Freeze is part of migrate.Live.
+func (p planned) Freeze(ctx context.Context, vm inventory.MoRef, name string) (frozen migrate.Frozen, err error) {
+	if err := p.MayChange(ctx, vm); err != nil { // before it is on record as something that may be left
+		return frozen, err
+	}
+	if _, err := p.store.Add(p.record(vm, name)); err != nil {
+		return frozen, err
+	}
+	ref, found, err := p.FindSnapshot(ctx, vm, name)
+	if err == nil && !found {
+		err = p.hands.use(ctx, vm, func(c changer) (err error) {
+			ref, err = c.CreateSnapshot(ctx, vm, esx.SnapshotSpec{Name: name, Description: "taken by decamp, which copies this VM, and removed by it"})
+			return err
+		})
+	}
+	if err != nil {
+		return frozen, err
+	}
+	disks, err := p.FrozenDisks(ctx, ref)
+	frozen = migrate.Frozen{Snapshot: ref, IDs: map[int32]inventory.ChangeID{}, Sizes: map[int32]int64{}}
+	for _, d := range disks {
+		frozen.Sizes[d.Key] = d.Capacity
+		if d.ChangeID != "" {
+			frozen.IDs[d.Key] = d.ChangeID
+		}
+	}
+	return frozen, err
+}
+
+// Frozen is part of migrate.Live.
+func (p planned) Frozen(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, error) {
+	ref, _, err := p.FindSnapshot(ctx, vm, name)
+	return ref, err
+}
+
+// Thaw is part of migrate.Live.
+func (p planned) Thaw(ctx context.Context, vm inventory.MoRef, name string) error {
+	id := p.record(vm, name).ID()
+	if err := p.hands.dropSnapshot(ctx, vm, name); err != nil {
+		p.store.Release(id)
+		return err
+	}
+	return p.store.Remove(id)
+}
+
+func (p planned) record(vm inventory.MoRef, name string) leftover.Record {
+	return leftover.Record{
+		Kind: leftover.Snapshot, Server: p.server, What: map[string]string{"vm": string(vm), "name": name},
+		Text:   fmt.Sprintf("snapshot %q of VM %s", name, vm),
+		ByHand: fmt.Sprintf("vim-cmd vmsvc/snapshot.get %s", vm), // its number, for vmsvc/snapshot.remove
+		Since:  time.Now(),
+	}
+}
+
+// Changed is part of migrate.Live.
+func (p planned) Changed(ctx context.Context, vm, snapshot inventory.MoRef, d *inventory.Disk, since inventory.ChangeID, tell func(disk.Range)) error {
+	return p.Session.Changed(ctx, vm, snapshot, d.Key, since, d.Capacity, tell)
+}
+
+// changer is who freezes and switches VMs.
+type changer interface {
+	CreateSnapshot(ctx context.Context, vm inventory.MoRef, o esx.SnapshotSpec) (inventory.MoRef, error)
+	DropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error
+	PowerOff(ctx context.Context, vm inventory.MoRef, o esx.PowerOffOptions) error
+	PowerOn(ctx context.Context, vm inventory.MoRef) error
+}
+
+var (
+	_ changer = (*esx.Session)(nil)
+	_ changer = (*vimcmd.Host)(nil)
+)
+
+// hands change VMs: the API, or vim-cmd by SSH where the host's licence lets the API read only.
+type hands struct {
+	api  *esx.Session
+	ssh  *vimcmd.Host
+	tell func(why error) // told once, that it is by SSH
+
+	mu    sync.Mutex // held while it is found out by whom
+	asked bool       // for the licence
+	free  bool       // which is the free one
+	bySSH bool
+}
+
+// use has a VM changed by whoever may. Where nobody may, the error is migrate.ErrReadOnly.
+func (h *hands) use(ctx context.Context, vm inventory.MoRef, do func(changer) error) error {
+	bySSH, err := h.choose(ctx, vm)
+	if err != nil {
+		return err
+	}
+	if bySSH {
+		return do(h.ssh)
+	}
+	refused := do(h.api)
+	if !esx.Restricted(refused) {
+		return refused
+	}
+	if err := h.refused(ctx, vm, refused); err != nil {
+		return err
+	}
+	return do(h.ssh)
+}
+
+// dropSnapshot removes a snapshot of ours, and what it left.
+func (h *hands) dropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
+	return h.use(ctx, vm, func(c changer) error { return c.DropSnapshot(ctx, vm, name) })
+}
+
+// choose finds out by the licence who may change a VM. One that cannot be read, or has a name
+// that nobody knows, shows by what the host refuses.
+func (h *hands) choose(ctx context.Context, vm inventory.MoRef) (bySSH bool, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.asked {
+		h.free = h.api.FreeLicence(ctx)
+		h.asked = ctx.Err() == nil
+	}
+	if !h.free || h.bySSH {
+		return h.bySSH, ctx.Err()
+	}
+	return h.takeSSH(ctx, vm, migrate.ErrReadOnly)
+}
+
+// refused is told that the API may not change a VM. Nil: it is done by SSH from now on.
+func (h *hands) refused(ctx context.Context, vm inventory.MoRef, why error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.bySSH {
+		return nil
+	}
+	_, err := h.takeSSH(ctx, vm, why)
+	return err
+}
+
+// takeSSH has VMs changed by SSH from now on, if that can be done.
+func (h *hands) takeSSH(ctx context.Context, vm inventory.MoRef, why error) (bool, error) {
+	if err := h.ssh.Ready(ctx, vm); err != nil {
+		return false, migrate.ReadOnly(err)
+	}
+	h.bySSH = true
+	h.tell(why)
+	return true, nil
+}
+
+// tellHands says that VMs are changed by SSH, and why.
+func (p *Prompts) tellHands(why error) {
+	p.Log.Info("VMs are frozen and switched by SSH", "err", why)
+	p.Tell("Snapshots are taken and VMs switched by SSH (vim-cmd): %s.", why.Error())
+}

@@ -1,0 +1,131 @@
+package assemble
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	wire "github.com/decamp/decamp/internal/nfc"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/transport/nfc"
+	"github.com/decamp/decamp/internal/unit"
+)
+
+// FitsMemory refuses to hold more than this machine can. Where that is unknown, it is up
+// to the user.
+func FitsMemory(n int64) error {
+	free, known := availableMemory()
+	if !known || n <= free {
+		return nil
+	}
+	return fault.New(fault.Invalid, "there are %s of memory to be had, not %s", unit.Binary(free), unit.Binary(n)).
+		WithHint("give less to --landing tmpfs:SIZE or --landing-memory SIZE: %s leave room for the rest", unit.Binary(free/4*3))
+}
+
+// Hosts are who may mount.
+type Hosts []netip.Prefix
+
+// LookUp takes names, addresses and networks, as a flag was given them.
+func LookUp[T ~string](ctx context.Context, flag string, list []T) (Hosts, error) {
+	var out Hosts
+	for _, each := range list {
+		name := string(each)
+		if p, err := netip.ParsePrefix(name); err == nil {
+			out = append(out, p.Masked())
+			continue
+		}
+		addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+		if err != nil {
+			return nil, fault.New(fault.NotFound, "%s %s: %w", flag, name, err).WithHint("give the host's address, or a network such as 10.0.0.0/24")
+		}
+		for _, addr := range addrs {
+			addr = addr.Unmap()
+			out = append(out, netip.PrefixFrom(addr, addr.BitLen()))
+		}
+	}
+	return out, nil
+}
+
+// Admit reports whether an address may mount.
+func (h Hosts) Admit(addr netip.Addr) bool {
+	for _, p := range h {
+		if p.Contains(addr.Unmap()) {
+			return true
+		}
+	}
+	return false
+}
+
+// availableMemory returns how many bytes could be taken without swapping: what the kernel
+// estimates (MemAvailable in proc_meminfo(5)), and no more than the control group allows.
+func availableMemory() (free int64, known bool) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, false
+	}
+	free, known = memAvailable(text)
+	if left, limited := groupMemory("/sys/fs/cgroup"); limited && known {
+		free = min(free, left)
+	}
+	return free, known
+}
+
+// memAvailable reads the line "MemAvailable:   23921056 kB".
+func memAvailable(meminfo []byte) (int64, bool) {
+	lines := bufio.NewScanner(bytes.NewReader(meminfo))
+	for lines.Scan() {
+		if f := strings.Fields(lines.Text()); len(f) >= 2 && f[0] == "MemAvailable:" {
+			n, err := strconv.ParseInt(f[1], 10, 64)
+			return n << 10, err == nil
+		}
+	}
+	return 0, false
+}
+
+// groupMemory is what a cgroup v2 leaves of its memory.max; false if it sets none.
+func groupMemory(dir string) (int64, bool) {
+	limit, ok := readNumber(dir + "/memory.max")
+	used, usedOK := readNumber(dir + "/memory.current")
+	return max(limit-used, 0), ok && usedOK
+}
+
+// readNumber reads a file that holds a number; "max" is none.
+func readNumber(path string) (int64, bool) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return n, err == nil
+}
+
+// BuffersOf returns the buffers that a session asks for where a plan or a flag sets one of the two values.
+func BuffersOf(o planfile.NFC) wire.Buffers {
+	return wire.Buffers{Size: cmp.Or(int64(o.Buffer), 1<<20), Count: o.Buffers}
+}
+
+// newNFC returns the transport that reads from port 902.
+func (a *Assembler) newNFC(w *Parts, o planfile.NFC) *nfc.Transport {
+	opts := nfc.Options{Handles: o.Handles, Network: string(o.Network), Chosen: a.tellNFC, Log: a.Log}
+	if o.Buffer > 0 || o.Buffers != planfile.DefaultOptions().NFC.Buffers { // else the transport chooses both, by whether the VM runs
+		opts.Buffers = BuffersOf(o)
+	}
+	if o.Plain {
+		opts.Wire = wire.Plain
+	}
+	return nfc.New(w.Session, opts)
+}
+
+// tellNFC says which address of a host its disks are read from, and why that one.
+func (p *Prompts) tellNFC(host inventory.MoRef, where string) {
+	p.Log.Info("disks are read over NFC", "host", host, "addr", where)
+	p.Tell("Disks are read over NFC from %s.", where)
+}
