@@ -253,8 +253,20 @@ func flags(f *pflag.FlagSet) string {
 		help.Hidden = true
 	}
 	f.SortFlags = false // the order in which they were declared
-	return strings.TrimRight(f.FlagUsagesWrapped(helpWidth), "\n")
+	shown := pflag.NewFlagSet("", pflag.ContinueOnError)
+	shown.SortFlags = false
+	f.VisitAll(func(flag *pflag.Flag) {
+		c := *flag
+		if c.Value.Type() == "bool" {
+			c.Value = plainValue{c.Value}
+		}
+		shown.AddFlag(&c)
+	})
+	return strings.TrimRight(shown.FlagUsagesWrapped(helpWidth), "\n")
 }
+
+// plainValue hides from pflag that a value is a bool: help shows --json, not --json[=true|false].
+type plainValue struct{ pflag.Value }
 
 func indent(s string) string {
 	if s == "" {

@@ -25,7 +25,7 @@ const inUse = inventory.ChangeID("*")
 //
 // On NFS, vSAN and vVol the map may be one area that covers the whole disk. That is
 // true, if not useful, and returned as it is.
-func (s *Session) Allocated(ctx context.Context, vm, snapshot inventory.MoRef, key int32, r disk.Range) ([]disk.Extent, error) {
+func (s *vmController) Allocated(ctx context.Context, vm, snapshot inventory.MoRef, key int32, r disk.Range) ([]disk.Extent, error) {
 	if r.Off < 0 || r.Len < 0 || r.Len > math.MaxInt64-r.Off {
 		return nil, fault.New(fault.Invalid, "map of disk %d: range %v is no range", key, r)
 	}
@@ -37,7 +37,7 @@ func (s *Session) Allocated(ctx context.Context, vm, snapshot inventory.MoRef, k
 }
 
 // areas asks for those of r that were written since a change id.
-func (s *Session) areas(ctx context.Context, vm, snapshot inventory.MoRef, key int32, since inventory.ChangeID, r disk.Range) ([]disk.Range, error) {
+func (s *vmController) areas(ctx context.Context, vm, snapshot inventory.MoRef, key int32, since inventory.ChangeID, r disk.Range) ([]disk.Range, error) {
 	req := &types.QueryChangedDiskAreas{This: reference("VirtualMachine", vm), DeviceKey: key, ChangeId: string(since)}
 	if snapshot != "" {
 		ref := reference("VirtualMachineSnapshot", snapshot)

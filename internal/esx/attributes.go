@@ -15,7 +15,7 @@ import (
 
 // adorn gives VMs that were described what people put on them in a vCenter: tags and custom
 // attributes. What cannot be read is warned about and ends nothing; only ctx does.
-func (s *Session) adorn(ctx context.Context, t *tree, vms []inventory.VM) error {
+func (s *inventoryReader) adorn(ctx context.Context, t *tree, vms []inventory.VM) error {
 	if !s.about.VCenter || len(vms) == 0 {
 		return nil
 	}
@@ -29,7 +29,7 @@ func (s *Session) adorn(ctx context.Context, t *tree, vms []inventory.VM) error 
 
 // addAttributes takes the values that came with the VMs. Their names take one call for all VMs, and
 // none where no VM has a value.
-func (s *Session) addAttributes(ctx context.Context, raw []mo.VirtualMachine, vms []inventory.VM) {
+func (s *inventoryReader) addAttributes(ctx context.Context, raw []mo.VirtualMachine, vms []inventory.VM) {
 	values := map[inventory.MoRef]map[int32]string{}
 	for i := range raw {
 		if v := attributeValues(&raw[i]); len(v) > 0 {
@@ -65,7 +65,7 @@ func attributeValues(v *mo.VirtualMachine) map[int32]string {
 	return values
 }
 
-func (s *Session) attributeFields(ctx context.Context) ([]types.CustomFieldDef, error) {
+func (s *inventoryReader) attributeFields(ctx context.Context) ([]types.CustomFieldDef, error) {
 	at := s.vim.ServiceContent.CustomFieldsManager
 	if at == nil {
 		return nil, nil

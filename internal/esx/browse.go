@@ -18,7 +18,7 @@ const longestListing = 16 << 20
 // Stat returns what a datastore path is, by one HEAD. ESXi sends every file as
 // application/octet-stream and every folder as a page of links; a page that can be read
 // in ranges is a file all the same. Locked files may be refused with fault.Conflict.
-func (s *Session) Stat(ctx context.Context, datacenter string, p inventory.Path) (inventory.File, error) {
+func (s *fileReader) Stat(ctx context.Context, datacenter string, p inventory.Path) (inventory.File, error) {
 	res, err := s.browse(ctx, http.MethodHead, datacenter, p)
 	if err != nil {
 		return inventory.File{}, fmt.Errorf("look at %s: %w", p, classify(err))
@@ -37,7 +37,7 @@ func (s *Session) Stat(ctx context.Context, datacenter string, p inventory.Path)
 
 // List returns the names in a folder of a datastore (File "" is its root), in the host's
 // order, without sizes.
-func (s *Session) List(ctx context.Context, datacenter string, p inventory.Path) ([]inventory.File, error) {
+func (s *fileReader) List(ctx context.Context, datacenter string, p inventory.Path) ([]inventory.File, error) {
 	res, err := s.browse(ctx, http.MethodGet, datacenter, p)
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", p, classify(err))
@@ -55,7 +55,7 @@ func (s *Session) List(ctx context.Context, datacenter string, p inventory.Path)
 
 // browse asks for a path and returns an answer with status 200; the caller closes its
 // body. It finds out how a vCenter wants names encoded, as ReadFile does.
-func (s *Session) browse(ctx context.Context, method, datacenter string, p inventory.Path) (*http.Response, error) {
+func (s *fileReader) browse(ctx context.Context, method, datacenter string, p inventory.Path) (*http.Response, error) {
 	at := place{datacenter, p.Datastore}
 	twice := s.encoded.get(at)
 	res, err := s.browseAs(ctx, method, at, p.File, twice)
@@ -68,7 +68,7 @@ func (s *Session) browse(ctx context.Context, method, datacenter string, p inven
 	return res, err
 }
 
-func (s *Session) browseAs(ctx context.Context, method string, at place, file string, twice bool) (*http.Response, error) {
+func (s *fileReader) browseAs(ctx context.Context, method string, at place, file string, twice bool) (*http.Response, error) {
 	uri, err := browseURI(at, file, twice)
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ import (
 // fault.Unsupported means that nobody knows: the id is of another log (change tracking was
 // reset, the disk restored), tracking is off, or what the server says contradicts itself.
 // The whole disk may have changed then.
-func (s *Session) Changed(ctx context.Context, vm, snapshot inventory.MoRef, key int32, since inventory.ChangeID, size int64, tell func(disk.Range)) error {
+func (s *vmController) Changed(ctx context.Context, vm, snapshot inventory.MoRef, key int32, since inventory.ChangeID, size int64, tell func(disk.Range)) error {
 	if since == "" || since == inUse {
 		return fault.New(fault.Unsupported, "changes of disk %d are asked for since no moment", key).WithHint("compare the whole disk")
 	}
@@ -41,7 +41,7 @@ func (s *Session) Changed(ctx context.Context, vm, snapshot inventory.MoRef, key
 // FrozenDisks returns the disks of a VM as a snapshot's configuration has them: their size and
 // what their state is called (ChangeID, empty without change tracking) are those of that
 // moment. Of what is on a datastore nothing is told.
-func (s *Session) FrozenDisks(ctx context.Context, snapshot inventory.MoRef) (disks []inventory.Disk, err error) {
+func (s *vmController) FrozenDisks(ctx context.Context, snapshot inventory.MoRef) (disks []inventory.Disk, err error) {
 	var at mo.VirtualMachineSnapshot
 	if err := s.properties(ctx, reference("VirtualMachineSnapshot", snapshot), &at, "config.hardware.device"); err != nil {
 		return nil, fmt.Errorf("read disks of snapshot %s: %w", snapshot, classify(err))
@@ -56,7 +56,7 @@ func (s *Session) FrozenDisks(ctx context.Context, snapshot inventory.MoRef) (di
 
 // ChangeIDs returns, by the disks' keys, what the state of each at a snapshot is called. A
 // disk without change tracking has none.
-func (s *Session) ChangeIDs(ctx context.Context, snapshot inventory.MoRef) (map[int32]inventory.ChangeID, error) {
+func (s *vmController) ChangeIDs(ctx context.Context, snapshot inventory.MoRef) (map[int32]inventory.ChangeID, error) {
 	disks, err := s.FrozenDisks(ctx, snapshot)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (s *Session) ChangeIDs(ctx context.Context, snapshot inventory.MoRef) (map[
 // power-on, or the next snapshot that is taken or removed. Turned on while there are
 // snapshots it gives wrong answers (ESXi 6.5 and later do not refuse it), so that is
 // fault.Conflict here.
-func (s *Session) TrackChanges(ctx context.Context, vm inventory.MoRef, on bool) error {
+func (s *vmController) TrackChanges(ctx context.Context, vm inventory.MoRef, on bool) error {
 	if err := s.trackChanges(ctx, vm, on); err != nil {
 		return fmt.Errorf("change tracking of VM %s: %w", vm, classify(err))
 	}
@@ -82,7 +82,7 @@ func (s *Session) TrackChanges(ctx context.Context, vm inventory.MoRef, on bool)
 	return nil
 }
 
-func (s *Session) trackChanges(ctx context.Context, vm inventory.MoRef, on bool) error {
+func (s *vmController) trackChanges(ctx context.Context, vm inventory.MoRef, on bool) error {
 	ref := reference("VirtualMachine", vm)
 	var v mo.VirtualMachine
 	if err := s.properties(ctx, ref, &v, "snapshot", "config.changeTrackingEnabled"); err != nil {

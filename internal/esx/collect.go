@@ -53,12 +53,12 @@ type node struct {
 
 // collect reads all objects of the given types in one view and one retrieval, whatever
 // their number: per-object calls are what makes inventories of thousands hang.
-func (s *Session) collect(ctx context.Context, kinds ...string) (*tree, error) {
+func (s *inventoryReader) collect(ctx context.Context, kinds ...string) (*tree, error) {
 	return s.collectOnly(ctx, wanted, kinds...)
 }
 
 // collectOnly is collect with other properties: those of each type that only names.
-func (s *Session) collectOnly(ctx context.Context, only map[string][]string, kinds ...string) (*tree, error) {
+func (s *inventoryReader) collectOnly(ctx context.Context, only map[string][]string, kinds ...string) (*tree, error) {
 	view, err := s.view(ctx, kinds...)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (s *Session) collectOnly(ctx context.Context, only map[string][]string, kin
 }
 
 // view is one of all objects of the given types.
-func (s *Session) view(ctx context.Context, kinds ...string) (types.ManagedObjectReference, error) {
+func (s *inventoryReader) view(ctx context.Context, kinds ...string) (types.ManagedObjectReference, error) {
 	content := s.vim.ServiceContent
 	res, err := methods.CreateContainerView(ctx, s, &types.CreateContainerView{
 		This: *content.ViewManager, Container: content.RootFolder, Type: kinds, Recursive: true,
@@ -80,7 +80,7 @@ func (s *Session) view(ctx context.Context, kinds ...string) (types.ManagedObjec
 }
 
 // read makes a tree of what one filter selects.
-func (s *Session) read(ctx context.Context, spec types.PropertyFilterSpec) (*tree, error) {
+func (s *inventoryReader) read(ctx context.Context, spec types.PropertyFilterSpec) (*tree, error) {
 	content := s.vim.ServiceContent
 	objects, err := mo.RetrievePropertiesEx(ctx, s, types.RetrievePropertiesEx{
 		This: content.PropertyCollector, SpecSet: []types.PropertyFilterSpec{spec},
@@ -93,7 +93,7 @@ func (s *Session) read(ctx context.Context, spec types.PropertyFilterSpec) (*tre
 }
 
 // destroyView drops the view. It would end with the session anyway.
-func (s *Session) destroyView(ctx context.Context, view types.ManagedObjectReference) {
+func (s *inventoryReader) destroyView(ctx context.Context, view types.ManagedObjectReference) {
 	_, err := methods.DestroyView(context.WithoutCancel(ctx), s.soap, &types.DestroyView{This: view})
 	if err != nil {
 		s.cfg.Log.Debug("destroy view", "host", s.end.addr, "err", err)
@@ -209,7 +209,7 @@ func (t *tree) cluster(h mo.HostSystem) string {
 }
 
 // Hosts lists the ESXi hosts, sorted by name.
-func (s *Session) Hosts(ctx context.Context) ([]inventory.Host, error) {
+func (s *inventoryReader) Hosts(ctx context.Context) ([]inventory.Host, error) {
 	t, err := s.collect(ctx, "HostSystem")
 	if err != nil {
 		return nil, fmt.Errorf("list hosts of %s: %w", s.end.addr, err)
@@ -222,7 +222,7 @@ func (s *Session) Hosts(ctx context.Context) ([]inventory.Host, error) {
 	return out, nil
 }
 
-func (s *Session) host(h mo.HostSystem) inventory.Host {
+func (s *inventoryReader) host(h mo.HostSystem) inventory.Host {
 	out := inventory.Host{
 		Ref:             inventory.MoRef(h.Self.Value),
 		Name:            unescapeName(h.Name),
@@ -241,7 +241,7 @@ func (s *Session) host(h mo.HostSystem) inventory.Host {
 }
 
 // logInvalid logs values that were removed from something that has no warnings.
-func (s *Session) logInvalid(name string, problems []string) {
+func (s *inventoryReader) logInvalid(name string, problems []string) {
 	for _, p := range problems {
 		s.cfg.Log.Warn("the source reports an invalid value", "host", s.end.addr, "name", name, "err", p)
 	}
@@ -267,7 +267,7 @@ func managementAddress(h mo.HostSystem) string {
 }
 
 // Datastores lists the datastores, sorted by name.
-func (s *Session) Datastores(ctx context.Context) ([]inventory.Datastore, error) {
+func (s *inventoryReader) Datastores(ctx context.Context) ([]inventory.Datastore, error) {
 	t, err := s.collect(ctx, append([]string{"Datastore"}, places...)...)
 	if err != nil {
 		return nil, fmt.Errorf("list datastores of %s: %w", s.end.addr, err)

@@ -15,7 +15,7 @@ import (
 
 // Condition says how a host is kept. Lockdown modes are told since 6.0: an older host refuses the
 // question, all of it.
-func (s *Session) Condition(ctx context.Context, host inventory.MoRef) (inventory.Condition, error) {
+func (s *hostController) Condition(ctx context.Context, host inventory.MoRef) (inventory.Condition, error) {
 	var h mo.HostSystem
 	ref := reference("HostSystem", host)
 	err := s.properties(ctx, ref, &h, "config.powerSystemInfo", "config.lockdownMode")
@@ -38,7 +38,7 @@ func (s *Session) Condition(ctx context.Context, host inventory.MoRef) (inventor
 
 // Settings returns those of a host's advanced settings that it has and that are numbers. Which
 // there are differs from version to version.
-func (s *Session) Settings(ctx context.Context, host inventory.MoRef, names ...string) (map[string]int64, error) {
+func (s *hostController) Settings(ctx context.Context, host inventory.MoRef, names ...string) (map[string]int64, error) {
 	have, err := s.settings(ctx, host, names)
 	if err != nil {
 		return nil, fmt.Errorf("read settings of host %s: %w", host, classify(err))
@@ -46,7 +46,7 @@ func (s *Session) Settings(ctx context.Context, host inventory.MoRef, names ...s
 	return have, nil
 }
 
-func (s *Session) settings(ctx context.Context, host inventory.MoRef, names []string) (map[string]int64, error) {
+func (s *hostController) settings(ctx context.Context, host inventory.MoRef, names []string) (map[string]int64, error) {
 	var h mo.HostSystem
 	if err := s.properties(ctx, reference("HostSystem", host), &h, "configManager.advancedOption"); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func number(val any) (int64, bool) {
 }
 
 // HostTime is what a host's clock shows.
-func (s *Session) HostTime(ctx context.Context, host inventory.MoRef) (time.Time, error) {
+func (s *hostController) HostTime(ctx context.Context, host inventory.MoRef) (time.Time, error) {
 	now, err := s.hostTime(ctx, host)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the clock of host %s: %w", host, classify(err))
@@ -92,7 +92,7 @@ func (s *Session) HostTime(ctx context.Context, host inventory.MoRef) (time.Time
 	return now, nil
 }
 
-func (s *Session) hostTime(ctx context.Context, host inventory.MoRef) (time.Time, error) {
+func (s *hostController) hostTime(ctx context.Context, host inventory.MoRef) (time.Time, error) {
 	var h mo.HostSystem
 	if err := s.properties(ctx, reference("HostSystem", host), &h, "configManager.dateTimeSystem"); err != nil {
 		return time.Time{}, err
@@ -109,7 +109,7 @@ func (s *Session) hostTime(ctx context.Context, host inventory.MoRef) (time.Time
 
 // Sessions returns how many sessions the server has, this one included. To see those of
 // others takes the privilege Sessions.TerminateSession.
-func (s *Session) Sessions(ctx context.Context) (int, error) {
+func (s *hostController) Sessions(ctx context.Context) (int, error) {
 	var m mo.SessionManager
 	if err := s.properties(ctx, *s.vim.ServiceContent.SessionManager, &m, "sessionList"); err != nil {
 		return 0, fmt.Errorf("count the sessions of %s: %w", s.end.addr, classify(err))

@@ -55,7 +55,7 @@ func (f *folder) current(pass string, now time.Time) string {
 // refused with 401, or "". It is the API session's own cookie; where a server refuses
 // that one, it is what the server gives for Basic authentication, asked for once in 25
 // minutes. Callers at the same time share what renewal it takes.
-func (s *Session) Cookie(ctx context.Context, stale string) (string, error) {
+func (s *fileReader) Cookie(ctx context.Context, stale string) (string, error) {
 	if c := s.folder.current(s.pass.get(), s.cfg.Now()); c != "" && c != stale {
 		return c, nil
 	}
@@ -75,7 +75,7 @@ func (s *Session) Cookie(ctx context.Context, stale string) (string, error) {
 	return c, nil
 }
 
-func (s *Session) freshCookie(ctx context.Context, stale string) (string, error) {
+func (s *fileReader) freshCookie(ctx context.Context, stale string) (string, error) {
 	if s.pass.get() == stale {
 		if err := s.renew(ctx, stale); err != nil {
 			return "", err
@@ -98,7 +98,7 @@ func (s *Session) freshCookie(ctx context.Context, stale string) (string, error)
 }
 
 // basicCookie authenticates once and takes the cookie it is given.
-func (s *Session) basicCookie(ctx context.Context) (string, error) {
+func (s *fileReader) basicCookie(ctx context.Context) (string, error) {
 	secret, err := s.secret(ctx)
 	if err != nil {
 		return "", err
@@ -122,7 +122,7 @@ func (s *Session) basicCookie(ctx context.Context) (string, error) {
 }
 
 // headFolder asks for nothing but a status. Only 401 tells about the cookie.
-func (s *Session) headFolder(ctx context.Context, auth func(*http.Request)) (int, http.Header, error) {
+func (s *fileReader) headFolder(ctx context.Context, auth func(*http.Request)) (int, http.Header, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, "https://"+s.end.addr+"/folder", nil)
 	if err != nil {
 		return 0, nil, err

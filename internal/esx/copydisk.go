@@ -28,14 +28,14 @@ type DiskCopy struct {
 // It is CopyVirtualDisk_Task: no shell of the host is needed, but a licence that allows
 // changes. An ESXi host honours the format that is asked for; a vCenter refuses to be
 // asked, and the server that the copy lands on keeps it sparse.
-func (s *Session) CopyDisk(ctx context.Context, c DiskCopy) error {
+func (s *vmController) CopyDisk(ctx context.Context, c DiskCopy) error {
 	if err := s.copyDisk(ctx, c); err != nil {
 		return fmt.Errorf("copy %v to %v: %w", c.From, c.To, classify(err))
 	}
 	return nil
 }
 
-func (s *Session) copyDisk(ctx context.Context, c DiskCopy) error {
+func (s *vmController) copyDisk(ctx context.Context, c DiskCopy) error {
 	manager := s.vim.ServiceContent.VirtualDiskManager
 	if manager == nil {
 		return fault.New(fault.Unsupported, "the server has no disk manager").WithHint("copy by --transport https")
@@ -80,7 +80,7 @@ func copyError(err error, c DiskCopy) error {
 }
 
 // datacenterRef returns the datacenter with that inventory path.
-func (s *Session) datacenterRef(ctx context.Context, path string) (types.ManagedObjectReference, error) {
+func (s *inventoryReader) datacenterRef(ctx context.Context, path string) (types.ManagedObjectReference, error) {
 	t, err := s.collect(ctx, places...)
 	if err != nil {
 		return types.ManagedObjectReference{}, err
@@ -98,7 +98,7 @@ func (s *Session) datacenterRef(ctx context.Context, path string) (types.Managed
 
 // followTask waits for the end of a task that may take days, and tells its progress. If
 // ctx ends first the task is canceled.
-func (s *Session) followTask(ctx context.Context, ref types.ManagedObjectReference, progress func(int)) error {
+func (s *vmController) followTask(ctx context.Context, ref types.ManagedObjectReference, progress func(int)) error {
 	for {
 		var task mo.Task
 		err := s.properties(ctx, ref, &task, "info")
@@ -127,7 +127,7 @@ func (s *Session) followTask(ctx context.Context, ref types.ManagedObjectReferen
 }
 
 // cancelTask asks for the end of a task and does not wait for it.
-func (s *Session) cancelTask(ctx context.Context, ref types.ManagedObjectReference) {
+func (s *vmController) cancelTask(ctx context.Context, ref types.ManagedObjectReference) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), taskWait)
 	defer cancel()
 	_, err := methods.CancelTask(ctx, s, &types.CancelTask{This: ref})

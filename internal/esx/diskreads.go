@@ -33,7 +33,7 @@ const (
 
 // DiskReads asks a host what its disks did in a time that is over, in samples of 20 s that lie in
 // it as a whole. Without one, or from a host that counts nothing, it is fault.Unsupported.
-func (s *Session) DiskReads(ctx context.Context, host inventory.MoRef, began, ended time.Time) (DiskReads, error) {
+func (s *hostController) DiskReads(ctx context.Context, host inventory.MoRef, began, ended time.Time) (DiskReads, error) {
 	if ended.Sub(began) < perfSample {
 		return DiskReads{}, fault.New(fault.Unsupported, "it was shorter than a sample of the host, %v", perfSample)
 	}
@@ -66,7 +66,7 @@ func (s *Session) DiskReads(ctx context.Context, host inventory.MoRef, began, en
 }
 
 // diskCounters finds the keys of the counters: they are another on each server.
-func (s *Session) diskCounters(ctx context.Context, manager types.ManagedObjectReference) (requests, kib int32, err error) {
+func (s *hostController) diskCounters(ctx context.Context, manager types.ManagedObjectReference) (requests, kib int32, err error) {
 	var m mo.PerformanceManager
 	if err := s.properties(ctx, manager, &m, "perfCounter"); err != nil {
 		return 0, 0, fmt.Errorf("list performance counters: %w", classify(err))

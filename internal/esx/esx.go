@@ -75,8 +75,18 @@ type Config struct {
 	After func(time.Duration) <-chan time.Time // nil: time.After
 }
 
-// Session is a login to one ESXi or vCenter. Its methods may be called concurrently.
+// Session is a login to one ESXi or vCenter. Its methods may be called concurrently. It consists of types with one
+// purpose each; those of a later line may use those of an earlier one.
 type Session struct {
+	*connection
+	*inventoryReader
+	*fileReader
+	*vmController
+	*hostController
+}
+
+// connection is the login: it renews the pass, and carries calls of the API.
+type connection struct {
 	cfg   Config
 	end   endpoint
 	tls   *tls.Config
@@ -88,13 +98,27 @@ type Session struct {
 
 	pass    pass
 	login   *login
-	folder  *folder
+	folder  *folder // the session of /folder, which keepAlive touches
 	tagging *tagging.Service
-	encoded encodings
 
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
+
+// inventoryReader reads VMs, hosts and datastores.
+type inventoryReader struct{ *connection }
+
+// fileReader reads files of datastores, by HTTPS.
+type fileReader struct {
+	*connection
+	encoded encodings
+}
+
+// vmController reads and changes single VMs: power, snapshots, change tracking and disks.
+type vmController struct{ *inventoryReader }
+
+// hostController reads and changes hosts: datastores by NFS, SSH, tickets, clocks and counters.
+type hostController struct{ *inventoryReader }
 
 // Dial logs in. It keeps the session alive until Close; ctx is for the login alone.
 func Dial(ctx context.Context, cfg Config) (*Session, error) {
@@ -122,7 +146,7 @@ func newSession(cfg Config) (*Session, error) {
 	if cfg.Password == nil {
 		return nil, fault.New(fault.Invalid, "log in to %s: no password given", end.addr)
 	}
-	s := &Session{cfg: cfg.withDefaults(), end: end, tls: pinned, login: newLogin(), folder: newFolder()}
+	s := &connection{cfg: cfg.withDefaults(), end: end, tls: pinned, login: newLogin(), folder: newFolder()}
 	s.base = newTransport(pinned)
 	s.web = &http.Client{Transport: redial{s.base}, CheckRedirect: noRedirect}
 	s.soap = s.newSOAP(&door{base: redial{s.base}, pass: &s.pass})
@@ -132,7 +156,8 @@ func newSession(cfg Config) (*Session, error) {
 		Base:    s.base, Through: redial{s.base}, KindOf: func(err error) fault.Kind { return fault.KindOf(classify(err)) },
 		Log: s.cfg.Log, Now: s.cfg.Now, After: s.cfg.After,
 	})
-	return s, nil
+	vms := &inventoryReader{s}
+	return &Session{s, vms, &fileReader{connection: s}, &vmController{vms}, &hostController{vms}}, nil
 }
 
 func (c Config) withDefaults() Config {
@@ -169,7 +194,7 @@ func newTransport(pinned *tls.Config) *http.Transport {
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // open reads what the server is, and logs in.
-func (s *Session) open(ctx context.Context) error {
+func (s *connection) open(ctx context.Context) error {
 	content, err := methods.GetServiceContent(ctx, s.soap)
 	if err != nil {
 		return err
@@ -194,13 +219,13 @@ func about(a types.AboutInfo) inventory.About {
 }
 
 // About returns what was logged in to.
-func (s *Session) About() inventory.About { return s.about }
+func (s *connection) About() inventory.About { return s.about }
 
 // Addr returns the host:port that serves the API and /folder.
-func (s *Session) Addr() string { return s.end.addr }
+func (s *connection) Addr() string { return s.end.addr }
 
 // TLS returns the pinned configuration for connections to Addr. Callers clone it.
-func (s *Session) TLS() *tls.Config { return s.tls }
+func (s *connection) TLS() *tls.Config { return s.tls }
 
 // Close logs out and waits for what Dial started. A host that cannot be reached any more
 // is no error: the session ends there by itself.

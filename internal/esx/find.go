@@ -16,7 +16,7 @@ import (
 // error is fault.Conflict and lists them; if none, fault.NotFound with the nearest
 // names. Programs that know the reference use VMByRef: a VM may be named like another
 // one's reference.
-func (s *Session) VM(ctx context.Context, nameOrRef string) (*inventory.VM, error) {
+func (s *inventoryReader) VM(ctx context.Context, nameOrRef string) (*inventory.VM, error) {
 	vms, err := s.VMs(ctx)
 	if err != nil {
 		return nil, err

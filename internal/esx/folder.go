@@ -41,7 +41,7 @@ func (e *encodings) set(p place) {
 // ReadFile finds out: it tries the plain form first and, where a vCenter refuses that,
 // the other; FileURI then repeats what worked for that datastore. A transport reads a
 // disk's descriptor before its data, so by then it is known.
-func (s *Session) FileURI(datacenter string, p inventory.Path) (string, error) {
+func (s *fileReader) FileURI(datacenter string, p inventory.Path) (string, error) {
 	return folderURI(place{datacenter, p.Datastore}, p.File, s.encoded.get(place{datacenter, p.Datastore}))
 }
 

@@ -16,7 +16,7 @@ const touchEvery = 10 * time.Minute
 
 // RoundTrip makes one API call; it is what govmomi calls. A call that finds the session
 // ended is repeated once, after one new login.
-func (s *Session) RoundTrip(ctx context.Context, req, res soap.HasFault) error {
+func (s *connection) RoundTrip(ctx context.Context, req, res soap.HasFault) error {
 	seen := s.pass.get()
 	err := s.soap.RoundTrip(ctx, req, res)
 	if lapsed(err) {
@@ -34,13 +34,13 @@ func (s *Session) RoundTrip(ctx context.Context, req, res soap.HasFault) error {
 }
 
 // startKeepAlive touches the session until Close.
-func (s *Session) startKeepAlive() {
+func (s *connection) startKeepAlive() {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.done.Go(func() { s.keepAlive(ctx) })
 }
 
-func (s *Session) keepAlive(ctx context.Context) {
+func (s *connection) keepAlive(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -54,7 +54,7 @@ func (s *Session) keepAlive(ctx context.Context) {
 }
 
 // touch uses the session, and renews it if the server no longer knows it.
-func (s *Session) touch(ctx context.Context) error {
+func (s *connection) touch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	seen := s.pass.get()

@@ -18,7 +18,7 @@ const freeEdition = "esxBasic"
 
 // FreeLicence reports whether an ESXi host is licensed as the free hypervisor. False also means
 // that it cannot be found out. A vCenter has no such hosts.
-func (s *Session) FreeLicence(ctx context.Context) bool {
+func (s *hostController) FreeLicence(ctx context.Context) bool {
 	at := s.vim.ServiceContent.LicenseManager
 	if s.about.VCenter || at == nil {
 		return false
@@ -45,7 +45,7 @@ const (
 
 // EvaluationEnds is when the evaluation licence of an ESXi host ends. Zero means that it has another
 // licence, or does not tell; a vCenter does not.
-func (s *Session) EvaluationEnds(ctx context.Context) time.Time {
+func (s *hostController) EvaluationEnds(ctx context.Context) time.Time {
 	at := s.vim.ServiceContent.LicenseManager
 	if s.about.VCenter || at == nil {
 		return time.Time{}

@@ -47,7 +47,7 @@ func (l *login) countRefusal(now time.Time) {
 // renew replaces the pass that was seen to be refused ("" before the first login) by
 // that of a new session. Callers that saw the same pass refused share one login and
 // its outcome.
-func (s *Session) renew(ctx context.Context, seen string) error {
+func (s *connection) renew(ctx context.Context, seen string) error {
 	before := s.login.finished()
 	select {
 	case <-s.login.turn:
@@ -91,7 +91,7 @@ func (l *login) finish(err error) {
 }
 
 // logInOnce logs in if that is admitted.
-func (s *Session) logInOnce(ctx context.Context) error {
+func (s *connection) logInOnce(ctx context.Context) error {
 	if s.cfg.Admit == nil {
 		return s.logIn(ctx)
 	}
@@ -107,7 +107,7 @@ func (s *Session) logInOnce(ctx context.Context) error {
 // logIn opens a session. It goes in without a cookie, because a server refuses a login
 // within a live session as if the password were wrong; and on a new connection, because
 // an old one may be dead, and a login is not one to send twice.
-func (s *Session) logIn(ctx context.Context) error {
+func (s *connection) logIn(ctx context.Context) error {
 	secret, err := s.secret(ctx)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (s *Session) logIn(ctx context.Context) error {
 }
 
 // secret returns the password, unless the account is close to its lock.
-func (s *Session) secret(ctx context.Context) (Secret, error) {
+func (s *connection) secret(ctx context.Context) (Secret, error) {
 	s.login.mu.Lock()
 	var err error
 	if s.cfg.Admit == nil {
@@ -170,13 +170,13 @@ func (l *login) refused(now time.Time) {
 	l.secret, l.known = "", false
 }
 
-func (s *Session) judged(err error) {
+func (s *connection) judged(err error) {
 	if s.cfg.Judged != nil {
 		s.cfg.Judged(err)
 	}
 }
 
-func (s *Session) loginError(err error) error {
+func (s *connection) loginError(err error) error {
 	if !isInvalidLogin(err) && !isStatus(err, 401) {
 		return err
 	}

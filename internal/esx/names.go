@@ -17,7 +17,7 @@ var nameProps = []string{"name", "config.uuid", "config.instanceUuid", "parent",
 // Names lists all VMs by as much as tells which of them the words mean: by their names, and by
 // UUIDs and places only where a word may be one. Of thousands that takes a vCenter a small part
 // of the time that Roll does. Where a word fits several VMs all have what tells them apart.
-func (s *Session) Names(ctx context.Context, words []string) (*Index, error) {
+func (s *inventoryReader) Names(ctx context.Context, words []string) (*Index, error) {
 	props := namePropsFor(words)
 	x, err := s.names(ctx, props)
 	if err == nil && len(props) < len(nameProps) && slices.ContainsFunc(words, x.several) {
@@ -29,7 +29,7 @@ func (s *Session) Names(ctx context.Context, words []string) (*Index, error) {
 	return x, nil
 }
 
-func (s *Session) names(ctx context.Context, props []string) (*Index, error) {
+func (s *inventoryReader) names(ctx context.Context, props []string) (*Index, error) {
 	t := newTree(s.vim.ServiceContent.RootFolder)
 	if slices.Contains(props, "parent") {
 		var err error

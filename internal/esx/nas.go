@@ -28,7 +28,7 @@ type NAS struct {
 // MountNAS makes a host mount an export, and returns the datastore's name, which is another
 // than wanted if the host has the export mounted already; mounted says which of the two.
 // There is no port to choose: hosts ask the server's port mapper on 111.
-func (s *Session) MountNAS(ctx context.Context, host inventory.MoRef, n NAS) (name string, mounted bool, err error) {
+func (s *hostController) MountNAS(ctx context.Context, host inventory.MoRef, n NAS) (name string, mounted bool, err error) {
 	res, err := s.createNAS(ctx, host, n)
 	switch f := vimFault(err).(type) {
 	case *types.AlreadyExists:
@@ -47,7 +47,7 @@ func (s *Session) MountNAS(ctx context.Context, host inventory.MoRef, n NAS) (na
 
 // isNAS returns nil if the datastore that has the name already is n itself: which of the two
 // faults a host answers with then is not documented.
-func (s *Session) isNAS(ctx context.Context, host inventory.MoRef, n NAS, duplicate error) error {
+func (s *hostController) isNAS(ctx context.Context, host inventory.MoRef, n NAS, duplicate error) error {
 	var h mo.HostSystem
 	if err := s.properties(ctx, reference("HostSystem", host), &h, "datastore"); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (n NAS) is(info *types.NasDatastoreInfo) bool {
 	return info.Nas != nil && info.Nas.RemoteHost == n.Server && info.Nas.RemotePath == n.Path
 }
 
-func (s *Session) createNAS(ctx context.Context, host inventory.MoRef, n NAS) (*types.CreateNasDatastoreResponse, error) {
+func (s *hostController) createNAS(ctx context.Context, host inventory.MoRef, n NAS) (*types.CreateNasDatastoreResponse, error) {
 	system, err := s.datastoreSystem(ctx, host)
 	if err != nil {
 		return nil, err
@@ -85,14 +85,14 @@ func (s *Session) createNAS(ctx context.Context, host inventory.MoRef, n NAS) (*
 // UnmountNAS makes a host forget a datastore; nothing is deleted on the server. One that is
 // not there, or has the name and is of another server or path, is no error: n is not
 // mounted. One with open files is fault.Conflict.
-func (s *Session) UnmountNAS(ctx context.Context, host inventory.MoRef, n NAS) error {
+func (s *hostController) UnmountNAS(ctx context.Context, host inventory.MoRef, n NAS) error {
 	if err := s.removeNAS(ctx, host, n); err != nil {
 		return fmt.Errorf("unmount datastore %s of host %s: %w", n.Name, host, classify(err))
 	}
 	return nil
 }
 
-func (s *Session) removeNAS(ctx context.Context, host inventory.MoRef, n NAS) error {
+func (s *hostController) removeNAS(ctx context.Context, host inventory.MoRef, n NAS) error {
 	var h mo.HostSystem
 	if err := s.properties(ctx, reference("HostSystem", host), &h, "datastore", "configManager.datastoreSystem"); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (s *Session) removeNAS(ctx context.Context, host inventory.MoRef, n NAS) er
 
 // nasCalled returns the NFS datastore of that name among those of a host; no info if none
 // is. Datastores of other kinds are not ours to touch.
-func (s *Session) nasCalled(ctx context.Context, list []types.ManagedObjectReference, name string) (types.ManagedObjectReference, *types.NasDatastoreInfo, error) {
+func (s *hostController) nasCalled(ctx context.Context, list []types.ManagedObjectReference, name string) (types.ManagedObjectReference, *types.NasDatastoreInfo, error) {
 	for _, ref := range list {
 		var ds mo.Datastore
 		if err := s.properties(ctx, ref, &ds, "name", "info"); err != nil {
@@ -131,7 +131,7 @@ func (s *Session) nasCalled(ctx context.Context, list []types.ManagedObjectRefer
 }
 
 // Mounts lists the NFS exports that a host has mounted, sorted by the datastore's name.
-func (s *Session) Mounts(ctx context.Context, host inventory.MoRef) ([]inventory.Mount, error) {
+func (s *hostController) Mounts(ctx context.Context, host inventory.MoRef) ([]inventory.Mount, error) {
 	list, err := s.mounts(ctx, host)
 	if err != nil {
 		return nil, fmt.Errorf("list NFS mounts of host %s: %w", host, classify(err))
@@ -139,7 +139,7 @@ func (s *Session) Mounts(ctx context.Context, host inventory.MoRef) ([]inventory
 	return list, nil
 }
 
-func (s *Session) mounts(ctx context.Context, host inventory.MoRef) (list []inventory.Mount, err error) {
+func (s *hostController) mounts(ctx context.Context, host inventory.MoRef) (list []inventory.Mount, err error) {
 	var h mo.HostSystem
 	if err := s.properties(ctx, reference("HostSystem", host), &h, "datastore"); err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (s *Session) mounts(ctx context.Context, host inventory.MoRef) (list []inve
 	return list, nil
 }
 
-func (s *Session) datastoreSystem(ctx context.Context, host inventory.MoRef) (types.ManagedObjectReference, error) {
+func (s *hostController) datastoreSystem(ctx context.Context, host inventory.MoRef) (types.ManagedObjectReference, error) {
 	var h mo.HostSystem
 	if err := s.properties(ctx, reference("HostSystem", host), &h, "configManager.datastoreSystem"); err != nil {
 		return types.ManagedObjectReference{}, err
@@ -194,7 +194,7 @@ func nasError(f types.BaseMethodFault, err error) error {
 
 // HostAddresses returns the addresses that a host's VMkernel sends from, the one that this
 // session talks to first if it is the host's.
-func (s *Session) HostAddresses(ctx context.Context, host inventory.MoRef) ([]netip.Addr, error) {
+func (s *hostController) HostAddresses(ctx context.Context, host inventory.MoRef) ([]netip.Addr, error) {
 	var h mo.HostSystem
 	if err := s.properties(ctx, reference("HostSystem", host), &h, "config.network"); err != nil {
 		return nil, fmt.Errorf("list addresses of host %s: %w", host, classify(err))

@@ -50,7 +50,7 @@ func (b *vmFilesBody) Fault() *soap.Fault         { return b.Fault_ }
 
 // NFCTicket asks for a ticket that opens one NFC connection for reading the disks of a VM.
 // Where the ticket names no host, the host is this session's server.
-func (s *Session) NFCTicket(ctx context.Context, vm inventory.MoRef) (nfc.Ticket, error) {
+func (s *hostController) NFCTicket(ctx context.Context, vm inventory.MoRef) (nfc.Ticket, error) {
 	t, err := s.vmFiles(ctx, vm)
 	if err != nil {
 		return nfc.Ticket{}, fmt.Errorf("NFC ticket for VM %s: %w", vm, classify(err))
@@ -61,7 +61,7 @@ func (s *Session) NFCTicket(ctx context.Context, vm inventory.MoRef) (nfc.Ticket
 	}, nil
 }
 
-func (s *Session) vmFiles(ctx context.Context, vm inventory.MoRef) (types.HostServiceTicket, error) {
+func (s *hostController) vmFiles(ctx context.Context, vm inventory.MoRef) (types.HostServiceTicket, error) {
 	service, err := s.nfcService(ctx)
 	if err != nil {
 		return types.HostServiceTicket{}, err
@@ -79,7 +79,7 @@ func (s *Session) vmFiles(ctx context.Context, vm inventory.MoRef) (types.HostSe
 
 // nfcService asks for the service's reference, which differs between ESXi (ha-nfc-service)
 // and vCenter (nfcService).
-func (s *Session) nfcService(ctx context.Context) (types.ManagedObjectReference, error) {
+func (s *hostController) nfcService(ctx context.Context) (types.ManagedObjectReference, error) {
 	req := internalContentBody{Req: &internalContentRequest{This: reference("ServiceInstance", "ServiceInstance")}}
 	var res internalContentBody
 	if err := s.RoundTrip(ctx, &req, &res); err != nil {
@@ -96,7 +96,7 @@ func noNFC() error {
 }
 
 // HostVersion returns the product version of an ESXi host, such as 8.0.3.
-func (s *Session) HostVersion(ctx context.Context, host inventory.MoRef) (string, error) {
+func (s *hostController) HostVersion(ctx context.Context, host inventory.MoRef) (string, error) {
 	var h mo.HostSystem
 	if err := s.properties(ctx, reference("HostSystem", host), &h, "config.product"); err != nil {
 		return "", fmt.Errorf("read version of host %s: %w", host, classify(err))
@@ -109,7 +109,7 @@ func (s *Session) HostVersion(ctx context.Context, host inventory.MoRef) (string
 
 // VMkernelNICs returns the addresses that a host has for itself, and which of them are
 // tagged for backup traffic (vSphereBackupNFC, 7.0 and later).
-func (s *Session) VMkernelNICs(ctx context.Context, host inventory.MoRef) ([]inventory.VMkernelNIC, error) {
+func (s *hostController) VMkernelNICs(ctx context.Context, host inventory.MoRef) ([]inventory.VMkernelNIC, error) {
 	var h mo.HostSystem
 	if err := s.properties(ctx, reference("HostSystem", host), &h, "config.network", "config.virtualNicManagerInfo"); err != nil {
 		return nil, fmt.Errorf("list VMkernel interfaces of host %s: %w", host, classify(err))

@@ -15,7 +15,7 @@ const rollPage = 500
 
 // eachPage reads properties of all objects of a type, and tells of a page while the next one is on
 // its way.
-func (s *Session) eachPage(ctx context.Context, kind string, props []string, tell func([]types.ObjectContent) error) error {
+func (s *inventoryReader) eachPage(ctx context.Context, kind string, props []string, tell func([]types.ObjectContent) error) error {
 	view, err := s.view(ctx, kind)
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func ahead(ctx context.Context, tell func([]types.ObjectContent) error, read fun
 }
 
 // readPages sends what a filter selects, in pages. A server may make them smaller or larger.
-func (s *Session) readPages(ctx context.Context, spec types.PropertyFilterSpec, send func([]types.ObjectContent) error) error {
+func (s *inventoryReader) readPages(ctx context.Context, spec types.PropertyFilterSpec, send func([]types.ObjectContent) error) error {
 	collector := s.vim.ServiceContent.PropertyCollector
 	res, err := methods.RetrievePropertiesEx(ctx, s, &types.RetrievePropertiesEx{
 		This: collector, SpecSet: []types.PropertyFilterSpec{spec}, Options: types.RetrieveOptions{MaxObjects: rollPage},

@@ -80,7 +80,7 @@ func sessionCookie(h http.Header) string {
 }
 
 // newSOAP returns an API client that goes through d.
-func (s *Session) newSOAP(d *door) *soap.Client {
+func (s *connection) newSOAP(d *door) *soap.Client {
 	c := soap.NewClient(s.end.sdk(), true)
 	c.Client.Transport = d // pinned; soap's own transport is not used
 	c.Client.Jar = nil

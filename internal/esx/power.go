@@ -40,14 +40,14 @@ const (
 // PowerOff brings a VM to power-off: nothing if it is off; else a shutdown by the guest,
 // where VMware Tools run, and a wait; and only with Force the switch. Without Force a
 // VM that stays on is fault.Conflict. A suspended VM has no guest to ask.
-func (s *Session) PowerOff(ctx context.Context, ref inventory.MoRef, o PowerOffOptions) error {
+func (s *vmController) PowerOff(ctx context.Context, ref inventory.MoRef, o PowerOffOptions) error {
 	if err := s.powerOff(ctx, ref, o); err != nil {
 		return fmt.Errorf("power off VM %s: %w", ref, classify(err))
 	}
 	return nil
 }
 
-func (s *Session) powerOff(ctx context.Context, ref inventory.MoRef, o PowerOffOptions) error {
+func (s *vmController) powerOff(ctx context.Context, ref inventory.MoRef, o PowerOffOptions) error {
 	vm := reference("VirtualMachine", ref)
 	now, err := s.powerState(ctx, vm)
 	if err != nil || now.power == types.VirtualMachinePowerStatePoweredOff {
@@ -84,7 +84,7 @@ func stillOn(now vmState, asked bool, wait time.Duration) error {
 }
 
 // shutDown asks the guest and waits. It reports whether the VM is off.
-func (s *Session) shutDown(ctx context.Context, vm types.ManagedObjectReference, o PowerOffOptions) (bool, error) {
+func (s *vmController) shutDown(ctx context.Context, vm types.ManagedObjectReference, o PowerOffOptions) (bool, error) {
 	if err := o.By.ShutDown(ctx, inventory.MoRef(vm.Value)); err != nil {
 		return false, err
 	}
@@ -93,7 +93,7 @@ func (s *Session) shutDown(ctx context.Context, vm types.ManagedObjectReference,
 }
 
 // cutPower switches the VM off. A VM that went off in the meantime is off.
-func (s *Session) cutPower(ctx context.Context, vm types.ManagedObjectReference, by Switch) error {
+func (s *vmController) cutPower(ctx context.Context, vm types.ManagedObjectReference, by Switch) error {
 	s.cfg.Log.Info("power is cut", "vm", vm.Value)
 	refused := by.CutPower(ctx, inventory.MoRef(vm.Value))
 	off, err := s.waitOff(ctx, vm, waitAfter(refused))
@@ -118,19 +118,19 @@ func waitAfter(refused error) time.Duration {
 }
 
 // PowerOn starts a VM. One that runs is no error.
-func (s *Session) PowerOn(ctx context.Context, ref inventory.MoRef) error {
+func (s *vmController) PowerOn(ctx context.Context, ref inventory.MoRef) error {
 	return s.PowerOnBy(ctx, ref, apiSwitch{s})
 }
 
 // PowerOnBy is PowerOn with another switch than the API.
-func (s *Session) PowerOnBy(ctx context.Context, ref inventory.MoRef, by Switch) error {
+func (s *vmController) PowerOnBy(ctx context.Context, ref inventory.MoRef, by Switch) error {
 	if err := s.powerOn(ctx, ref, by); err != nil {
 		return fmt.Errorf("power on VM %s: %w", ref, classify(err))
 	}
 	return nil
 }
 
-func (s *Session) powerOn(ctx context.Context, ref inventory.MoRef, by Switch) error {
+func (s *vmController) powerOn(ctx context.Context, ref inventory.MoRef, by Switch) error {
 	vm := reference("VirtualMachine", ref)
 	isOn := func() (bool, error) {
 		now, err := s.powerState(ctx, vm)
@@ -159,7 +159,7 @@ type vmState struct {
 	tools bool
 }
 
-func (s *Session) powerState(ctx context.Context, vm types.ManagedObjectReference) (vmState, error) {
+func (s *vmController) powerState(ctx context.Context, vm types.ManagedObjectReference) (vmState, error) {
 	var v mo.VirtualMachine
 	if err := s.properties(ctx, vm, &v, "runtime.powerState", "guest.toolsRunningStatus"); err != nil {
 		return vmState{}, err
@@ -168,14 +168,14 @@ func (s *Session) powerState(ctx context.Context, vm types.ManagedObjectReferenc
 	return vmState{v.Runtime.PowerState, tools}, nil
 }
 
-func (s *Session) waitOff(ctx context.Context, vm types.ManagedObjectReference, wait time.Duration) (bool, error) {
+func (s *vmController) waitOff(ctx context.Context, vm types.ManagedObjectReference, wait time.Duration) (bool, error) {
 	return s.poll(ctx, wait, func() (bool, error) {
 		now, err := s.powerState(ctx, vm)
 		return now.power == types.VirtualMachinePowerStatePoweredOff, err
 	})
 }
 
-func (s *Session) waitTask(ctx context.Context, ref types.ManagedObjectReference, wait time.Duration) error {
+func (s *vmController) waitTask(ctx context.Context, ref types.ManagedObjectReference, wait time.Duration) error {
 	done, err := s.poll(ctx, wait, func() (bool, error) {
 		var task mo.Task
 		if err := s.properties(ctx, ref, &task, "info"); err != nil {
@@ -213,7 +213,7 @@ func toldOf(e *types.LocalizedMethodFault) string {
 
 // poll calls done until it says so or wait has passed, soon at first and then less often. Polling survives a session that
 // is renewed in between, which a property filter would not.
-func (s *Session) poll(ctx context.Context, wait time.Duration, done func() (bool, error)) (bool, error) {
+func (s *connection) poll(ctx context.Context, wait time.Duration, done func() (bool, error)) (bool, error) {
 	deadline := s.cfg.Now().Add(wait)
 	for pause := pollFirst; ; pause = min(2*pause, pollEvery) {
 		if ok, err := done(); ok || err != nil {
@@ -233,7 +233,7 @@ func (s *Session) poll(ctx context.Context, wait time.Duration, done func() (boo
 // properties reads some properties of one object into dst. A server may answer who is not
 // logged in, and name "not authenticated" as what each property lacks: RoundTrip cannot see
 // that the session ended.
-func (s *Session) properties(ctx context.Context, ref types.ManagedObjectReference, dst any, paths ...string) error {
+func (s *connection) properties(ctx context.Context, ref types.ManagedObjectReference, dst any, paths ...string) error {
 	seen := s.pass.get()
 	err := s.retrieve(ctx, ref, dst, paths)
 	if !lapsed(err) {
@@ -245,7 +245,7 @@ func (s *Session) properties(ctx context.Context, ref types.ManagedObjectReferen
 	return s.retrieve(ctx, ref, dst, paths)
 }
 
-func (s *Session) retrieve(ctx context.Context, ref types.ManagedObjectReference, dst any, paths []string) error {
+func (s *connection) retrieve(ctx context.Context, ref types.ManagedObjectReference, dst any, paths []string) error {
 	objects, err := mo.RetrievePropertiesEx(ctx, s, types.RetrievePropertiesEx{
 		This: s.vim.ServiceContent.PropertyCollector,
 		SpecSet: []types.PropertyFilterSpec{{

@@ -18,7 +18,7 @@ const privilegePage = 200
 
 // Lacking says which of some privileges the user has not, and on which of some things of a
 // kind, in their order. A privilege that is held on all of them is not in the answer.
-func (s *Session) Lacking(ctx context.Context, kind inventory.Kind, on []inventory.MoRef, privileges []string) (map[string][]inventory.MoRef, error) {
+func (s *hostController) Lacking(ctx context.Context, kind inventory.Kind, on []inventory.MoRef, privileges []string) (map[string][]inventory.MoRef, error) {
 	lacking := map[string][]inventory.MoRef{}
 	if len(on) == 0 || len(privileges) == 0 {
 		return lacking, nil
@@ -35,7 +35,7 @@ func (s *Session) Lacking(ctx context.Context, kind inventory.Kind, on []invento
 	return lacking, nil
 }
 
-func (s *Session) addLacking(ctx context.Context, session string, kind inventory.Kind, on []inventory.MoRef, privileges []string, lacking map[string][]inventory.MoRef) error {
+func (s *hostController) addLacking(ctx context.Context, session string, kind inventory.Kind, on []inventory.MoRef, privileges []string, lacking map[string][]inventory.MoRef) error {
 	req := &types.HasPrivilegeOnEntities{This: *s.vim.ServiceContent.AuthorizationManager, SessionId: session, PrivId: privileges}
 	for _, ref := range on {
 		req.Entity = append(req.Entity, reference(string(kind), ref))
@@ -55,7 +55,7 @@ func (s *Session) addLacking(ctx context.Context, session string, kind inventory
 }
 
 // sessionKey is what the server calls this session; its cookie is another word.
-func (s *Session) sessionKey(ctx context.Context) (string, error) {
+func (s *hostController) sessionKey(ctx context.Context) (string, error) {
 	var m mo.SessionManager
 	if err := s.properties(ctx, *s.vim.ServiceContent.SessionManager, &m, "currentSession"); err != nil {
 		return "", err

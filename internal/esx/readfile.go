@@ -12,7 +12,7 @@ import (
 
 // ReadFile reads a small datastore file, such as a descriptor. A file of more than
 // limit bytes is refused with fault.Unsupported: it is not what it was taken for.
-func (s *Session) ReadFile(ctx context.Context, datacenter string, p inventory.Path, limit int64) ([]byte, error) {
+func (s *fileReader) ReadFile(ctx context.Context, datacenter string, p inventory.Path, limit int64) ([]byte, error) {
 	at := place{datacenter, p.Datastore}
 	twice := s.encoded.get(at)
 	data, err := s.readFile(ctx, at, p.File, twice, limit)
@@ -29,13 +29,13 @@ func (s *Session) ReadFile(ctx context.Context, datacenter string, p inventory.P
 }
 
 // maybeTwice reports whether a refusal may come from a vCenter that decodes names twice.
-func (s *Session) maybeTwice(at place, err error) bool {
+func (s *fileReader) maybeTwice(at place, err error) bool {
 	encodes := percent(at.datacenter) != at.datacenter || percent(at.datastore) != at.datastore
 	return s.about.VCenter && encodes &&
 		(isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusBadRequest) || isStatus(err, http.StatusInternalServerError))
 }
 
-func (s *Session) readFile(ctx context.Context, at place, file string, twice bool, limit int64) ([]byte, error) {
+func (s *fileReader) readFile(ctx context.Context, at place, file string, twice bool, limit int64) ([]byte, error) {
 	uri, err := folderURI(at, file, twice)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (s *Session) readFile(ctx context.Context, at place, file string, twice boo
 }
 
 // request asks for uri, a second time if the cookie was refused.
-func (s *Session) request(ctx context.Context, method, uri string) (*http.Response, error) {
+func (s *fileReader) request(ctx context.Context, method, uri string) (*http.Response, error) {
 	cookie, err := s.Cookie(ctx, "")
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (s *Session) request(ctx context.Context, method, uri string) (*http.Respon
 	return s.requestWith(ctx, method, uri, cookie)
 }
 
-func (s *Session) requestWith(ctx context.Context, method, uri, cookie string) (*http.Response, error) {
+func (s *fileReader) requestWith(ctx context.Context, method, uri, cookie string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "https://"+s.end.addr+uri, nil)
 	if err != nil {
 		return nil, err

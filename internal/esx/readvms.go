@@ -18,7 +18,7 @@ const vmPage = 100
 // EachVM describes some VMs in pages, in the order of refs: who has work for the first need
 // not wait for the last. Those that are gone are left out. That a name is there twice is not
 // warned about.
-func (s *Session) EachVM(ctx context.Context, refs []inventory.MoRef, tell func([]inventory.VM) error) error {
+func (s *inventoryReader) EachVM(ctx context.Context, refs []inventory.MoRef, tell func([]inventory.VM) error) error {
 	t, err := s.collect(ctx, s.surroundings()...)
 	if err != nil {
 		return fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
@@ -36,7 +36,7 @@ func (s *Session) EachVM(ctx context.Context, refs []inventory.MoRef, tell func(
 	return nil
 }
 
-func (s *Session) tellAdorned(ctx context.Context, t *tree, tell func([]inventory.VM) error) error {
+func (s *inventoryReader) tellAdorned(ctx context.Context, t *tree, tell func([]inventory.VM) error) error {
 	vms := t.described(nil)
 	if err := s.adorn(ctx, t, vms); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (s *Session) tellAdorned(ctx context.Context, t *tree, tell func([]inventor
 
 // page reads some VMs. One that is gone spoils the answer for all: they are asked for one by
 // one then.
-func (s *Session) page(ctx context.Context, refs []inventory.MoRef) (*tree, error) {
+func (s *inventoryReader) page(ctx context.Context, refs []inventory.MoRef) (*tree, error) {
 	t, err := s.readVMs(ctx, nil, refs...)
 	if len(refs) == 1 && fault.Is(err, fault.NotFound) {
 		return newTree(s.vim.ServiceContent.RootFolder), nil
@@ -67,7 +67,7 @@ func (s *Session) page(ctx context.Context, refs []inventory.MoRef) (*tree, erro
 
 // VMByRef returns the VM with that reference, or fault.NotFound. It asks for that VM only,
 // however many there are. That its name is another's too is not warned about.
-func (s *Session) VMByRef(ctx context.Context, ref inventory.MoRef) (*inventory.VM, error) {
+func (s *inventoryReader) VMByRef(ctx context.Context, ref inventory.MoRef) (*inventory.VM, error) {
 	t, vms, err := s.byRef(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (s *Session) VMByRef(ctx context.Context, ref inventory.MoRef) (*inventory.
 
 // BareVM is VMByRef without what people put on the VM in a vCenter, in one call: for those who know
 // that, and want to know how the VM is now.
-func (s *Session) BareVM(ctx context.Context, ref inventory.MoRef) (*inventory.VM, error) {
+func (s *inventoryReader) BareVM(ctx context.Context, ref inventory.MoRef) (*inventory.VM, error) {
 	_, vms, err := s.byRef(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (s *Session) BareVM(ctx context.Context, ref inventory.MoRef) (*inventory.V
 }
 
 // byRef reads one VM, which is there if there is no error.
-func (s *Session) byRef(ctx context.Context, ref inventory.MoRef) (*tree, []inventory.VM, error) {
+func (s *inventoryReader) byRef(ctx context.Context, ref inventory.MoRef) (*tree, []inventory.VM, error) {
 	t, err := s.readVMs(ctx, around, ref)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return nil, nil, fmt.Errorf("read VM %s of %s: %w", ref, s.end.addr, err)
@@ -99,7 +99,7 @@ func (s *Session) byRef(ctx context.Context, ref inventory.MoRef) (*tree, []inve
 }
 
 // readVMs reads VMs, and what a path leads to from them. If one is gone it is fault.NotFound.
-func (s *Session) readVMs(ctx context.Context, path []types.BaseSelectionSpec, refs ...inventory.MoRef) (*tree, error) {
+func (s *inventoryReader) readVMs(ctx context.Context, path []types.BaseSelectionSpec, refs ...inventory.MoRef) (*tree, error) {
 	var spec types.PropertyFilterSpec
 	for _, ref := range refs {
 		vm := types.ManagedObjectReference{Type: "VirtualMachine", Value: string(ref)}

@@ -42,14 +42,14 @@ var rollPlaces = map[string][]string{
 // only counted; of the rest the facts are known. It tells them in pages, in the order of the
 // source, while the next page is on its way. Of thousands it takes a tenth of the time that VMs
 // does.
-func (s *Session) Roll(ctx context.Context, facts []inventory.Fact, tell func([]inventory.VM) error) error {
+func (s *inventoryReader) Roll(ctx context.Context, facts []inventory.Fact, tell func([]inventory.VM) error) error {
 	if err := s.roll(ctx, facts, tell); err != nil {
 		return fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
 	}
 	return nil
 }
 
-func (s *Session) roll(ctx context.Context, facts []inventory.Fact, tell func([]inventory.VM) error) error {
+func (s *inventoryReader) roll(ctx context.Context, facts []inventory.Fact, tell func([]inventory.VM) error) error {
 	t, err := s.rollTree(ctx)
 	if err != nil {
 		return err
@@ -58,14 +58,14 @@ func (s *Session) roll(ctx context.Context, facts []inventory.Fact, tell func([]
 }
 
 // RollOf is Roll of some VMs, in pages in the order of refs. Those that are gone are left out.
-func (s *Session) RollOf(ctx context.Context, refs []inventory.MoRef, facts []inventory.Fact, tell func([]inventory.VM) error) error {
+func (s *inventoryReader) RollOf(ctx context.Context, refs []inventory.MoRef, facts []inventory.Fact, tell func([]inventory.VM) error) error {
 	if err := s.rollOf(ctx, refs, rollPropsWith(facts), tell); err != nil {
 		return fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
 	}
 	return nil
 }
 
-func (s *Session) rollOf(ctx context.Context, refs []inventory.MoRef, props []string, tell func([]inventory.VM) error) error {
+func (s *inventoryReader) rollOf(ctx context.Context, refs []inventory.MoRef, props []string, tell func([]inventory.VM) error) error {
 	t, err := s.rollTree(ctx)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (s *Session) rollOf(ctx context.Context, refs []inventory.MoRef, props []st
 
 // leaves reads properties of some VMs. One that is gone spoils the answer for all: they are asked
 // for in halves then.
-func (s *Session) leaves(ctx context.Context, refs []inventory.MoRef, props []string) ([]types.ObjectContent, error) {
+func (s *inventoryReader) leaves(ctx context.Context, refs []inventory.MoRef, props []string) ([]types.ObjectContent, error) {
 	spec := types.PropertyFilterSpec{PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: props}}}
 	for _, ref := range refs {
 		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: types.ManagedObjectReference{Type: "VirtualMachine", Value: string(ref)}})
@@ -110,7 +110,7 @@ func (s *Session) leaves(ctx context.Context, refs []inventory.MoRef, props []st
 }
 
 // rollTree is what the places, hosts and clusters of VMs on the roll are named by.
-func (s *Session) rollTree(ctx context.Context) (*tree, error) {
+func (s *inventoryReader) rollTree(ctx context.Context) (*tree, error) {
 	kinds := append([]string{"HostSystem"}, places...)
 	if s.about.VCenter {
 		kinds = append(kinds, "ClusterComputeResource")

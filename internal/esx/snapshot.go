@@ -27,7 +27,7 @@ type SnapshotSpec struct {
 // What a snapshot costs the VM is a moment of standstill now, a longer one when it is
 // removed, and the space of what is written in between. Whoever takes one puts it on record
 // first, and removes it.
-func (s *Session) CreateSnapshot(ctx context.Context, vm inventory.MoRef, o SnapshotSpec) (inventory.MoRef, error) {
+func (s *vmController) CreateSnapshot(ctx context.Context, vm inventory.MoRef, o SnapshotSpec) (inventory.MoRef, error) {
 	ref, err := s.createSnapshot(ctx, vm, o)
 	if err != nil {
 		return "", fmt.Errorf("take snapshot %q of VM %s: %w", o.Name, vm, classify(err))
@@ -36,7 +36,7 @@ func (s *Session) CreateSnapshot(ctx context.Context, vm inventory.MoRef, o Snap
 	return ref, nil
 }
 
-func (s *Session) createSnapshot(ctx context.Context, vm inventory.MoRef, o SnapshotSpec) (inventory.MoRef, error) {
+func (s *vmController) createSnapshot(ctx context.Context, vm inventory.MoRef, o SnapshotSpec) (inventory.MoRef, error) {
 	switch _, found, err := s.findSnapshot(ctx, vm, o.Name); {
 	case err != nil:
 		return "", err
@@ -76,7 +76,7 @@ func snapshotError(err error) error {
 
 // FindSnapshot returns the snapshot of a VM that has the name, and whether there is one.
 // Two of the same name are fault.Conflict.
-func (s *Session) FindSnapshot(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, bool, error) {
+func (s *vmController) FindSnapshot(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, bool, error) {
 	ref, found, err := s.findSnapshot(ctx, vm, name)
 	if err != nil {
 		return "", false, fmt.Errorf("find snapshot %q of VM %s: %w", name, vm, classify(err))
@@ -84,7 +84,7 @@ func (s *Session) FindSnapshot(ctx context.Context, vm inventory.MoRef, name str
 	return ref, found, nil
 }
 
-func (s *Session) findSnapshot(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, bool, error) {
+func (s *vmController) findSnapshot(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, bool, error) {
 	found, there, err := s.lookUpSnapshot(ctx, vm, name)
 	return found.Ref, there, err
 }
@@ -96,7 +96,7 @@ type SnapshotEntry struct {
 	Children int   // that were taken on top of it
 }
 
-func (s *Session) lookUpSnapshot(ctx context.Context, vm inventory.MoRef, name string) (SnapshotEntry, bool, error) {
+func (s *vmController) lookUpSnapshot(ctx context.Context, vm inventory.MoRef, name string) (SnapshotEntry, bool, error) {
 	var v mo.VirtualMachine
 	if err := s.properties(ctx, reference("VirtualMachine", vm), &v, "snapshot"); err != nil {
 		return SnapshotEntry{}, false, err
@@ -126,7 +126,7 @@ func called(tree []types.VirtualMachineSnapshotTree, name string) (found []Snaps
 }
 
 // DropSnapshot removes the snapshot of that name, if there is one, and merges what it left.
-func (s *Session) DropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
+func (s *vmController) DropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
 	ref, found, err := s.FindSnapshot(ctx, vm, name)
 	switch {
 	case err != nil:
@@ -141,7 +141,7 @@ func (s *Session) DropSnapshot(ctx context.Context, vm inventory.MoRef, name str
 // write again what was written since. If ctx ends first, the host goes on by itself. Those
 // below it stay. One that is not there is no error; deltas that are left over from a merge
 // that failed are consolidated.
-func (s *Session) RemoveSnapshot(ctx context.Context, vm, snapshot inventory.MoRef, progress func(percent int)) error {
+func (s *vmController) RemoveSnapshot(ctx context.Context, vm, snapshot inventory.MoRef, progress func(percent int)) error {
 	if err := s.removeSnapshot(ctx, vm, snapshot, progress); err != nil {
 		return fmt.Errorf("remove snapshot %s of VM %s: %w", snapshot, vm, classify(err))
 	}
@@ -149,7 +149,7 @@ func (s *Session) RemoveSnapshot(ctx context.Context, vm, snapshot inventory.MoR
 	return nil
 }
 
-func (s *Session) removeSnapshot(ctx context.Context, vm, snapshot inventory.MoRef, progress func(int)) error {
+func (s *vmController) removeSnapshot(ctx context.Context, vm, snapshot inventory.MoRef, progress func(int)) error {
 	consolidate := true
 	res, err := methods.RemoveSnapshot_Task(ctx, s, &types.RemoveSnapshot_Task{
 		This: reference("VirtualMachineSnapshot", snapshot), RemoveChildren: false, Consolidate: &consolidate,
@@ -166,7 +166,7 @@ func (s *Session) removeSnapshot(ctx context.Context, vm, snapshot inventory.MoR
 
 // Consolidate merges deltas that no snapshot of a VM has any more, and waits. There may be
 // none.
-func (s *Session) Consolidate(ctx context.Context, vm inventory.MoRef) error {
+func (s *vmController) Consolidate(ctx context.Context, vm inventory.MoRef) error {
 	if err := s.consolidate(ctx, vm, nil); err != nil {
 		return fmt.Errorf("consolidate disks of VM %s: %w", vm, classify(err))
 	}
@@ -174,7 +174,7 @@ func (s *Session) Consolidate(ctx context.Context, vm inventory.MoRef) error {
 }
 
 // consolidate merges deltas that no snapshot has any more.
-func (s *Session) consolidate(ctx context.Context, vm inventory.MoRef, progress func(int)) error {
+func (s *vmController) consolidate(ctx context.Context, vm inventory.MoRef, progress func(int)) error {
 	var v mo.VirtualMachine
 	if err := s.properties(ctx, reference("VirtualMachine", vm), &v, "runtime.consolidationNeeded"); err != nil {
 		return err
@@ -197,7 +197,7 @@ func (s *Session) consolidate(ctx context.Context, vm inventory.MoRef, progress 
 // or the delta that was written to until then. ESXi clones it while the VM runs (vmkfstools
 // does; that CopyVirtualDisk_Task does too is inferred, and is seen when it is tried),
 // although /folder refuses it.
-func (s *Session) SnapshotDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (inventory.Path, error) {
+func (s *vmController) SnapshotDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (inventory.Path, error) {
 	p, err := s.snapshotDisk(ctx, snapshot, key)
 	if err != nil {
 		return p, fmt.Errorf("find disk %d at snapshot %s: %w", key, snapshot, classify(err))
@@ -205,7 +205,7 @@ func (s *Session) SnapshotDisk(ctx context.Context, snapshot inventory.MoRef, ke
 	return p, nil
 }
 
-func (s *Session) snapshotDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (inventory.Path, error) {
+func (s *vmController) snapshotDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (inventory.Path, error) {
 	d, err := s.diskAt(ctx, snapshot, key)
 	if err != nil {
 		return inventory.Path{}, err
@@ -216,7 +216,7 @@ func (s *Session) snapshotDisk(ctx context.Context, snapshot inventory.MoRef, ke
 // FrozenDisk returns a disk as it was at a snapshot, its chain included; Path is what
 // SnapshotDisk returns. Its Backing is told without a look at the datastore: a vSAN object
 // is Flat.
-func (s *Session) FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error) {
+func (s *vmController) FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error) {
 	d, err := s.diskAt(ctx, snapshot, key)
 	if err != nil {
 		return nil, fmt.Errorf("find disk %d at snapshot %s: %w", key, snapshot, classify(err))
@@ -231,7 +231,7 @@ func (s *Session) FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key 
 }
 
 // diskAt finds a disk of a snapshot. It has a file.
-func (s *Session) diskAt(ctx context.Context, snapshot inventory.MoRef, key int32) (*types.VirtualDisk, error) {
+func (s *vmController) diskAt(ctx context.Context, snapshot inventory.MoRef, key int32) (*types.VirtualDisk, error) {
 	var at mo.VirtualMachineSnapshot
 	if err := s.properties(ctx, reference("VirtualMachineSnapshot", snapshot), &at, "config.hardware.device"); err != nil {
 		return nil, err
@@ -258,7 +258,7 @@ func isIndependent(mode string) bool { return strings.HasPrefix(mode, "independe
 const mergeWait = 365 * 24 * time.Hour
 
 // awaitTask waits for the end of a task that goes on if ctx ends.
-func (s *Session) awaitTask(ctx context.Context, ref types.ManagedObjectReference, progress func(int)) error {
+func (s *vmController) awaitTask(ctx context.Context, ref types.ManagedObjectReference, progress func(int)) error {
 	_, err := s.poll(ctx, mergeWait, func() (bool, error) {
 		var task mo.Task
 		if err := s.properties(ctx, ref, &task, "info"); err != nil {
@@ -273,7 +273,7 @@ func (s *Session) awaitTask(ctx context.Context, ref types.ManagedObjectReferenc
 }
 
 // SnapshotNames returns the names of all snapshots of a VM.
-func (s *Session) SnapshotNames(ctx context.Context, vm inventory.MoRef) ([]string, error) {
+func (s *vmController) SnapshotNames(ctx context.Context, vm inventory.MoRef) ([]string, error) {
 	var v mo.VirtualMachine
 	if err := s.properties(ctx, reference("VirtualMachine", vm), &v, "snapshot"); err != nil {
 		return nil, fmt.Errorf("list snapshots of VM %s: %w", vm, classify(err))
@@ -296,7 +296,7 @@ func namesIn(tree []types.VirtualMachineSnapshotTree) (names []string) {
 // none: for that long, and for as long as the host works on the VM. It returns what there is in
 // the end; with a wait of 0 that is what there is now. Nothing of the session need be what
 // takes or removes it.
-func (s *Session) AwaitSnapshot(ctx context.Context, vm inventory.MoRef, name string, there bool, wait time.Duration) (SnapshotEntry, bool, error) {
+func (s *vmController) AwaitSnapshot(ctx context.Context, vm inventory.MoRef, name string, there bool, wait time.Duration) (SnapshotEntry, bool, error) {
 	entry, is, err := s.awaitSnapshot(ctx, vm, name, there, wait)
 	if err != nil {
 		return entry, is, fmt.Errorf("look for snapshot %q of VM %s: %w", name, vm, classify(err))
@@ -304,7 +304,7 @@ func (s *Session) AwaitSnapshot(ctx context.Context, vm inventory.MoRef, name st
 	return entry, is, nil
 }
 
-func (s *Session) awaitSnapshot(ctx context.Context, vm inventory.MoRef, name string, there bool, wait time.Duration) (entry SnapshotEntry, is bool, err error) {
+func (s *vmController) awaitSnapshot(ctx context.Context, vm inventory.MoRef, name string, there bool, wait time.Duration) (entry SnapshotEntry, is bool, err error) {
 	for {
 		done, err := s.poll(ctx, wait, func() (bool, error) {
 			entry, is, err = s.lookUpSnapshot(ctx, vm, name)
@@ -324,7 +324,7 @@ func (s *Session) awaitSnapshot(ctx context.Context, vm inventory.MoRef, name st
 }
 
 // works reports whether the host has a task of the VM under way.
-func (s *Session) works(ctx context.Context, vm inventory.MoRef) (bool, error) {
+func (s *vmController) works(ctx context.Context, vm inventory.MoRef) (bool, error) {
 	var v mo.VirtualMachine
 	if err := s.properties(ctx, reference("VirtualMachine", vm), &v, "recentTask"); err != nil {
 		return false, err

@@ -28,7 +28,7 @@ func Forbidden(err error) bool {
 }
 
 // SSHRuns reports whether a host's SSH server runs.
-func (s *Session) SSHRuns(ctx context.Context, host inventory.MoRef) (bool, error) {
+func (s *hostController) SSHRuns(ctx context.Context, host inventory.MoRef) (bool, error) {
 	runs, err := s.sshRuns(ctx, host)
 	if err != nil {
 		return false, fmt.Errorf("look for SSH of host %s: %w", host, classify(err))
@@ -36,7 +36,7 @@ func (s *Session) SSHRuns(ctx context.Context, host inventory.MoRef) (bool, erro
 	return runs, nil
 }
 
-func (s *Session) sshRuns(ctx context.Context, host inventory.MoRef) (bool, error) {
+func (s *hostController) sshRuns(ctx context.Context, host inventory.MoRef) (bool, error) {
 	ref, err := s.serviceSystem(ctx, host)
 	if err != nil {
 		return false, err
@@ -53,7 +53,7 @@ func (s *Session) sshRuns(ctx context.Context, host inventory.MoRef) (bool, erro
 	return false, fault.New(fault.Unsupported, "it has no service %s", sshService)
 }
 
-func (s *Session) serviceSystem(ctx context.Context, host inventory.MoRef) (types.ManagedObjectReference, error) {
+func (s *hostController) serviceSystem(ctx context.Context, host inventory.MoRef) (types.ManagedObjectReference, error) {
 	var h mo.HostSystem
 	if err := s.properties(ctx, reference("HostSystem", host), &h, "configManager.serviceSystem"); err != nil {
 		return types.ManagedObjectReference{}, err
@@ -66,7 +66,7 @@ func (s *Session) serviceSystem(ctx context.Context, host inventory.MoRef) (type
 
 // StartSSH starts a host's SSH server until StopSSH or the host's next start; whether it
 // starts with the host is left as it is. One that runs is no error.
-func (s *Session) StartSSH(ctx context.Context, host inventory.MoRef) error {
+func (s *hostController) StartSSH(ctx context.Context, host inventory.MoRef) error {
 	ref, err := s.serviceSystem(ctx, host)
 	if err == nil {
 		_, err = methods.StartService(ctx, s, &types.StartService{This: ref, Id: sshService})
@@ -84,14 +84,14 @@ func (s *Session) StartSSH(ctx context.Context, host inventory.MoRef) error {
 
 // StopSSH stops a host's SSH server. Sessions that are open go on; one that does not run is
 // no error.
-func (s *Session) StopSSH(ctx context.Context, host inventory.MoRef) error {
+func (s *hostController) StopSSH(ctx context.Context, host inventory.MoRef) error {
 	if err := s.stopSSH(ctx, host); err != nil {
 		return fmt.Errorf("stop SSH of host %s: %w", host, classify(err))
 	}
 	return nil
 }
 
-func (s *Session) stopSSH(ctx context.Context, host inventory.MoRef) error {
+func (s *hostController) stopSSH(ctx context.Context, host inventory.MoRef) error {
 	runs, err := s.sshRuns(ctx, host)
 	if err != nil || !runs {
 		return err
@@ -118,7 +118,7 @@ const maxHostKey = 16 << 10
 // SSHHostKey returns the public key of the host's SSH server as the API tells it, which is
 // to be believed as much as the pinned certificate: authorized_keys format. A server that
 // does not tell, or a vCenter, is fault.Unsupported.
-func (s *Session) SSHHostKey(ctx context.Context) ([]byte, error) {
+func (s *fileReader) SSHHostKey(ctx context.Context) ([]byte, error) {
 	if s.about.VCenter {
 		return nil, fault.New(fault.Unsupported, "a vCenter does not tell its hosts' SSH keys")
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // apiSwitch is the API's own Switch.
-type apiSwitch struct{ s *Session }
+type apiSwitch struct{ s *vmController }
 
 // ShutDown is part of Switch. Where tools just went, or the VM did, the state tells.
 func (a apiSwitch) ShutDown(ctx context.Context, vm inventory.MoRef) error {

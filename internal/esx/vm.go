@@ -15,7 +15,7 @@ import (
 
 // VMs lists all VMs with their disks, cards, tags and warnings, sorted by name. Templates,
 // VMs without disks and vSphere's own agents are in it, warned about.
-func (s *Session) VMs(ctx context.Context) ([]inventory.VM, error) {
+func (s *inventoryReader) VMs(ctx context.Context) ([]inventory.VM, error) {
 	t, err := s.collect(ctx, append([]string{"VirtualMachine"}, s.surroundings()...)...)
 	if err != nil {
 		return nil, fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
@@ -25,7 +25,7 @@ func (s *Session) VMs(ctx context.Context) ([]inventory.VM, error) {
 }
 
 // surroundings are the types that the description of a VM takes names from.
-func (s *Session) surroundings() []string {
+func (s *inventoryReader) surroundings() []string {
 	kinds := append([]string{"HostSystem", "Datastore"}, places...)
 	if s.about.VCenter {
 		kinds = append(kinds, "DistributedVirtualPortgroup", "ClusterComputeResource")

@@ -13,7 +13,7 @@ import (
 
 // Volumes returns the file systems of guests, as VMware Tools told of them: of VMs that run with
 // Tools, that is. They are no part of the inventory: few who list thousands of VMs want them.
-func (s *Session) Volumes(ctx context.Context, vms []inventory.MoRef) (map[inventory.MoRef][]inventory.Volume, error) {
+func (s *inventoryReader) Volumes(ctx context.Context, vms []inventory.MoRef) (map[inventory.MoRef][]inventory.Volume, error) {
 	all := map[inventory.MoRef][]inventory.Volume{}
 	for page := range slices.Chunk(vms, vmPage) {
 		if err := s.addVolumes(ctx, page, all); err != nil {
@@ -23,7 +23,7 @@ func (s *Session) Volumes(ctx context.Context, vms []inventory.MoRef) (map[inven
 	return all, nil
 }
 
-func (s *Session) addVolumes(ctx context.Context, vms []inventory.MoRef, all map[inventory.MoRef][]inventory.Volume) error {
+func (s *inventoryReader) addVolumes(ctx context.Context, vms []inventory.MoRef, all map[inventory.MoRef][]inventory.Volume) error {
 	spec := types.PropertyFilterSpec{PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{"guest.disk"}}}}
 	for _, ref := range vms {
 		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: reference("VirtualMachine", ref)})
