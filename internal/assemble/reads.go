@@ -10,12 +10,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/decamp/decamp/internal/nbd"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/esx/shell"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/nbd"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/nfc"
 	"github.com/decamp/decamp/internal/trial"

@@ -65,8 +65,7 @@ func (r *rewriter) rewrite(file *ast.File, src []byte) string {
 		return len(r.mutants)
 	}
 	depth := 0
-	var visit func(ast.Node) bool
-	visit = func(n ast.Node) bool {
+	visit := func(n ast.Node) {
 		// What opens at the same place opens from the outside in, and closes from the inside out.
 		depth++
 		opens, closes := depth, 1_000_000-depth
@@ -116,7 +115,6 @@ func (r *rewriter) rewrite(file *ast.File, src []byte) string {
 			}
 			insert(n.TokPos, 2, 0, fmt.Sprintf(" = mutant.%s(%d, %s, 1)", function, add(n.TokPos, n.Tok, to), text))
 		}
-		return true
 	}
 	var stack []ast.Node
 	ast.Inspect(file, func(n ast.Node) bool {
