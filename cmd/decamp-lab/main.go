@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/flaghelp"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/tuning"
 	"github.com/decamp/decamp/internal/unit"
@@ -107,7 +108,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
-		fmt.Fprintf(stdout, helpText, flags.FlagUsagesWrapped(helpWidth))
+		fmt.Fprintf(stdout, helpText, flaghelp.Usages(flags, helpWidth))
 		return 0
 	case err != nil:
 		err = fault.New(fault.Invalid, "%w", err).WithHint("run: decamp-lab --help")

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/flaghelp"
 )
 
 const rootHelp = `
@@ -252,21 +253,8 @@ func flags(f *pflag.FlagSet) string {
 	if help := f.Lookup("help"); help != nil {
 		help.Hidden = true
 	}
-	f.SortFlags = false // the order in which they were declared
-	shown := pflag.NewFlagSet("", pflag.ContinueOnError)
-	shown.SortFlags = false
-	f.VisitAll(func(flag *pflag.Flag) {
-		c := *flag
-		if c.Value.Type() == "bool" {
-			c.Value = plainValue{c.Value}
-		}
-		shown.AddFlag(&c)
-	})
-	return strings.TrimRight(shown.FlagUsagesWrapped(helpWidth), "\n")
+	return strings.TrimRight(flaghelp.Usages(f, helpWidth), "\n")
 }
-
-// plainValue hides from pflag that a value is a bool: help shows --json, not --json[=true|false].
-type plainValue struct{ pflag.Value }
 
 func indent(s string) string {
 	if s == "" {
