@@ -15,6 +15,9 @@ import (
 // The published script creates, by the real govc, a role with just the privileges that the doctor
 // looks for.
 func TestPublishedPrivilegesAreThoseOfTheDoctor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	const script = "../../../dist/privileges/vsphere.sh"
 	bin := t.TempDir()
 	if out, err := exec.Command("go", "build", "-o", filepath.Join(bin, "govc"), "github.com/decamp/decamp/test/govc").CombinedOutput(); err != nil {

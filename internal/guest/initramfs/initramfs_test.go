@@ -88,6 +88,9 @@ func compressors() map[string][]string {
 }
 
 func TestReadsWhatTheMakersWrite(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	plain := whole(t)
 	microcode := cpio(t, "kernel/x86/microcode/GenuineIntel.bin")
 	added := run(t, "", cpio(t, modules+"net/virtio_net.ko"), "gzip", "-n")
@@ -130,6 +133,9 @@ func TestMakers(t *testing.T) {
 
 // Several blocks of xz, several frames of zstd, and all that it can check.
 func TestOtherWaysOfTheCompressors(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	plain := whole(t)
 	for _, command := range [][]string{
 		{"xz", "--check=none"}, {"xz", "--check=sha256", "--block-size=65536"}, {"xz", "-T2", "--block-size=100000"},
@@ -143,6 +149,9 @@ func TestOtherWaysOfTheCompressors(t *testing.T) {
 }
 
 func TestReadRefuses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	plain := whole(t)
 	bomb := run(t, "", make([]byte, 8<<20), "zstd", "-q")
 	for name, test := range map[string]struct {

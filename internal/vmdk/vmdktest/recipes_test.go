@@ -28,6 +28,9 @@ func write(t *testing.T, c Chain) *Disk {
 // The generators are judged before they judge: files and overlay come from the same
 // recipe, but an independent reader must see in the files what the overlay says.
 func TestQEMUReadsWhatTheOverlaySays(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	requires(t, "qemu-img")
 	for _, r := range Recipes() {
 		t.Run(r.Name, func(t *testing.T) {
@@ -49,6 +52,9 @@ func TestQEMUReadsWhatTheOverlaySays(t *testing.T) {
 }
 
 func TestSameRecipeSameBytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, r := range []Recipe{bases()[4], bases()[8], streams()[4], chains()[2], chains()[3]} {
 		a, b := write(t, r.Chain), write(t, r.Chain)
 		if err := a.Want.Compare(t.Context(), b.Want); err != nil {
@@ -77,6 +83,9 @@ func content(t *testing.T, path string) []byte {
 
 // Recipes that hold nothing would prove nothing.
 func TestRecipesHoldDataOfEveryLayer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, r := range Recipes() {
 		d := write(t, r.Chain)
 		seen := map[uint8]int{}
