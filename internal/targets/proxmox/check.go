@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -249,23 +248,16 @@ func (p *Place) checkRights(ctx context.Context, vm *inventory.VM, t things) err
 		WithHint("%s", strings.Join(remedy, "; "))
 }
 
-// grant is what gives the token privileges on a path, and on all below, by a role whose name begins so.
-func (p *Place) grant(role, path string, privileges []string) string {
-	role += strings.NewReplacer("/", "-", ".", "-").Replace(path)
-	return fmt.Sprintf("pveum role add %s --privs %s; pveum acl modify %s --tokens %s --roles %s",
-		role, fault.Quote(strings.Join(privileges, " ")), path, fault.Quote(p.api.token.name()), role)
-}
-
-func (p *Place) lacking(ctx context.Context, path string, privileges []string) ([]string, error) {
-	var held map[string]map[string]int
-	if err := p.api.get(ctx, "/access/permissions", url.Values{"path": {path}}, &held); err != nil {
-		return nil, err
-	}
-	var missing []string
-	for _, privilege := range privileges {
-		if _, ok := held[path][privilege]; !ok { // the value says whether it goes on below
-			missing = append(missing, privilege)
+// checkNetworks refuses bridges that there are not: Proxmox would, when the guest is started. A
+// right that is held on a VLAN alone may leave its bridge off the list.
+func (p *Place) checkNetworks(vm *inventory.VM, t things) error {
+	for i, card := range vm.NICs {
+		n := t.joined[i]
+		if _, ok := t.kinds[n.bridge]; ok || n.tag != 0 {
+			continue
 		}
+		return fault.New(fault.NotFound, "node %s has no bridge %s for cards of VMware's network %s", p.node, n.bridge, card.Network).
+			WithHint("say which it is: bridge=BRIDGE, or a map of networks; on the node: pvesh get /nodes/%s/network --type any_bridge", p.node)
 	}
-	return missing, nil
+	return nil
 }

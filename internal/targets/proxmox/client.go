@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets/recall"
 )
 
@@ -178,4 +179,49 @@ func (c *client) lost(ctx context.Context, what string, err error) error {
 		return e.WithHint("pin the node's certificate with fingerprint=; on the node: pvenode cert info shows it")
 	}
 	return e.WithHint("see that pveproxy runs there (systemctl status pveproxy) and that port 8006 is not behind a firewall")
+}
+
+func (p *Place) lacking(ctx context.Context, path string, privileges []string) ([]string, error) {
+	var held map[string]map[string]int
+	if err := p.api.get(ctx, "/access/permissions", url.Values{"path": {path}}, &held); err != nil {
+		return nil, err
+	}
+	var missing []string
+	for _, privilege := range privileges {
+		if _, ok := held[path][privilege]; !ok { // the value says whether it goes on below
+			missing = append(missing, privilege)
+		}
+	}
+	return missing, nil
+}
+
+// patiently tries again what may pass, until patience is over since a try that brought something.
+func (p *Place) patiently(ctx context.Context, try func() (more bool, err error)) error {
+	for left := patience; ; left -= pause {
+		more, err := try()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if more {
+			left = patience
+		}
+		if left <= 0 || !passes(err) {
+			return err
+		}
+		if err := p.opts.Wait(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// apart warns of clocks that are; nil if they agree.
+func (c *client) apart() *inventory.Warning {
+	skew := time.Duration(c.skew.Load()).Abs()
+	if skew <= maxSkew {
+		return nil
+	}
+	return &inventory.Warning{
+		Code: "clock", Text: "the clocks of this machine and of the node are " + skew.Round(time.Second).String() + " apart",
+		Remedy: "look at both: timedatectl",
+	}
 }

@@ -10,37 +10,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/staged"
 )
 
-// What the description of a guest says that is made over SSH. It holds the VMID while its volumes are
-// filled: Proxmox would give the number, and so the volumes, to the next who asks.
-const (
-	directPlan = "ssh"       // it is being delivered
-	earlyPlan  = "ssh-early" // its VM still runs
-)
-
-// direct reports whether the guest is being made over SSH.
-func (is standing) direct() bool { return is.plan == directPlan || is.plan == earlyPlan }
-
 var _ staged.Preparer = (*Place)(nil)
-
-// direct reports whether volumes are written over SSH.
-func (p *Place) direct() bool { return p.opts.SSH != "" }
-
-// Sends is part of staged.Sender.
-func (p *Place) Sends(held, changed int64) int64 {
-	if p.direct() {
-		return changed
-	}
-	return held
-}
 
 // Prepare makes the guest, without disks, and brings its volumes up to what is known of the images. What
 // an error leaves is gone on with, by Prepare or by Deliver.
@@ -203,25 +180,6 @@ func (w *delivery) fill(ctx context.Context, f *filling, name string) error {
 		err = w.fillOnce(ctx, f, name)
 		return f.proven > before, err
 	})
-}
-
-// patiently tries again what may pass, until patience is over since a try that brought something.
-func (p *Place) patiently(ctx context.Context, try func() (more bool, err error)) error {
-	for left := patience; ; left -= pause {
-		more, err := try()
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if more {
-			left = patience
-		}
-		if left <= 0 || !passes(err) {
-			return err
-		}
-		if err := p.opts.Wait(ctx, pause); err != nil {
-			return err
-		}
-	}
 }
 
 func (w *delivery) fillOnce(ctx context.Context, f *filling, name string) (err error) {
@@ -395,23 +353,4 @@ func (w *delivery) defined(ctx context.Context, g *found, volumes []string) erro
 		}
 	}
 	return nil
-}
-
-// noteClock warns of clocks that are apart.
-func (w *delivery) noteClock() {
-	if apart := w.api.apart(); apart != nil {
-		w.warnings = append(w.warnings, *apart)
-	}
-}
-
-// apart warns of clocks that are; nil if they agree.
-func (c *client) apart() *inventory.Warning {
-	skew := time.Duration(c.skew.Load()).Abs()
-	if skew <= maxSkew {
-		return nil
-	}
-	return &inventory.Warning{
-		Code: "clock", Text: "the clocks of this machine and of the node are " + skew.Round(time.Second).String() + " apart",
-		Remedy: "look at both: timedatectl",
-	}
 }

@@ -2,11 +2,13 @@ package proxmox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
+
+	"slices"
+	"strconv"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
@@ -87,22 +89,6 @@ func one(vm *inventory.VM, ours []found) (*found, error) {
 		WithHint("look which of them is wanted, and remove the tag %s from the others: qm set VMID --tags ''", ownTag(vm))
 }
 
-// Withdraw removes the guest that was made of vm, and what was uploaded for it, or
-// the volumes that were filled.
-func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
-	g, err := p.find(ctx, vm)
-	if err == nil && g != nil {
-		err = p.destroy(ctx, g)
-	}
-	if p.direct() || g != nil && g.direct() {
-		err = errors.Join(err, p.removeVolumes(ctx, vm))
-	}
-	if p.direct() {
-		return err
-	}
-	return errors.Join(err, p.settleUploads(ctx, vm), p.removeUploads(ctx, vm))
-}
-
 // destroy removes a guest whose mark was read, with the volumes that it names. Volumes that only
 // have its VMID in their names may be of another guest that had the number before, and stay.
 func (p *Place) destroy(ctx context.Context, g *found) error {
@@ -122,29 +108,51 @@ func (p *Place) destroy(ctx context.Context, g *found) error {
 	return nil
 }
 
-// removeUploads deletes what a crash left of vm's uploads, wherever they were sent.
-func (p *Place) removeUploads(ctx context.Context, vm *inventory.VM) error {
-	list, err := p.storages(ctx)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, s := range list {
-		if !s.keeps("import") || s.Active != 1 || !isName(s.ID) {
-			continue
-		}
-		var volumes []struct {
-			ID string `json:"volid"`
-		}
-		if err := p.api.get(ctx, "/nodes/"+p.node+"/storage/"+s.ID+"/content", url.Values{"content": {"import"}}, &volumes); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		for _, v := range volumes {
-			if strings.HasPrefix(v.ID, s.ID+":import/"+ownTag(vm)+"-") {
-				errs = append(errs, p.removeUpload(ctx, v.ID, s.ID))
-			}
-		}
-	}
-	return errors.Join(errs...)
+// A resource is a guest as the cluster lists it.
+type resource struct {
+	Type string `json:"type"` // qemu, or lxc
+	VMID int    `json:"vmid"`
+	Node string `json:"node"`
+	Name string `json:"name"`
+	Tags string `json:"tags"`
 }
+
+func (r resource) tagged(tag string) bool {
+	return slices.Contains(strings.FieldsFunc(r.Tags, func(c rune) bool { return c == ';' || c == ',' || c == ' ' }), tag)
+}
+
+// guests lists those of the cluster that the token may see.
+func (p *Place) guests(ctx context.Context) ([]resource, error) {
+	var list []resource
+	err := p.api.get(ctx, "/cluster/resources", url.Values{"type": {"vm"}}, &list)
+	for _, r := range list {
+		if !isName(r.Node) {
+			return nil, fault.New(fault.Corrupt, "guest %d is on a node %q", r.VMID, fault.Line(r.Node))
+		}
+	}
+	return list, err
+}
+
+// nextID is a VMID that is free now, and reserved for nobody.
+func (p *Place) nextID(ctx context.Context) (int, error) {
+	var id loose
+	if err := p.api.get(ctx, "/cluster/nextid", nil, &id); err != nil {
+		return 0, err
+	}
+	vmid, err := strconv.Atoi(strings.Trim(string(id), `"`))
+	if err != nil || vmid < 100 || vmid > 999999999 {
+		return 0, fault.New(fault.Corrupt, "Proxmox %s has %q for the next VMID", p.api.host, fault.Line(string(id)))
+	}
+	return vmid, nil
+}
+
+// loose is a value that is text in one release and a number in another.
+type loose string
+
+// UnmarshalJSON keeps the value as it is.
+func (l *loose) UnmarshalJSON(b []byte) error {
+	*l = loose(b)
+	return nil
+}
+
+func qemu(node string, vmid int) string { return fmt.Sprintf("/nodes/%s/qemu/%d", node, vmid) }

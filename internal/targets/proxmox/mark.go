@@ -110,3 +110,13 @@ func contents(images []targets.Image) string {
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
+
+// What the description of a guest says that is made over SSH. It holds the VMID while its volumes are
+// filled: Proxmox would give the number, and so the volumes, to the next who asks.
+const (
+	directPlan = "ssh"       // it is being delivered
+	earlyPlan  = "ssh-early" // its VM still runs
+)
+
+// direct reports whether the guest is being made over SSH.
+func (is standing) direct() bool { return is.plan == directPlan || is.plan == earlyPlan }

@@ -93,17 +93,3 @@ func (p *Place) bridges(ctx context.Context) (map[string]string, error) {
 // isVNet reports whether a network is of a zone of SDN's: its right is held elsewhere, and it would
 // not be listed without.
 func isVNet(kind string) bool { return kind != "" && kind != "bridge" && kind != "OVSBridge" }
-
-// checkNetworks refuses bridges that there are not: Proxmox would, when the guest is started. A
-// right that is held on a VLAN alone may leave its bridge off the list.
-func (p *Place) checkNetworks(vm *inventory.VM, t things) error {
-	for i, card := range vm.NICs {
-		n := t.joined[i]
-		if _, ok := t.kinds[n.bridge]; ok || n.tag != 0 {
-			continue
-		}
-		return fault.New(fault.NotFound, "node %s has no bridge %s for cards of VMware's network %s", p.node, n.bridge, card.Network).
-			WithHint("say which it is: bridge=BRIDGE, or a map of networks; on the node: pvesh get /nodes/%s/network --type any_bridge", p.node)
-	}
-	return nil
-}

@@ -42,7 +42,10 @@ import (
 	"strings"
 	"time"
 
+	"errors"
+
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/targets/ssh"
@@ -205,4 +208,31 @@ func isName(s string) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.", r))
 	}
 	return s != "" && len(s) <= 100 && !strings.HasPrefix(s, ".") && strings.IndexFunc(s, other) < 0
+}
+
+// direct reports whether volumes are written over SSH.
+func (p *Place) direct() bool { return p.opts.SSH != "" }
+
+// Sends is part of staged.Sender.
+func (p *Place) Sends(held, changed int64) int64 {
+	if p.direct() {
+		return changed
+	}
+	return held
+}
+
+// Withdraw removes the guest that was made of vm, and what was uploaded for it, or
+// the volumes that were filled.
+func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
+	g, err := p.find(ctx, vm)
+	if err == nil && g != nil {
+		err = p.destroy(ctx, g)
+	}
+	if p.direct() || g != nil && g.direct() {
+		err = errors.Join(err, p.removeVolumes(ctx, vm))
+	}
+	if p.direct() {
+		return err
+	}
+	return errors.Join(err, p.settleUploads(ctx, vm), p.removeUploads(ctx, vm))
 }

@@ -184,3 +184,12 @@ func (p *Place) attachVolume(ctx context.Context, volume string) (*both, error) 
 func (b *both) Close() error {
 	return errors.Join(ignoreClosed(b.Client.Close()), ignoreClosed(b.sums.conn.Close()))
 }
+
+// checkNode looks whether the node lets us in by SSH and has what it takes.
+func (p *Place) checkNode(ctx context.Context) error {
+	s, err := p.open(ctx, "check", "")
+	if err != nil {
+		return err
+	}
+	return ignoreClosed(s.conn.Close())
+}

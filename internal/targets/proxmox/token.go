@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 
+	"fmt"
+
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -62,4 +64,11 @@ func (t Token) check(where string) error {
 	}
 	return fault.New(fault.Invalid, "%s does not hold a Proxmox token", where).
 		WithHint("it is one line: USER@REALM!NAME=SECRET, such as root@pam!decamp=0b6a2d36-…")
+}
+
+// grant is what gives the token privileges on a path, and on all below, by a role whose name begins so.
+func (p *Place) grant(role, path string, privileges []string) string {
+	role += strings.NewReplacer("/", "-", ".", "-").Replace(path)
+	return fmt.Sprintf("pveum role add %s --privs %s; pveum acl modify %s --tokens %s --roles %s",
+		role, fault.Quote(strings.Join(privileges, " ")), path, fault.Quote(p.api.token.name()), role)
 }

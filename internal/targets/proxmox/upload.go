@@ -13,6 +13,8 @@ import (
 	"os"
 	"strings"
 
+	"errors"
+
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 )
@@ -138,14 +140,29 @@ func (p *Place) settleUploads(ctx context.Context, vm *inventory.VM) error {
 	})
 }
 
-// removeUpload deletes an upload. That there is none is no error.
-func (p *Place) removeUpload(ctx context.Context, volume, storage string) error {
-	path := fmt.Sprintf("/nodes/%s/storage/%s/content/%s", p.node, storage, url.PathEscape(volume))
-	return p.api.again(ctx, func() error {
-		_, err := p.api.do(ctx, http.MethodDelete, path, nil)
-		if fault.Is(err, fault.NotFound) {
-			return nil
-		}
+// removeUploads deletes what a crash left of vm's uploads, wherever they were sent.
+func (p *Place) removeUploads(ctx context.Context, vm *inventory.VM) error {
+	list, err := p.storages(ctx)
+	if err != nil {
 		return err
-	})
+	}
+	var errs []error
+	for _, s := range list {
+		if !s.keeps("import") || s.Active != 1 || !isName(s.ID) {
+			continue
+		}
+		var volumes []struct {
+			ID string `json:"volid"`
+		}
+		if err := p.api.get(ctx, "/nodes/"+p.node+"/storage/"+s.ID+"/content", url.Values{"content": {"import"}}, &volumes); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, v := range volumes {
+			if strings.HasPrefix(v.ID, s.ID+":import/"+ownTag(vm)+"-") {
+				errs = append(errs, p.removeUpload(ctx, v.ID, s.ID))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -100,15 +100,6 @@ func (w *delivery) allocate(ctx context.Context, g *found, img targets.Image, on
 	}
 }
 
-// files reports whether the storage keeps volumes as files.
-func (s storage) files() bool {
-	switch s.Type {
-	case "dir", "nfs", "cifs", "btrfs", "cephfs", "glusterfs":
-		return true
-	}
-	return false
-}
-
 // removeVolumes deletes the volumes of vm that no guest has. One that a guest names is that guest's,
 // whoever it is: its mark may have been edited away so that it is kept.
 func (p *Place) removeVolumes(ctx context.Context, vm *inventory.VM) error {
@@ -168,15 +159,6 @@ func (p *Place) named(ctx context.Context, v volume) (bool, error) {
 		return true, nil
 	}
 	return false, err
-}
-
-// checkNode looks whether the node lets us in by SSH and has what it takes.
-func (p *Place) checkNode(ctx context.Context) error {
-	s, err := p.open(ctx, "check", "")
-	if err != nil {
-		return err
-	}
-	return ignoreClosed(s.conn.Close())
 }
 
 // had is how much of a storage is vm's already, in bytes.
