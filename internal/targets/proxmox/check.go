@@ -14,35 +14,41 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// Check says whether vm could be delivered. It asks only, and changes nothing.
-func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
-	m, err := Config(targets.Definition{VM: vm}, p.opts)
+// A checker reports whether VMs could be delivered. It only reads, and may be used by several at once.
+type checker struct {
+	clients
+	opts Options
+}
+
+// check reports why vm cannot be delivered.
+func (c checker) check(ctx context.Context, vm *inventory.VM) error {
+	m, err := Config(targets.Definition{VM: vm}, c.opts)
 	if err != nil {
 		return err
 	}
-	version, err := p.version(ctx)
+	version, err := c.api.version(ctx)
 	if err != nil {
 		return err
 	}
-	if err := p.checkVersion(version); err != nil {
+	if err := c.checkVersion(version); err != nil {
 		return err
 	}
-	if err := p.checkOnline(ctx); err != nil {
+	if err := c.checkOnline(ctx); err != nil {
 		return err
 	}
-	list, err := p.guests(ctx)
+	list, err := c.guests.list(ctx)
 	if err != nil {
 		return err
 	}
-	if err := p.checkName(vm, m.Name, list); err != nil {
+	if err := checkName(vm, m.Name, list); err != nil {
 		return err
 	}
-	return p.checkThings(ctx, vm)
+	return c.checkRequirements(ctx, vm)
 }
 
 // checkName refuses a name that a guest of somebody else's has. Proxmox would take it twice, and
 // nobody could tell the two apart in its list.
-func (p *Place) checkName(vm *inventory.VM, name string, list []resource) error {
+func checkName(vm *inventory.VM, name string, list []resource) error {
 	for _, r := range list {
 		if r.Name == name && !r.tagged(ownTag(vm)) {
 			return fault.New(fault.Conflict, "guest %d on %s is called %s already", r.VMID, r.Node, name).
@@ -52,31 +58,31 @@ func (p *Place) checkName(vm *inventory.VM, name string, list []resource) error 
 	return nil
 }
 
-// Things are what a guest stands on.
-type things struct {
+// Requirements are the storages and networks that a guest is to use.
+type requirements struct {
 	into    []share
 	uploads storage
 	kinds   map[string]string // of networks, by name
 	joined  []network         // by the VM's cards
 }
 
-// checkThings looks at storages and networks, and at the rights on both.
-func (p *Place) checkThings(ctx context.Context, vm *inventory.VM) error {
-	t, err := p.things(ctx, vm)
+// checkRequirements looks at storages and networks, and at the rights on both.
+func (c checker) checkRequirements(ctx context.Context, vm *inventory.VM) error {
+	t, err := c.requirements(ctx, vm)
 	if err != nil {
 		return err
 	}
-	if err := p.checkRights(ctx, vm, t); err != nil {
+	if err := c.checkRights(ctx, vm, t); err != nil {
 		return err
 	}
-	if err := p.checkNetworks(vm, t); err != nil {
+	if err := c.checkNetworks(vm, t); err != nil {
 		return err
 	}
-	if !p.direct() {
+	if !c.opts.direct() {
 		return checkRoom(vm, t.into, t.uploads)
 	}
 	for i := range t.into {
-		had, err := p.had(ctx, vm, t.into[i].ID)
+		had, err := c.volumes.size(ctx, vm, t.into[i].ID)
 		if err != nil {
 			return err
 		}
@@ -85,26 +91,26 @@ func (p *Place) checkThings(ctx context.Context, vm *inventory.VM) error {
 	return checkRoom(vm, t.into, storage{Avail: math.MaxInt64}) // nothing is uploaded
 }
 
-func (p *Place) things(ctx context.Context, vm *inventory.VM) (t things, err error) {
-	list, err := p.storages(ctx)
+func (c checker) requirements(ctx context.Context, vm *inventory.VM) (t requirements, err error) {
+	list, err := c.storages.list(ctx)
 	if err != nil {
 		return t, err
 	}
-	if t.into, err = p.shares(vm, list); err != nil {
+	if t.into, err = c.shares(vm, list); err != nil {
 		return t, err
 	}
-	if p.direct() {
-		err = p.checkNode(ctx)
+	if c.opts.direct() {
+		err = c.shell.check(ctx)
 	} else {
-		t.uploads, err = p.uploadsOn(list)
+		t.uploads, err = c.storages.forUploads(c.opts.Import, list)
 	}
 	if err != nil {
 		return t, err
 	}
-	if t.kinds, err = p.bridges(ctx); err != nil {
+	if t.kinds, err = c.api.bridges(ctx, c.node); err != nil {
 		return t, err
 	}
-	t.joined, err = p.opts.networks(vm)
+	t.joined, err = c.opts.networks(vm)
 	return t, err
 }
 
@@ -116,16 +122,16 @@ type share struct {
 
 // shares says what each storage gets, in the order in which disks come to them. The one for what belongs
 // to no disk is there also without any.
-func (p *Place) shares(vm *inventory.VM, list []storage) ([]share, error) {
+func (c checker) shares(vm *inventory.VM, list []storage) ([]share, error) {
 	var into []share
 	add := func(datastore string, disks ...inventory.Disk) error {
-		name, err := p.opts.storage(datastore)
+		name, err := c.opts.storage(datastore)
 		if err != nil {
 			return err
 		}
 		at := slices.IndexFunc(into, func(s share) bool { return s.ID == name })
 		if at < 0 {
-			s, err := p.disksOn(name, list)
+			s, err := c.storages.forDisks(name, list)
 			if err != nil {
 				return err
 			}
@@ -189,7 +195,7 @@ func checkRoom(vm *inventory.VM, into []share, uploads storage) error {
 }
 
 // needs are the privileges that a delivery takes, by path.
-func (p *Place) needs(vm *inventory.VM, vmid int, t things) map[string][]string {
+func (c checker) needs(vm *inventory.VM, vmid int, t requirements) map[string][]string {
 	guest := []string{
 		"VM.Allocate", "VM.Audit", "VM.Config.Disk", "VM.Config.CPU", "VM.Config.Memory", "VM.Config.Network",
 		"VM.Config.HWType", "VM.Config.Options",
@@ -204,7 +210,7 @@ func (p *Place) needs(vm *inventory.VM, vmid int, t things) map[string][]string 
 		needs["/storage/"+s.ID] = []string{"Datastore.AllocateSpace"}
 	}
 	// What was uploaded, and a volume that no guest has, is deleted by Datastore.Allocate, and by nothing less.
-	if p.direct() {
+	if c.opts.direct() {
 		for _, s := range t.into {
 			at := "/storage/" + s.ID
 			needs[at] = append(needs[at], "Datastore.Audit", "Datastore.Allocate")
@@ -222,15 +228,15 @@ func (p *Place) needs(vm *inventory.VM, vmid int, t things) map[string][]string 
 }
 
 // checkRights asks for each privilege, path by path, and tells all that lack at once.
-func (p *Place) checkRights(ctx context.Context, vm *inventory.VM, t things) error {
-	vmid, err := p.nextID(ctx)
+func (c checker) checkRights(ctx context.Context, vm *inventory.VM, t requirements) error {
+	vmid, err := c.guests.nextID(ctx)
 	if err != nil {
 		return err
 	}
-	needs := p.needs(vm, vmid, t)
+	needs := c.needs(vm, vmid, t)
 	var lacking, remedy []string
 	for _, path := range slices.Sorted(maps.Keys(needs)) {
-		missing, err := p.lacking(ctx, path, needs[path])
+		missing, err := c.api.lacking(ctx, path, needs[path])
 		if err != nil {
 			return err
 		}
@@ -239,25 +245,25 @@ func (p *Place) checkRights(ctx context.Context, vm *inventory.VM, t things) err
 		}
 		path = strings.TrimSuffix(path, fmt.Sprintf("/%d", vmid)) // the next VM has another VMID
 		lacking = append(lacking, strings.Join(missing, ", ")+" on "+path)
-		remedy = append(remedy, p.grant("Decamp", path, missing))
+		remedy = append(remedy, c.api.token.grant("Decamp", path, missing))
 	}
 	if len(lacking) == 0 {
 		return nil
 	}
-	return fault.New(fault.Denied, "token %s lacks %s", p.api.token.name(), strings.Join(lacking, "; ")).
+	return fault.New(fault.Denied, "token %s lacks %s", c.api.token.name(), strings.Join(lacking, "; ")).
 		WithHint("%s", strings.Join(remedy, "; "))
 }
 
 // checkNetworks refuses bridges that there are not: Proxmox would, when the guest is started. A
 // right that is held on a VLAN alone may leave its bridge off the list.
-func (p *Place) checkNetworks(vm *inventory.VM, t things) error {
+func (c checker) checkNetworks(vm *inventory.VM, t requirements) error {
 	for i, card := range vm.NICs {
 		n := t.joined[i]
 		if _, ok := t.kinds[n.bridge]; ok || n.tag != 0 {
 			continue
 		}
-		return fault.New(fault.NotFound, "node %s has no bridge %s for cards of VMware's network %s", p.node, n.bridge, card.Network).
-			WithHint("say which it is: bridge=BRIDGE, or a map of networks; on the node: pvesh get /nodes/%s/network --type any_bridge", p.node)
+		return fault.New(fault.NotFound, "node %s has no bridge %s for cards of VMware's network %s", c.node, n.bridge, card.Network).
+			WithHint("say which it is: bridge=BRIDGE, or a map of networks; on the node: pvesh get /nodes/%s/network --type any_bridge", c.node)
 	}
 	return nil
 }

@@ -87,7 +87,7 @@ func TestCheckTellsEachPrivilege(t *testing.T) {
 	if !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "pveum acl modify /vms --tokens 'mover@pve!t' --roles Decamp-vms") {
 		t.Fatalf("%v, hint %q", err, fault.HintOf(err))
 	}
-	needs := p.needs(vm, 100, things{
+	needs := p.checker().needs(vm, 100, requirements{
 		into: []share{{storage: storage{ID: "local-lvm"}}}, uploads: storage{ID: "local"}, joined: []network{{"vmbr3", 7}},
 	})
 	for path, privileges := range needs {

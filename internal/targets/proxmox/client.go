@@ -181,9 +181,10 @@ func (c *client) lost(ctx context.Context, what string, err error) error {
 	return e.WithHint("see that pveproxy runs there (systemctl status pveproxy) and that port 8006 is not behind a firewall")
 }
 
-func (p *Place) lacking(ctx context.Context, path string, privileges []string) ([]string, error) {
+// lacking returns the privileges that the token does not hold on a path.
+func (c *client) lacking(ctx context.Context, path string, privileges []string) ([]string, error) {
 	var held map[string]map[string]int
-	if err := p.api.get(ctx, "/access/permissions", url.Values{"path": {path}}, &held); err != nil {
+	if err := c.get(ctx, "/access/permissions", url.Values{"path": {path}}, &held); err != nil {
 		return nil, err
 	}
 	var missing []string
@@ -196,7 +197,7 @@ func (p *Place) lacking(ctx context.Context, path string, privileges []string) (
 }
 
 // patiently tries again what may pass, until patience is over since a try that brought something.
-func (p *Place) patiently(ctx context.Context, try func() (more bool, err error)) error {
+func (c *client) patiently(ctx context.Context, try func() (more bool, err error)) error {
 	for left := patience; ; left -= pause {
 		more, err := try()
 		if ctx.Err() != nil {
@@ -208,7 +209,7 @@ func (p *Place) patiently(ctx context.Context, try func() (more bool, err error)
 		if left <= 0 || !passes(err) {
 			return err
 		}
-		if err := p.opts.Wait(ctx, pause); err != nil {
+		if err := c.wait(ctx, pause); err != nil {
 			return err
 		}
 	}

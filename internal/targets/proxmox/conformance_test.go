@@ -44,13 +44,12 @@ func newSite(t *testing.T) targettest.Site {
 	p := place(t, s, Options{})
 	tapped := &targettest.Tap{Next: p.api.http.Transport}
 	p.api.http.Transport = tapped
-	p.opts.Wait = func(ctx context.Context, d time.Duration) error {
+	p.api.wait = func(ctx context.Context, d time.Duration) error {
 		if d == poll {
 			return s.Settle(ctx) // so that tasks are asked after twice at most, however slow this machine is
 		}
 		return sleep.For(ctx, time.Millisecond/5)
 	}
-	p.api.wait = p.opts.Wait
 	return targettest.Site{
 		Place: p, Tap: tapped.Set,
 		Seen:   func(t *testing.T) []targettest.Seen { return seenOn(t, s) },

@@ -25,18 +25,16 @@ const (
 	maxSkew = 5 * time.Minute
 )
 
-// A delivery is one VM on its way into a guest.
+// A delivery is one VM on its way into a guest: what both ways have in common. It is not safe for concurrent use.
 type delivery struct {
-	*Place
+	clients
 	staged.Delivery
 	machine  Machine
 	images   string // contents
 	plan     string
-	uploads  string // the storage
-	sent     int64  // bytes, of total
-	told     int64  // bytes that Progress was told of
+	sent     int64 // bytes, of total
+	told     int64 // bytes that Progress was told of
 	total    int64
-	written  int64 // bytes, over SSH
 	warnings []inventory.Warning
 	behind   string // why boot entries were not taken along, for whoever comes after a crash
 }
@@ -44,7 +42,6 @@ type delivery struct {
 func (w *delivery) receipt(g *found) staged.Receipt {
 	return staged.Receipt{
 		Place: "proxmox " + g.node, ID: fmt.Sprint(g.vmid), Name: w.machine.Name, Warnings: w.warnings,
-		EFI: w.direct() && w.carries(),
 	}
 }
 
@@ -53,15 +50,15 @@ func (w *delivery) done(g *found) error { return g.madeOf(w.VM, w.images) }
 
 // create makes the guest without disks, under a VMID that nobody has.
 func (w *delivery) create(ctx context.Context, base []Param, plan string) (*found, error) {
-	list, err := w.guests(ctx)
+	list, err := w.guests.list(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.checkName(w.VM, w.machine.Name, list); err != nil {
+	if err := checkName(w.VM, w.machine.Name, list); err != nil {
 		return nil, err
 	}
 	for try := 1; ; try++ {
-		vmid, err := w.nextID(ctx)
+		vmid, err := w.guests.nextID(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -101,9 +98,9 @@ func (w *delivery) finish(ctx context.Context, g *found) error {
 	return nil
 }
 
-// abandon removes what there is of the guest and of its uploads.
-func (w *delivery) abandon(ctx context.Context) error {
-	if err := w.Withdraw(ctx, w.VM); err != nil {
+// abandon removes what there is of the guest, and of its uploads or volumes.
+func (w *delivery) abandon(ctx context.Context, direct bool) error {
+	if err := withdraw(ctx, w.clients, direct, w.VM); err != nil {
 		return fmt.Errorf("remove the half guest: %w", err)
 	}
 	return nil

@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
-
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
@@ -31,9 +30,9 @@ func (g *found) madeOf(vm *inventory.VM, images string) error {
 }
 
 // config returns a guest's options. Numbers come as text.
-func (p *Place) config(ctx context.Context, node string, vmid int) (map[string]string, error) {
+func (c guestClient) config(ctx context.Context, node string, vmid int) (map[string]string, error) {
 	var raw map[string]any
-	if err := p.api.get(ctx, qemu(node, vmid)+"/config", nil, &raw); err != nil {
+	if err := c.api.get(ctx, qemu(node, vmid)+"/config", nil, &raw); err != nil {
 		return nil, err
 	}
 	config := map[string]string{}
@@ -46,11 +45,11 @@ func (p *Place) config(ctx context.Context, node string, vmid int) (map[string]s
 // find returns the guest that was made of vm, nil if there is none. A guest that is being made
 // shows neither tag nor description, therefore it waits for those of ours; this takes seconds, as
 // guests are made without disks.
-func (p *Place) find(ctx context.Context, vm *inventory.VM) (*found, error) {
-	if err := p.api.settle(ctx, p.node, url.Values{"typefilter": {"qmcreate"}}); err != nil {
+func (c guestClient) find(ctx context.Context, vm *inventory.VM) (*found, error) {
+	if err := c.api.settle(ctx, c.node, url.Values{"typefilter": {"qmcreate"}}); err != nil {
 		return nil, err
 	}
-	list, err := p.guests(ctx)
+	list, err := c.list(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +58,7 @@ func (p *Place) find(ctx context.Context, vm *inventory.VM) (*found, error) {
 		if r.Type != "qemu" || !r.tagged(ownTag(vm)) {
 			continue
 		}
-		config, err := p.config(ctx, r.Node, r.VMID)
+		config, err := c.config(ctx, r.Node, r.VMID)
 		if fault.Is(err, fault.NotFound) { // gone since it was listed
 			continue
 		}
@@ -91,11 +90,11 @@ func one(vm *inventory.VM, ours []found) (*found, error) {
 
 // destroy removes a guest whose mark was read, with the volumes that it names. Volumes that only
 // have its VMID in their names may be of another guest that had the number before, and stay.
-func (p *Place) destroy(ctx context.Context, g *found) error {
-	if err := p.api.halt(ctx, g.node, g.vmid); err != nil {
+func (c guestClient) destroy(ctx context.Context, g *found) error {
+	if err := c.api.halt(ctx, g.node, g.vmid); err != nil {
 		return err
 	}
-	_, err := p.api.do(ctx, http.MethodDelete, qemu(g.node, g.vmid), []Param{{"purge", "1"}})
+	_, err := c.api.do(ctx, http.MethodDelete, qemu(g.node, g.vmid), []Param{{"purge", "1"}})
 	switch {
 	case fault.Is(err, fault.NotFound):
 		return nil
@@ -121,10 +120,17 @@ func (r resource) tagged(tag string) bool {
 	return slices.Contains(strings.FieldsFunc(r.Tags, func(c rune) bool { return c == ';' || c == ',' || c == ' ' }), tag)
 }
 
-// guests lists those of the cluster that the token may see.
-func (p *Place) guests(ctx context.Context) ([]resource, error) {
+// A guestClient lists, finds and removes the guests of a cluster by its API. It has no state but the connection, and may be
+// used by several at once.
+type guestClient struct {
+	api  *client
+	node string // where decamp makes guests
+}
+
+// list returns those of the cluster that the token may see.
+func (c guestClient) list(ctx context.Context) ([]resource, error) {
 	var list []resource
-	err := p.api.get(ctx, "/cluster/resources", url.Values{"type": {"vm"}}, &list)
+	err := c.api.get(ctx, "/cluster/resources", url.Values{"type": {"vm"}}, &list)
 	for _, r := range list {
 		if !isName(r.Node) {
 			return nil, fault.New(fault.Corrupt, "guest %d is on a node %q", r.VMID, fault.Line(r.Node))
@@ -134,14 +140,14 @@ func (p *Place) guests(ctx context.Context) ([]resource, error) {
 }
 
 // nextID is a VMID that is free now, and reserved for nobody.
-func (p *Place) nextID(ctx context.Context) (int, error) {
+func (c guestClient) nextID(ctx context.Context) (int, error) {
 	var id loose
-	if err := p.api.get(ctx, "/cluster/nextid", nil, &id); err != nil {
+	if err := c.api.get(ctx, "/cluster/nextid", nil, &id); err != nil {
 		return 0, err
 	}
 	vmid, err := strconv.Atoi(strings.Trim(string(id), `"`))
 	if err != nil || vmid < 100 || vmid > 999999999 {
-		return 0, fault.New(fault.Corrupt, "Proxmox %s has %q for the next VMID", p.api.host, fault.Line(string(id)))
+		return 0, fault.New(fault.Corrupt, "Proxmox %s has %q for the next VMID", c.api.host, fault.Line(string(id)))
 	}
 	return vmid, nil
 }

@@ -145,13 +145,12 @@ func crashAfter(p *Place, requests int64) *crash {
 	c := &crash{next: p.api.http.Transport}
 	c.left.Store(requests)
 	p.api.http.Transport = c
-	p.opts.Wait = func(ctx context.Context, _ time.Duration) error {
+	p.api.wait = func(ctx context.Context, _ time.Duration) error {
 		if c.left.Load() < 0 {
 			return errors.New("crashed")
 		}
 		return sleep.For(ctx, 2*time.Millisecond)
 	}
-	p.api.wait = p.opts.Wait
 	return c
 }
 

@@ -2,9 +2,7 @@ package proxmox
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -73,21 +71,6 @@ func (n network) path() string {
 		path += fmt.Sprintf("/%d", n.tag)
 	}
 	return path
-}
-
-// bridges lists what cards on the node can join, by kind: bridge, OVSBridge or vnet. It is what the
-// token may use.
-func (p *Place) bridges(ctx context.Context) (map[string]string, error) {
-	var list []struct {
-		Name string `json:"iface"`
-		Kind string `json:"type"`
-	}
-	err := p.api.get(ctx, "/nodes/"+p.node+"/network", url.Values{"type": {"any_bridge"}}, &list)
-	kinds := map[string]string{}
-	for _, each := range list {
-		kinds[each.Name] = each.Kind
-	}
-	return kinds, err
 }
 
 // isVNet reports whether a network is of a zone of SDN's: its right is held elsewhere, and it would

@@ -3,6 +3,7 @@ package proxmox
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -13,25 +14,26 @@ import (
 // (libpve-storage-perl 8.3.6, April 2025).
 const leastMajor, leastMinor = 8, 4
 
-// version asks what is installed. It is the first that is asked: who mistyped a name is not to wait.
-func (p *Place) version(ctx context.Context) (string, error) {
+// version returns the release of Proxmox VE. Checks ask it first and do not repeat it: a wrong host name fails at once.
+func (c *client) version(ctx context.Context) (string, error) {
 	var v struct {
 		Version string `json:"version"`
 	}
-	err := p.api.call(ctx, http.MethodGet, "/version", nil, &v)
+	err := c.call(ctx, http.MethodGet, "/version", nil, &v)
 	return v.Version, err
 }
 
 // checkVersion refuses a release that takes no uploads, where there are to be some.
-func (p *Place) checkVersion(version string) error {
-	if p.direct() {
+// It does nothing for a delivery over SSH.
+func (c checker) checkVersion(version string) error {
+	if c.opts.direct() {
 		return nil
 	}
 	parts := strings.SplitN(version+"..", ".", 3)
 	major, errMajor := strconv.Atoi(parts[0])
 	minor, errMinor := strconv.Atoi(parts[1])
 	if errMajor != nil || errMinor != nil {
-		return fault.New(fault.Corrupt, "Proxmox %s says that its version is %q", p.api.host, fault.Line(version))
+		return fault.New(fault.Corrupt, "Proxmox %s says that its version is %q", c.api.host, fault.Line(version))
 	}
 	if major > leastMajor || major == leastMajor && minor >= leastMinor {
 		return nil
@@ -40,25 +42,41 @@ func (p *Place) checkVersion(version string) error {
 		WithHint("update the node (apt update && apt full-upgrade), or migrate into a folder with --to dir: and import with qm importdisk")
 }
 
-func (p *Place) checkOnline(ctx context.Context) error {
+// checkOnline requires that the cluster has the node and that it is online.
+func (c checker) checkOnline(ctx context.Context) error {
 	var nodes []struct {
 		Node   string `json:"node"`
 		Status string `json:"status"`
 	}
-	if err := p.api.get(ctx, "/nodes", nil, &nodes); err != nil {
+	if err := c.api.get(ctx, "/nodes", nil, &nodes); err != nil {
 		return err
 	}
 	var names []string
 	for _, n := range nodes {
-		if n.Node != p.node {
+		if n.Node != c.node {
 			names = append(names, fault.Line(n.Node))
 			continue
 		}
 		if n.Status == "online" {
 			return nil
 		}
-		return fault.New(fault.Unreachable, "node %s is %s", p.node, fault.Line(n.Status)).WithHint("on another node of the cluster: pvecm status")
+		return fault.New(fault.Unreachable, "node %s is %s", c.node, fault.Line(n.Status)).WithHint("on another node of the cluster: pvecm status")
 	}
-	return fault.New(fault.NotFound, "%s has no node %s; there are: %s", p.api.host, p.node, strings.Join(names, ", ")).
-		WithHint("name one of them: proxmox:https://%s/NODE", p.api.host)
+	return fault.New(fault.NotFound, "%s has no node %s; there are: %s", c.api.host, c.node, strings.Join(names, ", ")).
+		WithHint("name one of them: proxmox:https://%s/NODE", c.api.host)
+}
+
+// bridges lists what cards on the node can join, by kind: bridge, OVSBridge or vnet. It is what the
+// token may use.
+func (c *client) bridges(ctx context.Context, node string) (map[string]string, error) {
+	var list []struct {
+		Name string `json:"iface"`
+		Kind string `json:"type"`
+	}
+	err := c.get(ctx, "/nodes/"+node+"/network", url.Values{"type": {"any_bridge"}}, &list)
+	kinds := map[string]string{}
+	for _, each := range list {
+		kinds[each.Name] = each.Kind
+	}
+	return kinds, err
 }

@@ -6,10 +6,7 @@ import (
 	"strings"
 
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
 )
-
-var _ staged.Outliner = (*Place)(nil)
 
 // Outline says what guest def becomes. Its VMID, and the names of its volumes, are the node's to choose.
 func (p *Place) Outline(def targets.Definition, _ targets.Outline) (targets.Outline, error) {

@@ -36,20 +36,15 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"net"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
-	"errors"
-
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/targets/ssh"
-	"github.com/decamp/decamp/internal/targets/staged"
 )
 
 // Options say how VMs are delivered. What New's address says of the same goes before.
@@ -82,17 +77,6 @@ type Options struct {
 
 	ssh ssh.Login // what SSH says
 }
-
-// Place is a node of Proxmox VE. It satisfies staged.Place.
-type Place struct {
-	api  *client
-	node string
-	opts Options
-
-	dialNode func(command string) (net.Conn, error) // starts a program on the node
-}
-
-var _ staged.Place = (*Place)(nil)
 
 // New returns the node at an address such as
 //
@@ -129,7 +113,7 @@ func New(address string, o Options) (*Place, error) {
 		return nil, err
 	}
 	api, err := newClient(u.Host, o)
-	return &Place{api: api, node: node, opts: o, dialNode: o.dial}, err
+	return newPlace(api, node, o), err
 }
 
 // parameters returns the field of each parameter of an address. The token is a file, which take reads.
@@ -192,6 +176,9 @@ func (o *Options) check() error {
 	return err
 }
 
+// direct reports whether volumes are written over SSH.
+func (o Options) direct() bool { return o.SSH != "" }
+
 // storage is where a disk of a datastore goes.
 func (o Options) storage(datastore string) (string, error) {
 	name := cmp.Or(o.Maps.Storage(datastore), o.Storage)
@@ -208,31 +195,4 @@ func isName(s string) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.", r))
 	}
 	return s != "" && len(s) <= 100 && !strings.HasPrefix(s, ".") && strings.IndexFunc(s, other) < 0
-}
-
-// direct reports whether volumes are written over SSH.
-func (p *Place) direct() bool { return p.opts.SSH != "" }
-
-// Sends is part of staged.Sender.
-func (p *Place) Sends(held, changed int64) int64 {
-	if p.direct() {
-		return changed
-	}
-	return held
-}
-
-// Withdraw removes the guest that was made of vm, and what was uploaded for it, or
-// the volumes that were filled.
-func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
-	g, err := p.find(ctx, vm)
-	if err == nil && g != nil {
-		err = p.destroy(ctx, g)
-	}
-	if p.direct() || g != nil && g.direct() {
-		err = errors.Join(err, p.removeVolumes(ctx, vm))
-	}
-	if p.direct() {
-		return err
-	}
-	return errors.Join(err, p.settleUploads(ctx, vm), p.removeUploads(ctx, vm))
 }

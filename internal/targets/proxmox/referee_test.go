@@ -64,26 +64,29 @@ func askAll(t *testing.T, p *Place, def targets.Definition) {
 	}
 	m, err := Config(def, p.opts)
 	must(err)
-	w := &delivery{Place: p, Delivery: staged.Delivery{Definition: def}, machine: m, plan: "abcd", uploads: "local"}
-	version, err := p.version(ctx)
+	w := &importDelivery{
+		delivery:      &delivery{clients: p.clients, Delivery: staged.Delivery{Definition: def}, machine: m, plan: "abcd"},
+		uploadStorage: "local",
+	}
+	version, err := p.api.version(ctx)
 	must(err)
-	must(p.checkVersion(version))
-	must(p.checkOnline(ctx))
-	_, err = p.storages(ctx)
+	must(p.checker().checkVersion(version))
+	must(p.checker().checkOnline(ctx))
+	_, err = p.storages.list(ctx)
 	must(err)
-	_, err = p.bridges(ctx)
+	_, err = p.api.bridges(ctx, p.node)
 	must(err)
-	_, err = p.lacking(ctx, "/vms/100", []string{"VM.Allocate"})
+	_, err = p.api.lacking(ctx, "/vms/100", []string{"VM.Allocate"})
 	must(err)
 	g, err := w.create(ctx, m.Base, w.plan)
 	must(err)
 	for _, d := range m.Disks {
 		must(w.attach(ctx, g, d, upload{storage: "local", name: ownTag(def.VM) + "-" + d.Slot + ".qcow2"}))
 	}
-	must(p.settleUploads(ctx, def.VM))
+	must(p.uploads.settle(ctx, def.VM))
 	must(w.finish(ctx, g))
-	askDirect(t, w, g)
-	again, err := p.find(ctx, def.VM)
+	askDirect(t, p, def, g)
+	again, err := p.guests.find(ctx, def.VM)
 	must(err)
 	if again == nil || again.vmid != g.vmid || again.plan != "" {
 		t.Errorf("%+v is found of %+v", again, g)
@@ -92,35 +95,37 @@ func askAll(t *testing.T, p *Place, def targets.Definition) {
 	must(err)
 	_, err = p.api.do(ctx, http.MethodPost, qemu(g.node, g.vmid)+"/status/stop", []Param{})
 	must(err)
-	must(p.destroy(ctx, g))
-	if again, err := p.find(ctx, def.VM); err != nil || again != nil {
+	must(p.guests.destroy(ctx, g))
+	if again, err := p.guests.find(ctx, def.VM); err != nil || again != nil {
 		t.Errorf("%+v is found after all, %v", again, err)
 	}
 }
 
 // askDirect asks what is asked besides where volumes are written over SSH. What fakepve answers to a
 // volume is of no interest: it refuses parameters that the schema does not have as Invalid.
-func askDirect(t *testing.T, w *delivery, g *found) {
+func askDirect(t *testing.T, p *Place, def targets.Definition, g *found) {
 	t.Helper()
-	opts := w.opts
+	opts := p.opts
 	opts.SSH = "root@pve1"
-	m, err := Config(w.Definition, opts)
+	w, err := newSSHDelivery(p.clients, opts, staged.Delivery{Definition: def})
 	if err != nil {
 		t.Fatal(err)
 	}
-	over := *w
-	over.machine = m
+	m := w.machine
 	for _, ask := range []func() error{
-		func() error { _, err := w.allocate(t.Context(), g, w.Images[0], storage{ID: "local-lvm"}); return err },
-		func() error { _, err := w.volumesOn(t.Context(), w.VM, "local-lvm"); return err },
 		func() error {
-			_, err := w.named(t.Context(), volume{ID: "local-lvm:vm-999-x", vmid: 999})
+			_, err := p.volumes.allocate(t.Context(), w.VM, g.vmid, w.Images[0], storage{ID: "local-lvm"})
+			return err
+		},
+		func() error { _, err := p.volumes.list(t.Context(), w.VM, "local-lvm"); return err },
+		func() error {
+			_, err := p.volumes.inUse(t.Context(), volume{ID: "local-lvm:vm-999-x", vmid: 999})
 			return err
 		},
 		func() error {
-			params := over.options(nil, make([]string, len(m.Disks)))
+			params := w.options(nil, make([]string, len(m.Disks)))
 			params = slices.DeleteFunc(params, func(p Param) bool { return p.Value == "" || p.Value[0] == ',' })
-			_, err := w.api.do(t.Context(), http.MethodPost, qemu(g.node, g.vmid)+"/config", params)
+			_, err := p.api.do(t.Context(), http.MethodPost, qemu(g.node, g.vmid)+"/config", params)
 			return err
 		},
 		func() error { return w.dropVariables(t.Context(), g) },

@@ -71,25 +71,31 @@ func badExit(status int, err error) error {
 	return fault.New(fault.Unreachable, "%w", err).WithHint("see what the node says: ssh NODE pvesm status")
 }
 
+// A nodeShell runs node.pl on a node by SSH. It has no state, and may be used by several at once.
+type nodeShell struct {
+	node string
+	dial func(command string) (net.Conn, error) // starts a program on the node
+}
+
 // open starts node.pl on the node, and reads its first line.
-func (p *Place) open(ctx context.Context, mode, volume string) (*session, error) {
-	command := "exec perl -e " + fault.Quote(onNode) + " " + mode + " " + fault.Quote(p.node)
+func (h nodeShell) open(ctx context.Context, mode, volume string) (*session, error) {
+	command := "exec perl -e " + fault.Quote(onNode) + " " + mode + " " + fault.Quote(h.node)
 	if volume != "" {
 		command += " " + fault.Quote(volume)
 	}
-	conn, err := p.dialNode(command)
+	conn, err := h.dial(command)
 	if err != nil {
-		return nil, fmt.Errorf("node %s by ssh: %w", p.node, err)
+		return nil, fmt.Errorf("node %s by ssh: %w", h.node, err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	_ = conn.SetReadDeadline(time.Now().Add(nodePatience)) // a socket pair has deadlines
 	s := &session{conn: conn, WriteCloser: conn, Reader: bufio.NewReaderSize(conn, 64<<10)}
-	if err := s.greeting(p.node); err != nil {
+	if err := s.greeting(h.node); err != nil {
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		return nil, errors.Join(fmt.Errorf("node %s by ssh: %w", p.node, err), ignoreClosed(conn.Close()))
+		return nil, errors.Join(fmt.Errorf("node %s by ssh: %w", h.node, err), ignoreClosed(conn.Close()))
 	}
 	_ = conn.SetDeadline(time.Time{})
 	return s, nil
@@ -158,9 +164,9 @@ type both struct {
 	sums *session
 }
 
-// attachVolume opens a volume on the node.
-func (p *Place) attachVolume(ctx context.Context, volume string) (*both, error) {
-	w, err := p.open(ctx, "write", volume)
+// attach opens a volume on the node.
+func (h nodeShell) attach(ctx context.Context, volume string) (*both, error) {
+	w, err := h.open(ctx, "write", volume)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +180,7 @@ func (p *Place) attachVolume(ctx context.Context, volume string) (*both, error) 
 	if err := client.Writable(); err != nil {
 		return nil, errors.Join(err, ignoreClosed(client.Close()))
 	}
-	sums, err := p.open(ctx, "sum", volume)
+	sums, err := h.open(ctx, "sum", volume)
 	if err != nil {
 		return nil, errors.Join(err, ignoreClosed(client.Close()))
 	}
@@ -185,9 +191,9 @@ func (b *both) Close() error {
 	return errors.Join(ignoreClosed(b.Client.Close()), ignoreClosed(b.sums.conn.Close()))
 }
 
-// checkNode looks whether the node lets us in by SSH and has what it takes.
-func (p *Place) checkNode(ctx context.Context) error {
-	s, err := p.open(ctx, "check", "")
+// check reports whether the login works and the node has the required programs.
+func (h nodeShell) check(ctx context.Context) error {
+	s, err := h.open(ctx, "check", "")
 	if err != nil {
 		return err
 	}

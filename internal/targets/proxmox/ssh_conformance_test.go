@@ -50,14 +50,13 @@ func newDirectSite(t *testing.T) targettest.Site {
 	p := directPlace(t, s, d, Options{})
 	tapped := &targettest.Tap{Next: p.api.http.Transport}
 	p.api.http.Transport = tapped
-	p.dialNode = dials(tapped, here(d))
-	p.opts.Wait = func(ctx context.Context, d time.Duration) error {
+	p.shell.dial = dials(tapped, here(d))
+	p.api.wait = func(ctx context.Context, d time.Duration) error {
 		if d == poll {
 			return s.Settle(ctx) // so that tasks are asked after twice at most, however slow this machine is
 		}
 		return sleep.For(ctx, time.Millisecond/5)
 	}
-	p.api.wait = p.opts.Wait
 	return targettest.Site{
 		Place: p, Tap: tapped.Set,
 		Seen:   func(t *testing.T) []targettest.Seen { return withoutTails(t, seenOn(t, s)) },

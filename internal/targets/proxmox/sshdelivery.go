@@ -17,19 +17,33 @@ import (
 	"github.com/decamp/decamp/internal/targets/staged"
 )
 
-var _ staged.Preparer = (*Place)(nil)
+// An sshDelivery allocates a volume for each disk, and fills it by a program on the node.
+type sshDelivery struct {
+	*delivery
+}
 
-// Prepare makes the guest, without disks, and brings its volumes up to what is known of the images. What
-// an error leaves is gone on with, by Prepare or by Deliver.
-func (p *Place) Prepare(ctx context.Context, d staged.Delivery) error {
-	if !p.direct() {
-		return nil
-	}
-	w, err := p.deliveryOf(d)
+func newSSHDelivery(c clients, o Options, d staged.Delivery) (*sshDelivery, error) {
+	machine, err := Config(d.Definition, o)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	g, err := w.find(ctx, d.VM)
+	w := &delivery{clients: c, Delivery: d, machine: machine, warnings: machine.Warnings, images: contents(d.Images), plan: directPlan}
+	for _, img := range d.Images {
+		w.total += img.Size
+	}
+	return &sshDelivery{w}, nil
+}
+
+// receipt adds that the boot entries were carried.
+func (w *sshDelivery) receipt(g *found) staged.Receipt {
+	r := w.delivery.receipt(g)
+	r.EFI = w.carries()
+	return r
+}
+
+// prepare is Prepare of Place.
+func (w *sshDelivery) prepare(ctx context.Context) error {
+	g, err := w.guests.find(ctx, w.VM)
 	if err != nil {
 		return err
 	}
@@ -39,30 +53,14 @@ func (p *Place) Prepare(ctx context.Context, d staged.Delivery) error {
 	if g, err = w.hold(ctx, g, earlyPlan); err != nil {
 		return err
 	}
-	_, err = w.volumes(ctx, g, true)
+	_, err = w.fillVolumes(ctx, g, true)
 	return err
 }
 
-func (p *Place) deliveryOf(d staged.Delivery) (*delivery, error) {
-	machine, err := Config(d.Definition, p.opts)
-	if err != nil {
-		return nil, err
-	}
-	w := &delivery{Place: p, Delivery: d, machine: machine, warnings: machine.Warnings, images: contents(d.Images), plan: directPlan}
-	for _, img := range d.Images {
-		w.total += img.Size
-	}
-	return w, nil
-}
-
-// deliverDirect makes the guest over SSH. What Prepare brought there stays after an error, as it would have
+// deliver makes the guest over SSH. What Prepare brought there stays after an error, as it would have
 // to be brought again while the VM is off; all else is removed.
-func (p *Place) deliverDirect(ctx context.Context, d staged.Delivery) (staged.Receipt, error) {
-	w, err := p.deliveryOf(d)
-	if err != nil {
-		return staged.Receipt{}, err
-	}
-	g, err := w.find(ctx, d.VM)
+func (w *sshDelivery) deliver(ctx context.Context) (staged.Receipt, error) {
+	g, err := w.guests.find(ctx, w.VM)
 	if err != nil {
 		return staged.Receipt{}, err
 	}
@@ -74,23 +72,23 @@ func (p *Place) deliverDirect(ctx context.Context, d staged.Delivery) (staged.Re
 		return w.receipt(g), errors.Join(w.done(g), w.forget())
 	}
 	early := g != nil && g.plan == earlyPlan
-	if g, err = w.carryOutDirect(ctx, g); err != nil {
+	if g, err = w.carryOut(ctx, g); err != nil {
 		if early {
 			return staged.Receipt{}, err
 		}
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 		defer cancel()
-		return staged.Receipt{}, errors.Join(err, w.abandon(late))
+		return staged.Receipt{}, errors.Join(err, w.abandon(late, true))
 	}
 	return w.receipt(g), w.forget()
 }
 
-func (w *delivery) carryOutDirect(ctx context.Context, g *found) (*found, error) {
+func (w *sshDelivery) carryOut(ctx context.Context, g *found) (*found, error) {
 	g, err := w.hold(ctx, g, directPlan)
 	if err != nil {
 		return nil, err
 	}
-	volumes, err := w.volumes(ctx, g, false)
+	volumes, err := w.fillVolumes(ctx, g, false)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +105,7 @@ func (w *delivery) carryOutDirect(ctx context.Context, g *found) (*found, error)
 }
 
 // hold returns the guest that is ours to fill: g, if it is one, else a new one.
-func (w *delivery) hold(ctx context.Context, g *found, plan string) (*found, error) {
+func (w *sshDelivery) hold(ctx context.Context, g *found, plan string) (*found, error) {
 	if g != nil && g.direct() {
 		if g.node != w.node {
 			return nil, fault.New(fault.Conflict, "guest %d, which is being made, is on node %s", g.vmid, g.node).
@@ -116,31 +114,31 @@ func (w *delivery) hold(ctx context.Context, g *found, plan string) (*found, err
 		return g, w.api.settle(ctx, g.node, url.Values{"vmid": {fmt.Sprint(g.vmid)}})
 	}
 	if g != nil { // it was begun by uploads
-		if err := w.destroy(ctx, g); err != nil {
+		if err := w.guests.destroy(ctx, g); err != nil {
 			return nil, err
 		}
 	}
-	if err := w.removeVolumes(ctx, w.VM); err != nil { // whose guest is gone
+	if err := w.volumes.removeAll(ctx, w.VM); err != nil { // whose guest is gone
 		return nil, err
 	}
 	return w.create(ctx, []Param{{"name", w.machine.Name}, {"onboot", "0"}}, plan)
 }
 
-// volumes fills a volume for each disk, and returns their names. If it is early, as far as hashes of
+// fillVolumes fills a volume for each disk, and returns their names. If it is early, as far as hashes of
 // the image are known.
-func (w *delivery) volumes(ctx context.Context, g *found, early bool) ([]string, error) {
-	list, err := w.storages(ctx)
+func (w *sshDelivery) fillVolumes(ctx context.Context, g *found, early bool) ([]string, error) {
+	list, err := w.storages.list(ctx)
 	if err != nil {
 		return nil, err
 	}
 	names := make([]string, len(w.machine.Disks))
 	for i, d := range w.machine.Disks {
 		img := w.Images[d.Image]
-		on, err := w.disksOn(d.On, list)
+		on, err := w.storages.forDisks(d.On, list)
 		if err != nil {
 			return nil, err
 		}
-		if names[i], err = w.volume(ctx, g, img, on, early); err != nil {
+		if names[i], err = w.fillVolume(ctx, g, img, on, early); err != nil {
 			return nil, fmt.Errorf("disk %d of guest %d: %w", img.Key, g.vmid, err)
 		}
 	}
@@ -149,8 +147,8 @@ func (w *delivery) volumes(ctx context.Context, g *found, early bool) ([]string,
 
 func recordOf(img targets.Image) string { return img.Manifest + ".delivered" }
 
-// volume fills the one volume of an image.
-func (w *delivery) volume(ctx context.Context, g *found, img targets.Image, on storage, early bool) (_ string, err error) {
+// fillVolume fills the one volume of an image.
+func (w *sshDelivery) fillVolume(ctx context.Context, g *found, img targets.Image, on storage, early bool) (_ string, err error) {
 	record, err := w.recorded(ctx, g, img, on)
 	if err != nil {
 		return "", err
@@ -168,22 +166,21 @@ func (w *delivery) volume(ctx context.Context, g *found, img targets.Image, on s
 	defer func() { err = errors.Join(err, src.Close()) }()
 	f := &filling{src: src, hashes: known, record: record, least: early, did: w.progress}
 	err = w.fill(ctx, f, record.Info().Disk)
-	w.written += f.written.Load()
 	return record.Info().Disk, err
 }
 
 // fill goes on after connections that broke, as long as any of them brought something, and patience
 // after that.
-func (w *delivery) fill(ctx context.Context, f *filling, name string) error {
-	return w.patiently(ctx, func() (more bool, err error) {
+func (w *sshDelivery) fill(ctx context.Context, f *filling, name string) error {
+	return w.api.patiently(ctx, func() (more bool, err error) {
 		before := f.proven
 		err = w.fillOnce(ctx, f, name)
 		return f.proven > before, err
 	})
 }
 
-func (w *delivery) fillOnce(ctx context.Context, f *filling, name string) (err error) {
-	if f.volume, err = w.attachVolume(ctx, name); err != nil {
+func (w *sshDelivery) fillOnce(ctx context.Context, f *filling, name string) (err error) {
+	if f.volume, err = w.shell.attach(ctx, name); err != nil {
 		return err
 	}
 	defer func() {
@@ -196,8 +193,8 @@ func (w *delivery) fillOnce(ctx context.Context, f *filling, name string) (err e
 
 // recorded opens the record of what the image's volume holds, which names the volume. Where one of the
 // two is not there, or not of this image, both are made anew.
-func (w *delivery) recorded(ctx context.Context, g *found, img targets.Image, on storage) (*manifest.Log, error) {
-	have, err := w.volumesOn(ctx, w.VM, on.ID)
+func (w *sshDelivery) recorded(ctx context.Context, g *found, img targets.Image, on storage) (*manifest.Log, error) {
+	have, err := w.volumes.list(ctx, w.VM, on.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -218,14 +215,14 @@ func (w *delivery) recorded(ctx context.Context, g *found, img targets.Image, on
 		return nil, err // somebody else is at it
 	}
 	for _, v := range have { // nobody knows what is in it
-		if err := w.removeVolume(ctx, v); err != nil {
+		if err := w.volumes.remove(ctx, v); err != nil {
 			return nil, err
 		}
 	}
 	if err := manifest.Remove(path); err != nil {
 		return nil, err
 	}
-	name, err := w.allocate(ctx, g, img, on)
+	name, err := w.volumes.allocate(ctx, w.VM, g.vmid, img, on)
 	if err != nil {
 		return nil, err
 	}
@@ -234,12 +231,12 @@ func (w *delivery) recorded(ctx context.Context, g *found, img targets.Image, on
 
 // elsewhere lists the volume on record if it is on another storage, as it is when the disk was to go there
 // before. What is on a storage that the node does not reach stays.
-func (w *delivery) elsewhere(ctx context.Context, id string, on storage) ([]volume, error) {
+func (w *sshDelivery) elsewhere(ctx context.Context, id string, on storage) ([]volume, error) {
 	v, ours := parseVolume(id, w.VM)
 	if !ours || v.on == on.ID {
 		return nil, nil
 	}
-	list, err := w.storages(ctx)
+	list, err := w.storages.list(ctx)
 	if err != nil || !slices.ContainsFunc(list, func(s storage) bool { return s.ID == v.on && s.Active == 1 }) {
 		return nil, err
 	}
@@ -272,7 +269,7 @@ func hashesOf(img targets.Image, early bool) (hashes, func() error, error) {
 }
 
 // forget removes the records: what they tell of is a guest's now, who changes it.
-func (w *delivery) forget() error {
+func (w *sshDelivery) forget() error {
 	var errs []error
 	for _, img := range w.Images {
 		errs = append(errs, manifest.Remove(recordOf(img)))
@@ -285,9 +282,9 @@ var mayBe = regexp.MustCompile(`^(balloon|machine|numa|(net|ide|sata|scsi|virtio
 
 // define gives the guest all its options and disks, in one change. An answer that was lost may have
 // been a yes: what is there already is not made again.
-func (w *delivery) define(ctx context.Context, g *found, volumes []string) error {
+func (w *sshDelivery) define(ctx context.Context, g *found, volumes []string) error {
 	for try := 1; ; try++ {
-		config, err := w.config(ctx, g.node, g.vmid)
+		config, err := w.guests.config(ctx, g.node, g.vmid)
 		if err != nil {
 			return err
 		}
@@ -306,7 +303,7 @@ func (w *delivery) define(ctx context.Context, g *found, volumes []string) error
 }
 
 // options are what is missing of a guest that has config.
-func (w *delivery) options(config map[string]string, volumes []string) []Param {
+func (w *sshDelivery) options(config map[string]string, volumes []string) []Param {
 	var params []Param
 	wanted := map[string]bool{}
 	for _, p := range w.machine.Base {
@@ -342,8 +339,8 @@ func has(option, volume string) bool {
 }
 
 // defined is an error unless the guest has its disks: Proxmox takes options one by one.
-func (w *delivery) defined(ctx context.Context, g *found, volumes []string) error {
-	config, err := w.config(ctx, g.node, g.vmid)
+func (w *sshDelivery) defined(ctx context.Context, g *found, volumes []string) error {
+	config, err := w.guests.config(ctx, g.node, g.vmid)
 	if err != nil {
 		return err
 	}

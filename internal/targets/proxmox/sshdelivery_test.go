@@ -310,7 +310,7 @@ func TestEarlyVolumesFollowThePlan(t *testing.T) {
 
 // What an earlier plan gave the guest is taken off by the change that gives it the rest.
 func TestOptionsOfAnEarlierPlanAreTakenOff(t *testing.T) {
-	w := &delivery{machine: Machine{Base: []Param{{"net0", "e1000"}}, Disks: []Disk{{Slot: "scsi0"}}}}
+	w := &sshDelivery{&delivery{machine: Machine{Base: []Param{{"net0", "e1000"}}, Disks: []Disk{{Slot: "scsi0"}}}}}
 	was := map[string]string{"virtio0": "tank:b", "net0": "virtio", "net1": "virtio", "balloon": "0", "scsi0": "tank:a,discard=on", "tags": "mine"}
 	got := w.options(was, []string{"tank:a"})
 	if want := []Param{{"net0", "e1000"}, {"delete", "balloon,net1,virtio0"}}; !slices.Equal(got, want) {
@@ -463,7 +463,7 @@ func TestDirectFailures(t *testing.T) {
 func (p *Place) relog(t *testing.T, key, known string) {
 	t.Helper()
 	p.opts.ssh.KeyFile, p.opts.ssh.KnownHosts = key, known
-	p.dialNode = p.opts.dial
+	p.shell.dial = p.opts.dial
 }
 
 func drop(t *testing.T, d *pve.SSH, name string) {
@@ -521,9 +521,9 @@ func TestWhoIsLeftOnTheNodeGivesWay(t *testing.T) {
 	s.fill(12, 1)
 	s.round()
 	s.must(s.target.Prepare(t.Context(), s.def))
-	volumes, err := p.volumesOn(t.Context(), s.def.VM, "tank")
+	volumes, err := p.volumes.list(t.Context(), s.def.VM, "tank")
 	s.must(err)
-	left, err := p.open(t.Context(), "write", volumes[0].ID)
+	left, err := p.shell.open(t.Context(), "write", volumes[0].ID)
 	s.must(err)
 	defer left.conn.Close()
 	s.finish()
@@ -545,13 +545,13 @@ func TestServerThatDoesNotEndIsKilled(t *testing.T) {
 	s := stage(t, p, sparseVM(4<<20))
 	s.round()
 	s.must(s.target.Prepare(t.Context(), s.def))
-	volumes, err := p.volumesOn(t.Context(), s.def.VM, "tank")
+	volumes, err := p.volumes.list(t.Context(), s.def.VM, "tank")
 	s.must(err)
 	real, err := exec.LookPath("qemu-nbd")
 	s.must(err)
 	tool(t, d, "qemu-nbd", "trap '' TERM\n/bin/sh -c 'LISTEN_PID=$$ exec "+real+" \"$@\"' sh \"$@\"\nexec /bin/sleep 600")
 	for range 2 {
-		volume, err := p.attachVolume(t.Context(), volumes[0].ID)
+		volume, err := p.shell.attach(t.Context(), volumes[0].ID)
 		s.must(err)
 		s.must(volume.Close())
 	}

@@ -14,39 +14,43 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
 )
 
 // startTries is how often a start is asked for whose answer was lost, or that found the guest's file locked.
 const startTries = 3
 
-var _ staged.Starter = (*Place)(nil)
+// A starter powers on guests that were delivered, and explains why a guest does not start.
+type starter struct {
+	api    *client
+	node   string // of the Place
+	guests guestClient
+	opts   Options
+}
 
-// Start powers on the guest that was made of def's VM, wherever in the cluster it is by now. One whose
-// disks are of other images than def's is fault.Conflict, and so is one that is unfinished.
-func (p *Place) Start(ctx context.Context, def targets.Definition) (targets.Started, error) {
-	g, err := p.finished(ctx, def)
+// start is Start of Place.
+func (s starter) start(ctx context.Context, def targets.Definition) (targets.Started, error) {
+	g, err := s.finished(ctx, def)
 	if err != nil {
 		return targets.Started{}, err
 	}
-	config, err := p.config(ctx, g.node, g.vmid)
+	config, err := s.guests.config(ctx, g.node, g.vmid)
 	if err != nil {
 		return targets.Started{}, err
 	}
-	if err := p.powerOn(ctx, g); err != nil {
+	if err := s.powerOn(ctx, g); err != nil {
 		return targets.Started{}, fmt.Errorf("start guest %d on %s: %w", g.vmid, g.node, err)
 	}
-	return targets.Started{Console: p.console(g, config)}, nil
+	return targets.Started{Console: s.console(g, config)}, nil
 }
 
 // finished is the guest that was made of def, all of it.
-func (p *Place) finished(ctx context.Context, def targets.Definition) (*found, error) {
-	g, err := p.find(ctx, def.VM)
+func (s starter) finished(ctx context.Context, def targets.Definition) (*found, error) {
+	g, err := s.guests.find(ctx, def.VM)
 	switch {
 	case err != nil:
 		return nil, err
 	case g == nil:
-		return nil, p.missing(ctx, def.VM)
+		return nil, s.missing(ctx, def.VM)
 	case g.plan != "":
 		return nil, fault.New(fault.Conflict, "guest %d on %s is unfinished: VM %s is still to be delivered into it", g.vmid, g.node, def.VM.Name).
 			WithHint("do not start it as it is: run the same command again, which finishes it")
@@ -57,63 +61,63 @@ func (p *Place) finished(ctx context.Context, def targets.Definition) (*found, e
 }
 
 // missing is why there is no guest of vm.
-func (p *Place) missing(ctx context.Context, vm *inventory.VM) error {
-	list, err := p.guests(ctx)
+func (s starter) missing(ctx context.Context, vm *inventory.VM) error {
+	list, err := s.guests.list(ctx)
 	if err != nil {
 		return err
 	}
-	name := guestName(p.opts.Maps.Name(vm.Name))
+	name := guestName(s.opts.Maps.Name(vm.Name))
 	for _, r := range list {
 		if r.Name == name {
 			return fault.New(fault.Conflict, "guest %d on %s is called %s, and nothing says that it was made of VM %s", r.VMID, r.Node, name, vm.Name).
 				WithHint("if it was, and somebody has changed its description or its tags: qm start %d, on %s", r.VMID, r.Node)
 		}
 	}
-	return fault.New(fault.NotFound, "Proxmox %s has no guest that was made of VM %s", p.api.host, vm.Name).
-		WithHint("look whether somebody has removed it, or taken VM.Audit on it from token %s: qm list, on %s", p.api.token.name(), p.node)
+	return fault.New(fault.NotFound, "Proxmox %s has no guest that was made of VM %s", s.api.host, vm.Name).
+		WithHint("look whether somebody has removed it, or taken VM.Audit on it from token %s: qm list, on %s", s.api.token.name(), s.node)
 }
 
 // powerOn has the guest run. What became of a start that failed or was never answered is seen by the guest.
-func (p *Place) powerOn(ctx context.Context, g *found) error {
+func (s starter) powerOn(ctx context.Context, g *found) error {
 	for try := 1; ; try++ {
-		if on, err := p.runs(ctx, g); err != nil || on {
+		if on, err := s.runs(ctx, g); err != nil || on {
 			return err
 		}
-		task, err := p.startOnce(ctx, g)
+		task, err := s.startOnce(ctx, g)
 		if err == nil {
-			return p.stays(ctx, g, task)
+			return s.stays(ctx, g, task)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if !passes(err) || try == startTries {
-			if on, lookErr := p.runs(ctx, g); lookErr == nil && on { // somebody else was faster
+			if on, lookErr := s.runs(ctx, g); lookErr == nil && on { // somebody else was faster
 				return nil
 			}
-			return p.explain(ctx, g, task, err)
+			return s.explain(ctx, g, task, err)
 		}
-		if err := p.api.settle(ctx, g.node, url.Values{"vmid": {fmt.Sprint(g.vmid)}}); err != nil {
+		if err := s.api.settle(ctx, g.node, url.Values{"vmid": {fmt.Sprint(g.vmid)}}); err != nil {
 			return err
 		}
 	}
 }
 
-func (p *Place) startOnce(ctx context.Context, g *found) (task upid, err error) {
-	if err := p.api.change(ctx, http.MethodPost, qemu(g.node, g.vmid)+"/status/start", []Param{}, &task); err != nil {
+func (s starter) startOnce(ctx context.Context, g *found) (task upid, err error) {
+	if err := s.api.change(ctx, http.MethodPost, qemu(g.node, g.vmid)+"/status/start", []Param{}, &task); err != nil {
 		return "", err
 	}
-	_, err = p.api.follow(ctx, task)
+	_, err = s.api.follow(ctx, task)
 	return task, err
 }
 
 // runs reports whether the guest does. QEMU may be there and the guest stand still, which nobody but a
 // person ends.
-func (p *Place) runs(ctx context.Context, g *found) (bool, error) {
+func (s starter) runs(ctx context.Context, g *found) (bool, error) {
 	var is struct {
 		Status string `json:"status"`    // running or stopped
 		QEMU   string `json:"qmpstatus"` // QEMU's own word: running, paused, io-error …
 	}
-	if err := p.api.get(ctx, qemu(g.node, g.vmid)+"/status/current", nil, &is); err != nil {
+	if err := s.api.get(ctx, qemu(g.node, g.vmid)+"/status/current", nil, &is); err != nil {
 		return false, err
 	}
 	if is.Status != "running" {
@@ -128,25 +132,25 @@ func (p *Place) runs(ctx context.Context, g *found) (bool, error) {
 
 // stays is an error unless the guest runs after its task, and still does a moment later. The cluster's HA manager
 // is given patience: its task is over before it begins.
-func (p *Place) stays(ctx context.Context, g *found, task upid) error {
+func (s starter) stays(ctx context.Context, g *found, task upid) error {
 	left := patience
 	if task.kind() != "hastart" {
 		left = 0
 	}
 	for looks := 0; ; {
-		on, err := p.runs(ctx, g)
+		on, err := s.runs(ctx, g)
 		switch {
 		case err != nil:
 			return err
 		case on:
 			looks++
 		case left <= 0 || looks > 0:
-			return p.died(ctx, g, task)
+			return s.died(ctx, g, task)
 		}
 		if looks == 2 {
 			return nil
 		}
-		if err := p.api.wait(ctx, poll); err != nil {
+		if err := s.api.wait(ctx, poll); err != nil {
 			return err
 		}
 		left -= poll
@@ -154,9 +158,9 @@ func (p *Place) stays(ctx context.Context, g *found, task upid) error {
 }
 
 // died is the error of a guest that is off again, with what its task said.
-func (p *Place) died(ctx context.Context, g *found, task upid) error {
+func (s starter) died(ctx context.Context, g *found, task upid) error {
 	said := ""
-	if lines := p.said(ctx, task); len(lines) > 0 {
+	if lines := s.said(ctx, task); len(lines) > 0 {
 		said = "; its task said: " + strings.Join(lines, " / ")
 	}
 	return fault.New(fault.Conflict, "the node says that it was started, and it is off%s", said).
@@ -164,12 +168,12 @@ func (p *Place) died(ctx context.Context, g *found, task upid) error {
 }
 
 // said is what a task logged, without how it ended. It is for messages: nothing, if nobody tells.
-func (p *Place) said(ctx context.Context, task upid) []string {
+func (s starter) said(ctx context.Context, task upid) []string {
 	path, err := task.path()
 	if err != nil {
 		return nil
 	}
-	lines, _ := p.api.log(ctx, path)
+	lines, _ := s.api.log(ctx, path)
 	for i := range lines {
 		lines[i] = fault.Line(lines[i])
 	}
@@ -204,12 +208,12 @@ var obstacles = []struct {
 
 // explain is the error of a start that failed, with the line that says what to do where there is one: it
 // is rarely the last.
-func (p *Place) explain(ctx context.Context, g *found, task upid, err error) error {
+func (s starter) explain(ctx context.Context, g *found, task upid, err error) error {
 	if fault.Is(err, fault.Denied) && !errors.Is(err, fault.ErrLogin) {
 		return fault.New(fault.Denied, "%w", err).
-			WithHint("start it by hand, qm start %d, or let the token do so: %s", g.vmid, p.grant("DecampStart", "/vms", []string{"VM.PowerMgmt"}))
+			WithHint("start it by hand, qm start %d, or let the token do so: %s", g.vmid, s.api.token.grant("DecampStart", "/vms", []string{"VM.PowerMgmt"}))
 	}
-	lines := append([]string{err.Error()}, p.said(ctx, task)...)
+	lines := append([]string{err.Error()}, s.said(ctx, task)...)
 	for _, o := range obstacles {
 		at := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(strings.ToLower(line), o.words) })
 		if at < 0 {
@@ -225,19 +229,19 @@ func (p *Place) explain(ctx context.Context, g *found, task upid, err error) err
 }
 
 // console says how people see the guest: its serial port, where it has one, and its screen.
-func (p *Place) console(g *found, config map[string]string) string {
+func (s starter) console(g *found, config map[string]string) string {
 	query := url.Values{"console": {"kvm"}, "novnc": {"1"}, "vmid": {fmt.Sprint(g.vmid)}, "node": {g.node}}
-	screen := "https://" + p.api.host + "/?" + query.Encode()
+	screen := "https://" + s.api.host + "/?" + query.Encode()
 	if config["serial0"] != "socket" {
 		return screen
 	}
 	terminal := fmt.Sprintf("qm terminal %d", g.vmid)
-	if !p.direct() || g.node != p.node {
+	if !s.opts.direct() || g.node != s.node {
 		return terminal + " on " + g.node + ", or " + screen
 	}
-	to := net.JoinHostPort(p.opts.ssh.Host, p.opts.ssh.Port)
-	if p.opts.ssh.Port == "" {
-		return fmt.Sprintf("ssh -t %s@%s %s, or %s", p.opts.ssh.User, p.opts.ssh.Host, terminal, screen)
+	to := net.JoinHostPort(s.opts.ssh.Host, s.opts.ssh.Port)
+	if s.opts.ssh.Port == "" {
+		return fmt.Sprintf("ssh -t %s@%s %s, or %s", s.opts.ssh.User, s.opts.ssh.Host, terminal, screen)
 	}
-	return fmt.Sprintf("ssh -t ssh://%s@%s %s, or %s", p.opts.ssh.User, to, terminal, screen)
+	return fmt.Sprintf("ssh -t ssh://%s@%s %s, or %s", s.opts.ssh.User, to, terminal, screen)
 }

@@ -92,7 +92,7 @@ func TestConsole(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := p.console(&found{vmid: 101, node: tt.node}, tt.config); got != tt.want {
+			if got := p.starter().console(&found{vmid: 101, node: tt.node}, tt.config); got != tt.want {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})

@@ -27,48 +27,55 @@ func (s storage) keeps(content string) bool {
 // thick reports whether a volume takes all of its size at once.
 func (s storage) thick() bool { return s.Type == "lvm" || s.Type == "iscsi" || s.Type == "iscsidirect" }
 
-func (p *Place) storages(ctx context.Context) ([]storage, error) {
+// A storageClient lists the storages of a node by its API, and chooses among them. It has no state but the connection, and
+// may be used by several at once.
+type storageClient struct {
+	api  *client
+	node string
+}
+
+// list returns the storages that the token may use.
+func (c storageClient) list(ctx context.Context) ([]storage, error) {
 	var list []storage
-	err := p.api.get(ctx, "/nodes/"+p.node+"/storage", nil, &list)
+	err := c.api.get(ctx, "/nodes/"+c.node+"/storage", nil, &list)
 	return list, err
 }
 
-// disksOn is the storage of that name, for disks.
-func (p *Place) disksOn(name string, list []storage) (storage, error) {
+// forDisks returns the storage of that name, for disks.
+func (c storageClient) forDisks(name string, list []storage) (storage, error) {
 	for _, s := range list {
 		if s.ID != name {
 			continue
 		}
 		if !s.keeps("images") {
-			return s, fault.New(fault.Invalid, "storage %s of %s takes no disks: its content is %s", s.ID, p.node, s.Content).
+			return s, fault.New(fault.Invalid, "storage %s of %s takes no disks: its content is %s", s.ID, c.node, s.Content).
 				WithHint("name another with storage= or in the map of storages, or: pvesm set %s --content %s,images", s.ID, s.Content)
 		}
-		return s, p.active(s)
+		return s, c.checkActive(s)
 	}
-	return storage{}, p.noStorage(name, list)
+	return storage{}, c.notFound(name, list)
 }
 
-// uploadsOn is the storage that uploads go to: the one that was named, else the one with the most
-// room.
-func (p *Place) uploadsOn(list []storage) (storage, error) {
+// forUploads returns the storage for uploads: the wanted one, or the one with the most room if wanted is empty.
+func (c storageClient) forUploads(wanted string, list []storage) (storage, error) {
 	var best storage
 	for _, s := range list {
-		named := s.ID == p.opts.Import
+		named := s.ID == wanted
 		if named && !s.keeps("import") {
-			return s, noImport(s.ID, s.Content, p.node)
+			return s, noImport(s.ID, s.Content, c.node)
 		}
 		if named {
-			return s, p.active(s)
+			return s, c.checkActive(s)
 		}
-		if p.opts.Import == "" && s.keeps("import") && s.Active == 1 && s.Avail >= best.Avail {
+		if wanted == "" && s.keeps("import") && s.Active == 1 && s.Avail >= best.Avail {
 			best = s
 		}
 	}
 	switch {
-	case p.opts.Import != "":
-		return best, p.noStorage(p.opts.Import, list)
+	case wanted != "":
+		return best, c.notFound(wanted, list)
 	case best.ID == "":
-		return best, noImport("local", "iso,vztmpl,backup", p.node)
+		return best, noImport("local", "iso,vztmpl,backup", c.node)
 	}
 	return best, nil
 }
@@ -78,21 +85,21 @@ func noImport(id, content, node string) error {
 		WithHint("pvesm set %s --content %s,import; it has to be a storage of files (dir, NFS, CIFS, CephFS, btrfs)", id, content)
 }
 
-func (p *Place) active(s storage) error {
+func (c storageClient) checkActive(s storage) error {
 	if s.Active == 1 {
 		return nil
 	}
-	return fault.New(fault.Transient, "storage %s is not active on %s", s.ID, p.node).WithHint("on the node: pvesm status --storage %s", s.ID)
+	return fault.New(fault.Transient, "storage %s is not active on %s", s.ID, c.node).WithHint("on the node: pvesm status --storage %s", s.ID)
 }
 
-func (p *Place) noStorage(id string, list []storage) error {
+func (c storageClient) notFound(id string, list []storage) error {
 	var names []string
 	for _, s := range list {
 		names = append(names, s.ID)
 	}
-	return fault.New(fault.NotFound, "node %s has no storage %s that the token may use; there are: %s", p.node, id, strings.Join(names, ", ")).
+	return fault.New(fault.NotFound, "node %s has no storage %s that the token may use; there are: %s", c.node, id, strings.Join(names, ", ")).
 		WithHint("name one of them with storage=, import= or a map of storages, or: pveum acl modify /storage/%s --tokens %s --roles PVEDatastoreAdmin",
-			id, fault.Quote(p.api.token.name()))
+			id, fault.Quote(c.api.token.name()))
 }
 
 // files reports whether the storage keeps volumes as files.
@@ -104,11 +111,11 @@ func (s storage) files() bool {
 	return false
 }
 
-// removeUpload deletes an upload. That there is none is no error.
-func (p *Place) removeUpload(ctx context.Context, volume, storage string) error {
-	path := fmt.Sprintf("/nodes/%s/storage/%s/content/%s", p.node, storage, url.PathEscape(volume))
-	return p.api.again(ctx, func() error {
-		_, err := p.api.do(ctx, http.MethodDelete, path, nil)
+// removeContent deletes a volume or an upload from a storage. It returns nil if the storage has no such volume.
+func (c storageClient) removeContent(ctx context.Context, volume, storage string) error {
+	path := fmt.Sprintf("/nodes/%s/storage/%s/content/%s", c.node, storage, url.PathEscape(volume))
+	return c.api.again(ctx, func() error {
+		_, err := c.api.do(ctx, http.MethodDelete, path, nil)
 		if fault.Is(err, fault.NotFound) {
 			return nil
 		}

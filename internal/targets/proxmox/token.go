@@ -1,13 +1,12 @@
 package proxmox
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"regexp"
 	"strings"
-
-	"fmt"
 
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -67,8 +66,8 @@ func (t Token) check(where string) error {
 }
 
 // grant is what gives the token privileges on a path, and on all below, by a role whose name begins so.
-func (p *Place) grant(role, path string, privileges []string) string {
+func (t Token) grant(role, path string, privileges []string) string {
 	role += strings.NewReplacer("/", "-", ".", "-").Replace(path)
 	return fmt.Sprintf("pveum role add %s --privs %s; pveum acl modify %s --tokens %s --roles %s",
-		role, fault.Quote(strings.Join(privileges, " ")), path, fault.Quote(p.api.token.name()), role)
+		role, fault.Quote(strings.Join(privileges, " ")), path, fault.Quote(t.name()), role)
 }

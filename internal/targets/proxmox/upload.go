@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"mime/multipart"
@@ -12,8 +13,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-
-	"errors"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
@@ -47,25 +46,33 @@ func sumOf(ctx context.Context, path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
+// An uploadClient sends files to the storages of a node for imports, and removes them. It has no state but the connection,
+// and may be used by several at once.
+type uploadClient struct {
+	api      *client
+	node     string
+	storages storageClient
+}
+
 // upload sends a file, and waits until the node has proven its sum and has it in the storage. An
 // older one of the name is replaced.
-func (p *Place) upload(ctx context.Context, u upload, sent func(n int64)) error {
+func (c uploadClient) upload(ctx context.Context, u upload, sent func(n int64)) error {
 	for try := 1; ; try++ {
-		task, err := p.send(ctx, u, sent)
+		task, err := c.send(ctx, u, sent)
 		if err == nil {
-			_, err = p.api.follow(ctx, task)
+			_, err = c.api.follow(ctx, task)
 		}
 		if err == nil || try == uploadTries || !passes(err) {
 			return err
 		}
-		if err := p.opts.Wait(ctx, pause); err != nil {
+		if err := c.api.wait(ctx, pause); err != nil {
 			return err
 		}
 	}
 }
 
 // send is one try. Fields stand before the file, whose length is known: pveproxy reads no others.
-func (p *Place) send(ctx context.Context, u upload, sent func(n int64)) (task upid, err error) {
+func (c uploadClient) send(ctx context.Context, u upload, sent func(n int64)) (task upid, err error) {
 	f, err := os.Open(u.path)
 	if err != nil {
 		return "", err
@@ -81,14 +88,14 @@ func (p *Place) send(ctx context.Context, u upload, sent func(n int64)) (task up
 	}
 	var here int64
 	file := readerOf{ctx, io.LimitReader(f, info.Size()), func(n int64) { here += n; sent(n) }}
-	where := fmt.Sprintf("https://%s/api2/json/nodes/%s/storage/%s/upload", p.api.host, p.node, u.storage)
+	where := fmt.Sprintf("https://%s/api2/json/nodes/%s/storage/%s/upload", c.api.host, c.node, u.storage)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, where, io.MultiReader(bytes.NewReader(head), file, bytes.NewReader(tail)))
 	if err != nil {
 		return "", fault.New(fault.Internal, "upload: %w", err)
 	}
 	req.ContentLength = int64(len(head)) + info.Size() + int64(len(tail))
 	req.Header.Set("Content-Type", kind)
-	if err := p.api.send(req, &task); err != nil {
+	if err := c.api.send(req, &task); err != nil {
 		sent(-here) // it is sent again, or not at all
 		return "", err
 	}
@@ -132,17 +139,17 @@ func (r readerOf) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// settleUploads waits for what a crash left under way: the node copies an upload into its storage
+// settle waits for what a crash left under way: the node copies an upload into its storage
 // after it has it, and would do so behind our back.
-func (p *Place) settleUploads(ctx context.Context, vm *inventory.VM) error {
-	return p.api.settleIf(ctx, p.node, url.Values{"typefilter": {"imgcopy"}}, func(log string) bool {
+func (c uploadClient) settle(ctx context.Context, vm *inventory.VM) error {
+	return c.api.settleIf(ctx, c.node, url.Values{"typefilter": {"imgcopy"}}, func(log string) bool {
 		return strings.Contains(log, "/"+ownTag(vm)+"-") || !strings.Contains(log, "target file: ")
 	})
 }
 
-// removeUploads deletes what a crash left of vm's uploads, wherever they were sent.
-func (p *Place) removeUploads(ctx context.Context, vm *inventory.VM) error {
-	list, err := p.storages(ctx)
+// removeAll deletes what a crash left of vm's uploads, wherever they were sent.
+func (c uploadClient) removeAll(ctx context.Context, vm *inventory.VM) error {
+	list, err := c.storages.list(ctx)
 	if err != nil {
 		return err
 	}
@@ -154,13 +161,13 @@ func (p *Place) removeUploads(ctx context.Context, vm *inventory.VM) error {
 		var volumes []struct {
 			ID string `json:"volid"`
 		}
-		if err := p.api.get(ctx, "/nodes/"+p.node+"/storage/"+s.ID+"/content", url.Values{"content": {"import"}}, &volumes); err != nil {
+		if err := c.api.get(ctx, "/nodes/"+c.node+"/storage/"+s.ID+"/content", url.Values{"content": {"import"}}, &volumes); err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		for _, v := range volumes {
 			if strings.HasPrefix(v.ID, s.ID+":import/"+ownTag(vm)+"-") {
-				errs = append(errs, p.removeUpload(ctx, v.ID, s.ID))
+				errs = append(errs, c.storages.removeContent(ctx, v.ID, s.ID))
 			}
 		}
 	}

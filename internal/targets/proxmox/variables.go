@@ -12,7 +12,6 @@ import (
 	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/targets/staged"
 )
 
 const (
@@ -24,14 +23,8 @@ const (
 	page = 4 << 10
 )
 
-var _ staged.Carrier = (*Place)(nil)
-
-// CarriesEFI reports whether a VM's boot entries are taken: only over SSH. They are added to the variables that
-// Proxmox made for its own firmware, and the API lets nobody read or write those.
-func (p *Place) CarriesEFI() bool { return p.direct() }
-
 // carries reports whether there are boot entries for the guest.
-func (w *delivery) carries() bool { return w.VM.Firmware == inventory.EFI && !w.EFI.Empty() }
+func (w *sshDelivery) carries() bool { return w.VM.Firmware == inventory.EFI && !w.EFI.Empty() }
 
 // leftBehind warns that the guest's firmware begins with nothing of the VM's; why may be nil.
 func leftBehind(why error) inventory.Warning {
@@ -48,11 +41,11 @@ func leftBehind(why error) inventory.Warning {
 
 // renewVariables takes away the EFI disk of a guest that was begun before, so that it is made anew: nobody knows
 // how far somebody came who died while it was written to.
-func (w *delivery) renewVariables(ctx context.Context, g *found) error {
+func (w *sshDelivery) renewVariables(ctx context.Context, g *found) error {
 	if !w.carries() {
 		return nil
 	}
-	config, err := w.config(ctx, g.node, g.vmid)
+	config, err := w.guests.config(ctx, g.node, g.vmid)
 	if err != nil || config["efidisk0"] == "" {
 		return err
 	}
@@ -60,7 +53,7 @@ func (w *delivery) renewVariables(ctx context.Context, g *found) error {
 }
 
 // dropVariables removes the EFI disk with its volume.
-func (w *delivery) dropVariables(ctx context.Context, g *found) error {
+func (w *sshDelivery) dropVariables(ctx context.Context, g *found) error {
 	warned, err := w.api.do(ctx, http.MethodPost, qemu(g.node, g.vmid)+"/config", []Param{{"delete", "efidisk0"}, {"force", "1"}})
 	w.note(warned, "to get its EFI disk anew")
 	if err != nil {
@@ -71,11 +64,11 @@ func (w *delivery) dropVariables(ctx context.Context, g *found) error {
 
 // carry adds the VM's boot entries to the guest's variables. Where that cannot be they are as Proxmox made them, which
 // is a warning; an error means that they may be neither.
-func (w *delivery) carry(ctx context.Context, g *found) error {
+func (w *sshDelivery) carry(ctx context.Context, g *found) error {
 	if !w.carries() {
 		return nil
 	}
-	config, err := w.config(ctx, g.node, g.vmid)
+	config, err := w.guests.config(ctx, g.node, g.vmid)
 	if err != nil {
 		return err
 	}
@@ -100,9 +93,9 @@ func (w *delivery) carry(ctx context.Context, g *found) error {
 }
 
 // eachTry opens the volume for do, again as long as connections break.
-func (w *delivery) eachTry(ctx context.Context, name string, do func(context.Context, *both) error) error {
-	return w.patiently(ctx, func() (more bool, err error) {
-		volume, err := w.attachVolume(ctx, name)
+func (w *sshDelivery) eachTry(ctx context.Context, name string, do func(context.Context, *both) error) error {
+	return w.api.patiently(ctx, func() (more bool, err error) {
+		volume, err := w.shell.attach(ctx, name)
 		if err != nil {
 			return false, err
 		}

@@ -308,7 +308,7 @@ func entrySite(t *testing.T) (targettest.Site, *pve.Server, *Place) {
 	p := directPlace(t, server, d, Options{Storage: "tank"})
 	tapped := &targettest.Tap{Next: p.api.http.Transport}
 	p.api.http.Transport = tapped
-	p.dialNode = dials(tapped, here(d))
+	p.shell.dial = dials(tapped, here(d))
 	return targettest.Site{Place: p, Tap: tapped.Set}, server, p
 }
 
@@ -336,9 +336,9 @@ func TestBootEntriesWhoseWriteBreaksOff(t *testing.T) {
 			t.Parallel()
 			site, server, p := entrySite(t)
 			d := withEntry(t)
-			next := p.dialNode
+			next := p.shell.dial
 			var broken atomic.Bool
-			p.dialNode = func(command string) (net.Conn, error) {
+			p.shell.dial = func(command string) (net.Conn, error) {
 				conn, err := next(command)
 				if err == nil && strings.Contains(command, "-disk-0") && strings.Contains(command, " write ") && !broken.Load() {
 					conn = &breaking{Conn: conn, left: tt.after, hook: func() {

@@ -53,10 +53,19 @@ func parseVolume(id string, vm *inventory.VM) (volume, bool) {
 	return volume{ID: id, vmid: vmid, key: int32(key), on: on}, errID == nil && errKey == nil
 }
 
-// volumesOn lists those of vm on a storage.
-func (p *Place) volumesOn(ctx context.Context, vm *inventory.VM, storage string) ([]volume, error) {
+// A volumeClient lists, allocates and removes the volumes that decamp fills by SSH. It has no state but the connection, and
+// may be used by several at once.
+type volumeClient struct {
+	api      *client
+	node     string
+	storages storageClient
+	guests   guestClient
+}
+
+// list returns those of vm on a storage.
+func (c volumeClient) list(ctx context.Context, vm *inventory.VM, storage string) ([]volume, error) {
 	var list, ours []volume
-	err := p.api.get(ctx, "/nodes/"+p.node+"/storage/"+storage+"/content", url.Values{"content": {"images"}}, &list)
+	err := c.api.get(ctx, "/nodes/"+c.node+"/storage/"+storage+"/content", url.Values{"content": {"images"}}, &list)
 	for _, each := range list {
 		if v, ok := parseVolume(each.ID, vm); ok && v.on == storage {
 			v.Size = each.Size
@@ -68,14 +77,14 @@ func (p *Place) volumesOn(ctx context.Context, vm *inventory.VM, storage string)
 
 // allocate makes a volume. An answer that was lost may have been a yes: so the storage is looked at before
 // it is tried again.
-func (w *delivery) allocate(ctx context.Context, g *found, img targets.Image, on storage) (string, error) {
-	name := newVolumeName(w.VM, g.vmid, img, on.files())
+func (c volumeClient) allocate(ctx context.Context, vm *inventory.VM, vmid int, img targets.Image, on storage) (string, error) {
+	name := newVolumeName(vm, vmid, img, on.files())
 	params := []Param{
-		{"vmid", fmt.Sprint(g.vmid)}, {"filename", name}, {"format", "raw"}, {"size", fmt.Sprint((img.Size + 1023) >> 10)},
+		{"vmid", fmt.Sprint(vmid)}, {"filename", name}, {"format", "raw"}, {"size", fmt.Sprint((img.Size + 1023) >> 10)},
 	}
 	for try := 1; ; try++ {
 		var made string
-		err := w.api.change(ctx, http.MethodPost, "/nodes/"+w.node+"/storage/"+on.ID+"/content", params, &made)
+		err := c.api.change(ctx, http.MethodPost, "/nodes/"+c.node+"/storage/"+on.ID+"/content", params, &made)
 		if err == nil && strings.HasSuffix(made, name) && strings.HasPrefix(made, on.ID+":") {
 			return made, nil
 		}
@@ -85,7 +94,7 @@ func (w *delivery) allocate(ctx context.Context, g *found, img targets.Image, on
 		if !passes(err) && !fault.Is(err, fault.Conflict) {
 			return "", fmt.Errorf("make volume %s: %w", name, err)
 		}
-		list, listErr := w.volumesOn(ctx, w.VM, on.ID)
+		list, listErr := c.list(ctx, vm, on.ID)
 		if listErr != nil {
 			return "", listErr
 		}
@@ -100,10 +109,10 @@ func (w *delivery) allocate(ctx context.Context, g *found, img targets.Image, on
 	}
 }
 
-// removeVolumes deletes the volumes of vm that no guest has. One that a guest names is that guest's,
+// removeAll deletes the volumes of vm that no guest has. One that a guest names is that guest's,
 // whoever it is: its mark may have been edited away so that it is kept.
-func (p *Place) removeVolumes(ctx context.Context, vm *inventory.VM) error {
-	list, err := p.storages(ctx)
+func (c volumeClient) removeAll(ctx context.Context, vm *inventory.VM) error {
+	list, err := c.storages.list(ctx)
 	if err != nil {
 		return err
 	}
@@ -112,29 +121,30 @@ func (p *Place) removeVolumes(ctx context.Context, vm *inventory.VM) error {
 		if !s.keeps("images") || s.Active != 1 || !isName(s.ID) {
 			continue
 		}
-		volumes, err := p.volumesOn(ctx, vm, s.ID)
+		volumes, err := c.list(ctx, vm, s.ID)
 		errs = append(errs, err)
 		for _, v := range volumes {
-			errs = append(errs, p.removeVolume(ctx, v))
+			errs = append(errs, c.remove(ctx, v))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (p *Place) removeVolume(ctx context.Context, v volume) error {
-	taken, err := p.named(ctx, v)
+// remove deletes a volume unless a guest has it.
+func (c volumeClient) remove(ctx context.Context, v volume) error {
+	taken, err := c.inUse(ctx, v)
 	if err != nil || taken {
 		return err
 	}
-	if err := p.removeUpload(ctx, v.ID, v.on); err != nil {
+	if err := c.storages.removeContent(ctx, v.ID, v.on); err != nil {
 		return fmt.Errorf("remove volume %s: %w", v.ID, err)
 	}
 	return nil
 }
 
-// named reports whether a guest has the volume, or may have it and nobody lets us see.
-func (p *Place) named(ctx context.Context, v volume) (bool, error) {
-	list, err := p.guests(ctx)
+// inUse reports whether a guest has the volume, or may have it and nobody lets us see.
+func (c volumeClient) inUse(ctx context.Context, v volume) (bool, error) {
+	list, err := c.guests.list(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -142,7 +152,7 @@ func (p *Place) named(ctx context.Context, v volume) (bool, error) {
 		if r.VMID != v.vmid || r.Type != "qemu" {
 			continue
 		}
-		config, err := p.config(ctx, r.Node, r.VMID)
+		config, err := c.guests.config(ctx, r.Node, r.VMID)
 		if fault.Is(err, fault.NotFound) {
 			break
 		}
@@ -154,16 +164,16 @@ func (p *Place) named(ctx context.Context, v volume) (bool, error) {
 		return false, err
 	}
 	var free loose
-	err = p.api.get(ctx, "/cluster/nextid", url.Values{"vmid": {fmt.Sprint(v.vmid)}}, &free)
+	err = c.api.get(ctx, "/cluster/nextid", url.Values{"vmid": {fmt.Sprint(v.vmid)}}, &free)
 	if fault.Is(err, fault.Invalid) { // it exists
 		return true, nil
 	}
 	return false, err
 }
 
-// had is how much of a storage is vm's already, in bytes.
-func (p *Place) had(ctx context.Context, vm *inventory.VM, storage string) (n int64, err error) {
-	volumes, err := p.volumesOn(ctx, vm, storage)
+// size returns the sum of vm's volumes on a storage, in bytes.
+func (c volumeClient) size(ctx context.Context, vm *inventory.VM, storage string) (n int64, err error) {
+	volumes, err := c.list(ctx, vm, storage)
 	for _, v := range volumes {
 		n += max(v.Size, 0)
 	}
