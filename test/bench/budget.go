@@ -46,7 +46,7 @@ const (
 func budgetFigures(ctx context.Context, b *bench) error {
 	var errs []error
 	for _, by := range []string{"https", "nfc", "landing"} {
-		errs = append(errs, b.budgetFigure(ctx, by))
+		errs = append(errs, budgetFigure(ctx, b, by))
 	}
 	return errors.Join(errs...)
 }
@@ -70,7 +70,7 @@ type budgetResult struct {
 	Whole float64   `json:"whole"` // the same over all the time
 }
 
-func (b *bench) budgetFigure(ctx context.Context, by string) error {
+func budgetFigure(ctx context.Context, b *bench, by string) error {
 	dir, err := os.MkdirTemp(b.dir, "budget")
 	if err != nil {
 		return err
@@ -97,11 +97,11 @@ func (b *bench) budgetFigure(ctx context.Context, by string) error {
 	if err := runJob(ctx, &r, "budget", job); err != nil {
 		return err
 	}
-	b.budgetRows(by, r)
+	budgetRows(b, by, r)
 	return nil
 }
 
-func (b *bench) budgetRows(by string, r budgetResult) {
+func budgetRows(b *bench, by string, r budgetResult) {
 	worst, note := 0.0, ""
 	for i, want := range r.Set {
 		worst = max(worst, 100*math.Abs(r.Rates[i]/float64(want)-1))

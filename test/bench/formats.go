@@ -44,13 +44,13 @@ func formatFigures(ctx context.Context, b *bench) error {
 	}
 	var failed []error
 	for _, c := range formatCases {
-		failed = append(failed, b.formatFigure(ctx, c))
+		failed = append(failed, formatFigure(ctx, b, c))
 	}
-	return errors.Join(append(failed, b.hugeDelta(ctx))...)
+	return errors.Join(append(failed, hugeDeltaFigure(ctx, b))...)
 }
 
 // formatFigure makes the disk, measures it and removes it.
-func (b *bench) formatFigure(ctx context.Context, c formatCase) error {
+func formatFigure(ctx context.Context, b *bench, c formatCase) error {
 	dir, err := os.MkdirTemp(b.dir, "formats")
 	if err != nil {
 		return err
@@ -142,8 +142,8 @@ func medianRate(list []taken) float64 {
 	return median(rates)
 }
 
-// hugeDelta copies a delta of the largest disk there is, to nothing: its figure is memory.
-func (b *bench) hugeDelta(ctx context.Context) error {
+// hugeDeltaFigure copies a delta of the largest disk there is, to nothing: its figure is memory.
+func hugeDeltaFigure(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp(b.dir, "formats")
 	if err != nil {
 		return err

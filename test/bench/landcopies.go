@@ -30,13 +30,13 @@ const (
 
 // landThin has an emulated host clone a thin disk onto the landing, and counts what is
 // written.
-func (b *bench) landThin(ctx context.Context) error {
+func landThin(ctx context.Context, b *bench) error {
 	size := int64(thinSize)
 	if os.Getenv(fullEnv) != "" {
 		size = fullThin
 	}
 	cfg := lab.Config{VMs: []lab.VM{{Name: benchVM, Disks: []lab.Disk{{Capacity: lab.Bytes(size), Fill: thinFill, Seed: 1}}}}}
-	l, e, err := b.land(ctx, cfg, "esxi", benchVM)
+	l, e, err := landVMs(ctx, b.dir, cfg, "esxi", benchVM)
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (b *bench) landThin(ctx context.Context) error {
 func gib(n int64) float64 { return float64(n) / (1 << 30) }
 
 // landEight has four emulated hosts clone two disks each at once.
-func (b *bench) landEight(ctx context.Context) error {
+func landEight(ctx context.Context, b *bench) error {
 	cfg := lab.Config{VCenter: true, Datacenters: []lab.Datacenter{{Name: "dc"}}}
 	for i := range eightHosts {
 		cfg.Datacenters[0].Hosts = append(cfg.Datacenters[0].Hosts, "esx"+strconv.Itoa(i))
@@ -65,7 +65,7 @@ func (b *bench) landEight(ctx context.Context) error {
 		cfg.VMs = append(cfg.VMs, lab.VM{Name: name, Host: "esx" + strconv.Itoa(i%eightHosts),
 			Disks: []lab.Disk{{Capacity: eightSize, Fill: 100, Seed: uint64(i + 1)}}})
 	}
-	l, _, err := b.land(ctx, cfg, "vcenter", names...)
+	l, _, err := landVMs(ctx, b.dir, cfg, "vcenter", names...)
 	if err != nil {
 		return err
 	}
@@ -76,9 +76,9 @@ func (b *bench) landEight(ctx context.Context) error {
 	return nil
 }
 
-// land lands the first disk of each VM of a lab, all at once.
-func (b *bench) land(ctx context.Context, cfg lab.Config, scheme string, vms ...string) (l landedDisks, facts labFacts, err error) {
-	dir, err := os.MkdirTemp(b.dir, "landing")
+// landVMs lands the first disk of each VM of a lab, all at once.
+func landVMs(ctx context.Context, parent string, cfg lab.Config, scheme string, vms ...string) (l landedDisks, facts labFacts, err error) {
+	dir, err := os.MkdirTemp(parent, "landing")
 	if err != nil {
 		return l, facts, err
 	}

@@ -59,7 +59,7 @@ func matrixFigures(ctx context.Context, b *bench) error {
 	if err := m.save(measured); err != nil {
 		return err
 	}
-	b.shape(measured, published)
+	addShape(b, measured, published)
 	b.atMost(360, Row{Figure: "matrix: time of 19 rows", Value: time.Since(began).Seconds(), Unit: "s"})
 	return nil
 }
@@ -85,8 +85,8 @@ func (m *matrix) all(ctx context.Context, like []rows.Row) ([]rows.Row, error) {
 	return best, nil
 }
 
-// shape compares the rows with the published ones.
-func (b *bench) shape(measured, published []rows.Row) {
+// addShape compares the rows with the published ones.
+func addShape(b *bench, measured, published []rows.Row) {
 	ours, theirs := effects(measured), effects(published)
 	var inOrder float64
 	for i, v := range matrixOrder {

@@ -36,10 +36,10 @@ const (
 // host, uncapped, several files at once, and at random.
 func mountFigures(ctx context.Context, b *bench) error {
 	return errors.Join(
-		b.mountCapped(ctx),
-		b.mountUncapped(ctx),
-		b.mountFair(ctx),
-		b.mountRandom(ctx),
+		mountCapped(ctx, b),
+		mountUncapped(ctx, b),
+		mountFair(ctx, b),
+		mountRandom(ctx, b),
 	)
 }
 
@@ -59,8 +59,8 @@ func mountReaders(file string) []struct {
 	}
 }
 
-func (b *bench) mountCapped(ctx context.Context) error {
-	m, err := b.startMount(ctx, lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap}, lab.Disk{Capacity: mountDisk, Fill: 100, Thick: true})
+func mountCapped(ctx context.Context, b *bench) error {
+	m, err := startMount(ctx, b.dir, lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap}, lab.Disk{Capacity: mountDisk, Fill: 100, Thick: true})
 	if err != nil {
 		return err
 	}
@@ -84,8 +84,8 @@ func (b *bench) mountCapped(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) mountUncapped(ctx context.Context) error {
-	m, err := b.startMount(ctx, lab.Limits{}, lab.Disk{Capacity: mountDisk, Fill: 100, Thick: true})
+func mountUncapped(ctx context.Context, b *bench) error {
+	m, err := startMount(ctx, b.dir, lab.Limits{}, lab.Disk{Capacity: mountDisk, Fill: 100, Thick: true})
 	if err != nil {
 		return err
 	}
@@ -109,9 +109,9 @@ func (b *bench) mountUncapped(ctx context.Context) error {
 
 // mountFair reads four files at once, for as long as the first one takes, and compares how
 // far each came.
-func (b *bench) mountFair(ctx context.Context) error {
+func mountFair(ctx context.Context, b *bench) error {
 	disks := slices.Repeat([]lab.Disk{{Capacity: mountDisk, Fill: 100, Thick: true}}, mountFiles)
-	m, err := b.startMount(ctx, lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap}, disks...)
+	m, err := startMount(ctx, b.dir, lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap}, disks...)
 	if err != nil {
 		return err
 	}
@@ -153,8 +153,8 @@ func readUntil(ctx context.Context, name string) int64 {
 	return sum
 }
 
-func (b *bench) mountRandom(ctx context.Context) error {
-	m, err := b.startMount(ctx, lab.Limits{}, lab.Disk{Capacity: randomDisk, Fill: 100, Thick: true})
+func mountRandom(ctx context.Context, b *bench) error {
+	m, err := startMount(ctx, b.dir, lab.Limits{}, lab.Disk{Capacity: randomDisk, Fill: 100, Thick: true})
 	if err != nil {
 		return err
 	}
@@ -208,12 +208,12 @@ type mountJob struct {
 	Dir string   `json:"dir"`
 }
 
-func (b *bench) startMount(ctx context.Context, limits lab.Limits, disks ...lab.Disk) (*mountedLab, error) {
+func startMount(ctx context.Context, dir string, limits lab.Limits, disks ...lab.Disk) (*mountedLab, error) {
 	e, err := startLabOf(ctx, disks, limits)
 	if err != nil {
 		return nil, err
 	}
-	m := &mountedLab{lab: e, dir: filepath.Join(b.dir, "mnt")}
+	m := &mountedLab{lab: e, dir: filepath.Join(dir, "mnt")}
 	if err := m.start(ctx); err != nil {
 		m.stop()
 		return nil, fmt.Errorf("start mount: %w", err)

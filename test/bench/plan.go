@@ -29,16 +29,16 @@ func planFigures(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer e.stop()
-	if err := b.listAlone(ctx, e); err != nil {
+	if err := listAlone(ctx, b, e); err != nil {
 		return err
 	}
 	return errors.Join(
-		b.beginningFigures(ctx, e, "an expression chooses", moveSpec{name: "chosen"}),
-		b.beginningFigures(ctx, e, "each is named", moveSpec{name: "named", vms: namedVMs(cfg.VMs)}))
+		beginningFigures(ctx, b, e, "an expression chooses", moveSpec{name: "chosen"}),
+		beginningFigures(ctx, b, e, "each is named", moveSpec{name: "named", vms: namedVMs(cfg.VMs)}))
 }
 
 // listAlone measures the source alone: how soon it tells of all VMs, to a client that only reads.
-func (b *bench) listAlone(ctx context.Context, e *emulated) error {
+func listAlone(ctx context.Context, b *bench, e *emulated) error {
 	c, err := newRawClient(e.facts)
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func namedVMs(vms []lab.VM) string {
 }
 
 // beginningFigures measures how soon a plan of all VMs moves the first and has all in line.
-func (b *bench) beginningFigures(ctx context.Context, e *emulated, how string, spec moveSpec) error {
+func beginningFigures(ctx context.Context, b *bench, e *emulated, how string, spec moveSpec) error {
 	d, err := b.makeBed(ctx)
 	if err != nil {
 		return err

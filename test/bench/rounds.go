@@ -71,7 +71,7 @@ func (f fleet) round(ctx context.Context) (t taken, err error) {
 }
 
 // warmRound is one round of a disk of which 1 % changed.
-func (b *bench) warmRound(ctx context.Context) error {
+func warmRound(ctx context.Context, b *bench) error {
 	f, err := fleetOf(ctx, 1, 1, 100<<30, (1<<30)/guestWrite)
 	if err != nil {
 		return err

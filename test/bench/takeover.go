@@ -58,10 +58,10 @@ func takeoverFigures(ctx context.Context, b *bench) error {
 	if err := s.run(ctx, "plan", "run", path, "--detach"); err != nil {
 		return err
 	}
-	return b.takeovers(ctx, k)
+	return takeOverRepeatedly(ctx, b, k)
 }
 
-func (b *bench) takeovers(ctx context.Context, k *killing) error {
+func takeOverRepeatedly(ctx context.Context, b *bench, k *killing) error {
 	moving := time.Now()
 	if err := k.moving(ctx, k.workers["first"], time.Time{}, "first", "second"); err != nil {
 		return err

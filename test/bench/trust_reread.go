@@ -31,11 +31,11 @@ func rereadShare(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer part.stop()
-	copied, err := b.pull(ctx, part, pullJob{Path: filepath.Join(b.dir, "reread.raw"), Format: "raw", Manifest: true})
+	copied, err := pullHTTPS(ctx, part, pullJob{Path: filepath.Join(b.dir, "reread.raw"), Format: "raw", Manifest: true})
 	if err != nil {
 		return err
 	}
-	took, report, err := b.reread(ctx, limits)
+	took, report, err := rereadImages(ctx, b.dir, limits)
 	if err != nil {
 		return err
 	}
@@ -46,8 +46,8 @@ func rereadShare(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// reread reads a sample of the disk again, and returns how long that took with the opening of the disk.
-func (b *bench) reread(ctx context.Context, limits lab.Limits) (took time.Duration, report manifest.Reread, err error) {
+// rereadImages reads a sample of the disk again, and returns how long that took with the opening of the disk.
+func rereadImages(ctx context.Context, dir string, limits lab.Limits) (took time.Duration, report manifest.Reread, err error) {
 	info := manifest.Info{Disk: "2000", Size: rereadDisk, Source: "bench"}
 	sample := manifest.Sample{Random: migrate.RandomChunks}
 	if _, err := rand.Read(sample.Seed[:]); err != nil {
@@ -56,7 +56,7 @@ func (b *bench) reread(ctx context.Context, limits lab.Limits) (took time.Durati
 	for most := int64(migrate.MostMetadata(info.Chunks())); int64(len(sample.Metadata)) < most; { // spread over the disk
 		sample.Metadata = append(sample.Metadata, (int64(len(sample.Metadata))+1)*info.Chunks()/(most+2))
 	}
-	path := filepath.Join(b.dir, "reread.manifest")
+	path := filepath.Join(dir, "reread.manifest")
 	defer os.Remove(path)
 	err = onDisk(ctx, lab.Limits{}, func(src *https.Source) error { return writeSample(ctx, path, info, sample, src) })
 	if err != nil {

@@ -20,17 +20,17 @@ const (
 // waitingFigures measures what a thousand warm runs cost that have nothing to do: plan run alone,
 // and a worker of a real PostgreSQL.
 func waitingFigures(ctx context.Context, b *bench) error {
-	err := b.waitingFigure(ctx, "SQLite", 10, nil)
+	err := waitingFigure(ctx, b, "SQLite", 10, nil)
 	db, dbErr := startDatabase()
 	if dbErr != nil {
 		return errors.Join(err, dbErr)
 	}
 	defer db.stop()
-	return errors.Join(err, b.waitingFigure(ctx, "a worker of PostgreSQL", 5, db))
+	return errors.Join(err, waitingFigure(ctx, b, "a worker of PostgreSQL", 5, db))
 }
 
 // waitingFigure is that with a database; nil: a file.
-func (b *bench) waitingFigure(ctx context.Context, on string, most float64, db *database) error {
+func waitingFigure(ctx context.Context, b *bench, on string, most float64, db *database) error {
 	s, err := b.openScene(ctx, vcenterOf(waitingHosts, vmsOf(waitingVMs, waitingHosts, lab.VM{
 		PoweredOn: true, ChangeTracking: true, Disks: []lab.Disk{{Capacity: 1 << 20}},
 	})))
