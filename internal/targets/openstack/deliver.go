@@ -43,7 +43,6 @@ type delivery struct {
 	ports    []ports.Port // of the cards
 	volumes  []string     // IDs, by disk
 	record   string       // ID
-	server   string       // ID; of a Start only
 }
 
 func (w *delivery) warn(code, remedy, format string, args ...any) {
@@ -153,7 +152,7 @@ func (w *delivery) carryOut(ctx context.Context) error {
 	if err := w.checkNames(ctx, w.session, w.VM, w.machine.name); err != nil {
 		return err
 	}
-	if err := w.makePorts(ctx); err != nil {
+	if err := (portMaker{w}).makePorts(ctx); err != nil {
 		return err
 	}
 	if w.opts.Boot == fromImage {

@@ -27,8 +27,11 @@ func newID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
+// An imageSender uploads images of disks to Glance, and proves what arrived.
+type imageSender struct{ *delivery }
+
 // upload makes an image of a disk, and returns its ID once Glance has shown that it has each byte of it.
-func (w *delivery) upload(ctx context.Context, i int) (string, error) {
+func (w imageSender) upload(ctx context.Context, i int) (string, error) {
 	if err := w.removeLeftovers(ctx, i); err != nil {
 		return "", err
 	}
@@ -51,7 +54,7 @@ func (w *delivery) upload(ctx context.Context, i int) (string, error) {
 }
 
 // removeLeftovers deletes the images of a disk that a crash left: of what is in them nothing is known.
-func (w *delivery) removeLeftovers(ctx context.Context, i int) error {
+func (w imageSender) removeLeftovers(ctx context.Context, i int) error {
 	there, err := w.imagesOf(ctx, w.session, w.VM)
 	if err != nil {
 		return err
@@ -67,7 +70,7 @@ func (w *delivery) removeLeftovers(ctx context.Context, i int) error {
 }
 
 // send is one try.
-func (w *delivery) send(ctx context.Context, id string, i int) error {
+func (w imageSender) send(ctx context.Context, id string, i int) error {
 	body, err := openBody(ctx, w.Delivery, w.image(i), w.opts.Format, w.progress.Sent)
 	if err != nil {
 		return err
@@ -103,14 +106,14 @@ func (w *delivery) send(ctx context.Context, id string, i int) error {
 }
 
 // renew has the next call use another token than the one that is given.
-func (w *delivery) renew(ctx context.Context, token string) error {
+func (w imageSender) renew(ctx context.Context, token string) error {
 	return w.cloud.ask(ctx, "log in again", func(ctx context.Context) error {
 		return w.session.image.Reauthenticate(ctx, token)
 	})
 }
 
 // createImage says what is going to be uploaded. That it is there was our own call, whose answer was lost.
-func (w *delivery) createImage(ctx context.Context, id string, i int, format string) error {
+func (w imageSender) createImage(ctx context.Context, id string, i int, format string) error {
 	private := images.ImageVisibilityPrivate
 	o := images.CreateOpts{
 		ID: id, Name: volumeName(w.machine.name, i), Tags: []string{tag(w.VM)}, Visibility: &private,
@@ -136,7 +139,7 @@ func (w *delivery) createImage(ctx context.Context, id string, i int, format str
 var errDiffers = errors.New("the image is not what was sent")
 
 // proveImage waits until Glance has stored an image, and compares its hash with that of what was sent.
-func (w *delivery) proveImage(ctx context.Context, id string, body *body) error {
+func (w imageSender) proveImage(ctx context.Context, id string, body *body) error {
 	for look := 0; look < shortWait; look++ {
 		img, err := w.readImage(ctx, id)
 		if err != nil {
@@ -155,7 +158,7 @@ func (w *delivery) proveImage(ctx context.Context, id string, body *body) error 
 	return fault.New(fault.Transient, "image %s does not get active", id).WithHint("ask who runs the cloud what its Glance says of it")
 }
 
-func (w *delivery) compare(img *images.Image, body *body) error {
+func (w imageSender) compare(img *images.Image, body *body) error {
 	algorithm, _ := img.Properties["os_hash_algo"].(string)
 	theirs, _ := img.Properties["os_hash_value"].(string)
 	ours, known := body.sum(algorithm)
@@ -171,7 +174,7 @@ func (w *delivery) compare(img *images.Image, body *body) error {
 	return nil
 }
 
-func (w *delivery) readImage(ctx context.Context, id string) (img *images.Image, err error) {
+func (w imageSender) readImage(ctx context.Context, id string) (img *images.Image, err error) {
 	err = w.cloud.ask(ctx, "look at an image", func(ctx context.Context) error {
 		img, err = images.Get(ctx, w.session.image, id).Extract()
 		return err
@@ -192,7 +195,7 @@ func (p *Place) removeImage(ctx context.Context, s *session, id string) error {
 
 // makeImage is what makes the record with boot=image.
 func (w *delivery) makeImage(ctx context.Context) error {
-	id, err := w.upload(ctx, 0)
+	id, err := (imageSender{w}).upload(ctx, 0)
 	if err != nil {
 		return fmt.Errorf("upload: %w", err)
 	}

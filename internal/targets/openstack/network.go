@@ -3,17 +3,13 @@ package openstack
 import (
 	"cmp"
 	"context"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
-	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
-	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/targets"
 )
 
 // networks finds the network of each card, in their order.
@@ -74,49 +70,4 @@ func (p *Place) network(list []networks.Network, card inventory.NIC) (networks.N
 			WithHint("name its ID: openstack%s network list --name %s", p.cloud.option(), fault.Quote(name))
 	}
 	return found[0], nil
-}
-
-// addresses returns the static addresses that the guest has configured for a card.
-func addresses(def targets.Definition, card inventory.NIC) (all []netip.Addr) {
-	for _, s := range targets.StaticAddresses(def.VM, def.Guest) {
-		if strings.EqualFold(s.MAC, card.MAC) {
-			all = append(all, s.Addresses...)
-		}
-	}
-	return all
-}
-
-// fixed are the addresses of a card that fit a subnet of its network. Neutron lets none through that a port
-// does not have.
-func (w *delivery) fixed(ctx context.Context, card inventory.NIC, on networks.Network) ([]ports.IP, error) {
-	wanted := addresses(w.Definition, card)
-	if len(wanted) == 0 {
-		return nil, nil
-	}
-	var list []subnets.Subnet
-	err := w.cloud.ask(ctx, "list subnets", func(ctx context.Context) error {
-		pages, err := subnets.List(w.session.network, subnets.ListOpts{NetworkID: on.ID}).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		list, err = subnets.ExtractSubnets(pages)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	var fit []ports.IP
-	for _, a := range wanted {
-		i := slices.IndexFunc(list, func(s subnets.Subnet) bool {
-			prefix, err := netip.ParsePrefix(s.CIDR)
-			return err == nil && prefix.Contains(a)
-		})
-		if i < 0 {
-			w.warn("address", "give the guest another address, or the port this one: openstack port set --allowed-address ip-address="+a.String()+" PORT",
-				"the guest has address %v on card %s, which no subnet of network %s has: it gets no packets there", a, card.MAC, fault.Line(on.Name))
-			continue
-		}
-		fit = append(fit, ports.IP{SubnetID: list[i].ID, IPAddress: a.String()})
-	}
-	return fit, nil
 }

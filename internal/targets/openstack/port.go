@@ -3,21 +3,27 @@ package openstack
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // portName tells the cards of a VM apart.
 func (w *delivery) portName(i int) string { return fmt.Sprintf("%s-net%d", w.machine.name, i) }
 
+// A portMaker makes the ports of a VM's cards.
+type portMaker struct{ *delivery }
+
 // makePorts gives each card a port, and removes those of an earlier delivery that are none of them.
-func (w *delivery) makePorts(ctx context.Context) error {
+func (w portMaker) makePorts(ctx context.Context) error {
 	there, err := w.portsOf(ctx, w.session, w.VM)
 	if err != nil {
 		return err
@@ -44,14 +50,14 @@ func (w *delivery) makePorts(ctx context.Context) error {
 }
 
 // suits reports whether a port of ours is the one of a card.
-func (w *delivery) suits(p ports.Port, i int) bool {
+func (w portMaker) suits(p ports.Port, i int) bool {
 	card := w.VM.NICs[i]
 	return p.Name == w.portName(i) && p.NetworkID == w.nets[i].ID && p.AdminStateUp != card.LinkDown() &&
 		(w.opts.MACs == newMACs || strings.EqualFold(p.MACAddress, card.MAC))
 }
 
 // makePort makes one. Of an answer that was lost it finds out what it was.
-func (w *delivery) makePort(ctx context.Context, i int, on networks.Network) (ports.Port, error) {
+func (w portMaker) makePort(ctx context.Context, i int, on networks.Network) (ports.Port, error) {
 	card := w.VM.NICs[i]
 	fixed, err := w.fixed(ctx, card, on)
 	if err != nil {
@@ -97,7 +103,7 @@ func deref(p *ports.Port) ports.Port {
 // createTries is how often something is asked for whose answer is lost.
 const createTries = 10
 
-func (w *delivery) createPort(ctx context.Context, i int, on networks.Network, fixed []ports.IP) (ports.Port, error) {
+func (w portMaker) createPort(ctx context.Context, i int, on networks.Network, fixed []ports.IP) (ports.Port, error) {
 	card := w.VM.NICs[i]
 	o := ports.CreateOpts{
 		NetworkID: on.ID, Name: w.portName(i), Description: portMark(w.VM), AdminStateUp: new(!card.LinkDown()),
@@ -120,7 +126,7 @@ func (w *delivery) createPort(ctx context.Context, i int, on networks.Network, f
 }
 
 // lookForPort finds a port that was made by a call whose answer was lost.
-func (w *delivery) lookForPort(ctx context.Context, i int) (*ports.Port, error) {
+func (w portMaker) lookForPort(ctx context.Context, i int) (*ports.Port, error) {
 	there, err := w.portsOf(ctx, w.session, w.VM)
 	if at := slices.IndexFunc(there, func(p ports.Port) bool { return w.suits(p, i) }); at >= 0 {
 		return &there[at], err
@@ -161,4 +167,49 @@ func (p *Place) checkMACs(ctx context.Context, s *session, vm *inventory.VM, on 
 		}
 	}
 	return nil
+}
+
+// fixed are the addresses of a card that fit a subnet of its network. Neutron lets none through that a port
+// does not have.
+func (w portMaker) fixed(ctx context.Context, card inventory.NIC, on networks.Network) ([]ports.IP, error) {
+	wanted := addresses(w.Definition, card)
+	if len(wanted) == 0 {
+		return nil, nil
+	}
+	var list []subnets.Subnet
+	err := w.cloud.ask(ctx, "list subnets", func(ctx context.Context) error {
+		pages, err := subnets.List(w.session.network, subnets.ListOpts{NetworkID: on.ID}).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		list, err = subnets.ExtractSubnets(pages)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var fit []ports.IP
+	for _, a := range wanted {
+		i := slices.IndexFunc(list, func(s subnets.Subnet) bool {
+			prefix, err := netip.ParsePrefix(s.CIDR)
+			return err == nil && prefix.Contains(a)
+		})
+		if i < 0 {
+			w.warn("address", "give the guest another address, or the port this one: openstack port set --allowed-address ip-address="+a.String()+" PORT",
+				"the guest has address %v on card %s, which no subnet of network %s has: it gets no packets there", a, card.MAC, fault.Line(on.Name))
+			continue
+		}
+		fit = append(fit, ports.IP{SubnetID: list[i].ID, IPAddress: a.String()})
+	}
+	return fit, nil
+}
+
+// addresses returns the static addresses that the guest has configured for a card.
+func addresses(def targets.Definition, card inventory.NIC) (all []netip.Addr) {
+	for _, s := range targets.StaticAddresses(def.VM, def.Guest) {
+		if strings.EqualFold(s.MAC, card.MAC) {
+			all = append(all, s.Addresses...)
+		}
+	}
+	return all
 }

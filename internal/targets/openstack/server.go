@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-func (w *delivery) createServer(ctx context.Context) error {
+func (w *starter) createServer(ctx context.Context) error {
 	metadata, _ := inscriptions(w.VM)
 	maps.Copy(metadata, mark(w.VM))
 	o := servers.CreateOpts{
@@ -40,7 +40,7 @@ func (w *delivery) createServer(ctx context.Context) error {
 }
 
 // devices are the volumes, the one to boot from first.
-func (w *delivery) devices() []servers.BlockDevice {
+func (w *starter) devices() []servers.BlockDevice {
 	device := func(id string, index int) servers.BlockDevice {
 		return servers.BlockDevice{
 			SourceType: servers.SourceVolume, DestinationType: servers.DestinationVolume, UUID: id,
@@ -57,7 +57,7 @@ func (w *delivery) devices() []servers.BlockDevice {
 }
 
 // lookForServer finds one that was made by a call whose answer was lost.
-func (w *delivery) lookForServer(ctx context.Context) error {
+func (w *starter) lookForServer(ctx context.Context) error {
 	list, err := w.serversOf(ctx, w.session, w.VM)
 	if len(list) > 0 {
 		w.server = list[0].ID
@@ -65,7 +65,7 @@ func (w *delivery) lookForServer(ctx context.Context) error {
 	return err
 }
 
-func (w *delivery) readServer(ctx context.Context) (s *servers.Server, err error) {
+func (w *starter) readServer(ctx context.Context) (s *servers.Server, err error) {
 	err = w.cloud.ask(ctx, "look at a server", func(ctx context.Context) error {
 		s, err = servers.Get(ctx, w.session.compute, w.server).Extract()
 		return err
@@ -74,7 +74,7 @@ func (w *delivery) readServer(ctx context.Context) (s *servers.Server, err error
 }
 
 // powerOn has Nova start a server that is off. One that it starts just now is busy, and is looked at again.
-func (w *delivery) powerOn(ctx context.Context) error {
+func (w *starter) powerOn(ctx context.Context) error {
 	err := w.cloud.ask(ctx, "start a server", func(ctx context.Context) error {
 		return servers.Start(ctx, w.session.compute, w.server).ExtractErr()
 	})
@@ -85,7 +85,7 @@ func (w *delivery) powerOn(ctx context.Context) error {
 }
 
 // clearServer deletes a server that never ran, and waits until what it is made of is free.
-func (w *delivery) clearServer(ctx context.Context, id string) error {
+func (w *starter) clearServer(ctx context.Context, id string) error {
 	for range shortWait {
 		list, err := w.serversOf(ctx, w.session, w.VM)
 		if err != nil {
@@ -106,7 +106,7 @@ func (w *delivery) clearServer(ctx context.Context, id string) error {
 }
 
 // freed waits until no volume is a server's any more: Cinder is told when Nova is through.
-func (w *delivery) freed(ctx context.Context, server string) error {
+func (w *starter) freed(ctx context.Context, server string) error {
 	for range shortWait {
 		list, err := w.volumesOf(ctx, w.session, w.VM)
 		if err != nil {

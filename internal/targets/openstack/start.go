@@ -20,10 +20,11 @@ var _ staged.Starter = (*Place)(nil)
 // when it is active. A server that Nova could not bring up is removed again: it has the volumes and ports, and
 // would be in the way of the next.
 func (p *Place) Start(ctx context.Context, def targets.Definition) (targets.Started, error) {
-	w, err := p.begin(ctx, staged.Delivery{Definition: def})
+	d, err := p.begin(ctx, staged.Delivery{Definition: def})
 	if err != nil {
 		return targets.Started{}, err
 	}
+	w := &starter{delivery: d}
 	there, err := p.find(ctx, w.session, def.VM)
 	if err != nil {
 		return targets.Started{}, err
@@ -39,9 +40,15 @@ func (p *Place) Start(ctx context.Context, def targets.Definition) (targets.Star
 	return targets.Started{Console: "openstack" + p.cloud.option() + " console url show " + w.server}, nil
 }
 
+// A starter makes or powers on the server of one VM. It is not safe for concurrent use.
+type starter struct {
+	*delivery
+	server string // ID; empty until there is one
+}
+
 // recall takes what was delivered for what the server is made of. What a server of somebody else's has may
 // run already: the command that makes one is printed.
-func (w *delivery) recall(ctx context.Context, there *found) error {
+func (w *starter) recall(ctx context.Context, there *found) error {
 	id, of := there.record()
 	if id == "" {
 		if err := w.checkNames(ctx, w.session, w.VM, w.machine.name); err != nil {
@@ -79,7 +86,7 @@ func (w *delivery) recall(ctx context.Context, there *found) error {
 func stillborn(s servers.Server) bool { return s.Status == "ERROR" && s.LaunchedAt.IsZero() }
 
 // findServer takes the server that there is, and removes what a Start that was cut off left of one.
-func (w *delivery) findServer(ctx context.Context, there *found) error {
+func (w *starter) findServer(ctx context.Context, there *found) error {
 	for _, s := range there.servers {
 		if stillborn(s) {
 			if err := w.clearServer(ctx, s.ID); err != nil {
@@ -93,7 +100,7 @@ func (w *delivery) findServer(ctx context.Context, there *found) error {
 }
 
 // makeServer makes one, if there is none. Of an answer that was lost it finds out what it was.
-func (w *delivery) makeServer(ctx context.Context, _ *found) error {
+func (w *starter) makeServer(ctx context.Context, _ *found) error {
 	for try := 1; w.server == ""; try++ {
 		err := w.createServer(ctx)
 		if err == nil {
@@ -118,7 +125,7 @@ var wake = map[string]string{
 }
 
 // awaitServer waits until the server runs. One that is off is powered on.
-func (w *delivery) awaitServer(ctx context.Context) error {
+func (w *starter) awaitServer(ctx context.Context) error {
 	ordered := false
 	for range shortWait {
 		s, err := w.readServer(ctx)
@@ -149,7 +156,7 @@ func (w *delivery) awaitServer(ctx context.Context) error {
 
 // failed is what becomes of a server in ERROR. One that ran before stays: with boot=image the guest's disk is its.
 // What it is made of stays. The address cannot name another flavor now: it would be that of another run.
-func (w *delivery) failed(ctx context.Context, s servers.Server) error {
+func (w *starter) failed(ctx context.Context, s servers.Server) error {
 	if !stillborn(s) {
 		return fault.New(fault.Conflict, "server %s ran, and has an error now: %s", s.ID, fault.Line(s.Fault.Message)).
 			WithHint("if nothing else is wrong: openstack%s server reboot --hard %s", w.cloud.option(), s.ID)

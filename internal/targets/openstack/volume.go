@@ -50,7 +50,7 @@ func (w *delivery) volume(ctx context.Context, i int) (string, error) {
 				WithHint("see what it says: openstack%s volume message list; another type may have room: volumeType=TYPE", w.cloud.option())
 		}
 		if uploaded == "" {
-			if uploaded, err = w.upload(ctx, i); err != nil {
+			if uploaded, err = (imageSender{w}).upload(ctx, i); err != nil {
 				return "", fmt.Errorf("upload: %w", err)
 			}
 		}
