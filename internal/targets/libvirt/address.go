@@ -135,3 +135,6 @@ func (a address) sockets() []string {
 	}
 	return []string{filepath.Join(folder, "libvirt-sock"), filepath.Join(folder, "virtqemud-sock")}
 }
+
+// name is what receipts and messages call the place.
+func (a address) name() string { return "libvirt " + a.String() + " pool " + a.pool }

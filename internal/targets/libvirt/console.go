@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"libvirt.org/go/libvirtxml"
 
@@ -28,52 +29,52 @@ func (p *Place) Console(ctx context.Context, def targets.Definition) (io.ReadWri
 	if err != nil {
 		return nil, err
 	}
-	d, x, err := p.delivered(ctx, c, def.VM)
+	d, x, err := p.domains().delivered(ctx, c, def.VM)
 	if err == nil {
 		var open *rpc.Console
-		if open, err = p.attach(ctx, c, d, x); err == nil {
+		if open, err = attachConsole(ctx, c, p.at, d, x); err == nil {
 			late, cancel := context.WithCancel(context.WithoutCancel(ctx))
-			return &console{Console: open, ctx: late, cancel: cancel, place: p, client: c, domain: d, closed: make(chan struct{})}, nil
+			return &console{Console: open, ctx: late, cancel: cancel, at: p.at, wait: p.wait, client: c, domain: d, closed: make(chan struct{})}, nil
 		}
-		err = p.named(d, err)
+		err = p.at.named(d, err)
 	}
 	return nil, errors.Join(err, ignoreClosed(c.Close()))
 }
 
-// attach opens a domain's console.
-func (p *Place) attach(ctx context.Context, c *rpc.Client, d rpc.Domain, x *libvirtxml.Domain) (*rpc.Console, error) {
+// attachConsole opens a domain's console.
+func attachConsole(ctx context.Context, c *rpc.Client, at address, d rpc.Domain, x *libvirtxml.Domain) (*rpc.Console, error) {
 	if !hasSerial(x) {
-		return nil, p.noSerial(d, x)
+		return nil, noSerial(at, d, x)
 	}
-	on, err := p.isOn(ctx, c, d)
+	on, err := isOn(ctx, c, d)
 	if err != nil {
 		return nil, err
 	}
 	if !on {
-		return nil, fault.New(fault.Conflict, "it is off").WithHint("start it: %s", p.virsh("start", d.Name))
+		return nil, fault.New(fault.Conflict, "it is off").WithHint("start it: %s", at.virsh("start", d.Name))
 	}
 	open, err := c.OpenConsole(ctx, d)
 	switch {
 	case rpc.IsCode(err, rpc.OperationFailed):
 		return nil, fault.New(fault.Conflict, "somebody else has its console: %w", err).
-			WithHint("have them leave it; or take it from them: %s", p.virsh("console --force", d.Name))
+			WithHint("have them leave it; or take it from them: %s", at.virsh("console --force", d.Name))
 	case rpc.IsCode(err, rpc.InternalError): // a serial port that leads into a file, or over the network
-		return nil, p.noSerial(d, x)
+		return nil, noSerial(at, d, x)
 	}
 	return open, libvirtFault(err)
 }
 
 // noSerial is the error of a domain whose serial port cannot be had, with the way to its screen.
-func (p *Place) noSerial(d rpc.Domain, x *libvirtxml.Domain) error {
+func noSerial(at address, d rpc.Domain, x *libvirtxml.Domain) error {
 	err := fault.New(fault.Unsupported, "it has no serial console that libvirt passes on")
-	if screen := p.screen(d.Name, x); screen != "" {
+	if screen := at.screen(d.Name, x); screen != "" {
 		return err.WithHint("look at its screen: %s", screen)
 	}
-	return err.WithHint("give it one, <serial type='pty'/>: %s", p.virsh("edit", d.Name))
+	return err.WithHint("give it one, <serial type='pty'/>: %s", at.virsh("edit", d.Name))
 }
 
 // isOn reports whether a domain has a QEMU, whatever that does. One that nobody has any more has none.
-func (p *Place) isOn(ctx context.Context, c *rpc.Client, d rpc.Domain) (bool, error) {
+func isOn(ctx context.Context, c *rpc.Client, d rpc.Domain) (bool, error) {
 	state, _, err := c.DomainState(ctx, d)
 	if rpc.IsCode(err, rpc.NoDomain) {
 		return false, nil
@@ -86,7 +87,8 @@ type console struct {
 	*rpc.Console
 	ctx    context.Context // until Close
 	cancel context.CancelFunc
-	place  *Place
+	at     address
+	wait   func(context.Context, time.Duration) error
 	client *rpc.Client
 	domain rpc.Domain
 
@@ -109,7 +111,7 @@ func (k *console) Read(p []byte) (int, error) {
 
 func (k *console) Write(p []byte) (int, error) {
 	n, err := k.Console.Write(p)
-	return n, k.place.named(k.domain, err)
+	return n, k.at.named(k.domain, err)
 }
 
 // why looks at the domain, as libvirt ends a console in the same way for whatever reason, and a moment before
@@ -120,21 +122,21 @@ func (k *console) why(err error) error {
 		return net.ErrClosed
 	}
 	if err != io.EOF && !errors.As(err, &said) {
-		return k.place.named(k.domain, err)
+		return k.at.named(k.domain, err)
 	}
 	for range looks {
-		on, lost := k.place.isOn(k.ctx, k.client, k.domain)
+		on, lost := isOn(k.ctx, k.client, k.domain)
 		switch {
 		case lost != nil:
-			return k.place.named(k.domain, lost)
+			return k.at.named(k.domain, lost)
 		case !on:
 			return io.EOF
 		}
-		if k.place.wait(k.ctx, lookPause) != nil {
+		if k.wait(k.ctx, lookPause) != nil {
 			return net.ErrClosed
 		}
 	}
-	return k.place.named(k.domain, fault.New(fault.Conflict, "libvirt ended its console, and it runs on: somebody may have taken it by force (%w)", err).
+	return k.at.named(k.domain, fault.New(fault.Conflict, "libvirt ended its console, and it runs on: somebody may have taken it by force (%w)", err).
 		WithHint("run the same command again once they have left it"))
 }
 

@@ -214,7 +214,7 @@ func TestConsolesThatAreNone(t *testing.T) {
 		t.Errorf("no serial port: %v (%s)", err, fault.HintOf(err))
 	}
 	x.Devices.Graphics = nil
-	if err := s.place.noSerial(rpc.Domain{Name: "a"}, x); !strings.Contains(fault.HintOf(err), "edit a") {
+	if err := noSerial(s.place.at, rpc.Domain{Name: "a"}, x); !strings.Contains(fault.HintOf(err), "edit a") {
 		t.Errorf("nothing to be seen: %s", fault.HintOf(err))
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
 	"github.com/decamp/decamp/internal/targets/staged"
@@ -15,7 +16,12 @@ import (
 // A job is one Deliver.
 type job struct {
 	staged.Delivery
-	place  *Place
+	at      address
+	maps    mapping.Map
+	connect func(context.Context) (*rpc.Client, error)
+	finder  poolFinder
+	domains domains
+
 	client *rpc.Client
 	into   []pool // for each image
 	pools  []pool // all that there may be volumes of the VM in
@@ -33,7 +39,7 @@ type volume struct {
 }
 
 func (j *job) run(ctx context.Context) (staged.Receipt, error) {
-	c, err := j.place.connect(ctx)
+	c, err := j.connect(ctx)
 	if err != nil {
 		return staged.Receipt{}, err
 	}
@@ -46,12 +52,12 @@ func (j *job) run(ctx context.Context) (staged.Receipt, error) {
 	if err != nil {
 		return staged.Receipt{}, err
 	}
-	warnings, err := j.place.missingNetworks(ctx, c, x)
+	warnings, err := missingNetworks(ctx, c, j.at, x)
 	if err != nil {
 		return staged.Receipt{}, err
 	}
 	warnings = append(warnings, j.leavesVariables(x)...)
-	there, err := j.place.find(ctx, c, j.VM, x.Name)
+	there, err := j.domains.find(ctx, c, j.VM, x.Name)
 	if err == nil && there != nil {
 		there, err = j.whole(ctx, *there)
 	}
@@ -61,7 +67,7 @@ func (j *job) run(ctx context.Context) (staged.Receipt, error) {
 	if err != nil {
 		return staged.Receipt{}, err
 	}
-	return staged.Receipt{Place: j.place.name(), ID: there.UUID.String(), Name: there.Name, Warnings: warnings}, j.release()
+	return staged.Receipt{Place: j.at.name(), ID: there.UUID.String(), Name: there.Name, Warnings: warnings}, j.release()
 }
 
 // findPools finds where each image goes, in the order of images.
@@ -74,10 +80,10 @@ func (j *job) findPools(ctx context.Context) (err error) {
 		}
 		disks[i] = *d
 	}
-	if j.into, err = j.place.poolsOf(ctx, j.client, disks); err != nil {
+	if j.into, err = j.finder.forDisks(ctx, j.client, disks); err != nil {
 		return err
 	}
-	j.pools, err = j.place.pools(ctx, j.client)
+	j.pools, err = j.finder.all(ctx, j.client)
 	return err
 }
 
@@ -91,7 +97,7 @@ func (j *job) whole(ctx context.Context, d rpc.Domain) (*rpc.Domain, error) {
 	if err := j.waiting(); err != nil {
 		return nil, err
 	}
-	return nil, j.place.forget(ctx, j.client, j.VM)
+	return nil, j.domains.forget(ctx, j.client, j.VM)
 }
 
 // make makes the volumes and, of them, the domain.
@@ -135,7 +141,7 @@ func (j *job) waiting() error {
 
 // images brings all images into the pool, in the place of what an earlier delivery left there.
 func (j *job) images(ctx context.Context) ([]volume, error) {
-	if err := j.place.remove(ctx, j.client, j.pools, j.VM); err != nil {
+	if err := removeVolumes(ctx, j.client, j.pools, j.VM); err != nil {
 		return nil, err
 	}
 	linked, err := j.linkAll(ctx)
@@ -152,7 +158,7 @@ func (j *job) images(ctx context.Context) ([]volume, error) {
 func (j *job) image(ctx context.Context, i int, linked []rpc.Volume) (volume, error) {
 	img := j.Images[i]
 	v := volume{format: img.Format, block: j.into[i].block, size: img.Size}
-	name := j.place.volumeName(j.VM, i, img.Format)
+	name := volumeName(j.maps, j.VM, i, img.Format)
 	at := slices.IndexFunc(linked, func(v rpc.Volume) bool { return v.Name == name })
 	var in rpc.Volume
 	var err error
@@ -160,7 +166,7 @@ func (j *job) image(ctx context.Context, i int, linked []rpc.Volume) (volume, er
 		in = linked[at]
 	} else {
 		v.format = targets.Raw
-		in, err = j.upload(ctx, img, j.into[i], j.place.volumeName(j.VM, i, targets.Raw))
+		in, err = j.upload(ctx, img, j.into[i], volumeName(j.maps, j.VM, i, targets.Raw))
 	}
 	if err == nil {
 		v.path, err = j.client.VolumePath(ctx, in)
@@ -188,13 +194,13 @@ func (j *job) count(n int64) {
 func (j *job) tidy(ctx context.Context) error {
 	ctx, cancel := outlive(ctx)
 	defer cancel()
-	c, err := j.place.connect(ctx)
+	c, err := j.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := j.place.forget(ctx, c, j.VM); err != nil {
+	if err := j.domains.forget(ctx, c, j.VM); err != nil {
 		return err
 	}
-	return j.place.remove(ctx, c, j.pools, j.VM)
+	return removeVolumes(ctx, c, j.pools, j.VM)
 }

@@ -31,13 +31,13 @@ func (p *Place) connect(ctx context.Context) (*rpc.Client, error) {
 	}
 	c := rpc.New(conn, callPatience)
 	if err := c.Open(ctx, p.at.driver); err != nil {
-		return nil, errors.Join(fmt.Errorf("libvirt at %s: %w", p.at, p.refused(err)), ignoreClosed(c.Close()))
+		return nil, errors.Join(fmt.Errorf("libvirt at %s: %w", p.at, refusedLogin(err)), ignoreClosed(c.Close()))
 	}
 	return c, nil
 }
 
-// refused gives what libvirt says to a login its kind.
-func (p *Place) refused(err error) error {
+// refusedLogin gives what libvirt says to a login its kind.
+func refusedLogin(err error) error {
 	if rpc.IsCode(err, rpc.AuthFailed, rpc.AuthCancelled, rpc.AuthUnavailable, rpc.AccessDenied) {
 		return fault.New(fault.Denied, "%w", err).OfLogin().
 			WithHint("join the group that may manage VMs there, or log in as root: usermod -aG libvirt USER")

@@ -20,14 +20,17 @@ type delivery struct {
 	Pool     string   `xml:"pool,attr"`
 }
 
-func (p *Place) mark(vm *inventory.VM) delivery {
-	return delivery{Identity: identity(vm), Pool: p.at.pool}
+// A domains finds the domains that Deliver made, over any connection to the libvirt at an address. It has no other state.
+type domains struct{ at address }
+
+func (l domains) mark(vm *inventory.VM) delivery {
+	return delivery{Identity: identity(vm), Pool: l.at.pool}
 }
 
 // find looks for vm's domain, nil if there is none. Where somebody else's has its UUID or name, it is
 // a fault.Conflict.
-func (p *Place) find(ctx context.Context, c *rpc.Client, vm *inventory.VM, name string) (*rpc.Domain, error) {
-	own, err := p.own(ctx, c, vm)
+func (l domains) find(ctx context.Context, c *rpc.Client, vm *inventory.VM, name string) (*rpc.Domain, error) {
+	own, err := l.own(ctx, c, vm)
 	if own != nil || err != nil {
 		return own, err
 	}
@@ -38,11 +41,11 @@ func (p *Place) find(ctx context.Context, c *rpc.Client, vm *inventory.VM, name 
 	case err != nil:
 		return nil, libvirtFault(err)
 	}
-	return nil, p.conflict(vm, taken, "name")
+	return nil, l.conflict(vm, taken, "name")
 }
 
 // own finds the domain with vm's UUID.
-func (p *Place) own(ctx context.Context, c *rpc.Client, vm *inventory.VM) (*rpc.Domain, error) {
+func (l domains) own(ctx context.Context, c *rpc.Client, vm *inventory.VM) (*rpc.Domain, error) {
 	uuid, err := rpc.ParseUUID(vm.UUID)
 	if err != nil {
 		return nil, fmt.Errorf("VM %s: %w", vm.Name, err)
@@ -61,14 +64,14 @@ func (p *Place) own(ctx context.Context, c *rpc.Client, vm *inventory.VM) (*rpc.
 	if err != nil {
 		return nil, libvirtFault(err)
 	}
-	if !p.marked(vm, text) {
-		return nil, p.conflict(vm, d, "UUID")
+	if !l.marked(vm, text) {
+		return nil, l.conflict(vm, d, "UUID")
 	}
 	return &d, nil
 }
 
 // marked reports whether a domain is what Deliver made of vm.
-func (p *Place) marked(vm *inventory.VM, text string) bool {
+func (l domains) marked(vm *inventory.VM, text string) bool {
 	var x struct {
 		Deliveries []delivery `xml:"metadata>delivery"`
 	}
@@ -76,21 +79,21 @@ func (p *Place) marked(vm *inventory.VM, text string) bool {
 		return false
 	}
 	for _, d := range x.Deliveries {
-		if d.Identity == p.mark(vm).Identity && d.Pool == p.at.pool {
+		if d.Identity == l.mark(vm).Identity && d.Pool == l.at.pool {
 			return true
 		}
 	}
 	return false
 }
 
-func (p *Place) conflict(vm *inventory.VM, other rpc.Domain, what string) error {
-	return fault.New(fault.Conflict, "libvirt at %s has a domain %q already, with the %s of VM %q", p.at, other.Name, what, vm.Name).
-		WithHint("if nobody needs it: virsh -c %s undefine --nvram %s", fault.Quote(p.at.String()), fault.Quote(other.Name))
+func (l domains) conflict(vm *inventory.VM, other rpc.Domain, what string) error {
+	return fault.New(fault.Conflict, "libvirt at %s has a domain %q already, with the %s of VM %q", l.at, other.Name, what, vm.Name).
+		WithHint("if nobody needs it: virsh -c %s undefine --nvram %s", fault.Quote(l.at.String()), fault.Quote(other.Name))
 }
 
 // forget undefines vm's domain, if it is there and ours.
-func (p *Place) forget(ctx context.Context, c *rpc.Client, vm *inventory.VM) error {
-	d, err := p.own(ctx, c, vm)
+func (l domains) forget(ctx context.Context, c *rpc.Client, vm *inventory.VM) error {
+	d, err := l.own(ctx, c, vm)
 	if fault.Is(err, fault.Conflict) || err == nil && d == nil {
 		return nil
 	}
@@ -99,7 +102,7 @@ func (p *Place) forget(ctx context.Context, c *rpc.Client, vm *inventory.VM) err
 	}
 	if d.ID != -1 {
 		return fault.New(fault.Conflict, "domain %q is running", d.Name).
-			WithHint("shut it down first: virsh -c %s shutdown %s", fault.Quote(p.at.String()), fault.Quote(d.Name))
+			WithHint("shut it down first: virsh -c %s shutdown %s", fault.Quote(l.at.String()), fault.Quote(d.Name))
 	}
 	return c.Undefine(ctx, *d)
 }
@@ -121,7 +124,7 @@ func (j *job) domainXML(placed []volume, vars string) (string, error) {
 	} else if x.OS != nil {
 		x.OS.NVRam = nil // of the stage, which is to be cleared
 	}
-	mark, err := xml.Marshal(j.place.mark(j.VM))
+	mark, err := xml.Marshal(j.domains.mark(j.VM))
 	if err != nil {
 		return "", err
 	}
@@ -169,7 +172,7 @@ func place(x *libvirtxml.Domain, path string, v volume) bool {
 
 // missingNetworks warns of networks that a domain's cards join and that are not there, or not active:
 // libvirt defines such a domain, and does not start it.
-func (p *Place) missingNetworks(ctx context.Context, c *rpc.Client, x *libvirtxml.Domain) ([]inventory.Warning, error) {
+func missingNetworks(ctx context.Context, c *rpc.Client, at address, x *libvirtxml.Domain) ([]inventory.Warning, error) {
 	if x.Devices == nil {
 		return nil, nil
 	}
@@ -181,7 +184,7 @@ func (p *Place) missingNetworks(ctx context.Context, c *rpc.Client, x *libvirtxm
 		}
 		name := card.Source.Network.Network
 		asked[name] = true
-		missing, err := p.missingNetwork(ctx, c, name)
+		missing, err := missingNetwork(ctx, c, at, name)
 		if err != nil {
 			return nil, err
 		}
@@ -193,7 +196,7 @@ func (p *Place) missingNetworks(ctx context.Context, c *rpc.Client, x *libvirtxm
 }
 
 // missingNetwork warns of a network that is not there, or not active; nil if it is.
-func (p *Place) missingNetwork(ctx context.Context, c *rpc.Client, name string) (*inventory.Warning, error) {
+func missingNetwork(ctx context.Context, c *rpc.Client, at address, name string) (*inventory.Warning, error) {
 	there, active, err := c.Network(ctx, name)
 	if err != nil || active {
 		return nil, err
@@ -201,11 +204,29 @@ func (p *Place) missingNetwork(ctx context.Context, c *rpc.Client, name string) 
 	if there {
 		return &inventory.Warning{
 			Code: "no-network", Text: fmt.Sprintf("libvirt's network %q is not active, so the VM does not start", name),
-			Remedy: "start the network: " + p.virsh("net-start", name),
+			Remedy: "start the network: " + at.virsh("net-start", name),
 		}, nil
 	}
 	return &inventory.Warning{
 		Code: "no-network", Text: fmt.Sprintf("libvirt has no network %q, so the VM does not start", name),
 		Remedy: "make the network, or have the VM join another: virsh net-list --all; virsh edit VM",
 	}, nil
+}
+
+// delivered finds the domain that Deliver made of vm, and reads it as it would be started.
+func (l domains) delivered(ctx context.Context, c *rpc.Client, vm *inventory.VM) (d rpc.Domain, x *libvirtxml.Domain, err error) {
+	own, err := l.own(ctx, c, vm)
+	if err != nil {
+		return d, nil, err
+	}
+	if own == nil {
+		return d, nil, fault.New(fault.NotFound, "libvirt at %s has no domain of VM %q", l.at, vm.Name).
+			WithHint("see what is there, and migrate the VM again if somebody removed it: virsh -c %s list --all", fault.Quote(l.at.String()))
+	}
+	text, err := c.DomainXML(ctx, *own)
+	if err != nil {
+		return d, nil, libvirtFault(err)
+	}
+	x, err = parseDomain(text)
+	return *own, x, l.at.named(*own, err)
 }

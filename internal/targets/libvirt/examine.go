@@ -48,7 +48,7 @@ func (p *Place) seePools(ctx context.Context, c *rpc.Client) (looks []staged.Loo
 			continue
 		}
 		seen[name] = true
-		found, err := p.findPool(ctx, c, name)
+		found, err := p.pools().find(ctx, c, name)
 		looks = append(looks, staged.See("pool "+name, fmt.Sprintf("%d MiB are free", found.available>>20), err))
 	}
 	return looks
@@ -63,7 +63,7 @@ func (p *Place) seeNetworks(ctx context.Context, c *rpc.Client) (looks []staged.
 			continue
 		}
 		seen[name] = true
-		missing, err := p.missingNetwork(ctx, c, name)
+		missing, err := missingNetwork(ctx, c, p.at, name)
 		look := staged.Warned("network "+name, "", missing)
 		if err != nil {
 			look = staged.Look{On: "network " + name, Err: libvirtFault(err)}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/inventory/inventorytest"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -15,11 +16,11 @@ var lvName = regexp.MustCompile(`^[A-Za-z0-9+_.][A-Za-z0-9+_.-]{0,126}$`)
 // TestHostileInventoryInVolumes names and describes the volumes of hostile VMs, and reads them from XML.
 func TestHostileInventoryInVolumes(t *testing.T) {
 	r := inventorytest.New(11)
-	p := &Place{}
+	var d domains
 	for i := range inventorytest.Runs {
 		vm := inventorytest.VM(r)
 		vm.RemoveInvalid()
-		name := p.volumeName(vm, i%4, targets.Raw)
+		name := volumeName(mapping.Map{}, vm, i%4, targets.Raw)
 		if !lvName.MatchString(name) || reserved.MatchString(name) || reservedPrefix.MatchString(name) {
 			t.Fatalf("LVM does not take the name %q of %q", name, vm.Name)
 		}
@@ -35,11 +36,11 @@ func TestHostileInventoryInVolumes(t *testing.T) {
 		if err := xml.Unmarshal([]byte(text), &v); err != nil || v.Name != name || v.Capacity != int64(i) {
 			t.Fatalf("%+v, %v in:\n%s", v, err, text)
 		}
-		marked, err := xml.Marshal(p.mark(vm))
+		marked, err := xml.Marshal(d.mark(vm))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !p.marked(vm, "<domain><name>x</name><metadata>"+string(marked)+"</metadata></domain>") {
+		if !d.marked(vm, "<domain><name>x</name><metadata>"+string(marked)+"</metadata></domain>") {
 			t.Fatalf("mark %s", marked)
 		}
 	}

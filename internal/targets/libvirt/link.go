@@ -18,7 +18,7 @@ import (
 // folder of this machine that we may write to, on the file system where it waits.
 func (j *job) linkable(i int) bool {
 	folder := j.into[i].folder
-	return !j.into[i].block && j.place.at.transport == "unix" && unix.Access(folder, unix.W_OK|unix.X_OK) == nil && sameDevice(filepath.Dir(j.Images[i].Path), folder)
+	return !j.into[i].block && j.at.transport == "unix" && unix.Access(folder, unix.W_OK|unix.X_OK) == nil && sameDevice(filepath.Dir(j.Images[i].Path), folder)
 }
 
 // linkAll gives all images that can have them names in their pools, and returns their volumes. They keep
@@ -50,7 +50,7 @@ func (j *job) linkAll(ctx context.Context) ([]rpc.Volume, error) {
 
 // linked is the i-th image's name in the pool.
 func (j *job) linked(i int) string {
-	return filepath.Join(j.into[i].folder, j.place.volumeName(j.VM, i, j.Images[i].Format))
+	return filepath.Join(j.into[i].folder, volumeName(j.maps, j.VM, i, j.Images[i].Format))
 }
 
 // unlinkAll takes the names in the pool away again.
@@ -67,7 +67,7 @@ func (j *job) unlinkAll() error {
 // release takes from the stage what is in the pool now: a VM that runs must change no image that
 // somebody kept.
 func (j *job) release() error {
-	if j.place.at.transport != "unix" {
+	if j.at.transport != "unix" {
 		return nil
 	}
 	var errs []error

@@ -228,7 +228,7 @@ func TestRoomInAGroup(t *testing.T) {
 		}
 	}
 	check("40 of 60 MiB", false)
-	s.virsh(t, "vol-create-as", s.group, s.place.volumeName(vm, 0, targets.Raw), "40M")
+	s.virsh(t, "vol-create-as", s.group, volumeName(s.place.opts.Maps, vm, 0, targets.Raw), "40M")
 	check("what is taken away first", false)
 	s.virsh(t, "vol-create-as", s.group, "theirs", "16M")
 	vm.Disks[0].Capacity = 48 << 20
@@ -257,7 +257,7 @@ func TestVolumeNamesThatLVMTakes(t *testing.T) {
 	} {
 		vm := withoutCards()
 		vm.Name = name
-		volume := s.place.volumeName(vm, 0, targets.Raw)
+		volume := volumeName(s.place.opts.Maps, vm, 0, targets.Raw)
 		if want += "-" + identity(vm) + "-disk0.raw"; volume != want {
 			t.Errorf("%q: %q, want %q", name, volume, want)
 		}

@@ -69,8 +69,9 @@ func New(url string, o Options) (*Place, error) {
 	return &Place{at: at, opts: o, dial: dial, wait: sleep.For}, nil
 }
 
-// name is what receipts and messages call the place.
-func (p *Place) name() string { return "libvirt " + p.at.String() + " pool " + p.at.pool }
+func (p *Place) pools() poolFinder { return poolFinder{p.at, p.opts.Maps} }
+
+func (p *Place) domains() domains { return domains{p.at} }
 
 // Check finds out whether vm could be delivered. What thin disks take on their datastores has to be
 // free in the pool, and all of a disk where volumes are devices.
@@ -80,11 +81,11 @@ func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
 		return err
 	}
 	defer release()
-	into, err := p.poolsOf(ctx, c, vm.Disks)
+	into, err := p.pools().forDisks(ctx, c, vm.Disks)
 	if err != nil {
 		return err
 	}
-	if _, err = p.find(ctx, c, vm, dir.DomainName(p.opts.Maps.Name(vm.Name))); err != nil {
+	if _, err = p.domains().find(ctx, c, vm, dir.DomainName(p.opts.Maps.Name(vm.Name))); err != nil {
 		return err
 	}
 	if err := p.checkType(ctx, c); err != nil {
@@ -176,7 +177,7 @@ func sameDevice(a, b string) bool {
 
 // Deliver makes the VM: its volumes, then its domain. A VM that is there is left as it is.
 func (p *Place) Deliver(ctx context.Context, d staged.Delivery) (staged.Receipt, error) {
-	j := &job{place: p, Delivery: d}
+	j := &job{Delivery: d, at: p.at, maps: p.opts.Maps, connect: p.connect, finder: p.pools(), domains: p.domains()}
 	r, err := j.run(ctx)
 	if err == nil {
 		return r, nil
@@ -184,7 +185,7 @@ func (p *Place) Deliver(ctx context.Context, d staged.Delivery) (staged.Receipt,
 	if j.begun {
 		err = errors.Join(err, j.tidy(ctx))
 	}
-	return staged.Receipt{}, fmt.Errorf("deliver VM %s to %s: %w", d.VM.Name, p.name(), libvirtFault(err))
+	return staged.Receipt{}, fmt.Errorf("deliver VM %s to %s: %w", d.VM.Name, p.at.name(), libvirtFault(err))
 }
 
 // Withdraw removes the domain with its EFI variables and TPM, and its volumes. A domain that runs is a
@@ -195,30 +196,16 @@ func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
 		return err
 	}
 	defer c.Close()
-	pools, err := p.pools(ctx, c)
+	pools, err := p.pools().all(ctx, c)
 	if err != nil {
 		return err
 	}
-	err = p.forget(ctx, c, vm)
+	err = p.domains().forget(ctx, c, vm)
 	if err == nil {
-		err = p.remove(ctx, c, pools, vm)
+		err = removeVolumes(ctx, c, pools, vm)
 	}
 	if err != nil {
-		return fmt.Errorf("withdraw VM %s from %s: %w", vm.Name, p.name(), libvirtFault(err))
-	}
-	return nil
-}
-
-// remove deletes vm's volumes of pools.
-func (p *Place) remove(ctx context.Context, c *rpc.Client, pools []pool, vm *inventory.VM) error {
-	volumes, err := ownVolumes(ctx, c, pools, vm, allVolumes)
-	if err != nil {
-		return err
-	}
-	for _, v := range volumes {
-		if err := deleteVolume(ctx, c, v); err != nil {
-			return fmt.Errorf("delete volume %s: %w", v.Name, err)
-		}
+		return fmt.Errorf("withdraw VM %s from %s: %w", vm.Name, p.at.name(), libvirtFault(err))
 	}
 	return nil
 }
@@ -257,7 +244,7 @@ func (p *Place) Outline(def targets.Definition, stage targets.Outline) (targets.
 	for at := range o.Disks {
 		i := slices.IndexFunc(def.VM.Disks, func(d inventory.Disk) bool { return d.Key == o.Disks[at].Key })
 		o.Disks[at].On = "pool " + cmp.Or(p.opts.Maps.Storage(mapping.Datastore(def.VM.Disks[i])), p.at.pool)
-		o.Disks[at].As = p.volumeName(def.VM, i, targets.Raw)
+		o.Disks[at].As = volumeName(p.opts.Maps, def.VM, i, targets.Raw)
 	}
 	return o, nil
 }

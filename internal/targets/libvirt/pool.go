@@ -30,15 +30,21 @@ type pool struct {
 // Whether rbd, zfs, gluster, sheepdog and vstorage keep what decamp promises was never tried.
 var kinds = map[string]struct{ block bool }{"dir": {}, "fs": {}, "netfs": {}, "logical": {block: true}}
 
-// poolsOf finds the pools that disks go to, one for each disk: that of the map, or else the address's.
-func (p *Place) poolsOf(ctx context.Context, c *rpc.Client, disks []inventory.Disk) ([]pool, error) {
+// A poolFinder finds the pools that VMs go to, over any connection to the libvirt at an address.
+type poolFinder struct {
+	at   address
+	maps mapping.Map
+}
+
+// forDisks finds the pools that disks go to, one for each disk: that of the map, or else the address's.
+func (f poolFinder) forDisks(ctx context.Context, c *rpc.Client, disks []inventory.Disk) ([]pool, error) {
 	found := map[string]pool{}
 	into := make([]pool, len(disks))
 	for i, d := range disks {
-		name := cmp.Or(p.opts.Maps.Storage(mapping.Datastore(d)), p.at.pool)
+		name := cmp.Or(f.maps.Storage(mapping.Datastore(d)), f.at.pool)
 		if _, ok := found[name]; !ok {
 			var err error
-			if found[name], err = p.findPool(ctx, c, name); err != nil {
+			if found[name], err = f.find(ctx, c, name); err != nil {
 				return nil, err
 			}
 		}
@@ -47,15 +53,15 @@ func (p *Place) poolsOf(ctx context.Context, c *rpc.Client, disks []inventory.Di
 	return into, nil
 }
 
-// pools are all that a VM's volumes may be in: the address's, and those of the map that are there.
-func (p *Place) pools(ctx context.Context, c *rpc.Client) ([]pool, error) {
+// all returns all pools that a VM's volumes may be in: the address's, and those of the map that are there.
+func (f poolFinder) all(ctx context.Context, c *rpc.Client) ([]pool, error) {
 	var all []pool
-	names := append([]string{p.at.pool}, p.opts.Maps.Targets()...)
+	names := append([]string{f.at.pool}, f.maps.Targets()...)
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
 			continue
 		}
-		found, err := p.findPool(ctx, c, name)
+		found, err := f.find(ctx, c, name)
 		if fault.Is(err, fault.NotFound) && i > 0 {
 			continue // a map may be of several hosts
 		}
@@ -67,12 +73,12 @@ func (p *Place) pools(ctx context.Context, c *rpc.Client) ([]pool, error) {
 	return all, nil
 }
 
-// findPool finds a pool, in a state to be used.
-func (p *Place) findPool(ctx context.Context, c *rpc.Client, name string) (pool, error) {
+// find finds a pool, in a state to be used.
+func (f poolFinder) find(ctx context.Context, c *rpc.Client, name string) (pool, error) {
 	found, err := c.PoolByName(ctx, name)
 	if rpc.IsCode(err, rpc.NoPool) {
-		return pool{}, fault.New(fault.NotFound, "libvirt at %s has no pool %q", p.at, name).
-			WithHint("name one with pool=NAME or in the map of storages: virsh -c %s pool-list --all", fault.Quote(p.at.String()))
+		return pool{}, fault.New(fault.NotFound, "libvirt at %s has no pool %q", f.at, name).
+			WithHint("name one with pool=NAME or in the map of storages: virsh -c %s pool-list --all", fault.Quote(f.at.String()))
 	}
 	if err != nil {
 		return pool{}, libvirtFault(err)
@@ -90,15 +96,15 @@ func (p *Place) findPool(ctx context.Context, c *rpc.Client, name string) (pool,
 		return pool{}, err
 	}
 	if !active {
-		return pool{}, fault.New(fault.Conflict, "pool %s of libvirt at %s is not started", found.Name, p.at).
-			WithHint("start it: virsh -c %s pool-start %s", fault.Quote(p.at.String()), fault.Quote(found.Name))
+		return pool{}, fault.New(fault.Conflict, "pool %s of libvirt at %s is not started", found.Name, f.at).
+			WithHint("start it: virsh -c %s pool-start %s", fault.Quote(f.at.String()), fault.Quote(found.Name))
 	}
 	into.available = available
-	return into, p.checkDevices(ctx, c, into)
+	return into, f.checkDevices(ctx, c, into)
 }
 
 // checkDevices sees whether libvirt can fill a pool that has devices.
-func (p *Place) checkDevices(ctx context.Context, c *rpc.Client, in pool) error {
+func (f poolFinder) checkDevices(ctx context.Context, c *rpc.Client, in pool) error {
 	if !in.block {
 		return nil
 	}
@@ -109,7 +115,7 @@ func (p *Place) checkDevices(ctx context.Context, c *rpc.Client, in pool) error 
 	if version >= rpc.SparseDevices {
 		return nil
 	}
-	return fault.New(fault.Unsupported, "libvirt at %s is older than 6.7, the first that can leave holes out on their way to devices, as pool %s has", p.at, in.Name).
+	return fault.New(fault.Unsupported, "libvirt at %s is older than 6.7, the first that can leave holes out on their way to devices, as pool %s has", f.at, in.Name).
 		WithHint("choose a pool of files, or update libvirt there")
 }
 

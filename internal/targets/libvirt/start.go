@@ -3,7 +3,6 @@ package libvirt
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
 	"github.com/decamp/decamp/internal/targets/staged"
@@ -37,98 +35,80 @@ func (p *Place) Start(ctx context.Context, def targets.Definition) (targets.Star
 		return targets.Started{}, err
 	}
 	defer c.Close()
-	d, x, err := p.delivered(ctx, c, def.VM)
+	d, x, err := p.domains().delivered(ctx, c, def.VM)
 	if err == nil {
-		err = p.named(d, p.power(ctx, c, d, x))
+		err = p.at.named(d, p.starter().power(ctx, c, d, x))
 	}
 	if err != nil {
 		return targets.Started{}, err
 	}
-	return targets.Started{Console: p.console(d.Name, x)}, nil
+	return targets.Started{Console: p.at.console(d.Name, x)}, nil
 }
 
-// delivered finds the domain that Deliver made of vm, and reads it as it would be started.
-func (p *Place) delivered(ctx context.Context, c *rpc.Client, vm *inventory.VM) (d rpc.Domain, x *libvirtxml.Domain, err error) {
-	own, err := p.own(ctx, c, vm)
-	if err != nil {
-		return d, nil, err
-	}
-	if own == nil {
-		return d, nil, fault.New(fault.NotFound, "libvirt at %s has no domain of VM %q", p.at, vm.Name).
-			WithHint("see what is there, and migrate the VM again if somebody removed it: virsh -c %s list --all", fault.Quote(p.at.String()))
-	}
-	text, err := c.DomainXML(ctx, *own)
-	if err != nil {
-		return d, nil, libvirtFault(err)
-	}
-	x, err = parseDomain(text)
-	return *own, x, p.named(*own, err)
-}
+func (p *Place) starter() starter { return starter{p.at, p.wait} }
 
-// named is an error about a domain.
-func (p *Place) named(d rpc.Domain, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("domain %q of libvirt at %s: %w", d.Name, p.at, err)
+// A starter powers on domains, and explains why one does not start.
+type starter struct {
+	at   address
+	wait func(context.Context, time.Duration) error
 }
 
 // power starts a domain that is off, and sees that it stays on.
-func (p *Place) power(ctx context.Context, c *rpc.Client, d rpc.Domain, x *libvirtxml.Domain) error {
+func (s starter) power(ctx context.Context, c *rpc.Client, d rpc.Domain, x *libvirtxml.Domain) error {
 	state, reason, err := c.DomainState(ctx, d)
 	if err != nil {
 		return libvirtFault(err)
 	}
 	if state != rpc.Off {
-		return p.running(d, state, reason)
+		return s.running(d, state, reason)
 	}
 	if refused := c.StartDomain(ctx, d); refused != nil {
-		if !p.startedMeanwhile(ctx, c, d) {
-			return p.refusal(ctx, c, d, x, refused)
+		if !startedMeanwhile(ctx, c, d) {
+			return s.refusal(ctx, c, d, x, refused)
 		}
 	}
 	for range looks {
-		if err := p.wait(ctx, lookPause); err != nil {
+		if err := s.wait(ctx, lookPause); err != nil {
 			return err
 		}
 		if state, reason, err = c.DomainState(ctx, d); err != nil {
 			return libvirtFault(err)
 		}
 		if state == rpc.Off || state == rpc.Crashed {
-			return p.died(d, reason)
+			return s.died(d, reason)
 		}
 	}
-	return p.running(d, state, reason)
+	return s.running(d, state, reason)
 }
 
 // startedMeanwhile reports whether somebody else was first, which libvirt refuses us for.
-func (p *Place) startedMeanwhile(ctx context.Context, c *rpc.Client, d rpc.Domain) bool {
+func startedMeanwhile(ctx context.Context, c *rpc.Client, d rpc.Domain) bool {
 	state, _, err := c.DomainState(ctx, d)
 	return err == nil && state != rpc.Off && state != rpc.Crashed
 }
 
 // running is nil for a domain that runs, or else says what it does.
-func (p *Place) running(d rpc.Domain, state rpc.State, reason rpc.Reason) error {
+func (s starter) running(d rpc.Domain, state rpc.State, reason rpc.Reason) error {
 	switch {
 	case state == rpc.Running || state == rpc.Blocked:
 		return nil
 	case state == rpc.Paused && reason == rpc.PausedByIO:
 		return fault.New(fault.Conflict, "it is paused, as QEMU cannot read or write its disks").
-			WithHint("see what is wrong with the pool, such as that it is full, then: %s", p.virsh("resume", d.Name))
+			WithHint("see what is wrong with the pool, such as that it is full, then: %s", s.at.virsh("resume", d.Name))
 	case state == rpc.Paused && reason == rpc.PausedToStart:
-		return fault.New(fault.Transient, "libvirt still starts it").WithHint("see what it waits for: %s", p.virsh("domstate --reason", d.Name))
+		return fault.New(fault.Transient, "libvirt still starts it").WithHint("see what it waits for: %s", s.at.virsh("domstate --reason", d.Name))
 	case state == rpc.Paused:
-		return fault.New(fault.Conflict, "it is paused").WithHint("see why, then resume it: %s; %s", p.virsh("domstate --reason", d.Name), p.virsh("resume", d.Name))
+		return fault.New(fault.Conflict, "it is paused").WithHint("see why, then resume it: %s; %s", s.at.virsh("domstate --reason", d.Name), s.at.virsh("resume", d.Name))
 	case state == rpc.Asleep:
-		return fault.New(fault.Conflict, "it sleeps").WithHint("wake it: %s", p.virsh("dompmwakeup", d.Name))
+		return fault.New(fault.Conflict, "it sleeps").WithHint("wake it: %s", s.at.virsh("dompmwakeup", d.Name))
 	case state == rpc.Stopping:
-		return fault.New(fault.Conflict, "it is shutting down").WithHint("wait until it is off, and run the same command again: %s", p.virsh("domstate", d.Name))
+		return fault.New(fault.Conflict, "it is shutting down").WithHint("wait until it is off, and run the same command again: %s", s.at.virsh("domstate", d.Name))
 	}
-	return fault.New(fault.Conflict, "it has crashed").WithHint("see why, end it and run the same command again: %s; %s", p.log(d.Name), p.virsh("destroy", d.Name))
+	return fault.New(fault.Conflict, "it has crashed").WithHint("see why, end it and run the same command again: %s; %s", s.at.log(d.Name), s.at.virsh("destroy", d.Name))
 }
 
 // died is the error of a domain that was on for a moment.
-func (p *Place) died(d rpc.Domain, reason rpc.Reason) error {
+func (s starter) died(d rpc.Domain, reason rpc.Reason) error {
 	how := map[rpc.Reason]string{
 		rpc.OffByGuest: "its guest powered it off", rpc.OffBySomebody: "somebody destroyed it",
 		rpc.OffByCrash: "it crashed", rpc.OffByFailure: "QEMU failed", rpc.OffByItsDaemon: "libvirt's daemon lost it",
@@ -137,17 +117,17 @@ func (p *Place) died(d rpc.Domain, reason rpc.Reason) error {
 		how = "QEMU ended"
 	}
 	return fault.New(fault.Unsupported, "it was started, and went off within moments: %s", how).
-		WithHint("see what QEMU said, and what its screen shows when it is started again: %s", p.log(d.Name))
+		WithHint("see what QEMU said, and what its screen shows when it is started again: %s", s.at.log(d.Name))
 }
 
 // refusal is the error of a domain that libvirt does not start, in libvirt's words, with a remedy for the cause
 // where that can be told.
-func (p *Place) refusal(ctx context.Context, c *rpc.Client, d rpc.Domain, x *libvirtxml.Domain, err error) error {
+func (s starter) refusal(ctx context.Context, c *rpc.Client, d rpc.Domain, x *libvirtxml.Domain, err error) error {
 	var said *rpc.Error
 	if !errors.As(err, &said) {
 		return err // it is the connection
 	}
-	if missing, _ := p.missingNetworks(ctx, c, x); len(missing) > 0 { // what went wrong first is told
+	if missing, _ := missingNetworks(ctx, c, s.at, x); len(missing) > 0 { // what went wrong first is told
 		return fault.New(fault.Conflict, "%w: %s", err, missing[0].Text).WithHint("%s", missing[0].Remedy)
 	}
 	if _, none := c.Capabilities(ctx, x.Type); x.Type == "kvm" && none != nil {
@@ -156,11 +136,11 @@ func (p *Place) refusal(ctx context.Context, c *rpc.Client, d rpc.Domain, x *lib
 	}
 	for _, cause := range startCauses {
 		if errors.Is(said, cause.errno) || strings.Contains(said.Message, cause.words) {
-			return fault.New(cause.kind, "%w", err).WithHint(cause.remedy, p.virsh("edit", d.Name))
+			return fault.New(cause.kind, "%w", err).WithHint(cause.remedy, s.at.virsh("edit", d.Name))
 		}
 	}
 	return fault.New(fault.KindOf(libvirtFault(err)), "%w", err).
-		WithHint("see what QEMU said, and start it: %s; %s", p.log(d.Name), p.virsh("start", d.Name))
+		WithHint("see what QEMU said, and start it: %s; %s", s.at.log(d.Name), s.at.virsh("start", d.Name))
 }
 
 // startCauses are those of which libvirt has a number of the operating system's or, where QEMU found out, only
@@ -175,47 +155,4 @@ var startCauses = []struct {
 	{unix.EACCES, "Permission denied", fault.Denied, "let QEMU's account read and write the pool's files, and see whether AppArmor or SELinux is in the way: journalctl -k | grep -i denied; or change what the domain uses: %s"},
 	{unix.ENODEV, "No such device", fault.NotFound, "make the bridge or device that it names, or have it use another: %s"},
 	{unix.ENOENT, "No such file or directory", fault.NotFound, "bring the file back that it names, or take it out: %s"},
-}
-
-// console is the command by which a person sees what the VM says: on its serial port, or else on its screen.
-func (p *Place) console(name string, x *libvirtxml.Domain) string {
-	if hasSerial(x) {
-		return p.virsh("console", name)
-	}
-	return p.screen(name, x)
-}
-
-// hasSerial reports whether a domain has a serial console.
-func hasSerial(x *libvirtxml.Domain) bool {
-	return x.Devices != nil && (len(x.Devices.Serials) > 0 || len(x.Devices.Consoles) > 0)
-}
-
-// screen is the command by which a person sees the VM's screen; empty where it has none.
-func (p *Place) screen(name string, x *libvirtxml.Domain) string {
-	if x.Devices == nil || len(x.Devices.Graphics) == 0 {
-		return ""
-	}
-	return "virt-viewer -c " + fault.Quote(p.at.String()) + " " + operand(name)
-}
-
-// virsh is a command of libvirt's own client, to be pasted. name is what it is about.
-func (p *Place) virsh(command, name string) string {
-	return "virsh -c " + fault.Quote(p.at.String()) + " " + command + " " + operand(name)
-}
-
-// operand is a name in a command, which is no option even if it begins like one.
-func operand(name string) string {
-	if strings.HasPrefix(name, "-") {
-		return "-- " + fault.Quote(name)
-	}
-	return fault.Quote(name)
-}
-
-// log is the command that shows what QEMU said, on libvirt's machine.
-func (p *Place) log(name string) string {
-	folder := "/var/log/libvirt/qemu/"
-	if p.at.driver == "qemu:///session" {
-		folder = "~/.cache/libvirt/qemu/log/"
-	}
-	return "less " + folder + fault.Quote(name+".log")
 }

@@ -62,7 +62,7 @@ func (j *job) variables(ctx context.Context) (path string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	v, err := j.fill(ctx, src, into, j.place.volumePrefix(j.VM)+"-vars.fd")
+	v, err := j.fill(ctx, src, into, volumePrefix(j.maps, j.VM)+"-vars.fd")
 	if err != nil {
 		return "", fmt.Errorf("upload the firmware's variables: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
@@ -29,18 +30,18 @@ func identity(vm *inventory.VM) string {
 const nameMost = 40
 
 // volumeName is that of vm's n-th disk: plain letters of its name, its identity and the format.
-func (p *Place) volumeName(vm *inventory.VM, n int, format targets.Format) string {
-	return fmt.Sprintf("%s-disk%d.%s", p.volumePrefix(vm), n, format)
+func volumeName(maps mapping.Map, vm *inventory.VM, n int, format targets.Format) string {
+	return fmt.Sprintf("%s-disk%d.%s", volumePrefix(maps, vm), n, format)
 }
 
 // volumePrefix is the front of the names of all of vm's volumes. It is such that LVM takes it, too.
-func (p *Place) volumePrefix(vm *inventory.VM) string {
+func volumePrefix(maps mapping.Map, vm *inventory.VM) string {
 	plain := strings.Map(func(r rune) rune {
 		if r > 127 {
 			return '_'
 		}
 		return r
-	}, dir.SafeName(p.opts.Maps.Name(vm.Name)))
+	}, dir.SafeName(maps.Name(vm.Name)))
 	return unreserved(plain[:min(len(plain), nameMost)]) + "-" + identity(vm)
 }
 
@@ -232,4 +233,18 @@ func (c *comparison) Zeros(r disk.Range) error {
 func differs(off int64) error {
 	return fault.New(fault.Corrupt, "what libvirt stored differs from the image at or after byte %d", off).
 		WithHint("run the same command again; if it differs again, look at the pool's storage: dmesg")
+}
+
+// removeVolumes deletes vm's volumes of pools.
+func removeVolumes(ctx context.Context, c *rpc.Client, pools []pool, vm *inventory.VM) error {
+	volumes, err := ownVolumes(ctx, c, pools, vm, allVolumes)
+	if err != nil {
+		return err
+	}
+	for _, v := range volumes {
+		if err := deleteVolume(ctx, c, v); err != nil {
+			return fmt.Errorf("delete volume %s: %w", v.Name, err)
+		}
+	}
+	return nil
 }
