@@ -129,15 +129,15 @@ var (
 	code = regexp.MustCompile("(?s)```.*?```|`[^`]*`")
 
 	// qualified matches an identifier of Go with its package, such as blockcopy.Copy or transport/nfc.Transport.Transfer.
-	qualified = regexp.MustCompile(`(?:[a-z][a-z0-9]*/)*[a-z][a-z0-9]*(?:\.[A-Za-z][A-Za-z0-9]*)+`)
+	qualified = regexp.MustCompile(`\b(?:[a-z][a-z0-9]*/)*[a-z][a-z0-9]*(?:\.[A-Za-z][A-Za-z0-9]*)+`)
 
 	fileName = regexp.MustCompile(`\.(go|json|xml|yaml|md)$`)
 )
 
-// The ways of a byte, a VM and a plan are told by identifiers, each of which the code has.
-func TestPathsNameIdentifiersThatExist(t *testing.T) {
+// The paths of a byte, a VM and a plan name identifiers of the code, and so does the advice on what to add.
+func TestArchitectureNamesIdentifiersThatExist(t *testing.T) {
 	declared := declarations(t)
-	for heading, atLeast := range map[string]int{"The path of a byte": 10, "The path of a VM": 10, "The path of a plan": 10} {
+	for heading, atLeast := range map[string]int{"The path of a byte": 10, "The path of a VM": 10, "The path of a plan": 10, "How to add": 10} {
 		names := 0
 		for _, span := range code.FindAllString(section(t, heading), -1) {
 			for _, name := range qualified.FindAllString(span, -1) {
@@ -215,7 +215,12 @@ func declaredBy(d ast.Decl) (names []string) {
 		return []string{typeName(d.Recv.List[0].Type) + "." + d.Name.Name}
 	case *ast.GenDecl:
 		for _, spec := range d.Specs {
-			if s, ok := spec.(*ast.TypeSpec); ok {
+			switch s := spec.(type) {
+			case *ast.ValueSpec:
+				for _, name := range s.Names {
+					names = append(names, name.Name)
+				}
+			case *ast.TypeSpec:
 				names = append(names, s.Name.Name)
 				for _, member := range membersOf(s.Type) {
 					names = append(names, s.Name.Name+"."+member)

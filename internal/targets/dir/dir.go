@@ -45,7 +45,7 @@ type Options struct {
 	firmwareRoot string // where OVMF is looked for; replaced by tests
 }
 
-// Target writes VMs into one root folder. It satisfies target.Target.
+// Target writes VMs into one root folder. It satisfies targets.Target.
 type Target struct {
 	root string
 	opts Options

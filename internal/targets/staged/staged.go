@@ -70,18 +70,18 @@ type Preparer interface {
 
 // A Sender is a Place that does not send all that images hold when a VM is delivered. Places that are none do.
 type Sender interface {
-	Sends(held, changed int64) int64 // as target.Sender
+	Sends(held, changed int64) int64 // as targets.Sender
 }
 
 // A Starter is a Place that powers on VMs that it took.
 type Starter interface {
-	// Start is as target.Starter's.
+	// Start is as targets.Starter's.
 	Start(ctx context.Context, def targets.Definition) (targets.Started, error)
 }
 
 // A Consoler is a Place that passes on the serial consoles of VMs that it took.
 type Consoler interface {
-	// Console is as target.Consoler's.
+	// Console is as targets.Consoler's.
 	Console(ctx context.Context, def targets.Definition) (io.ReadWriteCloser, error)
 }
 
@@ -102,7 +102,7 @@ type Options struct {
 	Keep bool // the images on the stage, once they are delivered
 }
 
-// Target stages VMs and delivers them. It satisfies target.Target: all of it but the end is dir's.
+// Target stages VMs and delivers them. It satisfies targets.Target: all of it but the end is dir's.
 type Target struct {
 	*dir.Target
 	place Place
@@ -187,7 +187,7 @@ func (t *Target) Prepare(ctx context.Context, def targets.Definition) error {
 	return nil
 }
 
-// Sends is part of target.Sender. Images that stay on the stage are not sent.
+// Sends is part of targets.Sender. Images that stay on the stage are not sent.
 func (t *Target) Sends(held, changed int64) int64 {
 	if t.opts.Keep {
 		return 0
@@ -198,7 +198,7 @@ func (t *Target) Sends(held, changed int64) int64 {
 	return held
 }
 
-// CanStart is part of target.Starter.
+// CanStart is part of targets.Starter.
 func (t *Target) CanStart() error {
 	_, err := t.starter()
 	return err
