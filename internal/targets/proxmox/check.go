@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// A checker reports whether VMs could be delivered. It only reads, and may be used by several at once.
+// A checker reports whether VMs could be delivered. It only reads and is safe for concurrent use.
 type checker struct {
 	clients
 	opts Options

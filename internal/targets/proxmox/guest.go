@@ -120,8 +120,8 @@ func (r resource) tagged(tag string) bool {
 	return slices.Contains(strings.FieldsFunc(r.Tags, func(c rune) bool { return c == ';' || c == ',' || c == ' ' }), tag)
 }
 
-// A guestClient lists, finds and removes the guests of a cluster by its API. It has no state but the connection, and may be
-// used by several at once.
+// A guestClient lists, finds and removes the guests of a cluster by its API. It has no state but the connection and
+// is safe for concurrent use.
 type guestClient struct {
 	api  *client
 	node string // where decamp makes guests

@@ -71,7 +71,7 @@ func badExit(status int, err error) error {
 	return fault.New(fault.Unreachable, "%w", err).WithHint("see what the node says: ssh NODE pvesm status")
 }
 
-// A nodeShell runs node.pl on a node by SSH. It has no state, and may be used by several at once.
+// A nodeShell runs node.pl on a node by SSH. It has no state and is safe for concurrent use.
 type nodeShell struct {
 	node string
 	dial func(command string) (net.Conn, error) // starts a program on the node

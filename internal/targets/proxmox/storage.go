@@ -27,8 +27,8 @@ func (s storage) keeps(content string) bool {
 // thick reports whether a volume takes all of its size at once.
 func (s storage) thick() bool { return s.Type == "lvm" || s.Type == "iscsi" || s.Type == "iscsidirect" }
 
-// A storageClient lists the storages of a node by its API, and chooses among them. It has no state but the connection, and
-// may be used by several at once.
+// A storageClient lists the storages of a node by its API, and chooses among them. It has no state but the connection and
+// is safe for concurrent use.
 type storageClient struct {
 	api  *client
 	node string

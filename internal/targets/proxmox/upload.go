@@ -46,8 +46,8 @@ func sumOf(ctx context.Context, path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// An uploadClient sends files to the storages of a node for imports, and removes them. It has no state but the connection,
-// and may be used by several at once.
+// An uploadClient sends files to the storages of a node for imports, and removes them. It has no state but the connection and
+// is safe for concurrent use.
 type uploadClient struct {
 	api      *client
 	node     string

@@ -53,8 +53,8 @@ func parseVolume(id string, vm *inventory.VM) (volume, bool) {
 	return volume{ID: id, vmid: vmid, key: int32(key), on: on}, errID == nil && errKey == nil
 }
 
-// A volumeClient lists, allocates and removes the volumes that decamp fills by SSH. It has no state but the connection, and
-// may be used by several at once.
+// A volumeClient lists, allocates and removes the volumes that decamp fills by SSH. It has no state but the connection and
+// is safe for concurrent use.
 type volumeClient struct {
 	api      *client
 	node     string
