@@ -5,65 +5,71 @@ import (
 	"slices"
 	"strings"
 
-	volumezones "github.com/gophercloud/gophercloud/v2/openstack/blockstorage/v3/availabilityzones"
 	volumelimits "github.com/gophercloud/gophercloud/v2/openstack/blockstorage/v3/limits"
 	"github.com/gophercloud/gophercloud/v2/openstack/blockstorage/v3/volumetypes"
-	serverzones "github.com/gophercloud/gophercloud/v2/openstack/compute/v2/availabilityzones"
 	serverlimits "github.com/gophercloud/gophercloud/v2/openstack/compute/v2/limits"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// Check says whether vm could be delivered. It asks only, and changes nothing.
-func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
-	m, err := machineOf(targets.Definition{VM: vm}, p.opts)
+// A checker reports whether VMs could be delivered. It changes nothing and is safe for concurrent use.
+type checker struct {
+	chooser
+	finder finder
+}
+
+// check reports why vm cannot be delivered.
+func (c checker) check(ctx context.Context, vm *inventory.VM) error {
+	m, err := machineOf(targets.Definition{VM: vm}, c.opts)
 	if err != nil {
 		return err
 	}
-	s, err := p.cloud.knock(ctx) // the first question: who mistyped a name is not to wait
+	s, err := c.cloud.knock(ctx) // the first question: who mistyped a name is not to wait
 	if err != nil {
 		return err
 	}
-	if err := p.checkRole(s); err != nil {
+	if err := c.checkRole(s); err != nil {
 		return err
 	}
-	if _, err := p.flavor(ctx, s, vm); err != nil {
+	if _, err := c.flavor(ctx, s, vm); err != nil {
 		return err
 	}
-	nets, err := p.networks(ctx, s, vm)
+	nets, err := c.networks(ctx, s, vm)
 	if err != nil {
 		return err
 	}
 	for _, check := range []func() error{
-		func() error { return p.checkMACs(ctx, s, vm, nets) },
-		func() error { return p.checkNames(ctx, s, vm, m.name) },
-		func() error { return p.checkTypes(ctx, s, vm) },
-		func() error { return p.checkVolumes(ctx, s, vm) },
+		func() error { return c.checkMACs(ctx, s, vm, nets) },
+		func() error { return c.finder.checkNames(ctx, s, vm, m.name) },
+		func() error { return c.checkTypes(ctx, s, vm) },
+		func() error { return c.checkVolumes(ctx, s, vm) },
 	} {
 		if err := check(); err != nil {
 			return err
 		}
 	}
-	_, err = p.zones(ctx, s)
+	_, err = c.zones(ctx, s)
 	return err
 }
 
 // checkRole refuses a token that changes nothing. What others may do is known only to each service's policy.
-func (p *Place) checkRole(s *session) error {
+func (c checker) checkRole(s *session) error {
 	if !s.readsOnly() {
 		return nil
 	}
-	return fault.New(fault.Denied, "all that the token may do on %s is read: its only role is reader", p.cloud.name).
-		WithHint("openstack%s role add --project %s --user USER member", p.cloud.option(), fault.Quote(s.project))
+	return fault.New(fault.Denied, "all that the token may do on %s is read: its only role is reader", c.cloud.name).
+		WithHint("openstack%s role add --project %s --user USER member", c.cloud.option(), fault.Quote(s.project))
 }
 
 // checkTypes refuses types of volumes that there are not.
-func (p *Place) checkTypes(ctx context.Context, s *session, vm *inventory.VM) error {
+func (c checker) checkTypes(ctx context.Context, s *session, vm *inventory.VM) error {
 	var wanted []string
 	for _, d := range vm.Disks {
-		if name := p.opts.volumeType(d); name != "" && !slices.Contains(wanted, name) {
+		if name := c.opts.volumeType(d); name != "" && !slices.Contains(wanted, name) {
 			wanted = append(wanted, name)
 		}
 	}
@@ -71,7 +77,7 @@ func (p *Place) checkTypes(ctx context.Context, s *session, vm *inventory.VM) er
 		return nil
 	}
 	var list []volumetypes.VolumeType
-	err := p.cloud.ask(ctx, "list types of volumes", func(ctx context.Context) error {
+	err := c.cloud.ask(ctx, "list types of volumes", func(ctx context.Context) error {
 		pages, err := volumetypes.List(s.volume, volumetypes.ListOpts{}).AllPages(ctx)
 		if err != nil {
 			return err
@@ -103,19 +109,19 @@ func hasType(list []volumetypes.VolumeType, name string) error {
 }
 
 // checkVolumes compares what the project may have of volumes with what it has and is to get.
-func (p *Place) checkVolumes(ctx context.Context, s *session, vm *inventory.VM) error {
-	if p.opts.Boot == fromImage {
+func (c checker) checkVolumes(ctx context.Context, s *session, vm *inventory.VM) error {
+	if c.opts.Boot == fromImage {
 		return nil
 	}
 	var l *volumelimits.Limits
-	err := p.cloud.ask(ctx, "look at the limits of volumes", func(ctx context.Context) (err error) {
+	err := c.cloud.ask(ctx, "look at the limits of volumes", func(ctx context.Context) (err error) {
 		l, err = volumelimits.Get(ctx, s.volume).Extract()
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	there, err := p.volumesOf(ctx, s, vm) // of an earlier delivery, which this one goes on with
+	there, err := c.finder.volumesOf(ctx, s, vm) // of an earlier delivery, which this one goes on with
 	if err != nil {
 		return err
 	}
@@ -128,16 +134,16 @@ func (p *Place) checkVolumes(ctx context.Context, s *session, vm *inventory.VM) 
 	}
 	a := l.Absolute
 	return errorsFirst(
-		p.room("GiB of volumes", max(gigabytes, 0), a.MaxTotalVolumeGigabytes, a.TotalGigabytesUsed),
-		p.room("volumes", max(number, 0), a.MaxTotalVolumes, a.TotalVolumesUsed),
+		c.room("GiB of volumes", max(gigabytes, 0), a.MaxTotalVolumeGigabytes, a.TotalGigabytesUsed),
+		c.room("volumes", max(number, 0), a.MaxTotalVolumes, a.TotalVolumesUsed),
 	)
 }
 
 // checkServers does the same for servers. It is not for Check: not all VMs are started, and others may have
 // been stopped for it by then.
-func (p *Place) checkServers(ctx context.Context, s *session, vm *inventory.VM) error {
+func (c checker) checkServers(ctx context.Context, s *session, vm *inventory.VM) error {
 	var l *serverlimits.Limits
-	err := p.cloud.ask(ctx, "look at the limits of servers", func(ctx context.Context) (err error) {
+	err := c.cloud.ask(ctx, "look at the limits of servers", func(ctx context.Context) (err error) {
 		l, err = serverlimits.Get(ctx, s.compute, nil).Extract()
 		return err
 	})
@@ -146,19 +152,19 @@ func (p *Place) checkServers(ctx context.Context, s *session, vm *inventory.VM) 
 	}
 	a := l.Absolute
 	return errorsFirst(
-		p.room("servers", 1, a.MaxTotalInstances, a.TotalInstancesUsed),
-		p.room("vCPUs", vm.CPUs, a.MaxTotalCores, a.TotalCoresUsed),
-		p.room("MiB of memory", int(vm.MemoryMiB), a.MaxTotalRAMSize, a.TotalRAMUsed),
+		c.room("servers", 1, a.MaxTotalInstances, a.TotalInstancesUsed),
+		c.room("vCPUs", vm.CPUs, a.MaxTotalCores, a.TotalCoresUsed),
+		c.room("MiB of memory", int(vm.MemoryMiB), a.MaxTotalRAMSize, a.TotalRAMUsed),
 	)
 }
 
 // room refuses what is more than a quota leaves. A quota below zero is none.
-func (p *Place) room(what string, need, quota, used int) error {
+func (c checker) room(what string, need, quota, used int) error {
 	if quota < 0 || need <= quota-used {
 		return nil
 	}
 	return fault.New(fault.Full, "%d %s are needed, and the project has %d of %d left", need, what, max(quota-used, 0), quota).
-		WithHint("remove what is not needed, or have the quota raised: openstack%s quota show --usage", p.cloud.option())
+		WithHint("remove what is not needed, or have the quota raised: openstack%s quota show --usage", c.cloud.option())
 }
 
 // errorsFirst is the first that is one.
@@ -171,56 +177,22 @@ func errorsFirst(errs ...error) error {
 	return nil
 }
 
-// zones finds out where the availability zone is one: of volumes, of servers, or of both. It is "" for
-// volumes where Cinder does not know it.
-func (p *Place) zones(ctx context.Context, s *session) (ofVolumes string, err error) {
-	wanted := p.opts.AvailabilityZone
-	if wanted == "" {
-		return "", nil
+// checkMACs refuses addresses that somebody else's ports have.
+func (c checker) checkMACs(ctx context.Context, s *session, vm *inventory.VM, on []networks.Network) error {
+	if c.opts.MACs == newMACs {
+		return nil
 	}
-	names, err := p.volumeZones(ctx, s)
-	if err != nil {
-		return "", err
-	}
-	if slices.Contains(names, wanted) {
-		return wanted, nil
-	}
-	names, err = p.serverZones(ctx, s)
-	if err != nil || slices.Contains(names, wanted) {
-		return "", err
-	}
-	return "", fault.New(fault.NotFound, "there is no availability zone %s; there are: %s", fault.Line(wanted), fault.Line(strings.Join(names, ", "))).
-		WithHint("name one of them: availabilityZone=ZONE, or leave it out")
-}
-
-func (p *Place) volumeZones(ctx context.Context, s *session) (names []string, err error) {
-	err = p.cloud.ask(ctx, "list zones of volumes", func(ctx context.Context) error {
-		pages, err := volumezones.List(s.volume).AllPages(ctx)
+	for i, card := range vm.NICs {
+		list, err := c.finder.listPorts(ctx, s, ports.ListOpts{NetworkID: on[i].ID, MACAddress: card.MAC})
 		if err != nil {
 			return err
 		}
-		list, err := volumezones.ExtractAvailabilityZones(pages)
-		names = nil
-		for _, z := range list {
-			names = append(names, z.ZoneName)
+		for _, port := range list {
+			if port.Description != portMark(vm) && port.NetworkID == on[i].ID && strings.EqualFold(port.MACAddress, card.MAC) {
+				return fault.New(fault.Conflict, "port %s on network %s has the address %s already", port.ID, fault.Line(on[i].Name), card.MAC).
+					WithHint("see whose it is: openstack%s port show %s; or leave the address with mac=new", c.cloud.option(), port.ID)
+			}
 		}
-		return err
-	})
-	return names, err
-}
-
-func (p *Place) serverZones(ctx context.Context, s *session) (names []string, err error) {
-	err = p.cloud.ask(ctx, "list zones of servers", func(ctx context.Context) error {
-		pages, err := serverzones.List(s.compute).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		list, err := serverzones.ExtractAvailabilityZones(pages)
-		names = nil
-		for _, z := range list {
-			names = append(names, z.ZoneName)
-		}
-		return err
-	})
-	return names, err
+	}
+	return nil
 }

@@ -29,7 +29,11 @@ const poll = 5 * time.Second
 
 // A delivery is one VM on its way.
 type delivery struct {
-	*Place
+	cloud   *cloud
+	opts    Options
+	finder  finder
+	remover remover
+
 	staged.Delivery
 	session *session
 	machine *machine
@@ -52,11 +56,11 @@ func (w *delivery) warn(code, remedy, format string, args ...any) {
 // Deliver makes ports and volumes, or the image. After a crash it finds what it made by
 // their marks. What an earlier delivery completed stays as it is, also if this one fails.
 func (p *Place) Deliver(ctx context.Context, d staged.Delivery) (staged.Receipt, error) {
-	w, err := p.prepare(ctx, d)
+	w, err := prepareDelivery(ctx, p.chooser(), d)
 	if err != nil {
 		return staged.Receipt{}, err
 	}
-	there, err := p.find(ctx, w.session, d.VM)
+	there, err := w.finder.find(ctx, w.session, d.VM)
 	if err != nil {
 		return staged.Receipt{}, err
 	}
@@ -80,36 +84,39 @@ func (w *delivery) outdated(record string) error {
 		WithHint("if that one is not wanted any more: openstack%s %s delete %s, and again", w.cloud.option(), w.opts.Boot, record)
 }
 
-// prepare finds out what the VM is to become and what it is to join, before anything is made.
-func (p *Place) prepare(ctx context.Context, d staged.Delivery) (*delivery, error) {
-	w, err := p.begin(ctx, d)
+// prepareDelivery finds out what the VM is to become and what it is to join, before anything is made.
+func prepareDelivery(ctx context.Context, c chooser, d staged.Delivery) (*delivery, error) {
+	w, err := newDelivery(ctx, c, d)
 	if err != nil {
 		return nil, err
 	}
-	if w.nets, err = p.networks(ctx, w.session, d.VM); err != nil {
+	if w.nets, err = c.networks(ctx, w.session, d.VM); err != nil {
 		return nil, err
 	}
-	w.zone, err = p.zones(ctx, w.session)
+	w.zone, err = c.zones(ctx, w.session)
 	return w, err
 }
 
-// begin finds out what the VM is to become.
-func (p *Place) begin(ctx context.Context, d staged.Delivery) (*delivery, error) {
-	m, err := machineOf(d.Definition, p.opts)
+// newDelivery finds out what the VM is to become.
+func newDelivery(ctx context.Context, c chooser, d staged.Delivery) (*delivery, error) {
+	m, err := machineOf(d.Definition, c.opts)
 	if err != nil {
 		return nil, err
 	}
-	w := &delivery{Place: p, Delivery: d, machine: m, contents: contents(d.Images), progress: staged.NewProgress(d), warnings: m.warnings}
-	if w.session, err = p.cloud.session(ctx); err != nil {
+	w := &delivery{
+		cloud: c.cloud, opts: c.opts, finder: finder{c.cloud}, remover: remover{finder{c.cloud}},
+		Delivery: d, machine: m, contents: contents(d.Images), progress: staged.NewProgress(d), warnings: m.warnings,
+	}
+	if w.session, err = c.cloud.session(ctx); err != nil {
 		return nil, err
 	}
-	if w.flavor, err = p.flavor(ctx, w.session, d.VM); err != nil {
+	if w.flavor, err = c.flavor(ctx, w.session, d.VM); err != nil {
 		return nil, err
 	}
 	if w.flavor.VCPUs != d.VM.CPUs { // Nova refuses a topology of another number
 		maps.DeleteFunc(m.properties, func(key, _ string) bool { return strings.HasPrefix(key, "hw_cpu_") })
 	}
-	if n := requirement(d.VM, p.opts); w.flavor.VCPUs != n.cpus || w.flavor.RAM != n.ramMiB {
+	if n := requirement(d.VM, c.opts); w.flavor.VCPUs != n.cpus || w.flavor.RAM != n.ramMiB {
 		w.warn("flavor", "if that is wrong, name another: flavor=NAME", "flavor %s has %d vCPUs and %d MiB, the VM had %d and %d",
 			fault.Line(w.flavor.Name), w.flavor.VCPUs, w.flavor.RAM, n.cpus, n.ramMiB)
 	}
@@ -149,7 +156,7 @@ func (w *delivery) adopt(there *found, record string) error {
 // carryOut makes what is not there yet. Cards come first: what Neutron refuses is known before hours of
 // copying.
 func (w *delivery) carryOut(ctx context.Context) error {
-	if err := w.checkNames(ctx, w.session, w.VM, w.machine.name); err != nil {
+	if err := w.finder.checkNames(ctx, w.session, w.VM, w.machine.name); err != nil {
 		return err
 	}
 	if err := (portMaker{w}).makePorts(ctx); err != nil {
@@ -200,7 +207,7 @@ func (w *delivery) metadata(i int) map[string]string {
 func (w *delivery) abandon(ctx context.Context, why error) error {
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	if err := w.remove(late, w.session, w.VM); err != nil {
+	if err := w.remover.remove(late, w.session, w.VM); err != nil {
 		return errors.Join(why, fmt.Errorf("remove what was made: %w", err))
 	}
 	return why

@@ -1,6 +1,7 @@
 package openstack
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/image/v2/images"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 )
 
@@ -26,25 +28,28 @@ func (f *found) empty() bool { return len(f.servers)+len(f.volumes)+len(f.ports)
 // needless reports whether there are images, and nothing that is seen to need them.
 func (f *found) needless() bool { return len(f.servers)+len(f.volumes) == 0 && len(f.images) > 0 }
 
+// A finder finds what was made of VMs, by the marks on it. It has no state but the login and is safe for concurrent use.
+type finder struct{ cloud *cloud }
+
 // find looks for all that was made of vm.
-func (p *Place) find(ctx context.Context, s *session, vm *inventory.VM) (*found, error) {
-	f := &found{}
+func (f finder) find(ctx context.Context, s *session, vm *inventory.VM) (*found, error) {
+	there := &found{}
 	var err error
-	if f.servers, err = p.serversOf(ctx, s, vm); err != nil {
+	if there.servers, err = f.serversOf(ctx, s, vm); err != nil {
 		return nil, err
 	}
-	if f.volumes, err = p.volumesOf(ctx, s, vm); err != nil {
+	if there.volumes, err = f.volumesOf(ctx, s, vm); err != nil {
 		return nil, err
 	}
-	if f.ports, err = p.portsOf(ctx, s, vm); err != nil {
+	if there.ports, err = f.portsOf(ctx, s, vm); err != nil {
 		return nil, err
 	}
-	f.images, err = p.imagesOf(ctx, s, vm)
-	return f, err
+	there.images, err = f.imagesOf(ctx, s, vm)
+	return there, err
 }
 
-func (p *Place) serversOf(ctx context.Context, s *session, vm *inventory.VM) (list []servers.Server, err error) {
-	err = p.cloud.ask(ctx, "list servers", func(ctx context.Context) error {
+func (f finder) serversOf(ctx context.Context, s *session, vm *inventory.VM) (list []servers.Server, err error) {
+	err = f.cloud.ask(ctx, "list servers", func(ctx context.Context) error {
 		pages, err := servers.List(s.compute, servers.ListOpts{}).AllPages(ctx)
 		if err != nil {
 			return err
@@ -55,15 +60,15 @@ func (p *Place) serversOf(ctx context.Context, s *session, vm *inventory.VM) (li
 	return slices.DeleteFunc(list, func(v servers.Server) bool { return !made(v.Metadata, vm) }), err
 }
 
-func (p *Place) volumesOf(ctx context.Context, s *session, vm *inventory.VM) (list []volumes.Volume, err error) {
-	list, err = p.listVolumes(ctx, s, volumes.ListOpts{Metadata: map[string]string{sourceKey: identity(vm)}})
+func (f finder) volumesOf(ctx context.Context, s *session, vm *inventory.VM) (list []volumes.Volume, err error) {
+	list, err = f.listVolumes(ctx, s, volumes.ListOpts{Metadata: map[string]string{sourceKey: identity(vm)}})
 	return slices.DeleteFunc(list, func(v volumes.Volume) bool { return !made(v.Metadata, vm) }), err
 }
 
 // listVolumes lists them, the oldest first: of two that were made by one call that was repeated, all who
 // look choose the same.
-func (p *Place) listVolumes(ctx context.Context, s *session, o volumes.ListOpts) (list []volumes.Volume, err error) {
-	err = p.cloud.ask(ctx, "list volumes", func(ctx context.Context) error {
+func (f finder) listVolumes(ctx context.Context, s *session, o volumes.ListOpts) (list []volumes.Volume, err error) {
+	err = f.cloud.ask(ctx, "list volumes", func(ctx context.Context) error {
 		pages, err := volumes.List(s.volume, o).AllPages(ctx)
 		if err != nil {
 			return err
@@ -80,13 +85,13 @@ func (p *Place) listVolumes(ctx context.Context, s *session, o volumes.ListOpts)
 	return list, err
 }
 
-func (p *Place) portsOf(ctx context.Context, s *session, vm *inventory.VM) ([]ports.Port, error) {
-	list, err := p.listPorts(ctx, s, ports.ListOpts{Description: portMark(vm)})
+func (f finder) portsOf(ctx context.Context, s *session, vm *inventory.VM) ([]ports.Port, error) {
+	list, err := f.listPorts(ctx, s, ports.ListOpts{Description: portMark(vm)})
 	return slices.DeleteFunc(list, func(v ports.Port) bool { return v.Description != portMark(vm) }), err
 }
 
-func (p *Place) listPorts(ctx context.Context, s *session, o ports.ListOpts) (list []ports.Port, err error) {
-	err = p.cloud.ask(ctx, "list ports", func(ctx context.Context) error {
+func (f finder) listPorts(ctx context.Context, s *session, o ports.ListOpts) (list []ports.Port, err error) {
+	err = f.cloud.ask(ctx, "list ports", func(ctx context.Context) error {
 		pages, err := ports.List(s.network, o).AllPages(ctx)
 		if err != nil {
 			return err
@@ -97,8 +102,8 @@ func (p *Place) listPorts(ctx context.Context, s *session, o ports.ListOpts) (li
 	return list, err
 }
 
-func (p *Place) imagesOf(ctx context.Context, s *session, vm *inventory.VM) (list []images.Image, err error) {
-	err = p.cloud.ask(ctx, "list images", func(ctx context.Context) error {
+func (f finder) imagesOf(ctx context.Context, s *session, vm *inventory.VM) (list []images.Image, err error) {
+	err = f.cloud.ask(ctx, "list images", func(ctx context.Context) error {
 		pages, err := images.List(s.image, images.ListOpts{Tags: []string{tag(vm)}}).AllPages(ctx)
 		if err != nil {
 			return err
@@ -133,4 +138,39 @@ func (f *found) record() (id, contents string) {
 		}
 	}
 	return "", ""
+}
+
+// checkNames refuses a name that another's server or record has: nobody could tell them apart.
+func (f finder) checkNames(ctx context.Context, s *session, vm *inventory.VM, name string) error {
+	var list []servers.Server
+	err := f.cloud.ask(ctx, "list servers", func(ctx context.Context) error {
+		pages, err := servers.List(s.compute, servers.ListOpts{}).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		list, err = servers.ExtractServers(pages)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, v := range list {
+		if v.Name == name && !made(v.Metadata, vm) {
+			return f.nameTaken("server", v.ID, name)
+		}
+	}
+	record := volumeName(name, bootDisk(vm))
+	there, err := f.listVolumes(ctx, s, volumes.ListOpts{Name: record})
+	for _, v := range there {
+		if v.Name == record && !made(v.Metadata, vm) {
+			return f.nameTaken("volume", v.ID, record)
+		}
+	}
+	return err
+}
+
+// nameTaken says that something of somebody else's has the name.
+func (f finder) nameTaken(what, id, name string) error {
+	return fault.New(fault.Conflict, "%s %s is called %s already", what, fault.Line(id), name).
+		WithHint("rename one of the two: openstack%s %s set --name %s %s", f.cloud.option(), what, fault.Quote(cmp.Or(name, "vm")+"-old"), fault.Quote(id))
 }

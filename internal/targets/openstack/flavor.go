@@ -2,7 +2,6 @@ package openstack
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,27 +11,6 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 )
-
-// flavor is the one that was named, or the smallest that vm fits in.
-func (p *Place) flavor(ctx context.Context, s *session, vm *inventory.VM) (flavors.Flavor, error) {
-	var list []flavors.Flavor
-	err := p.cloud.ask(ctx, "list flavors", func(ctx context.Context) error {
-		pages, err := flavors.ListDetail(s.compute, nil).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		list, err = flavors.ExtractFlavors(pages)
-		return err
-	})
-	if err != nil {
-		return flavors.Flavor{}, err
-	}
-	need := requirement(vm, p.opts)
-	if p.opts.Flavor != "" {
-		return namedFlavor(list, p.opts.Flavor, need)
-	}
-	return smallest(list, need)
-}
 
 // A need is what a flavor has to have.
 type need struct {

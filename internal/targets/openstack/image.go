@@ -42,7 +42,7 @@ func (w imageSender) upload(ctx context.Context, i int) (string, error) {
 			return id, nil
 		}
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-		removed := w.removeImage(late, w.session, id)
+		removed := w.remover.removeImage(late, w.session, id)
 		cancel()
 		if try == uploadTries || removed != nil || !(passes(err) || errors.Is(err, errDiffers)) {
 			return "", errors.Join(err, removed)
@@ -55,13 +55,13 @@ func (w imageSender) upload(ctx context.Context, i int) (string, error) {
 
 // removeLeftovers deletes the images of a disk that a crash left: of what is in them nothing is known.
 func (w imageSender) removeLeftovers(ctx context.Context, i int) error {
-	there, err := w.imagesOf(ctx, w.session, w.VM)
+	there, err := w.finder.imagesOf(ctx, w.session, w.VM)
 	if err != nil {
 		return err
 	}
 	for _, img := range there {
 		if properties(img)[diskKey] == fmt.Sprint(w.VM.Disks[i].Key) {
-			if err := w.removeImage(ctx, w.session, img.ID); err != nil {
+			if err := w.remover.removeImage(ctx, w.session, img.ID); err != nil {
 				return err
 			}
 		}
@@ -180,17 +180,6 @@ func (w imageSender) readImage(ctx context.Context, id string) (img *images.Imag
 		return err
 	})
 	return img, err
-}
-
-// removeImage deletes an image. That there is none is no error; one that volumes need is fault.Conflict.
-func (p *Place) removeImage(ctx context.Context, s *session, id string) error {
-	err := p.cloud.ask(ctx, "delete an image", func(ctx context.Context) error {
-		return images.Delete(ctx, s.image, id).ExtractErr()
-	})
-	if fault.Is(err, fault.NotFound) {
-		return nil
-	}
-	return err
 }
 
 // makeImage is what makes the record with boot=image.

@@ -75,7 +75,12 @@ type Place struct {
 	opts  Options
 }
 
-var _ staged.Place = (*Place)(nil)
+var (
+	_ staged.Place    = (*Place)(nil)
+	_ staged.Starter  = (*Place)(nil)
+	_ staged.Examiner = (*Place)(nil)
+	_ staged.Outliner = (*Place)(nil)
+)
 
 // New returns the project at an address such as
 //
@@ -150,4 +155,25 @@ func (o *Options) take(query url.Values) error {
 		o.Boot = fromVolume
 	}
 	return nil
+}
+
+func (p *Place) chooser() chooser { return chooser{p.cloud, p.opts} }
+
+func (p *Place) checker() checker { return checker{p.chooser(), finder{p.cloud}} }
+
+// Check reports why vm cannot be delivered. It only reads.
+func (p *Place) Check(ctx context.Context, vm *inventory.VM) error { return p.checker().check(ctx, vm) }
+
+// Examine is Check by aspects, for a VM that stands in for all.
+func (p *Place) Examine(ctx context.Context, a staged.Aspect) []staged.Look {
+	return p.checker().examine(ctx, a)
+}
+
+// Withdraw removes what was made of vm.
+func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
+	s, err := p.cloud.session(ctx)
+	if err != nil {
+		return err
+	}
+	return remover{finder{p.cloud}}.remove(ctx, s, vm)
 }

@@ -8,10 +8,7 @@ import (
 	"strings"
 
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
 )
-
-var _ staged.Outliner = (*Place)(nil)
 
 // Outline says what def becomes, as far as the cloud need not be asked: what a network's or a volume
 // type's name means there, and which flavor fits, Check finds out.

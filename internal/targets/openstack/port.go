@@ -24,7 +24,7 @@ type portMaker struct{ *delivery }
 
 // makePorts gives each card a port, and removes those of an earlier delivery that are none of them.
 func (w portMaker) makePorts(ctx context.Context) error {
-	there, err := w.portsOf(ctx, w.session, w.VM)
+	there, err := w.finder.portsOf(ctx, w.session, w.VM)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (w portMaker) makePorts(ctx context.Context) error {
 		w.ports = append(w.ports, port)
 	}
 	for _, port := range there {
-		if err := w.removePort(ctx, w.session, port); err != nil {
+		if err := w.remover.removePort(ctx, w.session, port); err != nil {
 			return err
 		}
 	}
@@ -127,46 +127,11 @@ func (w portMaker) createPort(ctx context.Context, i int, on networks.Network, f
 
 // lookForPort finds a port that was made by a call whose answer was lost.
 func (w portMaker) lookForPort(ctx context.Context, i int) (*ports.Port, error) {
-	there, err := w.portsOf(ctx, w.session, w.VM)
+	there, err := w.finder.portsOf(ctx, w.session, w.VM)
 	if at := slices.IndexFunc(there, func(p ports.Port) bool { return w.suits(p, i) }); at >= 0 {
 		return &there[at], err
 	}
 	return nil, err
-}
-
-// removePort deletes a port, unless a server of somebody else's has it. That there is none is no error.
-func (p *Place) removePort(ctx context.Context, s *session, port ports.Port) error {
-	if port.DeviceID != "" {
-		return fault.New(fault.Conflict, "port %s is in use by %s, which decamp did not make", fault.Line(port.Name), fault.Line(port.DeviceID)).
-			WithHint("if that server is not wanted: openstack%s server delete %s", p.cloud.option(), fault.Quote(port.DeviceID))
-	}
-	err := p.cloud.ask(ctx, "delete a port", func(ctx context.Context) error {
-		return ports.Delete(ctx, s.network, port.ID).ExtractErr()
-	})
-	if fault.Is(err, fault.NotFound) {
-		return nil
-	}
-	return err
-}
-
-// checkMACs refuses addresses that somebody else's ports have.
-func (p *Place) checkMACs(ctx context.Context, s *session, vm *inventory.VM, on []networks.Network) error {
-	if p.opts.MACs == newMACs {
-		return nil
-	}
-	for i, card := range vm.NICs {
-		list, err := p.listPorts(ctx, s, ports.ListOpts{NetworkID: on[i].ID, MACAddress: card.MAC})
-		if err != nil {
-			return err
-		}
-		for _, port := range list {
-			if port.Description != portMark(vm) && port.NetworkID == on[i].ID && strings.EqualFold(port.MACAddress, card.MAC) {
-				return fault.New(fault.Conflict, "port %s on network %s has the address %s already", port.ID, fault.Line(on[i].Name), card.MAC).
-					WithHint("see whose it is: openstack%s port show %s; or leave the address with mac=new", p.cloud.option(), port.ID)
-			}
-		}
-	}
-	return nil
 }
 
 // fixed are the addresses of a card that fit a subnet of its network. Neutron lets none through that a port

@@ -9,7 +9,6 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/inventory"
 )
 
 func (w *starter) createServer(ctx context.Context) error {
@@ -58,7 +57,7 @@ func (w *starter) devices() []servers.BlockDevice {
 
 // lookForServer finds one that was made by a call whose answer was lost.
 func (w *starter) lookForServer(ctx context.Context) error {
-	list, err := w.serversOf(ctx, w.session, w.VM)
+	list, err := w.finder.serversOf(ctx, w.session, w.VM)
 	if len(list) > 0 {
 		w.server = list[0].ID
 	}
@@ -87,7 +86,7 @@ func (w *starter) powerOn(ctx context.Context) error {
 // clearServer deletes a server that never ran, and waits until what it is made of is free.
 func (w *starter) clearServer(ctx context.Context, id string) error {
 	for range shortWait {
-		list, err := w.serversOf(ctx, w.session, w.VM)
+		list, err := w.finder.serversOf(ctx, w.session, w.VM)
 		if err != nil {
 			return err
 		}
@@ -95,7 +94,7 @@ func (w *starter) clearServer(ctx context.Context, id string) error {
 		if at < 0 {
 			return w.freed(ctx, id)
 		}
-		if err := w.removeServer(ctx, w.session, list[at]); err != nil {
+		if err := w.remover.removeServer(ctx, w.session, list[at]); err != nil {
 			return err
 		}
 		if err := w.cloud.wait(ctx, pause); err != nil {
@@ -108,7 +107,7 @@ func (w *starter) clearServer(ctx context.Context, id string) error {
 // freed waits until no volume is a server's any more: Cinder is told when Nova is through.
 func (w *starter) freed(ctx context.Context, server string) error {
 	for range shortWait {
-		list, err := w.volumesOf(ctx, w.session, w.VM)
+		list, err := w.finder.volumesOf(ctx, w.session, w.VM)
 		if err != nil {
 			return err
 		}
@@ -122,49 +121,4 @@ func (w *starter) freed(ctx context.Context, server string) error {
 		}
 	}
 	return fault.New(fault.Transient, "volumes are still those of server %s", server).WithHint("look at them: openstack%s volume list", w.cloud.option())
-}
-
-// removeServer asks for a server to be deleted. One that runs is fault.Conflict.
-func (p *Place) removeServer(ctx context.Context, s *session, v servers.Server) error {
-	off := slices.Contains([]string{"SHUTOFF", "ERROR", "BUILD", "SHELVED", "SHELVED_OFFLOADED", "DELETED", "SOFT_DELETED"}, v.Status)
-	if !off {
-		return fault.New(fault.Conflict, "server %s runs", fault.Line(v.Name)).
-			WithHint("shut it down first: openstack%s server stop %s", p.cloud.option(), v.ID)
-	}
-	err := p.cloud.ask(ctx, "delete a server", func(ctx context.Context) error {
-		return servers.Delete(ctx, s.compute, v.ID).ExtractErr()
-	})
-	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Conflict) { // gone, or busy: it is looked at again
-		return nil
-	}
-	return err
-}
-
-// checkNames refuses a name that another's server or record has: nobody could tell them apart.
-func (p *Place) checkNames(ctx context.Context, s *session, vm *inventory.VM, name string) error {
-	var list []servers.Server
-	err := p.cloud.ask(ctx, "list servers", func(ctx context.Context) error {
-		pages, err := servers.List(s.compute, servers.ListOpts{}).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		list, err = servers.ExtractServers(pages)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for _, v := range list {
-		if v.Name == name && !made(v.Metadata, vm) {
-			return p.nameTaken("server", v.ID, name)
-		}
-	}
-	record := volumeName(name, bootDisk(vm))
-	there, err := p.listVolumes(ctx, s, volumes.ListOpts{Name: record})
-	for _, v := range there {
-		if v.Name == record && !made(v.Metadata, vm) {
-			return p.nameTaken("volume", v.ID, record)
-		}
-	}
-	return err
 }

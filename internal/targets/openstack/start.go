@@ -14,18 +14,16 @@ import (
 	"github.com/decamp/decamp/internal/targets/staged"
 )
 
-var _ staged.Starter = (*Place)(nil)
-
 // Start makes the server of what was delivered, once, or powers on the one that it made before, and returns
 // when it is active. A server that Nova could not bring up is removed again: it has the volumes and ports, and
 // would be in the way of the next.
 func (p *Place) Start(ctx context.Context, def targets.Definition) (targets.Started, error) {
-	d, err := p.begin(ctx, staged.Delivery{Definition: def})
+	d, err := newDelivery(ctx, p.chooser(), staged.Delivery{Definition: def})
 	if err != nil {
 		return targets.Started{}, err
 	}
 	w := &starter{delivery: d}
-	there, err := p.find(ctx, w.session, def.VM)
+	there, err := d.finder.find(ctx, w.session, def.VM)
 	if err != nil {
 		return targets.Started{}, err
 	}
@@ -51,7 +49,7 @@ type starter struct {
 func (w *starter) recall(ctx context.Context, there *found) error {
 	id, of := there.record()
 	if id == "" {
-		if err := w.checkNames(ctx, w.session, w.VM, w.machine.name); err != nil {
+		if err := w.finder.checkNames(ctx, w.session, w.VM, w.machine.name); err != nil {
 			return err
 		}
 		return fault.New(fault.NotFound, "there is nothing of VM %s on %s that a server could be made of", w.VM.Name, w.cloud.name).

@@ -1,7 +1,6 @@
 package openstack
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -95,7 +94,7 @@ func (w *delivery) createVolume(ctx context.Context, i int, image string) error 
 func (w *delivery) settle(ctx context.Context, i int) (v *volumes.Volume, bad int, err error) {
 	seen := map[string]bool{}
 	for look := 0; ; look++ {
-		list, err := w.volumesOf(ctx, w.session, w.VM)
+		list, err := w.finder.volumesOf(ctx, w.session, w.VM)
 		if err != nil {
 			return nil, bad, err
 		}
@@ -116,7 +115,7 @@ func (w *delivery) settle(ctx context.Context, i int) (v *volumes.Volume, bad in
 					seen[each.ID], bad = true, bad+1
 				}
 				busy = true
-				if err := w.removeVolume(ctx, w.session, each); err != nil {
+				if err := w.remover.removeVolume(ctx, w.session, each); err != nil {
 					return nil, bad, err
 				}
 			}
@@ -145,7 +144,7 @@ func (w *delivery) ready(ctx context.Context, v volumes.Volume, i int) error {
 			return err
 		}
 	}
-	there, err := w.imagesOf(ctx, w.session, w.VM)
+	there, err := w.finder.imagesOf(ctx, w.session, w.VM)
 	if err != nil {
 		return err
 	}
@@ -153,7 +152,7 @@ func (w *delivery) ready(ctx context.Context, v volumes.Volume, i int) error {
 		if i >= 0 && properties(img)[diskKey] != fmt.Sprint(w.VM.Disks[i].Key) {
 			continue
 		}
-		err := w.removeImage(ctx, w.session, img.ID)
+		err := w.remover.removeImage(ctx, w.session, img.ID)
 		if fault.Is(err, fault.Conflict) { // its volume is a clone of it, as on Ceph
 			w.warn("image-kept", "leave it as long as the volume is there; after that: openstack image delete "+img.ID,
 				"image %s stays: the volume of disk %d was made of it and needs it", img.ID, i)
@@ -223,31 +222,4 @@ func (w *delivery) blank(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-}
-
-// removeVolume asks for a volume to be deleted, unless a server of somebody else's has it.
-func (p *Place) removeVolume(ctx context.Context, s *session, v volumes.Volume) error {
-	for _, a := range v.Attachments {
-		if a.ServerID != "" {
-			return fault.New(fault.Conflict, "volume %s is in use by server %s, which decamp did not make", fault.Line(v.Name), fault.Line(a.ServerID)).
-				WithHint("if that server is not wanted: openstack%s server delete %s", p.cloud.option(), fault.Quote(a.ServerID))
-		}
-	}
-	if v.Status == "error_deleting" {
-		return fault.New(fault.Transient, "Cinder could not delete volume %s", v.ID).
-			WithHint("who runs the cloud can: openstack volume delete --force %s", v.ID)
-	}
-	err := p.cloud.ask(ctx, "delete a volume", func(ctx context.Context) error {
-		return volumes.Delete(ctx, s.volume, v.ID, nil).ExtractErr()
-	})
-	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Invalid) { // gone, or busy with something: it is looked at again
-		return nil
-	}
-	return err
-}
-
-// nameTaken says that something of somebody else's has the name.
-func (p *Place) nameTaken(what, id, name string) error {
-	return fault.New(fault.Conflict, "%s %s is called %s already", what, fault.Line(id), name).
-		WithHint("rename one of the two: openstack%s %s set --name %s %s", p.cloud.option(), what, fault.Quote(cmp.Or(name, "vm")+"-old"), fault.Quote(id))
 }

@@ -1,0 +1,158 @@
+package openstack
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	volumezones "github.com/gophercloud/gophercloud/v2/openstack/blockstorage/v3/availabilityzones"
+	serverzones "github.com/gophercloud/gophercloud/v2/openstack/compute/v2/availabilityzones"
+	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/flavors"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// A chooser finds the flavor, the networks and the zone that the options name for VMs. It changes nothing and
+// is safe for concurrent use.
+type chooser struct {
+	cloud *cloud
+	opts  Options
+}
+
+// networks finds the network of each card, in their order.
+func (c chooser) networks(ctx context.Context, s *session, vm *inventory.VM) ([]networks.Network, error) {
+	if len(vm.NICs) == 0 {
+		return nil, nil
+	}
+	var list []networks.Network
+	err := c.cloud.ask(ctx, "list networks", func(ctx context.Context) error {
+		pages, err := networks.List(s.network, networks.ListOpts{}).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		list, err = networks.ExtractNetworks(pages)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var joined []networks.Network
+	for _, card := range vm.NICs {
+		n, err := c.network(list, card)
+		if err != nil {
+			return nil, err
+		}
+		joined = append(joined, n)
+	}
+	return joined, nil
+}
+
+// network is the one that a card joins. Two of a name are told apart by ID.
+func (c chooser) network(list []networks.Network, card inventory.NIC) (networks.Network, error) {
+	to := c.opts.Maps.Network(card.Network)
+	if to.VLAN != 0 || to.Model != "" {
+		return networks.Network{}, fault.New(fault.Unsupported, "cards of network %s have a vlan or model in the map: a VLAN is the network's there, and a server has one model for all cards", fault.Line(card.Network)).
+			WithHint("take vlan and model out of the map, and name the network that is in the VLAN")
+	}
+	name := cmp.Or(to.To, c.opts.Network)
+	var found []networks.Network
+	var names []string
+	for _, n := range list {
+		names = append(names, fault.Line(n.Name))
+		if name == n.ID || name == n.Name && name != "" {
+			found = append(found, n)
+		}
+	}
+	slices.Sort(names)
+	there := strings.Join(names[:min(len(names), 30)], ", ")
+	switch {
+	case name == "":
+		return networks.Network{}, fault.New(fault.Invalid, "it is not said where network card %s leads, which was on %s; there are: %s", card.MAC, fault.Line(card.Network), there).
+			WithHint(`name it: network=NETWORK, or in a map: {networks: {%q: NETWORK}}`, card.Network)
+	case len(found) == 0:
+		return networks.Network{}, fault.New(fault.NotFound, "there is no network %s for cards of VMware's network %s; there are: %s", fault.Line(name), fault.Line(card.Network), there).
+			WithHint("name one of them: network=NETWORK, or a map of networks")
+	case len(found) > 1:
+		return networks.Network{}, fault.New(fault.Conflict, "%d networks are called %s", len(found), fault.Line(name)).
+			WithHint("name its ID: openstack%s network list --name %s", c.cloud.option(), fault.Quote(name))
+	}
+	return found[0], nil
+}
+
+// zones finds out where the availability zone is one: of volumes, of servers, or of both. It is "" for
+// volumes where Cinder does not know it.
+func (c chooser) zones(ctx context.Context, s *session) (ofVolumes string, err error) {
+	wanted := c.opts.AvailabilityZone
+	if wanted == "" {
+		return "", nil
+	}
+	names, err := c.volumeZones(ctx, s)
+	if err != nil {
+		return "", err
+	}
+	if slices.Contains(names, wanted) {
+		return wanted, nil
+	}
+	names, err = c.serverZones(ctx, s)
+	if err != nil || slices.Contains(names, wanted) {
+		return "", err
+	}
+	return "", fault.New(fault.NotFound, "there is no availability zone %s; there are: %s", fault.Line(wanted), fault.Line(strings.Join(names, ", "))).
+		WithHint("name one of them: availabilityZone=ZONE, or leave it out")
+}
+
+func (c chooser) volumeZones(ctx context.Context, s *session) (names []string, err error) {
+	err = c.cloud.ask(ctx, "list zones of volumes", func(ctx context.Context) error {
+		pages, err := volumezones.List(s.volume).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		list, err := volumezones.ExtractAvailabilityZones(pages)
+		names = nil
+		for _, z := range list {
+			names = append(names, z.ZoneName)
+		}
+		return err
+	})
+	return names, err
+}
+
+func (c chooser) serverZones(ctx context.Context, s *session) (names []string, err error) {
+	err = c.cloud.ask(ctx, "list zones of servers", func(ctx context.Context) error {
+		pages, err := serverzones.List(s.compute).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		list, err := serverzones.ExtractAvailabilityZones(pages)
+		names = nil
+		for _, z := range list {
+			names = append(names, z.ZoneName)
+		}
+		return err
+	})
+	return names, err
+}
+
+// flavor is the one that was named, or the smallest that vm fits in.
+func (c chooser) flavor(ctx context.Context, s *session, vm *inventory.VM) (flavors.Flavor, error) {
+	var list []flavors.Flavor
+	err := c.cloud.ask(ctx, "list flavors", func(ctx context.Context) error {
+		pages, err := flavors.ListDetail(s.compute, nil).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		list, err = flavors.ExtractFlavors(pages)
+		return err
+	})
+	if err != nil {
+		return flavors.Flavor{}, err
+	}
+	need := requirement(vm, c.opts)
+	if c.opts.Flavor != "" {
+		return namedFlavor(list, c.opts.Flavor, need)
+	}
+	return smallest(list, need)
+}
