@@ -11,6 +11,10 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  \1\t/' | expand -t 14
 
+.PHONY: docs
+docs: ## build the documentation site into build/site
+	@scripts/docs.sh
+
 .PHONY: build
 build: ## build ./decamp, one static binary, and ./decamp-lab, the emulator
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o decamp ./cmd/decamp
