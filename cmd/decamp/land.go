@@ -21,6 +21,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/nfs"
+	"github.com/decamp/decamp/internal/nfs/filewatch"
 )
 
 const landHelp = `
@@ -112,7 +113,7 @@ func (a *app) land(ctx context.Context, o landOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	l := &lander{app: a, watch: newLandWatch(dir), said: map[string]bool{}}
+	l := &lander{app: a, watch: filewatch.New(dir), said: map[string]bool{}}
 	s, err := nfs.New(nfs.Options{Exports: []nfs.Export{l.exportOf(o, dir)}, Admit: l.doorOf(hosts), Durable: o.durable, NoRootSquash: o.keepRoot, Log: a.Log})
 	if err != nil {
 		return err
@@ -138,7 +139,7 @@ func (a *app) land(ctx context.Context, o landOptions) (err error) {
 // lander tells of a folder that is served.
 type lander struct {
 	*app
-	watch *landWatch
+	watch *filewatch.Watch
 
 	mu   sync.Mutex
 	said map[string]bool // refusals, each once
@@ -147,7 +148,7 @@ type lander struct {
 // exportOf is the folder as it is served.
 func (l *lander) exportOf(o landOptions, dir string) nfs.Export {
 	e := nfs.Export{Path: dir, Dir: dir, Open: func(name string) (nfs.Content, error) {
-		l.watch.used(name)
+		l.watch.Used(name)
 		return nil, nil // the file itself
 	}}
 	if o.readOnly {
@@ -183,6 +184,9 @@ func (l *lander) refuse(what, why string) {
 	}
 }
 
+// landLook is the time between two looks at the files.
+const landLook = time.Second
+
 // serve serves and tells until ctx ends. Then it makes sure of what landed.
 func (l *lander) serve(ctx context.Context, s *nfs.Server, ports *nfs.Listeners, dir string) error {
 	ended := make(chan error, 1)
@@ -202,13 +206,30 @@ func (l *lander) serve(ctx context.Context, s *nfs.Server, ports *nfs.Listeners,
 
 // tell says what is new of the files.
 func (l *lander) tell(now time.Time) {
-	for _, f := range l.watch.look(now) {
+	for _, f := range l.watch.Look(now) {
 		if l.json {
-			_ = l.print(map[string]landFile{"file": f}) // a reader that went away shows in the end
+			_ = l.print(map[string]filewatch.File{"file": f}) // a reader that went away shows in the end
 			continue
 		}
-		fmt.Fprintln(l.err, f)
+		fmt.Fprintln(l.err, landingWords(f))
 	}
+}
+
+// landingWords reports in one line how far a file is.
+func landingWords(f filewatch.File) string {
+	name := plain(f.Name)
+	switch f.State {
+	case filewatch.Landed:
+		return fmt.Sprintf("%s: landed, %s of %s in %s (%s)", name, size(f.Landed), size(f.Size), duration(f.Elapsed), rate(f.Landed, f.Elapsed))
+	case filewatch.Silent:
+		return fmt.Sprintf("%s: its host has not been heard of for %s; %s of %s are here", name, filewatch.SilentAfter, size(f.Landed), size(f.Size))
+	case filewatch.Removed:
+		return fmt.Sprintf("%s: removed before it was complete", name)
+	}
+	if f.Elapsed == 0 {
+		return fmt.Sprintf("%s: begins to land, %s", name, size(f.Size))
+	}
+	return fmt.Sprintf("%s: %s of %s so far, %s", name, size(f.Landed), size(f.Size), rate(f.Landed, f.Elapsed))
 }
 
 // landEnd is what is left behind.
@@ -226,7 +247,7 @@ func (l *lander) finish(dir string, mounts []nfs.Mount) error {
 			WithHint("do not trust what landed there before it was compared with its source: see dmesg for what the disk says")
 	}
 	end := landEnd{Mounts: []string{}}
-	end.Files, end.Bytes, end.Open = l.watch.total()
+	end.Files, end.Bytes, end.Open = l.watch.Total()
 	for _, m := range mounts {
 		if host := m.Host.Unmap().String(); !slices.Contains(end.Mounts, host) {
 			end.Mounts = append(end.Mounts, host)

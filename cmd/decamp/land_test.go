@@ -59,3 +59,22 @@ func TestLandWarnsOfLocalUsers(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+func TestEndSaysWhatIsLeft(t *testing.T) {
+	for _, tc := range []struct {
+		end  landEnd
+		want []string
+	}{
+		{landEnd{}, []string{"No file landed."}},
+		{landEnd{Files: 1, Bytes: 3 << 30}, []string{"One file landed, 3 GiB. All of it is on the medium."}},
+		{landEnd{Files: 2, Bytes: 1 << 20, Open: []string{"web01/web01-flat.vmdk"}, Mounts: []string{"10.0.0.7"}}, []string{
+			"2 files landed, 1 MiB.", "Not complete: web01/web01-flat.vmdk", "Host 10.0.0.7 still has the datastore.",
+		}},
+	} {
+		var b strings.Builder
+		if err := tc.end.write(&b); err != nil {
+			t.Fatal(err)
+		}
+		mustContain(t, b.String(), tc.want...)
+	}
+}

@@ -1,4 +1,4 @@
-package main
+package filewatch
 
 import (
 	"fmt"
@@ -15,13 +15,13 @@ import (
 type landedFolder struct {
 	*testing.T
 	dir string
-	*landWatch
+	*Watch
 	now time.Time
 }
 
 func newLandedFolder(t *testing.T) *landedFolder {
 	l := &landedFolder{T: t, dir: t.TempDir(), now: time.Now()}
-	l.landWatch = newLandWatch(l.dir)
+	l.Watch = New(l.dir)
 	if err := os.Mkdir(filepath.Join(l.dir, "web01"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -59,10 +59,10 @@ func (l *landedFolder) lock() string {
 }
 
 // expect looks d later, and checks the state that is told; "" is nothing.
-func (l *landedFolder) expect(d time.Duration, want landState) {
+func (l *landedFolder) expect(d time.Duration, want State) {
 	l.Helper()
 	l.now = l.now.Add(d)
-	switch news := l.look(l.now); {
+	switch news := l.Look(l.now); {
 	case want == "" && len(news) > 0, want != "" && (len(news) != 1 || news[0].State != want || news[0].Name != flat):
 		l.Fatalf("told %v, want %q", news, want)
 	}
@@ -72,23 +72,23 @@ func (l *landedFolder) expect(d time.Duration, want landState) {
 func TestLockSaysWhenAFileHasLanded(t *testing.T) {
 	l := newLandedFolder(t)
 	l.write(0)
-	l.used(flat)
-	l.used("web01/.lck-0000000000000001")
+	l.Used(flat)
+	l.Used("web01/.lck-0000000000000001")
 	lock := l.lock()
-	l.expect(0, fileLanding)
+	l.expect(0, Landing)
 	for range 3 {
-		l.expect(landSilent, fileLanding) // every ten seconds it would be told
+		l.expect(SilentAfter, Landing) // every ten seconds it would be told
 		l.must(os.Chtimes(lock, l.now, l.now))
 	}
 	l.write(1)
 	l.expect(time.Second, "")
-	if files, _, open := l.total(); files != 0 || len(open) != 1 {
+	if files, _, open := l.Total(); files != 0 || len(open) != 1 {
 		t.Errorf("%d landed, open %v", files, open)
 	}
 	l.must(os.Remove(lock))
-	l.expect(time.Second, fileLanded)
+	l.expect(time.Second, Landed)
 	l.expect(time.Hour, "")
-	if files, bytes, open := l.total(); files != 1 || bytes < 2<<20 || len(open) > 0 {
+	if files, bytes, open := l.Total(); files != 1 || bytes < 2<<20 || len(open) > 0 {
 		t.Errorf("%d landed, %d bytes, open %v", files, bytes, open)
 	}
 }
@@ -97,15 +97,15 @@ func TestLockSaysWhenAFileHasLanded(t *testing.T) {
 func TestSilentHostIsTold(t *testing.T) {
 	l := newLandedFolder(t)
 	l.write(0)
-	l.used(flat)
+	l.Used(flat)
 	lock := l.lock()
-	l.expect(0, fileLanding)
-	l.expect(landSilent+time.Second, fileSilent)
+	l.expect(0, Landing)
+	l.expect(SilentAfter+time.Second, Silent)
 	l.expect(time.Minute, "")
 	l.must(os.Chtimes(lock, l.now, l.now))
-	l.expect(time.Second, fileLanding)
+	l.expect(time.Second, Landing)
 	l.must(os.Remove(filepath.Join(l.dir, flat)))
-	l.expect(time.Second, fileRemoved)
+	l.expect(time.Second, Removed)
 	l.expect(time.Second, "")
 }
 
@@ -115,11 +115,11 @@ func TestQuickCopyHasLanded(t *testing.T) {
 	l := newLandedFolder(t)
 	l.write(0)
 	lock := l.lock()
-	l.used(flat)
+	l.Used(flat)
 	l.write(1)
 	l.must(os.Remove(lock))
-	l.expect(0, fileLanding)
-	l.expect(landQuiet, fileLanded)
+	l.expect(0, Landing)
+	l.expect(quietAfter, Landed)
 	l.expect(time.Hour, "")
 }
 
@@ -127,41 +127,22 @@ func TestQuickCopyHasLanded(t *testing.T) {
 func TestQuietFileHasLanded(t *testing.T) {
 	l := newLandedFolder(t)
 	l.write(0)
-	l.used(flat)
+	l.Used(flat)
 	l.expect(0, "") // it may have been there for years
 	l.write(1)
-	l.expect(time.Second, fileLanding)
+	l.expect(time.Second, Landing)
 	l.expect(time.Second, "")
-	l.expect(landQuiet, fileLanded)
+	l.expect(quietAfter, Landed)
 	l.write(2)
-	l.expect(time.Second, fileLanding)
+	l.expect(time.Second, Landing)
 }
 
 func TestSmallFilesAreNotWorthALine(t *testing.T) {
 	l := newLandedFolder(t)
 	name := filepath.Join(l.dir, "web01/web01.vmdk")
 	l.must(os.WriteFile(name, []byte("# Disk DescriptorFile"), 0o600))
-	l.used("web01/web01.vmdk")
+	l.Used("web01/web01.vmdk")
 	l.expect(0, "")
 	l.must(os.WriteFile(name, []byte("# Disk DescriptorFile\n"), 0o600))
 	l.expect(time.Second, "")
-}
-
-func TestEndSaysWhatIsLeft(t *testing.T) {
-	for _, tc := range []struct {
-		end  landEnd
-		want []string
-	}{
-		{landEnd{}, []string{"No file landed."}},
-		{landEnd{Files: 1, Bytes: 3 << 30}, []string{"One file landed, 3 GiB. All of it is on the medium."}},
-		{landEnd{Files: 2, Bytes: 1 << 20, Open: []string{flat}, Mounts: []string{"10.0.0.7"}}, []string{
-			"2 files landed, 1 MiB.", "Not complete: " + flat, "Host 10.0.0.7 still has the datastore.",
-		}},
-	} {
-		var b strings.Builder
-		if err := tc.end.write(&b); err != nil {
-			t.Fatal(err)
-		}
-		mustContain(t, b.String(), tc.want...)
-	}
 }

@@ -1,4 +1,6 @@
-package main
+// Package filewatch follows the files of a served folder that clients write to, and reports when each is complete.
+// ESXi holds a lock file beside a file for as long as it writes; for other clients a quiet time counts.
+package filewatch
 
 import (
 	"fmt"
@@ -15,52 +17,51 @@ import (
 )
 
 const (
-	// landLook is how often the files are looked at, landTell how often one that grows is
-	// spoken of.
-	landLook = time.Second
-	landTell = 10 * time.Second
+	// tellEvery is the shortest time between two reports of a file that grows.
+	tellEvery = 10 * time.Second
 
-	// landQuiet is when a file that nobody locks is taken for complete: clients other than
+	// quietAfter is when a file that nobody locks is taken for complete: clients other than
 	// ESXi do not say.
-	landQuiet = 5 * time.Second
+	quietAfter = 5 * time.Second
 
-	// landSilent is when a lock that is not renewed is stale: ESXi renews every 10 s, and
+	// SilentAfter is when a lock that is not renewed is stale: ESXi renews every 10 s, and
 	// gives another host the lock after 35 (NFS.DiskFileLockUpdateFreq, LockRenewMaxFailureNumber,
 	// LockUpdateTimeout).
-	landSilent = 35 * time.Second
+	SilentAfter = 35 * time.Second
 
-	// landSmall is the size below which a file is not worth a line: descriptors and locks.
-	landSmall = 1 << 20
+	// leastSize is the size below which a file is not reported: descriptors and locks.
+	leastSize = 1 << 20
 
-	// landRest is the longest that a file that nobody writes to is not looked at: a folder
+	// longestRest is the longest time that a file without writes is not looked at: a folder
 	// may hold a hundred thousand of them.
-	landRest = time.Minute
+	longestRest = time.Minute
 
 	lockPrefix = ".lck-" // of ESXi's lock files, beside what they lock
 )
 
-// landState is where a file stands.
-type landState string
+// State is how far a file is.
+type State string
 
+// States of a file; "" is one that nobody has written to.
 const (
-	fileLanding landState = "landing"
-	fileLanded  landState = "landed"
-	fileSilent  landState = "silent"  // its host holds it open and is not heard of
-	fileRemoved landState = "removed" // before it was complete
+	Landing State = "landing"
+	Landed  State = "landed"
+	Silent  State = "silent"  // its host holds it open and does not renew the lock
+	Removed State = "removed" // before it was complete
 )
 
-// landFile is what is told of one file.
-type landFile struct {
+// File is one report of a file.
+type File struct {
 	Name    string        `json:"name"` // in the folder
-	State   landState     `json:"state"`
+	State   State         `json:"state"`
 	Size    int64         `json:"size"`
 	Landed  int64         `json:"landed"`  // bytes that are there: holes do not count
 	Elapsed time.Duration `json:"elapsed"` // nanoseconds
 }
 
-// landWatch follows the files of a folder that are written to. It learns their names from
-// the server and looks at the files themselves.
-type landWatch struct {
+// Watch follows the files of a folder that are written to. The server tells it their names, and it
+// looks at the files themselves. It is safe for concurrent use.
+type Watch struct {
 	dir string
 
 	mu    sync.Mutex
@@ -68,7 +69,7 @@ type landWatch struct {
 }
 
 type watchedFile struct {
-	landFile
+	File
 	began   time.Time
 	changed time.Time // when it last was another than before
 	told    time.Time
@@ -77,28 +78,29 @@ type watchedFile struct {
 	locked  bool
 }
 
-func newLandWatch(dir string) *landWatch {
-	return &landWatch{dir: dir, known: map[string]*watchedFile{}}
+// New returns a watch on the folder dir.
+func New(dir string) *Watch {
+	return &Watch{dir: dir, known: map[string]*watchedFile{}}
 }
 
-// used notes that a file is about to be used. It may be called for any name. What the file
+// Used notes that a file is about to be used. It may be called for any name. What the file
 // is before that is what tells the copy that comes and goes between two looks from a file
 // that has been there for years.
-func (w *landWatch) used(name string) {
+func (w *Watch) Used(name string) {
 	if strings.HasPrefix(filepath.Base(name), lockPrefix) {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.known[name] == nil {
-		f := &watchedFile{landFile: landFile{Name: name}}
+		f := &watchedFile{File: File{Name: name}}
 		f.stat(w.dir)
 		w.known[name] = f
 	}
 }
 
-// look returns what is news of the files, by their names.
-func (w *landWatch) look(now time.Time) (news []landFile) {
+// Look returns what is new of the files since the last call, ordered by their names.
+func (w *Watch) Look(now time.Time) (news []File) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(w.known)) {
@@ -108,26 +110,26 @@ func (w *landWatch) look(now time.Time) (news []landFile) {
 		}
 		f.looked = now
 		if f.look(w.dir, now) {
-			news = append(news, f.landFile)
+			news = append(news, f.File)
 		}
-		if f.State == fileRemoved {
+		if f.State == Removed {
 			delete(w.known, name)
 		}
 	}
 	return news
 }
 
-// total sums the files that landed, and names those that are not complete.
-func (w *landWatch) total() (files int, bytes int64, open []string) {
+// Total sums the files that landed, and names those that are not complete.
+func (w *Watch) Total() (files int, bytes int64, open []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	open = []string{} // never null, as JSON
 	for _, name := range slices.Sorted(maps.Keys(w.known)) {
 		switch f := w.known[name]; f.State {
-		case fileLanded:
+		case Landed:
 			files++
 			bytes += f.Landed
-		case fileLanding, fileSilent:
+		case Landing, Silent:
 			open = append(open, name)
 		}
 	}
@@ -138,7 +140,7 @@ func (w *landWatch) total() (files int, bytes int64, open []string) {
 // seldom.
 func (f *watchedFile) rests(now time.Time) bool {
 	const share = 16 // of its quiet time
-	return (f.State == "" || f.State == fileLanded) && now.Sub(f.looked) < min(now.Sub(f.changed)/share, landRest)
+	return (f.State == "" || f.State == Landed) && now.Sub(f.looked) < min(now.Sub(f.changed)/share, longestRest)
 }
 
 // look reports whether there is something to tell.
@@ -146,19 +148,19 @@ func (f *watchedFile) look(dir string, now time.Time) bool {
 	before := *f
 	heard, there := f.stat(dir)
 	if !there {
-		f.State = fileRemoved
-		return before.State == fileLanding || before.State == fileSilent
+		f.State = Removed
+		return before.State == Landing || before.State == Silent
 	}
 	moved := f.Landed != before.Landed || f.Size != before.Size || !f.mtime.Equal(before.mtime)
 	if moved || f.changed.IsZero() {
 		f.changed = now
 	}
-	switch next := f.next(now, moved || f.locked, before.locked && !f.locked, f.locked && now.Sub(heard) > landSilent); {
-	case f.Size < landSmall:
+	switch next := f.next(now, moved || f.locked, before.locked && !f.locked, f.locked && now.Sub(heard) > SilentAfter); {
+	case f.Size < leastSize:
 		return false
 	case next != f.State:
 		return f.enter(next, now)
-	case next == fileLanding && now.Sub(f.told) >= landTell:
+	case next == Landing && now.Sub(f.told) >= tellEvery:
 		return f.tell(now)
 	}
 	return false
@@ -177,20 +179,20 @@ func (f *watchedFile) stat(dir string) (heard time.Time, there bool) {
 }
 
 // next is the state after a look.
-func (f *watchedFile) next(now time.Time, active, unlocked, unheard bool) landState {
+func (f *watchedFile) next(now time.Time, active, unlocked, unheard bool) State {
 	switch {
 	case f.locked && unheard:
-		return fileSilent
-	case f.State == fileLanding && (unlocked || !f.locked && now.Sub(f.changed) >= landQuiet), f.State == fileSilent && !f.locked:
-		return fileLanded
+		return Silent
+	case f.State == Landing && (unlocked || !f.locked && now.Sub(f.changed) >= quietAfter), f.State == Silent && !f.locked:
+		return Landed
 	case active:
-		return fileLanding
+		return Landing
 	}
 	return f.State
 }
 
-func (f *watchedFile) enter(s landState, now time.Time) bool {
-	if s == fileLanding && f.State != fileSilent {
+func (f *watchedFile) enter(s State, now time.Time) bool {
+	if s == Landing && f.State != Silent {
 		f.began = now
 	}
 	f.State = s
@@ -210,21 +212,4 @@ func lockOf(folder string, inode uint64) (renewed time.Time, locked bool) {
 		return time.Time{}, false // fs.ErrNotExist, or it cannot be seen
 	}
 	return info.ModTime(), info.Mode().Type() == fs.FileMode(0)
-}
-
-// String is a line for eyes.
-func (f landFile) String() string {
-	name := plain(f.Name)
-	switch f.State {
-	case fileLanded:
-		return fmt.Sprintf("%s: landed, %s of %s in %s (%s)", name, size(f.Landed), size(f.Size), duration(f.Elapsed), rate(f.Landed, f.Elapsed))
-	case fileSilent:
-		return fmt.Sprintf("%s: its host has not been heard of for %s; %s of %s are here", name, landSilent, size(f.Landed), size(f.Size))
-	case fileRemoved:
-		return fmt.Sprintf("%s: removed before it was complete", name)
-	}
-	if f.Elapsed == 0 {
-		return fmt.Sprintf("%s: begins to land, %s", name, size(f.Size))
-	}
-	return fmt.Sprintf("%s: %s of %s so far, %s", name, size(f.Landed), size(f.Size), rate(f.Landed, f.Elapsed))
 }
