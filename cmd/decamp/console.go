@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/attach"
 )
 
 const consoleHelp = `
@@ -161,4 +163,38 @@ func (p *published) noConsole(to planfile.Destination) error {
 		return err.WithHint("virtctl console %s", shellArgument(r.Name))
 	}
 	return targets.ErrNoConsole
+}
+
+// attach joins this process's terminal, or its input and output, with the console of the VM called name, and closes
+// that. The terminal is as before when it returns, however that comes.
+func (a *app) attach(ctx context.Context, name string, console io.ReadWriteCloser) error {
+	var shown io.Writer = a.out
+	if !isTerminal(a.outFile()) {
+		shown = &attach.Harmless{To: a.out}
+	}
+	t := attach.New(console, a.in, shown)
+	if isTerminal(a.in) {
+		tty, err := a.terminal()
+		if err != nil {
+			return errors.Join(fmt.Errorf("open the terminal: %w", err), console.Close())
+		}
+		fmt.Fprintf(a.err, "Connected to the console of %s. Ctrl-] leaves it.\n", plain(name))
+		err = errors.Join(t.RunTyped(ctx, tty), tty.Close())
+		return a.tellEnd(ctx, name, err)
+	}
+	return a.tellEnd(ctx, name, t.Run(ctx))
+}
+
+// tellEnd says how an attachment ended. That a person left it is no error.
+func (a *app) tellEnd(ctx context.Context, name string, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return fault.Wrap(fault.Canceled, attach.ErrLeft)
+	case errors.Is(err, attach.ErrLeft):
+		fmt.Fprintf(a.err, "\nThe console of %s is left.\n", plain(name))
+		return nil
+	case err == nil:
+		fmt.Fprintf(a.err, "\n%s is off.\n", plain(name))
+	}
+	return err
 }

@@ -1,4 +1,5 @@
-package main
+// Package attach joins keys and a screen with the serial console of a VM.
+package attach
 
 import (
 	"bytes"
@@ -9,8 +10,6 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
-
-	"github.com/decamp/decamp/internal/fault"
 )
 
 // detachKey is Ctrl-], as telnet and virsh have it.
@@ -24,47 +23,21 @@ const (
 	typedLast = time.Second
 )
 
-// errLeft is how an attachment ends that somebody left.
-var errLeft = errors.New("the console was left")
+// ErrLeft is how an attachment ends that a person left with the detach key.
+var ErrLeft = errors.New("the console was left")
 
 // errNoEnd is how a side of an attachment ends that is not to end the others.
 var errNoEnd = errors.New("the others go on")
 
-// attach joins this process's terminal, or its input and output, with the console of the VM called name, and closes
-// that. The terminal is as before when it returns, however that comes.
-func (a *app) attach(ctx context.Context, name string, console io.ReadWriteCloser) error {
-	t := newAttachment(console, a.in, a.out)
-	if !isTerminal(a.outFile()) {
-		t.screen = &harmless{to: a.out}
-	}
-	if isTerminal(a.in) {
-		tty, err := a.terminal()
-		if err != nil {
-			return errors.Join(fmt.Errorf("open the terminal: %w", err), console.Close())
-		}
-		fmt.Fprintf(a.err, "Connected to the console of %s. Ctrl-] leaves it.\n", plain(name))
-		err = errors.Join(t.runTyped(ctx, tty), tty.Close())
-		return a.tellEnd(ctx, name, err)
-	}
-	return a.tellEnd(ctx, name, t.run(ctx))
+// Terminal is a terminal that a person types at.
+type Terminal interface {
+	io.Reader
+	Raw() (restore func() error, err error) // each key is passed on as it is typed, until restore
+	SetReadDeadline(time.Time) error
 }
 
-// tellEnd says how an attachment ended. That a person left it is no error.
-func (a *app) tellEnd(ctx context.Context, name string, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		return fault.Wrap(fault.Canceled, errLeft)
-	case errors.Is(err, errLeft):
-		fmt.Fprintf(a.err, "\nThe console of %s is left.\n", plain(name))
-		return nil
-	case err == nil:
-		fmt.Fprintf(a.err, "\n%s is off.\n", plain(name))
-	}
-	return err
-}
-
-// An attachment passes keys on to a console, and what that says to a screen.
-type attachment struct {
+// Attachment passes keys on to a console, and what that says to a screen. It serves for one Run or RunTyped.
+type Attachment struct {
 	console io.ReadWriteCloser
 	keys    io.Reader
 	screen  io.Writer
@@ -73,7 +46,7 @@ type attachment struct {
 
 	queue chan []byte   // of keys; closed by listen
 	sent  chan struct{} // closed by pass, once all keys are passed on
-	stop  chan struct{} // closed by run
+	stop  chan struct{} // closed by Run
 	ends  chan parting  // has room for one of each side
 	sides sync.WaitGroup
 }
@@ -84,32 +57,34 @@ type parting struct {
 	panicked any
 }
 
-func newAttachment(console io.ReadWriteCloser, keys io.Reader, screen io.Writer) *attachment {
-	return &attachment{
+// New returns the attachment of keys and a screen to a console, which it closes in the end.
+func New(console io.ReadWriteCloser, keys io.Reader, screen io.Writer) *Attachment {
+	return &Attachment{
 		console: console, keys: keys, screen: screen, leave: func() {},
 		queue: make(chan []byte, keysAhead), sent: make(chan struct{}), stop: make(chan struct{}), ends: make(chan parting, 3),
 	}
 }
 
-// runTyped is run with the keys of a terminal, each passed on as it is typed.
-func (t *attachment) runTyped(ctx context.Context, tty *terminal) (err error) {
-	restore, err := tty.raw()
+// RunTyped is Run with the keys of a terminal, each passed on as it is typed. The terminal is as before when it
+// returns, however that comes.
+func (t *Attachment) RunTyped(ctx context.Context, tty Terminal) (err error) {
+	restore, err := tty.Raw()
 	if err != nil {
 		return errors.Join(fmt.Errorf("set the terminal up: %w", err), t.console.Close())
 	}
 	restore = sync.OnceValue(restore)
-	defer closing(&err, restore) // also after a panic
-	t.typed, t.keys = true, tty.f
+	defer func() { err = errors.Join(err, restore()) }() // also after a panic
+	t.typed, t.keys = true, tty
 	t.leave = func() {
 		_ = restore() // its error is told in the end
-		_ = tty.f.SetReadDeadline(time.Unix(1, 0))
+		_ = tty.SetReadDeadline(time.Unix(1, 0))
 	}
-	return t.run(ctx)
+	return t.Run(ctx)
 }
 
-// run returns nil once the VM is off, and errLeft once a person has left. The end of an input that nobody types ends
+// Run returns nil once the VM is off, and ErrLeft once a person has left. The end of an input that nobody types ends
 // nothing. A reader of keys that cannot be woken stays behind.
-func (t *attachment) run(ctx context.Context) error {
+func (t *Attachment) Run(ctx context.Context) error {
 	t.sides.Go(func() { t.side(t.show) })
 	t.sides.Go(func() { t.side(t.pass) })
 	go t.side(t.listen)
@@ -120,7 +95,7 @@ func (t *attachment) run(ctx context.Context) error {
 	case end = <-t.ends:
 	}
 	t.leave()
-	if errors.Is(end.err, errLeft) {
+	if errors.Is(end.err, ErrLeft) {
 		select {
 		case <-t.sent:
 		case <-time.After(typedLast):
@@ -135,8 +110,8 @@ func (t *attachment) run(ctx context.Context) error {
 	return errors.Join(end.err, err)
 }
 
-// side tells how f ended. It panics in run, which has a terminal to restore.
-func (t *attachment) side(f func() error) {
+// side tells how f ended. It panics in Run, which has a terminal to restore.
+func (t *Attachment) side(f func() error) {
 	defer func() {
 		if r := recover(); r != nil {
 			t.ends <- parting{panicked: fmt.Sprintf("%v\n%s", r, debug.Stack())}
@@ -148,13 +123,13 @@ func (t *attachment) side(f func() error) {
 }
 
 // show has the screen show what the guest says.
-func (t *attachment) show() error {
+func (t *Attachment) show() error {
 	_, err := io.Copy(t.screen, t.console)
 	return err
 }
 
 // pass passes keys on. Why that cannot be done any more is told by show.
-func (t *attachment) pass() error {
+func (t *Attachment) pass() error {
 	defer close(t.sent)
 	for {
 		select {
@@ -172,7 +147,7 @@ func (t *attachment) pass() error {
 }
 
 // listen reads keys.
-func (t *attachment) listen() error {
+func (t *Attachment) listen() error {
 	defer close(t.queue)
 	for {
 		p := make([]byte, keysAtOnce)
@@ -184,7 +159,7 @@ func (t *attachment) listen() error {
 		t.enqueue(p[:n])
 		switch {
 		case left, t.typed && err == io.EOF:
-			return errLeft
+			return ErrLeft
 		case err == io.EOF:
 			return errNoEnd
 		case err != nil:
@@ -195,7 +170,7 @@ func (t *attachment) listen() error {
 
 // enqueue has keys wait for the guest to read them. A person whose guest does not hears a bell: the detachKey has to be
 // seen whatever the guest does.
-func (t *attachment) enqueue(p []byte) {
+func (t *Attachment) enqueue(p []byte) {
 	if len(p) == 0 {
 		return
 	}
@@ -214,14 +189,14 @@ func (t *attachment) enqueue(p []byte) {
 	}
 }
 
-// harmless writes a ? in place of each control character but newlines and tabs: nothing of it is an order to
+// Harmless writes a ? in place of each control character but newlines and tabs: nothing of it is an order to
 // the terminal that shows it some day.
-type harmless struct {
-	to    io.Writer
+type Harmless struct {
+	To    io.Writer
 	c1Led bool // the last byte may begin one of the control characters that UTF-8 has in two
 }
 
-func (h *harmless) Write(p []byte) (int, error) {
+func (h *Harmless) Write(p []byte) (int, error) {
 	clean := bytes.Clone(p)
 	for i, b := range clean {
 		switch {
@@ -231,5 +206,5 @@ func (h *harmless) Write(p []byte) (int, error) {
 		}
 		h.c1Led = b == 0xc2
 	}
-	return h.to.Write(clean)
+	return h.To.Write(clean)
 }
