@@ -17,6 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/attach"
+	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 const consoleHelp = `
@@ -116,40 +117,40 @@ func (a *app) console(ctx context.Context, id plan.ID) error {
 	}
 	c, ok := d.Target.(targets.Consoler)
 	if !ok {
-		return moved.noConsole(d.At)
+		return noConsole(moved, d.At)
 	}
-	open, err := c.Console(ctx, targets.Definition{VM: moved.record.Source})
+	open, err := c.Console(ctx, targets.Definition{VM: moved.Record.Source})
 	if errors.Is(err, targets.ErrNoConsole) {
-		return moved.noConsole(d.At)
+		return noConsole(moved, d.At)
 	}
 	if err != nil {
 		return err
 	}
-	return a.attach(ctx, moved.record.Called(), open)
+	return a.attach(ctx, moved.Record.Called(), open)
 }
 
 // publishedOf is what is recorded of a run's VM since it was published.
-func publishedOf(p plan.Plan, d *assemble.Destination) (*published, error) {
-	moved, err := openPublished(d.Target.Folder(&inventory.VM{Name: p.VM.Name}))
+func publishedOf(p plan.Plan, d *assemble.Destination) (*dir.Published, error) {
+	moved, err := dir.OpenPublished(d.Target.Folder(&inventory.VM{Name: p.VM.Name}))
 	if fault.Is(err, fault.NotFound) {
 		return nil, fault.New(fault.NotFound, "VM %s is not published: %w", p.VM.Name, err).WithHint("decamp runs says where the run stands")
 	}
 	if err != nil {
 		return nil, err
 	}
-	if s := moved.record.Source; s.Ref != p.VM.Ref || s.UUID != p.VM.UUID || s.InstanceUUID != p.VM.InstanceUUID {
-		return nil, fault.New(fault.Conflict, "%s holds another VM", moved.folder).WithHint("see what it is: decamp verify %s", fault.Quote(moved.folder))
+	if s := moved.Record.Source; s.Ref != p.VM.Ref || s.UUID != p.VM.UUID || s.InstanceUUID != p.VM.InstanceUUID {
+		return nil, fault.New(fault.Conflict, "%s holds another VM", moved.Folder).WithHint("see what it is: decamp verify %s", fault.Quote(moved.Folder))
 	}
 	return moved, nil
 }
 
 // noConsole says where a VM is looked at whose target passes no console on.
-func (p *published) noConsole(to planfile.Destination) error {
+func noConsole(p *dir.Published, to planfile.Destination) error {
 	err := fault.New(fault.Unsupported, "%s passes no consoles on", to.Kind())
-	r := p.record.Delivered
+	r := p.Record.Delivered
 	if r == nil {
-		return fault.New(fault.Unsupported, "VM %s is in a folder, and whatever runs it is not known here", p.record.Called()).
-			WithHint("on its host: virsh console %s", shellArgument(p.domainName()))
+		return fault.New(fault.Unsupported, "VM %s is in a folder, and whatever runs it is not known here", p.Record.Called()).
+			WithHint("on its host: virsh console %s", shellArgument(p.DomainName()))
 	}
 	switch to.Kind() {
 	case planfile.Proxmox:

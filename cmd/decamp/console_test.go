@@ -87,8 +87,8 @@ func TestConsolesThatAreElsewhere(t *testing.T) {
 		{"kubevirt:/srv/stage", "/srv/stage/web01/vm.yaml", "virtctl console web01"},
 		{"openstack:cloud", "1f", "openstack console url show web01"},
 	} {
-		p := &published{record: &dir.Record{Source: &inventory.VM{Name: "web01"}, Delivered: &targets.Receipt{ID: c.id, Name: "web01"}}}
-		if err := p.noConsole(planfile.Destination(c.to)); !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), c.want) {
+		p := &dir.Published{Record: &dir.Record{Source: &inventory.VM{Name: "web01"}, Delivered: &targets.Receipt{ID: c.id, Name: "web01"}}}
+		if err := noConsole(p, planfile.Destination(c.to)); !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), c.want) {
 			t.Errorf("%s: %v (%s)", c.to, err, fault.HintOf(err))
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/decamp/decamp/internal/assemble"
@@ -16,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 // announceRun says if this run continues an earlier one, and how much of it is done.
@@ -74,7 +74,7 @@ func (a *app) writeEnds(vm *inventory.VM, ends []assemble.Ended) error {
 // writeOutcome tells what was made, where it is and what to do with it.
 func (a *app) writeOutcome(out migrate.Outcome) error {
 	folder := filepath.Dir(out.Facts.Images[0].Final)
-	p, err := openPublished(folder)
+	p, err := dir.OpenPublished(folder)
 	if err != nil {
 		return err
 	}
@@ -86,14 +86,14 @@ func (a *app) writeOutcome(out migrate.Outcome) error {
 			Warnings []inventory.Warning `json:"warnings"` // from all steps and from the target
 
 			Delivered *targets.Receipt `json:"delivered,omitempty"`
-		}{out, folder, filepath.Join(folder, "domain.xml"), append([]inventory.Warning{}, p.record.Warnings...), p.record.Delivered})
+		}{out, folder, filepath.Join(folder, "domain.xml"), append([]inventory.Warning{}, p.Record.Warnings...), p.Record.Delivered})
 	}
 	if out.Repeated && out.Facts.Started != nil {
 		fmt.Fprintf(a.out, "%s was moved before (run %s).\n", plain(out.Facts.VM.Name), out.Run)
 	} else if out.Repeated {
 		fmt.Fprintf(a.out, "%s was moved before (run %s): nothing is left to do.\n", plain(out.Facts.VM.Name), out.Run)
 	} else {
-		fmt.Fprintf(a.out, "\n%s is moved and %s (run %s).\n", plain(out.Facts.VM.Name), p.whereabouts(), out.Run)
+		fmt.Fprintf(a.out, "\n%s is moved and %s (run %s).\n", plain(out.Facts.VM.Name), whereabouts(p), out.Run)
 	}
 	if o := out.Facts.Outage; o != nil && !out.Repeated {
 		fmt.Fprintln(a.out, outageWords(*o))
@@ -103,7 +103,7 @@ func (a *app) writeOutcome(out migrate.Outcome) error {
 	if !out.Repeated {
 		writeStages(a.out, out.Facts.Stages)
 	}
-	if warnings := p.warnings(out.Facts.Started != nil); len(warnings) > 0 {
+	if warnings := p.Warnings(out.Facts.Started != nil); len(warnings) > 0 {
 		title := "\nWhat to know before it starts"
 		if out.Facts.Started != nil {
 			title = "\nWhat to know of it"
@@ -119,16 +119,6 @@ func (a *app) writeOutcome(out migrate.Outcome) error {
 	return nil
 }
 
-// warnings are those of all steps, and those of the place that the VM was delivered to. What they say of
-// starting it is left out of one that runs.
-func (p *published) warnings(runs bool) []inventory.Warning {
-	all := slices.Clone(p.record.Warnings)
-	if p.record.Delivered != nil {
-		all = append(all, p.record.Delivered.Warnings...)
-	}
-	return slices.DeleteFunc(all, func(w inventory.Warning) bool { return runs && w.Code == targets.NotStarted })
-}
-
 // outageWords say how long a VM was off, and what for.
 func outageWords(o plan.Outage) string {
 	text := "It was off for " + duration(o.Took) + ", from its shutdown to its definition"
@@ -142,26 +132,26 @@ func outageWords(o plan.Outage) string {
 }
 
 // writeStarted tells how to see a VM that runs.
-func (a *app) writeStarted(p *published, s targets.Started) {
-	fmt.Fprintf(a.out, "\nIt runs. What proves it is kept in %s.\n", fault.Quote(p.folder))
+func (a *app) writeStarted(p *dir.Published, s targets.Started) {
+	fmt.Fprintf(a.out, "\nIt runs. What proves it is kept in %s.\n", fault.Quote(p.Folder))
 	if s.Console != "" {
 		fmt.Fprintf(a.out, "Its console:     %s\n", s.Console)
 	}
 }
 
 // writeNext tells what can be done with the VM. One that was moved before may run by now.
-func (a *app) writeNext(p *published, repeated bool) {
-	if p.record.Delivered != nil {
+func (a *app) writeNext(p *dir.Published, repeated bool) {
+	if p.Record.Delivered != nil {
 		state := "It is off. "
 		if repeated {
 			state = ""
 		}
-		fmt.Fprintf(a.out, "\n%sWhat proves it is kept in %s.\n", state, fault.Quote(p.folder))
+		fmt.Fprintf(a.out, "\n%sWhat proves it is kept in %s.\n", state, fault.Quote(p.Folder))
 		return
 	}
-	fmt.Fprintf(a.out, "\nVerify it again: decamp verify %s\n", fault.Quote(p.folder))
+	fmt.Fprintf(a.out, "\nVerify it again: decamp verify %s\n", fault.Quote(p.Folder))
 	fmt.Fprintf(a.out, "Then start it:   virsh define %s && virsh start %s\n",
-		fault.Quote(filepath.Join(p.folder, "domain.xml")), shellArgument(p.domainName()))
+		fault.Quote(filepath.Join(p.Folder, "domain.xml")), shellArgument(p.DomainName()))
 	fmt.Fprintln(a.out, "A VM that runs changes its images: verify it before its first start.")
 }
 
@@ -213,4 +203,12 @@ func spent(d time.Duration) string {
 		return ""
 	}
 	return duration(d)
+}
+
+// whereabouts say where the VM is.
+func whereabouts(p *dir.Published) string {
+	if d := p.Record.Delivered; d != nil {
+		return fmt.Sprintf("delivered to %s as %s (%s)", plain(d.Place), plain(d.ID), plain(d.Name))
+	}
+	return "published in " + p.Folder
 }

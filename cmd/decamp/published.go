@@ -3,10 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/decamp/decamp/internal/assemble"
@@ -15,78 +11,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/mount"
-	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/https"
 )
-
-// published is a VM's folder, for decamp verify.
-type published struct {
-	folder string
-	record *dir.Record
-	target *dir.Target
-}
-
-func openPublished(folder string) (*published, error) {
-	record, err := dir.ReadRecord(folder)
-	if err != nil {
-		return nil, err
-	}
-	t, err := dir.New(filepath.Dir(filepath.Clean(folder)), dir.Options{})
-	return &published{folder, record, t}, err
-}
-
-// variables are an error if those of its EFI firmware are not what was published.
-func (p *published) variables() error { return dir.CheckNVRAM(p.folder, p.record) }
-
-// domainName is what virsh calls the VM.
-func (p *published) domainName() string { return dir.DomainName(p.record.Called()) }
-
-// whereabouts say where the VM is.
-func (p *published) whereabouts() string {
-	if d := p.record.Delivered; d != nil {
-		return fmt.Sprintf("delivered to %s as %s (%s)", plain(d.Place), plain(d.ID), plain(d.Name))
-	}
-	return "published in " + p.folder
-}
-
-// here is a NotFound if the images were delivered, and cleared from the stage.
-func (p *published) here() error {
-	d := p.record.Delivered
-	if d == nil || slices.ContainsFunc(p.images(), func(img targets.Image) bool { return exists(img.Path) }) {
-		return nil
-	}
-	if at := dir.Started(p.folder); !at.IsZero() {
-		return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s, and decamp started the VM there on %s", p.record.Source.Name, d.Place, d.ID, at.Local().Format(time.DateTime)).
-			WithHint("the manifests in %s say what was delivered; the VM has changed its disks since, as expected after a start", fault.Quote(p.folder))
-	}
-	return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s", p.record.Source.Name, d.Place, d.ID).
-		WithHint("the manifests in %s say what was delivered; to compare, export a disk from there as raw, before the first start, and name the manifest's image so", fault.Quote(p.folder))
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
-// images are the published images where they stand now: the folder may have been moved.
-func (p *published) images() []targets.Image {
-	var images []targets.Image
-	for _, img := range p.record.Images {
-		path := filepath.Join(p.folder, img.File)
-		images = append(images, targets.Image{
-			Key: img.Key, Path: path, Final: path, Manifest: filepath.Join(p.folder, img.Manifest),
-			Format: img.Format, Size: img.Size, Root: img.Root, Copied: img.Copied,
-		})
-	}
-	return images
-}
-
-// converted reports whether an image was changed since it was copied.
-func (p *published) converted() bool {
-	return slices.ContainsFunc(p.record.Images, func(img dir.RecordedImage) bool { return img.Copied != "" })
-}
 
 // origin is the VM that a published one came from, open for a second reading.
 type origin struct {

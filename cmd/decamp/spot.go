@@ -10,6 +10,8 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/dir"
+	"github.com/decamp/decamp/internal/targets/dir/verify"
 	"github.com/decamp/decamp/internal/unit"
 )
 
@@ -54,13 +56,13 @@ func (s *spot) sample() (manifest.Sample, error) {
 }
 
 // spotCheck compares samples of the source with the manifests of the images.
-func (a *app) spotCheck(ctx context.Context, p *published, o verifyOptions, found []verified) (err error) {
-	from, err := a.openOrigin(ctx, o.source, o.Login, p.record.Source.Ref)
+func (a *app) spotCheck(ctx context.Context, p *dir.Published, o verifyOptions, found []verify.Image) (err error) {
+	from, err := a.openOrigin(ctx, o.source, o.Login, p.Record.Source.Ref)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, from.Close)
-	for i, img := range p.images() {
+	for i, img := range p.Images() {
 		report, err := spotOne(ctx, from, img, o.spot)
 		if err != nil {
 			return fmt.Errorf("compare with the source: %w", err)

@@ -1,11 +1,10 @@
-package main
+package dir
 
 import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 // What a place says of a VM is told with the rest; how it is started, only of one that does not run.
@@ -26,10 +25,10 @@ func TestWarningsOfAPlaceAreTold(t *testing.T) {
 		{delivered, false, "no-boot-code uuid no-server bus"},
 		{delivered, true, "no-boot-code uuid bus"},
 	} {
-		p := &published{record: &dir.Record{Warnings: of("no-boot-code"), Delivered: v.delivered}}
+		p := &Published{Record: &Record{Warnings: of("no-boot-code"), Delivered: v.delivered}}
 		for range 2 { // nothing of the record is changed by it
 			got := ""
-			for _, w := range p.warnings(v.runs) {
+			for _, w := range p.Warnings(v.runs) {
 				got += " " + w.Code
 			}
 			if got[1:] != v.want {
