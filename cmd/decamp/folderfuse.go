@@ -2,24 +2,20 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/url"
 	"os"
 	"os/user"
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/mount"
@@ -159,11 +155,16 @@ func (a *app) serveFolder(ctx context.Context, o folderFuseOptions, ready func()
 	if err != nil {
 		return err
 	}
-	session, err := a.dialFolder(ctx, o)
+	if !o.skipVerify {
+		if err := assemble.CheckAuthority(ctx, o.host); err != nil {
+			return err
+		}
+	}
+	session, err := a.DialShown(ctx, o.host, o.user, o.passwordFile)
 	if err != nil {
 		return err
 	}
-	shown, err := a.openMount(ctx, session, stores, o.dir, 0, mount.Options{
+	shown, err := a.Mount(ctx, session, stores, o.dir, 0, mount.Options{
 		Name: folderFuse, Source: o.host, AllowOther: o.allowOther(), Replace: true,
 		PageSize: o.pageSize, Pages: o.pageCount,
 	})
@@ -181,7 +182,7 @@ func (a *app) serveFolder(ctx context.Context, o folderFuseOptions, ready func()
 		return err
 	}
 	ready()
-	shown.wait(ctx)
+	shown.Wait(ctx)
 	return nil
 }
 
@@ -196,55 +197,6 @@ func (o *folderFuseOptions) datastores() ([]inventory.Datastore, error) {
 		stores = []inventory.Datastore{} // told that there are none
 	}
 	return stores, err
-}
-
-// dialFolder logs in to an ESXi, or a vCenter if it is one: the arguments do not say. The
-// certificate that is shown now is pinned for as long as the mount lives.
-func (a *app) dialFolder(ctx context.Context, o folderFuseOptions) (*esx.Session, error) {
-	if !o.skipVerify {
-		if err := judge(ctx, o.host); err != nil {
-			return nil, err
-		}
-	}
-	shown, err := esx.Fingerprint(ctx, o.host)
-	if err != nil {
-		return nil, err
-	}
-	cfg := esx.Config{
-		Fingerprint: shown.Fingerprint,
-		Log:         a.Log,
-		URL:         &url.URL{Scheme: "esxi", User: url.User(o.user), Host: o.host},
-		Password: func(context.Context) (esx.Secret, error) {
-			text, err := a.PasswordFrom(o.passwordFile)
-			return esx.Secret(text), err
-		},
-	}
-	session, err := esx.Dial(ctx, cfg)
-	if fault.Is(err, fault.Invalid) {
-		cfg.URL = &url.URL{Scheme: "vcenter", User: url.User(o.user), Host: o.host}
-		if second, again := esx.Dial(ctx, cfg); again == nil {
-			return second, nil
-		}
-	}
-	return session, err
-}
-
-// judge has the machine's certificate authorities judge what the host shows.
-func judge(ctx context.Context, addr string) error {
-	if _, _, err := net.SplitHostPort(addr); err != nil {
-		addr = net.JoinHostPort(strings.Trim(addr, "[]"), "443")
-	}
-	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: 15 * time.Second}, Config: &tls.Config{NextProtos: []string{"http/1.1"}}}
-	conn, err := d.DialContext(ctx, "tcp", addr)
-	var cert *tls.CertificateVerificationError
-	switch {
-	case errors.As(err, &cert):
-		return fault.New(fault.Denied, "the certificate of %s is not valid: %w", addr, err).
-			WithHint("give the host a certificate that this machine trusts, or pass --skip-cert-verification")
-	case err != nil:
-		return fault.New(fault.Unreachable, "connect to %s: %w", addr, err)
-	}
-	return conn.Close()
 }
 
 // identity is the user and group to become; -1 stays what it is.

@@ -92,7 +92,7 @@ func (a *app) mount(ctx context.Context, o mountOptions, rawURL, dir string) (er
 	if err != nil {
 		return err
 	}
-	shown, err := a.openMount(ctx, session, nil, dir, o.connections, mount.Options{
+	shown, err := a.Mount(ctx, session, nil, dir, o.connections, mount.Options{
 		ReadTimeout: o.readTimeout, AllowOther: o.allowOther, Source: rawURL,
 	})
 	if err != nil {
@@ -102,7 +102,7 @@ func (a *app) mount(ctx context.Context, o mountOptions, rawURL, dir string) (er
 	if err := a.tellMounted(rawURL, dir); err != nil {
 		return err
 	}
-	shown.wait(ctx)
+	shown.Wait(ctx)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/targets"
@@ -57,7 +58,7 @@ func (s *spot) sample() (manifest.Sample, error) {
 
 // spotCheck compares samples of the source with the manifests of the images.
 func (a *app) spotCheck(ctx context.Context, p *dir.Published, o verifyOptions, found []verify.Image) (err error) {
-	from, err := a.openOrigin(ctx, o.source, o.Login, p.Record.Source.Ref)
+	from, err := a.OpenOrigin(ctx, o.source, o.Login, p.Record.Source.Ref)
 	if err != nil {
 		return err
 	}
@@ -72,7 +73,7 @@ func (a *app) spotCheck(ctx context.Context, p *dir.Published, o verifyOptions, 
 	return nil
 }
 
-func spotOne(ctx context.Context, from *origin, img targets.Image, s spot) (report manifest.Reread, err error) {
+func spotOne(ctx context.Context, from *assemble.Origin, img targets.Image, s spot) (report manifest.Reread, err error) {
 	sample, err := s.sample()
 	if err != nil {
 		return report, err
@@ -82,7 +83,7 @@ func spotOne(ctx context.Context, from *origin, img targets.Image, s spot) (repo
 		return report, err
 	}
 	defer closing(&err, m.Close)
-	source, err := from.disk(ctx, img.Key)
+	source, err := from.Disk(ctx, img.Key)
 	if err != nil {
 		return report, err
 	}
