@@ -74,7 +74,7 @@ func (a *app) consoleNamed(ctx context.Context, m meetingFlags, name string) err
 
 // runNamed is the run that RUN or PLAN/VM means.
 func runNamed(ctx context.Context, c server.Control, name string) (plan.ID, error) {
-	planName, vmName, isRun, err := meant(ctx, c, name)
+	planName, vmName, isRun, err := server.ResolveName(ctx, c, name)
 	switch {
 	case err != nil:
 		return "", err
@@ -83,7 +83,7 @@ func runNamed(ctx context.Context, c server.Control, name string) (plan.ID, erro
 	case vmName == "":
 		return "", fault.New(fault.Invalid, "%s is a plan: want one VM of it", planName).WithHint("decamp status %s --all lists them", fault.Quote(planName))
 	}
-	vm, err := findVM(ctx, c, planName, vmName)
+	vm, err := server.FindVM(ctx, c, planName, vmName)
 	switch {
 	case err != nil:
 		return "", err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -145,67 +144,5 @@ func (a *app) openControl(ctx context.Context, m meetingFlags) (server.Control, 
 	if err != nil {
 		return nil, nil, err
 	}
-	return audited{server.Local{Roster: r}, localUser()}, r.Close, nil
-}
-
-// splitName takes PLAN/VM apart. A plan's name has no slash.
-func splitName(name string) (plan, vm string) {
-	plan, vm, _ = strings.Cut(name, "/")
-	return plan, vm
-}
-
-// meant takes apart a name that is a PLAN, a PLAN/VM or else a RUN: one that no plan has and that is no VM's.
-func meant(ctx context.Context, c server.Control, name string) (plan, vm string, isRun bool, err error) {
-	plan, vm = splitName(name)
-	_, err = c.Plan(ctx, plan)
-	if vm == "" && fault.Is(err, fault.NotFound) {
-		return "", "", true, nil
-	}
-	return plan, vm, false, err
-}
-
-// findVM returns the VM of a plan that is called so: by reference, name or run.
-func findVM(ctx context.Context, c server.Control, plan, what string) (roster.VM, error) {
-	if vm, err := c.VM(ctx, roster.Key{Plan: plan, VM: what}); err == nil || !fault.Is(err, fault.NotFound) {
-		return vm, err
-	}
-	var hits []roster.VM
-	err := eachVM(ctx, c, roster.Query{Plan: plan}, func(vm roster.VM) {
-		if strings.EqualFold(vm.Name, what) || slices.Contains(vm.Runs, what) {
-			hits = append(hits, vm)
-		}
-	})
-	switch {
-	case err != nil:
-		return roster.VM{}, err
-	case len(hits) == 0:
-		return roster.VM{}, fault.New(fault.NotFound, "plan %s has no VM %q", plan, what).WithHint("decamp status %s --all lists them", plan)
-	case len(hits) > 1:
-		var refs []string
-		for _, vm := range hits {
-			refs = append(refs, vm.Name+" is "+plan+"/"+vm.VM)
-		}
-		return roster.VM{}, fault.New(fault.Conflict, "%d VMs are called %q: %s", len(hits), what, strings.Join(refs, "; ")).WithHint("name it by its reference")
-	}
-	return hits[0], nil
-}
-
-// vmPage is how many VMs are asked for at a time.
-const vmPage = 1000
-
-// eachVM calls do for all VMs of a query, in the order of their plan.
-func eachVM(ctx context.Context, c server.Control, q roster.Query, do func(roster.VM)) error {
-	for q.Limit = vmPage; ; {
-		vms, err := c.VMs(ctx, q)
-		if err != nil {
-			return err
-		}
-		for _, vm := range vms {
-			do(vm)
-			q.After = vm.Seq
-		}
-		if len(vms) < q.Limit {
-			return nil
-		}
-	}
+	return server.Audited{Local: server.Local{Roster: r}, Who: localUser(), LimitText: limitWords}, r.Close, nil
 }

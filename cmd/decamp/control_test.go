@@ -27,7 +27,7 @@ func waveOf(t *testing.T, vms ...roster.VM) server.Control {
 	if err := r.AddVMs(t.Context(), vms); err != nil {
 		t.Fatal(err)
 	}
-	return audited{server.Local{Roster: r}, "tester"}
+	return server.Audited{Local: server.Local{Roster: r}, Who: "tester", LimitText: limitWords}
 }
 
 func named(ref, name string) roster.VM {
@@ -37,15 +37,15 @@ func named(ref, name string) roster.VM {
 func TestVMsOfPlansAreFoundByWhatTheyAreCalled(t *testing.T) {
 	c := waveOf(t, named("vm-1", "web1"), named("vm-2", "web1"), named("vm-3", "Web3"), named("vm-4", "vm-1"))
 	for what, ref := range map[string]string{"vm-1": "vm-1", "web3": "vm-3", "Web3-1f": "vm-3"} {
-		if vm, err := findVM(t.Context(), c, "wave", what); err != nil || vm.Key.VM != ref {
+		if vm, err := server.FindVM(t.Context(), c, "wave", what); err != nil || vm.Key.VM != ref {
 			t.Errorf("%s is %s, %v", what, vm.Key.VM, err)
 		}
 	}
-	_, err := findVM(t.Context(), c, "wave", "web1")
+	_, err := server.FindVM(t.Context(), c, "wave", "web1")
 	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "wave/vm-1") || !strings.Contains(err.Error(), "wave/vm-2") {
 		t.Errorf("a name that two have: %v", err)
 	}
-	if _, err := findVM(t.Context(), c, "wave", "web9"); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
+	if _, err := server.FindVM(t.Context(), c, "wave", "web9"); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
 		t.Errorf("a name that none has: %v", err)
 	}
 }

@@ -71,7 +71,7 @@ func (a *app) give(ctx context.Context, m meetingFlags, name string, o roster.Or
 		return err
 	}
 	defer closing(&err, closeControl)
-	planName, vmName, isRun, err := meant(ctx, c, name)
+	planName, vmName, isRun, err := server.ResolveName(ctx, c, name)
 	switch {
 	case err != nil:
 		return err
@@ -87,7 +87,7 @@ func (a *app) giveOrder(ctx context.Context, c server.Control, name, planName, v
 		err = c.OrderPlan(ctx, planName, o)
 	} else {
 		var vm roster.VM
-		if vm, err = findVM(ctx, c, planName, vmName); err == nil {
+		if vm, err = server.FindVM(ctx, c, planName, vmName); err == nil {
 			err = c.OrderVM(ctx, vm.Key, o)
 		}
 	}

@@ -109,7 +109,7 @@ func (a *app) planRun(ctx context.Context, o planRunOptions, path string) (err e
 		return err
 	}
 	defer closing(&err, closeControl)
-	local, here := c.(audited)
+	local, here := c.(server.Audited)
 	if here && o.detach {
 		if err := ownCredentials(f); err != nil {
 			return err

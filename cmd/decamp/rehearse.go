@@ -18,6 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/trial"
 )
@@ -83,7 +84,7 @@ func (a *app) rehearse(ctx context.Context, m meetingFlags, o rehearseOptions, n
 		return err
 	}
 	defer closing(&err, closeControl)
-	planName, vmName, isRun, err := meant(ctx, c, name)
+	planName, vmName, isRun, err := server.ResolveName(ctx, c, name)
 	switch {
 	case err != nil:
 		return err
@@ -92,7 +93,7 @@ func (a *app) rehearse(ctx context.Context, m meetingFlags, o rehearseOptions, n
 	case vmName == "":
 		return fault.New(fault.Invalid, "a plan's VMs are rehearsed one at a time").WithHint("decamp rehearse %s/VM; decamp status %s --all lists them", fault.Quote(planName), fault.Quote(planName))
 	}
-	vm, err := findVM(ctx, c, planName, vmName)
+	vm, err := server.FindVM(ctx, c, planName, vmName)
 	if err != nil {
 		return err
 	}

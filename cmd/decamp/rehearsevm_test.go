@@ -35,7 +35,7 @@ func drivenWave(t *testing.T) (server.Control, *roster.Roster, roster.Claim) {
 	vm := named("vm-1", "web1")
 	vm.Warm = true
 	c := waveOf(t, vm)
-	r := c.(audited).Roster
+	r := c.(server.Audited).Roster
 	sched, err := r.Acquire(t.Context(), "scheduler", "s", time.Hour)
 	_, jerr := r.Join(t.Context(), roster.Worker{Name: "w1", VMs: 1}, time.Hour)
 	granted, gerr := r.Grant(t.Context(), sched, []roster.Granted{{Key: roster.Key{Plan: "wave", VM: "vm-1"}, Worker: "w1"}})

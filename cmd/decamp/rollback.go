@@ -58,9 +58,9 @@ func (a *app) takeBack(ctx context.Context, o rollbackOptions, name string) (err
 	if err != nil {
 		return err
 	}
-	planName, vmName, isRun, err := meant(ctx, c, name)
+	planName, vmName, isRun, err := server.ResolveName(ctx, c, name)
 	if err == nil && isRun {
-		planName, vmName, err = vmOfRun(ctx, c, name)
+		planName, vmName, err = server.VMOfRun(ctx, c, name)
 	}
 	if err == nil && planName == "" {
 		if err := closeControl(); err != nil { // the run's state is opened alone
@@ -79,25 +79,6 @@ func (a *app) takeBack(ctx context.Context, o rollbackOptions, name string) (err
 			WithHint("decamp rollback %s/VM --withdraw; decamp status %s --all lists its VMs", fault.Quote(planName), fault.Quote(planName))
 	}
 	return a.giveOrder(ctx, c, name, planName, vmName, roster.Withdraw)
-}
-
-// vmOfRun returns the VM of a plan that a run moves; "" if it is of no plan.
-func vmOfRun(ctx context.Context, c server.Control, run string) (planName, vm string, err error) {
-	plans, err := c.Plans(ctx)
-	if err != nil {
-		return "", "", err
-	}
-	for _, p := range plans {
-		err := eachVM(ctx, c, roster.Query{Plan: p.Name}, func(v roster.VM) {
-			if slices.Contains(v.Runs, run) {
-				planName, vm = v.Plan, v.VM
-			}
-		})
-		if err != nil || planName != "" {
-			return planName, vm, err
-		}
-	}
-	return "", "", nil
 }
 
 // rollBack takes a run back that is of no plan.

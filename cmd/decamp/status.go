@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -58,7 +57,7 @@ func (a *app) status(ctx context.Context, m meetingFlags, name string, all bool)
 		return err
 	}
 	defer closing(&err, closeControl)
-	planName, vmName := splitName(name)
+	planName, vmName := server.SplitName(name)
 	switch {
 	case name == "":
 		return a.statusOfAll(ctx, c)
@@ -126,34 +125,6 @@ func rateOf(progress []roster.Progress, plan string) (bytes int64) {
 	return bytes
 }
 
-// boardOf is what the scheduler says of those that wait. Without a scheduler it is empty, and
-// so is one that has long been nobody's.
-func boardOf(ctx context.Context, c server.Control) (b fleet.Board) {
-	text, at, err := c.Board(ctx)
-	if err != nil || time.Since(at) > oldBoard || json.Unmarshal(text, &b) != nil {
-		return fleet.Board{}
-	}
-	return b
-}
-
-// oldBoard is when nobody writes the board any more. It is read from another clock.
-const oldBoard = time.Minute
-
-// statusOf returns how a plan goes.
-func statusOf(ctx context.Context, c server.Control, name string) (s fleet.Status, err error) {
-	p, err := c.Plan(ctx, name)
-	if err != nil {
-		return s, err
-	}
-	progress, err := c.Progress(ctx, name)
-	if err != nil {
-		return s, err
-	}
-	var vms []roster.VM
-	err = eachVM(ctx, c, roster.Query{Plan: name}, func(vm roster.VM) { vms = append(vms, vm) })
-	return fleet.StatusOf(p, vms, progress, boardOf(ctx, c)), err
-}
-
 // How many VMs that wait, or failed, are listed without --all.
 const (
 	mostWaiting = 10
@@ -161,7 +132,7 @@ const (
 )
 
 func (a *app) statusOfPlan(ctx context.Context, c server.Control, name string, all bool) error {
-	s, err := statusOf(ctx, c, name)
+	s, err := server.StatusOf(ctx, c, name)
 	if err != nil {
 		return err
 	}
@@ -292,7 +263,7 @@ func writePlan(a *app, p roster.Plan) {
 }
 
 func (a *app) statusOfVM(ctx context.Context, c server.Control, planName, vmName string) error {
-	vm, err := findVM(ctx, c, planName, vmName)
+	vm, err := server.FindVM(ctx, c, planName, vmName)
 	if err != nil {
 		return err
 	}
@@ -300,7 +271,7 @@ func (a *app) statusOfVM(ctx context.Context, c server.Control, planName, vmName
 	if err != nil {
 		return err
 	}
-	s := fleet.StatusOf(roster.Plan{Name: planName}, []roster.VM{vm}, progress, boardOf(ctx, c)).VMs[0]
+	s := fleet.StatusOf(roster.Plan{Name: planName}, []roster.VM{vm}, progress, server.BoardOf(ctx, c)).VMs[0]
 	if a.json {
 		return a.print(s)
 	}
