@@ -92,6 +92,14 @@ func fileDatabase(state string) (string, error) {
 // isFile reports whether a database is a file, which one process at a time drives VMs from.
 func isFile(url string) bool { return strings.HasPrefix(url, "sqlite:") }
 
+// sharedURL returns the URL of a database that machines share; empty for a file.
+func sharedURL(url string) string {
+	if isFile(url) {
+		return ""
+	}
+	return url
+}
+
 func (a *app) openRoster(ctx context.Context, m meetingFlags) (*roster.Roster, string, error) {
 	url, err := a.databaseURL(m)
 	if err != nil {

@@ -14,12 +14,10 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/server"
-	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 const planRunHelp = `
@@ -122,8 +120,8 @@ func (a *app) planRun(ctx context.Context, o planRunOptions, path string) (err e
 	if err != nil {
 		return err
 	}
-	n, err := a.openNode(ctx, local.Roster, url, nodeOptions{
-		folders: foldersOf(f), vms: o.vms, trials: o.trials, command: true, hooks: o.hooks || isFile(url), insecure: o.insecure,
+	n, err := mover.OpenNode(ctx, &a.Assembler, local.Roster, mover.NodeOptions{
+		Folders: foldersOf(f), VMs: o.vms, Trials: o.trials, Command: true, Hooks: o.hooks || isFile(url), Shared: sharedURL(url), Insecure: o.insecure,
 	})
 	if fault.Is(err, fault.Conflict) && isFile(url) && driven(ctx, c) {
 		if err := ownCredentials(f); err != nil {
@@ -171,7 +169,7 @@ func (a *app) handOver(ctx context.Context, c server.Control, s server.Submissio
 }
 
 // runToEnd carries the plan out here, until it ends.
-func (a *app) runToEnd(ctx context.Context, c server.Control, n *node, s server.Submission) error {
+func (a *app) runToEnd(ctx context.Context, c server.Control, n *mover.Node, s server.Submission) error {
 	p, err := c.Submit(ctx, s)
 	if err != nil {
 		return err
@@ -222,74 +220,4 @@ func foldersOf(f *planfile.File) []string {
 		}
 	}
 	return folders
-}
-
-// node is a fleet.Node with what it works with.
-type node struct {
-	*fleet.Node
-	mover  *mover.Mover
-	worker roster.Worker
-}
-
-func (n *node) Close() error { return n.mover.Close() }
-
-type nodeOptions struct {
-	name    string   // of the worker; this machine's else
-	folders []string // that it offers
-	vms     int      // at a time
-	trials  int      // boots at a time, of VMs whose plan asks for them
-	idle    bool     // drives nothing
-	command bool     // the user runs it: plans of administrators are the user's own
-	hooks   bool     // hooks of plans are run
-
-	insecure bool // the database need not be verified
-}
-
-// openNode makes this process part of the fleet that meets in r.
-func (a *app) openNode(ctx context.Context, r *roster.Roster, url string, o nodeOptions) (*node, error) {
-	var err error
-	if o.name == "" {
-		if o.name, err = hostName(); err != nil {
-			return nil, err
-		}
-	}
-	w := roster.Worker{Name: o.name, Version: version, VMs: o.vms}
-	if w.Offers, err = offered(o.folders); err != nil {
-		return nil, err
-	}
-	shared := url
-	if isFile(url) {
-		shared = ""
-	}
-	m, err := mover.Open(ctx, &a.Assembler, shared, o.insecure, w, r)
-	if err != nil {
-		return nil, err
-	}
-	m.Command, m.Hooks = o.command, o.hooks
-	m.Trials = make(chan struct{}, max(o.trials, 1))
-	return &node{mover: m, worker: w, Node: fleet.New(fleet.Config{
-		Roster: r, Mover: m, Worker: w, Log: a.Log, Schedule: true, Drive: !o.idle,
-	})}, nil
-}
-
-// offered are the folders that a worker offers, with the ids of the storages behind them.
-func offered(folders []string) (map[string]string, error) {
-	offers := map[string]string{}
-	for _, folder := range folders {
-		id, err := dir.StorageID(folder)
-		if err != nil {
-			return nil, err
-		}
-		offers[folder] = id
-	}
-	return offers, nil
-}
-
-// hostName is this machine's, for the name of a worker.
-func hostName() (string, error) {
-	name, err := os.Hostname()
-	if err != nil || name == "" {
-		return "", fault.New(fault.Invalid, "this machine has no name: %w", err).WithHint("say what the worker is called with --name NAME")
-	}
-	return name, nil
 }

@@ -92,10 +92,15 @@ func (a *app) planSimulate(ctx context.Context, o simulateOptions, args []string
 			return err
 		}
 	}
-	name, s := filepath.Base(o.hosts), simulationOf(h)
+	name, s := filepath.Base(o.hosts), mover.NewSimulation(h)
 	if len(args) > 0 {
 		name = filepath.Base(args[0])
-		if err := a.planned(ctx, o, args[0], &s); err != nil {
+		sub, f, err := a.submission(args[0])
+		if err != nil {
+			return err
+		}
+		p := roster.Plan{Name: string(f.Name), Text: sub.Text, Folder: sub.Folder}
+		if err := mover.AddPlan(ctx, &a.Assembler, o.Login, p, &s); err != nil {
 			return err
 		}
 	}
@@ -106,84 +111,14 @@ func (a *app) planSimulate(ctx context.Context, o simulateOptions, args []string
 	if o.hosts == "" {
 		s.Rates = o.rates()
 	}
-	done, err := simulate(ctx, s, h)
+	done, err := mover.Simulate(ctx, s, h)
 	if err != nil {
 		return err
 	}
 	return a.writeSimulated(name, done)
 }
 
-// planned reads the VMs of a plan and what it limits into s.
-func (a *app) planned(ctx context.Context, o simulateOptions, path string, s *fleet.Simulation) (err error) {
-	sub, f, err := a.submission(path)
-	if err != nil {
-		return err
-	}
-	m := mover.New(&a.Assembler)
-	p := roster.Plan{Name: string(f.Name), Text: sub.Text, Folder: sub.Folder}
-	source, err := m.Known(p)
-	if err != nil {
-		return err
-	}
-	defer closing(&err, source.Close)
-	if err := source.Look(ctx, o.Login); err != nil {
-		return err
-	}
-	s.VMs, s.Needs = nil, m.Needs
-	err = source.List(ctx, func(some []roster.VM) error { s.VMs = append(s.VMs, some...); return nil })
-	if err != nil {
-		return err
-	}
-	s.Capacities, err = m.Capacities(ctx, p)
-	return err
-}
-
-// simulationOf is what a file of hardware says, with its own VMs.
-func simulationOf(h *planfile.Hardware) fleet.Simulation {
-	return fleet.Simulation{
-		VMs: groups(h.VMs), Capacities: mover.DefaultCapacities(), Needs: mover.New(nil).Needs,
-		Rates: h.Rates(1), Crowds: map[string]float64{"link:all/rate": float64(h.Crowd)}, Hold: time.Duration(h.Hold),
-	}
-}
-
-// groups are VMs as a listing would tell them.
-func groups(all []planfile.Group) (vms []roster.VM) {
-	for _, g := range all {
-		for i := range g.Count {
-			n := len(vms) + 1
-			host := fmt.Sprintf("esx%d", i%g.Hosts+1)
-			vms = append(vms, roster.VM{
-				Key: roster.Key{Plan: "simulated", VM: fmt.Sprintf("vm-%d", n)}, Name: fmt.Sprintf("vm%d", n),
-				Host: host, Datastore: "datastore1", Source: "vc", To: []string{"dir:/"}, Disks: g.Disks, Bytes: int64(g.Allocated),
-			})
-		}
-	}
-	return vms
-}
-
-// simulated is a simulation with the bounds of its end.
-type simulated struct {
-	fleet.Simulated
-	Least time.Duration `json:"least,omitempty"` // if all rates are as much higher as the file says they may be
-	Most  time.Duration `json:"most,omitempty"`  // or lower
-}
-
-func simulate(ctx context.Context, s fleet.Simulation, h *planfile.Hardware) (done simulated, err error) {
-	if done.Simulated, err = fleet.Simulate(ctx, s); err != nil || h.Uncertain == 0 {
-		return done, err
-	}
-	for factor, bound := range map[float64]*time.Duration{1 + float64(h.Uncertain): &done.Least, 1 - float64(h.Uncertain): &done.Most} {
-		s.Rates = h.Rates(factor)
-		other, err := fleet.Simulate(ctx, s)
-		if err != nil {
-			return done, err
-		}
-		*bound = other.Makespan
-	}
-	return done, nil
-}
-
-func (a *app) writeSimulated(name string, s simulated) error {
+func (a *app) writeSimulated(name string, s mover.Simulated) error {
 	if a.json {
 		if err := a.print(s); err != nil {
 			return err
@@ -205,7 +140,7 @@ func (a *app) writeSimulated(name string, s simulated) error {
 const mostLoads = 40
 
 // writeLoads shows what hosts and workers had to do; of many, those that had most.
-func writeLoads(w io.Writer, s simulated) {
+func writeLoads(w io.Writer, s mover.Simulated) {
 	loads := slices.Clone(s.Loads)
 	if len(loads) > mostLoads {
 		slices.SortStableFunc(loads, func(x, y fleet.Load) int { return cmp.Or(cmp.Compare(y.Busy, x.Busy), cmp.Compare(y.Bytes, x.Bytes)) })
@@ -223,7 +158,7 @@ func writeLoads(w io.Writer, s simulated) {
 }
 
 // between tells the bounds of an end, where there are any.
-func between(s simulated) string {
+func between(s mover.Simulated) string {
 	if s.Most == 0 {
 		return ""
 	}
@@ -234,7 +169,7 @@ func between(s simulated) string {
 const mostWaits = 5
 
 // waitedFor sums up what VMs waited for, what cost most first.
-func waitedFor(s simulated) []string {
+func waitedFor(s mover.Simulated) []string {
 	type wait struct {
 		vms  int
 		time time.Duration
@@ -255,7 +190,7 @@ func waitedFor(s simulated) []string {
 }
 
 // neverError tells of VMs that could not begin.
-func neverError(s simulated) error {
+func neverError(s mover.Simulated) error {
 	if len(s.Never) == 0 {
 		return nil
 	}

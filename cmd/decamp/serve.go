@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/server"
 )
@@ -88,7 +89,9 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		return err
 	}
 	defer closing(&err, r.Close)
-	n, err := a.openNode(ctx, r, url, nodeOptions{name: o.name, folders: o.folders, vms: o.vms, trials: o.trials, idle: len(o.folders) == 0, hooks: o.hooks, insecure: o.insecure})
+	n, err := mover.OpenNode(ctx, &a.Assembler, r, mover.NodeOptions{
+		Name: o.name, Folders: o.folders, VMs: o.vms, Trials: o.trials, Idle: len(o.folders) == 0, Hooks: o.hooks, Shared: sharedURL(url), Insecure: o.insecure,
+	})
 	if err != nil {
 		return err
 	}

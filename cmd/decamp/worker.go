@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -97,13 +98,15 @@ func (a *app) work(ctx context.Context, m meetingFlags, o workerOptions) (err er
 		return err
 	}
 	defer closing(&err, r.Close)
-	n, err := a.openNode(ctx, r, url, nodeOptions{name: o.name, folders: o.folders, vms: o.vms, trials: o.trials, hooks: o.hooks, insecure: m.insecure})
+	n, err := mover.OpenNode(ctx, &a.Assembler, r, mover.NodeOptions{
+		Name: o.name, Folders: o.folders, VMs: o.vms, Trials: o.trials, Hooks: o.hooks, Shared: sharedURL(url), Insecure: m.insecure,
+	})
 	if err != nil {
 		return err
 	}
 	defer closing(&err, n.Close)
 	if !a.json {
-		fmt.Fprintf(a.err, "Worker %s offers %s for %s at a time.\n", n.worker.Name, strings.Join(slices.Sorted(slices.Values(o.folders)), ", "), count(o.vms, "VM"))
+		fmt.Fprintf(a.err, "Worker %s offers %s for %s at a time.\n", n.Worker.Name, strings.Join(slices.Sorted(slices.Values(o.folders)), ", "), count(o.vms, "VM"))
 	}
 	return n.Run(ctx)
 }
