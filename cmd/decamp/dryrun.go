@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -11,34 +10,15 @@ import (
 	"strings"
 
 	"github.com/decamp/decamp/internal/assemble"
-	"github.com/decamp/decamp/internal/convert"
-	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport/https"
 )
-
-// outlined is what a VM would become at one destination.
-type outlined struct {
-	To      string           `json:"to"`
-	Outline *targets.Outline `json:"outline,omitempty"` // nil: it cannot be defined there
-	Failure *plan.Failure    `json:"failure,omitempty"` // what stands in the way
-	err     error
-}
-
-// dryRunReport is what a dry run tells.
-type dryRunReport struct {
-	VM           string     `json:"vm"`
-	Ref          string     `json:"ref"`
-	Notes        []string   `json:"notes"`
-	Destinations []outlined `json:"destinations"`
-}
 
 // dryRun says what would be defined, and what stands in the way. It reads the source, asks the
 // destinations, and makes nothing anywhere.
@@ -62,123 +42,29 @@ func (a *app) dryRun(ctx context.Context, m assemble.Move, rawURL, name string) 
 	if err != nil {
 		return err
 	}
-	def, r := a.defined(ctx, p.Parts, vm, m.Options)
+	def, r := a.Foresee(ctx, p.Parts, vm, m.Options)
 	obstacles := migrate.Obstacles(vm, p.Transport, preflight.PermitOf(m.Options))
 	refused := m.CheckEngine(ctx, vm, func() []guest.Report { return def.Guest })
 	for _, d := range p.To {
-		r.Destinations = append(r.Destinations, outline(ctx, d, def, obstacles, refused))
+		r.Destinations = append(r.Destinations, assemble.Outline(ctx, d, def, obstacles, refused))
 	}
-	if err := a.writeDryRun(def.VM, r); err != nil {
+	if err := a.tellDryRun(def.VM, r); err != nil {
 		return err
 	}
-	return r.err()
+	return r.Err()
 }
 
-// defined is what a VM would be defined by, as far as that is known before it is copied, and a report
-// without destinations.
-func (a *app) defined(ctx context.Context, w *assemble.Parts, vm *inventory.VM, o planfile.Options) (targets.Definition, dryRunReport) {
-	r := dryRunReport{VM: vm.Name, Ref: string(vm.Ref), Notes: []string{}, Destinations: []outlined{}}
-	def := targets.Definition{VM: vm, Decamp: version, Guest: foreseeGuest(ctx, w, vm, &r)}
-	if o.Hardware == "virtio" {
-		def.Hardware = targets.Virtio
-		if o.GuestAgent && !slices.ContainsFunc(def.Guest, isWindows) {
-			def.Converted = &convert.Result{GuestAgent: true} // as far as it is foreseen
-		}
-	}
-	if o.Hardware == "auto" {
-		r.note("hardware auto: what is shown is compat; it is virtio if the guest can be changed, which is known once it is copied")
-	}
-	if vm.Power == inventory.PoweredOn { // as it is found by who shuts it down
-		def.VM = new(*vm)
-		def.Warnings = migrate.Pulled(vm, def.VM)
-	}
-	def.EFI = new(guest.EFIState(def.Guest, efi.State{})) // what the firmware holds is asked when the VM is off
-	return def, r
-}
-
-func (r *dryRunReport) note(format string, args ...any) {
-	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
-}
-
-// foreseeGuest looks into the disks where they are. Of a VM that runs they are locked.
-func foreseeGuest(ctx context.Context, w *assemble.Parts, vm *inventory.VM, r *dryRunReport) []guest.Report {
-	if vm.Power != inventory.PoweredOff {
-		r.note("the VM is %s, so its disks were not looked into: what depends on the guest is by what VMware was told of it (%s)", vm.Power, vm.GuestID)
-		return nil
-	}
-	reports, err := w.Look(ctx, vm)
-	if err != nil {
-		r.note("its disks could not be looked into, so what depends on the guest is by what VMware was told of it (%s): %v", vm.GuestID, err)
-		return nil
-	}
-	for _, g := range reports {
-		if g.Verdict != "" {
-			r.note("guest: %s", g.Verdict)
-		}
-	}
-	return reports
-}
-
-// isWindows reports whether Windows was found. It is left alone where Linux gets the guest agent.
-func isWindows(g guest.Report) bool { return g.Windows != nil }
-
-// outline asks a destination what it makes of the VM, and whether it could. refused is what stands in the
-// way wherever it goes, as obstacles are.
-func outline(ctx context.Context, d *assemble.Destination, def targets.Definition, obstacles []inventory.Warning, refused error) outlined {
-	out, err := outlineAt(d.To, d.Target, def)
-	if err == nil {
-		_, err = d.Target.Plan(ctx, def.VM)
-	}
-	err = errors.Join(err, refused)
-	for _, w := range obstacles {
-		kind := fault.Unsupported
-		if migrate.Passing(w) {
-			kind = fault.Conflict
-		}
-		err = errors.Join(err, fault.New(kind, "%s", w.Text).WithHint("%s", w.Remedy))
-	}
-	out.err, out.Failure = err, plan.FailureOf(err)
-	return out
-}
-
-// outlineAt is what a destination would make of a VM. It asks nobody.
-func outlineAt(to planfile.Destination, at assemble.Resident, def targets.Definition) (outlined, error) {
-	out := outlined{To: string(to)}
-	o, err := at.Outline(def)
-	if err != nil {
-		return out, err
-	}
-	o.Warnings = slices.Concat(def.Warnings, o.Warnings)
-	o.Drop(def.VM)
-	out.Outline = &o
-	return out, nil
-}
-
-// err is what stands in the way of any destination.
-func (r *dryRunReport) err() error {
-	var errs []error
-	for _, d := range r.Destinations {
-		if d.err != nil {
-			errs = append(errs, fmt.Errorf("to %s: %w", d.To, d.err))
-		}
-	}
-	if len(errs) == 0 {
-		return nil
-	}
-	return fmt.Errorf("migrate %s: %w", r.VM, errors.Join(errs...))
-}
-
-func (a *app) writeDryRun(vm *inventory.VM, r dryRunReport) error {
+func (a *app) tellDryRun(vm *inventory.VM, r assemble.DryRun) error {
 	if a.json {
 		return a.print(r)
 	}
-	r.write(a.out, vm)
+	writeDryRun(a.out, &r, vm)
 	_, err := fmt.Fprintln(a.out, "This was a dry run: nothing was made, copied or switched off.")
 	return err
 }
 
-// write prints what vm would be at each destination.
-func (r *dryRunReport) write(w io.Writer, vm *inventory.VM) {
+// writeDryRun prints what vm would be at each destination.
+func writeDryRun(w io.Writer, r *assemble.DryRun, vm *inventory.VM) {
 	for _, d := range r.Destinations {
 		fmt.Fprintf(w, "%s to %s\n", plain(r.VM), plain(d.To))
 		if d.Outline != nil {
@@ -188,6 +74,17 @@ func (r *dryRunReport) write(w io.Writer, vm *inventory.VM) {
 	}
 	for _, note := range r.Notes {
 		fmt.Fprintf(w, "Note: %s\n", plain(note))
+	}
+}
+
+// writeOutlines prints what the VMs of a plan would be defined as; what stands in the way is among the findings.
+func writeOutlines(w io.Writer, o *assemble.Outlines) {
+	if o == nil {
+		return
+	}
+	fmt.Fprintln(w)
+	for _, vm := range o.VMs {
+		writeDryRun(w, &vm.DryRun, vm.Definition.VM)
 	}
 }
 

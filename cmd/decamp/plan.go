@@ -124,7 +124,7 @@ func (a *app) planCheck(ctx context.Context, l assemble.Login, path string, dryR
 		return err
 	}
 	var r preflight.Report
-	var o *outlines
+	var o *assemble.Outlines
 	if len(found) == 0 {
 		if r, o, err = a.checkPlan(ctx, l, f, filepath.Dir(path), dryRun); err != nil {
 			return err
@@ -143,7 +143,7 @@ func (a *app) planCheck(ctx context.Context, l assemble.Login, path string, dryR
 
 // checkPlan looks at this machine first. A source that cannot be logged in to is a finding as
 // others are: what this machine lacks is told all the same.
-func (a *app) checkPlan(ctx context.Context, l assemble.Login, f *planfile.File, folder string, dryRun bool) (r preflight.Report, o *outlines, err error) {
+func (a *app) checkPlan(ctx context.Context, l assemble.Login, f *planfile.File, folder string, dryRun bool) (r preflight.Report, o *assemble.Outlines, err error) {
 	if l.PasswordFile != "" {
 		f.Source.Credentials = planfile.Credentials{}
 	}
@@ -157,7 +157,7 @@ func (a *app) checkPlan(ctx context.Context, l assemble.Login, f *planfile.File,
 	if err == nil {
 		rig := w.Rig(f)
 		if dryRun {
-			o = a.newOutlines(w, f, &rig)
+			o = w.Outlines(f, &rig)
 		}
 		r, err = preflight.Check(ctx, f, rig)
 	}
@@ -173,7 +173,7 @@ func (a *app) checkPlan(ctx context.Context, l assemble.Login, f *planfile.File,
 	return r, o, nil
 }
 
-func (a *app) writeCheck(path string, f *planfile.File, r preflight.Report, o *outlines) error {
+func (a *app) writeCheck(path string, f *planfile.File, r preflight.Report, o *assemble.Outlines) error {
 	name := ""
 	if f != nil {
 		name = string(f.Name)
@@ -183,8 +183,8 @@ func (a *app) writeCheck(path string, f *planfile.File, r preflight.Report, o *o
 		return a.print(struct {
 			Plan string `json:"plan"`
 			preflight.Report
-			Outlines []dryRunReport `json:"outlines,omitempty"` // of --dry-run
-		}{name, r, o.reports()})
+			Outlines []assemble.DryRun `json:"outlines,omitempty"` // of --dry-run
+		}{name, r, o.Reports()})
 	}
 	if r.VMs > 0 {
 		fmt.Fprintf(a.out, "Plan %s: %s with %s, %s in all\n", name, count(r.VMs, "VM"), count(r.Disks, "disk"), size(r.Bytes))
@@ -192,7 +192,7 @@ func (a *app) writeCheck(path string, f *planfile.File, r preflight.Report, o *o
 	for _, s := range r.Places {
 		fmt.Fprintf(a.out, "%s: %s, %s to %s to be written, %s free\n", strings.Join(s.Folders, ", "), count(s.VMs, "VM"), size(s.Least), size(s.Most), size(s.Free))
 	}
-	o.write(a.out)
+	writeOutlines(a.out, o)
 	for _, finding := range r.Findings {
 		writeFinding(a.out, path, finding)
 	}
