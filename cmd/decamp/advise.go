@@ -101,8 +101,11 @@ func (a *app) advise(o adviseOptions) error {
 	if err != nil {
 		return err
 	}
-	report, err := o.report(advisor)
+	report, err := advisor.Report(advise.Question{Setup: o.setup, Changes: o.whatIf, Allocated: int64(o.allocated)})
 	if err != nil {
+		return err
+	}
+	if err := o.price(report.Steps); err != nil {
 		return err
 	}
 	if a.json {
@@ -110,60 +113,6 @@ func (a *app) advise(o adviseOptions) error {
 	}
 	writeAdvice(a.out, report, a.verbose)
 	return nil
-}
-
-// adviceReport is what advise prints.
-type adviceReport struct {
-	advise.Prediction
-	Name      string            `json:"name"`
-	Measured  []bench.Row       `json:"measured,omitempty"` // rows of this very setup
-	Allocated int64             `json:"allocated"`
-	Ordered   bool              `json:"ordered"` // each step follows on those before it
-	Steps     []advise.Advice   `json:"steps"`
-	Notes     []string          `json:"notes,omitempty"`
-	Model     *advise.Model     `json:"model"`
-	HTTPS     advise.HTTPSModel `json:"https"`
-	Rows      []bench.Row       `json:"rows"`
-}
-
-func (o *adviseOptions) report(a *advise.Advisor) (adviceReport, error) {
-	p, err := a.Model.Predict(o.setup)
-	if err != nil {
-		return adviceReport{}, err
-	}
-	r := adviceReport{Prediction: p, Name: o.setup.Name(), Allocated: int64(o.allocated), Ordered: len(o.whatIf) == 0, Model: a.Model, Rows: a.Rows}
-	for _, row := range a.Rows {
-		if row.Setup == o.setup {
-			r.Measured = append(r.Measured, row)
-		}
-	}
-	if r.Steps, err = o.steps(a); err != nil {
-		return r, err
-	}
-	r.Notes = notes(r.Steps)
-	if r.HTTPS, err = advise.FitHTTPS(bench.Seed().HTTPS.Rows); err != nil {
-		return r, err
-	}
-	return r, o.price(r.Steps)
-}
-
-func (o *adviseOptions) steps(a *advise.Advisor) ([]advise.Advice, error) {
-	if len(o.whatIf) == 0 {
-		return a.Steps(o.setup, advise.Choices())
-	}
-	var steps []advise.Advice
-	for _, s := range o.whatIf {
-		c, err := advise.ParseChange(s)
-		if err != nil {
-			return nil, err
-		}
-		step, err := a.WhatIf(o.setup, c)
-		if err != nil {
-			return nil, err
-		}
-		steps = append(steps, step)
-	}
-	return steps, nil
 }
 
 // measured are the published rows, and the user's.
@@ -218,38 +167,6 @@ func (o *adviseOptions) price(steps []advise.Advice) error {
 	return nil
 }
 
-// notes say what is odd about the rows that steps rest on, and where a step does harm.
-func notes(steps []advise.Advice) []string {
-	var notes []string
-	for _, s := range steps {
-		for _, e := range s.Rests {
-			for _, r := range []bench.Row{e.Before, e.After} {
-				if r.Contradicts() {
-					notes = append(notes, fmt.Sprintf("%s was published with %.1f MiB/s, which its own duration of %s contradicts; %.1f is used", r.Name(), r.Wire, duration(r.Duration()), r.Rate()))
-				}
-			}
-		}
-		if s.Variable == advise.Frame {
-			notes = append(notes, jumboNote())
-		}
-	}
-	slices.Sort(notes)
-	return slices.Compact(notes)
-}
-
-// jumboNote is what the published rows of /folder say of large frames.
-func jumboNote() string {
-	seen := map[bool]bench.HTTPSRow{}
-	for _, r := range bench.Seed().HTTPS.Rows {
-		if r.Connections > 1 {
-			seen[r.MTU > 1500] = r
-		}
-	}
-	small, large := seen[false].Megabits, seen[true].Megabits
-	return fmt.Sprintf("an MTU of 9000 is of use to NFS; over https it was seen to do harm: %.0f-%.0f Mbit/s instead of %.0f-%.0f (%s)",
-		large[0], large[1], small[0], small[1], bench.Seed().HTTPS.Origin)
-}
-
 // readJSON reads a file that the user wrote. A field that is not known is an error: it would
 // have been meant.
 func readJSON(path string, into any) error {
@@ -266,7 +183,7 @@ func readJSON(path string, into any) error {
 }
 
 // writeAdvice prints what limits now, then what to do about it.
-func writeAdvice(w io.Writer, r adviceReport, verbose bool) {
+func writeAdvice(w io.Writer, r advise.Report, verbose bool) {
 	fmt.Fprintf(w, "%s: %.1f MiB/s, %s take %s%s\n", r.Name, r.MiBs, size(r.Allocated), lasts(r.Allocated, r.MiBs), measuredToo(r.Measured))
 	limit := r.Layers[0]
 	fmt.Fprintf(w, "Limited by the %s, %s: %.0f %% of a change there comes through.\n\n", limit.Layer, layerMeans[limit.Layer], 100*limit.Part)
@@ -312,7 +229,7 @@ func writeLayers(w io.Writer, layers []advise.Share) {
 	t.write(w)
 }
 
-func writeSteps(w io.Writer, r adviceReport) {
+func writeSteps(w io.Writer, r advise.Report) {
 	if len(r.Steps) == 0 {
 		fmt.Fprintln(w, "\nNo change that was measured gives anything here.")
 		return
@@ -345,7 +262,7 @@ func priceCells(s advise.Advice) []string {
 }
 
 // writeModel prints all that was fitted, so that anyone can follow a prediction by hand.
-func writeModel(w io.Writer, r adviceReport) {
+func writeModel(w io.Writer, r advise.Report) {
 	m := r.Model
 	fmt.Fprintln(w, "\nModel: sending = (source^p + host^p + wire^p)^(1/p), rate = 1 / ((sending^q + dest^q)^(1/q) + 16 commits)")
 	t := newTable("PARAMETER", "VALUE", "")

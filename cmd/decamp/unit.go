@@ -35,16 +35,8 @@ func percent(part, whole int64) string {
 	}
 }
 
-// duration shows two or three digits: "40ms", "3.2s", "1m5s".
-func duration(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < 10*time.Second:
-		return d.Round(100 * time.Millisecond).String()
-	}
-	return d.Round(time.Second).String()
-}
+// duration shows a time: see unit.Duration.
+func duration(d time.Duration) string { return unit.Duration(d) }
 
 // sizeFlag is a size as a pflag value.
 type sizeFlag int64

@@ -58,16 +58,6 @@ func TestSpotFlag(t *testing.T) {
 	}
 }
 
-func TestDuration(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0s", 1234 * time.Microsecond: "1ms", 3240 * time.Millisecond: "3.2s", 65400 * time.Millisecond: "1m5s",
-	} {
-		if got := duration(d); got != want {
-			t.Errorf("%v: %q, want %q", d, got, want)
-		}
-	}
-}
-
 func TestPlainMakesNamesSafeToPrint(t *testing.T) {
 	if got := plain("a\x1b[31mb\nc\u202eВ Büro"); got != "a?[31mb?c?В Büro" {
 		t.Errorf("got %q", got)
