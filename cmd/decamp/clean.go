@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -148,17 +147,4 @@ func (a *app) lockState(ctx context.Context, state string) (unlock func() error,
 		return nil, err
 	}
 	return engine.Close, nil
-}
-
-// writeLeftovers lists what is still on hosts.
-func writeLeftovers(a *app, list []leftover.Record) {
-	if len(list) == 0 {
-		return
-	}
-	fmt.Fprintf(a.out, "\nLeft on hosts; the next migrate from there takes it off, or decamp clean URL:\n\n")
-	t := newTable("SERVER", "HOST", "WHAT", "SINCE", "BY HAND")
-	for _, r := range list {
-		t.add(plain(r.Server), plain(string(r.Host)), plain(r.Text), r.Since.Local().Format(time.DateTime), plain(r.ByHand))
-	}
-	t.write(a.out)
 }

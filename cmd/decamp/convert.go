@@ -229,3 +229,5 @@ func (a *app) writeConverted(c converted) error {
 	t.write(a.out)
 	return nil
 }
+
+func (c *conversion) meter(step string) *meter { return newMeter(c.shown, step) }

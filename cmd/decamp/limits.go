@@ -6,7 +6,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -91,20 +90,6 @@ func (a *app) setLimit(ctx context.Context, m meetingFlags, name string, units i
 	}
 	_, err = fmt.Fprintf(a.out, "%s: %s\n", plain(name), limitWords(name, units))
 	return err
-}
-
-func limitWords(name string, units int64) string {
-	switch {
-	case units < 0:
-		return "as plans say"
-	case units == 0 && strings.HasSuffix(name, mover.RateSuffix):
-		return "0, nothing moves"
-	case units == 0:
-		return "0, nothing begins"
-	case strings.HasSuffix(name, mover.RateSuffix):
-		return rate(units, time.Second)
-	}
-	return strconv.FormatInt(units, 10)
 }
 
 func (a *app) listLimits(ctx context.Context, m meetingFlags) (err error) {

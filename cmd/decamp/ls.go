@@ -144,35 +144,12 @@ func vmRow(vm inventory.VM) []string {
 	}
 }
 
-// codes lists warnings by their codes, blocking ones first and marked.
-func codes(warnings []inventory.Warning) string {
-	var blocking, others []string
-	for _, w := range warnings {
-		switch {
-		case w.Blocks && !slices.Contains(blocking, w.Code+"!"):
-			blocking = append(blocking, w.Code+"!")
-		case !w.Blocks && !slices.Contains(others, w.Code):
-			others = append(others, w.Code)
-		}
-	}
-	return cmp.Or(strings.Join(append(blocking, others...), " "), "-")
-}
-
 // writeWarnings tells each VM's warnings in full.
 func writeWarnings(w io.Writer, vms []inventory.VM) {
 	for _, vm := range vms {
 		if len(vm.Warnings) > 0 {
 			fmt.Fprintf(w, "\n%s\n", plain(vm.Name))
 			writeWarningList(w, vm.Warnings)
-		}
-	}
-}
-
-func writeWarningList(w io.Writer, warnings []inventory.Warning) {
-	for _, warning := range warnings {
-		fmt.Fprintf(w, "  %s: %s\n", codes([]inventory.Warning{warning}), plain(warning.Text))
-		if warning.Remedy != "" {
-			fmt.Fprintf(w, "    Remedy: %s\n", plain(warning.Remedy))
 		}
 	}
 }
@@ -276,13 +253,13 @@ func writeNICs(w io.Writer, nics []inventory.NIC) {
 	t.write(w)
 }
 
-// plain makes text from the source safe to print: a VM may be called anything, escape
-// sequences and newlines included.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !strconv.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
+// source is the ESXi or vCenter that a command is logged in to.
+type source interface {
+	About() inventory.About
+	Addr() string
+	Hosts(ctx context.Context) ([]inventory.Host, error)
+	Datastores(ctx context.Context) ([]inventory.Datastore, error)
+	VMs(ctx context.Context) ([]inventory.VM, error)
+	VM(ctx context.Context, nameOrRef string) (*inventory.VM, error)
+	Close() error
 }

@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/user"
-	"path/filepath"
 	"slices"
 	"sync"
 
@@ -15,7 +12,6 @@ import (
 	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/server"
 )
@@ -38,10 +34,6 @@ decamp plan run plan.yaml
 decamp plan run plan.yaml --json | jq 'select(.vm.state == "done").vm.name'
 decamp plan run plan.yaml --server https://mover:8470 --token-file token --detach
 `
-
-// vmsAtOnce is how many VMs a process drives at the same time, if nobody says otherwise: four
-// busy hosts.
-const vmsAtOnce = 80
 
 type planRunOptions struct {
 	meetingFlags
@@ -70,31 +62,6 @@ func newPlanRun(a *app) *cobra.Command {
 	o.register(cmd)
 	o.registerKey(cmd)
 	return cmd
-}
-
-// submission reads a plan file. What is wrong with it is told, all of it.
-func (a *app) submission(path string) (s server.Submission, f *planfile.File, err error) {
-	text, err := planfile.Read(path)
-	if err != nil {
-		return s, nil, err
-	}
-	f, found := planfile.Parse(text)
-	if len(found) > 0 {
-		if err := a.writeCheck(path, f, preflight.Report{Places: []preflight.Space{}, Findings: found}, nil); err != nil {
-			return s, nil, err
-		}
-		return s, nil, fmt.Errorf("read %s: %w", path, found.Err())
-	}
-	folder, err := filepath.Abs(filepath.Dir(path))
-	return server.Submission{Text: string(text), Folder: folder, By: localUser(), Role: server.Admin}, f, err
-}
-
-// localUser is who gives an order here, for the records.
-func localUser() string {
-	if u, err := user.Current(); err == nil {
-		return u.Username
-	}
-	return fmt.Sprintf("uid %d", os.Getuid())
 }
 
 func (a *app) planRun(ctx context.Context, o planRunOptions, path string) (err error) {

@@ -77,3 +77,16 @@ func writeRuns(a *app, runs []plan.Run) {
 	}
 	t.write(a.out)
 }
+
+// writeLeftovers lists what is still on hosts.
+func writeLeftovers(a *app, list []leftover.Record) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintf(a.out, "\nLeft on hosts; the next migrate from there takes it off, or decamp clean URL:\n\n")
+	t := newTable("SERVER", "HOST", "WHAT", "SINCE", "BY HAND")
+	for _, r := range list {
+		t.add(plain(r.Server), plain(string(r.Host)), plain(r.Text), r.Since.Local().Format(time.DateTime), plain(r.ByHand))
+	}
+	t.write(a.out)
+}

@@ -8,11 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/targets"
@@ -134,48 +132,4 @@ func readDomain(path string) (string, error) {
 		return "", fault.New(fault.Denied, "%w", err).WithHint("run this as root, or as the owner of the VM")
 	}
 	return string(text), err
-}
-
-func (a *app) writeTrial(r trial.Report) error {
-	if a.json {
-		return a.print(r)
-	}
-	if r.Booted() {
-		fmt.Fprintf(a.out, "It boots, after %s%s: %s\n", duration(r.Elapsed), by(r), plain(r.Why))
-	}
-	for _, t := range r.Network {
-		fmt.Fprintf(a.out, "network card %s: %s\n", t.MAC, plain(t.String()))
-	}
-	if r.Agent != nil && !strings.Contains(r.Why, r.Agent.String()) {
-		fmt.Fprintf(a.out, "guest agent: %s\n", plain(r.Agent.String()))
-	}
-	for _, s := range r.Missing {
-		fmt.Fprintf(a.out, "Warning: %s\n", plain(s.String()))
-	}
-	for _, less := range r.Less {
-		fmt.Fprintf(a.out, "it had %s\n", less)
-	}
-	if r.Screen != "" {
-		fmt.Fprintf(a.out, "screen: %s\n", r.Screen)
-	}
-	if r.Serial != "" {
-		fmt.Fprintf(a.out, "serial port: %s\n", r.Serial)
-	}
-	return nil
-}
-
-// by says what ran it.
-func by(r trial.Report) string {
-	switch {
-	case r.Accel == trial.KVM:
-		return " on KVM"
-	case r.NoKVM != "":
-		return fmt.Sprintf(" emulated (KVM runs no guest here: %s)", plain(r.NoKVM))
-	}
-	return " emulated"
-}
-
-// registerTrials adds the bound on trial boots that plans ask for.
-func registerTrials(f *pflag.FlagSet, n *int) {
-	f.IntVar(n, "trials", 1, "at most `N` trial boots at a time, of VMs whose plan has trial: true")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/targets/dir/verify"
 )
@@ -166,4 +167,41 @@ func (a *app) verifyImage(ctx context.Context, o verifyOptions, path string) err
 		return err
 	}
 	return errors.Join(err, a.writeVerified(path, []verify.Image{found}, err))
+}
+
+// spotCheck compares samples of the source with the manifests of the images.
+func (a *app) spotCheck(ctx context.Context, p *dir.Published, o verifyOptions, found []verify.Image) (err error) {
+	from, err := a.OpenOrigin(ctx, o.source, o.Login, p.Record.Source.Ref)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, from.Close)
+	for i, img := range p.Images() {
+		report, err := spotOne(ctx, from, img, o.spot)
+		if err != nil {
+			return fmt.Errorf("compare with the source: %w", err)
+		}
+		found[i].Reread = &report
+	}
+	return nil
+}
+
+func spotOne(ctx context.Context, from *assemble.Origin, img targets.Image, s spot) (report manifest.Reread, err error) {
+	sample, err := s.sample()
+	if err != nil {
+		return report, err
+	}
+	m, err := manifest.Load(img.Manifest)
+	if err != nil {
+		return report, err
+	}
+	defer closing(&err, m.Close)
+	source, err := from.Disk(ctx, img.Key)
+	if err != nil {
+		return report, err
+	}
+	defer closing(&err, source.Close)
+	report, err = sample.Compare(ctx, source, m, nil)
+	report.By = "https"
+	return report, err
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
@@ -36,29 +35,6 @@ const workerExamples = `
 decamp worker --join postgres://decamp@db.example.com/decamp --offer /srv/vm
 decamp worker --join postgres://decamp@db/decamp --offer /mnt/shared --name rack2 --vms 40
 `
-
-type workerOptions struct {
-	folders []string
-	name    string
-	vms     int
-	trials  int
-	hooks   bool
-}
-
-func (o *workerOptions) register(a *app, cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.SortFlags = false
-	f.StringArrayVar(&o.folders, "offer", nil, "`FOLDER` that VMs may go to here; may be repeated")
-	a.registerAccess(f)
-	f.StringVar(&o.name, "name", "", "what the worker is `called`, always the same (default this machine's name)")
-	f.IntVar(&o.vms, "vms", vmsAtOnce, "at most `N` VMs at a time")
-	registerTrials(f, &o.trials)
-	registerHooks(f, &o.hooks)
-}
-
-func registerHooks(f *pflag.FlagSet, allow *bool) {
-	f.BoolVar(allow, "allow-hooks", false, "run the commands (hooks) of plans that an admin submitted, as this user; without it such plans are refused")
-}
 
 func newWorker(a *app) *cobra.Command {
 	var o workerOptions

@@ -1,27 +1,13 @@
 package main
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/planfile"
 )
-
-// source is the ESXi or vCenter that a command is logged in to.
-type source interface {
-	About() inventory.About
-	Addr() string
-	Hosts(ctx context.Context) ([]inventory.Host, error)
-	Datastores(ctx context.Context) ([]inventory.Datastore, error)
-	VMs(ctx context.Context) ([]inventory.VM, error)
-	VM(ctx context.Context, nameOrRef string) (*inventory.VM, error)
-	Close() error
-}
 
 // registerLogin registers the flags that fill l.
 func registerLogin(l *assemble.Login, cmd *cobra.Command) {

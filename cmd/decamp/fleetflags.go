@@ -3,11 +3,17 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleetkey"
 	"github.com/decamp/decamp/internal/roster"
@@ -153,4 +159,41 @@ func (a *app) openControl(ctx context.Context, m meetingFlags) (server.Control, 
 		return nil, nil, err
 	}
 	return server.Audited{Local: server.Local{Roster: r}, Who: localUser(), LimitText: limitWords}, r.Close, nil
+}
+
+func limitWords(name string, units int64) string {
+	switch {
+	case units < 0:
+		return "as plans say"
+	case units == 0 && strings.HasSuffix(name, mover.RateSuffix):
+		return "0, nothing moves"
+	case units == 0:
+		return "0, nothing begins"
+	case strings.HasSuffix(name, mover.RateSuffix):
+		return rate(units, time.Second)
+	}
+	return strconv.FormatInt(units, 10)
+}
+
+// namedHelp is said in the help of every command that takes the name of a plan's VM.
+const namedHelp = `
+PLAN is a plan that decamp plan run or a server carries out; PLAN/VM is one VM of it, by its
+name or reference. The plan is looked for in the state directory, in the database of --db, or
+at the server of --server.
+`
+
+// ordersExits are those of commands that give orders.
+var ordersExits = []exit{
+	{fault.NotFound, "there is no such plan, VM or run: decamp status and decamp runs list them"},
+	{fault.Conflict, "it cannot be done with what stands so; the error says why"},
+	{fault.Denied, "the token does not allow it"},
+	{fault.Unreachable, "the database or the server does not answer"},
+}
+
+// localUser is who gives an order here, for the records.
+func localUser() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return fmt.Sprintf("uid %d", os.Getuid())
 }

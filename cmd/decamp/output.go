@@ -1,63 +1,17 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 
 	"golang.org/x/term"
 
-	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 )
-
-// app is what every command stands on: the streams, the global flags and the log.
-type app struct {
-	in       *os.File                  // the standard input, for commands that read a disk from it
-	out      io.Writer                 // results
-	err      *screen                   // everything for eyes
-	argv     []string                  // the command as typed, for remedies that repeat it
-	terminal func() (*terminal, error) // whom to ask; an error if nobody is there
-
-	assemble.Assembler
-
-	json    bool
-	verbose bool
-	logFile string
-}
-
-// newApp returns an app that asks at tty, if somebody is there.
-func newApp(in *os.File, out io.Writer, screen *screen, env func(string) string, tty func() (*terminal, error)) *app {
-	a := &app{in: in, out: out, err: screen, argv: os.Args, terminal: tty}
-	a.Version, a.Env = version, env
-	a.Prompts = assemble.Prompts{Terminal: a.asker, Command: a.commandWith, Warn: a.warning, Tell: a.note, Found: a.tellFound, Log: slog.New(slog.DiscardHandler)}
-	return a
-}
-
-// run executes one command and returns the process's exit code.
-func (a *app) run(ctx context.Context, args []string) int {
-	a.Log = slog.New(slog.DiscardHandler)
-	results := &results{w: a.out}
-	a.out = results
-	root := newRoot(a)
-	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		err = results.failed()
-	}
-	if slices.Contains(args, "--json") {
-		a.json = true // also if an error kept the flags from being read
-	}
-	a.report(err)
-	return fault.ExitCode(err)
-}
 
 // results is the standard output. It remembers the first failure: a list that was cut
 // short by a full disk must not end with exit code 0. VMs of a plan write to it side by side: each
@@ -149,14 +103,6 @@ func (a *app) warning(format string, args ...any) {
 	fmt.Fprintf(a.err, "Warning: %s\n", text)
 }
 
-func (a *app) asker() (assemble.Terminal, error) {
-	t, err := a.terminal()
-	if err != nil {
-		return nil, err // not a nil *terminal in an interface
-	}
-	return t, nil
-}
-
 // note tells of something for eyes. With --json the log has it alone.
 func (a *app) note(format string, args ...any) {
 	if !a.json {
@@ -164,53 +110,11 @@ func (a *app) note(format string, args ...any) {
 	}
 }
 
-// startLog opens the log: warnings on the screen, with -v everything; everything also in
-// the file, if there is one.
-func (a *app) startLog() (stop func() error, err error) {
-	level := slog.LevelWarn
-	if a.verbose {
-		level = slog.LevelDebug
-	}
-	handler := slog.Handler(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))
-	stop = func() error { return nil }
-	if a.logFile != "" {
-		f, err := os.OpenFile(a.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		if err != nil {
-			return nil, fault.New(fault.Invalid, "open log file: %w", err)
-		}
-		handler = slog.NewMultiHandler(handler, slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		stop = f.Close
-	}
-	a.Log = slog.New(handler)
-	return stop, nil
-}
-
 // closing joins what close returns to err: for defer, where an error would be lost.
 func closing(err *error, close func() error) {
 	if also := close(); also != nil {
 		*err = errors.Join(*err, also)
 	}
-}
-
-// shellArgument is fault.Quote for a word that a program must not take for a flag.
-func shellArgument(s string) string {
-	if strings.HasPrefix(s, "-") {
-		return "-- " + fault.Quote(s)
-	}
-	return fault.Quote(s)
-}
-
-// commandWith is the command as it was typed, with more flags: a remedy to paste.
-func (a *app) commandWith(more ...string) string {
-	end := slices.Index(a.argv, "--") // no flags behind it
-	if end < 0 {
-		end = len(a.argv)
-	}
-	words := slices.Insert(slices.Clone(a.argv), end, more...)
-	for i, w := range words {
-		words[i] = fault.Quote(w)
-	}
-	return strings.Join(words, " ")
 }
 
 // screen is the standard error. While progress bars are drawn, what is written goes

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -15,7 +14,6 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	wire "github.com/decamp/decamp/internal/nfc"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/unit"
 )
 
 // migrateOptions are the flags of decamp migrate. All that describes the migration is in move.
@@ -162,18 +160,6 @@ func registerKey(cmd *cobra.Command, flag planfile.Flag, usage string) {
 		text := reflect.ValueOf(field).Convert(reflect.TypeFor[*string]()).Interface().(*string)
 		f.StringVar(text, flag.Name, *text, usage)
 	}
-}
-
-// textsFlag is a list of texts as a pflag value; each flag adds one.
-type textsFlag []planfile.Text
-
-func (t *textsFlag) String() string { return "" }
-func (t *textsFlag) Type() string   { return "stringArray" }
-
-// Set is part of pflag.Value.
-func (t *textsFlag) Set(text string) error {
-	*t = append(*t, planfile.Text(text))
-	return nil
 }
 
 // check completes the options, and refuses flags that do not fit, before anything is asked or opened.
@@ -338,30 +324,4 @@ func (o *migrateOptions) checkNFC(cmd *cobra.Command) error {
 		return badUsage(cmd, "--nfc-buffers %d: want 1 or more, and all of a session 16M at the most", o.NFC.Buffers)
 	}
 	return nil
-}
-
-// tmpfsFlag is tmpfs:SIZE as a pflag value, in bytes.
-type tmpfsFlag int64
-
-func (f *tmpfsFlag) String() string {
-	if *f == 0 {
-		return ""
-	}
-	return "tmpfs:" + (*sizeFlag)(f).String()
-}
-
-func (f *tmpfsFlag) Type() string { return "tmpfs:SIZE" }
-
-// Set reads tmpfs:SIZE.
-func (f *tmpfsFlag) Set(s string) error {
-	digits, ok := strings.CutPrefix(s, "tmpfs:")
-	n, err := unit.ParseSize(digits)
-	switch {
-	case !ok:
-		return errors.New("want tmpfs:SIZE, such as tmpfs:16G")
-	case err == nil && n == 0:
-		return errors.New("want a size above 0, such as tmpfs:16G")
-	}
-	*f = tmpfsFlag(n)
-	return err
 }

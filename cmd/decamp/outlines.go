@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -11,57 +10,9 @@ import (
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/transport/https"
 )
-
-// dryRun says what would be defined, and what stands in the way. It reads the source, asks the
-// destinations, and makes nothing anywhere.
-func (a *app) dryRun(ctx context.Context, m assemble.Move, rawURL, name string) (err error) {
-	if err := assemble.EngineOf(m).CheckFiles("--key-file", "--appliance-kernel"); err != nil {
-		return err
-	}
-	p := &assemble.SourceParts{Assembler: &a.Assembler, Parts: &assemble.Parts{}, Login: m.Login, SSH: m.SSH}
-	if err := a.OpenTargets(p.Parts, m, planfile.Local); err != nil {
-		return err
-	}
-	defer closing(&err, p.Close)
-	if err := a.OpenURL(ctx, p, rawURL); err != nil {
-		return err
-	}
-	p.Reader = https.New(p.Session, https.Options{MaxConnections: m.Connections, Log: a.Log})
-	if p.Transport, err = a.NewTransport(ctx, p.Parts, m.Options); err != nil {
-		return err
-	}
-	vm, err := p.Session.VM(ctx, name)
-	if err != nil {
-		return err
-	}
-	def, r := a.Foresee(ctx, p.Parts, vm, m.Options)
-	obstacles := migrate.Obstacles(vm, p.Transport, preflight.PermitOf(m.Options))
-	refused := m.CheckEngine(ctx, vm, func() []guest.Report { return def.Guest })
-	for _, d := range p.To {
-		r.Destinations = append(r.Destinations, assemble.Outline(ctx, d, def, obstacles, refused))
-	}
-	if err := a.tellDryRun(def.VM, r); err != nil {
-		return err
-	}
-	return r.Err()
-}
-
-func (a *app) tellDryRun(vm *inventory.VM, r assemble.DryRun) error {
-	if a.json {
-		return a.print(r)
-	}
-	writeDryRun(a.out, &r, vm)
-	_, err := fmt.Fprintln(a.out, "This was a dry run: nothing was made, copied or switched off.")
-	return err
-}
 
 // writeDryRun prints what vm would be at each destination.
 func writeDryRun(w io.Writer, r *assemble.DryRun, vm *inventory.VM) {

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+)
+
+const completionHelp = `
+Print the completion script of a shell. It completes commands and flags; it never asks a
+host for names.
+`
+
+const completionExamples = `
+source <(decamp completion bash)                                 # this shell only
+decamp completion bash > /etc/bash_completion.d/decamp           # all bash users
+decamp completion zsh  > "${fpath[1]}/_decamp"
+decamp completion fish > ~/.config/fish/completions/decamp.fish
+`
+
+func newCompletion(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:         "completion SHELL",
+		Short:       "Print the completion script for bash, zsh or fish",
+		Long:        text(completionHelp),
+		Example:     text(completionExamples),
+		Args:        takes("SHELL"),
+		ValidArgs:   []string{"bash", "zsh", "fish"},
+		Annotations: exits(),
+		RunE:        a.complete,
+	}
+}
+
+func (a *app) complete(cmd *cobra.Command, args []string) error {
+	root := cmd.Root()
+	switch args[0] {
+	case "bash":
+		return root.GenBashCompletionV2(a.out, true)
+	case "zsh":
+		return root.GenZshCompletion(a.out)
+	case "fish":
+		return root.GenFishCompletion(a.out, true)
+	}
+	return badUsage(cmd, "no completion for %q: bash, zsh or fish", args[0])
+}
