@@ -49,7 +49,10 @@ decamp advise --source 900MiB/s --dest hdd --nic 10g --prices prices.json
 decamp advise --verbose
 `
 
-type adviseOptions struct {
+// adviseCommand is decamp advise.
+type adviseCommand struct {
+	out       *output
+	fleet     fleetFlags
 	setup     bench.Setup
 	export    string
 	whatIf    []string
@@ -58,8 +61,8 @@ type adviseOptions struct {
 	rows      string
 }
 
-func newAdvise(a *app) *cobra.Command {
-	o, m := adviseOptions{allocated: 19 << 30}, meetingFlags{}
+func newAdvise(p *program) *cobra.Command {
+	ad := &adviseCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}, allocated: 19 << 30}
 	cmd := &cobra.Command{
 		Use: "advise [PLAN]", Short: "Say what limits a copy, and what to change first", Long: text(adviseHelp), Example: text(adviseExamples),
 		Args: cobra.MaximumNArgs(1),
@@ -69,31 +72,31 @@ func newAdvise(a *app) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				return a.adviseLive(cmd.Context(), m, args[0])
+				return ad.runLive(cmd.Context(), args[0])
 			}
-			return a.advise(o)
+			return ad.run()
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.setup.Source, "source", "hdd", "what the datastore lies on: hdd, ssd, or a rate such as 450MiB/s")
-	f.StringVar(&o.setup.Destination, "dest", "hdd", "what the image lies on: hdd, nvme, or a rate")
-	f.StringVar(&o.setup.NIC, "nic", "1g", "the slowest link between them, in Gbit/s")
-	f.IntVar(&o.setup.MTU, "mtu", 1500, "bytes of a frame, on the whole path")
-	f.StringVar(&o.export, "nfs", "async", "how the NFS server answers: async or sync")
-	f.StringArrayVar(&o.whatIf, "what-if", nil, "a change to look at, such as nic=25g; several are looked at one by one (default those of the published measurements, in their best order)")
-	f.Var(&o.allocated, "allocated", "bytes to move, for the times")
-	f.StringVar(&o.prices, "prices", "", `FILE with what changes cost: {"nic=25g": 420}`)
-	f.StringVar(&o.rows, "rows", "", "FILE with rows of your own (JSON, as decamp bench matrix writes them), which the model is fitted to beside the published ones")
-	m.register(cmd)
+	f.StringVar(&ad.setup.Source, "source", "hdd", "what the datastore lies on: hdd, ssd, or a rate such as 450MiB/s")
+	f.StringVar(&ad.setup.Destination, "dest", "hdd", "what the image lies on: hdd, nvme, or a rate")
+	f.StringVar(&ad.setup.NIC, "nic", "1g", "the slowest link between them, in Gbit/s")
+	f.IntVar(&ad.setup.MTU, "mtu", 1500, "bytes of a frame, on the whole path")
+	f.StringVar(&ad.export, "nfs", "async", "how the NFS server answers: async or sync")
+	f.StringArrayVar(&ad.whatIf, "what-if", nil, "a change to look at, such as nic=25g; several are looked at one by one (default those of the published measurements, in their best order)")
+	f.Var(&ad.allocated, "allocated", "bytes to move, for the times")
+	f.StringVar(&ad.prices, "prices", "", `FILE with what changes cost: {"nic=25g": 420}`)
+	f.StringVar(&ad.rows, "rows", "", "FILE with rows of your own (JSON, as decamp bench matrix writes them), which the model is fitted to beside the published ones")
+	ad.fleet.register(cmd)
 	return cmd
 }
 
-func (a *app) advise(o adviseOptions) error {
-	if o.setup.Export = bench.Export(o.export); o.setup.Export != bench.Async && o.setup.Export != bench.Sync {
-		return fault.New(fault.Invalid, "--nfs %s: want async or sync", o.export)
+func (ad *adviseCommand) run() error {
+	if ad.setup.Export = bench.Export(ad.export); ad.setup.Export != bench.Async && ad.setup.Export != bench.Sync {
+		return fault.New(fault.Invalid, "--nfs %s: want async or sync", ad.export)
 	}
-	rows, err := o.measured()
+	rows, err := ad.measured()
 	if err != nil {
 		return err
 	}
@@ -101,27 +104,27 @@ func (a *app) advise(o adviseOptions) error {
 	if err != nil {
 		return err
 	}
-	report, err := advisor.Report(advise.Question{Setup: o.setup, Changes: o.whatIf, Allocated: int64(o.allocated)})
+	report, err := advisor.Report(advise.Question{Setup: ad.setup, Changes: ad.whatIf, Allocated: int64(ad.allocated)})
 	if err != nil {
 		return err
 	}
-	if err := o.price(report.Steps); err != nil {
+	if err := ad.price(report.Steps); err != nil {
 		return err
 	}
-	if a.json {
-		return a.print(report)
+	if ad.out.json {
+		return ad.out.print(report)
 	}
-	writeAdvice(a.out, report, a.verbose)
+	writeAdvice(ad.out, report, ad.out.verbose)
 	return nil
 }
 
 // measured are the published rows, and the user's.
-func (o *adviseOptions) measured() ([]bench.Row, error) {
+func (ad *adviseCommand) measured() ([]bench.Row, error) {
 	rows := bench.Seed().Matrix
-	if o.rows == "" {
+	if ad.rows == "" {
 		return rows, nil
 	}
-	own, err := readRows(o.rows)
+	own, err := bench.LoadRows(ad.rows)
 	if err != nil {
 		return nil, err
 	}
@@ -133,32 +136,18 @@ func (o *adviseOptions) measured() ([]bench.Row, error) {
 	return rows, nil
 }
 
-// readRows reads a file of rows, as a person or the matrix wrote them.
-func readRows(path string) ([]bench.Row, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fault.Wrap(fault.NotFound, err)
-	}
-	defer f.Close() // only read
-	rows, err := bench.ReadRows(f)
-	if err != nil {
-		return nil, fault.New(fault.Invalid, "read %s: %w", path, err)
-	}
-	return rows, nil
-}
-
 // price writes into the steps what they cost.
-func (o *adviseOptions) price(steps []advise.Advice) error {
-	if o.prices == "" {
+func (ad *adviseCommand) price(steps []advise.Advice) error {
+	if ad.prices == "" {
 		return nil
 	}
 	prices := map[string]float64{}
-	if err := readJSON(o.prices, &prices); err != nil {
+	if err := readJSON(ad.prices, &prices); err != nil {
 		return err
 	}
 	for name, price := range prices {
 		if _, err := advise.ParseChange(name); err != nil || price < 0 {
-			return fault.New(fault.Invalid, "%s: %q: want a change and what it costs", o.prices, name).WithHint(`{"nic=25g": 420, "source=ssd": 1900}`)
+			return fault.New(fault.Invalid, "%s: %q: want a change and what it costs", ad.prices, name).WithHint(`{"nic=25g": 420, "source=ssd": 1900}`)
 		}
 	}
 	for i := range steps {
@@ -306,9 +295,9 @@ type liveAdvice struct {
 	Do     []string         `json:"do"` // first things first
 }
 
-// adviseLive says what limits a plan that is under way, and what to do about it.
-func (a *app) adviseLive(ctx context.Context, m meetingFlags, name string) (err error) {
-	c, closeControl, err := a.openControl(ctx, m)
+// runLive says what limits a plan that is under way, and what to do about it.
+func (ad *adviseCommand) runLive(ctx context.Context, name string) (err error) {
+	c, closeControl, err := ad.fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
@@ -317,19 +306,19 @@ func (a *app) adviseLive(ctx context.Context, m meetingFlags, name string) (err 
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.print(r)
+	if ad.out.json {
+		return ad.out.print(r)
 	}
-	fmt.Fprintf(a.out, "Plan %s: %s, %s\n%s\n\n", r.Plan, count(r.Moving, "VM"), rate(r.Rate, time.Second), r.Limit)
+	fmt.Fprintf(ad.out, "Plan %s: %s, %s\n%s\n\n", r.Plan, count(r.Moving, "VM"), rate(r.Rate, time.Second), r.Limit)
 	t := newTable("PART", "BUSY", "WHAT IT IS")
 	t.alignRight(1)
 	for _, p := range partsOf(r.Busy) {
 		t.add(p.name, fmt.Sprintf("%.0f %%", 100*p.busy), p.means)
 	}
-	t.write(a.out)
-	fmt.Fprintln(a.out)
+	t.write(ad.out)
+	fmt.Fprintln(ad.out)
 	for _, do := range r.Do {
-		fmt.Fprintln(a.out, "- "+do)
+		fmt.Fprintln(ad.out, "- "+do)
 	}
 	return nil
 }

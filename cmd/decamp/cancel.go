@@ -23,10 +23,17 @@ If a decamp drives the run, it obeys within seconds and undoes it; else this com
 in to the host and does so itself: by SSH, too, where the host has a free licence.
 `
 
-func newCancel(a *app) *cobra.Command {
-	var l assemble.Login
-	var m meetingFlags
-	var ssh assemble.SSHOptions
+// cancelCommand is decamp cancel.
+type cancelCommand struct {
+	out       *output
+	assembler *assemble.Assembler
+	fleet     fleetFlags
+	login     assemble.Login
+	ssh       assemble.SSHOptions
+}
+
+func newCancel(p *program) *cobra.Command {
+	cc := &cancelCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "cancel RUN|PLAN[/VM]", Short: "Give a migration or a plan up, and leave VMs as they were found",
 		Long: text(cancelHelp) + "\n\n" + text(namedHelp) + "\n\n" + text(sourceHelp), Args: takes("RUN"), Example: "decamp cancel web01-3f9a1c\ndecamp cancel wave-1/db01",
@@ -34,20 +41,20 @@ func newCancel(a *app) *cobra.Command {
 			exit{fault.NotFound, "there is no such run, plan or VM: decamp runs and decamp status list them"},
 			exit{fault.Conflict, "the VM is published, or a decamp is at work that does not take the order"})...),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
-			return a.give(cmd.Context(), m, args[0], roster.Cancel, func() error {
-				return a.cancelRun(cmd.Context(), l, ssh, plan.ID(args[0]))
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+			return give(cmd.Context(), cc.out, &cc.fleet, args[0], roster.Cancel, func() error {
+				return cc.cancelRun(cmd.Context(), plan.ID(args[0]))
 			})
 		}),
 	}
-	m.register(cmd)
-	registerSSH(&ssh, cmd.Flags())
-	registerLogin(&l, cmd)
+	cc.fleet.register(cmd)
+	registerSSH(&cc.ssh, cmd.Flags())
+	registerLogin(&cc.login, cmd)
 	return cmd
 }
 
-func (a *app) cancelRun(ctx context.Context, l assemble.Login, ssh assemble.SSHOptions, id plan.ID) (err error) {
-	state, store, run, err := a.recorded(id)
+func (cc *cancelCommand) cancelRun(ctx context.Context, id plan.ID) (err error) {
+	state, store, run, err := recorded(cc.assembler, id)
 	switch {
 	case err != nil:
 		return err
@@ -57,16 +64,16 @@ func (a *app) cancelRun(ctx context.Context, l assemble.Login, ssh assemble.SSHO
 		if err := store.Give(id, plan.GiveUp); err != nil {
 			return err
 		}
-		return a.tellOrder(id, plan.GiveUp, true)
+		return tellOrder(cc.out, id, plan.GiveUp, true)
 	}
 	p := run.Plan
 	m := recordedMove(p)
-	m.Login, m.SSH, m.Connections = l, ssh, 1
-	w, err := a.Open(ctx, m, p.Source)
+	m.Login, m.SSH, m.Connections = cc.login, cc.ssh, 1
+	w, err := cc.assembler.Open(ctx, m, p.Source)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, w.Close)
 	w.To[0].Plan = p
-	return a.discard(ctx, w)
+	return discardRuns(ctx, cc.out, w)
 }

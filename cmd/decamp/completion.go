@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+
 	"github.com/spf13/cobra"
 )
 
@@ -16,7 +18,7 @@ decamp completion zsh  > "${fpath[1]}/_decamp"
 decamp completion fish > ~/.config/fish/completions/decamp.fish
 `
 
-func newCompletion(a *app) *cobra.Command {
+func newCompletion(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:         "completion SHELL",
 		Short:       "Print the completion script for bash, zsh or fish",
@@ -25,19 +27,19 @@ func newCompletion(a *app) *cobra.Command {
 		Args:        takes("SHELL"),
 		ValidArgs:   []string{"bash", "zsh", "fish"},
 		Annotations: exits(),
-		RunE:        a.complete,
+		RunE:        func(cmd *cobra.Command, args []string) error { return writeCompletion(p.out, cmd, args[0]) },
 	}
 }
 
-func (a *app) complete(cmd *cobra.Command, args []string) error {
+func writeCompletion(w io.Writer, cmd *cobra.Command, shell string) error {
 	root := cmd.Root()
-	switch args[0] {
+	switch shell {
 	case "bash":
-		return root.GenBashCompletionV2(a.out, true)
+		return root.GenBashCompletionV2(w, true)
 	case "zsh":
-		return root.GenZshCompletion(a.out)
+		return root.GenZshCompletion(w)
 	case "fish":
-		return root.GenFishCompletion(a.out, true)
+		return root.GenFishCompletion(w, true)
 	}
-	return badUsage(cmd, "no completion for %q: bash, zsh or fish", args[0])
+	return badUsage(cmd, "no completion for %q: bash, zsh or fish", shell)
 }

@@ -20,15 +20,15 @@ import (
 	"github.com/decamp/decamp/internal/vmdk"
 )
 
-// inputOptions say how a disk's files are read, from flags.
-type inputOptions struct {
+// inputFlags say how a disk's files are read, from flags.
+type inputFlags struct {
 	from      string
 	folders   []string
 	ignoreCID bool
 	backing   bool
 }
 
-func (o *inputOptions) register(cmd *cobra.Command) {
+func (o *inputFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&o.from, "from", "", "the format of IN: `vmdk, qcow2 or raw` (default by its content, and raw by its name)")
@@ -38,7 +38,7 @@ func (o *inputOptions) register(cmd *cobra.Command) {
 	_ = cmd.MarkFlagDirname("folder") // fails for unknown flags only
 }
 
-func (o *inputOptions) check(cmd *cobra.Command, in string) error {
+func (o *inputFlags) check(cmd *cobra.Command, in string) error {
 	switch {
 	case o.from != "" && o.from != "vmdk" && o.from != "qcow2" && o.from != "raw":
 		return badUsage(cmd, "--from %q: want vmdk, qcow2 or raw", o.from)
@@ -49,7 +49,7 @@ func (o *inputOptions) check(cmd *cobra.Command, in string) error {
 }
 
 // disk returns how the disk at path is opened.
-func (o *inputOptions) disk(path string) diskfile.Options {
+func (o *inputFlags) disk(path string) diskfile.Options {
 	return diskfile.Options{
 		Kind: diskfile.Kind(o.from), RecordedRaw: recordedRaw(path), Folders: o.folders, IgnoreCID: o.ignoreCID, Backing: o.backing,
 	}
@@ -80,9 +80,10 @@ type input struct {
 	close    func() error
 }
 
-func (a *app) openInput(ctx context.Context, path string, o inputOptions) (*input, error) {
+// openInput opens the disk at path, or with "-" the one that comes by the standard input.
+func openInput(ctx context.Context, in *os.File, path string, o inputFlags) (*input, error) {
 	if path == "-" {
-		return openStream(ctx, stdin{ctx, a.in})
+		return openStream(ctx, stdin{ctx, in})
 	}
 	f, err := diskfile.Open(ctx, path, o.disk(path))
 	if err != nil {

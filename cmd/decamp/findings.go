@@ -70,12 +70,12 @@ type foundOf struct {
 }
 
 // tellFound tells what was found before a move begins.
-func (a *app) tellFound(found []doctor.Finding) {
-	if !a.json {
-		writeFindings(a.err, found, doctor.Warning)
+func tellFound(out *output, found []doctor.Finding) {
+	if !out.json {
+		writeFindings(out.screen, found, doctor.Warning)
 		return
 	}
 	for _, f := range found {
-		_ = a.print(foundOf{f}) // the standard output remembers that it failed
+		_ = out.print(foundOf{f}) // the standard output remembers that it failed
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleetkey"
@@ -21,8 +22,10 @@ import (
 	"github.com/decamp/decamp/internal/server/client"
 )
 
-// meetingFlags say where a fleet is spoken to: in its database, or by a server's API.
-type meetingFlags struct {
+// fleetFlags are the flags that name a fleet: its database, or a server. They open it.
+type fleetFlags struct {
+	assembler *assemble.Assembler // for its state directory, environment and log
+
 	db          string
 	insecure    bool   // the server of db need not be verified
 	fleetKey    string // file; "": fleet.key in the state directory
@@ -42,47 +45,47 @@ const (
 )
 
 // registerInsecure registers the flag that accepts a database that is not verified.
-func (m *meetingFlags) registerInsecure(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&m.insecure, "insecure-database", false, "accept a PostgreSQL on another machine that is not verified (sslmode weaker than verify-full): who is in between reads and changes the fleet's database")
+func (f *fleetFlags) registerInsecure(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.insecure, "insecure-database", false, "accept a PostgreSQL on another machine that is not verified (sslmode weaker than verify-full): who is in between reads and changes the fleet's database")
 }
 
 // registerKey registers the flag of commands that sign and verify plans.
-func (m *meetingFlags) registerKey(cmd *cobra.Command) {
-	m.signs = true
-	cmd.Flags().StringVar(&m.fleetKey, "fleet-key", "", "`FILE` with the key that signs plans in the database, the same for all servers and workers; see decamp key (default "+fleetkey.FileName+" in the state directory)")
+func (f *fleetFlags) registerKey(cmd *cobra.Command) {
+	f.signs = true
+	cmd.Flags().StringVar(&f.fleetKey, "fleet-key", "", "`FILE` with the key that signs plans in the database, the same for all servers and workers; see decamp key (default "+fleetkey.FileName+" in the state directory)")
 }
 
-func (m *meetingFlags) registerDB(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&m.db, "db", "", "`URL` of the PostgreSQL that machines meet in, postgres://USER@HOST/NAME, without a password (default $"+dbEnv+", else a file in the state directory)")
-	m.registerInsecure(cmd)
+func (f *fleetFlags) registerDB(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.db, "db", "", "`URL` of the PostgreSQL that machines meet in, postgres://USER@HOST/NAME, without a password (default $"+dbEnv+", else a file in the state directory)")
+	f.registerInsecure(cmd)
 }
 
-func (m *meetingFlags) register(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.SortFlags = false
-	f.StringVar(&m.server, "server", "", "`URL` of a decamp serve to ask, https://HOST:8470 (default $"+serverEnv+")")
-	f.StringVar(&m.tokenFile, "token-file", "", "with a server: `FILE` that holds the token (default $"+tokenFileEnv+")")
-	f.StringVar(&m.fingerprint, "server-fingerprint", "", "with a server: `SHA-256` of its certificate, which it tells when it starts")
-	f.StringVar(&m.ca, "server-ca", "", "with a server: `FILE` with the CA of its certificate (default the system's)")
-	f.StringVar(&m.cert, "client-cert", "", "with a server: `FILE` with a certificate to come in by, in place of a token")
-	f.StringVar(&m.key, "client-key", "", "with a server: `FILE` with its key")
-	m.registerDB(cmd)
+func (f *fleetFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.server, "server", "", "`URL` of a decamp serve to ask, https://HOST:8470 (default $"+serverEnv+")")
+	flags.StringVar(&f.tokenFile, "token-file", "", "with a server: `FILE` that holds the token (default $"+tokenFileEnv+")")
+	flags.StringVar(&f.fingerprint, "server-fingerprint", "", "with a server: `SHA-256` of its certificate, which it tells when it starts")
+	flags.StringVar(&f.ca, "server-ca", "", "with a server: `FILE` with the CA of its certificate (default the system's)")
+	flags.StringVar(&f.cert, "client-cert", "", "with a server: `FILE` with a certificate to come in by, in place of a token")
+	flags.StringVar(&f.key, "client-key", "", "with a server: `FILE` with its key")
+	f.registerDB(cmd)
 }
 
 // tokenFrom reads a token; none without a file.
-func (a *app) tokenFrom(file string) (string, error) {
+func (f *fleetFlags) tokenFrom(file string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
-	return a.PasswordFrom(file)
+	return f.assembler.PasswordFrom(file)
 }
 
 // databaseURL returns where the roster is.
-func (a *app) databaseURL(m meetingFlags) (string, error) {
-	if url := cmp.Or(m.db, a.Env(dbEnv)); url != "" {
+func (f *fleetFlags) databaseURL() (string, error) {
+	if url := cmp.Or(f.db, f.assembler.Env(dbEnv)); url != "" {
 		return url, nil
 	}
-	state, err := a.StateDir()
+	state, err := f.assembler.StateDir()
 	if err != nil {
 		return "", err
 	}
@@ -106,14 +109,15 @@ func sharedURL(url string) string {
 	return url
 }
 
-func (a *app) openRoster(ctx context.Context, m meetingFlags) (*roster.Roster, string, error) {
-	url, err := a.databaseURL(m)
+// openRoster opens the fleet's database, and returns where it is.
+func (f *fleetFlags) openRoster(ctx context.Context) (*roster.Roster, string, error) {
+	url, err := f.databaseURL()
 	if err != nil {
 		return nil, "", err
 	}
-	cfg := roster.Config{URL: url, Log: a.Log, Insecure: m.insecure}
-	if m.signs {
-		if cfg.Keys, err = a.fleetKeys(m, url); err != nil {
+	cfg := roster.Config{URL: url, Log: f.assembler.Log, Insecure: f.insecure}
+	if f.signs {
+		if cfg.Keys, err = f.fleetKeys(url); err != nil {
 			return nil, "", err
 		}
 	}
@@ -122,39 +126,39 @@ func (a *app) openRoster(ctx context.Context, m meetingFlags) (*roster.Roster, s
 }
 
 // fleetKeys loads the fleet's key. For a database that is a file it is made when it is first needed.
-func (a *app) fleetKeys(m meetingFlags, url string) (*fleetkey.Keys, error) {
-	path := m.fleetKey
+func (f *fleetFlags) fleetKeys(url string) (*fleetkey.Keys, error) {
+	path := f.fleetKey
 	if path == "" {
-		state, err := a.StateDir()
+		state, err := f.assembler.StateDir()
 		if err != nil {
 			return nil, err
 		}
 		path = filepath.Join(state, fleetkey.FileName)
 	}
-	if m.fleetKey == "" && isFile(url) {
+	if f.fleetKey == "" && isFile(url) {
 		return fleetkey.Ensure(path)
 	}
 	return fleetkey.Load(path)
 }
 
 // openControl returns what a fleet is ordered and looked at by, wherever it is.
-func (a *app) openControl(ctx context.Context, m meetingFlags) (server.Control, func() error, error) {
-	url := cmp.Or(m.server, a.Env(serverEnv))
-	if url != "" && m.db != "" {
+func (f *fleetFlags) openControl(ctx context.Context) (server.Control, func() error, error) {
+	url := cmp.Or(f.server, f.assembler.Env(serverEnv))
+	if url != "" && f.db != "" {
 		return nil, nil, fault.New(fault.Invalid, "--server and --db: want one of them").WithHint("the server knows its database")
 	}
-	if url != "" && m.db == "" {
-		token, err := a.tokenFrom(cmp.Or(m.tokenFile, a.Env(tokenFileEnv)))
+	if url != "" && f.db == "" {
+		token, err := f.tokenFrom(cmp.Or(f.tokenFile, f.assembler.Env(tokenFileEnv)))
 		if err != nil {
 			return nil, nil, err
 		}
-		c, err := client.New(client.Config{URL: url, Token: token, Fingerprint: m.fingerprint, CA: m.ca, Cert: m.cert, Key: m.key})
+		c, err := client.New(client.Config{URL: url, Token: token, Fingerprint: f.fingerprint, CA: f.ca, Cert: f.cert, Key: f.key})
 		if err != nil {
 			return nil, nil, err
 		}
 		return c, c.Close, nil
 	}
-	r, _, err := a.openRoster(ctx, m)
+	r, _, err := f.openRoster(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

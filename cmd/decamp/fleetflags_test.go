@@ -86,7 +86,7 @@ func TestTheAuditTrailIsListed(t *testing.T) {
 	r := newRig(t)
 	for _, args := range [][]string{{"limits", "host:esx1/vms", "3"}, {"pause", "nothing/web1"}, {"audit"}} {
 		r.out.Reset()
-		r.run(t.Context(), append(args, "--state", r.State))
+		r.run(t.Context(), append(args, "--state", r.assembler.State))
 	}
 	mustContain(t, r.out.String(), "TIME", "set limit", "host:esx1/vms 3", localUser(), "local")
 }
@@ -98,7 +98,7 @@ func TestAPlanIsShownWithoutWhatIsOfNoInterest(t *testing.T) {
 		vms = append(vms, named("vm-"+string(rune('a'+len(vms))), "web"))
 	}
 	c := waveOf(t, vms...)
-	if err := r.app.statusOfPlan(t.Context(), c, "wave", false); err != nil {
+	if err := (&statusCommand{out: r.program.out}).statusOfPlan(t.Context(), c, "wave"); err != nil {
 		t.Fatal(err)
 	}
 	mustContain(t, r.out.String(), "Plan wave, listing: 15 VMs (15 queued)", "and 5 more that wait")

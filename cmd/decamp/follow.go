@@ -12,13 +12,13 @@ import (
 	"github.com/decamp/decamp/internal/server"
 )
 
-// follow tells what becomes of a plan until it ends, and then what it came to.
-func (a *app) follow(ctx context.Context, c server.Control, name string) error {
+// followPlan tells what becomes of a plan until it ends, and then what it came to.
+func followPlan(ctx context.Context, out *output, c server.Control, name string) error {
 	p, err := c.Plan(ctx, name)
 	if err != nil {
 		return err
 	}
-	w := &watcher{a: a, plan: name, seen: map[roster.Key]string{}}
+	w := &watcher{out: out, plan: name, seen: map[roster.Key]string{}}
 	if !p.State.Over() {
 		if err := w.follow(ctx, c, p.Rev); err != nil {
 			return err
@@ -28,19 +28,19 @@ func (a *app) follow(ctx context.Context, c server.Control, name string) error {
 		}
 	}
 	p.Text = ""
-	if a.json {
-		if err := a.print(map[string]any{"plan": p}); err != nil {
+	if out.json {
+		if err := out.print(map[string]any{"plan": p}); err != nil {
 			return err
 		}
 	} else {
-		writePlan(a, p)
+		writePlan(out, p)
 	}
 	return planError(p)
 }
 
 // watcher tells people, or programs, what changes of a plan.
 type watcher struct {
-	a    *app
+	out  *output
 	plan string
 
 	mu   sync.Mutex
@@ -89,11 +89,11 @@ func (w *watcher) vm(vm roster.VM) {
 	}
 	w.seen[vm.Key] = line
 	switch {
-	case w.a.json:
-		_ = w.a.print(map[string]any{"vm": vm}) // nobody to tell that nobody reads
+	case w.out.json:
+		_ = w.out.print(map[string]any{"vm": vm}) // nobody to tell that nobody reads
 	case !seen && vm.State == roster.Queued:
 	default:
-		fmt.Fprintf(w.a.err, "%s: %s\n", plain(vm.Name), plain(line))
+		fmt.Fprintf(w.out.screen, "%s: %s\n", plain(vm.Name), plain(line))
 	}
 }
 
@@ -154,17 +154,17 @@ func (w *watcher) tellSum(p roster.Plan, progress []roster.Progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := p.Counts
-	if w.a.json {
+	if w.out.json {
 		sum := map[string]any{"counts": n, "rate": rateOf(progress, p.Name)}
 		if limit := roster.BusyOf(progress).Limit(); limit.What != "" {
 			sum["limit"] = limit
 		}
-		_ = w.a.print(sum)
+		_ = w.out.print(sum)
 		return
 	}
-	fmt.Fprintf(w.a.err, "%s: %d of %s done, %d under way, %d wait, %d failed, %s\n", p.Name, n[roster.Done], count(total(n), "VM"),
+	fmt.Fprintf(w.out.screen, "%s: %d of %s done, %d under way, %d wait, %d failed, %s\n", p.Name, n[roster.Done], count(total(n), "VM"),
 		underWay(n), waiting(n), n[roster.Failed], rate(rateOf(progress, p.Name), time.Second))
 	if limit := roster.BusyOf(progress).Limit(); limit.What != "" {
-		fmt.Fprintf(w.a.err, "%s: %s\n", p.Name, limit)
+		fmt.Fprintf(w.out.screen, "%s: %s\n", p.Name, limit)
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 // give gives an order to a plan or a VM of it. Where there is no such plan, other is what the
 // name may mean.
-func (a *app) give(ctx context.Context, m meetingFlags, name string, o roster.Order, other func() error) (err error) {
-	c, closeControl, err := a.openControl(ctx, m)
+func give(ctx context.Context, out *output, fleet *fleetFlags, name string, o roster.Order, other func() error) (err error) {
+	c, closeControl, err := fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
@@ -24,11 +24,11 @@ func (a *app) give(ctx context.Context, m meetingFlags, name string, o roster.Or
 	case isRun:
 		return other()
 	}
-	return a.giveOrder(ctx, c, name, planName, vmName, o)
+	return giveOrder(ctx, out, c, name, planName, vmName, o)
 }
 
 // giveOrder gives an order to a plan or a VM of it, and reports what follows. name is what the user typed.
-func (a *app) giveOrder(ctx context.Context, c server.Control, name, planName, vmName string, o roster.Order) (err error) {
+func giveOrder(ctx context.Context, out *output, c server.Control, name, planName, vmName string, o roster.Order) (err error) {
 	if vmName == "" {
 		err = c.OrderPlan(ctx, planName, o)
 	} else {
@@ -40,10 +40,10 @@ func (a *app) giveOrder(ctx context.Context, c server.Control, name, planName, v
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.print(map[string]any{"plan": planName, "vm": vmName, "order": o})
+	if out.json {
+		return out.print(map[string]any{"plan": planName, "vm": vmName, "order": o})
 	}
-	_, err = fmt.Fprintf(a.out, "%s: %s\n", plain(name), planOrderWords(o))
+	_, err = fmt.Fprintf(out, "%s: %s\n", plain(name), planOrderWords(o))
 	return err
 }
 
@@ -65,13 +65,13 @@ func planOrderWords(o roster.Order) string {
 	return "it goes on."
 }
 
-func (a *app) tellOrder(id plan.ID, order plan.Order, driven bool) error {
-	if a.json {
-		return a.print(map[string]any{"run": id, "order": order, "driven": driven})
+func tellOrder(out *output, id plan.ID, order plan.Order, driven bool) error {
+	if out.json {
+		return out.print(map[string]any{"run": id, "order": order, "driven": driven})
 	}
-	fmt.Fprintf(a.out, "%s\n", orderWords(order))
+	fmt.Fprintf(out, "%s\n", orderWords(order))
 	if !driven {
-		fmt.Fprintln(a.out, "No decamp drives the run now: give the command again that began it.")
+		fmt.Fprintln(out, "No decamp drives the run now: give the command again that began it.")
 	}
 	return nil
 }

@@ -19,11 +19,11 @@ import (
 )
 
 // announceRun says if this run continues an earlier one, and how much of it is done.
-func (a *app) announceRun(ctx context.Context, w *assemble.Parts, d *assemble.Destination, vm *inventory.VM) error {
+func announceRun(ctx context.Context, out *output, w *assemble.Parts, d *assemble.Destination, vm *inventory.VM) error {
 	p := d.Plan
 	run, err := w.Store.Run(p.ID)
 	switch {
-	case fault.Is(err, fault.NotFound), a.json:
+	case fault.Is(err, fault.NotFound), out.json:
 		return nil
 	case err != nil:
 		return err
@@ -32,11 +32,11 @@ func (a *app) announceRun(ctx context.Context, w *assemble.Parts, d *assemble.De
 	}
 	images, err := d.Target.Plan(ctx, vm)
 	if err != nil { // Migrate may know better: published, but not recorded as done yet
-		fmt.Fprintf(a.err, "continuing run %s\n", p.ID)
+		fmt.Fprintf(out.screen, "continuing run %s\n", p.ID)
 		return nil
 	}
 	held, total := proven(images)
-	fmt.Fprintf(a.err, "continuing run %s: %s was already proven\n", p.ID, percent(held, total))
+	fmt.Fprintf(out.screen, "continuing run %s: %s was already proven\n", p.ID, percent(held, total))
 	return nil
 }
 
@@ -54,12 +54,12 @@ func proven(images []targets.Image) (held, total int64) {
 }
 
 // writeEnds tells what became of each destination. It fails if one of them did.
-func (a *app) writeEnds(vm *inventory.VM, ends []assemble.Ended) error {
+func writeEnds(out *output, vm *inventory.VM, ends []assemble.Ended) error {
 	var errs []error
 	for _, e := range ends {
 		err := e.Err
 		if err == nil {
-			err = a.writeOutcome(e.Out)
+			err = writeOutcome(out, e.Out)
 		} else if len(ends) > 1 {
 			err = fmt.Errorf("to %s: %w", e.To.Name, err)
 		}
@@ -72,49 +72,49 @@ func (a *app) writeEnds(vm *inventory.VM, ends []assemble.Ended) error {
 }
 
 // writeOutcome tells what was made, where it is and what to do with it.
-func (a *app) writeOutcome(out migrate.Outcome) error {
-	folder := filepath.Dir(out.Facts.Images[0].Final)
+func writeOutcome(out *output, done migrate.Outcome) error {
+	folder := filepath.Dir(done.Facts.Images[0].Final)
 	p, err := dir.OpenPublished(folder)
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.print(struct {
+	if out.json {
+		return out.print(struct {
 			migrate.Outcome
 			Folder   string              `json:"folder"`
 			Domain   string              `json:"domain"`
 			Warnings []inventory.Warning `json:"warnings"` // from all steps and from the target
 
 			Delivered *targets.Receipt `json:"delivered,omitempty"`
-		}{out, folder, filepath.Join(folder, "domain.xml"), append([]inventory.Warning{}, p.Record.Warnings...), p.Record.Delivered})
+		}{done, folder, filepath.Join(folder, "domain.xml"), append([]inventory.Warning{}, p.Record.Warnings...), p.Record.Delivered})
 	}
-	if out.Repeated && out.Facts.Started != nil {
-		fmt.Fprintf(a.out, "%s was moved before (run %s).\n", plain(out.Facts.VM.Name), out.Run)
-	} else if out.Repeated {
-		fmt.Fprintf(a.out, "%s was moved before (run %s): nothing is left to do.\n", plain(out.Facts.VM.Name), out.Run)
+	if done.Repeated && done.Facts.Started != nil {
+		fmt.Fprintf(out, "%s was moved before (run %s).\n", plain(done.Facts.VM.Name), done.Run)
+	} else if done.Repeated {
+		fmt.Fprintf(out, "%s was moved before (run %s): nothing is left to do.\n", plain(done.Facts.VM.Name), done.Run)
 	} else {
-		fmt.Fprintf(a.out, "\n%s is moved and %s (run %s).\n", plain(out.Facts.VM.Name), whereabouts(p), out.Run)
+		fmt.Fprintf(out, "\n%s is moved and %s (run %s).\n", plain(done.Facts.VM.Name), whereabouts(p), done.Run)
 	}
-	if o := out.Facts.Outage; o != nil && !out.Repeated {
-		fmt.Fprintln(a.out, outageWords(*o))
+	if o := done.Facts.Outage; o != nil && !done.Repeated {
+		fmt.Fprintln(out, outageWords(*o))
 	}
-	writeImages(a.out, out.Facts.Images)
-	writeChecks(a.out, out.Facts.Checks())
-	if !out.Repeated {
-		writeStages(a.out, out.Facts.Stages)
+	writeImages(out, done.Facts.Images)
+	writeChecks(out, done.Facts.Checks())
+	if !done.Repeated {
+		writeStages(out, done.Facts.Stages)
 	}
-	if warnings := p.Warnings(out.Facts.Started != nil); len(warnings) > 0 {
+	if warnings := p.Warnings(done.Facts.Started != nil); len(warnings) > 0 {
 		title := "\nWhat to know before it starts"
-		if out.Facts.Started != nil {
+		if done.Facts.Started != nil {
 			title = "\nWhat to know of it"
 		}
-		fmt.Fprintln(a.out, title)
-		writeWarningList(a.out, warnings)
+		fmt.Fprintln(out, title)
+		writeWarningList(out, warnings)
 	}
-	if out.Facts.Started != nil {
-		a.writeStarted(p, *out.Facts.Started)
+	if done.Facts.Started != nil {
+		writeStarted(out, p, *done.Facts.Started)
 	} else {
-		a.writeNext(p, out.Repeated)
+		writeNext(out, p, done.Repeated)
 	}
 	return nil
 }
@@ -132,27 +132,27 @@ func outageWords(o plan.Outage) string {
 }
 
 // writeStarted tells how to see a VM that runs.
-func (a *app) writeStarted(p *dir.Published, s targets.Started) {
-	fmt.Fprintf(a.out, "\nIt runs. What proves it is kept in %s.\n", fault.Quote(p.Folder))
+func writeStarted(out *output, p *dir.Published, s targets.Started) {
+	fmt.Fprintf(out, "\nIt runs. What proves it is kept in %s.\n", fault.Quote(p.Folder))
 	if s.Console != "" {
-		fmt.Fprintf(a.out, "Its console:     %s\n", s.Console)
+		fmt.Fprintf(out, "Its console:     %s\n", s.Console)
 	}
 }
 
 // writeNext tells what can be done with the VM. One that was moved before may run by now.
-func (a *app) writeNext(p *dir.Published, repeated bool) {
+func writeNext(out *output, p *dir.Published, repeated bool) {
 	if p.Record.Delivered != nil {
 		state := "It is off. "
 		if repeated {
 			state = ""
 		}
-		fmt.Fprintf(a.out, "\n%sWhat proves it is kept in %s.\n", state, fault.Quote(p.Folder))
+		fmt.Fprintf(out, "\n%sWhat proves it is kept in %s.\n", state, fault.Quote(p.Folder))
 		return
 	}
-	fmt.Fprintf(a.out, "\nVerify it again: decamp verify %s\n", fault.Quote(p.Folder))
-	fmt.Fprintf(a.out, "Then start it:   virsh define %s && virsh start %s\n",
+	fmt.Fprintf(out, "\nVerify it again: decamp verify %s\n", fault.Quote(p.Folder))
+	fmt.Fprintf(out, "Then start it:   virsh define %s && virsh start %s\n",
 		fault.Quote(filepath.Join(p.Folder, "domain.xml")), shellArgument(p.DomainName()))
-	fmt.Fprintln(a.out, "A VM that runs changes its images: verify it before its first start.")
+	fmt.Fprintln(out, "A VM that runs changes its images: verify it before its first start.")
 }
 
 // writeChecks prints what was compared of each disk, and how to compare all of it.

@@ -16,8 +16,8 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// migrateOptions are the flags of decamp migrate. All that describes the migration is in move.
-type migrateOptions struct {
+// moveFlags are the flags that describe a migration, for decamp migrate and decamp doctor. All that migrations know is in Move.
+type moveFlags struct {
 	assemble.Move
 	to      []string
 	stage   string // folder of those --to that need one
@@ -82,7 +82,7 @@ var optionUsages = []struct{ flag, usage string }{
 	{"nfc-plain", "with nfc: read in clear, where anybody on the way may read along"},
 }
 
-func (o *migrateOptions) register(cmd *cobra.Command) {
+func (o *moveFlags) register(cmd *cobra.Command) {
 	o.Options = planfile.DefaultOptions()
 	f := cmd.Flags()
 	f.StringArrayVar(&o.to, "to", nil, "`TARGET` where the VM is to live: dir:FOLDER, an existing folder; libvirt:URL, proxmox:URL, openstack:CLOUD?..., kubevirt:FOLDER?..., place:NAME of the access file; repeated, it is read once and lands in each")
@@ -92,7 +92,7 @@ func (o *migrateOptions) register(cmd *cobra.Command) {
 }
 
 // byHand returns the flags that are no key of the options, or have another form.
-func (o *migrateOptions) byHand() *pflag.FlagSet {
+func (o *moveFlags) byHand() *pflag.FlagSet {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.BoolVar(&o.powerOff, "power-off", false, "shut the guest down if the VM runs")
 	f.BoolVar(&o.force, "force", false, "with --power-off or --warm: cut the power of a guest that stays up")
@@ -108,14 +108,14 @@ func (o *migrateOptions) byHand() *pflag.FlagSet {
 }
 
 // registerPlace has the flags that say more of a --to.
-func (o *migrateOptions) registerPlace(f *pflag.FlagSet) {
+func (o *moveFlags) registerPlace(f *pflag.FlagSet) {
 	f.StringVar(&o.stage, "stage", "", "`FOLDER` where VMs are copied to and proven before libvirt, Proxmox or OpenStack takes them")
 	f.StringVar(&o.mapFile, "map", "", "YAML `FILE` that says what networks, datastores and VMs are called there: networks, storages, names (docs/maps.md)")
 	f.StringVar((*string)(&o.DomainType), "domain-type", string(o.DomainType), "of the libvirt domain: `kvm or qemu`, which needs no KVM")
 }
 
 // registerKeys registers a flag for each key of the options that names one, and those that are registered by hand.
-func (o *migrateOptions) registerKeys(cmd *cobra.Command, byHand *pflag.FlagSet) {
+func (o *moveFlags) registerKeys(cmd *cobra.Command, byHand *pflag.FlagSet) {
 	all := map[string]planfile.Flag{}
 	for _, flag := range o.Flags() {
 		all[flag.Name] = flag
@@ -163,7 +163,7 @@ func registerKey(cmd *cobra.Command, flag planfile.Flag, usage string) {
 }
 
 // check completes the options, and refuses flags that do not fit, before anything is asked or opened.
-func (o *migrateOptions) check(cmd *cobra.Command) error {
+func (o *moveFlags) check(cmd *cobra.Command) error {
 	if len(o.to) == 0 {
 		return badUsage(cmd, "--to is missing: want dir:FOLDER")
 	}
@@ -204,7 +204,7 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 }
 
 // complete sets the keys that flags of other forms set.
-func (o *migrateOptions) complete(cmd *cobra.Command) (err error) {
+func (o *moveFlags) complete(cmd *cobra.Command) (err error) {
 	if o.To, err = destinationsOf(cmd, o.to, o.stage); err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func destinationsOf(cmd *cobra.Command, list []string, stage string) (all []plan
 }
 
 // checkKeys refuses what no key of a plan takes.
-func (o *migrateOptions) checkKeys(cmd *cobra.Command) error {
+func (o *moveFlags) checkKeys(cmd *cobra.Command) error {
 	for _, flag := range o.Flags() {
 		if text := fmt.Sprint(reflect.ValueOf(flag.Field).Elem()); flag.Words != nil && !slices.Contains(flag.Words, text) {
 			last := len(flag.Words) - 1
@@ -276,7 +276,7 @@ const manually = "manual"
 var cutoverForms = []string{time.RFC3339, "2006-01-02T15:04Z07:00"}
 
 // checkWarm refuses flags that do not fit.
-func (o *migrateOptions) checkWarm(cmd *cobra.Command) error {
+func (o *moveFlags) checkWarm(cmd *cobra.Command) error {
 	if !o.warm {
 		for _, name := range []string{"cutover", "interval", "downtime-budget", "boot-time", "paranoid"} {
 			if cmd.Flags().Changed(name) {
@@ -307,7 +307,7 @@ func (o *migrateOptions) checkWarm(cmd *cobra.Command) error {
 const mostSession = 16 << 20
 
 // checkNFC refuses flags that do not fit.
-func (o *migrateOptions) checkNFC(cmd *cobra.Command) error {
+func (o *moveFlags) checkNFC(cmd *cobra.Command) error {
 	const largest = wire.LargestUnits * wire.BufferUnit
 	n, given := int64(o.NFC.Buffer), ""
 	cmd.Flags().Visit(func(f *pflag.Flag) {

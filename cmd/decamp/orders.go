@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/plan"
@@ -20,28 +21,28 @@ Have what failed of a plan, or was given up, be tried again, from where it stopp
 proven of the images is not copied again. VMs that are done, or under way, are left alone.
 `
 
-func newResume(a *app) *cobra.Command {
-	return a.newOrder("resume", "Let a plan, a VM or a warm migration go on", resumeHelp, roster.GoOn, plan.GoOn)
+func newResume(p *program) *cobra.Command {
+	return newOrder(p, "resume", "Let a plan, a VM or a warm migration go on", resumeHelp, roster.GoOn, plan.GoOn)
 }
 
-func newRetry(a *app) *cobra.Command {
-	return a.newPlanOrder("retry", "Try again what failed of a plan", retryHelp, roster.Retry)
+func newRetry(p *program) *cobra.Command {
+	return newPlanOrder(p, "retry", "Try again what failed of a plan", retryHelp, roster.Retry)
 }
 
 // newPlanOrder is a command that gives an order that only plans take.
-func (a *app) newPlanOrder(name, short, long string, o roster.Order) *cobra.Command {
-	var m meetingFlags
+func newPlanOrder(p *program, name, short, long string, o roster.Order) *cobra.Command {
+	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use: name + " PLAN[/VM]", Short: short, Long: text(long) + "\n\n" + text(namedHelp), Args: takes("PLAN"),
 		Example:     "decamp " + name + " wave-1\ndecamp " + name + " wave-1/db01",
 		Annotations: exits(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
-			return a.give(cmd.Context(), m, args[0], o, func() error {
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+			return give(cmd.Context(), p.out, &fleet, args[0], o, func() error {
 				return fault.New(fault.NotFound, "there is no plan %q", args[0]).WithHint("decamp status lists them; what decamp migrate began is continued by the same command")
 			})
 		}),
 	}
-	m.register(cmd)
+	fleet.register(cmd)
 	return cmd
 }
 
@@ -60,38 +61,39 @@ warm migration begins no further round; decamp cutover goes on with the last one
 ends the pause.
 `
 
-func newCutover(a *app) *cobra.Command {
-	return a.newOrder("cutover", "Let warm migrations cut over", cutoverHelp, roster.CutOver, plan.CutOver)
+func newCutover(p *program) *cobra.Command {
+	return newOrder(p, "cutover", "Let warm migrations cut over", cutoverHelp, roster.CutOver, plan.CutOver)
 }
 
-func newPause(a *app) *cobra.Command {
-	cmd := a.newOrder("pause", "Let a plan, a VM or a warm migration pause", pauseHelp, roster.Pause, plan.Pause)
+func newPause(p *program) *cobra.Command {
+	cmd := newOrder(p, "pause", "Let a plan, a VM or a warm migration pause", pauseHelp, roster.Pause, plan.Pause)
 	cmd.Flags().Bool("off", false, "go on: as decamp resume")
 	return cmd
 }
 
 // newOrder is a command that gives an order to a plan or a VM of it, or to a warm run.
-func (a *app) newOrder(name, short, long string, o roster.Order, run plan.Order) *cobra.Command {
-	var m meetingFlags
+func newOrder(p *program, name, short, long string, o roster.Order, run plan.Order) *cobra.Command {
+	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use: name + " RUN|PLAN[/VM]", Short: short, Long: text(long) + "\n\n" + text(namedHelp), Args: takes("RUN"),
 		Example:           "decamp " + name + " web01-3f9a1c\ndecamp " + name + " wave-1/db01",
 		Annotations:       exits(ordersExits...),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
 			o, run := o, run
 			if off, err := cmd.Flags().GetBool("off"); err == nil && off {
 				o, run = roster.GoOn, plan.GoOn
 			}
-			return a.give(cmd.Context(), m, args[0], o, func() error { return a.order(plan.ID(args[0]), run) })
+			return give(cmd.Context(), p.out, &fleet, args[0], o, func() error { return giveRun(p.out, p.assembler, plan.ID(args[0]), run) })
 		}),
 	}
-	m.register(cmd)
+	fleet.register(cmd)
 	return cmd
 }
 
-func (a *app) order(id plan.ID, order plan.Order) error {
-	state, store, run, err := a.recorded(id)
+// giveRun gives an order to a warm run of this state directory.
+func giveRun(out *output, a *assemble.Assembler, id plan.ID, order plan.Order) error {
+	state, store, run, err := recorded(a, id)
 	switch {
 	case err != nil:
 		return err
@@ -103,5 +105,5 @@ func (a *app) order(id plan.ID, order plan.Order) error {
 	if err := store.Give(id, order); err != nil {
 		return err
 	}
-	return a.tellOrder(id, order, flow.InUse(state))
+	return tellOrder(out, id, order, flow.InUse(state))
 }

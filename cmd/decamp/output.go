@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"sync"
 
@@ -12,6 +13,16 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 )
+
+// output is where a command writes: results to the standard output, which is its Writer, everything meant for eyes to the
+// screen. Its fields are set before a command runs; its methods are safe for concurrent use if the Writer is.
+type output struct {
+	io.Writer
+	screen  *screen
+	json    bool         // one object per line, and nothing on the screen that the log can have
+	verbose bool         // more is printed
+	log     *slog.Logger // set by program.startLog
+}
 
 // results is the standard output. It remembers the first failure: a list that was cut
 // short by a full disk must not end with exit code 0. VMs of a plan write to it side by side: each
@@ -40,9 +51,9 @@ func (r *results) failed() error {
 	return r.err
 }
 
-// outFile is the file that is the standard output; nil where it is none.
-func (a *app) outFile() *os.File {
-	w := a.out
+// file returns the file that is the standard output; nil where it is none.
+func (o *output) file() *os.File {
+	w := o.Writer
 	if r, is := w.(*results); is {
 		w = r.w
 	}
@@ -51,21 +62,21 @@ func (a *app) outFile() *os.File {
 }
 
 // report tells the error and what to do about it: one line each, or one JSON object.
-func (a *app) report(err error) {
+func (o *output) report(err error) {
 	switch {
 	case err == nil:
-	case a.json:
+	case o.json:
 		if _, is := err.(inResult); is {
 			return
 		}
-		a.print(struct {
+		o.print(struct {
 			Error problem `json:"error"`
 		}{problemOf(err)})
 	default:
 		p := problemOf(err)
-		fmt.Fprintf(a.err, "decamp: %s\n", plain(p.Message))
+		fmt.Fprintf(o.screen, "decamp: %s\n", plain(p.Message))
 		if p.Remedy != "" {
-			fmt.Fprintf(a.err, "Remedy: %s\n", plain(p.Remedy))
+			fmt.Fprintf(o.screen, "Remedy: %s\n", plain(p.Remedy))
 		}
 	}
 }
@@ -87,26 +98,26 @@ func problemOf(err error) problem {
 }
 
 // print writes v as one line of JSON.
-func (a *app) print(v any) error {
-	enc := json.NewEncoder(a.out)
+func (o *output) print(v any) error {
+	enc := json.NewEncoder(o)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
 }
 
-// warning tells something that does not stop the command. With --json only the log has it.
-func (a *app) warning(format string, args ...any) {
+// warn tells something that does not stop the command. With --json only the log has it.
+func (o *output) warn(format string, args ...any) {
 	text := plain(fault.OneLine(fmt.Sprintf(format, args...)))
-	if a.json {
-		a.Log.Warn(text)
+	if o.json {
+		o.log.Warn(text)
 		return
 	}
-	fmt.Fprintf(a.err, "Warning: %s\n", text)
+	fmt.Fprintf(o.screen, "Warning: %s\n", text)
 }
 
 // note tells of something for eyes. With --json the log has it alone.
-func (a *app) note(format string, args ...any) {
-	if !a.json {
-		fmt.Fprintln(a.err, plain(fault.OneLine(fmt.Sprintf(format, args...))))
+func (o *output) note(format string, args ...any) {
+	if !o.json {
+		fmt.Fprintln(o.screen, plain(fault.OneLine(fmt.Sprintf(format, args...))))
 	}
 }
 

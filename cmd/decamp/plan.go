@@ -22,7 +22,7 @@ decamp plan run plan.yaml
 decamp plan schema > plan.schema.json
 `
 
-func newPlan(a *app) *cobra.Command {
+func newPlan(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "plan COMMAND",
 		Short:       "Write, check and carry out plans of many VMs",
@@ -32,7 +32,7 @@ func newPlan(a *app) *cobra.Command {
 		Args:        noSuchCommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPlanInit(a), newPlanCheck(a), newPlanRun(a), newPlanSimulate(a), newPlanSchema(a))
+	cmd.AddCommand(newPlanInit(p), newPlanCheck(p), newPlanRun(p), newPlanSimulate(p), newPlanSchema(p))
 	return cmd
 }
 
@@ -46,7 +46,7 @@ decamp plan schema > plan.schema.json
 sed -i '1i # yaml-language-server: $schema=plan.schema.json' plan.yaml
 `
 
-func newPlanSchema(a *app) *cobra.Command {
+func newPlanSchema(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use: "schema", Short: "Print the JSON schema of plan files", Long: text(planSchemaHelp), Example: text(planSchemaExamples),
 		Args: takes(), Annotations: exits(),
@@ -55,7 +55,7 @@ func newPlanSchema(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = a.out.Write(schema)
+			_, err = p.out.Write(schema)
 			return err
 		},
 	}

@@ -34,9 +34,16 @@ decamp plan check plan.yaml --dry-run
 decamp plan check plan.yaml --json | jq '.findings[] | select(.blocks)'
 `
 
-func newPlanCheck(a *app) *cobra.Command {
-	var l assemble.Login
-	var dryRun bool
+// planCheckCommand is decamp plan check.
+type planCheckCommand struct {
+	out       *output
+	assembler *assemble.Assembler
+	login     assemble.Login
+	dryRun    bool
+}
+
+func newPlanCheck(p *program) *cobra.Command {
+	pc := &planCheckCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use: "check FILE", Short: "Say what would fail of a plan", Long: text(planCheckHelp), Example: text(planCheckExamples),
 		Args: takes("FILE"),
@@ -47,14 +54,14 @@ func newPlanCheck(a *app) *cobra.Command {
 			exit{fault.Conflict, "something is in the way: a VM runs, a name is taken; or several things are"},
 			exit{fault.Unsupported, "a VM has something decamp cannot move"},
 			exit{fault.Full, "the VMs do not fit where they are to live"}),
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error { return a.planCheck(cmd.Context(), l, args[0], dryRun) }),
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error { return pc.run(cmd.Context(), args[0]) }),
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what each VM would be defined as, too")
-	registerLogin(&l, cmd)
+	cmd.Flags().BoolVar(&pc.dryRun, "dry-run", false, "say what each VM would be defined as, too")
+	registerLogin(&pc.login, cmd)
 	return cmd
 }
 
-func (a *app) planCheck(ctx context.Context, l assemble.Login, path string, dryRun bool) error {
+func (pc *planCheckCommand) run(ctx context.Context, path string) error {
 	f, found, err := planfile.Load(path)
 	if err != nil {
 		return err
@@ -62,13 +69,13 @@ func (a *app) planCheck(ctx context.Context, l assemble.Login, path string, dryR
 	var r preflight.Report
 	var o *assemble.Outlines
 	if len(found) == 0 {
-		if r, o, err = a.checkPlan(ctx, l, f, filepath.Dir(path), dryRun); err != nil {
+		if r, o, err = pc.check(ctx, f, filepath.Dir(path)); err != nil {
 			return err
 		}
 	} else {
 		r = preflight.Report{Places: []preflight.Space{}, Findings: found}
 	}
-	if err := a.writeCheck(path, f, r, o); err != nil {
+	if err := writeCheck(pc.out, path, f, r, o); err != nil {
 		return err
 	}
 	if err := r.Findings.Err(); err != nil {
@@ -77,22 +84,22 @@ func (a *app) planCheck(ctx context.Context, l assemble.Login, path string, dryR
 	return nil
 }
 
-// checkPlan looks at this machine first. A source that cannot be logged in to is a finding as
+// check looks at this machine first. A source that cannot be logged in to is a finding as
 // others are: what this machine lacks is told all the same.
-func (a *app) checkPlan(ctx context.Context, l assemble.Login, f *planfile.File, folder string, dryRun bool) (r preflight.Report, o *assemble.Outlines, err error) {
-	if l.PasswordFile != "" {
+func (pc *planCheckCommand) check(ctx context.Context, f *planfile.File, folder string) (r preflight.Report, o *assemble.Outlines, err error) {
+	if pc.login.PasswordFile != "" {
 		f.Source.Credentials = planfile.Credentials{}
 	}
-	inFiles, err := a.InFiles(f)
+	inFiles, err := pc.assembler.InFiles(f)
 	if err != nil {
 		return r, nil, err
 	}
-	found := preflight.Local(inFiles, folder, a.Env)
-	w, err := a.OpenPlan(ctx, l, f, folder)
+	found := preflight.Local(inFiles, folder, pc.assembler.Env)
+	w, err := pc.assembler.OpenPlan(ctx, pc.login, f, folder)
 	defer closing(&err, w.Close)
 	if err == nil {
 		rig := w.Rig(f)
-		if dryRun {
+		if pc.dryRun {
 			o = w.Outlines(f, &rig)
 		}
 		r, err = preflight.Check(ctx, f, rig)

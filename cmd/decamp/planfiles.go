@@ -14,31 +14,31 @@ import (
 	"github.com/decamp/decamp/internal/server"
 )
 
-func (a *app) writeCheck(path string, f *planfile.File, r preflight.Report, o *assemble.Outlines) error {
+func writeCheck(out *output, path string, f *planfile.File, r preflight.Report, o *assemble.Outlines) error {
 	name := ""
 	if f != nil {
 		name = string(f.Name)
 	}
-	if a.json {
+	if out.json {
 		r.Findings = append(planfile.Findings{}, r.Findings...) // a list, if an empty one
-		return a.print(struct {
+		return out.print(struct {
 			Plan string `json:"plan"`
 			preflight.Report
 			Outlines []assemble.DryRun `json:"outlines,omitempty"` // of --dry-run
 		}{name, r, o.Reports()})
 	}
 	if r.VMs > 0 {
-		fmt.Fprintf(a.out, "Plan %s: %s with %s, %s in all\n", name, count(r.VMs, "VM"), count(r.Disks, "disk"), size(r.Bytes))
+		fmt.Fprintf(out, "Plan %s: %s with %s, %s in all\n", name, count(r.VMs, "VM"), count(r.Disks, "disk"), size(r.Bytes))
 	}
 	for _, s := range r.Places {
-		fmt.Fprintf(a.out, "%s: %s, %s to %s to be written, %s free\n", strings.Join(s.Folders, ", "), count(s.VMs, "VM"), size(s.Least), size(s.Most), size(s.Free))
+		fmt.Fprintf(out, "%s: %s, %s to %s to be written, %s free\n", strings.Join(s.Folders, ", "), count(s.VMs, "VM"), size(s.Least), size(s.Most), size(s.Free))
 	}
-	writeOutlines(a.out, o)
+	writeOutlines(out, o)
 	for _, finding := range r.Findings {
-		writeFinding(a.out, path, finding)
+		writeFinding(out, path, finding)
 	}
 	if r.Findings.Blocking() == 0 {
-		fmt.Fprintln(a.out, "\nNothing was found that would fail.")
+		fmt.Fprintln(out, "\nNothing was found that would fail.")
 	}
 	return nil
 }
@@ -66,14 +66,14 @@ func writeFinding(w io.Writer, path string, f planfile.Finding) {
 }
 
 // submission reads a plan file. What is wrong with it is told, all of it.
-func (a *app) submission(path string) (s server.Submission, f *planfile.File, err error) {
+func submission(out *output, path string) (s server.Submission, f *planfile.File, err error) {
 	text, err := planfile.Read(path)
 	if err != nil {
 		return s, nil, err
 	}
 	f, found := planfile.Parse(text)
 	if len(found) > 0 {
-		if err := a.writeCheck(path, f, preflight.Report{Places: []preflight.Space{}, Findings: found}, nil); err != nil {
+		if err := writeCheck(out, path, f, preflight.Report{Places: []preflight.Space{}, Findings: found}, nil); err != nil {
 			return s, nil, err
 		}
 		return s, nil, fmt.Errorf("read %s: %w", path, found.Err())

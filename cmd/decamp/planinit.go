@@ -37,39 +37,41 @@ decamp plan init vcenter://ops@vsphere.local@vc1 --select 'folder=prod && size<1
 decamp plan init esxi://root@esx1 --to dir:/srv/vm --json | jq .plan > plan.json
 `
 
-// planInitOptions are the flags of decamp plan init.
-type planInitOptions struct {
-	assemble.Login
-	choose   string
-	name     string
-	to       []string
-	powerOff bool
-	warm     bool
+// planInitCommand is decamp plan init.
+type planInitCommand struct {
+	out       *output
+	assembler *assemble.Assembler
+	login     assemble.Login
+	choose    string
+	name      string
+	to        []string
+	powerOff  bool
+	warm      bool
 }
 
-func newPlanInit(a *app) *cobra.Command {
-	var o planInitOptions
+func newPlanInit(p *program) *cobra.Command {
+	pi := &planInitCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use: "init URL", Short: "Print a plan of what a source has", Args: takes("URL"),
 		Long:    text(planInitHelp) + "\n\n" + fieldsHelp() + "\n\n" + text(sourceHelp),
 		Example: text(planInitExamples), Annotations: exits(slices.Concat([]exit{{fault.NotFound, "no VM is chosen"}}, sourceExits[1:])...),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
-			chosen, err := o.check(cmd)
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+			chosen, err := pi.check(cmd)
 			if err != nil {
 				return err
 			}
-			return a.planInit(cmd.Context(), o, chosen, args[0])
+			return pi.run(cmd.Context(), chosen, args[0])
 		}),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.choose, "select", "", "only the VMs that `EXPR` chooses")
-	f.StringArrayVar(&o.to, "to", nil, "where the VMs are to live: `dir:FOLDER`; may be repeated")
-	f.StringVar(&o.name, "name", "", "`NAME` of the plan (default the source's host)")
-	f.BoolVar(&o.powerOff, "power-off", false, "have guests shut down that run: powerOff: guest")
-	f.BoolVar(&o.warm, "warm", false, "have VMs copied while they run: mode: warm")
-	registerLogin(&o.Login, cmd)
+	f.StringVar(&pi.choose, "select", "", "only the VMs that `EXPR` chooses")
+	f.StringArrayVar(&pi.to, "to", nil, "where the VMs are to live: `dir:FOLDER`; may be repeated")
+	f.StringVar(&pi.name, "name", "", "`NAME` of the plan (default the source's host)")
+	f.BoolVar(&pi.powerOff, "power-off", false, "have guests shut down that run: powerOff: guest")
+	f.BoolVar(&pi.warm, "warm", false, "have VMs copied while they run: mode: warm")
+	registerLogin(&pi.login, cmd)
 	return cmd
 }
 
@@ -86,28 +88,28 @@ func fieldsHelp() string {
 }
 
 // check refuses flags that do not fit, before the source is asked.
-func (o *planInitOptions) check(cmd *cobra.Command) (chosen selection.Expr, err error) {
-	if o.name != "" && !planfile.IsName(o.name) {
-		return chosen, badUsage(cmd, "--name %q: want letters, digits, dots, dashes and underscores", o.name)
+func (pi *planInitCommand) check(cmd *cobra.Command) (chosen selection.Expr, err error) {
+	if pi.name != "" && !planfile.IsName(pi.name) {
+		return chosen, badUsage(cmd, "--name %q: want letters, digits, dots, dashes and underscores", pi.name)
 	}
-	for i, to := range o.to {
+	for i, to := range pi.to {
 		d, err := assemble.DestinationOf(to, "")
 		if err != nil {
 			return chosen, fmt.Errorf("--to: %w", err)
 		}
-		o.to[i] = string(d)
+		pi.to[i] = string(d)
 	}
-	if o.choose == "" {
+	if pi.choose == "" {
 		return chosen, nil
 	}
-	if chosen, err = selection.Parse(o.choose); err != nil {
+	if chosen, err = selection.Parse(pi.choose); err != nil {
 		return chosen, fault.New(fault.Invalid, "--select: %w", err).WithHint("%s", selection.RemedyOf(err))
 	}
 	return chosen, nil
 }
 
-func (a *app) planInit(ctx context.Context, o planInitOptions, chosen selection.Expr, rawURL string) (err error) {
-	src, err := a.Dial(ctx, rawURL, o.Login)
+func (pi *planInitCommand) run(ctx context.Context, chosen selection.Expr, rawURL string) (err error) {
+	src, err := pi.assembler.Dial(ctx, rawURL, pi.login)
 	if err != nil {
 		return err
 	}
@@ -116,28 +118,28 @@ func (a *app) planInit(ctx context.Context, o planInitOptions, chosen selection.
 	if err != nil {
 		return err
 	}
-	d, err := o.draft(rawURL, vms, chosen)
+	d, err := pi.draft(rawURL, vms, chosen)
 	if err != nil {
 		return err
 	}
 	names := esx.NewIndex(vms)
-	if !a.json {
-		return d.Write(a.out, names)
+	if !pi.out.json {
+		return d.Write(pi.out, names)
 	}
 	plan, left := d.JSON(names)
-	return a.print(map[string]any{"plan": plan, "left": left})
+	return pi.out.print(map[string]any{"plan": plan, "left": left})
 }
 
 // draft is the plan of the VMs that are chosen; without an expression, all are.
-func (o *planInitOptions) draft(rawURL string, vms []inventory.VM, chosen selection.Expr) (*planfile.Draft, error) {
-	d := &planfile.Draft{Name: o.name, URL: rawURL, Select: o.choose, To: o.to, Mode: planfile.Cold, PowerOff: planfile.NeverOff}
+func (pi *planInitCommand) draft(rawURL string, vms []inventory.VM, chosen selection.Expr) (*planfile.Draft, error) {
+	d := &planfile.Draft{Name: pi.name, URL: rawURL, Select: pi.choose, To: pi.to, Mode: planfile.Cold, PowerOff: planfile.NeverOff}
 	if d.Name == "" {
 		d.Name = planName(rawURL)
 	}
-	if o.powerOff {
+	if pi.powerOff {
 		d.PowerOff = planfile.GuestOff
 	}
-	if o.warm {
+	if pi.warm {
 		d.Mode = planfile.Warmly
 	}
 	permit := preflight.PermitOf(planfile.Options{PowerOff: d.PowerOff, Mode: d.Mode})
@@ -147,7 +149,7 @@ func (o *planInitOptions) draft(rawURL string, vms []inventory.VM, chosen select
 		}
 	}
 	if len(d.VMs) == 0 && !chosen.IsZero() {
-		return nil, fault.New(fault.NotFound, "no VM is chosen by: %s", o.choose).
+		return nil, fault.New(fault.NotFound, "no VM is chosen by: %s", pi.choose).
 			WithHint("decamp ls lists the VMs; a user sees only those it has privileges on")
 	}
 	return d, nil

@@ -35,16 +35,20 @@ decamp plan run plan.yaml --json | jq 'select(.vm.state == "done").vm.name'
 decamp plan run plan.yaml --server https://mover:8470 --token-file token --detach
 `
 
-type planRunOptions struct {
-	meetingFlags
+// planRunCommand is decamp plan run.
+type planRunCommand struct {
+	out       *output
+	assembler *assemble.Assembler
+	fleet     fleetFlags
+
 	detach bool
 	hooks  bool
 	vms    int
 	trials int
 }
 
-func newPlanRun(a *app) *cobra.Command {
-	var o planRunOptions
+func newPlanRun(p *program) *cobra.Command {
+	pr := &planRunCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "run FILE", Short: "Carry a plan out", Long: text(planRunHelp), Example: text(planRunExamples),
 		Args: takes("FILE"),
@@ -53,55 +57,55 @@ func newPlanRun(a *app) *cobra.Command {
 			exit{fault.Denied, "wrong password, missing privilege, certificate unknown or changed, or the database is not verified"},
 			exit{fault.Unreachable, "the database or the server does not answer"},
 			exit{fault.Conflict, "VMs failed, or another plan of that name is there, or another decamp works here"}),
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error { return a.planRun(cmd.Context(), o, args[0]) }),
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error { return pr.run(cmd.Context(), args[0]) }),
 	}
-	cmd.Flags().BoolVar(&o.detach, "detach", false, "hand the plan over, and do not wait for its end")
-	cmd.Flags().IntVar(&o.vms, "vms", vmsAtOnce, "at most `N` VMs at a time are driven by this process")
-	registerTrials(cmd.Flags(), &o.trials)
-	cmd.Flags().BoolVar(&o.hooks, "allow-hooks", false, "with --db: run the commands (hooks) of all plans there that an admin submitted; without --db they are run")
-	o.register(cmd)
-	o.registerKey(cmd)
+	cmd.Flags().BoolVar(&pr.detach, "detach", false, "hand the plan over, and do not wait for its end")
+	cmd.Flags().IntVar(&pr.vms, "vms", vmsAtOnce, "at most `N` VMs at a time are driven by this process")
+	registerTrials(cmd.Flags(), &pr.trials)
+	cmd.Flags().BoolVar(&pr.hooks, "allow-hooks", false, "with --db: run the commands (hooks) of all plans there that an admin submitted; without --db they are run")
+	pr.fleet.register(cmd)
+	pr.fleet.registerKey(cmd)
 	return cmd
 }
 
-func (a *app) planRun(ctx context.Context, o planRunOptions, path string) (err error) {
-	s, f, err := a.submission(path)
+func (pr *planRunCommand) run(ctx context.Context, path string) (err error) {
+	s, f, err := submission(pr.out, path)
 	if err != nil {
 		return err
 	}
-	c, closeControl, err := a.openControl(ctx, o.meetingFlags)
+	c, closeControl, err := pr.fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, closeControl)
 	local, here := c.(server.Audited)
-	if here && o.detach {
+	if here && pr.detach {
 		if err := ownCredentials(f); err != nil {
 			return err
 		}
 	}
-	if !here || o.detach {
-		return a.handOver(ctx, c, s, o.detach)
+	if !here || pr.detach {
+		return pr.handOver(ctx, c, s, pr.detach)
 	}
-	url, err := a.databaseURL(o.meetingFlags)
+	url, err := pr.fleet.databaseURL()
 	if err != nil {
 		return err
 	}
-	n, err := mover.OpenNode(ctx, &a.Assembler, local.Roster, mover.NodeOptions{
-		Folders: foldersOf(f), VMs: o.vms, Trials: o.trials, Command: true, Hooks: o.hooks || isFile(url), Shared: sharedURL(url), Insecure: o.insecure,
+	n, err := mover.OpenNode(ctx, pr.assembler, local.Roster, mover.NodeOptions{
+		Folders: foldersOf(f), VMs: pr.vms, Trials: pr.trials, Command: true, Hooks: pr.hooks || isFile(url), Shared: sharedURL(url), Insecure: pr.fleet.insecure,
 	})
 	if fault.Is(err, fault.Conflict) && isFile(url) && driven(ctx, c) {
 		if err := ownCredentials(f); err != nil {
 			return err
 		}
-		fmt.Fprintf(a.err, "The decamp that works here carries it out (%s).\n", plain(err.Error()))
-		return a.handOver(ctx, c, s, false)
+		fmt.Fprintf(pr.out.screen, "The decamp that works here carries it out (%s).\n", plain(err.Error()))
+		return pr.handOver(ctx, c, s, false)
 	}
 	if err != nil {
 		return err
 	}
 	defer closing(&err, n.Close)
-	return a.runToEnd(ctx, c, n, s)
+	return pr.runToEnd(ctx, c, n, s)
 }
 
 // ownCredentials is an error for a plan that servers and workers would refuse, because it names no credentials:
@@ -120,29 +124,29 @@ func driven(ctx context.Context, c server.Control) bool {
 }
 
 // handOver has others carry the plan out.
-func (a *app) handOver(ctx context.Context, c server.Control, s server.Submission, detach bool) error {
+func (pr *planRunCommand) handOver(ctx context.Context, c server.Control, s server.Submission, detach bool) error {
 	p, err := c.Submit(ctx, s)
 	if err != nil {
 		return err
 	}
 	if detach {
-		if a.json {
-			return a.print(map[string]string{"plan": p.Name})
+		if pr.out.json {
+			return pr.out.print(map[string]string{"plan": p.Name})
 		}
-		_, err := fmt.Fprintf(a.out, "Plan %s is handed over. Follow it: decamp watch %s\n", p.Name, p.Name)
+		_, err := fmt.Fprintf(pr.out, "Plan %s is handed over. Follow it: decamp watch %s\n", p.Name, p.Name)
 		return err
 	}
-	return a.follow(ctx, c, p.Name)
+	return followPlan(ctx, pr.out, c, p.Name)
 }
 
 // runToEnd carries the plan out here, until it ends.
-func (a *app) runToEnd(ctx context.Context, c server.Control, n *mover.Node, s server.Submission) error {
+func (pr *planRunCommand) runToEnd(ctx context.Context, c server.Control, n *mover.Node, s server.Submission) error {
 	p, err := c.Submit(ctx, s)
 	if err != nil {
 		return err
 	}
 	if others := unfinished(ctx, c, p.Name); len(others) > 0 {
-		fmt.Fprintf(a.err, "Other plans that are not ended go on, too: %v\n", others)
+		fmt.Fprintf(pr.out.screen, "Other plans that are not ended go on, too: %v\n", others)
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -152,7 +156,7 @@ func (a *app) runToEnd(ctx context.Context, c server.Control, n *mover.Node, s s
 		defer end() // without a node nothing moves
 		nodeErr = n.Run(ctx)
 	})
-	err = a.follow(ctx, c, p.Name)
+	err = followPlan(ctx, pr.out, c, p.Name)
 	end()
 	running.Wait()
 	if nodeErr != nil {

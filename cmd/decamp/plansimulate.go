@@ -41,42 +41,46 @@ decamp plan simulate plan.yaml --hosts hosts.yaml
 decamp plan simulate --hosts hosts.yaml --json | jq .makespan
 `
 
-type simulateOptions struct {
-	assemble.Login
+// simulateCommand is decamp plan simulate.
+type simulateCommand struct {
+	out       *output
+	assembler *assemble.Assembler
+	login     assemble.Login
+
 	each, host, all rateFlag
 	hosts           string
 }
 
-func newPlanSimulate(a *app) *cobra.Command {
-	o := simulateOptions{each: mover.GuessedRate}
+func newPlanSimulate(p *program) *cobra.Command {
+	sim := &simulateCommand{out: p.out, assembler: p.assembler, each: mover.GuessedRate}
 	cmd := &cobra.Command{
 		Use: "simulate [FILE]", Short: "Say how long a plan would take", Long: text(planSimulateHelp), Example: text(planSimulateExamples),
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && o.hosts != "" {
+			if len(args) == 0 && sim.hosts != "" {
 				return nil
 			}
 			return takes("FILE")(cmd, args)
 		},
 		Annotations: exits(slices.Concat(sourceExits, []exit{{fault.Conflict, "the plan has VMs that could never begin"}})...),
-		RunE:        a.logged(func(cmd *cobra.Command, args []string) error { return a.planSimulate(cmd.Context(), o, args) }),
+		RunE:        p.logged(func(cmd *cobra.Command, args []string) error { return sim.run(cmd.Context(), args) }),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.Var(&o.each, "rate", "bytes a second of one VM's transfer")
-	f.Var(&o.host, "host-rate", "bytes a second of each ESXi host (default no bound)")
-	f.Var(&o.all, "all-rate", "bytes a second of all together (default no bound)")
-	f.StringVar(&o.hosts, "hosts", "", "FILE that says what hosts, datastores, disks and links give, in place of the rates above")
+	f.Var(&sim.each, "rate", "bytes a second of one VM's transfer")
+	f.Var(&sim.host, "host-rate", "bytes a second of each ESXi host (default no bound)")
+	f.Var(&sim.all, "all-rate", "bytes a second of all together (default no bound)")
+	f.StringVar(&sim.hosts, "hosts", "", "FILE that says what hosts, datastores, disks and links give, in place of the rates above")
 	for _, rate := range []string{"rate", "host-rate", "all-rate"} {
 		cmd.MarkFlagsMutuallyExclusive("hosts", rate)
 	}
-	registerLogin(&o.Login, cmd)
+	registerLogin(&sim.login, cmd)
 	return cmd
 }
 
 // rates are the simulation's.
-func (o *simulateOptions) rates() map[string]int64 {
+func (sim *simulateCommand) rates() map[string]int64 {
 	rates := map[string]int64{}
-	for name, rate := range map[string]rateFlag{"vm:*/rate": o.each, "host:*/rate": o.host, "link:all/rate": o.all} {
+	for name, rate := range map[string]rateFlag{"vm:*/rate": sim.each, "host:*/rate": sim.host, "link:all/rate": sim.all} {
 		if rate > 0 {
 			rates[name] = int64(rate)
 		}
@@ -84,53 +88,53 @@ func (o *simulateOptions) rates() map[string]int64 {
 	return rates
 }
 
-func (a *app) planSimulate(ctx context.Context, o simulateOptions, args []string) error {
+func (sim *simulateCommand) run(ctx context.Context, args []string) error {
 	h := &planfile.Hardware{}
-	if o.hosts != "" {
+	if sim.hosts != "" {
 		var err error
-		if h, err = planfile.LoadHardware(o.hosts); err != nil {
+		if h, err = planfile.LoadHardware(sim.hosts); err != nil {
 			return err
 		}
 	}
-	name, s := filepath.Base(o.hosts), mover.NewSimulation(h)
+	name, s := filepath.Base(sim.hosts), mover.NewSimulation(h)
 	if len(args) > 0 {
 		name = filepath.Base(args[0])
-		sub, f, err := a.submission(args[0])
+		sub, f, err := submission(sim.out, args[0])
 		if err != nil {
 			return err
 		}
 		p := roster.Plan{Name: string(f.Name), Text: sub.Text, Folder: sub.Folder}
-		if err := mover.AddPlan(ctx, &a.Assembler, o.Login, p, &s); err != nil {
+		if err := mover.AddPlan(ctx, sim.assembler, sim.login, p, &s); err != nil {
 			return err
 		}
 	}
 	if len(s.VMs) == 0 {
-		return fault.New(fault.Invalid, "there is no VM to simulate").WithHint("name a plan, or say vms: [{count: 500, hosts: 8, allocated: 35G}] in %s", o.hosts)
+		return fault.New(fault.Invalid, "there is no VM to simulate").WithHint("name a plan, or say vms: [{count: 500, hosts: 8, allocated: 35G}] in %s", sim.hosts)
 	}
 	maps.Copy(s.Capacities, h.PerHost.Capacities("*"))
-	if o.hosts == "" {
-		s.Rates = o.rates()
+	if sim.hosts == "" {
+		s.Rates = sim.rates()
 	}
 	done, err := mover.Simulate(ctx, s, h)
 	if err != nil {
 		return err
 	}
-	return a.writeSimulated(name, done)
+	return writeSimulated(sim.out, name, done)
 }
 
-func (a *app) writeSimulated(name string, s mover.Simulated) error {
-	if a.json {
-		if err := a.print(s); err != nil {
+func writeSimulated(out *output, name string, s mover.Simulated) error {
+	if out.json {
+		if err := out.print(s); err != nil {
 			return err
 		}
 		return neverError(s)
 	}
-	fmt.Fprintf(a.out, "%s: %s, %s allocated, in %s%s (%s on average)\n\n", plain(name), count(len(s.VMs), "VM"), size(s.Bytes), duration(s.Makespan), between(s), rate(s.Bytes, s.Makespan))
-	writeLoads(a.out, s)
+	fmt.Fprintf(out, "%s: %s, %s allocated, in %s%s (%s on average)\n\n", plain(name), count(len(s.VMs), "VM"), size(s.Bytes), duration(s.Makespan), between(s), rate(s.Bytes, s.Makespan))
+	writeLoads(out, s)
 	if waits := waitedFor(s); len(waits) > 0 {
-		fmt.Fprintln(a.out, "\nWhat VMs waited for before they began")
+		fmt.Fprintln(out, "\nWhat VMs waited for before they began")
 		for _, w := range waits {
-			fmt.Fprintf(a.out, "  %s\n", w)
+			fmt.Fprintf(out, "  %s\n", w)
 		}
 	}
 	return neverError(s)

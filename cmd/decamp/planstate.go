@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -39,22 +40,22 @@ func rateOf(progress []roster.Progress, plan string) (bytes int64) {
 	return bytes
 }
 
-func writePlan(a *app, p roster.Plan) {
+func writePlan(out io.Writer, p roster.Plan) {
 	var parts []string
 	for _, s := range []roster.State{roster.Done, roster.Running, roster.Assigned, roster.Queued, roster.Stranded, roster.Failed, roster.Canceled} {
 		if n := p.Counts[s]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, s))
 		}
 	}
-	fmt.Fprintf(a.out, "Plan %s, %s: %s", p.Name, planState(p), count(total(p.Counts), "VM"))
+	fmt.Fprintf(out, "Plan %s, %s: %s", p.Name, planState(p), count(total(p.Counts), "VM"))
 	if len(parts) > 0 {
-		fmt.Fprintf(a.out, " (%s)", strings.Join(parts, ", "))
+		fmt.Fprintf(out, " (%s)", strings.Join(parts, ", "))
 	}
-	fmt.Fprintln(a.out)
+	fmt.Fprintln(out)
 	if p.Failure != nil {
-		fmt.Fprintf(a.out, "%s\n", plain(fault.OneLine(p.Failure.Text)))
+		fmt.Fprintf(out, "%s\n", plain(fault.OneLine(p.Failure.Text)))
 		if p.Failure.Hint != "" {
-			fmt.Fprintf(a.out, "Remedy: %s\n", plain(fault.OneLine(p.Failure.Hint)))
+			fmt.Fprintf(out, "Remedy: %s\n", plain(fault.OneLine(p.Failure.Hint)))
 		}
 	}
 }

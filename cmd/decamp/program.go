@@ -10,68 +10,61 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// app is what every command stands on: the streams, the global flags and the log.
-type app struct {
-	in       *os.File                  // the standard input, for commands that read a disk from it
-	out      io.Writer                 // results
-	err      *screen                   // everything for eyes
-	argv     []string                  // the command as typed, for remedies that repeat it
-	terminal func() (*terminal, error) // whom to ask; an error if nobody is there
-
-	assemble.Assembler
-
-	json    bool
-	verbose bool
-	logFile string
+// program is one run of decamp. Commands are made from it and keep the parts that they use.
+type program struct {
+	in        *os.File                  // the standard input, for commands that read a disk from it
+	out       *output                   // what all commands write to
+	argv      []string                  // the command as typed, for remedies that repeat it
+	terminal  func() (*terminal, error) // whom to ask; an error if nobody is there
+	assembler *assemble.Assembler       // sessions, state directory and access file
+	logFile   string                    // of --log-file
 }
 
-// newApp returns an app that asks at tty, if somebody is there.
-func newApp(in *os.File, out io.Writer, screen *screen, env func(string) string, tty func() (*terminal, error)) *app {
-	a := &app{in: in, out: out, err: screen, argv: os.Args, terminal: tty}
-	a.Version, a.Env = version, env
-	a.Prompts = assemble.Prompts{Terminal: a.asker, Command: a.commandWith, Warn: a.warning, Tell: a.note, Found: a.tellFound, Log: slog.New(slog.DiscardHandler)}
-	return a
+// newProgram returns a program that asks at tty, if somebody is there.
+func newProgram(in *os.File, out io.Writer, screen *screen, env func(string) string, tty func() (*terminal, error)) *program {
+	log := slog.New(slog.DiscardHandler)
+	p := &program{in: in, out: &output{Writer: out, screen: screen, log: log}, argv: os.Args, terminal: tty}
+	p.assembler = &assemble.Assembler{Version: version, Env: env, Prompts: assemble.Prompts{
+		Terminal: p.asker, Command: p.commandWith, Warn: p.out.warn, Tell: p.out.note, Found: func(found []doctor.Finding) { tellFound(p.out, found) }, Log: log,
+	}}
+	return p
 }
 
-func (a *app) asker() (assemble.Terminal, error) {
-	t, err := a.terminal()
-	if err != nil {
-		return nil, err // not a nil *terminal in an interface
-	}
-	return t, nil
-}
+// setLog has all that is logged from now on go to log.
+func (p *program) setLog(log *slog.Logger) { p.out.log, p.assembler.Log = log, log }
 
 // startLog opens the log: warnings on the screen, with -v everything; everything also in
 // the file, if there is one.
-func (a *app) startLog() (stop func() error, err error) {
+func (p *program) startLog() (stop func() error, err error) {
 	level := slog.LevelWarn
-	if a.verbose {
+	if p.out.verbose {
 		level = slog.LevelDebug
 	}
-	handler := slog.Handler(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))
+	handler := slog.Handler(slog.NewTextHandler(p.out.screen, &slog.HandlerOptions{Level: level}))
 	stop = func() error { return nil }
-	if a.logFile != "" {
-		f, err := os.OpenFile(a.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if p.logFile != "" {
+		f, err := os.OpenFile(p.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
 			return nil, fault.New(fault.Invalid, "open log file: %w", err)
 		}
 		handler = slog.NewMultiHandler(handler, slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		stop = f.Close
 	}
-	a.Log = slog.New(handler)
+	p.setLog(slog.New(handler))
 	return stop, nil
 }
 
 // commandWith is the command as it was typed, with more flags: a remedy to paste.
-func (a *app) commandWith(more ...string) string {
-	end := slices.Index(a.argv, "--") // no flags behind it
+func (p *program) commandWith(more ...string) string {
+	end := slices.Index(p.argv, "--") // no flags behind it
 	if end < 0 {
-		end = len(a.argv)
+		end = len(p.argv)
 	}
-	words := slices.Insert(slices.Clone(a.argv), end, more...)
+	words := slices.Insert(slices.Clone(p.argv), end, more...)
 	for i, w := range words {
 		words[i] = fault.Quote(w)
 	}
@@ -79,9 +72,9 @@ func (a *app) commandWith(more ...string) string {
 }
 
 // logged gives a command its log for as long as it runs.
-func (a *app) logged(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+func (p *program) logged(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) (err error) {
-		stop, err := a.startLog()
+		stop, err := p.startLog()
 		if err != nil {
 			return err
 		}
@@ -92,3 +85,12 @@ func (a *app) logged(run func(cmd *cobra.Command, args []string) error) func(*co
 
 // version is set by the build (-ldflags "-X main.version=…"). It goes into vm.json.
 var version = "unknown"
+
+// asker returns the terminal that questions are asked on.
+func (p *program) asker() (assemble.Terminal, error) {
+	t, err := p.terminal()
+	if err != nil {
+		return nil, err // not a nil *terminal in an interface
+	}
+	return t, nil
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"flag"
 	"log/slog"
@@ -14,9 +15,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// rig is an app with its streams in memory and nobody at the terminal.
+// rig is a program with its streams in memory and nobody at the terminal.
 type rig struct {
-	*app
+	*program
 	t      *testing.T
 	out    *bytes.Buffer
 	screen *os.File
@@ -31,10 +32,13 @@ func newRig(t *testing.T) *rig {
 	}
 	t.Cleanup(func() { f.Close() })
 	r := &rig{t: t, out: &bytes.Buffer{}, screen: f, vars: map[string]string{}}
-	r.app = newApp(f, r.out, newScreen(f), func(name string) string { return r.vars[name] }, func() (*terminal, error) { return nil, errors.New("no terminal") })
-	r.argv, r.State = []string{"decamp"}, t.TempDir()
+	r.program = newProgram(f, r.out, newScreen(f), func(name string) string { return r.vars[name] }, func() (*terminal, error) { return nil, errors.New("no terminal") })
+	r.argv, r.assembler.State = []string{"decamp"}, t.TempDir()
 	return r
 }
+
+// run executes one command.
+func (r *rig) run(ctx context.Context, args []string) int { return run(ctx, r.program, args) }
 
 // stderr is what was written for eyes so far.
 func (r *rig) stderr() string {
@@ -108,7 +112,7 @@ func TestWrongUsageIsExitCode2WithARemedy(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t)
-			if code := r.run(t.Context(), append(strings.Fields(c.args), "--state", r.State)); code != 2 {
+			if code := r.run(t.Context(), append(strings.Fields(c.args), "--state", r.assembler.State)); code != 2 {
 				t.Errorf("exit code %d, want 2", code)
 			}
 			mustContain(t, r.stderr(), "decamp: ", c.says, c.remedy)
@@ -136,7 +140,7 @@ func TestErrorsAsJSON(t *testing.T) {
 
 func TestJoinedErrorsStayOnOneLine(t *testing.T) {
 	r := newRig(t)
-	r.report(errors.Join(errors.New("first \x1b[2J"), errors.New("second")))
+	r.program.out.report(errors.Join(errors.New("first \x1b[2J"), errors.New("second")))
 	if got := r.stderr(); got != "decamp: first ?[2J; second\n" {
 		t.Errorf("got %q", got)
 	}
@@ -144,13 +148,13 @@ func TestJoinedErrorsStayOnOneLine(t *testing.T) {
 
 func TestStateDirectory(t *testing.T) {
 	r := newRig(t)
-	r.State = ""
+	r.assembler.State = ""
 	r.vars["HOME"] = "/home/ada"
 	want := "/home/ada/.local/state/decamp"
 	if os.Geteuid() == 0 {
 		want = "/var/lib/decamp"
 	}
-	if got := r.DefaultState(); got != want {
+	if got := r.assembler.DefaultState(); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -170,8 +174,8 @@ func TestLogFileHasWhatTheScreenHasNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Log.Debug("quiet words")
-	r.Log.Warn("loud words")
+	r.program.out.log.Debug("quiet words")
+	r.program.out.log.Warn("loud words")
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -189,11 +193,11 @@ func TestCommandIsQuotedForAShell(t *testing.T) {
 	r := newRig(t)
 	r.argv = []string{"decamp", "ls", "esxi://root@h", "it's; rm"}
 	want := `decamp ls esxi://root@h 'it'\''s; rm' --fingerprint AA:BB`
-	if got := r.Command("--fingerprint", "AA:BB"); got != want {
+	if got := r.assembler.Command("--fingerprint", "AA:BB"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	r.argv = []string{"decamp", "ls", "--", "esxi://root@h", "-rf"}
-	if got, want := r.Command("--json"), "decamp ls --json -- esxi://root@h -rf"; got != want {
+	if got, want := r.assembler.Command("--json"), "decamp ls --json -- esxi://root@h -rf"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
@@ -214,8 +218,8 @@ func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 func TestResultsThatCannotBeWrittenAreAnError(t *testing.T) {
 	for _, args := range []string{"runs", "version", "version --json", "completion zsh", "--help", "migrate --help"} {
 		r := newRig(t)
-		r.app.out = full{}
-		if code := r.run(t.Context(), append(strings.Fields(args), "--state", r.State)); code == 0 {
+		r.program.out.Writer = full{}
+		if code := r.run(t.Context(), append(strings.Fields(args), "--state", r.assembler.State)); code == 0 {
 			t.Errorf("decamp %s: exit code 0, and nothing was written", args)
 		}
 	}
@@ -224,8 +228,9 @@ func TestResultsThatCannotBeWrittenAreAnError(t *testing.T) {
 func TestWarningsOfJSONAreInTheLog(t *testing.T) {
 	r := newRig(t)
 	var log strings.Builder
-	r.json, r.Log = true, slog.New(slog.NewTextHandler(&log, nil))
-	r.Warn("mind the gap")
+	r.program.out.json = true
+	r.setLog(slog.New(slog.NewTextHandler(&log, nil)))
+	r.program.out.warn("mind the gap")
 	if r.stderr() != "" || !strings.Contains(log.String(), "mind the gap") {
 		t.Errorf("screen %q, log %q", r.stderr(), log.String())
 	}

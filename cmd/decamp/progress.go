@@ -20,14 +20,14 @@ type progress interface {
 }
 
 // newProgress returns bars on a terminal, lines elsewhere, and objects with --json.
-func (a *app) newProgress(names runNames) progress {
+func newProgress(out *output, names runNames) progress {
 	switch {
-	case a.json:
-		return &objects{a: a, last: map[diskOf]time.Time{}}
-	case a.err.isTerminal():
-		return newBars(a.err, names)
+	case out.json:
+		return &objects{out: out, last: map[diskOf]time.Time{}}
+	case out.screen.isTerminal():
+		return newBars(out.screen, names)
 	}
-	return &lines{w: a.err, names: names, last: map[diskOf]time.Time{}}
+	return &lines{w: out.screen, names: names, last: map[diskOf]time.Time{}}
 }
 
 // due reports whether so much time has passed since the disk's last event that was shown,
@@ -44,7 +44,7 @@ func due(last map[diskOf]time.Time, e plan.Event, every time.Duration) bool {
 
 // objects prints events as JSON, progress once a second for each disk.
 type objects struct {
-	a    *app
+	out  *output
 	last map[diskOf]time.Time
 }
 
@@ -52,7 +52,7 @@ func (o *objects) event(e plan.Event) {
 	if e.Kind == plan.Progressed && !due(o.last, e, time.Second) {
 		return
 	}
-	_ = o.a.print(struct { // nobody to tell that nobody reads
+	_ = o.out.print(struct { // nobody to tell that nobody reads
 		Event plan.Event `json:"event"`
 	}{e})
 }

@@ -11,30 +11,30 @@ import (
 )
 
 // discard gives up the runs to all destinations.
-func (a *app) discard(ctx context.Context, w *assemble.Parts) error {
-	shown := a.newProgress(runNamesOf(w))
+func discardRuns(ctx context.Context, out *output, w *assemble.Parts) error {
+	shown := newProgress(out, runNamesOf(w))
 	defer shown.close()
 	w.Shown = shown.event
 	var errs []error
 	for _, d := range w.To {
-		errs = append(errs, a.discardRun(ctx, w, d))
+		errs = append(errs, discardRun(ctx, out, w, d))
 	}
 	return errors.Join(errs...)
 }
 
-func (a *app) discardRun(ctx context.Context, w *assemble.Parts, d *assemble.Destination) error {
+func discardRun(ctx context.Context, out *output, w *assemble.Parts, d *assemble.Destination) error {
 	if err := w.Migrator.Discard(ctx, d.Plan.ID, w.RigOf(d)); err != nil {
 		return err
 	}
-	if a.json {
-		return a.print(map[string]plan.ID{"discarded": d.Plan.ID})
+	if out.json {
+		return out.print(map[string]plan.ID{"discarded": d.Plan.ID})
 	}
-	_, err := fmt.Fprintf(a.out, "Run %s is given up; what it copied is removed.\n", d.Plan.ID)
+	_, err := fmt.Fprintf(out, "Run %s is given up; what it copied is removed.\n", d.Plan.ID)
 	return err
 }
 
 // recorded returns a run, and the state directory and store that it is in.
-func (a *app) recorded(id plan.ID) (state string, store *plan.Store, run plan.Run, err error) {
+func recorded(a *assemble.Assembler, id plan.ID) (state string, store *plan.Store, run plan.Run, err error) {
 	if state, err = a.StateDir(); err != nil {
 		return "", nil, run, err
 	}

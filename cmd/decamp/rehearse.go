@@ -45,15 +45,17 @@ the server or the database, and its verdict and the end of the serial log come t
 The screen and the whole log stay on that worker.
 `
 
-// rehearseOptions are the flags of decamp rehearse.
-type rehearseOptions struct {
-	deadline time.Duration
-	expect   string
+// rehearseCommand is decamp rehearse.
+type rehearseCommand struct {
+	out       *output
+	assembler *assemble.Assembler
+	fleet     fleetFlags
+	deadline  time.Duration
+	expect    string
 }
 
-func newRehearse(a *app) *cobra.Command {
-	var o rehearseOptions
-	var m meetingFlags
+func newRehearse(p *program) *cobra.Command {
+	rh := &rehearseCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "rehearse RUN|PLAN/VM", Short: "Boot a warm migration's VM from what is copied so far", Long: text(rehearseHelp) + "\n\n" + text(namedHelp),
 		Args: takes("RUN"), Example: "decamp rehearse web01-3f9a1c\ndecamp rehearse wave-1/db01 --expect 'db01 is ready'",
@@ -65,23 +67,23 @@ func newRehearse(a *app) *cobra.Command {
 			exit{fault.Full, "no space left for what is kept of it"},
 			exit{fault.Unreachable, "the database or the server does not answer"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
-			if o.deadline < 0 {
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+			if rh.deadline < 0 {
 				return badUsage(cmd, "--deadline: want a time above 0")
 			}
-			return a.rehearse(cmd.Context(), m, o, args[0])
+			return rh.run(cmd.Context(), args[0])
 		}),
 	}
-	cmd.Flags().DurationVar(&o.deadline, "deadline", 0, "`TIME` the guest may take (default 5m, emulated 15m)")
-	cmd.Flags().StringVar(&o.expect, "expect", "", "`TEXT` on its serial port or text screen that means the guest is up, beside a login and its network")
-	m.register(cmd)
+	cmd.Flags().DurationVar(&rh.deadline, "deadline", 0, "`TIME` the guest may take (default 5m, emulated 15m)")
+	cmd.Flags().StringVar(&rh.expect, "expect", "", "`TEXT` on its serial port or text screen that means the guest is up, beside a login and its network")
+	rh.fleet.register(cmd)
 	return cmd
 }
 
-// rehearse finds out whose run is meant.
-func (a *app) rehearse(ctx context.Context, m meetingFlags, o rehearseOptions, name string) (err error) {
-	ask := plan.Rehearsal{ID: strconv.FormatUint(rand.Uint64(), 16), Expect: o.expect, Deadline: o.deadline}
-	c, closeControl, err := a.openControl(ctx, m)
+// run finds out whose run is meant.
+func (rh *rehearseCommand) run(ctx context.Context, name string) (err error) {
+	ask := plan.Rehearsal{ID: strconv.FormatUint(rand.Uint64(), 16), Expect: rh.expect, Deadline: rh.deadline}
+	c, closeControl, err := rh.fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
@@ -91,7 +93,7 @@ func (a *app) rehearse(ctx context.Context, m meetingFlags, o rehearseOptions, n
 	case err != nil:
 		return err
 	case isRun:
-		return a.rehearseRun(ctx, plan.ID(name), ask)
+		return rh.rehearseRun(ctx, plan.ID(name), ask)
 	case vmName == "":
 		return fault.New(fault.Invalid, "a plan's VMs are rehearsed one at a time").WithHint("decamp rehearse %s/VM; decamp status %s --all lists them", fault.Quote(planName), fault.Quote(planName))
 	}
@@ -99,16 +101,16 @@ func (a *app) rehearse(ctx context.Context, m meetingFlags, o rehearseOptions, n
 	if err != nil {
 		return err
 	}
-	if a.rehearsesHere(m, vm) {
-		return a.rehearseRun(ctx, plan.ID(vm.Runs[0]), ask)
+	if rh.rehearsesHere(vm) {
+		return rh.rehearseRun(ctx, plan.ID(vm.Runs[0]), ask)
 	}
-	return a.rehearseVM(ctx, c, vm, roster.Rehearsal{ID: ask.ID, Expect: ask.Expect, Deadline: ask.Deadline})
+	return rh.rehearseVM(ctx, c, vm, roster.Rehearsal{ID: ask.ID, Expect: ask.Expect, Deadline: ask.Deadline})
 }
 
 // rehearseRun has a run of this state directory rehearsed, by whoever drives it or else here, and says
 // how that ended.
-func (a *app) rehearseRun(ctx context.Context, id plan.ID, ask plan.Rehearsal) error {
-	state, store, run, err := a.recorded(id)
+func (rh *rehearseCommand) rehearseRun(ctx context.Context, id plan.ID, ask plan.Rehearsal) error {
+	state, store, run, err := recorded(rh.assembler, id)
 	switch {
 	case err != nil:
 		return err
@@ -124,33 +126,33 @@ func (a *app) rehearseRun(ctx context.Context, id plan.ID, ask plan.Rehearsal) e
 	}
 	var report trial.Report
 	if driven {
-		report, err = a.askRehearsal(ctx, rehearsed{state, store, id, ask})
+		report, err = rh.askRehearsal(ctx, rehearsed{state, store, id, ask})
 	} else {
-		report, err = a.rehearseHere(ctx, run.Plan, ask)
+		report, err = rh.rehearseHere(ctx, run.Plan, ask)
 	}
 	if err != nil {
 		return fmt.Errorf("rehearsal of run %s: %w", id, err)
 	}
-	if err := a.writeTrial(report); err != nil {
+	if err := writeTrial(rh.out, report); err != nil {
 		return err
 	}
 	return bootless(run.Plan.VM.Name, report)
 }
 
 // rehearseHere boots the VM of a run that nobody drives.
-func (a *app) rehearseHere(ctx context.Context, p plan.Plan, ask plan.Rehearsal) (r trial.Report, err error) {
+func (rh *rehearseCommand) rehearseHere(ctx context.Context, p plan.Plan, ask plan.Rehearsal) (r trial.Report, err error) {
 	w := &assemble.Parts{Conversion: assemble.EngineOptions{Kernel: p.Kernel}}
 	if err := w.Conversion.CheckFiles("", "the run's kernel"); err != nil {
 		return r, err
 	}
 	defer closing(&err, w.Close)
-	if err := a.OpenTargets(w, recordedMove(p), planfile.Local); err != nil {
+	if err := rh.assembler.OpenTargets(w, recordedMove(p), planfile.Local); err != nil {
 		return r, err
 	}
-	if err := a.OpenState(ctx, w); err != nil {
+	if err := rh.assembler.OpenState(ctx, w); err != nil {
 		return r, err
 	}
-	shown := a.newProgress(nil)
+	shown := newProgress(rh.out, nil)
 	defer shown.close()
 	w.Shown = shown.event
 	return w.Migrator.Rehearse(ctx, p.ID, migrate.Rig{Target: w.To[0].Target, Convert: w.Conversion.Appended, Rehearse: w.Rehearse}, ask)
@@ -169,13 +171,13 @@ const rehearsedEvery = 500 * time.Millisecond
 
 // askRehearsal has the decamp that drives the run boot it, and waits for what it says. Who does not
 // wait does not want it any more.
-func (a *app) askRehearsal(ctx context.Context, r rehearsed) (report trial.Report, err error) {
+func (rh *rehearseCommand) askRehearsal(ctx context.Context, r rehearsed) (report trial.Report, err error) {
 	if err := r.store.AskRehearsal(r.id, r.ask); err != nil {
 		return report, err
 	}
 	defer func() { err = errors.Join(err, r.store.TakeBack(r.id, r.ask.ID)) }()
-	if !a.json {
-		fmt.Fprintf(a.err, "The decamp that drives run %s boots its VM as soon as no round is under way ...\n", r.id)
+	if !rh.out.json {
+		fmt.Fprintf(rh.out.screen, "The decamp that drives run %s boots its VM as soon as no round is under way ...\n", r.id)
 	}
 	for {
 		answer, err := r.store.Rehearsed(r.id)
@@ -219,18 +221,18 @@ func trialOf(answer plan.Rehearsed) (r trial.Report, err error) {
 
 // rehearsesHere reports whether the run of a plan's VM is rehearsed through this state directory: it is
 // in it, and nobody else may drive it now.
-func (a *app) rehearsesHere(m meetingFlags, vm roster.VM) bool {
+func (rh *rehearseCommand) rehearsesHere(vm roster.VM) bool {
 	if len(vm.Runs) == 0 {
 		return false
 	}
-	if _, _, _, err := a.recorded(plan.ID(vm.Runs[0])); err != nil {
+	if _, _, _, err := recorded(rh.assembler, plan.ID(vm.Runs[0])); err != nil {
 		return false
 	}
 	if vm.State != roster.Assigned && vm.State != roster.Running {
 		return true
 	}
-	url, err := a.databaseURL(m)
-	far := m.db == "" && cmp.Or(m.server, a.Env(serverEnv)) != ""
+	url, err := rh.fleet.databaseURL()
+	far := rh.fleet.db == "" && cmp.Or(rh.fleet.server, rh.assembler.Env(serverEnv)) != ""
 	return err == nil && !far && isFile(url)
 }
 
@@ -242,8 +244,8 @@ type farReport struct {
 }
 
 // rehearseVM has the worker that drives a VM of a plan boot it, and says how that ended.
-func (a *app) rehearseVM(ctx context.Context, c server.Control, vm roster.VM, ask roster.Rehearsal) error {
-	done, err := a.askWorker(ctx, c, vm, ask)
+func (rh *rehearseCommand) rehearseVM(ctx context.Context, c server.Control, vm roster.VM, ask roster.Rehearsal) error {
+	done, err := rh.askWorker(ctx, c, vm, ask)
 	if err != nil {
 		return fmt.Errorf("rehearsal of %s: %w", vm.Key, err)
 	}
@@ -251,7 +253,7 @@ func (a *app) rehearseVM(ctx context.Context, c server.Control, vm roster.VM, as
 	if err := json.Unmarshal(done.Report, &r.Report); err != nil {
 		return fault.New(fault.Corrupt, "what worker %s says of the rehearsal of %s: %w", done.Worker, vm.Key, err)
 	}
-	if err := a.writeFar(r); err != nil {
+	if err := rh.writeFar(r); err != nil {
 		return err
 	}
 	return bootless(vm.Name, r.Report)
@@ -259,22 +261,22 @@ func (a *app) rehearseVM(ctx context.Context, c server.Control, vm roster.VM, as
 
 // writeFar is writeTrial for a VM that was booted elsewhere. What the serial port said last is shown of
 // one that does not boot.
-func (a *app) writeFar(r farReport) error {
-	if a.json {
-		return a.print(r)
+func (rh *rehearseCommand) writeFar(r farReport) error {
+	if rh.out.json {
+		return rh.out.print(r)
 	}
-	if err := a.writeTrial(r.Report); err != nil {
+	if err := writeTrial(rh.out, r.Report); err != nil {
 		return err
 	}
 	if r.Screen != "" || r.Serial != "" {
-		fmt.Fprintf(a.out, "These files are on worker %s.\n", plain(r.Worker))
+		fmt.Fprintf(rh.out, "These files are on worker %s.\n", plain(r.Worker))
 	}
 	if r.Booted() || strings.TrimSpace(r.Tail) == "" {
 		return nil
 	}
-	fmt.Fprintln(a.out, "The serial port said at the end:")
+	fmt.Fprintln(rh.out, "The serial port said at the end:")
 	for line := range strings.Lines(strings.TrimSpace(r.Tail)) {
-		fmt.Fprintf(a.out, "  %s\n", plain(strings.TrimRight(line, "\r\n")))
+		fmt.Fprintf(rh.out, "  %s\n", plain(strings.TrimRight(line, "\r\n")))
 	}
 	return nil
 }
@@ -287,7 +289,7 @@ const (
 
 // askWorker asks for a rehearsal, and waits for what comes of it. Who does not wait does not want it
 // any more.
-func (a *app) askWorker(ctx context.Context, c server.Control, vm roster.VM, ask roster.Rehearsal) (done roster.Rehearsed, err error) {
+func (rh *rehearseCommand) askWorker(ctx context.Context, c server.Control, vm roster.VM, ask roster.Rehearsal) (done roster.Rehearsed, err error) {
 	if err := c.Rehearse(ctx, vm.Key, ask); err != nil {
 		return done, err
 	}
@@ -298,11 +300,11 @@ func (a *app) askWorker(ctx context.Context, c server.Control, vm roster.VM, ask
 		last, stop := context.WithTimeout(context.WithoutCancel(ctx), takeBackTime)
 		defer stop()
 		if err := c.TakeBack(last, vm.Key, ask.ID); err != nil {
-			a.Log.Warn("the rehearsal is not taken back", "vm", vm.Key.String(), "err", err)
+			rh.out.log.Warn("the rehearsal is not taken back", "vm", vm.Key.String(), "err", err)
 		}
 	}()
-	if !a.json {
-		fmt.Fprintf(a.err, "Worker %s boots %s as soon as no round is under way ...\n", plain(vm.Worker), plain(vm.Name))
+	if !rh.out.json {
+		fmt.Fprintf(rh.out.screen, "Worker %s boots %s as soon as no round is under way ...\n", plain(vm.Worker), plain(vm.Name))
 	}
 	for misses := 0; ; {
 		done, err = rehearsalOf(ctx, c, vm, ask.ID)

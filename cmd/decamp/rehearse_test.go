@@ -56,6 +56,11 @@ func quiet(t *testing.T) *screen {
 	return newScreen(f)
 }
 
+// rehearsalOn returns the command that rehearses with the streams of a program.
+func rehearsalOn(p *program) *rehearseCommand {
+	return &rehearseCommand{out: p.out, assembler: p.assembler}
+}
+
 // What the worker says is shown, and is the exit code's; nothing stands afterwards.
 func TestAWorkersVerdictIsShown(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -72,12 +77,12 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, r, claim := drivenWave(t)
 			var out bytes.Buffer
-			a := newApp(nil, &out, quiet(t), os.Getenv, openTerminal)
+			a := newProgram(nil, &out, quiet(t), os.Getenv, openTerminal)
 			vm, err := r.VM(t.Context(), claim.Key)
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = a.rehearseVM(t.Context(), replying{c, func(ask roster.Rehearsal) error {
+			err = rehearsalOn(a).rehearseVM(t.Context(), replying{c, func(ask roster.Rehearsal) error {
 				test.answer.Rehearsal = ask
 				return r.Answer(t.Context(), claim, test.answer)
 			}}, vm, roster.Rehearsal{ID: "1"})
@@ -99,20 +104,20 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 // Who does not wait for the answer does not want it; and who waits hears that there will be none.
 func TestARehearsalThatNobodyWaitsForIsTakenBack(t *testing.T) {
 	c, r, claim := drivenWave(t)
-	a := newApp(nil, new(bytes.Buffer), quiet(t), os.Getenv, openTerminal)
+	a := newProgram(nil, new(bytes.Buffer), quiet(t), os.Getenv, openTerminal)
 	vm, err := r.VM(t.Context(), claim.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, interrupt := context.WithCancel(t.Context())
-	_, err = a.askWorker(ctx, replying{c, func(roster.Rehearsal) error {
+	_, err = rehearsalOn(a).askWorker(ctx, replying{c, func(roster.Rehearsal) error {
 		interrupt()
 		return nil
 	}}, vm, roster.Rehearsal{ID: "1"})
 	if now, verr := r.VM(t.Context(), claim.Key); !errors.Is(err, context.Canceled) || verr != nil || now.Rehearse != nil {
 		t.Errorf("interrupted: %v; it stands: %+v, %v", err, now.Rehearse, verr)
 	}
-	_, err = a.askWorker(t.Context(), replying{c, func(ask roster.Rehearsal) error {
+	_, err = rehearsalOn(a).askWorker(t.Context(), replying{c, func(ask roster.Rehearsal) error {
 		return r.Finish(t.Context(), claim, roster.End{State: roster.Queued})
 	}}, vm, roster.Rehearsal{ID: "2"})
 	if !fault.Is(err, fault.Canceled) || !strings.Contains(fault.HintOf(err), "decamp status wave") {

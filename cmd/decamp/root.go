@@ -27,7 +27,7 @@ decamp plan run plan.yaml                                # move many, as a plan 
 decamp verify /srv/vm/web01                              # prove it again, any time later
 `
 
-func newRoot(a *app) *cobra.Command {
+func newRoot(p *program) *cobra.Command {
 	root := &cobra.Command{
 		Use:               "decamp",
 		Short:             "Move virtual machines off VMware onto KVM",
@@ -39,35 +39,35 @@ func newRoot(a *app) *cobra.Command {
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.SetOut(a.out)
-	root.SetErr(a.err)
+	root.SetOut(p.out)
+	root.SetErr(p.out.screen)
 	root.SetHelpFunc(writeHelp)
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return badUsage(cmd, "%w", err) })
 	g := root.PersistentFlags()
 	g.SortFlags = false
-	g.StringVar(&a.State, "state", "", "`DIR` that remembers runs and certificates (default /var/lib/decamp for root, $XDG_STATE_HOME/decamp for others)")
-	g.BoolVar(&a.json, "json", false, "print one JSON object per line, the last one the result or the error")
-	g.BoolVarP(&a.verbose, "verbose", "v", false, "tell more; log everything to the standard error")
-	g.StringVar(&a.logFile, "log-file", "", "append a full log to `FILE`")
-	root.AddCommand(newLs(a), newMigrate(a), newDoctor(a), newPlan(a), newAdvise(a), newBench(a), newRuns(a), newStatus(a), newWatch(a), newPause(a), newResume(a), newCutover(a), newCancel(a), newRetry(a), newRollback(a), newLimits(a), newAudit(a), newServe(a), newWorker(a), newToken(a), newKey(a), newClean(a), newVerify(a), newTrial(a), newRehearse(a), newConsole(a), newConvert(a), newInspect(a), newMount(a), newLand(a), newCompletion(a), newVersion(a))
+	g.StringVar(&p.assembler.State, "state", "", "`DIR` that remembers runs and certificates (default /var/lib/decamp for root, $XDG_STATE_HOME/decamp for others)")
+	g.BoolVar(&p.out.json, "json", false, "print one JSON object per line, the last one the result or the error")
+	g.BoolVarP(&p.out.verbose, "verbose", "v", false, "tell more; log everything to the standard error")
+	g.StringVar(&p.logFile, "log-file", "", "append a full log to `FILE`")
+	root.AddCommand(newLs(p), newMigrate(p), newDoctor(p), newPlan(p), newAdvise(p), newBench(p), newRuns(p), newStatus(p), newWatch(p), newPause(p), newResume(p), newCutover(p), newCancel(p), newRetry(p), newRollback(p), newLimits(p), newAudit(p), newServe(p), newWorker(p), newToken(p), newKey(p), newClean(p), newVerify(p), newTrial(p), newRehearse(p), newConsole(p), newConvert(p), newInspect(p), newMount(p), newLand(p), newCompletion(p), newVersion(p))
 	return root
 }
 
 // run executes one command and returns the process's exit code.
-func (a *app) run(ctx context.Context, args []string) int {
-	a.Log = slog.New(slog.DiscardHandler)
-	results := &results{w: a.out}
-	a.out = results
-	root := newRoot(a)
+func run(ctx context.Context, p *program, args []string) int {
+	p.setLog(slog.New(slog.DiscardHandler))
+	results := &results{w: p.out.Writer}
+	p.out.Writer = results
+	root := newRoot(p)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		err = results.failed()
 	}
 	if slices.Contains(args, "--json") {
-		a.json = true // also if an error kept the flags from being read
+		p.out.json = true // also if an error kept the flags from being read
 	}
-	a.report(err)
+	p.out.report(err)
 	return fault.ExitCode(err)
 }

@@ -46,6 +46,7 @@ func registerSSH(o *assemble.SSHOptions, f *pflag.FlagSet) {
 	f.Uint16Var(&o.Port, "ssh-port", 22, "`PORT` of SSH; ESXi has it on 22")
 }
 
-func (a *app) registerAccess(f *pflag.FlagSet) {
+// registerAccess registers the flag that names the access file.
+func registerAccess(a *assemble.Assembler, f *pflag.FlagSet) {
 	f.StringVar(&a.AccessFile, "access", "", "`FILE` that names credentials and places for plans (default $"+assemble.AccessEnv+", else "+planfile.AccessFile+" in the state directory)")
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -32,27 +33,33 @@ decamp status wave-1/db01
 decamp status wave-1 --json | jq '.vms[] | select(.state == "failed")'
 `
 
-func newStatus(a *app) *cobra.Command {
-	var m meetingFlags
-	var all bool
+// statusCommand is decamp status.
+type statusCommand struct {
+	out   *output
+	fleet fleetFlags
+	all   bool // VMs of the plan are listed
+}
+
+func newStatus(p *program) *cobra.Command {
+	st := &statusCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "status [PLAN[/VM]]", Short: "Say where plans stand", Long: text(statusHelp) + "\n\n" + text(namedHelp), Example: text(statusExamples),
 		Args: cobra.MaximumNArgs(1), Annotations: exits(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
 			name := ""
 			if len(args) > 0 {
 				name = args[0]
 			}
-			return a.status(cmd.Context(), m, name, all)
+			return st.run(cmd.Context(), name)
 		}),
 	}
-	m.register(cmd)
-	cmd.Flags().BoolVar(&all, "all", false, "list all VMs of the plan")
+	st.fleet.register(cmd)
+	cmd.Flags().BoolVar(&st.all, "all", false, "list all VMs of the plan")
 	return cmd
 }
 
-func (a *app) status(ctx context.Context, m meetingFlags, name string, all bool) (err error) {
-	c, closeControl, err := a.openControl(ctx, m)
+func (st *statusCommand) run(ctx context.Context, name string) (err error) {
+	c, closeControl, err := st.fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
@@ -60,23 +67,23 @@ func (a *app) status(ctx context.Context, m meetingFlags, name string, all bool)
 	planName, vmName := server.SplitName(name)
 	switch {
 	case name == "":
-		return a.statusOfAll(ctx, c)
+		return st.statusOfAll(ctx, c)
 	case vmName == "":
-		return a.statusOfPlan(ctx, c, planName, all)
+		return st.statusOfPlan(ctx, c, planName)
 	}
-	return a.statusOfVM(ctx, c, planName, vmName)
+	return st.statusOfVM(ctx, c, planName, vmName)
 }
 
-func (a *app) statusOfAll(ctx context.Context, c server.Control) error {
+func (st *statusCommand) statusOfAll(ctx context.Context, c server.Control) error {
 	plans, err := c.Plans(ctx)
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.print(map[string]any{"plans": append([]roster.Plan{}, plans...)})
+	if st.out.json {
+		return st.out.print(map[string]any{"plans": append([]roster.Plan{}, plans...)})
 	}
 	if len(plans) == 0 {
-		fmt.Fprintln(a.out, "No plans. decamp plan run FILE begins one; decamp runs lists what decamp migrate began.")
+		fmt.Fprintln(st.out, "No plans. decamp plan run FILE begins one; decamp runs lists what decamp migrate began.")
 		return nil
 	}
 	progress, err := c.Progress(ctx, "")
@@ -90,7 +97,7 @@ func (a *app) statusOfAll(ctx context.Context, c server.Control) error {
 		t.add(p.Name, planState(p), strconv.Itoa(total(n)), strconv.Itoa(n[roster.Done]), strconv.Itoa(underWay(n)),
 			strconv.Itoa(waiting(n)), strconv.Itoa(n[roster.Failed]), rate(rateOf(progress, p.Name), time.Second), p.Created.Local().Format(time.DateTime))
 	}
-	t.write(a.out)
+	t.write(st.out)
 	return nil
 }
 
@@ -100,24 +107,24 @@ const (
 	mostFailed  = 20
 )
 
-func (a *app) statusOfPlan(ctx context.Context, c server.Control, name string, all bool) error {
+func (st *statusCommand) statusOfPlan(ctx context.Context, c server.Control, name string) error {
 	s, err := server.StatusOf(ctx, c, name)
 	if err != nil {
 		return err
 	}
 	var more []string
 	switch {
-	case a.json && !all:
+	case st.out.json && !st.all:
 		s.VMs, _ = ofInterest(s.VMs, len(s.VMs)) // a program wants to know of each that failed
-	case !all:
+	case !st.all:
 		s.VMs, more = ofInterest(s.VMs, mostFailed)
 	}
-	if a.json {
-		if err := a.print(s); err != nil {
+	if st.out.json {
+		if err := st.out.print(s); err != nil {
 			return err
 		}
 	} else {
-		writeStatus(a, s, more)
+		writeStatus(st.out, s, more)
 	}
 	if s.Plan.State == roster.PlanFailed {
 		return inResult{planError(s.Plan)}
@@ -126,12 +133,12 @@ func (a *app) statusOfPlan(ctx context.Context, c server.Control, name string, a
 }
 
 // writeStatus tells how a plan goes; more is what is left out of its VMs.
-func writeStatus(a *app, s fleet.Status, more []string) {
-	writePlan(a, s.Plan)
-	writeFar(a, s)
+func writeStatus(out io.Writer, s fleet.Status, more []string) {
+	writePlan(out, s.Plan)
+	writeFar(out, s)
 	for _, b := range s.Breakers {
 		if s.Plan.Failure == nil || s.Plan.Failure.Text != b.Sentence { // else it was just said
-			fmt.Fprintln(a.out, plain(fault.OneLine(b.Sentence)))
+			fmt.Fprintln(out, plain(fault.OneLine(b.Sentence)))
 		}
 	}
 	if len(s.VMs) > 0 {
@@ -140,11 +147,11 @@ func writeStatus(a *app, s fleet.Status, more []string) {
 		for _, vm := range s.VMs {
 			t.add(vmCells(vm)...)
 		}
-		fmt.Fprintln(a.out)
-		t.write(a.out)
+		fmt.Fprintln(out)
+		t.write(out)
 	}
 	if len(more) > 0 {
-		fmt.Fprintf(a.out, "and %s: decamp status %s --all\n", strings.Join(more, ", "), fault.Quote(s.Plan.Name))
+		fmt.Fprintf(out, "and %s: decamp status %s --all\n", strings.Join(more, ", "), fault.Quote(s.Plan.Name))
 	}
 }
 
@@ -171,23 +178,23 @@ func ofInterest(vms []fleet.VMStatus, failed int) (some []fleet.VMStatus, more [
 }
 
 // writeFar says how far a plan is, once something of it was moved.
-func writeFar(a *app, s fleet.Status) {
+func writeFar(out io.Writer, s fleet.Status) {
 	if s.Total == 0 || s.Plan.State.Over() {
 		return
 	}
-	fmt.Fprintf(a.out, "%s, %s of %s", percent(s.Done, s.Total), size(s.Done), size(s.Total))
+	fmt.Fprintf(out, "%s, %s of %s", percent(s.Done, s.Total), size(s.Done), size(s.Total))
 	if s.Moved > 0 {
-		fmt.Fprintf(a.out, ", %s moved for VMs under way", size(s.Moved))
+		fmt.Fprintf(out, ", %s moved for VMs under way", size(s.Moved))
 	}
 	if s.Rate > 0 {
-		fmt.Fprintf(a.out, ", %s", rate(s.Rate, time.Second))
+		fmt.Fprintf(out, ", %s", rate(s.Rate, time.Second))
 	}
 	if s.Left > 0 {
-		fmt.Fprintf(a.out, ", %s left at this rate", longTime(s.Left))
+		fmt.Fprintf(out, ", %s left at this rate", longTime(s.Left))
 	}
-	fmt.Fprintln(a.out)
+	fmt.Fprintln(out)
 	if s.Limit.What != "" {
-		fmt.Fprintln(a.out, s.Limit)
+		fmt.Fprintln(out, s.Limit)
 	}
 }
 
@@ -211,7 +218,7 @@ func vmCells(vm fleet.VMStatus) []string {
 	return []string{plain(vm.Name), vm.Key.VM, string(vm.State), cmp.Or(vm.Step, "-"), done, speed, cmp.Or(vm.Worker, "-"), plain(fault.OneLine(vm.Why))}
 }
 
-func (a *app) statusOfVM(ctx context.Context, c server.Control, planName, vmName string) error {
+func (st *statusCommand) statusOfVM(ctx context.Context, c server.Control, planName, vmName string) error {
 	vm, err := server.FindVM(ctx, c, planName, vmName)
 	if err != nil {
 		return err
@@ -221,14 +228,14 @@ func (a *app) statusOfVM(ctx context.Context, c server.Control, planName, vmName
 		return err
 	}
 	s := fleet.StatusOf(roster.Plan{Name: planName}, []roster.VM{vm}, progress, server.BoardOf(ctx, c)).VMs[0]
-	if a.json {
-		return a.print(s)
+	if st.out.json {
+		return st.out.print(s)
 	}
-	writeVMStatus(a, s)
+	writeVMStatus(st.out, s)
 	return nil
 }
 
-func writeVMStatus(a *app, vm fleet.VMStatus) {
+func writeVMStatus(out io.Writer, vm fleet.VMStatus) {
 	t := newTable()
 	t.rows = nil
 	add := func(word, text string) {
@@ -271,5 +278,5 @@ func writeVMStatus(a *app, vm fleet.VMStatus) {
 	if !vm.NotBefore.IsZero() && vm.State == roster.Queued {
 		add("Next", "at "+vm.NotBefore.Local().Format(time.DateTime))
 	}
-	t.write(a.out)
+	t.write(out)
 }

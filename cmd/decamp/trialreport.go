@@ -16,30 +16,30 @@ func bootless(name string, r trial.Report) error {
 	return fault.New(fault.Unsupported, "%s does not boot (%s): %s", name, r.Verdict, r.Why).WithHint("%s", r.Remedy)
 }
 
-func (a *app) writeTrial(r trial.Report) error {
-	if a.json {
-		return a.print(r)
+func writeTrial(out *output, r trial.Report) error {
+	if out.json {
+		return out.print(r)
 	}
 	if r.Booted() {
-		fmt.Fprintf(a.out, "It boots, after %s%s: %s\n", duration(r.Elapsed), by(r), plain(r.Why))
+		fmt.Fprintf(out, "It boots, after %s%s: %s\n", duration(r.Elapsed), by(r), plain(r.Why))
 	}
 	for _, t := range r.Network {
-		fmt.Fprintf(a.out, "network card %s: %s\n", t.MAC, plain(t.String()))
+		fmt.Fprintf(out, "network card %s: %s\n", t.MAC, plain(t.String()))
 	}
 	if r.Agent != nil && !strings.Contains(r.Why, r.Agent.String()) {
-		fmt.Fprintf(a.out, "guest agent: %s\n", plain(r.Agent.String()))
+		fmt.Fprintf(out, "guest agent: %s\n", plain(r.Agent.String()))
 	}
 	for _, s := range r.Missing {
-		fmt.Fprintf(a.out, "Warning: %s\n", plain(s.String()))
+		fmt.Fprintf(out, "Warning: %s\n", plain(s.String()))
 	}
 	for _, less := range r.Less {
-		fmt.Fprintf(a.out, "it had %s\n", less)
+		fmt.Fprintf(out, "it had %s\n", less)
 	}
 	if r.Screen != "" {
-		fmt.Fprintf(a.out, "screen: %s\n", r.Screen)
+		fmt.Fprintf(out, "screen: %s\n", r.Screen)
 	}
 	if r.Serial != "" {
-		fmt.Fprintf(a.out, "serial port: %s\n", r.Serial)
+		fmt.Fprintf(out, "serial port: %s\n", r.Serial)
 	}
 	return nil
 }

@@ -43,15 +43,17 @@ decamp verify /srv/vm/web01 --spot 100M,32 --source esxi://root@esx1
 decamp verify web01.qcow2
 `
 
-// verifyOptions are the flags of decamp verify.
-type verifyOptions struct {
-	assemble.Login
-	spot   spot
-	source string
+// verifyCommand is decamp verify.
+type verifyCommand struct {
+	out       *output
+	assembler *assemble.Assembler
+	login     assemble.Login
+	spot      spot
+	source    string
 }
 
-func newVerify(a *app) *cobra.Command {
-	var o verifyOptions
+func newVerify(p *program) *cobra.Command {
+	vc := &verifyCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use:     "verify FOLDER|IMAGE",
 		Short:   "Prove the images of a migrated VM, or a converted one, again",
@@ -65,23 +67,23 @@ func newVerify(a *app) *cobra.Command {
 			exit{fault.Conflict, "with --spot: the VM runs"},
 			exit{fault.Corrupt, "an image is not what was copied, and nothing wrote to it since it was published"},
 			exit{fault.Changed, "an image changed since it was published, as expected after a start"}),
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
-			if o.spot.asked() != (o.source != "") {
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+			if vc.spot.asked() != (vc.source != "") {
 				return badUsage(cmd, "--spot and --source need each other")
 			}
-			return a.verify(cmd.Context(), o, args[0])
+			return vc.run(cmd.Context(), args[0])
 		}),
 	}
 	f := cmd.Flags()
-	f.Var(&o.spot, "spot", "read the first bytes, the last MiB and N random MiB of each disk from the source again, and compare (N: 64)")
-	f.StringVar(&o.source, "source", "", "where the VM came from, for --spot: `URL` as in decamp ls")
-	registerLogin(&o.Login, cmd)
+	f.Var(&vc.spot, "spot", "read the first bytes, the last MiB and N random MiB of each disk from the source again, and compare (N: 64)")
+	f.StringVar(&vc.source, "source", "", "where the VM came from, for --spot: `URL` as in decamp ls")
+	registerLogin(&vc.login, cmd)
 	return cmd
 }
 
-func (a *app) verify(ctx context.Context, o verifyOptions, folder string) (err error) {
+func (vc *verifyCommand) run(ctx context.Context, folder string) (err error) {
 	if info, err := os.Stat(folder); err == nil && info.Mode().IsRegular() {
-		return a.verifyImage(ctx, o, folder)
+		return vc.runImage(ctx, folder)
 	}
 	p, err := dir.OpenPublished(folder)
 	if err != nil {
@@ -90,11 +92,11 @@ func (a *app) verify(ctx context.Context, o verifyOptions, folder string) (err e
 	if err := p.CheckPresent(); err != nil {
 		return err
 	}
-	if o.spot.asked() && p.Converted() {
+	if vc.spot.asked() && p.Converted() {
 		return fault.New(fault.Invalid, "%s was converted: its images differ from the source where vm.json says so", folder).
 			WithHint("leave --spot and --source out; the root hash of the copy is in vm.json (copied)")
 	}
-	shown := a.newProgress(nil)
+	shown := newProgress(vc.out, nil)
 	found, err := verify.Folder(ctx, p, func(key int32) func(manifest.Progress) {
 		m := newMeter(shown, "verify")
 		m.disk = key
@@ -102,40 +104,40 @@ func (a *app) verify(ctx context.Context, o verifyOptions, folder string) (err e
 	})
 	shown.close()
 	err = errors.Join(err, p.CheckNVRAM())
-	if err == nil && o.spot.asked() {
-		err = a.spotCheck(ctx, p, o, found)
+	if err == nil && vc.spot.asked() {
+		err = vc.spotCheck(ctx, p, found)
 	}
-	return errors.Join(err, a.writeVerified(folder, found, err))
+	return errors.Join(err, vc.writeVerified(folder, found, err))
 }
 
 // writeVerified prints what was found, bad chunks included.
-func (a *app) writeVerified(folder string, found []verify.Image, bad error) error {
-	if a.json {
-		return a.print(struct {
+func (vc *verifyCommand) writeVerified(folder string, found []verify.Image, bad error) error {
+	if vc.out.json {
+		return vc.out.print(struct {
 			Folder string         `json:"folder"`
 			OK     bool           `json:"ok"`
 			Images []verify.Image `json:"images"`
 		}{folder, bad == nil, append([]verify.Image{}, found...)})
 	}
 	for _, v := range found {
-		a.writeVerifiedImage(v)
+		vc.writeVerifiedImage(v)
 	}
 	if bad == nil {
-		fmt.Fprintf(a.out, "%s is what was copied.\n", folder)
+		fmt.Fprintf(vc.out, "%s is what was copied.\n", folder)
 	}
 	return nil
 }
 
-func (a *app) writeVerifiedImage(v verify.Image) {
+func (vc *verifyCommand) writeVerifiedImage(v verify.Image) {
 	if v.Changed != "" {
-		fmt.Fprintf(a.out, "%s: changed since it was published, in %d of %d MiB chunks: as expected after a start\n\n", v.File, v.BadChunks, v.Chunks)
+		fmt.Fprintf(vc.out, "%s: changed since it was published, in %d of %d MiB chunks: as expected after a start\n\n", v.File, v.BadChunks, v.Chunks)
 		return
 	}
 	for _, b := range v.Bad {
-		fmt.Fprintf(a.out, "BAD  disk %s at %d, %s: expected %v, seen %v\n", b.Disk, b.Off, size(b.Len), b.Want, b.Got)
+		fmt.Fprintf(vc.out, "BAD  disk %s at %d, %s: expected %v, seen %v\n", b.Disk, b.Off, size(b.Len), b.Want, b.Got)
 	}
 	if v.BadChunks > 0 {
-		fmt.Fprintf(a.out, "%s: %d of %d MiB chunks are not what was copied\n\n", v.File, v.BadChunks, v.Chunks)
+		fmt.Fprintf(vc.out, "%s: %d of %d MiB chunks are not what was copied\n\n", v.File, v.BadChunks, v.Chunks)
 		return
 	}
 	t := newTable(v.File, "")
@@ -149,35 +151,35 @@ func (a *app) writeVerifiedImage(v verify.Image) {
 	for _, file := range v.Audit {
 		t.add("  written", file)
 	}
-	t.write(a.out)
-	fmt.Fprintln(a.out)
+	t.write(vc.out)
+	fmt.Fprintln(vc.out)
 }
 
-// verifyImage compares what decamp convert wrote with the manifest beside it. Nothing is
+// runImage compares what decamp convert wrote with the manifest beside it. Nothing is
 // written: the sums are shown.
-func (a *app) verifyImage(ctx context.Context, o verifyOptions, path string) error {
-	if o.spot.asked() {
+func (vc *verifyCommand) runImage(ctx context.Context, path string) error {
+	if vc.spot.asked() {
 		return fault.New(fault.Invalid, "%s is a converted image: --spot reads the source of a migrated VM", path).
 			WithHint("leave --spot and --source out")
 	}
-	m := newMeter(a.newProgress(nil), "verify")
+	m := newMeter(newProgress(vc.out, nil), "verify")
 	found, err := verify.File(ctx, path, m.verifying)
 	m.shown.close()
 	if found.Chunks == 0 {
 		return err
 	}
-	return errors.Join(err, a.writeVerified(path, []verify.Image{found}, err))
+	return errors.Join(err, vc.writeVerified(path, []verify.Image{found}, err))
 }
 
 // spotCheck compares samples of the source with the manifests of the images.
-func (a *app) spotCheck(ctx context.Context, p *dir.Published, o verifyOptions, found []verify.Image) (err error) {
-	from, err := a.OpenOrigin(ctx, o.source, o.Login, p.Record.Source.Ref)
+func (vc *verifyCommand) spotCheck(ctx context.Context, p *dir.Published, found []verify.Image) (err error) {
+	from, err := vc.assembler.OpenOrigin(ctx, vc.source, vc.login, p.Record.Source.Ref)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, from.Close)
 	for i, img := range p.Images() {
-		report, err := spotOne(ctx, from, img, o.spot)
+		report, err := spotOne(ctx, from, img, vc.spot)
 		if err != nil {
 			return fmt.Errorf("compare with the source: %w", err)
 		}

@@ -11,22 +11,22 @@ const versionHelp = `
 Print the version of decamp, of Go and of the platform it was built for.
 `
 
-func newVersion(a *app) *cobra.Command {
+func newVersion(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:         "version",
 		Short:       "Print the version",
 		Long:        text(versionHelp),
 		Args:        takes(),
 		Annotations: exits(),
-		RunE:        func(*cobra.Command, []string) error { return a.showVersion() },
+		RunE:        func(*cobra.Command, []string) error { return showVersion(p.out) },
 	}
 }
 
-func (a *app) showVersion() error {
+func showVersion(out *output) error {
 	platform := runtime.GOOS + "/" + runtime.GOARCH
-	if a.json {
-		return a.print(map[string]string{"version": version, "go": runtime.Version(), "platform": platform})
+	if out.json {
+		return out.print(map[string]string{"version": version, "go": runtime.Version(), "platform": platform})
 	}
-	_, err := fmt.Fprintf(a.out, "decamp %s (%s, %s)\n", version, runtime.Version(), platform)
+	_, err := fmt.Fprintf(out, "decamp %s (%s, %s)\n", version, runtime.Version(), platform)
 	return err
 }

@@ -18,20 +18,20 @@ decamp watch wave-1
 decamp watch wave-1 --json | jq -c 'select(.vm.state == "failed")'
 `
 
-func newWatch(a *app) *cobra.Command {
-	var m meetingFlags
+func newWatch(p *program) *cobra.Command {
+	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use: "watch PLAN", Short: "Follow a plan until it ends", Long: text(watchHelp), Example: text(watchExamples),
 		Args: takes("PLAN"), Annotations: exits(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.logged(func(cmd *cobra.Command, args []string) (err error) {
-			c, closeControl, err := a.openControl(cmd.Context(), m)
+		RunE: p.logged(func(cmd *cobra.Command, args []string) (err error) {
+			c, closeControl, err := fleet.openControl(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer closing(&err, closeControl)
-			return a.follow(cmd.Context(), c, args[0])
+			return followPlan(cmd.Context(), p.out, c, args[0])
 		}),
 	}
-	m.register(cmd)
+	fleet.register(cmd)
 	return cmd
 }

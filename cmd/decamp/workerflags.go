@@ -3,6 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/decamp/decamp/internal/assemble"
 )
 
 // vmsAtOnce is how many VMs a process drives at the same time, if nobody says otherwise: four
@@ -14,7 +16,8 @@ func registerTrials(f *pflag.FlagSet, n *int) {
 	f.IntVar(n, "trials", 1, "at most `N` trial boots at a time, of VMs whose plan has trial: true")
 }
 
-type workerOptions struct {
+// workerFlags are the flags of commands that offer folders to a fleet.
+type workerFlags struct {
 	folders []string
 	name    string
 	vms     int
@@ -22,11 +25,11 @@ type workerOptions struct {
 	hooks   bool
 }
 
-func (o *workerOptions) register(a *app, cmd *cobra.Command) {
+func (o *workerFlags) register(a *assemble.Assembler, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringArrayVar(&o.folders, "offer", nil, "`FOLDER` that VMs may go to here; may be repeated")
-	a.registerAccess(f)
+	registerAccess(a, f)
 	f.StringVar(&o.name, "name", "", "what the worker is `called`, always the same (default this machine's name)")
 	f.IntVar(&o.vms, "vms", vmsAtOnce, "at most `N` VMs at a time")
 	registerTrials(f, &o.trials)
