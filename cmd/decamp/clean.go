@@ -98,7 +98,7 @@ func (cl *cleanCommand) cleanHost(ctx context.Context, u *url.URL, store *leftov
 		return nil, err
 	}
 	defer closing(&err, session.Close)
-	shells := cl.assembler.NewHostShells(session, assemble.LoginOf(u, cl.login), cl.ssh, store)
+	shells := cl.assembler.NewHostShells(session, u, cl.login, cl.ssh, store)
 	defer closing(&err, shells.Close)
 	return assemble.PutBack(ctx, shells)
 }

@@ -15,7 +15,7 @@ func ServerOf(u *url.URL) string { return strings.ToLower(fleet.Endpoint(u)) }
 
 // Tidy puts back what an earlier run left on the host, and says so. What stays is no reason
 // not to go on: it is tried once more in the end.
-func (a *Assembler) Tidy(ctx context.Context, shells *hostShells) (left bool) {
+func (a *Assembler) Tidy(ctx context.Context, shells *HostShells) (left bool) {
 	done, err := PutBack(ctx, shells)
 	for _, r := range done {
 		a.Log.Info("put back what an earlier run left", "host", r.Where(), "what", r.Text)

@@ -108,7 +108,7 @@ type Parts struct {
 	engine     *flow.Engine
 	Migrator   *migrate.Migrator
 	Leftovers  *leftover.Store // what was changed on hosts
-	Shells     *hostShells
+	Shells     *HostShells
 	sums       sums
 	Expect     string // of a trial boot
 	Conversion EngineOptions
@@ -138,7 +138,7 @@ func (a *Assembler) Open(ctx context.Context, m Move, rawURL string) (w *Parts, 
 	if w.Session, err = a.Dial(ctx, rawURL, m.Login); err != nil {
 		return w, err
 	}
-	w.Shells = a.NewHostShells(w.Session, LoginOf(w.URL, m.Login), m.SSH, w.Leftovers)
+	w.Shells = a.NewHostShells(w.Session, w.URL, m.Login, m.SSH, w.Leftovers)
 	if a.Tidy(ctx, w.Shells) {
 		w.left = func() { a.Tidy(context.WithoutCancel(ctx), w.Shells) }
 	}
@@ -249,7 +249,7 @@ func (w *Parts) Close() error {
 }
 
 // PutBack undoes what is on record of the server of a session.
-func PutBack(ctx context.Context, shells *hostShells) ([]leftover.Record, error) {
+func PutBack(ctx context.Context, shells *HostShells) ([]leftover.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, putBackWait)
 	defer cancel()
 	session := shells.session
@@ -328,7 +328,7 @@ func (a *Assembler) OpenSource(ctx context.Context, p *SourceParts) (err error) 
 	if p.Session, err = a.Dial(ctx, p.URL.String(), p.Login); err != nil {
 		return err
 	}
-	p.Shells = a.NewHostShells(p.Session, LoginOf(p.URL, p.Login), p.SSH, p.Leftovers)
+	p.Shells = a.NewHostShells(p.Session, p.URL, p.Login, p.SSH, p.Leftovers)
 	return nil
 }
 
