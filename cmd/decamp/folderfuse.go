@@ -166,8 +166,8 @@ func (ff *folderFuseCommand) run(ctx context.Context, ready func()) (err error) 
 	if err != nil {
 		return err
 	}
-	shown, err := ff.assembler.Mount(ctx, session, stores, ff.dir, 0, mount.Options{
-		Name: folderFuse, Source: ff.host, AllowOther: ff.allowOther(), Replace: true,
+	shown, err := assemble.Mount(ctx, session, stores, ff.dir, 0, mount.Options{
+		Name: folderFuse, Source: ff.host, AllowOther: ff.allowOther(), Replace: true, Log: ff.out.log,
 		PageSize: ff.pageSize, Pages: ff.pageCount,
 	})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/server"
 )
 
-// followPlan tells what becomes of a plan until it ends, and then what it came to.
+// followPlan prints what becomes of a plan until it ends, and returns its error.
 func followPlan(ctx context.Context, out *output, c server.Control, name string) error {
 	p, err := c.Plan(ctx, name)
 	if err != nil {

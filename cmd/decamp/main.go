@@ -5,7 +5,7 @@
 // flags of sources and fleets, printing of findings, outlines and plans): a command uses nothing of another command.
 // Sessions, transports and targets are opened by package assemble.
 //
-// Results go to the standard output, everything meant for eyes (progress, questions,
+// Results go to the standard output, everything meant for people (progress, questions,
 // warnings, errors) to the standard error. With --json the standard output is one JSON
 // object per line, the last of them the result or the error. Exit codes come from
 // fault.ExitCode and nowhere else.

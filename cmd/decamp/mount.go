@@ -94,8 +94,8 @@ func (m *mountCommand) run(ctx context.Context, rawURL, dir string) (err error) 
 	if err != nil {
 		return err
 	}
-	shown, err := m.assembler.Mount(ctx, session, nil, dir, m.connections, mount.Options{
-		ReadTimeout: m.readTimeout, AllowOther: m.allowOther, Source: rawURL,
+	shown, err := assemble.Mount(ctx, session, nil, dir, m.connections, mount.Options{
+		ReadTimeout: m.readTimeout, AllowOther: m.allowOther, Source: rawURL, Log: m.out.log,
 	})
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// output is where a command writes: results to the standard output, which is its Writer, everything meant for eyes to the
+// output is where a command writes: results to the standard output, which is its Writer, everything meant for people to the
 // screen. Its fields are set before a command runs; its methods are safe for concurrent use if the Writer is.
 type output struct {
 	io.Writer
@@ -61,7 +61,7 @@ func (o *output) file() *os.File {
 	return f
 }
 
-// report tells the error and what to do about it: one line each, or one JSON object.
+// report prints the error and its remedy: one line each, or one JSON object.
 func (o *output) report(err error) {
 	switch {
 	case err == nil:
@@ -104,7 +104,7 @@ func (o *output) print(v any) error {
 	return enc.Encode(v)
 }
 
-// warn tells something that does not stop the command. With --json only the log has it.
+// warn prints what does not stop the command. With --json only the log has it.
 func (o *output) warn(format string, args ...any) {
 	text := plain(fault.OneLine(fmt.Sprintf(format, args...)))
 	if o.json {
@@ -114,7 +114,7 @@ func (o *output) warn(format string, args ...any) {
 	fmt.Fprintf(o.screen, "Warning: %s\n", text)
 }
 
-// note tells of something for eyes. With --json the log has it alone.
+// note prints what is meant for eyes. With --json nothing prints it.
 func (o *output) note(format string, args ...any) {
 	if !o.json {
 		fmt.Fprintln(o.screen, plain(fault.OneLine(fmt.Sprintf(format, args...))))

@@ -19,12 +19,12 @@ type program struct {
 	in        *os.File                  // the standard input, for commands that read a disk from it
 	out       *output                   // what all commands write to
 	argv      []string                  // the command as typed, for remedies that repeat it
-	terminal  func() (*terminal, error) // whom to ask; an error if nobody is there
+	terminal  func() (*terminal, error) // opens the terminal that questions are asked on; an error if there is no terminal
 	assembler *assemble.Assembler       // sessions, state directory and access file
 	logFile   string                    // of --log-file
 }
 
-// newProgram returns a program that asks at tty, if somebody is there.
+// newProgram returns a program that asks its questions on tty.
 func newProgram(in *os.File, out io.Writer, screen *screen, env func(string) string, tty func() (*terminal, error)) *program {
 	log := slog.New(slog.DiscardHandler)
 	p := &program{in: in, out: &output{Writer: out, screen: screen, log: log}, argv: os.Args, terminal: tty}

@@ -213,7 +213,7 @@ func (h *HostShells) password(cfg *shell.Config, host string) error {
 	}
 	refused := &refusals{filepath.Join(state, "refused_logins.json"), account, time.Now}
 	if h.login.onHost != nil {
-		cfg.Admit = h.a.admit(h.login.onHost(host), refused)
+		cfg.Admit = admit(h.a.Log, h.login.onHost(host), refused)
 	}
 	cfg.Judged = func(refusal error) {
 		if err := refused.note(refusal); err != nil {
@@ -294,10 +294,10 @@ func (h *HostShells) told(ctx context.Context) (shell.HostKey, error) {
 }
 
 // confirmSSH shows unknown keys to the operator and asks.
-func (a *Assembler) confirmSSH(ctx context.Context, known *knownHosts, addr string, shown []shell.HostKey) (string, error) {
+func (p *Prompts) confirmSSH(ctx context.Context, known *knownHosts, addr string, shown []shell.HostKey) (string, error) {
 	refused := fault.New(fault.Denied, "the SSH host key of %s is not known: it shows %s", addr, shell.Describe(shown)).
-		WithHint("compare it with what the host itself says (%s), then run: %s", shell.WhereToLook, a.Command("--ssh-host-key", shown[0].Fingerprint))
-	t, err := a.Terminal()
+		WithHint("compare it with what the host itself says (%s), then run: %s", shell.WhereToLook, p.Command("--ssh-host-key", shown[0].Fingerprint))
+	t, err := p.Terminal()
 	if err != nil {
 		return "", refused
 	}

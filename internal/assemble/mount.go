@@ -28,12 +28,11 @@ type Mounted struct {
 const mountStall = 20 * time.Second
 
 // Mount mounts the host of session at dir, and takes the session over. Where stores is
-// not nil, the root is what it says and not what the host says.
-func (a *Assembler) Mount(ctx context.Context, session *esx.Session, stores []inventory.Datastore, dir string, connections int, o mount.Options) (*Mounted, error) {
-	o.Log = a.Log
+// not nil, the root is what it says and not what the host says. The caller sets o.Log.
+func Mount(ctx context.Context, session *esx.Session, stores []inventory.Datastore, dir string, connections int, o mount.Options) (*Mounted, error) {
 	m := &Mounted{session: session}
-	m.transport = https.New(session, https.Options{MaxConnections: connections, Stall: mountStall, Log: a.Log})
-	var host mount.Host = mount.NewRemote(session, m.transport, a.Log)
+	m.transport = https.New(session, https.Options{MaxConnections: connections, Stall: mountStall, Log: o.Log})
+	var host mount.Host = mount.NewRemote(session, m.transport, o.Log)
 	if stores != nil {
 		host = mount.Listed{Host: host, Stores: stores}
 	}

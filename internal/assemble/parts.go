@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -56,7 +57,7 @@ func (a *Assembler) Dial(ctx context.Context, rawURL string, l Login) (*esx.Sess
 		URL:         u,
 		Fingerprint: shown.Fingerprint,
 		Log:         a.Log,
-		Admit:       a.admit(l.Logins, refused),
+		Admit:       admit(a.Log, l.Logins, refused),
 		Judged: func(refusal error) {
 			if err := refused.note(refusal); err != nil {
 				a.Log.Warn("login not noted", "err", err)
@@ -81,7 +82,7 @@ func NoCredentials(rawURL string) error {
 
 // admit has logins of a fleet, by the API and by SSH, wait for each other, and for people once
 // one was refused. What they said counts more than what was refused before.
-func (a *Assembler) admit(l *fleet.Logins, refused *refusals) func(context.Context) (func(error), error) {
+func admit(log *slog.Logger, l *fleet.Logins, refused *refusals) func(context.Context) (func(error), error) {
 	if l == nil {
 		return nil
 	}
@@ -89,7 +90,7 @@ func (a *Assembler) admit(l *fleet.Logins, refused *refusals) func(context.Conte
 		pass, again, err := l.Admit(ctx)
 		if err == nil && again {
 			if err := refused.note(nil); err != nil {
-				a.Log.Warn("refused logins not forgotten", "err", err)
+				log.Warn("refused logins not forgotten", "err", err)
 			}
 		}
 		return pass, err
@@ -173,7 +174,7 @@ func (a *Assembler) NewTransport(ctx context.Context, w *Parts, o planfile.Optio
 		return nil, err
 	}
 	host := landing.WithShell{Host: w.Session, Open: w.Shells.Open}
-	copier := a.newCopier(w, string(o.Landing.Copy))
+	copier := newCopier(w, string(o.Landing.Copy), a.tellCopier)
 	if choice, ok := copier.(*landing.Choice); ok {
 		host.Refused = choice.Refused
 	}
@@ -188,8 +189,8 @@ func (a *Assembler) NewTransport(ctx context.Context, w *Parts, o planfile.Optio
 	return whole, nil
 }
 
-// newCopier returns how hosts are asked to copy.
-func (a *Assembler) newCopier(w *Parts, how string) landing.Copier {
+// newCopier returns how hosts are asked to copy. chosen is called if a host is asked by SSH.
+func newCopier(w *Parts, how string, chosen func(host inventory.MoRef, why error)) landing.Copier {
 	api := landing.API{Host: w.Session}
 	ssh := &landing.SSH{Open: w.Shells.Open, Leftovers: w.Leftovers, Server: ServerOf(w.URL)}
 	switch how {
@@ -198,7 +199,7 @@ func (a *Assembler) newCopier(w *Parts, how string) landing.Copier {
 	case "ssh":
 		return ssh
 	}
-	return &landing.Choice{API: api, SSH: ssh, Chosen: a.tellCopier}
+	return &landing.Choice{API: api, SSH: ssh, Chosen: chosen}
 }
 
 // OpenState opens the state directory, and launches its engine.

@@ -59,7 +59,7 @@ type File struct {
 	Elapsed time.Duration `json:"elapsed"` // nanoseconds
 }
 
-// Watch follows the files of a folder that are written to. The server tells it their names, and it
+// Watch follows the files of a folder that are written to. The server reports their names to it, and it
 // looks at the files themselves. It is safe for concurrent use.
 type Watch struct {
 	dir string

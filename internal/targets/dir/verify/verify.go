@@ -35,7 +35,7 @@ func changedSince(path, why string) error {
 		WithHint("nothing is to be done if the VM was started; if it never was, another program wrote to the image: take it from a backup")
 }
 
-// Meter returns what is told how far the image of a disk is, by the disk's key.
+// Meter returns the function that receives the progress of an image, by the key of its disk.
 type Meter func(key int32) func(manifest.Progress)
 
 // Folder verifies every image of a published VM, one after the other: they are on one medium. It goes on after
