@@ -7,10 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/user"
-	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
@@ -174,13 +171,13 @@ func (ff *folderFuseCommand) run(ctx context.Context, ready func()) (err error) 
 		return err
 	}
 	defer func() {
-		if cerr := shown.Close(); become.changed() && fault.Is(cerr, fault.Denied) {
+		if cerr := shown.Close(); become.ChangesUser() && fault.Is(cerr, fault.Denied) {
 			ff.out.log.Info("the mount is left to whoever may unmount it", "err", cerr) // as the original does
 		} else {
 			err = errors.Join(err, cerr)
 		}
 	}()
-	if err := become.take(); err != nil {
+	if err := become.Assume(); err != nil {
 		return err
 	}
 	ready()
@@ -201,41 +198,18 @@ func (ff *folderFuseCommand) datastores() ([]inventory.Datastore, error) {
 	return stores, err
 }
 
-// identity is the user and group to become; -1 stays what it is.
-type identity struct{ uid, gid int }
-
-func (ff *folderFuseCommand) identity() (identity, error) {
-	id := identity{-1, -1}
+// identity returns the user and the group to become.
+func (ff *folderFuseCommand) identity() (mount.Identity, error) {
+	id := mount.NewIdentity()
 	if ff.changeGroup != "" {
-		g, err := user.LookupGroup(ff.changeGroup)
-		if err != nil {
-			return id, fault.New(fault.Invalid, "--change-group: %w", err)
+		if err := id.SetGroup(ff.changeGroup); err != nil {
+			return id, fmt.Errorf("--change-group: %w", err)
 		}
-		id.gid, _ = strconv.Atoi(g.Gid) // a number on Unix
 	}
 	if ff.changeUser != "" {
-		u, err := user.Lookup(ff.changeUser)
-		if err != nil {
-			return id, fault.New(fault.Invalid, "--change-user: %w", err)
+		if err := id.SetUser(ff.changeUser); err != nil {
+			return id, fmt.Errorf("--change-user: %w", err)
 		}
-		id.uid, _ = strconv.Atoi(u.Uid) // a number on Unix
 	}
 	return id, nil
-}
-
-func (id identity) changed() bool { return id.uid >= 0 }
-
-// take becomes the user and the group, for good: all threads, no way back.
-func (id identity) take() error {
-	if id.gid >= 0 {
-		if err := errors.Join(syscall.Setgroups([]int{id.gid}), syscall.Setgid(id.gid)); err != nil {
-			return fault.New(fault.Denied, "become group %d: %w", id.gid, err)
-		}
-	}
-	if id.uid >= 0 {
-		if err := syscall.Setuid(id.uid); err != nil {
-			return fault.New(fault.Denied, "become user %d: %w", id.uid, err)
-		}
-	}
-	return nil
 }
