@@ -42,7 +42,7 @@ func newCancel(p *program) *cobra.Command {
 			exit{fault.Conflict, "the VM is published, or a decamp is at work that does not take the order"})...),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			return give(cmd.Context(), cc.out, &cc.fleet, args[0], roster.Cancel, func() error {
+			return giveOrderByName(cmd.Context(), cc.out, &cc.fleet, args[0], roster.Cancel, func() error {
 				return cc.cancelRun(cmd.Context(), plan.ID(args[0]))
 			})
 		}),
@@ -54,7 +54,7 @@ func newCancel(p *program) *cobra.Command {
 }
 
 func (cc *cancelCommand) cancelRun(ctx context.Context, id plan.ID) (err error) {
-	state, store, run, err := recorded(cc.assembler, id)
+	state, store, run, err := recordedRun(cc.assembler, id)
 	switch {
 	case err != nil:
 		return err

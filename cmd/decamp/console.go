@@ -107,7 +107,7 @@ func runNamed(ctx context.Context, c server.Control, name string) (plan.ID, erro
 
 // attachRun attaches to the VM of a run of this state directory.
 func (cs *consoleCommand) attachRun(ctx context.Context, id plan.ID) error {
-	_, _, run, err := recorded(cs.assembler, id)
+	_, _, run, err := recordedRun(cs.assembler, id)
 	if fault.Is(err, fault.NotFound) {
 		return fault.New(fault.NotFound, "there is no run %q here", id).
 			WithHint("decamp runs lists them; the VM of a plan was moved by the worker that decamp status names: give the command there")

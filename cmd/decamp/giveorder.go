@@ -9,9 +9,9 @@ import (
 	"github.com/decamp/decamp/internal/server"
 )
 
-// give gives an order to a plan or a VM of it. Where there is no such plan, other is what the
+// giveOrderByName gives an order to a plan or a VM of it. Where there is no such plan, other is what the
 // name may mean.
-func give(ctx context.Context, out *output, fleet *fleetFlags, name string, o roster.Order, other func() error) (err error) {
+func giveOrderByName(ctx context.Context, out *output, fleet *fleetFlags, name string, o roster.Order, other func() error) (err error) {
 	c, closeControl, err := fleet.openControl(ctx)
 	if err != nil {
 		return err

@@ -84,7 +84,7 @@ func (m *mountCommand) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// mount serves until ctx ends or somebody unmounts.
+// run serves until ctx ends or the folder is unmounted.
 func (m *mountCommand) run(ctx context.Context, rawURL, dir string) (err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {

@@ -37,7 +37,7 @@ func newPlanOrder(p *program, name, short, long string, o roster.Order) *cobra.C
 		Example:     "decamp " + name + " wave-1\ndecamp " + name + " wave-1/db01",
 		Annotations: exits(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			return give(cmd.Context(), p.out, &fleet, args[0], o, func() error {
+			return giveOrderByName(cmd.Context(), p.out, &fleet, args[0], o, func() error {
 				return fault.New(fault.NotFound, "there is no plan %q", args[0]).WithHint("decamp status lists them; what decamp migrate began is continued by the same command")
 			})
 		}),
@@ -84,16 +84,16 @@ func newOrder(p *program, name, short, long string, o roster.Order, run plan.Ord
 			if off, err := cmd.Flags().GetBool("off"); err == nil && off {
 				o, run = roster.GoOn, plan.GoOn
 			}
-			return give(cmd.Context(), p.out, &fleet, args[0], o, func() error { return giveRun(p.out, p.assembler, plan.ID(args[0]), run) })
+			return giveOrderByName(cmd.Context(), p.out, &fleet, args[0], o, func() error { return giveRunOrder(p.out, p.assembler, plan.ID(args[0]), run) })
 		}),
 	}
 	fleet.register(cmd)
 	return cmd
 }
 
-// giveRun gives an order to a warm run of this state directory.
-func giveRun(out *output, a *assemble.Assembler, id plan.ID, order plan.Order) error {
-	state, store, run, err := recorded(a, id)
+// giveRunOrder gives an order to a warm run of this state directory.
+func giveRunOrder(out *output, a *assemble.Assembler, id plan.ID, order plan.Order) error {
+	state, store, run, err := recordedRun(a, id)
 	switch {
 	case err != nil:
 		return err

@@ -65,8 +65,8 @@ func writeFinding(w io.Writer, path string, f planfile.Finding) {
 	}
 }
 
-// submission reads a plan file. What is wrong with it is told, all of it.
-func submission(out *output, path string) (s server.Submission, f *planfile.File, err error) {
+// readSubmission reads a plan file. It prints all findings.
+func readSubmission(out *output, path string) (s server.Submission, f *planfile.File, err error) {
 	text, err := planfile.Read(path)
 	if err != nil {
 		return s, nil, err

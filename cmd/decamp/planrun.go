@@ -69,7 +69,7 @@ func newPlanRun(p *program) *cobra.Command {
 }
 
 func (pr *planRunCommand) run(ctx context.Context, path string) (err error) {
-	s, f, err := submission(pr.out, path)
+	s, f, err := readSubmission(pr.out, path)
 	if err != nil {
 		return err
 	}

@@ -99,7 +99,7 @@ func (sim *simulateCommand) run(ctx context.Context, args []string) error {
 	name, s := filepath.Base(sim.hosts), mover.NewSimulation(h)
 	if len(args) > 0 {
 		name = filepath.Base(args[0])
-		sub, f, err := submission(sim.out, args[0])
+		sub, f, err := readSubmission(sim.out, args[0])
 		if err != nil {
 			return err
 		}

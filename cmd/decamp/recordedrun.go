@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// discard gives up the runs to all destinations.
+// discardRuns gives up the runs to all destinations.
 func discardRuns(ctx context.Context, out *output, w *assemble.Parts) error {
 	shown := newProgress(out, runNamesOf(w))
 	defer shown.close()
@@ -33,8 +33,8 @@ func discardRun(ctx context.Context, out *output, w *assemble.Parts, d *assemble
 	return err
 }
 
-// recorded returns a run, and the state directory and store that it is in.
-func recorded(a *assemble.Assembler, id plan.ID) (state string, store *plan.Store, run plan.Run, err error) {
+// recordedRun returns a run, and the state directory and store that it is in.
+func recordedRun(a *assemble.Assembler, id plan.ID) (state string, store *plan.Store, run plan.Run, err error) {
 	if state, err = a.StateDir(); err != nil {
 		return "", nil, run, err
 	}

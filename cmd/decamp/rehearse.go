@@ -110,7 +110,7 @@ func (rh *rehearseCommand) run(ctx context.Context, name string) (err error) {
 // rehearseRun has a run of this state directory rehearsed, by whoever drives it or else here, and says
 // how that ended.
 func (rh *rehearseCommand) rehearseRun(ctx context.Context, id plan.ID, ask plan.Rehearsal) error {
-	state, store, run, err := recorded(rh.assembler, id)
+	state, store, run, err := recordedRun(rh.assembler, id)
 	switch {
 	case err != nil:
 		return err
@@ -225,7 +225,7 @@ func (rh *rehearseCommand) rehearsesHere(vm roster.VM) bool {
 	if len(vm.Runs) == 0 {
 		return false
 	}
-	if _, _, _, err := recorded(rh.assembler, plan.ID(vm.Runs[0])); err != nil {
+	if _, _, _, err := recordedRun(rh.assembler, plan.ID(vm.Runs[0])); err != nil {
 		return false
 	}
 	if vm.State != roster.Assigned && vm.State != roster.Running {
