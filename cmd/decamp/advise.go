@@ -49,7 +49,10 @@ decamp advise --source 900MiB/s --dest hdd --nic 10g --prices prices.json
 decamp advise --verbose
 `
 
-type adviseOptions struct {
+// adviseCommand is decamp advise.
+type adviseCommand struct {
+	out       *output
+	fleet     fleetFlags
 	setup     bench.Setup
 	export    string
 	whatIf    []string
@@ -58,8 +61,8 @@ type adviseOptions struct {
 	rows      string
 }
 
-func newAdvise(a *app) *cobra.Command {
-	o, m := adviseOptions{allocated: 19 << 30}, meetingFlags{}
+func newAdvise(p *program) *cobra.Command {
+	ad := &adviseCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}, allocated: 19 << 30}
 	cmd := &cobra.Command{
 		Use: "advise [PLAN]", Short: "Say what limits a copy, and what to change first", Long: text(adviseHelp), Example: text(adviseExamples),
 		Args: cobra.MaximumNArgs(1),
@@ -69,31 +72,31 @@ func newAdvise(a *app) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				return a.adviseLive(cmd.Context(), m, args[0])
+				return ad.runLive(cmd.Context(), args[0])
 			}
-			return a.advise(o)
+			return ad.run()
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.setup.Source, "source", "hdd", "what the datastore lies on: hdd, ssd, or a rate such as 450MiB/s")
-	f.StringVar(&o.setup.Destination, "dest", "hdd", "what the image lies on: hdd, nvme, or a rate")
-	f.StringVar(&o.setup.NIC, "nic", "1g", "the slowest link between them, in Gbit/s")
-	f.IntVar(&o.setup.MTU, "mtu", 1500, "bytes of a frame, on the whole path")
-	f.StringVar(&o.export, "nfs", "async", "how the NFS server answers: async or sync")
-	f.StringArrayVar(&o.whatIf, "what-if", nil, "a change to look at, such as nic=25g; several are looked at one by one (default those of the published measurements, in their best order)")
-	f.Var(&o.allocated, "allocated", "bytes to move, for the times")
-	f.StringVar(&o.prices, "prices", "", `FILE with what changes cost: {"nic=25g": 420}`)
-	f.StringVar(&o.rows, "rows", "", "FILE with rows of your own (JSON, as decamp bench matrix writes them), which the model is fitted to beside the published ones")
-	m.register(cmd)
+	f.StringVar(&ad.setup.Source, "source", "hdd", "what the datastore lies on: hdd, ssd, or a rate such as 450MiB/s")
+	f.StringVar(&ad.setup.Destination, "dest", "hdd", "what the image lies on: hdd, nvme, or a rate")
+	f.StringVar(&ad.setup.NIC, "nic", "1g", "the slowest link between them, in Gbit/s")
+	f.IntVar(&ad.setup.MTU, "mtu", 1500, "bytes of a frame, on the whole path")
+	f.StringVar(&ad.export, "nfs", "async", "how the NFS server answers: async or sync")
+	f.StringArrayVar(&ad.whatIf, "what-if", nil, "a change to look at, such as nic=25g; several are looked at one by one (default those of the published measurements, in their best order)")
+	f.Var(&ad.allocated, "allocated", "bytes to move, for the times")
+	f.StringVar(&ad.prices, "prices", "", `FILE with what changes cost: {"nic=25g": 420}`)
+	f.StringVar(&ad.rows, "rows", "", "FILE with rows of your own (JSON, as decamp bench matrix writes them), which the model is fitted to beside the published ones")
+	ad.fleet.register(cmd)
 	return cmd
 }
 
-func (a *app) advise(o adviseOptions) error {
-	if o.setup.Export = bench.Export(o.export); o.setup.Export != bench.Async && o.setup.Export != bench.Sync {
-		return fault.New(fault.Invalid, "--nfs %s: want async or sync", o.export)
+func (ad *adviseCommand) run() error {
+	if ad.setup.Export = bench.Export(ad.export); ad.setup.Export != bench.Async && ad.setup.Export != bench.Sync {
+		return fault.New(fault.Invalid, "--nfs %s: want async or sync", ad.export)
 	}
-	rows, err := o.measured()
+	rows, err := ad.measured()
 	if err != nil {
 		return err
 	}
@@ -101,78 +104,27 @@ func (a *app) advise(o adviseOptions) error {
 	if err != nil {
 		return err
 	}
-	report, err := o.report(advisor)
+	report, err := advisor.Report(advise.Question{Setup: ad.setup, Changes: ad.whatIf, Allocated: int64(ad.allocated)})
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.print(report)
+	if err := ad.price(report.Steps); err != nil {
+		return err
 	}
-	writeAdvice(a.out, report, a.verbose)
+	if ad.out.json {
+		return ad.out.print(report)
+	}
+	writeAdvice(ad.out, report, ad.out.verbose)
 	return nil
 }
 
-// adviceReport is what advise prints.
-type adviceReport struct {
-	advise.Prediction
-	Name      string            `json:"name"`
-	Measured  []bench.Row       `json:"measured,omitempty"` // rows of this very setup
-	Allocated int64             `json:"allocated"`
-	Ordered   bool              `json:"ordered"` // each step follows on those before it
-	Steps     []advise.Advice   `json:"steps"`
-	Notes     []string          `json:"notes,omitempty"`
-	Model     *advise.Model     `json:"model"`
-	HTTPS     advise.HTTPSModel `json:"https"`
-	Rows      []bench.Row       `json:"rows"`
-}
-
-func (o *adviseOptions) report(a *advise.Advisor) (adviceReport, error) {
-	p, err := a.Model.Predict(o.setup)
-	if err != nil {
-		return adviceReport{}, err
-	}
-	r := adviceReport{Prediction: p, Name: o.setup.Name(), Allocated: int64(o.allocated), Ordered: len(o.whatIf) == 0, Model: a.Model, Rows: a.Rows}
-	for _, row := range a.Rows {
-		if row.Setup == o.setup {
-			r.Measured = append(r.Measured, row)
-		}
-	}
-	if r.Steps, err = o.steps(a); err != nil {
-		return r, err
-	}
-	r.Notes = notes(r.Steps)
-	if r.HTTPS, err = advise.FitHTTPS(bench.Seed().HTTPS.Rows); err != nil {
-		return r, err
-	}
-	return r, o.price(r.Steps)
-}
-
-func (o *adviseOptions) steps(a *advise.Advisor) ([]advise.Advice, error) {
-	if len(o.whatIf) == 0 {
-		return a.Steps(o.setup, advise.Choices())
-	}
-	var steps []advise.Advice
-	for _, s := range o.whatIf {
-		c, err := advise.ParseChange(s)
-		if err != nil {
-			return nil, err
-		}
-		step, err := a.WhatIf(o.setup, c)
-		if err != nil {
-			return nil, err
-		}
-		steps = append(steps, step)
-	}
-	return steps, nil
-}
-
 // measured are the published rows, and the user's.
-func (o *adviseOptions) measured() ([]bench.Row, error) {
+func (ad *adviseCommand) measured() ([]bench.Row, error) {
 	rows := bench.Seed().Matrix
-	if o.rows == "" {
+	if ad.rows == "" {
 		return rows, nil
 	}
-	own, err := readRows(o.rows)
+	own, err := bench.LoadRows(ad.rows)
 	if err != nil {
 		return nil, err
 	}
@@ -184,70 +136,24 @@ func (o *adviseOptions) measured() ([]bench.Row, error) {
 	return rows, nil
 }
 
-// readRows reads a file of rows, as a person or the matrix wrote them.
-func readRows(path string) ([]bench.Row, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fault.Wrap(fault.NotFound, err)
-	}
-	defer f.Close() // only read
-	rows, err := bench.ReadRows(f)
-	if err != nil {
-		return nil, fault.New(fault.Invalid, "read %s: %w", path, err)
-	}
-	return rows, nil
-}
-
 // price writes into the steps what they cost.
-func (o *adviseOptions) price(steps []advise.Advice) error {
-	if o.prices == "" {
+func (ad *adviseCommand) price(steps []advise.Advice) error {
+	if ad.prices == "" {
 		return nil
 	}
 	prices := map[string]float64{}
-	if err := readJSON(o.prices, &prices); err != nil {
+	if err := readJSON(ad.prices, &prices); err != nil {
 		return err
 	}
 	for name, price := range prices {
 		if _, err := advise.ParseChange(name); err != nil || price < 0 {
-			return fault.New(fault.Invalid, "%s: %q: want a change and what it costs", o.prices, name).WithHint(`{"nic=25g": 420, "source=ssd": 1900}`)
+			return fault.New(fault.Invalid, "%s: %q: want a change and what it costs", ad.prices, name).WithHint(`{"nic=25g": 420, "source=ssd": 1900}`)
 		}
 	}
 	for i := range steps {
 		steps[i].Price = prices[steps[i].String()]
 	}
 	return nil
-}
-
-// notes say what is odd about the rows that steps rest on, and where a step does harm.
-func notes(steps []advise.Advice) []string {
-	var notes []string
-	for _, s := range steps {
-		for _, e := range s.Rests {
-			for _, r := range []bench.Row{e.Before, e.After} {
-				if r.Contradicts() {
-					notes = append(notes, fmt.Sprintf("%s was published with %.1f MiB/s, which its own duration of %s contradicts; %.1f is used", r.Name(), r.Wire, duration(r.Duration()), r.Rate()))
-				}
-			}
-		}
-		if s.Variable == advise.Frame {
-			notes = append(notes, jumboNote())
-		}
-	}
-	slices.Sort(notes)
-	return slices.Compact(notes)
-}
-
-// jumboNote is what the published rows of /folder say of large frames.
-func jumboNote() string {
-	seen := map[bool]bench.HTTPSRow{}
-	for _, r := range bench.Seed().HTTPS.Rows {
-		if r.Connections > 1 {
-			seen[r.MTU > 1500] = r
-		}
-	}
-	small, large := seen[false].Megabits, seen[true].Megabits
-	return fmt.Sprintf("an MTU of 9000 is of use to NFS; over https it was seen to do harm: %.0f-%.0f Mbit/s instead of %.0f-%.0f (%s)",
-		large[0], large[1], small[0], small[1], bench.Seed().HTTPS.Origin)
 }
 
 // readJSON reads a file that the user wrote. A field that is not known is an error: it would
@@ -266,7 +172,7 @@ func readJSON(path string, into any) error {
 }
 
 // writeAdvice prints what limits now, then what to do about it.
-func writeAdvice(w io.Writer, r adviceReport, verbose bool) {
+func writeAdvice(w io.Writer, r advise.Report, verbose bool) {
 	fmt.Fprintf(w, "%s: %.1f MiB/s, %s take %s%s\n", r.Name, r.MiBs, size(r.Allocated), lasts(r.Allocated, r.MiBs), measuredToo(r.Measured))
 	limit := r.Layers[0]
 	fmt.Fprintf(w, "Limited by the %s, %s: %.0f %% of a change there comes through.\n\n", limit.Layer, layerMeans[limit.Layer], 100*limit.Part)
@@ -312,7 +218,7 @@ func writeLayers(w io.Writer, layers []advise.Share) {
 	t.write(w)
 }
 
-func writeSteps(w io.Writer, r adviceReport) {
+func writeSteps(w io.Writer, r advise.Report) {
 	if len(r.Steps) == 0 {
 		fmt.Fprintln(w, "\nNo change that was measured gives anything here.")
 		return
@@ -345,7 +251,7 @@ func priceCells(s advise.Advice) []string {
 }
 
 // writeModel prints all that was fitted, so that anyone can follow a prediction by hand.
-func writeModel(w io.Writer, r adviceReport) {
+func writeModel(w io.Writer, r advise.Report) {
 	m := r.Model
 	fmt.Fprintln(w, "\nModel: sending = (source^p + host^p + wire^p)^(1/p), rate = 1 / ((sending^q + dest^q)^(1/q) + 16 commits)")
 	t := newTable("PARAMETER", "VALUE", "")
@@ -389,9 +295,9 @@ type liveAdvice struct {
 	Do     []string         `json:"do"` // first things first
 }
 
-// adviseLive says what limits a plan that is under way, and what to do about it.
-func (a *app) adviseLive(ctx context.Context, m meetingFlags, name string) (err error) {
-	c, closeControl, err := a.openControl(ctx, m)
+// runLive says what limits a plan that is under way, and what to do about it.
+func (ad *adviseCommand) runLive(ctx context.Context, name string) (err error) {
+	c, closeControl, err := ad.fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
@@ -400,19 +306,19 @@ func (a *app) adviseLive(ctx context.Context, m meetingFlags, name string) (err 
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.print(r)
+	if ad.out.json {
+		return ad.out.print(r)
 	}
-	fmt.Fprintf(a.out, "Plan %s: %s, %s\n%s\n\n", r.Plan, count(r.Moving, "VM"), rate(r.Rate, time.Second), r.Limit)
+	fmt.Fprintf(ad.out, "Plan %s: %s, %s\n%s\n\n", r.Plan, count(r.Moving, "VM"), rate(r.Rate, time.Second), r.Limit)
 	t := newTable("PART", "BUSY", "WHAT IT IS")
 	t.alignRight(1)
 	for _, p := range partsOf(r.Busy) {
 		t.add(p.name, fmt.Sprintf("%.0f %%", 100*p.busy), p.means)
 	}
-	t.write(a.out)
-	fmt.Fprintln(a.out)
+	t.write(ad.out)
+	fmt.Fprintln(ad.out)
 	for _, do := range r.Do {
-		fmt.Fprintln(a.out, "- "+do)
+		fmt.Fprintln(ad.out, "- "+do)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/decamp/decamp/internal/bench/advise"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -29,7 +30,7 @@ func TestAdviceWithPricesAndOwnRows(t *testing.T) {
 	text := advice(t, "--source", "array", "--dest", "hdd", "--what-if", "nic=10g", "--prices", prices, "--rows", rows, "--verbose")
 	mustContain(t, text, "measured: 102.4, us", "nic=10g", "420", "source array", "esxi_array_nfs_hdd_1g_mtu1500")
 
-	var report adviceReport
+	var report advise.Report
 	text = advice(t, "--source", "450MiB/s", "--json")
 	if err := json.Unmarshal([]byte(text), &report); err != nil || len(report.Rows) != 19 || report.MiBs < 80 || len(report.Steps) == 0 {
 		t.Errorf("%+v, %v", report, err)

@@ -20,36 +20,42 @@ decamp audit
 decamp audit --most 1000 --json | jq '.entries[] | select(.err != null)'
 `
 
-func newAudit(a *app) *cobra.Command {
-	var m meetingFlags
-	most := 50
+// auditCommand is decamp audit.
+type auditCommand struct {
+	out   *output
+	fleet fleetFlags
+	most  int // entries
+}
+
+func newAudit(p *program) *cobra.Command {
+	a := &auditCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "audit", Short: "List who did what with plans", Long: text(auditHelp), Example: text(auditExamples),
 		Args: takes(), Annotations: exits(ordersExits[2:]...), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.logged(func(cmd *cobra.Command, _ []string) error {
-			if most < 1 || most > 1000 {
-				return badUsage(cmd, "--most %d: want 1 to 1000", most)
+		RunE: p.logged(func(cmd *cobra.Command, _ []string) error {
+			if a.most < 1 || a.most > 1000 {
+				return badUsage(cmd, "--most %d: want 1 to 1000", a.most)
 			}
-			return a.audit(cmd.Context(), m, most)
+			return a.run(cmd.Context())
 		}),
 	}
-	cmd.Flags().IntVar(&most, "most", most, "at most `N` entries")
-	m.register(cmd)
+	cmd.Flags().IntVar(&a.most, "most", 50, "at most `N` entries")
+	a.fleet.register(cmd)
 	return cmd
 }
 
-func (a *app) audit(ctx context.Context, m meetingFlags, most int) (err error) {
-	c, closeControl, err := a.openControl(ctx, m)
+func (a *auditCommand) run(ctx context.Context) (err error) {
+	c, closeControl, err := a.fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, closeControl)
-	trail, err := c.Audit(ctx, 0, most)
+	trail, err := c.Audit(ctx, 0, a.most)
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.print(map[string]any{"entries": append([]roster.Entry{}, trail...)})
+	if a.out.json {
+		return a.out.print(map[string]any{"entries": append([]roster.Entry{}, trail...)})
 	}
 	t := newTable("TIME", "WHO", "ROLE", "FROM", "WHAT", "ON", "REFUSED")
 	for _, e := range trail {

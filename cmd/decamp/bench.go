@@ -16,7 +16,7 @@ decamp bench matrix --spec matrix.yaml --rows rows.jsonl
 decamp bench report rows.jsonl --html report.html
 `
 
-func newBench(a *app) *cobra.Command {
+func newBench(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "bench COMMAND",
 		Short:       "Measure ways to move disks, and show what that proves",
@@ -26,6 +26,6 @@ func newBench(a *app) *cobra.Command {
 		Args:        noSuchCommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchMatrix(a), newBenchReport(a))
+	cmd.AddCommand(newBenchMatrix(p), newBenchReport(p))
 	return cmd
 }

@@ -43,7 +43,11 @@ decamp bench report rack1.jsonl --html rack1.html
 decamp advise --rows rack1.jsonl --source ssd --dest nvme --nic 25g
 `
 
-type benchMatrixOptions struct {
+// matrixCommand is decamp bench matrix.
+type matrixCommand struct {
+	out       *output
+	assembler *assemble.Assembler
+
 	login assemble.Login
 	spec  string
 	rows  string
@@ -51,99 +55,95 @@ type benchMatrixOptions struct {
 	top   bool
 }
 
-func newBenchMatrix(a *app) *cobra.Command {
-	var o benchMatrixOptions
+func newBenchMatrix(p *program) *cobra.Command {
+	mc := &matrixCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use: "matrix --spec FILE", Short: "Measure sources, destinations, links and transports", Long: text(benchMatrixHelp + sourceHelp), Example: text(benchMatrixExamples),
 		Args: takes(),
 		Annotations: exits(append(sourceExits, exit{fault.Conflict, "a VM runs, an MTU is another than the spec's, or another process has rows or records"},
 			exit{fault.Full, "no space for an image or a row"}, exit{fault.Transient, "a row failed; the same command tries it again"})...),
-		RunE: a.logged(func(cmd *cobra.Command, _ []string) error {
-			if o.spec == "" {
+		RunE: p.logged(func(cmd *cobra.Command, _ []string) error {
+			if mc.spec == "" {
 				return badUsage(cmd, "--spec is missing")
 			}
-			return a.benchMatrix(cmd.Context(), o)
+			return mc.run(cmd.Context())
 		}),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.spec, "spec", "", "`FILE` that says what to measure")
-	f.StringVar(&o.rows, "rows", "rows.jsonl", "`FILE` that rows are appended to, and that says which are there")
-	f.BoolVar(&o.list, "list", false, "print the rows that would be measured, and measure nothing")
-	f.BoolVar(&o.top, "esxtop", false, "have esxtop on the hosts count what is read there, by SSH")
-	registerLogin(&o.login, cmd)
+	f.StringVar(&mc.spec, "spec", "", "`FILE` that says what to measure")
+	f.StringVar(&mc.rows, "rows", "rows.jsonl", "`FILE` that rows are appended to, and that says which are there")
+	f.BoolVar(&mc.list, "list", false, "print the rows that would be measured, and measure nothing")
+	f.BoolVar(&mc.top, "esxtop", false, "have esxtop on the hosts count what is read there, by SSH")
+	registerLogin(&mc.login, cmd)
 	_ = cmd.MarkFlagFilename("spec", "yaml", "yml") // fails for unknown flags only
 	return cmd
 }
 
-func (a *app) benchMatrix(ctx context.Context, o benchMatrixOptions) (err error) {
-	spec, err := planfile.LoadMatrix(o.spec)
+func (mc *matrixCommand) run(ctx context.Context) (err error) {
+	spec, err := planfile.LoadMatrix(mc.spec)
 	if err != nil {
 		return err
 	}
 	cells := matrix.Cells(spec)
-	if o.list {
-		return a.listCells(cells)
+	if mc.list {
+		return mc.listCells(cells)
 	}
-	state, err := a.StateDir()
-	if err != nil {
-		return err
-	}
-	unlock, err := a.lockState(ctx, state) // a landing has a folder there, and records
+	unlock, err := mc.assembler.LockState(ctx) // a landing has a folder there, and records
 	if err != nil {
 		return err
 	}
 	defer closing(&err, unlock)
-	log, err := matrix.OpenLog(o.rows)
+	log, err := matrix.OpenLog(mc.rows)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, log.Close)
-	folder, err := filepath.Abs(filepath.Dir(o.spec))
+	folder, err := filepath.Abs(filepath.Dir(mc.spec))
 	if err != nil {
 		return err
 	}
-	b := &measure.Benchmark{Assembler: &a.Assembler, Spec: spec, Folder: folder, Login: o.login, Top: o.top}
+	b := &measure.Benchmark{Assembler: mc.assembler, Spec: spec, Folder: folder, Login: mc.login, Top: mc.top}
 	defer closing(&err, b.Leave)
-	r := matrix.Runner{Cells: cells, Origin: string(spec.Origin), Log: log, Enter: b.Enter, Measure: b.Measure, Told: a.tellCell}
+	r := matrix.Runner{Cells: cells, Origin: string(spec.Origin), Log: log, Enter: b.Enter, Measure: b.Measure, Told: mc.tellCell}
 	if err := r.Run(ctx); err != nil {
 		return err
 	}
-	if !a.json {
-		fmt.Fprintf(a.err, "All %d rows are in %s: decamp bench report %s --html report.html\n", len(cells), o.rows, fault.Quote(o.rows))
+	if !mc.out.json {
+		fmt.Fprintf(mc.out.screen, "All %d rows are in %s: decamp bench report %s --html report.html\n", len(cells), mc.rows, fault.Quote(mc.rows))
 	}
 	return nil
 }
 
-func (a *app) listCells(cells []matrix.Cell) error {
+func (mc *matrixCommand) listCells(cells []matrix.Cell) error {
 	var errs []error
 	for _, c := range cells {
-		if a.json {
-			errs = append(errs, a.print(map[string]any{"name": c.Name(), "vms": c.VMs, "folders": c.Folders}))
+		if mc.out.json {
+			errs = append(errs, mc.out.print(map[string]any{"name": c.Name(), "vms": c.VMs, "folders": c.Folders}))
 		} else {
-			fmt.Fprintln(a.out, c.Name())
+			fmt.Fprintln(mc.out, c.Name())
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // tellCell tells of a row when it is there, and for eyes also that it is begun.
-func (a *app) tellCell(p matrix.Progress) {
+func (mc *matrixCommand) tellCell(p matrix.Progress) {
 	what := fmt.Sprintf("%d of %d  %s", p.Number, p.Of, p.Cell.Name())
 	switch {
 	case p.Err != nil:
-		a.Warn("%s: %s", what, fault.OneLine(p.Err.Error()))
+		mc.out.warn("%s: %s", what, fault.OneLine(p.Err.Error()))
 	case p.Row == nil:
-		if !a.json {
-			fmt.Fprintf(a.err, "%s …\n", what)
+		if !mc.out.json {
+			fmt.Fprintf(mc.out.screen, "%s …\n", what)
 		}
-	case a.json:
-		_ = a.print(p.Row) // the standard output remembers that it failed
+	case mc.out.json:
+		_ = mc.out.print(p.Row) // the standard output remembers that it failed
 	default:
 		had := ""
 		if p.Had {
 			had = "  (was measured)"
 		}
-		fmt.Fprintf(a.out, "%s  %.1f MiB/s in %s%s\n", p.Cell.Name(), p.Row.Rate(), duration(p.Row.Duration()), had)
+		fmt.Fprintf(mc.out, "%s  %.1f MiB/s in %s%s\n", p.Cell.Name(), p.Row.Rate(), duration(p.Row.Duration()), had)
 	}
 }

@@ -33,54 +33,56 @@ decamp bench report before.jsonl after.jsonl --gobench | benchstat -col /set -
 decamp bench report --csv > published.csv
 `
 
-type benchReportOptions struct {
+// benchReportCommand is decamp bench report.
+type benchReportCommand struct {
+	out    *output
 	html   string
 	csv    bool
 	goform bool
 }
 
-func newBenchReport(a *app) *cobra.Command {
-	var o benchReportOptions
+func newBenchReport(p *program) *cobra.Command {
+	br := &benchReportCommand{out: p.out}
 	cmd := &cobra.Command{
 		Use: "report [ROWS...]", Short: "Show measurements as HTML, JSON, CSV or Go benchmarks", Long: text(benchReportHelp), Example: text(benchReportExamples),
 		Annotations: exits(exit{fault.NotFound, "a file that was named is not there"}, exit{fault.Full, "no space for the report"}),
 		RunE: func(cmd *cobra.Command, files []string) error {
-			if o.csv && o.goform || a.json && (o.csv || o.goform) {
+			if br.csv && br.goform || br.out.json && (br.csv || br.goform) {
 				return badUsage(cmd, "--json, --csv and --gobench say what is printed: give one")
 			}
-			return a.benchReport(o, files)
+			return br.run(files)
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.html, "html", "", "write one self-contained page to `FILE`")
-	f.BoolVar(&o.csv, "csv", false, "print the rows as CSV")
-	f.BoolVar(&o.goform, "gobench", false, "print the rows in the format of Go benchmarks, for benchstat")
+	f.StringVar(&br.html, "html", "", "write one self-contained page to `FILE`")
+	f.BoolVar(&br.csv, "csv", false, "print the rows as CSV")
+	f.BoolVar(&br.goform, "gobench", false, "print the rows in the format of Go benchmarks, for benchstat")
 	_ = cmd.MarkFlagFilename("html", "html") // fails for unknown flags only
 	return cmd
 }
 
-func (a *app) benchReport(o benchReportOptions, files []string) error {
+func (br *benchReportCommand) run(files []string) error {
 	r, err := reportOf(files)
 	if err != nil {
 		return err
 	}
-	if o.html != "" {
-		if err := writePage(o.html, r); err != nil {
+	if br.html != "" {
+		if err := writePage(br.html, r); err != nil {
 			return err
 		}
 	}
 	switch {
-	case a.json:
-		return a.print(r)
-	case o.csv:
-		return report.WriteCSV(a.out, r)
-	case o.goform:
-		return report.WriteGo(a.out, r)
-	case o.html != "":
+	case br.out.json:
+		return br.out.print(r)
+	case br.csv:
+		return report.WriteCSV(br.out, r)
+	case br.goform:
+		return report.WriteGo(br.out, r)
+	case br.html != "":
 		return nil
 	}
-	writeReport(a.out, r)
+	writeReport(br.out, r)
 	return nil
 }
 
@@ -88,7 +90,7 @@ func (a *app) benchReport(o benchReportOptions, files []string) error {
 func reportOf(files []string) (report.Report, error) {
 	var sets []report.Set
 	for _, path := range files {
-		rows, err := readRows(path)
+		rows, err := bench.LoadRows(path)
 		switch {
 		case err != nil:
 			return report.Report{}, err

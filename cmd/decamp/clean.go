@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/leftover"
 )
 
@@ -32,10 +30,17 @@ decamp clean esxi://root@esx1
 decamp clean esxi://root@esx1 --forget
 `
 
-func newClean(a *app) *cobra.Command {
-	var l assemble.Login
-	var ssh assemble.SSHOptions
-	var forget bool
+// cleanCommand is decamp clean.
+type cleanCommand struct {
+	out       *output
+	assembler *assemble.Assembler
+	login     assemble.Login
+	ssh       assemble.SSHOptions
+	forget    bool
+}
+
+func newClean(p *program) *cobra.Command {
+	cl := &cleanCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use:     "clean URL",
 		Short:   "Put back what was left on a host",
@@ -50,26 +55,26 @@ func newClean(a *app) *cobra.Command {
 			exit{fault.Unsupported, "a newer decamp made the record"},
 			exit{fault.Corrupt, "a record cannot be read; it stays"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
-			return a.clean(cmd.Context(), l, ssh, args[0], forget)
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+			return cl.run(cmd.Context(), args[0])
 		}),
 	}
-	cmd.Flags().BoolVar(&forget, "forget", false, "drop the records and ask no host")
-	registerSSH(&ssh, cmd.Flags())
-	registerLogin(&l, cmd)
+	cmd.Flags().BoolVar(&cl.forget, "forget", false, "drop the records and ask no host")
+	registerSSH(&cl.ssh, cmd.Flags())
+	registerLogin(&cl.login, cmd)
 	return cmd
 }
 
-func (a *app) clean(ctx context.Context, l assemble.Login, ssh assemble.SSHOptions, rawURL string, forget bool) (err error) {
+func (cl *cleanCommand) run(ctx context.Context, rawURL string) (err error) {
 	u, err := esx.ParseURL(rawURL)
 	if err != nil {
 		return err
 	}
-	state, err := a.StateDir()
+	state, err := cl.assembler.StateDir()
 	if err != nil {
 		return err
 	}
-	unlock, err := a.lockState(ctx, state)
+	unlock, err := cl.assembler.LockState(ctx)
 	if err != nil {
 		return err
 	}
@@ -78,22 +83,22 @@ func (a *app) clean(ctx context.Context, l assemble.Login, ssh assemble.SSHOptio
 	list, failed := recordsOf(store, assemble.ServerOf(u))
 	var done []leftover.Record
 	switch {
-	case forget:
+	case cl.forget:
 		done, err = list, forgetAll(store, list)
 	case len(list) > 0:
-		done, err = a.cleanHost(ctx, l, ssh, u, store)
+		done, err = cl.cleanHost(ctx, u, store)
 		failed = nil // it has told of them
 	}
-	return errors.Join(a.tellCleaned(assemble.ServerOf(u), done, forget), err, failed)
+	return errors.Join(cl.tellCleaned(assemble.ServerOf(u), done), err, failed)
 }
 
-func (a *app) cleanHost(ctx context.Context, l assemble.Login, ssh assemble.SSHOptions, u *url.URL, store *leftover.Store) (_ []leftover.Record, err error) {
-	session, err := a.Dial(ctx, u.String(), l)
+func (cl *cleanCommand) cleanHost(ctx context.Context, u *url.URL, store *leftover.Store) (_ []leftover.Record, err error) {
+	session, err := cl.assembler.Dial(ctx, u.String(), cl.login)
 	if err != nil {
 		return nil, err
 	}
 	defer closing(&err, session.Close)
-	shells := a.NewHostShells(session, assemble.LoginOf(u, l), ssh, store)
+	shells := cl.assembler.NewHostShells(session, u, cl.login, cl.ssh, store)
 	defer closing(&err, shells.Close)
 	return assemble.PutBack(ctx, shells)
 }
@@ -117,48 +122,26 @@ func forgetAll(store *leftover.Store, list []leftover.Record) error {
 	return errors.Join(errs...)
 }
 
-func (a *app) tellCleaned(server string, done []leftover.Record, forgotten bool) error {
-	if a.json {
+func (cl *cleanCommand) tellCleaned(server string, done []leftover.Record) error {
+	if cl.out.json {
 		word := "putBack"
-		if forgotten {
+		if cl.forget {
 			word = "forgotten"
 		}
-		return a.print(map[string][]leftover.Record{word: append([]leftover.Record{}, done...)})
+		return cl.out.print(map[string][]leftover.Record{word: append([]leftover.Record{}, done...)})
 	}
 	if len(done) == 0 {
-		_, err := fmt.Fprintf(a.out, "Nothing was put back on %s.\n", plain(server))
+		_, err := fmt.Fprintf(cl.out, "Nothing was put back on %s.\n", plain(server))
 		return err
 	}
 	for _, r := range done {
 		form := "Host %s has no %s any more.\n"
-		if forgotten {
+		if cl.forget {
 			form = "That host %s had %s is forgotten.\n"
 		}
-		if _, err := fmt.Fprintf(a.out, form, plain(r.Where()), plain(r.Text)); err != nil {
+		if _, err := fmt.Fprintf(cl.out, form, plain(r.Where()), plain(r.Text)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// lockState makes sure that no other decamp changes hosts on behalf of the state directory.
-func (a *app) lockState(ctx context.Context, state string) (unlock func() error, err error) {
-	engine, err := flow.Open(ctx, flow.Config{Dir: state, Log: a.Log})
-	if err != nil {
-		return nil, err
-	}
-	return engine.Close, nil
-}
-
-// writeLeftovers lists what is still on hosts.
-func writeLeftovers(a *app, list []leftover.Record) {
-	if len(list) == 0 {
-		return
-	}
-	fmt.Fprintf(a.out, "\nLeft on hosts; the next migrate from there takes it off, or decamp clean URL:\n\n")
-	t := newTable("SERVER", "HOST", "WHAT", "SINCE", "BY HAND")
-	for _, r := range list {
-		t.add(plain(r.Server), plain(string(r.Host)), plain(r.Text), r.Since.Local().Format(time.DateTime), plain(r.ByHand))
-	}
-	t.write(a.out)
 }

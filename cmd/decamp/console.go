@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +17,8 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/attach"
+	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 const consoleHelp = `
@@ -31,8 +35,17 @@ a ? for each control character. A terminal gets all of it as it is: a console is
 the guest, which can do with the terminal what any program there can.
 `
 
-func newConsole(a *app) *cobra.Command {
-	var m meetingFlags
+// consoleCommand is decamp console.
+type consoleCommand struct {
+	in        *os.File // the standard input
+	out       *output
+	terminal  func() (*terminal, error)
+	assembler *assemble.Assembler
+	fleet     fleetFlags
+}
+
+func newConsole(p *program) *cobra.Command {
+	cs := &consoleCommand{in: p.in, out: p.out, terminal: p.terminal, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "console RUN|PLAN/VM", Short: "Attach to the serial console of a VM that was moved", Long: text(consoleHelp) + "\n\n" + text(namedHelp),
 		Args: takes("RUN"), Example: "decamp console web01-3f9a1c\ndecamp console wave-1/db01\necho reboot | decamp console web01-3f9a1c > boot.log",
@@ -45,20 +58,20 @@ func newConsole(a *app) *cobra.Command {
 			exit{fault.Corrupt, "the VM's record cannot be read, or what answers sends no console"},
 			exit{fault.Transient, "the connection broke"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
-			if a.json {
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+			if cs.out.json {
 				return badUsage(cmd, "--json: what a guest says is no JSON")
 			}
-			return a.consoleNamed(cmd.Context(), m, args[0])
+			return cs.run(cmd.Context(), args[0])
 		}),
 	}
-	m.register(cmd)
+	cs.fleet.register(cmd)
 	return cmd
 }
 
-// consoleNamed attaches to the VM that RUN or PLAN/VM means. The fleet is not kept open meanwhile.
-func (a *app) consoleNamed(ctx context.Context, m meetingFlags, name string) error {
-	c, closeControl, err := a.openControl(ctx, m)
+// run attaches to the VM that RUN or PLAN/VM means. The fleet is not kept open meanwhile.
+func (cs *consoleCommand) run(ctx context.Context, name string) error {
+	c, closeControl, err := cs.fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
@@ -66,12 +79,12 @@ func (a *app) consoleNamed(ctx context.Context, m meetingFlags, name string) err
 	if err = errors.Join(err, closeControl()); err != nil {
 		return err
 	}
-	return a.console(ctx, id)
+	return cs.attachRun(ctx, id)
 }
 
 // runNamed is the run that RUN or PLAN/VM means.
 func runNamed(ctx context.Context, c server.Control, name string) (plan.ID, error) {
-	planName, vmName, isRun, err := meant(ctx, c, name)
+	planName, vmName, isRun, err := server.ResolveName(ctx, c, name)
 	switch {
 	case err != nil:
 		return "", err
@@ -80,7 +93,7 @@ func runNamed(ctx context.Context, c server.Control, name string) (plan.ID, erro
 	case vmName == "":
 		return "", fault.New(fault.Invalid, "%s is a plan: want one VM of it", planName).WithHint("decamp status %s --all lists them", fault.Quote(planName))
 	}
-	vm, err := findVM(ctx, c, planName, vmName)
+	vm, err := server.FindVM(ctx, c, planName, vmName)
 	switch {
 	case err != nil:
 		return "", err
@@ -92,9 +105,9 @@ func runNamed(ctx context.Context, c server.Control, name string) (plan.ID, erro
 	return plan.ID(vm.Runs[0]), nil
 }
 
-// console attaches to the VM of a run of this state directory.
-func (a *app) console(ctx context.Context, id plan.ID) error {
-	_, _, run, err := a.recorded(id)
+// attachRun attaches to the VM of a run of this state directory.
+func (cs *consoleCommand) attachRun(ctx context.Context, id plan.ID) error {
+	_, _, run, err := recordedRun(cs.assembler, id)
 	if fault.Is(err, fault.NotFound) {
 		return fault.New(fault.NotFound, "there is no run %q here", id).
 			WithHint("decamp runs lists them; the VM of a plan was moved by the worker that decamp status names: give the command there")
@@ -104,7 +117,7 @@ func (a *app) console(ctx context.Context, id plan.ID) error {
 	}
 	p := run.Plan
 	w := &assemble.Parts{}
-	if err := a.OpenTargets(w, recordedMove(p), planfile.Local); err != nil {
+	if err := cs.assembler.OpenTargets(w, recordedMove(p), planfile.Local); err != nil {
 		return err
 	}
 	d := w.To[0]
@@ -114,40 +127,40 @@ func (a *app) console(ctx context.Context, id plan.ID) error {
 	}
 	c, ok := d.Target.(targets.Consoler)
 	if !ok {
-		return moved.noConsole(d.At)
+		return noConsole(moved, d.At)
 	}
-	open, err := c.Console(ctx, targets.Definition{VM: moved.record.Source})
+	open, err := c.Console(ctx, targets.Definition{VM: moved.Record.Source})
 	if errors.Is(err, targets.ErrNoConsole) {
-		return moved.noConsole(d.At)
+		return noConsole(moved, d.At)
 	}
 	if err != nil {
 		return err
 	}
-	return a.attach(ctx, moved.record.Called(), open)
+	return cs.attach(ctx, moved.Record.Called(), open)
 }
 
 // publishedOf is what is recorded of a run's VM since it was published.
-func publishedOf(p plan.Plan, d *assemble.Destination) (*published, error) {
-	moved, err := openPublished(d.Target.Folder(&inventory.VM{Name: p.VM.Name}))
+func publishedOf(p plan.Plan, d *assemble.Destination) (*dir.Published, error) {
+	moved, err := dir.OpenPublished(d.Target.Folder(&inventory.VM{Name: p.VM.Name}))
 	if fault.Is(err, fault.NotFound) {
 		return nil, fault.New(fault.NotFound, "VM %s is not published: %w", p.VM.Name, err).WithHint("decamp runs says where the run stands")
 	}
 	if err != nil {
 		return nil, err
 	}
-	if s := moved.record.Source; s.Ref != p.VM.Ref || s.UUID != p.VM.UUID || s.InstanceUUID != p.VM.InstanceUUID {
-		return nil, fault.New(fault.Conflict, "%s holds another VM", moved.folder).WithHint("see what it is: decamp verify %s", fault.Quote(moved.folder))
+	if s := moved.Record.Source; s.Ref != p.VM.Ref || s.UUID != p.VM.UUID || s.InstanceUUID != p.VM.InstanceUUID {
+		return nil, fault.New(fault.Conflict, "%s holds another VM", moved.Folder).WithHint("see what it is: decamp verify %s", fault.Quote(moved.Folder))
 	}
 	return moved, nil
 }
 
 // noConsole says where a VM is looked at whose target passes no console on.
-func (p *published) noConsole(to planfile.Destination) error {
+func noConsole(p *dir.Published, to planfile.Destination) error {
 	err := fault.New(fault.Unsupported, "%s passes no consoles on", to.Kind())
-	r := p.record.Delivered
+	r := p.Record.Delivered
 	if r == nil {
-		return fault.New(fault.Unsupported, "VM %s is in a folder, and whatever runs it is not known here", p.record.Called()).
-			WithHint("on its host: virsh console %s", shellArgument(p.domainName()))
+		return fault.New(fault.Unsupported, "VM %s is in a folder, and whatever runs it is not known here", p.Record.Called()).
+			WithHint("on its host: virsh console %s", shellArgument(p.DomainName()))
 	}
 	switch to.Kind() {
 	case planfile.Proxmox:
@@ -161,4 +174,38 @@ func (p *published) noConsole(to planfile.Destination) error {
 		return err.WithHint("virtctl console %s", shellArgument(r.Name))
 	}
 	return targets.ErrNoConsole
+}
+
+// attach joins this process's terminal, or its input and output, with the console of the VM called name, and closes
+// that. The terminal is as before when it returns, however that comes.
+func (cs *consoleCommand) attach(ctx context.Context, name string, console io.ReadWriteCloser) error {
+	var shown io.Writer = cs.out
+	if !isTerminal(cs.out.file()) {
+		shown = &attach.Harmless{To: cs.out}
+	}
+	t := attach.New(console, cs.in, shown)
+	if isTerminal(cs.in) {
+		tty, err := cs.terminal()
+		if err != nil {
+			return errors.Join(fmt.Errorf("open the terminal: %w", err), console.Close())
+		}
+		fmt.Fprintf(cs.out.screen, "Connected to the console of %s. Ctrl-] leaves it.\n", plain(name))
+		err = errors.Join(t.RunTyped(ctx, tty), tty.Close())
+		return cs.tellEnd(ctx, name, err)
+	}
+	return cs.tellEnd(ctx, name, t.Run(ctx))
+}
+
+// tellEnd says how an attachment ended. That a person left it is no error.
+func (cs *consoleCommand) tellEnd(ctx context.Context, name string, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return fault.Wrap(fault.Canceled, attach.ErrLeft)
+	case errors.Is(err, attach.ErrLeft):
+		fmt.Fprintf(cs.out.screen, "\nThe console of %s is left.\n", plain(name))
+		return nil
+	case err == nil:
+		fmt.Fprintf(cs.out.screen, "\n%s is off.\n", plain(name))
+	}
+	return err
 }

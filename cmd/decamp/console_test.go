@@ -20,7 +20,7 @@ import (
 // moved records a run of vm to a folder, and what is published there, if anything is.
 func (r *rig) moved(vm *inventory.VM, to string, record *dir.Record) plan.ID {
 	r.t.Helper()
-	p, err := plan.NewStore(r.State).Create(plan.New(&url.URL{Scheme: "esxi", Host: "esx1"}, vm, to, "raw", "https", time.Now()))
+	p, err := plan.NewStore(r.assembler.State).Create(plan.New(&url.URL{Scheme: "esxi", Host: "esx1"}, vm, to, "raw", "https", time.Now()))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestConsolesThatAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			id := r.moved(vm, strings.ReplaceAll(c.to, "STAGE", t.TempDir()), c.record)
-			if code := r.run(t.Context(), []string{"console", string(id), "--state", r.State}); code != fault.ExitCode(fault.New(c.kind, "")) {
+			if code := r.run(t.Context(), []string{"console", string(id), "--state", r.assembler.State}); code != fault.ExitCode(fault.New(c.kind, "")) {
 				t.Errorf("exit code %d", code)
 			}
 			mustContain(t, r.stderr(), append(c.says, "Remedy: ")...)
@@ -70,7 +70,7 @@ func TestConsolesThatAreRefused(t *testing.T) {
 	}
 	for args, want := range map[string]string{"web09-000000": "decamp runs lists them", "x --json": "run: decamp console --help", "no-plan/web01": "Remedy: "} {
 		r := newRig(t)
-		if code := r.run(t.Context(), append([]string{"console", "--state", r.State}, strings.Fields(args)...)); code == 0 {
+		if code := r.run(t.Context(), append([]string{"console", "--state", r.assembler.State}, strings.Fields(args)...)); code == 0 {
 			t.Errorf("%s: exit code 0", args)
 		}
 		mustContain(t, r.stderr()+r.out.String(), want)
@@ -87,8 +87,8 @@ func TestConsolesThatAreElsewhere(t *testing.T) {
 		{"kubevirt:/srv/stage", "/srv/stage/web01/vm.yaml", "virtctl console web01"},
 		{"openstack:cloud", "1f", "openstack console url show web01"},
 	} {
-		p := &published{record: &dir.Record{Source: &inventory.VM{Name: "web01"}, Delivered: &targets.Receipt{ID: c.id, Name: "web01"}}}
-		if err := p.noConsole(planfile.Destination(c.to)); !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), c.want) {
+		p := &dir.Published{Record: &dir.Record{Source: &inventory.VM{Name: "web01"}, Delivered: &targets.Receipt{ID: c.id, Name: "web01"}}}
+		if err := noConsole(p, planfile.Destination(c.to)); !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), c.want) {
 			t.Errorf("%s: %v (%s)", c.to, err, fault.HintOf(err))
 		}
 	}

@@ -41,17 +41,19 @@ decamp convert web01.vmdk /srv/vm/web01.raw --folder /mnt/datastore2
 curl -s http://files/web01-disk1.vmdk | decamp convert - web01.qcow2
 `
 
-// convertOptions are the flags of decamp convert.
-type convertOptions struct {
-	inputOptions
+// convertCommand is decamp convert.
+type convertCommand struct {
+	inputFlags
+	in       *os.File // the standard input
+	out      *output
 	format   string
 	force    bool
 	noVerify bool
 	sums     bool
 }
 
-func newConvert(a *app) *cobra.Command {
-	var o convertOptions
+func newConvert(p *program) *cobra.Command {
+	cv := &convertCommand{in: p.in, out: p.out}
 	cmd := &cobra.Command{
 		Use:     "convert IN OUT",
 		Short:   "Convert a disk of any flavour into a raw or qcow2 image",
@@ -65,37 +67,37 @@ func newConvert(a *app) *cobra.Command {
 			exit{fault.Unsupported, "the disk is nothing that decamp can read; the remedy says what to do"},
 			exit{fault.Corrupt, "the disk is damaged, or the image does not hold what was written"},
 			exit{fault.Full, "no space left; make room and run the command again"}),
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
-			if err := o.check(cmd, args[0], args[1]); err != nil {
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+			if err := cv.check(cmd, args[0], args[1]); err != nil {
 				return err
 			}
-			return a.convert(cmd.Context(), o, args[0], args[1])
+			return cv.run(cmd.Context(), args[0], args[1])
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.format, "format", "", "of OUT: `raw or qcow2` (default by its name)")
-	f.BoolVar(&o.force, "force", false, "replace OUT if it is there")
-	f.BoolVar(&o.noVerify, "no-verify", false, "do not read the image back; the manifest is written all the same")
-	f.BoolVar(&o.sums, "sums", false, "show SHA-256 and MD5 of the disk, too: they take time also for what is empty")
-	o.inputOptions.register(cmd)
+	f.StringVar(&cv.format, "format", "", "of OUT: `raw or qcow2` (default by its name)")
+	f.BoolVar(&cv.force, "force", false, "replace OUT if it is there")
+	f.BoolVar(&cv.noVerify, "no-verify", false, "do not read the image back; the manifest is written all the same")
+	f.BoolVar(&cv.sums, "sums", false, "show SHA-256 and MD5 of the disk, too: they take time also for what is empty")
+	cv.inputFlags.register(cmd)
 	return cmd
 }
 
 // check refuses flags that do not fit, and finds out what OUT is to be.
-func (o *convertOptions) check(cmd *cobra.Command, in, out string) error {
-	if o.format == "" {
-		o.format = map[string]string{".qcow2": "qcow2", ".raw": "raw", ".img": "raw"}[strings.ToLower(filepath.Ext(out))]
+func (cv *convertCommand) check(cmd *cobra.Command, in, out string) error {
+	if cv.format == "" {
+		cv.format = map[string]string{".qcow2": "qcow2", ".raw": "raw", ".img": "raw"}[strings.ToLower(filepath.Ext(out))]
 	}
 	switch {
-	case o.format == "":
+	case cv.format == "":
 		return badUsage(cmd, "%s does not say what it is to be: name it .raw, .img or .qcow2, or say --format", out)
-	case o.format != "raw" && o.format != "qcow2":
-		return badUsage(cmd, "--format %q: want raw or qcow2", o.format)
+	case cv.format != "raw" && cv.format != "qcow2":
+		return badUsage(cmd, "--format %q: want raw or qcow2", cv.format)
 	}
-	if o.sums && o.noVerify {
+	if cv.sums && cv.noVerify {
 		return badUsage(cmd, "--sums are taken while the image is verified: --no-verify does not fit")
 	}
-	return o.inputOptions.check(cmd, in)
+	return cv.inputFlags.check(cmd, in)
 }
 
 // converted is what decamp convert made.
@@ -110,8 +112,8 @@ type converted struct {
 	Warnings []string         `json:"warnings"`
 }
 
-func (a *app) convert(ctx context.Context, o convertOptions, inPath, outPath string) (err error) {
-	in, err := a.openInput(ctx, inPath, o.inputOptions)
+func (cv *convertCommand) run(ctx context.Context, inPath, outPath string) (err error) {
+	in, err := openInput(ctx, cv.in, inPath, cv.inputFlags)
 	if err != nil {
 		return err
 	}
@@ -119,15 +121,15 @@ func (a *app) convert(ctx context.Context, o convertOptions, inPath, outPath str
 	if same(inPath, outPath) {
 		return fault.New(fault.Invalid, "%s is the disk that is read", outPath).WithHint("choose another name for the image")
 	}
-	c, err := newConversion(in, o, outPath)
+	c, err := newConversion(in, cv, outPath)
 	if err != nil {
 		return err
 	}
-	c.shown = a.newProgress(nil)
+	c.shown = newProgress(cv.out, nil)
 	made, err := c.run(ctx)
 	c.shown.close()
 	for _, w := range made.Warnings {
-		a.Warn("%s", plain(w))
+		cv.out.warn("%s", plain(w))
 	}
 	if fault.Is(err, fault.Canceled) && in.again != nil {
 		return fault.New(fault.Canceled, "convert %s: %w", inPath, err).WithHint("run the same command again: it continues")
@@ -135,7 +137,7 @@ func (a *app) convert(ctx context.Context, o convertOptions, inPath, outPath str
 	if err != nil {
 		return fmt.Errorf("convert %s: %w", inPath, err)
 	}
-	return a.writeConverted(made)
+	return cv.writeConverted(made)
 }
 
 // same reports whether both names are one file.
@@ -148,20 +150,20 @@ func same(a, b string) bool {
 // conversion is one disk on its way into an image.
 type conversion struct {
 	in     *input
-	o      convertOptions
+	flags  *convertCommand
 	draft  image.Draft
 	job    image.Job
 	shown  progress
 	copied blockcopy.Result
 }
 
-func newConversion(in *input, o convertOptions, out string) (*conversion, error) {
+func newConversion(in *input, cv *convertCommand, out string) (*conversion, error) {
 	out, err := filepath.Abs(out)
 	if err != nil {
 		return nil, err
 	}
-	c := &conversion{in: in, o: o}
-	c.draft = image.Draft{Final: image.File{Path: out, Format: image.Format(o.format), Size: in.size}, Replace: o.force}
+	c := &conversion{in: in, flags: cv}
+	c.draft = image.Draft{Final: image.File{Path: out, Format: image.Format(cv.format), Size: in.size}, Replace: cv.force}
 	growing := c.draft.File()
 	c.job = image.Job{
 		Place: growing, Path: growing.Path, Manifest: c.draft.Manifest(),
@@ -187,8 +189,8 @@ func (c *conversion) run(ctx context.Context) (made converted, err error) {
 	}
 	made.Copied = c.copied
 	c.shown.event(plan.Event{Kind: plan.StepDone, Step: "copy"})
-	if !c.o.noVerify {
-		report, err := c.job.Verify(ctx, manifest.VerifyOptions{NoSums: !c.o.sums, Progress: c.meter("verify").verifying})
+	if !c.flags.noVerify {
+		report, err := c.job.Verify(ctx, manifest.VerifyOptions{NoSums: !c.flags.sums, Progress: c.meter("verify").verifying})
 		if err != nil {
 			return made, err
 		}
@@ -209,11 +211,11 @@ func (c *conversion) note(format string, args ...any) {
 }
 
 // writeConverted tells what was made and how it was proven.
-func (a *app) writeConverted(c converted) error {
-	if a.json {
-		return a.print(c)
+func (cv *convertCommand) writeConverted(c converted) error {
+	if cv.out.json {
+		return cv.out.print(c)
 	}
-	fmt.Fprintf(a.out, "%s is written.\n", plain(c.Out))
+	fmt.Fprintf(cv.out, "%s is written.\n", plain(c.Out))
 	t := newTable("  disk", fmt.Sprintf("%s, of which %s were read and %s written", size(c.Size), size(c.Copied.Read), size(c.Copied.Written)))
 	t.add("  manifest", plain(c.Manifest))
 	t.add("  root", c.Root.String())
@@ -226,6 +228,8 @@ func (a *app) writeConverted(c converted) error {
 	} else {
 		t.add("  verified", "no, as asked")
 	}
-	t.write(a.out)
+	t.write(cv.out)
 	return nil
 }
+
+func (c *conversion) meter(step string) *meter { return newMeter(c.shown, step) }

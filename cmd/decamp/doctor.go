@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -42,14 +41,16 @@ decamp doctor --to libvirt:qemu+ssh://root@kvm1/system --stage /srv/stage --map 
 decamp doctor esxi://root@esx1 --json | jq '.findings[] | select(.status == "failure")'
 `
 
-// doctorOptions are the flags of decamp doctor.
-type doctorOptions struct {
-	migrateOptions
-	short bool
+// doctorCommand is decamp doctor.
+type doctorCommand struct {
+	moveFlags
+	out       *output
+	assembler *assemble.Assembler
+	short     bool
 }
 
-func newDoctor(a *app) *cobra.Command {
-	var o doctorOptions
+func newDoctor(p *program) *cobra.Command {
+	dc := &doctorCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use:     "doctor [URL [VM ...]] [--to TARGET ...]",
 		Short:   "Say what would fail or go slowly, and the remedy",
@@ -58,60 +59,60 @@ func newDoctor(a *app) *cobra.Command {
 		Annotations: exits(append(slices.Clone(sourceExits),
 			exit{fault.Conflict, "something was found that will fail"})...),
 		ValidArgsFunction: cobra.NoFileCompletions, // names would have to be asked of the host
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
-			if err := o.check(cmd); err != nil {
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+			if err := dc.check(cmd); err != nil {
 				return err
 			}
-			return a.doctor(cmd.Context(), o, args)
+			return dc.run(cmd.Context(), args)
 		}),
 	}
-	o.register(cmd)
+	dc.register(cmd)
 	return cmd
 }
 
-func (o *doctorOptions) register(cmd *cobra.Command) {
-	o.Options = planfile.DefaultOptions()
+func (dc *doctorCommand) register(cmd *cobra.Command) {
+	dc.Options = planfile.DefaultOptions()
 	f := cmd.Flags()
-	f.StringArrayVar(&o.to, "to", nil, "where the VMs are to live: `TARGET`, as decamp migrate takes it; may be repeated")
-	o.registerPlace(f)
-	f.StringVar((*string)(&o.Transport), "transport", string(o.Transport), "that is to move them: `https, nfc or landing`")
-	f.BoolVar(&o.warm, "warm", false, "they are to be moved while they run")
-	f.BoolVar(&o.powerOff, "power-off", false, "those that run are to be shut down")
-	f.BoolVar(&o.SourceHash, "source-hash", false, "the host is to hash its disks, by SSH")
-	f.BoolVar(&o.SSH.Enable, "enable-ssh", false, "SSH may be started where it is off and needed")
-	f.Var(&o.into, "landing", "disks are to land in RAM first, `tmpfs:SIZE`; means --transport landing")
-	f.BoolVar(&o.short, "short", false, "leave out what takes seconds, or writes")
-	registerLogin(&o.Login, cmd)
+	f.StringArrayVar(&dc.to, "to", nil, "where the VMs are to live: `TARGET`, as decamp migrate takes it; may be repeated")
+	dc.registerPlace(f)
+	f.StringVar((*string)(&dc.Transport), "transport", string(dc.Transport), "that is to move them: `https, nfc or landing`")
+	f.BoolVar(&dc.warm, "warm", false, "they are to be moved while they run")
+	f.BoolVar(&dc.powerOff, "power-off", false, "those that run are to be shut down")
+	f.BoolVar(&dc.SourceHash, "source-hash", false, "the host is to hash its disks, by SSH")
+	f.BoolVar(&dc.SSH.Enable, "enable-ssh", false, "SSH may be started where it is off and needed")
+	f.Var(&dc.into, "landing", "disks are to land in RAM first, `tmpfs:SIZE`; means --transport landing")
+	f.BoolVar(&dc.short, "short", false, "leave out what takes seconds, or writes")
+	registerLogin(&dc.Login, cmd)
 	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions([]string{"https", "nfc", "landing"}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 }
 
 // check completes the options, and refuses flags that do not fit.
-func (o *doctorOptions) check(cmd *cobra.Command) error {
-	if err := o.complete(cmd); err != nil {
+func (dc *doctorCommand) check(cmd *cobra.Command) error {
+	if err := dc.complete(cmd); err != nil {
 		return err
 	}
-	return o.checkKeys(cmd)
+	return dc.checkKeys(cmd)
 }
 
-// doctor looks at what it can: a source that lets nobody in does not keep it from looking at this
+// run looks at what it can: a source that lets nobody in does not keep it from looking at this
 // machine. That error is the command's then.
-func (a *app) doctor(ctx context.Context, o doctorOptions, args []string) error {
-	found, err := a.examine(ctx, o, args)
+func (dc *doctorCommand) run(ctx context.Context, args []string) error {
+	found, err := dc.examine(ctx, args)
 	if ctx.Err() != nil {
 		return errors.Join(ctx.Err(), err)
 	}
-	return a.writeDiagnosis(found, errors.Join(err, failures(found)))
+	return dc.writeDiagnosis(found, errors.Join(err, failures(found)))
 }
 
 // examine returns what was found of all that could be reached, and why not all could.
-func (a *app) examine(ctx context.Context, o doctorOptions, args []string) (found []doctor.Finding, err error) {
-	d := &assemble.Diagnosis{Move: o.Move, Parts: &assemble.Parts{}}
+func (dc *doctorCommand) examine(ctx context.Context, args []string) (found []doctor.Finding, err error) {
+	d := &assemble.Diagnosis{Move: dc.Move, Parts: &assemble.Parts{}}
 	defer closing(&err, d.Parts.Close)
-	barred := a.OpenTargets(d.Parts, o.Move, planfile.Local)
+	barred := dc.assembler.OpenTargets(d.Parts, dc.Move, planfile.Local)
 	if len(args) > 0 {
-		barred = errors.Join(barred, a.LogIn(ctx, d, args[0], args[1:]))
+		barred = errors.Join(barred, dc.assembler.LogIn(ctx, d, args[0], args[1:]))
 	}
-	return doctor.Examine(ctx, d.Groups(), doctor.Options{Short: o.short}), barred
+	return doctor.Examine(ctx, d.Groups(), doctor.Options{Short: dc.short}), barred
 }
 
 // failures is the error of what will fail; nil if nothing was found that will.
@@ -136,83 +137,28 @@ type diagnosisOf struct {
 }
 
 // writeDiagnosis writes what was found, and returns the error that the command ends with.
-func (a *app) writeDiagnosis(found []doctor.Finding, end error) error {
-	if a.json {
+func (dc *doctorCommand) writeDiagnosis(found []doctor.Finding, end error) error {
+	if dc.out.json {
 		d := diagnosisOf{Worst: doctor.Worst(found), Findings: append([]doctor.Finding{}, found...)}
 		if end == nil {
-			return a.print(d)
+			return dc.out.print(d)
 		}
 		p := problemOf(end)
 		d.Error = &p
-		if err := a.print(d); err != nil {
+		if err := dc.out.print(d); err != nil {
 			return err
 		}
 		return inResult{end}
 	}
 	least := doctor.Unknown
-	if a.verbose {
+	if dc.out.verbose {
 		least = doctor.OK
 	}
-	writeFindings(a.out, found, least)
-	if _, err := fmt.Fprintln(a.out, tally(found)); err != nil {
+	writeFindings(dc.out, found, least)
+	if _, err := fmt.Fprintln(dc.out, tally(found)); err != nil {
 		return err
 	}
 	return end
-}
-
-// writeFindings tells those that are at least so bad, the worst first. What was found alike of several
-// things is told once.
-func writeFindings(w io.Writer, found []doctor.Finding, least doctor.Status) {
-	things := map[doctor.Finding][]string{}
-	for _, f := range found {
-		things[alike(f)] = append(things[alike(f)], f.On)
-	}
-	for _, f := range found {
-		on, first := things[alike(f)]
-		if delete(things, alike(f)); first && f.Status >= least {
-			writeDoctorFinding(w, f, on)
-		}
-	}
-}
-
-// alike is a finding without what it was found of.
-func alike(f doctor.Finding) doctor.Finding {
-	f.On = ""
-	return f
-}
-
-func writeDoctorFinding(w io.Writer, f doctor.Finding, on []string) {
-	what := f.Seen
-	if names := someOf(on); names != "" {
-		what = names + ": " + what
-	}
-	fmt.Fprintf(w, "%s: %s: %s\n", f.Status, f.Code, plain(fault.OneLine(what)))
-	if f.Status == doctor.OK {
-		return
-	}
-	if f.Want != "" {
-		fmt.Fprintf(w, "  Want: %s\n", plain(fault.OneLine(f.Want)))
-	}
-	if lines := strings.Split(f.Remedy, "\n"); len(lines) == 1 {
-		fmt.Fprintf(w, "  Remedy: %s\n", plain(f.Remedy))
-	} else {
-		fmt.Fprintln(w, "  Remedy:")
-		for _, line := range lines {
-			fmt.Fprintf(w, "    %s\n", plain(line))
-		}
-	}
-	fmt.Fprintln(w)
-}
-
-// mostNamed is how many things a finding names.
-const mostNamed = 4
-
-// someOf names things: "VM a, VM b and 12 more".
-func someOf(on []string) string {
-	if len(on) <= mostNamed {
-		return strings.Join(on, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(on[:mostNamed-1], ", "), len(on)-mostNamed+1)
 }
 
 // tally counts what was found: "1 failure, 2 warnings; 30 things are right".
@@ -241,20 +187,4 @@ func tally(found []doctor.Finding) string {
 		return right
 	}
 	return strings.Join(parts, ", ") + "; " + right
-}
-
-// foundOf is what --json prints of a finding beforehand.
-type foundOf struct {
-	Finding doctor.Finding `json:"finding"`
-}
-
-// tellFound tells what was found before a move begins.
-func (a *app) tellFound(found []doctor.Finding) {
-	if !a.json {
-		writeFindings(a.err, found, doctor.Warning)
-		return
-	}
-	for _, f := range found {
-		_ = a.print(foundOf{f}) // the standard output remembers that it failed
-	}
 }

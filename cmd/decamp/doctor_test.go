@@ -52,7 +52,7 @@ func (c *clinic) url() string { return "esxi://root@" + c.lab.Addr() }
 // do runs a command, and returns its exit code.
 func (c *clinic) do(args ...string) int {
 	c.t.Helper()
-	return c.run(c.t.Context(), append(args, "--fingerprint", c.lab.Fingerprint(), "--state", c.State))
+	return c.run(c.t.Context(), append(args, "--fingerprint", c.lab.Fingerprint(), "--state", c.assembler.State))
 }
 
 func small(name string) lab.VM {
@@ -230,7 +230,7 @@ func TestPlansTellBeforehand(t *testing.T) {
 	}
 	mustContain(t, c.out.String(), "vm-tpm: web01: it has a virtual TPM", "host-clock: host localhost.localdomain: its clock is 1h0m0s behind ours",
 		"Remedy: here: date -u; timedatectl; on the host: esxcli system time get; esxcli", "Nothing was found that would fail")
-	if code := c.run(t.Context(), []string{"plan", "run", plan, "--state", c.State}); code != 0 {
+	if code := c.run(t.Context(), []string{"plan", "run", plan, "--state", c.assembler.State}); code != 0 {
 		t.Fatalf("plan run: exit code %d: %s", code, c.stderr())
 	}
 	if n := strings.Count(c.stderr(), "warning: host-clock: "); n != 1 {
@@ -255,7 +255,7 @@ func TestWhatIsToldBeforehandIsInTheStream(t *testing.T) {
 	if err := os.WriteFile(plan, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code := c.run(t.Context(), []string{"plan", "run", plan, "--state", c.State, "--json"}); code != 0 {
+	if code := c.run(t.Context(), []string{"plan", "run", plan, "--state", c.assembler.State, "--json"}); code != 0 {
 		t.Fatalf("plan run: exit code %d: %s%s", code, c.out, c.stderr())
 	}
 	if got, want := streamed(t, c.out.String()), []string{"warning host-clock"}; !slices.Equal(got, want) {

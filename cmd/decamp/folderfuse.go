@@ -2,24 +2,17 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/url"
 	"os"
-	"os/user"
-	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/mount"
@@ -36,8 +29,10 @@ this name in pve-esxi-import-tools.
 
 `
 
-// folderFuseOptions are the arguments of esxi-folder-fuse.
-type folderFuseOptions struct {
+// folderFuseCommand is esxi-folder-fuse, with its arguments.
+type folderFuseCommand struct {
+	out          *output
+	assembler    *assemble.Assembler
 	skipVerify   bool
 	changeUser   string
 	changeGroup  string
@@ -51,25 +46,25 @@ type folderFuseOptions struct {
 	host, manifest, dir string
 }
 
-func (o *folderFuseOptions) flags() *pflag.FlagSet {
+func (ff *folderFuseCommand) flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet(folderFuse, pflag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.SortFlags = false
-	f.BoolVar(&o.skipVerify, "skip-cert-verification", false, "accept the certificate that the host shows now")
-	f.StringVar(&o.user, "user", "root", "`NAME` to log in with")
-	f.StringVar(&o.passwordFile, "password-file", "", "`FILE` that holds the password")
-	f.StringVar(&o.changeUser, "change-user", "", "become this `USER` once mounted")
-	f.StringVar(&o.changeGroup, "change-group", "", "become this `GROUP` once mounted")
-	f.StringSliceVarP(&o.fuse, "options", "o", nil, "FUSE `OPTIONS`: allow_other; ro, nosuid, nodev, noexec and default_permissions change nothing")
-	f.IntVar(&o.readyFD, "ready-fd", -1, "close this file `DESCRIPTOR` when the mount can be used")
-	f.Int64Var(&o.pageSize, "cache-page-size", 0, "`BYTES` asked for at a time; bounded to 1 to 8 MiB")
-	f.IntVar(&o.pageCount, "cache-page-count", 0, "`N` pages in memory; bounded to 128 MiB together")
+	f.BoolVar(&ff.skipVerify, "skip-cert-verification", false, "accept the certificate that the host shows now")
+	f.StringVar(&ff.user, "user", "root", "`NAME` to log in with")
+	f.StringVar(&ff.passwordFile, "password-file", "", "`FILE` that holds the password")
+	f.StringVar(&ff.changeUser, "change-user", "", "become this `USER` once mounted")
+	f.StringVar(&ff.changeGroup, "change-group", "", "become this `GROUP` once mounted")
+	f.StringSliceVarP(&ff.fuse, "options", "o", nil, "FUSE `OPTIONS`: allow_other; ro, nosuid, nodev, noexec and default_permissions change nothing")
+	f.IntVar(&ff.readyFD, "ready-fd", -1, "close this file `DESCRIPTOR` when the mount can be used")
+	f.Int64Var(&ff.pageSize, "cache-page-size", 0, "`BYTES` asked for at a time; bounded to 1 to 8 MiB")
+	f.IntVar(&ff.pageCount, "cache-page-count", 0, "`N` pages in memory; bounded to 128 MiB together")
 	return f
 }
 
 // parse reads the arguments.
-func (o *folderFuseOptions) parse(args []string) error {
-	f := o.flags()
+func (ff *folderFuseCommand) parse(args []string) error {
+	f := ff.flags()
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -77,20 +72,20 @@ func (o *folderFuseOptions) parse(args []string) error {
 	if len(rest) != 3 {
 		return fmt.Errorf("want HOST, MANIFEST and MOUNTPOINT, got %d arguments", len(rest))
 	}
-	o.host, o.manifest, o.dir = rest[0], rest[1], rest[2]
-	return o.check()
+	ff.host, ff.manifest, ff.dir = rest[0], rest[1], rest[2]
+	return ff.check()
 }
 
-func (o *folderFuseOptions) check() error {
+func (ff *folderFuseCommand) check() error {
 	switch {
-	case o.host == "" || strings.ContainsAny(o.host, "/@?#"):
-		return fmt.Errorf("%q is not a host", o.host)
-	case o.passwordFile == "":
+	case ff.host == "" || strings.ContainsAny(ff.host, "/@?#"):
+		return fmt.Errorf("%q is not a host", ff.host)
+	case ff.passwordFile == "":
 		return errors.New("--password-file is missing")
-	case o.pageSize < 0 || o.pageCount < 0:
+	case ff.pageSize < 0 || ff.pageCount < 0:
 		return errors.New("--cache-page-size and --cache-page-count cannot be negative")
 	}
-	for _, opt := range o.fuse {
+	for _, opt := range ff.fuse {
 		switch opt {
 		case "allow_other", "ro", "nosuid", "nodev", "noexec", "default_permissions":
 		default:
@@ -100,8 +95,8 @@ func (o *folderFuseOptions) check() error {
 	return nil
 }
 
-func (o *folderFuseOptions) allowOther() bool {
-	for _, opt := range o.fuse {
+func (ff *folderFuseCommand) allowOther() bool {
+	for _, opt := range ff.fuse {
 		if opt == "allow_other" {
 			return true
 		}
@@ -109,25 +104,25 @@ func (o *folderFuseOptions) allowOther() bool {
 	return false
 }
 
-// folderFuse is the whole program under its other name. It returns the exit code.
-func (a *app) folderFuse(ctx context.Context, args []string) int {
-	a.Log = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	var o folderFuseOptions
-	err := o.parse(args)
+// runFolderFuse is the whole program under its other name. It returns the exit code.
+func runFolderFuse(ctx context.Context, p *program, args []string) int {
+	p.setLog(slog.New(slog.NewTextHandler(p.out.screen, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	ff := &folderFuseCommand{out: p.out, assembler: p.assembler}
+	err := ff.parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprint(a.out, folderFuseUsage, o.flags().FlagUsages())
+		fmt.Fprint(ff.out, folderFuseUsage, ff.flags().FlagUsages())
 		return 0
 	}
-	ready := o.ready()
+	ready := ff.ready()
 	defer ready()
 	if err != nil {
-		fmt.Fprintf(a.err, "error: %v\n%s%s", err, folderFuseUsage, o.flags().FlagUsages())
+		fmt.Fprintf(ff.out.screen, "error: %v\n%s%s", err, folderFuseUsage, ff.flags().FlagUsages())
 		return fault.ExitCode(fault.New(fault.Invalid, "usage"))
 	}
-	if err := a.serveFolder(ctx, o, ready); err != nil {
-		fmt.Fprintf(a.err, "error: %s\n", plain(fault.OneLine(err.Error())))
+	if err := ff.run(ctx, ready); err != nil {
+		fmt.Fprintf(ff.out.screen, "error: %s\n", plain(fault.OneLine(err.Error())))
 		if hint := fault.HintOf(err); hint != "" {
-			fmt.Fprintf(a.err, "Remedy: %s\n", plain(hint))
+			fmt.Fprintf(ff.out.screen, "Remedy: %s\n", plain(hint))
 		}
 		return fault.ExitCode(err)
 	}
@@ -136,57 +131,62 @@ func (a *app) folderFuse(ctx context.Context, args []string) int {
 
 // ready returns what closes the descriptor that tells the caller, once. No child of ours
 // may hold it open.
-func (o *folderFuseOptions) ready() func() {
-	if o.readyFD < 3 { // the standard streams are nobody's signal
+func (ff *folderFuseCommand) ready() func() {
+	if ff.readyFD < 3 { // the standard streams are nobody's signal
 		return func() {}
 	}
-	unix.CloseOnExec(o.readyFD)
+	unix.CloseOnExec(ff.readyFD)
 	open := true
 	return func() {
 		if open {
-			_ = unix.Close(o.readyFD)
+			_ = unix.Close(ff.readyFD)
 		}
 		open = false
 	}
 }
 
-func (a *app) serveFolder(ctx context.Context, o folderFuseOptions, ready func()) (err error) {
-	become, err := o.identity()
+func (ff *folderFuseCommand) run(ctx context.Context, ready func()) (err error) {
+	become, err := ff.identity()
 	if err != nil {
 		return err
 	}
-	stores, err := o.datastores()
+	stores, err := ff.datastores()
 	if err != nil {
 		return err
 	}
-	session, err := a.dialFolder(ctx, o)
+	if !ff.skipVerify {
+		if err := assemble.CheckAuthority(ctx, ff.host); err != nil {
+			return err
+		}
+	}
+	session, err := ff.assembler.DialShown(ctx, ff.host, ff.user, ff.passwordFile)
 	if err != nil {
 		return err
 	}
-	shown, err := a.openMount(ctx, session, stores, o.dir, 0, mount.Options{
-		Name: folderFuse, Source: o.host, AllowOther: o.allowOther(), Replace: true,
-		PageSize: o.pageSize, Pages: o.pageCount,
+	shown, err := assemble.Mount(ctx, session, stores, ff.dir, 0, mount.Options{
+		Name: folderFuse, Source: ff.host, AllowOther: ff.allowOther(), Replace: true, Log: ff.out.log,
+		PageSize: ff.pageSize, Pages: ff.pageCount,
 	})
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if cerr := shown.Close(); become.changed() && fault.Is(cerr, fault.Denied) {
-			a.Log.Info("the mount is left to whoever may unmount it", "err", cerr) // as the original does
+		if cerr := shown.Close(); become.ChangesUser() && fault.Is(cerr, fault.Denied) {
+			ff.out.log.Info("the mount is left to whoever may unmount it", "err", cerr) // as the original does
 		} else {
 			err = errors.Join(err, cerr)
 		}
 	}()
-	if err := become.take(); err != nil {
+	if err := become.Assume(); err != nil {
 		return err
 	}
 	ready()
-	shown.wait(ctx)
+	shown.Wait(ctx)
 	return nil
 }
 
-func (o *folderFuseOptions) datastores() ([]inventory.Datastore, error) {
-	f, err := os.Open(o.manifest)
+func (ff *folderFuseCommand) datastores() ([]inventory.Datastore, error) {
+	f, err := os.Open(ff.manifest)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "open manifest: %w", err)
 	}
@@ -198,90 +198,18 @@ func (o *folderFuseOptions) datastores() ([]inventory.Datastore, error) {
 	return stores, err
 }
 
-// dialFolder logs in to an ESXi, or a vCenter if it is one: the arguments do not say. The
-// certificate that is shown now is pinned for as long as the mount lives.
-func (a *app) dialFolder(ctx context.Context, o folderFuseOptions) (*esx.Session, error) {
-	if !o.skipVerify {
-		if err := judge(ctx, o.host); err != nil {
-			return nil, err
+// identity returns the user and the group to become.
+func (ff *folderFuseCommand) identity() (mount.Identity, error) {
+	id := mount.NewIdentity()
+	if ff.changeGroup != "" {
+		if err := id.SetGroup(ff.changeGroup); err != nil {
+			return id, fmt.Errorf("--change-group: %w", err)
 		}
 	}
-	shown, err := esx.Fingerprint(ctx, o.host)
-	if err != nil {
-		return nil, err
-	}
-	cfg := esx.Config{
-		Fingerprint: shown.Fingerprint,
-		Log:         a.Log,
-		URL:         &url.URL{Scheme: "esxi", User: url.User(o.user), Host: o.host},
-		Password: func(context.Context) (esx.Secret, error) {
-			text, err := a.PasswordFrom(o.passwordFile)
-			return esx.Secret(text), err
-		},
-	}
-	session, err := esx.Dial(ctx, cfg)
-	if fault.Is(err, fault.Invalid) {
-		cfg.URL = &url.URL{Scheme: "vcenter", User: url.User(o.user), Host: o.host}
-		if second, again := esx.Dial(ctx, cfg); again == nil {
-			return second, nil
+	if ff.changeUser != "" {
+		if err := id.SetUser(ff.changeUser); err != nil {
+			return id, fmt.Errorf("--change-user: %w", err)
 		}
-	}
-	return session, err
-}
-
-// judge has the machine's certificate authorities judge what the host shows.
-func judge(ctx context.Context, addr string) error {
-	if _, _, err := net.SplitHostPort(addr); err != nil {
-		addr = net.JoinHostPort(strings.Trim(addr, "[]"), "443")
-	}
-	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: 15 * time.Second}, Config: &tls.Config{NextProtos: []string{"http/1.1"}}}
-	conn, err := d.DialContext(ctx, "tcp", addr)
-	var cert *tls.CertificateVerificationError
-	switch {
-	case errors.As(err, &cert):
-		return fault.New(fault.Denied, "the certificate of %s is not valid: %w", addr, err).
-			WithHint("give the host a certificate that this machine trusts, or pass --skip-cert-verification")
-	case err != nil:
-		return fault.New(fault.Unreachable, "connect to %s: %w", addr, err)
-	}
-	return conn.Close()
-}
-
-// identity is the user and group to become; -1 stays what it is.
-type identity struct{ uid, gid int }
-
-func (o *folderFuseOptions) identity() (identity, error) {
-	id := identity{-1, -1}
-	if o.changeGroup != "" {
-		g, err := user.LookupGroup(o.changeGroup)
-		if err != nil {
-			return id, fault.New(fault.Invalid, "--change-group: %w", err)
-		}
-		id.gid, _ = strconv.Atoi(g.Gid) // a number on Unix
-	}
-	if o.changeUser != "" {
-		u, err := user.Lookup(o.changeUser)
-		if err != nil {
-			return id, fault.New(fault.Invalid, "--change-user: %w", err)
-		}
-		id.uid, _ = strconv.Atoi(u.Uid) // a number on Unix
 	}
 	return id, nil
-}
-
-func (id identity) changed() bool { return id.uid >= 0 }
-
-// take becomes the user and the group, for good: all threads, no way back.
-func (id identity) take() error {
-	if id.gid >= 0 {
-		if err := errors.Join(syscall.Setgroups([]int{id.gid}), syscall.Setgid(id.gid)); err != nil {
-			return fault.New(fault.Denied, "become group %d: %w", id.gid, err)
-		}
-	}
-	if id.uid >= 0 {
-		if err := syscall.Setuid(id.uid); err != nil {
-			return fault.New(fault.Denied, "become user %d: %w", id.uid, err)
-		}
-	}
-	return nil
 }

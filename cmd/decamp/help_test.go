@@ -11,7 +11,7 @@ import (
 
 // TestCommandReference keeps docs/commands.md what the help texts say; -update writes it.
 func TestCommandReference(t *testing.T) {
-	root := newRoot(newRig(t).app)
+	root := newRoot(newRig(t).program)
 	var b strings.Builder
 	b.WriteString("# Commands\n\nMade from the help texts: `go test ./cmd/decamp -run CommandReference -update`.\n" +
 		"`decamp-lab`, the emulated ESXi, is another program: [its flags](lab.md#the-program).\n")
@@ -42,7 +42,7 @@ func writeReference(b *strings.Builder, cmd *cobra.Command) {
 }
 
 func TestEveryCommandDocumentsItself(t *testing.T) {
-	for _, cmd := range all(newRoot(newRig(t).app)) {
+	for _, cmd := range all(newRoot(newRig(t).program)) {
 		if cmd.Short == "" || cmd.Long == "" || cmd.Annotations[exitNote] == "" {
 			t.Errorf("%s lacks a short text, a long text or exit codes", cmd.Name())
 		}

@@ -35,14 +35,15 @@ decamp inspect web01.vmdk --json | jq '.layers[].usage'
 decamp inspect web01.vmdk --guest
 `
 
-// inspectOptions are the flags of decamp inspect.
-type inspectOptions struct {
-	inputOptions
+// inspectCommand is decamp inspect.
+type inspectCommand struct {
+	inputFlags
+	out   *output
 	guest bool
 }
 
-func newInspect(a *app) *cobra.Command {
-	var o inspectOptions
+func newInspect(p *program) *cobra.Command {
+	i := &inspectCommand{out: p.out}
 	cmd := &cobra.Command{
 		Use:     "inspect IN",
 		Short:   "Show the layers, files and allocation of a disk",
@@ -55,18 +56,18 @@ func newInspect(a *app) *cobra.Command {
 			exit{fault.Conflict, "a parent was written to after the snapshot"},
 			exit{fault.Unsupported, "the disk is nothing that decamp can read; the remedy says what to do"},
 			exit{fault.Corrupt, "the disk is damaged"}),
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
 			if args[0] == "-" {
 				return badUsage(cmd, "the standard input cannot be inspected: store it in a file")
 			}
-			if err := o.check(cmd, args[0]); err != nil {
+			if err := i.check(cmd, args[0]); err != nil {
 				return err
 			}
-			return a.inspect(cmd.Context(), o, args[0])
+			return i.run(cmd.Context(), args[0])
 		}),
 	}
-	o.register(cmd)
-	cmd.Flags().BoolVar(&o.guest, "guest", false, "look into the guest, too: its file systems, its system, and how it boots elsewhere")
+	i.register(cmd)
+	cmd.Flags().BoolVar(&i.guest, "guest", false, "look into the guest, too: its file systems, its system, and how it boots elsewhere")
 	return cmd
 }
 
@@ -81,8 +82,8 @@ type inspected struct {
 	Guest    *guest.Report    `json:"guest,omitempty"` // with --guest
 }
 
-func (a *app) inspect(ctx context.Context, o inspectOptions, path string) (err error) {
-	f, err := diskfile.Open(ctx, path, o.disk(path))
+func (i *inspectCommand) run(ctx context.Context, path string) (err error) {
+	f, err := diskfile.Open(ctx, path, i.disk(path))
 	if err != nil {
 		return err
 	}
@@ -98,39 +99,39 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, path string) (err e
 		found.Layers[0].Usage = &found.Usage
 	}
 	found.Warnings = append([]string{}, f.Warnings()...)
-	if o.guest {
+	if i.guest {
 		report, err := guest.Detect(ctx, f)
 		if err != nil {
 			return err
 		}
 		found.Guest = &report
 	}
-	return a.writeInspected(found)
+	return i.writeInspected(found)
 }
 
 // writeInspected prints what was found: the disk, its layers, their files, and what is
 // odd.
-func (a *app) writeInspected(d inspected) error {
-	if a.json {
-		return a.print(d)
+func (i *inspectCommand) writeInspected(d inspected) error {
+	if i.out.json {
+		return i.out.print(d)
 	}
-	fmt.Fprintf(a.out, "%s: %s, %s (%d bytes)\n", plain(filepath.Base(d.File)), d.Kind, size(d.Size), d.Size)
-	fmt.Fprintf(a.out, "Reads as %s of data and %s of zeros (runs: %d).\n\n", size(d.Usage.Data), size(d.Usage.Zero), d.Usage.Runs)
-	a.writeLayers(d.Layers)
-	a.writeExtents(d.Layers)
+	fmt.Fprintf(i.out, "%s: %s, %s (%d bytes)\n", plain(filepath.Base(d.File)), d.Kind, size(d.Size), d.Size)
+	fmt.Fprintf(i.out, "Reads as %s of data and %s of zeros (runs: %d).\n\n", size(d.Usage.Data), size(d.Usage.Zero), d.Usage.Runs)
+	i.writeLayers(d.Layers)
+	i.writeExtents(d.Layers)
 	if len(d.Warnings) > 0 {
-		fmt.Fprintln(a.out, "\nWarnings")
+		fmt.Fprintln(i.out, "\nWarnings")
 		for _, w := range d.Warnings {
-			fmt.Fprintf(a.out, "  %s\n", plain(w))
+			fmt.Fprintf(i.out, "  %s\n", plain(w))
 		}
 	}
 	if d.Guest != nil {
-		a.writeGuest(*d.Guest)
+		i.writeGuest(*d.Guest)
 	}
 	return nil
 }
 
-func (a *app) writeLayers(layers []diskfile.Layer) {
+func (i *inspectCommand) writeLayers(layers []diskfile.Layer) {
 	t := newTable("LAYER", "TYPE", "FORMAT", "SIZE", "GRAIN", "CID", "PARENT", "DATA", "ZERO", "ABSENT", "RUNS")
 	t.alignRight(3, 4, 7, 8, 9, 10)
 	for _, l := range layers {
@@ -140,7 +141,7 @@ func (a *app) writeLayers(layers []diskfile.Layer) {
 		}
 		t.add(append(row, usageCells(l.Usage)...)...)
 	}
-	t.write(a.out)
+	t.write(i.out)
 }
 
 func usageCells(u *diskfile.Usage) []string {
@@ -158,7 +159,7 @@ func sizeOrNone(n int64) string {
 }
 
 // writeExtents lists the files, newest layer first.
-func (a *app) writeExtents(layers []diskfile.Layer) {
+func (i *inspectCommand) writeExtents(layers []diskfile.Layer) {
 	t := newTable("FILE", "FORMAT", "FROM", "LENGTH")
 	t.alignRight(2, 3)
 	rows := 0
@@ -169,32 +170,32 @@ func (a *app) writeExtents(layers []diskfile.Layer) {
 		}
 	}
 	if rows > 0 {
-		fmt.Fprintln(a.out)
-		t.write(a.out)
+		fmt.Fprintln(i.out)
+		t.write(i.out)
 	}
 }
 
 // writeGuest prints what is inside a disk: the verdict first.
-func (a *app) writeGuest(r guest.Report) {
-	fmt.Fprintf(a.out, "\nGuest: %s\n", cmp.Or(plain(r.OS.Name), plain(r.OS.ID), "no operating system was found"))
+func (i *inspectCommand) writeGuest(r guest.Report) {
+	fmt.Fprintf(i.out, "\nGuest: %s\n", cmp.Or(plain(r.OS.Name), plain(r.OS.ID), "no operating system was found"))
 	if r.Verdict != "" {
-		fmt.Fprintf(a.out, "  %s\n", plain(r.Verdict))
+		fmt.Fprintf(i.out, "  %s\n", plain(r.Verdict))
 	}
-	a.writeFileSystems(r)
+	i.writeFileSystems(r)
 	if r.Linux != nil {
-		a.writeKernels(r.Linux.Kernels)
-		a.writeNICs(r.Linux.NICs)
+		i.writeKernels(r.Linux.Kernels)
+		i.writeNICs(r.Linux.NICs)
 	}
 	if len(r.Warnings) > 0 {
-		fmt.Fprintln(a.out, "\nTo be known")
+		fmt.Fprintln(i.out, "\nTo be known")
 		for _, w := range r.Warnings {
-			fmt.Fprintf(a.out, "  %s: %s\n", w.Code, plain(w.Text))
+			fmt.Fprintf(i.out, "  %s: %s\n", w.Code, plain(w.Text))
 		}
 	}
 }
 
 // writeFileSystems lists partitions and logical volumes.
-func (a *app) writeFileSystems(r guest.Report) {
+func (i *inspectCommand) writeFileSystems(r guest.Report) {
 	t := newTable("PLACE", "FILE SYSTEM", "LABEL", "SIZE", "FREE")
 	t.alignRight(3, 4)
 	rows := 0
@@ -213,12 +214,12 @@ func (a *app) writeFileSystems(r guest.Report) {
 		add(v.Group+"/"+v.Name, v.FileSystem, v.Label, v.Len, v.Usage)
 	}
 	if rows > 0 {
-		fmt.Fprintln(a.out)
-		t.write(a.out)
+		fmt.Fprintln(i.out)
+		t.write(i.out)
 	}
 }
 
-func (a *app) writeKernels(kernels []linux.Kernel) {
+func (i *inspectCommand) writeKernels(kernels []linux.Kernel) {
 	if len(kernels) == 0 {
 		return
 	}
@@ -227,11 +228,11 @@ func (a *app) writeKernels(kernels []linux.Kernel) {
 		by := strings.TrimSpace(k.Maker + " " + k.Compression)
 		t.add(plain(k.Image), cmp.Or(plain(k.Initramfs), "-"), cmp.Or(plain(by), "-"), cmp.Or(strings.Join(k.Drivers, " "), "-"))
 	}
-	fmt.Fprintln(a.out)
-	t.write(a.out)
+	fmt.Fprintln(i.out)
+	t.write(i.out)
 }
 
-func (a *app) writeNICs(nics []linux.NIC) {
+func (i *inspectCommand) writeNICs(nics []linux.NIC) {
 	if len(nics) == 0 {
 		return
 	}
@@ -243,6 +244,6 @@ func (a *app) writeNICs(nics []linux.NIC) {
 		}
 		t.add(cmp.Or(plain(n.Name), "-"), cmp.Or(plain(n.MAC), "-"), string(n.By), plain(strings.Join(addresses, " ")), plain(n.File))
 	}
-	fmt.Fprintln(a.out)
-	t.write(a.out)
+	fmt.Fprintln(i.out)
+	t.write(i.out)
 }

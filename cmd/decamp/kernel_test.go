@@ -19,14 +19,14 @@ func TestPlansNameTheKernel(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "vmlinuz")
 	text := fmt.Sprintf("version: 1\nname: p\nsource: {url: %q, fingerprint: %q}\ndefaults: {to: [%q], applianceKernel: %s}\nvms:\n- {vm: web01, hardware: virtio}\n- {vm: web02}\n",
 		c.url(), c.lab.Fingerprint(), "dir:"+c.to, gone)
-	if code := c.run(t.Context(), []string{"plan", "run", writeFile(t, "plan.yaml", text), "--state", c.State}); code != 6 {
+	if code := c.run(t.Context(), []string{"plan", "run", writeFile(t, "plan.yaml", text), "--state", c.assembler.State}); code != 6 {
 		t.Errorf("exit code %d: %s%s", code, c.out, c.stderr())
 	}
 	if got := assemble.Moved(c.to); len(got) != 1 || got[0].Name != "web02" {
 		t.Errorf("moved: %+v", got)
 	}
 	c.out.Reset()
-	_ = c.run(t.Context(), []string{"status", "p/web01", "--state", c.State})
+	_ = c.run(t.Context(), []string{"status", "p/web01", "--state", c.assembler.State})
 	mustContain(t, c.out.String(), "applianceKernel: ", gone)
 }
 
@@ -45,10 +45,10 @@ func TestRehearsalTakesTheRunsKernel(t *testing.T) {
 	if p.Kernel != gone {
 		t.Errorf("the plan has %q", p.Kernel)
 	}
-	if _, err := plan.NewStore(r.State).Create(p); err != nil {
+	if _, err := plan.NewStore(r.assembler.State).Create(p); err != nil {
 		t.Fatal(err)
 	}
-	if code := r.run(t.Context(), []string{"rehearse", string(p.ID), "--state", r.State}); code == 0 {
+	if code := r.run(t.Context(), []string{"rehearse", string(p.ID), "--state", r.assembler.State}); code == 0 {
 		t.Error("it boots without a kernel")
 	}
 	mustContain(t, r.stderr(), gone)

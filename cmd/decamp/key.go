@@ -26,42 +26,42 @@ decamp worker --join postgres://decamp@db/decamp --fleet-key fleet.key --offer /
 decamp key list /etc/decamp/fleet.key
 `
 
-func newKey(a *app) *cobra.Command {
+func newKey(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "key COMMAND", Short: "Make the key that signs plans in the fleet's database", Long: text(keyHelp), Example: text(keyExamples),
 		Annotations: exits(), Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		a.newKeyCommand("new", "Make a key file", "Make a file with a new key, which only its owner can read. A file that exists is not replaced.",
+		newKeyCommand(p, "new", "Make a key file", "Make a file with a new key, which only its owner can read. A file that exists is not replaced.",
 			fleetkey.Create, exit{fault.Conflict, "the file exists"}),
-		a.newKeyCommand("add", "Add a key to a key file", "Append a new key to a key file. It verifies signatures, and signs once its line is the first.",
+		newKeyCommand(p, "add", "Add a key to a key file", "Append a new key to a key file. It verifies signatures, and signs once its line is the first.",
 			fleetkey.Add, exit{fault.NotFound, "the file does not exist"}, exit{fault.Full, "the file has too many keys"}),
-		a.newKeyCommand("list", "List the keys of a key file", "List the ids of the keys of a file, the one that signs first. An id is no secret. Files with the\nsame ids have the same keys.",
+		newKeyCommand(p, "list", "List the keys of a key file", "List the ids of the keys of a file, the one that signs first. An id is no secret. Files with the\nsame ids have the same keys.",
 			fleetkey.Load, exit{fault.NotFound, "the file does not exist"}))
 	return cmd
 }
 
 // newKeyCommand is a command that does something with a key file and prints the ids of its keys.
-func (a *app) newKeyCommand(name, short, long string, do func(path string) (*fleetkey.Keys, error), more ...exit) *cobra.Command {
+func newKeyCommand(p *program, name, short, long string, do func(path string) (*fleetkey.Keys, error), more ...exit) *cobra.Command {
 	denied := exit{fault.Denied, "the file may not be used, or others may read it"}
 	return &cobra.Command{
 		Use: name + " FILE", Short: short, Long: long, Example: "decamp key " + name + " /etc/decamp/fleet.key",
 		Args: takes("FILE"), Annotations: exits(append(more, denied)...),
-		RunE: a.logged(func(_ *cobra.Command, args []string) error {
+		RunE: p.logged(func(_ *cobra.Command, args []string) error {
 			keys, err := do(args[0])
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.print(map[string][]string{"keys": keys.IDs()})
+			if p.out.json {
+				return p.out.print(map[string][]string{"keys": keys.IDs()})
 			}
 			for i, id := range keys.IDs() {
 				does := "signs and verifies"
 				if i > 0 {
 					does = "verifies"
 				}
-				if _, err := fmt.Fprintf(a.out, "%s  %s\n", id, does); err != nil {
+				if _, err := fmt.Fprintf(p.out, "%s  %s\n", id, does); err != nil {
 					return err
 				}
 			}

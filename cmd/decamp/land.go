@@ -21,6 +21,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/nfs"
+	"github.com/decamp/decamp/internal/nfs/filewatch"
 )
 
 const landHelp = `
@@ -54,8 +55,9 @@ decamp land --export /srv/land --allow 10.0.0.0/24 --advertise 10.0.1.5
 decamp land --export /srv/land --allow esx1 --json | jq .file.name
 `
 
-// landOptions are the flags of decamp land.
-type landOptions struct {
+// landCommand is decamp land.
+type landCommand struct {
+	out       *output
 	export    string
 	allow     []string
 	advertise string
@@ -66,8 +68,8 @@ type landOptions struct {
 	keepRoot  bool // the hosts' root is not mapped to nobody
 }
 
-func newLand(a *app) *cobra.Command {
-	var o landOptions
+func newLand(p *program) *cobra.Command {
+	lc := &landCommand{out: p.out}
 	cmd := &cobra.Command{
 		Use:     "land",
 		Short:   "Serve a folder as a datastore that ESXi writes to",
@@ -78,56 +80,56 @@ func newLand(a *app) *cobra.Command {
 			exit{fault.NotFound, "the folder is not there, or a host's name has no address"},
 			exit{fault.Denied, "no right to use the ports, or the folder"},
 			exit{fault.Conflict, "another server has the ports"}),
-		RunE: a.logged(func(cmd *cobra.Command, _ []string) error {
+		RunE: p.logged(func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case o.export == "":
+			case lc.export == "":
 				return badUsage(cmd, "--export is missing: say which folder is to be served")
-			case len(o.allow) == 0:
+			case len(lc.allow) == 0:
 				return badUsage(cmd, "--allow is missing: say which hosts may write there")
 			}
-			return a.land(cmd.Context(), o)
+			return lc.run(cmd.Context())
 		}),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.export, "export", "", "`DIR` to serve")
-	f.StringArrayVar(&o.allow, "allow", nil, "`HOST` that may mount it: name, address or network; may be repeated")
-	f.StringVar(&o.advertise, "advertise", "", "`IP` of this machine that hosts are told (default the one on their way)")
-	f.StringVar(&o.listen, "listen", ":2049", "`ADDR` to serve NFS and MOUNT on")
-	f.StringVar(&o.portmap, "portmap", ":111", "`ADDR` of the port mapper; none: do without, which ESXi does not")
-	f.BoolVar(&o.durable, "durable", false, "acknowledge writes when they are on the medium")
-	f.BoolVar(&o.readOnly, "read-only", false, "let nothing be changed")
-	f.BoolVar(&o.keepRoot, "no-root-squash", false, "let files of a host's root belong to root here, and not to nobody")
+	f.StringVar(&lc.export, "export", "", "`DIR` to serve")
+	f.StringArrayVar(&lc.allow, "allow", nil, "`HOST` that may mount it: name, address or network; may be repeated")
+	f.StringVar(&lc.advertise, "advertise", "", "`IP` of this machine that hosts are told (default the one on their way)")
+	f.StringVar(&lc.listen, "listen", ":2049", "`ADDR` to serve NFS and MOUNT on")
+	f.StringVar(&lc.portmap, "portmap", ":111", "`ADDR` of the port mapper; none: do without, which ESXi does not")
+	f.BoolVar(&lc.durable, "durable", false, "acknowledge writes when they are on the medium")
+	f.BoolVar(&lc.readOnly, "read-only", false, "let nothing be changed")
+	f.BoolVar(&lc.keepRoot, "no-root-squash", false, "let files of a host's root belong to root here, and not to nobody")
 	_ = cmd.MarkFlagDirname("export") // fails for unknown flags only
 	return cmd
 }
 
-// land serves until ctx ends.
-func (a *app) land(ctx context.Context, o landOptions) (err error) {
-	dir, err := filepath.Abs(o.export)
+// run serves until ctx ends.
+func (lc *landCommand) run(ctx context.Context) (err error) {
+	dir, err := filepath.Abs(lc.export)
 	if err != nil {
 		return err
 	}
-	hosts, err := assemble.LookUp(ctx, "--allow", o.allow)
+	hosts, err := assemble.LookUp(ctx, "--allow", lc.allow)
 	if err != nil {
 		return err
 	}
-	l := &lander{app: a, watch: newLandWatch(dir), said: map[string]bool{}}
-	s, err := nfs.New(nfs.Options{Exports: []nfs.Export{l.exportOf(o, dir)}, Admit: l.doorOf(hosts), Durable: o.durable, NoRootSquash: o.keepRoot, Log: a.Log})
+	l := &lander{out: lc.out, watch: filewatch.New(dir), said: map[string]bool{}}
+	s, err := nfs.New(nfs.Options{Exports: []nfs.Export{l.exportOf(dir, lc.readOnly)}, Admit: l.doorOf(hosts), Durable: lc.durable, NoRootSquash: lc.keepRoot, Log: lc.out.log})
 	if err != nil {
 		return err
 	}
 	defer closing(&err, s.Close)
-	ports, err := nfs.Listen(ctx, nfs.Ports{NFS: o.listen, Portmap: o.portmap})
+	ports, err := nfs.Listen(ctx, nfs.Ports{NFS: lc.listen, Portmap: lc.portmap})
 	if err != nil {
 		return err
 	}
 	for _, warning := range localAccess(dir, hosts, ownAddresses()) {
-		a.Warn("%s", warning)
+		lc.out.warn("%s", warning)
 	}
-	facts, err := o.facts(dir, hosts, ports.NFS.Addr())
+	facts, err := lc.facts(dir, hosts, ports.NFS.Addr())
 	if err == nil {
-		err = a.tellLanding(facts)
+		err = tellLanding(lc.out, facts)
 	}
 	if err != nil {
 		return errors.Join(err, ports.Close(ctx))
@@ -137,20 +139,20 @@ func (a *app) land(ctx context.Context, o landOptions) (err error) {
 
 // lander tells of a folder that is served.
 type lander struct {
-	*app
-	watch *landWatch
+	out   *output
+	watch *filewatch.Watch
 
 	mu   sync.Mutex
 	said map[string]bool // refusals, each once
 }
 
 // exportOf is the folder as it is served.
-func (l *lander) exportOf(o landOptions, dir string) nfs.Export {
+func (l *lander) exportOf(dir string, readOnly bool) nfs.Export {
 	e := nfs.Export{Path: dir, Dir: dir, Open: func(name string) (nfs.Content, error) {
-		l.watch.used(name)
+		l.watch.Used(name)
 		return nil, nil // the file itself
 	}}
-	if o.readOnly {
+	if readOnly {
 		e.Writable = func(name string) bool {
 			l.refuse("a change of "+strconv.Quote(name), "the folder is served with --read-only")
 			return false
@@ -179,9 +181,12 @@ func (l *lander) refuse(what, why string) {
 	l.said[what] = true
 	l.mu.Unlock()
 	if !again {
-		l.Warn("refused %s: %s", what, why)
+		l.out.warn("refused %s: %s", what, why)
 	}
 }
+
+// landLook is the time between two looks at the files.
+const landLook = time.Second
 
 // serve serves and tells until ctx ends. Then it makes sure of what landed.
 func (l *lander) serve(ctx context.Context, s *nfs.Server, ports *nfs.Listeners, dir string) error {
@@ -202,13 +207,30 @@ func (l *lander) serve(ctx context.Context, s *nfs.Server, ports *nfs.Listeners,
 
 // tell says what is new of the files.
 func (l *lander) tell(now time.Time) {
-	for _, f := range l.watch.look(now) {
-		if l.json {
-			_ = l.print(map[string]landFile{"file": f}) // a reader that went away shows in the end
+	for _, f := range l.watch.Look(now) {
+		if l.out.json {
+			_ = l.out.print(map[string]filewatch.File{"file": f}) // a reader that went away shows in the end
 			continue
 		}
-		fmt.Fprintln(l.err, f)
+		fmt.Fprintln(l.out.screen, landingWords(f))
 	}
+}
+
+// landingWords reports in one line how far a file is.
+func landingWords(f filewatch.File) string {
+	name := plain(f.Name)
+	switch f.State {
+	case filewatch.Landed:
+		return fmt.Sprintf("%s: landed, %s of %s in %s (%s)", name, size(f.Landed), size(f.Size), duration(f.Elapsed), rate(f.Landed, f.Elapsed))
+	case filewatch.Silent:
+		return fmt.Sprintf("%s: its host has not been heard of for %s; %s of %s are here", name, filewatch.SilentAfter, size(f.Landed), size(f.Size))
+	case filewatch.Removed:
+		return fmt.Sprintf("%s: removed before it was complete", name)
+	}
+	if f.Elapsed == 0 {
+		return fmt.Sprintf("%s: begins to land, %s", name, size(f.Size))
+	}
+	return fmt.Sprintf("%s: %s of %s so far, %s", name, size(f.Landed), size(f.Size), rate(f.Landed, f.Elapsed))
 }
 
 // landEnd is what is left behind.
@@ -226,14 +248,14 @@ func (l *lander) finish(dir string, mounts []nfs.Mount) error {
 			WithHint("do not trust what landed there before it was compared with its source: see dmesg for what the disk says")
 	}
 	end := landEnd{Mounts: []string{}}
-	end.Files, end.Bytes, end.Open = l.watch.total()
+	end.Files, end.Bytes, end.Open = l.watch.Total()
 	for _, m := range mounts {
 		if host := m.Host.Unmap().String(); !slices.Contains(end.Mounts, host) {
 			end.Mounts = append(end.Mounts, host)
 		}
 	}
-	if l.json {
-		return l.print(map[string]landEnd{"ended": end})
+	if l.out.json {
+		return l.out.print(map[string]landEnd{"ended": end})
 	}
 	return end.write(l.out)
 }
@@ -283,13 +305,13 @@ type landFacts struct {
 // honours another is not known.
 const nfsPort = 2049
 
-func (o landOptions) facts(dir string, h assemble.Hosts, at net.Addr) (landFacts, error) {
+func (lc *landCommand) facts(dir string, h assemble.Hosts, at net.Addr) (landFacts, error) {
 	port, err := netip.ParseAddrPort(at.String())
 	if err != nil {
 		return landFacts{}, err
 	}
 	f := landFacts{
-		Address: o.advertise, Port: port.Port(), Portmap: o.portmap != nfs.NoPortmap, Export: dir, Durable: o.durable, ReadOnly: o.readOnly,
+		Address: lc.advertise, Port: port.Port(), Portmap: lc.portmap != nfs.NoPortmap, Export: dir, Durable: lc.durable, ReadOnly: lc.readOnly,
 	}
 	if f.Address == "" {
 		if f.Address, err = addressTowards(h[0].Addr()); err != nil {
@@ -301,7 +323,7 @@ func (o landOptions) facts(dir string, h assemble.Hosts, at net.Addr) (landFacts
 		"vmkfstools -i /vmfs/volumes/DATASTORE/VM/VM.vmdk -d thin /vmfs/volumes/decamp/VM.vmdk",
 		"esxcli storage nfs remove -v decamp",
 	}
-	if o.readOnly {
+	if lc.readOnly {
 		f.Commands[0] += " -r"
 		f.Commands = slices.Delete(f.Commands, 1, 2)
 	}
@@ -322,17 +344,17 @@ func addressTowards(host netip.Addr) (string, error) {
 }
 
 // tellLanding says how the datastore is used.
-func (a *app) tellLanding(f landFacts) error {
+func tellLanding(out *output, f landFacts) error {
 	switch {
 	case !f.Portmap:
-		a.Warn("without a port mapper ESXi cannot mount it; other clients are told the port, for both: mount -o vers=3,nolock,port=%d,mountport=%d", f.Port, f.Port)
+		out.warn("without a port mapper ESXi cannot mount it; other clients are told the port, for both: mount -o vers=3,nolock,port=%d,mountport=%d", f.Port, f.Port)
 	case f.Port != nfsPort:
-		a.Warn("it is served on port %d; that ESXi goes anywhere but to %d is not known", f.Port, nfsPort)
+		out.warn("it is served on port %d; that ESXi goes anywhere but to %d is not known", f.Port, nfsPort)
 	}
-	if a.json {
-		return a.print(f)
+	if out.json {
+		return out.print(f)
 	}
-	return f.write(a.out)
+	return f.write(out)
 }
 
 func (f landFacts) write(w io.Writer) error {

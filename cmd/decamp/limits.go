@@ -6,7 +6,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -36,32 +35,38 @@ decamp limits fleet:all/rate 200M
 decamp limits --unset fleet:all/rate
 `
 
-func newLimits(a *app) *cobra.Command {
-	var m meetingFlags
-	var unset bool
+// limitsCommand is decamp limits.
+type limitsCommand struct {
+	out   *output
+	fleet fleetFlags
+	unset bool
+}
+
+func newLimits(p *program) *cobra.Command {
+	lim := &limitsCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "limits [NAME VALUE]", Short: "Say how much may be under way at once", Long: text(limitsHelp), Example: text(limitsExamples),
 		Args: cobra.MaximumNArgs(2), Annotations: exits(ordersExits[2:]...), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
 			switch {
-			case unset && len(args) == 1:
-				return a.setLimit(cmd.Context(), m, args[0], -1)
-			case unset:
+			case lim.unset && len(args) == 1:
+				return lim.setLimit(cmd.Context(), args[0], -1)
+			case lim.unset:
 				return badUsage(cmd, "--unset: want the NAME of a limit")
 			case len(args) == 1:
 				return badUsage(cmd, "%s: want a VALUE, or --unset", args[0])
 			case len(args) == 0:
-				return a.listLimits(cmd.Context(), m)
+				return lim.listLimits(cmd.Context())
 			}
 			units, err := limitOf(args[0], args[1])
 			if err != nil {
 				return badUsage(cmd, "%w", err)
 			}
-			return a.setLimit(cmd.Context(), m, args[0], units)
+			return lim.setLimit(cmd.Context(), args[0], units)
 		}),
 	}
-	cmd.Flags().BoolVar(&unset, "unset", false, "take a limit back: what plans say counts again")
-	m.register(cmd)
+	cmd.Flags().BoolVar(&lim.unset, "unset", false, "take a limit back: what plans say counts again")
+	lim.fleet.register(cmd)
 	return cmd
 }
 
@@ -77,8 +82,8 @@ func limitOf(name, text string) (int64, error) {
 	return n, nil
 }
 
-func (a *app) setLimit(ctx context.Context, m meetingFlags, name string, units int64) (err error) {
-	c, closeControl, err := a.openControl(ctx, m)
+func (lim *limitsCommand) setLimit(ctx context.Context, name string, units int64) (err error) {
+	c, closeControl, err := lim.fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
@@ -86,29 +91,15 @@ func (a *app) setLimit(ctx context.Context, m meetingFlags, name string, units i
 	if err := c.SetLimit(ctx, name, units); err != nil {
 		return err
 	}
-	if a.json {
-		return a.print(map[string]any{"name": name, "units": units})
+	if lim.out.json {
+		return lim.out.print(map[string]any{"name": name, "units": units})
 	}
-	_, err = fmt.Fprintf(a.out, "%s: %s\n", plain(name), limitWords(name, units))
+	_, err = fmt.Fprintf(lim.out, "%s: %s\n", plain(name), limitWords(name, units))
 	return err
 }
 
-func limitWords(name string, units int64) string {
-	switch {
-	case units < 0:
-		return "as plans say"
-	case units == 0 && strings.HasSuffix(name, mover.RateSuffix):
-		return "0, nothing moves"
-	case units == 0:
-		return "0, nothing begins"
-	case strings.HasSuffix(name, mover.RateSuffix):
-		return rate(units, time.Second)
-	}
-	return strconv.FormatInt(units, 10)
-}
-
-func (a *app) listLimits(ctx context.Context, m meetingFlags) (err error) {
-	c, closeControl, err := a.openControl(ctx, m)
+func (lim *limitsCommand) listLimits(ctx context.Context) (err error) {
+	c, closeControl, err := lim.fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
@@ -117,11 +108,11 @@ func (a *app) listLimits(ctx context.Context, m meetingFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.print(map[string]any{"limits": limits})
+	if lim.out.json {
+		return lim.out.print(map[string]any{"limits": limits})
 	}
 	if len(limits) == 0 {
-		fmt.Fprintln(a.out, "No limits are set: what plans say counts, and its defaults.")
+		fmt.Fprintln(lim.out, "No limits are set: what plans say counts, and its defaults.")
 		return nil
 	}
 	t := newTable("NAME", "VALUE")
@@ -129,6 +120,6 @@ func (a *app) listLimits(ctx context.Context, m meetingFlags) (err error) {
 	for _, l := range limits {
 		t.add(plain(l.Name), limitWords(l.Name, l.Units))
 	}
-	t.write(a.out)
+	t.write(lim.out)
 	return nil
 }

@@ -34,8 +34,15 @@ decamp ls esxi://root@esx1 web01
 decamp ls esxi://root@esx1 --password-file pw --json | jq '.vms[].name'
 `
 
-func newLs(a *app) *cobra.Command {
-	var l assemble.Login
+// lsCommand is decamp ls.
+type lsCommand struct {
+	out       *output
+	assembler *assemble.Assembler
+	login     assemble.Login
+}
+
+func newLs(p *program) *cobra.Command {
+	lc := &lsCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use:         "ls URL [VM]",
 		Short:       "List VMs, or show one",
@@ -49,33 +56,33 @@ func newLs(a *app) *cobra.Command {
 			return takes("URL")(cmd, args)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions, // names would have to be asked of the host
-		RunE:              a.logged(func(cmd *cobra.Command, args []string) error { return a.ls(cmd.Context(), l, args) }),
+		RunE:              p.logged(func(cmd *cobra.Command, args []string) error { return lc.run(cmd.Context(), args) }),
 	}
-	registerLogin(&l, cmd)
+	registerLogin(&lc.login, cmd)
 	return cmd
 }
 
-func (a *app) ls(ctx context.Context, l assemble.Login, args []string) (err error) {
-	src, err := a.Dial(ctx, args[0], l)
+func (lc *lsCommand) run(ctx context.Context, args []string) (err error) {
+	src, err := lc.assembler.Dial(ctx, args[0], lc.login)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, src.Close)
 	if len(args) == 2 {
-		return a.lsOne(ctx, src, args[1])
+		return lc.lsOne(ctx, src, args[1])
 	}
-	return a.lsAll(ctx, src)
+	return lc.lsAll(ctx, src)
 }
 
-func (a *app) lsOne(ctx context.Context, src source, name string) error {
+func (lc *lsCommand) lsOne(ctx context.Context, src source, name string) error {
 	vm, err := src.VM(ctx, name)
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.print(vm)
+	if lc.out.json {
+		return lc.out.print(vm)
 	}
-	return writeVM(a.out, vm)
+	return writeVM(lc.out, vm)
 }
 
 // contents is what a source holds, as ls prints it.
@@ -86,7 +93,7 @@ type contents struct {
 	VMs        []inventory.VM        `json:"vms"`
 }
 
-func (a *app) lsAll(ctx context.Context, src source) error {
+func (lc *lsCommand) lsAll(ctx context.Context, src source) error {
 	c := contents{About: src.About()}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { c.Hosts, err = src.Hosts(ctx); return err })
@@ -95,12 +102,12 @@ func (a *app) lsAll(ctx context.Context, src source) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	if a.json {
-		return a.print(c)
+	if lc.out.json {
+		return lc.out.print(c)
 	}
-	writeContents(a.out, src.Addr(), c)
-	if a.verbose {
-		writeWarnings(a.out, c.VMs)
+	writeContents(lc.out, src.Addr(), c)
+	if lc.out.verbose {
+		writeWarnings(lc.out, c.VMs)
 	}
 	return nil
 }
@@ -144,35 +151,12 @@ func vmRow(vm inventory.VM) []string {
 	}
 }
 
-// codes lists warnings by their codes, blocking ones first and marked.
-func codes(warnings []inventory.Warning) string {
-	var blocking, others []string
-	for _, w := range warnings {
-		switch {
-		case w.Blocks && !slices.Contains(blocking, w.Code+"!"):
-			blocking = append(blocking, w.Code+"!")
-		case !w.Blocks && !slices.Contains(others, w.Code):
-			others = append(others, w.Code)
-		}
-	}
-	return cmp.Or(strings.Join(append(blocking, others...), " "), "-")
-}
-
 // writeWarnings tells each VM's warnings in full.
 func writeWarnings(w io.Writer, vms []inventory.VM) {
 	for _, vm := range vms {
 		if len(vm.Warnings) > 0 {
 			fmt.Fprintf(w, "\n%s\n", plain(vm.Name))
 			writeWarningList(w, vm.Warnings)
-		}
-	}
-}
-
-func writeWarningList(w io.Writer, warnings []inventory.Warning) {
-	for _, warning := range warnings {
-		fmt.Fprintf(w, "  %s: %s\n", codes([]inventory.Warning{warning}), plain(warning.Text))
-		if warning.Remedy != "" {
-			fmt.Fprintf(w, "    Remedy: %s\n", plain(warning.Remedy))
 		}
 	}
 }
@@ -276,13 +260,13 @@ func writeNICs(w io.Writer, nics []inventory.NIC) {
 	t.write(w)
 }
 
-// plain makes text from the source safe to print: a VM may be called anything, escape
-// sequences and newlines included.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !strconv.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
+// source is the ESXi or vCenter that a command is logged in to.
+type source interface {
+	About() inventory.About
+	Addr() string
+	Hosts(ctx context.Context) ([]inventory.Host, error)
+	Datastores(ctx context.Context) ([]inventory.Datastore, error)
+	VMs(ctx context.Context) ([]inventory.VM, error)
+	VM(ctx context.Context, nameOrRef string) (*inventory.VM, error)
+	Close() error
 }

@@ -1,11 +1,11 @@
 // Command decamp moves virtual machines off VMware ESXi and vCenter onto KVM.
 //
-// Each command has a file of its own with its help text at the top. Two places name
-// concrete types: wire.go says which session, transport and target the packages below
-// are given, input.go how a disk's files are opened. Everything else here speaks in
-// their words.
+// Each command has a file of its own with its help text at the top: a type with its flags and the parts of the
+// program that it uses, and the methods that run it. What commands share stands in files below them (output, help,
+// flags of sources and fleets, printing of findings, outlines and plans): a command uses nothing of another command.
+// Sessions, transports and targets are opened by package assemble.
 //
-// Results go to the standard output, everything meant for eyes (progress, questions,
+// Results go to the standard output, everything meant for people (progress, questions,
 // warnings, errors) to the standard error. With --json the standard output is one JSON
 // object per line, the last of them the result or the error. Exit codes come from
 // fault.ExitCode and nowhere else.
@@ -34,14 +34,14 @@ func main() {
 	tuning.Apply()
 	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
 	context.AfterFunc(ctx, stop) // gives signals their default action back: a second one ends the process at once
-	a := newApp(os.Stdin, os.Stdout, newScreen(os.Stderr), os.Getenv, openTerminal)
+	p := newProgram(os.Stdin, os.Stdout, newScreen(os.Stderr), os.Getenv, openTerminal)
 	if unprotected != nil {
-		fmt.Fprintf(a.err, "Warning: %v\n", unprotected)
+		fmt.Fprintf(p.out.screen, "Warning: %v\n", unprotected)
 	}
 	if filepath.Base(os.Args[0]) == folderFuse {
-		os.Exit(a.folderFuse(ctx, os.Args[1:]))
+		os.Exit(runFolderFuse(ctx, p, os.Args[1:]))
 	}
-	os.Exit(a.run(ctx, os.Args[1:]))
+	os.Exit(run(ctx, p, os.Args[1:]))
 }
 
 // ending are the signals that stop a command in good order. A terminal that closes sends

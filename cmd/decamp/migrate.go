@@ -10,9 +10,13 @@ import (
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
+	"github.com/decamp/decamp/internal/transport/https"
 )
 
 const migrateHelp = `
@@ -107,8 +111,15 @@ decamp migrate esxi://root@esx1 db01 --to dir:/srv/vm --warm --transport nfc
 decamp migrate vcenter://ops@vsphere.local@vc1 /DC1/vm/prod/db01 --to dir:/srv/vm --spot 100M
 `
 
-func newMigrate(a *app) *cobra.Command {
-	var o migrateOptions
+// migrateCommand is decamp migrate.
+type migrateCommand struct {
+	moveFlags
+	out       *output
+	assembler *assemble.Assembler
+}
+
+func newMigrate(p *program) *cobra.Command {
+	mc := &migrateCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use:     "migrate URL VM --to TARGET [--to TARGET ...]",
 		Short:   "Move one VM",
@@ -122,25 +133,25 @@ func newMigrate(a *app) *cobra.Command {
 			exit{fault.Full, "no space left; make room and run the command again"},
 			exit{fault.Transient, "the host failed again and again, or another decamp has the images; run the command again to continue"})...),
 		ValidArgsFunction: cobra.NoFileCompletions, // names would have to be asked of the host
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
-			if err := o.check(cmd); err != nil {
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+			if err := mc.check(cmd); err != nil {
 				return err
 			}
-			if o.dryRun {
-				return a.dryRun(cmd.Context(), o.Move, args[0], args[1])
+			if mc.dryRun {
+				return mc.runDry(cmd.Context(), args[0], args[1])
 			}
-			return a.migrate(cmd.Context(), o, args[0], args[1])
+			return mc.run(cmd.Context(), args[0], args[1])
 		}),
 	}
-	o.register(cmd)
+	mc.register(cmd)
 	return cmd
 }
 
-func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string) (err error) {
-	if err := assemble.EngineOf(o.Move).CheckFiles("--key-file", "--appliance-kernel"); err != nil {
+func (mc *migrateCommand) run(ctx context.Context, rawURL, name string) (err error) {
+	if err := assemble.EngineOf(mc.Move).CheckFiles("--key-file", "--appliance-kernel"); err != nil {
 		return err
 	}
-	w, err := a.Open(ctx, o.Move, rawURL)
+	w, err := mc.assembler.Open(ctx, mc.Move, rawURL)
 	if err != nil {
 		return err
 	}
@@ -149,32 +160,32 @@ func (a *app) migrate(ctx context.Context, o migrateOptions, rawURL, name string
 	if err != nil {
 		return err
 	}
-	w.Plan(vm, o.Move)
-	if o.discard {
-		return a.discard(ctx, w)
+	w.Plan(vm, mc.Move)
+	if mc.discard {
+		return discardRuns(ctx, mc.out, w)
 	}
-	if err := w.CheckEngine(ctx, o.Move, vm); err != nil {
+	if err := w.CheckEngine(ctx, mc.Move, vm); err != nil {
 		return err
 	}
-	if o.SourceHash { // what it needs is to be missed now, not after hours of copying
+	if mc.SourceHash { // what it needs is to be missed now, not after hours of copying
 		if _, err := w.Shells.Open(ctx, vm.Host); err != nil {
 			return fmt.Errorf("--source-hash: %w", err)
 		}
 	}
 	for _, d := range w.To {
-		if err := a.announceRun(ctx, w, d, vm); err != nil {
+		if err := announceRun(ctx, mc.out, w, d, vm); err != nil {
 			return err
 		}
 	}
-	a.ForewarnVM(ctx, w, o.Move, vm)
-	shown := a.newProgress(runNamesOf(w))
+	mc.assembler.ForewarnVM(ctx, w, mc.Move, vm)
+	shown := newProgress(mc.out, runNamesOf(w))
 	w.Shown = shown.event
-	ends := w.MigrateAll(ctx, preflight.PermitOf(o.Options), migrate.Rig{})
+	ends := w.MigrateAll(ctx, preflight.PermitOf(mc.Options), migrate.Rig{})
 	shown.close()
 	if given, err := givenUp(w); given || err != nil {
-		return errors.Join(err, a.discard(context.WithoutCancel(ctx), w))
+		return errors.Join(err, discardRuns(context.WithoutCancel(ctx), mc.out, w))
 	}
-	return a.writeEnds(vm, ends)
+	return writeEnds(mc.out, vm, ends)
 }
 
 // givenUp reports whether a warm run ended because decamp cancel said so.
@@ -191,25 +202,45 @@ func givenUp(w *assemble.Parts) (bool, error) {
 	return err == nil && run.State != plan.Done, err
 }
 
-// discard gives up the runs to all destinations.
-func (a *app) discard(ctx context.Context, w *assemble.Parts) error {
-	shown := a.newProgress(runNamesOf(w))
-	defer shown.close()
-	w.Shown = shown.event
-	var errs []error
-	for _, d := range w.To {
-		errs = append(errs, a.discardRun(ctx, w, d))
-	}
-	return errors.Join(errs...)
-}
-
-func (a *app) discardRun(ctx context.Context, w *assemble.Parts, d *assemble.Destination) error {
-	if err := w.Migrator.Discard(ctx, d.Plan.ID, w.RigOf(d)); err != nil {
+// runDry says what would be defined, and what stands in the way. It reads the source, asks the
+// destinations, and makes nothing anywhere.
+func (mc *migrateCommand) runDry(ctx context.Context, rawURL, name string) (err error) {
+	if err := assemble.EngineOf(mc.Move).CheckFiles("--key-file", "--appliance-kernel"); err != nil {
 		return err
 	}
-	if a.json {
-		return a.print(map[string]plan.ID{"discarded": d.Plan.ID})
+	p := &assemble.SourceParts{Assembler: mc.assembler, Parts: &assemble.Parts{}, Login: mc.Login, SSH: mc.SSH}
+	if err := mc.assembler.OpenTargets(p.Parts, mc.Move, planfile.Local); err != nil {
+		return err
 	}
-	_, err := fmt.Fprintf(a.out, "Run %s is given up; what it copied is removed.\n", d.Plan.ID)
+	defer closing(&err, p.Close)
+	if err := mc.assembler.OpenURL(ctx, p, rawURL); err != nil {
+		return err
+	}
+	p.Reader = https.New(p.Session, https.Options{MaxConnections: mc.Connections, Log: mc.out.log})
+	if p.Transport, err = mc.assembler.NewTransport(ctx, p.Parts, mc.Options); err != nil {
+		return err
+	}
+	vm, err := p.Session.VM(ctx, name)
+	if err != nil {
+		return err
+	}
+	def, r := mc.assembler.Foresee(ctx, p.Parts, vm, mc.Options)
+	obstacles := migrate.Obstacles(vm, p.Transport, preflight.PermitOf(mc.Options))
+	refused := mc.CheckEngine(ctx, vm, func() []guest.Report { return def.Guest })
+	for _, d := range p.To {
+		r.Destinations = append(r.Destinations, assemble.Outline(ctx, d, def, obstacles, refused))
+	}
+	if err := mc.tellDryRun(def.VM, r); err != nil {
+		return err
+	}
+	return r.Err()
+}
+
+func (mc *migrateCommand) tellDryRun(vm *inventory.VM, r assemble.DryRun) error {
+	if mc.out.json {
+		return mc.out.print(r)
+	}
+	writeDryRun(mc.out, &r, vm)
+	_, err := fmt.Fprintln(mc.out, "This was a dry run: nothing was made, copied or switched off.")
 	return err
 }

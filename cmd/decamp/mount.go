@@ -38,16 +38,18 @@ qemu-img convert -m 16 -W /mnt/esx1/ha-datacenter/datastore1/web01/web01.vmdk we
 umount /mnt/esx1
 `
 
-// mountOptions are the flags of decamp mount.
-type mountOptions struct {
+// mountCommand is decamp mount.
+type mountCommand struct {
+	out         *output
+	assembler   *assemble.Assembler
 	login       assemble.Login
 	connections int
 	readTimeout time.Duration
 	allowOther  bool
 }
 
-func newMount(a *app) *cobra.Command {
-	var o mountOptions
+func newMount(p *program) *cobra.Command {
+	m := &mountCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use:     "mount URL DIR",
 		Short:   "Show a host's datastores as a folder",
@@ -57,61 +59,61 @@ func newMount(a *app) *cobra.Command {
 		Annotations: exits(append(sourceExits,
 			exit{fault.Conflict, "a host is mounted at DIR already"},
 			exit{fault.Unsupported, "there is no FUSE on this machine, or no right to use it"})...),
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
-			if err := o.check(cmd); err != nil {
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+			if err := m.check(cmd); err != nil {
 				return err
 			}
-			return a.mount(cmd.Context(), o, args[0], args[1])
+			return m.run(cmd.Context(), args[0], args[1])
 		}),
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.connections, "connections", planfile.DefaultOptions().Connections, "at most `N` connections to the host, 12 at the most")
-	f.DurationVar(&o.readTimeout, "read-timeout", 2*time.Minute, "`TIME` after which a read that the host does not answer fails")
-	f.BoolVar(&o.allowOther, "allow-other", false, "let users other than you see the files")
-	registerLogin(&o.login, cmd)
+	f.IntVar(&m.connections, "connections", planfile.DefaultOptions().Connections, "at most `N` connections to the host, 12 at the most")
+	f.DurationVar(&m.readTimeout, "read-timeout", 2*time.Minute, "`TIME` after which a read that the host does not answer fails")
+	f.BoolVar(&m.allowOther, "allow-other", false, "let users other than you see the files")
+	registerLogin(&m.login, cmd)
 	return cmd
 }
 
-func (o *mountOptions) check(cmd *cobra.Command) error {
+func (m *mountCommand) check(cmd *cobra.Command) error {
 	switch {
-	case o.connections < 1 || o.connections > 12:
-		return badUsage(cmd, "--connections %d: want 1 to 12", o.connections)
-	case o.readTimeout < time.Second:
-		return badUsage(cmd, "--read-timeout %v: want 1s or more", o.readTimeout)
+	case m.connections < 1 || m.connections > 12:
+		return badUsage(cmd, "--connections %d: want 1 to 12", m.connections)
+	case m.readTimeout < time.Second:
+		return badUsage(cmd, "--read-timeout %v: want 1s or more", m.readTimeout)
 	}
 	return nil
 }
 
-// mount serves until ctx ends or somebody unmounts.
-func (a *app) mount(ctx context.Context, o mountOptions, rawURL, dir string) (err error) {
+// run serves until ctx ends or the folder is unmounted.
+func (m *mountCommand) run(ctx context.Context, rawURL, dir string) (err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
 		return err
 	}
-	session, err := a.Dial(ctx, rawURL, o.login)
+	session, err := m.assembler.Dial(ctx, rawURL, m.login)
 	if err != nil {
 		return err
 	}
-	shown, err := a.openMount(ctx, session, nil, dir, o.connections, mount.Options{
-		ReadTimeout: o.readTimeout, AllowOther: o.allowOther, Source: rawURL,
+	shown, err := assemble.Mount(ctx, session, nil, dir, m.connections, mount.Options{
+		ReadTimeout: m.readTimeout, AllowOther: m.allowOther, Source: rawURL, Log: m.out.log,
 	})
 	if err != nil {
 		return err
 	}
 	defer closing(&err, shown.Close)
-	if err := a.tellMounted(rawURL, dir); err != nil {
+	if err := m.tellMounted(rawURL, dir); err != nil {
 		return err
 	}
-	shown.wait(ctx)
+	shown.Wait(ctx)
 	return nil
 }
 
-func (a *app) tellMounted(rawURL, dir string) error {
-	if a.json {
-		return a.print(struct {
+func (m *mountCommand) tellMounted(rawURL, dir string) error {
+	if m.out.json {
+		return m.out.print(struct {
 			Mounted string `json:"mounted"`
 		}{dir})
 	}
-	_, err := fmt.Fprintf(a.err, "%s is mounted at %s. Interrupt to unmount.\n", rawURL, dir)
+	_, err := fmt.Fprintf(m.out.screen, "%s is mounted at %s. Interrupt to unmount.\n", rawURL, dir)
 	return err
 }

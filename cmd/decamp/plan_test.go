@@ -51,7 +51,7 @@ func TestOptionsOfAPlanAreThoseOfTheFlags(t *testing.T) {
 		if len(found) > 0 {
 			t.Fatal(found)
 		}
-		var o migrateOptions
+		var o moveFlags
 		cmd := &cobra.Command{}
 		o.register(cmd)
 		must(t, cmd.ParseFlags(append(strings.Fields(flags), "--to", to)))
@@ -75,7 +75,7 @@ var keyByHand = map[string]string{
 // A key of a plan that no flag sets is forgotten, or is for plans only.
 func TestEveryKeyHasAFlag(t *testing.T) {
 	onlyInPlans := regexp.MustCompile(`^(priority|hooks\..*|warm\.window\..*)$`)
-	var o migrateOptions
+	var o moveFlags
 	cmd := &cobra.Command{}
 	o.register(cmd)
 	flagOf := maps.Clone(keyByHand)

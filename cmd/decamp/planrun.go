@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/user"
-	"path/filepath"
 	"slices"
 	"sync"
 
@@ -14,12 +11,9 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/server"
-	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 const planRunHelp = `
@@ -41,20 +35,20 @@ decamp plan run plan.yaml --json | jq 'select(.vm.state == "done").vm.name'
 decamp plan run plan.yaml --server https://mover:8470 --token-file token --detach
 `
 
-// vmsAtOnce is how many VMs a process drives at the same time, if nobody says otherwise: four
-// busy hosts.
-const vmsAtOnce = 80
+// planRunCommand is decamp plan run.
+type planRunCommand struct {
+	out       *output
+	assembler *assemble.Assembler
+	fleet     fleetFlags
 
-type planRunOptions struct {
-	meetingFlags
 	detach bool
 	hooks  bool
 	vms    int
 	trials int
 }
 
-func newPlanRun(a *app) *cobra.Command {
-	var o planRunOptions
+func newPlanRun(p *program) *cobra.Command {
+	pr := &planRunCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "run FILE", Short: "Carry a plan out", Long: text(planRunHelp), Example: text(planRunExamples),
 		Args: takes("FILE"),
@@ -63,80 +57,55 @@ func newPlanRun(a *app) *cobra.Command {
 			exit{fault.Denied, "wrong password, missing privilege, certificate unknown or changed, or the database is not verified"},
 			exit{fault.Unreachable, "the database or the server does not answer"},
 			exit{fault.Conflict, "VMs failed, or another plan of that name is there, or another decamp works here"}),
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error { return a.planRun(cmd.Context(), o, args[0]) }),
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error { return pr.run(cmd.Context(), args[0]) }),
 	}
-	cmd.Flags().BoolVar(&o.detach, "detach", false, "hand the plan over, and do not wait for its end")
-	cmd.Flags().IntVar(&o.vms, "vms", vmsAtOnce, "at most `N` VMs at a time are driven by this process")
-	registerTrials(cmd.Flags(), &o.trials)
-	cmd.Flags().BoolVar(&o.hooks, "allow-hooks", false, "with --db: run the commands (hooks) of all plans there that an admin submitted; without --db they are run")
-	o.register(cmd)
-	o.registerKey(cmd)
+	cmd.Flags().BoolVar(&pr.detach, "detach", false, "hand the plan over, and do not wait for its end")
+	cmd.Flags().IntVar(&pr.vms, "vms", vmsAtOnce, "at most `N` VMs at a time are driven by this process")
+	registerTrials(cmd.Flags(), &pr.trials)
+	cmd.Flags().BoolVar(&pr.hooks, "allow-hooks", false, "with --db: run the commands (hooks) of all plans there that an admin submitted; without --db they are run")
+	pr.fleet.register(cmd)
+	pr.fleet.registerKey(cmd)
 	return cmd
 }
 
-// submission reads a plan file. What is wrong with it is told, all of it.
-func (a *app) submission(path string) (s server.Submission, f *planfile.File, err error) {
-	text, err := planfile.Read(path)
-	if err != nil {
-		return s, nil, err
-	}
-	f, found := planfile.Parse(text)
-	if len(found) > 0 {
-		if err := a.writeCheck(path, f, preflight.Report{Places: []preflight.Space{}, Findings: found}, nil); err != nil {
-			return s, nil, err
-		}
-		return s, nil, fmt.Errorf("read %s: %w", path, found.Err())
-	}
-	folder, err := filepath.Abs(filepath.Dir(path))
-	return server.Submission{Text: string(text), Folder: folder, By: localUser(), Role: server.Admin}, f, err
-}
-
-// localUser is who gives an order here, for the records.
-func localUser() string {
-	if u, err := user.Current(); err == nil {
-		return u.Username
-	}
-	return fmt.Sprintf("uid %d", os.Getuid())
-}
-
-func (a *app) planRun(ctx context.Context, o planRunOptions, path string) (err error) {
-	s, f, err := a.submission(path)
+func (pr *planRunCommand) run(ctx context.Context, path string) (err error) {
+	s, f, err := readSubmission(pr.out, path)
 	if err != nil {
 		return err
 	}
-	c, closeControl, err := a.openControl(ctx, o.meetingFlags)
+	c, closeControl, err := pr.fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, closeControl)
-	local, here := c.(audited)
-	if here && o.detach {
+	local, here := c.(server.Audited)
+	if here && pr.detach {
 		if err := ownCredentials(f); err != nil {
 			return err
 		}
 	}
-	if !here || o.detach {
-		return a.handOver(ctx, c, s, o.detach)
+	if !here || pr.detach {
+		return pr.handOver(ctx, c, s, pr.detach)
 	}
-	url, err := a.databaseURL(o.meetingFlags)
+	url, err := pr.fleet.databaseURL()
 	if err != nil {
 		return err
 	}
-	n, err := a.openNode(ctx, local.Roster, url, nodeOptions{
-		folders: foldersOf(f), vms: o.vms, trials: o.trials, command: true, hooks: o.hooks || isFile(url), insecure: o.insecure,
+	n, err := mover.OpenNode(ctx, pr.assembler, local.Roster, mover.NodeOptions{
+		Folders: foldersOf(f), VMs: pr.vms, Trials: pr.trials, Command: true, Hooks: pr.hooks || isFile(url), Shared: sharedURL(url), Insecure: pr.fleet.insecure,
 	})
 	if fault.Is(err, fault.Conflict) && isFile(url) && driven(ctx, c) {
 		if err := ownCredentials(f); err != nil {
 			return err
 		}
-		fmt.Fprintf(a.err, "The decamp that works here carries it out (%s).\n", plain(err.Error()))
-		return a.handOver(ctx, c, s, false)
+		fmt.Fprintf(pr.out.screen, "The decamp that works here carries it out (%s).\n", plain(err.Error()))
+		return pr.handOver(ctx, c, s, false)
 	}
 	if err != nil {
 		return err
 	}
 	defer closing(&err, n.Close)
-	return a.runToEnd(ctx, c, n, s)
+	return pr.runToEnd(ctx, c, n, s)
 }
 
 // ownCredentials is an error for a plan that servers and workers would refuse, because it names no credentials:
@@ -155,29 +124,29 @@ func driven(ctx context.Context, c server.Control) bool {
 }
 
 // handOver has others carry the plan out.
-func (a *app) handOver(ctx context.Context, c server.Control, s server.Submission, detach bool) error {
+func (pr *planRunCommand) handOver(ctx context.Context, c server.Control, s server.Submission, detach bool) error {
 	p, err := c.Submit(ctx, s)
 	if err != nil {
 		return err
 	}
 	if detach {
-		if a.json {
-			return a.print(map[string]string{"plan": p.Name})
+		if pr.out.json {
+			return pr.out.print(map[string]string{"plan": p.Name})
 		}
-		_, err := fmt.Fprintf(a.out, "Plan %s is handed over. Follow it: decamp watch %s\n", p.Name, p.Name)
+		_, err := fmt.Fprintf(pr.out, "Plan %s is handed over. Follow it: decamp watch %s\n", p.Name, p.Name)
 		return err
 	}
-	return a.follow(ctx, c, p.Name)
+	return followPlan(ctx, pr.out, c, p.Name)
 }
 
 // runToEnd carries the plan out here, until it ends.
-func (a *app) runToEnd(ctx context.Context, c server.Control, n *node, s server.Submission) error {
+func (pr *planRunCommand) runToEnd(ctx context.Context, c server.Control, n *mover.Node, s server.Submission) error {
 	p, err := c.Submit(ctx, s)
 	if err != nil {
 		return err
 	}
 	if others := unfinished(ctx, c, p.Name); len(others) > 0 {
-		fmt.Fprintf(a.err, "Other plans that are not ended go on, too: %v\n", others)
+		fmt.Fprintf(pr.out.screen, "Other plans that are not ended go on, too: %v\n", others)
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -187,7 +156,7 @@ func (a *app) runToEnd(ctx context.Context, c server.Control, n *node, s server.
 		defer end() // without a node nothing moves
 		nodeErr = n.Run(ctx)
 	})
-	err = a.follow(ctx, c, p.Name)
+	err = followPlan(ctx, pr.out, c, p.Name)
 	end()
 	running.Wait()
 	if nodeErr != nil {
@@ -222,74 +191,4 @@ func foldersOf(f *planfile.File) []string {
 		}
 	}
 	return folders
-}
-
-// node is a fleet.Node with what it works with.
-type node struct {
-	*fleet.Node
-	mover  *mover.Mover
-	worker roster.Worker
-}
-
-func (n *node) Close() error { return n.mover.Close() }
-
-type nodeOptions struct {
-	name    string   // of the worker; this machine's else
-	folders []string // that it offers
-	vms     int      // at a time
-	trials  int      // boots at a time, of VMs whose plan asks for them
-	idle    bool     // drives nothing
-	command bool     // the user runs it: plans of administrators are the user's own
-	hooks   bool     // hooks of plans are run
-
-	insecure bool // the database need not be verified
-}
-
-// openNode makes this process part of the fleet that meets in r.
-func (a *app) openNode(ctx context.Context, r *roster.Roster, url string, o nodeOptions) (*node, error) {
-	var err error
-	if o.name == "" {
-		if o.name, err = hostName(); err != nil {
-			return nil, err
-		}
-	}
-	w := roster.Worker{Name: o.name, Version: version, VMs: o.vms}
-	if w.Offers, err = offered(o.folders); err != nil {
-		return nil, err
-	}
-	shared := url
-	if isFile(url) {
-		shared = ""
-	}
-	m, err := mover.Open(ctx, &a.Assembler, shared, o.insecure, w, r)
-	if err != nil {
-		return nil, err
-	}
-	m.Command, m.Hooks = o.command, o.hooks
-	m.Trials = make(chan struct{}, max(o.trials, 1))
-	return &node{mover: m, worker: w, Node: fleet.New(fleet.Config{
-		Roster: r, Mover: m, Worker: w, Log: a.Log, Schedule: true, Drive: !o.idle,
-	})}, nil
-}
-
-// offered are the folders that a worker offers, with the ids of the storages behind them.
-func offered(folders []string) (map[string]string, error) {
-	offers := map[string]string{}
-	for _, folder := range folders {
-		id, err := dir.StorageID(folder)
-		if err != nil {
-			return nil, err
-		}
-		offers[folder] = id
-	}
-	return offers, nil
-}
-
-// hostName is this machine's, for the name of a worker.
-func hostName() (string, error) {
-	name, err := os.Hostname()
-	if err != nil || name == "" {
-		return "", fault.New(fault.Invalid, "this machine has no name: %w", err).WithHint("say what the worker is called with --name NAME")
-	}
-	return name, nil
 }

@@ -41,42 +41,46 @@ decamp plan simulate plan.yaml --hosts hosts.yaml
 decamp plan simulate --hosts hosts.yaml --json | jq .makespan
 `
 
-type simulateOptions struct {
-	assemble.Login
+// simulateCommand is decamp plan simulate.
+type simulateCommand struct {
+	out       *output
+	assembler *assemble.Assembler
+	login     assemble.Login
+
 	each, host, all rateFlag
 	hosts           string
 }
 
-func newPlanSimulate(a *app) *cobra.Command {
-	o := simulateOptions{each: mover.GuessedRate}
+func newPlanSimulate(p *program) *cobra.Command {
+	sim := &simulateCommand{out: p.out, assembler: p.assembler, each: mover.GuessedRate}
 	cmd := &cobra.Command{
 		Use: "simulate [FILE]", Short: "Say how long a plan would take", Long: text(planSimulateHelp), Example: text(planSimulateExamples),
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && o.hosts != "" {
+			if len(args) == 0 && sim.hosts != "" {
 				return nil
 			}
 			return takes("FILE")(cmd, args)
 		},
 		Annotations: exits(slices.Concat(sourceExits, []exit{{fault.Conflict, "the plan has VMs that could never begin"}})...),
-		RunE:        a.logged(func(cmd *cobra.Command, args []string) error { return a.planSimulate(cmd.Context(), o, args) }),
+		RunE:        p.logged(func(cmd *cobra.Command, args []string) error { return sim.run(cmd.Context(), args) }),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.Var(&o.each, "rate", "bytes a second of one VM's transfer")
-	f.Var(&o.host, "host-rate", "bytes a second of each ESXi host (default no bound)")
-	f.Var(&o.all, "all-rate", "bytes a second of all together (default no bound)")
-	f.StringVar(&o.hosts, "hosts", "", "FILE that says what hosts, datastores, disks and links give, in place of the rates above")
+	f.Var(&sim.each, "rate", "bytes a second of one VM's transfer")
+	f.Var(&sim.host, "host-rate", "bytes a second of each ESXi host (default no bound)")
+	f.Var(&sim.all, "all-rate", "bytes a second of all together (default no bound)")
+	f.StringVar(&sim.hosts, "hosts", "", "FILE that says what hosts, datastores, disks and links give, in place of the rates above")
 	for _, rate := range []string{"rate", "host-rate", "all-rate"} {
 		cmd.MarkFlagsMutuallyExclusive("hosts", rate)
 	}
-	registerLogin(&o.Login, cmd)
+	registerLogin(&sim.login, cmd)
 	return cmd
 }
 
 // rates are the simulation's.
-func (o *simulateOptions) rates() map[string]int64 {
+func (sim *simulateCommand) rates() map[string]int64 {
 	rates := map[string]int64{}
-	for name, rate := range map[string]rateFlag{"vm:*/rate": o.each, "host:*/rate": o.host, "link:all/rate": o.all} {
+	for name, rate := range map[string]rateFlag{"vm:*/rate": sim.each, "host:*/rate": sim.host, "link:all/rate": sim.all} {
 		if rate > 0 {
 			rates[name] = int64(rate)
 		}
@@ -84,118 +88,53 @@ func (o *simulateOptions) rates() map[string]int64 {
 	return rates
 }
 
-func (a *app) planSimulate(ctx context.Context, o simulateOptions, args []string) error {
+func (sim *simulateCommand) run(ctx context.Context, args []string) error {
 	h := &planfile.Hardware{}
-	if o.hosts != "" {
+	if sim.hosts != "" {
 		var err error
-		if h, err = planfile.LoadHardware(o.hosts); err != nil {
+		if h, err = planfile.LoadHardware(sim.hosts); err != nil {
 			return err
 		}
 	}
-	name, s := filepath.Base(o.hosts), simulationOf(h)
+	name, s := filepath.Base(sim.hosts), mover.NewSimulation(h)
 	if len(args) > 0 {
 		name = filepath.Base(args[0])
-		if err := a.planned(ctx, o, args[0], &s); err != nil {
+		sub, f, err := readSubmission(sim.out, args[0])
+		if err != nil {
+			return err
+		}
+		p := roster.Plan{Name: string(f.Name), Text: sub.Text, Folder: sub.Folder}
+		if err := mover.AddPlan(ctx, sim.assembler, sim.login, p, &s); err != nil {
 			return err
 		}
 	}
 	if len(s.VMs) == 0 {
-		return fault.New(fault.Invalid, "there is no VM to simulate").WithHint("name a plan, or say vms: [{count: 500, hosts: 8, allocated: 35G}] in %s", o.hosts)
+		return fault.New(fault.Invalid, "there is no VM to simulate").WithHint("name a plan, or say vms: [{count: 500, hosts: 8, allocated: 35G}] in %s", sim.hosts)
 	}
 	maps.Copy(s.Capacities, h.PerHost.Capacities("*"))
-	if o.hosts == "" {
-		s.Rates = o.rates()
+	if sim.hosts == "" {
+		s.Rates = sim.rates()
 	}
-	done, err := simulate(ctx, s, h)
+	done, err := mover.Simulate(ctx, s, h)
 	if err != nil {
 		return err
 	}
-	return a.writeSimulated(name, done)
+	return writeSimulated(sim.out, name, done)
 }
 
-// planned reads the VMs of a plan and what it limits into s.
-func (a *app) planned(ctx context.Context, o simulateOptions, path string, s *fleet.Simulation) (err error) {
-	sub, f, err := a.submission(path)
-	if err != nil {
-		return err
-	}
-	m := mover.New(&a.Assembler)
-	p := roster.Plan{Name: string(f.Name), Text: sub.Text, Folder: sub.Folder}
-	source, err := m.Known(p)
-	if err != nil {
-		return err
-	}
-	defer closing(&err, source.Close)
-	if err := source.Look(ctx, o.Login); err != nil {
-		return err
-	}
-	s.VMs, s.Needs = nil, m.Needs
-	err = source.List(ctx, func(some []roster.VM) error { s.VMs = append(s.VMs, some...); return nil })
-	if err != nil {
-		return err
-	}
-	s.Capacities, err = m.Capacities(ctx, p)
-	return err
-}
-
-// simulationOf is what a file of hardware says, with its own VMs.
-func simulationOf(h *planfile.Hardware) fleet.Simulation {
-	return fleet.Simulation{
-		VMs: groups(h.VMs), Capacities: mover.DefaultCapacities(), Needs: mover.New(nil).Needs,
-		Rates: h.Rates(1), Crowds: map[string]float64{"link:all/rate": float64(h.Crowd)}, Hold: time.Duration(h.Hold),
-	}
-}
-
-// groups are VMs as a listing would tell them.
-func groups(all []planfile.Group) (vms []roster.VM) {
-	for _, g := range all {
-		for i := range g.Count {
-			n := len(vms) + 1
-			host := fmt.Sprintf("esx%d", i%g.Hosts+1)
-			vms = append(vms, roster.VM{
-				Key: roster.Key{Plan: "simulated", VM: fmt.Sprintf("vm-%d", n)}, Name: fmt.Sprintf("vm%d", n),
-				Host: host, Datastore: "datastore1", Source: "vc", To: []string{"dir:/"}, Disks: g.Disks, Bytes: int64(g.Allocated),
-			})
-		}
-	}
-	return vms
-}
-
-// simulated is a simulation with the bounds of its end.
-type simulated struct {
-	fleet.Simulated
-	Least time.Duration `json:"least,omitempty"` // if all rates are as much higher as the file says they may be
-	Most  time.Duration `json:"most,omitempty"`  // or lower
-}
-
-func simulate(ctx context.Context, s fleet.Simulation, h *planfile.Hardware) (done simulated, err error) {
-	if done.Simulated, err = fleet.Simulate(ctx, s); err != nil || h.Uncertain == 0 {
-		return done, err
-	}
-	for factor, bound := range map[float64]*time.Duration{1 + float64(h.Uncertain): &done.Least, 1 - float64(h.Uncertain): &done.Most} {
-		s.Rates = h.Rates(factor)
-		other, err := fleet.Simulate(ctx, s)
-		if err != nil {
-			return done, err
-		}
-		*bound = other.Makespan
-	}
-	return done, nil
-}
-
-func (a *app) writeSimulated(name string, s simulated) error {
-	if a.json {
-		if err := a.print(s); err != nil {
+func writeSimulated(out *output, name string, s mover.Simulated) error {
+	if out.json {
+		if err := out.print(s); err != nil {
 			return err
 		}
 		return neverError(s)
 	}
-	fmt.Fprintf(a.out, "%s: %s, %s allocated, in %s%s (%s on average)\n\n", plain(name), count(len(s.VMs), "VM"), size(s.Bytes), duration(s.Makespan), between(s), rate(s.Bytes, s.Makespan))
-	writeLoads(a.out, s)
+	fmt.Fprintf(out, "%s: %s, %s allocated, in %s%s (%s on average)\n\n", plain(name), count(len(s.VMs), "VM"), size(s.Bytes), duration(s.Makespan), between(s), rate(s.Bytes, s.Makespan))
+	writeLoads(out, s)
 	if waits := waitedFor(s); len(waits) > 0 {
-		fmt.Fprintln(a.out, "\nWhat VMs waited for before they began")
+		fmt.Fprintln(out, "\nWhat VMs waited for before they began")
 		for _, w := range waits {
-			fmt.Fprintf(a.out, "  %s\n", w)
+			fmt.Fprintf(out, "  %s\n", w)
 		}
 	}
 	return neverError(s)
@@ -205,7 +144,7 @@ func (a *app) writeSimulated(name string, s simulated) error {
 const mostLoads = 40
 
 // writeLoads shows what hosts and workers had to do; of many, those that had most.
-func writeLoads(w io.Writer, s simulated) {
+func writeLoads(w io.Writer, s mover.Simulated) {
 	loads := slices.Clone(s.Loads)
 	if len(loads) > mostLoads {
 		slices.SortStableFunc(loads, func(x, y fleet.Load) int { return cmp.Or(cmp.Compare(y.Busy, x.Busy), cmp.Compare(y.Bytes, x.Bytes)) })
@@ -223,7 +162,7 @@ func writeLoads(w io.Writer, s simulated) {
 }
 
 // between tells the bounds of an end, where there are any.
-func between(s simulated) string {
+func between(s mover.Simulated) string {
 	if s.Most == 0 {
 		return ""
 	}
@@ -234,7 +173,7 @@ func between(s simulated) string {
 const mostWaits = 5
 
 // waitedFor sums up what VMs waited for, what cost most first.
-func waitedFor(s simulated) []string {
+func waitedFor(s mover.Simulated) []string {
 	type wait struct {
 		vms  int
 		time time.Duration
@@ -255,7 +194,7 @@ func waitedFor(s simulated) []string {
 }
 
 // neverError tells of VMs that could not begin.
-func neverError(s simulated) error {
+func neverError(s mover.Simulated) error {
 	if len(s.Never) == 0 {
 		return nil
 	}

@@ -69,7 +69,7 @@ func TestCheckAndRunAgree(t *testing.T) {
 		c := newClinic(t, cfg)
 		plan := writeFile(t, "plan.yaml", fmt.Sprintf("version: 1\nname: p\nsource: {url: %q, fingerprint: %q}\ndefaults: {to: [%q]}\nvms:\n%s",
 			c.url(), c.lab.Fingerprint(), "dir:"+c.to, &entries))
-		_ = c.run(t.Context(), []string{"plan", "check", plan, "--json", "--state", c.State}) // its findings count
+		_ = c.run(t.Context(), []string{"plan", "check", plan, "--json", "--state", c.assembler.State}) // its findings count
 		var report preflight.Report
 		if err := json.NewDecoder(strings.NewReader(c.out.String())).Decode(&report); err != nil {
 			t.Fatalf("%v: %s%s", err, c.out, c.stderr())
@@ -80,7 +80,7 @@ func TestCheckAndRunAgree(t *testing.T) {
 				blocks[f.VM] += f.Code + " "
 			}
 		}
-		_ = c.run(t.Context(), []string{"plan", "run", plan, "--state", c.State}) // VMs fail
+		_ = c.run(t.Context(), []string{"plan", "run", plan, "--state", c.assembler.State}) // VMs fail
 		moved := map[string]bool{}
 		for _, vm := range assemble.Moved(c.to) {
 			moved[vm.Name] = true

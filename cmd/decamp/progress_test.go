@@ -71,8 +71,8 @@ func TestOutlookSaysWhetherTheBootCounts(t *testing.T) {
 
 func TestProgressAsJSON(t *testing.T) {
 	r := newRig(t)
-	r.json = true
-	p := r.newProgress(nil)
+	r.program.out.json = true
+	p := newProgress(r.program.out, nil)
 	for _, e := range someRun() {
 		p.event(e)
 	}
@@ -126,10 +126,10 @@ func TestPipelineShowsTheStep(t *testing.T) {
 func TestScreenGoesBackToItsFile(t *testing.T) {
 	r := newRig(t)
 	var above bytes.Buffer
-	r.err.divert(&above)
-	r.Warn("one")
-	r.err.divert(nil)
-	r.Warn("two")
+	r.program.out.screen.divert(&above)
+	r.program.out.warn("one")
+	r.program.out.screen.divert(nil)
+	r.program.out.warn("two")
 	text, err := os.ReadFile(r.screen.Name())
 	if err != nil || string(text) != "Warning: two\n" || above.String() != "Warning: one\n" {
 		t.Errorf("screen %q, above %q, %v", text, above.String(), err)

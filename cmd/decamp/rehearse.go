@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +20,7 @@ import (
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/trial"
 )
@@ -42,15 +45,17 @@ the server or the database, and its verdict and the end of the serial log come t
 The screen and the whole log stay on that worker.
 `
 
-// rehearseOptions are the flags of decamp rehearse.
-type rehearseOptions struct {
-	deadline time.Duration
-	expect   string
+// rehearseCommand is decamp rehearse.
+type rehearseCommand struct {
+	out       *output
+	assembler *assemble.Assembler
+	fleet     fleetFlags
+	deadline  time.Duration
+	expect    string
 }
 
-func newRehearse(a *app) *cobra.Command {
-	var o rehearseOptions
-	var m meetingFlags
+func newRehearse(p *program) *cobra.Command {
+	rh := &rehearseCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "rehearse RUN|PLAN/VM", Short: "Boot a warm migration's VM from what is copied so far", Long: text(rehearseHelp) + "\n\n" + text(namedHelp),
 		Args: takes("RUN"), Example: "decamp rehearse web01-3f9a1c\ndecamp rehearse wave-1/db01 --expect 'db01 is ready'",
@@ -62,50 +67,50 @@ func newRehearse(a *app) *cobra.Command {
 			exit{fault.Full, "no space left for what is kept of it"},
 			exit{fault.Unreachable, "the database or the server does not answer"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
-			if o.deadline < 0 {
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+			if rh.deadline < 0 {
 				return badUsage(cmd, "--deadline: want a time above 0")
 			}
-			return a.rehearse(cmd.Context(), m, o, args[0])
+			return rh.run(cmd.Context(), args[0])
 		}),
 	}
-	cmd.Flags().DurationVar(&o.deadline, "deadline", 0, "`TIME` the guest may take (default 5m, emulated 15m)")
-	cmd.Flags().StringVar(&o.expect, "expect", "", "`TEXT` on its serial port or text screen that means the guest is up, beside a login and its network")
-	m.register(cmd)
+	cmd.Flags().DurationVar(&rh.deadline, "deadline", 0, "`TIME` the guest may take (default 5m, emulated 15m)")
+	cmd.Flags().StringVar(&rh.expect, "expect", "", "`TEXT` on its serial port or text screen that means the guest is up, beside a login and its network")
+	rh.fleet.register(cmd)
 	return cmd
 }
 
-// rehearse finds out whose run is meant.
-func (a *app) rehearse(ctx context.Context, m meetingFlags, o rehearseOptions, name string) (err error) {
-	ask := plan.Rehearsal{ID: strconv.FormatUint(rand.Uint64(), 16), Expect: o.expect, Deadline: o.deadline}
-	c, closeControl, err := a.openControl(ctx, m)
+// run finds out whose run is meant.
+func (rh *rehearseCommand) run(ctx context.Context, name string) (err error) {
+	ask := plan.Rehearsal{ID: strconv.FormatUint(rand.Uint64(), 16), Expect: rh.expect, Deadline: rh.deadline}
+	c, closeControl, err := rh.fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, closeControl)
-	planName, vmName, isRun, err := meant(ctx, c, name)
+	planName, vmName, isRun, err := server.ResolveName(ctx, c, name)
 	switch {
 	case err != nil:
 		return err
 	case isRun:
-		return a.rehearseRun(ctx, plan.ID(name), ask)
+		return rh.rehearseRun(ctx, plan.ID(name), ask)
 	case vmName == "":
 		return fault.New(fault.Invalid, "a plan's VMs are rehearsed one at a time").WithHint("decamp rehearse %s/VM; decamp status %s --all lists them", fault.Quote(planName), fault.Quote(planName))
 	}
-	vm, err := findVM(ctx, c, planName, vmName)
+	vm, err := server.FindVM(ctx, c, planName, vmName)
 	if err != nil {
 		return err
 	}
-	if a.rehearsesHere(m, vm) {
-		return a.rehearseRun(ctx, plan.ID(vm.Runs[0]), ask)
+	if rh.rehearsesHere(vm) {
+		return rh.rehearseRun(ctx, plan.ID(vm.Runs[0]), ask)
 	}
-	return a.rehearseVM(ctx, c, vm, roster.Rehearsal{ID: ask.ID, Expect: ask.Expect, Deadline: ask.Deadline})
+	return rh.rehearseVM(ctx, c, vm, roster.Rehearsal{ID: ask.ID, Expect: ask.Expect, Deadline: ask.Deadline})
 }
 
 // rehearseRun has a run of this state directory rehearsed, by whoever drives it or else here, and says
 // how that ended.
-func (a *app) rehearseRun(ctx context.Context, id plan.ID, ask plan.Rehearsal) error {
-	state, store, run, err := a.recorded(id)
+func (rh *rehearseCommand) rehearseRun(ctx context.Context, id plan.ID, ask plan.Rehearsal) error {
+	state, store, run, err := recordedRun(rh.assembler, id)
 	switch {
 	case err != nil:
 		return err
@@ -121,41 +126,33 @@ func (a *app) rehearseRun(ctx context.Context, id plan.ID, ask plan.Rehearsal) e
 	}
 	var report trial.Report
 	if driven {
-		report, err = a.askRehearsal(ctx, rehearsed{state, store, id, ask})
+		report, err = rh.askRehearsal(ctx, rehearsed{state, store, id, ask})
 	} else {
-		report, err = a.rehearseHere(ctx, run.Plan, ask)
+		report, err = rh.rehearseHere(ctx, run.Plan, ask)
 	}
 	if err != nil {
 		return fmt.Errorf("rehearsal of run %s: %w", id, err)
 	}
-	if err := a.writeTrial(report); err != nil {
+	if err := writeTrial(rh.out, report); err != nil {
 		return err
 	}
 	return bootless(run.Plan.VM.Name, report)
 }
 
-// bootless is a fault if a VM does not boot.
-func bootless(name string, r trial.Report) error {
-	if r.Booted() {
-		return nil
-	}
-	return fault.New(fault.Unsupported, "%s does not boot (%s): %s", name, r.Verdict, r.Why).WithHint("%s", r.Remedy)
-}
-
 // rehearseHere boots the VM of a run that nobody drives.
-func (a *app) rehearseHere(ctx context.Context, p plan.Plan, ask plan.Rehearsal) (r trial.Report, err error) {
+func (rh *rehearseCommand) rehearseHere(ctx context.Context, p plan.Plan, ask plan.Rehearsal) (r trial.Report, err error) {
 	w := &assemble.Parts{Conversion: assemble.EngineOptions{Kernel: p.Kernel}}
 	if err := w.Conversion.CheckFiles("", "the run's kernel"); err != nil {
 		return r, err
 	}
 	defer closing(&err, w.Close)
-	if err := a.OpenTargets(w, recordedMove(p), planfile.Local); err != nil {
+	if err := rh.assembler.OpenTargets(w, recordedMove(p), planfile.Local); err != nil {
 		return r, err
 	}
-	if err := a.OpenState(ctx, w); err != nil {
+	if err := rh.assembler.OpenState(ctx, w); err != nil {
 		return r, err
 	}
-	shown := a.newProgress(nil)
+	shown := newProgress(rh.out, nil)
 	defer shown.close()
 	w.Shown = shown.event
 	return w.Migrator.Rehearse(ctx, p.ID, migrate.Rig{Target: w.To[0].Target, Convert: w.Conversion.Appended, Rehearse: w.Rehearse}, ask)
@@ -174,13 +171,13 @@ const rehearsedEvery = 500 * time.Millisecond
 
 // askRehearsal has the decamp that drives the run boot it, and waits for what it says. Who does not
 // wait does not want it any more.
-func (a *app) askRehearsal(ctx context.Context, r rehearsed) (report trial.Report, err error) {
+func (rh *rehearseCommand) askRehearsal(ctx context.Context, r rehearsed) (report trial.Report, err error) {
 	if err := r.store.AskRehearsal(r.id, r.ask); err != nil {
 		return report, err
 	}
 	defer func() { err = errors.Join(err, r.store.TakeBack(r.id, r.ask.ID)) }()
-	if !a.json {
-		fmt.Fprintf(a.err, "The decamp that drives run %s boots its VM as soon as no round is under way ...\n", r.id)
+	if !rh.out.json {
+		fmt.Fprintf(rh.out.screen, "The decamp that drives run %s boots its VM as soon as no round is under way ...\n", r.id)
 	}
 	for {
 		answer, err := r.store.Rehearsed(r.id)
@@ -220,4 +217,127 @@ func trialOf(answer plan.Rehearsed) (r trial.Report, err error) {
 	}
 	err = json.Unmarshal(answer.Report, &r)
 	return r, err
+}
+
+// rehearsesHere reports whether the run of a plan's VM is rehearsed through this state directory: it is
+// in it, and nobody else may drive it now.
+func (rh *rehearseCommand) rehearsesHere(vm roster.VM) bool {
+	if len(vm.Runs) == 0 {
+		return false
+	}
+	if _, _, _, err := recordedRun(rh.assembler, plan.ID(vm.Runs[0])); err != nil {
+		return false
+	}
+	if vm.State != roster.Assigned && vm.State != roster.Running {
+		return true
+	}
+	url, err := rh.fleet.databaseURL()
+	far := rh.fleet.db == "" && cmp.Or(rh.fleet.server, rh.assembler.Env(serverEnv)) != ""
+	return err == nil && !far && isFile(url)
+}
+
+// farReport is what a worker says of a VM that it booted.
+type farReport struct {
+	trial.Report
+	Worker string `json:"worker"`               // that has the files
+	Tail   string `json:"serialTail,omitempty"` // the end of what the serial port said
+}
+
+// rehearseVM has the worker that drives a VM of a plan boot it, and says how that ended.
+func (rh *rehearseCommand) rehearseVM(ctx context.Context, c server.Control, vm roster.VM, ask roster.Rehearsal) error {
+	done, err := rh.askWorker(ctx, c, vm, ask)
+	if err != nil {
+		return fmt.Errorf("rehearsal of %s: %w", vm.Key, err)
+	}
+	r := farReport{Worker: done.Worker, Tail: done.Tail}
+	if err := json.Unmarshal(done.Report, &r.Report); err != nil {
+		return fault.New(fault.Corrupt, "what worker %s says of the rehearsal of %s: %w", done.Worker, vm.Key, err)
+	}
+	if err := rh.writeFar(r); err != nil {
+		return err
+	}
+	return bootless(vm.Name, r.Report)
+}
+
+// writeFar is writeTrial for a VM that was booted elsewhere. What the serial port said last is shown of
+// one that does not boot.
+func (rh *rehearseCommand) writeFar(r farReport) error {
+	if rh.out.json {
+		return rh.out.print(r)
+	}
+	if err := writeTrial(rh.out, r.Report); err != nil {
+		return err
+	}
+	if r.Screen != "" || r.Serial != "" {
+		fmt.Fprintf(rh.out, "These files are on worker %s.\n", plain(r.Worker))
+	}
+	if r.Booted() || strings.TrimSpace(r.Tail) == "" {
+		return nil
+	}
+	fmt.Fprintln(rh.out, "The serial port said at the end:")
+	for line := range strings.Lines(strings.TrimSpace(r.Tail)) {
+		fmt.Fprintf(rh.out, "  %s\n", plain(strings.TrimRight(line, "\r\n")))
+	}
+	return nil
+}
+
+const (
+	answeredEvery = time.Second      // how often one looks for a worker's answer
+	takeBackTime  = 10 * time.Second // that may take, after an interrupt
+	mostMisses    = 60               // looks in a row that a server or a database may not answer
+)
+
+// askWorker asks for a rehearsal, and waits for what comes of it. Who does not wait does not want it
+// any more.
+func (rh *rehearseCommand) askWorker(ctx context.Context, c server.Control, vm roster.VM, ask roster.Rehearsal) (done roster.Rehearsed, err error) {
+	if err := c.Rehearse(ctx, vm.Key, ask); err != nil {
+		return done, err
+	}
+	defer func() {
+		if !done.Ended.IsZero() {
+			return
+		}
+		last, stop := context.WithTimeout(context.WithoutCancel(ctx), takeBackTime)
+		defer stop()
+		if err := c.TakeBack(last, vm.Key, ask.ID); err != nil {
+			rh.out.log.Warn("the rehearsal is not taken back", "vm", vm.Key.String(), "err", err)
+		}
+	}()
+	if !rh.out.json {
+		fmt.Fprintf(rh.out.screen, "Worker %s boots %s as soon as no round is under way ...\n", plain(vm.Worker), plain(vm.Name))
+	}
+	for misses := 0; ; {
+		done, err = rehearsalOf(ctx, c, vm, ask.ID)
+		switch {
+		case err == nil && done.Failure != nil:
+			return done, fault.New(fault.KindNamed(done.Failure.Kind), "%s", done.Failure.Text).WithHint("%s", done.Failure.Hint)
+		case err == nil && !done.Ended.IsZero():
+			return done, nil
+		case err == nil:
+			misses = 0
+		case !fault.Is(err, fault.Unreachable) || misses == mostMisses:
+			return done, err
+		default:
+			misses++
+		}
+		if err := sleep.For(ctx, answeredEvery); err != nil {
+			return done, err
+		}
+	}
+}
+
+// rehearsalOf finds one among those of a VM. One that does not stand any more and was not answered is
+// fault.Canceled.
+func rehearsalOf(ctx context.Context, c server.Control, vm roster.VM, id string) (r roster.Rehearsed, err error) {
+	all, err := c.Rehearsals(ctx, vm.Key)
+	if err != nil {
+		return r, err
+	}
+	for _, r := range all {
+		if r.ID == id {
+			return r, nil
+		}
+	}
+	return r, fault.New(fault.Canceled, "VM %s is not driven any more, or somebody took it back", vm.Name).
+		WithHint("see decamp status %s; where it goes on, rehearse it again", fault.Quote(vm.Plan))
 }

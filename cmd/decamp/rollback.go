@@ -28,81 +28,64 @@ behave the same; a run of a plan stands for its VM of the plan. The process that
 the plan takes such a VM back: decamp plan run, or a server.
 `
 
-// rollbackOptions are the flags of decamp rollback.
-type rollbackOptions struct {
-	meetingFlags
-	login    assemble.Login
-	withdraw bool
+// rollbackCommand is decamp rollback.
+type rollbackCommand struct {
+	out       *output
+	assembler *assemble.Assembler
+	fleet     fleetFlags
+	login     assemble.Login
+	withdraw  bool
 }
 
-func newRollback(a *app) *cobra.Command {
-	var o rollbackOptions
+func newRollback(p *program) *cobra.Command {
+	rb := &rollbackCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "rollback PLAN[/VM]|RUN", Short: "Give up what is not published, or take a published VM back",
 		Long: text(rollbackHelp) + "\n\n" + text(namedHelp), Args: takes("PLAN or RUN"),
 		Example:     "decamp rollback wave-1\ndecamp rollback wave-1/db01\ndecamp rollback wave-1/db01 --withdraw\ndecamp rollback web01-3f2a1c --withdraw",
 		Annotations: exits(append(slices.Clone(ordersExits), exit{fault.Invalid, "--withdraw of a whole plan"})...), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
-			return a.takeBack(cmd.Context(), o, args[0])
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+			return rb.run(cmd.Context(), args[0])
 		}),
 	}
-	cmd.Flags().BoolVar(&o.withdraw, "withdraw", false, "of one VM: also remove it where it is published, with what was written to it since")
-	o.meetingFlags.register(cmd)
-	registerLogin(&o.login, cmd)
+	cmd.Flags().BoolVar(&rb.withdraw, "withdraw", false, "of one VM: also remove it where it is published, with what was written to it since")
+	rb.fleet.register(cmd)
+	registerLogin(&rb.login, cmd)
 	return cmd
 }
 
-// takeBack takes back what a name stands for: a plan, a VM of it, or a run.
-func (a *app) takeBack(ctx context.Context, o rollbackOptions, name string) (err error) {
-	c, closeControl, err := a.openControl(ctx, o.meetingFlags)
+// run takes back what a name stands for: a plan, a VM of it, or a run.
+func (rb *rollbackCommand) run(ctx context.Context, name string) (err error) {
+	c, closeControl, err := rb.fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
-	planName, vmName, isRun, err := meant(ctx, c, name)
+	planName, vmName, isRun, err := server.ResolveName(ctx, c, name)
 	if err == nil && isRun {
-		planName, vmName, err = vmOfRun(ctx, c, name)
+		planName, vmName, err = server.VMOfRun(ctx, c, name)
 	}
 	if err == nil && planName == "" {
 		if err := closeControl(); err != nil { // the run's state is opened alone
 			return err
 		}
-		return a.rollBack(ctx, o, plan.ID(name))
+		return rb.rollBack(ctx, plan.ID(name))
 	}
 	defer closing(&err, closeControl)
 	switch {
 	case err != nil:
 		return err
-	case !o.withdraw:
-		return a.giveOrder(ctx, c, name, planName, vmName, roster.Rollback)
+	case !rb.withdraw:
+		return giveOrder(ctx, rb.out, c, name, planName, vmName, roster.Rollback)
 	case vmName == "":
 		return fault.New(fault.Invalid, "--withdraw takes one VM, not plan %s", planName).
 			WithHint("decamp rollback %s/VM --withdraw; decamp status %s --all lists its VMs", fault.Quote(planName), fault.Quote(planName))
 	}
-	return a.giveOrder(ctx, c, name, planName, vmName, roster.Withdraw)
-}
-
-// vmOfRun returns the VM of a plan that a run moves; "" if it is of no plan.
-func vmOfRun(ctx context.Context, c server.Control, run string) (planName, vm string, err error) {
-	plans, err := c.Plans(ctx)
-	if err != nil {
-		return "", "", err
-	}
-	for _, p := range plans {
-		err := eachVM(ctx, c, roster.Query{Plan: p.Name}, func(v roster.VM) {
-			if slices.Contains(v.Runs, run) {
-				planName, vm = v.Plan, v.VM
-			}
-		})
-		if err != nil || planName != "" {
-			return planName, vm, err
-		}
-	}
-	return "", "", nil
+	return giveOrder(ctx, rb.out, c, name, planName, vmName, roster.Withdraw)
 }
 
 // rollBack takes a run back that is of no plan.
-func (a *app) rollBack(ctx context.Context, o rollbackOptions, id plan.ID) (err error) {
-	state, err := a.StateDir()
+func (rb *rollbackCommand) rollBack(ctx context.Context, id plan.ID) (err error) {
+	state, err := rb.assembler.StateDir()
 	if err != nil {
 		return err
 	}
@@ -112,30 +95,30 @@ func (a *app) rollBack(ctx context.Context, o rollbackOptions, id plan.ID) (err 
 		return fault.New(fault.NotFound, "there is no plan or run %q", id).WithHint("decamp status lists plans, decamp runs lists runs")
 	case err != nil:
 		return err
-	case run.State == plan.Done && !o.withdraw:
+	case run.State == plan.Done && !rb.withdraw:
 		return fault.New(fault.Conflict, "VM %s of run %s is published", run.Plan.VM.Name, id).
 			WithHint("decamp rollback %s --withdraw removes it from %s, with what was written to it since", id, run.Plan.Target)
 	}
 	p := run.Plan
 	m := recordedMove(p)
-	m.Login = o.login
-	w, err := a.Open(ctx, m, p.Source)
+	m.Login = rb.login
+	w, err := rb.assembler.Open(ctx, m, p.Source)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, w.Close)
 	d := w.To[0]
 	d.Plan = p
-	shown := a.newProgress(runNamesOf(w))
+	shown := newProgress(rb.out, runNamesOf(w))
 	w.Shown = shown.event
 	err = w.Migrator.Rollback(ctx, id, w.RigOf(d))
 	shown.close()
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.print(map[string]plan.ID{"rolledBack": id})
+	if rb.out.json {
+		return rb.out.print(map[string]plan.ID{"rolledBack": id})
 	}
-	_, err = fmt.Fprintf(a.out, "Run %s is rolled back: nothing of it is left in %s.\n", id, p.Target)
+	_, err = fmt.Fprintf(rb.out, "Run %s is rolled back: nothing of it is left in %s.\n", id, p.Target)
 	return err
 }

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/leftover"
 	"github.com/decamp/decamp/internal/plan"
@@ -26,7 +28,14 @@ decamp runs
 decamp runs --json | jq '.runs[] | select(.state == "failed").failure'
 `
 
-func newRuns(a *app) *cobra.Command {
+// runsCommand is decamp runs.
+type runsCommand struct {
+	out       *output
+	assembler *assemble.Assembler
+}
+
+func newRuns(p *program) *cobra.Command {
+	rc := &runsCommand{out: p.out, assembler: p.assembler}
 	return &cobra.Command{
 		Use:               "runs",
 		Short:             "List the migrations begun here",
@@ -35,12 +44,12 @@ func newRuns(a *app) *cobra.Command {
 		Args:              takes(),
 		Annotations:       exits(exit{fault.Corrupt, "a record cannot be read; the others are listed"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              a.logged(func(*cobra.Command, []string) error { return a.listRuns() }),
+		RunE:              p.logged(func(*cobra.Command, []string) error { return rc.run() }),
 	}
 }
 
-func (a *app) listRuns() error {
-	dir, err := a.StateDir()
+func (rc *runsCommand) run() error {
+	dir, err := rc.assembler.StateDir()
 	if err != nil {
 		return err
 	}
@@ -49,22 +58,22 @@ func (a *app) listRuns() error {
 		return err
 	}
 	left, unread := leftover.NewStore(dir).List()
-	if a.json {
-		return errors.Join(a.print(struct {
+	if rc.out.json {
+		return errors.Join(rc.out.print(struct {
 			Runs      []plan.Run        `json:"runs"`
 			Leftovers []leftover.Record `json:"leftovers"` // on hosts
 		}{append([]plan.Run{}, runs...), append([]leftover.Record{}, left...)}), unread)
 	}
 	if len(runs) == 0 {
-		fmt.Fprintf(a.out, "No runs in %s.\n", dir)
+		fmt.Fprintf(rc.out, "No runs in %s.\n", dir)
 	} else {
-		writeRuns(a, runs)
+		writeRuns(rc.out, runs)
 	}
-	writeLeftovers(a, left)
+	writeLeftovers(rc.out, left)
 	return unread
 }
 
-func writeRuns(a *app, runs []plan.Run) {
+func writeRuns(w io.Writer, runs []plan.Run) {
 	t := newTable("RUN", "VM", "STATE", "STEP", "STARTS", "BEGAN", "TARGET", "WHY")
 	t.alignRight(4)
 	for _, r := range runs {
@@ -75,5 +84,18 @@ func writeRuns(a *app, runs []plan.Run) {
 		t.add(string(r.Plan.ID), plain(r.Plan.VM.Name), string(r.State), cmp.Or(r.Step, "-"), strconv.Itoa(r.Starts),
 			r.Began.Local().Format(time.DateTime), r.Plan.Target, why)
 	}
-	t.write(a.out)
+	t.write(w)
+}
+
+// writeLeftovers lists what is still on hosts.
+func writeLeftovers(w io.Writer, list []leftover.Record) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nLeft on hosts; the next migrate from there takes it off, or decamp clean URL:\n\n")
+	t := newTable("SERVER", "HOST", "WHAT", "SINCE", "BY HAND")
+	for _, r := range list {
+		t.add(plain(r.Server), plain(string(r.Host)), plain(r.Text), r.Since.Local().Format(time.DateTime), plain(r.ByHand))
+	}
+	t.write(w)
 }

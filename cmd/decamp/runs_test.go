@@ -14,10 +14,10 @@ import (
 
 func TestRunsSayWhereTheyStand(t *testing.T) {
 	r := newRig(t)
-	r.run(t.Context(), []string{"runs", "--state", r.State})
-	mustContain(t, r.out.String(), "No runs in "+r.State)
+	r.run(t.Context(), []string{"runs", "--state", r.assembler.State})
+	mustContain(t, r.out.String(), "No runs in "+r.assembler.State)
 
-	store := plan.NewStore(r.State)
+	store := plan.NewStore(r.assembler.State)
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	p, err := store.Create(plan.New(&url.URL{Scheme: "esxi", Host: "esx1"}, &inventory.VM{Ref: "7", Name: "web01"}, "dir:/srv/vm", "raw", "https", at))
 	if err != nil {
@@ -39,11 +39,11 @@ func TestRunsSayWhereTheyStand(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.out.Reset()
-	r.run(t.Context(), []string{"runs", "--state", r.State})
+	r.run(t.Context(), []string{"runs", "--state", r.assembler.State})
 	mustContain(t, r.out.String(), string(p.ID), "web01", "failed", "copy", "dir:/srv/vm", "no space left")
 
 	r.out.Reset()
-	r.run(t.Context(), []string{"runs", "--state", r.State, "--json"})
+	r.run(t.Context(), []string{"runs", "--state", r.assembler.State, "--json"})
 	var got struct{ Runs []plan.Run }
 	if err := json.Unmarshal(r.out.Bytes(), &got); err != nil || len(got.Runs) != 1 || got.Runs[0].Failure.Kind != "full" {
 		t.Errorf("%v in %s", err, r.out)

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/server"
 )
@@ -34,17 +36,21 @@ decamp serve --offer /srv/vm
 decamp serve --tls-cert mover.pem --tls-key mover.key --db postgres://decamp@db/decamp
 `
 
-type serveOptions struct {
-	meetingFlags
-	workerOptions
+// serveCommand is decamp serve.
+type serveCommand struct {
+	workerFlags
+	out       *output
+	assembler *assemble.Assembler
+	fleet     fleetFlags
+
 	listen    string
 	cert, key string
 	clientCA  string
 	plain     bool
 }
 
-func newServe(a *app) *cobra.Command {
-	var o serveOptions
+func newServe(p *program) *cobra.Command {
+	sv := &serveCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve a fleet: API, events, metrics, web page", Long: text(serveHelp), Example: text(serveExamples),
 		Args: takes(), Annotations: exits(
@@ -52,54 +58,56 @@ func newServe(a *app) *cobra.Command {
 			exit{fault.Denied, "a folder or a port may not be used, the database is not verified, or others may read the fleet key"},
 			exit{fault.Unreachable, "the database does not answer"},
 			exit{fault.Conflict, "another decamp has the state directory, or the address"}),
-		RunE: a.logged(func(cmd *cobra.Command, _ []string) error {
+		RunE: p.logged(func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case (o.cert == "") != (o.key == ""):
+			case (sv.cert == "") != (sv.key == ""):
 				return badUsage(cmd, "--tls-cert and --tls-key: want both or neither")
-			case o.vms < 1:
-				return badUsage(cmd, "--vms %d: want 1 or more", o.vms)
+			case sv.vms < 1:
+				return badUsage(cmd, "--vms %d: want 1 or more", sv.vms)
 			}
-			return a.serve(cmd.Context(), o)
+			return sv.run(cmd.Context())
 		}),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.listen, "listen", server.DefaultListen, "`ADDRESS` to serve on")
-	f.StringVar(&o.cert, "tls-cert", "", "`FILE` with the certificate, PEM (default one that is made)")
-	f.StringVar(&o.key, "tls-key", "", "`FILE` with its key")
-	f.StringVar(&o.clientCA, "client-ca", "", "`FILE` with the CA of clients' certificates: their organizational unit is the role")
-	f.BoolVar(&o.plain, "plain", false, "no TLS, on a loopback address only, behind a proxy")
-	o.registerDB(cmd)
-	o.registerKey(cmd)
-	o.workerOptions.register(a, cmd)
+	f.StringVar(&sv.listen, "listen", server.DefaultListen, "`ADDRESS` to serve on")
+	f.StringVar(&sv.cert, "tls-cert", "", "`FILE` with the certificate, PEM (default one that is made)")
+	f.StringVar(&sv.key, "tls-key", "", "`FILE` with its key")
+	f.StringVar(&sv.clientCA, "client-ca", "", "`FILE` with the CA of clients' certificates: their organizational unit is the role")
+	f.BoolVar(&sv.plain, "plain", false, "no TLS, on a loopback address only, behind a proxy")
+	sv.fleet.registerDB(cmd)
+	sv.fleet.registerKey(cmd)
+	sv.workerFlags.register(p.assembler, cmd)
 	return cmd
 }
 
-func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
-	if _, err := a.Access(); err != nil { // before the first plan needs it
+func (sv *serveCommand) run(ctx context.Context) (err error) {
+	if _, err := sv.assembler.Access(); err != nil { // before the first plan needs it
 		return err
 	}
-	access, _, err := a.AccessPath()
+	access, _, err := sv.assembler.AccessPath()
 	if err != nil {
 		return err
 	}
-	r, url, err := a.openRoster(ctx, o.meetingFlags)
+	r, url, err := sv.fleet.openRoster(ctx)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, r.Close)
-	n, err := a.openNode(ctx, r, url, nodeOptions{name: o.name, folders: o.folders, vms: o.vms, trials: o.trials, idle: len(o.folders) == 0, hooks: o.hooks, insecure: o.insecure})
+	n, err := mover.OpenNode(ctx, sv.assembler, r, mover.NodeOptions{
+		Name: sv.name, Folders: sv.folders, VMs: sv.vms, Trials: sv.trials, Idle: len(sv.folders) == 0, Hooks: sv.hooks, Shared: sharedURL(url), Insecure: sv.fleet.insecure,
+	})
 	if err != nil {
 		return err
 	}
 	defer closing(&err, n.Close)
-	state, err := a.StateDir()
+	state, err := sv.assembler.StateDir()
 	if err != nil {
 		return err
 	}
 	s, err := server.New(server.Config{
-		Roster: r, State: state, Access: access, Version: version, Log: a.Log, Listen: o.listen, Cert: o.cert, Key: o.key, ClientCA: o.clientCA, Plain: o.plain,
-		Ready: func(addr net.Addr, fingerprint string) { a.tellServing(addr, fingerprint, o) },
+		Roster: r, State: state, Access: access, Version: version, Log: sv.out.log, Listen: sv.listen, Cert: sv.cert, Key: sv.key, ClientCA: sv.clientCA, Plain: sv.plain,
+		Ready: func(addr net.Addr, fingerprint string) { sv.tellServing(addr, fingerprint) },
 	})
 	if err != nil {
 		return err
@@ -110,23 +118,23 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	return g.Wait()
 }
 
-func (a *app) tellServing(addr net.Addr, fingerprint string, o serveOptions) {
-	if a.json {
-		_ = a.print(map[string]any{"serving": addr.String(), "fingerprint": fingerprint, "offers": append([]string{}, o.folders...)})
+func (sv *serveCommand) tellServing(addr net.Addr, fingerprint string) {
+	if sv.out.json {
+		_ = sv.out.print(map[string]any{"serving": addr.String(), "fingerprint": fingerprint, "offers": append([]string{}, sv.folders...)})
 		return
 	}
 	scheme := "https"
-	if o.plain {
+	if sv.plain {
 		scheme = "http"
 	}
-	fmt.Fprintf(a.out, "Serving on %s://%s\n", scheme, addr)
+	fmt.Fprintf(sv.out, "Serving on %s://%s\n", scheme, addr)
 	if fingerprint != "" {
-		fmt.Fprintf(a.out, "Certificate: SHA-256 %s\n", fingerprint)
+		fmt.Fprintf(sv.out, "Certificate: SHA-256 %s\n", fingerprint)
 	}
-	if len(o.folders) == 0 {
-		fmt.Fprintln(a.out, "No folder is offered: workers move the VMs.")
+	if len(sv.folders) == 0 {
+		fmt.Fprintln(sv.out, "No folder is offered: workers move the VMs.")
 	} else {
-		fmt.Fprintf(a.out, "VMs may go to %s.\n", strings.Join(slices.Sorted(slices.Values(o.folders)), ", "))
+		fmt.Fprintf(sv.out, "VMs may go to %s.\n", strings.Join(slices.Sorted(slices.Values(sv.folders)), ", "))
 	}
-	fmt.Fprintln(a.out, "Who comes in needs a token: decamp token add NAME --role operate")
+	fmt.Fprintln(sv.out, "Who comes in needs a token: decamp token add NAME --role operate")
 }

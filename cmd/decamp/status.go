@@ -3,8 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -33,51 +33,57 @@ decamp status wave-1/db01
 decamp status wave-1 --json | jq '.vms[] | select(.state == "failed")'
 `
 
-func newStatus(a *app) *cobra.Command {
-	var m meetingFlags
-	var all bool
+// statusCommand is decamp status.
+type statusCommand struct {
+	out   *output
+	fleet fleetFlags
+	all   bool // VMs of the plan are listed
+}
+
+func newStatus(p *program) *cobra.Command {
+	st := &statusCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "status [PLAN[/VM]]", Short: "Say where plans stand", Long: text(statusHelp) + "\n\n" + text(namedHelp), Example: text(statusExamples),
 		Args: cobra.MaximumNArgs(1), Annotations: exits(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
 			name := ""
 			if len(args) > 0 {
 				name = args[0]
 			}
-			return a.status(cmd.Context(), m, name, all)
+			return st.run(cmd.Context(), name)
 		}),
 	}
-	m.register(cmd)
-	cmd.Flags().BoolVar(&all, "all", false, "list all VMs of the plan")
+	st.fleet.register(cmd)
+	cmd.Flags().BoolVar(&st.all, "all", false, "list all VMs of the plan")
 	return cmd
 }
 
-func (a *app) status(ctx context.Context, m meetingFlags, name string, all bool) (err error) {
-	c, closeControl, err := a.openControl(ctx, m)
+func (st *statusCommand) run(ctx context.Context, name string) (err error) {
+	c, closeControl, err := st.fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, closeControl)
-	planName, vmName := splitName(name)
+	planName, vmName := server.SplitName(name)
 	switch {
 	case name == "":
-		return a.statusOfAll(ctx, c)
+		return st.statusOfAll(ctx, c)
 	case vmName == "":
-		return a.statusOfPlan(ctx, c, planName, all)
+		return st.statusOfPlan(ctx, c, planName)
 	}
-	return a.statusOfVM(ctx, c, planName, vmName)
+	return st.statusOfVM(ctx, c, planName, vmName)
 }
 
-func (a *app) statusOfAll(ctx context.Context, c server.Control) error {
+func (st *statusCommand) statusOfAll(ctx context.Context, c server.Control) error {
 	plans, err := c.Plans(ctx)
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.print(map[string]any{"plans": append([]roster.Plan{}, plans...)})
+	if st.out.json {
+		return st.out.print(map[string]any{"plans": append([]roster.Plan{}, plans...)})
 	}
 	if len(plans) == 0 {
-		fmt.Fprintln(a.out, "No plans. decamp plan run FILE begins one; decamp runs lists what decamp migrate began.")
+		fmt.Fprintln(st.out, "No plans. decamp plan run FILE begins one; decamp runs lists what decamp migrate began.")
 		return nil
 	}
 	progress, err := c.Progress(ctx, "")
@@ -91,67 +97,8 @@ func (a *app) statusOfAll(ctx context.Context, c server.Control) error {
 		t.add(p.Name, planState(p), strconv.Itoa(total(n)), strconv.Itoa(n[roster.Done]), strconv.Itoa(underWay(n)),
 			strconv.Itoa(waiting(n)), strconv.Itoa(n[roster.Failed]), rate(rateOf(progress, p.Name), time.Second), p.Created.Local().Format(time.DateTime))
 	}
-	t.write(a.out)
+	t.write(st.out)
 	return nil
-}
-
-func planState(p roster.Plan) string {
-	switch {
-	case !p.State.Over() && p.Order == roster.Pause:
-		return "paused"
-	case !p.State.Over() && (p.Order == roster.Cancel || p.Order == roster.Rollback):
-		return "giving up"
-	}
-	return string(p.State)
-}
-
-func total(n roster.Counts) (all int) {
-	for _, each := range n {
-		all += each
-	}
-	return all
-}
-
-func underWay(n roster.Counts) int { return n[roster.Running] + n[roster.Assigned] }
-
-func waiting(n roster.Counts) int { return n[roster.Queued] + n[roster.Stranded] }
-
-// rateOf sums up the rates of a plan's transfers that were told lately.
-func rateOf(progress []roster.Progress, plan string) (bytes int64) {
-	for _, p := range progress {
-		if p.Plan == plan {
-			bytes += p.Rate
-		}
-	}
-	return bytes
-}
-
-// boardOf is what the scheduler says of those that wait. Without a scheduler it is empty, and
-// so is one that has long been nobody's.
-func boardOf(ctx context.Context, c server.Control) (b fleet.Board) {
-	text, at, err := c.Board(ctx)
-	if err != nil || time.Since(at) > oldBoard || json.Unmarshal(text, &b) != nil {
-		return fleet.Board{}
-	}
-	return b
-}
-
-// oldBoard is when nobody writes the board any more. It is read from another clock.
-const oldBoard = time.Minute
-
-// statusOf returns how a plan goes.
-func statusOf(ctx context.Context, c server.Control, name string) (s fleet.Status, err error) {
-	p, err := c.Plan(ctx, name)
-	if err != nil {
-		return s, err
-	}
-	progress, err := c.Progress(ctx, name)
-	if err != nil {
-		return s, err
-	}
-	var vms []roster.VM
-	err = eachVM(ctx, c, roster.Query{Plan: name}, func(vm roster.VM) { vms = append(vms, vm) })
-	return fleet.StatusOf(p, vms, progress, boardOf(ctx, c)), err
 }
 
 // How many VMs that wait, or failed, are listed without --all.
@@ -160,24 +107,24 @@ const (
 	mostFailed  = 20
 )
 
-func (a *app) statusOfPlan(ctx context.Context, c server.Control, name string, all bool) error {
-	s, err := statusOf(ctx, c, name)
+func (st *statusCommand) statusOfPlan(ctx context.Context, c server.Control, name string) error {
+	s, err := server.StatusOf(ctx, c, name)
 	if err != nil {
 		return err
 	}
 	var more []string
 	switch {
-	case a.json && !all:
+	case st.out.json && !st.all:
 		s.VMs, _ = ofInterest(s.VMs, len(s.VMs)) // a program wants to know of each that failed
-	case !all:
+	case !st.all:
 		s.VMs, more = ofInterest(s.VMs, mostFailed)
 	}
-	if a.json {
-		if err := a.print(s); err != nil {
+	if st.out.json {
+		if err := st.out.print(s); err != nil {
 			return err
 		}
 	} else {
-		writeStatus(a, s, more)
+		writeStatus(st.out, s, more)
 	}
 	if s.Plan.State == roster.PlanFailed {
 		return inResult{planError(s.Plan)}
@@ -186,12 +133,12 @@ func (a *app) statusOfPlan(ctx context.Context, c server.Control, name string, a
 }
 
 // writeStatus tells how a plan goes; more is what is left out of its VMs.
-func writeStatus(a *app, s fleet.Status, more []string) {
-	writePlan(a, s.Plan)
-	writeFar(a, s)
+func writeStatus(out io.Writer, s fleet.Status, more []string) {
+	writePlan(out, s.Plan)
+	writeFar(out, s)
 	for _, b := range s.Breakers {
 		if s.Plan.Failure == nil || s.Plan.Failure.Text != b.Sentence { // else it was just said
-			fmt.Fprintln(a.out, plain(fault.OneLine(b.Sentence)))
+			fmt.Fprintln(out, plain(fault.OneLine(b.Sentence)))
 		}
 	}
 	if len(s.VMs) > 0 {
@@ -200,11 +147,11 @@ func writeStatus(a *app, s fleet.Status, more []string) {
 		for _, vm := range s.VMs {
 			t.add(vmCells(vm)...)
 		}
-		fmt.Fprintln(a.out)
-		t.write(a.out)
+		fmt.Fprintln(out)
+		t.write(out)
 	}
 	if len(more) > 0 {
-		fmt.Fprintf(a.out, "and %s: decamp status %s --all\n", strings.Join(more, ", "), fault.Quote(s.Plan.Name))
+		fmt.Fprintf(out, "and %s: decamp status %s --all\n", strings.Join(more, ", "), fault.Quote(s.Plan.Name))
 	}
 }
 
@@ -231,23 +178,23 @@ func ofInterest(vms []fleet.VMStatus, failed int) (some []fleet.VMStatus, more [
 }
 
 // writeFar says how far a plan is, once something of it was moved.
-func writeFar(a *app, s fleet.Status) {
+func writeFar(out io.Writer, s fleet.Status) {
 	if s.Total == 0 || s.Plan.State.Over() {
 		return
 	}
-	fmt.Fprintf(a.out, "%s, %s of %s", percent(s.Done, s.Total), size(s.Done), size(s.Total))
+	fmt.Fprintf(out, "%s, %s of %s", percent(s.Done, s.Total), size(s.Done), size(s.Total))
 	if s.Moved > 0 {
-		fmt.Fprintf(a.out, ", %s moved for VMs under way", size(s.Moved))
+		fmt.Fprintf(out, ", %s moved for VMs under way", size(s.Moved))
 	}
 	if s.Rate > 0 {
-		fmt.Fprintf(a.out, ", %s", rate(s.Rate, time.Second))
+		fmt.Fprintf(out, ", %s", rate(s.Rate, time.Second))
 	}
 	if s.Left > 0 {
-		fmt.Fprintf(a.out, ", %s left at this rate", longTime(s.Left))
+		fmt.Fprintf(out, ", %s left at this rate", longTime(s.Left))
 	}
-	fmt.Fprintln(a.out)
+	fmt.Fprintln(out)
 	if s.Limit.What != "" {
-		fmt.Fprintln(a.out, s.Limit)
+		fmt.Fprintln(out, s.Limit)
 	}
 }
 
@@ -271,28 +218,8 @@ func vmCells(vm fleet.VMStatus) []string {
 	return []string{plain(vm.Name), vm.Key.VM, string(vm.State), cmp.Or(vm.Step, "-"), done, speed, cmp.Or(vm.Worker, "-"), plain(fault.OneLine(vm.Why))}
 }
 
-func writePlan(a *app, p roster.Plan) {
-	var parts []string
-	for _, s := range []roster.State{roster.Done, roster.Running, roster.Assigned, roster.Queued, roster.Stranded, roster.Failed, roster.Canceled} {
-		if n := p.Counts[s]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, s))
-		}
-	}
-	fmt.Fprintf(a.out, "Plan %s, %s: %s", p.Name, planState(p), count(total(p.Counts), "VM"))
-	if len(parts) > 0 {
-		fmt.Fprintf(a.out, " (%s)", strings.Join(parts, ", "))
-	}
-	fmt.Fprintln(a.out)
-	if p.Failure != nil {
-		fmt.Fprintf(a.out, "%s\n", plain(fault.OneLine(p.Failure.Text)))
-		if p.Failure.Hint != "" {
-			fmt.Fprintf(a.out, "Remedy: %s\n", plain(fault.OneLine(p.Failure.Hint)))
-		}
-	}
-}
-
-func (a *app) statusOfVM(ctx context.Context, c server.Control, planName, vmName string) error {
-	vm, err := findVM(ctx, c, planName, vmName)
+func (st *statusCommand) statusOfVM(ctx context.Context, c server.Control, planName, vmName string) error {
+	vm, err := server.FindVM(ctx, c, planName, vmName)
 	if err != nil {
 		return err
 	}
@@ -300,15 +227,15 @@ func (a *app) statusOfVM(ctx context.Context, c server.Control, planName, vmName
 	if err != nil {
 		return err
 	}
-	s := fleet.StatusOf(roster.Plan{Name: planName}, []roster.VM{vm}, progress, boardOf(ctx, c)).VMs[0]
-	if a.json {
-		return a.print(s)
+	s := fleet.StatusOf(roster.Plan{Name: planName}, []roster.VM{vm}, progress, server.BoardOf(ctx, c)).VMs[0]
+	if st.out.json {
+		return st.out.print(s)
 	}
-	writeVMStatus(a, s)
+	writeVMStatus(st.out, s)
 	return nil
 }
 
-func writeVMStatus(a *app, vm fleet.VMStatus) {
+func writeVMStatus(out io.Writer, vm fleet.VMStatus) {
 	t := newTable()
 	t.rows = nil
 	add := func(word, text string) {
@@ -351,21 +278,5 @@ func writeVMStatus(a *app, vm fleet.VMStatus) {
 	if !vm.NotBefore.IsZero() && vm.State == roster.Queued {
 		add("Next", "at "+vm.NotBefore.Local().Format(time.DateTime))
 	}
-	t.write(a.out)
-}
-
-// planError is what a plan that ended comes to: nil if every VM is published.
-func planError(p roster.Plan) error {
-	if p.Failure != nil {
-		return fault.New(fault.KindNamed(p.Failure.Kind), "plan %s: %s", p.Name, p.Failure.Text).WithHint("%s", p.Failure.Hint)
-	}
-	failed, canceled := p.Counts[roster.Failed], p.Counts[roster.Canceled]
-	switch {
-	case failed > 0:
-		return fault.New(fault.Conflict, "plan %s: %d of %s failed", p.Name, failed, count(total(p.Counts), "VM")).
-			WithHint("decamp status %s says why; decamp retry %s tries them again", p.Name, p.Name)
-	case canceled > 0:
-		return fault.New(fault.Canceled, "plan %s: %d of %s were given up", p.Name, canceled, count(total(p.Counts), "VM"))
-	}
-	return nil
+	t.write(out)
 }

@@ -46,16 +46,15 @@ func planOf(n int) (p roster.Plan, vms []roster.VM, far []roster.Progress, b fle
 // What status tells of a plan is a page, of however many VMs.
 func TestStatusIsAPage(t *testing.T) {
 	var out bytes.Buffer
-	a := &app{out: &out}
 	for _, n := range []int{1, 10, 10_000} {
 		p, vms, far, b := planOf(n)
 		s := fleet.StatusOf(p, vms, far, b)
 		var more []string
 		s.VMs, more = ofInterest(s.VMs, mostFailed)
-		writeStatus(a, s, more)
+		writeStatus(&out, s, more)
 		fmt.Fprintln(&out)
 	}
 	p, vms, far, b := planOf(10)
-	writeVMStatus(a, fleet.StatusOf(p, vms, far, b).VMs[4])
+	writeVMStatus(&out, fleet.StatusOf(p, vms, far, b).VMs[4])
 	golden(t, "testdata/status.txt", out.String())
 }

@@ -61,8 +61,14 @@ func (t *terminal) AskSecret(ctx context.Context, prompt string) (string, error)
 	return line, errors.Join(err, restored)
 }
 
-// raw has each key passed on as it is typed, and what is printed left as it is, until restore.
-func (t *terminal) raw() (restore func() error, err error) {
+// Read reads what is typed.
+func (t *terminal) Read(p []byte) (int, error) { return t.f.Read(p) }
+
+// SetReadDeadline ends a read that is under way, and those after it.
+func (t *terminal) SetReadDeadline(at time.Time) error { return t.f.SetReadDeadline(at) }
+
+// Raw has each key passed on as it is typed, and what is printed left as it is, until restore.
+func (t *terminal) Raw() (restore func() error, err error) {
 	conn, err := t.f.SyscallConn()
 	if err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ func TestPasswordIsAskedForWithoutEcho(t *testing.T) {
 	hold := p.Open() // keeps the near end there between two openings
 	r.terminal = terminalOf(p)
 	answer(p, "Password for root@esx1: ", " open sesame \n", func() {
-		if got, err := r.Password("root@esx1", "")(t.Context()); err != nil || got != " open sesame " {
+		if got, err := r.assembler.Password("root@esx1", "")(t.Context()); err != nil || got != " open sesame " {
 			t.Errorf("got %q, %v", got, err)
 		}
 	})
@@ -54,7 +54,7 @@ func TestNoAnswerIsNoPassword(t *testing.T) {
 		p.Open() // keeps the near end there
 		r.terminal = terminalOf(p)
 		answer(p, "Password for root@esx1: ", typed, func() {
-			if got, err := r.Password("root@esx1", "")(t.Context()); !fault.Is(err, fault.Invalid) {
+			if got, err := r.assembler.Password("root@esx1", "")(t.Context()); !fault.Is(err, fault.Invalid) {
 				t.Errorf("%s: got %q, %v", name, got, err)
 			}
 		})

@@ -24,17 +24,17 @@ decamp token list
 decamp token remove alice
 `
 
-func newToken(a *app) *cobra.Command {
+func newToken(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "token COMMAND", Short: "Say who may come in at a server", Long: text(tokenHelp), Example: text(tokenExamples),
 		Annotations: exits(), Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newTokenAdd(a), newTokenList(a), newTokenRemove(a))
+	cmd.AddCommand(newTokenAdd(p), newTokenList(p), newTokenRemove(p))
 	return cmd
 }
 
-func newTokenAdd(a *app) *cobra.Command {
+func newTokenAdd(p *program) *cobra.Command {
 	var role string
 	var ttl time.Duration
 	cmd := &cobra.Command{
@@ -42,8 +42,8 @@ func newTokenAdd(a *app) *cobra.Command {
 		Long:        text("\nMake a token and print it. It is not kept: whoever loses it gets another one.\n"),
 		Example:     "decamp token add alice --role operate > alice.token",
 		Annotations: exits(exit{fault.Conflict, "there is a token of that name"}), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.logged(func(_ *cobra.Command, args []string) error {
-			state, err := a.StateDir()
+		RunE: p.logged(func(_ *cobra.Command, args []string) error {
+			state, err := p.assembler.StateDir()
 			if err != nil {
 				return err
 			}
@@ -51,10 +51,10 @@ func newTokenAdd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.print(map[string]string{"name": args[0], "role": role, "token": secret})
+			if p.out.json {
+				return p.out.print(map[string]string{"name": args[0], "role": role, "token": secret})
 			}
-			_, err = fmt.Fprintln(a.out, secret)
+			_, err = fmt.Fprintln(p.out, secret)
 			return err
 		}),
 	}
@@ -64,18 +64,18 @@ func newTokenAdd(a *app) *cobra.Command {
 	return cmd
 }
 
-func newTokenList(a *app) *cobra.Command {
+func newTokenList(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List the tokens", Args: takes(), Annotations: exits(),
 		Long: text("\nList the tokens by name, with their roles and how long they are valid.\n"), Example: "decamp token list",
-		RunE: a.logged(func(*cobra.Command, []string) error {
-			state, err := a.StateDir()
+		RunE: p.logged(func(*cobra.Command, []string) error {
+			state, err := p.assembler.StateDir()
 			if err != nil {
 				return err
 			}
 			tokens, err := server.NewTokens(state).List()
-			if a.json {
-				if perr := a.print(map[string]any{"tokens": append([]server.Token{}, tokens...)}); err == nil {
+			if p.out.json {
+				if perr := p.out.print(map[string]any{"tokens": append([]server.Token{}, tokens...)}); err == nil {
 					err = perr
 				}
 				return err
@@ -88,19 +88,19 @@ func newTokenList(a *app) *cobra.Command {
 				}
 				t.add(each.Name, string(each.Role), each.Created.Local().Format(time.DateTime), ends)
 			}
-			t.write(a.out)
+			t.write(p.out)
 			return err
 		}),
 	}
 }
 
-func newTokenRemove(a *app) *cobra.Command {
+func newTokenRemove(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use: "remove NAME", Short: "End a token", Args: takes("NAME"),
 		Long: text("\nEnd a token, and the sessions of browsers that were begun with it, at once.\n"), Example: "decamp token remove alice",
 		Annotations: exits(exit{fault.NotFound, "there is no such token"}), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.logged(func(_ *cobra.Command, args []string) error {
-			state, err := a.StateDir()
+		RunE: p.logged(func(_ *cobra.Command, args []string) error {
+			state, err := p.assembler.StateDir()
 			if err != nil {
 				return err
 			}

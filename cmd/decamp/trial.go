@@ -8,11 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/targets"
@@ -49,8 +47,9 @@ decamp trial /srv/vm/web01 --keep /tmp/web01 --deadline 20m
 decamp trial web02.xml --expect 'web02 is ready' --json
 `
 
-// trialOptions are the flags of decamp trial.
-type trialOptions struct {
+// trialCommand is decamp trial.
+type trialCommand struct {
+	out      *output
 	deadline time.Duration
 	expect   string
 	accel    string
@@ -60,8 +59,8 @@ type trialOptions struct {
 
 var accels = []string{"any", "kvm", "tcg"}
 
-func newTrial(a *app) *cobra.Command {
-	o := trialOptions{memory: 4 << 30}
+func newTrial(p *program) *cobra.Command {
+	tc := &trialCommand{out: p.out, memory: 4 << 30}
 	cmd := &cobra.Command{
 		Use:     "trial FOLDER|DOMAIN.xml",
 		Short:   "Boot a VM on throw-away overlays, and say how far it comes",
@@ -74,48 +73,48 @@ func newTrial(a *app) *cobra.Command {
 			exit{fault.Conflict, "the VM runs, or somebody writes its images"},
 			exit{fault.Unsupported, "it does not boot, or cannot be tried here; the remedy says what to do"},
 			exit{fault.Full, "no space for the log and the picture that are to be kept"}),
-		RunE: a.logged(func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains(accels, o.accel) {
-				return badUsage(cmd, "--accel %q: want any, kvm or tcg", o.accel)
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(accels, tc.accel) {
+				return badUsage(cmd, "--accel %q: want any, kvm or tcg", tc.accel)
 			}
-			return a.trial(cmd.Context(), o, args[0])
+			return tc.run(cmd.Context(), args[0])
 		}),
 	}
 	f := cmd.Flags()
-	f.DurationVar(&o.deadline, "deadline", 0, "`TIME` the guest may take (default 5m, emulated 15m)")
-	f.StringVar(&o.expect, "expect", "", "`TEXT` on its serial port or text screen that means the guest is up, beside a login and its network")
-	f.StringVar(&o.accel, "accel", "any", "what runs it: `any, kvm or tcg`, which is emulated")
-	f.StringVar(&o.keep, "keep", "", "keep its serial.log and a picture of its screen, screen.png, in `DIR`")
-	f.Var(&o.memory, "memory", "`SIZE` that it gets at the most")
+	f.DurationVar(&tc.deadline, "deadline", 0, "`TIME` the guest may take (default 5m, emulated 15m)")
+	f.StringVar(&tc.expect, "expect", "", "`TEXT` on its serial port or text screen that means the guest is up, beside a login and its network")
+	f.StringVar(&tc.accel, "accel", "any", "what runs it: `any, kvm or tcg`, which is emulated")
+	f.StringVar(&tc.keep, "keep", "", "keep its serial.log and a picture of its screen, screen.png, in `DIR`")
+	f.Var(&tc.memory, "memory", "`SIZE` that it gets at the most")
 	_ = cmd.RegisterFlagCompletionFunc("accel", cobra.FixedCompletions(accels, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	return cmd
 }
 
-func (o trialOptions) options() trial.Options {
-	accel := trial.Accel(o.accel)
-	if o.accel == "any" {
+func (tc *trialCommand) options() trial.Options {
+	accel := trial.Accel(tc.accel)
+	if tc.accel == "any" {
 		accel = trial.Any
 	}
-	return trial.Options{Deadline: o.deadline, Expect: o.expect, Accel: accel, Keep: o.keep, Memory: int64(o.memory)}
+	return trial.Options{Deadline: tc.deadline, Expect: tc.expect, Accel: accel, Keep: tc.keep, Memory: int64(tc.memory)}
 }
 
-func (a *app) trial(ctx context.Context, o trialOptions, path string) error {
+func (tc *trialCommand) run(ctx context.Context, path string) error {
 	domain, err := readDomain(path)
 	if err != nil {
 		return err
 	}
-	opts := o.options()
+	opts := tc.options()
 	if record, err := dir.ReadRecord(path); err == nil { // else it is none of decamp's
 		opts.Static = targets.StaticAddresses(record.Source, record.Guest)
 	}
-	if !a.json {
-		fmt.Fprintf(a.err, "%s boots on overlays that are thrown away ...\n", path)
+	if !tc.out.json {
+		fmt.Fprintf(tc.out.screen, "%s boots on overlays that are thrown away ...\n", path)
 	}
 	r, err := trial.Boot(ctx, domain, opts)
 	if err != nil {
 		return fmt.Errorf("trial of %s: %w", path, err)
 	}
-	if err := a.writeTrial(r); err != nil || r.Booted() {
+	if err := writeTrial(tc.out, r); err != nil || r.Booted() {
 		return err
 	}
 	return fault.New(fault.Unsupported, "%s does not boot (%s): %s", path, r.Verdict, r.Why).WithHint("%s", r.Remedy)
@@ -134,48 +133,4 @@ func readDomain(path string) (string, error) {
 		return "", fault.New(fault.Denied, "%w", err).WithHint("run this as root, or as the owner of the VM")
 	}
 	return string(text), err
-}
-
-func (a *app) writeTrial(r trial.Report) error {
-	if a.json {
-		return a.print(r)
-	}
-	if r.Booted() {
-		fmt.Fprintf(a.out, "It boots, after %s%s: %s\n", duration(r.Elapsed), by(r), plain(r.Why))
-	}
-	for _, t := range r.Network {
-		fmt.Fprintf(a.out, "network card %s: %s\n", t.MAC, plain(t.String()))
-	}
-	if r.Agent != nil && !strings.Contains(r.Why, r.Agent.String()) {
-		fmt.Fprintf(a.out, "guest agent: %s\n", plain(r.Agent.String()))
-	}
-	for _, s := range r.Missing {
-		fmt.Fprintf(a.out, "Warning: %s\n", plain(s.String()))
-	}
-	for _, less := range r.Less {
-		fmt.Fprintf(a.out, "it had %s\n", less)
-	}
-	if r.Screen != "" {
-		fmt.Fprintf(a.out, "screen: %s\n", r.Screen)
-	}
-	if r.Serial != "" {
-		fmt.Fprintf(a.out, "serial port: %s\n", r.Serial)
-	}
-	return nil
-}
-
-// by says what ran it.
-func by(r trial.Report) string {
-	switch {
-	case r.Accel == trial.KVM:
-		return " on KVM"
-	case r.NoKVM != "":
-		return fmt.Sprintf(" emulated (KVM runs no guest here: %s)", plain(r.NoKVM))
-	}
-	return " emulated"
-}
-
-// registerTrials adds the bound on trial boots that plans ask for.
-func registerTrials(f *pflag.FlagSet, n *int) {
-	f.IntVar(n, "trials", 1, "at most `N` trial boots at a time, of VMs whose plan has trial: true")
 }

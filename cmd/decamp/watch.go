@@ -1,17 +1,7 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"sync"
-	"time"
-
 	"github.com/spf13/cobra"
-
-	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
-	"github.com/decamp/decamp/internal/server"
 )
 
 const watchHelp = `
@@ -28,177 +18,20 @@ decamp watch wave-1
 decamp watch wave-1 --json | jq -c 'select(.vm.state == "failed")'
 `
 
-func newWatch(a *app) *cobra.Command {
-	var m meetingFlags
+func newWatch(p *program) *cobra.Command {
+	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use: "watch PLAN", Short: "Follow a plan until it ends", Long: text(watchHelp), Example: text(watchExamples),
 		Args: takes("PLAN"), Annotations: exits(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.logged(func(cmd *cobra.Command, args []string) (err error) {
-			c, closeControl, err := a.openControl(cmd.Context(), m)
+		RunE: p.logged(func(cmd *cobra.Command, args []string) (err error) {
+			c, closeControl, err := fleet.openControl(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer closing(&err, closeControl)
-			return a.follow(cmd.Context(), c, args[0])
+			return followPlan(cmd.Context(), p.out, c, args[0])
 		}),
 	}
-	m.register(cmd)
+	fleet.register(cmd)
 	return cmd
-}
-
-// follow tells what becomes of a plan until it ends, and then what it came to.
-func (a *app) follow(ctx context.Context, c server.Control, name string) error {
-	p, err := c.Plan(ctx, name)
-	if err != nil {
-		return err
-	}
-	w := &watcher{a: a, plan: name, seen: map[roster.Key]string{}}
-	if !p.State.Over() {
-		if err := w.follow(ctx, c, p.Rev); err != nil {
-			return err
-		}
-		if p, err = c.Plan(ctx, name); err != nil {
-			return err
-		}
-	}
-	p.Text = ""
-	if a.json {
-		if err := a.print(map[string]any{"plan": p}); err != nil {
-			return err
-		}
-	} else {
-		writePlan(a, p)
-	}
-	return planError(p)
-}
-
-// watcher tells people, or programs, what changes of a plan.
-type watcher struct {
-	a    *app
-	plan string
-
-	mu   sync.Mutex
-	seen map[roster.Key]string // what was told of each VM last
-}
-
-// errEnded ends a Follow: the plan has ended.
-var errEnded = errors.New("the plan has ended")
-
-// follow returns when the plan has ended.
-func (w *watcher) follow(ctx context.Context, c server.Control, since int64) error {
-	ctx, end := context.WithCancel(ctx)
-	var summing sync.WaitGroup
-	defer summing.Wait()
-	defer end()
-	summing.Go(func() { w.sumUp(ctx, c) })
-	err := c.Follow(ctx, since, w.changes)
-	if errors.Is(err, errEnded) {
-		return nil
-	}
-	return err
-}
-
-func (w *watcher) changes(all roster.Changes) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, vm := range all.VMs {
-		if vm.Plan == w.plan {
-			w.vm(vm)
-		}
-	}
-	for _, p := range all.Plans {
-		if p.Name == w.plan && p.State.Over() {
-			return errEnded
-		}
-	}
-	return nil
-}
-
-// vm tells a change that people would want to know of: not each slot that comes and goes.
-func (w *watcher) vm(vm roster.VM) {
-	line := w.sentence(vm)
-	before, seen := w.seen[vm.Key]
-	if line == before || line == "" {
-		return
-	}
-	w.seen[vm.Key] = line
-	switch {
-	case w.a.json:
-		_ = w.a.print(map[string]any{"vm": vm}) // nobody to tell that nobody reads
-	case !seen && vm.State == roster.Queued:
-	default:
-		fmt.Fprintf(w.a.err, "%s: %s\n", plain(vm.Name), plain(line))
-	}
-}
-
-// told are the steps that people are told of: the others follow, or take no time.
-var told = map[string]string{
-	"preflight": "begins", "prepare": "begins", "copy": "is copied", "verify": "is read back and proven",
-	"wait": "waits for the next round, or the cutover", "power off": "is shut down for the cutover",
-}
-
-func (w *watcher) sentence(vm roster.VM) string {
-	switch vm.State {
-	case roster.Queued:
-		if vm.Failure != nil {
-			return "to be tried again: " + fault.OneLine(vm.Failure.Text)
-		}
-		return "waits"
-	case roster.Assigned, roster.Running:
-		if vm.Waits != "" {
-			return vm.Step + ": " + fault.OneLine(vm.Waits)
-		}
-		return told[vm.Step]
-	case roster.Stranded:
-		return fault.OneLine(vm.Waits)
-	case roster.Failed:
-		if vm.Failure != nil {
-			return "failed: " + fault.OneLine(vm.Failure.Text)
-		}
-	}
-	return string(vm.State)
-}
-
-// sumEvery is how often the whole plan is summed up.
-const sumEvery = 10 * time.Second
-
-// sumUp tells every now and then how far the plan is.
-func (w *watcher) sumUp(ctx context.Context, c server.Control) {
-	tick := time.NewTicker(sumEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		p, err := c.Plan(ctx, w.plan)
-		if err != nil {
-			continue // Follow says so, if it lasts
-		}
-		progress, err := c.Progress(ctx, w.plan)
-		if err != nil {
-			continue
-		}
-		w.tellSum(p, progress)
-	}
-}
-
-func (w *watcher) tellSum(p roster.Plan, progress []roster.Progress) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n := p.Counts
-	if w.a.json {
-		sum := map[string]any{"counts": n, "rate": rateOf(progress, p.Name)}
-		if limit := roster.BusyOf(progress).Limit(); limit.What != "" {
-			sum["limit"] = limit
-		}
-		_ = w.a.print(sum)
-		return
-	}
-	fmt.Fprintf(w.a.err, "%s: %d of %s done, %d under way, %d wait, %d failed, %s\n", p.Name, n[roster.Done], count(total(n), "VM"),
-		underWay(n), waiting(n), n[roster.Failed], rate(rateOf(progress, p.Name), time.Second))
-	if limit := roster.BusyOf(progress).Limit(); limit.What != "" {
-		fmt.Fprintf(w.a.err, "%s: %s\n", p.Name, limit)
-	}
 }

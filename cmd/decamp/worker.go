@@ -7,8 +7,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -36,32 +37,16 @@ decamp worker --join postgres://decamp@db.example.com/decamp --offer /srv/vm
 decamp worker --join postgres://decamp@db/decamp --offer /mnt/shared --name rack2 --vms 40
 `
 
-type workerOptions struct {
-	folders []string
-	name    string
-	vms     int
-	trials  int
-	hooks   bool
+// workerCommand is decamp worker.
+type workerCommand struct {
+	workerFlags
+	out       *output
+	assembler *assemble.Assembler
+	fleet     fleetFlags
 }
 
-func (o *workerOptions) register(a *app, cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.SortFlags = false
-	f.StringArrayVar(&o.folders, "offer", nil, "`FOLDER` that VMs may go to here; may be repeated")
-	a.registerAccess(f)
-	f.StringVar(&o.name, "name", "", "what the worker is `called`, always the same (default this machine's name)")
-	f.IntVar(&o.vms, "vms", vmsAtOnce, "at most `N` VMs at a time")
-	registerTrials(f, &o.trials)
-	registerHooks(f, &o.hooks)
-}
-
-func registerHooks(f *pflag.FlagSet, allow *bool) {
-	f.BoolVar(allow, "allow-hooks", false, "run the commands (hooks) of plans that an admin submitted, as this user; without it such plans are refused")
-}
-
-func newWorker(a *app) *cobra.Command {
-	var o workerOptions
-	var m meetingFlags
+func newWorker(p *program) *cobra.Command {
+	wc := &workerCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "worker --join URL --offer FOLDER", Short: "Move VMs of plans here, as one of several machines", Long: text(workerHelp), Example: text(workerExamples),
 		Args: takes(), Annotations: exits(
@@ -69,41 +54,43 @@ func newWorker(a *app) *cobra.Command {
 			exit{fault.Denied, "the database refuses the password or is not verified, the fleet key may be read by others, or a folder cannot be written"},
 			exit{fault.Unreachable, "the database does not answer"},
 			exit{fault.Conflict, "another process has the state directory, or took this worker's name"}),
-		RunE: a.logged(func(cmd *cobra.Command, _ []string) error {
+		RunE: p.logged(func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case !strings.HasPrefix(m.db, "postgres://") && !strings.HasPrefix(m.db, "postgresql://"):
-				return badUsage(cmd, "--join %q: want postgres://USER@HOST/NAME; one machine alone needs no worker: decamp plan run", m.db)
-			case len(o.folders) == 0:
+			case !strings.HasPrefix(wc.fleet.db, "postgres://") && !strings.HasPrefix(wc.fleet.db, "postgresql://"):
+				return badUsage(cmd, "--join %q: want postgres://USER@HOST/NAME; one machine alone needs no worker: decamp plan run", wc.fleet.db)
+			case len(wc.folders) == 0:
 				return badUsage(cmd, "--offer is missing: want a folder that VMs may go to")
-			case o.vms < 1 || o.trials < 1:
-				return badUsage(cmd, "--vms %d --trials %d: want 1 or more", o.vms, o.trials)
+			case wc.vms < 1 || wc.trials < 1:
+				return badUsage(cmd, "--vms %d --trials %d: want 1 or more", wc.vms, wc.trials)
 			}
-			return a.work(cmd.Context(), m, o)
+			return wc.run(cmd.Context())
 		}),
 	}
-	cmd.Flags().StringVar(&m.db, "join", "", "`URL` of the database, without a password")
-	m.registerKey(cmd)
-	m.registerInsecure(cmd)
-	o.register(a, cmd)
+	cmd.Flags().StringVar(&wc.fleet.db, "join", "", "`URL` of the database, without a password")
+	wc.fleet.registerKey(cmd)
+	wc.fleet.registerInsecure(cmd)
+	wc.register(p.assembler, cmd)
 	return cmd
 }
 
-func (a *app) work(ctx context.Context, m meetingFlags, o workerOptions) (err error) {
-	if _, err := a.Access(); err != nil { // before the first plan needs it
+func (wc *workerCommand) run(ctx context.Context) (err error) {
+	if _, err := wc.assembler.Access(); err != nil { // before the first plan needs it
 		return err
 	}
-	r, url, err := a.openRoster(ctx, m)
+	r, url, err := wc.fleet.openRoster(ctx)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, r.Close)
-	n, err := a.openNode(ctx, r, url, nodeOptions{name: o.name, folders: o.folders, vms: o.vms, trials: o.trials, hooks: o.hooks, insecure: m.insecure})
+	n, err := mover.OpenNode(ctx, wc.assembler, r, mover.NodeOptions{
+		Name: wc.name, Folders: wc.folders, VMs: wc.vms, Trials: wc.trials, Hooks: wc.hooks, Shared: sharedURL(url), Insecure: wc.fleet.insecure,
+	})
 	if err != nil {
 		return err
 	}
 	defer closing(&err, n.Close)
-	if !a.json {
-		fmt.Fprintf(a.err, "Worker %s offers %s for %s at a time.\n", n.worker.Name, strings.Join(slices.Sorted(slices.Values(o.folders)), ", "), count(o.vms, "VM"))
+	if !wc.out.json {
+		fmt.Fprintf(wc.out.screen, "Worker %s offers %s for %s at a time.\n", n.Worker.Name, strings.Join(slices.Sorted(slices.Values(wc.folders)), ", "), count(wc.vms, "VM"))
 	}
 	return n.Run(ctx)
 }

@@ -66,18 +66,18 @@ func sameFingerprint(a, b string) bool {
 	return strings.EqualFold(strings.ReplaceAll(a, ":", ""), strings.ReplaceAll(b, ":", ""))
 }
 
-func (a *Assembler) changed(addr string, pinned knownHost, shown certificate) error {
+func (p *Prompts) changed(addr string, pinned knownHost, shown certificate) error {
 	return fault.New(fault.Denied, "the certificate of %s changed: known since %s is %s, shown is %s",
 		addr, pinned.Since.Format(time.DateOnly), pinned.SHA256, shown.Fingerprint).
 		WithHint("find out why (renewed, or somebody in between; on the host: %s); if the new one is right, run: %s",
-			whereToLook, a.Command("--fingerprint", shown.Fingerprint))
+			whereToLook, p.Command("--fingerprint", shown.Fingerprint))
 }
 
 // confirm shows an unknown certificate to the operator and asks.
-func (a *Assembler) confirm(ctx context.Context, known *knownHosts, addr string, shown certificate) error {
+func (p *Prompts) confirm(ctx context.Context, known *knownHosts, addr string, shown certificate) error {
 	refused := fault.New(fault.Denied, "the certificate of %s is not known: it shows %s", addr, shown.Fingerprint).
-		WithHint("compare it with what the host itself says (%s), then run: %s", whereToLook, a.Command("--fingerprint", shown.Fingerprint))
-	t, err := a.Terminal()
+		WithHint("compare it with what the host itself says (%s), then run: %s", whereToLook, p.Command("--fingerprint", shown.Fingerprint))
+	t, err := p.Terminal()
 	if err != nil {
 		return refused
 	}

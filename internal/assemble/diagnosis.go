@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -44,8 +45,8 @@ func (a *Assembler) LogIn(ctx context.Context, d *Diagnosis, rawURL string, name
 	if err := d.list(ctx, names); err != nil {
 		return err
 	}
-	d.wires = a.readWires(ctx, d.Parts.Session, d.hosts)
-	d.doors = a.readDoors(ctx, d)
+	d.wires = readWires(ctx, a.Log, d.Parts.Session, d.hosts)
+	d.doors = d.readDoors(ctx, a.Log)
 	return a.openTransport(ctx, d.Parts, d.Move.Options)
 }
 
@@ -133,7 +134,7 @@ const hostsAtOnce = 8
 
 // readWires asks hosts that are connected. What the others have is not known, nor what an account may
 // not see.
-func (a *Assembler) readWires(ctx context.Context, s *esx.Session, hosts []inventory.Host) wires {
+func readWires(ctx context.Context, log *slog.Logger, s *esx.Session, hosts []inventory.Host) wires {
 	w := wires{map[inventory.MoRef][]inventory.VMkernelNIC{}, map[inventory.MoRef][]inventory.Mount{}}
 	var mu sync.Mutex
 	var g errgroup.Group
@@ -146,7 +147,7 @@ func (a *Assembler) readWires(ctx context.Context, s *esx.Session, hosts []inven
 			nics, nicsErr := s.VMkernelNICs(ctx, h.Ref)
 			mounts, mountsErr := s.Mounts(ctx, h.Ref)
 			if err := errors.Join(nicsErr, mountsErr); err != nil {
-				a.Log.Info("not looked at", "host", h.Name, "err", err)
+				log.Info("not looked at", "host", h.Name, "err", err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -164,7 +165,7 @@ func (a *Assembler) readWires(ctx context.Context, s *esx.Session, hosts []inven
 type nfcDoors map[inventory.MoRef][]string
 
 // readDoors asks for one ticket of each host that is connected. Nothing is opened with it.
-func (a *Assembler) readDoors(ctx context.Context, d *Diagnosis) nfcDoors {
+func (d *Diagnosis) readDoors(ctx context.Context, log *slog.Logger) nfcDoors {
 	doors := nfcDoors{}
 	if d.Move.Transport != path.NFC {
 		return doors
@@ -176,7 +177,7 @@ func (a *Assembler) readDoors(ctx context.Context, d *Diagnosis) nfcDoors {
 		g.Go(func() error {
 			t, err := d.Parts.Session.NFCTicket(ctx, vm)
 			if err != nil {
-				a.Log.Info("no ticket to see NFC's port by", "host", host, "err", err)
+				log.Info("no ticket to see NFC's port by", "host", host, "err", err)
 				return nil
 			}
 			mu.Lock()

@@ -37,9 +37,9 @@ type SSHOptions struct {
 	Enable       bool
 }
 
-// hostShells are the logins by SSH to the hosts of a session. They are opened when they are
-// needed, which for most hosts is never.
-type hostShells struct {
+// HostShells are the logins by SSH to the hosts of a session. They are opened when they are
+// needed, which for most hosts is never. They are safe for concurrent use.
+type HostShells struct {
 	a       *Assembler
 	session *esx.Session
 	login   sourceLogin
@@ -64,8 +64,8 @@ type sourceLogin struct {
 	onHost       func(host string) *fleet.Logins // of a fleet; nil: of this command alone
 }
 
-// LoginOf is the login that a session at u was opened with.
-func LoginOf(u *url.URL, l Login) sourceLogin {
+// loginOf returns the login that a session at u was opened with.
+func loginOf(u *url.URL, l Login) sourceLogin {
 	return sourceLogin{ServerOf(u), u.User.Username() + "@" + fleet.Endpoint(u), u.Hostname(), u.User.Username(), l.PasswordFile, u.Scheme == "vcenter", l.OnHost}
 }
 
@@ -75,15 +75,15 @@ func (p *Prompts) tellCopier(host inventory.MoRef, why error) {
 	p.Tell("Disks are copied by SSH (vmkfstools on host %s): the API may not (%s).", host, why.Error())
 }
 
-// NewHostShells returns the logins by SSH to the hosts of a session. None is opened yet.
-func (a *Assembler) NewHostShells(session *esx.Session, l sourceLogin, o SSHOptions, store *leftover.Store) *hostShells {
-	h := &hostShells{a: a, session: session, login: l, opts: o, store: store, open: map[inventory.MoRef]*shell.Shell{}, denied: map[inventory.MoRef]error{}}
+// NewHostShells returns the logins by SSH to the hosts of a session, which was opened at u with l. None is opened yet.
+func (a *Assembler) NewHostShells(session *esx.Session, u *url.URL, l Login, o SSHOptions, store *leftover.Store) *HostShells {
+	h := &HostShells{a: a, session: session, login: loginOf(u, l), opts: o, store: store, open: map[inventory.MoRef]*shell.Shell{}, denied: map[inventory.MoRef]error{}}
 	h.hands = &hands{api: session, ssh: &vimcmd.Host{Session: session, Open: h.Open}, tell: a.tellHands}
 	return h
 }
 
 // Open is a landing.Shells.
-func (h *hostShells) Open(ctx context.Context, host inventory.MoRef) (*shell.Shell, error) {
+func (h *HostShells) Open(ctx context.Context, host inventory.MoRef) (*shell.Shell, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s := h.open[host]; s != nil {
@@ -103,7 +103,7 @@ func (h *hostShells) Open(ctx context.Context, host inventory.MoRef) (*shell.She
 	return s, nil
 }
 
-func (h *hostShells) openOne(ctx context.Context, host inventory.MoRef) (*shell.Shell, error) {
+func (h *HostShells) openOne(ctx context.Context, host inventory.MoRef) (*shell.Shell, error) {
 	name, err := h.nameOf(ctx, host)
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (h *hostShells) openOne(ctx context.Context, host inventory.MoRef) (*shell.
 }
 
 // nameOf is where a host is reached: as it was typed, or as its vCenter calls it.
-func (h *hostShells) nameOf(ctx context.Context, host inventory.MoRef) (string, error) {
+func (h *HostShells) nameOf(ctx context.Context, host inventory.MoRef) (string, error) {
 	if !h.login.vcenter {
 		return h.login.host, nil
 	}
@@ -133,7 +133,7 @@ func (h *hostShells) nameOf(ctx context.Context, host inventory.MoRef) (string, 
 
 // start starts SSH where it is off, if the user agreed. That is on record before it is done.
 // A host that does not say how it is may have it on.
-func (h *hostShells) start(ctx context.Context, host inventory.MoRef, name string) error {
+func (h *HostShells) start(ctx context.Context, host inventory.MoRef, name string) error {
 	runs, err := h.session.SSHRuns(ctx, host)
 	if err != nil {
 		h.a.Log.Warn("it is not known whether SSH is on", "host", host, "err", err)
@@ -157,7 +157,7 @@ func (h *hostShells) start(ctx context.Context, host inventory.MoRef, name strin
 	return h.session.StartSSH(ctx, host)
 }
 
-func (h *hostShells) dial(ctx context.Context, name string) (*shell.Shell, error) {
+func (h *HostShells) dial(ctx context.Context, name string) (*shell.Shell, error) {
 	addr := net.JoinHostPort(name, strconv.Itoa(int(h.opts.Port)))
 	pin, err := h.pin(ctx, name, addr)
 	if err != nil {
@@ -173,7 +173,7 @@ func (h *hostShells) dial(ctx context.Context, name string) (*shell.Shell, error
 	return shell.Dial(ctx, cfg)
 }
 
-func (h *hostShells) user() string {
+func (h *HostShells) user() string {
 	switch {
 	case h.opts.User != "":
 		return h.opts.User
@@ -185,7 +185,7 @@ func (h *hostShells) user() string {
 
 // password gives the session's password if it is for the same account, else one of its own.
 // Refusals add up with those of the API: the host counts both for one lock.
-func (h *hostShells) password(cfg *shell.Config, host string) error {
+func (h *HostShells) password(cfg *shell.Config, host string) error {
 	state, err := h.a.StateDir()
 	if err != nil {
 		return err
@@ -213,7 +213,7 @@ func (h *hostShells) password(cfg *shell.Config, host string) error {
 	}
 	refused := &refusals{filepath.Join(state, "refused_logins.json"), account, time.Now}
 	if h.login.onHost != nil {
-		cfg.Admit = h.a.admit(h.login.onHost(host), refused)
+		cfg.Admit = admit(h.a.Log, h.login.onHost(host), refused)
 	}
 	cfg.Judged = func(refusal error) {
 		if err := refused.note(refusal); err != nil {
@@ -234,7 +234,7 @@ func (h *hostShells) password(cfg *shell.Config, host string) error {
 // host itself tells over the API, whose certificate is pinned, and the one that was believed
 // before; else the user is asked.
 // A named credential has the keys of its hosts, and no other host is logged in to.
-func (h *hostShells) pin(ctx context.Context, name, addr string) (string, error) {
+func (h *HostShells) pin(ctx context.Context, name, addr string) (string, error) {
 	stated := cmp.Or(h.opts.HostKey, h.opts.hostKeys[strings.ToLower(name)])
 	if h.opts.credential != "" {
 		if stated == "" {
@@ -285,7 +285,7 @@ func noSSHPassword(who string) error {
 		WithHint("add source: {ssh: {credentials: {name: NAME}}} to the plan; an administrator adds NAME to the access file")
 }
 
-func (h *hostShells) told(ctx context.Context) (shell.HostKey, error) {
+func (h *HostShells) told(ctx context.Context) (shell.HostKey, error) {
 	public, err := h.session.SSHHostKey(ctx)
 	if err != nil {
 		return shell.HostKey{}, err
@@ -294,10 +294,10 @@ func (h *hostShells) told(ctx context.Context) (shell.HostKey, error) {
 }
 
 // confirmSSH shows unknown keys to the operator and asks.
-func (a *Assembler) confirmSSH(ctx context.Context, known *knownHosts, addr string, shown []shell.HostKey) (string, error) {
+func (p *Prompts) confirmSSH(ctx context.Context, known *knownHosts, addr string, shown []shell.HostKey) (string, error) {
 	refused := fault.New(fault.Denied, "the SSH host key of %s is not known: it shows %s", addr, shell.Describe(shown)).
-		WithHint("compare it with what the host itself says (%s), then run: %s", shell.WhereToLook, a.Command("--ssh-host-key", shown[0].Fingerprint))
-	t, err := a.Terminal()
+		WithHint("compare it with what the host itself says (%s), then run: %s", shell.WhereToLook, p.Command("--ssh-host-key", shown[0].Fingerprint))
+	t, err := p.Terminal()
 	if err != nil {
 		return "", refused
 	}
@@ -314,7 +314,7 @@ func (a *Assembler) confirmSSH(ctx context.Context, known *knownHosts, addr stri
 }
 
 // stop stops the SSH of a host, which an earlier run started.
-func (h *hostShells) stop(ctx context.Context, host inventory.MoRef) error {
+func (h *HostShells) stop(ctx context.Context, host inventory.MoRef) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	err := h.session.StopSSH(ctx, host)
@@ -327,7 +327,7 @@ func (h *hostShells) stop(ctx context.Context, host inventory.MoRef) error {
 
 // Close ends the logins, and stops the SSH that was started for them. What cannot be stopped
 // stays on record.
-func (h *hostShells) Close() error {
+func (h *HostShells) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var errs []error

@@ -7,6 +7,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/flow"
 )
 
 // ServerOf is how records of changed hosts name what was logged in to.
@@ -14,7 +15,7 @@ func ServerOf(u *url.URL) string { return strings.ToLower(fleet.Endpoint(u)) }
 
 // Tidy puts back what an earlier run left on the host, and says so. What stays is no reason
 // not to go on: it is tried once more in the end.
-func (a *Assembler) Tidy(ctx context.Context, shells *hostShells) (left bool) {
+func (a *Assembler) Tidy(ctx context.Context, shells *HostShells) (left bool) {
 	done, err := PutBack(ctx, shells)
 	for _, r := range done {
 		a.Log.Info("put back what an earlier run left", "host", r.Where(), "what", r.Text)
@@ -34,4 +35,17 @@ func (p *Prompts) WarnStays(err error) {
 		text += ". Remedy: " + remedy
 	}
 	p.Warn("%s", text)
+}
+
+// LockState makes sure that no other decamp changes hosts on behalf of the state directory, until unlock.
+func (a *Assembler) LockState(ctx context.Context) (unlock func() error, err error) {
+	state, err := a.StateDir()
+	if err != nil {
+		return nil, err
+	}
+	engine, err := flow.Open(ctx, flow.Config{Dir: state, Log: a.Log})
+	if err != nil {
+		return nil, err
+	}
+	return engine.Close, nil
 }

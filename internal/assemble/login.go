@@ -53,8 +53,8 @@ func (a *Assembler) typed(account string) string {
 	return password
 }
 
-func (a *Assembler) askPassword(ctx context.Context, who string) (string, error) {
-	t, err := a.Terminal()
+func (p *Prompts) askPassword(ctx context.Context, who string) (string, error) {
+	t, err := p.Terminal()
 	if err != nil {
 		return "", fault.New(fault.Invalid, "no password for %s: there is no terminal to ask on", who).
 			WithHint("put it in a file that only you can read, and name the file with --password-file or %s", PasswordEnv)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -56,7 +57,7 @@ func (a *Assembler) Dial(ctx context.Context, rawURL string, l Login) (*esx.Sess
 		URL:         u,
 		Fingerprint: shown.Fingerprint,
 		Log:         a.Log,
-		Admit:       a.admit(l.Logins, refused),
+		Admit:       admit(a.Log, l.Logins, refused),
 		Judged: func(refusal error) {
 			if err := refused.note(refusal); err != nil {
 				a.Log.Warn("login not noted", "err", err)
@@ -81,7 +82,7 @@ func NoCredentials(rawURL string) error {
 
 // admit has logins of a fleet, by the API and by SSH, wait for each other, and for people once
 // one was refused. What they said counts more than what was refused before.
-func (a *Assembler) admit(l *fleet.Logins, refused *refusals) func(context.Context) (func(error), error) {
+func admit(log *slog.Logger, l *fleet.Logins, refused *refusals) func(context.Context) (func(error), error) {
 	if l == nil {
 		return nil
 	}
@@ -89,7 +90,7 @@ func (a *Assembler) admit(l *fleet.Logins, refused *refusals) func(context.Conte
 		pass, again, err := l.Admit(ctx)
 		if err == nil && again {
 			if err := refused.note(nil); err != nil {
-				a.Log.Warn("refused logins not forgotten", "err", err)
+				log.Warn("refused logins not forgotten", "err", err)
 			}
 		}
 		return pass, err
@@ -108,7 +109,7 @@ type Parts struct {
 	engine     *flow.Engine
 	Migrator   *migrate.Migrator
 	Leftovers  *leftover.Store // what was changed on hosts
-	Shells     *hostShells
+	Shells     *HostShells
 	sums       sums
 	Expect     string // of a trial boot
 	Conversion EngineOptions
@@ -138,7 +139,7 @@ func (a *Assembler) Open(ctx context.Context, m Move, rawURL string) (w *Parts, 
 	if w.Session, err = a.Dial(ctx, rawURL, m.Login); err != nil {
 		return w, err
 	}
-	w.Shells = a.NewHostShells(w.Session, LoginOf(w.URL, m.Login), m.SSH, w.Leftovers)
+	w.Shells = a.NewHostShells(w.Session, w.URL, m.Login, m.SSH, w.Leftovers)
 	if a.Tidy(ctx, w.Shells) {
 		w.left = func() { a.Tidy(context.WithoutCancel(ctx), w.Shells) }
 	}
@@ -173,7 +174,7 @@ func (a *Assembler) NewTransport(ctx context.Context, w *Parts, o planfile.Optio
 		return nil, err
 	}
 	host := landing.WithShell{Host: w.Session, Open: w.Shells.Open}
-	copier := a.newCopier(w, string(o.Landing.Copy))
+	copier := newCopier(w, string(o.Landing.Copy), a.tellCopier)
 	if choice, ok := copier.(*landing.Choice); ok {
 		host.Refused = choice.Refused
 	}
@@ -188,8 +189,8 @@ func (a *Assembler) NewTransport(ctx context.Context, w *Parts, o planfile.Optio
 	return whole, nil
 }
 
-// newCopier returns how hosts are asked to copy.
-func (a *Assembler) newCopier(w *Parts, how string) landing.Copier {
+// newCopier returns how hosts are asked to copy. chosen is called if a host is asked by SSH.
+func newCopier(w *Parts, how string, chosen func(host inventory.MoRef, why error)) landing.Copier {
 	api := landing.API{Host: w.Session}
 	ssh := &landing.SSH{Open: w.Shells.Open, Leftovers: w.Leftovers, Server: ServerOf(w.URL)}
 	switch how {
@@ -198,7 +199,7 @@ func (a *Assembler) newCopier(w *Parts, how string) landing.Copier {
 	case "ssh":
 		return ssh
 	}
-	return &landing.Choice{API: api, SSH: ssh, Chosen: a.tellCopier}
+	return &landing.Choice{API: api, SSH: ssh, Chosen: chosen}
 }
 
 // OpenState opens the state directory, and launches its engine.
@@ -249,7 +250,7 @@ func (w *Parts) Close() error {
 }
 
 // PutBack undoes what is on record of the server of a session.
-func PutBack(ctx context.Context, shells *hostShells) ([]leftover.Record, error) {
+func PutBack(ctx context.Context, shells *HostShells) ([]leftover.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, putBackWait)
 	defer cancel()
 	session := shells.session
@@ -328,7 +329,7 @@ func (a *Assembler) OpenSource(ctx context.Context, p *SourceParts) (err error) 
 	if p.Session, err = a.Dial(ctx, p.URL.String(), p.Login); err != nil {
 		return err
 	}
-	p.Shells = a.NewHostShells(p.Session, LoginOf(p.URL, p.Login), p.SSH, p.Leftovers)
+	p.Shells = a.NewHostShells(p.Session, p.URL, p.Login, p.SSH, p.Leftovers)
 	return nil
 }
 

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+
+	"github.com/decamp/decamp/internal/fault"
 )
 
 // ReadRows reads rows as people write them and as the matrix does: a JSON array, or one object
@@ -65,6 +68,20 @@ func checked(rows []Row, err error) ([]Row, error) {
 		if err := r.Check(); err != nil {
 			return nil, fmt.Errorf("row %d: %w", i+1, err)
 		}
+	}
+	return rows, nil
+}
+
+// LoadRows reads a file of rows.
+func LoadRows(path string) ([]Row, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fault.Wrap(fault.NotFound, err)
+	}
+	defer f.Close() // only read
+	rows, err := ReadRows(f)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "read %s: %w", path, err)
 	}
 	return rows, nil
 }

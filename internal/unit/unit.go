@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // shifts is the power of two behind a size's unit.
@@ -63,4 +64,15 @@ func Binary(n int64) string {
 		return fmt.Sprintf("%.0f %s", v, units[u])
 	}
 	return fmt.Sprintf("%.1f %s", v, units[u])
+}
+
+// Duration writes d with two or three digits: "40ms", "3.2s", "1m5s".
+func Duration(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
 }

@@ -1,6 +1,9 @@
 package unit
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestParseSize(t *testing.T) {
 	for s, want := range map[string]int64{"0": 0, "512": 512, "512B": 512, "100M": 100 << 20, "8GiB": 8 << 30, "6T": 6 << 40, "1K": 1024} {
@@ -33,6 +36,16 @@ func TestParseRate(t *testing.T) {
 	for _, s := range []string{"", "M", "-1M", "NaN", "Inf", "1e300", "5X", "1MK"} {
 		if got, err := ParseRate(s); err == nil {
 			t.Errorf("ParseRate(%q) = %d, want an error", s, got)
+		}
+	}
+}
+
+func TestDuration(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 1234 * time.Microsecond: "1ms", 3240 * time.Millisecond: "3.2s", 65400 * time.Millisecond: "1m5s",
+	} {
+		if got := Duration(d); got != want {
+			t.Errorf("%v: %q, want %q", d, got, want)
 		}
 	}
 }

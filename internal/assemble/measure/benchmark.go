@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/assemble"
-	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/bench"
 	"github.com/decamp/decamp/internal/bench/matrix"
 	"github.com/decamp/decamp/internal/childenv"
@@ -99,7 +98,7 @@ func (b *Benchmark) prepare(ctx context.Context) error {
 		words = append(words, string(w))
 	}
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
-	said := &mover.Tail{}
+	said := &assemble.OutputTail{}
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = b.Folder, childenv.Of(os.Environ()), said, said
 	if err := cmd.Run(); err != nil {
 		return fault.New(fault.Conflict, "prepare link %s, MTU %d: %q: %w: %s", b.link.NIC, b.link.MTU, words, err, fault.OneLine(said.String())).

@@ -1,7 +1,6 @@
 package mover
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/childenv"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
@@ -89,7 +89,7 @@ func (m *Mover) run(ctx context.Context, s *planSource, hook planfile.Hook, vars
 			cmd.Env = append(cmd.Env, name+"="+v)
 		}
 	}
-	said := &Tail{}
+	said := &assemble.OutputTail{}
 	cmd.Stdout, cmd.Stderr = said, said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -116,19 +116,3 @@ func hookError(ctx context.Context, hook planfile.Hook, err error, said string) 
 	}
 	return fault.New(fault.Conflict, "hook %s: %w", hook.Command[0], err).WithHint("see what the hook wants; then decamp retry")
 }
-
-// Tail keeps the end of what is written to it.
-type Tail struct{ text []byte }
-
-// mostTail is how much of a hook's output is told, in bytes.
-const mostTail = 1 << 10
-
-func (t *Tail) Write(p []byte) (int, error) {
-	t.text = append(t.text, p...)
-	if over := len(t.text) - mostTail; over > 0 {
-		t.text = append(t.text[:0], t.text[over:]...)
-	}
-	return len(p), nil
-}
-
-func (t *Tail) String() string { return strings.ToValidUTF8(string(bytes.TrimSpace(t.text)), "") }

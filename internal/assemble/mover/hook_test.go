@@ -101,14 +101,3 @@ func TestHooksThatFail(t *testing.T) {
 		t.Errorf("no hook: %v", err)
 	}
 }
-
-func TestOnlyTheEndOfWhatAHookSaysIsTold(t *testing.T) {
-	var said Tail
-	for range 1000 {
-		said.Write([]byte("many words\n"))
-	}
-	said.Write([]byte("the last ones\n"))
-	if s := said.String(); len(s) > mostTail || !strings.HasSuffix(s, "the last ones") {
-		t.Errorf("%d bytes, %q", len(s), s)
-	}
-}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+const completionHelp = `
+Print the completion script of a shell. It completes commands and flags; it never asks a
+host for names.
+`
+
+const completionExamples = `
+source <(decamp completion bash)                                 # this shell only
+decamp completion bash > /etc/bash_completion.d/decamp           # all bash users
+decamp completion zsh  > "${fpath[1]}/_decamp"
+decamp completion fish > ~/.config/fish/completions/decamp.fish
+`
+
+func newCompletion(p *program) *cobra.Command {
+	return &cobra.Command{
+		Use:         "completion SHELL",
+		Short:       "Print the completion script for bash, zsh or fish",
+		Long:        text(completionHelp),
+		Example:     text(completionExamples),
+		Args:        takes("SHELL"),
+		ValidArgs:   []string{"bash", "zsh", "fish"},
+		Annotations: exits(),
+		RunE:        func(cmd *cobra.Command, args []string) error { return writeCompletion(p.out, cmd, args[0]) },
+	}
+}
+
+func writeCompletion(w io.Writer, cmd *cobra.Command, shell string) error {
+	root := cmd.Root()
+	switch shell {
+	case "bash":
+		return root.GenBashCompletionV2(w, true)
+	case "zsh":
+		return root.GenZshCompletion(w)
+	case "fish":
+		return root.GenFishCompletion(w, true)
+	}
+	return badUsage(cmd, "no completion for %q: bash, zsh or fish", shell)
+}

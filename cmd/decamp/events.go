@@ -1,0 +1,113 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// runNames tell several runs apart for people. Empty where there is but one.
+type runNames map[plan.ID]string
+
+// prefix is what is said before anything about the run of e.
+func (n runNames) prefix(e plan.Event) string {
+	if name, ok := n[e.Run]; ok {
+		return name + ": "
+	}
+	return ""
+}
+
+// diskOf tells the disks of one step of a run from those of another.
+type diskOf struct {
+	run  plan.ID
+	step string
+	disk int32
+}
+
+// label names a step on a disk. Where there is but one disk, it has no number.
+func label(e plan.Event, disk string) string {
+	if e.Disk == 0 {
+		return e.Step
+	}
+	return fmt.Sprintf("%s%s %d", e.Step, disk, e.Disk)
+}
+
+// state reports how far a disk is: "61 %, 4.9 GiB of 8 GiB, 3.1 GiB moved, 230 MB/s, 14s left". What is
+// not moved are zeros, and what was copied before.
+func state(b plan.Bytes) string {
+	done := b.Done + b.Skipped
+	s := fmt.Sprintf("%s, %s of %s", percent(done, b.Total), size(done), size(b.Total))
+	if b.Read > 0 && b.Read < done {
+		s += fmt.Sprintf(", %s moved", size(b.Read))
+	}
+	if b.Rate > 0 {
+		s += ", " + rate(b.Rate, time.Second)
+	}
+	if b.Left > 0 {
+		s += fmt.Sprintf(", %s left", duration(b.Left))
+	}
+	return s
+}
+
+// limitedBy is "; limited by the source …", if that is known.
+func limitedBy(b plan.Bytes) string {
+	if limit := b.Busy.Limit(); limit.What != "" {
+		return "; " + limit.String()
+	}
+	return ""
+}
+
+// outlookWords is "212 MiB changed since, 3 MB/s; cut over now: out for 41s, its boot not counted".
+func outlookWords(o plan.Outlook) string {
+	text := ""
+	if o.Dirty > 0 {
+		text = fmt.Sprintf("%s changed since, %s; ", size(o.Delta), rate(o.Dirty, time.Second))
+	}
+	text += "cut over now: out for " + duration(o.Outage)
+	if o.Delivery > 0 {
+		text += ", " + duration(o.Delivery) + " of it for the delivery"
+	}
+	if o.Boot == 0 {
+		return text + ", its boot not counted"
+	}
+	return text + ", its boot of " + duration(o.Boot) + " included"
+}
+
+// say puts an event into words; "" if people need not know. How the run ended is said by
+// the command itself.
+func say(e plan.Event) string {
+	switch e.Kind {
+	case plan.StepBegan:
+		return e.Step
+	case plan.StepRetried:
+		if e.Failure == nil {
+			return ""
+		}
+		return fmt.Sprintf("  %s is tried again: %s", e.Step, plain(e.Failure.Text))
+	case plan.DiskBegan, plan.DiskDone, plan.DiskAnew:
+		return fmt.Sprintf("  disk %d: %s", e.Disk, diskWords(e))
+	case plan.ChunkBad:
+		return fmt.Sprintf("  disk %d: BAD CHUNK: %s", e.Disk, plain(e.Message))
+	case plan.RunBegan, plan.Noted, plan.PowerChanged, plan.RoundDone, plan.RehearsalDone:
+		return plain(e.Message)
+	case plan.Waits:
+		if e.Message == "" {
+			return ""
+		}
+		return "  waits: " + plain(e.Message)
+	case plan.Warned:
+		if e.Warning == nil {
+			return ""
+		}
+		return fmt.Sprintf("  warning %s: %s", e.Warning.Code, plain(e.Warning.Text))
+	}
+	return ""
+}
+
+func diskWords(e plan.Event) string {
+	if e.Kind == plan.DiskDone {
+		return "done, root " + e.Message
+	}
+	return plain(e.Message)
+}

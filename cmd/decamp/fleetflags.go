@@ -1,0 +1,203 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/assemble/mover"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetkey"
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/server/client"
+)
+
+// fleetFlags are the flags that name a fleet: its database, or a server. They open it.
+type fleetFlags struct {
+	assembler *assemble.Assembler // for its state directory, environment and log
+
+	db          string
+	insecure    bool   // the server of db need not be verified
+	fleetKey    string // file; "": fleet.key in the state directory
+	signs       bool   // the command submits plans or carries them out: it needs the fleet's key
+	server      string
+	tokenFile   string
+	fingerprint string
+	ca          string
+	cert, key   string
+}
+
+// Environment variables that stand in for flags.
+const (
+	dbEnv        = "DECAMP_DB"
+	serverEnv    = "DECAMP_SERVER"
+	tokenFileEnv = "DECAMP_TOKEN_FILE"
+)
+
+// registerInsecure registers the flag that accepts a database that is not verified.
+func (f *fleetFlags) registerInsecure(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.insecure, "insecure-database", false, "accept a PostgreSQL on another machine that is not verified (sslmode weaker than verify-full): who is in between reads and changes the fleet's database")
+}
+
+// registerKey registers the flag of commands that sign and verify plans.
+func (f *fleetFlags) registerKey(cmd *cobra.Command) {
+	f.signs = true
+	cmd.Flags().StringVar(&f.fleetKey, "fleet-key", "", "`FILE` with the key that signs plans in the database, the same for all servers and workers; see decamp key (default "+fleetkey.FileName+" in the state directory)")
+}
+
+func (f *fleetFlags) registerDB(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.db, "db", "", "`URL` of the PostgreSQL that machines meet in, postgres://USER@HOST/NAME, without a password (default $"+dbEnv+", else a file in the state directory)")
+	f.registerInsecure(cmd)
+}
+
+func (f *fleetFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.server, "server", "", "`URL` of a decamp serve to ask, https://HOST:8470 (default $"+serverEnv+")")
+	flags.StringVar(&f.tokenFile, "token-file", "", "with a server: `FILE` that holds the token (default $"+tokenFileEnv+")")
+	flags.StringVar(&f.fingerprint, "server-fingerprint", "", "with a server: `SHA-256` of its certificate, which it tells when it starts")
+	flags.StringVar(&f.ca, "server-ca", "", "with a server: `FILE` with the CA of its certificate (default the system's)")
+	flags.StringVar(&f.cert, "client-cert", "", "with a server: `FILE` with a certificate to come in by, in place of a token")
+	flags.StringVar(&f.key, "client-key", "", "with a server: `FILE` with its key")
+	f.registerDB(cmd)
+}
+
+// tokenFrom reads a token; none without a file.
+func (f *fleetFlags) tokenFrom(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	return f.assembler.PasswordFrom(file)
+}
+
+// databaseURL returns where the roster is.
+func (f *fleetFlags) databaseURL() (string, error) {
+	if url := cmp.Or(f.db, f.assembler.Env(dbEnv)); url != "" {
+		return url, nil
+	}
+	state, err := f.assembler.StateDir()
+	if err != nil {
+		return "", err
+	}
+	return fileDatabase(state)
+}
+
+// fileDatabase is the roster of one machine.
+func fileDatabase(state string) (string, error) {
+	path, err := filepath.Abs(filepath.Join(state, "fleet.db"))
+	return "sqlite:" + path, err
+}
+
+// isFile reports whether a database is a file, which one process at a time drives VMs from.
+func isFile(url string) bool { return strings.HasPrefix(url, "sqlite:") }
+
+// sharedURL returns the URL of a database that machines share; empty for a file.
+func sharedURL(url string) string {
+	if isFile(url) {
+		return ""
+	}
+	return url
+}
+
+// openRoster opens the fleet's database, and returns where it is.
+func (f *fleetFlags) openRoster(ctx context.Context) (*roster.Roster, string, error) {
+	url, err := f.databaseURL()
+	if err != nil {
+		return nil, "", err
+	}
+	cfg := roster.Config{URL: url, Log: f.assembler.Log, Insecure: f.insecure}
+	if f.signs {
+		if cfg.Keys, err = f.fleetKeys(url); err != nil {
+			return nil, "", err
+		}
+	}
+	r, err := roster.Open(ctx, cfg)
+	return r, url, err
+}
+
+// fleetKeys loads the fleet's key. For a database that is a file it is made when it is first needed.
+func (f *fleetFlags) fleetKeys(url string) (*fleetkey.Keys, error) {
+	path := f.fleetKey
+	if path == "" {
+		state, err := f.assembler.StateDir()
+		if err != nil {
+			return nil, err
+		}
+		path = filepath.Join(state, fleetkey.FileName)
+	}
+	if f.fleetKey == "" && isFile(url) {
+		return fleetkey.Ensure(path)
+	}
+	return fleetkey.Load(path)
+}
+
+// openControl returns what a fleet is ordered and looked at by, wherever it is.
+func (f *fleetFlags) openControl(ctx context.Context) (server.Control, func() error, error) {
+	url := cmp.Or(f.server, f.assembler.Env(serverEnv))
+	if url != "" && f.db != "" {
+		return nil, nil, fault.New(fault.Invalid, "--server and --db: want one of them").WithHint("the server knows its database")
+	}
+	if url != "" && f.db == "" {
+		token, err := f.tokenFrom(cmp.Or(f.tokenFile, f.assembler.Env(tokenFileEnv)))
+		if err != nil {
+			return nil, nil, err
+		}
+		c, err := client.New(client.Config{URL: url, Token: token, Fingerprint: f.fingerprint, CA: f.ca, Cert: f.cert, Key: f.key})
+		if err != nil {
+			return nil, nil, err
+		}
+		return c, c.Close, nil
+	}
+	r, _, err := f.openRoster(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return server.Audited{Local: server.Local{Roster: r}, Who: localUser(), LimitText: limitWords}, r.Close, nil
+}
+
+func limitWords(name string, units int64) string {
+	switch {
+	case units < 0:
+		return "as plans say"
+	case units == 0 && strings.HasSuffix(name, mover.RateSuffix):
+		return "0, nothing moves"
+	case units == 0:
+		return "0, nothing begins"
+	case strings.HasSuffix(name, mover.RateSuffix):
+		return rate(units, time.Second)
+	}
+	return strconv.FormatInt(units, 10)
+}
+
+// namedHelp is said in the help of every command that takes the name of a plan's VM.
+const namedHelp = `
+PLAN is a plan that decamp plan run or a server carries out; PLAN/VM is one VM of it, by its
+name or reference. The plan is looked for in the state directory, in the database of --db, or
+at the server of --server.
+`
+
+// ordersExits are those of commands that give orders.
+var ordersExits = []exit{
+	{fault.NotFound, "there is no such plan, VM or run: decamp status and decamp runs list them"},
+	{fault.Conflict, "it cannot be done with what stands so; the error says why"},
+	{fault.Denied, "the token does not allow it"},
+	{fault.Unreachable, "the database or the server does not answer"},
+}
+
+// localUser is who gives an order here, for the records.
+func localUser() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return fmt.Sprintf("uid %d", os.Getuid())
+}

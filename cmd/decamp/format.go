@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/unit"
+)
+
+// shellArgument is fault.Quote for a word that a program must not take for a flag.
+func shellArgument(s string) string {
+	if strings.HasPrefix(s, "-") {
+		return "-- " + fault.Quote(s)
+	}
+	return fault.Quote(s)
+}
+
+// plain makes text from the source safe to print: a VM may be called anything, escape
+// sequences and newlines included.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// count says how many there are of something.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// size shows bytes: see unit.Binary.
+func size(n int64) string { return unit.Binary(n) }
+
+// rate shows n bytes in d.
+func rate(n int64, d time.Duration) string {
+	if d <= 0 {
+		return "- MB/s"
+	}
+	v := float64(n) / d.Seconds() / 1e6
+	if v < 10 {
+		return fmt.Sprintf("%.1f MB/s", v)
+	}
+	return fmt.Sprintf("%.0f MB/s", v)
+}
+
+// percent shows part of whole, and 100 % only when it is all.
+func percent(part, whole int64) string {
+	switch {
+	case whole <= 0 || part >= whole:
+		return "100 %"
+	default:
+		return fmt.Sprintf("%d %%", int64(float64(part)/float64(whole)*100))
+	}
+}
+
+// duration shows a time: see unit.Duration.
+func duration(d time.Duration) string { return unit.Duration(d) }

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/server"
+)
+
+// giveOrderByName gives an order to a plan or a VM of it. Where there is no such plan, other is what the
+// name may mean.
+func giveOrderByName(ctx context.Context, out *output, fleet *fleetFlags, name string, o roster.Order, other func() error) (err error) {
+	c, closeControl, err := fleet.openControl(ctx)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, closeControl)
+	planName, vmName, isRun, err := server.ResolveName(ctx, c, name)
+	switch {
+	case err != nil:
+		return err
+	case isRun:
+		return other()
+	}
+	return giveOrder(ctx, out, c, name, planName, vmName, o)
+}
+
+// giveOrder gives an order to a plan or a VM of it, and reports what follows. name is what the user typed.
+func giveOrder(ctx context.Context, out *output, c server.Control, name, planName, vmName string, o roster.Order) (err error) {
+	if vmName == "" {
+		err = c.OrderPlan(ctx, planName, o)
+	} else {
+		var vm roster.VM
+		if vm, err = server.FindVM(ctx, c, planName, vmName); err == nil {
+			err = c.OrderVM(ctx, vm.Key, o)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if out.json {
+		return out.print(map[string]any{"plan": planName, "vm": vmName, "order": o})
+	}
+	_, err = fmt.Fprintf(out, "%s: %s\n", plain(name), planOrderWords(o))
+	return err
+}
+
+func planOrderWords(o roster.Order) string {
+	switch o {
+	case roster.Pause:
+		return "no transfer begins; those that are under way go on."
+	case roster.CutOver:
+		return "what is warm cuts over as soon as no round is under way."
+	case roster.Cancel:
+		return "it is given up; the VMs are left as they were found."
+	case roster.Retry:
+		return "what failed is tried again."
+	case roster.Rollback:
+		return "what is not published is given up."
+	case roster.Withdraw:
+		return "it is removed from its target; at its source it runs again if it was shut down for the migration."
+	}
+	return "it goes on."
+}
+
+func tellOrder(out *output, id plan.ID, order plan.Order, driven bool) error {
+	if out.json {
+		return out.print(map[string]any{"run": id, "order": order, "driven": driven})
+	}
+	fmt.Fprintf(out, "%s\n", orderWords(order))
+	if !driven {
+		fmt.Fprintln(out, "No decamp drives the run now: give the command again that began it.")
+	}
+	return nil
+}
+
+func orderWords(o plan.Order) string {
+	switch o {
+	case plan.CutOver:
+		return "The run cuts over as soon as no round is under way."
+	case plan.Pause:
+		return "The run begins no further round."
+	case plan.GiveUp:
+		return "The run is given up by the decamp that drives it."
+	}
+	return "The run goes on with rounds."
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/targets/dir"
+)
+
+// announceRun says if this run continues an earlier one, and how much of it is done.
+func announceRun(ctx context.Context, out *output, w *assemble.Parts, d *assemble.Destination, vm *inventory.VM) error {
+	p := d.Plan
+	run, err := w.Store.Run(p.ID)
+	switch {
+	case fault.Is(err, fault.NotFound), out.json:
+		return nil
+	case err != nil:
+		return err
+	case run.State == plan.Done, run.Plan.Same(p) != nil: // nothing to continue, or Migrate will refuse to
+		return nil
+	}
+	images, err := d.Target.Plan(ctx, vm)
+	if err != nil { // Migrate may know better: published, but not recorded as done yet
+		fmt.Fprintf(out.screen, "continuing run %s\n", p.ID)
+		return nil
+	}
+	held, total := proven(images)
+	fmt.Fprintf(out.screen, "continuing run %s: %s was already proven\n", p.ID, percent(held, total))
+	return nil
+}
+
+// proven adds up what the images' manifests hold, in bytes. A manifest that is not
+// there yet holds nothing; one that is damaged is the copy step's business.
+func proven(images []targets.Image) (held, total int64) {
+	for _, img := range images {
+		total += img.Size
+		if log, err := manifest.Open(img.Manifest); err == nil {
+			held += max(img.Size-log.Missing()*manifest.ChunkSize, 0)
+			_ = log.Close() // nothing was written
+		}
+	}
+	return held, total
+}
+
+// writeEnds tells what became of each destination. It fails if one of them did.
+func writeEnds(out *output, vm *inventory.VM, ends []assemble.Ended) error {
+	var errs []error
+	for _, e := range ends {
+		err := e.Err
+		if err == nil {
+			err = writeOutcome(out, e.Out)
+		} else if len(ends) > 1 {
+			err = fmt.Errorf("to %s: %w", e.To.Name, err)
+		}
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("migrate %s: %w", vm.Name, err)
+	}
+	return nil
+}
+
+// writeOutcome tells what was made, where it is and what to do with it.
+func writeOutcome(out *output, done migrate.Outcome) error {
+	folder := filepath.Dir(done.Facts.Images[0].Final)
+	p, err := dir.OpenPublished(folder)
+	if err != nil {
+		return err
+	}
+	if out.json {
+		return out.print(struct {
+			migrate.Outcome
+			Folder   string              `json:"folder"`
+			Domain   string              `json:"domain"`
+			Warnings []inventory.Warning `json:"warnings"` // from all steps and from the target
+
+			Delivered *targets.Receipt `json:"delivered,omitempty"`
+		}{done, folder, filepath.Join(folder, "domain.xml"), append([]inventory.Warning{}, p.Record.Warnings...), p.Record.Delivered})
+	}
+	if done.Repeated && done.Facts.Started != nil {
+		fmt.Fprintf(out, "%s was moved before (run %s).\n", plain(done.Facts.VM.Name), done.Run)
+	} else if done.Repeated {
+		fmt.Fprintf(out, "%s was moved before (run %s): nothing is left to do.\n", plain(done.Facts.VM.Name), done.Run)
+	} else {
+		fmt.Fprintf(out, "\n%s is moved and %s (run %s).\n", plain(done.Facts.VM.Name), whereabouts(p), done.Run)
+	}
+	if o := done.Facts.Outage; o != nil && !done.Repeated {
+		fmt.Fprintln(out, outageWords(*o))
+	}
+	writeImages(out, done.Facts.Images)
+	writeChecks(out, done.Facts.Checks())
+	if !done.Repeated {
+		writeStages(out, done.Facts.Stages)
+	}
+	if warnings := p.Warnings(done.Facts.Started != nil); len(warnings) > 0 {
+		title := "\nWhat to know before it starts"
+		if done.Facts.Started != nil {
+			title = "\nWhat to know of it"
+		}
+		fmt.Fprintln(out, title)
+		writeWarningList(out, warnings)
+	}
+	if done.Facts.Started != nil {
+		writeStarted(out, p, *done.Facts.Started)
+	} else {
+		writeNext(out, p, done.Repeated)
+	}
+	return nil
+}
+
+// outageWords say how long a VM was off, and what for.
+func outageWords(o plan.Outage) string {
+	text := "It was off for " + duration(o.Took) + ", from its shutdown to its definition"
+	if o.Started {
+		text = "It was off for " + duration(o.Took) + ", from its shutdown until it ran at its target"
+	}
+	if o.Delivery > 0 {
+		text += ", " + duration(o.Delivery) + " of it for the delivery"
+	}
+	return text + "; its boot is not counted."
+}
+
+// writeStarted tells how to see a VM that runs.
+func writeStarted(out *output, p *dir.Published, s targets.Started) {
+	fmt.Fprintf(out, "\nIt runs. What proves it is kept in %s.\n", fault.Quote(p.Folder))
+	if s.Console != "" {
+		fmt.Fprintf(out, "Its console:     %s\n", s.Console)
+	}
+}
+
+// writeNext tells what can be done with the VM. One that was moved before may run by now.
+func writeNext(out *output, p *dir.Published, repeated bool) {
+	if p.Record.Delivered != nil {
+		state := "It is off. "
+		if repeated {
+			state = ""
+		}
+		fmt.Fprintf(out, "\n%sWhat proves it is kept in %s.\n", state, fault.Quote(p.Folder))
+		return
+	}
+	fmt.Fprintf(out, "\nVerify it again: decamp verify %s\n", fault.Quote(p.Folder))
+	fmt.Fprintf(out, "Then start it:   virsh define %s && virsh start %s\n",
+		fault.Quote(filepath.Join(p.Folder, "domain.xml")), shellArgument(p.DomainName()))
+	fmt.Fprintln(out, "A VM that runs changes its images: verify it before its first start.")
+}
+
+// writeChecks prints what was compared of each disk, and how to compare all of it.
+func writeChecks(w io.Writer, checks []targets.Check) {
+	fmt.Fprintln(w, "\nCHECKED")
+	if len(checks) == 0 {
+		fmt.Fprintln(w, "image = what was read (all); source re-read: not recorded by the decamp that verified the images")
+		return
+	}
+	partly := false
+	for _, c := range checks {
+		fmt.Fprintf(w, "disk %d: %s\n", c.Key, plain(c.String()))
+		partly = partly || c.SourceHash == ""
+	}
+	if partly {
+		fmt.Fprintln(w, "--source-hash compares the whole disk with the source: the host hashes it, by SSH.")
+	}
+}
+
+func writeImages(w io.Writer, images []targets.Image) {
+	fmt.Fprintln(w)
+	t := newTable("IMAGE", "SIZE", "FORMAT", "ROOT HASH")
+	t.alignRight(1)
+	for _, img := range images {
+		t.add(filepath.Base(img.Final), size(img.Size), string(img.Format), img.Root)
+	}
+	t.write(w)
+}
+
+// writeStages tells where the time went. Working and waiting are sums over parallel
+// workers and may exceed what the clock shows.
+func writeStages(w io.Writer, stages []plan.Stage) {
+	fmt.Fprintln(w)
+	t := newTable("WHERE THE TIME WENT", "CLOCK", "BYTES", "MOVED", "RATE", "WORKING", "WAITING FOR SOURCE", "FOR TARGET")
+	t.alignRight(1, 2, 3, 4, 5, 6, 7)
+	for _, s := range stages {
+		bytes, moved, speed := "", "", ""
+		if s.Bytes > 0 {
+			bytes, moved, speed = size(s.Bytes), size(s.Moved), rate(s.Moved, s.Elapsed)
+		}
+		t.add(s.Name, duration(s.Elapsed), bytes, moved, speed, spent(s.Working), spent(s.Source), spent(s.Target))
+	}
+	t.write(w)
+}
+
+func spent(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return duration(d)
+}
+
+// whereabouts say where the VM is.
+func whereabouts(p *dir.Published) string {
+	if d := p.Record.Delivered; d != nil {
+		return fmt.Sprintf("delivered to %s as %s (%s)", plain(d.Place), plain(d.ID), plain(d.Name))
+	}
+	return "published in " + p.Folder
+}

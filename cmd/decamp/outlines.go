@@ -1,0 +1,140 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/targets"
+)
+
+// writeDryRun prints what vm would be at each destination.
+func writeDryRun(w io.Writer, r *assemble.DryRun, vm *inventory.VM) {
+	for _, d := range r.Destinations {
+		fmt.Fprintf(w, "%s to %s\n", plain(r.VM), plain(d.To))
+		if d.Outline != nil {
+			writeOutline(w, vm, d.Outline)
+		}
+		fmt.Fprintln(w)
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(w, "Note: %s\n", plain(note))
+	}
+}
+
+// writeOutlines prints what the VMs of a plan would be defined as; what stands in the way is among the findings.
+func writeOutlines(w io.Writer, o *assemble.Outlines) {
+	if o == nil {
+		return
+	}
+	fmt.Fprintln(w)
+	for _, vm := range o.VMs {
+		writeDryRun(w, &vm.DryRun, vm.Definition.VM)
+	}
+}
+
+// writeOutline prints one line for each thing, in the order in which people ask for them.
+func writeOutline(w io.Writer, vm *inventory.VM, o *targets.Outline) {
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(w, "  %-8s  %s\n", what, plain(fault.OneLine(fmt.Sprintf(format, args...))))
+	}
+	line("at", "%s", o.Place)
+	line("name", "%s", o.Name)
+	line("uuid", "%s", o.UUID)
+	line("machine", "%s, %s, %s of %s, %d MiB", o.Machine, firmwareOf(o), count(o.Sockets, "socket"), count(o.Cores, "core"), o.MemoryMiB)
+	for _, d := range o.Disks {
+		line("disk", "%s on %s, %s, serial %s, as %s%s", diskName(vm, d.Key), d.Bus, size(d.Size), cmp.Or(d.Serial, "none"), d.As, before(" on ", d.On))
+	}
+	for _, c := range o.Cards {
+		line("card", "%s %s, network %s (was %s)%s, %s", c.MAC, c.Model, c.Network, c.From, tagged(c.VLAN), link(c.Down))
+	}
+	if o.GuestAgent {
+		line("agent", "a channel for QEMU's guest agent")
+	}
+	if o.CDROMs > 0 {
+		line("cdrom", "%d, empty", o.CDROMs)
+	}
+	line("boot", "%s", bootsFrom(vm, o))
+	if len(o.Tags) > 0 {
+		line("tags", "%s", strings.Join(o.Tags, ", "))
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Attributes)) {
+		line("attr", "%s: %s", name, o.Attributes[name])
+	}
+	if o.Notes != "" {
+		line("notes", "%s", o.Notes)
+	}
+	for _, what := range o.Dropped {
+		line("dropped", "%s", what)
+	}
+	for _, warning := range o.Warnings {
+		line("changed", "%s: %s", warning.Code, warning.Text)
+		line("", "  %s", warning.Remedy)
+	}
+}
+
+func firmwareOf(o *targets.Outline) string {
+	text := o.Firmware
+	if o.SecureBoot {
+		text += " with secure boot"
+	}
+	if o.TPM {
+		text += ", a new TPM"
+	}
+	return text
+}
+
+// bootsFrom names the devices that the VM boots from, in order.
+func bootsFrom(vm *inventory.VM, o *targets.Outline) string {
+	var names []string
+	for _, device := range o.Boot {
+		for _, d := range o.Disks {
+			if device == fmt.Sprintf("disk:%d", d.Key) {
+				device = diskName(vm, d.Key)
+			}
+		}
+		for _, c := range o.Cards {
+			if device == fmt.Sprintf("net:%d", c.Key) {
+				device = c.MAC
+			}
+		}
+		names = append(names, device)
+	}
+	return strings.Join(names, ", ")
+}
+
+// diskName is what people call a disk of the VM.
+func diskName(vm *inventory.VM, key int32) string {
+	if d, ok := vm.Disk(key); ok && d.Label != "" {
+		return d.Label
+	}
+	return fmt.Sprintf("disk %d", key)
+}
+
+// before puts words in front of a text that is there.
+func before(words, text string) string {
+	if text == "" {
+		return ""
+	}
+	return words + text
+}
+
+func tagged(vlan int) string {
+	if vlan == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" VLAN %d", vlan)
+}
+
+func link(down bool) string {
+	if down {
+		return "not connected"
+	}
+	return "connected"
+}

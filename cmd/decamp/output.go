@@ -1,0 +1,160 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+
+	"golang.org/x/term"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// output is where a command writes: results to the standard output, which is its Writer, everything meant for people to the
+// screen. Its fields are set before a command runs; its methods are safe for concurrent use if the Writer is.
+type output struct {
+	io.Writer
+	screen  *screen
+	json    bool         // one object per line, and nothing on the screen that the log can have
+	verbose bool         // more is printed
+	log     *slog.Logger // set by program.startLog
+}
+
+// results is the standard output. It remembers the first failure: a list that was cut
+// short by a full disk must not end with exit code 0. VMs of a plan write to it side by side: each
+// object with one Write, so that lines stay whole.
+type results struct {
+	w io.Writer
+
+	mu  sync.Mutex
+	err error
+}
+
+func (r *results) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, err := r.w.Write(p)
+	if r.err == nil && err != nil {
+		r.err = err
+	}
+	return n, err
+}
+
+// failed is the first failure.
+func (r *results) failed() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// file returns the file that is the standard output; nil where it is none.
+func (o *output) file() *os.File {
+	w := o.Writer
+	if r, is := w.(*results); is {
+		w = r.w
+	}
+	f, _ := w.(*os.File)
+	return f
+}
+
+// report prints the error and its remedy: one line each, or one JSON object.
+func (o *output) report(err error) {
+	switch {
+	case err == nil:
+	case o.json:
+		if _, is := err.(inResult); is {
+			return
+		}
+		o.print(struct {
+			Error problem `json:"error"`
+		}{problemOf(err)})
+	default:
+		p := problemOf(err)
+		fmt.Fprintf(o.screen, "decamp: %s\n", plain(p.Message))
+		if p.Remedy != "" {
+			fmt.Fprintf(o.screen, "Remedy: %s\n", plain(p.Remedy))
+		}
+	}
+}
+
+// inResult is an error that the command's result has already.
+type inResult struct{ error }
+
+func (e inResult) Unwrap() error { return e.error }
+
+// problem is an error as --json prints it.
+type problem struct {
+	Kind    string `json:"kind"` // fault.Kind
+	Message string `json:"message"`
+	Remedy  string `json:"remedy,omitempty"`
+}
+
+func problemOf(err error) problem {
+	return problem{fault.KindOf(err).String(), fault.OneLine(err.Error()), fault.OneLine(fault.HintOf(err))}
+}
+
+// print writes v as one line of JSON.
+func (o *output) print(v any) error {
+	enc := json.NewEncoder(o)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// warn prints what does not stop the command. With --json only the log has it.
+func (o *output) warn(format string, args ...any) {
+	text := plain(fault.OneLine(fmt.Sprintf(format, args...)))
+	if o.json {
+		o.log.Warn(text)
+		return
+	}
+	fmt.Fprintf(o.screen, "Warning: %s\n", text)
+}
+
+// note prints what is meant for eyes. With --json nothing prints it.
+func (o *output) note(format string, args ...any) {
+	if !o.json {
+		fmt.Fprintln(o.screen, plain(fault.OneLine(fmt.Sprintf(format, args...))))
+	}
+}
+
+// closing joins what close returns to err: for defer, where an error would be lost.
+func closing(err *error, close func() error) {
+	if also := close(); also != nil {
+		*err = errors.Join(*err, also)
+	}
+}
+
+// screen is the standard error. While progress bars are drawn, what is written goes
+// above them.
+type screen struct {
+	file *os.File
+
+	mu    sync.Mutex
+	above io.Writer // nil: no bars
+}
+
+func newScreen(f *os.File) *screen { return &screen{file: f} }
+
+// isTerminal reports whether bars can be drawn.
+func (s *screen) isTerminal() bool { return term.IsTerminal(int(s.file.Fd())) }
+
+// Write writes whole lines, or they would mix with the bars.
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.above != nil {
+		return s.above.Write(p)
+	}
+	return s.file.Write(p)
+}
+
+// divert sends what is written to w from now on; nil ends that.
+func (s *screen) divert(w io.Writer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.above = w
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/preflight"
+)
+
+const planCheckHelp = `
+Say everything about a plan that would fail, before it does.
+
+It reads the file, logs in to the source, and looks at each VM, folder and host: VMs that
+are gone, ambiguous or cannot be moved as they are; folders that are missing, too small for
+all VMs of the plan together, or have a VM's name already; hosts that do not answer. One
+disk of each host is opened by the transport that is to move it. Nothing is changed.
+
+With --dry-run it also says what each VM would be defined as at each of its places, as decamp
+migrate --dry-run does; for that it reads a little of the disks of VMs that are off.
+
+Findings that block end it with the exit code of their kind, or 6 if they are of several;
+the others are notes. --password-file and --fingerprint stand above what the plan says.
+`
+
+const planCheckExamples = `
+decamp plan check plan.yaml
+decamp plan check plan.yaml --dry-run
+decamp plan check plan.yaml --json | jq '.findings[] | select(.blocks)'
+`
+
+// planCheckCommand is decamp plan check.
+type planCheckCommand struct {
+	out       *output
+	assembler *assemble.Assembler
+	login     assemble.Login
+	dryRun    bool
+}
+
+func newPlanCheck(p *program) *cobra.Command {
+	pc := &planCheckCommand{out: p.out, assembler: p.assembler}
+	cmd := &cobra.Command{
+		Use: "check FILE", Short: "Say what would fail of a plan", Long: text(planCheckHelp), Example: text(planCheckExamples),
+		Args: takes("FILE"),
+		Annotations: exits(
+			exit{fault.NotFound, "the file, a VM, a folder or a program is not there"},
+			exit{fault.Denied, "wrong password, missing privilege, certificate unknown or changed, SSH off"},
+			exit{fault.Unreachable, "nobody answers at that address"},
+			exit{fault.Conflict, "something is in the way: a VM runs, a name is taken; or several things are"},
+			exit{fault.Unsupported, "a VM has something decamp cannot move"},
+			exit{fault.Full, "the VMs do not fit where they are to live"}),
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error { return pc.run(cmd.Context(), args[0]) }),
+	}
+	cmd.Flags().BoolVar(&pc.dryRun, "dry-run", false, "say what each VM would be defined as, too")
+	registerLogin(&pc.login, cmd)
+	return cmd
+}
+
+func (pc *planCheckCommand) run(ctx context.Context, path string) error {
+	f, found, err := planfile.Load(path)
+	if err != nil {
+		return err
+	}
+	var r preflight.Report
+	var o *assemble.Outlines
+	if len(found) == 0 {
+		if r, o, err = pc.check(ctx, f, filepath.Dir(path)); err != nil {
+			return err
+		}
+	} else {
+		r = preflight.Report{Places: []preflight.Space{}, Findings: found}
+	}
+	if err := writeCheck(pc.out, path, f, r, o); err != nil {
+		return err
+	}
+	if err := r.Findings.Err(); err != nil {
+		return fmt.Errorf("check %s: %w", path, err)
+	}
+	return nil
+}
+
+// check looks at this machine first. A source that cannot be logged in to is a finding as
+// others are: what this machine lacks is told all the same.
+func (pc *planCheckCommand) check(ctx context.Context, f *planfile.File, folder string) (r preflight.Report, o *assemble.Outlines, err error) {
+	if pc.login.PasswordFile != "" {
+		f.Source.Credentials = planfile.Credentials{}
+	}
+	inFiles, err := pc.assembler.InFiles(f)
+	if err != nil {
+		return r, nil, err
+	}
+	found := preflight.Local(inFiles, folder, pc.assembler.Env)
+	w, err := pc.assembler.OpenPlan(ctx, pc.login, f, folder)
+	defer closing(&err, w.Close)
+	if err == nil {
+		rig := w.Rig(f)
+		if pc.dryRun {
+			o = w.Outlines(f, &rig)
+		}
+		r, err = preflight.Check(ctx, f, rig)
+	}
+	if ctx.Err() != nil {
+		return r, o, ctx.Err()
+	}
+	if err != nil {
+		found = append(found, planfile.Found("source", f.At("source.url"), "", err))
+		r.Places = []preflight.Space{}
+	}
+	r.Findings = append(found, r.Findings...)
+	r.Findings.Sort()
+	return r, o, nil
+}

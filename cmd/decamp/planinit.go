@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/preflight"
+	"github.com/decamp/decamp/internal/selection"
+)
+
+const planInitHelp = `
+Print a plan of the VMs that a source has, with comments that say what else a plan can say.
+
+VMs that cannot be moved as they are become comments, with the reason and the remedy. VMs
+that run are among those unless --power-off or --warm says what is to be done about that.
+With --json the plan is in "plan", and the others are in "left".
+
+--select chooses VMs by an expression, such as: folder=prod && !poweredOn
+= and != compare text, ~ with a pattern of * and ?, < <= > >= numbers and sizes; terms are
+joined by && and ||, and ! and ( ) are what they are elsewhere. The fields are:
+`
+
+const planInitExamples = `
+decamp plan init esxi://root@esx1 --to dir:/srv/vm > plan.yaml
+decamp plan init vcenter://ops@vsphere.local@vc1 --select 'folder=prod && size<1TiB' --warm
+decamp plan init esxi://root@esx1 --to dir:/srv/vm --json | jq .plan > plan.json
+`
+
+// planInitCommand is decamp plan init.
+type planInitCommand struct {
+	out       *output
+	assembler *assemble.Assembler
+	login     assemble.Login
+	choose    string
+	name      string
+	to        []string
+	powerOff  bool
+	warm      bool
+}
+
+func newPlanInit(p *program) *cobra.Command {
+	pi := &planInitCommand{out: p.out, assembler: p.assembler}
+	cmd := &cobra.Command{
+		Use: "init URL", Short: "Print a plan of what a source has", Args: takes("URL"),
+		Long:    text(planInitHelp) + "\n\n" + fieldsHelp() + "\n\n" + text(sourceHelp),
+		Example: text(planInitExamples), Annotations: exits(slices.Concat([]exit{{fault.NotFound, "no VM is chosen"}}, sourceExits[1:])...),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+			chosen, err := pi.check(cmd)
+			if err != nil {
+				return err
+			}
+			return pi.run(cmd.Context(), chosen, args[0])
+		}),
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&pi.choose, "select", "", "only the VMs that `EXPR` chooses")
+	f.StringArrayVar(&pi.to, "to", nil, "where the VMs are to live: `dir:FOLDER`; may be repeated")
+	f.StringVar(&pi.name, "name", "", "`NAME` of the plan (default the source's host)")
+	f.BoolVar(&pi.powerOff, "power-off", false, "have guests shut down that run: powerOff: guest")
+	f.BoolVar(&pi.warm, "warm", false, "have VMs copied while they run: mode: warm")
+	registerLogin(&pi.login, cmd)
+	return cmd
+}
+
+// fieldsHelp lists the fields of selections.
+func fieldsHelp() string {
+	t := newTable()
+	t.rows = nil
+	for _, f := range selection.Fields() {
+		t.add("  "+f.Name, f.Means)
+	}
+	var b strings.Builder
+	t.write(&b)
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// check refuses flags that do not fit, before the source is asked.
+func (pi *planInitCommand) check(cmd *cobra.Command) (chosen selection.Expr, err error) {
+	if pi.name != "" && !planfile.IsName(pi.name) {
+		return chosen, badUsage(cmd, "--name %q: want letters, digits, dots, dashes and underscores", pi.name)
+	}
+	for i, to := range pi.to {
+		d, err := assemble.DestinationOf(to, "")
+		if err != nil {
+			return chosen, fmt.Errorf("--to: %w", err)
+		}
+		pi.to[i] = string(d)
+	}
+	if pi.choose == "" {
+		return chosen, nil
+	}
+	if chosen, err = selection.Parse(pi.choose); err != nil {
+		return chosen, fault.New(fault.Invalid, "--select: %w", err).WithHint("%s", selection.RemedyOf(err))
+	}
+	return chosen, nil
+}
+
+func (pi *planInitCommand) run(ctx context.Context, chosen selection.Expr, rawURL string) (err error) {
+	src, err := pi.assembler.Dial(ctx, rawURL, pi.login)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, src.Close)
+	vms, err := src.VMs(ctx)
+	if err != nil {
+		return err
+	}
+	d, err := pi.draft(rawURL, vms, chosen)
+	if err != nil {
+		return err
+	}
+	names := esx.NewIndex(vms)
+	if !pi.out.json {
+		return d.Write(pi.out, names)
+	}
+	plan, left := d.JSON(names)
+	return pi.out.print(map[string]any{"plan": plan, "left": left})
+}
+
+// draft is the plan of the VMs that are chosen; without an expression, all are.
+func (pi *planInitCommand) draft(rawURL string, vms []inventory.VM, chosen selection.Expr) (*planfile.Draft, error) {
+	d := &planfile.Draft{Name: pi.name, URL: rawURL, Select: pi.choose, To: pi.to, Mode: planfile.Cold, PowerOff: planfile.NeverOff}
+	if d.Name == "" {
+		d.Name = planName(rawURL)
+	}
+	if pi.powerOff {
+		d.PowerOff = planfile.GuestOff
+	}
+	if pi.warm {
+		d.Mode = planfile.Warmly
+	}
+	permit := preflight.PermitOf(planfile.Options{PowerOff: d.PowerOff, Mode: d.Mode})
+	for i := range vms {
+		if chosen.IsZero() || chosen.Match(&vms[i]) {
+			d.VMs = append(d.VMs, planfile.Candidate{VM: &vms[i], Obstacles: preflight.Obstacles(&vms[i], nil, permit)})
+		}
+	}
+	if len(d.VMs) == 0 && !chosen.IsZero() {
+		return nil, fault.New(fault.NotFound, "no VM is chosen by: %s", pi.choose).
+			WithHint("decamp ls lists the VMs; a user sees only those it has privileges on")
+	}
+	return d, nil
+}
+
+var notInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
+// longestPlanName is what a plan's name may have.
+const longestPlanName = 63
+
+// planName makes the source's host a name that a plan may have.
+func planName(rawURL string) string {
+	host := ""
+	if u, err := url.Parse(rawURL); err == nil {
+		host = u.Hostname()
+	}
+	name := strings.Trim(notInName.ReplaceAllString(host, "-"), "._-")
+	if name == "" {
+		return "plan"
+	}
+	return name[:min(len(name), longestPlanName)]
+}

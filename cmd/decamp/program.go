@@ -1,0 +1,96 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// program is one run of decamp. Commands are made from it and keep the parts that they use.
+type program struct {
+	in        *os.File                  // the standard input, for commands that read a disk from it
+	out       *output                   // what all commands write to
+	argv      []string                  // the command as typed, for remedies that repeat it
+	terminal  func() (*terminal, error) // opens the terminal that questions are asked on; an error if there is no terminal
+	assembler *assemble.Assembler       // sessions, state directory and access file
+	logFile   string                    // of --log-file
+}
+
+// newProgram returns a program that asks its questions on tty.
+func newProgram(in *os.File, out io.Writer, screen *screen, env func(string) string, tty func() (*terminal, error)) *program {
+	log := slog.New(slog.DiscardHandler)
+	p := &program{in: in, out: &output{Writer: out, screen: screen, log: log}, argv: os.Args, terminal: tty}
+	p.assembler = &assemble.Assembler{Version: version, Env: env, Prompts: assemble.Prompts{
+		Terminal: p.asker, Command: p.commandWith, Warn: p.out.warn, Tell: p.out.note, Found: func(found []doctor.Finding) { tellFound(p.out, found) }, Log: log,
+	}}
+	return p
+}
+
+// setLog has all that is logged from now on go to log.
+func (p *program) setLog(log *slog.Logger) { p.out.log, p.assembler.Log = log, log }
+
+// startLog opens the log: warnings on the screen, with -v everything; everything also in
+// the file, if there is one.
+func (p *program) startLog() (stop func() error, err error) {
+	level := slog.LevelWarn
+	if p.out.verbose {
+		level = slog.LevelDebug
+	}
+	handler := slog.Handler(slog.NewTextHandler(p.out.screen, &slog.HandlerOptions{Level: level}))
+	stop = func() error { return nil }
+	if p.logFile != "" {
+		f, err := os.OpenFile(p.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "open log file: %w", err)
+		}
+		handler = slog.NewMultiHandler(handler, slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		stop = f.Close
+	}
+	p.setLog(slog.New(handler))
+	return stop, nil
+}
+
+// commandWith is the command as it was typed, with more flags: a remedy to paste.
+func (p *program) commandWith(more ...string) string {
+	end := slices.Index(p.argv, "--") // no flags behind it
+	if end < 0 {
+		end = len(p.argv)
+	}
+	words := slices.Insert(slices.Clone(p.argv), end, more...)
+	for i, w := range words {
+		words[i] = fault.Quote(w)
+	}
+	return strings.Join(words, " ")
+}
+
+// logged gives a command its log for as long as it runs.
+func (p *program) logged(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) (err error) {
+		stop, err := p.startLog()
+		if err != nil {
+			return err
+		}
+		defer closing(&err, stop)
+		return run(cmd, args)
+	}
+}
+
+// version is set by the build (-ldflags "-X main.version=…"). It goes into vm.json.
+var version = "unknown"
+
+// asker returns the terminal that questions are asked on.
+func (p *program) asker() (assemble.Terminal, error) {
+	t, err := p.terminal()
+	if err != nil {
+		return nil, err // not a nil *terminal in an interface
+	}
+	return t, nil
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// rig is a program with its streams in memory and nobody at the terminal.
+type rig struct {
+	*program
+	t      *testing.T
+	out    *bytes.Buffer
+	screen *os.File
+	vars   map[string]string
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	r := &rig{t: t, out: &bytes.Buffer{}, screen: f, vars: map[string]string{}}
+	r.program = newProgram(f, r.out, newScreen(f), func(name string) string { return r.vars[name] }, func() (*terminal, error) { return nil, errors.New("no terminal") })
+	r.argv, r.assembler.State = []string{"decamp"}, t.TempDir()
+	return r
+}
+
+// run executes one command.
+func (r *rig) run(ctx context.Context, args []string) int { return run(ctx, r.program, args) }
+
+// stderr is what was written for eyes so far.
+func (r *rig) stderr() string {
+	r.t.Helper()
+	text, err := os.ReadFile(r.screen.Name())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// golden compares got with testdata/name, or writes it with -update.
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (go test ./cmd/decamp -update writes it anew); got:\n%s", path, got)
+	}
+}
+
+func mustContain(t *testing.T, text string, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			t.Errorf("no %q in:\n%s", w, text)
+		}
+	}
+}
+
+func TestWrongUsageIsExitCode2WithARemedy(t *testing.T) {
+	for _, c := range []struct{ name, args, says, remedy string }{
+		{"unknown command", "migrat", `"migrat" is not a command`, "did you mean: decamp migrate"},
+		{"far from any command", "xyzzy", `"xyzzy" is not a command`, "run: decamp --help"},
+		{"unknown flag", "ls --bogus", "unknown flag: --bogus", "run: decamp ls --help"},
+		{"argument missing", "migrate esxi://root@h", "VM is missing", "run: decamp migrate --help"},
+		{"both missing", "migrate", "URL and VM is missing", "run: decamp migrate --help"},
+		{"one too many", "verify a b", `"b" is one argument too many`, "run: decamp verify --help"},
+		{"no target", "migrate esxi://root@h vm", "--to is missing", "run: decamp migrate --help"},
+		{"odd target", "migrate esxi://root@h vm --to /srv", "is not where a VM can live", "write dir:/FOLDER"},
+		{"one target twice", "migrate esxi://root@h vm --to dir:/x --to dir:/x/", "its folder is there twice", "run: decamp migrate --help"},
+		{"odd landing", "migrate esxi://root@h vm --to dir:/x --landing ram", "want tmpfs:SIZE", "--help"},
+		{"landing over https", "migrate esxi://root@h vm --to dir:/x --landing tmpfs:1G --transport https", "needs --transport landing", "--help"},
+		{"landing without bounds", "migrate esxi://root@h vm --to dir:/x --landing tmpfs:9000T", "memory to be had", "leave room"},
+		{"nfc over https", "migrate esxi://root@h vm --to dir:/x --nfc-buffer 2M", "is for --transport nfc", "--help"},
+		{"odd nfc buffer", "migrate esxi://root@h vm --to dir:/x --transport nfc --nfc-buffer 100K", "multiple of 64K", "--help"},
+		{"too much nfc", "migrate esxi://root@h vm --to dir:/x --transport nfc --nfc-buffer 2M --nfc-buffers 9", "16M at the most", "--help"},
+		{"too many handles", "migrate esxi://root@h vm --to dir:/x --transport nfc --nfc-handles 17", "want 1 to 16", "--help"},
+		{"odd format", "migrate esxi://root@h vm --to dir:/x --format vhd", "want raw or qcow2", "--help"},
+		{"boot of no warm run", "migrate esxi://root@h vm --to dir:/x --boot-time 90s", "it needs --warm", "--help"},
+		{"odd boot", "migrate esxi://root@h vm --to dir:/x --warm --boot-time -1s", "want times above 0", "--help"},
+		{"force alone", "migrate esxi://root@h vm --to dir:/x --force", "needs --power-off", "--help"},
+		{"too many connections", "migrate esxi://root@h vm --to dir:/x --connections 99", "want 1 to 12", "--help"},
+		{"spot without source", "verify /x --spot 1M", "need each other", "--help"},
+		{"odd spot", "verify /x --spot 1M,many", "not a number of random chunks", "--help"},
+		{"unknown shell", "completion tcsh", "bash, zsh or fish", "--help"},
+		{"password in URL", "ls esxi://root:sesame@h", "holds a password", "name the file"},
+		{"no such scheme", "ls http://h", "neither esxi nor vcenter", "esxi://root@HOST"},
+		{"unknown plan command", "plan chek x", `"chek" is not a command`, "decamp plan check"},
+		{"no plan", "plan check", "FILE is missing", "run: decamp plan check --help"},
+		{"plan to nowhere", "plan init esxi://root@h --to /srv", "is not where a VM can live", "write dir:/FOLDER"},
+		{"odd plan name", "plan init esxi://root@h --name /x", "want letters, digits", "run: decamp plan init --help"},
+		{"odd selection", "plan init esxi://root@h --select name==x", "--select: column 5: == is not an operator", "write ="},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t)
+			if code := r.run(t.Context(), append(strings.Fields(c.args), "--state", r.assembler.State)); code != 2 {
+				t.Errorf("exit code %d, want 2", code)
+			}
+			mustContain(t, r.stderr(), "decamp: ", c.says, c.remedy)
+			if strings.Contains(r.stderr(), "sesame") {
+				t.Error("the password was repeated")
+			}
+			if r.out.Len() > 0 {
+				t.Errorf("wrote to the standard output: %s", r.out)
+			}
+		})
+	}
+}
+
+func TestErrorsAsJSON(t *testing.T) {
+	r := newRig(t)
+	r.run(t.Context(), []string{"ls", "--bogus", "--json"})
+	want := `{"error":{"kind":"invalid","message":"decamp ls: unknown flag: --bogus","remedy":"run: decamp ls --help"}}` + "\n"
+	if r.out.String() != want {
+		t.Errorf("got %swant %s", r.out, want)
+	}
+	if r.stderr() != "" {
+		t.Errorf("wrote to the standard error: %s", r.stderr())
+	}
+}
+
+func TestJoinedErrorsStayOnOneLine(t *testing.T) {
+	r := newRig(t)
+	r.program.out.report(errors.Join(errors.New("first \x1b[2J"), errors.New("second")))
+	if got := r.stderr(); got != "decamp: first ?[2J; second\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestStateDirectory(t *testing.T) {
+	r := newRig(t)
+	r.assembler.State = ""
+	r.vars["HOME"] = "/home/ada"
+	want := "/home/ada/.local/state/decamp"
+	if os.Geteuid() == 0 {
+		want = "/var/lib/decamp"
+	}
+	if got := r.assembler.DefaultState(); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	r := newRig(t)
+	if code := r.run(t.Context(), []string{"version"}); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	mustContain(t, r.out.String(), "decamp "+version, "go1.")
+}
+
+func TestLogFileHasWhatTheScreenHasNot(t *testing.T) {
+	r := newRig(t)
+	r.logFile = filepath.Join(t.TempDir(), "log")
+	stop, err := r.startLog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.program.out.log.Debug("quiet words")
+	r.program.out.log.Warn("loud words")
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(r.logFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustContain(t, string(text), "quiet words", "loud words")
+	if got := r.stderr(); strings.Contains(got, "quiet") || !strings.Contains(got, "loud words") {
+		t.Errorf("screen has %q", got)
+	}
+}
+
+func TestCommandIsQuotedForAShell(t *testing.T) {
+	r := newRig(t)
+	r.argv = []string{"decamp", "ls", "esxi://root@h", "it's; rm"}
+	want := `decamp ls esxi://root@h 'it'\''s; rm' --fingerprint AA:BB`
+	if got := r.assembler.Command("--fingerprint", "AA:BB"); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	r.argv = []string{"decamp", "ls", "--", "esxi://root@h", "-rf"}
+	if got, want := r.assembler.Command("--json"), "decamp ls --json -- esxi://root@h -rf"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestArgumentIsNoFlag(t *testing.T) {
+	for word, want := range map[string]string{"web01": "web01", "web 01": "'web 01'", "-rf": "-- -rf", "--json *": "-- '--json *'"} {
+		if got := shellArgument(word); got != want {
+			t.Errorf("%q: got %s, want %s", word, got, want)
+		}
+	}
+}
+
+// full is a standard output on a full disk.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+func TestResultsThatCannotBeWrittenAreAnError(t *testing.T) {
+	for _, args := range []string{"runs", "version", "version --json", "completion zsh", "--help", "migrate --help"} {
+		r := newRig(t)
+		r.program.out.Writer = full{}
+		if code := r.run(t.Context(), append(strings.Fields(args), "--state", r.assembler.State)); code == 0 {
+			t.Errorf("decamp %s: exit code 0, and nothing was written", args)
+		}
+	}
+}
+
+func TestWarningsOfJSONAreInTheLog(t *testing.T) {
+	r := newRig(t)
+	var log strings.Builder
+	r.program.out.json = true
+	r.setLog(slog.New(slog.NewTextHandler(&log, nil)))
+	r.program.out.warn("mind the gap")
+	if r.stderr() != "" || !strings.Contains(log.String(), "mind the gap") {
+		t.Errorf("screen %q, log %q", r.stderr(), log.String())
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

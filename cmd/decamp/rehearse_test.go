@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/server"
+)
+
+// replying is a fleet whose worker does at once what is asked of it.
+type replying struct {
+	server.Control
+	reply func(ask roster.Rehearsal) error // right after it is asked
+}
+
+func (c replying) Rehearse(ctx context.Context, k roster.Key, ask roster.Rehearsal) error {
+	if err := c.Control.Rehearse(ctx, k, ask); err != nil {
+		return err
+	}
+	return c.reply(ask)
+}
+
+// drivenWave is a fleet with a warm VM that worker w1 drives.
+func drivenWave(t *testing.T) (server.Control, *roster.Roster, roster.Claim) {
+	t.Helper()
+	vm := named("vm-1", "web1")
+	vm.Warm = true
+	c := waveOf(t, vm)
+	r := c.(server.Audited).Roster
+	sched, err := r.Acquire(t.Context(), "scheduler", "s", time.Hour)
+	_, jerr := r.Join(t.Context(), roster.Worker{Name: "w1", VMs: 1}, time.Hour)
+	granted, gerr := r.Grant(t.Context(), sched, []roster.Granted{{Key: roster.Key{Plan: "wave", VM: "vm-1"}, Worker: "w1"}})
+	if err := errors.Join(err, jerr, gerr); err != nil || len(granted) != 1 {
+		t.Fatal(err, granted)
+	}
+	return c, r, roster.Claim{Key: granted[0].Key, Worker: "w1", Epoch: granted[0].Epoch}
+}
+
+// quiet is a screen that nobody sees.
+func quiet(t *testing.T) *screen {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return newScreen(f)
+}
+
+// rehearsalOn returns the command that rehearses with the streams of a program.
+func rehearsalOn(p *program) *rehearseCommand {
+	return &rehearseCommand{out: p.out, assembler: p.assembler}
+}
+
+// What the worker says is shown, and is the exit code's; nothing stands afterwards.
+func TestAWorkersVerdictIsShown(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer roster.Rehearsed
+		kind   fault.Kind
+		shown  []string
+	}{
+		"booted": {roster.Rehearsed{Report: json.RawMessage(`{"verdict":"booted","why":"login:","accel":"tcg","serial":"/var/s.log"}`), Tail: "login:"}, 0,
+			[]string{"It boots", "serial port: /var/s.log", "on worker w1"}},
+		"no boot": {roster.Rehearsed{Report: json.RawMessage(`{"verdict":"initramfs","why":"(initramfs)","remedy":"add it","accel":"tcg"}`), Tail: "one\r\n\x1b[2Jtwo\n"}, fault.Unsupported,
+			[]string{"The serial port said at the end:\n  one\n", "two"}},
+		"failed": {roster.Rehearsed{Failure: &roster.Failure{Kind: "canceled", Text: "the cutover ended it", Hint: "nothing"}}, fault.Canceled, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, r, claim := drivenWave(t)
+			var out bytes.Buffer
+			a := newProgram(nil, &out, quiet(t), os.Getenv, openTerminal)
+			vm, err := r.VM(t.Context(), claim.Key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = rehearsalOn(a).rehearseVM(t.Context(), replying{c, func(ask roster.Rehearsal) error {
+				test.answer.Rehearsal = ask
+				return r.Answer(t.Context(), claim, test.answer)
+			}}, vm, roster.Rehearsal{ID: "1"})
+			if (err != nil) != (name != "booted") || err != nil && (fault.KindOf(err) != test.kind || fault.HintOf(err) == "") {
+				t.Errorf("ends with %v", err)
+			}
+			for _, words := range test.shown {
+				if !strings.Contains(out.String(), words) {
+					t.Errorf("not shown: %q in %q", words, out.String())
+				}
+			}
+			if strings.Contains(out.String(), "\x1b") {
+				t.Errorf("the terminal is told what the guest said: %q", out.String())
+			}
+		})
+	}
+}
+
+// Who does not wait for the answer does not want it; and who waits hears that there will be none.
+func TestARehearsalThatNobodyWaitsForIsTakenBack(t *testing.T) {
+	c, r, claim := drivenWave(t)
+	a := newProgram(nil, new(bytes.Buffer), quiet(t), os.Getenv, openTerminal)
+	vm, err := r.VM(t.Context(), claim.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	_, err = rehearsalOn(a).askWorker(ctx, replying{c, func(roster.Rehearsal) error {
+		interrupt()
+		return nil
+	}}, vm, roster.Rehearsal{ID: "1"})
+	if now, verr := r.VM(t.Context(), claim.Key); !errors.Is(err, context.Canceled) || verr != nil || now.Rehearse != nil {
+		t.Errorf("interrupted: %v; it stands: %+v, %v", err, now.Rehearse, verr)
+	}
+	_, err = rehearsalOn(a).askWorker(t.Context(), replying{c, func(ask roster.Rehearsal) error {
+		return r.Finish(t.Context(), claim, roster.End{State: roster.Queued})
+	}}, vm, roster.Rehearsal{ID: "2"})
+	if !fault.Is(err, fault.Canceled) || !strings.Contains(fault.HintOf(err), "decamp status wave") {
+		t.Errorf("its worker gave it back: %v", err)
+	}
+}

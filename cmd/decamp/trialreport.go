@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/trial"
+)
+
+// bootless is a fault if a VM does not boot.
+func bootless(name string, r trial.Report) error {
+	if r.Booted() {
+		return nil
+	}
+	return fault.New(fault.Unsupported, "%s does not boot (%s): %s", name, r.Verdict, r.Why).WithHint("%s", r.Remedy)
+}
+
+func writeTrial(out *output, r trial.Report) error {
+	if out.json {
+		return out.print(r)
+	}
+	if r.Booted() {
+		fmt.Fprintf(out, "It boots, after %s%s: %s\n", duration(r.Elapsed), by(r), plain(r.Why))
+	}
+	for _, t := range r.Network {
+		fmt.Fprintf(out, "network card %s: %s\n", t.MAC, plain(t.String()))
+	}
+	if r.Agent != nil && !strings.Contains(r.Why, r.Agent.String()) {
+		fmt.Fprintf(out, "guest agent: %s\n", plain(r.Agent.String()))
+	}
+	for _, s := range r.Missing {
+		fmt.Fprintf(out, "Warning: %s\n", plain(s.String()))
+	}
+	for _, less := range r.Less {
+		fmt.Fprintf(out, "it had %s\n", less)
+	}
+	if r.Screen != "" {
+		fmt.Fprintf(out, "screen: %s\n", r.Screen)
+	}
+	if r.Serial != "" {
+		fmt.Fprintf(out, "serial port: %s\n", r.Serial)
+	}
+	return nil
+}
+
+// by says what ran it.
+func by(r trial.Report) string {
+	switch {
+	case r.Accel == trial.KVM:
+		return " on KVM"
+	case r.NoKVM != "":
+		return fmt.Sprintf(" emulated (KVM runs no guest here: %s)", plain(r.NoKVM))
+	}
+	return " emulated"
+}

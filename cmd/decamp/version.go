@@ -1,0 +1,32 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/spf13/cobra"
+)
+
+const versionHelp = `
+Print the version of decamp, of Go and of the platform it was built for.
+`
+
+func newVersion(p *program) *cobra.Command {
+	return &cobra.Command{
+		Use:         "version",
+		Short:       "Print the version",
+		Long:        text(versionHelp),
+		Args:        takes(),
+		Annotations: exits(),
+		RunE:        func(*cobra.Command, []string) error { return showVersion(p.out) },
+	}
+}
+
+func showVersion(out *output) error {
+	platform := runtime.GOOS + "/" + runtime.GOARCH
+	if out.json {
+		return out.print(map[string]string{"version": version, "go": runtime.Version(), "platform": platform})
+	}
+	_, err := fmt.Fprintf(out, "decamp %s (%s, %s)\n", version, runtime.Version(), platform)
+	return err
+}

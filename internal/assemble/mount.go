@@ -1,0 +1,105 @@
+package assemble
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/mount"
+	"github.com/decamp/decamp/internal/transport/https"
+)
+
+// Mounted is a host shown as a folder, with its session and transport.
+type Mounted struct {
+	session   *esx.Session
+	transport *https.Transport
+	mount     *mount.Mount
+}
+
+// mountStall is how long a connection of a mount may deliver nothing: others wait behind
+// it, and a read has its own deadline, before which another connection should be tried.
+const mountStall = 20 * time.Second
+
+// Mount mounts the host of session at dir, and takes the session over. Where stores is
+// not nil, the root is what it says and not what the host says. The caller sets o.Log.
+func Mount(ctx context.Context, session *esx.Session, stores []inventory.Datastore, dir string, connections int, o mount.Options) (*Mounted, error) {
+	m := &Mounted{session: session}
+	m.transport = https.New(session, https.Options{MaxConnections: connections, Stall: mountStall, Log: o.Log})
+	var host mount.Host = mount.NewRemote(session, m.transport, o.Log)
+	if stores != nil {
+		host = mount.Listed{Host: host, Stores: stores}
+	}
+	var err error
+	if m.mount, err = mount.New(ctx, host, dir, o); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// Wait returns when ctx ends or the file system was unmounted.
+func (m *Mounted) Wait(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-m.mount.Done():
+	}
+}
+
+// Close unmounts and logs out.
+func (m *Mounted) Close() error {
+	var errs []error
+	if m.mount != nil {
+		errs = append(errs, m.mount.Close())
+	}
+	return errors.Join(append(errs, m.transport.Close(), m.session.Close())...)
+}
+
+// DialShown logs in to an ESXi, or a vCenter if it is one. The certificate that host shows now is pinned for as long
+// as the session lives.
+func (a *Assembler) DialShown(ctx context.Context, host, user, passwordFile string) (*esx.Session, error) {
+	shown, err := esx.Fingerprint(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	cfg := esx.Config{
+		Fingerprint: shown.Fingerprint,
+		Log:         a.Log,
+		URL:         &url.URL{Scheme: "esxi", User: url.User(user), Host: host},
+		Password: func(context.Context) (esx.Secret, error) {
+			text, err := a.PasswordFrom(passwordFile)
+			return esx.Secret(text), err
+		},
+	}
+	session, err := esx.Dial(ctx, cfg)
+	if fault.Is(err, fault.Invalid) {
+		cfg.URL = &url.URL{Scheme: "vcenter", User: url.User(user), Host: host}
+		if second, again := esx.Dial(ctx, cfg); again == nil {
+			return second, nil
+		}
+	}
+	return session, err
+}
+
+// CheckAuthority checks the certificate that a host shows by the certificate authorities of this machine.
+func CheckAuthority(ctx context.Context, addr string) error {
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		addr = net.JoinHostPort(strings.Trim(addr, "[]"), "443")
+	}
+	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: 15 * time.Second}, Config: &tls.Config{NextProtos: []string{"http/1.1"}}}
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	var cert *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &cert):
+		return fault.New(fault.Denied, "the certificate of %s is not valid: %w", addr, err).
+			WithHint("give the host a certificate that this machine trusts, or pass --skip-cert-verification")
+	case err != nil:
+		return fault.New(fault.Unreachable, "connect to %s: %w", addr, err)
+	}
+	return conn.Close()
+}

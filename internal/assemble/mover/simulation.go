@@ -1,0 +1,79 @@
+package mover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// AddPlan reads the VMs of a plan and what it limits into s. It logs in to the plan's source.
+func AddPlan(ctx context.Context, a *assemble.Assembler, l assemble.Login, p roster.Plan, s *fleet.Simulation) (err error) {
+	m := New(a)
+	source, err := m.Known(p)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	if err := source.Look(ctx, l); err != nil {
+		return err
+	}
+	s.VMs, s.Needs = nil, m.Needs
+	err = source.List(ctx, func(some []roster.VM) error { s.VMs = append(s.VMs, some...); return nil })
+	if err != nil {
+		return err
+	}
+	s.Capacities, err = m.Capacities(ctx, p)
+	return err
+}
+
+// NewSimulation returns the simulation of a file of hardware, with its own VMs.
+func NewSimulation(h *planfile.Hardware) fleet.Simulation {
+	return fleet.Simulation{
+		VMs: groups(h.VMs), Capacities: DefaultCapacities(), Needs: New(nil).Needs,
+		Rates: h.Rates(1), Crowds: map[string]float64{"link:all/rate": float64(h.Crowd)}, Hold: time.Duration(h.Hold),
+	}
+}
+
+// groups returns VMs as a listing has them.
+func groups(all []planfile.Group) (vms []roster.VM) {
+	for _, g := range all {
+		for i := range g.Count {
+			n := len(vms) + 1
+			host := fmt.Sprintf("esx%d", i%g.Hosts+1)
+			vms = append(vms, roster.VM{
+				Key: roster.Key{Plan: "simulated", VM: fmt.Sprintf("vm-%d", n)}, Name: fmt.Sprintf("vm%d", n),
+				Host: host, Datastore: "datastore1", Source: "vc", To: []string{"dir:/"}, Disks: g.Disks, Bytes: int64(g.Allocated),
+			})
+		}
+	}
+	return vms
+}
+
+// Simulated is a simulation with the bounds of its end.
+type Simulated struct {
+	fleet.Simulated
+	Least time.Duration `json:"least,omitempty"` // if all rates are as much higher as the file says they may be
+	Most  time.Duration `json:"most,omitempty"`  // or lower
+}
+
+// Simulate plays s. If the rates of h are uncertain, it also plays s with them higher and lower.
+func Simulate(ctx context.Context, s fleet.Simulation, h *planfile.Hardware) (done Simulated, err error) {
+	if done.Simulated, err = fleet.Simulate(ctx, s); err != nil || h.Uncertain == 0 {
+		return done, err
+	}
+	for factor, bound := range map[float64]*time.Duration{1 + float64(h.Uncertain): &done.Least, 1 - float64(h.Uncertain): &done.Most} {
+		s.Rates = h.Rates(factor)
+		other, err := fleet.Simulate(ctx, s)
+		if err != nil {
+			return done, err
+		}
+		*bound = other.Makespan
+	}
+	return done, nil
+}

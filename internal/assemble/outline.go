@@ -1,0 +1,184 @@
+package assemble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/efi"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/preflight"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/transport/https"
+)
+
+// Outlined is what a VM would become at one destination.
+type Outlined struct {
+	To      string           `json:"to"`
+	Outline *targets.Outline `json:"outline,omitempty"` // nil: it cannot be defined there
+	Failure *plan.Failure    `json:"failure,omitempty"` // what stands in the way
+	err     error
+}
+
+// DryRun is what a dry run of one VM found.
+type DryRun struct {
+	VM           string     `json:"vm"`
+	Ref          string     `json:"ref"`
+	Notes        []string   `json:"notes"`
+	Destinations []Outlined `json:"destinations"`
+}
+
+// Foresee returns what a VM would be defined by, as far as that is known before it is copied, and a report
+// without destinations.
+func (a *Assembler) Foresee(ctx context.Context, w *Parts, vm *inventory.VM, o planfile.Options) (targets.Definition, DryRun) {
+	r := DryRun{VM: vm.Name, Ref: string(vm.Ref), Notes: []string{}, Destinations: []Outlined{}}
+	def := targets.Definition{VM: vm, Decamp: a.Version, Guest: foreseeGuest(ctx, w, vm, &r)}
+	if o.Hardware == "virtio" {
+		def.Hardware = targets.Virtio
+		if o.GuestAgent && !slices.ContainsFunc(def.Guest, isWindows) {
+			def.Converted = &convert.Result{GuestAgent: true} // as far as it is foreseen
+		}
+	}
+	if o.Hardware == "auto" {
+		r.note("hardware auto: what is shown is compat; it is virtio if the guest can be changed, which is known once it is copied")
+	}
+	if vm.Power == inventory.PoweredOn { // as it is found by who shuts it down
+		def.VM = new(*vm)
+		def.Warnings = migrate.Pulled(vm, def.VM)
+	}
+	def.EFI = new(guest.EFIState(def.Guest, efi.State{})) // what the firmware holds is asked when the VM is off
+	return def, r
+}
+
+func (r *DryRun) note(format string, args ...any) {
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+}
+
+// foreseeGuest looks into the disks where they are. Of a VM that runs they are locked.
+func foreseeGuest(ctx context.Context, w *Parts, vm *inventory.VM, r *DryRun) []guest.Report {
+	if vm.Power != inventory.PoweredOff {
+		r.note("the VM is %s, so its disks were not looked into: what depends on the guest is by what VMware was told of it (%s)", vm.Power, vm.GuestID)
+		return nil
+	}
+	reports, err := w.Look(ctx, vm)
+	if err != nil {
+		r.note("its disks could not be looked into, so what depends on the guest is by what VMware was told of it (%s): %v", vm.GuestID, err)
+		return nil
+	}
+	for _, g := range reports {
+		if g.Verdict != "" {
+			r.note("guest: %s", g.Verdict)
+		}
+	}
+	return reports
+}
+
+// isWindows reports whether Windows was found. It is left alone where Linux gets the guest agent.
+func isWindows(g guest.Report) bool { return g.Windows != nil }
+
+// Outline asks a destination what it makes of the VM, and whether it could. refused is what stands in the
+// way wherever it goes, as obstacles are.
+func Outline(ctx context.Context, d *Destination, def targets.Definition, obstacles []inventory.Warning, refused error) Outlined {
+	out, err := outlineAt(d.To, d.Target, def)
+	if err == nil {
+		_, err = d.Target.Plan(ctx, def.VM)
+	}
+	err = errors.Join(err, refused)
+	for _, w := range obstacles {
+		kind := fault.Unsupported
+		if migrate.Passing(w) {
+			kind = fault.Conflict
+		}
+		err = errors.Join(err, fault.New(kind, "%s", w.Text).WithHint("%s", w.Remedy))
+	}
+	out.err, out.Failure = err, plan.FailureOf(err)
+	return out
+}
+
+// outlineAt returns what a destination would make of a VM. It asks nobody.
+func outlineAt(to planfile.Destination, at Resident, def targets.Definition) (Outlined, error) {
+	out := Outlined{To: string(to)}
+	o, err := at.Outline(def)
+	if err != nil {
+		return out, err
+	}
+	o.Warnings = slices.Concat(def.Warnings, o.Warnings)
+	o.Drop(def.VM)
+	out.Outline = &o
+	return out, nil
+}
+
+// Err returns what stands in the way of any destination.
+func (r *DryRun) Err() error {
+	var errs []error
+	for _, d := range r.Destinations {
+		if d.err != nil {
+			errs = append(errs, fmt.Errorf("to %s: %w", d.To, d.err))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("migrate %s: %w", r.VM, errors.Join(errs...))
+}
+
+// Outlines are what the VMs of a plan would be defined as. Nil: nobody asked for them.
+type Outlines struct {
+	VMs []*OutlinedVM // in the order of the plan
+
+	by  map[inventory.MoRef]*OutlinedVM
+	all *SourceParts
+}
+
+// OutlinedVM is a VM of the plan, on its way to all of its destinations.
+type OutlinedVM struct {
+	DryRun
+	Definition targets.Definition
+}
+
+// Outlines collects what rig's places make of VMs, while a plan is checked.
+func (p *SourceParts) Outlines(f *planfile.File, rig *preflight.Rig) *Outlines {
+	p.Reader = https.New(p.Session, https.Options{MaxConnections: f.Defaults.Connections, Log: p.Assembler.Log})
+	o := &Outlines{by: map[inventory.MoRef]*OutlinedVM{}, all: p}
+	rig.Settled = o.add
+	return o
+}
+
+// add adds what a place reported of a VM.
+func (o *Outlines) add(ctx context.Context, m planfile.Move, to planfile.Destination, p preflight.Place, refused error) {
+	at, ok := p.(Resident)
+	if !ok {
+		return
+	}
+	vm := o.by[m.VM.Ref]
+	if vm == nil {
+		vm = &OutlinedVM{}
+		vm.Definition, vm.DryRun = o.all.Assembler.Foresee(ctx, o.all.Parts, m.VM, m.Options)
+		o.VMs, o.by[m.VM.Ref] = append(o.VMs, vm), vm
+	}
+	out, err := outlineAt(to, at, vm.Definition)
+	if err == nil {
+		err = refused
+	}
+	out.err, out.Failure = err, plan.FailureOf(err)
+	vm.Destinations = append(vm.Destinations, out)
+}
+
+// Reports returns those of all VMs, in the order of the plan.
+func (o *Outlines) Reports() []DryRun {
+	if o == nil {
+		return nil
+	}
+	all := []DryRun{}
+	for _, vm := range o.VMs {
+		all = append(all, vm.DryRun)
+	}
+	return all
+}

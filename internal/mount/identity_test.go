@@ -1,0 +1,27 @@
+package mount
+
+import (
+	"os/user"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+func TestIdentityByNames(t *testing.T) {
+	id := NewIdentity()
+	if id.ChangesUser() {
+		t.Error("no name changes the user")
+	}
+	for what, err := range map[string]error{"user": id.SetUser("no such user"), "group": id.SetGroup("no such group")} {
+		if !fault.Is(err, fault.Invalid) {
+			t.Errorf("%s that does not exist: %v", what, err)
+		}
+	}
+	root, err := user.LookupId("0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := id.SetUser(root.Username); err != nil || !id.ChangesUser() || id.uid != 0 || id.gid != -1 {
+		t.Errorf("%+v, %v", id, err)
+	}
+}

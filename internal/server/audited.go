@@ -1,0 +1,69 @@
+package server
+
+import (
+	"context"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// Audited is the fleet's database as commands on this machine use it: what they change is noted before it
+// is done, as a server notes what it is asked for. Without that it is not done.
+type Audited struct {
+	Local
+	Who       string                                // user of this machine
+	LimitText func(name string, units int64) string // value of a limit as the audit trail has it
+}
+
+var _ Control = Audited{}
+
+func (c Audited) note(ctx context.Context, what, on string, do func() error) error {
+	e := roster.Entry{Who: c.Who, Role: string(Admin), From: "local", What: what, On: on}
+	if err := c.Note(ctx, e); err != nil {
+		return err
+	}
+	err := do()
+	if err != nil {
+		e.Err = err.Error()
+		_ = c.Note(ctx, e) // the attempt is on record
+	}
+	return err
+}
+
+// Submit is part of Control.
+func (c Audited) Submit(ctx context.Context, s Submission) (p roster.Plan, err error) {
+	err = c.note(ctx, "submit plan", s.Folder, func() error { p, err = c.Local.Submit(ctx, s); return err })
+	return p, err
+}
+
+// OrderPlan is part of Control.
+func (c Audited) OrderPlan(ctx context.Context, name string, o roster.Order) error {
+	return c.note(ctx, "order "+orderName(o), name, func() error { return c.Local.OrderPlan(ctx, name, o) })
+}
+
+// OrderVM is part of Control.
+func (c Audited) OrderVM(ctx context.Context, k roster.Key, o roster.Order) error {
+	return c.note(ctx, "order "+orderName(o), k.String(), func() error { return c.Local.OrderVM(ctx, k, o) })
+}
+
+// Rehearse is part of Control.
+func (c Audited) Rehearse(ctx context.Context, k roster.Key, ask roster.Rehearsal) error {
+	return c.note(ctx, "rehearse", k.String(), func() error { return c.Local.Rehearse(ctx, k, ask) })
+}
+
+// TakeBack is part of Control.
+func (c Audited) TakeBack(ctx context.Context, k roster.Key, rehearsal string) error {
+	return c.note(ctx, "take back a rehearsal", k.String(), func() error { return c.Local.TakeBack(ctx, k, rehearsal) })
+}
+
+// SetLimit is part of Control.
+func (c Audited) SetLimit(ctx context.Context, name string, units int64) error {
+	return c.note(ctx, "set limit", name+" "+c.LimitText(name, units), func() error { return c.Local.SetLimit(ctx, name, units) })
+}
+
+// orderName returns the word for an order; the one to go on has none in the database.
+func orderName(o roster.Order) string {
+	if o == roster.GoOn {
+		return "resume"
+	}
+	return string(o)
+}

@@ -1,0 +1,122 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// SplitName takes PLAN/VM apart. A plan's name has no slash.
+func SplitName(name string) (plan, vm string) {
+	plan, vm, _ = strings.Cut(name, "/")
+	return plan, vm
+}
+
+// ResolveName takes apart a name that is a PLAN, a PLAN/VM or else a RUN: one that no plan has and that is no VM's.
+func ResolveName(ctx context.Context, c Control, name string) (plan, vm string, isRun bool, err error) {
+	plan, vm = SplitName(name)
+	_, err = c.Plan(ctx, plan)
+	if vm == "" && fault.Is(err, fault.NotFound) {
+		return "", "", true, nil
+	}
+	return plan, vm, false, err
+}
+
+// FindVM returns the VM of a plan that is called so: by reference, name or run.
+func FindVM(ctx context.Context, c Control, plan, what string) (roster.VM, error) {
+	if vm, err := c.VM(ctx, roster.Key{Plan: plan, VM: what}); err == nil || !fault.Is(err, fault.NotFound) {
+		return vm, err
+	}
+	var hits []roster.VM
+	err := EachVM(ctx, c, roster.Query{Plan: plan}, func(vm roster.VM) {
+		if strings.EqualFold(vm.Name, what) || slices.Contains(vm.Runs, what) {
+			hits = append(hits, vm)
+		}
+	})
+	switch {
+	case err != nil:
+		return roster.VM{}, err
+	case len(hits) == 0:
+		return roster.VM{}, fault.New(fault.NotFound, "plan %s has no VM %q", plan, what).WithHint("decamp status %s --all lists them", plan)
+	case len(hits) > 1:
+		var refs []string
+		for _, vm := range hits {
+			refs = append(refs, vm.Name+" is "+plan+"/"+vm.VM)
+		}
+		return roster.VM{}, fault.New(fault.Conflict, "%d VMs are called %q: %s", len(hits), what, strings.Join(refs, "; ")).WithHint("name it by its reference")
+	}
+	return hits[0], nil
+}
+
+// vmPage is how many VMs are asked for at a time.
+const vmPage = 1000
+
+// EachVM calls do for all VMs of a query, in the order of their plan.
+func EachVM(ctx context.Context, c Control, q roster.Query, do func(roster.VM)) error {
+	for q.Limit = vmPage; ; {
+		vms, err := c.VMs(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, vm := range vms {
+			do(vm)
+			q.After = vm.Seq
+		}
+		if len(vms) < q.Limit {
+			return nil
+		}
+	}
+}
+
+// VMOfRun returns the VM of a plan that a run moves; "" if it is of no plan.
+func VMOfRun(ctx context.Context, c Control, run string) (planName, vm string, err error) {
+	plans, err := c.Plans(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	for _, p := range plans {
+		err := EachVM(ctx, c, roster.Query{Plan: p.Name}, func(v roster.VM) {
+			if slices.Contains(v.Runs, run) {
+				planName, vm = v.Plan, v.VM
+			}
+		})
+		if err != nil || planName != "" {
+			return planName, vm, err
+		}
+	}
+	return "", "", nil
+}
+
+// BoardOf returns what the scheduler says of those that wait. Without a scheduler it is empty, and
+// so is one that has long been nobody's.
+func BoardOf(ctx context.Context, c Control) (b fleet.Board) {
+	text, at, err := c.Board(ctx)
+	if err != nil || time.Since(at) > oldBoard || json.Unmarshal(text, &b) != nil {
+		return fleet.Board{}
+	}
+	return b
+}
+
+// oldBoard is when nobody writes the board any more. It is read from another clock.
+const oldBoard = time.Minute
+
+// StatusOf returns how a plan goes.
+func StatusOf(ctx context.Context, c Control, name string) (s fleet.Status, err error) {
+	p, err := c.Plan(ctx, name)
+	if err != nil {
+		return s, err
+	}
+	progress, err := c.Progress(ctx, name)
+	if err != nil {
+		return s, err
+	}
+	var vms []roster.VM
+	err = EachVM(ctx, c, roster.Query{Plan: name}, func(vm roster.VM) { vms = append(vms, vm) })
+	return fleet.StatusOf(p, vms, progress, BoardOf(ctx, c)), err
+}

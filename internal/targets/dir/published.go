@@ -1,0 +1,80 @@
+package dir
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/targets"
+)
+
+// Published is the folder of a VM that was published, with its record.
+type Published struct {
+	Folder string
+	Record *Record
+}
+
+// OpenPublished reads the record of a published VM.
+func OpenPublished(folder string) (*Published, error) {
+	record, err := ReadRecord(folder)
+	if err != nil {
+		return nil, err
+	}
+	return &Published{folder, record}, nil
+}
+
+// CheckNVRAM returns an error if the variables of its EFI firmware are not what was published.
+func (p *Published) CheckNVRAM() error { return CheckNVRAM(p.Folder, p.Record) }
+
+// DomainName returns the name that virsh has for the VM.
+func (p *Published) DomainName() string { return DomainName(p.Record.Called()) }
+
+// CheckPresent returns fault.NotFound if the images were delivered, and cleared from the stage.
+func (p *Published) CheckPresent() error {
+	d := p.Record.Delivered
+	if d == nil || slices.ContainsFunc(p.Images(), func(img targets.Image) bool { return exists(img.Path) }) {
+		return nil
+	}
+	if at := Started(p.Folder); !at.IsZero() {
+		return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s, and decamp started the VM there on %s", p.Record.Source.Name, d.Place, d.ID, at.Local().Format(time.DateTime)).
+			WithHint("the manifests in %s say what was delivered; the VM has changed its disks since, as expected after a start", fault.Quote(p.Folder))
+	}
+	return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s", p.Record.Source.Name, d.Place, d.ID).
+		WithHint("the manifests in %s say what was delivered; to compare, export a disk from there as raw, before the first start, and name the manifest's image so", fault.Quote(p.Folder))
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// Images returns the published images where they stand now: the folder may have been moved.
+func (p *Published) Images() []targets.Image {
+	var images []targets.Image
+	for _, img := range p.Record.Images {
+		path := filepath.Join(p.Folder, img.File)
+		images = append(images, targets.Image{
+			Key: img.Key, Path: path, Final: path, Manifest: filepath.Join(p.Folder, img.Manifest),
+			Format: img.Format, Size: img.Size, Root: img.Root, Copied: img.Copied,
+		})
+	}
+	return images
+}
+
+// Converted reports whether an image was changed since it was copied.
+func (p *Published) Converted() bool {
+	return slices.ContainsFunc(p.Record.Images, func(img RecordedImage) bool { return img.Copied != "" })
+}
+
+// Warnings returns those of all steps, and those of the place that the VM was delivered to. What they say of
+// starting it is left out of one that runs.
+func (p *Published) Warnings(runs bool) []inventory.Warning {
+	all := slices.Clone(p.Record.Warnings)
+	if p.Record.Delivered != nil {
+		all = append(all, p.Record.Delivered.Warnings...)
+	}
+	return slices.DeleteFunc(all, func(w inventory.Warning) bool { return runs && w.Code == targets.NotStarted })
+}

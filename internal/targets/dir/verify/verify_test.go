@@ -1,0 +1,84 @@
+package verify
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/image"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// publish writes a raw image with its manifest, as decamp convert does, and returns its path.
+func publish(t *testing.T) string {
+	t.Helper()
+	const size = 4 << 20
+	path := filepath.Join(t.TempDir(), "x.raw")
+	d := image.Draft{Final: image.File{Path: path, Format: image.Raw, Size: size}}
+	if err := d.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	job := image.Job{Place: d.File(), Path: d.File().Path, Manifest: d.Manifest(), Info: manifest.Info{Disk: "x.raw", Size: size}}
+	_, _, err := job.Fill(t.Context(), func(ctx context.Context, into *image.Copying) error {
+		_, err := blockcopy.Copy(ctx, disk.NewPattern(size), into.Target, blockcopy.Options{Manifest: into.Log})
+		return err
+	})
+	if err := errors.Join(err, d.Publish()); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A bit that flipped on the medium is corruption; an image that was written to since is not.
+func TestFileTellsCorruptionFromWrites(t *testing.T) {
+	path := publish(t)
+	found, err := File(t.Context(), path, func(manifest.Progress) {})
+	if err != nil || found.File != "x.raw" || found.Chunks != 4 || found.BadChunks != 0 || found.Changed != "" {
+		t.Errorf("right after it was made: %+v, %v", found, err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(bytes.Repeat([]byte{0xEE}, 512), 1<<20)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name    string
+		written time.Time
+		kind    fault.Kind
+	}{
+		{"written to later", info.ModTime().Add(time.Hour), fault.Changed},
+		{"with the time that it was made", info.ModTime(), fault.Corrupt},
+	} {
+		if err := os.Chtimes(path, c.written, c.written); err != nil {
+			t.Fatal(err)
+		}
+		found, err := File(t.Context(), path, func(manifest.Progress) {})
+		if !fault.Is(err, c.kind) || fault.HintOf(err) == "" || found.BadChunks != 1 || (found.Changed != "") != (c.kind == fault.Changed) {
+			t.Errorf("%s: %+v, %v", c.name, found, err)
+		}
+	}
+}
+
+func TestFileOfAnotherFormat(t *testing.T) {
+	path := publish(t)
+	if err := os.Truncate(path, 4<<20-512); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := File(t.Context(), path, func(manifest.Progress) {}); !fault.Is(err, fault.Corrupt) {
+		t.Errorf("an image that is too short: %v", err)
+	}
+}
