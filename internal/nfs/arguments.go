@@ -1,0 +1,34 @@
+package nfs
+
+import "github.com/decamp/decamp/internal/nfs/xdr"
+
+// argDecoder decodes the arguments of procedures. What a handle means is looked up while it
+// is decoded; a handle that means no file is the call's error, not garbage. It has no state
+// but the exports. The decoders of each procedure's arguments are beside the procedure.
+type argDecoder struct{ exports *exportTable }
+
+// target is a file that a call's handle names, or why it names none.
+type target struct {
+	node *node
+	err  error
+}
+
+// handle takes nfs_fh3. What is none of ours is the call's error, not garbage.
+func (ad *argDecoder) handle(d *xdr.Decoder) target {
+	p := d.Opaque(maxHandle)
+	if d.Err() != nil {
+		return target{err: statusBadHandle}
+	}
+	n, err := ad.exports.find(p)
+	return target{n, err}
+}
+
+// nameArgs is diropargs3: a name in a folder.
+type nameArgs struct {
+	dir  target
+	name string
+}
+
+func (ad *argDecoder) nameArgs(d *xdr.Decoder) nameArgs {
+	return nameArgs{dir: ad.handle(d), name: d.String(maxNameArg)}
+}
