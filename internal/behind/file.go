@@ -113,12 +113,12 @@ func New(target disk.Target, log manifest.Ledger, pool *Pool, o Options) (*File,
 	f.writers = &writers{
 		mu: &f.mu, image: f.image, table: f.table, hashes: f.hashes, life: f.life, pool: pool, most: o.Writers,
 	}
+	f.mu.Lock() // once it has joined, the pool may press it
+	defer f.mu.Unlock()
 	f.account = pool.join(f.writers.press)
 	f.life.account, f.writers.account = f.account, f.account
 	f.checkpoints = newCheckpointer(f.writers, o)
 	f.writers.due = f.checkpoints.runIfDue
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.trust()
 	return f, nil
 }
