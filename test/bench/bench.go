@@ -13,14 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bench is one run: where it works and what it has found.
+// bench is one run of this program: the folder that it works in, the decamp that it builds
+// there, and the rows that it records. It is for one goroutine.
 type bench struct {
-	dir     string
-	part    string
+	dir   string
+	built bool // decamp: see buildDecamp
+	rows  *recorder
+}
+
+// A recorder books rows of the part that runs, with their bounds, and prints each at once.
+type recorder struct {
+	part    string // that runs now
 	commit  string
 	machine Machine
 	report  Report
-	built   bool // decamp: see program
 }
 
 // Machine is what the figures were measured on.
@@ -41,7 +47,7 @@ func newBench(dir string) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &bench{dir: abs, commit: commit(), machine: machine(abs)}, nil
+	return &bench{dir: abs, rows: &recorder{commit: commit(), machine: machine(abs)}}, nil
 }
 
 func commit() string {
@@ -83,19 +89,19 @@ func field(path, name string) string {
 }
 
 // add books a row.
-func (b *bench) add(r Row) {
-	r.Part, r.Commit, r.Machine, r.Time = b.part, b.commit, b.machine, time.Now().UTC()
-	b.report.rows = append(b.report.rows, r)
+func (to *recorder) add(r Row) {
+	r.Part, r.Commit, r.Machine, r.Time = to.part, to.commit, to.machine, time.Now().UTC()
+	to.report.rows = append(to.report.rows, r)
 	fmt.Fprintf(os.Stderr, "  %s: %s %s %s\n", r.Figure, number(r.Value), r.Unit, r.verdict())
 }
 
 // atLeast and atMost book a row with a bound.
-func (b *bench) atLeast(bound float64, r Row) { b.bounded(">=", bound, r.Value >= bound, r) }
-func (b *bench) atMost(bound float64, r Row)  { b.bounded("<=", bound, r.Value <= bound, r) }
+func (to *recorder) atLeast(bound float64, r Row) { to.bounded(">=", bound, r.Value >= bound, r) }
+func (to *recorder) atMost(bound float64, r Row)  { to.bounded("<=", bound, r.Value <= bound, r) }
 
-func (b *bench) bounded(sign string, bound float64, holds bool, r Row) {
+func (to *recorder) bounded(sign string, bound float64, holds bool, r Row) {
 	r.Must, r.Holds = fmt.Sprintf("%s %v", sign, bound), &holds
-	b.add(r)
+	to.add(r)
 }
 
 // median returns the middle of the values.

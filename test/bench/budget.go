@@ -46,7 +46,7 @@ const (
 func budgetFigures(ctx context.Context, b *bench) error {
 	var errs []error
 	for _, by := range []string{"https", "nfc", "landing"} {
-		errs = append(errs, b.budgetFigure(ctx, by))
+		errs = append(errs, budgetFigure(ctx, b, by))
 	}
 	return errors.Join(errs...)
 }
@@ -70,7 +70,7 @@ type budgetResult struct {
 	Whole float64   `json:"whole"` // the same over all the time
 }
 
-func (b *bench) budgetFigure(ctx context.Context, by string) error {
+func budgetFigure(ctx context.Context, b *bench, by string) error {
 	dir, err := os.MkdirTemp(b.dir, "budget")
 	if err != nil {
 		return err
@@ -97,19 +97,19 @@ func (b *bench) budgetFigure(ctx context.Context, by string) error {
 	if err := runJob(ctx, &r, "budget", job); err != nil {
 		return err
 	}
-	b.budgetRows(by, r)
+	budgetRows(b.rows, by, r)
 	return nil
 }
 
-func (b *bench) budgetRows(by string, r budgetResult) {
+func budgetRows(to *recorder, by string, r budgetResult) {
 	worst, note := 0.0, ""
 	for i, want := range r.Set {
 		worst = max(worst, 100*math.Abs(r.Rates[i]/float64(want)-1))
 		note += fmt.Sprintf("%.1f of %d MB/s, shared %.2f; ", r.Rates[i]/1e6, want/1e6, r.Fair[i])
 	}
-	b.atMost(5, Row{Figure: by + ", 4 VMs under one budget, changed live: worst deviation of their rate", Value: worst, Unit: "%",
+	to.atMost(5, Row{Figure: by + ", 4 VMs under one budget, changed live: worst deviation of their rate", Value: worst, Unit: "%",
 		Note: note + fmt.Sprintf("each over %v, from %v after the change; %.0f MB/s without a budget", budgetSpan, budgetTurn, r.Free/1e6)})
-	b.atLeast(0.8, Row{Figure: by + ", 4 VMs under one budget: what the slowest gets of what the fastest gets", Value: r.Whole, Unit: "x"})
+	to.atLeast(0.8, Row{Figure: by + ", 4 VMs under one budget: what the slowest gets of what the fastest gets", Value: r.Whole, Unit: "x"})
 }
 
 // childBudget moves the first disk of each VM to nowhere, and changes their budget meanwhile.

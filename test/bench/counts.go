@@ -11,7 +11,7 @@ import (
 
 // countFigures moves more of everything than others do, to the end.
 func countFigures(ctx context.Context, b *bench) error {
-	return errors.Join(b.manyDisks(ctx), b.disksOfOne(ctx), b.manyPlans(ctx), b.manyWarm(ctx))
+	return errors.Join(manyDisks(ctx, b), disksOfOne(ctx, b), manyPlans(ctx, b), manyWarm(ctx, b))
 }
 
 // tinyDisk is a disk with something on it.
@@ -27,10 +27,10 @@ func disksOf(n int) (disks []lab.Disk) {
 	return disks
 }
 
-// counted has decamp carry out plans of one emulated vCenter and says that all VMs of them are
+// countQueries has decamp carry out plans of one emulated vCenter and says that all VMs of them are
 // published, and after how long. Steer is called once it works; it may be nil.
-func (b *bench) counted(ctx context.Context, figure string, cfg lab.Config, plans []moveSpec, steer func(*bed, *program) error) error {
-	s, err := b.openScene(ctx, cfg)
+func countQueries(ctx context.Context, b *bench, figure string, cfg lab.Config, plans []moveSpec, steer func(*bed, *program) error) error {
+	s, err := openScene(ctx, b, cfg)
 	if err != nil {
 		return err
 	}
@@ -58,22 +58,22 @@ func (b *bench) counted(ctx context.Context, figure string, cfg lab.Config, plan
 		return err
 	}
 	_, peak := p.resident()
-	b.atMost(endedBy.Seconds(), Row{Figure: figure + ": all published", Value: time.Since(p.began).Seconds(), Unit: "s",
+	b.rows.atMost(endedBy.Seconds(), Row{Figure: figure + ": all published", Value: time.Since(p.began).Seconds(), Unit: "s",
 		Note: fmt.Sprintf("%d VMs in %d plans; %.1f CPU s, %d MiB at most", len(cfg.VMs), len(plans), p.cpu(), peak>>20)})
 	return nil
 }
 
-func (b *bench) manyDisks(ctx context.Context) error {
+func manyDisks(ctx context.Context, b *bench) error {
 	cfg := vcenterOf(cappedHosts, vmsOf(100, cappedHosts, lab.VM{Disks: disksOf(5)}))
-	return b.counted(ctx, "500 disks of one plan", cfg, []moveSpec{{name: "disks"}}, nil)
+	return countQueries(ctx, b, "500 disks of one plan", cfg, []moveSpec{{name: "disks"}}, nil)
 }
 
-func (b *bench) disksOfOne(ctx context.Context) error {
+func disksOfOne(ctx context.Context, b *bench) error {
 	cfg := vcenterOf(1, vmsOf(1, 1, lab.VM{Disks: disksOf(50)}))
-	return b.counted(ctx, "50 disks of one VM", cfg, []moveSpec{{name: "one"}}, nil)
+	return countQueries(ctx, b, "50 disks of one VM", cfg, []moveSpec{{name: "one"}}, nil)
 }
 
-func (b *bench) manyPlans(ctx context.Context) error {
+func manyPlans(ctx context.Context, b *bench) error {
 	const plans, each = 40, 5
 	cfg := vcenterOf(cappedHosts, vmsOf(plans*each, cappedHosts, lab.VM{Disks: disksOf(1)}))
 	var specs []moveSpec
@@ -84,15 +84,15 @@ func (b *bench) manyPlans(ctx context.Context) error {
 		}
 		specs = append(specs, moveSpec{name: fmt.Sprintf("plan%02d", i), vms: list})
 	}
-	return b.counted(ctx, "40 plans at once", cfg, specs, nil)
+	return countQueries(ctx, b, "40 plans at once", cfg, specs, nil)
 }
 
-func (b *bench) manyWarm(ctx context.Context) error {
+func manyWarm(ctx context.Context, b *bench) error {
 	const vms, disks = 100, 4
 	cfg := vcenterOf(cappedHosts, vmsOf(vms, cappedHosts, lab.VM{
 		PoweredOn: true, ChangeTracking: true, Disks: disksOf(disks), Guest: lab.Guest{Writes: lab.Writes{Spread: 100}},
 	}))
-	return b.counted(ctx, "400 warm disks", cfg, []moveSpec{{name: "warm", warm: true}}, func(d *bed, p *program) error {
+	return countQueries(ctx, b, "400 warm disks", cfg, []moveSpec{{name: "warm", warm: true}}, func(d *bed, p *program) error {
 		if err := d.allWait(ctx, p, vms); err != nil {
 			return err
 		}

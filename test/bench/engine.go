@@ -26,7 +26,7 @@ func engineFigures(ctx context.Context, b *bench) error {
 		if err := runChild(ctx, &t, "check", args...); err != nil {
 			return err
 		}
-		b.add(Row{Figure: f.name, Value: t.cpuPerGiB(), Unit: "CPU s/GiB", Note: fmt.Sprintf("%.0f MB/s", t.rate())})
+		b.rows.add(Row{Figure: f.name, Value: t.cpuPerGiB(), Unit: "CPU s/GiB", Note: fmt.Sprintf("%.0f MB/s", t.rate())})
 	}
 	return nil
 }
@@ -42,9 +42,9 @@ func hugeFigures(ctx context.Context, b *bench) error {
 		return err
 	}
 	const mib = 1 << 20
-	b.add(Row{Figure: "6 TiB disk: data copied and checked", Value: float64(huge.Bytes) / (1 << 40), Unit: "TiB",
+	b.rows.add(Row{Figure: "6 TiB disk: data copied and checked", Value: float64(huge.Bytes) / (1 << 40), Unit: "TiB",
 		Note: fmt.Sprintf("every byte right, %.0f MB/s", huge.rate())})
-	b.atMost(128, Row{Figure: "6 TiB disk: peak memory", Value: float64(huge.Peak) / mib, Unit: "MiB",
+	b.rows.atMost(128, Row{Figure: "6 TiB disk: peak memory", Value: float64(huge.Peak) / mib, Unit: "MiB",
 		Note: fmt.Sprintf("%.0f MiB for 16 GiB; Check keeps 4 bytes per MiB, 24 MiB, the manifest up to as much", float64(small.Peak)/mib)})
 	return nil
 }

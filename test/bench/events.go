@@ -50,13 +50,13 @@ func eventFigures(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.add(Row{Figure: "processor of the server while 200 transfers are reported and nobody follows", Value: alone.cpu, Unit: "% of a core"})
-	b.atMost(oldestEvent, Row{Figure: "a browser with 200 live transfers: oldest event", Value: one.oldest, Unit: "s", Note: one.note()})
-	b.atMost(mostEventCPU, Row{Figure: "a browser with 200 live transfers: processor, more than with nobody", Value: one.cpu - alone.cpu, Unit: "% of a core",
+	b.rows.add(Row{Figure: "processor of the server while 200 transfers are reported and nobody follows", Value: alone.cpu, Unit: "% of a core"})
+	b.rows.atMost(oldestEvent, Row{Figure: "a browser with 200 live transfers: oldest event", Value: one.oldest, Unit: "s", Note: one.note()})
+	b.rows.atMost(mostEventCPU, Row{Figure: "a browser with 200 live transfers: processor, more than with nobody", Value: one.cpu - alone.cpu, Unit: "% of a core",
 		Note: fmt.Sprintf("%.1f %% with it", one.cpu)})
-	b.atMost(oldestEvent, Row{Figure: "1,000 clients with 200 live transfers: oldest event, 99 of 100", Value: many.p99, Unit: "s",
+	b.rows.atMost(oldestEvent, Row{Figure: "1,000 clients with 200 live transfers: oldest event, 99 of 100", Value: many.p99, Unit: "s",
 		Note: many.note() + "; the clients share the machine"})
-	b.add(Row{Figure: "1,000 clients with 200 live transfers: processor of the server", Value: many.cpu, Unit: "% of a core",
+	b.rows.add(Row{Figure: "1,000 clients with 200 live transfers: processor of the server", Value: many.cpu, Unit: "% of a core",
 		Note: fmt.Sprintf("%.0f MiB resident, %d clients dropped", float64(many.resident)/(1<<20), many.dropped)})
 	return nil
 }

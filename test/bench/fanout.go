@@ -42,31 +42,31 @@ func fanoutFigures(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer os.RemoveAll(ram)
-	if err := b.fanoutFigure(ctx, "disks of 300, 400 and 500 MB/s", []place{
+	if err := fanoutFigure(ctx, b, "disks of 300, 400 and 500 MB/s", []place{
 		{Name: "raw on this disk", Path: filepath.Join(b.dir, "fan.raw"), Format: "raw", Rate: 300e6},
 		{Name: "raw in tmpfs", Path: filepath.Join(ram, "fan.raw"), Format: "raw", Rate: 400e6},
 		{Name: "qcow2 in tmpfs", Path: filepath.Join(ram, "fan.qcow2"), Format: "qcow2", Rate: 500e6},
 	}); err != nil {
 		return err
 	}
-	return b.fanoutFigure(ctx, "this disk, tmpfs, tmpfs", []place{
+	return fanoutFigure(ctx, b, "this disk, tmpfs, tmpfs", []place{
 		{Name: "raw on this disk", Path: filepath.Join(b.dir, "fan.raw"), Format: "raw"},
 		{Name: "raw in tmpfs", Path: filepath.Join(ram, "fan.raw"), Format: "raw"},
 		{Name: "qcow2 in tmpfs", Path: filepath.Join(ram, "fan.qcow2"), Format: "qcow2"},
 	})
 }
 
-func (b *bench) fanoutFigure(ctx context.Context, name string, places []place) error {
+func fanoutFigure(ctx context.Context, b *bench, name string, places []place) error {
 	var all, cpu, wire []float64
 	alone := make([][]float64, len(places))
 	for range fanRuns {
-		t, err := b.fan(ctx, places)
+		t, err := fanOut(ctx, b, places)
 		if err != nil {
 			return err
 		}
 		all, cpu, wire = append(all, t.rate()), append(cpu, t.cpuPerGiB()), append(wire, float64(t.Wire)/float64(t.Bytes))
 		for i := range places {
-			if t, err = b.fan(ctx, places[i:i+1]); err != nil {
+			if t, err = fanOut(ctx, b, places[i:i+1]); err != nil {
 				return err
 			}
 			alone[i] = append(alone[i], t.rate())
@@ -78,18 +78,18 @@ func (b *bench) fanoutFigure(ctx context.Context, name string, places []place) e
 		slowest = min(slowest, median(alone[i]))
 		peers = append(peers, Peer{Name: p.Name + " alone", Value: median(alone[i])})
 	}
-	b.atMost(1, Row{Figure: "fan-out to " + name + ": source read", Value: median(wire), Unit: "x"})
-	b.add(Row{Figure: "fan-out to " + name, Value: median(all), Unit: "MB/s", Peers: peers,
+	b.rows.atMost(1, Row{Figure: "fan-out to " + name + ": source read", Value: median(wire), Unit: "x"})
+	b.rows.add(Row{Figure: "fan-out to " + name, Value: median(all), Unit: "MB/s", Peers: peers,
 		Note: fmt.Sprintf("%.2f CPU s/GiB of source; median of %d", median(cpu), fanRuns)})
-	busy := float64(b.machine.Cores) / median(cpu) * (1 << 30) / 1e6
-	b.atLeast(0.85, Row{Figure: "fan-out to " + name + ", against the slowest alone", Value: median(all) / slowest, Unit: "x",
+	busy := float64(b.rows.machine.Cores) / median(cpu) * (1 << 30) / 1e6
+	b.rows.atLeast(0.85, Row{Figure: "fan-out to " + name + ", against the slowest alone", Value: median(all) / slowest, Unit: "x",
 		Peers: []Peer{{Name: "with every processor busy all the time", Value: busy / slowest,
-			Note: fmt.Sprintf("%d cores, %.2f CPU s/GiB of source: %.0f MB/s", b.machine.Cores, median(cpu), busy)}}})
+			Note: fmt.Sprintf("%d cores, %.2f CPU s/GiB of source: %.0f MB/s", b.rows.machine.Cores, median(cpu), busy)}}})
 	return nil
 }
 
-// fan runs childFan, and removes what it wrote.
-func (b *bench) fan(ctx context.Context, places []place) (t taken, err error) {
+// fanOut runs childFan, and removes what it wrote.
+func fanOut(ctx context.Context, b *bench, places []place) (t taken, err error) {
 	job, err := json.Marshal(places)
 	if err != nil {
 		return t, err

@@ -44,13 +44,13 @@ func formatFigures(ctx context.Context, b *bench) error {
 	}
 	var failed []error
 	for _, c := range formatCases {
-		failed = append(failed, b.formatFigure(ctx, c))
+		failed = append(failed, formatFigure(ctx, b, c))
 	}
-	return errors.Join(append(failed, b.hugeDelta(ctx))...)
+	return errors.Join(append(failed, hugeDelta(ctx, b))...)
 }
 
 // formatFigure makes the disk, measures it and removes it.
-func (b *bench) formatFigure(ctx context.Context, c formatCase) error {
+func formatFigure(ctx context.Context, b *bench, c formatCase) error {
 	dir, err := os.MkdirTemp(b.dir, "formats")
 	if err != nil {
 		return err
@@ -66,9 +66,9 @@ func (b *bench) formatFigure(ctx context.Context, c formatCase) error {
 	}
 	row := f.row(c.figure, f.ours)
 	row.Note += fmt.Sprintf("; %.0f without", medianRate(f.bare))
-	b.atLeast(c.must, row)
+	b.rows.atLeast(c.must, row)
 	if c.pipe {
-		b.atLeast(c.must, f.row(c.figure+", forward-only from a pipe", f.piped))
+		b.rows.atLeast(c.must, f.row(c.figure+", forward-only from a pipe", f.piped))
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func medianRate(list []taken) float64 {
 }
 
 // hugeDelta copies a delta of the largest disk there is, to nothing: its figure is memory.
-func (b *bench) hugeDelta(ctx context.Context) error {
+func hugeDelta(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp(b.dir, "formats")
 	if err != nil {
 		return err
@@ -158,7 +158,7 @@ func (b *bench) hugeDelta(ctx context.Context) error {
 		return err
 	}
 	const mib = 1 << 20
-	b.atMost(256, Row{Figure: "62 TiB seSparse disk, 1 % allocated: peak memory", Value: float64(t.Peak) / mib, Unit: "MiB",
+	b.rows.atMost(256, Row{Figure: "62 TiB seSparse disk, 1 % allocated: peak memory", Value: float64(t.Peak) / mib, Unit: "MiB",
 		Note: fmt.Sprintf("with its manifest, sealed; %.2f TiB read at %.0f MB/s", float64(t.Bytes)/(1<<40), t.rate())})
 	return nil
 }

@@ -31,10 +31,10 @@ const (
 // hostFigures has decamp serve carry out a plan of ten VMs for each of eight hosts, all at the
 // same time, and then of one host alone.
 func hostFigures(ctx context.Context, b *bench) error {
-	return errors.Join(b.hostsFigure(ctx, cappedHosts, 0.95), b.hostsFigure(ctx, 1, 0.97))
+	return errors.Join(hostsFigure(ctx, b, cappedHosts, 0.95), hostsFigure(ctx, b, 1, 0.97))
 }
 
-func (b *bench) hostsFigure(ctx context.Context, n int, least float64) error {
+func hostsFigure(ctx context.Context, b *bench, n int, least float64) error {
 	hosts, err := cappedLabs(ctx, n)
 	if err != nil {
 		return err
@@ -45,15 +45,15 @@ func (b *bench) hostsFigure(ctx context.Context, n int, least float64) error {
 		return err
 	}
 	caps := float64(n) * hostRate
-	b.add(Row{
+	b.rows.add(Row{
 		Figure: fmt.Sprintf("%d emulated hosts of %.0f MB/s, %d VMs each: read alone, into nothing", n, hostRate/1e6, cappedVMs),
 		Value:  alone.rate() / caps, Unit: "x the sum of the caps",
 		Note: fmt.Sprintf("%.0f MB/s, %.2f CPU s/GiB: below 1 this machine is the bound, and no pipeline can do better", alone.rate()/1e6, alone.cpu/(float64(alone.bytes)/(1<<30)))})
-	moved, verified, err := b.moveAll(ctx, hosts)
+	moved, verified, err := moveAll(ctx, b, hosts)
 	if err != nil {
 		return err
 	}
-	b.atLeast(least, Row{
+	b.rows.atLeast(least, Row{
 		Figure: fmt.Sprintf("%d emulated hosts of %.0f MB/s, %d VMs each, whole pipeline: from the first byte to the last", n, hostRate/1e6, cappedVMs),
 		Value:  moved.rate() / caps, Unit: "x the sum of the caps",
 		Note: fmt.Sprintf("%.0f MB/s, %.0f ms of CPU for each VM; all proven and published %.1f s after the last byte; %.3f of what was read alone",
@@ -156,7 +156,7 @@ func (f fleet) intoNothing(ctx context.Context) (sent, error) {
 
 // moveAll has decamp serve move all of them. It returns what the hosts sent meanwhile, and the
 // seconds from the last byte until all are published.
-func (b *bench) moveAll(ctx context.Context, f fleet) (s sent, after float64, err error) {
+func moveAll(ctx context.Context, b *bench, f fleet) (s sent, after float64, err error) {
 	d, err := b.makeBed(ctx)
 	if err != nil {
 		return s, 0, err

@@ -26,9 +26,9 @@ const (
 // under the caps of a real host beside the peers, then over a sparse disk.
 func httpsFigures(ctx context.Context, b *bench) error {
 	return errors.Join(
-		b.uncapped(ctx),
-		b.capped(ctx),
-		b.sparse(ctx),
+		pullUncapped(ctx, b),
+		pullCapped(ctx, b),
+		pullSparse(ctx, b),
 	)
 }
 
@@ -40,7 +40,7 @@ type pullJob struct {
 	Manifest bool     `json:"manifest"`
 }
 
-func (b *bench) pull(ctx context.Context, e *emulated, job pullJob) (taken, error) {
+func pullDisk(ctx context.Context, b *bench, e *emulated, job pullJob) (taken, error) {
 	job.Lab = e.facts
 	spec, err := json.Marshal(job)
 	if err != nil {
@@ -53,10 +53,10 @@ func (b *bench) pull(ctx context.Context, e *emulated, job pullJob) (taken, erro
 	return t, runChild(ctx, &t, "pull", string(spec))
 }
 
-// pulls repeats a pull and returns the medians of rate and processor time.
-func (b *bench) pulls(ctx context.Context, e *emulated, job pullJob) (rate, cpu float64, err error) {
+// pullDisks repeats a pull and returns the medians of rate and processor time.
+func pullDisks(ctx context.Context, b *bench, e *emulated, job pullJob) (rate, cpu float64, err error) {
 	return repeat(func() (rate, cpu float64, err error) {
-		t, err := b.pull(ctx, e, job)
+		t, err := pullDisk(ctx, b, e, job)
 		return t.rate(), t.cpuPerGiB(), err
 	})
 }
@@ -74,54 +74,54 @@ func repeat(measure func() (rate, cpu float64, err error)) (rate, cpu float64, e
 	return median(rates), median(cpus), nil
 }
 
-func (b *bench) uncapped(ctx context.Context) error {
+func pullUncapped(ctx context.Context, b *bench) error {
 	e, err := startLab(ctx, lab.Disk{Capacity: 4 << 30, Fill: 100, Thick: true}, lab.Limits{})
 	if err != nil {
 		return err
 	}
 	defer e.stop()
 	note := func(rate float64) string { return fmt.Sprintf("%.0f MB/s with the lab on the same cores", rate) }
-	rate, cpu, err := b.pulls(ctx, e, pullJob{})
+	rate, cpu, err := pullDisks(ctx, b, e, pullJob{})
 	if err != nil {
 		return err
 	}
 	row := Row{Figure: "https uncapped, to Null: client CPU", Value: cpu, Unit: "CPU s/GiB", Note: note(rate)}
-	row.Peers = b.uncappedPeers(ctx)
-	b.atMost(0.75, row)
+	row.Peers = uncappedPeers(ctx, b)
+	b.rows.atMost(0.75, row)
 	image := filepath.Join(b.dir, "pull.raw")
-	if rate, cpu, err = b.pulls(ctx, e, pullJob{Path: image, Format: "raw", Manifest: true}); err != nil {
+	if rate, cpu, err = pullDisks(ctx, b, e, pullJob{Path: image, Format: "raw", Manifest: true}); err != nil {
 		return err
 	}
-	b.atMost(1.7, Row{Figure: "https with manifest, into a raw file: client CPU", Value: cpu, Unit: "CPU s/GiB", Note: note(rate)})
+	b.rows.atMost(1.7, Row{Figure: "https with manifest, into a raw file: client CPU", Value: cpu, Unit: "CPU s/GiB", Note: note(rate)})
 	image = filepath.Join(b.dir, "pull.qcow2")
-	if rate, cpu, err = b.pulls(ctx, e, pullJob{Path: image, Format: "qcow2", Manifest: true}); err != nil {
+	if rate, cpu, err = pullDisks(ctx, b, e, pullJob{Path: image, Format: "qcow2", Manifest: true}); err != nil {
 		return err
 	}
-	b.add(Row{Figure: "https with manifest, into a qcow2 file: client CPU", Value: cpu, Unit: "CPU s/GiB", Note: note(rate)})
+	b.rows.add(Row{Figure: "https with manifest, into a qcow2 file: client CPU", Value: cpu, Unit: "CPU s/GiB", Note: note(rate)})
 	return nil
 }
 
-func (b *bench) capped(ctx context.Context) error {
+func pullCapped(ctx context.Context, b *bench) error {
 	limits := lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap}
 	e, err := startLab(ctx, lab.Disk{Capacity: 8 << 30, Fill: 100, Thick: true}, limits)
 	if err != nil {
 		return err
 	}
 	defer e.stop()
-	t, err := b.pull(ctx, e, pullJob{Path: filepath.Join(b.dir, "capped.raw"), Format: "raw", Manifest: true})
+	t, err := pullDisk(ctx, b, e, pullJob{Path: filepath.Join(b.dir, "capped.raw"), Format: "raw", Manifest: true})
 	if err != nil {
 		return err
 	}
 	row := Row{Figure: "https capped at 55 MB/s a connection, 300 MB/s a datastore: share of the cap",
 		Value: 100 * t.rate() / (datastoreCap / 1e6), Unit: "%",
 		Note: fmt.Sprintf("%.1f MB/s into a raw file with manifest, %.2f CPU s/GiB, %s", t.rate(), t.cpuPerGiB(), t.Note)}
-	row.Peers = b.cappedPeers(ctx, limits)
-	b.atLeast(97, row)
-	b.atMost(128, Row{Figure: "https at 300 MB/s: peak memory", Value: float64(t.Peak) / (1 << 20), Unit: "MiB"})
+	row.Peers = cappedPeers(ctx, b, limits)
+	b.rows.atLeast(97, row)
+	b.rows.atMost(128, Row{Figure: "https at 300 MB/s: peak memory", Value: float64(t.Peak) / (1 << 20), Unit: "MiB"})
 	return nil
 }
 
-func (b *bench) sparse(ctx context.Context) error {
+func pullSparse(ctx context.Context, b *bench) error {
 	e, err := startLab(ctx, lab.Disk{Capacity: 8 << 30, Fill: 25, Seed: 1}, lab.Limits{})
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (b *bench) sparse(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t, err := b.pull(ctx, e, pullJob{Path: filepath.Join(b.dir, "sparse.raw"), Format: "raw", Manifest: true})
+	t, err := pullDisk(ctx, b, e, pullJob{Path: filepath.Join(b.dir, "sparse.raw"), Format: "raw", Manifest: true})
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (b *bench) sparse(ctx context.Context) error {
 		return err
 	}
 	share := float64(after-before) / float64(e.facts.Allocated)
-	b.atMost(1.01, Row{Figure: "https, sparse disk with a map: bytes on the wire", Value: share, Unit: "x allocated",
+	b.rows.atMost(1.01, Row{Figure: "https, sparse disk with a map: bytes on the wire", Value: share, Unit: "x allocated",
 		Note: fmt.Sprintf("%.2f of %.0f GiB allocated; %.0f MB/s of virtual disk",
 			float64(e.facts.Allocated)/(1<<30), float64(e.facts.Size)/(1<<30), float64(e.facts.Size)/1e6/t.Seconds),
 		Peers: []Peer{{Name: "curl, aria2c, govc, nbdkit", Value: float64(e.facts.Size) / float64(e.facts.Allocated), Note: "all provisioned bytes: they have no map"}}})

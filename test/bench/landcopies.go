@@ -30,18 +30,18 @@ const (
 
 // landThin has an emulated host clone a thin disk onto the landing, and counts what is
 // written.
-func (b *bench) landThin(ctx context.Context) error {
+func landThin(ctx context.Context, b *bench) error {
 	size := int64(thinSize)
 	if os.Getenv(fullEnv) != "" {
 		size = fullThin
 	}
 	cfg := lab.Config{VMs: []lab.VM{{Name: benchVM, Disks: []lab.Disk{{Capacity: lab.Bytes(size), Fill: thinFill, Seed: 1}}}}}
-	l, e, err := b.land(ctx, cfg, "esxi", benchVM)
+	l, e, err := landVMs(ctx, b, cfg, "esxi", benchVM)
 	if err != nil {
 		return err
 	}
 	written := max(l.Written, l.Blocks)
-	b.atMost(1.01, Row{Figure: "thin clone by an emulated host: bytes written", Value: float64(written) / float64(e.Allocated), Unit: "x allocated",
+	b.rows.atMost(1.01, Row{Figure: "thin clone by an emulated host: bytes written", Value: float64(written) / float64(e.Allocated), Unit: "x allocated",
 		Note: fmt.Sprintf("%.2f of %d GiB allocated (%s=1: 32 GiB); %.2f GiB written, %.2f occupied; %.0f MB/s of virtual disk with the lab on the same cores; %.2f CPU s/GiB written",
 			gib(e.Allocated), size>>30, fullEnv, gib(l.Written), gib(l.Blocks), l.rate(), l.CPU/gib(l.Written))})
 	return nil
@@ -50,7 +50,7 @@ func (b *bench) landThin(ctx context.Context) error {
 func gib(n int64) float64 { return float64(n) / (1 << 30) }
 
 // landEight has four emulated hosts clone two disks each at once.
-func (b *bench) landEight(ctx context.Context) error {
+func landEight(ctx context.Context, b *bench) error {
 	cfg := lab.Config{VCenter: true, Datacenters: []lab.Datacenter{{Name: "dc"}}}
 	for i := range eightHosts {
 		cfg.Datacenters[0].Hosts = append(cfg.Datacenters[0].Hosts, "esx"+strconv.Itoa(i))
@@ -65,19 +65,19 @@ func (b *bench) landEight(ctx context.Context) error {
 		cfg.VMs = append(cfg.VMs, lab.VM{Name: name, Host: "esx" + strconv.Itoa(i%eightHosts),
 			Disks: []lab.Disk{{Capacity: eightSize, Fill: 100, Seed: uint64(i + 1)}}})
 	}
-	l, _, err := b.land(ctx, cfg, "vcenter", names...)
+	l, _, err := landVMs(ctx, b, cfg, "vcenter", names...)
 	if err != nil {
 		return err
 	}
-	b.atLeast(0.9, Row{Figure: "8 copies at once from 4 emulated hosts: what the slowest gets of what the fastest gets", Value: l.Fair, Unit: "x",
+	b.rows.atLeast(0.9, Row{Figure: "8 copies at once from 4 emulated hosts: what the slowest gets of what the fastest gets", Value: l.Fair, Unit: "x",
 		Note: fmt.Sprintf("over the %.1f s when all ran; together %.0f MB/s with the lab on the same cores, %.2f CPU s/GiB", l.Together, l.rate(), l.cpuPerGiB())})
-	b.atMost(landCeiling, Row{Figure: "8 copies at once: peak memory", Value: float64(l.Peak) / (1 << 20), Unit: "MiB",
+	b.rows.atMost(landCeiling, Row{Figure: "8 copies at once: peak memory", Value: float64(l.Peak) / (1 << 20), Unit: "MiB",
 		Note: "1 GiB held, 100 MiB of package nfs, a quarter for the collector; docs/architecture.md"})
 	return nil
 }
 
-// land lands the first disk of each VM of a lab, all at once.
-func (b *bench) land(ctx context.Context, cfg lab.Config, scheme string, vms ...string) (l landedDisks, facts labFacts, err error) {
+// landVMs lands the first disk of each VM of a lab, all at once.
+func landVMs(ctx context.Context, b *bench, cfg lab.Config, scheme string, vms ...string) (l landedDisks, facts labFacts, err error) {
 	dir, err := os.MkdirTemp(b.dir, "landing")
 	if err != nil {
 		return l, facts, err

@@ -13,10 +13,10 @@ import (
 // hosts. All that is compared takes turns.
 func landingFigures(ctx context.Context, b *bench) error {
 	return errors.Join(
-		b.landMemory(ctx),
-		b.landDisk(ctx),
-		b.landThin(ctx),
-		b.landEight(ctx),
+		landInMemory(ctx, b),
+		landDisk(ctx, b),
+		landThin(ctx, b),
+		landEight(ctx, b),
 		// fan-out: one source, three destinations
 	)
 }
@@ -45,8 +45,8 @@ const (
 	syncing  = "a server on sync, 10 ms a commit"
 )
 
-// landMemory writes into a tmpfs: what is measured is the servers.
-func (b *bench) landMemory(ctx context.Context) error {
+// landInMemory writes into a tmpfs: what is measured is the servers.
+func landInMemory(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp("/dev/shm", "decamp-bench")
 	if err != nil {
 		return err
@@ -57,60 +57,60 @@ func (b *bench) landMemory(ctx context.Context) error {
 		return err
 	}
 	defer c.stop()
-	return errors.Join(b.smallWrites(ctx, c), b.singleWrites(ctx, c), b.largeWrites(ctx, c))
+	return errors.Join(smallWrites(ctx, b, c), singleWrites(ctx, b, c), largeWrites(ctx, b, c))
 }
 
-func (b *bench) smallWrites(ctx context.Context, c *contenders) error {
+func smallWrites(ctx context.Context, b *bench, c *contenders) error {
 	r, err := c.compete(ctx, landRounds, writing{size: landSize, block: small, inFlight: 8}, decamp, hashed, ganesha, throwing)
 	if err != nil {
 		return err
 	}
-	b.rates("64 KiB x 8 in flight, FILE_SYNC, into tmpfs", r, hashed, ganesha, throwing)
-	b.atLeast(1.7, r.against(ganesha, "64 KiB x 8 into tmpfs, against ganesha"))
+	addRates(b.rows, "64 KiB x 8 in flight, FILE_SYNC, into tmpfs", r, hashed, ganesha, throwing)
+	b.rows.atLeast(1.7, r.against(ganesha, "64 KiB x 8 into tmpfs, against ganesha"))
 	extra := make([]float64, landRounds)
 	for i := range extra {
 		extra[i] = r[hashed].server[i] - r[decamp].server[i]
 	}
-	b.atMost(0.5, Row{Figure: "landing with a manifest: what that costs the server", Value: median(extra), Unit: "CPU s/GiB",
+	b.rows.atMost(0.5, Row{Figure: "landing with a manifest: what that costs the server", Value: median(extra), Unit: "CPU s/GiB",
 		Note: fmt.Sprintf("64 KiB x 8; %.2f in all, %.0f MB/s", median(r[hashed].server), median(r[hashed].rate))})
 	return nil
 }
 
-func (b *bench) singleWrites(ctx context.Context, c *contenders) error {
+func singleWrites(ctx context.Context, b *bench, c *contenders) error {
 	r, err := c.compete(ctx, landRounds, writing{size: landSize, block: small, inFlight: 1}, decamp, ganesha, barely, throwing)
 	if err != nil {
 		return err
 	}
-	b.rates("64 KiB x 1 in flight, FILE_SYNC, into tmpfs", r, ganesha, throwing, barely)
+	addRates(b.rows, "64 KiB x 1 in flight, FILE_SYNC, into tmpfs", r, ganesha, throwing, barely)
 	row := r.against(ganesha, "64 KiB x 1 into tmpfs, against ganesha")
 	row.Peers = []Peer{
 		{Name: throwing + ", against ganesha", Value: r.ratio(throwing, ganesha)},
 		{Name: barely + ", against ganesha", Value: r.ratio(barely, ganesha)},
 	}
-	b.atLeast(2.5, row)
+	b.rows.atLeast(2.5, row)
 	return nil
 }
 
-func (b *bench) largeWrites(ctx context.Context, c *contenders) error {
+func largeWrites(ctx context.Context, b *bench, c *contenders) error {
 	r, err := c.compete(ctx, landRounds, writing{size: landSize, block: large, inFlight: 8}, decamp, ganesha, barely, throwing, plainly)
 	if err != nil {
 		return err
 	}
-	b.rates("1 MiB x 8 in flight, FILE_SYNC, into tmpfs", r, ganesha, throwing, barely, plainly)
-	b.atLeast(1.2, r.against(ganesha, "1 MiB x 8 into tmpfs, against ganesha"))
+	addRates(b.rows, "1 MiB x 8 in flight, FILE_SYNC, into tmpfs", r, ganesha, throwing, barely, plainly)
+	b.rows.atLeast(1.2, r.against(ganesha, "1 MiB x 8 into tmpfs, against ganesha"))
 	row := r.against(plainly, "1 MiB x 8 into tmpfs, against pwrite without a server")
-	row.Peers = []Peer{b.ends(r), {Name: barely + ", against pwrite", Value: r.ratio(barely, plainly)}}
-	b.atLeast(0.85, row)
+	row.Peers = []Peer{landingEnds(b.rows, r), {Name: barely + ", against pwrite", Value: r.ratio(barely, plainly)}}
+	b.rows.atLeast(0.85, row)
 	return nil
 }
 
-// ends is the most that any server could reach on these cores, beside a client that is on
+// landingEnds is the most that any server could reach on these cores, beside a client that is on
 // them too: if it took no more than it takes to receive the bytes and to write them.
-func (b *bench) ends(r results) Peer {
+func landingEnds(to *recorder, r results) Peer {
 	client, server, file := median(r[throwing].client), median(r[throwing].server), median(r[plainly].server)
-	rate := min(float64(b.machine.Cores)/(client+server+file)*(1<<30)/1e6, median(r[plainly].rate))
+	rate := min(float64(to.machine.Cores)/(client+server+file)*(1<<30)/1e6, median(r[plainly].rate))
 	return Peer{Name: "the ends alone: sending, receiving and pwrite, on these cores", Value: rate / median(r[plainly].rate),
-		Note: fmt.Sprintf("%d cores, %.2f + %.2f + %.2f CPU s/GiB: %.0f MB/s", b.machine.Cores, client, server, file, rate)}
+		Note: fmt.Sprintf("%d cores, %.2f + %.2f + %.2f CPU s/GiB: %.0f MB/s", to.machine.Cores, client, server, file, rate)}
 }
 
 // published is what somebody else measured: the word sync in an export, on real hosts.
@@ -120,7 +120,7 @@ var published = []Peer{
 }
 
 // landDisk writes to the images' file system until all of it is on the medium.
-func (b *bench) landDisk(ctx context.Context) error {
+func landDisk(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp(b.dir, "landing")
 	if err != nil {
 		return err
@@ -142,22 +142,22 @@ func (b *bench) landDisk(ctx context.Context) error {
 		return err
 	}
 	r[syncing] = slow[syncing]
-	onto := "64 KiB x 8 onto " + b.machine.FS + ", until synced"
-	b.rates(onto, r, ganesha, syncing)
-	b.atLeast(2.5, r.against(ganesha, onto+", against ganesha"))
+	onto := "64 KiB x 8 onto " + b.rows.machine.FS + ", until synced"
+	addRates(b.rows, onto, r, ganesha, syncing)
+	b.rows.atLeast(2.5, r.against(ganesha, onto+", against ganesha"))
 	row := r.against(syncing, onto+", against a server on sync whose disk commits in 10 ms")
 	row.Peers = published
-	b.atLeast(100, row)
+	b.rows.atLeast(100, row)
 	return nil
 }
 
-// rates books what all reached, decamp first.
-func (b *bench) rates(figure string, r results, peers ...string) {
+// addRates books what all reached, decamp first.
+func addRates(to *recorder, figure string, r results, peers ...string) {
 	row := Row{Figure: figure, Value: median(r[decamp].rate), Unit: "MB/s", Note: r[decamp].cost() + fmt.Sprintf("; median of %d", len(r[decamp].rate))}
 	for _, name := range peers {
 		row.Peers = append(row.Peers, Peer{Name: name, Value: median(r[name].rate), Note: r[name].cost()})
 	}
-	b.add(row)
+	to.add(row)
 }
 
 // against returns decamp's rate as a multiple of another's.

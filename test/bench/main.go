@@ -83,14 +83,14 @@ func runParts(ctx context.Context, only, out, dir string) error {
 	}
 	var failed []error // a part that fails does not take the others' figures with it
 	for _, p := range chosen {
-		b.part = p.name
+		b.rows.part = p.name
 		fmt.Fprintf(os.Stderr, "\n%s\n", p.name)
 		if err := p.run(ctx, b); err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", p.name, err))
 		}
 	}
-	b.report.print(os.Stdout)
-	return errors.Join(append(failed, b.report.save(out, chosen))...)
+	b.rows.report.print(os.Stdout)
+	return errors.Join(append(failed, b.rows.report.save(out, chosen))...)
 }
 
 // choose returns the parts named in only, in the table's order.

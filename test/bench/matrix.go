@@ -59,8 +59,8 @@ func matrixFigures(ctx context.Context, b *bench) error {
 	if err := m.save(measured); err != nil {
 		return err
 	}
-	b.shape(measured, published)
-	b.atMost(360, Row{Figure: "matrix: time of 19 rows", Value: time.Since(began).Seconds(), Unit: "s"})
+	addShapes(b.rows, measured, published)
+	b.rows.atMost(360, Row{Figure: "matrix: time of 19 rows", Value: time.Since(began).Seconds(), Unit: "s"})
 	return nil
 }
 
@@ -85,22 +85,22 @@ func (m *matrix) all(ctx context.Context, like []rows.Row) ([]rows.Row, error) {
 	return best, nil
 }
 
-// shape compares the rows with the published ones.
-func (b *bench) shape(measured, published []rows.Row) {
+// addShapes compares the rows with the published ones.
+func addShapes(to *recorder, measured, published []rows.Row) {
 	ours, theirs := effects(measured), effects(published)
 	var inOrder float64
 	for i, v := range matrixOrder {
-		b.add(Row{Figure: "matrix: what " + string(v) + " does alone", Value: ours[v], Unit: "x", Note: "geometric mean of its pairs; fastest of 3",
+		to.add(Row{Figure: "matrix: what " + string(v) + " does alone", Value: ours[v], Unit: "x", Note: "geometric mean of its pairs; fastest of 3",
 			Peers: []Peer{{Name: "published", Value: theirs[v]}}})
 		if i > 0 && ours[matrixOrder[i-1]] > ours[v] {
 			inOrder++
 		}
 	}
-	b.atLeast(float64(len(matrixOrder)-1), Row{Figure: "matrix: effects that are in the published order", Value: inOrder, Unit: "of 4",
+	to.atLeast(float64(len(matrixOrder)-1), Row{Figure: "matrix: effects that are in the published order", Value: inOrder, Unit: "of 4",
 		Note: "sync, NIC, source, destination, MTU"})
-	b.atLeast(1.01, Row{Figure: "matrix: what the least of the effects does", Value: ours[rows.ByMTU], Unit: "x", Note: "large frames are of use"})
-	b.atLeast(10, Row{Figure: "matrix: what async is to sync", Value: ours[rows.ByExport], Unit: "x", Peers: []Peer{{Name: "published", Value: theirs[rows.ByExport]}}})
-	b.atLeast(0.85, Row{Figure: "matrix: rank correlation with the published rates", Value: ranked(measured, published), Unit: "Spearman", Note: "19 rows; those within 2 % share a rank"})
+	to.atLeast(1.01, Row{Figure: "matrix: what the least of the effects does", Value: ours[rows.ByMTU], Unit: "x", Note: "large frames are of use"})
+	to.atLeast(10, Row{Figure: "matrix: what async is to sync", Value: ours[rows.ByExport], Unit: "x", Peers: []Peer{{Name: "published", Value: theirs[rows.ByExport]}}})
+	to.atLeast(0.85, Row{Figure: "matrix: rank correlation with the published rates", Value: ranked(measured, published), Unit: "Spearman", Note: "19 rows; those within 2 % share a rank"})
 }
 
 // effects is what each variable does, as the geometric mean of its pairs' factors.

@@ -96,8 +96,8 @@ func (m *matrix) measure(ctx context.Context, s rows.Setup) (row rows.Row, err e
 	if err = errors.Join(err, json.Unmarshal(out, &t), m.empty()); err != nil {
 		return row, err
 	}
-	row = rows.Row{Setup: s, Origin: "the lab, on " + m.b.machine.CPU, Seconds: t.Seconds, Allocated: size, Wire: float64(size) / rows.MiB / t.Seconds, At: time.Now().UTC()}
-	row.On = rows.Conditions{Commit: m.b.commit, Kernel: m.b.machine.Kernel, Cores: m.b.machine.Cores, Fill: 1, Seed: 1, Storage: "tmpfs, throttled"}
+	row = rows.Row{Setup: s, Origin: "the lab, on " + m.b.rows.machine.CPU, Seconds: t.Seconds, Allocated: size, Wire: float64(size) / rows.MiB / t.Seconds, At: time.Now().UTC()}
+	row.On = rows.Conditions{Commit: m.b.rows.commit, Kernel: m.b.rows.machine.Kernel, Cores: m.b.rows.machine.Cores, Fill: 1, Seed: 1, Storage: "tmpfs, throttled"}
 	return row, nil
 }
 

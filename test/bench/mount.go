@@ -36,10 +36,10 @@ const (
 // host, uncapped, several files at once, and at random.
 func mountFigures(ctx context.Context, b *bench) error {
 	return errors.Join(
-		b.mountCapped(ctx),
-		b.mountUncapped(ctx),
-		b.mountFair(ctx),
-		b.mountRandom(ctx),
+		mountCapped(ctx, b),
+		mountUncapped(ctx, b),
+		mountFair(ctx, b),
+		mountRandom(ctx, b),
 	)
 }
 
@@ -59,8 +59,8 @@ func mountReaders(file string) []struct {
 	}
 }
 
-func (b *bench) mountCapped(ctx context.Context) error {
-	m, err := b.startMount(ctx, lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap}, lab.Disk{Capacity: mountDisk, Fill: 100, Thick: true})
+func mountCapped(ctx context.Context, b *bench) error {
+	m, err := startMount(ctx, b, lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap}, lab.Disk{Capacity: mountDisk, Fill: 100, Thick: true})
 	if err != nil {
 		return err
 	}
@@ -74,18 +74,18 @@ func (b *bench) mountCapped(ctx context.Context) error {
 			Value: 100 * rate / (datastoreCap / 1e6), Unit: "%",
 			Note: fmt.Sprintf("%.0f MB/s, %.2f CPU s/GiB with the reader's", rate, cpu)}
 		row.Peers = []Peer{{Name: "Proxmox's importer, its read path rebuilt", Value: 100 * 48 / (datastoreCap / 1e6), Note: "45 to 48 MB/s, measured when this was designed"}}
-		b.atLeast(100*mountShare, row)
+		b.rows.atLeast(100*mountShare, row)
 	}
 	u, err := m.usage()
 	if err != nil {
 		return err
 	}
-	b.atMost(256, Row{Figure: "mount at 300 MB/s: peak memory", Value: float64(u.Peak) / (1 << 20), Unit: "MiB"})
+	b.rows.atMost(256, Row{Figure: "mount at 300 MB/s: peak memory", Value: float64(u.Peak) / (1 << 20), Unit: "MiB"})
 	return nil
 }
 
-func (b *bench) mountUncapped(ctx context.Context) error {
-	m, err := b.startMount(ctx, lab.Limits{}, lab.Disk{Capacity: mountDisk, Fill: 100, Thick: true})
+func mountUncapped(ctx context.Context, b *bench) error {
+	m, err := startMount(ctx, b, lab.Limits{}, lab.Disk{Capacity: mountDisk, Fill: 100, Thick: true})
 	if err != nil {
 		return err
 	}
@@ -97,21 +97,21 @@ func (b *bench) mountUncapped(ctx context.Context) error {
 		}
 		row := Row{Figure: "mount uncapped, " + reader.name + ": client CPU, the reader's included", Value: cpu, Unit: "CPU s/GiB",
 			Note: fmt.Sprintf("%.0f MB/s with the lab on the same cores", rate)}
-		b.atMost(1.3, row)
+		b.rows.atMost(1.3, row)
 	}
 	u, err := m.usage()
 	if err != nil {
 		return err
 	}
-	b.atMost(256, Row{Figure: "mount uncapped: peak memory", Value: float64(u.Peak) / (1 << 20), Unit: "MiB"})
+	b.rows.atMost(256, Row{Figure: "mount uncapped: peak memory", Value: float64(u.Peak) / (1 << 20), Unit: "MiB"})
 	return nil
 }
 
 // mountFair reads four files at once, for as long as the first one takes, and compares how
 // far each came.
-func (b *bench) mountFair(ctx context.Context) error {
+func mountFair(ctx context.Context, b *bench) error {
 	disks := slices.Repeat([]lab.Disk{{Capacity: mountDisk, Fill: 100, Thick: true}}, mountFiles)
-	m, err := b.startMount(ctx, lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap}, disks...)
+	m, err := startMount(ctx, b, lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap}, disks...)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (b *bench) mountFair(ctx context.Context) error {
 		sum += n
 	}
 	least, most := slices.Min(got), slices.Max(got)
-	b.atLeast(0.8, Row{Figure: "mount, 4 files at once: what the slowest reader gets of what the fastest gets", Value: least / most, Unit: "x",
+	b.rows.atLeast(0.8, Row{Figure: "mount, 4 files at once: what the slowest reader gets of what the fastest gets", Value: least / most, Unit: "x",
 		Note: fmt.Sprintf("together %.0f MB/s of 300", sum/1e6/time.Since(began).Seconds())})
 	return nil
 }
@@ -153,8 +153,8 @@ func readUntil(ctx context.Context, name string) int64 {
 	return sum
 }
 
-func (b *bench) mountRandom(ctx context.Context) error {
-	m, err := b.startMount(ctx, lab.Limits{}, lab.Disk{Capacity: randomDisk, Fill: 100, Thick: true})
+func mountRandom(ctx context.Context, b *bench) error {
+	m, err := startMount(ctx, b, lab.Limits{}, lab.Disk{Capacity: randomDisk, Fill: 100, Thick: true})
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (b *bench) mountRandom(ctx context.Context) error {
 		return err
 	}
 	fetched := float64(after-before) / randomRead
-	b.atMost(64, Row{Figure: "mount, random reads of 4 KiB: bytes fetched for each", Value: fetched / (1 << 10), Unit: "KiB",
+	b.rows.atMost(64, Row{Figure: "mount, random reads of 4 KiB: bytes fetched for each", Value: fetched / (1 << 10), Unit: "KiB",
 		Note: fmt.Sprintf("%.1f bytes for each byte asked; %.0f reads a second, one at a time", fetched/randomSize, randomRead/took.Seconds())})
 	return nil
 }
@@ -208,7 +208,7 @@ type mountJob struct {
 	Dir string   `json:"dir"`
 }
 
-func (b *bench) startMount(ctx context.Context, limits lab.Limits, disks ...lab.Disk) (*mountedLab, error) {
+func startMount(ctx context.Context, b *bench, limits lab.Limits, disks ...lab.Disk) (*mountedLab, error) {
 	e, err := startLabOf(ctx, disks, limits)
 	if err != nil {
 		return nil, err

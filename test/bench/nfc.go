@@ -25,9 +25,9 @@ const (
 // a link of 1 Gbit/s with data that packs.
 func nfcFigures(ctx context.Context, b *bench) error {
 	return errors.Join(
-		b.nfcCapped(ctx),
-		b.nfcUncapped(ctx),
-		b.nfcLink(ctx),
+		nfcCapped(ctx, b),
+		nfcUncapped(ctx, b),
+		nfcLink(ctx, b),
 	)
 }
 
@@ -40,7 +40,7 @@ type nfcJob struct {
 }
 
 // pullNFC repeats a pull to Null and returns the run with the median rate.
-func (b *bench) pullNFC(ctx context.Context, e *emulated, count int, job nfcJob) (taken, error) {
+func pullNFC(ctx context.Context, b *bench, e *emulated, count int, job nfcJob) (taken, error) {
 	job.Lab = e.facts
 	var runs []taken
 	var rates []float64
@@ -65,9 +65,9 @@ func nfcLab(ctx context.Context, d lab.Disk, rules lab.NFC) (*emulated, error) {
 	return startLabWith(ctx, lab.Config{VMs: []lab.VM{{Name: benchVM, ChangeTracking: true, Disks: []lab.Disk{d}}}, NFC: rules})
 }
 
-func (b *bench) nfcCapped(ctx context.Context) error {
+func nfcCapped(ctx context.Context, b *bench) error {
 	caps := lab.NFC{SessionRate: handleCap, HostRate: hostCap}
-	one, err := b.oneHandle(ctx, caps)
+	one, err := oneHandle(ctx, b, caps)
 	if err != nil {
 		return err
 	}
@@ -76,15 +76,15 @@ func (b *bench) nfcCapped(ctx context.Context) error {
 		return err
 	}
 	defer e.stop()
-	four, err := b.pullNFC(ctx, e, nfcRuns, nfcJob{Plain: true})
+	four, err := pullNFC(ctx, b, e, nfcRuns, nfcJob{Plain: true})
 	if err != nil {
 		return err
 	}
-	encrypted, err := b.pullNFC(ctx, e, 1, nfcJob{})
+	encrypted, err := pullNFC(ctx, b, e, 1, nfcJob{})
 	if err != nil {
 		return err
 	}
-	b.atLeast(95, Row{
+	b.rows.atLeast(95, Row{
 		Figure: "nfc, one disk, capped at 142 MB/s a handle and 505 MB/s a host: share of the host's cap",
 		Value:  100 * four.rate() / (hostCap / 1e6), Unit: "%",
 		Note:  fmt.Sprintf("%.0f MB/s with 4 handles, %.2f CPU s/GiB, %s; over TLS %.0f MB/s", four.rate(), four.cpuPerGiB(), four.Note, encrypted.rate()),
@@ -94,17 +94,17 @@ func (b *bench) nfcCapped(ctx context.Context) error {
 }
 
 // oneHandle returns the rate of a single handle.
-func (b *bench) oneHandle(ctx context.Context, caps lab.NFC) (float64, error) {
+func oneHandle(ctx context.Context, b *bench, caps lab.NFC) (float64, error) {
 	e, err := nfcLab(ctx, lab.Disk{Capacity: 1 << 30, Fill: 100, Thick: true}, caps)
 	if err != nil {
 		return 0, err
 	}
 	defer e.stop()
-	t, err := b.pullNFC(ctx, e, 1, nfcJob{Handles: 1, Plain: true, Stored: true})
+	t, err := pullNFC(ctx, b, e, 1, nfcJob{Handles: 1, Plain: true, Stored: true})
 	return t.rate(), err
 }
 
-func (b *bench) nfcUncapped(ctx context.Context) error {
+func nfcUncapped(ctx context.Context, b *bench) error {
 	e, err := nfcLab(ctx, lab.Disk{Capacity: 4 << 30, Fill: 100, Thick: true}, lab.NFC{})
 	if err != nil {
 		return err
@@ -118,13 +118,13 @@ func (b *bench) nfcUncapped(ctx context.Context) error {
 		{"nfc uncapped, in clear, to Null: client CPU", nfcJob{Plain: true, Stored: true}, 0.6},
 		{"nfc uncapped, over TLS, to Null: client CPU", nfcJob{Stored: true}, 1.0},
 	} {
-		t, err := b.pullNFC(ctx, e, nfcRuns, f.job)
+		t, err := pullNFC(ctx, b, e, nfcRuns, f.job)
 		if err != nil {
 			return err
 		}
-		b.atMost(f.most, Row{Figure: f.figure, Value: t.cpuPerGiB(), Unit: "CPU s/GiB",
+		b.rows.atMost(f.most, Row{Figure: f.figure, Value: t.cpuPerGiB(), Unit: "CPU s/GiB",
 			Note: fmt.Sprintf("%.0f MB/s with the lab on the same cores, %s", t.rate(), t.Note)})
-		b.add(Row{Figure: f.figure + ", peak memory", Value: float64(t.Peak) / (1 << 20), Unit: "MiB"})
+		b.rows.add(Row{Figure: f.figure + ", peak memory", Value: float64(t.Peak) / (1 << 20), Unit: "MiB"})
 	}
 	return nil
 }
@@ -132,21 +132,21 @@ func (b *bench) nfcUncapped(ctx context.Context) error {
 // linkRate is 1 Gbit/s less what TCP takes.
 const linkRate = 117_000_000
 
-func (b *bench) nfcLink(ctx context.Context) error {
+func nfcLink(ctx context.Context, b *bench) error {
 	e, err := nfcLab(ctx, lab.Disk{Capacity: 2 << 30, Fill: 40, Thick: true, Seed: 1}, lab.NFC{LinkRate: linkRate})
 	if err != nil {
 		return err
 	}
 	defer e.stop()
-	plain, err := b.pullNFC(ctx, e, 1, nfcJob{Stored: true})
+	plain, err := pullNFC(ctx, b, e, 1, nfcJob{Stored: true})
 	if err != nil {
 		return err
 	}
-	chosen, err := b.pullNFC(ctx, e, 1, nfcJob{})
+	chosen, err := pullNFC(ctx, b, e, 1, nfcJob{})
 	if err != nil {
 		return err
 	}
-	b.atLeast(1.5, Row{Figure: "nfc over 1 Gbit/s, thick disk 40 % full: compression found by measuring", Value: chosen.rate() / plain.rate(), Unit: "x uncompressed",
+	b.rows.atLeast(1.5, Row{Figure: "nfc over 1 Gbit/s, thick disk 40 % full: compression found by measuring", Value: chosen.rate() / plain.rate(), Unit: "x uncompressed",
 		Note: fmt.Sprintf("%.0f against %.0f MB/s; %s", chosen.rate(), plain.rate(), chosen.Note)})
 	return nil
 }

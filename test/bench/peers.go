@@ -68,7 +68,7 @@ func aria2c(e *emulated, dir string) []string {
 func (e *emulated) login() string { return e.facts.User + ":" + e.facts.Password }
 
 // cappedPeers gives each peer's share of the datastore's cap, in per cent.
-func (b *bench) cappedPeers(ctx context.Context, limits lab.Limits) []Peer {
+func cappedPeers(ctx context.Context, b *bench, limits lab.Limits) []Peer {
 	return peersOn(ctx, limits, func(u usage) (float64, string) {
 		rate := u.rate(peerSize)
 		return 100 * rate / (datastoreCap / 1e6), fmt.Sprintf("%.1f MB/s, %.2f CPU s/GiB", rate, u.cpuPerGiB(peerSize))
@@ -76,7 +76,7 @@ func (b *bench) cappedPeers(ctx context.Context, limits lab.Limits) []Peer {
 }
 
 // uncappedPeers gives each peer's processor time, in s/GiB.
-func (b *bench) uncappedPeers(ctx context.Context) []Peer {
+func uncappedPeers(ctx context.Context, b *bench) []Peer {
 	return peersOn(ctx, lab.Limits{}, func(u usage) (float64, string) {
 		return u.cpuPerGiB(peerSize), fmt.Sprintf("%.0f MB/s", u.rate(peerSize))
 	})

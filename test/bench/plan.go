@@ -29,16 +29,16 @@ func planFigures(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer e.stop()
-	if err := b.listAlone(ctx, e); err != nil {
+	if err := listAlone(ctx, b, e); err != nil {
 		return err
 	}
 	return errors.Join(
-		b.beginningFigures(ctx, e, "an expression chooses", moveSpec{name: "chosen"}),
-		b.beginningFigures(ctx, e, "each is named", moveSpec{name: "named", vms: namedVMs(cfg.VMs)}))
+		beginningFigures(ctx, b, e, "an expression chooses", moveSpec{name: "chosen"}),
+		beginningFigures(ctx, b, e, "each is named", moveSpec{name: "named", vms: namedVMs(cfg.VMs)}))
 }
 
 // listAlone measures the source alone: how soon it tells of all VMs, to a client that only reads.
-func (b *bench) listAlone(ctx context.Context, e *emulated) error {
+func listAlone(ctx context.Context, b *bench, e *emulated) error {
 	c, err := newRawClient(e.facts)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (b *bench) listAlone(ctx context.Context, e *emulated) error {
 	if err != nil {
 		return err
 	}
-	b.add(Row{Figure: "plan of 10,000 VMs: the emulated vCenter alone lists them, into nothing", Value: last, Unit: "s",
+	b.rows.add(Row{Figure: "plan of 10,000 VMs: the emulated vCenter alone lists them, into nothing", Value: last, Unit: "s",
 		Note: fmt.Sprintf("the first page of 500 after %.2f s; %.1f CPU s of the vCenter", first, processCPU(e.cmd.Process.Pid)-cpu)})
 	return nil
 }
@@ -66,7 +66,7 @@ func namedVMs(vms []lab.VM) string {
 }
 
 // beginningFigures measures how soon a plan of all VMs moves the first and has all in line.
-func (b *bench) beginningFigures(ctx context.Context, e *emulated, how string, spec moveSpec) error {
+func beginningFigures(ctx context.Context, b *bench, e *emulated, how string, spec moveSpec) error {
 	d, err := b.makeBed(ctx)
 	if err != nil {
 		return err
@@ -87,9 +87,9 @@ func (b *bench) beginningFigures(ctx context.Context, e *emulated, how string, s
 		return fmt.Errorf("%w (%d VMs)", err, t.count())
 	}
 	_, peak := p.resident()
-	b.atMost(2, Row{Figure: "plan of 10,000 VMs, " + how + ": from plan run to the first transfer", Value: t.first.at.Sub(p.began).Seconds(), Unit: "s",
+	b.rows.atMost(2, Row{Figure: "plan of 10,000 VMs, " + how + ": from plan run to the first transfer", Value: t.first.at.Sub(p.began).Seconds(), Unit: "s",
 		Note: t.first.String()})
-	b.atMost(10, Row{Figure: "plan of 10,000 VMs, " + how + ": from plan run to all of them queued", Value: t.last.at.Sub(p.began).Seconds(), Unit: "s",
+	b.rows.atMost(10, Row{Figure: "plan of 10,000 VMs, " + how + ": from plan run to all of them queued", Value: t.last.at.Sub(p.began).Seconds(), Unit: "s",
 		Note: fmt.Sprintf("as its own output tells; %s; decamp took %d MiB at most", t.last, peak>>20)})
 	return nil
 }
@@ -186,7 +186,7 @@ func overheadFigures(ctx context.Context, b *bench) error {
 	wall := time.Since(p.began)
 	usage := p.cmd.ProcessState
 	cpu := usage.UserTime() + usage.SystemTime()
-	b.atMost(50, Row{Figure: "1,000 cold VMs of 1 MiB, empty, on one core: wall for each", Value: float64(wall.Milliseconds()) / overheadVMs, Unit: "ms",
+	b.rows.atMost(50, Row{Figure: "1,000 cold VMs of 1 MiB, empty, on one core: wall for each", Value: float64(wall.Milliseconds()) / overheadVMs, Unit: "ms",
 		Note: fmt.Sprintf("whole pipeline, taskset to one core; %.0f ms of it processor time", float64(cpu.Milliseconds())/overheadVMs)})
 	return nil
 }

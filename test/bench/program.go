@@ -40,15 +40,15 @@ func (b *bench) makeBed(ctx context.Context) (*bed, error) {
 		return nil, err
 	}
 	d := &bed{dir: dir, vms: filepath.Join(dir, "vms"), key: filepath.Join(dir, fleetkey.FileName)}
-	if d.decamp, err = b.program(ctx); err != nil {
+	if d.decamp, err = b.buildDecamp(ctx); err != nil {
 		d.remove()
 		return nil, err
 	}
 	return d, os.Mkdir(d.vms, 0o755)
 }
 
-// program builds decamp as it is, once for each run of this program.
-func (b *bench) program(ctx context.Context) (string, error) {
+// buildDecamp builds decamp as it is, once for each run of this program.
+func (b *bench) buildDecamp(ctx context.Context) (string, error) {
 	path, err := filepath.Abs(filepath.Join(b.dir, "decamp"))
 	if err != nil || b.built {
 		return path, err

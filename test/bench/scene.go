@@ -13,7 +13,7 @@ type scene struct {
 }
 
 // openScene starts what cfg says, and makes a bed. Close ends both.
-func (b *bench) openScene(ctx context.Context, cfg lab.Config) (*scene, error) {
+func openScene(ctx context.Context, b *bench, cfg lab.Config) (*scene, error) {
 	e, err := startLabWith(ctx, cfg)
 	if err != nil {
 		return nil, err

@@ -47,7 +47,7 @@ func sizeFigures(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.atMost(maxBinaryMB, Row{Figure: "size: decamp, stripped", Value: float64(file.Size()) / 1e6, Unit: "MB"})
+	b.rows.atMost(maxBinaryMB, Row{Figure: "size: decamp, stripped", Value: float64(file.Size()) / 1e6, Unit: "MB"})
 	areas, err := sizeByArea(full, file.Size())
 	if err != nil {
 		return err
@@ -55,18 +55,18 @@ func sizeFigures(ctx context.Context, b *bench) error {
 	var small float64
 	for _, name := range sortedBySize(areas) {
 		if mb := areas[name] / 1e6; mb >= minAreaMB {
-			b.add(Row{Figure: "size: " + name, Value: mb, Unit: "MB"})
+			b.rows.add(Row{Figure: "size: " + name, Value: mb, Unit: "MB"})
 		} else {
 			small += mb
 		}
 	}
-	b.add(Row{Figure: "size: all smaller areas", Value: small, Unit: "MB"})
+	b.rows.add(Row{Figure: "size: all smaller areas", Value: small, Unit: "MB"})
 
 	lines, err := linesOfFolder("cmd/decamp")
 	if err != nil {
 		return err
 	}
-	b.atMost(maxCommandLines, Row{Figure: "size: cmd/decamp without tests", Value: float64(lines), Unit: "lines"})
+	b.rows.atMost(maxCommandLines, Row{Figure: "size: cmd/decamp without tests", Value: float64(lines), Unit: "lines"})
 
 	methods, err := methodsByType("cmd", "internal")
 	if err != nil {
@@ -77,7 +77,7 @@ func sizeFigures(ctx context.Context, b *bench) error {
 	for _, name := range largest[:min(typesShown, len(largest))] {
 		note = append(note, fmt.Sprintf("%s %.0f", name, methods[name]))
 	}
-	b.atMost(maxMethods, Row{Figure: "size: methods of the largest type", Value: methods[largest[0]], Unit: "methods", Note: strings.Join(note, ", ")})
+	b.rows.atMost(maxMethods, Row{Figure: "size: methods of the largest type", Value: methods[largest[0]], Unit: "methods", Note: strings.Join(note, ", ")})
 	return nil
 }
 

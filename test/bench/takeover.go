@@ -33,7 +33,7 @@ func takeoverFigures(ctx context.Context, b *bench) error {
 	defer db.stop()
 	cfg := vcenterOf(cappedHosts, vmsOf(takeoverVMs, cappedHosts, lab.VM{Disks: []lab.Disk{{Capacity: takeoverDisk, Thick: true}}}))
 	cfg.Limits.DatastoreRate = takeoverRate // all are on one datastore
-	s, err := b.openScene(ctx, cfg)
+	s, err := openScene(ctx, b, cfg)
 	if err != nil {
 		return err
 	}
@@ -58,10 +58,10 @@ func takeoverFigures(ctx context.Context, b *bench) error {
 	if err := s.run(ctx, "plan", "run", path, "--detach"); err != nil {
 		return err
 	}
-	return b.takeovers(ctx, k)
+	return takeovers(ctx, b, k)
 }
 
-func (b *bench) takeovers(ctx context.Context, k *killing) error {
+func takeovers(ctx context.Context, b *bench, k *killing) error {
 	moving := time.Now()
 	if err := k.moving(ctx, k.workers["first"], time.Time{}, "first", "second"); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (b *bench) takeovers(ctx context.Context, k *killing) error {
 		victim, heir = heir, victim
 	}
 	worst := slices.MaxFunc(all, func(a, b takeover) int { return int(a.moved - b.moved) })
-	b.atMost(10, Row{Figure: "worker killed, which schedules as well: all of its VMs copied by another, the longest of three", Value: worst.moved.Seconds(), Unit: "s",
+	b.rows.atMost(10, Row{Figure: "worker killed, which schedules as well: all of its VMs copied by another, the longest of three", Value: worst.moved.Seconds(), Unit: "s",
 		Note: fmt.Sprintf("%v; of %d VMs, which were all copied %.0f s after plan run", all, takeoverVMs, took.Seconds())})
 	return nil
 }

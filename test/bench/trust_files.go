@@ -33,8 +33,8 @@ func foreignFiles(ctx context.Context, b *bench) error {
 	ours, pipe, qemu := by["decamp"], by["decamp from a pipe"], by["qemu-img"]
 	note := fmt.Sprintf("%d files and %d streams read right, %d and %d explained in docs/formats/vmdk.md", ours.Right, pipe.Right, ours.Explained, pipe.Explained)
 	peers := []Peer{{Name: "qemu-img", Value: float64(qemu.Wrong), Note: fmt.Sprintf("%d read right, %d explained", qemu.Right, qemu.Explained)}}
-	b.atMost(0, Row{Figure: "files by others, all writers and subformats: wrong", Value: float64(ours.Wrong + pipe.Wrong), Unit: "files", Note: note, Peers: peers})
-	b.atMost(0, Row{Figure: "files by others, all writers and subformats: refused that qemu-img reads", Value: float64(ours.Refused + pipe.Refused), Unit: "files", Note: note})
-	b.atLeast(fileSeeds, Row{Figure: "files by others: read right", Value: float64(ours.Right), Unit: "files", Note: note})
+	b.rows.atMost(0, Row{Figure: "files by others, all writers and subformats: wrong", Value: float64(ours.Wrong + pipe.Wrong), Unit: "files", Note: note, Peers: peers})
+	b.rows.atMost(0, Row{Figure: "files by others, all writers and subformats: refused that qemu-img reads", Value: float64(ours.Refused + pipe.Refused), Unit: "files", Note: note})
+	b.rows.atLeast(fileSeeds, Row{Figure: "files by others: read right", Value: float64(ours.Right), Unit: "files", Note: note})
 	return failed
 }

@@ -26,10 +26,10 @@ const (
 // memoryFigures measures the real program as a process of its own: its libraries, its state and all of its
 // steps count.
 func memoryFigures(ctx context.Context, b *bench) error {
-	return errors.Join(b.migrateResident(ctx, 1), b.migrateResident(ctx, 4), b.mountResident(ctx))
+	return errors.Join(migrateResident(ctx, b, 1), migrateResident(ctx, b, 4), mountResident(ctx, b))
 }
 
-func (b *bench) migrateResident(ctx context.Context, disks int) error {
+func migrateResident(ctx context.Context, b *bench, disks int) error {
 	e, err := startLabOf(ctx, fullDisks(disks), lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap})
 	if err != nil {
 		return err
@@ -37,14 +37,14 @@ func (b *bench) migrateResident(ctx context.Context, disks int) error {
 	defer e.stop()
 	var peak int64
 	for range memoryRuns {
-		one, err := b.migrateOnce(ctx, e)
+		one, err := migrateOnce(ctx, b, e)
 		if err != nil {
 			return err
 		}
 		peak = max(peak, one)
 	}
 	must := float64(migrateMemory + (disks-1)*migrateDiskMemory)
-	b.atMost(must, Row{Figure: fmt.Sprintf("decamp migrate, disks copied at once: %d, at 300 MB/s: peak resident memory of the process", disks),
+	b.rows.atMost(must, Row{Figure: fmt.Sprintf("decamp migrate, disks copied at once: %d, at 300 MB/s: peak resident memory of the process", disks),
 		Value: float64(peak) / (1 << 20), Unit: "MiB", Note: fmt.Sprintf("VmHWM, the largest of %d runs, mapped program included", memoryRuns)})
 	return nil
 }
@@ -57,7 +57,7 @@ func fullDisks(n int) (disks []lab.Disk) {
 }
 
 // migrateOnce moves the lab's VM, and returns the most memory that was resident.
-func (b *bench) migrateOnce(ctx context.Context, e *emulated) (peak int64, err error) {
+func migrateOnce(ctx context.Context, b *bench, e *emulated) (peak int64, err error) {
 	d, err := b.makeBed(ctx)
 	if err != nil {
 		return 0, err
@@ -97,7 +97,7 @@ func (p *program) peakUntilEnd(ctx context.Context) (peak int64, err error) {
 	}
 }
 
-func (b *bench) mountResident(ctx context.Context) error {
+func mountResident(ctx context.Context, b *bench) error {
 	e, err := startLabOf(ctx, fullDisks(2), lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap})
 	if err != nil {
 		return err
@@ -105,20 +105,20 @@ func (b *bench) mountResident(ctx context.Context) error {
 	defer e.stop()
 	var peak int64
 	for range memoryRuns {
-		one, err := b.mountOnce(ctx, e)
+		one, err := mountOnce(ctx, b, e)
 		if err != nil {
 			return err
 		}
 		peak = max(peak, one)
 	}
-	b.atMost(mountMemory, Row{Figure: "decamp mount, 2 files read at 300 MB/s: peak resident memory of the process",
+	b.rows.atMost(mountMemory, Row{Figure: "decamp mount, 2 files read at 300 MB/s: peak resident memory of the process",
 		Value: float64(peak) / (1 << 20), Unit: "MiB", Note: fmt.Sprintf("VmHWM, the largest of %d runs, mapped program included", memoryRuns)})
 	return nil
 }
 
 // mountOnce reads two disks side by side through decamp mount, and returns the most memory that was
 // resident.
-func (b *bench) mountOnce(ctx context.Context, e *emulated) (peak int64, err error) {
+func mountOnce(ctx context.Context, b *bench, e *emulated) (peak int64, err error) {
 	d, err := b.makeBed(ctx)
 	if err != nil {
 		return 0, err

@@ -21,7 +21,7 @@ func unclassifiedFields(_ context.Context, b *bench) error {
 		parameters += len(names)
 		missing = append(missing, planfile.UnclassifiedParameters(kind, names)...)
 	}
-	b.atMost(0, Row{Figure: "unclassified fields of submitted plans", Value: float64(len(missing)),
+	b.rows.atMost(0, Row{Figure: "unclassified fields of submitted plans", Value: float64(len(missing)),
 		Note: fmt.Sprintf("all keys of the schema, and %d parameters of destinations%s", parameters, listed(missing))})
 	return nil
 }

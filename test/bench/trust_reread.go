@@ -31,23 +31,23 @@ func rereadShare(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer part.stop()
-	copied, err := b.pull(ctx, part, pullJob{Path: filepath.Join(b.dir, "reread.raw"), Format: "raw", Manifest: true})
+	copied, err := pullDisk(ctx, b, part, pullJob{Path: filepath.Join(b.dir, "reread.raw"), Format: "raw", Manifest: true})
 	if err != nil {
 		return err
 	}
-	took, report, err := b.reread(ctx, limits)
+	took, report, err := rereadSample(ctx, b, limits)
 	if err != nil {
 		return err
 	}
 	whole := rereadDisk / 1e6 / copied.rate()
-	b.atMost(1, Row{Figure: "default re-read of a disk of 100 GiB: share of the copy's time", Value: 100 * took.Seconds() / whole, Unit: "%",
+	b.rows.atMost(1, Row{Figure: "default re-read of a disk of 100 GiB: share of the copy's time", Value: 100 * took.Seconds() / whole, Unit: "%",
 		Note: fmt.Sprintf("%d MiB (%d of them metadata, the most there may be) in %.2f s over %d connections; the copy of 4 GiB at %.0f MB/s makes %.0f s for 100 GiB",
 			report.Bytes>>20, report.Metadata, took.Seconds(), migrate.RereadConnections, copied.rate(), whole)})
 	return nil
 }
 
-// reread reads a sample of the disk again, and returns how long that took with the opening of the disk.
-func (b *bench) reread(ctx context.Context, limits lab.Limits) (took time.Duration, report manifest.Reread, err error) {
+// rereadSample reads a sample of the disk again, and returns how long that took with the opening of the disk.
+func rereadSample(ctx context.Context, b *bench, limits lab.Limits) (took time.Duration, report manifest.Reread, err error) {
 	info := manifest.Info{Disk: "2000", Size: rereadDisk, Source: "bench"}
 	sample := manifest.Sample{Random: migrate.RandomChunks}
 	if _, err := rand.Read(sample.Seed[:]); err != nil {

@@ -36,7 +36,7 @@ func secretsFound(ctx context.Context, b *bench) error {
 	if passed+failed != tests {
 		return fmt.Errorf("%d of %d tests that look for secrets ran", passed+failed, tests)
 	}
-	b.atMost(0, Row{Figure: "secrets found in logs, arguments, journals, databases, API answers", Value: float64(failed), Unit: "tests",
+	b.rows.atMost(0, Row{Figure: "secrets found in logs, arguments, journals, databases, API answers", Value: float64(failed), Unit: "tests",
 		Note: fmt.Sprintf("%d tests look for the secrets they use", tests)})
 	return nil
 }

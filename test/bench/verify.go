@@ -39,7 +39,7 @@ func verifyFigures(ctx context.Context, b *bench) error {
 		}
 		row.Peers = append(row.Peers, Peer{Name: sum, Value: u.rate(verifySize), Note: "one sum, cache dropped before"})
 	}
-	b.add(row)
+	b.rows.add(row)
 	return nil
 }
 

@@ -20,18 +20,18 @@ const (
 // waitingFigures measures what a thousand warm runs cost that have nothing to do: plan run alone,
 // and a worker of a real PostgreSQL.
 func waitingFigures(ctx context.Context, b *bench) error {
-	err := b.waitingFigure(ctx, "SQLite", 10, nil)
+	err := waitingFigure(ctx, b, "SQLite", 10, nil)
 	db, dbErr := startDatabase()
 	if dbErr != nil {
 		return errors.Join(err, dbErr)
 	}
 	defer db.stop()
-	return errors.Join(err, b.waitingFigure(ctx, "a worker of PostgreSQL", 5, db))
+	return errors.Join(err, waitingFigure(ctx, b, "a worker of PostgreSQL", 5, db))
 }
 
 // waitingFigure is that with a database; nil: a file.
-func (b *bench) waitingFigure(ctx context.Context, on string, most float64, db *database) error {
-	s, err := b.openScene(ctx, vcenterOf(waitingHosts, vmsOf(waitingVMs, waitingHosts, lab.VM{
+func waitingFigure(ctx context.Context, b *bench, on string, most float64, db *database) error {
+	s, err := openScene(ctx, b, vcenterOf(waitingHosts, vmsOf(waitingVMs, waitingHosts, lab.VM{
 		PoweredOn: true, ChangeTracking: true, Disks: []lab.Disk{{Capacity: 1 << 20}},
 	})))
 	if err != nil {
@@ -63,7 +63,7 @@ func (b *bench) waitingFigure(ctx context.Context, on string, most float64, db *
 		note = fmt.Sprintf("; the database's own %.1f %%", 100*db.since(before)/waitingSpan.Seconds())
 	}
 	now, _ := p.resident()
-	b.atMost(most, Row{Figure: "1,000 warm runs that wait for their cutover, " + on + ": of one core", Value: 100 * share, Unit: "%",
+	b.rows.atMost(most, Row{Figure: "1,000 warm runs that wait for their cutover, " + on + ": of one core", Value: 100 * share, Unit: "%",
 		Note: fmt.Sprintf("over %v%s; %d MiB resident; all of them waited %.0f s after its start", waitingSpan, note, now>>20, took.Seconds())})
 	return nil
 }

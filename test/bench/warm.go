@@ -22,7 +22,7 @@ const guestWrite = 33 * 4 << 10
 // warmFigures measures a round of a warm migration without storage, and the outage of a whole
 // one.
 func warmFigures(ctx context.Context, b *bench) error {
-	return errors.Join(b.warmRound(ctx), b.warmOutage(ctx, image.Raw), b.warmOutage(ctx, image.QCOW2))
+	return errors.Join(warmRound(ctx, b), warmOutage(ctx, b, image.Raw), warmOutage(ctx, b, image.QCOW2))
 }
 
 // lastDelta is what the guest wrote since the last round when it is cut over.
@@ -30,7 +30,7 @@ const lastDelta = 256 << 20
 
 // warmOutage migrates a VM warm with the real program, and measures from the moment at which
 // its power-off is asked for until it is published. Starting it is the user's.
-func (b *bench) warmOutage(ctx context.Context, format image.Format) error {
+func warmOutage(ctx context.Context, b *bench, format image.Format) error {
 	dir, err := os.MkdirTemp(b.dir, "warm")
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (b *bench) warmOutage(ctx context.Context, format image.Format) error {
 	if err != nil {
 		return err
 	}
-	b.atMost(10, Row{Figure: fmt.Sprintf("warm migration, 16 GiB disk, %s, last delta of 256 MiB: outage", format), Value: m.ended.Sub(m.off).Seconds(), Unit: "s + shutdown and boot",
+	b.rows.atMost(10, Row{Figure: fmt.Sprintf("warm migration, 16 GiB disk, %s, last delta of 256 MiB: outage", format), Value: m.ended.Sub(m.off).Seconds(), Unit: "s + shutdown and boot",
 		Note: "from power-off asked to published: " + stages})
 	return nil
 }

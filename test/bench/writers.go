@@ -58,7 +58,7 @@ func writerFigures(ctx context.Context, b *bench) error {
 		return err
 	}
 	for _, format := range []string{"raw", "qcow2"} {
-		if err := b.writerFigure(ctx, format, src); err != nil {
+		if err := writerFigure(ctx, b, format, src); err != nil {
 			return err
 		}
 	}
@@ -86,7 +86,7 @@ func makeCached(ctx context.Context, path string) error {
 
 // writerFigure takes turns between ours and each peer, so that a slow minute of the
 // machine meets them all.
-func (b *bench) writerFigure(ctx context.Context, format, src string) error {
+func writerFigure(ctx context.Context, b *bench, format, src string) error {
 	out := filepath.Join(b.dir, "writers."+format+".out")
 	defer os.Remove(out)
 	var ours, cpu []float64
@@ -116,8 +116,8 @@ func (b *bench) writerFigure(ctx context.Context, format, src string) error {
 	for i, q := range qemuImg {
 		row.Peers = append(row.Peers, Peer{Name: q.name, Value: median(peers[i]), Note: q.note})
 	}
-	b.add(row)
-	b.atLeast(1, Row{Figure: format + " writer alone, against qemu-img as shipped, both synced", Value: median(ours) / median(peers[1]), Unit: "x",
+	b.rows.add(row)
+	b.rows.atLeast(1, Row{Figure: format + " writer alone, against qemu-img as shipped, both synced", Value: median(ours) / median(peers[1]), Unit: "x",
 		Note: fmt.Sprintf("%.2f x if qemu-img may leave its output in the page cache", median(ours)/median(peers[0]))})
 	return nil
 }
