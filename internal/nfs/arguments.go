@@ -2,9 +2,8 @@ package nfs
 
 import "github.com/decamp/decamp/internal/nfs/xdr"
 
-// argDecoder decodes the arguments of procedures. What a handle means is looked up while it
-// is decoded; a handle that means no file is the call's error, not garbage. It has no state
-// but the exports. The decoders of each procedure's arguments are beside the procedure.
+// argDecoder decodes the arguments of procedures, and finds the files that their handles name.
+// It has no lock: the exports lock themselves. Decoders of one procedure are beside that.
 type argDecoder struct{ exports *exportTable }
 
 // target is a file that a call's handle names, or why it names none.

@@ -27,9 +27,9 @@ func disksOf(n int) (disks []lab.Disk) {
 	return disks
 }
 
-// countQueries has decamp carry out plans of one emulated vCenter and says that all VMs of them are
+// timePlans has decamp carry out plans of one emulated vCenter and says that all VMs of them are
 // published, and after how long. Steer is called once it works; it may be nil.
-func countQueries(ctx context.Context, b *bench, figure string, cfg lab.Config, plans []moveSpec, steer func(*bed, *program) error) error {
+func timePlans(ctx context.Context, b *bench, figure string, cfg lab.Config, plans []moveSpec, steer func(*bed, *program) error) error {
 	s, err := openScene(ctx, b, cfg)
 	if err != nil {
 		return err
@@ -65,12 +65,12 @@ func countQueries(ctx context.Context, b *bench, figure string, cfg lab.Config, 
 
 func manyDisks(ctx context.Context, b *bench) error {
 	cfg := vcenterOf(cappedHosts, vmsOf(100, cappedHosts, lab.VM{Disks: disksOf(5)}))
-	return countQueries(ctx, b, "500 disks of one plan", cfg, []moveSpec{{name: "disks"}}, nil)
+	return timePlans(ctx, b, "500 disks of one plan", cfg, []moveSpec{{name: "disks"}}, nil)
 }
 
 func disksOfOne(ctx context.Context, b *bench) error {
 	cfg := vcenterOf(1, vmsOf(1, 1, lab.VM{Disks: disksOf(50)}))
-	return countQueries(ctx, b, "50 disks of one VM", cfg, []moveSpec{{name: "one"}}, nil)
+	return timePlans(ctx, b, "50 disks of one VM", cfg, []moveSpec{{name: "one"}}, nil)
 }
 
 func manyPlans(ctx context.Context, b *bench) error {
@@ -84,7 +84,7 @@ func manyPlans(ctx context.Context, b *bench) error {
 		}
 		specs = append(specs, moveSpec{name: fmt.Sprintf("plan%02d", i), vms: list})
 	}
-	return countQueries(ctx, b, "40 plans at once", cfg, specs, nil)
+	return timePlans(ctx, b, "40 plans at once", cfg, specs, nil)
 }
 
 func manyWarm(ctx context.Context, b *bench) error {
@@ -92,7 +92,7 @@ func manyWarm(ctx context.Context, b *bench) error {
 	cfg := vcenterOf(cappedHosts, vmsOf(vms, cappedHosts, lab.VM{
 		PoweredOn: true, ChangeTracking: true, Disks: disksOf(disks), Guest: lab.Guest{Writes: lab.Writes{Spread: 100}},
 	}))
-	return countQueries(ctx, b, "400 warm disks", cfg, []moveSpec{{name: "warm", warm: true}}, func(d *bed, p *program) error {
+	return timePlans(ctx, b, "400 warm disks", cfg, []moveSpec{{name: "warm", warm: true}}, func(d *bed, p *program) error {
 		if err := d.allWait(ctx, p, vms); err != nil {
 			return err
 		}
