@@ -264,7 +264,7 @@ func PutBack(ctx context.Context, shells *HostShells) ([]leftover.Record, error)
 			if err != nil {
 				return err
 			}
-			return s.End(ctx, landing.RecordedJob(r))
+			return s.Jobs.End(ctx, landing.RecordedJob(r))
 		},
 		leftover.Snapshot: func(ctx context.Context, r leftover.Record) error {
 			return shells.hands.dropSnapshot(ctx, inventory.MoRef(r.What["vm"]), r.What["name"])

@@ -1,10 +1,5 @@
 package behind
 
-import (
-	"github.com/decamp/decamp/internal/disk"
-	"github.com/decamp/decamp/internal/manifest"
-)
-
 // maxPieces is how many pieces a chunk gathers before it is written although it is not
 // complete: what a chunk of 4 KiB writes in any order needs, twice.
 const maxPieces = 512
@@ -97,73 +92,4 @@ func (c *chunk) unlink() {
 	}
 	q.n--
 	c.in, c.prev, c.next = nil, nil, nil
-}
-
-// rangeOf returns the bytes of the disk that a chunk is.
-func (f *File) rangeOf(number int64) disk.Range {
-	off := number * manifest.ChunkSize
-	return disk.Range{Off: off, Len: min(manifest.ChunkSize, f.target.Size()-off)}
-}
-
-// chunk returns a chunk, which begins to exist if need be. It needs mu.
-func (f *File) chunk(number int64) *chunk {
-	if c := f.chunks[number]; c != nil {
-		return c
-	}
-	c := &chunk{}
-	if n := len(f.spare); n > 0 {
-		c, f.spare = f.spare[n-1], f.spare[:n-1]
-	}
-	c.number = number
-	f.chunks[number] = c
-	return c
-}
-
-// settle puts a chunk where it belongs now: among those to be written, among those that
-// wait for more, or nowhere. It needs mu.
-func (f *File) settle(c *chunk) {
-	var to *queue
-	switch {
-	case c.busy || len(c.held) == 0:
-	case c.ripe(f.rangeOf(c.number).Len):
-		to, c.urgent = &f.ripe, true // there it stays, whatever is added
-	default:
-		to = &f.partial
-	}
-	if to != c.in {
-		c.unlink()
-		if to != nil {
-			to.push(c)
-		}
-	}
-	if c.idle() {
-		f.forget(c)
-	}
-}
-
-func (f *File) forget(c *chunk) {
-	delete(f.chunks, c.number)
-	*c = chunk{held: c.held[:0], writing: c.writing[:0]}
-	f.spare = append(f.spare, c)
-}
-
-// hold adds a piece to its chunk and takes its reference over. It needs mu.
-func (f *File) hold(c *chunk, p piece) {
-	if len(c.held) == 0 {
-		c.began = f.epoch
-		f.batches++
-	}
-	c.covered += c.held.add(p)
-	c.touched = f.ticks
-}
-
-// drop forgets what is held of a chunk. It needs mu.
-func (f *File) drop(c *chunk) {
-	if len(c.held) == 0 {
-		return
-	}
-	c.held.release()
-	c.covered, c.urgent = 0, false
-	f.unwant(c)
-	f.ended(c.began)
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/disk"
-	"github.com/decamp/decamp/internal/disk/bitmap"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/manifest"
 )
@@ -76,45 +75,27 @@ type Stats struct {
 
 // A File is one disk that lands. Its methods may be called concurrently. The target, the
 // log and the pool stay the caller's: Finish and Close do not close them.
+//
+// Its parts are an image (the target and the log), a chunkTable (what is in memory), writers
+// (from memory to the image), a checkpointer (what makes the image safe) and a lifecycle
+// (whether it may still be used). One mutex, mu, guards what they keep; "needs mu" means
+// that the caller holds it. The lock order is: the checkpointer's syncing, mu, the pool's
+// mutex. The pool calls press without its mutex. No lock but syncing is held during I/O.
 type File struct {
-	target  disk.Target
-	log     manifest.Ledger // nil keeps no hashes
-	pool    *Pool
-	o       Options
-	account *account
+	image       *image
+	pool        *Pool
+	account     *account
+	o           Options
+	cancel      context.CancelFunc // of all calls of the target
+	life        *lifecycle
+	table       *chunkTable
+	writers     *writers
+	checkpoints *checkpointer
 
-	ctx    context.Context // of all calls of the target
-	cancel context.CancelFunc
-
-	syncing chan struct{} // has a token while somebody syncs, lists or cuts; never closed
-	failed  chan struct{} // closed with mu once nothing is written any more
-	group   sync.WaitGroup
-
-	mu      sync.Mutex
-	taken   sync.Cond // a wanted chunk was taken by its writer, or never will be
-	size    int64
-	blank   *bitmap.Bitmap // chunks that read as zeros but for what is held, whatever the target has
-	chunks  map[int64]*chunk
-	spare   []*chunk
-	ripe    queue // to be written, first come, first served
-	partial queue // may become complete
-	running int   // writers
-	busy    int   // chunks they have
-	runs    []*run
-
-	epoch    uint64 // goes up with every Commit
-	batches  int    // of pieces, held or being written
-	barriers []*barrier
-	ledger   checkpointer
-	stats    Stats
-
-	ticks uint64
-	armed bool
-	stop  func() bool // the timer
-
-	sealed bool  // by Finish
-	closed bool  // by Close
-	err    error // the first one of the target or the log
+	mu     sync.Mutex
+	hashes *pendingHashes
+	size   int64
+	held   int64 // bytes taken by Write since New
 }
 
 // New begins to land a disk on target, listing what is safe in log, with memory from pool.
@@ -123,17 +104,21 @@ func New(target disk.Target, log manifest.Ledger, pool *Pool, o Options) (*File,
 	if err := o.check(target, log); err != nil {
 		return nil, err
 	}
-	f := &File{target: target, log: log, pool: pool, o: o.withDefaults(target), size: o.Size}
-	f.ctx, f.cancel = context.WithCancel(context.Background())
-	f.syncing, f.failed = make(chan struct{}, 1), make(chan struct{})
-	f.taken.L = &f.mu
-	f.chunks = map[int64]*chunk{}
-	f.ledger = newCheckpointer()
-	f.blank = bitmap.New(target.Size(), manifest.ChunkSize)
-	f.blank.Set(disk.Range{Len: target.Size()})
-	f.account = pool.join(f.press)
-	f.mu.Lock()
+	o = o.withDefaults(target)
+	f := &File{pool: pool, o: o, size: o.Size, hashes: newPendingHashes()}
+	f.image = &image{target: target, log: log, source: o.Source}
+	f.image.ctx, f.cancel = context.WithCancel(context.Background())
+	f.table = newChunkTable(f.image, &f.mu)
+	f.life = &lifecycle{table: f.table, pool: pool, failed: make(chan struct{})}
+	f.writers = &writers{
+		mu: &f.mu, image: f.image, table: f.table, hashes: f.hashes, life: f.life, pool: pool, most: o.Writers,
+	}
+	f.mu.Lock() // once it has joined, the pool may press it
 	defer f.mu.Unlock()
+	f.account = pool.join(f.writers.press)
+	f.life.account, f.writers.account = f.account, f.account
+	f.checkpoints = newCheckpointer(f.writers, o)
+	f.writers.due = f.checkpoints.runIfDue
 	f.trust()
 	return f, nil
 }
@@ -171,8 +156,8 @@ func (f *File) trust() {
 		return
 	}
 	for n := int64(0); n*manifest.ChunkSize < f.size; n++ {
-		if f.log == nil || f.log.Has(n) {
-			f.blank.Clear(f.rangeOf(n))
+		if f.image.trusts(n) {
+			f.table.blank.Clear(f.image.rangeOf(n))
 		}
 	}
 	f.cutChunk(f.size)
@@ -191,15 +176,15 @@ func (f *File) Size() int64 {
 func (f *File) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.err
+	return f.life.err
 }
 
 // Stats returns what happened so far.
 func (f *File) Stats() Stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.stats
-	s.Writers = f.o.Writers
+	s := f.writers.stats
+	s.Held, s.Checkpoints, s.Writers = f.held, f.checkpoints.made, f.o.Writers
 	return s
 }
 
@@ -207,7 +192,7 @@ func (f *File) Stats() Stats {
 // read from now on has them. It waits while the file has its share of the pool.
 func (f *File) Write(ctx context.Context, b *Buffer, off int64) error {
 	r := disk.Range{Off: off, Len: int64(b.n)}
-	if err := f.room(r); err != nil {
+	if err := f.image.check(r); err != nil {
 		b.Release()
 		return err
 	}
@@ -223,7 +208,7 @@ func (f *File) Write(ctx context.Context, b *Buffer, off int64) error {
 // error, and b is still the caller's.
 func (f *File) TryWrite(b *Buffer, off int64) (taken bool, err error) {
 	r := disk.Range{Off: off, Len: int64(b.n)}
-	if f.room(r) != nil || !f.pool.tryAdmit(f.account, b) {
+	if f.image.check(r) != nil || !f.pool.tryAdmit(f.account, b) {
 		return false, nil
 	}
 	return true, f.accept(b, r, true)
@@ -234,7 +219,7 @@ func (f *File) accept(b *Buffer, r disk.Range, admitted bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	defer b.Release() // the pieces have references of their own
-	if err := f.writable(); err != nil {
+	if err := f.life.writable(); err != nil {
 		return err
 	}
 	if !admitted {
@@ -244,99 +229,43 @@ func (f *File) accept(b *Buffer, r disk.Range, admitted bool) error {
 	return nil
 }
 
-// room refuses what does not lie within the target.
-func (f *File) room(r disk.Range) error {
-	if err := disk.CheckRange(f.target.Size(), r); err != nil {
-		return fault.New(fault.Invalid, "write: %w", err).WithHint("make the target as large as the disk")
-	}
-	return nil
-}
-
 // put holds the bytes of b, which are r of the disk. It needs mu.
 func (f *File) put(b *Buffer, r disk.Range) {
 	if r.Empty() {
 		return
 	}
 	f.size = max(f.size, r.End())
-	f.stats.Held += r.Len
+	f.held += r.Len
 	for off := r.Off; off < r.End(); {
-		c := f.chunk(off / manifest.ChunkSize)
-		p := piece{Range: r.Intersect(f.rangeOf(c.number)), from: b, at: off - r.Off}
+		c := f.table.at(off / manifest.ChunkSize)
+		p := piece{Range: r.Intersect(f.image.rangeOf(c.number)), from: b, at: off - r.Off}
 		p.retain()
-		f.hold(c, p)
-		f.settle(c)
+		f.table.hold(c, p)
+		f.table.settle(c)
 		off = p.End()
 	}
-	f.arm()
-	f.kick()
-}
-
-// readable returns why nothing can be read, if so. It needs mu.
-func (f *File) readable() error {
-	switch {
-	case f.err != nil:
-		return f.err
-	case f.closed:
-		return fault.New(fault.Conflict, "the disk is closed").WithHint("open it again")
-	}
-	return nil
-}
-
-// writable returns why nothing can be written, if so. It needs mu.
-func (f *File) writable() error {
-	if err := f.readable(); err != nil {
-		return err
-	}
-	if f.sealed {
-		return fault.New(fault.Conflict, "the disk is finished").WithHint("write to another one")
-	}
-	return nil
-}
-
-// fail makes err stick. It needs mu.
-func (f *File) fail(err error) {
-	if f.err == nil {
-		f.err = err
-	}
-	f.abandon()
-}
-
-// abandon lets go of what is held, and of all who wait. It needs mu.
-func (f *File) abandon() {
-	select {
-	case <-f.failed:
-		return
-	default:
-	}
-	close(f.failed)
-	for _, c := range f.chunks {
-		f.drop(c)
-		f.settle(c)
-	}
-	f.pool.shut(f.account)
-	f.taken.Broadcast()
+	f.checkpoints.arm()
+	f.writers.kick()
 }
 
 // Close stops writing. What is held and not written is lost; what is written becomes safe
 // if the target can still sync. After Commit or Finish nothing is lost.
 func (f *File) Close() error {
 	f.mu.Lock()
-	if f.closed {
+	if f.life.closed {
 		f.mu.Unlock()
 		return nil
 	}
-	f.closed = true
-	f.abandon()
-	if f.armed {
-		f.stop()
-	}
+	f.life.closed = true
+	f.life.abandon()
+	f.checkpoints.disarm()
 	f.mu.Unlock()
 	end := time.AfterFunc(lastSync, f.cancel)
 	defer end.Stop()
 	defer f.cancel()
-	f.group.Wait()
+	f.life.group.Wait()
 	told := f.Err()
-	err := f.checkpoint(f.ctx)
+	err := f.checkpoints.run(f.image.ctx)
 	f.pool.part(f.account)
 	if told != nil {
 		return nil // the checkpoint was worth a try, no more

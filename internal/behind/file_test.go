@@ -117,7 +117,7 @@ func TestPlacedWritesAreNotGathered(t *testing.T) {
 		if op == "write" {
 			r.File.mu.Lock()
 			defer r.File.mu.Unlock()
-			from = r.File.chunks[0].whole(size)
+			from = r.File.table.chunks[0].whole(size)
 		}
 		return nil
 	}
@@ -518,7 +518,7 @@ func TestWriteDuringACheckpoint(t *testing.T) {
 	go func() { committed <- r.Commit(t.Context()) }()
 	<-g.reached // all is written and in the ledger
 	r.mustWrite(fill(chunkLen, 2), 0)
-	waitFor(t, r.File, func() bool { return r.File.busy == 0 && r.ripe.first == nil })
+	waitFor(t, r.File, func() bool { return r.writers.busy == 0 && r.table.ripe.first == nil })
 	close(g.open)
 	r.must(<-committed)
 	if log.Has(0) {
@@ -551,7 +551,7 @@ func TestCloseKeepsWhatIsWritten(t *testing.T) {
 	r := newRig(t, 4<<20, Options{})
 	r.mustWrite(fill(2<<20, 1), 0)
 	r.mustWrite(fill(10, 1), 3<<20)
-	waitFor(t, r.File, func() bool { return r.busy == 0 && r.ripe.first == nil })
+	waitFor(t, r.File, func() bool { return r.writers.busy == 0 && r.table.ripe.first == nil })
 	r.must(r.Close())
 	if !r.log.Has(0) || !r.log.Has(1) || r.log.Has(3) {
 		t.Error("want the two chunks that were written in the manifest, and no other")

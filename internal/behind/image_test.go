@@ -16,10 +16,10 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// image is a Target in memory, and the Reader of it, that misbehaves as targets do: calls
+// A memoryImage is a Target in memory, and the Reader of it, that misbehaves as targets do: calls
 // overtake each other, stop half-way, and what was not synced may be gone after a crash.
 // It fails the test if two calls for the same bytes meet, which no Target allows.
-type image struct {
+type memoryImage struct {
 	t     *testing.T
 	hints disk.Hints
 
@@ -36,22 +36,22 @@ type image struct {
 	syncs  int
 }
 
-func newImage(t *testing.T, size int64) *image {
-	return &image{t: t, now: make([]byte, size), safe: make([]byte, size), active: map[disk.Range]bool{}}
+func newImage(t *testing.T, size int64) *memoryImage {
+	return &memoryImage{t: t, now: make([]byte, size), safe: make([]byte, size), active: map[disk.Range]bool{}}
 }
 
 // dirty fills the image with bytes that nobody may see.
-func (m *image) dirty() {
+func (m *memoryImage) dirty() {
 	copy(m.now, fill(len(m.now), 0xee))
 	copy(m.safe, m.now)
 }
 
-func (m *image) Size() int64                  { return int64(len(m.now)) }
-func (m *image) Hints() disk.Hints            { return m.hints }
-func (m *image) Finish(context.Context) error { return nil }
-func (m *image) Close() error                 { return nil }
+func (m *memoryImage) Size() int64                  { return int64(len(m.now)) }
+func (m *memoryImage) Hints() disk.Hints            { return m.hints }
+func (m *memoryImage) Finish(context.Context) error { return nil }
+func (m *memoryImage) Close() error                 { return nil }
 
-func (m *image) begin(ctx context.Context, op string, r disk.Range) error {
+func (m *memoryImage) begin(ctx context.Context, op string, r disk.Range) error {
 	if m.before != nil {
 		if err := m.before(op, r); err != nil {
 			return err
@@ -68,13 +68,13 @@ func (m *image) begin(ctx context.Context, op string, r disk.Range) error {
 	return ctx.Err()
 }
 
-func (m *image) end(r disk.Range) {
+func (m *memoryImage) end(r disk.Range) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.active, r)
 }
 
-func (m *image) WriteAt(ctx context.Context, p []byte, off int64) error {
+func (m *memoryImage) WriteAt(ctx context.Context, p []byte, off int64) error {
 	r := disk.Range{Off: off, Len: int64(len(p))}
 	defer m.end(r)
 	if err := m.begin(ctx, "write", r); err != nil {
@@ -90,13 +90,13 @@ func (m *image) WriteAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-func (m *image) store(p []byte, off int64) {
+func (m *memoryImage) store(p []byte, off int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	copy(m.now[off:], p)
 }
 
-func (m *image) Zero(ctx context.Context, r disk.Range) error {
+func (m *memoryImage) Zero(ctx context.Context, r disk.Range) error {
 	defer m.end(r)
 	if err := m.begin(ctx, "zero", r); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (m *image) Zero(ctx context.Context, r disk.Range) error {
 	return nil
 }
 
-func (m *image) Sync(ctx context.Context) error {
+func (m *memoryImage) Sync(ctx context.Context) error {
 	if m.before != nil {
 		if err := m.before("sync", disk.Range{}); err != nil {
 			return err
@@ -122,7 +122,7 @@ func (m *image) Sync(ctx context.Context) error {
 }
 
 // ReadAt reads in two halves, so that a write that comes between them would show.
-func (m *image) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (m *memoryImage) ReadAt(ctx context.Context, p []byte, off int64) error {
 	half := len(p) / 2
 	m.load(p[:half], off)
 	runtime.Gosched()
@@ -130,7 +130,7 @@ func (m *image) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return ctx.Err()
 }
 
-func (m *image) load(p []byte, off int64) {
+func (m *memoryImage) load(p []byte, off int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.reads++
@@ -139,7 +139,7 @@ func (m *image) load(p []byte, off int64) {
 
 // survivor returns what a crash now might leave: what was synced, and some of the rest. It
 // needs mu.
-func (m *image) survivor(rnd *rand.Rand) []byte {
+func (m *memoryImage) survivor(rnd *rand.Rand) []byte {
 	const sector = 4096
 	out := append([]byte(nil), m.safe...)
 	for off := 0; off < len(out); off += sector {
@@ -151,7 +151,7 @@ func (m *image) survivor(rnd *rand.Rand) []byte {
 }
 
 // picture returns what a crash now might leave of the image and the manifest at path.
-func picture(t *testing.T, m *image, path string, rnd *rand.Rand) crashed {
+func picture(t *testing.T, m *memoryImage, path string, rnd *rand.Rand) crashed {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b, err := os.ReadFile(path)
@@ -190,7 +190,7 @@ func newLog(t *testing.T, size int64) (*manifest.Log, string) {
 type rig struct {
 	*File
 	t    *testing.T
-	img  *image
+	img  *memoryImage
 	log  *manifest.Log
 	pool *Pool
 	path string
@@ -210,7 +210,7 @@ func newRig(t *testing.T, size int64, o Options) *rig {
 	return openRig(t, img, log, path, NewPool(roomy), o)
 }
 
-func openRig(t *testing.T, img *image, log *manifest.Log, path string, pool *Pool, o Options) *rig {
+func openRig(t *testing.T, img *memoryImage, log *manifest.Log, path string, pool *Pool, o Options) *rig {
 	t.Helper()
 	if o.CheckpointEvery == 0 {
 		o.CheckpointEvery = never

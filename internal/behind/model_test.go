@@ -51,7 +51,7 @@ func (p *player) step() error {
 	case n < 98:
 		return p.reset(p.rnd.Int64N(int64(len(p.bytes)) + 1))
 	}
-	p.tick()
+	p.checkpoints.tick()
 	return nil
 }
 
@@ -274,7 +274,7 @@ func crashAndResume(t *testing.T, seed uint64) {
 //
 // The manifest is read while no call of the target can end: what it lists then was synced
 // before, and what it will drop is not written yet.
-func photograph(t *testing.T, img *image, path string, seed uint64) func() []crashed {
+func photograph(t *testing.T, img *memoryImage, path string, seed uint64) func() []crashed {
 	var mu sync.Mutex
 	var left []crashed
 	rnd := rand.New(rand.NewPCG(seed, 11))

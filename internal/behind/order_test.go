@@ -52,9 +52,9 @@ func TestNoWriterBeginsWhereAReaderIs(t *testing.T) {
 	first := read(1)
 	<-reading
 	r.mustWrite(fill(chunkLen, 2), 0)
-	waitFor(t, r.File, func() bool { return r.running == 0 })
+	waitFor(t, r.File, func() bool { return r.writers.running == 0 })
 	r.mu.Lock()
-	wanted := r.chunks[0].wanted
+	wanted := r.table.chunks[0].wanted
 	r.mu.Unlock()
 	if !wanted {
 		t.Error("the writer does not wait for the reader, or lets others come before it")
@@ -108,18 +108,18 @@ func TestReaderGoesOnAfterACheckpoint(t *testing.T) {
 	first := read(t.Context())
 	<-reading
 	r.mustWrite(fill(chunkLen, 2), 0)
-	waitFor(t, r.File, func() bool { return r.running == 0 && r.chunks[0].wanted })
+	waitFor(t, r.File, func() bool { return r.writers.running == 0 && r.table.chunks[0].wanted })
 	ctx := watched{t.Context(), &sync.Once{}, make(chan struct{})}
 	second := read(ctx)
 	<-ctx.asked
 	r.mu.Lock() // the second reader waits now
-	r.ledger.listing[0], r.ledger.appending = manifest.Hash{}, true
+	r.hashes.listing[0], r.hashes.appending = manifest.Hash{}, true
 	r.mu.Unlock()
 	goOn <- struct{}{}
 	r.must(<-first)
 	r.mu.Lock()
-	r.ledger.end()
-	r.kick()
+	r.hashes.end()
+	r.writers.kick()
 	r.mu.Unlock()
 	select {
 	case err := <-second:
@@ -148,11 +148,11 @@ func TestCommitWaitsForWhatWasHeldAndNoOther(t *testing.T) {
 	<-g.reached
 	committed := make(chan error, 1)
 	go func() { committed <- r.Commit(t.Context()) }()
-	waitFor(t, r.File, func() bool { return len(r.barriers) == 1 })
+	waitFor(t, r.File, func() bool { return len(r.table.barriers) == 1 })
 	r.mustWrite(fill(chunkLen, 2), chunkLen)
-	waitFor(t, r.File, func() bool { return r.batches == 1 })
+	waitFor(t, r.File, func() bool { return r.table.batches == 1 })
 	r.mu.Lock()
-	waiting := len(r.barriers)
+	waiting := len(r.table.barriers)
 	r.mu.Unlock()
 	if waiting != 1 {
 		t.Error("Commit goes on before the target has what was held")
@@ -173,7 +173,7 @@ func TestWhatIsCutOffIsNotListed(t *testing.T) {
 		if listed {
 			r.must(r.Commit(t.Context()))
 		}
-		waitFor(t, r.File, func() bool { return r.batches == 0 })
+		waitFor(t, r.File, func() bool { return r.table.batches == 0 })
 		r.must(r.Truncate(t.Context(), chunkLen))
 		r.must(r.Truncate(t.Context(), size))
 		r.must(r.Commit(t.Context()))

@@ -12,28 +12,28 @@ import (
 // again; on the target it becomes zeros when it is written again, or with Finish. Growing
 // costs nothing, cutting what is held and one record of the manifest.
 func (f *File) Truncate(ctx context.Context, size int64) error {
-	if size < 0 || size > f.target.Size() {
-		return fault.New(fault.Invalid, "truncate to %d bytes on a target of %d", size, f.target.Size()).
+	if size < 0 || size > f.image.size() {
+		return fault.New(fault.Invalid, "truncate to %d bytes on a target of %d", size, f.image.size()).
 			WithHint("make the target as large as the disk")
 	}
 	if grown, err := f.grow(size); grown || err != nil {
 		return err
 	}
-	if err := f.lockSyncing(ctx); err != nil {
+	if err := f.checkpoints.lockSyncing(ctx); err != nil {
 		return err
 	}
-	defer f.unlockSyncing()
+	defer f.checkpoints.unlockSyncing()
 	if err := f.mayWrite(); err != nil {
 		return err
 	}
 	// First the manifest: a crash from here on must not find chunks that are zeros by now
 	// listed with what they were. No checkpoint lists them again while we have syncing.
-	if err := f.unlistRange(f.behind(size)); err != nil {
+	if err := f.image.unlist(f.image.chunksAfter(size)); err != nil {
 		return f.stick(ctx, err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.readable(); err != nil {
+	if err := f.life.readable(); err != nil {
 		return err
 	}
 	f.cut(size)
@@ -43,14 +43,14 @@ func (f *File) Truncate(ctx context.Context, size int64) error {
 func (f *File) mayWrite() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.writable()
+	return f.life.writable()
 }
 
 // grow sets the size unless that cuts something off.
 func (f *File) grow(size int64) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.writable(); err != nil {
+	if err := f.life.writable(); err != nil {
 		return false, err
 	}
 	if size < f.size {
@@ -60,51 +60,29 @@ func (f *File) grow(size int64) (bool, error) {
 	return true, nil
 }
 
-// behind returns the chunks of which nothing lies before size.
-func (f *File) behind(size int64) disk.Range {
-	off := min((size+manifest.ChunkSize-1)/manifest.ChunkSize*manifest.ChunkSize, f.target.Size())
-	return disk.Range{Off: off, Len: f.target.Size() - off}
-}
-
 // cut makes everything from size on zeros. It needs syncing and mu.
 func (f *File) cut(size int64) {
 	f.size = size
-	gone := f.behind(size)
-	f.blank.Set(gone)
-	for _, c := range f.chunks {
-		if c.number*manifest.ChunkSize < gone.Off {
-			continue
-		}
-		f.drop(c)
-		c.void = c.busy
-		f.settle(c)
-	}
-	f.ledger.cut(gone.Off / manifest.ChunkSize)
+	gone := f.image.chunksAfter(size)
+	f.table.blank.Set(gone)
+	f.table.dropFrom(chunksIn(disk.Range{Len: gone.Off}))
+	f.hashes.cut(gone.Off / manifest.ChunkSize)
 	f.cutChunk(size)
 }
 
 // cutChunk makes zeros of the end of the chunk that size lies in. It needs mu.
 func (f *File) cutChunk(size int64) {
-	within := f.rangeOf(size / manifest.ChunkSize)
-	if size == within.Off || size >= f.target.Size() {
+	within := f.image.rangeOf(size / manifest.ChunkSize)
+	if size == within.Off || size >= f.image.size() {
 		return
 	}
-	_, exists := f.chunks[size/manifest.ChunkSize]
-	if !exists && f.blank.Has(size) {
+	_, exists := f.table.chunks[size/manifest.ChunkSize]
+	if !exists && f.table.blank.Has(size) {
 		return
 	}
-	c := f.chunk(size / manifest.ChunkSize)
-	f.hold(c, piece{Range: disk.Range{Off: size, Len: within.End() - size}})
-	f.settle(c)
-	f.arm()
-	f.kick()
-}
-
-// cut books out all chunks from the first on.
-func (l *checkpointer) cut(first int64) {
-	for n := range l.pending {
-		if n >= first {
-			delete(l.pending, n)
-		}
-	}
+	c := f.table.at(size / manifest.ChunkSize)
+	f.table.hold(c, piece{Range: disk.Range{Off: size, Len: within.End() - size}})
+	f.table.settle(c)
+	f.checkpoints.arm()
+	f.writers.kick()
 }

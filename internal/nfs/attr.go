@@ -1,6 +1,8 @@
 package nfs
 
 import (
+	"errors"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/nfs/xdr"
@@ -116,3 +118,68 @@ func (c change) encode(e *xdr.Encoder) {
 	}
 	c.after.encode(e)
 }
+
+// attributes returns a file's attributes as clients see them.
+func (c *files) attributes(n *node) (*attr, error) {
+	if n.format == formatFile && n.export.Open != nil && !n.file.plain.Load() {
+		f, err := c.acquire(n)
+		if err == nil {
+			defer c.release(n, f)
+			return f.attributes(n)
+		}
+		if statusOf(err) == statusStale || errors.As(err, new(*contentError)) {
+			return nil, err
+		}
+	}
+	o, err := n.export.hold(n)
+	if err != nil {
+		return nil, err
+	}
+	defer o.close()
+	return o.attr, nil
+}
+
+// attributes returns those of an open file. A Content knows its size; that it was changed
+// the file in the folder does not know.
+func (f *file) attributes(n *node) (*attr, error) {
+	a, err := stat(int(f.Fd()), "")
+	if err != nil {
+		return nil, err
+	}
+	if a.nlink == 0 {
+		return nil, statusStale
+	}
+	if f.special {
+		a.size = uint64(f.content.Size())
+		a.used = a.size
+		if at := n.file.touched.Load(); at != 0 {
+			a.mtime, a.ctime = a.mtime.later(at), a.ctime.later(at)
+		}
+	}
+	return a, nil
+}
+
+// later returns the later of a moment and a Unix time in nanoseconds.
+func (m moment) later(unixNano int64) moment {
+	const second = 1e9
+	t := moment{uint32(unixNano / second), uint32(unixNano % second)}
+	if t.sec > m.sec || t.sec == m.sec && t.nsec > m.nsec {
+		return t
+	}
+	return m
+}
+
+// view returns a node's post_op_attr. Where the attributes cannot be had, none are sent.
+func (c *files) view(t target) view {
+	if t.err != nil {
+		return view{}
+	}
+	a, err := c.attributes(t.node)
+	if err != nil {
+		return view{}
+	}
+	return view{a, t.node.export.id}
+}
+
+// formatFile is the format of a regular file.
+const formatFile = unix.S_IFREG

@@ -34,8 +34,8 @@ type createArgs struct {
 	verf uint64 // of an exclusive CREATE
 }
 
-func (s *Server) createArgs(d *xdr.Decoder) createArgs {
-	a := createArgs{nameArgs: s.nameArgs(d), how: d.Uint32()}
+func (ad *argDecoder) createArgs(d *xdr.Decoder) createArgs {
+	a := createArgs{nameArgs: ad.nameArgs(d), how: d.Uint32()}
 	switch a.how {
 	case createUnchecked, createGuarded:
 		a.attr = decodeNewAttr(d)
@@ -58,30 +58,30 @@ func verifierTimes(verf uint64) (atime, mtime unix.Timespec) {
 }
 
 // create answers CREATE.
-func (s *Server) create(ctx context.Context, by caller, a createArgs) result {
+func (p *nameProcedures) create(ctx context.Context, by caller, a createArgs) result {
 	var n *node
-	wcc, err := s.in(a.dir, a.name, func(folder *object) (err error) {
-		n, err = s.createIn(ctx, by, a, folder)
+	wcc, err := p.in(a.dir, a.name, func(folder *object) (err error) {
+		n, err = p.createIn(ctx, by, a, folder)
 		return err
 	})
-	return s.created(n, wcc, err)
+	return p.created(n, wcc, err)
 }
 
-func (s *Server) createIn(ctx context.Context, by caller, a createArgs, folder *object) (*node, error) {
+func (p *nameProcedures) createIn(ctx context.Context, by caller, a createArgs, folder *object) (*node, error) {
 	if err := checkNew(a.name); err != nil {
 		return nil, err
 	}
 	o, err := a.dir.node.export.makeFile(folder, a.name)
 	if isErrno(err, unix.EEXIST) {
-		return s.existing(ctx, a, folder)
+		return p.existing(ctx, a, folder)
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer o.close()
-	n, err := s.settle(o, by, a.nameArgs, a.attr, fileMode)
+	n, err := p.settle(o, by, a.nameArgs, a.attr, fileMode)
 	if err == nil && a.attr.size != nil && *a.attr.size > 0 {
-		err = s.resize(ctx, target{node: n}, *a.attr.size)
+		err = p.attrs.resize(ctx, target{node: n}, *a.attr.size)
 	}
 	if err != nil {
 		_ = unix.Unlinkat(folder.fd, a.name, 0) // the first error counts
@@ -91,7 +91,7 @@ func (s *Server) createIn(ctx context.Context, by caller, a createArgs, folder *
 }
 
 // existing is a CREATE of what is there.
-func (s *Server) existing(ctx context.Context, a createArgs, folder *object) (*node, error) {
+func (p *nameProcedures) existing(ctx context.Context, a createArgs, folder *object) (*node, error) {
 	n, at, err := a.dir.node.export.lookup(a.dir.node, folder, a.name)
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (s *Server) existing(ctx context.Context, a createArgs, folder *object) (*n
 			return nil, statusExist
 		}
 	case a.attr.size != nil: // of the attributes, only the size is applied to a file that is there
-		return n, s.resize(ctx, target{node: n}, *a.attr.size)
+		return n, p.attrs.resize(ctx, target{node: n}, *a.attr.size)
 	}
 	return n, nil
 }
@@ -116,8 +116,8 @@ func isRepeated(a createArgs, at *attr) bool {
 }
 
 // settle gives something new its owner and attributes, and makes it known.
-func (s *Server) settle(o *object, by caller, where nameArgs, a newAttr, mode uint32) (*node, error) {
-	if err := s.setOwner(o, by, a); err != nil {
+func (p *nameProcedures) settle(o *object, by caller, where nameArgs, a newAttr, mode uint32) (*node, error) {
+	if err := p.owners.setOwner(o, by, a); err != nil {
 		return nil, err
 	}
 	a.uid, a.gid = nil, nil
@@ -136,14 +136,14 @@ type mkdirArgs struct {
 	attr newAttr
 }
 
-func (s *Server) mkdirArgs(d *xdr.Decoder) mkdirArgs {
-	return mkdirArgs{s.nameArgs(d), decodeNewAttr(d)}
+func (ad *argDecoder) mkdirArgs(d *xdr.Decoder) mkdirArgs {
+	return mkdirArgs{ad.nameArgs(d), decodeNewAttr(d)}
 }
 
 // mkdir answers MKDIR.
-func (s *Server) mkdir(_ context.Context, by caller, a mkdirArgs) result {
+func (p *nameProcedures) mkdir(_ context.Context, by caller, a mkdirArgs) result {
 	var n *node
-	wcc, err := s.in(a.dir, a.name, func(folder *object) (err error) {
+	wcc, err := p.in(a.dir, a.name, func(folder *object) (err error) {
 		if err = checkNew(a.name); err != nil {
 			return err
 		}
@@ -152,10 +152,10 @@ func (s *Server) mkdir(_ context.Context, by caller, a mkdirArgs) result {
 			return err
 		}
 		defer o.close()
-		n, err = s.settle(o, by, a.nameArgs, a.attr, folderMode)
+		n, err = p.settle(o, by, a.nameArgs, a.attr, folderMode)
 		return err
 	})
-	return s.created(n, wcc, err)
+	return p.created(n, wcc, err)
 }
 
 // symlinkArgs is SYMLINK3args.
@@ -165,15 +165,15 @@ type symlinkArgs struct {
 	to   string
 }
 
-func (s *Server) symlinkArgs(d *xdr.Decoder) symlinkArgs {
-	return symlinkArgs{s.nameArgs(d), decodeNewAttr(d), d.String(maxPath)}
+func (ad *argDecoder) symlinkArgs(d *xdr.Decoder) symlinkArgs {
+	return symlinkArgs{ad.nameArgs(d), decodeNewAttr(d), d.String(maxPath)}
 }
 
 // symlink answers SYMLINK. Where the link leads is the client's business: it is never
 // followed here.
-func (s *Server) symlink(_ context.Context, by caller, a symlinkArgs) result {
+func (p *nameProcedures) symlink(_ context.Context, by caller, a symlinkArgs) result {
 	var n *node
-	wcc, err := s.in(a.dir, a.name, func(folder *object) (err error) {
+	wcc, err := p.in(a.dir, a.name, func(folder *object) (err error) {
 		if err = checkNew(a.name); err != nil {
 			return err
 		}
@@ -185,10 +185,10 @@ func (s *Server) symlink(_ context.Context, by caller, a symlinkArgs) result {
 			return err
 		}
 		defer o.close()
-		n, err = s.settle(o, by, a.nameArgs, a.attr, permBits)
+		n, err = p.settle(o, by, a.nameArgs, a.attr, permBits)
 		return err
 	})
-	return s.created(n, wcc, err)
+	return p.created(n, wcc, err)
 }
 
 // checkLink checks the target of a new link. The server follows no links, but a local user may: root, who
@@ -212,10 +212,10 @@ func checkLink(to string) error {
 }
 
 // mknod answers MKNOD: there are no devices, sockets and pipes on a datastore.
-func (s *Server) mknod(_ context.Context, _ caller, a nameArgs) result {
+func (p *nameProcedures) mknod(_ context.Context, _ caller, a nameArgs) result {
 	err := a.dir.err
 	if err == nil {
 		err = statusNotSupp
 	}
-	return result{err: err, fail: change{after: s.view(a.dir)}.encode}
+	return result{err: err, fail: change{after: p.files.view(a.dir)}.encode}
 }

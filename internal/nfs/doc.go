@@ -19,7 +19,7 @@
 // disks compete for: plain files have a pool of their own. Where the pool of a disk is used
 // up, its connection is not read, and TCP slows the client down; but not for so long that
 // heartbeats and lock renewals, which stand behind the WRITEs in the same connection, are
-// late: see buffer.go.
+// late: see payload.go.
 //
 // # What is promised
 //

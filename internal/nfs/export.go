@@ -237,3 +237,42 @@ func (x *export) lookup(parent *node, folder *object, name string) (*node, *attr
 	}
 	return x.meet(parent, name, a), a, nil
 }
+
+// folder finds a folder by the names on the way to it.
+func (x *export) folder(way []string) (*node, error) {
+	n := x.root
+	for _, name := range way {
+		o, err := x.hold(n)
+		if err != nil {
+			return nil, err
+		}
+		n, _, err = x.lookup(n, o, name)
+		o.close()
+		if err != nil {
+			return nil, err
+		}
+		if n.format != unix.S_IFDIR {
+			return nil, statusNotDir
+		}
+	}
+	return n, nil
+}
+
+// named returns the files that were last seen under a name.
+func (x *export) named(name string) []*node {
+	x.mu.RLock()
+	var like []*node
+	for _, n := range x.nodes {
+		if n.name == path.Base(name) {
+			like = append(like, n)
+		}
+	}
+	x.mu.RUnlock()
+	var found []*node
+	for _, n := range like {
+		if x.pathOf(n) == name {
+			found = append(found, n)
+		}
+	}
+	return found
+}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/decamp/decamp/internal/behind"
+	"golang.org/x/sys/unix"
 )
 
 // fileState is what a node keeps of a regular file.
@@ -216,10 +216,16 @@ func (c *files) close() error {
 // now is what a changed Content's times become.
 func (s *fileState) touch() { s.touched.Store(time.Now().UnixNano()) }
 
-// pool returns where the payload of a write to the file comes from.
-func (f *file) pool(s *Server) *behind.Pool {
-	if f.special && s.opts.Pool != nil {
-		return s.opts.Pool
+// openRegular returns the open file of a handle. The caller releases it.
+func (c *files) openRegular(t target) (*file, error) {
+	if t.err != nil {
+		return nil, t.err
 	}
-	return s.plain
+	switch t.node.format {
+	case unix.S_IFDIR:
+		return nil, statusIsDir
+	case formatFile:
+		return c.acquire(t.node)
+	}
+	return nil, statusInval
 }

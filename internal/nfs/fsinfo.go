@@ -25,8 +25,8 @@ const (
 )
 
 // fsinfo answers FSINFO.
-func (s *Server) fsinfo(_ context.Context, _ caller, t target) result {
-	v := s.view(t)
+func (p *attrProcedures) fsinfo(_ context.Context, _ caller, t target) result {
+	v := p.files.view(t)
 	return result{err: t.err, fail: v.encode, ok: func(e *xdr.Encoder) {
 		v.encode(e)
 		for range 2 { // rtmax, rtpref, rtmult; wtmax, wtpref, wtmult
@@ -45,8 +45,8 @@ func (s *Server) fsinfo(_ context.Context, _ caller, t target) result {
 const maxLinks = 32000 // of ext4 less than of others; the file system says where it ends
 
 // pathconf answers PATHCONF.
-func (s *Server) pathconf(_ context.Context, _ caller, t target) result {
-	v := s.view(t)
+func (p *attrProcedures) pathconf(_ context.Context, _ caller, t target) result {
+	v := p.files.view(t)
 	return result{err: t.err, fail: v.encode, ok: func(e *xdr.Encoder) {
 		v.encode(e)
 		e.Uint32(maxLinks)
@@ -65,13 +65,13 @@ type space struct {
 }
 
 // fsstat answers FSSTAT.
-func (s *Server) fsstat(_ context.Context, _ caller, t target) result {
+func (p *attrProcedures) fsstat(_ context.Context, _ caller, t target) result {
 	var sp space
 	err := t.err
 	if err == nil {
 		sp, err = t.node.export.space()
 	}
-	v := s.view(t)
+	v := p.files.view(t)
 	return result{err: err, fail: v.encode, ok: func(e *xdr.Encoder) {
 		v.encode(e)
 		for _, n := range [...]uint64{sp.total, sp.free, sp.available, sp.files, sp.freeFiles, sp.freeFiles} {

@@ -188,6 +188,6 @@ func (s *Server) portmap(l *Listeners) *oncrpc.Server {
 		}
 	}
 	return oncrpc.NewServer(oncrpc.Options{
-		Programs: []*oncrpc.Program{portmap.NewMap(services...).Program()}, Admit: s.opts.Admit, Log: s.opts.Log,
+		Programs: []*oncrpc.Program{portmap.NewMap(services...).Program()}, Admit: s.admit, Log: s.log,
 	})
 }

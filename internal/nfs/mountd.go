@@ -2,12 +2,9 @@ package nfs
 
 import (
 	"context"
+	"log/slog"
 	"net/netip"
-	"path"
-	"strings"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/nfs/oncrpc"
 	"github.com/decamp/decamp/internal/nfs/xdr"
@@ -27,7 +24,8 @@ const (
 
 // mountd is the MOUNT program: it gives out the first handle.
 type mountd struct {
-	server *Server
+	exports *exportTable
+	log     *slog.Logger
 
 	mu     sync.Mutex
 	mounts []mounted
@@ -53,14 +51,6 @@ func (m *mountd) program() *oncrpc.Program {
 	}
 }
 
-// at returns the procedure of a number; nil if there is none.
-func at(list []*oncrpc.Procedure, n uint32) *oncrpc.Procedure {
-	if n >= uint32(len(list)) {
-		return nil
-	}
-	return list[n]
-}
-
 // define makes a procedure whose arguments are a path or nothing.
 func (m *mountd) define(name string, answer func(host netip.Addr, args string, e *xdr.Encoder)) *oncrpc.Procedure {
 	takesPath := name == "MNT" || name == "UMNT"
@@ -80,13 +70,13 @@ func (m *mountd) define(name string, answer func(host netip.Addr, args string, e
 // mnt answers MNT with the export's handle, or with that of a folder in it, as other
 // servers do: libnfs mounts the folder of the file it copies.
 func (m *mountd) mnt(host netip.Addr, arg string, e *xdr.Encoder) {
-	n, err := m.server.mountPoint(arg)
+	n, err := m.exports.mountPoint(arg)
 	e.Uint32(uint32(statusOf(err))) // the numbers of mountstat3 are those of nfsstat3
 	if err != nil {
-		m.server.opts.Log.Info("mount refused", "host", host.String(), "path", arg, "err", err)
+		m.log.Info("mount refused", "host", host.String(), "path", arg, "err", err)
 		return
 	}
-	m.server.opts.Log.Info("mounted", "host", host.String(), "path", arg)
+	m.log.Info("mounted", "host", host.String(), "path", arg)
 	m.add(mounted{host, arg})
 	e.Opaque(n.export.handle(n))
 	flavors := [...]uint32{oncrpc.AuthSys, oncrpc.AuthNone}
@@ -94,54 +84,6 @@ func (m *mountd) mnt(host netip.Addr, arg string, e *xdr.Encoder) {
 	for _, f := range flavors {
 		e.Uint32(f)
 	}
-}
-
-// mountPoint finds the folder that a mount names.
-func (s *Server) mountPoint(arg string) (*node, error) {
-	if !path.IsAbs(arg) || strings.Contains(arg, "\x00") {
-		return nil, statusNoEnt
-	}
-	for _, part := range strings.Split(arg, "/") {
-		if isDot(part) {
-			return nil, statusAcces
-		}
-	}
-	arg = path.Clean(arg)
-	for _, x := range s.exports {
-		if rest, ok := below(arg, x.Path); ok {
-			return x.folder(rest)
-		}
-	}
-	return nil, statusNoEnt
-}
-
-// below returns what a path is relative to a folder it is in.
-func below(p, folder string) (rest []string, ok bool) {
-	if p == folder {
-		return nil, true
-	}
-	tail, ok := strings.CutPrefix(p, strings.TrimSuffix(folder, "/")+"/")
-	return strings.Split(tail, "/"), ok
-}
-
-// folder finds a folder by the names on the way to it.
-func (x *export) folder(way []string) (*node, error) {
-	n := x.root
-	for _, name := range way {
-		o, err := x.hold(n)
-		if err != nil {
-			return nil, err
-		}
-		n, _, err = x.lookup(n, o, name)
-		o.close()
-		if err != nil {
-			return nil, err
-		}
-		if n.format != unix.S_IFDIR {
-			return nil, statusNotDir
-		}
-	}
-	return n, nil
 }
 
 // Mount is what a client said it mounted and did not say it unmounted: a client that lost
@@ -153,11 +95,14 @@ type Mount struct {
 
 // Mounts lists them, the first to mount first.
 func (s *Server) Mounts() []Mount {
-	s.mountd.mu.Lock()
-	defer s.mountd.mu.Unlock()
-	var list []Mount
-	for _, m := range s.mountd.mounts {
-		list = append(list, Mount{m.host, m.path})
+	return s.mountd.list()
+}
+
+func (m *mountd) list() (list []Mount) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, mounted := range m.mounts {
+		list = append(list, Mount{mounted.host, mounted.path})
 	}
 	return list
 }
@@ -213,7 +158,7 @@ func (m *mountd) umntall(host netip.Addr, _ string, _ *xdr.Encoder) { m.drop(hos
 
 // export answers EXPORT. Who may mount is not told: whoever reads this may.
 func (m *mountd) export(_ netip.Addr, _ string, e *xdr.Encoder) {
-	for _, x := range m.server.exports {
+	for _, x := range m.exports.list {
 		e.Bool(true)
 		e.String(x.Path)
 		e.Bool(false) // no groups

@@ -9,28 +9,34 @@ import (
 // nobody is the user and the group that root is mapped to, as in exports(5).
 const nobody = 65534
 
+// ownerRules decides who owns a file, from the credentials of a call. It does not change.
+type ownerRules struct {
+	root     bool // the server may change the owner of a file
+	noSquash bool // Options.NoRootSquash
+}
+
 // squash maps root to nobody, unless Options.NoRootSquash is set.
-func (s *Server) squash(id uint32) uint32 {
-	if id == 0 && !s.opts.NoRootSquash {
+func (r *ownerRules) squash(id uint32) uint32 {
+	if id == 0 && !r.noSquash {
 		return nobody
 	}
 	return id
 }
 
 // isRoot reports whether a client may act as root.
-func (s *Server) isRoot(by caller) bool { return by.uid == 0 && s.opts.NoRootSquash }
+func (r *ownerRules) isRoot(by caller) bool { return by.uid == 0 && r.noSquash }
 
 // setOwner sets the owner of a new file: its creator, or the owner that a client's root requests. A
 // file system or a user namespace may have no such owner. Then the file belongs to the server's user.
-func (s *Server) setOwner(o *object, by caller, a newAttr) error {
-	if !s.root {
+func (r *ownerRules) setOwner(o *object, by caller, a newAttr) error {
+	if !r.root {
 		return nil
 	}
-	owner := caller{s.squash(by.uid), s.squash(by.gid)}
-	if s.isRoot(by) && a.uid != nil {
+	owner := caller{r.squash(by.uid), r.squash(by.gid)}
+	if r.isRoot(by) && a.uid != nil {
 		owner.uid = *a.uid
 	}
-	if s.isRoot(by) && a.gid != nil {
+	if r.isRoot(by) && a.gid != nil {
 		owner.gid = *a.gid
 	}
 	err := o.chown(int(owner.uid), int(owner.gid))
@@ -42,7 +48,7 @@ func (s *Server) setOwner(o *object, by caller, a newAttr) error {
 
 // checkOwner checks the owner that a SETATTR requests, and leaves in a what changes. Only root may
 // give a file to another user.
-func (s *Server) checkOwner(by caller, a *newAttr, old *attr) error {
+func (r *ownerRules) checkOwner(by caller, a *newAttr, old *attr) error {
 	for _, id := range []struct {
 		want     **uint32
 		old, own uint32
@@ -50,11 +56,11 @@ func (s *Server) checkOwner(by caller, a *newAttr, old *attr) error {
 		if *id.want == nil {
 			continue
 		}
-		want := s.squash(**id.want)
+		want := r.squash(**id.want)
 		switch {
-		case want != id.old && want != s.squash(id.own) && !s.isRoot(by):
+		case want != id.old && want != r.squash(id.own) && !r.isRoot(by):
 			return statusPerm
-		case want == id.old, !s.root: // otherwise, all files belong to the server's user
+		case want == id.old, !r.root: // otherwise, all files belong to the server's user
 			*id.want = nil
 		default:
 			*id.want = &want

@@ -3,14 +3,9 @@ package nfs
 import (
 	"context"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/decamp/decamp/internal/nfs/oncrpc"
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
-
-// formatFile is the format of a regular file.
-const formatFile = unix.S_IFREG
 
 // replyRoom is what a reply takes beside its data.
 const replyRoom = 512
@@ -23,27 +18,27 @@ type readArgs struct {
 }
 
 // read decodes READ. A large reply waits for memory before it is made.
-func (s *Server) read(_ context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
-	a := readArgs{target: s.handle(c.Args), off: c.Args.Uint64(), count: min(c.Args.Uint32(), maxTransfer)}
+func (p *dataProcedures) read(_ context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
+	a := readArgs{target: p.args.handle(c.Args), off: c.Args.Uint64(), count: min(c.Args.Uint32(), maxTransfer)}
 	c.Expect = int(a.count) + replyRoom
 	return func(ctx context.Context, e *xdr.Encoder) error {
 		start := e.Len()
-		err := s.readInto(ctx, a, e)
+		err := p.readInto(ctx, a, e)
 		if err == nil {
 			return nil
 		}
 		e.Truncate(start)
-		return encodeResult(ctx, e, result{err: err, fail: s.view(a.target).encode})
+		return encodeResult(ctx, e, result{err: err, fail: p.files.view(a.target).encode})
 	}, nil
 }
 
 // readInto reads straight into the reply: READ3resok.
-func (s *Server) readInto(ctx context.Context, a readArgs, e *xdr.Encoder) error {
-	f, err := s.openRegular(a.target)
+func (p *dataProcedures) readInto(ctx context.Context, a readArgs, e *xdr.Encoder) error {
+	f, err := p.files.openRegular(a.target)
 	if err != nil {
 		return err
 	}
-	defer s.files.release(a.node, f)
+	defer p.files.release(a.node, f)
 	if a.off > maxFileSize {
 		return statusInval
 	}
@@ -70,18 +65,4 @@ func (s *Server) readInto(ctx context.Context, a readArgs, e *xdr.Encoder) error
 	e.Truncate(counts + 12 + n)
 	e.Pad(n)
 	return nil
-}
-
-// openRegular returns the open file of a handle. The caller releases it.
-func (s *Server) openRegular(t target) (*file, error) {
-	if t.err != nil {
-		return nil, t.err
-	}
-	switch t.node.format {
-	case unix.S_IFDIR:
-		return nil, statusIsDir
-	case formatFile:
-		return s.files.acquire(t.node)
-	}
-	return nil, statusInval
 }

@@ -18,6 +18,10 @@ const (
 	fixedOfEntry = wordBytes + 2*hyperBytes // an entry follows, fileid, cookie
 )
 
+// listProcedures answers READDIR and READDIRPLUS. It has no lock; a folder's listing is read
+// with the folder's changing held.
+type listProcedures struct{ files *files }
+
 // readdirArgs is READDIR3args and READDIRPLUS3args. The verifier is not looked at: cookies
 // are good for ever, see cookieOf.
 type readdirArgs struct {
@@ -28,16 +32,16 @@ type readdirArgs struct {
 	withAttr bool
 }
 
-func (s *Server) readdirArgs(d *xdr.Decoder) readdirArgs {
-	a := readdirArgs{target: s.handle(d), cookie: d.Uint64()}
+func (ad *argDecoder) readdirArgs(d *xdr.Decoder) readdirArgs {
+	a := readdirArgs{target: ad.handle(d), cookie: d.Uint64()}
 	_ = d.Uint64()
 	a.all = int(min(d.Uint32(), maxListing))
 	a.names = a.all
 	return a
 }
 
-func (s *Server) readdirplusArgs(d *xdr.Decoder) readdirArgs {
-	a := readdirArgs{target: s.handle(d), cookie: d.Uint64(), withAttr: true}
+func (ad *argDecoder) readdirplusArgs(d *xdr.Decoder) readdirArgs {
+	a := readdirArgs{target: ad.handle(d), cookie: d.Uint64(), withAttr: true}
 	_ = d.Uint64()
 	a.names, a.all = int(min(d.Uint32(), maxListing)), int(min(d.Uint32(), maxListing))
 	return a
@@ -47,16 +51,18 @@ func (s *Server) readdirplusArgs(d *xdr.Decoder) readdirArgs {
 func (a readdirArgs) replySize() int { return a.all + replyRoom }
 
 // readdir answers READDIR.
-func (s *Server) readdir(_ context.Context, _ caller, a readdirArgs) result { return s.listFolder(a) }
-
-// readdirplus answers READDIRPLUS.
-func (s *Server) readdirplus(_ context.Context, _ caller, a readdirArgs) result {
-	return s.listFolder(a)
+func (p *listProcedures) readdir(_ context.Context, _ caller, a readdirArgs) result {
+	return p.listFolder(a)
 }
 
-func (s *Server) listFolder(a readdirArgs) result {
+// readdirplus answers READDIRPLUS.
+func (p *listProcedures) readdirplus(_ context.Context, _ caller, a readdirArgs) result {
+	return p.listFolder(a)
+}
+
+func (p *listProcedures) listFolder(a readdirArgs) result {
 	if err := holdable(a.target); err != nil {
-		return result{err: err, fail: s.view(a.target).encode}
+		return result{err: err, fail: p.files.view(a.target).encode}
 	}
 	folder, err := a.node.export.hold(a.node)
 	if err != nil {
@@ -64,11 +70,11 @@ func (s *Server) listFolder(a readdirArgs) result {
 	}
 	defer folder.close()
 	v := view{folder.attr, a.node.export.id}
-	entries, err := s.entries(a, folder)
+	entries, err := entriesFrom(a, folder)
 	if err != nil {
 		return result{err: err, fail: v.encode}
 	}
-	page := s.page(a, folder, entries)
+	page := p.page(a, folder, entries)
 	if page == nil {
 		return result{err: statusTooSmall, fail: v.encode}
 	}
@@ -79,8 +85,8 @@ func (s *Server) listFolder(a readdirArgs) result {
 	}}
 }
 
-// entries returns what is listed from the cookie on.
-func (s *Server) entries(a readdirArgs, folder *object) ([]entry, error) {
+// entriesFrom returns what is listed from the cookie on.
+func entriesFrom(a readdirArgs, folder *object) ([]entry, error) {
 	a.node.changing.Lock()
 	listed, err := a.node.list(folder)
 	a.node.changing.Unlock()
@@ -99,7 +105,7 @@ func (s *Server) entries(a readdirArgs, folder *object) ([]entry, error) {
 
 // page encodes as many entries as may be sent, with the list's end; nil if not even one
 // fits.
-func (s *Server) page(a readdirArgs, folder *object, entries []entry) []byte {
+func (p *listProcedures) page(a readdirArgs, folder *object, entries []entry) []byte {
 	room := a.all - postOpAttrSize - verfBytes - listingEnd
 	var e xdr.Encoder
 	names := 0
@@ -111,7 +117,7 @@ func (s *Server) page(a readdirArgs, folder *object, entries []entry) []byte {
 		e.String(entry.name)
 		e.Uint64(entry.cookie)
 		if a.withAttr {
-			s.encodeEntry(&e, a.node, folder, entry.name)
+			p.encodeEntry(&e, a.node, folder, entry.name)
 		}
 		if names += size; names > a.names || e.Len() > room {
 			e.Truncate(before)
@@ -133,19 +139,20 @@ const postOpAttrSize = wordBytes + 84
 
 // encodeEntry appends the attributes and the handle of an entry. One that is just being
 // removed has none.
-func (s *Server) encodeEntry(e *xdr.Encoder, parent *node, folder *object, name string) {
-	n := s.listed(parent, folder, name)
+func (p *listProcedures) encodeEntry(e *xdr.Encoder, parent *node, folder *object, name string) {
+	n := listedNode(parent, folder, name)
 	if n == nil {
 		view{}.encode(e)
 		e.Bool(false)
 		return
 	}
-	s.view(target{node: n}).encode(e)
+	p.files.view(target{node: n}).encode(e)
 	e.Bool(true)
 	e.Opaque(n.export.handle(n))
 }
 
-func (s *Server) listed(parent *node, folder *object, name string) *node {
+// listedNode returns the node of a name in a listing; nil if it is gone.
+func listedNode(parent *node, folder *object, name string) *node {
 	switch name {
 	case ".":
 		return parent

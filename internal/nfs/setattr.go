@@ -76,8 +76,8 @@ type setattrArgs struct {
 	guard *moment // the file's ctime must be this
 }
 
-func (s *Server) setattrArgs(d *xdr.Decoder) setattrArgs {
-	a := setattrArgs{target: s.handle(d), attr: decodeNewAttr(d)}
+func (ad *argDecoder) setattrArgs(d *xdr.Decoder) setattrArgs {
+	a := setattrArgs{target: ad.handle(d), attr: decodeNewAttr(d)}
 	if d.Bool() {
 		a.guard = &moment{d.Uint32(), d.Uint32()}
 	}
@@ -85,22 +85,22 @@ func (s *Server) setattrArgs(d *xdr.Decoder) setattrArgs {
 }
 
 // setattr answers SETATTR.
-func (s *Server) setattr(ctx context.Context, by caller, a setattrArgs) result {
-	wcc, err := s.setAttributes(ctx, by, a)
+func (p *attrProcedures) setattr(ctx context.Context, by caller, a setattrArgs) result {
+	wcc, err := p.setAttributes(ctx, by, a)
 	return result{err: err, ok: wcc.encode, fail: wcc.encode}
 }
 
-func (s *Server) setAttributes(ctx context.Context, by caller, a setattrArgs) (wcc change, err error) {
+func (p *attrProcedures) setAttributes(ctx context.Context, by caller, a setattrArgs) (wcc change, err error) {
 	if a.err != nil {
 		return wcc, a.err
 	}
 	n := a.node
 	n.changing.Lock()
 	defer n.changing.Unlock()
-	if wcc.before, err = s.attributes(n); err != nil {
+	if wcc.before, err = p.files.attributes(n); err != nil {
 		return wcc, err
 	}
-	defer func() { wcc.after = s.view(a.target) }()
+	defer func() { wcc.after = p.files.view(a.target) }()
 	if err := n.export.mayChange(n.export.pathOf(n)); err != nil {
 		return wcc, err
 	}
@@ -108,7 +108,7 @@ func (s *Server) setAttributes(ctx context.Context, by caller, a setattrArgs) (w
 		return wcc, statusNotSync
 	}
 	if a.attr.size != nil {
-		if err := s.resize(ctx, a.target, *a.attr.size); err != nil {
+		if err := p.resize(ctx, a.target, *a.attr.size); err != nil {
 			return wcc, err
 		}
 	}
@@ -117,7 +117,7 @@ func (s *Server) setAttributes(ctx context.Context, by caller, a setattrArgs) (w
 		return wcc, err
 	}
 	defer o.close()
-	if err := s.checkOwner(by, &a.attr, o.attr); err != nil {
+	if err := p.owners.checkOwner(by, &a.attr, o.attr); err != nil {
 		return wcc, err
 	}
 	if a.attr.setsTimes() {
@@ -127,12 +127,12 @@ func (s *Server) setAttributes(ctx context.Context, by caller, a setattrArgs) (w
 }
 
 // resize sets a file's size.
-func (s *Server) resize(ctx context.Context, t target, size uint64) error {
-	f, err := s.openRegular(t)
+func (p *attrProcedures) resize(ctx context.Context, t target, size uint64) error {
+	f, err := p.files.openRegular(t)
 	if err != nil {
 		return err
 	}
-	defer s.files.release(t.node, f)
+	defer p.files.release(t.node, f)
 	if size > maxFileSize {
 		return statusFBig
 	}
@@ -140,7 +140,7 @@ func (s *Server) resize(ctx context.Context, t target, size uint64) error {
 		return err
 	}
 	t.node.file.touch()
-	if s.opts.Durable {
+	if p.durable {
 		return f.content.Commit(ctx)
 	}
 	return nil

@@ -20,10 +20,20 @@ const (
 // for the repetition of another would be lost, so all of it is looked at.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// dataProcedures answers what moves the bytes of files: READ, WRITE and COMMIT. It has no lock:
+// calls run at once, and Contents keep the order of those to the same bytes.
+type dataProcedures struct {
+	files    *files
+	args     *argDecoder
+	memory   *payloadMemory
+	durable  bool   // Options.Durable
+	verifier uint64 // of writes
+}
+
 // writeCall is a WRITE between its decoding and its answer.
 type writeCall struct {
 	target
-	server *Server
+	p      *dataProcedures
 	file   *file   // nil if the call fails
 	buf    *Buffer // nil if there is nothing to write
 	spare  bool    // buf is spare memory, see payload
@@ -35,9 +45,9 @@ type writeCall struct {
 
 // write decodes WRITE: the file is opened first, because it decides whose memory the
 // payload is read into. Without memory the connection is not read on.
-func (s *Server) write(ctx context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
+func (p *dataProcedures) write(ctx context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
 	d := c.Args
-	w := &writeCall{server: s, target: s.handle(d), off: d.Uint64(), count: d.Uint32(), stable: d.Uint32()}
+	w := &writeCall{p: p, target: p.args.handle(d), off: d.Uint64(), count: d.Uint32(), stable: d.Uint32()}
 	length := d.Length(maxTransfer)
 	if w.stable > fileSync {
 		d.Fail("stable_how %d", w.stable)
@@ -49,7 +59,7 @@ func (s *Server) write(ctx context.Context, c *oncrpc.Call) (oncrpc.Answer, erro
 		return nil, d.Err()
 	}
 	if w.err = w.open(c); w.err == nil && length > 0 {
-		w.buf, w.spare, w.err = s.payload(ctx, c, w.file, length, w.place())
+		w.buf, w.spare, w.err = p.memory.get(ctx, c, w.file, length, w.place())
 	}
 	if w.buf != nil {
 		d.Read(w.buf.Bytes())
@@ -62,7 +72,7 @@ func (s *Server) write(ctx context.Context, c *oncrpc.Call) (oncrpc.Answer, erro
 
 // quick hands the payload over if the Content takes it at once.
 func (w *writeCall) quick() bool {
-	if w.buf == nil || w.spare || w.file.eager == nil || w.server.opts.Durable {
+	if w.buf == nil || w.spare || w.file.eager == nil || w.p.durable {
 		return false
 	}
 	taken, err := w.file.eager.TryWrite(w.buf, int64(w.off))
@@ -98,12 +108,12 @@ func (w *writeCall) open(c *oncrpc.Call) error {
 	if w.off > maxFileSize-uint64(w.count) {
 		return statusFBig
 	}
-	if w.file = w.server.files.take(w.node); w.file != nil {
+	if w.file = w.p.files.take(w.node); w.file != nil {
 		return nil
 	}
 	c.Pause() // a Content may take long to open
 	var err error
-	w.file, err = w.server.openRegular(w.target)
+	w.file, err = w.p.files.openRegular(w.target)
 	return err
 }
 
@@ -118,7 +128,7 @@ func (w *writeCall) drop() {
 
 func (w *writeCall) close() {
 	if w.file != nil {
-		w.server.files.release(w.node, w.file)
+		w.p.files.release(w.node, w.file)
 		w.file = nil
 	}
 }
@@ -146,7 +156,7 @@ func (w *writeCall) answer(ctx context.Context, e *xdr.Encoder) error {
 		wcc.encode(e)
 		e.Uint32(w.count)
 		e.Uint32(w.committed())
-		e.Uint64(w.server.opts.Verifier)
+		e.Uint64(w.p.verifier)
 	}})
 }
 
@@ -166,7 +176,7 @@ func (w *writeCall) put(ctx context.Context) error {
 		return err
 	}
 	w.node.file.touch()
-	if w.server.opts.Durable && w.stable != unstable {
+	if w.p.durable && w.stable != unstable {
 		return w.file.content.Commit(ctx)
 	}
 	return nil
@@ -174,7 +184,7 @@ func (w *writeCall) put(ctx context.Context) error {
 
 // exchange waits for the memory that the payload should have been read into.
 func (w *writeCall) exchange(ctx context.Context) error {
-	own, err := w.file.pool(w.server).GetAt(ctx, len(w.buf.Bytes()), w.place())
+	own, err := w.p.memory.poolOf(w.file).GetAt(ctx, len(w.buf.Bytes()), w.place())
 	if err != nil {
 		return err
 	}
@@ -187,29 +197,29 @@ func (w *writeCall) exchange(ctx context.Context) error {
 // committed is what the answer says was done. A server that is not Durable says FILE_SYNC
 // whatever was asked; the package comment says why that is honest.
 func (w *writeCall) committed() uint32 {
-	if w.server.opts.Durable && w.stable == unstable {
+	if w.p.durable && w.stable == unstable {
 		return unstable
 	}
 	return fileSync
 }
 
 // commitArgs is COMMIT3args. Offset and count do not matter: all of the file is committed.
-func (s *Server) commitArgs(d *xdr.Decoder) target {
-	t := s.handle(d)
+func (ad *argDecoder) commitArgs(d *xdr.Decoder) target {
+	t := ad.handle(d)
 	_, _ = d.Uint64(), d.Uint32()
 	return t
 }
 
 // commit answers COMMIT.
-func (s *Server) commit(ctx context.Context, _ caller, t target) result {
-	f, err := s.openRegular(t)
+func (p *dataProcedures) commit(ctx context.Context, _ caller, t target) result {
+	f, err := p.files.openRegular(t)
 	if err == nil {
-		defer s.files.release(t.node, f)
+		defer p.files.release(t.node, f)
 		err = f.content.Commit(ctx)
 	}
-	wcc := change{after: s.view(t)}
+	wcc := change{after: p.files.view(t)}
 	return result{err: err, fail: wcc.encode, ok: func(e *xdr.Encoder) {
 		wcc.encode(e)
-		e.Uint64(s.opts.Verifier)
+		e.Uint64(p.verifier)
 	}}
 }

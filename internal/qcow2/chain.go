@@ -47,7 +47,7 @@ func openChain(file disk.Source, path string, o SourceOptions) (*Source, error) 
 		return nil, err
 	}
 	for _, s := range c.images {
-		s.shrinkCache(len(c.images))
+		s.mapping.shrinkCache(len(c.images))
 	}
 	top.layers = c.layers
 	return top, nil

@@ -340,7 +340,7 @@ func TestLongChain(t *testing.T) {
 	}
 	kept := 0
 	for s, ok := src, true; ok; s, ok = s.backing.(*Source) {
-		kept += len(s.cache) * maxSlice
+		kept += len(s.mapping.cache) * maxSlice
 	}
 	if len(src.Layers()) != maxChain || kept > chainCacheBytes+maxChain*maxSlice {
 		t.Errorf("%d layers may keep %d bytes of tables", len(src.Layers()), kept)

@@ -64,7 +64,7 @@ func (s *Source) readCompressed(ctx context.Context, p []byte, r run) error {
 		return err
 	}
 	for off := r.Range.Off; off < r.End(); off += s.cluster() {
-		e, err := s.lookup(ctx, off)
+		e, err := s.mapping.lookup(ctx, off)
 		if err != nil {
 			return err
 		}

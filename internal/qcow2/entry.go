@@ -31,61 +31,61 @@ type entry struct {
 }
 
 // parseEntry makes sense of the L2 entry e of a cluster, or refuses it.
-func (s *Source) parseEntry(e uint64, cluster int64) (entry, error) {
+func (m *mapping) parseEntry(e uint64, cluster int64) (entry, error) {
 	off := int64(e & offsetMask)
 	switch {
 	case e&flagCompressed != 0:
-		return s.parseCompressed(e, cluster)
-	case e&reservedL2 != 0 || off != 0 && !s.isCluster(off) || s.version == 2 && e&flagZero != 0:
-		return entry{}, s.path.corrupt("L2 entry of cluster %d is %#x", cluster, e)
+		return m.parseCompressed(e, cluster)
+	case e&reservedL2 != 0 || off != 0 && !m.isCluster(off) || m.version == 2 && e&flagZero != 0:
+		return entry{}, m.path.corrupt("L2 entry of cluster %d is %#x", cluster, e)
 	case e&flagZero != 0:
 		return entry{kind: zero}, nil
 	case off == 0:
 		return entry{}, nil
 	}
-	return s.standard(off, cluster, 0)
+	return m.standard(off, cluster, 0)
 }
 
 // parseExtended makes sense of one subcluster of an extended L2 entry. Its second half, b,
 // has a bit for each that is allocated, and 32 bits above one for each that is zero.
-func (s *Source) parseExtended(e, b uint64, cluster int64, sub int) (entry, error) {
+func (m *mapping) parseExtended(e, b uint64, cluster int64, sub int) (entry, error) {
 	off := int64(e & offsetMask)
 	allocated, zeroes := uint32(b), uint32(b>>subclusters)
 	isAllocated, isZero := allocated>>sub&1 != 0, zeroes>>sub&1 != 0
 	isCompressed := e&flagCompressed != 0
 	switch {
 	case isCompressed && b == 0:
-		return s.parseCompressed(e, cluster)
-	case isCompressed || e&(reservedL2|flagZero) != 0 || allocated&zeroes != 0 || off == 0 && allocated != 0 || off != 0 && !s.isCluster(off):
-		return entry{}, s.path.corrupt("L2 entry of cluster %d is %#x, its subclusters %#x", cluster, e, b)
+		return m.parseCompressed(e, cluster)
+	case isCompressed || e&(reservedL2|flagZero) != 0 || allocated&zeroes != 0 || off == 0 && allocated != 0 || off != 0 && !m.isCluster(off):
+		return entry{}, m.path.corrupt("L2 entry of cluster %d is %#x, its subclusters %#x", cluster, e, b)
 	case isZero:
 		return entry{kind: zero}, nil
 	case !isAllocated:
 		return entry{}, nil
 	}
-	return s.standard(off, cluster, int64(sub)*s.grain())
+	return m.standard(off, cluster, int64(sub)*m.grain())
 }
 
 // standard returns the entry for what is skip bytes into the plain cluster at off.
-func (s *Source) standard(off, cluster, skip int64) (entry, error) {
+func (m *mapping) standard(off, cluster, skip int64) (entry, error) {
 	switch {
-	case off >= s.file.Size():
-		return entry{}, s.path.corrupt("cluster %d is at %#x, after the end of the file of %d bytes: it was cut short", cluster, off, s.file.Size())
-	case s.inTable(off):
-		return entry{}, s.path.corrupt("cluster %d is at %#x, in a table", cluster, off)
+	case off >= m.file.Size():
+		return entry{}, m.path.corrupt("cluster %d is at %#x, after the end of the file of %d bytes: it was cut short", cluster, off, m.file.Size())
+	case m.inTable(off):
+		return entry{}, m.path.corrupt("cluster %d is at %#x, in a table", cluster, off)
 	}
 	return entry{kind: standard, off: off + skip}, nil
 }
 
 // parseCompressed splits a compressed entry: the offset takes the low bits, the number
 // of further 512-byte sectors the rest; how many bits each has depends on the cluster size.
-func (s *Source) parseCompressed(e uint64, cluster int64) (entry, error) {
-	offBits := 62 - (s.clusterBits - 8)
+func (m *mapping) parseCompressed(e uint64, cluster int64) (entry, error) {
+	offBits := 62 - (m.clusterBits - 8)
 	off := int64(e & (1<<offBits - 1))
 	sectors := int64(e &^ (copied | flagCompressed) >> offBits)
 	size := (sectors+1)*disk.SectorSize - off%disk.SectorSize
-	if off < s.cluster() || off >= s.file.Size() || s.inTable(off) {
-		return entry{}, s.path.corrupt("compressed cluster %d is at %#x of %d bytes, or in a table", cluster, off, s.file.Size())
+	if off < m.cluster() || off >= m.file.Size() || m.inTable(off) {
+		return entry{}, m.path.corrupt("compressed cluster %d is at %#x of %d bytes, or in a table", cluster, off, m.file.Size())
 	}
-	return entry{kind: compressed, off: off, size: min(size, s.file.Size()-off)}, nil
+	return entry{kind: compressed, off: off, size: min(size, m.file.Size()-off)}, nil
 }

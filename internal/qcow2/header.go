@@ -3,6 +3,8 @@ package qcow2
 import (
 	"encoding/binary"
 	"math"
+
+	"github.com/decamp/decamp/internal/disk"
 )
 
 // Offsets and limits of the header, from qemu's docs/interop/qcow2.txt. All numbers are
@@ -165,3 +167,21 @@ func (h *header) isCluster(off int64) bool {
 }
 
 func ceilDiv(n, by int64) int64 { return (n + by - 1) / by }
+
+// isWhole reports whether r begins with a whole cluster, of which the disk's last may be
+// a part.
+func (h *header) isWhole(r disk.Range) bool {
+	return r.Off&(h.cluster()-1) == 0 && r.Len >= min(h.cluster(), h.size-r.Off)
+}
+
+// grainOf returns where the grain that off is in begins.
+func (h *header) grainOf(off int64) int64 { return off &^ (h.grain() - 1) }
+
+// l1Range returns where the L1 table is, in bytes of the file.
+func (h *header) l1Range() disk.Range {
+	return disk.Range{Off: h.l1Offset, Len: ceilDiv(int64(h.l1Entries)*8, h.cluster()) * h.cluster()}
+}
+
+func (h *header) refTableRange() disk.Range {
+	return disk.Range{Off: h.refTable, Len: int64(h.refTableCount) << h.clusterBits}
+}

@@ -148,12 +148,12 @@ func (im *Image) adoptTables(path string, file disk.Source) error {
 		return notOurs(path, "it was made by another tool")
 	}
 	for off := int64(0); off < im.data.Len; off += clusterSize {
-		e, err := src.lookup(context.Background(), off)
+		e, err := src.mapping.lookup(context.Background(), off)
 		switch {
 		case err != nil:
 			return fmt.Errorf("resume qcow2 image %s: %w", path, err)
 		case e.kind == unallocated:
-			off = max(off, src.emptyUntil(off)-clusterSize)
+			off = max(off, src.mapping.emptyUntil(off)-clusterSize)
 		case e.kind != standard || e.off != im.data.Off+off:
 			return notOurs(path, "another tool has written to it")
 		default:

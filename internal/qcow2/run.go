@@ -14,7 +14,7 @@ type run struct {
 
 // run returns the longest run at the beginning of r.
 func (s *Source) run(ctx context.Context, r disk.Range) (run, error) {
-	first, err := s.lookup(ctx, r.Off)
+	first, err := s.mapping.lookup(ctx, r.Off)
 	if err != nil {
 		return run{}, err
 	}
@@ -22,24 +22,15 @@ func (s *Source) run(ctx context.Context, r disk.Range) (run, error) {
 		return s.packedRun(ctx, r, first), nil
 	}
 	start := s.grainOf(r.Off)
-	end := s.emptyAfter(start+s.grain(), first)
+	end := s.mapping.emptyAfter(start+s.grain(), first)
 	for end < r.End() {
-		e, err := s.lookup(ctx, end)
+		e, err := s.mapping.lookup(ctx, end)
 		if err != nil || !s.continues(first, e, end-start) {
 			break // an error is found again by whoever asks for what comes next
 		}
-		end = s.emptyAfter(end+s.grain(), e)
+		end = s.mapping.emptyAfter(end+s.grain(), e)
 	}
 	return run{disk.Range{Off: r.Off, Len: min(end, r.End()) - r.Off}, first}, nil
-}
-
-// emptyAfter returns where e ends, which lies before end: further on if whole tables do
-// not exist.
-func (s *Source) emptyAfter(end int64, e entry) int64 {
-	if e.kind == unallocated {
-		return max(end, s.emptyUntil(end))
-	}
-	return end
 }
 
 // continues reports whether a grain with entry next, distance bytes further on the disk,
@@ -54,9 +45,6 @@ func (s *Source) continues(e, next entry, distance int64) bool {
 	return next.kind == e.kind
 }
 
-// grainOf returns where the grain that off is in begins.
-func (s *Source) grainOf(off int64) int64 { return off &^ (s.grain() - 1) }
-
 // packedBytes bounds how much compressed data is read at once.
 const packedBytes = 1 << 20
 
@@ -67,7 +55,7 @@ func (s *Source) packedRun(ctx context.Context, r disk.Range, first entry) run {
 	if s.isWhole(r) {
 		last := first
 		for end < r.End() && s.isWhole(disk.Range{Off: end, Len: r.End() - end}) {
-			e, err := s.lookup(ctx, end)
+			e, err := s.mapping.lookup(ctx, end)
 			if err != nil || e.kind != compressed || e.off < last.off || e.off > last.off+last.size || e.off+e.size > first.off+packedBytes {
 				break // an error is found again by whoever asks for what comes next
 			}
@@ -76,10 +64,4 @@ func (s *Source) packedRun(ctx context.Context, r disk.Range, first entry) run {
 		}
 	}
 	return run{disk.Range{Off: r.Off, Len: min(end, r.End()) - r.Off}, first}
-}
-
-// isWhole reports whether r begins with a whole cluster, of which the disk's last may be
-// a part.
-func (s *Source) isWhole(r disk.Range) bool {
-	return r.Off&(s.cluster()-1) == 0 && r.Len >= min(s.cluster(), s.size-r.Off)
 }

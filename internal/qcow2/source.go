@@ -27,9 +27,7 @@ type Source struct {
 	*header
 	path    filePath
 	file    disk.Source
-	l1      []int64 // offset of each L2 table; 0 if there is none
-	tables  []int64 // the same without zeros, sorted
-	cache   []cacheSlot
+	mapping *mapping
 	shared  *shared
 	backing disk.Source // of the file beneath; nil if there is none
 	layers  []Layer     // of the image that was opened
@@ -59,8 +57,8 @@ func newSource(file disk.Source, path filePath, share *shared) (*Source, error) 
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{header: h, path: path, file: file, cache: h.newCache(), shared: share}
-	return s, s.readL1(ctx)
+	m := &mapping{header: h, path: path, file: file, cache: h.newCache()}
+	return &Source{header: h, path: path, file: file, mapping: m, shared: share}, m.readL1(ctx, share)
 }
 
 // Size returns the disk's size in bytes.

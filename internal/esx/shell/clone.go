@@ -68,7 +68,7 @@ func (s *Shell) cloneDisk(ctx context.Context, c Clone) error {
 			}
 		}
 	}
-	res, err := s.Do(ctx, job)
+	res, err := s.Jobs.Do(ctx, job)
 	switch {
 	case err != nil:
 		return err

@@ -45,6 +45,13 @@ type Result struct {
 	Log    []byte // the end of it
 }
 
+// Jobs starts, follows and ends the jobs of one host, by commands of its Shell. It has no
+// state: what jobs there are is on the host. Its methods may be called concurrently.
+type Jobs struct {
+	cfg   Config
+	shell *Shell
+}
+
 var jobName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
 
 // startScript makes the job's folder ($2) in the folder of all jobs ($1) and starts the
@@ -95,27 +102,15 @@ if test -n "$p"; then kill "-$2" "-$p" 2>/dev/null || kill "-$2" "$p" "$c" 2>/de
 true`
 
 // look returns the state of a job.
-func (s *Shell) look(ctx context.Context, name string) (state, error) {
-	out, err := s.sh(ctx, lookScript, s.folder(name))
+func (js *Jobs) look(ctx context.Context, name string) (state, error) {
+	out, err := js.shell.sh(ctx, lookScript, js.folder(name))
 	if err != nil {
 		return state{}, err
 	}
 	return parseState(out.Stdout)
 }
 
-func (s *Shell) folder(name string) string { return path.Join(s.cfg.Jobs, name) }
-
-// sh runs a script with words for $1 and on; a status other than 0 is an error.
-func (s *Shell) sh(ctx context.Context, script string, words ...string) (Output, error) {
-	out, err := s.Run(ctx, append([]string{"sh", "-c", script, "sh"}, words...)...)
-	if err == nil {
-		err = out.Err()
-		if err != nil {
-			err = fault.New(fault.Conflict, "on %s: %w", s.cfg.Addr, err).WithHint("see that the host's RAM disk %s has room: vdf -h", path.Dir(s.cfg.Jobs))
-		}
-	}
-	return out, err
-}
+func (js *Jobs) folder(name string) string { return path.Join(js.cfg.Jobs, name) }
 
 // Do runs a job to its end and cleans up after it. A job of that name that runs the same
 // command is followed, whoever started it; one that runs another is ended first. If ctx
@@ -123,15 +118,15 @@ func (s *Shell) sh(ctx context.Context, script string, words ...string) (Output,
 //
 // Connections that break are opened again, for as long as Config.Patience. A job that was
 // not there any more, killed or ended by a reboot, is fault.Transient.
-func (s *Shell) Do(ctx context.Context, j Job) (Result, error) {
-	r, err := s.do(ctx, j)
+func (js *Jobs) Do(ctx context.Context, j Job) (Result, error) {
+	r, err := js.do(ctx, j)
 	if err != nil {
-		return r, fmt.Errorf("job %s on %s: %w", j.Name, s.cfg.Addr, err)
+		return r, fmt.Errorf("job %s on %s: %w", j.Name, js.cfg.Addr, err)
 	}
 	return r, nil
 }
 
-func (s *Shell) do(ctx context.Context, j Job) (Result, error) {
+func (js *Jobs) do(ctx context.Context, j Job) (Result, error) {
 	if !jobName.MatchString(j.Name) {
 		return Result{}, fault.New(fault.Internal, "%q is no name for a job", j.Name)
 	}
@@ -139,66 +134,66 @@ func (s *Shell) do(ctx context.Context, j Job) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if err := s.begin(ctx, j, command); err != nil {
+	if err := js.begin(ctx, j, command); err != nil {
 		return Result{}, err
 	}
-	r, err := s.await(ctx, j, command)
+	r, err := js.await(ctx, j, command)
 	if err != nil && ctx.Err() != nil {
 		if j.Kept {
 			return r, err
 		}
-		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Patience)
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), js.cfg.Patience)
 		defer cancel()
-		return r, errors.Join(err, s.End(after, j.Name))
+		return r, errors.Join(err, js.End(after, j.Name))
 	}
 	if err == nil || errors.Is(err, errLost) {
-		err = errors.Join(err, s.remove(ctx, j.Name, command))
+		err = errors.Join(err, js.remove(ctx, j.Name, command))
 	}
 	return r, err
 }
 
 // Follow waits for the end of a job that somebody began before, and cleans up after it. One
 // that is not there is no error, and neither is how it ended: whoever asks looks what it did.
-func (s *Shell) Follow(ctx context.Context, name string) error {
-	st, err := s.patient(ctx, name)
+func (js *Jobs) Follow(ctx context.Context, name string) error {
+	st, err := js.patient(ctx, name)
 	if err == nil && st.kind != none {
-		s.cfg.Log.Info("following a job that is there already", "host", s.cfg.Addr, "job", name)
-		if _, err = s.await(ctx, Job{Name: name}, st.command); err == nil || errors.Is(err, errLost) {
-			if st, err = s.patient(ctx, name); err == nil && st.kind != running { // now it is known what ran
-				err = s.remove(ctx, name, st.command)
+		js.cfg.Log.Info("following a job that is there already", "host", js.cfg.Addr, "job", name)
+		if _, err = js.await(ctx, Job{Name: name}, st.command); err == nil || errors.Is(err, errLost) {
+			if st, err = js.patient(ctx, name); err == nil && st.kind != running { // now it is known what ran
+				err = js.remove(ctx, name, st.command)
 			}
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("job %s on %s: %w", name, s.cfg.Addr, err)
+		return fmt.Errorf("job %s on %s: %w", name, js.cfg.Addr, err)
 	}
 	return nil
 }
 
 // begin starts the job, unless the same one is there.
-func (s *Shell) begin(ctx context.Context, j Job, command string) error {
+func (js *Jobs) begin(ctx context.Context, j Job, command string) error {
 	for {
-		was, err := s.patient(ctx, j.Name)
+		was, err := js.patient(ctx, j.Name)
 		if err != nil {
 			return err
 		}
 		if was.command == command && (was.kind == running || was.kind == exited) {
-			s.cfg.Log.Info("following a job that is there already", "host", s.cfg.Addr, "job", j.Name)
+			js.cfg.Log.Info("following a job that is there already", "host", js.cfg.Addr, "job", j.Name)
 			return nil
 		}
 		if was.kind != none {
-			s.cfg.Log.Info("ending a job of an earlier run", "host", s.cfg.Addr, "job", j.Name)
-			if err := s.End(ctx, j.Name); err != nil {
+			js.cfg.Log.Info("ending a job of an earlier run", "host", js.cfg.Addr, "job", j.Name)
+			if err := js.End(ctx, j.Name); err != nil {
 				return err
 			}
 		}
-		words := append([]string{s.cfg.Jobs, s.folder(j.Name), command}, j.Argv...)
-		out, err := s.sh(ctx, startScript, words...)
+		words := append([]string{js.cfg.Jobs, js.folder(j.Name), command}, j.Argv...)
+		out, err := js.shell.sh(ctx, startScript, words...)
 		if err != nil && !fault.Is(err, fault.Transient) {
 			return err
 		}
 		if err == nil && strings.TrimSpace(string(out.Stdout)) == "started" {
-			s.cfg.Log.Debug("job started", "host", s.cfg.Addr, "job", j.Name)
+			js.cfg.Log.Debug("job started", "host", js.cfg.Addr, "job", j.Name)
 			return nil
 		}
 		// It broke off, or somebody else was faster: look again.
@@ -206,18 +201,18 @@ func (s *Shell) begin(ctx context.Context, j Job, command string) error {
 }
 
 // patient looks at a job, again and again while the host is out of reach.
-func (s *Shell) patient(ctx context.Context, name string) (state, error) {
-	since := s.cfg.Now()
+func (js *Jobs) patient(ctx context.Context, name string) (state, error) {
+	since := js.cfg.Now()
 	for n := 0; ; n++ {
-		st, err := s.look(ctx, name)
+		st, err := js.look(ctx, name)
 		passing := fault.Is(err, fault.Transient) || fault.Is(err, fault.Unreachable)
-		if !passing || ctx.Err() != nil || s.cfg.Now().Sub(since) >= s.cfg.Patience {
+		if !passing || ctx.Err() != nil || js.cfg.Now().Sub(since) >= js.cfg.Patience {
 			return st, err
 		}
 		if n == 0 {
-			s.cfg.Log.Warn("host is out of reach by SSH", "host", s.cfg.Addr, "err", err)
+			js.cfg.Log.Warn("host is out of reach by SSH", "host", js.cfg.Addr, "err", err)
 		}
-		if err := s.pause(ctx, n); err != nil {
+		if err := js.pause(ctx, n); err != nil {
 			return st, err
 		}
 	}
@@ -225,10 +220,10 @@ func (s *Shell) patient(ctx context.Context, name string) (state, error) {
 
 // pause waits the nth time for a host to get on: soon at first, since many jobs are short,
 // and in the end every Config.Poll.
-func (s *Shell) pause(ctx context.Context, n int) error {
+func (js *Jobs) pause(ctx context.Context, n int) error {
 	const doublings = 5
 	select {
-	case <-s.cfg.After(s.cfg.Poll >> max(doublings-n, 0)):
+	case <-js.cfg.After(js.cfg.Poll >> max(doublings-n, 0)):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -244,10 +239,10 @@ var errLost = errors.New("it is gone without an exit status")
 
 // await follows a job until it ends. One of its name that runs something else, if it is known
 // what this one runs, has taken its place.
-func (s *Shell) await(ctx context.Context, j Job, command string) (Result, error) {
-	began := s.cfg.Now()
+func (js *Jobs) await(ctx context.Context, j Job, command string) (Result, error) {
+	began := js.cfg.Now()
 	for n := 0; ; n++ {
-		st, err := s.patient(ctx, j.Name)
+		st, err := js.patient(ctx, j.Name)
 		if err != nil {
 			return Result{}, err
 		}
@@ -260,11 +255,11 @@ func (s *Shell) await(ctx context.Context, j Job, command string) (Result, error
 		switch {
 		case st.kind == exited:
 			return Result{st.status, st.log}, nil
-		case st.kind == dead, st.kind == none, st.kind == begun && s.cfg.Now().Sub(began) >= beginWait:
+		case st.kind == dead, st.kind == none, st.kind == begun && js.cfg.Now().Sub(began) >= beginWait:
 			return Result{Log: st.log}, fault.New(fault.Transient, "%w: %s", errLost, lastLines(string(st.log))).
 				WithHint("somebody killed it, the host was restarted, or it has no memory left for commands (hostd-tmp): copy fewer disks at once")
 		}
-		if err := s.pause(ctx, n); err != nil {
+		if err := js.pause(ctx, n); err != nil {
 			return Result{}, err
 		}
 	}
@@ -277,14 +272,14 @@ const (
 
 // End ends a job and removes what is left of it. One that is not there is no error; one that
 // does not end is fault.Conflict.
-func (s *Shell) End(ctx context.Context, name string) error {
+func (js *Jobs) End(ctx context.Context, name string) error {
 	if !jobName.MatchString(name) {
 		return fault.New(fault.Internal, "%q is no name for a job", name)
 	}
-	began, sent := s.cfg.Now(), ""
+	began, sent := js.cfg.Now(), ""
 	for n := 0; ; n++ {
-		st, err := s.patient(ctx, name)
-		age := s.cfg.Now().Sub(began)
+		st, err := js.patient(ctx, name)
+		age := js.cfg.Now().Sub(began)
 		signal := "TERM"
 		if age >= killAfter {
 			signal = "KILL"
@@ -293,17 +288,17 @@ func (s *Shell) End(ctx context.Context, name string) error {
 		case err != nil || st.kind == none:
 			return err
 		case st.kind == exited, st.kind == dead, st.kind == begun && age >= killAfter:
-			return s.remove(ctx, name, st.command)
+			return js.remove(ctx, name, st.command)
 		case age >= endWait:
-			return fault.New(fault.Conflict, "job %s on %s does not end", name, s.cfg.Addr).
-				WithHint("end it on the host: kill -9 $(cat %s/pid); one that waits for storage ends when the storage answers", fault.Quote(s.folder(name)))
+			return fault.New(fault.Conflict, "job %s on %s does not end", name, js.cfg.Addr).
+				WithHint("end it on the host: kill -9 $(cat %s/pid); one that waits for storage ends when the storage answers", fault.Quote(js.folder(name)))
 		case st.kind == running && signal != sent:
-			if _, err := s.sh(ctx, killScript, s.folder(name), signal); err != nil && !fault.Is(err, fault.Transient) {
+			if _, err := js.shell.sh(ctx, killScript, js.folder(name), signal); err != nil && !fault.Is(err, fault.Transient) {
 				return err
 			}
 			sent = signal
 		}
-		if err := s.pause(ctx, n); err != nil {
+		if err := js.pause(ctx, n); err != nil {
 			return err
 		}
 	}
@@ -321,7 +316,7 @@ fi
 for left in "$1".*; do rm -rf -- "$left"; done`
 
 // remove removes the folder of a job that does not run.
-func (s *Shell) remove(ctx context.Context, name, command string) error {
-	_, err := s.sh(ctx, removeScript, s.folder(name), command)
+func (js *Jobs) remove(ctx context.Context, name, command string) error {
+	_, err := js.shell.sh(ctx, removeScript, js.folder(name), command)
 	return err
 }

@@ -60,7 +60,7 @@ func do(t *testing.T, ctx context.Context, s *shell.Shell, name string, argv []s
 	d := &doing{T: t, ended: make(chan struct{})}
 	go func() {
 		defer close(d.ended)
-		d.result, d.err = s.Do(ctx, shell.Job{Name: name, Argv: argv, Progress: func(log []byte) {
+		d.result, d.err = s.Jobs.Do(ctx, shell.Job{Name: name, Argv: argv, Progress: func(log []byte) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.log = string(log)
@@ -114,17 +114,17 @@ func TestJobRunsAndIsCleanedUp(t *testing.T) {
 	onEveryHost(t, func(t *testing.T, h host) {
 		s := dial(t, h.cfg)
 		all := words[:len(words):len(words)]
-		res, err := s.Do(t.Context(), shell.Job{Name: "words", Argv: append([]string{"printf", `<%s>\n`}, all...)})
+		res, err := s.Jobs.Do(t.Context(), shell.Job{Name: "words", Argv: append([]string{"printf", `<%s>\n`}, all...)})
 		must(t, err)
 		if want := "<" + strings.Join(all, ">\n<") + ">\n"; string(res.Log) != want {
 			t.Errorf("%d, %q, want %q", res.Status, res.Log, want)
 		}
-		res, err = s.Do(t.Context(), shell.Job{Name: "fails", Argv: []string{"sh", "-c", "echo out; echo err >&2; exit 3"}})
+		res, err = s.Jobs.Do(t.Context(), shell.Job{Name: "fails", Argv: []string{"sh", "-c", "echo out; echo err >&2; exit 3"}})
 		must(t, err)
 		if res.Status != 3 || string(res.Log) != "out\nerr\n" {
 			t.Errorf("%+v", res)
 		}
-		if res, err = s.Do(t.Context(), shell.Job{Name: "nosuch", Argv: []string{"nosuch-command"}}); err != nil || res.Status != 127 {
+		if res, err = s.Jobs.Do(t.Context(), shell.Job{Name: "nosuch", Argv: []string{"nosuch-command"}}); err != nil || res.Status != 127 {
 			t.Errorf("%+v, %v", res, err)
 		}
 		h.nothingLeft(t, s)
@@ -200,7 +200,7 @@ func TestJobThatEndedMeanwhile(t *testing.T) {
 		if string(out.Stdout) != "x\n" {
 			t.Errorf("it ran %d times", strings.Count(string(out.Stdout), "x"))
 		}
-		must(t, first.End(t.Context(), "other"))
+		must(t, first.Jobs.End(t.Context(), "other"))
 		<-other.ended
 		if !fault.Is(other.err, fault.Transient) {
 			t.Errorf("a job that was ended: %v", other.err)
@@ -254,13 +254,13 @@ func TestCanceledJobIsEnded(t *testing.T) {
 func TestKeptJobIsFollowed(t *testing.T) {
 	onEveryHost(t, func(t *testing.T, h host) {
 		s := dial(t, h.cfg)
-		must(t, s.Follow(t.Context(), "job")) // there is none
+		must(t, s.Jobs.Follow(t.Context(), "job")) // there is none
 		ctx, cancel := context.WithCancel(t.Context())
 		begun := make(chan struct{})
 		var once sync.Once
 		first := make(chan error, 1)
 		go func() {
-			_, err := s.Do(ctx, shell.Job{Name: "job", Argv: h.until("go"), Kept: true, Progress: func([]byte) { once.Do(func() { close(begun) }) }})
+			_, err := s.Jobs.Do(ctx, shell.Job{Name: "job", Argv: h.until("go"), Kept: true, Progress: func([]byte) { once.Do(func() { close(begun) }) }})
 			first <- err
 		}()
 		<-begun
@@ -269,7 +269,7 @@ func TestKeptJobIsFollowed(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		followed := make(chan error, 1)
-		go func() { followed <- s.Follow(t.Context(), "job") }()
+		go func() { followed <- s.Jobs.Follow(t.Context(), "job") }()
 		h.drop()
 		h.touch(t, dial(t, h.cfg), "go")
 		must(t, <-followed)
@@ -289,7 +289,7 @@ func TestKilledJobIsFollowed(t *testing.T) {
 			out, err := s.Run(t.Context(), "test", "-s", h.cfg.Jobs+"/job/child")
 			return err == nil && out.Status == 0
 		})
-		go func() { followed <- s.Follow(t.Context(), "job") }()
+		go func() { followed <- s.Jobs.Follow(t.Context(), "job") }()
 		out, err := s.Run(t.Context(), "sh", "-c", `kill -9 "$(cat "$1/pid")" "$(cat "$1/child")"`, "sh", h.cfg.Jobs+"/job")
 		must(t, err)
 		must(t, out.Err())
@@ -350,7 +350,7 @@ func TestNextJobIsNotRemoved(t *testing.T) {
 	must(t, os.Mkdir(folder, 0o700))
 	must(t, os.WriteFile(filepath.Join(folder, "command"), []byte("old\n"), 0o600))
 	must(t, os.WriteFile(filepath.Join(folder, "exit"), []byte("0\n"), 0o600))
-	must(t, dial(t, cfg).End(t.Context(), "job"))
+	must(t, dial(t, cfg).Jobs.End(t.Context(), "job"))
 	text, err := os.ReadFile(filepath.Join(folder, "command"))
 	if err != nil || string(text) != "new\n" {
 		t.Errorf("the next job's command is %q: %v", text, err)
@@ -414,16 +414,16 @@ func TestHostThatStaysAwayIsGivenUp(t *testing.T) {
 		t.Errorf("%v", d.err)
 	}
 	cfg.Addr, cfg.Now = r.addr, nil
-	must(t, dial(t, cfg).End(t.Context(), "job"))
+	must(t, dial(t, cfg).Jobs.End(t.Context(), "job"))
 }
 
 func TestNamesOfJobs(t *testing.T) {
 	s := dial(t, fromLab(startLab(t, lab.Config{})))
 	for _, name := range []string{"", ".", "..", "a/b", "-rf", "a b", strings.Repeat("a", 101)} {
-		if _, err := s.Do(t.Context(), shell.Job{Name: name, Argv: []string{"true"}}); !fault.Is(err, fault.Internal) {
+		if _, err := s.Jobs.Do(t.Context(), shell.Job{Name: name, Argv: []string{"true"}}); !fault.Is(err, fault.Internal) {
 			t.Errorf("%q: %v", name, err)
 		}
-		if err := s.End(t.Context(), name); !fault.Is(err, fault.Internal) {
+		if err := s.Jobs.End(t.Context(), name); !fault.Is(err, fault.Internal) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -442,7 +442,7 @@ func TestNoJobOutlivesItsTest(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			_, err := dial(t, cfg).Do(ctx, shell.Job{Name: "job", Argv: []string{"sleep", "1000"}, Kept: true})
+			_, err := dial(t, cfg).Jobs.Do(ctx, shell.Job{Name: "job", Argv: []string{"sleep", "1000"}, Kept: true})
 			ended <- err
 		}()
 		var pid []byte

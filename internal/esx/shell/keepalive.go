@@ -15,15 +15,15 @@ const (
 
 // keepAlive asks the host for a sign of life until the connection ends. Firewalls forget
 // connections on which nothing moves, and a host that lost its power says nothing.
-func (s *Shell) keepAlive(l *link) {
+func (c *connection) keepAlive(l *link) {
 	for {
 		select {
-		case <-s.cfg.After(keepAliveEvery):
+		case <-c.cfg.After(keepAliveEvery):
 		case <-l.gone:
 			return
 		}
 		answered := make(chan error, 1)
-		s.running.Go(func() {
+		c.running.Go(func() {
 			_, _, err := l.SendRequest("keepalive@openssh.com", true, nil)
 			answered <- err
 		})
@@ -32,9 +32,9 @@ func (s *Shell) keepAlive(l *link) {
 			if err != nil {
 				return // it has ended
 			}
-		case <-s.cfg.After(keepAliveWait):
-			s.cfg.Log.Warn("the host does not answer on its SSH connection", "host", s.cfg.Addr)
-			s.drop(l)
+		case <-c.cfg.After(keepAliveWait):
+			c.cfg.Log.Warn("the host does not answer on its SSH connection", "host", c.cfg.Addr)
+			c.drop(l)
 			return
 		}
 	}

@@ -27,7 +27,7 @@ const mostTries = 2
 
 // attempt is one login on one connection.
 type attempt struct {
-	s     *Shell
+	c     *connection
 	kinds []string // of host keys that are asked for; nil: all
 
 	conn    net.Conn
@@ -48,7 +48,7 @@ func (a *attempt) run(ctx context.Context) (*ssh.Client, error) {
 }
 
 func (a *attempt) logIn(ctx context.Context) (*ssh.Client, error) {
-	conn, done, err := dialTCP(ctx, a.s.cfg.Addr)
+	conn, done, err := dialTCP(ctx, a.c.cfg.Addr)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (a *attempt) logIn(ctx context.Context) (*ssh.Client, error) {
 		_ = conn.Close() // the error says what is wrong
 		return nil, a.judge(ctx, err)
 	}
-	a.s.accepted(a.asked)
+	a.c.accepted(a.asked)
 	return client, nil
 }
 
@@ -71,11 +71,11 @@ func (a *attempt) handshake(ctx context.Context) (*ssh.Client, error) {
 		return nil, err
 	}
 	defer closeAll()
-	cfg := &ssh.ClientConfig{User: a.s.cfg.User, Auth: methods, HostKeyCallback: a.checkKey, HostKeyAlgorithms: a.kinds}
+	cfg := &ssh.ClientConfig{User: a.c.cfg.User, Auth: methods, HostKeyCallback: a.checkKey, HostKeyAlgorithms: a.kinds}
 	if err := a.conn.SetDeadline(time.Now().Add(handshakeWait)); err != nil {
 		return nil, err
 	}
-	c, channels, requests, err := ssh.NewClientConn(a.conn, a.s.cfg.Addr, cfg)
+	c, channels, requests, err := ssh.NewClientConn(a.conn, a.c.cfg.Addr, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ var errOtherKey = errors.New("the host key is not the pinned one")
 
 func (a *attempt) checkKey(_ string, _ net.Addr, key ssh.PublicKey) error {
 	a.shown = &HostKey{key.Type(), ssh.FingerprintSHA256(key)}
-	if a.trusted = slices.Contains(a.s.pins, a.shown.Fingerprint); !a.trusted {
+	if a.trusted = slices.Contains(a.c.pins, a.shown.Fingerprint); !a.trusted {
 		return errOtherKey
 	}
 	return nil
@@ -95,7 +95,7 @@ func (a *attempt) checkKey(_ string, _ net.Addr, key ssh.PublicKey) error {
 // methods are the ways to log in: keys first, since they cost no tries.
 func (a *attempt) methods(ctx context.Context) (methods []ssh.AuthMethod, closeAll func(), err error) {
 	closeAll = func() {}
-	switch cfg := a.s.cfg; {
+	switch cfg := a.c.cfg; {
 	case cfg.KeyFile != "":
 		key, err := readKey(cfg.KeyFile)
 		if err != nil {
@@ -105,20 +105,20 @@ func (a *attempt) methods(ctx context.Context) (methods []ssh.AuthMethod, closeA
 	case cfg.Agent != "":
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", cfg.Agent)
 		if err != nil {
-			a.s.cfg.Log.Debug("SSH agent is left out", "err", err)
+			a.c.cfg.Log.Debug("SSH agent is left out", "err", err)
 			break
 		}
 		closeAll = func() { _ = conn.Close() } // it was only asked
 		methods = append(methods, ssh.PublicKeysCallback(func() ([]ssh.Signer, error) {
 			keys, err := agent.NewClient(conn).Signers()
 			if err != nil {
-				a.s.cfg.Log.Debug("SSH agent is left out", "err", err)
+				a.c.cfg.Log.Debug("SSH agent is left out", "err", err)
 				return nil, nil
 			}
 			return keys[:min(len(keys), mostKeys)], nil
 		}))
 	}
-	if a.s.cfg.Password != nil {
+	if a.c.cfg.Password != nil {
 		methods = append(methods, ssh.KeyboardInteractive(a.answer(ctx)), ssh.PasswordCallback(a.password(ctx)))
 	}
 	return methods, closeAll, nil
@@ -170,7 +170,7 @@ func (a *attempt) password(ctx context.Context) func() (string, error) {
 			a.failed = errRefused
 			return "", a.failed
 		}
-		if a.failed = a.s.mayTry(); a.failed != nil {
+		if a.failed = a.c.mayTry(); a.failed != nil {
 			return "", a.failed
 		}
 		var secret esx.Secret
@@ -178,7 +178,7 @@ func (a *attempt) password(ctx context.Context) func() (string, error) {
 			return "", a.failed
 		}
 		a.asked = true
-		a.s.note(func() { a.s.tried++ })
+		a.c.note(func() { a.c.tried++ })
 		return string(secret), nil
 	}
 }
@@ -188,41 +188,17 @@ func (a *attempt) ask(ctx context.Context) (secret esx.Secret, err error) {
 	if err := a.conn.SetDeadline(time.Time{}); err != nil {
 		return "", err
 	}
-	if a.s.cfg.Admit != nil {
-		pass, err := a.s.cfg.Admit(ctx)
+	if a.c.cfg.Admit != nil {
+		pass, err := a.c.cfg.Admit(ctx)
 		if err != nil {
 			return "", err
 		}
 		a.pass = pass
 	}
-	if secret, err = a.s.cfg.Password(ctx); err != nil {
+	if secret, err = a.c.cfg.Password(ctx); err != nil {
 		return "", err
 	}
 	return secret, a.conn.SetDeadline(time.Now().Add(handshakeWait))
-}
-
-func (s *Shell) note(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f()
-}
-
-func (s *Shell) mayTry() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.tried < mostTries {
-		return nil
-	}
-	return fault.New(fault.Denied, "the host hung up on %d logins after the password, and the account locks at 5", s.tried).OfLogin().
-		WithHint("see the host's auth.log; then run the same command again")
-}
-
-// accepted forgets what was counted.
-func (s *Shell) accepted(password bool) {
-	s.note(func() { s.tried = 0 })
-	if password && s.cfg.Judged != nil {
-		s.cfg.Judged(nil)
-	}
 }
 
 // judge says what a failed handshake means. The library has no error for a refused login:
@@ -247,8 +223,8 @@ func (a *attempt) judge(ctx context.Context, err error) error {
 // it is for them to know that it was the last which is tried for that.
 func (a *attempt) lost(err error) error {
 	if a.pass != nil {
-		if last := a.s.mayTry(); last != nil {
-			a.s.note(func() { a.s.tried = 0 })
+		if last := a.c.mayTry(); last != nil {
+			a.c.note(func() { a.c.tried = 0 })
 			return last
 		}
 	}
@@ -258,18 +234,18 @@ func (a *attempt) lost(err error) error {
 // refused is a login that will not be tried again.
 func (a *attempt) refused(err error) error {
 	if a.asked {
-		if a.s.cfg.Judged != nil {
-			a.s.cfg.Judged(err)
+		if a.c.cfg.Judged != nil {
+			a.c.cfg.Judged(err)
 		}
-		err = fault.New(fault.Denied, "user %s: %w: %w", a.s.cfg.User, errRefused, err).
+		err = fault.New(fault.Denied, "user %s: %w: %w", a.c.cfg.User, errRefused, err).
 			WithHint("check the password; by SSH, a host in lockdown mode takes none but its exception users; the account locks after 5 failures in 15 minutes, so this is not tried again").OfLogin()
 	} else {
-		err = fault.New(fault.Denied, "user %s: %w", a.s.cfg.User, err).
-			WithHint("the host takes none of the keys: put one into /etc/ssh/keys-%s/authorized_keys there, or give a password", a.s.cfg.User)
+		err = fault.New(fault.Denied, "user %s: %w", a.c.cfg.User, err).
+			WithHint("the host takes none of the keys: put one into /etc/ssh/keys-%s/authorized_keys there, or give a password", a.c.cfg.User)
 	}
-	a.s.note(func() {
-		if a.s.tried = 0; a.pass == nil {
-			a.s.refused = fmt.Errorf("not tried again: %w", err)
+	a.c.note(func() {
+		if a.c.tried = 0; a.pass == nil {
+			a.c.refused = fmt.Errorf("not tried again: %w", err)
 		}
 	})
 	return err

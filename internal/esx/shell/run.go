@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"strings"
 
 	"golang.org/x/crypto/ssh"
@@ -92,11 +93,11 @@ func (s *Shell) scriptTo(ctx context.Context, text string, w io.Writer) (Output,
 	}
 	defer s.sessions.Release(1)
 	for {
-		l, fresh, err := s.connect(ctx)
+		l, fresh, err := s.conn.connect(ctx)
 		if err != nil {
 			return Output{}, err
 		}
-		session, err := s.openSession(ctx, l)
+		session, err := s.conn.openSession(ctx, l)
 		switch {
 		case err == nil:
 			return s.follow(ctx, session, text, w)
@@ -105,7 +106,7 @@ func (s *Shell) scriptTo(ctx context.Context, text string, w io.Writer) (Output,
 		case fresh:
 			return Output{}, sessionError(err)
 		}
-		s.drop(l)
+		s.conn.drop(l)
 	}
 }
 
@@ -116,32 +117,6 @@ func sessionError(err error) error {
 		return fault.New(fault.Denied, "%w", err).WithHint("the host opens no session: it may be in lockdown mode, or have as many SSH sessions as it takes (SshSessionLimit)")
 	}
 	return fault.Wrap(fault.Transient, err)
-}
-
-// openSession does not wait longer than ctx: on a connection that is dead and does not know
-// it yet there is no answer.
-func (s *Shell) openSession(ctx context.Context, l *link) (*ssh.Session, error) {
-	type opened struct {
-		*ssh.Session
-		error
-	}
-	answer := make(chan opened)
-	s.running.Go(func() {
-		session, err := l.NewSession()
-		select {
-		case answer <- opened{session, err}:
-		case <-ctx.Done():
-			if err == nil {
-				_ = session.Close() // nobody wants it any more
-			}
-		}
-	})
-	select {
-	case o := <-answer:
-		return o.Session, o.error
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }
 
 // follow starts the text in a session and waits for its end.
@@ -183,4 +158,16 @@ func (b *cutBuffer) Write(p []byte) (int, error) {
 		return 0, errTooLong
 	}
 	return b.Buffer.Write(p)
+}
+
+// sh runs a script with words for $1 and on; a status other than 0 is an error.
+func (s *Shell) sh(ctx context.Context, script string, words ...string) (Output, error) {
+	out, err := s.Run(ctx, append([]string{"sh", "-c", script, "sh"}, words...)...)
+	if err == nil {
+		err = out.Err()
+		if err != nil {
+			err = fault.New(fault.Conflict, "on %s: %w", s.cfg.Addr, err).WithHint("see that the host's RAM disk %s has room: vdf -h", path.Dir(s.cfg.Jobs))
+		}
+	}
+	return out, err
 }

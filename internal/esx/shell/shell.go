@@ -26,18 +26,13 @@ package shell
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"sync"
 	"time"
 
-	"golang.org/x/crypto/ssh"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/decamp/decamp/internal/esx"
-	"github.com/decamp/decamp/internal/fault"
 )
 
 // Config says where to log in and how.
@@ -125,32 +120,22 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Shell is a login to one host. Its methods may be called concurrently.
+// Shell is a login to one host, and runs commands there. Its methods may be called
+// concurrently; it has no lock of its own.
 type Shell struct {
+	// Jobs are the commands on this host that go on without a connection.
+	Jobs *Jobs
+
 	cfg      Config
-	pins     pins
-	turn     chan struct{}       // holds one token; taken while connecting
+	conn     *connection
 	sessions *semaphore.Weighted // commands at once
-	running  sync.WaitGroup      // goroutines of connections
-
-	mu      sync.Mutex
-	link    *link // nil: none, or broken
-	closed  bool
-	refused error // why no login is tried again
-	tried   int   // passwords sent that the host said nothing about
-}
-
-// link is one connection.
-type link struct {
-	*ssh.Client
-	gone chan struct{} // closed when the connection has ended
 }
 
 // Dial logs in. ctx is for the login alone.
 func Dial(ctx context.Context, cfg Config) (*Shell, error) {
 	s, err := newShell(cfg)
 	if err == nil {
-		_, _, err = s.connect(ctx)
+		_, _, err = s.conn.connect(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("log in to %s by SSH: %w", cfg.Addr, err)
@@ -159,11 +144,14 @@ func Dial(ctx context.Context, cfg Config) (*Shell, error) {
 }
 
 func newShell(cfg Config) (*Shell, error) {
-	s := &Shell{cfg: cfg.withDefaults(), turn: make(chan struct{}, 1), sessions: semaphore.NewWeighted(maxSessions)}
-	s.turn <- struct{}{}
-	var err error
-	s.pins, err = parsePins(cfg.HostKey)
-	return s, err
+	pins, err := parsePins(cfg.HostKey)
+	if err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	s := &Shell{cfg: cfg, conn: newConnection(cfg, pins), sessions: semaphore.NewWeighted(maxSessions)}
+	s.Jobs = &Jobs{cfg: cfg, shell: s}
+	return s, nil
 }
 
 // Addr returns the host:port that was logged in to.
@@ -171,129 +159,6 @@ func (s *Shell) Addr() string { return s.cfg.Addr }
 
 // Close ends the connection. Jobs go on.
 func (s *Shell) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	l := s.link
-	s.link = nil
-	s.mu.Unlock()
-	if l != nil {
-		_ = l.Close() // the host will notice, or has
-	}
-	s.running.Wait()
+	s.conn.close()
 	return nil
 }
-
-var errClosed = errors.New("the login has ended")
-
-// connect returns the connection, and makes one if there is none; fresh says which.
-func (s *Shell) connect(ctx context.Context) (l *link, fresh bool, err error) {
-	select {
-	case <-s.turn:
-	case <-ctx.Done():
-		return nil, false, ctx.Err()
-	}
-	defer func() { s.turn <- struct{}{} }()
-	l, err = s.present()
-	if l != nil || err != nil {
-		return l, false, err
-	}
-	if l, err = s.dial(ctx); err != nil {
-		return nil, false, err
-	}
-	return l, true, s.keep(l)
-}
-
-// present returns the connection that is there, or nil.
-func (s *Shell) present() (*link, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return nil, fault.Wrap(fault.Canceled, errClosed)
-	case s.link == nil:
-		return nil, s.refused
-	}
-	select {
-	case <-s.link.gone:
-		return nil, s.refused
-	default:
-		return s.link, nil
-	}
-}
-
-// keep makes l the connection.
-func (s *Shell) keep(l *link) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		_ = l.Close() // nobody wants it any more
-		return fault.Wrap(fault.Canceled, errClosed)
-	}
-	s.link = l
-	s.running.Go(func() {
-		err := l.Wait()
-		s.cfg.Log.Debug("SSH connection ended", "host", s.cfg.Addr, "err", err)
-		close(l.gone)
-	})
-	s.running.Go(func() { s.keepAlive(l) })
-	return nil
-}
-
-// drop takes a connection that does not work out of use.
-func (s *Shell) drop(l *link) {
-	_ = l.Close() // it is broken
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.link == l {
-		s.link = nil
-	}
-}
-
-// dial opens a connection and logs in. A host has several keys and shows one kind: if that
-// is not the pinned one, the other kinds are asked for.
-func (s *Shell) dial(ctx context.Context) (*link, error) {
-	var shown []HostKey
-	for _, kinds := range append([][]string{nil}, keyKinds...) {
-		if showsAny(shown, kinds) {
-			continue
-		}
-		a := &attempt{s: s, kinds: kinds}
-		client, err := a.run(ctx)
-		if err == nil {
-			s.cfg.Log.Info("logged in by SSH", "host", s.cfg.Addr, "user", s.cfg.User)
-			return &link{client, make(chan struct{})}, nil
-		}
-		if a.shown != nil {
-			shown = append(shown, *a.shown)
-		}
-		if a.trusted || a.shown == nil && (kinds == nil || fault.Is(err, fault.Unreachable) || ctx.Err() != nil) {
-			return nil, err
-		}
-	}
-	return nil, s.pins.mismatch(s.cfg.Addr, shown)
-}
-
-// dialTCP opens a connection that ends when ctx does, until done is called.
-func dialTCP(ctx context.Context, addr string) (conn net.Conn, done func() bool, err error) {
-	d := net.Dialer{Timeout: dialWait, KeepAlive: 30 * time.Second}
-	if conn, err = d.DialContext(ctx, "tcp", addr); err != nil {
-		return nil, nil, netError(ctx, err)
-	}
-	done = context.AfterFunc(ctx, func() { _ = conn.Close() }) // the handshake tells
-	return conn, done, nil
-}
-
-// netError is what goes wrong before there is a login.
-func netError(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	var dns *net.DNSError
-	if errors.As(err, &dns) {
-		return fault.New(fault.Unreachable, "%w", err).WithHint("check the host's name")
-	}
-	return fault.New(fault.Unreachable, "%w", err).WithHint("%s", howToStart)
-}
-
-// howToStart is said when nobody answers. SSH is off on a host as it is installed.
-const howToStart = "SSH is off by default on ESXi: start the service TSM-SSH (host client: Manage, Services; or on the console), and see that the firewall ruleset sshServer admits this machine"

@@ -75,7 +75,7 @@ func (s *Shell) sum(ctx context.Context, name, file string) (Sum, error) {
 		if len(out.Stdout) == 0 {
 			continue
 		}
-		res, err := s.Do(ctx, Job{Name: name, Argv: append(by.argv[:len(by.argv):len(by.argv)], file)})
+		res, err := s.Jobs.Do(ctx, Job{Name: name, Argv: append(by.argv[:len(by.argv):len(by.argv)], file)})
 		if err != nil {
 			return Sum{}, err
 		}

@@ -49,7 +49,7 @@ func (h *Host) createSnapshot(ctx context.Context, vm inventory.MoRef, o esx.Sna
 	if err != nil {
 		return "", err
 	}
-	if err := sh.Follow(ctx, takes(vm, o.Name)); err != nil {
+	if err := sh.Jobs.Follow(ctx, takes(vm, o.Name)); err != nil {
 		return "", err
 	}
 	if ref, found, err := h.Session.FindSnapshot(ctx, vm, o.Name); found || err != nil {
@@ -103,7 +103,7 @@ func (h *Host) dropSnapshot(ctx context.Context, vm inventory.MoRef, name string
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(sh.Follow(ctx, takes(vm, name)), sh.Follow(ctx, drops(vm, name))); err != nil {
+	if err := errors.Join(sh.Jobs.Follow(ctx, takes(vm, name)), sh.Jobs.Follow(ctx, drops(vm, name))); err != nil {
 		return err
 	}
 	entry, there, err := h.Session.AwaitSnapshot(ctx, vm, name, false, 0)

@@ -12,24 +12,30 @@ type run struct {
 
 func (r run) end() int64 { return r.file + r.n }
 
+// An allocator finds free blocks and free inodes, marks them as used, and gives blocks back.
+type allocator struct {
+	super  *super
+	groups *groupTable
+}
+
 // allocate takes n blocks, from goal on where they are free. The runs have no place in a
 // file yet.
-func (fs *FS) allocate(goal, n int64) ([]run, error) {
-	s, err := fs.superblock()
+func (a *allocator) allocate(goal, n int64) ([]run, error) {
+	s, err := a.groups.superblock()
 	if err != nil {
 		return nil, err
 	}
-	if free := fs.freeBlocks(s); n > free {
-		return nil, fs.full(n, free)
+	if free := a.super.freeBlocks(s); n > free {
+		return nil, a.fullError(n, free)
 	}
-	if goal < fs.firstBlock || goal >= fs.blocks {
-		goal = fs.firstBlock
+	if goal < a.super.firstBlock || goal >= a.super.blocks {
+		goal = a.super.firstBlock
 	}
 	var runs []run
-	first := (goal - fs.firstBlock) / fs.blocksPerGroup
-	from := (goal - fs.firstBlock) % fs.blocksPerGroup
-	for i := int64(0); i <= fs.groups && n > 0; i++ { // the first group twice: what is before goal comes last
-		got, err := fs.allocateIn((first+i)%fs.groups, from, n)
+	first := (goal - a.super.firstBlock) / a.super.blocksPerGroup
+	from := (goal - a.super.firstBlock) % a.super.blocksPerGroup
+	for i := int64(0); i <= a.super.groups && n > 0; i++ { // the first group twice: what is before goal comes last
+		got, err := a.allocateIn((first+i)%a.super.groups, from, n)
 		if err != nil {
 			return nil, err
 		}
@@ -44,24 +50,24 @@ func (fs *FS) allocate(goal, n int64) ([]run, error) {
 	return runs, nil
 }
 
-func (fs *FS) full(n, free int64) error {
-	return fault.New(fault.Full, "the guest's file system has %d KiB free, %d KiB are needed", free*fs.blockSize/1024, n*fs.blockSize/1024).
+func (a *allocator) fullError(n, free int64) error {
+	return fault.New(fault.Full, "the guest's file system has %d KiB free, %d KiB are needed", free*a.super.blockSize/1024, n*a.super.blockSize/1024).
 		WithHint("free space in the guest (old kernels: apt autoremove, dnf remove --oldinstallonly), and copy it again")
 }
 
 // allocateIn takes up to n blocks of a group, from bit from on.
-func (fs *FS) allocateIn(group, from, n int64) ([]run, error) {
-	d, err := fs.group(group)
-	if err != nil || fs.groupCount(d, 0xc, 0x2c) == 0 {
+func (a *allocator) allocateIn(group, from, n int64) ([]run, error) {
+	d, err := a.groups.read(group)
+	if err != nil || a.super.groupCount(d, 0xc, 0x2c) == 0 {
 		return nil, err
 	}
-	bits, err := fs.blockBitmap(group)
+	bits, err := a.groups.blockBitmap(group)
 	if err != nil {
 		return nil, err
 	}
 	var runs []run
-	base, taken := fs.firstBlock+group*fs.blocksPerGroup, int64(0)
-	for i := from; i < fs.groupBlocks(group) && taken < n; i++ {
+	base, taken := a.super.firstBlock+group*a.super.blocksPerGroup, int64(0)
+	for i := from; i < a.super.groupBlocks(group) && taken < n; i++ {
 		if bits.has(i) {
 			continue
 		}
@@ -73,17 +79,17 @@ func (fs *FS) allocateIn(group, from, n int64) ([]run, error) {
 		}
 		runs = append(runs, run{disk: base + i, n: 1})
 	}
-	return runs, fs.addFreeBlocks(group, -taken)
+	return runs, a.groups.addFreeBlocks(group, -taken)
 }
 
 // free gives blocks back.
-func (fs *FS) free(disk, n int64) error {
+func (a *allocator) free(disk, n int64) error {
 	for end := disk + n; disk < end; disk++ {
-		if disk <= fs.firstBlock || disk >= fs.blocks {
-			return corrupt("a file has block %d of %d", disk, fs.blocks)
+		if disk <= a.super.firstBlock || disk >= a.super.blocks {
+			return corrupt("a file has block %d of %d", disk, a.super.blocks)
 		}
-		group, bit := (disk-fs.firstBlock)/fs.blocksPerGroup, (disk-fs.firstBlock)%fs.blocksPerGroup
-		bits, err := fs.blockBitmap(group)
+		group, bit := (disk-a.super.firstBlock)/a.super.blocksPerGroup, (disk-a.super.firstBlock)%a.super.blocksPerGroup
+		bits, err := a.groups.blockBitmap(group)
 		if err != nil {
 			return err
 		}
@@ -91,7 +97,7 @@ func (fs *FS) free(disk, n int64) error {
 			return corrupt("block %d belongs to a file and is free", disk)
 		}
 		bits.clear(bit)
-		if err := fs.addFreeBlocks(group, 1); err != nil {
+		if err := a.groups.addFreeBlocks(group, 1); err != nil {
 			return err
 		}
 	}
@@ -99,18 +105,18 @@ func (fs *FS) free(disk, n int64) error {
 }
 
 // newInode takes an inode, near the folder it will be in.
-func (fs *FS) newInode(parent uint32, folder bool) (uint32, error) {
-	first := int64((parent - 1) / fs.inodesPerGroup)
-	for i := range fs.groups {
-		group := (first + i) % fs.groups
-		d, err := fs.group(group)
+func (a *allocator) newInode(parent uint32, folder bool) (uint32, error) {
+	first := int64((parent - 1) / a.super.inodesPerGroup)
+	for i := range a.super.groups {
+		group := (first + i) % a.super.groups
+		d, err := a.groups.read(group)
 		if err != nil {
 			return 0, err
 		}
-		if fs.groupCount(d, 0xe, 0x2e) == 0 {
+		if a.super.groupCount(d, 0xe, 0x2e) == 0 {
 			continue
 		}
-		num, err := fs.newInodeIn(group, folder)
+		num, err := a.newInodeIn(group, folder)
 		if num != 0 || err != nil {
 			return num, err
 		}
@@ -119,34 +125,34 @@ func (fs *FS) newInode(parent uint32, folder bool) (uint32, error) {
 		WithHint("remove files in the guest, and copy it again")
 }
 
-func (fs *FS) newInodeIn(group int64, folder bool) (uint32, error) {
-	bits, err := fs.inodeBitmap(group)
+func (a *allocator) newInodeIn(group int64, folder bool) (uint32, error) {
+	bits, err := a.groups.inodeBitmap(group)
 	if err != nil {
 		return 0, err
 	}
-	for i := range int64(fs.inodesPerGroup) {
-		num := uint32(group)*fs.inodesPerGroup + uint32(i) + 1
-		if bits.has(i) || num < fs.firstInode {
+	for i := range int64(a.super.inodesPerGroup) {
+		num := uint32(group)*a.super.inodesPerGroup + uint32(i) + 1
+		if bits.has(i) || num < a.super.firstInode {
 			continue
 		}
 		bits.set(i)
-		if err := fs.beginTable(group, i); err != nil {
+		if err := a.beginTable(group, i); err != nil {
 			return 0, err
 		}
-		return num, fs.takeInode(group, folder)
+		return num, a.groups.takeInode(group, folder)
 	}
 	return 0, nil
 }
 
 // beginTable counts inode i of a group to the part of its table that is in use.
-func (fs *FS) beginTable(group, i int64) error {
-	d, err := fs.editGroup(group)
-	if err != nil || !fs.uninitGroups() {
+func (a *allocator) beginTable(group, i int64) error {
+	d, err := a.groups.edit(group)
+	if err != nil || !a.super.uninitGroups() {
 		return err
 	}
-	rest := int64(fs.inodesPerGroup) - i - 1
-	if fs.groupCount(d, 0x1c, 0x32) > rest {
-		fs.putGroupCount(d, 0x1c, 0x32, rest)
+	rest := int64(a.super.inodesPerGroup) - i - 1
+	if a.super.groupCount(d, 0x1c, 0x32) > rest {
+		a.super.putGroupCount(d, 0x1c, 0x32, rest)
 	}
 	return nil
 }

@@ -26,42 +26,42 @@ func (b bitmap) zeros(end int64) (n int64) {
 
 // blockBitmap returns the bitmap of a group's blocks, to be changed. One that was never
 // written is made.
-func (fs *FS) blockBitmap(group int64) (bitmap, error) {
-	d, p, err := fs.parts(group)
+func (g *groupTable) blockBitmap(group int64) (bitmap, error) {
+	d, p, err := g.parts(group)
 	if err != nil {
 		return nil, err
 	}
-	if !fs.isUninit(d, groupBlockUninit) {
-		fs.touched[group] = true
-		return fs.stage.edit(p.blockBitmap)
+	if !g.super.isUninit(d, groupBlockUninit) {
+		g.touched[group] = true
+		return g.stage.edit(p.blockBitmap)
 	}
-	return fs.newBlockBitmap(group, p)
+	return g.newBlockBitmap(group, p)
 }
 
 // newBlockBitmap makes the bitmap of a group that has nothing in it but its own parts.
-func (fs *FS) newBlockBitmap(group int64, p place) (bitmap, error) {
-	b, err := fs.stage.blank(p.blockBitmap)
+func (g *groupTable) newBlockBitmap(group int64, p place) (bitmap, error) {
+	b, err := g.stage.blank(p.blockBitmap)
 	if err != nil {
 		return nil, err
 	}
-	bits, first := bitmap(b), fs.firstBlock+group*fs.blocksPerGroup
+	bits, first := bitmap(b), g.super.firstBlock+group*g.super.blocksPerGroup
 	mark := func(from, n int64) {
-		for at := max(from, first); at < min(from+n, first+fs.groupBlocks(group)); at++ {
+		for at := max(from, first); at < min(from+n, first+g.super.groupBlocks(group)); at++ {
 			bits.set(at - first)
 		}
 	}
-	if fs.hasSuper(group) {
-		mark(first, 1+(fs.groups*fs.descSize+fs.blockSize-1)/fs.blockSize+fs.reservedGDT)
+	if g.super.hasSuper(group) {
+		mark(first, 1+(g.super.groups*g.super.descSize+g.super.blockSize-1)/g.super.blockSize+g.super.reservedGDT)
 	}
 	mark(p.blockBitmap, 1)
 	mark(p.inodeBitmap, 1)
-	mark(p.inodeTable, int64(fs.inodesPerGroup)*fs.inodeSize/fs.blockSize)
-	bits.fill(fs.groupBlocks(group))
-	d, err := fs.editGroup(group)
+	mark(p.inodeTable, int64(g.super.inodesPerGroup)*g.super.inodeSize/g.super.blockSize)
+	bits.fill(g.super.groupBlocks(group))
+	d, err := g.edit(group)
 	if err != nil {
 		return nil, err
 	}
-	if free := fs.groupCount(d, 0xc, 0x2c); bits.zeros(fs.groupBlocks(group)) != free {
+	if free := g.super.groupCount(d, 0xc, 0x2c); bits.zeros(g.super.groupBlocks(group)) != free {
 		return nil, corrupt("group %d, which was never used, has %d free blocks", group, free)
 	}
 	put16(d, 0x12, le16(d, 0x12)&^groupBlockUninit)
@@ -69,13 +69,13 @@ func (fs *FS) newBlockBitmap(group int64, p place) (bitmap, error) {
 }
 
 // hasSuper reports whether a group begins with a copy of the superblock.
-func (fs *FS) hasSuper(group int64) bool {
+func (s *super) hasSuper(group int64) bool {
 	switch {
 	case group == 0:
 		return true
-	case fs.compat&compatSparseSuper2 != 0:
-		return group == fs.backups[0] || group == fs.backups[1]
-	case fs.roCompat&roSparseSuper == 0 || group == 1:
+	case s.compat&compatSparseSuper2 != 0:
+		return group == s.backups[0] || group == s.backups[1]
+	case s.roCompat&roSparseSuper == 0 || group == 1:
 		return true
 	}
 	return isPower(group, 3) || isPower(group, 5) || isPower(group, 7)
@@ -89,24 +89,24 @@ func isPower(n, of int64) bool {
 }
 
 // inodeBitmap returns the bitmap of a group's inodes, to be changed.
-func (fs *FS) inodeBitmap(group int64) (bitmap, error) {
-	d, p, err := fs.parts(group)
+func (g *groupTable) inodeBitmap(group int64) (bitmap, error) {
+	d, p, err := g.parts(group)
 	if err != nil {
 		return nil, err
 	}
-	if !fs.isUninit(d, groupInodeUninit) {
-		fs.touched[group] = true
-		return fs.stage.edit(p.inodeBitmap)
+	if !g.super.isUninit(d, groupInodeUninit) {
+		g.touched[group] = true
+		return g.stage.edit(p.inodeBitmap)
 	}
-	if _, err := fs.blockBitmap(group); err != nil { // as the kernel does it: no inodes in a group without
+	if _, err := g.blockBitmap(group); err != nil { // as the kernel does it: no inodes in a group without
 		return nil, err
 	}
-	b, err := fs.stage.blank(p.inodeBitmap)
+	b, err := g.stage.blank(p.inodeBitmap)
 	if err != nil {
 		return nil, err
 	}
-	bitmap(b).fill(int64(fs.inodesPerGroup))
-	if d, err = fs.editGroup(group); err != nil {
+	bitmap(b).fill(int64(g.super.inodesPerGroup))
+	if d, err = g.edit(group); err != nil {
 		return nil, err
 	}
 	put16(d, 0x12, le16(d, 0x12)&^groupInodeUninit)

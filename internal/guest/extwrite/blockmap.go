@@ -7,7 +7,7 @@ import "github.com/decamp/decamp/internal/fault"
 const direct = 12
 
 // readBlockMap reads a block map.
-func (fs *FS) readBlockMap(n inode, m *mapping) error {
+func (ms *mappings) readBlockMap(n inode, m *mapping) error {
 	at := int64(0)
 	for i := range direct {
 		if err := m.addBlock(at, int64(le32(n.where(), i*4))); err != nil {
@@ -17,7 +17,7 @@ func (fs *FS) readBlockMap(n inode, m *mapping) error {
 	}
 	for level := range 3 {
 		var err error
-		if at, err = fs.readTable(n, m, int64(le32(n.where(), (direct+level)*4)), level, at); err != nil {
+		if at, err = ms.readTable(n, m, int64(le32(n.where(), (direct+level)*4)), level, at); err != nil {
 			return err
 		}
 	}
@@ -34,26 +34,26 @@ func (m *mapping) addBlock(file, disk int64) error {
 
 // readTable reads a table that begins with the file's block at, and returns the first one
 // after it.
-func (fs *FS) readTable(n inode, m *mapping, table int64, level int, at int64) (int64, error) {
-	span := fs.span(level)
+func (ms *mappings) readTable(n inode, m *mapping, table int64, level int, at int64) (int64, error) {
+	span := ms.super.span(level)
 	if table == 0 {
-		return at + span*(fs.blockSize/4), nil
+		return at + span*(ms.super.blockSize/4), nil
 	}
 	if len(m.tables) >= maxRuns {
 		return 0, corrupt("inode %d has a block map without end", n.num)
 	}
-	b, err := fs.stage.read(table)
+	b, err := ms.stage.read(table)
 	if err != nil {
 		return 0, err
 	}
 	m.tables = append(m.tables, table)
-	for i := range int(fs.blockSize / 4) {
+	for i := range int(ms.super.blockSize / 4) {
 		entry := int64(le32(b, i*4))
 		if level == 0 {
 			err = m.addBlock(at, entry)
 			at++
 		} else {
-			at, err = fs.readTable(n, m, entry, level-1, at)
+			at, err = ms.readTable(n, m, entry, level-1, at)
 		}
 		if err != nil {
 			return 0, err
@@ -63,17 +63,17 @@ func (fs *FS) readTable(n inode, m *mapping, table int64, level int, at int64) (
 }
 
 // span is how many blocks of a file an entry of a table stands for.
-func (fs *FS) span(level int) int64 {
+func (s *super) span(level int) int64 {
 	n := int64(1)
 	for range level {
-		n *= fs.blockSize / 4
+		n *= s.blockSize / 4
 	}
 	return n
 }
 
 // putBlockMap writes a block map.
-func (fs *FS) putBlockMap(n inode, m *mapping) error {
-	if err := fs.checkBlockMap(m); err != nil {
+func (ms *mappings) putBlockMap(n inode, m *mapping) error {
+	if err := ms.super.checkBlockMap(m); err != nil {
 		return err
 	}
 	for i := range direct {
@@ -81,44 +81,44 @@ func (fs *FS) putBlockMap(n inode, m *mapping) error {
 	}
 	at := int64(direct)
 	for level := range 3 {
-		table, err := fs.putTable(n, m, level, at)
+		table, err := ms.putTable(n, m, level, at)
 		if err != nil {
 			return err
 		}
 		put32(n.where(), (direct+level)*4, uint32(table))
-		at += fs.span(level + 1)
+		at += ms.super.span(level + 1)
 	}
 	return nil
 }
 
 // checkBlockMap refuses what four bytes for a block cannot say.
-func (fs *FS) checkBlockMap(m *mapping) error {
+func (s *super) checkBlockMap(m *mapping) error {
 	for _, r := range m.runs {
 		if r.disk+r.n > 1<<32 {
 			return fault.New(fault.Full, "no room is left where files without extents may be")
 		}
 	}
-	if m.end() > direct+fs.span(1)+fs.span(2)+fs.span(3) {
+	if m.end() > direct+s.span(1)+s.span(2)+s.span(3) {
 		return fault.New(fault.Unsupported, "it is too large for a file without extents")
 	}
 	return nil
 }
 
 // putTable writes the table for the file's blocks from at on; 0 where there are none.
-func (fs *FS) putTable(n inode, m *mapping, level int, at int64) (int64, error) {
-	span := fs.span(level)
-	if !m.any(at, at+span*(fs.blockSize/4)) {
+func (ms *mappings) putTable(n inode, m *mapping, level int, at int64) (int64, error) {
+	span := ms.super.span(level)
+	if !m.any(at, at+span*(ms.super.blockSize/4)) {
 		return 0, nil
 	}
-	table, b, err := fs.newTable(n, m)
+	table, b, err := ms.newTable(n, m)
 	if err != nil {
 		return 0, err
 	}
-	for i := range fs.blockSize / 4 {
+	for i := range ms.super.blockSize / 4 {
 		entry := int64(0)
 		if level == 0 {
 			entry = m.find(at + i)
-		} else if entry, err = fs.putTable(n, m, level-1, at+i*span); err != nil {
+		} else if entry, err = ms.putTable(n, m, level-1, at+i*span); err != nil {
 			return 0, err
 		}
 		put32(b, int(i)*4, uint32(entry))

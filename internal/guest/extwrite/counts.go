@@ -1,84 +1,96 @@
 package extwrite
 
+import "time"
+
 // superblock returns the superblock's bytes, to be read.
-func (fs *FS) superblock() ([]byte, error) {
-	b, err := fs.stage.read(fs.firstBlock)
+func (g *groupTable) superblock() ([]byte, error) {
+	b, err := g.stage.read(g.super.firstBlock)
 	if err != nil {
 		return nil, err
 	}
-	return b[superOffset%fs.blockSize:][:superSize], nil
+	return b[superOffset%g.super.blockSize:][:superSize], nil
 }
 
 // editSuper returns the superblock's bytes, to be changed.
-func (fs *FS) editSuper() ([]byte, error) {
-	b, err := fs.stage.edit(fs.firstBlock)
+func (g *groupTable) editSuper() ([]byte, error) {
+	b, err := g.stage.edit(g.super.firstBlock)
 	if err != nil {
 		return nil, err
 	}
-	return b[superOffset%fs.blockSize:][:superSize], nil
+	return b[superOffset%g.super.blockSize:][:superSize], nil
 }
 
-func (fs *FS) freeBlocks(s []byte) int64 {
-	n := int64(le32(s, 0xc))
-	if fs.incompat&incompat64Bit != 0 {
-		n |= int64(le32(s, 0x158)) << 32
+func (s *super) freeBlocks(p []byte) int64 {
+	n := int64(le32(p, 0xc))
+	if s.incompat&incompat64Bit != 0 {
+		n |= int64(le32(p, 0x158)) << 32
 	}
 	return n
 }
 
 // addFreeBlocks changes the counts of a group and of all groups together by n.
-func (fs *FS) addFreeBlocks(group, n int64) error {
-	d, err := fs.editGroup(group)
+func (g *groupTable) addFreeBlocks(group, n int64) error {
+	d, err := g.edit(group)
 	if err != nil {
 		return err
 	}
-	s, err := fs.editSuper()
+	s, err := g.editSuper()
 	if err != nil {
 		return err
 	}
-	inGroup, all := fs.groupCount(d, 0xc, 0x2c)+n, fs.freeBlocks(s)+n
-	if inGroup < 0 || inGroup > fs.blocksPerGroup || all < 0 || all > fs.blocks {
+	inGroup, all := g.super.groupCount(d, 0xc, 0x2c)+n, g.super.freeBlocks(s)+n
+	if inGroup < 0 || inGroup > g.super.blocksPerGroup || all < 0 || all > g.super.blocks {
 		return corrupt("%d free blocks in group %d, %d in all", inGroup, group, all)
 	}
-	fs.putGroupCount(d, 0xc, 0x2c, inGroup)
+	g.super.putGroupCount(d, 0xc, 0x2c, inGroup)
 	put32(s, 0xc, uint32(all))
-	if fs.incompat&incompat64Bit != 0 {
+	if g.super.incompat&incompat64Bit != 0 {
 		put32(s, 0x158, uint32(all>>32))
 	}
 	return nil
 }
 
 // takeInode counts an inode as used, and where it is a folder's as that.
-func (fs *FS) takeInode(group int64, folder bool) error {
-	d, err := fs.editGroup(group)
+func (g *groupTable) takeInode(group int64, folder bool) error {
+	d, err := g.edit(group)
 	if err != nil {
 		return err
 	}
-	s, err := fs.editSuper()
+	s, err := g.editSuper()
 	if err != nil {
 		return err
 	}
-	inGroup, all := fs.groupCount(d, 0xe, 0x2e)-1, int64(le32(s, 0x10))-1
+	inGroup, all := g.super.groupCount(d, 0xe, 0x2e)-1, int64(le32(s, 0x10))-1
 	if inGroup < 0 || all < 0 {
 		return corrupt("a free inode in group %d, and none counted", group)
 	}
-	fs.putGroupCount(d, 0xe, 0x2e, inGroup)
+	g.super.putGroupCount(d, 0xe, 0x2e, inGroup)
 	put32(s, 0x10, uint32(all))
 	if folder {
-		fs.putGroupCount(d, 0x10, 0x30, fs.groupCount(d, 0x10, 0x30)+1)
+		g.super.putGroupCount(d, 0x10, 0x30, g.super.groupCount(d, 0x10, 0x30)+1)
 	}
 	return nil
 }
 
-// sealSuper brings the superblock's time and checksum up to date.
-func (fs *FS) sealSuper() error {
-	s, err := fs.editSuper()
+// sealSuper sets the superblock's time to now and recomputes its checksum.
+func (g *groupTable) sealSuper(now time.Time) error {
+	s, err := g.editSuper()
 	if err != nil {
 		return err
 	}
-	put32(s, 0x30, uint32(fs.now().Unix()))
-	if fs.metadataCSum() {
+	put32(s, 0x30, uint32(now.Unix()))
+	if g.super.metadataCSum() {
 		put32(s, 0x3fc, crc32c(^uint32(0), s[:0x3fc]))
 	}
 	return nil
+}
+
+// seal recomputes the checksums of the groups that this call changed, and of the superblock.
+func (g *groupTable) seal(now time.Time) error {
+	for group := range g.touched {
+		if err := g.sealGroup(group); err != nil {
+			return err
+		}
+	}
+	return g.sealSuper(now)
 }

@@ -9,12 +9,12 @@ const (
 )
 
 // readExtents reads an extent tree.
-func (fs *FS) readExtents(n inode, m *mapping) error {
-	return fs.readNode(n, m, n.where(), maxDepth)
+func (ms *mappings) readExtents(n inode, m *mapping) error {
+	return ms.readNode(n, m, n.where(), maxDepth)
 }
 
 // readNode reads a node that may be depth levels high.
-func (fs *FS) readNode(n inode, m *mapping, node []byte, depth int) error {
+func (ms *mappings) readNode(n inode, m *mapping, node []byte, depth int) error {
 	entries, level := int(le16(node, 2)), int(le16(node, 6))
 	if le16(node, 0) != extentMagic || extentHeader+entries*extentEntry > len(node) || level > depth {
 		return corrupt("inode %d has an extent tree that is none", n.num)
@@ -28,30 +28,30 @@ func (fs *FS) readNode(n inode, m *mapping, node []byte, depth int) error {
 			continue
 		}
 		child := int64(le16(entry, 8))<<32 | int64(le32(entry, 4))
-		if err := fs.readChild(n, m, child, level-1); err != nil {
+		if err := ms.readChild(n, m, child, level-1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (fs *FS) readChild(n inode, m *mapping, child int64, depth int) error {
+func (ms *mappings) readChild(n inode, m *mapping, child int64, depth int) error {
 	if len(m.tables) >= maxRuns {
 		return corrupt("inode %d has an extent tree without end", n.num)
 	}
-	b, err := fs.stage.read(child)
+	b, err := ms.stage.read(child)
 	if err != nil {
 		return err
 	}
-	if at := fs.extentTail(b); fs.metadataCSum() && (at+4 > len(b) || le32(b, at) != crc32c(fs.inodeSeed(n), b[:at])) {
+	if at := extentTail(b); ms.super.metadataCSum() && (at+4 > len(b) || le32(b, at) != crc32c(ms.super.inodeSeed(n), b[:at])) {
 		return corrupt("the checksum of extents of inode %d is wrong", n.num)
 	}
 	m.tables = append(m.tables, child)
-	return fs.readNode(n, m, b, depth)
+	return ms.readNode(n, m, b, depth)
 }
 
 // extentTail says where the checksum of a block of extents is: after room for all entries.
-func (fs *FS) extentTail(b []byte) int { return extentHeader + int(le16(b, 4))*extentEntry }
+func extentTail(b []byte) int { return extentHeader + int(le16(b, 4))*extentEntry }
 
 func parseExtent(p []byte) run {
 	r := run{file: int64(le32(p, 0)), n: int64(le16(p, 4)), disk: int64(le16(p, 6))<<32 | int64(le32(p, 8))}
@@ -62,12 +62,12 @@ func parseExtent(p []byte) run {
 }
 
 // putExtents writes an extent tree: leaves, and levels above them until one fits the inode.
-func (fs *FS) putExtents(n inode, m *mapping) error {
+func (ms *mappings) putExtents(n inode, m *mapping) error {
 	entries := extentsOf(m.runs)
 	level := uint16(0)
 	for ; len(entries) > 4; level++ {
 		var err error
-		if entries, err = fs.putLevel(n, m, entries, level); err != nil {
+		if entries, err = ms.putLevel(n, m, entries, level); err != nil {
 			return err
 		}
 	}
@@ -76,19 +76,19 @@ func (fs *FS) putExtents(n inode, m *mapping) error {
 }
 
 // putLevel writes entries into blocks and returns the entries that point to those.
-func (fs *FS) putLevel(n inode, m *mapping, entries [][]byte, level uint16) (above [][]byte, err error) {
-	most := (int(fs.blockSize) - extentHeader - 4) / extentEntry
+func (ms *mappings) putLevel(n inode, m *mapping, entries [][]byte, level uint16) (above [][]byte, err error) {
+	most := (int(ms.super.blockSize) - extentHeader - 4) / extentEntry
 	for len(entries) > 0 {
 		part := entries[:min(most, len(entries))]
 		entries = entries[len(part):]
-		at, b, err := fs.newTable(n, m)
+		at, b, err := ms.newTable(n, m)
 		if err != nil {
 			return nil, err
 		}
 		putNode(b, part, level)
-		if fs.metadataCSum() {
-			tail := fs.extentTail(b)
-			put32(b, tail, crc32c(fs.inodeSeed(n), b[:tail]))
+		if ms.super.metadataCSum() {
+			tail := extentTail(b)
+			put32(b, tail, crc32c(ms.super.inodeSeed(n), b[:tail]))
 		}
 		e := make([]byte, extentEntry)
 		copy(e, part[0][:4])

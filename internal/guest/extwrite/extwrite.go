@@ -46,12 +46,27 @@ const (
 	maxStaged = 512 << 20
 )
 
-// FS is a file system that is being changed. It is for one goroutine.
+// FS is a file system that is being changed: its operations on paths, each staged as a whole
+// or not at all. It owns the types below, which share its superblock and its stage. None of
+// them has a lock: FS is for one goroutine.
+//
+//	resolver    paths
+//	folders     names, hash trees
+//	mappings    which blocks a file has
+//	inodeTable  inodes, their times, checksums and labels
+//	allocator   which blocks and inodes are free
+//	groupTable  descriptors, bitmaps, counts
+//	stage       blocks, changed and as they were read
 type FS struct {
-	super
+	super   *super
 	stage   *stage
 	now     func() time.Time
-	touched map[int64]bool // groups whose bitmaps or descriptors changed in this call
+	groups  *groupTable
+	alloc   *allocator
+	inodes  *inodeTable
+	maps    *mappings
+	folders *folders
+	paths   *resolver
 }
 
 // Open reads the file system on disk. The error is fault.Unsupported with what is in the way
@@ -66,16 +81,27 @@ func Open(disk Disk, now func() time.Time) (*FS, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &FS{super: s, stage: newStage(disk, s.blockSize, s.blocks), now: now, touched: map[int64]bool{}}, nil
+	return newFS(s, newStage(disk, s.blockSize, s.blocks), now), nil
+}
+
+func newFS(s *super, st *stage, now func() time.Time) *FS {
+	fs := &FS{super: s, stage: st, now: now}
+	fs.groups = &groupTable{super: s, stage: st, touched: map[int64]bool{}}
+	fs.alloc = &allocator{super: s, groups: fs.groups}
+	fs.inodes = &inodeTable{super: s, stage: st, now: now, groups: fs.groups}
+	fs.maps = &mappings{super: s, stage: st, alloc: fs.alloc}
+	fs.folders = &folders{super: s, stage: st, groups: fs.groups, inodes: fs.inodes, maps: fs.maps}
+	fs.paths = &resolver{inodes: fs.inodes, maps: fs.maps, folders: fs.folders}
+	return fs
 }
 
 // Free returns the bytes that are free, those kept for root included.
 func (fs *FS) Free() (int64, error) {
-	s, err := fs.superblock()
+	s, err := fs.groups.superblock()
 	if err != nil {
 		return 0, err
 	}
-	return fs.freeBlocks(s) * fs.blockSize, nil
+	return fs.super.freeBlocks(s) * fs.super.blockSize, nil
 }
 
 // Flush writes what was staged. After an error nothing is known of the file system.
@@ -83,10 +109,10 @@ func (fs *FS) Flush() error { return fs.stage.flush() }
 
 // do runs one change: all of it is staged, or nothing.
 func (fs *FS) do(what, path string, change func() error) error {
-	clear(fs.touched)
+	fs.groups.begin()
 	err := change()
 	if err == nil {
-		err = fs.seal()
+		err = fs.groups.seal(fs.now())
 	}
 	if err != nil {
 		fs.stage.drop()
@@ -94,16 +120,6 @@ func (fs *FS) do(what, path string, change func() error) error {
 	}
 	fs.stage.keep()
 	return nil
-}
-
-// seal brings the checksums of what was touched up to date.
-func (fs *FS) seal() error {
-	for group := range fs.touched {
-		if err := fs.sealGroup(group); err != nil {
-			return err
-		}
-	}
-	return fs.sealSuper()
 }
 
 // corrupt is the error of bytes that cannot be.

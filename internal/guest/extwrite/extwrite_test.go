@@ -106,7 +106,7 @@ func TestFoldersTakeManyNames(t *testing.T) {
 				indexed(t, path)
 			}
 			fs := openImage(t, path)
-			folder, err := fs.resolve("etc/many")
+			folder, err := fs.paths.resolve("etc/many")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,7 +123,7 @@ func TestFoldersTakeManyNames(t *testing.T) {
 				if i%50 == 0 {
 					fs.proven(t)
 				}
-				if n, err := fs.resolve("etc/many"); err == nil && n.flags()&flagIndex != 0 {
+				if n, err := fs.paths.resolve("etc/many"); err == nil && n.flags()&flagIndex != 0 {
 					kept++
 				}
 			}
@@ -223,7 +223,7 @@ func TestFullIsSaidAndNothingChanged(t *testing.T) {
 			fs.proven(t)
 			taken := 0
 			for ; taken < 10_000; taken++ { // to the last block
-				if err := fs.AppendFile("etc/fstab", make([]byte, fs.blockSize)); err != nil {
+				if err := fs.AppendFile("etc/fstab", make([]byte, fs.super.blockSize)); err != nil {
 					if !fault.Is(err, fault.Full) {
 						t.Fatal(err)
 					}

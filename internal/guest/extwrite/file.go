@@ -15,7 +15,7 @@ const (
 // attributes; a new one is made as a says, in a folder that has to be there.
 func (fs *FS) WriteFile(path string, data []byte, a Attr) error {
 	return fs.do("write", path, func() error {
-		n, name, err := fs.placeOf(path)
+		n, name, err := fs.paths.placeOf(path)
 		if err != nil {
 			return err
 		}
@@ -32,7 +32,7 @@ func (fs *FS) WriteFile(path string, data []byte, a Attr) error {
 		if err := fs.fill(file, &mapping{}, data); err != nil {
 			return err
 		}
-		return fs.link(n, name, file.num, kindFile)
+		return fs.folders.link(n, name, file.num, kindFile)
 	})
 }
 
@@ -41,12 +41,12 @@ func (fs *FS) replace(n inode, data []byte) error {
 	if err := writable(n); err != nil {
 		return err
 	}
-	m, err := fs.mapping(n)
+	m, err := fs.maps.read(n)
 	if err != nil {
 		return err
 	}
 	for _, r := range m.runs {
-		if err := fs.free(r.disk, r.n); err != nil {
+		if err := fs.alloc.free(r.disk, r.n); err != nil {
 			return err
 		}
 	}
@@ -69,21 +69,21 @@ func (fs *FS) fill(n inode, m *mapping, data []byte) error {
 	if err := fs.extendWith(n, m, data); err != nil {
 		return err
 	}
-	if err := fs.putMapping(n, m); err != nil {
+	if err := fs.maps.write(n, m); err != nil {
 		return err
 	}
 	n.setSize(int64(len(data)))
-	return fs.putInode(n)
+	return fs.inodes.write(n)
 }
 
 // extendWith adds blocks with data to a file's end.
 func (fs *FS) extendWith(n inode, m *mapping, data []byte) error {
 	first := m.end()
-	blocks := (int64(len(data)) + fs.blockSize - 1) / fs.blockSize
+	blocks := (int64(len(data)) + fs.super.blockSize - 1) / fs.super.blockSize
 	if blocks == 0 {
 		return nil
 	}
-	if err := fs.extend(n.num, m, blocks); err != nil {
+	if err := fs.maps.extend(n.num, m, blocks); err != nil {
 		return err
 	}
 	for i := range blocks {
@@ -91,7 +91,7 @@ func (fs *FS) extendWith(n inode, m *mapping, data []byte) error {
 		if err != nil {
 			return err
 		}
-		copy(b, data[i*fs.blockSize:])
+		copy(b, data[i*fs.super.blockSize:])
 	}
 	return nil
 }
@@ -99,19 +99,19 @@ func (fs *FS) extendWith(n inode, m *mapping, data []byte) error {
 // AppendFile adds data to the end of the file at path.
 func (fs *FS) AppendFile(path string, data []byte) error {
 	return fs.do("append to", path, func() error {
-		n, err := fs.resolve(path)
+		n, err := fs.paths.resolve(path)
 		if err != nil {
 			return err
 		}
 		if err := writable(n); err != nil {
 			return err
 		}
-		m, err := fs.mapping(n)
+		m, err := fs.maps.read(n)
 		if err != nil {
 			return err
 		}
-		if !m.endsAt(n.size(), fs.blockSize) { // holes or room at its end: seldom, so the simple way
-			old, err := fs.content(n)
+		if !m.endsAt(n.size(), fs.super.blockSize) { // holes or room at its end: seldom, so the simple way
+			old, err := fs.maps.content(n)
 			if err != nil {
 				return err
 			}
@@ -131,7 +131,7 @@ func (m *mapping) endsAt(size, blockSize int64) bool {
 
 func (fs *FS) appendTo(n inode, m *mapping, data []byte) error {
 	size := n.size() + int64(len(data))
-	if used := n.size() % fs.blockSize; used > 0 {
+	if used := n.size() % fs.super.blockSize; used > 0 {
 		b, err := fs.stage.edit(m.find(m.end() - 1))
 		if err != nil {
 			return err
@@ -142,9 +142,9 @@ func (fs *FS) appendTo(n inode, m *mapping, data []byte) error {
 	if err := fs.extendWith(n, m, data); err != nil {
 		return err
 	}
-	if err := fs.putMapping(n, m); err != nil {
+	if err := fs.maps.write(n, m); err != nil {
 		return err
 	}
 	n.setSize(size)
-	return fs.putInode(n)
+	return fs.inodes.write(n)
 }

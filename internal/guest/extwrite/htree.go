@@ -16,16 +16,16 @@ const (
 
 // linkByHash puts a name into the block that its hash belongs to. It is not done where that
 // has no room, or where the tree is of a kind that is not known.
-func (fs *FS) linkByHash(folder inode, name string, num uint32, kind byte) (done bool, err error) {
-	m, err := fs.folder(folder)
+func (f *folders) linkByHash(folder inode, name string, num uint32, kind byte) (done bool, err error) {
+	m, err := f.mapping(folder)
 	if err != nil {
 		return false, err
 	}
-	root, err := fs.stage.read(m.find(0))
+	root, err := f.stage.read(m.find(0))
 	if err != nil {
 		return false, err
 	}
-	s, err := fs.superblock()
+	s, err := f.groups.superblock()
 	if err != nil {
 		return false, err
 	}
@@ -34,23 +34,23 @@ func (fs *FS) linkByHash(folder inode, name string, num uint32, kind byte) (done
 	if !known || root[29] != 8 || levels > maxLevels {
 		return false, nil
 	}
-	at, exact, err := fs.descend(m, root, levels, hash)
+	at, exact, err := f.descend(m, root, levels, hash)
 	if err != nil || !exact {
 		return false, err
 	}
-	b, err := fs.stage.read(at)
+	b, err := f.stage.read(at)
 	if err != nil {
 		return false, err
 	}
-	list, err := fs.entries(b)
+	list, err := f.super.entries(b)
 	if err != nil {
 		return false, err
 	}
-	return fs.insert(folder, at, list, name, num, kind)
+	return f.insert(folder, at, list, name, num, kind)
 }
 
 // descend returns the disk block of the leaf for a hash.
-func (fs *FS) descend(m *mapping, node []byte, levels int, hash uint32) (at int64, ok bool, err error) {
+func (f *folders) descend(m *mapping, node []byte, levels int, hash uint32) (at int64, ok bool, err error) {
 	first := rootEntries
 	for ; ; levels-- {
 		count := int(le16(node, first+2))
@@ -67,7 +67,7 @@ func (fs *FS) descend(m *mapping, node []byte, levels int, hash uint32) (at int6
 		if levels == 0 {
 			return at, true, nil
 		}
-		if node, err = fs.stage.read(at); err != nil {
+		if node, err = f.stage.read(at); err != nil {
 			return 0, false, err
 		}
 		first = nodeEntries
@@ -76,26 +76,26 @@ func (fs *FS) descend(m *mapping, node []byte, levels int, hash uint32) (at int6
 
 // flatten makes a plain list of a folder with a hash tree, which is right for any number of
 // names: the kernel searches it from front to back. e2fsck -D makes it a tree again.
-func (fs *FS) flatten(folder inode) error {
-	m, err := fs.folder(folder)
+func (f *folders) flatten(folder inode) error {
+	m, err := f.mapping(folder)
 	if err != nil {
 		return err
 	}
-	if err := fs.flattenRoot(folder, m.find(0)); err != nil {
+	if err := f.flattenRoot(folder, m.find(0)); err != nil {
 		return err
 	}
-	for i := int64(1); i < folder.size()/fs.blockSize; i++ {
-		if err := fs.flattenNode(folder, m.find(i)); err != nil {
+	for i := int64(1); i < folder.size()/f.super.blockSize; i++ {
+		if err := f.flattenNode(folder, m.find(i)); err != nil {
 			return err
 		}
 	}
 	put32(folder.raw, 0x20, folder.flags()&^flagIndex)
-	return fs.putInode(folder)
+	return f.inodes.write(folder)
 }
 
 // flattenRoot leaves "." and ".." of the first block.
-func (fs *FS) flattenRoot(folder inode, at int64) error {
-	b, err := fs.stage.edit(at)
+func (f *folders) flattenRoot(folder inode, at int64) error {
+	b, err := f.stage.edit(at)
 	if err != nil {
 		return err
 	}
@@ -104,24 +104,24 @@ func (fs *FS) flattenRoot(folder inode, at int64) error {
 		return corrupt("a folder that does not begin with itself and the one above")
 	}
 	clear(b[dotDot+12:])
-	put16(b, dotDot+4, uint16(fs.leafLen()-dotDot))
-	fs.sealLeaf(folder, b)
+	put16(b, dotDot+4, uint16(f.super.leafLen()-dotDot))
+	f.super.sealLeaf(folder, b)
 	return nil
 }
 
 // flattenNode makes an empty block of an inner node; leaves stay.
-func (fs *FS) flattenNode(folder inode, at int64) error {
-	b, err := fs.stage.read(at)
+func (f *folders) flattenNode(folder inode, at int64) error {
+	b, err := f.stage.read(at)
 	if err != nil {
 		return err
 	}
-	if le32(b, 0) != 0 || int64(le16(b, 4)) != fs.blockSize {
+	if le32(b, 0) != 0 || int64(le16(b, 4)) != f.super.blockSize {
 		return nil
 	}
-	if b, err = fs.stage.blank(at); err != nil {
+	if b, err = f.stage.blank(at); err != nil {
 		return err
 	}
-	put16(b, 4, uint16(fs.leafLen()))
-	fs.sealLeaf(folder, b)
+	put16(b, 4, uint16(f.super.leafLen()))
+	f.super.sealLeaf(folder, b)
 	return nil
 }

@@ -1,6 +1,8 @@
 package extwrite
 
 import (
+	"time"
+
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -72,31 +74,39 @@ func (n inode) extra() int64 {
 	return int64(le16(n.raw, 0x80))
 }
 
+// An inodeTable reads and writes inodes, with their times, checksums and labels.
+type inodeTable struct {
+	super  *super
+	stage  *stage
+	now    func() time.Time
+	groups *groupTable
+}
+
 // locate says where an inode is.
-func (fs *FS) locate(num uint32) (block, off int64, err error) {
-	if num == 0 || num > fs.inodes {
-		return 0, 0, corrupt("inode %d of %d is referred to", num, fs.inodes)
+func (t *inodeTable) locate(num uint32) (block, off int64, err error) {
+	if num == 0 || num > t.super.inodes {
+		return 0, 0, corrupt("inode %d of %d is referred to", num, t.super.inodes)
 	}
-	_, p, err := fs.parts(int64((num - 1) / fs.inodesPerGroup))
+	_, p, err := t.groups.parts(int64((num - 1) / t.super.inodesPerGroup))
 	if err != nil {
 		return 0, 0, err
 	}
-	at := int64((num-1)%fs.inodesPerGroup) * fs.inodeSize
-	return p.inodeTable + at/fs.blockSize, at % fs.blockSize, nil
+	at := int64((num-1)%t.super.inodesPerGroup) * t.super.inodeSize
+	return p.inodeTable + at/t.super.blockSize, at % t.super.blockSize, nil
 }
 
 // inode reads inode num.
-func (fs *FS) inode(num uint32) (inode, error) {
-	block, off, err := fs.locate(num)
+func (t *inodeTable) read(num uint32) (inode, error) {
+	block, off, err := t.locate(num)
 	if err != nil {
 		return inode{}, err
 	}
-	b, err := fs.stage.read(block)
+	b, err := t.stage.read(block)
 	if err != nil {
 		return inode{}, err
 	}
-	n := inode{num, append([]byte(nil), b[off:][:fs.inodeSize]...)}
-	if fs.metadataCSum() && !fs.rightCSum(n) {
+	n := inode{num, append([]byte(nil), b[off:][:t.super.inodeSize]...)}
+	if t.super.metadataCSum() && !t.super.rightCSum(n) {
 		return inode{}, corrupt("the checksum of inode %d is wrong", num)
 	}
 	for _, f := range foreignFlags {
@@ -111,21 +121,21 @@ func (fs *FS) inode(num uint32) (inode, error) {
 }
 
 // putInode writes n, with its checksum and the time.
-func (fs *FS) putInode(n inode) error {
-	fs.touch(n, 0xc, 0x84)
-	fs.touch(n, 0x10, 0x88)
-	if fs.metadataCSum() {
-		lo, hi := fs.inodeCSum(n)
+func (t *inodeTable) write(n inode) error {
+	t.touch(n, 0xc, 0x84)
+	t.touch(n, 0x10, 0x88)
+	if t.super.metadataCSum() {
+		lo, hi := t.super.inodeCSum(n)
 		put16(n.raw, 0x7c, lo)
 		if n.extra() >= 4 {
 			put16(n.raw, 0x82, hi)
 		}
 	}
-	block, off, err := fs.locate(n.num)
+	block, off, err := t.locate(n.num)
 	if err != nil {
 		return err
 	}
-	b, err := fs.stage.edit(block)
+	b, err := t.stage.edit(block)
 	if err != nil {
 		return err
 	}
@@ -134,64 +144,29 @@ func (fs *FS) putInode(n inode) error {
 }
 
 // touch sets a time. Its extra word has two more bits for the years after 2038.
-func (fs *FS) touch(n inode, at, extraAt int) {
-	now := fs.now().Unix()
+func (t *inodeTable) touch(n inode, at, extraAt int) {
+	now := t.now().Unix()
 	put32(n.raw, at, uint32(now))
 	if 0x80+n.extra() >= int64(extraAt)+4 {
 		put32(n.raw, extraAt, uint32((now-int64(int32(now)))>>32)&3)
 	}
 }
 
-func (fs *FS) inodeSeed(n inode) uint32 {
-	return crc32cNumber(crc32cNumber(fs.seed, n.num), n.generation())
+func (s *super) inodeSeed(n inode) uint32 {
+	return crc32cNumber(crc32cNumber(s.seed, n.num), n.generation())
 }
 
-func (fs *FS) inodeCSum(n inode) (lo, hi uint16) {
+func (s *super) inodeCSum(n inode) (lo, hi uint16) {
 	raw := append([]byte(nil), n.raw...)
 	put16(raw, 0x7c, 0)
 	if n.extra() >= 4 {
 		put16(raw, 0x82, 0)
 	}
-	sum := crc32c(fs.inodeSeed(n), raw)
+	sum := crc32c(s.inodeSeed(n), raw)
 	return uint16(sum), uint16(sum >> 16)
 }
 
-func (fs *FS) rightCSum(n inode) bool {
-	lo, hi := fs.inodeCSum(n)
+func (s *super) rightCSum(n inode) bool {
+	lo, hi := s.inodeCSum(n)
 	return le16(n.raw, 0x7c) == lo && (n.extra() < 4 || le16(n.raw, 0x82) == hi)
-}
-
-// An Attr is what a new file is made with.
-type Attr struct {
-	Mode uint16 // permission bits: 0o644
-	UID  uint32
-	GID  uint32
-}
-
-// makeInode takes an inode for a new file in the folder parent. It is not written yet.
-func (fs *FS) makeInode(parent inode, kind uint16, a Attr) (inode, error) {
-	num, err := fs.newInode(parent.num, kind == modeDir)
-	if err != nil {
-		return inode{}, err
-	}
-	n := inode{num, make([]byte, fs.inodeSize)}
-	put16(n.raw, 0, kind|a.Mode&0xfff)
-	put16(n.raw, 0x2, uint16(a.UID))
-	put16(n.raw, 0x78, uint16(a.UID>>16))
-	put16(n.raw, 0x18, uint16(a.GID))
-	put16(n.raw, 0x7a, uint16(a.GID>>16))
-	put16(n.raw, 0x1a, 1)
-	if fs.inodeSize > 128 {
-		put16(n.raw, 0x80, min(max(fs.wantExtra, 28)&^3, uint16(fs.inodeSize-128)))
-		fs.touch(n, 0x90, 0x94)
-	}
-	fs.touch(n, 0x8, 0x8c)
-	if err := fs.inherit(n, parent); err != nil {
-		return inode{}, err
-	}
-	if fs.incompat&incompatExtents != 0 && kind != modeLink {
-		put32(n.raw, 0x20, flagExtents)
-		return n, fs.putExtents(n, &mapping{})
-	}
-	return n, nil
 }

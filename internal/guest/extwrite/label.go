@@ -15,7 +15,7 @@ const (
 )
 
 // label returns what SELinux calls a file; nil if nothing.
-func (fs *FS) label(n inode) ([]byte, error) {
+func (t *inodeTable) label(n inode) ([]byte, error) {
 	if at := 0x80 + n.extra(); n.extra() > 0 && at+4 <= int64(len(n.raw)) && le32(n.raw, int(at)) == attrMagic {
 		list := n.raw[at+4:]
 		if value := findLabel(list, list); value != nil {
@@ -26,7 +26,7 @@ func (fs *FS) label(n inode) ([]byte, error) {
 	if block == 0 {
 		return nil, nil
 	}
-	b, err := fs.stage.read(block)
+	b, err := t.stage.read(block)
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +55,8 @@ func findLabel(list, values []byte) []byte {
 
 // inherit labels a new file as the folder that it is made in, which is what SELinux does where
 // its policy says nothing else. A label that has no room in the inode is left out.
-func (fs *FS) inherit(n, folder inode) error {
-	label, err := fs.label(folder)
+func (t *inodeTable) inherit(n, folder inode) error {
+	label, err := t.label(folder)
 	if err != nil || len(label) == 0 || n.extra() == 0 {
 		return err
 	}

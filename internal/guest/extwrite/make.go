@@ -1,9 +1,6 @@
 package extwrite
 
 import (
-	"errors"
-	"strings"
-
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -11,7 +8,7 @@ import (
 // something at path.
 func (fs *FS) Mkdir(path string, a Attr) error {
 	return fs.do("make folder", path, func() error {
-		parent, name, err := fs.newName(path)
+		parent, name, err := fs.paths.newName(path)
 		if err != nil {
 			return err
 		}
@@ -26,36 +23,36 @@ func (fs *FS) Mkdir(path string, a Attr) error {
 			return err
 		}
 		put16(parent.raw, 0x1a, parent.links()+1)
-		return fs.link(parent, name, n.num, kindDir)
+		return fs.folders.link(parent, name, n.num, kindDir)
 	})
 }
 
 // beginFolder writes a folder's first block and the folder's inode.
 func (fs *FS) beginFolder(n, parent inode) error {
 	m := &mapping{}
-	if err := fs.extend(n.num, m, 1); err != nil {
+	if err := fs.maps.extend(n.num, m, 1); err != nil {
 		return err
 	}
 	b, err := fs.stage.blank(m.find(0))
 	if err != nil {
 		return err
 	}
-	fs.putEntry(b, 0, 12, ".", n.num, kindDir)
-	fs.putEntry(b, 12, fs.leafLen()-12, "..", parent.num, kindDir)
-	fs.sealLeaf(n, b)
-	if err := fs.putMapping(n, m); err != nil {
+	fs.super.putEntry(b, 0, 12, ".", n.num, kindDir)
+	fs.super.putEntry(b, 12, fs.super.leafLen()-12, "..", parent.num, kindDir)
+	fs.super.sealLeaf(n, b)
+	if err := fs.maps.write(n, m); err != nil {
 		return err
 	}
 	put16(n.raw, 0x1a, 2)
-	n.setSize(fs.blockSize)
-	return fs.putInode(n)
+	n.setSize(fs.super.blockSize)
+	return fs.inodes.write(n)
 }
 
 // Symlink makes a symbolic link at path that points to target, of 59 bytes at most. The error
 // is fault.Conflict if there is something at path.
 func (fs *FS) Symlink(path, target string) error {
 	return fs.do("link", path, func() error {
-		parent, name, err := fs.newName(path)
+		parent, name, err := fs.paths.newName(path)
 		if err != nil {
 			return err
 		}
@@ -68,35 +65,44 @@ func (fs *FS) Symlink(path, target string) error {
 		}
 		copy(n.where(), target)
 		n.setSize(int64(len(target)))
-		if err := fs.putInode(n); err != nil {
+		if err := fs.inodes.write(n); err != nil {
 			return err
 		}
-		return fs.link(parent, name, n.num, kindLink)
+		return fs.folders.link(parent, name, n.num, kindLink)
 	})
 }
 
-// newName returns the folder that path is to be made in, and its name there.
-func (fs *FS) newName(path string) (inode, string, error) {
-	folder, name, err := fs.parent(path)
-	if err != nil {
-		return inode{}, "", err
-	}
-	switch _, err = fs.lookUp(folder, name); {
-	case err == nil:
-		return inode{}, "", fault.New(fault.Conflict, "it exists")
-	case !errors.Is(err, errNotFound):
-		return inode{}, "", err
-	}
-	return folder, name, nil
+// An Attr is what a new file is made with.
+type Attr struct {
+	Mode uint16 // permission bits: 0o644
+	UID  uint32
+	GID  uint32
 }
 
-// parent returns the folder that path's last name is in. A link of that name is not followed.
-func (fs *FS) parent(path string) (inode, string, error) {
-	path = strings.TrimRight(path, "/")
-	name := path[strings.LastIndexByte(path, '/')+1:]
-	if name == "" || name == "." || name == ".." {
-		return inode{}, "", fault.New(fault.Invalid, "%q is no name", name)
+// makeInode takes an inode for a new file in the folder parent. It is not written yet.
+func (fs *FS) makeInode(parent inode, kind uint16, a Attr) (inode, error) {
+	num, err := fs.alloc.newInode(parent.num, kind == modeDir)
+	if err != nil {
+		return inode{}, err
 	}
-	folder, err := fs.resolve(strings.TrimSuffix(path, name))
-	return folder, name, err
+	n := inode{num, make([]byte, fs.super.inodeSize)}
+	put16(n.raw, 0, kind|a.Mode&0xfff)
+	put16(n.raw, 0x2, uint16(a.UID))
+	put16(n.raw, 0x78, uint16(a.UID>>16))
+	put16(n.raw, 0x18, uint16(a.GID))
+	put16(n.raw, 0x7a, uint16(a.GID>>16))
+	put16(n.raw, 0x1a, 1)
+	if fs.super.inodeSize > 128 {
+		put16(n.raw, 0x80, min(max(fs.super.wantExtra, 28)&^3, uint16(fs.super.inodeSize-128)))
+		fs.inodes.touch(n, 0x90, 0x94)
+	}
+	fs.inodes.touch(n, 0x8, 0x8c)
+	if err := fs.inodes.inherit(n, parent); err != nil {
+		return inode{}, err
+	}
+	if fs.super.incompat&incompatExtents != 0 && kind != modeLink {
+		put32(n.raw, 0x20, flagExtents)
+		return n, fs.maps.putExtents(n, &mapping{})
+	}
+	return n, nil
 }

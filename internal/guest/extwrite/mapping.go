@@ -29,9 +29,9 @@ func (m *mapping) end() int64 {
 }
 
 // goal is where the file would best go on.
-func (m *mapping) goal(fs *FS, num uint32) int64 {
+func (m *mapping) goal(s *super, num uint32) int64 {
 	if len(m.runs) == 0 {
-		return fs.firstBlock + int64((num-1)/fs.inodesPerGroup)*fs.blocksPerGroup
+		return s.firstBlock + int64((num-1)/s.inodesPerGroup)*s.blocksPerGroup
 	}
 	last := m.runs[len(m.runs)-1]
 	return last.disk + last.n
@@ -76,9 +76,17 @@ func (m *mapping) add(r run) error {
 	return nil
 }
 
+// mappings reads and writes the mappings of files, as extent trees or as block maps, and
+// allocates the blocks that they refer to.
+type mappings struct {
+	super *super
+	stage *stage
+	alloc *allocator
+}
+
 // extend adds n blocks to the end of a file that has no hole there.
-func (fs *FS) extend(num uint32, m *mapping, n int64) error {
-	runs, err := fs.allocate(m.goal(fs, num), n)
+func (ms *mappings) extend(num uint32, m *mapping, n int64) error {
+	runs, err := ms.alloc.allocate(m.goal(ms.super, num), n)
 	if err != nil {
 		return err
 	}
@@ -92,50 +100,75 @@ func (fs *FS) extend(num uint32, m *mapping, n int64) error {
 }
 
 // mapping reads where a file is.
-func (fs *FS) mapping(n inode) (*mapping, error) {
+func (ms *mappings) read(n inode) (*mapping, error) {
 	m := &mapping{}
-	read := fs.readBlockMap
+	read := ms.readBlockMap
 	if n.flags()&flagExtents != 0 {
-		read = fs.readExtents
+		read = ms.readExtents
 	}
 	if err := read(n, m); err != nil {
 		return nil, err
 	}
 	for _, r := range m.runs {
-		if r.disk <= fs.firstBlock || r.n <= 0 || r.disk > fs.blocks-r.n {
-			return nil, corrupt("a file has blocks %d to %d of %d", r.disk, r.disk+r.n, fs.blocks)
+		if r.disk <= ms.super.firstBlock || r.n <= 0 || r.disk > ms.super.blocks-r.n {
+			return nil, corrupt("a file has blocks %d to %d of %d", r.disk, r.disk+r.n, ms.super.blocks)
 		}
 	}
 	return m, nil
 }
 
 // putMapping makes m the mapping of n. The tables are made anew: there are few.
-func (fs *FS) putMapping(n inode, m *mapping) error {
+func (ms *mappings) write(n inode, m *mapping) error {
 	for _, t := range m.tables {
-		if err := fs.free(t, 1); err != nil {
+		if err := ms.alloc.free(t, 1); err != nil {
 			return err
 		}
 	}
 	m.tables = nil
-	put := fs.putBlockMap
+	put := ms.putBlockMap
 	if n.flags()&flagExtents != 0 {
-		put = fs.putExtents
+		put = ms.putExtents
 	}
 	clear(n.where())
 	if err := put(n, m); err != nil {
 		return err
 	}
-	n.setBlocks(m.blocks(), fs.blockSize)
+	n.setBlocks(m.blocks(), ms.super.blockSize)
 	return nil
 }
 
 // newTable takes a block for a part of a mapping.
-func (fs *FS) newTable(n inode, m *mapping) (at int64, b []byte, err error) {
-	runs, err := fs.allocate(m.goal(fs, n.num), 1)
+func (ms *mappings) newTable(n inode, m *mapping) (at int64, b []byte, err error) {
+	runs, err := ms.alloc.allocate(m.goal(ms.super, n.num), 1)
 	if err != nil {
 		return 0, nil, err
 	}
 	m.tables = append(m.tables, runs[0].disk)
-	b, err = fs.stage.blank(runs[0].disk)
+	b, err = ms.stage.blank(runs[0].disk)
 	return runs[0].disk, b, err
+}
+
+// content reads a whole file; holes are zeros.
+func (ms *mappings) content(n inode) ([]byte, error) {
+	m, err := ms.read(n)
+	if err != nil {
+		return nil, err
+	}
+	if n.size() > maxStaged {
+		return nil, fault.New(fault.Unsupported, "it has %d bytes", n.size())
+	}
+	if err := ms.stage.disk.Budget().Step(n.size() >> 12); err != nil {
+		return nil, err
+	}
+	data := make([]byte, n.size())
+	for _, r := range m.runs {
+		for i := int64(0); i < r.n && !r.unwritten && (r.file+i)*ms.super.blockSize < n.size(); i++ {
+			b, err := ms.stage.read(r.disk + i)
+			if err != nil {
+				return nil, err
+			}
+			copy(data[(r.file+i)*ms.super.blockSize:], b)
+		}
+	}
+	return data, nil
 }

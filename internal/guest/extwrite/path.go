@@ -14,14 +14,21 @@ var errNotFound error = &fault.Error{Kind: fault.NotFound, Err: fs.ErrNotExist}
 // A walk follows a path. Links are followed as if the file system's root were the root of
 // everything.
 type walk struct {
-	fs    *FS
-	trail []uint32 // the folders walked through, for ".."
-	links int
+	resolver *resolver
+	trail    []uint32 // the folders walked through, for ".."
+	links    int
+}
+
+// A resolver finds the inodes and the places that paths name.
+type resolver struct {
+	inodes  *inodeTable
+	maps    *mappings
+	folders *folders
 }
 
 // resolve returns the inode at path.
-func (fs *FS) resolve(path string) (inode, error) {
-	w := walk{fs: fs, trail: []uint32{rootInode}}
+func (r *resolver) resolve(path string) (inode, error) {
+	w := walk{resolver: r, trail: []uint32{rootInode}}
 	_, name, err := w.to(path)
 	if err != nil {
 		return inode{}, err
@@ -29,18 +36,18 @@ func (fs *FS) resolve(path string) (inode, error) {
 	if name != "" {
 		return inode{}, errNotFound
 	}
-	return fs.inode(w.here())
+	return r.inodes.read(w.here())
 }
 
 // placeOf returns the folder that a new file at path belongs to, and its name there. The name
 // is empty if there is something at path; then the inode is that.
-func (fs *FS) placeOf(path string) (inode, string, error) {
-	w := walk{fs: fs, trail: []uint32{rootInode}}
+func (r *resolver) placeOf(path string) (inode, string, error) {
+	w := walk{resolver: r, trail: []uint32{rootInode}}
 	num, name, err := w.to(path)
 	if err != nil {
 		return inode{}, "", err
 	}
-	n, err := fs.inode(num)
+	n, err := r.inodes.read(num)
 	return n, name, err
 }
 
@@ -82,36 +89,62 @@ func (w *walk) to(path string) (num uint32, missing string, err error) {
 
 // step goes on to name. For a symbolic link it stays and returns where that points.
 func (w *walk) step(name string) (target string, err error) {
-	folder, err := w.fs.inode(w.here())
+	folder, err := w.resolver.inodes.read(w.here())
 	if err != nil {
 		return "", err
 	}
 	if !folder.is(modeDir) {
 		return "", fault.New(fault.NotFound, "a part of the path is no folder")
 	}
-	num, err := w.fs.lookUp(folder, name)
+	num, err := w.resolver.folders.lookUp(folder, name)
 	if err != nil {
 		return "", err
 	}
-	n, err := w.fs.inode(num)
+	n, err := w.resolver.inodes.read(num)
 	if err != nil {
 		return "", err
 	}
 	if n.is(modeLink) {
-		return w.fs.target(n)
+		return w.resolver.target(n)
 	}
 	w.trail = append(w.trail, num)
 	return "", nil
 }
 
 // target returns where a symbolic link points; a short target stands in the inode itself.
-func (fs *FS) target(n inode) (string, error) {
+func (r *resolver) target(n inode) (string, error) {
 	if n.size() == 0 || n.size() > maxPath {
 		return "", corrupt("a symbolic link of %d bytes", n.size())
 	}
 	if n.size() < int64(len(n.where())) {
 		return string(n.where()[:n.size()]), nil
 	}
-	data, err := fs.content(n)
+	data, err := r.maps.content(n)
 	return string(data), err
+}
+
+// newName returns the folder that path is to be made in, and its name there.
+func (r *resolver) newName(path string) (inode, string, error) {
+	folder, name, err := r.parent(path)
+	if err != nil {
+		return inode{}, "", err
+	}
+	switch _, err = r.folders.lookUp(folder, name); {
+	case err == nil:
+		return inode{}, "", fault.New(fault.Conflict, "it exists")
+	case !errors.Is(err, errNotFound):
+		return inode{}, "", err
+	}
+	return folder, name, nil
+}
+
+// parent returns the folder that path's last name is in. A link of that name is not followed.
+func (r *resolver) parent(path string) (inode, string, error) {
+	path = strings.TrimRight(path, "/")
+	name := path[strings.LastIndexByte(path, '/')+1:]
+	if name == "" || name == "." || name == ".." {
+		return inode{}, "", fault.New(fault.Invalid, "%q is no name", name)
+	}
+	folder, err := r.resolve(strings.TrimSuffix(path, name))
+	return folder, name, err
 }

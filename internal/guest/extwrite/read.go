@@ -10,7 +10,7 @@ import (
 // fault.NotFound (and fs.ErrNotExist) where there is none, and fault.Unsupported for one of
 // more than limit bytes.
 func (fs *FS) ReadFile(path string, limit int64) ([]byte, error) {
-	n, err := fs.resolve(path)
+	n, err := fs.paths.resolve(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -20,7 +20,7 @@ func (fs *FS) ReadFile(path string, limit int64) ([]byte, error) {
 	if n.size() > limit {
 		return nil, fault.New(fault.Unsupported, "%s has %d bytes, %d are read at most", path, n.size(), limit)
 	}
-	data, err := fs.content(n)
+	data, err := fs.maps.content(n)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -29,7 +29,7 @@ func (fs *FS) ReadFile(path string, limit int64) ([]byte, error) {
 
 // Size returns the size of the file at path in bytes.
 func (fs *FS) Size(path string) (int64, error) {
-	n, err := fs.resolve(path)
+	n, err := fs.paths.resolve(path)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}
@@ -38,9 +38,9 @@ func (fs *FS) Size(path string) (int64, error) {
 
 // Names returns the names in the folder at path, but for "." and "..".
 func (fs *FS) Names(path string) (names []string, err error) {
-	n, err := fs.resolve(path)
+	n, err := fs.paths.resolve(path)
 	if err == nil {
-		err = fs.each(n, func(_ int64, _ []byte, list []entry) (bool, error) {
+		err = fs.folders.each(n, func(_ int64, _ []byte, list []entry) (bool, error) {
 			for _, e := range list {
 				if e.inode != 0 && e.name != "." && e.name != ".." {
 					names = append(names, e.name)
@@ -55,47 +55,22 @@ func (fs *FS) Names(path string) (names []string, err error) {
 	return names, nil
 }
 
-// content reads a whole file; holes are zeros.
-func (fs *FS) content(n inode) ([]byte, error) {
-	m, err := fs.mapping(n)
-	if err != nil {
-		return nil, err
-	}
-	if n.size() > maxStaged {
-		return nil, fault.New(fault.Unsupported, "it has %d bytes", n.size())
-	}
-	if err := fs.stage.disk.Budget().Step(n.size() >> 12); err != nil {
-		return nil, err
-	}
-	data := make([]byte, n.size())
-	for _, r := range m.runs {
-		for i := int64(0); i < r.n && !r.unwritten && (r.file+i)*fs.blockSize < n.size(); i++ {
-			b, err := fs.stage.read(r.disk + i)
-			if err != nil {
-				return nil, err
-			}
-			copy(data[(r.file+i)*fs.blockSize:], b)
-		}
-	}
-	return data, nil
-}
-
 // Readlink returns where the symbolic link at path points.
 func (fs *FS) Readlink(path string) (string, error) {
-	folder, name, err := fs.parent(path)
+	folder, name, err := fs.paths.parent(path)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
-	num, err := fs.lookUp(folder, name)
+	num, err := fs.folders.lookUp(folder, name)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
-	n, err := fs.inode(num)
+	n, err := fs.inodes.read(num)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
 	if !n.is(modeLink) {
 		return "", fault.New(fault.Unsupported, "%s is no symbolic link", path)
 	}
-	return fs.target(n)
+	return fs.paths.target(n)
 }

@@ -86,11 +86,11 @@ func TestDamageIsSeen(t *testing.T) {
 			image.load(t, formNamed(t, "ext4").makeImage(t, seedTree(t)))
 			if c.damage == nil {
 				fs := openMemory(t, image)
-				block, off, err := fs.locate(rootInode)
+				block, off, err := fs.inodes.locate(rootInode)
 				if err != nil {
 					t.Fatal(err)
 				}
-				image.data[block*fs.blockSize+off+8] ^= 1
+				image.data[block*fs.super.blockSize+off+8] ^= 1
 			} else {
 				c.damage(image.data)
 			}

@@ -56,14 +56,14 @@ func (s *super) metadataCSum() bool { return s.roCompat&roMetadataCSum != 0 }
 // uninitGroups reports whether the flags of groups that were never written to count.
 func (s *super) uninitGroups() bool { return s.roCompat&(roGroupCSum|roMetadataCSum) != 0 }
 
-func parseSuper(p []byte) (super, error) {
+func parseSuper(p []byte) (*super, error) {
 	if le16(p, 0x38) != 0xef53 {
-		return super{}, fault.New(fault.Unsupported, "no ext superblock")
+		return nil, fault.New(fault.Unsupported, "no ext superblock")
 	}
 	if le32(p, 0x18) > 5 {
-		return super{}, fault.New(fault.Unsupported, "block size of 2^%d KiB", le32(p, 0x18))
+		return nil, fault.New(fault.Unsupported, "block size of 2^%d KiB", le32(p, 0x18))
 	}
-	s := super{
+	s := &super{
 		blockSize: 1024 << le32(p, 0x18), blocks: int64(le32(p, 0x4)), firstBlock: int64(le32(p, 0x14)),
 		blocksPerGroup: int64(le32(p, 0x20)), inodes: le32(p, 0x0), inodesPerGroup: le32(p, 0x28),
 		firstInode: 11, inodeSize: 128, descSize: 32, reservedGDT: int64(le16(p, 0xce)), wantExtra: le16(p, 0x15e),

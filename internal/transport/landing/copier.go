@@ -99,7 +99,7 @@ func (s *SSH) gone(ctx context.Context, sh *shell.Shell, name string, err error)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
 	defer cancel()
-	return sh.End(ctx, name) == nil
+	return sh.Jobs.End(ctx, name) == nil
 }
 
 func (s *SSH) slot(host inventory.MoRef) *semaphore.Weighted {

@@ -30,19 +30,27 @@ func (u *Unfinished) At(off int64) (at int64, held bool) { return u.data.Off + o
 // from the code that writes them.
 func (s *Source) CheckTables(ctx context.Context, size int64) (*Tables, error) {
 	im, err := s.asWritten(size)
+	c := &tableCheck{m: s.mapping, im: im}
 	if err == nil {
-		err = s.checkL2(ctx, im)
+		err = c.checkL2(ctx)
 	}
 	if err == nil {
-		err = im.eachBesidesL2(func(b block) error { return s.compareBlock(ctx, b) })
+		err = im.eachBesidesL2(func(b block) error { return c.compareBlock(ctx, b) })
 	}
 	if err == nil {
-		err = s.compareFirst(ctx, im)
+		err = c.compareFirst(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("check tables of qcow2 image %s: %w", s.path, err)
 	}
 	return &Tables{im.layout, im.used}, nil
+}
+
+// tableCheck compares the tables of a finished image with those that im, an Image of the same
+// layout, would write. It belongs to one call of CheckTables.
+type tableCheck struct {
+	m  *mapping
+	im *Image // without a file; its used clusters are those found so far
 }
 
 // asWritten returns an Image of the same layout without a cluster in use, and without a file.
@@ -58,17 +66,17 @@ func (s *Source) asWritten(size int64) (*Image, error) {
 }
 
 // checkL2 notes which clusters are mapped, and compares the tables by which they are.
-func (s *Source) checkL2(ctx context.Context, im *Image) error {
-	for i := range im.tables() {
-		if err := s.takeMapped(ctx, im, im.mapped(i)); err != nil {
+func (c *tableCheck) checkL2(ctx context.Context) error {
+	for i := range c.im.tables() {
+		if err := c.takeMapped(ctx, c.im.mapped(i)); err != nil {
 			return err
 		}
-		err := im.oneL2(i, func(b block) error {
-			found, err := s.slice(ctx, b.off, i) // it was read a moment ago
+		err := c.im.oneL2(i, func(b block) error {
+			found, err := c.m.slice(ctx, b.off, i) // it was read a moment ago
 			if err != nil {
 				return err
 			}
-			return s.path.compare(b, found)
+			return c.m.path.compare(b, found)
 		})
 		if err != nil {
 			return err
@@ -79,38 +87,38 @@ func (s *Source) checkL2(ctx context.Context, im *Image) error {
 
 // takeMapped notes which clusters of r, all of one table, are mapped. They must lie where they
 // were written.
-func (s *Source) takeMapped(ctx context.Context, im *Image, r disk.Range) error {
-	if s.emptyUntil(r.Off) > r.Off {
+func (c *tableCheck) takeMapped(ctx context.Context, r disk.Range) error {
+	if c.m.emptyUntil(r.Off) > r.Off {
 		return nil // no table
 	}
 	for off := r.Off; off < r.End(); off += clusterSize {
-		e, err := s.lookup(ctx, off)
+		e, err := c.m.lookup(ctx, off)
 		switch {
 		case err != nil:
 			return err
 		case e.kind == unallocated:
-		case e.kind != standard || e.off != im.data.Off+off:
-			return s.path.corrupt("cluster %d of the disk is mapped to %#x of the file, it was written to %#x", off/clusterSize, e.off, im.data.Off+off)
+		case e.kind != standard || e.off != c.im.data.Off+off:
+			return c.m.path.corrupt("cluster %d of the disk is mapped to %#x of the file, it was written to %#x", off/clusterSize, e.off, c.im.data.Off+off)
 		default:
-			im.used.Set(disk.Range{Off: off, Len: clusterSize})
+			c.im.used.Set(disk.Range{Off: off, Len: clusterSize})
 		}
 	}
 	return nil
 }
 
 // compareFirst compares the first cluster: the header, and zeros.
-func (s *Source) compareFirst(ctx context.Context, im *Image) error {
+func (c *tableCheck) compareFirst(ctx context.Context) error {
 	first := make([]byte, clusterSize)
-	copy(first, im.header().encode())
-	return s.compareBlock(ctx, block{0, "header", first})
+	copy(first, c.im.header().encode())
+	return c.compareBlock(ctx, block{0, "header", first})
 }
 
-func (s *Source) compareBlock(ctx context.Context, b block) error {
+func (c *tableCheck) compareBlock(ctx context.Context, b block) error {
 	found := make([]byte, len(b.data))
-	if err := s.file.ReadAt(ctx, found, b.off); err != nil {
+	if err := c.m.file.ReadAt(ctx, found, b.off); err != nil {
 		return err
 	}
-	return s.path.compare(b, found)
+	return c.m.path.compare(b, found)
 }
 
 // compare returns where found is not what was written.

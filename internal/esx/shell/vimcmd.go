@@ -86,7 +86,7 @@ func (s *Shell) RemoveSnapshot(ctx context.Context, job string, vm inventory.MoR
 
 func (s *Shell) vimCmdJob(ctx context.Context, name, verb string, words ...string) error {
 	// Whether the host's task ends with a vim-cmd that is killed is not known, and a merge must not.
-	res, err := s.Do(ctx, Job{Name: name, Argv: append([]string{"vim-cmd", "vmsvc/" + verb}, words...), Kept: true})
+	res, err := s.Jobs.Do(ctx, Job{Name: name, Argv: append([]string{"vim-cmd", "vmsvc/" + verb}, words...), Kept: true})
 	if err != nil {
 		return err
 	}

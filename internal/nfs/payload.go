@@ -47,23 +47,47 @@ var expired = func() context.Context {
 	return ctx
 }()
 
-// payload returns memory for n bytes that are to be written to a file at a place, and
+// payloadMemory is where the payloads of WRITEs are read into. The pools lock themselves.
+type payloadMemory struct {
+	disks *behind.Pool // for Contents of Export.Open; nil: as for plain files
+	plain *behind.Pool // for files that are themselves
+	spare *behind.Pool // for payloads whose own memory is used up
+
+	shortage shortage
+}
+
+func newPayloadMemory(o Options) *payloadMemory {
+	return &payloadMemory{
+		disks: o.Pool, plain: behind.NewPool(o.PlainMemory),
+		spare: behind.NewPool(spareMemory + spareMemory/3), // a quarter is for writing behind, and never made
+	}
+}
+
+// get returns memory for n bytes that are to be written to a file at a place, and
 // whether it is spare.
-func (s *Server) payload(ctx context.Context, c *oncrpc.Call, f *file, n int, at behind.Place) (b *Buffer, spare bool, err error) {
-	pool := f.pool(s)
+func (m *payloadMemory) get(ctx context.Context, c *oncrpc.Call, f *file, n int, at behind.Place) (b *Buffer, spare bool, err error) {
+	pool := m.poolOf(f)
 	if b, err := pool.GetAt(expired, n, at); !errors.Is(err, context.Canceled) {
-		s.shortage.end()
+		m.shortage.end()
 		return b, false, err
 	}
 	c.Pause()
-	if wait := s.shortage.left(); wait > 0 {
+	if wait := m.shortage.left(); wait > 0 {
 		patience, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
 		if b, err = pool.GetAt(patience, n, at); err == nil || ctx.Err() != nil {
-			s.shortage.end()
+			m.shortage.end()
 			return b, false, err
 		}
 	}
-	b, err = s.spare.Get(ctx, n)
+	b, err = m.spare.Get(ctx, n)
 	return b, true, err
+}
+
+// poolOf returns where the payload of a write to the file comes from.
+func (m *payloadMemory) poolOf(f *file) *behind.Pool {
+	if f.special && m.disks != nil {
+		return m.disks
+	}
+	return m.plain
 }

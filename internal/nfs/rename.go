@@ -1,0 +1,113 @@
+package nfs
+
+import (
+	"cmp"
+	"context"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/nfs/xdr"
+)
+
+// renameArgs is RENAME3args.
+type renameArgs struct{ from, to nameArgs }
+
+func (ad *argDecoder) renameArgs(d *xdr.Decoder) renameArgs {
+	return renameArgs{ad.nameArgs(d), ad.nameArgs(d)}
+}
+
+// rename answers RENAME.
+func (p *nameProcedures) rename(_ context.Context, _ caller, a renameArgs) result {
+	from, to, err := p.move(a)
+	both := func(e *xdr.Encoder) {
+		from.encode(e)
+		to.encode(e)
+	}
+	return result{err: err, ok: both, fail: both}
+}
+
+func (p *nameProcedures) move(a renameArgs) (from, to change, err error) {
+	for _, t := range []target{a.from.dir, a.to.dir} {
+		if err := holdable(t); err != nil {
+			return change{after: p.files.view(a.from.dir)}, change{after: p.files.view(a.to.dir)}, err
+		}
+	}
+	x := a.from.dir.node.export
+	if x != a.to.dir.node.export {
+		return from, to, statusXDev
+	}
+	unlock := lockBoth(a.from.dir.node, a.to.dir.node)
+	defer unlock()
+	source, err := x.hold(a.from.dir.node)
+	if err != nil {
+		return from, to, err
+	}
+	defer source.close()
+	dest, err := x.hold(a.to.dir.node)
+	if err != nil {
+		return from, to, err
+	}
+	defer dest.close()
+	from.before, to.before = source.attr, dest.attr
+	err = p.changeNames(a.from.dir.node, source, a.from.name, func(*object) error {
+		return p.changeNames(a.to.dir.node, dest, a.to.name, func(*object) error {
+			return p.moveName(a, source, dest)
+		})
+	})
+	from.after, to.after = after(a.from.dir.node, source), after(a.to.dir.node, dest)
+	return from, to, err
+}
+
+// lockBoth locks two folders, in an order that is the same for everybody.
+func lockBoth(a, b *node) (unlock func()) {
+	if a == b {
+		a.changing.Lock()
+		return a.changing.Unlock
+	}
+	if cmp.Or(cmp.Compare(a.id.ino, b.id.ino), cmp.Compare(a.id.birth, b.id.birth)) > 0 {
+		a, b = b, a
+	}
+	a.changing.Lock()
+	b.changing.Lock()
+	return func() {
+		b.changing.Unlock()
+		a.changing.Unlock()
+	}
+}
+
+// moveName renames between two held folders, and forgets what was replaced.
+func (p *nameProcedures) moveName(a renameArgs, source, dest *object) error {
+	for _, name := range []string{a.from.name, a.to.name} {
+		if err := checkOld(name); err != nil {
+			return err
+		}
+	}
+	x := a.from.dir.node.export
+	moved, err := x.holdNamed(a.from.dir.node, source, a.from.name)
+	if err != nil {
+		return err
+	}
+	defer moved.close()
+	replaced, err := x.holdNamed(a.to.dir.node, dest, a.to.name)
+	if err != nil && statusOf(err) != statusNoEnt {
+		return err
+	}
+	if replaced.object != nil {
+		defer replaced.close()
+	}
+	err = unix.Renameat(source.fd, a.from.name, dest.fd, a.to.name)
+	if isErrno(err, unix.EISDIR) || isErrno(err, unix.ENOTDIR) {
+		return statusExist // RFC 1813 section 3.3.14: the two are not of a kind
+	}
+	if err != nil {
+		return err
+	}
+	if replaced.object == nil || replaced.node != moved.node {
+		x.meet(a.to.dir.node, a.to.name, moved.attr)
+		moved.node.file.plain.Store(false) // another name may have another Content
+	}
+	if replaced.object != nil && replaced.node != moved.node {
+		p.gone(x, replaced)
+	}
+	return nil
+}

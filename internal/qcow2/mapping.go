@@ -1,0 +1,176 @@
+package qcow2
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+	"sync/atomic"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+const (
+	// cacheBytes bounds the slices of L2 tables that one image keeps in memory,
+	// chainCacheBytes those of all images of a chain.
+	cacheBytes      = 4 << 20
+	chainCacheBytes = 16 << 20
+
+	// maxSlice is the most of a table that is read at once: all of it with clusters of
+	// 64 KiB, 1/32 of it with 2 MiB, where one table maps 512 GiB.
+	maxSlice = 64 << 10
+)
+
+// cacheSlot holds one slice of an L2 table. Readers that need two slices of one slot at the
+// same time read them twice, never wrong.
+type cacheSlot = atomic.Pointer[l2Slice]
+
+type l2Slice struct {
+	at   int64 // in the file
+	data []byte
+}
+
+// sliceSize returns the bytes of a slice.
+func (h *header) sliceSize() int64 { return min(h.cluster(), maxSlice) }
+
+func (h *header) newCache() []cacheSlot { return make([]cacheSlot, cacheBytes/h.sliceSize()) }
+
+// mapping knows where in the file each cluster of the disk is: it reads the L1 table when the
+// image is opened, and L2 tables when they are asked for. It may be used concurrently: the L1
+// table does not change, and each slot of the cache is replaced atomically.
+type mapping struct {
+	*header
+	path   filePath
+	file   disk.Source
+	l1     []int64 // offset of each L2 table; 0 if there is none
+	tables []int64 // the same without zeros, sorted
+	cache  []cacheSlot
+}
+
+// readL1 reads as much of the L1 table as the disk needs.
+func (m *mapping) readL1(ctx context.Context, share *shared) error {
+	n := m.l1Needed()
+	if n == 0 {
+		return nil // a disk without a byte: its L1 offset may be anything
+	}
+	if m.l1Offset > m.file.Size()-n*8 {
+		return m.path.corrupt("its L1 table at %#x lies outside the file of %d bytes", m.l1Offset, m.file.Size())
+	}
+	if err := share.takeL1(m.path, n*8); err != nil {
+		return err
+	}
+	m.l1 = make([]int64, n)
+	b := make([]byte, min(n*8, 1<<20))
+	for i := int64(0); i < n; i += int64(len(b) / 8) {
+		b = b[:min(int64(len(b)), (n-i)*8)]
+		if err := m.file.ReadAt(ctx, b, m.l1Offset+i*8); err != nil {
+			return err
+		}
+		if err := m.parseL1(b, i); err != nil {
+			return err
+		}
+	}
+	return m.indexTables()
+}
+
+// parseL1 takes the entries in b, of which the first is entry i.
+func (m *mapping) parseL1(b []byte, i int64) error {
+	for ; len(b) > 0; b, i = b[8:], i+1 {
+		e := binary.BigEndian.Uint64(b)
+		off := int64(e & offsetMask)
+		if e&reservedL1 != 0 || off != 0 && (!m.isCluster(off) || off > m.file.Size()-m.cluster()) {
+			return m.path.corrupt("L1 entry %d is %#x", i, e)
+		}
+		m.l1[i] = off
+	}
+	return nil
+}
+
+// indexTables makes the sorted list of L2 tables and refuses one that is used twice or
+// lies in another table: no tool makes that, and its disk would be read for ever.
+func (m *mapping) indexTables() error {
+	for _, off := range m.l1 {
+		if off != 0 {
+			m.tables = append(m.tables, off)
+		}
+	}
+	slices.Sort(m.tables)
+	for i, off := range m.tables {
+		if m.inFixedTable(off) || i > 0 && off == m.tables[i-1] {
+			return m.path.corrupt("the L2 table at %#x overlaps another table", off)
+		}
+	}
+	return nil
+}
+
+// inTable reports whether the cluster of the file that off is in holds a table, and so
+// none of the disk's bytes.
+func (m *mapping) inTable(off int64) bool {
+	_, found := slices.BinarySearch(m.tables, off&^(m.cluster()-1))
+	return found || m.inFixedTable(off)
+}
+
+func (m *mapping) inFixedTable(off int64) bool {
+	at := disk.Range{Off: off, Len: 1}
+	return !at.Intersect(m.l1Range()).Empty() || !at.Intersect(m.refTableRange()).Empty()
+}
+
+// shrinkCache leaves the image its share of a chain of n files: one slice at least.
+func (m *mapping) shrinkCache(n int) {
+	share := max(chainCacheBytes/int64(n)/m.sliceSize(), 1)
+	m.cache = m.cache[:min(int64(len(m.cache)), share)]
+}
+
+// lookup returns the entry of the grain that off of the disk is in.
+func (m *mapping) lookup(ctx context.Context, off int64) (entry, error) {
+	cluster := off >> m.clusterBits
+	table := m.l1[cluster/m.l2Entries()]
+	if table == 0 {
+		return entry{}, nil
+	}
+	at := table + cluster%m.l2Entries()*m.entrySize()
+	slice, err := m.slice(ctx, at&^(m.sliceSize()-1), cluster*m.entrySize()/m.sliceSize())
+	if err != nil {
+		return entry{}, err
+	}
+	word := slice[at&(m.sliceSize()-1):]
+	e := binary.BigEndian.Uint64(word)
+	if m.extendedL2 {
+		sub := int(off & (m.cluster() - 1) / m.grain())
+		return m.parseExtended(e, binary.BigEndian.Uint64(word[8:]), cluster, sub)
+	}
+	return m.parseEntry(e, cluster)
+}
+
+// emptyUntil returns the end of the L2 tables that do not exist from off on; off if the
+// one there does.
+func (m *mapping) emptyUntil(off int64) int64 {
+	span := m.l2Entries() << m.clusterBits
+	for i := off / span; i < int64(len(m.l1)) && m.l1[i] == 0; i++ {
+		off = (i + 1) * span
+	}
+	return off
+}
+
+// slice returns the slice of an L2 table that is at that offset of the file and has that
+// number among all slices of the disk.
+func (m *mapping) slice(ctx context.Context, at, number int64) ([]byte, error) {
+	slot := &m.cache[number%int64(len(m.cache))]
+	if c := slot.Load(); c != nil && c.at == at {
+		return c.data, nil
+	}
+	c := &l2Slice{at: at, data: make([]byte, m.sliceSize())}
+	if err := m.file.ReadAt(ctx, c.data, at); err != nil {
+		return nil, err
+	}
+	slot.Store(c)
+	return c.data, nil
+}
+
+// emptyAfter returns where e ends, which lies before end: further on if whole tables do
+// not exist.
+func (m *mapping) emptyAfter(end int64, e entry) int64 {
+	if e.kind == unallocated {
+		return max(end, m.emptyUntil(end))
+	}
+	return end
+}
