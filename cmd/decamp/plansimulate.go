@@ -16,7 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/fleet/simulate"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 )
@@ -106,7 +106,7 @@ func (a *app) planSimulate(ctx context.Context, o simulateOptions, args []string
 	if o.hosts == "" {
 		s.Rates = o.rates()
 	}
-	done, err := simulate(ctx, s, h)
+	done, err := runSimulation(ctx, s, h)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (a *app) planSimulate(ctx context.Context, o simulateOptions, args []string
 }
 
 // planned reads the VMs of a plan and what it limits into s.
-func (a *app) planned(ctx context.Context, o simulateOptions, path string, s *fleet.Simulation) (err error) {
+func (a *app) planned(ctx context.Context, o simulateOptions, path string, s *simulate.Config) (err error) {
 	sub, f, err := a.submission(path)
 	if err != nil {
 		return err
@@ -139,8 +139,8 @@ func (a *app) planned(ctx context.Context, o simulateOptions, path string, s *fl
 }
 
 // simulationOf is what a file of hardware says, with its own VMs.
-func simulationOf(h *planfile.Hardware) fleet.Simulation {
-	return fleet.Simulation{
+func simulationOf(h *planfile.Hardware) simulate.Config {
+	return simulate.Config{
 		VMs: groups(h.VMs), Capacities: mover.DefaultCapacities(), Needs: mover.New(nil).Needs,
 		Rates: h.Rates(1), Crowds: map[string]float64{"link:all/rate": float64(h.Crowd)}, Hold: time.Duration(h.Hold),
 	}
@@ -163,18 +163,18 @@ func groups(all []planfile.Group) (vms []roster.VM) {
 
 // simulated is a simulation with the bounds of its end.
 type simulated struct {
-	fleet.Simulated
+	simulate.Result
 	Least time.Duration `json:"least,omitempty"` // if all rates are as much higher as the file says they may be
 	Most  time.Duration `json:"most,omitempty"`  // or lower
 }
 
-func simulate(ctx context.Context, s fleet.Simulation, h *planfile.Hardware) (done simulated, err error) {
-	if done.Simulated, err = fleet.Simulate(ctx, s); err != nil || h.Uncertain == 0 {
+func runSimulation(ctx context.Context, s simulate.Config, h *planfile.Hardware) (done simulated, err error) {
+	if done.Result, err = simulate.Run(ctx, s); err != nil || h.Uncertain == 0 {
 		return done, err
 	}
 	for factor, bound := range map[float64]*time.Duration{1 + float64(h.Uncertain): &done.Least, 1 - float64(h.Uncertain): &done.Most} {
 		s.Rates = h.Rates(factor)
-		other, err := fleet.Simulate(ctx, s)
+		other, err := simulate.Run(ctx, s)
 		if err != nil {
 			return done, err
 		}
@@ -208,7 +208,9 @@ const mostLoads = 40
 func writeLoads(w io.Writer, s simulated) {
 	loads := slices.Clone(s.Loads)
 	if len(loads) > mostLoads {
-		slices.SortStableFunc(loads, func(x, y fleet.Load) int { return cmp.Or(cmp.Compare(y.Busy, x.Busy), cmp.Compare(y.Bytes, x.Bytes)) })
+		slices.SortStableFunc(loads, func(x, y simulate.Load) int {
+			return cmp.Or(cmp.Compare(y.Busy, x.Busy), cmp.Compare(y.Bytes, x.Bytes))
+		})
 		loads = loads[:mostLoads]
 	}
 	t := newTable("", "VMS", "BYTES", "MOST AT ONCE", "BUSY", "OF ALL THE TIME")

@@ -32,7 +32,7 @@ func simulatedMTV(t *testing.T, h planfile.Hardware, r bench.MTVRow, gib float64
 	for name, units := range h.PerHost.Capacities("*") {
 		s.Capacities[name] = units
 	}
-	done, err := simulate(t.Context(), s, &h)
+	done, err := runSimulation(t.Context(), s, &h)
 	if err != nil {
 		t.Fatal(err)
 	}

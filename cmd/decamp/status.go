@@ -13,6 +13,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/fleet/admission"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/server"
 )
@@ -128,10 +129,10 @@ func rateOf(progress []roster.Progress, plan string) (bytes int64) {
 
 // boardOf is what the scheduler says of those that wait. Without a scheduler it is empty, and
 // so is one that has long been nobody's.
-func boardOf(ctx context.Context, c server.Control) (b fleet.Board) {
+func boardOf(ctx context.Context, c server.Control) (b admission.Snapshot) {
 	text, at, err := c.Board(ctx)
 	if err != nil || time.Since(at) > oldBoard || json.Unmarshal(text, &b) != nil {
-		return fleet.Board{}
+		return admission.Snapshot{}
 	}
 	return b
 }

@@ -1,4 +1,4 @@
-package fleet
+package simulate
 
 import (
 	"container/heap"
@@ -8,30 +8,30 @@ import (
 	"github.com/decamp/decamp/internal/roster"
 )
 
-// A stream is all simulated transfers that are bounded alike: whatever happens, each of them has
-// the same rate as the others. That makes thousands of transfers as cheap as one.
+// A stream is all simulated transfers with the same bound: each of them always has the same rate as the others.
+// So thousands of transfers cost as much as one.
 type stream struct {
-	limits []*limit // the last is its own: what each of its flows can have by itself
+	limits []*limit // the last one is its own: the rate of each flow by itself
 	flows  flowHeap
-	rate   float64   // of each flow, bytes a second
-	served float64   // bytes that each flow had that was in it from the beginning
-	at     time.Time // of served
-	ends   time.Time // its first flow, at this rate
-	place  int       // in the play's heap of streams; -1: nothing is in it
+	rate   float64   // bytes per second of each flow
+	served float64   // bytes of a flow that is in it since the beginning
+	at     time.Time // time of served
+	ends   time.Time // end of its first flow at this rate
+	place  int       // index in the heap of active streams; -1: it has no flows
 
-	changed bool  // it has other flows than when rates were found
-	area    *area // what it shares limits with; nil: not known
+	changed bool  // its flows have changed since its rate was computed
+	area    *area // streams that share limits with it; nil: not known
 }
 
 // A flow is a simulated transfer under way.
 type flow struct {
 	vm   roster.VM
-	at   int     // in the result
-	ends float64 // when its stream has served so much
-	then func()  // what is next; nil: it is over
+	at   int     // index in Result.VMs
+	ends float64 // value of served in its stream at which it ends
+	then func()  // begins the next flow of the VM; nil: the VM is done then
 }
 
-// advance books what was served until now.
+// advance adds what was served until now.
 func (s *stream) advance(now time.Time) {
 	s.served += s.rate * now.Sub(s.at).Seconds()
 	s.at = now
@@ -43,10 +43,10 @@ func (s *stream) add(f *flow, bytes float64) {
 	heap.Push(&s.flows, f)
 }
 
-// forever is when a stream ends that nothing flows in.
+// forever is the end of a stream with a rate of 0.
 var forever = time.Unix(1<<40, 0)
 
-// next is when its first flow ends. Less than a byte is what rounding leaves.
+// next returns when its first flow ends. Less than a byte is a rounding error.
 func (s *stream) next() time.Time {
 	left := s.flows[0].ends - s.served
 	switch {
@@ -62,15 +62,15 @@ func (s *stream) next() time.Time {
 	return s.at.Add(time.Duration(took))
 }
 
-// over takes the flows out that have all their bytes.
-func (s *stream) over() (ended []*flow) {
+// removeEnded removes the flows that have all their bytes.
+func (s *stream) removeEnded() (ended []*flow) {
 	for len(s.flows) > 0 && s.flows[0].ends-s.served < 1 {
 		ended = append(ended, heap.Pop(&s.flows).(*flow))
 	}
 	return ended
 }
 
-// flowHeap has the flow first that ends first, and the one that began first of those.
+// flowHeap orders flows by their end, then by their beginning.
 type flowHeap []*flow
 
 func (h flowHeap) Len() int { return len(h) }
@@ -87,7 +87,7 @@ func (h *flowHeap) Pop() any {
 	return last
 }
 
-// streamHeap has the stream first whose first flow ends first.
+// streamHeap orders streams by the end of their first flow.
 type streamHeap []*stream
 
 func (h streamHeap) Len() int           { return len(h) }

@@ -1,4 +1,4 @@
-package fleet
+package simulate
 
 import (
 	"container/heap"
@@ -7,20 +7,21 @@ import (
 
 // A limit is a rate that several streams share.
 type limit struct {
-	units   float64 // bytes a second; +Inf: no limit
-	each    bool    // units are for each flow, not for all
-	crowd   float64 // the part of units that each flow beside the first costs
+	units   float64 // bytes per second; +Inf: no limit
+	each    bool    // units are for each flow, not for all flows together
+	crowd   float64 // part of units that each flow beside the first one costs
 	streams []*stream
 
-	left  float64 // that is not given out yet, while it is
-	open  int     // flows that have no rate yet, while they are given
-	place int     // in the heap of limits, while rates are given; -1: it is not in it
+	// These are used while share computes rates.
+	left  float64 // units without a flow
+	open  int     // flows without a rate
+	place int     // index in the heap of limits; -1: not in it
 }
 
-// part is what a flow would get, were what is left shared equally by who has no rate.
+// part returns the rate of each flow without a rate if they shared what is left equally.
 func (l *limit) part() float64 { return l.left / float64(l.open) }
 
-// begin counts who shares the limit.
+// begin counts the flows that share the limit.
 func (l *limit) begin() {
 	l.open, l.place = 0, -1
 	for _, s := range l.streams {
@@ -34,8 +35,8 @@ func (l *limit) begin() {
 	}
 }
 
-// share gives the flows of an area what they can have: those of the scarcest limit get equal
-// parts of it, and what they leave of others is shared by the rest (max-min fairness).
+// share sets the rates of an area by max-min fairness: the flows of the scarcest limit get equal parts of it, and
+// what they leave of other limits is shared by the rest.
 func share(a *area) {
 	for _, s := range a.streams {
 		s.rate = -1
@@ -53,14 +54,14 @@ func share(a *area) {
 		part := scarcest.part()
 		for _, s := range scarcest.streams {
 			if s.rate < 0 && len(s.flows) > 0 {
-				h.settle(s, part)
+				h.setRate(s, part)
 			}
 		}
 	}
 }
 
-// settle gives a stream its rate and takes it from its limits.
-func (h *limitHeap) settle(s *stream, rate float64) {
+// setRate sets the rate of a stream and subtracts it from its limits.
+func (h *limitHeap) setRate(s *stream, rate float64) {
 	s.rate = rate
 	for _, l := range s.limits {
 		if l.place < 0 {
@@ -75,14 +76,15 @@ func (h *limitHeap) settle(s *stream, rate float64) {
 	}
 }
 
-// An area is streams that share limits, directly or over others, and with no other stream.
+// An area is a set of streams that share limits with each other, directly or through others, and with no other
+// stream.
 type area struct {
 	limits  []*limit
 	streams []*stream
 }
 
-// around finds the area of s.
-func around(s *stream) *area {
+// areaOf returns the area of s. It searches for it if it is not known.
+func areaOf(s *stream) *area {
 	if s.area != nil {
 		return s.area
 	}
@@ -107,14 +109,14 @@ func around(s *stream) *area {
 	return a
 }
 
-// join adds a limit to those of s. Areas that it connects are found anew.
+// join adds a limit to s. The areas that it connects are searched for again.
 func (s *stream) join(l *limit) {
 	s.limits = append(s.limits, l)
 	l.streams = append(l.streams, s)
 	for _, other := range l.streams {
 		if other.area != nil {
-			for _, near := range other.area.streams {
-				near.area = nil
+			for _, member := range other.area.streams {
+				member.area = nil
 			}
 		}
 	}

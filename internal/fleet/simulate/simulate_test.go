@@ -1,6 +1,7 @@
-package fleet
+package simulate
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -17,19 +18,22 @@ func needsHost(vm roster.VM, _ roster.Stage) ([]sched.Need, time.Duration) {
 
 // simulated returns n VMs of a size on so many hosts.
 func simulated(n, hosts int, bytes int64) []roster.VM {
-	vms := vmsOn(n, hosts)
+	vms := make([]roster.VM, n)
 	for i := range vms {
-		vms[i].Plan, vms[i].Bytes = "wave", bytes
+		vms[i] = roster.VM{
+			Key: roster.Key{Plan: "wave", VM: fmt.Sprintf("vm-%d", i+1)}, Name: fmt.Sprintf("web%d", i+1), Source: "vc1:443",
+			Host: fmt.Sprintf("esx%d", i%hosts+1), To: []string{"dir:/srv/vm"}, Disks: 1, Bytes: bytes,
+		}
 	}
 	return vms
 }
 
-func play1(t *testing.T, s Simulation) Simulated {
+func run(t *testing.T, s Config) Result {
 	t.Helper()
 	if s.Needs == nil {
 		s.Needs = needsHost
 	}
-	got, err := Simulate(t.Context(), s)
+	got, err := Run(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +42,8 @@ func play1(t *testing.T, s Simulation) Simulated {
 
 // 80 VMs of 3 GB from 8 hosts of 300 MB/s: each has to give 30 GB.
 func TestSimulationIsBoundByRates(t *testing.T) {
-	s := Simulation{VMs: simulated(80, 8, 3000*mb), Capacities: map[string]int64{"host:*/vms": 5}, Rates: map[string]int64{"host:*/rate": 300 * mb}}
-	got := play1(t, s)
+	s := Config{VMs: simulated(80, 8, 3000*mb), Capacities: map[string]int64{"host:*/vms": 5}, Rates: map[string]int64{"host:*/rate": 300 * mb}}
+	got := run(t, s)
 	if got.Makespan.Round(time.Second) != 100*time.Second || got.Bytes != 80*3000*mb || len(got.VMs) != 80 {
 		t.Errorf("%v for %d bytes of %d VMs, want 100 s", got.Makespan, got.Bytes, len(got.VMs))
 	}
@@ -49,18 +53,18 @@ func TestSimulationIsBoundByRates(t *testing.T) {
 		}
 	}
 	s.Rates["link:all/rate"] = 600 * mb
-	if got := play1(t, s).Makespan.Round(time.Second); got != 400*time.Second {
+	if got := run(t, s).Makespan.Round(time.Second); got != 400*time.Second {
 		t.Errorf("over a link of 600 MB/s: %v, want 400 s", got)
 	}
 	s.Rates["vm:*/rate"] = 10 * mb
-	if got := play1(t, s).Makespan.Round(time.Second); got != 600*time.Second {
+	if got := run(t, s).Makespan.Round(time.Second); got != 600*time.Second {
 		t.Errorf("with 10 MB/s for one VM: %v, want 600 s in two rows", got)
 	}
 }
 
 // What no rate bounds takes as long as is expected of it.
 func TestSimulationWithoutRates(t *testing.T) {
-	got := play1(t, Simulation{VMs: simulated(6, 1, 1000*mb), Capacities: map[string]int64{"host:esx1/vms": 2}})
+	got := run(t, Config{VMs: simulated(6, 1, 1000*mb), Capacities: map[string]int64{"host:esx1/vms": 2}})
 	if got.Makespan != 30*time.Second {
 		t.Errorf("%v, want three rows of 10 s", got.Makespan)
 	}
@@ -81,7 +85,7 @@ func TestSimulationWithoutRates(t *testing.T) {
 func TestSimulationSaysWhatNeverBegins(t *testing.T) {
 	vms := simulated(2, 1, mb)
 	vms[1].To = []string{"dir:/elsewhere"}
-	got := play1(t, Simulation{VMs: vms, Workers: []roster.Worker{{Name: "w1", Offers: map[string]string{"/srv": "d"}, VMs: 4}}})
+	got := run(t, Config{VMs: vms, Workers: []roster.Worker{{Name: "w1", Offers: map[string]string{"/srv": "d"}, VMs: 4}}})
 	if len(got.VMs) != 1 || len(got.Never) != 1 || got.Never[0].Why != "no worker offers dir:/elsewhere" {
 		t.Errorf("%+v", got)
 	}
@@ -95,12 +99,12 @@ func TestSharesAreFair(t *testing.T) {
 			s.join(l)
 		}
 	}
-	share(around(two))
+	share(areaOf(two))
 	if two.rate != 50 || one.rate != 400 {
 		t.Errorf("two have %v each, one has %v; want 50 and 400", two.rate, one.rate)
 	}
 	link.crowd = 0.5 // 500 / (1 + 0.5 * 2)
-	share(around(one))
+	share(areaOf(one))
 	if two.rate != 50 || one.rate != 150 {
 		t.Errorf("in a crowd two have %v each, one has %v; want 50 and 150", two.rate, one.rate)
 	}
@@ -115,9 +119,25 @@ func TestOnePlanIsAsFastAsEight(t *testing.T) {
 			vms[i].Plan = "p" + string(rune('a'+i%plans))
 			vms[i].Bytes += int64(i*7919%800) * 10 * mb
 		}
-		return play1(t, Simulation{VMs: vms, Capacities: map[string]int64{"host:*/vms": 20}, Rates: map[string]int64{"host:*/rate": 300 * mb}}).Makespan
+		return run(t, Config{VMs: vms, Capacities: map[string]int64{"host:*/vms": 20}, Rates: map[string]int64{"host:*/rate": 300 * mb}}).Makespan
 	}
 	if one, eight := took(1), took(8); one > eight*103/100 {
 		t.Errorf("one plan takes %v, eight %v", one, eight)
+	}
+}
+
+// BenchmarkRun100000 plays 100,000 VMs of four sizes on 2,000 hosts behind one link.
+func BenchmarkRun100000(b *testing.B) {
+	vms := simulated(100_000, 2000, 0)
+	for i := range vms {
+		vms[i].Disks = 1 + i/2000%4
+		vms[i].Bytes = int64(vms[i].Disks*(10+i/2000%25)) << 30
+	}
+	for b.Loop() {
+		_, err := Run(b.Context(), Config{VMs: vms, Needs: needsHost, Capacities: map[string]int64{"host:*/vms": 20},
+			Rates: map[string]int64{"disk:*/rate": 170 * mb, "host:*/rate": 327 * mb, "link:all/rate": 300_000 * mb}})
+		if err != nil {
+			b.Fatal(err)
+		}
 	}
 }

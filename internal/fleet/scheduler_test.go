@@ -38,7 +38,7 @@ func TestEstimatesFollowTheProgress(t *testing.T) {
 	var why string
 	r.wait("the estimate", func() bool {
 		d.Progress(roster.Progress{Total: 1 << 30, Done: 1 << 28, Moved: 1 << 28, Rate: 1 << 20})
-		for _, w := range r.board().Waiting {
+		for _, w := range r.snapshot().Waiting {
 			why = w.Sentence
 		}
 		return why == "host esx1: 1 of 1 vms; next in about 13 min"
