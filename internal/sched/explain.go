@@ -80,25 +80,22 @@ type Holder struct {
 // A report holds the holders of resources that were looked up for it.
 type report map[*resource][]Holder
 
-func (s *Scheduler) explain(x *run, seen report) Waiting {
+// explain returns why x waits. Paused are the runs that are paused by themselves.
+func explain(x *run, now time.Time, paused map[string]bool, seen report) Waiting {
 	w := Waiting{Run: x.req.Run, Plan: x.plan.name, Stage: x.req.Stage, Priority: x.req.Priority, Asked: x.asked}
 	switch x.state {
 	case stopped:
-		w.Why, w.Paused = Paused, s.whatIsPaused(x)
+		w.Why, w.Paused = Paused, "plan "+x.plan.name
+		if paused[x.req.Run] {
+			w.Paused = "run " + x.req.Run
+		}
 	case shut:
-		w.Why, w.Opens = Shut, x.opens(s.now)
+		w.Why, w.Opens = Shut, x.opens(now)
 	default:
 		w.Blocks = x.blocks(seen)
 		w.Why = why(w.Blocks)
 	}
 	return w
-}
-
-func (s *Scheduler) whatIsPaused(x *run) string {
-	if s.paused[x.req.Run] {
-		return "run " + x.req.Run
-	}
-	return "plan " + x.plan.name
 }
 
 // opens returns when the next window opens, zero for never.

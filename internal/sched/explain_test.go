@@ -10,9 +10,9 @@ import (
 
 // waiting returns why a run waits. It is false for a run that does not.
 func (m *sim) waiting(run string) (Waiting, bool) {
-	for _, x := range m.s.inOrder() {
+	for _, x := range m.s.registry.waiting() {
 		if x.req.Run == run {
-			return m.s.explain(x, report{}), true
+			return explain(x, m.s.queue.now, m.s.paused, report{}), true
 		}
 	}
 	return Waiting{}, false

@@ -8,7 +8,7 @@ import (
 // Unlimited is the capacity of a resource that is counted but never refuses.
 const Unlimited = math.MaxInt64
 
-// A resource is one limit: how much there is, who has it, and the line before it.
+// A resource is one limit: how much there is, who has it, and who waits for it.
 //
 // A waiting run is in the line of one of its resources only. While that resource is not
 // dirty it has no room for the run, so nobody needs to look at it until something is
@@ -27,9 +27,9 @@ type resource struct {
 	// what is left. Nil for nobody.
 	aside *run
 
-	line
-	head dirt
-	now  *time.Time // of the decision under way, or the last
+	waitQueue
+	dirty dirtyEntry
+	now   *time.Time // time of the decision under way, or of the last one
 }
 
 // A use is what the runs of one plan have of one resource.

@@ -34,9 +34,9 @@ type run struct {
 	missed  int       // turns in vain
 	promise time.Time // when an elder was expected to begin, as it became one
 
-	at     *bucket // its place in line
-	node   node
-	turnAt time.Time // when open next changes; zero is never
+	at       *bucket // its place in line
+	node     node
+	windowAt time.Time // when open next changes; zero is never
 }
 
 type need struct {
@@ -95,8 +95,8 @@ func (x *run) open(now time.Time) bool {
 	return len(x.req.Windows) == 0
 }
 
-// turn returns when open next changes; false if it never does.
-func (x *run) turn(now time.Time) (time.Time, bool) {
+// nextWindowChange returns when open next changes; false if it never does.
+func (x *run) nextWindowChange(now time.Time) (time.Time, bool) {
 	var next time.Time
 	for _, w := range x.req.Windows {
 		for _, t := range []time.Time{w.From, w.To} {

@@ -1,11 +1,11 @@
 package sched
 
-// A line is the runs that wait at one resource: lanes by rank, plan and stage, in each a
+// A waitQueue is the runs that wait at one resource: lanes by rank, plan and stage, in each a
 // bucket for every home, in each a tree. A home is the resource that sets a run apart, as a
 // rule its host or datastore. So the first that fits is found by looking at plans and homes,
 // of which there are few, and not at runs, of which there are many. Elders have one lane for
 // each rank, whatever their plan and home, before all others.
-type line struct {
+type waitQueue struct {
 	lanes []*lane
 	byKey map[laneKey]*lane
 }
@@ -28,7 +28,7 @@ type lane struct {
 	laneKey
 	at      *resource
 	use     *use // nil for elders
-	index   int  // in line.lanes
+	index   int  // in waitQueue.lanes
 	buckets []*bucket
 	byHome  map[*resource]*bucket
 }
@@ -40,7 +40,7 @@ type bucket struct {
 	tree  tree
 }
 
-// enqueue puts x into r's line.
+// enqueue adds x to r's wait queue.
 func (r *resource) enqueue(x *run) {
 	l := r.lane(x.laneKey())
 	b := l.bucket(x.home)
@@ -48,7 +48,7 @@ func (r *resource) enqueue(x *run) {
 	x.at, x.state = b, parked
 }
 
-// dequeue takes x out of the line it is in.
+// dequeue removes x from its wait queue.
 func (x *run) dequeue() {
 	b := x.at
 	b.tree.remove(x)
@@ -110,7 +110,7 @@ func (r *resource) remove(l *lane) {
 	}
 }
 
-// least is the least weight that anybody in the lane asks for.
+// least returns the least weight that a run in the lane needs.
 func (l *lane) least() int64 {
 	least := int64(Unlimited)
 	for _, b := range l.buckets {
@@ -151,20 +151,20 @@ func (l *lane) pick(find func(*tree) *run) *run {
 // unknown is a score that was not worked out: most are not needed.
 const unknown = -1.0
 
-// A turn is what lanes go by: rank, then elders, then the plan that has the smallest share
-// of what it waits for, then the stage of the plan that has the smaller one.
-type turn struct {
+// A precedence orders lanes: rank, then elders, then the plan with the smallest share of what it waits for, then the
+// stage of the plan with the smaller one.
+type precedence struct {
 	rank         int64
 	elder        bool
 	share, stage float64
 	plan         uint64
 }
 
-func (l *lane) turn() turn {
+func (l *lane) precedence() precedence {
 	if l.elder {
-		return turn{rank: l.rank, elder: true}
+		return precedence{rank: l.rank, elder: true}
 	}
-	return turn{
+	return precedence{
 		rank:  l.rank,
 		share: l.plan.share(l.use.total(), l.at.capacity),
 		stage: l.plan.share(l.use.used[l.laneKey.stage], l.at.capacity),
@@ -172,32 +172,31 @@ func (l *lane) turn() turn {
 	}
 }
 
-func (t turn) before(o turn) bool {
+func (p precedence) before(o precedence) bool {
 	switch {
-	case t.rank != o.rank:
-		return t.rank > o.rank
-	case t.elder != o.elder:
-		return t.elder
-	case t.share != o.share:
-		return t.share < o.share
-	case t.stage != o.stage:
-		return t.stage < o.stage
+	case p.rank != o.rank:
+		return p.rank > o.rank
+	case p.elder != o.elder:
+		return p.elder
+	case p.share != o.share:
+		return p.share < o.share
+	case p.stage != o.stage:
+		return p.stage < o.stage
 	}
-	return t.plan < o.plan
+	return p.plan < o.plan
 }
 
-// choose returns the run whose turn it is, and the first of those that fit here: often
-// the same. Either may be nil.
+// choose returns the run that is first, and the first of those that fit: often the same. Either may be nil.
 func (r *resource) choose() (first, fit *run) {
 	var lead, fits *lane
-	var leadTurn, fitsTurn turn
+	var leadAt, fitsAt precedence
 	for _, l := range r.lanes {
-		t := l.turn()
-		if lead == nil || t.before(leadTurn) {
-			lead, leadTurn = l, t
+		t := l.precedence()
+		if lead == nil || t.before(leadAt) {
+			lead, leadAt = l, t
 		}
-		if (fits == nil || t.before(fitsTurn)) && r.serves(l) {
-			fits, fitsTurn = l, t
+		if (fits == nil || t.before(fitsAt)) && r.serves(l) {
+			fits, fitsAt = l, t
 		}
 	}
 	if lead != nil {
@@ -209,7 +208,7 @@ func (r *resource) choose() (first, fit *run) {
 	return first, r.preferAside(fit)
 }
 
-// serves reports whether there is room for anybody in the lane.
+// serves reports whether there is room for a run of the lane.
 func (r *resource) serves(l *lane) bool {
 	if l.elder {
 		return r.serve(l) != nil
@@ -217,8 +216,8 @@ func (r *resource) serves(l *lane) bool {
 	return l.least() <= r.limit(l.rank, nil) || r.lend(l) != nil
 }
 
-// serve returns the first in the lane for whom there is room, nil for none. The first of
-// the elders may take what is set aside for juniors.
+// serve returns the first run of the lane for which there is room, nil for none. The first elder may take what is set
+// aside for juniors.
 func (r *resource) serve(l *lane) *run {
 	if l.elder {
 		if x := l.first(MaxWeight); r.fits(x, x.node.weight) {
@@ -231,7 +230,7 @@ func (r *resource) serve(l *lane) *run {
 	return r.lend(l)
 }
 
-// lend returns the first in the lane who may have what is set aside meanwhile.
+// lend returns the first run of the lane that may use what is set aside in the meantime.
 func (r *resource) lend(l *lane) *run {
 	limit := r.loan(l.rank)
 	if limit == 0 || l.elder || l.laneKey.stage != First || !r.aside.promise.After(*r.now) {
@@ -241,8 +240,7 @@ func (r *resource) lend(l *lane) *run {
 	return l.pick(func(t *tree) *run { return t.brief(longest, limit) })
 }
 
-// preferAside returns the run that has something set aside here where it waits here and
-// fits, unless x ranks above it.
+// preferAside returns the run for which something is set aside here if it waits here and fits, unless x ranks above it.
 func (r *resource) preferAside(x *run) *run {
 	y := r.aside
 	if y == nil || y.at == nil || y.at.lane.at != r || !r.fits(y, y.weightOf(r)) || x != nil && x.rank() > y.rank() {

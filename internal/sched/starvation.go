@@ -2,27 +2,25 @@ package sched
 
 import "time"
 
-// pass notes that it was x's turn at a resource with room, and that x could not begin.
-// Once that has been so for the scheduler's patience, x is an elder: it goes before others
-// of its rank wherever it waits, and what it lacks is set aside for it. It reports whether
-// that changed anything.
+// pass notes that x was first at a resource with room and could not begin. Once that has lasted for the queue's patience,
+// x is an elder: it goes before others of its rank wherever it waits, and what it lacks is set aside for it. It reports
+// whether that changed anything.
 //
-// What x does not lack is not set aside: it would lie idle while x waits for the rest. If
-// somebody takes it meanwhile, x lacks it the next time, and gets that, too. Nothing is
-// ever held by setting it aside, and seniors are not bound by what is set aside for
-// juniors, so elders cannot lock each other up.
-func (s *Scheduler) pass(x *run) bool {
+// What x does not lack is not set aside: it would be idle while x waits for the rest. If another run takes it in the
+// meantime, x lacks it the next time, and it is set aside, too. Setting aside holds nothing, and seniors are not bound
+// by what is set aside for juniors, so elders cannot deadlock.
+func (q *queue) pass(x *run) bool {
 	if x.due.IsZero() {
-		x.due = s.now
+		x.due = q.now
 	}
-	if s.now.Sub(x.due) < s.patience || x.barred() {
+	if q.now.Sub(x.due) < q.patience || x.barred() {
 		return false
 	}
 	changed := x.grow()
 	for _, n := range x.needs {
 		if !n.res.fits(x, n.weight) && n.res.setAside(x) {
 			changed = true
-			s.touch(n.res)
+			q.touch(n.res)
 		}
 	}
 	return changed
@@ -34,10 +32,10 @@ func (s *Scheduler) pass(x *run) bool {
 // misses nothing that can be measured.
 const misses = 8
 
-// miss notes that x has room here and none elsewhere.
-func (s *Scheduler) miss(x *run) bool {
+// miss notes that x has room here and not elsewhere.
+func (q *queue) miss(x *run) bool {
 	x.missed++
-	return x.missed > misses && s.pass(x)
+	return x.missed > misses && q.pass(x)
 }
 
 // grow makes x an elder, and moves it to the elders' lane.
@@ -89,21 +87,12 @@ func (x *run) senior(y *run) bool {
 	return x.seq < y.seq
 }
 
-// letGo gives up what is set aside for x.
-func (s *Scheduler) letGo(x *run) {
+// dropReservations ends what is set aside for x.
+func (q *queue) dropReservations(x *run) {
 	for _, n := range x.needs {
 		if n.res.aside == x {
 			n.res.aside = nil
-			s.touch(n.res)
-		}
-	}
-}
-
-// letGoAt gives up what is set aside, anywhere, for runs that wait for r, which was closed.
-func (s *Scheduler) letGoAt(r *resource) {
-	for _, other := range s.resources {
-		if x := other.aside; x != nil && x.weightOf(r) > 0 {
-			s.letGo(x)
+			q.touch(n.res)
 		}
 	}
 }
