@@ -24,8 +24,8 @@ type assignment struct {
 
 // Why an attempt is stopped.
 var (
-	errTaken = errors.New("the VM is another's now")
-	errUndo  = errors.New("somebody said cancel or rollback")
+	errTaken = errors.New("another worker has the VM")
+	errUndo  = errors.New("the VM is to be undone")
 )
 
 func newAssignment(w *worker, v roster.VM, plan roster.Order) *assignment {

@@ -248,7 +248,7 @@ func (r *planRunner) refusalOf(p *activePlan) *roster.Failure {
 	if !refused {
 		return nil
 	}
-	hint := fmt.Sprintf("correct the password, then decamp resume %s: until then nobody logs in there, so that the account is not locked", fault.Quote(p.Name))
+	hint := fmt.Sprintf("correct the password, then decamp resume %s: until then decamp does not log in there, so that the account is not locked", fault.Quote(p.Name))
 	return &roster.Failure{Kind: fault.Denied.String(), Text: refusal.Err().Error(), Hint: hint}
 }
 

@@ -130,7 +130,7 @@ func (s *scheduler) readRefusals(ctx context.Context) error {
 		return err
 	}
 	for _, r := range s.admission.SetRefusals(refusals) {
-		s.Log.Warn("login refused: nobody logs in there until somebody says resume", "source", login.RecordID(r.Source, r.Host), "err", r.Text)
+		s.Log.Warn("login refused: no process logs in there until a plan is resumed", "source", login.RecordID(r.Source, r.Host), "err", r.Text)
 	}
 	return s.plans.showRefusals(ctx)
 }

@@ -83,7 +83,7 @@ func leftToMove(v roster.VM, p roster.Progress) int64 {
 	return max(min(cmp.Or(v.Bytes, p.Total), p.Total)-p.Moved, 0)
 }
 
-// add counts a VM. One that nobody began counts with what it has allocated.
+// add counts a VM. A VM that has not begun counts with what it has allocated.
 func (s *Status) add(v VMStatus) {
 	total, done, toMove := v.Bytes, int64(0), v.Bytes
 	if p := v.Progress; p != nil && p.Total > 0 {

@@ -59,8 +59,8 @@ type Block struct {
 	Aside    string `json:"aside,omitempty"` // the run that the rest is set aside for
 
 	// Next is when the first holder is expected to end, Free when enough of them are for
-	// this run, were it alone in line. Zero is unknown: a holder that nobody expects an end
-	// of is in the way. Both may have passed: expectations are not promises.
+	// this run, were it alone in line. Zero is unknown: a holder without an expected end
+	// is in the way. Both may have passed: expectations are not promises.
 	Next time.Time `json:"next,omitzero"`
 	Free time.Time `json:"free,omitzero"`
 

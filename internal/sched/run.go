@@ -26,7 +26,7 @@ type run struct {
 	state state
 	seq   uint64 // order of arrival
 
-	asked   time.Time // zero for a restored run: nobody remembers
+	asked   time.Time // zero for a restored run: unknown
 	since   time.Time // granted
 	until   time.Time // expected end, once granted; zero is unknown
 	due     time.Time // first in line with room, but could not begin; zero is never
@@ -82,7 +82,7 @@ func (x *run) brief(y *run, now time.Time) bool {
 }
 
 // work is what a waiting run adds to the backlog of its resources, in seconds. A transfer
-// whose length nobody knows still is one.
+// of unknown length still is one.
 func (x *run) work() float64 { return x.req.Expected.Seconds() + 1 }
 
 // open reports whether the run may begin now.

@@ -66,7 +66,7 @@ func (x *run) barred() bool {
 	return false
 }
 
-// setAside sets x's need aside at r, unless somebody senior has something there.
+// setAside sets x's need aside at r, unless something is set aside there for a senior.
 func (r *resource) setAside(x *run) bool {
 	if y := r.aside; y == x || y != nil && !x.senior(y) {
 		return false
@@ -76,7 +76,7 @@ func (r *resource) setAside(x *run) bool {
 }
 
 // senior reports whether x goes before y where both have waited too long. It is a total
-// order: whoever is first of all is never displaced, so everybody gets there.
+// order: the first of all is never displaced, so each of them becomes first.
 func (x *run) senior(y *run) bool {
 	switch {
 	case x.rank() != y.rank():
@@ -98,7 +98,7 @@ func (q *queue) dropReservations(x *run) {
 }
 
 // readyBy returns when the holders of what x lacks are expected to have ended; the zero
-// time if nobody knows.
+// time if that is unknown.
 func (x *run) readyBy() time.Time {
 	var latest time.Time
 	for _, n := range x.needs {

@@ -34,7 +34,7 @@ func RecordID(source, host string) string {
 // Err returns the refusal as the error of every login that is not permitted because of it.
 func (r Refusal) Err() error {
 	return fault.New(fault.Denied, "%s: %s", r.at(), r.Text).OfLogin().
-		WithHint("correct the password, then decamp resume PLAN: until then nobody logs in there, so that the account is not locked")
+		WithHint("correct the password, then decamp resume PLAN: until then decamp does not log in there, so that the account is not locked")
 }
 
 func (r Refusal) at() string {
