@@ -16,7 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/fleet/simulate"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 )
@@ -147,7 +147,9 @@ const mostLoads = 40
 func writeLoads(w io.Writer, s mover.Simulated) {
 	loads := slices.Clone(s.Loads)
 	if len(loads) > mostLoads {
-		slices.SortStableFunc(loads, func(x, y fleet.Load) int { return cmp.Or(cmp.Compare(y.Busy, x.Busy), cmp.Compare(y.Bytes, x.Bytes)) })
+		slices.SortStableFunc(loads, func(x, y simulate.Load) int {
+			return cmp.Or(cmp.Compare(y.Busy, x.Busy), cmp.Compare(y.Bytes, x.Bytes))
+		})
 		loads = loads[:mostLoads]
 	}
 	t := newTable("", "VMS", "BYTES", "MOST AT ONCE", "BUSY", "OF ALL THE TIME")

@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/fleet/admission"
 	"github.com/decamp/decamp/internal/roster"
 )
 
 // planOf is a plan of n VMs, in the states of a night in which one host was lost.
-func planOf(n int) (p roster.Plan, vms []roster.VM, far []roster.Progress, b fleet.Board) {
+func planOf(n int) (p roster.Plan, vms []roster.VM, far []roster.Progress, b admission.Snapshot) {
 	at := time.Date(2026, 11, 22, 1, 4, 5, 0, time.UTC)
 	p = roster.Plan{Name: "wave-1", State: roster.PlanRunning, Counts: roster.Counts{}}
 	lost := "host esx3 rests, several VMs failed there in a row; one tries it after 01:05:00 UTC: no route to host"
-	b.Breakers = []fleet.Breaker{{Of: "host esx3", Sentence: lost, Until: at.Add(time.Minute)}}
+	b.Breakers = []admission.Breaker{{Of: "host esx3", Sentence: lost, Until: at.Add(time.Minute)}}
 	for i := range n {
 		v := roster.VM{
 			Key: roster.Key{Plan: p.Name, VM: fmt.Sprintf("vm-%d", 1000+i)}, Name: fmt.Sprintf("web%05d", i), Host: fmt.Sprintf("esx%d", i%4),
@@ -33,9 +34,9 @@ func planOf(n int) (p roster.Plan, vms []roster.VM, far []roster.Progress, b fle
 		case i%7 == 0:
 			v.State, v.Failure = roster.Failed, &roster.Failure{Kind: "unsupported", Text: "VM has an encrypted disk"}
 		case i%4 == 3:
-			b.Waiting = append(b.Waiting, fleet.Waiting{Plan: p.Name, VM: v.VM, Sentence: lost})
+			b.Waiting = append(b.Waiting, admission.Waiting{Plan: p.Name, VM: v.VM, Sentence: lost})
 		default:
-			b.Waiting = append(b.Waiting, fleet.Waiting{Plan: p.Name, VM: v.VM, Sentence: "host esx1: 20 of 20 vms; next in about 4 min"})
+			b.Waiting = append(b.Waiting, admission.Waiting{Plan: p.Name, VM: v.VM, Sentence: "host esx1: 20 of 20 vms; next in about 4 min"})
 		}
 		p.Counts[v.State]++
 		vms = append(vms, v)

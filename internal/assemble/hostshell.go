@@ -18,6 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/esx/vimcmd"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/fleet/login"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/leftover"
 )
@@ -61,7 +62,7 @@ type sourceLogin struct {
 	user         string
 	passwordFile string
 	vcenter      bool
-	onHost       func(host string) *fleet.Logins // of a fleet; nil: of this command alone
+	onHost       func(host string) *login.Limiter // of a fleet; nil: of this command alone
 }
 
 // loginOf returns the login that a session at u was opened with.

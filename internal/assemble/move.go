@@ -1,7 +1,7 @@
 package assemble
 
 import (
-	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/fleet/login"
 	"github.com/decamp/decamp/internal/mapping"
 	"github.com/decamp/decamp/internal/planfile"
 )
@@ -32,8 +32,8 @@ func Destinations(to []string) []planfile.Destination {
 type Login struct {
 	PasswordFile string
 	Fingerprint  string
-	submitted    bool                            // for a submitted plan: no password but its own, and no certificate in place of a known one
-	bound        string                          // fingerprint that the access file binds to the credential; no other one counts
-	Logins       *fleet.Logins                   // of a fleet's source; nil: of this command alone
-	OnHost       func(host string) *fleet.Logins // by SSH at one of its hosts; nil: of this command alone
+	submitted    bool                             // for a submitted plan: no password but its own, and no certificate in place of a known one
+	bound        string                           // fingerprint that the access file binds to the credential; no other one counts
+	Logins       *login.Limiter                   // of a fleet's source; nil: of this command alone
+	OnHost       func(host string) *login.Limiter // by SSH at one of its hosts; nil: of this command alone
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/fleet/login"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
@@ -82,7 +83,7 @@ func NoCredentials(rawURL string) error {
 
 // admit has logins of a fleet, by the API and by SSH, wait for each other, and for people once
 // one was refused. What they said counts more than what was refused before.
-func admit(log *slog.Logger, l *fleet.Logins, refused *refusals) func(context.Context) (func(error), error) {
+func admit(log *slog.Logger, l *login.Limiter, refused *refusals) func(context.Context) (func(error), error) {
 	if l == nil {
 		return nil
 	}

@@ -66,19 +66,3 @@ func BenchmarkOverheadOf1000(b *testing.B) {
 	}
 	b.ReportMetric(0, "ns/op")
 }
-
-// BenchmarkSimulate100000 plays 100,000 VMs of four sizes on 2,000 hosts behind one link.
-func BenchmarkSimulate100000(b *testing.B) {
-	vms := simulated(100_000, 2000, 0)
-	for i := range vms {
-		vms[i].Disks = 1 + i/2000%4
-		vms[i].Bytes = int64(vms[i].Disks*(10+i/2000%25)) << 30
-	}
-	for b.Loop() {
-		_, err := Simulate(b.Context(), Simulation{VMs: vms, Needs: needsHost, Capacities: map[string]int64{"host:*/vms": 20},
-			Rates: map[string]int64{"disk:*/rate": 170 * mb, "host:*/rate": 327 * mb, "link:all/rate": 300_000 * mb}})
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -52,7 +52,7 @@ func (c childConfig) run() error {
 		if r, err = roster.Open(ctx, roster.Config{URL: c.URL}); err == nil {
 			break
 		}
-		if !passes(err) {
+		if !isTransient(err) {
 			return err
 		}
 		time.Sleep(c.TTL / 10)

@@ -4,18 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet/login"
 	"github.com/decamp/decamp/internal/roster"
 )
 
-// A Control gives orders. It needs no Node: whoever has the roster has it.
+// A Control gives orders to plans and VMs. It requires the fleet database and no Node.
 type Control struct{ Roster *roster.Roster }
 
-// OrderPlan gives an order to a plan. To resume or retry it also lets its source be logged in
-// to again, has a hook that failed be run again, and VMs that could not be listed be looked
-// for.
+// OrderPlan gives an order to a plan. Resume and retry also permit logins to its source again, run a hook that failed
+// again, and search for VMs that could not be listed.
 func (c Control) OrderPlan(ctx context.Context, plan string, o roster.Order) error {
 	unblocked, err := c.unblock(ctx, plan, o)
 	if err != nil {
@@ -28,18 +27,17 @@ func (c Control) OrderPlan(ctx context.Context, plan string, o roster.Order) err
 	return err
 }
 
-// OrderVM gives an order to a VM. To resume or retry it also lets its source be logged in to
-// again.
+// OrderVM gives an order to a VM. Resume and retry also permit logins to its source again.
 func (c Control) OrderVM(ctx context.Context, k roster.Key, o roster.Order) error {
 	v, err := c.Roster.VM(ctx, k)
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.Roster.OrderVM(ctx, k, o), c.forgive(ctx, o, v.Source))
+	return errors.Join(c.Roster.OrderVM(ctx, k, o), c.forgiveLogins(ctx, o, v.Source))
 }
 
-// unblock takes away what keeps a plan from going on until somebody says resume or retry. It
-// reports whether there was anything.
+// unblock removes what keeps a plan waiting for resume or retry: refused logins, hooks that failed and the plan's
+// failure. It reports whether it removed the failure.
 func (c Control) unblock(ctx context.Context, plan string, o roster.Order) (bool, error) {
 	if o != roster.GoOn && o != roster.Retry {
 		return false, nil
@@ -48,7 +46,7 @@ func (c Control) unblock(ctx context.Context, plan string, o roster.Order) (bool
 	if err != nil || p.State.Over() && o != roster.Retry {
 		return false, err
 	}
-	if err := c.forgive(ctx, o, sourceOf(p.Text)); err != nil {
+	if err := c.forgiveLogins(ctx, o, sourceOf(p.Text)); err != nil {
 		return false, err
 	}
 	if p.Failure == nil {
@@ -81,16 +79,10 @@ func (c Control) forgetHooks(ctx context.Context, p roster.Plan) error {
 	return nil
 }
 
-// forgive has a source and its hosts be logged in to again.
-func (c Control) forgive(ctx context.Context, o roster.Order, source string) error {
+// forgiveLogins permits logins to a source and its hosts again if the order resumes or retries.
+func (c Control) forgiveLogins(ctx context.Context, o roster.Order, source string) error {
 	if o != roster.GoOn && o != roster.Retry || source == "" {
 		return nil
 	}
-	records, err := c.Roster.Records(ctx, refusals)
-	for _, rec := range records {
-		if rec.ID == source || strings.HasPrefix(rec.ID, placeOf(source, "")+" ") {
-			err = errors.Join(err, c.Roster.DropRecord(ctx, refusals, rec.ID))
-		}
-	}
-	return err
+	return login.Forgive(ctx, c.Roster, source)
 }

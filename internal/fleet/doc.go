@@ -1,28 +1,31 @@
-// Package fleet carries plans out: it says which VM may transfer next, gives it to a worker,
-// drives it there, and goes on when processes, machines, hosts or the database go away.
+// Package fleet carries out plans: its scheduler decides which VM may transfer next, its workers drive the VMs that
+// they are granted, and both continue after processes, machines, hosts or the database have been away.
 //
 // # Terms
 //
-// A Node is what a process has of all this: a candidate for scheduler, a worker, or both.
-// Nodes know each other by the roster only. The scheduler is the node that has the lease
-// "scheduler"; what it knows besides the roster is a sched.Scheduler, made anew from the
-// rows whenever the lease is gained. A worker drives the VMs that were granted to it, each
-// with a Mover in a goroutine of its own.
+// A Node is the part of a process in the fleet: a candidate for scheduler, a worker, or both. Nodes know each other
+// only through the fleet database (package roster).
 //
-// # What is promised
+// The scheduler is the node that holds the lease "scheduler", for one term. It passes the rows of the database to
+// package admission, records the grants that admission decides, and moves plans through their states (planRunner).
+// All it knows besides the database is read again at the beginning of each term.
 //
-//   - A VM is driven by one process at a time. A worker that could not renew its lease stops
-//     all it drives before the lease is over by the database's clock, and begins nothing
-//     until it could; what it still writes to the roster with an old claim changes nothing.
-//   - A VM that fails stops no other one. Kinds that pass are tried again with back-off.
-//   - A login that is refused is not tried again by anybody until somebody says resume:
-//     accounts are locked after a few. A host that fails several VMs in a row is left alone
-//     for a while, then tried with one VM.
+// A worker has an assignment for each VM that it was granted. An assignment makes attempts, each with one claim; an
+// attempt calls the Mover, which moves the VM and reports through a Driver.
+//
+// # Promises
+//
+//   - One process at a time drives a VM. A worker that could not renew its lease stops all that it drives before the
+//     lease ends by the database's clock, and begins nothing until it has renewed it. What it writes with an old claim
+//     changes nothing.
+//   - A VM that fails stops no other VM. Failures that can pass are tried again after a pause.
+//   - No process tries a refused login again until an operator resumes a plan of that source: hosts lock accounts after
+//     a few (package login). A host where several VMs fail in a row rests for a while, then one VM tries it.
 //   - While the database is away everything waits, and nothing fails.
-//   - A plan's hooks are begun once each. One that was cut off is not begun again by itself.
+//   - A plan's hooks begin once each. A hook that was cut off does not begin again without an order.
 //
-// # What is not
+// # Not promised
 //
-// That nobody writes to an image but its driver: that is the lock on the image's file. The
-// scheduler does not take slots away: limits that are lowered count as transfers end.
+// That no other process writes to an image: the lock on the image's file prevents that. The scheduler takes no slots
+// back: lower limits apply as transfers end.
 package fleet

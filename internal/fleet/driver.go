@@ -9,99 +9,98 @@ import (
 )
 
 const (
-	// unusedFor is how long a grant may lie unused: a warm VM that was granted anew, to be
-	// driven again, may not want to transfer for an hour.
-	unusedFor = time.Minute
+	// unusedTime is how long a slot may stay unused after the grant: a warm VM that continues in another worker
+	// may not transfer for an hour.
+	unusedTime = time.Minute
 
 	// reportEvery is how often progress is written.
 	reportEvery = time.Second
 )
 
-// A driver is what one Move calls. Steps and orders are passed on by a goroutine of its own,
-// the clerk, so that a Move does not wait for the roster where it need not.
+// A driver is the Driver of one Move. A goroutine of its own exchanges steps, orders and rehearsals with the fleet
+// database (exchange), so that the Move does not wait for the database where it need not.
 type driver struct {
 	*attempt
 	ctx context.Context // of the worker
 	try context.Context // of the attempt
 	vm  roster.VM
 
-	turns   chan struct{} // one token: who has it changes what is held
-	granted bool          // what the VM was granted with was not taken yet; with the token
-	taken   int           // turns that were not given back; with the token
+	slotToken chan struct{} // holds one token; the caller that took it may use granted and slots
+	granted   bool          // the slot of the grant is not taken yet
+	slots     int           // slots that are taken and not given back
 
-	mu        sync.Mutex
-	step      string
-	waits     string
-	told      roster.Order // to the Mover
-	asked     string       // of the Mover: the rehearsal
-	rehearsed []roster.Rehearsed
-	first     roster.Progress
-	last      roster.Progress
-	begun     bool // first is there
-	knock     chan struct{}
-	clerkGone chan struct{}
+	mu           sync.Mutex // guards the fields below
+	step         string
+	waits        string
+	orderPassed  roster.Order // last order that was passed to the Mover
+	rehearsal    string       // id of the rehearsal that was passed to the Mover; "" for none
+	rehearsed    []roster.Rehearsed
+	first, last  roster.Progress
+	progressed   bool          // first is set
+	wake         chan struct{} // wakes exchange
+	exchangeDone chan struct{} // closed when exchange has returned
 }
 
 func (a *attempt) newDriver(ctx, try context.Context, vm roster.VM) *driver {
-	m := &driver{
+	d := &driver{
 		attempt: a, ctx: ctx, try: try, vm: vm, granted: vm.Holds,
-		turns: make(chan struct{}, 1), knock: make(chan struct{}, 1), clerkGone: make(chan struct{}),
+		slotToken: make(chan struct{}, 1), wake: make(chan struct{}, 1), exchangeDone: make(chan struct{}),
 	}
-	m.turns <- struct{}{}
-	return m
+	d.slotToken <- struct{}{}
+	return d
 }
 
-// move has the Mover move, and looks after what it calls.
-func (m *driver) move(vm roster.VM) error {
-	try, end := context.WithCancel(m.try)
-	go m.clerk(try)
-	idle, stop := m.w.until(try, m.w.Now().Add(unusedFor))
-	unused := context.AfterFunc(idle, m.giveUpUnused)
-	_, vm.Order, _ = m.look()
-	err := m.w.Mover.Move(try, vm, m)
+// move has the Mover move the VM, and runs what belongs to that.
+func (d *driver) move(vm roster.VM) error {
+	try, end := context.WithCancel(d.try)
+	go d.exchange(try)
+	idle, stop := d.w.until(try, d.w.Now().Add(unusedTime))
+	unused := context.AfterFunc(idle, d.releaseUnused)
+	_, vm.Order, _ = d.current()
+	err := d.w.Mover.Move(try, vm, d)
 	unused()
 	stop()
 	end()
-	<-m.clerkGone
+	<-d.exchangeDone
 	return err
 }
 
-// gained reports whether the attempt got further.
-func (m *driver) gained() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.last.Done > m.first.Done || m.last.Round > m.first.Round
+// gained reports whether the attempt has made progress.
+func (d *driver) gained() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.last.Done > d.first.Done || d.last.Round > d.first.Round
 }
 
-func (m *driver) Epoch() int64 { return m.claim.Epoch }
+func (d *driver) Epoch() int64 { return d.claim.Epoch }
 
-func (m *driver) Progress(p roster.Progress) {
-	p.Key = m.claim.Key
-	m.mu.Lock()
-	if !m.begun {
-		m.begun, m.first = true, p
+func (d *driver) Progress(p roster.Progress) {
+	p.Key = d.claim.Key
+	d.mu.Lock()
+	if !d.progressed {
+		d.progressed, d.first = true, p
 	}
-	m.last = p
-	m.mu.Unlock()
-	m.w.mu.Lock()
-	defer m.w.mu.Unlock()
-	m.w.told[p.Key] = p
+	d.last = p
+	d.mu.Unlock()
+	d.w.mu.Lock()
+	defer d.w.mu.Unlock()
+	d.w.unreported[p.Key] = p
 }
 
-func (m *driver) Rehearsed(done roster.Rehearsed) {
-	m.mu.Lock()
-	m.rehearsed = append(m.rehearsed, done)
-	m.mu.Unlock()
-	m.wakeClerk()
+func (d *driver) Rehearsed(done roster.Rehearsed) {
+	d.mu.Lock()
+	d.rehearsed = append(d.rehearsed, done)
+	d.mu.Unlock()
+	d.wakeExchange()
 }
 
-func (m *driver) Storage(ids []string) error {
-	return m.w.insist(m.try, func() error { return m.w.Roster.Begin(m.try, m.claim, ids) })
+func (d *driver) Storage(ids []string) error {
+	return d.w.retryWhileAway(d.try, func() error { return d.w.Roster.Begin(d.try, d.claim, ids) })
 }
 
-func (m *driver) Step(name, waits string) {
-	m.mu.Lock()
-	m.step, m.waits = name, waits
-	m.mu.Unlock()
-	m.wakeClerk()
+func (d *driver) Step(name, waits string) {
+	d.mu.Lock()
+	d.step, d.waits = name, waits
+	d.mu.Unlock()
+	d.wakeExchange()
 }

@@ -9,46 +9,46 @@ import (
 	"github.com/decamp/decamp/internal/roster"
 )
 
-// errOverdue ends what a lease permits that could not be renewed in time.
+// errOverdue ends what a lease permits when the lease was not renewed in time.
 var errOverdue = fault.New(fault.Unreachable, "the lease could not be renewed in time")
 
-// A tenure is a lease that is kept by renewing it.
-type tenure struct {
+// A heldLease is a lease that this process keeps by renewing it.
+type heldLease struct {
 	lease roster.Lease
 	renew func(context.Context, *roster.Lease) error
-	sure  time.Time // until when it is ours, by our own clock, and with what it takes to stop
+	safe  time.Time // by our own clock: until then the lease is ours, and there is time to stop what it permits
 }
 
-// renewals is how often a lease is renewed within its length.
-const renewals = 3
+const (
+	// renewals is how often a lease is renewed within its length.
+	renewals = 3
 
-// margin is what of a lease's length is left for those that it permits to stop.
-const margin = 5
+	// stopShare is the part of a lease's length, as a divisor, that is left to stop what it permits.
+	stopShare = 5
+)
 
-// begin takes the lease by take, which may be a renewal. What counts is the moment before it
-// was asked for.
-func (n *Node) begin(t *tenure, take func() error) error {
-	asked := n.Now()
-	if err := take(); err != nil {
+// acquireLease acquires or renews a lease by acquire. The lease counts from the time before that.
+func (c Config) acquireLease(l *heldLease, acquire func() error) error {
+	asked := c.Now()
+	if err := acquire(); err != nil {
 		return err
 	}
-	t.sure = asked.Add(n.TTL - n.TTL/margin)
+	l.safe = asked.Add(c.TTL - c.TTL/stopShare)
 	return nil
 }
 
-// keep renews the lease until ctx ends, until it is another's (roster.ErrFenced) or until it
-// was not renewed in time (errOverdue). A clock that jumped forward makes it overdue: nobody
-// knows how long this process was suspended.
-func (n *Node) keep(ctx context.Context, t *tenure) error {
-	for pause := n.TTL / renewals; ; {
-		if err := n.Sleep(ctx, pause); err != nil {
+// keepLease renews the lease until ctx ends, until another process has it (roster.ErrFenced) or until it was not
+// renewed in time (errOverdue). A clock that jumps forward makes it overdue: the process may have been suspended.
+func (c Config) keepLease(ctx context.Context, l *heldLease) error {
+	for pause := c.TTL / renewals; ; {
+		if err := c.Sleep(ctx, pause); err != nil {
 			return err
 		}
-		if n.over(t.sure) { // this process, or its machine, stood still
+		if c.isOver(l.safe) { // this process or its machine was suspended
 			return errOverdue
 		}
-		sure, end := n.until(ctx, t.sure)
-		err := n.begin(t, func() error { return t.renew(sure, &t.lease) })
+		inTime, end := c.until(ctx, l.safe)
+		err := c.acquireLease(l, func() error { return l.renew(inTime, &l.lease) })
 		end()
 		switch {
 		case ctx.Err() != nil:
@@ -56,16 +56,16 @@ func (n *Node) keep(ctx context.Context, t *tenure) error {
 		case errors.Is(err, roster.ErrFenced):
 			return err
 		case err == nil:
-			pause = n.TTL / renewals
+			pause = c.TTL / renewals
 		default:
-			pause = min(n.TTL/(2*renewals*renewals), t.sure.Sub(n.Now()))
+			pause = min(c.TTL/(2*renewals*renewals), l.safe.Sub(c.Now()))
 		}
 	}
 }
 
-// over reports whether t has passed by the monotonic clock or by the wall's: the one stands
-// still while a machine is suspended, the other may be set.
-func (n *Node) over(t time.Time) bool {
-	now := n.Now()
+// isOver reports whether t has passed by the monotonic clock or by the wall clock: the first one stops while a
+// machine is suspended, the second one can be set.
+func (c Config) isOver(t time.Time) bool {
+	now := c.Now()
 	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
 }

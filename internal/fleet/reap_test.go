@@ -110,10 +110,10 @@ func TestLeasesThatEndAreLookedAtAtOnce(t *testing.T) {
 		{"one ends before anything may be taken", time.Second, 2 * time.Second, time.Second},
 		{"one ended, and may be acted upon soon", -time.Second, 2 * time.Second, 2 * time.Second},
 	} {
-		d := newDesk(New(Config{TTL: reapTTL}), &tenure{}, nil)
-		d.ticked, d.reapAfter = at, at.Add(c.grace)
-		d.workers["w"] = roster.Worker{Name: "w", Until: at.Add(c.until)}
-		if got := d.due().Sub(at); got != c.want {
+		s := newScheduler(New(Config{TTL: reapTTL}).Config, roster.Lease{}, 0, nil)
+		s.ticked, s.lostAfter = at, at.Add(c.grace)
+		s.admission.SetWorkers([]roster.Worker{{Name: "w", Until: at.Add(c.until)}})
+		if got := s.nextTick().Sub(at); got != c.want {
 			t.Errorf("%s: after %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -136,10 +136,10 @@ func TestContact(t *testing.T) {
 	} {
 		var k contact
 		now := at
-		k.heard(now, ttl)
+		k.answered(now, ttl)
 		for _, gap := range c.gaps {
 			now = now.Add(gap)
-			k.heard(now, ttl)
+			k.answered(now, ttl)
 		}
 		if got := k.grace(now, ttl); got != c.grace {
 			t.Errorf("%s: %v, want %v", c.name, got, c.grace)

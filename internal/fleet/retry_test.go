@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet/login"
 	"github.com/decamp/decamp/internal/roster"
 )
 
@@ -55,10 +56,10 @@ func TestPassingFailureIsNotTriedForEver(t *testing.T) {
 	r.submit("wave")
 	r.start(r.config(m, "w1"))
 	r.untilTriedAndRested("wave", "vm-1", roster.Failed)
-	if n := m.times(roster.Key{Plan: "wave", VM: "vm-1"}); n != attempts {
-		t.Errorf("tried %d times, want %d", n, attempts)
+	if n := m.times(roster.Key{Plan: "wave", VM: "vm-1"}); n != maxAttempts {
+		t.Errorf("tried %d times, want %d", n, maxAttempts)
 	}
-	if v := r.vm("wave", "vm-1"); v.Failure.Kind != fault.Unreachable.String() || v.Attempts != attempts {
+	if v := r.vm("wave", "vm-1"); v.Failure.Kind != fault.Unreachable.String() || v.Attempts != maxAttempts {
 		t.Errorf("%+v", v)
 	}
 }
@@ -81,7 +82,7 @@ func TestProgressBeginsTheCountAnew(t *testing.T) {
 	m := newMover(t, vmsOn(1, 1)...)
 	tries := 0
 	m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
-		if tries++; tries > 2*attempts {
+		if tries++; tries > 2*maxAttempts {
 			return m.transfer(ctx, vm, d)
 		}
 		back, err := d.Turn(ctx, roster.First, 0)
@@ -140,9 +141,9 @@ func TestRefusedLoginIsTheLastUntilSomebodySaysResume(t *testing.T) {
 	r := newRig(t, nil)
 	var logins, right atomic.Int32
 	worker := func(name string) {
-		m, at := newMover(t, vmsOn(60, 4)...), NewLogins(r.roster, "vc1:443", "")
+		m, at := newMover(t, vmsOn(60, 4)...), login.NewLimiter(r.roster, "vc1:443", "")
 		m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
-			err := at.try(ctx, func() error {
+			err := tryLogin(ctx, at, func() error {
 				logins.Add(1)
 				if right.Load() == 0 {
 					return errDenied
@@ -183,9 +184,9 @@ func TestRefusedListingIsNotTriedAgainByItself(t *testing.T) {
 	m := newMover(t, vmsOn(2, 1)...)
 	var logins atomic.Int32
 	var right atomic.Bool
-	at := NewLogins(r.roster, "vc1:443", "")
+	at := login.NewLimiter(r.roster, "vc1:443", "")
 	m.list = func(ctx context.Context, _ roster.Plan, tell func([]roster.VM) error) error {
-		err := at.try(ctx, func() error {
+		err := tryLogin(ctx, at, func() error {
 			logins.Add(1)
 			if !right.Load() {
 				return errDenied
@@ -219,10 +220,10 @@ func TestHostThatRefusesWaitsAlone(t *testing.T) {
 	m := newMover(t, vmsOn(30, 3)...)
 	var logins atomic.Int32
 	var right atomic.Bool
-	at := NewLogins(r.roster, "vc1:443", "esx1")
+	at := login.NewLimiter(r.roster, "vc1:443", "esx1")
 	m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
 		if vm.Host == "esx1" {
-			err := at.try(ctx, func() error {
+			err := tryLogin(ctx, at, func() error {
 				if right.Load() {
 					return nil
 				}
@@ -243,7 +244,7 @@ func TestHostThatRefusesWaitsAlone(t *testing.T) {
 	r.waitFor("wave", roster.Queued, 10)
 	why := "login to host esx1 by SSH was refused"
 	r.wait("the board to say so", func() bool {
-		b := r.board()
+		b := r.snapshot()
 		return len(b.Breakers) == 1 && b.Breakers[0].Of == "host esx1" && len(b.Waiting) == 10 && strings.HasPrefix(b.Waiting[0].Sentence, why)
 	})
 	if n := logins.Load(); n != 1 {
@@ -255,6 +256,12 @@ func TestHostThatRefusesWaitsAlone(t *testing.T) {
 		t.Errorf("ended with %v, %v", p.Counts, p.Failure)
 	}
 }
+
+// These are the values of package admission.
+const (
+	failuresInARow = 3
+	firstRest      = 30 * time.Second
+)
 
 // A host that is away is left alone; the others go on, and it is tried with one VM.
 func TestHostThatFailsRestsAlone(t *testing.T) {
@@ -276,7 +283,7 @@ func TestHostThatFailsRestsAlone(t *testing.T) {
 	first := r.start(r.config(m, "w1"))
 	r.waitFor("wave", roster.Done, 40)
 	rests := func() bool {
-		records, err := r.roster.Records(t.Context(), healths)
+		records, err := r.roster.Records(t.Context(), hostHealth)
 		return err == nil && len(records) == 1 && strings.Contains(string(records[0].Doc), `"until"`)
 	}
 	r.wait("esx1 to fail", func() bool {
@@ -310,7 +317,7 @@ func TestHostThatFailsRestsAlone(t *testing.T) {
 	if n := r.plan("wave").Counts[roster.Done]; n != 60 {
 		t.Errorf("%d of 60 are done", n)
 	}
-	if left, err := r.roster.Records(t.Context(), healths); err != nil || len(left) > 0 {
+	if left, err := r.roster.Records(t.Context(), hostHealth); err != nil || len(left) > 0 {
 		t.Errorf("on record: %s, %v", left, err)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet/admission"
+	"github.com/decamp/decamp/internal/fleet/login"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/sched"
 )
@@ -180,14 +182,14 @@ func (m *mover) times(key roster.Key) int {
 	return m.moves[key]
 }
 
-// try has login be tried once it is admitted.
-func (l *Logins) try(ctx context.Context, login func() error) error {
-	pass, _, err := l.Admit(ctx)
+// tryLogin calls f once the limiter permits a login.
+func tryLogin(ctx context.Context, l *login.Limiter, f func() error) error {
+	done, _, err := l.Admit(ctx)
 	if err != nil {
 		return err
 	}
-	err = login()
-	pass(err)
+	err = f()
+	done(err)
 	return err
 }
 
@@ -339,7 +341,7 @@ func (r *rig) submitText(name, text string) {
 func (r *rig) vm(plan, ref string) roster.VM {
 	r.Helper()
 	v, err := r.roster.VM(r.Context(), roster.Key{Plan: plan, VM: ref})
-	if err != nil && !fault.Is(err, fault.NotFound) && !passes(err) { // not listed yet, or the roster is away
+	if err != nil && !fault.Is(err, fault.NotFound) && !isTransient(err) { // not listed yet, or the roster is away
 		r.Fatal(err)
 	}
 	return v
@@ -348,7 +350,7 @@ func (r *rig) vm(plan, ref string) roster.VM {
 func (r *rig) plan(name string) roster.Plan {
 	r.Helper()
 	p, err := r.roster.Plan(r.Context(), name)
-	if err != nil && !passes(err) {
+	if err != nil && !isTransient(err) {
 		r.Fatal(err)
 	}
 	return p
@@ -369,18 +371,18 @@ func (r *rig) order(what string, o roster.Order) {
 	}
 }
 
-// board returns the scheduler's, which it writes once somebody looks.
-func (r *rig) board() (b Board) {
+// snapshot returns the state of the scheduler, which it writes once a client reads it.
+func (r *rig) snapshot() (s admission.Snapshot) {
 	r.Helper()
 	err := r.roster.Look(r.Context())
 	text, _, berr := r.roster.Board(r.Context())
 	if err == nil && berr == nil && len(text) > 0 {
-		berr = json.Unmarshal(text, &b)
+		berr = json.Unmarshal(text, &s)
 	}
 	if err := errors.Join(err, berr); err != nil {
 		r.Fatal(err)
 	}
-	return b
+	return s
 }
 
 func (r *rig) status(plan string) Status {
@@ -390,7 +392,7 @@ func (r *rig) status(plan string) Status {
 	if err := errors.Join(err, perr); err != nil {
 		r.Fatal(err)
 	}
-	return StatusOf(r.plan(plan), vms, progress, r.board())
+	return StatusOf(r.plan(plan), vms, progress, r.snapshot())
 }
 
 // wait returns when so holds.

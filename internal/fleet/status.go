@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/bottleneck"
+	"github.com/decamp/decamp/internal/fleet/admission"
 	"github.com/decamp/decamp/internal/roster"
 )
 
@@ -22,8 +23,8 @@ type Status struct {
 	Busy  bottleneck.Busy  `json:"busy,omitzero"`  // of what is under way
 	Limit bottleneck.Limit `json:"limit,omitzero"` // what limits that
 
-	VMs      []VMStatus `json:"vms"` // in the order of the plan
-	Breakers []Breaker  `json:"breakers,omitempty"`
+	VMs      []VMStatus          `json:"vms"` // in the order of the plan
+	Breakers []admission.Breaker `json:"breakers,omitempty"`
 }
 
 // VMStatus is how a VM goes.
@@ -33,20 +34,21 @@ type VMStatus struct {
 	Why      string           `json:"why,omitempty"` // it waits, or failed
 }
 
-// StatusOf returns how a plan goes, by what the roster has of it and the scheduler's board, which
-// is empty where nobody schedules.
-func StatusOf(p roster.Plan, vms []roster.VM, progress []roster.Progress, b Board) Status {
+// StatusOf returns the status of a plan, by its rows in the fleet database and the state of the scheduler, which is empty
+// if there is no scheduler.
+func StatusOf(p roster.Plan, vms []roster.VM, progress []roster.Progress, scheduler admission.Snapshot) Status {
 	p.Text = ""
-	s := Status{Plan: p, Breakers: b.Breakers, VMs: []VMStatus{}}
-	s.fill(vms, progress, waits(b, p.Name))
+	s := Status{Plan: p, Breakers: scheduler.Breakers, VMs: []VMStatus{}}
+	s.fill(vms, progress, waitReasons(scheduler, p.Name))
 	s.Busy = roster.BusyOf(progress)
 	s.Limit = s.Busy.Limit()
 	return s
 }
 
-func waits(b Board, plan string) map[string]string {
+// waitReasons returns why the VMs of a plan wait, by their references.
+func waitReasons(s admission.Snapshot, plan string) map[string]string {
 	why := map[string]string{}
-	for _, w := range b.Waiting {
+	for _, w := range s.Waiting {
 		if w.Plan == plan {
 			why[w.VM] = w.Sentence
 		}
@@ -81,7 +83,7 @@ func leftToMove(v roster.VM, p roster.Progress) int64 {
 	return max(min(cmp.Or(v.Bytes, p.Total), p.Total)-p.Moved, 0)
 }
 
-// add counts a VM. One that nobody began counts with what it has allocated.
+// add counts a VM. A VM that has not begun counts with what it has allocated.
 func (s *Status) add(v VMStatus) {
 	total, done, toMove := v.Bytes, int64(0), v.Bytes
 	if p := v.Progress; p != nil && p.Total > 0 {

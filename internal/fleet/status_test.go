@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/fleet/admission"
 	"github.com/decamp/decamp/internal/roster"
 )
 
@@ -29,7 +30,7 @@ func TestSilenceIsTold(t *testing.T) {
 		{"is over", over, silent, "", 0},
 		{"was not begun", holds, nil, "", 0},
 	} {
-		s := StatusOf(roster.Plan{Name: "wave"}, []roster.VM{c.vm}, c.progress, Board{})
+		s := StatusOf(roster.Plan{Name: "wave"}, []roster.VM{c.vm}, c.progress, admission.Snapshot{})
 		if s.VMs[0].Why != c.why || s.Rate != c.rate {
 			t.Errorf("one that %s: %q, %d bytes a second", c.what, s.VMs[0].Why, s.Rate)
 		}

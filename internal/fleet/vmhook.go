@@ -9,18 +9,17 @@ import (
 	"github.com/decamp/decamp/internal/roster"
 )
 
-// VMHooks has the hooks of a VM run once each, however often the VM is tried, by whatever worker:
-// pre before the first attempt, post when it came to its end. What a process died in the middle of
-// is run again, so a hook must be safe to run twice. A VM that somebody has begin again after its
-// post hook told of a failure has both anew; one that is published has none ever again.
+// VMHooks runs the hooks of a VM once each, however often and wherever the VM is tried: pre before the first attempt,
+// post after the last. A hook that was cut off with its process runs again, so hooks must be safe to run twice. Both
+// run anew for a VM that begins again after its post hook ran with a failure. They never run again for a published VM.
 type VMHooks struct {
 	Roster *roster.Roster
 	VM     roster.Key
 }
 
-// hooked is what is on record of a VM's hooks.
+// hooked is the record of a VM's hooks.
 type hooked struct {
-	Pre       time.Time `json:"pre,omitzero"`  // when it had ended well
+	Pre       time.Time `json:"pre,omitzero"`  // when it had succeeded
 	Post      time.Time `json:"post,omitzero"` // the same, later than Pre
 	Published bool      `json:"published,omitempty"`
 }
@@ -50,7 +49,7 @@ func (h VMHooks) Post(ctx context.Context, published bool, run func() error) err
 	return h.write(ctx, on)
 }
 
-// Forget has both run again: the VM was undone.
+// Forget makes both run again: the VM was undone.
 func (h VMHooks) Forget(ctx context.Context) error {
 	return h.Roster.DropRecord(ctx, roster.HooksOfVM, h.VM.String())
 }
@@ -69,7 +68,7 @@ func (h VMHooks) read(ctx context.Context) (on hooked, err error) {
 // write is done also when the attempt is being stopped: the hook has ended.
 func (h VMHooks) write(ctx context.Context, on hooked) error {
 	text, _ := json.Marshal(on) // times and a flag
-	last, end := parting(ctx)
+	last, end := afterwards(ctx)
 	defer end()
 	return h.Roster.PutRecord(last, roster.HooksOfVM, h.VM.String(), text)
 }

@@ -14,70 +14,71 @@ import (
 	"github.com/decamp/decamp/internal/roster"
 )
 
-// errLeaving ends what is driven when the node ends: it goes back to the queue.
+// errLeaving stops the attempts when the node ends: their VMs are queued.
 var errLeaving = errors.New("this worker leaves")
 
-// A worker drives what was granted to it. Follow tells it of changes; each VM has a drive.
+// A worker drives the VMs that are granted to it. Its follow passes changes to the assignments, one for each VM.
 type worker struct {
-	*Node
-	tenure tenure
-	lease  roster.Lease // a copy: the tenure's is being renewed
+	Config
+	held  heldLease
+	lease roster.Lease // a copy for serve: that of held is being renewed
 
-	full atomic.Bool // the roster's disk, as people were told
+	full atomic.Bool // the database's disk is full, and that was logged
 
-	mu     sync.Mutex
-	drives map[roster.Key]*drive
-	orders map[string]roster.Order        // by plan
-	over   map[roster.Key]int64           // the last epoch of each VM that was driven to its end here
-	told   map[roster.Key]roster.Progress // since the last report
-	group  *errgroup.Group                // of the drives
-	ctx    context.Context                // of the drives: ends with what the lease permits
+	mu          sync.Mutex // guards the fields below
+	assignments map[roster.Key]*assignment
+	planOrders  map[string]roster.Order
+	over        map[roster.Key]int64           // last epoch of each VM that was driven to its end here
+	unreported  map[roster.Key]roster.Progress // progress since the last report
+	group       *errgroup.Group                // goroutines of the assignments
+	ctx         context.Context                // of the assignments: ends when the lease permits nothing more
 }
 
-// noRoom tells people, who can do something about it, once, that the roster's disk is full.
-func (w *worker) noRoom(err error) {
+// logFull logs, once, that the database's disk is full: an operator can make room.
+func (w *worker) logFull(err error) {
 	full := fault.Is(err, fault.Full)
 	if was := w.full.Swap(full); full && !was {
 		w.Log.Warn("the fleet's database has no room: all waits", "err", err, "remedy", fault.HintOf(err))
 	}
 }
 
-// work joins the fleet and drives until ctx ends.
-func (n *Node) work(ctx context.Context) error {
-	w := &worker{Node: n, over: map[roster.Key]int64{}}
-	w.tenure.renew = func(ctx context.Context, l *roster.Lease) error {
-		err := n.Roster.Beat(ctx, l, n.TTL)
-		w.noRoom(err)
+// runWorker joins the fleet as a worker and drives VMs until ctx ends.
+func runWorker(ctx context.Context, c Config) error {
+	w := &worker{Config: c, over: map[roster.Key]int64{}}
+	name := c.Worker.Name
+	w.held.renew = func(ctx context.Context, l *roster.Lease) error {
+		err := w.Roster.Beat(ctx, l, w.TTL)
+		w.logFull(err)
 		return err
 	}
-	err := n.insist(ctx, func() error {
-		return n.begin(&w.tenure, func() (err error) {
-			w.tenure.lease, err = n.Roster.Join(ctx, n.Worker, n.TTL)
+	err := w.retryWhileAway(ctx, func() error {
+		return w.acquireLease(&w.held, func() (err error) {
+			w.held.lease, err = w.Roster.Join(ctx, w.Worker, w.TTL)
 			return err
 		})
 	})
 	if err != nil {
 		return err
 	}
-	n.Log.Info("worker joined", "worker", n.Worker.Name)
+	w.Log.Info("worker joined", "worker", name)
 	for {
 		err := w.serve(ctx)
 		if ctx.Err() != nil {
 			return w.leave(ctx)
 		}
-		if !errors.Is(err, errOverdue) && !passes(err) {
-			return namesake(n.Worker.Name, err)
+		if !errors.Is(err, errOverdue) && !isTransient(err) {
+			return explainFenced(name, err)
 		}
-		n.Log.Warn("worker stopped what it drives: its lease was not renewed in time", "worker", n.Worker.Name)
+		w.Log.Warn("worker stopped what it drives: its lease was not renewed in time", "worker", name)
 		if err := w.rejoin(ctx); err != nil {
-			return namesake(n.Worker.Name, err)
+			return explainFenced(name, err)
 		}
-		n.Log.Info("worker goes on", "worker", n.Worker.Name)
+		w.Log.Info("worker goes on", "worker", name)
 	}
 }
 
-// namesake makes of a lost name what people can act on.
-func namesake(name string, err error) error {
+// explainFenced returns the error of a worker whose name another process took, with a remedy; other errors unchanged.
+func explainFenced(name string, err error) error {
 	if !errors.Is(err, roster.ErrFenced) {
 		return err
 	}
@@ -85,11 +86,10 @@ func namesake(name string, err error) error {
 		WithHint("give each worker a name of its own")
 }
 
-// rejoin renews the lease that was overdue. It is still ours unless another process of this
-// name joined meanwhile.
+// rejoin renews the lease that was overdue. It is still ours unless another process joined with this name.
 func (w *worker) rejoin(ctx context.Context) error {
-	err := w.insist(ctx, func() error {
-		return w.begin(&w.tenure, func() error { return w.Roster.Beat(ctx, &w.tenure.lease, w.TTL) })
+	err := w.retryWhileAway(ctx, func() error {
+		return w.acquireLease(&w.held, func() error { return w.Roster.Beat(ctx, &w.held.lease, w.TTL) })
 	})
 	if ctx.Err() != nil {
 		return w.leave(ctx)
@@ -97,25 +97,25 @@ func (w *worker) rejoin(ctx context.Context) error {
 	return err
 }
 
-// leave gives the lease up: what is stranded here is taken over at once where it can be.
+// leave frees the lease, so that other workers can take over its VMs at once.
 func (w *worker) leave(ctx context.Context) error {
-	last, end := parting(ctx)
+	last, end := afterwards(ctx)
 	defer end()
-	if err := w.Roster.Leave(last, w.tenure.lease); err != nil {
+	if err := w.Roster.Leave(last, w.held.lease); err != nil {
 		w.Log.Warn("worker could not say that it leaves", "worker", w.Worker.Name, "err", err)
 	}
 	return ctx.Err()
 }
 
-// serve drives for as long as the lease is kept. When it returns nothing is driven.
+// serve drives VMs while the lease is kept. When it returns, no VM is driven.
 func (w *worker) serve(ctx context.Context) error {
 	permit, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { end(errLeaving) })
 	defer stop()
-	w.lease = w.tenure.lease
+	w.lease = w.held.lease
 	w.reset(permit)
 	var g errgroup.Group
-	for _, part := range []func(context.Context) error{w.keepLease, w.follow, w.report} {
+	for _, part := range []func(context.Context) error{w.keepHeldLease, w.follow, w.report} {
 		g.Go(func() error {
 			err := part(permit)
 			end(err)
@@ -123,7 +123,7 @@ func (w *worker) serve(ctx context.Context) error {
 		})
 	}
 	err := g.Wait()
-	_ = w.group.Wait() // drives return nothing: what becomes of a VM is in its row
+	_ = w.group.Wait() // assignments return no errors: the result is in the VM's row
 	w.flush(ctx)
 	return err
 }
@@ -131,20 +131,20 @@ func (w *worker) serve(ctx context.Context) error {
 func (w *worker) reset(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.drives, w.orders = map[roster.Key]*drive{}, map[string]roster.Order{}
-	w.told = map[roster.Key]roster.Progress{}
+	w.assignments, w.planOrders = map[roster.Key]*assignment{}, map[string]roster.Order{}
+	w.unreported = map[roster.Key]roster.Progress{}
 	w.group, w.ctx = &errgroup.Group{}, ctx
 }
 
-func (w *worker) keepLease(ctx context.Context) error { return w.keep(ctx, &w.tenure) }
+func (w *worker) keepHeldLease(ctx context.Context) error { return w.keepLease(ctx, &w.held) }
 
-// follow reads what changed and tells the drives. A roster that does not answer is asked
-// again: how long that may go on is the lease's matter.
+// follow reads what has changed and passes it to the assignments. While the database is away it tries again: the lease
+// bounds that.
 func (w *worker) follow(ctx context.Context) error {
-	var p pace
+	var t throttle
 	for rev := int64(0); ; {
 		var c roster.Changes
-		err := w.insist(ctx, func() (err error) {
+		err := w.retryWhileAway(ctx, func() (err error) {
 			c, err = w.Roster.Changes(ctx, rev)
 			return err
 		})
@@ -154,65 +154,65 @@ func (w *worker) follow(ctx context.Context) error {
 		if w.replaced(c.Workers) {
 			return roster.ErrFenced
 		}
-		w.take(c)
+		w.apply(c)
 		if c.Rev > rev {
 			rev = c.Rev
 			continue
 		}
-		if err := w.insist(ctx, func() error { return w.Roster.Await(ctx, rev) }); err != nil {
+		if err := w.retryWhileAway(ctx, func() error { return w.Roster.Await(ctx, rev) }); err != nil {
 			return err
 		}
-		if err := p.wait(ctx); err != nil {
+		if err := t.wait(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// replaced reports whether another process joined under this name: what is granted to the name
-// is its, from then on.
+// replaced reports whether another process joined with this name: all grants to the name are its own from then on.
 func (w *worker) replaced(workers []roster.Worker) bool {
 	return slices.ContainsFunc(workers, func(o roster.Worker) bool { return o.Name == w.Worker.Name && o.Epoch > w.lease.Epoch })
 }
 
-// take gives changes to those that they concern, and begins what is new here.
-func (w *worker) take(c roster.Changes) {
+// apply passes changes to the assignments that they concern, and begins new ones.
+func (w *worker) apply(c roster.Changes) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range c.Plans {
-		w.orders[p.Name] = p.Order
-		for key, d := range w.drives {
+		w.planOrders[p.Name] = p.Order
+		for key, a := range w.assignments {
 			if key.Plan == p.Name {
-				d.ordered(p.Order)
+				a.setPlanOrder(p.Order)
 			}
 		}
 	}
 	for _, v := range c.VMs {
-		w.takeVM(v)
+		w.applyVM(v)
 	}
 }
 
-func (w *worker) takeVM(v roster.VM) {
-	if d := w.drives[v.Key]; d != nil {
-		d.changed(v)
+// applyVM passes on the row of one VM. w.mu must be held.
+func (w *worker) applyVM(v roster.VM) {
+	if a := w.assignments[v.Key]; a != nil {
+		a.setRow(v)
 		return
 	}
-	if !w.mine(v) {
+	if !w.isNew(v) {
 		return
 	}
-	d := newDrive(w, v, w.orders[v.Plan])
-	w.drives[v.Key] = d
+	a := newAssignment(w, v, w.planOrders[v.Plan])
+	w.assignments[v.Key] = a
 	w.group.Go(func() error {
-		d.run(w.ctx)
+		a.run(w.ctx)
 		return nil
 	})
 }
 
-// mine reports whether v is to be driven here and was not yet. w.mu is held.
-func (w *worker) mine(v roster.VM) bool {
+// isNew reports whether v is granted to this worker and was not driven here yet. w.mu must be held.
+func (w *worker) isNew(v roster.VM) bool {
 	return v.Worker == w.Worker.Name && (v.State == roster.Assigned || v.State == roster.Running) && v.Epoch > w.over[v.Key]
 }
 
-// report writes the progress of all drives once a second, in one transaction.
+// report writes the progress of all assignments once a second, in one transaction.
 func (w *worker) report(ctx context.Context) error {
 	for {
 		if err := w.Sleep(ctx, reportEvery); err != nil {
@@ -222,25 +222,22 @@ func (w *worker) report(ctx context.Context) error {
 	}
 }
 
-// flush reports what was told since. What the roster does not take is told again with the
-// next, unless there is something newer.
+// flush writes the progress since the last report. What cannot be written is written with the next report, unless
+// there is newer progress.
 func (w *worker) flush(ctx context.Context) {
 	w.mu.Lock()
-	told := w.told
-	w.told = map[roster.Key]roster.Progress{}
+	unreported := w.unreported
+	w.unreported = map[roster.Key]roster.Progress{}
 	w.mu.Unlock()
-	if len(told) == 0 {
+	if len(unreported) == 0 {
 		return
 	}
-	all := make([]roster.Progress, 0, len(told))
-	for _, p := range told {
-		all = append(all, p)
-	}
+	all := slices.Collect(maps.Values(unreported))
 	if err := w.Roster.Report(ctx, w.lease, all); err != nil {
 		w.Log.Debug("progress not reported", "err", err)
 		w.mu.Lock()
-		maps.Copy(told, w.told)
-		w.told = told
+		maps.Copy(unreported, w.unreported)
+		w.unreported = unreported
 		w.mu.Unlock()
 	}
 }

@@ -370,15 +370,3 @@ func TestDrainedWorkerIsGivenNothingMore(t *testing.T) {
 		t.Errorf("driven by %v", by)
 	}
 }
-
-func TestStorageIsThatOfTheNearestFolder(t *testing.T) {
-	offers := map[string]string{"/srv": "a", "/srv/vm/fast": "b", "/": "root"}
-	for to, want := range map[string]string{"dir:/srv/vm": "a", "dir:/srv/vm/fast/x": "b", "dir:/srv/vm/faster": "a", "dir:/other": "root", "proxmox:https://pve1:8006/pve1?stage=/srv/vm/x": "a"} {
-		if got := StorageOf(offers, to); got != want {
-			t.Errorf("%s is on %q, want %q", to, got, want)
-		}
-	}
-	if got := StorageOf(map[string]string{"/srv/vm": "a"}, "dir:/srv/vm2"); got != "" {
-		t.Errorf("a folder that nobody offers is on %q", got)
-	}
-}

@@ -39,8 +39,8 @@
 // Limits are resources, and there are no others. Rates (MB/s) are package budget's: they
 // slow transfers down, they do not keep them from beginning.
 //
-// A weight above the capacity is granted when nobody else has any of that resource, and
-// then nobody else gets any. Capacity 0 is the exception: it is closed to all.
+// A weight above the capacity is granted when no other run has any of that resource, and
+// then no other run gets any. Capacity 0 is the exception: it is closed to all.
 //
 // # Order
 //
@@ -56,10 +56,10 @@
 //     run under way, so that all of them are used and end together.
 //  5. The longest expected, if nothing was copied yet; rounds go as they come.
 //
-// Whatever fits is granted, whoever stands before it and does not fit: no resource lies
-// idle that somebody eligible waits for, except what is set aside.
+// Whatever fits is granted, also before runs that come first and do not fit: no resource
+// is idle that an eligible run waits for, except what is set aside.
 //
-// # Nobody starves
+// # No run starves
 //
 // A request whose turn it was at a resource with room, and that still could not begin (for
 // too little of it, or eight times for want of something else), is an elder once that was

@@ -59,8 +59,8 @@ type Block struct {
 	Aside    string `json:"aside,omitempty"` // the run that the rest is set aside for
 
 	// Next is when the first holder is expected to end, Free when enough of them are for
-	// this run, were it alone in line. Zero is unknown: a holder that nobody expects an end
-	// of is in the way. Both may have passed: expectations are not promises.
+	// this run, were it alone in line. Zero is unknown: a holder without an expected end
+	// is in the way. Both may have passed: expectations are not promises.
 	Next time.Time `json:"next,omitzero"`
 	Free time.Time `json:"free,omitzero"`
 
@@ -80,25 +80,22 @@ type Holder struct {
 // A report holds the holders of resources that were looked up for it.
 type report map[*resource][]Holder
 
-func (s *Scheduler) explain(x *run, seen report) Waiting {
+// explain returns why x waits. Paused are the runs that are paused by themselves.
+func explain(x *run, now time.Time, paused map[string]bool, seen report) Waiting {
 	w := Waiting{Run: x.req.Run, Plan: x.plan.name, Stage: x.req.Stage, Priority: x.req.Priority, Asked: x.asked}
 	switch x.state {
 	case stopped:
-		w.Why, w.Paused = Paused, s.whatIsPaused(x)
+		w.Why, w.Paused = Paused, "plan "+x.plan.name
+		if paused[x.req.Run] {
+			w.Paused = "run " + x.req.Run
+		}
 	case shut:
-		w.Why, w.Opens = Shut, x.opens(s.now)
+		w.Why, w.Opens = Shut, x.opens(now)
 	default:
 		w.Blocks = x.blocks(seen)
 		w.Why = why(w.Blocks)
 	}
 	return w
-}
-
-func (s *Scheduler) whatIsPaused(x *run) string {
-	if s.paused[x.req.Run] {
-		return "run " + x.req.Run
-	}
-	return "plan " + x.plan.name
 }
 
 // opens returns when the next window opens, zero for never.

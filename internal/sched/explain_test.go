@@ -10,9 +10,9 @@ import (
 
 // waiting returns why a run waits. It is false for a run that does not.
 func (m *sim) waiting(run string) (Waiting, bool) {
-	for _, x := range m.s.inOrder() {
+	for _, x := range m.s.registry.waiting() {
 		if x.req.Run == run {
-			return m.s.explain(x, report{}), true
+			return explain(x, m.s.queue.now, m.s.paused, report{}), true
 		}
 	}
 	return Waiting{}, false
@@ -47,7 +47,7 @@ func TestSentencesSayWhatIsWaitedFor(t *testing.T) {
 	m.s.PausePlan("q")
 	for run, want := range map[string]string{
 		"a0": "host esx3: 20 of 20 vms; next in about 5 min", // the shortest goes last
-		"b1": "host esx3: 40 MiB of 48 MiB nfc, needs 24 MiB; nobody knows how long its holders take",
+		"b1": "host esx3: 40 MiB of 48 MiB nfc, needs 24 MiB; the end of its holders is unknown",
 		"c2": "datastore ds1: 3 of 3, needs 3; next in about 3 h, enough in about 2 days",
 		"d":  "host esx4 vms is closed: its capacity is 0",
 		"e":  "plan q is paused",

@@ -135,8 +135,8 @@ func TestFinishedPlansLeaveNothing(t *testing.T) {
 		}
 	}
 	o.empty()
-	if len(o.s.plans) != 0 {
-		t.Errorf("%d plans are remembered", len(o.s.plans))
+	if len(o.s.registry.plans) != 0 {
+		t.Errorf("%d plans are remembered", len(o.s.registry.plans))
 	}
 }
 

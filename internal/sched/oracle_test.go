@@ -224,10 +224,10 @@ func (o *oracle) drain() {
 // empty fails if the scheduler remembers anything of runs that are gone.
 func (o *oracle) empty() {
 	s := o.s
-	if len(s.runs)+len(s.fresh) > 0 {
-		o.t.Fatalf("left: %d runs, %d fresh", len(s.runs), len(s.fresh))
+	if len(s.registry.runs)+len(s.queue.fresh) > 0 {
+		o.t.Fatalf("left: %d runs, %d fresh", len(s.registry.runs), len(s.queue.fresh))
 	}
-	for name, r := range s.resources {
+	for name, r := range s.registry.resources {
 		if len(r.holders)+len(r.uses)+len(r.lanes)+len(r.byKey)+r.waiting != 0 || r.used != 0 || r.backlog != 0 || r.aside != nil {
 			o.t.Fatalf("left at %s: %+v", name, r)
 		}

@@ -94,7 +94,7 @@ func TestFirstCopiesAndRoundsShare(t *testing.T) {
 	}
 	rounds := 0
 	for _, g := range m.s.Decide(m.now) {
-		if m.s.runs[g.Run].req.Stage == Again {
+		if m.s.registry.runs[g.Run].req.Stage == Again {
 			rounds++
 		}
 	}
@@ -152,7 +152,7 @@ func TestRunsAreSpreadOverHosts(t *testing.T) {
 	for m.now.Before(epoch.Add(8 * time.Hour)) {
 		m.decide()
 		for h := range 4 {
-			if n := len(m.s.resources[fmt.Sprintf("host:esx%d/vms", h)].holders); n < 2 || n > 4 {
+			if n := len(m.s.registry.resources[fmt.Sprintf("host:esx%d/vms", h)].holders); n < 2 || n > 4 {
 				t.Fatalf("at %v esx%d has %d of 12", m.now, h, n)
 			}
 		}
@@ -182,7 +182,7 @@ func TestNothingIsSetAsideForWhatIsClosed(t *testing.T) {
 	}
 	for m.now.Before(epoch.Add(5 * time.Hour)) {
 		m.decide()
-		if r := m.s.resources["target:t/disks"]; r.used < 4 {
+		if r := m.s.registry.resources["target:t/disks"]; r.used < 4 {
 			t.Fatalf("at %v: %d of 4 in use, set aside: %v", m.now, r.used, r.aside != nil)
 		}
 		m.step()
@@ -272,7 +272,7 @@ func TestOrderOnOneResourceIsTheModels(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		m := newSim(t, map[string]int64{"host:a/vms": int64(1 + rng.IntN(6))})
-		m.s.patience = never
+		m.s.queue.patience = never
 		used := map[string]int{}
 		for i := range 60 {
 			q := vmOn("a", fmt.Sprint("p", rng.IntN(4)), i, time.Duration(1+rng.IntN(40))*time.Minute)

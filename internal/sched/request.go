@@ -13,7 +13,7 @@ import (
 // of weights stay within an int64.
 const MaxWeight = 1 << 40
 
-// maxPriority bounds Request.Priority on both sides. Nobody has so many classes.
+// maxPriority bounds Request.Priority on both sides. No user has so many classes.
 const maxPriority = 1_000_000
 
 // A Need is a weighted share of one resource.
@@ -29,7 +29,7 @@ type Stage uint8
 const (
 	First   Stage = iota // nothing of the VM was copied yet
 	Again                // a warm round, or a copy that goes on: there is something to lose
-	Cutover              // the VM is off: somebody is waiting
+	Cutover              // the VM is off: its users wait
 
 	stages
 )
@@ -68,7 +68,7 @@ type Request struct {
 	Stage Stage
 
 	// Needs name each resource once. A weight above a resource's capacity is granted when
-	// nobody else has any of it.
+	// no other run has any of it.
 	Needs []Need
 
 	// Expected is how long the transfer is likely to hold its needs; 0 is unknown. It

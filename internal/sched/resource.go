@@ -8,10 +8,10 @@ import (
 // Unlimited is the capacity of a resource that is counted but never refuses.
 const Unlimited = math.MaxInt64
 
-// A resource is one limit: how much there is, who has it, and the line before it.
+// A resource is one limit: how much there is, who has it, and who waits for it.
 //
 // A waiting run is in the line of one of its resources only. While that resource is not
-// dirty it has no room for the run, so nobody needs to look at it until something is
+// dirty it has no room for the run, so decisions do not look at it until something is
 // given back there. That is what makes a decision cost what changed, not what waits.
 type resource struct {
 	name     string
@@ -24,12 +24,12 @@ type resource struct {
 	backlog float64 // seconds of work of those
 
 	// What an elder needs here is set aside for it: other runs of its rank and below get
-	// what is left. Nil for nobody.
+	// what is left. Nil for none.
 	aside *run
 
-	line
-	head dirt
-	now  *time.Time // of the decision under way, or the last
+	waitQueue
+	dirty dirtyEntry
+	now   *time.Time // time of the decision under way, or of the last one
 }
 
 // A use is what the runs of one plan have of one resource.
@@ -61,8 +61,8 @@ func (r *resource) drop(u *use) {
 // closed reports whether nothing may begin here at all.
 func (r *resource) closed() bool { return r.capacity == 0 }
 
-// limit is the largest weight that a run of this rank may take now: everything, where
-// nobody has any and nothing is set aside. X is who asks; nil is one that is no elder.
+// limit is the largest weight that a run of this rank may take now: everything, if
+// no run has any and nothing is set aside. X is the run; nil is any run that is no elder.
 func (r *resource) limit(rank int64, x *run) int64 {
 	if r.closed() {
 		return 0

@@ -34,14 +34,14 @@ func (s *Scheduler) restore(h Holding) error {
 	if err := q.check(); err != nil {
 		return err
 	}
-	if x := s.runs[h.Run]; x != nil {
+	if x := s.registry.runs[h.Run]; x != nil {
 		if x.state != holding || x.plan.name != h.Plan || !slices.Equal(sorted(h.Needs), x.held()) {
 			return fault.New(fault.Conflict, "run %s is there already, and holds something else", h.Run)
 		}
 		return nil
 	}
-	x := s.newRun(q, 0)
-	s.hold(x)
+	x := s.registry.add(q, 0)
+	s.queue.hold(x)
 	x.state, x.since, x.until = holding, h.Since, h.Until
 	return nil
 }

@@ -26,7 +26,7 @@ type run struct {
 	state state
 	seq   uint64 // order of arrival
 
-	asked   time.Time // zero for a restored run: nobody remembers
+	asked   time.Time // zero for a restored run: unknown
 	since   time.Time // granted
 	until   time.Time // expected end, once granted; zero is unknown
 	due     time.Time // first in line with room, but could not begin; zero is never
@@ -34,9 +34,9 @@ type run struct {
 	missed  int       // turns in vain
 	promise time.Time // when an elder was expected to begin, as it became one
 
-	at     *bucket // its place in line
-	node   node
-	turnAt time.Time // when open next changes; zero is never
+	at       *bucket // its place in line
+	node     node
+	windowAt time.Time // when open next changes; zero is never
 }
 
 type need struct {
@@ -82,7 +82,7 @@ func (x *run) brief(y *run, now time.Time) bool {
 }
 
 // work is what a waiting run adds to the backlog of its resources, in seconds. A transfer
-// whose length nobody knows still is one.
+// of unknown length still is one.
 func (x *run) work() float64 { return x.req.Expected.Seconds() + 1 }
 
 // open reports whether the run may begin now.
@@ -95,8 +95,8 @@ func (x *run) open(now time.Time) bool {
 	return len(x.req.Windows) == 0
 }
 
-// turn returns when open next changes; false if it never does.
-func (x *run) turn(now time.Time) (time.Time, bool) {
+// nextWindowChange returns when open next changes; false if it never does.
+func (x *run) nextWindowChange(now time.Time) (time.Time, bool) {
 	var next time.Time
 	for _, w := range x.req.Windows {
 		for _, t := range []time.Time{w.From, w.To} {

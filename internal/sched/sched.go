@@ -13,20 +13,12 @@ import (
 // resources would often drain for nothing; far above, a night would be over.
 const DefaultPatience = 5 * time.Minute
 
-// A Scheduler decides who may use what. It is not safe for concurrent use: one goroutine
-// owns it. The zero value is not ready; use New.
+// A Scheduler decides which run may use which resources. It is not safe for concurrent use: one goroutine owns it. The
+// zero value is not ready; use New.
 type Scheduler struct {
-	patience  time.Duration
-	now       time.Time // of the last decision
-	seq       uint64
-	resources map[string]*resource
-	plans     map[string]*plan
-	runs      map[string]*run
-	paused    map[string]bool // runs
-	fresh     []*run
-	turns     turns
-	dirty     dirty
-	version   uint64 // counts grants: claims worked out before are stale
+	registry *registry
+	queue    *queue
+	paused   map[string]bool // runs
 }
 
 // Options say how to decide. The zero value of each field means its default.
@@ -39,14 +31,8 @@ func New(o Options) *Scheduler {
 	if o.Patience == 0 {
 		o.Patience = DefaultPatience
 	}
-	return &Scheduler{
-		patience:  o.Patience,
-		resources: map[string]*resource{},
-		plans:     map[string]*plan{},
-		runs:      map[string]*run{},
-		paused:    map[string]bool{},
-		version:   1,
-	}
+	q := &queue{patience: o.Patience, version: 1}
+	return &Scheduler{registry: newRegistry(&q.now), queue: q, paused: map[string]bool{}}
 }
 
 // SetCapacity sets how many units there are of a resource: 0 closes it, Unlimited counts
@@ -56,12 +42,16 @@ func (s *Scheduler) SetCapacity(name string, units int64) error {
 	if name == "" || units < 0 {
 		return fault.New(fault.Invalid, "resource %q with %d units", name, units)
 	}
-	r := s.resource(name)
+	r := s.registry.resource(name)
 	r.capacity = units
-	if units == 0 {
-		s.letGoAt(r)
+	if units == 0 { // runs that wait for it keep others from nothing
+		for _, other := range s.registry.resources {
+			if x := other.aside; x != nil && x.weightOf(r) > 0 {
+				s.queue.dropReservations(x)
+			}
+		}
 	}
-	s.touch(r)
+	s.queue.touch(r)
 	return nil
 }
 
@@ -71,9 +61,9 @@ func (s *Scheduler) SetPlan(name string, weight int) error {
 	if name == "" || weight < 1 {
 		return fault.New(fault.Invalid, "plan %q with weight %d", name, weight).WithHint("use a weight of 1, the default, or more")
 	}
-	p := s.plan(name)
+	p := s.registry.plan(name)
 	p.weight = float64(weight)
-	s.tidy(p)
+	s.registry.tidy(p)
 	return nil
 }
 
@@ -90,37 +80,34 @@ func (s *Scheduler) Submit(now time.Time, requests ...Request) error {
 }
 
 func (s *Scheduler) submit(now time.Time, q Request) error {
-	if err := s.check(q); err != nil {
+	if err := s.registry.check(q); err != nil {
 		return err
 	}
 	asked, seq := now, uint64(0)
-	if x := s.runs[q.Run]; x != nil {
+	if x := s.registry.runs[q.Run]; x != nil {
 		if x.state == holding {
 			return sameNeeds(x, q)
 		}
 		asked, seq = x.asked, x.seq
 		s.Release(q.Run)
 	}
-	x := s.newRun(q, seq)
+	x := s.registry.add(q, seq)
 	x.asked = asked
 	s.review(x, now)
 	return nil
 }
 
-// check returns what is wrong with q here and now.
-func (s *Scheduler) check(q Request) error {
-	if err := q.check(); err != nil {
-		return err
+// review puts a run that waits where it belongs: into the queue, or out of it while it is paused or outside its windows.
+func (s *Scheduler) review(x *run, now time.Time) {
+	s.queue.windows.note(x, now)
+	switch {
+	case s.paused[x.req.Run] || x.plan.paused:
+		s.queue.leave(x, stopped)
+	case !x.open(now):
+		s.queue.leave(x, shut)
+	case x.state != fresh && x.state != parked:
+		s.queue.enter(x)
 	}
-	if len(q.Needs) == 0 {
-		return fault.New(fault.Invalid, "run %s needs no resource", q.Run)
-	}
-	for _, n := range q.Needs {
-		if s.resources[n.Resource] == nil {
-			return fault.New(fault.Invalid, "run %s needs %s, which has no capacity", q.Run, n.Resource).WithHint("SetCapacity first, Unlimited for no limit")
-		}
-	}
-	return nil
 }
 
 func sameNeeds(x *run, q Request) error {
@@ -130,60 +117,48 @@ func sameNeeds(x *run, q Request) error {
 	return fault.New(fault.Conflict, "run %s holds %v and asks for %v", q.Run, x.req.Needs, q.Needs).WithHint("release what it holds first")
 }
 
-// newRun registers a run in state gone. Seq 0 is the next.
-func (s *Scheduler) newRun(q Request, seq uint64) *run {
-	if seq == 0 {
-		s.seq++
-		seq = s.seq
-	}
-	q.Needs, q.Windows = sorted(q.Needs), slices.Clone(q.Windows)
-	x := &run{req: q, plan: s.plan(q.Plan), seq: seq, needs: make([]need, 0, len(q.Needs))}
-	for _, n := range q.Needs {
-		x.needs = append(x.needs, need{s.resource(n.Resource), n.Weight})
-	}
-	x.plan.runs++
-	s.runs[q.Run] = x
-	return x
-}
-
 // Release gives back all that the run holds, or takes it out of line where it waits. It
 // reports whether there was anything: a second release is harmless.
 func (s *Scheduler) Release(name string) bool {
-	x := s.runs[name]
+	x := s.registry.runs[name]
 	if x == nil {
 		return false
 	}
 	if x.state == holding {
-		x.plan.holding--
-		s.giveBack(x, x.needs)
+		s.queue.giveBack(x)
 	} else {
-		s.leave(x, gone)
+		s.queue.leave(x, gone)
 	}
-	x.state = gone
-	delete(s.runs, name)
-	x.plan.runs--
-	s.tidy(x.plan)
+	s.registry.remove(x)
 	return true
 }
 
-func (s *Scheduler) giveBack(x *run, needs []need) {
-	for _, n := range needs {
-		n.res.give(x, n.weight)
-		s.touch(n.res)
+// Decide grants what can be granted now, in the order in which it was decided. Call it
+// after any change, or after several: it looks at what changed only. Also call it when
+// Wake says so. Without a change it returns nothing.
+func (s *Scheduler) Decide(now time.Time) []Grant {
+	s.queue.now = now
+	for x := s.queue.windows.pop(now); x != nil; x = s.queue.windows.pop(now) {
+		s.review(x, now)
 	}
+	return s.queue.decide()
 }
+
+// Wake returns when to call Decide although nothing changed: a window opens or closes.
+// It is false when no such time is known.
+func (s *Scheduler) Wake() (time.Time, bool) { return s.queue.windows.next() }
 
 // Expect sets when a run that holds is now likely to end, for the estimates of the runs that
 // wait for it. The zero time is unknown.
 func (s *Scheduler) Expect(name string, until time.Time) {
-	if x := s.runs[name]; x != nil && x.state == holding {
+	if x := s.registry.runs[name]; x != nil && x.state == holding {
 		x.until = until
 	}
 }
 
 // Holds reports whether the run was granted what it asked for and has not released it.
 func (s *Scheduler) Holds(name string) bool {
-	x := s.runs[name]
+	x := s.registry.runs[name]
 	return x != nil && x.state == holding
 }
 

@@ -148,7 +148,7 @@ func TestRestoredFleetGoesOn(t *testing.T) {
 		}
 		fresh := newSim(t, m.caps)
 		for _, q := range m.asked {
-			if x := m.s.runs[q.Run]; x != nil && x.state == holding {
+			if x := m.s.registry.runs[q.Run]; x != nil && x.state == holding {
 				if err := fresh.s.Restore(Holding{Run: q.Run, Plan: q.Plan, Needs: x.held(), Since: x.since, Until: x.until}); err != nil {
 					t.Fatal(err)
 				}

@@ -51,11 +51,11 @@ func (b Block) sentence(now time.Time) string {
 	return line + "; " + b.estimate(now)
 }
 
-// estimate says when there is room, as far as anybody knows.
+// estimate returns when there is room, as far as that is known.
 func (b Block) estimate(now time.Time) string {
 	switch {
 	case b.Next.IsZero() && b.Free.IsZero():
-		return "nobody knows how long its holders take"
+		return "the end of its holders is unknown"
 	case b.Free.IsZero() || !b.Free.Equal(b.Next):
 		line := "next " + inAbout(b.Next, now)
 		if !b.Free.IsZero() {
@@ -72,7 +72,7 @@ func named(resource string) (owner, unit string) {
 	return strings.Replace(owner, ":", " ", 1), unit
 }
 
-// amount writes units. Nobody has a million slots: from there on they are bytes.
+// amount writes units. There are never a million slots: from there on they are bytes.
 func amount(units int64) string {
 	const mebi, gibi = 1 << 20, 1 << 30
 	switch {

@@ -1,7 +1,6 @@
 package sched
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -39,9 +38,9 @@ type PlanState struct {
 // take one for all who ask, not one each.
 func (s *Scheduler) Snapshot() Snapshot {
 	seen := report{}
-	snap := Snapshot{At: s.now, Resources: s.resourceStates(seen), Plans: s.planStates()}
-	for _, x := range s.inOrder() {
-		w := s.explain(x, seen)
+	snap := Snapshot{At: s.queue.now, Resources: resourceStates(s.registry, seen), Plans: planStates(s.registry)}
+	for _, x := range s.registry.waiting() {
+		w := explain(x, s.queue.now, s.paused, seen)
 		for i := range w.Blocks {
 			w.Blocks[i].Holders = nil // they are with the resource
 		}
@@ -50,21 +49,9 @@ func (s *Scheduler) Snapshot() Snapshot {
 	return snap
 }
 
-// inOrder returns the runs that wait as they came.
-func (s *Scheduler) inOrder() []*run {
-	var waiting []*run
-	for _, x := range s.runs {
-		if x.state != holding {
-			waiting = append(waiting, x)
-		}
-	}
-	slices.SortFunc(waiting, func(a, b *run) int { return cmp.Compare(a.seq, b.seq) })
-	return waiting
-}
-
-func (s *Scheduler) resourceStates(seen report) []ResourceState {
-	states := make([]ResourceState, 0, len(s.resources))
-	for _, r := range s.resources {
+func resourceStates(g *registry, seen report) []ResourceState {
+	states := make([]ResourceState, 0, len(g.resources))
+	for _, r := range g.resources {
 		state := ResourceState{
 			Name: r.name, Capacity: r.capacity, Used: r.used,
 			Waiting: r.waiting, Holders: seen.holders(r),
@@ -78,9 +65,9 @@ func (s *Scheduler) resourceStates(seen report) []ResourceState {
 	return states
 }
 
-func (s *Scheduler) planStates() []PlanState {
-	states := make([]PlanState, 0, len(s.plans))
-	for _, p := range s.plans {
+func planStates(g *registry) []PlanState {
+	states := make([]PlanState, 0, len(g.plans))
+	for _, p := range g.plans {
 		states = append(states, PlanState{p.name, p.weight, p.paused, p.holding, p.runs - p.holding})
 	}
 	slices.SortFunc(states, func(a, b PlanState) int { return strings.Compare(a.Name, b.Name) })

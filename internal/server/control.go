@@ -8,6 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/fleet/admission"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/sleep"
@@ -117,7 +118,7 @@ func (l Local) fullBoard(ctx context.Context, full error) (json.RawMessage, time
 		return nil, now, err
 	}
 	why := fmt.Sprintf("all waits: %v; %s", full, fault.HintOf(full))
-	raw, err := json.Marshal(fleet.Board{At: now, Breakers: []fleet.Breaker{{Of: "the fleet's database", Sentence: why}}})
+	raw, err := json.Marshal(admission.Snapshot{At: now, Breakers: []admission.Breaker{{Of: "the fleet's database", Sentence: why}}})
 	return raw, now, err
 }
 

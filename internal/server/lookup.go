@@ -9,6 +9,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/fleet/admission"
 	"github.com/decamp/decamp/internal/roster"
 )
 
@@ -95,10 +96,10 @@ func VMOfRun(ctx context.Context, c Control, run string) (planName, vm string, e
 
 // BoardOf returns what the scheduler says of those that wait. Without a scheduler it is empty, and
 // so is one that has long been nobody's.
-func BoardOf(ctx context.Context, c Control) (b fleet.Board) {
+func BoardOf(ctx context.Context, c Control) (b admission.Snapshot) {
 	text, at, err := c.Board(ctx)
 	if err != nil || time.Since(at) > oldBoard || json.Unmarshal(text, &b) != nil {
-		return fleet.Board{}
+		return admission.Snapshot{}
 	}
 	return b
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/fleet/admission"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 )
@@ -102,7 +102,7 @@ func (s *Server) offered(ctx context.Context, f *planfile.File) error {
 		return err
 	}
 	for _, to := range f.Destinations() {
-		offers := func(w roster.Worker) bool { return fleet.StorageOf(w.Offers, string(to)) != "" }
+		offers := func(w roster.Worker) bool { return admission.StorageOf(w.Offers, string(to)) != "" }
 		if !slices.ContainsFunc(workers, offers) {
 			return fault.New(fault.Denied, "plan %s names the folder %s, which no worker offers", f.Name, to.Folder()).
 				WithHint("name a folder that a worker offers (decamp serve --offer, decamp worker --offer)")

@@ -29,6 +29,12 @@ var tiers = [][]string{
 	{"assemble", "server"},
 }
 
+// innerTiers are the tiers inside of one of these, for packages whose direction the compiler alone does not keep. "" is
+// the package itself.
+var innerTiers = map[string][][]string{
+	"fleet": {{"login"}, {"admission"}, {"simulate", ""}},
+}
+
 // friends are the exceptions, each with its reason.
 var friends = map[[2]string]string{
 	{"disk", "fault"}:      "an image that is full or locked is a fault with a remedy",
@@ -86,6 +92,37 @@ func TestImportsPointDownwards(t *testing.T) {
 			}
 			if level[to] >= own {
 				t.Errorf("%s imports %s, which does not stand below it", p.ImportPath, imported)
+			}
+		}
+	}
+}
+
+func TestInnerImportsPointDownwards(t *testing.T) {
+	for parent, tiers := range innerTiers {
+		level := map[string]int{}
+		for i, tier := range tiers {
+			for _, name := range tier {
+				level[name] = i
+			}
+		}
+		inner := func(path string) (name string, ok bool) {
+			root := module + "internal/" + parent
+			return strings.TrimPrefix(strings.TrimPrefix(path, root), "/"), under(path, root)
+		}
+		for _, p := range list(t) {
+			from, ok := inner(p.ImportPath)
+			if !ok {
+				continue
+			}
+			own, known := level[from]
+			if !known {
+				t.Errorf("package %s is in no tier of %s: say where it stands", p.ImportPath, parent)
+				continue
+			}
+			for _, imported := range p.Imports {
+				if to, ok := inner(imported); ok && level[to] >= own {
+					t.Errorf("%s imports %s, which does not stand below it", p.ImportPath, imported)
+				}
 			}
 		}
 	}

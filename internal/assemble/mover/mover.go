@@ -12,6 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/fleet/admission"
+	"github.com/decamp/decamp/internal/fleet/login"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/leftover"
@@ -40,17 +42,17 @@ type Mover struct {
 	Hooks bool // hooks of plans are run
 
 	mu      sync.Mutex
-	sources map[string]*planSource   // by plan
-	former  []*planSource            // of plans that were submitted anew under the same name
-	logins  map[string]*fleet.Logins // by source, and by host of it
-	drives  map[plan.ID]*drive       // runs under way here
+	sources map[string]*planSource    // by plan
+	former  []*planSource             // of plans that were submitted anew under the same name
+	logins  map[string]*login.Limiter // by source, and by host of it
+	drives  map[plan.ID]*drive        // runs under way here
 }
 
 var _ fleet.Mover = (*Mover)(nil)
 
 // New returns a mover that can only read plans.
 func New(a *assemble.Assembler) *Mover {
-	return &Mover{a: a, sources: map[string]*planSource{}, logins: map[string]*fleet.Logins{}, drives: map[plan.ID]*drive{}}
+	return &Mover{a: a, sources: map[string]*planSource{}, logins: map[string]*login.Limiter{}, drives: map[plan.ID]*drive{}}
 }
 
 // Open opens the state directory for a worker. The engine is launched; runs that were
@@ -152,7 +154,7 @@ func (m *Mover) Known(p roster.Plan) (*planSource, error) {
 	if m.roster != nil { // else it only reads plans
 		source := fleet.Endpoint(s.URL)
 		s.Login.Logins = m.loginsAt(source, "")
-		s.Login.OnHost = func(host string) *fleet.Logins {
+		s.Login.OnHost = func(host string) *login.Limiter {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			if s.URL.Scheme != "vcenter" { // it is the host, and counts logins of both kinds together
@@ -165,10 +167,10 @@ func (m *Mover) Known(p roster.Plan) (*planSource, error) {
 }
 
 // loginsAt are those of all plans of a source, or of a host of it. The caller has m.mu.
-func (m *Mover) loginsAt(source, host string) *fleet.Logins {
+func (m *Mover) loginsAt(source, host string) *login.Limiter {
 	at := source + " " + host
 	if m.logins[at] == nil {
-		m.logins[at] = fleet.NewLogins(m.roster, source, host)
+		m.logins[at] = login.NewLimiter(m.roster, source, host)
 	}
 	return m.logins[at]
 }
@@ -357,7 +359,7 @@ func (m *Mover) undoRun(ctx context.Context, row roster.VM, id plan.ID, to assem
 func (m *Mover) storages(to []string) []string {
 	var ids []string
 	for _, each := range to {
-		if id := fleet.StorageOf(m.offers, each); id != "" && !slices.Contains(ids, id) {
+		if id := admission.StorageOf(m.offers, each); id != "" && !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}

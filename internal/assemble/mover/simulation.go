@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/assemble"
-	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/fleet/simulate"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
 )
 
 // AddPlan reads the VMs of a plan and what it limits into s. It logs in to the plan's source.
-func AddPlan(ctx context.Context, a *assemble.Assembler, l assemble.Login, p roster.Plan, s *fleet.Simulation) (err error) {
+func AddPlan(ctx context.Context, a *assemble.Assembler, l assemble.Login, p roster.Plan, s *simulate.Config) (err error) {
 	m := New(a)
 	source, err := m.Known(p)
 	if err != nil {
@@ -33,8 +33,8 @@ func AddPlan(ctx context.Context, a *assemble.Assembler, l assemble.Login, p ros
 }
 
 // NewSimulation returns the simulation of a file of hardware, with its own VMs.
-func NewSimulation(h *planfile.Hardware) fleet.Simulation {
-	return fleet.Simulation{
+func NewSimulation(h *planfile.Hardware) simulate.Config {
+	return simulate.Config{
 		VMs: groups(h.VMs), Capacities: DefaultCapacities(), Needs: New(nil).Needs,
 		Rates: h.Rates(1), Crowds: map[string]float64{"link:all/rate": float64(h.Crowd)}, Hold: time.Duration(h.Hold),
 	}
@@ -57,19 +57,19 @@ func groups(all []planfile.Group) (vms []roster.VM) {
 
 // Simulated is a simulation with the bounds of its end.
 type Simulated struct {
-	fleet.Simulated
+	simulate.Result
 	Least time.Duration `json:"least,omitempty"` // if all rates are as much higher as the file says they may be
 	Most  time.Duration `json:"most,omitempty"`  // or lower
 }
 
 // Simulate plays s. If the rates of h are uncertain, it also plays s with them higher and lower.
-func Simulate(ctx context.Context, s fleet.Simulation, h *planfile.Hardware) (done Simulated, err error) {
-	if done.Simulated, err = fleet.Simulate(ctx, s); err != nil || h.Uncertain == 0 {
+func Simulate(ctx context.Context, s simulate.Config, h *planfile.Hardware) (done Simulated, err error) {
+	if done.Result, err = simulate.Run(ctx, s); err != nil || h.Uncertain == 0 {
 		return done, err
 	}
 	for factor, bound := range map[float64]*time.Duration{1 + float64(h.Uncertain): &done.Least, 1 - float64(h.Uncertain): &done.Most} {
 		s.Rates = h.Rates(factor)
-		other, err := fleet.Simulate(ctx, s)
+		other, err := simulate.Run(ctx, s)
 		if err != nil {
 			return done, err
 		}

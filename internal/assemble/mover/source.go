@@ -11,7 +11,7 @@ import (
 	hostcheck "github.com/decamp/decamp/internal/doctor/host"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/fleet/admission"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/planfile"
@@ -185,7 +185,7 @@ func (s *planSource) offered(row roster.VM) error {
 		return nil
 	}
 	for _, to := range row.To {
-		if fleet.StorageOf(s.m.offers, to) == "" {
+		if admission.StorageOf(s.m.offers, to) == "" {
 			return fault.New(fault.Denied, "VM %s of plan %s goes to %s, and this worker does not offer that folder", row.Name, row.Plan, to).
 				WithHint("offer the folder with --offer, or name another one in the plan")
 		}

@@ -1,0 +1,126 @@
+package admission
+
+import (
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/sched"
+)
+
+// capacities are the capacities of the resources that VMs need, as the sched.Scheduler has them.
+type capacities struct {
+	sched  *sched.Scheduler
+	log    *slog.Logger
+	units  func(resource string) int64 // what the capacity has to be
+	known  map[string]int64            // what it is
+	limits map[string]int64            // limits that operators set; "host:*/vms" is that of every host without one
+}
+
+func newCapacities(s *sched.Scheduler, log *slog.Logger, units func(string) int64) *capacities {
+	return &capacities{sched: s, log: log, units: units, known: map[string]int64{}, limits: map[string]int64{}}
+}
+
+// update sets the capacity of a resource to what it has to be.
+func (c *capacities) update(resource string) {
+	units := c.units(resource)
+	if known, ok := c.known[resource]; ok && known == units {
+		return
+	}
+	if err := c.sched.SetCapacity(resource, units); err != nil {
+		c.log.Warn("capacity not set", "resource", resource, "err", err)
+		return
+	}
+	c.known[resource] = units
+}
+
+func (c *capacities) updateAll() {
+	for resource := range c.known {
+		c.update(resource)
+	}
+}
+
+// ensure sets the capacity of a resource that is needed for the first time.
+func (c *capacities) ensure(resource string) {
+	if _, known := c.known[resource]; !known {
+		c.update(resource)
+	}
+}
+
+// SetLimit sets or, with negative units, removes an operator's limit. Limits of rates have no effect here.
+func (c *Controller) SetLimit(l roster.Limit) {
+	if l.Units < 0 {
+		delete(c.capacities.limits, l.Name)
+	} else {
+		c.capacities.limits[l.Name] = l.Units
+	}
+	c.capacities.updateAll()
+}
+
+// units returns the capacity that a resource has to have: by the refused logins and the health of hosts, else
+// by the operators' limits, else by the plans' limits.
+func (c *Controller) units(resource string) int64 {
+	owner, unit, _ := strings.Cut(resource, "/")
+	kind, name, _ := strings.Cut(owner, ":")
+	switch {
+	case kind == "source" && unit == "logins":
+		if _, refused := c.refusals[name]; refused {
+			return 0
+		}
+		return sched.Unlimited
+	case kind == "host" && unit == "trials":
+		return c.trials(name)
+	}
+	wildcard := kind + ":*/" + unit
+	for _, n := range []string{resource, wildcard} {
+		if units, ok := c.capacities.limits[n]; ok {
+			return units
+		}
+	}
+	if kind == "worker" && unit == "vms" {
+		return int64(c.workers.byName[name].VMs)
+	}
+	return c.plannedUnits(resource, wildcard)
+}
+
+// plannedUnits returns the lowest limit that a plan sets for a resource.
+func (c *Controller) plannedUnits(resource, wildcard string) int64 {
+	least := int64(sched.Unlimited)
+	for _, p := range c.plans {
+		units, ok := p.Capacities[resource]
+		if !ok {
+			units, ok = p.Capacities[wildcard]
+		}
+		if ok {
+			least = min(least, units)
+		}
+	}
+	return least
+}
+
+// trials returns how many VMs may be under way at a host as far as its health allows.
+func (c *Controller) trials(host string) int64 {
+	if c.refusals.byHost(host) {
+		return 0
+	}
+	return c.hosts.trials(host, func(tried time.Time) (n int64) {
+		for _, v := range c.vms {
+			if v.Host == host && v.Holds && (tried.IsZero() || v.Since.Before(tried)) {
+				n++
+			}
+		}
+		return n
+	})
+}
+
+// The fleet's own resources. A VM needs a slot of its worker, a trial of its host and, if it is queued, a login
+// to its source.
+func workerSlots(worker string) string  { return "worker:" + worker + "/vms" }
+func hostTrials(host string) string     { return "host:" + host + "/trials" }
+func sourceLogins(source string) string { return "source:" + source + "/logins" }
+
+// internal reports whether a resource is one that no limit can name.
+func internal(resource string) bool {
+	return strings.HasSuffix(resource, "/trials") || strings.HasSuffix(resource, "/logins")
+}

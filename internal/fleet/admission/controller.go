@@ -1,0 +1,313 @@
+// Package admission decides which VM may begin its next transfer and on which worker, and explains why the
+// others wait. Everything is in memory: it does no I/O and starts no goroutine. The fleet's scheduler passes
+// it the rows of the fleet database and records its grants there; package simulate passes it simulated rows.
+//
+// A VM that waits is assigned to a worker that can take it, and requests all that its transfer needs from
+// package sched: what its plan limits, a slot of its worker, permission to log in to its source, and
+// permission to begin at its host, which depends on the host's health.
+package admission
+
+import (
+	"cmp"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/sched"
+)
+
+// Options are the functions that a Controller calls. All are required.
+type Options struct {
+	// Needs returns the resources that a transfer of the VM holds, and how long it is likely to take;
+	// 0 is unknown. The worker and the fleet's own resources are not among them.
+	Needs func(vm roster.VM, stage roster.Stage) ([]sched.Need, time.Duration)
+
+	Now func() time.Time // the time of the fleet database
+	Log *slog.Logger
+}
+
+// A Controller admits the VMs of all plans to their transfers. It is not safe for concurrent use: the
+// goroutine of the scheduler owns it. Use New.
+type Controller struct {
+	Options
+	sched      *sched.Scheduler
+	capacities *capacities
+	workers    *workers
+	hosts      *HostHealth
+	refusals   refusals
+	plans      map[string]Plan // plans that have not ended
+
+	vms          map[roster.Key]roster.VM // VMs that have not ended
+	counts       map[string]int           // VMs in vms by plan
+	unassignable map[roster.Key]string    // reasons of VMs that cannot wait for any worker
+	undo         map[roster.Key]bool      // queued VMs to undo: they need a worker and no transfer slot
+	unrecorded   map[roster.Key]bool      // VMs whose grant was not recorded; Tick submits them again
+
+	started bool // Start was called: rows are submitted as they come
+}
+
+// New returns a Controller without plans, VMs and workers.
+func New(o Options) *Controller {
+	c := &Controller{
+		Options: o, sched: sched.New(sched.Options{}), workers: newWorkers(), hosts: newHostHealth(o),
+		refusals: refusals{}, plans: map[string]Plan{},
+		vms: map[roster.Key]roster.VM{}, counts: map[string]int{},
+		unassignable: map[roster.Key]string{}, undo: map[roster.Key]bool{}, unrecorded: map[roster.Key]bool{},
+	}
+	c.capacities = newCapacities(c.sched, o.Log, c.units)
+	return c
+}
+
+// Hosts returns the health of hosts, for its owner to restore and to save.
+func (c *Controller) Hosts() *HostHealth { return c.hosts }
+
+// Start submits the VMs in the order in which they were listed, and counts what they hold. Before it,
+// rows are only collected: nothing may be decided until all holders are counted.
+func (c *Controller) Start() {
+	c.started = true
+	for _, v := range slices.SortedFunc(maps.Values(c.vms), func(a, b roster.VM) int {
+		return cmp.Or(cmp.Compare(a.Seq, b.Seq), strings.Compare(a.Plan, b.Plan))
+	}) {
+		c.submit(v)
+	}
+}
+
+// VM returns the last row of a VM that has not ended.
+func (c *Controller) VM(k roster.Key) (roster.VM, bool) {
+	v, ok := c.vms[k]
+	return v, ok
+}
+
+// VMs returns how many VMs of a plan have not ended.
+func (c *Controller) VMs(plan string) int { return c.counts[plan] }
+
+// SetVM sets the row of a VM, unless a newer one is known. It reports whether the row shows that an attempt was
+// denied: then the refused logins have changed.
+func (c *Controller) SetVM(v roster.VM) (denied bool) {
+	old, known := c.vms[v.Key]
+	if known && v.Rev <= old.Rev {
+		return false
+	}
+	if known && c.started {
+		denied = c.judgeHost(old, v)
+	}
+	if known {
+		c.count(v.Plan, -1)
+	}
+	if v.State.Over() {
+		delete(c.vms, v.Key)
+	} else {
+		c.vms[v.Key] = v
+		c.count(v.Plan, 1)
+	}
+	if c.started {
+		c.submit(v)
+	}
+	return denied
+}
+
+func (c *Controller) count(plan string, n int) {
+	if c.counts[plan] += n; c.counts[plan] == 0 {
+		delete(c.counts, plan)
+	}
+}
+
+// submit makes the sched.Scheduler agree with the row of a VM: it holds what it needs, it waits, or neither.
+func (c *Controller) submit(v roster.VM) {
+	c.workers.unassign(v.Key)
+	delete(c.unassignable, v.Key)
+	delete(c.undo, v.Key)
+	run := runOf(v.Key)
+	if !v.Holds && c.sched.Holds(run) {
+		c.sched.Release(run)
+	}
+	switch {
+	case v.Holds:
+		if !c.sched.Holds(run) && !Undoes(c.orderOf(v)) { // an undo needs no slot
+			c.sched.Release(run)
+			c.restore(v)
+		}
+	case v.State == roster.Queued && Undoes(c.orderOf(v)):
+		c.sched.Release(run)
+		c.undo[v.Key] = true
+	case v.State == roster.Queued, v.Asks != roster.NoStage && !v.State.Over():
+		c.request(v)
+	default:
+		c.sched.Release(run)
+	}
+	if v.State.Over() {
+		c.sched.ResumeRun(run) // or the sched.Scheduler would remember that it was paused
+	}
+}
+
+// submitQueued submits the queued VMs that match again. They keep their place.
+func (c *Controller) submitQueued(match func(roster.VM) bool) {
+	for _, v := range c.vms {
+		if v.State == roster.Queued && match(v) {
+			c.submit(v)
+		}
+	}
+}
+
+// restore counts what a VM holds by its row.
+func (c *Controller) restore(v roster.VM) {
+	needs, _ := c.needsOf(v)
+	h := sched.Holding{Run: runOf(v.Key), Plan: v.Plan, Stage: stages[v.Asks], Needs: needs, Since: v.Since}
+	if v.Expected > 0 {
+		h.Until = v.Since.Add(v.Expected)
+	}
+	if err := c.sched.Restore(h); err != nil {
+		c.Log.Warn("what a VM holds is not counted", "plan", v.Plan, "vm", v.Name, "err", err)
+	}
+}
+
+// request requests what the next transfer of a VM needs. A queued VM is assigned to a worker first.
+func (c *Controller) request(v roster.VM) {
+	run := runOf(v.Key)
+	if v.State == roster.Queued {
+		to, why := c.workers.choose(v)
+		if why != "" {
+			c.sched.Release(run)
+			c.unassignable[v.Key] = why
+			return
+		}
+		v.Worker = to.worker
+		c.workers.assign(v.Key, to)
+	}
+	needs, expected := c.needsOf(v)
+	q := sched.Request{Run: run, Plan: v.Plan, Priority: v.Priority, Stage: stages[v.Asks], Needs: needs, Expected: expected}
+	if !v.NotBefore.IsZero() {
+		q.Windows = []sched.Window{{From: v.NotBefore}}
+	}
+	if v.Order == roster.Pause {
+		c.sched.PauseRun(run)
+	} else {
+		c.sched.ResumeRun(run)
+	}
+	if err := c.sched.Submit(c.Now(), q); err != nil {
+		c.sched.Release(run)
+		c.unassignable[v.Key] = err.Error()
+		c.Log.Warn("a VM cannot be scheduled", "plan", v.Plan, "vm", v.Name, "err", err)
+	}
+}
+
+// needsOf returns what the next transfer of a VM needs, by Options.Needs and by the fleet's own limits: a
+// slot of the worker, and for a queued VM a new login. Each of them has a capacity afterwards.
+func (c *Controller) needsOf(v roster.VM) ([]sched.Need, time.Duration) {
+	stage := v.Asks
+	if stage == roster.NoStage {
+		stage = roster.Again
+	}
+	needs, expected := c.Needs(v, stage)
+	if v.Expected > 0 && v.Asks != roster.NoStage && v.State != roster.Queued {
+		expected = v.Expected // the worker that asks knows it better
+	}
+	needs = append(needs, sched.Need{Resource: workerSlots(v.Worker), Weight: 1}, sched.Need{Resource: hostTrials(v.Host), Weight: 1})
+	if v.State == roster.Queued {
+		needs = append(needs, sched.Need{Resource: sourceLogins(v.Source), Weight: 1})
+	}
+	for _, n := range needs {
+		c.capacities.ensure(n.Resource)
+	}
+	return needs, expected
+}
+
+// judgeHost updates the health of a VM's host by the result of an attempt. It reports whether the attempt was denied.
+func (c *Controller) judgeHost(old, v roster.VM) (denied bool) {
+	driven := old.State == roster.Assigned || old.State == roster.Running
+	switch {
+	case driven && v.Failure != nil && !v.Failure.Ours && (v.State == roster.Queued || v.State == roster.Failed):
+		switch v.Failure.Kind {
+		case fault.Transient.String(), fault.Unreachable.String():
+			if c.hosts.failed(v.Host, v.Failure.Text) {
+				c.capacities.update(hostTrials(v.Host))
+			}
+		case fault.Denied.String():
+			return true
+		}
+	case v.State == roster.Done, driven && old.Holds && !v.Holds && v.State == roster.Running:
+		if c.hosts.succeeded(v.Host) {
+			c.capacities.update(hostTrials(v.Host))
+		}
+	}
+	return false
+}
+
+// SetExpectedEnd sets when the transfer of a VM is now likely to end.
+func (c *Controller) SetExpectedEnd(k roster.Key, t time.Time) { c.sched.Expect(runOf(k), t) }
+
+// SetWorkers sets the rows of workers. If one of them can take other VMs than before, the queued VMs are
+// assigned again.
+func (c *Controller) SetWorkers(rows []roster.Worker) {
+	changed := c.workers.update(rows)
+	for _, w := range rows {
+		c.capacities.update(workerSlots(w.Name))
+	}
+	if changed && c.started {
+		c.submitQueued(func(v roster.VM) bool { return !v.Holds })
+	}
+}
+
+// Tick does what depends on the time: it submits VMs whose grant was not recorded, ends the rests of hosts,
+// and moves queued VMs to idle workers. Call it a few times within the length of a lease.
+func (c *Controller) Tick() {
+	for key := range c.unrecorded {
+		delete(c.unrecorded, key)
+		if v, ok := c.vms[key]; ok {
+			c.submit(v)
+		}
+	}
+	for _, host := range c.hosts.expire() {
+		c.capacities.update(hostTrials(host))
+	}
+	c.rebalance()
+}
+
+// rebalance assigns queued VMs of other workers to workers that have room and no queue.
+func (c *Controller) rebalance() {
+	held := map[string]int{}
+	for _, v := range c.vms {
+		if v.Holds {
+			held[v.Worker]++
+		}
+	}
+	for _, name := range c.workers.names {
+		w := c.workers.byName[name]
+		if !w.Alive || w.Drains || c.workers.queued[name] > 0 || held[name] >= w.VMs {
+			continue
+		}
+		moved := 0
+		c.submitQueued(func(v roster.VM) bool {
+			if v.Holds || moved >= w.VMs || !c.workers.assigned[v.Key].alternatives || !offers(w, v) {
+				return false
+			}
+			moved++
+			return true
+		})
+	}
+}
+
+// Wake returns when to call Decide although nothing has changed; false if only a change matters.
+func (c *Controller) Wake() (time.Time, bool) { return c.sched.Wake() }
+
+// EachDeadline calls f with each time at which a lease of a worker, the rest of a host or its trial ends.
+func (c *Controller) EachDeadline(f func(time.Time)) {
+	for _, w := range c.workers.byName {
+		f(w.Until)
+	}
+	c.hosts.eachDeadline(f)
+}
+
+// runOf returns the name of a VM in the sched.Scheduler. keyOf reverses it.
+func runOf(k roster.Key) string { return k.String() }
+
+func keyOf(plan, run string) roster.Key { return roster.Key{Plan: plan, VM: run[len(plan)+1:]} }
+
+// stages are the stages of sched by those of rows. A row that holds does not name its stage.
+var stages = map[roster.Stage]sched.Stage{
+	roster.NoStage: sched.Again, roster.First: sched.First, roster.Again: sched.Again, roster.Cutover: sched.Cutover,
+}

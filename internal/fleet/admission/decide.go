@@ -1,0 +1,92 @@
+package admission
+
+import (
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// Decide returns what can be granted now: VMs to undo first, then transfers. The caller records the grants and
+// passes the rows that came of it to Recorded.
+func (c *Controller) Decide() []roster.Granted {
+	grants := c.grantUndo()
+	for _, g := range c.sched.Decide(c.Now()) {
+		v := c.vms[keyOf(g.Plan, g.Run)]
+		worker := v.Worker
+		if a, ok := c.workers.assigned[v.Key]; ok {
+			worker = a.worker
+		}
+		granted := roster.Granted{Key: v.Key, Worker: worker}
+		if !g.Until.IsZero() {
+			granted.Expected = g.Until.Sub(g.Since)
+		}
+		grants = append(grants, granted)
+	}
+	return grants
+}
+
+// Recorded passes in the rows of the grants that the fleet database recorded. The other VMs have changed in the
+// meantime: they release what they were granted, and their new rows follow.
+func (c *Controller) Recorded(grants []roster.Granted, rows []roster.VM) {
+	recorded := make(map[roster.Key]bool, len(rows))
+	for _, v := range rows {
+		recorded[v.Key] = true
+		c.hosts.began(v.Host)
+		c.SetVM(v)
+	}
+	for _, g := range grants {
+		if !recorded[g.Key] {
+			c.sched.Release(runOf(g.Key))
+			c.workers.unassign(g.Key)
+			c.unrecorded[g.Key] = true
+		}
+	}
+}
+
+// grantUndo grants VMs that are to be undone to workers that can take them: at a time as many as the worker has
+// slots.
+func (c *Controller) grantUndo() []roster.Granted {
+	if len(c.undo) == 0 {
+		return nil
+	}
+	undoing := map[string]int{}
+	for _, v := range c.vms {
+		if v.State != roster.Queued && Undoes(c.orderOf(v)) {
+			undoing[v.Worker]++
+		}
+	}
+	var grants []roster.Granted
+	for key := range c.undo {
+		v := c.vms[key]
+		if _, refused := c.refusals.of(v); refused {
+			continue
+		}
+		for _, w := range c.workers.able(v) {
+			if undoing[w.Name] < w.VMs {
+				undoing[w.Name]++
+				delete(c.undo, key)
+				grants = append(grants, roster.Granted{Key: key, Worker: w.Name})
+				break
+			}
+		}
+	}
+	return grants
+}
+
+// Lost returns the VMs of each worker that is gone: those that another worker can continue, or their own worker
+// if it is back, and those that have to wait for their worker, without those that wait already.
+func (c *Controller) Lost() (queue, strand map[string][]roster.Key) {
+	queue, strand = map[string][]roster.Key{}, map[string][]roster.Key{}
+	for _, v := range c.vms {
+		w := c.workers.byName[v.Worker]
+		switch {
+		case v.State == roster.Queued, w.Alive && v.State != roster.Stranded:
+		case len(v.Storage) == 0 || len(c.workers.able(v)) > 0:
+			queue[v.Worker] = append(queue[v.Worker], v.Key)
+		case v.State != roster.Stranded:
+			strand[v.Worker] = append(strand[v.Worker], v.Key)
+		}
+	}
+	return queue, strand
+}
+
+// Worker returns the last row of a worker.
+func (c *Controller) Worker(name string) roster.Worker { return c.workers.byName[name] }

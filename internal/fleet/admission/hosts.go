@@ -1,0 +1,155 @@
+package admission
+
+import (
+	"encoding/json"
+	"log/slog"
+	"time"
+
+	"github.com/decamp/decamp/internal/sched"
+)
+
+const (
+	// failuresInARow is how many VMs of a host fail for passing reasons, without a success between them, before
+	// the host rests.
+	failuresInARow = 3
+
+	firstRest   = 30 * time.Second // of a host that failed; each further rest is twice as long
+	longestRest = 10 * time.Minute
+
+	// forgetAfter is how long after its last failure the health of a host is forgotten.
+	forgetAfter = time.Hour
+
+	// trialTime is how long the one VM that is tried after a rest must last before others follow.
+	trialTime = time.Minute
+)
+
+// HostHealth knows the hosts that failed lately. A Controller owns it. While a host rests, no VM begins there; then one VM is tried.
+type HostHealth struct {
+	now     func() time.Time
+	log     *slog.Logger
+	hosts   map[string]*health
+	unsaved map[string]bool // hosts whose health differs from its record
+}
+
+// A health is what is known of a host that failed lately. The fleet database keeps it for the next scheduler.
+// Times are by the database's clock.
+type health struct {
+	Failures int       `json:"failures"`       // in a row
+	Rests    int       `json:"rests"`          // in a row
+	Until    time.Time `json:"until,omitzero"` // end of the rest; zero: the host does not rest
+	Tried    time.Time `json:"tried,omitzero"` // when the trial after the rest began; zero: it has not begun
+	Why      string    `json:"why"`            // last failure
+	At       time.Time `json:"at"`             // time of the last failure
+}
+
+func newHostHealth(o Options) *HostHealth {
+	return &HostHealth{now: o.Now, log: o.Log, hosts: map[string]*health{}, unsaved: map[string]bool{}}
+}
+
+// failed counts a failure at a host. It reports whether the host rests now: after several failures in a row,
+// or after the VM that was tried failed.
+func (hh *HostHealth) failed(host, why string) bool {
+	h := hh.hosts[host]
+	if h == nil {
+		h = &health{}
+		hh.hosts[host] = h
+	}
+	hh.unsaved[host] = true
+	now := hh.now()
+	h.Failures++
+	h.Why, h.At = why, now
+	if h.Failures < failuresInARow && h.Tried.IsZero() || now.Before(h.Until) {
+		return false
+	}
+	h.Until = now.Add(min(longestRest, firstRest<<min(h.Rests, 10)))
+	h.Rests++
+	h.Tried = time.Time{}
+	hh.log.Warn("host rests: several VMs failed in a row", "host", host, "err", h.Why)
+	return true
+}
+
+// succeeded forgets the failures of a host. It reports whether there were any.
+func (hh *HostHealth) succeeded(host string) bool {
+	if hh.hosts[host] == nil {
+		return false
+	}
+	delete(hh.hosts, host)
+	hh.unsaved[host] = true
+	return true
+}
+
+// expire ends the rests and trials that are over. It returns the hosts that have failed lately.
+func (hh *HostHealth) expire() (hosts []string) {
+	now := hh.now()
+	for host, h := range hh.hosts {
+		if now.Sub(h.At) >= forgetAfter {
+			delete(hh.hosts, host)
+			hh.unsaved[host] = true
+		}
+		if !h.Tried.IsZero() && !now.Before(h.Tried.Add(trialTime)) {
+			h.Failures, h.Until, h.Tried = 0, time.Time{}, time.Time{}
+			hh.unsaved[host] = true
+		}
+		hosts = append(hosts, host)
+	}
+	return hosts
+}
+
+// began counts a VM that begins at a host. If the host's rest is over, the VM is its trial.
+func (hh *HostHealth) began(host string) {
+	if h := hh.hosts[host]; h != nil && !h.Until.IsZero() && h.Tried.IsZero() {
+		h.Tried = hh.now()
+		hh.unsaved[host] = true
+	}
+}
+
+// trials returns how many VMs may be under way at a host. Holders returns how many have held their slots since
+// before the trial began: they are no trial.
+func (hh *HostHealth) trials(host string, holders func(tried time.Time) int64) int64 {
+	h := hh.hosts[host]
+	switch {
+	case h == nil || h.Until.IsZero():
+		return sched.Unlimited
+	case hh.now().Before(h.Until):
+		return 0
+	}
+	return 1 + holders(h.Tried)
+}
+
+// eachDeadline calls f with each time at which a rest or a trial ends.
+func (hh *HostHealth) eachDeadline(f func(time.Time)) {
+	for _, h := range hh.hosts {
+		f(h.Until)
+		f(h.Tried.Add(trialTime))
+	}
+}
+
+func (h *health) sentence(host string) string {
+	return "host " + host + " rests, several VMs failed there in a row; one tries it after " + h.Until.UTC().Format(time.TimeOnly) + " UTC: " + h.Why
+}
+
+// Restore sets the health of a host to what an earlier scheduler recorded.
+func (hh *HostHealth) Restore(host string, record []byte) error {
+	h := &health{}
+	if err := json.Unmarshal(record, h); err != nil {
+		return err
+	}
+	hh.hosts[host] = h
+	return nil
+}
+
+// Save calls save for each host whose health differs from its record. A nil record is to be dropped. Save stops
+// at the first error; the next call saves the rest.
+func (hh *HostHealth) Save(save func(host string, record []byte) error) error {
+	for host := range hh.unsaved {
+		var record []byte
+		if h := hh.hosts[host]; h != nil {
+			record, _ = json.Marshal(h) // numbers, times and a string
+		}
+		if err := save(host, record); err != nil {
+			return err
+		}
+		delete(hh.unsaved, host)
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package admission
+
+import (
+	"maps"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// A Plan is what decides about the VMs of a plan that has not ended.
+type Plan struct {
+	Name    string
+	Order   roster.Order // order to the whole plan
+	Weight  int          // share of resources relative to other plans; 0 is 1
+	Ready   bool         // the plan is admitted, and its hook before the first VM has succeeded
+	Failure string       // why the plan is not ready; "" while that is not decided
+
+	// Capacities are the limits that the plan sets, by resource. "host:*/vms" is the limit of every host that
+	// is not named. If several plans limit a resource, the lowest limit counts.
+	Capacities map[string]int64
+}
+
+// SetPlan adds or replaces a plan.
+func (c *Controller) SetPlan(p Plan) {
+	old := c.plans[p.Name]
+	c.plans[p.Name] = p
+	if p.Weight != old.Weight {
+		c.setWeight(p.Name, p.Weight)
+	}
+	if !maps.Equal(p.Capacities, old.Capacities) {
+		c.capacities.updateAll()
+	}
+	if p.Order == roster.Pause || !p.Ready {
+		c.sched.PausePlan(p.Name)
+	} else {
+		c.sched.ResumePlan(p.Name)
+	}
+	if Undoes(old.Order) != Undoes(p.Order) && c.started {
+		c.submitQueued(func(v roster.VM) bool { return v.Plan == p.Name })
+	}
+}
+
+// DropPlan removes a plan that has ended.
+func (c *Controller) DropPlan(name string) {
+	if _, known := c.plans[name]; !known {
+		return
+	}
+	delete(c.plans, name)
+	c.sched.ResumePlan(name)
+	c.setWeight(name, 1) // or the sched.Scheduler would remember the plan
+	c.capacities.updateAll()
+}
+
+func (c *Controller) setWeight(plan string, weight int) {
+	if err := c.sched.SetPlan(plan, max(weight, 1)); err != nil {
+		c.Log.Warn("weight not set", "plan", plan, "err", err)
+	}
+}
+
+// orderOf returns the order that counts for a VM.
+func (c *Controller) orderOf(v roster.VM) roster.Order { return v.Order.Under(c.plans[v.Plan].Order) }
+
+// Undoes reports whether an order means that nothing of the VM is kept at the target.
+func Undoes(o roster.Order) bool {
+	return o == roster.Cancel || o == roster.Rollback || o == roster.Withdraw
+}

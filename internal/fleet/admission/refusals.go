@@ -1,0 +1,64 @@
+package admission
+
+import (
+	"github.com/decamp/decamp/internal/fleet/login"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// refusals are the refused logins by login.RecordID. No VM begins where a login is refused.
+type refusals map[string]login.Refusal
+
+// of returns the refused login that a VM waits for.
+func (rs refusals) of(v roster.VM) (login.Refusal, bool) {
+	if r, refused := rs[v.Source]; refused {
+		return r, true
+	}
+	r, refused := rs[login.RecordID(v.Source, v.Host)]
+	return r, refused
+}
+
+// byHost reports whether a host refused a login by SSH.
+func (rs refusals) byHost(host string) bool {
+	for _, r := range rs {
+		if r.Host == host && host != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// SetRefusals sets the refused logins, by login.RecordID. It returns those that are new.
+func (c *Controller) SetRefusals(all map[string]login.Refusal) (added []login.Refusal) {
+	old := c.refusals
+	c.refusals = all
+	for id, r := range all {
+		if _, known := old[id]; !known {
+			added = append(added, r)
+			c.updateLogins(r)
+		}
+	}
+	for id, r := range old {
+		if _, still := all[id]; !still {
+			c.updateLogins(r)
+		}
+	}
+	return added
+}
+
+// updateLogins updates the capacity that a refusal closes.
+func (c *Controller) updateLogins(r login.Refusal) {
+	if r.Host != "" {
+		c.capacities.update(hostTrials(r.Host))
+		return
+	}
+	c.capacities.update(sourceLogins(r.Source))
+}
+
+// Refusal returns the refused login that all VMs of a source wait for.
+func (c *Controller) Refusal(source string) (login.Refusal, bool) {
+	r, refused := c.refusals[source]
+	return r, refused
+}
+
+// Refused reports whether any login is refused.
+func (c *Controller) Refused() bool { return len(c.refusals) > 0 }

@@ -1,0 +1,95 @@
+package admission
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/sched"
+)
+
+// A Snapshot is the state of the scheduler at one moment: what each resource has, who holds it, and why each
+// VM waits. The fleet database and the API call it the board.
+type Snapshot struct {
+	At        time.Time             `json:"at"` // by the database's clock
+	Resources []sched.ResourceState `json:"resources"`
+	Plans     []sched.PlanState     `json:"plans"`
+	Waiting   []Waiting             `json:"waiting"` // in the order of their requests
+	Breakers  []Breaker             `json:"breakers,omitempty"`
+}
+
+// Waiting is a VM that waits for the scheduler.
+type Waiting struct {
+	Plan     string `json:"plan"`
+	VM       string `json:"vm"`       // reference of the VM
+	Sentence string `json:"sentence"` // why it waits
+	Position int    `json:"position"` // among the waiting VMs of its plan, from 1; 0: it has no worker to wait for
+}
+
+// A Breaker is a source or a host where no VM begins.
+type Breaker struct {
+	Of       string    `json:"of"`             // "source vc1:443", "host esx3"
+	Sentence string    `json:"sentence"`       // why
+	Until    time.Time `json:"until,omitzero"` // zero: until an operator resumes a plan
+}
+
+// Snapshot returns the state. With 10,000 VMs that wait it takes tens of milliseconds.
+func (c *Controller) Snapshot() Snapshot {
+	state := c.sched.Snapshot()
+	s := Snapshot{At: c.Now(), Plans: state.Plans, Breakers: breakers(c.refusals, c.hosts)}
+	s.Resources = slices.DeleteFunc(state.Resources, func(r sched.ResourceState) bool { return internal(r.Name) })
+	position := map[string]int{}
+	for _, w := range state.Waiting {
+		position[w.Plan]++
+		key := keyOf(w.Plan, w.Run)
+		s.Waiting = append(s.Waiting, Waiting{w.Plan, key.VM, c.sentence(key, w), position[w.Plan]})
+	}
+	for key, why := range c.unassignable {
+		s.Waiting = append(s.Waiting, Waiting{key.Plan, key.VM, why, 0})
+	}
+	return s
+}
+
+// sentence returns why a VM waits: by its source, its host and its plan, else by the sched.Scheduler.
+func (c *Controller) sentence(key roster.Key, w sched.Waiting) string {
+	v, p := c.vms[key], c.plans[key.Plan]
+	if r, refused := c.refusals.of(v); refused && (v.State == roster.Queued || r.Host != "") {
+		return r.Err().Error() + "; correct the password, then decamp resume " + key.Plan
+	}
+	if h := c.hosts.hosts[v.Host]; h != nil && w.Why != sched.Shut && c.capacities.known[hostTrials(v.Host)] != sched.Unlimited {
+		return h.sentence(v.Host)
+	}
+	switch {
+	case w.Why == sched.Paused && p.Failure != "":
+		return p.Failure
+	case w.Why == sched.Paused && !p.Ready:
+		return "the plan's hook before its first VM is under way"
+	case w.Why == sched.Paused && p.Order == roster.Pause:
+		return "plan " + key.Plan + " is paused"
+	case w.Why == sched.Paused:
+		return "it is paused"
+	case w.Why == sched.Shut && v.Failure != nil:
+		return "tried again " + v.NotBefore.UTC().Format(time.TimeOnly) + " UTC: " + v.Failure.Text
+	}
+	return w.Sentence(c.Now())
+}
+
+// breakers returns the refused logins and the hosts that rest, by name.
+func breakers(refused refusals, hosts *HostHealth) []Breaker {
+	var all []Breaker
+	for _, r := range refused {
+		of := "source " + r.Source
+		if r.Host != "" {
+			of = "host " + r.Host
+		}
+		all = append(all, Breaker{Of: of, Sentence: r.Err().Error()})
+	}
+	for host, h := range hosts.hosts {
+		if !h.Until.IsZero() {
+			all = append(all, Breaker{Of: "host " + host, Sentence: h.sentence(host), Until: h.Until})
+		}
+	}
+	slices.SortFunc(all, func(a, b Breaker) int { return strings.Compare(a.Of, b.Of) })
+	return all
+}

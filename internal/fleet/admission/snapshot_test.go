@@ -1,0 +1,21 @@
+package admission
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// A snapshot survives JSON: that is how it reaches users.
+func TestSnapshotIsReadBack(t *testing.T) {
+	s := Snapshot{At: time.Unix(7, 0).UTC(), Waiting: []Waiting{{Plan: "p", VM: "v", Sentence: "s", Position: 2}}, Breakers: []Breaker{{Of: "host esx1", Sentence: "rests"}}}
+	text, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Snapshot
+	if err := json.Unmarshal(text, &back); err != nil || fmt.Sprint(back) != fmt.Sprint(s) {
+		t.Errorf("%+v, %v", back, err)
+	}
+}

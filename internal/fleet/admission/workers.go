@@ -1,0 +1,142 @@
+package admission
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// workers are the workers of the fleet, and the assignments of queued VMs to them.
+type workers struct {
+	byName   map[string]roster.Worker
+	names    []string // keys of byName, sorted
+	assigned map[roster.Key]assignment
+	queued   map[string]int // assigned VMs by worker
+}
+
+// An assignment is the worker that a queued VM waits for.
+type assignment struct {
+	worker       string
+	alternatives bool // other workers can take the VM, too
+}
+
+func newWorkers() *workers {
+	return &workers{byName: map[string]roster.Worker{}, assigned: map[roster.Key]assignment{}, queued: map[string]int{}}
+}
+
+// update sets the rows of workers. It reports whether one of them can take other VMs than before.
+func (ws *workers) update(rows []roster.Worker) (changed bool) {
+	for _, w := range rows {
+		old := ws.byName[w.Name]
+		changed = changed || old.Alive != w.Alive || old.Drains != w.Drains || old.VMs != w.VMs || !maps.Equal(old.Offers, w.Offers)
+		ws.byName[w.Name] = w
+	}
+	ws.names = slices.Sorted(maps.Keys(ws.byName))
+	return changed
+}
+
+// choose returns the worker that v is to wait for: of those that can take it, the one with the shortest queue
+// relative to its slots. If no worker can take it, why is the reason.
+func (ws *workers) choose(v roster.VM) (to assignment, why string) {
+	able := ws.able(v)
+	if len(able) == 0 {
+		return assignment{}, ws.reasonForNone(v)
+	}
+	best := able[0]
+	for _, w := range able[1:] {
+		if ws.load(w) < ws.load(best) {
+			best = w
+		}
+	}
+	return assignment{best.Name, len(able) > 1}, ""
+}
+
+// load returns the queue of a worker with one VM more, relative to its slots.
+func (ws *workers) load(w roster.Worker) float64 {
+	return float64(ws.queued[w.Name]+1) / float64(max(w.VMs, 1))
+}
+
+// able returns the workers that can take a VM, by name.
+func (ws *workers) able(v roster.VM) []roster.Worker {
+	var able []roster.Worker
+	for _, name := range ws.names {
+		if w := ws.byName[name]; w.Alive && !w.Drains && offers(w, v) {
+			able = append(able, w)
+		}
+	}
+	return able
+}
+
+// reasonForNone returns why no worker can take a VM.
+func (ws *workers) reasonForNone(v roster.VM) string {
+	for _, name := range ws.names {
+		w := ws.byName[name]
+		switch {
+		case !offers(w, v):
+		case !w.Alive:
+			return "worker " + w.Name + " offers what it needs, and is gone: start it again"
+		case w.Drains:
+			return "worker " + w.Name + " offers what it needs, and is drained"
+		}
+	}
+	if len(v.Storage) > 0 {
+		return "no worker offers the storage that its images are on"
+	}
+	return "no worker offers " + strings.Join(v.To, ", ")
+}
+
+func (ws *workers) assign(k roster.Key, to assignment) {
+	ws.unassign(k)
+	ws.assigned[k] = to
+	ws.queued[to.worker]++
+}
+
+func (ws *workers) unassign(k roster.Key) {
+	if a, ok := ws.assigned[k]; ok {
+		delete(ws.assigned, k)
+		ws.queued[a.worker]--
+	}
+}
+
+// offers reports whether a worker has the storage of the VM's images or, if the VM has no images yet, its
+// destination folders.
+func offers(w roster.Worker, v roster.VM) bool {
+	if len(v.Storage) > 0 {
+		return offersIDs(w, v.Storage)
+	}
+	for _, to := range v.To {
+		if StorageOf(w.Offers, to) == "" {
+			return false
+		}
+	}
+	return len(v.To) > 0
+}
+
+func offersIDs(w roster.Worker, ids []string) bool {
+	for _, id := range ids {
+		if !slices.Contains(slices.Collect(maps.Values(w.Offers)), id) {
+			return false
+		}
+	}
+	return true
+}
+
+// StorageOf returns the id of the storage that holds the folder of a destination such as dir:/srv/vm, by the
+// folders that a worker offers: the deepest one that contains it counts. It returns "" if none does.
+func StorageOf(offers map[string]string, to string) string {
+	folder := planfile.Destination(to).Folder()
+	best := ""
+	for offered := range offers {
+		if len(offered) > len(best) && within(folder, offered) {
+			best = offered
+		}
+	}
+	return offers[best]
+}
+
+func within(folder, parent string) bool {
+	return folder == parent || strings.HasPrefix(folder, strings.TrimSuffix(parent, "/")+"/")
+}

@@ -1,0 +1,121 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/decamp/decamp/internal/fleet/admission"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// An assignment is one VM in this worker, from its grant until it is over or another worker's. The goroutine of run
+// makes one attempt after the other; the worker's follow passes it what changes.
+type assignment struct {
+	w *worker
+
+	mu        sync.Mutex
+	row       roster.VM
+	planOrder roster.Order
+	news      chan struct{} // closed and replaced when row or planOrder changes
+	stop      context.CancelCauseFunc
+	epoch     int64 // epoch of the attempt under way
+}
+
+// Why an attempt is stopped.
+var (
+	errTaken = errors.New("another worker has the VM")
+	errUndo  = errors.New("the VM is to be undone")
+)
+
+func newAssignment(w *worker, v roster.VM, plan roster.Order) *assignment {
+	return &assignment{w: w, row: v, planOrder: plan, news: make(chan struct{}), stop: func(error) {}}
+}
+
+func (a *assignment) setPlanOrder(o roster.Order) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.planOrder = o
+	a.notify()
+}
+
+func (a *assignment) setRow(v roster.VM) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if v.Rev <= a.row.Rev {
+		return
+	}
+	a.row = v
+	a.notify()
+}
+
+// notify wakes those that wait for news, and stops the attempt if it is not to continue. a.mu must be held.
+func (a *assignment) notify() {
+	close(a.news)
+	a.news = make(chan struct{})
+	switch {
+	case !a.owned():
+		a.stop(errTaken)
+	case admission.Undoes(a.order()):
+		a.stop(errUndo)
+	}
+}
+
+// owned reports whether the row still belongs to the attempt. a.mu must be held.
+func (a *assignment) owned() bool {
+	v := a.row
+	return v.Worker == a.w.Worker.Name && v.Epoch == a.epoch && (v.State == roster.Assigned || v.State == roster.Running)
+}
+
+// order returns the order that counts for the VM. a.mu must be held.
+func (a *assignment) order() roster.Order { return a.row.Order.Under(a.planOrder) }
+
+// current returns the row and the order as they are now, and a channel that is closed when they change.
+func (a *assignment) current() (roster.VM, roster.Order, <-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.row, a.order(), a.news
+}
+
+// run drives the VM until it is not this worker's any more: usually with one attempt, with another one if the VM was granted
+// to the same worker again in the meantime.
+func (a *assignment) run(ctx context.Context) {
+	for a.next(ctx) {
+		one, try := a.begin(ctx)
+		over := one.run(ctx, try)
+		one.stop(nil)
+		if over {
+			a.ended(one.claim.Epoch)
+		} else if a.w.Sleep(ctx, a.w.TTL) != nil {
+			return
+		}
+	}
+}
+
+// next reports whether another attempt is required. If not, the worker forgets the assignment.
+func (a *assignment) next(ctx context.Context) bool {
+	a.w.mu.Lock()
+	defer a.w.mu.Unlock()
+	row, _, _ := a.current()
+	if ctx.Err() == nil && a.w.isNew(row) {
+		return true
+	}
+	delete(a.w.assignments, row.Key)
+	return false
+}
+
+// begin returns an attempt of the row as it is now, and a context that ends when the attempt has to stop.
+func (a *assignment) begin(ctx context.Context) (*attempt, context.Context) {
+	try, stop := context.WithCancelCause(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stop, a.epoch = stop, a.row.Epoch
+	return &attempt{assignment: a, claim: roster.Claim{Key: a.row.Key, Worker: a.row.Worker, Epoch: a.row.Epoch}}, try
+}
+
+func (a *assignment) ended(epoch int64) {
+	a.w.mu.Lock()
+	defer a.w.mu.Unlock()
+	key := a.row.Key
+	a.w.over[key] = max(a.w.over[key], epoch)
+}

@@ -1,0 +1,89 @@
+package fleet
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/sleep"
+)
+
+// DefaultTTL is the length of leases: a worker that dies is noticed that long after its last renewal, and a
+// database that does not answer for that long stops all transfers.
+const DefaultTTL = 5 * time.Second
+
+// Config configures a Node.
+type Config struct {
+	Roster *roster.Roster
+	Mover  Mover
+	Worker roster.Worker // Name, Version, Offers and VMs of this process
+
+	Schedule bool // run for scheduler
+	Drive    bool // be a worker
+
+	TTL   time.Duration // default DefaultTTL
+	Log   *slog.Logger  // default discards
+	Now   func() time.Time
+	Sleep func(context.Context, time.Duration) error
+}
+
+func (c Config) withDefaults() Config {
+	if c.TTL <= 0 {
+		c.TTL = DefaultTTL
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Sleep == nil {
+		c.Sleep = sleep.For
+	}
+	return c
+}
+
+// lastWrites bounds the writes after a node has been stopped.
+const lastWrites = 10 * time.Second
+
+// afterwards returns a context for writes that are required after ctx has ended.
+func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), lastWrites)
+}
+
+// until returns a context that ends at t by the node's clock.
+func (c Config) until(ctx context.Context, t time.Time) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done, left := make(chan struct{}), t.Sub(c.Now())
+	go func() {
+		defer close(done)
+		if c.Sleep(ctx, left) == nil {
+			cancel()
+		}
+	}()
+	return ctx, func() { cancel(); <-done }
+}
+
+// retryWhileAway calls f until the fleet database is not away. It returns ctx's error when ctx ends.
+func (c Config) retryWhileAway(ctx context.Context, f func() error) error {
+	for tries := 1; ; tries++ {
+		err := f()
+		if err == nil || !isAway(err) || ctx.Err() != nil {
+			return err
+		}
+		c.Log.Debug("the fleet database does not answer", "err", err)
+		if err := c.Sleep(ctx, min(c.TTL/10<<min(tries, 4), c.TTL/2)); err != nil {
+			return err
+		}
+	}
+}
+
+// isAway reports whether the fleet database cannot work for now, also because its disk is full.
+func isAway(err error) bool { return isTransient(err) || fault.Is(err, fault.Full) }
+
+// isTransient reports whether err can pass without a change by an operator.
+func isTransient(err error) bool {
+	return fault.Is(err, fault.Unreachable) || fault.Is(err, fault.Transient)
+}

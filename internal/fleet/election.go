@@ -1,0 +1,90 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// schedulerLease is the name of the lease that makes a node the scheduler of the fleet.
+const schedulerLease = "scheduler"
+
+// campaigns is how often a candidate requests the lease within its length: without a scheduler all VMs wait, and
+// the request costs the database next to nothing.
+const campaigns = 10
+
+// campaign runs for scheduler until ctx ends, and schedules whenever it gets the lease. An error ends the term and
+// not the candidacy: the next term begins with what the fleet database contains, unless that cannot be read.
+func (n *Node) campaign(ctx context.Context) error {
+	var c contact
+	for {
+		l := &heldLease{}
+		l.renew = func(ctx context.Context, l *roster.Lease) error { return n.Roster.Renew(ctx, l, n.TTL) }
+		err := n.acquireLease(l, func() (err error) {
+			l.lease, err = n.Roster.Acquire(ctx, schedulerLease, n.id, n.TTL)
+			return err
+		})
+		if err == nil || fault.Is(err, fault.Conflict) {
+			c.answered(n.Now(), n.TTL)
+		}
+		if err == nil {
+			n.Log.Info("this node is the scheduler", "worker", n.Worker.Name)
+			err = n.schedule(ctx, l, c.grace(n.Now(), n.TTL))
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if fault.Is(err, fault.Corrupt) { // no other node can read it either: the operator has to know
+			return err
+		}
+		if !fault.Is(err, fault.Conflict) {
+			n.Log.Info("not the scheduler any more", "err", err)
+		}
+		if err := n.Sleep(ctx, n.TTL/campaigns); err != nil {
+			return err
+		}
+	}
+}
+
+// schedule is the scheduler for one term: until the lease is lost, an error occurs or ctx ends. No VM is taken from a worker
+// before grace is over.
+func (n *Node) schedule(ctx context.Context, l *heldLease, grace time.Duration) error {
+	defer func() {
+		if ctx.Err() != nil { // stopped: the next scheduler need not wait until the lease expires
+			last, end := afterwards(ctx)
+			defer end()
+			if err := n.Roster.Free(last, l.lease); err != nil && !errors.Is(err, roster.ErrFenced) {
+				n.Log.Debug("scheduler's lease not freed", "err", err)
+			}
+		}
+	}()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return n.keepLease(ctx, l) })
+	s := newScheduler(n.Config, l.lease, grace, g)
+	g.Go(func() error { return s.run(ctx) })
+	return g.Wait()
+}
+
+// A contact is the time since which the fleet database has answered again and again. Other processes could renew
+// their leases since then.
+type contact struct{ since, last time.Time }
+
+// answered notes an answer of the database. The contact begins anew after a gap in which leases of live processes may
+// have expired: a lease of length ttl is renewed three times in ttl, so none expires in a gap of half of it. The
+// wall clock counts, too: the monotonic clock stops while a machine is suspended.
+func (c *contact) answered(now time.Time, ttl time.Duration) {
+	if gap := max(now.Sub(c.last), now.Round(0).Sub(c.last.Round(0))); gap > ttl/2 {
+		c.since = now
+	}
+	c.last = now
+}
+
+// grace returns how long other processes may still take to renew their leases.
+func (c *contact) grace(now time.Time, ttl time.Duration) time.Duration {
+	return min(max(ttl-now.Sub(c.since), 0), ttl)
+}

@@ -1,0 +1,105 @@
+package fleet
+
+import (
+	"context"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+func (d *driver) wakeExchange() {
+	select {
+	case d.wake <- struct{}{}:
+	default: // it is about to wake
+	}
+}
+
+// exchange writes steps and results of rehearsals to the fleet database, and passes orders and rehearsals to the
+// Mover, until try ends.
+func (d *driver) exchange(try context.Context) {
+	defer close(d.exchangeDone)
+	var step, waits string
+	for {
+		row, order, news := d.current()
+		d.passOrder(order)
+		d.passRehearsal(row.Rehearse)
+		if d.writeRehearsed(try) != nil {
+			return
+		}
+		d.mu.Lock()
+		newStep := d.step != step || d.waits != waits
+		step, waits = d.step, d.waits
+		d.mu.Unlock()
+		if newStep && d.w.retryWhileAway(try, func() error { return d.w.Roster.SetStep(try, d.claim, step, waits) }) != nil {
+			return // the claim is lost, or try has ended
+		}
+		if waits != "" {
+			d.releaseUnused()
+		}
+		select {
+		case <-try.Done():
+			return
+		case <-news:
+		case <-d.wake:
+		}
+	}
+}
+
+// passOrder passes an order to the Mover once the run has begun, which its first step shows: until then the Move
+// has the order that it began with. A cold run knows no orders: an order decides whether it may begin, or it ends.
+func (d *driver) passOrder(o roster.Order) {
+	d.mu.Lock()
+	passed, running := d.orderPassed, d.step != ""
+	d.mu.Unlock()
+	if !d.vm.Warm || !running || o == passed || o == roster.Retry {
+		return
+	}
+	if err := d.w.Mover.Order(d.vm, o); err != nil {
+		d.w.Log.Debug("order not passed on yet", "plan", d.vm.Plan, "vm", d.vm.Name, "err", err)
+		return
+	}
+	d.mu.Lock()
+	d.orderPassed = o
+	d.mu.Unlock()
+}
+
+// passRehearsal passes the requested rehearsal, nil for none, to the Mover once the run has begun, and takes back the
+// one that is not requested any more.
+func (d *driver) passRehearsal(ask *roster.Rehearsal) {
+	d.mu.Lock()
+	was, running := d.rehearsal, d.step != ""
+	d.mu.Unlock()
+	var now string
+	if ask != nil {
+		now = ask.ID
+	}
+	if !d.vm.Warm || !running || now == was {
+		return
+	}
+	if was != "" {
+		if err := d.w.Mover.TakeBack(d.vm, was); err != nil {
+			d.w.Log.Warn("rehearsal not taken back", "plan", d.vm.Plan, "vm", d.vm.Name, "err", err)
+		}
+	}
+	if ask != nil {
+		if err := d.w.Mover.Rehearse(d.vm, *ask); err != nil {
+			d.Rehearsed(roster.Rehearsed{Rehearsal: *ask, Failure: failureOf(err)})
+		}
+	}
+	d.mu.Lock()
+	d.rehearsal = now
+	d.mu.Unlock()
+}
+
+// writeRehearsed writes the results of rehearsals.
+func (d *driver) writeRehearsed(try context.Context) error {
+	d.mu.Lock()
+	all := d.rehearsed
+	d.rehearsed = nil
+	d.mu.Unlock()
+	for _, done := range all {
+		if err := d.w.retryWhileAway(try, func() error { return d.w.Roster.Answer(try, d.claim, done) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet/admission"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// hooks is the kind of the records of plans' hooks.
+const hooks = "plan-hook"
+
+// hookID returns the id of such a record. A plan that was dropped and submitted again has another one.
+func hookID(p roster.Plan, when string) string {
+	return fmt.Sprintf("%s/%s/%d", when, p.Name, p.Created.UnixMicro())
+}
+
+// The hooks of a plan.
+const (
+	pre  = "pre"
+	post = "post"
+)
+
+// A hookRun is the record of a hook. It is written before the hook begins and when it has ended.
+type hookRun struct {
+	Began   time.Time       `json:"began"`
+	Ended   time.Time       `json:"ended,omitzero"`
+	Failure *roster.Failure `json:"failure,omitempty"`
+}
+
+// succeeded reports whether the hook ended, and without a failure.
+func (h hookRun) succeeded() bool { return !h.Ended.IsZero() && h.Failure == nil }
+
+// prepare admits a plan and runs its first hook, unless the hook ran before. If either fails, no VM
+// begins until an operator resumes the plan. A plan that is canceled or rolled back needs neither.
+func (r *planRunner) prepare(ctx context.Context, p *activePlan, row roster.Plan) error {
+	if admission.Undoes(row.Order) {
+		r.call(ctx, func() {
+			p.ready, p.failed = true, false
+			r.submit(p)
+		})
+		return nil
+	}
+	failure, err := r.admit(ctx, row)
+	if failure == nil && err == nil {
+		failure, err = r.runHook(ctx, row, pre)
+	}
+	if err != nil {
+		return err
+	}
+	if failure != nil {
+		r.call(ctx, func() {
+			p.failed = true
+			p.Failure = failure // an operator may resume the plan before this process reads its row
+			r.submit(p)
+		})
+		return r.Roster.SetPlan(ctx, row.Name, row.State, failure)
+	}
+	r.call(ctx, func() {
+		p.ready = true
+		r.submit(p)
+	})
+	return nil
+}
+
+// admit returns why the plan may not be carried out; nil if it may.
+func (r *planRunner) admit(ctx context.Context, row roster.Plan) (*roster.Failure, error) {
+	err := r.retryWhileAway(ctx, func() error { return r.Mover.Admit(ctx, row) })
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return failureOf(err), nil
+	}
+	return nil, nil
+}
+
+// end runs the hook after the last VM, unless it ran before, and ends the plan. The hook does not run if the hook
+// before the first VM did not succeed.
+func (r *planRunner) end(ctx context.Context, row roster.Plan) error {
+	first, began, err := r.readHook(ctx, hookID(row, pre))
+	if err != nil {
+		return err
+	}
+	var failure *roster.Failure
+	if began && first.succeeded() {
+		if failure, err = r.runHook(ctx, row, post); err != nil {
+			return err
+		}
+	}
+	if row.Failure != nil {
+		failure = row.Failure
+	}
+	return r.Roster.SetPlan(ctx, row.Name, roster.PlanEnded, failure)
+}
+
+// runHook runs a hook that has not begun, and returns why it failed, now or before. A hook that began and has no end
+// was cut off with its process: it may have done anything, so it does not run again without an order.
+func (r *planRunner) runHook(ctx context.Context, row roster.Plan, when string) (*roster.Failure, error) {
+	id := hookID(row, when)
+	run, began, err := r.readHook(ctx, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case began && run.Ended.IsZero():
+		cut := fault.New(fault.Conflict, "the plan's %s hook was begun %s and cut off with its process", when, run.Began.UTC().Format(time.DateTime)).
+			WithHint("look what it did, then decamp resume %s begins it again", fault.Quote(row.Name))
+		return failureOf(cut), nil
+	case began:
+		return run.Failure, nil
+	}
+	run.Began = r.Now()
+	if err := r.recordHook(ctx, id, run); err != nil {
+		return nil, err
+	}
+	err = r.Mover.Hook(ctx, row, when)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	run.Ended = r.Now()
+	if err != nil {
+		run.Failure = failureOf(err)
+		run.Failure.Text = "the plan's " + when + " hook: " + run.Failure.Text
+	}
+	return run.Failure, r.recordHook(ctx, id, run)
+}
+
+func (r *planRunner) readHook(ctx context.Context, id string) (run hookRun, began bool, err error) {
+	records, err := r.Roster.Records(ctx, hooks)
+	if err != nil {
+		return run, false, err
+	}
+	for _, rec := range records {
+		if rec.ID == id {
+			if err := json.Unmarshal(rec.Doc, &run); err != nil {
+				return run, false, fault.New(fault.Corrupt, "the record of hook %s: %w", id, err)
+			}
+			return run, true, nil
+		}
+	}
+	return run, false, nil
+}
+
+func (r *planRunner) recordHook(ctx context.Context, id string, run hookRun) error {
+	text, err := json.Marshal(run)
+	if err != nil {
+		return err
+	}
+	return r.retryWhileAway(ctx, func() error { return r.Roster.PutRecord(ctx, hooks, id, text) })
+}

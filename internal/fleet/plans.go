@@ -1,0 +1,260 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet/admission"
+	"github.com/decamp/decamp/internal/fleet/login"
+	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// A planRunner moves plans through their states: it admits them, runs their hooks, finds their VMs and ends them.
+// The goroutine of the scheduler owns it. What takes long runs in goroutines of group, one for each plan; they
+// change nothing of the planRunner but through call.
+type planRunner struct {
+	Config
+	now         func() time.Time // the time of the database
+	admission   *admission.Controller
+	group       *errgroup.Group
+	calls       chan<- func()
+	loginDenied func() // called by the owner when the refused logins may have changed
+
+	plans map[string]*activePlan // plans that have not ended
+}
+
+// An activePlan is a plan that has not ended.
+type activePlan struct {
+	roster.Plan
+	source     string           // what it logs in to, host:port
+	weight     int              // its weight
+	capacities map[string]int64 // its limits
+
+	opened bool // the fields above are read from its text
+	ready  bool // it is admitted, and its hook before the first VM has succeeded
+	failed bool // one of them failed: no VM begins until an operator resumes the plan
+	busy   bool // a goroutine runs for it
+
+	stopListing context.CancelFunc // stops the search for its VMs; nil: that has not begun
+	listings    int                // searches that failed in a row
+	listAfter   time.Time          // when the next search may begin
+}
+
+// set sets the row of a plan.
+func (r *planRunner) set(ctx context.Context, row roster.Plan) error {
+	if row.State.Over() {
+		r.drop(row.Name)
+		return nil
+	}
+	p := r.plans[row.Name]
+	if p == nil {
+		p = &activePlan{}
+		r.plans[row.Name] = p
+	}
+	old := p.Plan
+	row.Text = old.Text
+	p.Plan = row
+	if !p.opened {
+		if err := r.open(ctx, p); err != nil {
+			return err
+		}
+	}
+	if old.Failure != nil && row.Failure == nil { // an operator resumed the plan
+		p.failed, p.listAfter = false, time.Time{}
+		r.loginDenied()
+	}
+	if admission.Undoes(row.Order) && !admission.Undoes(old.Order) && p.stopListing != nil {
+		p.stopListing()
+	}
+	r.submit(p)
+	return nil
+}
+
+// drop removes a plan that has ended.
+func (r *planRunner) drop(name string) {
+	delete(r.plans, name)
+	r.admission.DropPlan(name)
+}
+
+// open reads the text of a plan.
+func (r *planRunner) open(ctx context.Context, p *activePlan) error {
+	full, err := r.Roster.Plan(ctx, p.Name)
+	if fault.Is(err, fault.NotFound) { // dropped in the meantime
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	p.Text, p.opened = full.Text, true
+	p.source, p.weight = sourceOf(full.Text), weightOf(full.Text)
+	if p.capacities, err = r.Mover.Capacities(ctx, full); err != nil {
+		r.Log.Warn("the limits of a plan are not known", "plan", p.Name, "err", err)
+	}
+	return nil
+}
+
+// submit passes a plan to the admission of VMs.
+func (r *planRunner) submit(p *activePlan) {
+	failure := ""
+	if p.failed && p.Failure != nil {
+		failure = p.Failure.Text
+	}
+	r.admission.SetPlan(admission.Plan{Name: p.Name, Order: p.Order, Weight: p.weight, Ready: p.ready, Failure: failure, Capacities: p.capacities})
+}
+
+// sourceOf returns the endpoint of a plan's source; "" if the text is no plan.
+func sourceOf(text string) string {
+	file, found := planfile.Parse([]byte(text))
+	if file == nil || found.Blocking() > 0 {
+		return ""
+	}
+	u, err := url.Parse(string(file.Source.URL))
+	if err != nil {
+		return ""
+	}
+	return Endpoint(u)
+}
+
+// weightOf returns the weight of a plan; 1 if the text is no plan.
+func weightOf(text string) int {
+	file, found := planfile.Parse([]byte(text))
+	if file == nil || found.Blocking() > 0 {
+		return 1
+	}
+	return file.Weight
+}
+
+// advance begins the next phase of each plan whose last one is over: first hook, search for VMs, last hook and end.
+func (r *planRunner) advance(ctx context.Context) {
+	for _, p := range r.plans {
+		switch row := p.Plan; {
+		case p.busy || !p.opened || p.failed && !admission.Undoes(row.Order):
+		case row.State == roster.PlanListing && admission.Undoes(row.Order):
+			r.begin(ctx, p, func() error { return r.Roster.SetPlan(ctx, row.Name, roster.PlanRunning, unlisted(row)) })
+		case !p.ready:
+			r.begin(ctx, p, func() error { return r.prepare(ctx, p, row) })
+		case row.State == roster.PlanListing && r.mayList(p):
+			listing, stop := context.WithCancel(ctx)
+			p.stopListing = stop
+			r.begin(ctx, p, func() error {
+				defer stop()
+				return r.list(ctx, listing, p, row)
+			})
+		case row.State == roster.PlanRunning && r.admission.VMs(p.Name) == 0:
+			r.begin(ctx, p, func() error { return r.end(ctx, row) })
+		}
+	}
+}
+
+// unlisted returns why not all VMs of a canceled plan were found.
+func unlisted(p roster.Plan) *roster.Failure {
+	if p.Failure != nil {
+		return p.Failure
+	}
+	return failureOf(fault.New(fault.Canceled, "the plan was canceled before all its VMs were found").
+		WithHint("decamp retry %s looks for them again", fault.Quote(p.Name)))
+}
+
+// mayList reports whether the VMs of a plan may be searched for now.
+func (r *planRunner) mayList(p *activePlan) bool {
+	_, refused := r.admission.Refusal(p.source)
+	return !refused && !r.now().Before(p.listAfter)
+}
+
+// begin calls f in a goroutine. No other one begins for the plan before it ends. An error ends the scheduler's term.
+func (r *planRunner) begin(ctx context.Context, p *activePlan, f func() error) {
+	p.busy = true
+	r.group.Go(func() error {
+		if err := f(); err != nil {
+			return err
+		}
+		r.call(ctx, func() {
+			p.busy = false
+			if r.admission.Refused() {
+				r.loginDenied() // shows the refused logins, now that no goroutine writes to the plan
+			}
+		})
+		return nil
+	})
+}
+
+// call has the owner call f, from another goroutine.
+func (r *planRunner) call(ctx context.Context, f func()) {
+	select {
+	case r.calls <- f:
+	case <-ctx.Done():
+	}
+}
+
+// list finds the VMs of a plan. VMs that are found can begin at once.
+func (r *planRunner) list(ctx, listing context.Context, p *activePlan, row roster.Plan) error {
+	err := r.listOnce(listing, row)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case listing.Err() != nil: // canceled
+		return nil
+	case err == nil:
+		return r.Roster.SetPlan(ctx, row.Name, roster.PlanRunning, nil)
+	case login.IsRefusal(err):
+		r.call(ctx, r.loginDenied)
+		return nil
+	case isTransient(err):
+		r.call(ctx, func() {
+			p.listings++
+			p.listAfter = r.now().Add(pauseAfter(p.listings))
+		})
+		return r.Roster.SetPlan(ctx, row.Name, roster.PlanListing, failureOf(err))
+	}
+	return r.Roster.SetPlan(ctx, row.Name, roster.PlanRunning, failureOf(err))
+}
+
+func (r *planRunner) listOnce(ctx context.Context, p roster.Plan) error {
+	return r.Mover.List(ctx, p, func(vms []roster.VM) error {
+		for i := range vms {
+			vms[i].Plan = p.Name
+		}
+		return r.retryWhileAway(ctx, func() error { return r.Roster.AddVMs(ctx, vms) })
+	})
+}
+
+// showRefusals sets or clears the failure of the plans that wait for a login.
+func (r *planRunner) showRefusals(ctx context.Context) error {
+	for name, p := range r.plans {
+		f := r.refusalOf(p)
+		shown := p.Failure != nil && strings.HasPrefix(p.Failure.Text, login.RefusedAt(p.source))
+		if p.busy || f == nil && !shown || f != nil && p.Failure != nil && *f == *p.Failure {
+			continue
+		}
+		if err := r.Roster.SetPlan(ctx, name, p.State, f); err != nil && !fault.Is(err, fault.NotFound) {
+			return err
+		}
+		p.Failure = f
+		r.submit(p)
+	}
+	return nil
+}
+
+// refusalOf returns the refused login that a plan waits for, as its failure; nil if there is none.
+func (r *planRunner) refusalOf(p *activePlan) *roster.Failure {
+	refusal, refused := r.admission.Refusal(p.source)
+	if !refused {
+		return nil
+	}
+	hint := fmt.Sprintf("correct the password, then decamp resume %s: until then decamp does not log in there, so that the account is not locked", fault.Quote(p.Name))
+	return &roster.Failure{Kind: fault.Denied.String(), Text: refusal.Err().Error(), Hint: hint}
+}
+
+// eachDeadline calls f with each time at which a search for VMs may begin.
+func (r *planRunner) eachDeadline(f func(time.Time)) {
+	for _, p := range r.plans {
+		f(p.listAfter)
+	}
+}

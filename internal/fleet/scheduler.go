@@ -1,0 +1,348 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/fleet/admission"
+	"github.com/decamp/decamp/internal/fleet/login"
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/sched"
+)
+
+const (
+	// hostHealth is the kind of the records of hosts that failed lately, by the hosts' names.
+	hostHealth = "host-health"
+
+	// snapshotEvery is how often the scheduler writes its state while a client reads it.
+	snapshotEvery = 2 * time.Second
+
+	// readerTime is how long after its last read a client counts as reading the state.
+	readerTime = 10 * time.Second
+
+	// maxGrants bounds the grants of one transaction. More wait for the next one, some milliseconds later.
+	maxGrants = 1000
+)
+
+// A scheduler schedules for one term: it reads what changes in the fleet database, has its admission.Controller
+// decide, and records the grants. One goroutine owns it (run). Listings and hooks of plans run beside it, and
+// return their results through calls.
+type scheduler struct {
+	Config
+	lease     roster.Lease
+	admission *admission.Controller
+	plans     *planRunner
+	calls     chan func() // functions for the owner to call
+
+	throttle  throttle
+	rev       int64         // revision up to which the database was read
+	skew      time.Duration // the database's clock minus ours
+	ticked    time.Time     // time of the last tick
+	denied    bool          // the refused logins may have changed
+	grace     time.Duration // how long workers may take to return when the term begins
+	lostAfter time.Time     // end of grace: no VM is taken from a worker before
+	writtenAt time.Time     // when the state may be written again
+}
+
+func newScheduler(c Config, l roster.Lease, grace time.Duration, g *errgroup.Group) *scheduler {
+	s := &scheduler{Config: c, lease: l, grace: grace, calls: make(chan func())}
+	s.admission = admission.New(admission.Options{
+		Needs: func(v roster.VM, stage roster.Stage) ([]sched.Need, time.Duration) { return c.Mover.Needs(v, stage) },
+		Now:   s.now, Log: c.Log,
+	})
+	s.plans = &planRunner{
+		Config: c, now: s.now, admission: s.admission, group: g, calls: s.calls, plans: map[string]*activePlan{},
+		loginDenied: func() { s.denied = true },
+	}
+	return s
+}
+
+// run schedules until an error occurs or ctx ends.
+func (s *scheduler) run(ctx context.Context) error {
+	if err := s.load(ctx); err != nil {
+		return err
+	}
+	for {
+		if err := s.readChanges(ctx); err != nil {
+			return err
+		}
+		if now := s.now(); now.Before(s.ticked) || !now.Before(s.nextTick()) { // before: our clock was set back
+			if err := s.tick(ctx); err != nil {
+				return err
+			}
+		}
+		if err := s.grant(ctx); err != nil {
+			return err
+		}
+		if err := s.saveHosts(ctx); err != nil {
+			return err
+		}
+		s.plans.advance(ctx)
+		if err := s.wait(ctx, s.wake()); err != nil {
+			return err
+		}
+	}
+}
+
+// now returns the time of the database, as far as our clock has kept pace since it was read. It has no monotonic
+// reading, which does not include that difference.
+func (s *scheduler) now() time.Time { return s.Now().Round(0).Add(s.skew) }
+
+// load reads the whole database. Nothing is decided before all holders are counted and the others have submitted
+// their requests.
+func (s *scheduler) load(ctx context.Context) error {
+	if err := errors.Join(s.readOthers(ctx), s.readHosts(ctx)); err != nil {
+		return err
+	}
+	s.lostAfter = s.now().Add(s.grace) // the database may have been away for all workers: let them return
+	if err := s.readChanges(ctx); err != nil {
+		return err
+	}
+	s.admission.Start()
+	return nil
+}
+
+// readOthers reads what is not among the changes: which workers live, the time, and the refused logins.
+func (s *scheduler) readOthers(ctx context.Context) error {
+	workers, err := s.Roster.Workers(ctx)
+	if err != nil {
+		return err
+	}
+	now, err := s.Roster.Now(ctx)
+	if err != nil {
+		return err
+	}
+	s.skew = now.Sub(s.Now().Round(0))
+	s.admission.SetWorkers(workers)
+	return s.readRefusals(ctx)
+}
+
+// readRefusals reads the refused logins and shows them with the plans that wait for them.
+func (s *scheduler) readRefusals(ctx context.Context) error {
+	s.denied = false
+	refusals, err := login.Refusals(ctx, s.Roster)
+	if err != nil {
+		return err
+	}
+	for _, r := range s.admission.SetRefusals(refusals) {
+		s.Log.Warn("login refused: no process logs in there until a plan is resumed", "source", login.RecordID(r.Source, r.Host), "err", r.Text)
+	}
+	return s.plans.showRefusals(ctx)
+}
+
+// readChanges reads all that has changed.
+func (s *scheduler) readChanges(ctx context.Context) error {
+	for {
+		c, err := s.Roster.Changes(ctx, s.rev)
+		if err != nil {
+			return err
+		}
+		if err := s.apply(ctx, c); err != nil {
+			return err
+		}
+		if c.Rev <= s.rev {
+			break
+		}
+		s.rev = c.Rev
+	}
+	if !s.denied {
+		return nil
+	}
+	return s.readRefusals(ctx)
+}
+
+func (s *scheduler) apply(ctx context.Context, c roster.Changes) error {
+	for _, name := range c.Dropped {
+		s.plans.drop(name)
+	}
+	for _, l := range c.Limits {
+		s.admission.SetLimit(l)
+	}
+	s.admission.SetWorkers(c.Workers)
+	for _, p := range c.Plans {
+		if err := s.plans.set(ctx, p); err != nil {
+			return err
+		}
+	}
+	for _, v := range c.VMs {
+		if s.admission.SetVM(v) {
+			s.denied = true
+		}
+	}
+	return nil
+}
+
+// tick does what depends on the time and not on changes.
+func (s *scheduler) tick(ctx context.Context) error {
+	if err := s.readOthers(ctx); err != nil {
+		return err
+	}
+	s.ticked = s.now()
+	if err := s.takeFromLostWorkers(ctx); err != nil {
+		return err
+	}
+	s.admission.Tick()
+	if err := s.updateEstimates(ctx); err != nil {
+		return err
+	}
+	return s.writeSnapshot(ctx)
+}
+
+// takeFromLostWorkers takes VMs from workers whose lease is over: those that another worker can continue are
+// queued, the others wait for their worker. No VM is taken before the scheduler was in contact with the database for the
+// length of a lease: while the database was away no worker could renew.
+func (s *scheduler) takeFromLostWorkers(ctx context.Context) error {
+	if s.now().Before(s.lostAfter) {
+		return nil
+	}
+	queue, strand := s.admission.Lost()
+	for worker, keys := range queue {
+		s.Log.Info("VMs of a worker that is gone are queued", "worker", worker, "vms", len(keys))
+		if err := s.Roster.Requeue(ctx, s.lease, keys, ""); err != nil {
+			return err
+		}
+	}
+	for worker, keys := range strand {
+		s.Log.Warn("VMs wait for a worker that is gone", "worker", worker, "vms", len(keys))
+		if err := s.Roster.Strand(ctx, s.lease, keys, lostReason(s.admission.Worker(worker))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lostReason returns why the VMs of a lost worker wait.
+func lostReason(w roster.Worker) string {
+	since := ""
+	if !w.Until.IsZero() {
+		since = " since " + w.Until.UTC().Format(time.DateTime) + " UTC"
+	}
+	return fmt.Sprintf("worker %s is gone%s, and has its images: start it again", w.Name, since)
+}
+
+// updateEstimates sets when the transfers under way are likely to end, by their progress. A round of a warm VM
+// keeps its estimate: its progress counts the whole disks.
+func (s *scheduler) updateEstimates(ctx context.Context) error {
+	all, err := s.Roster.Progress(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		v, known := s.admission.VM(p.Key)
+		if !known || !v.Holds || v.State != roster.Running || p.Round > 0 || p.Rate <= 0 {
+			continue
+		}
+		left := min(leftToMove(v, p), max(p.Total-p.Done, 0))
+		s.admission.SetExpectedEnd(p.Key, p.At.Add(time.Duration(float64(left)/float64(p.Rate)*float64(time.Second))))
+	}
+	return nil
+}
+
+// writeSnapshot writes the state of the scheduler if a client reads it.
+func (s *scheduler) writeSnapshot(ctx context.Context) error {
+	if s.now().Before(s.writtenAt) {
+		return nil
+	}
+	ago, err := s.Roster.Looked(ctx)
+	if err != nil || ago > readerTime {
+		return err
+	}
+	s.writtenAt = s.now().Add(snapshotEvery)
+	text, err := json.Marshal(s.admission.Snapshot())
+	if err != nil {
+		return err
+	}
+	return s.Roster.PutBoard(ctx, s.lease, text)
+}
+
+// grant records what can be granted now.
+func (s *scheduler) grant(ctx context.Context) error {
+	for all := s.admission.Decide(); len(all) > 0; {
+		n := min(maxGrants, len(all))
+		rows, err := s.Roster.Grant(ctx, s.lease, all[:n])
+		if err != nil {
+			return err
+		}
+		s.admission.Recorded(all[:n], rows)
+		all = all[n:]
+	}
+	return nil
+}
+
+// readHosts reads the health of hosts that an earlier scheduler recorded.
+func (s *scheduler) readHosts(ctx context.Context) error {
+	records, err := s.Roster.Records(ctx, hostHealth)
+	if err != nil {
+		return err
+	}
+	for _, rec := range records {
+		if err := s.admission.Hosts().Restore(rec.ID, rec.Doc); err != nil {
+			s.Log.Warn("the record of a host that failed is not readable", "host", rec.ID, "err", err)
+		}
+	}
+	return nil
+}
+
+// saveHosts records the health of hosts where it has changed.
+func (s *scheduler) saveHosts(ctx context.Context) error {
+	return s.admission.Hosts().Save(func(host string, record []byte) error {
+		if record == nil {
+			return s.Roster.DropRecord(ctx, hostHealth, host)
+		}
+		return s.Roster.PutRecord(ctx, hostHealth, host, record)
+	})
+}
+
+// nextTick returns when the next tick is due: three times in the length of a lease, when a worker's lease that was
+// not renewed ends or when VMs may be taken from it, so that a lost worker is noticed at once, and whenever a rest
+// or a pause ends.
+func (s *scheduler) nextTick() time.Time {
+	next := s.ticked.Add(s.TTL / renewals)
+	sooner := func(t time.Time) {
+		if t.After(s.ticked) && t.Before(next) {
+			next = t
+		}
+	}
+	sooner(s.lostAfter)
+	s.admission.EachDeadline(sooner)
+	s.plans.eachDeadline(sooner)
+	return next
+}
+
+// wake returns when to continue although nothing has changed.
+func (s *scheduler) wake() time.Time {
+	next := s.nextTick()
+	if at, ok := s.admission.Wake(); ok && at.Before(next) {
+		return at
+	}
+	return next
+}
+
+// wait returns when the database has changed, at t, or after a call.
+func (s *scheduler) wait(ctx context.Context, t time.Time) error {
+	ctx, end := context.WithCancel(ctx)
+	changed, slept := make(chan error, 1), make(chan error, 1)
+	go func() { changed <- s.Roster.Await(ctx, s.rev) }()
+	go func() { slept <- s.Sleep(ctx, t.Sub(s.now())) }()
+	var err error
+	select {
+	case err = <-changed:
+		if err == nil {
+			err = s.throttle.wait(ctx)
+		}
+		end()
+		<-slept
+		return err
+	case err = <-slept:
+	case f := <-s.calls:
+		f()
+	}
+	end()
+	<-changed
+	return err
+}

@@ -1,0 +1,278 @@
+// Package simulate predicts how long the cold copies of plans take. It passes their VMs to the real admission
+// and scheduling (packages admission and sched), in simulated time, with transfers that share the rates of hosts,
+// datastores, workers and links by max-min fairness. Failures and warm rounds are not simulated.
+//
+// Transfers that share the same rates are one stream, so the cost grows with the hosts and not with the VMs.
+package simulate
+
+import (
+	"container/heap"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet/admission"
+	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/sched"
+)
+
+// A Config describes what is simulated.
+type Config struct {
+	VMs        []roster.VM      // as fleet.Mover.List reports them
+	Workers    []roster.Worker  // nil: one worker that takes every VM
+	Capacities map[string]int64 // limits of every plan, as fleet.Mover.Capacities returns them
+
+	// Needs returns what a transfer holds, and how long it takes if no rate bounds it.
+	Needs func(roster.VM, roster.Stage) ([]sched.Need, time.Duration)
+
+	// Rates are bytes per second that transfers share equally, by name: "host:esx1/rate", "host:*/rate" for
+	// every other host, "datastore:ds1/rate", "source:vc1:443/rate", "worker:w1/rate", "link:all/rate" for all
+	// transfers together. "vm:*/rate" is the rate of each transfer by itself, "disk:*/rate" of each of its disks.
+	Rates map[string]int64
+
+	// Crowds are the parts of a rate, by its name, that each transfer beside the first one costs: 0.001 for disks
+	// that a hundred readers read 10 % slower.
+	Crowds map[string]float64
+
+	// Hold is how long each VM holds its slots before its transfer: 0 for decamp, minutes for tools that start
+	// a container first.
+	Hold time.Duration
+}
+
+// A Result is how long everything took. Times are from the beginning.
+type Result struct {
+	Makespan time.Duration  `json:"makespan"`
+	Bytes    int64          `json:"bytes"`
+	VMs      []VM           `json:"vms"` // in the order in which they began
+	Loads    []Load         `json:"loads"`
+	Never    []NeverStarted `json:"never,omitempty"`
+}
+
+// A VM is one transfer.
+type VM struct {
+	roster.Key
+	Name   string        `json:"name"`
+	Host   string        `json:"host"`
+	Worker string        `json:"worker"`
+	Began  time.Duration `json:"began"`
+	Ended  time.Duration `json:"ended"`
+	Waited string        `json:"waited,omitempty"` // what it waited for at the beginning
+}
+
+// Load is the work of a host or of a worker.
+type Load struct {
+	Name  string        `json:"name"` // "host esx1", "worker w1"
+	VMs   int           `json:"vms"`
+	Bytes int64         `json:"bytes"`
+	Most  int           `json:"most"`           // most transfers at the same time
+	Busy  time.Duration `json:"busy"`           // time with at least one transfer
+	Limit int64         `json:"rate,omitempty"` // bytes per second; 0: no limit
+}
+
+// NeverStarted is a VM whose transfer could not begin.
+type NeverStarted struct {
+	roster.Key
+	Why string `json:"why"`
+}
+
+// epoch is the time at which the simulation begins. No result contains it.
+var epoch = time.Unix(0, 0).UTC()
+
+// Run simulates c to its end. With more than a thousand streams, which is about as many hosts, times are up to a
+// thousandth too long.
+func Run(ctx context.Context, c Config) (Result, error) {
+	s := newSimulation(c)
+	for s.decide(); len(s.active) > 0; s.decide() {
+		if ctx.Err() != nil {
+			return Result{}, ctx.Err()
+		}
+		if s.active[0].ends == forever {
+			return Result{}, fault.New(fault.Invalid, "the transfers of %s never end: a rate that they share is 0", s.active[0].flows[0].vm.Name).
+				WithHint("leave the rate out for none, or give it a value")
+		}
+		s.step()
+	}
+	return s.finish(), nil
+}
+
+// A simulation is the state of a Run.
+type simulation struct {
+	Config
+	admission *admission.Controller
+	now       time.Time
+	active    streamHeap // streams with flows
+	streams   map[string]*stream
+	limits    map[string]*limit
+	changed   []*stream // streams whose rates are out of date
+	result    Result
+	loads     map[string]*load
+	waits     map[roster.Key]string // what each VM waited for after the first decision
+}
+
+func newSimulation(c Config) *simulation {
+	s := &simulation{Config: c, now: epoch, streams: map[string]*stream{}, limits: map[string]*limit{}, loads: map[string]*load{}}
+	if len(c.Workers) == 0 {
+		s.Workers = []roster.Worker{{Name: "any", Offers: map[string]string{"/": "any"}, VMs: len(c.VMs) + 1}}
+	}
+	s.admission = admission.New(admission.Options{Needs: c.Needs, Now: func() time.Time { return s.now }, Log: slog.New(slog.DiscardHandler)})
+	s.admission.Start()
+	workers := slices.Clone(s.Workers)
+	for i := range workers {
+		workers[i].Alive = true
+	}
+	s.admission.SetWorkers(workers)
+	plans := map[string]bool{}
+	for i, v := range c.VMs {
+		if !plans[v.Plan] {
+			plans[v.Plan] = true
+			s.admission.SetPlan(admission.Plan{Name: v.Plan, Capacities: c.Capacities, Ready: true})
+		}
+		v.State, v.Asks, v.Rev, v.Seq = roster.Queued, roster.First, 1, int64(i+1)
+		s.admission.SetVM(v)
+	}
+	return s
+}
+
+// decide begins the transfers that may begin now.
+func (s *simulation) decide() {
+	for _, g := range s.admission.Decide() {
+		v, _ := s.admission.VM(g.Key)
+		v.Worker = g.Worker
+		v.State, v.Asks, v.Holds, v.Since, v.Rev = roster.Running, roster.NoStage, true, s.now, v.Rev+1
+		s.admission.SetVM(v)
+		s.begin(v, g.Expected)
+	}
+	s.shareRates()
+	if s.waits == nil {
+		s.waits = map[roster.Key]string{}
+		for _, w := range s.admission.Snapshot().Waiting {
+			s.waits[roster.Key{Plan: w.Plan, VM: w.VM}] = w.Sentence
+		}
+	}
+}
+
+// begin begins the transfer of a VM, after the time for which it only holds its slots.
+func (s *simulation) begin(v roster.VM, expected time.Duration) {
+	f := &flow{vm: v, at: len(s.result.VMs)}
+	s.result.VMs = append(s.result.VMs, VM{Key: v.Key, Name: v.Name, Host: v.Host, Worker: v.Worker, Began: s.now.Sub(epoch), Waited: s.waits[v.Key]})
+	s.result.Bytes += v.Bytes
+	for _, name := range loadsOf(v) {
+		s.load(name).begin(v, s.now)
+	}
+	b := s.boundOf(v)
+	transfer := func() { s.enter(s.streamOf(b), f, float64(v.Bytes)) }
+	if b.none() {
+		transfer = func() { s.enter(s.clock(), f, float64(expected)) }
+	}
+	if s.Hold > 0 {
+		f.then = transfer
+		s.enter(s.clock(), f, float64(s.Hold))
+	} else {
+		transfer()
+	}
+}
+
+// enter adds a flow of so many bytes to a stream.
+func (s *simulation) enter(to *stream, f *flow, bytes float64) {
+	to.advance(s.now)
+	to.add(f, bytes)
+	s.change(to)
+	if to.place < 0 {
+		heap.Push(&s.active, to)
+	}
+}
+
+// With more streams than manyStreams, all transfers that end within a part of the time that has passed end
+// together: to compute all rates anew for each of them would take minutes, and the input is not that exact.
+const (
+	manyStreams = 1000
+	finestStep  = 1000 // a thousandth
+)
+
+// step advances the time to the next end of transfers.
+func (s *simulation) step() {
+	s.now = s.active[0].ends
+	if len(s.active) > manyStreams {
+		s.now = s.now.Add(s.now.Sub(epoch) / finestStep)
+	}
+	for len(s.active) > 0 && !s.active[0].ends.After(s.now) {
+		first := s.active[0]
+		first.advance(s.now)
+		for _, f := range first.removeEnded() {
+			s.end(f)
+		}
+		s.change(first)
+		s.reorder(first)
+	}
+}
+
+// end ends a flow. Its VM is done unless another flow follows.
+func (s *simulation) end(f *flow) {
+	if next := f.then; next != nil {
+		f.then = nil
+		next()
+		return
+	}
+	s.result.VMs[f.at].Ended = s.now.Sub(epoch)
+	for _, name := range loadsOf(f.vm) {
+		s.load(name).end(s.now)
+	}
+	v, _ := s.admission.VM(f.vm.Key)
+	v.State, v.Holds, v.Rev = roster.Done, false, v.Rev+1
+	s.admission.SetVM(v)
+}
+
+// change notes that the flows of a stream have changed, so that its rate is out of date.
+func (s *simulation) change(of *stream) {
+	if !of.changed {
+		of.changed = true
+		s.changed = append(s.changed, of)
+	}
+}
+
+// shareRates computes the rates of the streams that have changed and of all that share limits with them.
+func (s *simulation) shareRates() {
+	for _, changed := range s.changed {
+		if !changed.changed {
+			continue
+		}
+		a := areaOf(changed)
+		for _, each := range a.streams {
+			each.changed = false
+			each.advance(s.now)
+		}
+		share(a)
+		for _, each := range a.streams {
+			s.reorder(each)
+		}
+	}
+	s.changed = s.changed[:0]
+}
+
+// reorder moves a stream to its place among the active streams.
+func (s *simulation) reorder(one *stream) {
+	switch {
+	case len(one.flows) > 0:
+		one.ends = one.next()
+		heap.Fix(&s.active, one.place)
+	case one.place >= 0:
+		heap.Remove(&s.active, one.place)
+	}
+}
+
+// finish returns the result.
+func (s *simulation) finish() Result {
+	s.result.Makespan = s.now.Sub(epoch)
+	for name, l := range s.loads {
+		l.Limit = valueOf(s.Rates, strings.Replace(name, " ", ":", 1)+"/rate")
+		s.result.Loads = append(s.result.Loads, l.Load)
+	}
+	slices.SortFunc(s.result.Loads, func(a, b Load) int { return strings.Compare(a.Name, b.Name) })
+	for _, w := range s.admission.Snapshot().Waiting {
+		s.result.Never = append(s.result.Never, NeverStarted{roster.Key{Plan: w.Plan, VM: w.VM}, w.Sentence})
+	}
+	return s.result
+}

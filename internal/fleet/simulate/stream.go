@@ -1,0 +1,111 @@
+package simulate
+
+import (
+	"container/heap"
+	"math"
+	"time"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// A stream is all simulated transfers with the same bound: each of them always has the same rate as the others.
+// So thousands of transfers cost as much as one.
+type stream struct {
+	limits []*limit // the last one is its own: the rate of each flow by itself
+	flows  flowHeap
+	rate   float64   // bytes per second of each flow
+	served float64   // bytes of a flow that is in it since the beginning
+	at     time.Time // time of served
+	ends   time.Time // end of its first flow at this rate
+	place  int       // index in the heap of active streams; -1: it has no flows
+
+	changed bool  // its flows have changed since its rate was computed
+	area    *area // streams that share limits with it; nil: not known
+}
+
+// A flow is a simulated transfer under way.
+type flow struct {
+	vm   roster.VM
+	at   int     // index in Result.VMs
+	ends float64 // value of served in its stream at which it ends
+	then func()  // begins the next flow of the VM; nil: the VM is done then
+}
+
+// advance adds what was served until now.
+func (s *stream) advance(now time.Time) {
+	s.served += s.rate * now.Sub(s.at).Seconds()
+	s.at = now
+}
+
+// add begins a flow of so many bytes.
+func (s *stream) add(f *flow, bytes float64) {
+	f.ends = s.served + bytes
+	heap.Push(&s.flows, f)
+}
+
+// forever is the end of a stream with a rate of 0.
+var forever = time.Unix(1<<40, 0)
+
+// next returns when its first flow ends. Less than a byte is a rounding error.
+func (s *stream) next() time.Time {
+	left := s.flows[0].ends - s.served
+	switch {
+	case left < 1:
+		return s.at
+	case s.rate <= 0:
+		return forever
+	}
+	took := math.Ceil(left / s.rate * float64(time.Second))
+	if took > math.MaxInt64/2 { // 146 years
+		return forever
+	}
+	return s.at.Add(time.Duration(took))
+}
+
+// removeEnded removes the flows that have all their bytes.
+func (s *stream) removeEnded() (ended []*flow) {
+	for len(s.flows) > 0 && s.flows[0].ends-s.served < 1 {
+		ended = append(ended, heap.Pop(&s.flows).(*flow))
+	}
+	return ended
+}
+
+// flowHeap orders flows by their end, then by their beginning.
+type flowHeap []*flow
+
+func (h flowHeap) Len() int { return len(h) }
+func (h flowHeap) Less(i, j int) bool {
+	return h[i].ends < h[j].ends || h[i].ends == h[j].ends && h[i].at < h[j].at
+}
+func (h flowHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *flowHeap) Push(x any)   { *h = append(*h, x.(*flow)) }
+func (h *flowHeap) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return last
+}
+
+// streamHeap orders streams by the end of their first flow.
+type streamHeap []*stream
+
+func (h streamHeap) Len() int           { return len(h) }
+func (h streamHeap) Less(i, j int) bool { return h[i].ends.Before(h[j].ends) }
+func (h streamHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+func (h *streamHeap) Push(x any) {
+	s := x.(*stream)
+	s.place = len(*h)
+	*h = append(*h, s)
+}
+func (h *streamHeap) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	last.place = -1
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return last
+}

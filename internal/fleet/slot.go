@@ -1,0 +1,86 @@
+package fleet
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// Turn implements Driver. While the VM holds a slot, a further Turn returns at once, and the slot is released with the
+// last of them: the runs of a VM that has several destinations are one transfer.
+func (d *driver) Turn(ctx context.Context, stage roster.Stage, expected time.Duration) (func(), error) {
+	select {
+	case <-d.slotToken:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { d.slotToken <- struct{}{} }()
+	if d.slots == 0 && !d.granted {
+		if err := d.request(ctx, stage, expected); err != nil {
+			return nil, err
+		}
+	}
+	d.granted = false
+	d.slots++
+	return sync.OnceFunc(d.giveBack), nil
+}
+
+// request requests a slot and waits for it. A row that holds may be older than the request, so the row that is waited
+// for is not older than one that was read after the request.
+func (d *driver) request(ctx context.Context, stage roster.Stage, expected time.Duration) error {
+	err := d.w.retryWhileAway(ctx, func() error { return d.w.Roster.Ask(ctx, d.claim, stage, expected) })
+	if err != nil {
+		return err
+	}
+	asked, err := d.readVM(ctx)
+	if err != nil {
+		return err
+	}
+	for row := asked; !row.Holds || row.Rev < asked.Rev; {
+		var news <-chan struct{}
+		if row, _, news = d.current(); row.Rev >= asked.Rev && row.Holds {
+			return nil
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// giveBack ends one Turn.
+func (d *driver) giveBack() {
+	<-d.slotToken
+	defer func() { d.slotToken <- struct{}{} }()
+	if d.slots--; d.slots == 0 {
+		d.release()
+	}
+}
+
+// releaseUnused releases the slot of the grant if it is not taken yet.
+func (d *driver) releaseUnused() {
+	if d.try.Err() != nil {
+		return
+	}
+	select {
+	case <-d.slotToken:
+	default: // a Turn takes it
+		return
+	}
+	defer func() { d.slotToken <- struct{}{} }()
+	if d.granted {
+		d.granted = false
+		d.release()
+	}
+}
+
+// release releases the slot. If the claim is lost, there is nothing to release: the next worker gets a new grant.
+func (d *driver) release() {
+	if err := d.w.retryWhileAway(d.ctx, func() error { return d.w.Roster.GiveBack(d.ctx, d.claim) }); err != nil {
+		d.w.Log.Debug("transfer slot not released", "plan", d.claim.Plan, "vm", d.claim.VM, "err", err)
+	}
+}

@@ -1,0 +1,108 @@
+package sched
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// A registry has the resources, plans and runs of a Scheduler by their names.
+type registry struct {
+	resources map[string]*resource
+	plans     map[string]*plan
+	runs      map[string]*run
+	seq       uint64     // last number that a plan or a run got
+	now       *time.Time // time of the last decision, for the resources
+}
+
+func newRegistry(now *time.Time) *registry {
+	return &registry{resources: map[string]*resource{}, plans: map[string]*plan{}, runs: map[string]*run{}, now: now}
+}
+
+// resource returns the resource of that name. It makes one that is closed if there was none.
+func (g *registry) resource(name string) *resource {
+	r := g.resources[name]
+	if r == nil {
+		r = &resource{
+			name:      name,
+			holders:   map[*run]bool{},
+			uses:      map[*plan]*use{},
+			now:       g.now,
+			waitQueue: waitQueue{byKey: map[laneKey]*lane{}},
+		}
+		g.resources[name] = r
+	}
+	return r
+}
+
+// plan returns the plan of that name. It makes one of weight 1 if there was none.
+func (g *registry) plan(name string) *plan {
+	p := g.plans[name]
+	if p == nil {
+		g.seq++
+		p = &plan{name: name, seq: g.seq, weight: 1}
+		g.plans[name] = p
+	}
+	return p
+}
+
+// tidy forgets a plan without runs and settings: thousands come and go in the life of a server.
+func (g *registry) tidy(p *plan) {
+	if p.runs == 0 && !p.paused && p.weight == 1 {
+		delete(g.plans, p.name)
+	}
+}
+
+// add adds a run in state gone. Seq is its place in the order of arrival; 0 is the next one.
+func (g *registry) add(q Request, seq uint64) *run {
+	if seq == 0 {
+		g.seq++
+		seq = g.seq
+	}
+	q.Needs, q.Windows = sorted(q.Needs), slices.Clone(q.Windows)
+	x := &run{req: q, plan: g.plan(q.Plan), seq: seq, needs: make([]need, 0, len(q.Needs))}
+	for _, n := range q.Needs {
+		x.needs = append(x.needs, need{g.resource(n.Resource), n.Weight})
+	}
+	x.plan.runs++
+	g.runs[q.Run] = x
+	return x
+}
+
+// remove removes a run.
+func (g *registry) remove(x *run) {
+	x.state = gone
+	delete(g.runs, x.req.Run)
+	x.plan.runs--
+	g.tidy(x.plan)
+}
+
+// check returns what is wrong with a request, also with its resources.
+func (g *registry) check(q Request) error {
+	if err := q.check(); err != nil {
+		return err
+	}
+	if len(q.Needs) == 0 {
+		return fault.New(fault.Invalid, "run %s needs no resource", q.Run)
+	}
+	for _, n := range q.Needs {
+		if g.resources[n.Resource] == nil {
+			return fault.New(fault.Invalid, "run %s needs %s, which has no capacity", q.Run, n.Resource).WithHint("SetCapacity first, Unlimited for no limit")
+		}
+	}
+	return nil
+}
+
+// waiting returns the runs that wait, in the order of their arrival.
+func (g *registry) waiting() []*run {
+	var waiting []*run
+	for _, x := range g.runs {
+		if x.state != holding {
+			waiting = append(waiting, x)
+		}
+	}
+	slices.SortFunc(waiting, func(a, b *run) int { return cmp.Compare(a.seq, b.seq) })
+	return waiting
+}

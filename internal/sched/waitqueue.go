@@ -1,0 +1,250 @@
+package sched
+
+// A waitQueue is the runs that wait at one resource: lanes by rank, plan and stage, in each a
+// bucket for every home, in each a tree. A home is the resource that sets a run apart, as a
+// rule its host or datastore. So the first that fits is found by looking at plans and homes,
+// of which there are few, and not at runs, of which there are many. Elders have one lane for
+// each rank, whatever their plan and home, before all others.
+type waitQueue struct {
+	lanes []*lane
+	byKey map[laneKey]*lane
+}
+
+type laneKey struct {
+	plan  *plan
+	stage Stage
+	rank  int64
+	elder bool
+}
+
+func (x *run) laneKey() laneKey {
+	if x.elder {
+		return laneKey{rank: x.rank(), elder: true}
+	}
+	return laneKey{plan: x.plan, stage: x.req.Stage, rank: x.rank()}
+}
+
+type lane struct {
+	laneKey
+	at      *resource
+	use     *use // nil for elders
+	index   int  // in waitQueue.lanes
+	buckets []*bucket
+	byHome  map[*resource]*bucket
+}
+
+type bucket struct {
+	lane  *lane
+	home  *resource // nil for elders
+	index int       // in lane.buckets
+	tree  tree
+}
+
+// enqueue adds x to r's wait queue.
+func (r *resource) enqueue(x *run) {
+	l := r.lane(x.laneKey())
+	b := l.bucket(x.home)
+	b.tree.insert(x, x.weightOf(r))
+	x.at, x.state = b, parked
+}
+
+// dequeue removes x from its wait queue.
+func (x *run) dequeue() {
+	b := x.at
+	b.tree.remove(x)
+	x.at = nil
+	if b.tree.root == nil {
+		b.lane.drop(b)
+	}
+}
+
+func (r *resource) lane(key laneKey) *lane {
+	l := r.byKey[key]
+	if l != nil {
+		return l
+	}
+	l = &lane{laneKey: key, at: r, index: len(r.lanes), byHome: map[*resource]*bucket{}}
+	if !key.elder {
+		l.use = r.use(key.plan)
+		l.use.lanes++
+	}
+	r.byKey[key] = l
+	r.lanes = append(r.lanes, l)
+	return l
+}
+
+func (l *lane) bucket(home *resource) *bucket {
+	if l.elder {
+		home = nil
+	}
+	b := l.byHome[home]
+	if b == nil {
+		b = &bucket{lane: l, home: home, index: len(l.buckets)}
+		l.byHome[home] = b
+		l.buckets = append(l.buckets, b)
+	}
+	return b
+}
+
+// drop forgets a bucket that is empty, and the lane with it if it was the last.
+func (l *lane) drop(b *bucket) {
+	end := len(l.buckets) - 1
+	l.buckets[b.index] = l.buckets[end]
+	l.buckets[b.index].index = b.index
+	l.buckets = l.buckets[:end]
+	delete(l.byHome, b.home)
+	if end == 0 {
+		l.at.remove(l)
+	}
+}
+
+func (r *resource) remove(l *lane) {
+	end := len(r.lanes) - 1
+	r.lanes[l.index] = r.lanes[end]
+	r.lanes[l.index].index = l.index
+	r.lanes = r.lanes[:end]
+	delete(r.byKey, l.laneKey)
+	if l.use != nil {
+		l.use.lanes--
+		r.drop(l.use)
+	}
+}
+
+// least returns the least weight that a run in the lane needs.
+func (l *lane) least() int64 {
+	least := int64(Unlimited)
+	for _, b := range l.buckets {
+		least = min(least, b.tree.least())
+	}
+	return least
+}
+
+// first returns the lane's first run that is no heavier than limit, nil for none.
+func (l *lane) first(limit int64) *run {
+	return l.pick(func(t *tree) *run { return t.first(limit) })
+}
+
+// pick returns the first of the runs that find finds in the buckets: the longest, and of
+// those that are about as long the one with the highest score.
+func (l *lane) pick(find func(*tree) *run) *run {
+	var best *run
+	score := unknown
+	for _, b := range l.buckets {
+		x := find(&b.tree)
+		if x == nil || best != nil && x.class() < best.class() {
+			continue
+		}
+		if best == nil || x.class() > best.class() {
+			best, score = x, unknown
+			continue
+		}
+		if score == unknown {
+			score = best.score()
+		}
+		if s := x.score(); s > score || s == score && x.ahead(best) {
+			best, score = x, s
+		}
+	}
+	return best
+}
+
+// unknown is a score that was not worked out: most are not needed.
+const unknown = -1.0
+
+// A precedence orders lanes: rank, then elders, then the plan with the smallest share of what it waits for, then the
+// stage of the plan with the smaller one.
+type precedence struct {
+	rank         int64
+	elder        bool
+	share, stage float64
+	plan         uint64
+}
+
+func (l *lane) precedence() precedence {
+	if l.elder {
+		return precedence{rank: l.rank, elder: true}
+	}
+	return precedence{
+		rank:  l.rank,
+		share: l.plan.share(l.use.total(), l.at.capacity),
+		stage: l.plan.share(l.use.used[l.laneKey.stage], l.at.capacity),
+		plan:  l.plan.seq,
+	}
+}
+
+func (p precedence) before(o precedence) bool {
+	switch {
+	case p.rank != o.rank:
+		return p.rank > o.rank
+	case p.elder != o.elder:
+		return p.elder
+	case p.share != o.share:
+		return p.share < o.share
+	case p.stage != o.stage:
+		return p.stage < o.stage
+	}
+	return p.plan < o.plan
+}
+
+// choose returns the run that is first, and the first of those that fit: often the same. Either may be nil.
+func (r *resource) choose() (first, fit *run) {
+	var lead, fits *lane
+	var leadAt, fitsAt precedence
+	for _, l := range r.lanes {
+		t := l.precedence()
+		if lead == nil || t.before(leadAt) {
+			lead, leadAt = l, t
+		}
+		if (fits == nil || t.before(fitsAt)) && r.serves(l) {
+			fits, fitsAt = l, t
+		}
+	}
+	if lead != nil {
+		first = lead.first(MaxWeight)
+	}
+	if fits != nil {
+		fit = r.serve(fits)
+	}
+	return first, r.preferAside(fit)
+}
+
+// serves reports whether there is room for a run of the lane.
+func (r *resource) serves(l *lane) bool {
+	if l.elder {
+		return r.serve(l) != nil
+	}
+	return l.least() <= r.limit(l.rank, nil) || r.lend(l) != nil
+}
+
+// serve returns the first run of the lane for which there is room, nil for none. The first elder may take what is set
+// aside for juniors.
+func (r *resource) serve(l *lane) *run {
+	if l.elder {
+		if x := l.first(MaxWeight); r.fits(x, x.node.weight) {
+			return x
+		}
+	}
+	if x := l.first(r.limit(l.rank, nil)); x != nil {
+		return x
+	}
+	return r.lend(l)
+}
+
+// lend returns the first run of the lane that may use what is set aside in the meantime.
+func (r *resource) lend(l *lane) *run {
+	limit := r.loan(l.rank)
+	if limit == 0 || l.elder || l.laneKey.stage != First || !r.aside.promise.After(*r.now) {
+		return nil
+	}
+	longest := r.aside.promise.Sub(*r.now)
+	return l.pick(func(t *tree) *run { return t.brief(longest, limit) })
+}
+
+// preferAside returns the run for which something is set aside here if it waits here and fits, unless x ranks above it.
+func (r *resource) preferAside(x *run) *run {
+	y := r.aside
+	if y == nil || y.at == nil || y.at.lane.at != r || !r.fits(y, y.weightOf(r)) || x != nil && x.rank() > y.rank() {
+		return x
+	}
+	return y
+}
