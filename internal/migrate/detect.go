@@ -16,30 +16,30 @@ import (
 // firmware held is read from the host, while the VM is off.
 type detectStep struct{}
 
-func (detectStep) Name() string { return "detect" }
+func (detectStep) Name() string { return StepDetect }
 
 func (detectStep) Run(ctx context.Context, r *Run) error {
-	recorders := make([]*chunkRecorder, len(r.Facts.Images))
-	reports, err := r.detect(ctx, r.Facts.Images, func(i int, src disk.Source) disk.Source {
+	recorders := make([]*chunkRecorder, len(r.Record.Facts.Images))
+	reports, err := detect(ctx, r, r.Record.Facts.Images, func(i int, src disk.Source) disk.Source {
 		recorders[i] = newChunkRecorder(src)
 		return recorders[i]
 	})
 	if err != nil {
 		return err
 	}
-	r.Facts.Guest, r.Facts.Metadata = reports, map[int32][]int64{}
-	for i, img := range r.Facts.Images {
-		r.Facts.Metadata[img.Key] = recorders[i].chunks
+	r.Record.Facts.Guest, r.Record.Facts.Metadata = reports, map[int32][]int64{}
+	for i, img := range r.Record.Facts.Images {
+		r.Record.Facts.Metadata[img.Key] = recorders[i].chunks
 	}
-	if r.Facts.EFI, err = r.firmware(ctx, reports); err != nil {
+	if r.Record.Facts.EFI, err = firmware(ctx, r, reports); err != nil {
 		return err
 	}
 	for i, report := range reports {
 		for _, w := range report.Warnings {
-			r.warn(inventory.Warning{Code: w.Code, Text: fmt.Sprintf("disk %d: %s", r.Facts.Images[i].Key, w.Text)})
+			r.Record.Warn(inventory.Warning{Code: w.Code, Text: fmt.Sprintf("disk %d: %s", r.Record.Facts.Images[i].Key, w.Text)})
 		}
 		if report.Verdict != "" {
-			r.tell(plan.Event{Kind: plan.Noted, Message: "guest: " + report.Verdict})
+			r.Record.Tell(plan.Event{Kind: plan.Noted, Message: "guest: " + report.Verdict})
 		}
 	}
 	return nil
@@ -50,7 +50,7 @@ func (detectStep) Undo(context.Context, *Run) error { return nil }
 
 // detect looks into all images at once: a guest may have its volumes on several. It reads image i
 // through wrap.
-func (r *Run) detect(ctx context.Context, images []targets.Image, wrap func(i int, src disk.Source) disk.Source) ([]guest.Report, error) {
+func detect(ctx context.Context, r *Run, images []targets.Image, wrap func(i int, src disk.Source) disk.Source) ([]guest.Report, error) {
 	return guest.DetectEach(ctx, len(images), func(i int) (disk.Source, error) {
 		src, err := r.Rig.Target.Read(ctx, images[i])
 		if err != nil {

@@ -46,7 +46,7 @@ func (m *Migrator) Discard(ctx context.Context, id plan.ID, rig Rig) error {
 	if err := m.undo(ctx, p, facts, rig); err != nil {
 		return fmt.Errorf("discard run %s: %w", id, err)
 	}
-	m.tell(id, plan.Event{Kind: plan.RunDiscarded})
+	m.events.tell(id, plan.Event{Kind: plan.RunDiscarded})
 	return m.forget(ctx, id)
 }
 
@@ -90,7 +90,7 @@ func (m *Migrator) isPublished(ctx context.Context, st flow.Status, f Facts, rig
 	if err != nil || f.VM == nil {
 		return err
 	}
-	if off, err := m.switchedOff(plan.ID(st.Run), f); err != nil || !off {
+	if off, err := switchedOff(m.store, plan.ID(st.Run), f); err != nil || !off {
 		return err
 	}
 	if _, taken := rig.Target.Plan(ctx, f.VM); committed || fault.Is(taken, fault.Conflict) {
@@ -115,7 +115,7 @@ func (m *Migrator) halt(ctx context.Context, st flow.Status) error {
 }
 
 func (m *Migrator) undo(ctx context.Context, p plan.Plan, f Facts, rig Rig) error {
-	r := &Run{Plan: p, Facts: f, Rig: rig, opts: m.opts, m: m}
+	r := m.newRun(p, f, m.newAttendance(p.ID, rig, Permit{}), "")
 	var errs []error
 	steps := Steps()
 	for i := len(steps) - 1; i >= 0; i-- {
@@ -123,7 +123,7 @@ func (m *Migrator) undo(ctx context.Context, p plan.Plan, f Facts, rig Rig) erro
 			errs = append(errs, fmt.Errorf("undo %s: %w", steps[i].Name(), err))
 		}
 	}
-	return errors.Join(append(errs, r.revive(ctx))...)
+	return errors.Join(append(errs, m.restore(ctx, r))...)
 }
 
 func (m *Migrator) forget(ctx context.Context, id plan.ID) error {

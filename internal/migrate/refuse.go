@@ -3,33 +3,10 @@ package migrate
 import (
 	"fmt"
 	"slices"
-	"strings"
 
-	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/transport"
 )
-
-// refuse returns everything that stands in the way of moving vm, as one error: what the
-// inventory warns of, and what would silently make a wrong copy even if it did not. It
-// is a Conflict if the operator can clear all of it on the VM as it is, else Unsupported.
-// What the transport lifts does not count.
-func (r *Run) refuse(vm *inventory.VM, p Permit) error {
-	blocking := Obstacles(vm, r.Rig.Transport, p)
-	if len(blocking) == 0 {
-		return nil
-	}
-	kind := fault.Conflict
-	var texts, remedies []string
-	for _, w := range blocking {
-		if !Passing(w) {
-			kind = fault.Unsupported
-		}
-		texts, remedies = append(texts, w.Text), append(remedies, w.Remedy)
-	}
-	return fault.New(kind, "VM %s cannot be moved as it is: %s", vm.Name, strings.Join(texts, "; ")).
-		WithHint("%s", strings.Join(remedies, "; "))
-}
 
 // Obstacles returns what stands in the way of moving vm by t, which may be nil where it is
 // not known by what, with what p permits.
@@ -48,39 +25,6 @@ func Obstacles(vm *inventory.VM, t transport.Transport, p Permit) []inventory.Wa
 // Passing reports whether an obstacle is a state that passes, and no way in which the VM is
 // built.
 func Passing(w inventory.Warning) bool { return clearable[w.Code] }
-
-// Unfrozen returns the first disk of vm that no snapshot holds, so that it cannot be moved
-// while the VM runs; nil if there is none.
-func Unfrozen(vm *inventory.VM) *inventory.Disk {
-	for i, d := range vm.Disks {
-		if d.Mode != "" && d.Mode != "persistent" {
-			return &vm.Disks[i]
-		}
-	}
-	return nil
-}
-
-// OldestTracked is the first hardware version whose changes can be tracked (VDDK programming
-// guide).
-const OldestTracked = 7
-
-// Thawed says what of vm no snapshot holds while it runs, so that it can be moved powered off
-// only: nothing, if there is nothing of the kind.
-func Thawed(vm *inventory.VM) (why []string) {
-	if d := Unfrozen(vm); d != nil {
-		why = append(why, fmt.Sprintf("disk %d is %s: no snapshot holds it", d.Key, d.Mode))
-	}
-	for _, d := range vm.Disks {
-		if d.Backing == inventory.RDM && warnedOf(vm, "rdm-physical") {
-			why = append(why, fmt.Sprintf("disk %d is a raw device in physical mode: no snapshot holds it", d.Key))
-			break
-		}
-	}
-	if warnedOf(vm, "passthrough") {
-		why = append(why, "it has a device of the host: vSphere takes no snapshot of it while it runs")
-	}
-	return why
-}
 
 func warnedOf(vm *inventory.VM, code string) bool {
 	return slices.ContainsFunc(vm.Warnings, func(w inventory.Warning) bool { return w.Code == code })
@@ -137,39 +81,4 @@ func diskBlocker(d *inventory.Disk) (inventory.Warning, bool) {
 		return inventory.Warning{Code: string(d.Backing), Text: fmt.Sprintf("%s is kept as %s", name, d.Backing), Remedy: "move it to a VMFS or NFS datastore as an ordinary disk"}, true
 	}
 	return inventory.Warning{}, false
-}
-
-// sameDisks compares what a copy depends on. A difference is a Conflict.
-func sameDisks(was, is *inventory.VM) error {
-	changed := func(what string, a, b any) error {
-		return fault.New(fault.Conflict, "VM %s was changed since this run began: %s was %v, is %v", is.Name, what, a, b).
-			WithHint("change it back, or give this run up with --discard and begin again")
-	}
-	switch {
-	case was.UUID != is.UUID:
-		return changed("its UUID", was.UUID, is.UUID)
-	case was.InstanceUUID != is.InstanceUUID:
-		return changed("its instance UUID", was.InstanceUUID, is.InstanceUUID)
-	case len(was.Disks) != len(is.Disks):
-		return changed("the number of its disks", len(was.Disks), len(is.Disks))
-	}
-	for i, a := range was.Disks {
-		if b := is.Disks[i]; identityOf(a) != identityOf(b) {
-			return changed("disk "+fmt.Sprint(a.Key), identityOf(a), identityOf(b))
-		}
-	}
-	return nil
-}
-
-// diskIdentity is what makes a disk another disk.
-type diskIdentity struct {
-	Key      int32
-	Path     inventory.Path
-	Capacity int64
-	UUID     string
-	ChangeID inventory.ChangeID // moves with every write where change tracking is on
-}
-
-func identityOf(d inventory.Disk) diskIdentity {
-	return diskIdentity{d.Key, d.Path, d.Capacity, d.UUID, d.ChangeID}
 }

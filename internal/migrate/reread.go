@@ -19,18 +19,6 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// Spot is how much of each disk verify reads from the source a second time. The zero value is the
-// default: the first and the last chunk, RandomChunks random ones, and the chunks with tables and
-// file-system structures that detect read.
-type Spot struct {
-	None   bool  // nothing is read again
-	First  int64 // bytes from the beginning of the disk; the first chunk is always included
-	Random int   // random chunks; 0 means RandomChunks
-}
-
-// RandomChunks is how many random chunks of a disk are read again by default.
-const RandomChunks = 64
-
 // RereadConnections is how many connections to a source are enough for the second reading: two with
 // 55 MB/s each, as hosts give, read what is read of a disk of 100 GiB in 3 s.
 const RereadConnections = 2
@@ -73,31 +61,31 @@ func (c *chunkRecorder) record(off, n int64) {
 
 // reread reads a sample of the disk's chunks from the source a second time, over another connection,
 // and compares them with the hashes of the first reading.
-func (r *Run) reread(ctx context.Context, img targets.Image) (manifest.Reread, error) {
-	none := manifest.Reread{Of: r.info(img).Chunks()}
-	d, ok := r.Facts.VM.Disk(img.Key)
+func (v *verifier) reread(ctx context.Context, img targets.Image) (manifest.Reread, error) {
+	none := manifest.Reread{Of: v.record.Info(img).Chunks()}
+	d, ok := v.record.Facts.VM.Disk(img.Key)
 	switch {
 	case !ok:
 		return none, fault.New(fault.Internal, "no disk %d", img.Key)
-	case r.Permit.Spot.None:
+	case v.permit.Spot.None:
 		none.NotRead = "turned off by the user"
 		return none, nil
-	case r.Rig.Reread == nil:
+	case v.rig.Reread == nil:
 		none.NotRead = "this source can be read only once"
 		return none, nil
 	}
-	sample := manifest.Sample{First: r.Permit.Spot.First, Random: cmp.Or(r.Permit.Spot.Random, RandomChunks), Metadata: r.Facts.Metadata[img.Key]}
+	sample := manifest.Sample{First: v.permit.Spot.First, Random: cmp.Or(v.permit.Spot.Random, RandomChunks), Metadata: v.record.Facts.Metadata[img.Key]}
 	if _, err := rand.Read(sample.Seed[:]); err != nil {
 		return none, err
 	}
 	began, report := false, none
-	err := r.retry(ctx, img.Key, func() (_ bool, err error) {
-		report, err = r.rereadOnce(ctx, img, transport.Disk{VM: r.Facts.VM, Disk: d}, sample, &began)
+	err := v.retry.Do(ctx, img.Key, func() (_ bool, err error) {
+		report, err = v.rereadOnce(ctx, img, transport.Disk{VM: v.record.Facts.VM, Disk: d}, sample, &began)
 		return false, err
 	})
 	if !began && cannotOpen(err) {
 		none.NotRead = err.Error()
-		r.warn(inventory.Warning{
+		v.record.Warn(inventory.Warning{
 			Code: "not-read-again", Text: fmt.Sprintf("no part of disk %d was read from the source a second time: %v", img.Key, err),
 			Remedy: "use --source-hash if the host can hash the disk; otherwise compare files in the guest",
 		})
@@ -106,21 +94,21 @@ func (r *Run) reread(ctx context.Context, img targets.Image) (manifest.Reread, e
 	if err != nil {
 		return none, fmt.Errorf("read a sample of the source again: %w", err)
 	}
-	r.tell(plan.Event{Kind: plan.SourceReread, Disk: img.Key, Reread: &report, Message: fmt.Sprintf("disk %d: source re-read (%s): %v", img.Key, report.By, report)})
+	v.record.Tell(plan.Event{Kind: plan.SourceReread, Disk: img.Key, Reread: &report, Message: fmt.Sprintf("disk %d: source re-read (%s): %v", img.Key, report.By, report)})
 	return report, nil
 }
 
-// rereadTime is how long the second reading of all disks takes at most, at a rate in bytes per second.
-func (r *Run) rereadTime(rate int64) time.Duration {
+// RereadTime is how long the second reading of all disks takes at most, at a rate in bytes per second.
+func RereadTime(r *Run, rate int64) time.Duration {
 	if r.Permit.Spot.None || r.Rig.Reread == nil {
 		return 0
 	}
 	var n int64
-	for _, img := range r.Facts.Images {
-		chunks := int64(2 + cmp.Or(r.Permit.Spot.Random, RandomChunks) + MostMetadata(r.info(img).Chunks()))
+	for _, img := range r.Record.Facts.Images {
+		chunks := int64(2 + cmp.Or(r.Permit.Spot.Random, RandomChunks) + MostMetadata(r.Record.Info(img).Chunks()))
 		n += min(img.Size, r.Permit.Spot.First+chunks*manifest.ChunkSize)
 	}
-	return at(n, rate)
+	return TimeFor(n, rate)
 }
 
 // cannotOpen reports whether a disk that was copied by another transport cannot be opened for the second
@@ -131,10 +119,10 @@ func cannotOpen(err error) bool {
 
 // rereadOnce journals the choice of chunks before it reads the first of them: a run that fails has it
 // on record, too.
-func (r *Run) rereadOnce(ctx context.Context, img targets.Image, d transport.Disk, sample manifest.Sample, began *bool) (report manifest.Reread, err error) {
-	source, by, err := r.Rig.Reread(ctx, d)
+func (v *verifier) rereadOnce(ctx context.Context, img targets.Image, d transport.Disk, sample manifest.Sample, began *bool) (report manifest.Reread, err error) {
+	source, by, err := v.rig.Reread(ctx, d)
 	if err != nil {
-		if changed := r.unchanged(ctx); fault.Is(changed, fault.Conflict) { // a disk that was resized does not open as it was
+		if changed := v.vm.unchanged(ctx); fault.Is(changed, fault.Conflict) { // a disk that was resized does not open as it was
 			return report, changed
 		}
 		return report, err
@@ -149,9 +137,9 @@ func (r *Run) rereadOnce(ctx context.Context, img targets.Image, d transport.Dis
 		*began = true
 		chunks, choice := sample.Of(m.Info())
 		choice.By = by
-		r.tell(plan.Event{Kind: plan.SourceReread, Disk: img.Key, Reread: &choice, Message: fmt.Sprintf("disk %d: %d of %d chunks are read from the source again (%s)", img.Key, len(chunks), choice.Of, by)})
+		v.record.Tell(plan.Event{Kind: plan.SourceReread, Disk: img.Key, Reread: &choice, Message: fmt.Sprintf("disk %d: %d of %d chunks are read from the source again (%s)", img.Key, len(chunks), choice.Of, by)})
 	}
-	report, err = sample.Compare(ctx, source, m, r.Rig.Pace)
+	report, err = sample.Compare(ctx, source, m, v.rig.Pace)
 	report.By = by
 	if fault.Is(err, fault.Corrupt) {
 		return report, &differsError{err}
@@ -166,7 +154,7 @@ func (e *differsError) Unwrap() error { return e.error }
 
 // distrust makes the next attempt copy the whole disk again if found is a differsError. The sample is
 // too small to tell which other chunks are wrong, and another sample may miss the one that was found.
-func (r *Run) distrust(img targets.Image, found error) (err error) {
+func (v *verifier) distrust(img targets.Image, found error) (err error) {
 	if !errors.As(found, new(*differsError)) {
 		return found
 	}
@@ -178,7 +166,7 @@ func (r *Run) distrust(img targets.Image, found error) (err error) {
 	if err := errors.Join(log.Drop(0, log.Chunks()), image.ForgetProven(img.Manifest)); err != nil {
 		return errors.Join(found, err)
 	}
-	r.anew(img, "the source differs from what was copied")
+	v.images.anew(img, "the source differs from what was copied")
 	return fault.New(fault.Corrupt, "%w", found).
 		WithHint("nothing was published. Make sure that the VM at the source did not run since the copy began; then run the same command again, with --source-hash: it copies the whole disk again. If it happens again, use another --transport, and check the host's memory and storage")
 }

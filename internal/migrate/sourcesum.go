@@ -23,7 +23,7 @@ type SourceSum struct {
 
 // readBoth reads an image back and compares it with its manifest. Meanwhile it compares a sample of the
 // source with the manifest, and has the host hash the whole disk if that was asked for.
-func (r *Run) readBoth(ctx context.Context, img targets.Image) (v Verified, err error) {
+func (r *verifier) readBoth(ctx context.Context, img targets.Image) (v Verified, err error) {
 	var sum *SourceSum
 	var reread manifest.Reread
 	g, ctx := errgroup.WithContext(ctx)
@@ -47,17 +47,17 @@ func (r *Run) readBoth(ctx context.Context, img targets.Image) (v Verified, err 
 }
 
 // sourceSum has the host hash the disk of an image; nil if that was not asked for.
-func (r *Run) sourceSum(ctx context.Context, img targets.Image) (*SourceSum, error) {
-	if !r.Permit.SourceHash {
+func (v *verifier) sourceSum(ctx context.Context, img targets.Image) (*SourceSum, error) {
+	if !v.permit.SourceHash {
 		return nil, nil
 	}
-	d, ok := r.Facts.VM.Disk(img.Key)
-	if !ok || r.Rig.Sum == nil {
+	d, ok := v.record.Facts.VM.Disk(img.Key)
+	if !ok || v.rig.Sum == nil {
 		return nil, fault.New(fault.Internal, "disk %d cannot be hashed at its source", img.Key)
 	}
 	var sum SourceSum
-	err := r.retry(ctx, img.Key, func() (_ bool, err error) {
-		sum, err = r.Rig.Sum(ctx, transport.Disk{VM: r.Facts.VM, Disk: d})
+	err := v.retry.Do(ctx, img.Key, func() (_ bool, err error) {
+		sum, err = v.rig.Sum(ctx, transport.Disk{VM: v.record.Facts.VM, Disk: d})
 		return false, err
 	})
 	if err != nil {

@@ -3,23 +3,18 @@ package migrate
 import (
 	"context"
 	"fmt"
-	"time"
 
-	"github.com/decamp/decamp/internal/efi"
+	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
-	"github.com/decamp/decamp/internal/guest"
-	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/trial"
 )
 
 // A Step is one stage of a migration.
 type Step interface {
 	Name() string
 
-	// Run does the step and adds what it found to r.Facts. It may run again after a crash
+	// Run does the step and adds what it found to r.Record.Facts. It may run again after a crash
 	// at any point of itself, and then does only what is left.
 	Run(ctx context.Context, r *Run) error
 
@@ -39,45 +34,29 @@ func Steps() []Step {
 	}
 }
 
-// Facts are what the steps found out so far. They are plain data: flow records them.
-type Facts struct {
-	VM       *inventory.VM       `json:"vm,omitempty"`       // preflight: as it was then, powered off
-	Images   []targets.Image     `json:"images,omitempty"`   // preflight, in the order of VM.Disks; copy adds the roots
-	Guest    []guest.Report      `json:"guest,omitempty"`    // detect, in the order of Images
-	Metadata map[int32][]int64   `json:"metadata,omitempty"` // detect, the chunks that it read, by disk
-	EFI      *efi.State          `json:"efi,omitempty"`      // detect, what goes with the VM of its firmware
-	Profile  targets.Hardware    `json:"profile,omitempty"`  // convert
-	Verified []Verified          `json:"verified,omitempty"` // verify, in the order of Images
-	Trial    *trial.Report       `json:"trial,omitempty"`    // verify, where a trial boot was asked for
-	Warnings []inventory.Warning `json:"warnings,omitempty"` // from all steps
-	Stages   []plan.Stage        `json:"stages,omitempty"`   // where the time went
-	Warm     *Warm               `json:"warm,omitempty"`     // of a warm run
-	Outage   *plan.Outage        `json:"outage,omitempty"`   // commit, of a warm run; nil where it is not known when it began
-
-	Started *targets.Started `json:"started,omitempty"` // commit, where that was asked for
-
-	Conversion *Conversion `json:"conversion,omitempty"` // convert, for virtio
-}
-
-// A Run is the execution of a plan as a step sees it.
-type Run struct {
-	Plan   plan.Plan
-	Facts  Facts
-	Rig    Rig
-	Permit Permit
-
-	opts  Options
-	m     *Migrator
-	turn  *turn
-	sight *sight
-	stand *stand // of a warm run
-	step  string
-}
-
+// The steps that both kinds of runs have. The names are part of the recorded state.
 const (
-	flowName  = "migrate"
-	preflight = "preflight"
+	stepPreflight = "preflight"
+	stepCopy      = "copy"
+	StepDetect    = "detect"
+	StepConvert   = "convert"
+	StepVerify    = "verify"
+	StepCommit    = "commit"
 )
+
+// The flows. The names are part of the recorded state.
+const (
+	coldFlow = "migrate"
+	warmFlow = "migrate-warm"
+)
+
+// flowOf is the pipeline of a plan.
+func flowOf(p plan.Plan) string {
+	if p.Warm {
+		return warmFlow
+	}
+	return coldFlow
+}
 
 // state is what crosses to a step: plain data, all of it recorded.
 type state struct {
@@ -85,103 +64,89 @@ type state struct {
 	Facts Facts     `json:"facts"`
 }
 
-// register gives the engine the flow and its steps.
+// register gives the engine the flow of cold runs and its steps.
 func (m *Migrator) register() {
-	flow.RegisterStep(m.engine, preflight, m.stepFunc(preflight, runPreflight))
+	flow.RegisterStep(m.engine, stepPreflight, m.stepFunc(stepPreflight, runPreflight))
+	names := []string{stepPreflight}
 	for _, s := range Steps() {
 		flow.RegisterStep(m.engine, s.Name(), m.stepFunc(s.Name(), s.Run))
+		names = append(names, s.Name())
 	}
-	flow.Register(m.engine, flowName, func(c *flow.Context, p plan.Plan) error {
-		facts, err := stepAfter(c, preflight, state{Plan: p})
-		for _, s := range Steps() {
-			if err != nil {
-				return err
-			}
-			facts, err = stepAfter(c, s.Name(), state{p, facts})
-		}
+	flow.Register(m.engine, coldFlow, func(c *flow.Context, p plan.Plan) error {
+		_, err := runSteps(c, p, Facts{}, names...)
 		return err
 	})
-	m.registerWarm()
 }
 
-func stepAfter(c *flow.Context, name string, s state) (Facts, error) {
-	var next Facts
-	err := c.Step(name, s, &next)
-	return next, err
+// WarmRuns is what surrounds the steps of a warm run. Package warm implements it.
+type WarmRuns interface {
+	// Ready is called before this process drives a run. It completes what the user permits by what
+	// is on record.
+	Ready(r *Run, p *Permit) (WarmRun, error)
+
+	// LetGo removes what would burden the source while the run is stopped.
+	LetGo(ctx context.Context, r *Run)
+
+	// Restore leaves the VM at the source as it was found, but for its power.
+	Restore(ctx context.Context, r *Run) error
+}
+
+// A WarmRun is a warm run while this process drives it.
+type WarmRun interface {
+	// Drive calls drive, which carries out the steps until they are done or its context ends. It ends
+	// that context when the run is ordered to be given up.
+	Drive(ctx context.Context, drive func(context.Context) error) error
+
+	// Guard is called for an image of a disk that is opened to be written to. Writes go through what it
+	// returns.
+	Guard(key int32, t disk.Target) disk.Target
+}
+
+// AddWarm registers warm runs with the engine, which must not be launched yet. pipeline calls do with the
+// facts so far and the names of the steps that are next, until the run is done.
+func (m *Migrator) AddWarm(w WarmRuns, steps map[string]func(context.Context, *Run) error, pipeline func(do func(Facts, ...string) (Facts, error)) error) {
+	m.warm = w
+	for name, run := range steps {
+		flow.RegisterStep(m.engine, name, m.stepFunc(name, run))
+	}
+	flow.Register(m.engine, warmFlow, func(c *flow.Context, p plan.Plan) error {
+		return pipeline(func(facts Facts, names ...string) (Facts, error) { return runSteps(c, p, facts, names...) })
+	})
+}
+
+// runSteps runs some steps, each with what the one before found out.
+func runSteps(c *flow.Context, p plan.Plan, facts Facts, names ...string) (Facts, error) {
+	for _, name := range names {
+		var next Facts
+		if err := c.Step(name, state{p, facts}, &next); err != nil {
+			return next, err
+		}
+		facts = next
+	}
+	return facts, nil
 }
 
 // stepFunc makes a flow step of a function on Run.
 func (m *Migrator) stepFunc(name string, run func(context.Context, *Run) error) func(context.Context, state) (Facts, error) {
 	return func(ctx context.Context, s state) (Facts, error) {
-		r, err := m.newRun(name, s)
-		if err != nil {
-			return Facts{}, err
+		a := m.runs.of(s.Plan.ID)
+		if a == nil {
+			return Facts{}, fault.New(fault.Internal, "run %s goes on without anybody attending it", s.Plan.ID)
 		}
-		r.tell(plan.Event{Kind: plan.StepBegan})
+		a.begin(name)
+		r := m.newRun(s.Plan, s.Facts, a, name)
+		r.Record.Tell(plan.Event{Kind: plan.StepBegan})
 		began := m.opts.Now()
 		if err := run(ctx, r); err != nil {
 			return Facts{}, fmt.Errorf("%s: %w", name, err)
 		}
-		r.addStage(plan.Stage{Name: name, Elapsed: m.opts.Now().Sub(began)})
-		r.tell(plan.Event{Kind: plan.StepDone})
-		return r.Facts, nil
+		r.Record.AddStage(plan.Stage{Name: name, Elapsed: m.opts.Now().Sub(began)})
+		r.Record.Tell(plan.Event{Kind: plan.StepDone})
+		return r.Record.Facts, nil
 	}
 }
 
-func (m *Migrator) newRun(step string, s state) (*Run, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	a := m.runs[s.Plan.ID]
-	if a == nil {
-		return nil, fault.New(fault.Internal, "run %s goes on without anybody attending it", s.Plan.ID)
-	}
-	a.late = a.late || step == commitStep{}.Name()
-	return &Run{Plan: s.Plan, Facts: s.Facts, Rig: a.rig, Permit: a.permit, opts: m.opts, m: m, turn: &a.turn, sight: &a.sight, stand: &a.stand, step: step}, nil
-}
-
-// retry calls fn until it succeeds, fails for a reason that does not pass, or has failed
-// Options.Attempts times without getting further. fn reports whether it got further.
-func (r *Run) retry(ctx context.Context, diskKey int32, fn func() (further bool, err error)) error {
-	return r.retryTimes(ctx, r.opts.Attempts, diskKey, fn)
-}
-
-// busyAttempts is how often a VM that is busy is asked again: for some ten minutes.
-const busyAttempts = 24
-
-// retryBusy calls fn as retry does, for as long as a VM may be busy: it is moved to another
-// host, or backed up, and takes neither snapshots nor orders to shut down.
-func (r *Run) retryBusy(ctx context.Context, fn func() error) error {
-	return r.retryTimes(ctx, max(busyAttempts, r.opts.Attempts), 0, func() (bool, error) { return false, fn() })
-}
-
-// retryTimes is retry with another bound on failures that are fault.Transient.
-func (r *Run) retryTimes(ctx context.Context, transient int, diskKey int32, fn func() (further bool, err error)) error {
-	for failed := 1; ; failed++ {
-		further, err := fn()
-		if further {
-			failed = 1
-		}
-		most := r.opts.Attempts
-		if fault.Is(err, fault.Transient) {
-			most = transient
-		}
-		if err == nil || ctx.Err() != nil || !passing(err) || failed >= most {
-			return err
-		}
-		r.tell(plan.Event{Kind: plan.StepRetried, Disk: diskKey, Failure: plan.FailureOf(err)})
-		r.opts.Log.Warn("retrying", "run", r.Plan.ID, "step", r.step, "disk", diskKey, "err", err)
-		if err := r.opts.Sleep(ctx, backOff(failed)); err != nil {
-			return err
-		}
-	}
-}
-
-func passing(err error) bool {
-	k := fault.KindOf(err)
-	return k == fault.Transient || k == fault.Unreachable
-}
-
-// backOff doubles from one second to thirty.
-func backOff(failed int) time.Duration {
-	return min(time.Second<<min(failed-1, 10), 30*time.Second)
+// newRun returns a run as a step sees it, or what is done outside of steps: its name is empty then.
+func (m *Migrator) newRun(p plan.Plan, f Facts, a *attendance, step string) *Run {
+	return newRun(&Record{Plan: p, Facts: f, step: step, events: m.events}, a, m.store, &m.opts)
 }

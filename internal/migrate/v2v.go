@@ -30,33 +30,33 @@ const v2vLog = "virt-v2v.log"
 
 // byV2V has virt-v2v change the guest on overlays beside the images. A Linux gets names that do not
 // hang on its hardware before. Which bus it boots from then is seen in what virt-v2v left.
-func (r *Run) byV2V(ctx context.Context) (err error) {
-	if r.Rig.V2V == nil {
+func (c *converter) byV2V(ctx context.Context) (err error) {
+	if c.rig.V2V == nil {
 		return fault.New(fault.NotFound, "virt-v2v-in-place is not installed here").WithHint(virtv2v.InstallHint)
 	}
-	if err := TakenByV2V(r.Facts.Guest, r.Rig.Keys); err != nil {
+	if err := TakenByV2V(c.record.Facts.Guest, c.rig.Keys); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.dropWork()) }()
-	if err := r.dropWork(); err != nil {
+	defer func() { err = errors.Join(err, c.dropWork()) }()
+	if err := c.dropWork(); err != nil {
 		return err
 	}
-	result, err := r.prepare(ctx)
+	result, err := c.prepare(ctx)
 	if err != nil {
 		return err
 	}
-	report, err := r.Rig.V2V(ctx, r.v2vJob())
+	report, err := c.rig.V2V(ctx, c.job())
 	if err != nil {
 		return err
 	}
-	r.addStage(plan.Stage{Name: "virt-v2v", Elapsed: report.Elapsed})
+	c.record.AddStage(plan.Stage{Name: "virt-v2v", Elapsed: report.Elapsed})
 	result.Engine = "virt-v2v " + report.Version
 	result.Notes = append(result.Notes, report.Warnings...)
 	unseen := targets.VirtioBlk
 	if report.SCSI {
 		unseen = targets.Virtio
 	}
-	return r.takeWork(ctx, result, unseen)
+	return c.takeWork(ctx, result, unseen)
 }
 
 // TakenByV2V refuses what virt-v2v would find out after minutes, and say in other words: volumes that no
@@ -83,23 +83,23 @@ func TakenByV2V(reports []guest.Report, keys []virtv2v.Key) error {
 
 // prepare makes the overlays that virt-v2v writes to, above the images. They have what Prepare
 // changed, if the guest is one for that.
-func (r *Run) prepare(ctx context.Context) (_ convert.Result, err error) {
-	disks, closeAll, err := r.openOverlays(ctx)
+func (c *converter) prepare(ctx context.Context) (_ convert.Result, err error) {
+	disks, closeAll, err := c.overlays.open(ctx)
 	if err != nil {
 		return convert.Result{}, err
 	}
 	defer func() { err = errors.Join(err, closeAll()) }()
 	var result convert.Result
-	if r.Rig.Prepare != nil && WindowsOf(r.Facts.Guest) == nil {
+	if c.rig.Prepare != nil && WindowsOf(c.record.Facts.Guest) == nil {
 		var refusal error
-		if result, refusal = r.Rig.Prepare(ctx, disks, r.conversionOptions()); refusal != nil {
+		if result, refusal = c.rig.Prepare(ctx, disks, c.options()); refusal != nil {
 			if !refused(refusal) {
 				return result, refusal
 			}
 			result = convert.Result{Notes: []string{fmt.Sprintf("names of disks and cards are left as virt-v2v leaves them: %v", refusal)}}
 		}
 	}
-	for i, img := range r.Facts.Images {
+	for i, img := range c.record.Facts.Images {
 		beneath := qcow2.Backing{Path: filepath.Base(img.Path), Format: string(img.Format)}
 		if err := qcow2.WriteAbove(ctx, workOf(img), beneath, disks[i].Overlay, disks[i].Overlay.Changed()); err != nil {
 			return result, err
@@ -122,18 +122,18 @@ func WindowsOf(reports []guest.Report) *virtv2v.Windows {
 	return nil
 }
 
-func (r *Run) v2vJob() virtv2v.Job {
-	vm := r.Facts.VM
+func (c *converter) job() virtv2v.Job {
+	vm := c.record.Facts.VM
 	j := virtv2v.Job{
 		Name: vm.Name, MemoryMiB: vm.MemoryMiB, CPUs: vm.CPUs, EFI: vm.Firmware == inventory.EFI,
-		Log: filepath.Join(r.m.store.Folder(r.Plan.ID), v2vLog),
+		Log: filepath.Join(c.folder, v2vLog),
 		Tell: func(doing string) {
-			r.tell(plan.Event{Kind: plan.Noted, Message: "virt-v2v: " + doing})
+			c.record.Tell(plan.Event{Kind: plan.Noted, Message: "virt-v2v: " + doing})
 		},
 	}
-	j.Windows = WindowsOf(r.Facts.Guest)
-	j.Keys, j.Locked = r.Rig.Keys, lockedIn(r.Facts.Guest)
-	for _, img := range r.Facts.Images {
+	j.Windows = WindowsOf(c.record.Facts.Guest)
+	j.Keys, j.Locked = c.rig.Keys, lockedIn(c.record.Facts.Guest)
+	for _, img := range c.record.Facts.Images {
 		j.Disks = append(j.Disks, workOf(img))
 	}
 	return j
@@ -141,16 +141,16 @@ func (r *Run) v2vJob() virtv2v.Job {
 
 // takeWork keeps what is different in virt-v2v's overlays, for the hardware that boots it: unseen where
 // that cannot be seen.
-func (r *Run) takeWork(ctx context.Context, result convert.Result, unseen targets.Hardware) (err error) {
-	began := r.opts.Now()
+func (c *converter) takeWork(ctx context.Context, result convert.Result, unseen targets.Hardware) (err error) {
+	began := c.opts.Now()
 	var disks []changedDisk
 	defer func() {
 		for _, d := range disks {
 			err = errors.Join(err, d.Close())
 		}
 	}()
-	for _, img := range r.Facts.Images {
-		d, err := r.openWork(ctx, img)
+	for _, img := range c.record.Facts.Images {
+		d, err := c.openWork(ctx, img)
 		if err != nil {
 			return fmt.Errorf("what virt-v2v left of disk %d: %w", img.Key, err)
 		}
@@ -160,11 +160,11 @@ func (r *Run) takeWork(ctx context.Context, result convert.Result, unseen target
 	if err != nil {
 		return err
 	}
-	r.tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("converted by %s: %d MiB change; the disks go on %s", result.Engine, changedMiB(disks), busNames[hardware])})
-	if err := r.converted(ctx, result, disks, hardware); err != nil {
+	c.record.Tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("converted by %s: %d MiB change; the disks go on %s", result.Engine, changedMiB(disks), busNames[hardware])})
+	if err := c.keepConverted(ctx, result, disks, hardware); err != nil {
 		return err
 	}
-	r.addStage(plan.Stage{Name: "keep what virt-v2v changed", Elapsed: r.opts.Now().Sub(began)})
+	c.record.AddStage(plan.Stage{Name: "keep what virt-v2v changed", Elapsed: c.opts.Now().Sub(began)})
 	return nil
 }
 
@@ -201,8 +201,8 @@ func hardwareOf(ctx context.Context, disks []changedDisk, unseen targets.Hardwar
 }
 
 // openWork opens an image with what virt-v2v wrote above it, and finds the chunks that differ.
-func (r *Run) openWork(ctx context.Context, img targets.Image) (_ changedDisk, err error) {
-	beneath, err := r.Rig.Target.Read(ctx, img)
+func (c *converter) openWork(ctx context.Context, img targets.Image) (_ changedDisk, err error) {
+	beneath, err := c.rig.Target.Read(ctx, img)
 	if err != nil {
 		return changedDisk{}, err
 	}
@@ -222,7 +222,7 @@ func (r *Run) openWork(ctx context.Context, img targets.Image) (_ changedDisk, e
 	if err != nil {
 		return changedDisk{}, err
 	}
-	chunks, err := differing(ctx, src, r.info(img), img, chunksOf(own))
+	chunks, err := differing(ctx, src, c.record.Info(img), img, chunksOf(own))
 	return changedDisk{src, chunks}, err
 }
 
@@ -254,9 +254,9 @@ func differing(ctx context.Context, src disk.Source, info manifest.Info, img tar
 }
 
 // dropWork removes what virt-v2v wrote to.
-func (r *Run) dropWork() error {
+func (c *converter) dropWork() error {
 	var errs []error
-	for _, img := range r.Facts.Images {
+	for _, img := range c.record.Facts.Images {
 		errs = append(errs, removeOverlay(workOf(img)))
 	}
 	return errors.Join(errs...)

@@ -72,8 +72,14 @@ type changedDisk struct {
 
 func overlayOf(img targets.Image) string { return img.Path + ".overlay" }
 
-// openOverlays opens the images for a conversion. They are only read.
-func (r *Run) openOverlays(ctx context.Context) (disks []convert.Disk, closeAll func() error, err error) {
+// overlays keep what a conversion changes, beside the images, until commit writes it into them.
+type overlays struct {
+	record *Record
+	images *Images
+}
+
+// open opens the images for a conversion. They are only read.
+func (o *overlays) open(ctx context.Context) (disks []convert.Disk, closeAll func() error, err error) {
 	closeAll = func() error {
 		var errs []error
 		for _, d := range disks {
@@ -81,24 +87,24 @@ func (r *Run) openOverlays(ctx context.Context) (disks []convert.Disk, closeAll 
 		}
 		return errors.Join(errs...)
 	}
-	for i, img := range r.Facts.Images {
-		src, err := r.Rig.Target.Read(ctx, img)
+	for i, img := range o.record.Facts.Images {
+		src, err := o.images.target.Read(ctx, img)
 		if err != nil {
 			return nil, nil, errors.Join(fmt.Errorf("image of disk %d: %w", img.Key, err), closeAll())
 		}
-		disks = append(disks, convert.Disk{Overlay: overlay.New(src, maxOverlay), Report: r.Facts.Guest[i]})
+		disks = append(disks, convert.Disk{Overlay: overlay.New(src, maxOverlay), Report: o.record.Facts.Guest[i]})
 	}
 	return disks, closeAll, nil
 }
 
 // keep writes down what a conversion changed, durably.
-func (r *Run) keep(ctx context.Context, result convert.Result, disks []changedDisk) (*Conversion, error) {
+func (o *overlays) keep(ctx context.Context, result convert.Result, disks []changedDisk) (*Conversion, error) {
 	c := &Conversion{Result: result}
-	for i, img := range r.Facts.Images {
+	for i, img := range o.record.Facts.Images {
 		if len(disks[i].chunks) == 0 {
 			continue
 		}
-		kept, err := keepOverlay(ctx, img, disks[i], r.info(img))
+		kept, err := keepOverlay(ctx, img, disks[i], o.record.Info(img))
 		if err != nil {
 			return nil, fmt.Errorf("keep what changes of disk %d: %w", img.Key, err)
 		}
@@ -196,14 +202,14 @@ func (c *ConvertedImage) fits(ctx context.Context, info manifest.Info) bool {
 
 // unconverted reports whether an image is the copy, proven as a whole, and what is to change of
 // it is there.
-func (r *Run) unconverted(ctx context.Context, img targets.Image) bool {
-	c := r.Facts.Conversion.of(img.Key)
-	return sealed(img) && (c == nil || c.fits(ctx, r.info(img)))
+func (o *overlays) unconverted(ctx context.Context, img targets.Image) bool {
+	c := o.record.Facts.Conversion.of(img.Key)
+	return sealed(img) && (c == nil || c.fits(ctx, o.record.Info(img)))
 }
 
 // amending reports whether commit began to change an image: it may be done, and can go on if not.
-func (r *Run) amending(ctx context.Context, img targets.Image) bool {
-	c := r.Facts.Conversion.of(img.Key)
+func (o *overlays) amending(ctx context.Context, img targets.Image) bool {
+	c := o.record.Facts.Conversion.of(img.Key)
 	if c == nil {
 		return false
 	}
@@ -223,27 +229,27 @@ func (r *Run) amending(ctx context.Context, img targets.Image) bool {
 			rest--
 		}
 	}
-	return rest == 0 && log.Info() == r.info(img) && c.fits(ctx, r.info(img))
+	return rest == 0 && log.Info() == o.record.Info(img) && c.fits(ctx, o.record.Info(img))
 }
 
 // amend writes what was converted into the images. They are proven as a whole before and after,
 // each with a root of its own.
-func (r *Run) amend(ctx context.Context) error {
-	for i := range r.Facts.Images {
-		img := &r.Facts.Images[i]
-		c := r.Facts.Conversion.of(img.Key)
+func (o *overlays) amend(ctx context.Context) error {
+	for i := range o.record.Facts.Images {
+		img := &o.record.Facts.Images[i]
+		c := o.record.Facts.Conversion.of(img.Key)
 		if c == nil {
 			continue
 		}
-		if err := r.amendImage(ctx, *img, c); err != nil {
+		if err := o.amendImage(ctx, *img, c); err != nil {
 			return fmt.Errorf("put what was converted into the image of disk %d: %w", img.Key, err)
 		}
 		img.Copied, img.Root = img.Root, c.Root
 	}
-	return r.dropOverlays() // they are not published
+	return o.drop() // they are not published
 }
 
-func (r *Run) amendImage(ctx context.Context, img targets.Image, c *ConvertedImage) error {
+func (o *overlays) amendImage(ctx context.Context, img targets.Image, c *ConvertedImage) error {
 	if !there(img.Manifest) { // it was published already, or Publish says what is gone
 		return nil
 	}
@@ -252,31 +258,31 @@ func (r *Run) amendImage(ctx context.Context, img targets.Image, c *ConvertedIma
 	if sealed(changed) {
 		return nil
 	}
-	return r.amendFrom(ctx, img, c)
+	return o.amendFrom(ctx, img, c)
 }
 
-func (r *Run) amendFrom(ctx context.Context, img targets.Image, c *ConvertedImage) (err error) {
+func (o *overlays) amendFrom(ctx context.Context, img targets.Image, c *ConvertedImage) (err error) {
 	src, err := qcow2.OpenAbove(c.Overlay)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	root, err := r.job(img).Amend(ctx, image.Amendment{Source: src, Chunks: c.Chunks})
+	root, err := o.images.Job(img).Amend(ctx, image.Amendment{Source: src, Chunks: c.Chunks})
 	if err != nil {
 		return err
 	}
 	if root.String() != c.Root {
 		return fault.New(fault.Internal, "the image has the root %v, expected %s", root, c.Root)
 	}
-	r.tell(plan.Event{Kind: plan.Noted, Disk: img.Key, Message: fmt.Sprintf("disk %d: %d MiB of the image are changed as converted", img.Key, len(c.Chunks))})
+	o.record.Tell(plan.Event{Kind: plan.Noted, Disk: img.Key, Message: fmt.Sprintf("disk %d: %d MiB of the image are changed as converted", img.Key, len(c.Chunks))})
 	return nil
 }
 
 // takeBack has the source's bytes copied again where images were changed, or are about to be.
 // What is no manifest any more is copied as a whole anyway.
-func (r *Run) takeBack() error {
-	for _, img := range r.Facts.Images {
-		c := r.Facts.Conversion.of(img.Key)
+func (o *overlays) takeBack() error {
+	for _, img := range o.record.Facts.Images {
+		c := o.record.Facts.Conversion.of(img.Key)
 		if c == nil || sealed(img) {
 			continue
 		}
@@ -291,27 +297,27 @@ func (r *Run) takeBack() error {
 			return err
 		}
 	}
-	return r.dropOverlays()
+	return o.drop()
 }
 
-// disownOverlays has a run that knows of no conversion not take an image for the copy that was
+// disownAll has a run that knows of no conversion not take an image for the copy that was
 // changed by one whose record is lost: what the manifest lists and the overlay has is copied again.
-func (r *Run) disownOverlays(ctx context.Context) error {
-	if r.Facts.Conversion != nil {
+func (o *overlays) disownAll(ctx context.Context) error {
+	if o.record.Facts.Conversion != nil {
 		return nil
 	}
-	for _, img := range r.Facts.Images {
+	for _, img := range o.record.Facts.Images {
 		if !there(overlayOf(img)) {
 			continue
 		}
-		if err := r.disown(ctx, img); err != nil {
+		if err := o.disown(ctx, img); err != nil {
 			return fmt.Errorf("what an earlier run left of disk %d: %w", img.Key, err)
 		}
 	}
-	return r.dropOverlays()
+	return o.drop()
 }
 
-func (r *Run) disown(ctx context.Context, img targets.Image) (err error) {
+func (o *overlays) disown(ctx context.Context, img targets.Image) (err error) {
 	log, err := manifest.Open(img.Manifest)
 	if fault.Is(err, fault.Corrupt) || fault.Is(err, fault.NotFound) {
 		return nil // all of it is copied again
@@ -353,10 +359,10 @@ func listed(ctx context.Context, log *manifest.Log, src disk.Source, c int64) (b
 	return ok && want == hashes[0], err
 }
 
-// dropOverlays removes what an earlier conversion left.
-func (r *Run) dropOverlays() error {
+// drop removes what an earlier conversion left.
+func (o *overlays) drop() error {
 	var errs []error
-	for _, img := range r.Facts.Images {
+	for _, img := range o.record.Facts.Images {
 		errs = append(errs, removeOverlay(overlayOf(img)), removeOverlay(workOf(img)))
 	}
 	return errors.Join(errs...)

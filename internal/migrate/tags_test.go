@@ -1,27 +1,12 @@
-package migrate
+package migrate_test
 
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
 )
-
-func TestSightIsRecentForAMoment(t *testing.T) {
-	var s sight
-	now := time.Now()
-	if s.recent(now) != nil {
-		t.Error("seen before it was read")
-	}
-	vm := &inventory.VM{}
-	s.set(vm, now)
-	for age, recent := range map[time.Duration]bool{0: true, momentAgo: true, momentAgo + 1: false, -time.Hour: false} {
-		if got := s.recent(now.Add(age)); (got == vm) != recent {
-			t.Errorf("after %v: %v", age, got)
-		}
-	}
-}
 
 // What people put on a VM is read once in a run, not between rounds and in the outage, and gets to where
 // it is published.
@@ -37,7 +22,7 @@ func TestTagsAreReadOnce(t *testing.T) {
 		if warm {
 			_, err = b.warm(3)
 		} else {
-			_, err = b.migrate(Permit{PowerOff: true, Start: true})
+			_, err = b.migrate(migrate.Permit{PowerOff: true, Start: true})
 		}
 		if err != nil {
 			t.Fatal(err)

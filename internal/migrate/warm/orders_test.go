@@ -1,10 +1,11 @@
-package migrate
+package warm
 
 import (
 	"testing"
 	"time"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 )
 
@@ -37,12 +38,12 @@ func TestOrdersAreReadWhenAnyWasGiven(t *testing.T) {
 	is(plan.GoOn)
 	give(plan.Pause)
 	is(plan.GoOn) // not looked yet
-	now = now.Add(lookEvery)
+	now = now.Add(migrate.LookEvery)
 	is(plan.Pause)
 
 	give(plan.CutOver)
 	o.mark = other.OrderMark() // as if its giver had died before that
-	now = now.Add(lookEvery)
+	now = now.Add(migrate.LookEvery)
 	is(plan.Pause)
 	now = now.Add(orderAge)
 	is(plan.CutOver)
@@ -51,6 +52,6 @@ func TestOrdersAreReadWhenAnyWasGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	create()
-	now = now.Add(lookEvery)
+	now = now.Add(migrate.LookEvery)
 	is(plan.GoOn)
 }

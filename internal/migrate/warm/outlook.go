@@ -1,4 +1,4 @@
-package migrate
+package warm
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 )
@@ -19,9 +20,9 @@ const shutdownGuess = 30 * time.Second
 // As much changes in a second as did between the last two moments; it is copied at the best
 // rate of all rounds (that of a small one tells of its fixed costs, which are the shortest
 // round's), and read back at the rate of the last. The second reading of the source goes on beside that.
-func (r *Run) outlook(now time.Time) plan.Outlook {
-	rounds := r.Facts.Warm.Rounds
-	o := plan.Outlook{Boot: r.Permit.Cutover.boot()}
+func outlook(r *migrate.Run, now time.Time) plan.Outlook {
+	rounds := r.Record.Facts.Warm.Rounds
+	o := plan.Outlook{Boot: bootTime(r.Permit.Cutover)}
 	o.Outage = shutdownGuess + o.Boot
 	if len(rounds) == 0 {
 		return o
@@ -31,14 +32,14 @@ func (r *Run) outlook(now time.Time) plan.Outlook {
 		o.Outage += first.Took
 	}
 	for _, d := range rounds {
-		o.Rate = max(o.Rate, perSecond(d.Read, d.Took))
+		o.Rate = max(o.Rate, migrate.PerSecond(d.Read, d.Took))
 	}
 	if len(rounds) == 1 { // nobody knows what changes: at most all of it
-		o.Delivery = r.delivery(last.Copied)
-		o.Outage += last.Took + max(last.Proved, r.rereadTime(o.Rate)) + o.Delivery
+		o.Delivery = delivery(r, last.Copied)
+		o.Outage += last.Took + max(last.Proved, migrate.RereadTime(r, o.Rate)) + o.Delivery
 		return o
 	}
-	o.Dirty = perSecond(last.Copied, last.Began.Sub(rounds[len(rounds)-2].Began))
+	o.Dirty = migrate.PerSecond(last.Copied, last.Began.Sub(rounds[len(rounds)-2].Began))
 	o.Delta = int64(float64(o.Dirty) * now.Sub(last.Began).Seconds())
 	if last.Compared {
 		o.Outage += last.Took
@@ -47,47 +48,34 @@ func (r *Run) outlook(now time.Time) plan.Outlook {
 		for _, d := range rounds {
 			shortest = min(shortest, d.Took)
 		}
-		o.Outage += max(at(o.Delta, o.Rate), shortest)
+		o.Outage += max(migrate.TimeFor(o.Delta, o.Rate), shortest)
 	}
-	o.Delivery = r.delivery(o.Delta)
-	o.Outage += max(at(o.Delta, perSecond(last.Copied, last.Proved)), r.rereadTime(o.Rate)) + o.Delivery
+	o.Delivery = delivery(r, o.Delta)
+	o.Outage += max(migrate.TimeFor(o.Delta, migrate.PerSecond(last.Copied, last.Proved)), migrate.RereadTime(r, o.Rate)) + o.Delivery
 	return o
 }
 
 // delivery is how long the images take to get where the VM is to live, once so many bytes of them changed
 // since the last round. A target that took what there was early does so again at the best rate of
 // those times, and in no less than the shortest of them; of another nobody knows how fast it is.
-func (r *Run) delivery(changed int64) time.Duration {
+func delivery(r *migrate.Run, changed int64) time.Duration {
 	s, ok := r.Rig.Target.(targets.Sender)
 	if !ok {
 		return 0
 	}
 	var held, rate int64
 	var shortest time.Duration
-	for _, d := range r.Facts.Warm.Rounds {
+	for _, d := range r.Record.Facts.Warm.Rounds {
 		held = max(held, d.Copied)
 		if d.Delivered > 0 {
-			rate = max(rate, perSecond(d.Copied, d.Delivered))
+			rate = max(rate, migrate.PerSecond(d.Copied, d.Delivered))
 			shortest = min(cmp.Or(shortest, d.Delivered), d.Delivered)
 		}
 	}
 	if rate == 0 || s.Sends(held, 0) == held { // nothing was taken early
-		return at(s.Sends(held, changed), passRate)
+		return migrate.TimeFor(s.Sends(held, changed), passRate)
 	}
-	return max(at(s.Sends(held, changed), rate), shortest)
-}
-
-// outage is how long the VM was off until now, when it is published or runs again; began and published are
-// when its publication was. Nil: it was not switched off by this run, or nobody knows when.
-func (r *Run) outage(began, published time.Time) *plan.Outage {
-	if r.Facts.Warm == nil || r.Facts.Warm.Off.IsZero() {
-		return nil
-	}
-	o := &plan.Outage{Began: r.Facts.Warm.Off, Took: r.opts.Now().Sub(r.Facts.Warm.Off), Started: r.Facts.Started != nil}
-	if _, ok := r.Rig.Target.(targets.Sender); ok {
-		o.Delivery = published.Sub(began)
-	}
-	return o
+	return max(migrate.TimeFor(s.Sends(held, changed), rate), shortest)
 }
 
 // passRate is how fast a full pass is said to be before one was measured, in bytes per second:
@@ -100,29 +88,14 @@ func FullPass(vm *inventory.VM) string {
 	for _, d := range vm.Disks {
 		n += cmp.Or(d.Used, d.Capacity)
 	}
-	return fmt.Sprintf("%d MiB, about %v at %d MiB/s", n>>20, max(time.Second, at(n, passRate).Round(time.Second)), passRate>>20)
-}
-
-func perSecond(n int64, d time.Duration) int64 {
-	if d <= 0 {
-		return 0
-	}
-	return int64(float64(n) / d.Seconds())
-}
-
-// at is how long n bytes take at a rate in bytes per second; 0 if that is unknown.
-func at(n, rate int64) time.Duration {
-	if rate <= 0 {
-		return 0
-	}
-	return time.Duration(float64(n) / float64(rate) * float64(time.Second))
+	return fmt.Sprintf("%d MiB, about %v at %d MiB/s", n>>20, max(time.Second, migrate.TimeFor(n, passRate).Round(time.Second)), passRate>>20)
 }
 
 // describeRound is "round 3: 1200 MiB read, 1180 MiB written, 14s; …".
-func (r *Run) describeRound(d Round, o plan.Outlook) string {
+func describeRound(r *migrate.Run, d migrate.Round, o plan.Outlook) string {
 	const mib = 1 << 20
-	text := fmt.Sprintf("round %d: %d MiB read, %d MiB written, %v", len(r.Facts.Warm.Rounds), d.Read/mib, d.Copied/mib, d.Took.Round(time.Second))
-	if len(r.Facts.Warm.Rounds) > 1 {
+	text := fmt.Sprintf("round %d: %d MiB read, %d MiB written, %v", len(r.Record.Facts.Warm.Rounds), d.Read/mib, d.Copied/mib, d.Took.Round(time.Second))
+	if len(r.Record.Facts.Warm.Rounds) > 1 {
 		text += fmt.Sprintf("; the guest changes %.1f MiB/s, which is copied at %d MiB/s", float64(o.Dirty)/mib, o.Rate/mib)
 	}
 	return text + fmt.Sprintf("; cut over now, the VM would be out for about %v, %s%s", o.Outage.Round(time.Second), deliveryWords(o.Delivery), bootWords(o.Boot))

@@ -1,9 +1,10 @@
-package migrate
+package warm
 
 import (
 	"sync"
 	"time"
 
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 )
 
@@ -30,11 +31,11 @@ type knownOrder struct {
 }
 
 // all returns the order of a run at now, and the rehearsal that is requested of it. Both may be
-// lookEvery old.
+// LookEvery old.
 func (o *orders) all(id plan.ID, now time.Time) (knownOrder, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if age := now.Sub(o.looked); age < 0 || age >= lookEvery || o.given != o.store.Given() {
+	if age := now.Sub(o.looked); age < 0 || age >= migrate.LookEvery || o.given != o.store.Given() {
 		o.look(now)
 	}
 	if k, ok := o.known[id]; ok && now.Sub(k.read) < orderAge {

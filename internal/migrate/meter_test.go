@@ -57,29 +57,29 @@ func TestRatesAreOfWhatMoved(t *testing.T) {
 	const limit = 30e6
 	const most = limit * 1.05 // pace.Burst in the second that a rate is over at least
 	for name, tc := range map[string]struct {
-		shown func(m *meter, t time.Duration)
+		shown func(m *Meter, t time.Duration)
 		least int64 // after five seconds
 	}{
-		"a cold copy of a disk with holes": {func(m *meter, t time.Duration) {
+		"a cold copy of a disk with holes": {func(m *Meter, t time.Duration) {
 			read := capped(limit, t)
-			m.copying(blockcopy.Progress{Size: 100 << 30, Done: 20 * read, Read: read, Written: read})
+			m.Copying(blockcopy.Progress{Size: 100 << 30, Done: 20 * read, Read: read, Written: read})
 		}, limit * 0.95},
-		"a copy that goes on": {func(m *meter, t time.Duration) {
+		"a copy that goes on": {func(m *Meter, t time.Duration) {
 			read := capped(limit, t)
-			m.copying(blockcopy.Progress{Size: 100 << 30, Done: read, Skipped: 90 << 30, Read: read, Written: read})
+			m.Copying(blockcopy.Progress{Size: 100 << 30, Done: read, Skipped: 90 << 30, Read: read, Written: read})
 		}, limit * 0.95},
-		"a warm round": {func(m *meter, t time.Duration) {
+		"a warm round": {func(m *Meter, t time.Duration) {
 			read := capped(limit, t)
-			m.copying(blockcopy.Progress{Size: 100 << 30, Done: 99 << 30, Read: read, Written: read})
+			m.Copying(blockcopy.Progress{Size: 100 << 30, Done: 99 << 30, Read: read, Written: read})
 		}, limit * 0.95},
-		"a verify of what is proven but for little": {func(m *meter, t time.Duration) {
-			m.verifying(manifest.Progress{Size: 100 << 30, Done: int64(t.Seconds() * (10 << 30)), Read: capped(limit, t)})
+		"a verify of what is proven but for little": {func(m *Meter, t time.Duration) {
+			m.Verifying(manifest.Progress{Size: 100 << 30, Done: int64(t.Seconds() * (10 << 30)), Read: capped(limit, t)})
 		}, limit * 0.95},
-		"a verify that is over at once": {func(m *meter, t time.Duration) {
-			m.verifying(manifest.Progress{Size: 100 << 30, Done: 100 << 30, Read: 1 << 20})
+		"a verify that is over at once": {func(m *Meter, t time.Duration) {
+			m.Verifying(manifest.Progress{Size: 100 << 30, Done: 100 << 30, Read: 1 << 20})
 		}, 0},
-		"a delivery, of which nobody knows what was sent": {func(m *meter, t time.Duration) {
-			m.delivering(int64(t.Seconds()*(1<<30)), 100<<30)
+		"a delivery, of which nobody knows what was sent": {func(m *Meter, t time.Duration) {
+			m.Delivering(int64(t.Seconds()*(1<<30)), 100<<30)
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestRatesAreOfWhatMoved(t *testing.T) {
 					t.Errorf("after %v the rate is %d, the most is %.0f", now.Sub(began), last.Rate, most)
 				}
 			}}
-			m := (&Run{m: &Migrator{opts: opts}, opts: opts}).meter(2000)
+			m := unitRun(plan.Plan{}, Facts{}, Rig{}, Permit{}, opts).Record.Meter(2000)
 			for _, step := range []time.Duration{time.Millisecond, 250 * time.Millisecond} { // a disk that is done at once is shown at once
 				for range 40 {
 					tc.shown(m, now.Sub(began))
