@@ -1,8 +1,10 @@
 package migrate
 
 import (
+	"context"
 	"sync"
 
+	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/plan"
 )
@@ -25,7 +27,7 @@ type attendance struct {
 func (a *attendance) begin(step string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.late = a.late || step == commitStep{}.Name()
+	a.late = a.late || step == StepCommit
 }
 
 // unlessLate calls stop unless commit has begun.
@@ -64,4 +66,15 @@ func (s *attendances) leave(id plan.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.runs, id)
+}
+
+// A WarmRun is a warm run while this process drives it.
+type WarmRun interface {
+	// Drive calls drive, which carries out the steps until they are done or its context ends. It ends
+	// that context when the run is ordered to be given up.
+	Drive(ctx context.Context, drive func(context.Context) error) error
+
+	// Guard is called for an image of a disk that is opened to be written to. Writes go through what it
+	// returns.
+	Guard(key int32, t disk.Target) disk.Target
 }

@@ -3,7 +3,6 @@ package migrate
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -22,7 +21,7 @@ func (commitStep) Name() string { return StepCommit }
 
 func (commitStep) Run(ctx context.Context, r *Run) error {
 	if damagedSince(ctx, r) {
-		if err := r.overlays().takeBack(); err != nil {
+		if err := newOverlays(r).takeBack(); err != nil {
 			return err
 		}
 		if err := (verifyStep{}).Run(ctx, r); err != nil {
@@ -40,11 +39,11 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 			return err
 		}
 	}
-	if err := r.overlays().amend(ctx); err != nil {
+	if err := newOverlays(r).amend(ctx); err != nil {
 		return err
 	}
 	began := r.Options.Now()
-	if err := r.Rig.Target.Publish(ctx, Definition(r)); err != nil {
+	if err := r.Rig.Target.Publish(ctx, r.Definition()); err != nil {
 		return err
 	}
 	published := r.Options.Now()
@@ -60,30 +59,13 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 // left goes with the images, by copy's Undo.
 func (commitStep) Undo(context.Context, *Run) error { return nil }
 
-// definition is the VM as it is published.
-func Definition(r *Run) targets.Definition {
-	def := targets.Definition{
-		Progress: r.Record.Meter(0).Delivering, VM: r.Record.Facts.VM, Images: slices.Clone(r.Record.Facts.Images), Guest: r.Record.Facts.Guest, EFI: r.Record.Facts.EFI, Hardware: r.Record.Facts.Profile,
-		Decamp: r.Options.Version, Warnings: r.Record.Facts.Warnings, Checks: r.Record.Facts.Checks(),
-	}
-	if c := r.Record.Facts.Conversion; c != nil {
-		def.Converted = &c.Result
-	}
-	return def
-}
-
 // damagedSince reports whether a manifest is there that is not whole any more: a machine that crashed
 // between verify and commit may have left anything behind its end. One that is not there was
 // published already, or Publish says what is gone; one that commit itself has opened goes on.
 func damagedSince(ctx context.Context, r *Run) bool {
 	return slices.ContainsFunc(r.Record.Facts.Images, func(img targets.Image) bool {
-		return (there(img.Manifest) || there(overlayOf(img))) && !r.overlays().unconverted(ctx, img) && !r.overlays().amending(ctx, img)
+		return (there(img.Manifest) || there(overlayOf(img))) && !newOverlays(r).unconverted(ctx, img) && !newOverlays(r).amending(ctx, img)
 	})
-}
-
-func there(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 // proven is the last look before the point of no return: every image was verified with
@@ -109,4 +91,40 @@ func outage(r *Run, began, published time.Time) *plan.Outage {
 		o.Delivery = published.Sub(began)
 	}
 	return o
+}
+
+// start powers the published VM on, where that is wanted. It is part of commit: of a run that was killed
+// before it was on record, it finds a VM that runs. One that does not start stays published, and the run
+// is not done.
+func start(ctx context.Context, r *Run) error {
+	if !r.Permit.Start {
+		return nil
+	}
+	s, err := targets.StarterOf(r.Rig.Target)
+	if err != nil {
+		return err
+	}
+	if err := r.VM.checkOff(ctx); err != nil {
+		return err
+	}
+	r.Record.Tell(plan.Event{Kind: plan.Noted, Message: "starting at the target"})
+	began := r.Options.Now()
+	var started targets.Started
+	err = r.Retry.Do(ctx, 0, func() (_ bool, err error) {
+		started, err = s.Start(ctx, r.Definition())
+		return false, err
+	})
+	if err != nil {
+		return notStarted(err)
+	}
+	r.Record.Facts.Started = &started
+	r.Record.AddStage(plan.Stage{Name: "start", Elapsed: r.Options.Now().Sub(began)})
+	r.Record.Tell(plan.Event{Kind: plan.Noted, Message: "runs at the target"})
+	return nil
+}
+
+// notStarted says what is left by a start that failed.
+func notStarted(err error) error {
+	return fault.New(fault.KindOf(err), "the VM is published, and does not start: %w", err).
+		WithHint("%s; the same command starts it again, and without --start ends the run with the VM off", fault.HintOf(err))
 }

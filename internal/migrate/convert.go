@@ -27,18 +27,18 @@ func (convertStep) Run(ctx context.Context, r *Run) error {
 	for _, w := range BootWarnings(r.Record.Facts.VM.Firmware, r.Record.Facts.Guest) {
 		r.Record.Warn(w)
 	}
-	if err := r.overlays().drop(); err != nil {
+	if err := newOverlays(r).drop(); err != nil {
 		return err
 	}
 	switch r.Record.Plan.Hardware {
 	case plan.Virtio, plan.AutoHardware:
-		return r.converter().toVirtio(ctx)
+		return newConverter(r).toVirtio(ctx)
 	}
 	return nil
 }
 
 // Undo: no image was changed.
-func (convertStep) Undo(_ context.Context, r *Run) error { return r.overlays().drop() }
+func (convertStep) Undo(_ context.Context, r *Run) error { return newOverlays(r).drop() }
 
 // A converter changes the guest of a run for other hardware, on overlays: by linux-append or virt-v2v.
 type converter struct {
@@ -47,6 +47,10 @@ type converter struct {
 	rig      *Rig
 	opts     *Options
 	folder   string // for logs
+}
+
+func newConverter(r *Run) *converter {
+	return &converter{record: r.Record, overlays: newOverlays(r), rig: r.Rig, opts: r.Options, folder: r.Store.Folder(r.Record.Plan.ID)}
 }
 
 // toVirtio has the guest changed so that it boots from virtio, by the first engine that takes it. One
@@ -78,7 +82,8 @@ func (c *converter) byEngines(ctx context.Context) error {
 			return refusal
 		}
 	}
-	err := c.byV2V(ctx)
+	engine := &v2vEngine{record: c.record, overlays: c.overlays, rig: c.rig, opts: c.opts, folder: c.folder}
+	err := engine.convert(ctx, c.options(), c.keepConverted)
 	if refused(err) && refusal != nil {
 		return bothRefuse(refusal, err)
 	}
@@ -157,29 +162,6 @@ func (c *converter) keepConverted(ctx context.Context, result convert.Result, di
 	return nil
 }
 
-// convertible refuses a guest that was not examined in full, and one that would go on from a
-// hibernation: what it has in memory knows the hardware it had. All else the conversion itself
-// finds out.
-func convertible(reports []guest.Report) error {
-	if err := guest.Examined(reports); err != nil {
-		return fault.New(fault.Unsupported, "%w", err).WithHint("use the compat profile, which changes nothing in the guest")
-	}
-	for _, g := range reports {
-		for _, w := range g.Warnings {
-			if w.Code == "hibernated" {
-				return fault.New(fault.Conflict, "the guest hibernates: %s", w.Text).WithHint("start it at the source, shut it down, and copy it again")
-			}
-		}
-	}
-	return nil
-}
-
-// refused reports whether a conversion failed for what the guest is, and not because something
-// broke, or this machine is full.
-func refused(err error) bool {
-	return !errors.Is(err, fault.ErrNoRoom) && slices.Contains([]fault.Kind{fault.Unsupported, fault.Conflict, fault.Full, fault.NotFound, fault.Invalid, fault.Corrupt}, fault.KindOf(err))
-}
-
 func cannotConvert(err error, warm bool) error {
 	next := "Nothing is published, and what is copied is kept: the same command with --hardware compat, or auto, goes on with it"
 	if warm {
@@ -200,24 +182,4 @@ func (r *converter) report(result convert.Result) {
 	if len(result.Changes) == 0 && result.Engine == string(plan.LinuxAppend) {
 		r.record.Tell(plan.Event{Kind: plan.Noted, Message: "converted: the guest boots from virtio as it is"})
 	}
-}
-
-// BootWarnings compares the firmware with what the images offer to boot.
-func BootWarnings(firmware inventory.Firmware, reports []guest.Report) []inventory.Warning {
-	if guest.Examined(reports) != nil {
-		return nil // what was not found may be there
-	}
-	var mbr, esp bool
-	for _, r := range reports {
-		mbr, esp = mbr || r.Boot.MBRCode, esp || r.Boot.ESP
-	}
-	switch {
-	case firmware == inventory.EFI && !esp:
-		return []inventory.Warning{{Code: "no-esp", Text: "the VM boots by EFI, but no disk has an EFI system partition",
-			Remedy: "check that it boots at the source; it may boot from the network"}}
-	case firmware == inventory.BIOS && !mbr:
-		return []inventory.Warning{{Code: "no-boot-code", Text: "the VM boots by BIOS, but no disk has boot code",
-			Remedy: "check that it boots at the source; it may boot from the network"}}
-	}
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -30,7 +31,7 @@ func (copyStep) Run(ctx context.Context, r *Run) error {
 	if err := r.VM.unchangedLately(ctx); err != nil {
 		return err
 	}
-	if err := r.overlays().disownAll(ctx); err != nil {
+	if err := newOverlays(r).disownAll(ctx); err != nil {
 		return err
 	}
 	stages := make([]plan.Stage, len(r.Record.Facts.Images))
@@ -133,4 +134,12 @@ func stageOf(name string, r blockcopy.Result, elapsed time.Duration) plan.Stage 
 		Name: name, Bytes: r.Done, Moved: r.Read, Elapsed: elapsed,
 		Working: r.HashTime + r.WriterHash, Source: r.ReadTime, Target: r.WriteTime + r.SyncTime,
 	}
+}
+
+// NextStage is that of a transfer while the VM stays as it is.
+func NextStage(r *Record) Stage {
+	if slices.ContainsFunc(r.Facts.Images, Begun) {
+		return Again
+	}
+	return First
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -86,7 +87,7 @@ func (m *Migrator) undoable(ctx context.Context, id plan.ID) (plan.Plan, error) 
 // a source that is powered on again would run twice.
 func (m *Migrator) isPublished(ctx context.Context, st flow.Status, f Facts, rig Rig) error {
 	var after Facts
-	committed, err := st.Result(commitStep{}.Name(), &after)
+	committed, err := st.Result(StepCommit, &after)
 	if err != nil || f.VM == nil {
 		return err
 	}
@@ -100,22 +101,8 @@ func (m *Migrator) isPublished(ctx context.Context, st flow.Status, f Facts, rig
 	return nil
 }
 
-// halt cancels a pending run durably: killed from here on, it will not go on by itself.
-func (m *Migrator) halt(ctx context.Context, st flow.Status) error {
-	if st.State != flow.Pending {
-		return nil
-	}
-	if err := m.engine.Cancel(ctx, st.Run); err != nil {
-		return err
-	}
-	if err := m.engine.Wait(ctx, st.Run); err != nil && !fault.Is(err, fault.Canceled) {
-		return err
-	}
-	return ctx.Err()
-}
-
 func (m *Migrator) undo(ctx context.Context, p plan.Plan, f Facts, rig Rig) error {
-	r := m.newRun(p, f, m.newAttendance(p.ID, rig, Permit{}), "")
+	r := m.pipeline.newRun(p, f, m.newAttendance(p.ID, rig, Permit{}), "")
 	var errs []error
 	steps := Steps()
 	for i := len(steps) - 1; i >= 0; i-- {
@@ -126,9 +113,37 @@ func (m *Migrator) undo(ctx context.Context, p plan.Plan, f Facts, rig Rig) erro
 	return errors.Join(append(errs, m.restore(ctx, r))...)
 }
 
-func (m *Migrator) forget(ctx context.Context, id plan.ID) error {
-	if err := m.engine.Forget(ctx, string(id)); err != nil {
+// restore leaves the VM at the source as it was found: without our snapshots, with change tracking as it
+// was, and on if the run shut it down.
+func (m *Migrator) restore(ctx context.Context, r *Run) error {
+	facts := r.Record.Facts
+	off, err := switchedOff(m.store, r.Record.Plan.ID, facts)
+	if err != nil || !off && facts.Warm == nil {
 		return err
 	}
-	return m.store.Remove(id)
+	source, ok := r.Rig.Source.(PowerOner)
+	switch {
+	case !ok:
+		return fault.New(fault.Internal, "this source powers no VM on")
+	case facts.Warm != nil && m.warm == nil:
+		return errNoWarm(r.Record.Plan.ID)
+	}
+	var errs []error
+	if facts.Warm != nil {
+		errs = append(errs, m.warm.Restore(ctx, r))
+	}
+	if off {
+		errs = append(errs, source.PowerOn(ctx, r.Record.Plan.VM.Ref))
+	}
+	return errors.Join(errs...)
+}
+
+// switchedOff reports whether the run found its VM running and shut it down. A cold run told so
+// before it did: nothing else is told as a change of power.
+func switchedOff(s *plan.Store, id plan.ID, f Facts) (bool, error) {
+	if f.Warm != nil {
+		return f.Warm.WasOn, nil
+	}
+	events, err := s.Events(id)
+	return slices.ContainsFunc(events, func(e plan.Event) bool { return e.Kind == plan.PowerChanged }), err
 }

@@ -4,9 +4,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/trial"
@@ -84,4 +86,86 @@ func (f Facts) copied() Facts {
 func (w *Warm) Grew(key int32) bool {
 	_, grew := w.Grown[key]
 	return grew
+}
+
+// The steps that both kinds of runs have. The names are part of the recorded state.
+const (
+	stepPreflight = "preflight"
+	stepCopy      = "copy"
+	StepDetect    = "detect"
+	StepConvert   = "convert"
+	StepVerify    = "verify"
+	StepCommit    = "commit"
+)
+
+// Verified is what verify proved of one image.
+type Verified struct {
+	Key    int32            `json:"key"`
+	Root   string           `json:"root"`
+	SHA256 string           `json:"sha256"` // of the logical disk; empty if not all of it was read now
+	MD5    string           `json:"md5"`
+	Proven int64            `json:"proven,omitempty"` // bytes that were read back by earlier rounds, and not now
+	Read   int64            `json:"read,omitempty"`   // bytes that were read back now; the rest are holes, or Proven
+	Medium string           `json:"medium"`           // where the bytes were read from
+	Reread *manifest.Reread `json:"reread,omitempty"` // what was read from the source again; nil if verified by an older decamp
+	Source *SourceSum       `json:"source,omitempty"` // what the host says the disk's hash is
+}
+
+// SourceSum is the hash of a disk as the host itself read it.
+type SourceSum struct {
+	Algorithm string        `json:"algorithm"` // sha256 or md5, whichever the host has
+	Hex       string        `json:"hex"`       // lower case
+	By        string        `json:"by"`        // the file that was hashed, on the host
+	Elapsed   time.Duration `json:"elapsed"`   // nanoseconds
+}
+
+// Checks returns what verify compared of each image. It is empty if an older decamp verified them.
+func (f Facts) Checks() []targets.Check {
+	var checks []targets.Check
+	for _, v := range f.Verified {
+		if v.Reread == nil {
+			continue // verified by a decamp that did not record it
+		}
+		c := targets.Check{Key: v.Key, Reread: *v.Reread}
+		if v.Source != nil {
+			c.SourceHash = v.Source.Algorithm
+		}
+		checks = append(checks, c)
+	}
+	return checks
+}
+
+// Conversion is what was changed in the guest, and where that is kept until it is published.
+//
+// The image is left alone until commit. Beside it lies an overlay: a qcow2 image above it with
+// all chunks that change, whole. The trial boot starts from that, commit writes it into the
+// image. Which of the two an image is can be told from its manifest at any time:
+//
+//	sealed with the root of the copy      not changed yet
+//	not sealed, and lacks no other chunk  being changed: the overlay has all that it lacks
+//	sealed with the root of the overlay   changed
+type Conversion struct {
+	convert.Result
+	Images []ConvertedImage `json:"images,omitempty"` // those that change
+}
+
+// ConvertedImage is an image with its overlay.
+type ConvertedImage struct {
+	Key     int32   `json:"key"`
+	Overlay string  `json:"overlay"` // path
+	Chunks  []int64 `json:"chunks"`  // those that change, in order
+	Sum     string  `json:"sum"`     // of their hashes, one after the other
+	Root    string  `json:"root"`    // the manifest's, once they are in the image
+}
+
+// of returns what changes in the image of a disk; nil if nothing does.
+func (c *Conversion) of(key int32) *ConvertedImage {
+	if c == nil {
+		return nil
+	}
+	i := slices.IndexFunc(c.Images, func(img ConvertedImage) bool { return img.Key == key })
+	if i < 0 {
+		return nil
+	}
+	return &c.Images[i]
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
@@ -137,4 +138,20 @@ func CloseAll(srcs []disk.Source) error {
 		errs = append(errs, src.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// sealed reports whether the image's manifest is complete and the one that copy sealed.
+func sealed(img targets.Image) bool {
+	s, err := manifest.Load(img.Manifest)
+	if err != nil {
+		return false
+	}
+	defer s.Close()
+	return s.Root().String() == img.Root
+}
+
+// Begun reports whether something of an image may have been copied.
+func Begun(img targets.Image) bool {
+	_, err := manifest.ReadInfo(img.Manifest)
+	return err == nil
 }

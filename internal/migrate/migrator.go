@@ -19,13 +19,16 @@ type Migrator struct {
 	runs   *attendances // by Migrate, while it is there
 	events *events
 	warm   WarmRuns // nil: there are cold runs only
+
+	pipeline *pipeline
 }
 
 // New registers cold runs with engine, which must not be launched yet.
 func New(engine *flow.Engine, store *plan.Store, o Options) *Migrator {
 	m := &Migrator{engine: engine, store: store, opts: o.withDefaults(), runs: &attendances{runs: map[plan.ID]*attendance{}}}
 	m.events = &events{opts: &m.opts, store: store, runs: m.runs}
-	m.register()
+	m.pipeline = &pipeline{engine: engine, store: store, opts: &m.opts, runs: m.runs, events: m.events}
+	m.pipeline.register()
 	return m
 }
 
@@ -35,46 +38,6 @@ func (m *Migrator) Store() *plan.Store { return m.store }
 // newAttendance returns what this process adds to a run while it drives it.
 func (m *Migrator) newAttendance(id plan.ID, rig Rig, permit Permit) *attendance {
 	return &attendance{rig: rig, permit: permit, turn: &Turn{run: id, ask: rig.Turn, store: m.store, opts: &m.opts}}
-}
-
-// Outcome is what a finished run leaves.
-type Outcome struct {
-	Run      plan.ID `json:"run"`
-	Facts    Facts   `json:"facts"`
-	Repeated bool    `json:"repeated,omitempty"` // it was done before, and nothing was done now
-}
-
-// Migrate carries out p, or continues it where an earlier attempt ended. A plan that is
-// done and still published is not done again. Images that another process has are
-// fault.Transient. If ctx ends, the step under way is stopped
-// and the run can be continued; the error is then fault.Canceled.
-func (m *Migrator) Migrate(ctx context.Context, p plan.Plan, rig Rig, permit Permit) (Outcome, error) {
-	release, err := m.hold(ctx, p, rig)
-	if err != nil {
-		return Outcome{}, err
-	}
-	defer release()
-	p, repeated, err := m.admit(ctx, p, rig)
-	if errors.Is(err, flow.ErrRefused) {
-		p, err = m.anew(ctx, p, err)
-	}
-	if err != nil {
-		return Outcome{}, err
-	}
-	if repeated {
-		return m.repeat(ctx, p, rig, permit)
-	}
-	err = m.attend(ctx, p, m.newAttendance(p.ID, rig, permit))
-	if errors.Is(err, flow.ErrRefused) {
-		if p, err = m.anew(ctx, p, err); err == nil {
-			err = m.attend(ctx, p, m.newAttendance(p.ID, rig, permit))
-		}
-	}
-	if err != nil {
-		return Outcome{}, err
-	}
-	facts, err := m.facts(ctx, p.ID)
-	return Outcome{Run: p.ID, Facts: facts}, err
 }
 
 // hold keeps other processes away from the images, from before the first look at them until the
@@ -92,87 +55,6 @@ func (m *Migrator) hold(ctx context.Context, p plan.Plan, rig Rig) (release func
 	}, nil
 }
 
-// admit records the plan. A run that is done begins afresh if what it published is gone,
-// and so does one that is not the same intent but got no further than preflight, or is to have
-// other hardware: what it copied is found by its manifests. A run whose withdrawal did not end is a Conflict.
-func (m *Migrator) admit(ctx context.Context, p plan.Plan, rig Rig) (_ plan.Plan, repeated bool, err error) {
-	st, err := m.engine.Status(ctx, string(p.ID))
-	if err != nil {
-		return p, false, err
-	}
-	facts, err := factsOf(st)
-	if err != nil {
-		return p, false, err
-	}
-	if st.State == flow.Done {
-		if err := m.notWithdrawing(p); err != nil {
-			return p, false, err
-		}
-		if _, err := rig.Target.Plan(ctx, facts.VM); fault.Is(err, fault.Conflict) {
-			return p, true, nil
-		}
-	}
-	recorded, err := m.store.Create(p)
-	switch {
-	case fault.Is(err, fault.Conflict) && st.State != flow.Done && m.otherHardware(p, facts):
-		return m.change(ctx, p, st)
-	case st.State == flow.Done || fault.Is(err, fault.Conflict) && len(facts.Images) == 0:
-		return m.replace(ctx, p, st)
-	}
-	return recorded, false, err
-}
-
-// otherHardware reports whether a recorded run may go on as p, which differs from it by the
-// hardware and what is done in the guest only: no image was changed yet, and its VM is not known by how it was found.
-func (m *Migrator) otherHardware(p plan.Plan, f Facts) bool {
-	was, err := m.store.Plan(p.ID)
-	if err != nil || f.Verified != nil || p.Warm {
-		return false
-	}
-	was.Hardware, was.Engine, was.GuestAgent = p.Hardware, p.Engine, p.GuestAgent
-	return was.Same(p) == nil
-}
-
-// change begins a run again as another intent, with what it has on disk. Its journal still knows how
-// the VM was found.
-func (m *Migrator) change(ctx context.Context, p plan.Plan, st flow.Status) (plan.Plan, bool, error) {
-	err := m.halt(ctx, st)
-	if err == nil {
-		err = m.engine.Forget(ctx, st.Run)
-	}
-	if err == nil {
-		err = m.store.Change(p)
-	}
-	return p, false, err
-}
-
-// anew forgets a run whose record is refused, so that it begins again. What it copied is found by
-// its manifests. Of a run that is done the VM is published, so it does not begin again.
-func (m *Migrator) anew(ctx context.Context, p plan.Plan, why error) (plan.Plan, error) {
-	st, err := m.engine.Status(ctx, string(p.ID))
-	switch {
-	case err != nil:
-		return p, err
-	case st.State == flow.Done:
-		return p, why
-	}
-	m.opts.Log.Warn("run begins again", "run", p.ID, "err", why)
-	p, _, err = m.replace(ctx, p, st)
-	return p, err
-}
-
-// replace forgets a run of which nothing is left but its record.
-func (m *Migrator) replace(ctx context.Context, p plan.Plan, st flow.Status) (plan.Plan, bool, error) {
-	if err := m.halt(ctx, st); err != nil {
-		return p, false, err
-	}
-	if err := m.forget(ctx, p.ID); err != nil {
-		return p, false, err
-	}
-	p, err := m.store.Create(p)
-	return p, false, err
-}
-
 // attend runs p to its end, or until ctx ends, with its journal open.
 func (m *Migrator) attend(ctx context.Context, p plan.Plan, a *attendance) (err error) {
 	if a.journal, err = m.store.Journal(p.ID); err != nil {
@@ -183,7 +65,7 @@ func (m *Migrator) attend(ctx context.Context, p plan.Plan, a *attendance) (err 
 		if m.warm == nil {
 			return errNoWarm(p.ID)
 		}
-		if a.warm, err = m.warm.Ready(m.newRun(p, Facts{}, a, ""), &a.permit); err != nil {
+		if a.warm, err = m.warm.Ready(m.pipeline.newRun(p, Facts{}, a, ""), &a.permit); err != nil {
 			return err
 		}
 	}
@@ -226,7 +108,7 @@ func (m *Migrator) letGo(ctx context.Context, p plan.Plan, a *attendance) {
 	if err != nil || facts.Warm == nil {
 		return
 	}
-	m.warm.LetGo(ctx, m.newRun(p, facts, a, ""))
+	m.warm.LetGo(ctx, m.pipeline.newRun(p, facts, a, ""))
 }
 
 // Visit calls do with a run that no process drives, and keeps all others from it meanwhile. Its events are
@@ -258,7 +140,7 @@ func (m *Migrator) Visit(ctx context.Context, id plan.ID, rig Rig, step string, 
 	if err != nil {
 		return err
 	}
-	return do(m.newRun(p, f, a, step), st)
+	return do(m.pipeline.newRun(p, f, a, step), st)
 }
 
 // drive starts the flow and waits for it. When ctx ends it stops the flow and waits for
@@ -320,4 +202,50 @@ func (m *Migrator) facts(ctx context.Context, id plan.ID) (Facts, error) {
 func factsOf(st flow.Status) (f Facts, err error) {
 	_, err = st.Last(&f)
 	return f, err
+}
+
+// WarmRuns is what surrounds the steps of a warm run. Package warm implements it.
+type WarmRuns interface {
+	// Ready is called before this process drives a run. It completes what the user permits by what
+	// is on record.
+	Ready(r *Run, p *Permit) (WarmRun, error)
+
+	// LetGo removes what would burden the source while the run is stopped.
+	LetGo(ctx context.Context, r *Run)
+
+	// Restore leaves the VM at the source as it was found, but for its power.
+	Restore(ctx context.Context, r *Run) error
+}
+
+// AddWarm registers warm runs with the engine, which must not be launched yet. pipeline calls do with the
+// facts so far and the names of the steps that are next, until the run is done.
+func (m *Migrator) AddWarm(w WarmRuns, steps map[string]func(context.Context, *Run) error, pipeline func(do func(Facts, ...string) (Facts, error)) error) {
+	m.warm = w
+	for name, run := range steps {
+		flow.RegisterStep(m.engine, name, m.pipeline.stepFunc(name, run))
+	}
+	flow.Register(m.engine, warmFlow, func(c *flow.Context, p plan.Plan) error {
+		return pipeline(func(facts Facts, names ...string) (Facts, error) { return runSteps(c, p, facts, names...) })
+	})
+}
+
+// halt cancels a pending run durably: killed from here on, it will not go on by itself.
+func (m *Migrator) halt(ctx context.Context, st flow.Status) error {
+	if st.State != flow.Pending {
+		return nil
+	}
+	if err := m.engine.Cancel(ctx, st.Run); err != nil {
+		return err
+	}
+	if err := m.engine.Wait(ctx, st.Run); err != nil && !fault.Is(err, fault.Canceled) {
+		return err
+	}
+	return ctx.Err()
+}
+
+func (m *Migrator) forget(ctx context.Context, id plan.ID) error {
+	if err := m.engine.Forget(ctx, string(id)); err != nil {
+		return err
+	}
+	return m.store.Remove(id)
 }

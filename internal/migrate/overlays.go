@@ -21,41 +21,6 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// Conversion is what was changed in the guest, and where that is kept until it is published.
-//
-// The image is left alone until commit. Beside it lies an overlay: a qcow2 image above it with
-// all chunks that change, whole. The trial boot starts from that, commit writes it into the
-// image. Which of the two an image is can be told from its manifest at any time:
-//
-//	sealed with the root of the copy      not changed yet
-//	not sealed, and lacks no other chunk  being changed: the overlay has all that it lacks
-//	sealed with the root of the overlay   changed
-type Conversion struct {
-	convert.Result
-	Images []ConvertedImage `json:"images,omitempty"` // those that change
-}
-
-// ConvertedImage is an image with its overlay.
-type ConvertedImage struct {
-	Key     int32   `json:"key"`
-	Overlay string  `json:"overlay"` // path
-	Chunks  []int64 `json:"chunks"`  // those that change, in order
-	Sum     string  `json:"sum"`     // of their hashes, one after the other
-	Root    string  `json:"root"`    // the manifest's, once they are in the image
-}
-
-// of returns what changes in the image of a disk; nil if nothing does.
-func (c *Conversion) of(key int32) *ConvertedImage {
-	if c == nil {
-		return nil
-	}
-	i := slices.IndexFunc(c.Images, func(img ConvertedImage) bool { return img.Key == key })
-	if i < 0 {
-		return nil
-	}
-	return &c.Images[i]
-}
-
 const (
 	// maxOverlay is how much of one disk a conversion may write, in bytes of memory.
 	maxOverlay = 256 << 20
@@ -375,3 +340,14 @@ func removeOverlay(path string) error {
 	}
 	return errors.Join(err, durable.Sync(filepath.Dir(path)))
 }
+
+func newOverlays(r *Run) *overlays { return &overlays{record: r.Record, images: r.Images} }
+
+func there(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// workOf is the overlay that virt-v2v writes to: it changes what it likes, and what matters of that
+// is put into the overlay that is kept.
+func workOf(img targets.Image) string { return img.Path + ".v2v" }

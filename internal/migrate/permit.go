@@ -47,3 +47,11 @@ type Spot struct {
 
 // RandomChunks is how many random chunks of a disk are read again by default.
 const RandomChunks = 64
+
+// RereadConnections is how many connections to a source are enough for the second reading: two with
+// 55 MB/s each, as hosts give, read what is read of a disk of 100 GiB in 3 s.
+const RereadConnections = 2
+
+// MostMetadata bounds the chunks with metadata that are read again: one chunk in 512, but at least 64
+// and at most 1024. With the other 66 chunks, 266 MiB of a disk of 100 GiB are read again.
+func MostMetadata(chunks int64) int { return int(min(max(64, chunks/512), 1024)) }

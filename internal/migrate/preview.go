@@ -3,7 +3,6 @@ package migrate
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/convert/overlay"
@@ -41,7 +40,7 @@ func PreviewGuest(ctx context.Context, r *Run, srcs []disk.Source) (p Preview, e
 	}
 	facts := r.Record.Facts.copied()
 	facts.Guest = p.Guest // what is found now is not what will be published
-	c := r.With(facts).converter()
+	c := newConverter(r.With(facts))
 	_, v2v := c.engines()
 	switch result, err := c.tryAppending(ctx, p.Disks); {
 	case err == nil:
@@ -71,11 +70,3 @@ func (c *converter) tryAppending(ctx context.Context, disks []convert.Disk) (con
 type lent struct{ disk.Source }
 
 func (lent) Close() error { return nil }
-
-// unsure reports whether a refusal may be due to the guest being up: its file systems were not
-// unmounted, so they may not be read right, and are not written without an appliance.
-func unsure(err error, reports []guest.Report) bool {
-	unread := func(w guest.Warning) bool { return w.Code == "file-system" }
-	return fault.Is(err, fault.Conflict) || fault.Is(err, fault.Corrupt) ||
-		slices.ContainsFunc(reports, func(g guest.Report) bool { return slices.ContainsFunc(g.Warnings, unread) })
-}

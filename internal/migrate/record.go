@@ -68,7 +68,7 @@ func (r *Record) AddStage(s plan.Stage) {
 	r.Facts.Stages = append(r.Facts.Stages, s)
 }
 
-// info is the identity a manifest is bound to. What a warm run copied is of a VM that ran on:
+// Info is the identity a manifest is bound to. What a warm run copied is of a VM that ran on:
 // a cold one must not take it for the disk as it is.
 func (r *Record) Info(img targets.Image) manifest.Info {
 	i := manifest.Info{

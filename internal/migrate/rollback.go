@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
@@ -54,27 +53,5 @@ func (m *Migrator) withdraw(ctx context.Context, p plan.Plan, st flow.Status, ri
 	if err != nil {
 		return err
 	}
-	return m.restore(ctx, m.newRun(p, facts, m.newAttendance(p.ID, rig, Permit{}), ""))
-}
-
-func unfinishedWithdrawal(p plan.Plan) error {
-	return fault.New(fault.Conflict, "VM %s may be partly removed from %s: its withdrawal began and did not end", p.VM.Name, p.Target).
-		WithHint("decamp rollback %s --withdraw ends it; after that the VM can be migrated again", fault.Quote(string(p.ID)))
-}
-
-// notWithdrawing returns an error if the withdrawal of a run that is done began and did not end.
-func (m *Migrator) notWithdrawing(p plan.Plan) error {
-	events, err := m.store.Events(p.ID)
-	if fault.Is(err, fault.NotFound) { // the journal is on another machine
-		return nil
-	}
-	for _, e := range slices.Backward(events) {
-		switch e.Kind {
-		case plan.Withdrawing:
-			return unfinishedWithdrawal(p)
-		case plan.RunDone:
-			return nil
-		}
-	}
-	return err
+	return m.restore(ctx, m.pipeline.newRun(p, facts, m.newAttendance(p.ID, rig, Permit{}), ""))
 }

@@ -1,7 +1,11 @@
 package migrate
 
 import (
+	"context"
+	"slices"
+
 	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/targets"
 )
 
 // A Run is what a step works with: the record of the run, the VM at its source, its images, its right to
@@ -53,12 +57,26 @@ func (r *Run) with(f Facts, step string) *Run {
 // UnlessLate calls stop unless commit has begun: from there on the run is not given up.
 func (r *Run) UnlessLate(stop func()) { r.attendance.unlessLate(stop) }
 
-func (r *Run) overlays() *overlays { return &overlays{record: r.Record, images: r.Images} }
-
-func (r *Run) converter() *converter {
-	return &converter{record: r.Record, overlays: r.overlays(), rig: r.Rig, opts: r.Options, folder: r.Store.Folder(r.Record.Plan.ID)}
+// Definition is the VM as it is published.
+func (r *Run) Definition() targets.Definition {
+	def := targets.Definition{
+		Progress: r.Record.Meter(0).Delivering, VM: r.Record.Facts.VM, Images: slices.Clone(r.Record.Facts.Images), Guest: r.Record.Facts.Guest, EFI: r.Record.Facts.EFI, Hardware: r.Record.Facts.Profile,
+		Decamp: r.Options.Version, Warnings: r.Record.Facts.Warnings, Checks: r.Record.Facts.Checks(),
+	}
+	if c := r.Record.Facts.Conversion; c != nil {
+		def.Converted = &c.Result
+	}
+	return def
 }
 
-func (r *Run) verifier() *verifier {
-	return &verifier{record: r.Record, vm: r.VM, images: r.Images, retry: r.Retry, rig: r.Rig, permit: r.Permit, opts: r.Options}
+// A Step is one stage of a migration.
+type Step interface {
+	Name() string
+
+	// Run does the step and adds what it found to r.Record.Facts. It may run again after a crash
+	// at any point of itself, and then does only what is left.
+	Run(ctx context.Context, r *Run) error
+
+	// Undo removes what Run left. It is right also if Run never ran.
+	Undo(ctx context.Context, r *Run) error
 }

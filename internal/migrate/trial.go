@@ -45,7 +45,7 @@ func tryBoot(ctx context.Context, r *Run) error {
 	return nil
 }
 
-// enterTrial returns when the VM may boot here. Why it waits is told, and when it does not any more.
+// EnterTrial returns when the VM may boot here. Why it waits is told, and when it does not any more.
 func EnterTrial(ctx context.Context, r *Run) (leave func(), err error) {
 	if r.Rig.Trials == nil {
 		return func() {}, nil
@@ -63,7 +63,7 @@ func EnterTrial(ctx context.Context, r *Run) (leave func(), err error) {
 
 // tried is the VM as it will be published: with what is converted, which is not in its images yet.
 func tried(r *Run) targets.Definition {
-	def := Definition(r)
+	def := r.Definition()
 	for i := range def.Images {
 		if c := r.Record.Facts.Conversion.of(def.Images[i].Key); c != nil {
 			def.Images[i].Path, def.Images[i].Format = c.Overlay, targets.QCOW2

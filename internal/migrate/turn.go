@@ -3,14 +3,11 @@ package migrate
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/targets"
 )
 
 // Stage is the kind of transfer that a run asks its turn for. The words are sched's.
@@ -120,18 +117,4 @@ func (t *Turn) whilePaused(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-// NextStage is that of a transfer while the VM stays as it is.
-func NextStage(r *Record) Stage {
-	if slices.ContainsFunc(r.Facts.Images, Begun) {
-		return Again
-	}
-	return First
-}
-
-// Begun reports whether something of an image may have been copied.
-func Begun(img targets.Image) bool {
-	_, err := manifest.ReadInfo(img.Manifest)
-	return err == nil
 }

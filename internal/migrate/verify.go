@@ -15,19 +15,6 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// Verified is what verify proved of one image.
-type Verified struct {
-	Key    int32            `json:"key"`
-	Root   string           `json:"root"`
-	SHA256 string           `json:"sha256"` // of the logical disk; empty if not all of it was read now
-	MD5    string           `json:"md5"`
-	Proven int64            `json:"proven,omitempty"` // bytes that were read back by earlier rounds, and not now
-	Read   int64            `json:"read,omitempty"`   // bytes that were read back now; the rest are holes, or Proven
-	Medium string           `json:"medium"`           // where the bytes were read from
-	Reread *manifest.Reread `json:"reread,omitempty"` // what was read from the source again; nil if verified by an older decamp
-	Source *SourceSum       `json:"source,omitempty"` // what the host says the disk's hash is
-}
-
 // verifyStep reads every image back from the medium and compares all of it with its
 // manifest. Chunks that differ are no longer safe: the step fails, and the next attempt,
 // which begins here again, copies just these first.
@@ -48,7 +35,7 @@ func (verifyStep) Run(ctx context.Context, r *Run) error {
 	g.SetLimit(r.Options.Disks)
 	for i, img := range r.Record.Facts.Images {
 		g.Go(func() (err error) {
-			r.Record.Facts.Verified[i], stages[i], err = r.verifier().verify(ctx, img)
+			r.Record.Facts.Verified[i], stages[i], err = newVerifier(r).verify(ctx, img)
 			return err
 		})
 	}
@@ -68,7 +55,7 @@ func (verifyStep) Undo(context.Context, *Run) error { return nil }
 func mend(ctx context.Context, r *Run) error {
 	whole := true
 	for _, img := range r.Record.Facts.Images {
-		whole = whole && r.overlays().unconverted(ctx, img)
+		whole = whole && newOverlays(r).unconverted(ctx, img)
 	}
 	if whole {
 		for _, img := range r.Record.Facts.Images {
@@ -89,32 +76,25 @@ func mend(ctx context.Context, r *Run) error {
 	return nil
 }
 
-// sealed reports whether the image's manifest is complete and the one that copy sealed.
-func sealed(img targets.Image) bool {
-	s, err := manifest.Load(img.Manifest)
-	if err != nil {
-		return false
-	}
-	defer s.Close()
-	return s.Root().String() == img.Root
-}
-
 // A verifier proves the images of a run: against their manifests, and against the source.
 type verifier struct {
 	record *Record
-	vm     *SourceVM
 	images *Images
-	retry  *Retrier
-	rig    *Rig
+	source *sourceCheck
 	permit Permit
 	opts   *Options
+}
+
+func newVerifier(r *Run) *verifier {
+	source := &sourceCheck{record: r.Record, vm: r.VM, images: r.Images, retry: r.Retry, rig: r.Rig, permit: r.Permit}
+	return &verifier{record: r.Record, images: r.Images, source: source, permit: r.Permit, opts: r.Options}
 }
 
 func (r *verifier) verify(ctx context.Context, img targets.Image) (Verified, plan.Stage, error) {
 	began := r.opts.Now()
 	v, err := r.readBoth(ctx, img)
 	if err != nil {
-		err = r.distrust(img, err)
+		err = r.source.distrust(img, err)
 	}
 	stage := plan.Stage{Name: fmt.Sprintf("verify %d", img.Key), Bytes: img.Size, Moved: v.Read, Elapsed: r.opts.Now().Sub(began)}
 	return v, stage, err
@@ -163,4 +143,29 @@ func (v *verifier) auditName(img targets.Image) string {
 		return file[:len(file)-len(path.Ext(file))] + "-flat.vmdk"
 	}
 	return filepath.Base(img.Final)
+}
+
+// readBoth reads an image back and compares it with its manifest. Meanwhile it compares a sample of the
+// source with the manifest, and has the host hash the whole disk if that was asked for.
+func (r *verifier) readBoth(ctx context.Context, img targets.Image) (v Verified, err error) {
+	var sum *SourceSum
+	var reread manifest.Reread
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { v, err = r.readBack(ctx, img); return err })
+	g.Go(func() (err error) {
+		if reread, err = r.source.reread(ctx, img); err != nil { // a disk that is read over NFC cannot be opened on its host
+			return err
+		}
+		sum, err = r.source.sum(ctx, img)
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return v, err
+	}
+	v.Reread = &reread
+	if sum == nil {
+		return v, nil
+	}
+	v.Source = sum
+	return v, sum.compare(img.Key, v)
 }

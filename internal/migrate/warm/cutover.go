@@ -32,7 +32,7 @@ func wait(ctx context.Context, m *migration) error {
 	next := last.Began.Add(cmp.Or(max(m.run.Permit.Cutover.Interval, 0), defaultInterval))
 	m.driven.rehearsals.still(m.run)
 	for told := m.run.Options.Now(); ; {
-		k, err := m.driven.runs.orders.all(m.record.Plan.ID, m.run.Options.Now())
+		k, err := m.driven.orders.all(m.record.Plan.ID, m.run.Options.Now())
 		if err != nil {
 			return err
 		}
@@ -84,14 +84,6 @@ func (m *migration) cutOver(ctx context.Context) error {
 	w := m.record.Facts.Warm
 	w.Cutover, w.WasOn = true, vm.Power == inventory.PoweredOn
 	return nil
-}
-
-// bootTime is how long the guest is expected to boot, as part of the outage.
-func bootTime(c migrate.Cutover) time.Duration {
-	if c.Boot == nil {
-		return 0
-	}
-	return *c.Boot
 }
 
 // completeCutover puts on record how long the guest takes to boot, or finds what is there. It refuses a

@@ -19,18 +19,6 @@ import (
 // disk that has a snapshot does not grow, so what a snapshot of ours says of sizes stays true
 // while it is there.
 
-// withSizes is vm with other sizes of its disks, by key.
-func withSizes(vm *inventory.VM, sizes map[int32]int64) *inventory.VM {
-	other := *vm
-	other.Disks = slices.Clone(vm.Disks)
-	for i := range other.Disks {
-		if size, ok := sizes[other.Disks[i].Key]; ok {
-			other.Disks[i].Capacity = size
-		}
-	}
-	return &other
-}
-
 // follow puts the disks of vm that became larger into the facts, if they fit the target, and
 // reports whether there are any. The step is to end then, and with it the facts are on record.
 func (m *migration) follow(ctx context.Context, vm *inventory.VM) (grew bool, err error) {

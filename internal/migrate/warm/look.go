@@ -104,7 +104,7 @@ func deliverEarly(ctx context.Context, r *migrate.Run) error {
 	if !ok {
 		return nil
 	}
-	def := migrate.Definition(r)
+	def := r.Definition()
 	def.Progress = nil // it is not what the run waits for
 	began := r.Options.Now()
 	err := early.Prepare(ctx, def)

@@ -114,3 +114,11 @@ func bootWords(boot time.Duration) string {
 	}
 	return fmt.Sprintf("its boot of %v included", boot)
 }
+
+// bootTime is how long the guest is expected to boot, as part of the outage.
+func bootTime(c migrate.Cutover) time.Duration {
+	if c.Boot == nil {
+		return 0
+	}
+	return *c.Boot
+}

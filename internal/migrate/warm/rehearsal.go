@@ -103,7 +103,7 @@ func bootNow(ctx context.Context, r *migrate.Run, srcs []disk.Source, scratch st
 	if g.Refused != nil {
 		r.Record.Tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("rehearsal: with the hardware it has, as it is not converted: %v", g.Refused)})
 	}
-	def := migrate.Definition(r)
+	def := r.Definition()
 	def.Guest, def.Hardware, def.Converted = g.Guest, g.Hardware, g.Converted
 	if def.EFI == nil { // the host is asked for it when the VM is off
 		def.EFI = new(guest.EFIState(g.Guest, efi.State{}))

@@ -57,7 +57,7 @@ func freeze(ctx context.Context, m *migration) error {
 	return m.run.VM.Probe(ctx, m.record.Facts.VM, frozen.Snapshot)
 }
 
-// freeze finds the round's snapshot, or takes it. It reports whether disks became larger, which
+// freezeRound finds the round's snapshot, or takes it. It reports whether disks became larger, which
 // is in the facts then. Whether there is room for them is seen before anything is frozen; those
 // that grew in between are what the snapshot says.
 func (m *migration) freezeRound(ctx context.Context) (frozen Frozen, grew bool, err error) {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 )
@@ -76,4 +78,16 @@ func (s *snapshots) find(ctx context.Context) (frozen Frozen, err error) {
 		return errors.Join(old, live.Thaw(ctx, s.run.Record.Facts.VM.Ref, s.name()))
 	})
 	return frozen, err
+}
+
+// withSizes is vm with other sizes of its disks, by key.
+func withSizes(vm *inventory.VM, sizes map[int32]int64) *inventory.VM {
+	other := *vm
+	other.Disks = slices.Clone(vm.Disks)
+	for i := range other.Disks {
+		if size, ok := sizes[other.Disks[i].Key]; ok {
+			other.Disks[i].Capacity = size
+		}
+	}
+	return &other
 }

@@ -50,7 +50,7 @@ type Frozen struct {
 	Sizes    map[int32]int64              `json:"sizes,omitempty"` // by disk, in bytes
 }
 
-// live returns the host of a warm run.
+// liveOf returns the host of a warm run.
 func liveOf(r *migrate.Run) (Live, error) {
 	l, ok := r.Rig.Source.(Live)
 	if !ok {

@@ -6,15 +6,10 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
-	"time"
 
-	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/sleep"
 )
 
 // Register adds warm runs to m, whose engine must not be launched yet.
@@ -27,66 +22,6 @@ func Register(m *migrate.Migrator) {
 		steps[name] = func(ctx context.Context, r *migrate.Run) error { return step(ctx, newMigration(r)) }
 	}
 	m.AddWarm(w, steps, carryOut)
-}
-
-// The steps that only a warm run has. Names and order are part of the recorded state.
-const (
-	stepPrepare  = "prepare"
-	stepTrack    = "track"
-	stepFreeze   = "freeze"
-	stepRound    = "round"
-	stepProve    = "prove"
-	stepLook     = "look"
-	stepWait     = "wait"
-	stepPowerOff = "power off"
-	stepLast     = "last round"
-	stepPutBack  = "put back"
-)
-
-// do carries out some steps, each with what the one before found out.
-type do func(facts migrate.Facts, names ...string) (migrate.Facts, error)
-
-// carryOut is the pipeline of a warm run.
-func carryOut(steps func(migrate.Facts, ...string) (migrate.Facts, error)) error {
-	facts, err := steps(migrate.Facts{}, stepPrepare, stepTrack)
-	for err == nil && !facts.Warm.Cutover {
-		if facts, err = rounds(steps, facts); err == nil {
-			facts, err = steps(facts, stepPowerOff)
-		}
-	}
-	for last := true; err == nil && last; last = !facts.Rooted() {
-		facts, err = steps(facts, stepLast)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = steps(facts, migrate.StepDetect, migrate.StepConvert, migrate.StepVerify, migrate.StepCommit, stepPutBack)
-	return err
-}
-
-// rounds goes on until the cutover. One that was not done is done again.
-func rounds(steps do, facts migrate.Facts) (migrate.Facts, error) {
-	var err error
-	for err == nil && !facts.Warm.Cutover {
-		done := len(facts.Warm.Rounds)
-		facts, err = steps(facts, stepFreeze, stepRound)
-		if err == nil && len(facts.Warm.Rounds) > done {
-			facts, err = proveAndWait(steps, facts)
-		}
-	}
-	return facts, err
-}
-
-// proveAndWait is what follows a round. A look that was not done has another round before it.
-func proveAndWait(steps do, facts migrate.Facts) (migrate.Facts, error) {
-	facts, err := steps(facts, stepProve)
-	if err == nil && facts.Warm.ToLook {
-		facts, err = steps(facts, stepLook)
-	}
-	if err != nil || facts.Warm.ToLook {
-		return facts, err
-	}
-	return steps(facts, stepWait)
 }
 
 // runs are all warm runs of a process. It implements migrate.WarmRuns.
@@ -103,7 +38,7 @@ func (w *runs) Ready(r *migrate.Run, p *migrate.Permit) (migrate.WarmRun, error)
 	if err := os.RemoveAll(scratchOf(r)); err != nil {
 		return nil, err
 	}
-	d := &driven{run: r, runs: w}
+	d := &drivenRun{run: r, orders: &w.orders, watched: &w.watched}
 	d.rehearsals = &rehearsals{run: r.Beside(rehearsalStep), watched: &w.watched}
 	return d, nil
 }
@@ -131,70 +66,6 @@ func (w *runs) Restore(ctx context.Context, r *migrate.Run) error {
 	// In this order: tracking that is turned off ends when a snapshot is removed, or at the
 	// next start.
 	return errors.Join(untrack(ctx, r, live), s.thaw(ctx), s.thawAll(ctx, ""))
-}
-
-// driven is a warm run while this process drives it. Its steps come one after the other. It implements
-// migrate.WarmRun.
-type driven struct {
-	run        *migrate.Run // outside of steps
-	runs       *runs
-	rehearsals *rehearsals
-
-	swept bool // what others may have left at the source is gone
-	fresh bool // this process has done a round: the images are of it
-}
-
-// watchEvery is how often one looks, in whichever step it is, whether it is given up.
-const watchEvery = 3 * time.Second
-
-// Drive is part of migrate.WarmRun. What is to be undone of a run that is given up is Discard's.
-func (d *driven) Drive(ctx context.Context, drive func(context.Context) error) error {
-	id := d.run.Record.Plan.ID
-	defer d.runs.watched.forget(id)
-	defer d.runs.orders.forget(id)
-	ctx, stop := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	defer stop()
-	d.rehearsals.begin(ctx)
-	defer d.rehearsals.stop(errRunEnded)
-	watching.Go(func() { d.watch(ctx, stop) })
-	return drive(ctx)
-}
-
-// Guard is part of migrate.WarmRun: what is written leaves the rehearsal under way alone.
-func (d *driven) Guard(key int32, t disk.Target) disk.Target { return d.rehearsals.guard(key, t) }
-
-// watch calls stop when the run is ordered to be given up, and begins the rehearsals that are asked
-// for while the run is in line for its turn. It returns when ctx ends.
-func (d *driven) watch(ctx context.Context, stop func()) {
-	for {
-		switch k, err := d.runs.watched.all(d.run.Record.Plan.ID, time.Now()); {
-		case err != nil:
-		case k.order == plan.GiveUp:
-			d.run.UnlessLate(stop)
-		case k.order != plan.CutOver:
-			d.rehearsals.consider(k)
-		}
-		if sleep.For(ctx, untilTick(time.Now(), watchEvery)) != nil {
-			return
-		}
-	}
-}
-
-// A migration is the state of a warm migration as one of its steps sees it: the run with its record, and
-// what this process knows besides. It belongs to that step.
-type migration struct {
-	driven    *driven
-	run       *migrate.Run
-	record    *migrate.Record
-	snapshots *snapshots
-}
-
-func newMigration(r *migrate.Run) *migration {
-	m := &migration{run: r, record: r.Record, snapshots: &snapshots{run: r}}
-	m.driven, _ = r.Warm.(*driven)
-	return m
 }
 
 // prepare is the preflight of a VM that runs. It changes nothing.

@@ -4,9 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
@@ -187,37 +186,20 @@ func (s *SourceVM) checkOff(ctx context.Context) error {
 	return nil
 }
 
-// momentAgo is how old a description of the VM may be where a copy begins. To read it anew takes
-// a host some milliseconds, and a vCenter of thousands more; what changes within that time
-// changes as well right behind a second look, and commit looks again.
-const momentAgo = 10 * time.Second
-
-// A sight is the VM as this process read it last.
-type sight struct {
-	mu sync.Mutex
-	vm *inventory.VM
-	at time.Time
-}
-
-func (s *sight) set(vm *inventory.VM, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.vm, s.at = vm, now
-}
-
-// last returns the VM as it was read last, or nil.
-func (s *sight) last() *inventory.VM {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.vm
-}
-
-// recent returns the VM if it was read a moment ago, or nil.
-func (s *sight) recent(now time.Time) *inventory.VM {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if age := now.Sub(s.at); s.vm == nil || age < 0 || age > momentAgo {
-		return nil
+// Pulled marks the cards that somebody had disconnected while the VM ran: once it is off that is not
+// told any more, and a VM that was taken off a network is not to come back on it unasked.
+func Pulled(running, off *inventory.VM) (warnings []inventory.Warning) {
+	off.NICs = slices.Clone(off.NICs)
+	for _, was := range running.NICs {
+		at := slices.IndexFunc(off.NICs, func(n inventory.NIC) bool { return n.Key == was.Key })
+		if at < 0 || was.Connected || !was.StartConnected {
+			continue
+		}
+		off.NICs[at].Pulled = true
+		warnings = append(warnings, inventory.Warning{
+			Code: "nic-pulled", Text: fmt.Sprintf("network card %s was disconnected while the VM ran, and is so at the target", was.MAC),
+			Remedy: "connect it there once that is wanted",
+		})
 	}
-	return s.vm
+	return warnings
 }

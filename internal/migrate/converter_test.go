@@ -20,7 +20,7 @@ func TestGuestAgentIsAskedOfTheConversion(t *testing.T) {
 	t.Parallel()
 	for _, want := range []bool{true, false} {
 		r := unitRun(plan.Plan{GuestAgent: want}, Facts{VM: &inventory.VM{}}, Rig{}, Permit{}, Options{})
-		if got := r.converter().options().GuestAgent; got != want {
+		if got := newConverter(r).options().GuestAgent; got != want {
 			t.Errorf("the plan says %v, the conversion is asked for %v", want, got)
 		}
 	}
@@ -56,7 +56,7 @@ func TestRecountedCardsAreWarnedOf(t *testing.T) {
 	counted := []guest.Report{{}, {Linux: &linux.Guest{NICs: []linux.NIC{{Name: "eth0", By: linux.ByAny}, {Name: "eth1", By: linux.ByMAC}, {Name: "eth0", By: linux.ByAny}, {Name: "lan", By: linux.ByName}}}}}
 	one, two := inventory.NIC{Model: "vmxnet3"}, inventory.NIC{Model: "e1000"}
 	r := unitRun(plan.Plan{}, Facts{VM: &inventory.VM{NICs: []inventory.NIC{one, two}}, Guest: counted}, Rig{}, Permit{}, Options{})
-	if err := r.converter().keepConverted(t.Context(), convert.Result{}, nil, targets.Virtio); err != nil {
+	if err := newConverter(r).keepConverted(t.Context(), convert.Result{}, nil, targets.Virtio); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.ContainsFunc(r.Record.Facts.Warnings, func(w inventory.Warning) bool {
@@ -84,7 +84,7 @@ func TestEnginesOfAPlan(t *testing.T) {
 		{plan.VirtV2V, Rig{}, nil, false, true},
 	} {
 		r := unitRun(plan.Plan{Engine: c.engine}, Facts{Guest: c.guest}, c.rig, Permit{}, Options{})
-		if appends, v2v := r.converter().engines(); appends != c.appends || v2v != c.v2v {
+		if appends, v2v := newConverter(r).engines(); appends != c.appends || v2v != c.v2v {
 			t.Errorf("%q: %v, %v", c.engine, appends, v2v)
 		}
 	}
@@ -129,7 +129,7 @@ func TestLockedVolumesAreNamedForVirtV2V(t *testing.T) {
 		}
 		rig := Rig{Keys: given, V2V: func(context.Context, virtv2v.Job) (virtv2v.Report, error) { return virtv2v.Report{}, nil }}
 		r := unitRun(plan.Plan{}, Facts{Guest: reports}, rig, Permit{}, Options{})
-		if _, v2v := r.converter().engines(); v2v != (len(given) > 0) {
+		if _, v2v := newConverter(r).engines(); v2v != (len(given) > 0) {
 			t.Errorf("%q: virt-v2v is an engine: %v", keys, v2v)
 		}
 	}
