@@ -26,7 +26,8 @@ func Obstacles(vm *inventory.VM, t transport.Transport, p Permit) []inventory.Wa
 // built.
 func Passing(w inventory.Warning) bool { return clearable[w.Code] }
 
-func warnedOf(vm *inventory.VM, code string) bool {
+// WarnedOf reports whether vm has a warning of that code.
+func WarnedOf(vm *inventory.VM, code string) bool {
 	return slices.ContainsFunc(vm.Warnings, func(w inventory.Warning) bool { return w.Code == code })
 }
 
@@ -61,7 +62,7 @@ func blockers(vm *inventory.VM) []inventory.Warning {
 	}
 	for i := range vm.Disks {
 		w, blocks := diskBlocker(&vm.Disks[i])
-		told := w.Code == string(inventory.RDM) && warnedOf(vm, "rdm-physical") // of the same disk, by a code of its own
+		told := w.Code == string(inventory.RDM) && WarnedOf(vm, "rdm-physical") // of the same disk, by a code of its own
 		add(blocks && !told, w)
 	}
 	return all

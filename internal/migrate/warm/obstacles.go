@@ -2,9 +2,9 @@ package warm
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
 )
 
 // Unfrozen returns the first disk of vm that no snapshot holds, so that it cannot be moved
@@ -29,17 +29,13 @@ func Thawed(vm *inventory.VM) (why []string) {
 		why = append(why, fmt.Sprintf("disk %d is %s: no snapshot holds it", d.Key, d.Mode))
 	}
 	for _, d := range vm.Disks {
-		if d.Backing == inventory.RDM && warnedOf(vm, "rdm-physical") {
+		if d.Backing == inventory.RDM && migrate.WarnedOf(vm, "rdm-physical") {
 			why = append(why, fmt.Sprintf("disk %d is a raw device in physical mode: no snapshot holds it", d.Key))
 			break
 		}
 	}
-	if warnedOf(vm, "passthrough") {
+	if migrate.WarnedOf(vm, "passthrough") {
 		why = append(why, "it has a device of the host: vSphere takes no snapshot of it while it runs")
 	}
 	return why
-}
-
-func warnedOf(vm *inventory.VM, code string) bool {
-	return slices.ContainsFunc(vm.Warnings, func(w inventory.Warning) bool { return w.Code == code })
 }
